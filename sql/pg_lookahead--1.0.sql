@@ -1,0 +1,1 @@
+\echo Use "CREATE EXTENSION pg_lookahead" to load this file. \quit
