@@ -1,1 +1,116 @@
 \echo Use "CREATE EXTENSION pg_lookahead" to load this file. \quit
+
+GRANT USAGE ON SCHEMA @extschema@ TO PUBLIC;
+
+/*
+ * Diagnostics (src/inspect/).  Names, arguments, columns and markings are
+ * those of contrib/pgstattuple 1.5, so that a query only changes the schema.
+ */
+
+CREATE FUNCTION pgstattuple(IN reloid regclass,
+    OUT table_len bigint,              -- physical length in bytes
+    OUT tuple_count bigint,            -- live tuples
+    OUT tuple_len bigint,              -- their length in bytes
+    OUT tuple_percent float8,          -- of table_len
+    OUT dead_tuple_count bigint,       -- dead tuples
+    OUT dead_tuple_len bigint,         -- their length in bytes
+    OUT dead_tuple_percent float8,     -- of table_len
+    OUT free_space bigint,             -- bytes
+    OUT free_percent float8)           -- of table_len
+AS 'MODULE_PATHNAME', 'lookahead_pgstattuple'
+LANGUAGE C STRICT PARALLEL SAFE;
+
+CREATE FUNCTION pgstattuple(IN relname text,
+    OUT table_len bigint,
+    OUT tuple_count bigint,
+    OUT tuple_len bigint,
+    OUT tuple_percent float8,
+    OUT dead_tuple_count bigint,
+    OUT dead_tuple_len bigint,
+    OUT dead_tuple_percent float8,
+    OUT free_space bigint,
+    OUT free_percent float8)
+AS 'MODULE_PATHNAME', 'lookahead_pgstattuple_byname'
+LANGUAGE C STRICT PARALLEL SAFE;
+
+CREATE FUNCTION pgstattuple_approx(IN reloid regclass,
+    OUT table_len bigint,              -- physical length in bytes
+    OUT scanned_percent float8,        -- of the pages
+    OUT approx_tuple_count bigint,     -- live tuples, extrapolated
+    OUT approx_tuple_len bigint,       -- bytes
+    OUT approx_tuple_percent float8,   -- of table_len
+    OUT dead_tuple_count bigint,       -- exact
+    OUT dead_tuple_len bigint,         -- bytes, exact
+    OUT dead_tuple_percent float8,     -- of table_len
+    OUT approx_free_space bigint,      -- bytes, partly from the FSM
+    OUT approx_free_percent float8)    -- of table_len
+AS 'MODULE_PATHNAME', 'lookahead_pgstattuple_approx'
+LANGUAGE C STRICT PARALLEL SAFE;
+
+CREATE FUNCTION pgstatindex(IN relname regclass,
+    OUT version int4,
+    OUT tree_level int4,
+    OUT index_size bigint,             -- bytes
+    OUT root_block_no bigint,
+    OUT internal_pages bigint,
+    OUT leaf_pages bigint,
+    OUT empty_pages bigint,            -- half-dead
+    OUT deleted_pages bigint,
+    OUT avg_leaf_density float8,       -- percent
+    OUT leaf_fragmentation float8)     -- percent
+AS 'MODULE_PATHNAME', 'lookahead_pgstatindex'
+LANGUAGE C STRICT PARALLEL SAFE;
+
+CREATE FUNCTION pgstatindex(IN relname text,
+    OUT version int4,
+    OUT tree_level int4,
+    OUT index_size bigint,
+    OUT root_block_no bigint,
+    OUT internal_pages bigint,
+    OUT leaf_pages bigint,
+    OUT empty_pages bigint,
+    OUT deleted_pages bigint,
+    OUT avg_leaf_density float8,
+    OUT leaf_fragmentation float8)
+AS 'MODULE_PATHNAME', 'lookahead_pgstatindex_byname'
+LANGUAGE C STRICT PARALLEL SAFE;
+
+CREATE FUNCTION pgstathashindex(IN relname regclass,
+    OUT version int4,
+    OUT bucket_pages bigint,
+    OUT overflow_pages bigint,
+    OUT bitmap_pages bigint,
+    OUT unused_pages bigint,
+    OUT live_items bigint,
+    OUT dead_items bigint,
+    OUT free_percent float8)
+AS 'MODULE_PATHNAME', 'lookahead_pgstathashindex'
+LANGUAGE C STRICT PARALLEL SAFE;
+
+CREATE FUNCTION pgstatginindex(IN relname regclass,
+    OUT version int4,
+    OUT pending_pages int4,
+    OUT pending_tuples bigint)
+AS 'MODULE_PATHNAME', 'lookahead_pgstatginindex'
+LANGUAGE C STRICT PARALLEL SAFE;
+
+CREATE FUNCTION pg_relpages(IN relname regclass)
+RETURNS bigint
+AS 'MODULE_PATHNAME', 'lookahead_pg_relpages'
+LANGUAGE C STRICT PARALLEL SAFE;
+
+CREATE FUNCTION pg_relpages(IN relname text)
+RETURNS bigint
+AS 'MODULE_PATHNAME', 'lookahead_pg_relpages_byname'
+LANGUAGE C STRICT PARALLEL SAFE;
+
+REVOKE EXECUTE ON FUNCTION
+    pgstattuple(regclass), pgstattuple(text), pgstattuple_approx(regclass),
+    pgstatindex(regclass), pgstatindex(text), pgstathashindex(regclass),
+    pgstatginindex(regclass), pg_relpages(regclass), pg_relpages(text)
+FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION
+    pgstattuple(regclass), pgstattuple(text), pgstattuple_approx(regclass),
+    pgstatindex(regclass), pgstatindex(text), pgstathashindex(regclass),
+    pgstatginindex(regclass), pg_relpages(regclass), pg_relpages(text)
+TO pg_stat_scan_tables;

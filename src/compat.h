@@ -14,6 +14,7 @@
 #define PG_LOOKAHEAD_COMPAT_H
 
 #include "fmgr.h"
+#include "storage/bufpage.h"
 #include "storage/read_stream.h"
 
 #if PG_VERSION_NUM < 170000
@@ -35,5 +36,46 @@
 #else
 #define LOOKAHEAD_MODULE_MAGIC PG_MODULE_MAGIC
 #endif
+
+/* 18 marks functions that do not return before the declaration, 17 after. */
+#ifndef pg_noreturn
+#define pg_noreturn pg_attribute_noreturn()
+#endif
+
+/*
+ * The free space of a page in bytes, as contrib/pgstattuple of the same
+ * server counts it: pgstattuple a heap page, any function an index page, and
+ * pgstattuple_approx a heap page.  Until 17 it asked what a new tuple could
+ * use, with its line pointer; since 18 it counts the hole in the page.
+ */
+static inline Size
+HeapPageFreeSpace(Page page)
+{
+#if PG_VERSION_NUM < 180000
+	return PageGetHeapFreeSpace(page);
+#else
+	return PageGetExactFreeSpace(page);
+#endif
+}
+
+static inline Size
+IndexPageFreeSpace(Page page)
+{
+#if PG_VERSION_NUM < 180000
+	return PageGetFreeSpace(page);
+#else
+	return PageGetExactFreeSpace(page);
+#endif
+}
+
+static inline Size
+ApproxPageFreeSpace(Page page)
+{
+#if PG_VERSION_NUM < 180000
+	if (PageIsNew(page))
+		return BLCKSZ - SizeOfPageHeaderData;
+#endif
+	return HeapPageFreeSpace(page);
+}
 
 #endif							/* PG_LOOKAHEAD_COMPAT_H */

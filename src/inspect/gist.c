@@ -1,0 +1,28 @@
+/*-------------------------------------------------------------------------
+ *
+ * gist.c
+ *		GiST indexes: their part of pgstattuple.
+ *
+ * A GiST index has no metapage; block 0 is the root.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/gist_private.h"
+#include "compat.h"
+#include "inspect/inspect.h"
+#include "inspect/tuples.h"
+
+void
+TupleStatsGistPage(TupleStats *stats, Page page)
+{
+	if (PageIsNew(page))
+	{
+		stats->free_space += BLCKSZ;
+		return;
+	}
+	if (InspectHasSpecial(page, sizeof(GISTPageOpaqueData)) &&
+		GistPageIsLeaf(page))
+		TupleStatsIndexItems(stats, page, FirstOffsetNumber);
+}

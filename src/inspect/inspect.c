@@ -1,0 +1,119 @@
+/*-------------------------------------------------------------------------
+ *
+ * inspect.c
+ *		What the SQL functions that describe a relation have in common.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "access/relation.h"
+#include "catalog/namespace.h"
+#include "catalog/pg_class.h"
+#include "compat.h"
+#include "funcapi.h"
+#include "inspect/inspect.h"
+#include "utils/builtins.h"
+#include "utils/varlena.h"
+
+Relation
+InspectOpenByName(text *name)
+{
+	return relation_openrv(makeRangeVarFromNameList(textToQualifiedNameList(name)),
+						   AccessShareLock);
+}
+
+Relation
+InspectOpen(Oid relid)
+{
+	return relation_open(relid, AccessShareLock);
+}
+
+void
+InspectClose(Relation rel)
+{
+	relation_close(rel, AccessShareLock);
+}
+
+void
+InspectRefuseOtherTemp(Relation rel, const char *what)
+{
+	if (RELATION_IS_OTHER_TEMP(rel))
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("cannot access temporary %s of other sessions", what)));
+}
+
+void
+InspectRefuseInvalid(Relation index)
+{
+	if (!index->rd_index->indisvalid)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("index \"%s\" is not valid",
+						RelationGetRelationName(index))));
+}
+
+void
+InspectCheckIndex(Relation rel, Oid am, const char *kind, const char *what)
+{
+	if (rel->rd_rel->relkind != RELKIND_INDEX || rel->rd_rel->relam != am)
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("relation \"%s\" is not a %s index",
+						RelationGetRelationName(rel), kind),
+				 InspectHintPartitions(rel)));
+	InspectRefuseOtherTemp(rel, what);
+	InspectRefuseInvalid(rel);
+}
+
+int
+InspectHintPartitions(Relation rel)
+{
+	if (!RELKIND_HAS_PARTITIONS(rel->rd_rel->relkind))
+		return 0;
+	return errhint("Name one of its partitions instead: pg_partition_tree() lists them.");
+}
+
+bool
+InspectHasSpecial(Page page, Size size)
+{
+	return PageGetSpecialSize(page) == MAXALIGN(size) &&
+		((PageHeader) page)->pd_special >= SizeOfPageHeaderData &&
+		((PageHeader) page)->pd_special + MAXALIGN(size) <= BLCKSZ;
+}
+
+void
+InspectBadIndexPage(Relation index, BlockNumber block)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_INDEX_CORRUPTED),
+			 errmsg("index \"%s\" contains corrupted page at block %u",
+					RelationGetRelationName(index), block),
+			 errhint("Please REINDEX it.")));
+}
+
+Datum
+InspectRow(FunctionCallInfo fcinfo, int natts, Datum *values, bool *nulls)
+{
+	bool		none[16] = {false};
+	TupleDesc	tupdesc;
+
+	if (get_call_result_type(fcinfo, NULL, &tupdesc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+	if (tupdesc->natts != natts || natts > (int) lengthof(none))
+		elog(ERROR, "incorrect number of output arguments");
+
+	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(tupdesc), values,
+											 nulls ? nulls : none));
+}
+
+Datum
+InspectRounded(double value)
+{
+	char		digits[400];	/* DBL_MAX has 309 before the point */
+
+	snprintf(digits, sizeof(digits), "%.2f", value);
+	return DirectFunctionCall1(float8in, CStringGetDatum(digits));
+}

@@ -1,0 +1,83 @@
+/*-------------------------------------------------------------------------
+ *
+ * inspect.h
+ *		What the SQL functions that describe a relation have in common.
+ *
+ * Each kind of relation has a file of its own here.  The functions keep the
+ * names, arguments, columns, errors and privileges of contrib/pgstattuple, so
+ * that a query needs only another schema; what differs is how the pages are
+ * read (stream/sweep.h), and that a page which contrib would read beyond its
+ * end is an error.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef PG_LOOKAHEAD_INSPECT_H
+#define PG_LOOKAHEAD_INSPECT_H
+
+#include "fmgr.h"
+#include "storage/bufpage.h"
+#include "utils/rel.h"
+
+/*
+ * Open a relation under AccessShareLock by its name, which may be qualified
+ * and quoted as in SQL.  Errors: those of relation_openrv.  The caller closes
+ * it with InspectClose.
+ */
+extern Relation InspectOpenByName(text *name);
+
+/* The same by OID. */
+extern Relation InspectOpen(Oid relid);
+
+/* Close a relation and release its lock. */
+extern void InspectClose(Relation rel);
+
+/*
+ * Refuse a temporary relation of another session (0A000), whose pages may
+ * only exist in that session's memory.  What is "tables" or "indexes", for
+ * the message.
+ */
+extern void InspectRefuseOtherTemp(Relation rel, const char *what);
+
+/*
+ * Check that a relation is an index of an access method, and valid, and not
+ * another session's temporary one.  Errors: 42809 if it is not such an index,
+ * 0A000 as above, 55000 if it is not valid.
+ *		am		access method the index must have
+ *		kind	"btree", "hash", "GIN": for the message
+ *		what	"tables" or "indexes": for InspectRefuseOtherTemp
+ */
+extern void InspectCheckIndex(Relation rel, Oid am, const char *kind,
+							  const char *what);
+
+/* Refuse an index that is not valid (55000): its contents may be partial. */
+extern void InspectRefuseInvalid(Relation index);
+
+/*
+ * errhint() for a partitioned table or index, which holds no pages itself;
+ * nothing for other relations.  For use inside ereport().
+ */
+extern int	InspectHintPartitions(Relation rel);
+
+/*
+ * Does a page that is not new have a special area of just this size (bytes,
+ * before alignment)?  Only then may the area be read as that type.
+ */
+extern bool InspectHasSpecial(Page page, Size size);
+
+/* Raise the index corruption error of an index page without such an area. */
+pg_noreturn extern void InspectBadIndexPage(Relation index, BlockNumber block);
+
+/*
+ * The result row of the calling SQL function, from one value a column.
+ *		nulls	may be NULL if no value is
+ */
+extern Datum InspectRow(FunctionCallInfo fcinfo, int natts, Datum *values,
+						bool *nulls);
+
+/*
+ * A float8 rounded to two decimals, in the way contrib/pgstattuple rounds:
+ * by printing and reading back.
+ */
+extern Datum InspectRounded(double value);
+
+#endif							/* PG_LOOKAHEAD_INSPECT_H */

@@ -1,0 +1,51 @@
+/*-------------------------------------------------------------------------
+ *
+ * relpages.c
+ *		Any relation with storage: pg_relpages, its length in blocks.
+ *
+ * No page is read, so temporary relations of other sessions will do.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "catalog/pg_class.h"
+#include "compat.h"
+#include "inspect/inspect.h"
+#include "storage/bufmgr.h"
+
+PG_FUNCTION_INFO_V1(lookahead_pg_relpages);
+PG_FUNCTION_INFO_V1(lookahead_pg_relpages_byname);
+
+/* pg_relpages, given the relation; closes it. */
+static Datum
+count_blocks(Relation rel)
+{
+	BlockNumber nblocks;
+
+	if (!RELKIND_HAS_STORAGE(rel->rd_rel->relkind))
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("cannot get page count of relation \"%s\"",
+						RelationGetRelationName(rel)),
+				 errdetail_relkind_not_supported(rel->rd_rel->relkind),
+				 InspectHintPartitions(rel)));
+
+	nblocks = RelationGetNumberOfBlocks(rel);
+	InspectClose(rel);
+	return Int64GetDatum((int64) nblocks);
+}
+
+/* pg_relpages(regclass) */
+Datum
+lookahead_pg_relpages(PG_FUNCTION_ARGS)
+{
+	return count_blocks(InspectOpen(PG_GETARG_OID(0)));
+}
+
+/* pg_relpages(text) */
+Datum
+lookahead_pg_relpages_byname(PG_FUNCTION_ARGS)
+{
+	return count_blocks(InspectOpenByName(PG_GETARG_TEXT_PP(0)));
+}

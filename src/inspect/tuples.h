@@ -1,0 +1,45 @@
+/*-------------------------------------------------------------------------
+ *
+ * tuples.h
+ *		The sums of pgstattuple, and who adds what kind of page to them.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef PG_LOOKAHEAD_TUPLES_H
+#define PG_LOOKAHEAD_TUPLES_H
+
+#include "storage/block.h"
+#include "storage/bufpage.h"
+#include "storage/off.h"
+#include "utils/relcache.h"
+
+/* Lengths and free space in bytes. */
+typedef struct TupleStats
+{
+	BlockNumber nblocks;		/* length of the relation when swept */
+	uint64		tuple_count;
+	uint64		tuple_len;
+	uint64		dead_tuple_count;
+	uint64		dead_tuple_len;
+	uint64		free_space;
+} TupleStats;
+
+/*
+ * Sweep a heap: table, materialized view, TOAST table or sequence.  Errors:
+ * XX001 if a line pointer leads out of its page.
+ */
+extern void TupleStatsHeap(TupleStats *stats, Relation rel);
+
+/*
+ * Add one share-locked index page.  A page whose special area is not the
+ * access method's adds nothing, as in contrib.
+ */
+extern void TupleStatsBtreePage(TupleStats *stats, Page page);
+extern void TupleStatsHashPage(TupleStats *stats, Page page);
+extern void TupleStatsGistPage(TupleStats *stats, Page page);
+
+/* For these: add a leaf's free space, and its items from first to last. */
+extern void TupleStatsIndexItems(TupleStats *stats, Page page,
+								 OffsetNumber first);
+
+#endif							/* PG_LOOKAHEAD_TUPLES_H */

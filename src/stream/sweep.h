@@ -1,0 +1,100 @@
+/*-------------------------------------------------------------------------
+ *
+ * sweep.h
+ *		Reading a range of blocks of one relation fork, in order and ahead.
+ *
+ * A sweep hands out the blocks first, first + 1, ... end - 1 of a fork, each
+ * pinned, while PostgreSQL's read_stream reads the following ones.  It is the
+ * only way in which the functions of src/inspect/ read more than a metapage:
+ *
+ *		Sweep		sweep;
+ *		Buffer		buffer;
+ *
+ *		SweepBegin(&sweep, rel, MAIN_FORKNUM, 1, nblocks, NULL, NULL);
+ *		while (BufferIsValid(buffer = SweepNext(&sweep)))
+ *		{
+ *			LockBuffer(buffer, BUFFER_LOCK_SHARE);
+ *			... look at the page ...
+ *			UnlockReleaseBuffer(buffer);
+ *		}
+ *		SweepEnd(&sweep);
+ *
+ * The invariant: when SweepNext has returned InvalidBuffer, every block of
+ * the range has been handed out once, in order, or was left out by the
+ * caller's own skip callback.  Anything else is an error, raised here; a
+ * sweep never gives a short answer.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef PG_LOOKAHEAD_SWEEP_H
+#define PG_LOOKAHEAD_SWEEP_H
+
+#include "storage/block.h"
+#include "storage/buf.h"
+#include "storage/bufmgr.h"
+#include "storage/read_stream.h"
+#include "utils/elog.h"
+#include "utils/relcache.h"
+
+/*
+ * Says whether a block need not be read.  Called once for every block of the
+ * range, in order, but earlier than SweepNext returns the block: the stream
+ * asks while it looks ahead.  It may take locks, read other blocks and raise
+ * errors.
+ */
+typedef bool (*SweepSkip) (BlockNumber block, void *arg);
+
+/*
+ * A sweep in progress.  It lives in the caller's frame, which must outlast
+ * it; no member is for callers, who use the functions below.
+ */
+typedef struct Sweep
+{
+	Relation	rel;
+	BufferAccessStrategy strategy;	/* bulk-read ring, owned by the sweep */
+	ReadStream *stream;
+	SweepSkip	skip;			/* NULL: skip nothing */
+	void	   *skip_arg;
+	BlockNumber first;			/* the range, end exclusive */
+	BlockNumber end;
+	BlockNumber ahead;			/* next block the stream will ask for */
+	BlockNumber skipped;		/* blocks left out so far */
+	BlockNumber returned;		/* blocks handed out so far */
+	BlockNumber current;		/* block the caller looks at, or invalid */
+	BlockNumber previous;		/* block handed out last, or invalid */
+	ErrorContextCallback context;
+} Sweep;
+
+/*
+ * Start a sweep over the blocks first .. end - 1 of a fork; a range with
+ * first >= end is empty.  The caller holds a lock on the relation that keeps
+ * it from being truncated, and has refused temporary relations of other
+ * sessions.  Every error raised from here to SweepEnd, by whomever, is given
+ * a context line that names the relation, and the block being looked at.
+ */
+extern void SweepBegin(Sweep *sweep, Relation rel, ForkNumber fork,
+					   BlockNumber first, BlockNumber end,
+					   SweepSkip skip, void *skip_arg);
+
+/*
+ * The next block, pinned and not locked; the pin is the caller's to release.
+ * InvalidBuffer once the range is exhausted.  Checks for interrupts.  Errors:
+ * what a read of the block raises, and XX000 if the stream breaks the
+ * invariant.
+ */
+extern Buffer SweepNext(Sweep *sweep);
+
+/*
+ * Finish a sweep of which SweepNext has returned InvalidBuffer.  XX000 if
+ * blocks were left.  Not to be called when an error ends the sweep: the
+ * resource owner then drops its pins and reads.
+ */
+extern void SweepEnd(Sweep *sweep);
+
+/*
+ * The block numbers for a function's own sums, once SweepNext has returned
+ * InvalidBuffer: how many blocks were handed out.
+ */
+extern BlockNumber SweepReturned(const Sweep *sweep);
+
+#endif							/* PG_LOOKAHEAD_SWEEP_H */
