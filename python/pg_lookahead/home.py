@@ -1,0 +1,233 @@
+"""The private directory of this process, and how programs of a server are run in it.
+
+The directory's name tells whose it is, ``pg_lookahead-<uid>-<pid>-*``, and a lock on the
+file ``lock`` in it is held while its process or the watcher of that process lives.  A
+directory whose process is gone and whose lock is free is litter, and cleared.
+"""
+
+from __future__ import annotations
+
+import atexit
+import fcntl
+import os
+import pwd
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from . import reap
+from .server import ClusterError, Installation
+
+if TYPE_CHECKING:
+    from .cluster import Cluster
+
+_LONGEST_BASE = 45
+"""Characters of the base directory that leave a socket's path under 100."""
+
+
+@dataclass(frozen=True)
+class ServerUser:
+    """The ordinary user that root's servers run as."""
+
+    name: str
+    uid: int
+    gid: int
+
+    @staticmethod
+    def choose() -> ServerUser | None:
+        """$PG_LOOKAHEAD_USER (a name or a number), else postgres, else nobody; None if not root."""
+        if os.geteuid() != 0:
+            return None
+        wanted = os.environ.get("PG_LOOKAHEAD_USER")
+        for candidate in [wanted] if wanted else ["postgres", "nobody"]:
+            try:
+                entry = pwd.getpwuid(int(candidate)) if candidate.isdigit() else pwd.getpwnam(candidate)
+            except KeyError:
+                continue
+            if entry.pw_uid != 0:
+                return ServerUser(entry.pw_name, entry.pw_uid, entry.pw_gid)
+        raise ClusterError(
+            f"no user {wanted or 'postgres or nobody'} to run PostgreSQL as, which refuses root",
+            hint="Set PG_LOOKAHEAD_USER to an ordinary user.",
+        )
+
+
+class Home:
+    """The private directory of this process; see the head of the file."""
+
+    _current: Home | None = None
+    _lock = threading.Lock()
+
+    @classmethod
+    def of_this_process(cls) -> Home:
+        """Make it, with its watcher, when first asked for."""
+        with cls._lock:
+            if cls._current is None or cls._current._pid != os.getpid():  # a fork has none yet
+                cls._current = Home()
+            return cls._current
+
+    def __init__(self) -> None:
+        self._pid = os.getpid()
+        self.user = ServerUser.choose()
+        self.clusters: set[Cluster] = set()
+        self._installations: dict[Path, Installation] = {}
+        self._templates: dict[tuple[Path, tuple[str, ...]], Path] = {}
+        self._count = 0
+        base = self._choose_base()
+        _clear_litter(base)
+        self.path = Path(tempfile.mkdtemp(prefix=f"pg_lookahead-{os.getuid()}-{self._pid}-", dir=base))
+        self.path.chmod(0o755 if self.user else 0o700)
+        self._lock_file = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        fcntl.flock(self._lock_file, fcntl.LOCK_EX)
+        self._watcher = subprocess.Popen(
+            [sys.executable, "-I", "-S", reap.__file__, str(self._pid), str(self.path)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            start_new_session=True,
+            pass_fds=[self._lock_file],
+        )
+        atexit.register(self._close)
+
+    def _close(self) -> None:
+        if os.getpid() != self._pid:
+            return
+        for cluster in list(self.clusters):
+            cluster.destroy()
+        reap.clear(self.path)
+        self._watcher.kill()
+        self._watcher.wait()
+
+    def _choose_base(self) -> Path:
+        wanted = os.environ.get("PG_LOOKAHEAD_TMPDIR")
+        others = [os.environ.get("TMPDIR", ""), "/var/tmp", "/tmp"]
+        for candidate in [wanted] if wanted else others:
+            path = os.path.realpath(candidate) if candidate else ""
+            if path and len(path) <= _LONGEST_BASE and os.access(path, os.W_OK) and self._reaches(Path(path)):
+                return Path(path)
+        raise ClusterError(
+            f"no directory for a private server: {wanted or 'none of $TMPDIR, /var/tmp, /tmp'} will do",
+            hint="Set PG_LOOKAHEAD_TMPDIR to a writable directory with a path of at most"
+            f" {_LONGEST_BASE} characters that user {self.user.name if self.user else ''} can enter.",
+        )
+
+    def _reaches(self, path: Path) -> bool:
+        enter = subprocess.run(["sh", "-c", 'cd "$1"', "sh", path], capture_output=True, **self.as_server())
+        return enter.returncode == 0
+
+    # Running programs
+
+    def as_server(self) -> dict[str, Any]:
+        """Arguments of subprocess that make a program run as the server's user.
+
+        Its environment has no PG* variable, and messages are in English."""
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
+        arguments: dict[str, Any] = {"env": {**environment, "LC_ALL": "C"}}
+        if self.user:
+            arguments |= {"user": self.user.uid, "group": self.user.gid, "extra_groups": []}
+        return arguments
+
+    def run(self, command: Sequence[str | Path], *, cwd: Path) -> None:
+        """Run a program as the server's user; ClusterError with its last words if it fails."""
+        done = subprocess.run(
+            command, cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True, text=True, **self.as_server()
+        )
+        if done.returncode:
+            words = (done.stderr or done.stdout).strip().splitlines()
+            message = f"{Path(command[0]).name} failed with status {done.returncode}"
+            raise ClusterError(message, hint="\n".join(words[-5:]))
+
+    # Directories
+
+    def make_owned(self, path: Path) -> None:
+        """Make a directory that belongs to the server's user."""
+        path.mkdir(mode=0o700, exist_ok=True)
+        if self.user:
+            os.chown(path, self.user.uid, self.user.gid)
+
+    def make_directory(self, name: str, path: Path | None = None) -> Path:
+        """Make a directory for a server: ``path``, which must be new or empty, or a new one."""
+        if path is None:
+            self._count += 1
+            path = self.path / f"{name[:20]}-{self._count}"
+        else:
+            path = path.absolute()
+            if path.is_dir() and any(path.iterdir()):
+                raise ClusterError(f"the directory {path} is not empty")
+            with (self.path / reap.ALSO).open("a") as also:
+                also.write(f"{path}\n")
+        self.make_owned(path)
+        return path
+
+    def template(self, installation: Installation, arguments: tuple[str, ...]) -> Path:
+        """A data directory fresh from initdb, to be copied; made once per process."""
+        key = (installation.bindir, arguments)
+        if key not in self._templates:
+            work = self.make_directory("template")
+            data = work / "data"
+            command = [installation.bindir / "initdb", "-D", data, "-U", "postgres", "--auth=trust"]
+            command += ["--locale=C", "--encoding=UTF8", "--no-sync", "--no-instructions", *arguments]
+            self.run(command, cwd=work)
+            self._templates[key] = data
+        return self._templates[key]
+
+    def reachable(self, installation: Installation) -> Installation:
+        """The installation, or a copy of it if the server's user cannot run it where it is.
+
+        Asked by running it, since permissions are not the only thing that may forbid it."""
+        key = installation.bindir
+        if key not in self._installations:
+            self._installations[key] = self._reachable(installation)
+        return self._installations[key]
+
+    def _reachable(self, installation: Installation) -> Installation:
+        if self._runs(installation):
+            return installation
+        if installation.embedded is None:
+            who = f"user {self.user.name}" if self.user else "this user"
+            raise ClusterError(f"{who} cannot run {installation.bindir / 'postgres'}")
+        # The programs find their libraries and their files by relative paths, so keep the shape.
+        copy = self.path / "server"
+        package = copy / installation.embedded.name
+        libraries = installation.embedded.with_name(installation.embedded.name + ".libs")
+        shutil.copytree(installation.embedded / "pginstall", package / "pginstall", symlinks=True)
+        if libraries.exists():
+            shutil.copytree(libraries, copy / libraries.name, symlinks=True)
+        subprocess.run(["chmod", "-R", "a+rX", copy], check=True)
+        install = package / "pginstall"
+        copied = Installation(install / "bin", install / "share", installation.major, package)
+        if not self._runs(copied):
+            raise ClusterError(f"cannot run {installation.bindir / 'postgres'}, nor a copy of it in {copy}")
+        return copied
+
+    def _runs(self, installation: Installation) -> bool:
+        try:
+            version = [installation.bindir / "postgres", "--version"]
+            return subprocess.run(version, capture_output=True, cwd="/", **self.as_server()).returncode == 0
+        except OSError:
+            return False
+
+
+def _clear_litter(base: Path) -> None:
+    for path in base.glob(f"pg_lookahead-{os.getuid()}-*"):
+        pid = path.name.split("-")[2]
+        try:
+            if path.is_symlink() or path.stat().st_uid != os.getuid() or Path("/proc", pid).exists():
+                continue
+            lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError:
+            continue
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            reap.clear(path)
+        except BlockingIOError:
+            pass  # its watcher is at it
+        finally:
+            os.close(lock)

