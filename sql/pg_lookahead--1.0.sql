@@ -104,13 +104,29 @@ RETURNS bigint
 AS 'MODULE_PATHNAME', 'lookahead_pg_relpages_byname'
 LANGUAGE C STRICT PARALLEL SAFE;
 
+/* No counterpart in contrib; src/inspect/bloom.c explains the last columns. */
+CREATE FUNCTION pgstatbloomindex(IN relname regclass,
+    OUT pages bigint,                  -- all pages, the metapage too
+    OUT deleted_pages bigint,          -- emptied by VACUUM, to be used again
+    OUT new_pages bigint,              -- never initialised
+    OUT live_tuples bigint,            -- index entries
+    OUT free_space bigint,             -- bytes for further entries
+    OUT signature_bits int4,           -- of each entry
+    OUT column_bits int4[],            -- bits drawn for a value, by column
+    OUT signature_fill float8,         -- mean part of the bits that are set; NULL if no entries
+    OUT false_positive_rate float8[])  -- of an equality search, by column; NULL if no entries
+AS 'MODULE_PATHNAME', 'lookahead_pgstatbloomindex'
+LANGUAGE C STRICT PARALLEL SAFE;
+
 REVOKE EXECUTE ON FUNCTION
     pgstattuple(regclass), pgstattuple(text), pgstattuple_approx(regclass),
     pgstatindex(regclass), pgstatindex(text), pgstathashindex(regclass),
-    pgstatginindex(regclass), pg_relpages(regclass), pg_relpages(text)
+    pgstatginindex(regclass), pgstatbloomindex(regclass),
+    pg_relpages(regclass), pg_relpages(text)
 FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION
     pgstattuple(regclass), pgstattuple(text), pgstattuple_approx(regclass),
     pgstatindex(regclass), pgstatindex(text), pgstathashindex(regclass),
-    pgstatginindex(regclass), pg_relpages(regclass), pg_relpages(text)
+    pgstatginindex(regclass), pgstatbloomindex(regclass),
+    pg_relpages(regclass), pg_relpages(text)
 TO pg_stat_scan_tables;

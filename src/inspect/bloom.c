@@ -1,0 +1,251 @@
+/*-------------------------------------------------------------------------
+ *
+ * bloom.c
+ *		Bloom indexes: pgstatbloomindex.
+ *
+ * Each entry of a Bloom index is a signature of m bits; for a value of a
+ * column with k bits, contrib/bloom draws k positions out of the m, with
+ * replacement, and sets them.  A search draws the positions of the value
+ * sought in the same way, and an entry is returned if all of them are set.
+ * So an entry with b bits set is returned for a value it does not hold with
+ * the probability (b/m)^k (B. H. Bloom, "Space/time trade-offs in hash coding
+ * with allowable errors", CACM 13(7), 1970), where the positions are taken to
+ * be independent and uniform.  The sweep counts how many entries have how
+ * many bits set, and the rate is the mean of (b/m)^k over these: that is
+ * not less than the k-th power of the mean fill, and equal to it only if all
+ * entries are equally full.  A search by several columns draws for each, so
+ * its rate is about the product of theirs.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <math.h>
+
+#include "access/htup_details.h"
+#include "catalog/pg_language_d.h"
+#include "catalog/pg_proc.h"
+#include "catalog/pg_type_d.h"
+#include "compat.h"
+#include "inspect/bloom_page.h"
+#include "inspect/inspect.h"
+#include "port/pg_bitutils.h"
+#include "storage/bufmgr.h"
+#include "stream/sweep.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/syscache.h"
+
+/* The sums of a sweep, and what it needs from the metapage. */
+typedef struct BloomStats
+{
+	BloomMeta	meta;
+	int			signature_bits; /* m */
+	uint64		deleted_pages;
+	uint64		new_pages;
+	uint64		entries;
+	uint64		free_space;		/* bytes */
+	uint64	   *entries_by_bits;	/* [b]: entries with b bits set, b <= m */
+} BloomStats;
+
+PG_FUNCTION_INFO_V1(lookahead_pgstatbloomindex);
+
+/*
+ * Is a function contrib/bloom's handler?  It is known by its C name and its
+ * library, since anyone who may create access methods chooses their names.
+ */
+static bool
+is_bloom_handler(Oid handler)
+{
+	HeapTuple	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(handler));
+	bool		result = false;
+
+	if (!HeapTupleIsValid(tuple))
+		return false;
+
+	if (((Form_pg_proc) GETSTRUCT(tuple))->prolang == ClanguageId)
+	{
+		char	   *symbol;
+		char	   *library;
+		char	   *slash;
+
+		symbol = TextDatumGetCString(SysCacheGetAttrNotNull(PROCOID, tuple,
+															Anum_pg_proc_prosrc));
+		library = TextDatumGetCString(SysCacheGetAttrNotNull(PROCOID, tuple,
+															 Anum_pg_proc_probin));
+		slash = strrchr(library, '/');
+		if (slash != NULL)
+			library = slash + 1;
+		result = strcmp(symbol, "blhandler") == 0 &&
+			(strcmp(library, "bloom") == 0 ||
+			 strcmp(library, "bloom" DLSUFFIX) == 0);
+	}
+	ReleaseSysCache(tuple);
+	return result;
+}
+
+/* Refuse all but a valid Bloom index of this session or of all. */
+static void
+check_relation(Relation rel)
+{
+	if (rel->rd_rel->relkind != RELKIND_INDEX ||
+		!is_bloom_handler(rel->rd_amhandler))
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("relation \"%s\" is not a bloom index",
+						RelationGetRelationName(rel)),
+				 InspectHintPartitions(rel)));
+	InspectRefuseOtherTemp(rel, "indexes");
+	InspectRefuseInvalid(rel);
+}
+
+/* The special area of a page that is not new, checked. */
+static const BloomTail *
+get_tail(Relation rel, BlockNumber block, Page page)
+{
+	const BloomTail *tail;
+
+	if (!InspectHasSpecial(page, sizeof(BloomTail)))
+		InspectBadIndexPage(rel, block);
+	tail = (const BloomTail *) PageGetSpecialPointer(page);
+	if (tail->page_id != BLOOM_TAIL_ID)
+		InspectBadIndexPage(rel, block);
+	return tail;
+}
+
+/* Read and check the metapage. */
+static void
+read_metapage(Relation rel, BloomStats *stats)
+{
+	Buffer		buffer = ReadBuffer(rel, BLOOM_META_BLOCK);
+	Page		page = BufferGetPage(buffer);
+	int			ncolumns = RelationGetNumberOfAttributes(rel);
+
+	LockBuffer(buffer, BUFFER_LOCK_SHARE);
+	if (PageIsNew(page) ||
+		(get_tail(rel, BLOOM_META_BLOCK, page)->flags & BLOOM_IS_META) == 0)
+		InspectBadIndexPage(rel, BLOOM_META_BLOCK);
+	memcpy(&stats->meta, PageGetContents(page), sizeof(BloomMeta));
+	UnlockReleaseBuffer(buffer);
+
+	if (stats->meta.magic != BLOOM_MAGIC ||
+		stats->meta.signature_words < 1 ||
+		stats->meta.signature_words > BLOOM_MAX_WORDS)
+		InspectBadIndexPage(rel, BLOOM_META_BLOCK);
+	for (int i = 0; i < ncolumns; i++)
+		if (stats->meta.column_bits[i] < 1 ||
+			stats->meta.column_bits[i] >= BLOOM_MAX_BITS)
+			InspectBadIndexPage(rel, BLOOM_META_BLOCK);
+
+	stats->signature_bits = stats->meta.signature_words * BLOOM_WORD_BITS;
+	stats->entries_by_bits = palloc0_array(uint64, stats->signature_bits + 1);
+}
+
+/* Add one page other than the metapage to the sums. */
+static void
+count_page(BloomStats *stats, Relation rel, BlockNumber block, Page page)
+{
+	Size		entry_size = BLOOM_ENTRY_SIZE(stats->meta.signature_words);
+	const BloomTail *tail;
+	const char *signature;
+
+	if (PageIsNew(page))
+	{
+		stats->new_pages++;
+		stats->free_space += BLOOM_PAGE_SPACE;
+		return;
+	}
+
+	tail = get_tail(rel, block, page);
+	if (tail->flags & BLOOM_IS_DELETED)
+	{
+		stats->deleted_pages++;
+		stats->free_space += BLOOM_PAGE_SPACE;
+		return;
+	}
+
+	if (tail->flags != 0 || tail->nentries * entry_size > BLOOM_PAGE_SPACE)
+		InspectBadIndexPage(rel, block);
+	stats->entries += tail->nentries;
+	stats->free_space += BLOOM_PAGE_SPACE - tail->nentries * entry_size;
+
+	signature = PageGetContents(page) + BLOOM_SIGNATURE_OFFSET;
+	for (int i = 0; i < tail->nentries; i++, signature += entry_size)
+		stats->entries_by_bits[pg_popcount(signature,
+										   entry_size - BLOOM_SIGNATURE_OFFSET)]++;
+}
+
+/*
+ * The mean over all entries of (b/m)^k, where b of an entry's m bits are set:
+ * for k = 1 the mean fill, else the rate of false positives.  There must be
+ * entries.
+ */
+static double
+mean_power(const BloomStats *stats, int k)
+{
+	double		sum = 0;
+
+	for (int b = 0; b <= stats->signature_bits; b++)
+		if (stats->entries_by_bits[b] > 0)
+			sum += stats->entries_by_bits[b] *
+				pow((double) b / stats->signature_bits, k);
+	return sum / stats->entries;
+}
+
+/* pgstatbloomindex(regclass) */
+Datum
+lookahead_pgstatbloomindex(PG_FUNCTION_ARGS)
+{
+	Relation	rel = InspectOpen(PG_GETARG_OID(0));
+	BloomStats	stats = {0};
+	BlockNumber nblocks;
+	int			ncolumns;
+	Sweep		sweep;
+	Buffer		buffer;
+	Datum		column_bits[INDEX_MAX_KEYS];
+	Datum		rates[INDEX_MAX_KEYS];
+	Datum		values[9];
+	bool		nulls[9] = {false};
+	int			i = 0;
+
+	check_relation(rel);
+	read_metapage(rel, &stats);
+
+	nblocks = RelationGetNumberOfBlocks(rel);
+	SweepBegin(&sweep, rel, MAIN_FORKNUM, BLOOM_META_BLOCK + 1, nblocks,
+			   NULL, NULL);
+	while (BufferIsValid(buffer = SweepNext(&sweep)))
+	{
+		LockBuffer(buffer, BUFFER_LOCK_SHARE);
+		count_page(&stats, rel, BufferGetBlockNumber(buffer),
+				   BufferGetPage(buffer));
+		UnlockReleaseBuffer(buffer);
+	}
+	SweepEnd(&sweep);
+
+	ncolumns = RelationGetNumberOfAttributes(rel);
+	for (int column = 0; column < ncolumns; column++)
+	{
+		int			k = stats.meta.column_bits[column];
+
+		column_bits[column] = Int32GetDatum(k);
+		rates[column] = Float8GetDatum(stats.entries == 0 ? 0.0 :
+									   mean_power(&stats, k));
+	}
+	InspectClose(rel);
+
+	values[i++] = Int64GetDatum((int64) nblocks);
+	values[i++] = Int64GetDatum(stats.deleted_pages);
+	values[i++] = Int64GetDatum(stats.new_pages);
+	values[i++] = Int64GetDatum(stats.entries);
+	values[i++] = Int64GetDatum(stats.free_space);
+	values[i++] = Int32GetDatum(stats.signature_bits);
+	values[i++] = PointerGetDatum(construct_array_builtin(column_bits,
+														  ncolumns, INT4OID));
+	nulls[i] = nulls[i + 1] = stats.entries == 0;
+	values[i++] = Float8GetDatum(stats.entries == 0 ? 0.0 :
+								 mean_power(&stats, 1));
+	values[i++] = PointerGetDatum(construct_array_builtin(rates, ncolumns,
+														  FLOAT8OID));
+	return InspectRow(fcinfo, i, values, nulls);
+}

@@ -1,0 +1,79 @@
+/*-------------------------------------------------------------------------
+ *
+ * bloom_page.h
+ *		The pages of a contrib/bloom index, as they lie on disk.
+ *
+ * contrib/bloom installs no header, so this describes its format, which has
+ * been the same since PostgreSQL 9.6.
+ *
+ *		block 0		metapage: BloomMeta after the page header
+ *		others		page header, then entries side by side without line
+ *					pointers, each a heap TID and a signature of
+ *					signature_words 16-bit words
+ *
+ * Every page that is not new ends in a BloomTail.  An index is only ever as
+ * good as the reader's distrust: all fields are to be checked before use.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef PG_LOOKAHEAD_BLOOM_PAGE_H
+#define PG_LOOKAHEAD_BLOOM_PAGE_H
+
+#include "pg_config_manual.h"
+#include "storage/block.h"
+#include "storage/bufpage.h"
+#include "storage/itemptr.h"
+
+#define BLOOM_META_BLOCK	0
+
+/* BloomMeta.magic, and BloomTail.page_id of every page */
+#define BLOOM_MAGIC			0xDBAC0DED
+#define BLOOM_TAIL_ID		0xFF83
+
+/* BloomTail.flags */
+#define BLOOM_IS_META		0x0001
+#define BLOOM_IS_DELETED	0x0002
+
+/* Limits that CREATE INDEX ... USING bloom enforces. */
+#define BLOOM_WORD_BITS		16
+#define BLOOM_MAX_WORDS		256
+#define BLOOM_MAX_BITS		(BLOOM_MAX_WORDS * BLOOM_WORD_BITS)
+
+/* The special area: the last eight bytes of a page. */
+typedef struct BloomTail
+{
+	uint16		nentries;		/* entries on the page */
+	uint16		flags;
+	uint16		unused;
+	uint16		page_id;
+} BloomTail;
+
+StaticAssertDecl(sizeof(BloomTail) == 8, "a bloom page ends in 8 bytes");
+
+/* The contents of the metapage. */
+typedef struct BloomMeta
+{
+	uint32		magic;
+	uint16		list_start;		/* list of pages with room: not read here */
+	uint16		list_end;
+	int32		options_len;	/* the index options, with a varlena header */
+	int32		signature_words;
+	int32		column_bits[INDEX_MAX_KEYS];	/* bits drawn for a value of
+												 * each column */
+} BloomMeta;
+
+StaticAssertDecl(offsetof(BloomMeta, signature_words) == 12,
+				 "the metapage has no gaps");
+
+/* Bytes of an entry: its TID, then its signature, not aligned further. */
+#define BLOOM_SIGNATURE_OFFSET	sizeof(ItemPointerData)
+#define BLOOM_ENTRY_SIZE(words) \
+	(BLOOM_SIGNATURE_OFFSET + (words) * sizeof(uint16))
+
+StaticAssertDecl(BLOOM_SIGNATURE_OFFSET == 6, "a TID takes 6 bytes");
+
+/* Bytes that a page has for entries. */
+#define BLOOM_PAGE_SPACE \
+	(BLCKSZ - MAXALIGN(SizeOfPageHeaderData) - MAXALIGN(sizeof(BloomTail)))
+
+#endif							/* PG_LOOKAHEAD_BLOOM_PAGE_H */
