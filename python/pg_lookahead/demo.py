@@ -1,0 +1,246 @@
+"""``pg_lookahead demo``: the diagnostics, stock and look-ahead, on a throw-away server.
+
+Loads one table with a btree and a hash index, large enough that reading it shows, and
+times contrib's functions and ours in turn, on a cold cache, with buffered and with direct
+I/O.  This module does the work and returns figures; what the user sees of it is in
+``screen``.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import Any, LiteralString
+
+import psycopg
+
+from . import environment, measure
+from .cluster import Cluster
+from .server import ClusterError
+
+Report = Callable[[str], None]
+"""Told, in a few words, of each step as it begins."""
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much to load and to measure.
+
+    rows: of the table; 8 million make indexes of 240 MB and a table of 580 MB
+    rounds: A B B A turns for each case
+    budget: seconds after which a case begins no further pair
+    disk: bytes that the server's directory takes at most"""
+
+    rows: int
+    rounds: int
+    budget: float
+    disk: int
+
+
+FULL = Scale(rows=8_000_000, rounds=2, budget=12.0, disk=3 * 10**9)
+QUICK = Scale(rows=400_000, rounds=1, budget=5.0, disk=6 * 10**8)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A function to compare: same name and columns in the schemas ``contrib`` and ``lookahead``."""
+
+    name: str
+    relation: LiteralString
+
+    def query(self, schema: LiteralString) -> LiteralString:
+        """The statement timed."""
+        function: LiteralString = _FUNCTIONS[self.name]
+        return "SELECT * FROM " + schema + "." + function + "('" + self.relation + "'::regclass)"
+
+
+_FUNCTIONS: dict[str, LiteralString] = {
+    "pgstatindex": "pgstatindex",
+    "pgstathashindex": "pgstathashindex",
+    "pgstattuple_approx, 1 row in 500 touched": "pgstattuple_approx",
+}
+
+CASES = [
+    Case("pgstatindex", "readings_taken_sensor"),
+    Case("pgstathashindex", "readings_id"),
+    Case("pgstattuple_approx, 1 row in 500 touched", "readings"),
+]
+
+
+@dataclass(frozen=True)
+class Result:
+    """One case in one I/O mode. ``differences`` is empty if both gave the same answer."""
+
+    case: str
+    io: str
+    relation_bytes: int
+    comparison: measure.Comparison
+    differences: list[str]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """All of a run: where it was, and what it gave; ``notes`` tell of what could not be done."""
+
+    environment: dict[str, str]
+    results: list[Result]
+    notes: list[str]
+
+    @property
+    def equal(self) -> bool:
+        """Whether look-ahead answered as stock did throughout."""
+        return not any(result.differences for result in self.results)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON; seconds and bytes, with every sample."""
+        results = [{**asdict(result), "ratio": result.comparison.ratio} for result in self.results]
+        return {"environment": self.environment, "results": results, "notes": self.notes}
+
+
+_SETTINGS: dict[str, object] = {
+    "shared_buffers": "256MB",
+    "autovacuum": False,
+    "track_io_timing": True,
+    # For a quick load.
+    "wal_level": "minimal",
+    "max_wal_senders": 0,
+    "max_wal_size": "8GB",
+    "full_page_writes": False,
+    "checkpoint_timeout": "1h",
+    "maintenance_work_mem": "128MB",
+}
+_ASYNC: dict[str, object] = {"io_method": "worker", "io_workers": 12}
+_SHOWN = [
+    "io_method",
+    "io_workers",
+    "io_combine_limit",
+    "shared_buffers",
+    "effective_io_concurrency",
+    "maintenance_io_concurrency",
+    "data_checksums",
+]
+
+_CREATE: LiteralString = (
+    "CREATE TABLE readings (id bigint, sensor int, taken timestamptz, value float8, note text)"
+)
+_INSERT: LiteralString = """
+INSERT INTO readings
+SELECT i, i * 7919 %% 1000, timestamptz '2026-01-01 00:00Z' + i * interval '1 s',
+       i * 48271 %% 2147483647 / 1e6, 'reading ' || i %% 1000
+FROM generate_series(%s::bigint, %s::bigint) i
+"""
+_BATCHES = 8
+
+
+def run(scale: Scale, report: Report, cases: list[Case] | None = None) -> Outcome:
+    """Load, measure, and leave nothing; ClusterError for what the user can mend."""
+    cases = CASES if cases is None else cases
+    cluster = Cluster(settings=_SETTINGS, name="demo")
+    try:
+        _check_space(cluster, scale)
+        if cluster.version >= 18:
+            cluster.configure(_ASYNC)
+        report("starting a private server")
+        cluster.start()
+        with cluster.connect() as conn, _clear_errors(cluster):
+            _load(conn, scale, report)
+            where = environment.describe(conn, cluster.data, _SHOWN)
+        results: list[Result] = []
+        notes: list[str] = []
+        for io, settings in (("buffered", {"debug_io_direct": ""}), ("direct", {"debug_io_direct": "data"})):
+            report(f"{io} I/O: restarting the server")
+            try:
+                cluster.restart(settings)
+            except ClusterError as error:
+                notes.append(f"{io} I/O is not possible here: {error}".splitlines()[0])
+                continue
+            with cluster.connect() as conn, _clear_errors(cluster):
+                results += [_compare(cluster, conn, case, io, scale, report) for case in cases]
+        return Outcome(where, results, notes)
+    finally:
+        cluster.destroy()
+
+
+def steps(scale: Scale, cases: list[Case] | None = None) -> int:
+    """How often run() will report."""
+    each = 1 + 2 * 2 * scale.rounds
+    return 1 + _BATCHES + 4 + 2 * (1 + each * len(CASES if cases is None else cases))
+
+
+def _check_space(cluster: Cluster, scale: Scale) -> None:
+    directory = cluster.data.parent
+    free = shutil.disk_usage(directory).free
+    if free < scale.disk:
+        raise ClusterError(
+            f"{free / 1e9:.1f} GB free in {directory.parent.parent}, {scale.disk / 1e9:.1f} GB are needed"
+            " (name another directory by PG_LOOKAHEAD_TMPDIR)"
+        )
+
+
+@contextmanager
+def _clear_errors(cluster: Cluster) -> Iterator[None]:
+    try:
+        yield
+    except psycopg.errors.DiskFull:
+        raise ClusterError(
+            f"the disk of {cluster.data.parent.parent.parent} is full"
+            " (name another directory by PG_LOOKAHEAD_TMPDIR)"
+        ) from None
+    except psycopg.Error as error:
+        raise ClusterError(f"the server says: {str(error).splitlines()[0]}") from error
+
+
+def _load(conn: psycopg.Connection[Any], scale: Scale, report: Report) -> None:
+    available = conn.execute("SELECT 1 FROM pg_available_extensions WHERE name = 'pg_lookahead'").fetchone()
+    if not available:
+        raise ClusterError(
+            "the extension is not installed in this server (make demo builds and installs it;"
+            " for a server of your own: make install PG_CONFIG=...)"
+        )
+    conn.execute("CREATE EXTENSION pg_lookahead")
+    conn.execute("CREATE SCHEMA contrib")
+    conn.execute("CREATE EXTENSION pgstattuple SCHEMA contrib")
+    with conn.transaction():  # a table made in the same transaction needs no WAL
+        conn.execute(_CREATE)
+        size = -(-scale.rows // _BATCHES)
+        for start in range(0, scale.rows, size):
+            end = min(start + size, scale.rows)
+            report(f"loading a table: {end / 1e6:.1f} of {scale.rows / 1e6:.1f} million rows")
+            conn.execute(_INSERT, [start + 1, end])
+    report("VACUUM, so that every page is known to be all-visible")
+    conn.execute("VACUUM (ANALYZE) readings")
+    report("building a btree index")
+    conn.execute("CREATE INDEX readings_taken_sensor ON readings (taken, sensor)")
+    report("building a hash index")
+    conn.execute("CREATE INDEX readings_id ON readings USING hash (id)")
+    report("deleting one row in 500, and rolling back")
+    with conn.transaction(force_rollback=True):
+        conn.execute("DELETE FROM readings WHERE id % 500 = 0")
+    conn.execute("CHECKPOINT")
+
+
+def _compare(
+    cluster: Cluster, conn: psycopg.Connection[Any], case: Case, io: str, scale: Scale, report: Report
+) -> Result:
+    report(f"{io} I/O: {case.name}: comparing the answers")
+    # This also warms the catalog caches and settles the hint bits, for both alike.
+    answers = [conn.execute(case.query(schema)).fetchall() for schema in ("contrib", "lookahead")]
+    described = conn.execute(case.query("contrib") + " LIMIT 0").description
+    size = conn.execute("SELECT pg_relation_size(%s::regclass)", [case.relation]).fetchone()
+    assert described is not None and size is not None
+    differences = measure.differences([column.name for column in described], *answers)
+
+    def sample(name: str, schema: LiteralString) -> measure.Sample:
+        report(f"{io} I/O: {case.name}: {name}, cold")
+        cluster.evict(conn, case.relation)
+        return measure.take(conn, case.query(schema))
+
+    comparison = measure.interleave(
+        lambda: sample("stock", "contrib"),
+        lambda: sample("look-ahead", "lookahead"),
+        rounds=scale.rounds,
+        budget=scale.budget,
+    )
+    return Result(case.name, io, size[0], comparison, differences)
