@@ -34,6 +34,7 @@
 #include "stream/sweep.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
+#include "utils/lsyscache.h"
 #include "utils/syscache.h"
 
 /* The sums of a sweep, and what it needs from the metapage. */
@@ -192,6 +193,19 @@ mean_power(const BloomStats *stats, int k)
 	return sum / stats->entries;
 }
 
+/* An array of a number type as a Datum. */
+static Datum
+make_array(Datum *elements, int n, Oid type)
+{
+	int16		typlen;
+	bool		typbyval;
+	char		typalign;
+
+	get_typlenbyvalalign(type, &typlen, &typbyval, &typalign);
+	return PointerGetDatum(construct_array(elements, n, type,
+										   typlen, typbyval, typalign));
+}
+
 /* pgstatbloomindex(regclass) */
 Datum
 lookahead_pgstatbloomindex(PG_FUNCTION_ARGS)
@@ -240,12 +254,10 @@ lookahead_pgstatbloomindex(PG_FUNCTION_ARGS)
 	values[i++] = Int64GetDatum(stats.entries);
 	values[i++] = Int64GetDatum(stats.free_space);
 	values[i++] = Int32GetDatum(stats.signature_bits);
-	values[i++] = PointerGetDatum(construct_array_builtin(column_bits,
-														  ncolumns, INT4OID));
+	values[i++] = make_array(column_bits, ncolumns, INT4OID);
 	nulls[i] = nulls[i + 1] = stats.entries == 0;
 	values[i++] = Float8GetDatum(stats.entries == 0 ? 0.0 :
 								 mean_power(&stats, 1));
-	values[i++] = PointerGetDatum(construct_array_builtin(rates, ncolumns,
-														  FLOAT8OID));
+	values[i++] = make_array(rates, ncolumns, FLOAT8OID);
 	return InspectRow(fcinfo, i, values, nulls);
 }

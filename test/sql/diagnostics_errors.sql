@@ -1,0 +1,128 @@
+-- What the diagnostics refuse, and how: SQLSTATE, message and detail are
+-- contrib's; a hint may be added.
+SET client_min_messages = warning;
+CREATE EXTENSION IF NOT EXISTS pg_lookahead;
+CREATE EXTENSION IF NOT EXISTS pgstattuple;
+CREATE EXTENSION IF NOT EXISTS bloom;
+CREATE SCHEMA diagnostics_errors;
+SET search_path = diagnostics_errors, public;
+
+-- What a call raises.
+CREATE FUNCTION raised(schema text, call text, OUT state text, OUT message text,
+                       OUT detail text, OUT hint text) LANGUAGE plpgsql AS $$
+BEGIN
+    EXECUTE format('SELECT %I.%s', schema, call);
+    message := 'no error';
+EXCEPTION WHEN OTHERS THEN
+    GET STACKED DIAGNOSTICS state = RETURNED_SQLSTATE, message = MESSAGE_TEXT,
+                            detail = PG_EXCEPTION_DETAIL, hint = PG_EXCEPTION_HINT;
+END $$;
+
+CREATE TABLE t (a int, b int[], p point) WITH (autovacuum_enabled = off);
+INSERT INTO t VALUES (1, '{1}', '(1,1)'), (1, '{2}', '(2,2)');
+CREATE INDEX t_btree ON t (a);
+CREATE INDEX t_hash ON t USING hash (a);
+CREATE INDEX t_gin ON t USING gin (b);
+CREATE INDEX t_gist ON t USING gist (p);
+CREATE INDEX t_spgist ON t USING spgist (p);
+CREATE INDEX t_brin ON t USING brin (a);
+CREATE INDEX t_bloom ON t USING bloom (a);
+CREATE VIEW v AS SELECT * FROM t;
+CREATE SEQUENCE s;
+CREATE TYPE pair AS (a int, b int);
+CREATE TABLE parent (a int) PARTITION BY RANGE (a);
+CREATE TABLE child PARTITION OF parent FOR VALUES FROM (0) TO (10);
+CREATE INDEX parent_a ON parent (a);
+CREATE FOREIGN DATA WRAPPER regress_lookahead_fdw;
+CREATE SERVER regress_lookahead_server FOREIGN DATA WRAPPER regress_lookahead_fdw;
+CREATE FOREIGN TABLE ft (a int) SERVER regress_lookahead_server;
+CREATE ACCESS METHOD regress_lookahead_heap TYPE TABLE HANDLER heap_tableam_handler;
+CREATE TABLE other_am (a int) USING regress_lookahead_heap;
+-- an index that is not valid, of each kind
+\set VERBOSITY sqlstate
+CREATE UNIQUE INDEX CONCURRENTLY bad_btree ON t (a);
+CREATE INDEX bad_hash ON t USING hash (a);
+CREATE INDEX bad_gin ON t USING gin (b);
+CREATE INDEX bad_gist ON t USING gist (p);
+CREATE INDEX bad_bloom ON t USING bloom (a);
+\set VERBOSITY default
+UPDATE pg_index SET indisvalid = false
+WHERE indexrelid = ANY ('{bad_hash,bad_gin,bad_gist,bad_bloom}'::regclass[]);
+
+CREATE TABLE relations (relation text);
+INSERT INTO relations SELECT unnest('{t,t_btree,t_hash,t_gin,t_gist,t_spgist,t_brin,t_bloom,v,s,
+    pair,parent,child,parent_a,ft,other_am,bad_btree,bad_hash,bad_gin,bad_gist,bad_bloom}'::text[]);
+
+-- Each function on each relation: where contrib answers, we do; where contrib
+-- raises something, we raise the same.
+CREATE VIEW calls AS
+SELECT f.name AS function, r.relation, ours.*,
+       (ours.state, ours.message, ours.detail) IS NOT DISTINCT FROM
+       (stock.state, stock.message, stock.detail) AS as_contrib
+FROM relations AS r
+CROSS JOIN (VALUES ('pgstattuple', 'regclass'), ('pgstattuple', 'text'),
+                   ('pgstattuple_approx', 'regclass'), ('pgstatindex', 'regclass'),
+                   ('pgstatindex', 'text'), ('pgstathashindex', 'regclass'),
+                   ('pgstatginindex', 'regclass'), ('pg_relpages', 'regclass'),
+                   ('pg_relpages', 'text')) AS f(name, type)
+CROSS JOIN LATERAL format('%s(%L::%s)', f.name, r.relation, f.type) AS call
+CROSS JOIN LATERAL raised('lookahead', call) AS ours
+CROSS JOIN LATERAL raised('public', call) AS stock;
+CREATE TABLE outcomes AS SELECT * FROM calls;
+SELECT count(*) AS calls, count(*) FILTER (WHERE as_contrib) AS as_contrib,
+       count(*) FILTER (WHERE message = 'no error') AS answered
+FROM outcomes;
+SELECT * FROM outcomes WHERE NOT as_contrib;
+SELECT DISTINCT state, replace(message, '"' || relation || '"', '"..."') COLLATE "C" AS message
+FROM outcomes WHERE state IS NOT NULL ORDER BY 1, 2;
+-- only partitioned relations get a hint
+SELECT function, relation, hint FROM outcomes WHERE hint <> '' GROUP BY 1, 2, 3
+ORDER BY function COLLATE "C", relation COLLATE "C";
+
+-- pgstatbloomindex, which contrib does not have
+SELECT relation, (raised('lookahead', format('pgstatbloomindex(%L)', relation))).* FROM relations;
+
+-- names that are no relation's
+SELECT call, ours.state, ours.message,
+       ours IS NOT DISTINCT FROM stock AS as_contrib
+FROM unnest(ARRAY['pgstattuple(''nope'')', 'pgstattuple(''a.b.c.d''::text)', 'pgstatindex(''nope''::text)',
+                  'pgstatindex(''''::text)', 'pg_relpages(''no.such''::text)', 'pgstathashindex(1::oid)',
+                  'pgstatginindex(0::oid)', 'pgstattuple_approx(''"''::regclass)']) AS call
+CROSS JOIN LATERAL raised('lookahead', call) AS ours
+CROSS JOIN LATERAL raised('public', call) AS stock;
+-- strict
+SELECT lookahead.pgstattuple(NULL::regclass) IS NULL AS a,
+       lookahead.pgstatindex(NULL::text) IS NULL AS b,
+       lookahead.pgstatbloomindex(NULL) IS NULL AS c,
+       lookahead.pg_relpages(NULL::regclass) IS NULL AS d;
+
+-- an error leaves nothing behind: the same call still works
+SELECT (lookahead.pgstatindex('t_btree')).leaf_pages;
+
+-- Who may call: nobody but superusers and members of pg_stat_scan_tables.
+CREATE ROLE regress_lookahead_nobody;
+CREATE ROLE regress_lookahead_scanner IN ROLE pg_stat_scan_tables;
+GRANT USAGE ON SCHEMA diagnostics_errors TO regress_lookahead_nobody, regress_lookahead_scanner;
+SET ROLE regress_lookahead_nobody;
+SELECT call, ours.state, ours.message,
+       stock IS NULL OR ours.state = stock.state AND ours.message = stock.message AS as_contrib
+FROM unnest(ARRAY['pgstattuple(''t''::regclass)', 'pgstattuple(''t''::text)', 'pgstattuple_approx(''t'')',
+                  'pgstatindex(''t_btree''::regclass)', 'pgstatindex(''t_btree''::text)',
+                  'pgstathashindex(''t_hash'')', 'pgstatginindex(''t_gin'')',
+                  'pg_relpages(''t''::regclass)', 'pg_relpages(''t''::text)']) AS call
+CROSS JOIN LATERAL raised('lookahead', call) AS ours
+CROSS JOIN LATERAL raised('public', call) AS stock;
+SELECT lookahead.pgstatbloomindex('t_bloom');
+-- a table that this role may not read
+SET ROLE regress_lookahead_scanner;
+SELECT (lookahead.pgstattuple('t')).tuple_count, (lookahead.pgstatindex('t_btree')).leaf_pages,
+       (lookahead.pgstatbloomindex('t_bloom')).live_tuples;
+RESET ROLE;
+
+UPDATE pg_index SET indisvalid = true
+WHERE indexrelid = ANY ('{bad_hash,bad_gin,bad_gist,bad_bloom}'::regclass[]);
+DROP SCHEMA diagnostics_errors CASCADE;
+DROP ACCESS METHOD regress_lookahead_heap;
+DROP SERVER regress_lookahead_server;
+DROP FOREIGN DATA WRAPPER regress_lookahead_fdw;
+DROP ROLE regress_lookahead_nobody, regress_lookahead_scanner;
