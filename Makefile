@@ -72,9 +72,9 @@ lint: setup
 
 # Bring all code into the form that lint checks.
 format: setup
-	$(VENV)/clang-format -i $(wildcard src/*.[ch] src/*/*.[ch])
-	$(VENV)/ruff check --fix python test/python
-	$(VENV)/ruff format python test/python
+	$(VENV)/python -I tools/format_c.py $(wildcard src/*.[ch] src/*/*.[ch])
+	$(VENV)/ruff check --fix python test/python tools
+	$(VENV)/ruff format python test/python tools
 
 # Choose versions for requirements.in anew.
 lock: setup

@@ -32,7 +32,7 @@ mkdir -p build 2>/dev/null || fail "cannot write to $(pwd)"
 exec 9>build/setup.lock
 flock 9
 
-made_from=$({ cat requirements.txt pyproject.toml; pwd; "$PYTHON" -c 'import sys; print(sys.version, sys.prefix)'; } | cksum)
+made_from=$({ cat requirements.txt; pwd; "$PYTHON" -c 'import sys; print(sys.version, sys.prefix)'; } | cksum)
 if [ "$(cat "$venv/made_from" 2>/dev/null)" != "$made_from" ]
 then
 	free_mb=$(df -Pm . | awk 'NR == 2 { print $4 }')
@@ -43,14 +43,19 @@ then
 	"$PYTHON" -m venv "$venv" || fail "$PYTHON -m venv failed"
 	"$venv/bin/python" -m pip --disable-pip-version-check install -q --require-hashes -r requirements.txt ||
 		fail "could not install the Python packages of requirements.txt"
+	echo "$made_from" >"$venv/made_from"
+fi
+tool=$(cksum <pyproject.toml)
+if [ "$(cat "$venv/tool" 2>/dev/null)" != "$tool" ]
+then
 	"$venv/bin/python" -m pip --disable-pip-version-check install -q --no-deps --no-build-isolation -e . ||
 		fail "could not install the command-line tool"
-	echo "$made_from" >"$venv/made_from"
+	echo "$tool" >"$venv/tool"
 fi
 
 if [ -z "${PG_CONFIG:-}" ]
 then
-	PG_CONFIG=$("$venv/bin/python" -I -c 'from pg_lookahead.server import embedded_directory as d; print(d())')/pginstall/bin/pg_config
+	PG_CONFIG=$("$venv/bin/python" -I tools/embedded_pg_config.py)
 	chmod -R u+x "$(dirname "$PG_CONFIG")"
 fi
 

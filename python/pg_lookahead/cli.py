@@ -37,7 +37,7 @@ def _root(
 
 @app.command("demo")
 def _demo(
-    quick: Annotated[bool, typer.Option("--quick", help="A twentieth of the data: shows, proves little.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="A twentieth of the data; proves little.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print every sample as JSON.")] = False,
 ) -> None:
     """Compare stock and look-ahead diagnostics on a throw-away server.

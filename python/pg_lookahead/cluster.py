@@ -237,10 +237,8 @@ class Cluster:
         self._standbys += 1
         name = f"{self._name}_standby{self._standbys}"
         own = {key: value for key, value in self._settings.items() if key != "unix_socket_directories"}
-        other = Cluster(
-            pg_config=self.bindir / "pg_config", settings={**own, **(settings or {})}, name=name
-        )
-        command = [self.bindir / "pg_basebackup", "-D", other.data, "-h", self.socket_dir]
+        other = Cluster(pg_config=self.bindir / "pg_config", settings={**own, **(settings or {})}, name=name)
+        command: list[str | Path] = [self.bindir / "pg_basebackup", "-D", other.data, "-h", self.socket_dir]
         command += ["-p", str(self.port), "-U", "postgres", "-R", "-X", "stream", "-c", "fast"]
         command += ["--no-sync", "-C", "-S", name]
         try:
@@ -312,9 +310,7 @@ class Cluster:
             raise ClusterError(f"{relation} has no file of its own")
         main = self.data / row[0]
         names = (main.name, *(f"{main.name}_{fork}" for fork in ("fsm", "vm", "init")))
-        return [
-            path for path in main.parent.iterdir() if path.name.split(".")[0] in names and path.is_file()
-        ]
+        return [path for path in main.parent.iterdir() if path.name.split(".")[0] in names and path.is_file()]
 
     # Parts of a start
 
@@ -373,7 +369,7 @@ def _in_schema_of_buffercache(conn: psycopg.Connection[Any], query: str) -> sql.
         " WHERE extname = 'pg_buffercache'"
     ).fetchone()
     assert row is not None
-    return sql.SQL(query).format(sql.Identifier(row[0]))  # type: ignore[arg-type]
+    return sql.SQL(query).format(sql.Identifier(row[0]))
 
 
 def _drop_from_page_cache(files: list[Path]) -> str:

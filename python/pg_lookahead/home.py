@@ -172,7 +172,14 @@ class Home:
         if key not in self._templates:
             work = self.make_directory("template")
             data = work / "data"
-            command = [installation.bindir / "initdb", "-D", data, "-U", "postgres", "--auth=trust"]
+            command: list[str | Path] = [
+                installation.bindir / "initdb",
+                "-D",
+                data,
+                "-U",
+                "postgres",
+                "--auth=trust",
+            ]
             command += ["--locale=C", "--encoding=UTF8", "--no-sync", "--no-instructions", *arguments]
             self.run(command, cwd=work)
             self._templates[key] = data
@@ -209,8 +216,13 @@ class Home:
 
     def _runs(self, installation: Installation) -> bool:
         try:
-            version = [installation.bindir / "postgres", "--version"]
-            return subprocess.run(version, capture_output=True, cwd="/", **self.as_server()).returncode == 0
+            postgres = str(installation.bindir / "postgres")
+            return (
+                subprocess.run(
+                    [postgres, "--version"], capture_output=True, cwd="/", **self.as_server()
+                ).returncode
+                == 0
+            )
         except OSError:
             return False
 

@@ -12,9 +12,11 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, LiteralString
+from typing import Any
 
 import psycopg
+from psycopg import sql
+from psycopg.abc import Query
 
 Row = tuple[Any, ...]
 
@@ -57,7 +59,7 @@ def median(samples: Sequence[Sample]) -> Sample:
     )
 
 
-def take(conn: psycopg.Connection[Any], query: LiteralString) -> Sample:
+def take(conn: psycopg.Connection[Any], query: Query) -> Sample:
     """Execute a query and say what it cost; ``conn`` must be in autocommit mode."""
     before = _io(conn)
     started = time.perf_counter()
@@ -96,17 +98,17 @@ def differences(columns: Sequence[str], stock: Sequence[Row], ours: Sequence[Row
     ]
 
 
-_IO: LiteralString = """
+_IO = sql.SQL("""
 SELECT coalesce(sum(reads), 0)::bigint, coalesce(sum({bytes}), 0)::bigint,
        coalesce(sum(read_time), 0)::float8
 FROM pg_stat_io
 WHERE backend_type = 'client backend' AND object <> 'wal'
-"""
+""")
 
 
 def _io(conn: psycopg.Connection[Any]) -> tuple[int, int, float]:
     conn.execute("SELECT pg_stat_force_next_flush()")
-    read_bytes: LiteralString = "read_bytes" if conn.info.server_version >= 180000 else "reads * op_bytes"
-    row = conn.execute(_IO.replace("{bytes}", read_bytes)).fetchone()
+    read_bytes = sql.SQL("read_bytes" if conn.info.server_version >= 180000 else "reads * op_bytes")
+    row = conn.execute(_IO.format(bytes=read_bytes)).fetchone()
     assert row is not None
     return row[0], row[1], row[2]

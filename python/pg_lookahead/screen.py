@@ -21,9 +21,18 @@ def progress(console: Console, total: int) -> Iterator[Report]:
     """Show the step at work, of ``total``; on something else than a terminal, a line a step."""
     if not console.is_terminal:
         started = time.monotonic()
-        yield lambda text: console.print(f"{time.monotonic() - started:6.1f} s  {text}", highlight=False, soft_wrap=True)
+
+        def line(text: str) -> None:
+            console.print(f"{time.monotonic() - started:6.1f} s  {text}", highlight=False, soft_wrap=True)
+
+        yield line
         return
-    columns = (SpinnerColumn(), BarColumn(bar_width=24), TimeElapsedColumn(), TextColumn("{task.description}"))
+    columns = (
+        SpinnerColumn(),
+        BarColumn(bar_width=24),
+        TimeElapsedColumn(),
+        TextColumn("{task.description}"),
+    )
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("", total=total)
         first = True
@@ -36,6 +45,7 @@ def progress(console: Console, total: int) -> Iterator[Report]:
         yield report
 
 
+TITLE = "Cold cache, medians of interleaved runs; 1 row in 500 of the table was deleted and rolled back"
 COLUMNS = ("diagnostic", "I/O", "size", "stock", "look-ahead", "reads", "I/O time", "ratio", "rows")
 
 
@@ -72,7 +82,7 @@ def show(console: Console, outcome: Outcome) -> None:
     for name, value in outcome.environment.items():
         facts.add_row(f"[dim]{name}", value)
     console.print(facts)
-    table = Table(*COLUMNS, title="Cold cache; medians of interleaved runs", title_justify="left")
+    table = Table(*COLUMNS, title=TITLE, title_justify="left")
     for column in table.columns[2:8]:
         column.justify = "right"
     for result in outcome.results:

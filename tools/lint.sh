@@ -1,0 +1,55 @@
+#!/bin/sh
+# Every check that runs nothing: C with warnings as errors, with and without assertions; the
+# form of C and Python; Python's types; and that versions are told apart in one place only.
+# All are run; any that fails makes this fail.  After tools/setup.sh.
+set -u
+cd "$(dirname "$0")/.."
+bin=.venv/bin
+failed=0
+
+check()
+{
+	what=$1
+	shift
+	if "$@"
+	then
+		echo "ok      $what"
+	else
+		echo "FAILED  $what"
+		failed=1
+	fi
+}
+
+PG_CONFIG=${PG_CONFIG:-$("$bin/python" -I tools/embedded_pg_config.py)}
+CC=${CC:-gcc}
+sources=$(ls src/*.c src/*/*.c)
+headers=$(ls src/*.h src/*/*.h)
+
+# Unused parameters and missing initializers are how fmgr and PostgreSQL's own macros are
+# written; PostgreSQL's headers are not ours to warn about (-isystem).
+compile()
+{
+	for file in $sources
+	do
+		"$CC" -fsyntax-only -O2 -std=gnu11 -fno-strict-aliasing -fwrapv -Wall -Wextra -Werror \
+			-Wno-unused-parameter -Wno-missing-field-initializers -Wno-sign-compare \
+			-Wmissing-prototypes -Wpointer-arith -Wdeclaration-after-statement -Wvla \
+			-Wimplicit-fallthrough=3 -Wshadow=compatible-local -Wformat-security -Wundef \
+			-D_GNU_SOURCE "$@" -Isrc -isystem "$("$PG_CONFIG" --includedir-server)" "$file" || return 1
+	done
+}
+
+versions()
+{
+	found=$(grep -n PG_VERSION_NUM $sources $headers | grep -v '^src/compat.h:')
+	[ -z "$found" ] || { echo "$found"; return 1; }
+}
+
+check "C without warnings" compile
+check "C without warnings, with assertions" compile -DUSE_ASSERT_CHECKING
+check "C in form" "$bin/python" -I tools/format_c.py --check $sources $headers
+check "PG_VERSION_NUM in src/compat.h only" versions
+check "Python by ruff's rules" "$bin/ruff" check -q python test/python tools
+check "Python in form" "$bin/ruff" format -q --check python test/python tools
+check "Python types" "$bin/mypy"
+exit $failed
