@@ -130,3 +130,26 @@ GRANT EXECUTE ON FUNCTION
     pgstatginindex(regclass), pgstatbloomindex(regclass),
     pg_relpages(regclass), pg_relpages(text)
 TO pg_stat_scan_tables;
+
+/*
+ * Index scans that look ahead (src/scan/).  They need no SQL object; this view
+ * shows what they did since the server started, summed over all processes.
+ */
+
+CREATE FUNCTION index_scan_stats(
+    OUT scans bigint,                  -- scan nodes that ran
+    OUT scans_ahead bigint,            -- of these, nodes that looked ahead
+    OUT blocks_read bigint,            -- heap blocks whose read was started ahead
+    OUT reads bigint,                  -- reads that took (adjacent blocks combined)
+    OUT blocks_hit bigint,             -- heap blocks looked at ahead, found cached
+    OUT blocks_direct bigint,          -- heap blocks visited, not looked at ahead
+    OUT blocks_ahead bigint,           -- heap blocks visited while looking ahead
+    OUT blocks_unused bigint,          -- read ahead and never visited
+    OUT stalls bigint,                 -- visits that waited for a read to end
+    OUT max_distance bigint,           -- most blocks wanted ahead
+    OUT stats_since timestamptz)
+AS 'MODULE_PATHNAME', 'lookahead_index_scan_stats'
+LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
+
+CREATE VIEW index_scan_stats AS SELECT * FROM @extschema@.index_scan_stats();
+GRANT SELECT ON index_scan_stats TO PUBLIC;

@@ -13,9 +13,20 @@
 #ifndef PG_LOOKAHEAD_COMPAT_H
 #define PG_LOOKAHEAD_COMPAT_H
 
+#include "access/heapam.h"
+#include "access/nbtree.h"
+#include "access/relscan.h"
 #include "fmgr.h"
+#include "pgstat.h"
+#include "storage/buf_internals.h"
+#include "storage/bufmgr.h"
 #include "storage/bufpage.h"
+#include "storage/dsm_registry.h"
+#include "storage/fd.h"
 #include "storage/read_stream.h"
+#if PG_VERSION_NUM >= 180000
+#include "storage/aio.h"
+#endif
 
 #if PG_VERSION_NUM < 170000
 #error "pg_lookahead needs PostgreSQL 17 or later"
@@ -77,5 +88,249 @@ ApproxPageFreeSpace(Page page)
 #endif
 	return HeapPageFreeSpace(page);
 }
+
+/*
+ * Reads started by StartReadBuffers().  Since 18 they run in the background,
+ * unless io_method is sync; before, and then, starting one advises the kernel
+ * at most, and the read happens in WaitReadBuffers().
+ */
+
+#if PG_VERSION_NUM >= 180000
+static inline bool
+LookaheadReadFailed(ReadBuffersOperation *op)
+{
+	return op->io_return.result.status == PGAIO_RS_ERROR;
+}
+#endif
+
+static inline uint64
+LookaheadBufferState(BufferDesc *desc)
+{
+#if PG_VERSION_NUM >= 190000
+	return pg_atomic_read_u64(&desc->state);
+#else
+	return pg_atomic_read_u32(&desc->state);
+#endif
+}
+
+/* Are reads asynchronous on this server? */
+static inline bool
+LookaheadReadsAreAsync(void)
+{
+#if PG_VERSION_NUM >= 180000
+	return io_method != IOMETHOD_SYNC;
+#else
+	return false;
+#endif
+}
+
+/* Flags for StartReadBuffers(): advise the kernel where that is all we can do. */
+static inline int
+LookaheadReadAdvice(void)
+{
+	if (LookaheadReadsAreAsync() || (io_direct_flags & IO_DIRECT_DATA) != 0)
+		return 0;
+	return READ_BUFFERS_ISSUE_ADVICE;
+}
+
+static inline void
+LookaheadSetPersistence(ReadBuffersOperation *op, char persistence)
+{
+#if PG_VERSION_NUM >= 180000
+	op->persistence = persistence;
+#else
+	op->smgr_persistence = persistence;
+#endif
+}
+
+/* Has a read that was started ended?  Never waits; always false if not async. */
+static inline bool
+LookaheadReadIsDone(ReadBuffersOperation *op)
+{
+#if PG_VERSION_NUM >= 180000
+	return pgaio_wref_valid(&op->io_wref) && pgaio_wref_check_done(&op->io_wref);
+#else
+	return false;
+#endif
+}
+
+/*
+ * Wait for a read that was started, and raise no error if it failed; the
+ * buffers it could not read stay invalid.  (Where reads are not asynchronous
+ * the read is done here, with its errors.)  The wait is timed as the server
+ * times its own.
+ */
+static inline void
+LookaheadWait(ReadBuffersOperation *op)
+{
+#if PG_VERSION_NUM >= 180000
+	if (pgaio_wref_valid(&op->io_wref))
+	{
+		if (!pgaio_wref_check_done(&op->io_wref))
+		{
+			instr_time	start = pgstat_prepare_io_time(track_io_timing);
+
+			pgaio_wref_wait(&op->io_wref);
+			pgstat_count_io_op_time(op->persistence == RELPERSISTENCE_TEMP ?
+									IOOBJECT_TEMP_RELATION : IOOBJECT_RELATION,
+									IOCONTEXT_NORMAL, IOOP_READ, start, 0, 0);
+		}
+		if (LookaheadReadFailed(op))
+			return;
+	}
+#endif
+	WaitReadBuffers(op);
+}
+
+/*
+ * Wait until a read that was started no longer touches its buffers; whether
+ * it succeeded does not matter, and nothing is read if nothing was started.
+ */
+static inline void
+LookaheadWaitQuietly(ReadBuffersOperation *op)
+{
+#if PG_VERSION_NUM >= 180000
+	if (pgaio_wref_valid(&op->io_wref))
+		pgaio_wref_wait(&op->io_wref);
+#endif
+}
+
+/* Submit several reads at once. */
+static inline void
+LookaheadEnterBatch(void)
+{
+#if PG_VERSION_NUM >= 180000
+	pgaio_enter_batchmode();
+#endif
+}
+
+static inline void
+LookaheadExitBatch(void)
+{
+#if PG_VERSION_NUM >= 180000
+	pgaio_exit_batchmode();
+#endif
+}
+
+/* Does a buffer that we hold a pin on contain its page? */
+static inline bool
+LookaheadBufferIsValid(Buffer buffer)
+{
+	BufferDesc *desc = BufferIsLocal(buffer) ?
+		GetLocalBufferDescriptor(-buffer - 1) : GetBufferDescriptor(buffer - 1);
+
+	return (LookaheadBufferState(desc) & BM_VALID) != 0;
+}
+
+/* How many more buffers, at most "wanted", this backend may pin. */
+static inline int
+LookaheadAdditionalPins(bool temporary, int wanted)
+{
+#if PG_VERSION_NUM >= 180000
+	return Min(wanted, (int) (temporary ? GetAdditionalLocalPinLimit() :
+							  GetAdditionalPinLimit()));
+#else
+	uint32		pins = wanted;
+
+	if (temporary)
+		LimitAdditionalLocalPins(&pins);
+	else
+		LimitAdditionalPins(&pins);
+	return (int) pins;
+#endif
+}
+
+/* How many buffers, at most "wanted", a backend may ever pin. */
+static inline int
+LookaheadPinLimit(bool temporary, int wanted)
+{
+#if PG_VERSION_NUM >= 180000
+	return Min(wanted, (int) (temporary ? GetLocalPinLimit() : GetPinLimit()));
+#else
+	return LookaheadAdditionalPins(temporary, wanted);
+#endif
+}
+
+/* The leaf page to the left of a btree scan's position, as far as known. */
+static inline BlockNumber
+LookaheadPreviousLeaf(BTScanPos pos)
+{
+#if PG_VERSION_NUM >= 180000
+	return pos->prevPage;
+#else
+	return P_NONE;
+#endif
+}
+
+/*
+ * The heap page that an index scan holds.
+ */
+static inline Buffer
+LookaheadHeapBuffer(IndexScanDesc scan)
+{
+	return ((IndexFetchHeapData *) scan->xs_heapfetch)->xs_cbuf;
+}
+
+/* Its block, or InvalidBlockNumber. */
+static inline BlockNumber
+LookaheadHeapBlock(IndexScanDesc scan)
+{
+	Buffer		buffer = LookaheadHeapBuffer(scan);
+
+	return BufferIsValid(buffer) ? BufferGetBlockNumber(buffer) : InvalidBlockNumber;
+}
+
+/*
+ * Make an index scan hold another heap page, whose pin it takes over, and
+ * prune that page as the table access method does when it arrives there.
+ */
+static inline void
+LookaheadSetHeapBuffer(IndexScanDesc scan, Buffer buffer)
+{
+	IndexFetchHeapData *hscan = (IndexFetchHeapData *) scan->xs_heapfetch;
+
+	if (BufferIsValid(hscan->xs_cbuf))
+		ReleaseBuffer(hscan->xs_cbuf);
+	hscan->xs_cbuf = buffer;
+#if PG_VERSION_NUM >= 190000
+	hscan->xs_blk = BufferGetBlockNumber(buffer);
+	heap_page_prune_opt(scan->heapRelation, buffer, &hscan->xs_vmbuffer,
+						(hscan->xs_base.flags & SO_HINT_REL_READ_ONLY) != 0);
+#else
+	heap_page_prune_opt(scan->heapRelation, buffer);
+#endif
+}
+
+#if PG_VERSION_NUM >= 190000
+static inline void
+LookaheadInitShared(void *ptr, void *init)
+{
+	((void (*) (void *)) init) (ptr);
+}
+#endif
+
+/* Shared memory that needs no shared_preload_libraries. */
+static inline void *
+LookaheadSharedMemory(const char *name, size_t size,
+					  void (*init) (void *ptr), bool *found)
+{
+#if PG_VERSION_NUM >= 190000
+	return GetNamedDSMSegment(name, size, LookaheadInitShared, found, (void *) init);
+#else
+	return GetNamedDSMSegment(name, size, init, found);
+#endif
+}
+
+/* 17's ExecutorRun has one parameter more, which it ignores or passes on. */
+#if PG_VERSION_NUM < 180000
+#define EXECUTOR_RUN_EXTRA_PARAMS , bool execute_once
+#define EXECUTOR_RUN_EXTRA_ARGS , execute_once
+#else
+#define EXECUTOR_RUN_EXTRA_PARAMS
+#define EXECUTOR_RUN_EXTRA_ARGS
+#endif
+
+/* EXPLAIN lets extensions add to a node since 18. */
+#define LOOKAHEAD_HAVE_EXPLAIN_HOOK (PG_VERSION_NUM >= 180000)
 
 #endif							/* PG_LOOKAHEAD_COMPAT_H */

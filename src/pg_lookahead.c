@@ -7,10 +7,17 @@
  */
 #include "postgres.h"
 
+#include <limits.h>
+
 #include "compat.h"
+#include "scan/node.h"
 #include "utils/guc.h"
 
 LOOKAHEAD_MODULE_MAGIC;
+
+bool		lookahead_index_scan = true;
+int			lookahead_max_distance = -1;
+bool		lookahead_debug_force = false;
 
 void		_PG_init(void);
 
@@ -20,5 +27,31 @@ void		_PG_init(void);
 void
 _PG_init(void)
 {
+	DefineCustomBoolVariable("pg_lookahead.index_scan",
+							 "Lets index scans read the heap blocks of coming entries ahead.",
+							 "Takes effect with the next query or cursor.",
+							 &lookahead_index_scan,
+							 true,
+							 PGC_USERSET,
+							 GUC_EXPLAIN,
+							 NULL, NULL, NULL);
+	DefineCustomIntVariable("pg_lookahead.max_distance",
+							"Sets how many heap blocks an index scan may have in flight or pinned ahead.",
+							"-1 means as many as effective_io_concurrency allows in flight; 0 means none.",
+							&lookahead_max_distance,
+							-1, -1, 1024,
+							PGC_USERSET,
+							GUC_EXPLAIN,
+							NULL, NULL, NULL);
+	DefineCustomBoolVariable("pg_lookahead.debug_force",
+							 "Makes index scans look ahead from their second row on, whether it pays or not.",
+							 "This is for testing.",
+							 &lookahead_debug_force,
+							 false,
+							 PGC_USERSET,
+							 GUC_NOT_IN_SAMPLE,
+							 NULL, NULL, NULL);
 	MarkGUCPrefixReserved("pg_lookahead");
+
+	ScanNodeInit();
 }

@@ -1,0 +1,129 @@
+/*-------------------------------------------------------------------------
+ *
+ * scan_stats.c
+ *		Totals of index scans that look ahead; see scan_stats.h.
+ *
+ * The totals live in a named segment of dynamic shared memory, so that they
+ * need no entry in shared_preload_libraries.  A process gathers its own counts
+ * and adds them with atomic operations, never in the middle of a query.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "access/xact.h"
+#include "compat.h"
+#include "funcapi.h"
+#include "observe/scan_stats.h"
+#include "port/atomics.h"
+#include "utils/timestamp.h"
+
+/* ScanCounters as an array: all are sums, but for the last, a maximum. */
+#define NCOUNTERS (sizeof(ScanCounters) / sizeof(uint64))
+#define NSUMS (NCOUNTERS - 1)
+
+StaticAssertDecl(offsetof(ScanCounters, max_distance) == NSUMS * sizeof(uint64),
+				 "max_distance must be the last counter");
+
+typedef struct SharedScanStats
+{
+	TimestampTz since;
+	pg_atomic_uint64 counters[NCOUNTERS];
+} SharedScanStats;
+
+static SharedScanStats *shared = NULL;
+static uint64 pending[NCOUNTERS];
+static bool have_pending = false;
+
+PG_FUNCTION_INFO_V1(lookahead_index_scan_stats);
+
+static void
+init_shared(void *ptr)
+{
+	SharedScanStats *stats = ptr;
+
+	stats->since = GetCurrentTimestamp();
+	for (Size i = 0; i < NCOUNTERS; i++)
+		pg_atomic_init_u64(&stats->counters[i], 0);
+}
+
+static SharedScanStats *
+attach(void)
+{
+	bool		found;
+
+	if (shared == NULL)
+		shared = LookaheadSharedMemory("pg_lookahead_scan_stats",
+									   sizeof(SharedScanStats), init_shared, &found);
+	return shared;
+}
+
+void
+ScanStatsAdd(const ScanCounters *counters)
+{
+	const uint64 *values = (const uint64 *) counters;
+
+	for (Size i = 0; i < NSUMS; i++)
+		pending[i] += values[i];
+	pending[NSUMS] = Max(pending[NSUMS], values[NSUMS]);
+	have_pending = true;
+}
+
+void
+ScanStatsFlush(void)
+{
+	SharedScanStats *stats;
+
+	if (!have_pending)
+		return;
+	stats = attach();
+	for (Size i = 0; i < NSUMS; i++)
+		if (pending[i] != 0)
+			pg_atomic_fetch_add_u64(&stats->counters[i], pending[i]);
+	pg_atomic_monotonic_advance_u64(&stats->counters[NSUMS], pending[NSUMS]);
+	memset(pending, 0, sizeof(pending));
+	have_pending = false;
+}
+
+/*
+ * At the end of a transaction.  After an abort nothing may fail, so counts
+ * wait there if the segment is not attached yet.
+ */
+static void
+at_xact_end(XactEvent event, void *arg)
+{
+	if (event == XACT_EVENT_PRE_COMMIT || event == XACT_EVENT_PARALLEL_PRE_COMMIT ||
+		((event == XACT_EVENT_ABORT || event == XACT_EVENT_PARALLEL_ABORT) &&
+		 shared != NULL))
+		ScanStatsFlush();
+}
+
+void
+ScanStatsInit(void)
+{
+	RegisterXactCallback(at_xact_end, NULL);
+}
+
+/*
+ * lookahead.index_scan_stats() returns record
+ *
+ * One row: the counters in the order of ScanCounters, and since when they are
+ * counted.  Includes what this session has not made visible yet.
+ */
+Datum
+lookahead_index_scan_stats(PG_FUNCTION_ARGS)
+{
+	SharedScanStats *stats = attach();
+	TupleDesc	tupdesc;
+	Datum		values[NCOUNTERS + 1];
+	bool		nulls[NCOUNTERS + 1] = {0};
+
+	if (get_call_result_type(fcinfo, NULL, &tupdesc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+	ScanStatsFlush();
+	for (Size i = 0; i < NCOUNTERS; i++)
+		values[i] = Int64GetDatum((int64) pg_atomic_read_u64(&stats->counters[i]));
+	values[NCOUNTERS] = TimestampTzGetDatum(stats->since);
+	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(tupdesc, values, nulls)));
+}

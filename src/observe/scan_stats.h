@@ -1,0 +1,38 @@
+/*-------------------------------------------------------------------------
+ *
+ * scan_stats.h
+ *		Counters of index scans that look ahead: per node for EXPLAIN, and
+ *		summed over all processes for the view lookahead.index_scan_stats.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef PG_LOOKAHEAD_SCAN_STATS_H
+#define PG_LOOKAHEAD_SCAN_STATS_H
+
+typedef struct ScanCounters
+{
+	uint64		scans;			/* nodes that ran */
+	uint64		scans_ahead;	/* of these, nodes that looked ahead */
+	uint64		blocks_read;	/* heap blocks whose read was started ahead */
+	uint64		reads;			/* the reads that took, adjacent blocks combined */
+	uint64		blocks_hit;		/* heap blocks looked at ahead, found cached */
+	uint64		blocks_direct;	/* heap blocks visited that were not looked at ahead */
+	uint64		blocks_ahead;	/* heap blocks visited while looking ahead */
+	uint64		blocks_unused;	/* read ahead and never visited */
+	uint64		stalls;			/* visits that waited for a read to end */
+	uint64		max_distance;	/* largest number of blocks wanted ahead */
+} ScanCounters;
+
+/*
+ * Add to what this process has counted.  It becomes visible to others when a
+ * transaction ends, or by ScanStatsFlush().
+ */
+extern void ScanStatsAdd(const ScanCounters *counters);
+
+/* Make visible what was added; allocates shared memory at first. */
+extern void ScanStatsFlush(void);
+
+/* Install the transaction callback; called once per process. */
+extern void ScanStatsInit(void);
+
+#endif							/* PG_LOOKAHEAD_SCAN_STATS_H */

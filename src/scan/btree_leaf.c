@@ -1,0 +1,289 @@
+/*-------------------------------------------------------------------------
+ *
+ * btree_leaf.c
+ *		Leaf pages of a btree that a scan has not yet reached.
+ *
+ * The page is read ahead of the scan, its entries are tested against the
+ * scan's preprocessed keys, and the heap blocks of those that match are noted.
+ * The page is then let go: neither lock nor pin outlives the call, so that
+ * VACUUM is not held up, and the scan reads the page again when it arrives.
+ *
+ * Nothing that is found here decides what the scan returns, so every doubt
+ * (a page split, deleted or damaged, keys of an unusual kind) is answered by
+ * knowing nothing.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "compat.h"
+#include "miscadmin.h"
+#include "scan/btree_leaf.h"
+#include "storage/bufmgr.h"
+#include "utils/rel.h"
+
+/* Keys that only _bt_checkkeys() can test. */
+#define UNUSUAL_KEY (SK_ROW_HEADER | SK_ROW_MEMBER | SK_SEARCHARRAY)
+
+struct BTreeLeafRead
+{
+	Relation	index;
+	BlockNumber page;
+	Buffer		buffer;
+	bool		reading;		/* the read has not been seen to end */
+	ReadBuffersOperation op;
+};
+
+BlockNumber
+BTreeNextLeafOfScan(IndexScanDesc scan, ScanDirection dir)
+{
+	BTScanOpaque so = (BTScanOpaque) scan->opaque;
+	BlockNumber next;
+
+	if (scan->parallel_scan != NULL || so->numArrayKeys > 0 ||
+		!BTScanPosIsValid(so->currPos))
+		return InvalidBlockNumber;
+	for (int i = 0; i < so->numberOfKeys; i++)
+		if (so->keyData[i].sk_flags & UNUSUAL_KEY)
+			return InvalidBlockNumber;
+
+	if (ScanDirectionIsForward(dir))
+		next = so->currPos.moreRight ? so->currPos.nextPage : P_NONE;
+	else
+		next = so->currPos.moreLeft ? LookaheadPreviousLeaf(&so->currPos) : P_NONE;
+	return next == P_NONE ? InvalidBlockNumber : next;
+}
+
+BTreeLeaf *
+BTreeLeafCreate(MemoryContext mcxt)
+{
+	return MemoryContextAlloc(mcxt, sizeof(BTreeLeaf));
+}
+
+BTreeLeafRead *
+BTreeLeafReadStart(MemoryContext mcxt, Relation index, BlockNumber page)
+{
+	BTreeLeafRead *read = MemoryContextAllocZero(mcxt, sizeof(BTreeLeafRead));
+
+	read->index = index;
+	read->page = page;
+	read->op.rel = index;
+	read->op.smgr = RelationGetSmgr(index);
+	LookaheadSetPersistence(&read->op, index->rd_rel->relpersistence);
+	read->op.forknum = MAIN_FORKNUM;
+	read->reading = StartReadBuffer(&read->op, &read->buffer, page,
+									LookaheadReadAdvice());
+	return read;
+}
+
+bool
+BTreeLeafReadIsDone(BTreeLeafRead *read)
+{
+	if (read->reading && LookaheadReadIsDone(&read->op))
+	{
+		LookaheadWait(&read->op);
+		read->reading = false;
+	}
+	return !read->reading;
+}
+
+BlockNumber
+BTreeLeafReadPage(const BTreeLeafRead *read)
+{
+	return read->page;
+}
+
+void
+BTreeLeafReadEnd(BTreeLeafRead *read)
+{
+	if (read->reading)
+		LookaheadWaitQuietly(&read->op);
+	ReleaseBuffer(read->buffer);
+	pfree(read);
+}
+
+/*
+ * Does a tuple of "natts" attributes pass the keys of which "wanted" is true
+ * for their flags?  Sets *required_failed if a key that must hold for the scan
+ * to go on did not.  Keys on attributes that were truncated away pass.
+ */
+static bool
+keys_pass(IndexScanDesc scan, ScanDirection dir, IndexTuple itup, int natts,
+		  bool required, bool others, bool *required_failed)
+{
+	BTScanOpaque so = (BTScanOpaque) scan->opaque;
+	TupleDesc	tupdesc = RelationGetDescr(scan->indexRelation);
+	int			reqflag = ScanDirectionIsForward(dir) ? SK_BT_REQFWD : SK_BT_REQBKWD;
+
+	*required_failed = false;
+	for (int i = 0; i < so->numberOfKeys; i++)
+	{
+		ScanKey		key = &so->keyData[i];
+		bool		is_required = (key->sk_flags & reqflag) != 0;
+		bool		pass;
+		bool		isnull;
+		Datum		value;
+
+		if (is_required ? !required : !others)
+			continue;
+		if (key->sk_attno > natts)
+			continue;
+		value = index_getattr(itup, key->sk_attno, tupdesc, &isnull);
+		if (key->sk_flags & SK_ISNULL)
+			pass = (key->sk_flags & SK_SEARCHNULL) ? isnull : !isnull;
+		else if (isnull)
+			pass = false;
+		else
+			pass = DatumGetBool(FunctionCall2Coll(&key->sk_func, key->sk_collation,
+												  value, key->sk_argument));
+		if (!pass)
+		{
+			*required_failed = is_required;
+			return false;
+		}
+	}
+	return true;
+}
+
+/*
+ * The tuple at an offset, or NULL if the page is damaged there.  Nothing of
+ * it but its key has to be trusted after this.
+ */
+static IndexTuple
+tuple_at(Page page, OffsetNumber offnum)
+{
+	ItemId		iid = PageGetItemId(page, offnum);
+	IndexTuple	itup;
+	Size		length = ItemIdGetLength(iid);
+
+	if (!ItemIdHasStorage(iid) ||
+		ItemIdGetOffset(iid) < ((PageHeader) page)->pd_upper ||
+		ItemIdGetOffset(iid) + length > ((PageHeader) page)->pd_special ||
+		ItemIdGetOffset(iid) != MAXALIGN(ItemIdGetOffset(iid)) ||
+		length < sizeof(IndexTupleData))
+		return NULL;
+	itup = (IndexTuple) PageGetItem(page, iid);
+	if (IndexTupleSize(itup) > length)
+		return NULL;
+	if (BTreeTupleIsPosting(itup) &&
+		(BTreeTupleGetPostingOffset(itup) < sizeof(IndexTupleData) ||
+		 BTreeTupleGetPostingOffset(itup) +
+		 (Size) BTreeTupleGetNPosting(itup) * sizeof(ItemPointerData) > IndexTupleSize(itup)))
+		return NULL;
+	return itup;
+}
+
+/* Add the heap block or blocks of a matching tuple. */
+static bool
+note_tuple(BTreeLeaf *leaf, IndexTuple itup, bool forward)
+{
+	int			n = BTreeTupleIsPosting(itup) ? BTreeTupleGetNPosting(itup) : 1;
+
+	if (leaf->nblocks + n > MaxTIDsPerBTreePage)
+		return false;
+	for (int i = 0; i < n; i++)
+	{
+		ItemPointer tid = &itup->t_tid;
+
+		if (BTreeTupleIsPosting(itup))
+			tid = BTreeTupleGetPostingN(itup, forward ? i : n - 1 - i);
+		leaf->blocks[leaf->nblocks++] = ItemPointerGetBlockNumberNoCheck(tid);
+	}
+	return true;
+}
+
+/* The work of BTreeLeafExamine(), with the page locked. */
+static bool
+examine_page(Page page, BTreeLeaf *leaf, IndexScanDesc scan, ScanDirection dir,
+			 BlockNumber from)
+{
+	bool		forward = ScanDirectionIsForward(dir);
+	int			natts = IndexRelationGetNumberOfAttributes(scan->indexRelation);
+	BTPageOpaque opaque;
+	OffsetNumber low,
+				high;
+	IndexTuple	itup;
+	bool		test_required,
+				failed,
+				ended = false;
+
+	if (PageIsNew(page) ||
+		PageGetSpecialSize(page) != MAXALIGN(sizeof(BTPageOpaqueData)))
+		return false;
+	opaque = BTPageGetOpaque(page);
+	if (!P_ISLEAF(opaque) || P_IGNORE(opaque) || P_ISMETA(opaque) ||
+		(!forward && opaque->btpo_next != from))
+		return false;
+	low = P_FIRSTDATAKEY(opaque);
+	high = PageGetMaxOffsetNumber(page);
+	if (high > MaxIndexTuplesPerPage)
+		return false;
+
+	/*
+	 * If the last entry, in scan order, passes the keys that end the scan
+	 * when they fail, so do all before it.
+	 */
+	test_required = true;
+	if (low <= high)
+	{
+		itup = tuple_at(page, forward ? high : low);
+		if (itup == NULL || BTreeTupleIsPivot(itup))
+			return false;
+		test_required = !keys_pass(scan, dir, itup, natts, true, false, &failed);
+	}
+
+	for (int i = 0; i <= (int) high - (int) low && !ended; i++)
+	{
+		OffsetNumber offnum = forward ? low + i : high - i;
+
+		if (scan->ignore_killed_tuples && ItemIdIsDead(PageGetItemId(page, offnum)))
+			continue;
+		itup = tuple_at(page, offnum);
+		if (itup == NULL || BTreeTupleIsPivot(itup))
+			return false;
+		if (keys_pass(scan, dir, itup, natts, test_required, true, &failed))
+		{
+			if (!note_tuple(leaf, itup, forward))
+				return false;
+		}
+		else
+			ended = failed;
+	}
+
+	/* the scan asks the high key whether there is more to the right */
+	if (forward && !ended && !P_RIGHTMOST(opaque))
+	{
+		itup = tuple_at(page, P_HIKEY);
+		if (itup == NULL)
+			return false;
+		ended = !keys_pass(scan, dir, itup,
+						   BTreeTupleGetNAtts(itup, scan->indexRelation),
+						   true, false, &failed);
+	}
+	if (!ended)
+	{
+		leaf->next = forward ? opaque->btpo_next : opaque->btpo_prev;
+		if (leaf->next == P_NONE)
+			leaf->next = InvalidBlockNumber;
+	}
+	return true;
+}
+
+bool
+BTreeLeafExamine(BTreeLeafRead *read, BTreeLeaf *leaf, IndexScanDesc scan,
+				 ScanDirection dir, BlockNumber from)
+{
+	bool		known;
+
+	Assert(!read->reading);
+	if (!LookaheadBufferIsValid(read->buffer))
+		return false;
+	leaf->page = read->page;
+	leaf->next = InvalidBlockNumber;
+	leaf->nblocks = 0;
+	LockBuffer(read->buffer, BUFFER_LOCK_SHARE);
+	known = examine_page(BufferGetPage(read->buffer), leaf, scan, dir, from);
+	LockBuffer(read->buffer, BUFFER_LOCK_UNLOCK);
+	return known;
+}

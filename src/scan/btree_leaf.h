@@ -1,0 +1,59 @@
+/*-------------------------------------------------------------------------
+ *
+ * btree_leaf.h
+ *		Leaf pages of a btree that a scan has not yet reached.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef PG_LOOKAHEAD_BTREE_LEAF_H
+#define PG_LOOKAHEAD_BTREE_LEAF_H
+
+#include "access/itup.h"
+#include "access/nbtree.h"
+#include "access/relscan.h"
+#include "access/sdir.h"
+
+/* What a leaf page holds for a scan. */
+typedef struct BTreeLeaf
+{
+	BlockNumber page;
+	BlockNumber next;			/* where the scan will go from here, or Invalid */
+	int			nblocks;		/* number of entries that match the scan keys */
+	BlockNumber blocks[MaxTIDsPerBTreePage];	/* their heap blocks, in order */
+} BTreeLeaf;
+
+/* A leaf page being read. */
+typedef struct BTreeLeafRead BTreeLeafRead;
+
+/*
+ * The leaf page to which a scan will step from its current page, or
+ * InvalidBlockNumber: if there is none, if the scan's keys can only be tested
+ * by the access method (arrays, row comparisons, skip scan), or if other
+ * processes may take the page (parallel scan).
+ */
+extern BlockNumber BTreeNextLeafOfScan(IndexScanDesc scan, ScanDirection dir);
+
+extern BTreeLeaf *BTreeLeafCreate(MemoryContext mcxt);
+
+/* Start reading a page.  It is pinned until BTreeLeafReadEnd(). */
+extern BTreeLeafRead *BTreeLeafReadStart(MemoryContext mcxt, Relation index,
+										 BlockNumber page);
+
+/* Has the read ended?  Never waits. */
+extern bool BTreeLeafReadIsDone(BTreeLeafRead *read);
+
+extern BlockNumber BTreeLeafReadPage(const BTreeLeafRead *read);
+
+/*
+ * Find the entries of the page that match the scan's keys.  "from" is the page
+ * that the scan will come from.  False if the page could not be read, or is
+ * not what the scan expects there; it will find out by itself.
+ */
+extern bool BTreeLeafExamine(BTreeLeafRead *read, BTreeLeaf *leaf,
+							 IndexScanDesc scan, ScanDirection dir,
+							 BlockNumber from);
+
+/* Wait if need be, unpin, free. */
+extern void BTreeLeafReadEnd(BTreeLeafRead *read);
+
+#endif							/* PG_LOOKAHEAD_BTREE_LEAF_H */

@@ -1,0 +1,111 @@
+/*-------------------------------------------------------------------------
+ *
+ * explain.c
+ *		What EXPLAIN (ANALYZE) says of look-ahead, on servers that let an
+ *		extension add to a node (18 and later).
+ *
+ * The figures are those of the process that runs EXPLAIN; what parallel
+ * workers did is in the view lookahead.index_scan_stats only.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "compat.h"
+#include "scan/node.h"
+
+#if LOOKAHEAD_HAVE_EXPLAIN_HOOK
+
+#include "commands/explain.h"
+#include "commands/explain_format.h"
+#include "commands/explain_state.h"
+
+static explain_per_node_hook_type prev_explain_per_node = NULL;
+
+/* In one or a few words: did the node look ahead, or why not? */
+static const char *
+verdict(const ScanNode *node)
+{
+	if (node->refusal != NULL)
+		return node->refusal;
+	if (ScanNodeDesc(node) == NULL)
+		return "never executed";
+	if (node->counters.scans_ahead == 0)
+		return "nothing to wait for";
+	return "used";
+}
+
+static void
+explain_text(ScanNode *node, ExplainState *es)
+{
+	const ScanCounters *c = &node->counters;
+
+	ExplainIndentText(es);
+	if (c->scans_ahead == 0)
+	{
+		appendStringInfo(es->str, "Look-Ahead: not used (%s)\n", verdict(node));
+		return;
+	}
+	appendStringInfo(es->str, "Look-Ahead: distance mean=%.1f max=" UINT64_FORMAT
+					 "  blocks read=" UINT64_FORMAT " hit=" UINT64_FORMAT
+					 " direct=" UINT64_FORMAT " unused=" UINT64_FORMAT
+					 "  reads=" UINT64_FORMAT " stalls=" UINT64_FORMAT "\n",
+					 c->blocks_ahead ? (double) node->distance_sum / c->blocks_ahead : 0.0,
+					 c->max_distance, c->blocks_read, c->blocks_hit,
+					 c->blocks_direct, c->blocks_unused, c->reads, c->stalls);
+}
+
+static void
+explain_properties(ScanNode *node, ExplainState *es)
+{
+	const ScanCounters *c = &node->counters;
+
+	ExplainPropertyText("Look-Ahead", verdict(node), es);
+	ExplainPropertyFloat("Look-Ahead Mean Distance", NULL,
+						 c->blocks_ahead ? (double) node->distance_sum / c->blocks_ahead : 0.0,
+						 1, es);
+	ExplainPropertyUInteger("Look-Ahead Maximum Distance", NULL, c->max_distance, es);
+	ExplainPropertyUInteger("Look-Ahead Blocks Read", NULL, c->blocks_read, es);
+	ExplainPropertyUInteger("Look-Ahead Blocks Hit", NULL, c->blocks_hit, es);
+	ExplainPropertyUInteger("Look-Ahead Blocks Direct", NULL, c->blocks_direct, es);
+	ExplainPropertyUInteger("Look-Ahead Blocks Unused", NULL, c->blocks_unused, es);
+	ExplainPropertyUInteger("Look-Ahead Reads", NULL, c->reads, es);
+	ExplainPropertyUInteger("Look-Ahead Stalls", NULL, c->stalls, es);
+}
+
+static void
+explain_node(PlanState *planstate, List *ancestors, const char *relationship,
+			 const char *plan_name, ExplainState *es)
+{
+	if (prev_explain_per_node)
+		prev_explain_per_node(planstate, ancestors, relationship, plan_name, es);
+
+	if (es->analyze)
+	{
+		ScanNode   *node = ScanNodeFor(planstate);
+
+		if (node == NULL)
+			return;
+		FetchCount(node);
+		if (es->format == EXPLAIN_FORMAT_TEXT)
+			explain_text(node, es);
+		else
+			explain_properties(node, es);
+	}
+}
+
+void
+ScanExplainInit(void)
+{
+	prev_explain_per_node = explain_per_node_hook;
+	explain_per_node_hook = explain_node;
+}
+
+#else
+
+void
+ScanExplainInit(void)
+{
+}
+
+#endif

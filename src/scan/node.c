@@ -1,0 +1,503 @@
+/*-------------------------------------------------------------------------
+ *
+ * node.c
+ *		Taking over the index scan nodes of a query.
+ *
+ * A query is planned and started as always.  Then every eligible
+ * IndexScanState and IndexOnlyScanState of its plan-state tree gets another
+ * ExecProcNodeReal.  Nothing else of the plan is touched, so that plans,
+ * costs, EXPLAIN, cursors and parallel workers (which come through the same
+ * hook) stay as they are.
+ *
+ * What we know about a node is kept in a table of this process, keyed by the
+ * address of the plan state: never in the plan state itself, and never
+ * recognised by the function pointer, since other extensions may wrap it too.
+ *
+ * At the end of a query its nodes are let go by the ExecutorEnd hook.  After
+ * an error that hook is not called; pins and reads in flight then belong to
+ * the resource owner, and all that is left to do is to forget the table
+ * entries, when the query's memory goes away.
+ *
+ * When the outermost query hands control back to the client with a cursor
+ * still open, all pins held for coming rows are given back, so that an idle
+ * cursor holds no more than without us.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/tableam.h"
+#include "access/xact.h"
+#include "catalog/catalog.h"
+#include "common/hashfn.h"
+#include "compat.h"
+#include "executor/executor.h"
+#include "executor/instrument.h"
+#include "miscadmin.h"
+#include "nodes/nodeFuncs.h"
+#include "scan/node.h"
+#include "storage/predicate.h"
+#include "tcop/dest.h"
+#include "tcop/pquery.h"
+#include "tcop/utility.h"
+#include "utils/memutils.h"
+#include "utils/portal.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+#include "utils/spccache.h"
+
+struct ScanQuery
+{
+	dlist_node	link;			/* in "queries" */
+	EState	   *estate;
+	slist_head	nodes;
+	uint64		row_count;		/* asked of ExecutorRun; 0: all */
+	MemoryContextCallback forget;
+};
+
+typedef struct NodeSlot
+{
+	PlanState  *plan_state;
+	ScanNode   *node;
+	char		status;
+} NodeSlot;
+
+#define SH_PREFIX nodeslot
+#define SH_ELEMENT_TYPE NodeSlot
+#define SH_KEY_TYPE PlanState *
+#define SH_KEY plan_state
+#define SH_HASH_KEY(tb, key) murmurhash32((uint32) (((uintptr_t) (key)) >> 4))
+#define SH_EQUAL(tb, a, b) ((a) == (b))
+#define SH_SCOPE static inline
+#define SH_DECLARE
+#define SH_DEFINE
+#include "lib/simplehash.h"
+
+static nodeslot_hash *slots = NULL;
+static dlist_head queries = DLIST_STATIC_INIT(queries);
+static ScanNode *last_found = NULL;
+static int	nesting_level = 0;
+
+static ExecutorStart_hook_type prev_ExecutorStart = NULL;
+static ExecutorRun_hook_type prev_ExecutorRun = NULL;
+static ExecutorEnd_hook_type prev_ExecutorEnd = NULL;
+static ProcessUtility_hook_type prev_ProcessUtility = NULL;
+
+ScanNode *
+ScanNodeFor(PlanState *plan_state)
+{
+	NodeSlot   *slot;
+
+	if (likely(last_found != NULL && last_found->plan_state == plan_state))
+		return last_found;
+	if (slots == NULL)
+		return NULL;
+	slot = nodeslot_lookup(slots, plan_state);
+	if (slot == NULL)
+		return NULL;
+	last_found = slot->node;
+	return slot->node;
+}
+
+IndexScanDesc
+ScanNodeDesc(const ScanNode *node)
+{
+	return node->index_only ?
+		((IndexOnlyScanState *) node->plan_state)->ioss_ScanDesc :
+		((IndexScanState *) node->plan_state)->iss_ScanDesc;
+}
+
+int64
+ScanNodeRowsWanted(const ScanNode *node)
+{
+	int64		wanted = PG_INT64_MAX;
+
+	/* with a filter, any number of rows may be fetched for one that counts */
+	if (node->plan_state->qual != NULL)
+		return wanted;
+	if (node->limit != NULL && !node->limit->noCount &&
+		node->limit->limitOption == LIMIT_OPTION_COUNT)
+		wanted = node->limit->offset + node->limit->count - node->limit->position;
+	if (node->is_top && node->query->row_count > 0)
+		wanted = Min(wanted, (int64) (node->query->row_count -
+									  node->query->estate->es_processed));
+	return wanted;
+}
+
+/* Blocks that this backend has read so far, of any relation. */
+static inline int64
+blocks_read(void)
+{
+	return pgBufferUsage.shared_blks_read + pgBufferUsage.local_blks_read;
+}
+
+/* Let the server's own code fetch a row, and watch. */
+static TupleTableSlot *
+exec_stock(ScanNode *node)
+{
+	int64		before = blocks_read();
+	TupleTableSlot *slot = node->stock(node->plan_state);
+
+	if (unlikely(blocks_read() != before))
+		PolicyStockMiss(node);
+	else if (TupIsNull(slot))
+		node->misses = 0;
+	else if (!node->index_only)
+	{
+		IndexScanDesc scan = ((IndexScanState *) node->plan_state)->iss_ScanDesc;
+
+		if (likely(scan != NULL))
+			PolicyStockBlock(node, ItemPointerGetBlockNumberNoCheck(&scan->xs_heaptid));
+	}
+	return slot;
+}
+
+/* The ExecProcNodeReal of the nodes we have taken over. */
+static TupleTableSlot *
+exec_scan_node(PlanState *plan_state)
+{
+	ScanNode   *node = ScanNodeFor(plan_state);
+
+	if (node == NULL)
+		elog(ERROR, "index scan node is not known to pg_lookahead");
+
+	/* the first row is always fetched by the server, which opens the scan */
+	if (node->mode == SCAN_STOCK || ScanNodeDesc(node) == NULL)
+		return exec_stock(node);
+	return node->index_only ? FetchIndexOnlyScan(node) : FetchIndexScan(node);
+}
+
+/* Why look-ahead does not serve a node, or NULL if it does. */
+static const char *
+refusal_of(ScanState *scan, Relation index, int norderbys)
+{
+	Relation	heap = scan->ss_currentRelation;
+
+	if (!LookaheadReadsAreAsync() && LookaheadReadAdvice() == 0)
+		return "reads are synchronous and direct";
+	if (norderbys > 0)
+		return "ordered by distance";
+	if (heap->rd_tableam != GetHeapamTableAmRoutine())
+		return "not a heap table";
+	if (IsCatalogRelation(heap))
+		return "system catalog";
+	if (!ScoutSupportsIndex(index))
+		return "index access method of an extension";
+	if (lookahead_max_distance == 0)
+		return "pg_lookahead.max_distance is 0";
+	if (get_tablespace_io_concurrency(heap->rd_rel->reltablespace) == 0)
+		return "effective_io_concurrency is 0";
+	return NULL;
+}
+
+/* Add a plan state to the table. */
+static ScanNode *
+add_node(ScanQuery *query, PlanState *plan_state)
+{
+	ScanNode   *node = MemoryContextAllocZero(query->estate->es_query_cxt,
+											  sizeof(ScanNode));
+	bool		found;
+
+	node->plan_state = plan_state;
+	node->stock = plan_state->ExecProcNodeReal;
+	node->query = query;
+	node->index_only = IsA(plan_state, IndexOnlyScanState);
+	node->vm_buffer = InvalidBuffer;
+	nodeslot_insert(slots, plan_state, &found)->node = node;
+	slist_push_head(&query->nodes, &node->link);
+	return node;
+}
+
+/* Take over a node, if look-ahead serves it. */
+static void
+take_node(ScanQuery *query, PlanState *plan_state)
+{
+	ScanState  *scan = (ScanState *) plan_state;
+	Relation	index;
+	int			norderbys;
+	const char *refusal;
+	ScanNode   *node;
+
+	if (IsA(plan_state, IndexScanState))
+	{
+		index = ((IndexScanState *) plan_state)->iss_RelationDesc;
+		norderbys = ((IndexScanState *) plan_state)->iss_NumOrderByKeys;
+	}
+	else
+	{
+		index = ((IndexOnlyScanState *) plan_state)->ioss_RelationDesc;
+		norderbys = ((IndexOnlyScanState *) plan_state)->ioss_NumOrderByKeys;
+	}
+	if (index == NULL || scan->ss_currentRelation == NULL)
+		return;
+	refusal = refusal_of(scan, index, norderbys);
+
+	/* the reason is of interest to EXPLAIN ANALYZE only */
+	if (refusal != NULL && query->estate->es_instrument == 0)
+		return;
+	if (nodeslot_lookup(slots, plan_state) != NULL)
+		return;
+	node = add_node(query, plan_state);
+	node->refusal = refusal;
+	if (refusal == NULL)
+	{
+		PolicyInit(node);
+		plan_state->ExecProcNodeReal = exec_scan_node;
+	}
+}
+
+/* Note on every scan that feeds a LIMIT directly that it does. */
+static void
+note_limit(PlanState *plan_state, LimitState *limit)
+{
+	ScanNode   *node;
+
+	if (plan_state == NULL)
+		return;
+	check_stack_depth();
+	switch (nodeTag(plan_state))
+	{
+		case T_IndexScanState:
+		case T_IndexOnlyScanState:
+			node = ScanNodeFor(plan_state);
+			if (node != NULL)
+				node->limit = limit;
+			break;
+		case T_AppendState:
+			for (int i = 0; i < ((AppendState *) plan_state)->as_nplans; i++)
+				note_limit(((AppendState *) plan_state)->appendplans[i], limit);
+			break;
+		case T_MergeAppendState:
+			for (int i = 0; i < ((MergeAppendState *) plan_state)->ms_nplans; i++)
+				note_limit(((MergeAppendState *) plan_state)->mergeplans[i], limit);
+			break;
+		case T_ResultState:
+		case T_LockRowsState:
+			if (plan_state->qual == NULL)
+				note_limit(outerPlanState(plan_state), limit);
+			break;
+		case T_SubqueryScanState:
+			if (plan_state->qual == NULL)
+				note_limit(((SubqueryScanState *) plan_state)->subplan, limit);
+			break;
+		default:
+			break;
+	}
+}
+
+static bool
+take_nodes(PlanState *plan_state, void *context)
+{
+	ScanQuery  *query = context;
+	bool		result;
+
+	if (plan_state == NULL)
+		return false;
+	if (IsA(plan_state, IndexScanState) || IsA(plan_state, IndexOnlyScanState))
+		take_node(query, plan_state);
+	result = planstate_tree_walker(plan_state, take_nodes, context);
+	if (IsA(plan_state, LimitState))
+		note_limit(outerPlanState(plan_state), (LimitState *) plan_state);
+	return result;
+}
+
+/* Called when the memory of a query goes away, after an error or not. */
+static void
+forget_query(void *arg)
+{
+	ScanQuery  *query = arg;
+	slist_iter	iter;
+
+	slist_foreach(iter, &query->nodes)
+	{
+		ScanNode   *node = slist_container(ScanNode, link, iter.cur);
+
+		nodeslot_delete(slots, node->plan_state);
+	}
+	slist_init(&query->nodes);
+	dlist_delete(&query->link);
+	last_found = NULL;
+}
+
+/* Does a plan state tree hold an index scan at all?  Most statements are small. */
+static bool
+has_index_scan(PlanState *plan_state, void *context)
+{
+	if (plan_state == NULL)
+		return false;
+	if (IsA(plan_state, IndexScanState) || IsA(plan_state, IndexOnlyScanState))
+		return true;
+	return planstate_tree_walker(plan_state, has_index_scan, context);
+}
+
+static void
+lookahead_ExecutorStart(QueryDesc *queryDesc, int eflags)
+{
+	ScanQuery  *query;
+	ScanNode   *top;
+
+	if (prev_ExecutorStart)
+		prev_ExecutorStart(queryDesc, eflags);
+	else
+		standard_ExecutorStart(queryDesc, eflags);
+
+	if (!lookahead_index_scan || (eflags & EXEC_FLAG_EXPLAIN_ONLY) != 0 ||
+		queryDesc->planstate == NULL || queryDesc->estate == NULL ||
+		queryDesc->estate->es_snapshot == NULL ||
+		!IsMVCCSnapshot(queryDesc->estate->es_snapshot) ||
+		!has_index_scan(queryDesc->planstate, NULL))
+		return;
+
+	if (slots == NULL)
+		slots = nodeslot_create(TopMemoryContext, 64, NULL);
+	query = MemoryContextAllocZero(queryDesc->estate->es_query_cxt, sizeof(ScanQuery));
+	query->estate = queryDesc->estate;
+	slist_init(&query->nodes);
+	dlist_push_head(&queries, &query->link);
+	query->forget.func = forget_query;
+	query->forget.arg = query;
+	MemoryContextRegisterResetCallback(queryDesc->estate->es_query_cxt, &query->forget);
+
+	take_nodes(queryDesc->planstate, query);
+	top = ScanNodeFor(queryDesc->planstate);
+	if (top != NULL)
+		top->is_top = true;
+}
+
+static ScanQuery *
+find_query(QueryDesc *queryDesc)
+{
+	dlist_iter	iter;
+
+	dlist_foreach(iter, &queries)
+	{
+		ScanQuery  *query = dlist_container(ScanQuery, link, iter.cur);
+
+		if (query->estate == queryDesc->estate)
+			return query;
+	}
+	return NULL;
+}
+
+/* Give back what idle cursors would otherwise hold for coming rows. */
+static void
+let_go_all(void)
+{
+	dlist_iter	query_iter;
+	slist_iter	node_iter;
+
+	dlist_foreach(query_iter, &queries)
+	{
+		ScanQuery  *query = dlist_container(ScanQuery, link, query_iter.cur);
+
+		slist_foreach(node_iter, &query->nodes)
+			FetchLetGo(slist_container(ScanNode, link, node_iter.cur));
+	}
+}
+
+/*
+ * The row count bounds look-ahead, unless it is only a portion: a procedural
+ * language fetches from a cursor in portions, and will want the next one.
+ */
+static void
+note_row_count(QueryDesc *queryDesc, uint64 count)
+{
+	ScanQuery  *query = find_query(queryDesc);
+
+	if (query == NULL)
+		return;
+	if (queryDesc->dest->mydest == DestSPI && ActivePortal != NULL &&
+		ActivePortal->queryDesc == queryDesc)
+		count = 0;
+	query->row_count = count;
+}
+
+static void
+lookahead_ExecutorRun(QueryDesc *queryDesc, ScanDirection direction,
+					  uint64 count EXECUTOR_RUN_EXTRA_PARAMS)
+{
+	if (!dlist_is_empty(&queries))
+		note_row_count(queryDesc, count);
+	nesting_level++;
+	PG_TRY();
+	{
+		if (prev_ExecutorRun)
+			prev_ExecutorRun(queryDesc, direction, count EXECUTOR_RUN_EXTRA_ARGS);
+		else
+			standard_ExecutorRun(queryDesc, direction, count EXECUTOR_RUN_EXTRA_ARGS);
+	}
+	PG_FINALLY();
+	{
+		nesting_level--;
+	}
+	PG_END_TRY();
+	if (nesting_level == 0 && !dlist_is_empty(&queries) &&
+		queryDesc->dest->mydest != DestSPI)
+		let_go_all();
+}
+
+/* Account for a node at the end of its query, and let go of all it holds. */
+static void
+end_node(ScanNode *node)
+{
+	FetchEnd(node);
+	if (node->refusal == NULL && ScanNodeDesc(node) != NULL)
+	{
+		node->counters.scans = 1;
+		ScanStatsAdd(&node->counters);
+	}
+}
+
+static void
+lookahead_ExecutorEnd(QueryDesc *queryDesc)
+{
+	ScanQuery  *query = dlist_is_empty(&queries) ? NULL : find_query(queryDesc);
+
+	if (query != NULL)
+	{
+		slist_iter	iter;
+
+		slist_foreach(iter, &query->nodes)
+			end_node(slist_container(ScanNode, link, iter.cur));
+	}
+	if (prev_ExecutorEnd)
+		prev_ExecutorEnd(queryDesc);
+	else
+		standard_ExecutorEnd(queryDesc);
+}
+
+/*
+ * DO and CALL run queries, and may leave cursors open, without a query around
+ * them.
+ */
+static void
+lookahead_ProcessUtility(PlannedStmt *pstmt, const char *queryString,
+						 bool readOnlyTree, ProcessUtilityContext context,
+						 ParamListInfo params, QueryEnvironment *queryEnv,
+						 DestReceiver *dest, QueryCompletion *qc)
+{
+	if (prev_ProcessUtility)
+		prev_ProcessUtility(pstmt, queryString, readOnlyTree, context, params,
+							queryEnv, dest, qc);
+	else
+		standard_ProcessUtility(pstmt, queryString, readOnlyTree, context, params,
+								queryEnv, dest, qc);
+	if (nesting_level == 0 && context == PROCESS_UTILITY_TOPLEVEL &&
+		!dlist_is_empty(&queries))
+		let_go_all();
+}
+
+void
+ScanNodeInit(void)
+{
+	prev_ExecutorStart = ExecutorStart_hook;
+	ExecutorStart_hook = lookahead_ExecutorStart;
+	prev_ExecutorRun = ExecutorRun_hook;
+	ExecutorRun_hook = lookahead_ExecutorRun;
+	prev_ExecutorEnd = ExecutorEnd_hook;
+	ExecutorEnd_hook = lookahead_ExecutorEnd;
+	prev_ProcessUtility = ProcessUtility_hook;
+	ProcessUtility_hook = lookahead_ProcessUtility;
+	ScanExplainInit();
+	ScanStatsInit();
+}

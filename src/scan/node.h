@@ -1,0 +1,137 @@
+/*-------------------------------------------------------------------------
+ *
+ * node.h
+ *		Index scan nodes of running queries that look-ahead has taken over.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef PG_LOOKAHEAD_NODE_H
+#define PG_LOOKAHEAD_NODE_H
+
+#include "executor/execdesc.h"
+#include "lib/ilist.h"
+#include "nodes/execnodes.h"
+#include "observe/scan_stats.h"
+#include "scan/scout.h"
+#include "stream/window.h"
+
+/* How a node fetches rows at the moment; see policy.c. */
+typedef enum ScanMode
+{
+	SCAN_STOCK,					/* the server's own code runs */
+	SCAN_DIRECT,				/* our loop, nothing read ahead */
+	SCAN_AHEAD					/* our loop, over a window of reads */
+} ScanMode;
+
+/* Rows of one heap page whose visibility was looked up under one lock. */
+#define RUN_MAX 32
+
+typedef struct RunItem
+{
+	ItemPointerData tid;		/* as the index has it */
+	OffsetNumber offset;		/* of the visible tuple, if there is one */
+	bool		visible;
+	bool		all_dead;
+	HeapTupleHeader data;
+	uint32		length;
+} RunItem;
+
+typedef struct Run
+{
+	Buffer		buffer;			/* held by the scan while n > 0 */
+	int			n;
+	int			next;
+	RunItem		items[RUN_MAX];
+} Run;
+
+/* The nodes of one query. */
+typedef struct ScanQuery ScanQuery;
+
+/* An index scan or index-only scan of a running query. */
+typedef struct ScanNode
+{
+	PlanState  *plan_state;
+	ExecProcNodeMtd stock;		/* the server's (or another extension's) code */
+	bool		index_only;
+	const char *refusal;		/* why look-ahead is not for this node, or NULL */
+	ScanQuery  *query;
+	slist_node	link;			/* in the query's list */
+
+	/* what bounds the rows wanted, if anything is known; see rows_wanted() */
+	LimitState *limit;
+	bool		is_top;			/* the plan's topmost node */
+
+	/* policy.c */
+	ScanMode	mode;
+	int			misses;			/* reads seen since the mode is not AHEAD */
+	int			misses_wanted;	/* to look ahead */
+	int			same_block;		/* entries in a row on one heap block */
+	BlockNumber last_block;
+	int			lone_rows;		/* in DIRECT: runs of one row, in a row */
+	int			distance;		/* blocks wanted in the window */
+	int			max_distance;
+	int			hits_in_row;
+	uint64		blocks_ahead;	/* heap blocks visited in AHEAD */
+	uint64		unused_before;	/* window's counters, when the scan started */
+	uint64		used_before;
+
+	/* made when first needed, in the query's memory */
+	Scout	   *scout;
+	Window	   *window;
+	Run		   *run;
+	Buffer		vm_buffer;		/* index-only: for looks at the visibility map */
+	BlockNumber told_block;		/* the block told of last by the scout */
+	int			vm_debt;		/* map pages read whose hit is to be uncounted */
+
+	/* for EXPLAIN */
+	ScanCounters counters;
+	uint64		distance_sum;	/* over counters.blocks_ahead */
+} ScanNode;
+
+/* Settings, owned by pg_lookahead.c. */
+extern bool lookahead_index_scan;
+extern int	lookahead_max_distance;
+extern bool lookahead_debug_force;
+
+/* Install hooks; called once per process. */
+extern void ScanNodeInit(void);
+
+/* The node of a plan state, or NULL. */
+extern ScanNode *ScanNodeFor(PlanState *plan_state);
+
+/*
+ * How many more rows will be asked of the node at most, as far as its query
+ * tells (LIMIT, the row count of a FETCH); PG_INT64_MAX if it does not.
+ */
+extern int64 ScanNodeRowsWanted(const ScanNode *node);
+
+/* The scan descriptor of a node, or NULL if it has not started. */
+extern IndexScanDesc ScanNodeDesc(const ScanNode *node);
+
+/* fetch.c: the loops for DIRECT and AHEAD. */
+extern TupleTableSlot *FetchIndexScan(ScanNode *node);
+extern TupleTableSlot *FetchIndexOnlyScan(ScanNode *node);
+
+/* Let go of every pin held for coming rows. */
+extern void FetchLetGo(ScanNode *node);
+
+/* The same for good; fills in the node's counters. */
+extern void FetchEnd(ScanNode *node);
+
+/* Bring the node's counters up to date. */
+extern void FetchCount(ScanNode *node);
+
+/* policy.c */
+extern void PolicyInit(ScanNode *node);
+extern int	PolicyMaxDistance(const ScanNode *node, int reads);
+extern void PolicyStockMiss(ScanNode *node);
+extern void PolicyStockBlock(ScanNode *node, BlockNumber block);
+extern void PolicyLoneRow(ScanNode *node);
+extern void PolicyRun(ScanNode *node);
+extern void PolicyBlock(ScanNode *node, bool was_read);
+extern void PolicyScanAgain(ScanNode *node);
+
+/* explain.c */
+extern void ScanExplainInit(void);
+
+#endif							/* PG_LOOKAHEAD_NODE_H */

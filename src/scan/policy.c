@@ -1,0 +1,206 @@
+/*-------------------------------------------------------------------------
+ *
+ * policy.c
+ *		When an index scan looks ahead, and how far.
+ *
+ * Each node is in one of three modes:
+ *
+ *		STOCK	The server's own code fetches rows.  Beside it we only watch
+ *				the backend's count of blocks read, and the heap block of the
+ *				row.
+ *		DIRECT	Our own loop fetches rows.  It reads nothing ahead, but looks
+ *				up neighbouring rows of one heap page under one lock.
+ *		AHEAD	Our own loop fetches rows, and the heap blocks of coming rows
+ *				are read ahead through a window.
+ *
+ * Transitions, all of which may happen between any two rows, since the scan
+ * itself is never ahead of its caller (see scout.h):
+ *
+ *		STOCK  -> DIRECT	SAME_BLOCK_ROWS rows in a row came from one block
+ *		DIRECT -> STOCK		LONE_ROWS rows in a row had no neighbour
+ *		STOCK, DIRECT -> AHEAD
+ *							misses_wanted rows had to wait for a block to be
+ *							read, and more rows are wanted
+ *		AHEAD  -> STOCK		HITS_TO_STOP blocks in a row were found in shared
+ *							buffers; or a scan was begun again (the inside of
+ *							a nested loop) after most of what had been read
+ *							ahead was not used
+ *
+ * misses_wanted is MISSES_TO_START at first: a scan that reads a single block
+ * never looks ahead.  It doubles whenever look-ahead proves useless, and
+ * shrinks again when it proves useful.
+ *
+ * In AHEAD the distance, that is, the number of blocks wanted in the window,
+ * starts at MIN_DISTANCE and doubles with each block that had to be read, but
+ * to no more than twice the blocks visited so far (so that a scan that ends
+ * early has read at most about two blocks for nothing for each one used), nor
+ * more than max_distance.  It does not shrink: a scan that hits all the time
+ * leaves AHEAD instead, and one that misses now and then needs the distance.
+ * There is no state in which it hovers at 1 or 2.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "compat.h"
+#include "scan/node.h"
+#include "storage/bufmgr.h"
+#include "utils/rel.h"
+#include "utils/spccache.h"
+
+#define SAME_BLOCK_ROWS 4
+#define LONE_ROWS 8
+#define MISSES_TO_START 2
+#define MISSES_MAX 64
+#define MIN_DISTANCE 4
+#define HITS_TO_STOP 256
+
+/* More blocks than this in a window bring nothing. */
+#define WINDOW_MAX_BLOCKS 1024
+
+/*
+ * The most blocks that a node may want ahead: as the setting says, or as many
+ * as "reads" (the effective_io_concurrency of the table's tablespace) can have
+ * in flight when neighbours combine.
+ */
+int
+PolicyMaxDistance(const ScanNode *node, int reads)
+{
+	Relation	heap = ((ScanState *) node->plan_state)->ss_currentRelation;
+	int			blocks = Min(Max(1, reads) * io_combine_limit, WINDOW_MAX_BLOCKS);
+
+	if (lookahead_max_distance >= 0)
+		blocks = Min(blocks, lookahead_max_distance);
+	return Max(1, LookaheadPinLimit(RelationUsesLocalBuffers(heap), blocks));
+}
+
+void
+PolicyInit(ScanNode *node)
+{
+	node->mode = SCAN_STOCK;
+	node->misses_wanted = MISSES_TO_START;
+	node->last_block = InvalidBlockNumber;
+	if (lookahead_debug_force)
+	{
+		node->mode = SCAN_AHEAD;
+		node->distance = MIN_DISTANCE;
+	}
+}
+
+/*
+ * Go to AHEAD, making what it needs.  Where it cannot be, the node is refused
+ * look-ahead for good, with the reason.
+ */
+static void
+start_ahead(ScanNode *node)
+{
+	node->mode = SCAN_AHEAD;
+	node->distance = MIN_DISTANCE;
+	if (node->window)
+		node->distance = Min(node->distance, node->max_distance);
+	node->hits_in_row = 0;
+}
+
+void
+PolicyStockMiss(ScanNode *node)
+{
+	if (++node->misses >= node->misses_wanted && node->refusal == NULL &&
+		ScanNodeRowsWanted(node) > 1)
+		start_ahead(node);
+}
+
+void
+PolicyStockBlock(ScanNode *node, BlockNumber block)
+{
+	if (block != node->last_block)
+	{
+		node->last_block = block;
+		node->same_block = 0;
+	}
+	else if (++node->same_block >= SAME_BLOCK_ROWS && node->refusal == NULL)
+	{
+		node->mode = SCAN_DIRECT;
+		node->lone_rows = 0;
+	}
+}
+
+void
+PolicyLoneRow(ScanNode *node)
+{
+	if (node->mode == SCAN_DIRECT && ++node->lone_rows >= LONE_ROWS &&
+		!lookahead_debug_force)
+	{
+		node->mode = SCAN_STOCK;
+		node->same_block = 0;
+	}
+}
+
+void
+PolicyRun(ScanNode *node)
+{
+	node->lone_rows = 0;
+}
+
+/* Back to the server's own code. */
+static void
+stop_ahead(ScanNode *node)
+{
+	FetchLetGo(node);
+	node->mode = SCAN_STOCK;
+	node->misses = 0;
+	node->same_block = 0;
+}
+
+void
+PolicyBlock(ScanNode *node, bool was_read)
+{
+	if (node->mode != SCAN_AHEAD)
+	{
+		if (was_read)
+			PolicyStockMiss(node);
+		return;
+	}
+
+	node->blocks_ahead++;
+	if (was_read)
+	{
+		uint64		earned = MIN_DISTANCE + 2 * node->blocks_ahead;
+		int			distance = Min(node->distance * 2, node->max_distance);
+
+		node->distance = Max(node->distance, (int) Min((uint64) distance, earned));
+		node->hits_in_row = 0;
+	}
+	else if (++node->hits_in_row >= HITS_TO_STOP && !lookahead_debug_force)
+		stop_ahead(node);
+}
+
+/*
+ * The scan was begun anew, or moved in a way that makes the window void.  Was
+ * the look-ahead of the last round worth its while?
+ */
+void
+PolicyScanAgain(ScanNode *node)
+{
+	const WindowCounters *counters;
+	uint64		unused,
+				used;
+
+	if (node->window == NULL)
+		return;
+	counters = WindowGetCounters(node->window);
+	unused = counters->unused_blocks - node->unused_before;
+	used = counters->taken_reads - node->used_before;
+	node->unused_before = counters->unused_blocks;
+	node->used_before = counters->taken_reads;
+
+	if (unused > used)
+	{
+		if (lookahead_debug_force)
+			return;
+		node->misses_wanted = Min(node->misses_wanted * 2, MISSES_MAX);
+		node->blocks_ahead = 0;
+		stop_ahead(node);
+	}
+	else if (used > 0 && node->misses_wanted > MISSES_TO_START)
+		node->misses_wanted--;
+}

@@ -1,0 +1,409 @@
+/*-------------------------------------------------------------------------
+ *
+ * scout.c
+ *		Which heap blocks an index scan will ask for next; see scout.h.
+ *
+ * The list of matches of the current index page is read in place, in the
+ * access method's scan descriptor (current_page()).  Beyond it, the leaf pages
+ * of a btree are read by the scout itself (btree_leaf.c) and their heap blocks
+ * kept, until the scan arrives there.
+ *
+ * A leaf page that the scout read is read again by the scan, from shared
+ * buffers.  So that EXPLAIN (BUFFERS) and pg_statio_* count as they do without
+ * look-ahead, the second access is taken back (uncount_hit()).
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/gist_private.h"
+#include "access/hash.h"
+#include "access/nbtree.h"
+#include "access/spgist_private.h"
+#include "catalog/pg_am_d.h"
+#include "compat.h"
+#include "executor/instrument.h"
+#include "pgstat.h"
+#include "scan/btree_leaf.h"
+#include "scan/scout.h"
+#include "utils/fmgroids.h"
+#include "utils/rel.h"
+
+/* How many leaf pages beyond the current one a scout may know of. */
+#define SCOUT_MAX_LEAVES 4
+
+/* The matches of the index page that the scan stands on. */
+typedef struct CurrentPage
+{
+	BlockNumber page;			/* of the index; Invalid: scan not positioned */
+	const char *tids;			/* first TID of the access method's array */
+	Size		stride;			/* from one TID to the next */
+	int			first;			/* bounds of the array, inclusive */
+	int			last;
+	int			current;		/* the entry returned last */
+} CurrentPage;
+
+struct Scout
+{
+	MemoryContext mcxt;
+	Relation	index;
+	Oid			am;
+	ScanDirection dir;
+
+	/* where the scan stood after the entry returned last */
+	BlockNumber page;
+	int			current;
+	uint64		turn;
+
+	/*
+	 * What was told last: entry "told" of the current page, if leaf is -1,
+	 * else of leaves[leaf].
+	 */
+	int			leaf;
+	int			told;
+	uint64		told_turn;
+
+	/* the leaf pages that come after the current one, in scan order */
+	int			nleaves;
+	BTreeLeaf  *leaves[SCOUT_MAX_LEAVES];
+	BTreeLeafRead *reading;		/* the one after those, being read */
+	BlockNumber dead_end;		/* or it could not be made sense of */
+};
+
+bool
+ScoutSupportsIndex(Relation index)
+{
+	switch (index->rd_rel->relam)
+	{
+		case BTREE_AM_OID:
+			return index->rd_amhandler == F_BTHANDLER;
+		case HASH_AM_OID:
+			return index->rd_amhandler == F_HASHHANDLER;
+		case GIST_AM_OID:
+			return index->rd_amhandler == F_GISTHANDLER;
+		case SPGIST_AM_OID:
+			return index->rd_amhandler == F_SPGHANDLER;
+		default:
+			return false;
+	}
+}
+
+Scout *
+ScoutCreate(MemoryContext mcxt, Relation index)
+{
+	Scout	   *scout = MemoryContextAllocZero(mcxt, sizeof(Scout));
+
+	scout->mcxt = mcxt;
+	scout->index = index;
+	scout->am = index->rd_rel->relam;
+	scout->page = InvalidBlockNumber;
+	scout->leaf = -1;
+	scout->dead_end = InvalidBlockNumber;
+	return scout;
+}
+
+uint64
+ScoutTurn(const Scout *scout)
+{
+	return scout->turn;
+}
+
+uint64
+ScoutToldTurn(const Scout *scout)
+{
+	return scout->told_turn;
+}
+
+/* Look at the list of matches in the access method's scan descriptor. */
+static inline CurrentPage
+current_page(const Scout *scout, IndexScanDesc scan)
+{
+	CurrentPage cp;
+
+	switch (scout->am)
+	{
+		case BTREE_AM_OID:
+			{
+				BTScanPos	pos = &((BTScanOpaque) scan->opaque)->currPos;
+
+				cp.page = pos->currPage;
+				cp.tids = (const char *) &pos->items[0].heapTid;
+				cp.stride = sizeof(BTScanPosItem);
+				cp.first = pos->firstItem;
+				cp.last = pos->lastItem;
+				cp.current = pos->itemIndex;
+				break;
+			}
+		case HASH_AM_OID:
+			{
+				HashScanPosData *pos = &((HashScanOpaque) scan->opaque)->currPos;
+
+				cp.page = pos->currPage;
+				cp.tids = (const char *) &pos->items[0].heapTid;
+				cp.stride = sizeof(HashScanPosItem);
+				cp.first = pos->firstItem;
+				cp.last = pos->lastItem;
+				cp.current = pos->itemIndex;
+				break;
+			}
+		case GIST_AM_OID:
+			{
+				GISTScanOpaque so = (GISTScanOpaque) scan->opaque;
+
+				cp.page = so->curBlkno;
+				cp.tids = (const char *) &so->pageData[0].heapPtr;
+				cp.stride = sizeof(GISTSearchHeapItem);
+				cp.first = 0;
+				cp.last = (int) so->nPageData - 1;
+				cp.current = (int) so->curPageData - 1;
+				break;
+			}
+		default:
+			{
+				SpGistScanOpaque so = (SpGistScanOpaque) scan->opaque;
+
+				/* SP-GiST does not say which page; the count will have to do */
+				Assert(scout->am == SPGIST_AM_OID);
+				cp.page = (BlockNumber) so->nPtrs;
+				cp.tids = (const char *) &so->heapPtrs[0];
+				cp.stride = sizeof(ItemPointerData);
+				cp.first = 0;
+				cp.last = so->nPtrs - 1;
+				cp.current = so->iPtr - 1;
+				break;
+			}
+	}
+	return cp;
+}
+
+static inline ItemPointer
+page_tid(const CurrentPage *cp, int i)
+{
+	return (ItemPointer) (cp->tids + i * cp->stride);
+}
+
+/* Take back one hit that the scan has counted, on a page read by the scout. */
+static void
+uncount_hit(Relation index)
+{
+	if (RelationUsesLocalBuffers(index))
+		pgBufferUsage.local_blks_hit--;
+	else
+		pgBufferUsage.shared_blks_hit--;
+	if (pgstat_should_count_relation(index))
+	{
+		index->pgstat_info->counts.blocks_fetched--;
+		index->pgstat_info->counts.blocks_hit--;
+	}
+}
+
+/* The scan has come to the first of our leaves, which is no longer ahead. */
+static void
+arrive_at_leaf(Scout *scout)
+{
+	BTreeLeaf  *leaf = scout->leaves[0];
+
+	uncount_hit(scout->index);
+	scout->nleaves--;
+	for (int i = 0; i < SCOUT_MAX_LEAVES - 1; i++)
+		scout->leaves[i] = scout->leaves[i + 1];
+	scout->leaves[SCOUT_MAX_LEAVES - 1] = leaf;
+	if (scout->leaf >= 0)
+		scout->leaf--;
+}
+
+/* Start telling from the entry after the current one. */
+static void
+forget(Scout *scout)
+{
+	scout->nleaves = 0;
+	if (scout->reading)
+	{
+		BTreeLeafReadEnd(scout->reading);
+		scout->reading = NULL;
+	}
+	scout->dead_end = InvalidBlockNumber;
+	scout->leaf = -1;
+	scout->told = scout->current;
+	scout->told_turn = scout->turn;
+}
+
+bool
+ScoutFollow(Scout *scout, IndexScanDesc scan, ScanDirection dir)
+{
+	CurrentPage cp = current_page(scout, scan);
+	int			step = ScanDirectionIsForward(dir) ? 1 : -1;
+	bool		expected = true;
+
+	scout->turn++;
+	if (likely(cp.page == scout->page && cp.current == scout->current + step &&
+			   dir == scout->dir))
+	{
+		/* the next entry of the same page */
+		scout->current = cp.current;
+	}
+	else
+	{
+		/* pages that hold no match are passed over by the scan, too */
+		while (scout->nleaves > 0 && scout->leaves[0]->nblocks == 0 &&
+			   scout->leaves[0]->page != cp.page)
+			arrive_at_leaf(scout);
+
+		/* the first entry of a page: one of those we know of? */
+		if (scout->nleaves > 0 && scout->dir == dir &&
+			scout->leaves[0]->page == cp.page &&
+			cp.current == (step > 0 ? cp.first : cp.last))
+		{
+			if (scout->leaf == 0)
+				scout->told = cp.current + step * scout->told;
+			else if (scout->leaf == -1)
+				scout->told = cp.current;	/* the scan has overtaken us */
+			arrive_at_leaf(scout);
+			if (scout->leaf == -1)
+				scout->told_turn = scout->turn +
+					Max(0, (scout->told - cp.current) * step);
+		}
+		else
+		{
+			if (scout->dead_end == cp.page ||
+				(scout->reading && BTreeLeafReadPage(scout->reading) == cp.page))
+				uncount_hit(scout->index);
+			expected = (scout->leaf == -1 && scout->told_turn < scout->turn &&
+						scout->dir == dir);
+			scout->current = cp.current;
+			forget(scout);
+		}
+		scout->page = cp.page;
+		scout->current = cp.current;
+		scout->dir = dir;
+	}
+
+	/* never tell of what has been returned */
+	if (scout->leaf == -1 && (scout->told - scout->current) * step < 0)
+	{
+		scout->told = scout->current;
+		scout->told_turn = scout->turn;
+	}
+	return expected;
+}
+
+/*
+ * Learn about one more leaf page of a btree.  True if there is one; false if
+ * there is none, or its read has only just been started.
+ */
+static bool
+next_leaf(Scout *scout, IndexScanDesc scan)
+{
+	BTreeLeaf  *leaf;
+	bool		known;
+
+	if (scout->am != BTREE_AM_OID || scout->nleaves == SCOUT_MAX_LEAVES ||
+		scout->dead_end != InvalidBlockNumber)
+		return false;
+
+	if (scout->reading == NULL)
+	{
+		BlockNumber page;
+
+		if (scout->nleaves > 0)
+			page = scout->leaves[scout->nleaves - 1]->next;
+		else
+			page = BTreeNextLeafOfScan(scan, scout->dir);
+		if (page == InvalidBlockNumber)
+			return false;
+		scout->reading = BTreeLeafReadStart(scout->mcxt, scout->index, page);
+	}
+	if (!BTreeLeafReadIsDone(scout->reading))
+		return false;
+
+	if (scout->leaves[scout->nleaves] == NULL)
+		scout->leaves[scout->nleaves] = BTreeLeafCreate(scout->mcxt);
+	leaf = scout->leaves[scout->nleaves];
+	known = BTreeLeafExamine(scout->reading, leaf, scan, scout->dir,
+							 scout->nleaves > 0 ?
+							 scout->leaves[scout->nleaves - 1]->page : scout->page);
+	if (known)
+		scout->nleaves++;
+	else
+		scout->dead_end = BTreeLeafReadPage(scout->reading);
+	BTreeLeafReadEnd(scout->reading);
+	scout->reading = NULL;
+	return known;
+}
+
+bool
+ScoutNext(Scout *scout, IndexScanDesc scan, BlockNumber *block, uint64 *turn)
+{
+	int			step = ScanDirectionIsForward(scout->dir) ? 1 : -1;
+
+	if (scout->leaf == -1)
+	{
+		CurrentPage cp = current_page(scout, scan);
+		int			next = scout->told + step;
+
+		if (next >= cp.first && next <= cp.last)
+		{
+			scout->told = next;
+			*turn = ++scout->told_turn;
+			*block = ItemPointerGetBlockNumberNoCheck(page_tid(&cp, next));
+			return true;
+		}
+	}
+
+	for (;;)
+	{
+		if (scout->leaf >= 0)
+		{
+			BTreeLeaf  *leaf = scout->leaves[scout->leaf];
+
+			if (scout->told + 1 < leaf->nblocks)
+			{
+				*block = leaf->blocks[++scout->told];
+				*turn = ++scout->told_turn;
+				return true;
+			}
+		}
+		if (scout->leaf + 1 >= scout->nleaves && !next_leaf(scout, scan))
+			return false;
+		scout->leaf++;
+		scout->told = -1;
+	}
+}
+
+int
+ScoutNeighbours(Scout *scout, IndexScanDesc scan,
+				ItemPointerData *tids, int max)
+{
+	CurrentPage cp = current_page(scout, scan);
+	int			step = ScanDirectionIsForward(scout->dir) ? 1 : -1;
+	BlockNumber block = ItemPointerGetBlockNumberNoCheck(&scan->xs_heaptid);
+	int			n = 0;
+
+	for (int i = cp.current + step; n < max && i >= cp.first && i <= cp.last; i += step)
+	{
+		ItemPointer tid = page_tid(&cp, i);
+
+		if (ItemPointerGetBlockNumberNoCheck(tid) != block)
+			break;
+		tids[n++] = *tid;
+	}
+	return n;
+}
+
+void
+ScoutReset(Scout *scout)
+{
+	forget(scout);
+	scout->page = InvalidBlockNumber;
+}
+
+void
+ScoutDestroy(Scout *scout)
+{
+	ScoutReset(scout);
+	for (int i = 0; i < SCOUT_MAX_LEAVES; i++)
+		if (scout->leaves[i])
+			pfree(scout->leaves[i]);
+	pfree(scout);
+}

@@ -1,0 +1,99 @@
+/*-------------------------------------------------------------------------
+ *
+ * window.h
+ *		A window of heap reads in flight, whose distance and order the caller
+ *		decides.
+ *
+ * A read stream (read_stream.h) fixes order and distance by itself, and must
+ * be drained before it can be told that its plans have changed.  A window is
+ * the other half of that bargain: the caller names blocks that it expects to
+ * need, in the order in which it expects to need them; the window starts
+ * reading them, adjacent blocks in one read, and keeps each one pinned until
+ * the caller takes it, or until its turn has passed, or until the window is
+ * drained.
+ *
+ * Invariants:
+ * - A window is a hint.  Nothing depends on a block being in it: a caller
+ *	 that does not find a block reads it in the ordinary way.
+ * - A block is in the window at most once, under one pin, so that pruning's
+ *	 attempt to take a cleanup lock succeeds as often as without a window.
+ * - Every read that was started has been waited for before its memory is
+ *	 freed, except after an error, when the resource owner does it.
+ * - A failed read raises no error here.  The block is then not in the window,
+ *	 and the caller's ordinary read raises the server's own error, if the
+ *	 block is really needed.  (Without asynchronous I/O the read happens only
+ *	 when a block of it is taken, and its error is raised there.)
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef PG_LOOKAHEAD_WINDOW_H
+#define PG_LOOKAHEAD_WINDOW_H
+
+#include "storage/bufmgr.h"
+#include "utils/relcache.h"
+
+typedef struct Window Window;
+
+/* What a window has done since it was created; counts, not bytes. */
+typedef struct WindowCounters
+{
+	uint64		read_blocks;	/* blocks whose read the window started */
+	uint64		reads;			/* reads started; fewer, where combined */
+	uint64		hit_blocks;		/* blocks found in shared buffers */
+	uint64		taken_reads;	/* blocks taken that had to be read */
+	uint64		stalls;			/* takes that had to wait for a read */
+	uint64		unused_blocks;	/* blocks read for nothing */
+} WindowCounters;
+
+/*
+ * Create a window over the main fork of a relation.
+ *
+ * capacity: the most blocks it may ever hold; memory is about 250 bytes for
+ * each.  max_reads: the most reads in flight at a time.  Both at least 1.
+ * Memory comes from mcxt.  The caller keeps the relation open.
+ */
+extern Window *WindowCreate(MemoryContext mcxt, Relation rel,
+							int capacity, int max_reads);
+
+/* How many more blocks fit, by capacity, reads in flight and pins allowed. */
+extern int	WindowRoom(Window *window);
+
+/* Number of blocks held, whether read, being read or about to be. */
+extern int	WindowSize(const Window *window);
+
+/* Is the block held? */
+extern bool WindowContains(Window *window, BlockNumber block);
+
+/*
+ * Append a block, expected to be wanted when the caller's own count of
+ * entries stands at "turn".  Nothing is read before WindowStart(); there must
+ * be room, and the block must not be held already.
+ */
+extern void WindowAppend(Window *window, BlockNumber block, uint64 turn);
+
+/*
+ * Start reading everything appended since the last call.  May raise an error
+ * (out of buffers, broken file), as ReadBuffer() may.
+ */
+extern void WindowStart(Window *window);
+
+/*
+ * Take a block out of the window, waiting for its read where necessary.
+ * Returns its buffer, whose pin then belongs to the caller, or InvalidBuffer
+ * if the window does not hold the block, or could not read it.  Sets
+ * *was_read if it had to be read.
+ */
+extern Buffer WindowTake(Window *window, BlockNumber block, bool *was_read);
+
+/* Let go of the blocks whose turn has passed ("turn" is the one now served). */
+extern void WindowExpire(Window *window, uint64 turn);
+
+/* Wait for all reads in flight and let go of every block. */
+extern void WindowDrain(Window *window);
+
+/* Drain and free. */
+extern void WindowDestroy(Window *window);
+
+extern const WindowCounters *WindowGetCounters(const Window *window);
+
+#endif							/* PG_LOOKAHEAD_WINDOW_H */
