@@ -51,9 +51,7 @@ else
 
 # Second half: the tool, its server and the tests.  PG_CONFIG, if given, names the server.
 
-SHELL = /bin/sh
 VENV = .venv/bin
-export PG_CONFIG CC PYTHON
 
 .PHONY: $(TOOL_GOALS)
 

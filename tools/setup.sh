@@ -60,7 +60,7 @@ then
 fi
 
 log=build/extension.log
-if ! env -u MAKEFLAGS -u MAKELEVEL -u MFLAGS make PG_CONFIG="$PG_CONFIG" all install >"$log" 2>&1
+if ! env -u MAKEFLAGS -u MAKELEVEL -u MFLAGS make PG_CONFIG="$PG_CONFIG" ${CC:+CC="$CC"} all install >"$log" 2>&1
 then
 	grep -E 'error|Error|\*\*\*|No space' "$log" | head -20 >&2
 	fail "could not build and install the extension for $PG_CONFIG; all of it is in $log"

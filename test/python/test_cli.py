@@ -1,0 +1,200 @@
+"""The command line, as a user meets it, and the pure functions below it."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import pg_lookahead
+from pg_lookahead import demo, environment, measure, screen
+from pg_lookahead.measure import Comparison, Sample
+from pg_lookahead.server import ClusterError
+
+QUICK_SECONDS = 120
+
+
+def tool(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run the tool to its end."""
+    command = [sys.executable, "-I", "-m", "pg_lookahead", *arguments]
+    variables = {**os.environ, **environment}
+    return subprocess.run(command, capture_output=True, text=True, timeout=QUICK_SECONDS, env=variables)
+
+
+def private_directories() -> set[Path]:
+    """Those of servers that may be under way, in every place they can be."""
+    places = {Path(place) for place in (os.environ.get("TMPDIR", "/tmp"), "/var/tmp", "/tmp")}
+    return {path for place in places for path in place.glob(f"pg_lookahead-{os.getuid()}-*")}
+
+
+def test_version() -> None:
+    assert tool("--version").stdout == f"pg_lookahead {pg_lookahead.__version__}\n"
+
+
+def test_installed_as_a_program() -> None:
+    program = Path(sys.executable).with_name("pg_lookahead")
+    done = subprocess.run([program, "--version"], capture_output=True, text=True)
+    assert done.stdout == tool("--version").stdout
+
+
+@pytest.mark.parametrize(
+    "arguments", [["nothing"], ["--nothing"], ["demo", "--nothing"], ["demo", "extra"]], ids=" ".join
+)
+def test_bad_input_is_one_line_and_status_2(arguments: list[str]) -> None:
+    done = tool(*arguments)
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+    assert done.stderr.startswith("pg_lookahead: ")
+    assert arguments[-1] in done.stderr
+    assert done.stdout == ""
+
+
+def test_a_missing_server_is_one_line() -> None:
+    done = tool("demo", "--quick", PG_CONFIG="/no/pg_config")
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].startswith("pg_lookahead: cannot ask /no/pg_config")
+
+
+def test_a_directory_that_will_not_do_is_one_line(tmp_path: Path) -> None:
+    done = tool("demo", "--quick", PG_LOOKAHEAD_TMPDIR=str(tmp_path / ("long" * 20)))
+    assert done.returncode == 2
+    assert "PG_LOOKAHEAD_TMPDIR" in done.stderr.splitlines()[-1]
+
+
+def test_demo_in_json_tells_equal_answers_and_fewer_reads() -> None:
+    done = tool("demo", "--quick", "--json")
+    assert done.returncode == 0, done.stderr
+    outcome = json.loads(done.stdout)
+    assert outcome["environment"]["server"].startswith("PostgreSQL")
+    results = outcome["results"]
+    modes = {"buffered", "direct"} if not outcome["notes"] else {"buffered"}
+    assert {(r["case"], r["io"]) for r in results} == {(c.function, m) for c in demo.CASES for m in modes}
+    for result in results:
+        assert result["differences"] == []
+        assert result["relation_bytes"] > 10**7
+        samples = result["comparison"]
+        assert len(samples["stock"]) == len(samples["ours"]) >= 1
+        # The cache was cold: whole indexes were read, by either.
+        if result["case"] != "pgstattuple_approx":
+            for sample in samples["stock"] + samples["ours"]:
+                assert sample["read_bytes"] > 0.95 * result["relation_bytes"]
+            assert samples["ours"][0]["reads"] < samples["stock"][0]["reads"]
+    assert done.stderr.count("\n") == demo.steps(demo.QUICK), "the progress bar ends at its end"
+
+
+def test_ctrl_c_leaves_nothing() -> None:
+    command = [sys.executable, "-I", "-m", "pg_lookahead", "demo", "--quick"]
+    before = private_directories()
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "btree" in line:
+            break
+    mine = {path for path in private_directories() - before if f"-{process.pid}-" in path.name}
+    assert len(mine) == 1
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert not mine & private_directories()
+
+
+def test_a_full_disk_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    scale = demo.Scale(rows=1, rounds=1, budget=1, disk=2**62)
+    with pytest.raises(ClusterError, match="are needed") as caught:
+        demo.run(scale, lambda text: None)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+# Pure functions
+
+
+def samples(*seconds: float) -> list[Sample]:
+    return [Sample(s, int(s * 100), int(s * 1000), s / 2) for s in seconds]
+
+
+def test_order_is_a_b_b_a() -> None:
+    order: list[str] = []
+
+    def sample(name: str) -> Sample:
+        order.append(name)
+        return samples(1)[0]
+
+    comparison = measure.interleave(lambda: sample("a"), lambda: sample("b"), rounds=2, budget=60)
+    assert "".join(order) == "abbaabba"
+    assert len(comparison.stock) == len(comparison.ours) == 4
+
+
+def test_a_budget_stops_after_a_pair() -> None:
+    def slow() -> Sample:
+        time.sleep(0.01)
+        return samples(1)[0]
+
+    comparison = measure.interleave(slow, slow, rounds=100, budget=0)
+    assert (len(comparison.stock), len(comparison.ours)) == (1, 1)
+
+
+def test_ratio_is_of_medians() -> None:
+    assert Comparison(samples(9, 4, 5), samples(1, 2, 100)).ratio == 2.5
+
+
+def test_differences_name_columns() -> None:
+    assert measure.differences(["a", "b"], [(1, math.nan)], [(1, math.nan)]) == []
+    assert measure.differences(["a", "b"], [(1, 2.0)], [(1, 3.0)]) == ["b: 2.0 and 3.0"]
+    assert measure.differences(["a"], [(1,)], [(None,)]) == ["a: 1 and None"]
+    assert measure.differences(["a"], [(1,)], []) == ["1 rows and 0 rows"]
+
+
+def test_cells() -> None:
+    result = demo.Result("f", "direct", 2**30, Comparison(samples(2.0), samples(0.05)), [])
+    assert screen.cells(result) == (
+        "f",
+        "direct",
+        "1,024 MB",
+        "2,000 ms",
+        "50.0 ms",
+        "200 → 5",
+        "1,000 ms → 25.0 ms",
+        "40.0x",
+        "equal",
+    )
+    assert len(screen.cells(result)) == len(screen.COLUMNS)
+
+
+def test_outcome_is_unequal_when_one_differs() -> None:
+    good = demo.Result("f", "direct", 1, Comparison(samples(1), samples(1)), [])
+    bad = demo.Result("f", "direct", 1, Comparison(samples(1), samples(1)), ["a: 1 and 2"])
+    assert demo.Outcome({}, [good], []).equal
+    assert not demo.Outcome({}, [good, bad], []).equal
+
+
+MOUNTS = """\
+22 1 254:0 / / rw - ext4 /dev/vda rw
+23 22 0:20 / /tmp rw shared:1 - tmpfs tmpfs rw
+24 22 8:1 / /with\\040space rw - xfs /dev/sdb1 rw
+25 22 8:2 / /tmp rw - btrfs /dev/sdc rw
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("/var/tmp", "ext4 on /dev/vda"),
+        ("/tmp/a", "btrfs on /dev/sdc"),
+        ("/tmpfoo", "ext4 on /dev/vda"),
+        ("/with space/x", "xfs on /dev/sdb1"),
+    ],
+)
+def test_file_system(path: str, expected: str) -> None:
+    assert environment.file_system(MOUNTS, Path(path)) == expected
+
+
+def test_processor() -> None:
+    assert environment.processor("processor\t: 0\nmodel name\t: A B: C\n") == "A B: C"
+    assert environment.processor("") != ""

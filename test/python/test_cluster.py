@@ -1,0 +1,461 @@
+"""The private server: a whole life, several at once, and nothing left however it ends."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+import pg_lookahead
+from conftest import MakeCluster
+from pg_lookahead import reap
+from pg_lookahead.cluster import Cluster
+from pg_lookahead.home import ServerUser
+from pg_lookahead.server import ClusterError, Installation
+
+SECONDS = 30.0
+
+
+def until(condition: Callable[[], object], what: str) -> None:
+    """Wait for a condition, and fail with ``what`` if it does not come."""
+    deadline = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.02)
+
+
+def one(conn: psycopg.Connection[Any], query: str, *parameters: object) -> Any:
+    """The single value of a query."""
+    row = conn.execute(query.encode(), parameters).fetchone()
+    assert row is not None
+    return row[0]
+
+
+# A life
+
+
+def test_settings_and_restart(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster({"work_mem": "5MB", "autovacuum": False, "application_name": "it's"})
+    with cluster.connect() as conn:
+        assert one(conn, "SHOW work_mem") == "5MB"
+        assert one(conn, "SHOW autovacuum") == "off"
+        assert one(conn, "SHOW fsync") == "off"
+        assert one(conn, "SHOW listen_addresses") == ""
+        assert one(conn, "SELECT current_user::text") == "postgres"
+        assert one(conn, "SELECT datcollate FROM pg_database WHERE datname = 'postgres'") == "C"
+        assert one(conn, "SHOW server_encoding") == "UTF8"
+        assert conn.info.server_version // 10000 == cluster.version
+    before = cluster.pid
+    cluster.restart({"work_mem": None, "fsync": True})
+    assert cluster.pid != before
+    with cluster.connect() as conn:
+        assert one(conn, "SHOW work_mem") == "4MB"
+        assert one(conn, "SHOW fsync") == "on"
+
+
+def test_socket_path_is_short_and_private(cluster: Cluster) -> None:
+    assert len(str(cluster.socket_dir / ".s.PGSQL.5432")) < 100
+    assert cluster.socket_dir.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_setting_that_is_wrong_is_told_from_the_log() -> None:
+    cluster = Cluster(settings={"shared_buffers": "much"})
+    with pytest.raises(ClusterError, match="shared_buffers"), cluster:
+        pass
+    assert not cluster.data.exists()
+
+
+def test_not_running_is_told() -> None:
+    cluster = Cluster(name="idle")
+    with pytest.raises(ClusterError, match="idle"):
+        _ = cluster.pid
+    cluster.stop()
+    cluster.kill()
+    cluster.destroy()
+    cluster.destroy()
+
+
+def test_kill_is_a_crash_and_a_start_recovers(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster()
+    with cluster.connect() as conn:
+        conn.execute("CREATE TABLE kept AS SELECT generate_series(1, 1000) AS a")
+    open_transaction = cluster.connect(autocommit=False)
+    open_transaction.execute("INSERT INTO kept VALUES (0)")
+    postmaster = cluster.pid
+    cluster.kill()
+    assert not cluster.running
+    assert reap.processes_in(cluster.data) == []
+    assert not Path("/proc", str(postmaster)).exists()
+    with pytest.raises(psycopg.OperationalError):
+        open_transaction.execute("SELECT 1")
+    cluster.start()
+    assert "not properly shut down" in cluster.log
+    with cluster.connect() as conn:
+        assert one(conn, "SELECT count(*) FROM kept") == 1000
+
+
+def test_kill_leaves_no_shared_memory(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster()
+    segments = reap.shared_memory(reap.processes_in(cluster.data))
+    files = [Path(segment) for segment in segments if segment.startswith("/")]
+    assert files
+    assert all(file.exists() for file in files)
+    assert any(segment.startswith("SYSV:") for segment in segments)
+    cluster.kill()
+    cluster.destroy()
+    assert not any(file.exists() for file in files)
+    ids = {line.split()[1] for line in Path("/proc/sysvipc/shm").read_text().splitlines()[1:]}
+    assert not ids & {segment.removeprefix("SYSV:") for segment in segments}
+
+
+def test_standby_follows(make_cluster: MakeCluster) -> None:
+    primary = make_cluster({"work_mem": "6MB"})
+    with primary.connect() as conn:
+        conn.execute("CREATE TABLE followed (a int)")
+    standby = primary.standby({"work_mem": "7MB"})
+    try:
+        for rows in (1, 2):
+            with primary.connect() as conn:
+                conn.execute("INSERT INTO followed VALUES (1)")
+            standby.wait_for_replay(primary)
+            with standby.connect() as conn:
+                assert one(conn, "SELECT pg_is_in_recovery()") is True
+                assert one(conn, "SHOW work_mem") == "7MB"
+                assert one(conn, "SELECT count(*) FROM followed") == rows
+    finally:
+        standby.destroy()
+
+
+def test_several_at_once(make_cluster: MakeCluster, cluster: Cluster) -> None:
+    several = [cluster, *(make_cluster({"application_name": f"server {i}"}) for i in range(2))]
+    names = []
+    for server in several:
+        with server.connect() as conn:
+            names.append(one(conn, "SHOW data_directory"))
+    assert len(set(names)) == len(several)
+    several[1].destroy()
+    with several[2].connect() as conn:
+        assert one(conn, "SELECT 1") == 1
+
+
+def test_a_directory_of_ones_own(short_directory: Path) -> None:
+    with Cluster(directory=short_directory / "mine") as cluster:
+        assert cluster.data == short_directory / "mine" / "data"
+        with cluster.connect() as conn:
+            assert one(conn, "SELECT 1") == 1
+    assert list(short_directory.iterdir()) == []
+    (short_directory / "file").touch()
+    with pytest.raises(ClusterError, match="not empty"):
+        Cluster(directory=short_directory)
+
+
+# Eviction
+
+BUFFERS = """
+SELECT count(*) FROM pg_buffercache
+WHERE relfilenode = pg_relation_filenode(%s::regclass)
+  AND reldatabase = (SELECT oid FROM pg_database WHERE datname = current_database())
+"""
+
+
+@pytest.mark.parametrize("os_cache", [True, False])
+def test_evict_takes_all_forks_out(cluster: Cluster, conn: psycopg.Connection[Any], os_cache: bool) -> None:
+    conn.execute("CREATE EXTENSION pg_buffercache")
+    conn.execute("CREATE TABLE cached AS SELECT generate_series(1, 100000) AS a")
+    conn.execute("VACUUM cached")
+    conn.execute("SELECT count(*) FROM cached")
+    before = one(conn, BUFFERS, "cached")
+    assert before > one(conn, "SELECT pg_relation_size('cached') / 8192") > 400
+    method = cluster.evict(conn, "cached", os_cache=os_cache)
+    assert method in (("drop_caches", "posix_fadvise") if os_cache else ("none",))
+    assert one(conn, BUFFERS, "cached") == 0
+    # Nothing of what was dirty is lost.
+    assert one(conn, "SELECT count(*) FROM cached") == 100000
+    # And others' pages stay.
+    assert one(conn, BUFFERS, "pg_class") > 0
+
+
+def test_evict_empties_the_page_cache(cluster: Cluster, conn: psycopg.Connection[Any]) -> None:
+    if shutil.which("fincore") is None:
+        pytest.skip("fincore is not installed")
+    conn.execute("CREATE TABLE paged AS SELECT generate_series(1, 500000) AS a")
+    file = cluster.data / one(conn, "SELECT pg_relation_filepath('paged')")
+
+    def resident() -> int:
+        command = ["fincore", "--bytes", "--noheadings", "--output", "RES", file]
+        return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+    conn.execute("CHECKPOINT")
+    size = file.stat().st_size
+    if resident() < size / 2:
+        pytest.skip("the file system does not tell what is cached")
+    cluster.evict(conn, "paged")
+    assert resident() < size / 100
+
+
+def test_evict_a_mapped_relation_and_one_without_a_file(
+    cluster: Cluster, conn: psycopg.Connection[Any]
+) -> None:
+    cluster.evict(conn, "pg_catalog.pg_proc")
+    conn.execute("CREATE VIEW no_file AS SELECT 1")
+    with pytest.raises((ClusterError, psycopg.Error)):
+        cluster.evict(conn, "no_file")
+
+
+# Nothing is left
+
+LIVES = """
+    import sys, time
+    from pg_lookahead.cluster import Cluster, end_on_signals
+    {before}
+    with Cluster() as cluster:
+        print(cluster.data, flush=True)
+        print(cluster.pid, flush=True)
+        {after}
+"""
+
+
+@pytest.fixture
+def short_directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A directory that the server's user can enter and whose path is short."""
+    path = Path("/tmp", f"pg_lookahead_test_{os.getpid()}")
+    path.mkdir(mode=0o755)
+    user = ServerUser.choose()
+    if user:
+        os.chown(path, user.uid, user.gid)
+    yield path
+    shutil.rmtree(path)
+
+
+def live(before: str = "", after: str = "time.sleep(600)", **kw: Any) -> tuple[subprocess.Popen[str], Path]:
+    """Start a Python process with a server; returns it with the server's data directory."""
+    program = textwrap.dedent(LIVES.format(before=before, after=after))
+    process = subprocess.Popen(
+        [sys.executable, "-I", "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **kw
+    )
+    assert process.stdout is not None
+    data = process.stdout.readline().strip()
+    if not data or not process.stdout.readline():
+        raise AssertionError(process.communicate()[1])
+    return process, Path(data)
+
+
+def gone(data: Path) -> bool:
+    """Whether neither process nor file of a server is left."""
+    return not reap.processes_in(data) and not data.parent.parent.exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP])
+def test_nothing_left_after_a_signal_that_runs_no_python(number: signal.Signals) -> None:
+    process, data = live()
+    assert reap.processes_in(data)
+    process.send_signal(number)
+    assert process.wait(SECONDS) == -number
+    until(lambda: gone(data), f"something is left in {data}")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_nothing_left_when_a_tool_ends(number: signal.Signals) -> None:
+    process, data = live(before="end_on_signals()")
+    process.send_signal(number)
+    process.communicate(timeout=SECONDS)
+    assert gone(data), "a tool tears down before it ends"
+
+
+def test_nothing_left_after_an_exception() -> None:
+    process, data = live(after="raise RuntimeError('no good')")
+    assert "no good" in process.communicate(timeout=SECONDS)[1]
+    assert gone(data)
+
+
+def test_nothing_left_after_an_exit_without_stop() -> None:
+    process, data = live(after="Cluster(name='second').start(); sys.exit(3)")
+    process.communicate(timeout=SECONDS)
+    assert process.returncode == 3
+    assert gone(data)
+
+
+def test_a_directory_of_ones_own_is_cleared_too(short_directory: Path) -> None:
+    mine = short_directory / "mine"
+    own = f"Cluster(directory=Path({str(mine)!r}))"
+    after = f"from pathlib import Path; {own}.start(); print(1, flush=True); time.sleep(600)"
+    process, data = live(after=after)
+    assert process.stdout is not None
+    process.stdout.readline()
+    assert reap.processes_in(mine)
+    process.kill()
+    process.wait()
+    until(lambda: gone(data) and not mine.exists(), "something is left")
+    assert not reap.processes_in(mine)
+
+
+def test_litter_of_a_dead_process_is_cleared_by_the_next() -> None:
+    process, data = live()
+    watcher = next(
+        int(path.parent.name)
+        for path in Path("/proc").glob("[0-9]*/cmdline")
+        if path.read_bytes().split(b"\0")[-3:-1]
+        == [str(process.pid).encode(), str(data.parent.parent).encode()]
+    )
+    os.kill(watcher, signal.SIGKILL)
+    process.kill()
+    process.wait()
+    assert reap.processes_in(data), "nobody has cleared it yet"
+    other, other_data = live()
+    try:
+        assert gone(data)
+    finally:
+        other.kill()
+        other.wait()
+    until(lambda: gone(other_data), "something is left")
+
+
+# Users and servers
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can run as another")
+def test_an_ordinary_user_runs_it(short_directory: Path) -> None:
+    """A user that owns nothing, with a copy of the tool and the server that it can read."""
+    nobody: dict[str, Any] = {"user": 65534, "group": 65534, "extra_groups": []}
+    site = short_directory / "site"
+    shutil.copytree(Path(pg_lookahead.__file__).parent, site / "pg_lookahead")
+    for package in ("psycopg", "psycopg_binary", "psycopg_binary.libs", "typing_extensions.py"):
+        _copy_package(package, site)
+    installation = Installation.find()
+    home = installation.embedded
+    if home is None:
+        pytest.skip("a server other than the embedded one cannot be copied")
+    for name in (home.name, f"{home.name}.libs"):
+        shutil.copytree(home.with_name(name), site / name)
+    subprocess.run(["chmod", "-R", "a+rX", short_directory], check=True)
+    program = textwrap.dedent(
+        """
+        import os
+        from pg_lookahead.cluster import Cluster
+        with Cluster() as cluster, cluster.connect() as conn:
+            conn.execute("CREATE TABLE t AS SELECT 1 AS a")
+            print(os.getuid(), cluster.evict(conn, "t"), cluster.data.stat().st_uid)
+        """
+    )
+    environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(site), "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(
+        [_python_for_all(), "-c", program], env=environment, cwd="/", capture_output=True, text=True, **nobody
+    )
+    assert done.returncode == 0, done.stderr
+    uid = done.stdout.split()[0]
+    assert done.stdout.split() == [uid, "posix_fadvise", uid]
+
+
+def _copy_package(name: str, site: Path) -> None:
+    source = Path(psycopg.__file__).parent.parent / name
+    if source.is_dir():
+        shutil.copytree(source, site / name)
+    elif source.exists():
+        shutil.copy(source, site / name)
+
+
+def _python_for_all() -> str:
+    """A Python of this version that an ordinary user may run, or skip."""
+    version = f"python3.{sys.version_info.minor}"
+    for candidate in (os.path.realpath(sys.executable), f"/usr/bin/{version}", f"/usr/local/bin/{version}"):
+        try:
+            done = subprocess.run([candidate, "-V"], user="nobody", capture_output=True, cwd="/")
+        except OSError:
+            continue
+        if done.returncode == 0:
+            return candidate
+    pytest.skip(f"no {version} that an ordinary user can run")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root's servers run as another")
+def test_a_server_out_of_reach_is_copied(short_directory: Path) -> None:
+    installation = Installation.find()
+    if installation.embedded is None:
+        pytest.skip("a server other than the embedded one cannot be copied")
+    user = ServerUser.choose()
+    assert user is not None
+    with Cluster() as cluster:
+        out_of_reach = short_directory / "closed"
+        out_of_reach.mkdir(mode=0o700)
+        home = installation.embedded
+        for name in (home.name, f"{home.name}.libs"):
+            if home.with_name(name).exists():
+                shutil.copytree(home.with_name(name), out_of_reach / name)
+        found = Installation(
+            out_of_reach / home.name / "pginstall" / "bin",
+            out_of_reach / home.name / "pginstall" / "share",
+            installation.major,
+            out_of_reach / home.name,
+        )
+        copied = cluster._home.reachable(found)
+        assert copied.bindir != found.bindir
+        done = subprocess.run([copied.bindir / "initdb", "--version"], user=user.uid, capture_output=True)
+        assert done.returncode == 0, done.stderr
+        with pytest.raises(ClusterError, match="cannot run"):
+            cluster._home.reachable(Installation(found.bindir / "..", found.sharedir, found.major))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root's servers run as another")
+def test_the_user_can_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("nobody", "65534"):
+        monkeypatch.setenv("PG_LOOKAHEAD_USER", name)
+        assert ServerUser.choose() == ServerUser("nobody", 65534, 65534)
+    for name in ("root", "no such user", "4294967000"):
+        monkeypatch.setenv("PG_LOOKAHEAD_USER", name)
+        with pytest.raises(ClusterError, match=name):
+            ServerUser.choose()
+
+
+def fake_pg_config(directory: Path, version: str) -> Path:
+    path = directory / "pg_config"
+    path.write_text(
+        f"#!/bin/sh\nfor a; do case $a in --version) echo '{version}';; *) echo /x;; esac; done\n"
+    )
+    path.chmod(0o755)
+    return path
+
+
+def test_an_old_server_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ClusterError, match="15"):
+        Installation.find(fake_pg_config(tmp_path, "PostgreSQL 15.18 (Debian)"))
+    assert Installation.find(fake_pg_config(tmp_path, "PostgreSQL 19rc1")).major == 19
+    with pytest.raises(ClusterError, match="nothing/pg_config"):
+        Installation.find("/nothing/pg_config")
+
+
+def test_pg_config_of_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PG_CONFIG", str(fake_pg_config(tmp_path, "PostgreSQL 17.11")))
+    assert Installation.find().major == 17
+
+
+# The runner
+
+
+def run_under(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-I", "-m", "pg_lookahead.cluster", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+
+def test_runner_gives_a_server_and_the_status() -> None:
+    query = "psycopg.connect().execute('SHOW work_mem').fetchone()[0]"
+    show = f"import psycopg; print({query}); raise SystemExit(7)"
+    done = run_under("--set", "work_mem=9MB", "--", sys.executable, "-c", show)
+    assert (done.returncode, done.stdout.strip()) == (7, "9MB"), done.stderr
+
+
+def test_runner_bad_input_is_one_line() -> None:
+    for arguments in (["--set", "work_mem", "--", "true"], ["--pg-config", "/no/pg_config", "--", "true"]):
+        done = run_under(*arguments)
+        assert done.returncode == 2
+        assert len(done.stderr.splitlines()) == 1
+    assert run_under("--", "/no/such/command").returncode == 127

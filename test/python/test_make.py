@@ -1,0 +1,145 @@
+"""The makefile and its scripts, where they must refuse: one clear line, and nothing begun.
+
+They run in a copy of the repository, with programs put in the way on PATH."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PARTS = ["Makefile", "pg_lookahead.control", "pyproject.toml", "requirements.txt", "sql", "src", "tools"]
+NEEDED = ["sh", "make", "sed", "test", "dirname", "mkdir", "df", "awk", "flock", "cksum", "cat", "env"]
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """A copy of what make looks at, without anything built."""
+    top = tmp_path / "copy"
+    top.mkdir()
+    for part in PARTS:
+        source = ROOT / part
+        if source.is_dir():
+            shutil.copytree(source, top / part, ignore=shutil.ignore_patterns("*.o", "*.bc", "*.so"))
+        else:
+            shutil.copy(source, top / part)
+    return top
+
+
+@pytest.fixture
+def programs(tmp_path: Path) -> Path:
+    """A directory to be the whole PATH, with the few programs that everyone has."""
+    directory = tmp_path / "programs"
+    directory.mkdir()
+    for name in NEEDED:
+        found = shutil.which(name)
+        assert found, name
+        (directory / name).symlink_to(found)
+    (directory / "python3").symlink_to(Path(sys.executable).resolve())
+    return directory
+
+
+def put(directory: Path, name: str, script: str) -> Path:
+    path = directory / name
+    path.unlink(missing_ok=True)
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return path
+
+
+def make(copy: Path, *arguments: str, path: Path | None = None) -> subprocess.CompletedProcess[str]:
+    unwanted = ("PG_CONFIG", "MAKEFLAGS", "MAKELEVEL", "MFLAGS", "CC", "PYTHON")
+    variables = {name: value for name, value in os.environ.items() if name not in unwanted}
+    if path is not None:
+        variables["PATH"] = str(path)
+    return subprocess.run(
+        ["make", *arguments], cwd=copy, env=variables, capture_output=True, text=True, timeout=120
+    )
+
+
+def refused(done: subprocess.CompletedProcess[str], *words: str) -> None:
+    """Assert a failure in one line (make may add that a recipe failed) that has the words."""
+    assert done.returncode == 2, done.stdout
+    lines = [line for line in done.stderr.splitlines() if not line.startswith("make: *** [")]
+    assert len(lines) == 1, done.stderr
+    for word in words:
+        assert word in lines[0]
+
+
+@pytest.mark.parametrize("goal", ["all", "install", "installcheck"])
+def test_an_old_server_is_refused(copy: Path, tmp_path: Path, goal: str) -> None:
+    old = put(tmp_path, "pg_config", "echo 'PostgreSQL 15.18 (Debian 15.18-0+deb12u1)'")
+    refused(make(copy, goal, f"PG_CONFIG={old}"), "PostgreSQL 15.18", "17 or later", str(old))
+
+
+def test_no_server_is_told(copy: Path) -> None:
+    refused(make(copy, "PG_CONFIG=/no/such/pg_config"), "/no/such/pg_config", "make demo")
+
+
+def test_a_server_without_headers_is_told(copy: Path, tmp_path: Path) -> None:
+    config = 'case $1 in --version) echo "PostgreSQL 18.6";; *) echo /no/such/file;; esac'
+    refused(make(copy, f"PG_CONFIG={put(tmp_path, 'pg_config', config)}"), "headers", "server-dev-18")
+
+
+@pytest.mark.parametrize("goal", ["demo", "test", "lint"])
+def test_a_missing_compiler_is_told(copy: Path, programs: Path, goal: str) -> None:
+    refused(make(copy, goal, path=programs), "no C compiler", "apt install gcc")
+    assert not (copy / ".venv").exists()
+
+
+def test_missing_headers_of_c_are_told(copy: Path, programs: Path) -> None:
+    put(programs, "gcc", "exit 1")
+    refused(make(copy, "setup", path=programs), "no C headers", "libc6-dev")
+
+
+def test_a_missing_python_is_told(copy: Path, programs: Path) -> None:
+    (programs / "python3").unlink()
+    refused(make(copy, "setup", path=programs), "no python3", "apt install")
+
+
+def test_an_old_python_is_told(copy: Path, programs: Path) -> None:
+    put(programs, "python3", 'case $1 in -c) exit 1;; *) echo "Python 3.9.18";; esac')
+    refused(make(copy, "setup", path=programs), "Python 3.9.18", "3.10")
+
+
+def test_a_missing_venv_module_is_told(copy: Path, programs: Path) -> None:
+    put(programs, "python3", "case $2 in *ensurepip*) exit 1;; *) exit 0;; esac")
+    refused(make(copy, "setup", path=programs), "no venv module", "python3-venv")
+
+
+def test_a_full_disk_is_told(copy: Path, programs: Path) -> None:
+    put(programs, "gcc", "exit 0")
+    put(programs, "df", "echo Filesystem; echo /dev/full 100 99 1 99% /")
+    refused(make(copy, "setup", path=programs), "1 MB free")
+    assert not (copy / ".venv").exists()
+
+
+def fake_server(directory: Path, version: str) -> Path:
+    """A pg_config whose PGXS compiles nothing: what would be made again is what counts."""
+    pgxs = directory / "pgxs.mk"
+    pgxs.write_text("srcdir = .\nCC = cc\nall: $(OBJS)\n%.o: %.c\n\t@echo built $@; touch $@\n")
+    config = f'case $1 in --version) echo "PostgreSQL {version}";; *) echo {pgxs};; esac'
+    return put(directory, f"pg_config{version}", config)
+
+
+def test_objects_of_two_servers_are_not_mixed(copy: Path, tmp_path: Path) -> None:
+    servers = {version: fake_server(tmp_path, version) for version in ("17.11", "18.6")}
+    objects = len(list(copy.glob("src/**/*.c")))
+    turns = [("18.6", objects), ("18.6", 0), ("17.11", objects), ("17.11", 0), ("18.6", objects)]
+    for version, built in turns:
+        done = make(copy, "all", f"PG_CONFIG={servers[version]}")
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.count("built") == built, (version, done.stdout)
+
+
+def test_a_changed_header_rebuilds(copy: Path, tmp_path: Path) -> None:
+    server = fake_server(tmp_path, "18.6")
+    assert "built" in make(copy, "all", f"PG_CONFIG={server}").stdout
+    newest = max(path.stat().st_mtime_ns for path in copy.glob("src/**/*.o")) + 10**9
+    os.utime(copy / "src" / "compat.h", ns=(newest, newest))
+    assert "built" in make(copy, "all", f"PG_CONFIG={server}").stdout
