@@ -231,8 +231,7 @@ lookahead_pgstatbloomindex(PG_FUNCTION_ARGS)
 	while (BufferIsValid(buffer = SweepNext(&sweep)))
 	{
 		LockBuffer(buffer, BUFFER_LOCK_SHARE);
-		count_page(&stats, rel, BufferGetBlockNumber(buffer),
-				   BufferGetPage(buffer));
+		count_page(&stats, rel, SweepBlock(&sweep), BufferGetPage(buffer));
 		UnlockReleaseBuffer(buffer);
 	}
 	SweepEnd(&sweep);

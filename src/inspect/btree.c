@@ -114,8 +114,7 @@ describe_btree(Relation rel, FunctionCallInfo fcinfo)
 	while (BufferIsValid(buffer = SweepNext(&sweep)))
 	{
 		LockBuffer(buffer, BUFFER_LOCK_SHARE);
-		count_page(&stats, rel, BufferGetBlockNumber(buffer),
-				   BufferGetPage(buffer));
+		count_page(&stats, rel, SweepBlock(&sweep), BufferGetPage(buffer));
 		UnlockReleaseBuffer(buffer);
 	}
 	SweepEnd(&sweep);

@@ -32,43 +32,26 @@
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 
-bool
-HeapPageGetTuple(Relation rel, BlockNumber block, Page page,
-				 OffsetNumber offset, HeapTuple tuple)
+void
+HeapPageBadItem(Relation rel, BlockNumber block, Page page,
+				OffsetNumber offset)
 {
 	ItemId		item = PageGetItemId(page, offset);
 
-	if (!ItemIdIsNormal(item))
-		return false;
-
-	/*
-	 * The header of the page was checked when it was read; line pointers were
-	 * not.
-	 */
-	if (unlikely(ItemIdGetLength(item) < SizeofHeapTupleHeader ||
-				 ItemIdGetOffset(item) < SizeOfPageHeaderData ||
-				 ItemIdGetOffset(item) != MAXALIGN(ItemIdGetOffset(item)) ||
-				 ItemIdGetOffset(item) + ItemIdGetLength(item) > BLCKSZ))
-		ereport(ERROR,
-				(errcode(ERRCODE_DATA_CORRUPTED),
-				 errmsg("invalid line pointer %u in block %u of relation \"%s\"",
-						offset, block, RelationGetRelationName(rel)),
-				 errdetail("It points to %u bytes at offset %u.",
-						   ItemIdGetLength(item), ItemIdGetOffset(item))));
-
-	tuple->t_data = (HeapTupleHeader) PageGetItem(page, item);
-	tuple->t_len = ItemIdGetLength(item);
-	tuple->t_tableOid = RelationGetRelid(rel);
-	ItemPointerSet(&tuple->t_self, block, offset);
-	return true;
+	ereport(ERROR,
+			(errcode(ERRCODE_DATA_CORRUPTED),
+			 errmsg("invalid line pointer %u in block %u of relation \"%s\"",
+					offset, block, RelationGetRelationName(rel)),
+			 errdetail("It points to %u bytes at offset %u.",
+					   ItemIdGetLength(item), ItemIdGetOffset(item))));
 }
 
 /* Add one share-locked page to the sums. */
 static void
-count_page(TupleStats *stats, Relation rel, Buffer buffer, Snapshot dirty)
+count_page(TupleStats *stats, Relation rel, BlockNumber block, Buffer buffer,
+		   Snapshot dirty)
 {
 	Page		page = BufferGetPage(buffer);
-	BlockNumber block = BufferGetBlockNumber(buffer);
 	OffsetNumber last = PageGetMaxOffsetNumber(page);
 	HeapTupleData tuple;
 
@@ -116,7 +99,7 @@ TupleStatsHeap(TupleStats *stats, Relation rel)
 	while (BufferIsValid(buffer = SweepNext(&sweep)))
 	{
 		LockBuffer(buffer, BUFFER_LOCK_SHARE);
-		count_page(stats, rel, buffer, &dirty);
+		count_page(stats, rel, SweepBlock(&sweep), buffer, &dirty);
 		UnlockReleaseBuffer(buffer);
 	}
 	SweepEnd(&sweep);

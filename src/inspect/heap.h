@@ -8,18 +8,43 @@
 #ifndef PG_LOOKAHEAD_HEAP_H
 #define PG_LOOKAHEAD_HEAP_H
 
-#include "access/htup.h"
+#include "access/htup_details.h"
+#include "compat.h"
 #include "storage/block.h"
 #include "storage/bufpage.h"
 #include "storage/off.h"
-#include "utils/relcache.h"
+#include "utils/rel.h"
+
+/* Raise the error for a line pointer that leads out of its page (XX001). */
+pg_noreturn extern void HeapPageBadItem(Relation rel, BlockNumber block,
+										Page page, OffsetNumber offset);
 
 /*
  * Point a HeapTuple at an item of a share-locked heap page.  False if the
  * line pointer has no tuple (unused, redirected or dead).  Errors: XX001 if
- * the tuple would not lie within the page, or is too short for its header.
+ * the tuple would not lie within the page, or is too short for its header:
+ * the header of a page is checked when it is read, line pointers are not.
  */
-extern bool HeapPageGetTuple(Relation rel, BlockNumber block, Page page,
-							 OffsetNumber offset, HeapTuple tuple);
+static inline bool
+HeapPageGetTuple(Relation rel, BlockNumber block, Page page,
+				 OffsetNumber offset, HeapTuple tuple)
+{
+	ItemId		item = PageGetItemId(page, offset);
+
+	if (!ItemIdIsNormal(item))
+		return false;
+
+	if (unlikely(ItemIdGetLength(item) < SizeofHeapTupleHeader ||
+				 ItemIdGetOffset(item) < SizeOfPageHeaderData ||
+				 ItemIdGetOffset(item) != MAXALIGN(ItemIdGetOffset(item)) ||
+				 ItemIdGetOffset(item) + ItemIdGetLength(item) > BLCKSZ))
+		HeapPageBadItem(rel, block, page, offset);
+
+	tuple->t_data = (HeapTupleHeader) PageGetItem(page, item);
+	tuple->t_len = ItemIdGetLength(item);
+	tuple->t_tableOid = RelationGetRelid(rel);
+	ItemPointerSet(&tuple->t_self, block, offset);
+	return true;
+}
 
 #endif							/* PG_LOOKAHEAD_HEAP_H */

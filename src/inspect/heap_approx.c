@@ -20,7 +20,6 @@
 #include "postgres.h"
 
 #include "access/heapam.h"
-#include "access/htup_details.h"
 #include "access/visibilitymap.h"
 #include "catalog/pg_am_d.h"
 #include "catalog/pg_class.h"
@@ -40,7 +39,7 @@ typedef struct ApproxStats
 	Buffer		vmbuffer;		/* visibility map page read last, pinned */
 	BlockNumber nblocks;
 	BlockNumber scanned;		/* blocks not skipped */
-	double		live_count;		/* on these; later: extrapolated */
+	uint64		live_count;		/* on these */
 	uint64		live_len;
 	uint64		dead_count;
 	uint64		dead_len;
@@ -67,10 +66,10 @@ skip_all_visible(BlockNumber block, void *arg)
 
 /* Add one share-locked page to the sums. */
 static void
-count_page(ApproxStats *stats, Buffer buffer, TransactionId oldest_xmin)
+count_page(ApproxStats *stats, BlockNumber block, Buffer buffer,
+		   TransactionId oldest_xmin)
 {
 	Page		page = BufferGetPage(buffer);
-	BlockNumber block = BufferGetBlockNumber(buffer);
 	OffsetNumber last;
 	HeapTupleData tuple;
 
@@ -103,7 +102,7 @@ count_page(ApproxStats *stats, Buffer buffer, TransactionId oldest_xmin)
 	}
 }
 
-/* Sweep the table and extrapolate. */
+/* Sweep the table. */
 static void
 sweep_heap(ApproxStats *stats, Relation rel)
 {
@@ -120,7 +119,7 @@ sweep_heap(ApproxStats *stats, Relation rel)
 	while (BufferIsValid(buffer = SweepNext(&sweep)))
 	{
 		LockBuffer(buffer, BUFFER_LOCK_SHARE);
-		count_page(stats, buffer, oldest_xmin);
+		count_page(stats, SweepBlock(&sweep), buffer, oldest_xmin);
 		UnlockReleaseBuffer(buffer);
 	}
 	stats->scanned = SweepReturned(&sweep);
@@ -129,10 +128,6 @@ sweep_heap(ApproxStats *stats, Relation rel)
 	if (BufferIsValid(stats->vmbuffer))
 		ReleaseBuffer(stats->vmbuffer);
 
-	stats->live_count = vac_estimate_reltuples(rel, stats->nblocks,
-											   stats->scanned,
-											   stats->live_count);
-	stats->live_count = Max(stats->live_count, 0);
 }
 
 /* Refuse what is no heap with a visibility map. */
@@ -169,17 +164,21 @@ lookahead_pgstattuple_approx(PG_FUNCTION_ARGS)
 	Relation	rel = InspectOpen(PG_GETARG_OID(0));
 	ApproxStats stats = {0};
 	uint64		table_len;
+	double		all_live;
 	Datum		values[10];
 	int			i = 0;
 
 	check_relation(rel);
 	sweep_heap(&stats, rel);
-	InspectClose(rel);
 
 	table_len = (uint64) stats.nblocks * BLCKSZ;
+	all_live = vac_estimate_reltuples(rel, stats.nblocks, stats.scanned,
+									  stats.live_count);
+	InspectClose(rel);
+
 	values[i++] = Int64GetDatum(table_len);
 	values[i++] = percent_of(stats.scanned, stats.nblocks);
-	values[i++] = Int64GetDatum((int64) stats.live_count);
+	values[i++] = Int64GetDatum((int64) Max(all_live, 0));
 	values[i++] = Int64GetDatum(stats.live_len);
 	values[i++] = percent_of(stats.live_len, table_len);
 	values[i++] = Int64GetDatum(stats.dead_count);

@@ -76,14 +76,6 @@ InspectHintPartitions(Relation rel)
 	return errhint("Name one of its partitions instead: pg_partition_tree() lists them.");
 }
 
-bool
-InspectHasSpecial(Page page, Size size)
-{
-	return PageGetSpecialSize(page) == MAXALIGN(size) &&
-		((PageHeader) page)->pd_special >= SizeOfPageHeaderData &&
-		((PageHeader) page)->pd_special + MAXALIGN(size) <= BLCKSZ;
-}
-
 void
 InspectBadIndexPage(Relation index, BlockNumber block)
 {

@@ -62,7 +62,14 @@ extern int	InspectHintPartitions(Relation rel);
  * Does a page that is not new have a special area of just this size (bytes,
  * before alignment)?  Only then may the area be read as that type.
  */
-extern bool InspectHasSpecial(Page page, Size size);
+static inline bool
+InspectHasSpecial(Page page, Size size)
+{
+	LocationIndex special = ((PageHeader) page)->pd_special;
+
+	return PageGetSpecialSize(page) == MAXALIGN(size) &&
+		special >= SizeOfPageHeaderData && special + MAXALIGN(size) <= BLCKSZ;
+}
 
 /* Raise the index corruption error of an index page without such an area. */
 pg_noreturn extern void InspectBadIndexPage(Relation index, BlockNumber block);

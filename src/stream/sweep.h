@@ -59,9 +59,10 @@ typedef struct Sweep
 	BlockNumber end;
 	BlockNumber ahead;			/* next block the stream will ask for */
 	BlockNumber skipped;		/* blocks left out so far */
-	BlockNumber returned;		/* blocks handed out so far */
+	Buffer		upcoming;		/* taken from the stream, to be returned next */
+	BlockNumber expected;		/* block to follow upcoming, or later */
+	BlockNumber taken;			/* blocks taken from the stream so far */
 	BlockNumber current;		/* block the caller looks at, or invalid */
-	BlockNumber previous;		/* block handed out last, or invalid */
 	ErrorContextCallback context;
 } Sweep;
 
@@ -91,10 +92,22 @@ extern Buffer SweepNext(Sweep *sweep);
  */
 extern void SweepEnd(Sweep *sweep);
 
+/* The number of the block that SweepNext returned last. */
+static inline BlockNumber
+SweepBlock(const Sweep *sweep)
+{
+	return sweep->current;
+}
+
 /*
- * The block numbers for a function's own sums, once SweepNext has returned
- * InvalidBuffer: how many blocks were handed out.
+ * How many blocks SweepNext has returned, once it has returned InvalidBuffer.
+ * With those that the skip callback left out, that is the range.
  */
-extern BlockNumber SweepReturned(const Sweep *sweep);
+static inline BlockNumber
+SweepReturned(const Sweep *sweep)
+{
+	Assert(!BufferIsValid(sweep->upcoming));
+	return sweep->taken;
+}
 
 #endif							/* PG_LOOKAHEAD_SWEEP_H */
