@@ -31,7 +31,7 @@ verdict(const ScanNode *node)
 	if (ScanNodeDesc(node) == NULL)
 		return "never executed";
 	if (node->counters.scans_ahead == 0)
-		return "nothing to wait for";
+		return node->saw_fast_reads ? "reads are fast" : "nothing to wait for";
 	return "used";
 }
 

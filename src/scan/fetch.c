@@ -34,6 +34,7 @@
 #include "catalog/pg_type_d.h"
 #include "compat.h"
 #include "executor/executor.h"
+#include "executor/instrument.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "scan/node.h"
@@ -157,6 +158,38 @@ refill(ScanNode *node, IndexScanDesc scan, BlockNumber current)
 	WindowStart(window);
 }
 
+/* Read a heap block in the ordinary way; tell whether it was read from disk. */
+static Buffer
+read_block(ScanNode *node, IndexScanDesc scan, BlockNumber block, bool *was_read)
+{
+	int64		before = pgBufferUsage.shared_blks_read + pgBufferUsage.local_blks_read;
+	Buffer		buffer;
+	instr_time	start,
+				elapsed;
+
+	INSTR_TIME_SET_ZERO(start);
+	if (unlikely(node->timing > 0))
+		INSTR_TIME_SET_CURRENT(start);
+	buffer = ReadBuffer(scan->heapRelation, block);
+	*was_read = pgBufferUsage.shared_blks_read + pgBufferUsage.local_blks_read != before;
+	node->counters.blocks_direct++;
+	if (node->mode == SCAN_DIRECT)
+	{
+		double		read_us = -1;
+
+		if (unlikely(node->timing > 0))
+		{
+			INSTR_TIME_SET_CURRENT(elapsed);
+			INSTR_TIME_SUBTRACT(elapsed, start);
+			read_us = INSTR_TIME_GET_DOUBLE(elapsed) * 1000000.0;
+			node->timing--;
+		}
+		if (unlikely(*was_read))
+			PolicyMiss(node, read_us);
+	}
+	return buffer;
+}
+
 /*
  * The scan comes to another heap page: from the window if it is there, else
  * by an ordinary read.
@@ -164,11 +197,11 @@ refill(ScanNode *node, IndexScanDesc scan, BlockNumber current)
 static void
 visit_block(ScanNode *node, IndexScanDesc scan, BlockNumber block)
 {
-	int64		before = pgBufferUsage.shared_blks_read + pgBufferUsage.local_blks_read;
+	bool		ahead = node->mode == SCAN_AHEAD;
 	bool		was_read = false;
 	Buffer		buffer = InvalidBuffer;
 
-	if (node->mode == SCAN_AHEAD)
+	if (ahead)
 	{
 		buffer = WindowTake(node->window, block, &was_read);
 		node->distance_sum += node->distance;
@@ -177,13 +210,10 @@ visit_block(ScanNode *node, IndexScanDesc scan, BlockNumber block)
 										  (uint64) node->distance);
 	}
 	if (buffer == InvalidBuffer)
-	{
-		node->counters.blocks_direct++;
-		buffer = ReadBuffer(scan->heapRelation, block);
-		was_read = pgBufferUsage.shared_blks_read + pgBufferUsage.local_blks_read != before;
-	}
+		buffer = read_block(node, scan, block, &was_read);
 	LookaheadSetHeapBuffer(scan, buffer);
-	PolicyBlock(node, was_read);
+	if (ahead)
+		PolicyBlock(node, was_read);
 }
 
 /* Hand out the next row of the run; false if it is not visible. */

@@ -131,17 +131,40 @@ blocks_read(void)
 	return pgBufferUsage.shared_blks_read + pgBufferUsage.local_blks_read;
 }
 
+/* As exec_stock(), and see how long the reads take. */
+static TupleTableSlot *
+exec_timed(ScanNode *node)
+{
+	int64		before = blocks_read();
+	int64		reads;
+	instr_time	start,
+				elapsed;
+	TupleTableSlot *slot;
+
+	INSTR_TIME_SET_CURRENT(start);
+	slot = node->stock(node->plan_state);
+	INSTR_TIME_SET_CURRENT(elapsed);
+	INSTR_TIME_SUBTRACT(elapsed, start);
+
+	node->timing--;
+	reads = blocks_read() - before;
+	if (reads > 0)
+		PolicyMiss(node, INSTR_TIME_GET_DOUBLE(elapsed) * 1000000.0 / reads);
+	return slot;
+}
+
 /* Let the server's own code fetch a row, and watch. */
 static TupleTableSlot *
 exec_stock(ScanNode *node)
 {
 	int64		before = blocks_read();
-	TupleTableSlot *slot = node->stock(node->plan_state);
+	TupleTableSlot *slot;
 
+	if (unlikely(node->timing > 0))
+		return exec_timed(node);
+	slot = node->stock(node->plan_state);
 	if (unlikely(blocks_read() != before))
-		PolicyStockMiss(node);
-	else if (TupIsNull(slot))
-		node->misses = 0;
+		PolicyMiss(node, -1);
 	else if (!node->index_only)
 	{
 		IndexScanDesc scan = ((IndexScanState *) node->plan_state)->iss_ScanDesc;

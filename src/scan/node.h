@@ -63,7 +63,12 @@ typedef struct ScanNode
 
 	/* policy.c */
 	ScanMode	mode;
-	int			misses;			/* reads seen since the mode is not AHEAD */
+	int			misses;			/* slow reads seen since not in AHEAD */
+	int			fast_reads;		/* fast ones */
+	int			timing;			/* rows that are still to be timed */
+	int			rest;			/* reads not to be timed */
+	int			rest_next;
+	bool		saw_fast_reads; /* for EXPLAIN */
 	int			misses_wanted;	/* to look ahead */
 	int			same_block;		/* entries in a row on one heap block */
 	BlockNumber last_block;
@@ -72,6 +77,7 @@ typedef struct ScanNode
 	int			max_distance;
 	int			hits_in_row;
 	uint64		blocks_ahead;	/* heap blocks visited in AHEAD */
+	int			reads_ahead;	/* of these, read since AHEAD began */
 	uint64		unused_before;	/* window's counters, when the scan started */
 	uint64		used_before;
 
@@ -124,7 +130,8 @@ extern void FetchCount(ScanNode *node);
 /* policy.c */
 extern void PolicyInit(ScanNode *node);
 extern int	PolicyMaxDistance(const ScanNode *node, int reads);
-extern void PolicyStockMiss(ScanNode *node);
+/* read_us: how long a block's read took, in microseconds; -1: not timed */
+extern void PolicyMiss(ScanNode *node, double read_us);
 extern void PolicyStockBlock(ScanNode *node, BlockNumber block);
 extern void PolicyLoneRow(ScanNode *node);
 extern void PolicyRun(ScanNode *node);

@@ -19,16 +19,23 @@
  *		STOCK  -> DIRECT	SAME_BLOCK_ROWS rows in a row came from one block
  *		DIRECT -> STOCK		LONE_ROWS rows in a row had no neighbour
  *		STOCK, DIRECT -> AHEAD
- *							misses_wanted rows had to wait for a block to be
- *							read, and more rows are wanted
+ *							misses_wanted slow reads were seen in a row (see
+ *							below), and more rows are wanted
  *		AHEAD  -> STOCK		HITS_TO_STOP blocks in a row were found in shared
  *							buffers; or a scan was begun again (the inside of
  *							a nested loop) after most of what had been read
- *							ahead was not used
+ *							ahead was not used; or READS_TO_PROBE blocks were
+ *							read, and it is time to see how slow they are
  *
- * misses_wanted is MISSES_TO_START at first: a scan that reads a single block
- * never looks ahead.  It doubles whenever look-ahead proves useless, and
- * shrinks again when it proves useful.
+ * A slow read is one that takes FAST_READ_US or more.  A read that takes less
+ * comes from the kernel's page cache, where handing it to another process
+ * costs more than waiting for it.  Rows are timed only after a read was seen,
+ * so that a scan of cached pages never looks at the clock; the first read of a
+ * scan is therefore not timed.  After FAST_READS_TO_REST fast ones the clock
+ * rests for a number of reads that doubles each time.
+ *
+ * misses_wanted is MISSES_TO_START at first.  It doubles whenever look-ahead
+ * proves useless, and shrinks again when it proves useful.
  *
  * In AHEAD the distance, that is, the number of blocks wanted in the window,
  * starts at MIN_DISTANCE and doubles with each block that had to be read, but
@@ -51,6 +58,12 @@
 #define SAME_BLOCK_ROWS 4
 #define LONE_ROWS 8
 #define MISSES_TO_START 2
+#define FAST_READ_US 25
+#define FAST_READS_TO_REST 3
+#define REST_MIN 32
+#define REST_MAX 1024
+#define READS_TO_PROBE 8192
+#define ROWS_TIMED 64
 #define MISSES_MAX 64
 #define MIN_DISTANCE 4
 #define HITS_TO_STOP 256
@@ -87,25 +100,43 @@ PolicyInit(ScanNode *node)
 	}
 }
 
-/*
- * Go to AHEAD, making what it needs.  Where it cannot be, the node is refused
- * look-ahead for good, with the reason.
- */
 static void
 start_ahead(ScanNode *node)
 {
 	node->mode = SCAN_AHEAD;
+	node->timing = 0;
+	node->fast_reads = 0;
+	node->hits_in_row = 0;
+	node->reads_ahead = 0;
 	node->distance = MIN_DISTANCE;
 	if (node->window)
 		node->distance = Min(node->distance, node->max_distance);
-	node->hits_in_row = 0;
 }
 
 void
-PolicyStockMiss(ScanNode *node)
+PolicyMiss(ScanNode *node, double read_us)
 {
-	if (++node->misses >= node->misses_wanted && node->refusal == NULL &&
-		ScanNodeRowsWanted(node) > 1)
+	if (read_us < 0)
+	{
+		/* not timed: have a closer look at those that follow */
+		if (node->rest > 0)
+			node->rest--;
+		else
+			node->timing = ROWS_TIMED;
+	}
+	else if (read_us < FAST_READ_US)
+	{
+		node->misses = 0;
+		if (++node->fast_reads >= FAST_READS_TO_REST)
+		{
+			node->rest_next = Min(Max(node->rest_next * 2, REST_MIN), REST_MAX);
+			node->rest = node->rest_next;
+			node->fast_reads = 0;
+			node->timing = 0;
+			node->saw_fast_reads = true;
+		}
+	}
+	else if (++node->misses >= node->misses_wanted && ScanNodeRowsWanted(node) > 1)
 		start_ahead(node);
 }
 
@@ -117,7 +148,7 @@ PolicyStockBlock(ScanNode *node, BlockNumber block)
 		node->last_block = block;
 		node->same_block = 0;
 	}
-	else if (++node->same_block >= SAME_BLOCK_ROWS && node->refusal == NULL)
+	else if (++node->same_block >= SAME_BLOCK_ROWS)
 	{
 		node->mode = SCAN_DIRECT;
 		node->lone_rows = 0;
@@ -148,19 +179,15 @@ stop_ahead(ScanNode *node)
 	FetchLetGo(node);
 	node->mode = SCAN_STOCK;
 	node->misses = 0;
+	node->fast_reads = 0;
+	node->timing = 0;
 	node->same_block = 0;
 }
 
 void
 PolicyBlock(ScanNode *node, bool was_read)
 {
-	if (node->mode != SCAN_AHEAD)
-	{
-		if (was_read)
-			PolicyStockMiss(node);
-		return;
-	}
-
+	Assert(node->mode == SCAN_AHEAD);
 	node->blocks_ahead++;
 	if (was_read)
 	{
@@ -169,6 +196,11 @@ PolicyBlock(ScanNode *node, bool was_read)
 
 		node->distance = Max(node->distance, (int) Min((uint64) distance, earned));
 		node->hits_in_row = 0;
+		if (++node->reads_ahead >= READS_TO_PROBE && !lookahead_debug_force)
+		{
+			stop_ahead(node);
+			node->timing = ROWS_TIMED;
+		}
 	}
 	else if (++node->hits_in_row >= HITS_TO_STOP && !lookahead_debug_force)
 		stop_ahead(node);
