@@ -201,7 +201,7 @@ class Home:
             who = f"user {self.user.name}" if self.user else "this user"
             raise ClusterError(f"{who} cannot run {installation.bindir / 'postgres'}")
         # The programs find their libraries and their files by relative paths, so keep the shape.
-        copy = self.path / "server"
+        copy = self.path / f"server-{len(self._installations) + 1}"
         package = copy / installation.embedded.name
         libraries = installation.embedded.with_name(installation.embedded.name + ".libs")
         shutil.copytree(installation.embedded / "pginstall", package / "pginstall", symlinks=True)
