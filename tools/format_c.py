@@ -5,14 +5,15 @@
 pgindent is not to be had as a package, so clang-format does its work (see .clang-format):
 indentation, braces, spaces, return types on their own lines.  What it cannot do as pgindent
 does is left to the author: to align names and comments in columns (a line that differs from
-clang-format's in its inner white space alone stays as it is), and to indent what belongs to a
-conditional expression.  Checked besides: no trailing white space, and no line over 80 columns
+clang-format's in its inner white space alone stays as it is), and to break statements and indent
+their continuation.  Checked besides: no trailing white space, and no line over 80 columns
 but for the sake of a string, which is not to be broken since people search for messages.
 """
 
 from __future__ import annotations
 
 import difflib
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -28,10 +29,21 @@ def loosely(line: str) -> str:
     return line[: len(line) - len(body)] + " ".join(body.split()).replace(") (", ")(")
 
 
-def same_conditional(ours: list[str], theirs: list[str]) -> bool:
-    """Whether both are one conditional expression, broken or indented differently."""
+def continues(before: str) -> bool:
+    """Whether the line after ``before`` goes on with its statement."""
+    code = before.strip()
+    if re.match(r"(case\b.*|default|\w+) ?:$|#|(else|if|for|foreach|while|switch)\b", code):
+        return False
+    return bool(code) and not code.endswith((";", "{", "}", "*/"))
+
+
+def broken_alike(ours: list[str], theirs: list[str], before: str) -> bool:
+    """Whether two forms of some lines differ in where they break and indent a statement only."""
     one, other = ("".join("".join(lines).split()) for lines in (ours, theirs))
-    return one == other and "?" in one
+    if not one or one != other:
+        return False
+    begins = [line[: len(line) - len(line.lstrip())] for line in (ours[0], theirs[0])]
+    return begins[0] == begins[1] or continues(before)
 
 
 def formatted(text: str) -> str:
@@ -44,7 +56,8 @@ def formatted(text: str) -> str:
     lines: list[str] = []
     for kind, start, end, their_start, their_end in matcher.get_opcodes():
         mine, other = ours[start:end], theirs[their_start:their_end]
-        lines += mine if kind == "equal" or same_conditional(mine, other) else other
+        before = ours[start - 1] if start else ""
+        lines += mine if kind == "equal" or broken_alike(mine, other, before) else other
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
