@@ -24,13 +24,18 @@ lookahead_pgstatginindex(PG_FUNCTION_ARGS)
 	Relation	rel = InspectOpen(PG_GETARG_OID(0));
 	GinMetaPageData *meta;
 	Buffer		buffer;
+	Page		page;
 	Datum		values[3];
 
 	InspectCheckIndex(rel, GIN_AM_OID, "GIN", "indexes");
 
 	buffer = ReadBuffer(rel, GIN_METAPAGE_BLKNO);
 	LockBuffer(buffer, GIN_SHARE);
-	meta = GinPageGetMeta(BufferGetPage(buffer));
+	page = BufferGetPage(buffer);
+	if (!InspectHasSpecial(page, sizeof(GinPageOpaqueData)) ||
+		(GinPageGetOpaque(page)->flags & GIN_META) == 0)
+		InspectBadIndexPage(rel, GIN_METAPAGE_BLKNO);
+	meta = GinPageGetMeta(page);
 	values[0] = Int32GetDatum(meta->ginVersion);
 	values[1] = UInt32GetDatum(meta->nPendingPages);
 	values[2] = Int64GetDatum(meta->nPendingHeapTuples);
