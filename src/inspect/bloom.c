@@ -51,6 +51,13 @@ typedef struct BloomStats
 
 PG_FUNCTION_INFO_V1(lookahead_pgstatbloomindex);
 
+/* A text column of a C function's pg_proc row, where it is never null. */
+static char *
+proc_text(HeapTuple tuple, AttrNumber column)
+{
+	return TextDatumGetCString(SysCacheGetAttrNotNull(PROCOID, tuple, column));
+}
+
 /*
  * Is a function contrib/bloom's handler?  It is known by its C name and its
  * library, since anyone who may create access methods chooses their names.
@@ -66,15 +73,10 @@ is_bloom_handler(Oid handler)
 
 	if (((Form_pg_proc) GETSTRUCT(tuple))->prolang == ClanguageId)
 	{
-		char	   *symbol;
-		char	   *library;
-		char	   *slash;
+		char	   *symbol = proc_text(tuple, Anum_pg_proc_prosrc);
+		char	   *library = proc_text(tuple, Anum_pg_proc_probin);
+		char	   *slash = strrchr(library, '/');
 
-		symbol = TextDatumGetCString(SysCacheGetAttrNotNull(PROCOID, tuple,
-															Anum_pg_proc_prosrc));
-		library = TextDatumGetCString(SysCacheGetAttrNotNull(PROCOID, tuple,
-															 Anum_pg_proc_probin));
-		slash = strrchr(library, '/');
 		if (slash != NULL)
 			library = slash + 1;
 		result = strcmp(symbol, "blhandler") == 0 &&
@@ -146,7 +148,8 @@ read_metapage(Relation rel, BloomStats *stats)
 static void
 count_page(BloomStats *stats, Relation rel, BlockNumber block, Page page)
 {
-	Size		entry_size = BLOOM_ENTRY_SIZE(stats->meta.signature_words);
+	Size		signature_size = stats->meta.signature_words * sizeof(uint16);
+	Size		entry_size = BLOOM_SIGNATURE_OFFSET + signature_size;
 	const BloomTail *tail;
 	const char *signature;
 
@@ -172,8 +175,7 @@ count_page(BloomStats *stats, Relation rel, BlockNumber block, Page page)
 
 	signature = PageGetContents(page) + BLOOM_SIGNATURE_OFFSET;
 	for (int i = 0; i < tail->nentries; i++, signature += entry_size)
-		stats->entries_by_bits[pg_popcount(signature,
-										   entry_size - BLOOM_SIGNATURE_OFFSET)]++;
+		stats->entries_by_bits[pg_popcount(signature, signature_size)]++;
 }
 
 /*

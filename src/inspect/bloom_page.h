@@ -65,10 +65,8 @@ typedef struct BloomMeta
 StaticAssertDecl(offsetof(BloomMeta, signature_words) == 12,
 				 "the metapage has no gaps");
 
-/* Bytes of an entry: its TID, then its signature, not aligned further. */
+/* Where the signature of an entry starts.  Entries are not aligned further. */
 #define BLOOM_SIGNATURE_OFFSET	sizeof(ItemPointerData)
-#define BLOOM_ENTRY_SIZE(words) \
-	(BLOOM_SIGNATURE_OFFSET + (words) * sizeof(uint16))
 
 StaticAssertDecl(BLOOM_SIGNATURE_OFFSET == 6, "a TID takes 6 bytes");
 

@@ -127,7 +127,6 @@ sweep_heap(ApproxStats *stats, Relation rel)
 
 	if (BufferIsValid(stats->vmbuffer))
 		ReleaseBuffer(stats->vmbuffer);
-
 }
 
 /* Refuse what is no heap with a visibility map. */

@@ -20,8 +20,9 @@
 Relation
 InspectOpenByName(text *name)
 {
-	return relation_openrv(makeRangeVarFromNameList(textToQualifiedNameList(name)),
-						   AccessShareLock);
+	List	   *names = textToQualifiedNameList(name);
+
+	return relation_openrv(makeRangeVarFromNameList(names), AccessShareLock);
 }
 
 Relation
