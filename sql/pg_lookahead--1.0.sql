@@ -137,13 +137,12 @@ TO pg_stat_scan_tables;
  */
 
 CREATE FUNCTION index_scan_stats(
-    OUT scans bigint,                  -- scan nodes that ran
-    OUT scans_ahead bigint,            -- of these, nodes that looked ahead
+    OUT scans bigint,                  -- scan nodes that looked ahead
     OUT blocks_read bigint,            -- heap blocks whose read was started ahead
     OUT reads bigint,                  -- reads that took (adjacent blocks combined)
     OUT blocks_hit bigint,             -- heap blocks looked at ahead, found cached
-    OUT blocks_direct bigint,          -- heap blocks visited, not looked at ahead
-    OUT blocks_ahead bigint,           -- heap blocks visited while looking ahead
+    OUT blocks_visited bigint,         -- heap blocks visited while looking ahead
+    OUT blocks_direct bigint,          -- of these, not looked at ahead
     OUT blocks_unused bigint,          -- read ahead and never visited
     OUT stalls bigint,                 -- visits that waited for a read to end
     OUT max_distance bigint,           -- most blocks wanted ahead

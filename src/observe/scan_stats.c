@@ -48,15 +48,14 @@ init_shared(void *ptr)
 		pg_atomic_init_u64(&stats->counters[i], 0);
 }
 
-static SharedScanStats *
-attach(void)
+void
+ScanStatsAttach(void)
 {
 	bool		found;
 
 	if (shared == NULL)
 		shared = LookaheadSharedMemory("pg_lookahead_scan_stats",
 									   sizeof(SharedScanStats), init_shared, &found);
-	return shared;
 }
 
 void
@@ -70,33 +69,36 @@ ScanStatsAdd(const ScanCounters *counters)
 	have_pending = true;
 }
 
-void
-ScanStatsFlush(void)
+/* Make visible what was added.  Cannot fail. */
+static void
+flush(void)
 {
-	SharedScanStats *stats;
-
-	if (!have_pending)
+	if (!have_pending || shared == NULL)
 		return;
-	stats = attach();
 	for (Size i = 0; i < NSUMS; i++)
 		if (pending[i] != 0)
-			pg_atomic_fetch_add_u64(&stats->counters[i], pending[i]);
-	pg_atomic_monotonic_advance_u64(&stats->counters[NSUMS], pending[NSUMS]);
+			pg_atomic_fetch_add_u64(&shared->counters[i], pending[i]);
+	pg_atomic_monotonic_advance_u64(&shared->counters[NSUMS], pending[NSUMS]);
 	memset(pending, 0, sizeof(pending));
 	have_pending = false;
 }
 
-/*
- * At the end of a transaction.  After an abort nothing may fail, so counts
- * wait there if the segment is not attached yet.
- */
+/* At the end of a transaction, whichever way it ends. */
 static void
 at_xact_end(XactEvent event, void *arg)
 {
-	if (event == XACT_EVENT_PRE_COMMIT || event == XACT_EVENT_PARALLEL_PRE_COMMIT ||
-		((event == XACT_EVENT_ABORT || event == XACT_EVENT_PARALLEL_ABORT) &&
-		 shared != NULL))
-		ScanStatsFlush();
+	switch (event)
+	{
+		case XACT_EVENT_COMMIT:
+		case XACT_EVENT_PARALLEL_COMMIT:
+		case XACT_EVENT_ABORT:
+		case XACT_EVENT_PARALLEL_ABORT:
+		case XACT_EVENT_PREPARE:
+			flush();
+			break;
+		default:
+			break;
+	}
 }
 
 void
@@ -114,16 +116,16 @@ ScanStatsInit(void)
 Datum
 lookahead_index_scan_stats(PG_FUNCTION_ARGS)
 {
-	SharedScanStats *stats = attach();
 	TupleDesc	tupdesc;
 	Datum		values[NCOUNTERS + 1];
 	bool		nulls[NCOUNTERS + 1] = {0};
 
 	if (get_call_result_type(fcinfo, NULL, &tupdesc) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");
-	ScanStatsFlush();
+	ScanStatsAttach();
+	flush();
 	for (Size i = 0; i < NCOUNTERS; i++)
-		values[i] = Int64GetDatum((int64) pg_atomic_read_u64(&stats->counters[i]));
-	values[NCOUNTERS] = TimestampTzGetDatum(stats->since);
+		values[i] = Int64GetDatum((int64) pg_atomic_read_u64(&shared->counters[i]));
+	values[NCOUNTERS] = TimestampTzGetDatum(shared->since);
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(tupdesc, values, nulls)));
 }

@@ -11,26 +11,28 @@
 
 typedef struct ScanCounters
 {
-	uint64		scans;			/* nodes that ran */
-	uint64		scans_ahead;	/* of these, nodes that looked ahead */
+	uint64		scans;			/* scan nodes that looked ahead */
 	uint64		blocks_read;	/* heap blocks whose read was started ahead */
 	uint64		reads;			/* the reads that took, adjacent blocks combined */
 	uint64		blocks_hit;		/* heap blocks looked at ahead, found cached */
-	uint64		blocks_direct;	/* heap blocks visited that were not looked at ahead */
-	uint64		blocks_ahead;	/* heap blocks visited while looking ahead */
+	uint64		blocks_visited; /* heap blocks visited while looking ahead */
+	uint64		blocks_direct;	/* of these, not looked at ahead */
 	uint64		blocks_unused;	/* read ahead and never visited */
 	uint64		stalls;			/* visits that waited for a read to end */
 	uint64		max_distance;	/* largest number of blocks wanted ahead */
 } ScanCounters;
 
 /*
- * Add to what this process has counted.  It becomes visible to others when a
- * transaction ends, or by ScanStatsFlush().
+ * Attach to the shared totals, once in a process.  May raise an error, so it
+ * is to be called in the middle of a query, before there is anything to count.
+ */
+extern void ScanStatsAttach(void);
+
+/*
+ * Add to what this process has counted.  It becomes visible to others when the
+ * transaction ends.
  */
 extern void ScanStatsAdd(const ScanCounters *counters);
-
-/* Make visible what was added; allocates shared memory at first. */
-extern void ScanStatsFlush(void);
 
 /* Install the transaction callback; called once per process. */
 extern void ScanStatsInit(void);

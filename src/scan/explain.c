@@ -30,7 +30,7 @@ verdict(const ScanNode *node)
 		return node->refusal;
 	if (ScanNodeDesc(node) == NULL)
 		return "never executed";
-	if (node->counters.scans_ahead == 0)
+	if (node->counters.scans == 0)
 		return node->saw_fast_reads ? "reads are fast" : "nothing to wait for";
 	return "used";
 }
@@ -41,7 +41,7 @@ explain_text(ScanNode *node, ExplainState *es)
 	const ScanCounters *c = &node->counters;
 
 	ExplainIndentText(es);
-	if (c->scans_ahead == 0)
+	if (c->scans == 0)
 	{
 		appendStringInfo(es->str, "Look-Ahead: not used (%s)\n", verdict(node));
 		return;
@@ -50,7 +50,7 @@ explain_text(ScanNode *node, ExplainState *es)
 					 "  blocks read=" UINT64_FORMAT " hit=" UINT64_FORMAT
 					 " direct=" UINT64_FORMAT " unused=" UINT64_FORMAT
 					 "  reads=" UINT64_FORMAT " stalls=" UINT64_FORMAT "\n",
-					 c->blocks_ahead ? (double) node->distance_sum / c->blocks_ahead : 0.0,
+					 c->blocks_visited ? (double) node->distance_sum / c->blocks_visited : 0.0,
 					 c->max_distance, c->blocks_read, c->blocks_hit,
 					 c->blocks_direct, c->blocks_unused, c->reads, c->stalls);
 }
@@ -62,7 +62,7 @@ explain_properties(ScanNode *node, ExplainState *es)
 
 	ExplainPropertyText("Look-Ahead", verdict(node), es);
 	ExplainPropertyFloat("Look-Ahead Mean Distance", NULL,
-						 c->blocks_ahead ? (double) node->distance_sum / c->blocks_ahead : 0.0,
+						 c->blocks_visited ? (double) node->distance_sum / c->blocks_visited : 0.0,
 						 1, es);
 	ExplainPropertyUInteger("Look-Ahead Maximum Distance", NULL, c->max_distance, es);
 	ExplainPropertyUInteger("Look-Ahead Blocks Read", NULL, c->blocks_read, es);

@@ -49,6 +49,8 @@
 /* Read at least so many blocks at once, once the distance allows it. */
 #define REFILL_BLOCKS 16
 
+static void let_go(ScanNode *node);
+
 static MemoryContext
 node_memory(ScanNode *node)
 {
@@ -67,7 +69,8 @@ make_window(ScanNode *node)
 	node->distance = Min(node->distance, blocks);
 	node->window = WindowCreate(node_memory(node), heap, blocks, Max(1, reads));
 	node->told_block = InvalidBlockNumber;
-	node->counters.scans_ahead = 1;
+	node->counters.scans = 1;
+	ScanStatsAttach();
 }
 
 /*
@@ -133,7 +136,7 @@ refill(ScanNode *node, IndexScanDesc scan, BlockNumber current)
 	uint64		turn;
 
 	/* many at a time, so that neighbours combine and one submission serves */
-	if (want <= 0 || want < Min(REFILL_BLOCKS, node->distance / 2))
+	if (node->ending || want <= 0 || want < Min(REFILL_BLOCKS, node->distance / 2))
 		return;
 	room = Min(want, WindowRoom(window));
 	rows = ScanNodeRowsWanted(node);
@@ -172,8 +175,9 @@ read_block(ScanNode *node, IndexScanDesc scan, BlockNumber block, bool *was_read
 		INSTR_TIME_SET_CURRENT(start);
 	buffer = ReadBuffer(scan->heapRelation, block);
 	*was_read = pgBufferUsage.shared_blks_read + pgBufferUsage.local_blks_read != before;
-	node->counters.blocks_direct++;
-	if (node->mode == SCAN_DIRECT)
+	if (node->mode == SCAN_AHEAD)
+		node->counters.blocks_direct++;
+	else
 	{
 		double		read_us = -1;
 
@@ -205,7 +209,7 @@ visit_block(ScanNode *node, IndexScanDesc scan, BlockNumber block)
 	{
 		buffer = WindowTake(node->window, block, &was_read);
 		node->distance_sum += node->distance;
-		node->counters.blocks_ahead++;
+		node->counters.blocks_visited++;
 		node->counters.max_distance = Max(node->counters.max_distance,
 										  (uint64) node->distance);
 	}
@@ -324,12 +328,14 @@ next_entry(ScanNode *node, IndexScanDesc scan, ScanDirection direction)
 {
 	if (index_getnext_tid(scan, direction) == NULL)
 	{
-		FetchLetGo(node);
+		let_go(node);
 		PolicyScanAgain(node);
 		return false;
 	}
 	if (node->scout == NULL)
 		node->scout = ScoutCreate(node_memory(node), scan->indexRelation);
+	if (node->owner != NULL && node->owner != CurrentResourceOwner)
+		FetchPause(node);
 	if (!ScoutFollow(node->scout, scan, direction) && node->window != NULL)
 	{
 		WindowDrain(node->window);
@@ -342,6 +348,7 @@ next_entry(ScanNode *node, IndexScanDesc scan, ScanDirection direction)
 
 		if (node->window == NULL)
 			make_window(node);
+		node->owner = CurrentResourceOwner;
 		if (block != LookaheadHeapBlock(scan) || node->index_only)
 		{
 			WindowExpire(node->window, ScoutTurn(node->scout));
@@ -502,20 +509,48 @@ FetchIndexOnlyScan(ScanNode *node)
 }
 
 void
-FetchLetGo(ScanNode *node)
+FetchPause(ScanNode *node)
 {
+	ResourceOwner saved = CurrentResourceOwner;
+
+	if (node->owner == NULL)
+		return;
+	CurrentResourceOwner = node->owner;
 	if (node->window)
 		WindowDrain(node->window);
-	if (node->scout)
-		ScoutReset(node->scout);
-	if (node->run)
-		node->run->n = node->run->next = 0;
+	ScoutPause(node->scout);
 	if (BufferIsValid(node->vm_buffer))
 	{
 		ReleaseBuffer(node->vm_buffer);
 		node->vm_buffer = InvalidBuffer;
 	}
+	CurrentResourceOwner = saved;
 	node->told_block = InvalidBlockNumber;
+	node->owner = NULL;
+}
+
+void
+FetchForget(ScanNode *node)
+{
+	if (node->window)
+		WindowForget(node->window);
+	ScoutForget(node->scout);
+	node->vm_buffer = InvalidBuffer;
+	node->told_block = InvalidBlockNumber;
+	if (node->run)
+		node->run->n = node->run->next = 0;
+	node->owner = NULL;
+}
+
+/* Let go of everything that is known of coming rows, too. */
+static void
+let_go(ScanNode *node)
+{
+	FetchPause(node);
+	if (node->scout)
+		ScoutReset(node->scout);
+	if (node->run)
+		node->run->n = node->run->next = 0;
 }
 
 void
@@ -536,7 +571,7 @@ FetchCount(ScanNode *node)
 void
 FetchEnd(ScanNode *node)
 {
-	FetchLetGo(node);
+	let_go(node);
 	FetchCount(node);
 	if (node->window)
 		WindowDestroy(node->window);

@@ -15,8 +15,8 @@
  *
  * At the end of a query its nodes are let go by the ExecutorEnd hook.  After
  * an error that hook is not called; pins and reads in flight then belong to
- * the resource owner, and all that is left to do is to forget the table
- * entries, when the query's memory goes away.
+ * the resource owner: when it is released, the nodes forget them, and when the
+ * query's memory goes away, the table forgets the nodes.
  *
  * When the outermost query hands control back to the client with a cursor
  * still open, all pins held for coming rows are given back, so that an idle
@@ -80,6 +80,7 @@ static int	nesting_level = 0;
 
 static ExecutorStart_hook_type prev_ExecutorStart = NULL;
 static ExecutorRun_hook_type prev_ExecutorRun = NULL;
+static ExecutorFinish_hook_type prev_ExecutorFinish = NULL;
 static ExecutorEnd_hook_type prev_ExecutorEnd = NULL;
 static ProcessUtility_hook_type prev_ProcessUtility = NULL;
 
@@ -414,7 +415,34 @@ let_go_all(void)
 		ScanQuery  *query = dlist_container(ScanQuery, link, query_iter.cur);
 
 		slist_foreach(node_iter, &query->nodes)
-			FetchLetGo(slist_container(ScanNode, link, node_iter.cur));
+			FetchPause(slist_container(ScanNode, link, node_iter.cur));
+	}
+}
+
+/*
+ * A resource owner is being released, and has released its pins.  It may be
+ * that of a cursor that failed in a subtransaction, whose query is still
+ * there, though it will never run again.
+ */
+static void
+at_resource_release(ResourceReleasePhase phase, bool isCommit, bool isTopLevel, void *arg)
+{
+	dlist_iter	query_iter;
+	slist_iter	node_iter;
+
+	if (phase != RESOURCE_RELEASE_BEFORE_LOCKS)
+		return;
+	dlist_foreach(query_iter, &queries)
+	{
+		ScanQuery  *query = dlist_container(ScanQuery, link, query_iter.cur);
+
+		slist_foreach(node_iter, &query->nodes)
+		{
+			ScanNode   *node = slist_container(ScanNode, link, node_iter.cur);
+
+			if (node->owner != NULL && node->owner == CurrentResourceOwner)
+				FetchForget(node);
+		}
 	}
 }
 
@@ -459,18 +487,6 @@ lookahead_ExecutorRun(QueryDesc *queryDesc, ScanDirection direction,
 		let_go_all();
 }
 
-/* Account for a node at the end of its query, and let go of all it holds. */
-static void
-end_node(ScanNode *node)
-{
-	FetchEnd(node);
-	if (node->refusal == NULL && ScanNodeDesc(node) != NULL)
-	{
-		node->counters.scans = 1;
-		ScanStatsAdd(&node->counters);
-	}
-}
-
 static void
 lookahead_ExecutorEnd(QueryDesc *queryDesc)
 {
@@ -481,12 +497,40 @@ lookahead_ExecutorEnd(QueryDesc *queryDesc)
 		slist_iter	iter;
 
 		slist_foreach(iter, &query->nodes)
-			end_node(slist_container(ScanNode, link, iter.cur));
+		{
+			ScanNode   *node = slist_container(ScanNode, link, iter.cur);
+
+			FetchEnd(node);
+			if (node->counters.scans > 0)
+				ScanStatsAdd(&node->counters);
+		}
 	}
 	if (prev_ExecutorEnd)
 		prev_ExecutorEnd(queryDesc);
 	else
 		standard_ExecutorEnd(queryDesc);
+}
+
+/* AFTER triggers run here. */
+static void
+lookahead_ExecutorFinish(QueryDesc *queryDesc)
+{
+	nesting_level++;
+	PG_TRY();
+	{
+		if (prev_ExecutorFinish)
+			prev_ExecutorFinish(queryDesc);
+		else
+			standard_ExecutorFinish(queryDesc);
+	}
+	PG_FINALLY();
+	{
+		nesting_level--;
+	}
+	PG_END_TRY();
+	if (nesting_level == 0 && !dlist_is_empty(&queries) &&
+		queryDesc->dest->mydest != DestSPI)
+		let_go_all();
 }
 
 /*
@@ -517,10 +561,13 @@ ScanNodeInit(void)
 	ExecutorStart_hook = lookahead_ExecutorStart;
 	prev_ExecutorRun = ExecutorRun_hook;
 	ExecutorRun_hook = lookahead_ExecutorRun;
+	prev_ExecutorFinish = ExecutorFinish_hook;
+	ExecutorFinish_hook = lookahead_ExecutorFinish;
 	prev_ExecutorEnd = ExecutorEnd_hook;
 	ExecutorEnd_hook = lookahead_ExecutorEnd;
 	prev_ProcessUtility = ProcessUtility_hook;
 	ProcessUtility_hook = lookahead_ProcessUtility;
+	RegisterResourceReleaseCallback(at_resource_release, NULL);
 	ScanExplainInit();
 	ScanStatsInit();
 }

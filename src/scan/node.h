@@ -14,6 +14,7 @@
 #include "observe/scan_stats.h"
 #include "scan/scout.h"
 #include "stream/window.h"
+#include "utils/resowner.h"
 
 /* How a node fetches rows at the moment; see policy.c. */
 typedef enum ScanMode
@@ -76,10 +77,14 @@ typedef struct ScanNode
 	int			distance;		/* blocks wanted in the window */
 	int			max_distance;
 	int			hits_in_row;
+	bool		ending;			/* fill the window no more, and leave AHEAD */
 	uint64		blocks_ahead;	/* heap blocks visited in AHEAD */
 	int			reads_ahead;	/* of these, read since AHEAD began */
 	uint64		unused_before;	/* window's counters, when the scan started */
 	uint64		used_before;
+
+	/* of all pins and reads that are held for coming rows; NULL: none are */
+	ResourceOwner owner;
 
 	/* made when first needed, in the query's memory */
 	Scout	   *scout;
@@ -91,7 +96,7 @@ typedef struct ScanNode
 
 	/* for EXPLAIN */
 	ScanCounters counters;
-	uint64		distance_sum;	/* over counters.blocks_ahead */
+	uint64		distance_sum;	/* over counters.blocks_visited */
 } ScanNode;
 
 /* Settings, owned by pg_lookahead.c. */
@@ -118,10 +123,13 @@ extern IndexScanDesc ScanNodeDesc(const ScanNode *node);
 extern TupleTableSlot *FetchIndexScan(ScanNode *node);
 extern TupleTableSlot *FetchIndexOnlyScan(ScanNode *node);
 
-/* Let go of every pin held for coming rows. */
-extern void FetchLetGo(ScanNode *node);
+/* Give back every pin held for coming rows; the scan can go on. */
+extern void FetchPause(ScanNode *node);
 
-/* The same for good; fills in the node's counters. */
+/* The resource owner of what look-ahead holds has been released. */
+extern void FetchForget(ScanNode *node);
+
+/* Give back everything for good; fills in the node's counters. */
 extern void FetchEnd(ScanNode *node);
 
 /* Bring the node's counters up to date. */

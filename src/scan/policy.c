@@ -17,15 +17,19 @@
  * itself is never ahead of its caller (see scout.h):
  *
  *		STOCK  -> DIRECT	SAME_BLOCK_ROWS rows in a row came from one block
- *		DIRECT -> STOCK		LONE_ROWS rows in a row had no neighbour
+ *		DIRECT -> STOCK		LONE_ROWS rows in a row had no neighbour, and the
+ *							scan has come to every leaf page that was read
+ *							ahead
  *		STOCK, DIRECT -> AHEAD
  *							misses_wanted slow reads were seen in a row (see
  *							below), and more rows are wanted
- *		AHEAD  -> STOCK		HITS_TO_STOP blocks in a row were found in shared
- *							buffers; or a scan was begun again (the inside of
- *							a nested loop) after most of what had been read
- *							ahead was not used; or READS_TO_PROBE blocks were
- *							read, and it is time to see how slow they are
+ *		AHEAD  -> DIRECT	HITS_TO_STOP blocks in a row were found in shared
+ *							buffers; or READS_TO_PROBE blocks were read, and
+ *							it is time to see how slow reads are: the window
+ *							is no longer filled, and left when it is empty.
+ *							Or a scan was begun again (the inside of a nested
+ *							loop) after most of what had been read ahead was
+ *							not used: the window is left at once
  *
  * A slow read is one that takes FAST_READ_US or more.  A read that takes less
  * comes from the kernel's page cache, where handing it to another process
@@ -104,6 +108,7 @@ static void
 start_ahead(ScanNode *node)
 {
 	node->mode = SCAN_AHEAD;
+	node->ending = false;
 	node->timing = 0;
 	node->fast_reads = 0;
 	node->hits_in_row = 0;
@@ -159,7 +164,7 @@ void
 PolicyLoneRow(ScanNode *node)
 {
 	if (node->mode == SCAN_DIRECT && ++node->lone_rows >= LONE_ROWS &&
-		!lookahead_debug_force)
+		!ScoutIsAhead(node->scout))
 	{
 		node->mode = SCAN_STOCK;
 		node->same_block = 0;
@@ -172,16 +177,17 @@ PolicyRun(ScanNode *node)
 	node->lone_rows = 0;
 }
 
-/* Back to the server's own code. */
+/* Look ahead no more, for the time being. */
 static void
 stop_ahead(ScanNode *node)
 {
-	FetchLetGo(node);
-	node->mode = SCAN_STOCK;
+	FetchPause(node);
+	node->mode = SCAN_DIRECT;
+	node->ending = false;
 	node->misses = 0;
 	node->fast_reads = 0;
-	node->timing = 0;
-	node->same_block = 0;
+	node->timing = ROWS_TIMED;
+	node->lone_rows = 0;
 }
 
 void
@@ -196,13 +202,16 @@ PolicyBlock(ScanNode *node, bool was_read)
 
 		node->distance = Max(node->distance, (int) Min((uint64) distance, earned));
 		node->hits_in_row = 0;
-		if (++node->reads_ahead >= READS_TO_PROBE && !lookahead_debug_force)
-		{
-			stop_ahead(node);
-			node->timing = ROWS_TIMED;
-		}
+		node->reads_ahead++;
 	}
-	else if (++node->hits_in_row >= HITS_TO_STOP && !lookahead_debug_force)
+	else
+		node->hits_in_row++;
+
+	if (lookahead_debug_force)
+		return;
+	if (node->hits_in_row >= HITS_TO_STOP || node->reads_ahead >= READS_TO_PROBE)
+		node->ending = true;
+	if (node->ending && WindowSize(node->window) == 0)
 		stop_ahead(node);
 }
 

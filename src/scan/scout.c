@@ -391,11 +391,39 @@ ScoutNeighbours(Scout *scout, IndexScanDesc scan,
 	return n;
 }
 
+bool
+ScoutIsAhead(const Scout *scout)
+{
+	return scout->nleaves > 0 || scout->dead_end != InvalidBlockNumber;
+}
+
+void
+ScoutPause(Scout *scout)
+{
+	if (scout->reading)
+	{
+		/* it was counted, and will be when the scan comes there */
+		scout->dead_end = BTreeLeafReadPage(scout->reading);
+		BTreeLeafReadEnd(scout->reading);
+		scout->reading = NULL;
+	}
+	scout->leaf = -1;
+	scout->told = scout->current;
+	scout->told_turn = scout->turn;
+}
+
 void
 ScoutReset(Scout *scout)
 {
 	forget(scout);
 	scout->page = InvalidBlockNumber;
+}
+
+void
+ScoutForget(Scout *scout)
+{
+	scout->reading = NULL;		/* its memory goes with the query's */
+	ScoutReset(scout);
 }
 
 void

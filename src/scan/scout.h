@@ -66,8 +66,20 @@ extern bool ScoutNext(Scout *scout, IndexScanDesc scan,
 extern int	ScoutNeighbours(Scout *scout, IndexScanDesc scan,
 							ItemPointerData *tids, int max);
 
+/* Has the scout read leaf pages that the scan has not come to? */
+extern bool ScoutIsAhead(const Scout *scout);
+
+/*
+ * Let go of what is held, and tell again from the entry after the current one;
+ * what is known of leaf pages stays known.
+ */
+extern void ScoutPause(Scout *scout);
+
 /* Forget everything, and let go of what is held; the scout can go on. */
 extern void ScoutReset(Scout *scout);
+
+/* The same, where the resource owner of what was held has been released. */
+extern void ScoutForget(Scout *scout);
 
 extern void ScoutDestroy(Scout *scout);
 

@@ -421,6 +421,18 @@ WindowDrain(Window *window)
 }
 
 void
+WindowForget(Window *window)
+{
+	windowslot_reset(window->slots);
+	window->head = window->start = window->tail = 0;
+	window->nheld = 0;
+	for (int i = 0; i < window->nreads; i++)
+		window->reads[i].nheld = 0;
+	window->nfree = window->nreads;
+	window->in_flight = 0;
+}
+
+void
 WindowDestroy(Window *window)
 {
 	WindowDrain(window);

@@ -91,6 +91,12 @@ extern void WindowExpire(Window *window, uint64 turn);
 /* Wait for all reads in flight and let go of every block. */
 extern void WindowDrain(Window *window);
 
+/*
+ * Empty the window without a release: the resource owner that held its pins
+ * and reads has been released.
+ */
+extern void WindowForget(Window *window);
+
 /* Drain and free. */
 extern void WindowDestroy(Window *window);
 
