@@ -17,6 +17,7 @@
 #include "postgres.h"
 
 #include "access/genam.h"
+#include "access/tupmacs.h"
 #include "compat.h"
 #include "miscadmin.h"
 #include "scan/btree_leaf.h"
@@ -104,9 +105,51 @@ BTreeLeafReadEnd(BTreeLeafRead *read)
 }
 
 /*
+ * Do the first "natts" attributes of a tuple lie within it?  A damaged length
+ * would otherwise lead index_getattr() out of the page.
+ */
+static bool
+attributes_fit(IndexTuple itup, TupleDesc tupdesc, int natts)
+{
+	const char *tuple = (const char *) itup;
+	Size		size = IndexTupleSize(itup);
+	Size		off = IndexInfoFindDataOffset(itup->t_info);
+	const uint8 *nulls = (const uint8 *) (tuple + sizeof(IndexTupleData));
+
+	if (BTreeTupleIsPosting(itup))
+		size = BTreeTupleGetPostingOffset(itup);
+	for (int i = 0; i < natts; i++)
+	{
+		Form_pg_attribute att = TupleDescAttr(tupdesc, i);
+
+		if (off > size)
+			return false;
+		if (IndexTupleHasNulls(itup) && att_isnull(i, nulls))
+			continue;
+		if (att->attlen > 0)
+			off = att_align_nominal(off, att->attalign) + att->attlen;
+		else if (off == size)
+			return false;
+		else if (att->attlen == -1)
+		{
+			off = att_align_pointer(off, att->attalign, -1, tuple + off);
+			if (off >= size || VARATT_IS_EXTERNAL(tuple + off) ||
+				(!VARATT_IS_1B(tuple + off) &&
+				 (size - off < VARHDRSZ || VARSIZE_4B(tuple + off) < VARHDRSZ)))
+				return false;
+			off += VARSIZE_ANY(tuple + off);
+		}
+		else
+			off += strnlen(tuple + off, size - off) + 1;
+	}
+	return off <= size;
+}
+
+/*
  * Does a tuple of "natts" attributes pass the keys of which "wanted" is true
  * for their flags?  Sets *required_failed if a key that must hold for the scan
- * to go on did not.  Keys on attributes that were truncated away pass.
+ * to go on did not, or the tuple is damaged.  Keys on attributes that were
+ * truncated away pass.  (The keys are in the order of their attributes.)
  */
 static bool
 keys_pass(IndexScanDesc scan, ScanDirection dir, IndexTuple itup, int natts,
@@ -117,6 +160,14 @@ keys_pass(IndexScanDesc scan, ScanDirection dir, IndexTuple itup, int natts,
 	int			reqflag = ScanDirectionIsForward(dir) ? SK_BT_REQFWD : SK_BT_REQBKWD;
 
 	*required_failed = false;
+	if (so->numberOfKeys == 0)
+		return true;
+	if (!attributes_fit(itup, tupdesc,
+						Min(natts, so->keyData[so->numberOfKeys - 1].sk_attno)))
+	{
+		*required_failed = true;
+		return false;
+	}
 	for (int i = 0; i < so->numberOfKeys; i++)
 	{
 		ScanKey		key = &so->keyData[i];
