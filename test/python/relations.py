@@ -1,0 +1,264 @@
+"""What the tests of the diagnostics share: asking ours and contrib's, and reading data files.
+
+``contrib`` is the schema of contrib/pgstattuple in the tests' databases.  An outcome is an
+answer or an error; two outcomes are compared as text, so that NaN equals NaN and every
+digit of a float counts.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from pg_lookahead.cluster import Cluster
+
+Connection = psycopg.Connection[Any]
+
+BLOCK = 8192
+SEGMENT = 131072
+"""Blocks of a segment file (1 GB)."""
+
+BY_REGCLASS = ("pgstattuple", "pgstattuple_approx", "pgstatindex", "pgstathashindex", "pgstatginindex")
+"""The diagnostics that answer with a row; pg_relpages answers with a number."""
+
+FUNCTIONS = (*BY_REGCLASS, "pg_relpages")
+
+BY_NAME = ("pgstattuple", "pgstatindex", "pg_relpages")
+"""Those that also take the relation's name as text."""
+
+LEGITIMATE_WARNING = ("invalid page in block", "zeroing out page", "checksum verification failed")
+"""What PostgreSQL itself warns of when a page of a map is damaged."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a call came to.
+
+    columns: name and type OID of each column of an answer
+    values: the answer, as text
+    error: the error, None if there is an answer"""
+
+    columns: tuple[tuple[str, int], ...] = ()
+    values: tuple[str | None, ...] = ()
+    error: psycopg.Error | None = None
+
+    @property
+    def sqlstate(self) -> str | None:
+        """SQLSTATE of the error."""
+        return self.error.sqlstate if self.error else None
+
+    @property
+    def message(self) -> str:
+        """Primary message of the error."""
+        return (self.error.diag.message_primary or str(self.error)) if self.error else ""
+
+    @property
+    def everything(self) -> str:
+        """Message, detail and context of the error."""
+        if self.error is None:
+            return ""
+        diag = self.error.diag
+        return "\n".join(filter(None, (self.message, diag.message_detail, diag.context)))
+
+    def same_as(self, other: Outcome, *, details: bool = True) -> bool:
+        """Whether both are the same answer or the same error; details: the errors' DETAIL too."""
+        if self.error is None or other.error is None:
+            return self == other
+        same = (self.sqlstate, self.message) == (other.sqlstate, other.message)
+        detail, other_detail = self.error.diag.message_detail, other.error.diag.message_detail
+        return same and (not details or detail == other_detail)
+
+    def __str__(self) -> str:
+        if self.error is not None:
+            return f"{self.sqlstate}: {self.everything}"
+        return ", ".join(
+            f"{name}={value}" for (name, _), value in zip(self.columns, self.values, strict=True)
+        )
+
+
+def ask(
+    conn: Connection, schema: str, function: str, relation: str | int, argument: str = "regclass"
+) -> Outcome:
+    """Call ``schema.function(relation::argument)``."""
+    query = sql.SQL("SELECT * FROM {}.{}({}::{})").format(
+        sql.Identifier(schema),
+        sql.Identifier(function),
+        sql.Literal(relation),
+        sql.SQL(argument),
+    )
+    in_transaction = conn.info.transaction_status == psycopg.pq.TransactionStatus.INTRANS
+    try:
+        if in_transaction:
+            with conn.transaction():
+                cursor = conn.execute(query)
+        else:
+            cursor = conn.execute(query)
+    except psycopg.Error as error:
+        if conn.closed:
+            raise
+        return Outcome(error=error)
+    row = cursor.fetchone()
+    assert row is not None and cursor.description is not None
+    columns = tuple((column.name, column.type_code) for column in cursor.description)
+    return Outcome(columns, tuple(None if value is None else repr(value) for value in row))
+
+
+def ours_and_contrib(
+    conn: Connection,
+    function: str,
+    relation: str | int,
+    argument: str = "regclass",
+    rng: random.Random | None = None,
+) -> tuple[Outcome, Outcome]:
+    """Both outcomes; ``rng`` decides who is asked first, without it we are."""
+    order = ["lookahead", "contrib"]
+    if rng is not None:
+        rng.shuffle(order)
+    outcome = {schema: ask(conn, schema, function, relation, argument) for schema in order}
+    return outcome["lookahead"], outcome["contrib"]
+
+
+def assert_equal(
+    conn: Connection,
+    function: str,
+    relation: str | int,
+    argument: str = "regclass",
+    rng: random.Random | None = None,
+) -> Outcome:
+    """Assert that ours is contrib's outcome in every column, and return it."""
+    ours, contrib = ours_and_contrib(conn, function, relation, argument, rng)
+    assert ours.same_as(contrib), f"{function}({relation}):\nours:    {ours}\ncontrib: {contrib}"
+    return ours
+
+
+def assert_answer(
+    conn: Connection,
+    function: str,
+    relation: str | int,
+    argument: str = "regclass",
+    rng: random.Random | None = None,
+) -> dict[str, Any]:
+    """The same for a call that must give an answer; returns it by column."""
+    outcome = assert_equal(conn, function, relation, argument, rng)
+    assert outcome.error is None, f"{function}({relation}): {outcome}"
+    values = [value if value == "nan" or value is None else float(value) for value in outcome.values]
+    return dict(zip((name for name, _ in outcome.columns), values, strict=True))
+
+
+def install(conn: Connection) -> None:
+    """Install ours, contrib's and what the tests look into the server with."""
+    conn.execute("CREATE SCHEMA IF NOT EXISTS contrib")
+    for name in ("pgstattuple", "pageinspect", "pg_buffercache"):
+        conn.execute(f"CREATE EXTENSION IF NOT EXISTS {name} SCHEMA contrib".encode())
+    conn.execute("CREATE EXTENSION IF NOT EXISTS pg_lookahead")
+
+
+def scalar(conn: Connection, query: str, parameters: Sequence[Any] = ()) -> Any:
+    """The one value of a query."""
+    row = conn.execute(query.encode(), parameters or None).fetchone()
+    assert row is not None
+    return row[0]
+
+
+def run(conn: Connection, *statements: str) -> None:
+    """Run statements one by one."""
+    for statement in statements:
+        conn.execute(statement.encode())
+
+
+def seed(conn: Connection, rng: random.Random) -> None:
+    """Make random() of this session follow from ``rng``."""
+    conn.execute("SELECT setseed(%s)", [rng.uniform(-1, 1)])
+
+
+# What a test waits for, and what must hold afterwards
+
+
+def await_true(condition: Callable[[], object], what: str, seconds: float = 60.0) -> None:
+    """Wait until ``condition()`` holds; fail with ``what`` after ``seconds``."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {seconds:g} s in vain for: {what}"
+        time.sleep(0.002)
+
+
+def pinned_buffers(conn: Connection) -> int:
+    """Shared buffers that somebody has pinned now."""
+    return int(scalar(conn, "SELECT count(*) FROM contrib.pg_buffercache WHERE pinning_backends > 0"))
+
+
+def await_no_pins(conn: Connection) -> None:
+    """Wait until no buffer is pinned: an idle server's state (the background writer pins briefly)."""
+    await_true(lambda: pinned_buffers(conn) == 0, "no pinned buffer")
+
+
+def complaints(log: str) -> list[str]:
+    """Lines of a server log that tell of a leak, a warning or a crash."""
+    words = ("WARNING", "PANIC", "FATAL", "TRAP", "leak", "terminated by signal", "stuck spinlock")
+    return [
+        line
+        for line in log.splitlines()
+        if any(word in line for word in words) and not any(word in line for word in LEGITIMATE_WARNING)
+    ]
+
+
+@contextmanager
+def clean_log(cluster: Cluster) -> Iterator[None]:
+    """Assert that the server complains of nothing meanwhile."""
+    start = len(cluster.log)
+    yield
+    found = complaints(cluster.log[start:])
+    assert not found, "\n".join(found[:20])
+
+
+# Data files
+
+
+def data_file(
+    cluster: Cluster, conn: Connection, relation: str | int, fork: str = "main", segment: int = 0
+) -> Path:
+    """The file of a segment of a fork of a relation."""
+    path = scalar(conn, "SELECT pg_relation_filepath(%s::regclass)", [relation])
+    suffix = ("" if fork == "main" else f"_{fork}") + (f".{segment}" if segment else "")
+    return cluster.data / f"{path}{suffix}"
+
+
+def forget(conn: Connection, relation: str | int) -> None:
+    """Write all forks of a relation out of shared buffers, so that its file can be changed."""
+
+    def all_gone() -> bool:
+        row = conn.execute(
+            "SELECT buffers_skipped FROM contrib.pg_buffercache_evict_relation(%s::regclass)", [relation]
+        ).fetchone()
+        return row is not None and row[0] == 0
+
+    await_true(all_gone, f"buffers of {relation} evicted")
+
+
+def write_at(path: Path, offset: int, data: bytes) -> None:
+    """Overwrite bytes of a file in place."""
+    with path.open("r+b") as file:
+        file.seek(offset)
+        file.write(data)
+
+
+def make_like(path: Path, model: Path) -> None:
+    """Give a file that we made the owner and rights of another."""
+    status = model.stat()
+    if os.geteuid() == 0:
+        os.chown(path, status.st_uid, status.st_gid)
+    path.chmod(status.st_mode & 0o777)
+
+
+def blocks(data: bytes) -> Iterable[bytes]:
+    """The pages of a file's contents."""
+    return (data[i : i + BLOCK] for i in range(0, len(data), BLOCK))

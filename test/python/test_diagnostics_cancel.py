@@ -1,0 +1,242 @@
+"""Cancel and statement timeout: a running diagnostic stops at once and leaves nothing pinned.
+
+The relations are gigabytes long and take no room: a hole in a file reads as new pages, so a
+sweep over one goes on for seconds with real reads.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import psycopg
+import pytest
+
+from conftest import MakeCluster
+from pg_lookahead.cluster import Cluster
+from relations import (
+    BLOCK,
+    SEGMENT,
+    Connection,
+    Outcome,
+    ask,
+    assert_equal,
+    await_no_pins,
+    await_true,
+    clean_log,
+    data_file,
+    forget,
+    install,
+    make_like,
+    run,
+    scalar,
+)
+
+SEGMENTS = 16
+PROMPT = 2.0
+"""Seconds that a cancelled query may go on: far more than it needs, less than a sweep takes."""
+
+MAP_BYTES = BLOCK - 24
+ALL_VISIBLE = 0x55
+"""A byte of the visibility map: four heap pages, all-visible and not frozen."""
+
+
+def lengthen(server: Cluster, conn: Connection, relation: str, segments: int) -> None:
+    """Make a relation that many GB long, with holes."""
+    forget(conn, relation)
+    first = data_file(server, conn, relation)
+    for segment in range(segments):
+        path = data_file(server, conn, relation, segment=segment)
+        with path.open("ab") as file:
+            file.truncate(SEGMENT * BLOCK)
+        make_like(path, first)
+
+
+def make_all_visible(server: Cluster, conn: Connection, relation: str, heap_blocks: int) -> None:
+    """Write a visibility map that calls every page all-visible."""
+    forget(conn, relation)
+    path = data_file(server, conn, relation, "vm")
+    header = path.read_bytes()[:24]
+    pages = -(-heap_blocks // (MAP_BYTES * 4))
+    path.write_bytes((header + bytes([ALL_VISIBLE]) * MAP_BYTES) * pages)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A server with long relations: ``holes`` (a table), ``holes_i`` (a btree), ``holes_h``
+    (a hash index), and ``skipped``, a table that is all-visible throughout."""
+
+    server: Cluster
+    conn: Connection
+    observer: Connection
+
+
+CASES = {
+    "pgstattuple": "holes",
+    "pgstatindex": "holes_i",
+    "pgstathashindex": "holes_h",
+    "pgstattuple_approx": "skipped",
+}
+
+
+@pytest.fixture(scope="module", params=["worker", "sync"])
+def place(request: pytest.FixtureRequest) -> Iterator[Place]:
+    settings = {"autovacuum": False, "shared_buffers": "64MB", "io_method": request.param}
+    with (
+        Cluster(settings=settings, initdb_args=["--no-data-checksums"]) as server,
+        server.connect() as conn,
+        server.connect() as observer,
+    ):
+        install(conn)
+        run(
+            conn,
+            "CREATE TABLE holes AS SELECT i id FROM generate_series(1, 10000) i",
+            "CREATE INDEX holes_i ON holes (id)",
+            "CREATE INDEX holes_h ON holes USING hash (id)",
+            "CREATE INDEX shorter_i ON holes (id)",
+            "CREATE TABLE skipped AS SELECT i id FROM generate_series(1, 10000) i",
+            "VACUUM skipped",
+        )
+        for relation in ("holes", "holes_i", "holes_h"):
+            lengthen(server, conn, relation, SEGMENTS)
+        lengthen(server, conn, "shorter_i", 4)
+        lengthen(server, conn, "skipped", 2 * SEGMENTS)
+        make_all_visible(server, conn, "skipped", 2 * SEGMENTS * SEGMENT)
+        yield Place(server, conn, observer)
+
+
+@contextmanager
+def in_background(place: Place, schema: str, function: str, relation: str) -> Iterator[list[Outcome]]:
+    """Start a diagnostic; once it has run for 50 ms, and so is past its start, do the body; wait
+    for its end.  The list yielded has the outcome then."""
+    outcomes: list[Outcome] = []
+    conn = place.conn
+    thread = threading.Thread(target=lambda: outcomes.append(ask(conn, schema, function, relation)))
+
+    def is_running() -> bool:
+        assert not outcomes, f"{function}({relation}) was over too soon: {outcomes[0]}"
+        query = (
+            "SELECT count(*) FROM pg_stat_activity WHERE pid = %s AND state = 'active' AND query LIKE %s"
+            " AND clock_timestamp() - query_start > interval '50 ms'"
+        )
+        return bool(scalar(place.observer, query, [conn.info.backend_pid, f'%"{schema}"%']))
+
+    thread.start()
+    await_true(is_running, "the diagnostic running")
+    yield outcomes
+    thread.join(120)
+    assert not thread.is_alive(), f"{function}({relation}) did not end"
+
+
+@pytest.mark.parametrize("function", CASES)
+def test_cancel(place: Place, function: str) -> None:
+    """Cancelled while it runs."""
+    with clean_log(place.server):
+        with in_background(place, "lookahead", function, CASES[function]) as outcomes:
+            start = time.monotonic()
+            place.conn.cancel_safe()
+        took = time.monotonic() - start
+        (outcome,) = outcomes
+        assert outcome.sqlstate == psycopg.errors.QueryCanceled.sqlstate, f"{outcome}"
+        assert took < PROMPT
+        print(f"{function}: {took * 1000:.1f} ms")
+        await_no_pins(place.observer)
+        assert scalar(place.conn, "SELECT 1") == 1
+
+
+@pytest.mark.parametrize("function", CASES)
+def test_statement_timeout(place: Place, function: str) -> None:
+    conn = place.conn
+    with clean_log(place.server):
+        run(conn, "SET statement_timeout = '150ms'")
+        start = time.monotonic()
+        outcome = ask(conn, "lookahead", function, CASES[function])
+        took = time.monotonic() - start
+        run(conn, "RESET statement_timeout")
+        assert outcome.sqlstate == psycopg.errors.QueryCanceled.sqlstate, f"{outcome}"
+        assert 0.14 < took < PROMPT
+        await_no_pins(place.observer)
+
+
+def test_file_shortened_meanwhile(place: Place) -> None:
+    """A file that ends while it is being read: contrib's error, which names it; no short answer."""
+    relation, server, conn = "shorter_i", place.server, place.conn
+    last = data_file(server, conn, relation, segment=3)
+    messages = []
+    for schema in ("lookahead", "contrib"):
+        with in_background(place, schema, "pgstatindex", relation) as outcomes, last.open("r+b") as file:
+            file.truncate(0)
+        with last.open("r+b") as file:
+            file.truncate(SEGMENT * BLOCK)
+        (outcome,) = outcomes
+        assert outcome.error is not None, f"{schema}: a short answer: {outcome}"
+        assert outcome.sqlstate == psycopg.errors.DataCorrupted.sqlstate
+        assert "read only 0 of" in outcome.message
+        messages.append(outcome.message)
+        await_no_pins(place.observer)
+    # Where exactly depends on how many blocks are read at once.
+    start = f"could not read blocks {3 * SEGMENT}.."
+    name = data_file(server, conn, relation).relative_to(server.data)
+    assert all(message.startswith(start) and f'in file "{name}' in message for message in messages), messages
+
+
+@pytest.mark.parametrize("io_method", ["worker", "sync"])
+def test_cancel_at_any_moment(make_cluster: MakeCluster, rng: random.Random, io_method: str) -> None:
+    """Timeouts of any length over cold relations: an answer that is contrib's or a cancel."""
+    server = make_cluster(
+        settings={
+            "autovacuum": False,
+            "shared_buffers": "16MB",
+            "io_method": io_method,
+            "io_max_concurrency": 64,
+        }
+    )
+    with server.connect() as conn, server.connect() as observer, clean_log(server):
+        install(conn)
+        run(
+            conn,
+            "CREATE TABLE t AS SELECT i id, repeat('x', 100) f FROM generate_series(1, 100000) i",
+            "CREATE INDEX t_i ON t (id)",
+            "CREATE INDEX t_h ON t USING hash (id)",
+            "DELETE FROM t WHERE id % 600 = 0",
+            "VACUUM t",
+            "BEGIN",
+            "DELETE FROM t WHERE id % 601 = 0",
+            "ROLLBACK",
+        )
+        calls = [
+            ("t", "pgstattuple"),
+            ("t", "pgstattuple_approx"),
+            ("t_i", "pgstatindex"),
+            ("t_h", "pgstathashindex"),
+        ]
+        expected = {call: assert_equal(conn, call[1], call[0]) for call in calls}
+        seen = {"cancelled": 0, "answered": 0}
+        for number in range(240):
+            relation, function = call = calls[number % len(calls)]
+            forget(conn, relation)
+            if number % 60 < len(calls):
+                server.evict(conn, relation)
+            conn.execute("SELECT set_config('statement_timeout', %s, false)", [f"{rng.randint(1, 12)}ms"])
+            outcome = ask(conn, "lookahead", function, relation)
+            try:
+                run(conn, "SET statement_timeout = 0")
+            except psycopg.errors.QueryCanceled:
+                run(conn, "SET statement_timeout = 0")
+            if outcome.error is None:
+                seen["answered"] += 1
+                assert outcome == expected[call]
+            else:
+                seen["cancelled"] += 1
+                assert outcome.sqlstate == psycopg.errors.QueryCanceled.sqlstate, f"{outcome}"
+            if number % 10 == 0:
+                await_no_pins(observer)
+        await_no_pins(observer)
+        print(seen)
+        assert min(seen.values()) > 0
+        for call in calls:
+            assert assert_equal(conn, call[1], call[0]) == expected[call]

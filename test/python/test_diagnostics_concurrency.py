@@ -1,0 +1,172 @@
+"""The diagnostics while other sessions change what they look at: no error but a missing
+relation, no figure out of bounds, nothing left pinned."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+
+import psycopg
+
+from conftest import MakeCluster
+from relations import Connection, await_no_pins, clean_log, install, run
+
+SECONDS = 20.0
+
+RELATIONS = (
+    "CREATE EXTENSION IF NOT EXISTS bloom SCHEMA contrib",
+    "CREATE TABLE w (id int PRIMARY KEY, few int, word text, list int[], p point) WITH (fillfactor = 70)",
+    "CREATE INDEX w_hash ON w USING hash (few)",
+    "CREATE INDEX w_gin ON w USING gin (list)",
+    "CREATE INDEX w_gist ON w USING gist (p)",
+    "CREATE INDEX w_bloom ON w USING bloom (id, word)",
+)
+
+CALLS = {
+    "w": ("pgstattuple", "pgstattuple_approx", "pg_relpages"),
+    "w_pkey": ("pgstatindex", "pgstattuple"),
+    "w_hash": ("pgstathashindex", "pgstattuple"),
+    "w_gin": ("pgstatginindex",),
+    "w_gist": ("pgstattuple",),
+    "w_bloom": ("pgstatbloomindex", "pg_relpages"),
+    "come_and_go": ("pgstattuple", "pgstattuple_approx", "pg_relpages"),
+    "come_and_go_pkey": ("pgstatindex",),
+}
+
+
+def insert(conn: Connection, rng: random.Random) -> None:
+    low = rng.randint(1, 30_000)
+    run(
+        conn,
+        "INSERT INTO w SELECT i, i % 20, md5(i::text), array[i, i % 5], point(i % 100, i / 100)"
+        f" FROM generate_series({low}, {low + rng.randint(1, 3_000)}) i ON CONFLICT DO NOTHING",
+    )
+
+
+def delete(conn: Connection, rng: random.Random) -> None:
+    low = rng.randint(1, 30_000)
+    run(
+        conn,
+        "BEGIN",
+        f"DELETE FROM w WHERE id BETWEEN {low} AND {low + 4_000}",
+        rng.choice(["COMMIT", "ROLLBACK"]),
+    )
+
+
+def update(conn: Connection, rng: random.Random) -> None:
+    low = rng.randint(1, 30_000)
+    run(conn, f"UPDATE w SET word = word || 'x', few = few + 1 WHERE id BETWEEN {low} AND {low + 500}")
+
+
+def vacuum(conn: Connection, rng: random.Random) -> None:
+    run(conn, rng.choice(["VACUUM w", "VACUUM (FREEZE) w", "VACUUM (INDEX_CLEANUP OFF) w", "ANALYZE w"]))
+
+
+def rebuild(conn: Connection, rng: random.Random) -> None:
+    what = [
+        "TRUNCATE w",
+        "REINDEX TABLE w",
+        "REINDEX INDEX w_hash",
+        "REINDEX INDEX w_bloom",
+        "VACUUM (FULL) w",
+    ]
+    run(conn, rng.choice(what))
+
+
+def create_and_drop(conn: Connection, rng: random.Random) -> None:
+    run(
+        conn,
+        "CREATE TABLE come_and_go (id int PRIMARY KEY)",
+        f"INSERT INTO come_and_go SELECT generate_series(1, {rng.randint(0, 4_000)})",
+        "DROP TABLE come_and_go",
+    )
+
+
+WRITERS = (insert, insert, delete, update, vacuum, rebuild, create_and_drop)
+
+MAY_FAIL_WRITING = (
+    psycopg.errors.DeadlockDetected,
+    psycopg.errors.UniqueViolation,
+    psycopg.errors.UndefinedObject,
+    psycopg.errors.UndefinedTable,
+)
+
+
+def is_gone(error: psycopg.Error, relation: str) -> bool:
+    """Whether the error is that of a relation dropped before, or while, it was being opened."""
+    message = error.diag.message_primary or ""
+    return isinstance(error, psycopg.errors.UndefinedTable) or message.startswith(
+        "could not open relation with OID"
+    )
+
+
+def test_while_others_write(make_cluster: MakeCluster, rng: random.Random) -> None:
+    server = make_cluster(
+        settings={"shared_buffers": "16MB", "autovacuum_naptime": "1s", "statement_timeout": "60s"}
+    )
+    deadline = time.monotonic() + SECONDS
+    answers: Counter[str] = Counter()
+    gone: Counter[str] = Counter()
+    failures: list[str] = []
+
+    def thread(work: Callable[[Connection, random.Random], None], own: random.Random) -> threading.Thread:
+        def loop() -> None:
+            try:
+                with server.connect() as conn:
+                    while time.monotonic() < deadline and not failures:
+                        work(conn, own)
+            except Exception as error:
+                failures.append(f"{work.__name__}: {type(error).__name__}: {error}")
+
+        return threading.Thread(target=loop, name=work.__name__)
+
+    def tolerant(
+        write: Callable[[Connection, random.Random], None],
+    ) -> Callable[[Connection, random.Random], None]:
+        def work(conn: Connection, own: random.Random) -> None:
+            try:
+                write(conn, own)
+            except MAY_FAIL_WRITING:
+                if conn.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
+                    conn.rollback()
+
+        work.__name__ = write.__name__
+        return work
+
+    def diagnose(conn: Connection, own: random.Random) -> None:
+        relation = own.choice(list(CALLS))
+        function = own.choice(CALLS[relation])
+        try:
+            row = conn.execute(
+                f"SELECT * FROM lookahead.{function}('{relation}'::regclass)".encode()
+            ).fetchone()
+        except psycopg.Error as error:
+            assert is_gone(error, relation), f"{function}({relation}): {error.sqlstate} {error}"
+            gone[relation] += 1
+            return
+        assert row is not None
+        numbers = [value for value in row if isinstance(value, (int, float))]
+        assert all(not value < 0 for value in numbers), f"{function}({relation}): {row}"
+        if function == "pgstattuple":
+            length, live, dead, free = row[0], row[2], row[5], row[7]
+            assert live + dead + free <= length, f"{function}({relation}): {row}"
+        answers[f"{function}({relation})"] += 1
+
+    with server.connect() as conn:
+        install(conn)
+        run(conn, *RELATIONS)
+        with clean_log(server):
+            works = [tolerant(write) for write in WRITERS] + [diagnose] * 3
+            threads = [thread(work, random.Random(rng.random())) for work in works]
+            for one in threads:
+                one.start()
+            for one in threads:
+                one.join()
+            assert not failures, "\n".join(failures)
+            await_no_pins(conn)
+    print(dict(answers), dict(gone))
+    expected = {f"{function}({relation})" for relation, functions in CALLS.items() for function in functions}
+    assert set(answers) == expected, f"never answered: {expected - set(answers)}"

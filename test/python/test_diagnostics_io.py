@@ -1,0 +1,146 @@
+"""The reads of a diagnostic are counted where PostgreSQL counts reads, and are few and large."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from pg_lookahead.cluster import Cluster
+from relations import Connection, install, run, scalar
+
+COMBINE = 16
+"""io_combine_limit in blocks."""
+
+CALLS = {
+    "pgstattuple": "t",
+    "pgstatindex": "t_i",
+    "pgstathashindex": "t_h",
+    "pgstatbloomindex": "t_b",
+}
+
+
+@pytest.fixture(scope="module", params=["worker", "sync"])
+def server(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    settings = {
+        "autovacuum": False,
+        "shared_buffers": "128MB",
+        "io_method": request.param,
+        "io_combine_limit": COMBINE,
+        "track_io_timing": True,
+        "max_parallel_workers_per_gather": 0,
+    }
+    with Cluster(settings=settings) as one, one.connect() as conn:
+        install(conn)
+        run(
+            conn,
+            "CREATE EXTENSION bloom SCHEMA contrib",
+            "CREATE TABLE t AS SELECT i id, repeat('x', 60) f FROM generate_series(1, 100000) i",
+            "CREATE INDEX t_i ON t (id)",
+            "CREATE INDEX t_h ON t USING hash (id)",
+            "CREATE INDEX t_b ON t USING bloom (id)",
+            "VACUUM t",
+            "CREATE TABLE sparse AS SELECT i id, repeat('x', 60) f FROM generate_series(1, 100000) i",
+            "VACUUM sparse",
+            "BEGIN",
+            "DELETE FROM sparse WHERE id % 1000 = 0",
+            "ROLLBACK",
+            "CHECKPOINT",
+        )
+        yield one
+
+
+@pytest.fixture
+def db(server: Cluster) -> Iterator[Connection]:
+    with server.connect() as conn:
+        yield conn
+
+
+def blocks_of(plan: dict[str, Any]) -> tuple[int, int]:
+    """Shared blocks read and hit by a plan."""
+    return plan["Shared Read Blocks"], plan["Shared Hit Blocks"]
+
+
+def explain(db: Connection, function: str, relation: str) -> dict[str, Any]:
+    query = (
+        f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT * FROM lookahead.{function}('{relation}'::regclass)"
+    )
+    answer = scalar(db, query)
+    plan: dict[str, Any] = (json.loads(answer) if isinstance(answer, str) else answer)[0]["Plan"]
+    return plan
+
+
+def reads(db: Connection) -> tuple[int, int]:
+    """Read operations and bytes read that this session's kind has been counted for so far."""
+    run(db, "SELECT pg_stat_force_next_flush()")
+    row = db.execute(
+        b"SELECT sum(reads)::bigint, sum(read_bytes)::bigint FROM pg_stat_io"
+        b" WHERE backend_type = 'client backend' AND object = 'relation' AND context = 'bulkread'"
+    ).fetchone()
+    assert row is not None
+    return row[0], row[1]
+
+
+@pytest.mark.parametrize("function", CALLS)
+def test_reads_are_counted(server: Cluster, db: Connection, function: str) -> None:
+    relation = CALLS[function]
+    pages = int(scalar(db, "SELECT pg_relation_size(%s::regclass) / 8192", [relation]))
+    assert pages > 10 * COMBINE
+    explain(db, function, relation)  # the catalogs are in memory now
+    server.evict(db, relation, os_cache=False)
+
+    operations, size = reads(db)
+    plan = explain(db, function, relation)
+    after_operations, after_size = reads(db)
+    read, _ = blocks_of(plan)
+    assert read == pages
+    assert plan["Shared I/O Read Time"] > 0
+    # A metapage is read by itself, outside of the ring.
+    assert pages - 1 <= (after_size - size) / 8192 <= pages
+    assert pages / COMBINE - 1 <= after_operations - operations <= pages / COMBINE + 10
+
+
+def test_cached_blocks_are_hits(db: Connection) -> None:
+    pages = int(scalar(db, "SELECT pg_relation_size('t_i') / 8192"))
+    run(db, f"SELECT count(contrib.get_raw_page('t_i', b::int)) FROM generate_series(0, {pages - 1}) b")
+    explain(db, "pgstatindex", "t_i")
+    read, hit = blocks_of(explain(db, "pgstatindex", "t_i"))
+    assert read == 0
+    assert hit >= pages
+
+
+def test_only_what_is_not_skipped(server: Cluster, db: Connection) -> None:
+    """pgstattuple_approx reads the pages that are not all-visible, and the maps."""
+    explain(db, "pgstattuple_approx", "sparse")
+    scanned, pages = db.execute(
+        b"SELECT scanned_percent, table_len / 8192 FROM contrib.pgstattuple_approx('sparse')"
+    ).fetchone() or (0, 0)
+    wanted = round(scanned * pages / 100)
+    assert 0 < wanted < pages / 4
+    maps = int(
+        scalar(db, "SELECT (pg_relation_size('sparse', 'vm') + pg_relation_size('sparse', 'fsm')) / 8192")
+    )
+    server.evict(db, "sparse", os_cache=False)
+    operations, size = reads(db)
+    read, _ = blocks_of(explain(db, "pgstattuple_approx", "sparse"))
+    after_operations, after_size = reads(db)
+    assert wanted <= read <= wanted + maps
+    assert (after_size - size) / 8192 == wanted
+    assert after_operations - operations <= wanted
+
+
+def test_ring(server: Cluster, db: Connection) -> None:
+    """A sweep goes through a ring: it does not fill shared buffers with a large relation."""
+    run(db, "DROP TABLE IF EXISTS large", "CREATE TABLE large AS SELECT a.* FROM t a, generate_series(1, 4)")
+    run(db, "VACUUM (FREEZE) large", "CHECKPOINT")  # hint bits set: pages of the ring stay clean
+    pages = int(scalar(db, "SELECT pg_relation_size('large') / 8192"))
+    server.evict(db, "large", os_cache=False)
+    assert blocks_of(explain(db, "pgstattuple", "large"))[0] == pages
+    kept = scalar(
+        db,
+        "SELECT count(*) FROM contrib.pg_buffercache"
+        " WHERE relfilenode = pg_relation_filenode('large') AND relforknumber = 0",
+    )
+    assert kept < pages / 4
