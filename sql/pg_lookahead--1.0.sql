@@ -145,7 +145,7 @@ CREATE FUNCTION index_scan_stats(
     OUT blocks_direct bigint,          -- of these, not looked at ahead
     OUT blocks_unused bigint,          -- read ahead and never visited
     OUT stalls bigint,                 -- visits that waited for a read to end
-    OUT max_distance bigint,           -- most blocks wanted ahead
+    OUT max_distance bigint,           -- most blocks held ahead at a time
     OUT stats_since timestamptz)
 AS 'MODULE_PATHNAME', 'lookahead_index_scan_stats'
 LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;

@@ -19,7 +19,7 @@ typedef struct ScanCounters
 	uint64		blocks_direct;	/* of these, not looked at ahead */
 	uint64		blocks_unused;	/* read ahead and never visited */
 	uint64		stalls;			/* visits that waited for a read to end */
-	uint64		max_distance;	/* largest number of blocks wanted ahead */
+	uint64		max_distance;	/* largest number of blocks in the window */
 } ScanCounters;
 
 /*

@@ -207,11 +207,12 @@ visit_block(ScanNode *node, IndexScanDesc scan, BlockNumber block)
 
 	if (ahead)
 	{
+		uint64		size = WindowSize(node->window);
+
 		buffer = WindowTake(node->window, block, &was_read);
-		node->distance_sum += node->distance;
+		node->distance_sum += size;
 		node->counters.blocks_visited++;
-		node->counters.max_distance = Max(node->counters.max_distance,
-										  (uint64) node->distance);
+		node->counters.max_distance = Max(node->counters.max_distance, size);
 	}
 	if (buffer == InvalidBuffer)
 		buffer = read_block(node, scan, block, &was_read);
