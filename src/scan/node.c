@@ -76,6 +76,8 @@ typedef struct NodeSlot
 static nodeslot_hash *slots = NULL;
 static dlist_head queries = DLIST_STATIC_INIT(queries);
 static ScanNode *last_found = NULL;
+
+/* how many of our hooks are running, one inside the other */
 static int	nesting_level = 0;
 
 static ExecutorStart_hook_type prev_ExecutorStart = NULL;
@@ -403,13 +405,18 @@ find_query(QueryDesc *queryDesc)
 	return NULL;
 }
 
-/* Give back what idle cursors would otherwise hold for coming rows. */
+/*
+ * When control goes back to the client, give back what idle cursors would
+ * otherwise hold for coming rows.
+ */
 static void
 let_go_all(void)
 {
 	dlist_iter	query_iter;
 	slist_iter	node_iter;
 
+	if (nesting_level > 0)
+		return;
 	dlist_foreach(query_iter, &queries)
 	{
 		ScanQuery  *query = dlist_container(ScanQuery, link, query_iter.cur);
@@ -482,9 +489,7 @@ lookahead_ExecutorRun(QueryDesc *queryDesc, ScanDirection direction,
 		nesting_level--;
 	}
 	PG_END_TRY();
-	if (nesting_level == 0 && !dlist_is_empty(&queries) &&
-		queryDesc->dest->mydest != DestSPI)
-		let_go_all();
+	let_go_all();
 }
 
 static void
@@ -528,9 +533,7 @@ lookahead_ExecutorFinish(QueryDesc *queryDesc)
 		nesting_level--;
 	}
 	PG_END_TRY();
-	if (nesting_level == 0 && !dlist_is_empty(&queries) &&
-		queryDesc->dest->mydest != DestSPI)
-		let_go_all();
+	let_go_all();
 }
 
 /*
@@ -543,15 +546,22 @@ lookahead_ProcessUtility(PlannedStmt *pstmt, const char *queryString,
 						 ParamListInfo params, QueryEnvironment *queryEnv,
 						 DestReceiver *dest, QueryCompletion *qc)
 {
-	if (prev_ProcessUtility)
-		prev_ProcessUtility(pstmt, queryString, readOnlyTree, context, params,
-							queryEnv, dest, qc);
-	else
-		standard_ProcessUtility(pstmt, queryString, readOnlyTree, context, params,
-								queryEnv, dest, qc);
-	if (nesting_level == 0 && context == PROCESS_UTILITY_TOPLEVEL &&
-		!dlist_is_empty(&queries))
-		let_go_all();
+	nesting_level++;
+	PG_TRY();
+	{
+		if (prev_ProcessUtility)
+			prev_ProcessUtility(pstmt, queryString, readOnlyTree, context,
+								params, queryEnv, dest, qc);
+		else
+			standard_ProcessUtility(pstmt, queryString, readOnlyTree, context,
+									params, queryEnv, dest, qc);
+	}
+	PG_FINALLY();
+	{
+		nesting_level--;
+	}
+	PG_END_TRY();
+	let_go_all();
 }
 
 void
