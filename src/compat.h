@@ -124,7 +124,7 @@ LookaheadReadsAreAsync(void)
 #endif
 }
 
-/* Flags for StartReadBuffers(): advise the kernel where that is all we can do. */
+/* Flags for StartReadBuffers(): advise the kernel where that is all there is. */
 static inline int
 LookaheadReadAdvice(void)
 {
@@ -143,12 +143,13 @@ LookaheadSetPersistence(ReadBuffersOperation *op, char persistence)
 #endif
 }
 
-/* Has a read that was started ended?  Never waits; always false if not async. */
+/* Has a read that was started ended?  Never waits; false if not async. */
 static inline bool
 LookaheadReadIsDone(ReadBuffersOperation *op)
 {
 #if PG_VERSION_NUM >= 180000
-	return pgaio_wref_valid(&op->io_wref) && pgaio_wref_check_done(&op->io_wref);
+	return pgaio_wref_valid(&op->io_wref) &&
+		pgaio_wref_check_done(&op->io_wref);
 #else
 	return false;
 #endif
@@ -277,7 +278,8 @@ LookaheadHeapBlock(IndexScanDesc scan)
 {
 	Buffer		buffer = LookaheadHeapBuffer(scan);
 
-	return BufferIsValid(buffer) ? BufferGetBlockNumber(buffer) : InvalidBlockNumber;
+	return BufferIsValid(buffer) ? BufferGetBlockNumber(buffer) :
+								   InvalidBlockNumber;
 }
 
 /*
@@ -315,7 +317,8 @@ LookaheadSharedMemory(const char *name, size_t size,
 					  void (*init) (void *ptr), bool *found)
 {
 #if PG_VERSION_NUM >= 190000
-	return GetNamedDSMSegment(name, size, LookaheadInitShared, found, (void *) init);
+	return GetNamedDSMSegment(name, size, LookaheadInitShared, found,
+							  (void *) init);
 #else
 	return GetNamedDSMSegment(name, size, init, found);
 #endif

@@ -55,7 +55,8 @@ ScanStatsAttach(void)
 
 	if (shared == NULL)
 		shared = LookaheadSharedMemory("pg_lookahead_scan_stats",
-									   sizeof(SharedScanStats), init_shared, &found);
+									   sizeof(SharedScanStats), init_shared,
+									   &found);
 }
 
 void
@@ -125,7 +126,8 @@ lookahead_index_scan_stats(PG_FUNCTION_ARGS)
 	ScanStatsAttach();
 	flush();
 	for (Size i = 0; i < NCOUNTERS; i++)
-		values[i] = Int64GetDatum((int64) pg_atomic_read_u64(&shared->counters[i]));
+		values[i] =
+			Int64GetDatum((int64) pg_atomic_read_u64(&shared->counters[i]));
 	values[NCOUNTERS] = TimestampTzGetDatum(shared->since);
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(tupdesc, values, nulls)));
 }

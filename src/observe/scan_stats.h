@@ -13,7 +13,7 @@ typedef struct ScanCounters
 {
 	uint64		scans;			/* scan nodes that looked ahead */
 	uint64		blocks_read;	/* heap blocks whose read was started ahead */
-	uint64		reads;			/* the reads that took, adjacent blocks combined */
+	uint64		reads;			/* the reads that took; neighbours combine */
 	uint64		blocks_hit;		/* heap blocks looked at ahead, found cached */
 	uint64		blocks_visited; /* heap blocks visited while looking ahead */
 	uint64		blocks_direct;	/* of these, not looked at ahead */

@@ -52,7 +52,8 @@ BTreeNextLeafOfScan(IndexScanDesc scan, ScanDirection dir)
 	if (ScanDirectionIsForward(dir))
 		next = so->currPos.moreRight ? so->currPos.nextPage : P_NONE;
 	else
-		next = so->currPos.moreLeft ? LookaheadPreviousLeaf(&so->currPos) : P_NONE;
+		next = so->currPos.moreLeft ? LookaheadPreviousLeaf(&so->currPos) :
+									  P_NONE;
 	return next == P_NONE ? InvalidBlockNumber : next;
 }
 
@@ -157,7 +158,8 @@ keys_pass(IndexScanDesc scan, ScanDirection dir, IndexTuple itup, int natts,
 {
 	BTScanOpaque so = (BTScanOpaque) scan->opaque;
 	TupleDesc	tupdesc = RelationGetDescr(scan->indexRelation);
-	int			reqflag = ScanDirectionIsForward(dir) ? SK_BT_REQFWD : SK_BT_REQBKWD;
+	int			reqflag = ScanDirectionIsForward(dir) ? SK_BT_REQFWD :
+		SK_BT_REQBKWD;
 
 	*required_failed = false;
 	if (so->numberOfKeys == 0)
@@ -186,8 +188,8 @@ keys_pass(IndexScanDesc scan, ScanDirection dir, IndexTuple itup, int natts,
 		else if (isnull)
 			pass = false;
 		else
-			pass = DatumGetBool(FunctionCall2Coll(&key->sk_func, key->sk_collation,
-												  value, key->sk_argument));
+			pass = DatumGetBool(FunctionCall2Coll(
+				&key->sk_func, key->sk_collation, value, key->sk_argument));
 		if (!pass)
 		{
 			*required_failed = is_required;
@@ -220,14 +222,18 @@ tuple_at(Page page, OffsetNumber offnum)
 	if (BTreeTupleIsPosting(itup) &&
 		(BTreeTupleGetPostingOffset(itup) < sizeof(IndexTupleData) ||
 		 BTreeTupleGetPostingOffset(itup) +
-		 (Size) BTreeTupleGetNPosting(itup) * sizeof(ItemPointerData) > IndexTupleSize(itup)))
+				 (Size) BTreeTupleGetNPosting(itup) * sizeof(ItemPointerData) >
+			 IndexTupleSize(itup)))
 		return NULL;
 	return itup;
 }
 
-/* Add the heap block or blocks of a matching tuple. */
+/*
+ * Add the heap block or blocks of a matching tuple.  A posting list is in
+ * ascending order in scans of both directions.
+ */
 static bool
-note_tuple(BTreeLeaf *leaf, IndexTuple itup, bool forward)
+note_tuple(BTreeLeaf *leaf, IndexTuple itup)
 {
 	int			n = BTreeTupleIsPosting(itup) ? BTreeTupleGetNPosting(itup) : 1;
 
@@ -238,7 +244,7 @@ note_tuple(BTreeLeaf *leaf, IndexTuple itup, bool forward)
 		ItemPointer tid = &itup->t_tid;
 
 		if (BTreeTupleIsPosting(itup))
-			tid = BTreeTupleGetPostingN(itup, forward ? i : n - 1 - i);
+			tid = BTreeTupleGetPostingN(itup, i);
 		leaf->blocks[leaf->nblocks++] = ItemPointerGetBlockNumberNoCheck(tid);
 	}
 	return true;
@@ -281,21 +287,23 @@ examine_page(Page page, BTreeLeaf *leaf, IndexScanDesc scan, ScanDirection dir,
 		itup = tuple_at(page, forward ? high : low);
 		if (itup == NULL || BTreeTupleIsPivot(itup))
 			return false;
-		test_required = !keys_pass(scan, dir, itup, natts, true, false, &failed);
+		test_required =
+			!keys_pass(scan, dir, itup, natts, true, false, &failed);
 	}
 
 	for (int i = 0; i <= (int) high - (int) low && !ended; i++)
 	{
 		OffsetNumber offnum = forward ? low + i : high - i;
 
-		if (scan->ignore_killed_tuples && ItemIdIsDead(PageGetItemId(page, offnum)))
+		if (scan->ignore_killed_tuples &&
+			ItemIdIsDead(PageGetItemId(page, offnum)))
 			continue;
 		itup = tuple_at(page, offnum);
 		if (itup == NULL || BTreeTupleIsPivot(itup))
 			return false;
 		if (keys_pass(scan, dir, itup, natts, test_required, true, &failed))
 		{
-			if (!note_tuple(leaf, itup, forward))
+			if (!note_tuple(leaf, itup))
 				return false;
 		}
 		else

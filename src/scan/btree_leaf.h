@@ -17,9 +17,9 @@
 typedef struct BTreeLeaf
 {
 	BlockNumber page;
-	BlockNumber next;			/* where the scan will go from here, or Invalid */
+	BlockNumber next;	/* where the scan will go from here, or Invalid */
 	int			nblocks;		/* number of entries that match the scan keys */
-	BlockNumber blocks[MaxTIDsPerBTreePage];	/* their heap blocks, in order */
+	BlockNumber blocks[MaxTIDsPerBTreePage];	/* their heap blocks */
 } BTreeLeaf;
 
 /* A leaf page being read. */

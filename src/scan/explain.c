@@ -35,6 +35,14 @@ verdict(const ScanNode *node)
 	return "used";
 }
 
+static double
+mean_distance(const ScanNode *node)
+{
+	if (node->counters.blocks_visited == 0)
+		return 0;
+	return (double) node->distance_sum / node->counters.blocks_visited;
+}
+
 static void
 explain_text(ScanNode *node, ExplainState *es)
 {
@@ -46,11 +54,12 @@ explain_text(ScanNode *node, ExplainState *es)
 		appendStringInfo(es->str, "Look-Ahead: not used (%s)\n", verdict(node));
 		return;
 	}
-	appendStringInfo(es->str, "Look-Ahead: distance mean=%.1f max=" UINT64_FORMAT
+	appendStringInfo(es->str,
+					 "Look-Ahead: distance mean=%.1f max=" UINT64_FORMAT
 					 "  blocks read=" UINT64_FORMAT " hit=" UINT64_FORMAT
 					 " direct=" UINT64_FORMAT " unused=" UINT64_FORMAT
 					 "  reads=" UINT64_FORMAT " stalls=" UINT64_FORMAT "\n",
-					 c->blocks_visited ? (double) node->distance_sum / c->blocks_visited : 0.0,
+					 mean_distance(node),
 					 c->max_distance, c->blocks_read, c->blocks_hit,
 					 c->blocks_direct, c->blocks_unused, c->reads, c->stalls);
 }
@@ -62,7 +71,7 @@ explain_properties(ScanNode *node, ExplainState *es)
 
 	ExplainPropertyText("Look-Ahead", verdict(node), es);
 	ExplainPropertyFloat("Look-Ahead Mean Distance", NULL,
-						 c->blocks_visited ? (double) node->distance_sum / c->blocks_visited : 0.0,
+						 mean_distance(node),
 						 1, es);
 	ExplainPropertyUInteger("Look-Ahead Maximum Distance", NULL, c->max_distance, es);
 	ExplainPropertyUInteger("Look-Ahead Blocks Read", NULL, c->blocks_read, es);
@@ -78,7 +87,8 @@ explain_node(PlanState *planstate, List *ancestors, const char *relationship,
 			 const char *plan_name, ExplainState *es)
 {
 	if (prev_explain_per_node)
-		prev_explain_per_node(planstate, ancestors, relationship, plan_name, es);
+		prev_explain_per_node(planstate, ancestors, relationship, plan_name,
+							  es);
 
 	if (es->analyze)
 	{

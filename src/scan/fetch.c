@@ -62,7 +62,8 @@ static void
 make_window(ScanNode *node)
 {
 	Relation	heap = ((ScanState *) node->plan_state)->ss_currentRelation;
-	int			reads = get_tablespace_io_concurrency(heap->rd_rel->reltablespace);
+	Oid			tablespace = heap->rd_rel->reltablespace;
+	int			reads = get_tablespace_io_concurrency(tablespace);
 	int			blocks = PolicyMaxDistance(node, reads);
 
 	node->max_distance = blocks;
@@ -92,7 +93,7 @@ is_all_visible(ScanNode *node, Relation heap, BlockNumber block)
 
 	pgBufferUsage.shared_blks_hit = before.shared_blks_hit;
 	pgBufferUsage.local_blks_hit = before.local_blks_hit;
-	if (pgBufferUsage.shared_blks_read + pgBufferUsage.local_blks_read !=
+	if (BlocksRead() !=
 		before.shared_blks_read + before.local_blks_read)
 		node->vm_debt++;
 	else if (pgstat_should_count_relation(heap))
@@ -105,7 +106,8 @@ is_all_visible(ScanNode *node, Relation heap, BlockNumber block)
 
 /* The scan's own look at the visibility map. */
 static bool
-scan_all_visible(ScanNode *node, Relation heap, BlockNumber block, Buffer *vm_buffer)
+scan_all_visible(ScanNode *node, Relation heap, BlockNumber block,
+				 Buffer *vm_buffer)
 {
 	int64		hits = pgBufferUsage.shared_blks_hit;
 	bool		result = VM_ALL_VISIBLE(heap, block, vm_buffer);
@@ -136,7 +138,8 @@ refill(ScanNode *node, IndexScanDesc scan, BlockNumber current)
 	uint64		turn;
 
 	/* many at a time, so that neighbours combine and one submission serves */
-	if (node->ending || want <= 0 || want < Min(REFILL_BLOCKS, node->distance / 2))
+	if (node->ending || want <= 0 ||
+		want < Min(REFILL_BLOCKS, node->distance / 2))
 		return;
 	room = Min(want, WindowRoom(window));
 	rows = ScanNodeRowsWanted(node);
@@ -163,9 +166,10 @@ refill(ScanNode *node, IndexScanDesc scan, BlockNumber current)
 
 /* Read a heap block in the ordinary way; tell whether it was read from disk. */
 static Buffer
-read_block(ScanNode *node, IndexScanDesc scan, BlockNumber block, bool *was_read)
+read_block(ScanNode *node, IndexScanDesc scan, BlockNumber block,
+		   bool *was_read)
 {
-	int64		before = pgBufferUsage.shared_blks_read + pgBufferUsage.local_blks_read;
+	int64		before = BlocksRead();
 	Buffer		buffer;
 	instr_time	start,
 				elapsed;
@@ -174,7 +178,7 @@ read_block(ScanNode *node, IndexScanDesc scan, BlockNumber block, bool *was_read
 	if (unlikely(node->timing > 0))
 		INSTR_TIME_SET_CURRENT(start);
 	buffer = ReadBuffer(scan->heapRelation, block);
-	*was_read = pgBufferUsage.shared_blks_read + pgBufferUsage.local_blks_read != before;
+	*was_read = BlocksRead() != before;
 	if (node->mode == SCAN_AHEAD)
 		node->counters.blocks_direct++;
 	else
@@ -284,9 +288,9 @@ make_run(ScanNode *node, IndexScanDesc scan)
 		HeapTupleData tuple;
 
 		item->tid = tids[i];
-		item->visible = heap_hot_search_buffer(&tids[i], scan->heapRelation, run->buffer,
-											   scan->xs_snapshot, &tuple,
-											   &item->all_dead, true);
+		item->visible = heap_hot_search_buffer(&tids[i], scan->heapRelation,
+											   run->buffer, scan->xs_snapshot,
+											   &tuple, &item->all_dead, true);
 		if (item->visible)
 		{
 			item->offset = ItemPointerGetOffsetNumber(&tids[i]);
@@ -299,7 +303,10 @@ make_run(ScanNode *node, IndexScanDesc scan)
 	return true;
 }
 
-/* Fetch the heap tuple of the entry that the scan stands on; false if none is visible. */
+/*
+ * Fetch the heap tuple of the entry that the scan stands on; false if none is
+ * visible.
+ */
 static bool
 fetch_heap(ScanNode *node, IndexScanDesc scan, TupleTableSlot *slot)
 {
@@ -329,6 +336,8 @@ next_entry(ScanNode *node, IndexScanDesc scan, ScanDirection direction)
 {
 	if (index_getnext_tid(scan, direction) == NULL)
 	{
+		if (node->scout)
+			ScoutFinish(node->scout, direction);
 		let_go(node);
 		PolicyScanAgain(node);
 		return false;
@@ -421,7 +430,8 @@ FetchIndexScan(ScanNode *node)
  * may be stored as C strings, and are padded again to their full size.
  */
 static void
-store_index_tuple(IndexOnlyScanState *state, TupleTableSlot *slot, IndexScanDesc scan)
+store_index_tuple(IndexOnlyScanState *state, TupleTableSlot *slot,
+				  IndexScanDesc scan)
 {
 	ExecClearTuple(slot);
 	if (scan->xs_hitup)
@@ -440,8 +450,8 @@ store_index_tuple(IndexOnlyScanState *state, TupleTableSlot *slot, IndexScanDesc
 
 		if (slot->tts_isnull[column])
 			continue;
-		name = MemoryContextAlloc(state->ss.ps.ps_ExprContext->ecxt_per_tuple_memory,
-								  NAMEDATALEN);
+		name = MemoryContextAlloc(
+			state->ss.ps.ps_ExprContext->ecxt_per_tuple_memory, NAMEDATALEN);
 		namestrcpy(name, DatumGetCString(slot->tts_values[column]));
 		slot->tts_values[column] = NameGetDatum(name);
 	}
@@ -460,9 +470,9 @@ index_only_next(IndexOnlyScanState *state)
 	IndexScanDesc scan = state->ioss_ScanDesc;
 	ExprContext *econtext = state->ss.ps.ps_ExprContext;
 	TupleTableSlot *slot = state->ss.ss_ScanTupleSlot;
-	ScanDirection direction =
-		ScanDirectionCombine(state->ss.ps.state->es_direction,
-							 ((IndexOnlyScan *) state->ss.ps.plan)->indexorderdir);
+	ScanDirection direction = ScanDirectionCombine(
+		state->ss.ps.state->es_direction,
+		((IndexOnlyScan *) state->ss.ps.plan)->indexorderdir);
 
 	while (next_entry(node, scan, direction))
 	{
@@ -470,7 +480,8 @@ index_only_next(IndexOnlyScanState *state)
 		bool		from_heap = false;
 
 		CHECK_FOR_INTERRUPTS();
-		if (!scan_all_visible(node, scan->heapRelation, block, &state->ioss_VMBuffer))
+		if (!scan_all_visible(node, scan->heapRelation, block,
+							  &state->ioss_VMBuffer))
 		{
 			InstrCountTuples2(state, 1);
 			if (!fetch_heap(node, scan, state->ioss_TableSlot))
@@ -492,7 +503,8 @@ index_only_next(IndexOnlyScanState *state)
 			}
 		}
 		if (!from_heap)
-			PredicateLockPage(scan->heapRelation, block, state->ss.ps.state->es_snapshot);
+			PredicateLockPage(scan->heapRelation, block,
+							  state->ss.ps.state->es_snapshot);
 		return slot;
 	}
 	return ExecClearTuple(slot);

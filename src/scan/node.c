@@ -120,25 +120,19 @@ ScanNodeRowsWanted(const ScanNode *node)
 		return wanted;
 	if (node->limit != NULL && !node->limit->noCount &&
 		node->limit->limitOption == LIMIT_OPTION_COUNT)
-		wanted = node->limit->offset + node->limit->count - node->limit->position;
+		wanted =
+			node->limit->offset + node->limit->count - node->limit->position;
 	if (node->is_top && node->query->row_count > 0)
 		wanted = Min(wanted, (int64) (node->query->row_count -
 									  node->query->estate->es_processed));
 	return wanted;
 }
 
-/* Blocks that this backend has read so far, of any relation. */
-static inline int64
-blocks_read(void)
-{
-	return pgBufferUsage.shared_blks_read + pgBufferUsage.local_blks_read;
-}
-
 /* As exec_stock(), and see how long the reads take. */
 static TupleTableSlot *
 exec_timed(ScanNode *node)
 {
-	int64		before = blocks_read();
+	int64		before = BlocksRead();
 	int64		reads;
 	instr_time	start,
 				elapsed;
@@ -150,7 +144,7 @@ exec_timed(ScanNode *node)
 	INSTR_TIME_SUBTRACT(elapsed, start);
 
 	node->timing--;
-	reads = blocks_read() - before;
+	reads = BlocksRead() - before;
 	if (reads > 0)
 		PolicyMiss(node, INSTR_TIME_GET_DOUBLE(elapsed) * 1000000.0 / reads);
 	return slot;
@@ -160,20 +154,22 @@ exec_timed(ScanNode *node)
 static TupleTableSlot *
 exec_stock(ScanNode *node)
 {
-	int64		before = blocks_read();
+	int64		before = BlocksRead();
 	TupleTableSlot *slot;
 
 	if (unlikely(node->timing > 0))
 		return exec_timed(node);
 	slot = node->stock(node->plan_state);
-	if (unlikely(blocks_read() != before))
+	if (unlikely(BlocksRead() != before))
 		PolicyMiss(node, -1);
 	else if (!node->index_only)
 	{
-		IndexScanDesc scan = ((IndexScanState *) node->plan_state)->iss_ScanDesc;
+		IndexScanDesc scan =
+			((IndexScanState *) node->plan_state)->iss_ScanDesc;
 
 		if (likely(scan != NULL))
-			PolicyStockBlock(node, ItemPointerGetBlockNumberNoCheck(&scan->xs_heaptid));
+			PolicyStockBlock(
+				node, ItemPointerGetBlockNumberNoCheck(&scan->xs_heaptid));
 	}
 	return slot;
 }
@@ -294,8 +290,10 @@ note_limit(PlanState *plan_state, LimitState *limit)
 				note_limit(((AppendState *) plan_state)->appendplans[i], limit);
 			break;
 		case T_MergeAppendState:
-			for (int i = 0; i < ((MergeAppendState *) plan_state)->ms_nplans; i++)
-				note_limit(((MergeAppendState *) plan_state)->mergeplans[i], limit);
+			for (int i = 0; i < ((MergeAppendState *) plan_state)->ms_nplans;
+				 i++)
+				note_limit(((MergeAppendState *) plan_state)->mergeplans[i],
+						   limit);
 			break;
 		case T_ResultState:
 		case T_LockRowsState:
@@ -345,7 +343,7 @@ forget_query(void *arg)
 	last_found = NULL;
 }
 
-/* Does a plan state tree hold an index scan at all?  Most statements are small. */
+/* Does a plan state tree hold an index scan at all? */
 static bool
 has_index_scan(PlanState *plan_state, void *context)
 {
@@ -376,13 +374,15 @@ lookahead_ExecutorStart(QueryDesc *queryDesc, int eflags)
 
 	if (slots == NULL)
 		slots = nodeslot_create(TopMemoryContext, 64, NULL);
-	query = MemoryContextAllocZero(queryDesc->estate->es_query_cxt, sizeof(ScanQuery));
+	query = MemoryContextAllocZero(queryDesc->estate->es_query_cxt,
+								   sizeof(ScanQuery));
 	query->estate = queryDesc->estate;
 	slist_init(&query->nodes);
 	dlist_push_head(&queries, &query->link);
 	query->forget.func = forget_query;
 	query->forget.arg = query;
-	MemoryContextRegisterResetCallback(queryDesc->estate->es_query_cxt, &query->forget);
+	MemoryContextRegisterResetCallback(queryDesc->estate->es_query_cxt,
+									   &query->forget);
 
 	take_nodes(queryDesc->planstate, query);
 	top = ScanNodeFor(queryDesc->planstate);
@@ -432,7 +432,8 @@ let_go_all(void)
  * there, though it will never run again.
  */
 static void
-at_resource_release(ResourceReleasePhase phase, bool isCommit, bool isTopLevel, void *arg)
+at_resource_release(ResourceReleasePhase phase, bool isCommit, bool isTopLevel,
+					void *arg)
 {
 	dlist_iter	query_iter;
 	slist_iter	node_iter;
@@ -480,9 +481,11 @@ lookahead_ExecutorRun(QueryDesc *queryDesc, ScanDirection direction,
 	PG_TRY();
 	{
 		if (prev_ExecutorRun)
-			prev_ExecutorRun(queryDesc, direction, count EXECUTOR_RUN_EXTRA_ARGS);
+			prev_ExecutorRun(queryDesc, direction,
+							 count EXECUTOR_RUN_EXTRA_ARGS);
 		else
-			standard_ExecutorRun(queryDesc, direction, count EXECUTOR_RUN_EXTRA_ARGS);
+			standard_ExecutorRun(queryDesc, direction,
+								 count EXECUTOR_RUN_EXTRA_ARGS);
 	}
 	PG_FINALLY();
 	{

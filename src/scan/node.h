@@ -9,6 +9,7 @@
 #define PG_LOOKAHEAD_NODE_H
 
 #include "executor/execdesc.h"
+#include "executor/instrument.h"
 #include "lib/ilist.h"
 #include "nodes/execnodes.h"
 #include "observe/scan_stats.h"
@@ -54,7 +55,7 @@ typedef struct ScanNode
 	PlanState  *plan_state;
 	ExecProcNodeMtd stock;		/* the server's (or another extension's) code */
 	bool		index_only;
-	const char *refusal;		/* why look-ahead is not for this node, or NULL */
+	const char *refusal; /* why look-ahead is not for this node, or NULL */
 	ScanQuery  *query;
 	slist_node	link;			/* in the query's list */
 
@@ -90,9 +91,9 @@ typedef struct ScanNode
 	Scout	   *scout;
 	Window	   *window;
 	Run		   *run;
-	Buffer		vm_buffer;		/* index-only: for looks at the visibility map */
+	Buffer vm_buffer; /* index-only: for looks at the visibility map */
 	BlockNumber told_block;		/* the block told of last by the scout */
-	int			vm_debt;		/* map pages read whose hit is to be uncounted */
+	int vm_debt; /* map pages read whose hit is to be uncounted */
 
 	/* for EXPLAIN */
 	ScanCounters counters;
@@ -118,6 +119,13 @@ extern int64 ScanNodeRowsWanted(const ScanNode *node);
 
 /* The scan descriptor of a node, or NULL if it has not started. */
 extern IndexScanDesc ScanNodeDesc(const ScanNode *node);
+
+/* Blocks that this backend has read so far, of any relation. */
+static inline int64
+BlocksRead(void)
+{
+	return pgBufferUsage.shared_blks_read + pgBufferUsage.local_blks_read;
+}
 
 /* fetch.c: the loops for DIRECT and AHEAD. */
 extern TupleTableSlot *FetchIndexScan(ScanNode *node);

@@ -84,7 +84,7 @@ int
 PolicyMaxDistance(const ScanNode *node, int reads)
 {
 	Relation	heap = ((ScanState *) node->plan_state)->ss_currentRelation;
-	int			blocks = Min(Max(1, reads) * io_combine_limit, WINDOW_MAX_BLOCKS);
+	int blocks = Min(Max(1, reads) * io_combine_limit, WINDOW_MAX_BLOCKS);
 
 	if (lookahead_max_distance >= 0)
 		blocks = Min(blocks, lookahead_max_distance);
@@ -141,7 +141,8 @@ PolicyMiss(ScanNode *node, double read_us)
 			node->saw_fast_reads = true;
 		}
 	}
-	else if (++node->misses >= node->misses_wanted && ScanNodeRowsWanted(node) > 1)
+	else if (++node->misses >= node->misses_wanted &&
+			 ScanNodeRowsWanted(node) > 1)
 		start_ahead(node);
 }
 
@@ -200,7 +201,8 @@ PolicyBlock(ScanNode *node, bool was_read)
 		uint64		earned = MIN_DISTANCE + 2 * node->blocks_ahead;
 		int			distance = Min(node->distance * 2, node->max_distance);
 
-		node->distance = Max(node->distance, (int) Min((uint64) distance, earned));
+		node->distance =
+			Max(node->distance, (int) Min((uint64) distance, earned));
 		node->hits_in_row = 0;
 		node->reads_ahead++;
 	}
@@ -209,7 +211,8 @@ PolicyBlock(ScanNode *node, bool was_read)
 
 	if (lookahead_debug_force)
 		return;
-	if (node->hits_in_row >= HITS_TO_STOP || node->reads_ahead >= READS_TO_PROBE)
+	if (node->hits_in_row >= HITS_TO_STOP ||
+		node->reads_ahead >= READS_TO_PROBE)
 		node->ending = true;
 	if (node->ending && WindowSize(node->window) == 0)
 		stop_ahead(node);

@@ -137,7 +137,8 @@ current_page(const Scout *scout, IndexScanDesc scan)
 			}
 		case HASH_AM_OID:
 			{
-				HashScanPosData *pos = &((HashScanOpaque) scan->opaque)->currPos;
+				HashScanPosData *pos =
+					&((HashScanOpaque) scan->opaque)->currPos;
 
 				cp.page = pos->currPage;
 				cp.tids = (const char *) &pos->items[0].heapTid;
@@ -267,7 +268,8 @@ ScoutFollow(Scout *scout, IndexScanDesc scan, ScanDirection dir)
 		else
 		{
 			if (scout->dead_end == cp.page ||
-				(scout->reading && BTreeLeafReadPage(scout->reading) == cp.page))
+				(scout->reading &&
+				 BTreeLeafReadPage(scout->reading) == cp.page))
 				uncount_hit(scout->index);
 			expected = (scout->leaf == -1 && scout->told_turn < scout->turn &&
 						scout->dir == dir);
@@ -286,6 +288,19 @@ ScoutFollow(Scout *scout, IndexScanDesc scan, ScanDirection dir)
 		scout->told_turn = scout->turn;
 	}
 	return expected;
+}
+
+void
+ScoutFinish(Scout *scout, ScanDirection dir)
+{
+	/* on its way to the end the scan came to all leaves that were left */
+	if (scout->dir == dir)
+	{
+		for (int i = 0; i < scout->nleaves; i++)
+			uncount_hit(scout->index);
+		if (scout->reading || scout->dead_end != InvalidBlockNumber)
+			uncount_hit(scout->index);
+	}
 }
 
 /*
@@ -322,7 +337,8 @@ next_leaf(Scout *scout, IndexScanDesc scan)
 	leaf = scout->leaves[scout->nleaves];
 	known = BTreeLeafExamine(scout->reading, leaf, scan, scout->dir,
 							 scout->nleaves > 0 ?
-							 scout->leaves[scout->nleaves - 1]->page : scout->page);
+								 scout->leaves[scout->nleaves - 1]->page :
+								 scout->page);
 	if (known)
 		scout->nleaves++;
 	else
@@ -380,7 +396,8 @@ ScoutNeighbours(Scout *scout, IndexScanDesc scan,
 	BlockNumber block = ItemPointerGetBlockNumberNoCheck(&scan->xs_heaptid);
 	int			n = 0;
 
-	for (int i = cp.current + step; n < max && i >= cp.first && i <= cp.last; i += step)
+	for (int i = cp.current + step; n < max && i >= cp.first && i <= cp.last;
+		 i += step)
 	{
 		ItemPointer tid = page_tid(&cp, i);
 

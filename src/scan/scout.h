@@ -45,6 +45,9 @@ extern Scout *ScoutCreate(MemoryContext mcxt, Relation index);
  */
 extern bool ScoutFollow(Scout *scout, IndexScanDesc scan, ScanDirection dir);
 
+/* To be called when the scan has come to its end. */
+extern void ScoutFinish(Scout *scout, ScanDirection dir);
+
 /* The turn of the entry returned last. */
 extern uint64 ScoutTurn(const Scout *scout);
 

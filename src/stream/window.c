@@ -112,11 +112,13 @@ WindowCreate(MemoryContext mcxt, Relation rel, int capacity, int max_reads)
 	window->temporary = RelationUsesLocalBuffers(rel);
 	/* holes take room as well, so be generous; a power of two */
 	window->nentries = pg_nextpower2_32(capacity * 2);
-	window->entries = MemoryContextAlloc(mcxt, window->nentries * sizeof(WindowEntry));
+	window->entries =
+		MemoryContextAlloc(mcxt, window->nentries * sizeof(WindowEntry));
 	/* a read keeps its slot until its last block was taken */
 	window->nreads = max_reads + WINDOW_SPARE_READS;
 	window->nfree = window->nreads;
-	window->reads = MemoryContextAllocZero(mcxt, window->nreads * sizeof(WindowRead));
+	window->reads =
+		MemoryContextAllocZero(mcxt, window->nreads * sizeof(WindowRead));
 	window->slots = windowslot_create(mcxt, capacity, NULL);
 	return window;
 }
@@ -228,7 +230,8 @@ start_range(Window *window, int nblocks, int flags)
 		LookaheadSetPersistence(&read->op, window->rel->rd_rel->relpersistence);
 		read->op.forknum = MAIN_FORKNUM;
 		read->op.strategy = NULL;
-		reading = StartReadBuffers(&read->op, read->buffers, first->block, &n, flags);
+		reading = StartReadBuffers(&read->op, read->buffers, first->block, &n,
+								   flags);
 		Assert(n >= 1 && n <= nblocks);
 
 		for (int i = 0; i < n; i++)
