@@ -11,7 +11,7 @@ import atexit
 import fcntl
 import os
 import pwd
-import shutil
+import re
 import subprocess
 import sys
 import tempfile
@@ -136,13 +136,7 @@ class Home:
 
     def run(self, command: Sequence[str | Path], *, cwd: Path) -> None:
         """Run a program as the server's user; ClusterError with its last words if it fails."""
-        done = subprocess.run(
-            command, cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True, text=True, **self.as_server()
-        )
-        if done.returncode:
-            words = (done.stderr or done.stdout).strip().splitlines()
-            message = f"{Path(command[0]).name} failed with status {done.returncode}"
-            raise ClusterError(message, hint="\n".join(words[-5:]))
+        _run(command, cwd=cwd, **self.as_server())
 
     # Directories
 
@@ -204,10 +198,11 @@ class Home:
         copy = self.path / f"server-{len(self._installations) + 1}"
         package = copy / installation.embedded.name
         libraries = installation.embedded.with_name(installation.embedded.name + ".libs")
-        shutil.copytree(installation.embedded / "pginstall", package / "pginstall", symlinks=True)
+        package.mkdir(parents=True)
+        _run(["cp", "-a", installation.embedded / "pginstall", package], cwd=copy)
         if libraries.exists():
-            shutil.copytree(libraries, copy / libraries.name, symlinks=True)
-        subprocess.run(["chmod", "-R", "a+rX", copy], check=True)
+            _run(["cp", "-a", libraries, copy], cwd=copy)
+        _run(["chmod", "-R", "a+rX", copy], cwd=copy)
         install = package / "pginstall"
         copied = Installation(install / "bin", install / "share", installation.major, package)
         if not self._runs(copied):
@@ -225,6 +220,17 @@ class Home:
             )
         except OSError:
             return False
+
+
+def _run(command: Sequence[str | Path], *, cwd: Path, **how: Any) -> None:
+    done = subprocess.run(
+        command, cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", **how
+    )
+    if done.returncode:
+        words = (done.stderr or done.stdout).strip().splitlines()
+        reasons = [line for line in words if re.search(r"FATAL|PANIC|error|No space", line)] or words
+        message = f"{Path(command[0]).name} failed with status {done.returncode}"
+        raise ClusterError(message, hint=reasons[0] if reasons else "")
 
 
 def _clear_litter(base: Path) -> None:
