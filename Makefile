@@ -1,9 +1,9 @@
 # pg_lookahead
 #
 # With a server of one's own:	make && make install && make installcheck PG_CONFIG=...
-# Without one:			make demo, make test, make lint (set themselves up; see the second half)
+# Without one:			make demo, make bench, make test, make lint (set themselves up; see the second half)
 
-TOOL_GOALS = setup demo test lint format lock
+TOOL_GOALS = setup demo bench test lint format lock
 ifeq ($(filter $(TOOL_GOALS),$(MAKECMDGOALS)),)
 
 # First half: PGXS build of the extension.
@@ -60,6 +60,10 @@ setup:
 
 demo: setup
 	@$(VENV)/pg_lookahead demo
+
+# Options by BENCH='--scenario index_scan_random --io direct'.
+bench: setup
+	@$(VENV)/pg_lookahead bench $(BENCH)
 
 test: setup
 	$(VENV)/python -I -m pg_lookahead.cluster --set io_method=worker -- tools/installcheck.sh

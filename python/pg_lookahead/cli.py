@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 
 from . import __version__, demo, screen
+from .bench.command import bench
 from .cluster import end_on_signals
 from .server import ClusterError
 
@@ -54,6 +55,9 @@ def _demo(
         screen.show(out if out.is_terminal else Console(width=140), outcome)
     if not outcome.equal:
         raise typer.Exit(1)
+
+
+app.command("bench")(bench)
 
 
 def main() -> None:

@@ -61,27 +61,47 @@ def median(samples: Sequence[Sample]) -> Sample:
 
 def take(conn: psycopg.Connection[Any], query: Query) -> Sample:
     """Execute a query and say what it cost; ``conn`` must be in autocommit mode."""
-    before = _io(conn)
+    return take_rows(conn, query)[0]
+
+
+def take_rows(conn: psycopg.Connection[Any], query: Query) -> tuple[Sample, list[Row]]:
+    """As take(), with the rows."""
+    before = io(conn)
     started = time.perf_counter()
-    conn.execute(query).fetchall()
+    rows = conn.execute(query).fetchall()
     seconds = time.perf_counter() - started
-    after = _io(conn)
-    return Sample(seconds, after[0] - before[0], after[1] - before[1], (after[2] - before[2]) / 1000)
+    after = io(conn)
+    return Sample(seconds, after[0] - before[0], after[1] - before[1], after[2] - before[2]), rows
 
 
 def interleave(
-    stock: Callable[[], Sample], ours: Callable[[], Sample], *, rounds: int, budget: float
+    stock: Callable[[], Sample],
+    ours: Callable[[], Sample],
+    *,
+    rounds: int,
+    budget: float,
+    enough: Callable[[Comparison], bool] | None = None,
+    swap: Callable[[], bool] | None = None,
+    into: Comparison | None = None,
 ) -> Comparison:
     """Take samples in the order A B B A, ``rounds`` times over.
 
-    budget: seconds after which no further pair is begun; one pair is always taken"""
-    comparison = Comparison()
+    budget: seconds after which no further pair is begun; one pair is always taken
+    enough: asked after each round whether to end
+    swap: asked before each round whether it goes B A A B
+    into: where to put the samples as they are taken; None: a comparison of its own"""
+    comparison = Comparison() if into is None else into
     started = time.monotonic()
-    for pair in range(2 * rounds):
+    for _ in range(rounds):
         turns = [(comparison.stock, stock), (comparison.ours, ours)]
-        for samples, sample in turns if pair % 2 == 0 else reversed(turns):
-            samples.append(sample())
-        if time.monotonic() - started > budget:
+        if swap is not None and swap():
+            turns.reverse()
+        for pair in (turns, turns[::-1]):
+            for samples, sample in pair:
+                samples.append(sample())
+            if time.monotonic() - started > budget:
+                return comparison
+        if enough is not None and enough(comparison):
             break
     return comparison
 
@@ -106,9 +126,10 @@ WHERE backend_type = 'client backend' AND object <> 'wal'
 """)
 
 
-def _io(conn: psycopg.Connection[Any]) -> tuple[int, int, float]:
+def io(conn: psycopg.Connection[Any]) -> tuple[int, int, float]:
+    """Reads of client backends so far: operations, bytes, and seconds spent waiting."""
     conn.execute("SELECT pg_stat_force_next_flush()")
     read_bytes = sql.SQL("read_bytes" if conn.info.server_version >= 180000 else "reads * op_bytes")
     row = conn.execute(_IO.format(bytes=read_bytes)).fetchone()
     assert row is not None
-    return row[0], row[1], row[2]
+    return row[0], row[1], row[2] / 1000

@@ -1,0 +1,97 @@
+"""What may be concluded from paired times, and when to stop measuring.  Pure functions.
+
+A pair is one time of stock and one of look-ahead, taken one right after the other.  The
+figure is the ratio of the medians, look-ahead to stock: below 1 is faster.  Its interval
+comes from the percentile bootstrap (Efron and Tibshirani, An Introduction to the Bootstrap,
+1993, chapter 13), which draws whole pairs, so that what drifts over minutes, and meets both
+of a pair, does not widen it.
+
+An effect is called only if the whole interval lies more than MARGIN from 1.  Looking at the
+interval after each round and stopping when it is narrow makes it a little too narrow; the
+margin is what keeps a run of stock against stock silent nevertheless.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+MARGIN = 0.03
+"""A ratio this close to 1 is no effect; and the half-width, relative to the ratio, to reach."""
+
+CONFIDENCE = 0.95
+FEWEST_PAIRS = 6
+_RESAMPLES = 2000
+_SEED = 20260227
+
+
+class Verdict(enum.Enum):
+    """What an interval says."""
+
+    FASTER = "faster"
+    SLOWER = "slower"
+    SAME = "same"
+    NOISE = "within noise"
+    TOO_FEW = "too few pairs"
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A ratio of times, look-ahead to stock, its bootstrap interval, and from how many pairs."""
+
+    ratio: float
+    low: float
+    high: float
+    pairs: int
+
+    @property
+    def half_width(self) -> float:
+        """Relative to the ratio."""
+        return (self.high - self.low) / 2 / self.ratio
+
+    @property
+    def verdict(self) -> Verdict:
+        """FASTER or SLOWER beyond the margin; SAME inside it; else NOISE.
+
+        TOO_FEW of fewer than FEWEST_PAIRS, whose interval means nothing."""
+        if self.pairs < FEWEST_PAIRS:
+            return Verdict.TOO_FEW
+        if self.high < 1 - MARGIN:
+            return Verdict.FASTER
+        if self.low > 1 + MARGIN:
+            return Verdict.SLOWER
+        if self.low >= 1 - MARGIN and self.high <= 1 + MARGIN:
+            return Verdict.SAME
+        return Verdict.NOISE
+
+
+def ratio(stock: Sequence[float], ours: Sequence[float]) -> Interval:
+    """The ratio of the medians of paired times, with its interval.
+
+    ValueError if there is no pair, or the numbers of times differ.  The same times always
+    give the same interval."""
+    if not stock or len(stock) != len(ours):
+        raise ValueError(f"{len(stock)} and {len(ours)} times do not make pairs")
+    times: npt.NDArray[np.float64] = np.array([stock, ours])
+    pairs = times.shape[1]
+    drawn = np.random.default_rng(_SEED).integers(pairs, size=(_RESAMPLES, pairs))
+    medians = np.median(times[:, drawn], axis=2)
+    outside = (1 - CONFIDENCE) / 2
+    low, high = np.quantile(medians[1] / medians[0], [outside, 1 - outside])
+    middle = np.median(times, axis=1)
+    return Interval(float(middle[1] / middle[0]), float(low), float(high), pairs)
+
+
+def enough(found: Interval) -> bool:
+    """Whether the interval is as narrow as wanted, from FEWEST_PAIRS pairs or more."""
+    return found.pairs >= FEWEST_PAIRS and found.half_width <= MARGIN
+
+
+def quartiles(values: Sequence[float]) -> tuple[float, float]:
+    """The first and the third quartile."""
+    low, high = np.quantile(np.array(values), [0.25, 0.75])
+    return float(low), float(high)
