@@ -260,5 +260,5 @@ def make_like(path: Path, model: Path) -> None:
 
 
 def blocks(data: bytes) -> Iterable[bytes]:
-    """The pages of a file's contents."""
-    return (data[i : i + BLOCK] for i in range(0, len(data), BLOCK))
+    """The whole pages of a file's contents."""
+    return (data[i : i + BLOCK] for i in range(0, len(data) - BLOCK + 1, BLOCK))

@@ -199,7 +199,7 @@ def stricter(ours: Outcome, target: Target, function: str, damage: Damage) -> st
     """Why ours may give an error where contrib does not; None if it may not.
 
     The damage is looked at again here, so that ours cannot cry wolf."""
-    pages = list(blocks(damage.data[: len(damage.data) // BLOCK * BLOCK]))
+    pages = list(blocks(damage.data))
     match = re.search(r"block (\d+)", ours.message)
     page = pages[int(match[1])] if match and int(match[1]) < len(pages) else None
     if ours.message.startswith("invalid line pointer") and page is not None:
@@ -226,6 +226,9 @@ def examine(lab: Lab, target: Target, damage: Damage, seen: Counter[str]) -> Non
             kept.write_bytes(damage.data)
             pytest.fail(f"ours crashed the server: {where}: {error}\n{lab.server.log[-3000:]}")
         assert ours.sqlstate != psycopg.errors.QueryCanceled.sqlstate, f"ours hangs: {where}"
+        if function == "pgstattuple" and target.mutators is HEAP and ours.error is None:
+            sound = all(pointer.sound for page in blocks(damage.data) for pointer in line_pointers(page))
+            assert sound, f"went along a line pointer that leads out of its page: {where}: {ours}"
         if ours.error is None:
             seen["answers"] += 1
         else:
