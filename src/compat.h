@@ -24,6 +24,7 @@
 #include "storage/dsm_registry.h"
 #include "storage/fd.h"
 #include "storage/read_stream.h"
+#include "utils/guc.h"
 #if PG_VERSION_NUM >= 180000
 #include "storage/aio.h"
 #endif
@@ -124,7 +125,7 @@ LookaheadReadsAreAsync(void)
 #endif
 }
 
-/* Flags for StartReadBuffers(): advise the kernel where that is all there is. */
+/* Flags for StartReadBuffers(): advise the kernel, where that is all we can. */
 static inline int
 LookaheadReadAdvice(void)
 {
@@ -234,9 +235,13 @@ LookaheadAdditionalPins(bool temporary, int wanted)
 	uint32		pins = wanted;
 
 	if (temporary)
+	{
+		/* 17 would allow them all; leave three quarters, as 18 does */
+		pins = num_temp_buffers;
 		LimitAdditionalLocalPins(&pins);
-	else
-		LimitAdditionalPins(&pins);
+		return Max(0, Min(wanted, (int) pins - num_temp_buffers / 4 * 3));
+	}
+	LimitAdditionalPins(&pins);
 	return (int) pins;
 #endif
 }

@@ -53,5 +53,5 @@ _PG_init(void)
 							 NULL, NULL, NULL);
 	MarkGUCPrefixReserved("pg_lookahead");
 
-	ScanNodeInit();
+	ScanHooksInit();
 }

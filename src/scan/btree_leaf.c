@@ -27,6 +27,9 @@
 /* Keys that only _bt_checkkeys() can test. */
 #define UNUSUAL_KEY (SK_ROW_HEADER | SK_ROW_MEMBER | SK_SEARCHARRAY)
 
+/* Keys that end a scan in one direction or the other when they fail. */
+#define REQUIRED_KEY (SK_BT_REQFWD | SK_BT_REQBKWD)
+
 struct BTreeLeafRead
 {
 	Relation	index;
@@ -66,16 +69,22 @@ BTreeLeafCreate(MemoryContext mcxt)
 BTreeLeafRead *
 BTreeLeafReadStart(MemoryContext mcxt, Relation index, BlockNumber page)
 {
-	BTreeLeafRead *read = MemoryContextAllocZero(mcxt, sizeof(BTreeLeafRead));
+	BTreeLeafRead *read;
 
+	/* a damaged link may lead out of the file */
+	if (page >= RelationGetNumberOfBlocks(index))
+		return NULL;
+	if (!LookaheadReadsAreAsync() &&
+		!BufferIsValid(PrefetchBuffer(index, MAIN_FORKNUM, page).recent_buffer))
+		return NULL;
+	read = MemoryContextAllocZero(mcxt, sizeof(BTreeLeafRead));
 	read->index = index;
 	read->page = page;
 	read->op.rel = index;
 	read->op.smgr = RelationGetSmgr(index);
 	LookaheadSetPersistence(&read->op, index->rd_rel->relpersistence);
 	read->op.forknum = MAIN_FORKNUM;
-	read->reading = StartReadBuffer(&read->op, &read->buffer, page,
-									LookaheadReadAdvice());
+	read->reading = StartReadBuffer(&read->op, &read->buffer, page, 0);
 	return read;
 }
 
@@ -147,10 +156,11 @@ attributes_fit(IndexTuple itup, TupleDesc tupdesc, int natts)
 }
 
 /*
- * Does a tuple of "natts" attributes pass the keys of which "wanted" is true
- * for their flags?  Sets *required_failed if a key that must hold for the scan
- * to go on did not, or the tuple is damaged.  Keys on attributes that were
- * truncated away pass.  (The keys are in the order of their attributes.)
+ * Does a tuple of "natts" attributes pass the keys that are required (those
+ * that can end a scan of some direction when they fail), the others, or both?
+ * Sets *required_failed if the scan ends here, or the tuple is damaged.  Keys
+ * on attributes that were truncated away pass.  (The keys are in the order of
+ * their attributes.)
  */
 static bool
 keys_pass(IndexScanDesc scan, ScanDirection dir, IndexTuple itup, int natts,
@@ -173,12 +183,13 @@ keys_pass(IndexScanDesc scan, ScanDirection dir, IndexTuple itup, int natts,
 	for (int i = 0; i < so->numberOfKeys; i++)
 	{
 		ScanKey		key = &so->keyData[i];
-		bool		is_required = (key->sk_flags & reqflag) != 0;
+		bool		either = (key->sk_flags & REQUIRED_KEY) != 0;
+		bool		ends = (key->sk_flags & reqflag) != 0;
 		bool		pass;
 		bool		isnull;
 		Datum		value;
 
-		if (is_required ? !required : !others)
+		if (either ? !required : !others)
 			continue;
 		if (key->sk_attno > natts)
 			continue;
@@ -186,13 +197,20 @@ keys_pass(IndexScanDesc scan, ScanDirection dir, IndexTuple itup, int natts,
 		if (key->sk_flags & SK_ISNULL)
 			pass = (key->sk_flags & SK_SEARCHNULL) ? isnull : !isnull;
 		else if (isnull)
+		{
 			pass = false;
+
+			/* where NULLs are sorted last, nothing follows them */
+			if (either && ScanDirectionIsForward(dir) ==
+				((key->sk_flags & SK_BT_NULLS_FIRST) == 0))
+				ends = true;
+		}
 		else
 			pass = DatumGetBool(FunctionCall2Coll(
 				&key->sk_func, key->sk_collation, value, key->sk_argument));
 		if (!pass)
 		{
-			*required_failed = is_required;
+			*required_failed = ends;
 			return false;
 		}
 	}
@@ -294,16 +312,18 @@ examine_page(Page page, BTreeLeaf *leaf, IndexScanDesc scan, ScanDirection dir,
 	for (int i = 0; i <= (int) high - (int) low && !ended; i++)
 	{
 		OffsetNumber offnum = forward ? low + i : high - i;
+		bool		killed = scan->ignore_killed_tuples &&
+			ItemIdIsDead(PageGetItemId(page, offnum));
 
-		if (scan->ignore_killed_tuples &&
-			ItemIdIsDead(PageGetItemId(page, offnum)))
+		/* a scan backward asks the first tuple whether to go on, though dead */
+		if (killed && (forward || offnum > low))
 			continue;
 		itup = tuple_at(page, offnum);
 		if (itup == NULL || BTreeTupleIsPivot(itup))
 			return false;
 		if (keys_pass(scan, dir, itup, natts, test_required, true, &failed))
 		{
-			if (!note_tuple(leaf, itup))
+			if (!killed && !note_tuple(leaf, itup))
 				return false;
 		}
 		else

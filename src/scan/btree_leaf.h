@@ -35,7 +35,11 @@ extern BlockNumber BTreeNextLeafOfScan(IndexScanDesc scan, ScanDirection dir);
 
 extern BTreeLeaf *BTreeLeafCreate(MemoryContext mcxt);
 
-/* Start reading a page.  It is pinned until BTreeLeafReadEnd(). */
+/*
+ * Start reading a page.  It is pinned until BTreeLeafReadEnd().  NULL where
+ * there is no such page; or nothing reads in the background and the page is
+ * not cached: then the kernel has been advised.
+ */
 extern BTreeLeafRead *BTreeLeafReadStart(MemoryContext mcxt, Relation index,
 										 BlockNumber page);
 

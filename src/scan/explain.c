@@ -96,7 +96,7 @@ explain_node(PlanState *planstate, List *ancestors, const char *relationship,
 
 		if (node == NULL)
 			return;
-		FetchCount(node);
+		AheadCount(node);
 		if (es->format == EXPLAIN_FORMAT_TEXT)
 			explain_text(node, es);
 		else

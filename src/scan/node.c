@@ -13,15 +13,6 @@
  * address of the plan state: never in the plan state itself, and never
  * recognised by the function pointer, since other extensions may wrap it too.
  *
- * At the end of a query its nodes are let go by the ExecutorEnd hook.  After
- * an error that hook is not called; pins and reads in flight then belong to
- * the resource owner: when it is released, the nodes forget them, and when the
- * query's memory goes away, the table forgets the nodes.
- *
- * When the outermost query hands control back to the client with a cursor
- * still open, all pins held for coming rows are given back, so that an idle
- * cursor holds no more than without us.
- *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
@@ -76,15 +67,6 @@ typedef struct NodeSlot
 static nodeslot_hash *slots = NULL;
 static dlist_head queries = DLIST_STATIC_INIT(queries);
 static ScanNode *last_found = NULL;
-
-/* how many of our hooks are running, one inside the other */
-static int	nesting_level = 0;
-
-static ExecutorStart_hook_type prev_ExecutorStart = NULL;
-static ExecutorRun_hook_type prev_ExecutorRun = NULL;
-static ExecutorFinish_hook_type prev_ExecutorFinish = NULL;
-static ExecutorEnd_hook_type prev_ExecutorEnd = NULL;
-static ProcessUtility_hook_type prev_ProcessUtility = NULL;
 
 ScanNode *
 ScanNodeFor(PlanState *plan_state)
@@ -354,35 +336,24 @@ has_index_scan(PlanState *plan_state, void *context)
 	return planstate_tree_walker(plan_state, has_index_scan, context);
 }
 
-static void
-lookahead_ExecutorStart(QueryDesc *queryDesc, int eflags)
+void
+ScanQueryStart(QueryDesc *queryDesc)
 {
+	MemoryContext memory = queryDesc->estate->es_query_cxt;
 	ScanQuery  *query;
 	ScanNode   *top;
 
-	if (prev_ExecutorStart)
-		prev_ExecutorStart(queryDesc, eflags);
-	else
-		standard_ExecutorStart(queryDesc, eflags);
-
-	if (!lookahead_index_scan || (eflags & EXEC_FLAG_EXPLAIN_ONLY) != 0 ||
-		queryDesc->planstate == NULL || queryDesc->estate == NULL ||
-		queryDesc->estate->es_snapshot == NULL ||
-		!IsMVCCSnapshot(queryDesc->estate->es_snapshot) ||
-		!has_index_scan(queryDesc->planstate, NULL))
+	if (!has_index_scan(queryDesc->planstate, NULL))
 		return;
-
 	if (slots == NULL)
 		slots = nodeslot_create(TopMemoryContext, 64, NULL);
-	query = MemoryContextAllocZero(queryDesc->estate->es_query_cxt,
-								   sizeof(ScanQuery));
+	query = MemoryContextAllocZero(memory, sizeof(ScanQuery));
 	query->estate = queryDesc->estate;
 	slist_init(&query->nodes);
 	dlist_push_head(&queries, &query->link);
 	query->forget.func = forget_query;
 	query->forget.arg = query;
-	MemoryContextRegisterResetCallback(queryDesc->estate->es_query_cxt,
-									   &query->forget);
+	MemoryContextRegisterResetCallback(memory, &query->forget);
 
 	take_nodes(queryDesc->planstate, query);
 	top = ScanNodeFor(queryDesc->planstate);
@@ -405,41 +376,27 @@ find_query(QueryDesc *queryDesc)
 	return NULL;
 }
 
-/*
- * When control goes back to the client, give back what idle cursors would
- * otherwise hold for coming rows.
- */
-static void
-let_go_all(void)
+void
+ScanQueryPauseAll(void)
 {
 	dlist_iter	query_iter;
 	slist_iter	node_iter;
 
-	if (nesting_level > 0)
-		return;
 	dlist_foreach(query_iter, &queries)
 	{
 		ScanQuery  *query = dlist_container(ScanQuery, link, query_iter.cur);
 
 		slist_foreach(node_iter, &query->nodes)
-			FetchPause(slist_container(ScanNode, link, node_iter.cur));
+			AheadPause(slist_container(ScanNode, link, node_iter.cur));
 	}
 }
 
-/*
- * A resource owner is being released, and has released its pins.  It may be
- * that of a cursor that failed in a subtransaction, whose query is still
- * there, though it will never run again.
- */
-static void
-at_resource_release(ResourceReleasePhase phase, bool isCommit, bool isTopLevel,
-					void *arg)
+void
+ScanQueryForgetOwner(ResourceOwner owner)
 {
 	dlist_iter	query_iter;
 	slist_iter	node_iter;
 
-	if (phase != RESOURCE_RELEASE_BEFORE_LOCKS)
-		return;
 	dlist_foreach(query_iter, &queries)
 	{
 		ScanQuery  *query = dlist_container(ScanQuery, link, query_iter.cur);
@@ -448,139 +405,35 @@ at_resource_release(ResourceReleasePhase phase, bool isCommit, bool isTopLevel,
 		{
 			ScanNode   *node = slist_container(ScanNode, link, node_iter.cur);
 
-			if (node->owner != NULL && node->owner == CurrentResourceOwner)
-				FetchForget(node);
+			if (node->owner == owner)
+				AheadForget(node);
 		}
 	}
-}
-
-/*
- * The row count bounds look-ahead, unless it is only a portion: a procedural
- * language fetches from a cursor in portions, and will want the next one.
- */
-static void
-note_row_count(QueryDesc *queryDesc, uint64 count)
-{
-	ScanQuery  *query = find_query(queryDesc);
-
-	if (query == NULL)
-		return;
-	if (queryDesc->dest->mydest == DestSPI && ActivePortal != NULL &&
-		ActivePortal->queryDesc == queryDesc)
-		count = 0;
-	query->row_count = count;
-}
-
-static void
-lookahead_ExecutorRun(QueryDesc *queryDesc, ScanDirection direction,
-					  uint64 count EXECUTOR_RUN_EXTRA_PARAMS)
-{
-	if (!dlist_is_empty(&queries))
-		note_row_count(queryDesc, count);
-	nesting_level++;
-	PG_TRY();
-	{
-		if (prev_ExecutorRun)
-			prev_ExecutorRun(queryDesc, direction,
-							 count EXECUTOR_RUN_EXTRA_ARGS);
-		else
-			standard_ExecutorRun(queryDesc, direction,
-								 count EXECUTOR_RUN_EXTRA_ARGS);
-	}
-	PG_FINALLY();
-	{
-		nesting_level--;
-	}
-	PG_END_TRY();
-	let_go_all();
-}
-
-static void
-lookahead_ExecutorEnd(QueryDesc *queryDesc)
-{
-	ScanQuery  *query = dlist_is_empty(&queries) ? NULL : find_query(queryDesc);
-
-	if (query != NULL)
-	{
-		slist_iter	iter;
-
-		slist_foreach(iter, &query->nodes)
-		{
-			ScanNode   *node = slist_container(ScanNode, link, iter.cur);
-
-			FetchEnd(node);
-			if (node->counters.scans > 0)
-				ScanStatsAdd(&node->counters);
-		}
-	}
-	if (prev_ExecutorEnd)
-		prev_ExecutorEnd(queryDesc);
-	else
-		standard_ExecutorEnd(queryDesc);
-}
-
-/* AFTER triggers run here. */
-static void
-lookahead_ExecutorFinish(QueryDesc *queryDesc)
-{
-	nesting_level++;
-	PG_TRY();
-	{
-		if (prev_ExecutorFinish)
-			prev_ExecutorFinish(queryDesc);
-		else
-			standard_ExecutorFinish(queryDesc);
-	}
-	PG_FINALLY();
-	{
-		nesting_level--;
-	}
-	PG_END_TRY();
-	let_go_all();
-}
-
-/*
- * DO and CALL run queries, and may leave cursors open, without a query around
- * them.
- */
-static void
-lookahead_ProcessUtility(PlannedStmt *pstmt, const char *queryString,
-						 bool readOnlyTree, ProcessUtilityContext context,
-						 ParamListInfo params, QueryEnvironment *queryEnv,
-						 DestReceiver *dest, QueryCompletion *qc)
-{
-	nesting_level++;
-	PG_TRY();
-	{
-		if (prev_ProcessUtility)
-			prev_ProcessUtility(pstmt, queryString, readOnlyTree, context,
-								params, queryEnv, dest, qc);
-		else
-			standard_ProcessUtility(pstmt, queryString, readOnlyTree, context,
-									params, queryEnv, dest, qc);
-	}
-	PG_FINALLY();
-	{
-		nesting_level--;
-	}
-	PG_END_TRY();
-	let_go_all();
 }
 
 void
-ScanNodeInit(void)
+ScanQuerySetRows(QueryDesc *queryDesc, uint64 count)
 {
-	prev_ExecutorStart = ExecutorStart_hook;
-	ExecutorStart_hook = lookahead_ExecutorStart;
-	prev_ExecutorRun = ExecutorRun_hook;
-	ExecutorRun_hook = lookahead_ExecutorRun;
-	prev_ExecutorFinish = ExecutorFinish_hook;
-	ExecutorFinish_hook = lookahead_ExecutorFinish;
-	prev_ExecutorEnd = ExecutorEnd_hook;
-	ExecutorEnd_hook = lookahead_ExecutorEnd;
-	prev_ProcessUtility = ProcessUtility_hook;
-	ProcessUtility_hook = lookahead_ProcessUtility;
-	RegisterResourceReleaseCallback(at_resource_release, NULL);
-	ScanExplainInit();
-	ScanStatsInit();
+	ScanQuery  *query = find_query(queryDesc);
+
+	if (query != NULL)
+		query->row_count = count;
+}
+
+void
+ScanQueryEnd(QueryDesc *queryDesc)
+{
+	ScanQuery  *query = find_query(queryDesc);
+	slist_iter	iter;
+
+	if (query == NULL)
+		return;
+	slist_foreach(iter, &query->nodes)
+	{
+		ScanNode   *node = slist_container(ScanNode, link, iter.cur);
+
+		AheadEnd(node);
+		if (node->counters.scans > 0)
+			ScanStatsAdd(&node->counters);
+	}
 }

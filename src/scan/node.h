@@ -105,8 +105,23 @@ extern bool lookahead_index_scan;
 extern int	lookahead_max_distance;
 extern bool lookahead_debug_force;
 
-/* Install hooks; called once per process. */
-extern void ScanNodeInit(void);
+/* hooks.c: install the executor's hooks; called once per process. */
+extern void ScanHooksInit(void);
+
+/* Take over the nodes of a query that has just been started. */
+extern void ScanQueryStart(QueryDesc *queryDesc);
+
+/* How many rows the next run of a query is asked for; 0: all. */
+extern void ScanQuerySetRows(QueryDesc *queryDesc, uint64 count);
+
+/* Let go of a query's nodes, and account for them. */
+extern void ScanQueryEnd(QueryDesc *queryDesc);
+
+/* AheadPause() for every node of the process. */
+extern void ScanQueryPauseAll(void);
+
+/* AheadForget() for every node that holds something under this owner. */
+extern void ScanQueryForgetOwner(ResourceOwner owner);
 
 /* The node of a plan state, or NULL. */
 extern ScanNode *ScanNodeFor(PlanState *plan_state);
@@ -127,21 +142,42 @@ BlocksRead(void)
 	return pgBufferUsage.shared_blks_read + pgBufferUsage.local_blks_read;
 }
 
+static inline MemoryContext
+ScanNodeMemory(ScanNode *node)
+{
+	return node->plan_state->state->es_query_cxt;
+}
+
 /* fetch.c: the loops for DIRECT and AHEAD. */
 extern TupleTableSlot *FetchIndexScan(ScanNode *node);
 extern TupleTableSlot *FetchIndexOnlyScan(ScanNode *node);
 
+/*
+ * ahead.c: step to the next entry of the index, and look ahead from there.
+ * False at the end of the scan.
+ */
+extern bool AheadNextEntry(ScanNode *node, IndexScanDesc scan,
+						   ScanDirection direction);
+
+/* Make the scan hold a heap page: from the window, or by an ordinary read. */
+extern void AheadVisitBlock(ScanNode *node, IndexScanDesc scan,
+							BlockNumber block);
+
+/* VM_ALL_VISIBLE() for an index-only scan, counted once. */
+extern bool AheadAllVisible(ScanNode *node, Relation heap, BlockNumber block,
+							Buffer *vm_buffer);
+
 /* Give back every pin held for coming rows; the scan can go on. */
-extern void FetchPause(ScanNode *node);
+extern void AheadPause(ScanNode *node);
 
-/* The resource owner of what look-ahead holds has been released. */
-extern void FetchForget(ScanNode *node);
-
-/* Give back everything for good; fills in the node's counters. */
-extern void FetchEnd(ScanNode *node);
+/* The resource owner of what is held has been released. */
+extern void AheadForget(ScanNode *node);
 
 /* Bring the node's counters up to date. */
-extern void FetchCount(ScanNode *node);
+extern void AheadCount(ScanNode *node);
+
+/* Count, and give back everything for good. */
+extern void AheadEnd(ScanNode *node);
 
 /* policy.c */
 extern void PolicyInit(ScanNode *node);

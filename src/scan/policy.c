@@ -182,7 +182,7 @@ PolicyRun(ScanNode *node)
 static void
 stop_ahead(ScanNode *node)
 {
-	FetchPause(node);
+	AheadPause(node);
 	node->mode = SCAN_DIRECT;
 	node->ending = false;
 	node->misses = 0;

@@ -69,6 +69,7 @@ struct Scout
 	BTreeLeaf  *leaves[SCOUT_MAX_LEAVES];
 	BTreeLeafRead *reading;		/* the one after those, being read */
 	BlockNumber dead_end;		/* or it could not be made sense of */
+	bool		dead_end_counted;	/* it was read, and so was counted */
 };
 
 bool
@@ -267,7 +268,7 @@ ScoutFollow(Scout *scout, IndexScanDesc scan, ScanDirection dir)
 		}
 		else
 		{
-			if (scout->dead_end == cp.page ||
+			if ((scout->dead_end == cp.page && scout->dead_end_counted) ||
 				(scout->reading &&
 				 BTreeLeafReadPage(scout->reading) == cp.page))
 				uncount_hit(scout->index);
@@ -298,9 +299,18 @@ ScoutFinish(Scout *scout, ScanDirection dir)
 	{
 		for (int i = 0; i < scout->nleaves; i++)
 			uncount_hit(scout->index);
-		if (scout->reading || scout->dead_end != InvalidBlockNumber)
+		if (scout->reading || (scout->dead_end != InvalidBlockNumber &&
+							   scout->dead_end_counted))
 			uncount_hit(scout->index);
 	}
+}
+
+/* The page being read is one that we learn nothing of. */
+static void
+set_dead_end(Scout *scout)
+{
+	scout->dead_end = BTreeLeafReadPage(scout->reading);
+	scout->dead_end_counted = true;
 }
 
 /*
@@ -328,6 +338,12 @@ next_leaf(Scout *scout, IndexScanDesc scan)
 		if (page == InvalidBlockNumber)
 			return false;
 		scout->reading = BTreeLeafReadStart(scout->mcxt, scout->index, page);
+		if (scout->reading == NULL)
+		{
+			scout->dead_end = page;
+			scout->dead_end_counted = false;
+			return false;
+		}
 	}
 	if (!BTreeLeafReadIsDone(scout->reading))
 		return false;
@@ -342,7 +358,7 @@ next_leaf(Scout *scout, IndexScanDesc scan)
 	if (known)
 		scout->nleaves++;
 	else
-		scout->dead_end = BTreeLeafReadPage(scout->reading);
+		set_dead_end(scout);
 	BTreeLeafReadEnd(scout->reading);
 	scout->reading = NULL;
 	return known;
@@ -420,7 +436,7 @@ ScoutPause(Scout *scout)
 	if (scout->reading)
 	{
 		/* it was counted, and will be when the scan comes there */
-		scout->dead_end = BTreeLeafReadPage(scout->reading);
+		set_dead_end(scout);
 		BTreeLeafReadEnd(scout->reading);
 		scout->reading = NULL;
 	}

@@ -20,6 +20,7 @@
 #include "compat.h"
 #include "common/hashfn.h"
 #include "miscadmin.h"
+#include "portability/instr_time.h"
 #include "storage/smgr.h"
 #include "stream/window.h"
 #include "utils/rel.h"
@@ -29,6 +30,9 @@
 
 /* Slots for reads that have ended and whose blocks are not all taken. */
 #define WINDOW_SPARE_READS 8
+
+/* A wait of so many microseconds is a stall. */
+#define WINDOW_STALL_US 10
 
 /* A read in flight, or done and not yet taken to the end. */
 typedef struct WindowRead
@@ -297,6 +301,30 @@ WindowStart(Window *window)
 	LookaheadExitBatch();
 }
 
+/*
+ * Wait for a read whose block is needed.  Whether the scan was held up is
+ * decided by the clock: with io_uring, a read may have ended long ago without
+ * this process having noticed.
+ */
+static void
+wait_for(Window *window, WindowRead *read)
+{
+	instr_time	start,
+				elapsed;
+
+	if (LookaheadReadIsDone(&read->op))
+	{
+		LookaheadWait(&read->op);
+		return;
+	}
+	INSTR_TIME_SET_CURRENT(start);
+	LookaheadWait(&read->op);
+	INSTR_TIME_SET_CURRENT(elapsed);
+	INSTR_TIME_SUBTRACT(elapsed, start);
+	if (INSTR_TIME_GET_MICROSEC(elapsed) >= WINDOW_STALL_US)
+		window->counters.stalls++;
+}
+
 /* Wait for a read without minding how it ended. */
 static void
 finish_read(Window *window, WindowRead *read)
@@ -365,9 +393,7 @@ WindowTake(Window *window, BlockNumber block, bool *was_read)
 
 		if (!read->done)
 		{
-			if (!LookaheadReadIsDone(&read->op))
-				window->counters.stalls++;
-			LookaheadWait(&read->op);
+			wait_for(window, read);
 			read->done = true;
 			window->in_flight--;
 		}

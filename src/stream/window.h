@@ -41,7 +41,7 @@ typedef struct WindowCounters
 	uint64		reads;			/* reads started; fewer, where combined */
 	uint64		hit_blocks;		/* blocks found in shared buffers */
 	uint64		taken_reads;	/* blocks taken that had to be read */
-	uint64		stalls;			/* takes that had to wait for a read */
+	uint64		stalls;			/* takes that were held up by a read */
 	uint64		unused_blocks;	/* blocks read for nothing */
 } WindowCounters;
 
