@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+import bloom_pages
 from conftest import MakeCluster
 from pg_lookahead.cluster import Cluster
 from relations import (
@@ -272,50 +273,6 @@ def test_gist(db: Connection, rng: random.Random, round: int) -> None:
     check()
 
 
-# Bloom: contrib has no twin, so the pages are read again here.
-
-
-def bloom_by_hand(db: Connection, index: str, columns: int) -> dict[str, object]:
-    """What pgstatbloomindex should say, from the bytes of the pages and its documentation."""
-    size = scalar(db, "SELECT pg_relation_size(%s::regclass) / 8192", [index])
-    query = "SELECT contrib.get_raw_page(%s, %s)"
-    meta = scalar(db, query, [index, 0])
-    words, *bits = struct.unpack_from(f"<{1 + columns}i", meta, 24 + 12)
-    entry, space = 6 + 2 * words, BLOCK - 24 - 8
-    deleted = new = entries = free = 0
-    fills: list[float] = []
-    for block in range(1, size):
-        page = scalar(db, query, [index, block])
-        count, flags = struct.unpack_from("<HH", page, BLOCK - 8)
-        if page == bytes(BLOCK):
-            new += 1
-            free += space
-        elif flags & 2:
-            deleted += 1
-            free += space
-        else:
-            entries += count
-            free += space - count * entry
-            for i in range(count):
-                signature = page[24 + i * entry + 6 : 24 + (i + 1) * entry]
-                fills.append(int.from_bytes(signature, "little").bit_count() / (16 * words))
-    return {
-        "pages": size,
-        "deleted_pages": deleted,
-        "new_pages": new,
-        "live_tuples": entries,
-        "free_space": free,
-        "signature_bits": 16 * words,
-        "column_bits": bits,
-        "signature_fill": pytest.approx(sum(fills) / entries, rel=1e-9) if entries else None,
-        "false_positive_rate": (
-            [pytest.approx(sum(fill**k for fill in fills) / entries, rel=1e-9) for k in bits]
-            if entries
-            else None
-        ),
-    }
-
-
 @pytest.mark.parametrize("round", range(ROUNDS))
 def test_bloom(db: Connection, rng: random.Random, round: int) -> None:
     length, bits = rng.choice([16, 80, 1024, 4096]), [rng.randint(1, 12) for _ in range(3)]
@@ -334,8 +291,11 @@ def test_bloom(db: Connection, rng: random.Random, round: int) -> None:
         row = cursor.fetchone()
         assert row is not None and cursor.description is not None
         found = dict(zip((column.name for column in cursor.description), row, strict=True))
-        expected = bloom_by_hand(db, "l_bloom", 3)
-        assert found == expected
+        pages = db.execute(
+            b"SELECT contrib.get_raw_page('l_bloom', b::int)"
+            b" FROM generate_series(0, pg_relation_size('l_bloom') / 8192 - 1) b ORDER BY b"
+        ).fetchall()
+        assert found == bloom_pages.describe(b"".join(page for (page,) in pages), 3)
         assert found["column_bits"] == bits and found["signature_bits"] == length
         for function in ("pgstattuple", "pgstatindex", "pgstathashindex", "pgstatginindex", "pg_relpages"):
             assert_equal(db, function, "l_bloom", rng=rng)
@@ -350,3 +310,25 @@ def test_bloom(db: Connection, rng: random.Random, round: int) -> None:
     found = check()
     assert found["live_tuples"] == 0
     assert found["deleted_pages"] == scalar(db, "SELECT pg_relation_size('l_bloom') / 8192 - 1")
+
+
+def test_bloom_false_positives(db: Connection, rng: random.Random) -> None:
+    """The rate told beforehand is what searches for absent values then meet."""
+    rows, searches, bits = 5_000, 400, rng.choice([1, 2, 3])
+    run(
+        db,
+        "CREATE EXTENSION IF NOT EXISTS bloom SCHEMA contrib",
+        f"CREATE TABLE l AS SELECT i AS a, i * 7 AS b FROM generate_series(1, {rows}) i",
+        f"CREATE INDEX l_bloom ON l USING bloom (a, b) WITH (length = 32, col1 = {bits}, col2 = 5)",
+        "SET enable_seqscan = off",
+    )
+    row = db.execute(b"SELECT false_positive_rate[1] FROM lookahead.pgstatbloomindex('l_bloom')").fetchone()
+    assert row is not None
+    met = 0
+    for _ in range(searches):
+        absent = rng.randint(1_000_000, 2_000_000_000)
+        answer = scalar(db, f"EXPLAIN (ANALYZE, FORMAT JSON, TIMING OFF) SELECT FROM l WHERE a = {absent}")
+        plan = answer[0]["Plan"]
+        assert plan["Node Type"] == "Bitmap Heap Scan" and plan["Actual Rows"] == 0
+        met += plan["Rows Removed by Index Recheck"]
+    assert met / (rows * searches) == pytest.approx(row[0], rel=0.3)
