@@ -1,0 +1,472 @@
+"""Run the same SQL without look-ahead and with it, on identical copies of the data, and compare.
+
+    python test/python/differential.py FILE.sql [--setup FILE.sql] [--config NAME] [--each] [--set N=V]
+    python test/python/differential.py --random 100000 [--seed N]
+
+Every configuration has a database of its own, all copied from one template, so that tables and
+indexes are equal to the byte and even a row's ctid must agree.  A statement is sent to all of
+them, and then the rows (in order), the command's tag, notices and errors are compared with
+those of ``off``.  EXPLAIN (FORMAT JSON) is compared without what look-ahead adds, and with the
+blocks that were hit and read added up.  At the end of each case the cumulative counters of all
+tables and indexes are compared too, and on demand the line pointers of all their pages.
+
+What must be equal of the counters of blocks depends on the case (``Case.blocks``): all where
+every scan in it runs to its end; where scans are abandoned (LIMIT, EXISTS, a cursor that is
+closed early), look-ahead may have read more, by no more than a bound.
+"""
+
+# ruff: noqa: E501
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import random
+import re
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import psycopg
+from psycopg import pq
+
+from pg_lookahead.cluster import Cluster
+
+Blocks = Literal["exact", "bounded", "any"]
+
+OFF: dict[str, object] = {"pg_lookahead.index_scan": "off"}
+FORCED: dict[str, object] = {"pg_lookahead.debug_force": "on"}
+
+CONFIGS: dict[str, dict[str, object]] = {
+    "off": OFF,
+    "normal": {},
+    "forced": FORCED,
+    "window of 1": {**FORCED, "pg_lookahead.max_distance": 1},
+    "window of 2": {**FORCED, "pg_lookahead.max_distance": 2},
+    "window of 3": {**FORCED, "pg_lookahead.max_distance": 3, "effective_io_concurrency": 2},
+}
+
+# Blocks that abandoned scans of a case may have cost beyond what they cost stock, in all:
+# for each execution of a node this many, and this many times those that stock visited.
+EXCESS_FIXED = 24
+EXCESS_FACTOR = 3
+
+LEAKS = re.compile(
+    r"refcount leak|leaked|resource was not closed|PANIC|TRAP|terminated by signal|was not owned"
+)
+
+
+@dataclass
+class Case:
+    """Statements that belong together; begins and ends outside a transaction.
+
+    blocks: how the counters of blocks are to compare (see the head of this file)
+    ordered: whether the order of rows, and who scans what, is defined; false for parallel scans
+    cold: evict the user's tables and indexes before it"""
+
+    name: str
+    statements: Sequence[str]
+    blocks: Blocks = "exact"
+    ordered: bool = True
+    cold: bool = False
+
+
+@dataclass
+class Tally:
+    """What has been compared."""
+
+    statements: int = 0
+    cases: int = 0
+    errors: int = 0
+    rows: int = 0
+    excess: int = 0
+    seconds: float = 0.0
+    mismatches: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.statements} statements in {self.cases} cases ({self.rows} rows, {self.errors} raised errors), "
+            f"{len(self.mismatches)} differences, largest excess of an abandoned case {self.excess} blocks, "
+            f"{self.seconds:.0f} s"
+        )
+
+
+Outcome = list[Any]
+
+
+class Session:
+    """A connection on which statements are sent without waiting for the answer."""
+
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+        self.connection = connection
+        self._pg = connection.pgconn
+        self._notices: list[str] = []
+        self._pg.notice_handler = self._notice
+
+    def _notice(self, result: pq.abc.PGresult) -> None:
+        text = result.error_field(pq.DiagnosticField.MESSAGE_PRIMARY) or b""
+        self._notices.append(text.decode())
+
+    @property
+    def idle(self) -> bool:
+        """Whether no transaction is open."""
+        return self._pg.transaction_status == pq.TransactionStatus.IDLE
+
+    def send(self, statement: str) -> None:
+        self._pg.send_query(statement.encode())
+
+    def collect(self) -> Outcome:
+        """The results of what was sent: rows as text, or the error with its fields."""
+        outcome: Outcome = []
+        while (result := self._pg.get_result()) is not None:
+            if result.status in (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK):
+                columns = range(result.nfields)
+                names = tuple(result.fname(i) for i in columns)
+                rows = [tuple(result.get_value(i, j) for j in columns) for i in range(result.ntuples)]
+                outcome.append([result.command_status, names, rows])
+            else:
+                of = pq.DiagnosticField
+                fields = (of.SQLSTATE, of.MESSAGE_PRIMARY, of.MESSAGE_DETAIL, of.CONTEXT)
+                outcome.append(["error", *(result.error_field(name) for name in fields)])
+                if self._pg.status == pq.ConnStatus.BAD:
+                    break
+        outcome.append(list(self._notices))
+        self._notices.clear()
+        return outcome
+
+    def ask(self, query: str) -> list[tuple[Any, ...]]:
+        """The rows of a query that must succeed."""
+        self.send(query)
+        result = self.collect()
+        if result[0][0] == "error":
+            raise RuntimeError(f"{query}\n{result}")
+        rows: list[tuple[Any, ...]] = result[-2][2]
+        return rows
+
+
+_LOOK_AHEAD = re.compile(
+    r"^(Look-Ahead|Actual (Startup|Total) Time|I/O|.* I/O |Planning|Triggers|Workers?$|Full-sort|Pre-sorted)"
+)
+_PAIRS = (("Shared Hit Blocks", "Shared Read Blocks"), ("Local Hit Blocks", "Local Read Blocks"))
+_DROPPED = ("Shared Written Blocks", "Local Written Blocks", "Shared Dirtied Blocks", "Local Dirtied Blocks")
+
+
+def plain_plan(value: Any, blocks: Blocks) -> Any:
+    """A plan of EXPLAIN (FORMAT JSON), reduced to what may not differ."""
+    if isinstance(value, list):
+        return [plain_plan(item, blocks) for item in value]
+    if not isinstance(value, dict):
+        return value
+    plain = {key: plain_plan(item, blocks) for key, item in value.items() if not _LOOK_AHEAD.match(key)}
+    for hit, read in _PAIRS:
+        total = plain.pop(hit, 0) + plain.pop(read, 0)
+        if blocks == "exact":
+            plain[hit] = total
+    for key in _DROPPED:
+        plain.pop(key, None)
+    return plain
+
+
+def plain(outcome: Outcome, case: Case) -> Outcome:
+    """An outcome, reduced to what may not differ between configurations."""
+    for result in outcome[:-1]:
+        if result[0] == "error":
+            continue
+        if result[1] == (b"QUERY PLAN",):
+            text = b"\n".join(row[0] for row in result[2])
+            if text.startswith(b"["):
+                result[2] = plain_plan(json.loads(text), case.blocks)
+        elif not case.ordered:
+            result[2].sort(key=repr)
+    return outcome
+
+
+def explained(query: str) -> str:
+    return f"EXPLAIN (ANALYZE, BUFFERS, TIMING off, SUMMARY off, COSTS off, FORMAT json) {query}"
+
+
+def statements_of(script: str) -> Iterator[str]:
+    """Split a script at the semicolons that end a statement."""
+    pattern = re.compile(
+        r"""--[^\n]* | /\*.*?\*/ | [eE]'(?:[^'\\]|\\.|'')*' | '(?:[^']|'')*' | "(?:[^"]|"")*"
+        | (?P<tag>\$[A-Za-z_0-9]*\$).*?(?P=tag) | (?P<end>;) """,
+        re.X | re.S,
+    )
+    start = 0
+    for match in pattern.finditer(script):
+        if match["end"]:
+            yield script[start : match.end()].strip()
+            start = match.end()
+    if script[start:].strip():
+        yield script[start:].strip()
+
+
+_COUNTERS = """
+SELECT oid::regclass, relkind, pg_stat_get_numscans(oid), pg_stat_get_tuples_returned(oid),
+       pg_stat_get_tuples_fetched(oid), pg_stat_get_blocks_fetched(oid),
+       pg_stat_get_blocks_fetched(oid) - pg_stat_get_blocks_hit(oid)
+FROM pg_class WHERE oid >= 16384 AND relkind IN ('r', 'i', 't', 'm') AND relpersistence <> 't'
+ AND relnamespace = 'public'::regnamespace ORDER BY oid"""
+_EVICT_18 = """
+SELECT count(pg_buffercache_evict_relation(oid)) FROM pg_class
+WHERE oid >= 16384 AND relkind IN ('r', 'i', 't') AND relpersistence <> 't'"""
+_EVICT_17 = """
+SELECT count(pg_buffercache_evict(bufferid)) FROM pg_buffercache b JOIN pg_class c ON b.relfilenode = c.relfilenode
+WHERE c.oid >= 16384 AND reldatabase = (SELECT oid FROM pg_database WHERE datname = current_database())"""
+
+# Of every page: its line pointers, and for index pages which are dead.
+_HEAP_STATE = """
+SELECT c.oid::regclass, b, p.lp, p.lp_flags, p.t_xmin IS NULL, p.t_xmax <> '0'
+FROM pg_class c, generate_series(0, pg_relation_size(c.oid) / 8192 - 1) AS b,
+     heap_page_items(get_raw_page(c.oid::regclass::text, b)) AS p
+WHERE c.oid >= 16384 AND relkind = 'r' AND relnamespace = 'public'::regnamespace
+ORDER BY 1::oid, 2, 3"""
+_BTREE_STATE = """
+SELECT c.oid::regclass, b, p.itemoffset, p.dead, p.htid
+FROM pg_class c JOIN pg_am ON relam = pg_am.oid AND amname = 'btree',
+     generate_series(1, pg_relation_size(c.oid) / 8192 - 1) AS b,
+     bt_page_items(get_raw_page(c.oid::regclass::text, b)) AS p
+WHERE c.oid >= 16384 AND relkind = 'i' AND relnamespace = 'public'::regnamespace
+ORDER BY c.oid, 2, 3"""
+
+Counters = dict[bytes, tuple[int, ...]]
+
+
+def make_copies(cluster: Cluster, setup: Sequence[str], number: int) -> None:
+    """Make data by the statements of ``setup``, in so many databases that are copies of one another."""
+    with cluster.connect() as admin:
+        for name in ("differential", *(f"differential_{i}" for i in range(number))):
+            admin.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)".encode())
+        admin.execute("CREATE DATABASE differential TEMPLATE template0")
+        with cluster.connect("differential") as conn:
+            for extension in ("pageinspect", "pg_buffercache", "pg_lookahead"):
+                conn.execute(f"CREATE EXTENSION {extension}".encode())
+            for statement in setup:
+                conn.execute(statement.encode())
+        for i in range(number):
+            admin.execute(
+                f"CREATE DATABASE differential_{i} TEMPLATE differential STRATEGY file_copy".encode()
+            )
+
+
+class Differential:
+    """A session in each of the databases that make_copies() made.
+
+    cluster: a running server that loads the library
+    configs: settings by name; ``off`` must be among them
+    start: statements for the start of each session
+    one_at_a_time: never let two servers' processes work at once (where buffers are few)
+    evictions: blocks may be evicted between two uses, so that what was read twice may differ
+    each: compare counters after each statement, not after each case: slower, and more telling
+    report: called with each difference found"""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        configs: Mapping[str, Mapping[str, object]] = CONFIGS,
+        *,
+        start: Sequence[str] = (),
+        one_at_a_time: bool = False,
+        evictions: bool = False,
+        each: bool = False,
+        report: Callable[[str], None] | None = None,
+    ) -> None:
+        self.tally = Tally()
+        self._cluster = cluster
+        self._one_at_a_time = one_at_a_time
+        self._evictions = evictions
+        self._each = each
+        self._report = report
+        self._sessions: dict[str, Session] = {}
+        for number, (config, values) in enumerate(configs.items()):
+            session = Session(cluster.connect(f"differential_{number}"))
+            session.ask("SET stats_fetch_consistency = none")
+            for statement in start:
+                session.send(statement)
+                session.collect()
+            for name, value in values.items():
+                session.ask(f"SET {name} = '{value}'")
+            self._sessions[config] = session
+        self._before = {config: self._counters(session) for config, session in self._sessions.items()}
+
+    def close(self) -> None:
+        for session in self._sessions.values():
+            session.connection.close()
+
+    def __enter__(self) -> Differential:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def run(self, cases: Iterable[Case]) -> Tally:
+        """Run cases and compare."""
+        begin = time.monotonic()
+        for case in cases:
+            self.run_case(case)
+        self.tally.seconds += time.monotonic() - begin
+        return self.tally
+
+    def run_case(self, case: Case) -> None:
+        if case.cold:
+            query = _EVICT_18 if self._cluster.version >= 18 else _EVICT_17
+            for session in self._sessions.values():
+                session.ask(query)
+        for number, statement in enumerate(case.statements, 1):
+            self._compare(case, f"{case.name}, statement {number}: {statement}", self._outcomes(statement))
+            self.tally.statements += 1
+            if self._each and self._sessions["off"].idle:
+                self._compare_counters(Case(case.name, [statement], case.blocks))
+        if not self._each:
+            self._compare_counters(case)
+        self.tally.cases += 1
+
+    def compare_pages(self) -> None:
+        """Compare the line pointers of all heap pages, and the dead entries of all btrees."""
+        case = Case("line pointers", ())
+        for query in (_HEAP_STATE, _BTREE_STATE):
+            self._compare(case, f"state of pages: {query}", self._outcomes(query))
+
+    def ask(self, query: str) -> dict[str, list[tuple[Any, ...]]]:
+        """The rows of a query, by configuration."""
+        return {config: session.ask(query) for config, session in self._sessions.items()}
+
+    def _outcomes(self, statement: str) -> dict[str, Outcome]:
+        if self._one_at_a_time:
+            outcomes = {}
+            for config, session in self._sessions.items():
+                session.send(statement)
+                outcomes[config] = session.collect()
+            return outcomes
+        for session in self._sessions.values():
+            session.send(statement)
+        return {config: session.collect() for config, session in self._sessions.items()}
+
+    def _compare(self, case: Case, what: str, outcomes: Mapping[str, Outcome]) -> None:
+        stock = plain(outcomes["off"], case)
+        for result in stock[:-1]:
+            if result[0] == "error":
+                self.tally.errors += 1
+            else:
+                self.tally.rows += len(result[2])
+        for config, outcome in outcomes.items():
+            if config != "off" and plain(outcome, case) != stock:
+                self._differs(f"{what}\n  with {config}: {_first_difference(stock, outcome)}")
+
+    def _differs(self, text: str) -> None:
+        self.tally.mismatches.append(text)
+        if self._report is not None:
+            self._report(text)
+
+    @staticmethod
+    def _counters(session: Session) -> Counters:
+        session.ask("SELECT pg_stat_force_next_flush()")
+        return {row[0]: (row[1] == b"r", *map(int, row[2:])) for row in session.ask(_COUNTERS)}
+
+    def _compare_counters(self, case: Case) -> None:
+        deltas: dict[str, Counters] = {}
+        for config, session in self._sessions.items():
+            after = self._counters(session)
+            before = self._before[config]
+            deltas[config] = {
+                name: tuple(x - y for x, y in zip(counts, before.get(name, (0,) * 6), strict=True))
+                for name, counts in after.items()
+            }
+            self._before[config] = after
+        for config in self._sessions:
+            if config != "off":
+                self._compare_deltas(case, config, deltas["off"], deltas[config])
+
+    def _compare_deltas(self, case: Case, config: str, stock: Counters, ours: Counters) -> None:
+        for name in stock.keys() | ours.keys():
+            one, other = stock.get(name), ours.get(name)
+            same = (
+                one is not None
+                and other is not None
+                # how many of the planned workers start, and what each scans, is a matter of chance
+                and (not case.ordered or one[1:4] == other[1:4])
+                and (case.blocks != "exact" or one[4] == other[4])
+                # what is cached when a case starts depends on what was read ahead before
+                and (case.blocks != "exact" or not case.cold or self._evictions or one[5] == other[5])
+            )
+            if case.blocks == "bounded" and one is not None and other is not None:
+                excess = other[4] - one[4]
+                self.tally.excess = max(self.tally.excess, excess)
+                same &= 0 <= excess <= EXCESS_FIXED * len(case.statements) + EXCESS_FACTOR * one[4]
+            if not same:
+                columns = "scans, tuples returned, tuples fetched, blocks, of these read"
+                text = f"{case.name}: counters of {name.decode()} ({columns}): stock {one and one[1:]}, "
+                self._differs(f"{text}{config} {other and other[1:]}\n  " + "\n  ".join(case.statements))
+
+
+def _first_difference(stock: Any, ours: Any, path: str = "") -> str:
+    """Where two outcomes differ first, in words."""
+    if isinstance(stock, dict) and isinstance(ours, dict):
+        for key in list(stock) + [key for key in ours if key not in stock]:
+            if stock.get(key) != ours.get(key):
+                return _first_difference(stock.get(key), ours.get(key), f"{path}/{key}")
+    if isinstance(stock, list | tuple) and isinstance(ours, list | tuple):
+        for i, (one, other) in enumerate(itertools.zip_longest(stock, ours)):
+            if one != other:
+                if isinstance(one, list | tuple | dict) and isinstance(other, list | tuple | dict):
+                    return _first_difference(one, other, f"{path}/{i}")
+                return f"at {path}/{i}: stock {stock!r:.300}, here {ours!r:.300}"
+    return f"at {path}: stock {stock!r:.300}, here {ours!r:.300}"
+
+
+def bad_lines(log: str) -> list[str]:
+    """Lines of a server's log that tell of a leak or a crash."""
+    return [line for line in log.splitlines() if LEAKS.search(line)]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("file", type=Path, nargs="?", help="SQL to compare, statement by statement")
+    parser.add_argument(
+        "--random", metavar="COUNT", type=int, help="so many statements of the corpus instead"
+    )
+    parser.add_argument("--seed", type=int, default=None, help="repeat a random run")
+    parser.add_argument("--setup", type=Path, help="SQL that makes the data, once")
+    parser.add_argument(
+        "--config", action="append", choices=sorted(set(CONFIGS) - {"off"}), help="default: all"
+    )
+    parser.add_argument("--each", action="store_true", help="compare counters after each statement")
+    parser.add_argument("--cold", action="store_true", help="evict tables and indexes before each case")
+    parser.add_argument("--blocks", choices=("exact", "bounded", "any"), default="any")
+    parser.add_argument("--set", metavar="NAME=VALUE", action="append", default=[], help="of the server")
+    arguments = parser.parse_args()
+    settings: dict[str, object] = {"shared_preload_libraries": "pg_lookahead", "autovacuum": False}
+    settings.update(item.partition("=")[::2] for item in arguments.set)
+    configs = {name: CONFIGS[name] for name in ("off", *(arguments.config or list(CONFIGS)[1:]))}
+    setup = list(statements_of(arguments.setup.read_text())) if arguments.setup else []
+    if (arguments.file is None) == (arguments.random is None):
+        parser.error("name a file, or say --random COUNT")
+    cases: Iterable[Case]
+    start: list[str] = []
+    with Cluster(settings=settings, name="differential") as cluster:
+        if arguments.file is None:
+            from scan_corpus import Corpus
+
+            seed = random.SystemRandom().randrange(2**31) if arguments.seed is None else arguments.seed
+            print(f"seed {seed}")
+            corpus = Corpus(random.Random(seed))
+            setup, start, cases = corpus.setup(), [corpus.PLANNER], corpus.cases(arguments.random)
+        else:
+            statements = list(statements_of(arguments.file.read_text()))
+            cases = [Case(arguments.file.name, statements, arguments.blocks, cold=arguments.cold)]
+        make_copies(cluster, setup, len(configs))
+        with Differential(cluster, configs, start=start, each=arguments.each, report=print) as differential:
+            print(differential.run(cases))
+            if arguments.file is None:
+                differential.compare_pages()
+            lines = bad_lines(cluster.log)
+            print(*lines, sep="\n")
+            return int(bool(differential.tally.mismatches or lines))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,327 @@
+"""Index scans return the same rows in the same order, and count the same, with look-ahead as without.
+
+How many statements of the random corpus are compared can be raised by $PG_LOOKAHEAD_QUERIES.
+"""
+
+# ruff: noqa: E501
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import pq
+
+from conftest import MakeCluster
+from differential import CONFIGS, FORCED, OFF, Differential, Session, bad_lines, make_copies
+from pg_lookahead.cluster import Cluster, ClusterError
+from scan_corpus import Corpus
+
+STATEMENTS = int(os.environ.get("PG_LOOKAHEAD_QUERIES", "8000"))
+SERVER: dict[str, object] = {"shared_preload_libraries": "pg_lookahead", "autovacuum": False}
+
+
+# The corpus
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run of the corpus: settings of its server, what part of the statements, which configurations."""
+
+    settings: Mapping[str, object]
+    share: float
+    schemas: int = 1
+    configs: tuple[str, ...] = tuple(CONFIGS)
+    few_buffers: bool = False
+    since: int = 17
+
+
+FEW = ("off", "normal", "forced")
+RUNS = {
+    "default": Run({}, 0.4, 2),
+    "direct": Run({"debug_io_direct": "data"}, 0.2, 1, since=18),
+    "sync": Run({"io_method": "sync"}, 0.08, 1, FEW, since=18),
+    "io_uring": Run({"io_method": "io_uring"}, 0.08, 1, FEW, since=18),
+    "1 MB": Run({"shared_buffers": "1MB"}, 0.12, 1, ("off", "normal", "forced", "window of 3"), True),
+    "128 kB": Run(
+        {"shared_buffers": "128kB", "max_connections": 20}, 0.12, 1, ("off", "forced", "window of 2"), True
+    ),
+}
+
+
+@pytest.mark.timeout(max(900, STATEMENTS // 10))
+@pytest.mark.parametrize("name", RUNS)
+def test_corpus(make_cluster: MakeCluster, rng: random.Random, name: str) -> None:
+    run = RUNS[name]
+    cluster = make_cluster({**SERVER, "shared_buffers": "64MB"})
+    if cluster.version < run.since:
+        pytest.skip(f"needs PostgreSQL {run.since}")
+    configs = {name: CONFIGS[name] for name in run.configs}
+    for _ in range(run.schemas):
+        corpus = Corpus(rng, version=cluster.version)
+        make_copies(cluster, corpus.setup(), len(configs))
+        try:
+            cluster.restart(run.settings)
+        except ClusterError as error:
+            if "io_uring" in run.settings.values() and "io_uring" in str(error):
+                pytest.skip("this server has no io_uring")
+            raise
+        with Differential(
+            cluster,
+            configs,
+            start=[corpus.PLANNER],
+            one_at_a_time=run.few_buffers,
+            evictions=run.few_buffers,
+        ) as differential:
+            tally = differential.run(corpus.cases(int(STATEMENTS * run.share / run.schemas)))
+            differential.compare_pages()
+        print(tally)
+        assert not tally.mismatches, "\n\n".join(tally.mismatches[:5])
+        assert tally.rows > 10 * tally.statements
+    assert not bad_lines(cluster.log)
+    cluster.stop()
+
+
+# What is served, each kind of scan with a proof that blocks were read ahead
+
+
+SETUP = """
+CREATE EXTENSION pg_lookahead;
+CREATE EXTENSION pg_buffercache;
+CREATE TABLE t (id int, k int, k2 int, c text, p point, r int4range, nul int, pad text, long text);
+INSERT INTO t SELECT i, (i * 7919) % 20000, i % 4, 'c' || (i * 7919) % 20000, point((i * 7919) % 20000, i % 10),
+    int4range((i * 7919) % 20000, (i * 7919) % 20000 + 2), CASE WHEN i % 2 = 0 THEN i END, repeat('x', 200),
+    CASE WHEN i % 100 = 0 THEN repeat(md5(i::text), 300) ELSE 'short' END
+FROM generate_series(1, 20000) AS i;
+ALTER TABLE t ALTER long SET STORAGE external;
+CREATE INDEX t_k ON t (k);
+CREATE INDEX t_k_id ON t (k, id);
+CREATE INDEX t_k2_k ON t (k2, k);
+CREATE INDEX t_part ON t (k DESC) WHERE nul IS NOT NULL;
+CREATE INDEX t_expr ON t ((k + 1));
+CREATE INDEX t_hash ON t USING hash (c);
+CREATE INDEX t_gist ON t USING gist (p);
+CREATE INDEX t_gist_r ON t USING gist (r);
+CREATE INDEX t_spgist ON t USING spgist (p);
+CREATE INDEX t_spgist_c ON t USING spgist (c);
+CREATE TABLE same (k int, pad text);
+INSERT INTO same SELECT 1, repeat('y', 700) FROM generate_series(1, 2000);
+CREATE INDEX same_k ON same USING hash (k);
+CREATE TABLE dup (k int, v int, pad text);
+INSERT INTO dup SELECT i % 500, i, repeat('z', 300) FROM generate_series(1, 5000) AS i;
+CREATE INDEX dup_k ON dup (k);
+CREATE TABLE few (k int);
+INSERT INTO few SELECT i * 40 FROM generate_series(0, 200) AS i;
+CREATE TABLE parent (k int, pad text);
+CREATE TABLE child () INHERITS (parent);
+INSERT INTO parent SELECT (i * 7919) % 3000, repeat('x', 200) FROM generate_series(1, 3000) AS i;
+INSERT INTO child SELECT (i * 7919) % 3000, repeat('x', 200) FROM generate_series(1, 3000) AS i;
+CREATE INDEX ON parent (k);
+CREATE INDEX ON child (k);
+CREATE TABLE pt (k int, v int, pad text) PARTITION BY RANGE (k);
+DO $$ BEGIN FOR i IN 0..999 LOOP
+    EXECUTE format('CREATE TABLE pt%s PARTITION OF pt FOR VALUES FROM (%s) TO (%s)', i, i * 10, i * 10 + 10);
+END LOOP; END $$;
+INSERT INTO pt SELECT i % 10000, (i * 7919) % 40000, repeat('w', 400) FROM generate_series(1, 40000) AS i;
+CREATE INDEX ON pt (v);
+CREATE FUNCTION loop(query text, rows int) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE r record; n int := 0; s bigint := 0;
+BEGIN
+    FOR r IN EXECUTE query LOOP n := n + 1; s := s * 3 % 1000007 + r.id; EXIT WHEN n = rows; END LOOP; RETURN s;
+END $$;
+CREATE FUNCTION slice(low int, high int) RETURNS SETOF int STABLE LANGUAGE sql
+    AS 'SELECT id FROM t WHERE k BETWEEN low AND high ORDER BY k';
+ANALYZE;
+"""
+
+# Statements; what comes before a ";;" prepares, and is done before the table is evicted.
+SERVED = {
+    "btree": "SELECT ctid, * FROM t WHERE k < 500",
+    "btree forward": "SELECT ctid, id FROM t WHERE k > 3000 ORDER BY k LIMIT 400",
+    "btree backward": "SELECT ctid, id FROM t WHERE k < 17000 ORDER BY k DESC LIMIT 400",
+    "hash": "SELECT ctid, length(pad) FROM same WHERE k = 1",
+    "GiST": "SELECT id FROM t WHERE p <@ box '((100,0),(900,4))'",
+    "GiST range": "SELECT id FROM t WHERE r && int4range(2000, 2500)",
+    "SP-GiST": "BEGIN; DROP INDEX t_gist;; SELECT id FROM t WHERE p <@ box '((100,0),(900,4))'",
+    "SP-GiST text": "BEGIN; DROP INDEX t_hash;; SELECT id FROM t WHERE c ^@ 'c12'",
+    "index only": "UPDATE t SET pad = 'y' WHERE id % 50 = 1; VACUUM t; UPDATE t SET pad = 'z' WHERE id % 7 = 1;;"
+    " SELECT k, id FROM t WHERE k BETWEEN 100 AND 4000 ORDER BY k, id",
+    "index only backward": "UPDATE t SET pad = 'z' WHERE id % 3 = 1;;"
+    " SELECT k, id FROM t WHERE k BETWEEN 100 AND 4000 ORDER BY k DESC, id DESC",
+    "runtime keys": "SELECT id FROM t WHERE k < (SELECT max(k) FROM few WHERE k < 700)",
+    "array keys": "SELECT id FROM t WHERE k = ANY (ARRAY(SELECT i * 3 FROM generate_series(1, 500) AS i))",
+    "skip scan": "BEGIN; DROP INDEX t_k, t_k_id;; SELECT id FROM t WHERE k BETWEEN 300 AND 700",
+    "partial": "SELECT id FROM t WHERE nul IS NOT NULL AND k < 900 ORDER BY k DESC",
+    "expression": "SELECT id FROM t WHERE k + 1 BETWEEN 700 AND 1500",
+    "TOASTed": "SELECT id, md5(long) FROM t WHERE k BETWEEN 0 AND 3000 ORDER BY k",
+    "inheritance": "SELECT k, tableoid::regclass FROM parent WHERE k BETWEEN 100 AND 600 ORDER BY k, tableoid",
+    "1,000 partitions": "SELECT count(*), sum(k) FROM pt WHERE v < 39000",
+    "1,000 partitions merged": "SELECT k FROM pt ORDER BY v LIMIT 3000",
+    "nested loop": "SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_memoize = off;;"
+    " SELECT few.k, dup.v FROM few JOIN dup ON dup.k = few.k % 500",
+    "merge join": "SET enable_hashjoin = off; SET enable_nestloop = off; SET enable_material = off;;"
+    " SELECT count(*), sum(x.v * y.v) FROM dup x JOIN dup y ON x.k = y.k WHERE x.k < 300",
+    "subplan": "SELECT few.k, (SELECT sum(v) FROM dup WHERE dup.k = few.k % 500) FROM few",
+    "initplan": "SELECT * FROM few WHERE k > (SELECT sum(id) FROM t WHERE k < 300) % 100",
+    "parallel": "SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0; SET min_parallel_index_scan_size = 0;"
+    " SET min_parallel_table_scan_size = 0; SET parallel_leader_participation = off;; SELECT count(*), sum(id) FROM t WHERE k < 9000",
+    "parallel without workers": "SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0;"
+    " SET min_parallel_index_scan_size = 0; SET min_parallel_table_scan_size = 0; SET max_parallel_workers = 0;;"
+    " SELECT count(*), sum(id) FROM t WHERE k < 9000",
+    "plpgsql": "SELECT loop('SELECT id FROM t WHERE k > 100 ORDER BY k', 1000)",
+    "plpgsql, left early": "SELECT loop('SELECT id FROM t WHERE k > 100 ORDER BY k', 45)",
+    "DO": "DO $$ BEGIN PERFORM loop('SELECT id FROM t WHERE k > 100 ORDER BY k', 300); END $$",
+    "SQL function": "SELECT count(*) FROM slice(200, 800)",
+    "cursor": "BEGIN; DECLARE c CURSOR FOR SELECT id FROM t WHERE k > 100 ORDER BY k; FETCH 200 FROM c; FETCH 3 FROM c;"
+    " FETCH ALL FROM c; COMMIT",
+    "cursor, turning": "BEGIN; DECLARE c SCROLL CURSOR FOR SELECT id FROM t WHERE k > 100 ORDER BY k; FETCH 200 FROM c;"
+    " FETCH BACKWARD 50 FROM c; FETCH 100 FROM c; FETCH LAST FROM c; FETCH BACKWARD 200 FROM c; COMMIT",
+    "cursor with hold": "BEGIN; DECLARE c CURSOR WITH HOLD FOR SELECT id FROM t WHERE k < 300 ORDER BY k; FETCH 2 FROM c; COMMIT;"
+    " FETCH ALL FROM c; CLOSE c",
+    "generic plan": "SET plan_cache_mode = force_generic_plan; PREPARE q (int) AS SELECT id FROM t WHERE k < $1 ORDER BY k;;"
+    " EXECUTE q (200); EXECUTE q (700)",
+    "custom plan": "SET plan_cache_mode = force_custom_plan; PREPARE q (int) AS SELECT id FROM t WHERE k < $1 ORDER BY k;;"
+    " EXECUTE q (200); EXECUTE q (700)",
+    "UPDATE": "UPDATE t SET pad = 'new' WHERE k BETWEEN 40 AND 300 RETURNING ctid, id",
+    "DELETE": "DELETE FROM t WHERE k BETWEEN 40 AND 300 RETURNING ctid, id",
+    "MERGE": "SET enable_hashjoin = off; SET enable_mergejoin = off;;"
+    " MERGE INTO dup USING few ON dup.k = few.k % 500 AND few.k < 300 WHEN MATCHED THEN DELETE",
+    "current of": "BEGIN; DECLARE c CURSOR FOR SELECT * FROM t WHERE k > 90 ORDER BY k; FETCH 100 FROM c;"
+    " UPDATE t SET pad = 'here' WHERE CURRENT OF c RETURNING id; FETCH 50 FROM c; DELETE FROM t WHERE CURRENT OF c RETURNING id;"
+    " COMMIT; SELECT sum(hashtext(t::text)) FROM t",
+    "FOR UPDATE": "SELECT id FROM t WHERE k BETWEEN 40 AND 500 ORDER BY k FOR UPDATE",
+    "SKIP LOCKED": "SELECT id FROM t WHERE k > 40 ORDER BY k LIMIT 300 FOR UPDATE SKIP LOCKED",
+    "SERIALIZABLE": "BEGIN ISOLATION LEVEL SERIALIZABLE; SELECT id FROM t WHERE k < 600 ORDER BY k; COMMIT",
+    "REPEATABLE READ": "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT id FROM t WHERE k < 600 ORDER BY k; COMMIT",
+    "temporary table": "SET temp_buffers = '1MB'; CREATE TEMP TABLE tt AS SELECT * FROM t; CREATE INDEX ON tt (k);;"
+    " SELECT id FROM tt WHERE k < 900 ORDER BY k",
+}  # fmt: skip
+
+FORCE_INDEX = "SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off; SET jit = off"
+
+
+CONFIGURED = {"off": OFF, "forced": FORCED, "normal": {}}
+Served = dict[str, psycopg.Connection[Any]]
+
+
+@pytest.fixture(scope="module")
+def served_by(make_cluster: MakeCluster) -> Iterator[Cluster]:
+    settings: dict[str, object] = {"shared_buffers": "128MB", "max_locks_per_transaction": 2000}
+    # Reads are slow enough to be read ahead without force only if they are not the page cache's.
+    cluster = make_cluster({**SERVER, **settings, "debug_io_direct": "data"})
+    with cluster.connect("template1") as conn:
+        conn.execute(SETUP)
+    yield cluster
+    assert not bad_lines(cluster.log)
+
+
+@pytest.fixture(scope="module")
+def served(served_by: Cluster) -> Iterator[Served]:
+    """Copies of the data, which see the same statements in the same order, by configuration."""
+    connections = {}
+    with served_by.connect() as admin:
+        for name in CONFIGURED:
+            admin.execute(f"CREATE DATABASE served_{name} TEMPLATE template1 STRATEGY file_copy".encode())
+            connections[name] = served_by.connect(f"served_{name}", prepare_threshold=None)
+    yield connections
+    for connection in connections.values():
+        connection.close()
+
+
+def start(conn: psycopg.Connection[Any], config: Mapping[str, object]) -> None:
+    """Begin anew: nothing prepared, set or cached."""
+    conn.execute("DISCARD ALL")
+    conn.execute(FORCE_INDEX)
+    for setting, value in config.items():
+        conn.execute(f"SET {setting} = '{value}'".encode())
+
+
+def evict_all(conn: psycopg.Connection[Any]) -> None:
+    if conn.info.server_version >= 180000:
+        conn.execute("SELECT pg_buffercache_evict_all()")
+    else:
+        conn.execute("SELECT count(pg_buffercache_evict(bufferid)) FROM pg_buffercache")
+
+
+def blocks_read_ahead(conn: psycopg.Connection[Any]) -> int:
+    row = conn.execute("SELECT blocks_read FROM lookahead.index_scan_stats").fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+@pytest.mark.parametrize("name", SERVED)
+def test_served(served: Served, name: str) -> None:
+    """The same as without look-ahead, and blocks were read ahead, forced to or not."""
+    prepare, _, script = SERVED[name].rpartition(";;")
+    outcomes: dict[str, list[Any]] = {}
+    for config, conn in served.items():
+        if conn.info.server_version < 180000 and config == "normal":
+            continue  # 17 reads nothing ahead with direct I/O, and forced takes a page cache
+        start(conn, CONFIGURED[config])
+        for statement in filter(str.strip, prepare.split(";")):
+            conn.execute(statement.encode())
+        evict_all(conn)
+        before = blocks_read_ahead(conn)
+        session = Session(conn)
+        outcomes[config] = []
+        for statement in [script] if "$$" in script else script.split(";"):
+            session.send(statement)
+            outcomes[config].append(session.collect())
+            assert outcomes[config][-1][0][0] != "error", outcomes[config]
+        blocks = blocks_read_ahead(conn) - before
+        assert (blocks > 0) == (config != "off"), f"{config}: {blocks} blocks read ahead"
+        if conn.info.transaction_status == pq.TransactionStatus.INTRANS:
+            conn.execute("ROLLBACK")
+    for config, outcome in outcomes.items():
+        assert outcome == outcomes["off"], config
+
+
+REFUSED = {
+    "SELECT id FROM t ORDER BY p <-> point(3, 3) LIMIT 50": "ordered by distance",
+    "SELECT * FROM pg_class WHERE oid > 3": "system catalog",
+}
+
+
+@pytest.mark.parametrize("query", REFUSED)
+def test_refused(served: Served, query: str) -> None:
+    """What is left to stock works, reads nothing ahead, and EXPLAIN says why."""
+    conn = served["forced"]
+    start(conn, FORCED)
+    before = blocks_read_ahead(conn)
+    ours = conn.execute(query.encode()).fetchall()
+    assert blocks_read_ahead(conn) == before
+    if conn.info.server_version >= 180000:
+        rows = conn.execute(f"EXPLAIN (ANALYZE, COSTS off) {query}".encode()).fetchall()
+        assert any(f"Look-Ahead: not used ({REFUSED[query]}" in row[0] for row in rows), rows
+    conn.execute("SET pg_lookahead.index_scan = off")
+    assert conn.execute(query.encode()).fetchall() == ours
+
+
+@pytest.mark.parametrize(
+    "setting",
+    ("pg_lookahead.index_scan = off", "pg_lookahead.max_distance = 0", "effective_io_concurrency = 0"),
+)
+def test_turned_off(served: Served, setting: str) -> None:
+    """The settings that turn look-ahead off do."""
+    conn = served["forced"]
+    start(conn, FORCED)
+    conn.execute(f"SET {setting}".encode())
+    evict_all(conn)
+    before = blocks_read_ahead(conn)
+    conn.execute(b"SELECT ctid, * FROM t WHERE k < 500")
+    assert blocks_read_ahead(conn) == before
+
+
+def test_all_cached_reads_nothing(served: Served) -> None:
+    """Under the normal policy a cached table is left to stock."""
+    conn = served["normal"]
+    start(conn, {})
+    conn.execute("SELECT id FROM t WHERE k < 2000 ORDER BY k")
+    before = conn.execute("SELECT scans FROM lookahead.index_scan_stats").fetchone()
+    conn.execute("SELECT id FROM t WHERE k < 2000 ORDER BY k")
+    assert conn.execute("SELECT scans FROM lookahead.index_scan_stats").fetchone() == before
