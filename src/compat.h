@@ -156,6 +156,17 @@ LookaheadReadIsDone(ReadBuffersOperation *op)
 #endif
 }
 
+/* How many reads one process can have in flight, of those it would like to. */
+static inline int
+LookaheadReadsInFlight(int wanted)
+{
+#if PG_VERSION_NUM >= 180000
+	/* leave some to whatever else the process reads meanwhile */
+	wanted = Min(wanted, io_max_concurrency - 2);
+#endif
+	return Max(1, wanted);
+}
+
 /*
  * Wait for a read that was started, and raise no error if it failed; the
  * buffers it could not read stay invalid.  (Where reads are not asynchronous

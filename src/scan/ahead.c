@@ -42,13 +42,13 @@ make_window(ScanNode *node)
 {
 	Relation	heap = ((ScanState *) node->plan_state)->ss_currentRelation;
 	Oid			tablespace = heap->rd_rel->reltablespace;
-	int			reads = get_tablespace_io_concurrency(tablespace);
+	int			reads =
+		LookaheadReadsInFlight(get_tablespace_io_concurrency(tablespace));
 	int			blocks = PolicyMaxDistance(node, reads);
 
 	node->max_distance = blocks;
 	node->distance = Min(node->distance, blocks);
-	node->window = WindowCreate(ScanNodeMemory(node), heap, blocks,
-								Max(1, reads));
+	node->window = WindowCreate(ScanNodeMemory(node), heap, blocks, reads);
 	node->told_block = InvalidBlockNumber;
 	node->counters.scans = 1;
 	ScanStatsAttach();
@@ -64,6 +64,7 @@ static bool
 is_all_visible(ScanNode *node, Relation heap, BlockNumber block)
 {
 	BufferUsage before = pgBufferUsage;
+	int64		reads = *node->reads;
 	PgStat_TableCounts counts = {0};
 	bool		result;
 
@@ -73,8 +74,7 @@ is_all_visible(ScanNode *node, Relation heap, BlockNumber block)
 
 	pgBufferUsage.shared_blks_hit = before.shared_blks_hit;
 	pgBufferUsage.local_blks_hit = before.local_blks_hit;
-	if (BlocksRead() !=
-		before.shared_blks_read + before.local_blks_read)
+	if (*node->reads != reads)
 		node->vm_debt++;
 	else if (pgstat_should_count_relation(heap))
 	{
@@ -133,9 +133,9 @@ refill(ScanNode *node, IndexScanDesc scan, BlockNumber current)
 			break;
 		if (block == node->told_block || block == current)
 			continue;
+		node->told_block = block;
 		if (node->index_only && is_all_visible(node, scan->heapRelation, block))
 			continue;
-		node->told_block = block;
 		if (WindowContains(window, block))
 			continue;
 		WindowAppend(window, block, turn);
@@ -144,37 +144,42 @@ refill(ScanNode *node, IndexScanDesc scan, BlockNumber current)
 	WindowStart(window);
 }
 
-/* Read a heap block in the ordinary way; tell whether it was read from disk. */
+/*
+ * Read a heap block in the ordinary way; tell whether it was read from disk.
+ * In DIRECT mode this is where reads are watched (see exec_watched()).
+ */
 static Buffer
 read_block(ScanNode *node, IndexScanDesc scan, BlockNumber block,
 		   bool *was_read)
 {
-	int64		before = BlocksRead();
+	int64		before = *node->reads;
+	bool		timed = node->mode == SCAN_DIRECT &&
+		before != node->reads_seen && PolicyTimesReads(node);
+	double		read_us = -1;
 	Buffer		buffer;
 	instr_time	start,
 				elapsed;
 
 	INSTR_TIME_SET_ZERO(start);
-	if (unlikely(node->timing > 0))
+	if (unlikely(timed))
 		INSTR_TIME_SET_CURRENT(start);
 	buffer = ReadBuffer(scan->heapRelation, block);
-	*was_read = BlocksRead() != before;
+	*was_read = *node->reads != before;
 	if (node->mode == SCAN_AHEAD)
-		node->counters.blocks_direct++;
-	else
 	{
-		double		read_us = -1;
-
-		if (unlikely(node->timing > 0))
-		{
-			INSTR_TIME_SET_CURRENT(elapsed);
-			INSTR_TIME_SUBTRACT(elapsed, start);
-			read_us = INSTR_TIME_GET_DOUBLE(elapsed) * 1000000.0;
-			node->timing--;
-		}
-		if (unlikely(*was_read))
-			PolicyMiss(node, read_us);
+		node->counters.blocks_direct++;
+		return buffer;
 	}
+
+	if (unlikely(timed))
+	{
+		INSTR_TIME_SET_CURRENT(elapsed);
+		INSTR_TIME_SUBTRACT(elapsed, start);
+		read_us = INSTR_TIME_GET_DOUBLE(elapsed) * 1000000.0;
+		node->reads_seen = *node->reads;
+	}
+	if (unlikely(*was_read) && (timed || !PolicyTimesReads(node)))
+		PolicyMiss(node, read_us);
 	return buffer;
 }
 
@@ -216,21 +221,37 @@ let_go(ScanNode *node)
 		node->run->n = node->run->next = 0;
 }
 
-/*
- * Step to the next entry of the index, and look ahead from there.  False at
- * the end of the scan.
- */
-bool
-AheadNextEntry(ScanNode *node, IndexScanDesc scan, ScanDirection direction)
+/* Free the window, and keep its counts. */
+static void
+drop_window(ScanNode *node)
 {
-	if (index_getnext_tid(scan, direction) == NULL)
-	{
-		if (node->scout)
-			ScoutFinish(node->scout, direction);
-		let_go(node);
-		PolicyScanAgain(node);
-		return false;
-	}
+	AheadCount(node);
+	node->past = node->counters;
+	WindowDestroy(node->window);
+	node->window = NULL;
+	node->unused_before = node->used_before = 0;
+}
+
+void
+AheadFinish(ScanNode *node, ScanDirection direction)
+{
+	if (node->scout)
+		ScoutFinish(node->scout, direction);
+	let_go(node);
+	PolicyScanAgain(node);
+
+	/*
+	 * A scan that is begun once, one of many partitions perhaps, needs its
+	 * window no more.  One that is begun again keeps it from then on.
+	 */
+	if (node->window != NULL && !node->finished)
+		drop_window(node);
+	node->finished = true;
+}
+
+void
+AheadFollow(ScanNode *node, IndexScanDesc scan, ScanDirection direction)
+{
 	if (node->scout == NULL)
 		node->scout = ScoutCreate(ScanNodeMemory(node), scan->indexRelation);
 	if (node->owner != NULL && node->owner != CurrentResourceOwner)
@@ -253,8 +274,10 @@ AheadNextEntry(ScanNode *node, IndexScanDesc scan, ScanDirection direction)
 			WindowExpire(node->window, ScoutTurn(node->scout));
 			refill(node, scan, block);
 		}
+		PolicyRow(node);
 	}
-	return true;
+	else if (!ScoutIsAhead(node->scout))
+		node->following = false;
 }
 
 void
@@ -294,26 +317,25 @@ AheadForget(ScanNode *node)
 void
 AheadCount(ScanNode *node)
 {
-	if (node->window)
-	{
-		const WindowCounters *window = WindowGetCounters(node->window);
+	const WindowCounters *window;
 
-		node->counters.blocks_read = window->read_blocks;
-		node->counters.reads = window->reads;
-		node->counters.blocks_hit = window->hit_blocks;
-		node->counters.blocks_unused = window->unused_blocks;
-		node->counters.stalls = window->stalls;
-	}
+	if (node->window == NULL)
+		return;
+	window = WindowGetCounters(node->window);
+	node->counters.blocks_read = node->past.blocks_read + window->read_blocks;
+	node->counters.reads = node->past.reads + window->reads;
+	node->counters.blocks_hit = node->past.blocks_hit + window->hit_blocks;
+	node->counters.blocks_unused =
+		node->past.blocks_unused + window->unused_blocks;
+	node->counters.stalls = node->past.stalls + window->stalls;
 }
 
 void
 AheadEnd(ScanNode *node)
 {
 	let_go(node);
-	AheadCount(node);
 	if (node->window)
-		WindowDestroy(node->window);
-	node->window = NULL;
+		drop_window(node);
 	if (node->scout)
 		ScoutDestroy(node->scout);
 	node->scout = NULL;

@@ -5,8 +5,8 @@
  *
  * The page is read ahead of the scan, its entries are tested against the
  * scan's preprocessed keys, and the heap blocks of those that match are noted.
- * The page is then let go: neither lock nor pin outlives the call, so that
- * VACUUM is not held up, and the scan reads the page again when it arrives.
+ * Neither lock nor pin is held when the scan returns a row, so that VACUUM is
+ * not held up; the scan reads the page again when it arrives.
  *
  * Nothing that is found here decides what the scan returns, so every doubt
  * (a page split, deleted or damaged, keys of an unusual kind) is answered by
@@ -19,6 +19,7 @@
 #include "access/genam.h"
 #include "access/tupmacs.h"
 #include "compat.h"
+#include "executor/instrument.h"
 #include "miscadmin.h"
 #include "scan/btree_leaf.h"
 #include "storage/bufmgr.h"
@@ -34,7 +35,8 @@ struct BTreeLeafRead
 {
 	Relation	index;
 	BlockNumber page;
-	Buffer		buffer;
+	Buffer		buffer;			/* where the page is or will be */
+	bool		pinned;
 	bool		reading;		/* the read has not been seen to end */
 	ReadBuffersOperation op;
 };
@@ -85,18 +87,18 @@ BTreeLeafReadStart(MemoryContext mcxt, Relation index, BlockNumber page)
 	LookaheadSetPersistence(&read->op, index->rd_rel->relpersistence);
 	read->op.forknum = MAIN_FORKNUM;
 	read->reading = StartReadBuffer(&read->op, &read->buffer, page, 0);
+	read->pinned = !read->reading;
+
+	/* what reads in the background holds a pin of its own */
+	if (read->reading)
+		ReleaseBuffer(read->buffer);
 	return read;
 }
 
 bool
 BTreeLeafReadIsDone(BTreeLeafRead *read)
 {
-	if (read->reading && LookaheadReadIsDone(&read->op))
-	{
-		LookaheadWait(&read->op);
-		read->reading = false;
-	}
-	return !read->reading;
+	return !read->reading || LookaheadReadIsDone(&read->op);
 }
 
 BlockNumber
@@ -110,7 +112,8 @@ BTreeLeafReadEnd(BTreeLeafRead *read)
 {
 	if (read->reading)
 		LookaheadWaitQuietly(&read->op);
-	ReleaseBuffer(read->buffer);
+	if (read->pinned)
+		ReleaseBuffer(read->buffer);
 	pfree(read);
 }
 
@@ -355,9 +358,19 @@ BTreeLeafExamine(BTreeLeafRead *read, BTreeLeaf *leaf, IndexScanDesc scan,
 {
 	bool		known;
 
-	Assert(!read->reading);
-	if (!LookaheadBufferIsValid(read->buffer))
-		return false;
+	Assert(BTreeLeafReadIsDone(read));
+	if (!read->pinned)
+	{
+		/* counts as a hit, which the scan's own access is to be */
+		read->pinned = ReadRecentBuffer(read->index->rd_locator, MAIN_FORKNUM,
+										read->page, read->buffer);
+		if (!read->pinned)
+			return false;
+		if (RelationUsesLocalBuffers(read->index))
+			pgBufferUsage.local_blks_hit--;
+		else
+			pgBufferUsage.shared_blks_hit--;
+	}
 	leaf->page = read->page;
 	leaf->next = InvalidBlockNumber;
 	leaf->nblocks = 0;

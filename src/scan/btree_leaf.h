@@ -36,7 +36,7 @@ extern BlockNumber BTreeNextLeafOfScan(IndexScanDesc scan, ScanDirection dir);
 extern BTreeLeaf *BTreeLeafCreate(MemoryContext mcxt);
 
 /*
- * Start reading a page.  It is pinned until BTreeLeafReadEnd().  NULL where
+ * Start reading a page; to be ended by BTreeLeafReadEnd().  NULL where
  * there is no such page; or nothing reads in the background and the page is
  * not cached: then the kernel has been advised.
  */

@@ -65,7 +65,7 @@ next_of_run(ScanNode *node, IndexScanDesc scan, TupleTableSlot *slot)
  * same page.  False if there are none after it.
  */
 static bool
-make_run(ScanNode *node, IndexScanDesc scan)
+make_run(ScanNode *node, IndexScanDesc scan, ScanDirection direction)
 {
 	ItemPointerData tids[RUN_MAX];
 	int64		rows = ScanNodeRowsWanted(node);
@@ -75,7 +75,7 @@ make_run(ScanNode *node, IndexScanDesc scan)
 	/* in SERIALIZABLE, look at no row before its turn: that is a read */
 	if (IsolationIsSerializable())
 		return false;
-	n = 1 + ScoutNeighbours(node->scout, scan, &tids[1],
+	n = 1 + ScoutNeighbours(scan, direction, &tids[1],
 							(int) Min(RUN_MAX, rows) - 1);
 	if (n <= 1)
 	{
@@ -117,7 +117,8 @@ make_run(ScanNode *node, IndexScanDesc scan)
  * visible.
  */
 static bool
-fetch_heap(ScanNode *node, IndexScanDesc scan, TupleTableSlot *slot)
+fetch_heap(ScanNode *node, IndexScanDesc scan, ScanDirection direction,
+		   TupleTableSlot *slot)
 {
 	Run		   *run = node->run;
 	BlockNumber block = ItemPointerGetBlockNumber(&scan->xs_heaptid);
@@ -131,9 +132,23 @@ fetch_heap(ScanNode *node, IndexScanDesc scan, TupleTableSlot *slot)
 	}
 	if (block != LookaheadHeapBlock(scan))
 		AheadVisitBlock(node, scan, block);
-	if (make_run(node, scan))
+	if (make_run(node, scan, direction))
 		return next_of_run(node, scan, slot);
 	return index_fetch_heap(scan, slot);
+}
+
+/* Step to the next entry of the index; false at the end of the scan. */
+static inline bool
+next_entry(ScanNode *node, IndexScanDesc scan, ScanDirection direction)
+{
+	if (index_getnext_tid(scan, direction) == NULL)
+	{
+		AheadFinish(node, direction);
+		return false;
+	}
+	if (node->following)
+		AheadFollow(node, scan, direction);
+	return true;
 }
 
 /* ExecScan's access method for index scans. */
@@ -148,10 +163,10 @@ index_next(IndexScanState *state)
 		ScanDirectionCombine(state->ss.ps.state->es_direction,
 							 ((IndexScan *) state->ss.ps.plan)->indexorderdir);
 
-	while (AheadNextEntry(node, scan, direction))
+	while (next_entry(node, scan, direction))
 	{
 		CHECK_FOR_INTERRUPTS();
-		if (!fetch_heap(node, scan, slot))
+		if (!fetch_heap(node, scan, direction, slot))
 			continue;
 		Assert(!scan->xs_heap_continue);
 
@@ -242,7 +257,7 @@ index_only_next(IndexOnlyScanState *state)
 		state->ss.ps.state->es_direction,
 		((IndexOnlyScan *) state->ss.ps.plan)->indexorderdir);
 
-	while (AheadNextEntry(node, scan, direction))
+	while (next_entry(node, scan, direction))
 	{
 		BlockNumber block = ItemPointerGetBlockNumber(&scan->xs_heaptid);
 		bool		from_heap = false;
@@ -252,7 +267,7 @@ index_only_next(IndexOnlyScanState *state)
 							 &state->ioss_VMBuffer))
 		{
 			InstrCountTuples2(state, 1);
-			if (!fetch_heap(node, scan, state->ioss_TableSlot))
+			if (!fetch_heap(node, scan, direction, state->ioss_TableSlot))
 				continue;
 			ExecClearTuple(state->ioss_TableSlot);
 			if (scan->xs_heap_continue)

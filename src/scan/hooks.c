@@ -80,7 +80,8 @@ at_resource_release(ResourceReleasePhase phase, bool isCommit, bool isTopLevel,
 static void
 note_row_count(QueryDesc *queryDesc, uint64 count)
 {
-	bool		portion = queryDesc->dest->mydest == DestSPI &&
+	bool		portion = queryDesc->dest != NULL &&
+		queryDesc->dest->mydest == DestSPI &&
 		ActivePortal != NULL && ActivePortal->queryDesc == queryDesc;
 
 	ScanQuerySetRows(queryDesc, portion ? 0 : count);

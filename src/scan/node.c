@@ -66,21 +66,26 @@ typedef struct NodeSlot
 
 static nodeslot_hash *slots = NULL;
 static dlist_head queries = DLIST_STATIC_INIT(queries);
-static ScanNode *last_found = NULL;
+
+/* Nodes found lately, by address: saves most of the searches. */
+#define LAST_FOUND 16
+static ScanNode *last_found[LAST_FOUND];
 
 ScanNode *
 ScanNodeFor(PlanState *plan_state)
 {
 	NodeSlot   *slot;
 
-	if (likely(last_found != NULL && last_found->plan_state == plan_state))
-		return last_found;
+	ScanNode  **found = &last_found[((uintptr_t) plan_state >> 6) % LAST_FOUND];
+
+	if (likely(*found != NULL && (*found)->plan_state == plan_state))
+		return *found;
 	if (slots == NULL)
 		return NULL;
 	slot = nodeslot_lookup(slots, plan_state);
 	if (slot == NULL)
 		return NULL;
-	last_found = slot->node;
+	*found = slot->node;
 	return slot->node;
 }
 
@@ -110,65 +115,76 @@ ScanNodeRowsWanted(const ScanNode *node)
 	return wanted;
 }
 
-/* As exec_stock(), and see how long the reads take. */
+/*
+ * Let the server's own code fetch a row after blocks were read, by whomever;
+ * see whether it has to read, and how long that takes.
+ */
 static TupleTableSlot *
-exec_timed(ScanNode *node)
+exec_watched(ScanNode *node)
 {
-	int64		before = BlocksRead();
-	int64		reads;
+	int64		before = *node->reads;
+	bool		timed = PolicyTimesReads(node);
+	double		read_us = -1;
 	instr_time	start,
 				elapsed;
 	TupleTableSlot *slot;
 
-	INSTR_TIME_SET_CURRENT(start);
+	INSTR_TIME_SET_ZERO(start);
+	if (timed)
+		INSTR_TIME_SET_CURRENT(start);
 	slot = node->stock(node->plan_state);
-	INSTR_TIME_SET_CURRENT(elapsed);
-	INSTR_TIME_SUBTRACT(elapsed, start);
-
-	node->timing--;
-	reads = BlocksRead() - before;
-	if (reads > 0)
-		PolicyMiss(node, INSTR_TIME_GET_DOUBLE(elapsed) * 1000000.0 / reads);
-	return slot;
-}
-
-/* Let the server's own code fetch a row, and watch. */
-static TupleTableSlot *
-exec_stock(ScanNode *node)
-{
-	int64		before = BlocksRead();
-	TupleTableSlot *slot;
-
-	if (unlikely(node->timing > 0))
-		return exec_timed(node);
-	slot = node->stock(node->plan_state);
-	if (unlikely(BlocksRead() != before))
-		PolicyMiss(node, -1);
-	else if (!node->index_only)
+	node->reads_seen = *node->reads;
+	if (node->reads_seen == before)
+		return slot;
+	if (timed)
 	{
-		IndexScanDesc scan =
-			((IndexScanState *) node->plan_state)->iss_ScanDesc;
-
-		if (likely(scan != NULL))
-			PolicyStockBlock(
-				node, ItemPointerGetBlockNumberNoCheck(&scan->xs_heaptid));
+		INSTR_TIME_SET_CURRENT(elapsed);
+		INSTR_TIME_SUBTRACT(elapsed, start);
+		read_us = INSTR_TIME_GET_DOUBLE(elapsed) * 1000000.0 /
+			(node->reads_seen - before);
 	}
+	PolicyMiss(node, read_us);
 	return slot;
 }
 
-/* The ExecProcNodeReal of the nodes we have taken over. */
+/*
+ * The ExecProcNodeReal of the nodes we have taken over.  For a scan of cached
+ * pages all of its work is to look at the counter of reads, and at where the
+ * last row came from, and to jump to the server's own code.
+ */
 static TupleTableSlot *
 exec_scan_node(PlanState *plan_state)
 {
 	ScanNode   *node = ScanNodeFor(plan_state);
 
-	if (node == NULL)
+	if (unlikely(node == NULL))
 		elog(ERROR, "index scan node is not known to pg_lookahead");
 
 	/* the first row is always fetched by the server, which opens the scan */
-	if (node->mode == SCAN_STOCK || ScanNodeDesc(node) == NULL)
-		return exec_stock(node);
-	return node->index_only ? FetchIndexOnlyScan(node) : FetchIndexScan(node);
+	if (node->mode != SCAN_STOCK && ScanNodeDesc(node) != NULL)
+		return node->index_only ? FetchIndexOnlyScan(node) :
+								  FetchIndexScan(node);
+	if (unlikely(*node->reads != node->reads_seen))
+		return exec_watched(node);
+	if (!node->index_only)
+	{
+		IndexScanDesc scan = ((IndexScanState *) plan_state)->iss_ScanDesc;
+
+		if (likely(scan != NULL))
+		{
+			BlockNumber block =
+				ItemPointerGetBlockNumberNoCheck(&scan->xs_heaptid);
+
+			if (block == node->last_block)
+				PolicySameBlock(node);
+			else
+			{
+				node->last_block = block;
+				node->same_block = 0;
+			}
+		}
+	}
+	return node->stock(plan_state);
 }
 
 /* Why look-ahead does not serve a node, or NULL if it does. */
@@ -200,12 +216,16 @@ add_node(ScanQuery *query, PlanState *plan_state)
 {
 	ScanNode   *node = MemoryContextAllocZero(query->estate->es_query_cxt,
 											  sizeof(ScanNode));
+	Relation	heap = ((ScanState *) plan_state)->ss_currentRelation;
 	bool		found;
 
 	node->plan_state = plan_state;
 	node->stock = plan_state->ExecProcNodeReal;
 	node->query = query;
 	node->index_only = IsA(plan_state, IndexOnlyScanState);
+	node->reads = RelationUsesLocalBuffers(heap) ?
+		&pgBufferUsage.local_blks_read : &pgBufferUsage.shared_blks_read;
+	node->reads_seen = *node->reads;
 	node->vm_buffer = InvalidBuffer;
 	nodeslot_insert(slots, plan_state, &found)->node = node;
 	slist_push_head(&query->nodes, &node->link);
@@ -322,7 +342,7 @@ forget_query(void *arg)
 	}
 	slist_init(&query->nodes);
 	dlist_delete(&query->link);
-	last_found = NULL;
+	memset(last_found, 0, sizeof(last_found));
 }
 
 /* Does a plan state tree hold an index scan at all? */

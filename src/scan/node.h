@@ -66,8 +66,9 @@ typedef struct ScanNode
 	/* policy.c */
 	ScanMode	mode;
 	int			misses;			/* slow reads seen since not in AHEAD */
+	int64	   *reads;			/* this backend's count of blocks read */
+	int64		reads_seen;		/* its value after the last row, in STOCK */
 	int			fast_reads;		/* fast ones */
-	int			timing;			/* rows that are still to be timed */
 	int			rest;			/* reads not to be timed */
 	int			rest_next;
 	bool		saw_fast_reads; /* for EXPLAIN */
@@ -78,8 +79,10 @@ typedef struct ScanNode
 	int			distance;		/* blocks wanted in the window */
 	int			max_distance;
 	int			hits_in_row;
+	bool		following;		/* the scout must see every step of the scan */
 	bool		ending;			/* fill the window no more, and leave AHEAD */
 	uint64		blocks_ahead;	/* heap blocks visited in AHEAD */
+	int			idle_rows;		/* rows in AHEAD since blocks were read */
 	int			reads_ahead;	/* of these, read since AHEAD began */
 	uint64		unused_before;	/* window's counters, when the scan started */
 	uint64		used_before;
@@ -97,6 +100,8 @@ typedef struct ScanNode
 
 	/* for EXPLAIN */
 	ScanCounters counters;
+	ScanCounters past;			/* as of when the last window was freed */
+	bool		finished;		/* the scan has come to its end before */
 	uint64		distance_sum;	/* over counters.blocks_visited */
 } ScanNode;
 
@@ -135,13 +140,6 @@ extern int64 ScanNodeRowsWanted(const ScanNode *node);
 /* The scan descriptor of a node, or NULL if it has not started. */
 extern IndexScanDesc ScanNodeDesc(const ScanNode *node);
 
-/* Blocks that this backend has read so far, of any relation. */
-static inline int64
-BlocksRead(void)
-{
-	return pgBufferUsage.shared_blks_read + pgBufferUsage.local_blks_read;
-}
-
 static inline MemoryContext
 ScanNodeMemory(ScanNode *node)
 {
@@ -153,11 +151,14 @@ extern TupleTableSlot *FetchIndexScan(ScanNode *node);
 extern TupleTableSlot *FetchIndexOnlyScan(ScanNode *node);
 
 /*
- * ahead.c: step to the next entry of the index, and look ahead from there.
- * False at the end of the scan.
+ * ahead.c: the scan has stepped to its next entry; look ahead from there.  To
+ * be called while node->following.
  */
-extern bool AheadNextEntry(ScanNode *node, IndexScanDesc scan,
-						   ScanDirection direction);
+extern void AheadFollow(ScanNode *node, IndexScanDesc scan,
+						ScanDirection direction);
+
+/* The scan has come to its end. */
+extern void AheadFinish(ScanNode *node, ScanDirection direction);
 
 /* Make the scan hold a heap page: from the window, or by an ordinary read. */
 extern void AheadVisitBlock(ScanNode *node, IndexScanDesc scan,
@@ -182,12 +183,16 @@ extern void AheadEnd(ScanNode *node);
 /* policy.c */
 extern void PolicyInit(ScanNode *node);
 extern int	PolicyMaxDistance(const ScanNode *node, int reads);
+/* Is the next read to be timed? */
+extern bool PolicyTimesReads(const ScanNode *node);
+
 /* read_us: how long a block's read took, in microseconds; -1: not timed */
 extern void PolicyMiss(ScanNode *node, double read_us);
-extern void PolicyStockBlock(ScanNode *node, BlockNumber block);
+extern void PolicySameBlock(ScanNode *node);
 extern void PolicyLoneRow(ScanNode *node);
 extern void PolicyRun(ScanNode *node);
 extern void PolicyBlock(ScanNode *node, bool was_read);
+extern void PolicyRow(ScanNode *node);
 extern void PolicyScanAgain(ScanNode *node);
 
 /* explain.c */

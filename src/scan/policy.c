@@ -24,19 +24,22 @@
  *							misses_wanted slow reads were seen in a row (see
  *							below), and more rows are wanted
  *		AHEAD  -> DIRECT	HITS_TO_STOP blocks in a row were found in shared
- *							buffers; or READS_TO_PROBE blocks were read, and
- *							it is time to see how slow reads are: the window
- *							is no longer filled, and left when it is empty.
+ *							buffers, or IDLE_ROWS_TO_STOP rows were returned
+ *							without a block being read; or READS_TO_PROBE
+ *							blocks were read, and it is time to see how slow
+ *							reads are: the window is no longer filled, and
+ *							left when it is empty.
  *							Or a scan was begun again (the inside of a nested
  *							loop) after most of what had been read ahead was
  *							not used: the window is left at once
  *
  * A slow read is one that takes FAST_READ_US or more.  A read that takes less
  * comes from the kernel's page cache, where handing it to another process
- * costs more than waiting for it.  Rows are timed only after a read was seen,
- * so that a scan of cached pages never looks at the clock; the first read of a
- * scan is therefore not timed.  After FAST_READS_TO_REST fast ones the clock
- * rests for a number of reads that doubles each time.
+ * costs more than waiting for it.  A row is timed only if blocks were read
+ * since the row before, so that a scan of cached pages never looks at the
+ * clock; the first read of a scan is therefore not timed.  After
+ * FAST_READS_TO_REST fast ones the clock rests for a number of reads that
+ * doubles each time.
  *
  * misses_wanted is MISSES_TO_START at first.  It doubles whenever look-ahead
  * proves useless, and shrinks again when it proves useful.
@@ -67,10 +70,10 @@
 #define REST_MIN 32
 #define REST_MAX 1024
 #define READS_TO_PROBE 8192
-#define ROWS_TIMED 64
 #define MISSES_MAX 64
 #define MIN_DISTANCE 4
 #define HITS_TO_STOP 256
+#define IDLE_ROWS_TO_STOP 4096
 
 /* More blocks than this in a window bring nothing. */
 #define WINDOW_MAX_BLOCKS 1024
@@ -100,6 +103,7 @@ PolicyInit(ScanNode *node)
 	if (lookahead_debug_force)
 	{
 		node->mode = SCAN_AHEAD;
+		node->following = true;
 		node->distance = MIN_DISTANCE;
 	}
 }
@@ -108,27 +112,28 @@ static void
 start_ahead(ScanNode *node)
 {
 	node->mode = SCAN_AHEAD;
+	node->following = true;
 	node->ending = false;
-	node->timing = 0;
 	node->fast_reads = 0;
 	node->hits_in_row = 0;
 	node->reads_ahead = 0;
+	node->idle_rows = 0;
 	node->distance = MIN_DISTANCE;
 	if (node->window)
 		node->distance = Min(node->distance, node->max_distance);
+}
+
+bool
+PolicyTimesReads(const ScanNode *node)
+{
+	return node->rest <= 0;
 }
 
 void
 PolicyMiss(ScanNode *node, double read_us)
 {
 	if (read_us < 0)
-	{
-		/* not timed: have a closer look at those that follow */
-		if (node->rest > 0)
-			node->rest--;
-		else
-			node->timing = ROWS_TIMED;
-	}
+		node->rest--;
 	else if (read_us < FAST_READ_US)
 	{
 		node->misses = 0;
@@ -137,7 +142,6 @@ PolicyMiss(ScanNode *node, double read_us)
 			node->rest_next = Min(Max(node->rest_next * 2, REST_MIN), REST_MAX);
 			node->rest = node->rest_next;
 			node->fast_reads = 0;
-			node->timing = 0;
 			node->saw_fast_reads = true;
 		}
 	}
@@ -147,14 +151,9 @@ PolicyMiss(ScanNode *node, double read_us)
 }
 
 void
-PolicyStockBlock(ScanNode *node, BlockNumber block)
+PolicySameBlock(ScanNode *node)
 {
-	if (block != node->last_block)
-	{
-		node->last_block = block;
-		node->same_block = 0;
-	}
-	else if (++node->same_block >= SAME_BLOCK_ROWS)
+	if (++node->same_block >= SAME_BLOCK_ROWS)
 	{
 		node->mode = SCAN_DIRECT;
 		node->lone_rows = 0;
@@ -165,7 +164,7 @@ void
 PolicyLoneRow(ScanNode *node)
 {
 	if (node->mode == SCAN_DIRECT && ++node->lone_rows >= LONE_ROWS &&
-		!ScoutIsAhead(node->scout))
+		!node->following)
 	{
 		node->mode = SCAN_STOCK;
 		node->same_block = 0;
@@ -184,10 +183,10 @@ stop_ahead(ScanNode *node)
 {
 	AheadPause(node);
 	node->mode = SCAN_DIRECT;
+	node->rest = 0;
 	node->ending = false;
 	node->misses = 0;
 	node->fast_reads = 0;
-	node->timing = ROWS_TIMED;
 	node->lone_rows = 0;
 }
 
@@ -209,10 +208,23 @@ PolicyBlock(ScanNode *node, bool was_read)
 	else
 		node->hits_in_row++;
 
+	if (!lookahead_debug_force &&
+		(node->hits_in_row >= HITS_TO_STOP ||
+		 node->reads_ahead >= READS_TO_PROBE))
+		node->ending = true;
+}
+
+void
+PolicyRow(ScanNode *node)
+{
 	if (lookahead_debug_force)
 		return;
-	if (node->hits_in_row >= HITS_TO_STOP ||
-		node->reads_ahead >= READS_TO_PROBE)
+	if (*node->reads != node->reads_seen)
+	{
+		node->reads_seen = *node->reads;
+		node->idle_rows = 0;
+	}
+	else if (++node->idle_rows >= IDLE_ROWS_TO_STOP)
 		node->ending = true;
 	if (node->ending && WindowSize(node->window) == 0)
 		stop_ahead(node);

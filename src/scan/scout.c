@@ -16,10 +16,12 @@
  */
 #include "postgres.h"
 
+#include "access/amapi.h"
 #include "access/genam.h"
 #include "access/gist_private.h"
 #include "access/hash.h"
 #include "access/nbtree.h"
+#include "access/spgist.h"
 #include "access/spgist_private.h"
 #include "catalog/pg_am_d.h"
 #include "compat.h"
@@ -27,7 +29,6 @@
 #include "pgstat.h"
 #include "scan/btree_leaf.h"
 #include "scan/scout.h"
-#include "utils/fmgroids.h"
 #include "utils/rel.h"
 
 /* How many leaf pages beyond the current one a scout may know of. */
@@ -75,16 +76,19 @@ struct Scout
 bool
 ScoutSupportsIndex(Relation index)
 {
+	amgettuple_function amgettuple = index->rd_indam->amgettuple;
+
+	/* whose state we look at is what counts, not under which name */
 	switch (index->rd_rel->relam)
 	{
 		case BTREE_AM_OID:
-			return index->rd_amhandler == F_BTHANDLER;
+			return amgettuple == btgettuple;
 		case HASH_AM_OID:
-			return index->rd_amhandler == F_HASHHANDLER;
+			return amgettuple == hashgettuple;
 		case GIST_AM_OID:
-			return index->rd_amhandler == F_GISTHANDLER;
+			return amgettuple == gistgettuple;
 		case SPGIST_AM_OID:
-			return index->rd_amhandler == F_SPGHANDLER;
+			return amgettuple == spggettuple;
 		default:
 			return false;
 	}
@@ -118,11 +122,11 @@ ScoutToldTurn(const Scout *scout)
 
 /* Look at the list of matches in the access method's scan descriptor. */
 static inline CurrentPage
-current_page(const Scout *scout, IndexScanDesc scan)
+current_page(Oid am, IndexScanDesc scan)
 {
 	CurrentPage cp;
 
-	switch (scout->am)
+	switch (am)
 	{
 		case BTREE_AM_OID:
 			{
@@ -166,7 +170,7 @@ current_page(const Scout *scout, IndexScanDesc scan)
 				SpGistScanOpaque so = (SpGistScanOpaque) scan->opaque;
 
 				/* SP-GiST does not say which page; the count will have to do */
-				Assert(scout->am == SPGIST_AM_OID);
+				Assert(am == SPGIST_AM_OID);
 				cp.page = (BlockNumber) so->nPtrs;
 				cp.tids = (const char *) &so->heapPtrs[0];
 				cp.stride = sizeof(ItemPointerData);
@@ -234,7 +238,7 @@ forget(Scout *scout)
 bool
 ScoutFollow(Scout *scout, IndexScanDesc scan, ScanDirection dir)
 {
-	CurrentPage cp = current_page(scout, scan);
+	CurrentPage cp = current_page(scout->am, scan);
 	int			step = ScanDirectionIsForward(dir) ? 1 : -1;
 	bool		expected = true;
 
@@ -371,7 +375,7 @@ ScoutNext(Scout *scout, IndexScanDesc scan, BlockNumber *block, uint64 *turn)
 
 	if (scout->leaf == -1)
 	{
-		CurrentPage cp = current_page(scout, scan);
+		CurrentPage cp = current_page(scout->am, scan);
 		int			next = scout->told + step;
 
 		if (next >= cp.first && next <= cp.last)
@@ -404,11 +408,11 @@ ScoutNext(Scout *scout, IndexScanDesc scan, BlockNumber *block, uint64 *turn)
 }
 
 int
-ScoutNeighbours(Scout *scout, IndexScanDesc scan,
-				ItemPointerData *tids, int max)
+ScoutNeighbours(IndexScanDesc scan, ScanDirection dir, ItemPointerData *tids,
+				int max)
 {
-	CurrentPage cp = current_page(scout, scan);
-	int			step = ScanDirectionIsForward(scout->dir) ? 1 : -1;
+	CurrentPage cp = current_page(scan->indexRelation->rd_rel->relam, scan);
+	int			step = ScanDirectionIsForward(dir) ? 1 : -1;
 	BlockNumber block = ItemPointerGetBlockNumberNoCheck(&scan->xs_heaptid);
 	int			n = 0;
 

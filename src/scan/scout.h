@@ -63,10 +63,11 @@ extern bool ScoutNext(Scout *scout, IndexScanDesc scan,
 					  BlockNumber *block, uint64 *turn);
 
 /*
- * Copy the TIDs of the entries that follow the current one directly and lie
- * on the same heap block, at most "max" of them; returns their number.
+ * Copy the TIDs of the entries that follow the scan's current one directly and
+ * lie on the same heap block, at most "max" of them; returns their number.
+ * Needs no scout.
  */
-extern int	ScoutNeighbours(Scout *scout, IndexScanDesc scan,
+extern int	ScoutNeighbours(IndexScanDesc scan, ScanDirection dir,
 							ItemPointerData *tids, int max);
 
 /* Has the scout read leaf pages that the scan has not come to? */

@@ -31,6 +31,9 @@
 /* Slots for reads that have ended and whose blocks are not all taken. */
 #define WINDOW_SPARE_READS 8
 
+/* Turns may be off by a few, where entries came or went. */
+#define WINDOW_SLACK 64
+
 /* A wait of so many microseconds is a stall. */
 #define WINDOW_STALL_US 10
 
@@ -278,6 +281,13 @@ WindowStart(Window *window)
 		return;
 
 	/*
+	 * Where the read happens only when a block is taken, a damaged neighbour
+	 * must not fail it.
+	 */
+	if (!LookaheadReadsAreAsync())
+		combine = 1;
+
+	/*
 	 * One submission for the lot.  An error in between leaves batch mode at
 	 * the end of the (sub)transaction.
 	 */
@@ -419,7 +429,7 @@ WindowExpire(Window *window, uint64 turn)
 
 		if (entry->buffer == InvalidBuffer)
 			window->head++;
-		else if (entry->turn < turn)
+		else if (entry->turn + WINDOW_SLACK < turn)
 			release_entry(window, entry);
 		else
 			break;
