@@ -9,7 +9,6 @@ import random
 import statistics
 import time
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -61,36 +60,26 @@ def file_system(mountinfo: str, path: Path) -> str:
 
 
 _BLOCK = 8192
-_TOGETHER = 16
 
 
 def read_latency(path: Path, reads: int) -> str:
     """How long random reads of 8 KiB take from a file, past the page cache, in a sentence.
 
-    reads: how many to time, one at a time; and again so many, 16 at a time"""
+    reads: how many to time, one at a time"""
     blocks = path.stat().st_size // _BLOCK
+    places = random.Random(blocks)
+    seconds = []
     try:
         file = os.open(path, os.O_RDONLY | os.O_DIRECT)
+        try:
+            with mmap.mmap(-1, _BLOCK) as aligned:
+                for _ in range(reads):
+                    started = time.perf_counter()
+                    os.preadv(file, [aligned], places.randrange(blocks) * _BLOCK)
+                    seconds.append(time.perf_counter() - started)
+        finally:
+            os.close(file)
     except OSError as error:
-        return f"unknown (no O_DIRECT here: {error.strerror})"
-    places = random.Random(blocks)
-
-    def read(block: int) -> float:
-        with mmap.mmap(-1, _BLOCK) as aligned:
-            started = time.perf_counter()
-            os.preadv(file, [aligned], block * _BLOCK)
-            return time.perf_counter() - started
-
-    try:
-        alone = [read(places.randrange(blocks)) for _ in range(reads)]
-        with ThreadPoolExecutor(_TOGETHER) as pool:
-            list(pool.map(read, [0] * _TOGETHER))  # start the threads
-            started = time.perf_counter()
-            list(pool.map(read, [places.randrange(blocks) for _ in range(reads)]))
-            together = reads / (time.perf_counter() - started)
-    except OSError as error:
-        return f"unknown ({error.strerror})"
-    finally:
-        os.close(file)
-    median = statistics.median(alone) * 1e6
-    return f"{median:,.0f} µs, median of 8 KiB O_DIRECT; {together:,.0f} reads a second {_TOGETHER} at a time"
+        return f"unknown (O_DIRECT: {error.strerror})"
+    low, middle, high = (second * 1e6 for second in statistics.quantiles(seconds, n=4))
+    return f"{middle:,.0f} µs (quartiles {low:,.0f} and {high:,.0f}) for 8 KiB, O_DIRECT, one at a time"

@@ -32,7 +32,7 @@ def bench(
         str | None, typer.Option(metavar="MS,...", help="Add so much to each read, through FUSE.")
     ] = None,
     cache: Annotated[str, typer.Option(metavar="LIST", help="cold, warm")] = "cold,warm",
-    rounds: Annotated[int | None, typer.Option(help="A B B A turns per cell at most (15).")] = None,
+    rounds: Annotated[int | None, typer.Option(help="A B B A turns per cell at most (25).")] = None,
     seconds: Annotated[float | None, typer.Option(help="Per cell at most (45).")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Less of everything; proves little.")] = False,
     json: Annotated[

@@ -97,7 +97,9 @@ def parse(
         _writable(json)
     chosen = Options(
         scenarios=_listed("--scenario", ",".join(names), scenarios.NAMES),
-        rows=_between("--rows", rows or (FEWEST_ROWS * 4 if quick else 5_000_000), FEWEST_ROWS, MOST_ROWS),
+        rows=_between(
+            "--rows", _given(rows, FEWEST_ROWS * 4 if quick else 5_000_000), FEWEST_ROWS, MOST_ROWS
+        ),
         io=_listed("--io", io, IO),
         methods=_listed("--io-method", io_method, METHODS) if io_method else (None,),
         workers=None if io_workers is None else _between("--io-workers", io_workers, 1, 32),
@@ -106,8 +108,8 @@ def parse(
         else _between("--effective-io-concurrency", effective_io_concurrency, 0, 1000),
         latencies=(None,) if added_latency is None else _latencies(added_latency),
         caches=_listed("--cache", cache, CACHES),
-        rounds=_between("--rounds", rounds or (2 if quick else 15), 1, MOST_ROUNDS),
-        seconds=_between("--seconds", seconds or (1.0 if quick else 45.0), 0.1, 86_400),
+        rounds=_between("--rounds", _given(rounds, 2 if quick else 25), 1, MOST_ROUNDS),
+        seconds=_between("--seconds", _given(seconds, 0.6 if quick else 45.0), 0.1, 86_400),
         quick=quick,
         json=json,
         pg_config=pg_config,
@@ -116,6 +118,10 @@ def parse(
     if any(chosen.latencies) and (reason := latency.why_not()):
         raise ClusterError(reason)
     return chosen
+
+
+def _given(value: T | None, default: T) -> T:
+    return default if value is None else value
 
 
 def _words(option: str, text: str, convert: Callable[[str], T]) -> tuple[T, ...]:

@@ -29,7 +29,7 @@ TITLE = (
     " ratio of medians, look-ahead to stock, with its 95 % interval"
 )
 COLUMNS = (
-    *("scenario", "cell", "cache", "stock", "look-ahead", "ratio", "faster", "pairs", "reads"),
+    *("server", "scenario", "cell", "cache", "stock", "look-ahead", "ratio", "faster", "pairs", "reads"),
     *("I/O time", ""),
 )
 
@@ -124,7 +124,7 @@ def times(samples: list[Sample], executions: int) -> str:
 
 
 def row(result: Result) -> tuple[str, ...]:
-    """One row of the table; reads and I/O time are of one execution, "stock → look-ahead"."""
+    """One row of the table, but for the server; pairs of figures are "stock → look-ahead"."""
     cell = result.cell
     if result.refused:
         return (cell.scenario, cell.name, cell.cache, *[""] * 7, f"refused: {result.refused}")
@@ -145,20 +145,34 @@ def row(result: Result) -> tuple[str, ...]:
     )
 
 
+def facts(environment: dict[str, dict[str, str]]) -> list[tuple[str, str]]:
+    """What is to be told of the servers: once what holds for all, else by server."""
+    names = list(dict.fromkeys(name for of_server in environment.values() for name in of_server))
+    told = []
+    for name in names:
+        values = {server: of_server.get(name, "") for server, of_server in environment.items()}
+        if len(set(values.values())) == 1:
+            told.append((name, next(iter(values.values()))))
+        else:
+            told += [(f"{name}, {server}", value) for server, value in values.items()]
+    return told
+
+
 def show(console: Console, outcome: Outcome) -> None:
-    """Where it ran, the table of each server, and what to say besides."""
-    for server, facts in outcome.environment.items():
-        console.print(f"\n[bold]{server}[/bold]", highlight=False)
-        grid = Table.grid(padding=(0, 2))
-        for name, value in facts.items():
-            grid.add_row(f"[dim]{name}", value)
-        console.print(grid)
-        table = Table(*COLUMNS, title=TITLE, title_justify="left")
-        for column in table.columns[3:10]:
-            column.justify = "right"
-        for result in outcome.results:
-            if str(result.server) == server:
-                table.add_row(*row(result))
-        console.print(table)
+    """Where it ran, the table, and what to say besides."""
+    grid = Table.grid(padding=(0, 2))
+    for name, value in facts(outcome.environment):
+        grid.add_row(f"[dim]{name}", value)
+    console.print(grid)
+    table = Table(*COLUMNS, title=TITLE, title_justify="left")
+    for column in table.columns[4:11]:
+        column.justify = "right"
+    server: Server | None = None
+    for result in outcome.results:
+        if result.server != server:
+            table.add_section()
+        table.add_row("" if result.server == server else str(result.server), *row(result))
+        server = result.server
+    console.print(table)
     for note in outcome.notes:
         console.print(note)

@@ -16,6 +16,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +26,7 @@ MARGIN = 0.03
 
 CONFIDENCE = 0.95
 FEWEST_PAIRS = 6
-_RESAMPLES = 2000
+_RESAMPLES = 1000
 _SEED = 20260227
 
 
@@ -78,17 +79,28 @@ def ratio(stock: Sequence[float], ours: Sequence[float]) -> Interval:
         raise ValueError(f"{len(stock)} and {len(ours)} times do not make pairs")
     times: npt.NDArray[np.float64] = np.array([stock, ours])
     pairs = times.shape[1]
-    drawn = np.random.default_rng(_SEED).integers(pairs, size=(_RESAMPLES, pairs))
-    medians = np.median(times[:, drawn], axis=2)
+    medians = _medians(np.sort(times[:, _drawn(pairs)], axis=2))
     outside = (1 - CONFIDENCE) / 2
     low, high = np.quantile(medians[1] / medians[0], [outside, 1 - outside])
-    middle = np.median(times, axis=1)
+    middle = _medians(np.sort(times, axis=1))
     return Interval(float(middle[1] / middle[0]), float(low), float(high), pairs)
 
 
+@cache
+def _drawn(pairs: int) -> npt.NDArray[np.int64]:
+    return np.random.default_rng(_SEED).integers(pairs, size=(_RESAMPLES, pairs))
+
+
+def _medians(ordered: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Along the last axis, which is sorted: numpy's median takes five times as long."""
+    n = ordered.shape[-1]
+    middle: npt.NDArray[np.float64] = (ordered[..., (n - 1) // 2] + ordered[..., n // 2]) / 2
+    return middle
+
+
 def enough(found: Interval) -> bool:
-    """Whether the interval is as narrow as wanted, from FEWEST_PAIRS pairs or more."""
-    return found.pairs >= FEWEST_PAIRS and found.half_width <= MARGIN
+    """Whether to stop: the interval is as narrow as wanted, and it says something."""
+    return found.half_width <= MARGIN and found.verdict not in (Verdict.NOISE, Verdict.TOO_FEW)
 
 
 def quartiles(values: Sequence[float]) -> tuple[float, float]:
