@@ -1,0 +1,690 @@
+# ruff: noqa: E501
+"""What could go wrong when index scans look ahead, each compared with what stock does.
+
+Every test does the same in two databases, in one with look-ahead off and in the other with
+look-ahead forced from the second row on, and what it observes there must be equal.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from conftest import MakeCluster
+from differential import bad_lines
+from pg_lookahead.cluster import Cluster
+
+Connection = psycopg.Connection[Any]
+SERVER: dict[str, object] = {
+    "shared_preload_libraries": "pg_lookahead",
+    "autovacuum": False,
+    "shared_buffers": "64MB",
+}
+EXTENSIONS = ("pg_lookahead", "pg_buffercache", "pageinspect", "pg_visibility", "amcheck")
+INDEX_SCANS = "SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off; SET jit = off"
+SECONDS = 30.0
+
+
+class Side:
+    """A database with look-ahead off or forced."""
+
+    def __init__(self, cluster: Cluster, name: str) -> None:
+        self.cluster = cluster
+        self.forced = name == "forced"
+        self.database = f"hazards_{name}"
+        with cluster.connect() as admin:
+            admin.execute(f"CREATE DATABASE {self.database}".encode())
+        self.conn = self.connect()
+        for extension in EXTENSIONS:
+            self.conn.execute(f"CREATE EXTENSION {extension}".encode())
+
+    def connect(self) -> Connection:
+        conn = self.cluster.connect(self.database, prepare_threshold=None)
+        conn.execute(INDEX_SCANS)
+        conn.execute(f"SET pg_lookahead.{'debug_force = on' if self.forced else 'index_scan = off'}".encode())
+        return conn
+
+    def table(self, definition: str, rows: str, *indexes: str, kind: str = "") -> None:
+        """Make the table t anew; rows: a query."""
+        self.run(
+            "DROP TABLE IF EXISTS t CASCADE", f"CREATE {kind} TABLE t {definition}", f"INSERT INTO t {rows}"
+        )
+        self.run(*(f"CREATE INDEX t_{i} ON t {index}" for i, index in enumerate(indexes)), "ANALYZE t")
+
+    def run(self, *statements: str) -> None:
+        for statement in statements:
+            self.conn.execute(statement.encode())
+
+    def rows(self, query: str) -> list[tuple[Any, ...]]:
+        return self.conn.execute(query.encode()).fetchall()
+
+    def value(self, query: str) -> Any:
+        return self.rows(query)[0][0]
+
+    def evict(self, *relations: str) -> None:
+        for relation in relations or ("t",):
+            self.cluster.evict(self.conn, relation, os_cache=False)
+
+    def blocks_read_ahead(self) -> int:
+        return int(self.value("SELECT blocks_read FROM lookahead.index_scan_stats"))
+
+    def pins(self) -> int:
+        """Buffers of this database that some process has pinned."""
+        return int(
+            self.value(
+                "SELECT count(*) FROM pg_buffercache WHERE pinning_backends > 0"
+                " AND reldatabase = (SELECT oid FROM pg_database WHERE datname = current_database())"
+                " AND relfilenode IN (SELECT relfilenode FROM pg_class WHERE oid >= 16384)"
+            )
+        )
+
+
+Sides = dict[str, Side]
+
+
+@pytest.fixture(scope="module", params=("checksums", "no checksums"))
+def sides_with_and_without_checksums(
+    make_cluster: MakeCluster, request: pytest.FixtureRequest
+) -> Iterator[Sides]:
+    with_checksums = request.param == "checksums"
+    argument = "--data-checksums" if with_checksums else "--no-data-checksums"
+    cluster = make_cluster(SERVER, initdb_args=(argument,) if with_checksums or _has_no_checksums() else ())
+    sides = {name: Side(cluster, name) for name in ("off", "forced")}
+    assert sides["off"].value("SHOW data_checksums") == ("on" if with_checksums else "off")
+    yield sides
+    finish(sides)
+
+
+def _has_no_checksums() -> bool:
+    """Whether initdb knows --no-data-checksums: from 18 on, where checksums are the default."""
+    from pg_lookahead.server import Installation
+
+    return Installation.find().major >= 18
+
+
+@pytest.fixture(scope="module")
+def sides(make_cluster: MakeCluster) -> Iterator[Sides]:
+    cluster = make_cluster(SERVER, initdb_args=("--data-checksums",))
+    sides = {name: Side(cluster, name) for name in ("off", "forced")}
+    yield sides
+    finish(sides)
+
+
+def finish(sides: Sides) -> None:
+    for side in sides.values():
+        side.conn.close()
+    assert not bad_lines(sides["off"].cluster.log)
+
+
+def alike(sides: Sides, steps: Callable[[Side], Any]) -> Any:
+    """Do the same on both sides, and return what both observed."""
+    seen = {name: steps(side) for name, side in sides.items()}
+    assert seen["forced"] == seen["off"]
+    return seen["off"]
+
+
+def until(condition: Callable[[], bool], seconds: float = SECONDS) -> bool:
+    """Wait for a condition; whether it came."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+KEYS = "SELECT i, (i * 7919) % 6000, repeat('x', 150) FROM generate_series(1, 6000) AS i"
+
+
+# Index-only scans
+
+
+@pytest.mark.parametrize("visible", (True, False))
+@pytest.mark.parametrize("order", ("k", "k DESC"))
+def test_current_of_index_only_scan(sides: Sides, visible: bool, order: str) -> None:
+    """WHERE CURRENT OF changes the row fetched last, not the one that look-ahead stands on."""
+
+    def steps(side: Side) -> list[Any]:
+        side.table("(id int, k int, pad text)", KEYS, "(k)")
+        if visible:
+            side.run("VACUUM t")
+        seen = []
+        query = f"SELECT k FROM t WHERE k BETWEEN 100 AND 5000 ORDER BY {order}"
+        assert "Index Only Scan" in str(side.rows(f"EXPLAIN {query}"))
+        side.run("BEGIN", f"DECLARE c CURSOR FOR {query}")
+        for n in (1, 7, 30, 2):
+            k = side.rows(f"FETCH {n} FROM c")[-1][0]
+            seen.append(side.rows("UPDATE t SET pad = 'changed' WHERE CURRENT OF c RETURNING id, k"))
+            assert seen[-1][0][1] == k
+            k = side.rows("FETCH 3 FROM c")[-1][0]
+            seen.append(side.rows("DELETE FROM t WHERE CURRENT OF c RETURNING id, k"))
+            assert seen[-1][0][1] == k
+        side.run("COMMIT")
+        return seen
+
+    alike(sides, steps)
+
+
+def blocked_vacuum(side: Side, meanwhile: Callable[[], None], command: str = "VACUUM t") -> bool:
+    """Run VACUUM beside; once it waits for a pin or is done, go on. Whether it waited."""
+    with side.connect() as other:
+        pid = other.info.backend_pid
+        thread = threading.Thread(target=lambda: other.execute(command.encode()))
+        thread.start()
+
+        def waits() -> bool:
+            query = "SELECT wait_event_type FROM pg_stat_activity WHERE pid = %s"
+            with side.cluster.connect() as watcher:
+                row = watcher.execute(query, [pid]).fetchone()
+            return row is not None and row[0] in ("BufferPin", "Buffer")
+
+        assert until(lambda: waits() or not thread.is_alive())
+        waited = thread.is_alive()
+        meanwhile()
+        thread.join(SECONDS)
+        assert not thread.is_alive()
+        return waited
+
+
+@pytest.mark.parametrize(
+    "columns, kind", (("k", ""), ("k", "UNLOGGED"), ("id, k", ""), ("id, k", "UNLOGGED"))
+)
+def test_vacuum_under_a_paused_scan(sides: Sides, columns: str, kind: str) -> None:
+    """VACUUM waits for a paused scan when it waits with stock; and recycled TIDs do no harm.
+
+    Index-only scans hold a leaf page, and so do plain scans of unlogged indexes, which
+    cannot tell by LSN whether the page changed before they mark dead entries."""
+
+    def steps(side: Side) -> list[Any]:
+        side.table("(id int, k int, pad text)", KEYS, "(k)", kind=kind)
+        side.run("DELETE FROM t WHERE k % 3 = 1")
+        seen: list[Any] = []
+        side.evict()
+        side.run("BEGIN", f"DECLARE c CURSOR FOR SELECT {columns} FROM t WHERE k > 100 ORDER BY k")
+        seen.append(side.rows("FETCH 40 FROM c"))
+
+        def go_on() -> None:
+            seen.append(side.rows("FETCH ALL FROM c"))
+            side.run("COMMIT")
+
+        seen.append(blocked_vacuum(side, go_on))
+        # the same keys at recycled TIDs
+        side.run("INSERT INTO t SELECT -k, k, 'recycled' FROM generate_series(1, 5999, 3) AS k")
+        seen.append(side.rows("SELECT id, k FROM t WHERE k > 100 ORDER BY k"))
+        seen.append(side.rows("SELECT k FROM t WHERE k > 100 ORDER BY k"))
+        side.rows("SELECT bt_index_check('t_0', true)")
+        return seen
+
+    seen = alike(sides, steps)
+    expected = columns == "k" or kind == "UNLOGGED"
+    assert expected in seen, "stock's VACUUM did not do as expected"
+
+
+# Dead index entries
+
+
+def dead_entries(side: Side, index: str) -> list[tuple[int, int]]:
+    """Block and offset of all entries marked dead: from the line pointers, whatever the access method."""
+    dead = []
+    pages = side.rows(
+        f"SELECT b, get_raw_page('{index}', b) FROM generate_series(0, pg_relation_size('{index}') / 8192 - 1) AS b"
+    )
+    for block, page in pages:
+        lower = struct.unpack_from("<H", page, 12)[0]
+        for i in range(max(0, (lower - 24) // 4)):
+            pointer = struct.unpack_from("<I", page, 24 + 4 * i)[0]
+            if (pointer >> 15) & 3 == 3:
+                dead.append((block, i + 1))
+    return dead
+
+
+DEAD = {
+    "btree": ("(k)", "SELECT id, k FROM t WHERE k BETWEEN 200 AND 5000 ORDER BY k"),
+    "btree backward": ("(k)", "SELECT id, k FROM t WHERE k BETWEEN 200 AND 5000 ORDER BY k DESC"),
+    "btree in heap order": ("(id)", "SELECT id, k FROM t WHERE id BETWEEN 200 AND 5000 ORDER BY id"),
+    "btree index only": ("(k)", "SELECT k FROM t WHERE k BETWEEN 200 AND 5000 ORDER BY k"),
+    "btree posting lists": ("(m)", "SELECT id FROM t WHERE m BETWEEN 3 AND 90 ORDER BY m"),
+    "btree posting lists backward": ("(m)", "SELECT id FROM t WHERE m BETWEEN 3 AND 90 ORDER BY m DESC"),
+    "btree array": ("(k)", "SELECT id FROM t WHERE k = ANY (ARRAY(SELECT generate_series(1, 5000, 2)))"),
+    "btree limited": ("(k)", "SELECT id FROM t WHERE k > 90 ORDER BY k LIMIT 1500"),
+    "hash": ("USING hash (m)", "SELECT id FROM t WHERE m = 7"),
+    "GiST": ("USING gist (point(k, m))", "SELECT id FROM t WHERE point(k, m) <@ box '((0,0),(3000,1000))'"),
+}
+
+
+@pytest.mark.parametrize("kind", ("", "UNLOGGED"))
+@pytest.mark.parametrize("name", DEAD)
+def test_dead_entries_are_marked_as_stock_marks_them(
+    sides_with_and_without_checksums: Sides, name: str, kind: str
+) -> None:
+    """The very same entries are dead after the same reads of the same dead rows, and no live one is."""
+    index, query = DEAD[name]
+
+    def steps(side: Side) -> list[Any]:
+        rows = (
+            "SELECT i, (i * 7919) % 6000, (i * 31) % 121, repeat('x', 150) FROM generate_series(1, 6000) AS i"
+        )
+        side.table("(id int, k int, m int, pad text)", rows, index, kind=kind)
+        side.run("DELETE FROM t WHERE id % 3 = 1 OR m % 4 = 0")
+        seen: list[Any] = []
+        for _ in range(2):
+            side.evict()
+            before = side.blocks_read_ahead()
+            seen.append(side.rows(query))
+            assert (side.blocks_read_ahead() > before) == side.forced
+            seen.append(dead_entries(side, "t_0"))
+        side.run("CHECKPOINT")
+        seen.append(side.rows(query))
+        seen.append(dead_entries(side, "t_0"))
+        # none of the living was killed
+        counted = side.value(f"SELECT count(*) FROM ({query}) AS q")
+        side.run(
+            "SET enable_seqscan = on; SET enable_indexscan = off; SET enable_indexonlyscan = off; SET enable_sort = on"
+        )
+        assert side.value(f"SELECT count(*) FROM ({query}) AS q") == counted
+        side.run("RESET enable_indexscan; RESET enable_indexonlyscan", INDEX_SCANS)
+        if name.startswith("btree"):
+            side.rows("SELECT bt_index_check('t_0', true)")
+        return seen
+
+    # GiST places entries at random, so that offsets differ; their number does not
+    if name == "GiST":
+        alike(sides_with_and_without_checksums, lambda side: [len(one) for one in steps(side)])
+    else:
+        seen = alike(sides_with_and_without_checksums, steps)
+        assert len(seen[1]) > 15
+
+
+def test_queue(sides: Sides) -> None:
+    """A queue, of which the head is read and deleted again and again, costs no more than with stock."""
+
+    def steps(side: Side) -> Any:
+        side.table(
+            "(id int, pad text)", "SELECT i, repeat('x', 90) FROM generate_series(1, 6000) AS i", "(id)"
+        )
+        side.run("VACUUM t", "SELECT pg_stat_force_next_flush()", "SELECT pg_stat_reset()")
+        done = 0
+        for i in range(400):
+            where = "FOR UPDATE SKIP LOCKED" if i % 2 else ""
+            batch = 1 if i % 3 else 5
+            done += len(
+                side.rows(
+                    f"DELETE FROM t WHERE id IN (SELECT id FROM t ORDER BY id LIMIT {batch} {where}) RETURNING id"
+                )
+            )
+        side.run("SELECT pg_stat_force_next_flush()")
+        return done, side.rows(
+            "SELECT heap_blks_read + heap_blks_hit, idx_blks_read + idx_blks_hit, idx_scan, idx_tup_read"
+            " FROM pg_statio_user_tables JOIN pg_stat_user_indexes s USING (relid) WHERE s.relname = 't'"
+        )
+
+    alike(sides, steps)
+
+
+# Pruning
+
+
+@pytest.mark.parametrize("order", ("(i * 61) % 400", "i / 2 + (i % 2) * 200", "i"))
+def test_pages_are_pruned_as_with_stock(sides: Sides, order: str) -> None:
+    """Whatever the order in which blocks come (A, B, A too), line pointers are the same afterwards."""
+
+    def steps(side: Side) -> Any:
+        rows = f"SELECT i, {order}, repeat('x', 300) FROM generate_series(0, 3999) AS i"
+        side.table("(id int, k int, pad text) WITH (fillfactor = 70)", rows, "(k, id)")
+        side.run(
+            "UPDATE t SET pad = repeat('y', 300) WHERE id % 5 < 2",
+            "UPDATE t SET pad = repeat('z', 300) WHERE id % 5 = 1",
+        )
+        side.run("DELETE FROM t WHERE id % 11 = 3")
+        side.evict()
+        seen = [side.rows("SELECT ctid, id, pad FROM t WHERE k BETWEEN 20 AND 300 ORDER BY k, id")]
+        seen.append(
+            side.rows(
+                "SELECT b, p.lp, p.lp_flags, p.lp_off FROM generate_series(0, pg_relation_size('t') / 8192 - 1) AS b,"
+                " heap_page_items(get_raw_page('t', b)) AS p ORDER BY 1, 2"
+            )
+        )
+        return seen
+
+    seen = alike(sides, steps)
+    assert any(flags == 2 for _, _, flags, _ in seen[1]), "nothing was pruned"
+
+
+# Serializable
+
+
+@pytest.mark.parametrize(
+    "query", ("SELECT sum(v) FROM t WHERE k = {}", "SELECT count(k) FROM t WHERE k = {}")
+)
+def test_write_skew_is_prevented(sides: Sides, query: str) -> None:
+    """Two transactions that each write what the other has read cannot both commit, index-only scans included."""
+
+    def steps(side: Side) -> list[Any]:
+        rows = "SELECT i % 20, i, repeat('x', 200) FROM generate_series(1, 2000) AS i"
+        side.table("(k int, v int, pad text)", rows, "(k)")
+        side.run("VACUUM t", "UPDATE t SET v = v WHERE v % 7 = 3")
+        side.evict()
+        seen: list[Any] = []
+        with side.connect() as one, side.connect() as other:
+            for conn, key in ((one, 1), (other, 2)):
+                conn.execute("BEGIN ISOLATION LEVEL SERIALIZABLE")
+                seen.append(conn.execute(query.format(key).encode()).fetchall())
+            locks = (
+                "SELECT count(*) FROM pg_locks WHERE mode = 'SIReadLock' AND locktype IN ('page', 'tuple')"
+            )
+            seen.append(side.value(locks))
+            one.execute("INSERT INTO t VALUES (2, 1, 'new')")
+            other.execute("INSERT INTO t VALUES (1, 1, 'new')")
+            for conn in (one, other):
+                try:
+                    conn.execute("COMMIT")
+                    seen.append("committed")
+                except psycopg.errors.SerializationFailure as error:
+                    seen.append(error.sqlstate)
+        return seen
+
+    assert alike(sides, steps)[-2:] == ["committed", "40001"]
+
+
+# Cursors that wait
+
+
+IDLE = {
+    "fetch": ["DECLARE c CURSOR FOR SELECT id FROM t WHERE k > 5 ORDER BY k", "FETCH 30 FROM c"],
+    "filter": ["DECLARE c CURSOR FOR SELECT id FROM t WHERE k > 5 AND pad <> '' ORDER BY k", "FETCH 30 FROM c"],
+    "index only": ["DECLARE c CURSOR FOR SELECT k FROM t WHERE k > 5 ORDER BY k", "FETCH 30 FROM c"],
+    "backward": [
+        "DECLARE c SCROLL CURSOR FOR SELECT id FROM t WHERE k > 5 ORDER BY k", "FETCH 30 FROM c", "FETCH BACKWARD 9 FROM c",
+    ],
+    "opened by a function": ["SELECT open_cursor(30)"],
+    "opened by a block": ["DO $$ BEGIN PERFORM open_cursor(30); END $$"],
+    "opened by a trigger": ["INSERT INTO triggering VALUES (1)"],
+    "after an error": [
+        "DECLARE c CURSOR FOR SELECT id FROM t WHERE k > 5 ORDER BY k", "FETCH 30 FROM c", "SAVEPOINT s",
+        "SELECT 1 / 0", "ROLLBACK TO s",
+    ],
+    "that failed": [
+        "DECLARE c CURSOR FOR SELECT id, 1 / (k - 40) FROM t WHERE k > 5 ORDER BY k", "SAVEPOINT s", "FETCH 100 FROM c", "ROLLBACK TO s",
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", IDLE)
+def test_idle_cursor_pins_what_stock_pins(sides: Sides, name: str) -> None:
+    """A cursor left idle holds nothing for coming rows: VACUUM (FREEZE) passes as with stock."""
+
+    def steps(side: Side) -> list[Any]:
+        side.table("(id int, k int, pad text)", KEYS, "(k)")
+        side.run(
+            "CREATE OR REPLACE FUNCTION open_cursor(n int) RETURNS void LANGUAGE plpgsql AS $$ DECLARE c refcursor := 'c'; r record;"
+            " BEGIN OPEN c FOR SELECT id FROM t WHERE k > 5 ORDER BY k; FOR i IN 1..n LOOP FETCH c INTO r; END LOOP; END $$",
+            "CREATE TABLE IF NOT EXISTS triggering (n int)",
+            "CREATE OR REPLACE FUNCTION opening() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM open_cursor(30); RETURN NULL; END $$",
+            "CREATE OR REPLACE TRIGGER opening AFTER INSERT ON triggering FOR EACH ROW EXECUTE FUNCTION opening()",
+        )
+        side.evict()
+        seen: list[Any] = []
+        with side.connect() as idle:
+            idle.execute("BEGIN")
+            before = side.blocks_read_ahead()
+            for statement in IDLE[name]:
+                with suppress(psycopg.errors.DivisionByZero):
+                    idle.execute(statement.encode())
+            seen.append(side.pins())
+            # what is pinned is not frozen, or VACUUM says so
+            side.run("VACUUM t", "SET vacuum_freeze_min_age = 0", "VACUUM t", "RESET vacuum_freeze_min_age")
+            seen.append(side.rows("SELECT all_visible, all_frozen FROM pg_visibility_map_summary('t')"))
+            if name != "that failed":
+                seen.append(idle.execute("FETCH 20 FROM c").fetchall())
+                seen.append(idle.execute("FETCH ALL FROM c").fetchall())
+            idle.execute("COMMIT")
+            if name != "that failed":  # what a query did that failed is not counted
+                assert (side.blocks_read_ahead() > before) == side.forced
+        seen.append(side.pins())
+        return seen
+
+    seen = alike(sides, steps)
+    assert seen[-1] == 0
+
+
+# How far look-ahead goes
+
+
+@pytest.mark.parametrize("limit", (1, 2, 3, 4, 8, 16, 64, 256))
+@pytest.mark.parametrize(
+    "shape", ("{} LIMIT {}", "{} OFFSET 3 LIMIT {}", "SELECT * FROM ({} LIMIT {}) AS q", "FETCH")
+)
+def test_limit_reads_what_stock_reads(sides: Sides, limit: int, shape: str) -> None:
+    """Not a block more than stock touches, where the query says how many rows it wants."""
+
+    def steps(side: Side) -> Any:
+        if side.value("SELECT to_regclass('limited')") is None:
+            side.run(
+                "CREATE TABLE limited AS SELECT i AS id, (i * 7919) % 20000 AS k, repeat('x', 300) AS pad FROM generate_series(1, 20000) AS i"
+            )
+            side.run("CREATE INDEX limited_k ON limited (k)", "VACUUM ANALYZE limited")
+        side.evict("limited")
+        query = "SELECT id FROM limited WHERE k > 50 ORDER BY k"
+        side.run(
+            "SELECT pg_stat_force_next_flush()",
+            "SELECT pg_stat_reset_single_table_counters('limited'::regclass)",
+        )
+        if shape == "FETCH":
+            side.run("BEGIN", f"DECLARE c CURSOR FOR {query}")
+            rows = side.rows(f"FETCH {limit} FROM c")
+            side.run("COMMIT")
+        else:
+            rows = side.rows(shape.format(query, limit))
+        side.run("SELECT pg_stat_force_next_flush()")
+        return rows, side.rows(
+            "SELECT heap_blks_read, heap_blks_hit FROM pg_statio_user_tables WHERE relname = 'limited'"
+        )
+
+    rows, _ = alike(sides, steps)
+    assert len(rows) == limit
+
+
+@pytest.mark.parametrize("rows", (1, 2, 5, 10, 40, 200, 1000))
+def test_abandoned_scan_reads_little_for_nothing(sides: Sides, rows: int) -> None:
+    """Where nobody says how many rows are wanted: at most 8 blocks, and 2 for each one used."""
+    blocks = {}
+    for name, side in sides.items():
+        side.table("(id int, k int, pad text)", KEYS, "(k)")
+        side.evict()
+        side.run(
+            "SELECT pg_stat_force_next_flush()", "SELECT pg_stat_reset_single_table_counters('t'::regclass)"
+        )
+        side.run(
+            "DO $$ DECLARE r record; n int := 0; BEGIN FOR r IN SELECT id FROM t WHERE k > 50 ORDER BY k LOOP"
+            f" n := n + 1; EXIT WHEN n >= {rows}; END LOOP; END $$",
+            "SELECT pg_stat_force_next_flush()",
+        )
+        blocks[name] = side.value(
+            "SELECT heap_blks_read + heap_blks_hit FROM pg_statio_user_tables WHERE relname = 't'"
+        )
+    print(blocks)
+    assert blocks["off"] <= blocks["forced"] <= 8 + 3 * blocks["off"]
+
+
+# Damage
+
+
+def damaged(side: Side, what: Callable[[Path], None], relation: str = "t") -> None:
+    """Change the file of a relation while the server does not look."""
+    side.run("CHECKPOINT")
+    side.evict(relation)
+    what(side.cluster.data / str(side.value(f"SELECT pg_relation_filepath('{relation}')")))
+
+
+def spoil_block(block: int) -> Callable[[Path], None]:
+    def spoil(path: Path) -> None:
+        with path.open("r+b") as file:
+            file.seek(block * 8192 + 4000)
+            file.write(b"\xff" * 64)
+
+    return spoil
+
+
+def outcome(conn: Connection, query: str) -> tuple[Any, ...]:
+    """Rows, or the error, of a query."""
+    try:
+        return ("rows", conn.execute(query.encode()).fetchall())
+    except psycopg.Error as error:
+        return ("error", error.sqlstate, error.diag.message_primary)
+
+
+def unnamed(result: Any) -> str:
+    """An outcome without the name of the table's file, which differs between databases."""
+    return re.sub(r"base/\d+/\d+", "FILE", repr(result))
+
+
+def test_damage_that_stock_does_not_reach_is_no_error(sides: Sides) -> None:
+    """A bad block beyond the LIMIT, or beyond what is fetched, goes unnoticed."""
+
+    def steps(side: Side) -> list[Any]:
+        side.table("(id int, k int, pad text)", KEYS, "(k)")
+        block = side.value("SELECT (ctid::text::point)[0]::int FROM t WHERE k = 150")
+        # none of the rows before it may lie in that block
+        rows = [
+            k
+            for (k,) in side.rows(
+                f"SELECT k FROM t WHERE (ctid::text::point)[0]::int = {block} AND k > 100 ORDER BY k"
+            )
+        ]
+        n = rows[0] - 101
+        assert n >= 3
+        damaged(side, spoil_block(block))
+        seen: list[Any] = [n]
+        for query in (
+            f"SELECT id FROM t WHERE k > 100 ORDER BY k LIMIT {n}",
+            f"SELECT id FROM t WHERE k > 100 AND pad <> '' ORDER BY k LIMIT {n}",
+            f"SELECT id FROM t WHERE k > 100 AND k < {101 + n} ORDER BY k",
+        ):
+            side.evict()
+            seen.append(outcome(side.conn, query))
+            assert seen[-1][0] == "rows"
+        side.evict()
+        side.run(
+            "DO $$ DECLARE r record; n int := 0; BEGIN FOR r IN SELECT id FROM t WHERE k > 100 ORDER BY k LOOP"
+            f" n := n + 1; EXIT WHEN n >= {n}; END LOOP; END $$"
+        )
+        side.evict()
+        side.run("BEGIN", "DECLARE c CURSOR FOR SELECT id FROM t WHERE k > 100 ORDER BY k")
+        seen.append(side.rows(f"FETCH {n} FROM c"))
+        side.run("COMMIT")
+        assert side.pins() == 0
+        return seen
+
+    alike(sides, steps)
+
+
+@pytest.mark.parametrize("damage", ("block", "end"))
+def test_damage_in_mid_stream(sides: Sides, damage: str) -> None:
+    """The same error as with stock, no pin is left, and the session goes on, also from a savepoint.
+
+    ``end``: the table's file is shorter than its index knows."""
+
+    def steps(side: Side) -> list[Any]:
+        side.table("(id int, k int, pad text)", KEYS, "(k)")
+
+        def cut(path: Path) -> None:
+            with path.open("r+b") as file:
+                file.truncate(60 * 8192)
+
+        damaged(side, spoil_block(77) if damage == "block" else cut)
+        seen = []
+        query = "SELECT id FROM t WHERE k > 1000 ORDER BY k"
+        seen.append(unnamed(outcome(side.conn, query)))
+        assert "error" in seen[0]
+        assert side.pins() == 0
+        side.evict()
+        side.run("BEGIN", f"DECLARE c CURSOR FOR {query}", "SAVEPOINT s")
+        seen.append(unnamed(outcome(side.conn, "FETCH ALL FROM c")))
+        side.run("ROLLBACK TO s")
+        seen.append(unnamed(outcome(side.conn, "SELECT id FROM t WHERE k = 1051")))
+        with suppress(psycopg.Error):
+            side.run("FETCH 1 FROM c")
+        side.run("ROLLBACK")
+        side.evict()
+        side.run(
+            "CREATE OR REPLACE FUNCTION caught(query text, OUT n int, OUT state text) LANGUAGE plpgsql AS $$ DECLARE r record;"
+            " BEGIN n := 0; state := ''; FOR r IN EXECUTE query LOOP n := n + 1; END LOOP;"
+            " EXCEPTION WHEN OTHERS THEN state := sqlstate; END $$"
+        )
+        seen.append(repr(side.rows(f"SELECT * FROM caught('{query}')")))
+        assert side.pins() == 0
+        seen.append(unnamed(outcome(side.conn, "SELECT count(*) FROM pg_class WHERE oid = 1259")))
+        side.run("DROP TABLE t")
+        return seen
+
+    alike(sides, steps)
+
+
+# Few buffers
+
+
+def test_many_cursors_with_few_buffers(make_cluster: MakeCluster) -> None:
+    """16 buffers, and more cursors than that at once fail no more than with stock."""
+    cluster = make_cluster({**SERVER, "max_connections": 10})
+    sides = {name: Side(cluster, name) for name in ("off", "forced")}
+    for side in sides.values():
+        side.table("(id int, k int, pad text)", KEYS, "(k)")
+        side.conn.close()
+    cluster.restart({"shared_buffers": "128kB"})
+
+    def steps(side: Side) -> list[Any]:
+        side.conn = side.connect()
+        seen: list[Any] = []
+        for cursors in (3, 6, 9):
+            side.run("BEGIN")
+            for i in range(cursors):
+                side.run(
+                    f"DECLARE c{i} CURSOR FOR SELECT ctid, id FROM t WHERE k > {i * 300} AND pad <> '' ORDER BY k"
+                )
+            for n in (1, 5, 50, 3):
+                seen += [outcome(side.conn, f"FETCH {n} FROM c{i}") for i in range(cursors)]
+            side.run("ROLLBACK")
+        seen.append(outcome(side.conn, "SELECT count(*), sum(id) FROM t WHERE k > 5 AND pad <> ''"))
+        side.conn.close()
+        return seen
+
+    seen = alike(sides, steps)
+    assert [one[0] for one in seen].count("rows") > 50
+    assert not bad_lines(cluster.log)
+
+
+# Scans within scans
+
+
+def test_function_in_the_filter_scans_and_fails(sides: Sides) -> None:
+    """Each row's filter runs a scan of its own that fails half of the time in a subtransaction."""
+
+    def steps(side: Side) -> list[Any]:
+        side.table("(id int, k int, pad text)", KEYS, "(k)")
+        side.run(
+            "CREATE OR REPLACE FUNCTION inner_scan(low int) RETURNS int LANGUAGE plpgsql AS $$ DECLARE r record; n int := 0; BEGIN"
+            " FOR r IN SELECT k FROM t WHERE k >= low AND pad <> '' ORDER BY k LOOP n := n + 1;"
+            " IF n > 20 THEN PERFORM 1 / (low % 2); EXIT; END IF; END LOOP; RETURN n;"
+            " EXCEPTION WHEN division_by_zero THEN RETURN -n; END $$"
+        )
+        side.evict()
+        seen: list[Any] = [
+            side.rows(
+                "SELECT id, inner_scan(k) FROM t WHERE k BETWEEN 10 AND 200 AND inner_scan(k + 1) <> 3 ORDER BY k"
+            )
+        ]
+        side.evict()
+        seen.append(side.rows("SELECT id FROM t WHERE k > 10 AND inner_scan(k) < 0 ORDER BY k LIMIT 40"))
+        assert side.pins() == 0
+        return seen
+
+    alike(sides, steps)
