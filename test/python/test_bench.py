@@ -341,6 +341,11 @@ def test_duration(seconds: float, text: str) -> None:
     assert screen.duration(seconds) == text
 
 
+@pytest.mark.parametrize(("value", "text"), [(20331.0, "20,331"), (1.984, "1.98"), (10.0, "10"), (0.0, "0")])
+def test_number(value: float, text: str) -> None:
+    assert screen.number(value) == text
+
+
 def test_facts_are_told_once() -> None:
     both = {"a": {"cpu": "x", "latency": "1"}, "b": {"cpu": "x", "latency": "2"}}
     assert screen.facts(both) == [("cpu", "x"), ("latency, a", "1"), ("latency, b", "2")]

@@ -109,6 +109,11 @@ def duration(seconds: float) -> str:
     return f"{value:,.{digits}f} {unit}"
 
 
+def number(value: float) -> str:
+    """With three digits or more."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
 def ratio(found: statistics.Interval) -> str:
     """A ratio with its interval, if it has one."""
     if found.verdict is statistics.Verdict.TOO_FEW:
@@ -139,7 +144,7 @@ def row(result: Result) -> tuple[str, ...]:
         ratio(found),
         f"{1 / found.ratio:.2f}x",
         str(found.pairs),
-        f"{stock.reads / n:,.4g} → {ours.reads / n:,.4g}" if stock.reads or ours.reads else "",
+        f"{number(stock.reads / n)} → {number(ours.reads / n)}" if stock.reads or ours.reads else "",
         f"{duration(stock.read_seconds / n)} → {duration(ours.read_seconds / n)}" if stock.reads else "",
         found.verdict.value,
     )
