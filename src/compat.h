@@ -340,6 +340,27 @@ LookaheadSharedMemory(const char *name, size_t size,
 #endif
 }
 
+/*
+ * Open the scan of an index scan node, or of an index-only scan node, as the
+ * server does when the node's first row is wanted.
+ */
+#if PG_VERSION_NUM >= 190000
+#define LOOKAHEAD_BEGIN_SCAN(ss, index, instrument, nkeys, norderbys) \
+	index_beginscan((ss)->ss_currentRelation, (index), \
+					(ss)->ps.state->es_snapshot, (instrument), \
+					(nkeys), (norderbys), \
+					ScanRelIsReadOnly(ss) ? SO_HINT_REL_READ_ONLY : SO_NONE)
+#elif PG_VERSION_NUM >= 180000
+#define LOOKAHEAD_BEGIN_SCAN(ss, index, instrument, nkeys, norderbys) \
+	index_beginscan((ss)->ss_currentRelation, (index), \
+					(ss)->ps.state->es_snapshot, &(instrument), \
+					(nkeys), (norderbys))
+#else
+#define LOOKAHEAD_BEGIN_SCAN(ss, index, instrument, nkeys, norderbys) \
+	index_beginscan((ss)->ss_currentRelation, (index), \
+					(ss)->ps.state->es_snapshot, (nkeys), (norderbys))
+#endif
+
 /* 17's ExecutorRun has one parameter more, which it ignores or passes on. */
 #if PG_VERSION_NUM < 180000
 #define EXECUTOR_RUN_EXTRA_PARAMS , bool execute_once

@@ -145,69 +145,29 @@ refill(ScanNode *node, IndexScanDesc scan, BlockNumber current)
 }
 
 /*
- * Read a heap block in the ordinary way; tell whether it was read from disk.
- * In DIRECT mode this is where reads are watched (see exec_watched()).
- */
-static Buffer
-read_block(ScanNode *node, IndexScanDesc scan, BlockNumber block,
-		   bool *was_read)
-{
-	int64		before = *node->reads;
-	bool		timed = node->mode == SCAN_DIRECT &&
-		before != node->reads_seen && PolicyTimesReads(node);
-	double		read_us = -1;
-	Buffer		buffer;
-	instr_time	start,
-				elapsed;
-
-	INSTR_TIME_SET_ZERO(start);
-	if (unlikely(timed))
-		INSTR_TIME_SET_CURRENT(start);
-	buffer = ReadBuffer(scan->heapRelation, block);
-	*was_read = *node->reads != before;
-	if (node->mode == SCAN_AHEAD)
-	{
-		node->counters.blocks_direct++;
-		return buffer;
-	}
-
-	if (unlikely(timed))
-	{
-		INSTR_TIME_SET_CURRENT(elapsed);
-		INSTR_TIME_SUBTRACT(elapsed, start);
-		read_us = INSTR_TIME_GET_DOUBLE(elapsed) * 1000000.0;
-		node->reads_seen = *node->reads;
-	}
-	if (unlikely(*was_read) && (timed || !PolicyTimesReads(node)))
-		PolicyMiss(node, read_us);
-	return buffer;
-}
-
-/*
  * The scan comes to another heap page: from the window if it is there, else
  * by an ordinary read.
  */
 void
 AheadVisitBlock(ScanNode *node, IndexScanDesc scan, BlockNumber block)
 {
-	bool		ahead = node->mode == SCAN_AHEAD;
+	uint64		size = WindowSize(node->window);
 	bool		was_read = false;
-	Buffer		buffer = InvalidBuffer;
+	Buffer		buffer = WindowTake(node->window, block, &was_read);
 
-	if (ahead)
-	{
-		uint64		size = WindowSize(node->window);
-
-		buffer = WindowTake(node->window, block, &was_read);
-		node->distance_sum += size;
-		node->counters.blocks_visited++;
-		node->counters.max_distance = Max(node->counters.max_distance, size);
-	}
+	node->distance_sum += size;
+	node->counters.blocks_visited++;
+	node->counters.max_distance = Max(node->counters.max_distance, size);
 	if (buffer == InvalidBuffer)
-		buffer = read_block(node, scan, block, &was_read);
+	{
+		int64		before = *node->reads;
+
+		node->counters.blocks_direct++;
+		buffer = ReadBuffer(scan->heapRelation, block);
+		was_read = *node->reads != before;
+	}
 	LookaheadSetHeapBuffer(scan, buffer);
-	if (ahead)
-		PolicyBlock(node, was_read);
+	PolicyBlock(node, was_read);
 }
 
 /* Let go of everything that is known of coming rows, too. */

@@ -27,6 +27,7 @@
 #include "access/xact.h"
 #include "compat.h"
 #include "executor/executor.h"
+#include "executor/instrument.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "scan/node.h"
@@ -78,10 +79,7 @@ make_run(ScanNode *node, IndexScanDesc scan, ScanDirection direction)
 	n = 1 + ScoutNeighbours(scan, direction, &tids[1],
 							(int) Min(RUN_MAX, rows) - 1);
 	if (n <= 1)
-	{
-		PolicyLoneRow(node);
 		return false;
-	}
 	PolicyRun(node);
 	if (run == NULL)
 		run = node->run = MemoryContextAlloc(ScanNodeMemory(node), sizeof(Run));
@@ -113,6 +111,41 @@ make_run(ScanNode *node, IndexScanDesc scan, ScanDirection direction)
 }
 
 /*
+ * Let the server fetch the heap tuple; see whether it had to read its page,
+ * and how long that took, if blocks were read since the entry before.
+ */
+static bool
+fetch_watched(ScanNode *node, IndexScanDesc scan, TupleTableSlot *slot)
+{
+	int64		before = *node->reads;
+	bool		timed = before != node->reads_seen && PolicyTimesReads(node);
+	double		read_us = -1;
+	bool		found;
+	instr_time	start,
+				elapsed;
+
+	INSTR_TIME_SET_ZERO(start);
+	if (unlikely(timed))
+		INSTR_TIME_SET_CURRENT(start);
+	found = index_fetch_heap(scan, slot);
+	if (likely(*node->reads == before))
+	{
+		node->reads_seen = before;
+		return found;
+	}
+	if (timed)
+	{
+		INSTR_TIME_SET_CURRENT(elapsed);
+		INSTR_TIME_SUBTRACT(elapsed, start);
+		read_us = INSTR_TIME_GET_DOUBLE(elapsed) * 1000000.0;
+		node->reads_seen = *node->reads;
+	}
+	if (timed || !PolicyTimesReads(node))
+		PolicyMiss(node, read_us);
+	return found;
+}
+
+/*
  * Fetch the heap tuple of the entry that the scan stands on; false if none is
  * visible.
  */
@@ -130,11 +163,25 @@ fetch_heap(ScanNode *node, IndexScanDesc scan, ScanDirection direction,
 			return next_of_run(node, scan, slot);
 		run->n = run->next = 0;
 	}
-	if (block != LookaheadHeapBlock(scan))
-		AheadVisitBlock(node, scan, block);
-	if (make_run(node, scan, direction))
+	if (node->mode == SCAN_AHEAD)
+	{
+		if (block != LookaheadHeapBlock(scan))
+			AheadVisitBlock(node, scan, block);
+		if (make_run(node, scan, direction))
+			return next_of_run(node, scan, slot);
+		return index_fetch_heap(scan, slot);
+	}
+
+	/* in DIRECT, the second entry on a page tells that there may be a run */
+	if (block != node->last_block)
+	{
+		node->last_block = block;
+		PolicyLoneRow(node);
+	}
+	else if (block == LookaheadHeapBlock(scan) &&
+			 make_run(node, scan, direction))
 		return next_of_run(node, scan, slot);
-	return index_fetch_heap(scan, slot);
+	return fetch_watched(node, scan, slot);
 }
 
 /* Step to the next entry of the index; false at the end of the scan. */
@@ -162,6 +209,17 @@ index_next(IndexScanState *state)
 	ScanDirection direction =
 		ScanDirectionCombine(state->ss.ps.state->es_direction,
 							 ((IndexScan *) state->ss.ps.plan)->indexorderdir);
+
+	if (scan == NULL)
+	{
+		scan = state->iss_ScanDesc =
+			LOOKAHEAD_BEGIN_SCAN(&state->ss, state->iss_RelationDesc,
+								 state->iss_Instrument, state->iss_NumScanKeys,
+								 state->iss_NumOrderByKeys);
+		if (state->iss_NumRuntimeKeys == 0 || state->iss_RuntimeKeysReady)
+			index_rescan(scan, state->iss_ScanKeys, state->iss_NumScanKeys,
+						 state->iss_OrderByKeys, state->iss_NumOrderByKeys);
+	}
 
 	while (next_entry(node, scan, direction))
 	{
@@ -256,6 +314,21 @@ index_only_next(IndexOnlyScanState *state)
 	ScanDirection direction = ScanDirectionCombine(
 		state->ss.ps.state->es_direction,
 		((IndexOnlyScan *) state->ss.ps.plan)->indexorderdir);
+
+	if (scan == NULL)
+	{
+		scan = state->ioss_ScanDesc =
+			LOOKAHEAD_BEGIN_SCAN(&state->ss, state->ioss_RelationDesc,
+								 state->ioss_Instrument,
+								 state->ioss_NumScanKeys,
+								 state->ioss_NumOrderByKeys);
+		scan->xs_want_itup = true;
+		state->ioss_VMBuffer = InvalidBuffer;
+		if (state->ioss_NumRuntimeKeys == 0 || state->ioss_RuntimeKeysReady)
+			index_rescan(scan, state->ioss_ScanKeys, state->ioss_NumScanKeys,
+						 state->ioss_OrderByKeys,
+						 state->ioss_NumOrderByKeys);
+	}
 
 	while (next_entry(node, scan, direction))
 	{

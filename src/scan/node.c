@@ -20,6 +20,7 @@
 #include "access/tableam.h"
 #include "access/xact.h"
 #include "catalog/catalog.h"
+#include "catalog/pg_am_d.h"
 #include "common/hashfn.h"
 #include "compat.h"
 #include "executor/executor.h"
@@ -43,6 +44,7 @@ struct ScanQuery
 	EState	   *estate;
 	slist_head	nodes;
 	uint64		row_count;		/* asked of ExecutorRun; 0: all */
+	bool		slow_reads;		/* one of the nodes has seen slow reads */
 	MemoryContextCallback forget;
 };
 
@@ -160,8 +162,7 @@ exec_scan_node(PlanState *plan_state)
 	if (unlikely(node == NULL))
 		elog(ERROR, "index scan node is not known to pg_lookahead");
 
-	/* the first row is always fetched by the server, which opens the scan */
-	if (node->mode != SCAN_STOCK && ScanNodeDesc(node) != NULL)
+	if (node->mode != SCAN_STOCK)
 		return node->index_only ? FetchIndexOnlyScan(node) :
 								  FetchIndexScan(node);
 	if (unlikely(*node->reads != node->reads_seen))
@@ -226,6 +227,7 @@ add_node(ScanQuery *query, PlanState *plan_state)
 	node->reads = RelationUsesLocalBuffers(heap) ?
 		&pgBufferUsage.local_blks_read : &pgBufferUsage.shared_blks_read;
 	node->reads_seen = *node->reads;
+	node->slow_reads = &query->slow_reads;
 	node->vm_buffer = InvalidBuffer;
 	nodeslot_insert(slots, plan_state, &found)->node = node;
 	slist_push_head(&query->nodes, &node->link);
@@ -265,6 +267,9 @@ take_node(ScanQuery *query, PlanState *plan_state)
 	node->refusal = refusal;
 	if (refusal == NULL)
 	{
+		/* for btree, the server returns a row for each live entry, or else */
+		node->selective = plan_state->qual != NULL ||
+			index->rd_rel->relam != BTREE_AM_OID;
 		PolicyInit(node);
 		plan_state->ExecProcNodeReal = exec_scan_node;
 	}
@@ -311,22 +316,6 @@ note_limit(PlanState *plan_state, LimitState *limit)
 	}
 }
 
-static bool
-take_nodes(PlanState *plan_state, void *context)
-{
-	ScanQuery  *query = context;
-	bool		result;
-
-	if (plan_state == NULL)
-		return false;
-	if (IsA(plan_state, IndexScanState) || IsA(plan_state, IndexOnlyScanState))
-		take_node(query, plan_state);
-	result = planstate_tree_walker(plan_state, take_nodes, context);
-	if (IsA(plan_state, LimitState))
-		note_limit(outerPlanState(plan_state), (LimitState *) plan_state);
-	return result;
-}
-
 /* Called when the memory of a query goes away, after an error or not. */
 static void
 forget_query(void *arg)
@@ -345,37 +334,53 @@ forget_query(void *arg)
 	memset(last_found, 0, sizeof(last_found));
 }
 
-/* Does a plan state tree hold an index scan at all? */
-static bool
-has_index_scan(PlanState *plan_state, void *context)
+/* The query's entry, made when its first node is found. */
+static ScanQuery *
+make_query(EState *estate)
 {
+	ScanQuery  *query = MemoryContextAllocZero(estate->es_query_cxt,
+											   sizeof(ScanQuery));
+
+	if (slots == NULL)
+		slots = nodeslot_create(TopMemoryContext, 64, NULL);
+	query->estate = estate;
+	slist_init(&query->nodes);
+	dlist_push_head(&queries, &query->link);
+	query->forget.func = forget_query;
+	query->forget.arg = query;
+	MemoryContextRegisterResetCallback(estate->es_query_cxt, &query->forget);
+	return query;
+}
+
+static bool
+take_nodes(PlanState *plan_state, void *context)
+{
+	ScanQuery **query = context;
+	bool		result;
+
 	if (plan_state == NULL)
 		return false;
 	if (IsA(plan_state, IndexScanState) || IsA(plan_state, IndexOnlyScanState))
-		return true;
-	return planstate_tree_walker(plan_state, has_index_scan, context);
+	{
+		if (*query == NULL)
+			*query = make_query(plan_state->state);
+		take_node(*query, plan_state);
+	}
+	result = planstate_tree_walker(plan_state, take_nodes, context);
+	if (IsA(plan_state, LimitState))
+		note_limit(outerPlanState(plan_state), (LimitState *) plan_state);
+	return result;
 }
 
 void
 ScanQueryStart(QueryDesc *queryDesc)
 {
-	MemoryContext memory = queryDesc->estate->es_query_cxt;
-	ScanQuery  *query;
+	ScanQuery  *query = NULL;
 	ScanNode   *top;
 
-	if (!has_index_scan(queryDesc->planstate, NULL))
+	take_nodes(queryDesc->planstate, &query);
+	if (query == NULL)
 		return;
-	if (slots == NULL)
-		slots = nodeslot_create(TopMemoryContext, 64, NULL);
-	query = MemoryContextAllocZero(memory, sizeof(ScanQuery));
-	query->estate = queryDesc->estate;
-	slist_init(&query->nodes);
-	dlist_push_head(&queries, &query->link);
-	query->forget.func = forget_query;
-	query->forget.arg = query;
-	MemoryContextRegisterResetCallback(memory, &query->forget);
-
-	take_nodes(queryDesc->planstate, query);
 	top = ScanNodeFor(queryDesc->planstate);
 	if (top != NULL)
 		top->is_top = true;

@@ -55,6 +55,7 @@ typedef struct ScanNode
 	PlanState  *plan_state;
 	ExecProcNodeMtd stock;		/* the server's (or another extension's) code */
 	bool		index_only;
+	bool		selective;		/* many entries may be visited for one row */
 	const char *refusal; /* why look-ahead is not for this node, or NULL */
 	ScanQuery  *query;
 	slist_node	link;			/* in the query's list */
@@ -64,6 +65,7 @@ typedef struct ScanNode
 	bool		is_top;			/* the plan's topmost node */
 
 	/* policy.c */
+	bool	   *slow_reads;		/* of the query: reads have proved slow */
 	ScanMode	mode;
 	int			misses;			/* slow reads seen since not in AHEAD */
 	int64	   *reads;			/* this backend's count of blocks read */
@@ -160,7 +162,7 @@ extern void AheadFollow(ScanNode *node, IndexScanDesc scan,
 /* The scan has come to its end. */
 extern void AheadFinish(ScanNode *node, ScanDirection direction);
 
-/* Make the scan hold a heap page: from the window, or by an ordinary read. */
+/* In AHEAD: make the scan hold a heap page, from the window if it is there. */
 extern void AheadVisitBlock(ScanNode *node, IndexScanDesc scan,
 							BlockNumber block);
 

@@ -13,13 +13,18 @@
  *		AHEAD	Our own loop fetches rows, and the heap blocks of coming rows
  *				are read ahead through a window.
  *
+ * A node starts in STOCK, unless it is selective: if it has a filter, or its
+ * access method is lossy, the server's code may visit any number of blocks
+ * before it returns a row, and gives no chance to watch.  Then it starts in
+ * DIRECT and never is in STOCK.
+ *
  * Transitions, all of which may happen between any two rows, since the scan
  * itself is never ahead of its caller (see scout.h):
  *
  *		STOCK  -> DIRECT	SAME_BLOCK_ROWS rows in a row came from one block
- *		DIRECT -> STOCK		LONE_ROWS rows in a row had no neighbour, and the
+ *		DIRECT -> STOCK		LONE_ROWS rows in a row had no neighbour, the
  *							scan has come to every leaf page that was read
- *							ahead
+ *							ahead, and it is not selective
  *		STOCK, DIRECT -> AHEAD
  *							misses_wanted slow reads were seen in a row (see
  *							below), and more rows are wanted
@@ -41,8 +46,9 @@
  * FAST_READS_TO_REST fast ones the clock rests for a number of reads that
  * doubles each time.
  *
- * misses_wanted is MISSES_TO_START at first.  It doubles whenever look-ahead
- * proves useless, and shrinks again when it proves useful.
+ * misses_wanted is MISSES_TO_START at first, and one less where another node
+ * of the query has seen that many (one partition of many).  It doubles
+ * whenever look-ahead proves useless, and shrinks again when it proves useful.
  *
  * In AHEAD the distance, that is, the number of blocks wanted in the window,
  * starts at MIN_DISTANCE and doubles with each block that had to be read, but
@@ -97,7 +103,7 @@ PolicyMaxDistance(const ScanNode *node, int reads)
 void
 PolicyInit(ScanNode *node)
 {
-	node->mode = SCAN_STOCK;
+	node->mode = node->selective ? SCAN_DIRECT : SCAN_STOCK;
 	node->misses_wanted = MISSES_TO_START;
 	node->last_block = InvalidBlockNumber;
 	if (lookahead_debug_force)
@@ -145,9 +151,18 @@ PolicyMiss(ScanNode *node, double read_us)
 			node->saw_fast_reads = true;
 		}
 	}
-	else if (++node->misses >= node->misses_wanted &&
-			 ScanNodeRowsWanted(node) > 1)
-		start_ahead(node);
+	else
+	{
+		int			wanted = node->misses_wanted;
+
+		if (*node->slow_reads && wanted == MISSES_TO_START)
+			wanted = 1;
+		if (++node->misses >= wanted && ScanNodeRowsWanted(node) > 1)
+		{
+			*node->slow_reads = true;
+			start_ahead(node);
+		}
+	}
 }
 
 void
@@ -163,7 +178,7 @@ PolicySameBlock(ScanNode *node)
 void
 PolicyLoneRow(ScanNode *node)
 {
-	if (node->mode == SCAN_DIRECT && ++node->lone_rows >= LONE_ROWS &&
+	if (!node->selective && ++node->lone_rows >= LONE_ROWS &&
 		!node->following)
 	{
 		node->mode = SCAN_STOCK;
