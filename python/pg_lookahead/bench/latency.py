@@ -69,6 +69,7 @@ class Mount:
             raise ClusterError(
                 f"cannot mount a FUSE file system: {words[-1] if words else 'no reason given'}"
             )
+        self.path.stat()  # until asked, the kernel takes the top directory to be root's
 
     @property
     def path(self) -> Path:
