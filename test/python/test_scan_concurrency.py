@@ -1,0 +1,384 @@
+# ruff: noqa: E501
+"""Index scans that look ahead beside writers, VACUUM, REINDEX, crashes, cancels, and on a standby.
+
+The invariant: money is moved between accounts and never made, so that each snapshot sees the
+same sum, and each account once, whichever index it is read by.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from conftest import MakeCluster
+from differential import bad_lines
+from pg_lookahead.cluster import Cluster
+
+Connection = psycopg.Connection[Any]
+
+ACCOUNTS = 4000
+SECONDS = 8.0
+SERVER: dict[str, object] = {
+    "shared_preload_libraries": "pg_lookahead",
+    "shared_buffers": "16MB",  # fewer would leave a process no pins to read ahead
+    "max_connections": 30,
+    "autovacuum": False,
+    "pg_lookahead.debug_force": True,
+    "wal_level": "replica",
+    "full_page_writes": True,
+}
+
+SETUP = """
+CREATE EXTENSION amcheck;
+CREATE EXTENSION pg_lookahead;
+CREATE EXTENSION pg_buffercache;
+CREATE {kind} TABLE account (id int, k int, balance int, name text, pad text) WITH (fillfactor = 85);
+INSERT INTO account SELECT i, (i * 7919) % {n}, 100, 'name' || i % 50, repeat('x', 300) FROM generate_series(1, {n}) AS i;
+CREATE UNIQUE INDEX account_id ON account (id);
+CREATE INDEX account_k ON account (k) INCLUDE (balance);
+CREATE INDEX account_name ON account (name, balance);
+CREATE INDEX account_hash ON account USING hash (name);
+CREATE INDEX account_point ON account USING gist (point(k, balance));
+CREATE TABLE queue (n bigserial PRIMARY KEY, pad text);
+ANALYZE;
+"""
+
+INDEX_SCANS = "SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off; SET jit = off"
+
+
+def transfer(conn: Connection, rng: random.Random) -> None:
+    """Move money between accounts; each also changes keys, so that index pages split."""
+    one, other = rng.randrange(1, ACCOUNTS + 1), rng.randrange(1, ACCOUNTS + 1)
+    amount = rng.randrange(1, 50)
+    with conn.transaction():
+        for number, change in sorted(((one, amount), (other, -amount))):
+            key = ", k = k + 1" if rng.random() < 0.3 else ""
+            statement = f"UPDATE account SET balance = balance + {change}{key} WHERE id = {number}"
+            if conn.execute(statement.encode()).rowcount != 1:
+                raise psycopg.Rollback  # it was just replaced
+        if rng.random() < 0.1:
+            raise psycopg.Rollback
+
+
+def replace(conn: Connection, rng: random.Random) -> None:
+    """Delete accounts and insert them again."""
+    first = rng.randrange(1, ACCOUNTS - 9)
+    conn.execute(
+        "WITH gone AS (DELETE FROM account WHERE id BETWEEN %s AND %s RETURNING *)"
+        " INSERT INTO account SELECT id, (k * 31 + 7) %% 9000, balance, name, pad FROM gone",
+        [first, first + rng.randrange(1, 9)],
+    )
+
+
+def queue(conn: Connection, rng: random.Random) -> None:
+    """Append to a queue, and take from its head."""
+    conn.execute("INSERT INTO queue (pad) SELECT repeat('q', 100) FROM generate_series(1, 3)")
+    conn.execute(
+        "DELETE FROM queue WHERE n IN (SELECT n FROM queue ORDER BY n LIMIT %s FOR UPDATE SKIP LOCKED)",
+        [rng.randrange(1, 6)],
+    )
+
+
+EVICT = "SELECT count(pg_buffercache_evict(bufferid)) FROM pg_buffercache"
+MAINTENANCE = (
+    "VACUUM account",
+    "VACUUM (FREEZE) account",
+    "VACUUM queue",
+    "REINDEX INDEX CONCURRENTLY account_k",
+    "REINDEX TABLE CONCURRENTLY account",
+    "ANALYZE account",
+    "CHECKPOINT",
+    *[EVICT] * 4,
+)
+
+
+def maintain(conn: Connection, rng: random.Random) -> None:
+    conn.execute(rng.choice(MAINTENANCE).encode())
+    time.sleep(rng.random() * 0.2)
+
+
+# Each sees every account once; the second part of a query's result is the sum of balances.
+READS = (
+    "SELECT count(*), sum(balance) FROM (SELECT balance FROM account WHERE k >= 0 ORDER BY k) q",
+    "SELECT count(*), sum(balance) FROM (SELECT balance FROM account WHERE k >= 0 ORDER BY k DESC) q",
+    "SELECT count(*), sum(balance) FROM (SELECT balance, pad FROM account WHERE id > 0 ORDER BY id) q",
+    "SELECT count(*), sum(balance) FROM (SELECT balance FROM account WHERE name >= '' ORDER BY name, balance) q",
+    "SELECT count(*), sum(balance) FROM account WHERE name = ANY (ARRAY(SELECT 'name' || i FROM generate_series(0, 49) i))",
+    "SELECT count(*), sum(balance) FROM account WHERE point(k, balance) <@ box '((-1000000,-1000000),(1000000,1000000))'",
+    "SELECT count(*), sum(b) FROM (SELECT (SELECT balance FROM account a WHERE a.id = i) b FROM generate_series(1, 4000) i) q",
+    "SELECT count(*), sum(b.balance) FROM account a JOIN account b USING (id) WHERE a.k >= 0",
+)
+
+
+def read(conn: Connection, rng: random.Random) -> None:
+    row = conn.execute(rng.choice(READS).encode()).fetchone()
+    assert row == (ACCOUNTS, ACCOUNTS * 100), row
+
+
+def read_by_cursor(conn: Connection, rng: random.Random) -> None:
+    """Forward, backward and forward again, in portions, and in the same snapshot by another index."""
+    level = rng.choice(("REPEATABLE READ", "READ COMMITTED", "SERIALIZABLE"))
+    with conn.transaction():
+        conn.execute(f"SET TRANSACTION ISOLATION LEVEL {level}".encode())
+        order = rng.choice(("k", "k DESC", "name, balance", "id"))
+        column = order.split(",")[0].split(" ")[0]
+        low = {"name": "''"}.get(column, "0")
+        conn.execute(
+            f"DECLARE c SCROLL CURSOR FOR SELECT id, balance FROM account WHERE {column} >= {low} ORDER BY {order}".encode()
+        )
+        seen: list[tuple[int, int]] = []
+        while True:
+            n = rng.choice((7, 100, 1500))
+            rows = conn.execute(f"FETCH {n} FROM c".encode()).fetchall()
+            seen += rows
+            if len(rows) < n:
+                break
+            if rng.random() < 0.2:
+                back = conn.execute(b"FETCH BACKWARD 5 FROM c").fetchall()
+                again = conn.execute(b"FETCH 5 FROM c").fetchall()
+                # among equal keys, a page read backward returns them in another order
+                if order == "id":
+                    assert back == seen[-2:-7:-1] and again == seen[-5:]
+                assert len(back) == len(again) == 5
+        assert len(seen) == ACCOUNTS and len({number for number, _ in seen}) == ACCOUNTS
+        assert sum(balance for _, balance in seen) == ACCOUNTS * 100
+        conn.execute("CLOSE c")
+
+
+class Load:
+    """Threads that each repeat an action on a connection of its own until stopped."""
+
+    def __init__(
+        self, rng: random.Random, forgiven: tuple[type[Exception], ...] = (), reconnect: bool = False
+    ) -> None:
+        self._stop = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._rng = rng
+        self._forgiven = forgiven
+        self._reconnect = reconnect
+        self.failures: list[BaseException] = []
+        self.done: dict[str, int] = {}
+
+    def add(self, cluster: Cluster, action: Callable[[Connection, random.Random], None]) -> None:
+        rng = random.Random(self._rng.random())
+        self.done.setdefault(action.__name__, 0)
+
+        def connected() -> None:
+            with cluster.connect(prepare_threshold=None) as conn:
+                conn.execute(INDEX_SCANS)
+                while not self._stop.is_set() and not conn.closed:
+                    try:
+                        action(conn, rng)
+                        self.done[action.__name__] += 1
+                    except self._forgiven:
+                        pass
+
+        def repeat() -> None:
+            try:
+                while not self._stop.is_set():
+                    try:
+                        connected()
+                    except psycopg.OperationalError:
+                        if not self._reconnect:
+                            raise
+            except BaseException as failure:
+                self.failures.append(failure)
+                self._stop.set()
+
+        self._threads.append(threading.Thread(target=repeat))
+
+    def run(self, seconds: float, meanwhile: Callable[[], None] = lambda: None) -> None:
+        for thread in self._threads:
+            thread.start()
+        end = time.monotonic() + seconds
+        while not self._stop.is_set() and time.monotonic() < end:
+            meanwhile()
+            self._stop.wait(0.05)
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(60)
+            assert not thread.is_alive()
+
+
+# A reader may meet these beside writers and REINDEX CONCURRENTLY, with stock as well.
+FORGIVEN = (
+    psycopg.errors.SerializationFailure,
+    psycopg.errors.DeadlockDetected,
+    psycopg.errors.UniqueViolation,
+)
+
+
+def check(cluster: Cluster) -> None:
+    """Indexes and table agree, nothing is pinned, nothing leaked."""
+    with cluster.connect() as conn:
+        conn.execute(
+            "SELECT bt_index_check(c.oid, heapallindexed => true) FROM pg_class c JOIN pg_am ON relam = pg_am.oid"
+            " WHERE amname = 'btree' AND relkind = 'i' AND relname ~ '^(account|queue)' AND relpersistence <> 't'"
+        )
+        conn.execute(INDEX_SCANS)
+        for query in READS:
+            assert conn.execute(query.encode()).fetchone() == (ACCOUNTS, ACCOUNTS * 100), query
+        conn.execute("SET enable_seqscan = on; SET enable_indexscan = off; SET enable_indexonlyscan = off")
+        row = conn.execute("SELECT count(*), sum(balance) FROM account").fetchone()
+        assert row == (ACCOUNTS, ACCOUNTS * 100)
+        pins = conn.execute("SELECT count(*) FROM pg_buffercache WHERE pinning_backends > 0 AND relfilenode IN"
+                            " (SELECT relfilenode FROM pg_class WHERE relname ~ '^account')").fetchone()  # fmt: skip
+        assert pins == (0,)
+    assert not bad_lines(cluster.log)
+
+
+@pytest.fixture(params=("", "UNLOGGED"), ids=("logged", "unlogged"))
+def accounts(make_cluster: MakeCluster, request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    cluster = make_cluster(SERVER)
+    with cluster.connect() as conn:
+        conn.execute(SETUP.format(kind=request.param, n=ACCOUNTS).encode())
+    yield cluster
+    cluster.stop("immediate")
+
+
+def test_readers_beside_writers_and_maintenance(accounts: Cluster, rng: random.Random) -> None:
+    load = Load(rng, FORGIVEN)
+    for action in (transfer, transfer, replace, queue, maintain, read, read, read_by_cursor):
+        load.add(accounts, action)
+    load.run(SECONDS)
+    assert not load.failures, load.failures
+    assert min(load.done.values()) > 0, load.done
+    with accounts.connect() as conn:
+        row = conn.execute("SELECT blocks_read FROM lookahead.index_scan_stats").fetchone()
+    assert row is not None and row[0] > 1000
+    check(accounts)
+
+
+def no_timeout(conn: Connection) -> None:
+    """End statement_timeout, which may strike this statement, too; or a cancel that comes late."""
+    while True:
+        try:
+            conn.rollback()
+            conn.execute("SET statement_timeout = 0")
+            return
+        except psycopg.errors.QueryCanceled:
+            pass
+
+
+def cancelled_fetch(conn: Connection, rng: random.Random) -> bool:
+    """Cancel a FETCH in a subtransaction, and go on in the transaction."""
+    try:
+        with conn.transaction():
+            conn.execute("DECLARE c CURSOR FOR SELECT id FROM account WHERE k > 9 AND pad <> '' ORDER BY k")
+            conn.execute("FETCH 20 FROM c")
+            conn.execute("SAVEPOINT s")
+            conn.execute(f"SET LOCAL statement_timeout = {rng.randrange(2, 12)}".encode())
+            try:
+                conn.execute("FETCH ALL FROM c")
+                return False
+            except psycopg.errors.QueryCanceled:
+                conn.execute("ROLLBACK TO s")
+            read(conn, rng)
+        return True
+    except psycopg.errors.QueryCanceled:
+        return False  # it struck another statement
+
+
+def test_cancel_at_any_moment(accounts: Cluster, rng: random.Random) -> None:
+    """Statements cancelled, by timeout or by request, leave nothing behind, and the session goes on."""
+    cancelled = 0
+    with accounts.connect(prepare_threshold=None) as conn:
+        conn.execute(INDEX_SCANS)
+        for i in range(150):
+            query = rng.choice(READS)
+            try:
+                if i % 2:
+                    conn.execute(f"SET statement_timeout = {rng.randrange(1, 25)}".encode())
+                    conn.execute(query.encode())
+                else:
+                    timer = threading.Timer(rng.random() * 0.025, conn.cancel)
+                    timer.start()
+                    try:
+                        conn.execute(query.encode())
+                    finally:
+                        timer.join()
+            except psycopg.errors.QueryCanceled:
+                cancelled += 1
+            no_timeout(conn)
+            if i % 5 == 0:
+                cancelled += cancelled_fetch(conn, rng)
+                no_timeout(conn)
+            conn.execute(EVICT)
+        assert cancelled > 20
+        row = conn.execute("SELECT blocks_read FROM lookahead.index_scan_stats").fetchone()
+        assert row is not None and row[0] > 100  # by queries that were not cancelled
+        read(conn, rng)
+    check(accounts)
+
+
+def test_crash_and_recovery(make_cluster: MakeCluster, rng: random.Random) -> None:
+    """kill -9 in the middle of it all; after recovery the data is whole."""
+    cluster = make_cluster({**SERVER, "fsync": True, "checkpoint_timeout": "30s"})
+    with cluster.connect() as conn:
+        conn.execute(SETUP.format(kind="", n=ACCOUNTS).encode())
+    for _ in range(2):
+        load = Load(rng, (psycopg.errors.DeadlockDetected, psycopg.errors.UniqueViolation))
+        for action in (transfer, transfer, replace, maintain, read, read_by_cursor):
+            load.add(cluster, action)
+        thread = threading.Timer(2.0 + rng.random(), cluster.kill)
+        thread.start()
+        load.run(10)
+        thread.join()
+        assert all(isinstance(failure, psycopg.OperationalError) for failure in load.failures), load.failures
+        assert "was terminated by signal" not in cluster.log
+        cluster.start()
+        check(cluster)
+
+
+def test_standby_with_replay_conflicts(make_cluster: MakeCluster, rng: random.Random) -> None:
+    """Readers on a hot standby see the invariant or are cancelled for recovery; replay gets on beside idle cursors."""
+    primary = make_cluster(SERVER)
+    with primary.connect() as conn:
+        conn.execute(SETUP.format(kind="", n=ACCOUNTS).encode())
+    standby = primary.standby({"max_standby_streaming_delay": "100ms", "hot_standby_feedback": False})
+    try:
+        conflicts = 0
+
+        def read_there(conn: Connection, rng: random.Random) -> None:
+            nonlocal conflicts
+            try:
+                rng.choice((read, by_cursor_there))(conn, rng)
+            except psycopg.OperationalError:  # cancelled, or if idle disconnected
+                conflicts += 1
+
+        def by_cursor_there(conn: Connection, rng: random.Random) -> None:
+            with conn.transaction():
+                conn.execute("DECLARE c CURSOR FOR SELECT id, balance FROM account WHERE k >= 0 ORDER BY k")
+                seen = conn.execute("FETCH 50 FROM c").fetchall()
+                time.sleep(rng.random() * 0.3)
+                seen += conn.execute("FETCH ALL FROM c").fetchall()
+                assert len({number for number, _ in seen}) == ACCOUNTS
+                assert sum(balance for _, balance in seen) == ACCOUNTS * 100
+
+        load = Load(rng, FORGIVEN, reconnect=True)
+        for action in (transfer, replace, maintain):
+            load.add(primary, action)
+        load.add(standby, read_there)
+        load.add(standby, read_there)
+        load.run(SECONDS)
+        assert not load.failures, load.failures
+        assert load.done["read_there"] > 5
+        standby.wait_for_replay(primary)
+        with standby.connect() as conn:
+            conn.execute(INDEX_SCANS)
+            for query in READS:
+                assert conn.execute(sql.SQL(query)).fetchone() == (ACCOUNTS, ACCOUNTS * 100)
+            row = conn.execute("SELECT blocks_read FROM lookahead.index_scan_stats").fetchone()
+            assert row is not None and row[0] > 0
+        print(f"{conflicts} conflicts, {load.done}")
+        assert not bad_lines(standby.log)
+        check(primary)
+    finally:
+        standby.destroy()
