@@ -41,7 +41,7 @@ def _demo(
     quick: Annotated[bool, typer.Option("--quick", help="A twentieth of the data; proves little.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print every sample as JSON.")] = False,
 ) -> None:
-    """Compare stock and look-ahead diagnostics on a throw-away server.
+    """Compare stock and look-ahead, diagnostics and an index scan, on a throw-away server.
 
     Takes about two minutes and 3 GB of disk, all of it given back.  $PG_CONFIG names the server
     to use, else the embedded one is; $PG_LOOKAHEAD_TMPDIR the directory for it."""

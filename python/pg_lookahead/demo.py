@@ -1,9 +1,9 @@
-"""``pg_lookahead demo``: the diagnostics, stock and look-ahead, on a throw-away server.
+"""``pg_lookahead demo``: stock and look-ahead side by side, on a throw-away server.
 
-Loads one table with a btree and a hash index, large enough that reading it shows, and
-times contrib's functions and ours in turn, on a cold cache, with buffered and with direct
-I/O.  This module does the work and returns figures; what the user sees of it is in
-``screen``.
+Loads one table with btree and hash indexes, large enough that reading it shows, and times
+contrib's diagnostics and ours in turn, and an index scan without and with look-ahead, on a
+cold cache, with buffered and with direct I/O.  This module does the work and returns
+figures; what the user sees of it is in ``screen``.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 
 import psycopg
 from psycopg import sql
+from psycopg.abc import Query
 
 from . import environment, measure
 from .cluster import Cluster
@@ -45,22 +46,55 @@ QUICK = Scale(rows=400_000, rounds=1, budget=5.0, disk=6 * 10**8)
 
 
 @dataclass(frozen=True)
+class Way:
+    """How one side of a case is executed: settings first, untimed, then the query."""
+
+    query: Query
+    settings: Query | None = None
+
+
+@dataclass(frozen=True)
 class Case:
-    """A function to compare: same name and columns in the schemas ``contrib`` and ``lookahead``."""
+    """Two ways to the same answer. ``relations``: to be cold; the first one's size is shown."""
 
-    function: str
-    relation: str
+    name: str
+    relations: tuple[str, ...]
+    stock: Way
+    ours: Way
 
-    def query(self, schema: str) -> sql.Composed:
-        """The statement timed."""
-        function = sql.Identifier(schema, self.function)
-        return sql.SQL("SELECT * FROM {}({}::regclass)").format(function, sql.Literal(self.relation))
+
+def diagnostic(function: str, relation: str) -> Case:
+    """A function of the schemas ``contrib`` and ``lookahead``."""
+
+    def way(schema: str) -> Way:
+        name = sql.Identifier(schema, function)
+        return Way(sql.SQL("SELECT * FROM {}({}::regclass)").format(name, sql.Literal(relation)))
+
+    return Case(function, (relation,), way("contrib"), way("lookahead"))
+
+
+def index_scan(name: str, table: str, index: str, query: Query) -> Case:
+    """A query that scans an index, with look-ahead off and on."""
+    settings = sql.SQL(
+        "SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off;"
+        " SET pg_lookahead.index_scan = {}"
+    )
+    off, on = (Way(query, settings.format(sql.SQL(value))) for value in ("off", "on"))
+    return Case(name, (table, index), off, on)
 
 
 CASES = [
-    Case("pgstatindex", "readings_taken_sensor"),
-    Case("pgstathashindex", "readings_id"),
-    Case("pgstattuple_approx", "readings"),
+    diagnostic("pgstatindex", "readings_taken_sensor"),
+    diagnostic("pgstathashindex", "readings_id"),
+    diagnostic("pgstattuple_approx", "readings"),
+    # 1 row in 400, in random order.
+    index_scan(
+        "index scan",
+        "readings",
+        "readings_value",
+        "SELECT count(*), sum(id) FROM"
+        " (SELECT id FROM readings WHERE value < 2147.483647 / 400 ORDER BY value) ordered",
+    ),
 ]
 
 
@@ -96,6 +130,9 @@ class Outcome:
 
 _SETTINGS: dict[str, object] = {
     "shared_buffers": "256MB",
+    "shared_preload_libraries": "pg_lookahead",
+    "jit": False,
+    "max_parallel_workers_per_gather": 0,
     "autovacuum": False,
     "track_io_timing": True,
     # For a quick load.
@@ -159,7 +196,7 @@ def run(scale: Scale, report: Report, cases: list[Case] | None = None) -> Outcom
 def steps(scale: Scale, cases: list[Case] | None = None) -> int:
     """How often run() will report."""
     each = 1 + 2 * 2 * scale.rounds
-    return 1 + _BATCHES + 4 + 2 * (1 + each * len(CASES if cases is None else cases))
+    return 1 + _BATCHES + 5 + 2 * (1 + each * len(CASES if cases is None else cases))
 
 
 def _check_space(cluster: Cluster, scale: Scale) -> None:
@@ -206,6 +243,8 @@ def _load(conn: psycopg.Connection[Any], scale: Scale, report: Report) -> None:
     conn.execute("VACUUM (ANALYZE) readings")
     report("building a btree index")
     conn.execute("CREATE INDEX readings_taken_sensor ON readings (taken, sensor)")
+    report("building another, in random order of the table")
+    conn.execute("CREATE INDEX readings_value ON readings (value)")
     report("building a hash index")
     conn.execute("CREATE INDEX readings_id ON readings USING hash (id)")
     report("deleting one row in 500, and rolling back")
@@ -217,24 +256,34 @@ def _load(conn: psycopg.Connection[Any], scale: Scale, report: Report) -> None:
 def _compare(
     cluster: Cluster, conn: psycopg.Connection[Any], case: Case, io: str, scale: Scale, report: Report
 ) -> Result:
-    report(f"{io} I/O: {case.function}: comparing the answers")
+    report(f"{io} I/O: {case.name}: comparing the answers")
     # This also warms the catalog caches and settles the hint bits, for both alike.
-    stock = conn.execute(case.query("contrib"))
-    ours = conn.execute(case.query("lookahead"))
-    size = conn.execute("SELECT pg_relation_size(%s::regclass)", [case.relation]).fetchone()
-    assert stock.description is not None and size is not None
-    columns = [column.name for column in stock.description]
-    differences = measure.differences(columns, stock.fetchall(), ours.fetchall())
+    answers = []
+    for way in (case.stock, case.ours):
+        _prepare(conn, way)
+        answers.append(conn.execute(way.query))
+    size = conn.execute("SELECT pg_relation_size(%s::regclass)", [case.relations[0]]).fetchone()
+    description = answers[0].description
+    assert description is not None and size is not None
+    columns = [column.name for column in description]
+    differences = measure.differences(columns, answers[0].fetchall(), answers[1].fetchall())
 
-    def sample(name: str, schema: str) -> measure.Sample:
-        report(f"{io} I/O: {case.function}: {name}, cold")
-        cluster.evict(conn, case.relation)
-        return measure.take(conn, case.query(schema))
+    def sample(name: str, way: Way) -> measure.Sample:
+        report(f"{io} I/O: {case.name}: {name}, cold")
+        _prepare(conn, way)
+        for relation in case.relations:
+            cluster.evict(conn, relation)
+        return measure.take(conn, way.query)
 
     comparison = measure.interleave(
-        lambda: sample("stock", "contrib"),
-        lambda: sample("look-ahead", "lookahead"),
+        lambda: sample("stock", case.stock),
+        lambda: sample("look-ahead", case.ours),
         rounds=scale.rounds,
         budget=scale.budget,
     )
-    return Result(case.function, io, size[0], comparison, differences)
+    return Result(case.name, io, size[0], comparison, differences)
+
+
+def _prepare(conn: psycopg.Connection[Any], way: Way) -> None:
+    if way.settings:
+        conn.execute(way.settings)

@@ -46,7 +46,7 @@ def progress(console: Console, total: int) -> Iterator[Report]:
 
 
 TITLE = "Cold cache, medians of interleaved runs; 1 row in 500 of the table was deleted and rolled back"
-COLUMNS = ("diagnostic", "I/O", "size", "stock", "look-ahead", "reads", "I/O time", "ratio", "rows")
+COLUMNS = ("what", "I/O", "size", "stock", "look-ahead", "reads", "I/O time", "ratio", "rows")
 
 
 def cells(result: Result) -> tuple[str, ...]:

@@ -75,7 +75,7 @@ def test_demo_in_json_tells_equal_answers_and_fewer_reads() -> None:
     assert outcome["environment"]["server"].startswith("PostgreSQL")
     results = outcome["results"]
     modes = {"buffered", "direct"} if not outcome["notes"] else {"buffered"}
-    assert {(r["case"], r["io"]) for r in results} == {(c.function, m) for c in demo.CASES for m in modes}
+    assert {(r["case"], r["io"]) for r in results} == {(c.name, m) for c in demo.CASES for m in modes}
     for result in results:
         assert result["differences"] == []
         assert result["relation_bytes"] > 10**7
