@@ -44,7 +44,7 @@ _PG_init(void)
 							GUC_EXPLAIN,
 							NULL, NULL, NULL);
 	DefineCustomBoolVariable("pg_lookahead.debug_force",
-							 "Makes index scans look ahead from their second row on, whether it pays or not.",
+							 "Makes index scans look ahead from their first row on, whether it pays or not.",
 							 "This is for testing.",
 							 &lookahead_debug_force,
 							 false,

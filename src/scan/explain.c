@@ -43,23 +43,33 @@ mean_distance(const ScanNode *node)
 	return (double) node->distance_sum / node->counters.blocks_visited;
 }
 
+/* Did workers run the node, too?  What they did is not known here. */
+static bool
+is_leader_only(const ScanNode *node)
+{
+	return node->plan_state->worker_instrument != NULL &&
+		node->plan_state->worker_instrument->num_workers > 0;
+}
+
 static void
 explain_text(ScanNode *node, ExplainState *es)
 {
 	const ScanCounters *c = &node->counters;
+	const char *scope = is_leader_only(node) ? " of leader" : "";
 
 	ExplainIndentText(es);
 	if (c->scans == 0)
 	{
-		appendStringInfo(es->str, "Look-Ahead: not used (%s)\n", verdict(node));
+		appendStringInfo(es->str, "Look-Ahead%s: not used (%s)\n", scope,
+						 verdict(node));
 		return;
 	}
 	appendStringInfo(es->str,
-					 "Look-Ahead: distance mean=%.1f max=" UINT64_FORMAT
+					 "Look-Ahead%s: distance mean=%.1f max=" UINT64_FORMAT
 					 "  blocks read=" UINT64_FORMAT " hit=" UINT64_FORMAT
 					 " direct=" UINT64_FORMAT " unused=" UINT64_FORMAT
 					 "  reads=" UINT64_FORMAT " stalls=" UINT64_FORMAT "\n",
-					 mean_distance(node),
+					 scope, mean_distance(node),
 					 c->max_distance, c->blocks_read, c->blocks_hit,
 					 c->blocks_direct, c->blocks_unused, c->reads, c->stalls);
 }
@@ -70,6 +80,8 @@ explain_properties(ScanNode *node, ExplainState *es)
 	const ScanCounters *c = &node->counters;
 
 	ExplainPropertyText("Look-Ahead", verdict(node), es);
+	if (is_leader_only(node))
+		ExplainPropertyBool("Look-Ahead of Leader Only", true, es);
 	ExplainPropertyFloat("Look-Ahead Mean Distance", NULL,
 						 mean_distance(node),
 						 1, es);
