@@ -7,8 +7,10 @@ How many statements of the random corpus are compared can be raised by $PG_LOOKA
 
 from __future__ import annotations
 
+import json
 import os
 import random
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -161,7 +163,7 @@ SERVED = {
     "TOASTed": "SELECT id, md5(long) FROM t WHERE k BETWEEN 0 AND 3000 ORDER BY k",
     "inheritance": "SELECT k, tableoid::regclass FROM parent WHERE k BETWEEN 100 AND 600 ORDER BY k, tableoid",
     "1,000 partitions": "SELECT count(*), sum(k) FROM pt WHERE v < 39000",
-    "1,000 partitions merged": "SELECT k FROM pt ORDER BY v LIMIT 3000",
+    "partitions merged": "SELECT k FROM pt WHERE k < 300 ORDER BY v LIMIT 800",
     "nested loop": "SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_memoize = off;;"
     " SELECT few.k, dup.v FROM few JOIN dup ON dup.k = few.k % 500",
     "merge join": "SET enable_hashjoin = off; SET enable_nestloop = off; SET enable_material = off;;"
@@ -315,6 +317,68 @@ def test_turned_off(served: Served, setting: str) -> None:
     before = blocks_read_ahead(conn)
     conn.execute(b"SELECT ctid, * FROM t WHERE k < 500")
     assert blocks_read_ahead(conn) == before
+
+
+NAMES = ("Mean Distance", "Maximum Distance", "Blocks Read", "Blocks Hit", "Blocks Direct", "Blocks Unused")
+
+
+def explain(conn: psycopg.Connection[Any], form: str, query: str) -> str:
+    if conn.info.server_version < 180000:
+        pytest.skip("EXPLAIN tells of look-ahead from PostgreSQL 18 on")
+    options = f"ANALYZE, COSTS off, TIMING off, SUMMARY off, BUFFERS off, FORMAT {form}"
+    rows = conn.execute(f"EXPLAIN ({options}) {query}".encode()).fetchall()
+    return "\n".join(row[0] if isinstance(row[0], str) else json.dumps(row[0]) for row in rows)
+
+
+def test_explain_text(served: Served) -> None:
+    conn = served["forced"]
+    start(conn, FORCED)
+    evict_all(conn)
+    query = "SELECT id FROM t WHERE k BETWEEN 4000 AND 4500 ORDER BY k"
+    text = explain(conn, "text", query)
+    masked = re.sub(r"\d+(\.\d+)?", "N", text).splitlines()
+    assert masked[-1].strip() == (
+        "Look-Ahead: distance mean=N max=N  blocks read=N hit=N direct=N unused=N  reads=N stalls=N"
+    )
+    blocks = {name: int(value) for name, value in re.findall(r"(read|hit|direct|unused|reads)=(\d+)", text)}
+    assert 0 < blocks["reads"] <= blocks["read"] and blocks["unused"] == 0
+    # warm, under the normal policy
+    start(conn, {})
+    assert "Look-Ahead: not used (" in explain(conn, "text", query)
+    never = "SELECT * FROM few LEFT JOIN LATERAL (SELECT id FROM t WHERE t.k = few.k) q ON few.k < 0 WHERE few.k < 0"
+    conn.execute("SET enable_seqscan = on; SET enable_hashjoin = off; SET enable_mergejoin = off")
+    assert "Look-Ahead: not used (never executed)" in explain(conn, "text", never)
+    conn.execute("SET enable_seqscan = off; SET pg_lookahead.index_scan = off")
+    assert "Look-Ahead" not in explain(conn, "text", query)
+    conn.execute("RESET pg_lookahead.index_scan")
+    assert "Look-Ahead" not in str(conn.execute(f"EXPLAIN {query}".encode()).fetchall())
+
+
+@pytest.mark.parametrize("form", ("json", "xml", "yaml"))
+def test_explain_structured(served: Served, form: str) -> None:
+    """The same properties in each form, whether look-ahead was used or not, so that programs can rely on them."""
+    conn = served["forced"]
+    start(conn, FORCED)
+    evict_all(conn)
+    query = "SELECT id FROM t WHERE k BETWEEN 6000 AND 6500 ORDER BY k"
+    for used in (True, False):
+        if not used:
+            start(conn, {})
+        text = explain(conn, form, query)
+        if form == "json":
+            properties = json.loads(text)[0]["Plan"]
+        elif form == "xml":
+            found = re.findall(r"<(Look-Ahead[\w-]*)>([^<]*)<", text)
+            properties = {
+                name.replace("-", " ").replace("Look Ahead", "Look-Ahead"): value for name, value in found
+            }
+        else:
+            properties = {
+                name: value.strip('"') for name, value in re.findall(r"(Look-Ahead[\w -]*): (.*)", text)
+            }
+        assert (properties["Look-Ahead"] == "used") == used
+        assert all(float(properties[f"Look-Ahead {name}"]) >= 0 for name in (*NAMES, "Reads", "Stalls"))
+        assert (int(properties["Look-Ahead Blocks Read"]) > 0) == used
 
 
 def test_all_cached_reads_nothing(served: Served) -> None:
