@@ -340,23 +340,20 @@ def test_pages_are_pruned_as_with_stock(sides: Sides, order: str) -> None:
     def steps(side: Side) -> Any:
         rows = f"SELECT i, {order}, repeat('x', 300) FROM generate_series(0, 3999) AS i"
         side.table("(id int, k int, pad text) WITH (fillfactor = 70)", rows, "(k, id)")
-        side.run(
-            "UPDATE t SET pad = repeat('y', 300) WHERE id % 5 < 2",
-            "UPDATE t SET pad = repeat('z', 300) WHERE id % 5 = 1",
+        side.run("UPDATE t SET pad = repeat('y', 300) WHERE id % 5 < 3")
+        side.evict()
+        pointers = (
+            "SELECT b, p.lp, p.lp_flags, p.lp_off FROM generate_series(0, pg_relation_size('t') / 8192 - 1) AS b,"
+            " heap_page_items(get_raw_page('t', b)) AS p ORDER BY 1, 2"
         )
-        side.run("DELETE FROM t WHERE id % 11 = 3")
+        before = side.rows(pointers)
         side.evict()
         seen = [side.rows("SELECT ctid, id, pad FROM t WHERE k BETWEEN 20 AND 300 ORDER BY k, id")]
-        seen.append(
-            side.rows(
-                "SELECT b, p.lp, p.lp_flags, p.lp_off FROM generate_series(0, pg_relation_size('t') / 8192 - 1) AS b,"
-                " heap_page_items(get_raw_page('t', b)) AS p ORDER BY 1, 2"
-            )
-        )
+        seen.append(side.rows(pointers))
+        assert seen[1] != before, "reading pruned nothing"
         return seen
 
-    seen = alike(sides, steps)
-    assert any(flags == 2 for _, _, flags, _ in seen[1]), "nothing was pruned"
+    alike(sides, steps)
 
 
 # Serializable
