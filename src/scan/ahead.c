@@ -49,7 +49,7 @@ make_window(ScanNode *node)
 	node->max_distance = blocks;
 	node->distance = Min(node->distance, blocks);
 	node->window = WindowCreate(ScanNodeMemory(node), heap, blocks, reads);
-	node->told_block = InvalidBlockNumber;
+	node->told_block = node->passed_block = InvalidBlockNumber;
 	node->counters.scans = 1;
 	ScanStatsAttach();
 }
@@ -122,6 +122,15 @@ refill(ScanNode *node, IndexScanDesc scan, BlockNumber current)
 		want < Min(REFILL_BLOCKS, node->distance / 2))
 		return;
 	room = Min(want, WindowRoom(window));
+
+	/* what the scan holds, or is about to, it need not be told of */
+	if (node->told_block == InvalidBlockNumber)
+	{
+		bool		passes = node->index_only &&
+			is_all_visible(node, scan->heapRelation, current);
+
+		node->told_block = passes ? LookaheadHeapBlock(scan) : current;
+	}
 	rows = ScanNodeRowsWanted(node);
 	last_turn = (rows == PG_INT64_MAX) ? PG_UINT64_MAX :
 		ScoutTurn(node->scout) + Max(0, rows - 1);
@@ -131,11 +140,15 @@ refill(ScanNode *node, IndexScanDesc scan, BlockNumber current)
 		if (ScoutToldTurn(node->scout) >= last_turn ||
 			!ScoutNext(node->scout, scan, &block, &turn))
 			break;
-		if (block == node->told_block || block == current)
+		if (block == node->told_block || block == node->passed_block ||
+			block == current)
 			continue;
-		node->told_block = block;
 		if (node->index_only && is_all_visible(node, scan->heapRelation, block))
+		{
+			node->passed_block = block;
 			continue;
+		}
+		node->told_block = block;
 		if (WindowContains(window, block))
 			continue;
 		WindowAppend(window, block, turn);
@@ -219,7 +232,7 @@ AheadFollow(ScanNode *node, IndexScanDesc scan, ScanDirection direction)
 	if (!ScoutFollow(node->scout, scan, direction) && node->window != NULL)
 	{
 		WindowDrain(node->window);
-		node->told_block = InvalidBlockNumber;
+		node->told_block = node->passed_block = InvalidBlockNumber;
 		PolicyScanAgain(node);
 	}
 	if (node->mode == SCAN_AHEAD)
@@ -257,7 +270,7 @@ AheadPause(ScanNode *node)
 		node->vm_buffer = InvalidBuffer;
 	}
 	CurrentResourceOwner = saved;
-	node->told_block = InvalidBlockNumber;
+	node->told_block = node->passed_block = InvalidBlockNumber;
 	node->owner = NULL;
 }
 
@@ -268,7 +281,7 @@ AheadForget(ScanNode *node)
 		WindowForget(node->window);
 	ScoutForget(node->scout);
 	node->vm_buffer = InvalidBuffer;
-	node->told_block = InvalidBlockNumber;
+	node->told_block = node->passed_block = InvalidBlockNumber;
 	if (node->run)
 		node->run->n = node->run->next = 0;
 	node->owner = NULL;

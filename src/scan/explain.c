@@ -32,6 +32,8 @@ verdict(const ScanNode *node)
 		return "never executed";
 	if (node->counters.scans == 0)
 		return node->saw_fast_reads ? "reads are fast" : "nothing to wait for";
+	if (node->counters.blocks_read + node->counters.blocks_hit == 0)
+		return "nothing could be read ahead";
 	return "used";
 }
 
@@ -58,7 +60,7 @@ explain_text(ScanNode *node, ExplainState *es)
 	const char *scope = is_leader_only(node) ? " of leader" : "";
 
 	ExplainIndentText(es);
-	if (c->scans == 0)
+	if (c->blocks_read + c->blocks_hit == 0)
 	{
 		appendStringInfo(es->str, "Look-Ahead%s: not used (%s)\n", scope,
 						 verdict(node));

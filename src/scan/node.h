@@ -97,7 +97,8 @@ typedef struct ScanNode
 	Window	   *window;
 	Run		   *run;
 	Buffer vm_buffer; /* index-only: for looks at the visibility map */
-	BlockNumber told_block;		/* the block told of last by the scout */
+	BlockNumber told_block;		/* told of last, of blocks to be visited */
+	BlockNumber passed_block;	/* told of last, of all-visible ones */
 	int vm_debt; /* map pages read whose hit is to be uncounted */
 
 	/* for EXPLAIN */
