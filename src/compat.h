@@ -298,6 +298,20 @@ LookaheadHeapBlock(IndexScanDesc scan)
 								   InvalidBlockNumber;
 }
 
+/* Take the heap page from an index scan, which then holds none. */
+static inline Buffer
+LookaheadGiveHeapBuffer(IndexScanDesc scan)
+{
+	IndexFetchHeapData *hscan = (IndexFetchHeapData *) scan->xs_heapfetch;
+	Buffer		buffer = hscan->xs_cbuf;
+
+	hscan->xs_cbuf = InvalidBuffer;
+#if PG_VERSION_NUM >= 190000
+	hscan->xs_blk = InvalidBlockNumber;
+#endif
+	return buffer;
+}
+
 /*
  * Make an index scan hold another heap page, whose pin it takes over, and
  * prune that page as the table access method does when it arrives there.

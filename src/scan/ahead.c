@@ -122,6 +122,8 @@ refill(ScanNode *node, IndexScanDesc scan, BlockNumber current)
 		want < Min(REFILL_BLOCKS, node->distance / 2))
 		return;
 	room = Min(want, WindowRoom(window));
+	if (room <= 0)
+		return;
 
 	/* what the scan holds, or is about to, it need not be told of */
 	if (node->told_block == InvalidBlockNumber)
@@ -176,7 +178,8 @@ AheadVisitBlock(ScanNode *node, IndexScanDesc scan, BlockNumber block)
 		int64		before = *node->reads;
 
 		node->counters.blocks_direct++;
-		buffer = ReadBuffer(scan->heapRelation, block);
+		buffer = ReleaseAndReadBuffer(LookaheadGiveHeapBuffer(scan),
+									  scan->heapRelation, block);
 		was_read = *node->reads != before;
 	}
 	LookaheadSetHeapBuffer(scan, buffer);

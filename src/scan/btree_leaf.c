@@ -73,8 +73,9 @@ BTreeLeafReadStart(MemoryContext mcxt, Relation index, BlockNumber page)
 {
 	BTreeLeafRead *read;
 
-	/* a damaged link may lead out of the file */
-	if (page >= RelationGetNumberOfBlocks(index))
+	/* a damaged link may lead out of the file; or buffers may be short */
+	if (page >= RelationGetNumberOfBlocks(index) ||
+		LookaheadAdditionalPins(RelationUsesLocalBuffers(index), 1) < 1)
 		return NULL;
 	if (!LookaheadReadsAreAsync() &&
 		!BufferIsValid(PrefetchBuffer(index, MAIN_FORKNUM, page).recent_buffer))

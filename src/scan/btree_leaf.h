@@ -37,7 +37,7 @@ extern BTreeLeaf *BTreeLeafCreate(MemoryContext mcxt);
 
 /*
  * Start reading a page; to be ended by BTreeLeafReadEnd().  NULL where
- * there is no such page; or nothing reads in the background and the page is
+ * there is no such page, or buffers are short; or nothing reads in the background and the page is
  * not cached: then the kernel has been advised.
  */
 extern BTreeLeafRead *BTreeLeafReadStart(MemoryContext mcxt, Relation index,
