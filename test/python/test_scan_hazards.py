@@ -685,3 +685,48 @@ def test_function_in_the_filter_scans_and_fails(sides: Sides) -> None:
         return seen
 
     alike(sides, steps)
+
+
+def test_rows_looked_up_together_are_used_under_their_pin_only(sides: Sides) -> None:
+    """A rescan that begins with the row which would have been the next finds it anew.
+
+    Neighbours on a heap page are looked up together; what was found is void once the scan has
+    let go of the page, as it does at each rescan."""
+
+    def steps(side: Side) -> list[Any]:
+        rows = "SELECT i, i, repeat('x', 150) FROM generate_series(1, 3000) AS i"
+        side.table("(id int, k int, pad text)", rows, "(k)")
+        query = (
+            "SELECT i, q.* FROM generate_series(1, 900) AS i, LATERAL"
+            " (SELECT id, pad FROM t WHERE t.k >= i AND pad <> '' ORDER BY k LIMIT 1) AS q"
+        )
+        side.evict()
+        return [side.rows(query), side.rows(query), side.pins()]
+
+    alike(sides, steps)
+
+
+def test_serializable_reads_no_row_before_its_turn(sides: Sides) -> None:
+    """A scan that is left early has taken the predicate locks that stock takes, no more."""
+
+    def steps(side: Side) -> list[Any]:
+        rows = "SELECT i, i, repeat('x', 150) FROM generate_series(1, 3000) AS i"
+        side.table("(id int, k int, pad text)", rows, "(k)")
+        seen = []
+        for columns in ("id", "k"):
+            side.run(
+                "BEGIN ISOLATION LEVEL SERIALIZABLE",
+                f"DECLARE c CURSOR FOR SELECT {columns} FROM t WHERE k > 50 AND (k - 52) <> 0 ORDER BY k",
+                "FETCH 2 FROM c",  # of more rows of a page, stock locks the page
+            )
+            seen.append(
+                side.rows(
+                    "SELECT locktype, relation::regclass::text, page, tuple FROM pg_locks WHERE mode = 'SIReadLock'"
+                    " ORDER BY 1, 2, 3, 4"
+                )
+            )
+            side.run("COMMIT")
+        assert any(kind == "tuple" for kind, _, _, _ in seen[0])
+        return seen
+
+    alike(sides, steps)
