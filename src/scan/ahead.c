@@ -111,7 +111,6 @@ refill(ScanNode *node, IndexScanDesc scan, BlockNumber current)
 {
 	Window	   *window = node->window;
 	int			want = node->distance - WindowSize(window);
-	int			room;
 	uint64		last_turn;
 	int64		rows;
 	BlockNumber block;
@@ -121,8 +120,7 @@ refill(ScanNode *node, IndexScanDesc scan, BlockNumber current)
 	if (node->ending || want <= 0 ||
 		want < Min(REFILL_BLOCKS, node->distance / 2))
 		return;
-	room = Min(want, WindowRoom(window));
-	if (room <= 0)
+	if (!WindowHasRoom(window))
 		return;
 
 	/* what the scan holds, or is about to, it need not be told of */
@@ -137,7 +135,8 @@ refill(ScanNode *node, IndexScanDesc scan, BlockNumber current)
 	last_turn = (rows == PG_INT64_MAX) ? PG_UINT64_MAX :
 		ScoutTurn(node->scout) + Max(0, rows - 1);
 
-	for (int told = 0; room > 0 && told < TOLD_PER_REFILL; told++)
+	for (int told = 0;
+		 want > 0 && told < TOLD_PER_REFILL && WindowHasRoom(window); told++)
 	{
 		if (ScoutToldTurn(node->scout) >= last_turn ||
 			!ScoutNext(node->scout, scan, &block, &turn))
@@ -154,7 +153,7 @@ refill(ScanNode *node, IndexScanDesc scan, BlockNumber current)
 		if (WindowContains(window, block))
 			continue;
 		WindowAppend(window, block, turn);
-		room--;
+		want--;
 	}
 	WindowStart(window);
 }

@@ -36,9 +36,9 @@ extern BlockNumber BTreeNextLeafOfScan(IndexScanDesc scan, ScanDirection dir);
 extern BTreeLeaf *BTreeLeafCreate(MemoryContext mcxt);
 
 /*
- * Start reading a page; to be ended by BTreeLeafReadEnd().  NULL where
- * there is no such page, or buffers are short; or nothing reads in the background and the page is
- * not cached: then the kernel has been advised.
+ * Start reading a page; to be ended by BTreeLeafReadEnd().  NULL where there
+ * is no such page, or buffers are short; or nothing reads in the background
+ * and the page is not cached: then the kernel has been advised.
  */
 extern BTreeLeafRead *BTreeLeafReadStart(MemoryContext mcxt, Relation index,
 										 BlockNumber page);

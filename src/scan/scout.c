@@ -32,7 +32,7 @@
 #include "utils/rel.h"
 
 /* How many leaf pages beyond the current one a scout may know of. */
-#define SCOUT_MAX_LEAVES 4
+#define SCOUT_MAX_LEAVES 16
 
 /* The matches of the index page that the scan stands on. */
 typedef struct CurrentPage

@@ -95,6 +95,7 @@ struct Window
 	int			nfree;			/* those of the pool that are free */
 	int			next_read;		/* where to look for a free one first */
 	int			in_flight;		/* started, not yet waited for */
+	int			to_start;		/* reads that what was appended will take */
 
 	windowslot_hash *slots;
 	BlockNumber nblocks;		/* size of the relation, when last asked */
@@ -130,21 +131,17 @@ WindowCreate(MemoryContext mcxt, Relation rel, int capacity, int max_reads)
 	return window;
 }
 
-int
-WindowRoom(Window *window)
+bool
+WindowHasRoom(Window *window)
 {
-	int			room = window->capacity - window->nheld;
-	int			pins;
-
-	if (window->in_flight >= window->max_reads || window->nfree == 0)
-		return 0;
-	room = Min(room, (int) (window->nentries - (window->tail - window->head)));
-	if (room <= 0)
-		return 0;
-	pins = LookaheadAdditionalPins(window->temporary, room);
 	/* appended blocks have no pin yet, and will want one */
-	pins -= window->tail - window->start;
-	return Max(0, Min(room, pins));
+	int			unstarted = window->tail - window->start;
+
+	return window->nheld < window->capacity &&
+		window->tail - window->head < window->nentries &&
+		window->in_flight + window->to_start < window->max_reads &&
+		window->to_start < window->nfree &&
+		LookaheadAdditionalPins(window->temporary, unstarted + 1) > unstarted;
 }
 
 int
@@ -183,6 +180,9 @@ WindowAppend(Window *window, BlockNumber block, uint64 turn)
 	}
 
 	Assert(window->tail - window->head < window->nentries);
+	if (window->tail == window->start ||
+		entry_at(window, window->tail - 1)->block + 1 != block)
+		window->to_start++;
 	windowslot_insert(window->slots, block, &found)->position = window->tail;
 	Assert(!found);
 	entry = entry_at(window, window->tail++);
@@ -309,6 +309,7 @@ WindowStart(Window *window)
 		start_range(window, end - window->start, flags);
 	}
 	LookaheadExitBatch();
+	window->to_start = window->tail - window->start;
 }
 
 /*
@@ -447,6 +448,7 @@ WindowDrain(Window *window)
 		if (entry->block != InvalidBlockNumber)
 			remove_entry(window, entry);
 	}
+	window->to_start = 0;
 	while (window->head != window->start)
 	{
 		WindowEntry *entry = entry_at(window, window->head);
@@ -469,6 +471,7 @@ WindowForget(Window *window)
 		window->reads[i].nheld = 0;
 	window->nfree = window->nreads;
 	window->in_flight = 0;
+	window->to_start = 0;
 }
 
 void

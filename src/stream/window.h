@@ -55,8 +55,8 @@ typedef struct WindowCounters
 extern Window *WindowCreate(MemoryContext mcxt, Relation rel,
 							int capacity, int max_reads);
 
-/* How many more blocks fit, by capacity, reads in flight and pins allowed. */
-extern int	WindowRoom(Window *window);
+/* Is there room for a block, by capacity, reads in flight and pins allowed? */
+extern bool WindowHasRoom(Window *window);
 
 /* Number of blocks held, whether read, being read or about to be. */
 extern int	WindowSize(const Window *window);
