@@ -24,7 +24,7 @@ from differential import CONFIGS, FORCED, OFF, Differential, Session, bad_lines,
 from pg_lookahead.cluster import Cluster, ClusterError
 from scan_corpus import Corpus
 
-STATEMENTS = int(os.environ.get("PG_LOOKAHEAD_QUERIES", "8000"))
+STATEMENTS = int(os.environ.get("PG_LOOKAHEAD_QUERIES", "20000"))
 SERVER: dict[str, object] = {"shared_preload_libraries": "pg_lookahead", "autovacuum": False}
 
 
