@@ -373,6 +373,7 @@ def test_standby_with_replay_conflicts(make_cluster: MakeCluster, rng: random.Ra
         standby.wait_for_replay(primary)
         with standby.connect() as conn:
             conn.execute(INDEX_SCANS)
+            conn.execute(EVICT)  # replay has brought in all that it touched
             for query in READS:
                 assert conn.execute(sql.SQL(query)).fetchone() == (ACCOUNTS, ACCOUNTS * 100)
             row = conn.execute("SELECT blocks_read FROM lookahead.index_scan_stats").fetchone()
