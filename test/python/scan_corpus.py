@@ -256,8 +256,7 @@ class Corpus:
         )
         key = self.rng.choice(keys)
         if self.rng.random() < 0.5:
-            key = ", ".join(f"{dot}{one}" for one in key.split(", "))
-            return key
+            return ", ".join(f"{dot}{one}" for one in key.split(", "))
         backward = []
         for one in key.split(", "):
             if " DESC" in one:
