@@ -158,7 +158,7 @@ _CREATE = "CREATE TABLE readings (id bigint, sensor int, taken timestamptz, valu
 _INSERT = """
 INSERT INTO readings
 SELECT i, i * 7919 %% 1000, timestamptz '2026-01-01 00:00Z' + i * interval '1 s',
-       i * 48271 %% 2147483647 / 1e6, 'reading ' || i %% 1000
+       (hashint8extended(i, 0) & 2147483647) / 1e6, 'reading ' || i %% 1000
 FROM generate_series(%s::bigint, %s::bigint) i
 """
 _BATCHES = 8

@@ -81,8 +81,11 @@ def test_demo_in_json_tells_equal_answers_and_fewer_reads() -> None:
         assert result["relation_bytes"] > 10**7
         samples = result["comparison"]
         assert len(samples["stock"]) == len(samples["ours"]) >= 1
-        # The cache was cold: whole indexes were read, by either.
-        if result["case"] != "pgstattuple_approx":
+        # The cache was cold: a good part was read, by either.
+        for sample in samples["stock"] + samples["ours"]:
+            assert sample["read_bytes"] > 10**6
+        # Whole indexes were, in fewer reads.
+        if result["case"] in ("pgstatindex", "pgstathashindex"):
             for sample in samples["stock"] + samples["ours"]:
                 assert sample["read_bytes"] > 0.95 * result["relation_bytes"]
             assert samples["ours"][0]["reads"] < samples["stock"][0]["reads"]
