@@ -208,10 +208,8 @@ drop_window(ScanNode *node)
 }
 
 void
-AheadFinish(ScanNode *node, ScanDirection direction)
+AheadFinish(ScanNode *node)
 {
-	if (node->scout)
-		ScoutFinish(node->scout, direction);
 	let_go(node);
 	PolicyScanAgain(node);
 
@@ -251,8 +249,6 @@ AheadFollow(ScanNode *node, IndexScanDesc scan, ScanDirection direction)
 		}
 		PolicyRow(node);
 	}
-	else if (!ScoutIsAhead(node->scout))
-		node->following = false;
 }
 
 void

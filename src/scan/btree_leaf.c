@@ -21,6 +21,7 @@
 #include "compat.h"
 #include "executor/instrument.h"
 #include "miscadmin.h"
+#include "pgstat.h"
 #include "scan/btree_leaf.h"
 #include "storage/bufmgr.h"
 #include "utils/rel.h"
@@ -68,6 +69,32 @@ BTreeLeafCreate(MemoryContext mcxt)
 	return MemoryContextAlloc(mcxt, sizeof(BTreeLeaf));
 }
 
+/* Add to the hits that this process has counted. */
+static void
+count_hit(Relation index, int n)
+{
+	if (RelationUsesLocalBuffers(index))
+		pgBufferUsage.local_blks_hit += n;
+	else
+		pgBufferUsage.shared_blks_hit += n;
+}
+
+/*
+ * The scan will read the page again, from shared buffers.  So that EXPLAIN
+ * (BUFFERS) and pg_statio_* count as they do without look-ahead, an access is
+ * taken back: ours if it was a hit, else the one to come.
+ */
+static void
+uncount_access(Relation index)
+{
+	count_hit(index, -1);
+	if (pgstat_should_count_relation(index))
+	{
+		index->pgstat_info->counts.blocks_fetched--;
+		index->pgstat_info->counts.blocks_hit--;
+	}
+}
+
 BTreeLeafRead *
 BTreeLeafReadStart(MemoryContext mcxt, Relation index, BlockNumber page)
 {
@@ -89,6 +116,7 @@ BTreeLeafReadStart(MemoryContext mcxt, Relation index, BlockNumber page)
 	read->op.forknum = MAIN_FORKNUM;
 	read->reading = StartReadBuffer(&read->op, &read->buffer, page, 0);
 	read->pinned = !read->reading;
+	uncount_access(index);
 
 	/* what reads in the background holds a pin of its own */
 	if (read->reading)
@@ -362,15 +390,12 @@ BTreeLeafExamine(BTreeLeafRead *read, BTreeLeaf *leaf, IndexScanDesc scan,
 	Assert(BTreeLeafReadIsDone(read));
 	if (!read->pinned)
 	{
-		/* counts as a hit, which the scan's own access is to be */
+		/* this counts as a hit */
 		read->pinned = ReadRecentBuffer(read->index->rd_locator, MAIN_FORKNUM,
 										read->page, read->buffer);
 		if (!read->pinned)
 			return false;
-		if (RelationUsesLocalBuffers(read->index))
-			pgBufferUsage.local_blks_hit--;
-		else
-			pgBufferUsage.shared_blks_hit--;
+		count_hit(read->index, -1);
 	}
 	leaf->page = read->page;
 	leaf->next = InvalidBlockNumber;

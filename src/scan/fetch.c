@@ -190,10 +190,10 @@ next_entry(ScanNode *node, IndexScanDesc scan, ScanDirection direction)
 {
 	if (index_getnext_tid(scan, direction) == NULL)
 	{
-		AheadFinish(node, direction);
+		AheadFinish(node);
 		return false;
 	}
-	if (node->following)
+	if (node->mode == SCAN_AHEAD)
 		AheadFollow(node, scan, direction);
 	return true;
 }

@@ -73,12 +73,18 @@ static dlist_head queries = DLIST_STATIC_INIT(queries);
 #define LAST_FOUND 16
 static ScanNode *last_found[LAST_FOUND];
 
+static inline ScanNode **
+last_found_slot(PlanState *plan_state)
+{
+	return &last_found[((uintptr_t) plan_state >> 6) % LAST_FOUND];
+}
+
 ScanNode *
 ScanNodeFor(PlanState *plan_state)
 {
 	NodeSlot   *slot;
 
-	ScanNode  **found = &last_found[((uintptr_t) plan_state >> 6) % LAST_FOUND];
+	ScanNode  **found = last_found_slot(plan_state);
 
 	if (likely(*found != NULL && (*found)->plan_state == plan_state))
 		return *found;
@@ -206,8 +212,9 @@ refusal_of(ScanState *scan, Relation index, int norderbys)
 		return "index access method of an extension";
 	if (lookahead_max_distance == 0)
 		return "pg_lookahead.max_distance is 0";
-	if (get_tablespace_io_concurrency(heap->rd_rel->reltablespace) == 0)
-		return "effective_io_concurrency is 0";
+	if (scan->ps.state->es_instrument != 0 &&
+		get_tablespace_io_concurrency(heap->rd_rel->reltablespace) == 0)
+		return SCAN_NO_CONCURRENCY;
 	return NULL;
 }
 
@@ -328,10 +335,10 @@ forget_query(void *arg)
 		ScanNode   *node = slist_container(ScanNode, link, iter.cur);
 
 		nodeslot_delete(slots, node->plan_state);
+		*last_found_slot(node->plan_state) = NULL;
 	}
 	slist_init(&query->nodes);
 	dlist_delete(&query->link);
-	memset(last_found, 0, sizeof(last_found));
 }
 
 /* The query's entry, made when its first node is found. */
@@ -457,7 +464,8 @@ ScanQueryEnd(QueryDesc *queryDesc)
 	{
 		ScanNode   *node = slist_container(ScanNode, link, iter.cur);
 
-		AheadEnd(node);
+		if (node->scout != NULL)
+			AheadEnd(node);
 		if (node->counters.scans > 0)
 			ScanStatsAdd(&node->counters);
 	}

@@ -17,6 +17,9 @@
 #include "stream/window.h"
 #include "utils/resowner.h"
 
+/* A reason that is looked up late: that costs more than a short scan. */
+#define SCAN_NO_CONCURRENCY "effective_io_concurrency is 0"
+
 /* How a node fetches rows at the moment; see policy.c. */
 typedef enum ScanMode
 {
@@ -81,7 +84,6 @@ typedef struct ScanNode
 	int			distance;		/* blocks wanted in the window */
 	int			max_distance;
 	int			hits_in_row;
-	bool		following;		/* the scout must see every step of the scan */
 	bool		ending;			/* fill the window no more, and leave AHEAD */
 	uint64		blocks_ahead;	/* heap blocks visited in AHEAD */
 	int			idle_rows;		/* rows in AHEAD since blocks were read */
@@ -154,14 +156,14 @@ extern TupleTableSlot *FetchIndexScan(ScanNode *node);
 extern TupleTableSlot *FetchIndexOnlyScan(ScanNode *node);
 
 /*
- * ahead.c: the scan has stepped to its next entry; look ahead from there.  To
- * be called while node->following.
+ * ahead.c: in AHEAD, the scan has stepped to its next entry; look ahead from
+ * there.
  */
 extern void AheadFollow(ScanNode *node, IndexScanDesc scan,
 						ScanDirection direction);
 
 /* The scan has come to its end. */
-extern void AheadFinish(ScanNode *node, ScanDirection direction);
+extern void AheadFinish(ScanNode *node);
 
 /* In AHEAD: make the scan hold a heap page, from the window if it is there. */
 extern void AheadVisitBlock(ScanNode *node, IndexScanDesc scan,

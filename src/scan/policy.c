@@ -22,9 +22,8 @@
  * itself is never ahead of its caller (see scout.h):
  *
  *		STOCK  -> DIRECT	SAME_BLOCK_ROWS rows in a row came from one block
- *		DIRECT -> STOCK		LONE_ROWS rows in a row had no neighbour, the
- *							scan has come to every leaf page that was read
- *							ahead, and it is not selective
+ *		DIRECT -> STOCK		LONE_ROWS rows in a row had no neighbour, and
+ *							it is not selective
  *		STOCK, DIRECT -> AHEAD
  *							misses_wanted slow reads were seen in a row (see
  *							below), and more rows are wanted
@@ -100,25 +99,23 @@ PolicyMaxDistance(const ScanNode *node, int reads)
 	return Max(1, LookaheadPinLimit(RelationUsesLocalBuffers(heap), blocks));
 }
 
-void
-PolicyInit(ScanNode *node)
+/* Has the table's tablespace been given no concurrency?  Then never. */
+static bool
+is_forbidden(ScanNode *node)
 {
-	node->mode = node->selective ? SCAN_DIRECT : SCAN_STOCK;
-	node->misses_wanted = MISSES_TO_START;
-	node->last_block = InvalidBlockNumber;
-	if (lookahead_debug_force)
-	{
-		node->mode = SCAN_AHEAD;
-		node->following = true;
-		node->distance = MIN_DISTANCE;
-	}
+	Relation	heap = ((ScanState *) node->plan_state)->ss_currentRelation;
+
+	if (get_tablespace_io_concurrency(heap->rd_rel->reltablespace) == 0)
+		node->refusal = SCAN_NO_CONCURRENCY;
+	return node->refusal != NULL;
 }
 
 static void
 start_ahead(ScanNode *node)
 {
+	if (is_forbidden(node))
+		return;
 	node->mode = SCAN_AHEAD;
-	node->following = true;
 	node->ending = false;
 	node->fast_reads = 0;
 	node->hits_in_row = 0;
@@ -127,6 +124,16 @@ start_ahead(ScanNode *node)
 	node->distance = MIN_DISTANCE;
 	if (node->window)
 		node->distance = Min(node->distance, node->max_distance);
+}
+
+void
+PolicyInit(ScanNode *node)
+{
+	node->mode = node->selective ? SCAN_DIRECT : SCAN_STOCK;
+	node->misses_wanted = MISSES_TO_START;
+	node->last_block = InvalidBlockNumber;
+	if (lookahead_debug_force)
+		start_ahead(node);
 }
 
 bool
@@ -178,8 +185,7 @@ PolicySameBlock(ScanNode *node)
 void
 PolicyLoneRow(ScanNode *node)
 {
-	if (!node->selective && ++node->lone_rows >= LONE_ROWS &&
-		!node->following)
+	if (!node->selective && ++node->lone_rows >= LONE_ROWS)
 	{
 		node->mode = SCAN_STOCK;
 		node->same_block = 0;

@@ -8,10 +8,6 @@
  * of a btree are read by the scout itself (btree_leaf.c) and their heap blocks
  * kept, until the scan arrives there.
  *
- * A leaf page that the scout read is read again by the scan, from shared
- * buffers.  So that EXPLAIN (BUFFERS) and pg_statio_* count as they do without
- * look-ahead, the second access is taken back (uncount_hit()).
- *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
@@ -69,8 +65,7 @@ struct Scout
 	int			nleaves;
 	BTreeLeaf  *leaves[SCOUT_MAX_LEAVES];
 	BTreeLeafRead *reading;		/* the one after those, being read */
-	BlockNumber dead_end;		/* or it could not be made sense of */
-	bool		dead_end_counted;	/* it was read, and so was counted */
+	bool		dead_end;		/* or nothing can be learnt of it */
 };
 
 bool
@@ -104,7 +99,6 @@ ScoutCreate(MemoryContext mcxt, Relation index)
 	scout->am = index->rd_rel->relam;
 	scout->page = InvalidBlockNumber;
 	scout->leaf = -1;
-	scout->dead_end = InvalidBlockNumber;
 	return scout;
 }
 
@@ -189,28 +183,12 @@ page_tid(const CurrentPage *cp, int i)
 	return (ItemPointer) (cp->tids + i * cp->stride);
 }
 
-/* Take back one hit that the scan has counted, on a page read by the scout. */
-static void
-uncount_hit(Relation index)
-{
-	if (RelationUsesLocalBuffers(index))
-		pgBufferUsage.local_blks_hit--;
-	else
-		pgBufferUsage.shared_blks_hit--;
-	if (pgstat_should_count_relation(index))
-	{
-		index->pgstat_info->counts.blocks_fetched--;
-		index->pgstat_info->counts.blocks_hit--;
-	}
-}
-
 /* The scan has come to the first of our leaves, which is no longer ahead. */
 static void
 arrive_at_leaf(Scout *scout)
 {
 	BTreeLeaf  *leaf = scout->leaves[0];
 
-	uncount_hit(scout->index);
 	scout->nleaves--;
 	for (int i = 0; i < SCOUT_MAX_LEAVES - 1; i++)
 		scout->leaves[i] = scout->leaves[i + 1];
@@ -229,7 +207,7 @@ forget(Scout *scout)
 		BTreeLeafReadEnd(scout->reading);
 		scout->reading = NULL;
 	}
-	scout->dead_end = InvalidBlockNumber;
+	scout->dead_end = false;
 	scout->leaf = -1;
 	scout->told = scout->current;
 	scout->told_turn = scout->turn;
@@ -272,10 +250,6 @@ ScoutFollow(Scout *scout, IndexScanDesc scan, ScanDirection dir)
 		}
 		else
 		{
-			if ((scout->dead_end == cp.page && scout->dead_end_counted) ||
-				(scout->reading &&
-				 BTreeLeafReadPage(scout->reading) == cp.page))
-				uncount_hit(scout->index);
 			expected = (scout->leaf == -1 && scout->told_turn < scout->turn &&
 						scout->dir == dir);
 			scout->current = cp.current;
@@ -295,28 +269,6 @@ ScoutFollow(Scout *scout, IndexScanDesc scan, ScanDirection dir)
 	return expected;
 }
 
-void
-ScoutFinish(Scout *scout, ScanDirection dir)
-{
-	/* on its way to the end the scan came to all leaves that were left */
-	if (scout->dir == dir)
-	{
-		for (int i = 0; i < scout->nleaves; i++)
-			uncount_hit(scout->index);
-		if (scout->reading || (scout->dead_end != InvalidBlockNumber &&
-							   scout->dead_end_counted))
-			uncount_hit(scout->index);
-	}
-}
-
-/* The page being read is one that we learn nothing of. */
-static void
-set_dead_end(Scout *scout)
-{
-	scout->dead_end = BTreeLeafReadPage(scout->reading);
-	scout->dead_end_counted = true;
-}
-
 /*
  * Learn about one more leaf page of a btree.  True if there is one; false if
  * there is none, or its read has only just been started.
@@ -328,7 +280,7 @@ next_leaf(Scout *scout, IndexScanDesc scan)
 	bool		known;
 
 	if (scout->am != BTREE_AM_OID || scout->nleaves == SCOUT_MAX_LEAVES ||
-		scout->dead_end != InvalidBlockNumber)
+		scout->dead_end)
 		return false;
 
 	if (scout->reading == NULL)
@@ -344,8 +296,7 @@ next_leaf(Scout *scout, IndexScanDesc scan)
 		scout->reading = BTreeLeafReadStart(scout->mcxt, scout->index, page);
 		if (scout->reading == NULL)
 		{
-			scout->dead_end = page;
-			scout->dead_end_counted = false;
+			scout->dead_end = true;
 			return false;
 		}
 	}
@@ -362,7 +313,7 @@ next_leaf(Scout *scout, IndexScanDesc scan)
 	if (known)
 		scout->nleaves++;
 	else
-		set_dead_end(scout);
+		scout->dead_end = true;
 	BTreeLeafReadEnd(scout->reading);
 	scout->reading = NULL;
 	return known;
@@ -428,19 +379,11 @@ ScoutNeighbours(IndexScanDesc scan, ScanDirection dir, ItemPointerData *tids,
 	return n;
 }
 
-bool
-ScoutIsAhead(const Scout *scout)
-{
-	return scout->nleaves > 0 || scout->dead_end != InvalidBlockNumber;
-}
-
 void
 ScoutPause(Scout *scout)
 {
 	if (scout->reading)
 	{
-		/* it was counted, and will be when the scan comes there */
-		set_dead_end(scout);
 		BTreeLeafReadEnd(scout->reading);
 		scout->reading = NULL;
 	}

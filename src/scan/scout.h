@@ -45,9 +45,6 @@ extern Scout *ScoutCreate(MemoryContext mcxt, Relation index);
  */
 extern bool ScoutFollow(Scout *scout, IndexScanDesc scan, ScanDirection dir);
 
-/* To be called when the scan has come to its end. */
-extern void ScoutFinish(Scout *scout, ScanDirection dir);
-
 /* The turn of the entry returned last. */
 extern uint64 ScoutTurn(const Scout *scout);
 
@@ -69,9 +66,6 @@ extern bool ScoutNext(Scout *scout, IndexScanDesc scan,
  */
 extern int	ScoutNeighbours(IndexScanDesc scan, ScanDirection dir,
 							ItemPointerData *tids, int max);
-
-/* Has the scout read leaf pages that the scan has not come to? */
-extern bool ScoutIsAhead(const Scout *scout);
 
 /*
  * Let go of what is held, and tell again from the entry after the current one;
