@@ -15,6 +15,7 @@ from rich.console import Console
 
 from . import __version__, demo, screen
 from .bench.command import bench
+from .bench.latency import LONGEST_MS
 from .cluster import end_on_signals
 from .server import ClusterError
 
@@ -40,6 +41,12 @@ def _root(
 def _demo(
     quick: Annotated[bool, typer.Option("--quick", help="A twentieth of the data; proves little.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print every sample as JSON.")] = False,
+    latency: Annotated[
+        float | None,
+        typer.Option(
+            "--latency", metavar="MS", min=0.0, max=LONGEST_MS, help="Add so much to each read, through FUSE."
+        ),
+    ] = None,
 ) -> None:
     """Compare stock and look-ahead, diagnostics and an index scan, on a throw-away server.
 
@@ -47,7 +54,7 @@ def _demo(
     to use, else the embedded one is; $PG_LOOKAHEAD_TMPDIR the directory for it."""
     scale = demo.QUICK if quick else demo.FULL
     with screen.progress(Console(stderr=True), demo.steps(scale)) as report:
-        outcome = demo.run(scale, report)
+        outcome = demo.run(scale, report, latency_ms=latency)
     if as_json:
         print(json.dumps(outcome.as_dict(), indent=2))
     else:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from psycopg import sql
 from psycopg.abc import Query
 
 from . import environment, measure
+from .bench.latency import Mount
 from .cluster import Cluster
 from .server import ClusterError
 
@@ -164,11 +165,18 @@ FROM generate_series(%s::bigint, %s::bigint) i
 _BATCHES = 8
 
 
-def run(scale: Scale, report: Report, cases: list[Case] | None = None) -> Outcome:
-    """Load, measure, and leave nothing; ClusterError for what the user can mend."""
+def run(
+    scale: Scale, report: Report, cases: list[Case] | None = None, latency_ms: float | None = None
+) -> Outcome:
+    """Load, measure, and leave nothing; ClusterError for what the user can mend.
+
+    latency_ms: added to each read, once the data is loaded, through a FUSE mount; None: no mount"""
     cases = CASES if cases is None else cases
-    cluster = Cluster(settings=_SETTINGS, name="demo")
-    try:
+    with ExitStack() as stack:
+        mount = None if latency_ms is None else stack.enter_context(Mount())
+        directory = mount.path / "main" if mount else None
+        cluster = Cluster(settings=_SETTINGS, name="demo", directory=directory)
+        stack.callback(cluster.destroy)
         _check_space(cluster, scale)
         if cluster.version >= 18:
             cluster.configure(_ASYNC)
@@ -177,6 +185,9 @@ def run(scale: Scale, report: Report, cases: list[Case] | None = None) -> Outcom
         with cluster.connect() as conn, _clear_errors(cluster):
             _load(conn, scale, report)
             where = environment.describe(conn, cluster.data, _SHOWN)
+        if mount and latency_ms is not None:
+            mount.set(latency_ms)
+            where["added latency"] = f"{latency_ms:g} ms a read"
         results: list[Result] = []
         notes: list[str] = []
         for io, settings in (("buffered", {"debug_io_direct": ""}), ("direct", {"debug_io_direct": "data"})):
@@ -189,8 +200,6 @@ def run(scale: Scale, report: Report, cases: list[Case] | None = None) -> Outcom
             with cluster.connect() as conn, _clear_errors(cluster):
                 results += [_compare(cluster, conn, case, io, scale, report) for case in cases]
         return Outcome(where, results, notes)
-    finally:
-        cluster.destroy()
 
 
 def steps(scale: Scale, cases: list[Case] | None = None) -> int:

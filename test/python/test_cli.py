@@ -15,6 +15,7 @@ import pytest
 
 import pg_lookahead
 from pg_lookahead import demo, environment, measure, screen
+from pg_lookahead.bench.latency import why_not
 from pg_lookahead.measure import Comparison, Sample
 from pg_lookahead.server import ClusterError
 
@@ -90,6 +91,17 @@ def test_demo_in_json_tells_equal_answers_and_fewer_reads() -> None:
                 assert sample["read_bytes"] > 0.95 * result["relation_bytes"]
             assert samples["ours"][0]["reads"] < samples["stock"][0]["reads"]
     assert done.stderr.count("\n") == demo.steps(demo.QUICK), "the progress bar ends at its end"
+
+
+@pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
+def test_demo_with_added_latency_says_so() -> None:
+    done = tool("demo", "--quick", "--latency", "0.1", "--json")
+    if done.returncode == 2 and "cannot mount" in done.stderr:
+        pytest.skip(done.stderr.splitlines()[-1])
+    assert done.returncode == 0, done.stderr
+    outcome = json.loads(done.stdout)
+    assert outcome["environment"]["added latency"] == "0.1 ms a read"
+    assert all(result["differences"] == [] for result in outcome["results"])
 
 
 def test_ctrl_c_leaves_nothing() -> None:
