@@ -67,7 +67,7 @@
 #include "utils/rel.h"
 #include "utils/spccache.h"
 
-#define SAME_BLOCK_ROWS 4
+#define SAME_BLOCK_ROWS 16
 #define LONE_ROWS 8
 #define MISSES_TO_START 2
 #define FAST_READ_US 25
