@@ -254,6 +254,11 @@ def examine(lab: Lab, target: Target, damage: Damage, seen: Counter[str]) -> Non
         elif not reason and len(damage.blocks) > 1 and ours.error and contrib.error:
             seen["both errors"] += 1  # of two bad blocks in one read, either may be told of
         elif not reason:
+            if damage.what == "shortened" and not ours.same_as(contrib):
+                # A session remembers how long a file was until it has met the end.
+                ours = ask(lab.ours, "lookahead", function, target.relation)
+                contrib = lab.ask_contrib(function, target.relation)
+                assert contrib is not None
             assert ours.same_as(contrib), f"{where}:\nours:    {ours}\ncontrib: {contrib}"
             seen["same as contrib"] += 1
 

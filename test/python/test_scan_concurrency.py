@@ -220,6 +220,8 @@ def check(cluster: Cluster) -> None:
     with cluster.connect() as conn:
         conn.execute(
             "SELECT bt_index_check(c.oid, heapallindexed => true) FROM pg_class c JOIN pg_am ON relam = pg_am.oid"
+            # an interrupted REINDEX CONCURRENTLY leaves one that is not valid
+            " JOIN pg_index ON indexrelid = c.oid AND indisvalid"
             " WHERE amname = 'btree' AND relkind = 'i' AND relname ~ '^(account|queue)' AND relpersistence <> 't'"
         )
         conn.execute(INDEX_SCANS)
