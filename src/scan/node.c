@@ -18,7 +18,6 @@
 #include "postgres.h"
 
 #include "access/tableam.h"
-#include "access/xact.h"
 #include "catalog/catalog.h"
 #include "catalog/pg_am_d.h"
 #include "common/hashfn.h"
@@ -28,14 +27,8 @@
 #include "miscadmin.h"
 #include "nodes/nodeFuncs.h"
 #include "scan/node.h"
-#include "storage/predicate.h"
-#include "tcop/dest.h"
-#include "tcop/pquery.h"
-#include "tcop/utility.h"
 #include "utils/memutils.h"
-#include "utils/portal.h"
 #include "utils/rel.h"
-#include "utils/snapmgr.h"
 #include "utils/spccache.h"
 
 struct ScanQuery

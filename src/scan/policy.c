@@ -92,8 +92,9 @@ int
 PolicyMaxDistance(const ScanNode *node, int reads)
 {
 	Relation	heap = ((ScanState *) node->plan_state)->ss_currentRelation;
-	int blocks = Min(Max(1, reads) * io_combine_limit, WINDOW_MAX_BLOCKS);
+	int			blocks = Max(1, reads) * io_combine_limit;
 
+	blocks = Min(blocks, WINDOW_MAX_BLOCKS);
 	if (lookahead_max_distance >= 0)
 		blocks = Min(blocks, lookahead_max_distance);
 	return Max(1, LookaheadPinLimit(RelationUsesLocalBuffers(heap), blocks));
@@ -110,6 +111,7 @@ is_forbidden(ScanNode *node)
 	return node->refusal != NULL;
 }
 
+/* Go to AHEAD, unless it is forbidden. */
 static void
 start_ahead(ScanNode *node)
 {

@@ -21,8 +21,6 @@
 #include "access/spgist_private.h"
 #include "catalog/pg_am_d.h"
 #include "compat.h"
-#include "executor/instrument.h"
-#include "pgstat.h"
 #include "scan/btree_leaf.h"
 #include "scan/scout.h"
 #include "utils/rel.h"
