@@ -7,6 +7,7 @@ same sum, and each account once, whichever index it is read by.
 
 from __future__ import annotations
 
+import itertools
 import random
 import threading
 import time
@@ -293,7 +294,10 @@ def test_cancel_at_any_moment(accounts: Cluster, rng: random.Random) -> None:
     cancelled = 0
     with accounts.connect(prepare_threshold=None) as conn:
         conn.execute(INDEX_SCANS)
-        for i in range(150):
+        # A fast machine ends many of them before their cancel comes: go on until enough were struck.
+        for i in itertools.count():
+            if i >= 150 and cancelled >= 40:
+                break
             query = rng.choice(READS)
             try:
                 if i % 2:
@@ -313,7 +317,6 @@ def test_cancel_at_any_moment(accounts: Cluster, rng: random.Random) -> None:
                 cancelled += cancelled_fetch(conn, rng)
                 no_timeout(conn)
             conn.execute(EVICT)
-        assert cancelled > 20
         row = conn.execute("SELECT blocks_read FROM lookahead.index_scan_stats").fetchone()
         assert row is not None and row[0] > 100  # by queries that were not cancelled
         read(conn, rng)
