@@ -16,7 +16,7 @@ fail()
 
 PYTHON=${PYTHON:-python3}
 venv=.venv
-need_mb=900
+need_mb=1100
 
 command -v "$PYTHON" >/dev/null || fail "no $PYTHON; install Python 3.10 or later (Debian, Ubuntu: apt install python3 python3-venv)"
 "$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 10))' ||
