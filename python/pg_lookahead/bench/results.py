@@ -1,4 +1,17 @@
-"""What was measured: results in memory, and every repetition in a file as it is taken."""
+"""What was measured: results in memory, and every repetition in a file as it is taken.
+
+The file (``--json``) has a line per event, a JSON object with ``kind`` and ``at``:
+
+    run          what was asked for; first, and again for each --resume
+    environment  facts about one server of the matrix
+    unavailable  a scenario that cannot run here, and why
+    repetition   one sample, with all its counters
+    result       what a cell came to
+    end          the matrix is complete
+
+docs/benchmarks.md describes every member.  A server (its dimensions), a scenario, a cell and
+a cache identify a result; the last line of an identity holds.
+"""
 
 from __future__ import annotations
 
