@@ -1,0 +1,221 @@
+"""Records of function profiles: what the extension and ``profile record`` write, as values.
+
+A *record* is what one server process leaves at its exit.  A *run* is one execution of a
+workload under one configuration: the records of the processes that took part, and what the
+client saw.  docs/profiles.md has the formats.
+
+The invariant: a file is either understood in full or refused in one line that names it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..server import ClusterError
+
+RECORD_FORMAT = "pg_lookahead profile record"
+RUN_FORMAT = "pg_lookahead profile run"
+VERSION = 1
+
+TIMED = "timed"
+COUNTER = "counter"
+SAMPLED = "sampled"
+SOURCES = (TIMED, COUNTER, SAMPLED)
+
+
+@dataclass(frozen=True)
+class Function:
+    """What one process spent in one function.
+
+    name: unique in its record
+    source: ``timed`` (entered and left through the extension), ``counter`` (PostgreSQL's own
+        counters), or ``sampled`` (seen by perf)
+    calls: exact; None where perf sampled without counting
+    timed: of these, the calls whose time was measured; the times below are estimates for all
+        calls when it is less than ``calls``
+    total_ns, self_ns: time with, and without, the functions called; a recursive call counts
+        once in the total
+    sum_sq_ns2: sum over the calls of the squares of the time with what is called
+    max_ns: longest timed call
+    histogram: calls by time: member i counts those of 2**i up to 2**(i+1) ns, an estimate
+        like the times, so not integers; cut after the last that is not 0"""
+
+    name: str
+    source: str
+    calls: int | None
+    timed: int
+    total_ns: float
+    self_ns: float
+    sum_sq_ns2: float
+    max_ns: float
+    histogram: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class CallPath:
+    """A path of nested calls, outermost first; names are those of the functions.
+
+    calls: an estimate when not all calls are timed
+    total_ns, self_ns: as in Function"""
+
+    path: tuple[str, ...]
+    calls: float
+    total_ns: float
+    self_ns: float
+
+
+@dataclass(frozen=True)
+class Process:
+    """Whose record it is.
+
+    kind: ``backend``, ``parallel worker``, ``autovacuum worker``, ``background worker`` or
+        ``other``
+    pid, leader_pid: process numbers; leader_pid is None if there is no leader
+    started, ended: ISO 8601, UTC
+    database: its name; empty where unknown
+    application_name: as set at the end"""
+
+    kind: str
+    pid: int
+    leader_pid: int | None
+    started: str
+    ended: str
+    database: str
+    application_name: str
+
+
+@dataclass(frozen=True)
+class Overhead:
+    """What the measuring itself costs, measured when the process began to count.
+
+    clock: how time is read
+    interval: of so many outermost calls one is timed, with all that it calls
+    counted_ns, timed_ns: added to a call that is only counted, and to one that is timed"""
+
+    clock: str
+    interval: int
+    counted_ns: float
+    timed_ns: float
+
+
+@dataclass(frozen=True)
+class Record:
+    """What one process left at its exit.
+
+    server: identifies the server: system_identifier, version_num, data_directory, ...
+    settings: those that matter, as SHOW has them, at the process's end
+    statistics: PostgreSQL's counters for this process while it counted, such as
+        ``shared_blks_read`` and ``shared_blk_read_time_ns``"""
+
+    server: Mapping[str, Any]
+    process: Process
+    settings: Mapping[str, str]
+    overhead: Overhead
+    statistics: Mapping[str, float]
+    functions: tuple[Function, ...]
+    tree: tuple[CallPath, ...]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One execution of a workload under a configuration.
+
+    config: name of the configuration
+    settings: what the configuration sets
+    number: of this configuration, from 1
+    seconds: by the client's clock; None where only server records are known
+    records: of the processes that took part
+    sampled: functions seen by perf, over all these processes
+    about: what else is known: workload, server version, host"""
+
+    config: str
+    settings: Mapping[str, str]
+    number: int
+    seconds: float | None
+    records: tuple[Record, ...]
+    sampled: tuple[Function, ...] = ()
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+
+def _functions(members: Iterable[Mapping[str, Any]]) -> tuple[Function, ...]:
+    found = tuple(Function(**{**member, "histogram": tuple(member["histogram"])}) for member in members)
+    for function in found:
+        if function.source not in SOURCES:
+            raise ValueError(f"source {function.source!r} of function {function.name}")
+    return found
+
+
+def record_from(members: Mapping[str, Any]) -> Record:
+    """A record from its JSON object; KeyError, TypeError or ValueError if it is none."""
+    _check_format(members, RECORD_FORMAT)
+    return Record(
+        server=members["server"],
+        process=Process(**members["process"]),
+        settings=members["settings"],
+        overhead=Overhead(**members["overhead"]),
+        statistics=members["statistics"],
+        functions=_functions(members["functions"]),
+        tree=tuple(CallPath(**{**path, "path": tuple(path["path"])}) for path in members["tree"]),
+    )
+
+
+def run_from(members: Mapping[str, Any]) -> Run:
+    """A run from its JSON object; KeyError, TypeError or ValueError if it is none."""
+    _check_format(members, RUN_FORMAT)
+    return Run(
+        config=members["config"],
+        settings=members["settings"],
+        number=members["number"],
+        seconds=members["seconds"],
+        records=tuple(record_from(record) for record in members["records"]),
+        sampled=_functions(members["sampled"]),
+        about=members["about"],
+    )
+
+
+def _check_format(members: Mapping[str, Any], wanted: str) -> None:
+    if members.get("format") != wanted:
+        raise ValueError(f"format {members.get('format')!r} is not {wanted!r}")
+    if members.get("version") != VERSION:
+        raise ValueError(f"version {members.get('version')!r} of the format; {VERSION} is known here")
+
+
+def record_json(record: Record) -> dict[str, Any]:
+    """The JSON object of a record."""
+    return {"format": RECORD_FORMAT, "version": VERSION, **asdict(record)}
+
+
+def run_json(run: Run) -> dict[str, Any]:
+    """The JSON object of a run."""
+    members = asdict(run)
+    members["records"] = [record_json(record) for record in run.records]
+    return {"format": RUN_FORMAT, "version": VERSION, **members}
+
+
+def load(path: Path) -> list[Run]:
+    """The runs in a file, or in all files ``*.json`` of a directory, by name.
+
+    A record as the server wrote it makes a run of its own, whose configuration has the name
+    of the directory.  ClusterError, one line, if there is none or a file is neither."""
+    if not path.exists():
+        raise ClusterError(f"{path}: there is no such profile")
+    files = sorted(path.glob("*.json")) if path.is_dir() else [path]
+    if not files:
+        inside = sorted(entry.name for entry in path.iterdir() if entry.is_dir())
+        which = f"; it has {', '.join(inside)}: name one of these" if inside else ""
+        raise ClusterError(f"{path}: no profile (*.json) in this directory{which}")
+    return [_load_file(file, number) for number, file in enumerate(files, start=1)]
+
+
+def _load_file(path: Path, number: int) -> Run:
+    try:
+        members = json.loads(path.read_text())
+        if isinstance(members, dict) and members.get("format") == RECORD_FORMAT:
+            record = record_from(members)
+            return Run(path.parent.resolve().name, record.settings, number, None, (record,))
+        return run_from(members)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ClusterError(f"{path}: not a profile: {type(error).__name__}: {error}") from None
