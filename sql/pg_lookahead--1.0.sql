@@ -152,3 +152,20 @@ LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
 
 CREATE VIEW index_scan_stats AS SELECT * FROM @extschema@.index_scan_stats();
 GRANT SELECT ON index_scan_stats TO PUBLIC;
+
+/*
+ * The heap blocks that a scan of a btree asks for, in its order (src/inspect/block_order.c).
+ * Bounds are inclusive, on the index's first column, in the text form of its type.
+ * Who may call it for which index is decided by the function.
+ */
+
+CREATE FUNCTION heap_block_order(
+    index regclass,
+    lower text DEFAULT NULL,           -- NULL: no bound
+    upper text DEFAULT NULL,
+    max_entries bigint DEFAULT NULL,   -- NULL: all
+    OUT entry bigint,                  -- from 1, in key order
+    OUT block bigint)                  -- of the table
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'lookahead_heap_block_order'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 100000;

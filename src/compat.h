@@ -375,6 +375,15 @@ LookaheadSharedMemory(const char *name, size_t size,
 					(ss)->ps.state->es_snapshot, (nkeys), (norderbys))
 #endif
 
+/* Open a scan of an index without its table. */
+#if PG_VERSION_NUM >= 180000
+#define LOOKAHEAD_BEGIN_BITMAP_SCAN(index, snapshot, nkeys) \
+	index_beginscan_bitmap((index), (snapshot), NULL, (nkeys))
+#else
+#define LOOKAHEAD_BEGIN_BITMAP_SCAN(index, snapshot, nkeys) \
+	index_beginscan_bitmap((index), (snapshot), (nkeys))
+#endif
+
 /* 17's ExecutorRun has one parameter more, which it ignores or passes on. */
 #if PG_VERSION_NUM < 180000
 #define EXECUTOR_RUN_EXTRA_PARAMS , bool execute_once
