@@ -169,3 +169,42 @@ CREATE FUNCTION heap_block_order(
 RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'lookahead_heap_block_order'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 100000;
+
+/*
+ * Streamed index maintenance (src/maintain/).  attach() puts a handler of this
+ * extension into pg_am, for the current database; detach() puts the stock one
+ * back.
+ */
+
+CREATE FUNCTION hash_handler(internal) RETURNS index_am_handler
+AS 'MODULE_PATHNAME', 'lookahead_hash_handler' LANGUAGE C STRICT;
+
+CREATE FUNCTION gin_handler(internal) RETURNS index_am_handler
+AS 'MODULE_PATHNAME', 'lookahead_gin_handler' LANGUAGE C STRICT;
+
+CREATE FUNCTION bloom_handler(internal) RETURNS index_am_handler
+AS 'MODULE_PATHNAME', 'lookahead_bloom_handler' LANGUAGE C STRICT;
+
+CREATE FUNCTION attach(name name) RETURNS void
+AS 'MODULE_PATHNAME', 'lookahead_attach'
+LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
+
+CREATE FUNCTION detach(name name) RETURNS void
+AS 'MODULE_PATHNAME', 'lookahead_detach'
+LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
+
+REVOKE EXECUTE ON FUNCTION attach(name), detach(name) FROM PUBLIC;
+
+CREATE FUNCTION access_methods(
+    OUT name text,                     -- of the access method
+    OUT attached bool,                 -- in the current database
+    OUT stock_handler regprocedure,    -- what detach() puts back; NULL if there is no such access method
+    OUT streamed text[],               -- members of the handler that read through streams when attached
+    OUT server_streams bool,           -- this server streams them itself: attach() refuses
+    OUT blocks_streamed bigint)        -- read by them since the server started, in all databases
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'lookahead_access_methods'
+LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
+
+CREATE VIEW access_methods AS SELECT * FROM @extschema@.access_methods();
+GRANT SELECT ON access_methods TO PUBLIC;

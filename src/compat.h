@@ -13,9 +13,11 @@
 #ifndef PG_LOOKAHEAD_COMPAT_H
 #define PG_LOOKAHEAD_COMPAT_H
 
+#include "access/genam.h"
 #include "access/heapam.h"
 #include "access/nbtree.h"
 #include "access/relscan.h"
+#include "commands/vacuum.h"
 #include "fmgr.h"
 #include "pgstat.h"
 #include "storage/buf_internals.h"
@@ -383,6 +385,31 @@ LookaheadSharedMemory(const char *name, size_t size,
 #define LOOKAHEAD_BEGIN_BITMAP_SCAN(index, snapshot, nkeys) \
 	index_beginscan_bitmap((index), (snapshot), (nkeys))
 #endif
+
+/* Does this server stream hash, GIN and Bloom maintenance by itself? */
+#define LOOKAHEAD_SERVER_STREAMS_INDEXES (PG_VERSION_NUM >= 190000)
+
+/* A pause of VACUUM's, if its costs demand one.  Checks for interrupts. */
+static inline void
+LookaheadVacuumDelay(void)
+{
+#if PG_VERSION_NUM >= 180000
+	vacuum_delay_point(false);
+#else
+	vacuum_delay_point();
+#endif
+}
+
+/* Count a search of an index, as the statistics and EXPLAIN show it. */
+static inline void
+LookaheadCountIndexSearch(IndexScanDesc scan)
+{
+	pgstat_count_index_scan(scan->indexRelation);
+#if PG_VERSION_NUM >= 180000
+	if (scan->instrument)
+		scan->instrument->nsearches++;
+#endif
+}
 
 /* 17's ExecutorRun has one parameter more, which it ignores or passes on. */
 #if PG_VERSION_NUM < 180000

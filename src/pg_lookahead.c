@@ -10,6 +10,7 @@
 #include <limits.h>
 
 #include "compat.h"
+#include "maintain/maintain.h"
 #include "scan/node.h"
 #include "utils/guc.h"
 
@@ -54,4 +55,5 @@ _PG_init(void)
 	MarkGUCPrefixReserved("pg_lookahead");
 
 	ScanHooksInit();
+	MaintainInit();
 }

@@ -22,20 +22,15 @@
 
 #include <math.h>
 
-#include "access/htup_details.h"
-#include "catalog/pg_language_d.h"
-#include "catalog/pg_proc.h"
 #include "catalog/pg_type_d.h"
+#include "bloom_page.h"
 #include "compat.h"
-#include "inspect/bloom_page.h"
 #include "inspect/inspect.h"
 #include "port/pg_bitutils.h"
 #include "storage/bufmgr.h"
 #include "stream/sweep.h"
 #include "utils/array.h"
-#include "utils/builtins.h"
 #include "utils/lsyscache.h"
-#include "utils/syscache.h"
 
 /* The sums of a sweep, and what it needs from the metapage. */
 typedef struct BloomStats
@@ -51,48 +46,12 @@ typedef struct BloomStats
 
 PG_FUNCTION_INFO_V1(lookahead_pgstatbloomindex);
 
-/* A text column of a C function's pg_proc row, where it is never null. */
-static char *
-proc_text(HeapTuple tuple, AttrNumber column)
-{
-	return TextDatumGetCString(SysCacheGetAttrNotNull(PROCOID, tuple, column));
-}
-
-/*
- * Is a function contrib/bloom's handler?  It is known by its C name and its
- * library, since anyone who may create access methods chooses their names.
- */
-static bool
-is_bloom_handler(Oid handler)
-{
-	HeapTuple	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(handler));
-	bool		result = false;
-
-	if (!HeapTupleIsValid(tuple))
-		return false;
-
-	if (((Form_pg_proc) GETSTRUCT(tuple))->prolang == ClanguageId)
-	{
-		char	   *symbol = proc_text(tuple, Anum_pg_proc_prosrc);
-		char	   *library = proc_text(tuple, Anum_pg_proc_probin);
-		char	   *slash = strrchr(library, '/');
-
-		if (slash != NULL)
-			library = slash + 1;
-		result = strcmp(symbol, "blhandler") == 0 &&
-			(strcmp(library, "bloom") == 0 ||
-			 strcmp(library, "bloom" DLSUFFIX) == 0);
-	}
-	ReleaseSysCache(tuple);
-	return result;
-}
-
 /* Refuse all but a valid Bloom index of this session or of all. */
 static void
 check_relation(Relation rel)
 {
 	if (rel->rd_rel->relkind != RELKIND_INDEX ||
-		!is_bloom_handler(rel->rd_amhandler))
+		!BloomIsHandler(rel->rd_amhandler))
 		ereport(ERROR,
 				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
 				 errmsg("relation \"%s\" is not a bloom index",
@@ -102,74 +61,25 @@ check_relation(Relation rel)
 	InspectRefuseInvalid(rel);
 }
 
-/* The special area of a page that is not new, checked. */
-static const BloomTail *
-get_tail(Relation rel, BlockNumber block, Page page)
-{
-	const BloomTail *tail;
-
-	if (!InspectHasSpecial(page, sizeof(BloomTail)))
-		InspectBadIndexPage(rel, block);
-	tail = (const BloomTail *) PageGetSpecialPointer(page);
-	if (tail->page_id != BLOOM_TAIL_ID)
-		InspectBadIndexPage(rel, block);
-	return tail;
-}
-
-/* Read and check the metapage. */
-static void
-read_metapage(Relation rel, BloomStats *stats)
-{
-	Buffer		buffer = ReadBuffer(rel, BLOOM_META_BLOCK);
-	Page		page = BufferGetPage(buffer);
-	int			ncolumns = RelationGetNumberOfAttributes(rel);
-
-	LockBuffer(buffer, BUFFER_LOCK_SHARE);
-	if (PageIsNew(page) ||
-		(get_tail(rel, BLOOM_META_BLOCK, page)->flags & BLOOM_IS_META) == 0)
-		InspectBadIndexPage(rel, BLOOM_META_BLOCK);
-	memcpy(&stats->meta, PageGetContents(page), sizeof(BloomMeta));
-	UnlockReleaseBuffer(buffer);
-
-	if (stats->meta.magic != BLOOM_MAGIC ||
-		stats->meta.signature_words < 1 ||
-		stats->meta.signature_words > BLOOM_MAX_WORDS)
-		InspectBadIndexPage(rel, BLOOM_META_BLOCK);
-	for (int i = 0; i < ncolumns; i++)
-		if (stats->meta.column_bits[i] < 1 ||
-			stats->meta.column_bits[i] >= BLOOM_MAX_BITS)
-			InspectBadIndexPage(rel, BLOOM_META_BLOCK);
-
-	stats->signature_bits = stats->meta.signature_words * BLOOM_WORD_BITS;
-	stats->entries_by_bits = palloc0_array(uint64, stats->signature_bits + 1);
-}
-
 /* Add one page other than the metapage to the sums. */
 static void
 count_page(BloomStats *stats, Relation rel, BlockNumber block, Page page)
 {
-	Size		signature_size = stats->meta.signature_words * sizeof(uint16);
-	Size		entry_size = BLOOM_SIGNATURE_OFFSET + signature_size;
-	const BloomTail *tail;
+	Size		entry_size = BloomEntrySize(&stats->meta);
+	Size		signature_size = entry_size - BLOOM_SIGNATURE_OFFSET;
+	const BloomTail *tail = BloomCheckPage(rel, &stats->meta, block, page);
 	const char *signature;
 
-	if (PageIsNew(page))
+	if (tail == NULL)
 	{
-		stats->new_pages++;
+		if (PageIsNew(page))
+			stats->new_pages++;
+		else
+			stats->deleted_pages++;
 		stats->free_space += BLOOM_PAGE_SPACE;
 		return;
 	}
 
-	tail = get_tail(rel, block, page);
-	if (tail->flags & BLOOM_IS_DELETED)
-	{
-		stats->deleted_pages++;
-		stats->free_space += BLOOM_PAGE_SPACE;
-		return;
-	}
-
-	if (tail->flags != 0 || tail->nentries * entry_size > BLOOM_PAGE_SPACE)
-		InspectBadIndexPage(rel, block);
 	stats->entries += tail->nentries;
 	stats->free_space += BLOOM_PAGE_SPACE - tail->nentries * entry_size;
 
@@ -225,7 +135,9 @@ lookahead_pgstatbloomindex(PG_FUNCTION_ARGS)
 	int			i = 0;
 
 	check_relation(rel);
-	read_metapage(rel, &stats);
+	BloomReadMeta(rel, &stats.meta);
+	stats.signature_bits = stats.meta.signature_words * BLOOM_WORD_BITS;
+	stats.entries_by_bits = palloc0_array(uint64, stats.signature_bits + 1);
 
 	nblocks = RelationGetNumberOfBlocks(rel);
 	SweepBegin(&sweep, rel, MAIN_FORKNUM, BLOOM_META_BLOCK + 1, nblocks,

@@ -6,7 +6,7 @@
  * The stream is told that everything will be read (READ_STREAM_FULL), so it
  * combines blocks into large reads from the start, and it reads into a
  * bulk-read ring, so a sweep over a large relation does not empty shared
- * buffers.  When all blocks turn out to be cached, read_stream falls back to
+ * buffers (or into its caller's own ring, such as VACUUM's).  When all blocks turn out to be cached, read_stream falls back to
  * pinning one block at a time, which costs no more than ReadBuffer.
  *
  * Batch mode lets several reads be handed to the kernel in one call, but
@@ -139,17 +139,14 @@ take_upcoming(Sweep *sweep)
 #endif
 }
 
-void
-SweepBegin(Sweep *sweep, Relation rel, ForkNumber fork,
-		   BlockNumber first, BlockNumber end,
-		   SweepSkip skip, void *skip_arg)
+/* Start the stream, with flags beside READ_STREAM_FULL, and read into a ring. */
+static void
+begin(Sweep *sweep, Relation rel, ForkNumber fork,
+	  BlockNumber first, BlockNumber end,
+	  int flags, BufferAccessStrategy strategy,
+	  ReadStreamBlockNumberCB next_block)
 {
-	int			flags = READ_STREAM_FULL;
-
-	memset(sweep, 0, sizeof(*sweep));
 	sweep->rel = rel;
-	sweep->skip = skip;
-	sweep->skip_arg = skip_arg;
 	sweep->first = first;
 	sweep->end = Max(first, end);
 	sweep->ahead = first;
@@ -161,15 +158,35 @@ SweepBegin(Sweep *sweep, Relation rel, ForkNumber fork,
 	sweep->context.previous = error_context_stack;
 	error_context_stack = &sweep->context;
 
-	if (skip == NULL)
-		flags |= READ_STREAM_USE_BATCHING;
-	sweep->strategy = GetAccessStrategy(BAS_BULKREAD);
-	sweep->stream = read_stream_begin_relation(flags, sweep->strategy, rel,
-											   fork,
-											   skip ? sweep_next_unskipped_block
-											   : sweep_next_block,
-											   sweep, 0);
+	sweep->stream = read_stream_begin_relation(READ_STREAM_FULL | flags,
+											   strategy, rel, fork,
+											   next_block, sweep, 0);
 	take_upcoming(sweep);
+}
+
+void
+SweepBegin(Sweep *sweep, Relation rel, ForkNumber fork,
+		   BlockNumber first, BlockNumber end,
+		   SweepSkip skip, void *skip_arg)
+{
+	memset(sweep, 0, sizeof(*sweep));
+	sweep->skip = skip;
+	sweep->skip_arg = skip_arg;
+	sweep->ring = GetAccessStrategy(BAS_BULKREAD);
+	begin(sweep, rel, fork, first, end,
+		  skip ? 0 : READ_STREAM_USE_BATCHING, sweep->ring,
+		  skip ? sweep_next_unskipped_block : sweep_next_block);
+}
+
+void
+SweepBeginMaintenance(Sweep *sweep, Relation rel, ForkNumber fork,
+					  BlockNumber first, BlockNumber end,
+					  BufferAccessStrategy strategy)
+{
+	memset(sweep, 0, sizeof(*sweep));
+	begin(sweep, rel, fork, first, end,
+		  READ_STREAM_MAINTENANCE | READ_STREAM_USE_BATCHING, strategy,
+		  sweep_next_block);
 }
 
 Buffer
@@ -203,7 +220,8 @@ SweepEnd(Sweep *sweep)
 						RelationGetRelationName(sweep->rel), sweep->end)));
 
 	read_stream_end(sweep->stream);
-	FreeAccessStrategy(sweep->strategy);
+	if (sweep->ring)
+		FreeAccessStrategy(sweep->ring);
 
 	Assert(error_context_stack == &sweep->context);
 	error_context_stack = sweep->context.previous;

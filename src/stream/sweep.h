@@ -51,7 +51,7 @@ typedef bool (*SweepSkip) (BlockNumber block, void *arg);
 typedef struct Sweep
 {
 	Relation	rel;
-	BufferAccessStrategy strategy;	/* bulk-read ring, owned by the sweep */
+	BufferAccessStrategy ring;	/* bulk-read ring, owned by the sweep, or NULL */
 	ReadStream *stream;
 	SweepSkip	skip;			/* NULL: skip nothing */
 	void	   *skip_arg;
@@ -76,6 +76,15 @@ typedef struct Sweep
 extern void SweepBegin(Sweep *sweep, Relation rel, ForkNumber fork,
 					   BlockNumber first, BlockNumber end,
 					   SweepSkip skip, void *skip_arg);
+
+/*
+ * The same, without skipping, for VACUUM and the like: it looks ahead as far as
+ * maintenance_io_concurrency allows, and reads into the caller's ring.
+ *		strategy	outlasts the sweep; NULL: no ring
+ */
+extern void SweepBeginMaintenance(Sweep *sweep, Relation rel, ForkNumber fork,
+								  BlockNumber first, BlockNumber end,
+								  BufferAccessStrategy strategy);
 
 /*
  * The next block, pinned and not locked; the pin is the caller's to release.

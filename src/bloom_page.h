@@ -23,6 +23,7 @@
 #include "storage/block.h"
 #include "storage/bufpage.h"
 #include "storage/itemptr.h"
+#include "utils/rel.h"
 
 #define BLOOM_META_BLOCK	0
 
@@ -73,5 +74,34 @@ StaticAssertDecl(BLOOM_SIGNATURE_OFFSET == 6, "a TID takes 6 bytes");
 /* Bytes that a page has for entries. */
 #define BLOOM_PAGE_SPACE \
 	(BLCKSZ - MAXALIGN(SizeOfPageHeaderData) - MAXALIGN(sizeof(BloomTail)))
+
+/* Bytes that an entry takes. */
+static inline Size
+BloomEntrySize(const BloomMeta *meta)
+{
+	return BLOOM_SIGNATURE_OFFSET + meta->signature_words * sizeof(uint16);
+}
+
+/*
+ * Is a function the handler of contrib/bloom's access method, or the one that
+ * lookahead.attach('bloom') puts in its place?
+ */
+extern bool BloomIsHandler(Oid function);
+
+/*
+ * Read and check an index's metapage.  Errors: XX002 if it is none, or if the
+ * options in it are not those of a Bloom index with the relation's columns.
+ */
+extern void BloomReadMeta(Relation index, BloomMeta *meta);
+
+/*
+ * What is on a page other than the metapage, checked: XX002 if it is no page
+ * of a Bloom index, or claims more entries than it has room for.  The caller
+ * holds a lock on the page.
+ *		returns	the page's tail; NULL if the page is new or deleted, and so
+ *				has no entries
+ */
+extern BloomTail *BloomCheckPage(Relation index, const BloomMeta *meta,
+								 BlockNumber block, Page page);
 
 #endif							/* PG_LOOKAHEAD_BLOOM_PAGE_H */

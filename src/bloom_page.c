@@ -1,0 +1,81 @@
+/*-------------------------------------------------------------------------
+ *
+ * bloom_page.c
+ *		Recognising Bloom indexes, and checking their pages; see bloom_page.h.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "am_handler.h"
+#include "bloom_page.h"
+#include "storage/bufmgr.h"
+
+bool
+BloomIsHandler(Oid function)
+{
+	return AmHandlerIs(function, "blhandler", "bloom") ||
+		AmHandlerIs(function, "lookahead_bloom_handler", "pg_lookahead");
+}
+
+pg_noreturn static void
+bad_page(Relation index, BlockNumber block)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_INDEX_CORRUPTED),
+			 errmsg("index \"%s\" contains corrupted page at block %u",
+					RelationGetRelationName(index), block),
+			 errhint("Please REINDEX it.")));
+}
+
+/* The special area of a page that is not new, checked. */
+static BloomTail *
+get_tail(Relation index, BlockNumber block, Page page)
+{
+	BloomTail  *tail;
+
+	if (((PageHeader) page)->pd_special != BLCKSZ - sizeof(BloomTail))
+		bad_page(index, block);
+	tail = (BloomTail *) PageGetSpecialPointer(page);
+	if (tail->page_id != BLOOM_TAIL_ID)
+		bad_page(index, block);
+	return tail;
+}
+
+void
+BloomReadMeta(Relation index, BloomMeta *meta)
+{
+	Buffer		buffer = ReadBuffer(index, BLOOM_META_BLOCK);
+	Page		page = BufferGetPage(buffer);
+
+	LockBuffer(buffer, BUFFER_LOCK_SHARE);
+	if (PageIsNew(page) ||
+		(get_tail(index, BLOOM_META_BLOCK, page)->flags & BLOOM_IS_META) == 0)
+		bad_page(index, BLOOM_META_BLOCK);
+	memcpy(meta, PageGetContents(page), sizeof(BloomMeta));
+	UnlockReleaseBuffer(buffer);
+
+	if (meta->magic != BLOOM_MAGIC || meta->signature_words < 1 ||
+		meta->signature_words > BLOOM_MAX_WORDS)
+		bad_page(index, BLOOM_META_BLOCK);
+	for (int i = 0; i < RelationGetNumberOfAttributes(index); i++)
+		if (meta->column_bits[i] < 1 || meta->column_bits[i] >= BLOOM_MAX_BITS)
+			bad_page(index, BLOOM_META_BLOCK);
+}
+
+BloomTail *
+BloomCheckPage(Relation index, const BloomMeta *meta, BlockNumber block,
+			   Page page)
+{
+	BloomTail  *tail;
+
+	if (PageIsNew(page))
+		return NULL;
+	tail = get_tail(index, block, page);
+	if (tail->flags & BLOOM_IS_DELETED)
+		return NULL;
+	if (tail->flags != 0 ||
+		tail->nentries * BloomEntrySize(meta) > BLOOM_PAGE_SPACE)
+		bad_page(index, block);
+	return tail;
+}
