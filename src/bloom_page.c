@@ -9,6 +9,7 @@
 
 #include "am_handler.h"
 #include "bloom_page.h"
+#include "compat.h"
 #include "storage/bufmgr.h"
 
 bool
@@ -18,7 +19,9 @@ BloomIsHandler(Oid function)
 		AmHandlerIs(function, "lookahead_bloom_handler", "pg_lookahead");
 }
 
-pg_noreturn static void
+pg_noreturn static void bad_page(Relation index, BlockNumber block);
+
+static void
 bad_page(Relation index, BlockNumber block)
 {
 	ereport(ERROR,

@@ -21,7 +21,10 @@
  */
 extern void MaintainInit(void);
 
-/* Replace the members that are streamed.  Not called on a server that streams itself. */
+/*
+ * Replace the members that are streamed.  Not called on a server that streams
+ * them itself.
+ */
 extern void hash_overlay(IndexAmRoutine *routine);
 extern void gin_overlay(IndexAmRoutine *routine);
 extern void bloom_overlay(IndexAmRoutine *routine);

@@ -59,6 +59,7 @@
 #include "utils/lsyscache.h"
 #include "utils/regproc.h"
 #include "utils/syscache.h"
+#include "utils/tuplestore.h"
 
 #define OUR_LIBRARY "pg_lookahead"
 
@@ -396,7 +397,7 @@ lookahead_access_methods(PG_FUNCTION_ARGS)
 	return (Datum) 0;
 }
 
-/* The method whose access method has a certain OID and is attached to, or NULL. */
+/* The method whose access method has a certain OID and is attached, or NULL. */
 static const Method *
 attached_method(Oid amoid)
 {
@@ -415,7 +416,7 @@ attached_method(Oid amoid)
 	return method;
 }
 
-/* The method whose access method has a certain function as its handler, or NULL. */
+/* The method whose access method has a certain handler of ours, or NULL. */
 static const Method *
 method_of_handler(Oid handler)
 {
@@ -436,7 +437,7 @@ method_of_handler(Oid handler)
 	return NULL;
 }
 
-/* Refuse to drop what an attached access method needs; called for every drop. */
+/* Refuse to drop what an attached access method needs. */
 static void
 guard_drops(ObjectAccessType access, Oid classId, Oid objectId, int subId,
 			void *arg)

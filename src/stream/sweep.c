@@ -6,8 +6,9 @@
  * The stream is told that everything will be read (READ_STREAM_FULL), so it
  * combines blocks into large reads from the start, and it reads into a
  * bulk-read ring, so a sweep over a large relation does not empty shared
- * buffers (or into its caller's own ring, such as VACUUM's).  When all blocks turn out to be cached, read_stream falls back to
- * pinning one block at a time, which costs no more than ReadBuffer.
+ * buffers (or into its caller's own ring, such as VACUUM's).  When all blocks
+ * turn out to be cached, read_stream falls back to pinning one block at a
+ * time, which costs no more than ReadBuffer.
  *
  * Batch mode lets several reads be handed to the kernel in one call, but
  * forbids the callback to wait for anything.  Counting up a range waits for
@@ -139,7 +140,7 @@ take_upcoming(Sweep *sweep)
 #endif
 }
 
-/* Start the stream, with flags beside READ_STREAM_FULL, and read into a ring. */
+/* Start the stream, with flags beside READ_STREAM_FULL. */
 static void
 begin(Sweep *sweep, Relation rel, ForkNumber fork,
 	  BlockNumber first, BlockNumber end,

@@ -51,7 +51,7 @@ typedef bool (*SweepSkip) (BlockNumber block, void *arg);
 typedef struct Sweep
 {
 	Relation	rel;
-	BufferAccessStrategy ring;	/* bulk-read ring, owned by the sweep, or NULL */
+	BufferAccessStrategy ring;	/* owned by the sweep, or NULL */
 	ReadStream *stream;
 	SweepSkip	skip;			/* NULL: skip nothing */
 	void	   *skip_arg;
