@@ -45,25 +45,30 @@ get_tail(Relation index, BlockNumber block, Page page)
 	return tail;
 }
 
-void
-BloomReadMeta(Relation index, BloomMeta *meta)
+BloomMeta *
+BloomCheckMeta(Relation index, Page page)
 {
-	Buffer		buffer = ReadBuffer(index, BLOOM_META_BLOCK);
-	Page		page = BufferGetPage(buffer);
+	BloomMeta  *meta = (BloomMeta *) PageGetContents(page);
 
-	LockBuffer(buffer, BUFFER_LOCK_SHARE);
 	if (PageIsNew(page) ||
-		(get_tail(index, BLOOM_META_BLOCK, page)->flags & BLOOM_IS_META) == 0)
-		bad_page(index, BLOOM_META_BLOCK);
-	memcpy(meta, PageGetContents(page), sizeof(BloomMeta));
-	UnlockReleaseBuffer(buffer);
-
-	if (meta->magic != BLOOM_MAGIC || meta->signature_words < 1 ||
+		(get_tail(index, BLOOM_META_BLOCK, page)->flags & BLOOM_IS_META) == 0 ||
+		meta->magic != BLOOM_MAGIC || meta->signature_words < 1 ||
 		meta->signature_words > BLOOM_MAX_WORDS)
 		bad_page(index, BLOOM_META_BLOCK);
 	for (int i = 0; i < RelationGetNumberOfAttributes(index); i++)
 		if (meta->column_bits[i] < 1 || meta->column_bits[i] >= BLOOM_MAX_BITS)
 			bad_page(index, BLOOM_META_BLOCK);
+	return meta;
+}
+
+void
+BloomReadMeta(Relation index, BloomMeta *meta)
+{
+	Buffer		buffer = ReadBuffer(index, BLOOM_META_BLOCK);
+
+	LockBuffer(buffer, BUFFER_LOCK_SHARE);
+	*meta = *BloomCheckMeta(index, BufferGetPage(buffer));
+	UnlockReleaseBuffer(buffer);
 }
 
 BloomTail *

@@ -51,12 +51,16 @@ typedef struct BloomTail
 
 StaticAssertDecl(sizeof(BloomTail) == 8, "a bloom page ends in 8 bytes");
 
+/* Bytes that a page has for entries. */
+#define BLOOM_PAGE_SPACE \
+	(BLCKSZ - MAXALIGN(SizeOfPageHeaderData) - MAXALIGN(sizeof(BloomTail)))
+
 /* The contents of the metapage. */
 typedef struct BloomMeta
 {
 	uint32		magic;
-	uint16		list_start;		/* list of pages with room: not read here */
-	uint16		list_end;
+	uint16		list_start;		/* what the list below holds: elements */
+	uint16		list_end;		/* list_start .. list_end - 1 */
 	int32		options_len;	/* the index options, with a varlena header */
 	int32		signature_words;
 	int32		column_bits[INDEX_MAX_KEYS];	/* bits drawn for a value of
@@ -66,14 +70,22 @@ typedef struct BloomMeta
 StaticAssertDecl(offsetof(BloomMeta, signature_words) == 12,
 				 "the metapage has no gaps");
 
+/* The rest of the metapage: a list of pages that may have room for entries. */
+#define BLOOM_LIST_LENGTH \
+	((BLOOM_PAGE_SPACE - MAXALIGN(sizeof(BloomMeta))) / sizeof(BlockNumber))
+#define BLOOM_LIST(meta) \
+	((BlockNumber *) ((char *) (meta) + sizeof(BloomMeta)))
+
+StaticAssertDecl(sizeof(BloomMeta) == 144, "the list starts there");
+
 /* Where the signature of an entry starts.  Entries are not aligned further. */
 #define BLOOM_SIGNATURE_OFFSET	sizeof(ItemPointerData)
 
 StaticAssertDecl(BLOOM_SIGNATURE_OFFSET == 6, "a TID takes 6 bytes");
 
-/* Bytes that a page has for entries. */
-#define BLOOM_PAGE_SPACE \
-	(BLCKSZ - MAXALIGN(SizeOfPageHeaderData) - MAXALIGN(sizeof(BloomTail)))
+/* The most entries that a page can have: those with the shortest signature. */
+#define BLOOM_MAX_ENTRIES \
+	(BLOOM_PAGE_SPACE / (BLOOM_SIGNATURE_OFFSET + sizeof(uint16)))
 
 /* Bytes that an entry takes. */
 static inline Size
@@ -89,9 +101,13 @@ BloomEntrySize(const BloomMeta *meta)
 extern bool BloomIsHandler(Oid function);
 
 /*
- * Read and check an index's metapage.  Errors: XX002 if it is none, or if the
- * options in it are not those of a Bloom index with the relation's columns.
+ * The contents of an index's metapage, checked.  Errors: XX002 if it is none,
+ * or if the options in it are not those of a Bloom index with the relation's
+ * columns.  The caller holds a lock on the page.
  */
+extern BloomMeta *BloomCheckMeta(Relation index, Page page);
+
+/* Read the metapage, and copy its contents, checked in the same way. */
 extern void BloomReadMeta(Relation index, BloomMeta *meta);
 
 /*

@@ -1,0 +1,245 @@
+/*-------------------------------------------------------------------------
+ *
+ * bloom_vacuum.c
+ *		VACUUM of a Bloom index, read through a stream.
+ *
+ * What is done to each page is what contrib/bloom does, under the same locks,
+ * and with the same result, byte by byte.  One thing is cheaper: contrib
+ * copies every page in order to change the copy, while here the entries to
+ * delete are found first, and only a page that has some is copied.
+ *
+ * The page lock is exclusive from the start, although most pages may turn out
+ * to have nothing to delete.  To find that out under a share lock would mean
+ * to look twice, since entries can be added meanwhile; and the callback that
+ * decides is to be asked once for each entry, since CREATE INDEX CONCURRENTLY
+ * uses it to collect them.
+ *
+ * Pages that are added while the sweep is under way hold nothing to delete.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/generic_xlog.h"
+#include "bloom_page.h"
+#include "compat.h"
+#include "maintain/bloom.h"
+#include "maintain/maintain.h"
+#include "observe/stream_stats.h"
+#include "storage/bufmgr.h"
+#include "storage/indexfsm.h"
+#include "stream/sweep.h"
+
+/* What a pass of deletion needs for each page. */
+typedef struct Deletion
+{
+	Relation	index;
+	BloomMeta	meta;			/* a copy */
+	Size		entry_size;
+	IndexBulkDeleteCallback callback;
+	void	   *callback_state;
+	double		removed;		/* entries */
+	int			nlist;			/* pages found to have room */
+	BlockNumber list[BLOOM_LIST_LENGTH];
+} Deletion;
+
+/* The next page of a sweep, after VACUUM's pause, if it wants one. */
+static Buffer
+next_page(Sweep *sweep)
+{
+	LookaheadVacuumDelay();
+	return SweepNext(sweep);
+}
+
+/* Start a sweep over all pages but the metapage; the size of the index. */
+static BlockNumber
+begin_sweep(Sweep *sweep, IndexVacuumInfo *info)
+{
+	BlockNumber nblocks = RelationGetNumberOfBlocks(info->index);
+
+	SweepBeginMaintenance(sweep, info->index, MAIN_FORKNUM,
+						  BLOOM_META_BLOCK + 1, nblocks, info->strategy);
+	return nblocks;
+}
+
+static void
+end_sweep(Sweep *sweep)
+{
+	SweepEnd(sweep);
+	StreamStatsAdd(STREAM_USER_BLOOM, SweepReturned(sweep));
+}
+
+/*
+ * Ask which entries of a page are to be deleted.
+ *		doomed	is set for each entry
+ *		returns how many are
+ */
+static int
+find_doomed(Deletion *deletion, Page page, int nentries, bool *doomed)
+{
+	char	   *entry = PageGetContents(page);
+	int			ndoomed = 0;
+
+	for (int i = 0; i < nentries; i++, entry += deletion->entry_size)
+	{
+		doomed[i] = deletion->callback((ItemPointer) entry,
+									   deletion->callback_state);
+		if (doomed[i])
+			ndoomed++;
+	}
+	return ndoomed;
+}
+
+/* Delete entries from a page, which moves the others up, and log that. */
+static void
+delete_entries(Deletion *deletion, Buffer buffer, const bool *doomed,
+			   int nleft)
+{
+	GenericXLogState *state = GenericXLogStart(deletion->index);
+	Page		page = GenericXLogRegisterBuffer(state, buffer, 0);
+	BloomTail  *tail = (BloomTail *) PageGetSpecialPointer(page);
+	char	   *from = PageGetContents(page);
+	char	   *to = from;
+
+	for (int i = 0; i < tail->nentries; i++, from += deletion->entry_size)
+	{
+		if (doomed[i])
+			continue;
+		if (to != from)
+			memcpy(to, from, deletion->entry_size);
+		to += deletion->entry_size;
+	}
+	tail->nentries = nleft;
+	if (nleft == 0)
+		tail->flags |= BLOOM_IS_DELETED;
+	((PageHeader) page)->pd_lower = to - (char *) page;
+	GenericXLogFinish(state);
+}
+
+/* Delete what is to be deleted from one page, which is pinned. */
+static void
+vacuum_page(Deletion *deletion, BlockNumber block, Buffer buffer)
+{
+	Page		page = BufferGetPage(buffer);
+	bool		doomed[BLOOM_MAX_ENTRIES];
+	BloomTail  *tail;
+	int			ndoomed;
+	int			nleft;
+
+	LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
+	tail = BloomCheckPage(deletion->index, &deletion->meta, block, page);
+
+	/* new and deleted pages are for the cleanup to collect */
+	if (tail == NULL)
+	{
+		UnlockReleaseBuffer(buffer);
+		return;
+	}
+
+	ndoomed = find_doomed(deletion, page, tail->nentries, doomed);
+	nleft = tail->nentries - ndoomed;
+	if (ndoomed > 0)
+		delete_entries(deletion, buffer, doomed, nleft);
+	UnlockReleaseBuffer(buffer);
+
+	deletion->removed += ndoomed;
+	if (nleft > 0 && deletion->nlist < BLOOM_LIST_LENGTH &&
+		BLOOM_PAGE_SPACE - nleft * deletion->entry_size >= deletion->entry_size)
+		deletion->list[deletion->nlist++] = block;
+}
+
+/*
+ * Replace the metapage's list of pages with room.  It may be out of date by
+ * now; an insertion looks at a page before it believes that there is room.
+ */
+static void
+write_list(const Deletion *deletion)
+{
+	Buffer		buffer = ReadBuffer(deletion->index, BLOOM_META_BLOCK);
+	GenericXLogState *state;
+	BloomMeta  *meta;
+
+	LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
+	state = GenericXLogStart(deletion->index);
+	meta = BloomCheckMeta(deletion->index,
+						  GenericXLogRegisterBuffer(state, buffer, 0));
+	memcpy(BLOOM_LIST(meta), deletion->list,
+		   deletion->nlist * sizeof(BlockNumber));
+	meta->list_start = 0;
+	meta->list_end = deletion->nlist;
+	GenericXLogFinish(state);
+	UnlockReleaseBuffer(buffer);
+}
+
+IndexBulkDeleteResult *
+bloom_bulkdelete(IndexVacuumInfo *info, IndexBulkDeleteResult *stats,
+				 IndexBulkDeleteCallback callback, void *callback_state)
+{
+	Deletion   *deletion = palloc0_object(Deletion);
+	Sweep		sweep;
+	Buffer		buffer;
+
+	if (stats == NULL)
+		stats = palloc0_object(IndexBulkDeleteResult);
+
+	deletion->index = info->index;
+	deletion->callback = callback;
+	deletion->callback_state = callback_state;
+	BloomReadMeta(info->index, &deletion->meta);
+	deletion->entry_size = BloomEntrySize(&deletion->meta);
+
+	begin_sweep(&sweep, info);
+	while (BufferIsValid(buffer = next_page(&sweep)))
+		vacuum_page(deletion, SweepBlock(&sweep), buffer);
+	end_sweep(&sweep);
+
+	write_list(deletion);
+	stats->tuples_removed += deletion->removed;
+	pfree(deletion);
+	return stats;
+}
+
+IndexBulkDeleteResult *
+bloom_vacuumcleanup(IndexVacuumInfo *info, IndexBulkDeleteResult *stats)
+{
+	BloomMeta	meta;
+	Sweep		sweep;
+	Buffer		buffer;
+
+	if (info->analyze_only)
+		return stats;
+	if (stats == NULL)
+		stats = palloc0_object(IndexBulkDeleteResult);
+
+	BloomReadMeta(info->index, &meta);
+	stats->num_pages = begin_sweep(&sweep, info);
+	stats->pages_free = 0;
+	stats->num_index_tuples = 0;
+	while (BufferIsValid(buffer = next_page(&sweep)))
+	{
+		BlockNumber block = SweepBlock(&sweep);
+		BloomTail  *tail;
+
+		LockBuffer(buffer, BUFFER_LOCK_SHARE);
+		tail = BloomCheckPage(info->index, &meta, block, BufferGetPage(buffer));
+		if (tail != NULL)
+			stats->num_index_tuples += tail->nentries;
+		else
+		{
+			RecordFreeIndexPage(info->index, block);
+			stats->pages_free++;
+		}
+		UnlockReleaseBuffer(buffer);
+	}
+	end_sweep(&sweep);
+	IndexFreeSpaceMapVacuum(info->index);
+	return stats;
+}
+
+void
+bloom_overlay(IndexAmRoutine *routine)
+{
+	routine->amgetbitmap = bloom_getbitmap;
+	routine->ambulkdelete = bloom_bulkdelete;
+	routine->amvacuumcleanup = bloom_vacuumcleanup;
+}
