@@ -3,7 +3,7 @@
 # With a server of one's own:	make && make install && make installcheck PG_CONFIG=...
 # Without one:			make demo, make bench, make test, make lint (set themselves up; see the second half)
 
-TOOL_GOALS = setup demo bench test lint format lock
+TOOL_GOALS = setup demo bench test matrix lint format lock
 ifeq ($(filter $(TOOL_GOALS),$(MAKECMDGOALS)),)
 
 # First half: PGXS build of the extension.
@@ -68,6 +68,11 @@ bench: setup
 test: setup
 	$(VENV)/python -I -m pg_lookahead.cluster --set io_method=worker -- tools/installcheck.sh
 	$(VENV)/pytest
+
+# Versions x I/O methods x suites; options by MATRIX='--cells 17,18/io_uring --suites regress,isolation'.
+# Servers: Debian's own packages, unpacked under build; or MATRIX_PG_CONFIGS='pg_config ...'.
+matrix: setup
+	@$(VENV)/python -Es tools/matrix.py $(MATRIX)
 
 lint: setup
 	@tools/lint.sh

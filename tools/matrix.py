@@ -1,0 +1,285 @@
+"""One table: PostgreSQL's versions x I/O methods x suites of tests.
+
+    python tools/matrix.py [--cells 17/sync,18/io_uring] [--suites regress,isolation]
+
+A cell is a server of one major version run with one io_method.  Servers are Debian's own
+packages (see debian_server), or those that $MATRIX_PG_CONFIGS names by their pg_config; the
+extension is built for each in a copy of the sources, so that nothing else in the repository is
+built anew.  All that cannot be had, by the machine or by the server, makes a cell ``not run``,
+with its reason; that fails only if the cell was asked for by name.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+import urllib.request
+import zlib
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+import debian_server
+from cells import (
+    SUITES,
+    Cell,
+    Result,
+    Results,
+    all_cells,
+    of_junit,
+    of_tap,
+    parse_cells,
+    parse_suites,
+    remarks,
+    render,
+    verdict,
+)
+from debian_server import Unavailable
+from pg_lookahead.cluster import Cluster, ClusterError
+from pg_lookahead.home import Home
+from pg_lookahead.server import Installation
+
+ROOT = Path(__file__).resolve().parents[1]
+BUILD = ROOT / "build" / "matrix"
+SOURCES = ("Makefile", "pg_lookahead.control", "sql", "src", "test")
+DIFFERENTIAL = ("*differential*", "*equality*")
+"""Tests whose every statement is answered by stock PostgreSQL, too."""
+
+
+# Servers
+
+
+def trees_directory(top: Path) -> Path:
+    """Where the servers are unpacked: below ``top``, else below /var/tmp.
+
+    The servers of root run as another user, who may not be able to enter ``top``."""
+    other = Path(f"/var/tmp/pg_lookahead.servers-{os.getuid()}-{zlib.crc32(str(top).encode()):08x}")
+    home = Home.of_this_process()
+    for place in (top / "servers", other):
+        place.mkdir(parents=True, exist_ok=True)
+        entered = subprocess.run(["test", "-x", place], capture_output=True, **home.as_server())
+        if entered.returncode == 0:
+            return place
+    raise Unavailable(f"the user that servers run as can enter neither {top} nor {other.parent}")
+
+
+def cache_directory() -> Path:
+    """Where packages are kept between runs, and shared by copies of the repository."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "pg_lookahead" / "debian"
+
+
+def installed_servers(text: str) -> dict[int, Path]:
+    """The servers that $MATRIX_PG_CONFIGS names: paths of pg_config by major version."""
+    return {Installation.find(word).major: Path(word) for word in text.split()}
+
+
+def build(major: int, pg_config: Path) -> Path:
+    """Build the extension in a copy of the sources and install it; the directory of the copy.
+
+    Unavailable with the compiler's first complaint if that fails."""
+    copy = BUILD / "sources" / str(major)
+    shutil.rmtree(copy, ignore_errors=True)
+    copy.mkdir(parents=True)
+    ignored = shutil.ignore_patterns("*.o", "*.bc", "*.so", "__pycache__")
+    for name in SOURCES:
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, copy / name, ignore=ignored)
+        else:
+            shutil.copy(ROOT / name, copy / name)
+    command = ["make", f"-j{os.cpu_count() or 1}", "with_llvm=no", f"PG_CONFIG={pg_config}", "all"]
+    done = run(command, copy, BUILD / "logs" / f"{major}-build.log")
+    if done.status == 0:
+        command[1] = "-s"
+        done = run([*command, "install"], copy, BUILD / "logs" / f"{major}-install.log")
+    if done.status or "warning:" in done.output:
+        told = re.findall(r"^.*(?:error|warning|\*\*\*).*$", done.output, re.M) or ["make failed"]
+        raise BuildFailed(told[0].strip())
+    return copy
+
+
+class BuildFailed(Exception):
+    """The extension does not build for a server without warnings."""
+
+
+# Running
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a program came to: exit status, all it printed, how long it took in seconds."""
+
+    status: int
+    output: str
+    seconds: float
+
+
+def run(command: Sequence[str | Path], cwd: Path, log: Path, **environment: str) -> Done:
+    """Run a program; what it prints goes into the file ``log``."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    # Variables of libpq, and what a make above us told its children.
+    unwanted = re.compile("PG(?!_LOOKAHEAD)|MAKE|MFLAGS")
+    variables = {name: value for name, value in os.environ.items() if not unwanted.match(name)}
+    started = time.monotonic()
+    with log.open("w") as file:
+        done = subprocess.run(
+            command, cwd=cwd, env=variables | environment, stdin=subprocess.DEVNULL, stdout=file, stderr=file
+        )
+    return Done(done.returncode, log.read_text(errors="replace"), time.monotonic() - started)
+
+
+def run_sql_suite(suite: str, cell: Cell, pg_config: Path, copy: Path, log: Path) -> Result:
+    """pg_regress or isolationtester, on a server of the cell."""
+    settings = {} if cell.major < 18 else {"io_method": cell.io_method}
+    outputs = copy / "build"
+    for directory in ("regress", "isolation"):
+        (outputs / directory).mkdir(parents=True, exist_ok=True)
+    other = "ISOLATION=" if suite == "regress" else "REGRESS="
+    with Cluster(pg_config=pg_config, settings=settings, name="matrix") as cluster:
+        variables = {key: value for key, value in cluster.environment().items() if key.startswith("PG")}
+        command = ["make", "-s", "installcheck", other, "with_llvm=no", f"PG_CONFIG={pg_config}"]
+        done = run(command, copy, log, **variables)
+    result = of_tap(done.output, done.status, done.seconds)
+    differences = outputs / suite / "regression.diffs"
+    if result.state == "failed" and differences.exists():
+        shutil.copy(differences, log.with_suffix(".diffs"))
+    return result
+
+
+def run_python_suite(suite: str, cell: Cell, pg_config: Path, log: Path) -> Result:
+    """pytest, on servers of the cell: the differential tests, or all others."""
+    tests = ROOT / "test" / "python"
+    chosen = {path for pattern in DIFFERENTIAL for path in tests.glob(f"test_{pattern}.py")}
+    if suite == "python":
+        chosen = set(tests.glob("test_*.py")) - chosen
+    report = log.with_suffix(".xml")
+    report.unlink(missing_ok=True)
+    command = [sys.executable, "-m", "pytest", f"--junitxml={report}", f"--io-method={cell.io_method}"]
+    done = run([*command, *sorted(chosen)], ROOT, log, PG_CONFIG=str(pg_config))
+    xml = report.read_text() if report.exists() else ""
+    return of_junit(xml, done.status, done.seconds)
+
+
+def run_suite(suite: str, cell: Cell, pg_config: Path, copy: Path) -> Result:
+    """One field of the table."""
+    log = BUILD / "logs" / f"{cell.major}-{cell.io_method}-{suite}.log"
+    if suite in ("regress", "isolation"):
+        return run_sql_suite(suite, cell, pg_config, copy, log)
+    return run_python_suite(suite, cell, pg_config, log)
+
+
+def can_start(cell: Cell, pg_config: Path) -> None:
+    """Unavailable with the server's reason if it does not start with the cell's io_method."""
+    if cell.major < 18:
+        return
+    try:
+        with Cluster(pg_config=pg_config, settings={"io_method": cell.io_method}, name="try"):
+            pass
+    except ClusterError as error:
+        told = re.findall(r"(?:FATAL|HINT|DETAIL): +(.*)", str(error)) or str(error).splitlines()
+        raise Unavailable(f"the server does not start: {told[0]}") from None
+
+
+# The program
+
+
+def servers_of(majors: Iterable[int], say: Callable[[str], None]) -> dict[int, Path | Unavailable]:
+    """For each major version the pg_config of a server, or why there is none."""
+    named = os.environ.get("MATRIX_PG_CONFIGS", "")
+    if named:
+        have = installed_servers(named)
+        none = Unavailable("MATRIX_PG_CONFIGS names no such server")
+        return {major: have.get(major, none) for major in majors}
+
+    def one(major: int) -> Path | Unavailable:
+        started = time.monotonic()
+        try:
+            found = debian_server.provision(major, cache_directory(), trees_directory(ROOT / "build"))
+        except Unavailable as error:
+            return error
+        say(f"PostgreSQL {major} provisioned in {time.monotonic() - started:.0f} s")
+        return found
+
+    with ThreadPoolExecutor() as pool:
+        return dict(zip(majors, pool.map(one, majors), strict=True))
+
+
+def mirror_answers() -> bool:
+    """Whether the package mirror gives what every mirror has, probed past apt."""
+    try:
+        suite = debian_server.SUITES[17].suite
+        address = f"{debian_server.mirror().rstrip('/')}/dists/{suite}/InRelease"
+        with urllib.request.urlopen(address, timeout=30) as answer:
+            return bool(answer.read(1))
+    except (Unavailable, OSError):
+        return False
+
+
+def run_cells(cells: Sequence[Cell], suites: Sequence[str], say: Callable[[str], None]) -> Results:
+    """Provision, build and run."""
+    results: dict[tuple[Cell, str], Result] = {}
+    majors = sorted({cell.major for cell in cells})
+    servers = servers_of(majors, say)
+    built: dict[int, Path] = {}
+    for cell in cells:
+        try:
+            pg_config = servers[cell.major]
+            if isinstance(pg_config, Unavailable):
+                raise pg_config
+            can_start(cell, pg_config)
+            if cell.major not in built:
+                built[cell.major] = build(cell.major, pg_config)
+        except (Unavailable, BuildFailed) as error:
+            state = "failed" if isinstance(error, BuildFailed) else "not run"
+            results |= {(cell, suite): Result(state, reason=str(error)) for suite in suites}
+            say(f"{cell}: {state.upper()}: {error}")
+            continue
+        for suite in suites:
+            result = results[cell, suite] = run_suite(suite, cell, pg_config, built[cell.major])
+            say(f"{cell} {suite}: {result.brief()}")
+    return results
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="make matrix MATRIX=...", allow_abbrev=False)
+    parser.add_argument("--cells", default="", help="such as 17,18/io_uring; default: all")
+    parser.add_argument("--suites", default=",".join(SUITES), help="default: %(default)s")
+    parser.add_argument(
+        "--forgive-mirror",
+        action="store_true",
+        help="a cell that was not run is no failure if the package mirror does not answer",
+    )
+    options = parser.parse_args(arguments)
+    # Wide enough for the table where there is no terminal.
+    console = Console(soft_wrap=True, width=None if sys.stdout.isatty() else 150)
+    try:
+        named = os.environ.get("MATRIX_PG_CONFIGS", "")
+        majors = installed_servers(named) if named else debian_server.SUITES
+        cells = parse_cells(options.cells, {*majors, *debian_server.SUITES}) or all_cells(majors)
+        suites = parse_suites(options.suites)
+    except (ValueError, ClusterError) as error:
+        parser.error(str(error))
+    started = time.monotonic()
+    results = run_cells(cells, suites, lambda line: console.print(line, highlight=False))
+    console.print(render(cells, suites, results))
+    for line in remarks(results):
+        console.print(line, highlight=False, markup=False)
+    console.print(f"{time.monotonic() - started:.0f} s in all; logs in {(BUILD / 'logs').relative_to(ROOT)}")
+    forgiven = False
+    if options.forgive_mirror and any(result.state == "not run" for result in results.values()):
+        forgiven = not mirror_answers()
+        if forgiven:
+            console.print("NOT RUN: the package mirror does not answer, so cells were left out")
+    return verdict(results, bool(options.cells), forgiven)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
