@@ -208,3 +208,18 @@ LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
 
 CREATE VIEW access_methods AS SELECT * FROM @extschema@.access_methods();
 GRANT SELECT ON access_methods TO PUBLIC;
+
+/*
+ * The pages of a relation into the WAL (src/maintain/wal.c).
+ */
+
+CREATE FUNCTION log_relation(
+    rel regclass,
+    fork text DEFAULT 'main',
+    first_block bigint DEFAULT 0,
+    last_block bigint DEFAULT NULL,    -- inclusive; NULL: the fork's last
+    streamed boolean DEFAULT true)     -- false: read one block at a time
+RETURNS bigint                         -- pages written to the WAL
+AS 'MODULE_PATHNAME', 'lookahead_log_relation'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+REVOKE EXECUTE ON FUNCTION log_relation FROM PUBLIC;

@@ -12,8 +12,8 @@
  *
  * Batch mode lets several reads be handed to the kernel in one call, but
  * forbids the callback to wait for anything.  Counting up a range waits for
- * nothing; a skip callback reads visibility and free space maps, so there is
- * no batch mode with one.
+ * nothing, nor does computing where an item is; a skip callback reads
+ * visibility and free space maps, so there is no batch mode with one.
  *
  * The sweep is one page ahead of its caller even in that case: when it hands
  * out one block it has the next one pinned, and has asked the CPU for the
@@ -49,6 +49,13 @@ sweep_error_context(void *arg)
 				   RelationGetRelationName(sweep->rel));
 }
 
+/* The block of an item. */
+static inline BlockNumber
+item_block(const Sweep *sweep, BlockNumber item)
+{
+	return sweep->locate ? sweep->locate(item, sweep->arg) : item;
+}
+
 /* The stream's question "which block next?", for a sweep that reads all. */
 static BlockNumber
 sweep_next_block(ReadStream *stream, void *callback_private_data,
@@ -58,7 +65,7 @@ sweep_next_block(ReadStream *stream, void *callback_private_data,
 
 	if (sweep->ahead >= sweep->end)
 		return InvalidBlockNumber;
-	return sweep->ahead++;
+	return item_block(sweep, sweep->ahead++);
 }
 
 /*
@@ -76,7 +83,7 @@ sweep_next_unskipped_block(ReadStream *stream, void *callback_private_data,
 		BlockNumber block = sweep->ahead++;
 
 		CHECK_FOR_INTERRUPTS();
-		if (!sweep->skip(block, sweep->skip_arg))
+		if (!sweep->skip(block, sweep->arg))
 			return block;
 		sweep->skipped++;
 	}
@@ -95,7 +102,8 @@ check_complete(Sweep *sweep)
 		ereport(ERROR,
 				(errcode(ERRCODE_INTERNAL_ERROR),
 				 errmsg("reading ahead in relation \"%s\" ended early, before block %u",
-						RelationGetRelationName(sweep->rel), sweep->expected),
+						RelationGetRelationName(sweep->rel),
+						item_block(sweep, sweep->expected)),
 				 errdetail("Of %u blocks, %u were read and %u skipped.",
 						   range, sweep->taken, sweep->skipped)));
 }
@@ -117,13 +125,16 @@ take_upcoming(Sweep *sweep)
 
 	/* If blocks may be skipped, it need only be a later one. */
 	block = BufferGetBlockNumber(sweep->upcoming);
-	if (unlikely(block < sweep->expected || block >= sweep->end ||
-				 (block > sweep->expected && sweep->skip == NULL)))
+	if (unlikely(sweep->expected >= sweep->end ||
+				 (sweep->skip ?
+				  block < sweep->expected || block >= sweep->end :
+				  block != item_block(sweep, sweep->expected))))
 		ereport(ERROR,
 				(errcode(ERRCODE_INTERNAL_ERROR),
 				 errmsg("reading ahead in relation \"%s\" gave block %u out of order",
 						RelationGetRelationName(sweep->rel), block)));
-	sweep->expected = block + 1;
+	sweep->upcoming_block = block;
+	sweep->expected = (sweep->skip ? block : sweep->expected) + 1;
 	sweep->taken++;
 
 	/*
@@ -140,6 +151,18 @@ take_upcoming(Sweep *sweep)
 #endif
 }
 
+/* Set the range of items to read. */
+static void
+set_range(Sweep *sweep, BlockNumber first, BlockNumber end)
+{
+	sweep->first = first;
+	sweep->end = Max(first, end);
+	sweep->ahead = first;
+	sweep->expected = first;
+	sweep->skipped = 0;
+	sweep->taken = 0;
+}
+
 /* Start the stream, with flags beside READ_STREAM_FULL. */
 static void
 begin(Sweep *sweep, Relation rel, ForkNumber fork,
@@ -148,10 +171,7 @@ begin(Sweep *sweep, Relation rel, ForkNumber fork,
 	  ReadStreamBlockNumberCB next_block)
 {
 	sweep->rel = rel;
-	sweep->first = first;
-	sweep->end = Max(first, end);
-	sweep->ahead = first;
-	sweep->expected = first;
+	set_range(sweep, first, end);
 	sweep->current = InvalidBlockNumber;
 
 	sweep->context.callback = sweep_error_context;
@@ -172,7 +192,7 @@ SweepBegin(Sweep *sweep, Relation rel, ForkNumber fork,
 {
 	memset(sweep, 0, sizeof(*sweep));
 	sweep->skip = skip;
-	sweep->skip_arg = skip_arg;
+	sweep->arg = skip_arg;
 	sweep->ring = GetAccessStrategy(BAS_BULKREAD);
 	begin(sweep, rel, fork, first, end,
 		  skip ? 0 : READ_STREAM_USE_BATCHING, sweep->ring,
@@ -190,6 +210,43 @@ SweepBeginMaintenance(Sweep *sweep, Relation rel, ForkNumber fork,
 		  sweep_next_block);
 }
 
+void
+SweepBeginItems(Sweep *sweep, Relation rel, ForkNumber fork,
+				BlockNumber first, BlockNumber end,
+				SweepLocate locate, void *arg,
+				BufferAccessStrategy strategy)
+{
+	memset(sweep, 0, sizeof(*sweep));
+	sweep->locate = locate;
+	sweep->arg = arg;
+	begin(sweep, rel, fork, first, end,
+		  READ_STREAM_MAINTENANCE | READ_STREAM_USE_BATCHING, strategy,
+		  sweep_next_block);
+}
+
+/* Raise an error unless the whole range has been handed out. */
+static void
+check_exhausted(Sweep *sweep)
+{
+	sweep->current = InvalidBlockNumber;
+
+	if (BufferIsValid(sweep->upcoming) ||
+		BufferIsValid(read_stream_next_buffer(sweep->stream, NULL)))
+		ereport(ERROR,
+				(errcode(ERRCODE_INTERNAL_ERROR),
+				 errmsg("a sweep of relation \"%s\" was ended before its last block",
+						RelationGetRelationName(sweep->rel))));
+}
+
+void
+SweepRestart(Sweep *sweep, BlockNumber first, BlockNumber end)
+{
+	check_exhausted(sweep);
+	read_stream_reset(sweep->stream);
+	set_range(sweep, first, end);
+	take_upcoming(sweep);
+}
+
 Buffer
 SweepNext(Sweep *sweep)
 {
@@ -200,7 +257,7 @@ SweepNext(Sweep *sweep)
 
 	if (likely(BufferIsValid(buffer)))
 	{
-		BlockNumber block = sweep->expected - 1;
+		BlockNumber block = sweep->upcoming_block;
 
 		take_upcoming(sweep);
 		sweep->current = block;
@@ -211,15 +268,7 @@ SweepNext(Sweep *sweep)
 void
 SweepEnd(Sweep *sweep)
 {
-	sweep->current = InvalidBlockNumber;
-
-	if (BufferIsValid(sweep->upcoming) ||
-		BufferIsValid(read_stream_next_buffer(sweep->stream, NULL)))
-		ereport(ERROR,
-				(errcode(ERRCODE_INTERNAL_ERROR),
-				 errmsg("a sweep of relation \"%s\" was ended before block %u",
-						RelationGetRelationName(sweep->rel), sweep->end)));
-
+	check_exhausted(sweep);
 	read_stream_end(sweep->stream);
 	if (sweep->ring)
 		FreeAccessStrategy(sweep->ring);

@@ -45,6 +45,13 @@
 typedef bool (*SweepSkip) (BlockNumber block, void *arg);
 
 /*
+ * The block of the item with a number, for a sweep over items of one page
+ * each that lie apart (the buckets of a hash index).  Called while the stream
+ * looks ahead, in batch mode: it may only compute.
+ */
+typedef BlockNumber (*SweepLocate) (BlockNumber item, void *arg);
+
+/*
  * A sweep in progress.  It lives in the caller's frame, which must outlast
  * it; no member is for callers, who use the functions below.
  */
@@ -54,13 +61,15 @@ typedef struct Sweep
 	BufferAccessStrategy ring;	/* owned by the sweep, or NULL */
 	ReadStream *stream;
 	SweepSkip	skip;			/* NULL: skip nothing */
-	void	   *skip_arg;
-	BlockNumber first;			/* the range, end exclusive */
+	SweepLocate locate;			/* NULL: an item's number is its block */
+	void	   *arg;			/* of skip or locate */
+	BlockNumber first;			/* the range of items, end exclusive */
 	BlockNumber end;
-	BlockNumber ahead;			/* next block the stream will ask for */
-	BlockNumber skipped;		/* blocks left out so far */
+	BlockNumber ahead;			/* next item the stream will ask for */
+	BlockNumber skipped;		/* items left out so far */
 	Buffer		upcoming;		/* taken from the stream, to be returned next */
-	BlockNumber expected;		/* block to follow upcoming, or later */
+	BlockNumber upcoming_block;
+	BlockNumber expected;		/* item to follow upcoming, or later */
 	BlockNumber taken;			/* blocks taken from the stream so far */
 	BlockNumber current;		/* block the caller looks at, or invalid */
 	ErrorContextCallback context;
@@ -87,6 +96,21 @@ extern void SweepBeginMaintenance(Sweep *sweep, Relation rel, ForkNumber fork,
 								  BufferAccessStrategy strategy);
 
 /*
+ * The same over the items first .. end - 1, each on a page of its own whose
+ * block locate(item, arg) gives.
+ */
+extern void SweepBeginItems(Sweep *sweep, Relation rel, ForkNumber fork,
+							BlockNumber first, BlockNumber end,
+							SweepLocate locate, void *arg,
+							BufferAccessStrategy strategy);
+
+/*
+ * Go on with another range, once SweepNext has returned InvalidBuffer; the
+ * stream is kept.  XX000 if blocks were left.
+ */
+extern void SweepRestart(Sweep *sweep, BlockNumber first, BlockNumber end);
+
+/*
  * The next block, pinned and not locked; the pin is the caller's to release.
  * InvalidBuffer once the range is exhausted.  Checks for interrupts.  Errors:
  * what a read of the block raises, and XX000 if the stream breaks the
@@ -109,8 +133,8 @@ SweepBlock(const Sweep *sweep)
 }
 
 /*
- * How many blocks SweepNext has returned, once it has returned InvalidBuffer.
- * With those that the skip callback left out, that is the range.
+ * How many blocks of the range SweepNext has returned, once it has returned
+ * InvalidBuffer.  With those that the skip callback left out, that is all.
  */
 static inline BlockNumber
 SweepReturned(const Sweep *sweep)

@@ -1,0 +1,343 @@
+/*-------------------------------------------------------------------------
+ *
+ * wal.c
+ *		Writing the pages of a relation to the WAL: log_relation.
+ *
+ * The pages are taken from a stream, and full-page images of them are written
+ * to the WAL, as many to a record as one may have.  Whoever replays the WAL,
+ * a standby or a restore from the archive, then has these pages as they are
+ * here, whatever its own copies were before.
+ *
+ * Nobody is locked out meanwhile but who wants the relation for itself:
+ * AccessShareLock keeps it from being dropped, rewritten and truncated, and
+ * the content locks of the pages do the rest.  An image is taken under the
+ * page's exclusive lock and gives the page its LSN, so it takes its place
+ * among the records of other changes of the page.  Blocks that are added
+ * meanwhile are not ours; who adds them logs them.
+ *
+ * Pages of one record must stay locked until it is inserted.  Nothing orders
+ * these locks against those of others: a btree split locks a leaf, its new
+ * right sibling, then the old one, in whatever order their blocks are, and
+ * nobody detects a deadlock between content locks.  Therefore:
+ *
+ * - The stream is asked for pages while no page is locked; it may wait for
+ *   reads, and evict other pages.  The pages of a record are pinned first.
+ * - A record waits for the lock of one page, while it holds none.  If the
+ *   lock of a further page is not to be had at once, what is locked so far is
+ *   a record of its own, and that page is the first one of the next.
+ *
+ * What is left out of an image must be of no use.  In tables that is the hole
+ * between pd_lower and pd_upper.  In other pages it is not always: the
+ * contents of visibility maps, of BRIN's range map and of metapages written
+ * by old releases lie in what the header calls a hole.  So elsewhere the hole
+ * is left out only if it holds nothing but zeroes, which is what replay puts
+ * there.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/relation.h"
+#include "access/tableam.h"
+#include "access/xlog.h"
+#include "access/xloginsert.h"
+#include "access/xlogrecord.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_control.h"
+#include "common/relpath.h"
+#include "compat.h"
+#include "fmgr.h"
+#include "miscadmin.h"
+#include "storage/bufmgr.h"
+#include "storage/smgr.h"
+#include "stream/sweep.h"
+#include "utils/builtins.h"
+#include "utils/rel.h"
+
+/* A range of blocks on its way into the WAL. */
+typedef struct LogRange
+{
+	Relation	rel;
+	ForkNumber	fork;
+	BlockNumber next;			/* next block to read, if not streamed */
+	BlockNumber end;			/* exclusive */
+	BufferAccessStrategy strategy;
+	Sweep	   *sweep;			/* NULL: read one block at a time */
+	int64		logged;			/* pages so far */
+	XLogRecPtr	last;			/* end of the last record */
+} LogRange;
+
+PG_FUNCTION_INFO_V1(lookahead_log_relation);
+
+/*
+ * Refuse relations without storage, and those whose changes are not logged.
+ */
+static void
+check_relation(Relation rel)
+{
+	const char *name = RelationGetRelationName(rel);
+
+	if (!RELKIND_HAS_STORAGE(rel->rd_rel->relkind))
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("relation \"%s\" has no pages to write to the WAL", name),
+				 errdetail_relkind_not_supported(rel->rd_rel->relkind),
+				 RELKIND_HAS_PARTITIONS(rel->rd_rel->relkind) ?
+				 errhint("Name one of its partitions instead: pg_partition_tree() lists them.") : 0));
+
+	if (rel->rd_rel->relpersistence != RELPERSISTENCE_PERMANENT)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("cannot write pages of relation \"%s\" to the WAL", name),
+				 rel->rd_rel->relpersistence == RELPERSISTENCE_TEMP ?
+				 errdetail("It is temporary, and no server but this one ever has its pages.") :
+				 errdetail("It is unlogged, and empty on every server that replays the WAL."),
+				 rel->rd_rel->relpersistence == RELPERSISTENCE_TEMP ? 0 :
+				 errhint("ALTER TABLE ... SET LOGGED writes all of it to the WAL.")));
+
+	/*
+	 * The file is synced at commit in place of logging its changes.  Changes
+	 * that follow would be lost if our images were replayed after a crash.
+	 */
+	if (!RelationNeedsWAL(rel))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("cannot write pages of relation \"%s\" to the WAL yet", name),
+				 errdetail("It was created or rewritten in this transaction, whose changes of it are not logged under wal_level = minimal."),
+				 errhint("Commit first.")));
+}
+
+/* Check a block number that was given as an argument. */
+static BlockNumber
+check_block(LogRange *range, const char *argument, int64 block,
+			BlockNumber nblocks)
+{
+	if (block < 0 || block >= nblocks)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("%s is %lld, which is not a block of relation \"%s\"",
+						argument, (long long) block,
+						RelationGetRelationName(range->rel)),
+				 errdetail_plural("Fork \"%s\" has %u block.",
+								  "Fork \"%s\" has %u blocks.",
+								  nblocks,
+								  forkNames[range->fork], nblocks),
+				 errhint("Blocks are numbered from 0; without %s, the range %s with the fork.",
+						 argument,
+						 strcmp(argument, "first_block") == 0 ? "begins" : "ends")));
+	return (BlockNumber) block;
+}
+
+/*
+ * How the image of a page is to be registered: without its hole, or whole.
+ * Where the header describes no hole, xloginsert.c itself takes all.
+ */
+static uint8
+image_flags(LogRange *range, Page page)
+{
+	PageHeader	header = (PageHeader) page;
+	const char *hole = page + header->pd_lower;
+	int			length = (int) header->pd_upper - (int) header->pd_lower;
+	bool		unused;
+
+	if (header->pd_lower < SizeOfPageHeaderData || length <= 0 ||
+		header->pd_upper > BLCKSZ)
+		return REGBUF_FORCE_IMAGE;
+
+	/* all bytes are zero if the first is, and each is what precedes it */
+	unused = (range->fork == MAIN_FORKNUM &&
+			  range->rel->rd_tableam == GetHeapamTableAmRoutine()) ||
+		(hole[0] == 0 && memcmp(hole, hole + 1, length - 1) == 0);
+
+	return REGBUF_FORCE_IMAGE | (unused ? REGBUF_STANDARD : 0);
+}
+
+/*
+ * Write one record with the images of pages that are locked, none of them
+ * new; unlock and unpin them.
+ */
+static void
+log_record(LogRange *range, Buffer *buffers, int n)
+{
+	XLogRecPtr	end;
+
+	START_CRIT_SECTION();
+
+	XLogBeginInsert();
+	for (int i = 0; i < n; i++)
+	{
+		MarkBufferDirty(buffers[i]);
+		XLogRegisterBuffer(i, buffers[i],
+						   image_flags(range, BufferGetPage(buffers[i])));
+	}
+	end = XLogInsert(RM_XLOG_ID, XLOG_FPI);
+	for (int i = 0; i < n; i++)
+		PageSetLSN(BufferGetPage(buffers[i]), end);
+
+	END_CRIT_SECTION();
+
+	for (int i = 0; i < n; i++)
+		UnlockReleaseBuffer(buffers[i]);
+	range->logged += n;
+	range->last = end;
+}
+
+/*
+ * Write pages that are pinned, at most XLR_MAX_BLOCK_ID, to the WAL, and
+ * unpin them.  An empty page is passed over: an LSN would make it one that is
+ * not empty.
+ */
+static void
+log_pinned(LogRange *range, Buffer *buffers, int n)
+{
+	int			done = 0;
+
+	while (done < n)
+	{
+		Buffer		locked[XLR_MAX_BLOCK_ID];
+		int			nlocked = 0;
+
+		while (done < n)
+		{
+			Buffer		buffer = buffers[done];
+
+			/* wait only while no other page is locked */
+			if (nlocked == 0)
+				LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
+			else if (!ConditionalLockBuffer(buffer))
+				break;
+			done++;
+
+			if (PageIsNew(BufferGetPage(buffer)))
+				UnlockReleaseBuffer(buffer);
+			else
+				locked[nlocked++] = buffer;
+		}
+		if (nlocked > 0)
+			log_record(range, locked, nlocked);
+	}
+}
+
+/* The next page of the range, pinned; InvalidBuffer after the last. */
+static Buffer
+next_page(LogRange *range)
+{
+	if (range->sweep)
+		return SweepNext(range->sweep);
+
+	CHECK_FOR_INTERRUPTS();
+	if (range->next >= range->end)
+		return InvalidBuffer;
+	return ReadBufferExtended(range->rel, range->fork, range->next++,
+							  RBM_NORMAL, range->strategy);
+}
+
+/*
+ * Write all pages of the range to the WAL.  A backend that may pin only few
+ * buffers writes smaller records.
+ */
+static void
+log_range(LogRange *range)
+{
+	Buffer		buffers[XLR_MAX_BLOCK_ID];
+	int			capacity;
+	int			n = 0;
+	Buffer		buffer;
+
+	capacity = 1 + LookaheadAdditionalPins(false, XLR_MAX_BLOCK_ID - 1);
+	XLogEnsureRecordSpace(XLR_MAX_BLOCK_ID - 1, 0);
+
+	while (BufferIsValid(buffer = next_page(range)))
+	{
+		buffers[n++] = buffer;
+		if (n == capacity)
+		{
+			log_pinned(range, buffers, n);
+			n = 0;
+		}
+	}
+	log_pinned(range, buffers, n);
+}
+
+/*
+ * log_relation(rel regclass, fork text, first_block int8, last_block int8,
+ *				streamed bool)
+ *
+ * Write full-page images of the blocks first_block to last_block (inclusive;
+ * NULL: the last of the fork) of a relation fork to the WAL, and return how
+ * many pages that were.  They are on disk in the WAL on return, whatever
+ * becomes of the transaction.  Superusers only; not during recovery.
+ */
+Datum
+lookahead_log_relation(PG_FUNCTION_ARGS)
+{
+	static const char *const argument[] = {
+		"rel", "fork", "first_block", "last_block", "streamed"
+	};
+	LogRange	range = {0};
+	Sweep		sweep;
+	BlockNumber nblocks;
+	int64		first;
+
+	for (int i = 0; i < PG_NARGS(); i++)
+	{
+		if (PG_ARGISNULL(i) && i != 3)
+			ereport(ERROR,
+					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+					 errmsg("%s must not be NULL", argument[i])));
+	}
+	if (!superuser())
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("must be superuser to write pages of a relation to the WAL")));
+	if (RecoveryInProgress())
+		ereport(ERROR,
+				(errcode(ERRCODE_READ_ONLY_SQL_TRANSACTION),
+				 errmsg("cannot write to the WAL during recovery"),
+				 errhint("Run it on the primary; its standbys replay what it logs.")));
+
+	range.fork = forkname_to_number(text_to_cstring(PG_GETARG_TEXT_PP(1)));
+	range.rel = relation_open(PG_GETARG_OID(0), AccessShareLock);
+	check_relation(range.rel);
+	if (!smgrexists(RelationGetSmgr(range.rel), range.fork))
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("relation \"%s\" has no fork \"%s\"",
+						RelationGetRelationName(range.rel),
+						forkNames[range.fork]),
+				 errhint("VACUUM makes the forks \"fsm\" and \"vm\" of a table; only unlogged relations have \"init\".")));
+
+	nblocks = RelationGetNumberOfBlocksInFork(range.rel, range.fork);
+	first = PG_GETARG_INT64(2);
+	if (nblocks > 0 || first != 0)
+		range.next = check_block(&range, "first_block", first, nblocks);
+	range.end = nblocks;
+	if (!PG_ARGISNULL(3))
+		range.end = check_block(&range, "last_block", PG_GETARG_INT64(3),
+								nblocks) + 1;
+	if (range.next >= range.end && nblocks > 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("first_block %u comes after last_block %u",
+						range.next, range.end - 1)));
+
+	/* a ring meant for pages that are written soon */
+	range.strategy = GetAccessStrategy(BAS_BULKWRITE);
+	if (PG_GETARG_BOOL(4))
+	{
+		range.sweep = &sweep;
+		SweepBeginMaintenance(&sweep, range.rel, range.fork,
+							  range.next, range.end, range.strategy);
+	}
+	log_range(&range);
+	if (range.sweep)
+		SweepEnd(range.sweep);
+	FreeAccessStrategy(range.strategy);
+
+	/* a transaction without changes would not wait for it */
+	if (range.logged > 0)
+		XLogFlush(range.last);
+
+	relation_close(range.rel, AccessShareLock);
+	PG_RETURN_INT64(range.logged);
+}
