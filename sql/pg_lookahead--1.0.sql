@@ -223,3 +223,36 @@ RETURNS bigint                         -- pages written to the WAL
 AS 'MODULE_PATHNAME', 'lookahead_log_relation'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 REVOKE EXECUTE ON FUNCTION log_relation FROM PUBLIC;
+
+/*
+ * Function profiles (src/observe/): totals over all processes since the server
+ * started, of functions entered while pg_lookahead.track_functions was on.
+ */
+
+CREATE FUNCTION function_stats(
+    OUT function text,
+    OUT source text,                   -- timed, or counter: PostgreSQL's own
+    OUT calls bigint,
+    OUT timed bigint,                  -- of these; times are estimates for all
+    OUT total_time float8,             -- ms, with the functions it called
+    OUT self_time float8,              -- ms, without
+    OUT max_time float8,               -- ms, of a call
+    OUT stddev_time float8,            -- ms, of the calls
+    OUT histogram bigint[],            -- calls of 2^0, 2^1, ... ns and longer
+    OUT stats_since timestamptz)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'lookahead_function_stats'
+LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
+
+CREATE VIEW function_stats AS SELECT * FROM @extschema@.function_stats();
+GRANT SELECT ON function_stats TO PUBLIC;
+
+CREATE FUNCTION function_stats_reset() RETURNS void
+AS 'MODULE_PATHNAME', 'lookahead_function_stats_reset'
+LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
+REVOKE EXECUTE ON FUNCTION function_stats_reset() FROM PUBLIC;
+
+CREATE FUNCTION function_profile_directory() RETURNS text
+AS 'MODULE_PATHNAME', 'lookahead_function_profile_directory'
+LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
+REVOKE EXECUTE ON FUNCTION function_profile_directory() FROM PUBLIC;

@@ -13,6 +13,7 @@
 #ifndef PG_LOOKAHEAD_COMPAT_H
 #define PG_LOOKAHEAD_COMPAT_H
 
+#include "access/amapi.h"
 #include "access/genam.h"
 #include "access/heapam.h"
 #include "access/nbtree.h"
@@ -26,7 +27,9 @@
 #include "storage/dsm_registry.h"
 #include "storage/fd.h"
 #include "storage/read_stream.h"
+#include "portability/instr_time.h"
 #include "utils/guc.h"
+#include "utils/rel.h"
 #if PG_VERSION_NUM >= 180000
 #include "storage/aio.h"
 #endif
@@ -419,6 +422,37 @@ LookaheadCountIndexSearch(IndexScanDesc scan)
 #define EXECUTOR_RUN_EXTRA_PARAMS
 #define EXECUTOR_RUN_EXTRA_ARGS
 #endif
+
+/*
+ * The time of functions.  19 reads the CPU's counter where it may, and has a
+ * cheaper way that does not wait for the instructions before it.
+ */
+#if PG_VERSION_NUM >= 190000
+#define LOOKAHEAD_CLOCK(t) INSTR_TIME_SET_CURRENT_FAST(t)
+#else
+#define LOOKAHEAD_CLOCK(t) INSTR_TIME_SET_CURRENT(t)
+#endif
+
+static inline const char *
+LookaheadClockName(void)
+{
+#if PG_VERSION_NUM >= 190000
+	if (pg_current_timing_clock_source() != TIMING_CLOCK_SOURCE_SYSTEM)
+		return "tsc";
+#endif
+	return "clock_gettime";
+}
+
+/* Make an index use another routine of its access method. */
+static inline void
+LookaheadSetRoutine(Relation index, const IndexAmRoutine *routine)
+{
+#if PG_VERSION_NUM >= 190000
+	index->rd_indam = routine;
+#else
+	index->rd_indam = unconstify(IndexAmRoutine *, routine);
+#endif
+}
 
 /* EXPLAIN lets extensions add to a node since 18. */
 #define LOOKAHEAD_HAVE_EXPLAIN_HOOK (PG_VERSION_NUM >= 180000)

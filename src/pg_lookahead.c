@@ -11,6 +11,7 @@
 
 #include "compat.h"
 #include "maintain/maintain.h"
+#include "observe/profile.h"
 #include "scan/node.h"
 #include "utils/guc.h"
 
@@ -19,6 +20,10 @@ LOOKAHEAD_MODULE_MAGIC;
 bool		lookahead_index_scan = true;
 int			lookahead_max_distance = -1;
 bool		lookahead_debug_force = false;
+bool		lookahead_track_functions = false;
+int			lookahead_track_interval = 64;
+char	   *lookahead_profile_directory = NULL;
+int			lookahead_profile_max_files = 1000;
 
 void		_PG_init(void);
 
@@ -52,8 +57,41 @@ _PG_init(void)
 							 PGC_USERSET,
 							 GUC_NOT_IN_SAMPLE,
 							 NULL, NULL, NULL);
+	DefineCustomBoolVariable("pg_lookahead.track_functions",
+							 "Counts calls and time of the functions of scans, diagnostics and VACUUM.",
+							 NULL,
+							 &lookahead_track_functions,
+							 false,
+							 PGC_SUSET,
+							 0,
+							 NULL, NULL, NULL);
+	DefineCustomIntVariable("pg_lookahead.track_functions_interval",
+							"Of so many calls from outside, one is timed, with all that it calls.",
+							"1 means all; calls are always counted.",
+							&lookahead_track_interval,
+							64, 1, 65536,
+							PGC_SUSET,
+							0,
+							NULL, NULL, NULL);
+	DefineCustomStringVariable("pg_lookahead.profile_directory",
+							   "Where processes leave records of their functions at exit.",
+							   "Relative to the data directory.  Empty means nowhere.",
+							   &lookahead_profile_directory,
+							   "pg_lookahead_profiles",
+							   PGC_SUSET,
+							   GUC_SUPERUSER_ONLY,
+							   NULL, NULL, NULL);
+	DefineCustomIntVariable("pg_lookahead.profile_max_files",
+							"With so many files in its directory, no further record is written.",
+							NULL,
+							&lookahead_profile_max_files,
+							1000, 0, 100000,
+							PGC_SUSET,
+							0,
+							NULL, NULL, NULL);
 	MarkGUCPrefixReserved("pg_lookahead");
 
 	ScanHooksInit();
 	MaintainInit();
+	ProfileInit();
 }

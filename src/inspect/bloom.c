@@ -26,6 +26,7 @@
 #include "bloom_page.h"
 #include "compat.h"
 #include "inspect/inspect.h"
+#include "observe/profile.h"
 #include "port/pg_bitutils.h"
 #include "storage/bufmgr.h"
 #include "stream/sweep.h"
@@ -145,7 +146,9 @@ lookahead_pgstatbloomindex(PG_FUNCTION_ARGS)
 	while (BufferIsValid(buffer = SweepNext(&sweep)))
 	{
 		LockBuffer(buffer, BUFFER_LOCK_SHARE);
-		count_page(&stats, rel, SweepBlock(&sweep), BufferGetPage(buffer));
+		PROFILED_VOID(PROFILE_PAGE_BLOOM,
+					  count_page(&stats, rel, SweepBlock(&sweep),
+								 BufferGetPage(buffer)));
 		UnlockReleaseBuffer(buffer);
 	}
 	SweepEnd(&sweep);

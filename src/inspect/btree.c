@@ -15,6 +15,7 @@
 #include "catalog/pg_am_d.h"
 #include "compat.h"
 #include "inspect/inspect.h"
+#include "observe/profile.h"
 #include "inspect/tuples.h"
 #include "storage/bufmgr.h"
 #include "stream/sweep.h"
@@ -114,7 +115,9 @@ describe_btree(Relation rel, FunctionCallInfo fcinfo)
 	while (BufferIsValid(buffer = SweepNext(&sweep)))
 	{
 		LockBuffer(buffer, BUFFER_LOCK_SHARE);
-		count_page(&stats, rel, SweepBlock(&sweep), BufferGetPage(buffer));
+		PROFILED_VOID(PROFILE_PAGE_BTREE,
+					  count_page(&stats, rel, SweepBlock(&sweep),
+								 BufferGetPage(buffer)));
 		UnlockReleaseBuffer(buffer);
 	}
 	SweepEnd(&sweep);

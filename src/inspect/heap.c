@@ -26,6 +26,7 @@
 #include "compat.h"
 #include "inspect/heap.h"
 #include "inspect/tuples.h"
+#include "observe/profile.h"
 #include "pgstat.h"
 #include "storage/bufmgr.h"
 #include "stream/sweep.h"
@@ -99,7 +100,9 @@ TupleStatsHeap(TupleStats *stats, Relation rel)
 	while (BufferIsValid(buffer = SweepNext(&sweep)))
 	{
 		LockBuffer(buffer, BUFFER_LOCK_SHARE);
-		count_page(stats, rel, SweepBlock(&sweep), buffer, &dirty);
+		PROFILED_VOID(PROFILE_PAGE_HEAP,
+					  count_page(stats, rel, SweepBlock(&sweep), buffer,
+								 &dirty));
 		UnlockReleaseBuffer(buffer);
 	}
 	SweepEnd(&sweep);

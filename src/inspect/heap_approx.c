@@ -27,6 +27,7 @@
 #include "compat.h"
 #include "inspect/heap.h"
 #include "inspect/inspect.h"
+#include "observe/profile.h"
 #include "storage/bufmgr.h"
 #include "storage/freespace.h"
 #include "storage/procarray.h"
@@ -119,7 +120,9 @@ sweep_heap(ApproxStats *stats, Relation rel)
 	while (BufferIsValid(buffer = SweepNext(&sweep)))
 	{
 		LockBuffer(buffer, BUFFER_LOCK_SHARE);
-		count_page(stats, SweepBlock(&sweep), buffer, oldest_xmin);
+		PROFILED_VOID(PROFILE_PAGE_HEAP_APPROX,
+					  count_page(stats, SweepBlock(&sweep), buffer,
+								 oldest_xmin));
 		UnlockReleaseBuffer(buffer);
 	}
 	stats->scanned = SweepReturned(&sweep);

@@ -15,6 +15,7 @@
 #include "compat.h"
 #include "inspect/inspect.h"
 #include "inspect/tuples.h"
+#include "observe/profile.h"
 #include "storage/bufmgr.h"
 #include "storage/lmgr.h"
 #include "stream/sweep.h"
@@ -74,7 +75,8 @@ sweep_index(TupleStats *stats, Relation rel, AddPage add_page)
 		while (BufferIsValid(buffer = SweepNext(&sweep)))
 		{
 			LockBuffer(buffer, BUFFER_LOCK_SHARE);
-			add_page(stats, BufferGetPage(buffer));
+			PROFILED_VOID(PROFILE_PAGE_INDEX,
+						  add_page(stats, BufferGetPage(buffer)));
 			UnlockReleaseBuffer(buffer);
 		}
 		SweepEnd(&sweep);

@@ -26,6 +26,7 @@
 #include "compat.h"
 #include "executor/instrument.h"
 #include "pgstat.h"
+#include "observe/profile.h"
 #include "scan/node.h"
 #include "utils/rel.h"
 #include "utils/spccache.h"
@@ -139,12 +140,15 @@ refill(ScanNode *node, IndexScanDesc scan, BlockNumber current)
 		 want > 0 && told < TOLD_PER_REFILL && WindowHasRoom(window); told++)
 	{
 		if (ScoutToldTurn(node->scout) >= last_turn ||
-			!ScoutNext(node->scout, scan, &block, &turn))
+			!PROFILED(PROFILE_SCOUT_NEXT,
+					  ScoutNext(node->scout, scan, &block, &turn)))
 			break;
 		if (block == node->told_block || block == node->passed_block ||
 			block == current)
 			continue;
-		if (node->index_only && is_all_visible(node, scan->heapRelation, block))
+		if (node->index_only &&
+			PROFILED(PROFILE_VISIBILITY_MAP,
+					 is_all_visible(node, scan->heapRelation, block)))
 		{
 			node->passed_block = block;
 			continue;
@@ -155,7 +159,7 @@ refill(ScanNode *node, IndexScanDesc scan, BlockNumber current)
 		WindowAppend(window, block, turn);
 		want--;
 	}
-	WindowStart(window);
+	PROFILED_VOID(PROFILE_WINDOW_START, WindowStart(window));
 }
 
 /*
@@ -167,7 +171,8 @@ AheadVisitBlock(ScanNode *node, IndexScanDesc scan, BlockNumber block)
 {
 	uint64		size = WindowSize(node->window);
 	bool		was_read = false;
-	Buffer		buffer = WindowTake(node->window, block, &was_read);
+	Buffer		buffer = PROFILED(PROFILE_WINDOW_TAKE,
+								   WindowTake(node->window, block, &was_read));
 
 	node->distance_sum += size;
 	node->counters.blocks_visited++;
@@ -177,11 +182,12 @@ AheadVisitBlock(ScanNode *node, IndexScanDesc scan, BlockNumber block)
 		int64		before = *node->reads;
 
 		node->counters.blocks_direct++;
-		buffer = ReleaseAndReadBuffer(LookaheadGiveHeapBuffer(scan),
-									  scan->heapRelation, block);
+		buffer = PROFILED(PROFILE_READ_DIRECT,
+						  ReleaseAndReadBuffer(LookaheadGiveHeapBuffer(scan),
+											   scan->heapRelation, block));
 		was_read = *node->reads != before;
 	}
-	LookaheadSetHeapBuffer(scan, buffer);
+	PROFILED_VOID(PROFILE_PRUNE, LookaheadSetHeapBuffer(scan, buffer));
 	PolicyBlock(node, was_read);
 }
 
@@ -231,7 +237,7 @@ AheadFollow(ScanNode *node, IndexScanDesc scan, ScanDirection direction)
 		AheadPause(node);
 	if (!ScoutFollow(node->scout, scan, direction) && node->window != NULL)
 	{
-		WindowDrain(node->window);
+		PROFILED_VOID(PROFILE_WINDOW_DRAIN, WindowDrain(node->window));
 		node->told_block = node->passed_block = InvalidBlockNumber;
 		PolicyScanAgain(node);
 	}
@@ -245,7 +251,7 @@ AheadFollow(ScanNode *node, IndexScanDesc scan, ScanDirection direction)
 		if (block != LookaheadHeapBlock(scan) || node->index_only)
 		{
 			WindowExpire(node->window, ScoutTurn(node->scout));
-			refill(node, scan, block);
+			PROFILED_VOID(PROFILE_REFILL, refill(node, scan, block));
 		}
 		PolicyRow(node);
 	}
@@ -260,7 +266,7 @@ AheadPause(ScanNode *node)
 		return;
 	CurrentResourceOwner = node->owner;
 	if (node->window)
-		WindowDrain(node->window);
+		PROFILED_VOID(PROFILE_WINDOW_DRAIN, WindowDrain(node->window));
 	ScoutPause(node->scout);
 	if (BufferIsValid(node->vm_buffer))
 	{

@@ -30,6 +30,7 @@
 #include "executor/instrument.h"
 #include "miscadmin.h"
 #include "pgstat.h"
+#include "observe/profile.h"
 #include "scan/node.h"
 #include "storage/predicate.h"
 #include "utils/builtins.h"
@@ -95,9 +96,11 @@ make_run(ScanNode *node, IndexScanDesc scan, ScanDirection direction)
 		HeapTupleData tuple;
 
 		item->tid = tids[i];
-		item->visible = heap_hot_search_buffer(&tids[i], scan->heapRelation,
-											   run->buffer, scan->xs_snapshot,
-											   &tuple, &item->all_dead, true);
+		item->visible =
+			PROFILED(PROFILE_HOT_SEARCH,
+					 heap_hot_search_buffer(&tids[i], scan->heapRelation,
+											run->buffer, scan->xs_snapshot,
+											&tuple, &item->all_dead, true));
 		if (item->visible)
 		{
 			item->offset = ItemPointerGetOffsetNumber(&tids[i]);
@@ -166,8 +169,9 @@ fetch_heap(ScanNode *node, IndexScanDesc scan, ScanDirection direction,
 	if (node->mode == SCAN_AHEAD)
 	{
 		if (block != LookaheadHeapBlock(scan))
-			AheadVisitBlock(node, scan, block);
-		if (make_run(node, scan, direction))
+			PROFILED_VOID(PROFILE_VISIT_BLOCK,
+						  AheadVisitBlock(node, scan, block));
+		if (PROFILED(PROFILE_VISIBILITY_RUN, make_run(node, scan, direction)))
 			return next_of_run(node, scan, slot);
 		return index_fetch_heap(scan, slot);
 	}
@@ -179,7 +183,7 @@ fetch_heap(ScanNode *node, IndexScanDesc scan, ScanDirection direction,
 		PolicyLoneRow(node);
 	}
 	else if (block == LookaheadHeapBlock(scan) &&
-			 make_run(node, scan, direction))
+			 PROFILED(PROFILE_VISIBILITY_RUN, make_run(node, scan, direction)))
 		return next_of_run(node, scan, slot);
 	return fetch_watched(node, scan, slot);
 }
@@ -194,7 +198,7 @@ next_entry(ScanNode *node, IndexScanDesc scan, ScanDirection direction)
 		return false;
 	}
 	if (node->mode == SCAN_AHEAD)
-		AheadFollow(node, scan, direction);
+		PROFILED_VOID(PROFILE_LOOK_AHEAD, AheadFollow(node, scan, direction));
 	return true;
 }
 
@@ -224,7 +228,8 @@ index_next(IndexScanState *state)
 	while (next_entry(node, scan, direction))
 	{
 		CHECK_FOR_INTERRUPTS();
-		if (!fetch_heap(node, scan, direction, slot))
+		if (!PROFILED(PROFILE_HEAP_FETCH,
+					  fetch_heap(node, scan, direction, slot)))
 			continue;
 		Assert(!scan->xs_heap_continue);
 
@@ -336,11 +341,14 @@ index_only_next(IndexOnlyScanState *state)
 		bool		from_heap = false;
 
 		CHECK_FOR_INTERRUPTS();
-		if (!AheadAllVisible(node, scan->heapRelation, block,
-							 &state->ioss_VMBuffer))
+		if (!PROFILED(PROFILE_VISIBILITY_MAP,
+					  AheadAllVisible(node, scan->heapRelation, block,
+									  &state->ioss_VMBuffer)))
 		{
 			InstrCountTuples2(state, 1);
-			if (!fetch_heap(node, scan, direction, state->ioss_TableSlot))
+			if (!PROFILED(PROFILE_HEAP_FETCH,
+						  fetch_heap(node, scan, direction,
+									 state->ioss_TableSlot)))
 				continue;
 			ExecClearTuple(state->ioss_TableSlot);
 			if (scan->xs_heap_continue)

@@ -21,6 +21,7 @@
 #include "access/spgist_private.h"
 #include "catalog/pg_am_d.h"
 #include "compat.h"
+#include "observe/profile.h"
 #include "scan/btree_leaf.h"
 #include "scan/scout.h"
 #include "utils/rel.h"
@@ -69,7 +70,7 @@ struct Scout
 bool
 ScoutSupportsIndex(Relation index)
 {
-	amgettuple_function amgettuple = index->rd_indam->amgettuple;
+	amgettuple_function amgettuple = ProfileStockRoutine(index)->amgettuple;
 
 	/* whose state we look at is what counts, not under which name */
 	switch (index->rd_rel->relam)
@@ -291,7 +292,9 @@ next_leaf(Scout *scout, IndexScanDesc scan)
 			page = BTreeNextLeafOfScan(scan, scout->dir);
 		if (page == InvalidBlockNumber)
 			return false;
-		scout->reading = BTreeLeafReadStart(scout->mcxt, scout->index, page);
+		scout->reading =
+			PROFILED(PROFILE_LEAF_START,
+					 BTreeLeafReadStart(scout->mcxt, scout->index, page));
 		if (scout->reading == NULL)
 		{
 			scout->dead_end = true;
@@ -304,10 +307,12 @@ next_leaf(Scout *scout, IndexScanDesc scan)
 	if (scout->leaves[scout->nleaves] == NULL)
 		scout->leaves[scout->nleaves] = BTreeLeafCreate(scout->mcxt);
 	leaf = scout->leaves[scout->nleaves];
-	known = BTreeLeafExamine(scout->reading, leaf, scan, scout->dir,
-							 scout->nleaves > 0 ?
-								 scout->leaves[scout->nleaves - 1]->page :
-								 scout->page);
+	known = PROFILED(
+		PROFILE_LEAF_EXAMINE,
+		BTreeLeafExamine(scout->reading, leaf, scan, scout->dir,
+						 scout->nleaves > 0 ?
+							 scout->leaves[scout->nleaves - 1]->page :
+							 scout->page));
 	if (known)
 		scout->nleaves++;
 	else

@@ -31,6 +31,7 @@
 
 #include "compat.h"
 #include "miscadmin.h"
+#include "observe/profile.h"
 #include "storage/bufmgr.h"
 #include "stream/sweep.h"
 #include "utils/rel.h"
@@ -83,7 +84,8 @@ sweep_next_unskipped_block(ReadStream *stream, void *callback_private_data,
 		BlockNumber block = sweep->ahead++;
 
 		CHECK_FOR_INTERRUPTS();
-		if (!sweep->skip(block, sweep->arg))
+		if (!PROFILED(PROFILE_STREAM_CALLBACK,
+					  sweep->skip(block, sweep->arg)))
 			return block;
 		sweep->skipped++;
 	}
@@ -116,7 +118,8 @@ take_upcoming(Sweep *sweep)
 {
 	BlockNumber block;
 
-	sweep->upcoming = read_stream_next_buffer(sweep->stream, NULL);
+	sweep->upcoming = PROFILED(PROFILE_STREAM_NEXT,
+							   read_stream_next_buffer(sweep->stream, NULL));
 	if (unlikely(!BufferIsValid(sweep->upcoming)))
 	{
 		check_complete(sweep);

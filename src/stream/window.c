@@ -20,6 +20,7 @@
 #include "compat.h"
 #include "common/hashfn.h"
 #include "miscadmin.h"
+#include "observe/profile.h"
 #include "portability/instr_time.h"
 #include "storage/smgr.h"
 #include "stream/window.h"
@@ -342,7 +343,7 @@ finish_read(Window *window, WindowRead *read)
 {
 	if (!read->done)
 	{
-		LookaheadWaitQuietly(&read->op);
+		PROFILED_VOID(PROFILE_READ_WAIT, LookaheadWaitQuietly(&read->op));
 		read->done = true;
 		window->in_flight--;
 	}
@@ -404,7 +405,7 @@ WindowTake(Window *window, BlockNumber block, bool *was_read)
 
 		if (!read->done)
 		{
-			wait_for(window, read);
+			PROFILED_VOID(PROFILE_READ_WAIT, wait_for(window, read));
 			read->done = true;
 			window->in_flight--;
 		}

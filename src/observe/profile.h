@@ -1,0 +1,206 @@
+/*-------------------------------------------------------------------------
+ *
+ * profile.h
+ *		Calls and time of functions, per process.
+ *
+ * A function that is to be seen is entered and left through these macros.
+ * While pg_lookahead.track_functions is off, that is one branch on a bool:
+ *
+ *		found = PROFILED(PROFILE_HEAP_FETCH, fetch_heap(...));
+ *
+ * Calls are always counted.  Reading the clock takes as long as much of what
+ * is measured, so that time is taken of one outermost call in many
+ * (pg_lookahead.track_functions_interval), with all calls that it makes, and
+ * weighted accordingly; profile.c says how.
+ *
+ * What is entered need not be left: after an error, the executor hooks and
+ * transaction callbacks leave what was entered since.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef PG_LOOKAHEAD_PROFILE_H
+#define PG_LOOKAHEAD_PROFILE_H
+
+#include "access/amapi.h"
+#include "executor/instrument.h"
+#include "utils/relcache.h"
+
+/* Keep in step with the table in profile.c. */
+typedef enum ProfileFunction
+{
+	/* called for each row or heap page of a scan */
+	PROFILE_INDEX_SCAN,
+	PROFILE_INDEX_ONLY_SCAN,
+	PROFILE_BITMAP_HEAP_SCAN,
+	PROFILE_AMGETTUPLE,
+	PROFILE_AMGETBITMAP,
+	PROFILE_AMRESCAN,
+	PROFILE_DEAD_ITEMS,
+	PROFILE_HEAP_FETCH,
+	PROFILE_VISIBILITY_RUN,
+	PROFILE_HOT_SEARCH,
+	PROFILE_VISIBILITY_MAP,
+	PROFILE_PRUNE,
+	PROFILE_LOOK_AHEAD,
+	PROFILE_REFILL,
+	PROFILE_SCOUT_NEXT,
+	PROFILE_LEAF_START,
+	PROFILE_LEAF_EXAMINE,
+	PROFILE_VISIT_BLOCK,
+	PROFILE_WINDOW_START,
+	PROFILE_WINDOW_TAKE,
+	PROFILE_WINDOW_DRAIN,
+	PROFILE_READ_WAIT,
+	PROFILE_READ_DIRECT,
+
+	/* PostgreSQL's own counters */
+	PROFILE_SERVER_READ,
+
+	/* called for each page of a relation: timed each time */
+	PROFILE_STREAM_NEXT,
+	PROFILE_STREAM_CALLBACK,
+	PROFILE_PAGE_BTREE,
+	PROFILE_PAGE_HASH,
+	PROFILE_PAGE_BLOOM,
+	PROFILE_PAGE_HEAP,
+	PROFILE_PAGE_HEAP_APPROX,
+	PROFILE_PAGE_INDEX,
+	PROFILE_NFUNCTIONS
+} ProfileFunction;
+
+#define PROFILE_FIRST_PAGE PROFILE_STREAM_NEXT
+
+/* Member i of a histogram counts calls of 2^i up to 2^(i+1) ns. */
+#define PROFILE_BUCKETS 40
+
+/* Sums over the calls of a function; see docs/profiles.md for each. */
+typedef struct ProfileSums
+{
+	uint64		calls;
+	uint64		timed;
+	uint64		total_ns;
+	uint64		self_ns;
+	uint64		max_ns;
+	double		sum_sq_ns2;
+	uint64		histogram[PROFILE_BUCKETS];
+} ProfileSums;
+
+/* A path of nested calls; its last member, and where the rest is. */
+typedef struct ProfilePath
+{
+	uint8		parent;			/* index of its path; 0: there is none */
+	uint8		function;
+	uint64		calls;			/* these three are estimates, as the sums */
+	uint64		total_ns;
+	uint64		self_ns;
+} ProfilePath;
+
+/* Paths beyond so many are counted with the path that calls them. */
+#define PROFILE_MAX_PATHS 255
+
+/* What a call costs more, in nanoseconds. */
+typedef struct ProfileOverhead
+{
+	double		counted_ns;		/* that is only counted */
+	double		timed_ns;		/* that is timed */
+	double		within_ns;		/* of this, what falls into its own time */
+} ProfileOverhead;
+
+/* What this process has measured since it began. */
+typedef struct Profile
+{
+	int			depth;			/* functions entered and not left */
+	bool		timed;			/* the outermost of them is timed */
+	int64		reads_seen;		/* shared_blks_read at the last timed call */
+	int			countdown[PROFILE_NFUNCTIONS];	/* calls to the next timed */
+	ProfileSums sums[PROFILE_NFUNCTIONS];
+	int			npaths;
+	ProfilePath paths[PROFILE_MAX_PATHS + 1];
+	ProfileOverhead overhead;
+} Profile;
+
+extern Profile lookahead_profile;
+
+/* Settings, owned by pg_lookahead.c. */
+extern bool lookahead_track_functions;
+extern int	lookahead_track_interval;
+extern char *lookahead_profile_directory;
+extern int	lookahead_profile_max_files;
+
+/* Time the outermost call of a function that is being entered? */
+extern void ProfileChoose(ProfileFunction function);
+
+/* Begin and end to time a function. */
+extern void ProfilePush(ProfileFunction function);
+extern void ProfileUnwind(int depth);
+
+/*
+ * A function has turned out to be another one's work: count a call of
+ * "function" that began with the function entered last, and ends now.
+ */
+extern void ProfileNoteSince(ProfileFunction function);
+
+/* Enter a function.  Returns what ProfileLeave() wants. */
+static inline int
+ProfileEnter(ProfileFunction function)
+{
+	Profile    *profile = &lookahead_profile;
+	int			depth = profile->depth++;
+
+	profile->sums[function].calls++;
+	if (depth == 0 &&
+		(function >= PROFILE_FIRST_PAGE ||
+		 --profile->countdown[function] < 0 ||
+		 pgBufferUsage.shared_blks_read != profile->reads_seen))
+		ProfileChoose(function);
+	if (unlikely(profile->timed))
+		ProfilePush(function);
+	return depth;
+}
+
+/* Leave it, and what it entered and did not leave. */
+static inline void
+ProfileLeave(int depth)
+{
+	if (unlikely(lookahead_profile.timed))
+		ProfileUnwind(depth);
+	lookahead_profile.depth = depth;
+}
+
+/* For a stretch of code in one block. */
+#define PROFILE_ENTER(function) \
+	(unlikely(lookahead_track_functions) ? ProfileEnter(function) : -1)
+#define PROFILE_LEAVE(entered) \
+	do \
+	{ \
+		if (unlikely((entered) >= 0)) \
+			ProfileLeave(entered); \
+	} while (0)
+
+/* Around one call, which does or does not return a value. */
+#define PROFILED(function, call) \
+	__extension__({ \
+		int			profile_entered_ = PROFILE_ENTER(function); \
+		__auto_type profile_result_ = (call); \
+		PROFILE_LEAVE(profile_entered_); \
+		profile_result_; \
+	})
+#define PROFILED_VOID(function, call) \
+	do \
+	{ \
+		int			profile_entered_ = PROFILE_ENTER(function); \
+		call; \
+		PROFILE_LEAVE(profile_entered_); \
+	} while (0)
+
+/* Install hooks and callbacks; called once per process, after all others. */
+extern void ProfileInit(void);
+
+/* The routine of an index's access method, as it is without profiling. */
+extern const IndexAmRoutine *ProfileStockRoutine(Relation index);
+
+/* Its name, and how its figures came about: "timed" or "counter". */
+extern const char *ProfileFunctionName(ProfileFunction function);
+extern const char *ProfileFunctionSource(ProfileFunction function);
+
+#endif							/* PG_LOOKAHEAD_PROFILE_H */
