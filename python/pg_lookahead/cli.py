@@ -16,6 +16,7 @@ from rich.console import Console
 from . import __version__, demo, screen
 from .bench.command import bench
 from .bench.latency import LONGEST_MS
+from .bench.report import report
 from .cluster import end_on_signals
 from .server import ClusterError
 
@@ -65,6 +66,7 @@ def _demo(
 
 
 app.command("bench")(bench)
+app.command("report")(report)
 
 
 def main() -> None:

@@ -1,0 +1,295 @@
+"""A run as its JSON lines tell it, put in order for the report.
+
+docs/benchmarks.md describes the lines.  A reader ignores what it does not know and does
+without what is missing: a file may be of a run that was interrupted, even in the middle of a
+line, and then resumed.  The invariant: every cell of the file is in ``Run.rows`` once,
+whether it was measured, refused or left unfinished; no figure comes from anywhere else.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..server import ClusterError
+from .statistics import Interval, quartiles, ratio
+
+Record = Mapping[str, Any]
+
+SERVER = (
+    *("rows", "layout", "checksums", "io", "io_method", "io_workers", "io_max_concurrency"),
+    *("effective_io_concurrency", "io_combine_limit", "latency_ms"),
+)
+CELL = ("scenario", "cell", "cache")
+"""Members that identify a result, as docs/benchmarks.md has them."""
+
+UNFINISHED = "unfinished"
+REFUSED = "refused"
+"""Verdicts that a cell without a result line, and one that was refused, are given here."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """Stock, look-ahead or the peer, per execution: medians; ``low`` and ``high`` are quartiles.
+
+    Times in seconds.  None: not in the file."""
+
+    seconds: float
+    low: float
+    high: float
+    reads: float
+    read_seconds: float
+    cpu_seconds: float | None = None
+    worker_cpu_seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class Against:
+    """The ratio of look-ahead's time to another's.
+
+    what: ``stock``, ``peer`` or ``baseline``
+    interval: None with fewer than statistics.FEWEST_PAIRS"""
+
+    what: str
+    ratio: float
+    interval: tuple[float, float] | None
+    verdict: str
+
+
+@dataclass(frozen=True)
+class Row:
+    """A cell on a server.
+
+    server: its members; those of SERVER
+    variants: by name
+    against: the comparisons made, that with stock first; none if it was refused
+    verdict: that of the comparison with stock; UNFINISHED; or REFUSED"""
+
+    server: Mapping[str, Any]
+    scenario: str
+    cell: str
+    cache: str
+    parameters: Mapping[str, Any]
+    pairs: int
+    variants: Mapping[str, Variant]
+    against: Sequence[Against]
+    verdict: str
+    refused: str = ""
+
+    @property
+    def ratio(self) -> float:
+        """Of look-ahead's time to stock's."""
+        return self.against[0].ratio
+
+    @property
+    def both(self) -> tuple[Variant, Variant] | None:
+        """Stock and look-ahead, where both were measured."""
+        stock, ours = self.variants.get("stock"), self.variants.get("look-ahead")
+        return (stock, ours) if stock and ours and self.against else None
+
+
+@dataclass
+class Run:
+    """All of a file.
+
+    arguments: of the first of its sessions (a file that was resumed has more than one)
+    environment: facts by server
+    unavailable: why not, by scenario
+    seconds: that the run took; None: it did not end
+    truncated: whether the file breaks off within a line"""
+
+    rows: list[Row] = field(default_factory=list)
+    arguments: dict[str, Any] = field(default_factory=dict)
+    seeds: list[int] = field(default_factory=list)
+    version: str = ""
+    planned: int | None = None
+    control: str | None = None
+    environment: dict[str, dict[str, str]] = field(default_factory=dict)
+    unavailable: dict[str, str] = field(default_factory=dict)
+    seconds: float | None = None
+    repetitions: int = 0
+    began: str = ""
+    ended: str = ""
+    truncated: bool = False
+
+    @property
+    def varying(self) -> tuple[str, ...]:
+        """Members of a server in which the servers of this run differ."""
+        return tuple(
+            name for name in SERVER if len({json.dumps(row.server.get(name)) for row in self.rows}) > 1
+        )
+
+    @property
+    def scenarios(self) -> list[str]:
+        """In the order of the file."""
+        return list(dict.fromkeys(row.scenario for row in self.rows))
+
+    def of(self, scenario: str) -> list[Row]:
+        """Rows of a scenario."""
+        return [row for row in self.rows if row.scenario == scenario]
+
+
+def read(path: Path) -> Run:
+    """The run in a file; ClusterError, one line, if it is no such file."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise ClusterError(f"cannot read {path}: {reason}") from None
+    lines = text.split("\n")
+    records = []
+    truncated = False
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line)
+        except ValueError:
+            record = None
+        if isinstance(record, dict) and isinstance(record.get("kind"), str):
+            records.append(record)
+        elif number == len(lines):
+            truncated = True
+        else:
+            raise ClusterError(f"{path}, line {number}: not a line of pg_lookahead bench --json")
+    try:
+        run = arrange(records)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ClusterError(f"{path}: not as pg_lookahead bench writes it: {error!r}") from None
+    if not records:
+        raise ClusterError(f"{path}: no line of pg_lookahead bench --json is in it")
+    run.truncated = truncated
+    return run
+
+
+def arrange(records: Iterable[Record]) -> Run:
+    """The run that these lines tell of."""
+    run = Run()
+    samples: dict[str, list[Record]] = {}
+    results: dict[str, Record] = {}
+    identities: dict[str, None] = {}  # in the order of the file
+    for record in records:
+        kind = record["kind"]
+        run.began = run.began or str(record.get("at", ""))
+        run.ended = str(record.get("at", run.ended))
+        if kind == "run":
+            _session(run, record)
+        elif kind == "environment":
+            name = str(record.get("name", "server")) + (" (peer)" if record.get("peer") else "")
+            run.environment[name] = {str(k): str(v) for k, v in record.get("facts", {}).items()}
+            if not run.seeds and "seed" in record:
+                run.seeds.append(record["seed"])
+        elif kind == "unavailable":
+            run.unavailable[str(record["scenario"])] = str(record.get("reason", ""))
+        elif kind == "repetition":
+            identities.setdefault(_identity(record))
+            samples.setdefault(_identity(record), []).append(record)
+            run.repetitions += 1
+        elif kind == "result":
+            identities.setdefault(_identity(record))
+            results[_identity(record)] = record
+        elif kind == "end":
+            run.seconds = float(record["seconds"])
+    for identity in identities:
+        run.rows.append(_row(results.get(identity), samples.get(identity, [])))
+    return run
+
+
+def _session(run: Run, record: Record) -> None:
+    if not run.arguments:
+        run.arguments = dict(record.get("arguments", {}))
+    if "seed" in record and record["seed"] not in run.seeds:
+        run.seeds.append(record["seed"])
+    run.version = str(record.get("version", run.version))
+    run.planned = record.get("planned", run.planned)
+    run.control = record.get("control")
+    run.seconds = None  # resumed: what ended was not the whole
+
+
+def _server(record: Record) -> dict[str, Any]:
+    return {name: record[name] for name in SERVER if name in record}
+
+
+def _identity(record: Record) -> str:
+    return json.dumps([record.get(name) for name in (*SERVER, *CELL)])
+
+
+def _row(result: Record | None, samples: Sequence[Record]) -> Row:
+    first = result or samples[0]
+    of_variant = {
+        variant: [sample for sample in samples if sample["variant"] == variant]
+        for variant in dict.fromkeys(sample["variant"] for sample in samples)
+    }
+    told = (result or {}).get("variants") or {}
+    variants = {name: _summary(taken) for name, taken in of_variant.items()}
+    variants.update({name: _told(of) for name, of in told.items()})
+    refused = str(result.get("refused", "")) if result else ""
+    against = [] if refused else _comparisons(result, of_variant)
+    verdict = REFUSED if refused else against[0].verdict if result and against else UNFINISHED
+    return Row(
+        server=_server(first),
+        scenario=str(first["scenario"]),
+        cell=str(first["cell"]),
+        cache=str(first["cache"]),
+        parameters=first.get("parameters", {}),
+        pairs=(result or {}).get("pairs", min((len(of) for of in of_variant.values()), default=0)),
+        variants=variants,
+        against=against,
+        verdict=verdict,
+        refused=refused,
+    )
+
+
+def _told(members: Record) -> Variant:
+    return Variant(
+        seconds=members["seconds"],
+        low=members["low"],
+        high=members["high"],
+        reads=members["reads"],
+        read_seconds=members["read_seconds"],
+        cpu_seconds=members.get("cpu_seconds"),
+        worker_cpu_seconds=members.get("worker_cpu_seconds"),
+    )
+
+
+def _summary(samples: Sequence[Record]) -> Variant:
+    """What the result line would say of a variant."""
+
+    def middle(name: str) -> float:
+        return statistics.median(float(sample[name]) / int(sample["times"]) for sample in samples)
+
+    def known(name: str) -> float | None:
+        return None if any(sample.get(name) is None for sample in samples) else middle(name)
+
+    low, high = quartiles([sample["seconds"] / sample["times"] for sample in samples])
+    return Variant(
+        middle("seconds"),
+        low,
+        high,
+        middle("reads"),
+        middle("read_seconds"),
+        known("cpu_seconds"),
+        known("worker_cpu_seconds"),
+    )
+
+
+def _comparisons(result: Record | None, of_variant: Mapping[str, Sequence[Record]]) -> list[Against]:
+    if result and "ratio" in result:
+        others = [(what, result.get(what)) for what in ("peer", "baseline")]
+        return [_against("stock", result), *(_against(what, of) for what, of in others if of)]
+    times = [[s["seconds"] / s["times"] for s in of_variant.get(v, ())] for v in ("stock", "look-ahead")]
+    pairs = min(map(len, times))
+    if not pairs:
+        return []
+    found: Interval = ratio(times[0][:pairs], times[1][:pairs])
+    return [_against("stock", {**vars(found), "verdict": found.verdict.value})]
+
+
+def _against(what: str, members: Record) -> Against:
+    verdict = members["verdict"]
+    interval = None if verdict == "too few pairs" else (members["low"], members["high"])
+    return Against(what, members["ratio"], interval, verdict)

@@ -1,0 +1,151 @@
+"""Reports as one HTML file: a page that asks nothing of the network, and plots inside it.
+
+The invariant: a page holds all it shows.  It has no script, its style and its plots stand in
+it, and a Content-Security-Policy tells the browser to load nothing, should a name in the data
+look like a reference.  Whatever comes from data is escaped: by jinja2 in the page, by
+matplotlib in a plot.
+
+Plots are inline SVG by matplotlib: some 20 kB each, sharp at any size, without a line of
+script.  (plotly would let the reader zoom, for 4 MB of script in every file.)
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree
+
+import jinja2
+from markupsafe import Markup
+
+from .server import ClusterError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+INK = "#1b1f24"
+FAINT = "#6b7280"
+GAIN = "#0b62a4"
+LOSS = "#c2410c"
+"""Colours: text, less important text, better, worse.  The last two are told apart by
+everybody, and the templates use the same."""
+
+_SVG = "http://www.w3.org/2000/svg"
+_XLINK = "http://www.w3.org/1999/xlink"
+
+_STYLE: Any = {
+    "axes.edgecolor": FAINT,
+    "axes.labelcolor": INK,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlelocation": "left",
+    "axes.titlesize": 9.5,
+    "figure.facecolor": "none",
+    "axes.facecolor": "none",
+    "font.family": ["DejaVu Sans"],
+    "font.size": 9,
+    "legend.frameon": False,
+    "svg.fonttype": "none",  # text stays text: it can be searched and copied
+    "text.color": INK,
+    "text.parse_math": False,  # a dollar sign in a name is a dollar sign
+    "xtick.color": INK,
+    "ytick.color": INK,
+}
+
+_templates = jinja2.Environment(
+    loader=jinja2.PackageLoader(__package__),
+    autoescape=True,
+    undefined=jinja2.StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+
+
+def render(template: str, **values: Any) -> str:
+    """The page that a file of templates/ makes of the values."""
+    colours = {"ink": INK, "faint": FAINT, "gain": GAIN, "loss": LOSS}
+    return _templates.get_template(template).render(colours=colours, **values)
+
+
+def write(path: Path, text: str) -> None:
+    """Write all of it or, on error, leave what was there; ClusterError if it cannot."""
+    partial = path.with_name(path.name + ".partial")
+    try:
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(path)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise ClusterError(f"cannot write {path}: {error.strerror}") from None
+
+
+def writable(option: str, path: Path) -> None:
+    """ClusterError, naming the option, if no file can be written at ``path``."""
+    parent = path.absolute().parent
+    if path.is_dir():
+        raise ClusterError(f"{option} {path}: is a directory, not a file")
+    if not parent.is_dir():
+        raise ClusterError(f"{option} {path}: there is no directory {parent}")
+    try:
+        probe = parent / f"{path.name}.partial"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise ClusterError(f"{option} {path}: cannot write there ({error.strerror})") from None
+
+
+@contextmanager
+def style() -> Iterator[None]:
+    """Figures made and drawn inside have the reports' look."""
+    import matplotlib
+
+    with matplotlib.rc_context(_STYLE):
+        yield
+
+
+def svg(figure: Figure, name: str, description: str) -> Markup:
+    """A figure as an element for a page.
+
+    name: unlike that of any other on the page; a word
+    description: for those who cannot see it
+
+    The same figure always gives the same text."""
+    import matplotlib
+
+    drawn = io.StringIO()
+    nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+    with matplotlib.rc_context({"svg.hashsalt": name}):
+        figure.savefig(drawn, format="svg", bbox_inches="tight", pad_inches=0.05, metadata=nothing)
+    root = ElementTree.fromstring(drawn.getvalue())
+    root.set("role", "img")
+    root.set("aria-label", description)
+    for element in root.iter():
+        _rename(element, name)
+    # Rules for the figure itself, not for the page it stands in.
+    for rules in root.iter(f"{{{_SVG}}}style"):
+        rules.text = f"#{name} {(rules.text or '').strip()}"
+    root.set("id", name)
+    ElementTree.register_namespace("", _SVG)
+    ElementTree.register_namespace("xlink", _XLINK)
+    return Markup(ElementTree.tostring(root, encoding="unicode"))
+
+
+def _rename(element: ElementTree.Element, name: str) -> None:
+    """Make an element's names, and what refers to them, the figure's own."""
+    for key, value in element.attrib.items():
+        if key == "id":
+            element.set(key, f"{name}-{value}")
+        elif key == f"{{{_XLINK}}}href":
+            element.set(key, value.replace("#", f"#{name}-", 1))
+        elif "url(#" in value:
+            element.set(key, value.replace("url(#", f"url(#{name}-"))
+
+
+def shortened(text: str, longest: int) -> str:
+    """At most ``longest`` characters: the middle goes, since names differ at their ends."""
+    if len(text) <= longest:
+        return text
+    tail = longest // 2
+    return f"{text[: longest - tail - 1]}…{text[-tail:]}"
