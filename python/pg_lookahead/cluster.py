@@ -31,9 +31,8 @@ from types import FrameType
 from typing import Any
 
 import psycopg
-from psycopg import sql
 
-from . import reap
+from . import cache, reap
 from .home import Home, ServerUser
 from .server import ClusterError, Installation
 
@@ -287,30 +286,12 @@ class Cluster:
         Returns how the page cache was emptied: ``drop_caches`` (as root; the whole system's),
         ``posix_fadvise`` (the relation's files), or ``none``.
 
-        PostgreSQL 18 has a function for the buffers of a relation; on 17 we evict the
-        relation's buffers one by one, as pg_buffercache lists them.  ClusterError if some
-        stay pinned."""
+        ClusterError if some buffers stay pinned."""
         conn.execute("CREATE EXTENSION IF NOT EXISTS pg_buffercache")
-        query = _EVICT_RELATION if self.version >= 18 else _EVICT_BUFFERS
-        deadline = time.monotonic() + 10
-        while True:
-            row = conn.execute(_in_schema_of_buffercache(conn, query), [relation]).fetchone()
-            if row is None or not row[0]:
-                break
-            if time.monotonic() > deadline:
-                raise ClusterError(f"{row[0]} buffers of {relation} are in use and cannot be evicted")
-            time.sleep(_POLL_SECONDS)
+        cache.evict(conn, relation)
         if not os_cache:
             return "none"
-        return _drop_from_page_cache(self._files(conn, relation))
-
-    def _files(self, conn: psycopg.Connection[Any], relation: str) -> list[Path]:
-        row = conn.execute("SELECT pg_relation_filepath(%s::regclass)", [relation]).fetchone()
-        if row is None or row[0] is None:
-            raise ClusterError(f"{relation} has no file of its own")
-        main = self.data / row[0]
-        names = (main.name, *(f"{main.name}_{fork}" for fork in ("fsm", "vm", "init")))
-        return [path for path in main.parent.iterdir() if path.name.split(".")[0] in names and path.is_file()]
+        return cache.drop_from_page_cache(cache.files(conn, self.data, relation))
 
     # Parts of a start
 
@@ -352,39 +333,6 @@ class Cluster:
 
     def _end_of_log(self) -> str:
         return "\n".join(self.log.splitlines()[-10:])
-
-
-_EVICT_RELATION = "SELECT buffers_skipped FROM {}.pg_buffercache_evict_relation(%s::regclass)"
-_EVICT_BUFFERS = """
-SELECT count(*) FILTER (WHERE NOT {0}.pg_buffercache_evict(bufferid))
-FROM {0}.pg_buffercache
-WHERE relfilenode = pg_relation_filenode(%s::regclass)
-  AND reldatabase IN (0, (SELECT oid FROM pg_database WHERE datname = current_database()))
-"""
-
-
-def _in_schema_of_buffercache(conn: psycopg.Connection[Any], query: str) -> sql.Composed:
-    row = conn.execute(
-        "SELECT nspname FROM pg_extension JOIN pg_namespace n ON n.oid = extnamespace"
-        " WHERE extname = 'pg_buffercache'"
-    ).fetchone()
-    assert row is not None
-    return sql.SQL(query).format(sql.Identifier(row[0]))
-
-
-def _drop_from_page_cache(files: list[Path]) -> str:
-    """Only clean pages can be dropped, so the files are written out first."""
-    for path in files:
-        with path.open("rb") as file:
-            os.fdatasync(file.fileno())
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-    if os.geteuid() == 0:
-        try:
-            Path("/proc/sys/vm/drop_caches").write_text("1\n")
-            return "drop_caches"
-        except OSError:
-            pass  # root of a container
-    return "posix_fadvise"
 
 
 def _quoted(value: object) -> str:

@@ -25,7 +25,7 @@ def describe(conn: psycopg.Connection[Any], data: Path, settings: Iterable[str])
     ).fetchall()
     return {
         "processor": f"{processor(_read('/proc/cpuinfo'))}, {len(os.sched_getaffinity(0))} cores",
-        "memory": f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.1f} GiB",
+        "memory": f"{memory_bytes() / 2**30:.1f} GiB",
         "kernel": f"{platform.system()} {platform.release()}",
         "file system": file_system(_read("/proc/self/mountinfo"), data.resolve()),
         "server": str(version[0]),
@@ -62,10 +62,28 @@ def file_system(mountinfo: str, path: Path) -> str:
 _BLOCK = 8192
 
 
+def memory_bytes() -> int:
+    """Of the machine."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
 def read_latency(path: Path, reads: int) -> str:
     """How long random reads of 8 KiB take from a file, past the page cache, in a sentence.
 
     reads: how many to time, one at a time"""
+    return read_latency_in_words(read_quartiles(path, reads))
+
+
+def read_latency_in_words(found: tuple[float, float, float] | str) -> str:
+    """What read_quartiles() found, in a sentence."""
+    if isinstance(found, str):
+        return f"unknown ({found})"
+    low, middle, high = found
+    return f"{middle:,.0f} µs (quartiles {low:,.0f} and {high:,.0f}) for 8 KiB, O_DIRECT, one at a time"
+
+
+def read_quartiles(path: Path, reads: int) -> tuple[float, float, float] | str:
+    """Quartiles of the time that random reads of 8 KiB take, in microseconds; or why unknown."""
     blocks = path.stat().st_size // _BLOCK
     places = random.Random(blocks)
     seconds = []
@@ -80,6 +98,6 @@ def read_latency(path: Path, reads: int) -> str:
         finally:
             os.close(file)
     except OSError as error:
-        return f"unknown (O_DIRECT: {error.strerror})"
+        return f"O_DIRECT: {error.strerror}"
     low, middle, high = (second * 1e6 for second in statistics.quantiles(seconds, n=4))
-    return f"{middle:,.0f} µs (quartiles {low:,.0f} and {high:,.0f}) for 8 KiB, O_DIRECT, one at a time"
+    return low, middle, high

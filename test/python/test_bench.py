@@ -1,38 +1,31 @@
-"""``pg_lookahead bench``: what may be concluded, what it refuses, and a run from end to end."""
+"""``pg_lookahead bench``: what may be concluded, what is refused, and what is shown."""
 
 from __future__ import annotations
 
-import json
-import mmap
 import os
 import random
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from pg_lookahead import environment
-from pg_lookahead.bench import latency, scenarios, screen, statistics, subjects, tables
-from pg_lookahead.bench.latency import Mount
+from pg_lookahead.bench import options, scenarios, screen, statistics, subjects, tables, turns
+from pg_lookahead.bench.meter import Sample, cpu_seconds
 from pg_lookahead.bench.options import Server
-from pg_lookahead.bench.results import Result, interval
-from pg_lookahead.bench.scenarios import OFF, Cell, Size
+from pg_lookahead.bench.results import OURS, STOCK, Result, interval
+from pg_lookahead.bench.scenarios import OFF, ScanCell, Size
+from pg_lookahead.bench.statements import Statement
 from pg_lookahead.bench.statistics import Interval, Verdict
+from pg_lookahead.bench.subjects import Context
+from pg_lookahead.bench.target import Private
 from pg_lookahead.cluster import Cluster
-from pg_lookahead.measure import Comparison, Sample, interleave
-from pg_lookahead.server import ClusterError
 
 ROWS = 50_000
-NO_FUSE = latency.why_not()
-needs_fuse = pytest.mark.skipif(NO_FUSE is not None, reason=str(NO_FUSE))
 
 
 def command(*arguments: str) -> list[str]:
@@ -42,10 +35,6 @@ def command(*arguments: str) -> list[str]:
 def tool(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, **variables}
     return subprocess.run(command(*arguments), capture_output=True, text=True, timeout=120, env=environment)
-
-
-def mounts() -> str:
-    return Path("/proc/self/mounts").read_text()
 
 
 # What may be concluded.  Noise as it is: each time is a little off by chance, now and then far
@@ -62,18 +51,19 @@ def simulate(rng: np.random.Generator, slowdown: float, rounds: int) -> Verdict:
     noise = rng.lognormal(0, 0.03, 4 * rounds) * np.where(rng.random(4 * rounds) < 0.05, 1.5, 1.0)
     clock: Iterator[float] = iter(drift * noise)
 
-    def enough(so_far: Comparison) -> bool:
-        return len(so_far.stock) >= statistics.FEWEST_PAIRS and statistics.enough(interval(so_far))
-
-    taken = interleave(
-        lambda: Sample(next(clock), 0, 0, 0.0),
-        lambda: Sample(slowdown * next(clock), 0, 0, 0.0),
+    samples: dict[str, list[Sample]] = {STOCK: [], OURS: []}
+    turns.take(
+        {
+            STOCK: lambda pair: Sample(next(clock), 0, 0, 0.0),
+            OURS: lambda pair: Sample(slowdown * next(clock), 0, 0, 0.0),
+        },
         rounds=rounds,
         budget=60,
-        enough=enough,
-        swap=lambda: bool(rng.random() < 0.5),
+        lot=random.Random(int(rng.integers(2**32))),
+        enough=lambda: statistics.enough(interval(samples)),
+        into=samples,
     )
-    return interval(taken).verdict
+    return interval(samples).verdict
 
 
 @pytest.fixture
@@ -152,6 +142,21 @@ def test_when_to_stop() -> None:
         (["--latency", "-1"], "--latency -1"),
         (["--latency", "soon"], "soon"),
         (["--json", "/no/such/directory/file"], "--json"),
+        (["--suite", "nothing"], "--suite nothing"),
+        (["--size", "huge"], "huge"),
+        (["--size", "small", "--rows", "60000"], "--size and --rows"),
+        (["--layout", "random"], "random"),
+        (["--checksums", "maybe"], "maybe"),
+        (["--io-max-concurrency", "0"], "--io-max-concurrency 0"),
+        (["--io-combine-limit", "x"], "--io-combine-limit x"),
+        (["--control", "faster"], "faster"),
+        (["--resume", "/no/such/file"], "--resume /no/such/file"),
+        (["--resume", "/dev/null", "--rows", "60000"], "leave out --rows"),
+        (["--baseline", "/etc/passwd"], "--baseline /etc/passwd"),
+        (["--perf", "/no/such/directory"], "--perf"),
+        (["--dsn", "host=/no/such/socket"], "--dsn"),
+        (["--peer", "host=/no/such/socket"], "--peer"),
+        (["--dsn", "host=/no/such/socket", "--io", "direct"], "--io is for a private server"),
         (["extra"], "extra"),
         (["--pg-config", "/no/pg_config"], "/no/pg_config"),
     ],
@@ -193,126 +198,289 @@ def test_cells_are_told_apart() -> None:
             cells = scenarios.cells(name, size)
             assert cells and len({(cell.name, cell.cache) for cell in cells}) == len(cells)
             assert {cell.scenario for cell in cells} == {name}
-    full = scenarios.cells("index_scan_full", Size(5_000_000, False))
-    assert len(full) == 15 and {cell.n for cell in full} == {1, 10, 100, 1000, 5_000_000}
-    limits = [cell.n for cell in scenarios.cells("index_scan_limit", size) if cell.cache == "warm"]
+    full = [cell.parameters["rows"] for cell in scenarios.cells("index_scan_full", Size(5_000_000, False))]
+    assert len(full) == 18 and set(full) == {1, 10, 100, 1000, 5_000_000}
+    limits = [cell.parameters["limit"] for cell in scenarios.cells("index_scan_limit", size)]
     assert limits[0] == 1 and limits[-1] == 256
+
+
+def test_scenarios_are_chosen_by_name_kind_and_pattern() -> None:
+    assert scenarios.select("pgstatindex") == ["pgstatindex"]
+    assert {"index_scan_limit", "index_scan_full"} < set(scenarios.select("index_scan"))
+    assert scenarios.select("*_vacuum") == ["bloom_vacuum", "hash_vacuum", "gin_vacuum"]
+    assert scenarios.select("nothing") == []
+
+
+def test_the_matrix_of_servers() -> None:
+    given = {"size": "small,medium", "layout": "fragmented", "io": "direct", "io_workers": "3,12"}
+    servers = list(options.parse({**given, "checksums": "on,off"}, seed=1).servers())
+    assert len(servers) == 2 * 2 * 2 == len(set(servers))
+    assert {server.rows for server in servers} == {100_000, 1_000_000}
+    assert str(servers[0]) == "direct, io_workers=3, checksums on, 100,000 rows, fragmented"
+    # Tables and checksums change least often.
+    assert [server.checksums for server in servers] == [True] * 4 + [False] * 4
+    assert [server.rows for server in servers[:4]] == [100_000] * 2 + [1_000_000] * 2
 
 
 # A server with the table, for what the subjects refuse
 
 
 @pytest.fixture(scope="module")
-def loaded() -> Iterator[Cluster]:
+def loaded() -> Iterator[Private]:
     settings = {"autovacuum": False, "track_io_timing": True, "max_parallel_workers_per_gather": 0}
     with Cluster(name="loaded", settings=settings) as cluster:
         with cluster.connect() as conn:
-            tables.load(conn, ROWS, 1, lambda text: None)
-        yield cluster
+            conn.execute("CREATE EXTENSION pg_lookahead")
+            tables.load(conn, ["t", "c", "d"], ROWS, "unfragmented", 1, lambda text: None)
+        yield Private(cluster)
 
 
-def test_the_table(loaded: Cluster) -> None:
+def test_the_table(loaded: Private) -> None:
     with loaded.connect() as conn:
         row = conn.execute(
             "SELECT count(*), count(DISTINCT seq), count(DISTINCT per), count(DISTINCT rnd),"
-            " min(rnd), max(rnd), bool_and(per = seq * %s %% %s), corr(rnd, seq) FROM bench.t",
+            " min(rnd), max(rnd), bool_and(per = seq * %s %% %s), corr(rnd, seq) FROM lookahead_bench.t",
             [tables.period(ROWS), ROWS],
         ).fetchone()
         assert row is not None
         assert row[:7] == (ROWS, ROWS, ROWS, ROWS, 0, ROWS - 1, True)
         assert abs(row[7]) < 0.05
-        size = conn.execute("SELECT pg_relation_size('bench.t')").fetchone()
+        size = conn.execute("SELECT pg_relation_size('lookahead_bench.t')").fetchone()
         assert size is not None and 80 < size[0] / ROWS < 110
 
 
-def subject(loaded: Cluster, cell: Cell) -> subjects.Subject:
-    kind = subjects.Lookup if cell.way == "pgbench" else subjects.Scan
-    return kind(loaded, cell, ROWS, random.Random(1))
+def context(seconds: float = 0.01, **more: Any) -> Context:
+    return Context(rows=ROWS, seed="1", seconds=seconds, **more)
 
 
-COLD = scenarios.cells("index_scan_random", Size(ROWS, True))[0]
-WARM = scenarios.cells("index_scan_random", Size(ROWS, True))[1]
+def scan(loaded: Private, cell: ScanCell, seconds: float = 0.01, **more: Any) -> subjects.Scan:
+    return subjects.Scan(loaded, cell, context(seconds, **more))
 
 
-def test_cold_is_cold_and_warm_is_warm(loaded: Cluster) -> None:
+def scan_cell(name: str, number: int) -> ScanCell:
+    cell = scenarios.cells(name, Size(ROWS, True))[number]
+    assert isinstance(cell, ScanCell)
+    return cell
+
+
+COLD = scan_cell("index_scan_random", 0)
+WARM = scan_cell("index_scan_random", 1)
+
+
+def test_cold_is_cold_and_warm_is_warm(loaded: Private) -> None:
     # Whether look-ahead starts is for the policy to say, and storage may be fast here.
-    with subject(loaded, replace(COLD, ahead=False)) as cold:
-        cold.prepare(0.01)
+    with scan(loaded, replace(COLD, ahead=False)) as cold:
+        cold.prepare()
         for ours in (False, True):
             sample, _ = cold.sample(ours, 0)
             assert sample.read_bytes > 0.8 * 8192 * ROWS / 80 * (1 - np.exp(-COLD.n * 80 / ROWS))
-    with subject(loaded, WARM) as warm:
-        warm.prepare(1.0)  # so long that a busy machine, too, executes it more than once
+    # So long that a busy machine, too, executes it more than once.
+    with scan(loaded, WARM, 1.0) as warm:
+        warm.prepare()
         assert warm.times > 1
         for ours in (False, True):
             assert warm.sample(ours, 0)[0].reads == 0
 
 
-def test_a_warm_run_is_not_called_cold(loaded: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    with subject(loaded, COLD) as cold:
-        cold.prepare(0.01)
-        monkeypatch.setattr(cold, "_cache", cold._warm)
+def test_a_warm_run_is_not_called_cold(loaded: Private, monkeypatch: pytest.MonkeyPatch) -> None:
+    with scan(loaded, COLD) as cold:
+        cold.prepare()
+        monkeypatch.setattr(cold, "chill", cold.warm)
         with pytest.raises(subjects.Refused, match="not cold: 0 blocks"):
             cold.sample(False, 0)
 
 
-def test_a_cold_run_is_not_called_warm(loaded: Cluster) -> None:
-    with subject(loaded, WARM) as warm:
-        warm.prepare(0.01)
-        loaded.evict(warm.conn, tables.TABLE)
+def test_a_cold_run_is_not_called_warm(loaded: Private) -> None:
+    with scan(loaded, WARM) as warm:
+        warm.prepare()
+        loaded.evict(warm.conn, [tables.TABLE])
         with pytest.raises(subjects.Refused, match="not warm"):
             warm.sample(False, 0)
 
 
-def test_look_ahead_that_did_not_run_is_refused(loaded: Cluster) -> None:
-    with subject(loaded, replace(COLD, ours={**OFF, "pg_lookahead.max_distance": "7"})) as cold:
-        cold.prepare(0.01)
+def test_look_ahead_that_did_not_run_is_refused(loaded: Private, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subjects.Scan, "_check_nodes", lambda scan: None)
+    with scan(loaded, replace(COLD, ours={**OFF, "pg_lookahead.max_distance": "7"})) as cold:
+        cold.prepare()
         with pytest.raises(subjects.Refused, match="no block was read ahead"):
             cold.sample(True, 0)
 
 
-def test_stock_that_looks_ahead_is_refused(loaded: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stock_that_looks_ahead_is_refused(loaded: Private, monkeypatch: pytest.MonkeyPatch) -> None:
     forced = {"pg_lookahead.index_scan": "on", "pg_lookahead.debug_force": "on"}
     monkeypatch.setattr(subjects, "OFF", forced)
-    with subject(loaded, COLD) as cold:
-        cold.prepare(0.01)
+    monkeypatch.setattr(subjects.Scan, "_check_nodes", lambda scan: None)
+    with scan(loaded, COLD) as cold:
+        cold.prepare()
         with pytest.raises(subjects.Refused, match="stock looked ahead"):
             cold.sample(False, 0)
 
 
-def test_other_rows_are_refused(loaded: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    with subject(loaded, WARM) as warm:
-        monkeypatch.setattr(warm, "_query", lambda start, n: f"SELECT pad FROM bench.t LIMIT {n} - 1")
+def test_other_rows_are_refused(loaded: Private, monkeypatch: pytest.MonkeyPatch) -> None:
+    with scan(loaded, WARM) as warm:
+        monkeypatch.setattr(
+            warm, "_query", lambda start, n: f"SELECT pad FROM lookahead_bench.t LIMIT {n} - 1"
+        )
         monkeypatch.setattr(warm, "_check_plan", lambda: None)
         with pytest.raises(subjects.Refused, match="the rows differ"):
-            warm.prepare(0.01)
+            warm.prepare()
 
 
-def test_another_plan_is_refused(loaded: Cluster) -> None:
+def test_another_plan_is_refused(loaded: Private) -> None:
     with loaded.connect() as conn:
-        conn.execute("ALTER INDEX bench.t_per RENAME TO t_hidden")
+        conn.execute("ALTER INDEX lookahead_bench.t_per RENAME TO t_hidden")
         try:
             with (
-                subject(loaded, replace(WARM, column="periodic")) as scan,
+                scan(loaded, replace(WARM, column="periodic")) as other,
                 pytest.raises(subjects.Refused, match="the plan is Index Scan t_hidden"),
             ):
-                scan.prepare(0.01)
+                other.prepare()
         finally:
-            conn.execute("ALTER INDEX bench.t_hidden RENAME TO t_per")
+            conn.execute("ALTER INDEX lookahead_bench.t_hidden RENAME TO t_per")
 
 
-def test_pgbench(loaded: Cluster) -> None:
-    cell = scenarios.cells("point_lookup", Size(ROWS, True))[0]
-    with subject(loaded, cell) as lookup:
-        lookup.prepare(0.002)
+def test_a_node_that_is_the_others_is_refused(loaded: Private, monkeypatch: pytest.MonkeyPatch) -> None:
+    if loaded.version < 18:
+        pytest.skip("extensions cannot add to EXPLAIN before 18")
+    monkeypatch.setattr(subjects, "OFF", {"pg_lookahead.index_scan": "on"})
+    with scan(loaded, WARM) as warm, pytest.raises(subjects.Refused, match="the node of stock"):
+        warm.prepare()
+
+
+def test_pgbench(loaded: Private) -> None:
+    cell = scan_cell("point_lookup", 0)
+    assert isinstance(cell, scenarios.LookupCell)
+    with subjects.Lookup(loaded, cell, context(0.002)) as lookup:
+        lookup.prepare()
         for ours in (False, True):
             sample, _ = lookup.sample(ours, 0)
             assert 0 < sample.seconds / lookup.times < 0.1
 
 
-def test_read_latency(loaded: Cluster) -> None:
+@pytest.mark.parametrize("number", range(4))
+def test_clients_at_once(loaded: Private, number: int) -> None:
+    cell = scan_cell("index_scan_clients", number)
+    assert isinstance(cell, scenarios.ClientsCell)
+    cell = replace(cell, ahead=False)
+    with subjects.Clients(loaded, cell, context()) as clients:
+        clients.prepare()
+        for ours in (False, True):
+            sample, _ = clients.sample(ours, 0)
+            assert sample.items == cell.clients * cell.n * clients.times
+            assert (sample.blocks_read > 0) == (cell.cache == "cold")
+        clients.finish()
+
+
+def statement(loaded: Private, scenario: str, number: int = 0) -> Statement:
+    cell = scenarios.cells(scenario, Size(ROWS, True))[number]
+    assert isinstance(cell, scenarios.StatementCell)
+    return Statement(loaded, cell, context())
+
+
+@pytest.mark.parametrize("scenario", ["pgstatindex", "pgstathashindex"])
+@pytest.mark.parametrize("number", [0, 1])
+def test_diagnostics(loaded: Private, scenario: str, number: int) -> None:
+    with statement(loaded, scenario, number) as diagnostic:
+        diagnostic.prepare()
+        samples = [diagnostic.sample(ours, 0)[0] for ours in (False, True)]
+        cold = diagnostic.cell.cache == "cold"
+        assert all(
+            sample.items * 0.9 <= sample.blocks_read if cold else not sample.reads for sample in samples
+        )
+        assert not cold or samples[1].reads < samples[0].reads
+
+
+def test_a_function_that_was_not_called_is_refused(loaded: Private, monkeypatch: pytest.MonkeyPatch) -> None:
+    with statement(loaded, "pgstatindex") as diagnostic:
+        diagnostic.prepare()
+        ours = replace(diagnostic.cell.ours, query=diagnostic.cell.stock.query)
+        monkeypatch.setattr(diagnostic, "cell", replace(diagnostic.cell, ours=ours))
+        with pytest.raises(subjects.Refused, match="was called 0 times"):
+            diagnostic.sample(True, 0)
+
+
+def test_a_warm_diagnostic_is_not_called_cold(loaded: Private, monkeypatch: pytest.MonkeyPatch) -> None:
+    with statement(loaded, "pgstatindex") as diagnostic:
+        diagnostic.prepare()
+        monkeypatch.setattr(diagnostic, "chill", diagnostic.warm)
+        with pytest.raises(subjects.Refused, match="not cold: 0 blocks"):
+            diagnostic.sample(False, 0)
+
+
+def test_other_answers_are_refused(loaded: Private, monkeypatch: pytest.MonkeyPatch) -> None:
+    with statement(loaded, "pgstatindex") as diagnostic:
+        ours = replace(
+            diagnostic.cell.ours, query="SELECT * FROM lookahead.pgstatindex('lookahead_bench.d_abc')"
+        )
+        monkeypatch.setattr(diagnostic, "cell", replace(diagnostic.cell, ours=ours))
+        with pytest.raises(subjects.Refused, match="the answers differ"):
+            diagnostic.prepare()
+
+
+def test_fragmented_tables_have_fragmented_indexes(loaded: Private) -> None:
+    with loaded.cluster.connect() as admin:
+        admin.execute("CREATE DATABASE fragmented")
+    with loaded.connect(dbname="fragmented") as conn:
+        tables.load(conn, ["d"], 20_000, "fragmented", 1, lambda text: None, ["d_pkey", "d_reading"])
+        for index in ("d_pkey", "d_reading"):
+            row = conn.execute(
+                "SELECT leaf_fragmentation FROM lookahead_bench.pgstatindex(%s)", [f"lookahead_bench.{index}"]
+            ).fetchone()
+            assert row is not None and row[0] > 30
+
+
+def work(seconds_of_processor: float) -> None:
+    start = cpu_seconds([os.getpid()])
+    while start is not None and (cpu_seconds([os.getpid()]) or 0) - start < seconds_of_processor:
+        sum(range(1000))
+
+
+def test_processor_time_of_processes() -> None:
+    before = cpu_seconds([os.getpid()])
+    assert before is not None
+    work(0.05)
+    after = cpu_seconds([os.getpid(), os.getpid()])
+    assert after is not None and after >= 2 * before + 0.1
+    assert cpu_seconds([2**22 + 1]) is None
+
+
+# Controls, on a real server
+
+
+def test_stock_against_stock_on_a_server_shows_no_effect(loaded: Private) -> None:
+    assert controlled(loaded, "same", lambda verdict: True) not in (Verdict.FASTER, Verdict.SLOWER)
+
+
+def test_a_tenth_more_work_on_a_server_is_found(loaded: Private) -> None:
+    """However busy the machine: it measures until the tenth stands out from the noise."""
+    found = controlled(loaded, "slower", lambda verdict: verdict is Verdict.SLOWER)
+    assert found is Verdict.SLOWER
+
+
+def controlled(loaded: Private, control: str, done: Any) -> Verdict:
+    with scan(loaded, WARM, 0.02, control=control) as subject:
+        subject.prepare()
+        samples: dict[str, list[Sample]] = {STOCK: [], OURS: []}
+        while True:
+            turns.take(
+                {
+                    STOCK: lambda pair: subject.sample(False, pair)[0],
+                    OURS: lambda pair: subject.sample(True, pair)[0],
+                },
+                rounds=len(samples[STOCK]) // 2 + 10,
+                budget=float("inf"),
+                lot=random.Random(1),
+                enough=lambda: statistics.enough(interval(samples)),
+                into=samples,
+            )
+            verdict = interval(samples).verdict
+            if done(verdict):
+                return verdict
+
+
+def test_read_latency(loaded: Private) -> None:
     with loaded.connect() as conn:
-        row = conn.execute("SELECT pg_relation_filepath('bench.t')").fetchone()
+        row = conn.execute("SELECT pg_relation_filepath('lookahead_bench.t')").fetchone()
     assert row is not None
     told = environment.read_latency(loaded.data / row[0], 8)
     assert "µs" in told or told.startswith("unknown")
@@ -324,14 +492,18 @@ def test_read_latency(loaded: Cluster) -> None:
 def test_row() -> None:
     samples = [Sample(0.2, 100, 8192 * 100, 0.1)] * 6
     ours = [Sample(0.1, 50, 8192 * 100, 0.02)] * 6
-    result = Result(COLD, Server("direct", "worker", 1.0), 10, Comparison(samples, ours), 90)
+    result = Result(COLD, Server(ROWS, io="direct"), 10, {STOCK: samples, OURS: ours}, 90)
     assert screen.row(result) == (
         *("index_scan_random", "1,250 rows", "cold", "20.0 ms ± 0%", "10.0 ms ± 0%"),
         *("0.500 (0.500 to 0.500)", "2.00x", "6", "10 → 5", "10.0 ms → 2.00 ms", "faster"),
     )
-    refused = replace(result, comparison=Comparison(), refused="not cold")
+    refused = replace(result, samples={}, refused="not cold")
     assert screen.row(refused)[-1] == "refused: not cold"
     assert len(screen.row(result)) + 1 == len(screen.row(refused)) + 1 == len(screen.COLUMNS)
+    assert screen.compared(replace(result, baseline=Interval(1.2, 1.1, 1.3, 6))) == (
+        "",
+        "1.200 (1.100 to 1.300), slower",
+    )
 
 
 @pytest.mark.parametrize(
@@ -349,219 +521,3 @@ def test_number(value: float, text: str) -> None:
 def test_facts_are_told_once() -> None:
     both = {"a": {"cpu": "x", "latency": "1"}, "b": {"cpu": "x", "latency": "2"}}
     assert screen.facts(both) == [("cpu", "x"), ("latency, a", "1"), ("latency, b", "2")]
-
-
-# From end to end
-
-
-def run_quick(file: Path, *arguments: str) -> tuple[subprocess.CompletedProcess[str], list[dict[str, Any]]]:
-    small = ("--quick", "--rows", str(ROWS), "--rounds", "1", "--json", str(file))
-    done = tool(*small, *arguments)
-    return done, [json.loads(line) for line in file.read_text().splitlines()]
-
-
-def test_a_run(tmp_path: Path) -> None:
-    file = tmp_path / "run.jsonl"
-    chosen = "index_scan_limit,index_only_scan,index_scan_oscache,point_lookup"
-    done, lines = run_quick(file, "--io", "buffered", "--scenario", chosen, "--seed", "5")
-    assert done.returncode in (0, 1), done.stderr
-    assert lines[0]["kind"] == "environment" and lines[0]["seed"] == 5
-    results = [line for line in lines if line["kind"] == "result"]
-    # Whether look-ahead starts on this machine's storage is not the tool's doing.
-    assert {r["refused"] for r in results} <= {"", "no block was read ahead"}
-    assert done.returncode == any(r["refused"] for r in results)
-    assert {r["scenario"] for r in results} == set(chosen.split(","))
-    assert len(results) == 6 + 2 + 1 + 1
-    for result in results:
-        same = [
-            line
-            for line in lines
-            if line["kind"] == "repetition"
-            and all(line[k] == result[k] for k in ("scenario", "cell", "cache"))
-        ]
-        pairs = {(line["pair"], line["variant"]) for line in same}
-        if not result["refused"]:
-            assert pairs >= {(0, "stock"), (0, "look-ahead")} and result["ratio"] > 0
-        assert all(line["seconds"] > 0 and line["times"] >= 1 for line in same)
-        assert result["scenario"] in done.stdout
-
-
-def test_ctrl_c_leaves_nothing_and_loses_nothing(tmp_path: Path) -> None:
-    file = tmp_path / "run.jsonl"
-    arguments = ["--rows", str(ROWS), "--io", "buffered", "--seconds", "2", "--json", str(file)]
-    if NO_FUSE is None:
-        arguments += ["--latency", "0"]
-    process = subprocess.Popen(command(*arguments), stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert process.stderr is not None
-    for line in process.stderr:
-        if "ratio" in line:
-            break
-    assert (f"-{process.pid}-" in mounts()) == (NO_FUSE is None)
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
-    assert process.returncode == 130
-    left = [
-        path for place in ("/tmp", "/var/tmp") for path in Path(place).glob(f"pg_lookahead-*-{process.pid}-*")
-    ]
-    assert left == [] and f"-{process.pid}-" not in mounts()
-    assert any(json.loads(line)["kind"] == "result" for line in file.read_text().splitlines())
-
-
-@needs_fuse
-def test_sigkill_leaves_no_server_and_no_mount() -> None:
-    process = subprocess.Popen(
-        command("--rows", str(ROWS), "--latency", "0", "--scenario", "index_scan_full"),
-        stderr=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        text=True,
-    )
-    assert process.stderr is not None
-    for line in process.stderr:
-        if "index on rnd" in line:
-            break
-    (home,) = {
-        Path(line.split()[1]).parents[1] for line in mounts().splitlines() if f"-{process.pid}-" in line
-    }
-    process.kill()
-    process.communicate()
-    deadline = time.monotonic() + 30
-    while home.exists() or str(home) in mounts():
-        assert time.monotonic() < deadline, f"{home} is still there"
-        time.sleep(0.05)
-
-
-# Added latency
-
-
-@pytest.fixture
-def mount() -> Iterator[Mount]:
-    with Mount() as one:
-        yield one
-
-
-def read_at_once(path: Path, count: int) -> float:
-    """Seconds for so many direct reads that begin together."""
-    file = os.open(path, os.O_RDONLY | os.O_DIRECT)
-
-    def read(block: int) -> None:
-        with mmap.mmap(-1, 8192) as aligned:
-            assert os.preadv(file, [aligned], block * 8192) == 8192
-
-    try:
-        with ThreadPoolExecutor(count) as pool:
-            list(pool.map(read, range(count)))  # threads and caches
-            started = time.perf_counter()
-            list(pool.map(read, range(count)))
-            return time.perf_counter() - started
-    finally:
-        os.close(file)
-
-
-@needs_fuse
-def test_reads_wait_together(mount: Mount) -> None:
-    """16 reads wait about as long as one; and the delay changes without a new mount."""
-    file = mount.path / "file"
-    file.write_bytes(os.urandom(16 * 8192))
-    for delay in (20, 5):
-        mount.set(delay)
-        assert read_at_once(file, 1) >= delay / 1000
-        seconds = min(read_at_once(file, 16) for _ in range(5))
-        assert delay / 1000 <= seconds < 4 * delay / 1000
-    mount.set(0)
-    assert min(read_at_once(file, 1) for _ in range(5)) < 0.005
-
-
-@needs_fuse
-def test_the_mount_is_a_file_system_like_another(mount: Mount, rng: random.Random) -> None:
-    a, b = mount.path / "a", mount.path / "d" / "b"
-    data = rng.randbytes(3 * 8192)
-    (mount.path / "d").mkdir(mode=0o750)
-    a.write_bytes(data)
-    a.rename(b)
-    assert sorted(path.name for path in mount.path.iterdir()) == ["d"]
-    assert b.read_bytes() == data and (mount.path / "d").stat().st_mode & 0o777 == 0o750
-    with b.open("r+b") as file:
-        b.unlink()
-        assert not b.exists()
-        file.seek(8192)
-        file.write(b"x" * 8192)
-        file.flush()
-        os.fsync(file.fileno())
-        os.truncate(file.fileno(), 2 * 8192)
-        assert os.fstat(file.fileno()).st_size == 2 * 8192
-        file.seek(0)
-        assert file.read() == data[:8192] + b"x" * 8192
-    with a.open("wb") as file:
-        os.posix_fallocate(file.fileno(), 0, 8192)
-        os.fchmod(file.fileno(), 0o600)
-    assert a.stat().st_size == 8192 and a.stat().st_mode & 0o777 == 0o600
-    with pytest.raises(FileNotFoundError):
-        b.stat()
-    (mount.path / "d").rmdir()
-    with pytest.raises(NotADirectoryError):
-        a.rmdir()
-    many = {f"file{i}" for i in range(3000)}
-    for name in many:
-        (mount.path / name).touch()
-    assert {path.name for path in mount.path.iterdir()} == many | {"a"}
-    a.with_name("l").symlink_to("x")
-    assert a.with_name("l").readlink() == Path("x")
-    file_number = os.open(a, os.O_RDWR | os.O_DIRECT)
-    with mmap.mmap(-1, 8192) as aligned:
-        aligned.write(data[:8192])
-        assert os.pwritev(file_number, [aligned], 0) == 8192
-    os.close(file_number)
-    assert a.read_bytes() == data[:8192]
-
-
-@needs_fuse
-@pytest.mark.parametrize("io", ["", "data"])
-def test_a_server_crashes_and_recovers_on_it(mount: Mount, io: str) -> None:
-    settings = {"fsync": True, "debug_io_direct": io}
-    with Cluster(settings=settings, directory=mount.path / "main") as cluster:
-        with cluster.connect() as conn:
-            conn.execute("CREATE EXTENSION amcheck")
-            conn.execute("CREATE TABLE t AS SELECT i, repeat('x', 100) FROM generate_series(1, 20000) i")
-            conn.execute("CREATE INDEX t_i ON t (i)")
-            conn.execute("CHECKPOINT")
-            conn.execute("DELETE FROM t WHERE i > 10000")
-            conn.execute("VACUUM t")
-            conn.execute("CREATE TABLE gone AS SELECT 1")
-            conn.execute("DROP TABLE gone")
-        cluster.kill()
-        cluster.start()
-        mount.set(1)
-        with cluster.connect() as conn:
-            assert conn.execute("SELECT count(*), max(i) FROM t").fetchone() == (10000, 10000)
-            conn.execute("SELECT bt_index_check('t_i', true)")
-        mount.set(0)
-
-
-@needs_fuse
-def test_a_mount_in_use_is_given_up_in_the_end() -> None:
-    with Mount() as one:
-        path = one.path
-        held = (path / "file").open("wb")
-        assert str(path) in mounts()
-    assert str(path) not in mounts()
-    with pytest.raises(OSError):
-        held.write(b"x" * 100_000)
-    try:
-        held.close()
-    except OSError:
-        pass
-
-
-@needs_fuse
-def test_no_delay_out_of_bounds(mount: Mount) -> None:
-    for delay in (-1.0, 1001.0):
-        with pytest.raises(ValueError):
-            mount.set(delay)
-
-
-@needs_fuse
-def test_a_mount_that_cannot_be_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(latency, "_SOURCE", latency._SOURCE.with_name("no.c"))
-    with pytest.raises(ClusterError, match="cannot build") as caught:
-        Mount()
-    assert len(str(caught.value).splitlines()) == 1

@@ -1,10 +1,16 @@
 """``pg_lookahead bench``: how much look-ahead helps on this machine's storage.
 
 options     what to measure: the user's words, checked before anything starts
-tables      the table that all scenarios read
-scenarios   what is executed, and how each execution proves what it was
-run         servers, caches, and turns of stock and look-ahead until the interval is narrow
+tables      the tables that scenarios read
+scenarios   what is executed, declared; subjects, statements, vacuum: how, and the proof that it was
+target      the server: a private one, or the user's own
+meter       what one execution cost
+run         the matrix: tables, servers, caches
+turns       stock and look-ahead in turns, until the interval is narrow
 statistics  the interval of a ratio, when to stop, and what may be concluded
 latency     a mount where reads take longer
-report      progress, the table, and JSON lines
+perf        records of perf
+results     what was measured, in memory and as JSON lines
+screen      progress, and the table
+report      a page of HTML from the JSON lines
 """

@@ -1,43 +1,56 @@
-"""Run the matrix: servers, caches, and turns of stock and look-ahead.
+"""Run the matrix: tables, servers, caches, and turns of stock and look-ahead.
 
-Each cell is measured on one server and in one session, which switches look-ahead off and on
-by a setting; only ``point_lookup`` is pgbench's, and there stock has not even loaded the
-library.  Turns go A B B A or B A A B, by lot, until the interval of the ratio is narrow.
+Each cell is measured on one server and in one session, which switches look-ahead off and on;
+only ``point_lookup`` is pgbench's, and there stock has not even loaded the library.  Sides take
+turns, by lot, until the interval of the ratio is narrow.
 
-The invariant: a figure is never given for what did not run.  Each repetition is checked: the
-plan is an index scan; cold means that the blocks were read, warm that none were; look-ahead
-ran where the cell names it, and did not in stock; both returned equally many rows, and once
-a cell the rows themselves are compared, in order.  What fails is refused (``Refused``), and
-said so in the results.
+The invariant: a figure is never given for what did not run.  Each repetition is checked (see
+``subjects``); what fails is refused, and said so in the results.
 """
 
 from __future__ import annotations
 
-import random
 import shutil
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
+from itertools import groupby
+from pathlib import Path
+from random import Random
 from typing import Any
 
 import psycopg
+import typer
 
-from .. import environment, measure
+from .. import __version__, environment
 from ..cluster import Cluster
 from ..server import ClusterError
-from . import statistics, tables
+from . import perf, results, statistics, tables, vacuum
 from .latency import Mount
+from .meter import Sample
 from .options import Options, Server
-from .results import Journal, Outcome, Result, interval
-from .scenarios import Cell, Size, cells
+from .results import OURS, PEER, STOCK, Earlier, Journal, Outcome, Result
+from .scenarios import Cell, ClientsCell, LookupCell, ScanCell, Size, StatementCell, VacuumCell, cells
 from .screen import Listener
-from .subjects import Lookup, Refused, Scan
+from .statements import Statement
+from .subjects import Clients, Context, Lookup, Refused, Scan, Subject
+from .target import Attached, Private, Target, check_extensions, without_password
+from .turns import take
+from .vacuum import Vacuum
 
-_TARGET_SECONDS = 0.06
-_QUICK_TARGET_SECONDS = 0.01
 _SECONDS = 0.06
 _QUICK_SECONDS = 0.01
 """How long a warm sample is to last."""
+
+_EXTENSIONS = ("pg_prewarm", "pg_buffercache")
+_SUBJECTS: dict[type[Cell], Any] = {
+    ScanCell: Scan,
+    ClientsCell: Clients,
+    LookupCell: Lookup,
+    StatementCell: Statement,
+    VacuumCell: Vacuum,
+}
 
 _SETTINGS: dict[str, object] = {
     "autovacuum": False,
@@ -55,67 +68,201 @@ _SETTINGS: dict[str, object] = {
 }
 _SHOWN = [
     *("io_method", "io_workers", "io_max_concurrency", "io_combine_limit", "effective_io_concurrency"),
-    *("shared_buffers", "debug_io_direct", "data_checksums", "max_connections", "huge_pages_status"),
+    *("maintenance_io_concurrency", "shared_buffers", "debug_io_direct", "data_checksums"),
+    *("max_connections", "huge_pages_status", "shared_preload_libraries"),
     *(name for name in _SETTINGS if "wal" not in name and name != "maintenance_work_mem"),
 ]
+_MOST_MEMORY = 0.4
+"""Part of the machine's memory that shared buffers may take."""
+
+_LOCK = 7_165_009_211
+"""Of pg_advisory_lock: one run at a time on a server of the user's."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Bench:
     """What all parts of a run need."""
 
     options: Options
     listener: Listener
-    cluster: Cluster
-    mount: Mount | None
     journal: Journal
+    earlier: Earlier | None
+    baseline: Earlier | None
     outcome: Outcome
-    lot: random.Random
+    agreed: bool
+    mount: Mount | None = None
+    peer: Attached | None = None
+    able: set[str] | None = None
+    plan: dict[Server, list[Cell]] = field(default_factory=dict)
 
 
-def run(options: Options, listener: Listener) -> Outcome:
+def run(
+    options: Options, listener: Listener, *, earlier: Earlier | None = None, agreed: bool = False
+) -> Outcome:
     """Load, measure and leave nothing; ClusterError for what the user can mend.
 
+    earlier: with --resume, what the file has
+    agreed: whether a server of the user's own may be filled without asking
+
     Every repetition is in the file options.json as soon as it is taken."""
+    started = time.monotonic()
     with ExitStack() as stack:
-        journal = stack.enter_context(Journal(options.json))
-        through_mount = any(added is not None for added in options.latencies)
-        mount = stack.enter_context(Mount()) if through_mount else None
-        cluster = Cluster(
-            pg_config=options.pg_config,
-            settings=_settings(options),
-            name="bench",
-            directory=mount.path / "main" if mount else None,
-        )
-        stack.callback(cluster.destroy)
-        _check_space(cluster, options)
-        if cluster.version < 18 and any(options.methods):
-            raise ClusterError(f"--io-method needs PostgreSQL 18 or later; this server is {cluster.version}")
-        listener.step("starting a private server")
-        cluster.start()
-        with _clear_errors(cluster), cluster.connect() as conn:
-            _check_methods(conn, options)
-            tables.load(conn, options.rows, options.seed, listener.step)
-        bench = _Bench(options, listener, cluster, mount, journal, Outcome(), random.Random(options.seed))
-        _matrix(bench)
+        baseline = Earlier(options.baseline, "--baseline") if options.baseline else None
+        peer = Attached("--peer", options.peer, library=False) if options.peer else None
+        main = Attached("--dsn", options.dsn, library=True) if options.dsn else None
+        if earlier and earlier.complete:
+            listener.step("that run is complete; nothing is left to measure")
+        journal = stack.enter_context(Journal(options.json, append=options.resume))
+        bench = _Bench(options, listener, journal, earlier, baseline, Outcome(), agreed, peer=peer)
+        if earlier:
+            bench.outcome.environment.update(earlier.environment)
+        if peer:
+            _prepare_peer(bench, stack, peer)
+        if main:
+            _run_attached(bench, stack, main)
+        else:
+            for checksums, servers in groupby(options.servers(), key=lambda server: server.checksums):
+                _run_private(bench, checksums, list(servers))
+        bench.journal.write("end", seconds=time.monotonic() - started)
         return bench.outcome
 
 
+# Servers
+
+
+def _run_private(bench: _Bench, checksums: bool | None, servers: list[Server]) -> None:
+    options, listener = bench.options, bench.listener
+    with ExitStack() as stack, _clear_errors():
+        through_mount = options.latencies != (None,)
+        bench.mount = stack.enter_context(Mount()) if through_mount else None
+        cluster = Cluster(
+            pg_config=options.pg_config,
+            settings=_settings(options),
+            initdb_args=[] if checksums is None else _checksums(options, checksums),
+            name="bench",
+            directory=bench.mount.path / "main" if bench.mount else None,
+        )
+        stack.callback(cluster.destroy)
+        if cluster.version < 18 and any(options.methods):
+            raise ClusterError(f"--io-method needs PostgreSQL 18 or later; this server is {cluster.version}")
+        _check_space(options, cluster.data.parent, "PG_LOOKAHEAD_TMPDIR", cluster.data.parents[2])
+        listener.step("starting a private server")
+        cluster.start()
+        target = Private(cluster)
+        with target.connect(loaded=False) as conn:
+            _check_methods(conn, options)
+            check_extensions(target, conn, ["pg_lookahead", *_wanted_extensions(options)], "bench")
+            conn.execute("CREATE EXTENSION pg_lookahead")
+        _make_plan(bench, target, servers)
+        for (rows, layout), of_tables in groupby(servers, key=lambda server: (server.rows, server.layout)):
+            _measure_tables(bench, target, rows, layout, list(of_tables))
+
+
+def _run_attached(bench: _Bench, stack: ExitStack, target: Attached) -> None:
+    options = bench.options
+    with _clear_errors():
+        guard = stack.enter_context(target.connect(loaded=False))
+        check_extensions(target, guard, ["pg_lookahead", *_wanted_extensions(options)], "--dsn")
+        _lock(guard, "--dsn")
+        servers = list(options.servers())
+        _make_plan(bench, target, servers)
+        size = max(_disk_bytes(options, server.rows) for server in servers)
+        if target.data:
+            _check_space(options, target.data, "--rows or --size", target.data)
+        bench.listener.step(
+            f"the schema {tables.SCHEMA} will take up to {size / 1e9:.1f} GB on the server of --dsn"
+        )
+        if not bench.agreed and not bench.listener.confirm("Go on?"):
+            raise typer.Abort
+        stack.callback(target.remove)
+        for (rows, layout), of_tables in groupby(servers, key=lambda server: (server.rows, server.layout)):
+            _measure_tables(bench, target, rows, layout, list(of_tables))
+
+
+def _prepare_peer(bench: _Bench, stack: ExitStack, peer: Attached) -> None:
+    with _clear_errors():
+        guard = stack.enter_context(peer.connect(loaded=False))
+        check_extensions(peer, guard, _wanted_extensions(bench.options), "--peer")
+        _lock(guard, "--peer")
+        stack.callback(peer.remove)
+
+
+def _lock(guard: psycopg.Connection[Any], option: str) -> None:
+    row = guard.execute("SELECT pg_try_advisory_lock(%s)", [_LOCK]).fetchone()
+    if row != (True,):
+        raise ClusterError(f"{option}: another run of this tool is at work in this database")
+
+
 def _settings(options: Options) -> dict[str, object]:
-    buffers = max(128, options.rows * tables.BYTES_PER_ROW // 2**20 + 64)
-    chosen = {"effective_io_concurrency": options.concurrency, "io_workers": options.workers}
-    given = {name: value for name, value in chosen.items() if value is not None}
-    return {**_SETTINGS, "shared_buffers": f"{buffers}MB", **given}
+    memory = environment.memory_bytes()
+    wanted = max(options.rows) * tables.BYTES_PER_ROW["t"] + 64 * 2**20
+    buffers = max(128, int(min(wanted, _MOST_MEMORY * memory)) // 2**20)
+    return {**_SETTINGS, "shared_buffers": f"{buffers}MB"}
 
 
-def _check_space(cluster: Cluster, options: Options) -> None:
-    directory = cluster.data.parent
-    needed = options.rows * tables.BYTES_PER_ROW * 2 + 2 * 10**8
+def _checksums(options: Options, on: bool) -> list[str]:
+    if on:
+        return ["--data-checksums"]
+    # Before 18 there is no such option, and off is what initdb does.
+    from ..server import Installation
+
+    return ["--no-data-checksums"] if Installation.find(options.pg_config).major >= 18 else []
+
+
+def _configuration(version: int, server: Server, preload: bool) -> dict[str, object]:
+    combine = None if server.io_combine_limit is None else f"{server.io_combine_limit}kB"
+    asked: dict[str, object] = {
+        "debug_io_direct": "data" if server.io == "direct" else "",
+        "effective_io_concurrency": server.effective_io_concurrency,
+        "maintenance_io_concurrency": server.effective_io_concurrency,
+        "io_combine_limit": combine,
+        "shared_preload_libraries": "pg_lookahead" if preload else None,
+    }
+    if version >= 18:
+        asked |= {
+            "io_method": server.io_method,
+            "io_workers": server.io_workers,
+            "io_max_concurrency": server.io_max_concurrency,
+            "io_max_combine_limit": combine,
+        }
+    return asked
+
+
+def _session_settings(server: Server) -> dict[str, object]:
+    """What a session can set by itself, on a server that we cannot restart."""
+    asked = _configuration(17, server, False)
+    names = ("effective_io_concurrency", "maintenance_io_concurrency", "io_combine_limit")
+    return {name: asked[name] for name in names if asked[name] is not None}
+
+
+# Checks before anything is loaded
+
+
+def _size(options: Options, rows: int) -> Size:
+    return Size(rows, options.quick)
+
+
+def _all_cells(options: Options, rows: int) -> list[Cell]:
+    return [cell for name in options.scenarios for cell in cells(name, _size(options, rows))]
+
+
+def _wanted_extensions(options: Options) -> list[str]:
+    asked = [name for cell in _all_cells(options, options.rows[0]) for name in cell.extensions]
+    return list(dict.fromkeys([*_EXTENSIONS, *asked]))
+
+
+def _disk_bytes(options: Options, rows: int) -> int:
+    names = [name for cell in _all_cells(options, rows) for name in cell.tables]
+    return tables.disk_bytes(names, rows) + 2 * 10**8
+
+
+def _check_space(options: Options, directory: Path, remedy: str, shown: Path) -> None:
+    needed = max(_disk_bytes(options, rows) for rows in options.rows)
     free = shutil.disk_usage(directory).free
     if free < needed:
         raise ClusterError(
-            f"{free / 1e9:.1f} GB free in {directory.parent.parent}, {needed / 1e9:.1f} GB are needed for"
-            f" {options.rows:,} rows (fewer by --rows, or name another directory by PG_LOOKAHEAD_TMPDIR)"
+            f"{free / 1e9:.1f} GB free in {shown}, {needed / 1e9:.1f} GB are needed for"
+            f" {max(options.rows):,} rows (fewer by --rows, or another place by {remedy})"
         )
 
 
@@ -126,37 +273,182 @@ def _check_methods(conn: psycopg.Connection[Any], options: Options) -> None:
             raise ClusterError(f"--io-method {method}: this server has only {', '.join(row[0])}")
 
 
+def _able(target: Target) -> set[str]:
+    """Which capabilities of Cell.needs the installed library has."""
+    with target.connect() as conn:
+        found = {
+            f"setting:{row[0]}" for row in conn.execute("SHOW ALL") if row[0].startswith("pg_lookahead.")
+        }
+        functions = conn.execute(
+            "SELECT proname FROM pg_proc WHERE pronamespace = 'lookahead'::regnamespace"
+        ).fetchall()
+        found |= {row[0] for row in functions} & {"attach", "log_relation"}
+    return found
+
+
+def _make_plan(bench: _Bench, target: Target, servers: Sequence[Server]) -> None:
+    """Which cells to measure where; told at once, with what is not available."""
+    options = bench.options
+    if bench.able is None:
+        bench.able = _able(target)
+        _announce(bench, target)
+        for name in options.scenarios:
+            reason = _why_not(bench, target, cells(name, _size(options, options.rows[0]))[0])
+            if reason:
+                bench.outcome.notes.append(f"{name} is not available: {reason}")
+                bench.journal.write("unavailable", scenario=name, reason=reason)
+    for server in servers:
+        first = next(s for s in servers if (s.rows, s.layout) == (server.rows, server.layout))
+        bench.plan[server] = _cells(bench, target, server, first=server == first)
+
+
+def _announce(bench: _Bench, target: Target) -> None:
+    options = bench.options
+    firsts: set[tuple[Any, ...]] = set()
+    planned = 0
+    for server in options.servers():
+        group = (server.checksums, server.rows, server.layout)
+        planned += len(_cells(bench, target, server, first=group not in firsts))
+        firsts.add(group)
+    told = dict(options.arguments)
+    for name in ("dsn", "peer"):
+        if told.get(name):
+            told[name] = without_password(str(told[name]))
+    bench.journal.write(
+        "run",
+        schema=results.SCHEMA,
+        version=__version__,
+        arguments=told,
+        seed=options.seed,
+        planned=planned,
+        control=options.control,
+        peer=bench.peer is not None,
+    )
+    bench.listener.planned(planned, options.seconds)
+
+
+def _why_not(bench: _Bench, target: Target, cell: Cell) -> str:
+    if cell.private and not target.private:
+        return "it changes what is not in our schema, so it needs a private server"
+    for need in cell.needs:
+        if need not in (bench.able or ()):
+            what = need.removeprefix("setting:")
+            return f"this version of pg_lookahead has no {what if what != need else f'function {need}()'}"
+    return ""
+
+
+def _cells(bench: _Bench, target: Target, server: Server, *, first: bool) -> list[Cell]:
+    """What to measure on a server: warm cells once for each set of tables, since storage has no
+    part in them."""
+    options = bench.options
+    wanted = {"cold": "cold" in options.caches, "warm": "warm" in options.caches and first}
+    wanted["os"] = "cold" in options.caches and server.io != "direct" and target.data is not None
+    chosen = [
+        cell
+        for cell in _all_cells(options, server.rows)
+        if wanted[cell.cache] and not _why_not(bench, target, cell)
+    ]
+    if options.control:
+        chosen = [cell for cell in chosen if not cell.same]
+    if options.control == "slower":  # only where ten per cent more can be done
+        chosen = [
+            cell for cell in chosen if isinstance(cell, ScanCell) and cell.cache == "warm" and not cell.times
+        ]
+    return sorted(chosen, key=lambda cell: cell.preload)  # stable; one restart for all that need it
+
+
 @contextmanager
-def _clear_errors(cluster: Cluster) -> Iterator[None]:
+def _clear_errors() -> Iterator[None]:
     try:
         yield
-    except psycopg.errors.DiskFull:
-        raise ClusterError(f"the disk of {cluster.data} is full (fewer rows by --rows)") from None
+    except psycopg.errors.DiskFull as error:
+        raise ClusterError(
+            f"the server's disk is full (fewer rows by --rows): {str(error).splitlines()[0]}"
+        ) from None
     except psycopg.Error as error:
         raise ClusterError(f"the server says: {str(error).splitlines()[0]}") from error
 
 
-def _matrix(bench: _Bench) -> None:
-    servers = list(bench.options.servers())
-    plan = [(server, _cells(bench.options, server, first=server == servers[0])) for server in servers]
-    bench.listener.planned(sum(len(of_server) for _, of_server in plan))
-    running: Server | None = None
-    for server, of_server in plan:
-        if not of_server:
-            continue
-        if running is None or replace(running, latency_ms=server.latency_ms) != server:
-            _set_latency(bench, 0.0)
-            bench.listener.step(f"{server}: restarting the server")
-            try:
-                bench.cluster.restart(_configuration(bench.cluster, server))
-            except ClusterError as error:
-                bench.outcome.notes.append(f"{server} is not possible here: {error}".splitlines()[0])
-                running = None
-                continue
-            running = server
-        _set_latency(bench, server.latency_ms)
-        with _clear_errors(bench.cluster):
-            _measure_all(bench, server, of_server)
+# Measuring
+
+
+def _measure_tables(bench: _Bench, target: Target, rows: int, layout: str, servers: list[Server]) -> None:
+    """All that is measured on one set of tables."""
+    left: list[tuple[Server, list[Cell]]] = []
+    for server in servers:
+        todo = []
+        for cell in bench.plan[server]:
+            done = bench.earlier.result(server, cell) if bench.earlier else None
+            if done:
+                _record(bench, done, again=True)
+            else:
+                todo.append(cell)
+        if todo:
+            left.append((server, todo))
+    if not left:
+        return
+    todo = [cell for _, of_server in left for cell in of_server]
+    if isinstance(target, Private):
+        _restart(bench, target, _configuration(target.version, Server(rows), False))
+    for one in (target, bench.peer):
+        if one:
+            _load(bench, one, rows, layout, todo)
+    for server, of_server in left:
+        for preload, group in groupby(of_server, key=lambda cell: cell.preload):
+            if _arrange(bench, target, server, preload):
+                _measure_all(bench, target, server, list(group))
+
+
+def _load(bench: _Bench, target: Target, rows: int, layout: str, todo: list[Cell]) -> None:
+    wanted = {name for cell in todo for name in cell.tables}
+    indexes = {
+        relation.split(".")[1]
+        for cell in todo
+        if isinstance(cell, StatementCell)
+        for relation in cell.relations
+    }
+    report = bench.listener.step
+    with target.connect(loaded=False) as conn:
+        tables.load(
+            conn,
+            wanted,
+            rows,
+            layout,
+            bench.options.seed,
+            report if target is not bench.peer else lambda text: report(f"peer: {text}"),
+            indexes,
+            _wanted_extensions(bench.options),
+        )
+    made = set()
+    for cell in todo:
+        if isinstance(cell, VacuumCell) and target.private and vacuum.name_of(cell) not in made:
+            vacuum.load(target, cell, rows, report)
+            made.add(vacuum.name_of(cell))
+
+
+def _arrange(bench: _Bench, target: Target, server: Server, preload: bool) -> bool:
+    """Bring the server into the state wanted; false, with a note, if it cannot be."""
+    for one in (target, bench.peer):
+        if isinstance(one, Attached):
+            one.settings = _session_settings(server)
+    if isinstance(target, Private):
+        bench.listener.step(f"{server}: making the server ready")
+        try:
+            _restart(bench, target, _configuration(target.version, server, preload))
+        except ClusterError as error:
+            bench.outcome.notes.append(f"{server} is not possible here: {error}".splitlines()[0])
+            return False
+    _set_latency(bench, server.latency_ms)
+    return True
+
+
+def _restart(bench: _Bench, target: Private, wanted: dict[str, object]) -> None:
+    """Unless it runs with these settings already."""
+    if not target.cluster.running or target.settings != wanted:
+        _set_latency(bench, None)
+        target.settings = {}
+        target.cluster.restart(wanted)
+        target.settings = wanted
 
 
 def _set_latency(bench: _Bench, milliseconds: float | None) -> None:
@@ -164,79 +456,146 @@ def _set_latency(bench: _Bench, milliseconds: float | None) -> None:
         bench.mount.set(milliseconds or 0.0)
 
 
-def _configuration(cluster: Cluster, server: Server) -> dict[str, object]:
-    direct = {"debug_io_direct": "data" if server.io == "direct" else ""}
-    return {**direct, "io_method": server.method} if cluster.version >= 18 else {**direct}
+def _measure_all(bench: _Bench, target: Target, server: Server, of_server: list[Cell]) -> None:
+    if str(server) not in bench.outcome.environment:
+        _describe(bench, target, server)
+    for _, group in groupby(of_server, key=lambda cell: (cell.setup, cell.teardown)):
+        alike = list(group)
+        _execute(bench, target, server, alike[0].setup)
+        for cell in alike:
+            bench.listener.cell(server, cell)
+            _record(bench, _measure(bench, target, server, cell))
+        _execute(bench, target, server, alike[0].teardown)
 
 
-def _cells(options: Options, server: Server, *, first: bool) -> list[Cell]:
-    """What to measure on a server: warm cells on the first only, since storage has no part in them."""
-    size = Size(options.rows, options.quick)
-    chosen = [cell for name in options.scenarios for cell in cells(name, size)]
-    wanted = {"cold": "cold" in options.caches, "warm": "warm" in options.caches and first}
-    wanted["os"] = "cold" in options.caches and server.io == "buffered"
-    return [cell for cell in chosen if wanted[cell.cache]]
+def _describe(bench: _Bench, target: Target, server: Server) -> None:
+    for one in (target, bench.peer):
+        if one is None:
+            continue
+        with one.connect(loaded=False) as conn:
+            facts, read_us = _facts(one, conn, 64 if bench.options.quick else 512)
+        name = str(server) if one is target else f"peer, {server}"
+        bench.outcome.environment[name] = facts
+        members = {"name": name, "facts": facts, "read_us": read_us, "peer": one is not target}
+        bench.journal.write("environment", **asdict(server), **members)
 
 
-def _measure_all(bench: _Bench, server: Server, of_server: list[Cell]) -> None:
-    with bench.cluster.connect() as conn:
-        facts = environment.describe(conn, bench.cluster.data, _SHOWN)
-        row = conn.execute("SELECT pg_relation_filepath('bench.t')").fetchone()
+def _facts(
+    target: Target, conn: psycopg.Connection[Any], reads: int
+) -> tuple[dict[str, str], dict[str, float] | None]:
+    facts = environment.describe(conn, target.data or Path("/"), _SHOWN)
+    if target.data is None:
+        for name in ("processor", "memory", "kernel", "file system"):
+            facts[name] = "unknown: the server is elsewhere"
+        return facts, None
+    row = conn.execute(
+        "SELECT pg_relation_filepath(oid) FROM pg_class WHERE relkind IN ('r', 'i')"
+        " AND relnamespace IN (%s::regnamespace, 'pg_catalog'::regnamespace)"
+        " ORDER BY pg_relation_size(oid) DESC LIMIT 1",
+        [tables.SCHEMA],
+    ).fetchone()
     assert row is not None
-    reads = 64 if bench.options.quick else 512
-    facts["read latency"] = environment.read_latency(bench.cluster.data / row[0], reads)
-    bench.outcome.environment[str(server)] = facts
-    options = bench.options
-    bench.journal.write("environment", name=str(server), seed=options.seed, rows=options.rows, facts=facts)
-    for cell in of_server:
-        if not cell.cleared:
-            _measure(bench, server, cell)
-    rest = [cell for cell in of_server if cell.cleared]
-    if rest:
-        bench.listener.step(f"{server}: deleting rows and rolling back, so that no page is all-visible")
-        with bench.cluster.connect() as conn:
-            tables.clear_visibility(conn)
-            for cell in rest:
-                _measure(bench, server, cell)
-            tables.restore_visibility(conn)
+    quartiles = environment.read_quartiles(target.data / row[0], reads)
+    facts["read latency"] = environment.read_latency_in_words(quartiles)
+    if isinstance(quartiles, str):
+        return facts, None
+    return facts, dict(zip(("low", "median", "high"), quartiles, strict=True))
 
 
-def _measure(bench: _Bench, server: Server, cell: Cell) -> None:
-    options, listener, lot = bench.options, bench.listener, bench.lot
-    listener.cell(server, cell)
-    comparison = measure.Comparison()
+def _execute(bench: _Bench, target: Target, server: Server, statements: Sequence[str]) -> None:
+    if statements:
+        bench.listener.step(f"{server}: {statements[0].split(';')[0]}")
+    _set_latency(bench, None)
+    for one in (target, bench.peer):
+        if one and statements:
+            with one.connect(loaded=False) as conn:
+                for statement in statements:
+                    conn.execute(statement.encode())
+    _set_latency(bench, server.latency_ms)
+
+
+def _measure(bench: _Bench, target: Target, server: Server, cell: Cell) -> Result:
+    options, listener = bench.options, bench.listener
+    seed = f"{options.seed} {results.key(results.identity(server, cell))}"
+    lot = Random(seed)
+    times, kept = bench.earlier.samples(server, cell) if bench.earlier else (0, {})
+    context = Context(
+        rows=server.rows,
+        seed=seed,
+        seconds=_QUICK_SECONDS if options.quick else _SECONDS,
+        times=times or None,
+        control=options.control,
+    )
     ahead: list[int] = []
+    samples: dict[str, list[Sample]] = {}
+    subject: Subject | None = None
     refused = ""
-    kind = Lookup if cell.way == "pgbench" else Scan
-    with kind(bench.cluster, cell, options.rows, random.Random(lot.random())) as subject:
+    with ExitStack() as stack:
 
-        def sample(variant: str, taken: list[measure.Sample]) -> measure.Sample:
-            one, counters = subject.sample(variant == "look-ahead", len(taken))
-            bench.journal.repetition(server, cell, variant, len(taken), subject.times, one, counters)
-            if variant == "look-ahead":
-                ahead.append(counters["blocks_read"])
+        def side(variant: str, of: Subject) -> Any:
+            def one(pair: int) -> Sample:
+                sample, counters = of.sample(variant == OURS, pair)
+                bench.journal.repetition(server, cell, variant, pair, of.times, sample, counters)
+                if variant == OURS:
+                    ahead.append(counters.get("blocks_read", 0))
+                return sample
+
             return one
 
-        def enough(so_far: measure.Comparison) -> bool:
-            found = interval(so_far)
-            listener.progress(found)
-            return statistics.enough(found)
+        def enough() -> bool:
+            found = [results.interval(samples, base) for base in samples if base != OURS]
+            listener.progress(found[0])
+            return all(statistics.enough(one) for one in found)
 
+        kind = _SUBJECTS[type(cell)]
         try:
-            subject.prepare(_QUICK_SECONDS if options.quick else _SECONDS)
-            measure.interleave(
-                lambda: sample("stock", comparison.stock),
-                lambda: sample("look-ahead", comparison.ours),
+            subject = stack.enter_context(kind(target, cell, context))
+            sides = {STOCK: side(STOCK, subject), OURS: side(OURS, subject)}
+            subject.prepare()
+            if bench.peer and not cell.private and not cell.needs:
+                # As many executions as here.
+                there = replace(context, stock=True, times=subject.times, control=None)
+                peer = stack.enter_context(kind(bench.peer, cell, there))
+                peer.prepare()
+                sides[PEER] = side(PEER, peer)
+            samples = {
+                name: list(kept.get(name, [])) if kept.keys() == sides.keys() else [] for name in sides
+            }
+            take(
+                sides,
                 rounds=options.rounds,
                 budget=options.seconds,
+                lot=lot,
                 enough=enough,
-                swap=lambda: lot.random() < 0.5,
-                into=comparison,
+                into=samples,
             )
+            subject.finish()
+            if options.perf:
+                for variant in (STOCK, OURS):
+                    name = f"{server} {cell.scenario} {cell.name} {cell.cache} {variant}"
+                    with perf.recording(options.perf, name, subject.backend):
+                        subject.sample(variant == OURS, 0)
         except Refused as reason:
             refused = str(reason)
-        median_ahead = sorted(ahead)[len(ahead) // 2] if ahead else 0
-        result = Result(cell, server, subject.times, comparison, median_ahead, refused)
+        except psycopg.OperationalError:
+            raise
+        except psycopg.Error as error:
+            refused = f"the server says: {str(error).splitlines()[0]}"
+    median_ahead = sorted(ahead)[len(ahead) // 2] if ahead else 0
+    return Result(cell, server, subject.times if subject else 1, samples, median_ahead, refused)
+
+
+def _record(bench: _Bench, result: Result, *, again: bool = False) -> None:
+    """Keep a result; one of an earlier run is in the file already."""
+    if bench.baseline and not result.refused:
+        times, then = bench.baseline.samples(result.server, result.cell)
+        if then.get(OURS):
+            compared = statistics.unpaired(
+                [sample.seconds / times for sample in then[OURS]],
+                [sample.seconds / result.times for sample in result.samples[OURS]],
+            )
+            result = replace(result, baseline=compared)
     bench.outcome.results.append(result)
-    bench.journal.result(result)
-    listener.done(result)
+    if not again:
+        bench.journal.result(result)
+    bench.listener.done(result)

@@ -4,6 +4,7 @@ The functions that make the cells of the table are pure; the rest only shows the
 
 from __future__ import annotations
 
+import sys
 import time
 from types import TracebackType
 
@@ -14,14 +15,12 @@ from rich.progress import (
     Progress,
     TextColumn,
     TimeElapsedColumn,
-    TimeRemainingColumn,
 )
 from rich.table import Table
 
-from ..measure import Sample, median
 from . import statistics
 from .options import Server
-from .results import Outcome, Result
+from .results import OURS, PEER, STOCK, Outcome, Result, Summary
 from .scenarios import Cell
 
 TITLE = (
@@ -32,6 +31,11 @@ COLUMNS = (
     *("server", "scenario", "cell", "cache", "stock", "look-ahead", "ratio", "faster", "pairs", "reads"),
     *("I/O time", ""),
 )
+_GUESS = 0.7
+"""Part of its seconds that a cell takes, as long as nothing is known."""
+
+_OVERHEAD = 3.0
+"""Seconds around a cell."""
 
 
 class Listener:
@@ -46,10 +50,15 @@ class Listener:
         self._bar: Progress | None = None
         if console.is_terminal:
             columns = (BarColumn(bar_width=20), MofNCompleteColumn(), TimeElapsedColumn())
-            left = (TextColumn("left:"), TimeRemainingColumn(), TextColumn("{task.description}"))
-            self._bar = Progress(*columns, *left, console=console, transient=True)
-            self._task = self._bar.add_task("", total=None)
+            texts = (TextColumn("{task.fields[left]}"), TextColumn("{task.description}"))
+            self._bar = Progress(*columns, *texts, console=console, transient=True)
+            self._task = self._bar.add_task("", total=None, left="")
         self._name = ""
+        self._planned = 0
+        self._done = 0
+        self._seconds = 0.0
+        self._took: list[float] = []
+        self._began: float | None = None
 
     def __enter__(self) -> Listener:
         if self._bar:
@@ -69,13 +78,39 @@ class Listener:
         else:
             self._line(text)
 
-    def planned(self, cells: int) -> None:
-        """So many cells will be measured."""
+    def planned(self, cells: int, seconds: float) -> None:
+        """So many cells will be measured, each for about so long at most."""
+        self._planned, self._seconds = cells, seconds
         if self._bar:
             self._bar.update(self._task, total=cells)
+        most = cells * (seconds + _OVERHEAD)
+        about = cells * (seconds * _GUESS + _OVERHEAD)
+        self._console.print(
+            f"{cells} cells: about {minutes(about)}, hardly more than {minutes(most)}, and loading the tables"
+            " (Ctrl-C ends it; with --json, --resume goes on)",
+            highlight=False,
+            soft_wrap=True,
+        )
+
+    def left(self) -> str:
+        """Time that what is not measured yet will take, in words."""
+        each = sum(self._took) / len(self._took) if self._took else self._seconds * _GUESS + _OVERHEAD
+        return f"about {minutes((self._planned - self._done) * each)} left"
+
+    def confirm(self, question: str) -> bool:
+        """Ask, if there is somebody to answer; else yes."""
+        if not (self._console.is_terminal and sys.stdin.isatty()):
+            return True
+        if self._bar:
+            self._bar.stop()
+        agreed = self._console.input(f"{question} [y/N] ").strip().lower() in ("y", "yes")
+        if self._bar:
+            self._bar.start()
+        return agreed
 
     def cell(self, server: Server, cell: Cell) -> None:
         """A cell begins."""
+        self._began = time.monotonic()
         self._name = f"{server}: {cell.scenario}, {cell.name}, {cell.cache}"
         if self._bar:
             self._bar.update(self._task, description=self._name)
@@ -87,16 +122,31 @@ class Listener:
             self._bar.update(self._task, description=described)
 
     def done(self, result: Result) -> None:
-        """A cell ends."""
+        """A cell ends; or one of an earlier run is taken over."""
+        self._done += 1
+        if self._began is not None:
+            self._took.append(time.monotonic() - self._began)
+            self._began = None
+        name = self._name = (
+            f"{result.server}: {result.cell.scenario}, {result.cell.name}, {result.cell.cache}"
+        )
         if self._bar:
-            self._bar.update(self._task, advance=1)
+            self._bar.update(self._task, advance=1, left=self.left())
         else:
             told = result.refused and f"refused: {result.refused}"
-            self._line(f"{self._name}: {told or f'ratio {ratio(result.interval)}'}")
+            count = f"({self._done} of {self._planned}, {self.left()})"
+            self._line(f"{name}: {told or f'ratio {ratio(result.interval)}'} {count}")
 
     def _line(self, text: str) -> None:
         seconds = time.monotonic() - self._started
         self._console.print(f"{seconds:6.1f} s  {text}", highlight=False, soft_wrap=True, markup=False)
+
+
+def minutes(seconds: float) -> str:
+    """Rounded, in words."""
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    return f"{seconds / 60:.0f} min"
 
 
 def duration(seconds: float) -> str:
@@ -121,11 +171,9 @@ def ratio(found: statistics.Interval) -> str:
     return f"{found.ratio:.3f} ({found.low:.3f} to {found.high:.3f})"
 
 
-def times(samples: list[Sample], executions: int) -> str:
+def times(summary: Summary) -> str:
     """The median time of an execution, and half the distance of the quartiles relative to it."""
-    middle = median(samples).seconds
-    low, high = statistics.quartiles([sample.seconds for sample in samples])
-    return f"{duration(middle / executions)} ± {(high - low) / 2 / middle:.0%}"
+    return f"{duration(summary.seconds)} ± {(summary.high - summary.low) / 2 / summary.seconds:.0%}"
 
 
 def row(result: Result) -> tuple[str, ...]:
@@ -133,21 +181,28 @@ def row(result: Result) -> tuple[str, ...]:
     cell = result.cell
     if result.refused:
         return (cell.scenario, cell.name, cell.cache, *[""] * 7, f"refused: {result.refused}")
-    found, n = result.interval, result.times
-    stock, ours = median(result.comparison.stock), median(result.comparison.ours)
+    found = result.interval
+    stock, ours = result.summary(STOCK), result.summary(OURS)
     return (
         cell.scenario,
         cell.name + (" (stock twice)" if cell.same else ""),
         cell.cache,
-        times(result.comparison.stock, n),
-        times(result.comparison.ours, n),
+        times(stock),
+        times(ours),
         ratio(found),
         f"{1 / found.ratio:.2f}x",
         str(found.pairs),
-        f"{number(stock.reads / n)} → {number(ours.reads / n)}" if stock.reads or ours.reads else "",
-        f"{duration(stock.read_seconds / n)} → {duration(ours.read_seconds / n)}" if stock.reads else "",
+        f"{number(stock.reads)} → {number(ours.reads)}" if stock.reads or ours.reads else "",
+        f"{duration(stock.read_seconds)} → {duration(ours.read_seconds)}" if stock.reads else "",
         found.verdict.value,
     )
+
+
+def compared(result: Result) -> tuple[str, str]:
+    """Beside a peer, and beside a baseline."""
+    peer = result.peer and f"{times(result.summary(PEER))}: {ratio(result.peer)}, {result.peer.verdict.value}"
+    then = result.baseline and f"{ratio(result.baseline)}, {result.baseline.verdict.value}"
+    return peer or "", then or ""
 
 
 def facts(environment: dict[str, dict[str, str]]) -> list[tuple[str, str]]:
@@ -169,14 +224,18 @@ def show(console: Console, outcome: Outcome) -> None:
     for name, value in facts(outcome.environment):
         grid.add_row(f"[dim]{name}", value)
     console.print(grid)
-    table = Table(*COLUMNS, title=TITLE, title_justify="left")
+    peers = any(result.peer for result in outcome.results)
+    then = any(result.baseline for result in outcome.results)
+    further = [("peer: look-ahead / peer", peers), ("look-ahead now / baseline", then)]
+    table = Table(*COLUMNS, *[name for name, shown in further if shown], title=TITLE, title_justify="left")
     for column in table.columns[4:11]:
         column.justify = "right"
     server: Server | None = None
     for result in outcome.results:
         if result.server != server:
             table.add_section()
-        table.add_row("" if result.server == server else str(result.server), *row(result))
+        beside = [text for text, (_, shown) in zip(compared(result), further, strict=True) if shown]
+        table.add_row("" if result.server == server else str(result.server), *row(result), *beside)
         server = result.server
     console.print(table)
     for note in outcome.notes:

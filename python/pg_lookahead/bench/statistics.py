@@ -86,6 +86,25 @@ def ratio(stock: Sequence[float], ours: Sequence[float]) -> Interval:
     return Interval(float(middle[1] / middle[0]), float(low), float(high), pairs)
 
 
+def unpaired(then: Sequence[float], now: Sequence[float]) -> Interval:
+    """The ratio of the medians of times that were not taken side by side, now to then.
+
+    ValueError if there are none of either."""
+    if not then or not now:
+        raise ValueError("no times to compare")
+    drawn = []
+    for seed, times in enumerate((then, now)):
+        generator = np.random.default_rng(_SEED + seed)
+        ordered = np.sort(
+            np.array(times)[generator.integers(len(times), size=(_RESAMPLES, len(times)))], axis=1
+        )
+        drawn.append(_medians(ordered))
+    outside = (1 - CONFIDENCE) / 2
+    low, high = np.quantile(drawn[1] / drawn[0], [outside, 1 - outside])
+    middle = float(np.median(now) / np.median(then))
+    return Interval(middle, float(low), float(high), min(len(then), len(now)))
+
+
 @cache
 def _drawn(pairs: int) -> npt.NDArray[np.int64]:
     return np.random.default_rng(_SEED).integers(pairs, size=(_RESAMPLES, pairs))

@@ -1,21 +1,29 @@
-"""The table that all scenarios read, and the functions that read it.
+"""The tables that scenarios read, and the functions that read them.
 
-One table, ``bench.t``, with three columns of unique keys 0 .. rows-1 that differ in how the
-order of the key relates to the order of the rows on disk:
+All are in one schema, and made when a scenario wants them.  ``t`` has three columns of unique
+keys 0 .. rows-1 that differ in how the order of the key relates to the order of the rows on
+disk:
 
     seq  the order of the rows (and the primary key)
     per  i * period modulo the number of rows, for row i: neighbours in key order lie far
          apart, and after period() keys the same pages come round again
     rnd  a random permutation
 
-A row takes about 90 bytes.  For each column and each way of asking there is a function that
-executes one statement many times over, so that a sample lasts long enough to be timed and a
-client's round trip does not count.
+``c1`` .. are small copies of it for clients of their own; ``d`` has a column for each kind of
+index that diagnostics look at.  A row of either takes about 90 bytes.  The vacuum tables are
+in databases of their own (see ``vacuum``).
+
+A layout: ``unfragmented`` indexes are built over the loaded table; ``fragmented`` ones were
+there before the rows, which came in random order of the key, so that their pages were split.
+
+For each column of ``t`` and each way of asking there is a function that executes one statement
+many times over, so that a sample lasts long enough to be timed and a client's round trip does
+not count.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -23,25 +31,54 @@ import psycopg
 from psycopg import sql
 
 from ..server import ClusterError
-from .scenarios import COLUMNS
 
-TABLE = "bench.t"
-BYTES_PER_ROW = 200
-"""Of table and indexes together, rounded up."""
+SCHEMA = "lookahead_bench"
+OURS = "Made by pg_lookahead bench"
+"""How the comment on our schema begins."""
 
-_BATCHES = 10
-_EXTENSIONS = ("pg_lookahead", "pg_prewarm", "pg_buffercache")
+TABLE = f"{SCHEMA}.t"
+COLUMNS = {"sequential": "seq", "periodic": "per", "random": "rnd"}
+"""Columns of ``t``, by the order of rows that their indexes give."""
 
-_INSERT = """
-INSERT INTO bench.t
+CLIENT_TABLES = 4
+BYTES_PER_ROW = {"t": 200, "c": 120, "d": 340, "hash": 40, "gin": 60, "bloom": 30}
+"""On disk, of a row of the run's size, indexes and all, rounded up."""
+
+_BATCH = 500_000
+Report = Callable[[str], None]
+Connection = psycopg.Connection[Any]
+
+_CREATE_T = "CREATE TABLE {schema}.t (seq bigint, per bigint, rnd bigint, pad text)"
+_INSERT_T = """
+INSERT INTO {schema}.t
 SELECT i, i * {period} %% {rows}, rnd, rpad(i::text, 36, '.')
 FROM unnest(%s::bigint[]) WITH ORDINALITY u(rnd, n), LATERAL (SELECT %s + n - 1) o(i)
 """
 
+_CREATE_D = (
+    "CREATE TABLE {schema}.d (id bigint, taken timestamptz, reading float8, a int, b int, c int, note text)"
+)
+_INSERT_D = """
+INSERT INTO {schema}.d
+SELECT id, timestamptz '2026-01-01 00:00Z' + id * interval '1 s',
+       (hashint8extended(id, 1) & 2147483647) / 1e6,
+       hashint8extended(id, 2) & 1023, hashint8extended(id, 3) & 1023, hashint8extended(id, 4) & 1023,
+       rpad('reading ' || id, 28, '.')
+FROM unnest(%s::bigint[]) id
+"""
+INDEXES_OF_D = {
+    "d_pkey": "UNIQUE INDEX d_pkey ON {schema}.d (id)",
+    "d_taken": "INDEX d_taken ON {schema}.d (taken)",
+    "d_reading": "INDEX d_reading ON {schema}.d (reading)",
+    "d_abc": "INDEX d_abc ON {schema}.d (a, b, c)",
+    "d_hash": "INDEX d_hash ON {schema}.d USING hash (id)",
+    "d_bloom": "INDEX d_bloom ON {schema}.d USING bloom (a, b, c)",
+}
+
 # "first" is the first key of the first execution; each further one starts "stride" later,
 # round the end of the keys.
 _FUNCTION = """
-CREATE FUNCTION bench.{name}(first bigint, stride bigint, n bigint, times bigint) RETURNS bigint
+CREATE FUNCTION {schema}.{name}(first bigint, stride bigint, n bigint, times bigint) RETURNS bigint
 LANGUAGE plpgsql AS $$
 DECLARE
     start bigint := first;
@@ -59,9 +96,9 @@ $$
 """
 
 QUERIES = {
-    "range": "SELECT pad FROM bench.t WHERE {column} BETWEEN start AND start + n - 1 ORDER BY {column}",
-    "limit": "SELECT pad FROM bench.t WHERE {column} >= start ORDER BY {column} LIMIT n",
-    "only": "SELECT {column} FROM bench.t WHERE {column} BETWEEN start AND start + n - 1 ORDER BY {column}",
+    "range": "SELECT pad FROM {table} WHERE {column} BETWEEN start AND start + n - 1 ORDER BY {column}",
+    "limit": "SELECT pad FROM {table} WHERE {column} >= start ORDER BY {column} LIMIT n",
+    "only": "SELECT {column} FROM {table} WHERE {column} BETWEEN start AND start + n - 1 ORDER BY {column}",
 }
 """Ways of asking for n rows: by a range, by LIMIT, and by an index-only scan."""
 
@@ -71,58 +108,137 @@ def period(rows: int) -> int:
     return 1009 if rows % 1009 else 1013 if rows % 1013 else 1019
 
 
-def load(conn: psycopg.Connection[Any], rows: int, seed: int, report: Callable[[str], None]) -> None:
-    """Make the extensions, the table with its indexes, and the functions.
-
-    ClusterError if the server lacks an extension"""
-    for name in _EXTENSIONS:
-        if not conn.execute("SELECT 1 FROM pg_available_extensions WHERE name = %s", [name]).fetchone():
-            raise ClusterError(
-                f"the extension {name} is not installed in this server (make bench installs pg_lookahead;"
-                " for a server of your own: make install PG_CONFIG=..., and its contrib package)"
-            )
-        conn.execute(sql.SQL("CREATE EXTENSION {}").format(sql.Identifier(name)))
-    _rows(conn, rows, seed, report)
-    report("VACUUM, so that every page is known to be all-visible")
-    conn.execute("VACUUM (FREEZE, ANALYZE) bench.t")
-    for column in COLUMNS.values():
-        report(f"building an index on {column}")
-        unique = sql.SQL("CREATE UNIQUE INDEX {} ON bench.t ({})")
-        conn.execute(unique.format(sql.Identifier(f"t_{column}"), sql.Identifier(column)))
-    for column in COLUMNS.values():
-        for way, query in QUERIES.items():
-            text = query.format(column=column)
-            counted = column if way == "only" else "pad"
-            function = _FUNCTION.format(name=f"{way}_{column}", counted=counted, query=text, rows=rows)
-            conn.execute(function.encode())
-    conn.execute("CHECKPOINT")
+def disk_bytes(wanted: Iterable[str], rows: int) -> int:
+    """What the tables take at most, indexes and the log of loading them included."""
+    names = {"t" if name == "t" else "c" if name == "c" else name for name in wanted}
+    return rows * sum(BYTES_PER_ROW[name] for name in names) * 2
 
 
-def _rows(conn: psycopg.Connection[Any], rows: int, seed: int, report: Callable[[str], None]) -> None:
+def load(
+    conn: Connection,
+    wanted: Iterable[str],
+    rows: int,
+    layout: str,
+    seed: int,
+    report: Report,
+    indexes: Iterable[str] = tuple(INDEXES_OF_D),
+    extensions: Iterable[str] = ("pg_prewarm", "pg_buffercache", "pgstattuple", "bloom"),
+) -> None:
+    """Make the schema anew with the tables named, of ``t``, ``c`` and ``d``.
+
+    indexes: of ``d``; of INDEXES_OF_D
+    extensions: put into the schema where the database lacks them"""
+    with conn.transaction():
+        conn.execute(f"DROP SCHEMA IF EXISTS {SCHEMA} CASCADE".encode())
+        conn.execute(f"CREATE SCHEMA {SCHEMA}".encode())
+        conn.execute(f"COMMENT ON SCHEMA {SCHEMA} IS '{OURS}; it drops it in the end.'".encode())
+        add_extensions(conn, extensions)
+    wanted = set(wanted)
     permutation = np.random.default_rng(seed).permutation(rows)
-    insert = _INSERT.format(period=period(rows), rows=rows)
+    if "t" in wanted:
+        _load_t(conn, permutation, layout, report)
+    if "c" in wanted:
+        _load_c(conn, rows, seed, report)
+    if "d" in wanted:
+        _load_d(conn, permutation, layout, report, [name for name in INDEXES_OF_D if name in set(indexes)])
+    conn.execute("CHECKPOINT")
+
+
+def add_extensions(conn: Connection, names: Iterable[str]) -> None:
+    """Those that are not in the database yet, into our schema."""
+    for name in names:
+        if not conn.execute("SELECT 1 FROM pg_extension WHERE extname = %s", [name]).fetchone():
+            create = sql.SQL("CREATE EXTENSION {} SCHEMA {}")
+            conn.execute(create.format(sql.Identifier(name), sql.Identifier(SCHEMA)))
+
+
+def schema_of(conn: Connection, extension: str) -> str:
+    """Where an extension's objects are; ClusterError if it is not in the database."""
+    row = conn.execute(
+        "SELECT nspname FROM pg_extension JOIN pg_namespace n ON n.oid = extnamespace WHERE extname = %s",
+        [extension],
+    ).fetchone()
+    if row is None:
+        raise ClusterError(f"the extension {extension} is not in this database")
+    return str(row[0])
+
+
+def _execute(conn: Connection, text: str, **names: object) -> None:
+    conn.execute(text.format(schema=SCHEMA, **names).encode())
+
+
+def _insert(
+    conn: Connection, insert: str, ids: Any, report: Report, name: str, numbered: bool = False
+) -> None:
+    """Rows in batches: unnamed, large and in one transaction each."""
+    for start in range(0, len(ids), _BATCH):
+        batch = ids[start : start + _BATCH].tolist()
+        report(f"loading the table {name}: {start + len(batch):,} of {len(ids):,} rows")
+        conn.execute(insert.encode(), [batch, start] if numbered else [batch])
+
+
+def _make(
+    conn: Connection,
+    name: str,
+    create: str,
+    indexes: list[str],
+    layout: str,
+    fill: Callable[[], None],
+    report: Report,
+) -> None:
+    """A table and its indexes, these first if they are to be fragmented."""
+
+    def build() -> None:
+        for index in indexes:
+            report(f"building {index.format(schema=SCHEMA).removeprefix('UNIQUE ')}")
+            _execute(conn, f"CREATE {index}")
+
     with conn.transaction():  # a table made in the same transaction needs no WAL
-        conn.execute("CREATE SCHEMA bench")
-        conn.execute("CREATE TABLE bench.t (seq bigint, per bigint, rnd bigint, pad text)")
-        size = -(-rows // _BATCHES)
-        for start in range(0, rows, size):
-            end = min(start + size, rows)
-            report(f"loading a table: {end:,} of {rows:,} rows")
-            conn.execute(insert.encode(), [permutation[start:end].tolist(), start])
+        _execute(conn, create)
+        if layout == "fragmented":
+            build()
+        fill()
+    report(f"VACUUM {name}, so that every page is known to be all-visible")
+    _execute(conn, f"VACUUM (FREEZE, ANALYZE) {{schema}}.{name}")
+    if layout != "fragmented":
+        build()
 
 
-def clear_visibility(conn: psycopg.Connection[Any]) -> None:
-    """Leave no page all-visible: delete a row of each, and roll back.
+def _load_t(conn: Connection, permutation: Any, layout: str, report: Report) -> None:
+    rows = len(permutation)
+    insert = _INSERT_T.format(schema=SCHEMA, period=period(rows), rows=rows)
+    indexes = [f"UNIQUE INDEX t_{column} ON {{schema}}.t ({column})" for column in COLUMNS.values()]
+    fill = lambda: _insert(conn, insert, permutation, report, "t", True)  # noqa: E731
+    _make(conn, "t", _CREATE_T, indexes, layout, fill, report)
+    for column in COLUMNS.values():
+        for way in QUERIES:
+            _function(conn, f"{way}_{column}", "t", way, column, rows)
 
-    What the first reader of such pages does (hint bits, pruning) is done here."""
-    with conn.transaction(force_rollback=True):
-        conn.execute("DELETE FROM bench.t WHERE seq % 40 = 0")
-    conn.execute("SET enable_seqscan = on")
-    conn.execute("SELECT count(pad) FROM bench.t").fetchall()
-    conn.execute("CHECKPOINT")
+
+def _load_c(conn: Connection, rows: int, seed: int, report: Report) -> None:
+    rows //= CLIENT_TABLES
+    for number in range(1, CLIENT_TABLES + 1):
+        name = f"c{number}"
+        permutation = np.random.default_rng(seed + number).permutation(rows)
+        insert = _INSERT_T.format(schema=SCHEMA, period=period(rows), rows=rows).replace(".t\n", f".{name}\n")
+        indexes = [f"UNIQUE INDEX {name}_rnd ON {{schema}}.{name} (rnd)"]
+
+        def fill(insert: str = insert, permutation: Any = permutation, name: str = name) -> None:
+            _insert(conn, insert, permutation, report, name, True)
+
+        _make(conn, name, _CREATE_T.replace(".t ", f".{name} "), indexes, "unfragmented", fill, report)
+        _function(conn, f"{name}_range_rnd", name, "range", "rnd", rows)
 
 
-def restore_visibility(conn: psycopg.Connection[Any]) -> None:
-    """Every page all-visible again."""
-    conn.execute("VACUUM (FREEZE) bench.t")
-    conn.execute("CHECKPOINT")
+def _load_d(conn: Connection, permutation: Any, layout: str, report: Report, names: list[str]) -> None:
+    ids = permutation if layout == "fragmented" else np.arange(len(permutation))
+    insert = _INSERT_D.format(schema=SCHEMA)
+    indexes = [INDEXES_OF_D[name] for name in names]
+    fill = lambda: _insert(conn, insert, ids, report, "d")  # noqa: E731
+    _make(conn, "d", _CREATE_D, indexes, layout, fill, report)
+
+
+def _function(conn: Connection, name: str, table: str, way: str, column: str, rows: int) -> None:
+    query = QUERIES[way].format(table=f"{SCHEMA}.{table}", column=column)
+    counted = column if way == "only" else "pad"
+    _execute(conn, _FUNCTION, name=name, counted=counted, query=query, rows=rows)

@@ -1,0 +1,132 @@
+"""What one execution cost: time, reads, and the processor time of who did them.
+
+Reads come from pg_stat_io: summed over client backends where the server is ours alone, else
+of the measured backends (PostgreSQL 18 and later), else summed all the same.  Processor time
+comes from /proc, for a server on this machine.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg import sql
+
+from ..measure import Sample as Basic
+from .target import Target
+
+BLOCK = 8192
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Sample(Basic):
+    """As of measure, and besides:
+
+    blocks_hit: buffers found in shared buffers
+    cpu_seconds, worker_cpu_seconds: of the backends and of the I/O workers; None: not known
+    items: rows or pages that it returned or examined"""
+
+    blocks_hit: int = 0
+    cpu_seconds: float | None = None
+    worker_cpu_seconds: float | None = None
+    items: int = 0
+
+    @property
+    def blocks_read(self) -> int:
+        """Of BLOCK bytes."""
+        return self.read_bytes // BLOCK
+
+    @classmethod
+    def from_json(cls, line: dict[str, Any]) -> Sample:
+        """What ``asdict`` wrote, among other members."""
+        return cls(**{field.name: line[field.name] for field in fields(cls) if field.name in line})
+
+
+_COUNTERS = """
+SELECT coalesce(sum(reads), 0)::bigint, coalesce(sum({bytes}), 0)::bigint,
+       coalesce(sum(read_time), 0)::float8 / 1000, coalesce(sum(hits), 0)::bigint
+FROM {source}
+WHERE backend_type = 'client backend' AND object <> 'wal'
+"""
+
+
+class Meter:
+    """Measures what the given sessions do together.
+
+    watch: the session that asks for counters; may be one of ``sessions``"""
+
+    def __init__(
+        self, target: Target, watch: psycopg.Connection[Any], sessions: Sequence[psycopg.Connection[Any]]
+    ) -> None:
+        self._watch = watch
+        self._sessions = sessions
+        self._pids = [conn.info.backend_pid for conn in sessions]
+        self._local = target.data is not None
+        by_backend = not target.private and target.version >= 18
+        source = "unnest(%s::int[]) pid, pg_stat_get_backend_io(pid)" if by_backend else "pg_stat_io"
+        read_bytes = "read_bytes" if target.version >= 18 else "reads * op_bytes"
+        self._query = sql.SQL(_COUNTERS).format(bytes=sql.SQL(read_bytes), source=sql.SQL(source))
+        self._arguments = [self._pids] if by_backend else []
+        rows = watch.execute("SELECT pid FROM pg_stat_activity WHERE backend_type = 'io worker'").fetchall()
+        self._workers = [row[0] for row in rows]
+
+    def take(self, work: Callable[[], T]) -> tuple[Sample, T]:
+        """Do the work, timed by our clock."""
+        before, cpu = self._counters(), self._cpu()
+        started = time.perf_counter()
+        done = work()
+        seconds = time.perf_counter() - started
+        spent = [
+            None if a is None or b is None else max(0.0, b - a) for a, b in zip(cpu, self._cpu(), strict=True)
+        ]
+        reads, size, waited, hits = (b - a for a, b in zip(before, self._counters(), strict=True))
+        sample = Sample(seconds, int(reads), int(size), waited, int(hits), spent[0], spent[1])
+        return sample, done
+
+    def _counters(self) -> tuple[Any, ...]:
+        for conn in self._sessions:
+            if conn is not self._watch:
+                conn.execute("SELECT pg_stat_force_next_flush()")
+        self._watch.execute("SELECT pg_stat_force_next_flush()")
+        row = self._watch.execute(self._query, self._arguments).fetchone()
+        assert row is not None
+        return tuple(row)
+
+    def _cpu(self) -> tuple[float | None, float | None]:
+        if not self._local:
+            return None, None
+        return cpu_seconds(self._pids), cpu_seconds(self._workers)
+
+
+def cpu_seconds(pids: Sequence[int]) -> float | None:
+    """Processor time that processes have used so far, all their threads; None if not to be had.
+
+    From the scheduler's own statistics, in nanoseconds, where the kernel keeps them (the threads
+    of io_uring that have ended are not in there); else from the clock ticks of /proc/PID/stat."""
+    total = 0.0
+    for pid in pids:
+        try:
+            tasks = list(Path(f"/proc/{pid}/task").iterdir())
+            found = [_scheduled(task) for task in tasks]
+            total += sum(found) if all(found) else _ticks(pid)
+        except (OSError, ValueError, IndexError):
+            return None
+    return total
+
+
+def _scheduled(task: Path) -> float:
+    try:
+        return int((task / "schedstat").read_text().split()[0]) / 1e9
+    except OSError:
+        return 0.0
+
+
+def _ticks(pid: int) -> float:
+    after = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(after[11]) + int(after[12])) / os.sysconf("SC_CLK_TCK")

@@ -1,0 +1,56 @@
+"""A record of ``perf`` of one process, while something is done."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ..server import ClusterError
+
+_PATIENCE = 30.0
+
+
+@contextmanager
+def recording(directory: Path, name: str, pid: int) -> Iterator[None]:
+    """Record the process ``pid`` into a file of ``directory`` that is called by ``name``.
+
+    perf ends with that process, too.  ClusterError if perf cannot record."""
+    path = directory / (re.sub(r"[^\w.=-]+", "-", name) + ".perf.data")
+    command = [
+        "perf",
+        "record",
+        "-q",
+        "-g",
+        "-p",
+        str(pid),
+        "-o",
+        str(path),
+        "--control",
+        "fd:0,1",
+        "-D",
+        "-1",
+    ]
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdin is not None and process.stdout is not None
+    try:
+        process.stdin.write("enable\n")
+        process.stdin.flush()
+        if not process.stdout.readline().startswith("ack"):
+            words = process.communicate(timeout=_PATIENCE)[1].strip().splitlines() or ["it says nothing"]
+            raise ClusterError(f"--perf: perf cannot record: {words[0]}")
+        yield
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGINT)
+        process.communicate(timeout=_PATIENCE)

@@ -1,0 +1,109 @@
+"""Two statements that give the same answer, one after the other: diagnostics, and the like."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from ..measure import differences
+from . import tables
+from .meter import BLOCK, Sample
+from .scenarios import StatementCell, Way
+from .subjects import Context, Counters, Refused, Subject, blocks_of
+from .target import Target
+
+_SCANNED = 0.9
+"""Part of the pages said to be scanned that a cold run must have read."""
+
+
+class Statement(Subject):
+    """A StatementCell at work."""
+
+    cell: StatementCell
+
+    def __init__(self, target: Target, cell: StatementCell, context: Context) -> None:
+        super().__init__(target, cell, context)
+        self.relations = cell.relations
+        self.conn.execute("SET enable_indexscan = off")
+        self.conn.execute("SET track_functions = 'all'")
+        self._contrib = tables.schema_of(self.conn, "pgstattuple") if "pgstattuple" in cell.extensions else ""
+
+    def prepare(self) -> None:
+        self._pages = blocks_of(self.conn, self.relations[:1])
+        # Settles hint bits, for both alike.
+        answers = [self._answer(ours) for ours in (False, not self.context.stock)]
+        columns, stock = answers[0]
+        found = differences(columns, stock, answers[1][1])
+        if found:
+            raise Refused(f"the answers differ: {found[0]}")
+        if self.cell.part is None:
+            answer = dict(zip(columns, stock[0], strict=True))
+            self._pages = int(answer["table_len"] // BLOCK * answer["scanned_percent"] / 100)
+        self._least_blocks = int((_SCANNED if self.cell.part is None else self.cell.part) * self._pages)
+        if self.cell.cache == "warm":
+            self.warm()
+
+    def execute(self, ours: bool, pair: int) -> Sample:
+        way = self._way(ours)
+        calls = self._calls()
+        query = self._text(way.query)
+        sample, _ = self.meter.take(lambda: self.conn.execute(query).fetchall())
+        if way.function:
+            mine, other = (after - before for after, before in zip(self._calls(), calls, strict=True))
+            if ours:
+                mine, other = other, mine
+            if (mine, other) != (1, 0):
+                raise Refused(f"{way.function} was called {mine} times, the other side's {other} times")
+        return replace(sample, items=self._pages)
+
+    def _way(self, ours: bool) -> Way:
+        return self.cell.ours if ours else self.cell.stock
+
+    def switch(self, ours: bool) -> None:
+        way = self._way(ours)
+        if not self.context.stock:
+            if not way.attached or handler_is_ours(self.conn, way.attached) != ours:
+                for text in way.before:
+                    self.conn.execute(self._text(text))
+            if way.attached and handler_is_ours(self.conn, way.attached) != ours:
+                raise Refused(f"the handler of {way.attached} is the other side's")
+        # Catalogs and the plan's parts are to be cached.
+        self.conn.execute(b"EXPLAIN " + self._text(way.query))
+
+    def _answer(self, ours: bool) -> tuple[list[str], list[tuple[Any, ...]]]:
+        self.switch(ours)
+        cursor = self.conn.execute(self._text(self._way(ours).query))
+        assert cursor.description is not None
+        return [column.name for column in cursor.description], cursor.fetchall()
+
+    def _calls(self) -> list[int]:
+        """How often the functions of both sides were called so far."""
+        names = [way.function for way in (self.cell.stock, self.cell.ours) if way.function]
+        if not names:
+            return [0, 0]
+        self.conn.execute("SELECT pg_stat_force_next_flush()")
+        found = []
+        for name in names:
+            row = self.conn.execute(
+                "SELECT coalesce(pg_stat_get_function_calls(to_regprocedure(%s)), 0)",
+                [self._text(name).decode()],
+            ).fetchone()
+            assert row is not None
+            found.append(row[0])
+        return found
+
+    def _text(self, text: str) -> bytes:
+        return text.replace("{contrib}", self._contrib).encode()
+
+    def counters(self) -> Counters:
+        return {}
+
+
+def handler_is_ours(conn: Any, method: str) -> bool:
+    """Whether the access method is attached to the library."""
+    row = conn.execute(
+        "SELECT n.nspname = 'lookahead' FROM pg_am a JOIN pg_proc p ON p.oid = a.amhandler"
+        " JOIN pg_namespace n ON n.oid = p.pronamespace WHERE a.amname = %s",
+        [method],
+    ).fetchone()
+    return row is not None and bool(row[0])

@@ -1,0 +1,178 @@
+"""The server that is measured: a private one, or one named by a connection string.
+
+The invariant of the second kind: nothing outside the schema ``lookahead_bench`` is made,
+changed or dropped, and that schema is only dropped if we made it (its comment says so).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from psycopg import conninfo, sql
+
+from .. import cache
+from ..cluster import Cluster
+from ..server import ClusterError
+from .tables import OURS, SCHEMA
+
+Connection = psycopg.Connection[Any]
+
+_LOADED = "-c session_preload_libraries=pg_lookahead"
+
+
+class Target(ABC):
+    """A server at work.
+
+    private: whether nobody else uses it, so that its totals are ours
+    data: its data directory, if it can be read here; else None
+    settings: of every session
+    """
+
+    private: bool
+    data: Path | None
+    settings: dict[str, object]
+
+    @property
+    @abstractmethod
+    def version(self) -> int:
+        """Major version."""
+
+    @abstractmethod
+    def connect(self, *, loaded: bool = True, dbname: str | None = None) -> Connection:
+        """A session, autocommitting, with the library or without."""
+
+    def evict(self, conn: Connection, relations: Iterable[str], *, os_cache: bool = True) -> None:
+        """Out of shared buffers, and of the system's page cache if we can reach it."""
+        relations = list(relations)
+        for relation in relations:
+            cache.evict(conn, relation)
+        if os_cache and self.data is not None:
+            paths = [path for relation in relations for path in cache.files(conn, self.data, relation)]
+            cache.drop_from_page_cache(paths)
+
+
+class Private(Target):
+    """A throw-away server."""
+
+    private = True
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.settings = {}
+
+    @property
+    def data(self) -> Path:  # type: ignore[override]
+        return self.cluster.data
+
+    @property
+    def version(self) -> int:
+        return self.cluster.version
+
+    def connect(self, *, loaded: bool = True, dbname: str | None = None) -> Connection:
+        return self.cluster.connect(dbname or "postgres", options=_LOADED if loaded else "")
+
+
+class Attached(Target):
+    """A server of the user's own.
+
+    name: of the option that named it
+    dsn: for libpq
+    ClusterError, one line, if it cannot be reached or will not do."""
+
+    private = False
+
+    def __init__(self, name: str, dsn: str, *, library: bool) -> None:
+        self._dsn = dsn
+        self._library = library
+        self.settings = {}
+        try:
+            conn = psycopg.connect(dsn, autocommit=True, connect_timeout=10)
+        except psycopg.Error as error:
+            raise ClusterError(f"{name}: {' '.join(str(error).split())}") from None
+        with conn:
+            self._check(name, conn)
+
+    def _check(self, name: str, conn: Connection) -> None:
+        self._version = conn.info.server_version // 10000
+        if self._version < 17:
+            raise ClusterError(f"{name}: PostgreSQL {self._version} is too old; 17 or later is needed")
+        row = conn.execute(
+            "SELECT rolsuper, pg_is_in_recovery() FROM pg_roles WHERE rolname = current_user"
+        ).fetchone()
+        assert row is not None
+        if not row[0]:
+            raise ClusterError(f"{name}: this needs a superuser, to evict tables from shared buffers")
+        if row[1]:
+            raise ClusterError(
+                f"{name}: this server is a standby, and a scenario writes its tables first; name its primary"
+            )
+        found = self.comment(conn)
+        if found is not None and not (found or "").startswith(OURS):
+            raise ClusterError(f"{name}: there is a schema {SCHEMA} that is not of our making; drop it first")
+        self.data = self._readable_data(conn)
+
+    @property
+    def version(self) -> int:
+        return self._version
+
+    def comment(self, conn: Connection) -> str | None:
+        """Of the schema; None if there is none."""
+        row = conn.execute(
+            "SELECT coalesce(obj_description(oid, 'pg_namespace'), '') FROM pg_namespace WHERE nspname = %s",
+            [SCHEMA],
+        ).fetchone()
+        return None if row is None else row[0]
+
+    def connect(self, *, loaded: bool = True, dbname: str | None = None) -> Connection:
+        conn = psycopg.connect(self._dsn, autocommit=True)
+        if loaded and self._library:
+            conn.execute("LOAD 'pg_lookahead'")
+        for name, value in self.settings.items():
+            conn.execute("SELECT set_config(%s, %s, false)", [name, str(value)])
+        return conn
+
+    def remove(self) -> None:
+        """Drop the schema, if it is ours."""
+        with self.connect(loaded=False) as conn:
+            if (self.comment(conn) or "").startswith(OURS):
+                conn.execute("SET client_min_messages = warning")
+                conn.execute(sql.SQL("DROP SCHEMA {} CASCADE").format(sql.Identifier(SCHEMA)))
+
+    @staticmethod
+    def _readable_data(conn: Connection) -> Path | None:
+        """If the postmaster's lock file can be read here and is that of this very server."""
+        row = conn.execute(
+            "SELECT current_setting('data_directory'), extract(epoch FROM pg_postmaster_start_time())::bigint"
+        ).fetchone()
+        assert row is not None
+        try:
+            lines = Path(row[0], "postmaster.pid").read_text().splitlines()
+        except OSError:
+            return None
+        return Path(row[0]) if len(lines) > 2 and abs(int(lines[2]) - row[1]) <= 2 else None
+
+
+def check_extensions(target: Target, conn: Connection, wanted: Sequence[str], option: str) -> None:
+    """ClusterError that names what is missing, before anything is loaded."""
+    rows = conn.execute("SELECT name, installed_version FROM pg_available_extensions").fetchall()
+    installed = dict(rows)
+    for name in wanted:
+        if name not in installed:
+            how = (
+                "make && make install PG_CONFIG=..."
+                if name == "pg_lookahead"
+                else "it is of PostgreSQL's contrib package"
+            )
+            raise ClusterError(f"{option}: the extension {name} is not installed in this server ({how})")
+        if name == "pg_lookahead" and not target.private and installed[name] is None:
+            raise ClusterError(f"{option}: CREATE EXTENSION pg_lookahead in this database first")
+
+
+def without_password(dsn: str) -> str:
+    """A connection string as it may be written down."""
+    parts = conninfo.conninfo_to_dict(dsn).items()
+    return conninfo.make_conninfo("", **{k: str(v) for k, v in parts if k != "password" and v is not None})

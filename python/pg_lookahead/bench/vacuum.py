@@ -1,0 +1,138 @@
+"""VACUUM of a table with one index, from the same physical state before each sample.
+
+The table is in a database of its own, which nobody uses; for each sample the server copies that
+database file by file (CREATE DATABASE ... STRATEGY file_copy).  The copy has the same blocks with
+the same contents at the same places; none is in shared buffers.  What a session's first VACUUM
+costs besides (catalogs, the library) is spent on a small table beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any
+
+import psycopg
+
+from ..measure import differences
+from . import tables
+from .meter import Meter, Sample
+from .scenarios import VacuumCell
+from .statements import handler_is_ours
+from .subjects import SESSION, Context, Refused, Subject, blocks_of
+from .target import Target
+
+PART = 5
+"""One row in so many of the run's size."""
+
+_VACUUM = "VACUUM (INDEX_CLEANUP ON, TRUNCATE OFF, PARALLEL 0) {}"
+_INDEX_PART = 0.9
+"""Of the index's blocks that a cold VACUUM must have read."""
+
+_KINDS = {
+    "hash": ("v bigint", "hashint8extended(i, 1)", "v"),
+    "gin": (
+        "v int[]",
+        "ARRAY(SELECT (hashint8extended(i * 8 + k, 1) & 16383)::int FROM generate_series(1, 8) k)",
+        "v",
+    ),
+    "bloom": (
+        "v int, w int",
+        "(hashint8extended(i, 1) & 65535)::int, (hashint8extended(i, 2) & 65535)::int",
+        "v, w",
+    ),
+}
+"""By access method: columns, their values, and what is indexed."""
+
+
+def name_of(cell: VacuumCell) -> str:
+    """Of the database that is copied."""
+    return f"{tables.SCHEMA}_{cell.method}_{cell.one_in}"
+
+
+def load(target: Target, cell: VacuumCell, rows: int, report: Callable[[str], None]) -> None:
+    """Make the database that is copied."""
+    name = name_of(cell)
+    report(f"making a database for {cell.scenario}, {cell.name}")
+    with target.connect() as conn:
+        conn.execute(f"DROP DATABASE IF EXISTS {name}".encode())
+        conn.execute(f"CREATE DATABASE {name}".encode())
+    with target.connect(dbname=name) as conn:
+        conn.execute("CREATE EXTENSION pg_lookahead")
+        for extension in ("pg_buffercache", "pgstattuple", *cell.extensions):
+            conn.execute(f"CREATE EXTENSION {extension}".encode())
+        columns, values, indexed = _KINDS[cell.method]
+        for table, count in (("small", 1000), ("v", max(1000, rows // PART))):
+            with conn.transaction():
+                conn.execute(
+                    f"CREATE TABLE {table} (i int, {columns}) WITH (autovacuum_enabled = off)".encode()
+                )
+                conn.execute(
+                    f"INSERT INTO {table} SELECT i, {values} FROM generate_series(1, {count}) i".encode()
+                )
+            conn.execute(f"CREATE INDEX {table}_index ON {table} USING {cell.method} ({indexed})".encode())
+            conn.execute(f"VACUUM (ANALYZE) {table}".encode())
+            if cell.one_in:
+                conn.execute(f"DELETE FROM {table} WHERE i % {cell.one_in} = 0".encode())
+            conn.execute(f"SELECT count(i) FROM {table}".encode())
+        conn.execute("CHECKPOINT")
+
+
+class Vacuum(Subject):
+    """A VacuumCell at work."""
+
+    cell: VacuumCell
+    relations = ("v", "v_index")
+
+    def __init__(self, target: Target, cell: VacuumCell, context: Context) -> None:
+        super().__init__(target, cell, context)
+        self._source = name_of(cell)
+        self._copy = f"{tables.SCHEMA}_copy"
+        self._stack.callback(self._drop)
+
+    def prepare(self) -> None:
+        answers = [self._one(ours, timed=False)[1] for ours in (False, self.context.control is None)]
+        found = differences(answers[0][0], answers[0][1], answers[1][1])
+        if found:
+            raise Refused(f"VACUUM leaves something else: {found[0]}")
+
+    def chill(self) -> None:
+        """Each sample makes a copy, and that is cold."""
+
+    def execute(self, ours: bool, pair: int) -> Sample:
+        return self._one(ours, timed=True)[0]
+
+    def _one(self, ours: bool, *, timed: bool) -> tuple[Sample, tuple[list[str], list[tuple[Any, ...]]]]:
+        self._drop()
+        self.conn.execute(f"CREATE DATABASE {self._copy} TEMPLATE {self._source} STRATEGY file_copy".encode())
+        with ExitStack() as stack:
+            conn = stack.enter_context(self.target.connect(dbname=self._copy))
+            conn.execute(SESSION)
+            if ours:
+                conn.execute("SELECT lookahead.attach(%s)", [self.cell.method])
+            if handler_is_ours(conn, self.cell.method) != ours:
+                raise Refused(f"the handler is not that of {'look-ahead' if ours else 'stock'}")
+            conn.execute(_VACUUM.format("small").encode())
+            conn.execute("SELECT reltuples FROM pg_class WHERE oid = 'v_index'::regclass")
+            self._least_blocks = int(_INDEX_PART * blocks_of(conn, self.relations[1:]))
+            self.target.evict(conn, self.relations)
+            vacuum = _VACUUM.format("v").encode()
+            sample, _ = Meter(self.target, conn, [conn]).take(lambda: conn.execute(vacuum))
+            sample = replace(sample, items=blocks_of(conn, self.relations))
+            return sample, ([], []) if timed else self._left(conn)
+
+    def _left(self, conn: psycopg.Connection[Any]) -> tuple[list[str], list[tuple[Any, ...]]]:
+        """What VACUUM left, as far as it can be told: sizes, and what the diagnostics say."""
+        inspect = {"hash": "pgstathashindex", "gin": "pgstatginindex", "bloom": "pgstatbloomindex"}
+        cursor = conn.execute(
+            f"SELECT c.relpages, c.reltuples, pg_relation_size(c.oid) AS bytes, s.*"
+            f" FROM pg_class c, lookahead.{inspect[self.cell.method]}('v_index') s"
+            " WHERE c.oid = 'v_index'::regclass".encode()
+        )
+        assert cursor.description is not None
+        return [column.name for column in cursor.description], cursor.fetchall()
+
+    def _drop(self) -> None:
+        if not self.conn.closed:
+            self.conn.execute(f"DROP DATABASE IF EXISTS {self._copy} WITH (FORCE)".encode())

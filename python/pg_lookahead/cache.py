@@ -1,0 +1,79 @@
+"""Make a relation cold: out of shared buffers, and out of the system's page cache."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from .server import ClusterError
+
+_PATIENCE = 10.0
+_POLL_SECONDS = 0.01
+
+_EVICT_RELATION = "SELECT buffers_skipped FROM {}.pg_buffercache_evict_relation(%s::regclass)"
+_EVICT_BUFFERS = """
+SELECT count(*) FILTER (WHERE NOT {0}.pg_buffercache_evict(bufferid))
+FROM {0}.pg_buffercache
+WHERE relfilenode = pg_relation_filenode(%s::regclass)
+  AND reldatabase IN (0, (SELECT oid FROM pg_database WHERE datname = current_database()))
+"""
+
+
+def evict(conn: psycopg.Connection[Any], relation: str) -> None:
+    """Take all forks of a relation out of shared buffers; needs pg_buffercache in the database.
+
+    relation: as text that casts to regclass
+
+    PostgreSQL 18 has a function for the buffers of a relation; on 17 we evict the relation's
+    buffers one by one, as pg_buffercache lists them.  ClusterError if some stay pinned."""
+    query = _EVICT_RELATION if conn.info.server_version >= 180000 else _EVICT_BUFFERS
+    deadline = time.monotonic() + _PATIENCE
+    while True:
+        row = conn.execute(_in_schema_of_buffercache(conn, query), [relation]).fetchone()
+        if row is None or not row[0]:
+            return
+        if time.monotonic() > deadline:
+            raise ClusterError(f"{row[0]} buffers of {relation} are in use and cannot be evicted")
+        time.sleep(_POLL_SECONDS)
+
+
+def files(conn: psycopg.Connection[Any], data: Path, relation: str) -> list[Path]:
+    """The files of all forks of a relation of a server whose data directory is ``data``."""
+    row = conn.execute("SELECT pg_relation_filepath(%s::regclass)", [relation]).fetchone()
+    if row is None or row[0] is None:
+        raise ClusterError(f"{relation} has no file of its own")
+    main = data / row[0]
+    names = (main.name, *(f"{main.name}_{fork}" for fork in ("fsm", "vm", "init")))
+    return [path for path in main.parent.iterdir() if path.name.split(".")[0] in names and path.is_file()]
+
+
+def drop_from_page_cache(files: list[Path]) -> str:
+    """Returns how: ``drop_caches`` (as root; the whole system's), or ``posix_fadvise``.
+
+    Only clean pages can be dropped, so the files are written out first."""
+    for path in files:
+        with path.open("rb") as file:
+            os.fdatasync(file.fileno())
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    if os.geteuid() == 0:
+        try:
+            Path("/proc/sys/vm/drop_caches").write_text("1\n")
+            return "drop_caches"
+        except OSError:
+            pass  # root of a container
+    return "posix_fadvise"
+
+
+def _in_schema_of_buffercache(conn: psycopg.Connection[Any], query: str) -> sql.Composed:
+    row = conn.execute(
+        "SELECT nspname FROM pg_extension JOIN pg_namespace n ON n.oid = extnamespace"
+        " WHERE extname = 'pg_buffercache'"
+    ).fetchone()
+    if row is None:
+        raise ClusterError("the extension pg_buffercache is not in this database")
+    return sql.SQL(query).format(sql.Identifier(row[0]))
