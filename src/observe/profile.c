@@ -82,6 +82,7 @@ static const char *const names[] = {
 	[PROFILE_SCOUT_NEXT] = "scout_next",
 	[PROFILE_LEAF_START] = "leaf_read_start",
 	[PROFILE_LEAF_EXAMINE] = "leaf_examine",
+	[PROFILE_PILOT_NEXT] = "pilot_next",
 	[PROFILE_VISIT_BLOCK] = "visit_block",
 	[PROFILE_WINDOW_START] = "window_start",
 	[PROFILE_WINDOW_TAKE] = "window_take",

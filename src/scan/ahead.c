@@ -124,8 +124,12 @@ refill(ScanNode *node, IndexScanDesc scan, BlockNumber current)
 	if (!WindowHasRoom(window))
 		return;
 
-	/* what the scan holds, or is about to, it need not be told of */
-	if (node->told_block == InvalidBlockNumber)
+	/*
+	 * What the scan holds, or is about to, it need not be told of.  Look anew
+	 * where it has overtaken the scout: it has visited blocks untold.
+	 */
+	if (node->told_block == InvalidBlockNumber ||
+		ScoutToldTurn(node->scout) == ScoutTurn(node->scout))
 	{
 		bool		passes = node->index_only &&
 			is_all_visible(node, scan->heapRelation, current);

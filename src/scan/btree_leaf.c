@@ -42,18 +42,28 @@ struct BTreeLeafRead
 	ReadBuffersOperation op;
 };
 
+bool
+BTreeLeafKeysAreUsual(IndexScanDesc scan)
+{
+	BTScanOpaque so = (BTScanOpaque) scan->opaque;
+
+	if (so->numArrayKeys > 0)
+		return false;
+	for (int i = 0; i < so->numberOfKeys; i++)
+		if (so->keyData[i].sk_flags & UNUSUAL_KEY)
+			return false;
+	return true;
+}
+
 BlockNumber
 BTreeNextLeafOfScan(IndexScanDesc scan, ScanDirection dir)
 {
 	BTScanOpaque so = (BTScanOpaque) scan->opaque;
 	BlockNumber next;
 
-	if (scan->parallel_scan != NULL || so->numArrayKeys > 0 ||
-		!BTScanPosIsValid(so->currPos))
+	if (scan->parallel_scan != NULL || !BTScanPosIsValid(so->currPos) ||
+		!BTreeLeafKeysAreUsual(scan))
 		return InvalidBlockNumber;
-	for (int i = 0; i < so->numberOfKeys; i++)
-		if (so->keyData[i].sk_flags & UNUSUAL_KEY)
-			return InvalidBlockNumber;
 
 	if (ScanDirectionIsForward(dir))
 		next = so->currPos.moreRight ? so->currPos.nextPage : P_NONE;
@@ -66,7 +76,37 @@ BTreeNextLeafOfScan(IndexScanDesc scan, ScanDirection dir)
 BTreeLeaf *
 BTreeLeafCreate(MemoryContext mcxt)
 {
-	return MemoryContextAlloc(mcxt, sizeof(BTreeLeaf));
+	BTreeLeaf  *leaf = MemoryContextAlloc(mcxt, sizeof(BTreeLeaf));
+
+	leaf->size = 4;				/* arrays often find one entry on a page */
+	leaf->blocks = MemoryContextAlloc(mcxt, leaf->size * sizeof(BlockNumber));
+	return leaf;
+}
+
+void
+BTreeLeafDestroy(BTreeLeaf *leaf)
+{
+	pfree(leaf->blocks);
+	pfree(leaf);
+}
+
+void
+BTreeLeafInit(BTreeLeaf *leaf, BlockNumber page)
+{
+	leaf->page = page;
+	leaf->next = InvalidBlockNumber;
+	leaf->nblocks = 0;
+}
+
+void
+BTreeLeafNote(BTreeLeaf *leaf, ItemPointer tid)
+{
+	if (leaf->nblocks == leaf->size)
+	{
+		leaf->size *= 2;
+		leaf->blocks = repalloc_array(leaf->blocks, BlockNumber, leaf->size);
+	}
+	leaf->blocks[leaf->nblocks++] = ItemPointerGetBlockNumberNoCheck(tid);
 }
 
 /* Add to the hits that this process has counted. */
@@ -290,13 +330,8 @@ note_tuple(BTreeLeaf *leaf, IndexTuple itup)
 	if (leaf->nblocks + n > MaxTIDsPerBTreePage)
 		return false;
 	for (int i = 0; i < n; i++)
-	{
-		ItemPointer tid = &itup->t_tid;
-
-		if (BTreeTupleIsPosting(itup))
-			tid = BTreeTupleGetPostingN(itup, i);
-		leaf->blocks[leaf->nblocks++] = ItemPointerGetBlockNumberNoCheck(tid);
-	}
+		BTreeLeafNote(leaf, BTreeTupleIsPosting(itup) ?
+						  BTreeTupleGetPostingN(itup, i) : &itup->t_tid);
 	return true;
 }
 
@@ -397,9 +432,7 @@ BTreeLeafExamine(BTreeLeafRead *read, BTreeLeaf *leaf, IndexScanDesc scan,
 			return false;
 		count_hit(read->index, -1);
 	}
-	leaf->page = read->page;
-	leaf->next = InvalidBlockNumber;
-	leaf->nblocks = 0;
+	BTreeLeafInit(leaf, read->page);
 	LockBuffer(read->buffer, BUFFER_LOCK_SHARE);
 	known = examine_page(BufferGetPage(read->buffer), leaf, scan, dir, from);
 	LockBuffer(read->buffer, BUFFER_LOCK_UNLOCK);

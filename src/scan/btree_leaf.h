@@ -19,21 +19,36 @@ typedef struct BTreeLeaf
 	BlockNumber page;
 	BlockNumber next;	/* where the scan will go from here, or Invalid */
 	int			nblocks;		/* number of entries that match the scan keys */
-	BlockNumber blocks[MaxTIDsPerBTreePage];	/* their heap blocks */
+	int			size;			/* as many have room */
+	BlockNumber *blocks;		/* their heap blocks */
 } BTreeLeaf;
 
 /* A leaf page being read. */
 typedef struct BTreeLeafRead BTreeLeafRead;
 
 /*
+ * Can we test the scan's keys?  Not if it has arrays, is a skip scan or
+ * compares rows.
+ */
+extern bool BTreeLeafKeysAreUsual(IndexScanDesc scan);
+
+/*
  * The leaf page to which a scan will step from its current page, or
  * InvalidBlockNumber: if there is none, if the scan's keys can only be tested
- * by the access method (arrays, row comparisons, skip scan), or if other
- * processes may take the page (parallel scan).
+ * by the access method, or if other processes may take the page (parallel
+ * scan).
  */
 extern BlockNumber BTreeNextLeafOfScan(IndexScanDesc scan, ScanDirection dir);
 
 extern BTreeLeaf *BTreeLeafCreate(MemoryContext mcxt);
+
+extern void BTreeLeafDestroy(BTreeLeaf *leaf);
+
+/* Make it describe a page of which nothing is known yet. */
+extern void BTreeLeafInit(BTreeLeaf *leaf, BlockNumber page);
+
+/* Add the heap block of an entry. */
+extern void BTreeLeafNote(BTreeLeaf *leaf, ItemPointer tid);
 
 /*
  * Start reading a page; to be ended by BTreeLeafReadEnd().  NULL where there

@@ -5,8 +5,9 @@
  *
  * The list of matches of the current index page is read in place, in the
  * access method's scan descriptor (current_page()).  Beyond it, the leaf pages
- * of a btree are read by the scout itself (btree_leaf.c) and their heap blocks
- * kept, until the scan arrives there.
+ * of a btree are read by the scout itself (btree_leaf.c), or, for keys that
+ * only the access method can test, by a second scan (btree_pilot.c); their
+ * heap blocks are kept until the scan arrives there.
  *
  *-------------------------------------------------------------------------
  */
@@ -23,11 +24,16 @@
 #include "compat.h"
 #include "observe/profile.h"
 #include "scan/btree_leaf.h"
+#include "scan/btree_pilot.h"
 #include "scan/scout.h"
 #include "utils/rel.h"
 
-/* How many leaf pages beyond the current one a scout may know of. */
-#define SCOUT_MAX_LEAVES 16
+/*
+ * How many leaf pages beyond the current one a scout may know of: so many, or
+ * so many entries on them.
+ */
+#define SCOUT_MAX_LEAVES 256
+#define SCOUT_MAX_ENTRIES 16384
 
 /* The matches of the index page that the scan stands on. */
 typedef struct CurrentPage
@@ -62,9 +68,11 @@ struct Scout
 
 	/* the leaf pages that come after the current one, in scan order */
 	int			nleaves;
+	int			nentries;		/* on all of them */
 	BTreeLeaf  *leaves[SCOUT_MAX_LEAVES];
 	BTreeLeafRead *reading;		/* the one after those, being read */
 	bool		dead_end;		/* or nothing can be learnt of it */
+	BTreePilot *pilot;			/* or what finds it instead */
 };
 
 bool
@@ -189,9 +197,10 @@ arrive_at_leaf(Scout *scout)
 	BTreeLeaf  *leaf = scout->leaves[0];
 
 	scout->nleaves--;
-	for (int i = 0; i < SCOUT_MAX_LEAVES - 1; i++)
-		scout->leaves[i] = scout->leaves[i + 1];
-	scout->leaves[SCOUT_MAX_LEAVES - 1] = leaf;
+	scout->nentries -= leaf->nblocks;
+	memmove(&scout->leaves[0], &scout->leaves[1],
+			scout->nleaves * sizeof(BTreeLeaf *));
+	scout->leaves[scout->nleaves] = leaf;	/* to be used again */
 	if (scout->leaf >= 0)
 		scout->leaf--;
 }
@@ -201,12 +210,15 @@ static void
 forget(Scout *scout)
 {
 	scout->nleaves = 0;
+	scout->nentries = 0;
 	if (scout->reading)
 	{
 		BTreeLeafReadEnd(scout->reading);
 		scout->reading = NULL;
 	}
 	scout->dead_end = false;
+	if (scout->pilot)
+		BTreePilotReset(scout->pilot);
 	scout->leaf = -1;
 	scout->told = scout->current;
 	scout->told_turn = scout->turn;
@@ -268,28 +280,21 @@ ScoutFollow(Scout *scout, IndexScanDesc scan, ScanDirection dir)
 	return expected;
 }
 
-/*
- * Learn about one more leaf page of a btree.  True if there is one; false if
- * there is none, or its read has only just been started.
- */
+/* Learn about the leaf page that follows, by reading it ahead. */
 static bool
-next_leaf(Scout *scout, IndexScanDesc scan)
+read_leaf(Scout *scout, IndexScanDesc scan, BTreeLeaf *leaf)
 {
-	BTreeLeaf  *leaf;
+	BTreeLeaf  *before =
+		scout->nleaves > 0 ? scout->leaves[scout->nleaves - 1] : NULL;
 	bool		known;
 
-	if (scout->am != BTREE_AM_OID || scout->nleaves == SCOUT_MAX_LEAVES ||
-		scout->dead_end)
+	if (scout->dead_end)
 		return false;
-
 	if (scout->reading == NULL)
 	{
-		BlockNumber page;
+		BlockNumber page =
+			before ? before->next : BTreeNextLeafOfScan(scan, scout->dir);
 
-		if (scout->nleaves > 0)
-			page = scout->leaves[scout->nleaves - 1]->next;
-		else
-			page = BTreeNextLeafOfScan(scan, scout->dir);
 		if (page == InvalidBlockNumber)
 			return false;
 		scout->reading =
@@ -304,21 +309,48 @@ next_leaf(Scout *scout, IndexScanDesc scan)
 	if (!BTreeLeafReadIsDone(scout->reading))
 		return false;
 
-	if (scout->leaves[scout->nleaves] == NULL)
-		scout->leaves[scout->nleaves] = BTreeLeafCreate(scout->mcxt);
-	leaf = scout->leaves[scout->nleaves];
-	known = PROFILED(
-		PROFILE_LEAF_EXAMINE,
-		BTreeLeafExamine(scout->reading, leaf, scan, scout->dir,
-						 scout->nleaves > 0 ?
-							 scout->leaves[scout->nleaves - 1]->page :
-							 scout->page));
-	if (known)
-		scout->nleaves++;
-	else
+	known = PROFILED(PROFILE_LEAF_EXAMINE,
+					 BTreeLeafExamine(scout->reading, leaf, scan, scout->dir,
+									  before ? before->page : scout->page));
+	if (!known)
 		scout->dead_end = true;
 	BTreeLeafReadEnd(scout->reading);
 	scout->reading = NULL;
+	return known;
+}
+
+/*
+ * Learn about one more leaf page of a btree.  True if there is one; false if
+ * there is none, or its read has only just been started.
+ */
+static bool
+next_leaf(Scout *scout, IndexScanDesc scan)
+{
+	BTreeLeaf  *leaf;
+	bool		known;
+
+	if (scout->am != BTREE_AM_OID || scout->nleaves == SCOUT_MAX_LEAVES ||
+		scout->nentries >= SCOUT_MAX_ENTRIES)
+		return false;
+
+	if (scout->leaves[scout->nleaves] == NULL)
+		scout->leaves[scout->nleaves] = BTreeLeafCreate(scout->mcxt);
+	leaf = scout->leaves[scout->nleaves];
+	if (BTreeNeedsPilot(scan))
+	{
+		if (scout->pilot == NULL)
+			scout->pilot = BTreePilotCreate(scout->mcxt);
+		known = PROFILED(PROFILE_PILOT_NEXT,
+						 BTreePilotNext(scout->pilot, scan, scout->dir,
+										scout->turn, leaf));
+	}
+	else
+		known = read_leaf(scout, scan, leaf);
+	if (known)
+	{
+		scout->nleaves++;
+		scout->nentries += leaf->nblocks;
+	}
 	return known;
 }
 
@@ -415,6 +447,8 @@ ScoutDestroy(Scout *scout)
 	ScoutReset(scout);
 	for (int i = 0; i < SCOUT_MAX_LEAVES; i++)
 		if (scout->leaves[i])
-			pfree(scout->leaves[i]);
+			BTreeLeafDestroy(scout->leaves[i]);
+	if (scout->pilot)
+		BTreePilotDestroy(scout->pilot);
 	pfree(scout);
 }

@@ -157,6 +157,11 @@ SERVED = {
     " SELECT k, id FROM t WHERE k BETWEEN 100 AND 4000 ORDER BY k DESC, id DESC",
     "runtime keys": "SELECT id FROM t WHERE k < (SELECT max(k) FROM few WHERE k < 700)",
     "array keys": "SELECT id FROM t WHERE k = ANY (ARRAY(SELECT i * 3 FROM generate_series(1, 500) AS i))",
+    "array keys, inner side": "SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_memoize = off;;"
+    " SELECT few.k, t.id FROM few JOIN t ON t.k = ANY (ARRAY[few.k, few.k * 3, few.k * 90]) WHERE few.k < 60;"
+    " SELECT few.k, t.id FROM few JOIN t ON t.c = ANY (ARRAY['c' || few.k, 'c' || few.k * 7]) WHERE few.k < 60;"
+    " SELECT few.k, (SELECT t.id FROM t WHERE t.k = ANY (ARRAY[few.k, few.k * 9]) ORDER BY k LIMIT 1) FROM few",
+    "row comparison": "SELECT id FROM t WHERE (k, id) > (500, 3) AND k < 900 ORDER BY k, id",
     "skip scan": "BEGIN; DROP INDEX t_k, t_k_id;; SELECT id FROM t WHERE k BETWEEN 300 AND 700",
     "partial": "SELECT id FROM t WHERE nul IS NOT NULL AND k < 900 ORDER BY k DESC",
     "expression": "SELECT id FROM t WHERE k + 1 BETWEEN 700 AND 1500",
@@ -256,6 +261,10 @@ def blocks_read_ahead(conn: psycopg.Connection[Any]) -> int:
     return int(row[0])
 
 
+# scans of two or three rows, so that the normal policy may see nothing to win
+MAY_READ_NOTHING_AHEAD = {("array keys, inner side", "normal")}
+
+
 @pytest.mark.parametrize("name", SERVED)
 def test_served(served: Served, name: str) -> None:
     """The same as without look-ahead, and blocks were read ahead, forced to or not."""
@@ -276,7 +285,8 @@ def test_served(served: Served, name: str) -> None:
             outcomes[config].append(session.collect())
             assert outcomes[config][-1][0][0] != "error", outcomes[config]
         blocks = blocks_read_ahead(conn) - before
-        assert (blocks > 0) == (config != "off"), f"{config}: {blocks} blocks read ahead"
+        if (name, config) not in MAY_READ_NOTHING_AHEAD:
+            assert (blocks > 0) == (config != "off"), f"{config}: {blocks} blocks read ahead"
         if conn.info.transaction_status == pq.TransactionStatus.INTRANS:
             conn.execute("ROLLBACK")
     for config, outcome in outcomes.items():
@@ -317,6 +327,21 @@ def test_turned_off(served: Served, setting: str) -> None:
     before = blocks_read_ahead(conn)
     conn.execute(b"SELECT ctid, * FROM t WHERE k < 500")
     assert blocks_read_ahead(conn) == before
+
+
+@pytest.mark.parametrize("direction", ("", "DESC"))
+def test_arrays_over_many_leaves(served: Served, direction: str) -> None:
+    """The values of an array lie on index pages far apart, and all their heap pages are read ahead."""
+    conn = served["forced"]
+    start(conn, FORCED)
+    evict_all(conn)
+    query = (
+        "SELECT id FROM t WHERE k = ANY (ARRAY(SELECT i * 97 FROM generate_series(1, 90) AS i)) ORDER BY k"
+    )
+    found = re.search(r"read=(\d+) hit=(\d+) direct=(\d+)", explain(conn, "text", f"{query} {direction}"))
+    assert found
+    read, hit, direct = map(int, found.groups())
+    assert direct < 0.1 * (read + hit + direct), found.group()
 
 
 NAMES = ("Mean Distance", "Maximum Distance", "Blocks Read", "Blocks Hit", "Blocks Direct", "Blocks Unused")

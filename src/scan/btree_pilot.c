@@ -1,0 +1,238 @@
+/*-------------------------------------------------------------------------
+ *
+ * btree_pilot.c
+ *		A second scan that runs ahead of a btree scan.
+ *
+ * A scan with array keys ("= ANY", skip scan) descends the tree anew for each
+ * group of values, and only the access method knows where to.  To learn where
+ * such a scan will go, it is done twice: the pilot is a scan descriptor of our
+ * own, with a copy of the same keys, that is stepped from page to page with
+ * the access method's own function.  Of each page only the heap blocks of its
+ * matches are noted.
+ *
+ * The pilot starts where the scan started, and first has to find the page on
+ * which the scan stands now.  It may visit no more than a few pages for that,
+ * and one more for each entry that the scan has returned, so that it never
+ * more than about doubles what the scan does.
+ *
+ * Between calls the pilot holds no pin, so that nothing waits for it.  It
+ * never marks entries dead, and takes no part in statistics: what it visits
+ * is counted when the scan comes there.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/nbtree.h"
+#include "access/xact.h"
+#include "executor/instrument.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "scan/btree_pilot.h"
+#include "utils/datum.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+
+/* Pages that a pilot may visit before the scan has returned anything. */
+#define PAGES_TO_CATCH_UP 64
+
+struct BTreePilot
+{
+	MemoryContext mcxt;			/* of all that belongs to scan */
+	IndexScanDesc scan;			/* NULL: not started, or lost */
+	uint64		caught_up;		/* pages visited to find the scan */
+	bool		lost;			/* there is no finding it */
+};
+
+bool
+BTreeNeedsPilot(IndexScanDesc scan)
+{
+	BTScanOpaque so = (BTScanOpaque) scan->opaque;
+
+	return scan->parallel_scan == NULL && !IsolationIsSerializable() &&
+		BTScanPosIsValid(so->currPos) && !BTreeLeafKeysAreUsual(scan);
+}
+
+BTreePilot *
+BTreePilotCreate(MemoryContext mcxt)
+{
+	BTreePilot *pilot = MemoryContextAllocZero(mcxt, sizeof(BTreePilot));
+
+	pilot->mcxt = AllocSetContextCreate(mcxt, "look-ahead pilot scan",
+										ALLOCSET_SMALL_SIZES);
+	return pilot;
+}
+
+/*
+ * Copy a key whose argument the scan may free when it is begun again.
+ */
+static void
+copy_argument(Relation index, ScanKey key)
+{
+	Oid			type = key->sk_subtype;
+	int16		length = -1;
+	bool		by_value = false;
+
+	if (key->sk_flags & SK_ISNULL)
+		return;
+	if (key->sk_flags & SK_ROW_HEADER)
+	{
+		ScanKey		from = (ScanKey) DatumGetPointer(key->sk_argument);
+		ScanKey		to;
+		int			n = 1;
+
+		while ((from[n - 1].sk_flags & SK_ROW_END) == 0)
+			n++;
+		to = palloc_array(ScanKeyData, n);
+		for (int i = 0; i < n; i++)
+		{
+			to[i] = from[i];
+			copy_argument(index, &to[i]);
+		}
+		key->sk_argument = PointerGetDatum(to);
+		return;
+	}
+	if ((key->sk_flags & SK_SEARCHARRAY) == 0)
+	{
+		if (!OidIsValid(type))
+			type = index->rd_opcintype[key->sk_attno - 1];
+		get_typlenbyval(type, &length, &by_value);
+	}
+	key->sk_argument = datumCopy(key->sk_argument, by_value, length);
+}
+
+/* Start a scan of the same keys. */
+static void
+start(BTreePilot *pilot, IndexScanDesc scan)
+{
+	MemoryContext old = MemoryContextSwitchTo(pilot->mcxt);
+	ScanKey		keys = palloc_array(ScanKeyData, scan->numberOfKeys);
+
+	for (int i = 0; i < scan->numberOfKeys; i++)
+	{
+		keys[i] = scan->keyData[i];
+		copy_argument(scan->indexRelation, &keys[i]);
+	}
+	pilot->scan = btbeginscan(scan->indexRelation, scan->numberOfKeys, 0);
+	pilot->scan->heapRelation = scan->heapRelation;
+	pilot->scan->xs_snapshot = scan->xs_snapshot;
+	pilot->scan->parallel_scan = NULL;
+	pilot->scan->ignore_killed_tuples = scan->ignore_killed_tuples;
+	btrescan(pilot->scan, keys, scan->numberOfKeys, NULL, 0);
+	MemoryContextSwitchTo(old);
+}
+
+/* Go to the next page that holds matches; false if there is none. */
+static bool
+step(BTreePilot *pilot, ScanDirection dir)
+{
+	IndexScanDesc scan = pilot->scan;
+	Relation	index = scan->indexRelation;
+	BTScanPos	pos = &((BTScanOpaque) scan->opaque)->currPos;
+	BufferUsage usage = pgBufferUsage;
+	PgStat_TableCounts counts = {0};
+	MemoryContext old;
+	bool		found;
+
+	if (pgstat_should_count_relation(index))
+		counts = index->pgstat_info->counts;
+	if (BTScanPosIsValid(*pos))
+		pos->itemIndex = ScanDirectionIsForward(dir) ? pos->lastItem :
+													   pos->firstItem;
+	old = MemoryContextSwitchTo(pilot->mcxt);
+	found = btgettuple(scan, dir);
+	MemoryContextSwitchTo(old);
+	BTScanPosUnpinIfPinned(*pos);
+
+	/*
+	 * The scan will count all this again, and find cached what was read here:
+	 * take back our accesses, and the hits to come.
+	 */
+	pgBufferUsage.shared_blks_hit = usage.shared_blks_hit -
+		(pgBufferUsage.shared_blks_read - usage.shared_blks_read);
+	pgBufferUsage.local_blks_hit = usage.local_blks_hit -
+		(pgBufferUsage.local_blks_read - usage.local_blks_read);
+	if (pgstat_should_count_relation(index))
+	{
+		PgStat_TableCounts *now = &index->pgstat_info->counts;
+
+		now->blocks_hit -= now->blocks_fetched - counts.blocks_fetched;
+		now->blocks_fetched = counts.blocks_fetched;
+		now->numscans = counts.numscans;
+	}
+	return found;
+}
+
+/* Is the pilot on the page, and among the matches, of the scan? */
+static bool
+has_caught_up(BTreePilot *pilot, IndexScanDesc scan)
+{
+	BTScanPos	ours = &((BTScanOpaque) pilot->scan->opaque)->currPos;
+	BTScanPos	theirs = &((BTScanOpaque) scan->opaque)->currPos;
+
+	if (ours->currPage != theirs->currPage)
+		return false;
+	for (int i = ours->firstItem; i <= ours->lastItem; i++)
+		if (ItemPointerEquals(&ours->items[i].heapTid,
+							  &theirs->items[theirs->itemIndex].heapTid))
+			return true;
+	return false;
+}
+
+bool
+BTreePilotNext(BTreePilot *pilot, IndexScanDesc scan, ScanDirection dir,
+			   uint64 returned, BTreeLeaf *leaf)
+{
+	BTScanPos	pos;
+
+	if (pilot->lost)
+		return false;
+	if (pilot->scan == NULL)
+	{
+		start(pilot, scan);
+		do
+		{
+			CHECK_FOR_INTERRUPTS();
+			if (++pilot->caught_up > PAGES_TO_CATCH_UP + returned ||
+				!step(pilot, dir))
+			{
+				pilot->lost = true;
+				return false;
+			}
+		} while (!has_caught_up(pilot, scan));
+	}
+	if (!step(pilot, dir))
+	{
+		pilot->lost = true;
+		return false;
+	}
+
+	pos = &((BTScanOpaque) pilot->scan->opaque)->currPos;
+	BTreeLeafInit(leaf, pos->currPage);
+	if (ScanDirectionIsForward(dir))
+		for (int i = pos->firstItem; i <= pos->lastItem; i++)
+			BTreeLeafNote(leaf, &pos->items[i].heapTid);
+	else
+		for (int i = pos->lastItem; i >= pos->firstItem; i--)
+			BTreeLeafNote(leaf, &pos->items[i].heapTid);
+	return true;
+}
+
+void
+BTreePilotReset(BTreePilot *pilot)
+{
+	/* it holds memory only */
+	if (pilot->scan)
+		MemoryContextReset(pilot->mcxt);
+	pilot->scan = NULL;
+	pilot->lost = false;
+}
+
+void
+BTreePilotDestroy(BTreePilot *pilot)
+{
+	MemoryContextDelete(pilot->mcxt);
+	pfree(pilot);
+}
