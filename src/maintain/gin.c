@@ -1,9 +1,173 @@
-/* gin.c: placeholder until its members are streamed */
+/*-------------------------------------------------------------------------
+ *
+ * gin.c
+ *		VACUUM's last pass over a GIN index, read through a stream.
+ *
+ * amvacuumcleanup moves the entries of the pending list to where they belong,
+ * then looks at every page once: pages that nobody needs go into the free
+ * space map, and the numbers of pages and entries by kind into the metapage,
+ * for the planner.  Its bulk deletion descends trees, and stays as it is.
+ *
+ * Pages are looked at one at a time, under a share lock, in block order, up
+ * to the length that the index has when the pass begins; what happens to
+ * other pages meanwhile does not matter to any of them.  The pending list
+ * comes first, since moving it makes pages to be freed.
+ *
+ *-------------------------------------------------------------------------
+ */
 #include "postgres.h"
 
+#include "access/gin_private.h"
+#include "compat.h"
 #include "maintain/maintain.h"
+#include "miscadmin.h"
+#include "observe/stream_stats.h"
+#include "postmaster/autovacuum.h"
+#include "storage/bufmgr.h"
+#include "storage/indexfsm.h"
+#include "storage/lmgr.h"
+#include "stream/sweep.h"
+#include "utils/rel.h"
+
+/*
+ * Move the entries of the pending list into the tree.  VACUUM waits for
+ * another process that is doing so, an autovacuum worker does not.
+ *		fill_fsm	record the freed pages, as VACUUM does later
+ *		stats		counts what is freed; may be NULL
+ */
+static void
+move_pending_list(Relation index, bool fill_fsm, IndexBulkDeleteResult *stats)
+{
+	GinState	state;
+
+	initGinState(&state, index);
+	ginInsertCleanup(&state, !AmAutoVacuumWorkerProcess(), fill_fsm, true,
+					 stats);
+}
+
+/* The length of the index in blocks, while nobody is extending it. */
+static BlockNumber
+index_length(Relation index)
+{
+	bool		lock = !RELATION_IS_LOCAL(index);
+	BlockNumber nblocks;
+
+	if (lock)
+		LockRelationForExtension(index, ExclusiveLock);
+	nblocks = RelationGetNumberOfBlocks(index);
+	if (lock)
+		UnlockRelationForExtension(index, ExclusiveLock);
+	return nblocks;
+}
+
+/*
+ * Count a page, which is locked, by its kind.  Returns whether it is free.
+ */
+static bool
+count_page(Relation index, BlockNumber block, Page page, GinStatsData *counts)
+{
+	if (!PageIsNew(page) &&
+		PageGetSpecialSize(page) != MAXALIGN(sizeof(GinPageOpaqueData)))
+		ereport(ERROR,
+				(errcode(ERRCODE_INDEX_CORRUPTED),
+				 errmsg("index \"%s\" contains corrupted page at block %u",
+						RelationGetRelationName(index), block),
+				 errhint("Please REINDEX it.")));
+
+	if (GinPageIsRecyclable(page))
+		return true;
+
+	if (GinPageIsData(page))
+		counts->nDataPages++;
+	else if (!GinPageIsList(page))
+	{
+		counts->nEntryPages++;
+		if (GinPageIsLeaf(page))
+			counts->nEntries += PageGetMaxOffsetNumber(page);
+	}
+	return false;
+}
+
+/*
+ * Look at all pages but the metapage: put the free ones into the free space
+ * map, and count the others.
+ *		counts	all zero at first; gets the numbers by kind, and the total
+ *		returns	how many are free
+ */
+static BlockNumber
+sweep_pages(IndexVacuumInfo *info, GinStatsData *counts)
+{
+	Relation	index = info->index;
+	BlockNumber nfree = 0;
+	Sweep		sweep;
+
+	counts->nTotalPages = index_length(index);
+	SweepBeginMaintenance(&sweep, index, MAIN_FORKNUM, GIN_ROOT_BLKNO,
+						  counts->nTotalPages, info->strategy);
+	for (;;)
+	{
+		Buffer		buffer;
+
+		LookaheadVacuumDelay();
+		buffer = SweepNext(&sweep);
+		if (!BufferIsValid(buffer))
+			break;
+
+		LockBuffer(buffer, GIN_SHARE);
+		if (count_page(index, SweepBlock(&sweep), BufferGetPage(buffer),
+					   counts))
+		{
+			RecordFreeIndexPage(index, SweepBlock(&sweep));
+			nfree++;
+		}
+		UnlockReleaseBuffer(buffer);
+	}
+	SweepEnd(&sweep);
+	StreamStatsAdd(STREAM_USER_GIN, SweepReturned(&sweep));
+	return nfree;
+}
+
+/*
+ * amvacuumcleanup.  Result, in palloc'd memory, and errors are those of the
+ * stock function, and an error for a page that is none of GIN's.
+ */
+static IndexBulkDeleteResult *
+gin_vacuum_cleanup(IndexVacuumInfo *info, IndexBulkDeleteResult *stats)
+{
+	GinStatsData counts = {0};
+
+	/* ANALYZE on its own wants nothing, unless it comes from autovacuum */
+	if (info->analyze_only)
+	{
+		if (AmAutoVacuumWorkerProcess())
+			move_pending_list(info->index, true, stats);
+		return stats;
+	}
+
+	/* bulk deletion has moved the pending list, if there was one */
+	if (stats == NULL)
+	{
+		stats = palloc0(sizeof(IndexBulkDeleteResult));
+		move_pending_list(info->index, false, stats);
+	}
+
+	/*
+	 * Nobody knows how many heap rows the index refers to; all of them is what
+	 * a GIN index says, whether it is a partial one or not.
+	 */
+	stats->num_index_tuples = Max(info->num_heap_tuples, 0);
+	stats->estimated_count = info->estimated_count;
+
+	stats->pages_free = sweep_pages(info, &counts);
+	ginUpdateStats(info->index, &counts, false);
+	IndexFreeSpaceMapVacuum(info->index);
+
+	stats->num_pages = index_length(info->index);
+	return stats;
+}
 
 void
 gin_overlay(IndexAmRoutine *routine)
 {
+	routine->amvacuumcleanup = gin_vacuum_cleanup;
 }

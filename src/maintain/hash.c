@@ -1,9 +1,239 @@
-/* hash.c: placeholder until its members are streamed */
+/*-------------------------------------------------------------------------
+ *
+ * hash.c
+ *		VACUUM of a hash index, with primary bucket pages read through a
+ *		stream.
+ *
+ * Bulk deletion goes through the buckets one by one: it takes a cleanup lock
+ * on the primary page of a bucket, to wait for scans of the bucket to end,
+ * and leaves the bucket, with its overflow pages, to hashbucketcleanup of the
+ * server.  Where the primary pages are follows from the metapage alone, so
+ * these are read ahead; the overflow pages of a bucket form a chain and are
+ * read as ever.
+ *
+ * What the stream has read ahead is pinned, not locked.  A pin keeps others
+ * from a cleanup lock, which is wanted on a bucket page by two: a VACUUM of
+ * the index, of which there is but one at a time, and an insertion that would
+ * split the bucket, which does not wait for it but does without the split.
+ *
+ * The metapage is copied, so that nothing which happens to the relation cache
+ * meanwhile can touch what the stream's callback looks at.  The copy may be
+ * older than the index.  That is harmless for addresses: where a bucket is
+ * depends on how many overflow pages there were before its splitpoint, which
+ * is settled before the bucket exists.  But buckets may be missing, and they
+ * hold entries that were moved out of buckets before those were cleaned.  So
+ * in the end, with the metapage locked against further splits, their number
+ * is compared, and the stream is reset to go on with those that came along.
+ *
+ *-------------------------------------------------------------------------
+ */
 #include "postgres.h"
 
+#include "access/hash.h"
+#include "access/hash_xlog.h"
+#include "access/xloginsert.h"
+#include "compat.h"
 #include "maintain/maintain.h"
+#include "miscadmin.h"
+#include "observe/stream_stats.h"
+#include "storage/bufmgr.h"
+#include "stream/sweep.h"
+#include "utils/rel.h"
+
+/* A bulk deletion in progress. */
+typedef struct HashDeletion
+{
+	IndexVacuumInfo *info;
+	IndexBulkDeleteCallback callback;
+	void	   *callback_state;
+	HashMetaPageData meta;		/* a copy, perhaps an old one */
+	Buffer		metabuf;		/* the metapage, pinned; or invalid */
+	double		removed;		/* entries removed */
+	double		left;			/* entries left, as far as counted */
+} HashDeletion;
+
+/*
+ * Copy the metapage, from the relation cache or, if refresh, from the index.
+ */
+static void
+copy_metapage(HashDeletion *deletion, bool refresh)
+{
+	Relation	index = deletion->info->index;
+	HashMetaPage cached = _hash_getcachedmetap(index, &deletion->metabuf,
+											   refresh);
+
+	deletion->meta = *cached;
+
+	/* this is no bucket's number, and its successor is 0 */
+	if (deletion->meta.hashm_maxbucket == InvalidBucket)
+		ereport(ERROR,
+				(errcode(ERRCODE_INDEX_CORRUPTED),
+				 errmsg("index \"%s\" has an invalid number of buckets in block %u",
+						RelationGetRelationName(index), HASH_METAPAGE),
+				 errhint("Please REINDEX it.")));
+}
+
+/* The block of a bucket's primary page, for the sweep. */
+static BlockNumber
+bucket_block(BlockNumber bucket, void *arg)
+{
+	HashMetaPage meta = &((HashDeletion *) arg)->meta;
+
+	return BUCKET_TO_BLKNO(meta, bucket);
+}
+
+/*
+ * Delete from one bucket, whose primary page is pinned, what the callback
+ * wants deleted, and what the last split of the bucket has moved elsewhere.
+ * Gives up the pin.
+ */
+static void
+clean_bucket(HashDeletion *deletion, Bucket bucket, BlockNumber block,
+			 Buffer buffer)
+{
+	IndexVacuumInfo *info = deletion->info;
+	HashPageOpaque opaque;
+	bool		split_cleanup;
+
+	LockBufferForCleanup(buffer);
+	_hash_checkpage(info->index, buffer, LH_BUCKET_PAGE);
+	opaque = HashPageGetOpaque(BufferGetPage(buffer));
+
+	/* while a split goes on, scans of the new bucket need what it moved */
+	split_cleanup = !H_BUCKET_BEING_SPLIT(opaque) &&
+		H_NEEDS_SPLIT_CLEANUP(opaque);
+
+	/*
+	 * A bucket's page keeps the highest bucket number as of its last split.
+	 * If our copy does not know that split, it cannot tell which entries were
+	 * moved.  No other split of this bucket can begin before we are done.
+	 */
+	if (split_cleanup &&
+		opaque->hasho_prevblkno > deletion->meta.hashm_maxbucket)
+		copy_metapage(deletion, true);
+
+	hashbucketcleanup(info->index, bucket, buffer, block, info->strategy,
+					  deletion->meta.hashm_maxbucket,
+					  deletion->meta.hashm_highmask,
+					  deletion->meta.hashm_lowmask,
+					  &deletion->removed, &deletion->left, split_cleanup,
+					  deletion->callback, deletion->callback_state);
+	_hash_dropbuf(info->index, buffer);
+}
+
+/*
+ * Set the number of entries in the metapage, which is locked, and log that.
+ *		unchanged	nobody has inserted or split since the start
+ *		returns		the number
+ */
+static double
+set_tuple_count(HashDeletion *deletion, bool unchanged)
+{
+	HashMetaPage meta = HashPageGetMeta(BufferGetPage(deletion->metabuf));
+	double		count;
+
+	/*
+	 * If there were splits, entries may have been counted in two buckets; all
+	 * that is certain is how many were removed.
+	 */
+	if (unchanged)
+		count = deletion->left;
+	else
+		count = Max(meta->hashm_ntuples - deletion->removed, 0);
+
+	START_CRIT_SECTION();
+
+	meta->hashm_ntuples = count;
+	MarkBufferDirty(deletion->metabuf);
+
+	if (RelationNeedsWAL(deletion->info->index))
+	{
+		xl_hash_update_meta_page record;
+		XLogRecPtr	end;
+
+		record.ntuples = count;
+		XLogBeginInsert();
+		XLogRegisterData((char *) &record, SizeOfHashUpdateMetaPage);
+		XLogRegisterBuffer(0, deletion->metabuf, REGBUF_STANDARD);
+		end = XLogInsert(RM_HASH_ID, XLOG_HASH_UPDATE_META_PAGE);
+		PageSetLSN(BufferGetPage(deletion->metabuf), end);
+	}
+
+	END_CRIT_SECTION();
+	return count;
+}
+
+/*
+ * ambulkdelete: remove all entries whose heap TIDs the callback wants removed.
+ * Result, in palloc'd memory, and errors are those of the stock function.
+ */
+static IndexBulkDeleteResult *
+hash_bulk_delete(IndexVacuumInfo *info, IndexBulkDeleteResult *stats,
+				 IndexBulkDeleteCallback callback, void *callback_state)
+{
+	HashDeletion deletion = {
+		.info = info,
+		.callback = callback,
+		.callback_state = callback_state,
+		.metabuf = InvalidBuffer,
+	};
+	Bucket		bucket = 0;
+	Bucket		maxbucket;		/* the sweep's last */
+	Bucket		first_maxbucket;
+	double		first_ntuples;
+	double		count;
+	uint64		streamed = 0;
+	Sweep		sweep;
+
+	copy_metapage(&deletion, false);
+	first_maxbucket = maxbucket = deletion.meta.hashm_maxbucket;
+	first_ntuples = deletion.meta.hashm_ntuples;
+
+	SweepBeginItems(&sweep, info->index, MAIN_FORKNUM, 0, maxbucket + 1,
+					bucket_block, &deletion, info->strategy);
+	for (;;)
+	{
+		HashMetaPage meta;
+		Buffer		buffer;
+
+		while (BufferIsValid(buffer = SweepNext(&sweep)))
+			clean_bucket(&deletion, bucket++, SweepBlock(&sweep), buffer);
+		streamed += SweepReturned(&sweep);
+
+		if (!BufferIsValid(deletion.metabuf))
+			deletion.metabuf = _hash_getbuf(info->index, HASH_METAPAGE,
+											HASH_NOLOCK, LH_META_PAGE);
+		LockBuffer(deletion.metabuf, BUFFER_LOCK_EXCLUSIVE);
+		meta = HashPageGetMeta(BufferGetPage(deletion.metabuf));
+		if (meta->hashm_maxbucket == maxbucket)
+		{
+			count = set_tuple_count(&deletion,
+									maxbucket == first_maxbucket &&
+									meta->hashm_ntuples == first_ntuples);
+			break;
+		}
+
+		/* go on with the buckets that came along */
+		LockBuffer(deletion.metabuf, BUFFER_LOCK_UNLOCK);
+		copy_metapage(&deletion, true);
+		maxbucket = deletion.meta.hashm_maxbucket;
+		SweepRestart(&sweep, bucket, maxbucket + 1);
+	}
+	_hash_relbuf(info->index, deletion.metabuf);
+	SweepEnd(&sweep);
+	StreamStatsAdd(STREAM_USER_HASH, streamed);
+
+	/* the number of pages is left to amvacuumcleanup */
+	if (stats == NULL)
+		stats = palloc0(sizeof(IndexBulkDeleteResult));
+	stats->estimated_count = false;
+	stats->num_index_tuples = count;
+	stats->tuples_removed += deletion.removed;
+	return stats;
+}
 
 void
 hash_overlay(IndexAmRoutine *routine)
 {
+	routine->ambulkdelete = hash_bulk_delete;
 }
