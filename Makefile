@@ -66,7 +66,8 @@ bench: setup
 	@$(VENV)/pg_lookahead bench $(BENCH)
 
 test: setup
-	$(VENV)/python -I -m pg_lookahead.cluster --set io_method=worker -- tools/installcheck.sh
+	$(VENV)/python -I -m pg_lookahead.cluster --set io_method=worker \
+		--set shared_preload_libraries=pg_lookahead -- tools/installcheck.sh
 	$(VENV)/pytest
 
 # Versions x I/O methods x suites; options by MATRIX='--cells 17,18/io_uring --suites regress,isolation'.

@@ -17,9 +17,10 @@
  * Each further number, modulo the length of the signature, is a bit.
  *
  * Two of all 2^32 second seeds start the generator with 0, where it stays, and
- * it gives -1 for ever.  contrib then shifts by a negative count, which sets
- * no bit on the machines that PostgreSQL runs on.  A search for such a value
- * looks for no bit here: that finds all its entries, however they were made.
+ * it gives -1 for ever.  contrib then shifts by a negative count, of which C
+ * leaves open what comes out: one bit is set or none, depending on compiler and
+ * machine.  A search for such a value looks for no bit here: that finds all its
+ * entries, however they were made, and the recheck removes the others.
  *
  * The rest of the scan is contrib's.  Nothing of its state is touched: the
  * keys are in the part of the descriptor that all access methods share, and

@@ -1,0 +1,102 @@
+"""What the tests of streamed index maintenance share: servers with the library in every session,
+copies of a data directory, and comparison of data files byte by byte."""
+
+from __future__ import annotations
+
+import shutil
+import struct
+from pathlib import Path
+
+import pytest
+
+from pg_lookahead.cluster import Cluster
+from relations import BLOCK, Connection, blocks, run, scalar
+
+SETTINGS: dict[str, object] = {
+    "shared_preload_libraries": "pg_lookahead",
+    "autovacuum": False,
+    "max_connections": 20,
+    "shared_buffers": "8MB",
+}
+
+
+def require_attachable(cluster: Cluster) -> None:
+    """Skip on a server that streams index maintenance itself: there is nothing to attach to."""
+    if cluster.version >= 19:
+        pytest.skip(f"PostgreSQL {cluster.version} streams index maintenance itself; attach() refuses")
+
+
+def streamed(conn: Connection, method: str) -> int:
+    """Blocks that the overlay of an access method has read through streams so far."""
+    return int(scalar(conn, "SELECT blocks_streamed FROM lookahead.access_methods WHERE name = %s", [method]))
+
+
+def attach(conn: Connection, *methods: str) -> None:
+    """Install ours and attach it."""
+    run(conn, "CREATE EXTENSION IF NOT EXISTS pg_lookahead")
+    for method in methods:
+        conn.execute("SELECT lookahead.attach(%s)", [method])
+
+
+def twin(cluster: Cluster) -> Cluster:
+    """A started server with a copy of a stopped server's data directory, and its settings.
+
+    The caller destroys it."""
+    other = Cluster(pg_config=cluster.bindir / "pg_config", settings=cluster._settings, name="twin")
+    try:
+        shutil.copytree(cluster.data, other.data, symlinks=True, copy_function=_copy_with_owner)
+        _own_like(cluster.data, other.data)
+        for directory in (path for path in cluster.data.rglob("*") if path.is_dir()):
+            _own_like(directory, other.data / directory.relative_to(cluster.data))
+        return other.start()
+    except BaseException:
+        other.destroy()
+        raise
+
+
+def _copy_with_owner(source: str, target: str) -> str:
+    shutil.copy2(source, target)
+    _own_like(Path(source), Path(target))
+    return target
+
+
+def _own_like(model: Path, path: Path) -> None:
+    status = model.stat()
+    shutil.chown(path, status.st_uid, status.st_gid)
+    path.chmod(status.st_mode & 0o7777)
+
+
+def read_fork(conn: Connection, relation: str, fork: str = "main") -> bytes:
+    """All pages of a fork as the server sees them, written out or not."""
+    query = (
+        "SELECT string_agg(contrib.get_raw_page(%s, %s, block::int), '' ORDER BY block)"
+        " FROM generate_series(0, pg_relation_size(%s, %s) / 8192 - 1) AS block"
+    )
+    return bytes(scalar(conn, query, [relation, fork, relation, fork]) or b"")
+
+
+def pages_without_lsn(data: bytes) -> list[bytes]:
+    """The pages of a file without LSN and checksum, which tell when a page was written, not what."""
+    return [page[8 + 2 :] for page in blocks(data)]
+
+
+def bloom_entries(data: bytes) -> list[tuple[tuple[int, int], bytes]]:
+    """Heap TID and signature of every entry in a Bloom index's file, in the order of the file."""
+    first, *rest = blocks(data)
+    (words,) = struct.unpack_from("<i", first, 24 + 12)
+    size = 6 + 2 * words
+    found = []
+    for page in rest:
+        count, flags = struct.unpack_from("<HH", page, BLOCK - 8)
+        if page == bytes(BLOCK) or flags & 2:
+            continue
+        for at in range(24, 24 + count * size, size):
+            high, low, offset = struct.unpack_from("<HHH", page, at)
+            found.append((((high << 16) + low, offset), page[at + 6 : at + size]))
+    return found
+
+
+def heap_tids(conn: Connection, table: str) -> set[tuple[int, int]]:
+    """TIDs of the rows that a sequential scan sees."""
+    rows = conn.execute(f"SELECT ctid::text FROM {table}".encode()).fetchall()
+    return {tuple(map(int, row[0][1:-1].split(","))) for row in rows}  # type: ignore[misc]

@@ -1,0 +1,558 @@
+"""Bloom indexes through the overlay: the same answers as contrib/bloom's own code gives, and the
+same bytes after VACUUM; under damage, crashes, cancels and concurrent work, nothing worse."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from conftest import MakeCluster
+from corruption import ANYWHERE, damage
+from maintenance import (
+    SETTINGS,
+    attach,
+    bloom_entries,
+    heap_tids,
+    pages_without_lsn,
+    read_fork,
+    require_attachable,
+    streamed,
+    twin,
+)
+from pg_lookahead.cluster import Cluster
+from relations import (
+    Connection,
+    await_no_pins,
+    await_true,
+    blocks,
+    clean_log,
+    data_file,
+    install,
+    run,
+    scalar,
+    seed,
+)
+
+INDEXES = int(os.environ.get("PG_LOOKAHEAD_BLOOM_INDEXES", "12"))
+CRASHES = int(os.environ.get("PG_LOOKAHEAD_CRASHES", "20"))
+CANCELS = int(os.environ.get("PG_LOOKAHEAD_CANCELS", "30"))
+MUTATIONS = int(os.environ.get("PG_LOOKAHEAD_BLOOM_MUTATIONS", "400"))
+
+TYPES = {
+    "int": "(random() * {n})::int",
+    "text": "'text ' || (random() * {n})::int",
+    "raw": "(random() * {n} - {n} / 2)::int",
+}
+"""Column types and how to draw a value out of about n; ``raw`` is an int by a hash of its own."""
+
+RAW = (
+    "CREATE FUNCTION hash_raw(int) RETURNS int LANGUAGE sql IMMUTABLE STRICT AS 'SELECT $1'",
+    "CREATE OPERATOR CLASS raw_ops FOR TYPE int USING bloom AS"
+    " OPERATOR 1 =(int, int), FUNCTION 1 hash_raw(int)",
+)
+"""Its hash is the value itself, so that a test chooses what starts contrib's generator."""
+
+
+@pytest.fixture(scope="module")
+def server(make_cluster: MakeCluster) -> Cluster:
+    """A server with the library in every session."""
+    made = make_cluster(SETTINGS, name="bloom")
+    require_attachable(made)
+    return made
+
+
+@pytest.fixture
+def db(server: Cluster) -> Iterator[Connection]:
+    """A database of this test's own, not attached."""
+    with server.connect() as admin:
+        admin.execute("DROP DATABASE IF EXISTS test WITH (FORCE)")
+        admin.execute("CREATE DATABASE test TEMPLATE template0 STRATEGY file_copy")
+    with server.connect("test") as conn:
+        install(conn)
+        run(conn, "CREATE EXTENSION bloom", *RAW)
+        yield conn
+
+
+def set_attached(conn: Connection, wanted: bool) -> None:
+    """Attach or detach, without a notice."""
+    verb = "attach" if wanted else "detach"
+    run(conn, "SET client_min_messages = warning", f"SELECT lookahead.{verb}('bloom')")
+
+
+def answer(conn: Connection, where: str) -> tuple[list[Any], float, str]:
+    """The rows that the Bloom index finds, what it returned before the recheck, and its name."""
+    query = f"FROM t WHERE {where}"
+    plan = scalar(conn, f"EXPLAIN (ANALYZE, TIMING off, SUMMARY off, FORMAT json) SELECT {query}")[0]["Plan"]
+    assert plan["Node Type"] == "Bitmap Heap Scan", plan
+    scan = plan["Plans"][0]
+    rows = conn.execute(f"SELECT ctid {query} ORDER BY 1".encode()).fetchall()
+    return rows, scan["Actual Rows"], scan["Index Name"]
+
+
+def sequentially(conn: Connection, where: str) -> list[Any]:
+    """The rows that a sequential scan finds."""
+    with conn.transaction():
+        run(conn, "SET LOCAL enable_seqscan = on", "SET LOCAL enable_bitmapscan = off")
+        return conn.execute(f"SELECT ctid FROM t WHERE {where} ORDER BY 1".encode()).fetchall()
+
+
+def options(rng: random.Random, columns: int) -> str:
+    """Signature length and bits a column, or contrib's defaults."""
+    if rng.random() < 0.2:
+        return ""
+    length = rng.choice([1, 15, 16, 17, 80, rng.randint(1, 300), 4096])
+    bits = [f"col{i + 1} = {rng.choice([1, 2, rng.randint(1, 40), 4095])}" for i in range(columns)]
+    return f"WITH (length = {length}, {', '.join(rng.sample(bits, rng.randint(0, columns)) or ['col1 = 2'])})"
+
+
+def make_table(conn: Connection, rng: random.Random, rows: int) -> list[tuple[str, str]]:
+    """A table ``t`` of random columns with a Bloom index; the columns' names and types."""
+    number = rng.choice([1, 2, 3, rng.randint(4, 8), 32])
+    types = [rng.choice(list(TYPES)) for _ in range(number)]
+    columns = [(f"c{i}", kind) for i, kind in enumerate(types)]
+    definitions = ", ".join(f"{name} {'text' if kind == 'text' else 'int'}" for name, kind in columns)
+    values = ", ".join(
+        f"CASE WHEN random() < 0.95 THEN {TYPES[kind].format(n=rng.choice([3, 100, 100000, 2**31 - 1]))} END"
+        for _, kind in columns
+    )
+    run(conn, "DROP TABLE IF EXISTS t", f"CREATE TABLE t ({definitions})")
+    run(conn, f"INSERT INTO t SELECT {values} FROM generate_series(1, {rows})")
+    keys = ", ".join(f"{name} {'raw_ops' if kind == 'raw' else ''}" for name, kind in columns)
+    run(conn, f"CREATE INDEX t_bloom ON t USING bloom ({keys}) {options(rng, number)}")
+    return columns
+
+
+def condition(conn: Connection, rng: random.Random, columns: list[tuple[str, str]]) -> str:
+    """A search by some columns, for values of a row that is there, or not."""
+    chosen = rng.sample(columns, rng.randint(1, min(4, len(columns))))
+    if rng.random() < 0.7:
+        names = ", ".join(name for name, _ in chosen)
+        row = conn.execute(f"SELECT {names} FROM t OFFSET {rng.randrange(500)} LIMIT 1".encode()).fetchone()
+        assert row is not None
+    else:
+        row = tuple(f"no {i}" if kind == "text" else -(2**31) + i for i, (_, kind) in enumerate(chosen))
+    parts = [
+        f"{name} = '{value}'"
+        for (name, _), value in zip(chosen, row, strict=True)
+        if value is not None or rng.random() < 0.1
+    ]
+    return " AND ".join(parts).replace("'None'", "(SELECT NULL::int)::text::int") or "c0 = c0 AND c0 IS NULL"
+
+
+def test_scans_equal_contrib(db: Connection, rng: random.Random) -> None:
+    """Rows as by a sequential scan; false positives, so signatures, as by contrib."""
+    seed(db, rng)
+    run(db, "SET enable_seqscan = off", "SET enable_indexscan = off")
+    false_positives = 0.0
+    for _ in range(INDEXES):
+        columns = make_table(db, rng, 3000)
+        run(db, "DELETE FROM t WHERE ctid < '(5,0)'", "VACUUM (TRUNCATE off) t")
+        wheres = {condition(db, rng, columns) for _ in range(8)}
+        wheres.discard("c0 = c0 AND c0 IS NULL")
+        for where in wheres:
+            where = re.sub(r"c\d+ = \(SELECT[^)]*\)::text::int", "false", where)
+            if "false" in where:
+                continue
+            set_attached(db, False)
+            contrib = answer(db, where)
+            set_attached(db, True)
+            before = streamed(db, "bloom")
+            ours = answer(db, where)
+            assert streamed(db, "bloom") > before
+            assert ours == contrib, where
+            assert ours[0] == sequentially(db, where), where
+            false_positives += ours[1] - len(ours[0])
+    assert false_positives > 0, "no false positive, so signatures were not compared"
+
+
+def minus_one_seeds(column: int) -> list[int]:
+    """Hashes of a column's value that stop contrib's generator, as signed numbers of 32 bits."""
+    first = 16807 * (column + 1) % (2**31 - 1) - 1
+    return [((seed ^ first) + 2**31) % 2**32 - 2**31 for seed in (0xFFFFFFFF, 0x80000001)]
+
+
+def test_hashes_at_the_edges(db: Connection, rng: random.Random) -> None:
+    """Hashes that start the generator at its ends, below 0, and with 0, where it stays."""
+    edges = [0, 1, -1, 2, -2, 2**31 - 1, -(2**31), 2**31 - 2, -(2**31) + 1, 127773, -127773]
+    edges += [seed for column in range(3) for seed in minus_one_seeds(column)]
+    edges += [rng.randrange(-(2**31), 2**31) for _ in range(2000)]
+    run(db, "CREATE TABLE t (c0 int, c1 int, c2 int)", "SET enable_seqscan = off")
+    for value in edges:
+        db.execute("INSERT INTO t VALUES (%s, %s, %s)", [value, value, value])
+    run(
+        db,
+        "CREATE INDEX t_bloom ON t USING bloom (c0 raw_ops, c1 raw_ops, c2 raw_ops)"
+        " WITH (length = 64, col1 = 3, col2 = 1, col3 = 7)",
+    )
+    for value in [*edges[:17], *rng.sample(edges, 40)]:
+        for column in range(3):
+            where = f"c{column} = {value}"
+            set_attached(db, True)
+            ours = answer(db, where)
+            assert ours[0] == sequentially(db, where) != [], where
+            set_attached(db, False)
+            contrib = answer(db, where)
+            if value in minus_one_seeds(column):  # how many bits contrib looks for is its compiler's choice
+                assert contrib[0] == ours[0] and contrib[1] <= ours[1] == len(edges), where
+            else:
+                assert contrib == ours, where
+
+
+def test_keys_that_find_nothing_or_all(db: Connection) -> None:
+    """A null key finds nothing and is not counted as a scan; no key finds all; rescans work."""
+    run(db, "CREATE TABLE t AS SELECT i AS c0, i % 7 AS c1 FROM generate_series(1, 5000) i")
+    run(db, "CREATE INDEX t_bloom ON t USING bloom (c0, c1)", "ANALYZE t", "SET enable_seqscan = off")
+    run(
+        db,
+        "CREATE INDEX t_part ON t USING bloom (c1) WHERE c0 > 4990",
+        "SET plan_cache_mode = force_generic_plan",
+    )
+    run(db, "PREPARE p (int) AS SELECT count(*) FROM t WHERE c0 = $1")
+    nested = "SELECT v, (SELECT count(*) FROM t WHERE c0 = v) FROM unnest(ARRAY[5, NULL, 77, 6000]) v"
+    seen: list[Any] = []
+    for attached in (False, True):
+        set_attached(db, attached)
+        scans = "SELECT idx_scan FROM pg_stat_all_indexes WHERE indexrelid = 't_bloom'::regclass"
+        run(db, "SELECT pg_stat_force_next_flush()")
+        before = scalar(db, scans)
+        found = [
+            scalar(db, "EXECUTE p(NULL)"),
+            scalar(db, "EXECUTE p(4711)"),
+            db.execute(nested.encode()).fetchall(),
+            scalar(db, "SELECT count(*) FROM t WHERE c0 > 4990"),
+        ]
+        run(db, "SELECT pg_stat_force_next_flush()")
+        seen.append((found, scalar(db, scans) - before))
+    assert seen[0] == seen[1]
+    assert seen[1][0] == [0, 1, [(5, 1), (None, 0), (77, 1), (6000, 0)], 10]
+
+
+# VACUUM
+
+
+def vacuum(conn: Connection, table: str) -> list[str]:
+    """VACUUM, and what its report says of indexes."""
+    said: list[str] = []
+
+    def listen(diag: psycopg.errors.Diagnostic) -> None:
+        said.extend((diag.message_primary or "").splitlines())
+
+    conn.add_notice_handler(listen)
+    run(conn, "SET client_min_messages = info", f"VACUUM (VERBOSE, INDEX_CLEANUP on) {table}")
+    conn.remove_notice_handler(listen)
+    words = ("index ", "index scan", "tuples:", "pages:")
+    return [line for line in said if line.lstrip().startswith(words)]
+
+
+def check_index(conn: Connection, index: str = "t_bloom", table: str = "t") -> None:
+    """Every row has its entry, once; entries beyond are of rows that VACUUM has yet to see."""
+    entries = bloom_entries(read_fork(conn, index))
+    tids = [tid for tid, _ in entries]
+    assert len(set(tids)) == len(tids), "a TID is there twice"
+    missing = heap_tids(conn, table) - set(tids)
+    assert not missing, f"no entry for {sorted(missing)[:10]}"
+
+
+@pytest.mark.parametrize("persistence", ["", "UNLOGGED"])
+def test_vacuum_equals_contrib(make_cluster: MakeCluster, rng: random.Random, persistence: str) -> None:
+    """From identical copies of a data directory: the same files, byte by byte, and the same report."""
+    stock = make_cluster(SETTINGS, name="stock")
+    require_attachable(stock)
+    names = [f"t{i}" for i in range(3)]
+    with stock.connect() as conn:
+        install(conn)
+        seed(conn, rng)
+        run(conn, "CREATE EXTENSION bloom")
+        for name in names:
+            run(conn, f"CREATE {persistence} TABLE {name} (a int, b text)")
+            run(conn, f"INSERT INTO {name} SELECT i, 'text ' || random() FROM generate_series(1, 20000) i")
+            run(conn, f"CREATE INDEX {name}_b ON {name} USING bloom (a, b) {options(rng, 2)}")
+        # some pages empty, some with room, some untouched, some new
+        low = rng.randrange(2000, 10000)
+        for name in names:
+            run(conn, f"DELETE FROM {name} WHERE a BETWEEN {low} AND {low + 3000}")
+            run(conn, f"DELETE FROM {name} WHERE a > 15000 AND random() < 0.1")
+        run(conn, f"VACUUM {names[0]}", f"DELETE FROM {names[0]} WHERE a < {low - 500}")
+    stock.stop()
+    ours = twin(stock)
+    try:
+        stock.start()
+        with stock.connect() as one, ours.connect() as other:
+            attach(other, "bloom")
+            for name in names:
+                index = f"{name}_b"
+                before = streamed(other, "bloom")
+                assert vacuum(other, name) == vacuum(one, name)
+                assert streamed(other, "bloom") - before == 2 * (
+                    scalar(one, "SELECT pg_relation_size(%s) / 8192", [index]) - 1
+                )
+                # again: nothing to delete; and then insertions that use the room
+                for conn in (one, other):
+                    run(conn, f"INSERT INTO {name} SELECT -i, 'new' FROM generate_series(1, 3000) i")
+                assert vacuum(other, name) == vacuum(one, name)
+                counts = f"SELECT relpages, reltuples FROM pg_class WHERE relname = '{index}'"
+                assert one.execute(counts.encode()).fetchall() == other.execute(counts.encode()).fetchall()
+                for fork in ("main", "fsm"):
+                    first, second = (pages_without_lsn(read_fork(conn, index, fork)) for conn in (one, other))
+                    assert len(first) == len(second)
+                    different = [
+                        i for i, pages in enumerate(zip(first, second, strict=True)) if len(set(pages)) > 1
+                    ]
+                    assert not different, f"{index}, {fork} fork: blocks {different}"
+                check_index(other, index, name)
+    finally:
+        ours.destroy()
+        stock.stop()
+
+
+def test_vacuum_with_every_option(db: Connection, server: Cluster, rng: random.Random) -> None:
+    """Cost delay, ring and look-ahead distance change how VACUUM reads, not what it does."""
+    run(db, "CREATE TABLE t AS SELECT i AS a, 'text ' || i AS b FROM generate_series(1, 30000) i")
+    run(db, "CREATE INDEX t_bloom ON t USING bloom (a, b)")
+    set_attached(db, True)
+    for number, (settings, ring) in enumerate(
+        (
+            (["maintenance_io_concurrency = 0"], "256kB"),
+            (["maintenance_io_concurrency = 200", "io_combine_limit = '256kB'"], "0"),
+            (["vacuum_cost_delay = '1ms'", "vacuum_cost_limit = 100"], "128kB"),
+            (["io_combine_limit = 1"], "16MB"),
+        )
+    ):
+        for setting in settings:
+            run(db, f"SET {setting}")
+        run(db, f"DELETE FROM t WHERE a % 11 = {number}")
+        run(
+            db,
+            "SELECT contrib.pg_buffercache_evict(bufferid) FROM contrib.pg_buffercache"
+            " WHERE relfilenode = pg_relation_filenode('t_bloom')",
+        )
+        before = streamed(db, "bloom")
+        run(db, f"VACUUM (BUFFER_USAGE_LIMIT '{ring}') t")
+        assert streamed(db, "bloom") > before
+        for setting in settings:
+            run(db, f"RESET {setting.split()[0]}")
+        check_index(db)
+        assert scalar(db, "SELECT live_tuples FROM lookahead.pgstatbloomindex('t_bloom')") == scalar(
+            db, "SELECT count(*) FROM t"
+        )
+    await_no_pins(db)
+
+
+def test_large_reads(make_cluster: MakeCluster) -> None:
+    """Scan and VACUUM read several pages at a time, which contrib/bloom does not."""
+    server = make_cluster({**SETTINGS, "shared_buffers": "64MB"}, name="reads")
+    require_attachable(server)
+    if server.version < 18:
+        pytest.skip("pg_stat_io counts single pages before PostgreSQL 18")
+    with server.connect() as conn:
+        install(conn)
+        run(conn, "CREATE EXTENSION bloom")
+        run(conn, "CREATE TABLE t AS SELECT i AS a FROM generate_series(1, 100000) i")
+        run(conn, "CREATE INDEX t_bloom ON t USING bloom (a)")
+        seen: dict[bool, int] = {}
+        for attached in (False, True):
+            set_attached(conn, attached)
+            run(conn, "SELECT contrib.pg_buffercache_evict_relation('t_bloom')", "SET enable_seqscan = off")
+            run(conn, "SELECT pg_stat_reset_shared('io')", "SELECT count(*) FROM t WHERE a = 5")
+            run(conn, "SELECT pg_stat_force_next_flush()")
+            seen[attached] = scalar(
+                conn,
+                "SELECT reads FROM pg_stat_io WHERE context = 'bulkread' AND object = 'relation'"
+                " AND backend_type = 'client backend'",
+            )
+        pages = scalar(conn, "SELECT pg_relation_size('t_bloom') / 8192")
+        assert seen[False] >= pages - 1
+        assert seen[True] * 4 < seen[False]
+
+
+# What may go wrong
+
+
+def churn(conn: Connection, rng: random.Random) -> None:
+    """Some rows go, some come."""
+    start = rng.randrange(30000)
+    run(conn, f"DELETE FROM t WHERE a BETWEEN {start} AND {start + 2000}")
+    run(conn, f"INSERT INTO t SELECT {start} + i, 'text ' || i FROM generate_series(0, 2000) i")
+
+
+def make_churned(conn: Connection) -> None:
+    """The table and index of the tests that follow, attached."""
+    run(conn, "CREATE EXTENSION bloom", "CREATE TABLE t (a int, b text)")
+    run(conn, "INSERT INTO t SELECT i, 'text ' || i FROM generate_series(1, 30000) i")
+    run(conn, "CREATE INDEX t_bloom ON t USING bloom (a, b)")
+    attach(conn, "bloom")
+
+
+def test_crashes(make_cluster: MakeCluster, rng: random.Random) -> None:
+    """kill -9 at random moments of VACUUM: after recovery every row has its entry."""
+    server = make_cluster({**SETTINGS, "max_wal_size": "1GB", "vacuum_cost_limit": 1000}, name="crash")
+    require_attachable(server)
+    with server.connect() as conn:
+        install(conn)
+        make_churned(conn)
+    for _ in range(CRASHES):
+        conn = server.connect()
+        run(conn, "SET vacuum_cost_delay = '0.5ms'" if rng.random() < 0.5 else "SET vacuum_cost_delay = 0")
+
+        def work(conn: Connection = conn) -> None:
+            try:
+                while True:
+                    churn(conn, rng)
+                    run(conn, "VACUUM (INDEX_CLEANUP on) t")
+            except psycopg.OperationalError:
+                return
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        time.sleep(rng.uniform(0.02, 0.4))
+        server.kill()
+        thread.join()
+        conn.close()
+        server.start()
+        with server.connect() as conn:
+            check_index(conn)
+    with server.connect() as conn:
+        run(conn, "VACUUM (INDEX_CLEANUP on) t")
+        check_index(conn)
+        assert scalar(conn, "SELECT live_tuples FROM lookahead.pgstatbloomindex('t_bloom')") == scalar(
+            conn, "SELECT count(*) FROM t"
+        )
+
+
+def test_cancels(db: Connection, server: Cluster, rng: random.Random) -> None:
+    """VACUUM and scans that are cancelled in the middle leave no pin, and an index that is right."""
+    run(db, "DROP EXTENSION bloom CASCADE")
+    make_churned(db)
+    struck = 0
+    with server.connect("test") as other:
+        run(other, "SET enable_seqscan = off")
+        searches = "SELECT sum((SELECT count(*) FROM t WHERE a = v)) FROM generate_series(1, 100000) v"
+        deadline = time.monotonic() + 120
+        while struck < CANCELS:
+            assert time.monotonic() < deadline, f"{struck} of {CANCELS} statements were cancelled"
+            churn(db, rng)
+            vacuums = rng.random() < 0.7
+            run(other, f"SET vacuum_cost_delay = {rng.choice([1, 5])}", "SET vacuum_cost_limit = 20")
+            statement = "VACUUM (INDEX_CLEANUP on) t" if vacuums else searches
+            timer = threading.Timer(rng.uniform(0, 0.05), other.cancel_safe)
+            timer.start()
+            try:
+                run(other, statement)
+            except psycopg.errors.QueryCanceled:
+                struck += 1
+            timer.join()
+    await_no_pins(db)
+    check_index(db)
+    run(db, "VACUUM (INDEX_CLEANUP on) t")
+    check_index(db)
+
+
+def test_concurrency(db: Connection, server: Cluster, rng: random.Random) -> None:
+    """Insertions, deletions and scans beside VACUUM, half of the sessions before attach took effect."""
+    run(db, "DROP EXTENSION bloom CASCADE")
+    make_churned(db)
+    run(db, "INSERT INTO t SELECT 1000000 + i, 'kept' FROM generate_series(1, 500) i")
+    done = threading.Event()
+    failures: list[str] = []
+
+    def writes(number: int, own: random.Random) -> None:
+        with server.connect("test") as conn:
+            run(conn, "SET synchronous_commit = off")
+            while not done.is_set():
+                low = number * 10000 + own.randrange(8000)
+                run(conn, f"DELETE FROM t WHERE a BETWEEN {low} AND {low + 300}")
+                run(conn, f"INSERT INTO t SELECT {low} + i, 'text' FROM generate_series(0, 300) i")
+
+    def reads(own: random.Random) -> None:
+        with server.connect("test") as conn:
+            run(conn, "SET enable_seqscan = off")
+            while not done.is_set():
+                value = 1000000 + own.randint(1, 500)
+                if scalar(conn, f"SELECT count(*) FROM t WHERE a = {value} AND b = 'kept'") != 1:
+                    failures.append(f"row {value} not found")
+
+    def guarded(work: Any, *arguments: Any) -> None:
+        try:
+            work(*arguments)
+        except BaseException as error:
+            failures.append(repr(error))
+
+    threads = [
+        threading.Thread(target=guarded, args=[writes, i, random.Random(rng.random())]) for i in range(2)
+    ] + [threading.Thread(target=guarded, args=[reads, random.Random(rng.random())]) for _ in range(2)]
+    with clean_log(server):
+        for thread in threads:
+            thread.start()
+        try:
+            for round_ in range(30):
+                run(db, "VACUUM (INDEX_CLEANUP on) t")
+                set_attached(db, round_ % 5 != 0)
+        finally:
+            done.set()
+            for thread in threads:
+                thread.join()
+    assert not failures, failures[:5]
+    run(db, "VACUUM (INDEX_CLEANUP on) t")
+    check_index(db)
+    assert scalar(db, "SELECT live_tuples FROM lookahead.pgstatbloomindex('t_bloom')") == scalar(
+        db, "SELECT count(*) FROM t"
+    )
+
+
+def test_corruption(make_cluster: MakeCluster, rng: random.Random) -> None:
+    """Scan and VACUUM of a damaged index: an answer or an error that names the index, no crash."""
+    server = make_cluster({**SETTINGS, "statement_timeout": "20s"}, name="corrupt")
+    require_attachable(server)
+    seen = {"answers": 0, "errors": 0}
+    with server.connect() as conn:
+        install(conn)
+        make_churned(conn)
+        run(conn, "SET enable_seqscan = off")
+        run(conn, "DELETE FROM t WHERE a % 3 = 0", "VACUUM t", "CHECKPOINT")
+        path = data_file(server, conn, "t_bloom")
+        heap = list(blocks(data_file(server, conn, "t").read_bytes()))
+        for round_ in range(MUTATIONS):
+            intact = path.read_bytes()
+            damaged = damage(intact, heap, ANYWHERE, rng)
+            evict(server, conn)
+            path.write_bytes(damaged.data)
+            statement = "SELECT count(*) FROM t WHERE a = 5 AND b = 'text 5'"
+            if round_ % 2:
+                statement = "VACUUM (INDEX_CLEANUP on) t"
+                run(conn, f"DELETE FROM t WHERE ctid = (SELECT ctid FROM t LIMIT 1 OFFSET {round_})")
+            try:
+                run(conn, statement)
+                seen["answers"] += 1
+            except psycopg.OperationalError as error:
+                if conn.closed:
+                    pytest.fail(f"the server crashed: {statement}: {damaged.what}: {error}")
+                raise
+            except psycopg.Error as error:
+                seen["errors"] += 1
+                said = f"{error} {error.diag.context}"
+                file = f"{path.parent.name}/{path.name}"
+                known = ("t_bloom", file, "Relation is not a bloom index")  # the last is contrib's own
+                assert any(word in said for word in known), f"{damaged.what}: {said}"
+                assert error.sqlstate != psycopg.errors.QueryCanceled.sqlstate, damaged.what
+            evict(server, conn)
+            path.write_bytes(intact)
+    assert min(seen.values()) > 0, seen
+
+
+def evict(server: Cluster, conn: Connection) -> None:
+    """Take the index and its map of free space out of shared buffers."""
+    run(conn, "CHECKPOINT")
+    evicted = "(contrib.pg_buffercache_evict(bufferid)).buffer_evicted"
+    if server.version < 18:
+        evicted = "contrib.pg_buffercache_evict(bufferid)"
+    query = f"SELECT count(*) FILTER (WHERE NOT {evicted}) FROM contrib.pg_buffercache"
+    query += " WHERE relfilenode = pg_relation_filenode('t_bloom')"
+    await_true(lambda: scalar(conn, query) == 0, "the index evicted")
