@@ -138,7 +138,9 @@ def run(command: Sequence[str | Path], cwd: Path, log: Path, **environment: str)
 
 def run_sql_suite(suite: str, cell: Cell, pg_config: Path, copy: Path, log: Path) -> Result:
     """pg_regress or isolationtester, on a server of the cell."""
-    settings = {} if cell.major < 18 else {"io_method": cell.io_method}
+    settings: dict[str, object] = {"shared_preload_libraries": "pg_lookahead"}
+    if cell.major >= 18:
+        settings["io_method"] = cell.io_method
     outputs = copy / "build"
     for directory in ("regress", "isolation"):
         (outputs / directory).mkdir(parents=True, exist_ok=True)
