@@ -257,8 +257,10 @@ LookaheadAdditionalPins(bool temporary, int wanted)
 		LimitAdditionalLocalPins(&pins);
 		return Max(0, Min(wanted, (int) pins - num_temp_buffers / 4 * 3));
 	}
+	/* 17 grants one pin to whoever asks, which many scans cannot all have */
+	pins = Max(wanted, 2);
 	LimitAdditionalPins(&pins);
-	return (int) pins;
+	return pins < 2 ? 0 : Min(wanted, (int) pins);
 #endif
 }
 

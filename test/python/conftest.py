@@ -35,26 +35,37 @@ def rng(request: pytest.FixtureRequest) -> random.Random:
     return random.Random(f"{request.config.getoption('--seed')} {request.node.nodeid}")
 
 
-def with_io_method(settings: Mapping[str, object] | None, default: str | None) -> dict[str, object]:
-    """Settings of a server for a test, with an io_method where one is named and can be set.
+def applicable(
+    settings: Mapping[str, object] | None, initdb_args: Sequence[str], io_method: str | None
+) -> tuple[dict[str, object], list[str]]:
+    """Settings and arguments of initdb for a test's server, without what its version does not know.
 
-    default: --io-method, for a test that names none
-    PostgreSQL 17 has no such setting, and reads as 18 does with ``sync``; a test of another is
-    skipped there."""
+    io_method: --io-method, for a test that names none
+    PostgreSQL 17 reads as 18 does with ``sync``: a test of another method is skipped there.  It
+    makes no checksums unless told to."""
     chosen = dict(settings or {})
-    if default is not None:
-        chosen.setdefault("io_method", default)
-    if Installation.find().major < 18 and chosen.pop("io_method", "sync") != "sync":
-        pytest.skip("PostgreSQL 17 has no asynchronous I/O")
-    return chosen
+    if io_method is not None:
+        chosen.setdefault("io_method", io_method)
+    arguments = list(initdb_args)
+    if Installation.find().major < 18:
+        if chosen.pop("io_method", "sync") != "sync":
+            pytest.skip("PostgreSQL 17 has no asynchronous I/O")
+        chosen.pop("io_max_concurrency", None)
+        arguments = [argument for argument in arguments if argument != "--no-data-checksums"]
+    return chosen, arguments
+
+
+def reads_are_async(conn: psycopg.Connection[Any]) -> bool:
+    """Whether the server reads in the background: not on 17, and not with io_method=sync."""
+    row = conn.execute("SELECT current_setting('io_method', true)").fetchone()
+    return row is not None and row[0] not in (None, "sync")
 
 
 @pytest.fixture(scope="session")
 def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """One server for all tests that neither restart it nor change its settings."""
-    with Cluster(
-        name="shared", settings=with_io_method(None, request.config.getoption("--io-method"))
-    ) as shared:
+    settings, _ = applicable(None, (), request.config.getoption("--io-method"))
+    with Cluster(name="shared", settings=settings) as shared:
         yield shared
 
 
@@ -76,8 +87,8 @@ def make_cluster(request: pytest.FixtureRequest) -> Iterator[MakeCluster]:
     def make(
         settings: Mapping[str, object] | None = None, initdb_args: Sequence[str] = (), name: str = "own"
     ) -> Cluster:
-        chosen = with_io_method(settings, request.config.getoption("--io-method"))
-        made.append(Cluster(settings=chosen, initdb_args=initdb_args, name=name))
+        chosen, arguments = applicable(settings, initdb_args, request.config.getoption("--io-method"))
+        made.append(Cluster(settings=chosen, initdb_args=arguments, name=name))
         return made[-1].start()
 
     yield make

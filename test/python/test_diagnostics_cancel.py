@@ -84,13 +84,10 @@ CASES = {
 
 
 @pytest.fixture(scope="module", params=["worker", "sync"])
-def place(request: pytest.FixtureRequest) -> Iterator[Place]:
+def place(request: pytest.FixtureRequest, make_cluster: MakeCluster) -> Iterator[Place]:
     settings = {"autovacuum": False, "shared_buffers": "64MB", "io_method": request.param}
-    with (
-        Cluster(settings=settings, initdb_args=["--no-data-checksums"]) as server,
-        server.connect() as conn,
-        server.connect() as observer,
-    ):
+    server = make_cluster(settings, ["--no-data-checksums"])
+    with server.connect() as conn, server.connect() as observer:
         install(conn)
         run(
             conn,

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 import psycopg
 import pytest
 
+from conftest import MakeCluster
 from pg_lookahead.cluster import Cluster
 from relations import (
     BLOCK,
@@ -41,13 +42,12 @@ ROUNDS = 4
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Cluster]:
+def server(make_cluster: MakeCluster) -> Cluster:
     """A server where nothing happens by itself; without checksums, so that pages can be moved."""
-    with Cluster(
+    return make_cluster(
         settings={"autovacuum": False, "shared_buffers": "32MB", "max_prepared_transactions": 5},
         initdb_args=["--no-data-checksums"],
-    ) as server:
-        yield server
+    )
 
 
 @pytest.fixture

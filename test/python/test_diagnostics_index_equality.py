@@ -38,13 +38,12 @@ ROUNDS = 3
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Cluster]:
+def server(make_cluster: MakeCluster) -> Cluster:
     """Without checksums, so that a test may change a page; nothing happens there by itself."""
-    with Cluster(
+    return make_cluster(
         settings={"autovacuum": False, "shared_buffers": "32MB", "max_wal_size": "4GB"},
         initdb_args=["--no-data-checksums"],
-    ) as server:
-        yield server
+    )
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from conftest import MakeCluster
 from pg_lookahead.cluster import Cluster
 from relations import Connection, install, run, scalar
 
@@ -23,7 +24,7 @@ CALLS = {
 
 
 @pytest.fixture(scope="module", params=["worker", "sync"])
-def server(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+def server(request: pytest.FixtureRequest, make_cluster: MakeCluster) -> Cluster:
     settings = {
         "autovacuum": False,
         "shared_buffers": "128MB",
@@ -32,7 +33,8 @@ def server(request: pytest.FixtureRequest) -> Iterator[Cluster]:
         "track_io_timing": True,
         "max_parallel_workers_per_gather": 0,
     }
-    with Cluster(settings=settings) as one, one.connect() as conn:
+    one = make_cluster(settings)
+    with one.connect() as conn:
         install(conn)
         run(
             conn,
@@ -49,7 +51,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[Cluster]:
             "ROLLBACK",
             "CHECKPOINT",
         )
-        yield one
+    return one
 
 
 @pytest.fixture
