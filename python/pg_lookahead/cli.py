@@ -19,6 +19,8 @@ from .bench.latency import LONGEST_MS
 from .bench.report import report
 from .cluster import end_on_signals
 from .server import ClusterError
+from .trace import TraceError
+from .trace.command import replay, simulate, trace
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
@@ -67,6 +69,9 @@ def _demo(
 
 app.command("bench")(bench)
 app.command("report")(report)
+app.command("trace")(trace)
+app.command("simulate")(simulate)
+app.command("replay")(replay)
 
 
 def main() -> None:
@@ -76,7 +81,7 @@ def main() -> None:
         sys.exit(app(standalone_mode=False))
     except typer.TyperException as error:
         _fail(error.format_message(), error.exit_code)
-    except ClusterError as error:
+    except (ClusterError, TraceError) as error:
         _fail(str(error), 2)
     except (psycopg.OperationalError, OSError) as error:
         _fail(str(error), 2)

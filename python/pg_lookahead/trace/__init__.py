@@ -1,0 +1,39 @@
+"""``pg_lookahead trace``, ``simulate`` and ``replay``: reads in other orders, predicted and done.
+
+format      the trace file: Parquet, versioned, read and written in batches
+sources     traces from text: strace, blkparse, fio's iolog
+index       a trace from an index of a live database
+generate    a trace made up from published properties, by seed
+policy      the orders in which the reads of a trace can be issued
+disk        how long a disk with heads takes for them
+parallel    how long an SSD or a network volume takes
+models      devices by name, with the source of each parameter
+calibrate   a model measured from a device, by fio
+simulate    every policy and depth on a model
+figures     what was simulated, drawn: PNG and one HTML file
+replay      the reads done for real, by fio
+command     the commands
+
+All the models are pure functions of arrays; a trace is never held in memory as a whole,
+but for sorting it altogether (8 bytes a read)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints: TypeAlias = NDArray[np.int64]
+Floats: TypeAlias = NDArray[np.float64]
+Reads: TypeAlias = tuple[Ints, Ints]
+"""Reads in the order of issue: offsets and lengths, in bytes, arrays of the same length."""
+Batches: TypeAlias = Iterator[Reads]
+
+BATCH = 1 << 20
+"""Reads handled at a time."""
+
+
+class TraceError(Exception):
+    """A trace, a model or a file will not do; one line for the user."""

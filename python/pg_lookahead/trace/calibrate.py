@@ -1,0 +1,66 @@
+"""A model measured from a device, by fio on a file (or block device) that lies on it.
+
+Random reads of 8 KB and of 128 KB, at depths from 1 to 64: of n reads in s seconds at depth d,
+each took d s / n.  The two sizes give a latency and a rate for each depth, the rows of the
+table of a Parallel model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from . import TraceError, fio
+from .models import Model
+from .parallel import Parallel
+
+DEPTHS = (1, 2, 4, 8, 16, 32, 64)
+SMALL, LARGE = 8 << 10, 128 << 10
+SMALLEST_FILE = 64 << 20
+
+
+def measure(path: Path, seconds: float, say: Callable[[str], None]) -> Model:
+    """Measure; takes 14 times ``seconds`` and reads only.
+
+    path: a file of at least 64 MB (the longer, the less of it is in a cache), or a device
+    say: told before each measurement"""
+    fio.need()
+    if fio.length(path) < SMALLEST_FILE:
+        raise TraceError(f"{path} is shorter than {SMALLEST_FILE >> 20} MB, too short to measure by")
+    table = []
+    for depth in DEPTHS:
+        took = {}
+        for size in (SMALL, LARGE):
+            say(f"{size >> 10} KB reads at depth {depth}")
+            took[size] = depth / _reads_a_second(path, size, depth, seconds)
+        table.append(row(depth, took[SMALL], took[LARGE]))
+    device = Parallel(table[0][1], table[0][2], table=table, queue=DEPTHS[-1])
+    return Model(str(path), device, {"": f"measured by fio on {path}, {seconds:g} s for each of 14 cells"})
+
+
+def row(depth: int, small: float, large: float) -> tuple[float, float, float]:
+    """A row of the table from the seconds that a small and a large read took."""
+    per_byte = max(large - small, large * 0.01) / (LARGE - SMALL)
+    fixed = max(small - SMALL * per_byte, small * 0.1)
+    return depth, fixed * 1e6, 1 / per_byte / 1e6
+
+
+def _reads_a_second(path: Path, size: int, depth: int, seconds: float) -> float:
+    escaped = str(path.resolve()).replace("\\", "\\\\").replace(":", "\\:")
+    done = fio.run(
+        [
+            f"--filename={escaped}",
+            "--rw=randread",
+            f"--bs={size}",
+            f"--ioengine={fio.ENGINES[0]}",
+            f"--iodepth={depth}",
+            f"--runtime={seconds}",
+            "--time_based",
+            "--ramp_time=0.2",
+            "--norandommap",
+            "--randrepeat=0",
+        ]
+    )
+    if not done.reads or not done.seconds:
+        raise TraceError(f"fio read nothing from {path} in {seconds:g} s")
+    return done.reads / done.seconds

@@ -1,0 +1,75 @@
+"""Running fio on a user's file: read-only, past the page cache, and never on a file it may make.
+
+Every command carries --readonly and --allow_file_create=0, names nothing to write, and asks
+for reads only; the tests prove with strace that the file is opened by O_RDONLY."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import TraceError
+
+ENGINES = ("io_uring", "psync")
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What fio reports of one job: reads done, bytes, and seconds it took."""
+
+    reads: int
+    bytes: int
+    seconds: float
+
+
+def need() -> None:
+    """TraceError if there is no fio."""
+    if shutil.which("fio") is None:
+        raise TraceError("fio is not installed (Debian, Ubuntu: apt install fio)")
+
+
+def length(path: Path) -> int:
+    """Bytes of a file or a block device that can be read; TraceError if it is neither."""
+    mode = path.stat().st_mode
+    if not stat.S_ISREG(mode) and not stat.S_ISBLK(mode):
+        raise TraceError(f"{path} is neither a file nor a block device")
+    with path.open("rb") as file:
+        return file.seek(0, os.SEEK_END)
+
+
+def forget(path: Path) -> None:
+    """Drop what the kernel's page cache holds of a file (which needs no right but to read it)."""
+    file = os.open(path, os.O_RDONLY)
+    try:
+        os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+    finally:
+        os.close(file)
+
+
+def run(arguments: Sequence[str], directory: Path | None = None) -> Measured:
+    """Run one job of fio that only reads; TraceError with what fio says if it fails.
+
+    arguments: but for those that every job has
+    directory: to run in"""
+    command = ["fio", "--name=read", "--readonly", "--allow_file_create=0", "--direct=1", "--invalidate=1"]
+    done = subprocess.run(
+        [*command, *arguments, "--output-format=json"], capture_output=True, text=True, cwd=directory
+    )
+    said = (done.stderr or done.stdout).strip().splitlines()
+    if done.returncode:
+        raise TraceError(f"fio failed: {said[0] if said else f'exit status {done.returncode}'}")
+    try:
+        job = json.loads(done.stdout[done.stdout.index("{") :])["jobs"][0]
+        read = job["read"]
+        wrote = job["write"]["total_ios"] + job["trim"]["total_ios"]
+    except (ValueError, KeyError, IndexError):
+        raise TraceError("fio printed no report that could be read") from None
+    if job["error"] or wrote:
+        raise TraceError(f"fio failed: {said[0] if said else 'error ' + str(job['error'])}")
+    return Measured(read["total_ios"], read["io_bytes"], read["runtime"] / 1e3)

@@ -1,0 +1,227 @@
+"""The trace file.
+
+A trace is an Apache Parquet file, compressed by zstd, with a row for each read in the order
+of issue and these columns, none of them null:
+
+    file    int32  which file: a position in ``files`` of the metadata
+    offset  int64  bytes from the start of the file, not negative
+    length  int32  bytes, positive
+
+and the key ``pg_lookahead.trace`` in its metadata, a JSON object:
+
+    format      1; a reader refuses what is newer than itself
+    kind        index, strace, blkparse, iolog or generated
+    source      where it came from, in words
+    files       names of the files
+    file_bytes  length of each; where unknown, the end of the last byte read
+
+Rows of kind ``index`` are entries of the index: an entry in the same block as the one before
+it needs no new read, and :meth:`Trace.batches` leaves it out.
+
+Parquet because it is written and read in batches (row groups), so that no trace need fit
+in memory, and because other tools read it (DuckDB, pandas, polars, Spark).  numpy's npz can
+do neither, and zstd over rows of our own would be a format nobody else reads.  The price is
+pyarrow, 55 MB to download.
+
+Several files are addressed as if they lay one after the other, each from a whole MiB on.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from . import BATCH, Batches, Ints, TraceError
+
+VERSION = 1
+KEY = b"pg_lookahead.trace"
+KINDS = ("index", "strace", "blkparse", "iolog", "generated")
+SCHEMA = pa.schema(
+    [
+        pa.field("file", pa.int32(), nullable=False),
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("length", pa.int32(), nullable=False),
+    ]
+)
+FURTHEST = 1 << 52
+"""Bytes; no file of a trace may be longer, all together not twice that (4.5 PB)."""
+_ALIGN = 1 << 20
+
+
+class Writer:
+    """Writes a trace; a context manager.  The file appears whole, when all went well, or not at all.
+
+    path: of the trace
+    kind, source: as in the head of the file
+    file_bytes: lengths of files where they are known, by name"""
+
+    def __init__(self, path: Path, kind: str, source: str, file_bytes: dict[str, int] | None = None) -> None:
+        assert kind in KINDS
+        self._path = path
+        self._partial = path.with_name(f".{path.name}.partial")
+        self._kind, self._source = kind, source
+        self._known = file_bytes or {}
+        self._files: dict[str, int] = {}
+        self._ends: list[int] = []
+        self.count = 0
+
+    def __enter__(self) -> Writer:
+        self._parquet = pq.ParquetWriter(
+            self._partial, SCHEMA, compression="zstd", use_dictionary=["file", "length"]
+        )
+        return self
+
+    def file(self, name: str) -> int:
+        """The number of a file in this trace; a new one for a new name."""
+        number = self._files.setdefault(name, len(self._files))
+        if number == len(self._ends):
+            self._ends.append(self._known.get(name, 0))
+        return number
+
+    def add(self, file: Ints | int, offset: Ints, length: Ints | int) -> None:
+        """Append reads: files by number, offsets and lengths in bytes."""
+        if not len(offset):
+            return
+        files = np.broadcast_to(np.asarray(file, np.int32), offset.shape)
+        lengths = np.broadcast_to(np.asarray(length, np.int64), offset.shape)
+        ends = offset + lengths
+        for number in np.unique(files):
+            self._ends[number] = max(self._ends[number], int(ends[files == number].max()))
+        columns = [pa.array(files), pa.array(offset), pa.array(lengths.astype(np.int32))]
+        self._parquet.write_table(pa.table(columns, schema=SCHEMA), row_group_size=BATCH)
+        self.count += len(offset)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        head = {
+            "format": VERSION,
+            "kind": self._kind,
+            "source": self._source,
+            "files": list(self._files),
+            "file_bytes": self._ends,
+        }
+        try:
+            self._parquet.add_key_value_metadata({KEY: json.dumps(head).encode()})
+            self._parquet.close()
+            if value is None:
+                if not self.count:
+                    raise TraceError(f"{self._source}: no read in it, so no trace of it")
+                self._partial.rename(self._path)
+        finally:
+            self._partial.unlink(missing_ok=True)
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A trace file whose head is good; its rows are checked as they are read.
+
+    files, file_bytes: names and lengths
+    rows: how many rows it has
+    kind, source: as in the head of the file"""
+
+    path: Path
+    kind: str
+    source: str
+    files: Sequence[str]
+    file_bytes: Sequence[int]
+    rows: int
+
+    @staticmethod
+    def open(path: Path) -> Trace:
+        """Open a trace; TraceError if it is none, is cut short, or is of a later format."""
+        try:
+            with pq.ParquetFile(path) as parquet:
+                schema, metadata = parquet.schema_arrow, parquet.metadata
+                head = json.loads((metadata.metadata or {}).get(KEY, b"null"))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise TraceError(f"{path} is no trace, or is cut short: {_first_line(error)}") from None
+        except ValueError:
+            raise TraceError(f"{path} is no trace: its metadata is not JSON") from None
+        if not isinstance(head, dict) or not isinstance(head.get("format"), int):
+            raise TraceError(f"{path} is a Parquet file, but no trace: it lacks the key {KEY.decode()}")
+        if head["format"] > VERSION:
+            raise TraceError(f"{path} is of format {head['format']}; this program reads up to {VERSION}")
+        wrong = [field.name for field in SCHEMA if not _has(schema, field)]
+        if wrong:
+            expected = ", ".join(f"{field.name} {field.type}" for field in SCHEMA)
+            raise TraceError(f"{path}: no column {wrong[0]} of the right type; a trace has {expected}")
+        files, ends = head.get("files"), head.get("file_bytes")
+        if not isinstance(files, list) or not isinstance(ends, list) or not files or len(files) != len(ends):
+            raise TraceError(f"{path}: its metadata names no files, or not the length of each")
+        if not _are(files, str) or not _are(ends, int):
+            raise TraceError(f"{path}: its metadata names no files, or not the length of each")
+        if min(ends) < 0 or sum(ends) > FURTHEST:
+            raise TraceError(f"{path}: its metadata gives a file an impossible length")
+        return Trace(path, str(head.get("kind")), str(head.get("source")), files, ends, metadata.num_rows)
+
+    @property
+    def bases(self) -> Ints:
+        """Where each file starts, and the end of the last: bytes, in the address space of all."""
+        sizes = [-(-end // _ALIGN) * _ALIGN for end in self.file_bytes]
+        return np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))
+
+    def rows_in_batches(self) -> Iterator[tuple[Ints, Ints, Ints]]:
+        """All rows: file numbers, offsets and lengths; TraceError at the first bad one."""
+        done = 0
+        ends = np.asarray(self.file_bytes, np.int64)
+        try:
+            with pq.ParquetFile(self.path, pre_buffer=False) as parquet:
+                for batch in parquet.iter_batches(BATCH, columns=SCHEMA.names, use_threads=False):
+                    if any(batch.column(i).null_count for i in range(3)):
+                        raise TraceError(f"{self.path}: a value is missing after row {done}")
+                    file, offset, length = (
+                        batch.column(i).to_numpy(zero_copy_only=False).astype(np.int64) for i in range(3)
+                    )
+                    self._check(done, ends, file, offset, length)
+                    done += len(file)
+                    yield file, offset, length
+        except (pa.ArrowInvalid, OSError) as error:
+            raise TraceError(f"{self.path} is damaged after row {done}: {_first_line(error)}") from None
+
+    def _check(self, done: int, ends: Ints, file: Ints, offset: Ints, length: Ints) -> None:
+        known = (file >= 0) & (file < len(ends))
+        limit = ends[np.where(known, file, 0)]
+        for good, what in (
+            (known, f"there are files 0 to {len(ends) - 1} only"),
+            (offset >= 0, "the offset is negative"),
+            (length > 0, "the length is not positive"),
+            (offset <= limit - length, "it ends beyond its file"),
+        ):
+            if not good.all():
+                row = int(np.argmin(good))
+                read = f"{length[row]} bytes at {offset[row]} of file {file[row]}"
+                raise TraceError(f"{self.path}: row {done + row + 1}, {read}: {what}")
+
+    def batches(self) -> Batches:
+        """The reads in the order of issue, by addresses; see the head of the file."""
+        bases = self.bases
+        last = -1
+        for file, offset, length in self.rows_in_batches():
+            address = offset + bases[file]
+            if self.kind == "index":
+                new = np.diff(address, prepend=last) != 0
+                last = int(address[-1])
+                address, length = address[new], length[new]
+            if len(address):
+                yield address, length
+
+
+def _has(schema: pa.Schema, wanted: pa.Field) -> bool:
+    index = schema.get_field_index(wanted.name)
+    return index >= 0 and bool(schema.field(index).type.equals(wanted.type))
+
+
+def _are(values: list[object], kind: type) -> bool:
+    return all(type(value) is kind for value in values)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0]

@@ -1,0 +1,218 @@
+"""Traces from text: what strace, blkparse and fio say about reads.
+
+Each parser takes numbered lines and yields (file name, offset, length) in bytes, in the order
+of issue.  A line that such a file cannot have is an error that names it, so a file of another
+kind is refused at its first line and never read to its end.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import BinaryIO, TypeAlias
+
+import numpy as np
+
+from . import TraceError
+from .format import FURTHEST, Writer
+
+Lines: TypeAlias = Iterator[tuple[int, bytes]]
+Entry: TypeAlias = tuple[bytes, int, int]
+Parser: TypeAlias = Callable[[Lines], Iterator[Entry]]
+
+LONGEST_LINE = 1 << 20
+SECTOR = 512
+SEGMENT = 1 << 30
+"""Bytes of a file of a relation before the next, with PostgreSQL's default build."""
+_LONGEST_READ = 1 << 30
+_FLUSH = 1 << 18
+_LONGEST_WAIT = 1 << 16
+"""Calls after an unfinished one until it is given up."""
+
+
+def lines(stream: BinaryIO) -> Lines:
+    """Lines without their ends, with numbers from 1; TraceError if one is longer than 1 MiB."""
+    number = 0
+    while line := stream.readline(LONGEST_LINE):
+        number += 1
+        if len(line) == LONGEST_LINE and not line.endswith(b"\n"):
+            raise TraceError(f"line {number} is longer than 1 MiB: this is no text of that kind")
+        yield number, line.rstrip(b"\r\n")
+
+
+def _bad(number: int, line: bytes, what: str) -> TraceError:
+    shown = line[:60].decode("ascii", "backslashreplace")
+    shown = "".join(c if c.isprintable() else "?" for c in shown)
+    return TraceError(f"line {number}: {what}: {shown}")
+
+
+_PREFIX = rb"(?:\[pid +(\d+)\] |(\d+) +)?(?: *\d[\d:.]* )?"
+_FD = rb"(\d+)(?:<([^>]*)>)?"
+# The last argument of preadv2 is its flags.
+_READ = re.compile(
+    _PREFIX + rb"pread(?:(?:64|v)?\(" + _FD + rb", .*, \d+, (-?\d+)\)"
+    rb"|v2\(" + _FD + rb", .*, \d+, (-?\d+), [\w|]+\))\s+= (-?\d+)"
+)
+_UNFINISHED = re.compile(_PREFIX + rb"pread(?:64|v2|v)?\(" + _FD + rb",.*<(?:unfinished|detached) \.\.\.>")
+_RESUMED = re.compile(
+    _PREFIX + rb"<\.\.\. pread(?:(?:64|v)? resumed>.*, \d+, (-?\d+)\)"
+    rb"|v2 resumed>.*, \d+, (-?\d+), [\w|]+\))\s+= (-?\d+)"
+)
+_OPEN = re.compile(_PREFIX + rb'open(?:at)?\((?:\w+(?:<[^>]*>)?, )?"([^"]*)".*\)\s+= (\d+)')
+_CALL = re.compile(_PREFIX + rb"pread(?:64|v2|v)?\(")
+_RESULT = re.compile(rb"\)\s+= (?:\?|-?\d)")
+_STRACE = re.compile(_PREFIX + rb"(?:\w+\(|<\.\.\. \w+ resumed>|\+\+\+ |--- )|strace: |$")
+
+
+def strace(numbered: Lines) -> Iterator[Entry]:
+    """Reads by pread64, preadv and preadv2 in the output of strace (-f, -y, -t.. or -r, or none).
+
+    The file is the path that -y shows, or that the descriptor was opened by, or "fd N".  The
+    length is what was returned: reads at the end of a file and failed ones are none.  A call
+    that another process interrupts in the listing counts where it was begun."""
+    opened: dict[bytes, bytes] = {}
+    # While a call is unfinished, those after it wait for its result: held[waiting[process]] is its place.
+    waiting: dict[bytes, tuple[int, bytes]] = {}
+    held: list[Entry | None] = []
+
+    for number, line in numbered:
+        if found := _READ.match(line):
+            fd, path, offset = found.group(3, 4, 5) if found[3] else found.group(6, 7, 8)
+            entry = (_name(opened, fd, path), int(offset), int(found[9]))
+            _check(number, line, entry)
+            if waiting:
+                held.append(entry)
+            elif entry[2] > 0:
+                yield entry
+        elif b"pread" in line and (found := _UNFINISHED.match(line)):
+            waiting[found[1] or found[2] or b""] = len(held), _name(opened, found[3], found[4])
+            held.append(None)
+        elif b"pread" in line and (found := _RESUMED.match(line)):
+            place, name = waiting.pop(found[1] or found[2] or b"", (-1, b""))
+            if place >= 0:  # else it was begun before strace was
+                entry = (name, int(found[3] or found[4]), int(found[5]))
+                _check(number, line, entry)
+                held[place] = entry
+        elif found := _OPEN.match(line):
+            opened[found[4]] = found[3]
+        elif _CALL.match(line) and not _RESULT.search(line):
+            raise _bad(number, line, "a call without its result (a trace that was cut short?)")
+        elif not _STRACE.match(line):
+            raise _bad(number, line, "not a line of strace")
+        if held and (not waiting or len(held) > _LONGEST_WAIT):
+            yield from (one for one in held if one and one[2] > 0)
+            held.clear()
+            waiting.clear()
+    yield from (one for one in held if one and one[2] > 0)
+
+
+def _name(opened: dict[bytes, bytes], fd: bytes, path: bytes | None) -> bytes:
+    return path if path is not None else opened.get(fd, b"fd " + fd)
+
+
+_EVENT = re.compile(
+    rb"\s*(\d+,\d+)\s+\d+\s+\d+\s+\d+\.\d+\s+\d+\s+([A-Z]+|m)\s+(\S+)(?: (-?\d+) \+ (-?\d+)|\s|$)"
+)
+_SUMMARY = re.compile(rb"(?:CPU\s?\d+ |Total |Throughput )")
+
+
+def blkparse(numbered: Lines, action: bytes = b"D") -> Iterator[Entry]:
+    """Reads in the default output of blkparse: the lines with ``action`` (D: given to the driver)
+    and R among their kinds.  The file is the device, "8,0".  Ends where the summary begins."""
+    for number, line in numbered:
+        found = _EVENT.match(line)
+        if not found:
+            if _SUMMARY.match(line) and number > 1:
+                return
+            if line.strip():
+                raise _bad(number, line, "not a line of blkparse")
+            continue
+        if found[2] == action and b"R" in found[3]:
+            if found[4] is None:
+                raise _bad(number, line, "a read without sectors")
+            entry = (found[1], int(found[4]) * SECTOR, int(found[5]) * SECTOR)
+            _check(number, line, entry)
+            if entry[2] > 0:
+                yield entry
+
+
+_HEADER = re.compile(rb"fio version (\d+) iolog$")
+_FILE_ACTIONS = (b"add", b"open", b"close")
+_IO_ACTIONS = (b"read", b"write", b"trim", b"sync", b"datasync", b"wait")
+
+
+def iolog(numbered: Lines) -> Iterator[Entry]:
+    """Reads in fio's iolog, version 2 or 3 (which puts a time before each line)."""
+    header = next(numbered, (1, b""))
+    found = _HEADER.match(header[1])
+    if not found or found[1] not in (b"2", b"3"):
+        raise _bad(1, header[1], "not the first line of an iolog of version 2 or 3")
+    skip = 1 if found[1] == b"3" else 0
+    for number, line in numbered:
+        words = line.split()
+        if not words:
+            continue
+        good = len(words) >= 2 + skip and (not skip or words[0].isdigit())
+        action = words[1 + skip] if good else b""
+        if action in _FILE_ACTIONS and len(words) == 2 + skip:
+            continue
+        if action not in _IO_ACTIONS or (len(words) != 4 + skip and action != b"wait"):
+            raise _bad(number, line, "not a line of an iolog")
+        if action != b"read":
+            continue
+        try:
+            entry = (words[skip], int(words[2 + skip]), int(words[3 + skip]))
+        except ValueError:
+            raise _bad(number, line, "offset or length is no number") from None
+        _check(number, line, entry)
+        if entry[2] <= 0:
+            raise _bad(number, line, "the length is not positive")
+        yield entry
+
+
+def _check(number: int, line: bytes, entry: Entry) -> None:
+    if entry[1] < 0:
+        raise _bad(number, line, f"the offset {entry[1]} is negative")
+    if entry[1] > FURTHEST // 2 or entry[2] > _LONGEST_READ:
+        raise _bad(number, line, f"{entry[2]} bytes at {entry[1]} are not believable")
+
+
+PARSERS: dict[str, Parser] = {"strace": strace, "blkparse": blkparse, "iolog": iolog}
+_PART = re.compile(rb"(.*/\d+)\.(\d+)$")
+
+
+def convert(kind: str, stream: BinaryIO, writer: Writer, only: str | None = None) -> None:
+    """Write the reads that ``stream`` tells of; segments of a relation become one file.
+
+    kind: a key of PARSERS
+    only: files whose name contains this, and no others"""
+    wanted = only.encode() if only else None
+    numbers: dict[bytes, tuple[int, int] | None] = {}
+    files: list[int] = []
+    offsets: list[int] = []
+    lengths: list[int] = []
+
+    def flush() -> None:
+        writer.add(np.array(files, np.int64), np.array(offsets, np.int64), np.array(lengths, np.int64))
+        for column in (files, offsets, lengths):
+            column.clear()
+
+    for name, offset, length in PARSERS[kind](lines(stream)):
+        try:
+            place = numbers[name]
+        except KeyError:
+            if wanted is not None and wanted not in name:
+                place = None
+            else:
+                part = _PART.match(name) if kind == "strace" else None
+                base, skipped = (part[1], int(part[2]) * SEGMENT) if part else (name, 0)
+                place = (writer.file(base.decode(errors="replace")), skipped)
+            numbers[name] = place
+        if place is None:
+            continue
+        files.append(place[0])
+        offsets.append(offset + place[1])
+        lengths.append(length)
+        if len(files) == _FLUSH:
+            flush()
+    flush()
