@@ -18,6 +18,7 @@ from .bench.command import bench
 from .bench.latency import LONGEST_MS
 from .bench.report import report
 from .cluster import end_on_signals
+from .profile.views import app as profile
 from .server import ClusterError
 from .trace import TraceError
 from .trace.command import replay, simulate, trace
@@ -69,6 +70,7 @@ def _demo(
 
 app.command("bench")(bench)
 app.command("report")(report)
+app.add_typer(profile, name="profile")
 app.command("trace")(trace)
 app.command("simulate")(simulate)
 app.command("replay")(replay)

@@ -1,0 +1,252 @@
+"""Two profiles, function by function: what differs, and what of it is more than chance.
+
+The unit is the run (``records.Run``): each gives one value per function, summed over its
+processes.  Single calls would give more numbers, but calls of one run are not independent of
+one another, and with them two profiles of the same thing would differ "significantly".
+
+For each function the z statistic is Welch's: the difference of the means over its standard
+error, the variances of the two sides taken as they are (B. L. Welch, The generalization of
+"Student's" problem when several different population variances are involved, Biometrika 34,
+1947).  With as few runs as one makes it does not follow the normal distribution but Student's,
+with the degrees of freedom that are stated beside it.  As many functions are tested as have
+values, so the p-values are corrected by Holm's method (S. Holm, A simple sequentially
+rejective multiple test procedure, Scandinavian Journal of Statistics 6, 1979): of comparisons
+of equal profiles, at most 5 % mark any function at all, however their functions depend on one
+another, as those that call each other do.
+
+Pure functions."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import special
+
+from .records import Function, Overhead, Run
+
+LEVEL = 0.05
+"""Chance that a comparison of equal profiles marks any function."""
+
+FEWEST_RUNS = 3
+"""On each side; two runs agree too often by chance."""
+
+LEAST_DEVIATION = 0.5
+"""Standard deviation, in calls or ns, that a side is taken to have at least: a count that
+differs now and then looks constant in a few runs."""
+
+MEASURES = ("total", "self", "calls")
+METHOD = "Welch's t on runs, Holm's correction"
+
+Key = tuple[str, str]
+"""Name and source of a function."""
+
+_OfRun = Mapping[Key, Sequence[Function]]
+
+
+@dataclass(frozen=True)
+class Test:
+    """z: Welch's statistic, positive if B has more
+
+    degrees: of freedom, by Welch and Satterthwaite
+    p: two-sided, by itself"""
+
+    z: float
+    degrees: float
+    p: float
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One function.
+
+    calls, values: means per run of A and of B; values are ns, or calls if that is what is
+        compared.  calls are None where they are not known
+    estimated: whether times are estimates from a part of the calls
+    test: None with fewer than FEWEST_RUNS runs on a side
+    adjusted: its p-value after the correction"""
+
+    name: str
+    source: str
+    calls: tuple[float | None, float | None]
+    values: tuple[float, float]
+    present: tuple[bool, bool]
+    estimated: bool
+    test: Test | None
+    adjusted: float | None
+
+    @property
+    def difference(self) -> float:
+        """B less A."""
+        return self.values[1] - self.values[0]
+
+    @property
+    def significant(self) -> bool:
+        """Whether it is more than chance."""
+        return self.adjusted is not None and self.adjusted < LEVEL
+
+
+@dataclass(frozen=True)
+class Side:
+    """What one profile is.
+
+    processes: number by kind; seconds: of a run, by the client's clock, the mean
+    counters: PostgreSQL's, means per run"""
+
+    name: str
+    runs: int
+    processes: Mapping[str, int]
+    settings: Mapping[str, str]
+    seconds: float | None
+    counters: Mapping[str, float]
+    overhead: Overhead | None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """by: of MEASURES
+
+    rows: largest absolute difference first
+    whole: of the seconds of whole runs, a test of its own; None without FEWEST_RUNS on each side"""
+
+    by: str
+    sides: tuple[Side, Side]
+    rows: tuple[Difference, ...]
+    whole: Test | None
+
+
+def welch(a: Sequence[float], b: Sequence[float]) -> Test | None:
+    """Whether the means of b and a differ; None with fewer than FEWEST_RUNS values on a side."""
+    if min(len(a), len(b)) < FEWEST_RUNS:
+        return None
+    parts = [max(float(np.var(side, ddof=1)), LEAST_DEVIATION**2) / len(side) for side in (a, b)]
+    z = float(np.mean(b) - np.mean(a)) / math.sqrt(sum(parts))
+    spread = [part**2 / (len(side) - 1) for part, side in zip(parts, (a, b), strict=True)]
+    degrees = sum(parts) ** 2 / sum(spread)
+    return Test(z, degrees, float(2 * special.stdtr(degrees, -abs(z))))
+
+
+def holm(p: Sequence[float]) -> list[float]:
+    """The p-values corrected by Holm's method, in their order."""
+    adjusted = [0.0] * len(p)
+    largest = 0.0
+    for rank, at in enumerate(sorted(range(len(p)), key=lambda i: p[i])):
+        largest = max(largest, min(1.0, (len(p) - rank) * p[at]))
+        adjusted[at] = largest
+    return adjusted
+
+
+def compare(a: Sequence[Run], b: Sequence[Run], by: str, names: tuple[str, str]) -> Comparison:
+    """Profile b against profile a.
+
+    by: of MEASURES
+    names: of the two, for the reader"""
+    sides: list[list[_OfRun]] = [[_by_key(run) for run in runs] for runs in (a, b)]
+    keys = dict.fromkeys(key for side in sides for run in side for key in run)
+    rows = [row for key in keys if (row := _difference(key, sides, by))]
+    tests = [(at, row.test) for at, row in enumerate(rows) if row.test]
+    for (at, _), adjusted in zip(tests, holm([test.p for _, test in tests]), strict=True):
+        rows[at] = _adjusted(rows[at], adjusted)
+    rows.sort(key=lambda row: (-abs(row.difference), row.name, row.source))
+    # In ns, as LEAST_DEVIATION is.
+    took = [[run.seconds * 1e9 for run in runs if run.seconds is not None] for runs in (a, b)]
+    return Comparison(
+        by=by,
+        sides=(_side(names[0], a), _side(names[1], b)),
+        rows=tuple(rows),
+        whole=welch(took[0], took[1]),
+    )
+
+
+def _by_key(run: Run) -> _OfRun:
+    found: dict[Key, list[Function]] = {}
+    for function in (*(f for record in run.records for f in record.functions), *run.sampled):
+        found.setdefault((function.name, function.source), []).append(function)
+    return found
+
+
+def _value(functions: Sequence[Function], by: str) -> float | None:
+    """Of a run; None: not known."""
+    if by == "calls":
+        known = [function.calls for function in functions if function.calls is not None]
+        return float(sum(known)) if len(known) == len(functions) else None
+    if by == "self":
+        return sum(function.self_ns for function in functions)
+    return sum(function.total_ns for function in functions)
+
+
+def _difference(key: Key, sides: Sequence[Sequence[_OfRun]], by: str) -> Difference | None:
+    """None if what is compared is not known of this function, or is nothing on both sides."""
+    values: list[list[float]] = []
+    calls: list[float | None] = []
+    for side in sides:
+        of_runs = [_value(run.get(key, []), by) for run in side]
+        counts = [_value(run.get(key, []), "calls") for run in side]
+        known = [value for value in of_runs if value is not None]
+        if len(known) < len(of_runs):
+            return None
+        values.append(known)
+        counted = [count for count in counts if count is not None]
+        calls.append(float(np.mean(counted)) if len(counted) == len(counts) else None)
+    means = float(np.mean(values[0])), float(np.mean(values[1]))
+    if means == (0.0, 0.0) and not any(calls):
+        return None
+    functions = [function for side in sides for run in side for function in run.get(key, [])]
+    present = [any(_seen(run.get(key, [])) for run in side) for side in sides]
+    return Difference(
+        name=key[0],
+        source=key[1],
+        calls=(calls[0], calls[1]),
+        values=means,
+        present=(present[0], present[1]),
+        estimated=any(f.calls is not None and f.timed < f.calls and f.total_ns > 0 for f in functions),
+        test=welch(values[0], values[1]),
+        adjusted=None,
+    )
+
+
+def _seen(functions: Sequence[Function]) -> bool:
+    return any(function.calls or function.total_ns for function in functions)
+
+
+def _adjusted(row: Difference, p: float) -> Difference:
+    return Difference(**{**vars(row), "adjusted": p})
+
+
+def _side(name: str, runs: Sequence[Run]) -> Side:
+    records = [record for run in runs for record in run.records]
+    seconds = [run.seconds for run in runs if run.seconds is not None]
+    counters: dict[str, float] = {}
+    for record in records:
+        for name_of, value in record.statistics.items():
+            counters[name_of] = counters.get(name_of, 0.0) + value
+    return Side(
+        name=name,
+        runs=len(runs),
+        processes=dict(Counter(record.process.kind for record in records).most_common()),
+        settings=dict(runs[0].settings),
+        seconds=float(np.mean(seconds)) if seconds else None,
+        counters={counter: total / len(runs) for counter, total in counters.items()},
+        overhead=records[0].overhead if records else None,
+    )
+
+
+def change(a: float, b: float, present: tuple[bool, bool] = (True, True)) -> str:
+    """From a to b in percent; as a factor where percent is silly; NEW or GONE."""
+    if not present[0] and present[1]:
+        return "NEW"
+    if present[0] and not present[1]:
+        return "GONE"
+    if a == b:
+        return "0.0%"
+    if a <= 0 or b <= 0:
+        return "NEW" if a <= 0 else "GONE"
+    factor = b / a
+    if factor >= 10:
+        return f"{factor:,.0f}x" if factor >= 99.5 else f"{factor:.1f}x"
+    if factor <= 0.1:
+        return f"1/{1 / factor:,.0f}x" if factor <= 1 / 99.5 else f"1/{1 / factor:.1f}x"
+    return f"{factor - 1:+.1%}"

@@ -1,0 +1,234 @@
+"""A comparison of profiles as text, JSON, CSV and HTML."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from .. import page
+from .compare import FEWEST_RUNS, LEVEL, METHOD, Comparison, Difference, Side, Test, change
+
+_WIDE = 150
+"""Columns of the table where there is no terminal."""
+
+_SOURCES = {"timed": "", "counter": " (counter)", "sampled": " (sampled)"}
+
+
+def z(test: Test | None) -> str:
+    """The statistic with its degrees of freedom."""
+    return "" if test is None else f"{test.z:+.2f} ({test.degrees:.1f})"
+
+
+def probability(p: float | None) -> str:
+    """A p-value."""
+    return "" if p is None else "<0.0001" if p < 0.0001 else f"{p:.4f}"
+
+
+def amount(value: float | None, by: str, sign: str = "") -> str:
+    """Calls, or a time in ms."""
+    if value is None:
+        return "?"
+    return format(value, f"{sign},.0f") if by == "calls" else format(value / 1e6, f"{sign},.3f")
+
+
+def described(side: Side) -> str:
+    """Its runs and processes, by kind."""
+
+    def number(n: int, what: str) -> str:
+        return f"{n:,} {what}" + ("" if n == 1 or what == "other" else "s")
+
+    kinds = ", ".join(number(n, kind) for kind, n in side.processes.items())
+    settings = "".join(f"; {name} = {value}" for name, value in side.settings.items())
+    return f"{number(side.runs, 'run')}; {kinds or 'no process'}{settings if len(side.settings) < 6 else ''}"
+
+
+def columns(comparison: Comparison) -> list[str]:
+    """Heads of the table."""
+    unit = "calls" if comparison.by == "calls" else "ms"
+    of = "" if comparison.by == "calls" else f"{comparison.by} "
+    a, b = (side.name for side in comparison.sides)
+    calls = [] if comparison.by == "calls" else [f"calls, {a}", f"calls, {b}"]
+    return [
+        "function",
+        *calls,
+        f"{of}{unit}, {a}",
+        f"{of}{unit}, {b}",
+        "difference",
+        "change",
+        "z (df)",
+        "p, corrected",
+        "",
+    ]
+
+
+def cells(row: Difference, by: str) -> list[str]:
+    """A row of the table; the last cell marks what is significant."""
+    calls = [] if by == "calls" else [amount(count, "calls") for count in row.calls]
+    about = "~" if row.estimated and by != "calls" else ""
+    return [
+        row.name + _SOURCES.get(row.source, f" ({row.source})"),
+        *calls,
+        *(about + amount(value, by) for value in row.values),
+        amount(row.difference, by, "+"),
+        change(*row.values, row.present),
+        z(row.test),
+        probability(row.adjusted),
+        "*" if row.significant else "",
+    ]
+
+
+def notes(comparison: Comparison) -> list[str]:
+    """What a reader of the table must know."""
+    tested = sum(row.adjusted is not None for row in comparison.rows)
+    told = [f"Means per run.  *: significant at {LEVEL:.0%}; {METHOD} over {tested} functions."]
+    if not tested and comparison.rows:
+        told = [f"Means per run.  Nothing is tested: that takes {FEWEST_RUNS} runs on each side."]
+    if any(row.estimated for row in comparison.rows) and comparison.by != "calls":
+        told.append("~: estimated, since not every call was timed.")
+    for side in comparison.sides:
+        if side.overhead:
+            of = side.overhead
+            told.append(
+                f"{side.name}: measuring added {of.counted_ns:.1f} ns to a call that was counted and"
+                f" {of.timed_ns:.1f} ns to one that was timed (1 in {of.interval}, {of.clock})."
+            )
+    return told
+
+
+def seconds(comparison: Comparison) -> str:
+    """What whole runs took; empty if that is not known."""
+    a, b = (side.seconds for side in comparison.sides)
+    if a is None or b is None:
+        return ""
+    test = f", z {z(comparison.whole)}, p {probability(comparison.whole.p)}" if comparison.whole else ""
+    return f"A whole run, by the client's clock: {a * 1e3:,.3f} ms, {b * 1e3:,.3f} ms, {change(a, b)}{test}"
+
+
+def counters(comparison: Comparison) -> list[list[str]]:
+    """PostgreSQL's own counters: name, A, B, change."""
+    a, b = (side.counters for side in comparison.sides)
+    rows = []
+    for name in dict.fromkeys((*a, *b)):
+        values = a.get(name, 0.0), b.get(name, 0.0)
+        if any(values):
+            by = "total" if name.endswith("_ns") else "calls"
+            label = f"{name.removesuffix('_ns')}, ms" if by == "total" else name
+            rows.append([label, amount(values[0], by), amount(values[1], by), change(*values)])
+    return rows
+
+
+def text(comparison: Comparison, width: int | None = None) -> str:
+    """Two tables, with what to know about them.  width: columns; as many as it takes if None."""
+    console = Console(file=io.StringIO(), width=width or _WIDE, color_system=None)
+    told = [f"{letter}: {s.name}: {described(s)}" for letter, s in zip("AB", comparison.sides, strict=True)]
+    _lines(console, [*told, seconds(comparison)])
+    console.print(_table(columns(comparison), [cells(row, comparison.by) for row in comparison.rows]))
+    if rows := counters(comparison):
+        names = [side.name for side in comparison.sides]
+        console.print()
+        console.print(_table(["PostgreSQL's counters, per run", *names, "change"], rows))
+    _lines(console, ["", *notes(comparison)])
+    assert isinstance(console.file, io.StringIO)
+    return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines()) + "\n"
+
+
+def _lines(console: Console, lines: Sequence[str]) -> None:
+    for line in lines:
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for at, head in enumerate(heads):
+        table.add_column(escape(head), justify="right" if at else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*map(escape, row))
+    return table
+
+
+def _members(row: Difference) -> dict[str, Any]:
+    test = row.test
+    return {
+        "function": row.name,
+        "source": row.source,
+        "calls_a": row.calls[0],
+        "calls_b": row.calls[1],
+        "a": row.values[0],
+        "b": row.values[1],
+        "difference": row.difference,
+        "change": change(*row.values, row.present),
+        "estimated": row.estimated,
+        "z": test.z if test else None,
+        "degrees_of_freedom": test.degrees if test else None,
+        "p": test.p if test else None,
+        "p_corrected": row.adjusted,
+        "significant": row.significant,
+    }
+
+
+def as_json(comparison: Comparison) -> str:
+    """All of it; times in nanoseconds, but seconds where the name says so."""
+    whole = comparison.whole
+    members = {
+        "format": "pg_lookahead profile comparison",
+        "by": comparison.by,
+        "unit": "calls" if comparison.by == "calls" else "ns",
+        "level": LEVEL,
+        "method": METHOD,
+        **{
+            letter: {
+                "name": side.name,
+                "runs": side.runs,
+                "processes": side.processes,
+                "settings": side.settings,
+                "seconds": side.seconds,
+                "counters": side.counters,
+                "overhead": vars(side.overhead) if side.overhead else None,
+            }
+            for letter, side in zip("ab", comparison.sides, strict=True)
+        },
+        "whole_run": whole and {"z": whole.z, "degrees_of_freedom": whole.degrees, "p": whole.p},
+        "functions": [_members(row) for row in comparison.rows],
+    }
+    return json.dumps(members, indent=2) + "\n"
+
+
+def as_csv(comparison: Comparison) -> str:
+    """A line a function; times in nanoseconds."""
+    out = io.StringIO()
+    heads = list(_members(comparison.rows[0])) if comparison.rows else ["function"]
+    writer = csv.DictWriter(out, heads, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(_members(row) for row in comparison.rows)
+    return out.getvalue()
+
+
+def as_html(comparison: Comparison) -> str:
+    """A page with a bar for each function and side."""
+    widest = max((value for row in comparison.rows for value in row.values), default=0.0) or 1.0
+    rows = [
+        {
+            "cells": cells(row, comparison.by),
+            "bars": [100 * value / widest for value in row.values],
+            "look": ("loss" if row.difference > 0 else "gain") if row.significant else "",
+        }
+        for row in comparison.rows
+    ]
+    return page.render(
+        "compare.html.j2",
+        title="pg_lookahead profile compare",
+        sides=[(side, described(side)) for side in comparison.sides],
+        by=comparison.by,
+        seconds=seconds(comparison),
+        columns=columns(comparison),
+        rows=rows,
+        counters=counters(comparison),
+        notes=notes(comparison),
+    )

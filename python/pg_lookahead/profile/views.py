@@ -1,0 +1,90 @@
+"""The commands ``pg_lookahead profile compare`` and ``pg_lookahead profile flame``."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..server import ClusterError
+from .records import Run, load
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    help="Compare and draw profiles of functions.",
+)
+
+FORMATS = ("text", "json", "csv", "html")
+MEASURES = ("total", "self", "calls")
+
+_Output = Annotated[
+    Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write there, not to standard output.")
+]
+
+
+@app.command("compare")
+def compare(
+    a: Annotated[Path, typer.Argument(metavar="A", help="A profile: a file, or a directory of them.")],
+    b: Annotated[Path, typer.Argument(metavar="B", help="The one to compare with it.")],
+    by: Annotated[str, typer.Option(metavar="MEASURE", help=", ".join(MEASURES))] = "total",
+    as_format: Annotated[str, typer.Option("--format", metavar="FORMAT", help=", ".join(FORMATS))] = "text",
+    output: _Output = None,
+) -> None:
+    """Compare two profiles function by function: the largest difference first, chance marked off."""
+    _one_of("--by", by, MEASURES)
+    _one_of("--format", as_format, FORMATS)
+    runs = load(a), load(b)
+    from . import compare_views  # not before the arguments are good: scipy takes a while to load
+    from .compare import compare as compare_runs
+
+    comparison = compare_runs(*runs, by, names(a, b, runs))
+    if as_format == "text":
+        _put(compare_views.text(comparison, _width(output)), output)
+    else:
+        write = {"json": compare_views.as_json, "csv": compare_views.as_csv, "html": compare_views.as_html}
+        _put(write[as_format](comparison), output)
+
+
+@app.command("flame")
+def flame(
+    profile: Annotated[Path, typer.Argument(metavar="PROFILE", help="A file, or a directory of them.")],
+    output: _Output = None,
+) -> None:
+    """Draw nested time as an SVG: callees stand on their callers, as wide as their time."""
+    runs = load(profile)
+    from .flame import svg
+
+    _put(svg(runs, runs[0].config), output)
+
+
+def names(a: Path, b: Path, runs: tuple[Sequence[Run], Sequence[Run]]) -> tuple[str, str]:
+    """What to call the two: their configurations, or paths if those do not tell them apart."""
+    configs = [", ".join(dict.fromkeys(run.config for run in side)) for side in runs]
+    return (configs[0], configs[1]) if configs[0] != configs[1] else (str(a), str(b))
+
+
+def _one_of(option: str, word: str, known: Sequence[str]) -> None:
+    if word not in known:
+        raise ClusterError(f"{option} {word}: only {', '.join(known)} are possible")
+
+
+def _width(output: Path | None) -> int | None:
+    """Columns of the terminal; None: there is none."""
+    return shutil.get_terminal_size().columns if output is None and sys.stdout.isatty() else None
+
+
+def _put(text: str, output: Path | None) -> None:
+    if output is None:
+        sys.stdout.write(text)
+        return
+    from .. import page
+
+    page.writable("--output", output)
+    page.write(output, text)

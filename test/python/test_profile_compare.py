@@ -1,0 +1,379 @@
+"""``pg_lookahead profile compare`` and ``flame``: the statistics, what is told, how it looks."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import random
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from browser import look_at, needs_browser
+from pg_lookahead.profile import compare, compare_views, flame
+from pg_lookahead.profile.records import CallPath, Function, Overhead, Process, Record, Run, run_json
+
+SIMULATIONS = int(os.environ.get("PG_LOOKAHEAD_SIMULATIONS", "400"))
+HOSTILE = '</svg><script>"a"</script>&_' + "long_name_" * 12
+
+
+@pytest.fixture
+def noise(rng: random.Random) -> np.random.Generator:
+    return np.random.default_rng(rng.randrange(2**32))
+
+
+def function(
+    name: str,
+    total: float,
+    *,
+    own: float | None = None,
+    calls: int | None = 10,
+    source: str = "timed",
+    timed: int = 10,
+) -> Function:
+    return Function(name, source, calls, timed, total, total if own is None else own, 0.0, 0.0)
+
+
+def record(functions: Sequence[Function], kind: str = "backend", tree: Sequence[CallPath] = ()) -> Record:
+    return Record(
+        server={},
+        process=Process(kind, 1, None, "", "", "d", "a"),
+        settings={},
+        overhead=Overhead("tsc", 64, 2.0, 50.0),
+        statistics={"shared_blks_hit": 5.0, "shared_blk_read_time_ns": 2e6},
+        functions=tuple(functions),
+        tree=tuple(tree),
+    )
+
+
+def run(
+    *records: Record, config: str = "off", seconds: float | None = 1.0, sampled: Sequence[Function] = ()
+) -> Run:
+    return Run(config, {"some.setting": config}, 1, seconds, records, tuple(sampled))
+
+
+def profile(name: str, times: Sequence[float]) -> list[Run]:
+    return [run(record([function(name, time)])) for time in times]
+
+
+# The statistics, beside scipy's
+
+
+def test_z_is_welchs(noise: np.random.Generator) -> None:
+    for _ in range(200):
+        a, b = (noise.lognormal(12, noise.uniform(0.01, 1), noise.integers(3, 30)).tolist() for _ in "ab")
+        found = compare.welch(a, b)
+        expected = stats.ttest_ind(b, a, equal_var=False)
+        assert found is not None
+        assert found.z == pytest.approx(expected.statistic)
+        assert found.degrees == pytest.approx(expected.df)
+        assert found.p == pytest.approx(expected.pvalue)
+
+
+def test_holm(noise: np.random.Generator) -> None:
+    # R: p.adjust(c(0.01, 0.04, 0.03, 0.005), "holm")
+    assert compare.holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert compare.holm([]) == [] and compare.holm([0.9, 0.8]) == [1.0, 1.0]
+    for _ in range(50):
+        p = noise.uniform(0, 0.1, noise.integers(1, 20))
+        adjusted = np.array(compare.holm(p.tolist()))
+        # Step by step, as Holm has it: reject the smallest while it is at most level / how many are left.
+        for level in (0.01, 0.05, 0.2):
+            order, rejected = np.argsort(p), set[int]()
+            for rank, at in enumerate(order):
+                if p[at] > level / (len(p) - rank):
+                    break
+                rejected.add(int(at))
+            assert rejected == set(np.flatnonzero(adjusted <= level).tolist())
+
+
+def test_few_runs_are_not_tested() -> None:
+    assert compare.welch([1.0, 2.0], [5.0, 6.0, 7.0]) is None
+    found = compare.compare(profile("f", [1e6] * 2), profile("f", [9e6] * 2), "total", ("a", "b"))
+    assert found.rows[0].test is None and not found.rows[0].significant
+    assert "Nothing is tested" in compare_views.text(found)
+
+
+def test_a_constant_count_is_not_certain() -> None:
+    """Three runs with 100 calls and three with 101 prove nothing; 0 against 30,000 do."""
+    close, far = compare.welch([100.0] * 3, [101.0] * 3), compare.welch([0.0] * 3, [30_000.0] * 3)
+    assert close and far and close.p > 0.05 > far.p
+
+
+# Simulated profiles: fifteen functions, whose times go up and down together with the run's
+
+
+def simulated(noise: np.random.Generator, runs: int, factor: float = 1.0, kind: str = "usual") -> list[Run]:
+    made = []
+    for _ in range(runs):
+        whole = noise.lognormal(0, 0.03)
+        functions = []
+        for n in range(15):
+            time = 1e6 * (n + 1) ** 2 * whole * noise.lognormal(0, 0.05)
+            if kind == "outliers" and noise.random() < 0.1:
+                time *= 3
+            if kind == "skewed":
+                time *= noise.lognormal(0, 1.5)
+            calls = round(1000 + noise.normal(0, 0.6))
+            functions.append(function(f"f{n}", time * (factor if n == 7 else 1.0), calls=calls))
+        made.append(run(record(functions), seconds=whole))
+    return made
+
+
+def marked(a: list[Run], b: list[Run], by: str) -> set[str]:
+    return {row.name for row in compare.compare(a, b, by, ("a", "b")).rows if row.significant}
+
+
+@pytest.mark.parametrize("kind", ["usual", "outliers", "skewed"])
+@pytest.mark.parametrize("by", ["total", "calls"])
+def test_equal_profiles_have_no_mark(noise: np.random.Generator, kind: str, by: str) -> None:
+    """The family-wise error rate is at most 5 %; so many more may come by chance once in 10,000 tests."""
+    wrong = 0
+    for _ in range(SIMULATIONS):
+        runs = int(noise.integers(3, 11))
+        wrong += bool(marked(simulated(noise, runs, kind=kind), simulated(noise, runs, kind=kind), by))
+    print(f"{kind}, {by}: {wrong} of {SIMULATIONS} comparisons of equal profiles had a mark")
+    assert wrong <= stats.binom.ppf(0.9999, SIMULATIONS, compare.LEVEL)
+
+
+def test_a_slower_function_is_found(noise: np.random.Generator) -> None:
+    found = [marked(simulated(noise, 10), simulated(noise, 10, 1.3), "total") for _ in range(50)]
+    assert sum("f7" in names for names in found) >= 48
+    assert sum(names <= {"f7"} for names in found) >= 40
+
+
+# What is told
+
+
+def both() -> tuple[list[Run], list[Run]]:
+    a = [
+        run(
+            record([function("kept", 5e6 + i), function("gone", 1e6), function("slower", 1e3 + i, timed=1)]),
+            record([function("kept", 1e6)], kind="parallel worker"),
+            sampled=[function("_bt_next", 7e6, calls=None, source="sampled")],
+        )
+        for i in range(4)
+    ]
+    b = [
+        run(
+            record([function("kept", 5e6 - i), function(HOSTILE, 3e6 + i), function("slower", 9e6 + i)]),
+            config="on",
+            sampled=[function("_bt_next", 7e6 + i, calls=None, source="sampled")],
+        )
+        for i in range(4)
+    ]
+    return a, b
+
+
+def compared(by: str = "total") -> compare.Comparison:
+    return compare.compare(*both(), by, ("off", "on"))
+
+
+def test_rows() -> None:
+    found = compared()
+    assert [row.name for row in found.rows] == ["slower", HOSTILE, "kept", "gone", "_bt_next"]
+    by_name = {row.name: row for row in found.rows}
+    assert by_name["kept"].values == pytest.approx((6e6 + 1.5, 5e6 - 1.5)) and by_name["kept"].calls == (
+        20,
+        10,
+    )
+    assert by_name["_bt_next"].calls == (None, None) and not by_name["_bt_next"].significant
+    assert by_name["slower"].significant and by_name["slower"].estimated and not by_name["kept"].estimated
+    told = {row.name: compare.change(*row.values, row.present) for row in found.rows}
+    assert (told["gone"], told[HOSTILE], told["slower"]) == ("GONE", "NEW", "8,987x")
+    assert found.sides[0].processes == {"backend": 4, "parallel worker": 4}
+    assert found.sides[1].processes == {"backend": 4} and found.sides[0].counters["shared_blks_hit"] == 10
+
+
+def test_by_calls_leaves_out_what_was_not_counted() -> None:
+    assert {row.name for row in compared("calls").rows} == {"kept", "gone", HOSTILE, "slower"}
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "told"),
+    [
+        (100.0, 143.3, "+43.3%"),
+        (100.0, 75.4, "-24.6%"),
+        (98.3, 754.6, "+667.7%"),
+        (100.0, 1240.0, "12.4x"),
+        (98.3, 169641.9, "1,726x"),
+        (100.0, 5.0, "1/20.0x"),
+        (1000.0, 1.0, "1/1,000x"),
+        (0.0, 0.0, "0.0%"),
+        (0.0, 3.0, "NEW"),
+        (3.0, 0.0, "GONE"),
+    ],
+)
+def test_change(a: float, b: float, told: str) -> None:
+    assert compare.change(a, b) == told
+
+
+def test_text_tells_all() -> None:
+    text = compare_views.text(compared(), width=220)
+    lines = text.splitlines()
+    assert lines[0].startswith("A: off: 4 runs; 4 backends, 4 parallel workers")
+    assert lines[1].startswith("B: on: 4 runs; 4 backends;")
+    for word in (
+        "NEW",
+        "GONE",
+        "8,987x",
+        "_bt_next (sampled)",
+        "z (df)",
+        "Holm",
+        "50.0 ns",
+        "shared_blks_hit",
+    ):
+        assert word in text
+    assert re.search(r"slower .*~0\.001 .*\+\d[\d,.]* \(\d.*\*", text)
+
+
+def test_json_and_csv_hold_the_same() -> None:
+    found = compared()
+    parsed = json.loads(compare_views.as_json(found))
+    rows = list(csv.DictReader(io.StringIO(compare_views.as_csv(found))))
+    assert parsed["a"]["processes"] == {"backend": 4, "parallel worker": 4} and "Holm" in parsed["method"]
+    assert [row["function"] for row in rows] == [member["function"] for member in parsed["functions"]]
+    for row, member in zip(rows, parsed["functions"], strict=True):
+        assert float(row["difference"]) == member["difference"] == member["b"] - member["a"]
+        assert float(row["z"]) == member["z"] and member["degrees_of_freedom"] > 0
+
+
+def test_nothing_at_all() -> None:
+    empty = compare.compare([run()], [run()], "self", ("a", "b"))
+    assert empty.rows == ()
+    for view in (compare_views.text, compare_views.as_json, compare_views.as_csv, compare_views.as_html):
+        assert view(empty)
+    assert "no time was recorded" in flame.svg([run()], "nothing")
+
+
+# The flame graph
+
+
+def nested() -> list[Run]:
+    paths = [
+        CallPath(("scan",), 1, 100e6, 20e6),
+        CallPath(("scan", "fetch"), 5, 50e6, 40e6),
+        CallPath(("scan", "fetch", HOSTILE), 2, 10e6, 10e6),
+        CallPath(("scan", "index"), 3, 30e6, 30e6),
+    ]
+    return [run(record([], tree=paths)), run(record([], tree=paths))]
+
+
+def test_frames() -> None:
+    frames = {frame.name: frame for frame in flame.frames(nested())}
+    assert frames["all"].total == frames["scan"].total == pytest.approx(100e6)
+    assert frames["fetch"].width == pytest.approx(flame.WIDTH / 2) and frames["fetch"].calls == 5
+    assert [frames[name].depth for name in ("all", "scan", "fetch", "index", HOSTILE)] == [0, 1, 2, 2, 3]
+
+
+def test_no_frame_is_wider_than_what_it_stands_on(noise: np.random.Generator) -> None:
+    names = [f"f{n}" for n in range(4)]
+    for _ in range(100):
+        # Estimates need not agree: a callee may have more than its caller, and a caller may be missing.
+        paths = {tuple(noise.choice(names, noise.integers(1, 6)).tolist()) for _ in range(20)}
+        tree = [
+            CallPath(path, 1.0, float(noise.lognormal(10, 3)), float(noise.normal(1e6, 1e6)))
+            for path in paths
+        ]
+        frames = flame.frames([run(record([], tree=tree))])
+        for at, frame in enumerate(frames[1:], 1):
+            below = next(other for other in reversed(frames[:at]) if other.depth == frame.depth - 1)
+            assert below.x - 1e-6 <= frame.x and frame.x + frame.width <= below.x + below.width + 1e-6
+        for depth in range(7):
+            level = [frame for frame in frames if frame.depth == depth]
+            assert all(a.x + a.width <= b.x + 1e-6 for a, b in pairwise(level))
+
+
+def test_the_picture_is_well_formed() -> None:
+    text = flame.svg(nested(), HOSTILE)
+    root = ElementTree.fromstring(text)
+    titles = [element.text or "" for element in root.iter("{http://www.w3.org/2000/svg}title")]
+    assert titles[0] == HOSTILE and len(titles) == 1 + 5
+    assert any(
+        title.startswith("fetch: 50.000 ms (50.0%), of these 40.000 ms in itself; 5 calls")
+        for title in titles
+    )
+    assert not list(root.iter("{http://www.w3.org/2000/svg}script"))
+    assert text == flame.svg(nested(), HOSTILE)
+
+
+# The commands, and a browser
+
+WIDTHS = "[...document.querySelectorAll('{}')].map(element => element.getBoundingClientRect().width)"
+
+
+def tool(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-I", "-m", "pg_lookahead", "profile", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    for name, runs in zip(("off", "on"), both(), strict=True):
+        (tmp_path / name).mkdir()
+        for number, one in enumerate(runs, 1):
+            (tmp_path / name / f"run-{number:04d}.json").write_text(json.dumps(run_json(one)))
+    (tmp_path / "single").mkdir()
+    (tmp_path / "single" / "nested.json").write_text(json.dumps(run_json(nested()[0])))
+    return tmp_path
+
+
+def test_commands(saved: Path) -> None:
+    done = tool("compare", saved / "off", saved / "on", "--by", "self")
+    assert done.returncode == 0 and "self ms, on" in done.stdout and "4 parallel workers" in done.stdout
+    done = tool("compare", saved / "off", saved / "on", "--format", "json", "-o", saved / "x.json")
+    assert (done.returncode, done.stdout) == (0, "") and json.loads((saved / "x.json").read_text())[
+        "by"
+    ] == "total"
+    done = tool("flame", saved / "single" / "nested.json")
+    assert done.returncode == 0 and done.stdout.startswith("<svg")
+
+
+def test_bad_input_is_one_line_and_status_2(saved: Path) -> None:
+    (saved / "single" / "bad.json").write_text("{}")
+    for arguments, named in (
+        (["compare", saved / "off", saved / "missing"], "missing"),
+        (["compare", saved / "off", saved / "single" / "bad.json"], "bad.json"),
+        (["compare", saved / "off", saved / "on", "--by", "colour"], "colour"),
+        (["compare", saved / "off", saved / "on", "--format", "pdf"], "pdf"),
+        (["compare", saved / "off", saved / "on", "-o", "/no/such/place/x"], "/no/such/place"),
+        (["compare", saved / "off"], "B"),
+        (["flame", saved], "off, on, single"),
+    ):
+        done = tool(*arguments)
+        assert (done.returncode, done.stdout) == (2, ""), arguments
+        assert named in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+@needs_browser
+def test_in_a_browser(saved: Path, tmp_path: Path) -> None:
+    page = tmp_path / "compared.html"
+    page.write_text(compare_views.as_html(compared()))
+    for width in (1200, 420):
+        with look_at(page, tmp_path / f"profile-{width}", width=width) as seen:
+            bars = seen.evaluate(
+                "[...document.querySelectorAll('.bars i')].map(i => i.getBoundingClientRect().width)"
+            )
+            assert len(bars) == 2 * 5 and max(bars) > 100 and min(bars) >= 1
+            assert seen.evaluate("document.documentElement.scrollWidth") <= width
+            assert HOSTILE in seen.evaluate("document.body.textContent")
+            seen.screenshot(tmp_path / f"compared-{width}.png")
+            assert seen.errors == [] and seen.requests == []
+    picture = tmp_path / "flame.svg"
+    picture.write_text(flame.svg(nested(), "nested"))
+    with look_at(picture, tmp_path / "profile-svg") as seen:
+        frames = seen.evaluate(
+            "[...document.querySelectorAll('g > rect')].map(r => r.getBoundingClientRect().width)"
+        )
+        assert len(frames) == 5 and max(frames) > 900
+        assert seen.errors == [] and seen.requests == []
