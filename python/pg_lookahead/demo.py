@@ -21,7 +21,7 @@ from psycopg.abc import Query
 from . import environment, measure
 from .bench.latency import Mount
 from .cluster import Cluster
-from .server import ClusterError
+from .server import ClusterError, io_workers
 
 Report = Callable[[str], None]
 """Told, in a few words, of each step as it begins."""
@@ -144,10 +144,12 @@ _SETTINGS: dict[str, object] = {
     "checkpoint_timeout": "1h",
     "maintenance_work_mem": "128MB",
 }
-_ASYNC: dict[str, object] = {"io_method": "worker", "io_workers": 12, "effective_io_concurrency": 200}
+_ASYNC: dict[str, object] = {"io_method": "worker", "effective_io_concurrency": 200}
+_IO_WORKERS = 12
 _SHOWN = [
     "io_method",
     "io_workers",
+    "io_max_workers",
     "io_combine_limit",
     "shared_buffers",
     "effective_io_concurrency",
@@ -179,7 +181,7 @@ def run(
         stack.callback(cluster.destroy)
         _check_space(cluster, scale)
         if cluster.version >= 18:
-            cluster.configure(_ASYNC)
+            cluster.configure({**_ASYNC, **io_workers(cluster.version, _IO_WORKERS)})
         report("starting a private server")
         cluster.start()
         with cluster.connect() as conn, _clear_errors(cluster):

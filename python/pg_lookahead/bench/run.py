@@ -25,7 +25,7 @@ import typer
 
 from .. import __version__, environment
 from ..cluster import Cluster
-from ..server import ClusterError
+from ..server import ClusterError, io_workers
 from . import perf, results, statistics, tables, vacuum
 from .latency import Mount
 from .meter import Sample
@@ -221,7 +221,7 @@ def _configuration(version: int, server: Server, preload: bool) -> dict[str, obj
     if version >= 18:
         asked |= {
             "io_method": server.io_method,
-            "io_workers": server.io_workers,
+            **io_workers(version, server.io_workers),
             "io_max_concurrency": server.io_max_concurrency,
             "io_max_combine_limit": combine,
         }
