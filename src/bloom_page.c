@@ -37,7 +37,8 @@ get_tail(Relation index, BlockNumber block, Page page)
 {
 	BloomTail  *tail;
 
-	if (((PageHeader) page)->pd_special != BLCKSZ - sizeof(BloomTail))
+	if (PageGetPageSize(page) != BLCKSZ ||
+		((PageHeader) page)->pd_special != BLCKSZ - sizeof(BloomTail))
 		bad_page(index, block);
 	tail = (BloomTail *) PageGetSpecialPointer(page);
 	if (tail->page_id != BLOOM_TAIL_ID)

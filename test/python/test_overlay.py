@@ -242,6 +242,20 @@ def test_parallel_vacuum(db: Connection) -> None:
     assert finds_all(db)
 
 
+def test_index_scans_look_ahead_meanwhile(db: Connection) -> None:
+    """Index scans of an attached hash index are index scans like any other."""
+    attach(db, "hash")
+    run(db, "CREATE TABLE few AS SELECT i % 3 AS v, repeat('x', 500) FROM generate_series(1, 20000) i")
+    run(
+        db, "CREATE INDEX few_hash ON few USING hash (v)", "VACUUM ANALYZE few", "SET enable_bitmapscan = off"
+    )
+    run(db, "SET pg_lookahead.debug_force = on")
+    query = "SELECT scans FROM lookahead.index_scan_stats"
+    before = scalar(db, query)
+    assert scalar(db, "SELECT count(*) FROM few WHERE v = 1") == 6667
+    assert scalar(db, query) == before + 1
+
+
 def test_autovacuum(make_cluster: MakeCluster) -> None:
     """Autovacuum streams."""
     settings = {**SETTINGS, "autovacuum": True, "autovacuum_naptime": 1, "autovacuum_vacuum_cost_delay": 0}
