@@ -78,7 +78,7 @@ def lines() -> list[dict[str, Any]]:
         made.append(result(where, "pgstatindex", "primary key", 0.1))
         made.append(result(where, "bloom_scan", HOSTILE, 1.9))
         made.append(result(where, "bloom_scan", "same", 1.0, peer={**result(where, "", "", 0.5)}))
-        for distance in ("off", 1, 16):
+        for distance in (0, 1, 16):
             order = {"distance": distance, "order": "random"}
             made.append(result(where, "index_scan", f"distance {distance}", 0.8, parameters=order))
         refused = {"refused": "not cold", "variants": {}}
@@ -306,3 +306,35 @@ def test_the_browser_would_tell(tmp_path: Path) -> None:
 def test_refused_cells_have_no_figures(results: Path) -> None:
     refused = [row for row in read(results).rows if row.verdict == REFUSED]
     assert len(refused) == 2 and all(row.both is None for row in refused)
+
+
+def test_a_run_with_a_report(tmp_path: Path) -> None:
+    """One quick cell: the report of the run is that made of its file afterwards."""
+    pages = [tmp_path / "during.html", tmp_path / "after.html"]
+    chosen = (
+        "--quick",
+        "--rows",
+        "50000",
+        "--rounds",
+        "1",
+        "--scenario",
+        "index_scan_limit",
+        "--cache",
+        "warm",
+    )
+    command = [sys.executable, "-I", "-m", "pg_lookahead", "bench", *chosen, "--report", str(pages[0])]
+    results = tmp_path / "results.jsonl"
+    done = subprocess.run([*command, "--json", str(results)], capture_output=True, text=True, timeout=300)
+    assert done.returncode in (0, 1), done.stderr
+    assert tool(results, "-o", pages[1]).returncode == 0
+    assert pages[0].read_text() == pages[1].read_text()
+    assert "LIMIT 16" in pages[0].read_text()
+    assert not list(tmp_path.glob("*.partial"))
+
+
+@pytest.mark.parametrize("target", ["/no/such/place/x.html", "/"])
+def test_a_report_that_cannot_be_written_is_one_line(target: str) -> None:
+    command = [sys.executable, "-I", "-m", "pg_lookahead", "bench", "--quick", "--report", target]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--report" in done.stderr and len(done.stderr.splitlines()) == 1

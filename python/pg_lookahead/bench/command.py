@@ -9,8 +9,10 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from .. import page
 from ..server import ClusterError
 from . import options, scenarios
+from .report import reporting
 from .results import Earlier
 
 _WIDE = 200
@@ -69,6 +71,9 @@ def bench(
     json: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write every repetition as a line of JSON.")
     ] = None,
+    report: Annotated[
+        Path | None, typer.Option(metavar="FILE.html", help="Write a report with plots there.")
+    ] = None,
     resume: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Complete the run that wrote this file.")
     ] = None,
@@ -110,11 +115,14 @@ def bench(
     for name in ("json", "resume", "baseline", "perf"):
         if name in given:
             given[name] = str(given[name])
+    given.pop("report", None)
+    if report is not None:
+        page.writable("--report", report)
     chosen, earlier = _chosen(given)
     from . import run, screen
 
     err = Console(stderr=True)
-    with screen.Listener(err) as listener:
+    with reporting(chosen, report) as chosen, screen.Listener(err) as listener:
         outcome = run.run(chosen, listener, earlier=earlier, agreed=yes)
     out = Console()
     screen.show(out if out.is_terminal else Console(width=_WIDE), outcome)

@@ -77,6 +77,11 @@ def label(server: Mapping[str, Any], varying: Iterable[str] = ()) -> str:
     return ", ".join(words) or "server"
 
 
+def place_of(run: Run, row: Row) -> str:
+    """The row's server in words; nothing if the run has only one."""
+    return label(row.server, run.varying) if run.varying else ""
+
+
 def ratios(run: Run) -> list[Plot]:
     """A plot for each scenario that has figures: the ratio of each cell, with its interval."""
     shown = [against for row in run.rows for against in row.against]
@@ -94,8 +99,9 @@ def ratios(run: Run) -> list[Plot]:
 
 
 def _lines(run: Run, rows: Sequence[Row]) -> Iterator[_Line]:
-    for server, group in groupby(rows, lambda row: label(row.server, run.varying)):
-        yield _Line(server)
+    for server, group in groupby(rows, lambda row: place_of(run, row)):
+        if server:
+            yield _Line(server)
         for row in group:
             for against in row.against:
                 than = "" if against.what == "stock" else f", to {against.what}"
@@ -178,17 +184,12 @@ def by_distance(run: Run) -> list[Plot]:
 
     def place(row: Row) -> tuple[float, str] | None:
         distance = row.parameters.get("distance")
-        if distance is None and row.scenario.endswith("_distance"):
-            distance = row.cell.rsplit(" ", 1)[-1]
-        if distance is None:
-            return None
-        text = str(distance)
-        return (-2.0 if text == "off" else float(text), text)
+        return None if distance is None else (float(distance), f"{distance:g}" if distance else "off")
 
     def group(row: Row) -> tuple[Any, ...]:
         others = {name: value for name, value in row.parameters.items() if name != "distance"}
         named = ", ".join(f"{name} {value}" for name, value in others.items())
-        return row.scenario, named, row.cache, label(row.server, run.varying)
+        return row.scenario, named, row.cache, place_of(run, row)
 
     return _panels(run, place, group, "Time by distance", "max_distance", evenly=True)
 
@@ -291,21 +292,22 @@ def reads(run: Run) -> list[Plot]:
     plots: list[Plot] = []
     for scenario in run.scenarios:
         lines: list[_Line] = []
-        for server, group in groupby(run.of(scenario), lambda row: label(row.server, run.varying)):
+        for server, group in groupby(run.of(scenario), lambda row: place_of(run, row)):
             counted = [
                 _counted(f"{row.cell}, {row.cache}", row.both[0].reads, row.both[1].reads)
                 for row in group
                 if row.both and row.both[0].reads and row.both[1].reads
             ]
             if counted:
-                lines += [_Line(server), *counted]
+                lines += [_Line(server)] * bool(server) + counted
         if lines:
             plots.append(Plot("Reads saved", scenario, _reads(lines, f"reads-{len(plots)}", scenario)))
     return plots
 
 
 def _counted(words: str, stock: float, ours: float) -> _Line:
-    mark, colour = ("s", page.FAINT) if ours == stock else _MARKS["faster" if ours < stock else "slower"]
+    less, more = ours < 0.99 * stock, ours > 1.01 * stock
+    mark, colour = _MARKS["faster" if less else "slower" if more else "same"]
     return _Line(words, ours, mark, colour, (stock, ours), stock, saved(stock, ours))
 
 

@@ -5,13 +5,18 @@ and the report made later of its file are the same."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
+from .. import page
 from ..server import ClusterError
+from .options import Options
 
 
 def report(
@@ -22,22 +27,36 @@ def report(
     ] = None,
 ) -> None:
     """Make an HTML report, one file with plots and tables, of a benchmark's results."""
-    # Not before they are needed: numpy and matplotlib take a while to load.
-    from .. import page
-    from . import report_data, report_page
-
     target = output or results.with_suffix(".html")
     if target.absolute() == results.absolute():
         raise ClusterError(f"--output {target}: those are the results")
-    run = report_data.read(results)
     page.writable("--output", target)
+    print(f"{target}: {_make(results, target)} cells")
+
+
+@contextmanager
+def reporting(options: Options, target: Path | None) -> Iterator[Options]:
+    """Options with which to run, and at the end of the run its report.
+
+    target: where to write it; None: no report
+    If results go to no file, they go to one in memory, so that being killed leaves none."""
+    if target is None:
+        yield options
+        return
+    file = os.memfd_create("results")
+    try:
+        kept = options if options.json else replace(options, json=Path(f"/proc/self/fd/{file}"))
+        yield kept
+        assert kept.json is not None
+        _make(kept.json, target)
+    finally:
+        os.close(file)
+
+
+def _make(results: Path, target: Path) -> int:
+    """Write the report of a file of results; the number of cells in it."""
+    from . import report_data, report_page  # not before they are needed: matplotlib takes a while
+
+    run = report_data.read(results)
     page.write(target, report_page.html(run))
-    print(f"{target}: {len(run.rows)} cells")
-
-
-def save(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
-    """Write the report of a run, whose lines are given as objects; ClusterError if it cannot."""
-    from .. import page
-    from . import report_data, report_page
-
-    page.write(path, report_page.html(report_data.arrange(records)))
+    return len(run.rows)

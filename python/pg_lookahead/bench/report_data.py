@@ -11,19 +11,17 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from ..server import ClusterError
+from .options import Server
 from .statistics import Interval, quartiles, ratio
 
 Record = Mapping[str, Any]
 
-SERVER = (
-    *("rows", "layout", "checksums", "io", "io_method", "io_workers", "io_max_concurrency"),
-    *("effective_io_concurrency", "io_combine_limit", "latency_ms"),
-)
+SERVER = tuple(member.name for member in fields(Server))
 CELL = ("scenario", "cell", "cache")
 """Members that identify a result, as docs/benchmarks.md has them."""
 

@@ -27,7 +27,7 @@ class _Cells:
 def html(run: Run) -> str:
     """The report of a run."""
     of_ratio = {plot.scenario: plot for plot in plots.ratios(run)}
-    servers = {id(row): plots.label(row.server, run.varying) for row in run.rows}
+    servers = {id(row): plots.place_of(run, row) for row in run.rows}
     counted = Counter(row.verdict for row in run.rows)
     tables = [
         {
@@ -46,6 +46,7 @@ def html(run: Run) -> str:
         gains=_extremes(run, servers, "faster"),
         losses=_extremes(run, servers, "slower"),
         listed=_LISTED,
+        few=counted["too few pairs"],
         tables=tables,
         later=[
             ("Time by look-ahead distance", _DISTANCE, plots.by_distance(run)),
@@ -136,7 +137,11 @@ def _extremes(run: Run, servers: dict[int, str], verdict: str) -> list[tuple[str
     found = [row for row in run.rows if row.verdict == verdict]
     found.sort(key=lambda row: row.ratio, reverse=verdict == "slower")
     return [
-        (size(row.ratio), f"{row.scenario}, {row.cell}, {row.cache}; {servers[id(row)]}") for row in found
+        (
+            size(row.ratio),
+            f"{row.scenario}, {row.cell}, {row.cache}" + (f"; {at}" if (at := servers[id(row)]) else ""),
+        )
+        for row in found
     ]
 
 
