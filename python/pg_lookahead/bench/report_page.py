@@ -136,13 +136,11 @@ def _extremes(run: Run, servers: dict[int, str], verdict: str) -> list[tuple[str
     """Cells of this verdict, the largest effect first: how large, and which."""
     found = [row for row in run.rows if row.verdict == verdict]
     found.sort(key=lambda row: row.ratio, reverse=verdict == "slower")
-    return [
-        (
-            size(row.ratio),
-            f"{row.scenario}, {row.cell}, {row.cache}" + (f"; {at}" if (at := servers[id(row)]) else ""),
-        )
-        for row in found
-    ]
+    told = []
+    for row in found:
+        at = servers[id(row)]
+        told.append((size(row.ratio), f"{row.scenario}, {row.cell}, {row.cache}" + (at and f"; {at}")))
+    return told
 
 
 def size(ratio: float) -> str:
