@@ -3,7 +3,7 @@
 # With a server of one's own:	make && make install && make installcheck PG_CONFIG=...
 # Without one:			make demo, make bench, make test, make lint (set themselves up; see the second half)
 
-TOOL_GOALS = setup demo bench test matrix lint format lock
+TOOL_GOALS = setup demo bench test matrix sanitize lint format lock
 ifeq ($(filter $(TOOL_GOALS),$(MAKECMDGOALS)),)
 
 # First half: PGXS build of the extension.
@@ -74,6 +74,10 @@ test: setup
 # Servers: Debian's own packages, unpacked under build; or MATRIX_PG_CONFIGS='pg_config ...'.
 matrix: setup
 	@$(VENV)/python -Es tools/matrix.py $(MATRIX)
+
+# Regress and isolation tests under AddressSanitizer and UndefinedBehaviorSanitizer.
+sanitize: setup
+	@$(VENV)/python -Es tools/sanitize.py
 
 lint: setup
 	@tools/lint.sh

@@ -22,6 +22,8 @@ check()
 
 PG_CONFIG=${PG_CONFIG:-$("$bin/python" -I tools/embedded_pg_config.py)}
 CC=${CC:-gcc}
+# The newest clang, as a second reader.
+CLANG=${CLANG:-$(ls /usr/bin/clang-[0-9]* 2>/dev/null | grep -E '/clang-[0-9]+$' | sort -V | tail -1)}
 sources=$(ls src/*.c src/*/*.c)
 headers=$(ls src/*.h src/*/*.h)
 
@@ -29,12 +31,14 @@ headers=$(ls src/*.h src/*/*.h)
 # written; PostgreSQL's headers are not ours to warn about (-isystem).
 compile()
 {
+	compiler=$1
+	shift
 	for file in $sources
 	do
-		"$CC" -fsyntax-only -O2 -std=gnu11 -fno-strict-aliasing -fwrapv -Wall -Wextra -Werror \
+		"$compiler" -fsyntax-only -O2 -std=gnu11 -fno-strict-aliasing -fwrapv -Wall -Wextra -Werror \
 			-Wno-unused-parameter -Wno-missing-field-initializers -Wno-sign-compare \
 			-Wmissing-prototypes -Wpointer-arith -Wdeclaration-after-statement -Wvla \
-			-Wimplicit-fallthrough=3 -Wshadow=compatible-local -Wformat-security -Wundef \
+			-Wformat-security -Wundef \
 			-D_GNU_SOURCE "$@" -Isrc -isystem "$("$PG_CONFIG" --includedir-server)" "$file" || return 1
 	done
 }
@@ -45,8 +49,16 @@ versions()
 	[ -z "$found" ] || { echo "$found"; return 1; }
 }
 
-check "C without warnings" compile
-check "C without warnings, with assertions" compile -DUSE_ASSERT_CHECKING
+gcc_only="-Wimplicit-fallthrough=3 -Wshadow=compatible-local"
+"$CC" --version | grep -qi clang && gcc_only=
+check "C without warnings, $CC" compile "$CC" $gcc_only
+check "C without warnings, with assertions" compile "$CC" $gcc_only -DUSE_ASSERT_CHECKING
+if [ -n "$CLANG" ]
+then
+	check "C without warnings, ${CLANG##*/}" compile "$CLANG" -Wimplicit-fallthrough
+else
+	echo "NOT RUN C without warnings, by clang: there is none (Debian, Ubuntu: apt install clang)"
+fi
 check "C in form" "$bin/python" -I tools/format_c.py --check $sources $headers
 check "PG_VERSION_NUM in src/compat.h only" versions
 check "Python by ruff's rules" "$bin/ruff" check -q python test/python tools

@@ -82,24 +82,23 @@ def installed_servers(text: str) -> dict[int, Path]:
     return {Installation.find(word).major: Path(word) for word in text.split()}
 
 
-def build(major: int, pg_config: Path) -> Path:
+def build(name: str, pg_config: Path, *variables: str) -> Path:
     """Build the extension in a copy of the sources and install it; the directory of the copy.
 
-    Unavailable with the compiler's first complaint if that fails."""
-    copy = BUILD / "sources" / str(major)
+    name: of the copy
+    variables: further ones for make
+    BuildFailed with the first complaint if there is one."""
+    copy = BUILD / "sources" / name
     shutil.rmtree(copy, ignore_errors=True)
     copy.mkdir(parents=True)
     ignored = shutil.ignore_patterns("*.o", "*.bc", "*.so", "__pycache__")
-    for name in SOURCES:
-        if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, copy / name, ignore=ignored)
+    for source in SOURCES:
+        if (ROOT / source).is_dir():
+            shutil.copytree(ROOT / source, copy / source, ignore=ignored)
         else:
-            shutil.copy(ROOT / name, copy / name)
-    command = ["make", f"-j{os.cpu_count() or 1}", "with_llvm=no", f"PG_CONFIG={pg_config}", "all"]
-    done = run(command, copy, BUILD / "logs" / f"{major}-build.log")
-    if done.status == 0:
-        command[1] = "-s"
-        done = run([*command, "install"], copy, BUILD / "logs" / f"{major}-install.log")
+            shutil.copy(ROOT / source, copy / source)
+    command = ["make", "-s", f"-j{os.cpu_count() or 1}", "with_llvm=no", f"PG_CONFIG={pg_config}", *variables]
+    done = run([*command, "all", "install"], copy, BUILD / "logs" / f"{name}-build.log")
     if done.status or "warning:" in done.output:
         told = re.findall(r"^.*(?:error|warning|\*\*\*).*$", done.output, re.M) or ["make failed"]
         raise BuildFailed(told[0].strip())
@@ -238,7 +237,7 @@ def run_cells(cells: Sequence[Cell], suites: Sequence[str], say: Callable[[str],
                 raise pg_config
             can_start(cell, pg_config)
             if cell.major not in built:
-                built[cell.major] = build(cell.major, pg_config)
+                built[cell.major] = build(str(cell.major), pg_config)
         except (Unavailable, BuildFailed) as error:
             state = "failed" if isinstance(error, BuildFailed) else "not run"
             results |= {(cell, suite): Result(state, reason=str(error)) for suite in suites}

