@@ -46,6 +46,9 @@
 #define READ_STREAM_USE_BATCHING 0
 #endif
 
+/* The server's version as a number: 180006 is 18.6. */
+#define LOOKAHEAD_SERVER_VERSION_NUM PG_VERSION_NUM
+
 /* 18 lets a module report its name and version (pg_get_loaded_modules()). */
 #if PG_VERSION_NUM >= 180000
 #define LOOKAHEAD_MODULE_MAGIC \

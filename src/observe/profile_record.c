@@ -215,7 +215,7 @@ ProfileRecordFormat(StringInfo json, const char *database,
 	appendStringInfo(json,
 					 "\"server\": {\"system_identifier\": \"" UINT64_FORMAT "\","
 					 " \"version_num\": %d, \"extension_version\": \"1.0.0\", ",
-					 GetSystemIdentifier(), PG_VERSION_NUM);
+					 GetSystemIdentifier(), LOOKAHEAD_SERVER_VERSION_NUM);
 	append_name(json, "data_directory", DataDir);
 	appendStringInfoString(json, "},\n\"process\": ");
 	append_process(json, database);
