@@ -22,7 +22,7 @@ from . import screen
 from .report_data import Against, Row, Run, Variant
 from .statistics import MARGIN
 
-_WIDTH = 10.0
+_WIDTH = 12.0
 _ROW = 0.24
 """Inches: of a figure, and of a line in it."""
 
@@ -177,6 +177,7 @@ class _Point:
     name: str
     stock: Variant
     ours: Variant
+    slower: bool
 
 
 def by_distance(run: Run) -> list[Plot]:
@@ -222,7 +223,7 @@ def _panels(
     for row in run.rows:
         at, both = place(row), row.both
         if at and both:
-            groups.setdefault(group(row), []).append(_Point(*at, *both))
+            groups.setdefault(group(row), []).append(_Point(*at, *both, row.verdict == "slower"))
     plots: list[Plot] = []
     shown = {
         key: sorted(points, key=lambda p: p.x)
@@ -279,6 +280,11 @@ def _draw_panels(
                     capsize=2,
                     label=what,
                 )
+            lost = [
+                (x, point.ours.seconds / size) for x, point in zip(xs, points, strict=True) if point.slower
+            ]
+            for at in lost:
+                axes.plot(*at, _MARKS["slower"][0], color=page.LOSS, ms=7, zorder=5)
             axes.set_ylim(bottom=0)
             axes.set_xticks(xs, [point.name for point in points])
             axes.set(xlabel=across, ylabel=unit)

@@ -57,9 +57,10 @@ def html(run: Run) -> str:
 
 
 _DISTANCE = (
-    "Median time of one execution by pg_lookahead.max_distance, with quartiles. At “off” both are stock."
+    "Median time of one execution by pg_lookahead.max_distance, with quartiles; ▶ is slower."
+    " At “off” both are stock."
 )
-_LATENCY = "Median time of one execution by the latency added to each read, with quartiles."
+_LATENCY = "Median time of one execution by the latency added to each read, with quartiles; ▶ is slower."
 _READS = (
     "Read operations of one execution, the median. Fewer mean that neighbouring blocks were read"
     " together; as many can still take less time, side by side."
