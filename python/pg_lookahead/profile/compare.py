@@ -38,7 +38,6 @@ LEAST_DEVIATION = 0.5
 """Standard deviation, in calls or ns, that a side is taken to have at least: a count that
 differs now and then looks constant in a few runs."""
 
-MEASURES = ("total", "self", "calls")
 METHOD = "Welch's t on runs, Holm's correction"
 
 Key = tuple[str, str]
@@ -107,7 +106,7 @@ class Side:
 
 @dataclass(frozen=True)
 class Comparison:
-    """by: of MEASURES
+    """by: ``total``, ``self`` or ``calls``
 
     rows: largest absolute difference first
     whole: of the seconds of whole runs, a test of its own; None without FEWEST_RUNS on each side"""
@@ -142,7 +141,7 @@ def holm(p: Sequence[float]) -> list[float]:
 def compare(a: Sequence[Run], b: Sequence[Run], by: str, names: tuple[str, str]) -> Comparison:
     """Profile b against profile a.
 
-    by: of MEASURES
+    by: ``total``, ``self`` (both: time) or ``calls``
     names: of the two, for the reader"""
     sides: list[list[_OfRun]] = [[_by_key(run) for run in runs] for runs in (a, b)]
     keys = dict.fromkeys(key for side in sides for run in side for key in run)

@@ -38,15 +38,19 @@ def amount(value: float | None, by: str, sign: str = "") -> str:
     return format(value, f"{sign},.0f") if by == "calls" else format(value / 1e6, f"{sign},.3f")
 
 
-def described(side: Side) -> str:
-    """Its runs and processes, by kind."""
+def described(comparison: Comparison) -> list[str]:
+    """The sides: their runs, processes by kind, and the settings in which the two differ."""
+    a, b = comparison.sides
+    return [_described(a, b), _described(b, a)]
 
+
+def _described(side: Side, other: Side) -> str:
     def number(n: int, what: str) -> str:
         return f"{n:,} {what}" + ("" if n == 1 or what == "other" else "s")
 
     kinds = ", ".join(number(n, kind) for kind, n in side.processes.items())
-    settings = "".join(f"; {name} = {value}" for name, value in side.settings.items())
-    return f"{number(side.runs, 'run')}; {kinds or 'no process'}{settings if len(side.settings) < 6 else ''}"
+    settings = [f"{k} = {v}" for k, v in side.settings.items() if other.settings.get(k) != v]
+    return "; ".join([number(side.runs, "run"), kinds or "no process", *settings])
 
 
 def columns(comparison: Comparison) -> list[str]:
@@ -127,7 +131,8 @@ def counters(comparison: Comparison) -> list[list[str]]:
 def text(comparison: Comparison, width: int | None = None) -> str:
     """Two tables, with what to know about them.  width: columns; as many as it takes if None."""
     console = Console(file=io.StringIO(), width=width or _WIDE, color_system=None)
-    told = [f"{letter}: {s.name}: {described(s)}" for letter, s in zip("AB", comparison.sides, strict=True)]
+    sides = zip("AB", comparison.sides, described(comparison), strict=True)
+    told = [f"{letter}: {side.name}: {words}" for letter, side, words in sides]
     _lines(console, [*told, seconds(comparison)])
     console.print(_table(columns(comparison), [cells(row, comparison.by) for row in comparison.rows]))
     if rows := counters(comparison):
@@ -224,7 +229,7 @@ def as_html(comparison: Comparison) -> str:
     return page.render(
         "compare.html.j2",
         title="pg_lookahead profile compare",
-        sides=[(side, described(side)) for side in comparison.sides],
+        sides=list(zip(comparison.sides, described(comparison), strict=True)),
         by=comparison.by,
         seconds=seconds(comparison),
         columns=columns(comparison),
