@@ -256,3 +256,8 @@ CREATE FUNCTION function_profile_directory() RETURNS text
 AS 'MODULE_PATHNAME', 'lookahead_function_profile_directory'
 LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
 REVOKE EXECUTE ON FUNCTION function_profile_directory() FROM PUBLIC;
+
+CREATE FUNCTION function_profile_delete(name text) RETURNS boolean
+AS 'MODULE_PATHNAME', 'lookahead_function_profile_delete'
+LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
+REVOKE EXECUTE ON FUNCTION function_profile_delete(text) FROM PUBLIC;

@@ -21,7 +21,7 @@ bool		lookahead_index_scan = true;
 int			lookahead_max_distance = -1;
 bool		lookahead_debug_force = false;
 bool		lookahead_track_functions = false;
-int			lookahead_track_interval = 64;
+int			lookahead_track_interval = 512;
 char	   *lookahead_profile_directory = NULL;
 int			lookahead_profile_max_files = 1000;
 
@@ -69,7 +69,7 @@ _PG_init(void)
 							"Of so many calls from outside, one is timed, with all that it calls.",
 							"1 means all; calls are always counted.",
 							&lookahead_track_interval,
-							64, 1, 65536,
+							512, 1, 65536,
 							PGC_SUSET,
 							0,
 							NULL, NULL, NULL);

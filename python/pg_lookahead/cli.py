@@ -18,7 +18,7 @@ from .bench.command import bench
 from .bench.latency import LONGEST_MS
 from .bench.report import report
 from .cluster import end_on_signals
-from .profile.views import app as profile
+from .profile.command import app as profile
 from .server import ClusterError
 from .trace import TraceError
 from .trace.command import replay, simulate, trace

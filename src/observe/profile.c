@@ -120,7 +120,7 @@ ProfileChoose(ProfileFunction function)
 {
 	Profile    *profile = &lookahead_profile;
 
-	profile->timed = true;
+	profile->state = PROFILE_TIMING;
 	weight = 1;
 	if (function >= PROFILE_FIRST_PAGE)
 		return;
@@ -176,16 +176,18 @@ push(int depth, ProfileFunction function, instr_time start)
 	frame->start = start;
 }
 
-void
+int
 ProfilePush(ProfileFunction function)
 {
 	instr_time	now;
-	int			depth = lookahead_profile.depth - 1;
+	int			depth = lookahead_profile.depth;
 
 	if (depth >= MAX_DEPTH)
-		return;
+		return -1;
+	lookahead_profile.depth++;
 	LOOKAHEAD_CLOCK(now);
 	push(depth, function, now);
+	return depth;
 }
 
 /*
@@ -240,17 +242,18 @@ pop(int depth, instr_time now)
 void
 ProfileUnwind(int depth)
 {
-	instr_time	now;
+	Profile    *profile = &lookahead_profile;
 
-	if (lookahead_profile.timed && depth < lookahead_profile.depth)
+	if (profile->depth > depth)
 	{
+		instr_time	now;
+
 		LOOKAHEAD_CLOCK(now);
-		for (int i = Min(lookahead_profile.depth, MAX_DEPTH); i > depth; i--)
-			pop(i - 1, now);
+		while (profile->depth > depth)
+			pop(--profile->depth, now);
 	}
-	lookahead_profile.depth = Min(lookahead_profile.depth, depth);
 	if (depth == 0)
-		lookahead_profile.timed = false;
+		profile->state = PROFILE_OUTSIDE;
 }
 
 void
@@ -259,7 +262,7 @@ ProfileNoteSince(ProfileFunction function)
 	int			depth = lookahead_profile.depth;
 
 	lookahead_profile.sums[function].calls++;
-	if (!lookahead_profile.timed || depth == 0 || depth >= MAX_DEPTH)
+	if (depth == 0 || depth >= MAX_DEPTH)
 		return;
 	push(depth, function, frames[depth - 1].start);
 	lookahead_profile.depth++;
@@ -298,7 +301,7 @@ ProfileMeasureOverhead(void)
 	ProfileOverhead best = {1e9, 1e9, 1e9};
 	int			interval = lookahead_track_interval;
 
-	Assert(profile->depth == 0);
+	Assert(profile->state == PROFILE_OUTSIDE);
 	saved = *profile;
 	lookahead_track_interval = 1;
 	profile->reads_seen = pgBufferUsage.shared_blks_read;

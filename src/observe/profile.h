@@ -107,11 +107,19 @@ typedef struct ProfileOverhead
 	double		within_ns;		/* of this, what falls into its own time */
 } ProfileOverhead;
 
+/* What is being done with the outermost function that has been entered. */
+typedef enum ProfileState
+{
+	PROFILE_OUTSIDE,			/* there is none */
+	PROFILE_COUNTING,
+	PROFILE_TIMING
+} ProfileState;
+
 /* What this process has measured since it began. */
 typedef struct Profile
 {
-	int			depth;			/* functions entered and not left */
-	bool		timed;			/* the outermost of them is timed */
+	ProfileState state;
+	int			depth;			/* TIMING: functions entered and not left */
 	int64		reads_seen;		/* shared_blks_read at the last timed call */
 	int			countdown[PROFILE_NFUNCTIONS];	/* calls to the next timed */
 	ProfileSums sums[PROFILE_NFUNCTIONS];
@@ -128,12 +136,22 @@ extern int	lookahead_track_interval;
 extern char *lookahead_profile_directory;
 extern int	lookahead_profile_max_files;
 
-/* Time the outermost call of a function that is being entered? */
+/* Choose whether the outermost call that is being entered is timed. */
 extern void ProfileChoose(ProfileFunction function);
 
-/* Begin and end to time a function. */
-extern void ProfilePush(ProfileFunction function);
+/* Begin to time a function.  Returns what ProfileLeave() wants. */
+extern int	ProfilePush(ProfileFunction function);
+
+/* Leave all functions but so many, and what ProfileLeave() does of it. */
 extern void ProfileUnwind(int depth);
+
+/* How many there are now, for ProfileUnwind(). */
+static inline int
+ProfileDepth(void)
+{
+	return lookahead_profile.state == PROFILE_COUNTING ?
+		1 : lookahead_profile.depth;
+}
 
 /*
  * A function has turned out to be another one's work: count a call of
@@ -141,31 +159,35 @@ extern void ProfileUnwind(int depth);
  */
 extern void ProfileNoteSince(ProfileFunction function);
 
-/* Enter a function.  Returns what ProfileLeave() wants. */
-static inline int
+/* Enter a function.  Returns its depth for ProfileLeave(), -1: no need. */
+static pg_attribute_always_inline int
 ProfileEnter(ProfileFunction function)
 {
 	Profile    *profile = &lookahead_profile;
-	int			depth = profile->depth++;
 
 	profile->sums[function].calls++;
-	if (depth == 0 &&
-		(function >= PROFILE_FIRST_PAGE ||
-		 --profile->countdown[function] < 0 ||
-		 pgBufferUsage.shared_blks_read != profile->reads_seen))
+	if (likely(profile->state == PROFILE_COUNTING))
+		return -1;
+	if (profile->state == PROFILE_OUTSIDE)
+	{
+		profile->state = PROFILE_COUNTING;
+		if (likely(function < PROFILE_FIRST_PAGE &&
+				   --profile->countdown[function] >= 0 &&
+				   pgBufferUsage.shared_blks_read == profile->reads_seen))
+			return 0;
 		ProfileChoose(function);
-	if (unlikely(profile->timed))
-		ProfilePush(function);
-	return depth;
+	}
+	return ProfilePush(function);
 }
 
 /* Leave it, and what it entered and did not leave. */
-static inline void
+static pg_attribute_always_inline void
 ProfileLeave(int depth)
 {
-	if (unlikely(lookahead_profile.timed))
+	if (likely(lookahead_profile.state == PROFILE_COUNTING))
+		lookahead_profile.state = PROFILE_OUTSIDE;
+	else
 		ProfileUnwind(depth);
-	lookahead_profile.depth = depth;
 }
 
 /* For a stretch of code in one block. */

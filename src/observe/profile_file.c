@@ -38,6 +38,7 @@
 #define MAX_SIZE (512 * 1024)
 
 PG_FUNCTION_INFO_V1(lookahead_function_profile_directory);
+PG_FUNCTION_INFO_V1(lookahead_function_profile_delete);
 
 char *
 ProfileFileDirectory(void)
@@ -206,4 +207,42 @@ lookahead_function_profile_directory(PG_FUNCTION_ARGS)
 	if (path == NULL)
 		PG_RETURN_NULL();
 	PG_RETURN_TEXT_P(cstring_to_text(path));
+}
+
+/*
+ * lookahead.function_profile_delete(name text) returns boolean
+ *
+ * Removes one of this server's records; false if there is none of this name.
+ */
+Datum
+lookahead_function_profile_delete(PG_FUNCTION_ARGS)
+{
+	char	   *name = text_to_cstring(PG_GETARG_TEXT_PP(0));
+	char	   *path = ProfileFileDirectory();
+	size_t		length = strlen(name);
+	int			failed_at;
+	int			directory;
+	bool		good;
+	int			saved_errno;
+
+	if (strchr(name, '/') != NULL || length < strlen("?.json") ||
+		strcmp(name + length - strlen(".json"), ".json") != 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("\"%s\" is not the name of a function profile", name),
+				 errhint("Names are those of the files in lookahead.function_profile_directory().")));
+	if (path == NULL)
+		PG_RETURN_BOOL(false);
+	directory = open_directory(path, &failed_at);
+	good = directory >= 0 && unlinkat(directory, name, 0) == 0;
+	saved_errno = errno;
+	if (directory >= 0)
+		close(directory);
+	errno = saved_errno;
+	if (!good && errno != ENOENT)
+		ereport(ERROR,
+				(errcode_for_file_access(),
+				 errmsg("could not remove function profile \"%s\" in \"%s\": %m",
+						name, path)));
+	PG_RETURN_BOOL(good);
 }

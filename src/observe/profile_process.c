@@ -81,7 +81,7 @@ ProfileBeginProcess(void)
 	ProfileStatsAttach();
 	if (OidIsValid(MyDatabaseId) && (name = get_database_name(MyDatabaseId)))
 		database = MemoryContextStrdup(TopMemoryContext, name);
-	if (lookahead_profile.depth == 0)
+	if (lookahead_profile.state == PROFILE_OUTSIDE)
 		ProfileMeasureOverhead();
 	is_begun = true;
 }
@@ -131,7 +131,7 @@ at_subxact_event(SubXactEvent event, SubTransactionId mySubid,
 	if (level >= MAX_LEVELS)
 		return;
 	if (event == SUBXACT_EVENT_START_SUB)
-		depth_at_level[level] = lookahead_profile.depth;
+		depth_at_level[level] = ProfileDepth();
 	else if (event == SUBXACT_EVENT_ABORT_SUB)
 		ProfileUnwind(depth_at_level[level]);
 }

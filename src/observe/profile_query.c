@@ -43,6 +43,7 @@ typedef struct ProfiledRoutine
 {
 	IndexAmRoutine routine;		/* first: an index points here */
 	IndexAmRoutine stock;
+	Size		num_killed;		/* where the scan's state counts dead entries */
 	struct ProfiledRoutine *next;
 } ProfiledRoutine;
 
@@ -88,6 +89,7 @@ static int	ninstalled = 0;
 static int	max_installed = 0;
 static dlist_head queries = DLIST_STATIC_INIT(queries);
 static profilenode_hash *nodes = NULL;
+static ProfileNode last_node;	/* found last; saves most of the searches */
 
 /* PostgreSQL's counters when the outermost query began to run. */
 static BufferUsage usage_before;
@@ -96,39 +98,49 @@ static int	running = 0;
 static ExecutorStart_hook_type prev_ExecutorStart = NULL;
 static ExecutorRun_hook_type prev_ExecutorRun = NULL;
 
+static inline const ProfiledRoutine *
+routine_of(IndexScanDesc scan)
+{
+	return (const ProfiledRoutine *) scan->indexRelation->rd_indam;
+}
+
 /*
- * Entries that the scan knows to be dead and has not yet marked on their
- * page; 0 for access methods that do not mark any, or are not of core.
+ * Where an access method keeps its count of entries that it knows to be dead
+ * and has not yet marked on their page; 0 if it does not mark any, or is not
+ * of core.
  */
-static inline int
-entries_to_mark(const IndexAmRoutine *stock, IndexScanDesc scan)
+static Size
+place_of_num_killed(const IndexAmRoutine *stock)
 {
 	if (stock->amgettuple == btgettuple)
-		return ((BTScanOpaque) scan->opaque)->numKilled;
+		return offsetof(BTScanOpaqueData, numKilled);
 	if (stock->amgettuple == hashgettuple)
-		return ((HashScanOpaque) scan->opaque)->numKilled;
+		return offsetof(HashScanOpaqueData, numKilled);
 	if (stock->amgettuple == gistgettuple)
-		return ((GISTScanOpaque) scan->opaque)->numKilled;
+		return offsetof(GISTScanOpaqueData, numKilled);
 	return 0;
 }
 
-static inline const IndexAmRoutine *
-stock_of(IndexScanDesc scan)
+static inline int
+num_killed(const ProfiledRoutine *routine, IndexScanDesc scan)
 {
-	return &((const ProfiledRoutine *) scan->indexRelation->rd_indam)->stock;
+	if (routine->num_killed == 0)
+		return 0;
+	return *(const int *) ((const char *) scan->opaque + routine->num_killed);
 }
 
 static bool
 profiled_amgettuple(IndexScanDesc scan, ScanDirection direction)
 {
-	const IndexAmRoutine *stock = stock_of(scan);
-	/* the entry returned before may be dead, too, and is told now */
-	int			to_mark = entries_to_mark(stock, scan) + scan->kill_prior_tuple;
-	int			entered = PROFILE_ENTER(PROFILE_AMGETTUPLE);
-	bool		found = stock->amgettuple(scan, direction);
+	const ProfiledRoutine *routine = routine_of(scan);
 
-	if (unlikely(to_mark > 0) && entered >= 0 &&
-		entries_to_mark(stock, scan) == 0)
+	/* the entry returned before may be dead, too, and is told now */
+	int			to_mark = num_killed(routine, scan) + scan->kill_prior_tuple;
+	int			entered = PROFILE_ENTER(PROFILE_AMGETTUPLE);
+	bool		found = routine->stock.amgettuple(scan, direction);
+
+	if (unlikely(to_mark > 0) && lookahead_track_functions &&
+		num_killed(routine, scan) == 0)
 		ProfileNoteSince(PROFILE_DEAD_ITEMS);
 	PROFILE_LEAVE(entered);
 	return found;
@@ -138,20 +150,20 @@ static int64
 profiled_amgetbitmap(IndexScanDesc scan, TIDBitmap *bitmap)
 {
 	return PROFILED(PROFILE_AMGETBITMAP,
-					stock_of(scan)->amgetbitmap(scan, bitmap));
+					routine_of(scan)->stock.amgetbitmap(scan, bitmap));
 }
 
 static void
 profiled_amrescan(IndexScanDesc scan, ScanKey keys, int nkeys,
 				  ScanKey orderbys, int norderbys)
 {
-	const IndexAmRoutine *stock = stock_of(scan);
-	int			to_mark = entries_to_mark(stock, scan);
+	const ProfiledRoutine *routine = routine_of(scan);
+	int			to_mark = num_killed(routine, scan);
 	int			entered = PROFILE_ENTER(PROFILE_AMRESCAN);
 
-	stock->amrescan(scan, keys, nkeys, orderbys, norderbys);
-	if (unlikely(to_mark > 0) && entered >= 0 &&
-		entries_to_mark(stock, scan) == 0)
+	routine->stock.amrescan(scan, keys, nkeys, orderbys, norderbys);
+	if (unlikely(to_mark > 0) && lookahead_track_functions &&
+		num_killed(routine, scan) == 0)
 		ProfileNoteSince(PROFILE_DEAD_ITEMS);
 	PROFILE_LEAVE(entered);
 }
@@ -173,6 +185,7 @@ profiled_routine(const IndexAmRoutine *stock)
 	if (stock->amgetbitmap != NULL)
 		copy->routine.amgetbitmap = profiled_amgetbitmap;
 	copy->routine.amrescan = profiled_amrescan;
+	copy->num_killed = place_of_num_killed(stock);
 	copy->next = routines;
 	routines = copy;
 	return &copy->routine;
@@ -236,13 +249,19 @@ uninstall(int remaining)
 static TupleTableSlot *
 exec_profiled_node(PlanState *plan_state)
 {
-	ProfileNode *node = profilenode_lookup(nodes, plan_state);
+	ProfileNode node;
 
-	if (unlikely(node == NULL))
-		elog(ERROR, "scan node is not known to pg_lookahead's profile");
-	if (!lookahead_track_functions)
-		return node->inner(plan_state);
-	return PROFILED(node->function, node->inner(plan_state));
+	if (likely(last_node.plan_state == plan_state))
+		node = last_node;
+	else
+	{
+		ProfileNode *found = profilenode_lookup(nodes, plan_state);
+
+		if (unlikely(found == NULL))
+			elog(ERROR, "scan node is not known to pg_lookahead's profile");
+		node = last_node = *found;
+	}
+	return PROFILED(node.function, node.inner(plan_state));
 }
 
 /* Called when the memory of a query goes away, after an error or not. */
@@ -254,6 +273,7 @@ forget_query(void *arg)
 
 	foreach(cell, query->nodes)
 		profilenode_delete(nodes, lfirst(cell));
+	last_node.plan_state = NULL;
 	dlist_delete(&query->link);
 }
 
@@ -385,7 +405,7 @@ profile_ExecutorRun(QueryDesc *queryDesc, ScanDirection direction,
 					uint64 count EXECUTOR_RUN_EXTRA_PARAMS)
 {
 	ProfileQuery *query = NULL;
-	int			depth = lookahead_profile.depth;
+	int			depth = ProfileDepth();
 	int			remaining = ninstalled;
 	bool		counting;
 

@@ -1,0 +1,271 @@
+"""Run a workload several times under each of several configurations, and keep the profiles.
+
+Each run is a session of its own, which sets the configuration, does the workload and ends;
+its process, and those that worked for it, leave records on the server (docs/profiles.md),
+which are fetched through SQL: the server need not be on this machine.
+
+The invariant: a run that is kept has the record of the session that did the work."""
+
+from __future__ import annotations
+
+import json
+import random
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from ..cluster import Cluster
+from ..server import ClusterError
+from . import perf, records
+
+Report = Callable[[str], None]
+
+_RECORD_SECONDS = 30.0
+_POLL_SECONDS = 0.02
+_PRIVATE: dict[str, object] = {
+    "shared_preload_libraries": "pg_lookahead",
+    "shared_buffers": "512MB",
+    "track_io_timing": True,
+    "jit": False,
+}
+
+
+@dataclass(frozen=True)
+class Config:
+    """A configuration: its name, and what it sets in a session."""
+
+    name: str
+    settings: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What is run.
+
+    text: SQL, one or more statements
+    setup: SQL that is run once before, on a server of our own"""
+
+    text: str
+    setup: str = ""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All of a recording.
+
+    runs: of each configuration
+    warm: runs of each before these, which are not kept
+    interval: pg_lookahead.track_functions_interval
+    output: directory to make: OUTPUT/CONFIG/run-0001.json and so on
+    dsn: of the server; None: a server of our own, with ``settings``
+    sample: by perf, too"""
+
+    workload: Workload
+    configs: Sequence[Config]
+    runs: int
+    warm: int
+    interval: int
+    output: Path
+    dsn: str | None
+    settings: Mapping[str, object]
+    sample: bool
+    seed: int
+
+
+def experiment(rows: int) -> tuple[Workload, list[Config]]:
+    """The experiment of pgsql-hackers: all of an index on a column in heap order, all cached.
+
+    ``off`` is PostgreSQL's own scan; ``d1`` to ``d128`` have a largest distance, as a user
+    would set it; ``f1`` to ``f128`` look ahead whether it pays or not, as that patch does."""
+    setup = f"""
+        CREATE TABLE sequential AS
+            SELECT i, rpad(i::text, 36, '.') AS pad FROM generate_series(1, {rows}) i;
+        CREATE UNIQUE INDEX sequential_i ON sequential (i);
+        CREATE EXTENSION pg_prewarm;
+        SELECT pg_prewarm('sequential'), pg_prewarm('sequential_i');
+    """
+    text = "SELECT count(pad) FROM sequential WHERE i > 0"
+    plan = {"enable_seqscan": "off", "enable_bitmapscan": "off", "max_parallel_workers_per_gather": "0"}
+    configs = [Config("off", {**plan, "pg_lookahead.index_scan": "off"})]
+    for letter, forced in (("d", "off"), ("f", "on")):
+        for distance in (1, 4, 16, 64, 128):
+            ours = {"pg_lookahead.max_distance": str(distance), "pg_lookahead.debug_force": forced}
+            configs.append(Config(f"{letter}{distance}", {**plan, "effective_io_concurrency": "128", **ours}))
+    return Workload(text, setup), configs
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What was recorded: the runs of each configuration, in order, and notes."""
+
+    runs: Mapping[str, list[records.Run]]
+    notes: Sequence[str]
+
+
+def record(plan: Plan, report: Report) -> Outcome:
+    """Record; ClusterError for what the user can mend.
+
+    Each run is in its file as soon as it is complete."""
+    if plan.sample and (reason := perf.why_not()):
+        raise ClusterError(f"--perf: {reason}")
+    _make_directories(plan)
+    with ExitStack() as stack:
+        dsn = plan.dsn
+        if dsn is None:
+            report("starting a private server")
+            settings = {**_PRIVATE, **plan.settings}
+            cluster = stack.enter_context(Cluster(settings=settings, name="profile"))
+            stack.enter_context(_clear_errors())
+            environment = cluster.environment()
+            dsn = psycopg.conninfo.make_conninfo(
+                host=environment["PGHOST"], port=environment["PGPORT"], user="postgres", dbname="postgres"
+            )
+            with psycopg.connect(dsn, autocommit=True) as conn:
+                conn.execute("CREATE EXTENSION pg_lookahead")
+                if plan.workload.setup:
+                    report("setting up")
+                    conn.execute(plan.workload.setup.encode())
+                conn.execute("VACUUM (FREEZE, ANALYZE)")
+                conn.execute("CHECKPOINT")
+        else:
+            stack.enter_context(_clear_errors())
+        admin = stack.enter_context(psycopg.connect(dsn, autocommit=True))
+        recorder = _Recorder(plan, dsn, admin)
+        return _interleave(plan, recorder, report)
+
+
+def _make_directories(plan: Plan) -> None:
+    for config in plan.configs:
+        directory = plan.output / config.name
+        if directory.exists() and any(directory.glob("*.json")):
+            raise ClusterError(f"{directory} has profiles already; name another directory by --output")
+        directory.mkdir(parents=True, exist_ok=True)
+
+
+@contextmanager
+def _clear_errors() -> Iterator[None]:
+    try:
+        yield
+    except psycopg.Error as error:
+        raise ClusterError(f"the server says: {str(error).splitlines()[0]}") from error
+
+
+def _interleave(plan: Plan, recorder: _Recorder, report: Report) -> Outcome:
+    """Rounds in which each configuration has a run, in an order drawn by lot."""
+    lot = random.Random(plan.seed)
+    runs: dict[str, list[records.Run]] = {config.name: [] for config in plan.configs}
+    for number in range(1 - plan.warm, plan.runs + 1):
+        order = list(plan.configs)
+        lot.shuffle(order)
+        for config in order:
+            what = f"run {number} of {plan.runs}" if number > 0 else "warming up"
+            report(f"{what}: {config.name}")
+            run = recorder.run(config, number)
+            if number > 0:
+                path = plan.output / config.name / f"run-{number:04d}.json"
+                path.write_text(json.dumps(records.run_json(run)) + "\n")
+                runs[config.name].append(run)
+    return Outcome(runs, recorder.notes)
+
+
+class _Recorder:
+    """Does single runs on one server."""
+
+    def __init__(self, plan: Plan, dsn: str, admin: psycopg.Connection[Any]) -> None:
+        self._plan = plan
+        self._dsn = dsn
+        self._admin = admin
+        self.notes: list[str] = []
+        found = admin.execute(
+            "SELECT to_regprocedure('lookahead.function_profile_directory()') IS NOT NULL, version()"
+        ).fetchone()
+        assert found is not None
+        if not found[0]:
+            raise ClusterError("the database has no extension pg_lookahead (CREATE EXTENSION pg_lookahead)")
+        self._server = found[1]
+        row = admin.execute("SELECT lookahead.function_profile_directory()").fetchone()
+        if row is None or row[0] is None:
+            raise ClusterError("pg_lookahead.profile_directory is empty: the server keeps no profiles")
+        self._directory: str = row[0]
+        self._seen = set(self._names())
+
+    def run(self, config: Config, number: int) -> records.Run:
+        tag = f"pg_lookahead profile {secrets.token_hex(6)}"
+        with psycopg.connect(self._dsn, autocommit=True, application_name=tag) as conn:
+            conn.execute("LOAD 'pg_lookahead'")
+            settings = {
+                **config.settings,
+                "pg_lookahead.track_functions_interval": str(self._plan.interval),
+                "pg_lookahead.track_functions": "on",
+            }
+            for name, value in settings.items():
+                conn.execute("SELECT set_config(%s, %s, false)", [name, value])
+            pid = conn.info.backend_pid
+            with perf.Sampler(pid) if self._plan.sample else nullcontext() as sampler:
+                started = time.perf_counter()
+                cursor = conn.execute(self._plan.workload.text.encode())
+                while cursor.nextset():
+                    pass
+                seconds = time.perf_counter() - started
+        taken = self._collect(tag, pid)
+        return records.Run(
+            config=config.name,
+            settings=dict(config.settings),
+            number=number,
+            seconds=seconds,
+            records=tuple(taken),
+            sampled=sampler.functions() if sampler is not None else (),
+            about={
+                "workload": self._plan.workload.text,
+                "server": self._server,
+                "interval": self._plan.interval,
+                "sampled_by": f"perf, cpu-clock at {perf.FREQUENCY} Hz" if sampler is not None else None,
+            },
+        )
+
+    def _names(self) -> list[str]:
+        rows = self._admin.execute(
+            "SELECT name FROM pg_ls_dir(%s, true, false) name WHERE name LIKE '%%.json'", [self._directory]
+        )
+        return [row[0] for row in rows]
+
+    def _collect(self, tag: str, pid: int) -> list[records.Record]:
+        """The records of a session and its workers, once the session's own is there.
+
+        Those of autovacuum workers that ended meanwhile are taken, too."""
+        taken: list[records.Record] = []
+        deadline = time.monotonic() + _RECORD_SECONDS
+        while not any(one.process.pid == pid and one.process.application_name == tag for one in taken):
+            if time.monotonic() > deadline:
+                raise ClusterError(
+                    f"no record of process {pid} in {self._directory} after {_RECORD_SECONDS:g} s"
+                    " (is the directory full? the server's log tells; pg_lookahead.profile_max_files)"
+                )
+            for name in self._names():
+                if name in self._seen:
+                    continue
+                self._seen.add(name)
+                record = self._fetch(name)
+                mine = record.process.application_name == tag
+                if mine or record.process.kind == "autovacuum worker":
+                    taken.append(record)
+                    self._admin.execute("SELECT lookahead.function_profile_delete(%s)", [name])
+            time.sleep(_POLL_SECONDS)
+        return taken
+
+    def _fetch(self, name: str) -> records.Record:
+        path = f"{self._directory}/{name}"
+        query = sql.SQL("SELECT convert_from(pg_read_binary_file(%s), 'UTF8')")
+        row = self._admin.execute(query, [path]).fetchone()
+        assert row is not None
+        try:
+            return records.record_from(json.loads(row[0]))
+        except (ValueError, KeyError, TypeError) as error:
+            raise ClusterError(f"{path} on the server: not a profile: {error}") from None
