@@ -18,7 +18,7 @@ from .bench.command import bench
 from .bench.latency import LONGEST_MS
 from .bench.report import report
 from .cluster import end_on_signals
-from .profile.command import app as profile
+from .profile import command as profile
 from .server import ClusterError
 from .trace import TraceError
 from .trace.command import replay, simulate, trace
@@ -70,7 +70,7 @@ def _demo(
 
 app.command("bench")(bench)
 app.command("report")(report)
-app.add_typer(profile, name="profile")
+app.add_typer(profile.app, name="profile")
 app.command("trace")(trace)
 app.command("simulate")(simulate)
 app.command("replay")(replay)

@@ -18,7 +18,7 @@ from rich.table import Table
 from ..server import ClusterError
 from . import record as recording
 from .records import Run
-from .views import app
+from .views import app as app
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _SETTING = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_.]*)\s*=\s*(.*?)\s*$", re.DOTALL)
