@@ -282,7 +282,13 @@ def _able(target: Target) -> set[str]:
         functions = conn.execute(
             "SELECT proname FROM pg_proc WHERE pronamespace = 'lookahead'::regnamespace"
         ).fetchall()
-        found |= {row[0] for row in functions} & {"attach", "log_relation"}
+        found |= {row[0] for row in functions} & {"log_relation", "access_methods"}
+        if "access_methods" in found:
+            for row in conn.execute(
+                "SELECT name FROM lookahead.access_methods"
+                " WHERE NOT server_streams AND cardinality(streamed) > 0"
+            ):
+                found.add(f"attach:{row[0]}")
     return found
 
 
@@ -332,8 +338,11 @@ def _why_not(bench: _Bench, target: Target, cell: Cell) -> str:
         return "it changes what is not in our schema, so it needs a private server"
     for need in cell.needs:
         if need not in (bench.able or ()):
-            what = need.removeprefix("setting:")
-            return f"this version of pg_lookahead has no {what if what != need else f'function {need}()'}"
+            kind, _, name = need.rpartition(":")
+            if kind == "attach" and "access_methods" in (bench.able or ()):
+                return f"nothing to attach to {name}: this server streams it itself, or look-ahead does not"
+            what = f"setting {name}" if kind == "setting" else f"function {kind or name}()"
+            return f"this version of pg_lookahead has no {what}"
     return ""
 
 

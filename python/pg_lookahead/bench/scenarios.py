@@ -34,7 +34,7 @@ class Cell:
         latter), or ``warm`` (in shared buffers)
     parameters: the same as ``name``, for machines
     tables: of ``tables``, that it needs
-    needs: what the server must have: ``attach``, ``log_relation``, ``setting:NAME``
+    needs: what the server must have: ``attach:METHOD``, ``log_relation``, ``setting:NAME``
     extensions: of contrib, besides those that all need
     private: whether it changes what is not in our schema
     preload: whether the library must be in shared_preload_libraries
@@ -390,7 +390,7 @@ def _bloom_scan(size: Size) -> Iterator[Cell]:
             name="3 columns",
             cache=cache,
             tables=("d",),
-            needs=("attach",),
+            needs=("attach:bloom",),
             extensions=("bloom",),
             private=True,
             preload=True,
@@ -430,7 +430,7 @@ def _vacuum(method: str, dead: tuple[int, ...]) -> Callable[[Size], Iterator[Cel
                 cache="cold",
                 parameters={"one_in": one_in},
                 tables=(method,),
-                needs=("attach",),
+                needs=(f"attach:{method}",),
                 extensions=("bloom",) if method == "bloom" else (),
                 private=True,
                 preload=True,

@@ -10,7 +10,7 @@ from . import tables
 from .meter import BLOCK, Sample
 from .scenarios import StatementCell, Way
 from .subjects import Context, Counters, Refused, Subject, blocks_of
-from .target import Target
+from .target import Connection, Target
 
 _SCANNED = 0.9
 """Part of the pages said to be scanned that a cold run must have read."""
@@ -96,10 +96,30 @@ class Statement(Subject):
         return text.replace("{contrib}", self._contrib).encode()
 
     def counters(self) -> Counters:
-        return {}
+        method = self.cell.ours.attached
+        return streamed(self.conn, method) if method and not self.context.stock else {}
+
+    def check(self, ours: bool, sample: Sample, counters: Counters) -> None:
+        super().check(ours, sample, counters)
+        check_streamed(ours, counters)
 
 
-def handler_is_ours(conn: Any, method: str) -> bool:
+def streamed(conn: Connection, method: str) -> Counters:
+    """How many blocks the access method's handler has read through streams."""
+    conn.execute("SELECT pg_stat_force_next_flush()")
+    row = conn.execute(
+        "SELECT blocks_streamed FROM lookahead.access_methods WHERE name = %s", [method]
+    ).fetchone()
+    return {"blocks_streamed": int(row[0]) if row else 0}
+
+
+def check_streamed(ours: bool, counters: Counters) -> None:
+    """Refuse look-ahead that streamed nothing, and stock that did."""
+    if "blocks_streamed" in counters and (counters["blocks_streamed"] > 0) != ours:
+        raise Refused("no block was streamed" if ours else "stock streamed")
+
+
+def handler_is_ours(conn: Connection, method: str) -> bool:
     """Whether the access method is attached to the library."""
     row = conn.execute(
         "SELECT n.nspname = 'lookahead' FROM pg_am a JOIN pg_proc p ON p.oid = a.amhandler"

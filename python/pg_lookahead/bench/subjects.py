@@ -142,7 +142,7 @@ class Subject(ABC):
         self.chill()
         before = self.counters()
         sample = self.execute(ours, pair)
-        counters = {name: value - before[name] for name, value in self.counters().items()}
+        counters = {name: value - before.get(name, 0) for name, value in self.counters().items()}
         self.check(ours, sample, counters)
         return sample, counters
 

@@ -36,7 +36,7 @@ def take(
             taken = {name: sides[name](pair) for name in names}
             for name, sample in taken.items():  # whole pairs only
                 into[name].append(sample)
-            if time.monotonic() - started > budget:
+            if pair + 1 == 2 * rounds or time.monotonic() - started > budget:
                 return
         if enough():
             return

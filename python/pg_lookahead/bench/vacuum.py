@@ -19,8 +19,8 @@ from ..measure import differences
 from . import tables
 from .meter import Meter, Sample
 from .scenarios import VacuumCell
-from .statements import handler_is_ours
-from .subjects import SESSION, Context, Refused, Subject, blocks_of
+from .statements import check_streamed, handler_is_ours, streamed
+from .subjects import SESSION, Context, Counters, Refused, Subject, blocks_of
 from .target import Target
 
 PART = 5
@@ -88,6 +88,7 @@ class Vacuum(Subject):
     def __init__(self, target: Target, cell: VacuumCell, context: Context) -> None:
         super().__init__(target, cell, context)
         self._source = name_of(cell)
+        self._streamed: Counters = {}
         self._copy = f"{tables.SCHEMA}_copy"
         self._stack.callback(self._drop)
 
@@ -102,6 +103,14 @@ class Vacuum(Subject):
 
     def execute(self, ours: bool, pair: int) -> Sample:
         return self._one(ours, timed=True)[0]
+
+    def counters(self) -> Counters:
+        """Summed over the samples so far: each has a session of its own."""
+        return dict(self._streamed)
+
+    def check(self, ours: bool, sample: Sample, counters: Counters) -> None:
+        super().check(ours, sample, counters)
+        check_streamed(ours, counters)
 
     def _one(self, ours: bool, *, timed: bool) -> tuple[Sample, tuple[list[str], list[tuple[Any, ...]]]]:
         self._drop()
@@ -118,7 +127,10 @@ class Vacuum(Subject):
             self._least_blocks = int(_INDEX_PART * blocks_of(conn, self.relations[1:]))
             self.target.evict(conn, self.relations)
             vacuum = _VACUUM.format("v").encode()
+            before = streamed(conn, self.cell.method)
             sample, _ = Meter(self.target, conn, [conn]).take(lambda: conn.execute(vacuum))
+            for name, value in streamed(conn, self.cell.method).items():
+                self._streamed[name] = self._streamed.get(name, 0) + value - before[name]
             sample = replace(sample, items=blocks_of(conn, self.relations))
             return sample, ([], []) if timed else self._left(conn)
 

@@ -1,0 +1,337 @@
+"""``pg_lookahead bench`` from end to end: runs, interruptions, and servers of one's own."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from pg_lookahead.bench import latency, results
+from pg_lookahead.cluster import Cluster
+
+ROWS = 50_000
+NO_FUSE = latency.why_not()
+needs_fuse = pytest.mark.skipif(NO_FUSE is not None, reason=str(NO_FUSE))
+Lines = list[dict[str, Any]]
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-I", "-m", "pg_lookahead", "bench", *arguments]
+
+
+def tool(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, **variables}
+    return subprocess.run(command(*arguments), capture_output=True, text=True, env=environment)
+
+
+def start(*arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(command(*arguments), stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def read(file: Path) -> Lines:
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def of_kind(lines: Lines, kind: str) -> Lines:
+    return [line for line in lines if line["kind"] == kind]
+
+
+def mounts() -> str:
+    return Path("/proc/self/mounts").read_text()
+
+
+def homes(pid: int) -> list[Path]:
+    return [path for place in ("/tmp", "/var/tmp") for path in Path(place).glob(f"pg_lookahead-*-{pid}-*")]
+
+
+def wait_until_gone(pid: int) -> None:
+    """No directory, no mount, and no process in what was the directory."""
+    deadline = time.monotonic() + 60
+    while homes(pid) or f"-{pid}-" in mounts() or servers(pid):
+        assert time.monotonic() < deadline, f"{homes(pid)} {servers(pid)} are still there"
+        time.sleep(0.05)
+
+
+def servers(pid: int) -> list[str]:
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            cwd = os.readlink(entry / "cwd") if entry.name.isdigit() else ""
+        except OSError:
+            continue
+        if f"/pg_lookahead-{os.getuid()}-{pid}-" in cwd:
+            found.append(entry.name)
+    return found
+
+
+SMALL = ("--quick", "--rows", str(ROWS), "--rounds", "1")
+UNMOVED = {"", "no block was read ahead"}
+"""Whether look-ahead starts on this machine's storage is not the tool's doing."""
+
+
+def test_a_run(tmp_path: Path) -> None:
+    file = tmp_path / "run.jsonl"
+    chosen = "index_scan_limit,index_only_scan,index_scan_oscache,index_scan_clients,pgstattuple_approx"
+    arguments = (*SMALL, "--io", "buffered", "--seed", "5", "--json", str(file), "--scenario", chosen)
+    done = tool(*arguments)
+    assert done.returncode in (0, 1), done.stderr
+    lines = read(file)
+    assert [lines[0]["kind"], lines[1]["kind"], lines[-1]["kind"]] == ["run", "environment", "end"]
+    assert lines[0]["seed"] == 5
+    found = of_kind(lines, "result")
+    assert len(found) == lines[0]["planned"] == 6 + 2 + 1 + 4 + 4
+    assert {result["refused"] for result in found} <= UNMOVED
+    assert done.returncode == any(result["refused"] for result in found)
+    assert {result["scenario"] for result in found} == set(chosen.split(","))
+    for result in found:
+        same = [line for line in of_kind(lines, "repetition") if results.key(line) == results.key(result)]
+        if not result["refused"]:
+            pairs = {(line["pair"], line["variant"]) for line in same}
+            assert pairs >= {(0, "stock"), (0, "look-ahead")} and result["ratio"] > 0
+            assert set(result["variants"]) == {"stock", "look-ahead"}
+            cold = result["cache"] == "cold"
+            assert all(line["reads"] > 0 for line in same) or not cold
+        assert all(line["seconds"] > 0 and line["times"] >= 1 for line in same)
+        assert all(line["cpu_seconds"] > 0 and line["items"] > 0 for line in same)
+        assert result["scenario"] in done.stdout
+    again = tool(
+        *SMALL, "--io", "buffered", "--seed", "5", "--scenario", "pgstattuple_approx", "--baseline", str(file)
+    )
+    assert again.returncode == 0 and "look-ahead now / baseline" in again.stdout
+
+
+def test_maintenance_starts_from_the_same_state_each_time(tmp_path: Path) -> None:
+    file = tmp_path / "run.jsonl"
+    scenarios = "bloom_scan,bloom_vacuum,hash_vacuum,gin_vacuum,wal_logging"
+    arguments = (*SMALL, "--io", "direct", "--cache", "cold", "--rounds", "2", "--json", str(file))
+    done = tool(*arguments, "--scenario", scenarios, "--seconds", "30")
+    lines = read(file)
+    found = of_kind(lines, "result") + of_kind(lines, "unavailable")
+    assert {line["scenario"] for line in found} == set(scenarios.split(",")), done.stderr
+    assert {line["refused"] for line in of_kind(lines, "result")} == {""}
+    for result in of_kind(lines, "result"):
+        if result["scenario"].endswith("_vacuum"):
+            same = [line for line in of_kind(lines, "repetition") if results.key(line) == results.key(result)]
+            stock = {line["read_bytes"] for line in same if line["variant"] == "stock"}
+            assert len(same) == 8 and len(stock) == 1
+
+
+def test_dimensions(tmp_path: Path) -> None:
+    file = tmp_path / "run.jsonl"
+    dimensions = {
+        "--layout": "unfragmented,fragmented",
+        "--checksums": "off,on",
+        "--effective-io-concurrency": "1,32",
+        "--io-combine-limit": "16",
+        "--io": "direct",
+        "--cache": "cold",
+    }
+    arguments = [word for pair in dimensions.items() for word in pair]
+    done = tool(*SMALL, *arguments, "--scenario", "pgstatindex", "--json", str(file))
+    assert done.returncode == 0, done.stderr
+    lines = read(file)
+    assert len(of_kind(lines, "result")) == lines[0]["planned"] == 2 * 2 * 2
+    for line in of_kind(lines, "environment"):
+        assert f"data_checksums = {'on' if line['checksums'] else 'off'}" in line["facts"]["settings"]
+        assert f"effective_io_concurrency = {line['effective_io_concurrency']}," in line["facts"]["settings"]
+        assert "io_combine_limit = 16kB" in line["facts"]["settings"]
+    reads = {line["layout"]: line["variants"]["look-ahead"] for line in of_kind(lines, "result")}
+    assert all(one["read_bytes"] / one["reads"] <= 16384 for one in reads.values())
+    assert reads["fragmented"]["read_bytes"] > reads["unfragmented"]["read_bytes"]
+
+
+# Interruptions
+
+
+def test_ctrl_c_leaves_nothing_and_loses_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "run.jsonl"
+    arguments = ["--rows", str(ROWS), "--io", "buffered", "--json", str(file), "--scenario", "pgstatindex"]
+    arguments += ["--cache", "cold", "--seconds", "0.3", "--rounds", "1"]
+    if NO_FUSE is None:
+        arguments += ["--latency", "0,0.1"]
+    process = start(*arguments)
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "ratio" in line:
+            break
+    assert (f"-{process.pid}-" in mounts()) == (NO_FUSE is None)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert homes(process.pid) == [] and f"-{process.pid}-" not in mounts()
+    before = of_kind(read(file), "result")
+    assert before
+    resumed = tool("--resume", str(file))
+    assert resumed.returncode in (0, 1), resumed.stderr
+    lines = read(file)
+    assert lines[-1]["kind"] == "end"
+    after = of_kind(lines, "result")
+    assert after[: len(before)] == before
+    keys = [results.key(line) for line in after]
+    assert len(keys) == len(set(keys)) == lines[0]["planned"]
+    assert "nothing is left to measure" in tool("--resume", str(file)).stderr
+
+
+@pytest.mark.parametrize("number", range(int(os.environ.get("BENCH_KILLS", "3"))))
+def test_sigkill_at_any_moment_leaves_nothing(tmp_path: Path, number: int, rng: random.Random) -> None:
+    """And what it wrote is completed to the same matrix."""
+    file = tmp_path / "run.jsonl"
+    arguments = ["--rows", str(ROWS), "--io", "direct", "--cache", "cold", "--json", str(file), "--seed", "3"]
+    arguments += ["--scenario", "pgstat*index", "--seconds", "0.2", "--rounds", "1"]
+    # Some lines of progress from now: while it starts, loads or measures.
+    wanted = rng.choice([1, 2, 4, 6, 8, 10, 12, 16])
+    process = start(*arguments)
+    assert process.stderr is not None
+    for _, _line in zip(range(wanted), process.stderr, strict=False):
+        pass
+    process.kill()
+    process.communicate()
+    wait_until_gone(process.pid)
+    if not file.exists() or not of_kind(read_whole(file), "run"):
+        return
+    resumed = tool("--resume", str(file))
+    assert resumed.returncode in (0, 1), resumed.stderr
+    lines = read(file)
+    keys = [results.key(line) for line in of_kind(lines, "result")]
+    assert len(keys) == len(set(keys)) == lines[0]["planned"] and lines[-1]["kind"] == "end"
+
+
+def read_whole(file: Path) -> Lines:
+    text = file.read_text()
+    return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
+
+
+def test_a_line_cut_short_is_measured_again(tmp_path: Path) -> None:
+    file = tmp_path / "run.jsonl"
+    arguments = (
+        *SMALL,
+        "--io",
+        "direct",
+        "--cache",
+        "cold",
+        "--scenario",
+        "pgstatindex",
+        "--json",
+        str(file),
+    )
+    assert tool(*arguments).returncode == 0
+    whole = read(file)
+    cut = file.read_bytes().splitlines(keepends=True)
+    first = next(i for i, line in enumerate(whole) if line["kind"] == "repetition" and line["pair"] == 1)
+    file.write_bytes(b"".join(cut[:first]) + cut[first][:40])
+    assert tool("--resume", str(file)).returncode == 0
+    again = read(file)
+    assert again[:first] == whole[:first] and again[-1]["kind"] == "end"
+    pairs = [(line["pair"], line["variant"]) for line in of_kind(again, "repetition")]
+    assert sorted(pairs) == [(p, v) for p in (0, 1) for v in ("look-ahead", "stock")]
+
+
+# A server of one's own
+
+
+@pytest.fixture(scope="module")
+def own() -> Iterator[Cluster]:
+    with Cluster(name="own") as cluster:
+        with cluster.connect() as conn:
+            conn.execute("CREATE TABLE precious AS SELECT 1 AS one")
+        yield cluster
+
+
+def dsn(cluster: Cluster, dbname: str = "postgres") -> str:
+    return f"host={cluster.socket_dir} port={cluster.port} user=postgres dbname={dbname}"
+
+
+def objects(conn: psycopg.Connection[Any]) -> set[tuple[Any, ...]]:
+    return set(
+        conn.execute(
+            "SELECT 'relation', relname::text, relnamespace::regnamespace::text FROM pg_class"
+            " WHERE relnamespace::regnamespace::text !~ '^pg_(toast|temp)'"
+            " UNION ALL SELECT 'schema', nspname, '' FROM pg_namespace WHERE nspname !~ '^pg_(toast_)?temp'"
+            " UNION ALL SELECT 'extension', extname, '' FROM pg_extension"
+            " UNION ALL SELECT 'database', datname, '' FROM pg_database"
+            " UNION ALL SELECT 'am', amname, amhandler::text FROM pg_am"
+        ).fetchall()
+    )
+
+
+def test_a_server_of_ones_own_stays_as_it_was(own: Cluster, tmp_path: Path) -> None:
+    with own.connect() as conn:
+        conn.execute("CREATE EXTENSION IF NOT EXISTS pg_lookahead")
+        before = objects(conn)
+    file = tmp_path / "run.jsonl"
+    chosen = "index_scan_limit,pgstatindex,bloom_vacuum"
+    done = tool("--dsn", dsn(own) + " password=secret", *SMALL, "--scenario", chosen, "--json", str(file))
+    assert done.returncode in (0, 1), done.stderr
+    assert "will take up to" in done.stderr and "bloom_vacuum is not available" in done.stdout
+    lines = read(file)
+    assert len(of_kind(lines, "result")) == lines[0]["planned"] and "secret" not in file.read_text()
+    with own.connect() as conn:
+        assert objects(conn) == before
+
+
+def test_a_peer_is_measured_beside(own: Cluster, tmp_path: Path) -> None:
+    file = tmp_path / "run.jsonl"
+    arguments = (*SMALL, "--io", "direct", "--scenario", "index_scan_limit,pgstatindex", "--json", str(file))
+    done = tool("--peer", dsn(own), *arguments)
+    assert done.returncode in (0, 1), done.stderr
+    assert "peer" in done.stdout
+    for result in of_kind(read(file), "result"):
+        if not result["refused"]:
+            assert result["peer"]["ratio"] > 0 and set(result["variants"]) == {"stock", "look-ahead", "peer"}
+    with own.connect() as conn:
+        assert not any(name == "lookahead_bench" for _, name, _ in objects(conn))
+
+
+def one_line(done: subprocess.CompletedProcess[str]) -> str:
+    assert done.returncode == 2 and done.stdout == "" and "loading" not in done.stderr, done.stderr
+    return done.stderr.splitlines()[-1]
+
+
+def test_what_a_server_of_ones_own_must_have(own: Cluster) -> None:
+    with own.connect() as conn:
+        conn.execute("CREATE ROLE ordinary LOGIN")
+        conn.execute("CREATE DATABASE empty")
+        conn.execute("CREATE DATABASE taken")
+    with own.connect("taken") as conn:
+        conn.execute("CREATE EXTENSION pg_lookahead")
+        conn.execute("CREATE SCHEMA lookahead_bench")
+    ordinary = dsn(own).replace("user=postgres", "user=ordinary")
+    assert "superuser" in one_line(tool("--dsn", ordinary, *SMALL))
+    assert "CREATE EXTENSION pg_lookahead" in one_line(tool("--dsn", dsn(own, "empty"), *SMALL))
+    assert "not of our making" in one_line(tool("--dsn", dsn(own, "taken"), *SMALL))
+    assert "does not exist" in one_line(tool("--dsn", dsn(own, "absent"), *SMALL))
+
+
+def test_a_standby_is_refused() -> None:
+    with Cluster(name="primary", settings={"wal_level": "replica"}) as primary:
+        with primary.connect() as conn:
+            conn.execute("CREATE EXTENSION pg_lookahead")
+        with primary.standby() as standby:
+            standby.wait_for_replay(primary)
+            assert "standby" in one_line(tool("--dsn", dsn(standby), *SMALL))
+
+
+def test_too_little_space_is_one_line() -> None:
+    told = one_line(tool("--rows", "1000000000"))
+    assert "GB are needed for 1,000,000,000 rows" in told
+
+
+def test_a_missing_contrib_module_is_one_line(own: Cluster) -> None:
+    control = own.sharedir / "extension" / "pg_prewarm.control"
+    hidden = control.with_suffix(".hidden")
+    control.rename(hidden)
+    try:
+        told = one_line(tool("--dsn", dsn(own), *SMALL))
+    finally:
+        hidden.rename(control)
+    assert "pg_prewarm" in told and "contrib" in told
