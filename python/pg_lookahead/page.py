@@ -141,6 +141,9 @@ def _rename(element: ElementTree.Element, name: str) -> None:
             element.set(key, value.replace("#", f"#{name}-", 1))
         elif "url(#" in value:
             element.set(key, value.replace("url(#", f"url(#{name}-"))
+        elif key == "style":
+            # Where this font is missing, one of about its width.
+            element.set(key, value.replace("'DejaVu Sans'", "'DejaVu Sans', Verdana, sans-serif"))
 
 
 def shortened(text: str, longest: int) -> str:

@@ -99,6 +99,7 @@ def repetition(where: dict[str, Any], which: str, pair: int, seconds: float) -> 
         "times": 2,
         "seconds": seconds,
         "reads": 10,
+        "read_bytes": 81920,
         "read_seconds": 0.1,
     }
 
@@ -162,7 +163,7 @@ def test_a_cell_with_one_sample_is_shown() -> None:
         ('{"kind": "run"}\n[1]\n{"kind": "run"}\n', "line 2"),
         ('{"kind": "result"}\n', "scenario"),
         ('{"kind": "result", "scenario": "a", "cell": "b", "cache": "c", "variants": 7}\n', "bench"),
-        ('{"kind": "repetition", "scenario": "a", "cell": "b", "cache": "c"}\n', "variant"),
+        ('{"kind": "repetition", "scenario": "a", "cell": "b", "cache": "c"}\n', "times"),
     ],
 )
 def test_other_files_are_refused_in_one_line(tmp_path: Path, text: str, named: str) -> None:
@@ -242,6 +243,7 @@ def test_nothing_is_outside_the_file(results: Path) -> None:
     found = Outside(text)
     assert not found.tags & {"script", "iframe", "object", "embed", "img"}
     assert all(reference.startswith("#") or reference == "data:," for reference in found.references)
+    assert text.count("'DejaVu Sans'") == text.count("'DejaVu Sans', Verdana, sans-serif") > 0
     assert "@import" not in text and not re.search(r"url\((?!#)", text)
     assert len(found.names) == len(set(found.names)), "two elements of one name"
     assert {reference[1:] for reference in found.references if reference[:1] == "#"} <= set(found.names)

@@ -19,7 +19,8 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLoca
 
 from .. import page
 from . import screen
-from .report_data import Against, Row, Run, Variant
+from .report_data import Against, Row, Run
+from .results import Summary
 from .statistics import MARGIN
 
 _WIDTH = 12.0
@@ -175,8 +176,8 @@ def ticks(low: float, high: float) -> list[float]:
 class _Point:
     x: float
     name: str
-    stock: Variant
-    ours: Variant
+    stock: Summary
+    ours: Summary
     slower: bool
 
 
@@ -263,7 +264,7 @@ def _draw_panels(
                 (page.FAINT, "o", "stock", "stock"),
                 (page.GAIN, "s", "ours", "look-ahead"),
             ):
-                found: list[Variant] = [getattr(point, which) for point in points]
+                found: list[Summary] = [getattr(point, which) for point in points]
                 middle = [one.seconds / size for one in found]
                 errors = [
                     [(one.seconds - one.low) / size for one in found],

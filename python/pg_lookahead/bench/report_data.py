@@ -9,40 +9,23 @@ whether it was measured, refused or left unfinished; no figure comes from anywhe
 from __future__ import annotations
 
 import json
-import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from ..server import ClusterError
+from .meter import Sample
 from .options import Server
-from .statistics import Interval, quartiles, ratio
+from .results import OURS, STOCK, Summary, interval, key
 
 Record = Mapping[str, Any]
 
 SERVER = tuple(member.name for member in fields(Server))
-CELL = ("scenario", "cell", "cache")
-"""Members that identify a result, as docs/benchmarks.md has them."""
 
 UNFINISHED = "unfinished"
 REFUSED = "refused"
 """Verdicts that a cell without a result line, and one that was refused, are given here."""
-
-
-@dataclass(frozen=True)
-class Variant:
-    """Stock, look-ahead or the peer, per execution: medians; ``low`` and ``high`` are quartiles.
-
-    Times in seconds.  None: not in the file."""
-
-    seconds: float
-    low: float
-    high: float
-    reads: float
-    read_seconds: float
-    cpu_seconds: float | None = None
-    worker_cpu_seconds: float | None = None
 
 
 @dataclass(frozen=True)
@@ -73,7 +56,7 @@ class Row:
     cache: str
     parameters: Mapping[str, Any]
     pairs: int
-    variants: Mapping[str, Variant]
+    variants: Mapping[str, Summary]
     against: Sequence[Against]
     verdict: str
     refused: str = ""
@@ -84,9 +67,9 @@ class Row:
         return self.against[0].ratio
 
     @property
-    def both(self) -> tuple[Variant, Variant] | None:
+    def both(self) -> tuple[Summary, Summary] | None:
         """Stock and look-ahead, where both were measured."""
-        stock, ours = self.variants.get("stock"), self.variants.get("look-ahead")
+        stock, ours = self.variants.get(STOCK), self.variants.get(OURS)
         return (stock, ours) if stock and ours and self.against else None
 
 
@@ -184,12 +167,12 @@ def arrange(records: Iterable[Record]) -> Run:
         elif kind == "unavailable":
             run.unavailable[str(record["scenario"])] = str(record.get("reason", ""))
         elif kind == "repetition":
-            identities.setdefault(_identity(record))
-            samples.setdefault(_identity(record), []).append(record)
+            identities.setdefault(key(record))
+            samples.setdefault(key(record), []).append(record)
             run.repetitions += 1
         elif kind == "result":
-            identities.setdefault(_identity(record))
-            results[_identity(record)] = record
+            identities.setdefault(key(record))
+            results[key(record)] = record
         elif kind == "end":
             run.seconds = float(record["seconds"])
     for identity in identities:
@@ -212,21 +195,19 @@ def _server(record: Record) -> dict[str, Any]:
     return {name: record[name] for name in SERVER if name in record}
 
 
-def _identity(record: Record) -> str:
-    return json.dumps([record.get(name) for name in (*SERVER, *CELL)])
-
-
-def _row(result: Record | None, samples: Sequence[Record]) -> Row:
-    first = result or samples[0]
-    of_variant = {
-        variant: [sample for sample in samples if sample["variant"] == variant]
-        for variant in dict.fromkeys(sample["variant"] for sample in samples)
-    }
-    told = (result or {}).get("variants") or {}
-    variants = {name: _summary(taken) for name, taken in of_variant.items()}
-    variants.update({name: _told(of) for name, of in told.items()})
+def _row(result: Record | None, lines: Sequence[Record]) -> Row:
+    """From a cell's result, if it was finished, and its repetitions."""
+    first = result or lines[0]
+    times = int(lines[-1]["times"]) if lines else 1
+    samples: dict[str, list[Sample]] = {}
+    for line in lines:
+        if line["times"] == times:  # as the run itself does, when resumed
+            samples.setdefault(line["variant"], []).append(Sample.from_json(dict(line)))
+    variants = {name: Summary.of(taken, times) for name, taken in samples.items()}
+    for name, members in ((result or {}).get("variants") or {}).items():
+        variants[name] = Summary(**{member.name: members.get(member.name) for member in fields(Summary)})
     refused = str(result.get("refused", "")) if result else ""
-    against = [] if refused else _comparisons(result, of_variant)
+    against = [] if refused else _comparisons(result, samples)
     verdict = REFUSED if refused else against[0].verdict if result and against else UNFINISHED
     return Row(
         server=_server(first),
@@ -234,7 +215,7 @@ def _row(result: Record | None, samples: Sequence[Record]) -> Row:
         cell=str(first["cell"]),
         cache=str(first["cache"]),
         parameters=first.get("parameters", {}),
-        pairs=(result or {}).get("pairs", min((len(of) for of in of_variant.values()), default=0)),
+        pairs=(result or {}).get("pairs", min(map(len, samples.values()), default=0)),
         variants=variants,
         against=against,
         verdict=verdict,
@@ -242,49 +223,14 @@ def _row(result: Record | None, samples: Sequence[Record]) -> Row:
     )
 
 
-def _told(members: Record) -> Variant:
-    return Variant(
-        seconds=members["seconds"],
-        low=members["low"],
-        high=members["high"],
-        reads=members["reads"],
-        read_seconds=members["read_seconds"],
-        cpu_seconds=members.get("cpu_seconds"),
-        worker_cpu_seconds=members.get("worker_cpu_seconds"),
-    )
-
-
-def _summary(samples: Sequence[Record]) -> Variant:
-    """What the result line would say of a variant."""
-
-    def middle(name: str) -> float:
-        return statistics.median(float(sample[name]) / int(sample["times"]) for sample in samples)
-
-    def known(name: str) -> float | None:
-        return None if any(sample.get(name) is None for sample in samples) else middle(name)
-
-    low, high = quartiles([sample["seconds"] / sample["times"] for sample in samples])
-    return Variant(
-        middle("seconds"),
-        low,
-        high,
-        middle("reads"),
-        middle("read_seconds"),
-        known("cpu_seconds"),
-        known("worker_cpu_seconds"),
-    )
-
-
-def _comparisons(result: Record | None, of_variant: Mapping[str, Sequence[Record]]) -> list[Against]:
+def _comparisons(result: Record | None, samples: Mapping[str, Sequence[Sample]]) -> list[Against]:
     if result and "ratio" in result:
         others = [(what, result.get(what)) for what in ("peer", "baseline")]
-        return [_against("stock", result), *(_against(what, of) for what, of in others if of)]
-    times = [[s["seconds"] / s["times"] for s in of_variant.get(v, ())] for v in ("stock", "look-ahead")]
-    pairs = min(map(len, times))
-    if not pairs:
+        return [_against(STOCK, result), *(_against(what, of) for what, of in others if of)]
+    if not (samples.get(STOCK) and samples.get(OURS)):
         return []
-    found: Interval = ratio(times[0][:pairs], times[1][:pairs])
-    return [_against("stock", {**vars(found), "verdict": found.verdict.value})]
+    found = interval(samples)
+    return [_against(STOCK, {**vars(found), "verdict": found.verdict.value})]
 
 
 def _against(what: str, members: Record) -> Against:

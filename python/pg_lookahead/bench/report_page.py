@@ -9,7 +9,8 @@ from typing import Any
 
 from .. import page
 from . import plots, screen
-from .report_data import REFUSED, UNFINISHED, Row, Run, Variant
+from .report_data import REFUSED, UNFINISHED, Row, Run
+from .results import Summary
 
 _TILES = ("faster", "slower", "same", "within noise", "too few pairs", REFUSED, UNFINISHED)
 _LISTED = 8
@@ -115,12 +116,12 @@ def cells(row: Row, server: str) -> _Cells:
     return _Cells(look, words)
 
 
-def _time(variant: Variant) -> str:
+def _time(variant: Summary) -> str:
     spread = (variant.high - variant.low) / 2 / variant.seconds if variant.seconds else 0.0
     return f"{screen.duration(variant.seconds)} ± {spread:.0%}"
 
 
-def _cpu(variant: Variant) -> float | None:
+def _cpu(variant: Summary) -> float | None:
     """Of backends and I/O workers together."""
     if variant.cpu_seconds is None:
         return None
