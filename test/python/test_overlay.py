@@ -14,7 +14,7 @@ import pytest
 
 from conftest import MakeCluster
 from maintenance import SETTINGS, attach, require_attachable, streamed
-from pg_lookahead.cluster import Cluster
+from pg_lookahead.cluster import Cluster, ClusterError
 from relations import Connection, await_true, clean_log, run, scalar
 
 METHODS = ("hash", "gin", "bloom")
@@ -395,12 +395,23 @@ def test_lost_library_and_back_in_single_user_mode(make_cluster: MakeCluster) ->
     lose_library(server)
     all_broken(server)
     server.stop()
+    server.configure({"shared_preload_libraries": "lost_library"})
+    with pytest.raises(ClusterError):
+        server.start()
     script = "".join(
         BACK.format(handler, method) + "\n"
         for method, handler in (("hash", "hashhandler"), ("gin", "ginhandler"), ("bloom", "blhandler"))
     )
     done = subprocess.run(
-        [server.bindir / "postgres", "--single", "-D", server.data, "postgres"],
+        [
+            server.bindir / "postgres",
+            "--single",
+            "-D",
+            server.data,
+            "-c",
+            "shared_preload_libraries=",
+            "postgres",
+        ],
         input=script.encode(),
         capture_output=True,
         cwd=server.data,
@@ -408,6 +419,7 @@ def test_lost_library_and_back_in_single_user_mode(make_cluster: MakeCluster) ->
         **as_server(server),
     )
     assert b"ERROR" not in done.stderr, done.stderr
+    server.configure({"shared_preload_libraries": None})
     server.start()
     with server.connect() as conn:
         assert finds_all(conn)
