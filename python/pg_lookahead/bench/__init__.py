@@ -5,6 +5,8 @@ tables      the tables that scenarios read
 scenarios   what is executed, declared; subjects, statements, vacuum: how, and the proof that it was
 target      the server: a private one, or the user's own
 meter       what one execution cost
+plan        what is to be measured where, and whether that is possible
+settings    of the private server
 run         the matrix: tables, servers, caches
 turns       stock and look-ahead in turns, until the interval is narrow
 statistics  the interval of a ratio, when to stop, and what may be concluded

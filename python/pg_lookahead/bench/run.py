@@ -10,7 +10,6 @@ The invariant: a figure is never given for what did not run.  Each repetition is
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -25,8 +24,8 @@ import typer
 
 from .. import __version__, environment
 from ..cluster import Cluster
-from ..server import ClusterError, io_workers
-from . import perf, results, statistics, tables, vacuum
+from ..server import ClusterError
+from . import perf, plan, results, settings, statistics, tables, vacuum
 from .latency import Mount
 from .meter import Sample
 from .options import Options, Server
@@ -43,7 +42,6 @@ _SECONDS = 0.06
 _QUICK_SECONDS = 0.01
 """How long a warm sample is to last."""
 
-_EXTENSIONS = ("pg_prewarm", "pg_buffercache")
 _SUBJECTS: dict[type[Cell], Any] = {
     ScanCell: Scan,
     ClientsCell: Clients,
@@ -51,29 +49,6 @@ _SUBJECTS: dict[type[Cell], Any] = {
     StatementCell: Statement,
     VacuumCell: Vacuum,
 }
-
-_SETTINGS: dict[str, object] = {
-    "autovacuum": False,
-    "bgwriter_lru_maxpages": 0,
-    "checkpoint_timeout": "1h",
-    "jit": False,
-    "max_parallel_workers_per_gather": 0,
-    "track_io_timing": True,
-    # For a quick load.
-    "wal_level": "minimal",
-    "max_wal_senders": 0,
-    "max_wal_size": "16GB",
-    "full_page_writes": False,
-    "maintenance_work_mem": "512MB",
-}
-_SHOWN = [
-    *("io_method", "io_workers", "io_max_concurrency", "io_combine_limit", "effective_io_concurrency"),
-    *("maintenance_io_concurrency", "shared_buffers", "debug_io_direct", "data_checksums"),
-    *("max_connections", "huge_pages_status", "shared_preload_libraries"),
-    *(name for name in _SETTINGS if "wal" not in name and name != "maintenance_work_mem"),
-]
-_MOST_MEMORY = 0.4
-"""Part of the machine's memory that shared buffers may take."""
 
 _LOCK = 7_165_009_211
 """Of pg_advisory_lock: one run at a time on a server of the user's."""
@@ -92,8 +67,8 @@ class _Bench:
     agreed: bool
     mount: Mount | None = None
     peer: Attached | None = None
-    able: set[str] | None = None
-    plan: dict[Server, list[Cell]] = field(default_factory=dict)
+    able: set[str] = field(default_factory=set)
+    cells: dict[Server, list[Cell]] = field(default_factory=dict)
 
 
 def run(
@@ -137,21 +112,21 @@ def _run_private(bench: _Bench, checksums: bool | None, servers: list[Server]) -
         bench.mount = stack.enter_context(Mount()) if through_mount else None
         cluster = Cluster(
             pg_config=options.pg_config,
-            settings=_settings(options),
-            initdb_args=[] if checksums is None else _checksums(options, checksums),
+            settings=settings.base(options),
+            initdb_args=settings.initdb_arguments(options, checksums),
             name="bench",
             directory=bench.mount.path / "main" if bench.mount else None,
         )
         stack.callback(cluster.destroy)
         if cluster.version < 18 and any(options.methods):
             raise ClusterError(f"--io-method needs PostgreSQL 18 or later; this server is {cluster.version}")
-        _check_space(options, cluster.data.parent, "PG_LOOKAHEAD_TMPDIR", cluster.data.parents[2])
+        plan.check_space(options, cluster.data.parent, "PG_LOOKAHEAD_TMPDIR", cluster.data.parents[2])
         listener.step("starting a private server")
         cluster.start()
         target = Private(cluster)
         with target.connect(loaded=False) as conn:
-            _check_methods(conn, options)
-            check_extensions(target, conn, ["pg_lookahead", *_wanted_extensions(options)], "bench")
+            plan.check_methods(conn, options)
+            check_extensions(target, conn, ["pg_lookahead", *plan.wanted_extensions(options)], "bench")
             conn.execute("CREATE EXTENSION pg_lookahead")
         _make_plan(bench, target, servers)
         for (rows, layout), of_tables in groupby(servers, key=lambda server: (server.rows, server.layout)):
@@ -162,13 +137,13 @@ def _run_attached(bench: _Bench, stack: ExitStack, target: Attached) -> None:
     options = bench.options
     with _clear_errors():
         guard = stack.enter_context(target.connect(loaded=False))
-        check_extensions(target, guard, ["pg_lookahead", *_wanted_extensions(options)], "--dsn")
+        check_extensions(target, guard, ["pg_lookahead", *plan.wanted_extensions(options)], "--dsn")
         _lock(guard, "--dsn")
         servers = list(options.servers())
         _make_plan(bench, target, servers)
-        size = max(_disk_bytes(options, server.rows) for server in servers)
+        size = max(plan.disk_bytes(options, server.rows) for server in servers)
         if target.data:
-            _check_space(options, target.data, "--rows or --size", target.data)
+            plan.check_space(options, target.data, "--rows or --size", target.data)
         bench.listener.step(
             f"the schema {tables.SCHEMA} will take up to {size / 1e9:.1f} GB on the server of --dsn"
         )
@@ -182,7 +157,7 @@ def _run_attached(bench: _Bench, stack: ExitStack, target: Attached) -> None:
 def _prepare_peer(bench: _Bench, stack: ExitStack, peer: Attached) -> None:
     with _clear_errors():
         guard = stack.enter_context(peer.connect(loaded=False))
-        check_extensions(peer, guard, _wanted_extensions(bench.options), "--peer")
+        check_extensions(peer, guard, plan.wanted_extensions(bench.options), "--peer")
         _lock(guard, "--peer")
         stack.callback(peer.remove)
 
@@ -193,119 +168,21 @@ def _lock(guard: psycopg.Connection[Any], option: str) -> None:
         raise ClusterError(f"{option}: another run of this tool is at work in this database")
 
 
-def _settings(options: Options) -> dict[str, object]:
-    memory = environment.memory_bytes()
-    wanted = max(options.rows) * tables.BYTES_PER_ROW["t"] + 64 * 2**20
-    buffers = max(128, int(min(wanted, _MOST_MEMORY * memory)) // 2**20)
-    return {**_SETTINGS, "shared_buffers": f"{buffers}MB"}
-
-
-def _checksums(options: Options, on: bool) -> list[str]:
-    if on:
-        return ["--data-checksums"]
-    # Before 18 there is no such option, and off is what initdb does.
-    from ..server import Installation
-
-    return ["--no-data-checksums"] if Installation.find(options.pg_config).major >= 18 else []
-
-
-def _configuration(version: int, server: Server, preload: bool) -> dict[str, object]:
-    combine = None if server.io_combine_limit is None else f"{server.io_combine_limit}kB"
-    asked: dict[str, object] = {
-        "debug_io_direct": "data" if server.io == "direct" else "",
-        "effective_io_concurrency": server.effective_io_concurrency,
-        "maintenance_io_concurrency": server.effective_io_concurrency,
-        "io_combine_limit": combine,
-        "shared_preload_libraries": "pg_lookahead" if preload else None,
-    }
-    if version >= 18:
-        asked |= {
-            "io_method": server.io_method,
-            **io_workers(version, server.io_workers),
-            "io_max_concurrency": server.io_max_concurrency,
-            "io_max_combine_limit": combine,
-        }
-    return asked
-
-
-def _session_settings(server: Server) -> dict[str, object]:
-    """What a session can set by itself, on a server that we cannot restart."""
-    asked = _configuration(17, server, False)
-    names = ("effective_io_concurrency", "maintenance_io_concurrency", "io_combine_limit")
-    return {name: asked[name] for name in names if asked[name] is not None}
-
-
-# Checks before anything is loaded
-
-
-def _size(options: Options, rows: int) -> Size:
-    return Size(rows, options.quick)
-
-
-def _all_cells(options: Options, rows: int) -> list[Cell]:
-    return [cell for name in options.scenarios for cell in cells(name, _size(options, rows))]
-
-
-def _wanted_extensions(options: Options) -> list[str]:
-    asked = [name for cell in _all_cells(options, options.rows[0]) for name in cell.extensions]
-    return list(dict.fromkeys([*_EXTENSIONS, *asked]))
-
-
-def _disk_bytes(options: Options, rows: int) -> int:
-    names = [name for cell in _all_cells(options, rows) for name in cell.tables]
-    return tables.disk_bytes(names, rows) + 2 * 10**8
-
-
-def _check_space(options: Options, directory: Path, remedy: str, shown: Path) -> None:
-    needed = max(_disk_bytes(options, rows) for rows in options.rows)
-    free = shutil.disk_usage(directory).free
-    if free < needed:
-        raise ClusterError(
-            f"{free / 1e9:.1f} GB free in {shown}, {needed / 1e9:.1f} GB are needed for"
-            f" {max(options.rows):,} rows (fewer by --rows, or another place by {remedy})"
-        )
-
-
-def _check_methods(conn: psycopg.Connection[Any], options: Options) -> None:
-    row = conn.execute("SELECT enumvals FROM pg_settings WHERE name = 'io_method'").fetchone()
-    for method in options.methods:
-        if method and row and method not in row[0]:
-            raise ClusterError(f"--io-method {method}: this server has only {', '.join(row[0])}")
-
-
-def _able(target: Target) -> set[str]:
-    """Which capabilities of Cell.needs the installed library has."""
-    with target.connect() as conn:
-        found = {
-            f"setting:{row[0]}" for row in conn.execute("SHOW ALL") if row[0].startswith("pg_lookahead.")
-        }
-        functions = conn.execute(
-            "SELECT proname FROM pg_proc WHERE pronamespace = 'lookahead'::regnamespace"
-        ).fetchall()
-        found |= {row[0] for row in functions} & {"log_relation", "access_methods"}
-        if "access_methods" in found:
-            for row in conn.execute(
-                "SELECT name FROM lookahead.access_methods"
-                " WHERE NOT server_streams AND cardinality(streamed) > 0"
-            ):
-                found.add(f"attach:{row[0]}")
-    return found
-
-
 def _make_plan(bench: _Bench, target: Target, servers: Sequence[Server]) -> None:
     """Which cells to measure where; told at once, with what is not available."""
     options = bench.options
-    if bench.able is None:
-        bench.able = _able(target)
+    if not bench.able:
+        bench.able = plan.able(target)
         _announce(bench, target)
         for name in options.scenarios:
-            reason = _why_not(bench, target, cells(name, _size(options, options.rows[0]))[0])
+            size = Size(options.rows[0], options.quick)
+            reason = plan.why_not(target, bench.able, cells(name, size)[0])
             if reason:
                 bench.outcome.notes.append(f"{name} is not available: {reason}")
                 bench.journal.write("unavailable", scenario=name, reason=reason)
     for server in servers:
         first = next(s for s in servers if (s.rows, s.layout) == (server.rows, server.layout))
-        bench.plan[server] = _cells(bench, target, server, first=server == first)
+        bench.cells[server] = plan.chosen(options, target, bench.able, server, first=server == first)
 
 
 def _announce(bench: _Bench, target: Target) -> None:
@@ -314,7 +191,7 @@ def _announce(bench: _Bench, target: Target) -> None:
     planned = 0
     for server in options.servers():
         group = (server.checksums, server.rows, server.layout)
-        planned += len(_cells(bench, target, server, first=group not in firsts))
+        planned += len(plan.chosen(options, target, bench.able, server, first=group not in firsts))
         firsts.add(group)
     told = dict(options.arguments)
     for name in ("dsn", "peer"):
@@ -331,39 +208,6 @@ def _announce(bench: _Bench, target: Target) -> None:
         peer=bench.peer is not None,
     )
     bench.listener.planned(planned, options.seconds)
-
-
-def _why_not(bench: _Bench, target: Target, cell: Cell) -> str:
-    if cell.private and not target.private:
-        return "it changes what is not in our schema, so it needs a private server"
-    for need in cell.needs:
-        if need not in (bench.able or ()):
-            kind, _, name = need.rpartition(":")
-            if kind == "attach" and "access_methods" in (bench.able or ()):
-                return f"nothing to attach to {name}: this server streams it itself, or look-ahead does not"
-            what = f"setting {name}" if kind == "setting" else f"function {kind or name}()"
-            return f"this version of pg_lookahead has no {what}"
-    return ""
-
-
-def _cells(bench: _Bench, target: Target, server: Server, *, first: bool) -> list[Cell]:
-    """What to measure on a server: warm cells once for each set of tables, since storage has no
-    part in them."""
-    options = bench.options
-    wanted = {"cold": "cold" in options.caches, "warm": "warm" in options.caches and first}
-    wanted["os"] = "cold" in options.caches and server.io != "direct" and target.data is not None
-    chosen = [
-        cell
-        for cell in _all_cells(options, server.rows)
-        if wanted[cell.cache] and not _why_not(bench, target, cell)
-    ]
-    if options.control:
-        chosen = [cell for cell in chosen if not cell.same]
-    if options.control == "slower":  # only where ten per cent more can be done
-        chosen = [
-            cell for cell in chosen if isinstance(cell, ScanCell) and cell.cache == "warm" and not cell.times
-        ]
-    return sorted(chosen, key=lambda cell: cell.preload)  # stable; one restart for all that need it
 
 
 @contextmanager
@@ -386,7 +230,7 @@ def _measure_tables(bench: _Bench, target: Target, rows: int, layout: str, serve
     left: list[tuple[Server, list[Cell]]] = []
     for server in servers:
         todo = []
-        for cell in bench.plan[server]:
+        for cell in bench.cells[server]:
             done = bench.earlier.result(server, cell) if bench.earlier else None
             if done:
                 _record(bench, done, again=True)
@@ -398,7 +242,7 @@ def _measure_tables(bench: _Bench, target: Target, rows: int, layout: str, serve
         return
     todo = [cell for _, of_server in left for cell in of_server]
     if isinstance(target, Private):
-        _restart(bench, target, _configuration(target.version, Server(rows), False))
+        _restart(bench, target, settings.of_server(target.version, Server(rows), False))
     for one in (target, bench.peer):
         if one:
             _load(bench, one, rows, layout, todo)
@@ -426,7 +270,7 @@ def _load(bench: _Bench, target: Target, rows: int, layout: str, todo: list[Cell
             bench.options.seed,
             report if target is not bench.peer else lambda text: report(f"peer: {text}"),
             indexes,
-            _wanted_extensions(bench.options),
+            plan.wanted_extensions(bench.options),
         )
     made = set()
     for cell in todo:
@@ -439,11 +283,11 @@ def _arrange(bench: _Bench, target: Target, server: Server, preload: bool) -> bo
     """Bring the server into the state wanted; false, with a note, if it cannot be."""
     for one in (target, bench.peer):
         if isinstance(one, Attached):
-            one.settings = _session_settings(server)
+            one.settings = settings.of_session(server)
     if isinstance(target, Private):
         bench.listener.step(f"{server}: making the server ready")
         try:
-            _restart(bench, target, _configuration(target.version, server, preload))
+            _restart(bench, target, settings.of_server(target.version, server, preload))
         except ClusterError as error:
             bench.outcome.notes.append(f"{server} is not possible here: {error}".splitlines()[0])
             return False
@@ -492,7 +336,7 @@ def _describe(bench: _Bench, target: Target, server: Server) -> None:
 def _facts(
     target: Target, conn: psycopg.Connection[Any], reads: int
 ) -> tuple[dict[str, str], dict[str, float] | None]:
-    facts = environment.describe(conn, target.data or Path("/"), _SHOWN)
+    facts = environment.describe(conn, target.data or Path("/"), settings.SHOWN)
     if target.data is None:
         for name in ("processor", "memory", "kernel", "file system"):
             facts[name] = "unknown: the server is elsewhere"

@@ -1,0 +1,109 @@
+"""What is to be measured on which server, and whether that is possible, before anything is loaded."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from ..server import ClusterError
+from . import tables
+from .options import Options, Server
+from .scenarios import Cell, ScanCell, Size, cells
+from .target import Target
+
+_EXTENSIONS = ("pg_prewarm", "pg_buffercache")
+
+
+def _size(options: Options, rows: int) -> Size:
+    return Size(rows, options.quick)
+
+
+def all_cells(options: Options, rows: int) -> list[Cell]:
+    """Of the scenarios asked for, available or not."""
+    return [cell for name in options.scenarios for cell in cells(name, _size(options, rows))]
+
+
+def wanted_extensions(options: Options) -> list[str]:
+    """Of contrib, that a database must have."""
+    asked = [name for cell in all_cells(options, options.rows[0]) for name in cell.extensions]
+    return list(dict.fromkeys([*_EXTENSIONS, *asked]))
+
+
+def disk_bytes(options: Options, rows: int) -> int:
+    """That a run takes at most, with tables of so many rows."""
+    names = [name for cell in all_cells(options, rows) for name in cell.tables]
+    return tables.disk_bytes(names, rows) + 2 * 10**8
+
+
+def check_space(options: Options, directory: Path, remedy: str, shown: Path) -> None:
+    """ClusterError where it is too little, with another place to look for."""
+    needed = max(disk_bytes(options, rows) for rows in options.rows)
+    free = shutil.disk_usage(directory).free
+    if free < needed:
+        raise ClusterError(
+            f"{free / 1e9:.1f} GB free in {shown}, {needed / 1e9:.1f} GB are needed for"
+            f" {max(options.rows):,} rows (fewer by --rows, or another place by {remedy})"
+        )
+
+
+def check_methods(conn: psycopg.Connection[Any], options: Options) -> None:
+    """ClusterError if the server lacks an io_method that was asked for."""
+    row = conn.execute("SELECT enumvals FROM pg_settings WHERE name = 'io_method'").fetchone()
+    for method in options.methods:
+        if method and row and method not in row[0]:
+            raise ClusterError(f"--io-method {method}: this server has only {', '.join(row[0])}")
+
+
+def able(target: Target) -> set[str]:
+    """Which capabilities of Cell.needs the installed library has."""
+    with target.connect() as conn:
+        found = {
+            f"setting:{row[0]}" for row in conn.execute("SHOW ALL") if row[0].startswith("pg_lookahead.")
+        }
+        functions = conn.execute(
+            "SELECT proname FROM pg_proc WHERE pronamespace = 'lookahead'::regnamespace"
+        ).fetchall()
+        found |= {row[0] for row in functions} & {"log_relation", "access_methods"}
+        if "access_methods" in found:
+            for row in conn.execute(
+                "SELECT name FROM lookahead.access_methods"
+                " WHERE NOT server_streams AND cardinality(streamed) > 0"
+            ):
+                found.add(f"attach:{row[0]}")
+    return found
+
+
+def why_not(target: Target, able_to: set[str], cell: Cell) -> str:
+    """Why a cell is not available on this server; empty if it is."""
+    if cell.private and not target.private:
+        return "it changes what is not in our schema, so it needs a private server"
+    for need in cell.needs:
+        if need not in able_to:
+            kind, _, name = need.rpartition(":")
+            if kind == "attach" and "access_methods" in able_to:
+                return f"nothing to attach to {name}: this server streams it itself, or look-ahead does not"
+            what = f"setting {name}" if kind == "setting" else f"function {kind or name}()"
+            return f"this version of pg_lookahead has no {what}"
+    return ""
+
+
+def chosen(options: Options, target: Target, able_to: set[str], server: Server, *, first: bool) -> list[Cell]:
+    """What to measure on a server: warm cells once for each set of tables, since storage has no
+    part in them."""
+    wanted = {"cold": "cold" in options.caches, "warm": "warm" in options.caches and first}
+    wanted["os"] = "cold" in options.caches and server.io != "direct" and target.data is not None
+    found = [
+        cell
+        for cell in all_cells(options, server.rows)
+        if wanted[cell.cache] and not why_not(target, able_to, cell)
+    ]
+    if options.control:
+        found = [cell for cell in found if not cell.same]
+    if options.control == "slower":  # only where ten per cent more can be done
+        found = [
+            cell for cell in found if isinstance(cell, ScanCell) and cell.cache == "warm" and not cell.times
+        ]
+    return sorted(found, key=lambda cell: cell.preload)  # stable; one restart for all that need it

@@ -1,0 +1,77 @@
+"""Settings of the private server: those of the whole run, and those of one server of the matrix."""
+
+from __future__ import annotations
+
+from .. import environment
+from ..server import Installation, io_workers
+from . import tables
+from .options import Options, Server
+
+_SETTINGS: dict[str, object] = {
+    "autovacuum": False,
+    "bgwriter_lru_maxpages": 0,
+    "checkpoint_timeout": "1h",
+    "jit": False,
+    "max_parallel_workers_per_gather": 0,
+    "track_io_timing": True,
+    # For a quick load.
+    "wal_level": "minimal",
+    "max_wal_senders": 0,
+    "max_wal_size": "16GB",
+    "full_page_writes": False,
+    "maintenance_work_mem": "512MB",
+}
+SHOWN = [
+    *("io_method", "io_workers", "io_max_concurrency", "io_combine_limit", "effective_io_concurrency"),
+    *("maintenance_io_concurrency", "shared_buffers", "debug_io_direct", "data_checksums"),
+    *("max_connections", "huge_pages_status", "shared_preload_libraries"),
+    *(name for name in _SETTINGS if "wal" not in name and name != "maintenance_work_mem"),
+]
+"""Settings that are printed with the results."""
+
+_MOST_MEMORY = 0.4
+"""Part of the machine's memory that shared buffers may take."""
+
+
+def base(options: Options) -> dict[str, object]:
+    """Of the whole run; shared buffers hold a table with its indexes, where there is the memory."""
+    memory = environment.memory_bytes()
+    wanted = max(options.rows) * tables.BYTES_PER_ROW["t"] + 64 * 2**20
+    buffers = max(128, int(min(wanted, _MOST_MEMORY * memory)) // 2**20)
+    return {**_SETTINGS, "shared_buffers": f"{buffers}MB"}
+
+
+def initdb_arguments(options: Options, checksums: bool | None) -> list[str]:
+    """Before 18 checksums cannot be declined, and are off unless asked for."""
+    if checksums is None:
+        return []
+    if checksums:
+        return ["--data-checksums"]
+    return ["--no-data-checksums"] if Installation.find(options.pg_config).major >= 18 else []
+
+
+def of_server(version: int, server: Server, preload: bool) -> dict[str, object]:
+    """Of one server of the matrix; None takes back what another one had."""
+    combine = None if server.io_combine_limit is None else f"{server.io_combine_limit}kB"
+    asked: dict[str, object] = {
+        "debug_io_direct": "data" if server.io == "direct" else "",
+        "effective_io_concurrency": server.effective_io_concurrency,
+        "maintenance_io_concurrency": server.effective_io_concurrency,
+        "io_combine_limit": combine,
+        "shared_preload_libraries": "pg_lookahead" if preload else None,
+    }
+    if version >= 18:
+        asked |= {
+            "io_method": server.io_method,
+            **io_workers(version, server.io_workers),
+            "io_max_concurrency": server.io_max_concurrency,
+            "io_max_combine_limit": combine,
+        }
+    return asked
+
+
+def of_session(server: Server) -> dict[str, object]:
+    """What a session can set by itself, on a server that we cannot restart."""
+    asked = of_server(17, server, False)
+    names = ("effective_io_concurrency", "maintenance_io_concurrency", "io_combine_limit")
+    return {name: asked[name] for name in names if asked[name] is not None}
