@@ -4,13 +4,17 @@ They run in a copy of the repository, with programs put in the way on PATH."""
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+import pg_lookahead
 
 ROOT = Path(__file__).resolve().parents[2]
 PARTS = ["Makefile", "pg_lookahead.control", "pyproject.toml", "requirements.txt", "sql", "src", "tools"]
@@ -143,3 +147,46 @@ def test_a_changed_header_rebuilds(copy: Path, tmp_path: Path) -> None:
     newest = max(path.stat().st_mtime_ns for path in copy.glob("src/**/*.o")) + 10**9
     os.utime(copy / "src" / "compat.h", ns=(newest, newest))
     assert "built" in make(copy, "all", f"PG_CONFIG={server}").stdout
+
+
+# What is distributed
+
+
+def test_the_metadata_is_what_pgxn_asks_for() -> None:
+    """The required keys and forms of the PGXN Meta Spec 1.0.0, https://pgxn.org/meta/spec.txt."""
+    meta = json.loads((ROOT / "META.json").read_text())
+    semantic = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z.-]+)?")
+    for key in ("abstract", "description", "name"):
+        assert isinstance(meta[key], str) and meta[key].strip()
+    assert re.fullmatch(r"[^\x00-\x1f/\\\x7f]{2,}", meta["name"])
+    assert meta["maintainer"] and meta["license"] == "postgresql"
+    assert meta["meta-spec"]["version"] == "1.0.0"
+    assert re.match(r"https?://(www\.)?pgxn\.org/meta/spec\.txt", meta["meta-spec"]["url"])
+    assert semantic.fullmatch(meta["version"])
+    for name, provided in meta["provides"].items():
+        assert name == meta["name"] and semantic.fullmatch(provided["version"])
+        assert (ROOT / provided["file"]).is_file() and (ROOT / provided["docfile"]).is_file()
+    for relations in meta["prereqs"].values():
+        for relation, modules in relations.items():
+            assert relation in ("requires", "recommends", "suggests", "conflicts")
+            assert all(semantic.fullmatch(version) for version in modules.values())
+    assert all(isinstance(tag, str) and len(tag) < 256 for tag in meta["tags"])
+
+
+def test_one_version_everywhere() -> None:
+    version = json.loads((ROOT / "META.json").read_text())["version"]
+    control = (ROOT / "pg_lookahead.control").read_text()
+    default = re.search(r"^default_version = '(.*)'", control, re.M)
+    assert default and version.startswith(f"{default[1]}.")
+    assert (ROOT / "sql" / f"pg_lookahead--{default[1]}.sql").is_file()
+    assert f'.version = "{version}"' in (ROOT / "src" / "compat.h").read_text()
+    assert (ROOT / "debian" / "changelog").read_text().startswith(f"pg-lookahead ({version}-")
+    assert pg_lookahead.__version__ == version
+
+
+def test_the_debian_packages_are_of_the_template() -> None:
+    """debian/control is debian/control.in for one version; others come by pg_buildext updatecontrol."""
+    template = (ROOT / "debian" / "control.in").read_text()
+    control = (ROOT / "debian" / "control").read_text()
+    found = re.search(r"Package: postgresql-(\d+)-lookahead", control)
+    assert found and control == template.replace("PGVERSION", found[1])
