@@ -1,0 +1,249 @@
+"""log_relation: pages into the WAL, beside writers, to repair a standby, and through crashes."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from conftest import MakeCluster
+from index_checks import meanwhile
+from relations import (
+    BLOCK,
+    Connection,
+    await_no_pins,
+    clean_log,
+    data_file,
+    make_like,
+    run,
+    scalar,
+    seed,
+)
+
+RELATIONS = (
+    "CREATE SCHEMA contrib",
+    "CREATE EXTENSION pageinspect SCHEMA contrib",
+    "CREATE EXTENSION pg_walinspect SCHEMA contrib",
+    "CREATE EXTENSION pg_buffercache SCHEMA contrib",
+    "CREATE EXTENSION amcheck SCHEMA contrib",
+    "CREATE EXTENSION pg_lookahead",
+    "CREATE TABLE r (id int, k int, words int[], pad text) WITH (autovacuum_enabled = off)",
+    "INSERT INTO r SELECT i, (random() * 1e6)::int, ARRAY[i % 7, i % 300], repeat('x', 150)"
+    " FROM generate_series(1, 15000) i",
+    "CREATE INDEX r_btree ON r (k)",
+    "CREATE INDEX r_hash ON r USING hash (k)",
+    "CREATE INDEX r_gin ON r USING gin (words)",
+    "CREATE INDEX r_brin ON r USING brin (k) WITH (pages_per_range = 1)",
+    "CREATE SEQUENCE s",
+    "SELECT nextval('s')",
+    "DELETE FROM r WHERE random() < 0.2",
+    "VACUUM (INDEX_CLEANUP ON) r",
+)
+FORKS = (
+    ("r", "main"),
+    ("r", "vm"),
+    ("r", "fsm"),
+    ("r_btree", "main"),
+    ("r_hash", "main"),
+    ("r_gin", "main"),
+    ("r_brin", "main"),
+    ("s", "main"),
+)
+
+
+def pages(conn: Connection, relation: str, fork: str) -> list[bytes]:
+    """All pages as the server sees them, but for their checksums, which are set when written."""
+    query = (
+        "SELECT contrib.get_raw_page(%s::text, %s::text, b::int)"
+        " FROM generate_series(0, pg_relation_size(%s::regclass, %s) / 8192 - 1) b ORDER BY b"
+    )
+    rows = conn.execute(query.encode(), [relation, fork, relation, fork], binary=True)
+    return [page[:8] + page[10:] for (page,) in rows]
+
+
+def without_hole(page: bytes) -> bytes:
+    """What a table's page holds: all but the space between pd_lower and pd_upper."""
+    lower, upper = (int.from_bytes(page[i : i + 2], "little") for i in (10, 12))
+    return page[:lower] + page[upper - 2 :]
+
+
+def log(conn: Connection, relation: str, fork: str, **more: Any) -> int:
+    """Call log_relation."""
+    arguments = "".join(f", {name} => {value}" for name, value in more.items())
+    return int(scalar(conn, f"SELECT lookahead.log_relation('{relation}', '{fork}'{arguments})"))
+
+
+def damage(path: Path, rng: random.Random) -> None:
+    """Overwrite some pages of a file with garbage or zeroes, and cut some off its end."""
+    data = bytearray(path.read_bytes())
+    blocks = len(data) // BLOCK
+    for block in range(blocks):
+        if block == 0 or rng.random() < 0.4:
+            new = rng.choice([rng.randbytes(BLOCK), bytes(BLOCK), rng.randbytes(64) + bytes(BLOCK - 64)])
+            data[block * BLOCK : (block + 1) * BLOCK] = new
+    if rng.random() < 0.5:
+        del data[(blocks - blocks // 10) * BLOCK :]
+    replacement = path.with_name(path.name + ".damaged")
+    replacement.write_bytes(data)
+    make_like(replacement, path)
+    replacement.rename(path)
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+def test_standby_is_repaired(make_cluster: MakeCluster, rng: random.Random, streamed: bool) -> None:
+    """A standby whose files were damaged while it was stopped equals the primary after replay."""
+    primary = make_cluster(settings={"autovacuum": False, "wal_level": "replica"}, name="primary")
+    with primary.connect() as conn:
+        seed(conn, rng)
+        run(conn, *RELATIONS)
+        # Set all hint bits, which are not always logged.
+        run(conn, "SELECT count(*) FROM r")
+        standby = primary.standby({"restart_after_crash": False})
+        try:
+            standby.wait_for_replay(primary)
+            with standby.connect() as there, pytest.raises(psycopg.errors.ReadOnlySqlTransaction) as refused:
+                log(there, "r", "main")
+            assert (
+                refused.value.diag.message_hint == "Run it on the primary; its standbys replay what it logs."
+            )
+
+            # The standby starts over from here, so that nothing reads a damaged page.
+            run(conn, "CHECKPOINT")
+            standby.wait_for_replay(primary)
+            with standby.connect() as there:
+                run(there, "CHECKPOINT")
+                files = {fork: data_file(standby, there, *fork) for fork in FORKS}
+                lengths = {fork: len(pages(there, *fork)) for fork in FORKS}
+            standby.stop()
+            for path in files.values():
+                damage(path, rng)
+
+            for relation, fork in FORKS:
+                more = {} if streamed else {"streamed": False}
+                logged = log(conn, relation, fork, **more)
+                new = sum(not any(page) for page in pages(conn, relation, fork))
+                assert logged == lengths[relation, fork] - new
+                if new == 0:
+                    continue
+                # New pages are no more to be had from the WAL than they were before.
+                assert relation == "r_hash" or fork == "fsm"
+
+            standby.start()
+            standby.wait_for_replay(primary)
+            with standby.connect() as there:
+                for relation, fork in FORKS:
+                    here, repaired = pages(conn, relation, fork), pages(there, relation, fork)
+                    if relation in ("r", "s") and fork == "main":
+                        here, repaired = list(map(without_hole, here)), list(map(without_hole, repaired))
+                    assert len(repaired) == len(here), (relation, fork)
+                    differing = [
+                        block
+                        for block, (a, b) in enumerate(zip(here, repaired, strict=True))
+                        if a != b and any(a)
+                    ]
+                    assert not differing, f"{relation} {fork}: blocks {differing[:10]} differ"
+                run(there, "SET enable_seqscan = off")
+                query = "SELECT count(*), sum(hashtext(r::text)) FROM r"
+                assert there.execute(query.encode()).fetchall() == conn.execute(query.encode()).fetchall()
+        finally:
+            standby.destroy()
+
+
+SHORT_RECORDS = """
+SELECT count(*) FROM (
+    SELECT start_lsn, count(*) AS images FROM contrib.pg_get_wal_block_info(%s::pg_lsn, %s::pg_lsn)
+    WHERE record_type = 'FPI' GROUP BY 1) r
+WHERE images < %s
+"""
+
+
+def test_beside_writers(make_cluster: MakeCluster, rng: random.Random) -> None:
+    """Splits, deletions and VACUUM's truncation go on; records are cut short by locks, none waits."""
+    server = make_cluster(settings={"autovacuum": False, "max_wal_size": "8GB"}, name="writers")
+    with server.connect() as conn, server.connect() as other:
+        seed(conn, rng)
+        run(conn, *RELATIONS)
+        done = False
+
+        def write(number: int) -> None:
+            with server.connect() as mine:
+                run(mine, f"SELECT setseed({number / 10})", "SET synchronous_commit = off")
+                while not done:
+                    run(
+                        mine,
+                        "INSERT INTO r SELECT i, (random() * 1e6)::int, ARRAY[i % 7, i % 300], 'x'"
+                        " FROM generate_series(1, 500) i",
+                        "UPDATE r SET k = (random() * 1e6)::int WHERE id = (random() * 500)::int",
+                    )
+
+        def vacuum() -> None:
+            with server.connect() as mine:
+                run(mine, "SET client_min_messages = error")
+                while not done:
+                    # the end of the table is free then
+                    run(mine, "DELETE FROM r WHERE id < 501 AND random() < 0.9", "VACUUM (PARALLEL 0) r")
+
+        cut_short, rounds = 0, 0
+        with clean_log(server):
+            with meanwhile(lambda: write(1)), meanwhile(lambda: write(2)), meanwhile(vacuum):
+                try:
+                    while cut_short < 5 or rounds < 20:
+                        for relation in ("r_btree", "r_gin", "r_hash", "r"):
+                            start = scalar(conn, "SELECT pg_current_wal_insert_lsn()::text")
+                            logged = log(conn, relation, "main", streamed=rng.random() < 0.7)
+                            end = scalar(conn, "SELECT pg_current_wal_flush_lsn()::text")
+                            # One record of a call, the last, is short in any case.
+                            short = int(scalar(other, SHORT_RECORDS, [start, end, min(32, logged)]))
+                            cut_short += max(0, short - 1)
+                        rounds += 1
+                finally:
+                    done = True
+            await_no_pins(other)
+        run(conn, "SELECT contrib.bt_index_check('r_btree', true)")
+        assert scalar(conn, "SELECT count(*) FROM contrib.verify_heapam('r')") == 0
+
+
+def test_few_pins(make_cluster: MakeCluster) -> None:
+    """A server with hardly any buffers writes small records."""
+    server = make_cluster(settings={"shared_buffers": "128kB", "autovacuum": False}, name="few")
+    with server.connect() as conn:
+        run(conn, *RELATIONS[:-4])
+        for relation in ("r", "r_btree", "r_hash"):
+            blocks = int(scalar(conn, "SELECT pg_relation_size(%s::regclass) / 8192", [relation]))
+            for streamed in (True, False):
+                assert blocks // 2 < log(conn, relation, "main", streamed=streamed) <= blocks
+
+
+def test_unlogged_by_wal_level(make_cluster: MakeCluster) -> None:
+    """Under wal_level = minimal, a table that this transaction made is refused, others are not.
+
+    Its changes are not logged; an image of it would undo those that follow, after a crash."""
+    server = make_cluster(settings={"wal_level": "minimal", "max_wal_senders": 0}, name="minimal")
+    with server.connect() as conn:
+        run(conn, "CREATE EXTENSION pg_lookahead", "BEGIN", "CREATE TABLE r AS SELECT 1 AS id")
+        with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState) as refused:
+            log(conn, "r", "main")
+        assert refused.value.diag.message_hint == "Commit first."
+        run(conn, "ROLLBACK", "CREATE TABLE r AS SELECT 1 AS id")
+        assert log(conn, "r", "main") == 1
+
+
+def test_damaged_page_is_refused(make_cluster: MakeCluster) -> None:
+    """What is damaged here is not sent on: the error names the block, and those before it are logged."""
+    server = make_cluster(settings={"autovacuum": False}, initdb_args=["--data-checksums"], name="damaged")
+    with server.connect() as conn:
+        run(conn, *RELATIONS)
+        path = data_file(server, conn, "r")
+        run(conn, "CHECKPOINT")
+        server.evict(conn, "r", os_cache=False)
+        with path.open("r+b") as file:
+            file.seek(100 * BLOCK + 4000)
+            file.write(b"damage")
+        for streamed in (True, False):
+            with pytest.raises(psycopg.errors.DataCorrupted, match=r"invalid page in block 100"):
+                log(conn, "r", "main", streamed=streamed)
+        await_no_pins(conn)
+        assert log(conn, "r", "main", first_block=101) > 0

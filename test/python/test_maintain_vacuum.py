@@ -1,0 +1,402 @@
+"""VACUUM of hash and GIN indexes with the streamed routines attached.
+
+What it leaves is what the stock routines leave, page by page; and what happens to the index
+meanwhile (splits, insertions, cancels) is made to happen, not hoped for.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+
+import psycopg
+import pytest
+
+from conftest import MakeCluster
+from index_checks import (
+    INDEX,
+    PRELOADED,
+    ROWS,
+    VACUUM,
+    attach,
+    await_wait,
+    check,
+    copy_of,
+    figures,
+    length,
+    max_bucket,
+    meanwhile,
+    set_up,
+    skip_if_streaming,
+    some_rows,
+    streamed,
+)
+from pg_lookahead.cluster import Cluster
+from relations import BLOCK, Connection, await_no_pins, await_true, clean_log, data_file, run, scalar, seed
+
+METHODS = ("hash", "gin")
+
+
+@pytest.fixture(scope="module")
+def server(make_cluster: MakeCluster) -> Cluster:
+    cluster = make_cluster(settings={**PRELOADED, "max_connections": 20}, name="vacuum")
+    skip_if_streaming(cluster)
+    return cluster
+
+
+def fresh(server: Cluster, rows: int, methods: tuple[str, ...], keys: int = 500) -> None:
+    """A database of its own for a test, attached."""
+    with server.connect() as admin:
+        admin.execute("DROP DATABASE IF EXISTS test WITH (FORCE)")
+        admin.execute("CREATE DATABASE test")
+    with server.connect("test") as conn:
+        set_up(conn, methods, rows, keys)
+        attach(conn, *methods)
+
+
+# Equivalence
+
+SCRIPT = (
+    "SET maintenance_work_mem = '{memory}'",
+    "SELECT setseed({seed})",
+    "DELETE FROM t WHERE random() < {fraction}",
+    "VACUUM",
+    ROWS.format(keys=500, low=100_001, high=104_000),
+    "DELETE FROM t WHERE id % 11 = 3",
+    "VACUUM",
+    "VACUUM",
+    "DELETE FROM t",
+    "VACUUM",
+)
+
+
+def masked(data: bytes) -> list[bytes]:
+    """The pages of a file without LSN and checksum."""
+    return [data[i + 10 : i + BLOCK] for i in range(0, len(data), BLOCK)]
+
+
+def index_pages(server: Cluster, conn: Connection) -> dict[str, list[bytes]]:
+    """What the indexes' files hold."""
+    conn.execute("CHECKPOINT")
+    files = (("t_hash", "main"), ("t_gin", "main"), ("t_gin", "fsm"))  # hash keeps its own maps
+    paths = {f"{index} {fork}": data_file(server, conn, index, fork) for index, fork in files}
+    return {name: masked(path.read_bytes()) if path.exists() else [] for name, path in paths.items()}
+
+
+def life(server: Cluster, script: list[str], overlay: bool) -> list[tuple[list[str], dict[str, list[bytes]]]]:
+    """Run a script; what each VACUUM tells, and the pages that it leaves."""
+    results = []
+    server.start()
+    with server.connect("test") as conn:
+        if overlay:
+            attach(conn, *METHODS)
+        else:
+            # Attaching takes a transaction ID, and those are in pages.
+            conn.execute("SELECT pg_current_xact_id()")
+        for statement in script:
+            if statement != "VACUUM":
+                run(conn, statement)
+                continue
+            before = {method: streamed(conn, method) for method in METHODS}
+            told = figures(conn)
+            rows = conn.execute(
+                "SELECT relname, reltuples, relpages FROM pg_class WHERE relname LIKE 't\\_%' ORDER BY 1"
+            )
+            told += [str(row) for row in rows]
+            results.append((told, index_pages(server, conn)))
+            check(conn, METHODS)
+            grown = {method: streamed(conn, method) - before[method] for method in METHODS}
+            if overlay:
+                assert grown["hash"] % (max_bucket(conn) + 1) == 0
+                assert grown["gin"] == length(conn, "t_gin") - 1
+            else:
+                assert grown == {"hash": 0, "gin": 0}
+    server.stop()
+    return results
+
+
+@pytest.mark.parametrize("memory", ["64MB", "64kB"])
+def test_same_as_stock(make_cluster: MakeCluster, rng: random.Random, memory: str) -> None:
+    """From copies of a data directory, stock and streamed VACUUM come to the same pages and figures."""
+    original = make_cluster(settings=PRELOADED, name="original")
+    skip_if_streaming(original)
+    with original.connect() as admin:
+        admin.execute("CREATE DATABASE test")
+    with original.connect("test") as conn:
+        set_up(conn, METHODS, 20_000)
+        seed(conn, rng)
+        run(
+            conn,
+            "ALTER TABLE t ADD COLUMN r int",
+            "ALTER INDEX t_gin SET (gin_pending_list_limit = 256)",
+            ROWS.format(keys=500, low=20_001, high=24_000),
+        )
+    original.stop()
+    script = [
+        statement.format(memory=memory, seed=rng.uniform(-1, 1), fraction=rng.uniform(0.05, 0.6))
+        for statement in SCRIPT
+    ]
+    results = {}
+    for overlay in (False, True):
+        server = copy_of(original, f"overlay_{overlay}", PRELOADED)
+        try:
+            results[overlay] = life(server, script, overlay)
+        finally:
+            server.destroy()
+    for (told, pages), (stock_told, stock_pages) in zip(results[True], results[False], strict=True):
+        assert told == stock_told
+        assert pages.keys() == stock_pages.keys()
+        for name, stock in stock_pages.items():
+            assert len(pages[name]) == len(stock), name
+            differing = [block for block, (a, b) in enumerate(zip(pages[name], stock, strict=True)) if a != b]
+            assert not differing, f"{name}: blocks {differing[:10]} differ"
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_reads_are_combined(server: Cluster, rng: random.Random, method: str) -> None:
+    """With the index out of the buffers, the streamed pages come in fewer reads than pages."""
+    fresh(server, 40_000, (method,), keys=20_000)
+    if server.version < 18:
+        pytest.skip("pg_stat_io counts blocks, not reads, before PostgreSQL 18")
+    index = f"t_{method}"
+    reads = "SELECT sum(reads)::int FROM pg_stat_io WHERE context = 'vacuum' AND object = 'relation'"
+    with server.connect("test") as conn:
+        run(conn, VACUUM)
+        if method == "hash":
+            # a row or two, so that bulk deletion happens and most buckets stay as they are
+            run(conn, "DELETE FROM t WHERE id = 1")
+        run(conn, "SELECT count(*) FROM t", "CHECKPOINT")
+        server.evict(conn, index, os_cache=False)
+        before, blocks_before = int(scalar(conn, reads)), streamed(conn, method)
+        run(conn, VACUUM)
+        conn.execute("SELECT pg_stat_force_next_flush()")
+        blocks = streamed(conn, method) - blocks_before
+        expected = max_bucket(conn) + 1 if method == "hash" else length(conn, index) - 1
+        assert blocks == expected > 100
+        made = int(scalar(conn, reads)) - before
+        pages_read = length(conn, index)
+        assert made < pages_read / 2, f"{made} reads for {pages_read} pages, {blocks} of them streamed"
+
+
+# Hash: splits
+
+
+def hold_bucket(conn: Connection, bucket: int) -> None:
+    """Open a cursor whose scan pins the primary page of a bucket, as long as its transaction lasts."""
+    row = conn.execute(
+        """
+        WITH page AS (SELECT b, contrib.get_raw_page('t_hash', b::int) AS page
+                      FROM generate_series(1, pg_relation_size('t_hash') / 8192 - 1) b),
+        found AS MATERIALIZED (
+            SELECT page FROM page WHERE contrib.hash_page_type(page) = 'bucket'
+              AND (contrib.hash_page_stats(
+                  CASE contrib.hash_page_type(page) WHEN 'bucket' THEN page END)).hasho_bucket = %s)
+        SELECT t.k FROM found, contrib.hash_page_items(page) i JOIN t ON t.ctid = i.ctid
+        GROUP BY 1 HAVING count(*) > 1 LIMIT 1
+        """,
+        [bucket],
+    ).fetchone()
+    assert row is not None, f"bucket {bucket} has no key with two rows on its first page"
+    run(
+        conn,
+        "SET enable_seqscan = off",
+        "SET enable_bitmapscan = off",
+        "SET pg_lookahead.index_scan = off",
+        "BEGIN",
+        f"DECLARE held CURSOR FOR SELECT * FROM t WHERE k = {row[0]}",
+        "FETCH 1 FROM held",
+    )
+
+
+def grow(conn: Connection, enough: int) -> None:
+    """Insert until the hash index has a bucket of that number."""
+    low = int(scalar(conn, "SELECT max(id) FROM t")) + 1
+    while max_bucket(conn) < enough:
+        assert low < 2_000_000, f"no split beyond bucket {max_bucket(conn)}"
+        run(conn, ROWS.format(keys=5_000, low=low, high=low + 499))
+        low += 500
+
+
+def test_hash_splits_meanwhile(server: Cluster, rng: random.Random) -> None:
+    """Buckets that VACUUM has yet to reach are split, so that dead entries move to new ones."""
+    fresh(server, 20_000, ("hash",), keys=5_000)
+    with server.connect("test") as conn, server.connect("test") as holder, server.connect("test") as other:
+        # Of 2^n buckets and more, bucket 2^n + i comes out of bucket i.
+        grow(conn, (1 << max_bucket(conn).bit_length()) + 40)
+        before, last = streamed(conn, "hash"), max_bucket(conn)
+        some_rows(conn, rng, 0.4)
+        hold_bucket(holder, 0)
+        # Few pages ahead: a pinned bucket is not split.
+        run(conn, "SET maintenance_io_concurrency = 1", "SET io_combine_limit = 1")
+        with clean_log(server), meanwhile(lambda: run(conn, VACUUM)):
+            await_wait(other, conn.info.backend_pid, "BufferPin")
+            grow(other, last + 8)
+            run(holder, "COMMIT")
+        assert max_bucket(conn) >= last + 8
+        assert streamed(conn, "hash") - before == max_bucket(conn) + 1
+        check(conn, ("hash",))
+        await_no_pins(conn)
+
+
+def test_hash_stale_metapage(server: Cluster, rng: random.Random) -> None:
+    """VACUUM begins with a copy of the metapage that is older than many splits."""
+    fresh(server, 5_000, ("hash",), keys=5_000)
+    with server.connect("test") as conn, server.connect("test") as other:
+        run(conn, "SET enable_seqscan = off", "SELECT * FROM t WHERE k = 1", "RESET enable_seqscan")
+        first = max_bucket(conn)
+        grow(other, 2 * first + 10)
+        some_rows(other, rng, 0.3)
+        before = streamed(conn, "hash")
+        run(conn, VACUUM)
+        assert streamed(conn, "hash") - before == max_bucket(conn) + 1
+        check(conn, ("hash",))
+
+
+def test_hash_corrupt_bucket(server: Cluster) -> None:
+    """A bucket's page that is none, or that is not there, is an error that says where."""
+    fresh(server, 20_000, ("hash",))
+    with server.connect("test") as conn:
+        path = data_file(server, conn, "t_hash")
+        run(conn, "DELETE FROM t WHERE id % 2 = 0", "CHECKPOINT")
+        server.evict(conn, "t_hash", os_cache=False)
+        whole = path.read_bytes()
+        with path.open("r+b") as file:
+            file.truncate(3 * BLOCK)
+        with pytest.raises(psycopg.errors.DataCorrupted, match=r"could not read|unexpected data"):
+            run(conn, VACUUM)
+        path.write_bytes(whole)
+        with path.open("r+b") as file:
+            file.seek(3 * BLOCK)
+            file.write(bytes(BLOCK))
+        with pytest.raises(psycopg.errors.IndexCorrupted, match=r"\"t_hash\" contains unexpected zero page"):
+            run(conn, VACUUM)
+        server.evict(conn, "t_hash", os_cache=False)
+        path.write_bytes(whole)
+        run(conn, VACUUM)
+        check(conn, ("hash",))
+
+
+# GIN: insertions
+
+PHASE = "SELECT phase FROM pg_stat_progress_vacuum"
+
+
+@pytest.mark.parametrize("fastupdate", [False, True])
+def test_gin_insertions_meanwhile(server: Cluster, rng: random.Random, fastupdate: bool) -> None:
+    """Rows are inserted while the cleanup sweeps over the pages."""
+    fresh(server, 30_000, ("gin",), keys=3_000)
+    with server.connect("test") as conn, server.connect("test") as other:
+        run(conn, f"ALTER INDEX t_gin SET (fastupdate = {fastupdate}, gin_pending_list_limit = 64)")
+        inserted, low = 0, 100_001
+        while inserted < 20:
+            before = streamed(conn, "gin")
+            some_rows(conn, rng, 0.1)
+            # Pauses after every few pages, from the cleanup's first page on.
+            run(conn, "SET vacuum_cost_delay = 1", "SET vacuum_cost_limit = 20")
+            with clean_log(server), meanwhile(lambda: run(conn, VACUUM)) as vacuum:
+                while vacuum.is_alive():
+                    at_start = other.execute(PHASE.encode()).fetchone()
+                    if at_start != ("cleaning up indexes",):
+                        continue
+                    run(other, ROWS.format(keys=3_000, low=low, high=low + 49))
+                    low += 50
+                    inserted += other.execute(PHASE.encode()).fetchone() == at_start
+            run(conn, "RESET vacuum_cost_delay")
+            assert streamed(conn, "gin") > before
+        check(conn, ("gin",))
+        run(conn, VACUUM)
+        check(conn, ("gin",))
+
+
+def test_gin_statistics(server: Cluster) -> None:
+    """ANALYZE on its own leaves the pending list to autovacuum; VACUUM empties it first."""
+    fresh(server, 5_000, ("gin",))
+    pending = "SELECT n_pending_tuples FROM contrib.gin_metapage_info(contrib.get_raw_page('t_gin', 0))"
+    with server.connect("test") as conn:
+        run(conn, VACUUM, ROWS.format(keys=500, low=6_000, high=6_100))
+        assert scalar(conn, pending) == 101
+        before = streamed(conn, "gin")
+        run(conn, "ANALYZE t")
+        assert scalar(conn, pending) == 101 and streamed(conn, "gin") == before
+        run(conn, VACUUM)
+        assert scalar(conn, pending) == 0
+        assert streamed(conn, "gin") - before == length(conn, "t_gin") - 1
+        run(conn, INDEX["gin"].replace("t_gin", "t_gin2"))
+        check(conn, ("gin",))
+
+
+def test_gin_corrupt_page(server: Cluster) -> None:
+    """A page that is none of GIN's is an error that names it, where stock reads beyond its end."""
+    fresh(server, 20_000, ("gin",))
+    with server.connect("test") as conn:
+        if scalar(conn, "SHOW data_checksums") == "on":
+            # the damage is to be found by us, not by the checksum
+            run(conn, "SET ignore_checksum_failure = on", "SET client_min_messages = error")
+        path = data_file(server, conn, "t_gin")
+        run(conn, VACUUM, "CHECKPOINT")
+        server.evict(conn, "t_gin", os_cache=False)
+        with path.open("r+b") as file:
+            file.seek(5 * BLOCK + 16)
+            file.write((BLOCK).to_bytes(2, "little"))  # pd_special: no special area
+        with pytest.raises(
+            psycopg.errors.IndexCorrupted, match=r"\"t_gin\" contains corrupted page at block 5"
+        ):
+            run(conn, VACUUM)
+        await_no_pins(conn)
+
+
+# Cancels
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_cancels(server: Cluster, rng: random.Random, method: str) -> None:
+    """VACUUM is cancelled in the phase that streams, again and again."""
+    fresh(server, 10_000, (method,))
+    phase = {"hash": "vacuuming indexes", "gin": "cleaning up indexes"}[method]
+    with server.connect("test") as conn, server.connect("test") as other:
+        struck = 0
+
+        def vacuum() -> None:
+            nonlocal struck
+            try:
+                run(conn, VACUUM)
+            except psycopg.errors.QueryCanceled as error:
+                struck += "index" in (error.diag.context or "")
+
+        run(conn, "SET vacuum_cost_delay = 1", "SET vacuum_cost_limit = 4")
+        with clean_log(server):
+            while struck < 15:
+                some_rows(other, rng, 0.05)
+                with meanwhile(vacuum) as thread:
+                    while thread.is_alive():
+                        if other.execute(PHASE.encode()).fetchone() == (phase,):
+                            time.sleep(rng.uniform(0, 0.01))
+                            conn.cancel_safe()
+                            break
+                await_no_pins(other)
+        await_true(lambda: _vacuumed(conn), "a VACUUM that no late cancel strikes")
+        check(conn, (method,))
+
+
+def _vacuumed(conn: Connection) -> bool:
+    try:
+        run(conn, VACUUM)
+    except psycopg.errors.QueryCanceled:
+        return False
+    return True
+
+
+def test_cost_delay_and_ring(server: Cluster) -> None:
+    """Pages read ahead are charged to VACUUM's cost account, which makes it pause."""
+    if server.version < 18:
+        pytest.skip("how long VACUUM paused is told since PostgreSQL 18")
+    fresh(server, 20_000, METHODS)
+    delay = "SELECT sum(delay_time) FROM pg_stat_progress_vacuum"
+    with server.connect("test") as conn, server.connect("test") as other:
+        run(conn, "DELETE FROM t WHERE id % 2 = 0", "SET track_cost_delay_timing = on")
+        run(conn, "SET vacuum_cost_delay = 1", "SET vacuum_cost_limit = 20")
+        paused: list[float] = []
+        with meanwhile(lambda: run(conn, VACUUM)) as vacuum:
+            while vacuum.is_alive():
+                paused.append(float(scalar(other, delay) or 0))
+        assert max(paused) > 0
