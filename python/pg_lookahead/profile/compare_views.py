@@ -75,11 +75,13 @@ def columns(comparison: Comparison) -> list[str]:
 def cells(row: Difference, by: str) -> list[str]:
     """A row of the table; the last cell marks what is significant."""
     calls = [] if by == "calls" else [amount(count, "calls") for count in row.calls]
-    about = "~" if row.estimated and by != "calls" else ""
+    values = [
+        ("~" if value and row.estimated and by != "calls" else "") + amount(value, by) for value in row.values
+    ]
     return [
         row.name + _SOURCES.get(row.source, f" ({row.source})"),
         *calls,
-        *(about + amount(value, by) for value in row.values),
+        *values,
         amount(row.difference, by, "+"),
         change(*row.values, row.present),
         z(row.test),
