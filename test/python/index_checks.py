@@ -1,4 +1,4 @@
-"""What the tests of index maintenance share: a table, attaching, and checks of an index against it.
+"""What the tests of hash and GIN maintenance share: a table, and checks of its indexes against it.
 
 A check compares all of an index with all of its table, in both directions: every entry must lead
 to a row, and every row must be found by its key.
@@ -7,20 +7,14 @@ to a row, and every row must be found by its key.
 from __future__ import annotations
 
 import random
-import subprocess
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import psycopg
-import pytest
 
-from pg_lookahead.cluster import Cluster
 from relations import Connection, await_true, run, scalar, seed
-
-PRELOADED: Mapping[str, object] = {"shared_preload_libraries": "pg_lookahead", "autovacuum": False}
-"""Settings of a server whose access methods can be attached to, and that vacuums when told to."""
 
 TABLE = "CREATE TABLE t (id int, k int, words int[], pad text) WITH (autovacuum_enabled = off)"
 ROWS = (
@@ -34,12 +28,6 @@ INDEX = {
 VACUUM = "VACUUM (VERBOSE, INDEX_CLEANUP ON, PARALLEL 0) t"
 
 
-def skip_if_streaming(cluster: Cluster) -> None:
-    """Skip the test on a server that streams index maintenance itself, where attach() refuses."""
-    if cluster.version >= 19:
-        pytest.skip(f"PostgreSQL {cluster.version} streams hash and GIN maintenance itself")
-
-
 def set_up(conn: Connection, methods: tuple[str, ...], rows: int, keys: int = 500) -> None:
     """Make the table with its rows, then the indexes."""
     conn.execute("CREATE SCHEMA contrib")
@@ -47,18 +35,6 @@ def set_up(conn: Connection, methods: tuple[str, ...], rows: int, keys: int = 50
         conn.execute(f"CREATE EXTENSION {name} SCHEMA contrib".encode())
     run(conn, "CREATE EXTENSION pg_lookahead", TABLE, ROWS.format(keys=keys, low=1, high=rows))
     run(conn, *(INDEX[method] for method in methods))
-
-
-def attach(conn: Connection, *methods: str) -> None:
-    """Attach in one transaction."""
-    with conn.transaction():
-        for method in methods:
-            conn.execute("SELECT lookahead.attach(%s)", [method])
-
-
-def streamed(conn: Connection, method: str) -> int:
-    """Blocks that the streamed paths of a method have read so far."""
-    return int(scalar(conn, "SELECT blocks_streamed FROM lookahead.access_methods WHERE name = %s", [method]))
 
 
 def length(conn: Connection, relation: str) -> int:
@@ -123,14 +99,7 @@ def check(conn: Connection, methods: tuple[str, ...]) -> None:
         run(conn, "RESET enable_seqscan")
 
 
-# Copies of a server
-
-
-def copy_of(cluster: Cluster, name: str, settings: Mapping[str, object]) -> Cluster:
-    """A server, not started, with a copy of the data directory of one that is stopped."""
-    copy = Cluster(settings=settings, name=name)
-    subprocess.run(["cp", "-a", "--reflink=auto", cluster.data, copy.data], check=True)
-    return copy
+# What VACUUM tells
 
 
 def figures(conn: Connection, statement: str = VACUUM) -> list[str]:

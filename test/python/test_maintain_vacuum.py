@@ -15,22 +15,18 @@ import pytest
 from conftest import MakeCluster
 from index_checks import (
     INDEX,
-    PRELOADED,
     ROWS,
     VACUUM,
-    attach,
     await_wait,
     check,
-    copy_of,
     figures,
     length,
     max_bucket,
     meanwhile,
     set_up,
-    skip_if_streaming,
     some_rows,
-    streamed,
 )
+from maintenance import SETTINGS, attach, pages_without_lsn, require_attachable, streamed, twin
 from pg_lookahead.cluster import Cluster
 from relations import BLOCK, Connection, await_no_pins, await_true, clean_log, data_file, run, scalar, seed
 
@@ -39,8 +35,8 @@ METHODS = ("hash", "gin")
 
 @pytest.fixture(scope="module")
 def server(make_cluster: MakeCluster) -> Cluster:
-    cluster = make_cluster(settings={**PRELOADED, "max_connections": 20}, name="vacuum")
-    skip_if_streaming(cluster)
+    cluster = make_cluster(settings={**SETTINGS, "shared_buffers": "128MB"}, name="vacuum")
+    require_attachable(cluster)
     return cluster
 
 
@@ -70,23 +66,19 @@ SCRIPT = (
 )
 
 
-def masked(data: bytes) -> list[bytes]:
-    """The pages of a file without LSN and checksum."""
-    return [data[i + 10 : i + BLOCK] for i in range(0, len(data), BLOCK)]
-
-
 def index_pages(server: Cluster, conn: Connection) -> dict[str, list[bytes]]:
     """What the indexes' files hold."""
     conn.execute("CHECKPOINT")
     files = (("t_hash", "main"), ("t_gin", "main"), ("t_gin", "fsm"))  # hash keeps its own maps
     paths = {f"{index} {fork}": data_file(server, conn, index, fork) for index, fork in files}
-    return {name: masked(path.read_bytes()) if path.exists() else [] for name, path in paths.items()}
+    return {
+        name: pages_without_lsn(path.read_bytes()) if path.exists() else [] for name, path in paths.items()
+    }
 
 
 def life(server: Cluster, script: list[str], overlay: bool) -> list[tuple[list[str], dict[str, list[bytes]]]]:
     """Run a script; what each VACUUM tells, and the pages that it leaves."""
     results = []
-    server.start()
     with server.connect("test") as conn:
         if overlay:
             attach(conn, *METHODS)
@@ -111,15 +103,14 @@ def life(server: Cluster, script: list[str], overlay: bool) -> list[tuple[list[s
                 assert grown["gin"] == length(conn, "t_gin") - 1
             else:
                 assert grown == {"hash": 0, "gin": 0}
-    server.stop()
     return results
 
 
 @pytest.mark.parametrize("memory", ["64MB", "64kB"])
 def test_same_as_stock(make_cluster: MakeCluster, rng: random.Random, memory: str) -> None:
     """From copies of a data directory, stock and streamed VACUUM come to the same pages and figures."""
-    original = make_cluster(settings=PRELOADED, name="original")
-    skip_if_streaming(original)
+    original = make_cluster(settings=SETTINGS, name="original")
+    require_attachable(original)
     with original.connect() as admin:
         admin.execute("CREATE DATABASE test")
     with original.connect("test") as conn:
@@ -138,7 +129,7 @@ def test_same_as_stock(make_cluster: MakeCluster, rng: random.Random, memory: st
     ]
     results = {}
     for overlay in (False, True):
-        server = copy_of(original, f"overlay_{overlay}", PRELOADED)
+        server = twin(original)
         try:
             results[overlay] = life(server, script, overlay)
         finally:
