@@ -118,7 +118,7 @@ def fetch(major: int, cache: Path) -> list[Path]:
     development = ["download", f"postgresql-server-dev-{major}"]
     # apt says where it would fetch from only what it lacks.
     print_all = ["--print-uris", "-o", f"Dir::Cache::archives={cache}/none"]
-    with _locked(cache / "lock"):
+    with locked(cache / "lock"):
         for name, text in configuration(cache, mirror(), major).items():
             (cache / name).write_text(text)
         _run(["apt-get", *conf, "update"])
@@ -193,7 +193,8 @@ def _is_program(path: Path) -> bool:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def locked(path: Path) -> Iterator[None]:
+    """Hold a lock on a file, which is made, after waiting for whoever has it."""
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

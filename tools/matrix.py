@@ -19,9 +19,9 @@ import subprocess
 import sys
 import time
 import urllib.request
-import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,18 +57,23 @@ DIFFERENTIAL = ("*differential*", "*equality*")
 # Servers
 
 
-def trees_directory(top: Path) -> Path:
-    """Where the servers are unpacked: below ``top``, else below /var/tmp.
+@contextmanager
+def servers_directory(top: Path) -> Iterator[Path]:
+    """Where servers are unpacked, for us alone as long as we are here: below ``top``, else /var/tmp.
 
-    The servers of root run as another user, who may not be able to enter ``top``."""
-    other = Path(f"/var/tmp/pg_lookahead.servers-{os.getuid()}-{zlib.crc32(str(top).encode()):08x}")
+    The servers of root run as another user, who may not be able to enter ``top``.  What is in
+    /var/tmp is used by all copies of the repository, one after the other."""
     home = Home.of_this_process()
-    for place in (top / "servers", other):
+    for place in (top / "servers", Path(f"/var/tmp/pg_lookahead.servers-{os.getuid()}")):
         place.mkdir(parents=True, exist_ok=True)
+        if place.is_symlink() or place.stat().st_uid != os.getuid():
+            continue
         entered = subprocess.run(["test", "-x", place], capture_output=True, **home.as_server())
         if entered.returncode == 0:
-            return place
-    raise Unavailable(f"the user that servers run as can enter neither {top} nor {other.parent}")
+            with debian_server.locked(place / "lock"):
+                yield place
+            return
+    raise ClusterError(f"the user that servers run as can enter neither {top} nor /var/tmp")
 
 
 def cache_directory() -> Path:
@@ -192,7 +197,9 @@ def can_start(cell: Cell, pg_config: Path) -> None:
 # The program
 
 
-def servers_of(majors: Iterable[int], say: Callable[[str], None]) -> dict[int, Path | Unavailable]:
+def servers_of(
+    majors: Iterable[int], trees: Path, say: Callable[[str], None]
+) -> dict[int, Path | Unavailable]:
     """For each major version the pg_config of a server, or why there is none."""
     named = os.environ.get("MATRIX_PG_CONFIGS", "")
     if named:
@@ -203,7 +210,7 @@ def servers_of(majors: Iterable[int], say: Callable[[str], None]) -> dict[int, P
     def one(major: int) -> Path | Unavailable:
         started = time.monotonic()
         try:
-            found = debian_server.provision(major, cache_directory(), trees_directory(ROOT / "build"))
+            found = debian_server.provision(major, cache_directory(), trees)
         except Unavailable as error:
             return error
         say(f"PostgreSQL {major} provisioned in {time.monotonic() - started:.0f} s")
@@ -224,11 +231,13 @@ def mirror_answers() -> bool:
         return False
 
 
-def run_cells(cells: Sequence[Cell], suites: Sequence[str], say: Callable[[str], None]) -> Results:
-    """Provision, build and run."""
+def run_cells(
+    cells: Sequence[Cell], suites: Sequence[str], trees: Path, say: Callable[[str], None]
+) -> Results:
+    """Provision in the directory ``trees``, build and run."""
     results: dict[tuple[Cell, str], Result] = {}
     majors = sorted({cell.major for cell in cells})
-    servers = servers_of(majors, say)
+    servers = servers_of(majors, trees, say)
     built: dict[int, Path] = {}
     for cell in cells:
         try:
@@ -269,7 +278,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ValueError, ClusterError) as error:
         parser.error(str(error))
     started = time.monotonic()
-    results = run_cells(cells, suites, lambda line: console.print(line, highlight=False))
+    with servers_directory(ROOT / "build") as trees:
+        results = run_cells(cells, suites, trees, lambda line: console.print(line, highlight=False))
     console.print(render(cells, suites, results))
     for line in remarks(results):
         console.print(line, highlight=False, markup=False)
@@ -283,4 +293,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except ClusterError as error:
+        sys.exit(f"pg_lookahead: {error}")

@@ -14,8 +14,8 @@ import sys
 from pathlib import Path
 
 from cells import Cell
-from matrix import BUILD, ROOT, BuildFailed, build, run_sql_suite, trees_directory
-from pg_lookahead.server import embedded_directory
+from matrix import BUILD, ROOT, BuildFailed, build, run_sql_suite, servers_directory
+from pg_lookahead.server import ClusterError, embedded_directory
 
 FLAGS = "-fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -g -O1"
 # Leaks: a backend ends without freeing.  Stacks: PostgreSQL measures its own depth.
@@ -56,19 +56,20 @@ def put_in_front(program: Path) -> None:
 
 
 def main() -> int:
+    failed = False
     try:
-        pg_config = copy_of_server(trees_directory(ROOT / "build") / "sanitized")
-        copy = build("sanitized", pg_config, f"COPT={FLAGS}")
-        put_in_front(pg_config.with_name("postgres"))
-    except BuildFailed as error:
+        with servers_directory(ROOT / "build") as servers:
+            pg_config = copy_of_server(servers / "sanitized")
+            copy = build("sanitized", pg_config, f"COPT={FLAGS}")
+            put_in_front(pg_config.with_name("postgres"))
+            for suite in ("regress", "isolation"):
+                log = BUILD / "logs" / f"sanitized-{suite}.log"
+                result = run_sql_suite(suite, Cell(18, "worker"), pg_config, copy, log)
+                print(f"{suite}, with AddressSanitizer and UBSan: {result.brief()} {result.reason}".rstrip())
+                failed |= result.state != "ok"
+    except (BuildFailed, ClusterError) as error:
         print(f"pg_lookahead: {error}", file=sys.stderr)
         return 2
-    failed = False
-    for suite in ("regress", "isolation"):
-        log = BUILD / "logs" / f"sanitized-{suite}.log"
-        result = run_sql_suite(suite, Cell(18, "worker"), pg_config, copy, log)
-        print(f"{suite}, with AddressSanitizer and UBSan: {result.brief()} {result.reason}".rstrip())
-        failed |= result.state != "ok"
     return int(failed)
 
 
