@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import shutil
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -24,6 +26,16 @@ def require_attachable(cluster: Cluster) -> None:
     """Skip on a server that streams index maintenance itself: there is nothing to attach to."""
     if cluster.version >= 19:
         pytest.skip(f"PostgreSQL {cluster.version} streams index maintenance itself; attach() refuses")
+
+
+@contextmanager
+def fresh_database(server: Cluster) -> Iterator[Connection]:
+    """A connection to a new database ``test``."""
+    with server.connect() as admin:
+        admin.execute("DROP DATABASE IF EXISTS test WITH (FORCE)")
+        admin.execute("CREATE DATABASE test TEMPLATE template0 STRATEGY file_copy")
+    with server.connect("test") as conn:
+        yield conn
 
 
 def streamed(conn: Connection, method: str) -> int:

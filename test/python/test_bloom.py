@@ -21,6 +21,7 @@ from maintenance import (
     SETTINGS,
     attach,
     bloom_entries,
+    fresh_database,
     heap_tids,
     pages_without_lsn,
     read_fork,
@@ -75,10 +76,7 @@ def server(make_cluster: MakeCluster) -> Cluster:
 @pytest.fixture
 def db(server: Cluster) -> Iterator[Connection]:
     """A database of this test's own, not attached."""
-    with server.connect() as admin:
-        admin.execute("DROP DATABASE IF EXISTS test WITH (FORCE)")
-        admin.execute("CREATE DATABASE test TEMPLATE template0 STRATEGY file_copy")
-    with server.connect("test") as conn:
+    with fresh_database(server) as conn:
         install(conn)
         run(conn, "CREATE EXTENSION bloom", *RAW)
         yield conn

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from conftest import MakeCluster
-from maintenance import SETTINGS, attach, require_attachable, streamed
+from maintenance import SETTINGS, attach, fresh_database, require_attachable, streamed
 from pg_lookahead.cluster import Cluster, ClusterError
 from relations import Connection, await_true, clean_log, run, scalar
 
@@ -46,10 +46,7 @@ def server(make_cluster: MakeCluster) -> Cluster:
 @pytest.fixture
 def db(server: Cluster) -> Iterator[Connection]:
     """A database of this test's own, with an index of each kind and nothing attached."""
-    with server.connect() as admin:
-        admin.execute("DROP DATABASE IF EXISTS test WITH (FORCE)")
-        admin.execute("CREATE DATABASE test TEMPLATE template0 STRATEGY file_copy")
-    with server.connect("test") as conn:
+    with fresh_database(server) as conn:
         run(conn, *TABLE, "CREATE EXTENSION pg_lookahead", "SET enable_seqscan = off")
         yield conn
 
