@@ -451,7 +451,8 @@ def test_pg_upgrade() -> None:
                 done = subprocess.run(
                     [*command, *extra], cwd=new.data, capture_output=True, text=True, **as_server(new)
                 )
-                assert done.returncode == 0, done.stdout + done.stderr
+                logs = [path.read_text() for path in new.data.glob("pg_upgrade_output.d/*/log/*dump*.log")]
+                assert done.returncode == 0, "\n".join([done.stdout, done.stderr, *logs])
             new.start()
             with new.connect() as conn:
                 assert finds_all(conn)
