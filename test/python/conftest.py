@@ -11,6 +11,7 @@ import pytest
 
 from pg_lookahead.cluster import Cluster
 from pg_lookahead.server import Installation
+from relations import clean_log, install, run
 
 MakeCluster = Callable[..., Cluster]
 
@@ -94,3 +95,15 @@ def make_cluster(request: pytest.FixtureRequest) -> Iterator[MakeCluster]:
     yield make
     for one in reversed(made):
         one.destroy()
+
+
+@pytest.fixture
+def db(server: Cluster) -> Iterator[psycopg.Connection[Any]]:
+    """A connection to the ``server`` of a module, and an empty schema at the head of its search path."""
+    with server.connect() as conn:
+        install(conn)
+        run(
+            conn, "DROP SCHEMA IF EXISTS t CASCADE", "CREATE SCHEMA t", "SET search_path = t, public, contrib"
+        )
+        with clean_log(server):
+            yield conn

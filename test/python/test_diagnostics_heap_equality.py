@@ -26,10 +26,8 @@ from relations import (
     ask,
     assert_answer,
     assert_equal,
-    clean_log,
     data_file,
     forget,
-    install,
     make_like,
     ours_and_contrib,
     run,
@@ -48,18 +46,6 @@ def server(make_cluster: MakeCluster) -> Cluster:
         settings={"autovacuum": False, "shared_buffers": "32MB", "max_prepared_transactions": 5},
         initdb_args=["--no-data-checksums"],
     )
-
-
-@pytest.fixture
-def db(server: Cluster) -> Iterator[Connection]:
-    """A connection, and an empty schema at the head of its search path."""
-    with server.connect() as conn:
-        install(conn)
-        run(
-            conn, "DROP SCHEMA IF EXISTS t CASCADE", "CREATE SCHEMA t", "SET search_path = t, public, contrib"
-        )
-        with clean_log(server):
-            yield conn
 
 
 @contextlib.contextmanager

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import struct
-from collections.abc import Iterator
 
 import pytest
 
@@ -44,18 +43,6 @@ def server(make_cluster: MakeCluster) -> Cluster:
         settings={"autovacuum": False, "shared_buffers": "32MB", "max_wal_size": "4GB"},
         initdb_args=["--no-data-checksums"],
     )
-
-
-@pytest.fixture
-def db(server: Cluster) -> Iterator[Connection]:
-    """A connection, and an empty schema at the head of its search path."""
-    with server.connect() as conn:
-        install(conn)
-        run(
-            conn, "DROP SCHEMA IF EXISTS t CASCADE", "CREATE SCHEMA t", "SET search_path = t, public, contrib"
-        )
-        with clean_log(server):
-            yield conn
 
 
 def fill_btrees(db: Connection, rng: random.Random, *, fragmented: bool) -> int:
