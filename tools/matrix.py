@@ -170,7 +170,12 @@ def run_python_suite(suite: str, cell: Cell, pg_config: Path, log: Path) -> Resu
     report.unlink(missing_ok=True)
     # Not as a module: the extension's library in the current directory has the package's name.
     pytest = Path(sys.executable).with_name("pytest")
-    command = [pytest, f"--junitxml={report}", f"--io-method={cell.io_method}", *sorted(chosen)]
+    command: list[str | Path] = [
+        pytest,
+        f"--junitxml={report}",
+        f"--io-method={cell.io_method}",
+        *sorted(chosen),
+    ]
     done = run(command, ROOT, log, PG_CONFIG=str(pg_config))
     xml = report.read_text() if report.exists() else ""
     return of_junit(xml, done.status, done.seconds)
