@@ -136,12 +136,17 @@ def simulate(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Predict how long the reads of a trace take in other orders, on a device."""
+    from .. import page
     from . import policy as orders
     from . import simulate as simulation
     from .format import Trace
 
     opened = Trace.open(path)
     wanted = orders.parse(policy, chunk, depth)
+    if figures is not None:
+        page.writable("--figures", Path(f"{figures}.html"))
+    if save is not None:
+        page.writable("--save", save)
     chosen = _model(model, settings, calibrate, seconds, save)
     outcomes = simulation.run(opened, chosen.device, wanted, combine << 10)
     if as_json:
@@ -190,7 +195,7 @@ def _show(opened: Trace, chosen: Model, outcomes: list[Outcome], parameters: boo
     out.print(table)
     if parameters:
         listed = Table("parameter", "value", "source")
-        for name, value in chosen.as_dict()["parameters"].items():  # type: ignore[attr-defined]
+        for name, value in chosen.parameters.items():
             listed.add_row(name, str(value), chosen.source(name))
         out.print(listed)
 
@@ -209,6 +214,7 @@ def _plain(outcome: Outcome) -> dict[str, object]:
 
 
 def _draw(prefix: str, opened: Trace, chosen: Model, outcomes: list[Outcome], limit: int) -> None:
+    from .. import page
     from . import figures, simulate
 
     depths = sorted({outcome.policy.depth for outcome in outcomes})
@@ -221,10 +227,11 @@ def _draw(prefix: str, opened: Trace, chosen: Model, outcomes: list[Outcome], li
     marks = {
         str(o.policy): o.seconds for o in outcomes if o.policy.depth == 1 and not o.policy.chunk and whole
     }
-    access, chunks = figures.access_pattern(outcomes), figures.time_by_chunk(curves, marks)
-    figures.save(access, Path(f"{prefix}-access.png"))
-    figures.save(chunks, Path(f"{prefix}-chunks.png"))
-    Path(f"{prefix}.html").write_text(figures.page(opened, chosen, outcomes, access, chunks))
+    with page.style():
+        access, chunks = figures.access_pattern(outcomes), figures.time_by_chunk(curves, marks)
+        figures.save(access, Path(f"{prefix}-access.png"))
+        figures.save(chunks, Path(f"{prefix}-chunks.png"))
+        page.write(Path(f"{prefix}.html"), figures.html(opened, chosen, outcomes, access, chunks))
 
 
 def replay(

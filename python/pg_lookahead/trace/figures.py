@@ -4,33 +4,40 @@ Two PNG files, and one HTML file that needs nothing else (its figures are SVG wi
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from pathlib import Path
 
-import jinja2
+import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
+from .. import page
 from .format import Trace
 from .models import Model
 from .simulate import Outcome
 
-_BLUE, _GREY = "#1f5fa8", "#777777"
+_BLUE, _GREY = page.GAIN, page.FAINT
 
 
 def access_pattern(outcomes: Sequence[Outcome]) -> Figure:
-    """Offset against time, a panel for each policy, all on the same scale of offsets."""
+    """Offset against time, a panel for each policy, all on the same scale of offsets.
+
+    Where the heads swing back and forth, only the first reads are shown, joined by lines."""
     columns = min(len(outcomes), 4)
     rows = -(-len(outcomes) // columns)
     figure = Figure(figsize=(3.4 * columns, 2.9 * rows), layout="constrained")
     panels = figure.subplots(rows, columns, sharey=True, squeeze=False)
     for panel, outcome in zip(panels.flat, outcomes, strict=False):
-        style = {"rasterized": True, "markersize": 1.2, "color": _BLUE, "linestyle": "none", "marker": "."}
-        panel.plot(outcome.when, outcome.offsets / 2**30, **style)
+        swings = outcome.policy.order in ("issued", "chunk") and len(outcome.start) < outcome.reads
+        offsets, when = outcome.offsets, outcome.when
+        if swings:
+            offsets = outcome.start
+            when = np.arange(len(offsets)) * outcome.seconds / outcome.reads
+        panel.plot(when, offsets / 2**30, ".-", markersize=1.5, linewidth=0.15, color=_BLUE, rasterized=True)
         depth = "" if outcome.policy.depth == 1 else f", depth {outcome.policy.depth}"
         panel.set_title(f"{outcome.policy}{depth}\n{duration(outcome.seconds)}", fontsize=9)
-        panel.set_xlabel("seconds", fontsize=8)
+        shown = f"seconds (the first {len(offsets):,} reads)" if swings else "seconds"
+        panel.set_xlabel(shown, fontsize=8)
         panel.tick_params(labelsize=8)
     for panel in panels[:, 0]:
         panel.set_ylabel("offset, GiB", fontsize=8)
@@ -88,47 +95,22 @@ def row(outcome: Outcome) -> tuple[str, ...]:
     )
 
 
-_PAGE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>{{ title }}</title><style>
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 75rem; margin: 2rem auto; padding: 0 1rem }
-table { border-collapse: collapse; margin: 1rem 0 }
-td, th { padding: .25rem .8rem; border-bottom: 1px solid #ddd; text-align: right }
-td:first-child, th:first-child, td.text { text-align: left }
-svg { max-width: 100%; height: auto }
-</style></head><body><h1>{{ title }}</h1><p>{{ trace }}</p>
-<table><tr>{% for name in columns %}<th>{{ name }}</th>{% endfor %}</tr>
-{% for cells in rows %}<tr>{% for cell in cells %}<td>{{ cell }}</td>{% endfor %}</tr>
-{% endfor %}</table>
-<h2>Where the reads go, over time</h2>{{ access|safe }}
-<h2>Time by the size of a chunk</h2>{{ chunks|safe }}
-<h2>The model: {{ model.name }}</h2>
-<table>{% for name, value in parameters %}<tr><td>{{ name }}</td><td>{{ value }}</td>
-<td class="text">{{ model.source(name) }}</td></tr>
-{% endfor %}</table></body></html>
-"""
-
-
-def page(trace: Trace, model: Model, outcomes: Sequence[Outcome], access: Figure, chunks: Figure) -> str:
+def html(trace: Trace, model: Model, outcomes: Sequence[Outcome], access: Figure, chunks: Figure) -> str:
     """The HTML file."""
-    environment = jinja2.Environment(autoescape=True)
-    return environment.from_string(_PAGE).render(
+    return page.render(
+        "simulate.html.j2",
         title=f"Reads of {trace.path.name}, on {model.name}",
-        trace=f"{trace.source}; {outcomes[0].wanted:,} reads",
+        trace=trace,
+        model=model,
+        wanted=outcomes[0].wanted,
         columns=COLUMNS,
         rows=[row(outcome) for outcome in outcomes],
-        access=_svg(access),
-        chunks=_svg(chunks),
-        model=model,
-        parameters=model.as_dict()["parameters"].items(),  # type: ignore[attr-defined]
+        access=page.svg(access, "access", "Offset against time for each policy; the table has the times"),
+        chunks=page.svg(chunks, "chunks", "Time against the size of a chunk"),
+        parameters=list(model.parameters.items()),
     )
 
 
 def save(figure: Figure, path: Path) -> None:
     """Write a PNG file."""
-    figure.savefig(path, dpi=130)
-
-
-def _svg(figure: Figure) -> str:
-    text = io.StringIO()
-    figure.savefig(text, format="svg", dpi=130, metadata={"Date": None, "Creator": None})
-    return text.getvalue().partition("<svg")[1] + text.getvalue().partition("<svg")[2]
+    figure.savefig(path, dpi=130, facecolor="white")

@@ -141,7 +141,9 @@ class Trace:
             with pq.ParquetFile(path) as parquet:
                 schema, metadata = parquet.schema_arrow, parquet.metadata
                 head = json.loads((metadata.metadata or {}).get(KEY, b"null"))
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        except (pa.ArrowException, OSError) as error:
+            if getattr(error, "errno", None):
+                raise  # the file cannot be read at all
             raise TraceError(f"{path} is no trace, or is cut short: {_first_line(error)}") from None
         except ValueError:
             raise TraceError(f"{path} is no trace: its metadata is not JSON") from None
@@ -183,7 +185,7 @@ class Trace:
                     self._check(done, ends, file, offset, length)
                     done += len(file)
                     yield file, offset, length
-        except (pa.ArrowInvalid, OSError) as error:
+        except (pa.ArrowException, OSError) as error:
             raise TraceError(f"{self.path} is damaged after row {done}: {_first_line(error)}") from None
 
     def _check(self, done: int, ends: Ints, file: Ints, offset: Ints, length: Ints) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import psycopg
 from psycopg import sql
 
+from . import TraceError
 from .format import Trace, Writer
 
 _SIGNATURE = b"PGCOPY\n\xff\r\n\x00"
@@ -39,11 +40,22 @@ def trace(
     index: name, with its schema if need be
     lower, upper: bounds of the first key column, as text of its type; None: none
     max_entries: of the index, at most; None: all
-    psycopg.Error if the database will not have it; TraceError if there is no entry."""
+    TraceError if there is no entry, or the database will not have it."""
+    try:
+        return _trace(path, dsn, index, lower, upper, max_entries)
+    except psycopg.Error as error:
+        raise TraceError(
+            " | ".join(line.strip() for line in str(error).splitlines() if line.strip())
+        ) from None
+
+
+def _trace(
+    path: Path, dsn: str, index: str, lower: str | None, upper: str | None, max_entries: int | None
+) -> Trace:
     with psycopg.connect(dsn) as conn:
         facts = conn.execute(_FACTS, [index]).fetchone()
         if facts is None:
-            raise psycopg.errors.WrongObjectType(f"{index} is not an index")
+            raise TraceError(f"{index} is not an index")
         table, table_bytes, block_size, database = facts
         query = sql.SQL(_ORDER).format(index, lower, upper, max_entries)
         bounds = f" from {lower}" * (lower is not None) + f" to {upper}" * (upper is not None)

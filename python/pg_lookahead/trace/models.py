@@ -27,10 +27,15 @@ class Model:
         """Where a parameter is from."""
         return self.sources.get(parameter, self.sources.get("", "default"))
 
+    @property
+    def parameters(self) -> dict[str, object]:
+        """All of them, by name."""
+        return asdict(self.device)
+
     def as_dict(self) -> dict[str, object]:
         """As in a model file."""
         kind = "disk" if isinstance(self.device, Disk) else "parallel"
-        return {"model": kind, "parameters": asdict(self.device), "sources": dict(self.sources)}
+        return {"model": kind, "parameters": self.parameters, "sources": dict(self.sources)}
 
 
 _146Z10 = "IBM, Ultrastar 146Z10 hard disk drive specifications, S07N9742-03 (February 2002)"

@@ -1,9 +1,9 @@
 """How long a device without heads takes: an SSD, or a network volume.
 
-Every read takes latency + length / stream rate, times a random factor (log-normal, with mean
-1) where the latency is not constant; ``depth`` reads are in flight, consumed in their order as
-a scan does: read i starts when read i - depth has been consumed.  Two caps, on reads and on
-bytes a second, keep starts apart.
+Every read takes latency + length / stream rate, and ``depth`` reads are in flight; two caps, on
+reads and on bytes a second, keep their starts apart.  Where the latency varies (a random
+factor, log-normal with mean 1), reads are consumed in their order, as a scan does: read i
+starts when read i - depth has been consumed, so a slow read holds up others.
 
 A model measured by --calibrate has, instead of one latency, a table of it by depth: how long a
 read takes when so many are in flight, which is what a real device's queues do to it.
@@ -87,7 +87,11 @@ class Parallel:
                 apart += 1 / self.iops
             if self.bandwidth_mb_s:
                 apart = np.maximum(apart, length / (self.bandwidth_mb_s * 1e6))
-            done.append(window(latency, apart, depth))
+            if self.spread:
+                latency *= rng.lognormal(-(self.spread**2) / 2, self.spread, len(latency))
+                done.append(window(latency, apart, depth))
+            else:
+                done.append(max(float(latency.sum()) / depth, float(apart.sum())))
         return np.array(done)
 
 
@@ -108,9 +112,6 @@ def window(latency: Floats, apart: Floats, depth: int) -> float:
     # What is missing in the last piece costs nothing.
     latency = np.append(latency, np.zeros(padding)).reshape(pieces, steps).T
     apart = np.append(apart, np.zeros(padding)).reshape(pieces, steps).T
-    if not np.ptp(latency) and not np.ptp(apart):
-        each = max(latency[0, 0] / depth, apart[0, 0])
-        return float(each * pieces * steps + (latency[0, 0] - latency[0, 0] / depth))
     consumed = np.zeros((depth, pieces))
     start, last = np.zeros(pieces), np.zeros(pieces)
     for step in range(steps):

@@ -12,7 +12,6 @@ be issued one read at a time (depth 1) or with ``depth`` reads in flight (look-a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -83,8 +82,11 @@ def combine(offset: Ints, length: Ints, limit: int, group: Ints | None = None) -
     if not len(offset):
         return offset, length
     end = offset + length
+    # The furthest end so far, within the group, for a read may lie within one before the last.
+    shift = np.int64(0) if group is None else group * (int(end.max()) + 1)
+    furthest = np.maximum.accumulate(end + shift) - shift
     new = np.ones(len(offset), bool)
-    new[1:] = offset[1:] > end[:-1]
+    new[1:] = offset[1:] > furthest[:-1]
     if group is not None:
         new[1:] |= group[1:] != group[:-1]
     first = np.flatnonzero(new)
@@ -98,34 +100,37 @@ def combine(offset: Ints, length: Ints, limit: int, group: Ints | None = None) -
 
 def in_chunks(reads: Batches, chunk: int, limit: int) -> Batches:
     """Sort each ``chunk`` consecutive reads by offset, and combine within each."""
-    whole = max(BATCH // chunk, 1) * chunk
-    for offset, length in _regroup(reads, whole):
+    # Few enough groups at a time that their numbers times the furthest offset fit in 63 bits.
+    whole = min(max(BATCH // chunk, 1), 1 << 10) * chunk
+    return _regroup(_sorted_chunks(_regroup(reads, whole), chunk, limit), BATCH)
+
+
+def _sorted_chunks(reads: Batches, chunk: int, limit: int) -> Batches:
+    for offset, length in reads:
         group = np.arange(len(offset)) // chunk
         order = np.lexsort((offset, group))
         yield combine(offset[order], length[order], limit, group)
 
 
-def altogether(reads: Batches, limit: int) -> Batches:
+def altogether(reads: Batches, at_most: int, limit: int) -> Batches:
     """Sort all reads by offset, and combine.
 
     Offset and length share 8 bytes while they are sorted (in sectors of 512 bytes, rounded
-    outward as a device would), so 100 million reads take 0.8 GB."""
-    parts = []
+    outward as a device would), so 100 million reads take 0.8 GB.
+
+    at_most: how many there can be"""
+    keys = np.empty(at_most, np.int64)
+    filled = 0
     for offset, length in reads:
         sector = offset >> _SECTOR_BITS
         sectors = ((offset + length + 511) >> _SECTOR_BITS) - sector
         if sectors.max() >> _LENGTH_BITS:
             raise TraceError("a read of more than 512 MB cannot be sorted")
-        parts.append(sector << _LENGTH_BITS | sectors)
-    keys = np.empty(sum(map(len, parts)), np.int64)
-    filled = 0
-    parts.reverse()
-    while parts:
-        part = parts.pop()
-        keys[filled : filled + len(part)] = part
-        filled += len(part)
+        keys[filled : filled + len(sector)] = sector << _LENGTH_BITS | sectors
+        filled += len(sector)
+    keys = keys[:filled]
     keys.sort()
-    for start in range(0, len(keys), BATCH):
+    for start in range(0, filled, BATCH):
         some = keys[start : start + BATCH]
         offset = (some >> _LENGTH_BITS) << _SECTOR_BITS
         length = (some & ((1 << _LENGTH_BITS) - 1)) << _SECTOR_BITS
@@ -148,7 +153,7 @@ def reads(trace: Trace, policy: Policy, limit: int = COMBINE) -> Batches:
     if policy.order == "chunk":
         return in_chunks(trace.batches(), policy.chunk, limit)
     if policy.order == "all":
-        return altogether(trace.batches(), limit)
+        return altogether(trace.batches(), trace.rows, limit)
     return sequential(int(trace.bases[-1]) if len(trace.files) > 1 else trace.file_bytes[0], limit)
 
 
@@ -163,10 +168,10 @@ def first(batches: Batches, most: int) -> Batches:
 
 def _regroup(reads: Batches, size: int) -> Batches:
     """The same reads in batches of exactly ``size``, but for the last."""
-    kept: Sequence[Reads] = []
+    kept: list[Reads] = []
     count = 0
     for offset, length in reads:
-        kept = [*kept, (offset, length)]
+        kept.append((offset, length))
         count += len(offset)
         if count >= size:
             offset, length = (np.concatenate(column) for column in zip(*kept, strict=True))

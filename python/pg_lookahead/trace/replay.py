@@ -64,7 +64,7 @@ def run(
             (home / f"data{number}").symlink_to(file.resolve())
         for policy in policies:
             say(f"{policy}, depth {policy.depth}")
-            count = _write(home, first(reads(trace, policy, limit), most), bounds)
+            count = write_iolog(home, first(reads(trace, policy, limit), most), bounds)
             for file in files:
                 fio.forget(file)
             again = first(reads(trace, policy, limit), most)
@@ -102,7 +102,7 @@ def whole_sectors(offset: Ints, length: Ints) -> Reads:
     return start, -(-(offset + length) // _SECTOR) * _SECTOR - start
 
 
-def _write(home: Path, batches: Batches, bounds: Ints) -> int:
+def write_iolog(home: Path, batches: Batches, bounds: Ints) -> int:
     """Write an iolog of version 2; gives back how many reads it has.
 
     bounds: where each file ends, in bytes from the start of the first"""

@@ -14,6 +14,8 @@ from .policy import COMBINE, Policy, first, in_chunks, reads
 
 POINTS = 4000
 """Reads of each policy that are kept for drawing."""
+START = 2015
+"""And of its first reads: five chunks of 403."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,8 @@ class Outcome:
     reads: those that are issued, after combining
     bytes: that they bring
     distance: bytes that the place moves between one read's end and the next one's start
-    offsets, when: some of the reads, evenly taken: where they are, and when, in seconds"""
+    offsets, when: some of the reads, evenly taken: where they are, and when, in seconds
+    start: offsets of the first reads, all of them"""
 
     policy: Policy
     seconds: float
@@ -35,6 +38,7 @@ class Outcome:
     distance: int
     offsets: Ints
     when: Floats
+    start: Ints
 
 
 def run(trace: Trace, device: Device, policies: Sequence[Policy], limit: int = COMBINE) -> list[Outcome]:
@@ -48,7 +52,15 @@ def one(trace: Trace, device: Device, policy: Policy, limit: int = COMBINE) -> O
     seconds = device.seconds(tally.watch(reads(trace, policy, limit)), policy.depth)
     offsets, when = tally.points(seconds)
     return Outcome(
-        policy, float(seconds.sum()), _wanted(trace), tally.reads, tally.bytes, tally.distance, offsets, when
+        policy,
+        float(seconds.sum()),
+        _wanted(trace),
+        tally.reads,
+        tally.bytes,
+        tally.distance,
+        offsets,
+        when,
+        tally.start,
     )
 
 
@@ -63,6 +75,7 @@ class _Tally:
 
     def __init__(self) -> None:
         self.reads = self.bytes = self.distance = 0
+        self.start: Ints = np.empty(0, np.int64)
         self._place = 0
         self._kept: list[Ints] = []
         self._sizes: list[int] = []
@@ -70,7 +83,9 @@ class _Tally:
     def watch(self, batches: Batches) -> Batches:
         for offset, length in batches:
             end = offset + length
-            before = np.concatenate(([self._place], end[:-1]))
+            before = np.append(self._place, end[:-1])
+            if not self.reads:
+                self.start = offset[:START].copy()
             self.distance += int(np.abs(offset - before).sum())
             self._place = int(end[-1])
             self.reads += len(offset)

@@ -1,0 +1,171 @@
+"""Replaying and calibrating, with fio on a small file: the reads done are those of the policy, and
+the file is never opened but for reading."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pg_lookahead.trace import TraceError, calibrate, generate, models, policy, replay, sources
+from pg_lookahead.trace.format import Trace, Writer
+from pg_lookahead.trace.parallel import Parallel
+from test_trace import refused, tool
+
+if shutil.which("fio") is None:
+    pytest.skip("no fio here", allow_module_level=True)
+
+SIZE = 72 << 20
+
+
+def direct_io_works(directory: Path) -> bool:
+    """Some file systems (tmpfs of old kernels) refuse O_DIRECT, and some sandboxes io_uring."""
+    probe = directory / "probe"
+    probe.write_bytes(bytes(1 << 20))
+    command = ["fio", "--name=p", f"--filename={probe}", "--readonly", "--rw=read", "--direct=1"]
+    done = subprocess.run([*command, "--ioengine=io_uring", "--size=1m"], capture_output=True)
+    probe.unlink()
+    return done.returncode == 0
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("replay")
+    if not direct_io_works(directory):
+        pytest.skip("fio cannot read past the page cache by io_uring here")
+    path = directory / "data: of a table"
+    path.write_bytes(np.random.default_rng(1).bytes(SIZE))
+    return path
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Trace:
+    return generate.random_reads(tmp_path / "t", file_bytes=SIZE, reads=500)
+
+
+def test_reads_of_each_policy_are_done_and_told(data: Path, trace: Trace, tmp_path: Path) -> None:
+    done = tool("replay", trace.path, "--file", data, "--model", "nvme", "--depth", "1,8", "--json")
+    assert done.returncode == 0, done.stderr
+    cells = json.loads(done.stdout)["cells"]
+    wanted = policy.parse("issued,chunk,all,sequential", "403", "1,8")
+    assert [(c["policy"], c["depth"]) for c in cells] == [(p.order, p.depth) for p in wanted]
+    for cell, one in zip(cells, wanted, strict=True):
+        assert cell["reads"] == sum(len(offset) for offset, _ in policy.reads(trace, one))
+        assert cell["measured"] > 0 and cell["predicted"] > 0
+
+
+def test_the_file_is_never_opened_for_writing(data: Path, trace: Trace, tmp_path: Path) -> None:
+    """By the flags of every open, of replay and of calibration, and by every call that could change it."""
+    if shutil.which("strace") is None:
+        pytest.skip("no strace here")
+    before = data.read_bytes(), data.stat().st_mtime_ns
+    data.chmod(0o666)
+    seen = tmp_path / "seen"
+    calls = "trace=%file,openat2,io_uring_setup,pwrite64,pwritev,write,ftruncate,fallocate"
+    command = ["strace", "-f", "-y", "-e", calls, "-o", seen, sys.executable, "-I", "-m", "pg_lookahead"]
+    arguments = ["replay", trace.path, "--file", data, "--seconds", "0.1", "--depth", "1,4"]
+    done = subprocess.run([*map(str, command + arguments)], capture_output=True, text=True)
+    if "ptrace" in done.stderr:
+        pytest.skip("strace may not trace here")
+    assert done.returncode == 0, done.stderr
+    name = re.escape(str(data))
+    text = seen.read_text()
+    # By its own name (calibration), and by the links that the iolog names (replay).
+    opens = re.findall(rf'open(?:at)?2?\((?:AT_FDCWD[^,]*, )?"({name}|data\d)", ([^)]*)\)\s+= \d', text)
+    assert {"data0", str(data)} <= {path for path, _ in opens}
+    assert all("O_RDONLY" in flags and "O_CREAT" not in flags for _, flags in opens)
+    assert any("O_DIRECT" in flags for _, flags in opens)
+    changing = rf"(write|pwrite64|pwritev|ftruncate|fallocate)\(\d+<{name}>"
+    assert not re.search(changing, text)
+    assert not re.search(rf'\b(unlink|unlinkat|rename\w*|truncate|chmod|link)\([^\n]*"{name}"', text)
+    assert (data.read_bytes(), data.stat().st_mtime_ns) == before
+
+
+def test_a_file_that_may_only_be_read_is_enough(data: Path, trace: Trace) -> None:
+    data.chmod(0o444)
+    assert tool("replay", trace.path, "--file", data, "--model", "nvme", "--depth", "1").returncode == 0
+    assert (
+        tool(
+            "replay", trace.path, "--file", data, "--model", "nvme", "--depth", "1", "--engine", "psync"
+        ).returncode
+        == 0
+    )
+
+
+def test_a_read_only_run_refuses_to_write(data: Path, tmp_path: Path) -> None:
+    """What --readonly of fio is worth: an iolog with a write in it fails."""
+    from pg_lookahead.trace import fio
+
+    (tmp_path / "data0").symlink_to(data)
+    (tmp_path / "iolog").write_text(
+        "fio version 2 iolog\ndata0 add\ndata0 open\ndata0 write 0 8192\ndata0 close\n"
+    )
+    before = data.read_bytes()
+    with pytest.raises(TraceError):
+        fio.run(["--read_iolog=iolog", "--ioengine=psync"], tmp_path)
+    assert data.read_bytes() == before
+
+
+def test_segments_of_a_relation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not direct_io_works(tmp_path):
+        pytest.skip("fio cannot read past the page cache by io_uring here")
+    monkeypatch.setattr(replay, "SEGMENT", 1 << 20)
+    for name in ("16384", "16384.1"):
+        (tmp_path / name).write_bytes(bytes(1 << 20))
+    (tmp_path / "16384.2").write_bytes(bytes(8192))
+    offsets = np.array([0, (1 << 20) - 8192, 1 << 20, 2 << 20, 12345])
+    with Writer(tmp_path / "t", "strace", "s") as writer:
+        writer.add(writer.file("16384"), offsets, np.array([8192, 8192, 8192, 8192, 100]))
+    trace = Trace.open(tmp_path / "t")
+    device = models.PRESETS["nvme"].device
+    (done,) = replay.run(trace, tmp_path / "16384", device, policy.parse("issued", "1", "1"))
+    assert done.reads == 5
+    bounds = np.cumsum([1 << 20, 1 << 20, 8192])
+    replay.write_iolog(tmp_path, trace.batches(), bounds)
+    with (tmp_path / "iolog").open("rb") as written:
+        reads = list(sources.iolog(sources.lines(written)))
+    assert reads == [
+        (b"data0", 0, 8192),
+        (b"data0", (1 << 20) - 8192, 8192),
+        (b"data1", 0, 8192),
+        (b"data2", 0, 8192),
+        (b"data0", 12288, 512),
+    ]
+
+
+def test_what_cannot_be_replayed_is_one_line(data: Path, trace: Trace, tmp_path: Path) -> None:
+    short = tmp_path / "short"
+    short.write_bytes(bytes(8192))
+    with_model = ("--model", "nvme")
+    assert "has 8,192 bytes" in refused("replay", trace.path, "--file", short, *with_model)
+    assert "neither a file nor" in refused("replay", trace.path, "--file", tmp_path, *with_model)
+    assert "No such file" in refused("replay", trace.path, "--file", tmp_path / "none", *with_model)
+    deep = ("--engine", "psync", "--depth", "2")
+    assert "psync reads one at a time" in refused("replay", trace.path, "--file", data, *with_model, *deep)
+    assert "no engine x" in refused("replay", trace.path, "--file", data, *with_model, "--engine", "x")
+    assert "too short to measure by" in refused("simulate", trace.path, "--calibrate", short)
+
+
+def test_calibration_gives_a_model_that_is_its_own_measurement() -> None:
+    small, large = 100e-6, 300e-6
+    row = calibrate.row(1, small, large)
+    device = Parallel(row[1], row[2], table=[row])
+    assert device.latency(np.array([8192, 131072]), 1) == pytest.approx([small, large])
+    assert min(calibrate.row(64, 1e-3, 0.9e-3)) > 0, "also where larger reads seem to take less"
+
+
+def test_calibrate_measures_and_saves(data: Path, trace: Trace, tmp_path: Path) -> None:
+    saved = tmp_path / "model"
+    done = tool(
+        "simulate", trace.path, "--calibrate", data, "--seconds", "0.1", "--save", saved, "--policy", "issued"
+    )
+    assert done.returncode == 0, done.stderr
+    model = models.find(str(saved))
+    assert isinstance(model.device, Parallel)
+    assert [row[0] for row in model.device.table] == list(calibrate.DEPTHS)
