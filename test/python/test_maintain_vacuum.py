@@ -25,6 +25,7 @@ from index_checks import (
     meanwhile,
     set_up,
     some_rows,
+    split_buckets,
 )
 from maintenance import SETTINGS, attach, pages_without_lsn, require_attachable, streamed, twin
 from pg_lookahead.cluster import Cluster
@@ -240,6 +241,42 @@ def test_hash_stale_metapage(server: Cluster, rng: random.Random) -> None:
         before = streamed(conn, "hash")
         run(conn, VACUUM)
         assert streamed(conn, "hash") - before == max_bucket(conn) + 1
+        check(conn, ("hash",))
+
+
+def test_hash_split_cleanup(server: Cluster, rng: random.Random) -> None:
+    """Entries that a split has moved are removed, also by a VACUUM that began without knowing of it.
+
+    A split removes them itself, unless a scan holds the bucket just then."""
+    fresh(server, 5_000, ("hash",), keys=5_000)
+    scans = "SELECT count(*) FROM generate_series(1, 5000) k WHERE EXISTS (SELECT FROM t WHERE t.k = k.k)"
+    with server.connect("test") as conn, server.connect("test") as other:
+        run(conn, "SET enable_seqscan = off", "SELECT * FROM t WHERE k = 1", "RESET enable_seqscan")
+        last = max_bucket(conn)
+        done = False
+
+        def scan() -> None:
+            with server.connect("test") as mine:
+                run(
+                    mine,
+                    "SET enable_seqscan = off",
+                    "SET enable_bitmapscan = off",
+                    "SET enable_hashjoin = off",
+                )
+                run(mine, "SET enable_mergejoin = off", "SET pg_lookahead.index_scan = off")
+                while not done:
+                    run(mine, scans)
+
+        with meanwhile(scan), meanwhile(scan):
+            try:
+                while not split_buckets(other):
+                    grow(other, max_bucket(other) + 8)
+            finally:
+                done = True
+        assert max_bucket(conn) > last
+        some_rows(other, rng, 0.1)
+        run(conn, VACUUM)
+        assert not split_buckets(conn)
         check(conn, ("hash",))
 
 

@@ -53,6 +53,17 @@ SELECT images = same AND shorter > 0 AS good FROM images('logged_id', 'main');
 CREATE INDEX logged_brin ON logged USING brin (id);
 SELECT images = same AS good FROM images('logged_brin', 'main');
 
+-- New pages, which a hash index has before it needs them, stay new.
+CREATE TABLE hashed (id int) WITH (autovacuum_enabled = off);
+CREATE INDEX hashed_id ON hashed USING hash (id);
+INSERT INTO hashed SELECT generate_series(1, 30000);
+CREATE VIEW pages AS
+    SELECT count(*) AS all, count(*) FILTER (WHERE page <> decode(repeat('00', 8192), 'hex')) AS used
+    FROM generate_series(0, pg_relation_size('hashed_id') / 8192 - 1) b,
+         get_raw_page('hashed_id', b::int) page;
+SELECT used < "all" AS some_new, log_relation('hashed_id') = used AS used_logged FROM pages;
+SELECT used = log_relation('hashed_id', streamed => false) AS still_new FROM pages;
+
 -- An empty relation has nothing to log; sequences and catalogs have.
 CREATE TABLE nothing (id int);
 SELECT log_relation('nothing');
