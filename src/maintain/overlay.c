@@ -6,9 +6,7 @@
  *		lookahead.attach() changes it to a function of ours.
  *
  * Our handler calls the stock one and replaces members of what it returns, so
- * an index is the same index before, meanwhile and afterwards.  It finds the
- * stock handler without a look at any catalog, since it runs while a relcache
- * entry is built.
+ * an index is the same index before, meanwhile and afterwards (methods.c).
  *
  * The invariant: as long as a row of pg_am names a function of ours, that
  * function and that row can be dropped by no command, whichever way it gets
@@ -33,11 +31,8 @@
  */
 #include "postgres.h"
 
-#include "access/gin.h"
-#include "access/hash.h"
 #include "access/htup_details.h"
 #include "access/table.h"
-#include "am_handler.h"
 #include "catalog/dependency.h"
 #include "catalog/indexing.h"
 #include "catalog/objectaccess.h"
@@ -47,13 +42,12 @@
 #include "fmgr.h"
 #include "funcapi.h"
 #include "maintain/maintain.h"
+#include "maintain/methods.h"
 #include "miscadmin.h"
-#include "observe/stream_stats.h"
 #include "storage/lmgr.h"
 #include "tcop/utility.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
-#include "utils/catcache.h"
 #include "utils/fmgroids.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
@@ -61,144 +55,12 @@
 #include "utils/syscache.h"
 #include "utils/tuplestore.h"
 
-#define OUR_LIBRARY "pg_lookahead"
-
-/* What can be attached to. */
-typedef struct Method
-{
-	const char *name;			/* of the access method */
-	const char *handler;		/* SQL name of our handler */
-	const char *symbol;			/* its name in C */
-	Oid			stock;			/* handler of a built-in access method */
-	const char *members;		/* what is streamed: a text[] */
-	StreamUser	user;
-} Method;
-
-static const Method methods[] = {
-	{"hash", "hash_handler", "lookahead_hash_handler", F_HASHHANDLER,
-	"{ambulkdelete}", STREAM_USER_HASH},
-	{"gin", "gin_handler", "lookahead_gin_handler", F_GINHANDLER,
-	"{amvacuumcleanup}", STREAM_USER_GIN},
-	{"bloom", "bloom_handler", "lookahead_bloom_handler", InvalidOid,
-	"{amgetbitmap,ambulkdelete,amvacuumcleanup}", STREAM_USER_BLOOM},
-};
-
-/* contrib/bloom's handler */
-#define BLOOM_SYMBOL	"blhandler"
-#define BLOOM_LIBRARY	"bloom"
-
 static object_access_hook_type next_object_access_hook = NULL;
 static bool preloaded = false;
 
-PG_FUNCTION_INFO_V1(lookahead_hash_handler);
-PG_FUNCTION_INFO_V1(lookahead_gin_handler);
-PG_FUNCTION_INFO_V1(lookahead_bloom_handler);
 PG_FUNCTION_INFO_V1(lookahead_attach);
 PG_FUNCTION_INFO_V1(lookahead_detach);
 PG_FUNCTION_INFO_V1(lookahead_access_methods);
-
-/*
- * The handlers.  Before 19 a handler returns memory of its caller's, which is
- * thus ours to change; a server that streams itself gets the stock routine.
- */
-static Datum
-overlaid(Datum stock, void (*overlay) (IndexAmRoutine *routine))
-{
-	if (!LOOKAHEAD_SERVER_STREAMS_INDEXES)
-		overlay((IndexAmRoutine *) DatumGetPointer(stock));
-	return stock;
-}
-
-Datum
-lookahead_hash_handler(PG_FUNCTION_ARGS)
-{
-	return overlaid(hashhandler(fcinfo), hash_overlay);
-}
-
-Datum
-lookahead_gin_handler(PG_FUNCTION_ARGS)
-{
-	return overlaid(ginhandler(fcinfo), gin_overlay);
-}
-
-Datum
-lookahead_bloom_handler(PG_FUNCTION_ARGS)
-{
-	PGFunction	stock = (PGFunction)
-		load_external_function("$libdir/" BLOOM_LIBRARY, BLOOM_SYMBOL, true,
-							   NULL);
-
-	return overlaid(stock(fcinfo), bloom_overlay);
-}
-
-/* The method of a name, or NULL. */
-static const Method *
-find_method(const char *name)
-{
-	for (size_t i = 0; i < lengthof(methods); i++)
-		if (strcmp(methods[i].name, name) == 0)
-			return &methods[i];
-	return NULL;
-}
-
-static bool
-is_ours(const Method *method, Oid handler)
-{
-	return AmHandlerIs(handler, method->symbol, OUR_LIBRARY);
-}
-
-static bool
-is_stock(const Method *method, Oid handler)
-{
-	if (OidIsValid(method->stock))
-		return handler == method->stock;
-	return AmHandlerIs(handler, BLOOM_SYMBOL, BLOOM_LIBRARY);
-}
-
-/* Our handler of a method, in the schema of the extension. */
-static Oid
-find_ours(const Method *method, Oid schema)
-{
-	Oid			argument = INTERNALOID;
-	oidvector  *arguments = buildoidvector(&argument, 1);
-	Oid			handler;
-
-	handler = GetSysCacheOid3(PROCNAMEARGSNSP, Anum_pg_proc_oid,
-							  CStringGetDatum(method->handler),
-							  PointerGetDatum(arguments),
-							  ObjectIdGetDatum(schema));
-	return is_ours(method, handler) ? handler : InvalidOid;
-}
-
-/*
- * The stock handler of a method's access method, which may be ours at the
- * moment.  contrib/bloom's comes with the same extension as the access method.
- * InvalidOid if there is none.
- */
-static Oid
-find_stock(const Method *method, Oid am)
-{
-	Oid			extension;
-	CatCList   *list;
-	Oid			stock = InvalidOid;
-
-	if (OidIsValid(method->stock))
-		return method->stock;
-
-	extension = getExtensionOfObject(AccessMethodRelationId, am);
-	list = SearchSysCacheList1(PROCNAMEARGSNSP, CStringGetDatum(BLOOM_SYMBOL));
-	for (int i = 0; i < list->n_members; i++)
-	{
-		HeapTuple	tuple = &list->members[i]->tuple;
-		Oid			candidate = ((Form_pg_proc) GETSTRUCT(tuple))->oid;
-
-		if (is_stock(method, candidate) &&
-			getExtensionOfObject(ProcedureRelationId, candidate) == extension)
-			stock = candidate;
-	}
-	ReleaseSysCacheList(list);
-	return stock;
-}
 
 /*
  * What attach() and detach() begin with: the caller may, the method exists,
@@ -211,7 +73,7 @@ static const Method *
 begin_change(Datum argument, const char *command, HeapTuple *tuple)
 {
 	const char *name = NameStr(*DatumGetName(argument));
-	const Method *method = find_method(name);
+	const Method *method = MethodByName(name);
 	Oid			am;
 
 	if (!superuser())
@@ -281,20 +143,20 @@ lookahead_attach(PG_FUNCTION_ARGS)
 				 errdetail("Only a library that is loaded in every session can keep what the access method needs from being dropped."),
 				 errhint("Add pg_lookahead to \"shared_preload_libraries\" and restart the server.")));
 
-	if (is_ours(method, am->amhandler))
+	if (MethodIsOurs(method, am->amhandler))
 	{
 		ereport(NOTICE,
 				(errmsg("pg_lookahead is already attached to access method \"%s\"",
 						method->name)));
 		PG_RETURN_VOID();
 	}
-	if (!is_stock(method, am->amhandler))
+	if (!MethodIsStock(method, am->amhandler))
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("access method \"%s\" has a handler that pg_lookahead does not know: %s",
 						method->name, format_procedure(am->amhandler))));
 
-	ours = find_ours(method, get_func_namespace(fcinfo->flinfo->fn_oid));
+	ours = MethodFindOurs(method, get_func_namespace(fcinfo->flinfo->fn_oid));
 	if (OidIsValid(ours))
 		LockDatabaseObject(ProcedureRelationId, ours, 0, AccessShareLock);
 	if (!SearchSysCacheExists1(PROCOID, ObjectIdGetDatum(ours)))
@@ -325,7 +187,7 @@ lookahead_detach(PG_FUNCTION_ARGS)
 	Oid			ours = am->amhandler;
 	Oid			stock;
 
-	if (!is_ours(method, ours))
+	if (!MethodIsOurs(method, ours))
 	{
 		ereport(NOTICE,
 				(errmsg("pg_lookahead is not attached to access method \"%s\"",
@@ -333,7 +195,7 @@ lookahead_detach(PG_FUNCTION_ARGS)
 		PG_RETURN_VOID();
 	}
 
-	stock = find_stock(method, am->oid);
+	stock = MethodFindStock(method, am->oid);
 	if (!OidIsValid(stock))
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_FUNCTION),
@@ -363,7 +225,7 @@ lookahead_access_methods(PG_FUNCTION_ARGS)
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
 
 	InitMaterializedSRF(fcinfo, 0);
-	for (size_t i = 0; i < lengthof(methods); i++)
+	for (size_t i = 0; i < NMETHODS; i++)
 	{
 		const Method *method = &methods[i];
 		HeapTuple	tuple = SearchSysCache1(AMNAME,
@@ -378,8 +240,8 @@ lookahead_access_methods(PG_FUNCTION_ARGS)
 		{
 			Form_pg_am	am = (Form_pg_am) GETSTRUCT(tuple);
 
-			attached = is_ours(method, am->amhandler);
-			stock = find_stock(method, am->oid);
+			attached = MethodIsOurs(method, am->amhandler);
+			stock = MethodFindStock(method, am->oid);
 			ReleaseSysCache(tuple);
 		}
 		values[n++] = CStringGetTextDatum(method->name);
@@ -408,8 +270,8 @@ attached_method(Oid amoid)
 	{
 		Form_pg_am	am = (Form_pg_am) GETSTRUCT(tuple);
 
-		method = find_method(NameStr(am->amname));
-		if (method != NULL && !is_ours(method, am->amhandler))
+		method = MethodByName(NameStr(am->amname));
+		if (method != NULL && !MethodIsOurs(method, am->amhandler))
 			method = NULL;
 		ReleaseSysCache(tuple);
 	}
@@ -422,7 +284,7 @@ method_of_handler(Oid handler)
 {
 	if (get_func_rettype(handler) != INDEX_AM_HANDLEROID)
 		return NULL;
-	for (size_t i = 0; i < lengthof(methods); i++)
+	for (size_t i = 0; i < NMETHODS; i++)
 	{
 		HeapTuple	tuple = SearchSysCache1(AMNAME,
 											CStringGetDatum(methods[i].name));
@@ -431,7 +293,7 @@ method_of_handler(Oid handler)
 
 		if (HeapTupleIsValid(tuple))
 			ReleaseSysCache(tuple);
-		if (found && is_ours(&methods[i], handler))
+		if (found && MethodIsOurs(&methods[i], handler))
 			return &methods[i];
 	}
 	return NULL;
