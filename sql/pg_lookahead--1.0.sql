@@ -140,10 +140,12 @@ CREATE FUNCTION index_scan_stats(
     OUT scans bigint,                  -- scan nodes that looked ahead
     OUT blocks_read bigint,            -- heap blocks whose read was started ahead
     OUT reads bigint,                  -- reads that took (adjacent blocks combined)
+    OUT reads_combined bigint,         -- of these, reads of more than one block
     OUT blocks_hit bigint,             -- heap blocks looked at ahead, found cached
     OUT blocks_visited bigint,         -- heap blocks visited while looking ahead
     OUT blocks_direct bigint,          -- of these, not looked at ahead
     OUT blocks_unused bigint,          -- read ahead and never visited
+    OUT blocks_evicted bigint,         -- looked at ahead, unpinned, and gone when visited
     OUT stalls bigint,                 -- visits that waited for a read to end
     OUT max_distance bigint,           -- most blocks held ahead at a time
     OUT stats_since timestamptz)

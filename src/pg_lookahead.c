@@ -24,6 +24,14 @@ bool		lookahead_track_functions = false;
 int			lookahead_track_interval = 512;
 char	   *lookahead_profile_directory = NULL;
 int			lookahead_profile_max_files = 1000;
+int			lookahead_issue_order = ISSUE_ORDER_INDEX;
+int			lookahead_window = 512;
+
+static const struct config_enum_entry issue_orders[] = {
+	{"index", ISSUE_ORDER_INDEX, false},
+	{"block", ISSUE_ORDER_BLOCK, false},
+	{NULL, 0, false}
+};
 
 void		_PG_init(void);
 
@@ -46,6 +54,22 @@ _PG_init(void)
 							"-1 means as many as effective_io_concurrency allows in flight; 0 means none.",
 							&lookahead_max_distance,
 							-1, -1, 1024,
+							PGC_USERSET,
+							GUC_EXPLAIN,
+							NULL, NULL, NULL);
+	DefineCustomEnumVariable("pg_lookahead.issue_order",
+							 "Sets the order in which heap blocks of coming entries are read ahead.",
+							 "\"index\" reads them in the order of the index, \"block\" sorts those of a window.",
+							 &lookahead_issue_order,
+							 ISSUE_ORDER_INDEX, issue_orders,
+							 PGC_USERSET,
+							 GUC_EXPLAIN,
+							 NULL, NULL, NULL);
+	DefineCustomIntVariable("pg_lookahead.window",
+							"Sets how many heap blocks are sorted together, at most, in block order.",
+							NULL,
+							&lookahead_window,
+							512, 2, 16384,
 							PGC_USERSET,
 							GUC_EXPLAIN,
 							NULL, NULL, NULL);

@@ -14,10 +14,12 @@ typedef struct ScanCounters
 	uint64		scans;			/* scan nodes that looked ahead */
 	uint64		blocks_read;	/* heap blocks whose read was started ahead */
 	uint64		reads;			/* the reads that took; neighbours combine */
+	uint64		reads_combined; /* of these, reads of more than one block */
 	uint64		blocks_hit;		/* heap blocks looked at ahead, found cached */
 	uint64		blocks_visited; /* heap blocks visited while looking ahead */
 	uint64		blocks_direct;	/* of these, not looked at ahead */
 	uint64		blocks_unused;	/* read ahead and never visited */
+	uint64		blocks_evicted; /* looked at ahead, and gone when visited */
 	uint64		stalls;			/* visits that waited for a read to end */
 	uint64		max_distance;	/* largest number of blocks in the window */
 } ScanCounters;

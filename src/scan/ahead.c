@@ -6,7 +6,9 @@
  *
  * When the scan comes to another heap page, the page is taken from the window
  * if it is there.  The window is filled with the heap blocks of coming
- * entries, as the scout tells them.
+ * entries, as the scout tells them: in index order a few at a time, in block
+ * order (pg_lookahead.issue_order) half of what it may hold at a time, so that
+ * one half is consumed while the other is in flight.
  *
  * A block in the window was counted when it was read or found, and is not
  * counted again when it is taken; a look that both the scout and the scan must
@@ -33,6 +35,7 @@
 
 /* Never look at more entries than this to find blocks for one refill. */
 #define TOLD_PER_REFILL 4096
+#define TOLD_PER_BATCH 16384
 
 /* Read at least so many blocks at once, once the distance allows it. */
 #define REFILL_BLOCKS 16
@@ -45,11 +48,13 @@ make_window(ScanNode *node)
 	Oid			tablespace = heap->rd_rel->reltablespace;
 	int			reads =
 		LookaheadReadsInFlight(get_tablespace_io_concurrency(tablespace));
-	int			blocks = PolicyMaxDistance(node, reads);
+	int			pins = PolicyMaxDistance(node, reads);
+	int			blocks = node->block_order ? PolicyMaxBlocks(node) : pins;
 
 	node->max_distance = blocks;
 	node->distance = Min(node->distance, blocks);
-	node->window = WindowCreate(ScanNodeMemory(node), heap, blocks, reads);
+	node->window = WindowCreate(ScanNodeMemory(node), heap, blocks, pins, reads,
+								node->block_order);
 	node->told_block = node->passed_block = InvalidBlockNumber;
 	node->counters.scans = 1;
 	ScanStatsAttach();
@@ -112,17 +117,25 @@ refill(ScanNode *node, IndexScanDesc scan, BlockNumber current)
 {
 	Window	   *window = node->window;
 	int			want = node->distance - WindowSize(window);
+	int			batch = want + WindowBatchSize(window);
+	int			least = node->distance / 2;
+	int			max_told = TOLD_PER_BATCH;
 	uint64		last_turn;
 	int64		rows;
 	BlockNumber block;
 	uint64		turn;
 
 	/* many at a time, so that neighbours combine and one submission serves */
-	if (node->ending || want <= 0 ||
-		want < Min(REFILL_BLOCKS, node->distance / 2))
+	if (!node->block_order)
+	{
+		least = Min(REFILL_BLOCKS, least);
+		max_told = TOLD_PER_REFILL;
+	}
+	if (node->ending || want <= 0 || batch < least || !WindowHasRoom(window))
+	{
+		WindowContinue(window);
 		return;
-	if (!WindowHasRoom(window))
-		return;
+	}
 
 	/*
 	 * What the scan holds, or is about to, it need not be told of.  Look anew
@@ -141,7 +154,7 @@ refill(ScanNode *node, IndexScanDesc scan, BlockNumber current)
 		ScoutTurn(node->scout) + Max(0, rows - 1);
 
 	for (int told = 0;
-		 want > 0 && told < TOLD_PER_REFILL && WindowHasRoom(window); told++)
+		 want > 0 && told < max_told && WindowHasRoom(window); told++)
 	{
 		if (ScoutToldTurn(node->scout) >= last_turn ||
 			!PROFILED(PROFILE_SCOUT_NEXT,
@@ -163,7 +176,12 @@ refill(ScanNode *node, IndexScanDesc scan, BlockNumber current)
 		WindowAppend(window, block, turn);
 		want--;
 	}
-	PROFILED_VOID(PROFILE_WINDOW_START, WindowStart(window));
+
+	/* in block order, wait for the next leaf page rather than sort without */
+	if (node->block_order && want > 0 && ScoutIsReading(node->scout))
+		WindowContinue(window);
+	else
+		PROFILED_VOID(PROFILE_WINDOW_START, WindowStart(window));
 }
 
 /*
@@ -305,10 +323,15 @@ AheadCount(ScanNode *node)
 	window = WindowGetCounters(node->window);
 	node->counters.blocks_read = node->past.blocks_read + window->read_blocks;
 	node->counters.reads = node->past.reads + window->reads;
+	node->counters.reads_combined =
+		node->past.reads_combined + window->combined_reads;
 	node->counters.blocks_hit = node->past.blocks_hit + window->hit_blocks;
 	node->counters.blocks_unused =
 		node->past.blocks_unused + window->unused_blocks;
+	node->counters.blocks_evicted =
+		node->past.blocks_evicted + window->evicted_blocks;
 	node->counters.stalls = node->past.stalls + window->stalls;
+	node->largest_batch = Max(node->largest_batch, window->largest_batch);
 }
 
 void

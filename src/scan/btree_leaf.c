@@ -19,11 +19,10 @@
 #include "access/genam.h"
 #include "access/tupmacs.h"
 #include "compat.h"
-#include "executor/instrument.h"
 #include "miscadmin.h"
-#include "pgstat.h"
 #include "scan/btree_leaf.h"
 #include "storage/bufmgr.h"
+#include "stream/uncount.h"
 #include "utils/rel.h"
 
 /* Keys that only _bt_checkkeys() can test. */
@@ -109,32 +108,6 @@ BTreeLeafNote(BTreeLeaf *leaf, ItemPointer tid)
 	leaf->blocks[leaf->nblocks++] = ItemPointerGetBlockNumberNoCheck(tid);
 }
 
-/* Add to the hits that this process has counted. */
-static void
-count_hit(Relation index, int n)
-{
-	if (RelationUsesLocalBuffers(index))
-		pgBufferUsage.local_blks_hit += n;
-	else
-		pgBufferUsage.shared_blks_hit += n;
-}
-
-/*
- * The scan will read the page again, from shared buffers.  So that EXPLAIN
- * (BUFFERS) and pg_statio_* count as they do without look-ahead, an access is
- * taken back: ours if it was a hit, else the one to come.
- */
-static void
-uncount_access(Relation index)
-{
-	count_hit(index, -1);
-	if (pgstat_should_count_relation(index))
-	{
-		index->pgstat_info->counts.blocks_fetched--;
-		index->pgstat_info->counts.blocks_hit--;
-	}
-}
-
 BTreeLeafRead *
 BTreeLeafReadStart(MemoryContext mcxt, Relation index, BlockNumber page)
 {
@@ -156,7 +129,8 @@ BTreeLeafReadStart(MemoryContext mcxt, Relation index, BlockNumber page)
 	read->op.forknum = MAIN_FORKNUM;
 	read->reading = StartReadBuffer(&read->op, &read->buffer, page, 0);
 	read->pinned = !read->reading;
-	uncount_access(index);
+	/* the scan will read the page again, from shared buffers */
+	UncountAccess(index);
 
 	/* what reads in the background holds a pin of its own */
 	if (read->reading)
@@ -430,7 +404,7 @@ BTreeLeafExamine(BTreeLeafRead *read, BTreeLeaf *leaf, IndexScanDesc scan,
 										read->page, read->buffer);
 		if (!read->pinned)
 			return false;
-		count_hit(read->index, -1);
+		UncountHit(read->index);
 	}
 	BTreeLeafInit(leaf, read->page);
 	LockBuffer(read->buffer, BUFFER_LOCK_SHARE);

@@ -70,10 +70,17 @@ explain_text(ScanNode *node, ExplainState *es)
 					 "Look-Ahead%s: distance mean=%.1f max=" UINT64_FORMAT
 					 "  blocks read=" UINT64_FORMAT " hit=" UINT64_FORMAT
 					 " direct=" UINT64_FORMAT " unused=" UINT64_FORMAT
-					 "  reads=" UINT64_FORMAT " stalls=" UINT64_FORMAT "\n",
+					 "  reads=" UINT64_FORMAT " stalls=" UINT64_FORMAT,
 					 scope, mean_distance(node),
 					 c->max_distance, c->blocks_read, c->blocks_hit,
 					 c->blocks_direct, c->blocks_unused, c->reads, c->stalls);
+	if (node->block_order)
+		appendStringInfo(es->str,
+						 "  window=%d combined=" UINT64_FORMAT
+						 " evicted=" UINT64_FORMAT,
+						 node->largest_batch, c->reads_combined,
+						 c->blocks_evicted);
+	appendStringInfoChar(es->str, '\n');
 }
 
 static void
@@ -94,6 +101,11 @@ explain_properties(ScanNode *node, ExplainState *es)
 	ExplainPropertyUInteger("Look-Ahead Blocks Unused", NULL, c->blocks_unused, es);
 	ExplainPropertyUInteger("Look-Ahead Reads", NULL, c->reads, es);
 	ExplainPropertyUInteger("Look-Ahead Stalls", NULL, c->stalls, es);
+	ExplainPropertyText("Look-Ahead Issue Order",
+						node->block_order ? "block" : "index", es);
+	ExplainPropertyInteger("Look-Ahead Window", NULL, node->largest_batch, es);
+	ExplainPropertyUInteger("Look-Ahead Reads Combined", NULL, c->reads_combined, es);
+	ExplainPropertyUInteger("Look-Ahead Blocks Evicted", NULL, c->blocks_evicted, es);
 }
 
 static void

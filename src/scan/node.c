@@ -228,6 +228,7 @@ add_node(ScanQuery *query, PlanState *plan_state)
 		&pgBufferUsage.local_blks_read : &pgBufferUsage.shared_blks_read;
 	node->reads_seen = *node->reads;
 	node->slow_reads = &query->slow_reads;
+	node->block_order = lookahead_issue_order == ISSUE_ORDER_BLOCK;
 	node->vm_buffer = InvalidBuffer;
 	nodeslot_insert(slots, plan_state, &found)->node = node;
 	slist_push_head(&query->nodes, &node->link);

@@ -17,6 +17,13 @@
 #include "stream/window.h"
 #include "utils/resowner.h"
 
+/* Values of pg_lookahead.issue_order. */
+typedef enum IssueOrder
+{
+	ISSUE_ORDER_INDEX,
+	ISSUE_ORDER_BLOCK
+} IssueOrder;
+
 /* A reason that is looked up late: that costs more than a short scan. */
 #define SCAN_NO_CONCURRENCY "effective_io_concurrency is 0"
 
@@ -59,6 +66,7 @@ typedef struct ScanNode
 	ExecProcNodeMtd stock;		/* the server's (or another extension's) code */
 	bool		index_only;
 	bool		selective;		/* many entries may be visited for one row */
+	bool		block_order;	/* pg_lookahead.issue_order is "block" */
 	const char *refusal; /* why look-ahead is not for this node, or NULL */
 	ScanQuery  *query;
 	slist_node	link;			/* in the query's list */
@@ -108,11 +116,14 @@ typedef struct ScanNode
 	ScanCounters past;			/* as of when the last window was freed */
 	bool		finished;		/* the scan has come to its end before */
 	uint64		distance_sum;	/* over counters.blocks_visited */
+	int			largest_batch;	/* most blocks put in order together */
 } ScanNode;
 
 /* Settings, owned by pg_lookahead.c. */
 extern bool lookahead_index_scan;
 extern int	lookahead_max_distance;
+extern int	lookahead_issue_order;
+extern int	lookahead_window;
 extern bool lookahead_debug_force;
 
 /* hooks.c: install the executor's hooks; called once per process. */
@@ -188,6 +199,7 @@ extern void AheadEnd(ScanNode *node);
 /* policy.c */
 extern void PolicyInit(ScanNode *node);
 extern int	PolicyMaxDistance(const ScanNode *node, int reads);
+extern int	PolicyMaxBlocks(const ScanNode *node);
 /* Is the next read to be timed? */
 extern bool PolicyTimesReads(const ScanNode *node);
 

@@ -30,9 +30,9 @@
  *		AHEAD  -> DIRECT	HITS_TO_STOP blocks in a row were found in shared
  *							buffers, or IDLE_ROWS_TO_STOP rows were returned
  *							without a block being read; or READS_TO_PROBE
- *							blocks were read, and it is time to see how slow
- *							reads are: the window is no longer filled, and
- *							left when it is empty.
+ *							blocks, and max_distance four times, were read, and
+ *							it is time to see how slow reads are: the window
+ *							is no longer filled, and left when it is empty.
  *							Or a scan was begun again (the inside of a nested
  *							loop) after most of what had been read ahead was
  *							not used: the window is left at once
@@ -53,7 +53,8 @@
  * starts at MIN_DISTANCE and doubles with each block that had to be read, but
  * to no more than twice the blocks visited so far (so that a scan that ends
  * early has read at most about two blocks for nothing for each one used), nor
- * more than max_distance.  It does not shrink: a scan that hits all the time
+ * more than max_distance (in block order, twice pg_lookahead.window).  It does
+ * not shrink: a scan that hits all the time
  * leaves AHEAD instead, and one that misses now and then needs the distance.
  * There is no state in which it hovers at 1 or 2.
  *
@@ -84,7 +85,7 @@
 #define WINDOW_MAX_BLOCKS 1024
 
 /*
- * The most blocks that a node may want ahead: as the setting says, or as many
+ * The most blocks that a node may pin ahead: as the setting says, or as many
  * as "reads" (the effective_io_concurrency of the table's tablespace) can have
  * in flight when neighbours combine.
  */
@@ -98,6 +99,20 @@ PolicyMaxDistance(const ScanNode *node, int reads)
 	if (lookahead_max_distance >= 0)
 		blocks = Min(blocks, lookahead_max_distance);
 	return Max(1, LookaheadPinLimit(RelationUsesLocalBuffers(heap), blocks));
+}
+
+/*
+ * The most blocks that a node may want ahead in block order: one window is
+ * consumed while the next is in flight.  Both may stay in half of the buffers.
+ */
+int
+PolicyMaxBlocks(const ScanNode *node)
+{
+	Relation	heap = ((ScanState *) node->plan_state)->ss_currentRelation;
+	int			buffers = RelationUsesLocalBuffers(heap) ? num_temp_buffers :
+														   NBuffers;
+
+	return Min(2 * lookahead_window, buffers / 2);
 }
 
 /* Has the table's tablespace been given no concurrency?  Then never. */
@@ -233,7 +248,7 @@ PolicyBlock(ScanNode *node, bool was_read)
 
 	if (!lookahead_debug_force &&
 		(node->hits_in_row >= HITS_TO_STOP ||
-		 node->reads_ahead >= READS_TO_PROBE))
+		 node->reads_ahead >= Max(READS_TO_PROBE, 4 * node->max_distance)))
 		node->ending = true;
 }
 
@@ -267,9 +282,10 @@ PolicyScanAgain(ScanNode *node)
 	if (node->window == NULL)
 		return;
 	counters = WindowGetCounters(node->window);
-	unused = counters->unused_blocks - node->unused_before;
+	unused = counters->unused_blocks + counters->evicted_blocks -
+		node->unused_before;
 	used = counters->taken_reads - node->used_before;
-	node->unused_before = counters->unused_blocks;
+	node->unused_before += unused;
 	node->used_before = counters->taken_reads;
 
 	if (unused > used)

@@ -33,7 +33,7 @@
  * so many entries on them.
  */
 #define SCOUT_MAX_LEAVES 256
-#define SCOUT_MAX_ENTRIES 16384
+#define SCOUT_MAX_ENTRIES 32768
 
 /* The matches of the index page that the scan stands on. */
 typedef struct CurrentPage
@@ -391,6 +391,12 @@ ScoutNext(Scout *scout, IndexScanDesc scan, BlockNumber *block, uint64 *turn)
 		scout->leaf++;
 		scout->told = -1;
 	}
+}
+
+bool
+ScoutIsReading(const Scout *scout)
+{
+	return scout->reading != NULL;
 }
 
 int

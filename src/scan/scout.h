@@ -59,6 +59,9 @@ extern uint64 ScoutToldTurn(const Scout *scout);
 extern bool ScoutNext(Scout *scout, IndexScanDesc scan,
 					  BlockNumber *block, uint64 *turn);
 
+/* Is a leaf page being read, after which ScoutNext() may tell more? */
+extern bool ScoutIsReading(const Scout *scout);
+
 /*
  * Copy the TIDs of the entries that follow the scan's current one directly and
  * lie on the same heap block, at most "max" of them; returns their number.

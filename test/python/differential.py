@@ -40,6 +40,8 @@ Blocks = Literal["exact", "bounded", "any"]
 
 OFF: dict[str, object] = {"pg_lookahead.index_scan": "off"}
 FORCED: dict[str, object] = {"pg_lookahead.debug_force": "on"}
+BLOCK: dict[str, object] = {**FORCED, "pg_lookahead.issue_order": "block"}
+WINDOW = 'pg_lookahead."window"'  # a key word of SQL
 
 CONFIGS: dict[str, dict[str, object]] = {
     "off": OFF,
@@ -48,6 +50,9 @@ CONFIGS: dict[str, dict[str, object]] = {
     "window of 1": {**FORCED, "pg_lookahead.max_distance": 1},
     "window of 2": {**FORCED, "pg_lookahead.max_distance": 2},
     "window of 3": {**FORCED, "pg_lookahead.max_distance": 3, "effective_io_concurrency": 2},
+    "block order": BLOCK,
+    "block order, 2 pins": {**BLOCK, "pg_lookahead.max_distance": 2},
+    "block order, windows of 5": {**BLOCK, WINDOW: 5, "effective_io_concurrency": 3},
 }
 
 # Blocks that abandoned scans of a case may have cost beyond what they cost stock, in all:

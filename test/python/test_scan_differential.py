@@ -20,7 +20,7 @@ import pytest
 from psycopg import pq
 
 from conftest import MakeCluster, reads_are_async
-from differential import CONFIGS, FORCED, OFF, Differential, Session, bad_lines, make_copies
+from differential import BLOCK, CONFIGS, FORCED, OFF, Differential, Session, bad_lines, make_copies
 from pg_lookahead.cluster import Cluster, ClusterError
 from scan_corpus import Corpus
 
@@ -43,15 +43,24 @@ class Run:
     since: int = 17
 
 
-FEW = ("off", "normal", "forced")
+FEW = ("off", "normal", "forced", "block order", "block order, 2 pins")
+TINY: dict[str, object] = {"shared_buffers": "128kB", "max_connections": 20}
 RUNS = {
     "default": Run({}, 0.4, 2),
     "direct": Run({"debug_io_direct": "data"}, 0.2, 1, since=18),
     "sync": Run({"io_method": "sync"}, 0.08, 1, FEW, since=18),
     "io_uring": Run({"io_method": "io_uring"}, 0.08, 1, FEW, since=18),
-    "1 MB": Run({"shared_buffers": "1MB"}, 0.12, 1, ("off", "normal", "forced", "window of 3"), True),
-    "128 kB": Run(
-        {"shared_buffers": "128kB", "max_connections": 20}, 0.12, 1, ("off", "forced", "window of 2"), True
+    "1 MB": Run(
+        {"shared_buffers": "1MB"},
+        0.12,
+        1,
+        ("off", "normal", "forced", "window of 3", "block order", "block order, 2 pins"),
+        True,
+    ),
+    # three sessions: open cursors of more would leave none of the 16 buffers
+    "128 kB": Run(TINY, 0.08, 1, ("off", "forced", "window of 2"), True),
+    "128 kB, block order": Run(
+        TINY, 0.08, 1, ("off", "block order, 2 pins", "block order, windows of 5"), True
     ),
 }
 
@@ -60,7 +69,7 @@ RUNS = {
 @pytest.mark.parametrize("name", RUNS)
 def test_corpus(make_cluster: MakeCluster, rng: random.Random, name: str) -> None:
     run = RUNS[name]
-    cluster = make_cluster({**SERVER, "shared_buffers": "64MB"})
+    cluster = make_cluster({**SERVER, "shared_buffers": "128MB"})
     if cluster.version < run.since:
         pytest.skip(f"needs PostgreSQL {run.since}")
     configs = {name: CONFIGS[name] for name in run.configs}
@@ -212,7 +221,7 @@ SERVED = {
 FORCE_INDEX = "SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off; SET jit = off"
 
 
-CONFIGURED = {"off": OFF, "forced": FORCED, "normal": {}}
+CONFIGURED = {"off": OFF, "forced": FORCED, "normal": {}, "block": BLOCK}
 Served = dict[str, psycopg.Connection[Any]]
 
 
