@@ -16,6 +16,7 @@ from conftest import MakeCluster
 from index_checks import (
     INDEX,
     ROWS,
+    TABLE,
     VACUUM,
     await_wait,
     check,
@@ -353,6 +354,33 @@ def test_gin_statistics(server: Cluster) -> None:
         check(conn, ("gin",))
 
 
+def test_gin_autoanalyze(make_cluster: MakeCluster) -> None:
+    """An ANALYZE of autovacuum's moves the pending list, and looks at no page."""
+    server = make_cluster(
+        settings={
+            **SETTINGS,
+            "autovacuum": True,
+            "autovacuum_naptime": "1s",
+            "autovacuum_analyze_threshold": 50,
+            "autovacuum_analyze_scale_factor": 0,
+            "autovacuum_vacuum_insert_threshold": -1,
+            "autovacuum_vacuum_threshold": 1_000_000,
+        },
+        name="autoanalyze",
+    )
+    require_attachable(server)
+    fresh(server, 5_000, ("gin",))
+    pending = "SELECT n_pending_tuples FROM contrib.gin_metapage_info(contrib.get_raw_page('t_gin', 0))"
+    with server.connect("test") as conn:
+        before = streamed(conn, "gin")
+        run(conn, ROWS.format(keys=500, low=6_000, high=6_100))
+        assert scalar(conn, pending) == 101
+        run(conn, "ALTER TABLE t SET (autovacuum_enabled = on)")
+        await_true(lambda: scalar(conn, pending) == 0, "autovacuum's ANALYZE")
+        assert streamed(conn, "gin") == before
+        check(conn, ("gin",))
+
+
 def test_gin_corrupt_page(server: Cluster) -> None:
     """A page that is none of GIN's is an error that names it, where stock reads beyond its end."""
     fresh(server, 20_000, ("gin",))
@@ -414,7 +442,22 @@ def _vacuumed(conn: Connection) -> bool:
     return True
 
 
-def test_cost_delay_and_ring(server: Cluster) -> None:
+@pytest.mark.parametrize("persistence", ["TEMPORARY", "UNLOGGED"])
+def test_unlogged(server: Cluster, rng: random.Random, persistence: str) -> None:
+    """Tables whose changes are not logged, with local buffers and with shared ones."""
+    fresh(server, 1, METHODS)
+    with server.connect("test") as conn:
+        run(conn, "DROP TABLE t", TABLE.replace("CREATE", f"CREATE {persistence}"))
+        run(conn, ROWS.format(keys=500, low=1, high=20_000), *INDEX.values())
+        some_rows(conn, rng, 0.4)
+        before = {method: streamed(conn, method) for method in METHODS}
+        run(conn, VACUUM)
+        assert streamed(conn, "hash") - before["hash"] == max_bucket(conn) + 1
+        assert streamed(conn, "gin") - before["gin"] == length(conn, "t_gin") - 1
+        check(conn, METHODS)
+
+
+def test_cost_delay(server: Cluster) -> None:
     """Pages read ahead are charged to VACUUM's cost account, which makes it pause."""
     if server.version < 18:
         pytest.skip("how long VACUUM paused is told since PostgreSQL 18")
