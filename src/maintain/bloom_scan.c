@@ -34,6 +34,7 @@
 #include "bloom_page.h"
 #include "compat.h"
 #include "maintain/bloom.h"
+#include "observe/profile.h"
 #include "observe/stream_stats.h"
 #include "storage/bufmgr.h"
 #include "stream/sweep.h"
@@ -195,8 +196,9 @@ bloom_getbitmap(IndexScanDesc scan, TIDBitmap *tbm)
 		LockBuffer(buffer, BUFFER_LOCK_SHARE);
 		tail = BloomCheckPage(index, &meta, SweepBlock(&sweep), page);
 		if (tail != NULL)
-			ntids = collect(&sought, page, tail->nentries,
-							BloomEntrySize(&meta), tids);
+			ntids = PROFILED(PROFILE_SCAN_BLOOM,
+							 collect(&sought, page, tail->nentries,
+									 BloomEntrySize(&meta), tids));
 		UnlockReleaseBuffer(buffer);
 
 		/* rows are to be checked again, since bits may coincide */

@@ -25,6 +25,7 @@
 #include "compat.h"
 #include "maintain/bloom.h"
 #include "maintain/maintain.h"
+#include "observe/profile.h"
 #include "observe/stream_stats.h"
 #include "storage/bufmgr.h"
 #include "storage/indexfsm.h"
@@ -190,7 +191,8 @@ bloom_bulkdelete(IndexVacuumInfo *info, IndexBulkDeleteResult *stats,
 
 	begin_sweep(&sweep, info);
 	while (BufferIsValid(buffer = next_page(&sweep)))
-		vacuum_page(deletion, SweepBlock(&sweep), buffer);
+		PROFILED_VOID(PROFILE_VACUUM_BLOOM,
+					  vacuum_page(deletion, SweepBlock(&sweep), buffer));
 	end_sweep(&sweep);
 
 	write_list(deletion);

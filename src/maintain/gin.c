@@ -21,6 +21,7 @@
 #include "compat.h"
 #include "maintain/maintain.h"
 #include "miscadmin.h"
+#include "observe/profile.h"
 #include "observe/stream_stats.h"
 #include "postmaster/autovacuum.h"
 #include "storage/bufmgr.h"
@@ -114,8 +115,9 @@ sweep_pages(IndexVacuumInfo *info, GinStatsData *counts)
 			break;
 
 		LockBuffer(buffer, GIN_SHARE);
-		if (count_page(index, SweepBlock(&sweep), BufferGetPage(buffer),
-					   counts))
+		if (PROFILED(PROFILE_VACUUM_GIN,
+					 count_page(index, SweepBlock(&sweep),
+								BufferGetPage(buffer), counts)))
 		{
 			RecordFreeIndexPage(index, SweepBlock(&sweep));
 			nfree++;

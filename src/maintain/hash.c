@@ -35,6 +35,7 @@
 #include "compat.h"
 #include "maintain/maintain.h"
 #include "miscadmin.h"
+#include "observe/profile.h"
 #include "observe/stream_stats.h"
 #include "storage/bufmgr.h"
 #include "stream/sweep.h"
@@ -197,7 +198,9 @@ hash_bulk_delete(IndexVacuumInfo *info, IndexBulkDeleteResult *stats,
 		Buffer		buffer;
 
 		while (BufferIsValid(buffer = SweepNext(&sweep)))
-			clean_bucket(&deletion, bucket++, SweepBlock(&sweep), buffer);
+			PROFILED_VOID(PROFILE_VACUUM_HASH,
+						  clean_bucket(&deletion, bucket++,
+									   SweepBlock(&sweep), buffer));
 		streamed += SweepReturned(&sweep);
 
 		if (!BufferIsValid(deletion.metabuf))

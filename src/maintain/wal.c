@@ -48,6 +48,7 @@
 #include "compat.h"
 #include "fmgr.h"
 #include "miscadmin.h"
+#include "observe/profile.h"
 #include "storage/bufmgr.h"
 #include "storage/smgr.h"
 #include "stream/sweep.h"
@@ -214,7 +215,8 @@ log_pinned(LogRange *range, Buffer *buffers, int n)
 				locked[nlocked++] = buffer;
 		}
 		if (nlocked > 0)
-			log_record(range, locked, nlocked);
+			PROFILED_VOID(PROFILE_LOG_PAGES,
+						  log_record(range, locked, nlocked));
 	}
 }
 

@@ -98,6 +98,11 @@ static const char *const names[] = {
 	[PROFILE_PAGE_HEAP] = "pgstattuple_heap_page",
 	[PROFILE_PAGE_HEAP_APPROX] = "pgstattuple_approx_page",
 	[PROFILE_PAGE_INDEX] = "pgstattuple_index_page",
+	[PROFILE_VACUUM_HASH] = "hash_vacuum_bucket",
+	[PROFILE_VACUUM_GIN] = "gin_vacuum_page",
+	[PROFILE_VACUUM_BLOOM] = "bloom_vacuum_page",
+	[PROFILE_SCAN_BLOOM] = "bloom_scan_page",
+	[PROFILE_LOG_PAGES] = "log_pages",
 };
 
 StaticAssertDecl(lengthof(names) == PROFILE_NFUNCTIONS,
