@@ -52,23 +52,20 @@ class Sampler:
     def __enter__(self) -> Sampler:
         if not Path(f"/proc/{self._pid}").exists():
             raise ClusterError(f"--perf: the server's process {self._pid} is not on this machine")
-        ready, write = os.pipe()
-        acknowledge, unused = os.pipe()
-        control = ["--control", f"fd:{acknowledge},{write}", "-D", "-1", "-p", str(self._pid)]
+        answers, answer_end = os.pipe()
+        command_end, self._commands = os.pipe()
+        control = ["--control", f"fd:{command_end},{answer_end}", "-D", "-1", "-p", str(self._pid)]
         self._process = subprocess.Popen(
             _command(self._data) + control,
-            pass_fds=(acknowledge, write),
+            pass_fds=(command_end, answer_end),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        os.close(acknowledge)
-        os.close(write)
-        try:
-            os.write(unused, b"enable\n")
-            answer = os.read(ready, 16)
-        finally:
-            os.close(unused)
-            os.close(ready)
+        os.close(command_end)
+        os.close(answer_end)
+        os.write(self._commands, b"enable\n")
+        answer = os.read(answers, 16)
+        os.close(answers)
         if not answer.startswith(b"ack"):
             self._end()
             raise ClusterError(f"--perf: perf could not attach to process {self._pid}")
@@ -84,6 +81,7 @@ class Sampler:
             self._process.send_signal(signal.SIGINT)
             self._process.wait()
             self._process = None
+            os.close(self._commands)
 
     def functions(self) -> tuple[Function, ...]:
         """What was seen, most time first; after the end."""
