@@ -117,7 +117,7 @@ def svg(figure: Figure, name: str, description: str) -> Markup:
     drawn = io.StringIO()
     nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
     with matplotlib.rc_context({"svg.hashsalt": name}):
-        figure.savefig(drawn, format="svg", bbox_inches="tight", pad_inches=0.05, metadata=nothing)
+        figure.savefig(drawn, format="svg", metadata=nothing)
     root = ElementTree.fromstring(drawn.getvalue())
     root.set("role", "img")
     root.set("aria-label", description)

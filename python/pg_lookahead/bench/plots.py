@@ -128,26 +128,33 @@ def _ratios(lines: Sequence[_Line], limits: tuple[float, float], name: str, scen
 
 def _list(lines: Sequence[_Line]) -> tuple[Figure, Axes]:
     """A figure with a line for each, on a logarithmic axis."""
-    figure = Figure(figsize=(_WIDTH, _ROW * len(lines) + 0.75))
+    figure = Figure(figsize=(_WIDTH, _ROW * len(lines) + 0.5))
     high = figure.get_figheight()
     axes = figure.add_axes((0.3, 0.45 / high, 0.45, _ROW * len(lines) / high))
     axes.set_xscale("log")
     axes.set_ylim(len(lines) - 0.5, -0.5)
     beside = axes.get_yaxis_transform()  # across in parts of the axes, down by lines
+    marked = [(at, line) for at, line in enumerate(lines) if line.value is not None]
     for at, line in enumerate(lines):
         if line.value is None:
             text = page.shortened(line.label, 2 * _LONGEST)
             axes.text(-0.64, at, text, transform=beside, va="center", weight="bold")
             continue
-        if line.span:
-            axes.plot(line.span, (at, at), color=line.colour, lw=2, solid_capstyle="butt")
-        if line.origin is not None:
-            axes.plot(line.origin, at, "o", color=page.FAINT, mfc="white", ms=6)
-        filled = "white" if line.mark == "o" else line.colour
-        axes.plot(line.value, at, line.mark, color=line.colour, mfc=filled, ms=6.5)
         text = page.shortened(line.label, _LONGEST)
         axes.text(-0.02, at, text, transform=beside, va="center", ha="right")
         axes.text(1.03, at, line.said, transform=beside, va="center", color=line.colour)
+    # All of a kind at once: with hundreds of lines, one by one takes a minute.
+    bars = [(at, *line.span, line.colour) for at, line in marked if line.span]
+    if bars:
+        ats, starts, ends, colours = zip(*bars, strict=True)
+        axes.hlines(ats, starts, ends, colors=colours, lw=2)
+    origins = [(line.origin, at) for at, line in marked if line.origin is not None]
+    if origins:
+        axes.plot(*zip(*origins, strict=True), "o", color=page.FAINT, mfc="white", ms=6)
+    for mark, colour in sorted({(line.mark, line.colour) for _, line in marked}):
+        points = [(line.value, at) for at, line in marked if (line.mark, line.colour) == (mark, colour)]
+        filled = "white" if mark == "o" else colour
+        axes.plot(*zip(*points, strict=True), mark, color=colour, mfc=filled, ms=6.5)
     axes.xaxis.set_minor_locator(NullLocator())
     axes.grid(axis="x", color=_GRID, lw=0.6)
     axes.set_axisbelow(True)
@@ -250,10 +257,14 @@ def _draw_panels(
     with page.style():
         columns = min(3, len(panels))
         lines = -(-len(panels) // columns)
-        figure = Figure(
-            figsize=(_WIDTH if columns > 1 else _WIDTH / 2, 2.6 * lines + 0.3), layout="constrained"
-        )
-        grid = figure.subplots(lines, columns, squeeze=False)
+        # Inches.  A layout that matplotlib finds by itself takes a minute for some 200 panels.
+        wide = _WIDTH if columns > 1 else _WIDTH / 2
+        across_each, down_each, gap, head = (wide - 0.9 - 0.85 * (columns - 1)) / columns, 1.75, 1.15, 1.0
+        high = lines * down_each + (lines - 1) * gap + head + 0.55
+        figure = Figure(figsize=(wide, high))
+        places = {"left": 0.7 / wide, "right": 1 - 0.2 / wide, "bottom": 0.55 / high, "top": 1 - head / high}
+        apart = {"wspace": 0.85 / across_each, "hspace": gap / down_each}
+        grid = figure.subplots(lines, columns, squeeze=False, gridspec_kw={**places, **apart})
         for axes in grid.flat[len(panels) :]:
             axes.remove()
         for axes, (words, points) in zip(grid.flat, panels.items(), strict=False):
@@ -281,16 +292,15 @@ def _draw_panels(
                     capsize=2,
                     label=what,
                 )
-            lost = [
-                (x, point.ours.seconds / size) for x, point in zip(xs, points, strict=True) if point.slower
-            ]
-            for at in lost:
-                axes.plot(*at, _MARKS["slower"][0], color=page.LOSS, ms=7, zorder=5)
+            if any(point.slower for point in points):
+                mark, colour = _MARKS["slower"]
+                at = [(x, y.ours.seconds / size) for x, y in zip(xs, points, strict=True) if y.slower]
+                axes.plot(*zip(*at, strict=True), mark, color=colour, ms=7, zorder=5)
             axes.set_ylim(bottom=0)
             axes.set_xticks(xs, [point.name for point in points])
             axes.set(xlabel=across, ylabel=unit)
             axes.set_title("\n".join(page.shortened(word, 38) for word in map(str, words) if word))
-        figure.legend(*grid.flat[0].get_legend_handles_labels(), loc="outside upper left", ncols=2)
+        figure.legend(*grid.flat[0].get_legend_handles_labels(), loc="upper left", ncols=2)
         return page.svg(figure, name, described)
 
 
