@@ -46,10 +46,25 @@ SUITES: dict[str, Arguments] = {
         "scenario": [
             "pgstatindex,pgstathashindex,pgstattuple_approx,bloom_scan,bloom_vacuum,hash_vacuum,gin_vacuum",
             "wal_logging,index_scan_random,index_scan_block_order,index_scan_clients,index_only_scan",
-            "index_scan_limit,index_scan_distance,point_lookup",
+            "point_lookup",
         ],
         "io_workers": "12",
-        "seconds": 4.0,
+        "seconds": 6.0,
+    },
+    "sweeps": {
+        "scenario": ["index_scan_limit,index_scan_distance,index_scan_range,index_scan_oscache"],
+        "io": "direct",
+        "io_workers": "12",
+        "seconds": 8.0,
+    },
+    "latency": {
+        "scenario": ["index_scan_random,pgstatindex,pgstathashindex,pgstattuple_approx,bloom_scan"],
+        "rows": 400_000,
+        "io": "direct",
+        "io_workers": "12",
+        "cache": "cold",
+        "latency": "0,0.5,1,4",
+        "seconds": 6.0,
     },
 }
 """Choices for a purpose; what is given besides overrides them."""

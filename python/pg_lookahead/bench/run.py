@@ -187,12 +187,12 @@ def _make_plan(bench: _Bench, target: Target, servers: Sequence[Server]) -> None
 
 def _announce(bench: _Bench, target: Target) -> None:
     options = bench.options
-    firsts: set[tuple[Any, ...]] = set()
-    planned = 0
+    firsts: dict[tuple[Any, ...], int] = {}
+    planned: list[Cell] = []
     for server in options.servers():
         group = (server.checksums, server.rows, server.layout)
-        planned += len(plan.chosen(options, target, bench.able, server, first=group not in firsts))
-        firsts.add(group)
+        planned += plan.chosen(options, target, bench.able, server, first=group not in firsts)
+        firsts[group] = server.rows
     told = dict(options.arguments)
     for name in ("dsn", "peer"):
         if told.get(name):
@@ -203,11 +203,12 @@ def _announce(bench: _Bench, target: Target) -> None:
         version=__version__,
         arguments=told,
         seed=options.seed,
-        planned=planned,
+        planned=len(planned),
         control=options.control,
         peer=bench.peer is not None,
     )
-    bench.listener.planned(planned, options.seconds)
+    names = [name for cell in planned for name in cell.tables]
+    bench.listener.planned(len(planned), options.seconds, list(firsts.values()), names)
 
 
 @contextmanager

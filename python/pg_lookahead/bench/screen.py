@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterable, Sequence
 from types import TracebackType
 
 from rich.console import Console
@@ -34,8 +35,10 @@ COLUMNS = (
 _GUESS = 0.7
 """Part of its seconds that a cell takes, as long as nothing is known."""
 
-_OVERHEAD = 3.0
-"""Seconds around a cell."""
+_OVERHEAD = 1.5
+_OVERHEAD_OF_A_MILLION = 0.8
+_LOADING_OF_A_MILLION = {"t": 5.0, "c": 2.5, "d": 5.0, "hash": 0.6, "gin": 1.5, "bloom": 0.6}
+"""Seconds around a cell, for each million of rows besides, and for loading tables."""
 
 
 class Listener:
@@ -57,6 +60,7 @@ class Listener:
         self._planned = 0
         self._done = 0
         self._seconds = 0.0
+        self._overhead = _OVERHEAD
         self._took: list[float] = []
         self._began: float | None = None
 
@@ -78,15 +82,20 @@ class Listener:
         else:
             self._line(text)
 
-    def planned(self, cells: int, seconds: float) -> None:
-        """So many cells will be measured, each for about so long at most."""
+    def planned(self, cells: int, seconds: float, rows: Sequence[int], names: Iterable[str]) -> None:
+        """So many cells will be measured, each for about so long at most.
+
+        rows: of each set of tables to be loaded; names: of these, as in Cell.tables"""
+        million = sum(rows) / len(rows) / 1e6
         self._planned, self._seconds = cells, seconds
+        self._overhead = _OVERHEAD + _OVERHEAD_OF_A_MILLION * million
         if self._bar:
             self._bar.update(self._task, total=cells)
-        most = cells * (seconds + _OVERHEAD)
-        about = cells * (seconds * _GUESS + _OVERHEAD)
+        loading = sum(rows) / 1e6 * sum(_LOADING_OF_A_MILLION[name] for name in set(names))
+        about = cells * (seconds * _GUESS + self._overhead) + loading
+        most = cells * (seconds + self._overhead) + loading
         self._console.print(
-            f"{cells} cells: about {minutes(about)}, hardly more than {minutes(most)}, and loading the tables"
+            f"{cells} cells: about {minutes(about)}, at most {minutes(most)} unless storage or machine are slow"
             " (Ctrl-C ends it; with --json, --resume goes on)",
             highlight=False,
             soft_wrap=True,
@@ -94,7 +103,7 @@ class Listener:
 
     def left(self) -> str:
         """Time that what is not measured yet will take, in words."""
-        each = sum(self._took) / len(self._took) if self._took else self._seconds * _GUESS + _OVERHEAD
+        each = sum(self._took) / len(self._took) if self._took else self._seconds * _GUESS + self._overhead
         return f"about {minutes((self._planned - self._done) * each)} left"
 
     def confirm(self, question: str) -> bool:

@@ -110,7 +110,7 @@ class Vacuum(Subject):
 
     def check(self, ours: bool, sample: Sample, counters: Counters) -> None:
         super().check(ours, sample, counters)
-        check_streamed(ours, counters)
+        check_streamed(ours, counters, cold=True)
 
     def _one(self, ours: bool, *, timed: bool) -> tuple[Sample, tuple[list[str], list[tuple[Any, ...]]]]:
         self._drop()
