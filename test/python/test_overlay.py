@@ -361,6 +361,9 @@ def all_broken(server: Cluster) -> None:
             "VACUUM t",
             "ANALYZE t",
             "REINDEX TABLE t",
+            "DROP INDEX t_bloom",
+            "SELECT pg_get_indexdef('t_bloom'::regclass)",
+            "SELECT lookahead.detach('bloom')",
         ):
             with pytest.raises(psycopg.errors.UndefinedFile) as caught:
                 run(conn, statement)
