@@ -19,6 +19,9 @@ MakeCluster = Callable[..., Cluster]
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--seed", type=int, default=None, help="repeat a run's random choices")
     parser.addoption("--io-method", default=None, help="io_method where a test names none")
+    parser.addoption(
+        "--issue-order", default=None, help="pg_lookahead.issue_order of servers of a module's own"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -89,6 +92,9 @@ def make_cluster(request: pytest.FixtureRequest) -> Iterator[MakeCluster]:
         settings: Mapping[str, object] | None = None, initdb_args: Sequence[str] = (), name: str = "own"
     ) -> Cluster:
         chosen, arguments = applicable(settings, initdb_args, request.config.getoption("--io-method"))
+        order = request.config.getoption("--issue-order")
+        if order is not None:
+            chosen.setdefault("pg_lookahead.issue_order", order)
         made.append(Cluster(settings=chosen, initdb_args=arguments, name=name))
         return made[-1].start()
 

@@ -53,6 +53,9 @@ ANALYZE;
 
 INDEX_SCANS = "SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off; SET jit = off"
 
+ISSUE_ORDER = b"SET pg_lookahead.issue_order = "
+ORDERS = (b"index", b"block")
+
 
 def transfer(conn: Connection, rng: random.Random) -> None:
     """Move money between accounts; each also changes keys, so that index pages split."""
@@ -174,6 +177,7 @@ class Load:
         def connected() -> None:
             with cluster.connect(prepare_threshold=None) as conn:
                 conn.execute(INDEX_SCANS)
+                conn.execute(ISSUE_ORDER + rng.choice(ORDERS))
                 while not self._stop.is_set() and not conn.closed:
                     try:
                         action(conn, rng)
@@ -299,6 +303,7 @@ def test_cancel_at_any_moment(accounts: Cluster, rng: random.Random) -> None:
             if i >= 150 and cancelled >= 40:
                 break
             query = rng.choice(READS)
+            conn.execute(ISSUE_ORDER + ORDERS[i // 2 % 2])
             try:
                 if i % 2:
                     conn.execute(f"SET statement_timeout = {rng.randrange(1, 25)}".encode())

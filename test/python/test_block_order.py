@@ -1,0 +1,158 @@
+"""Heap blocks are read in block order when asked to, within the pins allowed, and counted as stock counts.
+
+That rows and counters are stock's whatever the query is shown by test_scan_differential.py, which forces
+block order, too.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from conftest import MakeCluster, reads_are_async
+from differential import bad_lines
+from pg_lookahead.cluster import Cluster
+
+Connection = psycopg.Connection[Any]
+
+ROWS = 20000
+SETUP = f"""
+CREATE EXTENSION pg_lookahead;
+CREATE EXTENSION pg_buffercache;
+CREATE TABLE t (k int, noisy int, pad text);
+INSERT INTO t SELECT (i * 7919) % {ROWS}, (i / 40) * 40 + (i * 17) % 40, repeat('x', 300)
+    FROM generate_series(1, {ROWS}) AS i;
+CREATE INDEX t_k ON t (k);
+CREATE INDEX t_noisy ON t (noisy);
+ANALYZE t;
+"""
+QUERY = "SELECT ctid, k FROM t WHERE k BETWEEN 2000 AND 8000 ORDER BY k"
+NOISY = "SELECT ctid, noisy FROM t WHERE noisy BETWEEN 2000 AND 18000 ORDER BY noisy"
+START = """
+SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off; SET jit = off;
+SET effective_io_concurrency = 16; SET pg_lookahead.debug_force = on; SET pg_lookahead.issue_order = block
+"""
+
+
+@pytest.fixture(scope="module")
+def server(make_cluster: MakeCluster) -> Iterator[Cluster]:
+    cluster = make_cluster({"shared_preload_libraries": "pg_lookahead", "autovacuum": False})
+    with cluster.connect() as conn:
+        conn.execute(SETUP.encode())
+    yield cluster
+    assert not bad_lines(cluster.log)
+
+
+@pytest.fixture
+def conn(server: Cluster) -> Iterator[Connection]:
+    with server.connect(prepare_threshold=None) as connection:
+        connection.execute(START.encode())
+        yield connection
+
+
+def evict(conn: Connection) -> None:
+    conn.execute("SELECT count(pg_buffercache_evict(bufferid)) FROM pg_buffercache")
+
+
+def counters(conn: Connection) -> dict[str, int]:
+    cursor = conn.execute("SELECT * FROM lookahead.index_scan_stats")
+    row = cursor.fetchone()
+    assert row is not None and cursor.description is not None
+    return {
+        column.name: value
+        for column, value in zip(cursor.description, row, strict=True)
+        if column.name != "stats_since"
+    }
+
+
+def run(conn: Connection, query: str, *settings: str) -> tuple[list[Any], dict[str, int]]:
+    """The rows of a query on a cold table, and what look-ahead did for them."""
+    for setting in settings:
+        conn.execute(f"SET {setting}".encode())
+    evict(conn)
+    before = counters(conn)
+    rows = conn.execute(query.encode()).fetchall()
+    after = counters(conn)
+    return rows, {name: after[name] - before[name] for name in after}
+
+
+def stock(conn: Connection, query: str) -> list[Any]:
+    rows, done = run(conn, query, "pg_lookahead.index_scan = off")
+    conn.execute("SET pg_lookahead.index_scan = on")
+    assert done["blocks_visited"] == 0
+    return rows
+
+
+def test_neighbours_are_combined(conn: Connection) -> None:
+    """Blocks that a scan visits to and fro are read side by side."""
+    rows, index = run(conn, NOISY, "pg_lookahead.issue_order = index")
+    again, block = run(conn, NOISY, "pg_lookahead.issue_order = block")
+    assert rows == again == stock(conn, NOISY)
+    assert index["blocks_read"] > 500 and block["blocks_read"] > 500
+    assert block["reads"] <= index["reads"]
+    if reads_are_async(conn):
+        assert block["reads_combined"] > 0
+        assert block["reads"] < block["blocks_read"] / 3
+
+
+@pytest.mark.parametrize("pins", (1, 2, 7, 40))
+def test_more_than_may_be_pinned(conn: Connection, pins: int) -> None:
+    """A window larger than its pins: each block is read once, and none is missed."""
+    rows, done = run(conn, QUERY, f"pg_lookahead.max_distance = {pins}", 'pg_lookahead."window" = 400')
+    assert rows == stock(conn, QUERY)
+    assert counters(conn)["max_distance"] > pins
+    assert done["blocks_read"] > 500
+    pages = conn.execute("SELECT relpages FROM pg_class WHERE relname = 't'").fetchone()
+    assert pages is not None and done["blocks_read"] <= pages[0]
+    assert done["blocks_evicted"] == done["blocks_unused"] == 0
+
+
+def test_evicted_blocks_are_counted(conn: Connection, server: Cluster) -> None:
+    """Blocks that are evicted between their read and their turn are read again, and counted."""
+    conn.execute("BEGIN")
+    conn.execute("SET LOCAL pg_lookahead.max_distance = 2")
+    evict(conn)
+    before = counters(conn)
+    # A portion of a PL/pgSQL loop does not give back what is held, and in it all that is unpinned is evicted.
+    row = conn.execute(
+        b"""DO $$ DECLARE r record; n int := 0; BEGIN
+        FOR r IN SELECT k FROM t WHERE k BETWEEN 2000 AND 8000 ORDER BY k LOOP
+            n := n + 1;
+            IF n % 500 = 0 THEN PERFORM count(pg_buffercache_evict(bufferid)) FROM pg_buffercache; END IF;
+        END LOOP;
+        IF n <> 6001 THEN RAISE 'rows: %', n; END IF; END $$"""
+    )
+    assert row is not None
+    done = {name: value - before[name] for name, value in counters(conn).items()}
+    conn.execute("ROLLBACK")
+    if reads_are_async(conn):
+        assert done["blocks_evicted"] > 0
+
+
+def test_explain(conn: Connection) -> None:
+    if conn.info.server_version < 180000:
+        pytest.skip("EXPLAIN tells of look-ahead from PostgreSQL 18 on")
+    evict(conn)
+    plan = "\n".join(row[0] for row in conn.execute(f"EXPLAIN (ANALYZE, COSTS off) {NOISY}".encode()))
+    assert "  window=" in plan and " combined=" in plan and " evicted=0" in plan
+    evict(conn)
+    row = conn.execute(f"EXPLAIN (ANALYZE, COSTS off, FORMAT json) {NOISY}".encode()).fetchone()
+    assert row is not None
+    node = (row[0] if not isinstance(row[0], str) else json.loads(row[0]))[0]["Plan"]
+    assert node["Look-Ahead Issue Order"] == "block"
+    assert node["Look-Ahead Window"] > 16
+    assert 0 <= node["Look-Ahead Reads Combined"] <= node["Look-Ahead Reads"]
+
+
+def test_settings(conn: Connection) -> None:
+    for wrong in (
+        "pg_lookahead.issue_order = sorted",
+        'pg_lookahead."window" = 1',
+        'pg_lookahead."window" = 16385',
+    ):
+        with pytest.raises(psycopg.errors.InvalidParameterValue):
+            conn.execute(f"SET {wrong}".encode())
