@@ -61,7 +61,7 @@ def directory(server: Cluster) -> Path:
     with server.connect() as conn:
         row = conn.execute("SELECT lookahead.function_profile_directory()").fetchone()
     assert row is not None
-    return server.data / row[0]
+    return server.data / str(row[0])
 
 
 def left_by(server: Cluster, pid: int) -> records.Record:
