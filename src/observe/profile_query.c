@@ -129,21 +129,38 @@ num_killed(const ProfiledRoutine *routine, IndexScanDesc scan)
 	return *(const int *) ((const char *) scan->opaque + routine->num_killed);
 }
 
+/* amgettuple, where it may mark dead entries or is not only counted. */
+static pg_noinline bool
+amgettuple_in_full(IndexScanDesc scan, ScanDirection direction, bool may_mark)
+{
+	const ProfiledRoutine *routine = routine_of(scan);
+	int			entered = PROFILE_ENTER(PROFILE_AMGETTUPLE);
+	bool		found = routine->stock.amgettuple(scan, direction);
+
+	if (may_mark && lookahead_track_functions &&
+		num_killed(routine, scan) == 0)
+		ProfileNoteSince(PROFILE_DEAD_ITEMS);
+	PROFILE_LEAVE(entered);
+	return found;
+}
+
 static bool
 profiled_amgettuple(IndexScanDesc scan, ScanDirection direction)
 {
 	const ProfiledRoutine *routine = routine_of(scan);
 
 	/* the entry returned before may be dead, too, and is told now */
-	int			to_mark = num_killed(routine, scan) + scan->kill_prior_tuple;
-	int			entered = PROFILE_ENTER(PROFILE_AMGETTUPLE);
-	bool		found = routine->stock.amgettuple(scan, direction);
+	bool		may_mark = (num_killed(routine, scan) |
+							(int) scan->kill_prior_tuple) != 0;
 
-	if (unlikely(to_mark > 0) && lookahead_track_functions &&
-		num_killed(routine, scan) == 0)
-		ProfileNoteSince(PROFILE_DEAD_ITEMS);
-	PROFILE_LEAVE(entered);
-	return found;
+	/* most calls come from a row that is not timed: be quick about them */
+	if (likely(!may_mark && lookahead_profile.state == PROFILE_COUNTING))
+	{
+		lookahead_profile.sums[PROFILE_AMGETTUPLE].calls +=
+			lookahead_track_functions;
+		return routine->stock.amgettuple(scan, direction);
+	}
+	return amgettuple_in_full(scan, direction, may_mark);
 }
 
 static int64
