@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -97,9 +98,9 @@ class Run:
     ended: str = ""
     truncated: bool = False
 
-    @property
+    @cached_property
     def varying(self) -> tuple[str, ...]:
-        """Members of a server in which the servers of this run differ."""
+        """Members of a server in which the servers differ; asked for once all rows are there."""
         return tuple(
             name for name in SERVER if len({json.dumps(row.server.get(name)) for row in self.rows}) > 1
         )
