@@ -20,7 +20,7 @@ SUITES = ("regress", "isolation", "python", "differential")
 # Cells
 
 
-@dataclass(frozen=True, order=True)
+@dataclass(frozen=True)
 class Cell:
     """A server and how it reads: ``18/io_uring``."""
 
@@ -46,13 +46,13 @@ def parse_cells(text: str, majors: Iterable[int]) -> list[Cell]:
 
     ValueError for what is no cell of these majors."""
     known = all_cells(majors)
-    chosen: list[Cell] = []
+    chosen: set[Cell] = set()
     for word in filter(None, re.split(r"[,\s]+", text)):
         found = [cell for cell in known if word in (str(cell), str(cell.major))]
         if not found:
             raise ValueError(f"no cell {word!r}; there are {', '.join(map(str, known))}")
-        chosen += [cell for cell in found if cell not in chosen]
-    return sorted(chosen)
+        chosen.update(found)
+    return [cell for cell in known if cell in chosen]
 
 
 def parse_suites(text: str) -> list[str]:

@@ -26,7 +26,7 @@ def test_17_has_one_cell_and_others_three() -> None:
     [
         ("", []),
         ("18/io_uring,17", ["17/sync", "18/io_uring"]),
-        ("18/io_uring, 18", ["18/io_uring", "18/sync", "18/worker"]),
+        ("18/io_uring, 18", ["18/sync", "18/worker", "18/io_uring"]),
     ],
 )
 def test_cells_are_named(text: str, expected: list[str]) -> None:
