@@ -16,6 +16,22 @@ from .target import Target
 
 _EXTENSIONS = ("pg_prewarm", "pg_buffercache")
 
+# What a run takes is estimated from what it took, in seconds, on two cores and a disk that
+# answers in 50 microseconds.
+_PART = 0.8
+"""Of the seconds that a cell may take."""
+
+_OVERHEAD = 1.5
+_OVERHEAD_OF_A_MILLION = 0.8
+"""Around a cell: of rows."""
+
+_LOADING_OF_A_MILLION = {"t": 5.0, "c": 2.5, "d": 5.0, "hash": 0.6, "gin": 1.5, "bloom": 0.6}
+_ROWS_OF_A_BLOCK = 100
+"""Roughly, of what diagnostics and VACUUM read."""
+
+_LEAST_TIMES = 3.5
+"""How often stock reads all, at least, with added latency: to prepare, and for two pairs."""
+
 
 def _size(options: Options, rows: int) -> Size:
     return Size(rows, options.quick)
@@ -107,3 +123,16 @@ def chosen(options: Options, target: Target, able_to: set[str], server: Server, 
             cell for cell in found if isinstance(cell, ScanCell) and cell.cache == "warm" and not cell.times
         ]
     return sorted(found, key=lambda cell: cell.preload)  # stable; one restart for all that need it
+
+
+def expected_seconds(options: Options, server: Server, cell: Cell) -> float:
+    """How long a cell will take."""
+    blocks = cell.n * (cell.times or 1) if isinstance(cell, ScanCell) else server.rows / _ROWS_OF_A_BLOCK
+    waiting = 0.0 if cell.cache != "cold" else blocks * (server.latency_ms or 0.0) / 1000
+    overhead = _OVERHEAD + _OVERHEAD_OF_A_MILLION * server.rows / 1e6
+    return max(_PART * options.seconds, _LEAST_TIMES * waiting) + overhead
+
+
+def loading_seconds(rows: int, names: set[str]) -> float:
+    """How long it takes to load the tables named, of so many rows."""
+    return rows / 1e6 * sum(_LOADING_OF_A_MILLION[name] for name in names)

@@ -188,10 +188,11 @@ def _make_plan(bench: _Bench, target: Target, servers: Sequence[Server]) -> None
 def _announce(bench: _Bench, target: Target) -> None:
     options = bench.options
     firsts: dict[tuple[Any, ...], int] = {}
-    planned: list[Cell] = []
+    planned: list[tuple[Server, Cell]] = []
     for server in options.servers():
         group = (server.checksums, server.rows, server.layout)
-        planned += plan.chosen(options, target, bench.able, server, first=group not in firsts)
+        on_it = plan.chosen(options, target, bench.able, server, first=group not in firsts)
+        planned += [(server, cell) for cell in on_it]
         firsts[group] = server.rows
     told = dict(options.arguments)
     for name in ("dsn", "peer"):
@@ -207,8 +208,10 @@ def _announce(bench: _Bench, target: Target) -> None:
         control=options.control,
         peer=bench.peer is not None,
     )
-    names = [name for cell in planned for name in cell.tables]
-    bench.listener.planned(len(planned), options.seconds, list(firsts.values()), names)
+    expected = [plan.expected_seconds(options, server, cell) for server, cell in planned]
+    names = {name for _, cell in planned for name in cell.tables}
+    loading = sum(plan.loading_seconds(rows, names) for rows in firsts.values())
+    bench.listener.planned(expected, loading)
 
 
 @contextmanager

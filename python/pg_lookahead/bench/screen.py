@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from types import TracebackType
 
 from rich.console import Console
@@ -32,13 +32,6 @@ COLUMNS = (
     *("server", "scenario", "cell", "cache", "stock", "look-ahead", "ratio", "faster", "pairs", "reads"),
     *("I/O time", ""),
 )
-_GUESS = 0.7
-"""Part of its seconds that a cell takes, as long as nothing is known."""
-
-_OVERHEAD = 1.5
-_OVERHEAD_OF_A_MILLION = 0.8
-_LOADING_OF_A_MILLION = {"t": 5.0, "c": 2.5, "d": 5.0, "hash": 0.6, "gin": 1.5, "bloom": 0.6}
-"""Seconds around a cell, for each million of rows besides, and for loading tables."""
 
 
 class Listener:
@@ -57,11 +50,9 @@ class Listener:
             self._bar = Progress(*columns, *texts, console=console, transient=True)
             self._task = self._bar.add_task("", total=None, left="")
         self._name = ""
-        self._planned = 0
+        self._expected: list[float] = []
         self._done = 0
-        self._seconds = 0.0
-        self._overhead = _OVERHEAD
-        self._took: list[float] = []
+        self._took = self._due = 0.0
         self._began: float | None = None
 
     def __enter__(self) -> Listener:
@@ -82,29 +73,22 @@ class Listener:
         else:
             self._line(text)
 
-    def planned(self, cells: int, seconds: float, rows: Sequence[int], names: Iterable[str]) -> None:
-        """So many cells will be measured, each for about so long at most.
-
-        rows: of each set of tables to be loaded; names: of these, as in Cell.tables"""
-        million = sum(rows) / len(rows) / 1e6
-        self._planned, self._seconds = cells, seconds
-        self._overhead = _OVERHEAD + _OVERHEAD_OF_A_MILLION * million
+    def planned(self, expected: Sequence[float], loading: float) -> None:
+        """These cells will be measured: seconds for each, in their order, and for all loading."""
+        self._expected = list(expected)
         if self._bar:
-            self._bar.update(self._task, total=cells)
-        loading = sum(rows) / 1e6 * sum(_LOADING_OF_A_MILLION[name] for name in set(names))
-        about = cells * (seconds * _GUESS + self._overhead) + loading
-        most = cells * (seconds + self._overhead) + loading
+            self._bar.update(self._task, total=len(expected))
         self._console.print(
-            f"{cells} cells: about {minutes(about)}, at most {minutes(most)} unless storage or machine are slow"
+            f"{len(expected)} cells: about {minutes(sum(expected) + loading)} where nothing else is at work"
             " (Ctrl-C ends it; with --json, --resume goes on)",
             highlight=False,
             soft_wrap=True,
         )
 
     def left(self) -> str:
-        """Time that what is not measured yet will take, in words."""
-        each = sum(self._took) / len(self._took) if self._took else self._seconds * _GUESS + self._overhead
-        return f"about {minutes((self._planned - self._done) * each)} left"
+        """Time that what is not measured yet will take, in words: as expected, if what is done was."""
+        pace = self._took / self._due if self._due else 1.0
+        return f"about {minutes(pace * sum(self._expected[self._done :]))} left"
 
     def confirm(self, question: str) -> bool:
         """Ask, if there is somebody to answer; else yes."""
@@ -132,10 +116,11 @@ class Listener:
 
     def done(self, result: Result) -> None:
         """A cell ends; or one of an earlier run is taken over."""
-        self._done += 1
         if self._began is not None:
-            self._took.append(time.monotonic() - self._began)
+            self._took += time.monotonic() - self._began
+            self._due += self._expected[self._done]
             self._began = None
+        self._done += 1
         name = self._name = (
             f"{result.server}: {result.cell.scenario}, {result.cell.name}, {result.cell.cache}"
         )
@@ -143,7 +128,7 @@ class Listener:
             self._bar.update(self._task, advance=1, left=self.left())
         else:
             told = result.refused and f"refused: {result.refused}"
-            count = f"({self._done} of {self._planned}, {self.left()})"
+            count = f"({self._done} of {len(self._expected)}, {self.left()})"
             self._line(f"{name}: {told or f'ratio {ratio(result.interval)}'} {count}")
 
     def _line(self, text: str) -> None:
