@@ -59,7 +59,7 @@ SUITES: dict[str, Arguments] = {
     },
     "latency": {
         "scenario": ["index_scan_random,pgstatindex,pgstathashindex,pgstattuple_approx,bloom_scan"],
-        "rows": 400_000,
+        "rows": 200_000,
         "io": "direct",
         "io_workers": "12",
         "cache": "cold",
