@@ -19,17 +19,19 @@ but for sorting it altogether (8 bytes a read)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-import numpy as np
-from numpy.typing import NDArray
+if TYPE_CHECKING:  # numpy takes a while to load, and the command line needs TraceError only
+    from collections.abc import Iterator
 
-Ints: TypeAlias = NDArray[np.int64]
-Floats: TypeAlias = NDArray[np.float64]
-Reads: TypeAlias = tuple[Ints, Ints]
+    import numpy as np
+    from numpy.typing import NDArray
+
+Ints: TypeAlias = "NDArray[np.int64]"
+Floats: TypeAlias = "NDArray[np.float64]"
+Reads: TypeAlias = "tuple[Ints, Ints]"
 """Reads in the order of issue: offsets and lengths, in bytes, arrays of the same length."""
-Batches: TypeAlias = Iterator[Reads]
+Batches: TypeAlias = "Iterator[Reads]"
 
 BATCH = 1 << 20
 """Reads handled at a time."""
