@@ -253,6 +253,7 @@ def test_nothing_at_all() -> None:
     assert empty.rows == ()
     for view in (compare_views.text, compare_views.as_json, compare_views.as_csv, compare_views.as_html):
         assert view(empty)
+    assert "No function was seen" in compare_views.text(empty)
     assert "no time was recorded" in flame.svg([run()], "nothing")
 
 

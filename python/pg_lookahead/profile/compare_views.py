@@ -94,7 +94,9 @@ def notes(comparison: Comparison) -> list[str]:
     """What a reader of the table must know."""
     tested = sum(row.adjusted is not None for row in comparison.rows)
     told = [f"Means per run.  *: significant at {LEVEL:.0%}; {METHOD} over {tested} functions."]
-    if not tested and comparison.rows:
+    if not comparison.rows:
+        told = ["No function was seen on either side: track_functions was off, or nothing it sees has run."]
+    elif not tested:
         told = [f"Means per run.  Nothing is tested: that takes {FEWEST_RUNS} runs on each side."]
     if any(row.estimated for row in comparison.rows) and comparison.by != "calls":
         told.append("~: estimated, since not every call was timed.")
