@@ -120,7 +120,7 @@ def check(conn: Connection, methods: tuple[str, ...]) -> None:
 
 
 def figures(conn: Connection, statement: str = VACUUM) -> list[str]:
-    """Run a VACUUM VERBOSE; its lines that tell of tuples and of indexes."""
+    """Run a VACUUM VERBOSE; its lines that tell of tuples, of indexes, and how often these were scanned."""
     messages: list[str] = []
 
     def keep(diagnostic: psycopg.errors.Diagnostic) -> None:
@@ -130,7 +130,9 @@ def figures(conn: Connection, statement: str = VACUUM) -> list[str]:
     run(conn, statement)
     conn.remove_notice_handler(keep)
     lines = "\n".join(messages).splitlines()
-    return [line for line in lines if line.startswith(("index ", "tuples:", "pages:"))]
+    return [
+        line for line in lines if line.startswith(("index ", "tuples:", "pages:")) or "index scans:" in line
+    ]
 
 
 # Doing things at the same time
