@@ -99,7 +99,7 @@ def record(
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Of the server of our own.")
     ] = None,
-    interval: Annotated[int, typer.Option(min=1, max=65536, help="One call in so many is timed.")] = 64,
+    interval: Annotated[int, typer.Option(min=1, max=65536, help="One call in so many is timed.")] = 1,
     perf: Annotated[bool, typer.Option("--perf", help="Sample the server's own functions, too.")] = False,
     seed: Annotated[int | None, typer.Option(help="Repeat a recording's random order.")] = None,
 ) -> None:
