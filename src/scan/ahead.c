@@ -117,7 +117,6 @@ refill(ScanNode *node, IndexScanDesc scan, BlockNumber current)
 {
 	Window	   *window = node->window;
 	int			want = node->distance - WindowSize(window);
-	int			batch = want + WindowBatchSize(window);
 	int			least = node->distance / 2;
 	int			max_told = TOLD_PER_BATCH;
 	uint64		last_turn;
@@ -125,13 +124,17 @@ refill(ScanNode *node, IndexScanDesc scan, BlockNumber current)
 	BlockNumber block;
 	uint64		turn;
 
-	/* many at a time, so that neighbours combine and one submission serves */
+	/*
+	 * Many at a time, so that neighbours combine and one submission serves.
+	 * In block order, rather wait for the next leaf page than sort without it:
+	 * heap reads are in flight meanwhile.
+	 */
 	if (!node->block_order)
 	{
 		least = Min(REFILL_BLOCKS, least);
 		max_told = TOLD_PER_REFILL;
 	}
-	if (node->ending || want <= 0 || batch < least || !WindowHasRoom(window))
+	if (node->ending || want <= 0 || want < least || !WindowHasRoom(window))
 	{
 		WindowContinue(window);
 		return;
@@ -158,7 +161,8 @@ refill(ScanNode *node, IndexScanDesc scan, BlockNumber current)
 	{
 		if (ScoutToldTurn(node->scout) >= last_turn ||
 			!PROFILED(PROFILE_SCOUT_NEXT,
-					  ScoutNext(node->scout, scan, &block, &turn)))
+					  ScoutNext(node->scout, scan, node->block_order, &block,
+								&turn)))
 			break;
 		if (block == node->told_block || block == node->passed_block ||
 			block == current)
@@ -176,12 +180,7 @@ refill(ScanNode *node, IndexScanDesc scan, BlockNumber current)
 		WindowAppend(window, block, turn);
 		want--;
 	}
-
-	/* in block order, wait for the next leaf page rather than sort without */
-	if (node->block_order && want > 0 && ScoutIsReading(node->scout))
-		WindowContinue(window);
-	else
-		PROFILED_VOID(PROFILE_WINDOW_START, WindowStart(window));
+	PROFILED_VOID(PROFILE_WINDOW_START, WindowStart(window));
 }
 
 /*

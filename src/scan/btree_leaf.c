@@ -144,6 +144,12 @@ BTreeLeafReadIsDone(BTreeLeafRead *read)
 	return !read->reading || LookaheadReadIsDone(&read->op);
 }
 
+void
+BTreeLeafReadWait(BTreeLeafRead *read)
+{
+	LookaheadWaitQuietly(&read->op);
+}
+
 BlockNumber
 BTreeLeafReadPage(const BTreeLeafRead *read)
 {

@@ -61,6 +61,9 @@ extern BTreeLeafRead *BTreeLeafReadStart(MemoryContext mcxt, Relation index,
 /* Has the read ended?  Never waits. */
 extern bool BTreeLeafReadIsDone(BTreeLeafRead *read);
 
+/* Wait until it has. */
+extern void BTreeLeafReadWait(BTreeLeafRead *read);
+
 extern BlockNumber BTreeLeafReadPage(const BTreeLeafRead *read);
 
 /*

@@ -282,7 +282,7 @@ ScoutFollow(Scout *scout, IndexScanDesc scan, ScanDirection dir)
 
 /* Learn about the leaf page that follows, by reading it ahead. */
 static bool
-read_leaf(Scout *scout, IndexScanDesc scan, BTreeLeaf *leaf)
+read_leaf(Scout *scout, IndexScanDesc scan, bool wait, BTreeLeaf *leaf)
 {
 	BTreeLeaf  *before =
 		scout->nleaves > 0 ? scout->leaves[scout->nleaves - 1] : NULL;
@@ -307,7 +307,11 @@ read_leaf(Scout *scout, IndexScanDesc scan, BTreeLeaf *leaf)
 		}
 	}
 	if (!BTreeLeafReadIsDone(scout->reading))
-		return false;
+	{
+		if (!wait)
+			return false;
+		PROFILED_VOID(PROFILE_READ_WAIT, BTreeLeafReadWait(scout->reading));
+	}
 
 	known = PROFILED(PROFILE_LEAF_EXAMINE,
 					 BTreeLeafExamine(scout->reading, leaf, scan, scout->dir,
@@ -324,7 +328,7 @@ read_leaf(Scout *scout, IndexScanDesc scan, BTreeLeaf *leaf)
  * there is none, or its read has only just been started.
  */
 static bool
-next_leaf(Scout *scout, IndexScanDesc scan)
+next_leaf(Scout *scout, IndexScanDesc scan, bool wait)
 {
 	BTreeLeaf  *leaf;
 	bool		known;
@@ -345,7 +349,7 @@ next_leaf(Scout *scout, IndexScanDesc scan)
 										scout->turn, leaf));
 	}
 	else
-		known = read_leaf(scout, scan, leaf);
+		known = read_leaf(scout, scan, wait, leaf);
 	if (known)
 	{
 		scout->nleaves++;
@@ -355,7 +359,8 @@ next_leaf(Scout *scout, IndexScanDesc scan)
 }
 
 bool
-ScoutNext(Scout *scout, IndexScanDesc scan, BlockNumber *block, uint64 *turn)
+ScoutNext(Scout *scout, IndexScanDesc scan, bool wait, BlockNumber *block,
+		  uint64 *turn)
 {
 	int			step = ScanDirectionIsForward(scout->dir) ? 1 : -1;
 
@@ -386,17 +391,11 @@ ScoutNext(Scout *scout, IndexScanDesc scan, BlockNumber *block, uint64 *turn)
 				return true;
 			}
 		}
-		if (scout->leaf + 1 >= scout->nleaves && !next_leaf(scout, scan))
+		if (scout->leaf + 1 >= scout->nleaves && !next_leaf(scout, scan, wait))
 			return false;
 		scout->leaf++;
 		scout->told = -1;
 	}
-}
-
-bool
-ScoutIsReading(const Scout *scout)
-{
-	return scout->reading != NULL;
 }
 
 int

@@ -54,13 +54,11 @@ extern uint64 ScoutToldTurn(const Scout *scout);
 /*
  * The heap block and the turn of the next entry that the scout has not yet
  * told of.  False if nothing more is known at the moment: the scan is at its
- * end, or the next leaf page is still being read, or may not be looked at.
+ * end, or the next leaf page may not be looked at, or is still being read and
+ * we are not to wait for it.
  */
-extern bool ScoutNext(Scout *scout, IndexScanDesc scan,
+extern bool ScoutNext(Scout *scout, IndexScanDesc scan, bool wait,
 					  BlockNumber *block, uint64 *turn);
-
-/* Is a leaf page being read, after which ScoutNext() may tell more? */
-extern bool ScoutIsReading(const Scout *scout);
 
 /*
  * Copy the TIDs of the entries that follow the scan's current one directly and

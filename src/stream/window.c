@@ -188,12 +188,6 @@ WindowSize(const Window *window)
 	return window->nheld;
 }
 
-int
-WindowBatchSize(const Window *window)
-{
-	return window->tail - window->ready;
-}
-
 bool
 WindowContains(Window *window, BlockNumber block)
 {

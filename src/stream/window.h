@@ -77,9 +77,6 @@ extern bool WindowHasRoom(Window *window);
 /* Number of blocks held, whether read, being read or about to be. */
 extern int	WindowSize(const Window *window);
 
-/* Of these, blocks appended since WindowStart() was last called. */
-extern int	WindowBatchSize(const Window *window);
-
 /* Is the block held? */
 extern bool WindowContains(Window *window, BlockNumber block);
 
