@@ -6,7 +6,7 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -448,16 +448,18 @@ def test_processor_time_of_processes() -> None:
 
 
 def test_stock_against_stock_on_a_server_shows_no_effect(loaded: Private) -> None:
-    assert controlled(loaded, "same", lambda verdict: True) not in (Verdict.FASTER, Verdict.SLOWER)
+    """On a busy machine a few pairs may say anything; many do not."""
+    found = controlled(loaded, "same", lambda found: found.verdict is Verdict.SAME or found.pairs >= 2000)
+    assert found.verdict not in (Verdict.FASTER, Verdict.SLOWER)
 
 
 def test_a_tenth_more_work_on_a_server_is_found(loaded: Private) -> None:
     """However busy the machine: it measures until the tenth stands out from the noise."""
-    found = controlled(loaded, "slower", lambda verdict: verdict is Verdict.SLOWER)
-    assert found is Verdict.SLOWER
+    found = controlled(loaded, "slower", lambda found: found.verdict is Verdict.SLOWER)
+    assert found.verdict is Verdict.SLOWER
 
 
-def controlled(loaded: Private, control: str, done: Any) -> Verdict:
+def controlled(loaded: Private, control: str, done: Callable[[Interval], bool]) -> Interval:
     with scan(loaded, WARM, 0.02, control=control) as subject:
         subject.prepare()
         samples: dict[str, list[Sample]] = {STOCK: [], OURS: []}
@@ -473,9 +475,8 @@ def controlled(loaded: Private, control: str, done: Any) -> Verdict:
                 enough=lambda: statistics.enough(interval(samples)),
                 into=samples,
             )
-            verdict = interval(samples).verdict
-            if done(verdict):
-                return verdict
+            if done(interval(samples)):
+                return interval(samples)
 
 
 def test_read_latency(loaded: Private) -> None:
