@@ -67,7 +67,7 @@ def pages(conn: Connection, relation: str, fork: str) -> list[bytes]:
 def without_hole(page: bytes) -> bytes:
     """What a table's page holds: all but the space between pd_lower and pd_upper."""
     lower, upper = (int.from_bytes(page[i : i + 2], "little") for i in (10, 12))
-    return page[:lower] + page[upper - 2 :]
+    return page[: lower - 2] + page[upper - 2 :]
 
 
 def log(conn: Connection, relation: str, fork: str, **more: Any) -> int:
