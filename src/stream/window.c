@@ -694,7 +694,10 @@ release_entry(Window *window, WindowEntry *entry)
 	}
 	if (entry->state == ENTRY_PINNED)
 		release_pin(window, entry, ENTRY_UNPINNED);
-	window->counters.unused_blocks += entry->was_read;
+	if (entry->was_read)
+		window->counters.unused_blocks++;
+	else
+		UncountAccess(window->rel);
 	remove_entry(window, entry);
 }
 

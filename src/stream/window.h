@@ -25,6 +25,7 @@
  * - A block is in the window at most once, under one pin, so that pruning's
  *	 attempt to take a cleanup lock succeeds as often as without a window.
  * - A block is counted once, as a hit or as read, however often it was pinned.
+ *	 What was found in shared buffers and is given up untaken is not counted.
  * - Every read that was started has been waited for before its memory is
  *	 freed, except after an error, when the resource owner does it.
  * - A failed read raises no error here.  The block is then not in the window,
