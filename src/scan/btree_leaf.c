@@ -299,19 +299,23 @@ tuple_at(Page page, OffsetNumber offnum)
 }
 
 /*
- * Add the heap block or blocks of a matching tuple.  A posting list is in
- * ascending order in scans of both directions.
+ * Add the heap block or blocks of a matching tuple, in the order in which the
+ * scan will return them.
  */
 static bool
-note_tuple(BTreeLeaf *leaf, IndexTuple itup)
+note_tuple(BTreeLeaf *leaf, IndexTuple itup, ScanDirection dir)
 {
+	bool		reversed = LookaheadPostingIsReversed(dir);
 	int			n = BTreeTupleIsPosting(itup) ? BTreeTupleGetNPosting(itup) : 1;
 
 	if (leaf->nblocks + n > MaxTIDsPerBTreePage)
 		return false;
-	for (int i = 0; i < n; i++)
-		BTreeLeafNote(leaf, BTreeTupleIsPosting(itup) ?
-						  BTreeTupleGetPostingN(itup, i) : &itup->t_tid);
+	if (!BTreeTupleIsPosting(itup))
+		BTreeLeafNote(leaf, &itup->t_tid);
+	else
+		for (int i = 0; i < n; i++)
+			BTreeLeafNote(leaf, BTreeTupleGetPostingN(
+									itup, reversed ? n - 1 - i : i));
 	return true;
 }
 
@@ -370,7 +374,7 @@ examine_page(Page page, BTreeLeaf *leaf, IndexScanDesc scan, ScanDirection dir,
 			return false;
 		if (keys_pass(scan, dir, itup, natts, test_required, true, &failed))
 		{
-			if (!killed && !note_tuple(leaf, itup))
+			if (!killed && !note_tuple(leaf, itup, dir))
 				return false;
 		}
 		else

@@ -386,15 +386,6 @@ class Differential:
             if config != "off":
                 self._compare_deltas(case, config, deltas["off"], deltas[config])
 
-    def _looked_early(self, stock: Sequence[int], ours: Sequence[int]) -> bool:
-        """Whether a table's blocks are more for a reason that 19 has.
-
-        There, reading a heap page can set its bit in the visibility map, and what an index-only
-        scan finds on that page afterwards needs no look at it.  Look-ahead had asked the map
-        before, and goes to the page, which it has pinned, for as many entries as were queued."""
-        is_table = bool(stock[0])
-        return self._cluster.version >= 19 and is_table and 0 < ours[4] - stock[4] <= 8 + stock[4] // 4
-
     def _compare_deltas(self, case: Case, config: str, stock: Counters, ours: Counters) -> None:
         for name in stock.keys() | ours.keys():
             one, other = stock.get(name), ours.get(name)
@@ -403,7 +394,7 @@ class Differential:
                 and other is not None
                 # how many of the planned workers start, and what each scans, is a matter of chance
                 and (not case.ordered or one[1:4] == other[1:4])
-                and (case.blocks != "exact" or one[4] == other[4] or self._looked_early(one, other))
+                and (case.blocks != "exact" or one[4] == other[4])
                 # what is cached when a case starts depends on what was read ahead before
                 and (case.blocks != "exact" or not case.cold or self._evictions or one[5] == other[5])
             )

@@ -44,7 +44,8 @@ class Run:
 
 
 FEW = ("off", "normal", "forced", "block order", "block order, 2 pins")
-TINY: dict[str, object] = {"shared_buffers": "128kB", "max_connections": 20}
+# 16 buffers: which of several processes goes without one is a matter of chance, so no parallel workers
+TINY: dict[str, object] = {"shared_buffers": "128kB", "max_connections": 20, "max_parallel_workers": 0}
 RUNS = {
     "default": Run({}, 0.4, 2),
     "direct": Run({"debug_io_direct": "data"}, 0.2, 1, since=18),
