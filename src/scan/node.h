@@ -96,6 +96,7 @@ typedef struct ScanNode
 	uint64		blocks_ahead;	/* heap blocks visited in AHEAD */
 	int			idle_rows;		/* rows in AHEAD since blocks were read */
 	int			reads_ahead;	/* of these, read since AHEAD began */
+	int			reads_to_probe; /* when AHEAD ends for a look at reads */
 	uint64		unused_before;	/* window's counters, when the scan started */
 	uint64		used_before;
 

@@ -29,10 +29,11 @@
  *							below), and more rows are wanted
  *		AHEAD  -> DIRECT	HITS_TO_STOP blocks in a row were found in shared
  *							buffers, or IDLE_ROWS_TO_STOP rows were returned
- *							without a block being read; or READS_TO_PROBE
- *							blocks, and max_distance four times, were read, and
- *							it is time to see how slow reads are: the window
- *							is no longer filled, and left when it is empty.
+ *							without a block being read; or reads_to_probe
+ *							blocks (in block order, max_distance four times at
+ *							least) were read, and it is time to see how slow
+ *							reads are: the window is no longer filled, and
+ *							left when it is empty.
  *							Or a scan was begun again (the inside of a nested
  *							loop) after most of what had been read ahead was
  *							not used: the window is left at once
@@ -48,14 +49,16 @@
  * misses_wanted is MISSES_TO_START at first, and one less where another node
  * of the query has seen that many (one partition of many).  It doubles
  * whenever look-ahead proves useless, and shrinks again when it proves useful.
+ * reads_to_probe is READS_TO_PROBE at first, and doubles with each AHEAD: where
+ * the kernel reads ahead, too, two slow reads in a row can be an exception.
  *
  * In AHEAD the distance, that is, the number of blocks wanted in the window,
  * starts at MIN_DISTANCE and doubles with each block that had to be read, but
  * to no more than twice the blocks visited so far (so that a scan that ends
  * early has read at most about two blocks for nothing for each one used), nor
  * more than max_distance (in block order, twice pg_lookahead.window).  It does
- * not shrink: a scan that hits all the time
- * leaves AHEAD instead, and one that misses now and then needs the distance.
+ * not shrink: a scan that hits all the time leaves AHEAD instead, and one that
+ * misses now and then needs the distance.
  * There is no state in which it hovers at 1 or 2.
  *
  *-------------------------------------------------------------------------
@@ -75,7 +78,8 @@
 #define FAST_READS_TO_REST 3
 #define REST_MIN 32
 #define REST_MAX 1024
-#define READS_TO_PROBE 8192
+#define READS_TO_PROBE 1024
+#define READS_TO_PROBE_MAX 8192
 #define MISSES_MAX 64
 #define MIN_DISTANCE 4
 #define HITS_TO_STOP 256
@@ -137,6 +141,8 @@ start_ahead(ScanNode *node)
 	node->fast_reads = 0;
 	node->hits_in_row = 0;
 	node->reads_ahead = 0;
+	node->reads_to_probe = Min(Max(node->reads_to_probe * 2, READS_TO_PROBE),
+							   READS_TO_PROBE_MAX);
 	node->idle_rows = 0;
 	node->distance = MIN_DISTANCE;
 	if (node->window)
@@ -179,7 +185,8 @@ PolicyMiss(ScanNode *node, double read_us)
 	{
 		int			wanted = node->misses_wanted;
 
-		if (*node->slow_reads && wanted == MISSES_TO_START)
+		if (*node->slow_reads && wanted == MISSES_TO_START &&
+			node->reads_to_probe == 0)
 			wanted = 1;
 		if (++node->misses >= wanted && ScanNodeRowsWanted(node) > 1)
 		{
@@ -231,6 +238,9 @@ stop_ahead(ScanNode *node)
 void
 PolicyBlock(ScanNode *node, bool was_read)
 {
+	/* block order wants some windows before it is judged */
+	int			least = node->block_order ? 4 * node->max_distance : 0;
+
 	Assert(node->mode == SCAN_AHEAD);
 	node->blocks_ahead++;
 	if (was_read)
@@ -248,7 +258,7 @@ PolicyBlock(ScanNode *node, bool was_read)
 
 	if (!lookahead_debug_force &&
 		(node->hits_in_row >= HITS_TO_STOP ||
-		 node->reads_ahead >= Max(READS_TO_PROBE, 4 * node->max_distance)))
+		 node->reads_ahead >= Max(node->reads_to_probe, least)))
 		node->ending = true;
 }
 

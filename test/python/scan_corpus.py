@@ -702,7 +702,9 @@ class Corpus:
         table = self.changing()
         made.append(f"UPDATE {table.name} SET pad = 'iso' WHERE {self.condition(table)} AND id % 5 = 0")
         made.append(
-            "SELECT locktype, relation::regclass, page, tuple FROM pg_locks WHERE mode = 'SIReadLock' AND pid = pg_backend_pid()"
+            # of this transaction: those of an earlier one stay while a session overlaps with it
+            "SELECT locktype, relation::regclass, page, tuple FROM pg_locks WHERE mode = 'SIReadLock' AND virtualtransaction ="
+            " (SELECT virtualtransaction FROM pg_locks WHERE locktype = 'virtualxid' AND pid = pg_backend_pid())"
             " ORDER BY 2, 1, 3, 4"
         )
         return [*made, self.rng.choice(("COMMIT", "ROLLBACK"))], "any"

@@ -395,6 +395,7 @@ def _bloom_scan(size: Size) -> Iterator[Cell]:
             private=True,
             preload=True,
             relations=(f"{SCHEMA}.d_bloom", f"{SCHEMA}.d"),
+            setup=(f"DROP INDEX IF EXISTS {SCHEMA}.d_abc",),  # in its own database; of many rows it is the better one
             stock=way("detach"),
             ours=way("attach"),
         )
