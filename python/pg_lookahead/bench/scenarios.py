@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
-from .tables import CLIENT_TABLES, COLUMNS, SCHEMA, TABLE
+from .tables import CLIENT_TABLES, COLUMNS, INDEXES_OF_D, SCHEMA, TABLE
 
 OFF = {"pg_lookahead.index_scan": "off"}
 ON = {"pg_lookahead.index_scan": "on", "pg_lookahead.max_distance": "-1"}
@@ -395,7 +395,8 @@ def _bloom_scan(size: Size) -> Iterator[Cell]:
             private=True,
             preload=True,
             relations=(f"{SCHEMA}.d_bloom", f"{SCHEMA}.d"),
-            setup=(f"DROP INDEX IF EXISTS {SCHEMA}.d_abc",),  # in its own database; of many rows it is the better one
+            setup=(f"DROP INDEX IF EXISTS {SCHEMA}.d_abc",),  # with many rows the planner prefers it
+            teardown=("CREATE " + INDEXES_OF_D["d_abc"].format(schema=SCHEMA),),
             stock=way("detach"),
             ours=way("attach"),
         )
