@@ -150,12 +150,6 @@ BTreeLeafReadWait(BTreeLeafRead *read)
 	LookaheadWaitQuietly(&read->op);
 }
 
-BlockNumber
-BTreeLeafReadPage(const BTreeLeafRead *read)
-{
-	return read->page;
-}
-
 void
 BTreeLeafReadEnd(BTreeLeafRead *read)
 {

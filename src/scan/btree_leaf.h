@@ -64,8 +64,6 @@ extern bool BTreeLeafReadIsDone(BTreeLeafRead *read);
 /* Wait until it has. */
 extern void BTreeLeafReadWait(BTreeLeafRead *read);
 
-extern BlockNumber BTreeLeafReadPage(const BTreeLeafRead *read);
-
 /*
  * Find the entries of the page that match the scan's keys.  "from" is the page
  * that the scan will come from.  False if the page could not be read, or is
