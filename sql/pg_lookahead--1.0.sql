@@ -155,6 +155,11 @@ LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
 CREATE VIEW index_scan_stats AS SELECT * FROM @extschema@.index_scan_stats();
 GRANT SELECT ON index_scan_stats TO PUBLIC;
 
+-- Index scan nodes that this session's own process has served, reading ahead or not.
+CREATE FUNCTION index_scans_served() RETURNS bigint
+AS 'MODULE_PATHNAME', 'lookahead_index_scans_served'
+LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
+
 /*
  * The heap blocks that a scan of a btree asks for, in its order (src/inspect/block_order.c).
  * Bounds are inclusive, on the index's first column, in the text form of its type.

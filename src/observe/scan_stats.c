@@ -35,8 +35,10 @@ typedef struct SharedScanStats
 static SharedScanStats *shared = NULL;
 static uint64 pending[NCOUNTERS];
 static bool have_pending = false;
+uint64		ScanStatsServed = 0;
 
 PG_FUNCTION_INFO_V1(lookahead_index_scan_stats);
+PG_FUNCTION_INFO_V1(lookahead_index_scans_served);
 
 static void
 init_shared(void *ptr)
@@ -130,4 +132,11 @@ lookahead_index_scan_stats(PG_FUNCTION_ARGS)
 			Int64GetDatum((int64) pg_atomic_read_u64(&shared->counters[i]));
 	values[NCOUNTERS] = TimestampTzGetDatum(shared->since);
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(tupdesc, values, nulls)));
+}
+
+/* lookahead.index_scans_served() returns bigint: ScanStatsServed. */
+Datum
+lookahead_index_scans_served(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_INT64((int64) ScanStatsServed);
 }

@@ -36,6 +36,13 @@ extern void ScanStatsAttach(void);
  */
 extern void ScanStatsAdd(const ScanCounters *counters);
 
+/*
+ * How many nodes of index scans this process has served so far, whether they
+ * read ahead or not.  Not shared: short scans of cached pages are to pay for no
+ * more than an increment.
+ */
+extern uint64 ScanStatsServed;
+
 /* Install the transaction callback; called once per process. */
 extern void ScanStatsInit(void);
 

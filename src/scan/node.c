@@ -273,6 +273,7 @@ take_node(ScanQuery *query, PlanState *plan_state)
 			index->rd_rel->relam != BTREE_AM_OID;
 		PolicyInit(node);
 		plan_state->ExecProcNodeReal = exec_scan_node;
+		ScanStatsServed++;
 	}
 }
 

@@ -42,6 +42,14 @@ SET enable_seqscan = off;
 SET enable_bitmapscan = off;
 SET enable_sort = off;
 
+-- the session counts the scans that it serves, read ahead or not
+SELECT lookahead.index_scans_served() AS before \gset
+SELECT count(*) FROM t WHERE k BETWEEN 100 AND 1500;
+SET pg_lookahead.index_scan = off;
+SELECT count(*) FROM t WHERE k BETWEEN 100 AND 1500;
+RESET pg_lookahead.index_scan;
+SELECT lookahead.index_scans_served() - :before AS served;
+
 -- on cached pages nothing is read ahead, forced or not
 SELECT sum(blocks_read) AS before FROM lookahead.index_scan_stats \gset
 SET pg_lookahead.debug_force = on;
