@@ -15,18 +15,25 @@ from relations import clean_log, install, run
 
 MakeCluster = Callable[..., Cluster]
 
+# Pages are written when a test wants it: a page that a writer holds is not pruned by a scan.
+QUIET = {"bgwriter_lru_maxpages": 0, "checkpoint_timeout": "1d", "max_wal_size": "2GB"}
+
+
+def _seed(text: str) -> int:
+    return random.SystemRandom().randrange(2**31) if text == "random" else int(text)
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--seed", type=int, default=None, help="repeat a run's random choices")
+    parser.addoption(
+        "--seed",
+        type=_seed,
+        default=20261121,
+        help="of all random choices: a number, or 'random' for a new one",
+    )
     parser.addoption("--io-method", default=None, help="io_method where a test names none")
     parser.addoption(
         "--issue-order", default=None, help="pg_lookahead.issue_order of servers of a module's own"
     )
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    if config.getoption("--seed") is None:
-        config.option.seed = random.SystemRandom().randrange(2**31)
 
 
 def pytest_report_header(config: pytest.Config) -> str:
@@ -47,7 +54,7 @@ def applicable(
     io_method: --io-method, for a test that names none
     PostgreSQL 17 reads as 18 does with ``sync``: a test of another method is skipped there.  It
     makes no checksums unless told to."""
-    chosen = dict(settings or {})
+    chosen = {**QUIET, **(settings or {})}
     if io_method is not None:
         chosen.setdefault("io_method", io_method)
     arguments = list(initdb_args)

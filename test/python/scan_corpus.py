@@ -61,13 +61,15 @@ class Table:
     kind: what stands between CREATE and TABLE
     changing: rows may be inserted and updated.  Then it has no GiST or SP-GiST index, since
         these place an entry at random where several places would do, and the order in which
-        rows come back would differ between the copies."""
+        rows come back would differ between the copies.
+    clean: it has no page that a scan would prune"""
 
     name: str
     rows: int
     values: int
     kind: str = ""
     changing: bool = True
+    clean: bool = False
     indexes: list[str] = field(default_factory=list)
 
 
@@ -91,6 +93,7 @@ class Corpus:
         self.tables[-1].kind = "UNLOGGED "
         for table in self.tables[::2]:
             table.changing = False
+            table.clean = table is not self.tables[-1]
         self._number = 0
 
     # Data
@@ -148,6 +151,8 @@ class Corpus:
         if rng.random() < 0.3:
             statements.append(f"VACUUM {name}")
             statements.append(f"DELETE FROM {name} WHERE id % 30 = 5")
+        if table.clean:
+            statements.append(f"VACUUM {name}")
         return statements
 
     def _partitions(self) -> list[str]:
@@ -177,6 +182,16 @@ class Corpus:
 
     def table(self) -> Table:
         return self.rng.choice(self.tables)
+
+    def other(self, table: Table) -> Table:
+        """A table to scan while ``table`` is being scanned.
+
+        Not the same, unless it is clean: a page that one scan holds is not pruned by another, and
+        with look-ahead a scan holds more of them.  New row versions then find their place elsewhere."""
+        return self.rng.choice([other for other in self.tables if other is not table or table.clean])
+
+    def clean(self) -> Table:
+        return self.rng.choice([table for table in self.tables if table.clean])
 
     def changing(self) -> Table:
         return self.rng.choice([table for table in self.tables if table.changing])
@@ -400,7 +415,8 @@ class Corpus:
         return self._with_planner(made), "bounded"
 
     def _join(self, kind: str) -> str:
-        one, other = self.table(), self.table()
+        one = self.table()
+        other = self.other(one)
         key = self.rng.choice("abcdn")
         return (
             f"SELECT x.ctid, y.ctid, x.{key} FROM {one.name} x {kind} JOIN {other.name} y ON x.{key} = y.{key}"
@@ -428,7 +444,8 @@ class Corpus:
     def _semi_joins(self) -> tuple[list[str], Blocks]:
         made = []
         for _ in range(6):
-            one, other = self.table(), self.table()
+            one = self.table()
+            other = self.other(one)
             word = self.rng.choice(("EXISTS", "NOT EXISTS"))
             key = self.rng.choice("abc")
             made.append(
@@ -438,7 +455,8 @@ class Corpus:
         return self._with_planner(made), "any"
 
     def _subplans(self) -> tuple[list[str], Blocks]:
-        one, other = self.table(), self.table()
+        one = self.table()
+        other = self.other(one)
         v = self.value(one)
         made = [
             f"SELECT id, (SELECT count(*) FROM {other.name} y WHERE y.a = x.a) FROM {one.name} x"
@@ -487,15 +505,16 @@ class Corpus:
             f" SET debug_parallel_query = {rng.choice(('off', 'on'))}"
         ]
         made = []
+        # clean tables: which of two workers comes to a page while the other holds it is a matter of chance
         for _ in range(3):
-            table = self.table()
+            table = self.clean()
             made.append(f"SELECT count(*), sum(a), min(c) FROM {table.name} WHERE {self.condition(table)}")
             made.append(f"SELECT id, a FROM {table.name} WHERE a >= {self.value(table)} ORDER BY a, id")
         made.append("SELECT count(*), sum(v) FROM part WHERE k > 10")
         made.append(
-            f"SELECT count(*) FROM {self.table().name} x JOIN {self.table().name} y ON x.a = y.a WHERE x.id < 90"
+            f"SELECT count(*) FROM {self.clean().name} x JOIN {self.clean().name} y ON x.a = y.a WHERE x.id < 90"
         )
-        made.append("SELECT (SELECT count(*) FROM t0 y WHERE y.a > x.a) FROM t1 x WHERE x.a < 4")
+        made.append("SELECT (SELECT count(*) FROM t0 y WHERE y.a > x.a) FROM t2 x WHERE x.a < 4")
         names = ("parallel_setup_cost", "parallel_tuple_cost", "min_parallel_table_scan_size",
                  "min_parallel_index_scan_size", "max_parallel_workers_per_gather",
                  "parallel_leader_participation", "debug_parallel_query")  # fmt: skip
@@ -598,12 +617,12 @@ class Corpus:
                 rng.choice(
                     (f"UPDATE {table.name} SET pad = 'changed {v}' WHERE {condition} RETURNING ctid, id",
                      f"UPDATE {table.name} SET a = a + 1, b = b - 1 WHERE {condition} RETURNING ctid, id",
-                     f"UPDATE {table.name} x SET c = y.c FROM {self.table().name} y WHERE x.a = y.a AND y.id = {v}"
+                     f"UPDATE {table.name} x SET c = y.c FROM {self.other(table).name} y WHERE x.a = y.a AND y.id = {v}"
                      f" AND x.id < 500 RETURNING x.ctid",
                      f"DELETE FROM {table.name} WHERE {condition} AND id % 3 = 0 RETURNING ctid, id",
                      f"INSERT INTO {table.name} (a, b, c, pad) SELECT a, b, c, 'new' FROM {table.name} WHERE {condition}"
                      f" RETURNING ctid, a",
-                     f"MERGE INTO {table.name} x USING (SELECT id, a FROM {self.table().name} WHERE a = {v}) y"
+                     f"MERGE INTO {table.name} x USING (SELECT id, a FROM {self.other(table).name} WHERE a = {v}) y"
                      f" ON x.id = y.id AND x.a < 40 WHEN MATCHED THEN UPDATE SET b = 3 WHEN NOT MATCHED THEN DO NOTHING")
                 )
             )  # fmt: skip
@@ -636,9 +655,7 @@ class Corpus:
         table = self.changing()
         v = self.value(table)
         query = f"SELECT * FROM {table.name} WHERE a >= {v} ORDER BY a, id"
-        # Not the table scanned: a page that the scan holds ahead is not pruned meanwhile, so that
-        # new row versions find their place elsewhere.
-        others = [other for other in self.tables if other.changing and other is not table]
+        others = [other for other in self.tables if other.changing and other is not table]  # see other()
         changed = rng.choice(others or [table])
         body = rng.choice(
             (
@@ -648,7 +665,7 @@ class Corpus:
                 f"BEGIN FOR r IN {query} LOOP n := n + 1; s := s || r.id || ',';"
                 f" PERFORM 1 / (n - {rng.choice((1, 12, 40))}); END LOOP;"
                 f" EXCEPTION WHEN division_by_zero THEN s := s || '!' || n; END; SELECT count(*) INTO n FROM {table.name} WHERE a = {v};",
-                f"FOR r IN {query} LOOP n := n + 1; EXIT WHEN n > 80; FOR q IN SELECT id FROM {self.table().name} WHERE b = r.b AND id < 90"
+                f"FOR r IN {query} LOOP n := n + 1; EXIT WHEN n > 80; FOR q IN SELECT id FROM {self.other(table).name} WHERE b = r.b AND id < 90"
                 f" LOOP s := s || q.id || ';'; EXIT WHEN q.id > 20; END LOOP; END LOOP;",
                 f"FOR r IN {query} LOOP UPDATE {changed.name} SET b = b + 1 WHERE id = r.id AND a < 40; n := n + 1;"
                 f" EXIT WHEN n > 30; END LOOP; s := 'updated';",

@@ -49,8 +49,6 @@ SETTINGS = {
     "shared_buffers": "4MB",
     "max_connections": 10,
     "statement_timeout": "20s",
-    "bgwriter_lru_maxpages": 0,
-    "checkpoint_timeout": "1d",
     "max_prepared_transactions": 2,
 }
 
@@ -170,6 +168,19 @@ class Lab:
             await_true(self.reconnected, "the server up again after contrib's crash")
             return None
 
+    def ask_afresh(self, target: Target, damage: Damage, schema: str, function: str) -> Outcome:
+        """The outcome in a new session, the file being as it was when it had just been damaged.
+
+        A session remembers how long a file was until it has met the end; and whoever is asked
+        first leaves hint bits, which on a damaged row may say what the row itself does not."""
+        self.close()
+        self.connect()
+        with self.damaged(target, damage.data):
+            outcome = ask(self.ours, schema, function, target.relation)
+        forget(self.ours, target.relation)
+        rewrite(self.paths[target.relation, target.fork], damage.data)
+        return outcome
+
     def reconnected(self) -> bool:
         try:
             self.connect()
@@ -254,11 +265,10 @@ def examine(lab: Lab, target: Target, damage: Damage, seen: Counter[str]) -> Non
         elif not reason and len(damage.blocks) > 1 and ours.error and contrib.error:
             seen["both errors"] += 1  # of two bad blocks in one read, either may be told of
         elif not reason:
-            if damage.what == "shortened" and not ours.same_as(contrib):
-                # A session remembers how long a file was until it has met the end.
-                ours = ask(lab.ours, "lookahead", function, target.relation)
-                contrib = lab.ask_contrib(function, target.relation)
-                assert contrib is not None
+            if not ours.same_as(contrib):
+                ours = lab.ask_afresh(target, damage, "lookahead", function)
+                contrib = lab.ask_afresh(target, damage, "contrib", function)
+                seen["asked afresh"] += 1
             assert ours.same_as(contrib), f"{where}:\nours:    {ours}\ncontrib: {contrib}"
             seen["same as contrib"] += 1
 
