@@ -30,6 +30,7 @@
 #include "pgstat.h"
 #include "observe/profile.h"
 #include "scan/node.h"
+#include "stream/uncount.h"
 #include "utils/rel.h"
 #include "utils/spccache.h"
 
@@ -101,12 +102,7 @@ AheadAllVisible(ScanNode *node, Relation heap, BlockNumber block,
 	if (unlikely(node->vm_debt > 0) && pgBufferUsage.shared_blks_hit > hits)
 	{
 		node->vm_debt--;
-		pgBufferUsage.shared_blks_hit--;
-		if (pgstat_should_count_relation(heap))
-		{
-			heap->pgstat_info->counts.blocks_fetched--;
-			heap->pgstat_info->counts.blocks_hit--;
-		}
+		UncountAccess(heap);
 	}
 	return result;
 }

@@ -26,10 +26,9 @@
 #include "access/genam.h"
 #include "access/nbtree.h"
 #include "access/xact.h"
-#include "executor/instrument.h"
 #include "miscadmin.h"
-#include "pgstat.h"
 #include "scan/btree_pilot.h"
+#include "stream/uncount.h"
 #include "utils/datum.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
@@ -131,13 +130,10 @@ step(BTreePilot *pilot, ScanDirection dir)
 	IndexScanDesc scan = pilot->scan;
 	Relation	index = scan->indexRelation;
 	BTScanPos	pos = &((BTScanOpaque) scan->opaque)->currPos;
-	BufferUsage usage = pgBufferUsage;
-	PgStat_TableCounts counts = {0};
+	CountsBefore before = CountsNow(index);
 	MemoryContext old;
 	bool		found;
 
-	if (pgstat_should_count_relation(index))
-		counts = index->pgstat_info->counts;
 	if (BTScanPosIsValid(*pos))
 		pos->itemIndex = ScanDirectionIsForward(dir) ? pos->lastItem :
 													   pos->firstItem;
@@ -146,22 +142,8 @@ step(BTreePilot *pilot, ScanDirection dir)
 	MemoryContextSwitchTo(old);
 	BTScanPosUnpinIfPinned(*pos);
 
-	/*
-	 * The scan will count all this again, and find cached what was read here:
-	 * take back our accesses, and the hits to come.
-	 */
-	pgBufferUsage.shared_blks_hit = usage.shared_blks_hit -
-		(pgBufferUsage.shared_blks_read - usage.shared_blks_read);
-	pgBufferUsage.local_blks_hit = usage.local_blks_hit -
-		(pgBufferUsage.local_blks_read - usage.local_blks_read);
-	if (pgstat_should_count_relation(index))
-	{
-		PgStat_TableCounts *now = &index->pgstat_info->counts;
-
-		now->blocks_hit -= now->blocks_fetched - counts.blocks_fetched;
-		now->blocks_fetched = counts.blocks_fetched;
-		now->numscans = counts.numscans;
-	}
+	/* the scan will count all this again */
+	UncountSince(index, &before);
 	return found;
 }
 

@@ -46,4 +46,43 @@ UncountAccess(Relation rel)
 	}
 }
 
+/* What had been counted before some accesses to a relation. */
+typedef struct CountsBefore
+{
+	BufferUsage usage;
+	PgStat_TableCounts counts;
+} CountsBefore;
+
+static inline CountsBefore
+CountsNow(Relation rel)
+{
+	CountsBefore now = {.usage = pgBufferUsage};
+
+	if (pgstat_should_count_relation(rel))
+		now.counts = rel->pgstat_info->counts;
+	return now;
+}
+
+/*
+ * All accesses since then, and the searches of an index.  What was read stays
+ * counted as read, and in its turn will be counted as a hit: the hits to come
+ * are taken back, too.
+ */
+static inline void
+UncountSince(Relation rel, const CountsBefore *before)
+{
+	pgBufferUsage.shared_blks_hit = before->usage.shared_blks_hit -
+		(pgBufferUsage.shared_blks_read - before->usage.shared_blks_read);
+	pgBufferUsage.local_blks_hit = before->usage.local_blks_hit -
+		(pgBufferUsage.local_blks_read - before->usage.local_blks_read);
+	if (pgstat_should_count_relation(rel))
+	{
+		PgStat_TableCounts *now = &rel->pgstat_info->counts;
+
+		now->blocks_hit -= now->blocks_fetched - before->counts.blocks_fetched;
+		now->blocks_fetched = before->counts.blocks_fetched;
+		now->numscans = before->counts.numscans;
+	}
+}
+
 #endif							/* PG_LOOKAHEAD_UNCOUNT_H */
