@@ -302,13 +302,39 @@ def test_what_a_server_of_ones_own_must_have(own: Cluster) -> None:
     assert "does not exist" in one_line(tool("--dsn", dsn(own, "absent"), *SMALL))
 
 
-def test_a_standby_is_refused() -> None:
+def test_a_standby_reads_what_its_primary_kept(tmp_path: Path) -> None:
+    reading = (*SMALL, "--scenario", "index_scan_limit,pgstatindex")
     with Cluster(name="primary", settings={"wal_level": "replica"}) as primary:
         with primary.connect() as conn:
             conn.execute("CREATE EXTENSION pg_lookahead")
+            before = objects(conn)
         with primary.standby() as standby:
             standby.wait_for_replay(primary)
-            assert "standby" in one_line(tool("--dsn", dsn(standby), *SMALL))
+            here = ("--dsn", dsn(standby))
+            assert "--keep on its primary will not do: there are none" in one_line(tool(*here, *reading))
+            writing = one_line(
+                tool(*here, *SMALL, "--scenario", "pgstattuple_approx,wal_logging,pgstatindex")
+            )
+            assert "cannot write: pgstattuple_approx, wal_logging (" in writing
+            kept = tool("--dsn", dsn(primary), "--keep", *reading, "--scenario", "pgstathashindex")
+            assert kept.returncode in (0, 1), kept.stderr
+            standby.wait_for_replay(primary)
+            file = tmp_path / "run.jsonl"
+            done = tool(*here, *reading, "--json", str(file))
+            assert done.returncode in (0, 1), done.stderr
+            lines = read(file)
+            found = of_kind(lines, "result")
+            assert len(found) == lines[0]["planned"] == 6 + 2
+            assert {result["refused"] for result in found} <= UNMOVED
+            other = one_line(tool(*here, *reading, "--rows", "60000"))
+            assert "they have 50,000 rows, unfragmented" in other
+            missing = one_line(tool(*here, *SMALL, "--scenario", "index_scan_clients"))
+            assert "there is no c" in missing
+        # The next run on the primary drops what was kept.
+        again = tool("--dsn", dsn(primary), *reading, "--cache", "warm")
+        assert again.returncode in (0, 1), again.stderr
+        with primary.connect() as conn:
+            assert objects(conn) == before
 
 
 def test_too_little_space_is_one_line() -> None:

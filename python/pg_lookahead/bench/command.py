@@ -95,6 +95,9 @@ def bench(
     peer: Annotated[
         str | None, typer.Option(metavar="DSN", help="Measure this server's own code beside it.")
     ] = None,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="With --dsn: leave the tables there, for runs on its standbys.")
+    ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="With --dsn: do not ask about the size.")] = False,
     perf: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Put a perf record of each side of each cell there.")

@@ -118,6 +118,7 @@ class Options:
     pg_config: of the server; None: as Cluster chooses
     dsn: of a server to attach to; None: a private one
     peer: of a second one, for its stock; None: none
+    keep: whether the tables stay on the server of ``dsn``
     control: of CONTROLS
     perf: where to put records of perf; None: nowhere
     resume: whether ``json`` has an earlier part of this run
@@ -142,6 +143,7 @@ class Options:
     pg_config: str | None
     dsn: str | None
     peer: str | None
+    keep: bool
     control: str | None
     perf: Path | None
     baseline: Path | None
@@ -209,6 +211,7 @@ def parse(arguments: Arguments, *, seed: int, resume: bool = False, json: Path |
         pg_config=given.get("pg_config"),
         dsn=dsn,
         peer=given.get("peer"),
+        keep=bool(given.get("keep")),
         control=control,
         perf=perf,
         baseline=_path(given.get("baseline")),
@@ -216,6 +219,10 @@ def parse(arguments: Arguments, *, seed: int, resume: bool = False, json: Path |
         seed=seed,
         arguments=dict(arguments),
     )
+    if chosen.keep and not dsn:
+        raise ClusterError("--keep leaves the tables on the server that --dsn names")
+    if chosen.keep and len(chosen.rows) * len(chosen.layouts) > 1:
+        raise ClusterError("--keep leaves the tables of one --size and one --layout, not of several")
     if chosen.latencies != (None,) and (reason := latency.why_not()):
         raise ClusterError(reason)
     return chosen

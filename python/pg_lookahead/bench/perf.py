@@ -1,11 +1,11 @@
-"""A record of ``perf`` of one process, while something is done."""
+"""A record of ``perf`` of processes, while something is done."""
 
 from __future__ import annotations
 
 import re
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,10 +15,11 @@ _PATIENCE = 30.0
 
 
 @contextmanager
-def recording(directory: Path, name: str, pid: int) -> Iterator[None]:
-    """Record the process ``pid`` into a file of ``directory`` that is called by ``name``.
+def recording(directory: Path, name: str, pids: Sequence[int]) -> Iterator[None]:
+    """Record processes, and children that they will have, into a file of ``directory`` that is
+    called by ``name``.
 
-    perf ends with that process, too.  ClusterError if perf cannot record."""
+    perf ends with them, too.  ClusterError if perf cannot record."""
     path = directory / (re.sub(r"[^\w.=-]+", "-", name) + ".perf.data")
     command = [
         "perf",
@@ -26,7 +27,7 @@ def recording(directory: Path, name: str, pid: int) -> Iterator[None]:
         "-q",
         "-g",
         "-p",
-        str(pid),
+        ",".join(map(str, pids)),
         "-o",
         str(path),
         "--control",

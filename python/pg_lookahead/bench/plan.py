@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import psycopg
 
 from ..server import ClusterError
-from . import tables
+from . import scenarios, tables
+from .cells import Cell, ScanCell, Size, StatementCell
 from .options import Options, Server
-from .scenarios import Cell, ScanCell, Size, cells
-from .target import Target
+from .target import Attached, Target
 
 _EXTENSIONS = ("pg_prewarm", "pg_buffercache")
 
@@ -39,13 +40,44 @@ def _size(options: Options, rows: int) -> Size:
 
 def all_cells(options: Options, rows: int) -> list[Cell]:
     """Of the scenarios asked for, available or not."""
-    return [cell for name in options.scenarios for cell in cells(name, _size(options, rows))]
+    return [cell for name in options.scenarios for cell in scenarios.cells(name, _size(options, rows))]
 
 
 def wanted_extensions(options: Options) -> list[str]:
     """Of contrib, that a database must have."""
     asked = [name for cell in all_cells(options, options.rows[0]) for name in cell.extensions]
     return list(dict.fromkeys([*_EXTENSIONS, *asked]))
+
+
+def wanted_tables(todo: Iterable[Cell]) -> tuple[set[str], set[str]]:
+    """The tables that cells read, and which indexes of ``d``."""
+    found = list(todo)
+    relations = [name for cell in found if isinstance(cell, StatementCell) for name in cell.relations]
+    indexes = {name.split(".")[1] for name in relations} & tables.INDEXES_OF_D.keys()
+    return {name for cell in found for name in cell.tables}, indexes
+
+
+def check_kept(target: Attached, conn: psycopg.Connection[Any], options: Options) -> None:
+    """ClusterError if a standby is to be written to, or has not the tables that will be read."""
+    found = [cell for rows in options.rows for cell in all_cells(options, rows)]
+    writing = dict.fromkeys(cell.scenario for cell in found if cell.writes)
+    if writing:
+        raise ClusterError(
+            f"{target.name}: this server is a standby, where these scenarios cannot write:"
+            f" {', '.join(writing)} (choose others by --scenario)"
+        )
+    wanted, indexes = wanted_tables(cell for cell in found if target.private or not cell.private)
+    if len(options.rows) > 1 or len(options.layouts) > 1:
+        reason = "they are of one --size and one --layout"
+    else:
+        reason = tables.not_kept(target.comment(conn), wanted, options.rows[0], options.layouts[0], indexes)
+    for name in wanted_extensions(options):
+        reason = reason or ("" if tables.has_extension(conn, name) else f"{name} is missing")
+    if reason:
+        raise ClusterError(
+            f"{target.name}: this server is a standby, and the tables of a run with --keep on its primary"
+            f" will not do: {reason}"
+        )
 
 
 def disk_bytes(options: Options, rows: int) -> int:

@@ -26,9 +26,9 @@ from typing import IO, Any
 
 from ..server import ClusterError
 from . import statistics
+from .cells import Cell
 from .meter import Sample
 from .options import Server
-from .scenarios import Cell
 
 SCHEMA = 2
 """Of the file."""
@@ -71,7 +71,7 @@ class Result:
 
     times: executions in each sample
     samples: by variant, in pairs
-    ahead: blocks read ahead in a sample of look-ahead, the median
+    note: what is to be said with it; empty mostly
     refused: why no figure is given; empty otherwise
     baseline: look-ahead now to look-ahead then"""
 
@@ -79,7 +79,7 @@ class Result:
     server: Server
     times: int
     samples: Mapping[str, Sequence[Sample]]
-    ahead: int = 0
+    note: str = ""
     refused: str = ""
     baseline: statistics.Interval | None = None
 
@@ -192,6 +192,7 @@ class Journal:
             **identity(result.server, result.cell),
             parameters=dict(result.cell.parameters),
             times=result.times,
+            note=result.note,
             refused=result.refused,
             **measured,
         )
@@ -268,4 +269,4 @@ class Earlier:
         times, samples = self.samples(server, cell)
         if not line["refused"] and not (samples.get(STOCK) and samples.get(OURS)):
             return None
-        return Result(cell, server, line["times"] or times, samples, refused=line["refused"])
+        return Result(cell, server, line["times"] or times, samples, line.get("note", ""), line["refused"])

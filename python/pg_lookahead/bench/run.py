@@ -1,11 +1,7 @@
-"""Run the matrix: tables, servers, caches, and turns of stock and look-ahead.
+"""Run the matrix: servers, tables, and cell after cell.
 
-Each cell is measured on one server and in one session, which switches look-ahead off and on;
-only ``point_lookup`` is pgbench's, and there stock has not even loaded the library.  Sides take
-turns, by lot, until the interval of the ratio is narrow.
-
-The invariant: a figure is never given for what did not run.  Each repetition is checked (see
-``subjects``); what fails is refused, and said so in the results.
+The private server is given back with all its files; of a server of the user's own we use one
+schema, which is dropped in the end unless it is to be kept.
 """
 
 from __future__ import annotations
@@ -15,40 +11,23 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from itertools import groupby
-from pathlib import Path
-from random import Random
 from typing import Any
 
 import psycopg
 import typer
 
-from .. import __version__, environment
+from .. import __version__
 from ..cluster import Cluster
 from ..server import ClusterError
-from . import perf, plan, results, settings, statistics, tables, vacuum
+from . import facts, plan, results, settings, statistics, tables, vacuum
+from .cells import Cell, Size, VacuumCell
+from .compare import measure
 from .latency import Mount
-from .meter import Sample
 from .options import Options, Server
-from .results import OURS, PEER, STOCK, Earlier, Journal, Outcome, Result
-from .scenarios import Cell, ClientsCell, LookupCell, ScanCell, Size, StatementCell, VacuumCell, cells
+from .results import OURS, Earlier, Journal, Outcome, Result
+from .scenarios import cells
 from .screen import Listener
-from .statements import Statement
-from .subjects import Clients, Context, Lookup, Refused, Scan, Subject
 from .target import Attached, Private, Target, check_extensions, without_password
-from .turns import take
-from .vacuum import Vacuum
-
-_SECONDS = 0.06
-_QUICK_SECONDS = 0.01
-"""How long a warm sample is to last."""
-
-_SUBJECTS: dict[type[Cell], Any] = {
-    ScanCell: Scan,
-    ClientsCell: Clients,
-    LookupCell: Lookup,
-    StatementCell: Statement,
-    VacuumCell: Vacuum,
-}
 
 _LOCK = 7_165_009_211
 """Of pg_advisory_lock: one run at a time on a server of the user's."""
@@ -137,19 +116,23 @@ def _run_attached(bench: _Bench, stack: ExitStack, target: Attached) -> None:
     options = bench.options
     with _clear_errors():
         guard = stack.enter_context(target.connect(loaded=False))
-        check_extensions(target, guard, ["pg_lookahead", *plan.wanted_extensions(options)], "--dsn")
-        _lock(guard, "--dsn")
+        check_extensions(target, guard, ["pg_lookahead", *plan.wanted_extensions(options)], target.name)
+        _lock(guard, target.name)
         servers = list(options.servers())
         _make_plan(bench, target, servers)
-        size = max(plan.disk_bytes(options, server.rows) for server in servers)
-        if target.data:
-            plan.check_space(options, target.data, "--rows or --size", target.data)
-        bench.listener.step(
-            f"the schema {tables.SCHEMA} will take up to {size / 1e9:.1f} GB on the server of --dsn"
-        )
-        if not bench.agreed and not bench.listener.confirm("Go on?"):
-            raise typer.Abort
-        stack.callback(target.remove)
+        if target.standby:
+            plan.check_kept(target, guard, options)
+        else:
+            size = max(plan.disk_bytes(options, server.rows) for server in servers)
+            if target.data:
+                plan.check_space(options, target.data, "--rows or --size", target.data)
+            bench.listener.step(
+                f"the schema {tables.SCHEMA} will take up to {size / 1e9:.1f} GB on the server of --dsn"
+            )
+            if not bench.agreed and not bench.listener.confirm("Go on?"):
+                raise typer.Abort
+            if not options.keep:
+                stack.callback(target.remove)
         for (rows, layout), of_tables in groupby(servers, key=lambda server: (server.rows, server.layout)):
             _measure_tables(bench, target, rows, layout, list(of_tables))
 
@@ -157,9 +140,12 @@ def _run_attached(bench: _Bench, stack: ExitStack, target: Attached) -> None:
 def _prepare_peer(bench: _Bench, stack: ExitStack, peer: Attached) -> None:
     with _clear_errors():
         guard = stack.enter_context(peer.connect(loaded=False))
-        check_extensions(peer, guard, plan.wanted_extensions(bench.options), "--peer")
-        _lock(guard, "--peer")
-        stack.callback(peer.remove)
+        check_extensions(peer, guard, plan.wanted_extensions(bench.options), peer.name)
+        _lock(guard, peer.name)
+        if peer.standby:
+            plan.check_kept(peer, guard, bench.options)
+        else:
+            stack.callback(peer.remove)
 
 
 def _lock(guard: psycopg.Connection[Any], option: str) -> None:
@@ -257,13 +243,9 @@ def _measure_tables(bench: _Bench, target: Target, rows: int, layout: str, serve
 
 
 def _load(bench: _Bench, target: Target, rows: int, layout: str, todo: list[Cell]) -> None:
-    wanted = {name for cell in todo for name in cell.tables}
-    indexes = {
-        relation.split(".")[1]
-        for cell in todo
-        if isinstance(cell, StatementCell)
-        for relation in cell.relations
-    }
+    if target.standby:
+        return  # they are there
+    wanted, indexes = plan.wanted_tables(todo)
     report = bench.listener.step
     with target.connect(loaded=False) as conn:
         tables.load(
@@ -275,6 +257,7 @@ def _load(bench: _Bench, target: Target, rows: int, layout: str, todo: list[Cell
             report if target is not bench.peer else lambda text: report(f"peer: {text}"),
             indexes,
             plan.wanted_extensions(bench.options),
+            keep=bench.options.keep and target is not bench.peer,
         )
     made = set()
     for cell in todo:
@@ -314,14 +297,18 @@ def _set_latency(bench: _Bench, milliseconds: float | None) -> None:
 
 
 def _measure_all(bench: _Bench, target: Target, server: Server, of_server: list[Cell]) -> None:
+    options, listener = bench.options, bench.listener
     if str(server) not in bench.outcome.environment:
         _describe(bench, target, server)
     for _, group in groupby(of_server, key=lambda cell: (cell.setup, cell.teardown)):
         alike = list(group)
         _execute(bench, target, server, alike[0].setup)
         for cell in alike:
-            bench.listener.cell(server, cell)
-            _record(bench, _measure(bench, target, server, cell))
+            listener.cell(server, cell)
+            taken = measure(
+                options, server, cell, target, bench.peer, bench.journal, bench.earlier, listener.progress
+            )
+            _record(bench, taken)
         _execute(bench, target, server, alike[0].teardown)
 
 
@@ -329,34 +316,11 @@ def _describe(bench: _Bench, target: Target, server: Server) -> None:
     for one in (target, bench.peer):
         if one is None:
             continue
-        with one.connect(loaded=False) as conn:
-            facts, read_us = _facts(one, conn, 64 if bench.options.quick else 512)
+        told, read_us = facts.of_server(one, 64 if bench.options.quick else 512)
         name = str(server) if one is target else f"peer, {server}"
-        bench.outcome.environment[name] = facts
-        members = {"name": name, "facts": facts, "read_us": read_us, "peer": one is not target}
+        bench.outcome.environment[name] = told
+        members = {"name": name, "facts": told, "read_us": read_us, "peer": one is not target}
         bench.journal.write("environment", **asdict(server), **members)
-
-
-def _facts(
-    target: Target, conn: psycopg.Connection[Any], reads: int
-) -> tuple[dict[str, str], dict[str, float] | None]:
-    facts = environment.describe(conn, target.data or Path("/"), settings.SHOWN)
-    if target.data is None:
-        for name in ("processor", "memory", "kernel", "file system"):
-            facts[name] = "unknown: the server is elsewhere"
-        return facts, None
-    row = conn.execute(
-        "SELECT pg_relation_filepath(oid) FROM pg_class WHERE relkind IN ('r', 'i')"
-        " AND relnamespace IN (%s::regnamespace, 'pg_catalog'::regnamespace)"
-        " ORDER BY pg_relation_size(oid) DESC LIMIT 1",
-        [tables.SCHEMA],
-    ).fetchone()
-    assert row is not None
-    quartiles = environment.read_quartiles(target.data / row[0], reads)
-    facts["read latency"] = environment.read_latency_in_words(quartiles)
-    if isinstance(quartiles, str):
-        return facts, None
-    return facts, dict(zip(("low", "median", "high"), quartiles, strict=True))
 
 
 def _execute(bench: _Bench, target: Target, server: Server, statements: Sequence[str]) -> None:
@@ -371,77 +335,6 @@ def _execute(bench: _Bench, target: Target, server: Server, statements: Sequence
     _set_latency(bench, server.latency_ms)
 
 
-def _measure(bench: _Bench, target: Target, server: Server, cell: Cell) -> Result:
-    options, listener = bench.options, bench.listener
-    seed = f"{options.seed} {results.key(results.identity(server, cell))}"
-    lot = Random(seed)
-    times, kept = bench.earlier.samples(server, cell) if bench.earlier else (0, {})
-    context = Context(
-        rows=server.rows,
-        seed=seed,
-        seconds=_QUICK_SECONDS if options.quick else _SECONDS,
-        times=times or None,
-        control=options.control,
-    )
-    ahead: list[int] = []
-    samples: dict[str, list[Sample]] = {}
-    subject: Subject | None = None
-    refused = ""
-    with ExitStack() as stack:
-
-        def side(variant: str, of: Subject) -> Any:
-            def one(pair: int) -> Sample:
-                sample, counters = of.sample(variant == OURS, pair)
-                bench.journal.repetition(server, cell, variant, pair, of.times, sample, counters)
-                if variant == OURS:
-                    ahead.append(counters.get("blocks_read", 0))
-                return sample
-
-            return one
-
-        def enough() -> bool:
-            found = [results.interval(samples, base) for base in samples if base != OURS]
-            listener.progress(found[0])
-            return all(statistics.enough(one) for one in found)
-
-        kind = _SUBJECTS[type(cell)]
-        try:
-            subject = stack.enter_context(kind(target, cell, context))
-            sides = {STOCK: side(STOCK, subject), OURS: side(OURS, subject)}
-            subject.prepare()
-            if bench.peer and not cell.private and not cell.needs:
-                # As many executions as here.
-                there = replace(context, stock=True, times=subject.times, control=None)
-                peer = stack.enter_context(kind(bench.peer, cell, there))
-                peer.prepare()
-                sides[PEER] = side(PEER, peer)
-            samples = {
-                name: list(kept.get(name, [])) if kept.keys() == sides.keys() else [] for name in sides
-            }
-            take(
-                sides,
-                rounds=options.rounds,
-                budget=options.seconds,
-                lot=lot,
-                enough=enough,
-                into=samples,
-            )
-            subject.finish()
-            if options.perf:
-                for variant in (STOCK, OURS):
-                    name = f"{server} {cell.scenario} {cell.name} {cell.cache} {variant}"
-                    with perf.recording(options.perf, name, subject.backend):
-                        subject.sample(variant == OURS, 0)
-        except Refused as reason:
-            refused = str(reason)
-        except psycopg.OperationalError:
-            raise
-        except psycopg.Error as error:
-            refused = f"the server says: {str(error).splitlines()[0]}"
-    median_ahead = sorted(ahead)[len(ahead) // 2] if ahead else 0
-    return Result(cell, server, subject.times if subject else 1, samples, median_ahead, refused)
-
-
 def _record(bench: _Bench, result: Result, *, again: bool = False) -> None:
     """Keep a result; one of an earlier run is in the file already."""
     if bench.baseline and not result.refused:
@@ -453,6 +346,10 @@ def _record(bench: _Bench, result: Result, *, again: bool = False) -> None:
             )
             result = replace(result, baseline=compared)
     bench.outcome.results.append(result)
+    if result.note:
+        cell = result.cell
+        note = f"{cell.scenario}, {cell.name}, {cell.cache}: {result.note}"
+        bench.outcome.notes = list(dict.fromkeys([*bench.outcome.notes, note]))
     if not again:
         bench.journal.result(result)
     bench.listener.done(result)

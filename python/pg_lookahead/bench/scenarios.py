@@ -1,151 +1,27 @@
-"""The scenarios: what is executed, on which cache, and what proves that it was.
+"""The scenarios: what is executed, and on which cache.
 
-A scenario is a function that gives its cells; a cell is one row of the result, stock against
-look-ahead.  There are four kinds of cell, each with a class in ``subjects`` and its fellows that
-knows how to execute it:
-
-    ScanCell       an index scan, by a function of ``tables``; the sides differ in settings
-    LookupCell     single rows, by pgbench
-    ClientsCell    index scans in several sessions at once
-    StatementCell  two statements that give the same answer
-    VacuumCell     VACUUM of a table in a database that is copied anew for each sample
-"""
+A scenario is a function that gives its cells (see ``cells``), for tables of a size."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
 from fnmatch import fnmatchcase
+from typing import Any
 
+from .cells import (
+    OFF,
+    ON,
+    Cell,
+    ClientsCell,
+    LookupCell,
+    Parameters,
+    ScanCell,
+    Size,
+    StatementCell,
+    VacuumCell,
+    Way,
+)
 from .tables import CLIENT_TABLES, COLUMNS, INDEXES_OF_D, SCHEMA, TABLE
-
-OFF = {"pg_lookahead.index_scan": "off"}
-ON = {"pg_lookahead.index_scan": "on", "pg_lookahead.max_distance": "-1"}
-
-Parameters = Mapping[str, float | str]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Cell:
-    """One comparison.
-
-    name: what is special about it within its scenario
-    cache: ``cold`` (neither in shared buffers nor in the system's page cache), ``os`` (in the
-        latter), or ``warm`` (in shared buffers)
-    parameters: the same as ``name``, for machines
-    tables: of ``tables``, that it needs
-    needs: what the server must have: ``attach:METHOD``, ``log_relation``, ``setting:NAME``
-    extensions: of contrib, besides those that all need
-    private: whether it changes what is not in our schema
-    preload: whether the library must be in shared_preload_libraries
-    setup, teardown: SQL before and after the cell, and others in a row with the same"""
-
-    scenario: str
-    name: str
-    cache: str
-    parameters: Parameters = field(default_factory=dict)
-    tables: tuple[str, ...] = ("t",)
-    needs: tuple[str, ...] = ()
-    extensions: tuple[str, ...] = ()
-    private: bool = False
-    preload: bool = False
-    setup: tuple[str, ...] = ()
-    teardown: tuple[str, ...] = ()
-
-    @property
-    def same(self) -> bool:
-        """Whether this is stock against stock."""
-        return False
-
-
-@dataclass(frozen=True, kw_only=True)
-class ScanCell(Cell):
-    """way: of tables.QUERIES
-    column: a name of tables.COLUMNS
-    n: rows asked for by one execution
-    times: executions in a sample; None: as many as make it long enough to be timed
-    ours: settings for look-ahead
-    ahead: whether a run in which nothing was read ahead must be refused"""
-
-    way: str
-    column: str
-    n: int
-    times: int | None = None
-    ours: Mapping[str, str] = field(default_factory=lambda: ON)
-    ahead: bool = False
-
-    @property
-    def same(self) -> bool:
-        return self.ours == OFF
-
-
-@dataclass(frozen=True, kw_only=True)
-class LookupCell(ScanCell):
-    """By pgbench; stock has not loaded the library."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ClientsCell(ScanCell):
-    """clients: sessions at once; many: each has a table of its own."""
-
-    clients: int
-    many: bool
-
-
-@dataclass(frozen=True, kw_only=True)
-class Way:
-    """One side of a StatementCell.
-
-    query: what is timed; ``{contrib}`` stands for the schema of contrib/pgstattuple
-    before: SQL executed first, untimed
-    function: that a run must have called once, as text that casts to regprocedure
-    attached: name of an access method whose handler must be ours (or, in stock, not ours)"""
-
-    query: str
-    before: tuple[str, ...] = ()
-    function: str = ""
-    attached: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class StatementCell(Cell):
-    """relations: to be cold; the first one's size is what must be read
-    part: of the first relation's blocks that a cold run must read, at least; None: the part
-        that its answer says was scanned"""
-
-    relations: tuple[str, ...]
-    stock: Way
-    ours: Way
-    part: float | None = 0.9
-
-
-@dataclass(frozen=True, kw_only=True)
-class VacuumCell(Cell):
-    """method: the index's access method; one_in: of so many rows one is dead; 0: none"""
-
-    method: str
-    one_in: int
-
-
-@dataclass(frozen=True)
-class Size:
-    """rows: of the table; quick: whether to do with fewer cells"""
-
-    rows: int
-    quick: bool
-
-    @property
-    def fetched(self) -> int:
-        """Rows of the scenarios that fetch a small part of a large table."""
-        return min(25_000, self.rows // 40)
-
-    def cold_times(self, n: int) -> int:
-        """How often n rows can be fetched from fresh places of a cold table in one sample.
-
-        All of them together meet so few of the pages (about a row in 75 stands alone on its
-        page) that hardly any is met twice."""
-        return max(1, min(200, self.rows // 75 // 20 // n))
-
 
 # Index scans
 
@@ -257,6 +133,25 @@ def _block_order(size: Size) -> Iterator[Cell]:
         )
 
 
+def _not_all_visible(table: str, key: str, text: str, one_in: int) -> dict[str, Any]:
+    """Members of cells on pages that are not all-visible, and stay so whoever reads them.
+
+    A DELETE of one row in ``one_in`` clears the bits of the pages that it meets, and is rolled
+    back.  What a page's next reader does (hint bits, pruning) is done here, too, and by a DELETE
+    that finds nothing: PostgreSQL 19 has a mere SELECT set the bits again when it prunes."""
+    return {
+        "writes": True,
+        "setup": (
+            f"VACUUM (FREEZE) {table}",
+            f"DO $$ BEGIN DELETE FROM {table} WHERE {key} % {one_in} = 0; RAISE EXCEPTION 'undone';"
+            " EXCEPTION WHEN raise_exception THEN NULL; END $$",
+            f"DELETE FROM {table} WHERE {text} = ''",
+            "CHECKPOINT",
+        ),
+        "teardown": (f"VACUUM (FREEZE) {table}", "CHECKPOINT"),
+    }
+
+
 def _only(size: Size) -> Iterator[Cell]:
     n = size.fetched
     for cache in ("cold", "warm"):
@@ -265,14 +160,7 @@ def _only(size: Size) -> Iterator[Cell]:
             name=f"{n:,} rows",
             cache=cache,
             parameters={"rows": n},
-            # No page is to be all-visible; what their first reader does is done here, too.
-            setup=(
-                f"DO $$ BEGIN DELETE FROM {TABLE} WHERE seq % 40 = 0; RAISE EXCEPTION 'undone';"
-                " EXCEPTION WHEN raise_exception THEN NULL; END $$",
-                f"SELECT count(pad) FROM {TABLE}",
-                "CHECKPOINT",
-            ),
-            teardown=(f"VACUUM (FREEZE) {TABLE}", "CHECKPOINT"),
+            **_not_all_visible(TABLE, "seq", "pad", 40),  # no page is to be
             way="only",
             column="random",
             n=n,
@@ -362,14 +250,7 @@ def _approx(size: Size) -> Iterator[Cell]:
             "pgstattuple_approx",
             "d",
             part=None,
-            setup=(
-                f"VACUUM (FREEZE) {SCHEMA}.d",
-                f"DO $$ BEGIN DELETE FROM {SCHEMA}.d WHERE id % {one_in} = 0; RAISE EXCEPTION 'undone';"
-                " EXCEPTION WHEN raise_exception THEN NULL; END $$",
-                f"SELECT count(note) FROM {SCHEMA}.d",
-                "CHECKPOINT",
-            ),
-            teardown=(f"VACUUM (FREEZE) {SCHEMA}.d", "CHECKPOINT"),
+            **_not_all_visible(f"{SCHEMA}.d", "id", "note", one_in),
         )
 
 
@@ -392,6 +273,7 @@ def _bloom_scan(size: Size) -> Iterator[Cell]:
             tables=("d",),
             needs=("attach:bloom",),
             extensions=("bloom",),
+            writes=True,
             private=True,
             preload=True,
             relations=(f"{SCHEMA}.d_bloom", f"{SCHEMA}.d"),
@@ -417,6 +299,7 @@ def _wal_logging(size: Size) -> Iterator[Cell]:
             cache=cache,
             tables=("d",),
             needs=("log_relation",),
+            writes=True,
             relations=(f"{SCHEMA}.d_taken",),
             stock=way(False),
             ours=way(True),
@@ -434,6 +317,7 @@ def _vacuum(method: str, dead: tuple[int, ...]) -> Callable[[Size], Iterator[Cel
                 tables=(method,),
                 needs=(f"attach:{method}",),
                 extensions=("bloom",) if method == "bloom" else (),
+                writes=True,
                 private=True,
                 preload=True,
                 method=method,

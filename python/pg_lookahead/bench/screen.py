@@ -20,9 +20,9 @@ from rich.progress import (
 from rich.table import Table
 
 from . import statistics
+from .cells import Cell
 from .options import Server
 from .results import OURS, PEER, STOCK, Outcome, Result, Summary
-from .scenarios import Cell
 
 TITLE = (
     "Times of one execution: median of interleaved samples ± half the distance of the quartiles;"

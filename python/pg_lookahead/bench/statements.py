@@ -7,8 +7,8 @@ from typing import Any
 
 from ..measure import differences
 from . import tables
+from .cells import StatementCell, Way
 from .meter import BLOCK, Sample
-from .scenarios import StatementCell, Way
 from .subjects import Context, Counters, Refused, Subject, blocks_of
 from .target import Connection, Target
 
@@ -40,6 +40,8 @@ class Statement(Subject):
             answer = dict(zip(columns, stock[0], strict=True))
             self._pages = int(answer["table_len"] // BLOCK * answer["scanned_percent"] / 100)
         self._least_blocks = int((_SCANNED if self.cell.part is None else self.cell.part) * self._pages)
+        if not self._least_blocks:
+            raise Refused("there is nothing to read")
         if self.cell.cache == "warm":
             self.warm()
 

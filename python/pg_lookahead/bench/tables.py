@@ -23,6 +23,7 @@ not count.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -35,6 +36,9 @@ from ..server import ClusterError
 SCHEMA = "lookahead_bench"
 OURS = "Made by pg_lookahead bench"
 """How the comment on our schema begins."""
+
+_KEPT = f"{OURS} --keep: "
+"""The same, if it is to stay."""
 
 TABLE = f"{SCHEMA}.t"
 COLUMNS = {"sequential": "seq", "periodic": "per", "random": "rnd"}
@@ -123,33 +127,58 @@ def load(
     report: Report,
     indexes: Iterable[str] = tuple(INDEXES_OF_D),
     extensions: Iterable[str] = ("pg_prewarm", "pg_buffercache", "pgstattuple", "bloom"),
+    *,
+    keep: bool = False,
 ) -> None:
     """Make the schema anew with the tables named, of ``t``, ``c`` and ``d``.
 
     indexes: of ``d``; of INDEXES_OF_D
-    extensions: put into the schema where the database lacks them"""
+    extensions: put into the schema where the database lacks them
+    keep: the schema is to stay; its comment tells what is in it, for not_kept()"""
     with conn.transaction():
         conn.execute(f"DROP SCHEMA IF EXISTS {SCHEMA} CASCADE".encode())
         conn.execute(f"CREATE SCHEMA {SCHEMA}".encode())
         conn.execute(f"COMMENT ON SCHEMA {SCHEMA} IS '{OURS}; it drops it in the end.'".encode())
         add_extensions(conn, extensions)
-    wanted = set(wanted)
+    wanted, indexes = set(wanted), set(indexes)
     permutation = np.random.default_rng(seed).permutation(rows)
     if "t" in wanted:
         _load_t(conn, permutation, layout, report)
     if "c" in wanted:
         _load_c(conn, rows, seed, report)
     if "d" in wanted:
-        _load_d(conn, permutation, layout, report, [name for name in INDEXES_OF_D if name in set(indexes)])
+        _load_d(conn, permutation, layout, report, [name for name in INDEXES_OF_D if name in indexes])
+    if keep:
+        told = {"rows": rows, "layout": layout, "tables": sorted(wanted), "indexes": sorted(indexes)}
+        comment = sql.SQL("COMMENT ON SCHEMA {} IS {}")
+        text = f"{_KEPT}{json.dumps(told)}"
+        conn.execute(comment.format(sql.Identifier(SCHEMA), sql.Literal(text)))
     conn.execute("CHECKPOINT")
+
+
+def not_kept(comment: str | None, wanted: set[str], rows: int, layout: str, indexes: set[str]) -> str:
+    """Why the schema of that comment has not what load() would make; empty if it has."""
+    if not (comment or "").startswith(_KEPT):
+        return "there are none"
+    assert comment is not None
+    told = json.loads(comment.removeprefix(_KEPT))
+    if (told["rows"], told["layout"]) != (rows, layout):
+        return f"they have {told['rows']:,} rows, {told['layout']}"
+    missing = [*sorted(wanted - set(told["tables"])), *sorted(indexes - set(told["indexes"]))]
+    return f"there is no {', '.join(missing)}" if missing else ""
 
 
 def add_extensions(conn: Connection, names: Iterable[str]) -> None:
     """Those that are not in the database yet, into our schema."""
     for name in names:
-        if not conn.execute("SELECT 1 FROM pg_extension WHERE extname = %s", [name]).fetchone():
+        if not has_extension(conn, name):
             create = sql.SQL("CREATE EXTENSION {} SCHEMA {}")
             conn.execute(create.format(sql.Identifier(name), sql.Identifier(SCHEMA)))
+
+
+def has_extension(conn: Connection, name: str) -> bool:
+    """Whether it is in the database."""
+    return conn.execute("SELECT 1 FROM pg_extension WHERE extname = %s", [name]).fetchone() is not None
 
 
 def schema_of(conn: Connection, extension: str) -> str:

@@ -29,10 +29,12 @@ class Target(ABC):
 
     private: whether nobody else uses it, so that its totals are ours
     data: its data directory, if it can be read here; else None
+    standby: whether nothing can be written
     settings: of every session
     """
 
     private: bool
+    standby = False
     data: Path | None
     settings: dict[str, object]
 
@@ -81,11 +83,13 @@ class Attached(Target):
 
     name: of the option that named it
     dsn: for libpq
+    library: whether sessions may load it
     ClusterError, one line, if it cannot be reached or will not do."""
 
     private = False
 
     def __init__(self, name: str, dsn: str, *, library: bool) -> None:
+        self.name = name
         self._dsn = dsn
         self._library = library
         self.settings = {}
@@ -94,9 +98,10 @@ class Attached(Target):
         except psycopg.Error as error:
             raise ClusterError(f"{name}: {' '.join(str(error).split())}") from None
         with conn:
-            self._check(name, conn)
+            self._check(conn)
 
-    def _check(self, name: str, conn: Connection) -> None:
+    def _check(self, conn: Connection) -> None:
+        name = self.name
         self._version = conn.info.server_version // 10000
         if self._version < 17:
             raise ClusterError(f"{name}: PostgreSQL {self._version} is too old; 17 or later is needed")
@@ -106,10 +111,7 @@ class Attached(Target):
         assert row is not None
         if not row[0]:
             raise ClusterError(f"{name}: this needs a superuser, to evict tables from shared buffers")
-        if row[1]:
-            raise ClusterError(
-                f"{name}: this server is a standby, and a scenario writes its tables first; name its primary"
-            )
+        self.standby = row[1]
         found = self.comment(conn)
         if found is not None and not (found or "").startswith(OURS):
             raise ClusterError(f"{name}: there is a schema {SCHEMA} that is not of our making; drop it first")

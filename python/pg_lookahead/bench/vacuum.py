@@ -17,11 +17,11 @@ import psycopg
 
 from ..measure import differences
 from . import tables
+from .cells import VacuumCell
 from .meter import Meter, Sample
-from .scenarios import VacuumCell
 from .statements import check_streamed, handler_is_ours, streamed
 from .subjects import SESSION, Context, Counters, Refused, Subject, blocks_of
-from .target import Target
+from .target import Private, Target
 
 PART = 5
 """One row in so many of the run's size."""
@@ -91,6 +91,12 @@ class Vacuum(Subject):
         self._streamed: Counters = {}
         self._copy = f"{tables.SCHEMA}_copy"
         self._stack.callback(self._drop)
+
+    @property
+    def processes(self) -> list[int]:
+        """The postmaster: each sample has a session of its own."""
+        assert isinstance(self.target, Private)
+        return [self.target.cluster.pid]
 
     def prepare(self) -> None:
         answers = [self._one(ours, timed=False)[1] for ours in (False, self.context.control is None)]

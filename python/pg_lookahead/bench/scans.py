@@ -1,0 +1,273 @@
+"""Index scans: a function of ``tables`` executes one many times over, in a session or in several."""
+
+from __future__ import annotations
+
+import re
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from . import tables
+from .cells import OFF, ClientsCell, ScanCell
+from .meter import BLOCK, Meter, Sample
+from .subjects import Context, Counters, Refused, Subject
+from .tables import COLUMNS, SCHEMA
+from .target import Target
+
+_MOST_TIMES = 1_000_000
+_FEWEST_TIMES_SLOWER = 20
+_MOST_COMPARED = 1_000_000
+_PROBED = 100
+"""Rows of a scan that shows who runs it, at most."""
+
+_COLD_PART = 0.8
+"""Part of the blocks of the first sample's rows that each cold sample must have read."""
+
+_GOLDEN = 0.6180339887
+"""Steps of this part of a circle come nowhere near each other for long."""
+
+SLOWER = 1.1
+"""How much more the slower side of ``--control slower`` does."""
+
+Connection = psycopg.Connection[Any]
+
+
+class Scan(Subject):
+    """An index scan by a function of ``tables``, which executes it ``times`` over.
+
+    That look-ahead's code ran each of them, and none of stock's, is counted by the library in
+    the session itself.  Where it leaves such scans to the server, ``note`` says so."""
+
+    cell: ScanCell
+    _nodes = 0
+    """Served by look-ahead in one execution of its side."""
+
+    def __init__(self, target: Target, cell: ScanCell, context: Context) -> None:
+        super().__init__(target, cell, context)
+        self.conn.execute("SET enable_bitmapscan = off")
+        self.times = context.times or cell.times or 1
+        self._column = COLUMNS[cell.column]
+        self._sessions = [self.conn]
+        self._functions = [f"{cell.way}_{self._column}"]
+        self._found: dict[int, int] = {}
+        # "all rows" has one place to start from
+        self._stride = int(self.rows * _GOLDEN) if cell.n < self.rows else 0
+        self.relations = (tables.TABLE, f"{SCHEMA}.t_{self._column}")
+
+    @property
+    def index(self) -> str:
+        """That is scanned, without its schema."""
+        return self.relations[1].split(".")[1]
+
+    @property
+    def processes(self) -> list[int]:
+        return [conn.info.backend_pid for conn in self._sessions]
+
+    def start(self, pair: int) -> int:
+        """The first key of a pair's samples."""
+        while len(self._starts) <= pair:
+            self._starts.append(self._lot.randrange(self.rows - self.cell.n + 1))
+        return self._starts[pair]
+
+    def prepare(self) -> None:
+        self._check_plan()
+        if self.cell.cache == "warm":
+            self.warm()
+            if self.cell.times is None and self.context.times is None:
+                self._calibrate()
+        else:
+            self._least_blocks = int(_COLD_PART * self._blocks())
+        self._compare()
+        if self.cell.cache == "warm":
+            for ours in (False, True):  # plans, and what a first visit leaves in a page
+                self.execute(ours and not self.context.control, 0)
+        self._find_out_who_runs_it()
+
+    def execute(self, ours: bool, pair: int) -> Sample:
+        self._switch(self.conn, ours)
+        start, times = self.start(pair), self.times
+        if self.context.control == "slower" and self.side:
+            times = round(times * SLOWER)
+        call = self._call(start, times)
+        sample, rows = self.meter.take(lambda: self.conn.execute(call).fetchall())
+        return replace(sample, items=self._same(start, times, rows[0][0]))
+
+    def _same(self, start: int, times: int, found: int) -> int:
+        """Both sides must find the same number of rows."""
+        if self._found.setdefault(start + times * self.rows, found) != found:
+            other = self._found[start + times * self.rows]
+            raise Refused(f"stock and look-ahead found {other} and {found} rows")
+        return found
+
+    def check(self, ours: bool, sample: Sample, counters: Counters) -> None:
+        super().check(ours, sample, counters)
+        if self.context.stock:
+            return
+        stock = not ours or self.cell.same
+        executed = self.times * len(self._sessions)
+        if counters["served"] != (0 if stock else self._nodes * executed):
+            side = "stock" if stock else "look-ahead"
+            raise Refused(
+                f"of {executed:,} scans of {side}, {counters['served']:,} were run by look-ahead's code"
+            )
+        if not stock and self.cell.ahead and not counters["blocks_read"]:
+            raise Refused("no block was read ahead")
+
+    def counters(self) -> Counters:
+        if self.context.stock:
+            return {}
+        cursor = self.conn.execute("SELECT * FROM lookahead.index_scan_stats")
+        values = cursor.fetchone()
+        assert cursor.description is not None and values is not None
+        named = zip((column.name for column in cursor.description), values, strict=True)
+        found = {name: value for name, value in named if isinstance(value, int)}
+        return {**found, "served": sum(served(conn) for conn in self._sessions)}
+
+    def _switch(self, conn: Connection, ours: bool) -> None:
+        if self.context.stock:
+            return
+        for name, value in (self.cell.ours if ours else OFF).items():
+            conn.execute("SELECT set_config(%s, %s, false)", [name, value])
+
+    def _call(self, start: int, times: int, *, n: int | None = None, session: int = 0) -> sql.Composed:
+        name = sql.Identifier(SCHEMA, self._functions[session])
+        values = (start, self._stride, n or self.cell.n, times)
+        arguments = sql.SQL(", ").join([sql.Literal(value) for value in values])
+        return sql.SQL("SELECT {}({})").format(name, arguments)
+
+    def _query(self, start: str, n: str) -> str:
+        query = tables.QUERIES[self.cell.way].format(table=self.relations[0], column=self._column)
+        return re.sub(r"\bstart\b", start, re.sub(r"\bn\b", n, query))
+
+    def _explain(self, options: str, query: str) -> dict[str, Any]:
+        """The plan's lowest node."""
+        row = self.conn.execute(f"EXPLAIN ({options}, FORMAT JSON) {query}".encode()).fetchone()
+        assert row is not None
+        node: dict[str, Any] = row[0][0]["Plan"]
+        while "Plans" in node:
+            node = node["Plans"][0]
+        return node
+
+    def _check_plan(self) -> None:
+        """That the generic plan is an index scan of the kind wanted, and nothing else."""
+        node = self._explain("GENERIC_PLAN", self._query("$1::bigint", "$2::bigint"))
+        wanted = "Index Only Scan" if self.cell.way == "only" else "Index Scan"
+        if (node["Node Type"], node.get("Index Name")) != (wanted, self.index):
+            raise Refused(f"the plan is {node['Node Type']} {node.get('Index Name', '')}")
+
+    def _find_out_who_runs_it(self) -> None:
+        if self.context.stock or self.context.control or self.cell.same:
+            return
+        start, n = self.start(0), min(self.cell.n, _PROBED)
+        self._switch(self.conn, True)
+        before = served(self.conn)
+        self._probe(start, n)
+        self._nodes = served(self.conn) - before
+        if not self._nodes:
+            # PostgreSQL 17 does not let EXPLAIN tell.
+            why = self._explain("ANALYZE", self._query(str(start), str(n))).get("Look-Ahead")
+            self.note = f"look-ahead leaves this to the server{f' ({why})' if why else ''}"
+
+    def _probe(self, start: int, n: int) -> None:
+        """One execution."""
+        self.conn.execute(self._call(start, 1, n=n))
+
+    def _calibrate(self) -> None:
+        self._switch(self.conn, False)
+        least = _FEWEST_TIMES_SLOWER if self.context.control == "slower" else 1
+        times = 1
+        while True:
+            call = self._call(0, times)
+            took = self.meter.take(lambda call=call: self.conn.execute(call).fetchall())[0].seconds  # type: ignore[misc]
+            if took > self.context.seconds / 4 or times >= _MOST_TIMES:
+                break
+            times *= 4
+        self.times = max(least, min(_MOST_TIMES, round(times * self.context.seconds / took)))
+
+    def _blocks(self) -> int:
+        """Heap blocks of the rows of the first sample."""
+        start = f"({self.start(0)} + i * {self._stride}) % {self.rows - self.cell.n + 1}"
+        row = self.conn.execute(
+            f"SELECT count(DISTINCT (t.ctid::text::point)[0]) FROM generate_series(0, {self.times - 1}) i,"
+            f" LATERAL (SELECT {start}) k(first)"
+            f" JOIN {tables.TABLE} t ON {self._column} BETWEEN first AND first + {self.cell.n - 1}".encode()
+        ).fetchone()
+        assert row is not None
+        return int(row[0])
+
+    def _compare(self) -> None:
+        """The rows themselves, in order, of one execution (of the first million, if more)."""
+        if self.context.stock:
+            return
+        n = min(self.cell.n, _MOST_COMPARED)
+        column = self._column if self.cell.way == "only" else "pad"
+        rows = self._query(str(self.start(0)), str(n))
+        query = f"SELECT count(*), md5(string_agg({column}::text, ',')) FROM ({rows}) s"
+        answers = []
+        for ours in (False, True):
+            self.chill()
+            self._switch(self.conn, ours)
+            answers.append(self.conn.execute(query.encode()).fetchone())
+        if answers[0] != answers[1] or answers[0] is None or answers[0][0] != n:
+            raise Refused(f"the rows differ: {answers[0]} from stock and {answers[1]} from look-ahead")
+
+
+class Clients(Scan):
+    """The same scan in several sessions at once, each elsewhere, or each in a table of its own."""
+
+    cell: ClientsCell
+
+    def __init__(self, target: Target, cell: ClientsCell, context: Context) -> None:
+        super().__init__(target, cell, context)
+        self._sessions = [self.session() for _ in range(cell.clients)]
+        for conn in self._sessions:
+            conn.execute("SET enable_bitmapscan = off")
+        self.meter = Meter(target, self.conn, self._sessions)
+        self._functions *= cell.clients
+        if cell.many:
+            self.rows //= tables.CLIENT_TABLES
+            self._stride = int(self.rows * _GOLDEN)
+            names = [f"c{number}" for number in range(1, cell.clients + 1)]
+            self._functions = [f"{name}_{cell.way}_{self._column}" for name in names]
+            self.relations = tuple(
+                f"{SCHEMA}.{part}" for name in names for part in (name, f"{name}_{self._column}")
+            )
+        self._pool = self._stack.enter_context(ThreadPoolExecutor(cell.clients))
+
+    def execute(self, ours: bool, pair: int) -> Sample:
+        start = self.start(pair)
+        apart = (self.rows - self.cell.n + 1) // self.cell.clients
+        calls = []
+        for number, conn in enumerate(self._sessions):
+            self._switch(conn, ours)
+            at = start if self.cell.many else (start + number * apart) % (self.rows - self.cell.n + 1)
+            calls.append((conn, self._call(at, self.times, session=number)))
+
+        def call(one: tuple[Connection, sql.Composed]) -> int:
+            row = one[0].execute(one[1]).fetchone()
+            assert row is not None
+            return int(row[0])
+
+        sample, found = self.meter.take(lambda: list(self._pool.map(call, calls)))
+        return replace(sample, items=self._same(start, self.times, sum(found)))
+
+    def _blocks(self) -> int:
+        """At least those of one client."""
+        if not self.cell.many:
+            return super()._blocks()
+        size = BLOCK // 100
+        return int(self.cell.n / size * _COLD_PART)
+
+    def _calibrate(self) -> None:
+        super()._calibrate()
+        self.times = max(1, self.times // self.cell.clients)
+
+
+def served(conn: Connection) -> int:
+    """How many index scans of the session look-ahead's code has run so far."""
+    row = conn.execute("SELECT lookahead.index_scans_served()").fetchone()
+    assert row is not None
+    return int(row[0])
