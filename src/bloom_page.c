@@ -9,7 +9,7 @@
 
 #include "am_handler.h"
 #include "bloom_page.h"
-#include "compat.h"
+#include "index_page.h"
 #include "storage/bufmgr.h"
 
 bool
@@ -17,18 +17,6 @@ BloomIsHandler(Oid function)
 {
 	return AmHandlerIs(function, "blhandler", "bloom") ||
 		AmHandlerIs(function, "lookahead_bloom_handler", "pg_lookahead");
-}
-
-pg_noreturn static void bad_page(Relation index, BlockNumber block);
-
-static void
-bad_page(Relation index, BlockNumber block)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_INDEX_CORRUPTED),
-			 errmsg("index \"%s\" contains corrupted page at block %u",
-					RelationGetRelationName(index), block),
-			 errhint("Please REINDEX it.")));
 }
 
 /* The special area of a page that is not new, checked. */
@@ -39,10 +27,10 @@ get_tail(Relation index, BlockNumber block, Page page)
 
 	if (PageGetPageSize(page) != BLCKSZ ||
 		((PageHeader) page)->pd_special != BLCKSZ - sizeof(BloomTail))
-		bad_page(index, block);
+		IndexPageIsBad(index, block);
 	tail = (BloomTail *) PageGetSpecialPointer(page);
 	if (tail->page_id != BLOOM_TAIL_ID)
-		bad_page(index, block);
+		IndexPageIsBad(index, block);
 	return tail;
 }
 
@@ -55,10 +43,10 @@ BloomCheckMeta(Relation index, Page page)
 		(get_tail(index, BLOOM_META_BLOCK, page)->flags & BLOOM_IS_META) == 0 ||
 		meta->magic != BLOOM_MAGIC || meta->signature_words < 1 ||
 		meta->signature_words > BLOOM_MAX_WORDS)
-		bad_page(index, BLOOM_META_BLOCK);
+		IndexPageIsBad(index, BLOOM_META_BLOCK);
 	for (int i = 0; i < RelationGetNumberOfAttributes(index); i++)
 		if (meta->column_bits[i] < 1 || meta->column_bits[i] >= BLOOM_MAX_BITS)
-			bad_page(index, BLOOM_META_BLOCK);
+			IndexPageIsBad(index, BLOOM_META_BLOCK);
 	return meta;
 }
 
@@ -85,6 +73,6 @@ BloomCheckPage(Relation index, const BloomMeta *meta, BlockNumber block,
 		return NULL;
 	if (tail->flags != 0 ||
 		tail->nentries * BloomEntrySize(meta) > BLOOM_PAGE_SPACE)
-		bad_page(index, block);
+		IndexPageIsBad(index, block);
 	return tail;
 }

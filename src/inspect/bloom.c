@@ -26,10 +26,8 @@
 #include "bloom_page.h"
 #include "compat.h"
 #include "inspect/inspect.h"
-#include "observe/profile.h"
 #include "port/pg_bitutils.h"
 #include "storage/bufmgr.h"
-#include "stream/sweep.h"
 #include "utils/array.h"
 #include "utils/lsyscache.h"
 
@@ -64,8 +62,9 @@ check_relation(Relation rel)
 
 /* Add one page other than the metapage to the sums. */
 static void
-count_page(BloomStats *stats, Relation rel, BlockNumber block, Page page)
+count_page(void *arg, Relation rel, BlockNumber block, Page page)
 {
+	BloomStats *stats = arg;
 	Size		entry_size = BloomEntrySize(&stats->meta);
 	Size		signature_size = entry_size - BLOOM_SIGNATURE_OFFSET;
 	const BloomTail *tail = BloomCheckPage(rel, &stats->meta, block, page);
@@ -127,8 +126,6 @@ lookahead_pgstatbloomindex(PG_FUNCTION_ARGS)
 	BloomStats	stats = {0};
 	BlockNumber nblocks;
 	int			ncolumns;
-	Sweep		sweep;
-	Buffer		buffer;
 	Datum		column_bits[INDEX_MAX_KEYS];
 	Datum		rates[INDEX_MAX_KEYS];
 	Datum		values[9];
@@ -141,17 +138,8 @@ lookahead_pgstatbloomindex(PG_FUNCTION_ARGS)
 	stats.entries_by_bits = palloc0_array(uint64, stats.signature_bits + 1);
 
 	nblocks = RelationGetNumberOfBlocks(rel);
-	SweepBegin(&sweep, rel, MAIN_FORKNUM, BLOOM_META_BLOCK + 1, nblocks,
-			   NULL, NULL);
-	while (BufferIsValid(buffer = SweepNext(&sweep)))
-	{
-		LockBuffer(buffer, BUFFER_LOCK_SHARE);
-		PROFILED_VOID(PROFILE_PAGE_BLOOM,
-					  count_page(&stats, rel, SweepBlock(&sweep),
-								 BufferGetPage(buffer)));
-		UnlockReleaseBuffer(buffer);
-	}
-	SweepEnd(&sweep);
+	InspectPages(rel, BLOOM_META_BLOCK + 1, nblocks,
+				 PROFILE_PAGE_BLOOM, count_page, &stats);
 
 	ncolumns = RelationGetNumberOfAttributes(rel);
 	for (int column = 0; column < ncolumns; column++)

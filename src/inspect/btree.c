@@ -14,11 +14,10 @@
 #include "access/nbtree.h"
 #include "catalog/pg_am_d.h"
 #include "compat.h"
+#include "index_page.h"
 #include "inspect/inspect.h"
-#include "observe/profile.h"
 #include "inspect/tuples.h"
 #include "storage/bufmgr.h"
-#include "stream/sweep.h"
 #include "utils/float.h"
 
 /* What pgstatindex counts; pages, and bytes of the leaves. */
@@ -61,8 +60,9 @@ read_metapage(Relation rel, BTMetaPageData *meta)
  * Add one page other than the metapage to the sums.
  */
 static void
-count_page(BtreeStats *stats, Relation rel, BlockNumber block, Page page)
+count_page(void *arg, Relation rel, BlockNumber block, Page page)
 {
+	BtreeStats *stats = arg;
 	BTPageOpaque opaque;
 
 	/*
@@ -75,8 +75,7 @@ count_page(BtreeStats *stats, Relation rel, BlockNumber block, Page page)
 		return;
 	}
 
-	if (!InspectHasSpecial(page, sizeof(BTPageOpaqueData)))
-		InspectBadIndexPage(rel, block);
+	IndexPageCheckSpecial(rel, block, page, sizeof(BTPageOpaqueData));
 	opaque = BTPageGetOpaque(page);
 
 	if (P_ISDELETED(opaque))
@@ -102,25 +101,14 @@ describe_btree(Relation rel, FunctionCallInfo fcinfo)
 {
 	BTMetaPageData meta;
 	BtreeStats	stats = {0};
-	Sweep		sweep;
-	Buffer		buffer;
 	Datum		values[10];
 	int			i = 0;
 
 	InspectCheckIndex(rel, BTREE_AM_OID, "btree", "tables");
 	read_metapage(rel, &meta);
 
-	SweepBegin(&sweep, rel, MAIN_FORKNUM, BTREE_METAPAGE + 1,
-			   RelationGetNumberOfBlocks(rel), NULL, NULL);
-	while (BufferIsValid(buffer = SweepNext(&sweep)))
-	{
-		LockBuffer(buffer, BUFFER_LOCK_SHARE);
-		PROFILED_VOID(PROFILE_PAGE_BTREE,
-					  count_page(&stats, rel, SweepBlock(&sweep),
-								 BufferGetPage(buffer)));
-		UnlockReleaseBuffer(buffer);
-	}
-	SweepEnd(&sweep);
+	InspectPages(rel, BTREE_METAPAGE + 1, RelationGetNumberOfBlocks(rel),
+				 PROFILE_PAGE_BTREE, count_page, &stats);
 	InspectClose(rel);
 
 	values[i++] = Int32GetDatum((int32) meta.btm_version);
@@ -166,7 +154,7 @@ TupleStatsBtreePage(TupleStats *stats, Page page)
 		stats->free_space += BLCKSZ;
 		return;
 	}
-	if (!InspectHasSpecial(page, sizeof(BTPageOpaqueData)))
+	if (!IndexPageHasSpecial(page, sizeof(BTPageOpaqueData)))
 		return;
 	opaque = BTPageGetOpaque(page);
 

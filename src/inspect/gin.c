@@ -12,6 +12,7 @@
 #include "access/gin_private.h"
 #include "catalog/pg_am_d.h"
 #include "compat.h"
+#include "index_page.h"
 #include "inspect/inspect.h"
 #include "storage/bufmgr.h"
 
@@ -32,9 +33,9 @@ lookahead_pgstatginindex(PG_FUNCTION_ARGS)
 	buffer = ReadBuffer(rel, GIN_METAPAGE_BLKNO);
 	LockBuffer(buffer, GIN_SHARE);
 	page = BufferGetPage(buffer);
-	if (!InspectHasSpecial(page, sizeof(GinPageOpaqueData)) ||
+	if (!IndexPageHasSpecial(page, sizeof(GinPageOpaqueData)) ||
 		(GinPageGetOpaque(page)->flags & GIN_META) == 0)
-		InspectBadIndexPage(rel, GIN_METAPAGE_BLKNO);
+		IndexPageIsBad(rel, GIN_METAPAGE_BLKNO);
 	meta = GinPageGetMeta(page);
 	values[0] = Int32GetDatum(meta->ginVersion);
 	values[1] = UInt32GetDatum(meta->nPendingPages);

@@ -11,6 +11,7 @@
 
 #include "access/gist_private.h"
 #include "compat.h"
+#include "index_page.h"
 #include "inspect/inspect.h"
 #include "inspect/tuples.h"
 
@@ -22,7 +23,7 @@ TupleStatsGistPage(TupleStats *stats, Page page)
 		stats->free_space += BLCKSZ;
 		return;
 	}
-	if (InspectHasSpecial(page, sizeof(GISTPageOpaqueData)) &&
+	if (IndexPageHasSpecial(page, sizeof(GISTPageOpaqueData)) &&
 		GistPageIsLeaf(page))
 		TupleStatsIndexItems(stats, page, FirstOffsetNumber);
 }

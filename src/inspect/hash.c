@@ -14,11 +14,10 @@
 #include "access/hash.h"
 #include "catalog/pg_am_d.h"
 #include "compat.h"
+#include "index_page.h"
 #include "inspect/inspect.h"
-#include "observe/profile.h"
 #include "inspect/tuples.h"
 #include "storage/bufmgr.h"
-#include "stream/sweep.h"
 
 /* What pgstathashindex counts; free_space in bytes. */
 typedef struct HashStats
@@ -52,8 +51,9 @@ count_items(HashStats *stats, Page page)
 
 /* Add one page other than the metapage to the sums. */
 static void
-count_page(HashStats *stats, Relation rel, BlockNumber block, Page page)
+count_page(void *arg, Relation rel, BlockNumber block, Page page)
 {
+	HashStats  *stats = arg;
 	uint16		flag;
 
 	if (PageIsNew(page))
@@ -62,8 +62,7 @@ count_page(HashStats *stats, Relation rel, BlockNumber block, Page page)
 		return;
 	}
 
-	if (!InspectHasSpecial(page, sizeof(HashPageOpaqueData)))
-		InspectBadIndexPage(rel, block);
+	IndexPageCheckSpecial(rel, block, page, sizeof(HashPageOpaqueData));
 	flag = HashPageGetOpaque(page)->hasho_flag;
 
 	switch (flag & LH_PAGE_TYPE)
@@ -101,7 +100,6 @@ lookahead_pgstathashindex(PG_FUNCTION_ARGS)
 	uint64		page_space;		/* bytes for entries on one page */
 	uint64		total_space;
 	BlockNumber nblocks;
-	Sweep		sweep;
 	Buffer		buffer;
 	Datum		values[8];
 	int			i = 0;
@@ -116,17 +114,8 @@ lookahead_pgstathashindex(PG_FUNCTION_ARGS)
 	_hash_relbuf(rel, buffer);
 
 	nblocks = RelationGetNumberOfBlocks(rel);
-	SweepBegin(&sweep, rel, MAIN_FORKNUM, HASH_METAPAGE + 1, nblocks,
-			   NULL, NULL);
-	while (BufferIsValid(buffer = SweepNext(&sweep)))
-	{
-		LockBuffer(buffer, BUFFER_LOCK_SHARE);
-		PROFILED_VOID(PROFILE_PAGE_HASH,
-					  count_page(&stats, rel, SweepBlock(&sweep),
-								 BufferGetPage(buffer)));
-		UnlockReleaseBuffer(buffer);
-	}
-	SweepEnd(&sweep);
+	InspectPages(rel, HASH_METAPAGE + 1, nblocks,
+				 PROFILE_PAGE_HASH, count_page, &stats);
 	InspectClose(rel);
 
 	/* Unused pages are free; the metapage and bitmap pages hold no entries. */
@@ -153,7 +142,7 @@ TupleStatsHashPage(TupleStats *stats, Page page)
 		stats->free_space += BLCKSZ;
 		return;
 	}
-	if (!InspectHasSpecial(page, sizeof(HashPageOpaqueData)))
+	if (!IndexPageHasSpecial(page, sizeof(HashPageOpaqueData)))
 		return;
 
 	switch (HashPageGetOpaque(page)->hasho_flag & LH_PAGE_TYPE)

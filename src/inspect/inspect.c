@@ -77,16 +77,6 @@ InspectHintPartitions(Relation rel)
 	return errhint("Name one of its partitions instead: pg_partition_tree() lists them.");
 }
 
-void
-InspectBadIndexPage(Relation index, BlockNumber block)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_INDEX_CORRUPTED),
-			 errmsg("index \"%s\" contains corrupted page at block %u",
-					RelationGetRelationName(index), block),
-			 errhint("Please REINDEX it.")));
-}
-
 Datum
 InspectRow(FunctionCallInfo fcinfo, int natts, Datum *values, bool *nulls)
 {

@@ -15,7 +15,9 @@
 #define PG_LOOKAHEAD_INSPECT_H
 
 #include "fmgr.h"
-#include "storage/bufpage.h"
+#include "observe/profile.h"
+#include "storage/bufmgr.h"
+#include "stream/sweep.h"
 #include "utils/rel.h"
 
 /*
@@ -58,21 +60,32 @@ extern void InspectRefuseInvalid(Relation index);
  */
 extern int	InspectHintPartitions(Relation rel);
 
+/* Looks at one page of an index, which is under a share lock. */
+typedef void (*InspectPage) (void *arg, Relation index, BlockNumber block,
+							 Page page);
+
 /*
- * Does a page that is not new have a special area of just this size (bytes,
- * before alignment)?  Only then may the area be read as that type.
+ * Show the pages first .. nblocks - 1 of an index to a function, in order.
+ *		function	what this counts as in a profile
+ * Inline, so that the call of "look" is none.
  */
-static inline bool
-InspectHasSpecial(Page page, Size size)
+static pg_attribute_always_inline void
+InspectPages(Relation index, BlockNumber first, BlockNumber nblocks,
+			 ProfileFunction function, InspectPage look, void *arg)
 {
-	LocationIndex special = ((PageHeader) page)->pd_special;
+	Sweep		sweep;
+	Buffer		buffer;
 
-	return PageGetSpecialSize(page) == MAXALIGN(size) &&
-		special >= SizeOfPageHeaderData && special + MAXALIGN(size) <= BLCKSZ;
+	SweepBegin(&sweep, index, MAIN_FORKNUM, first, nblocks, NULL, NULL);
+	while (BufferIsValid(buffer = SweepNext(&sweep)))
+	{
+		LockBuffer(buffer, BUFFER_LOCK_SHARE);
+		PROFILED_VOID(function, look(arg, index, SweepBlock(&sweep),
+									 BufferGetPage(buffer)));
+		UnlockReleaseBuffer(buffer);
+	}
+	SweepEnd(&sweep);
 }
-
-/* Raise the index corruption error of an index page without such an area. */
-pg_noreturn extern void InspectBadIndexPage(Relation index, BlockNumber block);
 
 /*
  * The result row of the calling SQL function, from one value a column.

@@ -19,6 +19,7 @@
 
 #include "access/gin_private.h"
 #include "compat.h"
+#include "index_page.h"
 #include "maintain/maintain.h"
 #include "miscadmin.h"
 #include "observe/profile.h"
@@ -67,13 +68,8 @@ index_length(Relation index)
 static bool
 count_page(Relation index, BlockNumber block, Page page, GinStatsData *counts)
 {
-	if (!PageIsNew(page) &&
-		PageGetSpecialSize(page) != MAXALIGN(sizeof(GinPageOpaqueData)))
-		ereport(ERROR,
-				(errcode(ERRCODE_INDEX_CORRUPTED),
-				 errmsg("index \"%s\" contains corrupted page at block %u",
-						RelationGetRelationName(index), block),
-				 errhint("Please REINDEX it.")));
+	if (!PageIsNew(page))
+		IndexPageCheckSpecial(index, block, page, sizeof(GinPageOpaqueData));
 
 	if (GinPageIsRecyclable(page))
 		return true;

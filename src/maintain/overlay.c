@@ -118,6 +118,16 @@ set_handler(HeapTuple tuple, Oid handler)
 	InvokeObjectPostAlterHook(AccessMethodRelationId, am->oid, 0);
 }
 
+/* Nothing is to be done: say so.  "how" goes before "attached". */
+static Datum
+leave_as_is(const Method *method, const char *how)
+{
+	ereport(NOTICE,
+			(errmsg("pg_lookahead is %s attached to access method \"%s\"",
+					how, method->name)));
+	return (Datum) 0;
+}
+
 /*
  * lookahead.attach(name) returns void
  */
@@ -144,12 +154,7 @@ lookahead_attach(PG_FUNCTION_ARGS)
 				 errhint("Add pg_lookahead to \"shared_preload_libraries\" and restart the server.")));
 
 	if (MethodIsOurs(method, am->amhandler))
-	{
-		ereport(NOTICE,
-				(errmsg("pg_lookahead is already attached to access method \"%s\"",
-						method->name)));
-		PG_RETURN_VOID();
-	}
+		return leave_as_is(method, "already");
 	if (!MethodIsStock(method, am->amhandler))
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -188,12 +193,7 @@ lookahead_detach(PG_FUNCTION_ARGS)
 	Oid			stock;
 
 	if (!MethodIsOurs(method, ours))
-	{
-		ereport(NOTICE,
-				(errmsg("pg_lookahead is not attached to access method \"%s\"",
-						method->name)));
-		PG_RETURN_VOID();
-	}
+		return leave_as_is(method, "not");
 
 	stock = MethodFindStock(method, am->oid);
 	if (!OidIsValid(stock))

@@ -1,0 +1,40 @@
+/*-------------------------------------------------------------------------
+ *
+ * index_page.h
+ *		What a page of any index is checked for before it is believed.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef PG_LOOKAHEAD_INDEX_PAGE_H
+#define PG_LOOKAHEAD_INDEX_PAGE_H
+
+#include "compat.h"
+#include "storage/block.h"
+#include "storage/bufpage.h"
+#include "utils/relcache.h"
+
+/* Raise the error of an index page that is none of its kind (XX002). */
+pg_noreturn extern void IndexPageIsBad(Relation index, BlockNumber block);
+
+/*
+ * Does a page that is not new have a special area of just this size (bytes,
+ * before alignment)?  Only then may the area be read as that type.
+ */
+static inline bool
+IndexPageHasSpecial(Page page, Size size)
+{
+	LocationIndex special = ((PageHeader) page)->pd_special;
+
+	return PageGetSpecialSize(page) == MAXALIGN(size) &&
+		special >= SizeOfPageHeaderData && special + MAXALIGN(size) <= BLCKSZ;
+}
+
+/* The error, if a page that is not new has no such area. */
+static inline void
+IndexPageCheckSpecial(Relation index, BlockNumber block, Page page, Size size)
+{
+	if (!IndexPageHasSpecial(page, size))
+		IndexPageIsBad(index, block);
+}
+
+#endif							/* PG_LOOKAHEAD_INDEX_PAGE_H */
