@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import shutil
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,6 +20,13 @@ SETTINGS: dict[str, object] = {
     "max_connections": 20,
     "shared_buffers": "8MB",
 }
+
+
+def attachable_server(make_cluster: Callable[..., Cluster], name: str) -> Cluster:
+    """A server with the library in every session; skips where there is nothing to attach to."""
+    made = make_cluster(SETTINGS, name=name)
+    require_attachable(made)
+    return made
 
 
 def require_attachable(cluster: Cluster) -> None:

@@ -20,6 +20,7 @@ from corruption import ANYWHERE, damage
 from maintenance import (
     SETTINGS,
     attach,
+    attachable_server,
     bloom_entries,
     fresh_database,
     heap_tids,
@@ -68,9 +69,7 @@ RAW = (
 @pytest.fixture(scope="module")
 def server(make_cluster: MakeCluster) -> Cluster:
     """A server with the library in every session."""
-    made = make_cluster(SETTINGS, name="bloom")
-    require_attachable(made)
-    return made
+    return attachable_server(make_cluster, "bloom")
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from conftest import MakeCluster
-from maintenance import SETTINGS, attach, fresh_database, require_attachable, streamed
+from maintenance import SETTINGS, attach, attachable_server, fresh_database, require_attachable, streamed
 from pg_lookahead.cluster import Cluster, ClusterError
 from relations import Connection, await_true, clean_log, run, scalar
 
@@ -38,9 +38,7 @@ LOOKUPS = (
 @pytest.fixture(scope="module")
 def server(make_cluster: MakeCluster) -> Cluster:
     """A server with the library in every session."""
-    made = make_cluster(SETTINGS, name="overlay")
-    require_attachable(made)
-    return made
+    return attachable_server(make_cluster, "overlay")
 
 
 @pytest.fixture

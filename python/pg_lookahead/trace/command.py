@@ -38,6 +38,8 @@ SetOption = Annotated[
 SecondsOption = Annotated[
     float, typer.Option(min=0.1, max=60, help="For each of 14 cells, when calibrating.")
 ]
+SaveOption = Annotated[Path | None, typer.Option(metavar="FILE", help="Write the model to a file.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def trace(
@@ -121,7 +123,7 @@ def simulate(
         Path | None, typer.Option(metavar="PATH", help="Measure the model: read this file.")
     ] = None,
     seconds: SecondsOption = 1.0,
-    save: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the model to a file.")] = None,
+    save: SaveOption = None,
     policy: PolicyOption = "issued,chunk,all,sequential",
     chunk: ChunkOption = "403",
     depth: DepthOption = "1,16",
@@ -133,7 +135,7 @@ def simulate(
     parameters: Annotated[
         bool, typer.Option("--parameters", help="Print the model's, with sources.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Predict how long the reads of a trace take in other orders, on a device."""
     from .. import page
@@ -242,14 +244,14 @@ def replay(
     ] = None,
     settings: SetOption = None,
     seconds: SecondsOption = 1.0,
-    save: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the model to a file.")] = None,
+    save: SaveOption = None,
     policy: PolicyOption = "issued,chunk,all,sequential",
     chunk: ChunkOption = "403",
     depth: DepthOption = "1,16",
     combine: CombineOption = 128,
     engine: Annotated[str, typer.Option(help="io_uring or psync (depth 1 only).")] = "io_uring",
     reads: Annotated[int, typer.Option(min=1, help="Of each policy, at most.")] = 100_000,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Do the reads of a trace, by fio, in each order: predicted and measured side by side."""
     from . import fio
