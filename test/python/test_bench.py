@@ -35,6 +35,7 @@ from pg_lookahead.bench.statistics import Interval, Verdict
 from pg_lookahead.bench.subjects import Context
 from pg_lookahead.bench.target import Private
 from pg_lookahead.cluster import Cluster
+from pg_lookahead.server import Installation
 
 ROWS = 50_000
 
@@ -428,7 +429,11 @@ def test_diagnostics(loaded: Private, scenario: str, number: int) -> None:
         assert all(
             sample.items * 0.9 <= sample.blocks_read if cold else not sample.reads for sample in samples
         )
-        assert not cold or samples[1].reads < samples[0].reads
+        # 17 counts a read of several blocks as several; 19's own functions read so, too.
+        if cold and Installation.find().major == 18:
+            assert samples[1].reads < samples[0].reads
+        else:
+            assert samples[1].reads <= samples[0].reads
 
 
 def test_a_function_that_was_not_called_is_refused(loaded: Private, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -120,7 +120,7 @@ def test_evicted_blocks_are_counted(conn: Connection, server: Cluster) -> None:
     # A portion of a PL/pgSQL loop does not give back what is held, and in it all that is unpinned is evicted.
     row = conn.execute(
         b"""DO $$ DECLARE r record; n int := 0; BEGIN
-        FOR r IN SELECT k FROM t WHERE k BETWEEN 2000 AND 8000 ORDER BY k LOOP
+        FOR r IN SELECT ctid, k FROM t WHERE k BETWEEN 2000 AND 8000 ORDER BY k LOOP
             n := n + 1;
             IF n % 500 = 0 THEN PERFORM count(pg_buffercache_evict(bufferid)) FROM pg_buffercache; END IF;
         END LOOP;
