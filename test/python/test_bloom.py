@@ -568,11 +568,14 @@ def test_corruption(make_cluster: MakeCluster, rng: random.Random) -> None:
         make_churned(conn)
         run(conn, "SET enable_seqscan = off")
         run(conn, "DELETE FROM t WHERE a % 3 = 0", "VACUUM t", "CHECKPOINT")
+        assertions = scalar(conn, "SHOW debug_assertions") == "on"
         path = data_file(server, conn, "t_bloom")
         heap = list(blocks(data_file(server, conn, "t").read_bytes()))
         for round_ in range(MUTATIONS):
             intact = path.read_bytes()
             damaged = damage(intact, heap, ANYWHERE, rng)
+            if assertions and round_ % 2 == 0 and damaged.data[:BLOCK] != intact[:BLOCK]:
+                continue  # a scan begins in contrib, which asserts that block 0 has a special area
             evict(conn)
             path.write_bytes(damaged.data)
             statement = "SELECT count(*) FROM t WHERE a = 5 AND b = 'text 5'"
