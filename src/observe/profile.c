@@ -12,11 +12,12 @@
  *	  function in this process;
  *	- always, if blocks were read since the last timed call: then the clock
  *	  costs little beside what it measures, and times vary much;
- *	- else once in track_functions_interval calls on average, at random, and
- *	  stands for as many.
- * Which of these applies is known before the call, so that the weighted sums
- * are unbiased estimates for all calls.  Random gaps keep it from walking in
- * step with, say, the number of rows on a page.
+ *	- else if it is the one drawn by lot from track_functions_interval
+ *	  successive calls; it stands for all of them.
+ * Which of these applies is known before the call, and each call is in one
+ * draw at most, with the same chance as all others: so the weighted sums are
+ * unbiased estimates for all calls, however few there were.  Drawing by lot
+ * keeps it from walking in step with, say, the number of rows on a page.
  *
  * frames[] is the stack of the timed functions entered and not left: that at
  * depth d is frames[d].  Whoever leaves a function names the depth at which
@@ -29,7 +30,6 @@
 
 #include "compat.h"
 #include "common/pg_prng.h"
-#include "miscadmin.h"
 #include "observe/profile.h"
 #include "observe/profile_internal.h"
 #include "port/pg_bitutils.h"
@@ -54,11 +54,18 @@ typedef struct Frame
 	int			path;
 } Frame;
 
+/* Which call of an outermost function is timed next. */
+typedef struct Draw
+{
+	int			interval;		/* out of so many, for which it stands */
+	int			rest;			/* of these, so many come after it */
+} Draw;
+
 Profile		lookahead_profile;
 
 static Frame frames[MAX_DEPTH];
+static Draw draws[PROFILE_NFUNCTIONS];
 static int	weight;				/* calls that the timed one stands for */
-static pg_prng_state gaps;		/* random numbers; all zeroes at first */
 static int	active[PROFILE_NFUNCTIONS]; /* frames of each function */
 
 /* The path of calling a function from another path; 0: not made yet. */
@@ -124,6 +131,9 @@ void
 ProfileChoose(ProfileFunction function)
 {
 	Profile    *profile = &lookahead_profile;
+	Draw	   *draw = &draws[function];
+	int			interval = 1;
+	int			place = 0;
 
 	profile->state = PROFILE_TIMING;
 	weight = 1;
@@ -134,17 +144,19 @@ ProfileChoose(ProfileFunction function)
 		profile->reads_seen = pgBufferUsage.shared_blks_read;
 		return;
 	}
+	weight = Max(draw->interval, 1);
+
+	/* which one of the next so many it will be */
 	if (lookahead_track_interval > 1 &&
-		profile->sums[function].calls > FIRST_CALLS)
+		profile->sums[function].calls >= FIRST_CALLS)
 	{
-		if (!pg_prng_seed_check(&gaps))
-			pg_prng_seed(&gaps, MyProcPid);
-		weight = lookahead_track_interval;
-		profile->countdown[function] =
-			(int) pg_prng_uint64_range(&gaps, 0, 2 * (uint64) weight - 2);
+		interval = lookahead_track_interval;
+		place = (int) pg_prng_uint64_range(&pg_global_prng_state, 0,
+										   interval - 1);
 	}
-	else
-		profile->countdown[function] = 0;
+	profile->countdown[function] = draw->rest + place;
+	draw->interval = interval;
+	draw->rest = interval - 1 - place;
 }
 
 /* The path of a function called from another path. */

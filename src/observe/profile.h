@@ -133,10 +133,13 @@ typedef struct Profile
 	ProfileOverhead overhead;
 } Profile;
 
-extern Profile lookahead_profile;
+/* These two are looked at so often that it pays to say where they are. */
+#define PROFILE_HERE __attribute__((visibility("hidden")))
+
+extern PROFILE_HERE Profile lookahead_profile;
 
 /* Settings, owned by pg_lookahead.c. */
-extern bool lookahead_track_functions;
+extern PROFILE_HERE bool lookahead_track_functions;
 extern int	lookahead_track_interval;
 extern char *lookahead_profile_directory;
 extern int	lookahead_profile_max_files;
@@ -164,6 +167,20 @@ ProfileDepth(void)
  */
 extern void ProfileNoteSince(ProfileFunction function);
 
+/*
+ * Whether an outermost call is only counted, the most frequent case by far.  If
+ * it is not, ProfileChoose() has to be called.
+ */
+static pg_attribute_always_inline bool
+ProfileSkips(ProfileFunction function)
+{
+	Profile    *profile = &lookahead_profile;
+
+	return likely(function < PROFILE_FIRST_PAGE &&
+				  pgBufferUsage.shared_blks_read == profile->reads_seen &&
+				  --profile->countdown[function] >= 0);
+}
+
 /* Enter a function.  Returns its depth for ProfileLeave(), -1: no need. */
 static pg_attribute_always_inline int
 ProfileEnter(ProfileFunction function)
@@ -176,9 +193,7 @@ ProfileEnter(ProfileFunction function)
 	if (profile->state == PROFILE_OUTSIDE)
 	{
 		profile->state = PROFILE_COUNTING;
-		if (likely(function < PROFILE_FIRST_PAGE &&
-				   --profile->countdown[function] >= 0 &&
-				   pgBufferUsage.shared_blks_read == profile->reads_seen))
+		if (ProfileSkips(function))
 			return 0;
 		ProfileChoose(function);
 	}

@@ -9,6 +9,7 @@
 #define PG_LOOKAHEAD_PROFILE_INTERNAL_H
 
 #include "lib/stringinfo.h"
+#include "nodes/pg_list.h"
 #include "observe/profile.h"
 
 /* profile.c: measure what a call costs more; nothing may be entered. */
@@ -16,6 +17,14 @@ extern void ProfileMeasureOverhead(void);
 
 /* profile_query.c */
 extern void ProfileQueryInit(void);
+
+/*
+ * profile_index.c: profile the access methods of indexes (Relation), until all
+ * are as before but the first so many that are profiled now.
+ */
+extern void ProfileIndexInstall(List *indexes);
+extern int	ProfileIndexesInstalled(void);
+extern void ProfileIndexUninstall(int remaining);
 
 /*
  * profile_process.c: this process is to leave a record, and adds to the
