@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ import pytest
 
 from pg_lookahead.bench import latency, results
 from pg_lookahead.cluster import Cluster
+from pg_lookahead.server import Installation
 
 ROWS = 50_000
 NO_FUSE = latency.why_not()
@@ -136,6 +138,8 @@ def test_dimensions(tmp_path: Path) -> None:
         "--io": "direct",
         "--cache": "cold",
     }
+    if Installation.find().major >= 18:
+        dimensions |= {"--io-method": "worker", "--io-workers": "2", "--io-max-concurrency": "5"}
     arguments = [word for pair in dimensions.items() for word in pair]
     done = tool(*SMALL, *arguments, "--scenario", "pgstatindex", "--json", str(file))
     assert done.returncode == 0, done.stderr
@@ -145,9 +149,43 @@ def test_dimensions(tmp_path: Path) -> None:
         assert f"data_checksums = {'on' if line['checksums'] else 'off'}" in line["facts"]["settings"]
         assert f"effective_io_concurrency = {line['effective_io_concurrency']}," in line["facts"]["settings"]
         assert "io_combine_limit = 16kB" in line["facts"]["settings"]
+        if line["io_method"]:
+            for name in ("io_method = worker", "io_max_concurrency = 5"):
+                assert name in line["facts"]["settings"]
+            assert re.search(r"io_(max_)?workers = 2\b", line["facts"]["settings"])
     reads = {line["layout"]: line["variants"]["look-ahead"] for line in of_kind(lines, "result")}
     assert all(one["read_bytes"] / one["reads"] <= 16384 for one in reads.values())
     assert reads["fragmented"]["read_bytes"] > reads["unfragmented"]["read_bytes"]
+
+
+def test_records_of_perf(tmp_path: Path) -> None:
+    """Of whatever backend executes: our session, one of its own, or pgbench's."""
+    if why := no_perf(tmp_path):
+        pytest.skip(why)
+    scenarios = "pgstatindex,hash_vacuum,point_lookup"
+    records = tmp_path / "records"
+    records.mkdir()
+    done = tool(*SMALL, "--scenario", scenarios, "--perf", str(records))
+    assert done.returncode == 0, done.stderr
+    found = sorted(path.name for path in records.iterdir())
+    assert len(found) == 2 * (2 + 1 + 1)
+    for name in found:
+        read = ["perf", "script", "-F", "comm", "-i", str(records / name)]
+        told = subprocess.run(read, capture_output=True, text=True)
+        assert told.returncode == 0 and "not properly" not in told.stderr, (name, told.stderr)
+        if "pgbench" in name:  # long enough for a sample, however quick the machine
+            assert "postgres" in told.stdout, name
+
+
+def no_perf(directory: Path) -> str:
+    """Why perf cannot record here; empty if it can."""
+    try:
+        trial = ["perf", "record", "-q", "-o", str(directory / "trial"), "--", "true"]
+        return (
+            "" if subprocess.run(trial, capture_output=True).returncode == 0 else "perf may not record here"
+        )
+    except OSError:
+        return "there is no perf"
 
 
 # Interruptions
@@ -234,6 +272,7 @@ def own() -> Iterator[Cluster]:
     with Cluster(name="own") as cluster:
         with cluster.connect() as conn:
             conn.execute("CREATE TABLE precious AS SELECT 1 AS one")
+            conn.execute("CREATE EXTENSION pg_lookahead")
         yield cluster
 
 
@@ -256,7 +295,6 @@ def objects(conn: psycopg.Connection[Any]) -> set[tuple[Any, ...]]:
 
 def test_a_server_of_ones_own_stays_as_it_was(own: Cluster, tmp_path: Path) -> None:
     with own.connect() as conn:
-        conn.execute("CREATE EXTENSION IF NOT EXISTS pg_lookahead")
         before = objects(conn)
     file = tmp_path / "run.jsonl"
     chosen = "index_scan_limit,pgstatindex,bloom_vacuum"
@@ -342,12 +380,13 @@ def test_too_little_space_is_one_line() -> None:
     assert "GB are needed for 1,000,000,000 rows" in told
 
 
-def test_a_missing_contrib_module_is_one_line(own: Cluster) -> None:
-    control = own.sharedir / "extension" / "pg_prewarm.control"
+@pytest.mark.parametrize(("name", "remedy"), [("pg_prewarm", "contrib"), ("pg_lookahead", "make install")])
+def test_a_missing_extension_is_one_line(own: Cluster, name: str, remedy: str) -> None:
+    control = own.sharedir / "extension" / f"{name}.control"
     hidden = control.with_suffix(".hidden")
     control.rename(hidden)
     try:
         told = one_line(tool("--dsn", dsn(own), *SMALL))
     finally:
         hidden.rename(control)
-    assert "pg_prewarm" in told and "contrib" in told
+    assert f"the extension {name} is not installed" in told and remedy in told

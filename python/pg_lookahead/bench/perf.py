@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import signal
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -43,15 +42,27 @@ def recording(directory: Path, name: str, pids: Sequence[int]) -> Iterator[None]
         text=True,
         start_new_session=True,
     )
-    assert process.stdin is not None and process.stdout is not None
     try:
-        process.stdin.write("enable\n")
-        process.stdin.flush()
-        if not process.stdout.readline().startswith("ack"):
-            words = process.communicate(timeout=_PATIENCE)[1].strip().splitlines() or ["it says nothing"]
-            raise ClusterError(f"--perf: perf cannot record: {words[0]}")
+        _tell(process, "enable")
         yield
+        _tell(process, "stop")  # a signal may cut the record short
     finally:
         if process.poll() is None:
-            process.send_signal(signal.SIGINT)
+            process.terminate()
         process.communicate(timeout=_PATIENCE)
+
+
+def _tell(process: subprocess.Popen[str], command: str) -> None:
+    assert process.stdin is not None and process.stdout is not None
+    try:
+        process.stdin.write(f"{command}\n")
+        process.stdin.flush()
+        if command == "stop":  # is not acknowledged
+            done = process.wait(timeout=_PATIENCE) == 0
+        else:
+            done = process.stdout.readline().startswith("ack")
+    except BrokenPipeError:
+        done = False
+    if not done:
+        words = process.communicate(timeout=_PATIENCE)[1].strip().splitlines() or ["it says nothing"]
+        raise ClusterError(f"--perf: perf cannot record: {words[0]}")

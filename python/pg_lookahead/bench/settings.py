@@ -22,7 +22,15 @@ _SETTINGS: dict[str, object] = {
     "maintenance_work_mem": "512MB",
 }
 SHOWN = [
-    *("io_method", "io_workers", "io_max_concurrency", "io_combine_limit", "effective_io_concurrency"),
+    *(
+        "io_method",
+        "io_workers",
+        "io_min_workers",
+        "io_max_workers",
+        "io_max_concurrency",
+        "io_combine_limit",
+        "effective_io_concurrency",
+    ),
     *("maintenance_io_concurrency", "shared_buffers", "debug_io_direct", "data_checksums"),
     *("max_connections", "huge_pages_status", "shared_preload_libraries"),
     *(name for name in _SETTINGS if "wal" not in name and name != "maintenance_work_mem"),
