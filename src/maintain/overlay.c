@@ -301,15 +301,9 @@ method_of_handler(Oid handler)
 
 /* Refuse to drop what an attached access method needs. */
 static void
-guard_drops(ObjectAccessType access, Oid classId, Oid objectId, int subId,
-			void *arg)
+check_drop(Oid classId, Oid objectId)
 {
 	const Method *method = NULL;
-
-	if (next_object_access_hook)
-		next_object_access_hook(access, classId, objectId, subId, arg);
-	if (access != OAT_DROP)
-		return;
 
 	if (classId == AccessMethodRelationId)
 		method = attached_method(objectId);
@@ -327,6 +321,17 @@ guard_drops(ObjectAccessType access, Oid classId, Oid objectId, int subId,
 					format_procedure(objectId), method->name),
 			 errhint("Detach it first: SELECT lookahead.detach('%s').",
 					 method->name)));
+}
+
+/* Called for each function that a query uses, too. */
+static void
+guard_drops(ObjectAccessType access, Oid classId, Oid objectId, int subId,
+			void *arg)
+{
+	if (next_object_access_hook)
+		next_object_access_hook(access, classId, objectId, subId, arg);
+	if (access == OAT_DROP)
+		check_drop(classId, objectId);
 }
 
 void

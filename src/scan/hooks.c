@@ -34,6 +34,8 @@ static ProcessUtility_hook_type prev_ProcessUtility = NULL;
 /* how many of our hooks are running, one inside the other */
 static int	nesting_level = 0;
 
+ScanRun		lookahead_running;
+
 static void
 lookahead_ExecutorStart(QueryDesc *queryDesc, int eflags)
 {
@@ -77,21 +79,23 @@ at_resource_release(ResourceReleasePhase phase, bool isCommit, bool isTopLevel,
  * The row count bounds look-ahead, unless it is only a portion: a procedural
  * language fetches from a cursor in portions, and will want the next one.
  */
-static void
-note_row_count(QueryDesc *queryDesc, uint64 count)
+static ScanRun
+run_of(QueryDesc *queryDesc, uint64 count)
 {
 	bool		portion = queryDesc->dest != NULL &&
 		queryDesc->dest->mydest == DestSPI &&
 		ActivePortal != NULL && ActivePortal->queryDesc == queryDesc;
 
-	ScanQuerySetRows(queryDesc, portion ? 0 : count);
+	return (ScanRun) {queryDesc, portion ? 0 : count};
 }
 
 static void
 lookahead_ExecutorRun(QueryDesc *queryDesc, ScanDirection direction,
 					  uint64 count EXECUTOR_RUN_EXTRA_PARAMS)
 {
-	note_row_count(queryDesc, count);
+	ScanRun		outer = lookahead_running;
+
+	lookahead_running = run_of(queryDesc, count);
 	nesting_level++;
 	PG_TRY();
 	{
@@ -104,6 +108,7 @@ lookahead_ExecutorRun(QueryDesc *queryDesc, ScanDirection direction,
 	}
 	PG_FINALLY();
 	{
+		lookahead_running = outer;
 		nesting_level--;
 	}
 	PG_END_TRY();
@@ -120,10 +125,13 @@ lookahead_ExecutorEnd(QueryDesc *queryDesc)
 		standard_ExecutorEnd(queryDesc);
 }
 
-/* AFTER triggers run here. */
+/* AFTER triggers run here, and what is left of WITH clauses that modify. */
 static void
 lookahead_ExecutorFinish(QueryDesc *queryDesc)
 {
+	ScanRun		outer = lookahead_running;
+
+	lookahead_running = (ScanRun) {queryDesc, 0};
 	nesting_level++;
 	PG_TRY();
 	{
@@ -134,6 +142,7 @@ lookahead_ExecutorFinish(QueryDesc *queryDesc)
 	}
 	PG_FINALLY();
 	{
+		lookahead_running = outer;
 		nesting_level--;
 	}
 	PG_END_TRY();

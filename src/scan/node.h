@@ -56,8 +56,15 @@ typedef struct Run
 	RunItem		items[RUN_MAX];
 } Run;
 
-/* The nodes of one query. */
-typedef struct ScanQuery ScanQuery;
+/* The known nodes of one query. */
+typedef struct ScanQuery
+{
+	dlist_node	link;			/* in node.c's list */
+	EState	   *estate;
+	slist_head	nodes;
+	bool		slow_reads;		/* one of the nodes has seen slow reads */
+	MemoryContextCallback forget;
+} ScanQuery;
 
 /* An index scan or index-only scan of a running query. */
 typedef struct ScanNode
@@ -86,8 +93,7 @@ typedef struct ScanNode
 	int			rest_next;
 	bool		saw_fast_reads; /* for EXPLAIN */
 	int			misses_wanted;	/* to look ahead */
-	int			same_block;		/* entries in a row on one heap block */
-	BlockNumber last_block;
+	BlockNumber last_block;		/* in DIRECT */
 	int			lone_rows;		/* in DIRECT: runs of one row, in a row */
 	int			distance;		/* blocks wanted in the window */
 	int			max_distance;
@@ -120,6 +126,38 @@ typedef struct ScanNode
 	int			largest_batch;	/* most blocks put in order together */
 } ScanNode;
 
+/*
+ * What is remembered of the plan states executed lately, by their addresses:
+ * saves most of the searches, and serves nodes that are not known (stock.c).
+ */
+typedef struct RecentNode
+{
+	PlanState  *plan_state;
+	ScanNode   *node;			/* NULL: it is not known */
+	BlockNumber last_block;		/* of the rows that STOCK returned */
+	int			same_block;		/* so many in a row came from it */
+} RecentNode;
+
+#define RECENT_NODES 64
+extern RecentNode lookahead_recent_nodes[RECENT_NODES];
+
+static inline RecentNode *
+ScanNodeRecent(const PlanState *plan_state)
+{
+	return &lookahead_recent_nodes[((uintptr_t) plan_state >> 6) %
+								   RECENT_NODES];
+}
+
+/* The query that the executor runs, and how many rows it asks for; 0: all. */
+typedef struct ScanRun
+{
+	QueryDesc  *query_desc;		/* NULL: none runs */
+	uint64		row_count;
+} ScanRun;
+
+/* Kept by hooks.c. */
+extern ScanRun lookahead_running;
+
 /* Settings, owned by pg_lookahead.c. */
 extern bool lookahead_index_scan;
 extern int	lookahead_max_distance;
@@ -130,11 +168,32 @@ extern bool lookahead_debug_force;
 /* hooks.c: install the executor's hooks; called once per process. */
 extern void ScanHooksInit(void);
 
-/* Take over the nodes of a query that has just been started. */
+/* take.c: take over the nodes of a query that has just been started. */
 extern void ScanQueryStart(QueryDesc *queryDesc);
 
-/* How many rows the next run of a query is asked for; 0: all. */
-extern void ScanQuerySetRows(QueryDesc *queryDesc, uint64 count);
+/*
+ * Make its nodes known.  is_running: ScanNodeExec() has served them so far,
+ * and they are those that ScanQueryStart() has chosen.
+ */
+extern void ScanQueryTake(QueryDesc *queryDesc, bool is_running);
+
+/* May the server's code visit many entries of a node for one row? */
+extern bool ScanNodeIsSelective(PlanState *plan_state);
+
+/* stock.c: the ExecProcNodeReal of the nodes that have been taken over. */
+extern TupleTableSlot *ScanNodeExec(PlanState *plan_state);
+
+/* What runs in nodes that are not known yet; by whether they are index-only. */
+extern ExecProcNodeMtd lookahead_usual_stock[2];
+
+/* node.c: the known nodes of a query, or NULL if none is known. */
+extern ScanQuery *ScanQueryFind(const EState *estate);
+
+/* Make the entry of a query that has none. */
+extern ScanQuery *ScanQueryMake(EState *estate);
+
+/* Make a node known. */
+extern ScanNode *ScanNodeAdd(ScanQuery *query, PlanState *plan_state);
 
 /* Let go of a query's nodes, and account for them. */
 extern void ScanQueryEnd(QueryDesc *queryDesc);
@@ -145,8 +204,18 @@ extern void ScanQueryPauseAll(void);
 /* AheadForget() for every node that holds something under this owner. */
 extern void ScanQueryForgetOwner(ResourceOwner owner);
 
-/* The node of a plan state, or NULL. */
-extern ScanNode *ScanNodeFor(PlanState *plan_state);
+/* The node of a plan state, or NULL if it is not known. */
+extern ScanNode *ScanNodeSearch(PlanState *plan_state);
+
+static inline ScanNode *
+ScanNodeFor(PlanState *plan_state)
+{
+	RecentNode *recent = ScanNodeRecent(plan_state);
+
+	if (likely(recent->plan_state == plan_state && recent->node != NULL))
+		return recent->node;
+	return ScanNodeSearch(plan_state);
+}
 
 /*
  * How many more rows will be asked of the node at most, as far as its query
@@ -206,7 +275,9 @@ extern bool PolicyTimesReads(const ScanNode *node);
 
 /* read_us: how long a block's read took, in microseconds; -1: not timed */
 extern void PolicyMiss(ScanNode *node, double read_us);
-extern void PolicySameBlock(ScanNode *node);
+/* In STOCK, another row in a row came from one block: were there enough? */
+extern bool PolicySameBlock(int *rows);
+extern void PolicyStartDirect(ScanNode *node, BlockNumber block);
 extern void PolicyLoneRow(ScanNode *node);
 extern void PolicyRun(ScanNode *node);
 extern void PolicyBlock(ScanNode *node, bool was_read);

@@ -196,24 +196,28 @@ PolicyMiss(ScanNode *node, double read_us)
 	}
 }
 
-void
-PolicySameBlock(ScanNode *node)
+bool
+PolicySameBlock(int *rows)
 {
-	if (++node->same_block >= SAME_BLOCK_ROWS)
-	{
-		node->mode = SCAN_DIRECT;
-		node->lone_rows = 0;
-	}
+	if (++*rows < SAME_BLOCK_ROWS)
+		return false;
+	*rows = 0;
+	return true;
+}
+
+void
+PolicyStartDirect(ScanNode *node, BlockNumber block)
+{
+	node->mode = SCAN_DIRECT;
+	node->last_block = block;
+	node->lone_rows = 0;
 }
 
 void
 PolicyLoneRow(ScanNode *node)
 {
 	if (!node->selective && ++node->lone_rows >= LONE_ROWS)
-	{
 		node->mode = SCAN_STOCK;
-		node->same_block = 0;
-	}
 }
 
 void

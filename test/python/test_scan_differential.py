@@ -131,6 +131,9 @@ CREATE INDEX same_k ON same USING hash (k);
 CREATE TABLE dup (k int, v int, pad text);
 INSERT INTO dup SELECT i % 500, i, repeat('z', 300) FROM generate_series(1, 5000) AS i;
 CREATE INDEX dup_k ON dup (k);
+CREATE TABLE uniq (a int, b int, v int, pad text);
+INSERT INTO uniq SELECT (i * 7919) % 8000 / 8, i % 8, i, repeat('u', 300) FROM generate_series(1, 8000) AS i;
+CREATE UNIQUE INDEX uniq_a_b ON uniq (a, b);
 CREATE TABLE few (k int);
 INSERT INTO few SELECT i * 40 FROM generate_series(0, 200) AS i;
 CREATE TABLE parent (k int, pad text);
@@ -314,6 +317,9 @@ def test_served(served: Served, name: str) -> None:
 REFUSED = {
     "SELECT id FROM t ORDER BY p <-> point(3, 3) LIMIT 50": "ordered by distance",
     "SELECT * FROM pg_class WHERE oid > 3": "system catalog",
+    "SELECT * FROM uniq WHERE a = 77 AND b = 5": "at most one row",
+    "SELECT b, a FROM uniq WHERE b = 5 AND a = (SELECT max(k) FROM few WHERE k < 700)": "at most one row",
+    "SELECT few.k, (SELECT v FROM uniq WHERE a = few.k AND b = 5 AND v > 9) FROM few": "at most one row",
 }
 
 
@@ -330,6 +336,64 @@ def test_refused(served: Served, query: str) -> None:
         assert any(f"Look-Ahead: not used ({REFUSED[query]}" in row[0] for row in rows), rows
     conn.execute("SET pg_lookahead.index_scan = off")
     assert conn.execute(query.encode()).fetchall() == ours
+
+
+# more than one row may have such a key
+SERVED_UNIQUE = (
+    "a = 77",
+    "a = 77 AND b >= 5",
+    "a = 77 AND a = 77",
+    "a = 77 AND b IS NULL",
+    "a = ANY ('{77,78,79}') AND b = 5",
+    "(a, b) >= (77, 5) AND a = 77",
+    "b = 5 AND a < 77",
+)
+
+
+@pytest.mark.parametrize("condition", SERVED_UNIQUE)
+def test_part_of_a_unique_key_is_served(served: Served, condition: str) -> None:
+    conn = served["normal"]
+    start(conn, {})
+    text = explain(conn, "text", f"SELECT * FROM uniq WHERE {condition}")
+    assert "using uniq_a_b" in text
+    assert "Look-Ahead: " in text and "at most one row" not in text, text
+
+
+# A scan begins unknown to us, and is taken over in full while it runs: each time it is asked for rows anew,
+# with the settings and the caches in another state.
+LATE = {
+    "index scan": ("id", "SELECT id FROM t WHERE k BETWEEN 100 AND 900 ORDER BY k"),
+    "backward": ("id", "SELECT id FROM t WHERE k BETWEEN 100 AND 900 ORDER BY k DESC"),
+    "index only": ("k", "SELECT k, id FROM t WHERE k BETWEEN 100 AND 900 ORDER BY k, id"),
+    "merged": ("k", "SELECT k, tableoid FROM parent WHERE k BETWEEN 100 AND 900 ORDER BY k"),
+    "limited": ("id", "SELECT id FROM (SELECT id FROM t WHERE k > 100 ORDER BY k LIMIT 700) q"),
+    "nested": ("v", "SELECT few.k, v FROM few JOIN dup ON dup.k = few.k % 500"),
+}
+
+
+@pytest.mark.parametrize("before", (0, 1, 2, 15, 16, 17, 40))
+@pytest.mark.parametrize("name", LATE)
+def test_taken_over_while_it_runs(served: Served, name: str, before: int) -> None:
+    """The rows are the same wherever in a scan look-ahead begins, and it does begin."""
+    column, query = LATE[name]
+    conn = served["normal"]
+    rows: dict[str, Any] = {}
+    for config in ("off", "on"):
+        start(conn, OFF if config == "off" else {})
+        conn.execute("SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_memoize = off")
+        conn.execute(f"SELECT count({column}) FROM ({query}) q".encode())  # into shared buffers
+        conn.execute("BEGIN")
+        conn.execute(f"DECLARE c SCROLL CURSOR FOR {query}".encode())
+        rows[config] = conn.execute(f"FETCH {before} FROM c".encode()).fetchall() if before else []
+        if config == "on":
+            conn.execute("SET pg_lookahead.debug_force = on")
+        evict_all(conn)
+        read = blocks_read_ahead(conn)
+        for fetch in ("30", "BACKWARD 3", "50", "ALL", "BACKWARD 20"):
+            rows[config] += conn.execute(f"FETCH {fetch} FROM c".encode()).fetchall()
+        conn.execute("COMMIT")
+        assert (blocks_read_ahead(conn) > read) == (config == "on")
+    assert rows["on"] == rows["off"] and len(rows["on"]) > 90
 
 
 @pytest.mark.parametrize(

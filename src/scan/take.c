@@ -1,0 +1,284 @@
+/*-------------------------------------------------------------------------
+ *
+ * take.c
+ *		Taking over the index scan nodes of a query.
+ *
+ * A query is planned and started as always.  Then every IndexScanState and
+ * IndexOnlyScanState of its plan-state tree that look-ahead can serve gets
+ * another ExecProcNodeReal.  Nothing else of the plan is touched, so that
+ * plans, costs, EXPLAIN, cursors and parallel workers (which come through the
+ * same hook) stay as they are.
+ *
+ * The nodes become known, that is, each gets a ScanNode, when one of them
+ * proves to be worth it (see stock.c).  Under EXPLAIN ANALYZE, which shows
+ * all of them, they are known from the start.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/tableam.h"
+#include "catalog/catalog.h"
+#include "catalog/pg_am_d.h"
+#include "catalog/pg_index.h"
+#include "compat.h"
+#include "executor/executor.h"
+#include "miscadmin.h"
+#include "nodes/nodeFuncs.h"
+#include "scan/node.h"
+#include "utils/rel.h"
+#include "utils/spccache.h"
+
+static inline Relation
+index_of(PlanState *plan_state)
+{
+	return IsA(plan_state, IndexScanState) ?
+		((IndexScanState *) plan_state)->iss_RelationDesc :
+		((IndexOnlyScanState *) plan_state)->ioss_RelationDesc;
+}
+
+/* Is this an index scan, started with all that it needs? */
+static inline bool
+is_scan(PlanState *plan_state)
+{
+	return (IsA(plan_state, IndexScanState) ||
+			IsA(plan_state, IndexOnlyScanState)) &&
+		index_of(plan_state) != NULL &&
+		((ScanState *) plan_state)->ss_currentRelation != NULL;
+}
+
+/* For btree, the server returns a row for each live entry. */
+bool
+ScanNodeIsSelective(PlanState *plan_state)
+{
+	return plan_state->qual != NULL ||
+		index_of(plan_state)->rd_rel->relam != BTREE_AM_OID;
+}
+
+/*
+ * Does a scan ask for one key of a unique index?  Then there is no second row
+ * to look ahead to.
+ */
+static bool
+is_unique_lookup(Relation index, ScanKey keys, int nkeys)
+{
+	int			columns = 0;
+
+	if (index->rd_rel->relam != BTREE_AM_OID ||
+		!index->rd_index->indisunique || !index->rd_index->indimmediate)
+		return false;
+
+	/* the keys come in the order of the columns */
+	for (int i = 0; i < nkeys; i++)
+		if (keys[i].sk_attno == columns + 1 &&
+			keys[i].sk_strategy == BTEqualStrategyNumber &&
+			(keys[i].sk_flags & (SK_SEARCHARRAY | SK_ROW_HEADER)) == 0)
+			columns++;
+	return columns == IndexRelationGetNumberOfKeyAttributes(index);
+}
+
+/*
+ * Why look-ahead can never serve a node, or NULL if it can.  The answer stays
+ * the same as long as the query lives.
+ */
+static const char *
+refusal_of(PlanState *plan_state)
+{
+	Relation	heap = ((ScanState *) plan_state)->ss_currentRelation;
+	Relation	index = index_of(plan_state);
+	ScanKey		keys;
+	int			nkeys;
+	int			norderbys;
+
+	if (IsA(plan_state, IndexScanState))
+	{
+		keys = ((IndexScanState *) plan_state)->iss_ScanKeys;
+		nkeys = ((IndexScanState *) plan_state)->iss_NumScanKeys;
+		norderbys = ((IndexScanState *) plan_state)->iss_NumOrderByKeys;
+	}
+	else
+	{
+		keys = ((IndexOnlyScanState *) plan_state)->ioss_ScanKeys;
+		nkeys = ((IndexOnlyScanState *) plan_state)->ioss_NumScanKeys;
+		norderbys = ((IndexOnlyScanState *) plan_state)->ioss_NumOrderByKeys;
+	}
+	if (!LookaheadReadsAreAsync() && LookaheadReadAdvice() == 0)
+		return "reads are synchronous and direct";
+	if (norderbys > 0)
+		return "ordered by distance";
+	if (heap->rd_tableam != GetHeapamTableAmRoutine())
+		return "not a heap table";
+	if (IsCatalogRelation(heap))
+		return "system catalog";
+	if (!ScoutSupportsIndex(index))
+		return "index access method of an extension";
+	if (is_unique_lookup(index, keys, nkeys))
+		return "at most one row";
+	return NULL;
+}
+
+/* Why it is not to, as things are when the query starts. */
+static const char *
+refusal_by_settings(PlanState *plan_state)
+{
+	Relation	heap = ((ScanState *) plan_state)->ss_currentRelation;
+
+	if (lookahead_max_distance == 0)
+		return "pg_lookahead.max_distance is 0";
+	if (plan_state->state->es_instrument != 0 &&
+		get_tablespace_io_concurrency(heap->rd_rel->reltablespace) == 0)
+		return SCAN_NO_CONCURRENCY;
+	return NULL;
+}
+
+/* Make a node known, if look-ahead serves it; see ScanQueryTake(). */
+static void
+take_node(ScanQuery *query, PlanState *plan_state, bool is_running)
+{
+	const char *refusal = refusal_of(plan_state);
+	ExecProcNodeMtd stock = plan_state->ExecProcNodeReal;
+	ScanNode   *node;
+
+	if (refusal == NULL && !is_running)
+		refusal = refusal_by_settings(plan_state);
+
+	/* the reason is of interest to EXPLAIN ANALYZE only */
+	if (refusal != NULL && query->estate->es_instrument == 0)
+		return;
+	if (ScanNodeSearch(plan_state) != NULL)
+		return;					/* a subplan may be met twice */
+	node = ScanNodeAdd(query, plan_state);
+	node->refusal = refusal;
+	if (refusal != NULL)
+		return;
+
+	/* once the query runs, others may have wrapped our function */
+	if (is_running || stock == ScanNodeExec)
+		stock = lookahead_usual_stock[node->index_only];
+	else
+	{
+		plan_state->ExecProcNodeReal = ScanNodeExec;
+		ScanStatsServed++;
+	}
+	node->stock = stock;
+	node->selective = ScanNodeIsSelective(plan_state);
+	PolicyInit(node);
+}
+
+/* Note on every scan that feeds a LIMIT directly that it does. */
+static void
+note_limit(PlanState *plan_state, LimitState *limit)
+{
+	ScanNode   *node;
+
+	if (plan_state == NULL)
+		return;
+	check_stack_depth();
+	switch (nodeTag(plan_state))
+	{
+		case T_IndexScanState:
+		case T_IndexOnlyScanState:
+			node = ScanNodeFor(plan_state);
+			if (node != NULL)
+				node->limit = limit;
+			break;
+		case T_AppendState:
+			for (int i = 0; i < ((AppendState *) plan_state)->as_nplans; i++)
+				note_limit(((AppendState *) plan_state)->appendplans[i], limit);
+			break;
+		case T_MergeAppendState:
+			for (int i = 0; i < ((MergeAppendState *) plan_state)->ms_nplans;
+				 i++)
+				note_limit(((MergeAppendState *) plan_state)->mergeplans[i],
+						   limit);
+			break;
+		case T_ResultState:
+		case T_LockRowsState:
+			if (plan_state->qual == NULL)
+				note_limit(outerPlanState(plan_state), limit);
+			break;
+		case T_SubqueryScanState:
+			if (plan_state->qual == NULL)
+				note_limit(((SubqueryScanState *) plan_state)->subplan, limit);
+			break;
+		default:
+			break;
+	}
+}
+
+typedef struct Taking
+{
+	ScanQuery  *query;			/* made when its first node is found */
+	bool		is_running;
+} Taking;
+
+static bool
+take_nodes(PlanState *plan_state, void *context)
+{
+	Taking	   *taking = context;
+	bool		result;
+
+	if (plan_state == NULL)
+		return false;
+	if (is_scan(plan_state))
+	{
+		if (taking->query == NULL)
+			taking->query = ScanQueryMake(plan_state->state);
+		take_node(taking->query, plan_state, taking->is_running);
+	}
+	result = planstate_tree_walker(plan_state, take_nodes, context);
+	if (IsA(plan_state, LimitState))
+		note_limit(outerPlanState(plan_state), (LimitState *) plan_state);
+	return result;
+}
+
+void
+ScanQueryTake(QueryDesc *queryDesc, bool is_running)
+{
+	Taking		taking = {NULL, is_running};
+	ScanNode   *top;
+
+	take_nodes(queryDesc->planstate, &taking);
+	top = ScanNodeFor(queryDesc->planstate);
+	if (top != NULL)
+		top->is_top = true;
+}
+
+/*
+ * Let the nodes of a query be served by ScanNodeExec().  True if there is one
+ * with another function than is usual, perhaps another extension's: then they
+ * must be known from the start.
+ */
+static bool
+serve_nodes(PlanState *plan_state, void *context)
+{
+	if (plan_state == NULL)
+		return false;
+	if (is_scan(plan_state) && plan_state->ExecProcNodeReal != ScanNodeExec &&
+		refusal_of(plan_state) == NULL)
+	{
+		ExecProcNodeMtd *usual =
+			&lookahead_usual_stock[IsA(plan_state, IndexOnlyScanState)];
+
+		if (*usual == NULL)
+			*usual = plan_state->ExecProcNodeReal;
+		if (plan_state->ExecProcNodeReal != *usual)
+			return true;
+		plan_state->ExecProcNodeReal = ScanNodeExec;
+		ScanStatsServed++;
+
+		/* another node may have been at this address before */
+		ScanNodeRecent(plan_state)->plan_state = NULL;
+	}
+	return planstate_tree_walker(plan_state, serve_nodes, context);
+}
+
+void
+ScanQueryStart(QueryDesc *queryDesc)
+{
+	if (queryDesc->estate->es_instrument != 0 || lookahead_debug_force)
+		ScanQueryTake(queryDesc, false);
+	else if (lookahead_max_distance != 0 &&
+			 serve_nodes(queryDesc->planstate, NULL))
+		ScanQueryTake(queryDesc, false);
+}
