@@ -8,6 +8,10 @@
  * the resource owner: when it is released, the nodes forget them, and when the
  * query's memory goes away, the table forgets the nodes.
  *
+ * A node that is made known while its query runs (stock.c) needs to know that
+ * query, and how many rows it asks for: lookahead_running, which is that of the
+ * innermost ExecutorRun() or ExecutorFinish().
+ *
  * When the outermost statement hands control back to the client with a cursor
  * still open, all pins held for coming rows are given back, so that an idle
  * cursor holds no more than without us.

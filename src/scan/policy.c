@@ -7,7 +7,7 @@
  *
  *		STOCK	The server's own code fetches rows.  Beside it we only watch
  *				the backend's count of blocks read, and the heap block of the
- *				row.
+ *				row.  At first a node is not even known (see stock.c).
  *		DIRECT	Our own loop fetches rows.  It reads nothing ahead, but looks
  *				up neighbouring rows of one heap page under one lock.
  *		AHEAD	Our own loop fetches rows, and the heap blocks of coming rows
