@@ -105,7 +105,13 @@ def test_record_reconciles(server: Cluster) -> None:
     for function in timed:
         assert function.timed == function.calls == sum(function.histogram), function.name
         assert function.self_ns <= function.total_ns
-        assert function.max_ns**2 <= function.sum_sq_ns2
+        # Bucket i has calls of 2^i up to 2^(i+1) ns, and the first one those of 0 ns, too.
+        buckets = [(2.0**i if i else 0.0, 2.0 ** (i + 1), n) for i, n in enumerate(function.histogram) if n]
+        assert sum(least * n for least, _, n in buckets) <= function.total_ns
+        assert sum(most * n for _, most, n in buckets) > function.total_ns
+        assert sum(least**2 * n for least, _, n in buckets) <= function.sum_sq_ns2
+        assert sum(most**2 * n for _, most, n in buckets) > function.sum_sq_ns2
+        assert buckets[-1][0] <= function.max_ns < buckets[-1][1]
     assert one.overhead.timed_ns > one.overhead.counted_ns > 0
 
 
@@ -134,11 +140,38 @@ def test_many_functions_while_looking_ahead(server: Cluster) -> None:
     assert calls(one)["server_read"] == one.statistics["shared_blks_read"] > 0
 
 
+def test_nested_times_are_within_the_clocks(server: Cluster) -> None:
+    """A scan that sleeps, within a scan: the time is the inner one's, and counted once."""
+    naps, nap = 5, 0.02
+    with server.connect() as conn:
+        conn.execute(
+            "CREATE OR REPLACE FUNCTION nap(n int) RETURNS int LANGUAGE plpgsql AS $$ BEGIN"
+            f" PERFORM pad FROM scanned WHERE i = n AND pg_sleep({nap}) IS NOT NULL;"
+            " RETURN n; END $$"
+        )
+        conn.execute(PLAIN)
+        conn.execute("SET pg_lookahead.track_functions = on")
+        started = time.perf_counter()
+        conn.execute(f"SELECT count(pad) FROM scanned WHERE i <= {naps} AND nap(i) > 0")
+        elapsed = (time.perf_counter() - started) * 1e9
+        pid = conn.info.backend_pid
+    one = left_by(server, pid)
+    node = next(function for function in one.functions if function.name == "IndexScan")
+    inner, outer = (
+        next(path for path in one.tree if path.path == ("IndexScan",) * depth) for depth in (2, 1)
+    )
+    slept = naps * nap * 1e9
+    assert node.calls == (naps + 1) + naps * 2
+    assert slept <= inner.self_ns <= inner.total_ns <= outer.total_ns == node.total_ns <= elapsed
+    assert inner.self_ns + outer.self_ns <= node.self_ns <= elapsed
+    assert outer.self_ns <= elapsed - slept
+
+
 def test_estimates_agree_with_calls(server: Cluster) -> None:
     """With few calls timed, calls stay exact, and the histogram stands for about as many."""
     one = session(server, "SET pg_lookahead.track_functions_interval = 16", *[SCAN] * 20)
     node = next(function for function in one.functions if function.name == "IndexScan")
-    assert node.calls == 20 * (ROWS + 1)
+    assert node.calls == calls(one)["amgettuple"] == 20 * (ROWS + 1)
     assert node.timed < node.calls / 4
     # One of each 16 successive calls is timed, for all of them; only the last 16 may be incomplete.
     assert abs(sum(node.histogram) - node.calls) < 16
@@ -416,15 +449,38 @@ def test_functions_of_perf_script() -> None:
     ]
 
 
-def test_perf_of_a_backend(server: Cluster, tmp_path: Path) -> None:
+def test_perf_in_the_same_tables(server: Cluster, tmp_path: Path) -> None:
+    """Samples of the server's own functions are kept with each run, and marked where they are told."""
     reason = perf.why_not()
     if reason is not None:
         pytest.skip(f"perf does not work here: {reason}")
-    with server.connect() as conn, perf.Sampler(conn.info.backend_pid) as sampler:
-        started = time.process_time()
-        conn.execute("SELECT sum(i) FROM generate_series(1, 3000000) i")
-        assert time.process_time() - started >= 0
-    assert sampler.functions()
+    dsn = psycopg.conninfo.make_conninfo(
+        host=str(server.socket_dir), port=server.port, user="postgres", dbname="postgres"
+    )
+    query = "SELECT count(pad) FROM generate_series(1, 50000) n JOIN scanned ON scanned.i = n % 2000"
+    plan = "enable_seqscan=off,enable_bitmapscan=off,enable_hashjoin=off,enable_mergejoin=off"
+    sampled: set[str] = set()
+
+    def both_seen() -> bool:
+        output = tmp_path / str(len(list(tmp_path.iterdir())))
+        done = run_command(
+            *("record", "--dsn", dsn, "--query", query, "--runs", "1", "--warm", "0", "--perf"),
+            *("--config", f"a:{plan}", "--config", f"b:{plan}", "--output", str(output)),
+            cwd=tmp_path,
+        )
+        assert done.returncode == 0, done.stderr
+        for name in "ab":
+            for function in records.load(output / name)[0].sampled:
+                assert function.source == records.SAMPLED and function.calls is None
+                assert function.timed > 0 and function.self_ns > 0
+                sampled.add(function.name)
+        if not {"_bt_first", "_bt_search"} <= sampled:
+            return False
+        told = run_command("compare", str(output / "a"), str(output / "b"), cwd=tmp_path)
+        assert "amgettuple " in told.stdout and "amgettuple (" not in told.stdout
+        return "_bt_first (sampled)" in told.stdout
+
+    wait_until(both_seen, "perf has never seen _bt_first")
 
 
 def test_damaged_file_is_refused(tmp_path: Path) -> None:

@@ -35,8 +35,13 @@ WHERE calls > 0 AND source = 'timed' ORDER BY function COLLATE "C";
 SELECT function, abs(total_time - (SELECT sum(self_time) FROM lookahead.function_stats WHERE source = 'timed')) < 0.00001 AS equal
 FROM lookahead.function_stats WHERE function = 'IndexScan';
 
--- A nested loop begins the inner scan again for each outer row.
+-- A reset leaves nothing, and what this session counted before does not come back.
 SELECT lookahead.function_stats_reset();
+SELECT function FROM lookahead.function_stats
+WHERE calls > 0 OR timed > 0 OR total_time > 0 OR self_time > 0 OR max_time > 0
+    OR stddev_time > 0 OR histogram <> '{}';
+
+-- A nested loop begins the inner scan again for each outer row.
 SET enable_hashjoin = off;
 SET enable_mergejoin = off;
 SET enable_material = off;
