@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import psycopg
@@ -90,9 +91,9 @@ def conn(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[psycopg.C
         yield connection
 
 
-@pytest.fixture(scope="module")
-def make_cluster(request: pytest.FixtureRequest) -> Iterator[MakeCluster]:
-    """A factory of started servers with settings of their own, destroyed after the module."""
+@contextmanager
+def making_clusters(request: pytest.FixtureRequest) -> Iterator[MakeCluster]:
+    """A factory of started servers with settings of their own, destroyed in the end."""
     made: list[Cluster] = []
 
     def make(
@@ -108,6 +109,21 @@ def make_cluster(request: pytest.FixtureRequest) -> Iterator[MakeCluster]:
     yield make
     for one in reversed(made):
         one.destroy()
+
+
+@pytest.fixture(scope="module")
+def make_cluster(request: pytest.FixtureRequest) -> Iterator[MakeCluster]:
+    """Makes servers that are destroyed after the module."""
+    with making_clusters(request) as make:
+        yield make
+
+
+@pytest.fixture
+def own_cluster(request: pytest.FixtureRequest) -> Iterator[MakeCluster]:
+    """Makes servers that are destroyed after the test: where a module's tests make many, since the
+    memory that io_uring locks for each server, over 1 MB, may be limited for all of them."""
+    with making_clusters(request) as make:
+        yield make
 
 
 @pytest.fixture

@@ -104,9 +104,9 @@ def test_refuses_where_not_preloaded(conn: Connection, cluster: Cluster) -> None
     run(conn, "SELECT lookahead.detach('hash')")
 
 
-def test_refuses_where_the_server_streams(make_cluster: MakeCluster) -> None:
+def test_refuses_where_the_server_streams(own_cluster: MakeCluster) -> None:
     """PostgreSQL 19 streams itself: attach says so, and the handlers hand out the stock routines."""
-    server = make_cluster(SETTINGS, name="streams")
+    server = own_cluster(SETTINGS, name="streams")
     if server.version < 19:
         pytest.skip("PostgreSQL before 19 does not stream index maintenance")
     with server.connect() as conn:
@@ -251,10 +251,10 @@ def test_index_scans_look_ahead_meanwhile(db: Connection) -> None:
     assert scalar(db, query) == before + 1
 
 
-def test_autovacuum(make_cluster: MakeCluster) -> None:
+def test_autovacuum(own_cluster: MakeCluster) -> None:
     """Autovacuum streams."""
     settings = {**SETTINGS, "autovacuum": True, "autovacuum_naptime": 1, "autovacuum_vacuum_cost_delay": 0}
-    server = make_cluster(settings, name="autovacuum")
+    server = own_cluster(settings, name="autovacuum")
     require_attachable(server)
     with server.connect() as conn:
         run(conn, *TABLE)
@@ -293,9 +293,9 @@ def test_dump_and_restore(server: Cluster, db: Connection, tmp_path: Path) -> No
         run(admin, "DROP DATABASE restored")
 
 
-def test_standby(make_cluster: MakeCluster) -> None:
+def test_standby(own_cluster: MakeCluster) -> None:
     """A standby follows attach and detach, and streams; it cannot attach by itself."""
-    primary = make_cluster(SETTINGS, name="primary")
+    primary = own_cluster(SETTINGS, name="primary")
     require_attachable(primary)
     standby = primary.standby()
     try:
@@ -370,9 +370,9 @@ def all_broken(server: Cluster) -> None:
         assert scalar(conn, "SELECT count(*) FROM pg_class") > 0
 
 
-def test_lost_library_and_back_as_superuser(make_cluster: MakeCluster) -> None:
+def test_lost_library_and_back_as_superuser(own_cluster: MakeCluster) -> None:
     """Without the library: clear errors, no crash; an UPDATE of pg_am and new sessions mend it."""
-    server = make_cluster(SETTINGS, name="lost")
+    server = own_cluster(SETTINGS, name="lost")
     require_attachable(server)
     lose_library(server)
     with clean_log(server):
@@ -386,9 +386,9 @@ def test_lost_library_and_back_as_superuser(make_cluster: MakeCluster) -> None:
             assert finds_all(conn)
 
 
-def test_lost_library_and_back_in_single_user_mode(make_cluster: MakeCluster) -> None:
+def test_lost_library_and_back_in_single_user_mode(own_cluster: MakeCluster) -> None:
     """The same in single-user mode, where no library and no other session is needed."""
-    server = make_cluster(SETTINGS, name="single")
+    server = own_cluster(SETTINGS, name="single")
     require_attachable(server)
     lose_library(server)
     all_broken(server)

@@ -262,8 +262,8 @@ def test_an_error_leaves_a_record_that_adds_up(server: Cluster) -> None:
     assert all(path.path[0] == "IndexScan" and path.path.count("IndexScan") == 1 for path in one.tree)
 
 
-def test_killed_process_loses_its_own_record_only(make_cluster: MakeCluster) -> None:
-    server = load(make_cluster(SETTINGS))
+def test_killed_process_loses_its_own_record_only(own_cluster: MakeCluster) -> None:
+    server = load(own_cluster(SETTINGS))
     kept = session(server, SCAN)
     with server.connect() as conn:
         conn.execute(PLAIN)
@@ -287,8 +287,8 @@ def test_killed_process_loses_its_own_record_only(make_cluster: MakeCluster) -> 
     assert calls(session(server, SCAN))["IndexScan"] == ROWS + 1
 
 
-def test_full_directory_stops_with_one_line(make_cluster: MakeCluster) -> None:
-    server = load(make_cluster({**SETTINGS, "pg_lookahead.profile_max_files": 3}))
+def test_full_directory_stops_with_one_line(own_cluster: MakeCluster) -> None:
+    server = load(own_cluster({**SETTINGS, "pg_lookahead.profile_max_files": 3}))
     for _ in range(3):
         session(server, SCAN)
     pids = []
@@ -310,9 +310,9 @@ def test_full_directory_stops_with_one_line(make_cluster: MakeCluster) -> None:
 
 
 @pytest.mark.parametrize("where", ["profiles", "server"])
-def test_symbolic_link_is_not_followed(make_cluster: MakeCluster, where: str) -> None:
+def test_symbolic_link_is_not_followed(own_cluster: MakeCluster, where: str) -> None:
     """Neither in place of the directory that is set, nor of the server's own in it."""
-    server = load(make_cluster(SETTINGS))
+    server = load(own_cluster(SETTINGS))
     own = directory(server)
     elsewhere = server.data / "elsewhere"
     elsewhere.mkdir()
@@ -328,9 +328,9 @@ def test_symbolic_link_is_not_followed(make_cluster: MakeCluster, where: str) ->
     assert not list(elsewhere.iterdir())
 
 
-def test_two_servers_never_mix(make_cluster: MakeCluster, tmp_path: Path) -> None:
+def test_two_servers_never_mix(own_cluster: MakeCluster, tmp_path: Path) -> None:
     """A standby has its primary's system identifier, and yet a directory of its own."""
-    primary = load(make_cluster(SETTINGS))
+    primary = load(own_cluster(SETTINGS))
     shared = primary.data.parent / "shared"
     shared.mkdir()
     owner = primary.data.stat()
@@ -351,7 +351,7 @@ def test_two_servers_never_mix(make_cluster: MakeCluster, tmp_path: Path) -> Non
         standby.destroy()
 
 
-def test_autovacuum_worker_leaves_a_record(make_cluster: MakeCluster) -> None:
+def test_autovacuum_worker_leaves_a_record(own_cluster: MakeCluster) -> None:
     settings = {
         **SETTINGS,
         "autovacuum": True,
@@ -360,7 +360,7 @@ def test_autovacuum_worker_leaves_a_record(make_cluster: MakeCluster) -> None:
         "autovacuum_vacuum_threshold": 1,
         "autovacuum_vacuum_scale_factor": 0,
     }
-    server = load(make_cluster(settings))
+    server = load(own_cluster(settings))
     with server.connect() as conn:
         conn.execute("DELETE FROM scanned WHERE i < 100")
 
