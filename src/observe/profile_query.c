@@ -138,6 +138,8 @@ take_node(ProfileQuery *query, PlanState *plan_state, ExecProcNodeMtd ours)
 	ProfileNode *node;
 	bool		found;
 
+	if (profilenode_lookup(nodes, plan_state) != NULL)
+		return;					/* a subplan may be met twice */
 	query->nodes = lappend(query->nodes, plan_state);
 	node = profilenode_insert(nodes, plan_state, &found);
 	node->inner = plan_state->ExecProcNodeReal;

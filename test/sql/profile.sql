@@ -52,6 +52,13 @@ SET pg_lookahead.track_functions = off;
 SELECT function, calls FROM lookahead.function_stats
 WHERE calls > 0 AND source = 'timed' ORDER BY function COLLATE "C";
 
+-- A subplan that gives an index key hangs on its node twice.
+SELECT lookahead.function_stats_reset();
+SET pg_lookahead.track_functions = on;
+SELECT count(b.pad) FROM profiled a JOIN profiled b ON b.i = (SELECT sum(c.i) FROM profiled c WHERE c.i BETWEEN 1 AND a.i) WHERE a.i < 5;
+SET pg_lookahead.track_functions = off;
+SELECT function, calls > 0 AS called FROM lookahead.function_stats WHERE function = 'IndexScan';
+
 -- A bitmap scan.
 SELECT lookahead.function_stats_reset();
 SET enable_bitmapscan = on;
