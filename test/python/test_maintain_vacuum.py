@@ -231,6 +231,31 @@ def test_hash_splits_meanwhile(server: Cluster, rng: random.Random) -> None:
         await_no_pins(conn)
 
 
+def test_look_ahead_distance(make_cluster: MakeCluster) -> None:
+    """How far VACUUM looks ahead is up to maintenance_io_concurrency, not to effective_io_concurrency."""
+    # Without reads in the background, a stream looks no further ahead than one read where reads are in order.
+    server = make_cluster({**SETTINGS, "shared_buffers": "128MB", "io_method": "worker"}, name="distance")
+    require_attachable(server)
+    fresh(server, 40_000, ("hash",), keys=20_000)
+    index = "FROM contrib.pg_buffercache WHERE relfilenode = pg_relation_filenode('t_hash')"
+    pinned = f"SELECT count(*) {index} AND pinning_backends > 0"
+    evict = f"SELECT contrib.pg_buffercache_evict(bufferid) {index} AND pinning_backends = 0"
+    ahead = {}
+    with server.connect("test") as conn, server.connect("test") as holder, server.connect("test") as other:
+        run(conn, "SET io_combine_limit = 1")
+        for number, (maintenance, effective) in enumerate(((1, 64), (64, 1))):
+            run(conn, f"DELETE FROM t WHERE id = {number + 1}")
+            run(conn, f"SET maintenance_io_concurrency = {maintenance}")
+            run(conn, f"SET effective_io_concurrency = {effective}")
+            hold_bucket(holder, max_bucket(conn) // 2)
+            run(other, evict)
+            with clean_log(server), meanwhile(lambda: run(conn, VACUUM)):
+                await_wait(other, conn.info.backend_pid, "BufferPin")
+                ahead[maintenance] = int(scalar(other, pinned))
+                run(holder, "COMMIT")
+    assert 2 * ahead[1] < ahead[64], ahead
+
+
 def test_hash_stale_metapage(server: Cluster, rng: random.Random) -> None:
     """VACUUM begins with a copy of the metapage that is older than many splits."""
     fresh(server, 5_000, ("hash",), keys=5_000)
