@@ -165,13 +165,14 @@ def test_records_of_perf(tmp_path: Path) -> None:
     scenarios = "pgstatindex,hash_vacuum,point_lookup"
     records = tmp_path / "records"
     records.mkdir()
-    done = tool(*SMALL, "--scenario", scenarios, "--perf", str(records))
+    file = tmp_path / "run.jsonl"
+    done = tool(*SMALL, "--scenario", scenarios, "--perf", str(records), "--json", str(file))
     assert done.returncode == 0, done.stderr
     found = sorted(path.name for path in records.iterdir())
-    assert len(found) == 2 * (2 + 1 + 1)
+    assert len(found) == 2 * read(file)[0]["planned"] and len(found) >= 2 * (2 + 1)
     for name in found:
-        read = ["perf", "script", "-F", "comm", "-i", str(records / name)]
-        told = subprocess.run(read, capture_output=True, text=True)
+        script = ["perf", "script", "-F", "comm", "-i", str(records / name)]
+        told = subprocess.run(script, capture_output=True, text=True)
         assert told.returncode == 0 and "not properly" not in told.stderr, (name, told.stderr)
         if "pgbench" in name:  # long enough for a sample, however quick the machine
             assert "postgres" in told.stdout, name
