@@ -77,12 +77,68 @@ is_unique_lookup(Relation index, ScanKey keys, int nkeys)
 	return columns == IndexRelationGetNumberOfKeyAttributes(index);
 }
 
+/* Gather the range table's indexes of the scans of a plan. */
+static bool
+gather_scans(PlanState *plan_state, void *context)
+{
+	Bitmapset **scans = context;
+
+	if (plan_state == NULL)
+		return false;
+	if (is_scan(plan_state))
+		*scans = bms_add_member(*scans,
+								((Scan *) plan_state->plan)->scanrelid);
+	return planstate_tree_walker(plan_state, gather_scans, context);
+}
+
+/*
+ * The tables that a query changes and has more than one of our scans of.  A
+ * page that one of these holds ahead could not be pruned by another; it would
+ * lack the room for new row versions that it has without us.
+ */
+static List *
+scanned_twice(QueryDesc *queryDesc)
+{
+	EState	   *estate = queryDesc->estate;
+	Bitmapset  *scans = NULL;
+	List	   *changed = NIL;
+	List	   *scanned = NIL;
+	List	   *twice = NIL;
+	ListCell   *cell;
+	Oid			last = InvalidOid;
+	int			rti = -1;
+
+	if (queryDesc->plannedstmt->resultRelations == NIL ||
+		list_length(estate->es_range_table) < 2)
+		return NIL;
+	gather_scans(queryDesc->planstate, &scans);
+	while ((rti = bms_next_member(scans, rti)) >= 0)
+		scanned = lappend_oid(scanned, exec_rt_fetch(rti, estate)->relid);
+	bms_free(scans);
+	if (list_length(scanned) < 2)
+		return NIL;
+
+	foreach(cell, queryDesc->plannedstmt->resultRelations)
+		changed = lappend_oid(changed,
+							  exec_rt_fetch(lfirst_int(cell), estate)->relid);
+	list_sort(scanned, list_oid_cmp);
+	foreach(cell, scanned)
+	{
+		if (lfirst_oid(cell) == last && list_member_oid(changed, last))
+			twice = list_append_unique_oid(twice, last);
+		last = lfirst_oid(cell);
+	}
+	list_free(scanned);
+	list_free(changed);
+	return twice;
+}
+
 /*
  * Why look-ahead can never serve a node, or NULL if it can.  The answer stays
  * the same as long as the query lives.
  */
 static const char *
-refusal_of(PlanState *plan_state)
+refusal_of(PlanState *plan_state, List *twice)
 {
 	Relation	heap = ((ScanState *) plan_state)->ss_currentRelation;
 	Relation	index = index_of(plan_state);
@@ -114,6 +170,8 @@ refusal_of(PlanState *plan_state)
 		return "index access method of an extension";
 	if (is_unique_lookup(index, keys, nkeys))
 		return "at most one row";
+	if (list_member_oid(twice, RelationGetRelid(heap)))
+		return "the query changes and scans this table twice";
 	return NULL;
 }
 
@@ -133,9 +191,10 @@ refusal_by_settings(PlanState *plan_state)
 
 /* Make a node known, if look-ahead serves it; see ScanQueryTake(). */
 static void
-take_node(ScanQuery *query, PlanState *plan_state, bool is_running)
+take_node(ScanQuery *query, PlanState *plan_state, List *twice,
+		  bool is_running)
 {
-	const char *refusal = refusal_of(plan_state);
+	const char *refusal = refusal_of(plan_state, twice);
 	ExecProcNodeMtd stock = plan_state->ExecProcNodeReal;
 	ScanNode   *node;
 
@@ -209,6 +268,7 @@ note_limit(PlanState *plan_state, LimitState *limit)
 typedef struct Taking
 {
 	ScanQuery  *query;			/* made when its first node is found */
+	List	   *twice;
 	bool		is_running;
 } Taking;
 
@@ -224,7 +284,8 @@ take_nodes(PlanState *plan_state, void *context)
 	{
 		if (taking->query == NULL)
 			taking->query = ScanQueryMake(plan_state->state);
-		take_node(taking->query, plan_state, taking->is_running);
+		take_node(taking->query, plan_state, taking->twice,
+				  taking->is_running);
 	}
 	result = planstate_tree_walker(plan_state, take_nodes, context);
 	if (IsA(plan_state, LimitState))
@@ -235,7 +296,7 @@ take_nodes(PlanState *plan_state, void *context)
 void
 ScanQueryTake(QueryDesc *queryDesc, bool is_running)
 {
-	Taking		taking = {NULL, is_running};
+	Taking		taking = {NULL, scanned_twice(queryDesc), is_running};
 	ScanNode   *top;
 
 	take_nodes(queryDesc->planstate, &taking);
@@ -252,10 +313,12 @@ ScanQueryTake(QueryDesc *queryDesc, bool is_running)
 static bool
 serve_nodes(PlanState *plan_state, void *context)
 {
+	List	   *twice = context;
+
 	if (plan_state == NULL)
 		return false;
 	if (is_scan(plan_state) && plan_state->ExecProcNodeReal != ScanNodeExec &&
-		refusal_of(plan_state) == NULL)
+		refusal_of(plan_state, twice) == NULL)
 	{
 		ExecProcNodeMtd *usual =
 			&lookahead_usual_stock[IsA(plan_state, IndexOnlyScanState)];
@@ -279,6 +342,6 @@ ScanQueryStart(QueryDesc *queryDesc)
 	if (queryDesc->estate->es_instrument != 0 || lookahead_debug_force)
 		ScanQueryTake(queryDesc, false);
 	else if (lookahead_max_distance != 0 &&
-			 serve_nodes(queryDesc->planstate, NULL))
+			 serve_nodes(queryDesc->planstate, scanned_twice(queryDesc)))
 		ScanQueryTake(queryDesc, false);
 }

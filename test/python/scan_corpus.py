@@ -187,7 +187,7 @@ class Corpus:
         """A table to scan while ``table`` is being scanned.
 
         Not the same, unless it is clean: a page that one scan holds is not pruned by another, and
-        with look-ahead a scan holds more of them.  New row versions then find their place elsewhere."""
+        with look-ahead a scan holds more of them, so that later changes may find their place elsewhere."""
         return self.rng.choice([other for other in self.tables if other is not table or table.clean])
 
     def clean(self) -> Table:
