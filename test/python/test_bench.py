@@ -46,7 +46,7 @@ def command(*arguments: str) -> list[str]:
 
 def tool(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, **variables}
-    return subprocess.run(command(*arguments), capture_output=True, text=True, timeout=120, env=environment)
+    return subprocess.run(command(*arguments), capture_output=True, text=True, timeout=600, env=environment)
 
 
 # What may be concluded.  Noise as it is: each time is a little off by chance, now and then far

@@ -54,13 +54,18 @@ def test_reads_wait_together(mount: Mount) -> None:
     """16 reads wait about as long as one; and the delay changes without a new mount."""
     file = mount.path / "file"
     file.write_bytes(os.urandom(16 * 8192))
-    for delay in (20, 5):
+    for delay in (100, 10):
         mount.set(delay)
         assert read_at_once(file, 1) >= delay / 1000
-        seconds = min(read_at_once(file, 16) for _ in range(5))
-        assert delay / 1000 <= seconds < 4 * delay / 1000
+        assert read_at_once(file, 16) >= delay / 1000
+        assert some_time_below(8 * delay / 1000, file, 16)
     mount.set(0)
-    assert min(read_at_once(file, 1) for _ in range(5)) < 0.005
+    assert some_time_below(0.008, file, 1)
+
+
+def some_time_below(seconds: float, path: Path, count: int) -> bool:
+    """Whether reads ever take less, on a machine that may be busy."""
+    return any(read_at_once(path, count) < seconds for _ in range(100))
 
 
 @needs_fuse

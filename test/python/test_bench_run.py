@@ -58,7 +58,7 @@ def homes(pid: int) -> list[Path]:
 
 def wait_until_gone(pid: int) -> None:
     """No directory, no mount, and no process in what was the directory."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while homes(pid) or f"-{pid}-" in mounts() or servers(pid):
         assert time.monotonic() < deadline, f"{homes(pid)} {servers(pid)} are still there"
         time.sleep(0.05)
@@ -205,7 +205,7 @@ def test_ctrl_c_leaves_nothing_and_loses_nothing(tmp_path: Path) -> None:
             break
     assert (f"-{process.pid}-" in mounts()) == (NO_FUSE is None)
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
+    process.communicate(timeout=600)
     assert process.returncode == 130
     assert homes(process.pid) == [] and f"-{process.pid}-" not in mounts()
     before = of_kind(read(file), "result")

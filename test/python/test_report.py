@@ -22,7 +22,7 @@ HOSTILE = '</svg><script src="http://example.invalid/x.js">$\\frac{1}{2}$</scrip
 
 def tool(*arguments: object) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-I", "-m", "pg_lookahead", "report", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+    return subprocess.run(command, capture_output=True, text=True, timeout=600)
 
 
 # A run, made up: two servers that differ in latency, of every verdict a cell.
@@ -313,7 +313,7 @@ def test_a_run_with_a_report(tmp_path: Path) -> None:
     command = [sys.executable, "-I", "-m", "pg_lookahead", "bench", *small, "--scenario", "index_scan_limit"]
     command += ["--report", str(pages[0])]
     results = tmp_path / "results.jsonl"
-    done = subprocess.run([*command, "--json", str(results)], capture_output=True, text=True, timeout=300)
+    done = subprocess.run([*command, "--json", str(results)], capture_output=True, text=True, timeout=600)
     assert done.returncode in (0, 1), done.stderr
     assert tool(results, "-o", pages[1]).returncode == 0
     assert pages[0].read_text() == pages[1].read_text()
@@ -333,6 +333,6 @@ def test_a_report_without_a_file_of_results(tmp_path: Path) -> None:
 @pytest.mark.parametrize("target", ["/no/such/place/x.html", "/"])
 def test_a_report_that_cannot_be_written_is_one_line(target: str) -> None:
     command = [sys.executable, "-I", "-m", "pg_lookahead", "bench", "--quick", "--report", target]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert (done.returncode, done.stdout) == (2, "")
     assert "--report" in done.stderr and len(done.stderr.splitlines()) == 1
