@@ -3,7 +3,7 @@
 # With a server of one's own:	make && make install && make installcheck PG_CONFIG=...
 # Without one:			make demo, make bench, make test, make lint (set themselves up; see the second half)
 
-TOOL_GOALS = setup demo bench test matrix sanitize dist lint format lock
+TOOL_GOALS = setup demo bench test matrix sanitize packages dist lint format lock
 ifeq ($(filter $(TOOL_GOALS),$(MAKECMDGOALS)),)
 
 # First half: PGXS build of the extension.
@@ -78,6 +78,10 @@ matrix: setup
 # Regress and isolation tests under AddressSanitizer and UndefinedBehaviorSanitizer.
 sanitize: setup
 	@$(VENV)/python -Es tools/sanitize.py
+
+# Debian packages, built and tried in roots of their own (as root); one version by PACKAGES=18.
+packages: setup
+	@$(VENV)/python -Es tools/packages.py $(PACKAGES)
 
 # The archive for PGXN, of what is committed.
 VERSION = $(shell sed -n 's/^\t"version": "\(.*\)",/\1/p' META.json)

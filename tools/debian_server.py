@@ -85,7 +85,7 @@ def configuration(cache: Path, mirror: str, major: int) -> dict[str, str]:
         f"deb [signed-by={KEYRING}] {mirror} {name} main\n" for name in (suite.suite, suite.also) if name
     )
     # Equal priorities: the newer version is taken, so a release takes its candidate's place.
-    pins = f"Package: *postgresql*-{major} libpq5\nPin: release n=rc-buggy\nPin-Priority: 500\n"
+    pins = f"Package: *postgresql*-{major} libpq5 libpq-dev\nPin: release n=rc-buggy\nPin-Priority: 500\n"
     # A mirror that someone froze has release files past their time.
     apt = f"""
 Dir::State "{cache}";
