@@ -376,9 +376,10 @@ def test_a_standby_reads_what_its_primary_kept(tmp_path: Path) -> None:
             assert objects(conn) == before
 
 
-def test_too_little_space_is_one_line() -> None:
-    told = one_line(tool("--rows", "1000000000"))
-    assert "GB are needed for 1,000,000,000 rows" in told
+def test_too_little_space_is_one_line(own: Cluster) -> None:
+    for where in ([], ["--dsn", dsn(own)]):
+        told = one_line(tool(*where, "--rows", "1000000000"))
+        assert "GB are needed for 1,000,000,000 rows" in told
 
 
 @pytest.mark.parametrize(("name", "remedy"), [("pg_prewarm", "contrib"), ("pg_lookahead", "make install")])

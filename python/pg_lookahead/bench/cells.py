@@ -65,8 +65,8 @@ class ScanCell(Cell):
     ours: settings for look-ahead
     ahead: whether a run in which nothing was read ahead must be refused"""
 
-    way: str
-    column: str
+    way: str = "range"
+    column: str = "random"
     n: int
     times: int | None = None
     ours: Mapping[str, str] = field(default_factory=lambda: ON)
