@@ -300,7 +300,7 @@ method_of_handler(Oid handler)
 }
 
 /* Refuse to drop what an attached access method needs. */
-static void
+static pg_noinline void
 check_drop(Oid classId, Oid objectId)
 {
 	const Method *method = NULL;
