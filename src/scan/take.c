@@ -108,7 +108,7 @@ scanned_twice(QueryDesc *queryDesc)
 	Oid			last = InvalidOid;
 	int			rti = -1;
 
-	if (queryDesc->plannedstmt->resultRelations == NIL ||
+	if (estate->es_opened_result_relations == NIL ||
 		list_length(estate->es_range_table) < 2)
 		return NIL;
 	gather_scans(queryDesc->planstate, &scans);
@@ -118,9 +118,13 @@ scanned_twice(QueryDesc *queryDesc)
 	if (list_length(scanned) < 2)
 		return NIL;
 
-	foreach(cell, queryDesc->plannedstmt->resultRelations)
+	foreach(cell, estate->es_opened_result_relations)
+	{
+		ResultRelInfo *result = lfirst(cell);
+
 		changed = lappend_oid(changed,
-							  exec_rt_fetch(lfirst_int(cell), estate)->relid);
+							  RelationGetRelid(result->ri_RelationDesc));
+	}
 	list_sort(scanned, list_oid_cmp);
 	foreach(cell, scanned)
 	{
