@@ -35,6 +35,7 @@ import psycopg
 from psycopg import pq
 
 from pg_lookahead.cluster import Cluster
+from relations import await_true
 
 Blocks = Literal["exact", "bounded", "any"]
 
@@ -216,11 +217,12 @@ SELECT oid::regclass, relkind, pg_stat_get_numscans(oid), pg_stat_get_tuples_ret
        pg_stat_get_blocks_fetched(oid) - pg_stat_get_blocks_hit(oid)
 FROM pg_class WHERE oid >= 16384 AND relkind IN ('r', 'i', 't', 'm') AND relpersistence <> 't'
  AND relnamespace = 'public'::regnamespace ORDER BY oid"""
+# How many of the buffers could not be evicted.
 _EVICT_18 = """
-SELECT count(pg_buffercache_evict_relation(oid)) FROM pg_class
+SELECT coalesce(sum(buffers_skipped), 0) FROM pg_class, pg_buffercache_evict_relation(oid)
 WHERE oid >= 16384 AND relkind IN ('r', 'i', 't') AND relpersistence <> 't'"""
 _EVICT_17 = """
-SELECT count(pg_buffercache_evict(bufferid)) FROM pg_buffercache b JOIN pg_class c ON b.relfilenode = c.relfilenode
+SELECT count(*) FILTER (WHERE NOT pg_buffercache_evict(bufferid)) FROM pg_buffercache b JOIN pg_class c ON b.relfilenode = c.relfilenode
 WHERE c.oid >= 16384 AND reldatabase = (SELECT oid FROM pg_database WHERE datname = current_database())"""
 
 # Of every page: its line pointers, and for index pages which are dead.
@@ -318,9 +320,8 @@ class Differential:
 
     def run_case(self, case: Case) -> None:
         if case.cold:
-            query = _EVICT_18 if self._cluster.version >= 18 else _EVICT_17
-            for session in self._sessions.values():
-                session.ask(query)
+            # a read that was left in flight pins its buffer until it ends
+            await_true(self._evict, "all buffers evicted")
         for number, statement in enumerate(case.statements, 1):
             self._compare(case, f"{case.name}, statement {number}: {statement}", self._outcomes(statement))
             self.tally.statements += 1
@@ -329,6 +330,10 @@ class Differential:
         if not self._each:
             self._compare_counters(case)
         self.tally.cases += 1
+
+    def _evict(self) -> bool:
+        query = _EVICT_18 if self._cluster.version >= 18 else _EVICT_17
+        return all(session.ask(query) == [(b"0",)] for session in self._sessions.values())
 
     def compare_pages(self) -> None:
         """Compare the line pointers of all heap pages, and the dead entries of all btrees."""
