@@ -12,6 +12,7 @@
 #include "postgres.h"
 
 #include "common/hashfn.h"
+#include "common/int.h"
 #include "compat.h"
 #include "executor/executor.h"
 #include "scan/node.h"
@@ -93,12 +94,18 @@ ScanNodeRowsWanted(const ScanNode *node)
 		return wanted;
 	if (node->limit != NULL && !node->limit->noCount &&
 		node->limit->limitOption == LIMIT_OPTION_COUNT)
-		wanted =
-			node->limit->offset + node->limit->count - node->limit->position;
+	{
+		int64		end;
+
+		/* as good as no LIMIT where the sum does not fit */
+		if (!pg_add_s64_overflow(node->limit->offset, node->limit->count, &end))
+			wanted = Max(0, end - node->limit->position);
+	}
 	if (node->is_top && lookahead_running.row_count > 0 &&
 		lookahead_running.query_desc->estate == node->query->estate)
-		wanted = Min(wanted, (int64) (lookahead_running.row_count -
-									  node->query->estate->es_processed));
+		wanted = (int64) Min((uint64) wanted,
+							 lookahead_running.row_count -
+								 node->query->estate->es_processed);
 	return wanted;
 }
 

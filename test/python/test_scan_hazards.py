@@ -483,6 +483,18 @@ def test_limit_reads_what_stock_reads(sides: Sides, limit: int, shape: str) -> N
     assert len(rows) == limit
 
 
+@pytest.mark.parametrize("offset", (0, 1, 40, 1000))
+def test_limit_that_means_none(sides: Sides, offset: int) -> None:
+    """OFFSET beside the largest number that LIMIT can be: their sum is none that fits."""
+
+    def steps(side: Side) -> Any:
+        rows = "SELECT i, i, '' FROM generate_series(1, 2000) AS i"
+        side.table("(id int, k int, pad text)", rows, "(k)")
+        return side.rows(f"SELECT id, pad FROM t ORDER BY k LIMIT {2**63 - 1} OFFSET {offset}")
+
+    assert len(alike(sides, steps)) == 2000 - offset
+
+
 @pytest.mark.parametrize("rows", (1, 2, 5, 10, 40, 200, 1000))
 def test_abandoned_scan_reads_little_for_nothing(sides: Sides, rows: int) -> None:
     """Where nobody says how many rows are wanted: at most 8 blocks, and 2 for each one used."""
