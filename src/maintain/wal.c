@@ -71,7 +71,8 @@ typedef struct LogRange
 PG_FUNCTION_INFO_V1(lookahead_log_relation);
 
 /*
- * Refuse relations without storage, and those whose changes are not logged.
+ * Refuse relations without storage, those whose changes are not logged, and
+ * indexes whose build has not ended.
  */
 static void
 check_relation(Relation rel)
@@ -106,6 +107,18 @@ check_relation(Relation rel)
 				 errmsg("cannot write pages of relation \"%s\" to the WAL yet", name),
 				 errdetail("It was created or rewritten in this transaction, whose changes of it are not logged under wal_level = minimal."),
 				 errhint("Commit first.")));
+
+	/*
+	 * CREATE INDEX CONCURRENTLY writes the file past shared buffers, out of
+	 * order: a page read meanwhile would stay cached as it was then, the
+	 * metapage as one of zeroes.  An index is ready when that is over.
+	 */
+	if (rel->rd_index != NULL && !rel->rd_index->indisready)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("cannot write pages of index \"%s\" to the WAL",
+						name),
+				 errdetail("It is being built or dropped, or its build failed.")));
 }
 
 /* Check a block number that was given as an argument. */

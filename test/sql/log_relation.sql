@@ -92,6 +92,11 @@ CREATE VIEW a_view AS SELECT;
 SELECT log_relation('a_view');
 CREATE TABLE parted (id int) PARTITION BY LIST (id);
 SELECT log_relation('parted');
+-- an index whose build did not end
+\set VERBOSITY terse
+CREATE UNIQUE INDEX CONCURRENTLY logged_failed ON logged (filler);
+\set VERBOSITY default
+SELECT log_relation('logged_failed');
 CREATE ROLE regress_log_relation;
 GRANT USAGE ON SCHEMA log_relation TO regress_log_relation;
 SET ROLE regress_log_relation;
