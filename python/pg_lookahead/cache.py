@@ -1,4 +1,4 @@
-"""Make a relation cold: out of shared buffers, and out of the system's page cache."""
+"""Make relations cold: out of shared buffers, and out of the system's page cache."""
 
 from __future__ import annotations
 
@@ -12,33 +12,41 @@ from psycopg import sql
 
 from .server import ClusterError
 
-_PATIENCE = 10.0
+_PATIENCE = 30.0
 _POLL_SECONDS = 0.01
 
-_EVICT_RELATION = "SELECT buffers_skipped FROM {}.pg_buffercache_evict_relation(%s::regclass)"
+# How many buffers could not be evicted.
+_EVICT_RELATIONS = """
+SELECT sum(buffers_skipped)
+FROM unnest(%s::regclass[]) AS relation, {0}.pg_buffercache_evict_relation(relation)
+"""
 _EVICT_BUFFERS = """
 SELECT count(*) FILTER (WHERE NOT {0}.pg_buffercache_evict(bufferid))
 FROM {0}.pg_buffercache
-WHERE relfilenode = pg_relation_filenode(%s::regclass)
+WHERE relfilenode IN (SELECT pg_relation_filenode(relation) FROM unnest(%s::regclass[]) AS relation)
   AND reldatabase IN (0, (SELECT oid FROM pg_database WHERE datname = current_database()))
 """
 
 
-def evict(conn: psycopg.Connection[Any], relation: str) -> None:
-    """Take all forks of a relation out of shared buffers; needs pg_buffercache in the database.
+def evict(conn: psycopg.Connection[Any], *relations: str | int) -> None:
+    """Take all forks of relations out of shared buffers; needs pg_buffercache in the database.
 
-    relation: as text that casts to regclass
+    relations: each by OID, or as text that casts to regclass
 
-    PostgreSQL 18 has a function for the buffers of a relation; on 17 we evict the relation's
-    buffers one by one, as pg_buffercache lists them.  ClusterError if some stay pinned."""
-    query = _EVICT_RELATION if conn.info.server_version >= 180000 else _EVICT_BUFFERS
+    A buffer may be pinned for a moment, so we try for a while; ClusterError if some stay pinned.
+    A page whose read is in flight is not seen, and not evicted.  PostgreSQL 18 has a function for
+    the buffers of a relation; on 17 we evict them one by one, as pg_buffercache lists them."""
+    query = _in_schema_of_buffercache(
+        conn, _EVICT_RELATIONS if conn.info.server_version >= 180000 else _EVICT_BUFFERS
+    )
+    names = [str(relation) for relation in relations]
     deadline = time.monotonic() + _PATIENCE
     while True:
-        row = conn.execute(_in_schema_of_buffercache(conn, query), [relation]).fetchone()
+        row = conn.execute(query, [names]).fetchone()
         if row is None or not row[0]:
             return
         if time.monotonic() > deadline:
-            raise ClusterError(f"{row[0]} buffers of {relation} are in use and cannot be evicted")
+            raise ClusterError(f"{row[0]} buffers of {', '.join(names)} are in use and cannot be evicted")
         time.sleep(_POLL_SECONDS)
 
 

@@ -235,25 +235,6 @@ def data_file(
     return cluster.data / f"{path}{suffix}"
 
 
-_EVICT_SINCE_18 = "SELECT buffers_skipped FROM contrib.pg_buffercache_evict_relation(%s::regclass)"
-_EVICT_17 = """
-SELECT count(*) FILTER (WHERE NOT contrib.pg_buffercache_evict(bufferid)) FROM contrib.pg_buffercache
-WHERE relfilenode = pg_relation_filenode(%s::regclass)
-    AND reldatabase IN (0, (SELECT oid FROM pg_database WHERE datname = current_database()))
-"""
-
-
-def forget(conn: Connection, relation: str | int) -> None:
-    """Write all forks of a relation out of shared buffers, so that its file can be changed."""
-    evict = _EVICT_SINCE_18 if conn.info.server_version >= 180000 else _EVICT_17
-
-    def all_gone() -> bool:
-        row = conn.execute(evict, [relation]).fetchone()
-        return row is not None and row[0] == 0
-
-    await_true(all_gone, f"buffers of {relation} evicted")
-
-
 def write_at(path: Path, offset: int, data: bytes) -> None:
     """Overwrite bytes of a file in place."""
     with path.open("r+b") as file:

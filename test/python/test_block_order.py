@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 from conftest import MakeCluster, reads_are_async
-from differential import bad_lines
+from differential import EVICT_ALL, bad_lines
 from pg_lookahead.cluster import Cluster
 
 Connection = psycopg.Connection[Any]
@@ -54,10 +54,6 @@ def conn(server: Cluster) -> Iterator[Connection]:
         yield connection
 
 
-def evict(conn: Connection) -> None:
-    conn.execute("SELECT count(pg_buffercache_evict(bufferid)) FROM pg_buffercache")
-
-
 def counters(conn: Connection) -> dict[str, int]:
     cursor = conn.execute("SELECT * FROM lookahead.index_scan_stats")
     row = cursor.fetchone()
@@ -73,7 +69,7 @@ def run(conn: Connection, query: str, *settings: str) -> tuple[list[Any], dict[s
     """The rows of a query on a cold table, and what look-ahead did for them."""
     for setting in settings:
         conn.execute(f"SET {setting}".encode())
-    evict(conn)
+    conn.execute(EVICT_ALL)
     before = counters(conn)
     rows = conn.execute(query.encode()).fetchall()
     after = counters(conn)
@@ -115,7 +111,7 @@ def test_evicted_blocks_are_counted(conn: Connection, server: Cluster) -> None:
     """Blocks that are evicted between their read and their turn are read again, and counted."""
     conn.execute("BEGIN")
     conn.execute("SET LOCAL pg_lookahead.max_distance = 2")
-    evict(conn)
+    conn.execute(EVICT_ALL)
     before = counters(conn)
     # A portion of a PL/pgSQL loop does not give back what is held, and in it all that is unpinned is evicted.
     row = conn.execute(
@@ -136,10 +132,10 @@ def test_evicted_blocks_are_counted(conn: Connection, server: Cluster) -> None:
 def test_explain(conn: Connection) -> None:
     if conn.info.server_version < 180000:
         pytest.skip("EXPLAIN tells of look-ahead from PostgreSQL 18 on")
-    evict(conn)
+    conn.execute(EVICT_ALL)
     plan = "\n".join(row[0] for row in conn.execute(f"EXPLAIN (ANALYZE, COSTS off) {NOISY}".encode()))
     assert "  window=" in plan and " combined=" in plan and " evicted=0" in plan
-    evict(conn)
+    conn.execute(EVICT_ALL)
     row = conn.execute(f"EXPLAIN (ANALYZE, COSTS off, FORMAT json) {NOISY}".encode()).fetchone()
     assert row is not None
     node = (row[0] if not isinstance(row[0], str) else json.loads(row[0]))[0]["Plan"]

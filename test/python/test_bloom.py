@@ -30,6 +30,7 @@ from maintenance import (
     streamed,
     twin,
 )
+from pg_lookahead import cache
 from pg_lookahead.cluster import Cluster
 from pg_lookahead.server import Installation
 from relations import (
@@ -269,17 +270,6 @@ def entries_and_rows(conn: Connection) -> bool:
     return bool(scalar(conn, query))
 
 
-def evict(conn: Connection) -> None:
-    """Take the index and its map of free space out of shared buffers."""
-    run(conn, "CHECKPOINT")
-    evicted = "(contrib.pg_buffercache_evict(bufferid)).buffer_evicted"
-    if conn.info.server_version < 180000:
-        evicted = "contrib.pg_buffercache_evict(bufferid)"
-    query = f"SELECT count(*) FILTER (WHERE NOT {evicted}) FROM contrib.pg_buffercache"
-    query += " WHERE relfilenode = pg_relation_filenode('t_bloom')"
-    await_true(lambda: scalar(conn, query) == 0, "the index evicted")
-
-
 @pytest.mark.parametrize("persistence", ["", "UNLOGGED"])
 def test_vacuum_equals_contrib(make_cluster: MakeCluster, rng: random.Random, persistence: str) -> None:
     """From identical copies of a data directory: the same files, byte by byte, and the same report."""
@@ -348,7 +338,7 @@ def test_vacuum_with_every_option(db: Connection) -> None:
         )
     ):
         run(db, *(f"SET {setting}" for setting in settings), f"DELETE FROM t WHERE a % 11 = {number}")
-        evict(db)
+        cache.evict(db, "t_bloom")
         before = streamed(db, "bloom")
         run(db, f"VACUUM (INDEX_CLEANUP on, BUFFER_USAGE_LIMIT '{ring}') t")
         assert streamed(db, "bloom") - before == 2 * (pages - 1)
@@ -416,7 +406,8 @@ def test_large_reads(make_cluster: MakeCluster) -> None:
         seen: dict[bool, int] = {}
         for attached in (False, True):
             set_attached(conn, attached)
-            run(conn, "SELECT contrib.pg_buffercache_evict_relation('t_bloom')", "SET enable_seqscan = off")
+            cache.evict(conn, "t_bloom")
+            run(conn, "SET enable_seqscan = off")
             run(conn, "SELECT pg_stat_reset_shared('io')", "SELECT count(*) FROM t WHERE a = 5")
             run(conn, "SELECT pg_stat_force_next_flush()")
             seen[attached] = scalar(
@@ -576,7 +567,7 @@ def test_corruption(make_cluster: MakeCluster, rng: random.Random) -> None:
             damaged = damage(intact, heap, ANYWHERE, rng)
             if assertions and round_ % 2 == 0 and damaged.data[:BLOCK] != intact[:BLOCK]:
                 continue  # a scan begins in contrib, which asserts that block 0 has a special area
-            evict(conn)
+            cache.evict(conn, "t_bloom")
             path.write_bytes(damaged.data)
             statement = "SELECT count(*) FROM t WHERE a = 5 AND b = 'text 5'"
             if round_ % 2:
@@ -598,6 +589,6 @@ def test_corruption(make_cluster: MakeCluster, rng: random.Random) -> None:
                 known = ("t_bloom", file, "Relation is not a bloom index")  # the last is contrib's own
                 assert any(word in said for word in known), f"{damaged.what}: {said}"
                 assert error.sqlstate != psycopg.errors.QueryCanceled.sqlstate, damaged.what
-            evict(conn)
+            cache.evict(conn, "t_bloom")
             path.write_bytes(intact)
     assert min(seen.values()) > 0, seen

@@ -17,6 +17,7 @@ import psycopg
 import pytest
 
 from conftest import MakeCluster
+from pg_lookahead import cache
 from pg_lookahead.cluster import Cluster
 from relations import (
     BLOCK,
@@ -29,7 +30,6 @@ from relations import (
     await_true,
     clean_log,
     data_file,
-    forget,
     install,
     make_like,
     run,
@@ -47,7 +47,7 @@ ALL_VISIBLE = 0x55
 
 def lengthen(server: Cluster, conn: Connection, relation: str, segments: int) -> None:
     """Make a relation that many GB long, with holes."""
-    forget(conn, relation)
+    cache.evict(conn, relation)
     first = data_file(server, conn, relation)
     for segment in range(segments):
         path = data_file(server, conn, relation, segment=segment)
@@ -58,7 +58,7 @@ def lengthen(server: Cluster, conn: Connection, relation: str, segments: int) ->
 
 def make_all_visible(server: Cluster, conn: Connection, relation: str, heap_blocks: int) -> None:
     """Write a visibility map that calls every page all-visible."""
-    forget(conn, relation)
+    cache.evict(conn, relation)
     path = data_file(server, conn, relation, "vm")
     header = path.read_bytes()[:24]
     pages = -(-heap_blocks // (MAP_BYTES * 4))
@@ -215,7 +215,7 @@ def test_cancel_at_any_moment(make_cluster: MakeCluster, rng: random.Random, io_
         seen = {"cancelled": 0, "answered": 0}
         for number in range(240):
             relation, function = call = calls[number % len(calls)]
-            forget(conn, relation)
+            cache.evict(conn, relation)
             if number % 60 < len(calls):
                 server.evict(conn, relation)
             conn.execute("SELECT set_config('statement_timeout', %s, false)", [f"{rng.randint(1, 12)}ms"])

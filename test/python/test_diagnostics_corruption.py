@@ -25,6 +25,7 @@ import pytest
 import bloom_pages
 from conftest import MakeCluster
 from corruption import ANYWHERE, HEAP, Damage, Mutator, damage, line_pointers, special_size
+from pg_lookahead import cache
 from pg_lookahead.cluster import Cluster
 from relations import (
     BLOCK,
@@ -35,7 +36,6 @@ from relations import (
     blocks,
     clean_log,
     data_file,
-    forget,
     install,
     run,
     scalar,
@@ -136,7 +136,7 @@ class Lab:
         run(self.ours, "CHECKPOINT")
         self.paths = {(t.relation, t.fork): data_file(server, self.ours, t.relation, t.fork) for t in TARGETS}
         for relation in {t.relation for t in TARGETS}:
-            forget(self.ours, relation)
+            cache.evict(self.ours, relation)
         self.intact = {key: path.read_bytes() for key, path in self.paths.items()}
         self.pages = [page for data in self.intact.values() for page in blocks(data)]
 
@@ -152,10 +152,10 @@ class Lab:
     def damaged(self, target: Target, damaged: bytes) -> Iterator[None]:
         """The file of a target with other contents, and none of its pages in memory."""
         path = self.paths[target.relation, target.fork]
-        forget(self.ours, target.relation)
+        cache.evict(self.ours, target.relation)
         rewrite(path, damaged)
         yield
-        forget(self.ours, target.relation)
+        cache.evict(self.ours, target.relation)
         rewrite(path, self.intact[target.relation, target.fork])
 
     def ask_contrib(self, function: str, relation: str) -> Outcome | None:
@@ -177,7 +177,7 @@ class Lab:
         self.connect()
         with self.damaged(target, damage.data):
             outcome = ask(self.ours, schema, function, target.relation)
-        forget(self.ours, target.relation)
+        cache.evict(self.ours, target.relation)
         rewrite(self.paths[target.relation, target.fork], damage.data)
         return outcome
 
@@ -379,7 +379,7 @@ def test_error_in_mid_stream(make_cluster: MakeCluster, rng: random.Random, io_m
             for function in functions:
                 for _ in range(5):
                     block = rng.randrange(1, len(intact) // BLOCK)
-                    forget(lab.ours, relation)
+                    cache.evict(lab.ours, relation)
                     write_at(path, block * BLOCK + rng.randrange(100, BLOCK), b"\xa5\x5a\xa5")
                     ours = ask(lab.ours, "lookahead", function, relation)
                     contrib = ask(lab.contrib, "contrib", function, relation)
@@ -391,7 +391,7 @@ def test_error_in_mid_stream(make_cluster: MakeCluster, rng: random.Random, io_m
                         assert ask(lab.ours, "lookahead", function, relation).same_as(contrib)
                         await_no_pins(lab.contrib)
                         assert scalar(lab.ours, "SELECT 1") == 1
-                    forget(lab.ours, relation)
+                    cache.evict(lab.ours, relation)
                     write_at(path, 0, intact)
                     ours = ask(lab.ours, "lookahead", function, relation)
                     assert ours.error is None

@@ -16,6 +16,7 @@ import psycopg
 import pytest
 
 from conftest import MakeCluster
+from pg_lookahead import cache
 from pg_lookahead.cluster import Cluster
 from relations import (
     BLOCK,
@@ -27,7 +28,6 @@ from relations import (
     assert_answer,
     assert_equal,
     data_file,
-    forget,
     make_like,
     ours_and_contrib,
     run,
@@ -269,7 +269,7 @@ def test_new_pages(server: Cluster, db: Connection, rng: random.Random) -> None:
         "VACUUM (TRUNCATE OFF) e",
     )
     check(db, "e", rng)
-    forget(db, "h")
+    cache.evict(db, "h")
     path = data_file(server, db, "h")
     with path.open("r+b") as file:
         file.seek(3 * BLOCK)
@@ -458,7 +458,7 @@ def test_more_than_one_segment(
         "CREATE INDEX h_id ON h (id)",
         "DELETE FROM h WHERE id % 3 = 0",
     )
-    forget(db, relation)
+    cache.evict(db, relation)
     files = [data_file(server, db, relation, segment=segment) for segment in range(segments)]
     contents = files[0].read_bytes()
     for path in files:

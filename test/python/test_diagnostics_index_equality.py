@@ -9,6 +9,7 @@ import pytest
 
 import bloom_pages
 from conftest import MakeCluster
+from pg_lookahead import cache
 from pg_lookahead.cluster import Cluster
 from relations import (
     BLOCK,
@@ -19,7 +20,6 @@ from relations import (
     blocks,
     clean_log,
     data_file,
-    forget,
     install,
     run,
     scalar,
@@ -113,7 +113,7 @@ def test_btree_page_kinds(server: Cluster, db: Connection, rng: random.Random) -
     fill_btrees(db, rng, fragmented=True)
     index = "b_three"
     path = data_file(server, db, index)
-    forget(db, index)
+    cache.evict(db, index)
     intact = path.read_bytes()
     flags_at = BLOCK - 16 + 12
     leaf, deleted, half_dead, incomplete = 0x01, 0x04, 0x10, 0x80
@@ -129,7 +129,7 @@ def test_btree_page_kinds(server: Cluster, db: Connection, rng: random.Random) -
         found = assert_answer(db, "pgstatindex", index, rng=rng)
         assert (found["empty_pages"], found["deleted_pages"]) == (3, 2)
         assert_answer(db, "pgstattuple", index, rng=rng)
-        forget(db, index)
+        cache.evict(db, index)
         path.write_bytes(intact)
 
 

@@ -19,7 +19,7 @@ import pytest
 from psycopg import sql
 
 from conftest import MakeCluster
-from differential import bad_lines
+from differential import EVICT_ALL, bad_lines
 from pg_lookahead.cluster import Cluster
 
 Connection = psycopg.Connection[Any]
@@ -90,7 +90,6 @@ def queue(conn: Connection, rng: random.Random) -> None:
     )
 
 
-EVICT = "SELECT count(pg_buffercache_evict(bufferid)) FROM pg_buffercache"
 MAINTENANCE = (
     "VACUUM account",
     "VACUUM (FREEZE) account",
@@ -99,7 +98,7 @@ MAINTENANCE = (
     "REINDEX TABLE CONCURRENTLY account",
     "ANALYZE account",
     "CHECKPOINT",
-    *[EVICT] * 4,
+    *[EVICT_ALL] * 4,
 )
 
 
@@ -321,7 +320,7 @@ def test_cancel_at_any_moment(accounts: Cluster, rng: random.Random) -> None:
             if i % 5 == 0:
                 cancelled += cancelled_fetch(conn, rng)
                 no_timeout(conn)
-            conn.execute(EVICT)
+            conn.execute(EVICT_ALL)
         row = conn.execute("SELECT blocks_read FROM lookahead.index_scan_stats").fetchone()
         assert row is not None and row[0] > 100  # by queries that were not cancelled
         read(conn, rng)
@@ -388,7 +387,7 @@ def test_standby_with_replay_conflicts(make_cluster: MakeCluster, rng: random.Ra
         standby.wait_for_replay(primary)
         with standby.connect() as conn:
             conn.execute(INDEX_SCANS)
-            conn.execute(EVICT)  # replay has brought in all that it touched
+            conn.execute(EVICT_ALL)  # replay has brought in all that it touched
             for query in READS:
                 assert conn.execute(sql.SQL(query)).fetchone() == (ACCOUNTS, ACCOUNTS * 100)
             row = conn.execute("SELECT blocks_read FROM lookahead.index_scan_stats").fetchone()

@@ -20,7 +20,18 @@ import pytest
 from psycopg import pq
 
 from conftest import MakeCluster, reads_are_async
-from differential import BLOCK, CONFIGS, FORCED, OFF, Case, Differential, Session, bad_lines, make_copies
+from differential import (
+    BLOCK,
+    CONFIGS,
+    EVICT_ALL,
+    FORCED,
+    OFF,
+    Case,
+    Differential,
+    Session,
+    bad_lines,
+    make_copies,
+)
 from pg_lookahead.cluster import Cluster, ClusterError
 from scan_corpus import Corpus
 
@@ -303,13 +314,6 @@ def start(conn: psycopg.Connection[Any], config: Mapping[str, object]) -> None:
         conn.execute(f"SET {setting} = '{value}'".encode())
 
 
-def evict_all(conn: psycopg.Connection[Any]) -> None:
-    if conn.info.server_version >= 180000:
-        conn.execute("SELECT pg_buffercache_evict_all()")
-    else:
-        conn.execute("SELECT count(pg_buffercache_evict(bufferid)) FROM pg_buffercache")
-
-
 def blocks_read_ahead(conn: psycopg.Connection[Any]) -> int:
     row = conn.execute("SELECT blocks_read FROM lookahead.index_scan_stats").fetchone()
     assert row is not None
@@ -331,7 +335,7 @@ def test_served(served: Served, name: str) -> None:
         start(conn, CONFIGURED[config])
         for statement in filter(str.strip, prepare.split(";")):
             conn.execute(statement.encode())
-        evict_all(conn)
+        conn.execute(EVICT_ALL)
         before = blocks_read_ahead(conn)
         session = Session(conn)
         outcomes[config] = []
@@ -430,7 +434,7 @@ def test_taken_over_while_it_runs(served: Served, name: str, before: int) -> Non
         rows[config] = conn.execute(f"FETCH {before} FROM c".encode()).fetchall() if before else []
         if config == "on":
             conn.execute("SET pg_lookahead.debug_force = on")
-        evict_all(conn)
+        conn.execute(EVICT_ALL)
         read = blocks_read_ahead(conn)
         fetched = blocks_fetched(conn)
         rows[config] += conn.execute("FETCH 30 FROM c").fetchall()
@@ -452,7 +456,7 @@ def test_turned_off(served: Served, setting: str) -> None:
     conn = served["forced"]
     start(conn, FORCED)
     conn.execute(f"SET {setting}".encode())
-    evict_all(conn)
+    conn.execute(EVICT_ALL)
     before = blocks_read_ahead(conn)
     conn.execute(b"SELECT ctid, * FROM t WHERE k < 500")
     assert blocks_read_ahead(conn) == before
@@ -463,7 +467,7 @@ def test_arrays_over_many_leaves(served: Served, direction: str) -> None:
     """The values of an array lie on index pages far apart, and all their heap pages are read ahead."""
     conn = served["forced"]
     start(conn, FORCED)
-    evict_all(conn)
+    conn.execute(EVICT_ALL)
     query = (
         "SELECT id FROM t WHERE k = ANY (ARRAY(SELECT i * 97 FROM generate_series(1, 90) AS i)) ORDER BY k"
     )
@@ -487,7 +491,7 @@ def explain(conn: psycopg.Connection[Any], form: str, query: str) -> str:
 def test_explain_text(served: Served) -> None:
     conn = served["forced"]
     start(conn, FORCED)
-    evict_all(conn)
+    conn.execute(EVICT_ALL)
     query = "SELECT id FROM t WHERE k BETWEEN 4000 AND 4500 ORDER BY k"
     text = explain(conn, "text", query)
     masked = re.sub(r"\d+(\.\d+)?", "N", text).splitlines()
@@ -513,7 +517,7 @@ def test_explain_structured(served: Served, form: str) -> None:
     """The same properties in each form, whether look-ahead was used or not, so that programs can rely on them."""
     conn = served["forced"]
     start(conn, FORCED)
-    evict_all(conn)
+    conn.execute(EVICT_ALL)
     query = "SELECT id FROM t WHERE k BETWEEN 6000 AND 6500 ORDER BY k"
     for used in (True, False):
         if not used:

@@ -50,8 +50,7 @@ class Target(ABC):
     def evict(self, conn: Connection, relations: Iterable[str], *, os_cache: bool = True) -> None:
         """Out of shared buffers, and of the system's page cache if we can reach it."""
         relations = list(relations)
-        for relation in relations:
-            cache.evict(conn, relation)
+        cache.evict(conn, *relations)
         if os_cache and self.data is not None:
             paths = [path for relation in relations for path in cache.files(conn, self.data, relation)]
             cache.drop_from_page_cache(paths)
