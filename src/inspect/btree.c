@@ -145,8 +145,9 @@ lookahead_pgstatindex_byname(PG_FUNCTION_ARGS)
 }
 
 void
-TupleStatsBtreePage(TupleStats *stats, Page page)
+TupleStatsBtreePage(void *arg, Relation index, BlockNumber block, Page page)
 {
+	TupleStats *stats = arg;
 	BTPageOpaque opaque;
 
 	if (PageIsNew(page))

@@ -16,8 +16,10 @@
 #include "inspect/tuples.h"
 
 void
-TupleStatsGistPage(TupleStats *stats, Page page)
+TupleStatsGistPage(void *arg, Relation index, BlockNumber block, Page page)
 {
+	TupleStats *stats = arg;
+
 	if (PageIsNew(page))
 	{
 		stats->free_space += BLCKSZ;

@@ -135,8 +135,10 @@ lookahead_pgstathashindex(PG_FUNCTION_ARGS)
 }
 
 void
-TupleStatsHashPage(TupleStats *stats, Page page)
+TupleStatsHashPage(void *arg, Relation index, BlockNumber block, Page page)
 {
+	TupleStats *stats = arg;
+
 	if (PageIsNew(page))
 	{
 		stats->free_space += BLCKSZ;

@@ -15,12 +15,7 @@
 #include "compat.h"
 #include "inspect/inspect.h"
 #include "inspect/tuples.h"
-#include "observe/profile.h"
-#include "storage/bufmgr.h"
 #include "storage/lmgr.h"
-#include "stream/sweep.h"
-
-typedef void (*AddPage) (TupleStats *stats, Page page);
 
 PG_FUNCTION_INFO_V1(lookahead_pgstattuple);
 PG_FUNCTION_INFO_V1(lookahead_pgstattuple_byname);
@@ -55,31 +50,19 @@ TupleStatsIndexItems(TupleStats *stats, Page page, OffsetNumber first)
  * extension, so that no page is met half-made.
  */
 static void
-sweep_index(TupleStats *stats, Relation rel, AddPage add_page)
+sweep_index(TupleStats *stats, Relation rel, InspectPage add_page)
 {
 	BlockNumber first = 1;
 
 	for (;;)
 	{
-		Sweep		sweep;
-		Buffer		buffer;
-
 		LockRelationForExtension(rel, ExclusiveLock);
 		stats->nblocks = RelationGetNumberOfBlocks(rel);
 		UnlockRelationForExtension(rel, ExclusiveLock);
 		if (first >= stats->nblocks)
 			break;
-
-		SweepBegin(&sweep, rel, MAIN_FORKNUM, first, stats->nblocks,
-				   NULL, NULL);
-		while (BufferIsValid(buffer = SweepNext(&sweep)))
-		{
-			LockBuffer(buffer, BUFFER_LOCK_SHARE);
-			PROFILED_VOID(PROFILE_PAGE_INDEX,
-						  add_page(stats, BufferGetPage(buffer)));
-			UnlockReleaseBuffer(buffer);
-		}
-		SweepEnd(&sweep);
+		InspectPages(rel, first, stats->nblocks, PROFILE_PAGE_INDEX,
+					 add_page, stats);
 		first = stats->nblocks;
 	}
 }

@@ -31,12 +31,15 @@ typedef struct TupleStats
 extern void TupleStatsHeap(TupleStats *stats, Relation rel);
 
 /*
- * Add one share-locked index page.  A page whose special area is not the
- * access method's adds nothing, as in contrib.
+ * Add one index page to a TupleStats, as InspectPage functions.  A page whose
+ * special area is not the access method's adds nothing, as in contrib.
  */
-extern void TupleStatsBtreePage(TupleStats *stats, Page page);
-extern void TupleStatsHashPage(TupleStats *stats, Page page);
-extern void TupleStatsGistPage(TupleStats *stats, Page page);
+extern void TupleStatsBtreePage(void *arg, Relation index, BlockNumber block,
+								Page page);
+extern void TupleStatsHashPage(void *arg, Relation index, BlockNumber block,
+							   Page page);
+extern void TupleStatsGistPage(void *arg, Relation index, BlockNumber block,
+							   Page page);
 
 /* For these: add a leaf's free space, and its items from first to last. */
 extern void TupleStatsIndexItems(TupleStats *stats, Page page,
