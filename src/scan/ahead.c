@@ -96,10 +96,15 @@ bool
 AheadAllVisible(ScanNode *node, Relation heap, BlockNumber block,
 				 Buffer *vm_buffer)
 {
-	int64		hits = pgBufferUsage.shared_blks_hit;
-	bool		result = VM_ALL_VISIBLE(heap, block, vm_buffer);
+	int64		hits;
+	bool		result;
 
-	if (unlikely(node->vm_debt > 0) && pgBufferUsage.shared_blks_hit > hits)
+	if (likely(node->vm_debt == 0))
+		return VM_ALL_VISIBLE(heap, block, vm_buffer);
+
+	hits = pgBufferUsage.shared_blks_hit + pgBufferUsage.local_blks_hit;
+	result = VM_ALL_VISIBLE(heap, block, vm_buffer);
+	if (pgBufferUsage.shared_blks_hit + pgBufferUsage.local_blks_hit > hits)
 	{
 		node->vm_debt--;
 		UncountAccess(heap);

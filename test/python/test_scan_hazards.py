@@ -711,6 +711,38 @@ def test_rows_looked_up_together_are_used_under_their_pin_only(sides: Sides) -> 
     alike(sides, steps)
 
 
+def test_visibility_map_of_a_temporary_table_is_counted_once(sides: Sides) -> None:
+    """Its page is read by whoever looks first, and found by the other, who is not counted."""
+
+    def steps(side: Side) -> Any:
+        conn = side.connect()
+        side.run("DROP TABLE IF EXISTS t")
+        for statement in (
+            "SET temp_buffers = 100",  # fewer than the table has pages
+            "CREATE TEMP TABLE t AS SELECT i AS id, (i * 7919) % 20000 AS k, repeat('x', 100) AS pad"
+            " FROM generate_series(1, 20000) AS i",
+            "CREATE INDEX ON t (k)",
+            "VACUUM t",  # without ANALYZE, by which the planner would look at the map
+            "UPDATE t SET pad = pad WHERE id % 200 = 0",
+        ):
+            conn.execute(statement.encode())
+        totals = []
+        for order in ("", " DESC") * 2:  # the first one marks dead entries
+            conn.execute("SELECT count(pad) FROM t")  # now nothing else is cached
+            row = conn.execute(
+                "EXPLAIN (ANALYZE, BUFFERS, FORMAT json)"
+                f" SELECT k FROM t WHERE k BETWEEN 100 AND 2000 ORDER BY k{order}".encode()
+            ).fetchone()
+            assert row is not None
+            plan = row[0][0]["Plan"]
+            assert plan["Node Type"] == "Index Only Scan" and plan["Local Read Blocks"] > 100
+            totals.append(plan["Local Hit Blocks"] + plan["Local Read Blocks"])
+        conn.close()
+        return totals
+
+    alike(sides, steps)
+
+
 def test_serializable_reads_no_row_before_its_turn(sides: Sides) -> None:
     """A scan that is left early has taken the predicate locks that stock takes, no more."""
 
