@@ -6,6 +6,7 @@ import os
 import random
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -386,8 +387,9 @@ def test_pgbench(loaded: Private) -> None:
     with look_up(loaded) as subject:
         subject.prepare()
         for ours in (False, True):
+            started = time.perf_counter()
             sample, _ = subject.sample(ours, 0)
-            assert 0 < sample.seconds / subject.times < 0.1
+            assert 0 < sample.seconds < time.perf_counter() - started
 
 
 def test_pgbench_of_the_other_side_is_refused(loaded: Private, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ sweep over one goes on for seconds with real reads.
 
 from __future__ import annotations
 
+import itertools
 import random
 import threading
 import time
@@ -213,12 +214,15 @@ def test_cancel_at_any_moment(make_cluster: MakeCluster, rng: random.Random, io_
         ]
         expected = {call: assert_equal(conn, call[1], call[0]) for call in calls}
         seen = {"cancelled": 0, "answered": 0}
-        for number in range(240):
+        for number in itertools.count():
+            # Neither a fast machine nor a busy one decides what is seen.
+            if number >= 240 and min(seen.values()) > 0:
+                break
             relation, function = call = calls[number % len(calls)]
             cache.evict(conn, relation)
             if number % 60 < len(calls):
                 server.evict(conn, relation)
-            conn.execute("SELECT set_config('statement_timeout', %s, false)", [f"{rng.randint(1, 12)}ms"])
+            run(conn, f"SET statement_timeout = {rng.randint(1, 12 + number // 100)}")
             outcome = ask(conn, "lookahead", function, relation)
             try:
                 run(conn, "SET statement_timeout = 0")
@@ -234,6 +238,5 @@ def test_cancel_at_any_moment(make_cluster: MakeCluster, rng: random.Random, io_
                 await_no_pins(observer)
         await_no_pins(observer)
         print(seen)
-        assert min(seen.values()) > 0
         for call in calls:
             assert assert_equal(conn, call[1], call[0]) == expected[call]

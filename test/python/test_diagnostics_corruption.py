@@ -48,7 +48,7 @@ SETTINGS = {
     "autovacuum": False,
     "shared_buffers": "4MB",
     "max_connections": 10,
-    "statement_timeout": "20s",
+    "statement_timeout": "120s",
     "max_prepared_transactions": 2,
 }
 

@@ -198,16 +198,18 @@ class Load:
 
         self._threads.append(threading.Thread(target=repeat))
 
-    def run(self, seconds: float, meanwhile: Callable[[], None] = lambda: None) -> None:
+    def run(self, seconds: float, enough: Callable[[], bool] = lambda: True) -> None:
+        """Go on for some time, and then until all have done something and it is enough."""
         for thread in self._threads:
             thread.start()
         end = time.monotonic() + seconds
-        while not self._stop.is_set() and time.monotonic() < end:
-            meanwhile()
+        while not self._stop.is_set() and (
+            time.monotonic() < end or min(self.done.values()) == 0 or not enough()
+        ):
             self._stop.wait(0.05)
         self._stop.set()
         for thread in self._threads:
-            thread.join(60)
+            thread.join(300)
             assert not thread.is_alive()
 
 
@@ -217,6 +219,13 @@ FORGIVEN = (
     psycopg.errors.DeadlockDetected,
     psycopg.errors.UniqueViolation,
 )
+
+
+def blocks_read(conn: Connection) -> int:
+    """Blocks read ahead since the server started."""
+    row = conn.execute("SELECT blocks_read FROM lookahead.index_scan_stats").fetchone()
+    assert row is not None
+    return int(row[0])
 
 
 def check(cluster: Cluster) -> None:
@@ -253,12 +262,9 @@ def test_readers_beside_writers_and_maintenance(accounts: Cluster, rng: random.R
     load = Load(rng, FORGIVEN)
     for action in (transfer, transfer, replace, queue, maintain, read, read, read_by_cursor):
         load.add(accounts, action)
-    load.run(SECONDS)
-    assert not load.failures, load.failures
-    assert min(load.done.values()) > 0, load.done
     with accounts.connect() as conn:
-        row = conn.execute("SELECT blocks_read FROM lookahead.index_scan_stats").fetchone()
-    assert row is not None and row[0] > 1000
+        load.run(SECONDS, lambda: blocks_read(conn) > 1000)
+    assert not load.failures, load.failures
     check(accounts)
 
 
@@ -321,9 +327,8 @@ def test_cancel_at_any_moment(accounts: Cluster, rng: random.Random) -> None:
                 cancelled += cancelled_fetch(conn, rng)
                 no_timeout(conn)
             conn.execute(EVICT_ALL)
-        row = conn.execute("SELECT blocks_read FROM lookahead.index_scan_stats").fetchone()
-        assert row is not None and row[0] > 100  # by queries that were not cancelled
         read(conn, rng)
+        assert blocks_read(conn) > 100  # by queries that were not cancelled
     check(accounts)
 
 
@@ -381,17 +386,15 @@ def test_standby_with_replay_conflicts(make_cluster: MakeCluster, rng: random.Ra
             load.add(primary, action)
         load.add(standby, read_there)
         load.add(standby, read_there)
-        load.run(SECONDS)
+        load.run(SECONDS, lambda: load.done["read_there"] > 5)
         assert not load.failures, load.failures
-        assert load.done["read_there"] > 5
         standby.wait_for_replay(primary)
         with standby.connect() as conn:
             conn.execute(INDEX_SCANS)
             conn.execute(EVICT_ALL)  # replay has brought in all that it touched
             for query in READS:
                 assert conn.execute(sql.SQL(query)).fetchone() == (ACCOUNTS, ACCOUNTS * 100)
-            row = conn.execute("SELECT blocks_read FROM lookahead.index_scan_stats").fetchone()
-            assert row is not None and row[0] > 0
+            assert blocks_read(conn) > 0
         print(f"{conflicts} conflicts, {load.done}")
         assert not bad_lines(standby.log)
         check(primary)

@@ -31,7 +31,7 @@ SERVER: dict[str, object] = {
 }
 EXTENSIONS = ("pg_lookahead", "pg_buffercache", "pageinspect", "pg_visibility", "amcheck")
 INDEX_SCANS = "SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off; SET jit = off"
-SECONDS = 30.0
+SECONDS = 120.0  # to wait at most
 
 
 class Side:
