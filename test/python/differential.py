@@ -238,10 +238,6 @@ ORDER BY c.oid, 2, 3"""
 Counters = dict[bytes, tuple[int, ...]]
 
 
-# Of all buffers, those that nobody has pinned are evicted.
-EVICT_ALL = "SELECT count(pg_buffercache_evict(bufferid)) FROM pg_buffercache"
-
-
 def make_copies(cluster: Cluster, setup: Sequence[str], number: int) -> None:
     """Make data by the statements of ``setup``, in so many databases that are copies of one another."""
     with cluster.connect() as admin:

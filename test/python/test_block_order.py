@@ -14,8 +14,9 @@ import psycopg
 import pytest
 
 from conftest import MakeCluster, reads_are_async
-from differential import EVICT_ALL, bad_lines
+from differential import bad_lines
 from pg_lookahead.cluster import Cluster
+from scans import EVICT_ALL, INDEX_SCANS
 
 Connection = psycopg.Connection[Any]
 
@@ -32,8 +33,8 @@ ANALYZE t;
 """
 QUERY = "SELECT ctid, k FROM t WHERE k BETWEEN 2000 AND 8000 ORDER BY k"
 NOISY = "SELECT ctid, noisy FROM t WHERE noisy BETWEEN 2000 AND 18000 ORDER BY noisy"
-START = """
-SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off; SET jit = off;
+START = f"""
+{INDEX_SCANS};
 SET effective_io_concurrency = 16; SET pg_lookahead.debug_force = on; SET pg_lookahead.issue_order = block
 """
 

@@ -19,8 +19,9 @@ import pytest
 from psycopg import sql
 
 from conftest import MakeCluster
-from differential import EVICT_ALL, bad_lines
+from differential import bad_lines
 from pg_lookahead.cluster import Cluster
+from scans import EVICT_ALL, INDEX_SCANS, blocks_read_ahead
 
 Connection = psycopg.Connection[Any]
 
@@ -51,7 +52,6 @@ CREATE TABLE queue (n bigserial PRIMARY KEY, pad text);
 ANALYZE;
 """
 
-INDEX_SCANS = "SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off; SET jit = off"
 
 ISSUE_ORDER = b"SET pg_lookahead.issue_order = "
 ORDERS = (b"index", b"block")
@@ -221,13 +221,6 @@ FORGIVEN = (
 )
 
 
-def blocks_read(conn: Connection) -> int:
-    """Blocks read ahead since the server started."""
-    row = conn.execute("SELECT blocks_read FROM lookahead.index_scan_stats").fetchone()
-    assert row is not None
-    return int(row[0])
-
-
 def check(cluster: Cluster) -> None:
     """Indexes and table agree, nothing is pinned, nothing leaked."""
     with cluster.connect() as conn:
@@ -263,7 +256,7 @@ def test_readers_beside_writers_and_maintenance(accounts: Cluster, rng: random.R
     for action in (transfer, transfer, replace, queue, maintain, read, read, read_by_cursor):
         load.add(accounts, action)
     with accounts.connect() as conn:
-        load.run(SECONDS, lambda: blocks_read(conn) > 1000)
+        load.run(SECONDS, lambda: blocks_read_ahead(conn) > 1000)
     assert not load.failures, load.failures
     check(accounts)
 
@@ -328,7 +321,7 @@ def test_cancel_at_any_moment(accounts: Cluster, rng: random.Random) -> None:
                 no_timeout(conn)
             conn.execute(EVICT_ALL)
         read(conn, rng)
-        assert blocks_read(conn) > 100  # by queries that were not cancelled
+        assert blocks_read_ahead(conn) > 100  # by queries that were not cancelled
     check(accounts)
 
 
@@ -394,7 +387,7 @@ def test_standby_with_replay_conflicts(make_cluster: MakeCluster, rng: random.Ra
             conn.execute(EVICT_ALL)  # replay has brought in all that it touched
             for query in READS:
                 assert conn.execute(sql.SQL(query)).fetchone() == (ACCOUNTS, ACCOUNTS * 100)
-            assert blocks_read(conn) > 0
+            assert blocks_read_ahead(conn) > 0
         print(f"{conflicts} conflicts, {load.done}")
         assert not bad_lines(standby.log)
         check(primary)

@@ -23,7 +23,6 @@ from conftest import MakeCluster, reads_are_async
 from differential import (
     BLOCK,
     CONFIGS,
-    EVICT_ALL,
     FORCED,
     OFF,
     Case,
@@ -34,6 +33,7 @@ from differential import (
 )
 from pg_lookahead.cluster import Cluster, ClusterError
 from scan_corpus import Corpus
+from scans import EVICT_ALL, INDEX_SCANS, blocks_read_ahead
 
 STATEMENTS = int(os.environ.get("PG_LOOKAHEAD_QUERIES", "20000"))
 SERVER: dict[str, object] = {"shared_preload_libraries": "pg_lookahead", "autovacuum": False}
@@ -271,8 +271,6 @@ SERVED = {
     " SELECT id FROM tt WHERE k < 900 ORDER BY k",
 }  # fmt: skip
 
-FORCE_INDEX = "SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off; SET jit = off"
-
 
 CONFIGURED = {"off": OFF, "forced": FORCED, "normal": {}, "block": BLOCK}
 Served = dict[str, psycopg.Connection[Any]]
@@ -309,15 +307,9 @@ def start(conn: psycopg.Connection[Any], config: Mapping[str, object]) -> None:
     """Begin anew: nothing open, prepared, set or cached."""
     conn.execute("ROLLBACK")
     conn.execute("DISCARD ALL")
-    conn.execute(FORCE_INDEX)
+    conn.execute(INDEX_SCANS)
     for setting, value in config.items():
         conn.execute(f"SET {setting} = '{value}'".encode())
-
-
-def blocks_read_ahead(conn: psycopg.Connection[Any]) -> int:
-    row = conn.execute("SELECT blocks_read FROM lookahead.index_scan_stats").fetchone()
-    assert row is not None
-    return int(row[0])
 
 
 # scans of two or three rows, so that the normal policy may see nothing to win

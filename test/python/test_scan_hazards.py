@@ -22,6 +22,7 @@ import pytest
 from conftest import MakeCluster
 from differential import bad_lines
 from pg_lookahead.cluster import Cluster
+from scans import INDEX_SCANS, blocks_read_ahead
 
 Connection = psycopg.Connection[Any]
 SERVER: dict[str, object] = {
@@ -30,7 +31,6 @@ SERVER: dict[str, object] = {
     "shared_buffers": "64MB",
 }
 EXTENSIONS = ("pg_lookahead", "pg_buffercache", "pageinspect", "pg_visibility", "amcheck")
-INDEX_SCANS = "SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off; SET jit = off"
 SECONDS = 120.0  # to wait at most
 
 
@@ -75,7 +75,7 @@ class Side:
             self.cluster.evict(self.conn, relation, os_cache=False)
 
     def blocks_read_ahead(self) -> int:
-        return int(self.value("SELECT blocks_read FROM lookahead.index_scan_stats"))
+        return blocks_read_ahead(self.conn)
 
     def pins(self) -> int:
         """Buffers of this database that some process has pinned."""
