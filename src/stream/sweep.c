@@ -22,6 +22,10 @@
  * without this, the stream's own work makes such a sweep slower than a loop
  * around ReadBuffer.
  *
+ * Where it is not clear that many reads in flight are better than the kernel's
+ * own read-ahead, the range is read in legs, by one stream after the other,
+ * to find out: see depth.c.
+ *
  * What the stream hands back is checked against what it was asked for.  The
  * checks are comparisons of integers, so they are no mere assertions.
  *
@@ -64,7 +68,7 @@ sweep_next_block(ReadStream *stream, void *callback_private_data,
 {
 	Sweep	   *sweep = (Sweep *) callback_private_data;
 
-	if (sweep->ahead >= sweep->end)
+	if (sweep->ahead >= sweep->depth.stop)
 		return InvalidBlockNumber;
 	return item_block(sweep, sweep->ahead++);
 }
@@ -79,7 +83,7 @@ sweep_next_unskipped_block(ReadStream *stream, void *callback_private_data,
 {
 	Sweep	   *sweep = (Sweep *) callback_private_data;
 
-	while (sweep->ahead < sweep->end)
+	while (sweep->ahead < sweep->depth.stop)
 	{
 		BlockNumber block = sweep->ahead++;
 
@@ -93,14 +97,14 @@ sweep_next_unskipped_block(ReadStream *stream, void *callback_private_data,
 }
 
 /*
- * The stream has no more: were all blocks of the range accounted for?
+ * The stream has no more: were all blocks of its leg accounted for?
  */
 static void
 check_complete(Sweep *sweep)
 {
-	BlockNumber range = sweep->end - sweep->first;
+	BlockNumber range = sweep->depth.stop - sweep->first;
 
-	if (sweep->ahead != sweep->end || sweep->taken + sweep->skipped != range)
+	if (sweep->ahead != sweep->depth.stop || sweep->taken + sweep->skipped != range)
 		ereport(ERROR,
 				(errcode(ERRCODE_INTERNAL_ERROR),
 				 errmsg("reading ahead in relation \"%s\" ended early, before block %u",
@@ -111,20 +115,88 @@ check_complete(Sweep *sweep)
 }
 
 /*
- * Take one block from the stream; check that it is the one that is due.
+ * Begin a stream for the leg that is to be read now.  A stream asks for the
+ * depth when it begins, and 0 makes its process read by itself; the setting
+ * of a tablespace goes before ours, and the trial is then one of equals.
+ */
+static void
+begin_stream(Sweep *sweep)
+{
+	int			concurrency = effective_io_concurrency;
+	int			maintenance_concurrency = maintenance_io_concurrency;
+	MemoryContext caller = MemoryContextSwitchTo(sweep->mcxt);
+
+	PG_TRY();
+	{
+		if (!sweep->depth.deep)
+		{
+			effective_io_concurrency = 0;
+			maintenance_io_concurrency = 0;
+		}
+		sweep->stream =
+			read_stream_begin_relation(READ_STREAM_FULL | sweep->flags,
+									   sweep->strategy, sweep->rel,
+									   sweep->fork,
+									   sweep->skip ?
+									   sweep_next_unskipped_block :
+									   sweep_next_block, sweep, 0);
+	}
+	PG_FINALLY();
+	{
+		effective_io_concurrency = concurrency;
+		maintenance_io_concurrency = maintenance_concurrency;
+	}
+	PG_END_TRY();
+
+	MemoryContextSwitchTo(caller);
+}
+
+/* Go on with the range or leg that has been set. */
+static void
+continue_stream(Sweep *sweep, bool was_deep)
+{
+	if (sweep->depth.deep == was_deep)
+		read_stream_reset(sweep->stream);
+	else
+	{
+		read_stream_end(sweep->stream);
+		begin_stream(sweep);
+	}
+}
+
+/* The block after the last one that was taken, or InvalidBuffer. */
+static Buffer
+next_buffer(Sweep *sweep)
+{
+	for (;;)
+	{
+		bool		was_deep = sweep->depth.deep;
+		Buffer		buffer;
+
+		buffer = PROFILED(PROFILE_STREAM_NEXT,
+						  read_stream_next_buffer(sweep->stream, NULL));
+		if (likely(BufferIsValid(buffer)))
+			return buffer;
+		check_complete(sweep);
+		if (sweep->depth.stop == sweep->end)
+			return InvalidBuffer;
+
+		DepthNextLeg(&sweep->depth, sweep->end);
+		continue_stream(sweep, was_deep);
+	}
+}
+
+/*
+ * Take one block; check that it is the one that is due.
  */
 static void
 take_upcoming(Sweep *sweep)
 {
 	BlockNumber block;
 
-	sweep->upcoming = PROFILED(PROFILE_STREAM_NEXT,
-							   read_stream_next_buffer(sweep->stream, NULL));
+	sweep->upcoming = next_buffer(sweep);
 	if (unlikely(!BufferIsValid(sweep->upcoming)))
-	{
-		check_complete(sweep);
 		return;
-	}
 
 	/* If blocks may be skipped, it need only be a later one. */
 	block = BufferGetBlockNumber(sweep->upcoming);
@@ -164,27 +236,36 @@ set_range(Sweep *sweep, BlockNumber first, BlockNumber end)
 	sweep->expected = first;
 	sweep->skipped = 0;
 	sweep->taken = 0;
+
+	/* Only what is read in the order of the file does the kernel read ahead. */
+	DepthBegin(&sweep->depth, first, sweep->end,
+			   !sweep->skip && !sweep->locate && LookaheadReadsAreAsync() &&
+			   (io_direct_flags & IO_DIRECT_DATA) == 0);
 }
 
-/* Start the stream, with flags beside READ_STREAM_FULL. */
+/*
+ * Start a sweep of which the callbacks are set, with flags beside
+ * READ_STREAM_FULL.
+ */
 static void
 begin(Sweep *sweep, Relation rel, ForkNumber fork,
 	  BlockNumber first, BlockNumber end,
-	  int flags, BufferAccessStrategy strategy,
-	  ReadStreamBlockNumberCB next_block)
+	  int flags, BufferAccessStrategy strategy)
 {
 	sweep->rel = rel;
-	set_range(sweep, first, end);
+	sweep->fork = fork;
+	sweep->flags = flags;
+	sweep->strategy = strategy;
+	sweep->mcxt = CurrentMemoryContext;
 	sweep->current = InvalidBlockNumber;
+	set_range(sweep, first, end);
 
 	sweep->context.callback = sweep_error_context;
 	sweep->context.arg = sweep;
 	sweep->context.previous = error_context_stack;
 	error_context_stack = &sweep->context;
 
-	sweep->stream = read_stream_begin_relation(READ_STREAM_FULL | flags,
-											   strategy, rel, fork,
-											   next_block, sweep, 0);
+	begin_stream(sweep);
 	take_upcoming(sweep);
 }
 
@@ -198,8 +279,7 @@ SweepBegin(Sweep *sweep, Relation rel, ForkNumber fork,
 	sweep->arg = skip_arg;
 	sweep->ring = GetAccessStrategy(BAS_BULKREAD);
 	begin(sweep, rel, fork, first, end,
-		  skip ? 0 : READ_STREAM_USE_BATCHING, sweep->ring,
-		  skip ? sweep_next_unskipped_block : sweep_next_block);
+		  skip ? 0 : READ_STREAM_USE_BATCHING, sweep->ring);
 }
 
 void
@@ -207,10 +287,7 @@ SweepBeginMaintenance(Sweep *sweep, Relation rel, ForkNumber fork,
 					  BlockNumber first, BlockNumber end,
 					  BufferAccessStrategy strategy)
 {
-	memset(sweep, 0, sizeof(*sweep));
-	begin(sweep, rel, fork, first, end,
-		  READ_STREAM_MAINTENANCE | READ_STREAM_USE_BATCHING, strategy,
-		  sweep_next_block);
+	SweepBeginItems(sweep, rel, fork, first, end, NULL, NULL, strategy);
 }
 
 void
@@ -223,8 +300,7 @@ SweepBeginItems(Sweep *sweep, Relation rel, ForkNumber fork,
 	sweep->locate = locate;
 	sweep->arg = arg;
 	begin(sweep, rel, fork, first, end,
-		  READ_STREAM_MAINTENANCE | READ_STREAM_USE_BATCHING, strategy,
-		  sweep_next_block);
+		  READ_STREAM_MAINTENANCE | READ_STREAM_USE_BATCHING, strategy);
 }
 
 /* Raise an error unless the whole range has been handed out. */
@@ -244,9 +320,11 @@ check_exhausted(Sweep *sweep)
 void
 SweepRestart(Sweep *sweep, BlockNumber first, BlockNumber end)
 {
+	bool		was_deep = sweep->depth.deep;
+
 	check_exhausted(sweep);
-	read_stream_reset(sweep->stream);
 	set_range(sweep, first, end);
+	continue_stream(sweep, was_deep);
 	take_upcoming(sweep);
 }
 

@@ -33,7 +33,9 @@
 #include "storage/buf.h"
 #include "storage/bufmgr.h"
 #include "storage/read_stream.h"
+#include "stream/depth.h"
 #include "utils/elog.h"
+#include "utils/palloc.h"
 #include "utils/relcache.h"
 
 /*
@@ -58,8 +60,13 @@ typedef BlockNumber (*SweepLocate) (BlockNumber item, void *arg);
 typedef struct Sweep
 {
 	Relation	rel;
+	ForkNumber	fork;
+	int			flags;			/* of the stream */
 	BufferAccessStrategy ring;	/* owned by the sweep, or NULL */
+	BufferAccessStrategy strategy;	/* to read with: ring, or the caller's */
+	MemoryContext mcxt;			/* where the sweep was begun */
 	ReadStream *stream;
+	Depth		depth;			/* how it reads, and up to which item */
 	SweepSkip	skip;			/* NULL: skip nothing */
 	SweepLocate locate;			/* NULL: an item's number is its block */
 	void	   *arg;			/* of skip or locate */
@@ -70,7 +77,7 @@ typedef struct Sweep
 	Buffer		upcoming;		/* taken from the stream, to be returned next */
 	BlockNumber upcoming_block;
 	BlockNumber expected;		/* item to follow upcoming, or later */
-	BlockNumber taken;			/* blocks taken from the stream so far */
+	BlockNumber taken;			/* blocks taken from streams so far */
 	BlockNumber current;		/* block the caller looks at, or invalid */
 	ErrorContextCallback context;
 } Sweep;

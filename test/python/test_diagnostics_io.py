@@ -150,3 +150,47 @@ def test_ring(server: Cluster, db: Connection) -> None:
         " WHERE relfilenode = pg_relation_filenode('large') AND relforknumber = 0",
     )
     assert kept < pages / 4
+
+
+@pytest.mark.parametrize("io_direct", ["data", ""])
+def test_depth_is_tried(server: Cluster, io_direct: str) -> None:
+    """A cold, buffered sweep of a file tries whether to read it deep; its answer is the same."""
+    server.restart({"debug_io_direct": io_direct})
+    with server.connect() as conn:
+        run(
+            conn,
+            "DROP TABLE IF EXISTS long",
+            "CREATE TABLE long AS SELECT i id, repeat('x', 60) f FROM generate_series(1, 200000) i",
+            "VACUUM (FREEZE) long",
+            "CHECKPOINT",
+        )
+        server.evict(conn, "long", os_cache=False)
+        tried: list[str] = []
+        conn.add_notice_handler(lambda notice: tried.append(notice.message_primary or ""))
+        run(conn, "SET client_min_messages = debug1")
+        ours = conn.execute(b"SELECT lookahead.pgstattuple('long')").fetchone()
+        run(conn, "RESET client_min_messages")
+
+        pages, method, depth = conn.execute(
+            b"SELECT pg_relation_size('long') / 8192, current_setting('io_method', true),"
+            b" current_setting('effective_io_concurrency') = boot_val"
+            b" FROM pg_settings WHERE name = 'effective_io_concurrency'"
+        ).fetchone() or (0, "", False)
+        assert pages > 4 * 256, "the table is longer than a trial"
+        may_choose = method in ("worker", "io_uring") and not io_direct
+        assert len([m for m in tried if "shallow" in m]) == (1 if may_choose else 0)
+        assert depth, "the session's own setting is as it was"
+        assert ours == conn.execute(b"SELECT contrib.pgstattuple('long')").fetchone()
+
+
+def test_cached_sweep_tries_nothing(server: Cluster, db: Connection) -> None:
+    """What was in shared buffers says nothing of the device."""
+    run(db, "CREATE TABLE cached AS SELECT i id, repeat('x', 60) f FROM generate_series(1, 200000) i")
+    tried: list[str] = []
+    db.add_notice_handler(lambda notice: tried.append(notice.message_primary or ""))
+    run(db, "SET client_min_messages = debug1")
+    ours = db.execute(b"SELECT lookahead.pgstattuple('cached')").fetchone()
+    assert not [m for m in tried if "shallow" in m]
+    run(db, "RESET client_min_messages")
+    assert ours == db.execute(b"SELECT contrib.pgstattuple('cached')").fetchone()
+    run(db, "DROP TABLE cached")

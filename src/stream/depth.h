@@ -1,0 +1,40 @@
+/*-------------------------------------------------------------------------
+ *
+ * depth.h
+ *		Whether a sweep had better read deep, or leave that to the kernel.
+ *
+ * See depth.c.  A sweep goes over its range leg by leg: it reads the items
+ * before "stop", deep or not as told, then calls DepthNextLeg().
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef PG_LOOKAHEAD_DEPTH_H
+#define PG_LOOKAHEAD_DEPTH_H
+
+#include "portability/instr_time.h"
+#include "storage/block.h"
+
+typedef struct Depth
+{
+	bool		deep;			/* many reads in flight in this leg? */
+	BlockNumber stop;			/* end of this leg, exclusive */
+
+	/* the rest is for depth.c */
+	BlockNumber length;			/* of this leg, in blocks */
+	int			leg;			/* of the trial; or DEPTH_TRIAL_LEGS, after it */
+	double		best[2];		/* shortest leg of the trial, in µs, by deep */
+	instr_time	started;		/* when this leg was */
+	int64		read_before;	/* blocks this backend had read by then */
+} Depth;
+
+/*
+ * Begin with the range from block first on, end exclusive.  If a choice is
+ * not to be made, the range is one deep leg.
+ */
+extern void DepthBegin(Depth *depth, BlockNumber first, BlockNumber end,
+					   bool choose);
+
+/* The leg before stop has been read: set the next one. */
+extern void DepthNextLeg(Depth *depth, BlockNumber end);
+
+#endif							/* PG_LOOKAHEAD_DEPTH_H */
