@@ -10,9 +10,10 @@ import random
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
@@ -21,7 +22,8 @@ from scipy import stats
 
 from browser import look_at, needs_browser
 from pg_lookahead.profile import compare, compare_views, flame
-from pg_lookahead.profile.records import CallPath, Function, Overhead, Process, Record, Run, run_json
+from pg_lookahead.profile.records import CallPath, Function, Overhead, Process, Record, Run, load, run_json
+from pg_lookahead.server import ClusterError
 
 SIMULATIONS = int(os.environ.get("PG_LOOKAHEAD_SIMULATIONS", "400"))
 HOSTILE = '</svg><script>"a"</script>&_' + "long_name_" * 12
@@ -338,6 +340,43 @@ def test_commands(saved: Path) -> None:
     ] == "total"
     done = tool("flame", saved / "single" / "nested.json")
     assert done.returncode == 0 and done.stdout.startswith("<svg")
+
+
+def places(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Where each member of a JSON value is."""
+    for key in value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ():
+        yield (*at, key)
+        yield from places(value[key], (*at, key))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    ["text", None, [[1]], {}, -1, float("nan"), 10**400],
+    ids=("text", "null", "list", "object", "negative", "nan", "huge"),
+)
+def test_a_damaged_value_is_refused_or_told(tmp_path: Path, damage: Any) -> None:
+    """Whatever stands in place of a member, it is refused in one line or makes tables and pictures."""
+    good = run_json(run(record([function("f", 1e6)], tree=[CallPath(("f",), 1.0, 1e6, 1e6)])))
+    path = tmp_path / "run-0001.json"
+    refused = 0
+    for place in places(json.loads(json.dumps(good))):
+        bad = json.loads(json.dumps(good))
+        inside = bad
+        for key in place[:-1]:
+            inside = inside[key]
+        inside[place[-1]] = damage
+        path.write_text(json.dumps(bad))
+        try:
+            runs = load(path)
+        except ClusterError as error:
+            assert len(str(error).splitlines()) == 1 and path.name in str(error)
+            refused += 1
+            continue
+        found = compare.compare(runs * 3, runs * 3, "total", ("a", "b"))
+        for view in (compare_views.text, compare_views.as_json, compare_views.as_csv, compare_views.as_html):
+            assert "nan" not in view(found).lower()
+        assert flame.svg(runs, runs[0].config)
+    assert refused > 10
 
 
 def test_bad_input_is_one_line_and_status_2(saved: Path) -> None:

@@ -95,9 +95,7 @@ def svg(runs: Sequence[Run], title: str) -> str:
             "height": _LINE - 1,
             "fill": "#e5e7eb" if frame.depth == 0 else colour(frame.name),
             "said": said(frame, top),
-            "label": page.shortened(frame.name, letters)
-            if (letters := int((frame.width - 6) / _LETTER)) > 2
-            else "",
+            "label": label(frame),
         }
         for frame in found
     ]

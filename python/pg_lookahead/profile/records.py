@@ -9,10 +9,11 @@ The invariant: a file is either understood in full or refused in one line that n
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ..server import ClusterError
 
@@ -140,8 +141,52 @@ class Run:
     about: Mapping[str, Any] = field(default_factory=dict)
 
 
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**64
+
+
+def _is_number(value: object) -> bool:
+    return _is_count(value) or (isinstance(value, float) and math.isfinite(value))
+
+
+def _is_map(value: object, holds: Callable[[object], bool]) -> bool:
+    return isinstance(value, Mapping) and all(_is_text(key) and holds(value[key]) for key in value)
+
+
+_HOLDS: Mapping[str, Callable[[Any], bool]] = {
+    "str": _is_text,
+    "int": _is_count,
+    "int | None": lambda value: value is None or _is_count(value),
+    "float": _is_number,
+    "float | None": lambda value: value is None or _is_number(value),
+    "tuple[float, ...]": lambda value: all(map(_is_number, value)),
+    "tuple[str, ...]": lambda value: all(map(_is_text, value)),
+    "Mapping[str, str]": lambda value: _is_map(value, _is_text),
+    "Mapping[str, float]": lambda value: _is_map(value, _is_number),
+    "Mapping[str, Any]": lambda value: _is_map(value, lambda _: True),
+}
+"""What a member of a file may be, by the type it is declared with here."""
+
+_Value = TypeVar("_Value", Function, CallPath, Process, Overhead, Record, Run)
+
+
+def _checked(value: _Value) -> _Value:
+    """The value, whose members have come out of a file; TypeError if one is not what it has to be."""
+    for one in fields(value):
+        holds = _HOLDS.get(str(one.type))
+        if holds is not None and not holds(getattr(value, one.name)):
+            raise TypeError(f"{one.name} of {type(value).__name__} is {getattr(value, one.name)!r:.40}")
+    return value
+
+
 def _functions(members: Iterable[Mapping[str, Any]]) -> tuple[Function, ...]:
-    found = tuple(Function(**{**member, "histogram": tuple(member["histogram"])}) for member in members)
+    found = tuple(
+        _checked(Function(**{**member, "histogram": tuple(member["histogram"])})) for member in members
+    )
     for function in found:
         if function.source not in SOURCES:
             raise ValueError(f"source {function.source!r} of function {function.name}")
@@ -151,21 +196,22 @@ def _functions(members: Iterable[Mapping[str, Any]]) -> tuple[Function, ...]:
 def record_from(members: Mapping[str, Any]) -> Record:
     """A record from its JSON object; KeyError, TypeError or ValueError if it is none."""
     _check_format(members, RECORD_FORMAT)
-    return Record(
+    record = Record(
         server=members["server"],
-        process=Process(**members["process"]),
+        process=_checked(Process(**members["process"])),
         settings=members["settings"],
-        overhead=Overhead(**members["overhead"]),
+        overhead=_checked(Overhead(**members["overhead"])),
         statistics=members["statistics"],
         functions=_functions(members["functions"]),
-        tree=tuple(CallPath(**{**path, "path": tuple(path["path"])}) for path in members["tree"]),
+        tree=tuple(_checked(CallPath(**{**path, "path": tuple(path["path"])})) for path in members["tree"]),
     )
+    return _checked(record)
 
 
 def run_from(members: Mapping[str, Any]) -> Run:
     """A run from its JSON object; KeyError, TypeError or ValueError if it is none."""
     _check_format(members, RUN_FORMAT)
-    return Run(
+    run = Run(
         config=members["config"],
         settings=members["settings"],
         number=members["number"],
@@ -174,6 +220,7 @@ def run_from(members: Mapping[str, Any]) -> Run:
         sampled=_functions(members["sampled"]),
         about=members["about"],
     )
+    return _checked(run)
 
 
 def _check_format(members: Mapping[str, Any], wanted: str) -> None:
@@ -217,5 +264,7 @@ def _load_file(path: Path, number: int) -> Run:
             record = record_from(members)
             return Run(path.parent.resolve().name, record.settings, number, None, (record,))
         return run_from(members)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except OSError as error:
+        raise ClusterError(f"{path}: cannot be read: {error.strerror}") from None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ClusterError(f"{path}: not a profile: {type(error).__name__}: {error}") from None
