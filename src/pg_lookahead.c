@@ -21,7 +21,7 @@ bool		lookahead_index_scan = true;
 int			lookahead_max_distance = -1;
 bool		lookahead_debug_force = false;
 bool		lookahead_track_functions = false;
-int			lookahead_track_interval = 512;
+int			lookahead_track_interval = 2048;
 char	   *lookahead_profile_directory = NULL;
 int			lookahead_profile_max_files = 1000;
 int			lookahead_issue_order = ISSUE_ORDER_INDEX;
@@ -88,12 +88,12 @@ _PG_init(void)
 							 false,
 							 PGC_SUSET,
 							 0,
-							 NULL, NULL, NULL);
+							 NULL, ProfileAssignTracking, NULL);
 	DefineCustomIntVariable("pg_lookahead.track_functions_interval",
 							"Of so many calls from outside, one is timed, with all that it calls.",
 							"1 means all; calls are always counted.",
 							&lookahead_track_interval,
-							512, 1, 65536,
+							2048, 1, 65536,
 							PGC_SUSET,
 							0,
 							NULL, NULL, NULL);

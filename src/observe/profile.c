@@ -128,6 +128,13 @@ ProfileFunctionSource(ProfileFunction function)
 }
 
 void
+ProfileAssignTracking(bool newval, void *extra)
+{
+	/* whoever relies on ProfileSkips() alone looks at the setting, too */
+	lookahead_profile.reads_seen = -1;
+}
+
+void
 ProfileChoose(ProfileFunction function)
 {
 	Profile    *profile = &lookahead_profile;

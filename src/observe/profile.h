@@ -125,7 +125,8 @@ typedef struct Profile
 {
 	ProfileState state;
 	int			depth;			/* TIMING: functions entered and not left */
-	int64		reads_seen;		/* shared_blks_read at the last timed call */
+	int64		reads_seen;		/* shared_blks_read at the last timed call; -1:
+								 * not that of any, so that none is skipped */
 	int			countdown[PROFILE_NFUNCTIONS];	/* calls to the next timed */
 	ProfileSums sums[PROFILE_NFUNCTIONS];
 	int			npaths;
@@ -143,6 +144,9 @@ extern PROFILE_HERE bool lookahead_track_functions;
 extern int	lookahead_track_interval;
 extern char *lookahead_profile_directory;
 extern int	lookahead_profile_max_files;
+
+/* The assign hook of lookahead_track_functions. */
+extern void ProfileAssignTracking(bool newval, void *extra);
 
 /* Choose whether the outermost call that is being entered is timed. */
 extern void ProfileChoose(ProfileFunction function);
@@ -176,9 +180,9 @@ ProfileSkips(ProfileFunction function)
 {
 	Profile    *profile = &lookahead_profile;
 
-	return likely(function < PROFILE_FIRST_PAGE &&
-				  pgBufferUsage.shared_blks_read == profile->reads_seen &&
-				  --profile->countdown[function] >= 0);
+	return function < PROFILE_FIRST_PAGE &&
+		likely(pgBufferUsage.shared_blks_read == profile->reads_seen) &&
+		likely(--profile->countdown[function] >= 0);
 }
 
 /* Enter a function.  Returns its depth for ProfileLeave(), -1: no need. */
@@ -208,6 +212,21 @@ ProfileLeave(int depth)
 		lookahead_profile.state = PROFILE_OUTSIDE;
 	else
 		ProfileUnwind(depth);
+}
+
+/*
+ * Before so many calls of one function in a loop: whether each of them has to
+ * be entered.  If not, this has counted them.
+ */
+static pg_attribute_always_inline bool
+ProfileEach(ProfileFunction function, int ncalls)
+{
+	if (!lookahead_track_functions)
+		return false;
+	if (lookahead_profile.state != PROFILE_COUNTING)
+		return true;
+	lookahead_profile.sums[function].calls += ncalls;
+	return false;
 }
 
 /* For a stretch of code in one block. */

@@ -15,7 +15,7 @@
  *
  * So what is called outside ExecutorRun is not seen: amendscan, and the first
  * amrescan of a bitmap index scan whose keys are known, which is done while
- * the query starts.
+ * the query starts, and which profile_query.c counts afterwards.
  *
  *-------------------------------------------------------------------------
  */
@@ -98,12 +98,14 @@ gettuple(IndexScanDesc scan, ScanDirection direction, Size where,
 	Profile    *profile = &lookahead_profile;
 
 	/* the entry returned before may be dead, too, and is told now */
-	if (unlikely(profile->state != PROFILE_COUNTING ||
-				 ((int) scan->kill_prior_tuple |
-				  num_killed(scan, where)) != 0))
-		return gettuple_in_full(scan, direction, where);
-	profile->sums[PROFILE_AMGETTUPLE].calls++;
-	return stock(scan, direction);
+	if (likely(profile->state == PROFILE_COUNTING) &&
+		likely(((int) scan->kill_prior_tuple |
+				num_killed(scan, where)) == 0))
+	{
+		profile->sums[PROFILE_AMGETTUPLE].calls++;
+		return stock(scan, direction);
+	}
+	return gettuple_in_full(scan, direction, where);
 }
 
 static bool

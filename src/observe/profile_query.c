@@ -54,7 +54,13 @@ typedef struct ProfileNode
 
 static dlist_head queries = DLIST_STATIC_INIT(queries);
 static profilenode_hash *nodes = NULL;
-static ProfileNode last_node;	/* found last; saves most of the searches */
+
+/* Those found lately, by their addresses: saves most of the searches. */
+#define RECENT_NODES 64
+static ProfileNode recent_nodes[RECENT_NODES];
+
+/* The one that was entered last from outside of any profiled function. */
+static ProfileNode outermost;
 
 /* PostgreSQL's counters when the outermost query began to run. */
 static BufferUsage usage_before;
@@ -63,42 +69,57 @@ static int	running = 0;
 static ExecutorStart_hook_type prev_ExecutorStart = NULL;
 static ExecutorRun_hook_type prev_ExecutorRun = NULL;
 
+static inline ProfileNode *
+recent_node(const PlanState *plan_state)
+{
+	return &recent_nodes[((uintptr_t) plan_state >> 6) % RECENT_NODES];
+}
+
 static pg_noinline TupleTableSlot *
 exec_in_full(PlanState *plan_state, ProfileFunction function)
 {
+	ProfileNode *node = recent_node(plan_state);
 	ExecProcNodeMtd inner;
 
-	if (last_node.plan_state != plan_state)
+	if (unlikely(node->plan_state != plan_state))
 	{
 		ProfileNode *found = profilenode_lookup(nodes, plan_state);
 
 		if (unlikely(found == NULL))
 			elog(ERROR, "scan node is not known to pg_lookahead's profile");
-		last_node = *found;
+		*node = *found;
 	}
-	inner = last_node.inner;
+	inner = node->inner;
+	if (lookahead_profile.state == PROFILE_OUTSIDE)
+		outermost = *node;
 	return PROFILED(function, inner(plan_state));
 }
 
 /*
- * The ExecProcNodeReal of a node.  Next to nothing may be done for each row,
- * as the cheapest ones take 1,000 instructions.
+ * The ExecProcNodeReal of a node.  Next to nothing may be done for each row, as
+ * the cheapest ones take 650 instructions.
+ *
+ * The node "outermost" is not within another one now: that other one would
+ * have taken its place.  And while functions are not tracked, ProfileSkips() is
+ * false.
  */
 static pg_attribute_always_inline TupleTableSlot *
 exec_profiled_node(PlanState *plan_state, ProfileFunction function)
 {
 	Profile    *profile = &lookahead_profile;
-	TupleTableSlot *slot;
 
-	if (unlikely(last_node.plan_state != plan_state ||
-				 !lookahead_track_functions ||
-				 profile->state != PROFILE_OUTSIDE || !ProfileSkips(function)))
-		return exec_in_full(plan_state, function);
-	profile->sums[function].calls++;
-	profile->state = PROFILE_COUNTING;
-	slot = last_node.inner(plan_state);
-	profile->state = PROFILE_OUTSIDE;
-	return slot;
+	if (likely(outermost.plan_state == plan_state) &&
+		likely(ProfileSkips(function)))
+	{
+		TupleTableSlot *slot;
+
+		profile->sums[function].calls++;
+		profile->state = PROFILE_COUNTING;
+		slot = outermost.inner(plan_state);
+		profile->state = PROFILE_OUTSIDE;
+		return slot;
+	}
+	return exec_in_full(plan_state, function);
 }
 
 static TupleTableSlot *
@@ -127,23 +148,31 @@ forget_query(void *arg)
 	ListCell   *cell;
 
 	foreach(cell, query->nodes)
+	{
+		ProfileNode *recent = recent_node(lfirst(cell));
+
 		profilenode_delete(nodes, lfirst(cell));
-	last_node.plan_state = NULL;
+		if (recent->plan_state == lfirst(cell))
+			recent->plan_state = NULL;
+	}
+	outermost.plan_state = NULL;
 	dlist_delete(&query->link);
 }
 
-static void
+/* False if it has been taken before. */
+static bool
 take_node(ProfileQuery *query, PlanState *plan_state, ExecProcNodeMtd ours)
 {
 	ProfileNode *node;
 	bool		found;
 
 	if (profilenode_lookup(nodes, plan_state) != NULL)
-		return;					/* a subplan may be met twice */
+		return false;
 	query->nodes = lappend(query->nodes, plan_state);
 	node = profilenode_insert(nodes, plan_state, &found);
 	node->inner = plan_state->ExecProcNodeReal;
 	plan_state->ExecProcNodeReal = ours;
+	return true;
 }
 
 /* The index of a scan node; NULL if it has none. */
@@ -163,23 +192,40 @@ index_of(PlanState *plan_state)
 	}
 }
 
+/*
+ * ExecInitBitmapIndexScan() has begun the scan if its keys are known, before we
+ * could see it: so this call is counted, and its time is not known.
+ */
+static void
+count_rescan_at_start(BitmapIndexScanState *state)
+{
+	if (state->biss_ScanDesc != NULL && state->biss_NumRuntimeKeys == 0 &&
+		state->biss_NumArrayKeys == 0)
+		lookahead_profile.sums[PROFILE_AMRESCAN].calls++;
+}
+
 static bool
 take_nodes(PlanState *plan_state, void *context)
 {
 	ProfileQuery *query = context;
+	ExecProcNodeMtd ours = NULL;
 	Relation	index;
 
 	if (plan_state == NULL)
 		return false;
 	if (IsA(plan_state, IndexScanState))
-		take_node(query, plan_state, exec_index_scan);
+		ours = exec_index_scan;
 	else if (IsA(plan_state, IndexOnlyScanState))
-		take_node(query, plan_state, exec_index_only_scan);
+		ours = exec_index_only_scan;
 	else if (IsA(plan_state, BitmapHeapScanState))
-		take_node(query, plan_state, exec_bitmap_heap_scan);
+		ours = exec_bitmap_heap_scan;
+	if (ours != NULL && !take_node(query, plan_state, ours))
+		return false;			/* a subplan may be met twice */
 	index = index_of(plan_state);
 	if (index != NULL)
 		query->indexes = lappend(query->indexes, index);
+	if (IsA(plan_state, BitmapIndexScanState))
+		count_rescan_at_start((BitmapIndexScanState *) plan_state);
 	return planstate_tree_walker(plan_state, take_nodes, context);
 }
 

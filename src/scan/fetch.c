@@ -72,6 +72,7 @@ make_run(ScanNode *node, IndexScanDesc scan, ScanDirection direction)
 	ItemPointerData tids[RUN_MAX];
 	int64		rows = ScanNodeRowsWanted(node);
 	int			n;
+	bool		enter_each;
 	Run		   *run = node->run;
 
 	/* in SERIALIZABLE, look at no row before its turn: that is a read */
@@ -90,17 +91,21 @@ make_run(ScanNode *node, IndexScanDesc scan, ScanDirection direction)
 	run->next = 0;
 	run->buffer = LookaheadHeapBuffer(scan);
 	LockBuffer(run->buffer, BUFFER_LOCK_SHARE);
+	enter_each = ProfileEach(PROFILE_HOT_SEARCH, n);
 	for (int i = 0; i < n; i++)
 	{
 		RunItem    *item = &run->items[i];
 		HeapTupleData tuple;
+		int			entered = -1;
 
 		item->tid = tids[i];
+		if (unlikely(enter_each))
+			entered = ProfileEnter(PROFILE_HOT_SEARCH);
 		item->visible =
-			PROFILED(PROFILE_HOT_SEARCH,
-					 heap_hot_search_buffer(&tids[i], scan->heapRelation,
-											run->buffer, scan->xs_snapshot,
-											&tuple, &item->all_dead, true));
+			heap_hot_search_buffer(&tids[i], scan->heapRelation, run->buffer,
+								   scan->xs_snapshot, &tuple, &item->all_dead,
+								   true);
+		PROFILE_LEAVE(entered);
 		if (item->visible)
 		{
 			item->offset = ItemPointerGetOffsetNumber(&tids[i]);
@@ -149,23 +154,15 @@ fetch_watched(ScanNode *node, IndexScanDesc scan, TupleTableSlot *slot)
 }
 
 /*
- * Fetch the heap tuple of the entry that the scan stands on; false if none is
- * visible.
+ * Fetch the heap tuple of the entry that the scan stands on, from its page;
+ * false if none is visible.
  */
 static bool
-fetch_heap(ScanNode *node, IndexScanDesc scan, ScanDirection direction,
-		   TupleTableSlot *slot)
+fetch_from_page(ScanNode *node, IndexScanDesc scan, ScanDirection direction,
+				TupleTableSlot *slot)
 {
-	Run		   *run = node->run;
 	BlockNumber block = ItemPointerGetBlockNumber(&scan->xs_heaptid);
 
-	if (run != NULL && run->next < run->n)
-	{
-		if (LookaheadHeapBuffer(scan) == run->buffer &&
-			ItemPointerEquals(&run->items[run->next].tid, &scan->xs_heaptid))
-			return next_of_run(node, scan, slot);
-		run->n = run->next = 0;
-	}
 	if (node->mode == SCAN_AHEAD)
 	{
 		if (block != LookaheadHeapBlock(scan))
@@ -186,6 +183,24 @@ fetch_heap(ScanNode *node, IndexScanDesc scan, ScanDirection direction,
 			 PROFILED(PROFILE_VISIBILITY_RUN, make_run(node, scan, direction)))
 		return next_of_run(node, scan, slot);
 	return fetch_watched(node, scan, slot);
+}
+
+/* The same, from the run if it is there. */
+static inline bool
+fetch_heap(ScanNode *node, IndexScanDesc scan, ScanDirection direction,
+		   TupleTableSlot *slot)
+{
+	Run		   *run = node->run;
+
+	if (run != NULL && run->next < run->n)
+	{
+		if (LookaheadHeapBuffer(scan) == run->buffer &&
+			ItemPointerEquals(&run->items[run->next].tid, &scan->xs_heaptid))
+			return next_of_run(node, scan, slot);
+		run->n = run->next = 0;
+	}
+	return PROFILED(PROFILE_HEAP_FETCH,
+					fetch_from_page(node, scan, direction, slot));
 }
 
 /* Step to the next entry of the index; false at the end of the scan. */
@@ -228,8 +243,7 @@ index_next(IndexScanState *state)
 	while (next_entry(node, scan, direction))
 	{
 		CHECK_FOR_INTERRUPTS();
-		if (!PROFILED(PROFILE_HEAP_FETCH,
-					  fetch_heap(node, scan, direction, slot)))
+		if (!fetch_heap(node, scan, direction, slot))
 			continue;
 		Assert(!scan->xs_heap_continue);
 
@@ -346,9 +360,7 @@ index_only_next(IndexOnlyScanState *state)
 									  &state->ioss_VMBuffer)))
 		{
 			InstrCountTuples2(state, 1);
-			if (!PROFILED(PROFILE_HEAP_FETCH,
-						  fetch_heap(node, scan, direction,
-									 state->ioss_TableSlot)))
+			if (!fetch_heap(node, scan, direction, state->ioss_TableSlot))
 				continue;
 			ExecClearTuple(state->ioss_TableSlot);
 			if (scan->xs_heap_continue)

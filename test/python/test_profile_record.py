@@ -179,6 +179,47 @@ def test_estimates_agree_with_calls(server: Cluster) -> None:
     assert sum(function.self_ns for function in timed) == node.total_ns
 
 
+def test_a_scan_within_another_is_timed_with_it(server: Cluster) -> None:
+    """Of a subplan's scan, those calls are timed that a timed call makes, and no others."""
+    interval = 16
+    one = session(
+        server,
+        f"SET pg_lookahead.track_functions_interval = {interval}",
+        "SELECT count(a.pad) FROM scanned a"
+        " WHERE i > 0 AND (SELECT pad FROM scanned b WHERE b.r = a.i - 1) IS NOT NULL",
+    )
+    outer = next(path for path in one.tree if path.path == ("IndexScan",))
+    assert abs(outer.calls - (ROWS + 1)) < interval
+    # Of the subplan: the row, and the end.
+    assert calls(one)["IndexScan"] == ROWS + 1 + 2 * ROWS
+    timed = [function for function in one.functions if function.source == records.TIMED]
+    assert sum(function.self_ns for function in timed) == outer.total_ns
+
+
+@pytest.mark.parametrize("ahead", ["off", "on", "forced"])
+def test_calls_do_not_depend_on_which_are_timed(server: Cluster, ahead: str) -> None:
+    """All calls timed, or hardly any: each function has as many."""
+    work = (
+        f"SET pg_lookahead.index_scan = {'off' if ahead == 'off' else 'on'}",
+        f"SET pg_lookahead.debug_force = {'on' if ahead == 'forced' else 'off'}",
+        SCAN,
+        "SELECT count(i) FROM scanned WHERE i > 0",
+        "SET enable_hashjoin = off; SET enable_nestloop = off",
+        "SELECT count(a.pad), count(b.pad) FROM scanned a JOIN scanned b USING (i) WHERE a.i > 0",
+        "SELECT count(pad) FROM scanned WHERE i > 0 AND pad <> (SELECT pad FROM scanned WHERE r = 5)",
+        "SET enable_bitmapscan = on; SET enable_indexscan = off",
+        "SELECT count(pad) FROM scanned WHERE i > 100",
+    )
+    session(server, *work)  # all is cached from now on
+    all_timed, few_timed = (
+        session(server, f"SET pg_lookahead.track_functions_interval = {interval}", *work)
+        for interval in (1, 65536)
+    )
+    assert calls(all_timed) == calls(few_timed)
+    timed = {function.name: function.timed for function in few_timed.functions}
+    assert timed["IndexScan"] < (calls(few_timed)["IndexScan"] or 0) / 4
+
+
 def test_parallel_workers_leave_records(server: Cluster) -> None:
     with server.connect() as conn:
         conn.execute(

@@ -71,6 +71,19 @@ SET enable_bitmapscan = off;
 SELECT function, calls FROM lookahead.function_stats
 WHERE calls > 0 AND source = 'timed' ORDER BY function COLLATE "C";
 
+-- A scan is begun while the query starts if its keys are known, and again for
+-- each time it is executed; that in a subplan, which is met twice, once.
+SELECT lookahead.function_stats_reset();
+SET enable_bitmapscan = on;
+SET enable_indexscan = off;
+SET pg_lookahead.track_functions = on;
+SELECT count(b.pad) FROM profiled a JOIN profiled b ON b.i = (SELECT c.i FROM profiled c WHERE c.i BETWEEN 1 AND 4 AND c.ten = a.i) WHERE a.i < 5;
+SET pg_lookahead.track_functions = off;
+RESET enable_indexscan;
+SET enable_bitmapscan = off;
+SELECT function, calls FROM lookahead.function_stats
+WHERE calls > 0 AND function LIKE 'am%' ORDER BY function COLLATE "C";
+
 -- Diagnostics: a call for each page.
 SELECT lookahead.function_stats_reset();
 SET pg_lookahead.track_functions = on;
@@ -96,7 +109,9 @@ WHERE calls > 0 AND function = 'IndexScan';
 SELECT abs(sum(total_time) FILTER (WHERE function = 'IndexScan') - sum(self_time) FILTER (WHERE source = 'timed')) < 0.00001 AS equal
 FROM lookahead.function_stats;
 
--- On in the middle of a query, and off in the middle of one.
+-- On in the middle of a query, and off in the middle of one, of which few calls
+-- are timed.
+SET pg_lookahead.track_functions_interval = 65536;
 SELECT lookahead.function_stats_reset();
 SELECT count(CASE WHEN i = 500 THEN set_config('pg_lookahead.track_functions', 'on', false) ELSE pad END) FROM profiled WHERE i > 0;
 SELECT count(CASE WHEN i = 500 THEN set_config('pg_lookahead.track_functions', 'off', false) ELSE pad END) FROM profiled WHERE i > 0;
