@@ -178,6 +178,11 @@ def run(conn: Connection, *statements: str) -> None:
         conn.execute(statement.encode())
 
 
+def has_assertions(conn: Connection) -> bool:
+    """Whether the server was built with assertions, some of which damaged pages violate in contrib."""
+    return bool(scalar(conn, "SELECT current_setting('debug_assertions')::bool"))
+
+
 def seed(conn: Connection, rng: random.Random) -> None:
     """Make random() of this session follow from ``rng``."""
     conn.execute("SELECT setseed(%s)", [rng.uniform(-1, 1)])

@@ -20,6 +20,7 @@ from relations import (
     blocks,
     clean_log,
     data_file,
+    has_assertions,
     install,
     run,
     scalar,
@@ -125,7 +126,8 @@ def test_btree_page_kinds(server: Cluster, db: Connection, rng: random.Random) -
             chosen, [half_dead] * 3 + [deleted, deleted | half_dead, incomplete, 0, leaf], strict=True
         ):
             write_at(path, block * BLOCK + flags_at, struct.pack("<H", leaf | flag))
-        write_at(path, rng.choice([c for c in leaves if c not in chosen]) * BLOCK, bytes(BLOCK))
+        if not has_assertions(db):  # one of contrib's is against a page without a special area
+            write_at(path, rng.choice([c for c in leaves if c not in chosen]) * BLOCK, bytes(BLOCK))
         found = assert_answer(db, "pgstatindex", index, rng=rng)
         assert (found["empty_pages"], found["deleted_pages"]) == (3, 2)
         assert_answer(db, "pgstattuple", index, rng=rng)
