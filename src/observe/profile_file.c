@@ -37,6 +37,9 @@
 /* Of one record, in bytes: several times what one can come to. */
 #define MAX_SIZE (512 * 1024)
 
+/* What the name of a record has at its end until it is complete. */
+#define UNFINISHED ".new"
+
 PG_FUNCTION_INFO_V1(lookahead_function_profile_directory);
 PG_FUNCTION_INFO_V1(lookahead_function_profile_delete);
 
@@ -91,7 +94,20 @@ open_directory(const char *path, int *failed_at)
 	return fd;
 }
 
-/* How many files a directory has, -1 if that cannot be told. */
+static bool
+has_suffix(const char *name, const char *suffix)
+{
+	size_t		length = strlen(name);
+
+	return length > strlen(suffix) &&
+		strcmp(name + length - strlen(suffix), suffix) == 0;
+}
+
+/*
+ * How many files a directory has, -1 if that cannot be told.  While it is
+ * locked, an unfinished file is that of a process that was killed: those are
+ * removed.
+ */
 static int
 count_files(int fd)
 {
@@ -107,8 +123,13 @@ count_files(int fd)
 		return -1;
 	}
 	while ((entry = readdir(dir)) != NULL)
-		if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+	{
+		if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
+			continue;
+		if (!has_suffix(entry->d_name, UNFINISHED) ||
+			unlinkat(fd, entry->d_name, 0) != 0)
 			n++;
+	}
 	closedir(dir);
 	return n;
 }
@@ -143,7 +164,7 @@ write_record(int directory, StringInfo json)
 	/* by its time, for people; a process number may come again */
 	snprintf(name, sizeof(name), "%016llx-%d.json",
 			 (unsigned long long) MyStartTimestamp, MyProcPid);
-	snprintf(unfinished, sizeof(unfinished), "%s.new", name);
+	snprintf(unfinished, sizeof(unfinished), "%s" UNFINISHED, name);
 	fd = openat(directory, unfinished,
 				O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
 				pg_file_create_mode);
@@ -219,14 +240,12 @@ lookahead_function_profile_delete(PG_FUNCTION_ARGS)
 {
 	char	   *name = text_to_cstring(PG_GETARG_TEXT_PP(0));
 	char	   *path = ProfileFileDirectory();
-	size_t		length = strlen(name);
 	int			failed_at;
 	int			directory;
 	bool		good;
 	int			saved_errno;
 
-	if (strchr(name, '/') != NULL || length < strlen("?.json") ||
-		strcmp(name + length - strlen(".json"), ".json") != 0)
+	if (strchr(name, '/') != NULL || !has_suffix(name, ".json"))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("\"%s\" is not the name of a function profile", name),

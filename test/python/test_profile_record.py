@@ -306,6 +306,9 @@ def test_an_error_leaves_a_record_that_adds_up(server: Cluster) -> None:
 def test_killed_process_loses_its_own_record_only(own_cluster: MakeCluster) -> None:
     server = load(own_cluster(SETTINGS))
     kept = session(server, SCAN)
+    # As if one had been killed while it wrote.
+    unfinished = directory(server) / "0000000000000000-1.json.new"
+    unfinished.write_text("{")
     with server.connect() as conn:
         conn.execute(PLAIN)
         conn.execute("SET pg_lookahead.track_functions = on")
@@ -326,6 +329,7 @@ def test_killed_process_loses_its_own_record_only(own_cluster: MakeCluster) -> N
     assert not [name for name in names if f"-{pid}.json" in name]
     assert left_by(server, kept.process.pid) == kept
     assert calls(session(server, SCAN))["IndexScan"] == ROWS + 1
+    assert not unfinished.exists()
 
 
 def test_full_directory_stops_with_one_line(own_cluster: MakeCluster) -> None:
