@@ -28,7 +28,7 @@ verdict(const ScanNode *node)
 {
 	if (node->refusal != NULL)
 		return node->refusal;
-	if (ScanNodeDesc(node) == NULL)
+	if (ScanDescOf(node->plan_state) == NULL)
 		return "never executed";
 	if (node->counters.scans == 0)
 		return node->saw_fast_reads ? "reads are fast" : "nothing to wait for";

@@ -2,7 +2,8 @@
  *
  * fetch.c
  *		The loops that fetch rows for an index scan that look-ahead has taken
- *		over, in the modes DIRECT and AHEAD (see policy.c).
+ *		over, in the modes DIRECT and AHEAD (see policy.c), and in STOCK if it
+ *		is selective, so that each entry can be watched.
  *
  * The loops do what the server's own do, in the same order: ask the access
  * method for the next entry, look at the heap, recheck.  They differ in two
@@ -24,6 +25,7 @@
 #include "access/genam.h"
 #include "access/heapam.h"
 #include "access/relscan.h"
+#include "access/visibilitymap.h"
 #include "access/xact.h"
 #include "compat.h"
 #include "executor/executor.h"
@@ -203,21 +205,49 @@ fetch_heap(ScanNode *node, IndexScanDesc scan, ScanDirection direction,
 					fetch_from_page(node, scan, direction, slot));
 }
 
+/*
+ * The same for a node that may be in STOCK (then it is selective), or is not
+ * known yet.  It may be known afterwards.
+ */
+static inline bool
+fetch_entry(ScanNode **node, PlanState *plan_state, IndexScanDesc scan,
+			ScanDirection direction, TupleTableSlot *slot)
+{
+	if (*node == NULL || (*node)->mode == SCAN_STOCK)
+	{
+		if (unlikely(!ScanEntryIsQuiet(plan_state)))
+			*node = StockLookAtEntry(plan_state, scan);
+		if (*node == NULL || (*node)->mode == SCAN_STOCK)
+			return PROFILED(PROFILE_HEAP_FETCH, index_fetch_heap(scan, slot));
+	}
+	return fetch_heap(*node, scan, direction, slot);
+}
+
+/* VM_ALL_VISIBLE(), counted once. */
+static inline bool
+is_all_visible(ScanNode *node, Relation heap, BlockNumber block,
+			   Buffer *vm_buffer)
+{
+	return node == NULL ? VM_ALL_VISIBLE(heap, block, vm_buffer) :
+						  AheadAllVisible(node, heap, block, vm_buffer);
+}
+
 /* Step to the next entry of the index; false at the end of the scan. */
 static inline bool
 next_entry(ScanNode *node, IndexScanDesc scan, ScanDirection direction)
 {
 	if (index_getnext_tid(scan, direction) == NULL)
 	{
-		AheadFinish(node);
+		if (node != NULL)
+			AheadFinish(node);
 		return false;
 	}
-	if (node->mode == SCAN_AHEAD)
+	if (node != NULL && node->mode == SCAN_AHEAD)
 		PROFILED_VOID(PROFILE_LOOK_AHEAD, AheadFollow(node, scan, direction));
 	return true;
 }
 
-/* ExecScan's access method for index scans. */
+/* ExecScan's access method for index scans.  Its node need not be known. */
 static TupleTableSlot *
 index_next(IndexScanState *state)
 {
@@ -243,7 +273,7 @@ index_next(IndexScanState *state)
 	while (next_entry(node, scan, direction))
 	{
 		CHECK_FOR_INTERRUPTS();
-		if (!fetch_heap(node, scan, direction, slot))
+		if (!fetch_entry(&node, &state->ss.ps, scan, direction, slot))
 			continue;
 		Assert(!scan->xs_heap_continue);
 
@@ -274,10 +304,10 @@ no_recheck(ScanState *state, TupleTableSlot *slot)
 	return false;
 }
 
-TupleTableSlot *
-FetchIndexScan(ScanNode *node)
+static TupleTableSlot *
+fetch_index_scan(PlanState *plan_state)
 {
-	IndexScanState *state = castNode(IndexScanState, node->plan_state);
+	IndexScanState *state = castNode(IndexScanState, plan_state);
 
 	if (state->iss_NumRuntimeKeys != 0 && !state->iss_RuntimeKeysReady)
 		ExecReScan(&state->ss.ps);
@@ -356,11 +386,12 @@ index_only_next(IndexOnlyScanState *state)
 
 		CHECK_FOR_INTERRUPTS();
 		if (!PROFILED(PROFILE_VISIBILITY_MAP,
-					  AheadAllVisible(node, scan->heapRelation, block,
-									  &state->ioss_VMBuffer)))
+					  is_all_visible(node, scan->heapRelation, block,
+									 &state->ioss_VMBuffer)))
 		{
 			InstrCountTuples2(state, 1);
-			if (!fetch_heap(node, scan, direction, state->ioss_TableSlot))
+			if (!fetch_entry(&node, &state->ss.ps, scan, direction,
+							 state->ioss_TableSlot))
 				continue;
 			ExecClearTuple(state->ioss_TableSlot);
 			if (scan->xs_heap_continue)
@@ -386,13 +417,20 @@ index_only_next(IndexOnlyScanState *state)
 	return ExecClearTuple(slot);
 }
 
-TupleTableSlot *
-FetchIndexOnlyScan(ScanNode *node)
+static TupleTableSlot *
+fetch_index_only_scan(PlanState *plan_state)
 {
-	IndexOnlyScanState *state = castNode(IndexOnlyScanState, node->plan_state);
+	IndexOnlyScanState *state = castNode(IndexOnlyScanState, plan_state);
 
 	if (state->ioss_NumRuntimeKeys != 0 && !state->ioss_RuntimeKeysReady)
 		ExecReScan(&state->ss.ps);
 	return ExecScan(&state->ss, (ExecScanAccessMtd) index_only_next,
 					(ExecScanRecheckMtd) no_recheck);
+}
+
+TupleTableSlot *
+FetchRow(PlanState *plan_state)
+{
+	return IsA(plan_state, IndexScanState) ? fetch_index_scan(plan_state) :
+											 fetch_index_only_scan(plan_state);
 }

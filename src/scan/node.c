@@ -56,32 +56,20 @@ ScanNodeAdd(ScanQuery *query, PlanState *plan_state)
 {
 	ScanNode   *node = MemoryContextAllocZero(query->estate->es_query_cxt,
 											  sizeof(ScanNode));
-	Relation	heap = ((ScanState *) plan_state)->ss_currentRelation;
-	RecentNode *recent = ScanNodeRecent(plan_state);
 	bool		found;
 
 	node->plan_state = plan_state;
 	node->query = query;
 	node->index_only = IsA(plan_state, IndexOnlyScanState);
-	node->reads = RelationUsesLocalBuffers(heap) ?
-		&pgBufferUsage.local_blks_read : &pgBufferUsage.shared_blks_read;
+	node->reads = ScanReadsOf(plan_state);
 	node->reads_seen = *node->reads;
 	node->slow_reads = &query->slow_reads;
 	node->block_order = lookahead_issue_order == ISSUE_ORDER_BLOCK;
 	node->vm_buffer = InvalidBuffer;
 	nodeslot_insert(slots, plan_state, &found)->node = node;
 	slist_push_head(&query->nodes, &node->link);
-	if (recent->plan_state == plan_state)
-		recent->plan_state = NULL;	/* remembered as a node not known */
+	ScanNodeForget(plan_state);
 	return node;
-}
-
-IndexScanDesc
-ScanNodeDesc(const ScanNode *node)
-{
-	return node->index_only ?
-		((IndexOnlyScanState *) node->plan_state)->ioss_ScanDesc :
-		((IndexScanState *) node->plan_state)->iss_ScanDesc;
 }
 
 int64
@@ -120,11 +108,8 @@ forget_query(void *arg)
 	{
 		ScanNode   *node = slist_container(ScanNode, link, iter.cur);
 
-		RecentNode *recent = ScanNodeRecent(node->plan_state);
-
 		nodeslot_delete(slots, node->plan_state);
-		if (recent->plan_state == node->plan_state)
-			recent->plan_state = NULL;
+		ScanNodeForget(node->plan_state);
 	}
 	slist_init(&query->nodes);
 	dlist_delete(&query->link);

@@ -15,6 +15,7 @@
 #include "observe/scan_stats.h"
 #include "scan/scout.h"
 #include "stream/window.h"
+#include "utils/rel.h"
 #include "utils/resowner.h"
 
 /* Values of pg_lookahead.issue_order. */
@@ -72,7 +73,6 @@ typedef struct ScanNode
 	PlanState  *plan_state;
 	ExecProcNodeMtd stock;		/* the server's (or another extension's) code */
 	bool		index_only;
-	bool		selective;		/* many entries may be visited for one row */
 	bool		block_order;	/* pg_lookahead.issue_order is "block" */
 	const char *refusal; /* why look-ahead is not for this node, or NULL */
 	ScanQuery  *query;
@@ -87,7 +87,7 @@ typedef struct ScanNode
 	ScanMode	mode;
 	int			misses;			/* slow reads seen since not in AHEAD */
 	int64	   *reads;			/* this backend's count of blocks read */
-	int64		reads_seen;		/* its value after the last row, in STOCK */
+	int64		reads_seen;		/* its value when it was looked at last */
 	int			fast_reads;		/* fast ones */
 	int			rest;			/* reads not to be timed */
 	int			rest_next;
@@ -132,20 +132,56 @@ typedef struct ScanNode
  */
 typedef struct RecentNode
 {
+	PlanState  *quiet;			/* plan_state, or NULL if it is not quiet */
+	int64	   *reads;			/* this backend's count of blocks read */
+	int64		reads_seen;		/* its value when it was looked at last */
+	ExecProcNodeMtd stock;		/* the server's code for it */
+	int			rows_to_look;	/* until its block is looked at */
+	int			rows_to_watch;	/* whose reads are to be timed */
+	BlockNumber last_block;		/* of the row that was looked at last */
+	bool		selective;		/* in STOCK, watched entry by entry */
 	PlanState  *plan_state;
 	ScanNode   *node;			/* NULL: it is not known */
-	BlockNumber last_block;		/* of the rows that STOCK returned */
-	int			same_block;		/* so many in a row came from it */
 } RecentNode;
 
 #define RECENT_NODES 64
+StaticAssertDecl(sizeof(RecentNode) == 64,
+				 "a place is found by the bits of an address");
 extern RecentNode lookahead_recent_nodes[RECENT_NODES];
 
 static inline RecentNode *
 ScanNodeRecent(const PlanState *plan_state)
 {
-	return &lookahead_recent_nodes[((uintptr_t) plan_state >> 6) %
-								   RECENT_NODES];
+	uintptr_t	mask = (RECENT_NODES - 1) * sizeof(RecentNode);
+
+	return (RecentNode *) ((char *) lookahead_recent_nodes +
+						   ((uintptr_t) plan_state & mask));
+}
+
+/* Before its next row or entry: is nothing to be looked at? */
+static inline bool
+ScanNodeIsQuiet(RecentNode *recent)
+{
+	return *recent->reads == recent->reads_seen && --recent->rows_to_look >= 0;
+}
+
+/* The same for the next entry of a node that is watched entry by entry. */
+static inline bool
+ScanEntryIsQuiet(const PlanState *plan_state)
+{
+	RecentNode *recent = ScanNodeRecent(plan_state);
+
+	return recent->plan_state == plan_state && ScanNodeIsQuiet(recent);
+}
+
+/* What was remembered of a plan state holds no longer. */
+static inline void
+ScanNodeForget(const PlanState *plan_state)
+{
+	RecentNode *recent = ScanNodeRecent(plan_state);
+
+	if (recent->plan_state == plan_state)
+		recent->plan_state = recent->quiet = NULL;
 }
 
 /* The query that the executor runs, and how many rows it asks for; 0: all. */
@@ -183,6 +219,13 @@ extern bool ScanNodeIsSelective(PlanState *plan_state);
 /* stock.c: the ExecProcNodeReal of the nodes that have been taken over. */
 extern TupleTableSlot *ScanNodeExec(PlanState *plan_state);
 
+/*
+ * Before an entry of a selective node is fetched in STOCK, or of one that is
+ * not known, and it is not quiet: see what is to be done.  Returns the node,
+ * which may have left STOCK, or NULL if it is still not known.
+ */
+extern ScanNode *StockLookAtEntry(PlanState *plan_state, IndexScanDesc scan);
+
 /* What runs in nodes that are not known yet; by whether they are index-only. */
 extern ExecProcNodeMtd lookahead_usual_stock[2];
 
@@ -212,7 +255,7 @@ ScanNodeFor(PlanState *plan_state)
 {
 	RecentNode *recent = ScanNodeRecent(plan_state);
 
-	if (likely(recent->plan_state == plan_state && recent->node != NULL))
+	if (likely(recent->plan_state == plan_state))
 		return recent->node;
 	return ScanNodeSearch(plan_state);
 }
@@ -223,8 +266,24 @@ ScanNodeFor(PlanState *plan_state)
  */
 extern int64 ScanNodeRowsWanted(const ScanNode *node);
 
+/* The count of the blocks that this backend has read of its kind of table. */
+static inline int64 *
+ScanReadsOf(PlanState *plan_state)
+{
+	Relation	heap = ((ScanState *) plan_state)->ss_currentRelation;
+
+	return RelationUsesLocalBuffers(heap) ? &pgBufferUsage.local_blks_read :
+											&pgBufferUsage.shared_blks_read;
+}
+
 /* The scan descriptor of a node, or NULL if it has not started. */
-extern IndexScanDesc ScanNodeDesc(const ScanNode *node);
+static inline IndexScanDesc
+ScanDescOf(const PlanState *plan_state)
+{
+	return IsA(plan_state, IndexScanState) ?
+		((const IndexScanState *) plan_state)->iss_ScanDesc :
+		((const IndexOnlyScanState *) plan_state)->ioss_ScanDesc;
+}
 
 static inline MemoryContext
 ScanNodeMemory(ScanNode *node)
@@ -232,9 +291,8 @@ ScanNodeMemory(ScanNode *node)
 	return node->plan_state->state->es_query_cxt;
 }
 
-/* fetch.c: the loops for DIRECT and AHEAD. */
-extern TupleTableSlot *FetchIndexScan(ScanNode *node);
-extern TupleTableSlot *FetchIndexOnlyScan(ScanNode *node);
+/* fetch.c: the loops for DIRECT and AHEAD, and for selective nodes in STOCK. */
+extern TupleTableSlot *FetchRow(PlanState *plan_state);
 
 /*
  * ahead.c: in AHEAD, the scan has stepped to its next entry; look ahead from
@@ -267,6 +325,12 @@ extern void AheadCount(ScanNode *node);
 extern void AheadEnd(ScanNode *node);
 
 /* policy.c */
+
+/* In STOCK, the block of one row in so many (and one) is looked at. */
+#define SAME_BLOCK_ROWS 16
+/* In STOCK, the reads of so many rows after a read are timed. */
+#define ROWS_TO_WATCH 4
+
 extern void PolicyInit(ScanNode *node);
 extern int	PolicyMaxDistance(const ScanNode *node, int reads);
 extern int	PolicyMaxBlocks(const ScanNode *node);
@@ -275,8 +339,6 @@ extern bool PolicyTimesReads(const ScanNode *node);
 
 /* read_us: how long a block's read took, in microseconds; -1: not timed */
 extern void PolicyMiss(ScanNode *node, double read_us);
-/* In STOCK, another row in a row came from one block: were there enough? */
-extern bool PolicySameBlock(int *rows);
 extern void PolicyStartDirect(ScanNode *node, BlockNumber block);
 extern void PolicyLoneRow(ScanNode *node);
 extern void PolicyRun(ScanNode *node);

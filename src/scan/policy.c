@@ -6,24 +6,26 @@
  * Each node is in one of three modes:
  *
  *		STOCK	The server's own code fetches rows.  Beside it we only watch
- *				the backend's count of blocks read, and the heap block of the
- *				row.  At first a node is not even known (see stock.c).
+ *				the backend's count of blocks read, and now and then the heap
+ *				block of a row.  At first a node is not even known (stock.c).
  *		DIRECT	Our own loop fetches rows.  It reads nothing ahead, but looks
  *				up neighbouring rows of one heap page under one lock.
  *		AHEAD	Our own loop fetches rows, and the heap blocks of coming rows
  *				are read ahead through a window.
  *
- * A node starts in STOCK, unless it is selective: if it has a filter, or its
- * access method is lossy, the server's code may visit any number of blocks
- * before it returns a row, and gives no chance to watch.  Then it starts in
- * DIRECT and never is in STOCK.
+ * A node starts in STOCK.  If it is selective, that is, has a filter, or an
+ * access method that may be lossy, the server's function may visit any number
+ * of blocks before it returns a row, and gives no chance to watch.  Then, in
+ * STOCK, too, the loop is our own, and the server's function is the one that
+ * fetches an entry's tuple; a read brings it into DIRECT, which times reads.
  *
  * Transitions, all of which may happen between any two rows, since the scan
  * itself is never ahead of its caller (see scout.h):
  *
- *		STOCK  -> DIRECT	SAME_BLOCK_ROWS rows in a row came from one block
- *		DIRECT -> STOCK		LONE_ROWS rows in a row had no neighbour, and
- *							it is not selective
+ *		STOCK  -> DIRECT	a row came from the same block as the one 17
+ *							(SAME_BLOCK_ROWS and 1) rows before
+ *		DIRECT -> STOCK		LONE_ROWS rows in a row had no neighbour
+ *		STOCK  -> DIRECT	if it is selective: an entry was read
  *		STOCK, DIRECT -> AHEAD
  *							misses_wanted slow reads were seen in a row (see
  *							below), and more rows are wanted
@@ -41,8 +43,10 @@
  * A slow read is one that takes FAST_READ_US or more.  A read that takes less
  * comes from the kernel's page cache, where handing it to another process
  * costs more than waiting for it.  A row is timed only if blocks were read
- * since the row before, so that a scan of cached pages never looks at the
- * clock; the first read of a scan is therefore not timed.  After
+ * since the row before, or in STOCK since ROWS_TO_WATCH rows before (more than
+ * one, as rows may come in pairs from one block), so that a scan of cached
+ * pages never looks at the clock; the first read of a scan, and the first
+ * after many rows without one, is therefore not timed.  After
  * FAST_READS_TO_REST fast ones the clock rests for a number of reads that
  * doubles each time.
  *
@@ -71,7 +75,6 @@
 #include "utils/rel.h"
 #include "utils/spccache.h"
 
-#define SAME_BLOCK_ROWS 16
 #define LONE_ROWS 8
 #define MISSES_TO_START 2
 #define FAST_READ_US 25
@@ -152,7 +155,7 @@ start_ahead(ScanNode *node)
 void
 PolicyInit(ScanNode *node)
 {
-	node->mode = node->selective ? SCAN_DIRECT : SCAN_STOCK;
+	node->mode = SCAN_STOCK;
 	node->misses_wanted = MISSES_TO_START;
 	node->last_block = InvalidBlockNumber;
 	if (lookahead_debug_force)
@@ -196,15 +199,6 @@ PolicyMiss(ScanNode *node, double read_us)
 	}
 }
 
-bool
-PolicySameBlock(int *rows)
-{
-	if (++*rows < SAME_BLOCK_ROWS)
-		return false;
-	*rows = 0;
-	return true;
-}
-
 void
 PolicyStartDirect(ScanNode *node, BlockNumber block)
 {
@@ -216,7 +210,7 @@ PolicyStartDirect(ScanNode *node, BlockNumber block)
 void
 PolicyLoneRow(ScanNode *node)
 {
-	if (!node->selective && ++node->lone_rows >= LONE_ROWS)
+	if (++node->lone_rows >= LONE_ROWS)
 		node->mode = SCAN_STOCK;
 }
 

@@ -7,61 +7,29 @@
  * nothing to do for them.  So all that is done for a node at first is to give
  * it another ExecProcNodeReal (take.c).  It is made known, with all nodes of
  * its query, when it has read a block, or has returned enough rows of one
- * block, or is asked for its first row and is selective.
+ * block.
  *
  * Until then, what STOCK needs is the same for all nodes of a kind (the
  * server's function), or may be forgotten at any time (where the last row came
  * from), so that nothing is allocated for a node, and nothing need be freed.
  *
+ * A node is quiet while no block is read and it is not time to look where its
+ * rows come from.  Then ScanNodeExec() compares one counter of reads with its
+ * last value, counts the row down, and jumps to the server's function.  A read
+ * is thus noticed when the next row is asked for, by whomever it was made; it
+ * ends the quiet for ROWS_TO_WATCH rows, whose reads are timed.
+ *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
+#include "access/genam.h"
 #include "compat.h"
 #include "executor/executor.h"
 #include "executor/instrument.h"
 #include "scan/node.h"
 
 ExecProcNodeMtd lookahead_usual_stock[2];
-
-/* Blocks that this process has read. */
-static inline int64
-blocks_read(void)
-{
-	return pgBufferUsage.shared_blks_read + pgBufferUsage.local_blks_read;
-}
-
-/*
- * Let the server's own code fetch a row after blocks were read, by whomever;
- * see whether it has to read, and how long that takes.
- */
-static TupleTableSlot *
-exec_watched(ScanNode *node)
-{
-	int64		before = *node->reads;
-	bool		timed = PolicyTimesReads(node);
-	double		read_us = -1;
-	instr_time	start,
-				elapsed;
-	TupleTableSlot *slot;
-
-	INSTR_TIME_SET_ZERO(start);
-	if (timed)
-		INSTR_TIME_SET_CURRENT(start);
-	slot = node->stock(node->plan_state);
-	node->reads_seen = *node->reads;
-	if (node->reads_seen == before)
-		return slot;
-	if (timed)
-	{
-		INSTR_TIME_SET_CURRENT(elapsed);
-		INSTR_TIME_SUBTRACT(elapsed, start);
-		read_us = INSTR_TIME_GET_DOUBLE(elapsed) * 1000000.0 /
-			(node->reads_seen - before);
-	}
-	PolicyMiss(node, read_us);
-	return slot;
-}
 
 /*
  * Make the nodes of the running query known, one of which is this; returns its
@@ -78,106 +46,182 @@ make_known(PlanState *plan_state)
 	return ScanNodeSearch(plan_state);
 }
 
-/* Have enough rows come from one block for DIRECT? */
-static inline bool
-stays_on_block(RecentNode *recent, PlanState *plan_state)
+/*
+ * Look at the block of the row (or entry) fetched last: is it that of the last
+ * look?  scan may be NULL.
+ */
+static bool
+stays_on_block(RecentNode *recent, IndexScanDesc scan)
 {
-	IndexScanDesc scan;
-	BlockNumber block;
+	BlockNumber last = recent->last_block;
 
-	if (!IsA(plan_state, IndexScanState))
+	recent->rows_to_look = SAME_BLOCK_ROWS;
+	if (scan == NULL)
 		return false;
-	scan = ((IndexScanState *) plan_state)->iss_ScanDesc;
-	if (unlikely(scan == NULL))
-		return false;
-	block = ItemPointerGetBlockNumberNoCheck(&scan->xs_heaptid);
-	if (block == recent->last_block)
-		return PolicySameBlock(&recent->same_block);
-	recent->last_block = block;
-	recent->same_block = 0;
-	return false;
+	recent->last_block = ItemPointerGetBlockNumberNoCheck(&scan->xs_heaptid);
+	return recent->last_block == last;
 }
 
-/* They have. */
-static pg_noinline void
+/* It is.  Returns the node, or NULL if it cannot be known. */
+static ScanNode *
 start_direct(PlanState *plan_state, BlockNumber block)
 {
 	ScanNode   *node = make_known(plan_state);
 
 	if (node != NULL && node->mode == SCAN_STOCK)
 		PolicyStartDirect(node, block);
+	return node;
 }
 
-/* A node that is not known has read a block: from now on, its reads count. */
-static pg_noinline void
-note_first_read(PlanState *plan_state)
+/* Before an entry of a selective node is fetched, something is to be seen. */
+ScanNode *
+StockLookAtEntry(PlanState *plan_state, IndexScanDesc scan)
 {
-	ScanNode   *node = make_known(plan_state);
+	RecentNode *recent = ScanNodeRecent(plan_state);
+	int64	   *reads = ScanReadsOf(plan_state);
+	int64		seen = *reads;
+	ScanNode   *node;
 
+	if (recent->plan_state == plan_state)
+	{
+		seen = recent->reads_seen;
+		recent->reads_seen = *reads;
+		if (*reads == seen && !stays_on_block(recent, scan))
+			return recent->node;
+	}
+	node = start_direct(plan_state,
+						ItemPointerGetBlockNumberNoCheck(&scan->xs_heaptid));
 	if (node != NULL)
-		node->reads_seen = *node->reads - 1;
+		node->reads_seen = seen;
+	return node;
 }
 
 /*
- * Serve a node that is not known.  For a scan of cached pages all of our work
- * is to look at the counters of reads, and at where the last row came from.
+ * Let the server's own code fetch a row after blocks were read, by whomever;
+ * see whether it has to read, and how long that takes.
  */
-static pg_noinline TupleTableSlot *
-exec_unknown(PlanState *plan_state, RecentNode *recent)
+static TupleTableSlot *
+exec_watched(PlanState *plan_state, const RecentNode *recent)
 {
-	bool		index_only = IsA(plan_state, IndexOnlyScanState);
-	int64		before = blocks_read();
+	ScanNode   *node = recent->node;
+	int64	   *reads = recent->reads;
+	int64		before = *reads;
+	bool		timed = node == NULL || PolicyTimesReads(node);
+	double		read_us = -1;
+	instr_time	start,
+				elapsed;
 	TupleTableSlot *slot;
 
-	if (unlikely(stays_on_block(recent, plan_state)))
-		start_direct(plan_state, recent->last_block);
-	slot = lookahead_usual_stock[index_only] (plan_state);
-	if (unlikely(blocks_read() != before))
-		note_first_read(plan_state);
+	INSTR_TIME_SET_ZERO(start);
+	if (timed)
+		INSTR_TIME_SET_CURRENT(start);
+	slot = recent->stock(plan_state);
+	if (*reads == before)
+		return slot;
+	if (timed)
+	{
+		INSTR_TIME_SET_CURRENT(elapsed);
+		INSTR_TIME_SUBTRACT(elapsed, start);
+		read_us = INSTR_TIME_GET_DOUBLE(elapsed) * 1000000.0 /
+			(*reads - before);
+	}
+	if (node == NULL)
+		node = make_known(plan_state);
+	if (node != NULL)
+		PolicyMiss(node, read_us);
 	return slot;
 }
 
-/* Serve a node that is known. */
+/* Serve a node that is in STOCK, known or not, and not quiet. */
 static pg_noinline TupleTableSlot *
-exec_known(PlanState *plan_state, RecentNode *recent)
+exec_stock(PlanState *plan_state, RecentNode *recent)
+{
+	ExecProcNodeMtd stock = recent->stock;
+
+	recent->quiet = NULL;
+	if (*recent->reads != recent->reads_seen)
+	{
+		recent->reads_seen = *recent->reads;
+		recent->rows_to_watch = ROWS_TO_WATCH;
+		if (recent->node != NULL)
+			recent->node->reads_seen = recent->reads_seen;
+	}
+	if (recent->rows_to_watch > 0)
+	{
+		recent->rows_to_watch--;
+		return exec_watched(plan_state, recent);
+	}
+	if (recent->rows_to_look <= 0 &&
+		stays_on_block(recent, IsA(plan_state, IndexScanState) ?
+					   ScanDescOf(plan_state) : NULL))
+		start_direct(plan_state, recent->last_block);
+	else
+		recent->quiet = plan_state;
+	return stock(plan_state);
+}
+
+/* Serve a node that is remembered, and is not quiet. */
+static inline TupleTableSlot *
+exec_again(PlanState *plan_state, RecentNode *recent)
 {
 	ScanNode   *node = recent->node;
 
-	if (node->mode != SCAN_STOCK)
-		return node->index_only ? FetchIndexOnlyScan(node) :
-								  FetchIndexScan(node);
-	if (unlikely(*node->reads != node->reads_seen))
-		return exec_watched(node);
-	if (unlikely(stays_on_block(recent, plan_state)))
-		start_direct(plan_state, recent->last_block);
-	return node->stock(plan_state);
+	if (recent->selective || (node != NULL && node->mode != SCAN_STOCK))
+		return FetchRow(plan_state);
+	return exec_stock(plan_state, recent);
 }
 
-/* Serve a node that has not been executed lately. */
+/*
+ * Serve a node that has not been executed lately.  If it reads now, it is made
+ * known at once: what is remembered of others may be gone at its next row.
+ */
 static pg_noinline TupleTableSlot *
 exec_first(PlanState *plan_state, RecentNode *recent)
 {
 	ScanNode   *node = ScanNodeSearch(plan_state);
+	int64	   *reads = ScanReadsOf(plan_state);
+	int64		before = *reads;
+	TupleTableSlot *slot;
 
-	if (node == NULL && ScanNodeIsSelective(plan_state))
-		node = make_known(plan_state);
+	recent->quiet = NULL;
 	recent->plan_state = plan_state;
 	recent->node = node;
+	recent->stock = node != NULL ? node->stock :
+		lookahead_usual_stock[IsA(plan_state, IndexOnlyScanState)];
+	recent->reads = reads;
+	recent->reads_seen = node != NULL ? node->reads_seen : before;
+	recent->rows_to_watch = 0;
+	recent->rows_to_look = 1;
 	recent->last_block = InvalidBlockNumber;
-	recent->same_block = 0;
-	return node == NULL ? exec_unknown(plan_state, recent) :
-						  exec_known(plan_state, recent);
+	recent->selective = ScanNodeIsSelective(plan_state);
+
+	/* made known while another read: time its reads from the first on */
+	if (recent->selective && node != NULL && node->mode == SCAN_STOCK &&
+		node->reads_seen != before)
+		PolicyStartDirect(node, InvalidBlockNumber);
+	if (node != NULL || recent->selective)
+		return exec_again(plan_state, recent);
+
+	recent->quiet = plan_state;
+	slot = recent->stock(plan_state);
+	if (unlikely(*reads != before))
+	{
+		node = make_known(plan_state);
+		if (node != NULL)
+			node->reads_seen = before;
+	}
+	return slot;
 }
 
-/* The parts are functions of their own, so that each saves few registers. */
+/* The parts are functions of their own, so that this one saves no register. */
 TupleTableSlot *
 ScanNodeExec(PlanState *plan_state)
 {
 	RecentNode *recent = ScanNodeRecent(plan_state);
 
-	if (unlikely(recent->plan_state != plan_state))
-		return exec_first(plan_state, recent);
-	if (recent->node == NULL)
-		return exec_unknown(plan_state, recent);
-	return exec_known(plan_state, recent);
+	if (likely(recent->quiet == plan_state && ScanNodeIsQuiet(recent)))
+		return recent->stock(plan_state);
+	if (recent->plan_state == plan_state)
+		return exec_again(plan_state, recent);
+	return exec_first(plan_state, recent);
 }

@@ -224,7 +224,6 @@ take_node(ScanQuery *query, PlanState *plan_state, List *twice,
 		ScanStatsServed++;
 	}
 	node->stock = stock;
-	node->selective = ScanNodeIsSelective(plan_state);
 	PolicyInit(node);
 }
 
@@ -335,7 +334,7 @@ serve_nodes(PlanState *plan_state, void *context)
 		ScanStatsServed++;
 
 		/* another node may have been at this address before */
-		ScanNodeRecent(plan_state)->plan_state = NULL;
+		ScanNodeForget(plan_state);
 	}
 	return planstate_tree_walker(plan_state, serve_nodes, context);
 }
