@@ -23,9 +23,9 @@
  * way; after 1 GB it tries again, as others may come and go.  Deep has to be a
  * quarter better: two legs of 2 MB prove little on a busy machine, deep ones
  * may find in the kernel's cache what it read ahead of a shallow one, and where
- * deep is worth while, it is by far.  Nothing is gained by a leg whose blocks were
- * mostly in shared buffers: it is repeated, twice as long each time, so that
- * legs cost a sweep over cached pages nothing.
+ * deep is worth while, it is by far.  Nothing is gained by a leg whose blocks
+ * were mostly in shared buffers: it is repeated, twice as long each time, so
+ * that legs cost a sweep over cached pages nothing.
  *
  * There is nothing to choose with direct I/O, where no kernel reads ahead, nor
  * where reads are not asynchronous: io_method = sync, PostgreSQL 17.

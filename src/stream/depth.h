@@ -21,7 +21,7 @@ typedef struct Depth
 
 	/* the rest is for depth.c */
 	BlockNumber length;			/* of this leg, in blocks */
-	int			leg;			/* of the trial; or DEPTH_TRIAL_LEGS, after it */
+	int			leg;			/* of the trial; DEPTH_TRIAL_LEGS after it */
 	double		best[2];		/* shortest leg of the trial, in µs, by deep */
 	instr_time	started;		/* when this leg was */
 	int64		read_before;	/* blocks this backend had read by then */

@@ -104,7 +104,8 @@ check_complete(Sweep *sweep)
 {
 	BlockNumber range = sweep->depth.stop - sweep->first;
 
-	if (sweep->ahead != sweep->depth.stop || sweep->taken + sweep->skipped != range)
+	if (sweep->ahead != sweep->depth.stop ||
+		sweep->taken + sweep->skipped != range)
 		ereport(ERROR,
 				(errcode(ERRCODE_INTERNAL_ERROR),
 				 errmsg("reading ahead in relation \"%s\" ended early, before block %u",
