@@ -209,7 +209,7 @@ fetch_heap(ScanNode *node, IndexScanDesc scan, ScanDirection direction,
  * The same for a node that may be in STOCK (then it is selective), or is not
  * known yet.  It may be known afterwards.
  */
-static inline bool
+static pg_attribute_always_inline bool
 fetch_entry(ScanNode **node, PlanState *plan_state, IndexScanDesc scan,
 			ScanDirection direction, TupleTableSlot *slot)
 {
