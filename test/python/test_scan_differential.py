@@ -267,6 +267,9 @@ SERVED = {
     "SKIP LOCKED": "SELECT id FROM t WHERE k > 40 ORDER BY k LIMIT 300 FOR UPDATE SKIP LOCKED",
     "SERIALIZABLE": "BEGIN ISOLATION LEVEL SERIALIZABLE; SELECT id FROM t WHERE k < 600 ORDER BY k; COMMIT",
     "REPEATABLE READ": "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT id FROM t WHERE k < 600 ORDER BY k; COMMIT",
+    "two rows a page": "CREATE TABLE pairs (k int, pad text); ALTER TABLE pairs ALTER pad SET STORAGE PLAIN;"
+    " INSERT INTO pairs SELECT i / 2 * 319 % 400 * 2 + i % 2, repeat('x', 3500) FROM generate_series(0, 799) i;"
+    " CREATE INDEX ON pairs (k);; SELECT k, length(pad) FROM pairs WHERE k < 300 ORDER BY k",
     "temporary table": "SET temp_buffers = '1MB'; CREATE TEMP TABLE tt AS SELECT * FROM t; CREATE INDEX ON tt (k);;"
     " SELECT id FROM tt WHERE k < 900 ORDER BY k",
 }  # fmt: skip
