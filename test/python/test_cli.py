@@ -116,8 +116,8 @@ def test_ctrl_c_leaves_nothing() -> None:
     mine = {path for path in private_directories() - before if f"-{process.pid}-" in path.name}
     assert len(mine) == 1
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
-    assert process.returncode == 130
+    _, rest = process.communicate(timeout=QUICK_SECONDS)
+    assert process.returncode == 130, rest
     assert not mine & private_directories()
 
 
