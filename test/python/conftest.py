@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -35,6 +36,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--issue-order", default=None, help="pg_lookahead.issue_order of servers of a module's own"
     )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # A background job of a shell ignores Ctrl-C, and so would the programs that tests interrupt.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_report_header(config: pytest.Config) -> str:
