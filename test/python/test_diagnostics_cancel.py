@@ -31,6 +31,7 @@ from relations import (
     await_true,
     clean_log,
     data_file,
+    has_assertions,
     install,
     make_like,
     run,
@@ -165,7 +166,8 @@ def test_file_shortened_meanwhile(place: Place) -> None:
     relation, server, conn = "shorter_i", place.server, place.conn
     last = data_file(server, conn, relation, segment=3)
     messages = []
-    for schema in ("lookahead", "contrib"):
+    # One of contrib's assertions is against pages without a special area, such as a hole's.
+    for schema in ("lookahead",) if has_assertions(place.observer) else ("lookahead", "contrib"):
         with in_background(place, schema, "pgstatindex", relation) as outcomes, last.open("r+b") as file:
             file.truncate(0)
         with last.open("r+b") as file:

@@ -28,6 +28,7 @@ from relations import (
     assert_answer,
     assert_equal,
     data_file,
+    has_assertions,
     make_like,
     ours_and_contrib,
     run,
@@ -468,6 +469,8 @@ def test_more_than_one_segment(
     files[-1].write_bytes(contents)
     functions = HEAP_FUNCTIONS if relation == "h" else ("pgstatindex", "pgstattuple", "pg_relpages")
     for function in functions:
+        if function == "pgstatindex" and has_assertions(db):
+            continue  # one of contrib's is against pages without a special area
         found = assert_answer(db, function, relation, rng=rng)
     assert found["pg_relpages"] == SEGMENT * (segments - 1) + len(contents) // BLOCK
     run(db, "DROP TABLE h")
