@@ -18,14 +18,18 @@
  *	 workers, on two cores.
  *
  * Which is better depends on the device, the kernel's setting, the workers
- * and the CPUs.  So it is tried: two legs of 2 MB shallow, two deep, in turn.
- * The better of each kind is compared, and the sweep goes on in the better
- * way; after 1 GB it tries again, as others may come and go.  Deep has to be a
- * quarter better: two legs of 2 MB prove little on a busy machine, deep ones
- * may find in the kernel's cache what it read ahead of a shallow one, and where
- * deep is worth while, it is by far.  Nothing is gained by a leg whose blocks
- * were mostly in shared buffers: it is repeated, twice as long each time, so
- * that legs cost a sweep over cached pages nothing.
+ * and the CPUs.  So it is tried: two legs of 2 MB each way, in turn.  The better
+ * of each kind is compared, and the sweep goes on in the better way; after 1 GB
+ * it tries again, as others may come and go.  Deep has to be a quarter better:
+ * two legs of 2 MB prove little on a busy machine, deep ones may find in the
+ * kernel's cache what it read ahead of a shallow one, and where deep is worth
+ * while, it is by far.
+ *
+ * A leg most of whose blocks were skipped, or in shared buffers, proves
+ * nothing: it is made twice as long, and counted from there, until it does.
+ * That takes no more than a look at a counter.  What is skipped breaks the
+ * kernel's sequence, so a sweep that skips begins deep, and remains so unless
+ * it is dense enough for a trial.
  *
  * There is nothing to choose with direct I/O, where no kernel reads ahead, nor
  * where reads are not asynchronous: io_method = sync, PostgreSQL 17.
@@ -42,7 +46,7 @@
 /* 2 MB: as much as 16 reads of 128 kB, the default depth. */
 #define DEPTH_LEG_BLOCKS	((BlockNumber) (2 * 1024 * 1024 / BLCKSZ))
 
-/* Shallow, deep, shallow, deep. */
+/* Shallow, deep, shallow, deep; or the other way about. */
 #define DEPTH_TRIAL_LEGS	4
 
 /* 1 GB from one trial to the next. */
@@ -71,15 +75,17 @@ static void
 begin_trial(Depth *depth)
 {
 	depth->leg = 0;
-	depth->deep = false;
+	depth->deep = depth->deep_first;
 	depth->best[false] = DBL_MAX;
 	depth->best[true] = DBL_MAX;
 }
 
 void
-DepthBegin(Depth *depth, BlockNumber first, BlockNumber end, bool choose)
+DepthBegin(Depth *depth, BlockNumber first, BlockNumber end,
+		   bool choose, bool deep_first)
 {
 	memset(depth, 0, sizeof(*depth));
+	depth->deep_first = deep_first;
 	if (choose)
 	{
 		begin_trial(depth);
@@ -92,6 +98,16 @@ DepthBegin(Depth *depth, BlockNumber first, BlockNumber end, bool choose)
 	}
 }
 
+bool
+DepthExtendLeg(Depth *depth, BlockNumber end)
+{
+	if (depth->stop >= end || depth->leg == DEPTH_TRIAL_LEGS ||
+		blocks_read() - depth->read_before >= depth->length / 4)
+		return false;
+	set_leg(depth, depth->stop, Min(depth->length * 2, DEPTH_LONG_LEG), end);
+	return true;
+}
+
 void
 DepthNextLeg(Depth *depth, BlockNumber end)
 {
@@ -99,17 +115,16 @@ DepthNextLeg(Depth *depth, BlockNumber end)
 
 	if (depth->leg == DEPTH_TRIAL_LEGS)
 		begin_trial(depth);
-	else if (blocks_read() - depth->read_before < depth->length / 2)
-		length = Min(depth->length * 2, DEPTH_LONG_LEG);
 	else
 	{
+		int64		nread = blocks_read() - depth->read_before;
 		instr_time	elapsed;
 		double		us;
 
 		INSTR_TIME_SET_CURRENT(elapsed);
 		INSTR_TIME_SUBTRACT(elapsed, depth->started);
 		us = INSTR_TIME_GET_DOUBLE(elapsed) * 1e6 *
-			DEPTH_LEG_BLOCKS / depth->length;
+			DEPTH_LEG_BLOCKS / Max(nread, 1);
 		depth->best[depth->deep] = Min(depth->best[depth->deep], us);
 
 		if (++depth->leg < DEPTH_TRIAL_LEGS)

@@ -20,6 +20,7 @@ typedef struct Depth
 	BlockNumber stop;			/* end of this leg, exclusive */
 
 	/* the rest is for depth.c */
+	bool		deep_first;		/* do trials begin deep? */
 	BlockNumber length;			/* of this leg, in blocks */
 	int			leg;			/* of the trial; DEPTH_TRIAL_LEGS after it */
 	double		best[2];		/* shortest leg of the trial, in µs, by deep */
@@ -28,13 +29,20 @@ typedef struct Depth
 } Depth;
 
 /*
- * Begin with the range from block first on, end exclusive.  If a choice is
- * not to be made, the range is one deep leg.
+ * Begin with the range from block first on, end exclusive.
+ *		choose		is there a choice?  If not, the range is one deep leg
+ *		deep_first	be deep as long as nothing is known
  */
 extern void DepthBegin(Depth *depth, BlockNumber first, BlockNumber end,
-					   bool choose);
+					   bool choose, bool deep_first);
 
-/* The leg before stop has been read: set the next one. */
+/*
+ * All of the leg has been asked for: is it to be longer?  Sets stop, then.
+ * Takes no lock and waits for nothing.
+ */
+extern bool DepthExtendLeg(Depth *depth, BlockNumber end);
+
+/* The leg has been read: set the next one. */
 extern void DepthNextLeg(Depth *depth, BlockNumber end);
 
 #endif							/* PG_LOOKAHEAD_DEPTH_H */

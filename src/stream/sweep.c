@@ -68,7 +68,8 @@ sweep_next_block(ReadStream *stream, void *callback_private_data,
 {
 	Sweep	   *sweep = (Sweep *) callback_private_data;
 
-	if (sweep->ahead >= sweep->depth.stop)
+	if (sweep->ahead >= sweep->depth.stop &&
+		!DepthExtendLeg(&sweep->depth, sweep->end))
 		return InvalidBlockNumber;
 	return item_block(sweep, sweep->ahead++);
 }
@@ -83,7 +84,8 @@ sweep_next_unskipped_block(ReadStream *stream, void *callback_private_data,
 {
 	Sweep	   *sweep = (Sweep *) callback_private_data;
 
-	while (sweep->ahead < sweep->depth.stop)
+	while (sweep->ahead < sweep->depth.stop ||
+		   DepthExtendLeg(&sweep->depth, sweep->end))
 	{
 		BlockNumber block = sweep->ahead++;
 
@@ -238,10 +240,11 @@ set_range(Sweep *sweep, BlockNumber first, BlockNumber end)
 	sweep->skipped = 0;
 	sweep->taken = 0;
 
-	/* Only what is read in the order of the file does the kernel read ahead. */
+	/* What is located is not read in the order of the file. */
 	DepthBegin(&sweep->depth, first, sweep->end,
-			   !sweep->skip && !sweep->locate && LookaheadReadsAreAsync() &&
-			   (io_direct_flags & IO_DIRECT_DATA) == 0);
+			   !sweep->locate && LookaheadReadsAreAsync() &&
+			   (io_direct_flags & IO_DIRECT_DATA) == 0,
+			   sweep->skip != NULL);
 }
 
 /*

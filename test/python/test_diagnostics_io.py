@@ -152,8 +152,27 @@ def test_ring(server: Cluster, db: Connection) -> None:
     assert kept < pages / 4
 
 
+def depth_trials(db: Connection, query: str) -> tuple[Any, int]:
+    """The answer to a query, and how many trials of a depth were made for it."""
+    messages: list[str] = []
+    db.add_notice_handler(heard := lambda notice: messages.append(notice.message_primary or ""))
+    run(db, "SET client_min_messages = debug1")
+    answer = db.execute(query.encode()).fetchone()
+    run(db, "RESET client_min_messages")
+    db.remove_notice_handler(heard)
+    return answer, len([m for m in messages if "shallow" in m])
+
+
 @pytest.mark.parametrize("io_direct", ["data", ""])
-def test_depth_is_tried(server: Cluster, io_direct: str) -> None:
+@pytest.mark.parametrize(
+    ("function", "dead", "is_dense"),
+    [
+        ("pgstattuple", 0, True),
+        ("pgstattuple_approx", 5, True),
+        ("pgstattuple_approx", 1000, False),
+    ],
+)
+def test_depth_is_tried(server: Cluster, function: str, dead: int, is_dense: bool, io_direct: str) -> None:
     """A cold, buffered sweep of a file tries whether to read it deep; its answer is the same."""
     server.restart({"debug_io_direct": io_direct})
     with server.connect() as conn:
@@ -162,35 +181,30 @@ def test_depth_is_tried(server: Cluster, io_direct: str) -> None:
             "DROP TABLE IF EXISTS long",
             "CREATE TABLE long AS SELECT i id, repeat('x', 60) f FROM generate_series(1, 200000) i",
             "VACUUM (FREEZE) long",
-            "CHECKPOINT",
         )
-        server.evict(conn, "long", os_cache=False)
-        tried: list[str] = []
-        conn.add_notice_handler(lambda notice: tried.append(notice.message_primary or ""))
-        run(conn, "SET client_min_messages = debug1")
-        ours = conn.execute(b"SELECT lookahead.pgstattuple('long')").fetchone()
-        run(conn, "RESET client_min_messages")
-
-        pages, method, depth = conn.execute(
-            b"SELECT pg_relation_size('long') / 8192, current_setting('io_method', true),"
-            b" current_setting('effective_io_concurrency') = boot_val"
-            b" FROM pg_settings WHERE name = 'effective_io_concurrency'"
-        ).fetchone() or (0, "", False)
+        if dead:
+            run(conn, "BEGIN", f"DELETE FROM long WHERE id % {dead} = 0", "ROLLBACK")
+        run(conn, "SELECT count(*) FROM long WHERE f IS NULL", "CHECKPOINT")
+        pages, method = conn.execute(
+            b"SELECT pg_relation_size('long') / 8192, current_setting('io_method', true)"
+        ).fetchone() or (0, "")
         assert pages > 4 * 256, "the table is longer than a trial"
+        server.evict(conn, "long", os_cache=False)
+        ours, trials = depth_trials(conn, f"SELECT lookahead.{function}('long')")
         may_choose = method in ("worker", "io_uring") and not io_direct
-        assert len([m for m in tried if "shallow" in m]) == (1 if may_choose else 0)
-        assert depth, "the session's own setting is as it was"
-        assert ours == conn.execute(b"SELECT contrib.pgstattuple('long')").fetchone()
+        assert trials == (1 if may_choose and is_dense else 0)
+        assert scalar(
+            conn,
+            "SELECT bool_and(setting = boot_val) FROM pg_settings"
+            " WHERE name IN ('effective_io_concurrency', 'maintenance_io_concurrency')",
+        ), "the session's own settings are as they were"
+        assert ours == conn.execute(f"SELECT contrib.{function}('long')".encode()).fetchone()
 
 
 def test_cached_sweep_tries_nothing(server: Cluster, db: Connection) -> None:
     """What was in shared buffers says nothing of the device."""
     run(db, "CREATE TABLE cached AS SELECT i id, repeat('x', 60) f FROM generate_series(1, 200000) i")
-    tried: list[str] = []
-    db.add_notice_handler(lambda notice: tried.append(notice.message_primary or ""))
-    run(db, "SET client_min_messages = debug1")
-    ours = db.execute(b"SELECT lookahead.pgstattuple('cached')").fetchone()
-    assert not [m for m in tried if "shallow" in m]
-    run(db, "RESET client_min_messages")
+    ours, trials = depth_trials(db, "SELECT lookahead.pgstattuple('cached')")
+    assert trials == 0
     assert ours == db.execute(b"SELECT contrib.pgstattuple('cached')").fetchone()
     run(db, "DROP TABLE cached")
