@@ -396,13 +396,16 @@ LookaheadSharedMemory(const char *name, size_t size,
 					(ss)->ps.state->es_snapshot, (nkeys), (norderbys))
 #endif
 
-/* Open a scan of an index without its table. */
-#if PG_VERSION_NUM >= 180000
-#define LOOKAHEAD_BEGIN_BITMAP_SCAN(index, snapshot, nkeys) \
-	index_beginscan_bitmap((index), (snapshot), NULL, (nkeys))
+/* Open a scan of an index that is no plan's. */
+#if PG_VERSION_NUM >= 190000
+#define LOOKAHEAD_BEGIN_OWN_SCAN(table, index, snapshot, nkeys) \
+	index_beginscan((table), (index), (snapshot), NULL, (nkeys), 0, SO_NONE)
+#elif PG_VERSION_NUM >= 180000
+#define LOOKAHEAD_BEGIN_OWN_SCAN(table, index, snapshot, nkeys) \
+	index_beginscan((table), (index), (snapshot), NULL, (nkeys), 0)
 #else
-#define LOOKAHEAD_BEGIN_BITMAP_SCAN(index, snapshot, nkeys) \
-	index_beginscan_bitmap((index), (snapshot), (nkeys))
+#define LOOKAHEAD_BEGIN_OWN_SCAN(table, index, snapshot, nkeys) \
+	index_beginscan((table), (index), (snapshot), (nkeys), 0)
 #endif
 
 /* Does this server stream hash, GIN and Bloom maintenance by itself? */

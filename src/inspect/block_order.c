@@ -19,6 +19,7 @@
 #include "access/genam.h"
 #include "access/nbtree.h"
 #include "access/stratnum.h"
+#include "access/table.h"
 #include "catalog/index.h"
 #include "catalog/pg_am_d.h"
 #include "catalog/pg_authid_d.h"
@@ -130,6 +131,8 @@ lookahead_heap_block_order(PG_FUNCTION_ARGS)
 	int			nkeys = 0;
 	int64		max_entries = PG_INT64_MAX;
 	int64		most = 0;
+	Oid			table_oid;
+	Relation	table = NULL;
 	Relation	index;
 	IndexScanDesc scan;
 
@@ -143,6 +146,10 @@ lookahead_heap_block_order(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("max_entries must not be negative")));
 
+	/* the table is locked first, as everybody does */
+	table_oid = IndexGetRelation(PG_GETARG_OID(0), true);
+	if (OidIsValid(table_oid))
+		table = table_open(table_oid, AccessShareLock);
 	index = InspectOpen(PG_GETARG_OID(0));
 	InspectCheckIndex(index, BTREE_AM_OID, "btree", "indexes");
 	check_privileges(index, !PG_ARGISNULL(1) || !PG_ARGISNULL(2));
@@ -154,7 +161,7 @@ lookahead_heap_block_order(PG_FUNCTION_ARGS)
 				   &keys[nkeys++]);
 
 	/* no snapshot of the transaction's: entries are no reads of rows */
-	scan = LOOKAHEAD_BEGIN_BITMAP_SCAN(index, SnapshotAny, nkeys);
+	scan = LOOKAHEAD_BEGIN_OWN_SCAN(table, index, SnapshotAny, nkeys);
 	index_rescan(scan, keys, nkeys, NULL, 0);
 	for (int64 entry = 1; entry <= max_entries; entry++)
 	{
@@ -174,5 +181,6 @@ lookahead_heap_block_order(PG_FUNCTION_ARGS)
 	}
 	index_endscan(scan);
 	InspectClose(index);
+	table_close(table, AccessShareLock);
 	return (Datum) 0;
 }

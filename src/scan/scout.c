@@ -22,6 +22,7 @@
 #include "access/spgist_private.h"
 #include "catalog/pg_am_d.h"
 #include "compat.h"
+#include "miscadmin.h"
 #include "observe/profile.h"
 #include "scan/btree_leaf.h"
 #include "scan/btree_pilot.h"
@@ -380,6 +381,7 @@ ScoutNext(Scout *scout, IndexScanDesc scan, bool wait, BlockNumber *block,
 
 	for (;;)
 	{
+		CHECK_FOR_INTERRUPTS();
 		if (scout->leaf >= 0)
 		{
 			BTreeLeaf  *leaf = scout->leaves[scout->leaf];
