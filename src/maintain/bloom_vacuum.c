@@ -23,6 +23,7 @@
 #include "access/generic_xlog.h"
 #include "bloom_page.h"
 #include "compat.h"
+#include "index_page.h"
 #include "maintain/bloom.h"
 #include "maintain/maintain.h"
 #include "observe/profile.h"
@@ -91,7 +92,11 @@ find_doomed(Deletion *deletion, Page page, int nentries, bool *doomed)
 	return ndoomed;
 }
 
-/* Delete entries from a page, which moves the others up, and log that. */
+/*
+ * Delete entries from a page, which moves the others up, and log that.  To
+ * log it wipes what lies between pd_lower and pd_upper, so pd_upper must not
+ * come first; contrib does not check that.
+ */
 static void
 delete_entries(Deletion *deletion, Buffer buffer, const bool *doomed,
 			   int nleft)
@@ -110,6 +115,8 @@ delete_entries(Deletion *deletion, Buffer buffer, const bool *doomed,
 			memcpy(to, from, deletion->entry_size);
 		to += deletion->entry_size;
 	}
+	if (to - (char *) page > ((PageHeader) page)->pd_upper)
+		IndexPageIsBad(deletion->index, BufferGetBlockNumber(buffer));
 	tail->nentries = nleft;
 	if (nleft == 0)
 		tail->flags |= BLOOM_IS_DELETED;

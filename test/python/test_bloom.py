@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import random
 import re
+import struct
 import threading
 import time
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ import pytest
 
 import bloom_pages
 from conftest import MakeCluster
-from corruption import ANYWHERE, damage
+from corruption import ANYWHERE, HEADER, damage
 from maintenance import (
     SETTINGS,
     attach,
@@ -45,6 +46,7 @@ from relations import (
     run,
     scalar,
     seed,
+    write_at,
 )
 
 INDEXES = int(os.environ.get("PG_LOOKAHEAD_BLOOM_INDEXES", "12"))
@@ -543,6 +545,28 @@ def test_concurrency(db: Connection, server: Cluster, rng: random.Random) -> Non
     assert not failures, failures[:5]
     run(db, "VACUUM (INDEX_CLEANUP on) t")
     check_index(db)
+    assert entries_and_rows(db)
+
+
+def test_no_room_for_entries(db: Connection, server: Cluster) -> None:
+    """VACUUM of a page whose pd_upper lies below its entries, where contrib's crashes, is an error."""
+    run(db, "CREATE TABLE t AS SELECT i AS a FROM generate_series(1, 2000) i")
+    run(db, "CREATE INDEX t_bloom ON t USING bloom (a)", "DELETE FROM t WHERE a % 3 = 0", "CHECKPOINT")
+    set_attached(db, True)
+    # the damage is to be found by us, not by the checksum
+    run(db, "SET ignore_checksum_failure = on", "SET client_min_messages = error")
+    path = data_file(server, db, "t_bloom")
+    cache.evict(db, "t_bloom")
+    intact = path.read_bytes()
+    write_at(path, BLOCK + 12, struct.pack("<HH", HEADER, HEADER))
+    with pytest.raises(
+        psycopg.errors.IndexCorrupted, match=r"\"t_bloom\" contains corrupted page at block 1"
+    ):
+        run(db, "VACUUM (INDEX_CLEANUP on) t")
+    await_no_pins(db)
+    cache.evict(db, "t_bloom")
+    path.write_bytes(intact)
+    run(db, "VACUUM (INDEX_CLEANUP on) t")
     assert entries_and_rows(db)
 
 
