@@ -18,7 +18,7 @@
  *	 workers, on two cores.
  *
  * Which is better depends on the device, the kernel's setting, the workers
- * and the CPUs.  So it is tried: two legs of 2 MB each way, in turn.  The better
+ * and the CPUs.  So it is tried: two legs of 2 MB each way, in turn; the better
  * of each kind is compared, and the sweep goes on in the better way; after 1 GB
  * it tries again, as others may come and go.  Deep has to be a quarter better:
  * two legs of 2 MB prove little on a busy machine, deep ones may find in the
