@@ -101,12 +101,11 @@ StockLookAtEntry(PlanState *plan_state, IndexScanDesc scan)
  * see whether it has to read, and how long that takes.
  */
 static TupleTableSlot *
-exec_watched(PlanState *plan_state, const RecentNode *recent)
+exec_watched(ScanNode *node)
 {
-	ScanNode   *node = recent->node;
-	int64	   *reads = recent->reads;
+	int64	   *reads = node->reads;
 	int64		before = *reads;
-	bool		timed = node == NULL || PolicyTimesReads(node);
+	bool		timed = PolicyTimesReads(node);
 	double		read_us = -1;
 	instr_time	start,
 				elapsed;
@@ -115,7 +114,7 @@ exec_watched(PlanState *plan_state, const RecentNode *recent)
 	INSTR_TIME_SET_ZERO(start);
 	if (timed)
 		INSTR_TIME_SET_CURRENT(start);
-	slot = recent->stock(plan_state);
+	slot = node->stock(node->plan_state);
 	if (*reads == before)
 		return slot;
 	if (timed)
@@ -125,12 +124,11 @@ exec_watched(PlanState *plan_state, const RecentNode *recent)
 		read_us = INSTR_TIME_GET_DOUBLE(elapsed) * 1000000.0 /
 			(*reads - before);
 	}
-	if (node == NULL)
-		node = make_known(plan_state);
-	if (node != NULL)
-		PolicyMiss(node, read_us);
+	PolicyMiss(node, read_us);
 	return slot;
 }
+
+static TupleTableSlot *exec_first(PlanState *plan_state, RecentNode *recent);
 
 /* Serve a node that is in STOCK, known or not, and not quiet. */
 static pg_noinline TupleTableSlot *
@@ -141,15 +139,25 @@ exec_stock(PlanState *plan_state, RecentNode *recent)
 	recent->quiet = NULL;
 	if (*recent->reads != recent->reads_seen)
 	{
+		int64		seen = recent->reads_seen;
+		ScanNode   *node = recent->node;
+
+		if (node == NULL && (node = make_known(plan_state)) != NULL)
+		{
+			node->reads_seen = seen;
+			return exec_first(plan_state, recent);
+		}
 		recent->reads_seen = *recent->reads;
-		recent->rows_to_watch = ROWS_TO_WATCH;
-		if (recent->node != NULL)
-			recent->node->reads_seen = recent->reads_seen;
+		if (node != NULL)
+		{
+			node->reads_seen = recent->reads_seen;
+			recent->rows_to_watch = ROWS_TO_WATCH;
+		}
 	}
 	if (recent->rows_to_watch > 0)
 	{
 		recent->rows_to_watch--;
-		return exec_watched(plan_state, recent);
+		return exec_watched(recent->node);
 	}
 	if (recent->rows_to_look <= 0 &&
 		stays_on_block(recent, IsA(plan_state, IndexScanState) ?
