@@ -39,8 +39,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # A background job of a shell ignores Ctrl-C, and so would the programs that tests interrupt.
+    # A background job of a shell ignores Ctrl-C, and one of nohup's a hangup, and so would the programs that
+    # tests interrupt.  What has a handler here has none there.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, lambda *_: None)
 
 
 def pytest_report_header(config: pytest.Config) -> str:
