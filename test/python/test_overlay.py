@@ -15,7 +15,7 @@ import pytest
 from conftest import MakeCluster
 from maintenance import SETTINGS, attach, attachable_server, fresh_database, require_attachable, streamed
 from pg_lookahead.cluster import Cluster, ClusterError
-from relations import Connection, await_true, clean_log, run, scalar
+from relations import Connection, await_true, clean_log, complaints, run, scalar
 
 METHODS = ("hash", "gin", "bloom")
 
@@ -220,6 +220,55 @@ def test_another_database_is_not_concerned(server: Cluster, db: Connection) -> N
             with pytest.raises(psycopg.errors.DependentObjectsStillExist):
                 run(copy, "DROP EXTENSION pg_lookahead CASCADE")
         run(elsewhere, "DROP DATABASE copy")
+
+
+def test_prepared_transaction_and_new_names(own_cluster: MakeCluster) -> None:
+    """A prepared transaction decides when it is committed, a restart later, too; names may change."""
+    server = own_cluster({**SETTINGS, "max_prepared_transactions": 2}, name="prepared")
+    require_attachable(server)
+    query = LOOKUPS[2]
+    with server.connect() as conn:
+        run(conn, *TABLE, "CREATE EXTENSION pg_lookahead")
+        run(conn, "BEGIN", "SELECT lookahead.attach('bloom')", "PREPARE TRANSACTION 'attach'")
+    for restarted in (False, True):
+        if restarted:
+            server.restart()
+        with server.connect() as conn:
+            run(conn, "SET enable_seqscan = off", "SET lock_timeout = '100ms'", f"PREPARE p AS {query}")
+            before = streamed(conn, "bloom")
+            assert scalar(conn, "EXECUTE p") == 1 and attached(conn) == set()
+            assert streamed(conn, "bloom") == before
+            for statement in (
+                "SELECT lookahead.attach('bloom')",
+                "DROP EXTENSION pg_lookahead CASCADE",
+                "DROP EXTENSION bloom CASCADE",
+            ):
+                with pytest.raises(psycopg.errors.LockNotAvailable):
+                    run(conn, statement)
+            if restarted:
+                run(conn, "COMMIT PREPARED 'attach'")
+                assert scalar(conn, "EXECUTE p") == 1 and attached(conn) == {"bloom"}
+                assert streamed(conn, "bloom") > before
+                run(conn, "BEGIN", "SELECT lookahead.detach('bloom')", "PREPARE TRANSACTION 'detach'")
+                run(conn, "ROLLBACK PREPARED 'detach'")
+                assert attached(conn) == {"bloom"}
+    with server.connect("template1") as elsewhere:
+        run(elsewhere, "ALTER DATABASE postgres RENAME TO renamed")
+    with server.connect("renamed") as conn:
+        run(
+            conn,
+            "CREATE SCHEMA s",
+            "ALTER EXTENSION bloom SET SCHEMA s",
+            "ALTER SCHEMA lookahead RENAME TO la",
+        )
+        with pytest.raises(psycopg.errors.DependentObjectsStillExist):
+            run(conn, "DROP SCHEMA la CASCADE")
+        query_streamed = "SELECT blocks_streamed FROM la.access_methods WHERE name = 'bloom'"
+        before = scalar(conn, query_streamed)
+        assert finds_all(conn) and scalar(conn, query_streamed) > before
+        run(conn, "SELECT la.detach('bloom')", "ALTER SCHEMA la RENAME TO lookahead")
+        assert attached(conn) == set() and finds_all(conn)
+    assert not complaints(server.log)
 
 
 def test_parallel_vacuum(db: Connection) -> None:
