@@ -300,7 +300,7 @@ method_of_handler(Oid handler)
 }
 
 /* Refuse to drop what an attached access method needs. */
-static pg_noinline void
+static void
 check_drop(Oid classId, Oid objectId)
 {
 	const Method *method = NULL;
@@ -323,15 +323,30 @@ check_drop(Oid classId, Oid objectId)
 					 method->name)));
 }
 
-/* Called for each function that a query uses, too. */
+static inline void
+call_next_hook(ObjectAccessType access, Oid classId, Oid objectId, int subId,
+			   void *arg)
+{
+	if (next_object_access_hook)
+		next_object_access_hook(access, classId, objectId, subId, arg);
+}
+
+static pg_noinline void
+guard_drop(Oid classId, Oid objectId, int subId, void *arg)
+{
+	check_drop(classId, objectId);
+	call_next_hook(OAT_DROP, classId, objectId, subId, arg);
+}
+
+/* Called for each function that a query uses, too: that way is to be short. */
 static void
 guard_drops(ObjectAccessType access, Oid classId, Oid objectId, int subId,
 			void *arg)
 {
-	if (next_object_access_hook)
-		next_object_access_hook(access, classId, objectId, subId, arg);
-	if (access == OAT_DROP)
-		check_drop(classId, objectId);
+	if (likely(access != OAT_DROP))
+		call_next_hook(access, classId, objectId, subId, arg);
+	else
+		guard_drop(classId, objectId, subId, arg);
 }
 
 void

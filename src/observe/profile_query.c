@@ -230,7 +230,7 @@ take_nodes(PlanState *plan_state, void *context)
 }
 
 static void
-start_query(QueryDesc *queryDesc)
+profile_query(QueryDesc *queryDesc)
 {
 	EState	   *estate = queryDesc->estate;
 	MemoryContext before = MemoryContextSwitchTo(estate->es_query_cxt);
@@ -250,17 +250,30 @@ start_query(QueryDesc *queryDesc)
 	MemoryContextSwitchTo(before);
 }
 
-static void
-profile_ExecutorStart(QueryDesc *queryDesc, int eflags)
+static inline void
+start(QueryDesc *queryDesc, int eflags)
 {
 	if (prev_ExecutorStart)
 		prev_ExecutorStart(queryDesc, eflags);
 	else
 		standard_ExecutorStart(queryDesc, eflags);
+}
 
-	if (unlikely(lookahead_track_functions) &&
-		(eflags & EXEC_FLAG_EXPLAIN_ONLY) == 0 && queryDesc->planstate != NULL)
-		start_query(queryDesc);
+static pg_noinline void
+start_profiled(QueryDesc *queryDesc, int eflags)
+{
+	start(queryDesc, eflags);
+	if ((eflags & EXEC_FLAG_EXPLAIN_ONLY) == 0 && queryDesc->planstate != NULL)
+		profile_query(queryDesc);
+}
+
+static void
+profile_ExecutorStart(QueryDesc *queryDesc, int eflags)
+{
+	if (likely(!lookahead_track_functions))
+		start(queryDesc, eflags);
+	else
+		start_profiled(queryDesc, eflags);
 }
 
 static ProfileQuery *
@@ -293,7 +306,7 @@ count_reads(void)
 	ProfileCountUsage(&used);
 }
 
-static void
+static inline void
 run(QueryDesc *queryDesc, ScanDirection direction,
 	uint64 count EXECUTOR_RUN_EXTRA_PARAMS)
 {
@@ -304,24 +317,14 @@ run(QueryDesc *queryDesc, ScanDirection direction,
 							 count EXECUTOR_RUN_EXTRA_ARGS);
 }
 
-static void
-profile_ExecutorRun(QueryDesc *queryDesc, ScanDirection direction,
-					uint64 count EXECUTOR_RUN_EXTRA_PARAMS)
+static pg_noinline void
+run_profiled(ProfileQuery *query, QueryDesc *queryDesc,
+			 ScanDirection direction, uint64 count EXECUTOR_RUN_EXTRA_PARAMS)
 {
-	ProfileQuery *query = NULL;
 	int			depth = ProfileDepth();
 	int			remaining = running == 0 ? 0 : ProfileIndexesInstalled();
-	bool		counting;
+	bool		counting = running++ == 0;
 
-	if (unlikely(lookahead_track_functions))
-		query = find_query(queryDesc);
-	if (likely(query == NULL))
-	{
-		run(queryDesc, direction, count EXECUTOR_RUN_EXTRA_ARGS);
-		return;
-	}
-
-	counting = running++ == 0;
 	if (counting)
 		usage_before = pgBufferUsage;
 	PG_TRY();
@@ -338,6 +341,20 @@ profile_ExecutorRun(QueryDesc *queryDesc, ScanDirection direction,
 			count_reads();
 	}
 	PG_END_TRY();
+}
+
+static void
+profile_ExecutorRun(QueryDesc *queryDesc, ScanDirection direction,
+					uint64 count EXECUTOR_RUN_EXTRA_PARAMS)
+{
+	ProfileQuery *query =
+		unlikely(lookahead_track_functions) ? find_query(queryDesc) : NULL;
+
+	if (unlikely(query != NULL))
+		run_profiled(query, queryDesc, direction,
+					 count EXECUTOR_RUN_EXTRA_ARGS);
+	else
+		run(queryDesc, direction, count EXECUTOR_RUN_EXTRA_ARGS);
 }
 
 void

@@ -51,17 +51,6 @@ init_shared(void *ptr)
 }
 
 void
-ScanStatsAttach(void)
-{
-	bool		found;
-
-	if (shared == NULL)
-		shared = LookaheadSharedMemory("pg_lookahead_scan_stats",
-									   sizeof(SharedScanStats), init_shared,
-									   &found);
-}
-
-void
 ScanStatsAdd(const ScanCounters *counters)
 {
 	const uint64 *values = (const uint64 *) counters;
@@ -105,9 +94,16 @@ at_xact_end(XactEvent event, void *arg)
 }
 
 void
-ScanStatsInit(void)
+ScanStatsAttach(void)
 {
+	bool		found;
+
+	if (shared != NULL)
+		return;
 	RegisterXactCallback(at_xact_end, NULL);
+	shared = LookaheadSharedMemory("pg_lookahead_scan_stats",
+								   sizeof(SharedScanStats), init_shared,
+								   &found);
 }
 
 /*

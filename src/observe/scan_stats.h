@@ -43,7 +43,4 @@ extern void ScanStatsAdd(const ScanCounters *counters);
  */
 extern uint64 ScanStatsServed;
 
-/* Install the transaction callback; called once per process. */
-extern void ScanStatsInit(void);
-
 #endif							/* PG_LOOKAHEAD_SCAN_STATS_H */

@@ -6,7 +6,7 @@
  * At the end of a query its nodes are let go by the ExecutorEnd hook.  After
  * an error that hook is not called; pins and reads in flight then belong to
  * the resource owner: when it is released, the nodes forget them, and when the
- * query's memory goes away, the table forgets the nodes.
+ * query's memory goes away, the table forgets the nodes (node.c).
  *
  * A node that is made known while its query runs (stock.c) needs to know that
  * query, and how many rows it asks for: lookahead_running, which is that of the
@@ -67,19 +67,6 @@ pause_all(void)
 }
 
 /*
- * A resource owner is being released, and has released its pins.  It may be
- * that of a cursor that failed in a subtransaction, whose query is still
- * there, though it will never run again.
- */
-static void
-at_resource_release(ResourceReleasePhase phase, bool isCommit, bool isTopLevel,
-					void *arg)
-{
-	if (phase == RESOURCE_RELEASE_BEFORE_LOCKS && CurrentResourceOwner != NULL)
-		ScanQueryForgetOwner(CurrentResourceOwner);
-}
-
-/*
  * The row count bounds look-ahead, unless it is only a portion: a procedural
  * language fetches from a cursor in portions, and will want the next one.
  */
@@ -129,9 +116,17 @@ lookahead_ExecutorEnd(QueryDesc *queryDesc)
 		standard_ExecutorEnd(queryDesc);
 }
 
-/* AFTER triggers run here, and what is left of WITH clauses that modify. */
-static void
-lookahead_ExecutorFinish(QueryDesc *queryDesc)
+static inline void
+finish(QueryDesc *queryDesc)
+{
+	if (prev_ExecutorFinish)
+		prev_ExecutorFinish(queryDesc);
+	else
+		standard_ExecutorFinish(queryDesc);
+}
+
+static pg_noinline void
+finish_running(QueryDesc *queryDesc)
 {
 	ScanRun		outer = lookahead_running;
 
@@ -139,10 +134,7 @@ lookahead_ExecutorFinish(QueryDesc *queryDesc)
 	nesting_level++;
 	PG_TRY();
 	{
-		if (prev_ExecutorFinish)
-			prev_ExecutorFinish(queryDesc);
-		else
-			standard_ExecutorFinish(queryDesc);
+		finish(queryDesc);
 	}
 	PG_FINALLY();
 	{
@@ -151,6 +143,22 @@ lookahead_ExecutorFinish(QueryDesc *queryDesc)
 	}
 	PG_END_TRY();
 	pause_all();
+}
+
+/*
+ * AFTER triggers run here, and what is left of WITH clauses that modify.  Most
+ * queries have neither.
+ */
+static void
+lookahead_ExecutorFinish(QueryDesc *queryDesc)
+{
+	const EState *estate = queryDesc->estate;
+
+	if (likely((estate->es_top_eflags & EXEC_FLAG_SKIP_TRIGGERS) != 0 &&
+			   estate->es_auxmodifytables == NIL))
+		finish(queryDesc);
+	else
+		finish_running(queryDesc);
 }
 
 /*
@@ -194,7 +202,5 @@ ScanHooksInit(void)
 	ExecutorEnd_hook = lookahead_ExecutorEnd;
 	prev_ProcessUtility = ProcessUtility_hook;
 	ProcessUtility_hook = lookahead_ProcessUtility;
-	RegisterResourceReleaseCallback(at_resource_release, NULL);
 	ScanExplainInit();
-	ScanStatsInit();
 }

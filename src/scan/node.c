@@ -115,14 +115,46 @@ forget_query(void *arg)
 	dlist_delete(&query->link);
 }
 
+/*
+ * A resource owner is being released, and has released its pins.  It may be
+ * that of a cursor that failed in a subtransaction, whose query is still
+ * there, though it will never run again.
+ */
+static void
+at_resource_release(ResourceReleasePhase phase, bool isCommit, bool isTopLevel,
+					void *arg)
+{
+	dlist_iter	query_iter;
+	slist_iter	node_iter;
+
+	if (phase != RESOURCE_RELEASE_BEFORE_LOCKS || CurrentResourceOwner == NULL)
+		return;
+	dlist_foreach(query_iter, &queries)
+	{
+		ScanQuery  *query = dlist_container(ScanQuery, link, query_iter.cur);
+
+		slist_foreach(node_iter, &query->nodes)
+		{
+			ScanNode   *node = slist_container(ScanNode, link, node_iter.cur);
+
+			if (node->owner == CurrentResourceOwner)
+				AheadForget(node);
+		}
+	}
+}
+
 ScanQuery *
 ScanQueryMake(EState *estate)
 {
 	ScanQuery  *query = MemoryContextAllocZero(estate->es_query_cxt,
 											   sizeof(ScanQuery));
 
+	/* for the first in this process */
 	if (slots == NULL)
+	{
+		RegisterResourceReleaseCallback(at_resource_release, NULL);
 		slots = nodeslot_create(TopMemoryContext, 64, NULL);
+	}
 	query->estate = estate;
 	slist_init(&query->nodes);
 	dlist_push_head(&queries, &query->link);
@@ -159,26 +191,6 @@ ScanQueryPauseAll(void)
 
 		slist_foreach(node_iter, &query->nodes)
 			AheadPause(slist_container(ScanNode, link, node_iter.cur));
-	}
-}
-
-void
-ScanQueryForgetOwner(ResourceOwner owner)
-{
-	dlist_iter	query_iter;
-	slist_iter	node_iter;
-
-	dlist_foreach(query_iter, &queries)
-	{
-		ScanQuery  *query = dlist_container(ScanQuery, link, query_iter.cur);
-
-		slist_foreach(node_iter, &query->nodes)
-		{
-			ScanNode   *node = slist_container(ScanNode, link, node_iter.cur);
-
-			if (node->owner == owner)
-				AheadForget(node);
-		}
 	}
 }
 

@@ -244,9 +244,6 @@ extern void ScanQueryEnd(QueryDesc *queryDesc);
 /* AheadPause() for every node of the process. */
 extern void ScanQueryPauseAll(void);
 
-/* AheadForget() for every node that holds something under this owner. */
-extern void ScanQueryForgetOwner(ResourceOwner owner);
-
 /* The node of a plan state, or NULL if it is not known. */
 extern ScanNode *ScanNodeSearch(PlanState *plan_state);
 

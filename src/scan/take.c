@@ -97,7 +97,7 @@ gather_scans(PlanState *plan_state, void *context)
  * lack the room for new row versions that it has without us.
  */
 static List *
-scanned_twice(QueryDesc *queryDesc)
+changed_and_scanned_twice(QueryDesc *queryDesc)
 {
 	EState	   *estate = queryDesc->estate;
 	Bitmapset  *scans = NULL;
@@ -108,8 +108,7 @@ scanned_twice(QueryDesc *queryDesc)
 	Oid			last = InvalidOid;
 	int			rti = -1;
 
-	if (estate->es_opened_result_relations == NIL ||
-		list_length(estate->es_range_table) < 2)
+	if (list_length(estate->es_range_table) < 2)
 		return NIL;
 	gather_scans(queryDesc->planstate, &scans);
 	while ((rti = bms_next_member(scans, rti)) >= 0)
@@ -135,6 +134,14 @@ scanned_twice(QueryDesc *queryDesc)
 	list_free(scanned);
 	list_free(changed);
 	return twice;
+}
+
+/* The same; most queries change nothing. */
+static inline List *
+scanned_twice(QueryDesc *queryDesc)
+{
+	return queryDesc->estate->es_opened_result_relations == NIL ?
+		NIL : changed_and_scanned_twice(queryDesc);
 }
 
 /*
@@ -174,7 +181,7 @@ refusal_of(PlanState *plan_state, List *twice)
 		return "index access method of an extension";
 	if (is_unique_lookup(index, keys, nkeys))
 		return "at most one row";
-	if (list_member_oid(twice, RelationGetRelid(heap)))
+	if (twice != NIL && list_member_oid(twice, RelationGetRelid(heap)))
 		return "the query changes and scans this table twice";
 	return NULL;
 }
@@ -309,34 +316,47 @@ ScanQueryTake(QueryDesc *queryDesc, bool is_running)
 }
 
 /*
- * Let the nodes of a query be served by ScanNodeExec().  True if there is one
- * with another function than is usual, perhaps another extension's: then they
- * must be known from the start.
+ * Let a scan be served by ScanNodeExec().  False if it has another function
+ * than is usual, perhaps another extension's: then the nodes of its query must
+ * be known from the start.
  */
 static bool
-serve_nodes(PlanState *plan_state, void *context)
+serve_scan(PlanState *plan_state, List *twice)
+{
+	ExecProcNodeMtd *usual =
+		&lookahead_usual_stock[IsA(plan_state, IndexOnlyScanState)];
+
+	if (plan_state->ExecProcNodeReal == ScanNodeExec ||
+		refusal_of(plan_state, twice) != NULL)
+		return true;
+	if (*usual == NULL)
+		*usual = plan_state->ExecProcNodeReal;
+	if (plan_state->ExecProcNodeReal != *usual)
+		return false;
+	plan_state->ExecProcNodeReal = ScanNodeExec;
+	ScanStatsServed++;
+
+	/* another node may have been at this address before */
+	ScanNodeForget(plan_state);
+	return true;
+}
+
+/* The same for all scans of a query; returns true if it did not do for all. */
+static bool
+serve_scans(PlanState *plan_state, void *context)
 {
 	List	   *twice = context;
 
 	if (plan_state == NULL)
 		return false;
-	if (is_scan(plan_state) && plan_state->ExecProcNodeReal != ScanNodeExec &&
-		refusal_of(plan_state, twice) == NULL)
+	if (is_scan(plan_state))
 	{
-		ExecProcNodeMtd *usual =
-			&lookahead_usual_stock[IsA(plan_state, IndexOnlyScanState)];
-
-		if (*usual == NULL)
-			*usual = plan_state->ExecProcNodeReal;
-		if (plan_state->ExecProcNodeReal != *usual)
+		if (!serve_scan(plan_state, twice))
 			return true;
-		plan_state->ExecProcNodeReal = ScanNodeExec;
-		ScanStatsServed++;
-
-		/* another node may have been at this address before */
-		ScanNodeForget(plan_state);
+		if (plan_state->initPlan == NIL && plan_state->subPlan == NIL)
+			return false;		/* nothing below, in most queries */
 	}
-	return planstate_tree_walker(plan_state, serve_nodes, context);
+	return planstate_tree_walker(plan_state, serve_scans, context);
 }
 
 void
@@ -345,6 +365,6 @@ ScanQueryStart(QueryDesc *queryDesc)
 	if (queryDesc->estate->es_instrument != 0 || lookahead_debug_force)
 		ScanQueryTake(queryDesc, false);
 	else if (lookahead_max_distance != 0 &&
-			 serve_nodes(queryDesc->planstate, scanned_twice(queryDesc)))
+			 serve_scans(queryDesc->planstate, scanned_twice(queryDesc)))
 		ScanQueryTake(queryDesc, false);
 }
