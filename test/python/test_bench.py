@@ -98,9 +98,9 @@ def test_a_slowdown_of_a_tenth_is_found(noise: np.random.Generator) -> None:
 def test_drift_that_meets_both_does_not_widen_the_interval() -> None:
     stock = [1.0 + i / 4 for i in range(12)]
     paired = statistics.ratio(stock, [2 * s for s in stock])
-    assert paired.ratio == pytest.approx(2) and paired.half_width < 0.2
+    assert (paired.ratio, paired.low, paired.high) == (2, 2, 2)
     shuffled = statistics.ratio(stock, [2 * s for s in stock[::-1]])
-    assert shuffled.half_width > 2 * paired.half_width
+    assert shuffled.half_width > 0.2
 
 
 def test_interval() -> None:

@@ -26,7 +26,7 @@ from .results import OURS, PEER, STOCK, Outcome, Result, Summary
 
 TITLE = (
     "Times of one execution: median of interleaved samples ± half the distance of the quartiles;"
-    " ratio of medians, look-ahead to stock, with its 95 % interval"
+    " median ratio of pairs, look-ahead to stock, with its 95 % interval"
 )
 COLUMNS = (
     *("server", "scenario", "cell", "cache", "stock", "look-ahead", "ratio", "faster", "pairs", "reads"),

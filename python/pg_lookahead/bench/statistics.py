@@ -1,10 +1,11 @@
 """What may be concluded from paired times, and when to stop measuring.  Pure functions.
 
-A pair is one time of stock and one of look-ahead, taken one right after the other.  The
-figure is the ratio of the medians, look-ahead to stock: below 1 is faster.  Its interval
-comes from the percentile bootstrap (Efron and Tibshirani, An Introduction to the Bootstrap,
-1993, chapter 13), which draws whole pairs, so that what drifts over minutes, and meets both
-of a pair, does not widen it.
+A pair is one time of stock and one of look-ahead, taken one right after the other.  Each
+has a ratio, look-ahead to stock, below 1 if that was faster; the figure is their median.  A
+machine whose neighbours take its memory's bandwidth is half as fast for seconds, now and
+then: that meets both of a pair, and is no part of their ratio.  The interval comes from the
+percentile bootstrap of the pairs (Efron and Tibshirani, An Introduction to the Bootstrap,
+1993, chapter 13).
 
 An effect is called only if the whole interval lies more than MARGIN from 1.  Looking at the
 interval after each round and stopping when it is narrow makes it a little too narrow; the
@@ -71,19 +72,17 @@ class Interval:
 
 
 def ratio(stock: Sequence[float], ours: Sequence[float]) -> Interval:
-    """The ratio of the medians of paired times, with its interval.
+    """The median of the ratios of paired times, with its interval.
 
     ValueError if there is no pair, or the numbers of times differ.  The same times always
     give the same interval."""
     if not stock or len(stock) != len(ours):
         raise ValueError(f"{len(stock)} and {len(ours)} times do not make pairs")
-    times: npt.NDArray[np.float64] = np.array([stock, ours])
-    pairs = times.shape[1]
-    medians = _medians(np.sort(times[:, _drawn(pairs)], axis=2))
+    ratios: npt.NDArray[np.float64] = np.array(ours) / np.array(stock)
+    pairs = len(ratios)
     outside = (1 - CONFIDENCE) / 2
-    low, high = np.quantile(medians[1] / medians[0], [outside, 1 - outside])
-    middle = _medians(np.sort(times, axis=1))
-    return Interval(float(middle[1] / middle[0]), float(low), float(high), pairs)
+    low, high = np.quantile(_medians(np.sort(ratios[_drawn(pairs)], axis=1)), [outside, 1 - outside])
+    return Interval(float(np.median(ratios)), float(low), float(high), pairs)
 
 
 def unpaired(then: Sequence[float], now: Sequence[float]) -> Interval:
