@@ -56,6 +56,7 @@
 #include "utils/tuplestore.h"
 
 static object_access_hook_type next_object_access_hook = NULL;
+static ProcessUtility_hook_type prev_ProcessUtility = NULL;
 static bool preloaded = false;
 
 PG_FUNCTION_INFO_V1(lookahead_attach);
@@ -323,36 +324,47 @@ check_drop(Oid classId, Oid objectId)
 					 method->name)));
 }
 
-static inline void
-call_next_hook(ObjectAccessType access, Oid classId, Oid objectId, int subId,
-			   void *arg)
-{
-	if (next_object_access_hook)
-		next_object_access_hook(access, classId, objectId, subId, arg);
-}
-
-static pg_noinline void
-guard_drop(Oid classId, Oid objectId, int subId, void *arg)
-{
-	check_drop(classId, objectId);
-	call_next_hook(OAT_DROP, classId, objectId, subId, arg);
-}
-
-/* Called for each function that a query uses, too: that way is to be short. */
 static void
 guard_drops(ObjectAccessType access, Oid classId, Oid objectId, int subId,
 			void *arg)
 {
-	if (likely(access != OAT_DROP))
-		call_next_hook(access, classId, objectId, subId, arg);
+	if (next_object_access_hook)
+		next_object_access_hook(access, classId, objectId, subId, arg);
+	if (access == OAT_DROP)
+		check_drop(classId, objectId);
+}
+
+/*
+ * guard_drops() is called for each function that a query uses, too.  So it is
+ * installed by the first command of the session that may drop anything but
+ * temporary objects.
+ */
+static void
+overlay_ProcessUtility(PlannedStmt *pstmt, const char *queryString,
+					   bool readOnlyTree, ProcessUtilityContext context,
+					   ParamListInfo params, QueryEnvironment *queryEnv,
+					   DestReceiver *dest, QueryCompletion *qc)
+{
+	static bool guarded = false;
+
+	if (!guarded && GetCommandLogLevel(pstmt->utilityStmt) == LOGSTMT_DDL)
+	{
+		next_object_access_hook = object_access_hook;
+		object_access_hook = guard_drops;
+		guarded = true;
+	}
+	if (prev_ProcessUtility)
+		prev_ProcessUtility(pstmt, queryString, readOnlyTree, context, params,
+							queryEnv, dest, qc);
 	else
-		guard_drop(classId, objectId, subId, arg);
+		standard_ProcessUtility(pstmt, queryString, readOnlyTree, context,
+								params, queryEnv, dest, qc);
 }
 
 void
 MaintainInit(void)
 {
 	preloaded = process_shared_preload_libraries_in_progress;
-	next_object_access_hook = object_access_hook;
-	object_access_hook = guard_drops;
+	prev_ProcessUtility = ProcessUtility_hook;
+	ProcessUtility_hook = overlay_ProcessUtility;
 }

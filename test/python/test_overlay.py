@@ -138,6 +138,28 @@ def test_each_alone_is_guarded(db: Connection, method: str) -> None:
     assert finds_all(db)
 
 
+@pytest.mark.parametrize(
+    "way",
+    [
+        "DROP EXTENSION pg_lookahead CASCADE",
+        "DO $$ BEGIN DROP SCHEMA lookahead CASCADE; END $$",
+        "SELECT dropping()",
+        "CALL dropping_too()",
+        "EXPLAIN ANALYZE SELECT dropping()",
+    ],
+)
+def test_the_first_command_of_a_session_is_guarded(server: Cluster, db: Connection, way: str) -> None:
+    """Also one that is no DROP itself, and runs one."""
+    attach(db, "bloom")
+    for kind in ("FUNCTION dropping() RETURNS void", "PROCEDURE dropping_too()"):
+        run(db, f"CREATE {kind} LANGUAGE plpgsql AS $$ BEGIN DROP ACCESS METHOD bloom CASCADE; END $$")
+    run(db, "ALTER EXTENSION bloom DROP ACCESS METHOD bloom")
+    with server.connect("test") as other, pytest.raises(psycopg.errors.DependentObjectsStillExist) as caught:
+        other.execute(way)
+    assert "while pg_lookahead is attached" in str(caught.value) or "needs it" in str(caught.value)
+    assert attached(db) == {"bloom"} and finds_all(db)
+
+
 def test_attach_and_drop_at_the_same_time(server: Cluster, db: Connection) -> None:
     """Whichever comes first, no handler is left dangling."""
     for drop in ("EXTENSION pg_lookahead", "SCHEMA lookahead CASCADE", "EXTENSION bloom CASCADE"):
