@@ -181,9 +181,10 @@ fetch_from_page(ScanNode *node, IndexScanDesc scan, ScanDirection direction,
 		node->last_block = block;
 		PolicyLoneRow(node);
 	}
-	else if (block == LookaheadHeapBlock(scan) &&
-			 PROFILED(PROFILE_VISIBILITY_RUN, make_run(node, scan, direction)))
-		return next_of_run(node, scan, slot);
+	else if (block == LookaheadHeapBlock(scan))
+		return PROFILED(PROFILE_VISIBILITY_RUN,
+						make_run(node, scan, direction)) ?
+			next_of_run(node, scan, slot) : index_fetch_heap(scan, slot);
 	return fetch_watched(node, scan, slot);
 }
 

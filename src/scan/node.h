@@ -325,8 +325,11 @@ extern void AheadEnd(ScanNode *node);
 
 /* In STOCK, the block of one row in so many (and one) is looked at. */
 #define SAME_BLOCK_ROWS 16
-/* In STOCK, the reads of so many rows after a read are timed. */
-#define ROWS_TO_WATCH 4
+/*
+ * In STOCK, the reads of so many rows after a read are timed: if the page has
+ * more of them in a row, that is seen by their block.
+ */
+#define ROWS_TO_WATCH (SAME_BLOCK_ROWS + 1)
 
 extern void PolicyInit(ScanNode *node);
 extern int	PolicyMaxDistance(const ScanNode *node, int reads);

@@ -44,11 +44,12 @@
  * comes from the kernel's page cache, where handing it to another process
  * costs more than waiting for it.  A row is timed only if blocks were read
  * since the row before, or in STOCK since ROWS_TO_WATCH rows before (more than
- * one, as rows may come in pairs from one block), so that a scan of cached
- * pages never looks at the clock; the first read of a scan, and the first
- * after many rows without one, is therefore not timed.  After
- * FAST_READS_TO_REST fast ones the clock rests for a number of reads that
- * doubles each time.
+ * one, as rows that follow each other may lie on one block; yet more in an
+ * index-only scan, see stock.c), so that a scan of cached pages never looks at
+ * the clock; the first read of a scan, and the first after many rows without
+ * one, is therefore not timed.  A row of the page that the scan holds is not
+ * looked at.  After FAST_READS_TO_REST fast ones the clock rests for a number
+ * of reads that doubles each time.
  *
  * misses_wanted is MISSES_TO_START at first, and one less where another node
  * of the query has seen that many (one partition of many).  It doubles

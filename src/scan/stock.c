@@ -17,7 +17,9 @@
  * rows come from.  Then ScanNodeExec() compares one counter of reads with its
  * last value, counts the row down, and jumps to the server's function.  A read
  * is thus noticed when the next row is asked for, by whomever it was made; it
- * ends the quiet for ROWS_TO_WATCH rows, whose reads are timed.
+ * ends the quiet for ROWS_TO_WATCH rows, whose reads are timed.  Of an
+ * index-only scan, whose rows never lead to DIRECT, they are as many as a page
+ * may hold, so that in heap order they reach the next page.
  *
  *-------------------------------------------------------------------------
  */
@@ -151,7 +153,8 @@ exec_stock(PlanState *plan_state, RecentNode *recent)
 		if (node != NULL)
 		{
 			node->reads_seen = recent->reads_seen;
-			recent->rows_to_watch = ROWS_TO_WATCH;
+			recent->rows_to_watch =
+				node->index_only ? MaxHeapTuplesPerPage : ROWS_TO_WATCH;
 		}
 	}
 	if (recent->rows_to_watch > 0)

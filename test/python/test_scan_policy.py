@@ -1,0 +1,322 @@
+# ruff: noqa: E501
+"""Which blocks index scans read ahead (scout.c), and when they begin and cease to (policy.c).
+
+That rows and counters are stock's is shown elsewhere.  Here look-ahead's own counts are looked at: a hint that
+is wrong or missing changes no row, and costs a read or a wait.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from conftest import MakeCluster, reads_are_async
+from differential import bad_lines
+from pg_lookahead import cache
+from pg_lookahead.cluster import Cluster
+from scans import INDEX_SCANS
+
+Connection = psycopg.Connection[Any]
+
+SERVER: dict[str, object] = {
+    "shared_preload_libraries": "pg_lookahead",
+    "autovacuum": False,
+    "shared_buffers": "128MB",
+}
+SETUP = """
+CREATE EXTENSION pg_lookahead;
+CREATE EXTENSION pg_buffercache;
+CREATE TABLE t (id int, k int, dup int, nul int, p point, pad text);
+INSERT INTO t SELECT i, (i * 7919) % 20000, (i * 7919) % 20000 / 40, CASE WHEN i % 3 = 0 THEN (i * 7919) % 20000 END,
+    point((i * 7919) % 20000, i % 10), repeat('x', 300) FROM generate_series(1, 20000) AS i;
+CREATE INDEX t_k ON t (k);
+CREATE INDEX t_dup ON t (dup);
+CREATE INDEX t_nul ON t (nul);
+CREATE INDEX t_nul_first ON t (nul NULLS FIRST, id);
+CREATE INDEX t_k_dup ON t (k, dup);
+CREATE INDEX t_gist ON t USING gist (p);
+CREATE TABLE other (k int, p point, pad text);
+INSERT INTO other SELECT i % 3, point((i * 7919) % 20000, i % 10), repeat('y', 300) FROM generate_series(1, 6000) AS i;
+CREATE INDEX other_hash ON other USING hash (k);
+CREATE INDEX other_spgist ON other USING spgist (p);
+CREATE TABLE gone (id int, k int, pad text);
+INSERT INTO gone SELECT i, (i * 7919) % 20000, repeat('x', 300) FROM generate_series(1, 20000) AS i;
+CREATE TABLE swept (LIKE gone);
+CREATE INDEX gone_k ON gone (k);
+CREATE INDEX gone_id ON gone (id);
+DELETE FROM gone WHERE id BETWEEN 5000 AND 9000 OR k BETWEEN 8000 AND 12000;
+INSERT INTO swept SELECT * FROM gone;
+INSERT INTO swept SELECT -i, 8000 + i, '' FROM generate_series(1, 3999) AS i;
+CREATE INDEX swept_k ON swept (k);
+DELETE FROM swept WHERE id < 0;
+VACUUM swept;
+ANALYZE
+"""
+TABLES = ("t", "other", "gone", "swept")
+FORCE = "SET pg_lookahead.debug_force = on"
+BY_K = "SELECT id FROM t WHERE k > 50 ORDER BY k"
+COUNTS = ("blocks_read", "blocks_hit", "blocks_visited", "blocks_direct", "blocks_unused", "stalls")
+
+
+@pytest.fixture(scope="module")
+def server(make_cluster: MakeCluster) -> Iterator[Cluster]:
+    """A server, where it reads in the background with direct I/O, so that reads are slow."""
+    cluster = make_cluster(SERVER)
+    with cluster.connect() as conn:
+        for statement in SETUP.split(";"):
+            conn.execute(statement.encode())
+        in_background = reads_are_async(conn)
+    if in_background:
+        cluster.restart({"debug_io_direct": "data"})
+    yield cluster
+    assert not bad_lines(cluster.log)
+
+
+@pytest.fixture
+def conn(server: Cluster) -> Iterator[Connection]:
+    with server.connect(prepare_threshold=None) as connection:
+        connection.execute(INDEX_SCANS)
+        connection.execute("SET effective_io_concurrency = 16")
+        yield connection
+
+
+@pytest.fixture
+def slow(conn: Connection) -> Connection:
+    """A connection to a server whose reads are slow."""
+    if not reads_are_async(conn):
+        pytest.skip("reads of what is in the page cache are not slow")
+    return conn
+
+
+def counts(conn: Connection) -> dict[str, int]:
+    row = conn.execute(f"SELECT {', '.join(COUNTS)} FROM lookahead.index_scan_stats".encode()).fetchone()
+    assert row is not None
+    return dict(zip(COUNTS, row, strict=True))
+
+
+def run(conn: Connection, query: str, *tables: str) -> tuple[list[Any], dict[str, int]]:
+    """The rows of a query whose indexes are cached and whose tables are not, and what look-ahead did."""
+    conn.execute("SET pg_lookahead.index_scan = off")
+    stock = conn.execute(query.encode()).fetchall()
+    cache.evict(conn, *tables or TABLES)
+    conn.execute("RESET pg_lookahead.index_scan")
+    before = counts(conn)
+    rows = conn.execute(query.encode()).fetchall()
+    after = counts(conn)
+    assert rows == stock
+    return rows, {name: after[name] - before[name] for name in COUNTS}
+
+
+# What is told
+
+
+ARRAY = "SELECT id FROM t WHERE k = ANY (ARRAY(SELECT i * 7 FROM generate_series(1, 2000) AS i)) ORDER BY k"
+TOLD = {
+    "btree": "SELECT id FROM t WHERE k BETWEEN 500 AND 9000 ORDER BY k",
+    "btree backward": "SELECT id FROM t WHERE k BETWEEN 500 AND 9000 ORDER BY k DESC",
+    "posting lists": "SELECT id FROM t WHERE dup BETWEEN 20 AND 220 ORDER BY dup",
+    "posting lists backward": "SELECT id FROM t WHERE dup BETWEEN 20 AND 220 ORDER BY dup DESC",
+    "before NULLs": "SELECT id FROM t WHERE nul > 12000 ORDER BY nul",
+    "before NULLs, backward": "SELECT k FROM t WHERE nul < 8000 ORDER BY nul DESC NULLS LAST, id DESC",
+    "after NULLs": "SELECT k FROM t WHERE nul < 8000 ORDER BY nul NULLS FIRST, id",
+    "after NULLs, backward": "SELECT id FROM t WHERE nul > 12000 ORDER BY nul DESC",
+    "second column": "SELECT id FROM t WHERE k BETWEEN 500 AND 9000 AND dup > 60 ORDER BY k, dup",
+    "row comparison": "SELECT id FROM t WHERE (k, dup) > (8000, 3) AND k < 12000 ORDER BY k, dup",
+    "array": ARRAY,
+    "array backward": f"{ARRAY} DESC",
+    "dead": "SELECT id FROM gone WHERE k BETWEEN 500 AND 15000 ORDER BY k",
+    "dead, backward": "SELECT id FROM gone WHERE k BETWEEN 500 AND 15000 ORDER BY k DESC",
+    "dead pages": "SELECT k FROM gone WHERE id BETWEEN 1000 AND 15000 ORDER BY id",
+    "dead pages, array": "SELECT k FROM gone WHERE id = ANY (ARRAY(SELECT generate_series(1000, 15000, 3))) ORDER BY id",
+    "deleted leaves": "SELECT id FROM swept WHERE k BETWEEN 500 AND 15000 ORDER BY k",
+    "deleted leaves, backward": "SELECT id FROM swept WHERE k BETWEEN 500 AND 15000 ORDER BY k DESC",
+    "index only": "SELECT k FROM t WHERE k BETWEEN 500 AND 9000 ORDER BY k",
+    "hash": "SELECT ctid FROM other WHERE k = 1",
+    "GiST": "SELECT id FROM t WHERE p <@ box '((100,0),(9000,9))'",
+    "GiST index only": "SELECT p FROM t WHERE p <@ box '((100,0),(9000,9))'",
+    "SP-GiST": "SELECT ctid FROM other WHERE p <@ box '((100,0),(9000,9))'",
+    "SP-GiST index only": "SELECT p FROM other WHERE p <@ box '((100,0),(9000,9))'",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TOLD)
+def test_what_is_told_is_what_is_visited(conn: Connection, name: str) -> None:
+    """No block is looked at ahead that the scan then does not visit, and hardly one is missed."""
+    conn.execute(FORCE)
+    query = TOLD[name]
+    plan = str(conn.execute(f"EXPLAIN {query}".encode()).fetchall())
+    assert ("Index Only Scan" in plan) == ("index only" in name), plan
+    _, done = run(conn, query)
+    assert done["blocks_read"] > 200
+    assert done["blocks_unused"] == 0
+    assert done["blocks_read"] + done["blocks_hit"] + done["blocks_direct"] == done["blocks_visited"], done
+    # a btree's scout looks beyond the current page, others do not
+    assert done["blocks_direct"] <= done["blocks_visited"] // (8 if "GiST" in name else 40), done
+
+
+def test_portions_do_not_end_it(conn: Connection) -> None:
+    """PL/pgSQL fetches 10 or 50 rows at a time, and look-ahead goes on from one portion to the next."""
+    conn.execute(FORCE)
+    loop = f"DO $$ DECLARE r record; BEGIN FOR r IN {BY_K} LOOP NULL; END LOOP; END $$"
+    cache.evict(conn, "t")
+    before = counts(conn)
+    conn.execute(loop.encode())
+    done = {name: value - before[name] for name, value in counts(conn).items()}
+    assert done["blocks_visited"] > 10000 and done["blocks_direct"] < 100, done
+
+
+# With a filter, any number of entries may have to be looked at for one row.
+FILTERED = (
+    "SELECT id FROM t WHERE k > 50 AND id % 500 = 3 ORDER BY k LIMIT 1",
+    "SELECT id FROM (SELECT id FROM t WHERE k > 50 ORDER BY k OFFSET 0) q WHERE id % 500 = 3 LIMIT 1",
+)
+
+
+@pytest.mark.parametrize("query", FILTERED)
+def test_limit_above_a_filter_is_no_bound(conn: Connection, query: str) -> None:
+    conn.execute(FORCE)
+    _, done = run(conn, query)
+    assert done["blocks_read"] > 100 and done["blocks_direct"] < 10, done
+
+
+# How far
+
+
+def distance(conn: Connection, *settings: str) -> int:
+    """The largest distance of a scan of blocks that are not cached."""
+    if conn.info.server_version < 180000:
+        pytest.skip("EXPLAIN tells of look-ahead from PostgreSQL 18 on")
+    for setting in (FORCE, *settings):
+        conn.execute(setting.encode())
+    cache.evict(conn, "t")
+    row = conn.execute(f"EXPLAIN (ANALYZE, FORMAT json) {BY_K}".encode()).fetchone()
+    assert row is not None
+    plan = (row[0] if not isinstance(row[0], str) else json.loads(row[0]))[0]["Plan"]
+    assert 0 < plan["Look-Ahead Mean Distance"] <= plan["Look-Ahead Maximum Distance"]
+    return int(plan["Look-Ahead Maximum Distance"])
+
+
+@pytest.mark.parametrize("most", (1, 3, 20))
+def test_distance_is_bounded(conn: Connection, most: int) -> None:
+    assert 1 <= distance(conn, f"SET pg_lookahead.max_distance = {most}") <= most
+
+
+def test_distance_grows(conn: Connection) -> None:
+    """It does not stay where it begins (4) while reads miss."""
+    assert distance(conn) > 32
+
+
+def test_stalls_are_counted(slow: Connection) -> None:
+    """Who looks one block ahead waits for it."""
+    slow.execute(FORCE)
+    slow.execute("SET pg_lookahead.max_distance = 1")
+    _, done = run(slow, "SELECT id FROM t WHERE k BETWEEN 50 AND 700 ORDER BY k")
+    assert 0 < done["stalls"] <= done["blocks_visited"]
+
+
+# When
+
+
+def test_stops_where_all_is_cached_and_begins_again(slow: Connection) -> None:
+    """Of 20,000 rows on 1,000 blocks most are hits; that the blocks are gone again is noticed, too."""
+    for evict, most in ((0, 8000), (12000, 16000)):
+        loop = (
+            f"DO $$ DECLARE n int := 0; r record; BEGIN FOR r IN {BY_K} LOOP n := n + 1;"
+            f" IF n = {evict} THEN PERFORM count(pg_buffercache_evict(bufferid)) FROM pg_buffercache; END IF;"
+            " END LOOP; END $$"
+        )
+        cache.evict(slow, "t")
+        before = counts(slow)
+        slow.execute(loop.encode())
+        done = {name: value - before[name] for name, value in counts(slow).items()}
+        assert done["blocks_read"] > (1200 if evict else 700), done
+        assert done["blocks_visited"] < most, done
+
+
+# Rows of one page follow each other, so that only some of them read.
+HEAP_ORDER = {
+    "2 rows a page": ("3500", "SELECT k, length(pad) FROM pages WHERE k > 0 ORDER BY k"),
+    "2 rows a page, filter": ("3500", "SELECT k FROM pages WHERE k > 0 AND length(pad) > 5 ORDER BY k"),
+    "6 rows a page": ("1100", "SELECT k, length(pad) FROM pages WHERE k > 0 ORDER BY k"),
+    "20 rows a page": ("300", "SELECT k, length(pad) FROM pages WHERE k > 0 ORDER BY k"),
+    "20 rows a page, filter": ("300", "SELECT k FROM pages WHERE k > 0 AND length(pad) > 5 ORDER BY k"),
+    "20 rows a page, index only": ("300", "SELECT k FROM pages WHERE k > 0 ORDER BY k"),
+    "180 rows a page, index only": ("10", "SELECT k FROM pages WHERE k > 0 ORDER BY k"),
+}
+
+
+@pytest.mark.parametrize("name", HEAP_ORDER)
+def test_begins_in_heap_order(slow: Connection, name: str) -> None:
+    """However many rows of a page come one after the other, its read is seen to be slow."""
+    length, query = HEAP_ORDER[name]
+    for statement in (
+        "DROP TABLE IF EXISTS pages",
+        "CREATE TABLE pages (k int, pad text)",
+        "ALTER TABLE pages ALTER pad SET STORAGE PLAIN",
+        f"INSERT INTO pages SELECT i, repeat('x', {length}) FROM generate_series(1, 300 * 8000 / ({length} + 32)) AS i",
+        "CREATE INDEX ON pages (k)",
+        "ANALYZE pages",
+    ):
+        slow.execute(statement.encode())
+    assert ("Index Only Scan" in str(slow.execute(f"EXPLAIN {query}".encode()).fetchall())) == (
+        "index only" in name
+    )
+    _, done = run(slow, query, "pages")
+    assert done["blocks_read"] > 100, done
+
+
+def test_stops_where_nothing_is_read(slow: Connection) -> None:
+    """An index-only scan that reads at first, then meets visible pages only, and then cached ones."""
+    for statement in (
+        "DROP TABLE IF EXISTS visible",
+        "CREATE TABLE visible (k int, pad text) WITH (fillfactor = 50)",
+        "INSERT INTO visible SELECT i, repeat('x', 150) FROM generate_series(1, 15000) AS i",
+        "CREATE INDEX visible_k ON visible (k)",
+        "VACUUM visible",
+        "UPDATE visible SET pad = pad WHERE k <= 3000 OR k > 9500",
+    ):
+        slow.execute(statement.encode())
+    query = "SELECT k FROM visible WHERE k > 0 ORDER BY k"
+    assert "Index Only Scan" in str(slow.execute(f"EXPLAIN {query}".encode()).fetchall())
+    slow.execute(query.encode())
+    pages = slow.execute(
+        "SELECT count(pg_buffercache_evict(bufferid)) FROM pg_buffercache, pg_class WHERE relname = 'visible'"
+        " AND pg_buffercache.relfilenode = pg_class.relfilenode AND relforknumber = 0"
+        " AND relblocknumber <= (SELECT max((ctid::text::point)[0]) FROM visible WHERE k <= 2900)"
+    ).fetchone()
+    assert pages is not None and pages[0] > 50
+    before = counts(slow)
+    slow.execute(query.encode())
+    done = {name: value - before[name] for name, value in counts(slow).items()}
+    # after the visible pages, no more than was in the window of 93
+    assert done["blocks_read"] > 40 and done["blocks_visited"] < pages[0] + 120, (pages, done)
+
+
+def test_stops_where_it_is_useless(slow: Connection) -> None:
+    """Scans that are begun again for one row each read little for nothing, all together."""
+    query = (
+        "SELECT (SELECT length(pad) FROM t WHERE t.k >= i AND pad <> '' ORDER BY k LIMIT 1)"
+        " FROM generate_series(1, 20000, 25) AS i"
+    )
+    rows, done = run(slow, query)
+    assert len(rows) == 800 and done["blocks_unused"] < 200, done
+
+
+def test_looks_at_reads_again(slow: Connection) -> None:
+    """After 1,024 reads a scan waits for some, to see whether they are slow."""
+    for statement in (
+        "CREATE TABLE long (id int, k int, pad text)",
+        "ALTER TABLE long ALTER pad SET STORAGE PLAIN",
+        "INSERT INTO long SELECT i, (i * 7919) % 2500, repeat('x', 5000) FROM generate_series(1, 2500) AS i",
+        "CREATE INDEX long_k ON long (k)",
+        "ANALYZE long",
+    ):
+        slow.execute(statement.encode())
+    rows, done = run(slow, "SELECT id FROM long WHERE k >= 0 ORDER BY k", "long")
+    waited = len(rows) - done["blocks_read"]
+    # three before it began, of which the first was not timed
+    assert 3 + 2 <= waited < 1000, done
