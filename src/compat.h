@@ -179,10 +179,11 @@ LookaheadReadsInFlight(int wanted)
  * Wait for a read that was started, and raise no error if it failed; the
  * buffers it could not read stay invalid.  (Where reads are not asynchronous
  * the read is done here, with its errors.)  The wait is timed as the server
- * times its own.
+ * times its own.  Where the pins were given back (pinned is false), what the
+ * read has left undone is not done here.
  */
 static inline void
-LookaheadWait(ReadBuffersOperation *op)
+LookaheadWait(ReadBuffersOperation *op, bool pinned)
 {
 #if PG_VERSION_NUM >= 180000
 	if (pgaio_wref_valid(&op->io_wref))
@@ -198,9 +199,13 @@ LookaheadWait(ReadBuffersOperation *op)
 		}
 		if (LookaheadReadFailed(op))
 			return;
+		if (!pinned && op->io_return.result.status == PGAIO_RS_WARNING)
+			pgaio_result_report(op->io_return.result,
+								&op->io_return.target_data, WARNING);
 	}
 #endif
-	WaitReadBuffers(op);
+	if (pinned)
+		WaitReadBuffers(op);
 }
 
 /*

@@ -25,6 +25,7 @@
 #include "access/genam.h"
 #include "access/relscan.h"
 #include "access/visibilitymap.h"
+#include "access/xlog.h"
 #include "compat.h"
 #include "executor/instrument.h"
 #include "pgstat.h"
@@ -54,6 +55,10 @@ make_window(ScanNode *node)
 
 	node->max_distance = blocks;
 	node->distance = Min(node->distance, blocks);
+
+	/* on a standby, replay is not to wait for pages that we have not reached */
+	if (RecoveryInProgress())
+		pins = 0;
 	node->window = WindowCreate(ScanNodeMemory(node), heap, blocks, pins, reads,
 								node->block_order);
 	node->told_block = node->passed_block = InvalidBlockNumber;

@@ -43,8 +43,8 @@ WindowCreate(MemoryContext mcxt, Relation rel, int capacity, int max_pins,
 {
 	Window	   *window = MemoryContextAllocZero(mcxt, sizeof(Window));
 
-	Assert(capacity >= 1 && max_pins >= 1 && max_reads >= 1);
-	Assert(sorted || capacity == max_pins);
+	Assert(capacity >= 1 && max_pins >= 0 && max_reads >= 1);
+	Assert(sorted || max_pins == 0 || capacity == max_pins);
 	window->rel = rel;
 	window->capacity = capacity;
 	window->max_pins = max_pins;

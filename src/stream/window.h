@@ -17,7 +17,8 @@
  * each batch, a batch being what was named between two calls of WindowStart().
  * A sorted window may hold more blocks than it may pin: then it unpins those
  * that have been read, and pins them again when they are taken.  What was
- * evicted in between is read again, and counted.
+ * evicted in between is read again, and counted.  A window may be created to
+ * hold no pin at all: then it unpins each block as soon as its read is started.
  *
  * Invariants:
  * - A window is a hint.  Nothing depends on a block being in it: a caller
@@ -61,10 +62,11 @@ typedef struct WindowCounters
  * Create a window over the main fork of a relation.
  *
  * capacity: the most blocks it may ever hold; memory is about 100 bytes for
- * each.  max_pins: the most it may pin at a time; max_reads: the most reads in
- * flight at a time.  All at least 1.  sorted: issue reads in the order of block
- * numbers; if not, capacity must be max_pins.  Memory comes from mcxt.  The
- * caller keeps the relation open.
+ * each.  max_pins: the most it may pin at a time, or 0 if it is to hold no pin
+ * at all; max_reads: the most reads in flight at a time.  The others at least
+ * 1.  sorted: issue reads in the order of block numbers; if not, capacity must
+ * be max_pins, if that is not 0.  Memory comes from mcxt.  The caller keeps the
+ * relation open.
  */
 extern Window *WindowCreate(MemoryContext mcxt, Relation rel, int capacity,
 							int max_pins, int max_reads, bool sorted);

@@ -27,7 +27,7 @@ typedef enum EntryState
 {
 	ENTRY_HOLE,					/* taken, or given up */
 	ENTRY_WAITS,				/* not started */
-	ENTRY_READING,				/* of read "read"; pinned */
+	ENTRY_READING,				/* of read "read"; pinned, if any are */
 	ENTRY_PINNED,				/* valid when it was pinned */
 	ENTRY_UNPINNED,				/* was pinned and valid in "buffer" */
 	ENTRY_ADVISED				/* unpinned before it was read: not async */
@@ -56,7 +56,7 @@ struct Window
 {
 	Relation	rel;
 	int			capacity;
-	int			max_pins;
+	int			max_pins;		/* 0: none but for a moment */
 	int			max_reads;
 	int			combine;		/* most blocks of one read */
 	bool		sorted;
@@ -77,7 +77,7 @@ struct Window
 	BlockNumber nblocks;		/* size of the relation, when last asked */
 
 	/* pins, and a pool of reads */
-	int			npinned;		/* entries READING or PINNED */
+	int			npinned;		/* entries READING or PINNED, if any are */
 	WindowRead *reads;
 	int			nreads;			/* size of the pool */
 	int			next_read;		/* where to look for a free one first */
@@ -149,7 +149,7 @@ extern void WindowSettleEnded(Window *window);
  */
 extern bool WindowFinishOldest(Window *window);
 
-/* Release the pin of an entry, which then is in another state. */
+/* Release the pin of an entry, if it has one; it then is in another state. */
 extern void WindowReleasePin(Window *window, WindowEntry *entry,
 							 EntryState state);
 

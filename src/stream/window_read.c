@@ -12,10 +12,13 @@
  * start one is to advise the kernel, and pin the buffer that it is going to be
  * read into when it is taken.
  *
+ * If max_pins is 0, a pin is given back when the read has been started: what
+ * reads in the background has one of its own.  No entry is PINNED then.
+ *
  * Invariants:
  * - No more than max_pins entries are pinned: those READING or PINNED.
  * - No read is started while max_reads are in flight.
- * - The slot of a read, and the pins of what it covers, are kept until it no
+ * - The slot of a read, and what pins it has, are kept until it no
  *	 longer touches its buffers; only WindowReadsReset() forgets them, after
  *	 the resource owner has waited.
  * - Every block whose read is started is counted as read, and every one that
@@ -75,13 +78,15 @@ WindowReleasePin(Window *window, WindowEntry *entry, EntryState state)
 {
 	Assert(entry->state == ENTRY_READING || entry->state == ENTRY_PINNED);
 	entry->state = state;
+	if (window->max_pins == 0)
+		return;					/* done when the read was started */
 	window->npinned--;
 	ReleaseBuffer(entry->buffer);
 }
 
 /*
  * A read no longer touches its buffers: free its slot, and let go of what it
- * could not read.
+ * could not read.  (Without a pin, that is seen when the block is taken.)
  */
 static void
 settle_read(Window *window, WindowRead *read)
@@ -91,7 +96,10 @@ settle_read(Window *window, WindowRead *read)
 		WindowEntry *entry = WindowEntryAt(window, read->position + i);
 
 		Assert(entry->state == ENTRY_READING);
-		if (LookaheadBufferIsValid(entry->buffer))
+		if (window->max_pins == 0)
+			entry->state = LookaheadReadsAreAsync() ? ENTRY_UNPINNED :
+				ENTRY_ADVISED;
+		else if (LookaheadBufferIsValid(entry->buffer))
 			entry->state = ENTRY_PINNED;
 		else
 		{
@@ -107,7 +115,8 @@ settle_read(Window *window, WindowRead *read)
 void
 WindowFinishRead(Window *window, WindowRead *read)
 {
-	PROFILED_VOID(PROFILE_READ_WAIT, LookaheadWait(&read->op));
+	PROFILED_VOID(PROFILE_READ_WAIT,
+				  LookaheadWait(&read->op, window->max_pins > 0));
 	settle_read(window, read);
 }
 
@@ -194,6 +203,8 @@ get_pins(Window *window, int wanted)
 {
 	int			pins;
 
+	if (window->max_pins == 0)
+		return LookaheadAdditionalPins(window->temporary, wanted);
 	for (;;)
 	{
 		pins = Min(wanted, window->max_pins - window->npinned);
@@ -265,8 +276,15 @@ start_range(Window *window, int nblocks, int flags)
 			entry->read = slot;
 			entry->state = reading ? ENTRY_READING : ENTRY_PINNED;
 			entry->was_read = reading;
+			if (window->max_pins > 0)
+				window->npinned++;
+			else
+			{
+				ReleaseBuffer(entry->buffer);
+				if (!reading)
+					entry->state = ENTRY_UNPINNED;
+			}
 		}
-		window->npinned += n;
 		if (reading)
 		{
 			read->nblocks = n;
@@ -286,7 +304,8 @@ start_range(Window *window, int nblocks, int flags)
 void
 WindowIssue(Window *window)
 {
-	int			most = Min(window->combine, window->max_pins);
+	int			most = window->max_pins == 0 ? window->combine :
+		Min(window->combine, window->max_pins);
 	int			flags = LookaheadReadAdvice();
 
 	/*
