@@ -13,7 +13,9 @@
  * The pilot starts where the scan started, and first has to find the page on
  * which the scan stands now.  It may visit no more than a few pages for that,
  * and one more for each entry that the scan has returned, so that it never
- * more than about doubles what the scan does.
+ * more than about doubles what the scan does.  From there on it visits what the
+ * scan will visit if it goes on; a step cannot be stopped before it has found a
+ * match (see PAGES_BEFORE_PILOT).
  *
  * Between calls the pilot holds no pin, so that nothing waits for it.  It
  * never marks entries dead, and takes no part in statistics: what it visits

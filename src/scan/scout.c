@@ -36,6 +36,13 @@
 #define SCOUT_MAX_LEAVES 256
 #define SCOUT_MAX_ENTRIES 32768
 
+/*
+ * A pilot goes on to the next match, however many pages lie before it.  So it
+ * is not sent before the scan has come to so many pages itself: most of the
+ * scans that are abandoned are so on their first.
+ */
+#define PAGES_BEFORE_PILOT 2
+
 /* The matches of the index page that the scan stands on. */
 typedef struct CurrentPage
 {
@@ -58,6 +65,7 @@ struct Scout
 	BlockNumber page;
 	int			current;
 	uint64		turn;
+	int			pages;			/* it has come to, one after the other */
 
 	/*
 	 * What was told last: entry "told" of the current page, if leaf is -1,
@@ -256,6 +264,7 @@ ScoutFollow(Scout *scout, IndexScanDesc scan, ScanDirection dir)
 			else if (scout->leaf == -1)
 				scout->told = cp.current;	/* the scan has overtaken us */
 			arrive_at_leaf(scout);
+			scout->pages++;
 			if (scout->leaf == -1)
 				scout->told_turn = scout->turn +
 					Max(0, (scout->told - cp.current) * step);
@@ -264,6 +273,7 @@ ScoutFollow(Scout *scout, IndexScanDesc scan, ScanDirection dir)
 		{
 			expected = (scout->leaf == -1 && scout->told_turn < scout->turn &&
 						scout->dir == dir);
+			scout->pages = expected ? scout->pages + 1 : 1;
 			scout->current = cp.current;
 			forget(scout);
 		}
@@ -343,6 +353,8 @@ next_leaf(Scout *scout, IndexScanDesc scan, bool wait)
 	leaf = scout->leaves[scout->nleaves];
 	if (BTreeNeedsPilot(scan))
 	{
+		if (scout->pages < PAGES_BEFORE_PILOT)
+			return false;
 		if (scout->pilot == NULL)
 			scout->pilot = BTreePilotCreate(scout->mcxt);
 		known = PROFILED(PROFILE_PILOT_NEXT,

@@ -1,10 +1,18 @@
-"""What the tests of index scans share: plans of index scans only, a cold start, and what was read ahead."""
+"""What the tests of index scans share: plans of index scans, a cold start, load, and blocks read ahead."""
 
 from __future__ import annotations
 
+import random
+import threading
+import time
+from collections.abc import Callable
 from typing import Any
 
 import psycopg
+
+from pg_lookahead.cluster import Cluster
+
+Connection = psycopg.Connection[Any]
 
 INDEX_SCANS = "SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off; SET jit = off"
 """Settings under which the planner has nothing but index scans left."""
@@ -12,9 +20,70 @@ INDEX_SCANS = "SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable
 EVICT_ALL = "SELECT count(pg_buffercache_evict(bufferid)) FROM pg_buffercache"
 """Evicts, of all buffers, those that nobody has pinned."""
 
+ISSUE_ORDER = b"SET pg_lookahead.issue_order = "
+ORDERS = (b"index", b"block")
 
-def blocks_read_ahead(conn: psycopg.Connection[Any]) -> int:
+
+def blocks_read_ahead(conn: Connection) -> int:
     """Heap blocks that look-ahead of all processes has read since the server started."""
     row = conn.execute("SELECT blocks_read FROM lookahead.index_scan_stats").fetchone()
     assert row is not None
     return int(row[0])
+
+
+class Load:
+    """Threads that each repeat an action on a connection of its own until stopped."""
+
+    def __init__(
+        self, rng: random.Random, forgiven: tuple[type[Exception], ...] = (), reconnect: bool = False
+    ) -> None:
+        self._stop = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._rng = rng
+        self._forgiven = forgiven
+        self._reconnect = reconnect
+        self.failures: list[BaseException] = []
+        self.done: dict[str, int] = {}
+
+    def add(self, cluster: Cluster, action: Callable[[Connection, random.Random], None]) -> None:
+        rng = random.Random(self._rng.random())
+        self.done.setdefault(action.__name__, 0)
+
+        def connected() -> None:
+            with cluster.connect(prepare_threshold=None) as conn:
+                conn.execute(INDEX_SCANS)
+                conn.execute(ISSUE_ORDER + rng.choice(ORDERS))
+                while not self._stop.is_set() and not conn.closed:
+                    try:
+                        action(conn, rng)
+                        self.done[action.__name__] += 1
+                    except self._forgiven:
+                        pass
+
+        def repeat() -> None:
+            try:
+                while not self._stop.is_set():
+                    try:
+                        connected()
+                    except psycopg.OperationalError:
+                        if not self._reconnect:
+                            raise
+            except BaseException as failure:
+                self.failures.append(failure)
+                self._stop.set()
+
+        self._threads.append(threading.Thread(target=repeat))
+
+    def run(self, seconds: float, enough: Callable[[], bool] = lambda: True) -> None:
+        """Go on for some time, and then until all have done something and it is enough."""
+        for thread in self._threads:
+            thread.start()
+        end = time.monotonic() + seconds
+        while not self._stop.is_set() and (
+            time.monotonic() < end or min(self.done.values()) == 0 or not enough()
+        ):
+            self._stop.wait(0.05)
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(300)
+            assert not thread.is_alive()

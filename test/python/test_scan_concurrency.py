@@ -11,7 +11,7 @@ import itertools
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import psycopg
@@ -21,7 +21,7 @@ from psycopg import sql
 from conftest import MakeCluster
 from differential import bad_lines
 from pg_lookahead.cluster import Cluster
-from scans import EVICT_ALL, INDEX_SCANS, blocks_read_ahead
+from scans import EVICT_ALL, INDEX_SCANS, ISSUE_ORDER, ORDERS, Load, blocks_read_ahead
 
 Connection = psycopg.Connection[Any]
 
@@ -51,10 +51,6 @@ CREATE INDEX account_point ON account USING gist (point(k, balance));
 CREATE TABLE queue (n bigserial PRIMARY KEY, pad text);
 ANALYZE;
 """
-
-
-ISSUE_ORDER = b"SET pg_lookahead.issue_order = "
-ORDERS = (b"index", b"block")
 
 
 def transfer(conn: Connection, rng: random.Random) -> None:
@@ -153,64 +149,6 @@ def read_by_cursor(conn: Connection, rng: random.Random) -> None:
         assert len(seen) == ACCOUNTS and len({number for number, _ in seen}) == ACCOUNTS
         assert sum(balance for _, balance in seen) == ACCOUNTS * 100
         conn.execute("CLOSE c")
-
-
-class Load:
-    """Threads that each repeat an action on a connection of its own until stopped."""
-
-    def __init__(
-        self, rng: random.Random, forgiven: tuple[type[Exception], ...] = (), reconnect: bool = False
-    ) -> None:
-        self._stop = threading.Event()
-        self._threads: list[threading.Thread] = []
-        self._rng = rng
-        self._forgiven = forgiven
-        self._reconnect = reconnect
-        self.failures: list[BaseException] = []
-        self.done: dict[str, int] = {}
-
-    def add(self, cluster: Cluster, action: Callable[[Connection, random.Random], None]) -> None:
-        rng = random.Random(self._rng.random())
-        self.done.setdefault(action.__name__, 0)
-
-        def connected() -> None:
-            with cluster.connect(prepare_threshold=None) as conn:
-                conn.execute(INDEX_SCANS)
-                conn.execute(ISSUE_ORDER + rng.choice(ORDERS))
-                while not self._stop.is_set() and not conn.closed:
-                    try:
-                        action(conn, rng)
-                        self.done[action.__name__] += 1
-                    except self._forgiven:
-                        pass
-
-        def repeat() -> None:
-            try:
-                while not self._stop.is_set():
-                    try:
-                        connected()
-                    except psycopg.OperationalError:
-                        if not self._reconnect:
-                            raise
-            except BaseException as failure:
-                self.failures.append(failure)
-                self._stop.set()
-
-        self._threads.append(threading.Thread(target=repeat))
-
-    def run(self, seconds: float, enough: Callable[[], bool] = lambda: True) -> None:
-        """Go on for some time, and then until all have done something and it is enough."""
-        for thread in self._threads:
-            thread.start()
-        end = time.monotonic() + seconds
-        while not self._stop.is_set() and (
-            time.monotonic() < end or min(self.done.values()) == 0 or not enough()
-        ):
-            self._stop.wait(0.05)
-        self._stop.set()
-        for thread in self._threads:
-            thread.join(300)
-            assert not thread.is_alive()
 
 
 # A reader may meet these beside writers and REINDEX CONCURRENTLY, with stock as well.

@@ -517,6 +517,30 @@ def test_abandoned_scan_reads_little_for_nothing(sides: Sides, rows: int) -> Non
     assert blocks["off"] <= blocks["forced"] <= 8 + 3 * blocks["off"]
 
 
+def test_abandoned_array_scan_stays_on_its_page(sides: Sides) -> None:
+    """All matches lie on one leaf page, and many pages without any follow: they are not searched in vain."""
+
+    def steps(side: Side) -> Any:
+        rows = "SELECT i % 3, i, (i < 120)::int, repeat('x', 600) FROM generate_series(1, 60000) AS i"
+        side.table("(a int, b int, c int, pad text)", rows, "(a, b, c)")
+        side.evict("t", "t_0")
+        side.run(
+            "SELECT pg_stat_force_next_flush()", "SELECT pg_stat_reset_single_table_counters('t_0'::regclass)"
+        )
+        before = side.blocks_read_ahead()
+        # nobody says that 30 rows are enough
+        some = side.rows(
+            "SELECT EXISTS (SELECT FROM t WHERE a = ANY (ARRAY[1, 2]) AND c = 1 AND pad <> '' OFFSET 30)"
+        )
+        assert (side.blocks_read_ahead() > before) == side.forced
+        side.run("SELECT pg_stat_force_next_flush()")
+        counts = "SELECT idx_blks_read FROM pg_statio_user_indexes WHERE indexrelname = 't_0'"
+        return some, side.rows(counts)
+
+    _, pages = alike(sides, steps)
+    assert pages[0][0] < 6
+
+
 # Damage
 
 
