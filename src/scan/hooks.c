@@ -14,7 +14,8 @@
  *
  * When the outermost statement hands control back to the client with a cursor
  * still open, all pins held for coming rows are given back, so that an idle
- * cursor holds no more than without us.
+ * cursor holds no more than without us.  When temporary buffers are short, the
+ * same happens before a statement within another runs.
  *
  *-------------------------------------------------------------------------
  */
@@ -86,6 +87,9 @@ lookahead_ExecutorRun(QueryDesc *queryDesc, ScanDirection direction,
 {
 	ScanRun		outer = lookahead_running;
 
+	/* of the few temporary buffers, this query may need what others hold */
+	if (nesting_level > 0 && LookaheadAdditionalPins(true, 1) < 1)
+		ScanQueryPauseAll();
 	lookahead_running = run_of(queryDesc, count);
 	nesting_level++;
 	PG_TRY();

@@ -95,7 +95,9 @@
 /*
  * The most blocks that a node may pin ahead: as the setting says, or as many
  * as "reads" (the effective_io_concurrency of the table's tablespace) can have
- * in flight when neighbours combine.
+ * in flight when neighbours combine.  Of temporary buffers half of what may be
+ * pinned, so that a query in a loop over the scan does not have to take them
+ * back (see hooks.c).
  */
 int
 PolicyMaxDistance(const ScanNode *node, int reads)
@@ -106,7 +108,11 @@ PolicyMaxDistance(const ScanNode *node, int reads)
 	blocks = Min(blocks, WINDOW_MAX_BLOCKS);
 	if (lookahead_max_distance >= 0)
 		blocks = Min(blocks, lookahead_max_distance);
-	return Max(1, LookaheadPinLimit(RelationUsesLocalBuffers(heap), blocks));
+	if (RelationUsesLocalBuffers(heap))
+		blocks = Min(blocks, LookaheadPinLimit(true, 2 * blocks) / 2);
+	else
+		blocks = LookaheadPinLimit(false, blocks);
+	return Max(1, blocks);
 }
 
 /*

@@ -77,7 +77,7 @@ struct Window
 	BlockNumber nblocks;		/* size of the relation, when last asked */
 
 	/* pins, and a pool of reads */
-	int			npinned;		/* entries READING or PINNED, if any are */
+	int			npinned;		/* entries READING or PINNED */
 	WindowRead *reads;
 	int			nreads;			/* size of the pool */
 	int			next_read;		/* where to look for a free one first */

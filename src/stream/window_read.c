@@ -78,10 +78,9 @@ WindowReleasePin(Window *window, WindowEntry *entry, EntryState state)
 {
 	Assert(entry->state == ENTRY_READING || entry->state == ENTRY_PINNED);
 	entry->state = state;
-	if (window->max_pins == 0)
-		return;					/* done when the read was started */
 	window->npinned--;
-	ReleaseBuffer(entry->buffer);
+	if (window->max_pins > 0)
+		ReleaseBuffer(entry->buffer);	/* else done when it was started */
 }
 
 /*
@@ -97,8 +96,8 @@ settle_read(Window *window, WindowRead *read)
 
 		Assert(entry->state == ENTRY_READING);
 		if (window->max_pins == 0)
-			entry->state = LookaheadReadsAreAsync() ? ENTRY_UNPINNED :
-				ENTRY_ADVISED;
+			WindowReleasePin(window, entry, LookaheadReadsAreAsync() ?
+							 ENTRY_UNPINNED : ENTRY_ADVISED);
 		else if (LookaheadBufferIsValid(entry->buffer))
 			entry->state = ENTRY_PINNED;
 		else
@@ -203,8 +202,11 @@ get_pins(Window *window, int wanted)
 {
 	int			pins;
 
+	/* what reads in the background keeps its buffers, too */
 	if (window->max_pins == 0)
-		return LookaheadAdditionalPins(window->temporary, wanted);
+		return LookaheadAdditionalPins(window->temporary,
+									   wanted + window->npinned) -
+			window->npinned;
 	for (;;)
 	{
 		pins = Min(wanted, window->max_pins - window->npinned);
@@ -276,14 +278,12 @@ start_range(Window *window, int nblocks, int flags)
 			entry->read = slot;
 			entry->state = reading ? ENTRY_READING : ENTRY_PINNED;
 			entry->was_read = reading;
+			window->npinned++;
 			if (window->max_pins > 0)
-				window->npinned++;
-			else
-			{
-				ReleaseBuffer(entry->buffer);
-				if (!reading)
-					entry->state = ENTRY_UNPINNED;
-			}
+				continue;
+			ReleaseBuffer(entry->buffer);
+			if (!reading)
+				WindowReleasePin(window, entry, ENTRY_UNPINNED);
 		}
 		if (reading)
 		{

@@ -688,6 +688,36 @@ def test_many_cursors_with_few_buffers(make_cluster: MakeCluster) -> None:
     assert not bad_lines(cluster.log)
 
 
+@pytest.mark.parametrize("order", ("index", "block"))
+def test_many_scans_with_few_temporary_buffers(sides: Sides, order: str) -> None:
+    """100 temporary buffers, and scans of a function that need most of them at once, fail no more than with stock."""
+    depths = (20, 60, 80, 84, 110)
+
+    def steps(side: Side) -> list[Any]:
+        seen: list[Any] = []
+        with side.connect() as conn:
+            conn.execute("SET temp_buffers = '800kB'")
+            conn.execute(f"SET pg_lookahead.issue_order = {order}".encode())
+            conn.execute("CREATE TEMP TABLE few (id int, k int, pad text)")
+            conn.execute(f"INSERT INTO few {KEYS}".encode())
+            conn.execute("CREATE INDEX few_k ON few (k)")
+            conn.execute(
+                "CREATE FUNCTION pg_temp.side_by_side(n int) RETURNS int LANGUAGE plpgsql AS $$ DECLARE c refcursor; cs refcursor[]; r record; s int := 0;"
+                " BEGIN FOR i IN 1..n LOOP c := NULL; OPEN c FOR EXECUTE 'SELECT id FROM few WHERE k > ' || i * 50 || ' ORDER BY k'; cs := cs || c; END LOOP;"
+                " FOR i IN 1..5 * n LOOP c := cs[1 + i % n]; FETCH c INTO r; s := s + r.id; END LOOP; RETURN s; END $$"
+            )
+            conn.execute(
+                "CREATE FUNCTION pg_temp.nested(n int) RETURNS int LANGUAGE plpgsql AS $$ DECLARE r record;"
+                " BEGIN FOR r IN SELECT id FROM few WHERE k > n * 50 ORDER BY k LOOP"
+                " RETURN r.id + CASE WHEN n > 0 THEN pg_temp.nested(n - 1) ELSE 0 END; END LOOP; END $$"
+            )
+            for n in depths:
+                seen += [outcome(conn, f"SELECT pg_temp.{f}({n})") for f in ("side_by_side", "nested")]
+        return seen
+
+    assert [one[0] for one in alike(sides, steps)] == ["rows"] * 8 + ["error"] * 2
+
+
 # Scans within scans
 
 
