@@ -179,6 +179,11 @@ CREATE INDEX dup_k ON dup (k);
 CREATE TABLE uniq (a int, b int, v int, pad text);
 INSERT INTO uniq SELECT (i * 7919) % 8000 / 8, i % 8, i, repeat('u', 300) FROM generate_series(1, 8000) AS i;
 CREATE UNIQUE INDEX uniq_a_b ON uniq (a, b);
+CREATE ACCESS METHOD strange TYPE INDEX HANDLER hashhandler;
+CREATE OPERATOR CLASS int4_ops DEFAULT FOR TYPE int4 USING strange AS OPERATOR 1 =, FUNCTION 1 hashint4(int4);
+CREATE TABLE strangely (k int, v int);
+INSERT INTO strangely SELECT i % 40, i FROM generate_series(1, 2000) AS i;
+CREATE INDEX ON strangely USING strange (k);
 CREATE TABLE few (k int);
 INSERT INTO few SELECT i * 40 FROM generate_series(0, 200) AS i;
 CREATE TABLE parent (k int, pad text);
@@ -350,6 +355,7 @@ def test_served(served: Served, name: str) -> None:
 REFUSED = {
     "SELECT id FROM t ORDER BY p <-> point(3, 3) LIMIT 50": "ordered by distance",
     "SELECT * FROM pg_class WHERE oid > 3": "system catalog",
+    "SELECT v FROM strangely WHERE k = 7": "index access method of an extension",
     "SELECT * FROM uniq WHERE a = 77 AND b = 5": "at most one row",
     "SELECT b, a FROM uniq WHERE b = 5 AND a = (SELECT max(k) FROM few WHERE k < 700)": "at most one row",
     "SELECT few.k, (SELECT v FROM uniq WHERE a = few.k AND b = 5 AND v > 9) FROM few": "at most one row",
@@ -443,18 +449,26 @@ def test_taken_over_while_it_runs(served: Served, name: str, before: int) -> Non
 
 
 @pytest.mark.parametrize(
-    "setting",
-    ("pg_lookahead.index_scan = off", "pg_lookahead.max_distance = 0", "effective_io_concurrency = 0"),
+    "setting, says",
+    (
+        ("pg_lookahead.index_scan = off", None),
+        ("pg_lookahead.max_distance = 0", "pg_lookahead.max_distance is 0"),
+        ("effective_io_concurrency = 0", "effective_io_concurrency is 0"),
+    ),
 )
-def test_turned_off(served: Served, setting: str) -> None:
-    """The settings that turn look-ahead off do."""
+def test_turned_off(served: Served, setting: str, says: str | None) -> None:
+    """The settings that turn look-ahead off do, and EXPLAIN says so."""
     conn = served["forced"]
     start(conn, FORCED)
     conn.execute(f"SET {setting}".encode())
     conn.execute(EVICT_ALL)
     before = blocks_read_ahead(conn)
-    conn.execute(b"SELECT ctid, * FROM t WHERE k < 500")
+    query = "SELECT ctid, * FROM t WHERE k < 500"
+    conn.execute(query.encode())
     assert blocks_read_ahead(conn) == before
+    if conn.info.server_version >= 180000:
+        text = explain(conn, "text", query)
+        assert "Look-Ahead" not in text if says is None else f"Look-Ahead: not used ({says})" in text, text
 
 
 @pytest.mark.parametrize("direction", ("", "DESC"))
@@ -497,7 +511,11 @@ def test_explain_text(served: Served) -> None:
     assert 0 < blocks["reads"] <= blocks["read"] and blocks["unused"] == 0
     # warm, under the normal policy
     start(conn, {})
-    assert "Look-Ahead: not used (" in explain(conn, "text", query)
+    assert "Look-Ahead: not used (nothing to wait for)" in explain(conn, "text", query)
+    conn.execute("SET pg_lookahead.debug_force = on")
+    one = "SELECT id FROM t WHERE k = 4000"
+    assert "Look-Ahead: not used (nothing could be read ahead)" in explain(conn, "text", one)
+    conn.execute("RESET pg_lookahead.debug_force")
     never = "SELECT * FROM few LEFT JOIN LATERAL (SELECT id FROM t WHERE t.k = few.k) q ON few.k < 0 WHERE few.k < 0"
     conn.execute("SET enable_seqscan = on; SET enable_hashjoin = off; SET enable_mergejoin = off")
     assert "Look-Ahead: not used (never executed)" in explain(conn, "text", never)

@@ -7,7 +7,7 @@ is wrong or missing changes no row, and costs a read or a wait.
 
 from __future__ import annotations
 
-import json
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -31,13 +31,14 @@ SETUP = """
 CREATE EXTENSION pg_lookahead;
 CREATE EXTENSION pg_buffercache;
 CREATE TABLE t (id int, k int, dup int, nul int, p point, pad text);
-INSERT INTO t SELECT i, (i * 7919) % 20000, (i * 7919) % 20000 / 40, CASE WHEN i % 3 = 0 THEN (i * 7919) % 20000 END,
+INSERT INTO t SELECT i, (i * 7919) % 20000, (i * 7919) % 20000 / 1000, CASE WHEN i % 3 = 0 THEN (i * 7919) % 20000 END,
     point((i * 7919) % 20000, i % 10), repeat('x', 300) FROM generate_series(1, 20000) AS i;
 CREATE INDEX t_k ON t (k);
 CREATE INDEX t_dup ON t (dup);
 CREATE INDEX t_nul ON t (nul);
 CREATE INDEX t_nul_first ON t (nul NULLS FIRST, id);
 CREATE INDEX t_k_dup ON t (k, dup);
+CREATE INDEX t_wide ON t (lpad(k::text, 300, '0')) WHERE k < 6000;
 CREATE INDEX t_gist ON t USING gist (p);
 CREATE TABLE other (k int, p point, pad text);
 INSERT INTO other SELECT i % 3, point((i * 7919) % 20000, i % 10), repeat('y', 300) FROM generate_series(1, 6000) AS i;
@@ -115,16 +116,20 @@ def run(conn: Connection, query: str, *tables: str) -> tuple[list[Any], dict[str
 
 
 ARRAY = "SELECT id FROM t WHERE k = ANY (ARRAY(SELECT i * 7 FROM generate_series(1, 2000) AS i)) ORDER BY k"
+WIDE = "lpad(k::text, 300, '0')"
+FEW_PER_LEAF = f"SELECT id FROM t WHERE {WIDE} BETWEEN lpad('500', 300, '0') AND lpad('5500', 300, '0') AND k < 6000 ORDER BY {WIDE}"
 TOLD = {
     "btree": "SELECT id FROM t WHERE k BETWEEN 500 AND 9000 ORDER BY k",
     "btree backward": "SELECT id FROM t WHERE k BETWEEN 500 AND 9000 ORDER BY k DESC",
-    "posting lists": "SELECT id FROM t WHERE dup BETWEEN 20 AND 220 ORDER BY dup",
-    "posting lists backward": "SELECT id FROM t WHERE dup BETWEEN 20 AND 220 ORDER BY dup DESC",
+    "few entries a leaf": FEW_PER_LEAF,
+    "few entries a leaf, backward": f"{FEW_PER_LEAF} DESC",
+    "posting lists": "SELECT id FROM t WHERE dup BETWEEN 2 AND 9 ORDER BY dup",
+    "posting lists backward": "SELECT id FROM t WHERE dup BETWEEN 2 AND 9 ORDER BY dup DESC",
     "before NULLs": "SELECT id FROM t WHERE nul > 12000 ORDER BY nul",
     "before NULLs, backward": "SELECT k FROM t WHERE nul < 8000 ORDER BY nul DESC NULLS LAST, id DESC",
     "after NULLs": "SELECT k FROM t WHERE nul < 8000 ORDER BY nul NULLS FIRST, id",
     "after NULLs, backward": "SELECT id FROM t WHERE nul > 12000 ORDER BY nul DESC",
-    "second column": "SELECT id FROM t WHERE k BETWEEN 500 AND 9000 AND dup > 60 ORDER BY k, dup",
+    "second column": "SELECT id FROM t WHERE k BETWEEN 500 AND 9000 AND dup > 2 ORDER BY k, dup",
     "row comparison": "SELECT id FROM t WHERE (k, dup) > (8000, 3) AND k < 12000 ORDER BY k, dup",
     "array": ARRAY,
     "array backward": f"{ARRAY} DESC",
@@ -154,8 +159,34 @@ def test_what_is_told_is_what_is_visited(conn: Connection, name: str) -> None:
     assert done["blocks_read"] > 200
     assert done["blocks_unused"] == 0
     assert done["blocks_read"] + done["blocks_hit"] + done["blocks_direct"] == done["blocks_visited"], done
+    assert reads_of_all(conn, query) == reads_of_all(conn, query, look_ahead=False)
     # a btree's scout looks beyond the current page, others do not
     assert done["blocks_direct"] <= done["blocks_visited"] // (8 if "GiST" in name else 40), done
+
+
+def reads_of_all(conn: Connection, query: str, look_ahead: bool = True) -> int:
+    """How many blocks the query reads where none is cached, those of indexes included."""
+    indexes = "SELECT indexrelid::regclass::text FROM pg_index WHERE indrelid::regclass::text = ANY (%s)"
+    cache.evict(conn, *TABLES, *(row[0] for row in conn.execute(indexes, [list(TABLES)])))
+    conn.execute(f"SET pg_lookahead.index_scan = {look_ahead}".encode())
+    row = conn.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT json) {query}".encode()).fetchone()
+    conn.execute("RESET pg_lookahead.index_scan")
+    assert row is not None
+    return int(row[0][0]["Plan"]["Shared Read Blocks"])
+
+
+def test_cursor_goes_on_after_a_pause(conn: Connection) -> None:
+    """What had been looked at ahead when a cursor paused is looked at again; the filter leaves it unbounded."""
+    conn.execute(FORCE)
+    cache.evict(conn, "t")
+    before = counts(conn)
+    conn.execute("BEGIN")
+    conn.execute("DECLARE c CURSOR FOR SELECT id FROM t WHERE k > 50 AND id > 0 ORDER BY k")
+    for _ in range(20):
+        conn.execute("FETCH 400 FROM c")
+    conn.execute("COMMIT")
+    done = {name: value - before[name] for name, value in counts(conn).items()}
+    assert done["blocks_visited"] > 7000 and done["blocks_direct"] < 200, done
 
 
 def test_portions_do_not_end_it(conn: Connection) -> None:
@@ -195,7 +226,7 @@ def distance(conn: Connection, *settings: str) -> int:
     cache.evict(conn, "t")
     row = conn.execute(f"EXPLAIN (ANALYZE, FORMAT json) {BY_K}".encode()).fetchone()
     assert row is not None
-    plan = (row[0] if not isinstance(row[0], str) else json.loads(row[0]))[0]["Plan"]
+    plan = row[0][0]["Plan"]
     assert 0 < plan["Look-Ahead Mean Distance"] <= plan["Look-Ahead Maximum Distance"]
     return int(plan["Look-Ahead Maximum Distance"])
 
@@ -320,3 +351,76 @@ def test_looks_at_reads_again(slow: Connection) -> None:
     waited = len(rows) - done["blocks_read"]
     # three before it began, of which the first was not timed
     assert 3 + 2 <= waited < 1000, done
+
+
+# Where
+
+
+SMALL = "SELECT id FROM small WHERE k > 50 ORDER BY k"
+MAKE_SMALL = (
+    "CREATE EXTENSION pg_lookahead",
+    "CREATE EXTENSION pg_buffercache",
+    "CREATE TABLE small AS SELECT i AS id, (i * 7919) % 3000 AS k, repeat('x', 300) AS pad"
+    " FROM generate_series(1, 3000) AS i",
+    "CREATE INDEX small_k ON small (k)",
+    "ANALYZE small",
+)
+
+
+def read_ahead_by_force(conn: Connection) -> int:
+    conn.execute(INDEX_SCANS)
+    conn.execute(FORCE)
+    cache.evict(conn, "small")
+    before = counts(conn)["blocks_read"]
+    conn.execute(SMALL.encode())
+    return counts(conn)["blocks_read"] - before
+
+
+def test_where_the_library_is_loaded(own_cluster: MakeCluster) -> None:
+    """Without shared_preload_libraries the view counts all sessions; the setting may be a database's or a role's."""
+    cluster = own_cluster({"autovacuum": False})
+    with cluster.connect() as conn:
+        for statement in (*MAKE_SMALL, "CREATE ROLE other SUPERUSER LOGIN"):
+            conn.execute(statement.encode())
+        loaded = conn.execute("SHOW shared_preload_libraries").fetchone()
+        assert loaded is not None and "pg_lookahead" not in loaded[0]
+        with cluster.connect() as one:
+            one.execute("LOAD 'pg_lookahead'")
+            total = read_ahead_by_force(one)
+        assert total > 50
+        for of, user, served in (
+            ("DATABASE postgres SET session_preload_libraries = pg_lookahead", "postgres", True),
+            ("DATABASE postgres SET pg_lookahead.index_scan = off", "postgres", False),
+            ("ROLE other SET pg_lookahead.index_scan = on", "postgres", False),
+            ("ROLE other SET pg_lookahead.index_scan = on", "other", True),
+        ):
+            conn.execute(f"ALTER {of}".encode())
+            with cluster.connect(user=user) as one:
+                done = read_ahead_by_force(one)
+            assert (done > 50) == served, of
+            total += done
+        assert counts(conn)["blocks_read"] == total
+
+
+def test_synchronous_reads(own_cluster: MakeCluster) -> None:
+    """With direct I/O nothing reads in the background; what comes from the system's cache is fast."""
+    cluster = own_cluster({**SERVER, "io_method": "sync"})
+    with cluster.connect() as conn:
+        for statement in MAKE_SMALL:
+            conn.execute(statement.encode())
+        tells = conn.info.server_version >= 180000
+        assert read_ahead_by_force(conn) > 50
+        conn.execute("RESET pg_lookahead.debug_force")
+        deadline = time.monotonic() + 120
+        while tells:  # on a busy machine, some reads are slow
+            cache.evict(conn, "small")
+            text = str(conn.execute(f"EXPLAIN (ANALYZE) {SMALL}".encode()).fetchall())
+            if "Look-Ahead: not used (reads are fast)" in text:
+                break
+            assert time.monotonic() < deadline, text
+    cluster.restart({"debug_io_direct": "data"})
+    with cluster.connect() as conn:
+        assert read_ahead_by_force(conn) == 0
+        if tells:
+            text = str(conn.execute(f"EXPLAIN (ANALYZE) {SMALL}".encode()).fetchall())
+            assert "Look-Ahead: not used (reads are synchronous and direct)" in text
