@@ -88,7 +88,8 @@ lookahead_ExecutorRun(QueryDesc *queryDesc, ScanDirection direction,
 	ScanRun		outer = lookahead_running;
 
 	/* of the few temporary buffers, this query may need what others hold */
-	if (nesting_level > 0 && LookaheadAdditionalPins(true, 1) < 1)
+	if (nesting_level > 0 && ScanQueryAnyKnown() &&
+		LookaheadAdditionalPins(true, 1) < 1)
 		ScanQueryPauseAll();
 	lookahead_running = run_of(queryDesc, count);
 	nesting_level++;

@@ -179,6 +179,12 @@ ScanQueryFind(const EState *estate)
 	return NULL;
 }
 
+bool
+ScanQueryAnyKnown(void)
+{
+	return !dlist_is_empty(&queries);
+}
+
 void
 ScanQueryPauseAll(void)
 {

@@ -232,6 +232,9 @@ extern ExecProcNodeMtd lookahead_usual_stock[2];
 /* node.c: the known nodes of a query, or NULL if none is known. */
 extern ScanQuery *ScanQueryFind(const EState *estate);
 
+/* Is any query known? */
+extern bool ScanQueryAnyKnown(void);
+
 /* Make the entry of a query that has none. */
 extern ScanQuery *ScanQueryMake(EState *estate);
 
