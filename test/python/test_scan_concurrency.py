@@ -263,6 +263,38 @@ def test_cancel_at_any_moment(accounts: Cluster, rng: random.Random) -> None:
     check(accounts)
 
 
+PARALLEL = (
+    "SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0; SET min_parallel_table_scan_size = 0;"
+    " SET min_parallel_index_scan_size = 0; SET debug_parallel_query = on; SET parallel_leader_participation = "
+)
+
+
+def test_workers_killed_at_any_moment(accounts: Cluster, rng: random.Random) -> None:
+    """Parallel queries whose workers are cancelled or terminated fail, or are right; nothing stays pinned."""
+    killed = 0
+
+    def read_in_parallel(conn: Connection, rng: random.Random) -> None:
+        conn.execute((PARALLEL + rng.choice(("on", "off"))).encode())
+        read(conn, rng)
+
+    def kill_a_worker(conn: Connection, rng: random.Random) -> None:
+        nonlocal killed
+        conn.execute(EVICT_ALL)
+        ending = rng.choice(("cancel", "terminate"))
+        killed += conn.execute(
+            f"SELECT pg_{ending}_backend(pid) FROM pg_stat_activity WHERE backend_type = 'parallel worker'"
+            " AND query LIKE '%account%' ORDER BY random() LIMIT 1".encode()
+        ).rowcount
+        time.sleep(rng.random() * 0.05)
+
+    load = Load(rng, (psycopg.errors.QueryCanceled, psycopg.errors.AdminShutdown), reconnect=True)
+    for action in (read_in_parallel, read_in_parallel, kill_a_worker):
+        load.add(accounts, action)
+    load.run(SECONDS / 2, lambda: killed > 20)
+    assert not load.failures, load.failures
+    check(accounts)
+
+
 def test_crash_and_recovery(make_cluster: MakeCluster, rng: random.Random) -> None:
     """kill -9 in the middle of it all; after recovery the data is whole."""
     cluster = make_cluster({**SERVER, "fsync": True, "checkpoint_timeout": "30s"})
