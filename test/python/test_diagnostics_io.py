@@ -184,7 +184,8 @@ def test_depth_is_tried(server: Cluster, function: str, dead: int, is_dense: boo
         )
         if dead:
             run(conn, "BEGIN", f"DELETE FROM long WHERE id % {dead} = 0", "ROLLBACK")
-        run(conn, "SELECT count(*) FROM long WHERE f IS NULL", "CHECKPOINT")
+        # No scan here: from PostgreSQL 19 on, it would mark the pages that it prunes as all-visible.
+        run(conn, "CHECKPOINT")
         pages, method = conn.execute(
             b"SELECT pg_relation_size('long') / 8192, current_setting('io_method', true)"
         ).fetchone() or (0, "")
