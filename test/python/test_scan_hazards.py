@@ -429,8 +429,8 @@ IDLE = {
     "backward": [
         "DECLARE c SCROLL CURSOR FOR SELECT id FROM t WHERE k > 5 ORDER BY k", "FETCH 30 FROM c", "FETCH BACKWARD 9 FROM c",
     ],
-    "array keys": ["DECLARE c CURSOR FOR SELECT id FROM t WHERE k = ANY (ARRAY(SELECT generate_series(6, 5000, 7)))", "FETCH 30 FROM c"],
-    "array keys, unlogged": ["DECLARE c CURSOR FOR SELECT id FROM t WHERE k = ANY (ARRAY(SELECT generate_series(6, 5000, 7)))", "FETCH 30 FROM c"],
+    "array keys": ["DECLARE c CURSOR FOR SELECT id FROM t WHERE k = ANY (ARRAY(SELECT generate_series(6, 5000, 7))) AND pad <> ''", "FETCH 300 FROM c"],
+    "array keys, unlogged": ["DECLARE c CURSOR FOR SELECT id FROM t WHERE k = ANY (ARRAY(SELECT generate_series(6, 5000, 7))) AND pad <> ''", "FETCH 300 FROM c"],
     "opened by a function": ["SELECT open_cursor(30)"],
     "opened by a block": ["DO $$ BEGIN PERFORM open_cursor(30); END $$"],
     "opened by a trigger": ["INSERT INTO triggering VALUES (1)"],
