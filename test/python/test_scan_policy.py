@@ -164,8 +164,8 @@ def test_what_is_told_is_what_is_visited(conn: Connection, name: str) -> None:
     assert done["blocks_unused"] == 0
     assert done["blocks_read"] + done["blocks_hit"] + done["blocks_direct"] == done["blocks_visited"], done
     assert reads_of_all(conn, query) == reads_of_all(conn, query, look_ahead=False)
-    # a btree's scout looks beyond the current page, others do not
-    assert done["blocks_direct"] <= done["blocks_visited"] // (8 if "GiST" in name else 40), done
+    # a btree's scout looks beyond the current page (backward, since 18), others do not
+    assert done["blocks_direct"] <= done["blocks_visited"] // (8 if "GiST" in name else 20), done
 
 
 def reads_of_all(conn: Connection, query: str, look_ahead: bool = True) -> int:
