@@ -104,7 +104,9 @@ def test_a_run(tmp_path: Path) -> None:
             cold = result["cache"] == "cold"
             assert all(line["reads"] > 0 for line in same) or not cold
         assert all(line["seconds"] > 0 and line["times"] >= 1 for line in same)
-        assert all(line["cpu_seconds"] > 0 and line["items"] > 0 for line in same)
+        # a sample of a millisecond may have none, where other machines take the processor's time
+        assert all(line["cpu_seconds"] >= 0 and line["items"] > 0 for line in same)
+        assert sum(line["cpu_seconds"] for line in same) > 0
         assert result["scenario"] in done.stdout
     again = tool(
         *SMALL, "--io", "buffered", "--seed", "5", "--scenario", "pgstattuple_approx", "--baseline", str(file)
