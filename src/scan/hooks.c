@@ -78,7 +78,8 @@ run_of(QueryDesc *queryDesc, uint64 count)
 		queryDesc->dest->mydest == DestSPI &&
 		ActivePortal != NULL && ActivePortal->queryDesc == queryDesc;
 
-	return (ScanRun) {queryDesc, portion ? 0 : count};
+	return (ScanRun) {queryDesc, portion ? 0 : count,
+					  lookahead_running.looking};
 }
 
 static void
@@ -87,8 +88,11 @@ lookahead_ExecutorRun(QueryDesc *queryDesc, ScanDirection direction,
 {
 	ScanRun		outer = lookahead_running;
 
-	/* of the few temporary buffers, this query may need what others hold */
-	if (nesting_level > 0 && ScanQueryAnyKnown() &&
+	/*
+	 * Of the few temporary buffers, this query may need what others hold.  But
+	 * it may also be run by an operator that looking ahead has called.
+	 */
+	if (nesting_level > 0 && !outer.looking && ScanQueryAnyKnown() &&
 		LookaheadAdditionalPins(true, 1) < 1)
 		ScanQueryPauseAll();
 	lookahead_running = run_of(queryDesc, count);
@@ -135,7 +139,7 @@ finish_running(QueryDesc *queryDesc)
 {
 	ScanRun		outer = lookahead_running;
 
-	lookahead_running = (ScanRun) {queryDesc, 0};
+	lookahead_running = (ScanRun) {queryDesc, 0, outer.looking};
 	nesting_level++;
 	PG_TRY();
 	{

@@ -189,6 +189,8 @@ typedef struct ScanRun
 {
 	QueryDesc  *query_desc;		/* NULL: none runs */
 	uint64		row_count;
+	bool		looking;		/* a node, of this or an outer query, is looking
+								 * ahead: none may be paused */
 } ScanRun;
 
 /* Kept by hooks.c. */

@@ -831,6 +831,44 @@ def test_many_scans_with_few_temporary_buffers(sides: Sides, order: str) -> None
     assert [one[0] for one in alike(sides, steps)] == ["rows"] * 8 + ["error"] * 2
 
 
+def test_operator_that_runs_queries_with_few_temporary_buffers(sides: Sides) -> None:
+    """Looking ahead calls the keys' operators: what these run takes back no pin from under it."""
+
+    def steps(side: Side) -> list[Any]:
+        with side.connect() as conn:
+            conn.execute("SET temp_buffers = '800kB'")
+            conn.execute("SET check_function_bodies = off")
+            for name, sign in (("lt", "<"), ("le", "<="), ("eq", "="), ("ge", ">="), ("gt", ">")):
+                conn.execute(
+                    f"CREATE FUNCTION asking_{name}(a int, b int) RETURNS bool LANGUAGE plpgsql IMMUTABLE STRICT"
+                    f" AS $$ BEGIN PERFORM FROM asked; RETURN a {sign} b; END $$".encode()
+                )
+                conn.execute(
+                    f"CREATE OPERATOR {sign}@ (LEFTARG = int, RIGHTARG = int, FUNCTION = asking_{name})".encode()
+                )
+            conn.execute(
+                "CREATE OPERATOR CLASS asking_ops FOR TYPE int USING btree AS OPERATOR 1 <@, OPERATOR 2 <=@,"
+                " OPERATOR 3 =@, OPERATOR 4 >=@, OPERATOR 5 >@, FUNCTION 1 btint4cmp(int, int)"
+            )
+            conn.execute("CREATE TEMP TABLE asked ()")
+            conn.execute("CREATE TEMP TABLE few (id int, k int, pad text) PARTITION BY HASH (id)")
+            for i in range(4):
+                conn.execute(
+                    f"CREATE TEMP TABLE few{i} PARTITION OF few FOR VALUES WITH (MODULUS 4, REMAINDER {i})".encode()
+                )
+            conn.execute(f"INSERT INTO few {KEYS}".encode())
+            conn.execute("CREATE INDEX ON few (k asking_ops)")
+            conn.execute("ANALYZE few")
+            query = "SELECT id FROM few WHERE k >@ 10 AND pad <> '' ORDER BY k USING <@"
+            assert "Merge Append" in str(conn.execute(f"EXPLAIN {query}".encode()).fetchall())
+            before = blocks_read_ahead(conn)
+            rows = conn.execute(query.encode()).fetchall()
+            assert (blocks_read_ahead(conn) > before) == side.forced
+        return rows
+
+    assert len(alike(sides, steps)) == 5989
+
+
 # Scans within scans
 
 
