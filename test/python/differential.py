@@ -3,10 +3,11 @@
     python test/python/differential.py FILE.sql [--setup FILE.sql] [--config NAME] [--each] [--set N=V]
     python test/python/differential.py --random 100000 [--seed N]
 
-Every configuration has a database of its own, all copied from one template, so that tables and
-indexes are equal to the byte and even a row's ctid must agree.  A statement is sent to all of
-them, and then the rows (in order), the command's tag, notices and errors are compared with
-those of ``off``.  EXPLAIN (FORMAT JSON) is compared without what look-ahead adds, and with the
+Every session has a database of its own, all copied from one template, so that tables and
+indexes are equal to the byte and even a row's ctid must agree.  One of them is always ``off``;
+the others have a configuration each, or take turns at more of them from case to case.  A
+statement is sent to all, and then the rows (in order), the command's tag, notices and errors
+are compared with those of ``off``.  EXPLAIN (FORMAT JSON) is compared without what look-ahead adds, and with the
 blocks that were hit and read added up.  At the end of each case the cumulative counters of all
 tables and indexes are compared too, and on demand the line pointers of all their pages.
 
@@ -259,7 +260,9 @@ class Differential:
     """A session in each of the databases that make_copies() made.
 
     cluster: a running server that loads the library
-    configs: settings by name; ``off`` must be among them
+    configs: settings by name, ``off`` first
+    sessions: how many; one is for ``off``, the others take turns at the other configurations,
+        so that a case meets sessions - 1 of them (None: one for each, and a case meets all)
     start: statements for the start of each session
     one_at_a_time: never let two servers' processes work at once (where buffers are few)
     evictions: blocks may be evicted between two uses, so that what was read twice may differ
@@ -271,6 +274,7 @@ class Differential:
         cluster: Cluster,
         configs: Mapping[str, Mapping[str, object]] = CONFIGS,
         *,
+        sessions: int | None = None,
         start: Sequence[str] = (),
         one_at_a_time: bool = False,
         evictions: bool = False,
@@ -283,20 +287,32 @@ class Differential:
         self._evictions = evictions
         self._each = each
         self._report = report
-        self._sessions: dict[str, Session] = {}
-        for number, (config, values) in enumerate(configs.items()):
-            session = Session(cluster.connect(f"differential_{number}"))
+        self._configs = configs
+        self._turns = itertools.cycle([config for config in configs if config != "off"])
+        self._all = [Session(cluster.connect(f"differential_{i}")) for i in range(sessions or len(configs))]
+        for session in self._all:
             session.ask("SET stats_fetch_consistency = none")
             for statement in start:
                 session.send(statement)
                 session.collect()
-            for name, value in values.items():
-                session.ask(f"SET {name} = '{value}'")
-            self._sessions[config] = session
-        self._before = {config: self._counters(session) for config, session in self._sessions.items()}
+        self._before = {session: self._counters(session) for session in self._all}
+        self._sessions: dict[str, Session] = {}
+        self._take_turns()
+
+    def _take_turns(self) -> None:
+        """Give each session the configuration of the coming case."""
+        before = {session: self._configs[config] for config, session in self._sessions.items()}
+        names = ["off", *itertools.islice(self._turns, len(self._all) - 1)]
+        self._sessions = dict(zip(names, self._all, strict=True))
+        for config, session in self._sessions.items():
+            if before.get(session) is not self._configs[config]:
+                for name in before.get(session, ()):
+                    session.ask(f"RESET {name}")
+                for name, value in self._configs[config].items():
+                    session.ask(f"SET {name} = '{value}'")
 
     def close(self) -> None:
-        for session in self._sessions.values():
+        for session in self._all:
             session.connection.close()
 
     def __enter__(self) -> Differential:
@@ -314,9 +330,10 @@ class Differential:
         return self.tally
 
     def run_case(self, case: Case) -> None:
+        self._take_turns()
         if case.cold:
-            for config, session in self._sessions.items():
-                self._make_cold(config, session)
+            for session in self._all:
+                self._make_cold(session)
         for number, statement in enumerate(case.statements, 1):
             outcomes = self._outcomes(case, statement)
             if statement.startswith("EXPLAIN") and any(one != outcomes["off"] for one in outcomes.values()):
@@ -330,13 +347,13 @@ class Differential:
             self._compare_counters(case)
         self.tally.cases += 1
 
-    def _make_cold(self, config: str, session: Session) -> None:
+    def _make_cold(self, session: Session) -> None:
         # A page whose read an error left in flight is not seen by an eviction, and with io_uring the
         # read ends only when somebody waits for it.
         in_flight = "SELECT 1 FROM pg_aios WHERE pid = pg_backend_pid()"
         if self._cluster.version >= 18 and session.ask(in_flight):
             session.ask(f"SELECT pg_prewarm(oid) FROM {_RELATIONS}")
-            self._before[config] = self._counters(session)
+            self._before[session] = self._counters(session)
         relations = [int(row[0]) for row in session.ask(f"SELECT oid FROM {_RELATIONS}")]
         cache.evict(session.connection, *relations)
 
@@ -357,7 +374,7 @@ class Differential:
                 session.send(statement)
                 outcomes[config] = plain(session.collect(), case)
             return outcomes
-        for session in self._sessions.values():
+        for session in self._all:
             session.send(statement)
         return {config: plain(session.collect(), case) for config, session in self._sessions.items()}
 
@@ -386,12 +403,12 @@ class Differential:
         deltas: dict[str, Counters] = {}
         for config, session in self._sessions.items():
             after = self._counters(session)
-            before = self._before[config]
+            before = self._before[session]
             deltas[config] = {
                 name: tuple(x - y for x, y in zip(counts, before.get(name, (0,) * 6), strict=True))
                 for name, counts in after.items()
             }
-            self._before[config] = after
+            self._before[session] = after
         for config in self._sessions:
             if config != "off":
                 self._compare_deltas(case, config, deltas["off"], deltas[config])

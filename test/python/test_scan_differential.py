@@ -54,27 +54,20 @@ class Run:
     since: int = 17
 
 
-FEW = ("off", "normal", "forced", "block order", "block order, 2 pins")
 # 16 buffers: which of several processes goes without one is a matter of chance, so no parallel workers
 TINY: dict[str, object] = {"shared_buffers": "128kB", "max_connections": 20, "max_parallel_workers": 0}
+SMALL_WINDOWS = ("window of 2", "block order, 2 pins", "block order, windows of 5")
 RUNS = {
-    "default": Run({}, 0.4, 2),
-    "direct": Run({"debug_io_direct": "data"}, 0.2, 1, since=18),
-    "sync": Run({"io_method": "sync"}, 0.08, 1, FEW, since=18),
-    "io_uring": Run({"io_method": "io_uring"}, 0.08, 1, FEW, since=18),
-    "1 MB": Run(
-        {"shared_buffers": "1MB"},
-        0.12,
-        1,
-        ("off", "normal", "forced", "window of 3", "block order", "block order, 2 pins"),
-        True,
-    ),
-    # three sessions: open cursors of more would leave none of the 16 buffers
-    "128 kB": Run(TINY, 0.08, 1, ("off", "forced", "window of 2"), True),
-    "128 kB, block order": Run(
-        TINY, 0.08, 1, ("off", "block order, 2 pins", "block order, windows of 5"), True
-    ),
+    "default": Run({}, 0.5, 2),
+    "direct": Run({"debug_io_direct": "data"}, 0.12, since=18),
+    "sync": Run({"io_method": "sync"}, 0.1, since=18),
+    "io_uring": Run({"io_method": "io_uring"}, 0.06, since=18),
+    "1 MB": Run({"shared_buffers": "1MB"}, 0.14, few_buffers=True),
+    "128 kB": Run(TINY, 0.14, configs=("off", "forced", *SMALL_WINDOWS), few_buffers=True),
 }
+# Off, and two configurations at a time: open cursors of more would leave none of 16 buffers, and
+# half the statements under all configurations take longer than twice as many under two of them.
+SESSIONS = 3
 
 
 @pytest.mark.timeout(max(900, STATEMENTS // 10))
@@ -91,7 +84,7 @@ def test_corpus(
     configs = {name: CONFIGS[name] for name in run.configs}
     for _ in range(run.schemas):
         corpus = Corpus(rng, version=cluster.version)
-        make_copies(cluster, corpus.setup(), len(configs))
+        make_copies(cluster, corpus.setup(), SESSIONS)
         try:
             cluster.restart(run.settings)
         except ClusterError as error:
@@ -101,6 +94,7 @@ def test_corpus(
         with Differential(
             cluster,
             configs,
+            sessions=SESSIONS,
             start=[corpus.PLANNER],
             one_at_a_time=run.few_buffers,
             evictions=run.few_buffers,
