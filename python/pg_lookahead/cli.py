@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from typing import Annotated
 
 import psycopg
@@ -76,22 +77,27 @@ app.command("simulate")(simulate)
 app.command("replay")(replay)
 
 
+def run(arguments: Sequence[str]) -> int:
+    """Do what the arguments say, in this process; returns the exit status."""
+    try:
+        return int(app(list(arguments), standalone_mode=False) or 0)
+    except typer.TyperException as error:
+        return _failed(error.format_message(), error.exit_code)
+    except (ClusterError, TraceError) as error:
+        return _failed(str(error), 2)
+    except (psycopg.OperationalError, OSError) as error:
+        return _failed(str(error), 2)
+    except (KeyboardInterrupt, typer.Abort):
+        return 130
+
+
+def _failed(text: str, status: int) -> int:
+    """Tell it in one line, in which a hint follows the message."""
+    print("pg_lookahead: " + " | ".join(line for line in text.splitlines() if line), file=sys.stderr)
+    return status
+
+
 def main() -> None:
     """Entry point of the program ``pg_lookahead``."""
     end_on_signals()
-    try:
-        sys.exit(app(standalone_mode=False))
-    except typer.TyperException as error:
-        _fail(error.format_message(), error.exit_code)
-    except (ClusterError, TraceError) as error:
-        _fail(str(error), 2)
-    except (psycopg.OperationalError, OSError) as error:
-        _fail(str(error), 2)
-    except (KeyboardInterrupt, typer.Abort):
-        sys.exit(130)
-
-
-def _fail(text: str, status: int) -> None:
-    """One line, in which a hint follows the message."""
-    print("pg_lookahead: " + " | ".join(line for line in text.splitlines() if line), file=sys.stderr)
-    sys.exit(status)
+    sys.exit(run(sys.argv[1:]))

@@ -11,6 +11,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from pg_lookahead import cache
 from pg_lookahead.cluster import Cluster
 from pg_lookahead.server import Installation
 from relations import clean_log, install, run
@@ -39,6 +40,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # Servers and programs that start next to a test need not be read from disk anew.
+    cache.whole_system = False
     # A background job of a shell ignores Ctrl-C, and one of nohup's a hangup, and so would the programs that
     # tests interrupt.  What has a handler here has none there.
     signal.signal(signal.SIGINT, signal.default_int_handler)

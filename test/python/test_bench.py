@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -14,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from command_line import refused, tool
 from pg_lookahead import environment
 from pg_lookahead.bench import (
     cells,
@@ -39,15 +38,6 @@ from pg_lookahead.cluster import Cluster
 from pg_lookahead.server import Installation
 
 ROWS = 50_000
-
-
-def command(*arguments: str) -> list[str]:
-    return [sys.executable, "-I", "-m", "pg_lookahead", "bench", *arguments]
-
-
-def tool(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, **variables}
-    return subprocess.run(command(*arguments), capture_output=True, text=True, timeout=600, env=environment)
 
 
 # What may be concluded.  Noise as it is: each time is a little off by chance, now and then far
@@ -178,11 +168,7 @@ def test_when_to_stop() -> None:
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_bad_input_is_one_line_and_status_2(arguments: list[str], named: str) -> None:
-    done = tool(*arguments)
-    assert done.returncode == 2
-    assert len(done.stderr.splitlines()) == 1
-    assert done.stderr.startswith("pg_lookahead: ") and named in done.stderr
-    assert done.stdout == ""
+    assert named in refused("bench", *arguments)
 
 
 def test_a_method_the_server_lacks_is_one_line() -> None:
@@ -191,16 +177,14 @@ def test_a_method_the_server_lacks_is_one_line() -> None:
     missing = "sync" if row is None else next((m for m in ("io_uring",) if m not in row[0]), None)
     if missing is None:
         pytest.skip("this server has every io_method")
-    done = tool("--quick", "--io-method", missing)
+    done = tool("bench", "--quick", "--io-method", missing)
     assert done.returncode == 2
     assert "--io-method" in done.stderr.splitlines()[-1]
     assert "loading" not in done.stderr
 
 
 def test_no_fuse_is_one_line() -> None:
-    done = tool("--quick", "--latency", "1", PATH="/nowhere")
-    assert done.returncode == 2
-    assert len(done.stderr.splitlines()) == 1 and "added latency needs" in done.stderr
+    assert "added latency needs" in refused("bench", "--quick", "--latency", "1", PATH="/nowhere")
 
 
 # The cells

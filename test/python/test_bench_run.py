@@ -8,7 +8,6 @@ import random
 import re
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +16,8 @@ from typing import Any
 import psycopg
 import pytest
 
+import command_line
+from command_line import start
 from pg_lookahead.bench import latency, results
 from pg_lookahead.cluster import Cluster
 from pg_lookahead.server import Installation
@@ -27,17 +28,8 @@ needs_fuse = pytest.mark.skipif(NO_FUSE is not None, reason=str(NO_FUSE))
 Lines = list[dict[str, Any]]
 
 
-def command(*arguments: str) -> list[str]:
-    return [sys.executable, "-I", "-m", "pg_lookahead", "bench", *arguments]
-
-
-def tool(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, **variables}
-    return subprocess.run(command(*arguments), capture_output=True, text=True, env=environment)
-
-
-def start(*arguments: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(command(*arguments), stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+def tool(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return command_line.tool("bench", *arguments)
 
 
 def read(file: Path) -> Lines:
@@ -200,7 +192,7 @@ def test_ctrl_c_leaves_nothing_and_loses_nothing(tmp_path: Path) -> None:
     arguments += ["--cache", "cold", "--seconds", "0.3", "--rounds", "1"]
     if NO_FUSE is None:
         arguments += ["--latency", "0,0.1"]
-    process = start(*arguments)
+    process = start("bench", *arguments)
     assert process.stderr is not None
     for line in process.stderr:
         if "ratio" in line:
@@ -231,7 +223,7 @@ def test_sigkill_at_any_moment_leaves_nothing(tmp_path: Path, number: int, rng: 
     arguments += ["--scenario", "pgstat*index", "--seconds", "0.2", "--rounds", "1"]
     # Some lines of progress from now: while it starts, loads or measures.
     wanted = rng.choice([1, 2, 4, 6, 8, 10, 12, 16])
-    process = start(*arguments)
+    process = start("bench", *arguments)
     assert process.stderr is not None
     for _, _line in zip(range(wanted), process.stderr, strict=False):
         pass

@@ -17,8 +17,9 @@ import psycopg
 import pytest
 
 import pg_lookahead
+from command_line import as_here
 from conftest import MakeCluster
-from pg_lookahead import reap
+from pg_lookahead import cache, reap
 from pg_lookahead.cluster import Cluster
 from pg_lookahead.home import ServerUser
 from pg_lookahead.server import ClusterError, Installation
@@ -169,7 +170,10 @@ WHERE relfilenode = pg_relation_filenode(%s::regclass)
 
 
 @pytest.mark.parametrize("os_cache", [True, False])
-def test_evict_takes_all_forks_out(cluster: Cluster, conn: psycopg.Connection[Any], os_cache: bool) -> None:
+def test_evict_takes_all_forks_out(
+    cluster: Cluster, conn: psycopg.Connection[Any], os_cache: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache, "whole_system", True)
     conn.execute("CREATE EXTENSION pg_buffercache")
     conn.execute("CREATE TABLE cached AS SELECT generate_series(1, 100000) AS a")
     conn.execute("VACUUM cached")
@@ -185,7 +189,11 @@ def test_evict_takes_all_forks_out(cluster: Cluster, conn: psycopg.Connection[An
     assert one(conn, BUFFERS, "pg_class") > 0
 
 
-def test_evict_empties_the_page_cache(cluster: Cluster, conn: psycopg.Connection[Any]) -> None:
+@pytest.mark.parametrize("whole_system", [False, True])
+def test_evict_empties_the_page_cache(
+    cluster: Cluster, conn: psycopg.Connection[Any], whole_system: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache, "whole_system", whole_system)
     if shutil.which("fincore") is None:
         pytest.skip("fincore is not installed")
     conn.execute("CREATE TABLE paged AS SELECT generate_series(1, 500000) AS a")
@@ -216,6 +224,7 @@ def test_evict_a_mapped_relation_and_one_without_a_file(
 
 LIVES = """
     import sys, time
+    {as_here}
     from pg_lookahead.cluster import Cluster, end_on_signals
     {before}
     with Cluster() as cluster:
@@ -239,7 +248,7 @@ def short_directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 def live(before: str = "", after: str = "time.sleep(600)", **kw: Any) -> tuple[subprocess.Popen[str], Path]:
     """Start a Python process with a server; returns it with the server's data directory."""
-    program = textwrap.dedent(LIVES.format(before=before, after=after))
+    program = textwrap.dedent(LIVES.format(as_here=as_here(), before=before, after=after))
     process = subprocess.Popen(
         [sys.executable, "-I", "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **kw
     )

@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from command_line import refused, tool
 from pg_lookahead.trace import TraceError, calibrate, generate, models, policy, replay, sources
 from pg_lookahead.trace.format import Trace, Writer
 from pg_lookahead.trace.parallel import Parallel
-from test_trace import refused, tool
 
 if shutil.which("fio") is None:
     pytest.skip("no fio here", allow_module_level=True)

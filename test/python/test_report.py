@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -13,16 +11,12 @@ from typing import Any
 import pytest
 
 from browser import look_at, needs_browser
+from command_line import refused, tool
 from pg_lookahead.bench import options, plots, report, report_page
 from pg_lookahead.bench.report_data import REFUSED, UNFINISHED, Run, arrange, read
 from pg_lookahead.server import ClusterError
 
 HOSTILE = '</svg><script src="http://example.invalid/x.js">$\\frac{1}{2}$</script> & ' + "very_long_name " * 9
-
-
-def tool(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-I", "-m", "pg_lookahead", "report", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=600)
 
 
 # A run, made up: two servers that differ in latency, of every verdict a cell.
@@ -183,9 +177,7 @@ def test_bad_input_is_one_line_and_status_2(tmp_path: Path, results: Path) -> No
         ([results, "--output", results], "--output"),
         ([], "RESULTS"),
     ):
-        done = tool(*arguments)
-        assert (done.returncode, done.stdout) == (2, "")
-        assert named in done.stderr and len(done.stderr.splitlines()) == 1
+        assert named in refused("report", *arguments)
 
 
 # What it says
@@ -268,7 +260,7 @@ BOXES = """
 @needs_browser
 @pytest.mark.parametrize("width", [1200, 420])
 def test_in_a_browser(results: Path, tmp_path: Path, width: int) -> None:
-    done = tool(results)
+    done = tool("report", results)
     assert done.returncode == 0, done.stderr
     with look_at(results.with_suffix(".html"), tmp_path / "profile", width=width) as seen:
         figures = seen.evaluate(BOXES)
@@ -310,12 +302,10 @@ def test_a_run_with_a_report(tmp_path: Path) -> None:
     """One quick cell: the report of the run is that made of its file afterwards."""
     pages = [tmp_path / "during.html", tmp_path / "after.html"]
     small = ("--quick", "--rows", "50000", "--rounds", "1", "--cache", "warm")
-    command = [sys.executable, "-I", "-m", "pg_lookahead", "bench", *small, "--scenario", "index_scan_limit"]
-    command += ["--report", str(pages[0])]
     results = tmp_path / "results.jsonl"
-    done = subprocess.run([*command, "--json", str(results)], capture_output=True, text=True, timeout=600)
+    done = tool("bench", *small, "--scenario", "index_scan_limit", "--report", pages[0], "--json", results)
     assert done.returncode in (0, 1), done.stderr
-    assert tool(results, "-o", pages[1]).returncode == 0
+    assert tool("report", results, "-o", pages[1]).returncode == 0
     assert pages[0].read_text() == pages[1].read_text()
     assert "LIMIT 16" in pages[0].read_text()
     assert not list(tmp_path.glob("*.partial"))
@@ -332,7 +322,4 @@ def test_a_report_without_a_file_of_results(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("target", ["/no/such/place/x.html", "/"])
 def test_a_report_that_cannot_be_written_is_one_line(target: str) -> None:
-    command = [sys.executable, "-I", "-m", "pg_lookahead", "bench", "--quick", "--report", target]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "--report" in done.stderr and len(done.stderr.splitlines()) == 1
+    assert "--report" in refused("bench", "--quick", "--report", target)

@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from command_line import refused, tool
 from pg_lookahead.trace import Batches, TraceError, generate, models, policy, simulate
 from pg_lookahead.trace.disk import Disk
 from pg_lookahead.trace.format import Trace
 from pg_lookahead.trace.parallel import Parallel, window
 from pg_lookahead.trace.policy import Policy
-from test_trace import refused, tool
 
 BLOCK = 8192
 

@@ -19,27 +19,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from command_line import refused, tool
 from pg_lookahead.cluster import Cluster
 from pg_lookahead.trace import TraceError, generate, sources
 from pg_lookahead.trace import format as trace_format
 from pg_lookahead.trace.format import SCHEMA, Trace, Writer
 
 SCALE = int(os.environ.get("PG_LOOKAHEAD_TEST_SCALE", "1"))
-
-
-def tool(*arguments: str | Path, stdin: bytes | None = None) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-I", "-m", "pg_lookahead", *map(str, arguments)]
-    done = subprocess.run(command, input=stdin, capture_output=True, timeout=300)
-    return subprocess.CompletedProcess(command, done.returncode, done.stdout.decode(), done.stderr.decode())
-
-
-def refused(*arguments: str | Path, stdin: bytes | None = None) -> str:
-    """Run the tool on something bad: one line, exit status 2, and no trace left behind."""
-    done = tool(*arguments, stdin=stdin)
-    assert done.returncode == 2, done.stderr
-    assert len(done.stderr.splitlines()) == 1 and done.stderr.startswith("pg_lookahead: ")
-    assert done.stdout == ""
-    return done.stderr
 
 
 def entries(kind: str, text: str) -> list[tuple[str, int, int]]:

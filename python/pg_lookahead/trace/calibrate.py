@@ -54,7 +54,7 @@ def _reads_a_second(path: Path, size: int, depth: int, seconds: float) -> float:
             f"--bs={size}",
             f"--ioengine={fio.ENGINES[0]}",
             f"--iodepth={depth}",
-            f"--runtime={seconds}",
+            f"--runtime={round(seconds * 1000)}ms",  # fio takes a fraction for 0
             "--time_based",
             "--ramp_time=0.2",
             "--norandommap",

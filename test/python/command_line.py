@@ -1,0 +1,68 @@
+"""The command line of the tool, without a process of its own.
+
+A new process takes a second to import the tool, and makes its servers from an initdb of its own.
+Tests of what a process is (signals, what is left when it ends, the installed program) start one."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from unittest.mock import patch
+
+from pg_lookahead import cache, cli
+from pg_lookahead.home import Home
+from pg_lookahead.server import Installation
+
+
+def as_here() -> str:
+    """A line of Python for another process: what this one knows, that one need not do again.
+
+    Its servers are copied from the template that initdb made here, and caches are emptied as here."""
+    home = Home.of_this_process()
+    installation = home.reachable(Installation.find())
+    known = f"{{(Path({str(installation.bindir)!r}), ()): Path({str(home.template(installation, ()))!r})}}"
+    return (
+        "from pathlib import Path; from pg_lookahead import cache; from pg_lookahead.home import Home;"
+        f" cache.whole_system = {cache.whole_system}; Home.of_this_process()._templates.update({known})"
+    )
+
+
+def start(*arguments: object) -> subprocess.Popen[str]:
+    """The tool in a process of its own, which the test will end."""
+    program = f"{as_here()}; from pg_lookahead import cli; cli.main()"
+    command = [sys.executable, "-I", "-c", program, *map(str, arguments)]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def tool(*arguments: object, stdin: bytes = b"", **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run the tool to its end, as ``subprocess.run`` would; an error nobody caught is raised.
+
+    environment: variables to set meanwhile"""
+    words = [str(argument) for argument in arguments]
+    out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
+    given = io.TextIOWrapper(io.BytesIO(stdin), "utf-8")
+    with (
+        redirect_stdout(out),
+        redirect_stderr(err),
+        patch("sys.stdin", given),
+        patch.dict(os.environ, environment),
+    ):
+        status = cli.run(words)
+    return subprocess.CompletedProcess(words, status, *(_text(stream) for stream in (out, err)))
+
+
+def refused(*arguments: object, stdin: bytes = b"", **environment: str) -> str:
+    """Run the tool on something bad: exit status 2, and one line on standard error, which is returned."""
+    done = tool(*arguments, stdin=stdin, **environment)
+    assert (done.returncode, done.stdout) == (2, ""), (arguments, done.stderr)
+    assert len(done.stderr.splitlines()) == 1 and done.stderr.startswith("pg_lookahead: "), done.stderr
+    return done.stderr
+
+
+def _text(stream: io.TextIOWrapper) -> str:
+    buffer = stream.buffer
+    assert isinstance(buffer, io.BytesIO)
+    return buffer.getvalue().decode()
