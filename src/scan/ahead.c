@@ -258,11 +258,15 @@ AheadFinish(ScanNode *node)
 void
 AheadFollow(ScanNode *node, IndexScanDesc scan, ScanDirection direction)
 {
+	/* the server clears this slot when a scan is begun again */
+	TupleTableSlot *last = ((ScanState *) node->plan_state)->ss_ScanTupleSlot;
+
 	if (node->scout == NULL)
 		node->scout = ScoutCreate(ScanNodeMemory(node), scan->indexRelation);
 	if (node->owner != NULL && node->owner != CurrentResourceOwner)
 		AheadPause(node);
-	if (!ScoutFollow(node->scout, scan, direction) && node->window != NULL)
+	if (!ScoutFollow(node->scout, scan, direction, TTS_EMPTY(last)) &&
+		node->window != NULL)
 	{
 		PROFILED_VOID(PROFILE_WINDOW_DRAIN, WindowDrain(node->window));
 		node->told_block = node->passed_block = InvalidBlockNumber;

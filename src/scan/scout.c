@@ -65,7 +65,7 @@ struct Scout
 	BlockNumber page;
 	int			current;
 	uint64		turn;
-	int			pages;			/* it has come to, one after the other */
+	int			pages;			/* it has come to since it was begun */
 
 	/*
 	 * What was told last: entry "told" of the current page, if leaf is -1,
@@ -234,13 +234,15 @@ forget(Scout *scout)
 }
 
 bool
-ScoutFollow(Scout *scout, IndexScanDesc scan, ScanDirection dir)
+ScoutFollow(Scout *scout, IndexScanDesc scan, ScanDirection dir, bool anew)
 {
 	CurrentPage cp = current_page(scout->am, scan);
 	int			step = ScanDirectionIsForward(dir) ? 1 : -1;
 	bool		expected = true;
 
 	scout->turn++;
+	if (anew)
+		scout->pages = 0;
 	if (likely(cp.page == scout->page && cp.current == scout->current + step &&
 			   dir == scout->dir))
 	{

@@ -39,11 +39,13 @@ extern bool ScoutSupportsIndex(Relation index);
 extern Scout *ScoutCreate(MemoryContext mcxt, Relation index);
 
 /*
- * To be called after each entry that the scan has returned.  Returns false if
+ * To be called after each entry that the scan has returned; anew: no row came
+ * of those before since the scan was begun, or begun again.  Returns false if
  * the scan is not where the scout expected it to be: after a rescan, a restored
  * position, a turn, or a page split.  What was said before is then void.
  */
-extern bool ScoutFollow(Scout *scout, IndexScanDesc scan, ScanDirection dir);
+extern bool ScoutFollow(Scout *scout, IndexScanDesc scan, ScanDirection dir,
+						bool anew);
 
 /* The turn of the entry returned last. */
 extern uint64 ScoutTurn(const Scout *scout);

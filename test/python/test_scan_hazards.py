@@ -593,6 +593,25 @@ def test_abandoned_array_scan_stays_on_its_page(sides: Sides) -> None:
     assert pages[0][0] < 6
 
 
+def test_array_scans_abandoned_one_after_the_other_stay_on_their_pages(sides: Sides) -> None:
+    """The inside of a nested loop, left each time after the first row or at its end."""
+    rows = "SELECT i / 3000, i, (i % 3000 = 0)::int, repeat('x', 600) FROM generate_series(1, 60000) AS i"
+    pages = {}
+    for name, side in sides.items():
+        side.table("(a int, b int, c int, pad text)", rows, "(a, b, c)")
+        side.evict("t", "t_0")
+        found = side.rows(
+            "SELECT x, EXISTS (SELECT FROM t WHERE a = ANY (ARRAY[x, 99]) AND b < y AND c = 1 AND pad <> x::text)"
+            " FROM generate_series(1, 19) AS x, (VALUES (0), (4000), (99999)) AS o (y) ORDER BY x, y"
+        )
+        assert sum(row[1] for row in found) == 20
+        pages[name] = side.value(
+            "SELECT count(*) FROM pg_buffercache WHERE relfilenode = pg_relation_filenode('t_0')"
+        )
+    print(pages)
+    assert pages["forced"] <= pages["off"] + 3
+
+
 # Damage
 
 
