@@ -97,13 +97,15 @@ void
 ScanStatsAttach(void)
 {
 	bool		found;
+	SharedScanStats *stats;
 
 	if (shared != NULL)
 		return;
+	stats = LookaheadSharedMemory("pg_lookahead_scan_stats",
+								  sizeof(SharedScanStats), init_shared, &found);
+	/* once in this process: either call may fail, and be made again */
 	RegisterXactCallback(at_xact_end, NULL);
-	shared = LookaheadSharedMemory("pg_lookahead_scan_stats",
-								   sizeof(SharedScanStats), init_shared,
-								   &found);
+	shared = stats;
 }
 
 /*
