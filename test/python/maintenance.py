@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from pg_lookahead.cluster import Cluster
@@ -99,19 +100,19 @@ def pages_without_lsn(data: bytes) -> list[bytes]:
     return [page[8 + 2 :] for page in blocks(data)]
 
 
-def bloom_entries(data: bytes) -> list[tuple[tuple[int, int], bytes]]:
-    """Heap TID and signature of every entry in a Bloom index's file, in the order of the file."""
+def bloom_tids(data: bytes) -> list[tuple[int, int]]:
+    """Heap TID of every entry in a Bloom index's file, in the order of the file."""
     first, *rest = blocks(data)
     (words,) = struct.unpack_from("<i", first, 24 + 12)
-    size = 6 + 2 * words
-    found = []
+    entry = np.dtype([("high", "<u2"), ("low", "<u2"), ("offset", "<u2"), ("signature", "<u2", words)])
+    found: list[tuple[int, int]] = []
     for page in rest:
         count, flags = struct.unpack_from("<HH", page, BLOCK - 8)
         if page == bytes(BLOCK) or flags & 2:
             continue
-        for at in range(24, 24 + count * size, size):
-            high, low, offset = struct.unpack_from("<HHH", page, at)
-            found.append((((high << 16) + low, offset), page[at + 6 : at + size]))
+        entries = np.frombuffer(page, entry, count, 24)
+        block = entries["high"].astype(int) << 16 | entries["low"]
+        found += zip(block.tolist(), entries["offset"].tolist(), strict=True)
     return found
 
 

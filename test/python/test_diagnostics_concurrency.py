@@ -14,7 +14,7 @@ import psycopg
 from conftest import MakeCluster
 from relations import Connection, await_no_pins, clean_log, install, run
 
-SECONDS = 20.0
+SECONDS = 8.0
 
 RELATIONS = (
     "CREATE EXTENSION IF NOT EXISTS bloom SCHEMA contrib",

@@ -43,7 +43,7 @@ from relations import (
     write_at,
 )
 
-MUTATIONS = int(os.environ.get("PG_LOOKAHEAD_MUTATIONS", "12000"))
+MUTATIONS = int(os.environ.get("PG_LOOKAHEAD_MUTATIONS", "5000"))
 
 SETTINGS = {
     "autovacuum": False,
@@ -154,9 +154,8 @@ class Lab:
 
     @contextlib.contextmanager
     def damaged(self, target: Target, damaged: bytes) -> Iterator[None]:
-        """The file of a target with other contents, and none of its pages in memory."""
+        """The file of a target with other contents, and none of its pages in memory: before and after."""
         path = self.paths[target.relation, target.fork]
-        cache.evict(self.ours, target.relation)
         rewrite(path, damaged)
         yield
         cache.evict(self.ours, target.relation)
@@ -179,9 +178,9 @@ class Lab:
         first leaves hint bits, which on a damaged row may say what the row itself does not."""
         self.close()
         self.connect()
+        cache.evict(self.ours, target.relation)
         with self.damaged(target, damage.data):
             outcome = ask(self.ours, schema, function, target.relation)
-        cache.evict(self.ours, target.relation)
         rewrite(self.paths[target.relation, target.fork], damage.data)
         return outcome
 

@@ -8,13 +8,14 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from command_line import refused, tool
-from pg_lookahead.trace import TraceError, calibrate, generate, models, policy, replay, sources
+from pg_lookahead.trace import TraceError, calibrate, fio, generate, models, policy, replay, sources
 from pg_lookahead.trace.format import Trace, Writer
 from pg_lookahead.trace.parallel import Parallel
 
@@ -68,7 +69,10 @@ def test_the_file_is_never_opened_for_writing(data: Path, trace: Trace, tmp_path
     data.chmod(0o666)
     seen = tmp_path / "seen"
     calls = "trace=%file,openat2,io_uring_setup,pwrite64,pwritev,write,ftruncate,fallocate"
-    command = ["strace", "-f", "-y", "-e", calls, "-o", seen, sys.executable, "-I", "-m", "pg_lookahead"]
+    # The tool, calibrating at two depths.
+    program = "from pg_lookahead import cli; from pg_lookahead.trace import calibrate"
+    program += "; calibrate.DEPTHS = (1, 64); cli.main()"
+    command = ["strace", "-f", "-y", "-e", calls, "-o", seen, sys.executable, "-I", "-c", program]
     arguments = ["replay", trace.path, "--file", data, "--seconds", "0.1", "--depth", "1,4"]
     done = subprocess.run([*map(str, command + arguments)], capture_output=True, text=True)
     if "ptrace" in done.stderr:
@@ -89,19 +93,24 @@ def test_the_file_is_never_opened_for_writing(data: Path, trace: Trace, tmp_path
 
 def test_a_file_that_may_only_be_read_is_enough(data: Path, trace: Trace) -> None:
     data.chmod(0o444)
-    assert tool("replay", trace.path, "--file", data, "--model", "nvme", "--depth", "1").returncode == 0
-    assert (
-        tool(
-            "replay", trace.path, "--file", data, "--model", "nvme", "--depth", "1", "--engine", "psync"
-        ).returncode
-        == 0
+    replay = (
+        "replay",
+        trace.path,
+        "--file",
+        data,
+        "--model",
+        "nvme",
+        "--policy",
+        "issued",
+        "--depth",
+        "1",
     )
+    assert tool(*replay).returncode == 0
+    assert tool(*replay, "--engine", "psync").returncode == 0
 
 
 def test_a_read_only_run_refuses_to_write(data: Path, tmp_path: Path) -> None:
     """What --readonly of fio is worth: an iolog with a write in it fails."""
-    from pg_lookahead.trace import fio
-
     (tmp_path / "data0").symlink_to(data)
     (tmp_path / "iolog").write_text(
         "fio version 2 iolog\ndata0 add\ndata0 open\ndata0 write 0 8192\ndata0 close\n"
@@ -160,7 +169,23 @@ def test_calibration_gives_a_model_that_is_its_own_measurement() -> None:
     assert min(calibrate.row(64, 1e-3, 0.9e-3)) > 0, "also where larger reads seem to take less"
 
 
-def test_calibrate_measures_and_saves(data: Path, trace: Trace, tmp_path: Path) -> None:
+def test_calibration_takes_a_fraction_of_a_second(monkeypatch: pytest.MonkeyPatch, data: Path) -> None:
+    """fio takes ``0.1`` for no limit, and reads the whole file."""
+    told: list[str] = []
+
+    def run(arguments: Sequence[str]) -> fio.Measured:
+        told.extend(arguments)
+        return fio.Measured(1, 8192, 1.0)
+
+    monkeypatch.setattr(fio, "run", run)
+    calibrate.measure(data, 0.1, lambda text: None)
+    assert [argument for argument in told if "runtime" in argument] == ["--runtime=100ms"] * 14
+
+
+def test_calibrate_measures_and_saves(
+    data: Path, trace: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calibrate, "DEPTHS", (1, 4, 64))
     saved = tmp_path / "model"
     done = tool(
         "simulate", trace.path, "--calibrate", data, "--seconds", "0.1", "--save", saved, "--policy", "issued"
