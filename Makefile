@@ -94,7 +94,7 @@ lint: setup
 
 # Bring all code into the form that lint checks.
 format: setup
-	$(VENV)/python -I tools/format_c.py $(wildcard src/*.[ch] src/*/*.[ch])
+	$(VENV)/python -I tools/format_c.py $(wildcard src/*.[ch] src/*/*.[ch] test/modules/*.c)
 	$(VENV)/ruff check --fix python test/python tools
 	$(VENV)/ruff format python test/python tools
 

@@ -24,7 +24,7 @@ PG_CONFIG=${PG_CONFIG:-$("$bin/python" -I tools/embedded_pg_config.py)}
 CC=${CC:-gcc}
 # The newest clang, as a second reader.
 CLANG=${CLANG:-$(ls /usr/bin/clang-[0-9]* 2>/dev/null | grep -E '/clang-[0-9]+$' | sort -V | tail -1)}
-sources=$(ls src/*.c src/*/*.c)
+sources=$(ls src/*.c src/*/*.c test/modules/*.c)
 headers=$(ls src/*.h src/*/*.h)
 
 # Unused parameters and missing initializers are how fmgr and PostgreSQL's own macros are

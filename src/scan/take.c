@@ -29,6 +29,9 @@
 #include "utils/rel.h"
 #include "utils/spccache.h"
 
+/* Of its heap, its index and the visibility map; two of them also ahead. */
+#define PINS_OF_A_SCAN 5
+
 static inline Relation
 index_of(PlanState *plan_state)
 {
@@ -144,6 +147,36 @@ scanned_twice(QueryDesc *queryDesc)
 		NIL : changed_and_scanned_twice(queryDesc);
 }
 
+static bool
+count_temporary(PlanState *plan_state, void *context)
+{
+	int		   *scans = context;
+
+	if (plan_state == NULL)
+		return false;
+	if (is_scan(plan_state) && RelationUsesLocalBuffers(
+			((ScanState *) plan_state)->ss_currentRelation))
+		(*scans)++;
+	return planstate_tree_walker(plan_state, count_temporary, context);
+}
+
+/*
+ * Has a query so many scans of temporary tables that what look-ahead holds
+ * might leave one of them without a buffer?  Up to a quarter of the buffers may
+ * be held ahead; the scans themselves are to do with the rest.
+ */
+static bool
+temporary_buffers_are_short(QueryDesc *queryDesc)
+{
+	int			most = num_temp_buffers / 4 * 3 / PINS_OF_A_SCAN;
+	int			scans = 0;
+
+	if (list_length(queryDesc->estate->es_range_table) <= most)
+		return false;
+	count_temporary(queryDesc->planstate, &scans);
+	return scans > most;
+}
+
 /*
  * Why look-ahead can never serve a node, or NULL if it can.  The answer stays
  * the same as long as the query lives.
@@ -200,30 +233,41 @@ refusal_by_settings(PlanState *plan_state)
 	return NULL;
 }
 
+typedef struct Taking
+{
+	ScanQuery  *query;			/* made when its first node is found */
+	List	   *twice;
+	bool		is_running;
+	bool		temporary_short;
+} Taking;
+
 /* Make a node known, if look-ahead serves it; see ScanQueryTake(). */
 static void
-take_node(ScanQuery *query, PlanState *plan_state, List *twice,
-		  bool is_running)
+take_node(const Taking *taking, PlanState *plan_state)
 {
-	const char *refusal = refusal_of(plan_state, twice);
+	Relation	heap = ((ScanState *) plan_state)->ss_currentRelation;
+	const char *refusal = refusal_of(plan_state, taking->twice);
 	ExecProcNodeMtd stock = plan_state->ExecProcNodeReal;
 	ScanNode   *node;
 
-	if (refusal == NULL && !is_running)
+	if (refusal == NULL && taking->temporary_short &&
+		RelationUsesLocalBuffers(heap))
+		refusal = "too many scans of temporary tables";
+	if (refusal == NULL && !taking->is_running)
 		refusal = refusal_by_settings(plan_state);
 
 	/* the reason is of interest to EXPLAIN ANALYZE only */
-	if (refusal != NULL && query->estate->es_instrument == 0)
+	if (refusal != NULL && taking->query->estate->es_instrument == 0)
 		return;
 	if (ScanNodeSearch(plan_state) != NULL)
 		return;					/* a subplan may be met twice */
-	node = ScanNodeAdd(query, plan_state);
+	node = ScanNodeAdd(taking->query, plan_state);
 	node->refusal = refusal;
 	if (refusal != NULL)
 		return;
 
 	/* once the query runs, others may have wrapped our function */
-	if (is_running || stock == ScanNodeExec)
+	if (taking->is_running || stock == ScanNodeExec)
 		stock = lookahead_usual_stock[node->index_only];
 	else
 	{
@@ -275,13 +319,6 @@ note_limit(PlanState *plan_state, LimitState *limit)
 	}
 }
 
-typedef struct Taking
-{
-	ScanQuery  *query;			/* made when its first node is found */
-	List	   *twice;
-	bool		is_running;
-} Taking;
-
 static bool
 take_nodes(PlanState *plan_state, void *context)
 {
@@ -294,8 +331,7 @@ take_nodes(PlanState *plan_state, void *context)
 	{
 		if (taking->query == NULL)
 			taking->query = ScanQueryMake(plan_state->state);
-		take_node(taking->query, plan_state, taking->twice,
-				  taking->is_running);
+		take_node(taking, plan_state);
 	}
 	result = planstate_tree_walker(plan_state, take_nodes, context);
 	if (IsA(plan_state, LimitState))
@@ -306,7 +342,8 @@ take_nodes(PlanState *plan_state, void *context)
 void
 ScanQueryTake(QueryDesc *queryDesc, bool is_running)
 {
-	Taking		taking = {NULL, scanned_twice(queryDesc), is_running};
+	Taking		taking = {NULL, scanned_twice(queryDesc), is_running,
+						  temporary_buffers_are_short(queryDesc)};
 	ScanNode   *top;
 
 	take_nodes(queryDesc->planstate, &taking);

@@ -11,8 +11,11 @@ import json
 import os
 import random
 import re
+import shutil
+import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -356,19 +359,56 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("query", REFUSED)
-def test_refused(served: Served, query: str) -> None:
+def assert_refused(conn: psycopg.Connection[Any], query: str, why: str) -> None:
     """What is left to stock works, reads nothing ahead, and EXPLAIN says why."""
-    conn = served["forced"]
-    start(conn, FORCED)
     before = blocks_read_ahead(conn)
     ours = conn.execute(query.encode()).fetchall()
-    assert blocks_read_ahead(conn) == before
+    assert ours and blocks_read_ahead(conn) == before
     if conn.info.server_version >= 180000:
         rows = conn.execute(f"EXPLAIN (ANALYZE, COSTS off) {query}".encode()).fetchall()
-        assert any(f"Look-Ahead: not used ({REFUSED[query]}" in row[0] for row in rows), rows
+        assert any(f"Look-Ahead: not used ({why}" in row[0] for row in rows), rows
     conn.execute("SET pg_lookahead.index_scan = off")
     assert conn.execute(query.encode()).fetchall() == ours
+    conn.execute("RESET pg_lookahead.index_scan")
+
+
+@pytest.mark.parametrize("query", REFUSED)
+def test_refused(served: Served, query: str) -> None:
+    start(served["forced"], FORCED)
+    assert_refused(served["forced"], query, REFUSED[query])
+
+
+def compiled(cluster: Cluster, source: Path) -> Path:
+    """A module in C, made loadable by a server, in whose data directory it is."""
+    compiler = os.environ.get("CC", "gcc")
+    if shutil.which(compiler) is None:
+        pytest.skip(f"no C compiler {compiler}")
+    asked = [str(cluster.bindir / "pg_config"), "--includedir-server"]
+    headers = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+    library = cluster.data / source.with_suffix(".so").name
+    options = ["-O2", "-Wall", "-Werror", "-shared", "-fPIC", "-isystem", headers]
+    subprocess.run([compiler, *options, "-o", str(library), str(source)], check=True)
+    library.chmod(0o755)
+    return library
+
+
+def test_a_table_that_is_not_heap(served_by: Cluster, served: Served) -> None:
+    """Heap is known by the address of its methods, not by what a table's methods do."""
+    library = compiled(served_by, Path(__file__).parents[1] / "modules" / "heap_copy.c")
+    conn = served["forced"]
+    start(conn, FORCED)
+    for statement in (
+        "BEGIN",
+        f"CREATE FUNCTION handler(internal) RETURNS table_am_handler LANGUAGE c AS '{library}', 'heap_copy_handler'",
+        "CREATE ACCESS METHOD heap_copy TYPE TABLE HANDLER handler",
+        "UPDATE pg_class SET relam = (SELECT oid FROM pg_am WHERE amname = 'heap_copy') WHERE oid = 't'::regclass",
+        EVICT_ALL,
+    ):
+        conn.execute(statement.encode())
+    for columns in ("id, k", "k"):
+        query = f"SELECT {columns} FROM t WHERE k < 500 ORDER BY k"
+        assert_refused(conn, query, "not a heap table")
+    conn.execute("ROLLBACK")
 
 
 # more than one row may have such a key

@@ -887,6 +887,39 @@ def test_operator_that_runs_queries_with_few_temporary_buffers(sides: Sides) -> 
 
     assert len(alike(sides, steps)) == 5989
 
+@pytest.mark.parametrize("order", ("index", "block"))
+def test_one_query_with_many_scans_and_few_temporary_buffers(sides: Sides, order: str) -> None:
+    """100 temporary buffers, of which each scan pins two: so many scans as with stock, look-ahead or not."""
+
+    def steps(side: Side) -> list[Any]:
+        seen: list[Any] = []
+        with side.connect() as conn:
+            conn.execute("SET temp_buffers = '800kB'")
+            conn.execute("SET enable_material = off; SET enable_hashjoin = off; SET enable_mergejoin = off")
+            conn.execute(f"SET pg_lookahead.issue_order = {order}".encode())
+            conn.execute("CREATE TEMP TABLE merged (k int, pad text) PARTITION BY LIST ((k % 55))")
+            conn.execute(
+                "DO $$ BEGIN FOR i IN 0..54 LOOP"
+                " EXECUTE format('CREATE TEMP TABLE part%1$s PARTITION OF merged FOR VALUES IN (%1$s)', i);"
+                " END LOOP; END $$"
+            )
+            conn.execute("INSERT INTO merged SELECT i, repeat('x', 900) FROM generate_series(1, 11000) AS i")
+            conn.execute("CREATE INDEX ON merged (k)")
+            # so few that some are read ahead, so many that stock can just serve them, and more
+            for n in (14, 20, 48, 52):
+                before = side.blocks_read_ahead()
+                parts = f"k % 55 = ANY (ARRAY(SELECT * FROM generate_series(0, {n - 1})))"
+                seen.append(outcome(conn, f"SELECT k FROM merged WHERE {parts} AND pad <> '' ORDER BY k"))
+                nested = "".join(
+                    f" JOIN LATERAL (SELECT k FROM part{i} WHERE k >= p{i - 1}.k AND pad <> '' ORDER BY k OFFSET 0) p{i} ON true"
+                    for i in range(1, n)
+                )
+                seen.append(outcome(conn, f"SELECT p0.k FROM part0 p0{nested} WHERE p0.k > 9 LIMIT 30"))
+                assert (side.blocks_read_ahead() > before) == (side.forced and n < 15)
+        return seen
+
+    assert [one[0] for one in alike(sides, steps)] == ["rows"] * 6 + ["error"] * 2
+
 
 # Scans within scans
 
