@@ -245,6 +245,15 @@ def test_distance_grows(conn: Connection) -> None:
     assert distance(conn) > 32
 
 
+@pytest.mark.parametrize("setting", ("effective_io_concurrency", "pg_lookahead.max_distance"))
+@pytest.mark.parametrize("force", ("on", "off"))
+def test_zero_means_never(conn: Connection, setting: str, force: str) -> None:
+    conn.execute(f"SET pg_lookahead.debug_force = {force}".encode())
+    conn.execute(f"SET {setting} = 0".encode())
+    _, done = run(conn, "SELECT id FROM t WHERE k < 2000 ORDER BY k")
+    assert done["blocks_visited"] == 0, done
+
+
 def test_stalls_are_counted(slow: Connection) -> None:
     """Who looks one block ahead waits for it."""
     slow.execute(FORCE)
