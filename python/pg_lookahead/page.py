@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
-import jinja2
 from markupsafe import Markup
 
 from .server import ClusterError
@@ -55,19 +54,20 @@ _STYLE: Any = {
     "ytick.color": INK,
 }
 
-_templates = jinja2.Environment(
-    loader=jinja2.PackageLoader(__package__),
-    autoescape=True,
-    undefined=jinja2.StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
-)
-
 
 def render(template: str, **values: Any) -> str:
     """The page that a file of templates/ makes of the values."""
+    import jinja2  # like matplotlib below, not before there is something to show
+
+    templates = jinja2.Environment(
+        loader=jinja2.PackageLoader(__package__),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
     colours = {"ink": INK, "faint": FAINT, "gain": GAIN, "loss": LOSS}
-    return _templates.get_template(template).render(colours=colours, **values)
+    return templates.get_template(template).render(colours=colours, **values)
 
 
 def write(path: Path, text: str) -> None:

@@ -160,7 +160,8 @@ def test_records_of_perf(tmp_path: Path) -> None:
     records = tmp_path / "records"
     records.mkdir()
     file = tmp_path / "run.jsonl"
-    done = tool(*SMALL, "--scenario", scenarios, "--perf", str(records), "--json", str(file))
+    chosen = ("--io", "direct", "--scenario", scenarios)
+    done = tool(*SMALL, *chosen, "--perf", str(records), "--json", str(file))
     assert done.returncode == 0, done.stderr
     found = sorted(path.name for path in records.iterdir())
     assert len(found) == 2 * read(file)[0]["planned"] and len(found) >= 2 * (2 + 1)

@@ -1,7 +1,7 @@
 """Damaged files: an answer or an error that tells where, each time; never a crash, a hang or a leak.
 
 The files of small relations are damaged under a running server, thousands of times
-($PG_LOOKAHEAD_MUTATIONS times, by default 12,000), each time after their pages were evicted.
+($PG_LOOKAHEAD_MUTATIONS times, by default 5,000), each time after their pages were evicted.
 Where contrib/pgstattuple gives an outcome, ours must be the same, with few exceptions: those
 pages that contrib reads beyond their end, or takes for what they are not (``stricter``).
 """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -13,7 +13,9 @@ from .. import page
 from ..server import ClusterError
 from . import options, scenarios
 from .report import reporting
-from .results import Earlier
+
+if TYPE_CHECKING:  # numpy takes a while to load
+    from .results import Earlier
 
 _WIDE = 200
 """Columns of the table where there is no terminal."""
@@ -145,6 +147,8 @@ def _chosen(given: dict[str, Any]) -> tuple[options.Options, Earlier | None]:
         raise ClusterError(
             f"--resume takes all options from its file; leave out --{others[0].replace('_', '-')}"
         )
+    from .results import Earlier
+
     path = Path(str(given["resume"]))
     earlier = Earlier(path, "--resume")
     again: dict[str, Any] = {name: given[name] for name in ("dsn", "peer") if name in given}

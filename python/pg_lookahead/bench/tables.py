@@ -27,7 +27,6 @@ import json
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import numpy as np
 import psycopg
 from psycopg import sql
 
@@ -141,7 +140,7 @@ def load(
         conn.execute(f"COMMENT ON SCHEMA {SCHEMA} IS '{OURS}; it drops it in the end.'".encode())
         add_extensions(conn, extensions)
     wanted, indexes = set(wanted), set(indexes)
-    permutation = np.random.default_rng(seed).permutation(rows)
+    permutation = _permutation(seed, rows)
     if "t" in wanted:
         _load_t(conn, permutation, layout, report)
     if "c" in wanted:
@@ -154,6 +153,13 @@ def load(
         text = f"{_KEPT}{json.dumps(told)}"
         conn.execute(comment.format(sql.Identifier(SCHEMA), sql.Literal(text)))
     conn.execute("CHECKPOINT")
+
+
+def _permutation(seed: int, rows: int) -> Any:
+    """The numbers below ``rows`` in random order."""
+    import numpy as np  # takes a while to load, and the command line needs the names here only
+
+    return np.random.default_rng(seed).permutation(rows)
 
 
 def not_kept(comment: str | None, wanted: set[str], rows: int, layout: str, indexes: set[str]) -> str:
@@ -248,7 +254,7 @@ def _load_c(conn: Connection, rows: int, seed: int, report: Report) -> None:
     rows //= CLIENT_TABLES
     for number in range(1, CLIENT_TABLES + 1):
         name = f"c{number}"
-        permutation = np.random.default_rng(seed + number).permutation(rows)
+        permutation = _permutation(seed + number, rows)
         insert = _INSERT_T.format(schema=SCHEMA, period=period(rows), rows=rows).replace(".t\n", f".{name}\n")
         indexes = [f"UNIQUE INDEX {name}_rnd ON {{schema}}.{name} (rnd)"]
 
@@ -260,7 +266,9 @@ def _load_c(conn: Connection, rows: int, seed: int, report: Report) -> None:
 
 
 def _load_d(conn: Connection, permutation: Any, layout: str, report: Report, names: list[str]) -> None:
-    ids = permutation if layout == "fragmented" else np.arange(len(permutation))
+    ids = permutation.copy()
+    if layout != "fragmented":
+        ids.sort()
     insert = _INSERT_D.format(schema=SCHEMA)
     indexes = [INDEXES_OF_D[name] for name in names]
     fill = lambda: _insert(conn, insert, ids, report, "d")  # noqa: E731
