@@ -352,6 +352,23 @@ def test_stops_where_it_is_useless(slow: Connection) -> None:
     assert len(rows) == 800 and done["blocks_unused"] < 200, done
 
 
+def test_partitions_learn_from_each_other(slow: Connection) -> None:
+    """That reads are slow, the first one has to see twice, and each other one only once."""
+    slow.execute("CREATE TABLE parts (k int, pad text) PARTITION BY RANGE (k)")
+    slow.execute("ALTER TABLE parts ALTER pad SET STORAGE PLAIN")
+    names = [f"part{i}" for i in range(20)]
+    for i, name in enumerate(names):
+        slow.execute(
+            f"CREATE TABLE {name} PARTITION OF parts FOR VALUES FROM ({i * 12}) TO ({i * 12 + 12})".encode()
+        )
+    slow.execute("INSERT INTO parts SELECT i, repeat('x', 5000) FROM generate_series(0, 239) AS i")
+    slow.execute("CREATE INDEX ON parts (k)")
+    slow.execute("ANALYZE parts")
+    rows, done = run(slow, "SELECT length(pad) FROM parts ORDER BY k", *names)
+    # of each partition, the first read is not timed
+    assert len(rows) - done["blocks_read"] < 2 * 20 + 10, done
+
+
 def test_looks_at_reads_again(slow: Connection) -> None:
     """After 1,024 reads a scan waits for some, to see whether they are slow."""
     for statement in (
