@@ -128,6 +128,7 @@ def test_changed_and_scanned_twice(make_cluster: MakeCluster) -> None:
         "CREATE INDEX ON twice (id)",
         "CREATE INDEX ON twice (a)",
         "DELETE FROM twice WHERE id % 5 = 0",
+        "CREATE TABLE other (id int)",
     )
     make_copies(cluster, setup, len(CONFIGS))
     merge_join = "SET enable_hashjoin = off; SET enable_nestloop = off; SET enable_sort = off"
@@ -142,6 +143,11 @@ def test_changed_and_scanned_twice(make_cluster: MakeCluster) -> None:
             assert text.count("Look-Ahead: not used (the query changes and scans this table twice)") == 2, (
                 text
             )
+            # another table is changed
+            copied = "INSERT INTO other SELECT a.id FROM twice AS a JOIN twice AS b USING (id)"
+            plans = differential.ask(f"EXPLAIN (ANALYZE, COSTS off) {copied}")
+            text = "\n".join(row[0].decode() for row in plans["forced"])
+            assert text.count("Look-Ahead: distance") == 2, text
     assert not bad_lines(cluster.log)
 
 
