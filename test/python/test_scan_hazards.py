@@ -931,13 +931,17 @@ def test_one_query_with_many_scans_and_few_temporary_buffers(sides: Sides, order
             for n in (14, 20, 48, 52):
                 before = side.blocks_read_ahead()
                 parts = ", ".join(map(str, range(n)))
-                seen.append(outcome(conn, f"SELECT k FROM merged WHERE k % 55 IN ({parts}) ORDER BY k"))
+                merged = f"SELECT k FROM merged WHERE k % 55 IN ({parts}) ORDER BY k"
+                seen.append(outcome(conn, merged))
                 nested = "".join(
                     f" JOIN LATERAL (SELECT k FROM part{i} WHERE k >= p{i - 1}.k AND pad <> '' ORDER BY k OFFSET 0) p{i} ON true"
                     for i in range(1, n)
                 )
                 seen.append(outcome(conn, f"SELECT p0.k FROM part0 p0{nested} WHERE p0.k > 9 LIMIT 30"))
                 assert (side.blocks_read_ahead() > before) == (side.forced and n < 15)
+                if side.forced and n == 20 and conn.info.server_version >= 180000:
+                    plan = str(outcome(conn, f"EXPLAIN (ANALYZE) {merged}"))
+                    assert plan.count("Look-Ahead: not used (too many scans of temporary tables)") == n, plan
         return seen
 
     # how many pages a scan pins depends on the version
