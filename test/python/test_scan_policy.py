@@ -383,6 +383,8 @@ def test_looks_at_reads_again(slow: Connection) -> None:
     waited = len(rows) - done["blocks_read"]
     # three before it began, of which the first was not timed
     assert 3 + 2 <= waited < 1000, done
+    # what was in the window then was used before it ended
+    assert done["blocks_unused"] == 0, done
 
 
 # Where
