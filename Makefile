@@ -65,10 +65,11 @@ demo: setup
 bench: setup
 	@$(VENV)/pg_lookahead bench $(BENCH)
 
+# Two files of tests at a time; those of one follow each other in one process.
 test: setup
 	$(VENV)/python -I -m pg_lookahead.cluster --set io_method=worker \
 		--set shared_preload_libraries=pg_lookahead -- tools/installcheck.sh
-	$(VENV)/pytest
+	$(VENV)/pytest --numprocesses 2 --dist loadfile --durations 10
 
 # Versions x I/O methods x suites; options by MATRIX='--cells 17,18/io_uring --suites regress,isolation'.
 # Servers: Debian's own packages, unpacked under build; or MATRIX_PG_CONFIGS='pg_config ...'.
