@@ -336,8 +336,8 @@ guard_drops(ObjectAccessType access, Oid classId, Oid objectId, int subId,
 
 /*
  * guard_drops() is called for each function that a query uses, too.  So it is
- * installed by the first command of the session that may drop anything but
- * temporary objects.
+ * installed by the first command of the session that may drop an access method
+ * or a function: no other command does, but by running one of these.
  */
 static void
 overlay_ProcessUtility(PlannedStmt *pstmt, const char *queryString,
@@ -347,7 +347,8 @@ overlay_ProcessUtility(PlannedStmt *pstmt, const char *queryString,
 {
 	static bool guarded = false;
 
-	if (!guarded && GetCommandLogLevel(pstmt->utilityStmt) == LOGSTMT_DDL)
+	if (!guarded && (IsA(pstmt->utilityStmt, DropStmt) ||
+					 IsA(pstmt->utilityStmt, DropOwnedStmt)))
 	{
 		next_object_access_hook = object_access_hook;
 		object_access_hook = guard_drops;

@@ -160,6 +160,22 @@ def test_the_first_command_of_a_session_is_guarded(server: Cluster, db: Connecti
     assert attached(db) == {"bloom"} and finds_all(db)
 
 
+def test_drop_owned_as_the_first_command(server: Cluster, db: Connection) -> None:
+    attach(db, "bloom")
+    handler = "FUNCTION lookahead.bloom_handler(internal)"
+    run(db, f"ALTER EXTENSION pg_lookahead DROP {handler}", "CREATE ROLE owner", f"ALTER {handler} OWNER TO owner")
+    with server.connect("test") as other, pytest.raises(psycopg.errors.DependentObjectsStillExist) as caught:
+        other.execute("DROP OWNED BY owner CASCADE")
+    assert "needs it" in str(caught.value) and finds_all(db)
+    run(db, f"ALTER {handler} OWNER TO current_user", "DROP ROLE owner")
+
+
+def test_errors_of_a_first_command_are_the_servers(server: Cluster) -> None:
+    """Whether it drops anything is seen before the server has looked at its options."""
+    with server.connect() as conn, pytest.raises(psycopg.errors.SyntaxError, match="option .*foo"):
+        conn.execute("EXPLAIN (foo, ANALYZE bar) SELECT 1")
+
+
 def test_attach_and_drop_at_the_same_time(server: Cluster, db: Connection) -> None:
     """Whichever comes first, no handler is left dangling."""
     for drop in ("EXTENSION pg_lookahead", "SCHEMA lookahead CASCADE", "EXTENSION bloom CASCADE"):
