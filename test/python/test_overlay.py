@@ -163,7 +163,12 @@ def test_the_first_command_of_a_session_is_guarded(server: Cluster, db: Connecti
 def test_drop_owned_as_the_first_command(server: Cluster, db: Connection) -> None:
     attach(db, "bloom")
     handler = "FUNCTION lookahead.bloom_handler(internal)"
-    run(db, f"ALTER EXTENSION pg_lookahead DROP {handler}", "CREATE ROLE owner", f"ALTER {handler} OWNER TO owner")
+    run(
+        db,
+        f"ALTER EXTENSION pg_lookahead DROP {handler}",
+        "CREATE ROLE owner",
+        f"ALTER {handler} OWNER TO owner",
+    )
     with server.connect("test") as other, pytest.raises(psycopg.errors.DependentObjectsStillExist) as caught:
         other.execute("DROP OWNED BY owner CASCADE")
     assert "needs it" in str(caught.value) and finds_all(db)
@@ -172,7 +177,10 @@ def test_drop_owned_as_the_first_command(server: Cluster, db: Connection) -> Non
 
 def test_errors_of_a_first_command_are_the_servers(server: Cluster) -> None:
     """Whether it drops anything is seen before the server has looked at its options."""
-    with server.connect() as conn, pytest.raises(psycopg.errors.SyntaxError, match="option .*foo"):
+    with (
+        server.connect() as conn,
+        pytest.raises(psycopg.errors.SyntaxError, match="unrecognized EXPLAIN option"),
+    ):
         conn.execute("EXPLAIN (foo, ANALYZE bar) SELECT 1")
 
 
