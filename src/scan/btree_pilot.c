@@ -110,12 +110,16 @@ start(BTreePilot *pilot, IndexScanDesc scan)
 {
 	MemoryContext old = MemoryContextSwitchTo(pilot->mcxt);
 	ScanKey		keys = palloc_array(ScanKeyData, scan->numberOfKeys);
+	BufferUsage usage = pgBufferUsage;
 
 	for (int i = 0; i < scan->numberOfKeys; i++)
 	{
 		keys[i] = scan->keyData[i];
 		copy_argument(scan->indexRelation, &keys[i]);
 	}
+	/* a parallel worker had to look up the types in the catalogs */
+	pgBufferUsage = usage;
+
 	pilot->scan = btbeginscan(scan->indexRelation, scan->numberOfKeys, 0);
 	pilot->scan->heapRelation = scan->heapRelation;
 	pilot->scan->xs_snapshot = scan->xs_snapshot;

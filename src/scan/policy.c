@@ -134,9 +134,12 @@ static bool
 is_forbidden(ScanNode *node)
 {
 	Relation	heap = ((ScanState *) node->plan_state)->ss_currentRelation;
+	BufferUsage usage = pgBufferUsage;
 
 	if (get_tablespace_io_concurrency(heap->rd_rel->reltablespace) == 0)
 		node->refusal = SCAN_NO_CONCURRENCY;
+	/* a parallel worker had to look it up in the catalogs */
+	pgBufferUsage = usage;
 	return node->refusal != NULL;
 }
 

@@ -179,6 +179,25 @@ def reads_of_all(conn: Connection, query: str, look_ahead: bool = True) -> int:
     return int(row[0][0]["Plan"]["Shared Read Blocks"])
 
 
+def test_what_a_worker_looks_up_is_not_counted(conn: Connection) -> None:
+    """A pilot copies its keys, whose types a new process finds in the catalogs."""
+    conn.execute("SET debug_parallel_query = on")
+    conn.execute(FORCE)
+    query = (
+        f"SELECT id FROM t WHERE k = ANY ('{{{','.join(map(str, range(1, 9000, 3)))}}}') AND dup > 2::bigint"
+    )
+    explain = f"EXPLAIN (ANALYZE, BUFFERS, FORMAT json) {query}"
+    hits = {}
+    for look_ahead in ("off", "on", "off", "on"):  # the first two of them fill the session's own caches
+        conn.execute(f"SET pg_lookahead.index_scan = {look_ahead}".encode())
+        cache.evict(conn, "t")
+        row = conn.execute(explain.encode()).fetchone()
+        assert row is not None
+        plan = row[0][0]["Plan"]
+        hits[look_ahead] = plan["Shared Hit Blocks"], plan["Shared Read Blocks"]
+    assert hits["on"] == hits["off"]
+
+
 def test_cursor_goes_on_after_a_pause(conn: Connection) -> None:
     """What had been looked at ahead when a cursor paused is looked at again; the filter leaves it unbounded."""
     conn.execute(FORCE)
