@@ -231,6 +231,9 @@ SERVED = {
     " SELECT few.k, t.id FROM few JOIN t ON t.k = ANY (ARRAY[few.k, few.k * 3, few.k * 90]) WHERE few.k < 60;"
     " SELECT few.k, t.id FROM few JOIN t ON t.c = ANY (ARRAY['c' || few.k, 'c' || few.k * 7]) WHERE few.k < 60;"
     " SELECT few.k, (SELECT t.id FROM t WHERE t.k = ANY (ARRAY[few.k, few.k * 9]) ORDER BY k LIMIT 1) FROM few",
+    "unique index, deferred": "CREATE TABLE deferred (k int UNIQUE DEFERRABLE INITIALLY DEFERRED, pad text);"
+    " INSERT INTO deferred SELECT i, repeat('x', 300) FROM generate_series(1, 2000) i; BEGIN; UPDATE deferred SET k = 7;;"
+    " SELECT ctid FROM deferred WHERE k = 7",
     "row comparison": "SELECT id FROM t WHERE (k, id) > (500, 3) AND k < 900 ORDER BY k, id",
     "skip scan": "BEGIN; DROP INDEX t_k, t_k_id;; SELECT id FROM t WHERE k BETWEEN 300 AND 700",
     "partial": "SELECT id FROM t WHERE nul IS NOT NULL AND k < 900 ORDER BY k DESC",
@@ -426,6 +429,7 @@ SERVED_UNIQUE = (
     "a = ANY ('{77,78,79}') AND b = 5",
     "(a, b) >= (77, 5) AND a = 77",
     "b = 5 AND a < 77",
+    "b = 5 AND b = (SELECT 5)",
 )
 
 

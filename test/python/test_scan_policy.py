@@ -406,6 +406,94 @@ def test_looks_at_reads_again(slow: Connection) -> None:
     assert done["blocks_unused"] == 0, done
 
 
+# What is cached
+
+
+# By number of the row (51 a page) its key, and how many of 3,000 rows are looked up with their neighbours.
+CACHED = {
+    "heap order": ("i", range(2900, 3000)),
+    "pages at random": ("i / 50 * 17 % 60 * 50 + i % 50", range(2800, 3000)),
+    "pairs at random": ("i / 2 * 7919 % 1500 * 2 + i % 2", range(1)),
+    "at random": ("i * 7919 % 3000", range(1)),
+    "heap order, then at random": (
+        "CASE WHEN i < 500 THEN i ELSE 500 + i * 7919 % 2500 END",
+        range(450, 490),
+    ),
+}
+
+
+def make_cached(conn: Connection, key: str) -> None:
+    for statement in (
+        "DROP TABLE IF EXISTS cached",
+        "CREATE TABLE cached (k int, pad text)",
+        f"INSERT INTO cached SELECT {key}, repeat('x', 120) FROM generate_series(0, 2999) AS i",
+        "CREATE INDEX ON cached (k)",
+        "ANALYZE cached",
+        "SELECT * FROM cached ORDER BY k",
+    ):
+        conn.execute(statement.encode())
+
+
+def calls(conn: Connection, query: str, times: int = 1) -> tuple[int, int]:
+    """How often our own loops fetch from the heap, and how many rows they look up together."""
+    conn.execute("SELECT lookahead.function_stats_reset()")
+    conn.execute("SET pg_lookahead.track_functions = on")
+    for _ in range(times):
+        conn.execute(query.encode())
+    conn.execute("SET pg_lookahead.track_functions = off")
+    done = dict(conn.execute("SELECT function, calls FROM lookahead.function_stats").fetchall())
+    assert done["server_read"] == 0
+    return done["heap_fetch"], done["heap_hot_search"]
+
+
+@pytest.mark.parametrize("name", CACHED)
+def test_cached_neighbours_are_looked_up_together(conn: Connection, name: str) -> None:
+    """Where many rows of a page follow each other, and only there, does our own loop fetch them."""
+    key, together = CACHED[name]
+    make_cached(conn, key)
+    fetches, looked_up = calls(conn, "SELECT k, pad FROM cached ORDER BY k")
+    assert looked_up in together
+    assert (fetches > 0) == (looked_up > 0) and fetches < 300
+    # with a filter it watches each entry
+    _, looked_up = calls(conn, "SELECT k, pad FROM cached WHERE length(pad) > 0 ORDER BY k")
+    assert looked_up in together
+
+
+def test_few_cached_rows_are_the_servers(conn: Connection) -> None:
+    """The second row's block is compared with that of one 17 rows later, whatever was scanned before."""
+    make_cached(conn, "i")
+    query = "SELECT k, pad FROM cached WHERE k > 20 ORDER BY k LIMIT"
+    assert calls(conn, f"{query} 18", 40) == (0, 0)
+    assert calls(conn, f"{query} 25") > (0, 0)
+
+
+ONE_AFTER_THE_OTHER = {
+    "row": "SELECT k, pad FROM t WHERE k > 5 ORDER BY k LIMIT 40",
+    "entry": "SELECT k FROM t WHERE k > 6 ORDER BY k LIMIT 40",
+    "filtered row": "SELECT k, pad FROM t WHERE k > 7 AND id > 0 ORDER BY k LIMIT 40",
+    "filtered entry": "SELECT k FROM t WHERE k > 8 AND k % 2 = 0 ORDER BY k LIMIT 40",
+    "no row": "SELECT k, pad FROM t WHERE k > 90000 ORDER BY k LIMIT 40",
+    "temporary row": "SELECT k, pad FROM temporary WHERE k > 5 ORDER BY k LIMIT 40",
+}
+
+
+def test_scans_one_after_the_other(conn: Connection) -> None:
+    """What is remembered of a scan dies with it, whoever comes to lie at its address."""
+    conn.execute("CREATE TEMPORARY TABLE temporary AS SELECT * FROM t LIMIT 1000")
+    conn.execute("CREATE INDEX ON temporary (k)")
+    conn.execute("ANALYZE temporary")
+    conn.execute("SET pg_lookahead.index_scan = off")
+    stock = {name: conn.execute(query.encode()).fetchall() for name, query in ONE_AFTER_THE_OTHER.items()}
+    conn.execute("RESET pg_lookahead.index_scan")
+    for cold in (False, True):
+        for first in ONE_AFTER_THE_OTHER:
+            for second in ONE_AFTER_THE_OTHER:
+                if cold:
+                    cache.evict(conn, "t")
+                for name in (first, second):
+                    assert conn.execute(ONE_AFTER_THE_OTHER[name].encode()).fetchall() == stock[name]
+
+
 # Where
 
 
