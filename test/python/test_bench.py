@@ -7,6 +7,7 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ from pg_lookahead.bench import (
     turns,
 )
 from pg_lookahead.bench.cells import OFF, ScanCell, Size
-from pg_lookahead.bench.meter import Sample, cpu_seconds
+from pg_lookahead.bench.meter import Sample, cpu_seconds, stolen_seconds
 from pg_lookahead.bench.options import Server
 from pg_lookahead.bench.results import OURS, STOCK, Result, interval
 from pg_lookahead.bench.statements import Statement
@@ -104,6 +105,39 @@ def test_interval() -> None:
             statistics.ratio(stock, ours)
 
 
+def sample(seconds: float, stolen: float | None = None) -> Sample:
+    return Sample(seconds, 0, 0, 0.0, stolen_seconds=stolen)
+
+
+def of_pairs(*pairs: tuple[int, float, float | None]) -> dict[str, list[Sample]]:
+    """So many of each kind: look-ahead's time for a second of stock's, and what was stolen of it."""
+    ours = [sample(seconds, stolen) for count, seconds, stolen in pairs for _ in range(count)]
+    return {STOCK: [sample(1.0, one.stolen_seconds) for one in ours], OURS: ours}
+
+
+@pytest.mark.parametrize("disturbed", [0.5, 2.0])
+def test_pairs_whose_processor_was_stolen_are_left_out(disturbed: float) -> None:
+    """Whatever they say, and both or one of the two; but not if hardly any are left."""
+    calm, stolen = (16, 1.25, 0.01), (20, disturbed, 0.04)
+    found = interval(of_pairs(calm, stolen))
+    assert (found.ratio, found.low, found.high) == (1.25, 1.25, 1.25)
+    assert (found.pairs, found.left_out, found.disturbed) == (16, 20, 0)
+    assert statistics.counted(found.pairs, found.left_out, found.disturbed) == "16 of 36"
+    samples = of_pairs(calm)
+    samples[STOCK][0] = sample(1.0, 0.1)
+    found = interval(samples)
+    assert (found.pairs, found.left_out, found.disturbed) == (16, 0, 1), "15 would be left"
+    assert statistics.counted(found.pairs, found.left_out, found.disturbed) == "16, 1 disturbed"
+    assert not statistics.enough(found)
+
+
+def test_what_is_not_known_of_theft_leaves_nothing_out() -> None:
+    found = interval(of_pairs((20, 1.25, None)))
+    assert (found.pairs, found.left_out, found.disturbed) == (20, 0, 0)
+    told = dict.fromkeys(("seconds", "reads", "read_bytes", "read_seconds"), 1)
+    assert Sample.from_json(told).stolen_seconds is None, "of an earlier version's file"
+
+
 @pytest.mark.parametrize(
     ("low", "high", "pairs", "verdict"),
     [
@@ -126,6 +160,10 @@ def test_when_to_stop() -> None:
     assert not statistics.enough(Interval(0.5, 0.49, 0.51, 5)), "too few pairs"
     assert not statistics.enough(Interval(0.5, 0.47, 0.53, 6)), "too wide"
     assert not statistics.enough(Interval(1.04, 1.02, 1.06, 6)), "narrow, and undecided"
+    assert statistics.enough(Interval(1.0, 0.995, 1.005, 18), 0.01)
+    assert not statistics.enough(Interval(1.0, 0.995, 1.005, 17), 0.01), "too few for so narrow a one"
+    assert not statistics.enough(Interval(1.0, 0.98, 1.02, 1000), 0.01)
+    assert not statistics.enough(Interval(1.0, 1.0, 1.0, 1000), 0.0), "as long as it may take"
 
 
 # Bad input
@@ -139,6 +177,8 @@ def test_when_to_stop() -> None:
         (["--io-method", "aio"], "aio"),
         (["--rows", "10"], "--rows 10"),
         (["--rounds", "0"], "--rounds 0"),
+        (["--precision", "101"], "--precision 101"),
+        (["--scenario", "index_scan_full", "--cell", "random, 2*"], "--cell random, 2*"),
         (["--io-workers", "33"], "--io-workers 33"),
         (["--effective-io-concurrency", "1001"], "--effective-io-concurrency 1001"),
         (["--cache", "lukewarm"], "lukewarm"),
@@ -343,13 +383,51 @@ def test_each_repetition_tells_whose_code_ran(loaded: Private, monkeypatch: pyte
         assert not warm.note
         assert warm.sample(False, 0)[1]["served"] == 0
         assert warm.sample(True, 0)[1]["served"] == warm.times
+        open_session = warm.session
+        monkeypatch.setattr(warm, "session", lambda *, loaded, until: open_session(loaded=True, until=until))
+        with pytest.raises(subjects.Refused, match="stock's session has loaded the library"):
+            warm.sample(False, 0)
         monkeypatch.setattr(warm, "_switch", lambda conn, ours: None)
-        warm.conn.execute("SET pg_lookahead.index_scan = off")
-        with pytest.raises(subjects.Refused, match="scans of look-ahead, 0 were run by look-ahead's code"):
-            warm.sample(True, 0)
-        warm.conn.execute("SET pg_lookahead.index_scan = on")
         with pytest.raises(subjects.Refused, match=r"of stock, [0-9,]+ were run by look-ahead"):
             warm.sample(False, 0)
+        monkeypatch.setattr(warm, "session", lambda *, loaded, until: open_session(loaded=False, until=until))
+        with pytest.raises(subjects.Refused, match="scans of look-ahead, 0 were run by look-ahead's code"):
+            warm.sample(True, 0)
+
+
+@pytest.mark.parametrize("control", [None, "same"])
+@pytest.mark.parametrize(("scenario", "number"), [("index_scan_full", 0), ("index_scan_clients", 1)])
+def test_each_warm_sample_has_sessions_of_its_own(
+    loaded: Private, scenario: str, number: int, control: str | None
+) -> None:
+    """Of stock, which is both sides of --control same, without the library."""
+    cell = scan_cell(scenario, number)
+    asked, many = context(control=control), isinstance(cell, cells.ClientsCell)
+    seen: set[int] = set()
+    with (scans.Clients if many else scans.Scan)(loaded, cell, asked) as warm:  # type: ignore[arg-type]
+        warm.prepare()
+        for pair, ours in ((0, True), (0, False), (1, False), (1, True)):
+            warm.ready(ours, pair)
+            pids = set(warm.processes)
+            warm.sample(ours, pair)
+            assert pids == set(warm.processes) and not pids & seen and warm.conn.info.backend_pid not in pids
+            assert len(pids) == getattr(cell, "clients", 1)
+            assert {scans.loaded(conn) for conn in warm._sessions} == {ours and control is None}
+            seen |= pids
+
+
+def test_a_server_that_loads_the_library_for_all(loaded: Private) -> None:
+    """Of one's own: stock cannot be without, and that is said."""
+    with loaded.cluster.connect() as conn:
+        conn.execute("ALTER ROLE postgres SET session_preload_libraries = pg_lookahead")
+        try:
+            with scan(loaded, WARM) as warm:
+                warm.prepare()
+                assert "loads the library for all" in warm.note
+                assert warm.sample(False, 0)[1]["served"] == 0
+                assert warm.sample(True, 0)[1]["served"] == warm.times
+        finally:
+            conn.execute("ALTER ROLE postgres RESET session_preload_libraries")
 
 
 def test_what_look_ahead_leaves_to_the_server_is_said(loaded: Private) -> None:
@@ -461,6 +539,16 @@ def test_fragmented_tables_have_fragmented_indexes(loaded: Private) -> None:
             assert row is not None and row[0] > 30
 
 
+def test_stolen_processor_time(tmp_path: Path) -> None:
+    """The eighth of the totals: user, nice, system, idle, iowait, irq, softirq, steal."""
+    file = tmp_path / "stat"
+    file.write_text("cpu  1 2 3 4 5 6 7 250 9 10\ncpu0 1 2 3 4 5 6 7 8 9 10\n")
+    assert stolen_seconds(file) == 250 / os.sysconf("SC_CLK_TCK")
+    file.write_text("cpu  1 2 3 4\n")
+    assert stolen_seconds(file) is None
+    assert stolen_seconds(tmp_path / "none") is None
+
+
 def work(seconds_of_processor: float) -> None:
     start = cpu_seconds([os.getpid()])
     while start is not None and (cpu_seconds([os.getpid()]) or 0) - start < seconds_of_processor:
@@ -483,8 +571,9 @@ def test_stock_against_stock_on_a_server_shows_no_effect(loaded: Private) -> Non
     """On a busy machine a few pairs may say anything; many do not."""
 
     def done(found: Interval) -> bool:
-        silent = found.verdict is Verdict.NOISE and found.pairs >= 200
-        return found.verdict is Verdict.SAME or silent or found.pairs >= 2000
+        taken = found.pairs + found.left_out
+        silent = found.verdict is Verdict.NOISE and taken >= 200
+        return found.verdict is Verdict.SAME or silent or taken >= 2000
 
     found = controlled(loaded, "same", done)
     assert found.verdict not in (Verdict.FASTER, Verdict.SLOWER)
@@ -535,6 +624,10 @@ def test_row() -> None:
         *("index_scan_random", "1,250 rows", "cold", "20.0 ms ± 0%", "10.0 ms ± 0%"),
         *("0.500 (0.500 to 0.500)", "2.00x", "6", "10 → 5", "10.0 ms → 2.00 ms", "faster"),
     )
+    calm = [replace(one, stolen_seconds=0.0) for one in ours] * 3
+    busy = [replace(one, stolen_seconds=0.5) for one in ours]
+    mixed = replace(result, samples={STOCK: samples * 4, OURS: [*calm, *busy]})
+    assert screen.row(mixed)[7] == "18 of 24"
     refused = replace(result, samples={}, refused="not cold")
     assert screen.row(refused)[-1] == "refused: not cold"
     assert len(screen.row(result)) + 1 == len(screen.row(refused)) + 1 == len(screen.COLUMNS)

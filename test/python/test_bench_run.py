@@ -93,13 +93,20 @@ def test_a_run(tmp_path: Path) -> None:
             pairs = {(line["pair"], line["variant"]) for line in same}
             assert pairs >= {(0, "stock"), (0, "look-ahead")} and result["ratio"] > 0
             assert set(result["variants"]) == {"stock", "look-ahead"}
+            taken = len({line["pair"] for line in same})
+            assert result["pairs"] + result["left_out"] == taken and result["disturbed"] <= taken
             cold = result["cache"] == "cold"
             assert all(line["reads"] > 0 for line in same) or not cold
         assert all(line["seconds"] > 0 and line["times"] >= 1 for line in same)
         # a sample of a millisecond may have none, where other machines take the processor's time
         assert all(line["cpu_seconds"] >= 0 and line["items"] > 0 for line in same)
         assert sum(line["cpu_seconds"] for line in same) > 0
+        assert all(line["stolen_seconds"] is None or line["stolen_seconds"] >= 0 for line in same)
         assert result["scenario"] in done.stdout
+    # As an earlier version wrote it.
+    new = {"stolen_seconds", "left_out", "disturbed"}
+    old = [{name: value for name, value in line.items() if name not in new} for line in lines]
+    file.write_text("".join(json.dumps(line) + "\n" for line in old))
     again = tool(
         *SMALL, "--io", "buffered", "--seed", "5", "--scenario", "pgstattuple_approx", "--baseline", str(file)
     )
@@ -156,15 +163,17 @@ def test_records_of_perf(tmp_path: Path) -> None:
     """Of whatever backend executes: our session, one of its own, or pgbench's."""
     if why := no_perf(tmp_path):
         pytest.skip(why)
-    scenarios = "pgstatindex,hash_vacuum,point_lookup"
+    scenarios = "pgstatindex,hash_vacuum,point_lookup,index_scan_full"
+    kept = ("primary key*", "1 row in 10*", "random, 1 row")
     records = tmp_path / "records"
     records.mkdir()
     file = tmp_path / "run.jsonl"
-    chosen = ("--io", "direct", "--scenario", scenarios)
+    chosen = ["--io", "direct", "--scenario", scenarios]
+    chosen += [word for pattern in kept for word in ("--cell", pattern)]
     done = tool(*SMALL, *chosen, "--perf", str(records), "--json", str(file))
     assert done.returncode == 0, done.stderr
     found = sorted(path.name for path in records.iterdir())
-    assert len(found) == 2 * read(file)[0]["planned"] and len(found) >= 2 * (2 + 1)
+    assert len(found) == 2 * read(file)[0]["planned"] and len(found) == 2 * (2 + 1 + 1 + 1)
     for name in found:
         script = ["perf", "script", "-F", "comm", "-i", str(records / name)]
         told = subprocess.run(script, capture_output=True, text=True)

@@ -31,6 +31,10 @@ def bench(
             help=f"Of {', '.join(scenarios.NAMES)}; or index_scan for all of that kind; all if not given.",
         ),
     ] = None,
+    cell: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Of the scenarios' cells, by name or pattern: 'random, *'."),
+    ] = None,
     suite: Annotated[
         str | None,
         typer.Option(metavar="NAME", help=f"A choice of all options: {', '.join(options.SUITES)}."),
@@ -69,6 +73,10 @@ def bench(
     cache: Annotated[str | None, typer.Option(metavar=_LIST, help="cold, warm; both if not given.")] = None,
     rounds: Annotated[int | None, typer.Option(help="A B B A turns per cell at most (25).")] = None,
     seconds: Annotated[float | None, typer.Option(help="Per cell at most (20).")] = None,
+    precision: Annotated[
+        float | None,
+        typer.Option(metavar="PERCENT", help="Half-width of the interval that ends a cell (3); 0: none."),
+    ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Under a minute; proves little.")] = False,
     json: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write every repetition as a line of JSON.")

@@ -81,7 +81,7 @@ def measure(
     def enough() -> bool:
         found = [results.interval(samples, base) for base in samples if base != OURS]
         progress(found[0])
-        return all(statistics.enough(one) for one in found)
+        return all(statistics.enough(one, options.precision / 100) for one in found)
 
     with ExitStack() as stack:
         kind = _SUBJECTS[type(cell)]
@@ -109,6 +109,7 @@ def measure(
             if options.perf:
                 for variant in (STOCK, OURS):
                     name = f"{server} {cell.scenario} {cell.name} {cell.cache} {variant}"
+                    subject.ready(variant == OURS, 0)
                     with perf.recording(options.perf, name, subject.processes):
                         subject.sample(variant == OURS, 0)
         except Refused as reason:

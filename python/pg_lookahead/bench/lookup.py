@@ -61,6 +61,9 @@ class Lookup(Scan):
         """The postmaster: pgbench's backend is its child."""
         return [self._cluster.pid]
 
+    def switch(self, ours: bool, pair: int) -> None:
+        """Nothing: each pgbench has a session of its own."""
+
     def execute(self, ours: bool, pair: int) -> Sample:
         times = round(self.times * SLOWER) if self.context.control == "slower" and self.side else self.times
 

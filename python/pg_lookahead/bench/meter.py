@@ -1,8 +1,8 @@
 """What one execution cost: time, reads, and the processor time of who did them.
 
 Reads come from pg_stat_io: summed over client backends where the server is ours alone, else
-of the measured backends (PostgreSQL 18 and later), else summed all the same.  Processor time
-comes from /proc, for a server on this machine.
+of the measured backends (PostgreSQL 18 and later), else summed all the same.  Processor time,
+also what a hypervisor gave to others, comes from /proc, for a server on this machine.
 """
 
 from __future__ import annotations
@@ -30,12 +30,15 @@ class Sample(Basic):
 
     blocks_hit: buffers found in shared buffers
     cpu_seconds, worker_cpu_seconds: of the backends and of the I/O workers; None: not known
-    items: rows or pages that it returned or examined"""
+    items: rows or pages that it returned or examined
+    stolen_seconds: processor time that others than this machine got meanwhile, of all its
+        processors, in clock ticks; None: not known"""
 
     blocks_hit: int = 0
     cpu_seconds: float | None = None
     worker_cpu_seconds: float | None = None
     items: int = 0
+    stolen_seconds: float | None = None
 
     @property
     def blocks_read(self) -> int:
@@ -78,15 +81,17 @@ class Meter:
 
     def take(self, work: Callable[[], T]) -> tuple[Sample, T]:
         """Do the work, timed by our clock."""
-        before, cpu = self._counters(), self._cpu()
+        before, cpu, stolen = self._counters(), self._cpu(), self._stolen()
         started = time.perf_counter()
         done = work()
         seconds = time.perf_counter() - started
+        if stolen is not None:
+            stolen = (self._stolen() or stolen) - stolen
         spent = [
             None if a is None or b is None else max(0.0, b - a) for a, b in zip(cpu, self._cpu(), strict=True)
         ]
         reads, size, waited, hits = (b - a for a, b in zip(before, self._counters(), strict=True))
-        sample = Sample(seconds, int(reads), int(size), waited, int(hits), spent[0], spent[1])
+        sample = Sample(seconds, int(reads), int(size), waited, int(hits), spent[0], spent[1], 0, stolen)
         return sample, done
 
     def _counters(self) -> tuple[Any, ...]:
@@ -98,10 +103,23 @@ class Meter:
         assert row is not None
         return tuple(row)
 
+    def _stolen(self) -> float | None:
+        return stolen_seconds() if self._local else None
+
     def _cpu(self) -> tuple[float | None, float | None]:
         if not self._local:
             return None, None
         return cpu_seconds(self._pids), cpu_seconds(self._workers)
+
+
+def stolen_seconds(path: Path = Path("/proc/stat")) -> float | None:
+    """Processor time so far that this machine wanted and its hypervisor gave to others, of all
+    its processors (proc_stat(5), "steal"); None if not to be had."""
+    try:
+        with path.open() as file:
+            return int(file.readline().split()[8]) / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError):
+        return None
 
 
 def cpu_seconds(pids: Sequence[int]) -> float | None:

@@ -5,6 +5,7 @@ takes, for a value that will not do."""
 
 from __future__ import annotations
 
+import fnmatch
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,6 +16,7 @@ from typing import Any, TypeVar
 
 from ..server import ClusterError
 from . import latency, scenarios
+from .cells import Size
 
 IO = ("buffered", "direct")
 METHODS = ("sync", "worker", "io_uring")
@@ -112,8 +114,10 @@ class Server:
 class Options:
     """All of a run.
 
+    cells: patterns of names, of which one is to match; none: all cells of the scenarios
     rounds: A B B A turns per cell at most
     seconds: after which a cell begins no further pair
+    precision: half-width of the interval that ends a cell, in per cent of the ratio
     quick: fewer cells
     pg_config: of the server; None: as Cluster chooses
     dsn: of a server to attach to; None: a private one
@@ -125,6 +129,7 @@ class Options:
     arguments: what all of this came from"""
 
     scenarios: tuple[str, ...]
+    cells: tuple[str, ...]
     rows: tuple[int, ...]
     layouts: tuple[str, ...]
     checksums: tuple[bool | None, ...]
@@ -138,6 +143,7 @@ class Options:
     caches: tuple[str, ...]
     rounds: int
     seconds: float
+    precision: float
     quick: bool
     json: Path | None
     pg_config: str | None
@@ -193,6 +199,7 @@ def parse(arguments: Arguments, *, seed: int, resume: bool = False, json: Path |
         _listed("--control", control, CONTROLS)
     chosen = Options(
         scenarios=_scenarios(given.get("scenario") or list(scenarios.NAMES)),
+        cells=tuple(given.get("cell") or ()),
         rows=_rows(given),
         layouts=_listed("--layout", given.get("layout", LAYOUTS[0]), LAYOUTS),
         checksums=_switches("--checksums", given.get("checksums")),
@@ -206,6 +213,7 @@ def parse(arguments: Arguments, *, seed: int, resume: bool = False, json: Path |
         caches=_listed("--cache", given.get("cache", ",".join(CACHES)), CACHES),
         rounds=_between("--rounds", given.get("rounds", 25), 1, MOST_ROUNDS),
         seconds=_between("--seconds", given.get("seconds", 20.0), 0.1, 86_400.0),
+        precision=_between("--precision", given.get("precision", 3.0), 0.0, 100.0),
         quick=quick,
         json=json,
         pg_config=given.get("pg_config"),
@@ -219,6 +227,7 @@ def parse(arguments: Arguments, *, seed: int, resume: bool = False, json: Path |
         seed=seed,
         arguments=dict(arguments),
     )
+    _check_cells(chosen)
     if chosen.keep and not dsn:
         raise ClusterError("--keep leaves the tables on the server that --dsn names")
     if chosen.keep and len(chosen.rows) * len(chosen.layouts) > 1:
@@ -247,6 +256,20 @@ def _scenarios(words: Sequence[str]) -> tuple[str, ...]:
             raise ClusterError(f"--scenario {word}: there is no such, only {', '.join(scenarios.NAMES)}")
         found += names
     return tuple(dict.fromkeys(found))
+
+
+def _check_cells(chosen: Options) -> None:
+    """That each pattern is of some cell."""
+    names = [
+        cell.name
+        for name in chosen.scenarios
+        for rows in chosen.rows
+        for cell in scenarios.cells(name, Size(rows, chosen.quick))
+    ]
+    for pattern in chosen.cells:
+        if not fnmatch.filter(names, pattern):
+            known = "; ".join(dict.fromkeys(names))
+            raise ClusterError(f"--cell {pattern}: there is no such in the scenarios, only {known}")
 
 
 def _rows(given: Arguments) -> tuple[int, ...]:

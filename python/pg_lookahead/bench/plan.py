@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,9 @@ def _size(options: Options, rows: int) -> Size:
 
 def all_cells(options: Options, rows: int) -> list[Cell]:
     """Of the scenarios asked for, available or not."""
-    return [cell for name in options.scenarios for cell in scenarios.cells(name, _size(options, rows))]
+    found = [cell for name in options.scenarios for cell in scenarios.cells(name, _size(options, rows))]
+    patterns = options.cells or ("*",)
+    return [cell for cell in found if any(fnmatchcase(cell.name, pattern) for pattern in patterns)]
 
 
 def wanted_extensions(options: Options) -> list[str]:

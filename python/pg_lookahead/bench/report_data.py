@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ..server import ClusterError
+from . import statistics
 from .meter import Sample
 from .options import Server
 from .results import OURS, STOCK, Summary, interval, key
@@ -56,7 +57,7 @@ class Row:
     cell: str
     cache: str
     parameters: Mapping[str, Any]
-    pairs: int
+    pairs: str
     variants: Mapping[str, Summary]
     against: Sequence[Against]
     verdict: str
@@ -216,12 +217,19 @@ def _row(result: Record | None, lines: Sequence[Record]) -> Row:
         cell=str(first["cell"]),
         cache=str(first["cache"]),
         parameters=first.get("parameters", {}),
-        pairs=(result or {}).get("pairs", min(map(len, samples.values()), default=0)),
+        pairs=_pairs(result, samples),
         variants=variants,
         against=against,
         verdict=verdict,
         refused=refused,
     )
+
+
+def _pairs(result: Record | None, samples: Mapping[str, Sequence[Sample]]) -> str:
+    """As the table of the run shows them; files of earlier versions do not tell of disturbances."""
+    if result is None or "pairs" not in result:
+        return str(min(map(len, samples.values()), default=0))
+    return statistics.counted(result["pairs"], result.get("left_out", 0), result.get("disturbed", 0))
 
 
 def _comparisons(result: Record | None, samples: Mapping[str, Sequence[Sample]]) -> list[Against]:

@@ -107,7 +107,7 @@ def cells(row: Row, server: str) -> _Cells:
     reads = stock.reads or ours.reads
     words = (
         *(server, row.cell, row.cache, _time(stock), _time(ours), f"{ratio.ratio:.3f}{low_high}"),
-        *(verdict, str(row.pairs)),
+        *(verdict, row.pairs),
         ", ".join(f"{one.what} {one.ratio:.2f} {one.verdict}" for one in row.against[1:]),
         f"{screen.number(stock.reads)} → {screen.number(ours.reads)}" if reads else "",
         _durations(stock.read_seconds, ours.read_seconds) if reads else "",

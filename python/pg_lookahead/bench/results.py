@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import statistics as stdlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from types import TracebackType
@@ -113,11 +113,21 @@ class Outcome:
 
 
 def interval(samples: Mapping[str, Sequence[Sample]], base: str = STOCK) -> statistics.Interval:
-    """Of the ratio of times, look-ahead to ``base``, from the pairs that are complete."""
-    one = [sample.seconds for sample in samples[base]]
-    ours = [sample.seconds for sample in samples[OURS]]
-    pairs = min(len(one), len(ours))
-    return statistics.ratio(one[:pairs], ours[:pairs])
+    """Of the ratio of times, look-ahead to ``base``, from the pairs that are complete.
+
+    Pairs that were disturbed are left out, if enough are left."""
+    pairs = list(zip(samples[base], samples[OURS], strict=False))
+    calm = [pair for pair in pairs if not _disturbed(*pair)]
+    disturbed = len(pairs) - len(calm)
+    chosen = calm if len(calm) >= statistics.FEWEST_UNDISTURBED else pairs
+    found = statistics.ratio([one.seconds for one, _ in chosen], [ours.seconds for _, ours in chosen])
+    return replace(found, **{"left_out" if chosen is calm else "disturbed": disturbed})
+
+
+def _disturbed(one: Sample, other: Sample) -> bool:
+    """Whether others got more of the processor than may be, while the two were taken."""
+    stolen = (one.stolen_seconds or 0) + (other.stolen_seconds or 0)
+    return stolen > statistics.STOLEN * (one.seconds + other.seconds)
 
 
 def identity(server: Server, cell: Cell) -> Line:
@@ -180,7 +190,8 @@ class Journal:
         measured: Line = {}
         if not result.refused:
             measured = _of_interval(result.interval)
-            measured["pairs"] = result.interval.pairs
+            for name in ("pairs", "left_out", "disturbed"):
+                measured[name] = getattr(result.interval, name)
             measured["variants"] = {
                 name: asdict(result.summary(name)) for name, samples in result.samples.items() if samples
             }

@@ -1,9 +1,16 @@
-"""Index scans: a function of ``tables`` executes one many times over, in a session or in several."""
+"""Index scans: a function of ``tables`` executes one many times over, in a session or in several.
+
+What is cached costs so little that the library's being loaded might show.  So each warm sample
+is of new sessions, and stock's have never loaded it.  New for each sample: where a process has
+its memory makes it a little faster or slower than another for as long as it lives, which in
+the long run meets both sides alike.
+"""
 
 from __future__ import annotations
 
 import re
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
@@ -29,6 +36,9 @@ _COLD_PART = 0.8
 _GOLDEN = 0.6180339887
 """Steps of this part of a circle come nowhere near each other for long."""
 
+_WARMED = 0.1
+"""Part of a sample that a new session executes before, untimed: catalogs, plans, code."""
+
 SLOWER = 1.1
 """How much more the slower side of ``--control slower`` does."""
 
@@ -45,17 +55,26 @@ class Scan(Subject):
     _nodes = 0
     """Served by look-ahead in one execution of its side."""
 
+    _apart = 0
+    """Keys from where one session begins to where the next one does."""
+
     def __init__(self, target: Target, cell: ScanCell, context: Context) -> None:
         super().__init__(target, cell, context)
-        self.conn.execute("SET enable_bitmapscan = off")
         self.times = context.times or cell.times or 1
         self._column = COLUMNS[cell.column]
         self._sessions = [self.conn]
+        self._of_sample = self._stack.enter_context(ExitStack())
+        self._without = False
         self._functions = [f"{cell.way}_{self._column}"]
         self._found: dict[int, int] = {}
         # "all rows" has one place to start from
         self._stride = int(self.rows * _GOLDEN) if cell.n < self.rows else 0
         self.relations = (tables.TABLE, f"{SCHEMA}.t_{self._column}")
+
+    def session(self, *, loaded: bool = True, until: ExitStack | None = None) -> Connection:
+        conn = super().session(loaded=loaded, until=until)
+        conn.execute("SET enable_bitmapscan = off")
+        return conn
 
     @property
     def index(self) -> str:
@@ -76,24 +95,52 @@ class Scan(Subject):
         self._check_plan()
         if self.cell.cache == "warm":
             self.warm()
+            self._find_out_what_stock_is()
             if self.cell.times is None and self.context.times is None:
                 self._calibrate()
         else:
             self._least_blocks = int(_COLD_PART * self._blocks())
         self._compare()
         if self.cell.cache == "warm":
-            for ours in (False, True):  # plans, and what a first visit leaves in a page
-                self.execute(ours and not self.context.control, 0)
+            for ours in (False, True):  # what a first visit leaves in a page
+                ours = ours and self.context.control is None
+                self.switch(ours, 0)
+                self.execute(ours, 0)
         self._find_out_who_runs_it()
 
+    def switch(self, ours: bool, pair: int) -> None:
+        """With new sessions, if warm: they have then done a part of the sample."""
+        warm = self.cell.cache == "warm"
+        if warm:
+            self._of_sample.close()
+            library = ours and not self.cell.same
+            self._sessions = [self.session(loaded=library, until=self._of_sample) for _ in self._functions]
+            self.meter = Meter(self.target, self.conn, self._sessions)
+        for conn in self._sessions:
+            self._switch(conn, ours)
+        if warm:
+            times, n = max(1, round(self.times * _WARMED)), self.cell.n
+            self._run(self._calls(pair, times, n if self.times > 1 else max(1, round(n * _WARMED))))
+
     def execute(self, ours: bool, pair: int) -> Sample:
-        self._switch(self.conn, ours)
-        start, times = self.start(pair), self.times
+        times = self.times
         if self.context.control == "slower" and self.side:
             times = round(times * SLOWER)
-        call = self._call(start, times)
-        sample, rows = self.meter.take(lambda: self.conn.execute(call).fetchall())
-        return replace(sample, items=self._same(start, times, rows[0][0]))
+        calls = self._calls(pair, times, self.cell.n)
+        sample, found = self.meter.take(lambda: self._run(calls))
+        return replace(sample, items=self._same(self.start(pair), times, found))
+
+    def _calls(self, pair: int, times: int, n: int) -> list[tuple[Connection, sql.Composed]]:
+        """What each session is to execute."""
+        start, places = self.start(pair), self.rows - self.cell.n + 1
+        return [
+            (conn, self._call((start + number * self._apart) % places, times, n=n, session=number))
+            for number, conn in enumerate(self._sessions)
+        ]
+
+    def _run(self, calls: list[tuple[Connection, sql.Composed]]) -> int:
+        """How many rows were found."""
+        return sum(map(_found, calls))
 
     def _same(self, start: int, times: int, found: int) -> int:
         """Both sides must find the same number of rows."""
@@ -113,6 +160,8 @@ class Scan(Subject):
             raise Refused(
                 f"of {executed:,} scans of {side}, {counters['served']:,} were run by look-ahead's code"
             )
+        if stock and self._without and any(map(loaded, self._sessions)):
+            raise Refused("stock's session has loaded the library")
         if not stock and self.cell.ahead and not counters["blocks_read"]:
             raise Refused("no block was read ahead")
 
@@ -127,7 +176,7 @@ class Scan(Subject):
         return {**found, "served": sum(served(conn) for conn in self._sessions)}
 
     def _switch(self, conn: Connection, ours: bool) -> None:
-        if self.context.stock:
+        if not loaded(conn):
             return
         for name, value in (self.cell.ours if ours else OFF).items():
             conn.execute("SELECT set_config(%s, %s, false)", [name, value])
@@ -158,6 +207,13 @@ class Scan(Subject):
         if (node["Node Type"], node.get("Index Name")) != (wanted, self.index):
             raise Refused(f"the plan is {node['Node Type']} {node.get('Index Name', '')}")
 
+    def _find_out_what_stock_is(self) -> None:
+        """A server of the user's own may load the library by itself."""
+        with self.target.connect(loaded=False) as conn:
+            self._without = not loaded(conn)
+        if not self._without:
+            self.note = "this server loads the library for all, stock has pg_lookahead.index_scan off"
+
     def _find_out_who_runs_it(self) -> None:
         if self.context.stock or self.context.control or self.cell.same:
             return
@@ -169,7 +225,8 @@ class Scan(Subject):
         if not self._nodes:
             # PostgreSQL 17 does not let EXPLAIN tell.
             why = self._explain("ANALYZE", self._query(str(start), str(n))).get("Look-Ahead")
-            self.note = f"look-ahead leaves this to the server{f' ({why})' if why else ''}"
+            found = f"look-ahead leaves this to the server{f' ({why})' if why else ''}"
+            self.note = f"{self.note}; {found}" if self.note else found
 
     def _probe(self, start: int, n: int) -> None:
         """One execution."""
@@ -222,11 +279,11 @@ class Clients(Scan):
 
     def __init__(self, target: Target, cell: ClientsCell, context: Context) -> None:
         super().__init__(target, cell, context)
-        self._sessions = [self.session() for _ in range(cell.clients)]
-        for conn in self._sessions:
-            conn.execute("SET enable_bitmapscan = off")
-        self.meter = Meter(target, self.conn, self._sessions)
+        if cell.cache != "warm":
+            self._sessions = [self.session() for _ in range(cell.clients)]
+            self.meter = Meter(target, self.conn, self._sessions)
         self._functions *= cell.clients
+        self._apart = 0 if cell.many else (self.rows - cell.n + 1) // cell.clients
         if cell.many:
             self.rows //= tables.CLIENT_TABLES
             self._stride = int(self.rows * _GOLDEN)
@@ -237,22 +294,8 @@ class Clients(Scan):
             )
         self._pool = self._stack.enter_context(ThreadPoolExecutor(cell.clients))
 
-    def execute(self, ours: bool, pair: int) -> Sample:
-        start = self.start(pair)
-        apart = (self.rows - self.cell.n + 1) // self.cell.clients
-        calls = []
-        for number, conn in enumerate(self._sessions):
-            self._switch(conn, ours)
-            at = start if self.cell.many else (start + number * apart) % (self.rows - self.cell.n + 1)
-            calls.append((conn, self._call(at, self.times, session=number)))
-
-        def call(one: tuple[Connection, sql.Composed]) -> int:
-            row = one[0].execute(one[1]).fetchone()
-            assert row is not None
-            return int(row[0])
-
-        sample, found = self.meter.take(lambda: list(self._pool.map(call, calls)))
-        return replace(sample, items=self._same(start, self.times, sum(found)))
+    def _run(self, calls: list[tuple[Connection, sql.Composed]]) -> int:
+        return sum(self._pool.map(_found, calls))
 
     def _blocks(self) -> int:
         """At least those of one client."""
@@ -266,8 +309,22 @@ class Clients(Scan):
         self.times = max(1, self.times // self.cell.clients)
 
 
+def _found(call: tuple[Connection, sql.Composed]) -> int:
+    row = call[0].execute(call[1]).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def loaded(conn: Connection) -> bool:
+    """Whether the session has the library; to call a function of it would load it."""
+    row = conn.execute("SELECT current_setting('pg_lookahead.index_scan', true) IS NOT NULL").fetchone()
+    return row == (True,)
+
+
 def served(conn: Connection) -> int:
     """How many index scans of the session look-ahead's code has run so far."""
+    if not loaded(conn):
+        return 0
     row = conn.execute("SELECT lookahead.index_scans_served()").fetchone()
     assert row is not None
     return int(row[0])

@@ -28,6 +28,10 @@ TITLE = (
     "Times of one execution: median of interleaved samples ± half the distance of the quartiles;"
     " median ratio of pairs, look-ahead to stock, with its 95 % interval"
 )
+DISTURBED = (
+    f"pairs: those during which others had the processor for more than {statistics.STOLEN:.0%} of the time"
+    f" (/proc/stat, steal) are left out, unless fewer than {statistics.FEWEST_UNDISTURBED} remain"
+)
 COLUMNS = (
     *("server", "scenario", "cell", "cache", "stock", "look-ahead", "ratio", "faster", "pairs", "reads"),
     *("I/O time", ""),
@@ -129,7 +133,9 @@ class Listener:
         else:
             told = result.refused and f"refused: {result.refused}"
             count = f"({self._done} of {len(self._expected)}, {self.left()})"
-            self._line(f"{name}: {told or f'ratio {ratio(result.interval)}'} {count}")
+            if not told:
+                told = f"ratio {ratio(result.interval)}, pairs: {pairs(result.interval)}"
+            self._line(f"{name}: {told} {count}")
 
     def _line(self, text: str) -> None:
         seconds = time.monotonic() - self._started
@@ -165,6 +171,11 @@ def ratio(found: statistics.Interval) -> str:
     return f"{found.ratio:.3f} ({found.low:.3f} to {found.high:.3f})"
 
 
+def pairs(found: statistics.Interval) -> str:
+    """How many count, and how many were disturbed."""
+    return statistics.counted(found.pairs, found.left_out, found.disturbed)
+
+
 def times(summary: Summary) -> str:
     """The median time of an execution, and half the distance of the quartiles relative to it."""
     return f"{duration(summary.seconds)} ± {(summary.high - summary.low) / 2 / summary.seconds:.0%}"
@@ -185,7 +196,7 @@ def row(result: Result) -> tuple[str, ...]:
         times(ours),
         ratio(found),
         f"{1 / found.ratio:.2f}x",
-        str(found.pairs),
+        pairs(found),
         f"{number(stock.reads)} → {number(ours.reads)}" if stock.reads or ours.reads else "",
         f"{duration(stock.read_seconds)} → {duration(ours.read_seconds)}" if stock.reads else "",
         found.verdict.value,
@@ -232,5 +243,8 @@ def show(console: Console, outcome: Outcome) -> None:
         table.add_row("" if result.server == server else str(result.server), *row(result), *beside)
         server = result.server
     console.print(table)
+    found = [result.interval for result in outcome.results if not result.refused]
+    if any(one.left_out or one.disturbed for one in found):
+        console.print(DISTURBED)
     for note in outcome.notes:
         console.print(note)

@@ -61,7 +61,7 @@ class Statement(Subject):
     def _way(self, ours: bool) -> Way:
         return self.cell.ours if ours else self.cell.stock
 
-    def switch(self, ours: bool) -> None:
+    def switch(self, ours: bool, pair: int) -> None:
         way = self._way(ours)
         if not self.context.stock:
             if not way.attached or handler_is_ours(self.conn, way.attached) != ours:
@@ -73,7 +73,7 @@ class Statement(Subject):
         self.conn.execute(b"EXPLAIN " + self._text(way.query))
 
     def _answer(self, ours: bool) -> tuple[list[str], list[tuple[Any, ...]]]:
-        self.switch(ours)
+        self.switch(ours, 0)
         cursor = self.conn.execute(self._text(self._way(ours).query))
         assert cursor.description is not None
         return [column.name for column in cursor.description], cursor.fetchall()

@@ -7,6 +7,9 @@ then: that meets both of a pair, and is no part of their ratio.  The interval co
 percentile bootstrap of the pairs (Efron and Tibshirani, An Introduction to the Bootstrap,
 1993, chapter 13).
 
+A pair during which the hypervisor gave the processor to others is left out, whatever its ratio
+is, if enough are left without (``results.interval``).
+
 An effect is called only if the whole interval lies more than MARGIN from 1.  Looking at the
 interval after each round and stopping when it is narrow makes it a little too narrow; the
 margin is what keeps a run of stock against stock silent nevertheless.
@@ -27,6 +30,13 @@ MARGIN = 0.03
 
 CONFIDENCE = 0.95
 FEWEST_PAIRS = 6
+
+STOLEN = 0.02
+"""Part of a pair's time, of one processor, that may have been stolen if the pair is to count."""
+
+FEWEST_UNDISTURBED = 16
+"""With fewer pairs that count, all do."""
+
 _RESAMPLES = 1000
 _SEED = 20260227
 
@@ -43,12 +53,17 @@ class Verdict(enum.Enum):
 
 @dataclass(frozen=True)
 class Interval:
-    """A ratio of times, look-ahead to stock, its bootstrap interval, and from how many pairs."""
+    """A ratio of times, look-ahead to stock, its bootstrap interval, and from how many pairs.
+
+    left_out: further pairs, which were disturbed
+    disturbed: of ``pairs``, where too few were not, so that none is left out"""
 
     ratio: float
     low: float
     high: float
     pairs: int
+    left_out: int = 0
+    disturbed: int = 0
 
     @property
     def half_width(self) -> float:
@@ -116,9 +131,24 @@ def _medians(ordered: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     return middle
 
 
-def enough(found: Interval) -> bool:
-    """Whether to stop: the interval is as narrow as wanted, and it says something."""
-    return found.half_width <= MARGIN and found.verdict not in (Verdict.NOISE, Verdict.TOO_FEW)
+def enough(found: Interval, precision: float = MARGIN) -> bool:
+    """Whether to stop: the interval is as narrow as wanted, and it says something.
+
+    precision: the half-width, relative to the ratio, to reach; 0 is never reached.  What is to
+    be n times as narrow as MARGIN must come from n times FEWEST_PAIRS."""
+    return (
+        found.half_width <= precision
+        and found.pairs * precision >= FEWEST_PAIRS * MARGIN
+        and not found.disturbed
+        and found.verdict not in (Verdict.NOISE, Verdict.TOO_FEW)
+    )
+
+
+def counted(pairs: int, left_out: int, disturbed: int) -> str:
+    """In words, short: how many pairs count, of how many or although disturbed."""
+    if left_out:
+        return f"{pairs} of {pairs + left_out}"
+    return f"{pairs}, {disturbed} disturbed" if disturbed else str(pairs)
 
 
 def quartiles(values: Sequence[float]) -> tuple[float, float]:

@@ -70,6 +70,7 @@ class Subject(ABC):
 
     side = False
     note = ""
+    _ready: tuple[bool, int] | None = None
     relations: tuple[str, ...] = ()
 
     def __init__(self, target: Target, cell: Cell, context: Context) -> None:
@@ -85,9 +86,13 @@ class Subject(ABC):
         self.conn = self.session()
         self.meter = Meter(target, self.conn, [self.conn])
 
-    def session(self) -> psycopg.Connection[Any]:
-        """A further connection, closed in the end."""
-        conn = self._stack.enter_context(self.target.connect(loaded=not self.context.stock))
+    def session(self, *, loaded: bool = True, until: ExitStack | None = None) -> psycopg.Connection[Any]:
+        """A further connection.
+
+        loaded: whether it has the library; none has where only stock runs
+        until: closes it; None: the end"""
+        conn = self.target.connect(loaded=loaded and not self.context.stock)
+        (until or self._stack).enter_context(conn)
         conn.execute(SESSION)
         return conn
 
@@ -112,11 +117,18 @@ class Subject(ABC):
         """That execute, they or children that they will have, for perf."""
         return [self.conn.info.backend_pid]
 
+    def ready(self, ours: bool, pair: int) -> None:
+        """What comes before the sample of a side but for the caches; ``processes`` are then known."""
+        self.side = ours
+        self.switch(ours and self.context.control is None, pair)
+        self._ready = (ours, pair)
+
     def sample(self, ours: bool, pair: int) -> tuple[Sample, Counters]:
         """One sample of a side, checked."""
-        self.side = ours
+        if self._ready != (ours, pair):
+            self.ready(ours, pair)
+        self._ready = None
         ours = ours and self.context.control is None
-        self.switch(ours)
         self.chill()
         before = self.counters()
         sample = self.execute(ours, pair)
@@ -136,8 +148,8 @@ class Subject(ABC):
         """Of the library, so far; none for a peer."""
         return {}
 
-    def switch(self, ours: bool) -> None:  # noqa: B027
-        """Settings and the like of a side, untimed."""
+    def switch(self, ours: bool, pair: int) -> None:  # noqa: B027
+        """Settings, sessions and the like of a side, untimed."""
 
     def chill(self) -> None:
         """Bring the caches into the state that the cell names."""
