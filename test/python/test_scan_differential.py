@@ -420,6 +420,67 @@ def test_a_table_that_is_not_heap(served_by: Cluster, served: Served) -> None:
     conn.execute("ROLLBACK")
 
 
+# Rows of a table in random order, entries of an index of visible pages, and both.
+WRAPPED = (
+    "SELECT id, pad FROM wrapped ORDER BY k",
+    "SELECT k FROM wrapped ORDER BY k",
+    "SELECT x.id, y.k FROM wrapped x JOIN wrapped y USING (k) ORDER BY k",
+)
+
+
+@pytest.mark.parametrize("outside", (False, True))
+def test_nodes_that_another_extension_wraps(own_cluster: MakeCluster, outside: bool) -> None:
+    """Whoever is loaded first, the other's function is called for each row.
+
+    While look-ahead fetches rows by its own loop, it is called if it is the outer one only."""
+    cluster = own_cluster({"autovacuum": False})
+    wrapper = str(compiled(cluster, Path(__file__).parents[1] / "modules" / "wrap_nodes.c"))
+    with cluster.connect() as conn:
+        for statement in (
+            "CREATE EXTENSION pg_lookahead",
+            "CREATE EXTENSION pg_buffercache",
+            f"CREATE FUNCTION wrapped_calls() RETURNS bigint LANGUAGE c AS '{wrapper}'",
+            "CREATE TABLE wrapped AS SELECT i AS id, i * 7919 % 2000 AS k, repeat('x', 300) AS pad FROM generate_series(1, 2000) i",
+            "CREATE INDEX ON wrapped (k)",
+            "VACUUM ANALYZE wrapped",
+        ):
+            conn.execute(statement.encode())
+    with cluster.connect(prepare_threshold=None) as conn:
+        for library in ("pg_lookahead", wrapper) if outside else (wrapper, "pg_lookahead"):
+            conn.execute(f"LOAD '{library}'".encode())
+        conn.execute(INDEX_SCANS)
+        conn.execute("SET enable_hashjoin = off; SET enable_nestloop = off; SET enable_material = off")
+
+        def run(query: str) -> tuple[Any, ...]:
+            """Rows, calls of the wrapper, and scans served; all may be cached."""
+            count = "SELECT wrapped_calls(), lookahead.index_scans_served()"
+            before = conn.execute(count.encode()).fetchone()
+            rows = conn.execute(query.encode()).fetchall()
+            after = conn.execute(count.encode()).fetchone()
+            assert before is not None and after is not None
+            return rows, after[0] - before[0], after[1] - before[1]
+
+        wrappings: tuple[set[str], ...] = (set(), {"entries"}, {"rows"}, {"rows", "entries"})
+        for wrapping in wrappings:
+            for kind in ("rows", "entries"):
+                conn.execute(f"SET wrap_nodes.{kind} = {kind in wrapping}".encode())
+            for number, query in enumerate(WRAPPED):
+                conn.execute("SET pg_lookahead.index_scan = off")
+                rows, calls, _ = run(query)
+                scans = 2 if "JOIN" in query else 1
+                assert (
+                    calls
+                    == len({0: {"rows"}, 1: {"entries"}, 2: {"rows", "entries"}}[number] & wrapping) * 2001
+                )
+                conn.execute("RESET pg_lookahead.index_scan")
+                for force in ("off", "on"):
+                    conn.execute(f"SET pg_lookahead.debug_force = {force}".encode())
+                    if outside or force == "on":  # else no read is to be slow
+                        conn.execute(EVICT_ALL)
+                    expected = calls if outside or force == "off" else 0
+                    assert run(query) == (rows, expected, scans)
+
+
 # more than one row may have such a key
 SERVED_UNIQUE = (
     "a = 77",
