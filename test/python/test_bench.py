@@ -332,6 +332,7 @@ def test_a_warm_run_is_not_called_cold(loaded: Private, monkeypatch: pytest.Monk
 def test_a_cold_run_is_not_called_warm(loaded: Private) -> None:
     with scan(loaded, WARM) as warm:
         warm.prepare()
+        warm.ready(False, 0)
         loaded.evict(warm.conn, [tables.TABLE])
         with pytest.raises(subjects.Refused, match="not warm"):
             warm.sample(False, 0)
@@ -386,18 +387,18 @@ def test_each_repetition_tells_whose_code_ran(loaded: Private, monkeypatch: pyte
         open_session = warm.session
         monkeypatch.setattr(warm, "session", lambda *, loaded, until: open_session(loaded=True, until=until))
         with pytest.raises(subjects.Refused, match="stock's session has loaded the library"):
-            warm.sample(False, 0)
+            warm.sample(False, 1)
         monkeypatch.setattr(warm, "_switch", lambda conn, ours: None)
         with pytest.raises(subjects.Refused, match=r"of stock, [0-9,]+ were run by look-ahead"):
-            warm.sample(False, 0)
+            warm.sample(False, 2)
         monkeypatch.setattr(warm, "session", lambda *, loaded, until: open_session(loaded=False, until=until))
         with pytest.raises(subjects.Refused, match="scans of look-ahead, 0 were run by look-ahead's code"):
-            warm.sample(True, 0)
+            warm.sample(True, 3)
 
 
 @pytest.mark.parametrize("control", [None, "same"])
 @pytest.mark.parametrize(("scenario", "number"), [("index_scan_full", 0), ("index_scan_clients", 1)])
-def test_each_warm_sample_has_sessions_of_its_own(
+def test_each_warm_pair_has_sessions_of_its_own(
     loaded: Private, scenario: str, number: int, control: str | None
 ) -> None:
     """Of stock, which is both sides of --control same, without the library."""
@@ -406,6 +407,7 @@ def test_each_warm_sample_has_sessions_of_its_own(
     seen: set[int] = set()
     with (scans.Clients if many else scans.Scan)(loaded, cell, asked) as warm:  # type: ignore[arg-type]
         warm.prepare()
+        seen |= set(warm.processes)
         for pair, ours in ((0, True), (0, False), (1, False), (1, True)):
             warm.ready(ours, pair)
             pids = set(warm.processes)
@@ -586,7 +588,7 @@ def test_a_tenth_more_work_on_a_server_is_found(loaded: Private) -> None:
 
 
 def controlled(loaded: Private, control: str, done: Callable[[Interval], bool]) -> Interval:
-    with scan(loaded, WARM, 0.02, control=control) as subject:
+    with scan(loaded, scan_cell("index_scan_full", 1), 0.005, control=control) as subject:
         subject.prepare()
         samples: dict[str, list[Sample]] = {STOCK: [], OURS: []}
         while True:

@@ -28,9 +28,10 @@ from .target import Target
 from .turns import take
 from .vacuum import Vacuum
 
-_SECONDS = 0.06
+_SECONDS = 0.02
 _QUICK_SECONDS = 0.01
-"""How long a warm sample is to last."""
+"""How long a warm sample is to last.  Short, so that the two of a pair lie close together: what
+disturbs a virtual machine comes and goes within a tenth of a second."""
 
 _SUBJECTS: dict[type[Cell], Any] = {
     ScanCell: Scan,

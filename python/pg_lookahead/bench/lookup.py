@@ -18,6 +18,9 @@ from .subjects import Counters, Refused, Subject
 from .target import Private
 
 _PATIENCE = 10.0
+_LONGER = 30
+"""How much longer than that of others its sample is to last: a session begins and ends in it."""
+
 _QUERY = f"SELECT pad FROM {tables.TABLE} WHERE seq = {{}}"
 _UNPROVED = "the other side's code ran in pgbench's session"
 _SCRIPT = f"""
@@ -53,7 +56,7 @@ class Lookup(Scan):
         if self.context.times is None:
             self.times = 200
             took = self.execute(False, 0).seconds
-            self.times = max(200, int(self.times * 10 * self.context.seconds / took))
+            self.times = max(200, int(self.times * _LONGER * self.context.seconds / took))
         self.execute(self.context.control is None, 0)
 
     @property

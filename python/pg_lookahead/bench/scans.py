@@ -1,9 +1,10 @@
 """Index scans: a function of ``tables`` executes one many times over, in a session or in several.
 
-What is cached costs so little that the library's being loaded might show.  So each warm sample
-is of new sessions, and stock's have never loaded it.  New for each sample: where a process has
-its memory makes it a little faster or slower than another for as long as it lives, which in
-the long run meets both sides alike.
+What is cached costs so little that the library's being loaded might show.  So warm samples of
+stock are of sessions that have never loaded it.  Both sides have new ones for each pair: where
+a process has its memory makes it a little faster or slower than another for as long as it
+lives, which in the long run meets both sides alike.  Both are there before the first of the
+two samples, in the samples' order, so that these follow one another at once.
 """
 
 from __future__ import annotations
@@ -36,8 +37,9 @@ _COLD_PART = 0.8
 _GOLDEN = 0.6180339887
 """Steps of this part of a circle come nowhere near each other for long."""
 
-_WARMED = 0.1
-"""Part of a sample that a new session executes before, untimed: catalogs, plans, code."""
+_MOST_WARMED = 100_000
+"""A new session first executes its sample untimed, but with no more than so many rows of a scan:
+for catalogs, plans, code, and the process's page tables."""
 
 SLOWER = 1.1
 """How much more the slower side of ``--control slower`` does."""
@@ -63,7 +65,9 @@ class Scan(Subject):
         self.times = context.times or cell.times or 1
         self._column = COLUMNS[cell.column]
         self._sessions = [self.conn]
-        self._of_sample = self._stack.enter_context(ExitStack())
+        self._of_pair = self._stack.enter_context(ExitStack())
+        self._pair: int | None = None
+        self._sides: dict[bool, tuple[list[Connection], Meter]] = {}
         self._without = False
         self._functions = [f"{cell.way}_{self._column}"]
         self._found: dict[int, int] = {}
@@ -103,24 +107,33 @@ class Scan(Subject):
         self._compare()
         if self.cell.cache == "warm":
             for ours in (False, True):  # what a first visit leaves in a page
-                ours = ours and self.context.control is None
-                self.switch(ours, 0)
-                self.execute(ours, 0)
+                self.ready(ours, 0)
+                self.execute(ours and self.context.control is None, 0)
+            self._ready = self._pair = None
         self._find_out_who_runs_it()
 
     def switch(self, ours: bool, pair: int) -> None:
-        """With new sessions, if warm: they have then done a part of the sample."""
-        warm = self.cell.cache == "warm"
-        if warm:
-            self._of_sample.close()
-            library = ours and not self.cell.same
-            self._sessions = [self.session(loaded=library, until=self._of_sample) for _ in self._functions]
-            self.meter = Meter(self.target, self.conn, self._sessions)
+        """To the settings, if cold; if warm, to the side's sessions, new ones for a new pair."""
+        if self.cell.cache != "warm":
+            for conn in self._sessions:
+                self._switch(conn, ours)
+            return
+        if pair != self._pair:
+            self._of_pair.close()
+            first = self.side
+            self._sides = {side: self._open(side, pair) for side in (first, not first)}
+            self._pair = pair
+        self._sessions, self.meter = self._sides[self.side]
+
+    def _open(self, side: bool, pair: int) -> tuple[list[Connection], Meter]:
+        """New sessions of a side, warmed."""
+        ours = side and self.context.control is None
+        library = ours and not self.cell.same
+        self._sessions = [self.session(loaded=library, until=self._of_pair) for _ in self._functions]
         for conn in self._sessions:
             self._switch(conn, ours)
-        if warm:
-            times, n = max(1, round(self.times * _WARMED)), self.cell.n
-            self._run(self._calls(pair, times, n if self.times > 1 else max(1, round(n * _WARMED))))
+        self._run(self._calls(pair, self.times, min(self.cell.n, _MOST_WARMED)))
+        return self._sessions, Meter(self.target, self.conn, self._sessions)
 
     def execute(self, ours: bool, pair: int) -> Sample:
         times = self.times

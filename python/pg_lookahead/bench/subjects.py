@@ -54,7 +54,7 @@ class Context:
 
     rows: int
     seed: str
-    seconds: float = 0.06
+    seconds: float = 0.02
     times: int | None = None
     stock: bool = False
     control: str | None = None
