@@ -41,6 +41,10 @@ void		_PG_init(void);
 void
 _PG_init(void)
 {
+	/* first: the hooks of the profile, which a setting installs, are outside */
+	ScanHooksInit();
+	MaintainInit();
+
 	DefineCustomBoolVariable("pg_lookahead.index_scan",
 							 "Lets index scans read the heap blocks of coming entries ahead.",
 							 "Takes effect with the next query or cursor.",
@@ -88,7 +92,7 @@ _PG_init(void)
 							 false,
 							 PGC_SUSET,
 							 0,
-							 NULL, ProfileAssignTracking, NULL);
+							 ProfileCheckTracking, ProfileAssignTracking, NULL);
 	DefineCustomIntVariable("pg_lookahead.track_functions_interval",
 							"Of so many calls from outside, one is timed, with all that it calls.",
 							"1 means all; calls are always counted.",
@@ -114,8 +118,4 @@ _PG_init(void)
 							0,
 							NULL, NULL, NULL);
 	MarkGUCPrefixReserved("pg_lookahead");
-
-	ScanHooksInit();
-	MaintainInit();
-	ProfileInit();
 }

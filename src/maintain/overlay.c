@@ -354,18 +354,15 @@ overlay_ProcessUtility(PlannedStmt *pstmt, const char *queryString,
 		object_access_hook = guard_drops;
 		guarded = true;
 	}
-	if (prev_ProcessUtility)
-		prev_ProcessUtility(pstmt, queryString, readOnlyTree, context, params,
-							queryEnv, dest, qc);
-	else
-		standard_ProcessUtility(pstmt, queryString, readOnlyTree, context,
-								params, queryEnv, dest, qc);
+	prev_ProcessUtility(pstmt, queryString, readOnlyTree, context, params,
+						queryEnv, dest, qc);
 }
 
 void
 MaintainInit(void)
 {
 	preloaded = process_shared_preload_libraries_in_progress;
-	prev_ProcessUtility = ProcessUtility_hook;
+	prev_ProcessUtility = ProcessUtility_hook ? ProcessUtility_hook :
+											  standard_ProcessUtility;
 	ProcessUtility_hook = overlay_ProcessUtility;
 }

@@ -127,6 +127,14 @@ ProfileFunctionSource(ProfileFunction function)
 	return function == PROFILE_SERVER_READ ? "counter" : "timed";
 }
 
+bool
+ProfileCheckTracking(bool *newval, void **extra, GucSource source)
+{
+	if (*newval)
+		ProfileInstall();
+	return true;
+}
+
 void
 ProfileAssignTracking(bool newval, void *extra)
 {

@@ -23,6 +23,7 @@
 
 #include "access/amapi.h"
 #include "executor/instrument.h"
+#include "utils/guc.h"
 #include "utils/relcache.h"
 
 /* Keep in step with the table in profile.c. */
@@ -145,7 +146,11 @@ extern int	lookahead_track_interval;
 extern char *lookahead_profile_directory;
 extern int	lookahead_profile_max_files;
 
-/* The assign hook of lookahead_track_functions. */
+/*
+ * The check hook and the assign hook of lookahead_track_functions.  A process
+ * that never tracks functions has no hook of the profile's.
+ */
+extern bool ProfileCheckTracking(bool *newval, void **extra, GucSource source);
 extern void ProfileAssignTracking(bool newval, void *extra);
 
 /* Choose whether the outermost call that is being entered is timed. */
@@ -254,9 +259,6 @@ ProfileEach(ProfileFunction function, int ncalls)
 		call; \
 		PROFILE_LEAVE(profile_entered_); \
 	} while (0)
-
-/* Install hooks and callbacks; called once per process, after all others. */
-extern void ProfileInit(void);
 
 /* The routine of an index's access method, as it is without profiling. */
 extern const IndexAmRoutine *ProfileStockRoutine(Relation index);

@@ -15,8 +15,14 @@
 /* profile.c: measure what a call costs more; nothing may be entered. */
 extern void ProfileMeasureOverhead(void);
 
-/* profile_query.c */
-extern void ProfileQueryInit(void);
+/* profile_query.c: install the executor's hooks; called once per process. */
+extern void ProfileQueryInstall(void);
+
+/*
+ * profile_process.c: functions are to be tracked, for the first time perhaps;
+ * install what that takes.  May raise an error.
+ */
+extern void ProfileInstall(void);
 
 /*
  * profile_index.c: profile the access methods of indexes (Relation), until all

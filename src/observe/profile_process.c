@@ -137,9 +137,14 @@ at_subxact_event(SubXactEvent event, SubTransactionId mySubid,
 }
 
 void
-ProfileInit(void)
+ProfileInstall(void)
 {
+	static bool installed = false;
+
+	if (installed)
+		return;
 	RegisterXactCallback(at_xact_event, NULL);
 	RegisterSubXactCallback(at_subxact_event, NULL);
-	ProfileQueryInit();
+	ProfileQueryInstall();
+	installed = true;
 }

@@ -250,19 +250,10 @@ profile_query(QueryDesc *queryDesc)
 	MemoryContextSwitchTo(before);
 }
 
-static inline void
-start(QueryDesc *queryDesc, int eflags)
-{
-	if (prev_ExecutorStart)
-		prev_ExecutorStart(queryDesc, eflags);
-	else
-		standard_ExecutorStart(queryDesc, eflags);
-}
-
 static pg_noinline void
 start_profiled(QueryDesc *queryDesc, int eflags)
 {
-	start(queryDesc, eflags);
+	prev_ExecutorStart(queryDesc, eflags);
 	if ((eflags & EXEC_FLAG_EXPLAIN_ONLY) == 0 && queryDesc->planstate != NULL)
 		profile_query(queryDesc);
 }
@@ -271,7 +262,7 @@ static void
 profile_ExecutorStart(QueryDesc *queryDesc, int eflags)
 {
 	if (likely(!lookahead_track_functions))
-		start(queryDesc, eflags);
+		prev_ExecutorStart(queryDesc, eflags);
 	else
 		start_profiled(queryDesc, eflags);
 }
@@ -306,17 +297,6 @@ count_reads(void)
 	ProfileCountUsage(&used);
 }
 
-static inline void
-run(QueryDesc *queryDesc, ScanDirection direction,
-	uint64 count EXECUTOR_RUN_EXTRA_PARAMS)
-{
-	if (prev_ExecutorRun)
-		prev_ExecutorRun(queryDesc, direction, count EXECUTOR_RUN_EXTRA_ARGS);
-	else
-		standard_ExecutorRun(queryDesc, direction,
-							 count EXECUTOR_RUN_EXTRA_ARGS);
-}
-
 static pg_noinline void
 run_profiled(ProfileQuery *query, QueryDesc *queryDesc,
 			 ScanDirection direction, uint64 count EXECUTOR_RUN_EXTRA_PARAMS)
@@ -330,7 +310,7 @@ run_profiled(ProfileQuery *query, QueryDesc *queryDesc,
 	PG_TRY();
 	{
 		ProfileIndexInstall(query->indexes);
-		run(queryDesc, direction, count EXECUTOR_RUN_EXTRA_ARGS);
+		prev_ExecutorRun(queryDesc, direction, count EXECUTOR_RUN_EXTRA_ARGS);
 	}
 	PG_FINALLY();
 	{
@@ -354,14 +334,16 @@ profile_ExecutorRun(QueryDesc *queryDesc, ScanDirection direction,
 		run_profiled(query, queryDesc, direction,
 					 count EXECUTOR_RUN_EXTRA_ARGS);
 	else
-		run(queryDesc, direction, count EXECUTOR_RUN_EXTRA_ARGS);
+		prev_ExecutorRun(queryDesc, direction, count EXECUTOR_RUN_EXTRA_ARGS);
 }
 
 void
-ProfileQueryInit(void)
+ProfileQueryInstall(void)
 {
-	prev_ExecutorStart = ExecutorStart_hook;
+	prev_ExecutorStart =
+		ExecutorStart_hook ? ExecutorStart_hook : standard_ExecutorStart;
 	ExecutorStart_hook = profile_ExecutorStart;
-	prev_ExecutorRun = ExecutorRun_hook;
+	prev_ExecutorRun =
+		ExecutorRun_hook ? ExecutorRun_hook : standard_ExecutorRun;
 	ExecutorRun_hook = profile_ExecutorRun;
 }

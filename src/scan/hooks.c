@@ -17,6 +17,10 @@
  * cursor holds no more than without us.  When temporary buffers are short, the
  * same happens before a statement within another runs.
  *
+ * Most queries have nothing that look-ahead serves, a look-up by primary key
+ * for one.  All that these need of us is that what runs within them is known
+ * to be within: nesting_level, kept so that it needs no PG_TRY().
+ *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
@@ -36,34 +40,42 @@ static ExecutorFinish_hook_type prev_ExecutorFinish = NULL;
 static ExecutorEnd_hook_type prev_ExecutorEnd = NULL;
 static ProcessUtility_hook_type prev_ProcessUtility = NULL;
 
-/* how many of our hooks are running, one inside the other */
+/*
+ * How many of our hooks are running, one inside the other.  Each sets it to one
+ * more than it found, and back when it ends.  An error that ends one leaves it
+ * too high, until a hook around it ends, or the client sends a utility command,
+ * around which there is nothing: one is needed to open a transaction block or a
+ * cursor, and for all that follows an error in a block.
+ */
 static int	nesting_level = 0;
+
+/* The query that was started last, if none of its nodes is served. */
+static const QueryDesc *unserved = NULL;
 
 ScanRun		lookahead_running;
 
 static void
 lookahead_ExecutorStart(QueryDesc *queryDesc, int eflags)
 {
-	if (prev_ExecutorStart)
-		prev_ExecutorStart(queryDesc, eflags);
-	else
-		standard_ExecutorStart(queryDesc, eflags);
-
+	prev_ExecutorStart(queryDesc, eflags);
+	unserved = queryDesc;
 	if (lookahead_index_scan && (eflags & EXEC_FLAG_EXPLAIN_ONLY) == 0 &&
 		queryDesc->planstate != NULL &&
 		queryDesc->estate->es_snapshot != NULL &&
-		IsMVCCSnapshot(queryDesc->estate->es_snapshot))
-		ScanQueryStart(queryDesc);
+		IsMVCCSnapshot(queryDesc->estate->es_snapshot) &&
+		ScanQueryStart(queryDesc))
+		unserved = NULL;
 }
 
 /*
- * When control goes back to the client, give back what idle cursors would
- * otherwise hold for coming rows.
+ * A hook ends that found a nesting level of "outer".  When control goes back to
+ * the client, give back what idle cursors would otherwise hold for coming rows.
  */
-static void
-pause_all(void)
+static inline void
+leave(int outer)
 {
-	if (nesting_level == 0)
+	nesting_level = outer;
+	if (outer == 0 && ScanQueryAnyKnown())
 		ScanQueryPauseAll();
 }
 
@@ -82,76 +94,73 @@ run_of(QueryDesc *queryDesc, uint64 count)
 					  lookahead_running.looking};
 }
 
+/* Run a query some of whose nodes may be served. */
+static pg_noinline void
+run_served(QueryDesc *queryDesc, ScanDirection direction,
+		   uint64 count EXECUTOR_RUN_EXTRA_PARAMS)
+{
+	ScanRun		outer = lookahead_running;
+
+	lookahead_running = run_of(queryDesc, count);
+	PG_TRY();
+	{
+		prev_ExecutorRun(queryDesc, direction, count EXECUTOR_RUN_EXTRA_ARGS);
+	}
+	PG_FINALLY();
+	{
+		lookahead_running = outer;
+	}
+	PG_END_TRY();
+}
+
 static void
 lookahead_ExecutorRun(QueryDesc *queryDesc, ScanDirection direction,
 					  uint64 count EXECUTOR_RUN_EXTRA_PARAMS)
 {
-	ScanRun		outer = lookahead_running;
+	int			outer = nesting_level;
 
 	/*
 	 * Of the few temporary buffers, this query may need what others hold.  But
 	 * it may also be run by an operator that looking ahead has called.
 	 */
-	if (nesting_level > 0 && !outer.looking && ScanQueryAnyKnown() &&
-		LookaheadAdditionalPins(true, 1) < 1)
+	if (unlikely(outer > 0 && ScanQueryAnyKnown() &&
+				 !lookahead_running.looking &&
+				 LookaheadAdditionalPins(true, 1) < 1))
 		ScanQueryPauseAll();
-	lookahead_running = run_of(queryDesc, count);
-	nesting_level++;
-	PG_TRY();
-	{
-		if (prev_ExecutorRun)
-			prev_ExecutorRun(queryDesc, direction,
-							 count EXECUTOR_RUN_EXTRA_ARGS);
-		else
-			standard_ExecutorRun(queryDesc, direction,
-								 count EXECUTOR_RUN_EXTRA_ARGS);
-	}
-	PG_FINALLY();
-	{
-		lookahead_running = outer;
-		nesting_level--;
-	}
-	PG_END_TRY();
-	pause_all();
+	nesting_level = outer + 1;
+	if (queryDesc == unserved)
+		prev_ExecutorRun(queryDesc, direction, count EXECUTOR_RUN_EXTRA_ARGS);
+	else
+		run_served(queryDesc, direction, count EXECUTOR_RUN_EXTRA_ARGS);
+	leave(outer);
 }
 
 static void
 lookahead_ExecutorEnd(QueryDesc *queryDesc)
 {
-	ScanQueryEnd(queryDesc);
-	if (prev_ExecutorEnd)
-		prev_ExecutorEnd(queryDesc);
-	else
-		standard_ExecutorEnd(queryDesc);
-}
-
-static inline void
-finish(QueryDesc *queryDesc)
-{
-	if (prev_ExecutorFinish)
-		prev_ExecutorFinish(queryDesc);
-	else
-		standard_ExecutorFinish(queryDesc);
+	if (ScanQueryAnyKnown())
+		ScanQueryEnd(queryDesc);
+	prev_ExecutorEnd(queryDesc);
 }
 
 static pg_noinline void
-finish_running(QueryDesc *queryDesc)
+finish_served(QueryDesc *queryDesc)
 {
+	int			level = nesting_level;
 	ScanRun		outer = lookahead_running;
 
 	lookahead_running = (ScanRun) {queryDesc, 0, outer.looking};
-	nesting_level++;
+	nesting_level = level + 1;
 	PG_TRY();
 	{
-		finish(queryDesc);
+		prev_ExecutorFinish(queryDesc);
 	}
 	PG_FINALLY();
 	{
 		lookahead_running = outer;
-		nesting_level--;
 	}
 	PG_END_TRY();
-	pause_all();
+	leave(level);
 }
 
 /*
@@ -165,9 +174,9 @@ lookahead_ExecutorFinish(QueryDesc *queryDesc)
 
 	if (likely((estate->es_top_eflags & EXEC_FLAG_SKIP_TRIGGERS) != 0 &&
 			   estate->es_auxmodifytables == NIL))
-		finish(queryDesc);
+		prev_ExecutorFinish(queryDesc);
 	else
-		finish_running(queryDesc);
+		finish_served(queryDesc);
 }
 
 /*
@@ -180,36 +189,27 @@ lookahead_ProcessUtility(PlannedStmt *pstmt, const char *queryString,
 						 ParamListInfo params, QueryEnvironment *queryEnv,
 						 DestReceiver *dest, QueryCompletion *qc)
 {
-	nesting_level++;
-	PG_TRY();
-	{
-		if (prev_ProcessUtility)
-			prev_ProcessUtility(pstmt, queryString, readOnlyTree, context,
-								params, queryEnv, dest, qc);
-		else
-			standard_ProcessUtility(pstmt, queryString, readOnlyTree, context,
-									params, queryEnv, dest, qc);
-	}
-	PG_FINALLY();
-	{
-		nesting_level--;
-	}
-	PG_END_TRY();
-	pause_all();
+	int			outer =
+		context == PROCESS_UTILITY_TOPLEVEL ? 0 : nesting_level;
+
+	nesting_level = outer + 1;
+	prev_ProcessUtility(pstmt, queryString, readOnlyTree, context, params,
+						queryEnv, dest, qc);
+	leave(outer);
 }
 
 void
 ScanHooksInit(void)
 {
-	prev_ExecutorStart = ExecutorStart_hook;
+	prev_ExecutorStart = ExecutorStart_hook ? ExecutorStart_hook : standard_ExecutorStart;
 	ExecutorStart_hook = lookahead_ExecutorStart;
-	prev_ExecutorRun = ExecutorRun_hook;
+	prev_ExecutorRun = ExecutorRun_hook ? ExecutorRun_hook : standard_ExecutorRun;
 	ExecutorRun_hook = lookahead_ExecutorRun;
-	prev_ExecutorFinish = ExecutorFinish_hook;
+	prev_ExecutorFinish = ExecutorFinish_hook ? ExecutorFinish_hook : standard_ExecutorFinish;
 	ExecutorFinish_hook = lookahead_ExecutorFinish;
-	prev_ExecutorEnd = ExecutorEnd_hook;
+	prev_ExecutorEnd = ExecutorEnd_hook ? ExecutorEnd_hook : standard_ExecutorEnd;
 	ExecutorEnd_hook = lookahead_ExecutorEnd;
-	prev_ProcessUtility = ProcessUtility_hook;
+	prev_ProcessUtility = ProcessUtility_hook ? ProcessUtility_hook : standard_ProcessUtility;
 	ProcessUtility_hook = lookahead_ProcessUtility;
 	ScanExplainInit();
 }

@@ -38,7 +38,7 @@ typedef struct NodeSlot
 #include "lib/simplehash.h"
 
 static nodeslot_hash *slots = NULL;
-static dlist_head queries = DLIST_STATIC_INIT(queries);
+dlist_head	lookahead_queries = DLIST_STATIC_INIT(lookahead_queries);
 
 RecentNode	lookahead_recent_nodes[RECENT_NODES];
 
@@ -129,7 +129,7 @@ at_resource_release(ResourceReleasePhase phase, bool isCommit, bool isTopLevel,
 
 	if (phase != RESOURCE_RELEASE_BEFORE_LOCKS || CurrentResourceOwner == NULL)
 		return;
-	dlist_foreach(query_iter, &queries)
+	dlist_foreach(query_iter, &lookahead_queries)
 	{
 		ScanQuery  *query = dlist_container(ScanQuery, link, query_iter.cur);
 
@@ -157,7 +157,7 @@ ScanQueryMake(EState *estate)
 	}
 	query->estate = estate;
 	slist_init(&query->nodes);
-	dlist_push_head(&queries, &query->link);
+	dlist_push_head(&lookahead_queries, &query->link);
 	query->forget.func = forget_query;
 	query->forget.arg = query;
 	MemoryContextRegisterResetCallback(estate->es_query_cxt, &query->forget);
@@ -169,7 +169,7 @@ ScanQueryFind(const EState *estate)
 {
 	dlist_iter	iter;
 
-	dlist_foreach(iter, &queries)
+	dlist_foreach(iter, &lookahead_queries)
 	{
 		ScanQuery  *query = dlist_container(ScanQuery, link, iter.cur);
 
@@ -179,19 +179,13 @@ ScanQueryFind(const EState *estate)
 	return NULL;
 }
 
-bool
-ScanQueryAnyKnown(void)
-{
-	return !dlist_is_empty(&queries);
-}
-
 void
 ScanQueryPauseAll(void)
 {
 	dlist_iter	query_iter;
 	slist_iter	node_iter;
 
-	dlist_foreach(query_iter, &queries)
+	dlist_foreach(query_iter, &lookahead_queries)
 	{
 		ScanQuery  *query = dlist_container(ScanQuery, link, query_iter.cur);
 

@@ -206,8 +206,11 @@ extern bool lookahead_debug_force;
 /* hooks.c: install the executor's hooks; called once per process. */
 extern void ScanHooksInit(void);
 
-/* take.c: take over the nodes of a query that has just been started. */
-extern void ScanQueryStart(QueryDesc *queryDesc);
+/*
+ * take.c: take over the nodes of a query that has just been started.  Returns
+ * false if none is served.
+ */
+extern bool ScanQueryStart(QueryDesc *queryDesc);
 
 /*
  * Make its nodes known.  is_running: ScanNodeExec() has served them so far,
@@ -234,8 +237,14 @@ extern ExecProcNodeMtd lookahead_usual_stock[2];
 /* node.c: the known nodes of a query, or NULL if none is known. */
 extern ScanQuery *ScanQueryFind(const EState *estate);
 
+extern dlist_head lookahead_queries;
+
 /* Is any query known? */
-extern bool ScanQueryAnyKnown(void);
+static inline bool
+ScanQueryAnyKnown(void)
+{
+	return !dlist_is_empty(&lookahead_queries);
+}
 
 /* Make the entry of a query that has none. */
 extern ScanQuery *ScanQueryMake(EState *estate);

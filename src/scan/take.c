@@ -62,7 +62,7 @@ ScanNodeIsSelective(PlanState *plan_state)
  * Does a scan ask for one key of a unique index?  Then there is no second row
  * to look ahead to.
  */
-static bool
+static inline bool
 is_unique_lookup(Relation index, ScanKey keys, int nkeys)
 {
 	int			columns = 0;
@@ -181,7 +181,7 @@ temporary_buffers_are_short(QueryDesc *queryDesc)
  * Why look-ahead can never serve a node, or NULL if it can.  The answer stays
  * the same as long as the query lives.
  */
-static const char *
+static inline const char *
 refusal_of(PlanState *plan_state, List *twice)
 {
 	Relation	heap = ((ScanState *) plan_state)->ss_currentRelation;
@@ -202,6 +202,9 @@ refusal_of(PlanState *plan_state, List *twice)
 		nkeys = ((IndexOnlyScanState *) plan_state)->ioss_NumScanKeys;
 		norderbys = ((IndexOnlyScanState *) plan_state)->ioss_NumOrderByKeys;
 	}
+	/* first, as the shortest of queries have the least time to lose */
+	if (is_unique_lookup(index, keys, nkeys))
+		return "at most one row";
 	if (!LookaheadReadsAreAsync() && LookaheadReadAdvice() == 0)
 		return "reads are synchronous and direct";
 	if (norderbys > 0)
@@ -212,8 +215,6 @@ refusal_of(PlanState *plan_state, List *twice)
 		return "system catalog";
 	if (!ScoutSupportsIndex(index))
 		return "index access method of an extension";
-	if (is_unique_lookup(index, keys, nkeys))
-		return "at most one row";
 	if (twice != NIL && list_member_oid(twice, RelationGetRelid(heap)))
 		return "the query changes and scans this table twice";
 	return NULL;
@@ -352,19 +353,27 @@ ScanQueryTake(QueryDesc *queryDesc, bool is_running)
 		top->is_top = true;
 }
 
+typedef struct Serving
+{
+	List	   *twice;
+	bool		any;			/* a scan is served */
+} Serving;
+
 /*
  * Let a scan be served by ScanNodeExec().  False if it has another function
  * than is usual, perhaps another extension's: then the nodes of its query must
  * be known from the start.
  */
 static bool
-serve_scan(PlanState *plan_state, List *twice)
+serve_scan(Serving *serving, PlanState *plan_state)
 {
 	ExecProcNodeMtd *usual =
 		&lookahead_usual_stock[IsA(plan_state, IndexOnlyScanState)];
 
-	if (plan_state->ExecProcNodeReal == ScanNodeExec ||
-		refusal_of(plan_state, twice) != NULL)
+	if (refusal_of(plan_state, serving->twice) != NULL)
+		return true;
+	serving->any = true;
+	if (plan_state->ExecProcNodeReal == ScanNodeExec)
 		return true;
 	if (*usual == NULL)
 		*usual = plan_state->ExecProcNodeReal;
@@ -382,13 +391,11 @@ serve_scan(PlanState *plan_state, List *twice)
 static bool
 serve_scans(PlanState *plan_state, void *context)
 {
-	List	   *twice = context;
-
 	if (plan_state == NULL)
 		return false;
 	if (is_scan(plan_state))
 	{
-		if (!serve_scan(plan_state, twice))
+		if (!serve_scan(context, plan_state))
 			return true;
 		if (plan_state->initPlan == NIL && plan_state->subPlan == NIL)
 			return false;		/* nothing below, in most queries */
@@ -396,12 +403,20 @@ serve_scans(PlanState *plan_state, void *context)
 	return planstate_tree_walker(plan_state, serve_scans, context);
 }
 
-void
+bool
 ScanQueryStart(QueryDesc *queryDesc)
 {
-	if (queryDesc->estate->es_instrument != 0 || lookahead_debug_force)
-		ScanQueryTake(queryDesc, false);
-	else if (lookahead_max_distance != 0 &&
-			 serve_scans(queryDesc->planstate, scanned_twice(queryDesc)))
-		ScanQueryTake(queryDesc, false);
+	if (likely(queryDesc->estate->es_instrument == 0 && !lookahead_debug_force))
+	{
+		Serving		serving;
+
+		if (lookahead_max_distance == 0)
+			return false;
+		serving.twice = scanned_twice(queryDesc);
+		serving.any = false;
+		if (!serve_scans(queryDesc->planstate, &serving))
+			return serving.any;
+	}
+	ScanQueryTake(queryDesc, false);
+	return true;
 }
