@@ -8,6 +8,7 @@ look-ahead forced from the second row on, and what it observes there must be equ
 from __future__ import annotations
 
 import re
+import socket
 import struct
 import threading
 import time
@@ -438,6 +439,9 @@ IDLE = {
         "DECLARE c CURSOR FOR SELECT id FROM t WHERE k > 5 ORDER BY k", "FETCH 30 FROM c", "SAVEPOINT s",
         "SELECT 1 / 0", "ROLLBACK TO s",
     ],
+    "opened by a function after an error": [
+        "SAVEPOINT s", "SELECT 1 / (n - n) FROM generate_series(1, 1) AS n", "ROLLBACK TO s", "SELECT open_cursor(30)",
+    ],
     "that failed": [
         "DECLARE c CURSOR FOR SELECT id, 1 / (k - 40) FROM t WHERE k > 5 ORDER BY k", "SAVEPOINT s", "FETCH 100 FROM c", "ROLLBACK TO s",
     ],
@@ -488,6 +492,87 @@ def test_idle_cursor_pins_what_stock_pins(sides: Sides, name: str) -> None:
 
     seen = alike(sides, steps)
     assert seen[-1] == 0
+
+
+class Portals:
+    """A session that speaks the protocol itself: executes a portal in portions, as JDBC does with a fetch size.
+
+    libpq asks for all rows of a portal at once."""
+
+    def __init__(self, side: Side) -> None:
+        cluster = side.cluster
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.settimeout(SECONDS)
+        self._socket.connect(str(cluster.socket_dir / f".s.PGSQL.{cluster.port}"))
+        self._stream = self._socket.makefile("rb")
+        words = ("user", cluster.environment()["PGUSER"], "database", side.database, "")
+        start = struct.pack("!i", 3 << 16) + b"".join(word.encode() + b"\0" for word in words)
+        self._socket.sendall(struct.pack("!i", len(start) + 4) + start)
+        self._until(b"Z")
+
+    def query(self, statement: str) -> list[bytes]:
+        return self._ask((b"Q", statement.encode() + b"\0"), until=b"Z")
+
+    def open(self, statement: str) -> None:
+        """The unnamed portal; the transaction is not ended."""
+        parse = b"\0" + statement.encode() + b"\0" + bytes(2)
+        self._ask((b"P", parse), (b"B", bytes(8)), (b"H", b""), until=b"2")
+
+    def fetch(self, rows: int) -> list[bytes]:
+        """So many rows of it; 0: all that are left."""
+        return self._ask((b"E", b"\0" + struct.pack("!i", rows)), (b"H", b""), until=b"s" if rows else b"C")
+
+    def end(self) -> None:
+        """Of the portal, and of a transaction that no block holds open."""
+        self._ask((b"S", b""), until=b"Z")
+
+    def close(self) -> None:
+        self._stream.close()
+        self._socket.close()
+
+    def _ask(self, *messages: tuple[bytes, bytes], until: bytes) -> list[bytes]:
+        for kind, body in messages:
+            self._socket.sendall(kind + struct.pack("!i", len(body) + 4) + body)
+        return self._until(until)
+
+    def _until(self, wanted: bytes) -> list[bytes]:
+        """The rows that come before a message of this kind."""
+        rows = []
+        while True:
+            kind, size = struct.unpack("!ci", self._stream.read(5))
+            body = self._stream.read(size - 4)
+            assert kind != b"E", body
+            if kind == b"D":
+                rows.append(body)
+            if kind == wanted:
+                return rows
+
+
+@pytest.mark.parametrize("begin", ("BEGIN", "SELECT 1"), ids=("in a block", "outside of one"))
+def test_portal_in_portions_pins_what_stock_pins(sides: Sides, begin: str) -> None:
+    """Between two portions of a portal's rows nothing is held for coming rows; all rows come, read ahead."""
+
+    def steps(side: Side) -> list[Any]:
+        side.table("(id int, k int, pad text)", KEYS, "(k)")
+        side.evict()
+        before = side.blocks_read_ahead()
+        seen: list[Any] = []
+        portals = Portals(side)
+        portals.query(INDEX_SCANS)
+        portals.query(f"SET pg_lookahead.{'debug_force = on' if side.forced else 'index_scan = off'}")
+        portals.query(begin)
+        portals.open("SELECT id FROM t WHERE k > 5 ORDER BY k")
+        for rows in (50, 1, 200, 0):
+            seen.append(portals.fetch(rows))
+            seen.append(side.pins())
+        assert len(seen[0]) == 50
+        portals.end()
+        portals.query("COMMIT")
+        portals.close()
+        assert until(lambda: (side.blocks_read_ahead() > before) == side.forced)
+        return seen
+
+    alike(sides, steps)
 
 
 # How far look-ahead goes
