@@ -198,18 +198,21 @@ lookahead_ProcessUtility(PlannedStmt *pstmt, const char *queryString,
 	leave(outer);
 }
 
+/* In front of another extension's hook, or of the server's own function. */
+#define INSTALL(name) \
+	do \
+	{ \
+		prev_##name = name##_hook ? name##_hook : standard_##name; \
+		name##_hook = lookahead_##name; \
+	} while (0)
+
 void
 ScanHooksInit(void)
 {
-	prev_ExecutorStart = ExecutorStart_hook ? ExecutorStart_hook : standard_ExecutorStart;
-	ExecutorStart_hook = lookahead_ExecutorStart;
-	prev_ExecutorRun = ExecutorRun_hook ? ExecutorRun_hook : standard_ExecutorRun;
-	ExecutorRun_hook = lookahead_ExecutorRun;
-	prev_ExecutorFinish = ExecutorFinish_hook ? ExecutorFinish_hook : standard_ExecutorFinish;
-	ExecutorFinish_hook = lookahead_ExecutorFinish;
-	prev_ExecutorEnd = ExecutorEnd_hook ? ExecutorEnd_hook : standard_ExecutorEnd;
-	ExecutorEnd_hook = lookahead_ExecutorEnd;
-	prev_ProcessUtility = ProcessUtility_hook ? ProcessUtility_hook : standard_ProcessUtility;
-	ProcessUtility_hook = lookahead_ProcessUtility;
+	INSTALL(ExecutorStart);
+	INSTALL(ExecutorRun);
+	INSTALL(ExecutorFinish);
+	INSTALL(ExecutorEnd);
+	INSTALL(ProcessUtility);
 	ScanExplainInit();
 }
