@@ -3,7 +3,8 @@
 A cell is one row of the result, stock against look-ahead.  For each kind a class knows how to
 execute it and what proves that it did (in brackets):
 
-    ScanCell       an index scan, by a function of ``tables``; the sides differ in settings (scans)
+    ScanCell       an index scan, by a function of ``tables``; the sides differ in settings if it
+                   is cold, and if it is warm stock's session has not loaded the library (scans)
     ClientsCell    index scans in several sessions at once (scans)
     LookupCell     single rows, by pgbench (lookup)
     StatementCell  two statements that give the same answer (statements)
