@@ -237,6 +237,24 @@ def test_limit_above_a_filter_is_no_bound(conn: Connection, query: str) -> None:
     assert done["blocks_read"] > 100 and done["blocks_direct"] < 10, done
 
 
+def test_limit_above_scans_that_are_merged(conn: Connection) -> None:
+    """Each of them looks ahead no further than the rows still wanted."""
+    for statement in (
+        FORCE,
+        "CREATE TABLE merged (k int, pad text) PARTITION BY LIST ((k % 2))",
+        "CREATE TABLE merged0 PARTITION OF merged FOR VALUES IN (0)",
+        "CREATE TABLE merged1 PARTITION OF merged FOR VALUES IN (1)",
+        "INSERT INTO merged SELECT i * 7919 % 6000, repeat('x', 300) FROM generate_series(1, 6000) AS i",
+        "CREATE INDEX ON merged (k)",
+        "ANALYZE merged",
+    ):
+        conn.execute(statement.encode())
+    query = "SELECT k, length(pad) FROM merged ORDER BY k LIMIT 2"
+    assert "Merge Append" in str(conn.execute(f"EXPLAIN {query}".encode()).fetchall())
+    _, done = run(conn, query, "merged0", "merged1")
+    assert done["blocks_visited"] > 0 and done["blocks_read"] + done["blocks_direct"] <= 2 * 2, done
+
+
 # How far
 
 
