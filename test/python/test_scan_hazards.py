@@ -585,6 +585,7 @@ def test_portal_in_portions_pins_what_stock_pins(sides: Sides, begin: str) -> No
         "{} LIMIT {}",
         "{} OFFSET 3 LIMIT {}",
         "SELECT * FROM ({} LIMIT {}) AS q",
+        "SELECT id * 2 FROM ({} OFFSET 0) AS q LIMIT {}",
         "{} LIMIT {} FOR UPDATE",
         "SELECT id FROM limited WHERE k > 50 UNION ALL SELECT id FROM limited WHERE k > 9000 LIMIT {1}",
         "FETCH",
