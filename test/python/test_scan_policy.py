@@ -350,6 +350,12 @@ def test_begins_in_heap_order(slow: Connection, name: str) -> None:
     assert done["blocks_read"] > 100, done
 
 
+def test_begins_before_the_first_row(slow: Connection) -> None:
+    """A filter lets pass one row of hundreds: the blocks before it are read ahead, too."""
+    _, done = run(slow, FILTERED[0])
+    assert done["blocks_read"] > 100, done
+
+
 def test_stops_where_nothing_is_read(slow: Connection) -> None:
     """An index-only scan that reads at first, then meets visible pages only, and then cached ones."""
     for statement in (
