@@ -281,13 +281,11 @@ AheadFollow(ScanNode *node, IndexScanDesc scan, ScanDirection direction)
 		node->owner = CurrentResourceOwner;
 		if (block != LookaheadHeapBlock(scan) || node->index_only)
 		{
-			bool		outer = lookahead_running.looking;
-
 			/* the keys' operators, called for leaf pages, may run queries */
-			lookahead_running.looking = true;
+			node->looking = true;
 			WindowExpire(node->window, ScoutTurn(node->scout));
 			PROFILED_VOID(PROFILE_REFILL, refill(node, scan, block));
-			lookahead_running.looking = outer;
+			node->looking = false;
 		}
 		PolicyRow(node);
 	}

@@ -9,29 +9,27 @@
  * query's memory goes away, the table forgets the nodes (node.c).
  *
  * A node that is made known while its query runs (stock.c) needs to know that
- * query, and how many rows it asks for: lookahead_running, which is that of the
- * innermost ExecutorRun() or ExecutorFinish().
+ * query, and how many rows it asks for: ScanRunOf().
  *
  * When the outermost statement hands control back to the client with a cursor
  * still open, all pins held for coming rows are given back, so that an idle
  * cursor holds no more than without us.  When temporary buffers are short, the
  * same happens before a statement within another runs.
  *
- * Most queries have nothing that look-ahead serves, a look-up by primary key
- * for one.  All that these need of us is that what runs within them is known
- * to be within: nesting_level, kept so that it needs no PG_TRY().
+ * All that is done for each query that runs is to note which it is, and that
+ * what runs within it is within: that needs no PG_TRY(), which many a look-up
+ * would feel.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
+#include "access/xact.h"
 #include "compat.h"
 #include "executor/executor.h"
 #include "scan/node.h"
-#include "tcop/dest.h"
-#include "tcop/pquery.h"
+#include "storage/proc.h"
 #include "tcop/utility.h"
-#include "utils/portal.h"
 #include "utils/snapmgr.h"
 
 static ExecutorStart_hook_type prev_ExecutorStart = NULL;
@@ -42,29 +40,92 @@ static ProcessUtility_hook_type prev_ProcessUtility = NULL;
 
 /*
  * How many of our hooks are running, one inside the other.  Each sets it to one
- * more than it found, and back when it ends.  An error that ends one leaves it
- * too high, until a hook around it ends, or the client sends a utility command,
- * around which there is nothing: one is needed to open a transaction block or a
- * cursor, and for all that follows an error in a block.
+ * more than it found, and back when it ends.  Where an error ends some of them,
+ * so it does their subtransaction, whose callback sets it back; or their
+ * transaction: then those that ran queries are known by it, and around a
+ * utility command of the client's there are none.
  */
 static int	nesting_level = 0;
 
-/* The query that was started last, if none of its nodes is served. */
-static const QueryDesc *unserved = NULL;
+/* What it was when each subtransaction began, by their own nesting level. */
+#define MAX_SUBTRANSACTIONS 64
+static int	levels_before[MAX_SUBTRANSACTIONS];
 
-ScanRun		lookahead_running;
+/*
+ * The queries that run, by the nesting level of their hooks.  Some that an
+ * error ended may still be there.  But as a query can be found only by its own
+ * EState, and forget_runs() is called for each new one, they are never found.
+ */
+#define MAX_RUNS 64
+static ScanRun runs[MAX_RUNS];
+
+/* A hook begins: the nesting level that it finds. */
+static inline int
+level_around(void)
+{
+	while (nesting_level > 0)
+	{
+		LocalTransactionId xact =
+			runs[Min(nesting_level, MAX_RUNS - 1)].transaction;
+
+		if (xact == MyProc->vxid.lxid || xact == InvalidLocalTransactionId)
+			break;
+		nesting_level--;
+	}
+	return nesting_level;
+}
+
+/* It is to run this. */
+static inline void
+enter(int outer, const ScanRun run)
+{
+	nesting_level = outer + 1;
+	if (likely(nesting_level < MAX_RUNS))
+		runs[nesting_level] = run;
+}
+
+static void
+at_subxact_event(SubXactEvent event, SubTransactionId mySubid,
+				 SubTransactionId parentSubid, void *arg)
+{
+	int			subtransaction = GetCurrentTransactionNestLevel();
+
+	if (subtransaction >= MAX_SUBTRANSACTIONS)
+		return;
+	if (event == SUBXACT_EVENT_START_SUB)
+		levels_before[subtransaction] = nesting_level;
+	else if (event == SUBXACT_EVENT_ABORT_SUB)
+		nesting_level = levels_before[subtransaction];
+}
+
+const ScanRun *
+ScanRunOf(const EState *estate)
+{
+	for (int i = Min(nesting_level, MAX_RUNS - 1); i > 0; i--)
+		if (runs[i].estate == estate)
+			return &runs[i];
+	return NULL;
+}
+
+/* A query is new: forget those that had its EState's address. */
+static inline void
+forget_runs(const EState *estate)
+{
+	for (int i = Min(nesting_level, MAX_RUNS - 1); i > 0; i--)
+		if (runs[i].estate == estate)
+			runs[i].estate = NULL;
+}
 
 static void
 lookahead_ExecutorStart(QueryDesc *queryDesc, int eflags)
 {
 	prev_ExecutorStart(queryDesc, eflags);
-	unserved = queryDesc;
+	forget_runs(queryDesc->estate);
 	if (lookahead_index_scan && (eflags & EXEC_FLAG_EXPLAIN_ONLY) == 0 &&
 		queryDesc->planstate != NULL &&
 		queryDesc->estate->es_snapshot != NULL &&
-		IsMVCCSnapshot(queryDesc->estate->es_snapshot) &&
-		ScanQueryStart(queryDesc))
-		unserved = NULL;
+		IsMVCCSnapshot(queryDesc->estate->es_snapshot))
+		ScanQueryStart(queryDesc);
 }
 
 /*
@@ -79,59 +140,19 @@ leave(int outer)
 		ScanQueryPauseAll();
 }
 
-/*
- * The row count bounds look-ahead, unless it is only a portion: a procedural
- * language fetches from a cursor in portions, and will want the next one.
- */
-static ScanRun
-run_of(QueryDesc *queryDesc, uint64 count)
-{
-	bool		portion = queryDesc->dest != NULL &&
-		queryDesc->dest->mydest == DestSPI &&
-		ActivePortal != NULL && ActivePortal->queryDesc == queryDesc;
-
-	return (ScanRun) {queryDesc, portion ? 0 : count,
-					  lookahead_running.looking};
-}
-
-/* Run a query some of whose nodes may be served. */
-static pg_noinline void
-run_served(QueryDesc *queryDesc, ScanDirection direction,
-		   uint64 count EXECUTOR_RUN_EXTRA_PARAMS)
-{
-	ScanRun		outer = lookahead_running;
-
-	lookahead_running = run_of(queryDesc, count);
-	PG_TRY();
-	{
-		prev_ExecutorRun(queryDesc, direction, count EXECUTOR_RUN_EXTRA_ARGS);
-	}
-	PG_FINALLY();
-	{
-		lookahead_running = outer;
-	}
-	PG_END_TRY();
-}
-
 static void
 lookahead_ExecutorRun(QueryDesc *queryDesc, ScanDirection direction,
 					  uint64 count EXECUTOR_RUN_EXTRA_PARAMS)
 {
-	int			outer = nesting_level;
+	int			outer = level_around();
 
-	/*
-	 * Of the few temporary buffers, this query may need what others hold.  But
-	 * it may also be run by an operator that looking ahead has called.
-	 */
+	/* of the few temporary buffers, this query may need what others hold */
 	if (unlikely(outer > 0 && ScanQueryAnyKnown() &&
-				 !lookahead_running.looking &&
 				 LookaheadAdditionalPins(true, 1) < 1))
 		ScanQueryPauseAll();
-	nesting_level = outer + 1;
-	if (queryDesc == unserved)
-		prev_ExecutorRun(queryDesc, direction, count EXECUTOR_RUN_EXTRA_ARGS);
-	else
-		run_served(queryDesc, direction, count EXECUTOR_RUN_EXTRA_ARGS);
+	enter(outer, (ScanRun) {queryDesc->estate, queryDesc, count,
+							MyProc->vxid.lxid});
+	prev_ExecutorRun(queryDesc, direction, count EXECUTOR_RUN_EXTRA_ARGS);
 	leave(outer);
 }
 
@@ -143,26 +164,6 @@ lookahead_ExecutorEnd(QueryDesc *queryDesc)
 	prev_ExecutorEnd(queryDesc);
 }
 
-static pg_noinline void
-finish_served(QueryDesc *queryDesc)
-{
-	int			level = nesting_level;
-	ScanRun		outer = lookahead_running;
-
-	lookahead_running = (ScanRun) {queryDesc, 0, outer.looking};
-	nesting_level = level + 1;
-	PG_TRY();
-	{
-		prev_ExecutorFinish(queryDesc);
-	}
-	PG_FINALLY();
-	{
-		lookahead_running = outer;
-	}
-	PG_END_TRY();
-	leave(level);
-}
-
 /*
  * AFTER triggers run here, and what is left of WITH clauses that modify.  Most
  * queries have neither.
@@ -171,12 +172,18 @@ static void
 lookahead_ExecutorFinish(QueryDesc *queryDesc)
 {
 	const EState *estate = queryDesc->estate;
+	int			outer;
 
 	if (likely((estate->es_top_eflags & EXEC_FLAG_SKIP_TRIGGERS) != 0 &&
 			   estate->es_auxmodifytables == NIL))
+	{
 		prev_ExecutorFinish(queryDesc);
-	else
-		finish_served(queryDesc);
+		return;
+	}
+	outer = level_around();
+	enter(outer, (ScanRun) {estate, queryDesc, 0, MyProc->vxid.lxid});
+	prev_ExecutorFinish(queryDesc);
+	leave(outer);
 }
 
 /*
@@ -189,10 +196,12 @@ lookahead_ProcessUtility(PlannedStmt *pstmt, const char *queryString,
 						 ParamListInfo params, QueryEnvironment *queryEnv,
 						 DestReceiver *dest, QueryCompletion *qc)
 {
+	/* nothing is around what comes from the client */
 	int			outer =
-		context == PROCESS_UTILITY_TOPLEVEL ? 0 : nesting_level;
+		context == PROCESS_UTILITY_TOPLEVEL ? 0 : level_around();
 
-	nesting_level = outer + 1;
+	/* in no transaction, as it may end the one that there is */
+	enter(outer, (ScanRun) {NULL, NULL, 0, InvalidLocalTransactionId});
 	prev_ProcessUtility(pstmt, queryString, readOnlyTree, context, params,
 						queryEnv, dest, qc);
 	leave(outer);
@@ -214,5 +223,6 @@ ScanHooksInit(void)
 	INSTALL(ExecutorFinish);
 	INSTALL(ExecutorEnd);
 	INSTALL(ProcessUtility);
+	RegisterSubXactCallback(at_subxact_event, NULL);
 	ScanExplainInit();
 }

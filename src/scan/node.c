@@ -16,7 +16,10 @@
 #include "compat.h"
 #include "executor/executor.h"
 #include "scan/node.h"
+#include "tcop/dest.h"
+#include "tcop/pquery.h"
 #include "utils/memutils.h"
+#include "utils/portal.h"
 #include "utils/rel.h"
 
 typedef struct NodeSlot
@@ -72,6 +75,25 @@ ScanNodeAdd(ScanQuery *query, PlanState *plan_state)
 	return node;
 }
 
+/*
+ * How many rows a run asks for; 0: all, or not known.  It is not if they are
+ * only a portion: a procedural language fetches from a cursor in portions, and
+ * will want the next one.
+ */
+static uint64
+row_count_of(const ScanRun *run)
+{
+	const QueryDesc *query;
+
+	if (run == NULL || run->row_count == 0)
+		return 0;
+	query = run->query_desc;
+	if (query->dest != NULL && query->dest->mydest == DestSPI &&
+		ActivePortal != NULL && ActivePortal->queryDesc == query)
+		return 0;
+	return run->row_count;
+}
+
 int64
 ScanNodeRowsWanted(const ScanNode *node)
 {
@@ -89,11 +111,14 @@ ScanNodeRowsWanted(const ScanNode *node)
 		if (!pg_add_s64_overflow(node->limit->offset, node->limit->count, &end))
 			wanted = Max(0, end - node->limit->position);
 	}
-	if (node->is_top && lookahead_running.row_count > 0 &&
-		lookahead_running.query_desc->estate == node->query->estate)
-		wanted = (int64) Min((uint64) wanted,
-							 lookahead_running.row_count -
-								 node->query->estate->es_processed);
+	if (node->is_top)
+	{
+		const EState *estate = node->query->estate;
+		uint64		count = row_count_of(ScanRunOf(estate));
+
+		if (count > 0)
+			wanted = (int64) Min((uint64) wanted, count - estate->es_processed);
+	}
 	return wanted;
 }
 
@@ -190,7 +215,12 @@ ScanQueryPauseAll(void)
 		ScanQuery  *query = dlist_container(ScanQuery, link, query_iter.cur);
 
 		slist_foreach(node_iter, &query->nodes)
-			AheadPause(slist_container(ScanNode, link, node_iter.cur));
+		{
+			ScanNode   *node = slist_container(ScanNode, link, node_iter.cur);
+
+			if (!node->looking)
+				AheadPause(node);
+		}
 	}
 }
 

@@ -108,6 +108,7 @@ typedef struct ScanNode
 
 	/* of all pins and reads that are held for coming rows; NULL: none are */
 	ResourceOwner owner;
+	bool		looking;		/* ahead, right now: others may not pause it */
 
 	/* made when first needed, in the query's memory */
 	Scout	   *scout;
@@ -184,17 +185,14 @@ ScanNodeForget(const PlanState *plan_state)
 		recent->plan_state = recent->quiet = NULL;
 }
 
-/* The query that the executor runs, and how many rows it asks for; 0: all. */
+/* A query that the executor runs, and how many rows it asks for; 0: all. */
 typedef struct ScanRun
 {
-	QueryDesc  *query_desc;		/* NULL: none runs */
+	const EState *estate;
+	QueryDesc  *query_desc;
 	uint64		row_count;
-	bool		looking;		/* a node, of this or an outer query, is looking
-								 * ahead: none may be paused */
+	LocalTransactionId transaction; /* in which it runs */
 } ScanRun;
-
-/* Kept by hooks.c. */
-extern ScanRun lookahead_running;
 
 /* Settings, owned by pg_lookahead.c. */
 extern bool lookahead_index_scan;
@@ -207,10 +205,13 @@ extern bool lookahead_debug_force;
 extern void ScanHooksInit(void);
 
 /*
- * take.c: take over the nodes of a query that has just been started.  Returns
- * false if none is served.
+ * The run of a query, one of whose nodes is being executed.  NULL if it was not
+ * started through our hook, or runs within too many others.
  */
-extern bool ScanQueryStart(QueryDesc *queryDesc);
+extern const ScanRun *ScanRunOf(const EState *estate);
+
+/* take.c: take over the nodes of a query that has just been started. */
+extern void ScanQueryStart(QueryDesc *queryDesc);
 
 /*
  * Make its nodes known.  is_running: ScanNodeExec() has served them so far,
@@ -255,7 +256,7 @@ extern ScanNode *ScanNodeAdd(ScanQuery *query, PlanState *plan_state);
 /* Let go of a query's nodes, and account for them. */
 extern void ScanQueryEnd(QueryDesc *queryDesc);
 
-/* AheadPause() for every node of the process. */
+/* AheadPause() for every node of the process that is not looking ahead. */
 extern void ScanQueryPauseAll(void);
 
 /* The node of a plan state, or NULL if it is not known. */

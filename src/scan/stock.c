@@ -35,16 +35,15 @@ ExecProcNodeMtd lookahead_usual_stock[2];
 
 /*
  * Make the nodes of the running query known, one of which is this; returns its
- * node.  NULL if the executor was not started through our hook.
+ * node.  NULL if its query's run is not known (ScanRunOf()).
  */
 static pg_noinline ScanNode *
 make_known(PlanState *plan_state)
 {
-	QueryDesc  *running = lookahead_running.query_desc;
+	const ScanRun *run = ScanRunOf(plan_state->state);
 
-	if (running != NULL && running->estate == plan_state->state &&
-		ScanQueryFind(running->estate) == NULL)
-		ScanQueryTake(running, true);
+	if (run != NULL && ScanQueryFind(run->estate) == NULL)
+		ScanQueryTake(run->query_desc, true);
 	return ScanNodeSearch(plan_state);
 }
 

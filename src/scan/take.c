@@ -353,27 +353,19 @@ ScanQueryTake(QueryDesc *queryDesc, bool is_running)
 		top->is_top = true;
 }
 
-typedef struct Serving
-{
-	List	   *twice;
-	bool		any;			/* a scan is served */
-} Serving;
-
 /*
  * Let a scan be served by ScanNodeExec().  False if it has another function
  * than is usual, perhaps another extension's: then the nodes of its query must
  * be known from the start.
  */
 static bool
-serve_scan(Serving *serving, PlanState *plan_state)
+serve_scan(PlanState *plan_state, List *twice)
 {
 	ExecProcNodeMtd *usual =
 		&lookahead_usual_stock[IsA(plan_state, IndexOnlyScanState)];
 
-	if (refusal_of(plan_state, serving->twice) != NULL)
-		return true;
-	serving->any = true;
-	if (plan_state->ExecProcNodeReal == ScanNodeExec)
+	if (refusal_of(plan_state, twice) != NULL ||
+		plan_state->ExecProcNodeReal == ScanNodeExec)
 		return true;
 	if (*usual == NULL)
 		*usual = plan_state->ExecProcNodeReal;
@@ -391,11 +383,13 @@ serve_scan(Serving *serving, PlanState *plan_state)
 static bool
 serve_scans(PlanState *plan_state, void *context)
 {
+	List	   *twice = context;
+
 	if (plan_state == NULL)
 		return false;
 	if (is_scan(plan_state))
 	{
-		if (!serve_scan(context, plan_state))
+		if (!serve_scan(plan_state, twice))
 			return true;
 		if (plan_state->initPlan == NIL && plan_state->subPlan == NIL)
 			return false;		/* nothing below, in most queries */
@@ -403,20 +397,12 @@ serve_scans(PlanState *plan_state, void *context)
 	return planstate_tree_walker(plan_state, serve_scans, context);
 }
 
-bool
+void
 ScanQueryStart(QueryDesc *queryDesc)
 {
-	if (likely(queryDesc->estate->es_instrument == 0 && !lookahead_debug_force))
-	{
-		Serving		serving;
-
-		if (lookahead_max_distance == 0)
-			return false;
-		serving.twice = scanned_twice(queryDesc);
-		serving.any = false;
-		if (!serve_scans(queryDesc->planstate, &serving))
-			return serving.any;
-	}
-	ScanQueryTake(queryDesc, false);
-	return true;
+	if (queryDesc->estate->es_instrument != 0 || lookahead_debug_force)
+		ScanQueryTake(queryDesc, false);
+	else if (lookahead_max_distance != 0 &&
+			 serve_scans(queryDesc->planstate, scanned_twice(queryDesc)))
+		ScanQueryTake(queryDesc, false);
 }

@@ -442,6 +442,9 @@ IDLE = {
     "opened by a function after an error": [
         "SAVEPOINT s", "SELECT 1 / (n - n) FROM generate_series(1, 1) AS n", "ROLLBACK TO s", "SELECT open_cursor(30)",
     ],
+    "opened by a function after an error in another transaction": [
+        "ROLLBACK", "DO $$ BEGIN PERFORM 1 / (n - n) FROM generate_series(1, 1) AS n; END $$", "BEGIN", "SELECT open_cursor(30)",
+    ],
     "that failed": [
         "DECLARE c CURSOR FOR SELECT id, 1 / (k - 40) FROM t WHERE k > 5 ORDER BY k", "SAVEPOINT s", "FETCH 100 FROM c", "ROLLBACK TO s",
     ],

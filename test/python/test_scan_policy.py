@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import psycopg
@@ -221,6 +222,39 @@ def test_portions_do_not_end_it(conn: Connection) -> None:
     conn.execute(loop.encode())
     done = {name: value - before[name] for name, value in counts(conn).items()}
     assert done["blocks_visited"] > 10000 and done["blocks_direct"] < 100, done
+
+
+FAILS = "SELECT 1 / (n - n) FROM generate_series(1, 1) AS n"
+CAUGHT = (
+    "FOR i IN 1..100 LOOP BEGIN EXECUTE $q${}$q$; EXCEPTION WHEN division_by_zero THEN NULL; END; END LOOP;"
+)
+HELD = "(SELECT count(*) FROM pg_buffercache WHERE pinning_backends > 0)"
+LOOP = (
+    f"FOR r IN {BY_K} LOOP n := n + 1; IF n = 333 AND {HELD} < 8 THEN RAISE 'given back'; END IF; END LOOP;"
+)
+BLOCK = "DO $b$ DECLARE r record; n int := 0; BEGIN {} END $b$"
+ERRORS = {
+    "of the client's queries": [FAILS] * 100 + [BY_K],
+    "of the client's blocks": [f"DO $$ BEGIN EXECUTE '{FAILS}'; END $$"] * 100 + [BY_K],
+    "caught": [BLOCK.format(CAUGHT.format(FAILS) + LOOP)],
+    "caught, of blocks": [BLOCK.format(CAUGHT.format(f"DO $d$ BEGIN EXECUTE $e${FAILS}$e$; END $d$") + LOOP)],
+    "before a commit": [BLOCK.format(CAUGHT.format(FAILS) + "COMMIT;" + LOOP)],
+    "before and after a commit": [
+        BLOCK.format(CAUGHT.format(FAILS) + "COMMIT;" + CAUGHT.format(FAILS) + LOOP)
+    ],
+}
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_goes_on_after_errors(slow: Connection, name: str) -> None:
+    """However many queries have failed, one that runs is known, and so is what is around it: its portions give nothing back."""
+    cache.evict(slow, "t")
+    before = counts(slow)
+    for statement in ERRORS[name]:
+        with suppress(psycopg.errors.DivisionByZero):
+            slow.execute(statement.encode())
+    done = {name: value - before[name] for name, value in counts(slow).items()}
+    assert done["blocks_read"] > 850 and done["blocks_direct"] + done["blocks_unused"] < 50, done
 
 
 # With a filter, any number of entries may have to be looked at for one row.
