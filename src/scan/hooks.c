@@ -59,9 +59,9 @@ static int	levels_before[MAX_SUBTRANSACTIONS];
 #define MAX_RUNS 64
 static ScanRun runs[MAX_RUNS];
 
-/* A hook begins: the nesting level that it finds. */
-static inline int
-level_around(void)
+/* Leave what an error ended with its transaction. */
+static pg_noinline int
+leave_ended(void)
 {
 	while (nesting_level > 0)
 	{
@@ -75,13 +75,28 @@ level_around(void)
 	return nesting_level;
 }
 
-/* It is to run this. */
-static inline void
-enter(int outer, const ScanRun run)
+/* A hook begins: the nesting level that it finds. */
+static inline int
+level_around(void)
 {
+	return likely(nesting_level == 0) ? 0 : leave_ended();
+}
+
+/* It is to run a query, or a utility command if that is NULL. */
+static inline void
+enter(int outer, QueryDesc *queryDesc, uint64 count)
+{
+	ScanRun    *run = &runs[outer + 1];
+
 	nesting_level = outer + 1;
-	if (likely(nesting_level < MAX_RUNS))
-		runs[nesting_level] = run;
+	if (unlikely(outer + 1 >= MAX_RUNS))
+		return;
+	run->query_desc = queryDesc;
+	run->row_count = count;
+	run->estate = queryDesc == NULL ? NULL : queryDesc->estate;
+	/* a utility command may end the transaction that it is in */
+	run->transaction =
+		queryDesc == NULL ? InvalidLocalTransactionId : MyProc->vxid.lxid;
 }
 
 static void
@@ -150,8 +165,7 @@ lookahead_ExecutorRun(QueryDesc *queryDesc, ScanDirection direction,
 	if (unlikely(outer > 0 && ScanQueryAnyKnown() &&
 				 LookaheadAdditionalPins(true, 1) < 1))
 		ScanQueryPauseAll();
-	enter(outer, (ScanRun) {queryDesc->estate, queryDesc, count,
-							MyProc->vxid.lxid});
+	enter(outer, queryDesc, count);
 	prev_ExecutorRun(queryDesc, direction, count EXECUTOR_RUN_EXTRA_ARGS);
 	leave(outer);
 }
@@ -181,7 +195,7 @@ lookahead_ExecutorFinish(QueryDesc *queryDesc)
 		return;
 	}
 	outer = level_around();
-	enter(outer, (ScanRun) {estate, queryDesc, 0, MyProc->vxid.lxid});
+	enter(outer, queryDesc, 0);
 	prev_ExecutorFinish(queryDesc);
 	leave(outer);
 }
@@ -200,8 +214,7 @@ lookahead_ProcessUtility(PlannedStmt *pstmt, const char *queryString,
 	int			outer =
 		context == PROCESS_UTILITY_TOPLEVEL ? 0 : level_around();
 
-	/* in no transaction, as it may end the one that there is */
-	enter(outer, (ScanRun) {NULL, NULL, 0, InvalidLocalTransactionId});
+	enter(outer, NULL, 0);
 	prev_ProcessUtility(pstmt, queryString, readOnlyTree, context, params,
 						queryEnv, dest, qc);
 	leave(outer);
