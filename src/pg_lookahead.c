@@ -41,10 +41,6 @@ void		_PG_init(void);
 void
 _PG_init(void)
 {
-	/* first: the hooks of the profile, which a setting installs, are outside */
-	ScanHooksInit();
-	MaintainInit();
-
 	DefineCustomBoolVariable("pg_lookahead.index_scan",
 							 "Lets index scans read the heap blocks of coming entries ahead.",
 							 "Takes effect with the next query or cursor.",
@@ -85,6 +81,14 @@ _PG_init(void)
 							 PGC_USERSET,
 							 GUC_NOT_IN_SAMPLE,
 							 NULL, NULL, NULL);
+	/*
+	 * Not before the first setting, which a second copy of the library cannot
+	 * define; nor after the next one, which may install the profile's hooks,
+	 * as these are to be outside.
+	 */
+	ScanHooksInit();
+	MaintainInit();
+
 	DefineCustomBoolVariable("pg_lookahead.track_functions",
 							 "Counts calls and time of the functions of scans, diagnostics and VACUUM.",
 							 NULL,

@@ -28,7 +28,6 @@
 #include "compat.h"
 #include "executor/executor.h"
 #include "scan/node.h"
-#include "storage/proc.h"
 #include "tcop/utility.h"
 #include "utils/snapmgr.h"
 
@@ -41,9 +40,8 @@ static ProcessUtility_hook_type prev_ProcessUtility = NULL;
 /*
  * How many of our hooks are running, one inside the other.  Each sets it to one
  * more than it found, and back when it ends.  Where an error ends some of them,
- * so it does their subtransaction, whose callback sets it back; or their
- * transaction: then those that ran queries are known by it, and around a
- * utility command of the client's there are none.
+ * their subtransaction ends, too, whose callback sets it back; or all that the
+ * client's message has begun: then they are known by when that came.
  */
 static int	nesting_level = 0;
 
@@ -59,19 +57,16 @@ static int	levels_before[MAX_SUBTRANSACTIONS];
 #define MAX_RUNS 64
 static ScanRun runs[MAX_RUNS];
 
-/* Leave what an error ended with its transaction. */
+/* Leave what an error ended with the message that began it. */
 static pg_noinline int
 leave_ended(void)
 {
-	while (nesting_level > 0)
-	{
-		LocalTransactionId xact =
-			runs[Min(nesting_level, MAX_RUNS - 1)].transaction;
+	TimestampTz statement_start = GetCurrentStatementStartTimestamp();
 
-		if (xact == MyProc->vxid.lxid || xact == InvalidLocalTransactionId)
-			break;
+	while (nesting_level > 0 &&
+		   runs[Min(nesting_level, MAX_RUNS - 1)].statement_start !=
+			   statement_start)
 		nesting_level--;
-	}
 	return nesting_level;
 }
 
@@ -94,9 +89,7 @@ enter(int outer, QueryDesc *queryDesc, uint64 count)
 	run->query_desc = queryDesc;
 	run->row_count = count;
 	run->estate = queryDesc == NULL ? NULL : queryDesc->estate;
-	/* a utility command may end the transaction that it is in */
-	run->transaction =
-		queryDesc == NULL ? InvalidLocalTransactionId : MyProc->vxid.lxid;
+	run->statement_start = GetCurrentStatementStartTimestamp();
 }
 
 static void
@@ -210,9 +203,7 @@ lookahead_ProcessUtility(PlannedStmt *pstmt, const char *queryString,
 						 ParamListInfo params, QueryEnvironment *queryEnv,
 						 DestReceiver *dest, QueryCompletion *qc)
 {
-	/* nothing is around what comes from the client */
-	int			outer =
-		context == PROCESS_UTILITY_TOPLEVEL ? 0 : level_around();
+	int			outer = level_around();
 
 	enter(outer, NULL, 0);
 	prev_ProcessUtility(pstmt, queryString, readOnlyTree, context, params,

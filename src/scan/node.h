@@ -17,6 +17,7 @@
 #include "stream/window.h"
 #include "utils/rel.h"
 #include "utils/resowner.h"
+#include "utils/timestamp.h"
 
 /* Values of pg_lookahead.issue_order. */
 typedef enum IssueOrder
@@ -191,7 +192,7 @@ typedef struct ScanRun
 	const EState *estate;
 	QueryDesc  *query_desc;
 	uint64		row_count;
-	LocalTransactionId transaction; /* in which it runs */
+	TimestampTz statement_start;	/* of the client's message that began it */
 } ScanRun;
 
 /* Settings, owned by pg_lookahead.c. */

@@ -7,9 +7,11 @@ is wrong or missing changes no row, and costs a read or a wait.
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -234,9 +236,12 @@ LOOP = (
     f"FOR r IN {BY_K} LOOP n := n + 1; IF n = 2000 AND {HELD} < 8 THEN RAISE 'given back'; END IF; END LOOP;"
 )
 BLOCK = "DO $b$ DECLARE r record; n int := 0; BEGIN {} END $b$"
+FAILING = f"""CREATE OR REPLACE FUNCTION pg_temp.failing() RETURNS int LANGUAGE plpgsql AS $f$ BEGIN
+    EXECUTE $q$ DO $d$ BEGIN EXECUTE 'EXPLAIN ANALYZE {FAILS}'; END $d$ $q$; RETURN 1; END $f$"""
 ERRORS = {
     "of the client's queries": [FAILS] * 100 + [BY_K],
     "of the client's blocks": [f"DO $$ BEGIN EXECUTE '{FAILS}'; END $$"] * 100 + [BY_K],
+    "in blocks in the client's queries": [FAILING, *["SELECT pg_temp.failing()"] * 40, BY_K],
     "caught": [BLOCK.format(CAUGHT.format(FAILS) + LOOP)],
     "caught, of blocks": [BLOCK.format(CAUGHT.format(f"DO $d$ BEGIN EXECUTE $e${FAILS}$e$; END $d$") + LOOP)],
     "before a commit": [BLOCK.format(CAUGHT.format(FAILS) + "COMMIT;" + LOOP)],
@@ -628,6 +633,20 @@ def test_where_the_library_is_loaded(own_cluster: MakeCluster) -> None:
             assert (done > 50) == served, of
             total += done
         assert counts(conn)["blocks_read"] == total
+
+
+def test_a_second_copy_is_refused(conn: Connection, server: Cluster) -> None:
+    """However often it is asked for, a copy of the library at another place leaves the session as it was."""
+    row = conn.execute("SELECT setting FROM pg_config WHERE name = 'PKGLIBDIR'").fetchone()
+    assert row is not None
+    copy = server.data / "pg_lookahead_copy.so"
+    shutil.copyfile(Path(row[0], "pg_lookahead.so"), copy)
+    copy.chmod(0o755)
+    conn.execute(FORCE)
+    for _ in range(3):
+        with pytest.raises(psycopg.Error, match="attempt to redefine parameter"):
+            conn.execute(f"LOAD '{copy}'".encode())
+        assert run(conn, BY_K)[1]["blocks_read"] > 850
 
 
 def test_synchronous_reads(own_cluster: MakeCluster) -> None:
