@@ -81,11 +81,12 @@ level_around(void)
 static inline void
 enter(int outer, QueryDesc *queryDesc, uint64 count)
 {
-	ScanRun    *run = &runs[outer + 1];
+	ScanRun    *run;
 
 	nesting_level = outer + 1;
 	if (unlikely(outer + 1 >= MAX_RUNS))
 		return;
+	run = &runs[outer + 1];
 	run->query_desc = queryDesc;
 	run->row_count = count;
 	run->estate = queryDesc == NULL ? NULL : queryDesc->estate;
