@@ -119,6 +119,32 @@ def run(conn: Connection, query: str, *tables: str) -> tuple[list[Any], dict[str
     return rows, {name: after[name] - before[name] for name in COUNTS}
 
 
+def tracked(conn: Connection, query: str, times: int = 1) -> dict[str, int]:
+    """How often our functions are called for a query."""
+    conn.execute("SELECT lookahead.function_stats_reset()")
+    conn.execute("SET pg_lookahead.track_functions = on")
+    for _ in range(times):
+        conn.execute(query.encode())
+    conn.execute("SET pg_lookahead.track_functions = off")
+    return dict(conn.execute("SELECT function, calls FROM lookahead.function_stats").fetchall())
+
+
+MAKE_LONG = (
+    "CREATE TABLE long (id int, k int, pad text)",
+    "ALTER TABLE long ALTER pad SET STORAGE PLAIN",
+    "INSERT INTO long SELECT i, (i * 7919) % 2500, repeat('x', 5000) FROM generate_series(1, 2500) AS i",
+    "CREATE INDEX long_k ON long (k)",
+    "ANALYZE long",
+)
+
+
+def make_long(conn: Connection) -> None:
+    """A table of one row a page, in no order."""
+    conn.execute("DROP TABLE IF EXISTS long")
+    for statement in MAKE_LONG:
+        conn.execute(statement.encode())
+
+
 # What is told
 
 
@@ -324,6 +350,33 @@ def test_distance_grows(conn: Connection) -> None:
     assert distance(conn) > 32
 
 
+def test_window_fits_the_buffers(conn: Connection) -> None:
+    """In block order, half of a window of temporary buffers is wanted at a time, and half of these in all."""
+    for statement in (
+        FORCE,
+        "SET temp_buffers = 100",
+        "CREATE TEMPORARY TABLE scattered AS SELECT k, pad FROM t LIMIT 4000",
+        "CREATE INDEX ON scattered (k)",
+        "SET pg_lookahead.issue_order = block",
+        'SET pg_lookahead."window" = 500',
+    ):
+        conn.execute(statement.encode())
+    before = counts(conn)["blocks_read"]
+    row = conn.execute("EXPLAIN (ANALYZE, FORMAT json) SELECT k, pad FROM scattered ORDER BY k").fetchone()
+    assert row is not None and counts(conn)["blocks_read"] > before
+    if conn.info.server_version >= 180000:
+        assert 0 < row[0][0]["Plan"]["Look-Ahead Window"] <= 50
+
+
+@pytest.mark.parametrize("rows", (3, 6, 12))
+def test_distance_is_earned(conn: Connection, rows: int) -> None:
+    """However early a scan ends, it has read no more than 4 blocks and two for each one used for nothing."""
+    conn.execute(FORCE)
+    conn.execute("SET effective_io_concurrency = 200")
+    _, done = run(conn, f"SELECT id FROM t WHERE k > 50 AND id > 0 ORDER BY k LIMIT {rows}")
+    assert done["blocks_visited"] == rows and 0 < done["blocks_unused"] <= 4 + 2 * rows, done
+
+
 @pytest.mark.parametrize("setting", ("effective_io_concurrency", "pg_lookahead.max_distance"))
 @pytest.mark.parametrize("force", ("on", "off"))
 def test_zero_means_never(conn: Connection, setting: str, force: str) -> None:
@@ -346,7 +399,7 @@ def test_stalls_are_counted(slow: Connection) -> None:
 
 def test_stops_where_all_is_cached_and_begins_again(slow: Connection) -> None:
     """Of 20,000 rows on 1,000 blocks most are hits; that the blocks are gone again is noticed, too."""
-    for evict, most in ((0, 8000), (12000, 16000)):
+    for evict, most, times in ((0, 5000, 1), (12000, 10000, 2)):
         loop = (
             f"DO $$ DECLARE n int := 0; r record; BEGIN FOR r IN {BY_K} LOOP n := n + 1;"
             f" IF n = {evict} THEN PERFORM count(pg_buffercache_evict(bufferid)) FROM pg_buffercache; END IF;"
@@ -354,10 +407,10 @@ def test_stops_where_all_is_cached_and_begins_again(slow: Connection) -> None:
         )
         cache.evict(slow, "t")
         before = counts(slow)
-        slow.execute(loop.encode())
+        drained = tracked(slow, loop)["window_drain"]
         done = {name: value - before[name] for name, value in counts(slow).items()}
         assert done["blocks_read"] > (1200 if evict else 700), done
-        assert done["blocks_visited"] < most, done
+        assert done["blocks_visited"] < most and drained == times, (done, drained)
 
 
 # Rows of one page follow each other, so that only some of them read.
@@ -390,6 +443,13 @@ def test_begins_in_heap_order(slow: Connection, name: str) -> None:
     )
     _, done = run(slow, query, "pages")
     assert done["blocks_read"] > 100, done
+    # once it has read, met cached pages, and reads again; it does not end while it reads
+    slow.execute("SELECT pg_truncate_visibility_map('pages')")
+    cache.evict(slow, "pages")
+    slow.execute("SELECT length(pad) FROM pages WHERE ctid BETWEEN '(1,0)' AND '(40,0)'")
+    before = counts(slow)["blocks_read"]
+    drained = tracked(slow, query)["window_drain"]
+    assert counts(slow)["blocks_read"] - before > 100 and drained == 1
 
 
 def test_begins_before_the_first_row(slow: Connection) -> None:
@@ -469,21 +529,38 @@ def test_left_beside_scans_that_stay_unknown(slow: Connection) -> None:
 
 
 def test_looks_at_reads_again(slow: Connection) -> None:
-    """After 1,024 reads a scan waits for some, to see whether they are slow."""
-    for statement in (
-        "CREATE TABLE long (id int, k int, pad text)",
-        "ALTER TABLE long ALTER pad SET STORAGE PLAIN",
-        "INSERT INTO long SELECT i, (i * 7919) % 2500, repeat('x', 5000) FROM generate_series(1, 2500) AS i",
-        "CREATE INDEX long_k ON long (k)",
-        "ANALYZE long",
-    ):
-        slow.execute(statement.encode())
-    rows, done = run(slow, "SELECT id FROM long WHERE k >= 0 ORDER BY k", "long")
-    waited = len(rows) - done["blocks_read"]
+    """After 1,024 reads a scan waits for some, to see whether they are slow, and does so again after 2,048 more."""
+    make_long(slow)
+    query = "SELECT id FROM long WHERE k >= 0 ORDER BY k"
+    rows, done = run(slow, query, "long")
     # three before it began, of which the first was not timed
-    assert 3 + 2 <= waited < 1000, done
+    assert 3 + 2 <= len(rows) - done["blocks_read"] < 1000, done
     # what was in the window then was used before it ended
     assert done["blocks_unused"] == 0, done
+    cache.evict(slow, "long")
+    assert tracked(slow, query)["window_drain"] == 2
+
+
+def test_is_trusted_again(slow: Connection) -> None:
+    """A scan that is useless once and useful three times, in turns, waits for a few reads only each time."""
+    make_long(slow)
+    rows, done = run(
+        slow,
+        "SELECT (SELECT count(*) FROM (SELECT FROM long WHERE k >= i / 4 * 122 + i % 4 * 40 AND pad <> ''"
+        " ORDER BY k LIMIT CASE i % 4 WHEN 0 THEN 1 ELSE 40 END) AS q) FROM generate_series(0, 79) AS i",
+        "long",
+    )
+    used = sum(row[0] for row in rows)
+    assert used > 2000 and used - done["blocks_visited"] < 600, done
+
+
+def test_the_last_row_is_not_looked_ahead_to(slow: Connection) -> None:
+    """Of scans for one row each, none begins, however slow their reads are."""
+    _, done = run(
+        slow,
+        "SELECT (SELECT id FROM t WHERE k >= i ORDER BY k LIMIT 1) FROM generate_series(1, 20000, 25) AS i",
+    )
+    assert done["blocks_visited"] == 0, done
 
 
 # What is cached
@@ -516,12 +593,7 @@ def make_cached(conn: Connection, key: str) -> None:
 
 def calls(conn: Connection, query: str, times: int = 1) -> tuple[int, int, int]:
     """How often our own loops fetch from the heap, and look for neighbours; how many rows they look up with these."""
-    conn.execute("SELECT lookahead.function_stats_reset()")
-    conn.execute("SET pg_lookahead.track_functions = on")
-    for _ in range(times):
-        conn.execute(query.encode())
-    conn.execute("SET pg_lookahead.track_functions = off")
-    done = dict(conn.execute("SELECT function, calls FROM lookahead.function_stats").fetchall())
+    done = tracked(conn, query, times)
     return done["heap_fetch"], done["visibility_run"], done["heap_hot_search"]
 
 
@@ -553,12 +625,34 @@ def test_a_read_is_forgotten(conn: Connection) -> None:
         assert runs < 150 and least <= looked_up <= most
 
 
+@pytest.mark.parametrize("column", ("length(pad)", "0"))
+def test_only_a_read_is_a_miss(conn: Connection, column: str) -> None:
+    """After the read of an index's one page, rows are timed; none of them reads."""
+    make_cached(conn, "i")
+    for statement in (
+        "TRUNCATE cached",
+        "INSERT INTO cached SELECT i, 'x' FROM generate_series(1, 300) AS i",
+    ):
+        conn.execute(statement.encode())
+    cache.evict(conn, "cached_k_idx")
+    before = counts(conn)
+    conn.execute(f"SELECT k, {column} FROM cached ORDER BY k".encode())
+    assert counts(conn) == before
+
+
 def test_few_cached_rows_are_the_servers(conn: Connection) -> None:
     """The second row's block is compared with that of one 17 rows later, whatever was scanned before."""
     make_cached(conn, "i")
     query = "SELECT k, pad FROM cached WHERE k > 20 ORDER BY k LIMIT"
     assert calls(conn, f"{query} 18", 40) == (0, 0, 0)
-    assert calls(conn, f"{query} 25")[2] > 0
+    # the 20th is fetched from where the 19th was, with what follows it
+    assert calls(conn, f"{query} 20", 40) == (0, 0, 0)
+    assert calls(conn, f"{query} 22", 3) == (3, 3, 6)
+    assert calls(conn, "SELECT k FROM cached ORDER BY k") == (0, 0, 0)
+    conn.execute("CREATE TEMPORARY TABLE copied AS SELECT * FROM cached ORDER BY k")
+    conn.execute("CREATE INDEX ON copied (k)")
+    conn.execute("ANALYZE copied")
+    assert calls(conn, "SELECT k, pad FROM copied ORDER BY k")[2] > 2800
 
 
 ONE_AFTER_THE_OTHER = {
@@ -649,6 +743,30 @@ def test_a_second_copy_is_refused(conn: Connection, server: Cluster) -> None:
         with pytest.raises(psycopg.Error, match="attempt to redefine parameter"):
             conn.execute(f"LOAD '{copy}'".encode())
         assert run(conn, BY_K)[1]["blocks_read"] > 850
+
+
+def test_the_clock_rests(own_cluster: MakeCluster) -> None:
+    """Reads that are slow because their row sleeps; the others are the system's cache's, and fast."""
+    cluster = own_cluster({**SERVER, "io_method": "sync"})
+    with cluster.connect() as conn:
+        for statement in ("CREATE EXTENSION pg_lookahead", "CREATE EXTENSION pg_buffercache"):
+            conn.execute(statement.encode())
+        make_long(conn)
+        conn.execute(INDEX_SCANS)
+
+        def looked_ahead(slow: str) -> bool:
+            cache.evict(conn, "long")
+            before = counts(conn)["blocks_visited"]
+            query = f"SELECT CASE WHEN {slow} THEN pg_sleep(0.0001) END FROM long WHERE k >= 0 ORDER BY k"
+            conn.execute(query.encode())
+            return counts(conn)["blocks_visited"] > before
+
+        # not two in a row; nor when the clock rests for 512 reads, after 32, 64, 128 and 256
+        deadline = time.monotonic() + 120
+        while looked_ahead("k IN (2, 4) OR k BETWEEN 600 AND 640"):  # on a busy machine, others are slow
+            assert time.monotonic() < deadline
+        # when it has rested, it goes on
+        assert looked_ahead("k BETWEEN 10 AND 110")
 
 
 def test_synchronous_reads(own_cluster: MakeCluster) -> None:
