@@ -351,21 +351,24 @@ def test_distance_grows(conn: Connection) -> None:
 
 
 def test_window_fits_the_buffers(conn: Connection) -> None:
-    """In block order, half of a window of temporary buffers is wanted at a time, and half of these in all."""
+    """Of temporary buffers, an eighth is held at most in index order; in block order, half is wanted."""
     for statement in (
         FORCE,
         "SET temp_buffers = 100",
         "CREATE TEMPORARY TABLE scattered AS SELECT k, pad FROM t LIMIT 4000",
         "CREATE INDEX ON scattered (k)",
-        "SET pg_lookahead.issue_order = block",
+        "SET effective_io_concurrency = 200",
         'SET pg_lookahead."window" = 500',
     ):
         conn.execute(statement.encode())
-    before = counts(conn)["blocks_read"]
-    row = conn.execute("EXPLAIN (ANALYZE, FORMAT json) SELECT k, pad FROM scattered ORDER BY k").fetchone()
-    assert row is not None and counts(conn)["blocks_read"] > before
-    if conn.info.server_version >= 180000:
-        assert 0 < row[0][0]["Plan"]["Look-Ahead Window"] <= 50
+    for order, figure, most in (("index", "Maximum Distance", 12), ("block", "Window", 50)):
+        conn.execute(f"SET pg_lookahead.issue_order = {order}".encode())
+        before = counts(conn)["blocks_read"]
+        query = "EXPLAIN (ANALYZE, FORMAT json) SELECT k, pad FROM scattered ORDER BY k"
+        row = conn.execute(query.encode()).fetchone()
+        assert row is not None and counts(conn)["blocks_read"] > before
+        if conn.info.server_version >= 180000:
+            assert 0 < row[0][0]["Plan"][f"Look-Ahead {figure}"] <= most
 
 
 @pytest.mark.parametrize("rows", (3, 6, 12))
