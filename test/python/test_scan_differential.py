@@ -251,6 +251,7 @@ SERVED = {
     "merge join": "SET enable_hashjoin = off; SET enable_nestloop = off; SET enable_material = off;;"
     " SELECT count(*), sum(x.v * y.v) FROM dup x JOIN dup y ON x.k = y.k WHERE x.k < 300",
     "subplan": "SELECT few.k, (SELECT sum(v) FROM dup WHERE dup.k = few.k % 500) FROM few",
+    "subplan of a look-up": "SELECT a, (SELECT sum(v) FROM dup WHERE dup.k < uniq.a) FROM uniq WHERE a = 77 AND b = 5",
     "initplan": "SELECT * FROM few WHERE k > (SELECT sum(id) FROM t WHERE k < 300) % 100",
     "parallel": "SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0; SET min_parallel_index_scan_size = 0;"
     " SET min_parallel_table_scan_size = 0; SET parallel_leader_participation = off;; SELECT count(*), sum(id) FROM t WHERE k < 9000",
