@@ -79,7 +79,7 @@ typedef struct ScanNode
 	ScanQuery  *query;
 	slist_node	link;			/* in the query's list */
 
-	/* what bounds the rows wanted, if anything is known; see ScanNodeRowsWanted() */
+	/* what bounds the rows wanted, if known; see ScanNodeRowsWanted() */
 	LimitState *limit;
 	bool		is_top;			/* the plan's topmost node */
 
