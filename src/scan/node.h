@@ -186,6 +186,39 @@ ScanNodeForget(const PlanState *plan_state)
 		recent->plan_state = recent->quiet = NULL;
 }
 
+/* The count of the blocks that this backend has read of its kind of table. */
+static inline int64 *
+ScanReadsOf(PlanState *plan_state)
+{
+	Relation	heap = ((ScanState *) plan_state)->ss_currentRelation;
+
+	return RelationUsesLocalBuffers(heap) ? &pgBufferUsage.local_blks_read :
+											&pgBufferUsage.shared_blks_read;
+}
+
+/*
+ * Remember a plan state that is not known and has not been executed, and that
+ * the server has this code for.  selective: as of ScanNodeIsSelective().
+ */
+static inline void
+ScanNodeRemember(PlanState *plan_state, ExecProcNodeMtd stock, bool selective)
+{
+	RecentNode *recent = ScanNodeRecent(plan_state);
+	int64	   *reads = ScanReadsOf(plan_state);
+
+	recent->quiet = selective ? NULL : plan_state;
+	recent->reads = reads;
+	recent->reads_seen = *reads;
+	recent->stock = stock;
+	/* of two rows, the first has no other on its block before it */
+	recent->rows_to_look = selective ? 1 : 2;
+	recent->rows_to_watch = 0;
+	recent->last_block = InvalidBlockNumber;
+	recent->selective = selective;
+	recent->plan_state = plan_state;
+	recent->node = NULL;
+}
+
 /* A query that the executor runs, and how many rows it asks for; 0: all. */
 typedef struct ScanRun
 {
@@ -278,16 +311,6 @@ ScanNodeFor(PlanState *plan_state)
  * tells (LIMIT, the row count of a FETCH); PG_INT64_MAX if it does not.
  */
 extern int64 ScanNodeRowsWanted(const ScanNode *node);
-
-/* The count of the blocks that this backend has read of its kind of table. */
-static inline int64 *
-ScanReadsOf(PlanState *plan_state)
-{
-	Relation	heap = ((ScanState *) plan_state)->ss_currentRelation;
-
-	return RelationUsesLocalBuffers(heap) ? &pgBufferUsage.local_blks_read :
-											&pgBufferUsage.shared_blks_read;
-}
 
 /* The scan descriptor of a node, or NULL if it has not started. */
 static inline IndexScanDesc

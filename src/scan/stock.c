@@ -193,17 +193,17 @@ exec_first(PlanState *plan_state, RecentNode *recent)
 	int64		before = *reads;
 	TupleTableSlot *slot;
 
+	ScanNodeRemember(plan_state,
+					 lookahead_usual_stock[IsA(plan_state, IndexOnlyScanState)],
+					 ScanNodeIsSelective(plan_state));
 	recent->quiet = NULL;
-	recent->plan_state = plan_state;
-	recent->node = node;
-	recent->stock = node != NULL ? node->stock :
-		lookahead_usual_stock[IsA(plan_state, IndexOnlyScanState)];
-	recent->reads = reads;
-	recent->reads_seen = node != NULL ? node->reads_seen : before;
-	recent->rows_to_watch = 0;
 	recent->rows_to_look = 1;
-	recent->last_block = InvalidBlockNumber;
-	recent->selective = ScanNodeIsSelective(plan_state);
+	if (node != NULL)
+	{
+		recent->node = node;
+		recent->stock = node->stock;
+		recent->reads_seen = node->reads_seen;
+	}
 
 	/* made known while another read: time its reads from the first on */
 	if (recent->selective && node != NULL && node->mode == SCAN_STOCK &&

@@ -51,11 +51,17 @@ is_scan(PlanState *plan_state)
 }
 
 /* For btree, the server returns a row for each live entry. */
-bool
-ScanNodeIsSelective(PlanState *plan_state)
+static inline bool
+is_selective(PlanState *plan_state)
 {
 	return plan_state->qual != NULL ||
 		index_of(plan_state)->rd_rel->relam != BTREE_AM_OID;
+}
+
+bool
+ScanNodeIsSelective(PlanState *plan_state)
+{
+	return is_selective(plan_state);
 }
 
 /*
@@ -65,19 +71,22 @@ ScanNodeIsSelective(PlanState *plan_state)
 static inline bool
 is_unique_lookup(Relation index, ScanKey keys, int nkeys)
 {
-	int			columns = 0;
+	int			columns;
 
 	if (index->rd_rel->relam != BTREE_AM_OID ||
 		!index->rd_index->indisunique || !index->rd_index->indimmediate)
 		return false;
+	columns = IndexRelationGetNumberOfKeyAttributes(index);
+	if (nkeys < columns)
+		return false;
 
 	/* the keys come in the order of the columns */
-	for (int i = 0; i < nkeys; i++)
-		if (keys[i].sk_attno == columns + 1 &&
-			keys[i].sk_strategy == BTEqualStrategyNumber &&
-			(keys[i].sk_flags & (SK_SEARCHARRAY | SK_ROW_HEADER)) == 0)
-			columns++;
-	return columns == IndexRelationGetNumberOfKeyAttributes(index);
+	for (int i = 0; i < columns; i++)
+		if (keys[i].sk_attno != i + 1 ||
+			keys[i].sk_strategy != BTEqualStrategyNumber ||
+			(keys[i].sk_flags & (SK_SEARCHARRAY | SK_ROW_HEADER)) != 0)
+			return false;
+	return true;
 }
 
 /* Gather the range table's indexes of the scans of a plan. */
@@ -374,12 +383,22 @@ serve_scan(PlanState *plan_state, List *twice)
 	plan_state->ExecProcNodeReal = ScanNodeExec;
 	ScanStatsServed++;
 
-	/* another node may have been at this address before */
-	ScanNodeForget(plan_state);
+	/* also, another node may have been at this address before */
+	ScanNodeRemember(plan_state, *usual, is_selective(plan_state));
 	return true;
 }
 
-/* The same for all scans of a query; returns true if it did not do for all. */
+/* Have the plans within a node's expressions, or beside it, to be looked at? */
+static inline bool
+has_subplans(PlanState *plan_state)
+{
+	return plan_state->initPlan != NIL || plan_state->subPlan != NIL;
+}
+
+/*
+ * The same for all scans of a query; returns true if it did not do for all.
+ * Most short queries are a scan below nodes of one child: no recursion then.
+ */
 static bool
 serve_scans(PlanState *plan_state, void *context)
 {
@@ -387,12 +406,16 @@ serve_scans(PlanState *plan_state, void *context)
 
 	if (plan_state == NULL)
 		return false;
+	while (outerPlanState(plan_state) != NULL &&
+		   innerPlanState(plan_state) == NULL && !has_subplans(plan_state) &&
+		   !IsA(plan_state, CustomScanState))
+		plan_state = outerPlanState(plan_state);
 	if (is_scan(plan_state))
 	{
 		if (!serve_scan(plan_state, twice))
 			return true;
-		if (plan_state->initPlan == NIL && plan_state->subPlan == NIL)
-			return false;		/* nothing below, in most queries */
+		if (!has_subplans(plan_state))
+			return false;
 	}
 	return planstate_tree_walker(plan_state, serve_scans, context);
 }
