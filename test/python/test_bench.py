@@ -634,9 +634,26 @@ def test_row() -> None:
     assert screen.row(refused)[-1] == "refused: not cold"
     assert len(screen.row(result)) + 1 == len(screen.row(refused)) + 1 == len(screen.COLUMNS)
     assert screen.compared(replace(result, baseline=Interval(1.2, 1.1, 1.3, 6))) == (
-        "",
+        *("", ""),
         "1.200 (1.100 to 1.300), slower",
     )
+    assert screen.compared(refused) == ("", "", "")
+
+
+def test_processor_time_of_warm_cells() -> None:
+    """Of all pairs, whatever others took; only where each sample's is known and is not nothing."""
+    pairs = of_pairs((10, 3.0, 0.5), (10, 1.0, 0.0))
+    samples = {
+        STOCK: [replace(one, cpu_seconds=1.0) for one in pairs[STOCK]],
+        OURS: [replace(one, cpu_seconds=0.75) for one in pairs[OURS]],
+    }
+    warm = Result(WARM, Server(ROWS), 1, samples)
+    assert warm.processor == Interval(0.75, 0.75, 0.75, 20) and warm.interval.ratio == 2
+    assert screen.compared(warm) == ("0.750 (0.750 to 0.750)", "", "")
+    assert replace(warm, cell=COLD).processor is None
+    for unknown in (None, 0.0):
+        some = [*samples[STOCK][:-1], replace(samples[STOCK][-1], cpu_seconds=unknown)]
+        assert replace(warm, samples={**samples, STOCK: some}).processor is None
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,9 @@ Record = Mapping[str, Any]
 
 SERVER = tuple(member.name for member in fields(Server))
 
+_OTHERS = {"processor": "stock's CPU time", "peer": "peer", "baseline": "baseline"}
+"""What else look-ahead is compared with, by the member of a result's line."""
+
 UNFINISHED = "unfinished"
 REFUSED = "refused"
 """Verdicts that a cell without a result line, and one that was refused, are given here."""
@@ -34,7 +37,7 @@ REFUSED = "refused"
 class Against:
     """The ratio of look-ahead's time to another's.
 
-    what: ``stock``, ``peer`` or ``baseline``
+    what: ``stock``, or one of _OTHERS
     interval: None with fewer than statistics.FEWEST_PAIRS"""
 
     what: str
@@ -234,7 +237,7 @@ def _pairs(result: Record | None, samples: Mapping[str, Sequence[Sample]]) -> st
 
 def _comparisons(result: Record | None, samples: Mapping[str, Sequence[Sample]]) -> list[Against]:
     if result and "ratio" in result:
-        others = [(what, result.get(what)) for what in ("peer", "baseline")]
+        others = [(what, result.get(name)) for name, what in _OTHERS.items()]
         return [_against(STOCK, result), *(_against(what, of) for what, of in others if of)]
     if not (samples.get(STOCK) and samples.get(OURS)):
         return []

@@ -93,6 +93,20 @@ class Result:
         """Of look-ahead to the peer, if there is one."""
         return interval(self.samples, PEER) if self.samples.get(PEER) else None
 
+    @property
+    def processor(self) -> statistics.Interval | None:
+        """Of the processor time of the backends, look-ahead's to stock's, of all complete pairs.
+
+        What others take of the processor is not in it.  Of warm cells only, which wait for
+        nothing; None also where it is not known."""
+        if self.cell.cache != "warm":
+            return None
+        pairs = list(zip(self.samples[STOCK], self.samples[OURS], strict=False))
+        spent = [(one.cpu_seconds or 0, ours.cpu_seconds or 0) for one, ours in pairs]
+        if not spent or not all(map(all, spent)):
+            return None
+        return statistics.ratio([one for one, _ in spent], [ours for _, ours in spent])
+
     def summary(self, variant: str) -> Summary:
         """Of a variant that has samples."""
         return Summary.of(self.samples[variant], self.times)
@@ -195,7 +209,8 @@ class Journal:
             measured["variants"] = {
                 name: asdict(result.summary(name)) for name, samples in result.samples.items() if samples
             }
-            for name, other in (("peer", result.peer), ("baseline", result.baseline)):
+            others = {"processor": result.processor, "peer": result.peer, "baseline": result.baseline}
+            for name, other in others.items():
                 if other is not None:
                     measured[name] = _of_interval(other)
         self.write(

@@ -10,6 +10,7 @@ two samples, in the samples' order, so that these follow one another at once.
 from __future__ import annotations
 
 import re
+import statistics as stdlib
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
@@ -251,15 +252,16 @@ class Scan(Subject):
         times = 1
         while True:
             call = self._call(0, times)
-            # the least of three: a first execution plans, and others may disturb one
-            took = min(
-                self.meter.take(lambda call=call: self.conn.execute(call).fetchall())[0].seconds  # type: ignore[misc]
-                for _ in range(3)
-            )
+            took = stdlib.median(self._time(call) for _ in range(3))  # one of them plans
             if took > self.context.seconds / 4 or times >= _MOST_TIMES:
                 break
             times *= 4
         self.times = max(least, min(_MOST_TIMES, round(times * self.context.seconds / took)))
+
+    def _time(self, call: sql.Composed) -> float:
+        """Seconds; of processor time where that is known: others may take much of the clock's."""
+        sample, _ = self.meter.take(lambda: self.conn.execute(call).fetchall())
+        return sample.cpu_seconds or sample.seconds
 
     def _blocks(self) -> int:
         """Heap blocks of the rows of the first sample."""

@@ -32,6 +32,7 @@ DISTURBED = (
     f"pairs: those during which others had the processor for more than {statistics.STOLEN:.0%} of the time"
     f" (/proc/stat, steal) are left out, unless fewer than {statistics.FEWEST_UNDISTURBED} remain"
 )
+PROCESSOR = "processor time"
 COLUMNS = (
     *("server", "scenario", "cell", "cache", "stock", "look-ahead", "ratio", "faster", "pairs", "reads"),
     *("I/O time", ""),
@@ -135,6 +136,7 @@ class Listener:
             count = f"({self._done} of {len(self._expected)}, {self.left()})"
             if not told:
                 told = f"ratio {ratio(result.interval)}, pairs: {pairs(result.interval)}"
+                told += f", {PROCESSOR} {ratio(result.processor)}" if result.processor else ""
             self._line(f"{name}: {told} {count}")
 
     def _line(self, text: str) -> None:
@@ -203,11 +205,14 @@ def row(result: Result) -> tuple[str, ...]:
     )
 
 
-def compared(result: Result) -> tuple[str, str]:
-    """Beside a peer, and beside a baseline."""
+def compared(result: Result) -> tuple[str, str, str]:
+    """By processor time, beside a peer, and beside a baseline."""
+    if result.refused:
+        return "", "", ""
+    processor = result.processor and ratio(result.processor)
     peer = result.peer and f"{times(result.summary(PEER))}: {ratio(result.peer)}, {result.peer.verdict.value}"
     then = result.baseline and f"{ratio(result.baseline)}, {result.baseline.verdict.value}"
-    return peer or "", then or ""
+    return processor or "", peer or "", then or ""
 
 
 def facts(environment: dict[str, dict[str, str]]) -> list[tuple[str, str]]:
@@ -229,18 +234,18 @@ def show(console: Console, outcome: Outcome) -> None:
     for name, value in facts(outcome.environment):
         grid.add_row(f"[dim]{name}", value)
     console.print(grid)
-    peers = any(result.peer for result in outcome.results)
-    then = any(result.baseline for result in outcome.results)
-    further = [("peer: look-ahead / peer", peers), ("look-ahead now / baseline", then)]
-    table = Table(*COLUMNS, *[name for name, shown in further if shown], title=TITLE, title_justify="left")
+    names = (PROCESSOR, "peer: look-ahead / peer", "look-ahead now / baseline")
+    beside = [compared(result) for result in outcome.results]
+    further = [name for name, texts in zip(names, zip(*beside, strict=True), strict=False) if any(texts)]
+    table = Table(*COLUMNS, *further, title=TITLE, title_justify="left")
     for column in table.columns[4:11]:
         column.justify = "right"
     server: Server | None = None
-    for result in outcome.results:
+    for result, texts in zip(outcome.results, beside, strict=True):
         if result.server != server:
             table.add_section()
-        beside = [text for text, (_, shown) in zip(compared(result), further, strict=True) if shown]
-        table.add_row("" if result.server == server else str(result.server), *row(result), *beside)
+        words = [text for name, text in zip(names, texts, strict=True) if name in further]
+        table.add_row("" if result.server == server else str(result.server), *row(result), *words)
         server = result.server
     console.print(table)
     found = [result.interval for result in outcome.results if not result.refused]
