@@ -26,13 +26,12 @@ from .results import OURS, PEER, STOCK, Outcome, Result, Summary
 
 TITLE = (
     "Times of one execution: median of interleaved samples ± half the distance of the quartiles;"
-    " median ratio of pairs, look-ahead to stock, with its 95 % interval"
+    " median ratio of pairs, look-ahead to stock, with its 95 % interval (CPU: of processor times)"
 )
 DISTURBED = (
     f"pairs: those during which others had the processor for more than {statistics.STOLEN:.0%} of the time"
     f" (/proc/stat, steal) are left out, unless fewer than {statistics.FEWEST_UNDISTURBED} remain"
 )
-PROCESSOR = "processor time"
 COLUMNS = (
     *("server", "scenario", "cell", "cache", "stock", "look-ahead", "ratio", "faster", "pairs", "reads"),
     *("I/O time", ""),
@@ -135,8 +134,7 @@ class Listener:
             told = result.refused and f"refused: {result.refused}"
             count = f"({self._done} of {len(self._expected)}, {self.left()})"
             if not told:
-                told = f"ratio {ratio(result.interval)}, pairs: {pairs(result.interval)}"
-                told += f", {PROCESSOR} {ratio(result.processor)}" if result.processor else ""
+                told = f"ratio {', '.join(ratios(result))}, pairs: {pairs(result.interval)}"
             self._line(f"{name}: {told} {count}")
 
     def _line(self, text: str) -> None:
@@ -173,6 +171,12 @@ def ratio(found: statistics.Interval) -> str:
     return f"{found.ratio:.3f} ({found.low:.3f} to {found.high:.3f})"
 
 
+def ratios(result: Result) -> list[str]:
+    """Of times; and of processor times, if that is known of a warm cell."""
+    processor = result.processor
+    return [ratio(result.interval)] + ([f"CPU {ratio(processor)}"] if processor else [])
+
+
 def pairs(found: statistics.Interval) -> str:
     """How many count, and how many were disturbed."""
     return statistics.counted(found.pairs, found.left_out, found.disturbed)
@@ -196,7 +200,7 @@ def row(result: Result) -> tuple[str, ...]:
         cell.cache,
         times(stock),
         times(ours),
-        ratio(found),
+        "\n".join(ratios(result)),
         f"{1 / found.ratio:.2f}x",
         pairs(found),
         f"{number(stock.reads)} → {number(ours.reads)}" if stock.reads or ours.reads else "",
@@ -205,14 +209,11 @@ def row(result: Result) -> tuple[str, ...]:
     )
 
 
-def compared(result: Result) -> tuple[str, str, str]:
-    """By processor time, beside a peer, and beside a baseline."""
-    if result.refused:
-        return "", "", ""
-    processor = result.processor and ratio(result.processor)
+def compared(result: Result) -> tuple[str, str]:
+    """Beside a peer, and beside a baseline."""
     peer = result.peer and f"{times(result.summary(PEER))}: {ratio(result.peer)}, {result.peer.verdict.value}"
     then = result.baseline and f"{ratio(result.baseline)}, {result.baseline.verdict.value}"
-    return processor or "", peer or "", then or ""
+    return peer or "", then or ""
 
 
 def facts(environment: dict[str, dict[str, str]]) -> list[tuple[str, str]]:
@@ -234,18 +235,18 @@ def show(console: Console, outcome: Outcome) -> None:
     for name, value in facts(outcome.environment):
         grid.add_row(f"[dim]{name}", value)
     console.print(grid)
-    names = (PROCESSOR, "peer: look-ahead / peer", "look-ahead now / baseline")
-    beside = [compared(result) for result in outcome.results]
-    further = [name for name, texts in zip(names, zip(*beside, strict=True), strict=False) if any(texts)]
-    table = Table(*COLUMNS, *further, title=TITLE, title_justify="left")
+    peers = any(result.peer for result in outcome.results)
+    then = any(result.baseline for result in outcome.results)
+    further = [("peer: look-ahead / peer", peers), ("look-ahead now / baseline", then)]
+    table = Table(*COLUMNS, *[name for name, shown in further if shown], title=TITLE, title_justify="left")
     for column in table.columns[4:11]:
         column.justify = "right"
     server: Server | None = None
-    for result, texts in zip(outcome.results, beside, strict=True):
+    for result in outcome.results:
         if result.server != server:
             table.add_section()
-        words = [text for name, text in zip(names, texts, strict=True) if name in further]
-        table.add_row("" if result.server == server else str(result.server), *row(result), *words)
+        beside = [text for text, (_, shown) in zip(compared(result), further, strict=True) if shown]
+        table.add_row("" if result.server == server else str(result.server), *row(result), *beside)
         server = result.server
     console.print(table)
     found = [result.interval for result in outcome.results if not result.refused]
