@@ -27,7 +27,9 @@
 #include "access/xact.h"
 #include "compat.h"
 #include "executor/executor.h"
+#include "miscadmin.h"
 #include "scan/node.h"
+#include "storage/proc.h"
 #include "tcop/utility.h"
 #include "utils/snapmgr.h"
 
@@ -40,8 +42,8 @@ static ProcessUtility_hook_type prev_ProcessUtility = NULL;
 /*
  * How many of our hooks are running, one inside the other.  Each sets it to one
  * more than it found, and back when it ends.  Where an error ends some of them,
- * their subtransaction ends, too, whose callback sets it back; or all that the
- * client's message has begun: then they are known by when that came.
+ * their subtransaction ends, too, whose callback sets it back; or all that has
+ * begun with them: see beginning().
  */
 static int	nesting_level = 0;
 
@@ -57,15 +59,28 @@ static int	levels_before[MAX_SUBTRANSACTIONS];
 #define MAX_RUNS 64
 static ScanRun runs[MAX_RUNS];
 
-/* Leave what an error ended with the message that began it. */
+/*
+ * What a hook that is called now has begun with: the client's message, known by
+ * when it came.  Background workers need not note when a statement starts, but
+ * an error ends their transaction.  (Where a procedure in one commits, what is
+ * around the procedure is thought to have ended: cursors are then paused more
+ * often than is needed.)
+ */
+static inline int64
+beginning(void)
+{
+	return unlikely(MyBackendType == B_BG_WORKER) ?
+		(int64) MyProc->vxid.lxid : GetCurrentStatementStartTimestamp();
+}
+
+/* Leave what an error ended with all that had begun with it. */
 static pg_noinline int
 leave_ended(void)
 {
-	TimestampTz statement_start = GetCurrentStatementStartTimestamp();
+	int64		now = beginning();
 
 	while (nesting_level > 0 &&
-		   runs[Min(nesting_level, MAX_RUNS - 1)].statement_start !=
-			   statement_start)
+		   runs[Min(nesting_level, MAX_RUNS - 1)].beginning != now)
 		nesting_level--;
 	return nesting_level;
 }
@@ -90,7 +105,7 @@ enter(int outer, QueryDesc *queryDesc, uint64 count)
 	run->query_desc = queryDesc;
 	run->row_count = count;
 	run->estate = queryDesc == NULL ? NULL : queryDesc->estate;
-	run->statement_start = GetCurrentStatementStartTimestamp();
+	run->beginning = beginning();
 }
 
 static void

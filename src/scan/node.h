@@ -225,7 +225,7 @@ typedef struct ScanRun
 	const EState *estate;
 	QueryDesc  *query_desc;
 	uint64		row_count;
-	TimestampTz statement_start;	/* of the client's message that began it */
+	int64		beginning;		/* see hooks.c */
 } ScanRun;
 
 /* Settings, owned by pg_lookahead.c. */

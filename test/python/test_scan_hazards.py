@@ -525,6 +525,12 @@ class Portals:
         """So many rows of it; 0: all that are left."""
         return self._ask((b"E", b"\0" + struct.pack("!i", rows)), (b"H", b""), until=b"s" if rows else b"C")
 
+    def call(self, function: int, *arguments: str) -> list[bytes]:
+        """Call a function by its OID, without a query: its result, or the error's SQLSTATE."""
+        values = b"".join(struct.pack("!i", len(value)) + value.encode() for value in arguments)
+        body = struct.pack("!ihh", function, 0, len(arguments)) + values + bytes(2)
+        return self._ask((b"F", body), until=b"Z", fails=True)
+
     def end(self) -> None:
         """Of the portal, and of a transaction that no block holds open."""
         self._ask((b"S", b""), until=b"Z")
@@ -539,14 +545,16 @@ class Portals:
         return self._until(until, fails)
 
     def _until(self, wanted: bytes, fails: bool = False) -> list[bytes]:
-        """The rows that come before a message of this kind."""
+        """What comes before a message of this kind: rows, the result of a call, an error's SQLSTATE."""
         rows = []
         while True:
             kind, size = struct.unpack("!ci", self._stream.read(5))
             body = self._stream.read(size - 4)
             assert kind != b"E" or fails, body
-            if kind == b"D":
+            if kind in b"DV":
                 rows.append(body)
+            if kind == b"E":
+                rows += [part[1:] for part in body.split(b"\0") if part.startswith(b"C")]
             if kind == wanted:
                 return rows
 
