@@ -367,6 +367,101 @@ def test_served(served: Served, name: str) -> None:
         assert outcome == outcomes["off"], config
 
 
+# Plans whose index scans lie below, beside or within the expressions of nodes of all kinds.
+FILTER = "(SELECT count(*) FROM dup WHERE dup.k = {})"
+PLANS = {
+    "top": "SELECT id FROM t WHERE k < 300",
+    "one below the other": "SELECT sum(n) FROM (SELECT id, row_number() OVER (ORDER BY k) n FROM t WHERE k < 300 LIMIT 200) q",
+    "row locks": "SELECT id FROM t WHERE k < 300 ORDER BY k FOR UPDATE",
+    "nested loop": "SET enable_hashjoin = off; SET enable_mergejoin = off;; SELECT dup.v, t.id FROM dup JOIN t USING (k) WHERE dup.k < 40",
+    "hash join": "SET enable_nestloop = off; SET enable_mergejoin = off;; SELECT dup.v, t.id FROM dup JOIN t USING (k) WHERE dup.k < 40",
+    "merge join": "SET enable_nestloop = off; SET enable_hashjoin = off;; SELECT dup.v, t.id FROM dup JOIN t USING (k) WHERE dup.k < 40",
+    "append": "SELECT id FROM t WHERE k < 90 UNION ALL SELECT v FROM dup WHERE k < 9",
+    "merged": "SELECT k FROM parent WHERE k < 90 ORDER BY k",
+    "pruned at first": "SET plan_cache_mode = force_generic_plan; PREPARE q (int) AS SELECT v FROM pt WHERE k = $1 AND v > 0;; EXECUTE q (7)",
+    "set operation": "SET enable_hashagg = off;; SELECT k FROM t WHERE k < 90 INTERSECT SELECT k FROM dup WHERE k < 50",
+    "subquery": "SELECT * FROM (SELECT k, id FROM t WHERE k < 900 OFFSET 1) q WHERE id % 2 = 0",
+    "subquery joined": "SELECT * FROM (SELECT k FROM t WHERE k < 900 OFFSET 1) q JOIN dup USING (k) WHERE v % 2 = 0",
+    "CTE": "WITH q AS MATERIALIZED (SELECT k FROM t WHERE k < 90) SELECT q.k FROM q JOIN q r USING (k)",
+    "recursive": "WITH RECURSIVE q AS (SELECT 20 k UNION SELECT t.k - 2 FROM q JOIN t ON t.k = q.k WHERE q.k > 0) SELECT * FROM q",
+    "CTE that deletes": "WITH q AS (DELETE FROM dup WHERE k = 3 RETURNING v) SELECT id FROM t WHERE k < (SELECT max(v) FROM q) % 50",
+    "INSERT": "INSERT INTO dup SELECT k, id FROM t WHERE k < 90 RETURNING v",
+    "ON CONFLICT": "INSERT INTO uniq SELECT 5, 5, id FROM t WHERE k = 3 ON CONFLICT (a, b)"
+    f" DO UPDATE SET v = {FILTER.format('uniq.b')} WHERE {FILTER.format('uniq.a')} > 0 RETURNING v",
+    "several columns": "UPDATE dup SET (v, pad) = (SELECT id, long FROM t WHERE t.k = dup.v LIMIT 1) WHERE k = 7 RETURNING v",
+    "of a look-up": f"SELECT {FILTER.format('uniq.a')} FROM uniq WHERE a = 77 AND b = 5",
+    "of a scan": f"SELECT id FROM t WHERE k < 90 AND {FILTER.format('t.k')} > 0",
+    "hashed": "SELECT id FROM t WHERE k < 90 AND id NOT IN (SELECT v FROM dup WHERE k < 50)",
+    "of a sort": f"SET enable_sort = on;; SELECT id, {FILTER.format('t.k')} n FROM t WHERE k < 90 ORDER BY id",
+    "of a sum": f"SELECT sum({FILTER.format('t.k')}) FROM t WHERE k < 90 HAVING sum(id) > (SELECT count(*) FROM dup WHERE k < 9)",
+    "of a limit": "SELECT id FROM t WHERE k > 40 ORDER BY k LIMIT (SELECT count(*) FROM dup WHERE k = 7)",
+    "of a window": "SELECT * FROM (SELECT id, row_number() OVER (ORDER BY k) n FROM t WHERE k > 40) q"
+    " WHERE n < (SELECT max(v) FROM dup WHERE k = 7) % 50",
+    "of a row source": f"SELECT * FROM (VALUES (1, {FILTER.format('1')}), (2, {FILTER.format('2')})) v, generate_series(1, {FILTER.format('3')})",
+    "of no row source": f"SELECT {FILTER.format('1')}",
+    "of rows made": f"SELECT generate_series(1, {FILTER.format('t.k')}) FROM t WHERE k < 20",
+    "of a join": f"SELECT t.id FROM t LEFT JOIN dup ON dup.k = t.k AND {FILTER.format('t.k + dup.k')} = 3 WHERE t.k < 60",
+    "of a bitmap": "SET enable_indexscan = off; SET enable_bitmapscan = on;; SELECT id FROM t WHERE p <@ box '((100,0),(200,4))' AND"
+    " (SELECT count(*) FROM (SELECT k FROM t s WHERE s.k = t.k ORDER BY k, id) q) = 1",
+    "remembered": "SET enable_hashjoin = off; SET enable_mergejoin = off;; SELECT t.id, q.v FROM t, LATERAL (SELECT v FROM dup"
+    " WHERE dup.k = t.k2 ORDER BY k LIMIT 2) q WHERE t.k < 400",
+    "gathered": "SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0; SET min_parallel_index_scan_size = 0; SET max_parallel_workers = 0;"
+    " SET min_parallel_table_scan_size = 0;; SELECT count(*), sum(id) FROM t WHERE k < 9000 AND k > (SELECT max(v) FROM dup WHERE k = 7) % 50",
+}  # fmt: skip
+
+
+def index_scans(plan: dict[str, Any]) -> int:
+    own = plan["Node Type"] in ("Index Scan", "Index Only Scan") and "uniq" not in plan["Index Name"]
+    return int(own) + sum(map(index_scans, plan.get("Plans", ())))
+
+
+def scans_served(conn: psycopg.Connection[Any], query: str) -> tuple[list[Any], int]:
+    """A query's rows, and how many of its scans were served; what it changes is undone."""
+    count = b"SELECT lookahead.index_scans_served()"
+    conn.execute("BEGIN")
+    before = conn.execute(count).fetchone()
+    rows = conn.execute(query.encode()).fetchall()
+    after = conn.execute(count).fetchone()
+    conn.execute("ROLLBACK")
+    assert before is not None and after is not None
+    return rows, after[0] - before[0]
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_all_scans_of_a_plan_are_served(served: Served, name: str) -> None:
+    """Those that EXPLAIN shows, but for look-ups by a unique key, whether known from the start or not."""
+    prepare, _, query = PLANS[name].rpartition(";;")
+    stock = None
+    for config in ("off", "normal", "forced"):
+        conn = served[config]
+        start(conn, CONFIGURED[config])
+        for statement in filter(str.strip, prepare.split(";")):
+            conn.execute(statement.encode())
+        found = conn.execute(f"EXPLAIN (FORMAT JSON) {query}".encode()).fetchone()
+        assert found is not None
+        scans = index_scans(found[0][0]["Plan"])
+        rows, count = scans_served(conn, query)
+        stock = stock or rows
+        assert rows == stock and count == (0 if config == "off" else scans)
+        assert rows and scans > 0
+
+
+def test_scans_below_a_node_of_another_extension(served_by: Cluster, served: Served) -> None:
+    """They are served wherever it has them."""
+    library = compiled(served_by, Path(__file__).parents[1] / "modules" / "custom_append.c")
+    query = PLANS["append"]
+    start(served["off"], OFF)
+    stock = served["off"].execute(query.encode()).fetchall()
+    with served_by.connect("served_normal", prepare_threshold=None) as conn:
+        conn.execute(INDEX_SCANS)
+        conn.execute(f"LOAD '{library}'".encode())
+        conn.execute("SET custom_append.enabled = on")
+        for force in ("off", "on"):
+            conn.execute(f"SET pg_lookahead.debug_force = {force}".encode())
+            assert "custom_append" in str(conn.execute(f"EXPLAIN {query}".encode()).fetchall())
+            assert scans_served(conn, query) == (stock, 2)
+
+
 REFUSED = {
     "SELECT id FROM t ORDER BY p <-> point(3, 3) LIMIT 50": "ordered by distance",
     "SELECT * FROM pg_class WHERE oid > 3": "system catalog",

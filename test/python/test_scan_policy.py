@@ -651,6 +651,9 @@ def test_few_cached_rows_are_the_servers(conn: Connection) -> None:
     # the 20th is fetched from where the 19th was, with what follows it
     assert calls(conn, f"{query} 20", 40) == (0, 0, 0)
     assert calls(conn, f"{query} 22", 3) == (3, 3, 6)
+    # with a filter, the 19th entry is
+    query = "SELECT k, pad FROM cached WHERE k > 20 AND length(pad) > 0 ORDER BY k LIMIT"
+    assert [calls(conn, f"{query} {limit}", 3)[1] for limit in (18, 19)] == [0, 3]
     assert calls(conn, "SELECT k FROM cached ORDER BY k") == (0, 0, 0)
     conn.execute("CREATE TEMPORARY TABLE copied AS SELECT * FROM cached ORDER BY k")
     conn.execute("CREATE INDEX ON copied (k)")
