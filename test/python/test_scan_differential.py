@@ -401,7 +401,7 @@ PLANS = {
     "of no row source": f"SELECT {FILTER.format('1')}",
     "of rows made": f"SELECT generate_series(1, {FILTER.format('t.k')}) FROM t WHERE k < 20",
     "of a join": f"SELECT t.id FROM t LEFT JOIN dup ON dup.k = t.k AND {FILTER.format('t.k + dup.k')} = 3 WHERE t.k < 60",
-    "of a bitmap": "SET enable_indexscan = off; SET enable_bitmapscan = on;; SELECT id FROM t WHERE p <@ box '((100,0),(200,4))' AND"
+    "of a bitmap": "SET enable_indexscan = off; SET enable_bitmapscan = on;; SELECT id FROM t WHERE p <@ box '((1100,0),(1200,4))' AND"
     " (SELECT count(*) FROM (SELECT k FROM t s WHERE s.k = t.k ORDER BY k, id) q) = 1",
     "remembered": "SET enable_hashjoin = off; SET enable_mergejoin = off;; SELECT t.id, q.v FROM t, LATERAL (SELECT v FROM dup"
     " WHERE dup.k = t.k2 ORDER BY k LIMIT 2) q WHERE t.k < 400",
