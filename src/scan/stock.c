@@ -49,14 +49,14 @@ make_known(PlanState *plan_state)
 
 /*
  * Look at the block of the row (or entry) fetched last: is it that of the last
- * look?  scan may be NULL.
+ * look?  scan is NULL for rows of an index-only scan: not worth another look.
  */
 static bool
 stays_on_block(RecentNode *recent, IndexScanDesc scan)
 {
 	BlockNumber last = recent->last_block;
 
-	recent->rows_to_look = SAME_BLOCK_ROWS;
+	recent->rows_to_look = scan == NULL ? INT_MAX : SAME_BLOCK_ROWS;
 	if (scan == NULL)
 		return false;
 	recent->last_block = ItemPointerGetBlockNumberNoCheck(&scan->xs_heaptid);
