@@ -432,8 +432,8 @@ def test_all_scans_of_a_plan_are_served(served: Served, name: str) -> None:
     """Those that EXPLAIN shows, but for look-ups by a unique key, whether known from the start or not."""
     prepare, _, query = PLANS[name].rpartition(";;")
     stock = None
+    conn = served["normal"]
     for config in ("off", "normal", "forced"):
-        conn = served[config]
         start(conn, CONFIGURED[config])
         for statement in filter(str.strip, prepare.split(";")):
             conn.execute(statement.encode())
@@ -450,8 +450,8 @@ def test_scans_below_a_node_of_another_extension(served_by: Cluster, served: Ser
     """They are served wherever it has them."""
     library = compiled(served_by, Path(__file__).parents[1] / "modules" / "custom_append.c")
     query = PLANS["append"]
-    start(served["off"], OFF)
-    stock = served["off"].execute(query.encode()).fetchall()
+    start(served["normal"], OFF)
+    stock = served["normal"].execute(query.encode()).fetchall()
     with served_by.connect("served_normal", prepare_threshold=None) as conn:
         conn.execute(INDEX_SCANS)
         conn.execute(f"LOAD '{library}'".encode())
