@@ -210,7 +210,7 @@ ScanNodeRemember(PlanState *plan_state, ExecProcNodeMtd stock, bool selective)
 	recent->reads = reads;
 	recent->reads_seen = *reads;
 	recent->stock = stock;
-	/* of two rows, the first has no other on its block before it */
+	/* the first row is not looked at, as no other came before it */
 	recent->rows_to_look = selective ? 1 : 2;
 	recent->rows_to_watch = 0;
 	recent->last_block = InvalidBlockNumber;

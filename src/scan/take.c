@@ -51,17 +51,11 @@ is_scan(PlanState *plan_state)
 }
 
 /* For btree, the server returns a row for each live entry. */
-static inline bool
-is_selective(PlanState *plan_state)
-{
-	return plan_state->qual != NULL ||
-		index_of(plan_state)->rd_rel->relam != BTREE_AM_OID;
-}
-
 bool
 ScanNodeIsSelective(PlanState *plan_state)
 {
-	return is_selective(plan_state);
+	return plan_state->qual != NULL ||
+		index_of(plan_state)->rd_rel->relam != BTREE_AM_OID;
 }
 
 /*
@@ -384,11 +378,11 @@ serve_scan(PlanState *plan_state, List *twice)
 	ScanStatsServed++;
 
 	/* also, another node may have been at this address before */
-	ScanNodeRemember(plan_state, *usual, is_selective(plan_state));
+	ScanNodeRemember(plan_state, *usual, ScanNodeIsSelective(plan_state));
 	return true;
 }
 
-/* Have the plans within a node's expressions, or beside it, to be looked at? */
+/* Are there plans in a node's expressions, or run before it? */
 static inline bool
 has_subplans(PlanState *plan_state)
 {
