@@ -1,23 +1,32 @@
 # pg_lookahead
 #
 # With a server of one's own:	make && make install && make installcheck PG_CONFIG=...
+# For developers:		the same with PROFILE=1, which compiles function profiles in (docs/profiles.md)
 # Without one:			make demo, make bench, make test, make lint (set themselves up; see the second half)
 
-TOOL_GOALS = setup demo bench test matrix sanitize packages dist lint format lock
+TOOL_GOALS = setup demo bench test torture matrix sanitize packages dist lint format lock
 ifeq ($(filter $(TOOL_GOALS),$(MAKECMDGOALS)),)
 
 # First half: PGXS build of the extension.
 
 EXTENSION = pg_lookahead
 MODULE_big = pg_lookahead
-OBJS = $(patsubst %.c,%.o,$(sort $(wildcard src/*.c src/*/*.c)))
+PROFILE_OBJS = $(patsubst %.c,%.o,$(sort $(wildcard src/observe/profile*.c)))
+OBJS = $(filter-out $(PROFILE_OBJS),$(patsubst %.c,%.o,$(sort $(wildcard src/*.c src/*/*.c))))
 DATA = $(wildcard sql/pg_lookahead--*.sql)
 PG_CPPFLAGS = -I$(srcdir)/src
+ifeq ($(PROFILE),1)
+OBJS += $(PROFILE_OBJS)
+DATA += $(wildcard sql/pg_lookahead_profile*)
+PG_CPPFLAGS += -DLOOKAHEAD_PROFILE
+# PGXS would take this for flags of the compiler.
+override PROFILE =
+endif
 REGRESS = $(patsubst test/sql/%.sql,%,$(sort $(wildcard test/sql/*.sql)))
 REGRESS_OPTS = --inputdir=test --outputdir=build/regress
 ISOLATION = $(patsubst test/specs/%.spec,%,$(sort $(wildcard test/specs/*.spec)))
 ISOLATION_OPTS = --inputdir=test --outputdir=build/isolation
-EXTRA_CLEAN = build/regress build/isolation build/built_for
+EXTRA_CLEAN = build/regress build/isolation build/built_for $(PROFILE_OBJS) $(PROFILE_OBJS:.o=.bc)
 
 PG_CONFIG ?= pg_config
 PG_VERSION := $(shell $(PG_CONFIG) --version 2>/dev/null)
@@ -71,12 +80,18 @@ test: setup
 		--set shared_preload_libraries=pg_lookahead -- tools/installcheck.sh
 	$(VENV)/pytest --numprocesses 2 --dist loadfile --durations 10
 
+# Crashes of a server and its standby under load, and checks after each; see docs/reliability.md.
+MINUTES = 10
+SEED = 1
+torture: setup
+	@cd tools && ../$(VENV)/python -Es -m torture --minutes $(MINUTES) --seed $(SEED)
+
 # Versions x I/O methods x suites; options by MATRIX='--cells 17,18/io_uring --suites regress,isolation'.
 # Servers: Debian's own packages, unpacked under build; or MATRIX_PG_CONFIGS='pg_config ...'.
 matrix: setup
 	@$(VENV)/python -Es tools/matrix.py $(MATRIX)
 
-# Regress and isolation tests under AddressSanitizer and UndefinedBehaviorSanitizer.
+# Regress and isolation tests, and those of index maintenance, under AddressSanitizer and UndefinedBehaviorSanitizer.
 sanitize: setup
 	@$(VENV)/python -Es tools/sanitize.py
 

@@ -178,43 +178,22 @@ AS 'MODULE_PATHNAME', 'lookahead_heap_block_order'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 100000;
 
 /*
- * Streamed index maintenance (src/maintain/).  attach() puts a handler of this
- * extension into pg_am, for the current database; detach() puts the stock one
- * back.
+ * Streamed index maintenance (src/maintain/).  It needs no SQL object; this view
+ * shows what it did since the server started, in all databases.
  */
 
-CREATE FUNCTION hash_handler(internal) RETURNS index_am_handler
-AS 'MODULE_PATHNAME', 'lookahead_hash_handler' LANGUAGE C STRICT;
-
-CREATE FUNCTION gin_handler(internal) RETURNS index_am_handler
-AS 'MODULE_PATHNAME', 'lookahead_gin_handler' LANGUAGE C STRICT;
-
-CREATE FUNCTION bloom_handler(internal) RETURNS index_am_handler
-AS 'MODULE_PATHNAME', 'lookahead_bloom_handler' LANGUAGE C STRICT;
-
-CREATE FUNCTION attach(name name) RETURNS void
-AS 'MODULE_PATHNAME', 'lookahead_attach'
-LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
-
-CREATE FUNCTION detach(name name) RETURNS void
-AS 'MODULE_PATHNAME', 'lookahead_detach'
-LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
-
-REVOKE EXECUTE ON FUNCTION attach(name), detach(name) FROM PUBLIC;
-
-CREATE FUNCTION access_methods(
-    OUT name text,                     -- of the access method
-    OUT attached bool,                 -- in the current database
-    OUT stock_handler regprocedure,    -- what detach() puts back; NULL if there is no such access method
-    OUT streamed text[],               -- members of the handler that read through streams when attached
-    OUT server_streams bool,           -- this server streams them itself: attach() refuses
-    OUT blocks_streamed bigint)        -- read by them since the server started, in all databases
+CREATE FUNCTION index_vacuum_stats(
+    OUT access_method text,
+    OUT vacuums_served bigint,         -- VACUUMs of an index that read ahead; a parallel worker counts for itself
+    OUT vacuums_not_served bigint,     -- those that were to read ahead, and were left to the server's own code
+    OUT scans_served bigint,           -- searches by queries (Bloom)
+    OUT blocks_streamed bigint)        -- read by all of them
 RETURNS SETOF record
-AS 'MODULE_PATHNAME', 'lookahead_access_methods'
+AS 'MODULE_PATHNAME', 'lookahead_index_vacuum_stats'
 LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
 
-CREATE VIEW access_methods AS SELECT * FROM @extschema@.access_methods();
-GRANT SELECT ON access_methods TO PUBLIC;
+CREATE VIEW index_vacuum_stats AS SELECT * FROM @extschema@.index_vacuum_stats();
+GRANT SELECT ON index_vacuum_stats TO PUBLIC;
 
 /*
  * The pages of a relation into the WAL (src/maintain/wal.c).
@@ -230,41 +209,3 @@ RETURNS bigint                         -- pages written to the WAL
 AS 'MODULE_PATHNAME', 'lookahead_log_relation'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 REVOKE EXECUTE ON FUNCTION log_relation FROM PUBLIC;
-
-/*
- * Function profiles (src/observe/): totals over all processes since the server
- * started, of functions entered while pg_lookahead.track_functions was on.
- */
-
-CREATE FUNCTION function_stats(
-    OUT function text,
-    OUT source text,                   -- timed, or counter: PostgreSQL's own
-    OUT calls bigint,
-    OUT timed bigint,                  -- of these; times are estimates for all
-    OUT total_time float8,             -- ms, with the functions it called
-    OUT self_time float8,              -- ms, without
-    OUT max_time float8,               -- ms, of a call
-    OUT stddev_time float8,            -- ms, of the calls
-    OUT histogram bigint[],            -- calls of 2^0, 2^1, ... ns and longer
-    OUT stats_since timestamptz)
-RETURNS SETOF record
-AS 'MODULE_PATHNAME', 'lookahead_function_stats'
-LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
-
-CREATE VIEW function_stats AS SELECT * FROM @extschema@.function_stats();
-GRANT SELECT ON function_stats TO PUBLIC;
-
-CREATE FUNCTION function_stats_reset() RETURNS void
-AS 'MODULE_PATHNAME', 'lookahead_function_stats_reset'
-LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
-REVOKE EXECUTE ON FUNCTION function_stats_reset() FROM PUBLIC;
-
-CREATE FUNCTION function_profile_directory() RETURNS text
-AS 'MODULE_PATHNAME', 'lookahead_function_profile_directory'
-LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
-REVOKE EXECUTE ON FUNCTION function_profile_directory() FROM PUBLIC;
-
-CREATE FUNCTION function_profile_delete(name text) RETURNS boolean
-AS 'MODULE_PATHNAME', 'lookahead_function_profile_delete'
-LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
-REVOKE EXECUTE ON FUNCTION function_profile_delete(text) FROM PUBLIC;

@@ -7,16 +7,52 @@
  */
 #include "postgres.h"
 
-#include "am_handler.h"
+#include "access/htup_details.h"
 #include "bloom_page.h"
+#include "catalog/pg_language_d.h"
+#include "catalog/pg_proc.h"
 #include "index_page.h"
 #include "storage/bufmgr.h"
+#include "utils/builtins.h"
+#include "utils/syscache.h"
+
+/* The name in C of contrib/bloom's handler, and its library. */
+#define BLOOM_SYMBOL	"blhandler"
+#define BLOOM_LIBRARY	"bloom"
+
+/* A text column of a C function's pg_proc row, where it is never null. */
+static char *
+proc_text(HeapTuple tuple, AttrNumber column)
+{
+	return TextDatumGetCString(SysCacheGetAttrNotNull(PROCOID, tuple, column));
+}
+
+/* Is this the path of a library, with or without its suffix? */
+static bool
+is_library(const char *path, const char *library)
+{
+	const char *slash = strrchr(path, '/');
+	const char *file = slash == NULL ? path : slash + 1;
+	size_t		length = strlen(library);
+
+	return strncmp(file, library, length) == 0 &&
+		(file[length] == '\0' || strcmp(file + length, DLSUFFIX) == 0);
+}
 
 bool
 BloomIsHandler(Oid function)
 {
-	return AmHandlerIs(function, "blhandler", "bloom") ||
-		AmHandlerIs(function, "lookahead_bloom_handler", "pg_lookahead");
+	HeapTuple	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
+	bool		result;
+
+	if (!HeapTupleIsValid(tuple))
+		return false;
+
+	result = ((Form_pg_proc) GETSTRUCT(tuple))->prolang == ClanguageId &&
+		strcmp(proc_text(tuple, Anum_pg_proc_prosrc), BLOOM_SYMBOL) == 0 &&
+		is_library(proc_text(tuple, Anum_pg_proc_probin), BLOOM_LIBRARY);
+	ReleaseSysCache(tuple);
+	return result;
 }
 
 /* The special area of a page that is not new, checked. */
@@ -32,6 +68,19 @@ get_tail(Relation index, BlockNumber block, Page page)
 	if (tail->page_id != BLOOM_TAIL_ID)
 		IndexPageIsBad(index, block);
 	return tail;
+}
+
+bool
+BloomPageIsStray(Page page)
+{
+	Size		special = ((PageHeader) page)->pd_special;
+
+	if (PageIsNew(page) || special < SizeOfPageHeaderData ||
+		special + sizeof(BloomTail) > BLCKSZ)
+		return false;
+	return PageGetPageSize(page) == BLCKSZ &&
+		(special != BLCKSZ - sizeof(BloomTail) ||
+		 ((BloomTail *) PageGetSpecialPointer(page))->page_id != BLOOM_TAIL_ID);
 }
 
 BloomMeta *

@@ -95,8 +95,9 @@ BloomEntrySize(const BloomMeta *meta)
 }
 
 /*
- * Is a function the handler of contrib/bloom's access method, or the one that
- * lookahead.attach('bloom') puts in its place?
+ * Is a function of pg_proc the handler of contrib/bloom's access method?  It is
+ * known by what it runs: its name in C, and the library that it is in.  Names
+ * of access methods and functions are chosen by whoever creates them.
  */
 extern bool BloomIsHandler(Oid function);
 
@@ -119,5 +120,11 @@ extern void BloomReadMeta(Relation index, BloomMeta *meta);
  */
 extern BloomTail *BloomCheckPage(Relation index, const BloomMeta *meta,
 								 BlockNumber block, Page page);
+
+/*
+ * Is a page an initialised one of another kind, which ends in a special area of
+ * its own?  Reading that area as a BloomTail stays within the page.
+ */
+extern bool BloomPageIsStray(Page page);
 
 #endif							/* PG_LOOKAHEAD_BLOOM_PAGE_H */

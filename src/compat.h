@@ -24,11 +24,11 @@
 #include "storage/buf_internals.h"
 #include "storage/bufmgr.h"
 #include "storage/bufpage.h"
-#include "storage/dsm_registry.h"
 #include "storage/fd.h"
 #include "storage/read_stream.h"
 #include "portability/instr_time.h"
 #include "utils/guc.h"
+#include "utils/guc_tables.h"
 #include "utils/rel.h"
 #if PG_VERSION_NUM >= 180000
 #include "storage/aio.h"
@@ -49,10 +49,13 @@
 /* The server's version as a number: 180006 is 18.6. */
 #define LOOKAHEAD_SERVER_VERSION_NUM PG_VERSION_NUM
 
+/* Of this library. */
+#define LOOKAHEAD_VERSION "1.0.0"
+
 /* 18 lets a module report its name and version (pg_get_loaded_modules()). */
 #if PG_VERSION_NUM >= 180000
 #define LOOKAHEAD_MODULE_MAGIC \
-	PG_MODULE_MAGIC_EXT(.name = "pg_lookahead", .version = "1.0.0")
+	PG_MODULE_MAGIC_EXT(.name = "pg_lookahead", .version = LOOKAHEAD_VERSION)
 #else
 #define LOOKAHEAD_MODULE_MAGIC PG_MODULE_MAGIC
 #endif
@@ -359,27 +362,6 @@ LookaheadSetHeapBuffer(IndexScanDesc scan, Buffer buffer)
 #endif
 }
 
-#if PG_VERSION_NUM >= 190000
-static inline void
-LookaheadInitShared(void *ptr, void *init)
-{
-	((void (*) (void *)) init) (ptr);
-}
-#endif
-
-/* Shared memory that needs no shared_preload_libraries. */
-static inline void *
-LookaheadSharedMemory(const char *name, size_t size,
-					  void (*init) (void *ptr), bool *found)
-{
-#if PG_VERSION_NUM >= 190000
-	return GetNamedDSMSegment(name, size, LookaheadInitShared, found,
-							  (void *) init);
-#else
-	return GetNamedDSMSegment(name, size, init, found);
-#endif
-}
-
 /*
  * Open the scan of an index scan node, or of an index-only scan node, as the
  * server does when the node's first row is wanted.
@@ -412,6 +394,12 @@ LookaheadSharedMemory(const char *name, size_t size,
 #define LOOKAHEAD_BEGIN_OWN_SCAN(table, index, snapshot, nkeys) \
 	index_beginscan((table), (index), (snapshot), (nkeys), 0)
 #endif
+
+/*
+ * Until 17 a parallel worker gets its leader's settings before its snapshot,
+ * and with that the flag that it works for a VACUUM.
+ */
+#define LOOKAHEAD_SETTINGS_COME_FIRST (PG_VERSION_NUM < 180000)
 
 /* Does this server stream hash, GIN and Bloom maintenance by itself? */
 #define LOOKAHEAD_SERVER_STREAMS_INDEXES (PG_VERSION_NUM >= 190000)
@@ -457,16 +445,6 @@ LookaheadCountIndexSearch(IndexScanDesc scan)
 #define LOOKAHEAD_CLOCK(t) INSTR_TIME_SET_CURRENT(t)
 #endif
 
-static inline const char *
-LookaheadClockName(void)
-{
-#if PG_VERSION_NUM >= 190000
-	if (pg_current_timing_clock_source() != TIMING_CLOCK_SOURCE_SYSTEM)
-		return "tsc";
-#endif
-	return "clock_gettime";
-}
-
 /* Make an index use another routine of its access method. */
 static inline void
 LookaheadSetRoutine(Relation index, const IndexAmRoutine *routine)
@@ -477,6 +455,53 @@ LookaheadSetRoutine(Relation index, const IndexAmRoutine *routine)
 	index->rd_indam = unconstify(IndexAmRoutine *, routine);
 #endif
 }
+
+/* The routine that a handler gives. */
+static inline void
+LookaheadStockRoutine(Oid handler, IndexAmRoutine *routine)
+{
+#if PG_VERSION_NUM >= 190000
+	*routine = *GetIndexAmRoutine(handler);
+#else
+	IndexAmRoutine *made = GetIndexAmRoutine(handler);
+
+	*routine = *made;
+	pfree(made);
+#endif
+}
+
+/*
+ * Have new values of search_path checked by another function, which is to call
+ * the one that is returned; NULL, with nothing changed, if that cannot be, or
+ * if it is of no use.
+ */
+static inline GucStringCheckHook
+LookaheadCheckSearchPathBy(GucStringCheckHook hook)
+{
+#if PG_VERSION_NUM >= 190000
+	return NULL;
+#else
+	struct config_string *setting = (struct config_string *)
+		find_option("search_path", false, true, 0);
+	GucStringCheckHook next;
+
+	if (setting == NULL || setting->gen.vartype != PGC_STRING)
+		return NULL;
+	next = setting->check_hook;
+	if (next != NULL)
+		setting->check_hook = hook;
+	return next;
+#endif
+}
+
+/* A table's log_autovacuum_min_duration; -1 if it has none. */
+#if PG_VERSION_NUM >= 190000
+#define LookaheadVacuumLogDuration(options) \
+	((options)->autovacuum.log_vacuum_min_duration)
+#else
+#define LookaheadVacuumLogDuration(options) \
+	((options)->autovacuum.log_min_duration)
+#endif
 
 /* EXPLAIN lets extensions add to a node since 18. */
 #define LOOKAHEAD_HAVE_EXPLAIN_HOOK (PG_VERSION_NUM >= 180000)

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * index_page.c
- *		The error for a corrupt index page; see index_page.h.
+ *		The error and the warning for a corrupt index page; see index_page.h.
  *
  *-------------------------------------------------------------------------
  */
@@ -17,5 +17,16 @@ IndexPageIsBad(Relation index, BlockNumber block)
 			(errcode(ERRCODE_INDEX_CORRUPTED),
 			 errmsg("index \"%s\" contains corrupted page at block %u",
 					RelationGetRelationName(index), block),
+			 errhint("Please REINDEX it.")));
+}
+
+void
+IndexPageIsSkipped(Relation index, BlockNumber block)
+{
+	ereport(WARNING,
+			(errcode(ERRCODE_INDEX_CORRUPTED),
+			 errmsg("index \"%s\" contains a page that is none of its kind at block %u",
+					RelationGetRelationName(index), block),
+			 errdetail("VACUUM passes over the page."),
 			 errhint("Please REINDEX it.")));
 }

@@ -16,6 +16,9 @@
 /* Raise the error of an index page that is none of its kind (XX002). */
 pg_noreturn extern void IndexPageIsBad(Relation index, BlockNumber block);
 
+/* Warn of a page that is none of its index's kind, and that is passed over. */
+extern void IndexPageIsSkipped(Relation index, BlockNumber block);
+
 /*
  * Does a page that is not new have a special area of just this size (bytes,
  * before alignment)?  Only then may the area be read as that type.

@@ -12,6 +12,8 @@
 #include "compat.h"
 #include "maintain/maintain.h"
 #include "observe/profile.h"
+#include "observe/scan_stats.h"
+#include "observe/stream_stats.h"
 #include "scan/node.h"
 #include "utils/guc.h"
 
@@ -20,10 +22,9 @@ LOOKAHEAD_MODULE_MAGIC;
 bool		lookahead_index_scan = true;
 int			lookahead_max_distance = -1;
 bool		lookahead_debug_force = false;
-bool		lookahead_track_functions = false;
-int			lookahead_track_interval = 2048;
-char	   *lookahead_profile_directory = NULL;
-int			lookahead_profile_max_files = 1000;
+bool		lookahead_index_vacuum = true;
+bool		lookahead_bloom_scan = true;
+bool		lookahead_report_vacuum = false;
 int			lookahead_issue_order = ISSUE_ORDER_INDEX;
 int			lookahead_window = 512;
 
@@ -81,45 +82,41 @@ _PG_init(void)
 							 PGC_USERSET,
 							 GUC_NOT_IN_SAMPLE,
 							 NULL, NULL, NULL);
+	DefineCustomBoolVariable("pg_lookahead.index_vacuum",
+							 "Lets VACUUM read hash, GIN and Bloom indexes ahead.",
+							 "Takes effect with the next table. PostgreSQL 19 does this itself.",
+							 &lookahead_index_vacuum,
+							 true,
+							 PGC_USERSET,
+							 0,
+							 NULL, NULL, NULL);
+	DefineCustomBoolVariable("pg_lookahead.bloom_scan",
+							 "Lets queries read Bloom indexes ahead.",
+							 "PostgreSQL 19 does this itself.",
+							 &lookahead_bloom_scan,
+							 true,
+							 PGC_USERSET,
+							 GUC_EXPLAIN,
+							 NULL, NULL, NULL);
+	DefineCustomBoolVariable(REPORT_VACUUM_SETTING,
+							 "Makes VACUUM tell which indexes it reads ahead.",
+							 "It is set by VACUUM (VERBOSE) for its parallel workers.",
+							 &lookahead_report_vacuum,
+							 false,
+							 PGC_USERSET,
+							 GUC_NO_SHOW_ALL | GUC_NOT_IN_SAMPLE |
+							 GUC_DISALLOW_IN_FILE,
+							 NULL, NULL, NULL);
+
 	/*
-	 * Not before the first setting, which a second copy of the library cannot
-	 * define; nor after the next one, which may install the profile's hooks,
-	 * as these are to be outside.
+	 * The hooks come after the settings, which a second copy of the library
+	 * cannot define, and those of the profile come last, so that they are
+	 * around the others.
 	 */
+	ScanStatsInit();
+	StreamStatsInit();
 	ScanHooksInit();
 	MaintainInit();
-
-	DefineCustomBoolVariable("pg_lookahead.track_functions",
-							 "Counts calls and time of the functions of scans, diagnostics and VACUUM.",
-							 NULL,
-							 &lookahead_track_functions,
-							 false,
-							 PGC_SUSET,
-							 0,
-							 ProfileCheckTracking, ProfileAssignTracking, NULL);
-	DefineCustomIntVariable("pg_lookahead.track_functions_interval",
-							"Of so many calls from outside, one is timed, with all that it calls.",
-							"1 means all; calls are always counted.",
-							&lookahead_track_interval,
-							2048, 1, 65536,
-							PGC_SUSET,
-							0,
-							NULL, NULL, NULL);
-	DefineCustomStringVariable("pg_lookahead.profile_directory",
-							   "Where processes leave records of their functions at exit.",
-							   "Relative to the data directory.  Empty means nowhere.",
-							   &lookahead_profile_directory,
-							   "pg_lookahead_profiles",
-							   PGC_SUSET,
-							   GUC_SUPERUSER_ONLY,
-							   NULL, NULL, NULL);
-	DefineCustomIntVariable("pg_lookahead.profile_max_files",
-							"With so many files in its directory, no further record is written.",
-							NULL,
-							&lookahead_profile_max_files,
-							1000, 0, 100000,
-							PGC_SUSET,
-							0,
-							NULL, NULL, NULL);
+	ProfileInit();
 	MarkGUCPrefixReserved("pg_lookahead");
 }

@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 from rich import box
 from rich.table import Table
 
-SUITES = ("regress", "isolation", "python", "differential")
+SUITES = ("regress", "isolation", "core", "python", "differential", "upgrade")
 
 
 # Cells

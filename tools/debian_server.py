@@ -82,7 +82,10 @@ def configuration(cache: Path, mirror: str, major: int) -> dict[str, str]:
     apt reads the machine's own configuration first (a proxy may be set there)."""
     suite = SUITES[major]
     sources = "".join(
-        f"deb [signed-by={KEYRING}] {mirror} {name} main\n" for name in (suite.suite, suite.also) if name
+        f"{kind} [signed-by={KEYRING}] {mirror} {name} main\n"
+        for kind in ("deb", "deb-src")
+        for name in (suite.suite, suite.also)
+        if name
     )
     # Equal priorities: the newer version is taken, so a release takes its candidate's place.
     pins = f"Package: *postgresql*-{major} libpq5 libpq-dev\nPin: release n=rc-buggy\nPin-Priority: 500\n"
@@ -132,6 +135,23 @@ def fetch(major: int, cache: Path) -> list[Path]:
     if absent or len(files) < 10:
         raise Unavailable(f"apt did not bring {', '.join(absent) or 'the packages'}")
     return sorted(files)
+
+
+def fetch_source(major: int, cache: Path) -> Path:
+    """The archive of the source that the server's package was built from, fetched where missing.
+
+    cache: the directory that fetch() was called with before
+    Unavailable with apt's reason if that fails."""
+    archives = cache / "archives"
+    with locked(cache / "lock"):
+        command: list[str | Path] = ["apt-get", "-qq", "-c", cache / "apt.conf", "source", "--download-only"]
+        _run([*command, f"postgresql-{major}"], cwd=archives)
+        files = sorted(
+            archives.glob(f"postgresql-{major}_*.orig.tar.*"), key=lambda file: file.stat().st_mtime
+        )
+    if not files:
+        raise Unavailable(f"apt did not bring the source of PostgreSQL {major}")
+    return files[-1]
 
 
 # The tree

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Every check that runs nothing: C with warnings as errors, with and without assertions; the
-# form of C and Python; Python's types; and that versions are told apart in one place only.
+# Every check that runs nothing: C with warnings as errors, with and without assertions and
+# function profiles; the form of C and Python; Python's types; and that versions are told apart in one place only.
 # All are run; any that fails makes this fail.  After tools/setup.sh.
 set -u
 cd "$(dirname "$0")/.."
@@ -25,15 +25,18 @@ CC=${CC:-gcc}
 # The newest clang, as a second reader.
 CLANG=${CLANG:-$(ls /usr/bin/clang-[0-9]* 2>/dev/null | grep -E '/clang-[0-9]+$' | sort -V | tail -1)}
 sources=$(ls src/*.c src/*/*.c test/modules/*.c)
+default=$(echo "$sources" | grep -v '^src/observe/profile')
 headers=$(ls src/*.h src/*/*.h)
 
 # Unused parameters and missing initializers are how fmgr and PostgreSQL's own macros are
 # written; PostgreSQL's headers are not ours to warn about (-isystem).
+# Usage: compile FILES COMPILER OPTION ...
 compile()
 {
-	compiler=$1
-	shift
-	for file in $sources
+	files=$1
+	compiler=$2
+	shift 2
+	for file in $files
 	do
 		"$compiler" -fsyntax-only -O2 -std=gnu11 -fno-strict-aliasing -fwrapv -Wall -Wextra -Werror \
 			-Wno-unused-parameter -Wno-missing-field-initializers -Wno-sign-compare \
@@ -51,11 +54,14 @@ versions()
 
 gcc_only="-Wimplicit-fallthrough=3 -Wshadow=compatible-local"
 "$CC" --version | grep -qi clang && gcc_only=
-check "C without warnings, $CC" compile "$CC" $gcc_only
-check "C without warnings, with assertions" compile "$CC" $gcc_only -DUSE_ASSERT_CHECKING
+profile=-DLOOKAHEAD_PROFILE
+check "C without warnings, $CC" compile "$default" "$CC" $gcc_only
+check "C without warnings, with assertions" compile "$default" "$CC" $gcc_only -DUSE_ASSERT_CHECKING
+check "C without warnings, with profiles" compile "$sources" "$CC" $gcc_only $profile
 if [ -n "$CLANG" ]
 then
-	check "C without warnings, ${CLANG##*/}" compile "$CLANG" -Wimplicit-fallthrough
+	check "C without warnings, ${CLANG##*/}" compile "$default" "$CLANG" -Wimplicit-fallthrough
+	check "C without warnings, ${CLANG##*/}, with profiles" compile "$sources" "$CLANG" -Wimplicit-fallthrough $profile
 else
 	echo "NOT RUN C without warnings, by clang: there is none (Debian, Ubuntu: apt install clang)"
 fi

@@ -27,6 +27,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+import core_tests
 import debian_server
 from cells import (
     SUITES,
@@ -52,6 +53,8 @@ BUILD = ROOT / "build" / "matrix"
 SOURCES = ("Makefile", "pg_lookahead.control", "sql", "src", "test")
 DIFFERENTIAL = ("*differential*", "*equality*")
 """Tests whose every statement is answered by stock PostgreSQL, too."""
+UPGRADE = "test_upgrade.py"
+"""The tests that need servers of several versions at once."""
 
 
 # Servers
@@ -160,12 +163,29 @@ def run_sql_suite(suite: str, cell: Cell, pg_config: Path, copy: Path, log: Path
     return result
 
 
-def run_python_suite(suite: str, cell: Cell, pg_config: Path, log: Path) -> Result:
-    """pytest, on servers of the cell: the differential tests, or all others."""
+def run_core_suite(cell: Cell, pg_config: Path, log: Path) -> Result:
+    """PostgreSQL's own regression and isolation tests, on a server of the cell."""
+    settings = dict(core_tests.SETTINGS)
+    if cell.major >= 18:
+        settings["io_method"] = cell.io_method
+    try:
+        archive = core_tests.provision(cell.major, pg_config, cache_directory())
+    except Unavailable as error:
+        return Result("not run", reason=str(error))
+    started = time.monotonic()
+    with Cluster(pg_config=pg_config, settings=settings, name="core") as cluster:
+        output, status = core_tests.run(cluster, pg_config, archive, log)
+    return of_tap(output, status, time.monotonic() - started)
+
+
+def run_python_suite(suite: str, cell: Cell, servers: Sequence[Path], log: Path) -> Result:
+    """pytest, on servers of the cell: the differential tests, pg_upgrade up to the cell, or all others."""
     tests = ROOT / "test" / "python"
     chosen = {path for pattern in DIFFERENTIAL for path in tests.glob(f"test_{pattern}.py")}
     if suite == "python":
-        chosen = set(tests.glob("test_*.py")) - chosen
+        chosen = set(tests.glob("test_*.py")) - chosen - {tests / UPGRADE}
+    elif suite == "upgrade":
+        chosen = {tests / UPGRADE}
     report = log.with_suffix(".xml")
     report.unlink(missing_ok=True)
     # Not as a module: the extension's library in the current directory has the package's name.
@@ -176,17 +196,23 @@ def run_python_suite(suite: str, cell: Cell, pg_config: Path, log: Path) -> Resu
         f"--io-method={cell.io_method}",
         *sorted(chosen),
     ]
-    done = run(command, ROOT, log, PG_CONFIG=str(pg_config))
+    upgraded = " ".join(map(str, servers))
+    done = run(command, ROOT, log, PG_CONFIG=str(servers[-1]), UPGRADE_PG_CONFIGS=upgraded)
     xml = report.read_text() if report.exists() else ""
     return of_junit(xml, done.status, done.seconds)
 
 
-def run_suite(suite: str, cell: Cell, pg_config: Path, copy: Path) -> Result:
-    """One field of the table."""
+def run_suite(suite: str, cell: Cell, servers: Sequence[Path], copy: Path) -> Result:
+    """One field of the table.
+
+    servers: the pg_config of the cell's server, after those of older versions that have the extension, too"""
+    pg_config = servers[-1]
     log = BUILD / "logs" / f"{cell.major}-{cell.io_method}-{suite}.log"
     if suite in ("regress", "isolation"):
         return run_sql_suite(suite, cell, pg_config, copy, log)
-    return run_python_suite(suite, cell, pg_config, log)
+    if suite == "core":
+        return run_core_suite(cell, pg_config, log)
+    return run_python_suite(suite, cell, servers, log)
 
 
 def can_start(cell: Cell, pg_config: Path) -> None:
@@ -246,6 +272,7 @@ def run_cells(
     majors = sorted({cell.major for cell in cells})
     servers = servers_of(majors, trees, say)
     built: dict[int, Path] = {}
+    pg_configs: list[Path] = []  # of those that were built, which is in the order of versions
     for cell in cells:
         try:
             pg_config = servers[cell.major]
@@ -254,13 +281,14 @@ def run_cells(
             can_start(cell, pg_config)
             if cell.major not in built:
                 built[cell.major] = build(str(cell.major), pg_config)
+                pg_configs.append(pg_config)
         except (Unavailable, BuildFailed) as error:
             state = "failed" if isinstance(error, BuildFailed) else "not run"
             results |= {(cell, suite): Result(state, reason=str(error)) for suite in suites}
             say(f"{cell}: {state.upper()}: {error}")
             continue
         for suite in suites:
-            result = results[cell, suite] = run_suite(suite, cell, pg_config, built[cell.major])
+            result = results[cell, suite] = run_suite(suite, cell, pg_configs, built[cell.major])
             say(f"{cell} {suite}: {result.brief()}")
     return results
 

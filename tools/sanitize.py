@@ -1,4 +1,4 @@
-"""Regress and isolation tests with the extension under AddressSanitizer and UBSan.
+"""Tests with the extension under AddressSanitizer and UBSan: regress, isolation, and index maintenance.
 
 A copy of the embedded server gets a build of the extension with both, and its postgres is run
 with their libraries preloaded.  What is checked is the extension's own code, its stack and its
@@ -13,8 +13,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from cells import Cell
-from matrix import BUILD, ROOT, BuildFailed, build, run_sql_suite, servers_directory
+from cells import Cell, Result, of_junit
+from matrix import BUILD, ROOT, BuildFailed, build, run, run_sql_suite, servers_directory
 from pg_lookahead.server import ClusterError, embedded_directory
 
 FLAGS = "-fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -g -O1"
@@ -23,6 +23,24 @@ OPTIONS = (
     "ASAN_OPTIONS=detect_leaks=0:detect_stack_use_after_return=0:use_sigaltstack=0:abort_on_error=1",
     "UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1",
 )
+
+MAINTENANCE = (
+    "test_maintain_served.py",
+    "test_maintain_vacuum.py",
+    "test_bloom.py",
+    "test_shared_statistics.py",
+)
+"""What replaces functions of the server, reads damaged pages, and takes shared memory."""
+
+
+def run_maintenance(pg_config: Path, log: Path) -> Result:
+    """The tests of MAINTENANCE, with fewer VACUUMs than elsewhere: they are counted there."""
+    report = log.with_suffix(".xml")
+    report.unlink(missing_ok=True)
+    tests = [ROOT / "test" / "python" / name for name in MAINTENANCE]
+    command: list[str | Path] = [Path(sys.executable).with_name("pytest"), f"--junitxml={report}", *tests]
+    done = run(command, ROOT, log, PG_CONFIG=str(pg_config), PG_LOOKAHEAD_VACUUMS="20")
+    return of_junit(report.read_text() if report.exists() else "", done.status, done.seconds)
 
 
 def copy_of_server(place: Path) -> Path:
@@ -62,9 +80,12 @@ def main() -> int:
             pg_config = copy_of_server(servers / "sanitized")
             copy = build("sanitized", pg_config, f"COPT={FLAGS}")
             put_in_front(pg_config.with_name("postgres"))
-            for suite in ("regress", "isolation"):
+            for suite in ("regress", "isolation", "maintenance"):
                 log = BUILD / "logs" / f"sanitized-{suite}.log"
-                result = run_sql_suite(suite, Cell(18, "worker"), pg_config, copy, log)
+                if suite == "maintenance":
+                    result = run_maintenance(pg_config, log)
+                else:
+                    result = run_sql_suite(suite, Cell(18, "worker"), pg_config, copy, log)
                 print(f"{suite}, with AddressSanitizer and UBSan: {result.brief()} {result.reason}".rstrip())
                 failed |= result.state != "ok"
     except (BuildFailed, ClusterError) as error:

@@ -12,6 +12,13 @@
  * Rows go to a tuplestore, which keeps work_mem of them in memory and the rest
  * on disk, so that no scan and no pin is open when the function returns.
  *
+ * Privileges are checked before a relation is locked, so that nobody waits for
+ * a lock, or makes others wait, on what they may not read, and once more under
+ * the lock, as much may have changed until then.  Input functions of the types
+ * of bounds, and what compares keys, may run code of the table's owner (checks
+ * of domains, for instance).  That code runs with the owner's rights in a
+ * security-restricted operation, as it does in CREATE INDEX and in amcheck.
+ *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
@@ -25,9 +32,9 @@
 #include "catalog/pg_authid_d.h"
 #include "catalog/pg_type_d.h"
 #include "compat.h"
-#include "funcapi.h"
 #include "inspect/inspect.h"
 #include "miscadmin.h"
+#include "sql_result.h"
 #include "storage/bufmgr.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
@@ -39,15 +46,17 @@
 PG_FUNCTION_INFO_V1(lookahead_heap_block_order);
 
 /*
+ * Refuse who must not learn of an index's entries; no lock is needed.
+ *		index	the relation that was named
+ *		heap	its table, or the same relation if that is no index
+ *
  * Who may read every row of the table may learn of its entries.  A member of
  * pg_stat_scan_tables may for any table, like the pages of any, but without
  * bounds: by these one can search for the values of keys.
  */
 static void
-check_privileges(Relation index, bool bounded)
+check_privileges(Oid index, Oid heap, bool bounded)
 {
-	Oid			heap = index->rd_index->indrelid;
-
 	if (!bounded && has_privs_of_role(GetUserId(), ROLE_PG_STAT_SCAN_TABLES))
 		return;
 	if (pg_class_aclcheck(heap, GetUserId(), ACL_SELECT) == ACLCHECK_OK &&
@@ -55,8 +64,8 @@ check_privileges(Relation index, bool bounded)
 		return;
 	ereport(ERROR,
 			(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-			 errmsg("permission denied for index \"%s\"",
-					RelationGetRelationName(index)),
+			 errmsg("permission denied for %s \"%s\"",
+					index == heap ? "relation" : "index", get_rel_name(index)),
 			 bounded ?
 				 errdetail("With bounds, SELECT on its table is required, not limited by row security.") :
 				 errdetail("SELECT on its table, not limited by row security, or the privileges of role \"%s\" are required.",
@@ -96,6 +105,32 @@ make_bound(Relation index, StrategyNumber strategy, text *bound, ScanKey key)
 }
 
 /*
+ * Open an index and its table, locking the table first, as everybody does.
+ * What is no btree is refused, if the caller may at least read it.
+ */
+static void
+open_index(Oid relid, bool bounded, Relation *table, Relation *index)
+{
+	Oid			heap = IndexGetRelation(relid, true);
+
+	*table = NULL;
+	check_privileges(relid, OidIsValid(heap) ? heap : relid, bounded);
+	if (OidIsValid(heap))
+		*table = table_open(heap, AccessShareLock);
+	*index = InspectOpen(relid);
+	InspectCheckIndex(*index, BTREE_AM_OID, "btree", "indexes");
+
+	/* its OID may have become another index's before we had the lock */
+	if (*table == NULL || (*index)->rd_index->indrelid != heap)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_TABLE),
+				 errmsg("could not open the table of index \"%s\"",
+						RelationGetRelationName(*index)),
+				 errdetail("The index was dropped and another one was created concurrently.")));
+	check_privileges(relid, heap, bounded);
+}
+
+/*
  * A damaged link can lead a scan in circles.  No index has more entries than
  * its pages can hold.
  */
@@ -126,17 +161,19 @@ check_count(Relation index, int64 entries, int64 *most)
 Datum
 lookahead_heap_block_order(PG_FUNCTION_ARGS)
 {
-	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	static const Oid columns[] = {INT8OID, INT8OID};
+	ReturnSetInfo *rsinfo = ResultSet(fcinfo, lengthof(columns), columns);
 	ScanKeyData keys[2];
 	int			nkeys = 0;
 	int64		max_entries = PG_INT64_MAX;
 	int64		most = 0;
-	Oid			table_oid;
-	Relation	table = NULL;
+	Relation	table;
 	Relation	index;
 	IndexScanDesc scan;
+	Oid			user;
+	int			sec_context;
+	int			guc_level;
 
-	InitMaterializedSRF(fcinfo, 0);
 	if (PG_ARGISNULL(0))
 		return (Datum) 0;
 	if (!PG_ARGISNULL(3))
@@ -146,13 +183,14 @@ lookahead_heap_block_order(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("max_entries must not be negative")));
 
-	/* the table is locked first, as everybody does */
-	table_oid = IndexGetRelation(PG_GETARG_OID(0), true);
-	if (OidIsValid(table_oid))
-		table = table_open(table_oid, AccessShareLock);
-	index = InspectOpen(PG_GETARG_OID(0));
-	InspectCheckIndex(index, BTREE_AM_OID, "btree", "indexes");
-	check_privileges(index, !PG_ARGISNULL(1) || !PG_ARGISNULL(2));
+	open_index(PG_GETARG_OID(0), !PG_ARGISNULL(1) || !PG_ARGISNULL(2),
+			   &table, &index);
+	GetUserIdAndSecContext(&user, &sec_context);
+	SetUserIdAndSecContext(table->rd_rel->relowner,
+						   sec_context | SECURITY_RESTRICTED_OPERATION);
+	guc_level = NewGUCNestLevel();
+	RestrictSearchPath();
+
 	if (!PG_ARGISNULL(1))
 		make_bound(index, BTGreaterEqualStrategyNumber, PG_GETARG_TEXT_PP(1),
 				   &keys[nkeys++]);
@@ -180,6 +218,9 @@ lookahead_heap_block_order(PG_FUNCTION_ARGS)
 							 nulls);
 	}
 	index_endscan(scan);
+
+	AtEOXact_GUC(false, guc_level);
+	SetUserIdAndSecContext(user, sec_context);
 	InspectClose(index);
 	table_close(table, AccessShareLock);
 	return (Datum) 0;

@@ -27,6 +27,7 @@
 #include "compat.h"
 #include "inspect/inspect.h"
 #include "port/pg_bitutils.h"
+#include "sql_result.h"
 #include "storage/bufmgr.h"
 #include "utils/array.h"
 #include "utils/lsyscache.h"
@@ -42,6 +43,12 @@ typedef struct BloomStats
 	uint64		free_space;		/* bytes */
 	uint64	   *entries_by_bits;	/* [b]: entries with b bits set, b <= m */
 } BloomStats;
+
+/* The columns of the result row. */
+static const Oid columns[] = {
+	INT8OID, INT8OID, INT8OID, INT8OID, INT8OID, INT4OID, INT4ARRAYOID,
+	FLOAT8OID, FLOAT8ARRAYOID
+};
 
 PG_FUNCTION_INFO_V1(lookahead_pgstatbloomindex);
 
@@ -128,8 +135,8 @@ lookahead_pgstatbloomindex(PG_FUNCTION_ARGS)
 	int			ncolumns;
 	Datum		column_bits[INDEX_MAX_KEYS];
 	Datum		rates[INDEX_MAX_KEYS];
-	Datum		values[9];
-	bool		nulls[9] = {false};
+	Datum		values[lengthof(columns)];
+	bool		nulls[lengthof(columns)] = {false};
 	int			i = 0;
 
 	check_relation(rel);
@@ -163,5 +170,5 @@ lookahead_pgstatbloomindex(PG_FUNCTION_ARGS)
 	values[i++] = Float8GetDatum(stats.entries == 0 ? 0.0 :
 								 mean_power(&stats, 1));
 	values[i++] = make_array(rates, ncolumns, FLOAT8OID);
-	return InspectRow(fcinfo, i, values, nulls);
+	return ResultRow(fcinfo, lengthof(columns), columns, values, nulls);
 }

@@ -13,10 +13,12 @@
 
 #include "access/nbtree.h"
 #include "catalog/pg_am_d.h"
+#include "catalog/pg_type_d.h"
 #include "compat.h"
 #include "index_page.h"
 #include "inspect/inspect.h"
 #include "inspect/tuples.h"
+#include "sql_result.h"
 #include "storage/bufmgr.h"
 #include "utils/float.h"
 
@@ -31,6 +33,12 @@ typedef struct BtreeStats
 	uint64		leaf_capacity;
 	uint64		leaf_free;
 } BtreeStats;
+
+/* The columns of the result row. */
+static const Oid columns[] = {
+	INT4OID, INT4OID, INT8OID, INT8OID, INT8OID, INT8OID, INT8OID, INT8OID,
+	FLOAT8OID, FLOAT8OID
+};
 
 PG_FUNCTION_INFO_V1(lookahead_pgstatindex);
 PG_FUNCTION_INFO_V1(lookahead_pgstatindex_byname);
@@ -101,7 +109,7 @@ describe_btree(Relation rel, FunctionCallInfo fcinfo)
 {
 	BTMetaPageData meta;
 	BtreeStats	stats = {0};
-	Datum		values[10];
+	Datum		values[lengthof(columns)];
 	int			i = 0;
 
 	InspectCheckIndex(rel, BTREE_AM_OID, "btree", "tables");
@@ -127,7 +135,7 @@ describe_btree(Relation rel, FunctionCallInfo fcinfo)
 	values[i++] = stats.leaf_pages == 0 ? Float8GetDatum(get_float8_nan()) :
 		InspectRounded((double) stats.fragments /
 					   (double) stats.leaf_pages * 100.0);
-	return InspectRow(fcinfo, i, values, NULL);
+	return ResultRow(fcinfo, lengthof(columns), columns, values, NULL);
 }
 
 /* pgstatindex(regclass) */

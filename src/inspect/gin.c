@@ -11,10 +11,15 @@
 
 #include "access/gin_private.h"
 #include "catalog/pg_am_d.h"
+#include "catalog/pg_type_d.h"
 #include "compat.h"
 #include "index_page.h"
 #include "inspect/inspect.h"
+#include "sql_result.h"
 #include "storage/bufmgr.h"
+
+/* The columns of the result row. */
+static const Oid columns[] = {INT4OID, INT4OID, INT8OID};
 
 PG_FUNCTION_INFO_V1(lookahead_pgstatginindex);
 
@@ -26,7 +31,7 @@ lookahead_pgstatginindex(PG_FUNCTION_ARGS)
 	GinMetaPageData *meta;
 	Buffer		buffer;
 	Page		page;
-	Datum		values[3];
+	Datum		values[lengthof(columns)];
 
 	InspectCheckIndex(rel, GIN_AM_OID, "GIN", "indexes");
 
@@ -43,5 +48,5 @@ lookahead_pgstatginindex(PG_FUNCTION_ARGS)
 	UnlockReleaseBuffer(buffer);
 	InspectClose(rel);
 
-	return InspectRow(fcinfo, lengthof(values), values, NULL);
+	return ResultRow(fcinfo, lengthof(columns), columns, values, NULL);
 }

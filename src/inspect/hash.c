@@ -13,10 +13,12 @@
 
 #include "access/hash.h"
 #include "catalog/pg_am_d.h"
+#include "catalog/pg_type_d.h"
 #include "compat.h"
 #include "index_page.h"
 #include "inspect/inspect.h"
 #include "inspect/tuples.h"
+#include "sql_result.h"
 #include "storage/bufmgr.h"
 
 /* What pgstathashindex counts; free_space in bytes. */
@@ -30,6 +32,12 @@ typedef struct HashStats
 	uint64		dead_items;
 	uint64		free_space;
 } HashStats;
+
+/* The columns of the result row. */
+static const Oid columns[] = {
+	INT4OID, INT8OID, INT8OID, INT8OID, INT8OID, INT8OID, INT8OID,
+	FLOAT8OID
+};
 
 PG_FUNCTION_INFO_V1(lookahead_pgstathashindex);
 
@@ -101,7 +109,7 @@ lookahead_pgstathashindex(PG_FUNCTION_ARGS)
 	uint64		total_space;
 	BlockNumber nblocks;
 	Buffer		buffer;
-	Datum		values[8];
+	Datum		values[lengthof(columns)];
 	int			i = 0;
 
 	InspectCheckIndex(rel, HASH_AM_OID, "hash", "indexes");
@@ -131,7 +139,7 @@ lookahead_pgstathashindex(PG_FUNCTION_ARGS)
 	values[i++] = Int64GetDatum(stats.dead_items);
 	values[i++] = Float8GetDatum(total_space == 0 ? 0.0 :
 								 100.0 * stats.free_space / total_space);
-	return InspectRow(fcinfo, i, values, NULL);
+	return ResultRow(fcinfo, lengthof(columns), columns, values, NULL);
 }
 
 void

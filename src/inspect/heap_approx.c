@@ -23,11 +23,13 @@
 #include "access/visibilitymap.h"
 #include "catalog/pg_am_d.h"
 #include "catalog/pg_class.h"
+#include "catalog/pg_type_d.h"
 #include "commands/vacuum.h"
 #include "compat.h"
 #include "inspect/heap.h"
 #include "inspect/inspect.h"
 #include "observe/profile.h"
+#include "sql_result.h"
 #include "storage/bufmgr.h"
 #include "storage/freespace.h"
 #include "storage/procarray.h"
@@ -46,6 +48,12 @@ typedef struct ApproxStats
 	uint64		dead_len;
 	uint64		free_space;
 } ApproxStats;
+
+/* The columns of the result row. */
+static const Oid columns[] = {
+	INT8OID, FLOAT8OID, INT8OID, INT8OID, FLOAT8OID, INT8OID, INT8OID,
+	FLOAT8OID, INT8OID, FLOAT8OID
+};
 
 PG_FUNCTION_INFO_V1(lookahead_pgstattuple_approx);
 
@@ -167,7 +175,7 @@ lookahead_pgstattuple_approx(PG_FUNCTION_ARGS)
 	ApproxStats stats = {0};
 	uint64		table_len;
 	double		all_live;
-	Datum		values[10];
+	Datum		values[lengthof(columns)];
 	int			i = 0;
 
 	check_relation(rel);
@@ -189,5 +197,5 @@ lookahead_pgstattuple_approx(PG_FUNCTION_ARGS)
 	values[i++] = percent_of(stats.dead_len, table_len);
 	values[i++] = Int64GetDatum(stats.free_space);
 	values[i++] = percent_of(stats.free_space, table_len);
-	return InspectRow(fcinfo, i, values, NULL);
+	return ResultRow(fcinfo, lengthof(columns), columns, values, NULL);
 }

@@ -7,12 +7,10 @@
  */
 #include "postgres.h"
 
-#include "access/htup_details.h"
 #include "access/relation.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_class.h"
 #include "compat.h"
-#include "funcapi.h"
 #include "inspect/inspect.h"
 #include "utils/builtins.h"
 #include "utils/varlena.h"
@@ -75,21 +73,6 @@ InspectHintPartitions(Relation rel)
 	if (!RELKIND_HAS_PARTITIONS(rel->rd_rel->relkind))
 		return 0;
 	return errhint("Name one of its partitions instead: pg_partition_tree() lists them.");
-}
-
-Datum
-InspectRow(FunctionCallInfo fcinfo, int natts, Datum *values, bool *nulls)
-{
-	bool		none[16] = {false};
-	TupleDesc	tupdesc;
-
-	if (get_call_result_type(fcinfo, NULL, &tupdesc) != TYPEFUNC_COMPOSITE)
-		elog(ERROR, "return type must be a row type");
-	if (tupdesc->natts != natts || natts > (int) lengthof(none))
-		elog(ERROR, "incorrect number of output arguments");
-
-	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(tupdesc), values,
-											 nulls ? nulls : none));
 }
 
 Datum

@@ -88,13 +88,6 @@ InspectPages(Relation index, BlockNumber first, BlockNumber nblocks,
 }
 
 /*
- * The result row of the calling SQL function, from one value a column.
- *		nulls	may be NULL if no value is
- */
-extern Datum InspectRow(FunctionCallInfo fcinfo, int natts, Datum *values,
-						bool *nulls);
-
-/*
  * A float8 rounded to two decimals, in the way contrib/pgstattuple rounds:
  * by printing and reading back.
  */

@@ -12,10 +12,18 @@
 
 #include "catalog/pg_am_d.h"
 #include "catalog/pg_class.h"
+#include "catalog/pg_type_d.h"
 #include "compat.h"
 #include "inspect/inspect.h"
 #include "inspect/tuples.h"
+#include "sql_result.h"
 #include "storage/lmgr.h"
+
+/* The columns of the result row. */
+static const Oid columns[] = {
+	INT8OID, INT8OID, INT8OID, FLOAT8OID, INT8OID, INT8OID, FLOAT8OID,
+	INT8OID, FLOAT8OID
+};
 
 PG_FUNCTION_INFO_V1(lookahead_pgstattuple);
 PG_FUNCTION_INFO_V1(lookahead_pgstattuple_byname);
@@ -119,7 +127,7 @@ describe_tuples(Relation rel, FunctionCallInfo fcinfo)
 	char		relkind = rel->rd_rel->relkind;
 	TupleStats	stats = {0};
 	uint64		table_len;
-	Datum		values[9];
+	Datum		values[lengthof(columns)];
 	int			i = 0;
 
 	InspectRefuseOtherTemp(rel, "tables");
@@ -147,7 +155,7 @@ describe_tuples(Relation rel, FunctionCallInfo fcinfo)
 	values[i++] = percent_of(stats.dead_tuple_len, table_len);
 	values[i++] = Int64GetDatum(stats.free_space);
 	values[i++] = percent_of(stats.free_space, table_len);
-	return InspectRow(fcinfo, i, values, NULL);
+	return ResultRow(fcinfo, lengthof(columns), columns, values, NULL);
 }
 
 /* pgstattuple(regclass) */

@@ -33,7 +33,9 @@
 #include "access/relscan.h"
 #include "bloom_page.h"
 #include "compat.h"
-#include "maintain/bloom.h"
+#include "maintain/maintain.h"
+#include "maintain/members.h"
+#include "maintain/routine.h"
 #include "observe/profile.h"
 #include "observe/stream_stats.h"
 #include "storage/bufmgr.h"
@@ -180,6 +182,10 @@ bloom_getbitmap(IndexScanDesc scan, TIDBitmap *tbm)
 	Sweep		sweep;
 	Buffer		buffer;
 
+	/* other queries of the process may have left this function here */
+	if (!lookahead_bloom_scan)
+		return RoutineStock(STREAM_USER_BLOOM)->amgetbitmap(scan, tbm);
+
 	BloomReadMeta(index, &meta);
 	if (!prepare(scan, &meta, &sought))
 		return 0;
@@ -207,6 +213,7 @@ bloom_getbitmap(IndexScanDesc scan, TIDBitmap *tbm)
 		total += ntids;
 	}
 	SweepEnd(&sweep);
-	StreamStatsAdd(STREAM_USER_BLOOM, SweepReturned(&sweep));
+	StreamStatsAdd(STREAM_USER_BLOOM, STREAM_SCANS_SERVED, 1);
+	StreamStatsAdd(STREAM_USER_BLOOM, STREAM_BLOCKS, SweepReturned(&sweep));
 	return total;
 }

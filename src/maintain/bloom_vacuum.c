@@ -11,10 +11,13 @@
  * The page lock is exclusive from the start, although most pages may turn out
  * to have nothing to delete.  To find that out under a share lock would mean
  * to look twice, since entries can be added meanwhile; and the callback that
- * decides is to be asked once for each entry, since CREATE INDEX CONCURRENTLY
- * uses it to collect them.
+ * decides is to be asked once for each entry.
  *
  * Pages that are added while the sweep is under way hold nothing to delete.
+ *
+ * A page that is none of a Bloom index's is passed over with a warning, where
+ * contrib would believe it; where contrib would read beyond the page, it is an
+ * error.
  *
  *-------------------------------------------------------------------------
  */
@@ -24,10 +27,10 @@
 #include "bloom_page.h"
 #include "compat.h"
 #include "index_page.h"
-#include "maintain/bloom.h"
-#include "maintain/maintain.h"
+#include "maintain/members.h"
+#include "maintain/routine.h"
+#include "maintain/served.h"
 #include "observe/profile.h"
-#include "observe/stream_stats.h"
 #include "storage/bufmgr.h"
 #include "storage/indexfsm.h"
 #include "stream/sweep.h"
@@ -65,10 +68,28 @@ begin_sweep(Sweep *sweep, IndexVacuumInfo *info)
 }
 
 static void
-end_sweep(Sweep *sweep)
+end_sweep(Sweep *sweep, ServedIndex *served)
 {
 	SweepEnd(sweep);
-	StreamStatsAdd(STREAM_USER_BLOOM, SweepReturned(sweep));
+	ServedPass(served, SweepReturned(sweep));
+}
+
+/*
+ * What is on a page, which is locked.  NULL if it is new, deleted, or stray; a
+ * stray page is unlocked and unpinned, since to warn of it may take a while.
+ */
+static BloomTail *
+check_page(Relation index, const BloomMeta *meta, BlockNumber block,
+		   Buffer *buffer)
+{
+	if (unlikely(BloomPageIsStray(BufferGetPage(*buffer))))
+	{
+		UnlockReleaseBuffer(*buffer);
+		*buffer = InvalidBuffer;
+		IndexPageIsSkipped(index, block);
+		return NULL;
+	}
+	return BloomCheckPage(index, meta, block, BufferGetPage(*buffer));
 }
 
 /*
@@ -128,23 +149,24 @@ delete_entries(Deletion *deletion, Buffer buffer, const bool *doomed,
 static void
 vacuum_page(Deletion *deletion, BlockNumber block, Buffer buffer)
 {
-	Page		page = BufferGetPage(buffer);
 	bool		doomed[BLOOM_MAX_ENTRIES];
 	BloomTail  *tail;
 	int			ndoomed;
 	int			nleft;
 
 	LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
-	tail = BloomCheckPage(deletion->index, &deletion->meta, block, page);
+	tail = check_page(deletion->index, &deletion->meta, block, &buffer);
 
 	/* new and deleted pages are for the cleanup to collect */
 	if (tail == NULL)
 	{
-		UnlockReleaseBuffer(buffer);
+		if (BufferIsValid(buffer))
+			UnlockReleaseBuffer(buffer);
 		return;
 	}
 
-	ndoomed = find_doomed(deletion, page, tail->nentries, doomed);
+	ndoomed = find_doomed(deletion, BufferGetPage(buffer), tail->nentries,
+						  doomed);
 	nleft = tail->nentries - ndoomed;
 	if (ndoomed > 0)
 		delete_entries(deletion, buffer, doomed, nleft);
@@ -179,14 +201,21 @@ write_list(const Deletion *deletion)
 	UnlockReleaseBuffer(buffer);
 }
 
-IndexBulkDeleteResult *
+static IndexBulkDeleteResult *
 bloom_bulkdelete(IndexVacuumInfo *info, IndexBulkDeleteResult *stats,
 				 IndexBulkDeleteCallback callback, void *callback_state)
 {
-	Deletion   *deletion = palloc0_object(Deletion);
+	ServedIndex *served = ServedFind(info->index);
+	Deletion   *deletion;
 	Sweep		sweep;
 	Buffer		buffer;
 
+	if (served == NULL)
+		return RoutineStock(STREAM_USER_BLOOM)->ambulkdelete(info, stats,
+															 callback,
+															 callback_state);
+
+	deletion = palloc0_object(Deletion);
 	if (stats == NULL)
 		stats = palloc0_object(IndexBulkDeleteResult);
 
@@ -200,7 +229,7 @@ bloom_bulkdelete(IndexVacuumInfo *info, IndexBulkDeleteResult *stats,
 	while (BufferIsValid(buffer = next_page(&sweep)))
 		PROFILED_VOID(PROFILE_VACUUM_BLOOM,
 					  vacuum_page(deletion, SweepBlock(&sweep), buffer));
-	end_sweep(&sweep);
+	end_sweep(&sweep, served);
 
 	write_list(deletion);
 	stats->tuples_removed += deletion->removed;
@@ -208,15 +237,18 @@ bloom_bulkdelete(IndexVacuumInfo *info, IndexBulkDeleteResult *stats,
 	return stats;
 }
 
-IndexBulkDeleteResult *
+static IndexBulkDeleteResult *
 bloom_vacuumcleanup(IndexVacuumInfo *info, IndexBulkDeleteResult *stats)
 {
+	ServedIndex *served = ServedFind(info->index);
 	BloomMeta	meta;
 	Sweep		sweep;
 	Buffer		buffer;
 
-	if (info->analyze_only)
-		return stats;
+	/* ANALYZE calls this, too */
+	if (served == NULL || info->analyze_only)
+		return RoutineStock(STREAM_USER_BLOOM)->amvacuumcleanup(info, stats);
+
 	if (stats == NULL)
 		stats = palloc0_object(IndexBulkDeleteResult);
 
@@ -230,7 +262,9 @@ bloom_vacuumcleanup(IndexVacuumInfo *info, IndexBulkDeleteResult *stats)
 		BloomTail  *tail;
 
 		LockBuffer(buffer, BUFFER_LOCK_SHARE);
-		tail = BloomCheckPage(info->index, &meta, block, BufferGetPage(buffer));
+		tail = check_page(info->index, &meta, block, &buffer);
+		if (!BufferIsValid(buffer))
+			continue;
 		if (tail != NULL)
 			stats->num_index_tuples += tail->nentries;
 		else
@@ -240,13 +274,13 @@ bloom_vacuumcleanup(IndexVacuumInfo *info, IndexBulkDeleteResult *stats)
 		}
 		UnlockReleaseBuffer(buffer);
 	}
-	end_sweep(&sweep);
+	end_sweep(&sweep, served);
 	IndexFreeSpaceMapVacuum(info->index);
 	return stats;
 }
 
 void
-bloom_overlay(IndexAmRoutine *routine)
+BloomReplaceMembers(IndexAmRoutine *routine)
 {
 	routine->amgetbitmap = bloom_getbitmap;
 	routine->ambulkdelete = bloom_bulkdelete;

@@ -20,10 +20,11 @@
 #include "access/gin_private.h"
 #include "compat.h"
 #include "index_page.h"
-#include "maintain/maintain.h"
+#include "maintain/members.h"
+#include "maintain/routine.h"
+#include "maintain/served.h"
 #include "miscadmin.h"
 #include "observe/profile.h"
-#include "observe/stream_stats.h"
 #include "postmaster/autovacuum.h"
 #include "storage/bufmgr.h"
 #include "storage/indexfsm.h"
@@ -33,18 +34,17 @@
 
 /*
  * Move the entries of the pending list into the tree.  VACUUM waits for
- * another process that is doing so, an autovacuum worker does not.
- *		fill_fsm	record the freed pages, as VACUUM does later
- *		stats		counts what is freed; may be NULL
+ * another process that is doing so, an autovacuum worker does not.  Pages that
+ * are freed go into the free space map later.
+ *		stats		counts what is freed
  */
 static void
-move_pending_list(Relation index, bool fill_fsm, IndexBulkDeleteResult *stats)
+move_pending_list(Relation index, IndexBulkDeleteResult *stats)
 {
 	GinState	state;
 
 	initGinState(&state, index);
-	ginInsertCleanup(&state, !AmAutoVacuumWorkerProcess(), fill_fsm, true,
-					 stats);
+	ginInsertCleanup(&state, !AmAutoVacuumWorkerProcess(), false, true, stats);
 }
 
 /* The length of the index in blocks, while nobody is extending it. */
@@ -63,13 +63,18 @@ index_length(Relation index)
 }
 
 /*
- * Count a page, which is locked, by its kind.  Returns whether it is free.
+ * Count a page, which is locked, by its kind.  Returns whether it is free.  A
+ * page that is none of GIN's is passed over: what the server takes for flags
+ * there is of no meaning, and may lie beyond the page.
+ *		stray	is set if it is one
  */
 static bool
-count_page(Relation index, BlockNumber block, Page page, GinStatsData *counts)
+count_page(Page page, GinStatsData *counts, bool *stray)
 {
-	if (!PageIsNew(page))
-		IndexPageCheckSpecial(index, block, page, sizeof(GinPageOpaqueData));
+	*stray = !PageIsNew(page) &&
+		!IndexPageHasSpecial(page, sizeof(GinPageOpaqueData));
+	if (*stray)
+		return false;
 
 	if (GinPageIsRecyclable(page))
 		return true;
@@ -92,7 +97,7 @@ count_page(Relation index, BlockNumber block, Page page, GinStatsData *counts)
  *		returns	how many are free
  */
 static BlockNumber
-sweep_pages(IndexVacuumInfo *info, GinStatsData *counts)
+sweep_pages(IndexVacuumInfo *info, ServedIndex *served, GinStatsData *counts)
 {
 	Relation	index = info->index;
 	BlockNumber nfree = 0;
@@ -104,6 +109,7 @@ sweep_pages(IndexVacuumInfo *info, GinStatsData *counts)
 	for (;;)
 	{
 		Buffer		buffer;
+		bool		stray;
 
 		LookaheadVacuumDelay();
 		buffer = SweepNext(&sweep);
@@ -112,41 +118,39 @@ sweep_pages(IndexVacuumInfo *info, GinStatsData *counts)
 
 		LockBuffer(buffer, GIN_SHARE);
 		if (PROFILED(PROFILE_VACUUM_GIN,
-					 count_page(index, SweepBlock(&sweep),
-								BufferGetPage(buffer), counts)))
+					 count_page(BufferGetPage(buffer), counts, &stray)))
 		{
 			RecordFreeIndexPage(index, SweepBlock(&sweep));
 			nfree++;
 		}
 		UnlockReleaseBuffer(buffer);
+		if (unlikely(stray))
+			IndexPageIsSkipped(index, SweepBlock(&sweep));
 	}
 	SweepEnd(&sweep);
-	StreamStatsAdd(STREAM_USER_GIN, SweepReturned(&sweep));
+	ServedPass(served, SweepReturned(&sweep));
 	return nfree;
 }
 
 /*
  * amvacuumcleanup.  Result, in palloc'd memory, and errors are those of the
- * stock function, and an error for a page that is none of GIN's.
+ * stock function.
  */
 static IndexBulkDeleteResult *
 gin_vacuum_cleanup(IndexVacuumInfo *info, IndexBulkDeleteResult *stats)
 {
+	ServedIndex *served = ServedFind(info->index);
 	GinStatsData counts = {0};
 
-	/* ANALYZE on its own wants nothing, unless it comes from autovacuum */
-	if (info->analyze_only)
-	{
-		if (AmAutoVacuumWorkerProcess())
-			move_pending_list(info->index, true, stats);
-		return stats;
-	}
+	/* ANALYZE calls this, too */
+	if (served == NULL || info->analyze_only)
+		return RoutineStock(STREAM_USER_GIN)->amvacuumcleanup(info, stats);
 
 	/* bulk deletion has moved the pending list, if there was one */
 	if (stats == NULL)
 	{
 		stats = palloc0(sizeof(IndexBulkDeleteResult));
-		move_pending_list(info->index, false, stats);
+		move_pending_list(info->index, stats);
 	}
 
 	/*
@@ -156,7 +160,7 @@ gin_vacuum_cleanup(IndexVacuumInfo *info, IndexBulkDeleteResult *stats)
 	stats->num_index_tuples = Max(info->num_heap_tuples, 0);
 	stats->estimated_count = info->estimated_count;
 
-	stats->pages_free = sweep_pages(info, &counts);
+	stats->pages_free = sweep_pages(info, served, &counts);
 	ginUpdateStats(info->index, &counts, false);
 	IndexFreeSpaceMapVacuum(info->index);
 
@@ -165,7 +169,7 @@ gin_vacuum_cleanup(IndexVacuumInfo *info, IndexBulkDeleteResult *stats)
 }
 
 void
-gin_overlay(IndexAmRoutine *routine)
+GinReplaceMembers(IndexAmRoutine *routine)
 {
 	routine->amvacuumcleanup = gin_vacuum_cleanup;
 }

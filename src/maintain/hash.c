@@ -15,6 +15,9 @@
  * from a cleanup lock, which is wanted on a bucket page by two: a VACUUM of
  * the index, of which there is but one at a time, and an insertion that would
  * split the bucket, which does not wait for it but does without the split.
+ * Whoever inserts would do without splits as long as VACUUM waits for somebody
+ * else's pin, on an open cursor's bucket for instance.  So VACUUM gives up all
+ * that it has read ahead before it waits for a cleanup lock.
  *
  * The metapage is copied, so that nothing which happens to the relation cache
  * meanwhile can touch what the stream's callback looks at.  The copy may be
@@ -33,10 +36,11 @@
 #include "access/hash_xlog.h"
 #include "access/xloginsert.h"
 #include "compat.h"
-#include "maintain/maintain.h"
+#include "maintain/members.h"
+#include "maintain/routine.h"
+#include "maintain/served.h"
 #include "miscadmin.h"
 #include "observe/profile.h"
-#include "observe/stream_stats.h"
 #include "storage/bufmgr.h"
 #include "stream/sweep.h"
 #include "utils/rel.h"
@@ -49,6 +53,7 @@ typedef struct HashDeletion
 	void	   *callback_state;
 	HashMetaPageData meta;		/* a copy, perhaps an old one */
 	Buffer		metabuf;		/* the metapage, pinned; or invalid */
+	Sweep		sweep;			/* over the buckets */
 	double		removed;		/* entries removed */
 	double		left;			/* entries left, as far as counted */
 } HashDeletion;
@@ -96,7 +101,11 @@ clean_bucket(HashDeletion *deletion, Bucket bucket, BlockNumber block,
 	HashPageOpaque opaque;
 	bool		split_cleanup;
 
-	LockBufferForCleanup(buffer);
+	if (!ConditionalLockBufferForCleanup(buffer))
+	{
+		SweepDropAhead(&deletion->sweep);
+		LockBufferForCleanup(buffer);
+	}
 	_hash_checkpage(info->index, buffer, LH_BUCKET_PAGE);
 	opaque = HashPageGetOpaque(BufferGetPage(buffer));
 
@@ -172,6 +181,7 @@ static IndexBulkDeleteResult *
 hash_bulk_delete(IndexVacuumInfo *info, IndexBulkDeleteResult *stats,
 				 IndexBulkDeleteCallback callback, void *callback_state)
 {
+	ServedIndex *served = ServedFind(info->index);
 	HashDeletion deletion = {
 		.info = info,
 		.callback = callback,
@@ -184,24 +194,29 @@ hash_bulk_delete(IndexVacuumInfo *info, IndexBulkDeleteResult *stats,
 	double		first_ntuples;
 	double		count;
 	uint64		streamed = 0;
-	Sweep		sweep;
+	Sweep	   *sweep = &deletion.sweep;
+
+	if (served == NULL)
+		return RoutineStock(STREAM_USER_HASH)->ambulkdelete(info, stats,
+															callback,
+															callback_state);
 
 	copy_metapage(&deletion, false);
 	first_maxbucket = maxbucket = deletion.meta.hashm_maxbucket;
 	first_ntuples = deletion.meta.hashm_ntuples;
 
-	SweepBeginItems(&sweep, info->index, MAIN_FORKNUM, 0, maxbucket + 1,
+	SweepBeginItems(sweep, info->index, MAIN_FORKNUM, 0, maxbucket + 1,
 					bucket_block, &deletion, info->strategy);
 	for (;;)
 	{
 		HashMetaPage meta;
 		Buffer		buffer;
 
-		while (BufferIsValid(buffer = SweepNext(&sweep)))
+		while (BufferIsValid(buffer = SweepNext(sweep)))
 			PROFILED_VOID(PROFILE_VACUUM_HASH,
 						  clean_bucket(&deletion, bucket++,
-									   SweepBlock(&sweep), buffer));
-		streamed += SweepReturned(&sweep);
+									   SweepBlock(sweep), buffer));
+		streamed += SweepReturned(sweep);
 
 		if (!BufferIsValid(deletion.metabuf))
 			deletion.metabuf = _hash_getbuf(info->index, HASH_METAPAGE,
@@ -220,11 +235,11 @@ hash_bulk_delete(IndexVacuumInfo *info, IndexBulkDeleteResult *stats,
 		LockBuffer(deletion.metabuf, BUFFER_LOCK_UNLOCK);
 		copy_metapage(&deletion, true);
 		maxbucket = deletion.meta.hashm_maxbucket;
-		SweepRestart(&sweep, bucket, maxbucket + 1);
+		SweepRestart(sweep, bucket, maxbucket + 1);
 	}
 	_hash_relbuf(info->index, deletion.metabuf);
-	SweepEnd(&sweep);
-	StreamStatsAdd(STREAM_USER_HASH, streamed);
+	SweepEnd(sweep);
+	ServedPass(served, streamed);
 
 	/* the number of pages is left to amvacuumcleanup */
 	if (stats == NULL)
@@ -236,7 +251,7 @@ hash_bulk_delete(IndexVacuumInfo *info, IndexBulkDeleteResult *stats,
 }
 
 void
-hash_overlay(IndexAmRoutine *routine)
+HashReplaceMembers(IndexAmRoutine *routine)
 {
 	routine->ambulkdelete = hash_bulk_delete;
 }

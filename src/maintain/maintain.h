@@ -3,30 +3,31 @@
  * maintain.h
  *		Index maintenance through streams: the room's face.
  *
- * Each access method has a file of its own here.  Such a file replaces
- * members of a copy of the stock handler's routine, and overlay.c makes the
- * server use that copy.  A replaced member does what the stock one does, page
- * by page and in the same order, with the same locks; only the reads differ.
+ * An index's entry in the relation cache points to the functions of its access
+ * method.  For a VACUUM (vacuum.c) and for a search of a Bloom index
+ * (bloom_hooks.c) that pointer is changed, in this process only, to a copy in
+ * which some functions read through streams.  No catalog knows of it.
  *
  *-------------------------------------------------------------------------
  */
 #ifndef PG_LOOKAHEAD_MAINTAIN_H
 #define PG_LOOKAHEAD_MAINTAIN_H
 
-#include "access/amapi.h"
+/* Settings: pg_lookahead.index_vacuum, and pg_lookahead.bloom_scan */
+extern bool lookahead_index_vacuum;
+extern bool lookahead_bloom_scan;
 
 /*
- * Install the hook that guards what an attached access method needs.  Called
- * once per process, when the library is loaded.
+ * Is the VACUUM that runs to say what it read ahead?  A setting that nobody
+ * sees, since settings are what a parallel worker gets from its leader.
  */
+extern bool lookahead_report_vacuum;
+#define REPORT_VACUUM_SETTING "pg_lookahead.report_vacuum"
+
+/* Install the hooks.  Called once per process, when the library is loaded. */
 extern void MaintainInit(void);
 
-/*
- * Replace the members that are streamed.  Not called on a server that streams
- * them itself.
- */
-extern void hash_overlay(IndexAmRoutine *routine);
-extern void gin_overlay(IndexAmRoutine *routine);
-extern void bloom_overlay(IndexAmRoutine *routine);
+/* Called by MaintainInit(): serve searches of Bloom indexes. */
+extern void BloomHooksInit(void);
 
 #endif							/* PG_LOOKAHEAD_MAINTAIN_H */

@@ -15,6 +15,19 @@
  * among the records of other changes of the page.  Blocks that are added
  * meanwhile are not ours; who adds them logs them.
  *
+ * What is registered with the record is always a copy of the page, made under
+ * that lock, as the server does when it logs a page for a hint bit.  The
+ * checksum of a record is computed from what was registered, which is read
+ * once more when the record is copied into the WAL.  A page may change in
+ * between, as not everybody who changes a page locks it: VACUUM resets a hint
+ * on pages of the free space map without a lock, and modules may have hints
+ * of their own.  Such a record has a wrong checksum, and nobody can replay
+ * the WAL from there on.
+ *
+ * The free space map itself is not taken at all.  It needs no repair: the
+ * server reads a damaged page of it as an empty one, and VACUUM fills it in
+ * again.
+ *
  * Pages of one record must stay locked until it is inserted.  Nothing orders
  * these locks against those of others: a btree split locks a leaf, its new
  * right sibling, then the old one, in whatever order their blocks are, and
@@ -63,6 +76,7 @@ typedef struct LogRange
 	BlockNumber next;			/* next block to read, if not streamed */
 	BlockNumber end;			/* exclusive */
 	BufferAccessStrategy strategy;
+	PGAlignedBlock *copies;		/* of the pages of one record */
 	Sweep	   *sweep;			/* NULL: read one block at a time */
 	int64		logged;			/* pages so far */
 	XLogRecPtr	last;			/* end of the last record */
@@ -175,14 +189,24 @@ log_record(LogRange *range, Buffer *buffers, int n)
 {
 	XLogRecPtr	end;
 
+	for (int i = 0; i < n; i++)
+		memcpy(range->copies[i].data, BufferGetPage(buffers[i]), BLCKSZ);
+
 	START_CRIT_SECTION();
 
 	XLogBeginInsert();
 	for (int i = 0; i < n; i++)
 	{
+		RelFileLocator locator;
+		ForkNumber	fork;
+		BlockNumber block;
+		Page		copy = range->copies[i].data;
+
+		/* before the record: a checkpoint in between must write the page */
 		MarkBufferDirty(buffers[i]);
-		XLogRegisterBuffer(i, buffers[i],
-						   image_flags(range, BufferGetPage(buffers[i])));
+		BufferGetTag(buffers[i], &locator, &fork, &block);
+		XLogRegisterBlock(i, &locator, fork, block, copy,
+						  image_flags(range, copy));
 	}
 	end = XLogInsert(RM_XLOG_ID, XLOG_FPI);
 	for (int i = 0; i < n; i++)
@@ -261,6 +285,7 @@ log_range(LogRange *range)
 
 	capacity = 1 + LookaheadAdditionalPins(false, XLR_MAX_BLOCK_ID - 1);
 	XLogEnsureRecordSpace(XLR_MAX_BLOCK_ID - 1, 0);
+	range->copies = palloc_array(PGAlignedBlock, capacity);
 
 	while (BufferIsValid(buffer = next_page(range)))
 	{
@@ -272,6 +297,7 @@ log_range(LogRange *range)
 		}
 	}
 	log_pinned(range, buffers, n);
+	pfree(range->copies);
 }
 
 /*
@@ -312,6 +338,12 @@ lookahead_log_relation(PG_FUNCTION_ARGS)
 				 errhint("Run it on the primary; its standbys replay what it logs.")));
 
 	range.fork = forkname_to_number(text_to_cstring(PG_GETARG_TEXT_PP(1)));
+	if (range.fork == FSM_FORKNUM)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("cannot write the free space map of a relation to the WAL"),
+				 errdetail("VACUUM changes pages of it without a lock on them."),
+				 errhint("It needs no repair: the server reads a damaged page of it as an empty one, and VACUUM fills it in again.")));
 	range.rel = relation_open(PG_GETARG_OID(0), AccessShareLock);
 	check_relation(range.rel);
 	if (!smgrexists(RelationGetSmgr(range.rel), range.fork))
@@ -320,7 +352,7 @@ lookahead_log_relation(PG_FUNCTION_ARGS)
 				 errmsg("relation \"%s\" has no fork \"%s\"",
 						RelationGetRelationName(range.rel),
 						forkNames[range.fork]),
-				 errhint("VACUUM makes the forks \"fsm\" and \"vm\" of a table; only unlogged relations have \"init\".")));
+				 errhint("VACUUM makes the fork \"vm\" of a table; only unlogged relations have \"init\".")));
 
 	nblocks = RelationGetNumberOfBlocksInFork(range.rel, range.fork);
 	first = PG_GETARG_INT64(2);

@@ -3,82 +3,54 @@
  * profile.c
  *		Calls and time of functions in this process; see profile.h.
  *
- * A call is timed if the outermost call around it is.  So the times of all
- * functions come from the same stretches of execution, and in each of them the
- * self times add up to the total of the outermost call, exactly.
+ * frames[] is the stack of the functions entered and not left.  The invariant:
+ * each of its functions is still running, or an error has ended it and all
+ * that are above it on the stack.  Such an error also ends the subtransaction
+ * that they were entered in, whose nesting level each frame notes: when a
+ * subtransaction aborts, frames of its level and of higher ones are taken off,
+ * and when a transaction ends, all are.
  *
- * An outermost call is timed
- *	- always, if it works on a whole page, or is among the first of its
- *	  function in this process;
- *	- always, if blocks were read since the last timed call: then the clock
- *	  costs little beside what it measures, and times vary much;
- *	- else if it is the one drawn by lot from track_functions_interval
- *	  successive calls; it stands for all of them.
- * Which of these applies is known before the call, and each call is in one
- * draw at most, with the same chance as all others: so the weighted sums are
- * unbiased estimates for all calls, however few there were.  Drawing by lot
- * keeps it from walking in step with, say, the number of rows on a page.
- *
- * frames[] is the stack of the timed functions entered and not left: that at
- * depth d is frames[d].  Whoever leaves a function names the depth at which
- * it was entered, so that functions in between that ended by an error are
- * left, too, at that moment.
+ * The self time of a frame is its total less the totals of the frames that it
+ * called directly: so the self times of all functions add up to the totals of
+ * the outermost calls, exactly.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
+#include "access/xact.h"
 #include "compat.h"
-#include "common/pg_prng.h"
+#include "funcapi.h"
 #include "observe/profile.h"
 #include "observe/profile_internal.h"
-#include "port/pg_bitutils.h"
-
-/* Of each outermost function, time so many calls before only some are. */
-#define FIRST_CALLS 256
+#include "utils/builtins.h"
+#include "utils/guc.h"
+#include "utils/tuplestore.h"
 
 /* Calls nested more deeply are counted, and their time is their caller's. */
 #define MAX_DEPTH 64
 
-/* Calls made to learn what measuring costs, and how often. */
-#define TRIALS 100
-#define ROUNDS 20
-
 typedef struct Frame
 {
-	instr_time	start;
-	int			ncalled;		/* calls it made */
-	int64		called_raw_ns;	/* their time, by the clock */
-	uint64		called_ns;		/* their time, without that of the clock */
 	ProfileFunction function;
-	int			path;
+	int			level;			/* nesting level of its subtransaction */
+	instr_time	start;
+	int64		called_ns;		/* total time of the calls it made */
 } Frame;
 
-/* Which call of an outermost function is timed next. */
-typedef struct Draw
-{
-	int			interval;		/* out of so many, for which it stands */
-	int			rest;			/* of these, so many come after it */
-} Draw;
-
-Profile		lookahead_profile;
+bool		lookahead_track_functions = false;
+ProfileSums lookahead_profile[PROFILE_NFUNCTIONS];
 
 static Frame frames[MAX_DEPTH];
-static Draw draws[PROFILE_NFUNCTIONS];
-static int	weight;				/* calls that the timed one stands for */
+static int	depth = 0;
 static int	active[PROFILE_NFUNCTIONS]; /* frames of each function */
 
-/* The path of calling a function from another path; 0: not made yet. */
-static uint8 child_path[PROFILE_MAX_PATHS + 1][PROFILE_NFUNCTIONS];
-
-static const char *const names[] = {
+const char *const lookahead_profile_names[PROFILE_NFUNCTIONS] = {
 	[PROFILE_INDEX_SCAN] = "IndexScan",
 	[PROFILE_INDEX_ONLY_SCAN] = "IndexOnlyScan",
 	[PROFILE_BITMAP_HEAP_SCAN] = "BitmapHeapScan",
 	[PROFILE_AMGETTUPLE] = "amgettuple",
 	[PROFILE_AMGETBITMAP] = "amgetbitmap",
-	[PROFILE_AMRESCAN] = "amrescan",
-	[PROFILE_DEAD_ITEMS] = "mark_dead_items",
 	[PROFILE_HEAP_FETCH] = "heap_fetch",
 	[PROFILE_VISIBILITY_RUN] = "visibility_run",
 	[PROFILE_HOT_SEARCH] = "heap_hot_search",
@@ -96,7 +68,6 @@ static const char *const names[] = {
 	[PROFILE_WINDOW_DRAIN] = "window_drain",
 	[PROFILE_READ_WAIT] = "read_wait",
 	[PROFILE_READ_DIRECT] = "read_direct",
-	[PROFILE_SERVER_READ] = "server_read",
 	[PROFILE_STREAM_NEXT] = "read_stream_next_buffer",
 	[PROFILE_STREAM_CALLBACK] = "read_stream_callback",
 	[PROFILE_PAGE_BTREE] = "pgstatindex_page",
@@ -112,250 +83,144 @@ static const char *const names[] = {
 	[PROFILE_LOG_PAGES] = "log_pages",
 };
 
-StaticAssertDecl(lengthof(names) == PROFILE_NFUNCTIONS,
-				 "each function must have a name");
+PG_FUNCTION_INFO_V1(lookahead_function_stats);
+PG_FUNCTION_INFO_V1(lookahead_function_stats_reset);
 
-const char *
-ProfileFunctionName(ProfileFunction function)
+/* Returns what ProfileLeave() wants, -1 if the call is only counted. */
+int
+ProfileEnter(ProfileFunction function)
 {
-	return names[function];
-}
+	Frame	   *frame;
 
-const char *
-ProfileFunctionSource(ProfileFunction function)
-{
-	return function == PROFILE_SERVER_READ ? "counter" : "timed";
+	lookahead_profile[function].calls++;
+	if (depth == MAX_DEPTH)
+		return -1;
+	frame = &frames[depth];
+	frame->function = function;
+	frame->level = GetCurrentTransactionNestLevel();
+	frame->called_ns = 0;
+	active[function]++;
+	LOOKAHEAD_CLOCK(frame->start);
+	return depth++;
 }
 
 bool
-ProfileCheckTracking(bool *newval, void **extra, GucSource source)
+ProfileIsInside(void)
 {
-	if (*newval)
-		ProfileInstall();
-	return true;
+	return depth > 0;
 }
 
-void
-ProfileAssignTracking(bool newval, void *extra)
-{
-	/* whoever relies on ProfileSkips() alone looks at the setting, too */
-	lookahead_profile.reads_seen = -1;
-}
-
-void
-ProfileChoose(ProfileFunction function)
-{
-	Profile    *profile = &lookahead_profile;
-	Draw	   *draw = &draws[function];
-	int			interval = 1;
-	int			place = 0;
-
-	profile->state = PROFILE_TIMING;
-	weight = 1;
-	if (function >= PROFILE_FIRST_PAGE)
-		return;
-	if (pgBufferUsage.shared_blks_read != profile->reads_seen)
-	{
-		profile->reads_seen = pgBufferUsage.shared_blks_read;
-		return;
-	}
-	weight = Max(draw->interval, 1);
-
-	/* which one of the next so many it will be */
-	if (lookahead_track_interval > 1 &&
-		profile->sums[function].calls >= FIRST_CALLS)
-	{
-		interval = lookahead_track_interval;
-		place = (int) pg_prng_uint64_range(&pg_global_prng_state, 0,
-										   interval - 1);
-	}
-	profile->countdown[function] = draw->rest + place;
-	draw->interval = interval;
-	draw->rest = interval - 1 - place;
-}
-
-/* The path of a function called from another path. */
-static int
-path_of(int parent, ProfileFunction function)
-{
-	Profile    *profile = &lookahead_profile;
-	int			path = child_path[parent][function];
-
-	if (unlikely(path == 0))
-	{
-		if (profile->npaths == PROFILE_MAX_PATHS)
-			return parent;
-		path = ++profile->npaths;
-		child_path[parent][function] = path;
-		profile->paths[path].parent = parent;
-		profile->paths[path].function = function;
-	}
-	return path;
-}
-
-/* Begin a frame; the one below it, if any, is its caller. */
+/* Leave the function entered last. */
 static void
-push(int depth, ProfileFunction function, instr_time start)
+leave_last(instr_time now)
 {
-	Frame	   *frame = &frames[depth];
+	Frame	   *frame = &frames[--depth];
+	ProfileSums *sums = &lookahead_profile[frame->function];
+	int64		total;
 
-	frame->function = function;
-	frame->ncalled = 0;
-	frame->called_raw_ns = 0;
-	frame->called_ns = 0;
-	frame->path = path_of(depth > 0 ? frames[depth - 1].path : 0, function);
-	active[function]++;
-	frame->start = start;
+	INSTR_TIME_SUBTRACT(now, frame->start);
+	total = INSTR_TIME_GET_NANOSEC(now);
+	sums->self_ns += total - frame->called_ns;
+	if (--active[frame->function] == 0)
+		sums->total_ns += total;
+	if (depth > 0)
+		frames[depth - 1].called_ns += total;
 }
 
-int
-ProfilePush(ProfileFunction function)
+void
+ProfileLeave(int entered)
 {
 	instr_time	now;
-	int			depth = lookahead_profile.depth;
 
-	if (depth >= MAX_DEPTH)
-		return -1;
-	lookahead_profile.depth++;
 	LOOKAHEAD_CLOCK(now);
-	push(depth, function, now);
-	return depth;
+	while (depth > entered)
+		leave_last(now);
+}
+
+static void
+at_xact_event(XactEvent event, void *arg)
+{
+	switch (event)
+	{
+		case XACT_EVENT_COMMIT:
+		case XACT_EVENT_PARALLEL_COMMIT:
+		case XACT_EVENT_ABORT:
+		case XACT_EVENT_PARALLEL_ABORT:
+		case XACT_EVENT_PREPARE:
+			ProfileLeave(0);
+			if (lookahead_track_functions)
+				ProfileRecordAtExit();
+			break;
+		default:
+			break;
+	}
+}
+
+static void
+at_subxact_event(SubXactEvent event, SubTransactionId mySubid,
+				 SubTransactionId parentSubid, void *arg)
+{
+	int			level = GetCurrentTransactionNestLevel();
+	int			remaining = depth;
+
+	if (event != SUBXACT_EVENT_ABORT_SUB)
+		return;
+	while (remaining > 0 && frames[remaining - 1].level >= level)
+		remaining--;
+	ProfileLeave(remaining);
+}
+
+void
+ProfileInit(void)
+{
+	DefineCustomBoolVariable("pg_lookahead.track_functions",
+							 "Counts and times the functions of scans, diagnostics and VACUUM.",
+							 "Takes effect with the next query.",
+							 &lookahead_track_functions,
+							 false,
+							 PGC_SUSET,
+							 0,
+							 NULL, NULL, NULL);
+	RegisterXactCallback(at_xact_event, NULL);
+	RegisterSubXactCallback(at_subxact_event, NULL);
+	ProfileQueryInit();
 }
 
 /*
- * End a frame.  Its self time is what remains without the calls it made, and
- * without what the clock took for it and for them.
+ * lookahead.function_stats() returns setof record
+ *
+ * A row for each function, with the calls of this process; times are in
+ * milliseconds.
  */
-static void
-pop(int depth, instr_time now)
+Datum
+lookahead_function_stats(PG_FUNCTION_ARGS)
 {
-	const ProfileOverhead *overhead = &lookahead_profile.overhead;
-	Frame	   *frame = &frames[depth];
-	ProfileSums *sums = &lookahead_profile.sums[frame->function];
-	ProfilePath *path = &lookahead_profile.paths[frame->path];
-	int64		raw;
-	double		rest;
-	uint64		self;
-	uint64		total;
+	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
 
-	INSTR_TIME_SUBTRACT(now, frame->start);
-	raw = INSTR_TIME_GET_NANOSEC(now);
-	rest = raw - frame->called_raw_ns - overhead->within_ns -
-		frame->ncalled * (overhead->timed_ns - overhead->within_ns);
-	self = rest > 0 ? (uint64) (rest + 0.5) : 0;
-	total = self + frame->called_ns;
-	if (depth > 0)
+	InitMaterializedSRF(fcinfo, 0);
+	for (int f = 0; f < PROFILE_NFUNCTIONS; f++)
 	{
-		Frame	   *caller = &frames[depth - 1];
+		const ProfileSums *sums = &lookahead_profile[f];
+		Datum		values[4];
+		bool		nulls[4] = {0};
 
-		caller->ncalled++;
-		caller->called_raw_ns += raw;
-		caller->called_ns += total;
+		values[0] = CStringGetTextDatum(lookahead_profile_names[f]);
+		values[1] = Int64GetDatum(sums->calls);
+		values[2] = Float8GetDatum((double) sums->total_ns / 1e6);
+		values[3] = Float8GetDatum((double) sums->self_ns / 1e6);
+		tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
 	}
-
-	sums->timed++;
-	sums->self_ns += self * weight;
-	if (--active[frame->function] == 0)
-		sums->total_ns += total * weight;
-	sums->max_ns = Max(sums->max_ns, total);
-	sums->sum_sq_ns2 += (double) total * (double) total * weight;
-	sums->histogram[total == 0 ? 0 : Min(pg_leftmost_one_pos64(total),
-										 PROFILE_BUCKETS - 1)] += weight;
-
-	/* of a path that did not find room, its caller's has only the self time */
-	path->self_ns += self * weight;
-	if (path->function == frame->function)
-	{
-		path->calls += weight;
-		path->total_ns += total * weight;
-	}
+	return (Datum) 0;
 }
 
-void
-ProfileUnwind(int depth)
+/*
+ * lookahead.function_stats_reset() returns void
+ *
+ * Sets the sums of this process to zero, those of its record included.
+ */
+Datum
+lookahead_function_stats_reset(PG_FUNCTION_ARGS)
 {
-	Profile    *profile = &lookahead_profile;
-
-	if (profile->depth > depth)
-	{
-		instr_time	now;
-
-		LOOKAHEAD_CLOCK(now);
-		while (profile->depth > depth)
-			pop(--profile->depth, now);
-	}
-	if (depth == 0)
-		profile->state = PROFILE_OUTSIDE;
-}
-
-void
-ProfileNoteSince(ProfileFunction function)
-{
-	int			depth = lookahead_profile.depth;
-
-	lookahead_profile.sums[function].calls++;
-	if (depth == 0 || depth >= MAX_DEPTH)
-		return;
-	push(depth, function, frames[depth - 1].start);
-	lookahead_profile.depth++;
-	ProfileUnwind(depth);
-}
-
-/* Time of a call that does nothing, in nanoseconds. */
-static double
-trial(bool timed)
-{
-	int		   *countdown = &lookahead_profile.countdown[PROFILE_INDEX_SCAN];
-	instr_time	start,
-				end;
-
-	LOOKAHEAD_CLOCK(start);
-	for (int i = 0; i < TRIALS; i++)
-	{
-		int			entered;
-
-		*countdown = timed ? 0 : PG_INT32_MAX;
-		entered = ProfileEnter(PROFILE_INDEX_SCAN);
-		ProfileLeave(entered);
-	}
-	LOOKAHEAD_CLOCK(end);
-	INSTR_TIME_SUBTRACT(end, start);
-	return (double) INSTR_TIME_GET_NANOSEC(end) / TRIALS;
-}
-
-void
-ProfileMeasureOverhead(void)
-{
-	/* what was counted before the trials is put back after them */
-	static Profile saved;
-	Profile    *profile = &lookahead_profile;
-	ProfileSums *sums = &profile->sums[PROFILE_INDEX_SCAN];
-	ProfileOverhead best = {1e9, 1e9, 1e9};
-	int			interval = lookahead_track_interval;
-
-	Assert(profile->state == PROFILE_OUTSIDE);
-	saved = *profile;
-	lookahead_track_interval = 1;
-	profile->reads_seen = pgBufferUsage.shared_blks_read;
-	memset(&profile->overhead, 0, sizeof(ProfileOverhead));
-
-	/* the process may be interrupted, so that the shortest round is right */
-	for (int i = 0; i < ROUNDS; i++)
-	{
-		best.counted_ns = Min(best.counted_ns, trial(false));
-		memset(sums, 0, sizeof(ProfileSums));
-		best.timed_ns = Min(best.timed_ns, trial(true));
-		best.within_ns = Min(best.within_ns, (double) sums->total_ns / TRIALS);
-	}
-	lookahead_track_interval = interval;
-
-	/* the path made for the trials stays known, with nothing in it */
-	saved.npaths = profile->npaths;
-	for (int i = 1; i <= saved.npaths; i++)
-	{
-		saved.paths[i].parent = profile->paths[i].parent;
-		saved.paths[i].function = profile->paths[i].function;
-	}
-	saved.overhead = best;
-	*profile = saved;
+	memset(lookahead_profile, 0, sizeof(lookahead_profile));
+	PG_RETURN_VOID();
 }

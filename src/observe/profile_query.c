@@ -2,37 +2,35 @@
  *
  * profile_query.c
  *		What can be profiled of a query from outside, whether it looks ahead or
- *		not: its scan nodes, and its indexes (profile_index.c).
+ *		not: its scan nodes, and the access methods of its indexes.
  *
  * A node gets another ExecProcNodeReal when its query starts, as in
  * scan/node.c and for the same reasons; ours is around the one of look-ahead.
  *
- * Indexes are profiled while ExecutorRun runs.  A parallel worker begins its
- * scans between the start of its query and the run, and exits after an error:
- * its indexes are from the start on.
+ * An access method is called through the routine that hangs on the index in
+ * the relation cache of this process.  That of a profiled index is a copy in
+ * which two functions are ours, and it stays there until the entry is rebuilt.
+ * The invariant: there is one copy for each access method, in memory that is
+ * never freed, and our functions find the stock ones by the index's access
+ * method alone; so whoever keeps a pointer to such a copy, or copies it once
+ * more, has one that works.  Access methods of other extensions are left alone.
+ * Calls that come from no scan node, such as those of the planner, which looks
+ * for the ends of an index, are not counted.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
+#include "access/relscan.h"
+#include "catalog/pg_am_d.h"
 #include "common/hashfn.h"
 #include "compat.h"
 #include "executor/executor.h"
 #include "nodes/nodeFuncs.h"
 #include "observe/profile.h"
 #include "observe/profile_internal.h"
-#include "tcop/dest.h"
 #include "utils/memutils.h"
-
-/* A query whose scan nodes are profiled; in its own memory. */
-typedef struct ProfileQuery
-{
-	dlist_node	link;			/* in "queries" */
-	EState	   *estate;
-	List	   *nodes;			/* PlanState */
-	List	   *indexes;		/* Relation */
-	MemoryContextCallback forget;
-} ProfileQuery;
+#include "utils/rel.h"
 
 typedef struct ProfileNode
 {
@@ -52,74 +50,99 @@ typedef struct ProfileNode
 #define SH_DEFINE
 #include "lib/simplehash.h"
 
-static dlist_head queries = DLIST_STATIC_INIT(queries);
+/* An access method, and its routine as it is and with our functions. */
+typedef struct ProfileMethod
+{
+	Oid			am;
+	IndexAmRoutine stock;		/* not known yet if its type is not set */
+	IndexAmRoutine profiled;
+} ProfileMethod;
+
+static ProfileMethod methods[] = {
+	{BTREE_AM_OID}, {HASH_AM_OID},	 {GIST_AM_OID},
+	{GIN_AM_OID},	{SPGIST_AM_OID}, {BRIN_AM_OID},
+};
+
+BufferUsage lookahead_profile_usage_before;
+
 static profilenode_hash *nodes = NULL;
-
-/* Those found lately, by their addresses: saves most of the searches. */
-#define RECENT_NODES 64
-static ProfileNode recent_nodes[RECENT_NODES];
-
-/* The one that was entered last from outside of any profiled function. */
-static ProfileNode outermost;
-
-/* PostgreSQL's counters when the outermost query began to run. */
-static BufferUsage usage_before;
-static int	running = 0;
-
 static ExecutorStart_hook_type prev_ExecutorStart = NULL;
-static ExecutorRun_hook_type prev_ExecutorRun = NULL;
 
-static inline ProfileNode *
-recent_node(const PlanState *plan_state)
+/* The method of an index, NULL if it is none of PostgreSQL's own. */
+static ProfileMethod *
+method_of(Relation index)
 {
-	return &recent_nodes[((uintptr_t) plan_state >> 6) % RECENT_NODES];
+	for (Size i = 0; i < lengthof(methods); i++)
+		if (methods[i].am == index->rd_rel->relam)
+			return &methods[i];
+	return NULL;
 }
 
-static pg_noinline TupleTableSlot *
-exec_in_full(PlanState *plan_state, ProfileFunction function)
+static bool
+profiled_amgettuple(IndexScanDesc scan, ScanDirection direction)
 {
-	ProfileNode *node = recent_node(plan_state);
-	ExecProcNodeMtd inner;
+	ProfileMethod *method = method_of(scan->indexRelation);
 
-	if (unlikely(node->plan_state != plan_state))
+	if (!ProfileIsInside())
+		return method->stock.amgettuple(scan, direction);
+	return PROFILED(PROFILE_AMGETTUPLE,
+					method->stock.amgettuple(scan, direction));
+}
+
+static int64
+profiled_amgetbitmap(IndexScanDesc scan, TIDBitmap *bitmap)
+{
+	ProfileMethod *method = method_of(scan->indexRelation);
+
+	if (!ProfileIsInside())
+		return method->stock.amgetbitmap(scan, bitmap);
+	return PROFILED(PROFILE_AMGETBITMAP,
+					method->stock.amgetbitmap(scan, bitmap));
+}
+
+static bool
+is_profiled(const IndexAmRoutine *routine)
+{
+	return routine->amgettuple == profiled_amgettuple ||
+		routine->amgetbitmap == profiled_amgetbitmap;
+}
+
+static void
+profile_index(Relation index)
+{
+	ProfileMethod *method = method_of(index);
+
+	if (method == NULL || is_profiled(index->rd_indam))
+		return;
+	if (method->stock.type == T_Invalid)
 	{
-		ProfileNode *found = profilenode_lookup(nodes, plan_state);
-
-		if (unlikely(found == NULL))
-			elog(ERROR, "scan node is not known to pg_lookahead's profile");
-		*node = *found;
+		method->profiled = *GetIndexAmRoutineByAmId(method->am, false);
+		method->stock = method->profiled;
+		if (method->stock.amgettuple != NULL)
+			method->profiled.amgettuple = profiled_amgettuple;
+		if (method->stock.amgetbitmap != NULL)
+			method->profiled.amgetbitmap = profiled_amgetbitmap;
 	}
-	inner = node->inner;
-	if (lookahead_profile.state == PROFILE_OUTSIDE)
-		outermost = *node;
-	return PROFILED(function, inner(plan_state));
+	LookaheadSetRoutine(index, &method->profiled);
 }
 
-/*
- * The ExecProcNodeReal of a node.  Next to nothing may be done for each row, as
- * the cheapest ones take 650 instructions.
- *
- * The node "outermost" is not within another one now: that other one would
- * have taken its place.  And while functions are not tracked, ProfileSkips() is
- * false.
- */
-static pg_attribute_always_inline TupleTableSlot *
+const IndexAmRoutine *
+ProfileStockRoutine(Relation index)
+{
+	return is_profiled(index->rd_indam) ? &method_of(index)->stock :
+										  index->rd_indam;
+}
+
+static TupleTableSlot *
 exec_profiled_node(PlanState *plan_state, ProfileFunction function)
 {
-	Profile    *profile = &lookahead_profile;
+	ProfileNode *node = profilenode_lookup(nodes, plan_state);
+	ExecProcNodeMtd inner;
 
-	if (likely(outermost.plan_state == plan_state) &&
-		likely(ProfileSkips(function)))
-	{
-		TupleTableSlot *slot;
-
-		profile->sums[function].calls++;
-		profile->state = PROFILE_COUNTING;
-		slot = outermost.inner(plan_state);
-		profile->state = PROFILE_OUTSIDE;
-		return slot;
-	}
-	return exec_in_full(plan_state, function);
+	if (unlikely(node == NULL))
+		elog(ERROR, "scan node is not known to pg_lookahead's profile");
+	inner = node->inner;		/* the table may grow meanwhile */
+	return PROFILED(function, inner(plan_state));
 }
 
 static TupleTableSlot *
@@ -142,208 +165,85 @@ exec_bitmap_heap_scan(PlanState *plan_state)
 
 /* Called when the memory of a query goes away, after an error or not. */
 static void
-forget_query(void *arg)
+forget_node(void *plan_state)
 {
-	ProfileQuery *query = arg;
-	ListCell   *cell;
-
-	foreach(cell, query->nodes)
-	{
-		ProfileNode *recent = recent_node(lfirst(cell));
-
-		profilenode_delete(nodes, lfirst(cell));
-		if (recent->plan_state == lfirst(cell))
-			recent->plan_state = NULL;
-	}
-	outermost.plan_state = NULL;
-	dlist_delete(&query->link);
+	profilenode_delete(nodes, plan_state);
 }
 
-/* False if it has been taken before. */
+/* False if the node has been taken before. */
 static bool
-take_node(ProfileQuery *query, PlanState *plan_state, ExecProcNodeMtd ours)
+profile_node(PlanState *plan_state, ExecProcNodeMtd ours)
 {
+	MemoryContextCallback *forget;
 	ProfileNode *node;
 	bool		found;
 
 	if (profilenode_lookup(nodes, plan_state) != NULL)
 		return false;
-	query->nodes = lappend(query->nodes, plan_state);
+	forget = MemoryContextAlloc(plan_state->state->es_query_cxt,
+								sizeof(MemoryContextCallback));
+	forget->func = forget_node;
+	forget->arg = plan_state;
 	node = profilenode_insert(nodes, plan_state, &found);
 	node->inner = plan_state->ExecProcNodeReal;
+	MemoryContextRegisterResetCallback(plan_state->state->es_query_cxt, forget);
 	plan_state->ExecProcNodeReal = ours;
 	return true;
 }
 
-/* The index of a scan node; NULL if it has none. */
-static Relation
-index_of(PlanState *plan_state)
-{
-	switch (nodeTag(plan_state))
-	{
-		case T_IndexScanState:
-			return ((IndexScanState *) plan_state)->iss_RelationDesc;
-		case T_IndexOnlyScanState:
-			return ((IndexOnlyScanState *) plan_state)->ioss_RelationDesc;
-		case T_BitmapIndexScanState:
-			return ((BitmapIndexScanState *) plan_state)->biss_RelationDesc;
-		default:
-			return NULL;
-	}
-}
-
-/*
- * ExecInitBitmapIndexScan() has begun the scan if its keys are known, before we
- * could see it: so this call is counted, and its time is not known.
- */
-static void
-count_rescan_at_start(BitmapIndexScanState *state)
-{
-	if (state->biss_ScanDesc != NULL && state->biss_NumRuntimeKeys == 0 &&
-		state->biss_NumArrayKeys == 0)
-		lookahead_profile.sums[PROFILE_AMRESCAN].calls++;
-}
-
 static bool
-take_nodes(PlanState *plan_state, void *context)
+profile_nodes(PlanState *plan_state, void *context)
 {
-	ProfileQuery *query = context;
 	ExecProcNodeMtd ours = NULL;
-	Relation	index;
+	Relation	index = NULL;
 
 	if (plan_state == NULL)
 		return false;
-	if (IsA(plan_state, IndexScanState))
-		ours = exec_index_scan;
-	else if (IsA(plan_state, IndexOnlyScanState))
-		ours = exec_index_only_scan;
-	else if (IsA(plan_state, BitmapHeapScanState))
-		ours = exec_bitmap_heap_scan;
-	if (ours != NULL && !take_node(query, plan_state, ours))
+	switch (nodeTag(plan_state))
+	{
+		case T_IndexScanState:
+			ours = exec_index_scan;
+			index = ((IndexScanState *) plan_state)->iss_RelationDesc;
+			break;
+		case T_IndexOnlyScanState:
+			ours = exec_index_only_scan;
+			index = ((IndexOnlyScanState *) plan_state)->ioss_RelationDesc;
+			break;
+		case T_BitmapHeapScanState:
+			ours = exec_bitmap_heap_scan;
+			break;
+		case T_BitmapIndexScanState:
+			index = ((BitmapIndexScanState *) plan_state)->biss_RelationDesc;
+			break;
+		default:
+			break;
+	}
+	if (ours != NULL && !profile_node(plan_state, ours))
 		return false;			/* a subplan may be met twice */
-	index = index_of(plan_state);
 	if (index != NULL)
-		query->indexes = lappend(query->indexes, index);
-	if (IsA(plan_state, BitmapIndexScanState))
-		count_rescan_at_start((BitmapIndexScanState *) plan_state);
-	return planstate_tree_walker(plan_state, take_nodes, context);
-}
-
-static void
-profile_query(QueryDesc *queryDesc)
-{
-	EState	   *estate = queryDesc->estate;
-	MemoryContext before = MemoryContextSwitchTo(estate->es_query_cxt);
-	ProfileQuery *query = palloc0(sizeof(ProfileQuery));
-
-	ProfileBeginProcess();
-	if (nodes == NULL)
-		nodes = profilenode_create(TopMemoryContext, 64, NULL);
-	query->estate = estate;
-	dlist_push_head(&queries, &query->link);
-	query->forget.func = forget_query;
-	query->forget.arg = query;
-	MemoryContextRegisterResetCallback(CurrentMemoryContext, &query->forget);
-	take_nodes(queryDesc->planstate, query);
-	if (queryDesc->dest != NULL && queryDesc->dest->mydest == DestTupleQueue)
-		ProfileIndexInstall(query->indexes); /* a parallel worker's own query */
-	MemoryContextSwitchTo(before);
-}
-
-static pg_noinline void
-start_profiled(QueryDesc *queryDesc, int eflags)
-{
-	prev_ExecutorStart(queryDesc, eflags);
-	if ((eflags & EXEC_FLAG_EXPLAIN_ONLY) == 0 && queryDesc->planstate != NULL)
-		profile_query(queryDesc);
+		profile_index(index);
+	return planstate_tree_walker(plan_state, profile_nodes, context);
 }
 
 static void
 profile_ExecutorStart(QueryDesc *queryDesc, int eflags)
 {
-	if (likely(!lookahead_track_functions))
-		prev_ExecutorStart(queryDesc, eflags);
-	else
-		start_profiled(queryDesc, eflags);
-}
-
-static ProfileQuery *
-find_query(QueryDesc *queryDesc)
-{
-	dlist_iter	iter;
-
-	dlist_foreach(iter, &queries)
+	prev_ExecutorStart(queryDesc, eflags);
+	if (!lookahead_track_functions || (eflags & EXEC_FLAG_EXPLAIN_ONLY) != 0 ||
+		queryDesc->planstate == NULL)
+		return;
+	if (nodes == NULL)
 	{
-		ProfileQuery *query = dlist_container(ProfileQuery, link, iter.cur);
-
-		if (query->estate == queryDesc->estate)
-			return query;
+		nodes = profilenode_create(TopMemoryContext, 64, NULL);
+		lookahead_profile_usage_before = pgBufferUsage;
 	}
-	return NULL;
-}
-
-/* Add PostgreSQL's own counters of reads since usage_before. */
-static void
-count_reads(void)
-{
-	ProfileSums *sums = &lookahead_profile.sums[PROFILE_SERVER_READ];
-	BufferUsage used = {0};
-
-	BufferUsageAccumDiff(&used, &pgBufferUsage, &usage_before);
-	INSTR_TIME_ADD(used.shared_blk_read_time, used.local_blk_read_time);
-	sums->calls += used.shared_blks_read + used.local_blks_read;
-	sums->total_ns += INSTR_TIME_GET_NANOSEC(used.shared_blk_read_time);
-	sums->self_ns = sums->total_ns;
-	ProfileCountUsage(&used);
-}
-
-static pg_noinline void
-run_profiled(ProfileQuery *query, QueryDesc *queryDesc,
-			 ScanDirection direction, uint64 count EXECUTOR_RUN_EXTRA_PARAMS)
-{
-	int			depth = ProfileDepth();
-	int			remaining = running == 0 ? 0 : ProfileIndexesInstalled();
-	bool		counting = running++ == 0;
-
-	if (counting)
-		usage_before = pgBufferUsage;
-	PG_TRY();
-	{
-		ProfileIndexInstall(query->indexes);
-		prev_ExecutorRun(queryDesc, direction, count EXECUTOR_RUN_EXTRA_ARGS);
-	}
-	PG_FINALLY();
-	{
-		ProfileIndexUninstall(remaining);
-		ProfileUnwind(depth);
-		running--;
-		if (counting)
-			count_reads();
-	}
-	PG_END_TRY();
-}
-
-static void
-profile_ExecutorRun(QueryDesc *queryDesc, ScanDirection direction,
-					uint64 count EXECUTOR_RUN_EXTRA_PARAMS)
-{
-	ProfileQuery *query =
-		unlikely(lookahead_track_functions) ? find_query(queryDesc) : NULL;
-
-	if (unlikely(query != NULL))
-		run_profiled(query, queryDesc, direction,
-					 count EXECUTOR_RUN_EXTRA_ARGS);
-	else
-		prev_ExecutorRun(queryDesc, direction, count EXECUTOR_RUN_EXTRA_ARGS);
+	profile_nodes(queryDesc->planstate, NULL);
 }
 
 void
-ProfileQueryInstall(void)
+ProfileQueryInit(void)
 {
 	prev_ExecutorStart =
 		ExecutorStart_hook ? ExecutorStart_hook : standard_ExecutorStart;
 	ExecutorStart_hook = profile_ExecutorStart;
-	prev_ExecutorRun =
-		ExecutorRun_hook ? ExecutorRun_hook : standard_ExecutorRun;
-	ExecutorRun_hook = profile_ExecutorRun;
 }

@@ -1,33 +1,59 @@
 /*-------------------------------------------------------------------------
  *
  * profile_record.c
- *		The record that a process leaves of its function profile, in JSON; see
- *		docs/profiles.md.
+ *		The record that a process leaves of its function profile when it exits:
+ *		a file in JSON, which docs/profiles.md describes.
+ *
+ * Records are in one directory of the data directory, which has the newest
+ * MAX_FILES of them: a process that finds that many removes the oldest one
+ * before it adds its own.  A name begins with the time when the record was
+ * written, so that the oldest one is the first by name.
+ *
+ * No lock is taken, since a process that exits must not wait for another: two
+ * may both remove the oldest one, or add the last one, and both is harmless.  A
+ * record gets its name when it is complete.  Nothing here raises an error, as a
+ * process that exits has nobody to catch it.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
+#include <dirent.h>
+#include <fcntl.h>
+#include <unistd.h>
+
 #include "access/parallel.h"
-#include "access/xlog.h"
+#include "common/file_perm.h"
 #include "compat.h"
 #include "miscadmin.h"
 #include "observe/profile.h"
 #include "observe/profile_internal.h"
-#include "pgtime.h"
+#include "storage/fd.h"
+#include "storage/ipc.h"
 #include "storage/proc.h"
 #include "utils/guc.h"
 #include "utils/json.h"
+#include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+/* In the data directory, where all processes of a server work. */
+#define DIRECTORY "pg_lookahead_profiles"
+#define MAX_FILES 1000
+
+/* The configuration, as far as the server and the extension know of these. */
 static const char *const settings[] = {
 	"pg_lookahead.index_scan",
+	"pg_lookahead.nested_loop",
+	"pg_lookahead.index_pages",
+	"pg_lookahead.index_vacuum",
+	"pg_lookahead.bloom_scan",
 	"pg_lookahead.max_distance",
 	"pg_lookahead.issue_order",
+	"pg_lookahead.order_window",
 	"pg_lookahead.window",
+	"pg_lookahead.max_read_rate",
 	"pg_lookahead.debug_force",
 	"pg_lookahead.track_functions",
-	"pg_lookahead.track_functions_interval",
 	"debug_io_direct",
 	"effective_io_concurrency",
 	"enable_bitmapscan",
@@ -36,9 +62,12 @@ static const char *const settings[] = {
 	"enable_seqscan",
 	"io_combine_limit",
 	"io_max_concurrency",
+	"io_max_workers",
 	"io_method",
+	"io_min_workers",
 	"io_workers",
 	"jit",
+	"maintenance_io_concurrency",
 	"max_parallel_workers_per_gather",
 	"shared_buffers",
 	"track_io_timing",
@@ -63,191 +92,225 @@ process_kind(void)
 	}
 }
 
-static void
-append_name(StringInfo json, const char *name, const char *value)
+/* A time in seconds since 1970. */
+static double
+unix_time(TimestampTz time)
 {
-	appendStringInfo(json, "\"%s\": ", name);
-	escape_json(json, value);
-}
-
-/* A time as ISO 8601 in UTC. */
-static void
-append_time(StringInfo json, const char *name, TimestampTz time)
-{
-	pg_time_t	seconds = timestamptz_to_time_t(time);
-	struct pg_tm *tm = pg_gmtime(&seconds);
-	int64		microseconds = time % USECS_PER_SEC;
-
-	if (microseconds < 0)
-		microseconds += USECS_PER_SEC;
-	appendStringInfo(json, "\"%s\": \"%04d-%02d-%02dT%02d:%02d:%02d.%06dZ\"",
-					 name, tm->tm_year + 1900, tm->tm_mon + 1, tm->tm_mday,
-					 tm->tm_hour, tm->tm_min, tm->tm_sec, (int) microseconds);
+	return time / 1e6 +
+		(double) (POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * SECS_PER_DAY;
 }
 
 static void
-append_process(StringInfo json, const char *database)
+append_process(StringInfo json)
 {
 	PGPROC	   *leader = MyProc ? MyProc->lockGroupLeader : NULL;
 
 	appendStringInfo(json, "{\"kind\": \"%s\", \"pid\": %d, \"leader_pid\": ",
 					 process_kind(), MyProcPid);
 	if (IsParallelWorker() && leader != NULL)
-		appendStringInfo(json, "%d, ", leader->pid);
+		appendStringInfo(json, "%d", leader->pid);
 	else
-		appendStringInfoString(json, "null, ");
-	append_time(json, "started", MyStartTimestamp);
-	appendStringInfoString(json, ", ");
-	append_time(json, "ended", GetCurrentTimestamp());
-	appendStringInfoString(json, ", ");
-	append_name(json, "database", database);
-	appendStringInfoString(json, ", ");
-	append_name(json, "application_name",
-				application_name ? application_name : "");
+		appendStringInfoString(json, "null");
+	appendStringInfo(json, ", \"started\": %.6f, \"ended\": %.6f, \"application_name\": ",
+					 unix_time(MyStartTimestamp),
+					 unix_time(GetCurrentTimestamp()));
+	escape_json(json, application_name ? application_name : "");
 	appendStringInfoChar(json, '}');
 }
 
 static void
 append_settings(StringInfo json)
 {
-	bool		first = true;
+	const char *separator = "";
 
+	appendStringInfoChar(json, '{');
 	for (Size i = 0; i < lengthof(settings); i++)
 	{
 		const char *value = GetConfigOption(settings[i], true, false);
 
 		if (value == NULL)
 			continue;
-		appendStringInfoString(json, first ? "{" : ", ");
-		append_name(json, settings[i], value);
-		first = false;
+		appendStringInfo(json, "%s\"%s\": ", separator, settings[i]);
+		escape_json(json, value);
+		separator = ", ";
 	}
-	appendStringInfoString(json, first ? "{}" : "}");
-}
-
-static long long
-nanoseconds(instr_time time)
-{
-	return (long long) INSTR_TIME_GET_NANOSEC(time);
+	appendStringInfoChar(json, '}');
 }
 
 static void
-append_usage(StringInfo json, const BufferUsage *used)
+append_statistics(StringInfo json, const BufferUsage *used)
 {
 	appendStringInfo(json,
 					 "{\"shared_blks_hit\": %lld, \"shared_blks_read\": %lld,"
-					 " \"shared_blks_dirtied\": %lld,"
-					 " \"shared_blks_written\": %lld,"
-					 " \"local_blks_hit\": %lld, \"local_blks_read\": %lld,"
-					 " \"shared_blk_read_time_ns\": %lld,"
-					 " \"local_blk_read_time_ns\": %lld}",
+					 " \"local_blks_hit\": %lld, \"local_blks_read\": %lld}",
 					 (long long) used->shared_blks_hit,
 					 (long long) used->shared_blks_read,
-					 (long long) used->shared_blks_dirtied,
-					 (long long) used->shared_blks_written,
 					 (long long) used->local_blks_hit,
-					 (long long) used->local_blks_read,
-					 nanoseconds(used->shared_blk_read_time),
-					 nanoseconds(used->local_blk_read_time));
+					 (long long) used->local_blks_read);
 }
 
 static void
-append_function(StringInfo json, ProfileFunction function)
+append_function(StringInfo json, const char *name, const char *source,
+				ProfileSums sums)
 {
-	const ProfileSums *sums = &lookahead_profile.sums[function];
-	int			n = PROFILE_BUCKETS;
-
 	appendStringInfo(json,
-					 "{\"name\": \"%s\", \"source\": \"%s\", \"calls\": %llu,"
-					 " \"timed\": %llu, \"total_ns\": %llu, \"self_ns\": %llu,"
-					 " \"sum_sq_ns2\": %.17g, \"max_ns\": %llu, \"histogram\": [",
-					 ProfileFunctionName(function),
-					 ProfileFunctionSource(function),
-					 (unsigned long long) sums->calls,
-					 (unsigned long long) sums->timed,
-					 (unsigned long long) sums->total_ns,
-					 (unsigned long long) sums->self_ns,
-					 sums->sum_sq_ns2,
-					 (unsigned long long) sums->max_ns);
-	while (n > 0 && sums->histogram[n - 1] == 0)
-		n--;
-	for (int i = 0; i < n; i++)
-		appendStringInfo(json, i == 0 ? "%llu" : ", %llu",
-						 (unsigned long long) sums->histogram[i]);
-	appendStringInfoString(json, "]}");
+					 "{\"name\": \"%s\", \"source\": \"%s\","
+					 " \"calls\": %lld, \"total_ns\": %lld, \"self_ns\": %lld}",
+					 name, source, (long long) sums.calls,
+					 (long long) sums.total_ns, (long long) sums.self_ns);
 }
 
-/* The functions of a path, outermost first. */
+/* The first one is the server's own reads, by its own counters. */
 static void
-append_path_names(StringInfo json, int path)
+append_functions(StringInfo json, const BufferUsage *used)
 {
-	const ProfilePath *last = &lookahead_profile.paths[path];
+	instr_time	waited = used->shared_blk_read_time;
+	ProfileSums read = {0};
 
-	if (last->parent != 0)
+	INSTR_TIME_ADD(waited, used->local_blk_read_time);
+	read.calls = used->shared_blks_read + used->local_blks_read;
+	read.total_ns = read.self_ns = INSTR_TIME_GET_NANOSEC(waited);
+	appendStringInfoString(json, "[\n");
+	append_function(json, "server_read", "counter", read);
+	for (int f = 0; f < PROFILE_NFUNCTIONS; f++)
 	{
-		append_path_names(json, last->parent);
-		appendStringInfoString(json, ", ");
+		if (lookahead_profile[f].calls == 0)
+			continue;
+		appendStringInfoString(json, ",\n");
+		append_function(json, lookahead_profile_names[f], "timed",
+						lookahead_profile[f]);
 	}
-	appendStringInfo(json, "\"%s\"", ProfileFunctionName(last->function));
+	appendStringInfoChar(json, ']');
 }
 
+/* Remove the oldest file if there are MAX_FILES. */
 static void
-append_path(StringInfo json, int path)
+make_room(void)
 {
-	const ProfilePath *last = &lookahead_profile.paths[path];
+	DIR		   *dir = opendir(DIRECTORY);
+	struct dirent *entry;
+	char		oldest[MAXPGPATH] = "";
+	int			n = 0;
 
-	appendStringInfoString(json, "{\"path\": [");
-	append_path_names(json, path);
-	appendStringInfo(json, "], \"calls\": %llu, \"total_ns\": %llu, \"self_ns\": %llu}",
-					 (unsigned long long) last->calls,
-					 (unsigned long long) last->total_ns,
-					 (unsigned long long) last->self_ns);
+	if (dir == NULL)
+		return;
+	while ((entry = readdir(dir)) != NULL)
+	{
+		if (entry->d_name[0] == '.')
+			continue;
+		if (n++ == 0 || strcmp(entry->d_name, oldest) < 0)
+			snprintf(oldest, sizeof(oldest), "%s", entry->d_name);
+	}
+	closedir(dir);
+	if (n >= MAX_FILES)
+	{
+		char		path[MAXPGPATH];
+
+		snprintf(path, sizeof(path), DIRECTORY "/%s", oldest);
+		unlink(path);
+	}
+}
+
+/* False, with errno, if that fails. */
+static bool
+write_record(StringInfo json)
+{
+	char		path[MAXPGPATH];
+	char		unfinished[MAXPGPATH];
+	int			fd;
+	bool		good;
+	int			saved_errno;
+
+	if (MakePGDirectory(DIRECTORY) != 0 && errno != EEXIST)
+		return false;
+	make_room();
+	snprintf(path, sizeof(path), DIRECTORY "/%016llx-%d.json",
+			 (unsigned long long) GetCurrentTimestamp(), MyProcPid);
+	snprintf(unfinished, sizeof(unfinished), "%s.new", path);
+	fd = open(unfinished, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC,
+			  pg_file_create_mode);
+	if (fd < 0)
+		return false;
+	errno = ENOSPC;				/* what a short write means */
+	good = write(fd, json->data, json->len) == json->len;
+	good = close(fd) == 0 && good;
+	if (good && rename(unfinished, path) == 0)
+		return true;
+	saved_errno = errno;
+	unlink(unfinished);
+	errno = saved_errno;
+	return false;
+}
+
+/*
+ * What the timing of a call takes at least, in nanoseconds: between other code,
+ * reading the clock takes longer.  No function may be entered.
+ */
+static double
+cost_of_timing(void)
+{
+	ProfileSums saved = lookahead_profile[0];
+	double		least = 0;
+
+	/* the process may be interrupted, so that the shortest round is right */
+	for (int round = 0; round < 10; round++)
+	{
+		instr_time	start,
+					end;
+		double		mean;
+
+		LOOKAHEAD_CLOCK(start);
+		for (int i = 0; i < 100; i++)
+			ProfileLeave(ProfileEnter(0));
+		LOOKAHEAD_CLOCK(end);
+		INSTR_TIME_SUBTRACT(end, start);
+		mean = (double) INSTR_TIME_GET_NANOSEC(end) / 100;
+		least = round == 0 ? mean : Min(least, mean);
+	}
+	lookahead_profile[0] = saved;
+	return least;
+}
+
+/* At the exit of the process, as long as it has its shared memory. */
+static void
+leave_record(int code, Datum arg)
+{
+	const BufferUsage *before = &lookahead_profile_usage_before;
+	BufferUsage used = {0};
+	StringInfoData json;
+
+	ProfileLeave(0);
+	BufferUsageAccumDiff(&used, &pgBufferUsage, before);
+	MemoryContextSwitchTo(AllocSetContextCreate(TopMemoryContext,
+												"pg_lookahead profile record",
+												ALLOCSET_DEFAULT_SIZES));
+	initStringInfo(&json);
+	appendStringInfo(&json,
+					 "{\"format\": \"pg_lookahead profile record\", \"version\": 1,"
+					 " \"server_version\": %d, \"timing_ns\": %.1f,\n\"process\": ",
+					 LOOKAHEAD_SERVER_VERSION_NUM, cost_of_timing());
+	append_process(&json);
+	appendStringInfoString(&json, ",\n\"settings\": ");
+	append_settings(&json);
+	appendStringInfoString(&json, ",\n\"statistics\": ");
+	append_statistics(&json, &used);
+	appendStringInfoString(&json, ",\n\"functions\": ");
+	append_functions(&json, &used);
+	appendStringInfoString(&json, "}\n");
+	if (!write_record(&json))
+		ereport(LOG,
+				(errcode_for_file_access(),
+				 errmsg("could not write a function profile to \"%s\": %m",
+						DIRECTORY)));
 }
 
 void
-ProfileRecordFormat(StringInfo json, const char *database,
-					const BufferUsage *used)
+ProfileRecordAtExit(void)
 {
-	const Profile *profile = &lookahead_profile;
-	bool		first = true;
+	static bool registered = false;
 
-	appendStringInfoString(json, "{\"format\": \"pg_lookahead profile record\", \"version\": 1,\n");
-	appendStringInfo(json,
-					 "\"server\": {\"system_identifier\": \"" UINT64_FORMAT "\","
-					 " \"version_num\": %d, \"extension_version\": \"1.0.0\", ",
-					 GetSystemIdentifier(), LOOKAHEAD_SERVER_VERSION_NUM);
-	append_name(json, "data_directory", DataDir);
-	appendStringInfoString(json, "},\n\"process\": ");
-	append_process(json, database);
-	appendStringInfoString(json, ",\n\"settings\": ");
-	append_settings(json);
-	appendStringInfo(json,
-					 ",\n\"overhead\": {\"clock\": \"%s\", \"interval\": %d,"
-					 " \"counted_ns\": %.2f, \"timed_ns\": %.2f},\n\"statistics\": ",
-					 LookaheadClockName(), lookahead_track_interval,
-					 profile->overhead.counted_ns, profile->overhead.timed_ns);
-	append_usage(json, used);
-
-	appendStringInfoString(json, ",\n\"functions\": [");
-	for (int f = 0; f < PROFILE_NFUNCTIONS; f++)
-	{
-		if (profile->sums[f].calls == 0)
-			continue;
-		appendStringInfoString(json, first ? "\n" : ",\n");
-		append_function(json, f);
-		first = false;
-	}
-	appendStringInfoString(json, "],\n\"tree\": [");
-	first = true;
-	for (int path = 1; path <= profile->npaths; path++)
-	{
-		const ProfilePath *sums = &profile->paths[path];
-
-		if (sums->calls == 0 && sums->self_ns == 0)
-			continue;
-		appendStringInfoString(json, first ? "\n" : ",\n");
-		append_path(json, path);
-		first = false;
-	}
-	appendStringInfoString(json, "]}\n");
+	if (registered)
+		return;
+	registered = true;
+	before_shmem_exit(leave_record, (Datum) 0);
 }

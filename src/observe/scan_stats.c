@@ -3,20 +3,20 @@
  * scan_stats.c
  *		Totals of index scans that look ahead; see scan_stats.h.
  *
- * The totals live in a named segment of dynamic shared memory, so that they
- * need no entry in shared_preload_libraries.  A process gathers its own counts
- * and adds them with atomic operations, never in the middle of a query.
+ * A process gathers its own counts and adds them to those in shared memory
+ * with atomic operations, never in the middle of a query.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
-#include "access/htup_details.h"
 #include "access/xact.h"
+#include "catalog/pg_type_d.h"
 #include "compat.h"
-#include "funcapi.h"
 #include "observe/scan_stats.h"
+#include "observe/shared.h"
 #include "port/atomics.h"
+#include "sql_result.h"
 #include "utils/timestamp.h"
 
 /* ScanCounters as an array: all are sums, but for the last, a maximum. */
@@ -32,7 +32,6 @@ typedef struct SharedScanStats
 	pg_atomic_uint64 counters[NCOUNTERS];
 } SharedScanStats;
 
-static SharedScanStats *shared = NULL;
 static uint64 pending[NCOUNTERS];
 static bool have_pending = false;
 uint64		ScanStatsServed = 0;
@@ -50,6 +49,9 @@ init_shared(void *ptr)
 		pg_atomic_init_u64(&stats->counters[i], 0);
 }
 
+static SharedSegment segment = {"index scans", sizeof(SharedScanStats),
+								init_shared};
+
 void
 ScanStatsAdd(const ScanCounters *counters)
 {
@@ -63,7 +65,7 @@ ScanStatsAdd(const ScanCounters *counters)
 
 /* Make visible what was added.  Cannot fail. */
 static void
-flush(void)
+flush(SharedScanStats *shared)
 {
 	if (!have_pending || shared == NULL)
 		return;
@@ -75,7 +77,10 @@ flush(void)
 	have_pending = false;
 }
 
-/* At the end of a transaction, whichever way it ends. */
+/*
+ * At the end of a transaction, whichever way it ends.  Who had something to
+ * count has attached to the memory before (ScanStatsAttach()), or cannot.
+ */
 static void
 at_xact_end(XactEvent event, void *arg)
 {
@@ -86,7 +91,7 @@ at_xact_end(XactEvent event, void *arg)
 		case XACT_EVENT_ABORT:
 		case XACT_EVENT_PARALLEL_ABORT:
 		case XACT_EVENT_PREPARE:
-			flush();
+			flush(segment.memory);
 			break;
 		default:
 			break;
@@ -94,42 +99,46 @@ at_xact_end(XactEvent event, void *arg)
 }
 
 void
+ScanStatsInit(void)
+{
+	SharedSegmentRegister(&segment);
+	RegisterXactCallback(at_xact_end, NULL);
+}
+
+void
 ScanStatsAttach(void)
 {
-	bool		found;
-	SharedScanStats *stats;
-
-	if (shared != NULL)
-		return;
-	stats = LookaheadSharedMemory("pg_lookahead_scan_stats",
-								  sizeof(SharedScanStats), init_shared, &found);
-	/* once in this process: either call may fail, and be made again */
-	RegisterXactCallback(at_xact_end, NULL);
-	shared = stats;
+	(void) SharedSegmentGet(&segment);
 }
 
 /*
  * lookahead.index_scan_stats() returns record
  *
  * One row: the counters in the order of ScanCounters, and since when they are
- * counted.  Includes what this session has not made visible yet.
+ * counted; NULLs where there are no statistics.  Includes what this session
+ * has not made visible yet.
  */
 Datum
 lookahead_index_scan_stats(PG_FUNCTION_ARGS)
 {
-	TupleDesc	tupdesc;
-	Datum		values[NCOUNTERS + 1];
-	bool		nulls[NCOUNTERS + 1] = {0};
+	SharedScanStats *shared = SharedSegmentGet(&segment);
+	Oid			columns[NCOUNTERS + 1];
+	Datum		values[NCOUNTERS + 1] = {0};
+	bool		nulls[NCOUNTERS + 1];
 
-	if (get_call_result_type(fcinfo, NULL, &tupdesc) != TYPEFUNC_COMPOSITE)
-		elog(ERROR, "return type must be a row type");
-	ScanStatsAttach();
-	flush();
+	memset(nulls, shared == NULL, sizeof(nulls));
+	flush(shared);
 	for (Size i = 0; i < NCOUNTERS; i++)
-		values[i] =
-			Int64GetDatum((int64) pg_atomic_read_u64(&shared->counters[i]));
-	values[NCOUNTERS] = TimestampTzGetDatum(shared->since);
-	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(tupdesc, values, nulls)));
+	{
+		columns[i] = INT8OID;
+		if (shared != NULL)
+			values[i] =
+				Int64GetDatum((int64) pg_atomic_read_u64(&shared->counters[i]));
+	}
+	columns[NCOUNTERS] = TIMESTAMPTZOID;
+	if (shared != NULL)
+		values[NCOUNTERS] = TimestampTzGetDatum(shared->since);
+	return ResultRow(fcinfo, lengthof(columns), columns, values, nulls);
 }
 
 /* lookahead.index_scans_served() returns bigint: ScanStatsServed. */

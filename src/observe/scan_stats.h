@@ -24,9 +24,12 @@ typedef struct ScanCounters
 	uint64		max_distance;	/* largest number of blocks in the window */
 } ScanCounters;
 
+/* Install what statistics need; from _PG_init(). */
+extern void ScanStatsInit(void);
+
 /*
- * Attach to the shared totals, once in a process.  May raise an error, so it
- * is to be called in the middle of a query, before there is anything to count.
+ * Attach to the shared totals, once in a process, before there is anything to
+ * count.  Raises no error: if there is no memory, nothing is counted.
  */
 extern void ScanStatsAttach(void);
 

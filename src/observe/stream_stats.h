@@ -1,8 +1,9 @@
 /*-------------------------------------------------------------------------
  *
  * stream_stats.h
- *		How many blocks the streamed paths of each access method have read,
- *		summed over all processes and databases since the server started.
+ *		What the streamed paths of each access method have done, summed over
+ *		all processes and databases since the server started: the view
+ *		lookahead.index_vacuum_stats.
  *
  *-------------------------------------------------------------------------
  */
@@ -19,13 +20,24 @@ typedef enum StreamUser
 
 #define STREAM_USERS (STREAM_USER_BLOOM + 1)
 
-/*
- * Add blocks that came through a stream, cached or not.  Visible at once.  It
- * may raise an error (shared memory), so no page lock may be held.
- */
-extern void StreamStatsAdd(StreamUser user, uint64 blocks);
+/* What is counted, in the order of the view's columns. */
+typedef enum StreamCounter
+{
+	STREAM_VACUUMS_SERVED,		/* an index's VACUUM in a process */
+	STREAM_VACUUMS_NOT_SERVED,	/* one that was to be served, and was not */
+	STREAM_SCANS_SERVED,		/* searches by queries */
+	STREAM_BLOCKS				/* that came through streams, cached or not */
+} StreamCounter;
 
-/* The sum so far.  May raise an error, too. */
-extern uint64 StreamStatsGet(StreamUser user);
+#define STREAM_COUNTERS (STREAM_BLOCKS + 1)
+
+/* Install what statistics need; from _PG_init(). */
+extern void StreamStatsInit(void);
+
+/*
+ * Add to a counter; visible at once.  To be called when no page lock is held.
+ * Without shared memory nothing is counted.
+ */
+extern void StreamStatsAdd(StreamUser user, StreamCounter counter, uint64 n);
 
 #endif							/* PG_LOOKAHEAD_STREAM_STATS_H */

@@ -116,7 +116,8 @@ explain_node(PlanState *planstate, List *ancestors, const char *relationship,
 		prev_explain_per_node(planstate, ancestors, relationship, plan_name,
 							  es);
 
-	if (es->analyze)
+	/* it tells of blocks, so it belongs to those that BUFFERS shows */
+	if (es->analyze && es->buffers)
 	{
 		ScanNode   *node = ScanNodeFor(planstate);
 

@@ -332,14 +332,37 @@ SweepRestart(Sweep *sweep, BlockNumber first, BlockNumber end)
 	take_upcoming(sweep);
 }
 
+void
+SweepDropAhead(Sweep *sweep)
+{
+	Assert(sweep->skip == NULL);
+	if (!BufferIsValid(sweep->upcoming))
+		return;
+
+	/* the stream asks for blocks again only when one is taken from it */
+	ReleaseBuffer(sweep->upcoming);
+	sweep->upcoming = InvalidBuffer;
+	sweep->taken--;
+	sweep->expected--;
+	sweep->ahead = sweep->expected;
+	read_stream_reset(sweep->stream);
+	sweep->dropped = true;
+}
+
 Buffer
 SweepNext(Sweep *sweep)
 {
-	Buffer		buffer = sweep->upcoming;
+	Buffer		buffer;
 
 	sweep->current = InvalidBlockNumber;
 	CHECK_FOR_INTERRUPTS();
 
+	if (unlikely(sweep->dropped))
+	{
+		sweep->dropped = false;
+		take_upcoming(sweep);
+	}
+	buffer = sweep->upcoming;
 	if (likely(BufferIsValid(buffer)))
 	{
 		BlockNumber block = sweep->upcoming_block;

@@ -79,6 +79,7 @@ typedef struct Sweep
 	BlockNumber expected;		/* item to follow upcoming, or later */
 	BlockNumber taken;			/* blocks taken from streams so far */
 	BlockNumber current;		/* block the caller looks at, or invalid */
+	bool		dropped;		/* nothing is read ahead at the moment */
 	ErrorContextCallback context;
 } Sweep;
 
@@ -124,6 +125,15 @@ extern void SweepRestart(Sweep *sweep, BlockNumber first, BlockNumber end);
  * invariant.
  */
 extern Buffer SweepNext(Sweep *sweep);
+
+/*
+ * Give up all blocks that have been read ahead, so that the sweep holds no pin
+ * until the next SweepNext, which reads them anew and looks ahead again.  For a
+ * caller that is about to wait for others while it looks at a block; the pin on
+ * that block is its own.  Waits for reads that are in flight.  Not for a sweep
+ * that skips blocks.
+ */
+extern void SweepDropAhead(Sweep *sweep);
 
 /*
  * Finish a sweep of which SweepNext has returned InvalidBuffer.  XX000 if

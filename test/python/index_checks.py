@@ -120,7 +120,8 @@ def check(conn: Connection, methods: tuple[str, ...]) -> None:
 
 
 def figures(conn: Connection, statement: str = VACUUM) -> list[str]:
-    """Run a VACUUM VERBOSE; its lines that tell of tuples, of indexes, and how often these were scanned."""
+    """Run a VACUUM VERBOSE; its lines of its own that tell of tuples, of indexes,
+    and how often these were scanned."""
     messages: list[str] = []
 
     def keep(diagnostic: psycopg.errors.Diagnostic) -> None:
@@ -131,7 +132,10 @@ def figures(conn: Connection, statement: str = VACUUM) -> list[str]:
     conn.remove_notice_handler(keep)
     lines = "\n".join(messages).splitlines()
     return [
-        line for line in lines if line.startswith(("index ", "tuples:", "pages:")) or "index scans:" in line
+        line
+        for line in lines
+        if (line.startswith(("index ", "tuples:", "pages:")) or "index scans:" in line)
+        and "pg_lookahead" not in line
     ]
 
 

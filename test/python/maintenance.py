@@ -23,17 +23,17 @@ SETTINGS: dict[str, object] = {
 }
 
 
-def attachable_server(make_cluster: Callable[..., Cluster], name: str) -> Cluster:
-    """A server with the library in every session; skips where there is nothing to attach to."""
+def serving_server(make_cluster: Callable[..., Cluster], name: str) -> Cluster:
+    """A server with the library in every session; skips where VACUUM is not the library's to serve."""
     made = make_cluster(SETTINGS, name=name)
-    require_attachable(made)
+    require_serving(made)
     return made
 
 
-def require_attachable(cluster: Cluster) -> None:
-    """Skip on a server that streams index maintenance itself: there is nothing to attach to."""
+def require_serving(cluster: Cluster) -> None:
+    """Skip on a server that streams index maintenance itself."""
     if cluster.version >= 19:
-        pytest.skip(f"PostgreSQL {cluster.version} streams index maintenance itself; attach() refuses")
+        pytest.skip(f"PostgreSQL {cluster.version} streams index maintenance itself")
 
 
 @contextmanager
@@ -46,16 +46,26 @@ def fresh_database(server: Cluster) -> Iterator[Connection]:
         yield conn
 
 
+def counter(conn: Connection, method: str, name: str) -> int:
+    """A column of lookahead.index_vacuum_stats for an access method."""
+    query = f"SELECT {name} FROM lookahead.index_vacuum_stats WHERE access_method = %s"
+    return int(scalar(conn, query, [method]))
+
+
 def streamed(conn: Connection, method: str) -> int:
-    """Blocks that the overlay of an access method has read through streams so far."""
-    return int(scalar(conn, "SELECT blocks_streamed FROM lookahead.access_methods WHERE name = %s", [method]))
+    """Blocks of an access method's indexes that were read through streams so far."""
+    return counter(conn, method, "blocks_streamed")
 
 
-def attach(conn: Connection, *methods: str) -> None:
-    """Install ours and attach it."""
+def create_extension(conn: Connection) -> None:
+    """Install ours, whose view counts."""
     run(conn, "CREATE EXTENSION IF NOT EXISTS pg_lookahead")
-    for method in methods:
-        conn.execute("SELECT lookahead.attach(%s)", [method])
+
+
+def set_served(conn: Connection, wanted: bool) -> None:
+    """Have a session read ahead, or run the server's own code."""
+    on = "on" if wanted else "off"
+    run(conn, f"SET pg_lookahead.index_vacuum = {on}", f"SET pg_lookahead.bloom_scan = {on}")
 
 
 def twin(cluster: Cluster) -> Cluster:

@@ -20,6 +20,23 @@ INDEX_SCANS = "SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable
 EVICT_ALL = "SELECT count(pg_buffercache_evict(bufferid)) FROM pg_buffercache"
 """Evicts, of all buffers, those that nobody has pinned."""
 
+EVERY_METHOD = b"""
+CREATE EXTENSION pg_lookahead;
+CREATE EXTENSION bloom;
+CREATE EXTENSION pg_buffercache;
+CREATE TABLE t (k int, a int[], pad text) WITH (autovacuum_enabled = off);
+INSERT INTO t SELECT i * 7919 % 20000, ARRAY[i], repeat('x', 200) FROM generate_series(1, 20000) AS i;
+CREATE INDEX t_k ON t (k);
+CREATE INDEX t_hash ON t USING hash (k);
+CREATE INDEX t_gin ON t USING gin (a);
+CREATE INDEX t_bloom ON t USING bloom (k);
+ANALYZE t;
+"""
+"""A table with an index of each access method that the extension reads ahead for."""
+
+EVERY_METHOD_QUERY = b"SELECT count(pad) FROM t WHERE k BETWEEN 1000 AND 3000"
+"""An index scan of its btree, of 2,001 rows."""
+
 ISSUE_ORDER = b"SET pg_lookahead.issue_order = "
 ORDERS = (b"index", b"block")
 

@@ -1,4 +1,4 @@
-"""Bloom indexes through the overlay: the same answers as contrib/bloom's own code gives, and the
+"""Bloom indexes read ahead: the same answers as contrib/bloom's own code gives, and the
 same bytes after VACUUM; under damage, crashes, cancels and concurrent work, nothing worse."""
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ from conftest import MakeCluster
 from corruption import ANYWHERE, HEADER, damage
 from maintenance import (
     SETTINGS,
-    attach,
-    attachable_server,
     bloom_tids,
+    create_extension,
     fresh_database,
     heap_tids,
     pages_without_lsn,
     read_fork,
-    require_attachable,
+    require_serving,
+    serving_server,
+    set_served,
     streamed,
     twin,
 )
@@ -72,22 +73,16 @@ RAW = (
 @pytest.fixture(scope="module")
 def server(make_cluster: MakeCluster) -> Cluster:
     """A server with the library in every session."""
-    return attachable_server(make_cluster, "bloom")
+    return serving_server(make_cluster, "bloom")
 
 
 @pytest.fixture
 def db(server: Cluster) -> Iterator[Connection]:
-    """A database of this test's own, not attached."""
+    """A database of this test's own."""
     with fresh_database(server) as conn:
         install(conn)
         run(conn, "CREATE EXTENSION bloom", *RAW)
         yield conn
-
-
-def set_attached(conn: Connection, wanted: bool) -> None:
-    """Attach or detach, without a notice."""
-    verb = "attach" if wanted else "detach"
-    run(conn, "SET client_min_messages = warning", f"SELECT lookahead.{verb}('bloom')")
 
 
 def answer(conn: Connection, where: str) -> tuple[list[Any], float, str]:
@@ -164,9 +159,9 @@ def test_scans_equal_contrib(db: Connection, rng: random.Random) -> None:
             where = re.sub(r"c\d+ = \(SELECT[^)]*\)::text::int", "false", where)
             if "false" in where:
                 continue
-            set_attached(db, False)
+            set_served(db, False)
             contrib = answer(db, where)
-            set_attached(db, True)
+            set_served(db, True)
             before = streamed(db, "bloom")
             ours = answer(db, where)
             assert streamed(db, "bloom") > before
@@ -198,10 +193,10 @@ def test_hashes_at_the_edges(db: Connection, rng: random.Random) -> None:
     for value in [*edges[:17], *rng.sample(edges, 40)]:
         for column in range(3):
             where = f"c{column} = {value}"
-            set_attached(db, True)
+            set_served(db, True)
             ours = answer(db, where)
             assert ours[0] == sequentially(db, where) != [], where
-            set_attached(db, False)
+            set_served(db, False)
             contrib = answer(db, where)
             if value in minus_one_seeds(column):  # how many bits contrib looks for is its compiler's choice
                 assert contrib[0] == ours[0] and contrib[1] <= ours[1] == len(edges), where
@@ -221,8 +216,8 @@ def test_keys_that_find_nothing_or_all(db: Connection) -> None:
     run(db, "PREPARE p (int) AS SELECT count(*) FROM t WHERE c0 = $1")
     nested = "SELECT v, (SELECT count(*) FROM t WHERE c0 = v) FROM unnest(ARRAY[5, NULL, 77, 6000]) v"
     seen: list[Any] = []
-    for attached in (False, True):
-        set_attached(db, attached)
+    for served in (False, True):
+        set_served(db, served)
         scans = "SELECT idx_scan FROM pg_stat_all_indexes WHERE indexrelid = 't_bloom'::regclass"
         run(db, "SELECT pg_stat_force_next_flush()")
         before = scalar(db, scans)
@@ -247,7 +242,11 @@ def vacuum(conn: Connection, table: str) -> list[str]:
 
     def listen(diag: psycopg.errors.Diagnostic) -> None:
         lines = [*(diag.message_primary or "").splitlines(), *(diag.message_detail or "").splitlines()]
-        said.extend(line for line in lines if "index" in line and "vacuuming" not in line)
+        said.extend(
+            line
+            for line in lines
+            if "index" in line and "vacuuming" not in line and "pg_lookahead" not in line
+        )
 
     conn.add_notice_handler(listen)
     run(conn, "SET client_min_messages = debug2", f"VACUUM (VERBOSE, INDEX_CLEANUP on) {table}")
@@ -275,7 +274,7 @@ def entries_and_rows(conn: Connection) -> bool:
 def test_vacuum_equals_contrib(make_cluster: MakeCluster, rng: random.Random, persistence: str) -> None:
     """From identical copies of a data directory: the same files, byte by byte, and the same report."""
     stock = make_cluster(SETTINGS, name="stock")
-    require_attachable(stock)
+    require_serving(stock)
     names = [f"t{i}" for i in range(3)]
     with stock.connect() as conn:
         install(conn)
@@ -296,7 +295,7 @@ def test_vacuum_equals_contrib(make_cluster: MakeCluster, rng: random.Random, pe
     try:
         stock.start()
         with stock.connect() as one, ours.connect() as other:
-            attach(other, "bloom")
+            create_extension(other)
             for name in names:
                 index = f"{name}_b"
                 before = streamed(other, "bloom")
@@ -327,7 +326,7 @@ def test_vacuum_with_every_option(db: Connection) -> None:
     """Cost delay, ring and look-ahead distance change how VACUUM reads, not what it does."""
     run(db, "CREATE TABLE t AS SELECT i AS a, 'text ' || i AS b FROM generate_series(1, 100000) i")
     run(db, "CREATE INDEX t_bloom ON t USING bloom (a, b) WITH (length = 200)")
-    set_attached(db, True)
+    set_served(db, True)
     cached = "SELECT count(*) FROM contrib.pg_buffercache WHERE relfilenode = pg_relation_filenode('t_bloom')"
     pages = scalar(db, "SELECT pg_relation_size('t_bloom') / 8192")
     for number, (settings, ring) in enumerate(
@@ -371,7 +370,7 @@ def test_progress_and_cancel(db: Connection, server: Cluster) -> None:
     """The progress of VACUUM is seen, and it ends at once when cancelled in a pause."""
     run(db, "CREATE TABLE t AS SELECT i AS a FROM generate_series(1, 2000) i")
     run(db, "CREATE INDEX t_bloom ON t USING bloom (a) WITH (length = 4096)", "DELETE FROM t WHERE a % 3 = 0")
-    set_attached(db, True)
+    set_served(db, True)
     seen = "SELECT EXISTS (SELECT FROM pg_stat_progress_vacuum WHERE phase = 'vacuuming indexes')"
     with server.connect("test") as other:
         run(other, "SET vacuum_cost_delay = 20", "SET vacuum_cost_limit = 1")
@@ -396,7 +395,7 @@ def test_progress_and_cancel(db: Connection, server: Cluster) -> None:
 def test_large_reads(make_cluster: MakeCluster) -> None:
     """Scan and VACUUM read several pages at a time, which contrib/bloom does not."""
     server = make_cluster({**SETTINGS, "shared_buffers": "64MB"}, name="reads")
-    require_attachable(server)
+    require_serving(server)
     if server.version < 18:
         pytest.skip("pg_stat_io counts single pages before PostgreSQL 18")
     with server.connect() as conn:
@@ -405,13 +404,13 @@ def test_large_reads(make_cluster: MakeCluster) -> None:
         run(conn, "CREATE TABLE t AS SELECT i AS a FROM generate_series(1, 100000) i")
         run(conn, "CREATE INDEX t_bloom ON t USING bloom (a)")
         seen: dict[bool, int] = {}
-        for attached in (False, True):
-            set_attached(conn, attached)
+        for served in (False, True):
+            set_served(conn, served)
             cache.evict(conn, "t_bloom")
             run(conn, "SET enable_seqscan = off")
             run(conn, "SELECT pg_stat_reset_shared('io')", "SELECT count(*) FROM t WHERE a = 5")
             run(conn, "SELECT pg_stat_force_next_flush()")
-            seen[attached] = scalar(
+            seen[served] = scalar(
                 conn,
                 "SELECT reads FROM pg_stat_io WHERE context = 'bulkread' AND object = 'relation'"
                 " AND backend_type = 'client backend'",
@@ -432,17 +431,17 @@ def churn(conn: Connection, rng: random.Random) -> None:
 
 
 def make_churned(conn: Connection) -> None:
-    """The table and index of the tests that follow, attached."""
+    """The table and index of the tests that follow."""
     run(conn, "CREATE EXTENSION IF NOT EXISTS bloom", "CREATE TABLE t (a int, b text)")
     run(conn, "INSERT INTO t SELECT i, 'text ' || i FROM generate_series(1, 30000) i")
     run(conn, "CREATE INDEX t_bloom ON t USING bloom (a, b)")
-    attach(conn, "bloom")
+    create_extension(conn)
 
 
 def test_crashes(make_cluster: MakeCluster, rng: random.Random) -> None:
     """kill -9 at random moments of VACUUM: after recovery every row has its entry."""
     server = make_cluster({**SETTINGS, "max_wal_size": "1GB", "vacuum_cost_limit": 1000}, name="crash")
-    require_attachable(server)
+    require_serving(server)
     with server.connect() as conn:
         install(conn)
         make_churned(conn)
@@ -499,7 +498,7 @@ def test_cancels(db: Connection, server: Cluster, rng: random.Random) -> None:
 
 
 def test_concurrency(db: Connection, server: Cluster, rng: random.Random) -> None:
-    """Insertions, deletions and scans beside VACUUM, half of the sessions before attach took effect."""
+    """Insertions, deletions and scans beside VACUUM, which is not always served."""
     make_churned(db)
     run(db, "INSERT INTO t SELECT 1000000 + i, 'kept' FROM generate_series(1, 500) i")
     done = threading.Event()
@@ -536,7 +535,7 @@ def test_concurrency(db: Connection, server: Cluster, rng: random.Random) -> Non
         try:
             for round_ in range(30):
                 run(db, "VACUUM (INDEX_CLEANUP on) t")
-                set_attached(db, round_ % 5 != 0)
+                set_served(db, round_ % 5 != 0)
         finally:
             done.set()
             for thread in threads:
@@ -551,7 +550,7 @@ def test_no_room_for_entries(db: Connection, server: Cluster) -> None:
     """VACUUM of a page whose pd_upper lies below its entries, where contrib's crashes, is an error."""
     run(db, "CREATE TABLE t AS SELECT i AS a FROM generate_series(1, 2000) i")
     run(db, "CREATE INDEX t_bloom ON t USING bloom (a)", "DELETE FROM t WHERE a % 3 = 0", "CHECKPOINT")
-    set_attached(db, True)
+    set_served(db, True)
     # the damage is to be found by us, not by the checksum
     run(db, "SET ignore_checksum_failure = on", "SET client_min_messages = error")
     path = data_file(server, db, "t_bloom")
@@ -569,13 +568,42 @@ def test_no_room_for_entries(db: Connection, server: Cluster) -> None:
     assert entries_and_rows(db)
 
 
+def test_stray_pages(db: Connection, server: Cluster) -> None:
+    """Of pages of another kind VACUUM passes over those that contrib would believe, with a warning."""
+    run(db, "CREATE TABLE t AS SELECT i AS a FROM generate_series(1, 2000) i")
+    run(db, "CREATE INDEX t_bloom ON t USING bloom (a)", "DELETE FROM t WHERE a % 3 = 0", "CHECKPOINT")
+    # the damage is to be found by us, not by the checksum
+    run(db, "SET ignore_checksum_failure = on")
+    path = data_file(server, db, "t_bloom")
+    cache.evict(db, "t_bloom")
+    warned: list[str] = []
+    db.add_notice_handler(lambda diag: warned.append(str(diag.message_primary)))
+    stray = 'index "t_bloom" contains a page that is none of its kind at block 1'
+    intact = path.read_bytes()
+    write_at(path, 2 * BLOCK - 2, struct.pack("<H", 1))
+    for served in (True, False):
+        set_served(db, served)
+        warned.clear()
+        run(db, "VACUUM (INDEX_CLEANUP on) t")
+        # a pass of deletion and one of cleanup; then there is nothing to delete
+        assert warned.count(stray) == (2 if served else 0)
+    await_no_pins(db)
+    cache.evict(db, "t_bloom")
+    path.write_bytes(intact)
+    set_served(db, True)
+    run(db, "VACUUM (INDEX_CLEANUP on) t")
+    check_index(db)
+
+
 def test_corruption(make_cluster: MakeCluster, rng: random.Random) -> None:
     """Scan and VACUUM of a damaged index: an answer or an error that names the index, no crash."""
     unchecked = ["--no-data-checksums"] if Installation.find().major >= 18 else []
     server = make_cluster({**SETTINGS, "statement_timeout": "120s"}, unchecked, name="corrupt")
-    require_attachable(server)
+    require_serving(server)
     seen = {"answers": 0, "errors": 0}
     with server.connect() as conn:
+        warned: list[str] = []
+        conn.add_notice_handler(lambda diag: warned.append(str(diag.message_primary)))
         install(conn)
         make_churned(conn)
         run(conn, "SET enable_seqscan = off")
@@ -594,10 +622,13 @@ def test_corruption(make_cluster: MakeCluster, rng: random.Random) -> None:
             if round_ % 2:
                 statement = "VACUUM (INDEX_CLEANUP on) t"
                 run(conn, f"DELETE FROM t WHERE ctid = (SELECT ctid FROM t LIMIT 1 OFFSET {round_})")
+            warned.clear()
             try:
                 run(conn, statement)
                 seen["answers"] += 1
                 sound = len(damaged.data) < BLOCK or bloom_pages.describe(damaged.data, 2) is not None
+                if round_ % 2:  # VACUUM passes over pages of another kind
+                    sound |= any("t_bloom" in warning and "none of its kind" in warning for warning in warned)
                 assert sound, f"{statement} did not see {damaged.what}"
             except psycopg.OperationalError as error:
                 if conn.closed:

@@ -126,14 +126,31 @@ def test_a_full_disk_is_told(copy: Path, programs: Path) -> None:
 def fake_server(directory: Path, version: str) -> Path:
     """A pg_config whose PGXS compiles nothing: what would be made again is what counts."""
     pgxs = directory / "pgxs.mk"
-    pgxs.write_text("srcdir = .\nCC = cc\nall: $(OBJS)\n%.o: %.c\n\t@echo built $@; touch $@\n")
+    flags = "override CPPFLAGS := $(PG_CPPFLAGS) $(CPPFLAGS)"
+    pgxs.write_text(f"srcdir = .\nCC = cc\n{flags}\nall: $(OBJS)\n%.o: %.c\n\t@echo built $@; touch $@\n")
     config = f'case $1 in --version) echo "PostgreSQL {version}";; *) echo {pgxs};; esac'
     return put(directory, f"pg_config{version}", config)
 
 
+def plain_sources(copy: Path) -> list[Path]:
+    return [path for path in copy.glob("src/**/*.c") if not path.name.startswith("profile")]
+
+
+def test_profiles_are_built_on_demand_only(copy: Path, tmp_path: Path) -> None:
+    """By PROFILE=1, with all other objects, which have the macros in them; without it, all are built anew."""
+    server = fake_server(tmp_path, "18.6")
+    plain, both = len(plain_sources(copy)), len(list(copy.glob("src/**/*.c")))
+    assert plain < both
+    for variables, built in ([], plain), (["PROFILE=1"], both), (["PROFILE=1"], 0), ([], plain), ([], 0):
+        done = make(copy, "all", f"PG_CONFIG={server}", *variables)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.count("built") == built, (variables, done.stdout)
+        assert ("profile" in done.stdout) == (variables != [] and built > 0)
+
+
 def test_objects_of_two_servers_are_not_mixed(copy: Path, tmp_path: Path) -> None:
     servers = {version: fake_server(tmp_path, version) for version in ("17.11", "18.6")}
-    objects = len(list(copy.glob("src/**/*.c")))
+    objects = len(plain_sources(copy))
     turns = [("18.6", objects), ("18.6", 0), ("17.11", objects), ("17.11", 0), ("18.6", objects)]
     for version, built in turns:
         done = make(copy, "all", f"PG_CONFIG={servers[version]}")
@@ -179,7 +196,7 @@ def test_one_version_everywhere() -> None:
     default = re.search(r"^default_version = '(.*)'", control, re.M)
     assert default and version.startswith(f"{default[1]}.")
     assert (ROOT / "sql" / f"pg_lookahead--{default[1]}.sql").is_file()
-    assert f'.version = "{version}"' in (ROOT / "src" / "compat.h").read_text()
+    assert f'#define LOOKAHEAD_VERSION "{version}"' in (ROOT / "src" / "compat.h").read_text()
     assert (ROOT / "debian" / "changelog").read_text().startswith(f"pg-lookahead ({version}-")
     assert pg_lookahead.__version__ == version
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+import tarfile
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 import cells
+import core_tests
 import debian_server
 import matrix
 from cells import Cell, Result
@@ -135,7 +137,8 @@ def test_the_mirror_is_the_one_of_this_release() -> None:
 
 def test_apt_gets_a_state_of_its_own(tmp_path: Path) -> None:
     files = debian_server.configuration(tmp_path, "http://mirror/debian", 19)
-    assert files["sources.list"].count("http://mirror/debian") == 2
+    kinds = [line.split()[0] for line in files["sources.list"].splitlines()]
+    assert kinds == ["deb", "deb", "deb-src", "deb-src"]
     assert " experimental main" in files["sources.list"]
     assert f'Dir::State::status "{tmp_path}/status"' in files["apt.conf"]
     assert "postgresql*-19" in files["preferences"]
@@ -206,3 +209,25 @@ def test_a_named_cell_without_server_fails(
         assert "NOT RUN: apt-get failed: E: gone (17/sync)" in capsys.readouterr().out
         assert matrix.main(["--suites", "regress", "--cells", "17"]) == 1
         assert matrix.main(["--suites", "regress"]) == 0
+
+
+def test_the_source_must_be_the_servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive = tmp_path / "postgresql-18_18.6.orig.tar.bz2"
+    monkeypatch.setattr(debian_server, "fetch_source", lambda major, cache: archive)
+    version = "PostgreSQL 18.6 (Debian 18.6-3)"
+    monkeypatch.setattr(core_tests, "_ask", lambda pg_config, what: version)
+    assert core_tests.provision(18, tmp_path / "pg_config", tmp_path) == archive
+    version = "PostgreSQL 18.7"
+    with pytest.raises(debian_server.Unavailable, match="not the source of PostgreSQL"):
+        core_tests.provision(18, tmp_path / "pg_config", tmp_path)
+
+
+def test_only_the_tests_are_unpacked(tmp_path: Path) -> None:
+    archive = tmp_path / "source.tar.bz2"
+    names = ("src/test/regress/sql/a.sql", "src/test/isolation/specs/b.spec", "src/test/perl/c", "README")
+    with tarfile.open(archive, "w:bz2") as tar:
+        for name in names:
+            tar.addfile(tarfile.TarInfo(f"postgresql-18.6/{name}"))
+    core_tests.unpack(archive, tmp_path / "out")
+    found = [path.relative_to(tmp_path / "out") for path in (tmp_path / "out").rglob("*") if path.is_file()]
+    assert sorted(map(str, found)) == ["isolation/specs/b.spec", "regress/sql/a.sql"]

@@ -21,6 +21,7 @@ from conftest import MakeCluster, reads_are_async
 from differential import bad_lines
 from pg_lookahead import cache
 from pg_lookahead.cluster import Cluster
+from pg_lookahead.profile import variant
 from scans import INDEX_SCANS
 
 Connection = psycopg.Connection[Any]
@@ -31,7 +32,6 @@ SERVER: dict[str, object] = {
     "shared_buffers": "128MB",
 }
 SETUP = """
-CREATE EXTENSION pg_lookahead;
 CREATE EXTENSION pg_buffercache;
 CREATE EXTENSION pg_visibility;
 CREATE TABLE t (id int, k int, dup int, nul int, p point, pad text);
@@ -69,9 +69,13 @@ COUNTS = ("blocks_read", "blocks_hit", "blocks_visited", "blocks_direct", "block
 
 @pytest.fixture(scope="module")
 def server(make_cluster: MakeCluster) -> Iterator[Cluster]:
-    """A server, where it reads in the background with direct I/O, so that reads are slow."""
-    cluster = make_cluster(SERVER)
+    """A server, where it reads in the background with direct I/O, so that reads are slow.
+
+    It has the build with function profiles: how often functions are called tells how rows are fetched."""
+    built = variant.build()
+    cluster = make_cluster({**SERVER, **built.settings()})
     with cluster.connect() as conn:
+        built.install(conn)
         for statement in SETUP.split(";"):
             conn.execute(statement.encode())
         in_background = reads_are_async(conn)

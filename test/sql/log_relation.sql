@@ -11,13 +11,11 @@ INSERT INTO logged SELECT i, repeat('x', 500) FROM generate_series(1, 1500) i;
 CREATE INDEX logged_id ON logged (id);
 VACUUM logged;
 
--- Every page is logged, unless it is new; the maps, too.
+-- Every page is logged, unless it is new; the visibility map's, too.
 SELECT log_relation('logged') = pg_relation_size('logged') / 8192 AS all_pages;
 SELECT log_relation('logged', streamed => false) = log_relation('logged') AS same_count;
 SELECT log_relation('logged_id') = pg_relation_size('logged_id') / 8192 AS all_pages;
 SELECT log_relation('logged', 'vm') = pg_relation_size('logged', 'vm') / 8192 AS all_pages;
-SELECT log_relation('logged', 'fsm') AS pages,
-       pg_relation_size('logged', 'fsm') / 8192 AS blocks;
 SELECT log_relation('logged', first_block => 7, last_block => 7);
 SELECT log_relation('logged', first_block => 90);
 SELECT log_relation('logged', 'main', 10, 79, streamed => false);
@@ -32,7 +30,7 @@ FROM pg_get_wal_block_info(:'before', :'after')
 WHERE relfilenode = pg_relation_filenode('logged');
 
 -- What an image leaves out is of no use: each gives the page as it is, but for the
--- LSN and checksum it had before.  The maps keep their contents where a hole would be.
+-- LSN and checksum it had before.  A visibility map keeps its contents where a hole would be.
 CREATE FUNCTION images(rel regclass, fork text, OUT images bigint, OUT same bigint, OUT shorter bigint)
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -48,7 +46,6 @@ BEGIN
 END $$;
 SELECT images = same AND shorter = images AS good FROM images('logged', 'main');
 SELECT * FROM images('logged', 'vm');
-SELECT images = same AS good FROM images('logged', 'fsm');
 SELECT images = same AND shorter > 0 AS good FROM images('logged_id', 'main');
 CREATE INDEX logged_brin ON logged USING brin (id);
 SELECT images = same AS good FROM images('logged_brin', 'main');
@@ -73,6 +70,7 @@ SELECT log_relation('pg_class') > 0 AS some;
 
 -- Refused.
 SELECT log_relation('logged', 'maid');
+SELECT log_relation('logged', 'fsm');
 SELECT log_relation('logged', 'init');
 SELECT log_relation('nothing', 'vm');
 SELECT log_relation('logged', first_block => 100);

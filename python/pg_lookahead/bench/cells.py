@@ -31,11 +31,10 @@ class Cell:
         latter), or ``warm`` (in shared buffers)
     parameters: the same as ``name``, for machines
     tables: of ``tables``, that it needs
-    needs: what the server must have: ``attach:METHOD``, ``log_relation``, ``setting:NAME``
+    needs: what the server must have: ``vacuum:METHOD``, ``log_relation``, ``setting:NAME``
     extensions: of contrib, besides those that all need
     writes: whether it needs more than reading, once its tables are there
     private: whether it needs a server of its own
-    preload: whether the library must be in shared_preload_libraries
     setup, teardown: SQL before and after the cell, and others in a row with the same"""
 
     scenario: str
@@ -47,7 +46,6 @@ class Cell:
     extensions: tuple[str, ...] = ()
     writes: bool = False
     private: bool = False
-    preload: bool = False
     setup: tuple[str, ...] = ()
     teardown: tuple[str, ...] = ()
 
@@ -98,12 +96,12 @@ class Way:
     query: what is timed; ``{contrib}`` stands for the schema of contrib/pgstattuple
     before: SQL executed first, untimed
     function: that a run must have called once, as text that casts to regprocedure
-    attached: name of an access method whose handler must be ours (or, in stock, not ours)"""
+    method: name of an access method of which look-ahead must stream blocks, and stock none"""
 
     query: str
     before: tuple[str, ...] = ()
     function: str = ""
-    attached: str = ""
+    method: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

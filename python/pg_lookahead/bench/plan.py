@@ -117,13 +117,10 @@ def able(target: Target) -> set[str]:
         functions = conn.execute(
             "SELECT proname FROM pg_proc WHERE pronamespace = 'lookahead'::regnamespace"
         ).fetchall()
-        found |= {row[0] for row in functions} & {"log_relation", "access_methods"}
-        if "access_methods" in found:
-            for row in conn.execute(
-                "SELECT name FROM lookahead.access_methods"
-                " WHERE NOT server_streams AND cardinality(streamed) > 0"
-            ):
-                found.add(f"attach:{row[0]}")
+        found |= {row[0] for row in functions} & {"log_relation", "index_vacuum_stats"}
+        if "index_vacuum_stats" in found and target.version < 19:
+            for row in conn.execute("SELECT access_method FROM lookahead.index_vacuum_stats"):
+                found.add(f"vacuum:{row[0]}")
     return found
 
 
@@ -134,8 +131,8 @@ def why_not(target: Target, able_to: set[str], cell: Cell) -> str:
     for need in cell.needs:
         if need not in able_to:
             kind, _, name = need.rpartition(":")
-            if kind == "attach" and "access_methods" in able_to:
-                return f"nothing to attach to {name}: this server streams it itself, or look-ahead does not"
+            if kind == "vacuum" and "index_vacuum_stats" in able_to:
+                return f"this server reads {name} indexes ahead itself"
             what = f"setting {name}" if kind == "setting" else f"function {kind or name}()"
             return f"this version of pg_lookahead has no {what}"
     return ""
@@ -157,7 +154,7 @@ def chosen(options: Options, target: Target, able_to: set[str], server: Server, 
         found = [
             cell for cell in found if isinstance(cell, ScanCell) and cell.cache == "warm" and not cell.times
         ]
-    return sorted(found, key=lambda cell: cell.preload)  # stable; one restart for all that need it
+    return found
 
 
 def expected_seconds(options: Options, server: Server, cell: Cell) -> float:

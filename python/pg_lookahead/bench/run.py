@@ -232,14 +232,13 @@ def _measure_tables(bench: _Bench, target: Target, rows: int, layout: str, serve
         return
     todo = [cell for _, of_server in left for cell in of_server]
     if isinstance(target, Private):
-        _restart(bench, target, settings.of_server(target.version, Server(rows), False))
+        _restart(bench, target, settings.of_server(target.version, Server(rows)))
     for one in (target, bench.peer):
         if one:
             _load(bench, one, rows, layout, todo)
     for server, of_server in left:
-        for preload, group in groupby(of_server, key=lambda cell: cell.preload):
-            if _arrange(bench, target, server, preload):
-                _measure_all(bench, target, server, list(group))
+        if _arrange(bench, target, server):
+            _measure_all(bench, target, server, of_server)
 
 
 def _load(bench: _Bench, target: Target, rows: int, layout: str, todo: list[Cell]) -> None:
@@ -266,7 +265,7 @@ def _load(bench: _Bench, target: Target, rows: int, layout: str, todo: list[Cell
             made.add(vacuum.name_of(cell))
 
 
-def _arrange(bench: _Bench, target: Target, server: Server, preload: bool) -> bool:
+def _arrange(bench: _Bench, target: Target, server: Server) -> bool:
     """Bring the server into the state wanted; false, with a note, if it cannot be."""
     for one in (target, bench.peer):
         if isinstance(one, Attached):
@@ -274,7 +273,7 @@ def _arrange(bench: _Bench, target: Target, server: Server, preload: bool) -> bo
     if isinstance(target, Private):
         bench.listener.step(f"{server}: making the server ready")
         try:
-            _restart(bench, target, settings.of_server(target.version, server, preload))
+            _restart(bench, target, settings.of_server(target.version, server))
         except ClusterError as error:
             bench.outcome.notes.append(f"{server} is not possible here: {error}".splitlines()[0])
             return False

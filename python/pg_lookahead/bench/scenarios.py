@@ -247,11 +247,11 @@ def _approx(size: Size) -> Iterator[Cell]:
 
 
 def _bloom_scan(size: Size) -> Iterator[Cell]:
-    def way(verb: str) -> Way:
+    def way(ours: bool) -> Way:
         return Way(
             query=f"SELECT count(*) FROM {SCHEMA}.d WHERE a = 17 AND b = 42 AND c = 1000",
-            before=(f"SELECT lookahead.{verb}('bloom')",) if verb else (),
-            attached="bloom",
+            before=(f"SET pg_lookahead.bloom_scan = {'on' if ours else 'off'}",),
+            method="bloom",
         )
 
     for cache in ("cold", "warm"):
@@ -260,16 +260,15 @@ def _bloom_scan(size: Size) -> Iterator[Cell]:
             name="3 columns",
             cache=cache,
             tables=("d",),
-            needs=("attach:bloom",),
+            needs=("vacuum:bloom",),
             extensions=("bloom",),
             writes=True,
             private=True,
-            preload=True,
             relations=(f"{SCHEMA}.d_bloom", f"{SCHEMA}.d"),
             setup=(f"DROP INDEX IF EXISTS {SCHEMA}.d_abc",),  # with many rows the planner prefers it
             teardown=("CREATE " + INDEXES_OF_D["d_abc"].format(schema=SCHEMA),),
-            stock=way("detach"),
-            ours=way("attach"),
+            stock=way(False),
+            ours=way(True),
         )
 
 
@@ -304,11 +303,10 @@ def _vacuum(method: str, dead: tuple[int, ...]) -> Callable[[Size], Iterator[Cel
                 cache="cold",
                 parameters={"one_in": one_in},
                 tables=(method,),
-                needs=(f"attach:{method}",),
+                needs=(f"vacuum:{method}",),
                 extensions=("bloom",) if method == "bloom" else (),
                 writes=True,
                 private=True,
-                preload=True,
                 method=method,
                 one_in=one_in,
             )

@@ -58,7 +58,7 @@ def initdb_arguments(options: Options, checksums: bool | None) -> list[str]:
     return ["--no-data-checksums"] if Installation.find(options.pg_config).major >= 18 else []
 
 
-def of_server(version: int, server: Server, preload: bool) -> dict[str, object]:
+def of_server(version: int, server: Server) -> dict[str, object]:
     """Of one server of the matrix; None takes back what another one had."""
     combine = None if server.io_combine_limit is None else f"{server.io_combine_limit}kB"
     asked: dict[str, object] = {
@@ -66,7 +66,6 @@ def of_server(version: int, server: Server, preload: bool) -> dict[str, object]:
         "effective_io_concurrency": server.effective_io_concurrency,
         "maintenance_io_concurrency": server.effective_io_concurrency,
         "io_combine_limit": combine,
-        "shared_preload_libraries": "pg_lookahead" if preload else None,
     }
     if version >= 18:
         asked |= {
@@ -80,6 +79,6 @@ def of_server(version: int, server: Server, preload: bool) -> dict[str, object]:
 
 def of_session(server: Server) -> dict[str, object]:
     """What a session can set by itself, on a server that we cannot restart."""
-    asked = of_server(17, server, False)
+    asked = of_server(17, server)
     names = ("effective_io_concurrency", "maintenance_io_concurrency", "io_combine_limit")
     return {name: asked[name] for name in names if asked[name] is not None}

@@ -64,11 +64,8 @@ class Statement(Subject):
     def switch(self, ours: bool, pair: int) -> None:
         way = self._way(ours)
         if not self.context.stock:
-            if not way.attached or handler_is_ours(self.conn, way.attached) != ours:
-                for text in way.before:
-                    self.conn.execute(self._text(text))
-            if way.attached and handler_is_ours(self.conn, way.attached) != ours:
-                raise Refused(f"the handler of {way.attached} is the other side's")
+            for text in way.before:
+                self.conn.execute(self._text(text))
         # Catalogs and the plan's parts are to be cached.
         self.conn.execute(b"EXPLAIN " + self._text(way.query))
 
@@ -98,39 +95,27 @@ class Statement(Subject):
         return text.replace("{contrib}", self._contrib).encode()
 
     def counters(self) -> Counters:
-        method = self.cell.ours.attached
+        method = self.cell.ours.method
         return streamed(self.conn, method) if method and not self.context.stock else {}
 
     def check(self, ours: bool, sample: Sample, counters: Counters) -> None:
         super().check(ours, sample, counters)
-        check_streamed(ours, counters, cold=self.cell.cache == "cold")
+        check_streamed(ours, counters)
 
 
 def streamed(conn: Connection, method: str) -> Counters:
-    """How many blocks the access method's handler has read through streams."""
+    """How many blocks of an access method's indexes look-ahead has read through streams."""
     conn.execute("SELECT pg_stat_force_next_flush()")
     row = conn.execute(
-        "SELECT blocks_streamed FROM lookahead.access_methods WHERE name = %s", [method]
+        "SELECT blocks_streamed FROM lookahead.index_vacuum_stats WHERE access_method = %s", [method]
     ).fetchone()
     return {"blocks_streamed": int(row[0]) if row else 0}
 
 
-def check_streamed(ours: bool, counters: Counters, *, cold: bool) -> None:
-    """Refuse look-ahead that streamed nothing, and stock that did.
-
-    Blocks that were in shared buffers are not counted: of warm runs only the handler is known."""
+def check_streamed(ours: bool, counters: Counters) -> None:
+    """Refuse look-ahead that streamed nothing, and stock that did."""
     blocks = counters.get("blocks_streamed")
-    if ours and cold and blocks == 0:
+    if ours and blocks == 0:
         raise Refused("no block was streamed")
     if not ours and blocks:
         raise Refused("stock streamed")
-
-
-def handler_is_ours(conn: Connection, method: str) -> bool:
-    """Whether the access method is attached to the library."""
-    row = conn.execute(
-        "SELECT n.nspname = 'lookahead' FROM pg_am a JOIN pg_proc p ON p.oid = a.amhandler"
-        " JOIN pg_namespace n ON n.oid = p.pronamespace WHERE a.amname = %s",
-        [method],
-    ).fetchone()
-    return row is not None and bool(row[0])

@@ -19,7 +19,7 @@ from ..measure import differences
 from . import tables
 from .cells import VacuumCell
 from .meter import Meter, Sample
-from .statements import check_streamed, handler_is_ours, streamed
+from .statements import check_streamed, streamed
 from .subjects import SESSION, Context, Counters, Refused, Subject, blocks_of
 from .target import Private, Target
 
@@ -116,7 +116,7 @@ class Vacuum(Subject):
 
     def check(self, ours: bool, sample: Sample, counters: Counters) -> None:
         super().check(ours, sample, counters)
-        check_streamed(ours, counters, cold=True)
+        check_streamed(ours, counters)
 
     def _one(self, ours: bool, *, timed: bool) -> tuple[Sample, tuple[list[str], list[tuple[Any, ...]]]]:
         self._drop()
@@ -124,10 +124,7 @@ class Vacuum(Subject):
         with ExitStack() as stack:
             conn = stack.enter_context(self.target.connect(dbname=self._copy))
             conn.execute(SESSION)
-            if ours:
-                conn.execute("SELECT lookahead.attach(%s)", [self.cell.method])
-            if handler_is_ours(conn, self.cell.method) != ours:
-                raise Refused(f"the handler is not that of {'look-ahead' if ours else 'stock'}")
+            conn.execute(f"SET pg_lookahead.index_vacuum = {'on' if ours else 'off'}".encode())
             conn.execute(_VACUUM.format("small").encode())
             conn.execute("SELECT reltuples FROM pg_class WHERE oid = 'v_index'::regclass")
             self._least_blocks = int(_INDEX_PART * blocks_of(conn, self.relations[1:]))

@@ -1,4 +1,4 @@
-"""The command ``pg_lookahead profile record``, beside those of ``views``."""
+"""The command ``pg_lookahead profile record``, beside that of ``views``."""
 
 from __future__ import annotations
 
@@ -99,7 +99,6 @@ def record(
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Of the server of our own.")
     ] = None,
-    interval: Annotated[int, typer.Option(min=1, max=65536, help="One call in so many is timed.")] = 1,
     perf: Annotated[bool, typer.Option("--perf", help="Sample the server's own functions, too.")] = False,
     seed: Annotated[int | None, typer.Option(help="Repeat a recording's random order.")] = None,
 ) -> None:
@@ -122,7 +121,6 @@ def record(
         configs=chosen or usual,
         runs=runs,
         warm=warm,
-        interval=interval,
         output=output,
         dsn=dsn,
         settings=_settings(settings or []),

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import special
 
-from .records import Function, Overhead, Run
+from .records import Function, Run
 
 LEVEL = 0.05
 """Chance that a comparison of equal profiles marks any function."""
@@ -64,7 +64,6 @@ class Difference:
 
     calls, values: means per run of A and of B; values are ns, or calls if that is what is
         compared.  calls are None where they are not known
-    estimated: whether times are estimates from a part of the calls
     test: None with fewer than FEWEST_RUNS runs on a side
     adjusted: its p-value after the correction"""
 
@@ -73,7 +72,6 @@ class Difference:
     calls: tuple[float | None, float | None]
     values: tuple[float, float]
     present: tuple[bool, bool]
-    estimated: bool
     test: Test | None
     adjusted: float | None
 
@@ -93,7 +91,8 @@ class Side:
     """What one profile is.
 
     processes: number by kind; seconds: of a run, by the client's clock, the mean
-    counters: PostgreSQL's, means per run"""
+    counters: PostgreSQL's, means per run
+    timing_ns: what the timing itself took at least, the mean per run"""
 
     name: str
     runs: int
@@ -101,7 +100,7 @@ class Side:
     settings: Mapping[str, str]
     seconds: float | None
     counters: Mapping[str, float]
-    overhead: Overhead | None
+    timing_ns: float
 
 
 @dataclass(frozen=True)
@@ -193,7 +192,6 @@ def _difference(key: Key, sides: Sequence[Sequence[_OfRun]], by: str) -> Differe
     means = float(np.mean(values[0])), float(np.mean(values[1]))
     if means == (0.0, 0.0) and not any(calls):
         return None
-    functions = [function for side in sides for run in side for function in run.get(key, [])]
     present = [any(_seen(run.get(key, [])) for run in side) for side in sides]
     return Difference(
         name=key[0],
@@ -201,7 +199,6 @@ def _difference(key: Key, sides: Sequence[Sequence[_OfRun]], by: str) -> Differe
         calls=(calls[0], calls[1]),
         values=means,
         present=(present[0], present[1]),
-        estimated=any(f.calls is not None and f.timed < f.calls and f.total_ns > 0 for f in functions),
         test=welch(values[0], values[1]),
         adjusted=None,
     )
@@ -229,7 +226,7 @@ def _side(name: str, runs: Sequence[Run]) -> Side:
         settings=dict(runs[0].settings),
         seconds=float(np.mean(seconds)) if seconds else None,
         counters={counter: total / len(runs) for counter, total in counters.items()},
-        overhead=records[0].overhead if records else None,
+        timing_ns=sum(record.timing for record in records) / len(runs),
     )
 
 

@@ -75,9 +75,7 @@ def columns(comparison: Comparison) -> list[str]:
 def cells(row: Difference, by: str) -> list[str]:
     """A row of the table; the last cell marks what is significant."""
     calls = [] if by == "calls" else [amount(count, "calls") for count in row.calls]
-    values = [
-        ("~" if value and row.estimated and by != "calls" else "") + amount(value, by) for value in row.values
-    ]
+    values = [amount(value, by) for value in row.values]
     return [
         row.name + _SOURCES.get(row.source, f" ({row.source})"),
         *calls,
@@ -98,15 +96,9 @@ def notes(comparison: Comparison) -> list[str]:
         told = ["No function was seen on either side: track_functions was off, or nothing it sees has run."]
     elif not tested:
         told = [f"Means per run.  Nothing is tested: that takes {FEWEST_RUNS} runs on each side."]
-    if any(row.estimated for row in comparison.rows) and comparison.by != "calls":
-        told.append("~: estimated, since not every call was timed.")
-    for side in comparison.sides:
-        if side.overhead:
-            of = side.overhead
-            told.append(
-                f"{side.name}: measuring added {of.counted_ns:.1f} ns to a call that was counted and"
-                f" {of.timed_ns:.1f} ns to one that was timed (1 in {of.interval}, {of.clock})."
-            )
+    if any(side.timing_ns for side in comparison.sides):
+        each = ", ".join(f"{amount(side.timing_ns, 'total')} ms of {side.name}" for side in comparison.sides)
+        told.append(f"The times contain what the timing itself takes, per run at least {each}.")
     return told
 
 
@@ -126,9 +118,7 @@ def counters(comparison: Comparison) -> list[list[str]]:
     for name in dict.fromkeys((*a, *b)):
         values = a.get(name, 0.0), b.get(name, 0.0)
         if any(values):
-            by = "total" if name.endswith("_ns") else "calls"
-            label = f"{name.removesuffix('_ns')}, ms" if by == "total" else name
-            rows.append([label, amount(values[0], by), amount(values[1], by), change(*values)])
+            rows.append([name, *(amount(value, "calls") for value in values), change(*values)])
     return rows
 
 
@@ -173,7 +163,6 @@ def _members(row: Difference) -> dict[str, Any]:
         "b": row.values[1],
         "difference": row.difference,
         "change": change(*row.values, row.present),
-        "estimated": row.estimated,
         "z": test.z if test else None,
         "degrees_of_freedom": test.degrees if test else None,
         "p": test.p if test else None,
@@ -199,7 +188,7 @@ def as_json(comparison: Comparison) -> str:
                 "settings": side.settings,
                 "seconds": side.seconds,
                 "counters": side.counters,
-                "overhead": vars(side.overhead) if side.overhead else None,
+                "timing_ns": side.timing_ns,
             }
             for letter, side in zip("ab", comparison.sides, strict=True)
         },

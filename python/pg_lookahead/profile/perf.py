@@ -93,25 +93,20 @@ class Sampler:
 
 def functions(script: str) -> tuple[Function, ...]:
     """Functions from the output of ``perf script -F period,ip,sym``: a line a sample."""
-    samples: Counter[str] = Counter()
     periods: Counter[str] = Counter()
     for line in script.splitlines():
         period, _, rest = line.strip().partition(" ")
         _, _, symbol = rest.strip().partition(" ")
         if not period.isdigit() or symbol in ("", "[unknown]"):
             continue
-        samples[symbol] += 1
         periods[symbol] += int(period)
     return tuple(
         Function(
             name=symbol,
             source=SAMPLED,
             calls=None,
-            timed=samples[symbol],
             total_ns=float(nanoseconds),
             self_ns=float(nanoseconds),
-            sum_sq_ns2=0.0,
-            max_ns=0.0,
         )
         for symbol, nanoseconds in periods.most_common()
     )

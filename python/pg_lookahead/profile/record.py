@@ -19,18 +19,19 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
-from psycopg import sql
 
 from ..cluster import Cluster
 from ..server import ClusterError
-from . import perf, records
+from . import perf, records, variant
 
 Report = Callable[[str], None]
+
+DIRECTORY = "pg_lookahead_profiles"
+"""Where a server's processes leave their records, in its data directory."""
 
 _RECORD_SECONDS = 30.0
 _POLL_SECONDS = 0.02
 _PRIVATE: dict[str, object] = {
-    "shared_preload_libraries": "pg_lookahead",
     "shared_buffers": "512MB",
     "track_io_timing": True,
     "jit": False,
@@ -62,7 +63,6 @@ class Plan:
 
     runs: of each configuration
     warm: runs of each before these, which are not kept
-    interval: pg_lookahead.track_functions_interval
     output: directory to make: OUTPUT/CONFIG/run-0001.json and so on
     dsn: of the server; None: a server of our own, with ``settings``
     sample: by perf, too"""
@@ -71,7 +71,6 @@ class Plan:
     configs: Sequence[Config]
     runs: int
     warm: int
-    interval: int
     output: Path
     dsn: str | None
     settings: Mapping[str, object]
@@ -119,8 +118,10 @@ def record(plan: Plan, report: Report) -> Outcome:
     with ExitStack() as stack:
         dsn = plan.dsn
         if dsn is None:
+            report("building the extension with function profiles")
+            built = variant.build()
             report("starting a private server")
-            settings = {**_PRIVATE, **plan.settings}
+            settings = {**_PRIVATE, **built.settings(), **plan.settings}
             cluster = stack.enter_context(Cluster(settings=settings, name="profile"))
             stack.enter_context(_clear_errors())
             environment = cluster.environment()
@@ -128,7 +129,7 @@ def record(plan: Plan, report: Report) -> Outcome:
                 host=environment["PGHOST"], port=environment["PGPORT"], user="postgres", dbname="postgres"
             )
             with psycopg.connect(dsn, autocommit=True) as conn:
-                conn.execute("CREATE EXTENSION pg_lookahead")
+                built.install(conn)
                 if plan.workload.setup:
                     report("setting up")
                     conn.execute(plan.workload.setup.encode())
@@ -183,28 +184,24 @@ class _Recorder:
         self._dsn = dsn
         self._admin = admin
         self.notes: list[str] = []
+        admin.execute("LOAD 'pg_lookahead'")
         found = admin.execute(
-            "SELECT to_regprocedure('lookahead.function_profile_directory()') IS NOT NULL, version()"
+            "SELECT current_setting('pg_lookahead.track_functions', true), version()"
         ).fetchone()
         assert found is not None
-        if not found[0]:
-            raise ClusterError("the database has no extension pg_lookahead (CREATE EXTENSION pg_lookahead)")
+        if found[0] is None:
+            raise ClusterError(
+                "the server's pg_lookahead has no function profiles, which only make PROFILE=1 compiles in"
+                " (docs/profiles.md); without --dsn, a private server has them"
+            )
         self._server = found[1]
-        row = admin.execute("SELECT lookahead.function_profile_directory()").fetchone()
-        if row is None or row[0] is None:
-            raise ClusterError("pg_lookahead.profile_directory is empty: the server keeps no profiles")
-        self._directory: str = row[0]
         self._seen = set(self._names())
 
     def run(self, config: Config, number: int) -> records.Run:
         tag = f"pg_lookahead profile {secrets.token_hex(6)}"
         with psycopg.connect(self._dsn, autocommit=True, application_name=tag) as conn:
             conn.execute("LOAD 'pg_lookahead'")
-            settings = {
-                **config.settings,
-                "pg_lookahead.track_functions_interval": str(self._plan.interval),
-                "pg_lookahead.track_functions": "on",
-            }
+            settings = {**config.settings, "pg_lookahead.track_functions": "on"}
             for name, value in settings.items():
                 conn.execute("SELECT set_config(%s, %s, false)", [name, value])
             pid = conn.info.backend_pid
@@ -225,14 +222,13 @@ class _Recorder:
             about={
                 "workload": self._plan.workload.text,
                 "server": self._server,
-                "interval": self._plan.interval,
                 "sampled_by": f"perf, cpu-clock at {perf.FREQUENCY} Hz" if sampler is not None else None,
             },
         )
 
     def _names(self) -> list[str]:
         rows = self._admin.execute(
-            "SELECT name FROM pg_ls_dir(%s, true, false) name WHERE name LIKE '%%.json'", [self._directory]
+            "SELECT name FROM pg_ls_dir(%s, true, false) name WHERE name LIKE '%%.json'", [DIRECTORY]
         )
         return [row[0] for row in rows]
 
@@ -245,8 +241,8 @@ class _Recorder:
         while not any(one.process.pid == pid and one.process.application_name == tag for one in taken):
             if time.monotonic() > deadline:
                 raise ClusterError(
-                    f"no record of process {pid} in {self._directory} after {_RECORD_SECONDS:g} s"
-                    " (is the directory full? the server's log tells; pg_lookahead.profile_max_files)"
+                    f"no record of process {pid} in {DIRECTORY} after {_RECORD_SECONDS:g} s"
+                    " (the server's log tells why one could not be written)"
                 )
             for name in self._names():
                 if name in self._seen:
@@ -256,13 +252,12 @@ class _Recorder:
                 mine = record.process.application_name == tag
                 if mine or record.process.kind == "autovacuum worker":
                     taken.append(record)
-                    self._admin.execute("SELECT lookahead.function_profile_delete(%s)", [name])
             time.sleep(_POLL_SECONDS)
         return taken
 
     def _fetch(self, name: str) -> records.Record:
-        path = f"{self._directory}/{name}"
-        query = sql.SQL("SELECT convert_from(pg_read_binary_file(%s), 'UTF8')")
+        path = f"{DIRECTORY}/{name}"
+        query = "SELECT convert_from(pg_read_binary_file(%s), 'UTF8')"
         row = self._admin.execute(query, [path]).fetchone()
         assert row is not None
         try:

@@ -34,36 +34,13 @@ class Function:
     name: unique in its record
     source: ``timed`` (entered and left through the extension), ``counter`` (PostgreSQL's own
         counters), or ``sampled`` (seen by perf)
-    calls: exact; None where perf sampled without counting
-    timed: of these, the calls whose time was measured; the times below are estimates for all
-        calls when it is less than ``calls``
+    calls: None where perf sampled without counting
     total_ns, self_ns: time with, and without, the functions called; a recursive call counts
-        once in the total
-    sum_sq_ns2: sum over the calls of the squares of the time with what is called
-    max_ns: longest timed call
-    histogram: calls by time: member i counts those of 2**i up to 2**(i+1) ns, an estimate
-        like the times, so not integers; cut after the last that is not 0"""
+        once in the total"""
 
     name: str
     source: str
     calls: int | None
-    timed: int
-    total_ns: float
-    self_ns: float
-    sum_sq_ns2: float
-    max_ns: float
-    histogram: tuple[float, ...] = ()
-
-
-@dataclass(frozen=True)
-class CallPath:
-    """A path of nested calls, outermost first; names are those of the functions.
-
-    calls: an estimate when not all calls are timed
-    total_ns, self_ns: as in Function"""
-
-    path: tuple[str, ...]
-    calls: float
     total_ns: float
     self_ns: float
 
@@ -75,49 +52,39 @@ class Process:
     kind: ``backend``, ``parallel worker``, ``autovacuum worker``, ``background worker`` or
         ``other``
     pid, leader_pid: process numbers; leader_pid is None if there is no leader
-    started, ended: ISO 8601, UTC
-    database: its name; empty where unknown
+    started, ended: seconds since 1970, by the server's clock
     application_name: as set at the end"""
 
     kind: str
     pid: int
     leader_pid: int | None
-    started: str
-    ended: str
-    database: str
+    started: float
+    ended: float
     application_name: str
-
-
-@dataclass(frozen=True)
-class Overhead:
-    """What the measuring itself costs, measured when the process began to count.
-
-    clock: how time is read
-    interval: of so many outermost calls one is timed, with all that it calls
-    counted_ns, timed_ns: added to a call that is only counted, and to one that is timed"""
-
-    clock: str
-    interval: int
-    counted_ns: float
-    timed_ns: float
 
 
 @dataclass(frozen=True)
 class Record:
     """What one process left at its exit.
 
-    server: identifies the server: system_identifier, version_num, data_directory, ...
-    settings: those that matter, as SHOW has them, at the process's end
-    statistics: PostgreSQL's counters for this process while it counted, such as
-        ``shared_blks_read`` and ``shared_blk_read_time_ns``"""
+    server_version: as a number: 180006 is 18.6
+    timing_ns: what the timing of one call took at the process's end, in a loop that did nothing else;
+        the times contain it
+    settings: those that matter, at the process's end
+    statistics: PostgreSQL's counters for this process since its first profiled query, such
+        as ``shared_blks_read``"""
 
-    server: Mapping[str, Any]
+    server_version: int
+    timing_ns: float
     process: Process
     settings: Mapping[str, str]
-    overhead: Overhead
     statistics: Mapping[str, float]
     functions: tuple[Function, ...]
-    tree: tuple[CallPath, ...]
+
+    @property
+    def timing(self) -> float:
+        """What the timing of all calls took at least, in ns."""
+        return self.timing_ns * sum(one.calls or 0 for one in self.functions if one.source == TIMED)
 
 
 @dataclass(frozen=True)
@@ -163,15 +130,13 @@ _HOLDS: Mapping[str, Callable[[Any], bool]] = {
     "int | None": lambda value: value is None or _is_count(value),
     "float": _is_number,
     "float | None": lambda value: value is None or _is_number(value),
-    "tuple[float, ...]": lambda value: all(map(_is_number, value)),
-    "tuple[str, ...]": lambda value: all(map(_is_text, value)),
     "Mapping[str, str]": lambda value: _is_map(value, _is_text),
     "Mapping[str, float]": lambda value: _is_map(value, _is_number),
     "Mapping[str, Any]": lambda value: _is_map(value, lambda _: True),
 }
 """What a member of a file may be, by the type it is declared with here."""
 
-_Value = TypeVar("_Value", Function, CallPath, Process, Overhead, Record, Run)
+_Value = TypeVar("_Value", Function, Process, Record, Run)
 
 
 def _checked(value: _Value) -> _Value:
@@ -184,9 +149,7 @@ def _checked(value: _Value) -> _Value:
 
 
 def _functions(members: Iterable[Mapping[str, Any]]) -> tuple[Function, ...]:
-    found = tuple(
-        _checked(Function(**{**member, "histogram": tuple(member["histogram"])})) for member in members
-    )
+    found = tuple(_checked(Function(**member)) for member in members)
     for function in found:
         if function.source not in SOURCES:
             raise ValueError(f"source {function.source!r} of function {function.name}")
@@ -197,13 +160,12 @@ def record_from(members: Mapping[str, Any]) -> Record:
     """A record from its JSON object; KeyError, TypeError or ValueError if it is none."""
     _check_format(members, RECORD_FORMAT)
     record = Record(
-        server=members["server"],
+        server_version=members["server_version"],
+        timing_ns=members["timing_ns"],
         process=_checked(Process(**members["process"])),
         settings=members["settings"],
-        overhead=_checked(Overhead(**members["overhead"])),
         statistics=members["statistics"],
         functions=_functions(members["functions"]),
-        tree=tuple(_checked(CallPath(**{**path, "path": tuple(path["path"])})) for path in members["tree"]),
     )
     return _checked(record)
 

@@ -1,4 +1,4 @@
-"""The commands ``pg_lookahead profile compare`` and ``pg_lookahead profile flame``."""
+"""The command ``pg_lookahead profile compare``."""
 
 from __future__ import annotations
 
@@ -18,15 +18,11 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    help="Compare and draw profiles of functions.",
+    help="Record and compare profiles of functions.",
 )
 
 FORMATS = ("text", "json", "csv", "html")
 MEASURES = ("total", "self", "calls")
-
-_Output = Annotated[
-    Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write there, not to standard output.")
-]
 
 
 @app.command("compare")
@@ -35,7 +31,10 @@ def compare(
     b: Annotated[Path, typer.Argument(metavar="B", help="The one to compare with it.")],
     by: Annotated[str, typer.Option(metavar="MEASURE", help=", ".join(MEASURES))] = "total",
     as_format: Annotated[str, typer.Option("--format", metavar="FORMAT", help=", ".join(FORMATS))] = "text",
-    output: _Output = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Write there, not to standard output."),
+    ] = None,
 ) -> None:
     """Compare two profiles function by function: the largest difference first, chance marked off."""
     _one_of("--by", by, MEASURES)
@@ -50,18 +49,6 @@ def compare(
     else:
         write = {"json": compare_views.as_json, "csv": compare_views.as_csv, "html": compare_views.as_html}
         _put(write[as_format](comparison), output)
-
-
-@app.command("flame")
-def flame(
-    profile: Annotated[Path, typer.Argument(metavar="PROFILE", help="A file, or a directory of them.")],
-    output: _Output = None,
-) -> None:
-    """Draw nested time as an SVG: callees stand on their callers, as wide as their time."""
-    runs = load(profile)
-    from .flame import svg
-
-    _put(svg(runs, runs[0].config), output)
 
 
 def names(a: Path, b: Path, runs: tuple[Sequence[Run], Sequence[Run]]) -> tuple[str, str]:

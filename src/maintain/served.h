@@ -1,0 +1,58 @@
+/*-------------------------------------------------------------------------
+ *
+ * served.h
+ *		The indexes whose VACUUM is served in the current transaction.
+ *
+ * They are those of the table that VACUUM is at work on.  They stay open from
+ * the moment at which their routine is replaced until the transaction ends: the
+ * relation cache keeps the routine of an open index.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef PG_LOOKAHEAD_SERVED_H
+#define PG_LOOKAHEAD_SERVED_H
+
+#include "observe/stream_stats.h"
+#include "utils/relcache.h"
+
+typedef struct ServedIndex
+{
+	Relation	index;
+	StreamUser	user;
+	bool		counted;		/* as served */
+	uint64		blocks;			/* that came through streams */
+} ServedIndex;
+
+/* Install the callback that ends all with the transaction. */
+extern void ServedInit(void);
+
+/*
+ * A table's indexes are about to be added.  autovacuum's log tells of them if
+ * it tells of the table.
+ */
+extern void ServedBegin(Relation table);
+
+/*
+ * Add an open index, whose routine is replaced, and which is closed when the
+ * transaction ends.
+ */
+extern void ServedAdd(Relation index, StreamUser user);
+
+/* Are there any in this transaction? */
+extern bool ServedAny(void);
+
+/*
+ * Is an index among them?  NULL if not, or if pg_lookahead.index_vacuum is off.
+ * To be asked by each member, since a routine may stay replaced when VACUUM is
+ * over.
+ */
+extern ServedIndex *ServedFind(Relation index);
+
+/*
+ * A pass over an index has ended, in which "blocks" blocks came through a
+ * stream: count it and, where VACUUM is VERBOSE, tell so.  No page lock may be
+ * held.
+ */
+extern void ServedPass(ServedIndex *served, uint64 blocks);
+
+#endif							/* PG_LOOKAHEAD_SERVED_H */

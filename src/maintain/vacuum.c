@@ -1,0 +1,300 @@
+/*-------------------------------------------------------------------------
+ *
+ * vacuum.c
+ *		When the indexes of a table are made to be vacuumed through streams.
+ *
+ * The right moment is when VACUUM has locked the table and not yet opened its
+ * indexes.  Earlier, what is done to an index's entry in the relation cache is
+ * undone by whatever happens to the index while VACUUM waits for its lock;
+ * later, VACUUM has begun.  The server calls no hook of extensions there.  But
+ * it does there what it does before any maintenance: it sets search_path to a
+ * safe value, for the rest of the command.  A setting's check hook is called
+ * for each new value, and this puts itself in front of the one of search_path.
+ *
+ * That moment is the same for a VACUUM command, for each table of one, and for
+ * an autovacuum worker.  All locks have been taken, permissions checked, and
+ * tables skipped, in the way that VACUUM does it.  What is done here is what
+ * VACUUM does itself as its next step: it opens the indexes, with the same
+ * locks; so there is no error here that VACUUM would not meet.  But it waits
+ * for no lock.
+ *
+ * A server that does not set search_path there would not be served, and nothing
+ * else would be different.
+ *
+ * The table is found by its lock.  In a transaction of VACUUM, the process
+ * holds VACUUM's kind of lock on the table that it vacuums and, if that is a
+ * TOAST table, on the table which that belongs to, but on nothing else.
+ *
+ * A parallel worker gets its leader's settings, search_path among them, and the
+ * leader holds the lock.  On PostgreSQL 17 it gets them before it joins the
+ * leader's transaction, and then clears its relation cache; a callback that is
+ * called after that does the work.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/parallel.h"
+#include "access/xact.h"
+#include "catalog/pg_am.h"
+#include "catalog/pg_class.h"
+#include "commands/defrem.h"
+#include "compat.h"
+#include "maintain/maintain.h"
+#include "maintain/replace.h"
+#include "maintain/served.h"
+#include "miscadmin.h"
+#include "nodes/value.h"
+#include "observe/stream_stats.h"
+#include "storage/lmgr.h"
+#include "storage/lock.h"
+#include "storage/lwlock.h"
+#include "storage/proc.h"
+#include "tcop/utility.h"
+#include "utils/builtins.h"
+#include "utils/inval.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
+#include "utils/syscache.h"
+
+static GucStringCheckHook next_check_search_path = NULL;
+static ProcessUtility_hook_type prev_ProcessUtility = NULL;
+
+/* Is the command a VACUUM (VERBOSE)? */
+static bool verbose = false;
+
+/* VACUUM never holds its kind of lock on more tables; see the file's head. */
+#define MAX_LOCKED 2
+
+/*
+ * The tables of this database on which a process holds VACUUM's lock.
+ *		proc	this process, or the leader of its parallel group
+ *		returns how many they are, at most MAX_LOCKED
+ */
+static int
+find_locked(const PGPROC *proc, Oid *tables)
+{
+	int			n = 0;
+
+	for (int i = 0; i < NUM_LOCK_PARTITIONS; i++)
+	{
+		const dlist_head *held = &proc->myProcLocks[i];
+		dlist_iter	iter;
+
+		if (dlist_is_empty(held))
+			continue;
+		LWLockAcquire(LockHashPartitionLockByIndex(i), LW_SHARED);
+		dlist_foreach(iter, unconstify(dlist_head *, held))
+		{
+			const PROCLOCK *proclock =
+				dlist_container(PROCLOCK, procLink, iter.cur);
+			const LOCKTAG *tag = &proclock->tag.myLock->tag;
+			LOCKMASK	mask = LOCKBIT_ON(ShareUpdateExclusiveLock);
+
+			if ((proclock->holdMask & mask) != 0 &&
+				tag->locktag_type == LOCKTAG_RELATION &&
+				tag->locktag_field1 == MyDatabaseId && n < MAX_LOCKED)
+				tables[n++] = tag->locktag_field2;
+		}
+		LWLockRelease(LockHashPartitionLockByIndex(i));
+	}
+	return n;
+}
+
+/*
+ * The kind of an index, which need not be locked.  False if it is of a kind
+ * that cannot be read through streams, or has been dropped.
+ */
+static bool
+kind_of_index(Oid index, StreamUser *user)
+{
+	HeapTuple	tuple = SearchSysCache1(AMOID,
+										ObjectIdGetDatum(get_rel_relam(index)));
+	Oid			handler;
+
+	if (!HeapTupleIsValid(tuple))
+		return false;
+	handler = ((Form_pg_am) GETSTRUCT(tuple))->amhandler;
+	ReleaseSysCache(tuple);
+	return ReplaceKnows(handler, user);
+}
+
+/*
+ * Make one index be served, if it is of a kind that can be.  If another process
+ * has locked it, VACUUM is left to wait for that.
+ */
+static void
+serve_index(Oid oid)
+{
+	StreamUser	user;
+	Relation	index;
+
+	if (!kind_of_index(oid, &user))
+		return;
+	if (!ConditionalLockRelationOid(oid, RowExclusiveLock))
+	{
+		StreamStatsAdd(user, STREAM_VACUUMS_NOT_SERVED, 1);
+		return;
+	}
+	index = try_index_open(oid, NoLock);
+	if (index == NULL)
+		return;
+
+	/* VACUUM passes over an index that is not ready, and keeps no lock on it */
+	if (!index->rd_index->indisready)
+		index_close(index, RowExclusiveLock);
+	else if (ReplaceRoutine(index, user))
+		ServedAdd(index, user);
+	else
+	{
+		StreamStatsAdd(user, STREAM_VACUUMS_NOT_SERVED, 1);
+		index_close(index, NoLock);
+	}
+}
+
+/*
+ * Make all indexes of the table be served that is locked for VACUUM by this
+ * process, or by the leader of its parallel group.
+ */
+static void
+serve(const PGPROC *proc)
+{
+	Oid			tables[MAX_LOCKED];
+	int			ntables = find_locked(proc, tables);
+	Relation	table;
+	List	   *indexes;
+	ListCell   *cell;
+
+	/* one of two is a TOAST table, and indexes of that are btrees */
+	if (ntables != 1 || get_rel_relkind(tables[0]) == RELKIND_TOASTVALUE)
+		return;
+
+	/* it is locked: by this process, or by the leader */
+	table = RelationIdGetRelation(tables[0]);
+	if (table == NULL)
+		return;
+	ServedBegin(table);
+	indexes = RelationGetIndexList(table);
+	foreach(cell, indexes)
+		serve_index(lfirst_oid(cell));
+	list_free(indexes);
+	RelationClose(table);
+}
+
+/* In a parallel worker of 17: the relation cache has been cleared. */
+static void
+at_relcache_invalidation(Datum arg, Oid relation)
+{
+	static bool served = false;
+
+	if (served || !InitializingParallelWorker || OidIsValid(relation) ||
+		(MyProc->statusFlags & PROC_IN_VACUUM) == 0)
+		return;
+	served = true;
+	serve(MyProc->lockGroupLeader);
+}
+
+/* In a parallel worker, search_path is set to the leader's. */
+static void
+begin_worker(void)
+{
+	static bool registered = false;
+
+	if ((MyProc->statusFlags & PROC_IN_VACUUM) != 0)
+		serve(MyProc->lockGroupLeader);
+	else if (LOOKAHEAD_SETTINGS_COME_FIRST && !registered)
+	{
+		CacheRegisterRelcacheCallback(at_relcache_invalidation, (Datum) 0);
+		registered = true;
+	}
+}
+
+/*
+ * A table's VACUUM has come to where search_path is set to a safe value, if
+ * this is the first time in its transaction.  Functions that an index needs may
+ * set search_path later, in the middle of the VACUUM, and in a subtransaction.
+ */
+static void
+begin_table(void)
+{
+	static LocalTransactionId last = InvalidLocalTransactionId;
+
+	if (last == MyProc->vxid.lxid)
+		return;
+	last = MyProc->vxid.lxid;
+	if (!lookahead_index_vacuum)
+		return;
+	serve(MyProc);
+
+	/* until the end of the table, and for parallel workers */
+	if (verbose && ServedAny())
+		(void) set_config_option(REPORT_VACUUM_SETTING, "on",
+								 PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE,
+								 true, 0, false);
+}
+
+static bool
+check_search_path(char **newval, void **extra, GucSource source)
+{
+	if (source == PGC_S_SESSION && MyProc != NULL)
+	{
+		if (InitializingParallelWorker)
+			begin_worker();
+		else if ((MyProc->statusFlags & PROC_IN_VACUUM) != 0 &&
+				 !IsParallelWorker())
+			begin_table();
+	}
+	return next_check_search_path(newval, extra, source);
+}
+
+/* Is an option of VACUUM on?  VACUUM itself refuses one with a wrong value. */
+static bool
+says_yes(const DefElem *option)
+{
+	bool		value = false;
+
+	if (option->arg == NULL)
+		return true;
+	if (IsA(option->arg, Integer))
+		return intVal(option->arg) == 1;
+	return IsA(option->arg, String) &&
+		parse_bool(strVal(option->arg), &value) && value;
+}
+
+/* All that is done here is to learn whether VACUUM is to tell what it does. */
+static void
+vacuum_ProcessUtility(PlannedStmt *pstmt, const char *queryString,
+					  bool readOnlyTree, ProcessUtilityContext context,
+					  ParamListInfo params, QueryEnvironment *queryEnv,
+					  DestReceiver *dest, QueryCompletion *qc)
+{
+	if (IsA(pstmt->utilityStmt, VacuumStmt))
+	{
+		ListCell   *cell;
+
+		verbose = false;
+		foreach(cell, ((VacuumStmt *) pstmt->utilityStmt)->options)
+			if (strcmp(lfirst_node(DefElem, cell)->defname, "verbose") == 0)
+				verbose = says_yes(lfirst_node(DefElem, cell));
+	}
+	prev_ProcessUtility(pstmt, queryString, readOnlyTree, context, params,
+						queryEnv, dest, qc);
+}
+
+void
+MaintainInit(void)
+{
+	if (LOOKAHEAD_SERVER_STREAMS_INDEXES)
+		return;
+
+	next_check_search_path = LookaheadCheckSearchPathBy(check_search_path);
+	if (next_check_search_path != NULL)
+	{
+		ServedInit();
+		prev_ProcessUtility = ProcessUtility_hook ? ProcessUtility_hook :
+												  standard_ProcessUtility;
+		ProcessUtility_hook = vacuum_ProcessUtility;
+	}
+	BloomHooksInit();
+}

@@ -1,0 +1,140 @@
+"""Private copies of a server's installation, in which tests remove and replace what others use meanwhile."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from pg_lookahead.cluster import Cluster
+from pg_lookahead.home import Home
+from pg_lookahead.server import Installation
+from scans import EVERY_METHOD_QUERY, EVICT_ALL, INDEX_SCANS
+
+Connection = psycopg.Connection[Any]
+
+ROOT = Path(__file__).resolve().parents[2]
+NEXT = "1.1.0"
+"""The version of a library that ``build_next`` makes; its SQL is version 1.1."""
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A copy of a server's programs, libraries and shared files.
+
+    bindir, pkglibdir, extensions: its programs, its modules, and its control files and scripts"""
+
+    bindir: Path
+    pkglibdir: Path
+    extensions: Path
+
+    @property
+    def pg_config(self) -> Path:
+        return self.bindir / "pg_config"
+
+    @property
+    def library(self) -> Path:
+        """The extension's library."""
+        return self.pkglibdir / "pg_lookahead.so"
+
+    def replace_library(self, by: Path) -> None:
+        """Put another library in the place of ours, as ``make install`` and packages do: the file of the
+        old one stays what it is for those who use it."""
+        new = self.library.with_suffix(".new")
+        shutil.copy(by, new)
+        new.rename(self.library)
+
+    def install_next_sql(self) -> None:
+        """Make version 1.1 of the SQL available, and the default: the view has a column more."""
+        control = self.extensions / "pg_lookahead.control"
+        control.write_text(control.read_text().replace("'1.0'", "'1.1'"))
+        script = (self.extensions / "pg_lookahead--1.0.sql").read_text()
+        match = re.search(r"CREATE FUNCTION index_scan_stats\(.*?TO PUBLIC;", script, re.S)
+        assert match is not None
+        changed = match[0].replace("OUT max_distance", "OUT extra bigint, OUT max_distance")
+        update = "DROP VIEW @extschema@.index_scan_stats; DROP FUNCTION @extschema@.index_scan_stats();\n"
+        text = re.sub(r"(FUNCTION|VIEW|ON) index_scan_stats", r"\1 @extschema@.index_scan_stats", changed)
+        (self.extensions / "pg_lookahead--1.0--1.1.sql").write_text(update + text)
+
+
+def _ask(pg_config: str | Path, *what: str) -> list[Path]:
+    asked = [pg_config, *(f"--{name}" for name in what)]
+    done = subprocess.run(asked, capture_output=True, text=True, check=True)
+    return [Path(line).resolve() for line in done.stdout.splitlines()]
+
+
+def copy_installation() -> Copy:
+    """Copy the installation that the tests use, with the extension; it goes with this process's servers."""
+    pg_config = Installation.find().bindir / "pg_config"
+    places = _ask(pg_config, "bindir", "pkglibdir", "sharedir")
+    # Programs find all else by relative paths.
+    common = Path(os.path.commonpath(places))
+    home = Home.of_this_process()
+    top = home.make_directory("copy")
+    copied = [top / common.parent.name / common.name / place.relative_to(common) for place in places]
+    for place, new in zip(places, copied, strict=True):
+        shutil.copytree(place, new, symlinks=True, dirs_exist_ok=True)
+    libraries = common.parent.with_name(common.parent.name + ".libs")
+    if libraries.exists():
+        shutil.copytree(libraries, top / libraries.name, symlinks=True)
+    subprocess.run(["chmod", "-R", "a+rX", top], check=True)
+    return Copy(copied[0], copied[1], copied[2] / "extension")
+
+
+def build_next(directory: Path) -> Path:
+    """Build the library of a version that counts one thing more; its file.
+
+    directory: an empty one for the sources and objects"""
+    if shutil.which("make") is None or shutil.which(os.environ.get("CC", "gcc")) is None:
+        pytest.skip("no make or no C compiler")
+    for source in ("Makefile", "pg_lookahead.control"):
+        shutil.copy(ROOT / source, directory / source)
+    for source in ("src", "sql", "test"):
+        ignored = shutil.ignore_patterns("*.o", "*.bc", "*.so", "__pycache__", "python", "expected")
+        shutil.copytree(ROOT / source, directory / source, ignore=ignored)
+    for name, old, new in (
+        ("compat.h", 'LOOKAHEAD_VERSION "1.0.0"', f'LOOKAHEAD_VERSION "{NEXT}"'),
+        (
+            "observe/scan_stats.h",
+            "\tuint64\t\tmax_distance;",
+            "\tuint64\t\textra;\n\tuint64\t\tmax_distance;",
+        ),
+    ):
+        file = directory / "src" / name
+        text = file.read_text()
+        assert text.count(old) == 1, f"{name} is no longer what this test changes"
+        file.write_text(text.replace(old, new))
+    pg_config = Installation.find().bindir / "pg_config"
+    environment = {name: value for name, value in os.environ.items() if not re.match("MAKE|MFLAGS", name)}
+    command = ["make", "-s", "-j2", "with_llvm=no", f"PG_CONFIG={pg_config}", "all"]
+    done = subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return directory / "pg_lookahead.so"
+
+
+def session(cluster: Cluster, **kw: Any) -> Connection:
+    """A session that loads the library, and whose index scans look ahead."""
+    conn = cluster.connect(prepare_threshold=None, **kw)
+    conn.execute("LOAD 'pg_lookahead'")
+    conn.execute(f"{INDEX_SCANS}; SET pg_lookahead.debug_force = on".encode())
+    return conn
+
+
+def looks_ahead(conn: Connection) -> None:
+    """A cold index scan, which gives the right answer."""
+    conn.execute(EVICT_ALL)
+    assert conn.execute(EVERY_METHOD_QUERY).fetchone() == (2001,)
+
+
+def scans(conn: Connection) -> int:
+    """How many index scans looked ahead, as the statistics say."""
+    row = conn.execute("SELECT scans FROM lookahead.index_scan_stats").fetchone()
+    assert row is not None
+    return int(row[0])

@@ -1,0 +1,88 @@
+"""What the tests of function profiles share: servers with the build that has them, and sessions there."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import psycopg
+
+from conftest import MakeCluster
+from pg_lookahead.cluster import Cluster
+from pg_lookahead.profile import record, records, variant
+
+ROWS = 2000
+SETTINGS = {"autovacuum": False, "jit": False, "track_io_timing": True}
+PLAIN = "SET enable_seqscan = off; SET enable_bitmapscan = off; SET max_parallel_workers_per_gather = 0"
+TRACK = "SET pg_lookahead.track_functions = on"
+SCAN = "SELECT count(pad) FROM scanned WHERE i > 0"
+
+
+def wait_until(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.02)
+
+
+def profiling(make: MakeCluster, settings: Mapping[str, object] | None = None) -> Cluster:
+    """A server with the build that has profiles, and a table."""
+    built = variant.build()
+    server = make({**SETTINGS, **built.settings(), **(settings or {})})
+    with server.connect() as conn:
+        built.install(conn)
+        conn.execute(
+            "CREATE TABLE scanned AS SELECT i, rpad(i::text, 500, '.') AS pad, i * 7919 % %s AS r"
+            " FROM generate_series(1, %s) i".replace("%s", str(ROWS))
+        )
+        conn.execute("CREATE INDEX ON scanned (i)")
+        conn.execute("CREATE INDEX ON scanned (r)")
+        conn.execute("VACUUM (FREEZE, ANALYZE) scanned")
+    return server
+
+
+def dsn_of(server: Cluster) -> str:
+    return psycopg.conninfo.make_conninfo(
+        host=str(server.socket_dir), port=server.port, user="postgres", dbname="postgres"
+    )
+
+
+def directory(server: Cluster) -> Path:
+    return server.data / record.DIRECTORY
+
+
+def left_by(server: Cluster, pid: int) -> records.Record:
+    """The record of a process, which is ending."""
+
+    def files() -> list[Path]:
+        return list(directory(server).glob(f"*-{pid}.json"))
+
+    wait_until(lambda: bool(files()), f"no record of process {pid}\n{server.log[-2000:]}")
+    return records.record_from(json.loads(files()[0].read_text()))
+
+
+def session(server: Cluster, *statements: str) -> records.Record:
+    """Statements in a session of their own that is profiled, and its record."""
+    with server.connect() as conn:
+        conn.execute(PLAIN)
+        conn.execute(TRACK)
+        for statement in statements:
+            conn.execute(statement.encode())
+        pid = conn.info.backend_pid
+    return left_by(server, pid)
+
+
+def calls(of: records.Record) -> dict[str, int | None]:
+    return {function.name: function.calls for function in of.functions if function.source == records.TIMED}
+
+
+def named(of: records.Record, name: str) -> records.Function:
+    return next(function for function in of.functions if function.name == name)
+
+
+def adds_up(of: records.Record, *outermost: str) -> bool:
+    """Whether all self times together are the total times of the functions that nothing else called."""
+    timed = [function for function in of.functions if function.source == records.TIMED]
+    return sum(f.self_ns for f in timed) == sum(named(of, name).total_ns for name in outermost) > 0

@@ -1,0 +1,155 @@
+"""heap_block_order: no lock without privileges, and code of a table's owner runs with the owner's rights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from conftest import MakeCluster
+from pg_lookahead.cluster import Cluster
+
+Connection = psycopg.Connection[Any]
+
+SETUP = """
+CREATE EXTENSION pg_lookahead;
+CREATE ROLE owner LOGIN;
+CREATE ROLE reader LOGIN;
+CREATE ROLE monitor LOGIN IN ROLE pg_stat_scan_tables;
+CREATE ROLE nobody LOGIN;
+CREATE SCHEMA o AUTHORIZATION owner;
+GRANT USAGE ON SCHEMA o TO PUBLIC;
+SET ROLE owner;
+SET search_path = o;
+CREATE TABLE log (who name, path text);
+CREATE TABLE cause (statement text);
+CREATE FUNCTION check_it(value int[]) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE todo text;
+BEGIN
+    INSERT INTO o.log VALUES (current_user, current_setting('search_path'));
+    FOR todo IN SELECT statement FROM o.cause LOOP EXECUTE todo; END LOOP;
+    RETURN true;
+END $$;
+CREATE DOMAIN numbers AS int[] CHECK (o.check_it(VALUE));
+CREATE TABLE t (k numbers, n int);
+INSERT INTO t SELECT ARRAY[i], i FROM generate_series(1, 1000) AS i;
+CREATE INDEX t_k ON t (k);
+CREATE INDEX t_n ON t (n);
+CREATE VIEW v AS SELECT 1 AS k;
+GRANT SELECT ON t TO reader;
+"""
+BOUNDED = "SELECT count(*) FROM lookahead.heap_block_order('o.t_k', '{10}', '{19}')"
+ALL = "SELECT count(*) FROM lookahead.heap_block_order({})"
+
+
+@pytest.fixture(scope="module")
+def server(make_cluster: MakeCluster) -> Cluster:
+    cluster = make_cluster({"shared_preload_libraries": ""})
+    with cluster.connect() as conn:
+        conn.execute(SETUP.encode())
+    return cluster
+
+
+@pytest.fixture
+def conn(server: Cluster) -> Iterator[Connection]:
+    with server.connect() as conn:
+        yield conn
+        conn.execute("TRUNCATE o.log, o.cause")
+
+
+@pytest.mark.parametrize("caller", ("postgres", "reader"))
+def test_bounds_are_converted_with_the_rights_of_the_owner(conn: Connection, caller: str) -> None:
+    conn.execute("TRUNCATE o.log")
+    conn.execute(sql.SQL("SET ROLE {}").format(sql.Identifier(caller)))
+    assert conn.execute(BOUNDED.encode()).fetchone() == (10,)
+    assert conn.execute("SELECT current_user, current_setting('search_path')").fetchone() == (
+        caller,
+        '"$user", public',
+    )
+    conn.execute("RESET ROLE")
+    assert conn.execute("SELECT DISTINCT * FROM o.log").fetchall() == [("owner", "pg_catalog, pg_temp")]
+
+
+@pytest.mark.parametrize(
+    ("statement", "error"),
+    (
+        ("ALTER ROLE owner SUPERUSER", psycopg.errors.InsufficientPrivilege),
+        ("SET ROLE postgres", psycopg.errors.InsufficientPrivilege),
+        ("SET SESSION AUTHORIZATION postgres", psycopg.errors.InsufficientPrivilege),
+        ("CREATE TEMP TABLE x ()", psycopg.errors.InsufficientPrivilege),
+        ("LISTEN x", psycopg.errors.InsufficientPrivilege),
+        ("DECLARE c CURSOR WITH HOLD FOR SELECT 1", psycopg.errors.InsufficientPrivilege),
+    ),
+)
+def test_code_of_the_owner_has_no_rights_of_the_caller(
+    conn: Connection, statement: str, error: type[psycopg.Error]
+) -> None:
+    conn.execute("INSERT INTO o.cause VALUES (%s)", (statement,))
+    with pytest.raises(error):
+        conn.execute(BOUNDED.encode())
+    # After the error the session is the caller again.
+    assert conn.execute("SELECT current_user, session_user").fetchone() == ("postgres", "postgres")
+    conn.execute("CREATE TEMP TABLE x ()")
+    conn.execute("DROP TABLE x")
+
+
+def test_settings_that_such_code_makes_end_with_the_call(conn: Connection) -> None:
+    conn.execute("INSERT INTO o.cause VALUES ('SET work_mem = ''3MB''')")
+    before = conn.execute("SHOW work_mem").fetchone()
+    assert conn.execute(BOUNDED.encode()).fetchone() == (10,)
+    assert conn.execute("SHOW work_mem").fetchone() == before
+
+
+@pytest.mark.parametrize("user", ("nobody", "monitor"))
+@pytest.mark.parametrize("named", ("o.t_n", "o.t", "o.v"))
+def test_no_lock_without_privileges(server: Cluster, conn: Connection, user: str, named: str) -> None:
+    """Who may not read a table does not wait for a lock on it, nor stand in a queue before others.
+
+    A monitor may, but without bounds."""
+    arguments: sql.Composable = sql.Literal(named)
+    if user == "monitor":
+        arguments = sql.SQL("{}, '1'").format(arguments)
+    with server.connect(user=user) as caller:
+        caller.execute("SET lock_timeout = '200ms'")
+        with conn.transaction():
+            conn.execute("LOCK TABLE o.t, o.v IN ACCESS EXCLUSIVE MODE")
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                caller.execute(sql.SQL(ALL).format(arguments))
+            with pytest.raises(psycopg.errors.LockNotAvailable), server.connect(user="reader") as reader:
+                reader.execute("SET lock_timeout = '1ms'")
+                reader.execute(sql.SQL(ALL).format(sql.Literal("o.t_n")))
+
+
+@pytest.mark.parametrize(
+    ("index", "meanwhile", "message"),
+    (
+        ("o.t_n", "REVOKE SELECT ON o.t FROM reader", "permission denied for index"),
+        ("o.gone", "DROP INDEX o.gone", "could not open relation with OID"),
+    ),
+)
+def test_what_changed_while_it_waited(
+    server: Cluster, conn: Connection, index: str, meanwhile: str, message: str
+) -> None:
+    conn.execute("CREATE INDEX gone ON o.t (n)")
+    with server.connect(user="reader") as caller:
+        with conn.transaction():
+            conn.execute("LOCK TABLE o.t IN ACCESS EXCLUSIVE MODE")
+            caller.pgconn.send_query(f"SELECT count(*) FROM lookahead.heap_block_order('{index}')".encode())
+            caller.pgconn.flush()
+            waits = "SELECT count(*) FROM pg_locks WHERE NOT granted AND pid = %s"
+            while conn.execute(waits, (caller.info.backend_pid,)).fetchone() != (1,):
+                pass
+            conn.execute(meanwhile.encode())
+        result = caller.pgconn.get_result()
+        assert caller.pgconn.get_result() is None
+    assert result is not None and message in result.error_message.decode()
+    conn.execute("GRANT SELECT ON o.t TO reader; DROP INDEX IF EXISTS o.gone")
+
+
+@pytest.mark.parametrize("user", ("postgres", "monitor", "nobody"))
+def test_no_such_relation(server: Cluster, user: str) -> None:
+    with server.connect(user=user) as caller, pytest.raises(psycopg.Error, match="relation with OID 4711"):
+        caller.execute("SELECT * FROM lookahead.heap_block_order(4711::regclass)")

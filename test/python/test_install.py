@@ -1,0 +1,286 @@
+"""The extension in dumps; dropped and created again; its library file missing."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from conftest import MakeCluster
+from installations import Copy, copy_installation, looks_ahead, scans, session
+from pg_lookahead.cluster import Cluster, ClusterError
+from scans import EVERY_METHOD, EVERY_METHOD_QUERY, INDEX_SCANS
+
+Connection = psycopg.Connection[Any]
+
+CONTENTS = b"SELECT count(*), sum(hashtext(t::text)) FROM t"
+SCANS = "SELECT scans FROM lookahead.index_scan_stats"
+
+
+def program(cluster: Cluster, name: str, *arguments: str | Path, dbname: str = "postgres") -> str:
+    """The output of a client program of a server's version."""
+    command = [cluster.bindir / name, *arguments]
+    done = subprocess.run(
+        command, env=cluster.environment(dbname), capture_output=True, text=True, errors="replace"
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def works(conn: Connection) -> None:
+    """All that the extension has to offer is there."""
+    for function, relation in (("pgstatindex", "t_k"), ("pgstathashindex", "t_hash"), ("pgstattuple", "t")):
+        assert conn.execute(f"SELECT * FROM lookahead.{function}('{relation}'::regclass)".encode()).fetchone()
+    before = scans(conn)
+    looks_ahead(conn)
+    assert scans(conn) == before + 1
+
+
+# Dumps
+
+
+@pytest.mark.parametrize("old", ("", "pg_lookahead"))
+@pytest.mark.parametrize("new", ("", "pg_lookahead"))
+def test_dump_and_restore(own_cluster: MakeCluster, tmp_path: Path, old: str, new: str) -> None:
+    """A dump has CREATE EXTENSION, its schema, and nothing else of ours."""
+    source = own_cluster({"shared_preload_libraries": old}, name="old")
+    target = own_cluster({"shared_preload_libraries": new}, name="new")
+    with source.connect() as conn:
+        conn.execute(EVERY_METHOD)
+        contents = conn.execute(CONTENTS).fetchone()
+    text = program(source, "pg_dump", "--no-comments")
+    statements = re.findall(r"^(?!--).*lookahead.*$", text, re.M)
+    assert statements == [
+        "CREATE SCHEMA lookahead;",
+        "ALTER SCHEMA lookahead OWNER TO postgres;",
+        "CREATE EXTENSION IF NOT EXISTS pg_lookahead WITH SCHEMA lookahead;",
+    ]
+    program(source, "pg_dump", "--format=custom", "--file", tmp_path / "dump")
+    program(target, "pg_restore", "--exit-on-error", "--dbname=postgres", tmp_path / "dump")
+    with session(target) as conn:
+        assert conn.execute(CONTENTS).fetchone() == contents
+        works(conn)
+    assert program(target, "pg_dump", "--no-comments", "--schema-only").count("lookahead") == text.count(
+        "lookahead"
+    )
+
+
+def test_restore_without_the_extension(own_cluster: MakeCluster, tmp_path: Path) -> None:
+    """Where it is not installed, all else of a dump is restored."""
+    source = own_cluster({"shared_preload_libraries": ""})
+    with source.connect() as conn:
+        conn.execute(EVERY_METHOD)
+        contents = conn.execute(CONTENTS).fetchone()
+    program(source, "pg_dump", "--format=custom", "--file", tmp_path / "dump")
+    copy = copy_installation()
+    copy.library.unlink()
+    (copy.extensions / "pg_lookahead.control").unlink()
+    with Cluster(pg_config=copy.pg_config, name="without") as target:
+        done = subprocess.run(
+            [target.bindir / "pg_restore", "--dbname=postgres", tmp_path / "dump"],
+            env=target.environment(),
+            capture_output=True,
+            text=True,
+        )
+        errors = re.findall(r"Command was: (.*)", done.stderr)
+        assert [error.split(" pg_lookahead")[0] for error in errors] == [
+            "CREATE EXTENSION IF NOT EXISTS",
+            "COMMENT ON EXTENSION",
+        ]
+        with target.connect() as conn:
+            assert conn.execute(CONTENTS).fetchone() == contents
+            indexes = "SELECT count(*) FROM pg_index WHERE indrelid = 't'::regclass AND indisvalid"
+            assert conn.execute(indexes.encode()).fetchone() == (4,)
+
+
+# Dropped, and created again
+
+
+@pytest.fixture(params=("", "pg_lookahead"))
+def server(request: pytest.FixtureRequest, own_cluster: MakeCluster) -> Iterator[Cluster]:
+    cluster = own_cluster({"shared_preload_libraries": request.param})
+    with cluster.connect() as conn:
+        conn.execute(EVERY_METHOD)
+    yield cluster
+    assert "terminated by signal" not in cluster.log
+
+
+def test_dropped_and_created_again(server: Cluster) -> None:
+    """In the same session and beside others, which have the library, a plan of a view, and a cursor open."""
+    with session(server) as conn, session(server) as other:
+        other.execute(f"PREPARE shown AS {SCANS}".encode())
+        other.execute("BEGIN")
+        other.execute("DECLARE c CURSOR FOR SELECT k FROM t WHERE k BETWEEN 1000 AND 3000 ORDER BY k")
+        assert len(other.execute("FETCH 100 FROM c").fetchall()) == 100
+        for _ in range(2):
+            works(conn)
+            conn.execute("DROP EXTENSION pg_lookahead")
+            looks_ahead(conn)  # what needs no SQL goes on
+            with pytest.raises(psycopg.errors.UndefinedTable):
+                conn.execute(SCANS.encode())
+            with pytest.raises(psycopg.errors.UndefinedFunction):
+                conn.execute("SELECT * FROM lookahead.pgstatindex('t_k'::regclass)")
+            conn.execute("CREATE EXTENSION pg_lookahead")
+        works(conn)
+        assert len(other.execute("FETCH ALL FROM c").fetchall()) == 1901
+        other.execute("COMMIT")
+        conn.execute("DROP EXTENSION pg_lookahead")
+        with pytest.raises(psycopg.errors.UndefinedTable):
+            other.execute("EXECUTE shown")
+        looks_ahead(other)
+        conn.execute("CREATE EXTENSION pg_lookahead")
+        works(other)
+
+
+def test_dropped_while_a_view_is_in_use(server: Cluster) -> None:
+    """DROP waits for a transaction that uses a view, as for any other; then nothing is left."""
+    with session(server) as user, session(server) as conn:
+        user.execute("BEGIN")
+        user.execute(SCANS.encode())
+        conn.execute("SET lock_timeout = '100ms'")
+        with pytest.raises(psycopg.errors.LockNotAvailable):
+            conn.execute("DROP EXTENSION pg_lookahead")
+        user.execute("COMMIT")
+        conn.execute("DROP EXTENSION pg_lookahead; DROP SCHEMA lookahead")
+        with pytest.raises(psycopg.errors.UndefinedTable):
+            user.execute(SCANS.encode())
+        left = "SELECT count(*) FROM pg_proc WHERE probin LIKE '%pg_lookahead%'"
+        assert conn.execute(left.encode()).fetchone() == (0,)
+
+
+# The library's file missing
+
+
+@pytest.fixture(scope="module")
+def installation() -> Copy:
+    return copy_installation()
+
+
+@pytest.fixture
+def copy(installation: Copy) -> Iterator[Copy]:
+    """An installation whose library the test may remove."""
+    kept = installation.library.read_bytes()
+    yield installation
+    if not installation.library.exists():
+        installation.library.write_bytes(kept)
+        installation.library.chmod(0o755)
+
+
+def start(copy: Copy, **settings: object) -> Cluster:
+    cluster = Cluster(pg_config=copy.pg_config, settings=settings, name="missing").start()
+    with cluster.connect() as conn:
+        conn.execute(EVERY_METHOD)
+    return cluster
+
+
+def test_library_missing(copy: Copy) -> None:
+    """Sessions that have it go on; in new ones nothing fails but our own functions."""
+    cluster = start(copy)
+    with session(cluster) as old:
+        works(old)
+        copy.library.unlink()
+        works(old)
+        old.execute("DELETE FROM t WHERE k % 10 = 9")
+        old.execute("VACUUM (PARALLEL 0) t")
+
+        with cluster.connect() as new:
+            with pytest.raises(psycopg.errors.UndefinedFile, match="could not access file"):
+                new.execute(SCANS.encode())
+            with pytest.raises(psycopg.errors.UndefinedFile, match="could not access file"):
+                new.execute("SELECT * FROM lookahead.pgstatindex('t_k'::regclass)")
+            looks = (
+                "SET enable_seqscan = off",
+                "SELECT count(*) FROM t WHERE k = 17",
+                "SELECT count(*) FROM t WHERE a @> ARRAY[17]",
+                "SET enable_indexscan = off; SELECT count(*) FROM t WHERE k = 17; RESET enable_indexscan",
+                "DELETE FROM t WHERE k % 10 = 8",
+                "VACUUM t",
+                "VACUUM FULL t",
+                "ANALYZE",
+                "REINDEX TABLE t",
+                "CREATE TABLE copied (LIKE t INCLUDING ALL)",
+                "DROP TABLE copied",
+                "SELECT count(*) FROM pg_am",
+                "SELECT * FROM pg_views WHERE schemaname = 'lookahead'",
+            )
+            for statement in looks:
+                new.execute(statement.encode())
+            assert new.execute("SELECT count(*) FROM t WHERE k BETWEEN 1000 AND 1009").fetchone() == (8,)
+        assert "CREATE EXTENSION IF NOT EXISTS pg_lookahead" in program(cluster, "pg_dump")
+        program(cluster, "vacuumdb", "--analyze", "--all")
+
+        with cluster.connect() as new:
+            new.execute("DROP EXTENSION pg_lookahead")
+            with pytest.raises(psycopg.errors.UndefinedFile, match="could not access file"):
+                new.execute("CREATE EXTENSION pg_lookahead")
+            assert new.execute("SELECT count(*) FROM t").fetchone() == (16000,)
+        assert old.execute("SELECT count(*) FROM t WHERE k BETWEEN 1000 AND 1009").fetchone() == (8,)
+    cluster.restart()
+    with cluster.connect() as new:
+        assert new.execute("SELECT count(*) FROM t").fetchone() == (16000,)
+    cluster.destroy()
+
+
+def test_library_missing_that_the_server_names(copy: Copy) -> None:
+    """A running server has it and goes on, but the server says so and does not start without it."""
+    cluster = start(copy, shared_preload_libraries="pg_lookahead")
+    copy.library.unlink()
+    with cluster.connect(prepare_threshold=None) as conn:
+        conn.execute(f"{INDEX_SCANS}; SET pg_lookahead.debug_force = on".encode())
+        looks_ahead(conn)
+        conn.execute("VACUUM (PARALLEL 2) t")
+        conn.execute("SET debug_parallel_query = on")
+        looks_ahead(conn)
+        # PostgreSQL looks for the file of a function that it calls first.
+        with pytest.raises(psycopg.errors.UndefinedFile, match="could not access file"):
+            scans(conn)
+    with pytest.raises(ClusterError, match=r'FATAL: +could not access file "pg_lookahead"'):
+        cluster.restart()
+    cluster.configure({"shared_preload_libraries": ""})
+    cluster.start()
+    with cluster.connect() as conn:
+        assert conn.execute(EVERY_METHOD_QUERY).fetchone() == (2001,)
+    cluster.destroy()
+
+
+@pytest.mark.parametrize("library", ("pg_lookahead", "auto_explain"))
+def test_parallel_workers_need_the_file(installation: Copy, library: str) -> None:
+    """The one thing that sessions cannot do which loaded a library whose file is gone, whichever it is."""
+    file = installation.pkglibdir / f"{library}.so"
+    kept = file.read_bytes()
+    cluster = start(installation)
+    try:
+        with cluster.connect(prepare_threshold=None) as conn:
+            conn.execute(f"LOAD '{library}'".encode())
+            file.unlink()
+            assert conn.execute(EVERY_METHOD_QUERY).fetchone() == (2001,)
+            conn.execute("SET debug_parallel_query = on")
+            with pytest.raises(psycopg.errors.UndefinedFile, match="could not access file"):
+                conn.execute(EVERY_METHOD_QUERY)
+            conn.execute("SET max_parallel_workers_per_gather = 0; SET debug_parallel_query = off")
+            assert conn.execute(EVERY_METHOD_QUERY).fetchone() == (2001,)
+        with cluster.connect() as conn:
+            conn.execute("SET debug_parallel_query = on")
+            assert conn.execute(EVERY_METHOD_QUERY).fetchone() == (2001,)
+    finally:
+        cluster.destroy()
+        file.write_bytes(kept)
+        file.chmod(0o755)
+
+
+def test_session_setting_that_names_a_missing_library(copy: Copy) -> None:
+    """session_preload_libraries is PostgreSQL's own matter, too: it refuses the connection and says why."""
+    cluster = start(copy)
+    with cluster.connect() as conn:
+        conn.execute("ALTER ROLE postgres SET session_preload_libraries = pg_lookahead")
+    with cluster.connect() as conn:
+        assert conn.execute("SHOW pg_lookahead.index_scan").fetchone() == ("on",)
+    copy.library.unlink()
+    with pytest.raises(psycopg.OperationalError, match='could not access file "pg_lookahead"'):
+        cluster.connect()
+    cluster.destroy()

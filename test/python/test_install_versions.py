@@ -1,0 +1,187 @@
+"""The library and the SQL of the extension may be of different versions: one clear error, and no crash."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from conftest import MakeCluster
+from installations import NEXT, Copy, build_next, copy_installation, looks_ahead, scans, session
+from pg_lookahead.cluster import Cluster
+from pg_lookahead.home import Home
+from scans import EVERY_METHOD
+
+Connection = psycopg.Connection[Any]
+
+SEGMENTS = "SELECT name FROM pg_shmem_allocations WHERE name LIKE 'pg_lookahead%' ORDER BY name"
+DIFFERENT = "and the library of pg_lookahead are of different versions"
+
+
+# Every function against every kind of other declaration
+
+FUNCTIONS = """
+SELECT p.proname, p.prosrc, p.proretset, p.proargtypes::regtype[]::text[] AS arguments,
+       (SELECT array_agg(t.type::regtype::text ORDER BY t.n)
+        FROM unnest(p.proallargtypes, p.proargmodes) WITH ORDINALITY AS t (type, mode, n)
+        WHERE t.mode = 'o') AS columns
+FROM pg_proc AS p JOIN pg_depend AS d ON d.objid = p.oid AND d.classid = 'pg_proc'::regclass
+WHERE d.deptype = 'e' AND d.refobjid = (SELECT oid FROM pg_extension WHERE extname = 'pg_lookahead')
+  AND p.prorettype = 'record'::regtype AND p.proname NOT LIKE 'function\\_%'
+"""
+"""Those that return rows; function profiles aside, which are for developers."""
+
+RELATIONS = {"pgstathashindex": "t_hash", "pgstatginindex": "t_gin", "pgstatbloomindex": "t_bloom"}
+
+
+@pytest.fixture(scope="module")
+def server(make_cluster: MakeCluster) -> Cluster:
+    cluster = make_cluster({"shared_preload_libraries": ""}, name="declared")
+    with cluster.connect() as conn:
+        conn.execute(EVERY_METHOD)
+    return cluster
+
+
+def other_columns(columns: list[str]) -> Iterator[list[str]]:
+    """The result columns of another version: one more, one less, only one, one of another type."""
+    yield [*columns, "bigint"]
+    yield columns[:-1]
+    yield columns[:1]
+    for i, old in enumerate(columns):
+        for other in {"text", "boolean"} - {old}:
+            yield [*columns[:i], other, *columns[i + 1 :]]
+
+
+def test_every_function_checks_its_columns(server: Cluster) -> None:
+    with server.connect() as conn:
+        functions = conn.execute(FUNCTIONS.encode()).fetchall()
+        assert len(functions) >= 10
+        conn.execute("CREATE SCHEMA other")
+        for name, symbol, is_set, arguments, columns in functions:
+            named = f"'{RELATIONS.get(name, 't_k')}'::{arguments[0]}" if arguments else ""
+            if "pgstattuple_approx" in name:
+                named = "'t'::regclass"
+            assert conn.execute(f"SELECT * FROM lookahead.{name}({named})".encode()).fetchone() is not None
+            given = [*arguments[:1], *(f"{one} DEFAULT NULL" for one in arguments[1:])]
+            for wrong in other_columns(columns):
+                outs = [f"OUT c{i} {one}" for i, one in enumerate(wrong)]
+                returns = ("RETURNS SETOF " if is_set else "RETURNS ") + (
+                    "record" if len(wrong) > 1 else wrong[0]
+                )
+                conn.execute("DROP FUNCTION IF EXISTS other.f")
+                conn.execute(
+                    f"CREATE FUNCTION other.f({', '.join([*given, *outs])}) {returns} LANGUAGE c"
+                    f" AS '$libdir/pg_lookahead', '{symbol}'".encode()
+                )
+                with pytest.raises(psycopg.errors.InvalidFunctionDefinition, match=DIFFERENT) as error:
+                    conn.execute(f"SELECT * FROM other.f({named})".encode())
+                assert "version 1.0.0" in str(error.value.diag.message_detail)
+                assert "ALTER EXTENSION pg_lookahead UPDATE" in str(error.value.diag.message_hint)
+        conn.execute("DROP SCHEMA other CASCADE")
+    assert "terminated by signal" not in server.log
+
+
+# A library that was replaced
+
+
+@pytest.fixture(scope="module")
+def next_library() -> Path:
+    directory = Home.of_this_process().path / "next"
+    directory.mkdir()
+    return build_next(directory)
+
+
+@pytest.fixture
+def copy() -> Copy:
+    return copy_installation()
+
+
+def start(copy: Copy, **settings: object) -> Cluster:
+    cluster = Cluster(pg_config=copy.pg_config, settings=settings, name="replaced").start()
+    with cluster.connect() as conn:
+        conn.execute(EVERY_METHOD)
+    return cluster
+
+
+def refused(conn: Connection) -> str:
+    """What statistics say in a session whose library is of another version than the SQL."""
+    with pytest.raises(psycopg.errors.InvalidFunctionDefinition, match=DIFFERENT) as error:
+        scans(conn)
+    assert "ALTER EXTENSION pg_lookahead UPDATE" in str(error.value.diag.message_hint)
+    looks_ahead(conn)
+    return str(error.value.diag.message_detail)
+
+
+def test_replaced_while_sessions_run(copy: Copy, next_library: Path) -> None:
+    """Old sessions keep the old library, new ones have the new one, and each its own statistics."""
+    cluster = start(copy)
+    with session(cluster) as old:
+        looks_ahead(old)
+        assert scans(old) == 1
+        old.execute("BEGIN")
+        old.execute("DECLARE c CURSOR FOR SELECT k FROM t WHERE k BETWEEN 1000 AND 3000 ORDER BY k")
+        assert len(old.execute("FETCH 100 FROM c").fetchall()) == 100
+
+        copy.replace_library(next_library)
+        with session(cluster) as new:
+            told = (
+                "The function is declared with {} result columns,"
+                " and the library, which is version {}, gives {}."
+            )
+            assert refused(new) == told.format(12, NEXT, 13)
+            assert len(old.execute("FETCH ALL FROM c").fetchall()) == 1901
+            old.execute("COMMIT")
+            assert scans(old) == 2
+
+            copy.install_next_sql()
+            new.execute("ALTER EXTENSION pg_lookahead UPDATE")
+            assert scans(new) == 1  # that of refused()
+            looks_ahead(new)
+            assert scans(new) == 2
+            assert refused(old) == told.format(13, "1.0.0", 12)
+            names = [row[0] for row in new.execute(SEGMENTS.encode())]
+            assert any(name.startswith("pg_lookahead 1.0.0 index scans") for name in names)
+            assert any(name.startswith(f"pg_lookahead {NEXT} index scans") for name in names)
+    assert "terminated by signal" not in cluster.log
+    cluster.destroy()
+
+
+def test_replaced_under_a_server_that_has_it_loaded(copy: Copy, next_library: Path) -> None:
+    """In shared_preload_libraries the old library serves all sessions until the server restarts."""
+    cluster = start(copy, shared_preload_libraries="pg_lookahead")
+    copy.replace_library(next_library)
+    copy.install_next_sql()
+    with session(cluster) as conn:
+        looks_ahead(conn)
+        assert scans(conn) == 1
+        conn.execute("ALTER EXTENSION pg_lookahead UPDATE")
+        assert "version 1.0.0, gives 12" in refused(conn)
+    cluster.restart()
+    with session(cluster) as conn:
+        looks_ahead(conn)
+        assert scans(conn) == 1
+    cluster.destroy()
+
+
+def test_an_old_library_comes_back(copy: Copy, next_library: Path) -> None:
+    """As when a package is taken back after ALTER EXTENSION UPDATE."""
+    library = copy.library.with_suffix(".old")
+    library.write_bytes(copy.library.read_bytes())
+    copy.replace_library(next_library)
+    copy.install_next_sql()
+    cluster = start(copy)
+    copy.replace_library(library)
+    with session(cluster) as conn:
+        assert "version 1.0.0, gives 12" in refused(conn)
+        for function, relation in (
+            ("pgstatindex", "t_k"),
+            ("pgstathashindex", "t_hash"),
+            ("pgstattuple", "t"),
+        ):
+            assert conn.execute(
+                f"SELECT * FROM lookahead.{function}('{relation}'::regclass)".encode()
+            ).fetchone()
+    cluster.destroy()

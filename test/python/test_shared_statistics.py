@@ -1,0 +1,251 @@
+"""Statistics that have no shared memory fail nothing: one warning a session, and NULLs instead of counts."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from conftest import MakeCluster
+from pg_lookahead.cluster import Cluster
+from scans import EVERY_METHOD, EVERY_METHOD_QUERY, EVICT_ALL, INDEX_SCANS
+from test_scan_differential import compiled
+
+Connection = psycopg.Connection[Any]
+
+STATISTICS = "SELECT * FROM lookahead.index_scan_stats"
+SEGMENTS = "SELECT name, size FROM pg_shmem_allocations WHERE name LIKE 'pg\\_lookahead%' ORDER BY name"
+WARNING = "pg_lookahead keeps no statistics in this session"
+
+
+def prepare(cluster: Cluster) -> Cluster:
+    """Give a server tables, and the functions of test/modules/shared_memory.c."""
+    library = compiled(cluster, Path(__file__).parents[1] / "modules" / "shared_memory.c")
+    with cluster.connect() as conn:
+        conn.execute(EVERY_METHOD)
+        for function in (
+            "fill_shared_memory() RETURNS bigint",
+            "claim_shared_memory(text, bigint) RETURNS boolean",
+            "run_under_lwlock(text) RETURNS boolean",
+            "lock_is_held() RETURNS boolean",
+        ):
+            conn.execute(f"CREATE FUNCTION {function} LANGUAGE c STRICT AS '{library}'".encode())
+    return cluster
+
+
+def segments(cluster: Cluster) -> list[tuple[str, int]]:
+    with cluster.connect() as conn:
+        return conn.execute(SEGMENTS.encode()).fetchall()
+
+
+@pytest.fixture(scope="module")
+def names(make_cluster: MakeCluster) -> list[tuple[str, int]]:
+    """What the library calls its statistics in shared memory, and their sizes."""
+    cluster = make_cluster({"shared_preload_libraries": "pg_lookahead"}, name="names")
+    found = segments(cluster)
+    cluster.destroy()
+    assert found
+    return found
+
+
+def fill(conn: Connection) -> None:
+    row = conn.execute("SELECT fill_shared_memory()").fetchone()
+    assert row is not None and row[0] > 0
+
+
+def claim(conn: Connection, names: list[tuple[str, int]]) -> None:
+    for name, size in names:
+        row = conn.execute("SELECT claim_shared_memory(%s, %s)", (name, size + 8)).fetchone()
+        assert row == (True,)
+
+
+@pytest.fixture(scope="module", params=("none left", "another size"))
+def without(
+    request: pytest.FixtureRequest, make_cluster: MakeCluster, names: list[tuple[str, int]]
+) -> Iterator[Cluster]:
+    """A server that has no shared memory for statistics, without the library at its start."""
+    cluster = make_cluster({"shared_preload_libraries": "", "max_parallel_workers": 8}, name="without")
+    prepare(cluster)
+    cluster.restart()
+    with cluster.connect() as conn:
+        if request.param == "none left":
+            fill(conn)
+        else:
+            claim(conn, names)
+    yield cluster
+    assert "PANIC" not in cluster.log and "TRAP" not in cluster.log
+
+
+@pytest.fixture
+def warned(without: Cluster) -> Iterator[tuple[Connection, list[str]]]:
+    """A session that has the library, and what it is told."""
+    told: list[str] = []
+    with without.connect(prepare_threshold=None) as conn:
+        conn.add_notice_handler(lambda diag: told.append(str(diag.message_primary)))
+        conn.execute("LOAD 'pg_lookahead'")
+        conn.execute(f"{INDEX_SCANS}; SET pg_lookahead.debug_force = on; {EVICT_ALL}".encode())
+        assert told == []
+        yield conn, told
+
+
+def crash(cluster: Cluster, pid: int) -> None:
+    """Kill a process of a server, and wait until the server has started again."""
+    started = cluster.log.count("ready to accept connections")
+    os.kill(pid, signal.SIGKILL)
+    deadline = time.monotonic() + 60
+    while cluster.log.count("ready to accept connections") == started:
+        assert time.monotonic() < deadline, cluster.log
+        time.sleep(0.01)
+
+
+def looked_ahead(conn: Connection) -> None:
+    """The query's answer is right, and look-ahead served it."""
+    served = conn.execute("SELECT lookahead.index_scans_served()").fetchone()
+    assert conn.execute(EVERY_METHOD_QUERY).fetchone() == (2001,)
+    after = conn.execute("SELECT lookahead.index_scans_served()").fetchone()
+    assert served is not None and after is not None and after[0] > served[0]
+
+
+def test_queries_and_ends_of_transactions(warned: tuple[Connection, list[str]]) -> None:
+    conn, told = warned
+    for end in ("COMMIT", "ROLLBACK", "COMMIT"):
+        conn.execute("BEGIN")
+        looked_ahead(conn)
+        conn.execute("SAVEPOINT s")
+        looked_ahead(conn)
+        conn.execute("ROLLBACK TO s")
+        conn.execute(end.encode())
+    conn.execute("BEGIN")
+    looked_ahead(conn)
+    with pytest.raises(psycopg.errors.DivisionByZero):
+        conn.execute("SELECT 1 / 0")
+    conn.execute("ROLLBACK")
+    looked_ahead(conn)
+    assert told == [WARNING]
+
+
+def test_cursors_and_functions(warned: tuple[Connection, list[str]]) -> None:
+    conn, told = warned
+    conn.execute("BEGIN")
+    conn.execute("DECLARE c CURSOR WITH HOLD FOR SELECT k FROM t WHERE k BETWEEN 100 AND 200 ORDER BY k")
+    assert len(conn.execute("FETCH 50 FROM c").fetchall()) == 50
+    conn.execute("COMMIT")
+    assert len(conn.execute("FETCH ALL FROM c").fetchall()) == 51
+    conn.execute(
+        b"""DO $$ BEGIN
+            PERFORM count(pad) FROM t WHERE k BETWEEN 1000 AND 3000;
+            RAISE division_by_zero;
+        EXCEPTION WHEN division_by_zero THEN
+            PERFORM count(pad) FROM t WHERE k BETWEEN 1000 AND 3000;
+        END $$"""
+    )
+    assert told == [WARNING]
+
+
+def test_utility_commands(warned: tuple[Connection, list[str]]) -> None:
+    conn, told = warned
+    looked_ahead(conn)
+    conn.execute("DELETE FROM t WHERE k % 7 = 3 AND k > 5000")
+    conn.execute("VACUUM t")
+    conn.execute("VACUUM (PARALLEL 2) t")
+    conn.execute("SET enable_indexscan = off; SET enable_bitmapscan = on")
+    conn.execute("SELECT count(*) FROM t WHERE k = 17")
+    conn.execute("RESET enable_indexscan; SET enable_bitmapscan = off")
+    for command in ("REINDEX INDEX t_k", "CREATE TABLE u AS TABLE t", "DROP TABLE u", "ANALYZE t"):
+        conn.execute(command.encode())
+    assert told == [WARNING]
+
+
+def test_statistics_are_null(warned: tuple[Connection, list[str]]) -> None:
+    conn, told = warned
+    for _ in range(2):
+        row = conn.execute(STATISTICS.encode()).fetchone()
+        assert row is not None and set(row) == {None}
+        looked_ahead(conn)
+    assert told == [WARNING]
+
+
+def test_the_warning_says_why(without: Cluster) -> None:
+    told: list[tuple[Any, ...]] = []
+    with without.connect() as conn:
+        conn.add_notice_handler(
+            lambda diag: told.append((diag.severity, diag.message_detail, diag.message_hint))
+        )
+        conn.execute(STATISTICS.encode())
+    ((severity, detail, hint),) = told
+    assert severity == "WARNING"
+    assert "index scans" in detail
+    assert "shared_preload_libraries" in hint
+
+
+def test_parallel_workers(warned: tuple[Connection, list[str]]) -> None:
+    """Workers cannot start a subtransaction on 17, and tell nothing of their own."""
+    conn, told = warned
+    conn.execute("SET debug_parallel_query = on; SET max_parallel_workers_per_gather = 2")
+    plan = "\n".join(row[0] for row in conn.execute(b"EXPLAIN (COSTS off) " + EVERY_METHOD_QUERY))
+    assert "Gather" in plan and "Single Copy" in plan
+    for _ in range(3):
+        assert conn.execute(EVERY_METHOD_QUERY).fetchone() == (2001,)
+    assert told == []
+    conn.execute("SET debug_parallel_query = off")
+    looked_ahead(conn)
+    assert told == [WARNING]
+
+
+def test_locks_of_the_caller_stay(warned: tuple[Connection, list[str]]) -> None:
+    """With an LWLock held nothing is attempted, as all of them are released after an error."""
+    conn, told = warned
+    assert conn.execute("SELECT run_under_lwlock(%s)", (STATISTICS,)).fetchone() == (True,)
+    assert conn.execute("SELECT run_under_lwlock(%s)", (EVERY_METHOD_QUERY.decode(),)).fetchone() == (True,)
+    assert told == []
+    looked_ahead(conn)
+    assert told == [WARNING]
+
+
+def test_no_lock_is_left(warned: tuple[Connection, list[str]]) -> None:
+    conn, told = warned
+    looked_ahead(conn)
+    assert told == [WARNING]
+    assert conn.execute("SELECT lock_is_held()").fetchone() == (False,)
+
+
+def test_sessions_without_the_library(without: Cluster) -> None:
+    told: list[Any] = []
+    with without.connect() as conn:
+        conn.add_notice_handler(told.append)
+        assert conn.execute(EVERY_METHOD_QUERY).fetchone() == (2001,)
+        assert conn.execute("SELECT count(*) FROM pg_shmem_allocations").fetchone() is not None
+    assert told == []
+
+
+def test_memory_is_reserved_at_the_start(make_cluster: MakeCluster, names: list[tuple[str, int]]) -> None:
+    """With the library in shared_preload_libraries it is there, also after a crash of a backend."""
+    cluster = prepare(make_cluster({"shared_preload_libraries": "pg_lookahead"}, name="reserved"))
+    assert segments(cluster) == names
+    told: list[Any] = []
+    for _ in range(2):
+        with cluster.connect(prepare_threshold=None) as conn:
+            conn.add_notice_handler(told.append)
+            fill(conn)
+            conn.execute(f"{INDEX_SCANS}; SET pg_lookahead.debug_force = on; {EVICT_ALL}".encode())
+            before = conn.execute(STATISTICS.encode()).fetchone()
+            looked_ahead(conn)
+            after = conn.execute(STATISTICS.encode()).fetchone()
+            assert before is not None and after is not None
+            assert before[0] == 0 and after[0] == 1
+            crash(cluster, conn.info.backend_pid)
+    assert segments(cluster) == names
+    assert told == []
+    cluster.destroy()
+
+
+def test_names_have_version_and_size(names: list[tuple[str, int]]) -> None:
+    for name, size in names:
+        words = name.split()
+        assert words[0] == "pg_lookahead" and words[1].count(".") == 2 and words[-1] == str(size)

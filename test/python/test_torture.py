@@ -1,0 +1,73 @@
+"""``make torture`` in short: it passes on what is sound, and each of its checks fails where it should."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from torture.model import Model, Violation
+from torture.sabotage import SABOTAGES
+
+SEED = 20261122
+TOOLS = Path(__file__).resolve().parents[2] / "tools"
+
+
+def torture(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-Es", "-m", "torture", *map(str, arguments)]
+    return subprocess.run(command, cwd=TOOLS, capture_output=True, text=True, timeout=500)
+
+
+def test_a_sound_server_passes(request: pytest.FixtureRequest) -> None:
+    done = torture("--minutes", 3, "--rounds", 10, "--seed", request.config.getoption("--seed"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "check: standby page by page" in done.stdout
+    assert "check: WAL" in done.stdout
+
+
+@pytest.mark.parametrize("name", SABOTAGES)
+def test_each_check_can_fail(name: str) -> None:
+    done = torture("--minutes", 3, "--rounds", 1, "--seed", SEED, "--sabotage", name)
+    shutil.rmtree(TOOLS.parent / "build" / "torture" / str(SEED), ignore_errors=True)
+    assert done.returncode == 1, done.stdout + done.stderr
+    failed = [line.strip().partition(":")[0] for line in done.stdout.splitlines() if line.startswith("  ")]
+    assert SABOTAGES[name].check in failed, done.stdout + done.stderr
+    assert f"first failure: SEED={SEED}" in done.stdout
+
+
+# What a client knows
+
+
+def test_a_durable_commit_leaves_one_state() -> None:
+    model = Model("m", {1: (1, 0)})
+    model.committing({1: (2, 0)})
+    model.committed(True)
+    with pytest.raises(Violation, match="1 differ"):
+        model.resolve({1: (1, 0)}, after_crash=True)
+    model.resolve({1: (2, 0)}, after_crash=True)
+
+
+def test_a_crash_may_take_back_what_was_not_durable_and_what_followed_but_not_what_came_before() -> None:
+    first, second, third = ({1: (i, 0)} for i in range(3))
+    model = Model("m", first)
+    for state in (second, third):
+        model.committing(state)
+        model.committed(False)
+    model.resolve(third, after_crash=False)
+    model.resolve(second, after_crash=True)
+    with pytest.raises(Violation):
+        model.resolve(third, after_crash=True)
+
+
+def test_a_transaction_in_doubt_is_there_as_a_whole_or_not_at_all() -> None:
+    model = Model("m", {1: (0, 0), 2: (0, 0)})
+    model.committing({1: (1, 0), 2: (1, 0)})
+    assert model.in_doubt
+    with pytest.raises(Violation):
+        model.resolve({1: (1, 0), 2: (0, 0)}, after_crash=True)
+    model.resolve({1: (0, 0), 2: (0, 0)}, after_crash=False)
+    assert not model.in_doubt
+    assert model.now == {1: (0, 0), 2: (0, 0)}

@@ -1,0 +1,121 @@
+"""PostgreSQL's own regression and isolation tests, run on a server of the matrix.
+
+The tests come from the source package that Debian built the server of, so that their expected
+output is that server's; pg_regress and isolationtester come with the server.  They are run
+unchanged, with the extension in every session: what they print must not differ from what they
+print without it.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import tarfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import debian_server
+from debian_server import Unavailable
+from pg_lookahead.cluster import Cluster
+from pg_lookahead.home import Home
+
+SETTINGS: dict[str, object] = {
+    "shared_preload_libraries": "pg_lookahead",
+    "pg_lookahead.debug_force": True,
+    "max_prepared_transactions": 10,
+}
+"""Of the server: index scans look ahead from their first row on."""
+
+PROGRAMS = {
+    "regress": ("regress/pg_regress", "parallel_schedule"),
+    "isolation": ("isolation/pg_isolation_regress", "isolation_schedule"),
+}
+"""For each directory of tests the program that runs them, as PGXS has it, and the schedule."""
+
+
+def provision(major: int, pg_config: Path, cache: Path) -> Path:
+    """The source archive of a server.
+
+    pg_config: of the server
+    cache: directory for packages, as debian_server has it
+    Unavailable if it cannot be had, or is of another version than the server."""
+    archive = debian_server.fetch_source(major, cache / str(major))
+    version = _ask(pg_config, "--version").split()[1]
+    if f"_{version}.orig." not in archive.name:
+        raise Unavailable(f"{archive.name} is not the source of PostgreSQL {version}")
+    return archive
+
+
+def unpack(archive: Path, directory: Path) -> None:
+    """Unpack the tests of a source archive into the subdirectories regress and isolation."""
+    wanted = re.compile(r"[^/]+/src/test/((?:regress|isolation)/.+)")
+    with tarfile.open(archive) as tar:
+        for member in tar:
+            if found := wanted.fullmatch(member.name):
+                member.name = found[1]
+                tar.extract(member, directory, filter="data")
+
+
+def run(cluster: Cluster, pg_config: Path, archive: Path, log: Path) -> tuple[str, int]:
+    """Run both kinds of tests on a server that has been started with SETTINGS.
+
+    Returns what the programs printed, TAP lines among it, and 0 if both succeeded.  The
+    differences, if there are any, are left beside ``log``."""
+    home = Home.of_this_process()
+    # Owned by the server's user, who writes there, too; removed with the process's other files.
+    work = home.make_directory("core")
+    output, status = "", 0
+    try:
+        unpack(archive, work)
+        # --dlpath names the directory of the libraries that the tests load into the server:
+        # one of their own and, on 17, two of contrib's.
+        source = work / "regress" / "regress.c"
+        include = f"-I{_ask(pg_config, '--includedir-server')}"
+        compiler: list[str | Path] = [
+            "gcc",
+            "-O1",
+            "-fPIC",
+            "-shared",
+            include,
+            source,
+            "-o",
+            source.with_suffix(".so"),
+        ]
+        subprocess.run(compiler, check=True, capture_output=True, text=True)
+        for name in ("autoinc.so", "refint.so"):
+            shutil.copy(Path(_ask(pg_config, "--pkglibdir")) / name, work / "regress")
+        if home.user:
+            subprocess.run(["chown", "-R", f"{home.user.uid}:{home.user.gid}", work], check=True)
+        programs = Path(_ask(pg_config, "--pgxs")).parents[1] / "test"
+        for kind, (program, schedule) in PROGRAMS.items():
+            command: list[str | Path] = [programs / program, f"--inputdir={work / kind}"]
+            command += [f"--outputdir={work / kind}", f"--bindir={_ask(pg_config, '--bindir')}"]
+            command += [f"--dlpath={work / kind}", f"--schedule={work / kind / schedule}"]
+            command += ["--max-concurrent-tests=20"] if kind == "regress" else []
+            done = _as_server(home, cluster, command, work / kind)
+            output += done.stdout
+            status = status or done.returncode
+            differences = work / kind / "regression.diffs"
+            if differences.exists():
+                shutil.copy(differences, log.with_suffix(f".{kind}.diffs"))
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+        log.write_text(output)
+    return output, status
+
+
+def _as_server(
+    home: Home, cluster: Cluster, command: Sequence[str | Path], cwd: Path
+) -> subprocess.CompletedProcess[str]:
+    """Run a program as the user of the server, with the server's libpq variables."""
+    how = home.as_server()
+    libpq = {name: value for name, value in cluster.environment().items() if name.startswith("PG")}
+    how["env"] = {**how["env"], **libpq}
+    return subprocess.run(
+        command, cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", **how
+    )
+
+
+def _ask(pg_config: Path, what: str) -> str:
+    return subprocess.run([pg_config, what], check=True, capture_output=True, text=True).stdout.strip()

@@ -1,0 +1,130 @@
+"""What a recovery left: the server's own words, and the WAL that it replayed."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+from .faults import TOMBSTONE, Server
+from .model import Violation
+from .sessions import value
+
+SEGMENT = 1 << 20
+"""Bytes of a WAL segment (see initdb)."""
+
+PAGE_HEADER = 40
+"""Bytes of the longest header of a WAL page, which may follow where a record ended."""
+
+WAL_KEPT = 200 << 20
+"""Bytes of WAL that are surely still there (see wal_keep_size)."""
+
+BAD = re.compile(
+    r"refcount leak|leaked|resource was not closed|was not owned|PANIC|TRAP|terminated by signal (?!9\b)"
+    r"|invalid page|could not read|checksum verification failed|page verification failed|inconsistent page"
+    r"|stuck spinlock|terminated by exception"
+    r"|\b(XX...|58...|53[012]..) (ERROR|FATAL|WARNING|PANIC)"
+)
+"""Lines that tell of a leak, of a crash that was not ours, or of damage: SQLSTATE classes XX and 58 are
+internal and system errors, 53 resources that are used up."""
+
+WARNING = re.compile(r" WARNING:  ")
+
+FORGIVEN = re.compile(
+    r"terminating connection because of crash of another server process"
+    r"|PID \d+ is not a PostgreSQL (backend|server) process"
+    r"|could not open relation with OID"
+    r"|could not find pg_class tuple for index|relation \d+ deleted while still in use"
+    r"|skipping reindex of invalid index"
+    r"|startup 01000 WARNING:  you don't own a lock of type AccessExclusiveLock"
+)
+"""What stock PostgreSQL says in such company: to all sessions after a crash; of a session that has ended
+before it was signalled; of a relation that was dropped meanwhile, or, in VACUUM, changed; of an index whose
+building was interrupted; and, by a standby's startup process, when its postmaster is gone."""
+
+
+def bad_lines(log: str) -> list[str]:
+    """Lines of a server's log that must not be there."""
+    bad = (line for line in log.splitlines() if BAD.search(line) or WARNING.search(line))
+    return [line for line in bad if not FORGIVEN.search(line) and not TOMBSTONE.search(line)]
+
+
+def position(text: str) -> int:
+    """A WAL position as a number."""
+    high, low = text.split("/")
+    return (int(high, 16) << 32) + int(low, 16)
+
+
+def text_of(position: int) -> str:
+    return f"{position >> 32:X}/{position & 0xFFFFFFFF:X}"
+
+
+def segment_of(position: int) -> str:
+    """The file that has a position, on the first timeline."""
+    number = position // SEGMENT
+    return f"00000001{number * SEGMENT >> 32:08X}{number % (2**32 // SEGMENT):08X}"
+
+
+class Wal:
+    """Reads all WAL of a server, in stretches that follow each other."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._read = 0
+
+    def check(self, flushed: int, recovered: bool) -> int:
+        """Read what was written since the last time; returns the number of bytes.
+
+        flushed: what was on disk before the crash, at least
+        recovered: whether there was one"""
+        log = self._server.log()
+        with self._server.cluster.connect() as conn:
+            next_start = int(
+                value(conn, "SELECT pg_logical_emit_message(false, 'torture', '', true) - '0/0'")
+            )
+            end = int(value(conn, "SELECT pg_current_wal_flush_lsn() - '0/0'"))
+            redo = int(value(conn, "SELECT redo_lsn - '0/0' FROM pg_control_checkpoint()"))
+        starts = re.findall(r"redo starts at ([0-9A-F]+/[0-9A-F]+)", log)
+        start = self._read
+        if not start or end - start > WAL_KEPT:
+            start = redo
+        if starts:
+            start = min(start, position(starts[-1]))
+        self._waldump(start, end, "--quiet")
+        done = re.findall(r"redo done at ([0-9A-F]+/[0-9A-F]+)", log)
+        if recovered and done:
+            records = self._waldump(position(done[-1]), end, "-n", "2").splitlines()
+            found = [position(lsn) for lsn in re.findall(r"lsn: ([0-9A-F]+/[0-9A-F]+)", "\n".join(records))]
+            if len(found) != 2 or found[0] != position(done[-1]):
+                raise Violation(f"no record at the end of recovery, {done[-1]}: {records}")
+            if found[1] < flushed:
+                raise Violation(f"recovery ended at {text_of(found[1])}; {text_of(flushed)} had been flushed")
+        self._read = next_start
+        return end - start
+
+    def _waldump(self, start: int, end: int, *arguments: str) -> str:
+        """Run it, with segments named: else it takes their size from any, and one may not be written yet."""
+        program = self._server.cluster.bindir / "pg_waldump"
+        segments = [segment_of(start), segment_of(end - 1)]
+        bounds = ["-s", text_of(start), "-e", text_of(end)]
+        command: list[str | Path] = [
+            program,
+            "-p",
+            self._server.cluster.data / "pg_wal",
+            *bounds,
+            *arguments,
+            *segments,
+        ]
+        done = subprocess.run(command, capture_output=True, text=True)
+        skipped = re.search(r"first record is after .* skipping over (\d+) bytes?$", done.stderr.strip())
+        if done.returncode or (done.stderr and not (skipped and int(skipped[1]) <= PAGE_HEADER)):
+            raise Violation(f"pg_waldump {' '.join([*bounds, *arguments, *segments])}: {done.stderr.strip()}")
+        return done.stdout
+
+
+def checksums(server: Server) -> None:
+    """pg_checksums over a server that was shut down."""
+    program = server.cluster.bindir / "pg_checksums"
+    done = subprocess.run([program, "--check", "-D", server.cluster.data], capture_output=True, text=True)
+    if done.returncode or not re.search(r"Bad checksums:\s+0\b", done.stdout):
+        raise Violation(f"pg_checksums: {done.stdout} {done.stderr}")

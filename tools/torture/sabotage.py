@@ -1,0 +1,138 @@
+"""What makes each check fail: the program under test is then the torture itself.
+
+Each is done in the first round, by ``when``: "running" (sessions at rest, before the fault), "stopped" (the
+server is down), "recovered" (before the checks).  The fault is chosen to suit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from .faults import Server
+from .recovery import SEGMENT, segment_of
+from .sessions import run, value
+
+
+def lose_a_row(primary: Server, standby: Server) -> None:
+    """A committed row is not there."""
+    with primary.cluster.connect() as conn:
+        run(conn, "WITH k AS (SELECT client, key FROM ledger LIMIT 1), p AS (DELETE FROM part USING k WHERE"
+                  " (part.client, part.key) = (k.client, k.key)) DELETE FROM ledger USING k WHERE"
+                  " (ledger.client, ledger.key) = (k.client, k.key)")  # fmt: skip
+
+
+def lose_money(primary: Server, standby: Server) -> None:
+    """Half of a transfer is there."""
+    with primary.cluster.connect() as conn:
+        run(conn, "UPDATE account SET balance = balance + 1 WHERE id = 7")
+
+
+def _forget_entries(primary: Server, index: str) -> None:
+    """Rows that an index has no entries for."""
+    with primary.cluster.connect() as conn:
+        ready = f"UPDATE pg_index SET indisready = {{}} WHERE indexrelid = '{index}'::regclass"
+        run(conn, ready.format("false"))
+        run(conn, "CREATE TEMP TABLE o AS SELECT client, key, version, touched FROM ledger WHERE client = 2")
+        run(conn, "DELETE FROM ledger WHERE client = 2")
+        run(conn, "INSERT INTO ledger (client, key, version, touched) SELECT * FROM o")
+        run(conn, ready.format("true"))
+
+
+def forget_btree_entries(primary: Server, standby: Server) -> None:
+    """A btree lacks entries: amcheck."""
+    _forget_entries(primary, "ledger_b")
+
+
+def forget_bloom_entries(primary: Server, standby: Server) -> None:
+    """A Bloom index lacks entries: comparison with the table."""
+    _forget_entries(primary, "ledger_bloom")
+
+
+def keep_the_unlogged(primary: Server, standby: Server) -> None:
+    """A row of the unlogged table survives a crash."""
+    with primary.cluster.connect() as conn:
+        run(conn, "INSERT INTO fleeting VALUES (1, '{1}', '(1,1)')")
+
+
+def say_leak(primary: Server, standby: Server) -> None:
+    """The server's log tells of a leak."""
+    with primary.cluster.connect() as conn:
+        run(conn, "SET client_min_messages = error")
+        run(conn, "DO $$ BEGIN RAISE WARNING 'resource was not closed: [7] (rel=base/1/2, ...)'; END $$")
+
+
+def cut_the_wal(primary: Server, standby: Server) -> None:
+    """The end of the WAL that was flushed is not on disk."""
+    start = primary.flushed - 50_000
+    while start < primary.flushed:
+        length = min(primary.flushed - start, SEGMENT - start % SEGMENT)
+        _overwrite(primary.cluster.data / "pg_wal" / segment_of(start), start % SEGMENT, bytes(length))
+        start += length
+
+
+def break_the_wal(primary: Server, standby: Server) -> None:
+    """WAL that was flushed can no longer be read."""
+    with primary.cluster.connect() as conn:
+        run(conn, "SELECT pg_logical_emit_message(false, 'torture', repeat('x', 100000), true)")
+        middle = int(value(conn, "SELECT pg_current_wal_flush_lsn() - '0/0'")) - 50_000
+    path = primary.cluster.data / "pg_wal" / segment_of(middle)
+    _overwrite(path, middle % SEGMENT, b"broken" * 40)
+
+
+def break_a_page(primary: Server, standby: Server) -> None:
+    """A page on disk fails its checksum."""
+    _overwrite(_path(primary, "ledger"), 8192 + 5000, b"broken")
+
+
+def break_the_standby(primary: Server, standby: Server) -> None:
+    """Rows of the standby are not the primary's, and their page's checksum is ignored."""
+    with primary.cluster.connect() as conn:
+        place = value(conn, "SELECT pg_relation_filepath('account')")
+        # Replay mends a page that is in the WAL after the checkpoint from which the standby goes on.
+        for statement in (
+            "ALTER TABLE account SET (autovacuum_enabled = off)",
+            "VACUUM account",
+            "CHECKPOINT",
+        ):
+            run(conn, statement)
+    standby.cluster.wait_for_replay(primary.cluster)
+    standby.cluster.stop()
+    path = standby.cluster.data / place
+    path.write_bytes(path.read_bytes().replace(b"n" * 8, b"n" * 7 + b"m"))
+    standby.cluster.configure({"ignore_checksum_failure": True})
+    standby.cluster.start()
+
+
+def _path(server: Server, relation: str) -> Path:
+    return server.cluster.data / server.path_of[relation]
+
+
+def _overwrite(path: Path, offset: int, data: bytes) -> None:
+    with path.open("r+b") as file:
+        file.seek(offset)
+        file.write(data)
+
+
+@dataclass(frozen=True)
+class Sabotage:
+    """when: the moment; fault: the name of the fault; check: what must go red, as a word of its failure"""
+
+    do: Callable[[Server, Server], None]
+    when: str
+    fault: str
+    check: str
+
+
+SABOTAGES = {
+    "row": Sabotage(lose_a_row, "running", "kill_server", "rows"),
+    "money": Sabotage(lose_money, "running", "kill_backend", "invariants"),
+    "btree": Sabotage(forget_btree_entries, "running", "kill_backend", "amcheck"),
+    "bloom": Sabotage(forget_bloom_entries, "running", "kill_backend", "indexes"),
+    "unlogged": Sabotage(keep_the_unlogged, "recovered", "kill_backend", "unlogged"),
+    "leak": Sabotage(say_leak, "running", "kill_backend", "log"),
+    "short wal": Sabotage(cut_the_wal, "stopped", "kill_server", "WAL"),
+    "broken wal": Sabotage(break_the_wal, "recovered", "kill_backend", "WAL"),
+    "page": Sabotage(break_a_page, "stopped", "fast_stop", "checksums"),
+    "standby": Sabotage(break_the_standby, "recovered", "kill_backend", "standby"),
+}

@@ -1,0 +1,166 @@
+"""Maintenance beside the writers: VACUUM, rebuilding, DDL, log_relation, diagnostics, eviction, and signals
+to sessions."""
+
+from __future__ import annotations
+
+import random
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from psycopg import errors
+
+from .schema import BTREES, LOGGED, TABLES
+from .sessions import Connection, run, value
+from .settings import varied
+
+VACUUMS = (
+    *(
+        "VACUUM {}",
+        "VACUUM (INDEX_CLEANUP ON) {}",
+        "VACUUM (INDEX_CLEANUP ON, PARALLEL 2) {}",
+        "VACUUM ANALYZE {}",
+    ),
+    *("VACUUM (FREEZE, DISABLE_PAGE_SKIPPING) {}", "VACUUM (TRUNCATE OFF, BUFFER_USAGE_LIMIT '256kB') {}"),
+    *("VACUUM (VERBOSE, INDEX_CLEANUP ON) {}", "ANALYZE {}"),
+)
+REBUILDS = (
+    *("REINDEX INDEX CONCURRENTLY {index}", "REINDEX INDEX CONCURRENTLY {index}", "REINDEX INDEX {index}"),
+    *("REINDEX TABLE CONCURRENTLY account", "REINDEX TABLE ledger", "CLUSTER account USING account_pkey"),
+    *(
+        "VACUUM (FULL) account",
+        "VACUUM (FULL) scratch",
+        "ALTER INDEX ledger_pkey SET (fillfactor = {percent})",
+    ),
+    *("CREATE INDEX CONCURRENTLY extra ON ledger (b DESC, key)", "DROP INDEX CONCURRENTLY IF EXISTS extra"),
+    *("CREATE INDEX CONCURRENTLY extra ON ledger USING hash (version)", "DROP INDEX IF EXISTS extra"),
+    *("CREATE INDEX CONCURRENTLY extra ON ledger USING gin (words)", "CHECKPOINT", "SELECT pg_switch_wal()"),
+)
+INDEXES = (
+    *("ledger_pkey", "ledger_version", "ledger_b", "ledger_hash", "ledger_gin", "ledger_gist"),
+    *("ledger_spgist", "ledger_brin", "ledger_bloom", "account_pkey", "account_branch", "fleeting_gin"),
+    "scratch_gin",
+)
+SIDE = (
+    "CREATE TABLE side AS SELECT * FROM account",
+    "ALTER TABLE side ADD COLUMN x int DEFAULT 1; CREATE INDEX ON side (x)",
+    "ALTER TABLE side SET UNLOGGED",
+    "ALTER TABLE side SET LOGGED",
+    "BEGIN; ALTER TABLE side ALTER balance TYPE numeric; ROLLBACK",
+    "DROP TABLE side",
+    "CREATE TEMP TABLE mine AS SELECT * FROM ledger; CREATE INDEX ON mine (key); DROP TABLE mine",
+)
+DIAGNOSTICS = (
+    *(
+        ("pgstattuple", relation)
+        for relation in (*TABLES, "ledger_pkey", "ledger_hash", "ledger_gist", "fleeting")
+    ),
+    *(("pgstattuple_approx", relation) for relation in TABLES),
+    *(("pgstatindex", index) for index in BTREES),
+    *(("pgstathashindex", index) for index in ("ledger_hash", "account_branch", "fleeting_hash")),
+    *(("pgstatginindex", index) for index in ("ledger_gin", "fleeting_gin", "scratch_gin")),
+    *(("pgstatbloomindex", index) for index in ("ledger_bloom", "fleeting_bloom")),
+    *(("heap_block_order", index) for index in ("ledger_pkey", "ledger_version", "ledger_b")),
+    *(("pg_relpages", relation) for relation in ("ledger", "ledger_spgist", "ledger_brin")),
+)
+
+
+@contextmanager
+def unless_replaced() -> Iterator[None]:
+    """Forgive what a function says of an index that REINDEX CONCURRENTLY is replacing, or of one that was
+    just dropped."""
+    try:
+        yield
+    except (errors.UndefinedTable, errors.UndefinedObject, errors.ObjectNotInPrerequisiteState):
+        pass
+    except errors.InternalError_ as error:
+        if "could not open relation with OID" not in str(error):
+            raise
+
+
+MISSED = r"could not find pg_class tuple for index|relation \d+ deleted while still in use"
+"""What stock's VACUUM says now and then of a relation that is changed just then: nobody keeps rows of
+catalogs for a VACUUM."""
+
+
+def vacuum(conn: Connection, rng: random.Random) -> None:
+    run(conn, f"SET client_min_messages = error; {varied(rng, 'SESSION')}")
+    try:
+        run(conn, rng.choice(VACUUMS).format(rng.choice((*TABLES, "ledger", "ledger", "fleeting"))))
+    except errors.InternalError_ as error:
+        if not re.search(MISSED, str(error)):
+            raise
+
+
+def rebuild(conn: Connection, rng: random.Random) -> None:
+    run(conn, varied(rng, "SESSION"))
+    statement = rng.choice(REBUILDS).format(index=rng.choice(INDEXES), percent=rng.choice((50, 70, 90)))
+    try:
+        run(conn, statement)
+    except errors.DuplicateTable:
+        pass
+    finally:
+        if not conn.closed:
+            drop_invalid(conn)
+
+
+def drop_invalid(conn: Connection) -> None:
+    """Drop indexes whose building was interrupted."""
+    query = "SELECT indexrelid::regclass::text FROM pg_index WHERE NOT indisvalid"
+    for (name,) in run(conn, query).fetchall():
+        run(conn, f"DROP INDEX {name}")
+
+
+def change_schema(conn: Connection, rng: random.Random) -> None:
+    try:
+        for statement in rng.choice(SIDE).split("; "):
+            run(conn, statement)
+    except (errors.UndefinedTable, errors.DuplicateTable, errors.DuplicateColumn):
+        pass
+
+
+def log_pages(conn: Connection, rng: random.Random) -> None:
+    relation, fork = rng.choice(LOGGED), rng.choice(("main", "main", "main", "vm"))
+    with unless_replaced():
+        run(
+            conn,
+            f"SELECT lookahead.log_relation('{relation}', '{fork}', streamed => {rng.random() < 0.8})"
+            f" WHERE pg_relation_size('{relation}', '{fork}') > 0",
+        )
+
+
+def diagnose(conn: Connection, rng: random.Random) -> None:
+    function, relation = rng.choice(DIAGNOSTICS)
+    with unless_replaced():
+        run(conn, f"SELECT count(*) FROM lookahead.{function}('{relation}')")
+
+
+def evict(conn: Connection, rng: random.Random) -> None:
+    run(conn, "SELECT count(pg_buffercache_evict(bufferid)) FROM pg_buffercache")
+    time.sleep(rng.random() * 0.1)
+
+
+class Pest:
+    """Cancels and terminates sessions, and notes how far the WAL has been flushed."""
+
+    def __init__(self) -> None:
+        self.flushed = 0
+        self.read_ahead = 0
+
+    def note(self, conn: Connection) -> None:
+        """How far the WAL is on disk, at least, and how many blocks look-ahead has read."""
+        self.flushed = max(self.flushed, int(value(conn, "SELECT pg_current_wal_flush_lsn() - '0/0'")))
+        self.read_ahead = int(value(conn, "SELECT blocks_read FROM lookahead.index_scan_stats"))
+
+    def disturb(self, conn: Connection, rng: random.Random) -> None:
+        self.note(conn)
+        if rng.random() < 0.15:
+            how = rng.choice(("cancel", "cancel", "terminate"))
+            run(
+                conn,
+                f"SELECT pg_{how}_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
+                " AND backend_type IN ('client backend', 'autovacuum worker', 'parallel worker')"
+                " ORDER BY random() LIMIT 1",
+            )
+        time.sleep(rng.random() * 0.06)
