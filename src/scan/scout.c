@@ -24,8 +24,8 @@
 #include "compat.h"
 #include "miscadmin.h"
 #include "observe/profile.h"
-#include "scan/btree_leaf.h"
-#include "scan/btree_pilot.h"
+#include "index/btree_leaf.h"
+#include "index/btree_descents.h"
 #include "scan/scout.h"
 #include "utils/rel.h"
 

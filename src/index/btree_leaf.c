@@ -20,7 +20,7 @@
 #include "access/tupmacs.h"
 #include "compat.h"
 #include "miscadmin.h"
-#include "scan/btree_leaf.h"
+#include "index/btree_leaf.h"
 #include "storage/bufmgr.h"
 #include "stream/uncount.h"
 #include "utils/rel.h"

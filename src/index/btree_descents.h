@@ -10,7 +10,7 @@
 
 #include "access/relscan.h"
 #include "access/sdir.h"
-#include "scan/btree_leaf.h"
+#include "index/btree_leaf.h"
 
 typedef struct BTreePilot BTreePilot;
 

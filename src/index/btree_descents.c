@@ -29,7 +29,7 @@
 #include "access/nbtree.h"
 #include "access/xact.h"
 #include "miscadmin.h"
-#include "scan/btree_pilot.h"
+#include "index/btree_descents.h"
 #include "stream/uncount.h"
 #include "utils/datum.h"
 #include "utils/lsyscache.h"
