@@ -506,4 +506,14 @@ LookaheadCheckSearchPathBy(GucStringCheckHook hook)
 /* EXPLAIN lets extensions add to a node since 18. */
 #define LOOKAHEAD_HAVE_EXPLAIN_HOOK (PG_VERSION_NUM >= 180000)
 
+/* Add an option to EXPLAIN; 19 asks for a check of it as a setting, too. */
+#if PG_VERSION_NUM >= 190000
+#define LOOKAHEAD_REGISTER_EXPLAIN_OPTION(name, handler) \
+	RegisterExtensionExplainOption((name), (handler), \
+								   GUCCheckBooleanExplainOption)
+#else
+#define LOOKAHEAD_REGISTER_EXPLAIN_OPTION(name, handler) \
+	RegisterExtensionExplainOption((name), (handler))
+#endif
+
 #endif							/* PG_LOOKAHEAD_COMPAT_H */
