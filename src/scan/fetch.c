@@ -17,6 +17,7 @@
 #include "access/genam.h"
 #include "compat.h"
 #include "exec/rows_wanted.h"
+#include "executor/instrument.h"
 #include "scan/scan.h"
 #include "scan/scan_node.h"
 #include "utils/rel.h"

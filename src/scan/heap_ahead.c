@@ -230,6 +230,7 @@ HeapAheadFollow(HeapAhead *ahead, IndexScanDesc scan, ScanDirection direction,
 		WindowExpire(ahead->window, returned);
 		return true;
 	}
+	ahead->index_owed = 0;		/* the scan does not come there */
 	HeapAheadPause(ahead);
 	return false;
 }

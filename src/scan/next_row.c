@@ -22,6 +22,7 @@
 #include "access/visibilitymap.h"
 #include "compat.h"
 #include "executor/executor.h"
+#include "executor/instrument.h"
 #include "miscadmin.h"
 #include "scan/scan_node.h"
 #include "storage/predicate.h"

@@ -14,6 +14,7 @@
 #include "compat.h"
 #include "exec/explain.h"
 #include "exec/takeover.h"
+#include "executor/instrument.h"
 #include "index/scan_position.h"
 #include "scan/scan.h"
 #include "scan/scan_node.h"
@@ -55,7 +56,7 @@ refusal_of(Relation heap, Relation index, ScanKey keys, int nkeys,
 		return "at most one row";
 	if (lookahead_max_distance == 0)
 		return "pg_lookahead.max_distance is 0";
-	if (!LookaheadReadsAreAsync() && LookaheadReadAdvice() == 0)
+	if (!LookaheadReadsAreAsync() && !LookaheadAdviceIsUseful())
 		return "reads are synchronous and direct";
 	if (norderbys > 0)
 		return "ordered by distance";
@@ -194,8 +195,8 @@ static void
 explain(Taken *taken, bool asked, ExplainState *es)
 {
 	ScanNode   *node = (ScanNode *) taken;
-	WorkerInstrumentation *workers = taken->plan_state->worker_instrument;
-	bool		leader_only = workers != NULL && workers->num_workers > 0;
+	bool		leader_only = taken->plan_state->worker_instrument != NULL &&
+		taken->plan_state->worker_instrument->num_workers > 0;
 	HeapAheadReport report = {0};
 
 	if (node->ahead != NULL)
