@@ -601,7 +601,7 @@ def make_cached(conn: Connection, key: str) -> None:
 def calls(conn: Connection, query: str, times: int = 1) -> tuple[int, int, int]:
     """How often our own loops fetch from the heap, and look for neighbours; how many rows they look up with these."""
     done = tracked(conn, query, times)
-    return done["heap_fetch"], done["visibility_run"], done["heap_hot_search"]
+    return done["heap_fetch"], done["page_rows"], done["heap_hot_search"]
 
 
 @pytest.mark.parametrize("name", CACHED)
