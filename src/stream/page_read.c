@@ -110,6 +110,7 @@ advise(Relation rel, PageRead *page)
 {
 	page->buffer = PrefetchBuffer(rel, page->fork, page->block).recent_buffer;
 	page->origin = BufferIsValid(page->buffer) ? PAGE_FOUND : PAGE_ADVISED;
+	page->leads = !BufferIsValid(page->buffer);
 }
 
 /*
@@ -149,6 +150,7 @@ start_reads(Relation rel, int nblocks, PageRead *pages, const void *owner)
 			pages[j].buffer = buffers[j];
 			pages[j].io = io;
 			pages[j].origin = origin;
+			pages[j].leads = (j == i && origin == PAGE_READ);
 			ReleaseBuffer(buffers[j]);
 		}
 		if (origin == PAGE_READ)

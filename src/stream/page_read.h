@@ -52,6 +52,7 @@ typedef struct PageRead
 	LookaheadRead io;			/* what to wait for, if anything */
 	uint8		fork;			/* a ForkNumber */
 	uint8		origin;			/* a PageOrigin */
+	bool		leads;			/* is the first page of a read */
 } PageRead;
 
 /* Did the page have to be read, or will have to be? */

@@ -17,8 +17,11 @@
  *	 wait, or are holes; none before it waits.
  * - A batch is sorted by itself: what is in order already, and may have been
  *	 started, is not touched.
- * - No read is started while max_reads are in flight.  Where reads are left to
- *	 the kernel, what it was advised of last counts as in flight.
+ * - No read is started while max_reads are in flight.  A sorted window asks
+ *	 the server which those are.  In any other, whose blocks are wanted in the
+ *	 order of their reads, a read counts until its first block is taken, so that
+ *	 no more is read ahead than keeps max_reads in flight.  So does, in both,
+ *	 what was left to the kernel.
  * - An entry changes its state when what it stands for has been done: an error
  *	 in between leaves the window as it was.
  *
@@ -100,8 +103,7 @@ struct Window
 	struct windowslot_hash *slots;
 	int			nheld;			/* entries that are not holes */
 	int			to_start;		/* reads that what was appended will take */
-	int			in_flight;		/* reads, when last counted */
-	int			advised;		/* blocks left to the kernel, as in flight */
+	int			untaken;		/* entries that lead a read */
 	BlockNumber nblocks;		/* size of the relation, when last asked */
 };
 
@@ -162,7 +164,7 @@ WindowHasRoom(Window *window)
 		window->tail - window->head >= 2 * (uint32) window->capacity)
 		return false;
 	return window->sorted ||
-		window->in_flight + window->to_start < window->max_reads;
+		window->untaken + window->to_start < window->max_reads;
 }
 
 /* Make the ring, or double its size. */
@@ -230,9 +232,9 @@ first_started(Window *window)
 static void
 remove_entry(Window *window, WindowEntry *entry)
 {
-	if (entry->state == ENTRY_STARTED && entry->page.origin == PAGE_ADVISED &&
-		window->advised > 0)
-		window->advised--;
+	if (entry->state == ENTRY_STARTED && entry->page.leads &&
+		window->untaken > 0)
+		window->untaken--;
 	windowslot_delete(window->slots, entry->page.block);
 	entry->state = ENTRY_HOLE;
 	window->nheld--;
@@ -316,8 +318,11 @@ next_run(Window *window, int most)
 	return n;
 }
 
-/* Start the next "nblocks" entries, whose blocks are adjacent. */
-static void
+/*
+ * Start the next "nblocks" entries, whose blocks are adjacent.  Returns the
+ * number of reads.
+ */
+static int
 start_run(Window *window, int nblocks)
 {
 	PageRead	pages[MAX_IO_COMBINE_LIMIT];
@@ -332,20 +337,22 @@ start_run(Window *window, int nblocks)
 
 		entry->page = pages[i];
 		entry->state = ENTRY_STARTED;
-		window->advised += (pages[i].origin == PAGE_ADVISED);
+		window->untaken += pages[i].leads;
 	}
-	window->in_flight += started.reads;
 	window->counters.reads += started.reads;
 	window->counters.combined_reads += started.combined;
 	window->counters.read_blocks += started.blocks;
 	window->counters.hit_blocks += nblocks - started.blocks;
+	return started.reads;
 }
 
-/* Count the reads in flight anew, as some may have ended. */
-static void
-count_in_flight(Window *window)
+/* How many more reads may be in flight? */
+static int
+reads_allowed(Window *window)
 {
-	window->in_flight = window->advised + PageReadsInFlight(window);
+	return window->max_reads -
+		(window->sorted && PageReadsInBackground(window->rel) ?
+		 PageReadsInFlight(window) : window->untaken);
 }
 
 /* Start what is in order, as far as reads in flight and buffers allow. */
@@ -355,8 +362,8 @@ issue(Window *window)
 	bool		background = PageReadsInBackground(window->rel);
 	int			most = background ? io_combine_limit : 1;
 	int			room = window->ready - window->start;
+	int			reads = reads_allowed(window);
 
-	count_in_flight(window);
 	if (background)
 		room = PageReadRoom(window->rel, room);
 
@@ -366,13 +373,13 @@ issue(Window *window)
 	 */
 	if (background)
 		LookaheadEnterBatch();
-	while (window->in_flight < window->max_reads)
+	while (reads > 0)
 	{
 		int			n = next_run(window, Min(room, most));
 
 		if (n == 0)
 			break;
-		start_run(window, n);
+		reads -= start_run(window, n);
 		room -= n;
 	}
 	if (background)
@@ -393,8 +400,7 @@ WindowContinue(Window *window)
 {
 	if (window->start == window->ready)
 		return;
-	count_in_flight(window);
-	if (window->max_reads - window->in_flight >=
+	if (reads_allowed(window) >=
 		Min(WINDOW_SUBMIT, (window->max_reads + 1) / 2))
 		issue(window);
 }
@@ -405,9 +411,9 @@ finish_oldest(Window *window)
 {
 	if (PageReadsWait(window, false))
 		return true;
-	if (window->advised == 0)
+	if (window->untaken == 0 || PageReadsInBackground(window->rel))
 		return false;
-	window->advised--;
+	window->untaken--;
 	return true;
 }
 
@@ -512,7 +518,6 @@ WindowTake(Window *window, BlockNumber block, bool *was_read)
 			window->counters.stalls++;
 	}
 	window->counters.taken_reads += *was_read;
-	count_in_flight(window);
 	return buffer;
 }
 
@@ -534,7 +539,7 @@ WindowForget(Window *window)
 			give_up(window, entry_at(window, p));
 	window->head = window->start = window->ready = window->tail = 0;
 	window->to_start = 0;
-	Assert(window->nheld == 0 && window->advised == 0);
+	Assert(window->nheld == 0 && window->untaken == 0);
 }
 
 void
@@ -542,7 +547,6 @@ WindowDrain(Window *window)
 {
 	WindowForget(window);
 	(void) PageReadsWait(window, true);
-	window->in_flight = 0;
 }
 
 void
