@@ -223,6 +223,33 @@ PageReadFinish(Relation rel, const PageRead *page)
 	return page->buffer;
 }
 
+Buffer
+PageReadTake(Relation rel, const PageRead *page, bool *was_read, bool *evicted)
+{
+	Buffer		buffer = PageReadFinish(rel, page);
+	int64		reads = UsageReads(rel);
+
+	*was_read = PageReadWasRead(page);
+	*evicted = false;
+	if (BufferIsValid(buffer))
+	{
+		if (!*was_read)
+			CountHit(rel);
+		if (page->origin == PAGE_FOUND)
+			LookaheadCountIoHit(RelationUsesLocalBuffers(rel));
+		return buffer;
+	}
+	*evicted = page->origin != PAGE_ADVISED;
+	buffer = ReadBufferExtended(rel, page->fork, page->block, RBM_NORMAL, NULL);
+	if (UsageReads(rel) != reads)
+		*was_read = true;
+	else if (page->origin == PAGE_READ)
+		UncountAccesses(rel, 1);	/* another process has read it again */
+	else
+		*was_read = false;
+	return buffer;
+}
+
 void
 PageReadAbandon(Relation rel, const PageRead *page)
 {

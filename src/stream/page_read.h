@@ -92,6 +92,15 @@ extern void PageReadAbandon(Relation rel, const PageRead *page);
 
 /* What a window needs besides. */
 
+/*
+ * The same, and read the page in the ordinary way if that gives none.  Counts
+ * for one access in all, unless the page had to be read twice.  Sets *was_read
+ * if it had to be read, then or now, and *evicted if it was no longer there,
+ * or not valid.
+ */
+extern Buffer PageReadTake(Relation rel, const PageRead *page, bool *was_read,
+						   bool *evicted);
+
 /* What a call of PageReadStartRange() did. */
 typedef struct PagesStarted
 {
