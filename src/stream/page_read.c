@@ -110,6 +110,7 @@ advise(Relation rel, PageRead *page)
 {
 	page->buffer = PrefetchBuffer(rel, page->fork, page->block).recent_buffer;
 	page->origin = BufferIsValid(page->buffer) ? PAGE_FOUND : PAGE_ADVISED;
+	page->leads = !BufferIsValid(page->buffer);
 }
 
 /*
@@ -149,6 +150,7 @@ start_reads(Relation rel, int nblocks, PageRead *pages, const void *owner)
 			pages[j].buffer = buffers[j];
 			pages[j].io = io;
 			pages[j].origin = origin;
+			pages[j].leads = (j == i && origin == PAGE_READ);
 			ReleaseBuffer(buffers[j]);
 		}
 		if (origin == PAGE_READ)
@@ -219,6 +221,33 @@ PageReadFinish(Relation rel, const PageRead *page)
 		return InvalidBuffer;
 	(*UsageHits(rel))--;		/* it has counted this, and nothing else */
 	return page->buffer;
+}
+
+Buffer
+PageReadTake(Relation rel, const PageRead *page, bool *was_read, bool *evicted)
+{
+	Buffer		buffer = PageReadFinish(rel, page);
+	int64		reads = UsageReads(rel);
+
+	*was_read = PageReadWasRead(page);
+	*evicted = false;
+	if (BufferIsValid(buffer))
+	{
+		if (!*was_read)
+			CountHit(rel);
+		if (page->origin == PAGE_FOUND)
+			LookaheadCountIoHit(RelationUsesLocalBuffers(rel));
+		return buffer;
+	}
+	*evicted = page->origin != PAGE_ADVISED;
+	buffer = ReadBufferExtended(rel, page->fork, page->block, RBM_NORMAL, NULL);
+	if (UsageReads(rel) != reads)
+		*was_read = true;
+	else if (page->origin == PAGE_READ)
+		UncountAccesses(rel, 1);	/* another process has read it again */
+	else
+		*was_read = false;
+	return buffer;
 }
 
 void

@@ -52,6 +52,7 @@ typedef struct PageRead
 	LookaheadRead io;			/* what to wait for, if anything */
 	uint8		fork;			/* a ForkNumber */
 	uint8		origin;			/* a PageOrigin */
+	bool		leads;			/* is the first page of a read */
 } PageRead;
 
 /* Did the page have to be read, or will have to be? */
@@ -90,6 +91,15 @@ extern Buffer PageReadFinish(Relation rel, const PageRead *page);
 extern void PageReadAbandon(Relation rel, const PageRead *page);
 
 /* What a window needs besides. */
+
+/*
+ * The same, and read the page in the ordinary way if that gives none.  Counts
+ * for one access in all, unless the page had to be read twice.  Sets *was_read
+ * if it had to be read, then or now, and *evicted if it was no longer there,
+ * or not valid.
+ */
+extern Buffer PageReadTake(Relation rel, const PageRead *page, bool *was_read,
+						   bool *evicted);
 
 /* What a call of PageReadStartRange() did. */
 typedef struct PagesStarted

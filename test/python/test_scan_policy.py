@@ -279,7 +279,7 @@ ERRORS = {
 
 @pytest.mark.parametrize("name", ERRORS)
 def test_goes_on_after_errors(slow: Connection, name: str) -> None:
-    """However many queries have failed, one that runs is known, and so is what is around it: its portions give nothing back."""
+    """However many queries have failed, one that runs is known, and so is what is around it: its portions are not cut short."""
     cache.evict(slow, "t")
     before = counts(slow)
     for statement in ERRORS[name]:
