@@ -141,7 +141,7 @@ def test_explain(conn: Connection) -> None:
     assert row is not None
     node = (row[0] if not isinstance(row[0], str) else json.loads(row[0]))[0]["Plan"]
     assert node["Look-Ahead Issue Order"] == "block"
-    assert node["Look-Ahead Window"] > 16
+    assert node["Look-Ahead Blocks Sorted"] > 16
     assert 0 <= node["Look-Ahead Reads Combined"] <= node["Look-Ahead Reads"]
 
 

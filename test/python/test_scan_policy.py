@@ -1,5 +1,5 @@
 # ruff: noqa: E501
-"""Which blocks index scans read ahead (scout.c), and when they begin and cease to (policy.c).
+"""Which blocks index scans read ahead (entries_ahead.c), and when they begin and cease to (policy.c).
 
 That rows and counters are stock's is shown elsewhere.  Here look-ahead's own counts are looked at: a hint that
 is wrong or missing changes no row, and costs a read or a wait.
@@ -197,7 +197,7 @@ def test_what_is_told_is_what_is_visited(conn: Connection, name: str) -> None:
     assert done["blocks_unused"] == 0
     assert done["blocks_read"] + done["blocks_hit"] + done["blocks_direct"] == done["blocks_visited"], done
     assert reads_of_all(conn, query) == reads_of_all(conn, query, look_ahead=False)
-    # a btree's scout looks beyond the current page (backward, since 18), others do not
+    # a btree is looked at beyond the current page (backward, since 18), others do not
     assert done["blocks_direct"] <= done["blocks_visited"] // (8 if "GiST" in name else 20), done
 
 
@@ -213,7 +213,7 @@ def reads_of_all(conn: Connection, query: str, look_ahead: bool = True) -> int:
 
 
 def test_what_a_worker_looks_up_is_not_counted(conn: Connection) -> None:
-    """A pilot copies its keys, whose types a new process finds in the catalogs."""
+    """A second scan copies its keys, whose types a new process finds in the catalogs."""
     conn.execute("SET debug_parallel_query = on")
     conn.execute(FORCE)
     query = (
@@ -784,7 +784,7 @@ def test_synchronous_reads(own_cluster: MakeCluster) -> None:
         deadline = time.monotonic() + 120
         while tells:  # on a busy machine, some reads are slow
             cache.evict(conn, "small")
-            text = str(conn.execute(f"EXPLAIN (ANALYZE) {SMALL}".encode()).fetchall())
+            text = str(conn.execute(f"EXPLAIN (ANALYZE, LOOKAHEAD) {SMALL}".encode()).fetchall())
             if "Look-Ahead: not used (reads are fast)" in text:
                 break
             assert time.monotonic() < deadline, text
@@ -792,5 +792,5 @@ def test_synchronous_reads(own_cluster: MakeCluster) -> None:
     with cluster.connect() as conn:
         assert read_ahead_by_force(conn) == 0
         if tells:
-            text = str(conn.execute(f"EXPLAIN (ANALYZE) {SMALL}".encode()).fetchall())
+            text = str(conn.execute(f"EXPLAIN (ANALYZE, LOOKAHEAD) {SMALL}".encode()).fetchall())
             assert "Look-Ahead: not used (reads are synchronous and direct)" in text
