@@ -227,7 +227,6 @@ forget(Scout *scout)
 {
 	scout->nleaves = 0;
 	scout->nentries = 0;
-	scout->hits_owed = 0;		/* the scan does not come there */
 	if (scout->reading)
 	{
 		BTreeLeafReadEnd(scout->reading);
@@ -457,6 +456,7 @@ void
 ScoutReset(Scout *scout)
 {
 	forget(scout);
+	scout->hits_owed = 0;		/* the scan does not come there */
 	scout->page = InvalidBlockNumber;
 }
 
