@@ -205,8 +205,9 @@ PageReadStart(Relation rel, ForkNumber fork, BlockNumber block, PageRead *page)
 		advise(rel, page);
 	else if (PageReadRoom(rel, 1) < 1)
 		return false;
-	else
-		start_reads(rel, 1, page, NULL);
+	else if (start_reads(rel, 1, page, NULL).blocks > 0 &&
+			 pgstat_should_count_relation(rel))
+		rel->pgstat_info->counts.blocks_fetched--;	/* not asked for yet */
 	return page->origin != PAGE_ADVISED;
 }
 

@@ -66,7 +66,7 @@ PageReadWasRead(const PageRead *page)
  * Start reading one page, if there is such a page and room for one more read.
  * False if not, or if the kernel was advised only: then there is nothing to
  * finish.  May raise an error (out of buffers, broken file), as ReadBuffer()
- * may.
+ * may.  If the page had to be read, the caller owes a hit: see uncount.h.
  */
 extern bool PageReadStart(Relation rel, ForkNumber fork, BlockNumber block,
 						  PageRead *page);

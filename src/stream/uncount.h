@@ -91,39 +91,53 @@ HitsSince(Relation rel, const CountsBefore *before)
 	return *UsageHits(rel) - before->hits;
 }
 
+/* The reads that have been counted since then; and the same applies. */
+static inline int64
+ReadsSince(Relation rel, const CountsBefore *before)
+{
+	if (pgstat_should_count_relation(rel))
+		return rel->pgstat_info->counts.blocks_fetched -
+			before->counts.blocks_fetched - HitsSince(rel, before);
+	return UsageReads(rel) - before->reads;
+}
+
 /*
  * Take back the hits since then, and the searches of an index.  Returns the
- * number of blocks that were read instead, which stay counted: so many hits of
- * the scan's own are owed.
+ * number of blocks that were read instead: so many hits of the scan's own are
+ * owed.  These reads stay counted in pgBufferUsage; the relation's statistics
+ * count a block when the scan asks for it, and then as read.
  */
 static inline int
 UncountSince(Relation rel, const CountsBefore *before)
 {
-	int64		hits = HitsSince(rel, before);
-	int64		reads = UsageReads(rel) - before->reads;
+	int64		reads = ReadsSince(rel, before);
 
+	UncountAccesses(rel, HitsSince(rel, before));
 	if (pgstat_should_count_relation(rel))
 	{
 		PgStat_TableCounts *now = &rel->pgstat_info->counts;
 
-		reads = now->blocks_fetched - before->counts.blocks_fetched - hits;
+		now->blocks_fetched -= reads;
 		now->numscans -= now->numscans - before->counts.numscans;
 	}
-	UncountAccesses(rel, hits);
 	return (int) reads;
 }
 
 /*
  * The scan has made accesses of its own since then: take back the hits that
- * are owed, as far as they have come.
+ * are owed, as far as they have come.  Where it had to read, what was read
+ * ahead has been evicted: then nothing is to be taken back.
  */
 static inline void
 SettleHits(Relation rel, int *owed, const CountsBefore *before)
 {
-	int			hits = (int) Min(HitsSince(rel, before), *owed);
+	int64		reads = ReadsSince(rel, before);
+	int64		hits = Min(HitsSince(rel, before), *owed);
 
-	UncountAccesses(rel, hits);
-	*owed -= hits;
+	*UsageHits(rel) -= hits;
+	if (pgstat_should_count_relation(rel))
+		rel->pgstat_info->counts.blocks_hit -= hits;
+	*owed -= Min(hits + reads, *owed);
 }
 
 #endif							/* PG_LOOKAHEAD_UNCOUNT_H */

@@ -24,6 +24,7 @@
 #include "miscadmin.h"
 #include "portability/instr_time.h"
 #include "stream/window_ring.h"
+#include "utils/rel.h"
 
 /* Turns may be off by a few, where entries came or went. */
 #define WINDOW_SLACK 64
@@ -64,12 +65,18 @@ WindowGetCounters(const Window *window)
 bool
 WindowHasRoom(Window *window)
 {
+	int			unstarted = window->tail - window->start;
+
 	/* holes take room as well, so allow for as many of them */
 	if (window->nheld >= window->capacity ||
 		window->tail - window->head >= 2 * (uint32) window->capacity)
 		return false;
-	return window->sorted ||
-		window->untaken + window->to_start < window->max_reads;
+	if (window->sorted)
+		return true;
+	return window->untaken + window->to_start < window->max_reads &&
+		(!PageReadsInBackground(window->rel) ||
+		 LookaheadAdditionalPins(RelationUsesLocalBuffers(window->rel),
+								 unstarted + 1) > unstarted);
 }
 
 /* Remove an entry that nobody took. */
