@@ -25,7 +25,6 @@
 #include "access/genam.h"
 #include "access/relscan.h"
 #include "access/visibilitymap.h"
-#include "access/xlog.h"
 #include "compat.h"
 #include "executor/instrument.h"
 #include "pgstat.h"
@@ -55,11 +54,7 @@ make_window(ScanNode *node)
 
 	node->max_distance = blocks;
 	node->distance = Min(node->distance, blocks);
-
-	/* on a standby, replay is not to wait for pages that we have not reached */
-	if (RecoveryInProgress())
-		pins = 0;
-	node->window = WindowCreate(ScanNodeMemory(node), heap, blocks, pins, reads,
+	node->window = WindowCreate(ScanNodeMemory(node), heap, blocks, reads,
 								node->block_order);
 	node->told_block = node->passed_block = InvalidBlockNumber;
 	node->counters.scans = 1;
@@ -75,24 +70,10 @@ make_window(ScanNode *node)
 static bool
 is_all_visible(ScanNode *node, Relation heap, BlockNumber block)
 {
-	BufferUsage before = pgBufferUsage;
-	int64		reads = *node->reads;
-	PgStat_TableCounts counts = {0};
-	bool		result;
+	CountsBefore before = CountsNow(heap);
+	bool		result = VM_ALL_VISIBLE(heap, block, &node->vm_buffer);
 
-	if (pgstat_should_count_relation(heap))
-		counts = heap->pgstat_info->counts;
-	result = VM_ALL_VISIBLE(heap, block, &node->vm_buffer);
-
-	pgBufferUsage.shared_blks_hit = before.shared_blks_hit;
-	pgBufferUsage.local_blks_hit = before.local_blks_hit;
-	if (*node->reads != reads)
-		node->vm_debt++;
-	else if (pgstat_should_count_relation(heap))
-	{
-		heap->pgstat_info->counts.blocks_fetched = counts.blocks_fetched;
-		heap->pgstat_info->counts.blocks_hit = counts.blocks_hit;
-	}
+	node->vm_debt += UncountSince(heap, &before);
 	return result;
 }
 
@@ -101,19 +82,15 @@ bool
 AheadAllVisible(ScanNode *node, Relation heap, BlockNumber block,
 				 Buffer *vm_buffer)
 {
-	int64		hits;
+	CountsBefore before;
 	bool		result;
 
 	if (likely(node->vm_debt == 0))
 		return VM_ALL_VISIBLE(heap, block, vm_buffer);
 
-	hits = pgBufferUsage.shared_blks_hit + pgBufferUsage.local_blks_hit;
+	before = CountsNow(heap);
 	result = VM_ALL_VISIBLE(heap, block, vm_buffer);
-	if (pgBufferUsage.shared_blks_hit + pgBufferUsage.local_blks_hit > hits)
-	{
-		node->vm_debt--;
-		UncountAccess(heap);
-	}
+	SettleHits(heap, &node->vm_debt, &before);
 	return result;
 }
 

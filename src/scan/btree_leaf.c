@@ -22,7 +22,7 @@
 #include "miscadmin.h"
 #include "scan/btree_leaf.h"
 #include "storage/bufmgr.h"
-#include "stream/uncount.h"
+#include "stream/page_read.h"
 #include "utils/rel.h"
 
 /* Keys that only _bt_checkkeys() can test. */
@@ -34,11 +34,7 @@
 struct BTreeLeafRead
 {
 	Relation	index;
-	BlockNumber page;
-	Buffer		buffer;			/* where the page is or will be */
-	bool		pinned;
-	bool		reading;		/* the read has not been seen to end */
-	ReadBuffersOperation op;
+	PageRead	page;
 };
 
 bool
@@ -109,54 +105,33 @@ BTreeLeafNote(BTreeLeaf *leaf, ItemPointer tid)
 }
 
 BTreeLeafRead *
-BTreeLeafReadStart(MemoryContext mcxt, Relation index, BlockNumber page)
+BTreeLeafReadStart(MemoryContext mcxt, Relation index, BlockNumber page,
+				   int *hits_owed)
 {
 	BTreeLeafRead *read;
+	PageRead	started;
 
 	/* a damaged link may lead out of the file; or buffers may be short */
-	if (page >= RelationGetNumberOfBlocks(index) ||
-		LookaheadAdditionalPins(RelationUsesLocalBuffers(index), 1) < 1)
+	if (!PageReadStart(index, MAIN_FORKNUM, page, &started))
 		return NULL;
-	if (!LookaheadReadsAreAsync() &&
-		!BufferIsValid(PrefetchBuffer(index, MAIN_FORKNUM, page).recent_buffer))
-		return NULL;
-	read = MemoryContextAllocZero(mcxt, sizeof(BTreeLeafRead));
+	read = MemoryContextAlloc(mcxt, sizeof(BTreeLeafRead));
 	read->index = index;
-	read->page = page;
-	read->op.rel = index;
-	read->op.smgr = RelationGetSmgr(index);
-	LookaheadSetPersistence(&read->op, index->rd_rel->relpersistence);
-	read->op.forknum = MAIN_FORKNUM;
-	read->reading = StartReadBuffer(&read->op, &read->buffer, page, 0);
-	read->pinned = !read->reading;
-	/* the scan will read the page again, from shared buffers */
-	UncountAccess(index);
-
-	/* what reads in the background holds a pin of its own */
-	if (read->reading)
-		ReleaseBuffer(read->buffer);
+	read->page = started;
+	if (PageReadWasRead(&started))
+		(*hits_owed)++;
 	return read;
 }
 
 bool
 BTreeLeafReadIsDone(BTreeLeafRead *read)
 {
-	return !read->reading || LookaheadReadIsDone(&read->op);
-}
-
-void
-BTreeLeafReadWait(BTreeLeafRead *read)
-{
-	LookaheadWaitQuietly(&read->op);
+	return PageReadIsDone(&read->page);
 }
 
 void
 BTreeLeafReadEnd(BTreeLeafRead *read)
 {
-	if (read->reading)
-		LookaheadWaitQuietly(&read->op);
-	if (read->pinned)
-		ReleaseBuffer(read->buffer);
+	PageReadAbandon(read->index, &read->page);
 	pfree(read);
 }
 
@@ -398,21 +373,14 @@ bool
 BTreeLeafExamine(BTreeLeafRead *read, BTreeLeaf *leaf, IndexScanDesc scan,
 				 ScanDirection dir, BlockNumber from)
 {
+	Buffer		buffer = PageReadFinish(read->index, &read->page);
 	bool		known;
 
-	Assert(BTreeLeafReadIsDone(read));
-	if (!read->pinned)
-	{
-		/* this counts as a hit */
-		read->pinned = ReadRecentBuffer(read->index->rd_locator, MAIN_FORKNUM,
-										read->page, read->buffer);
-		if (!read->pinned)
-			return false;
-		UncountHit(read->index);
-	}
-	BTreeLeafInit(leaf, read->page);
-	LockBuffer(read->buffer, BUFFER_LOCK_SHARE);
-	known = examine_page(BufferGetPage(read->buffer), leaf, scan, dir, from);
-	LockBuffer(read->buffer, BUFFER_LOCK_UNLOCK);
+	if (!BufferIsValid(buffer))
+		return false;
+	BTreeLeafInit(leaf, read->page.block);
+	LockBuffer(buffer, BUFFER_LOCK_SHARE);
+	known = examine_page(BufferGetPage(buffer), leaf, scan, dir, from);
+	UnlockReleaseBuffer(buffer);
 	return known;
 }

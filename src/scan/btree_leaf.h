@@ -53,27 +53,25 @@ extern void BTreeLeafNote(BTreeLeaf *leaf, ItemPointer tid);
 /*
  * Start reading a page; to be ended by BTreeLeafReadEnd().  NULL where there
  * is no such page, or buffers are short; or nothing reads in the background
- * and the page is not cached: then the kernel has been advised.
+ * and the page is not cached: then the kernel has been advised.  What had to
+ * be read adds to *hits_owed: see uncount.h.
  */
 extern BTreeLeafRead *BTreeLeafReadStart(MemoryContext mcxt, Relation index,
-										 BlockNumber page);
+										 BlockNumber page, int *hits_owed);
 
 /* Has the read ended?  Never waits. */
 extern bool BTreeLeafReadIsDone(BTreeLeafRead *read);
 
-/* Wait until it has. */
-extern void BTreeLeafReadWait(BTreeLeafRead *read);
-
 /*
  * Find the entries of the page that match the scan's keys.  "from" is the page
- * that the scan will come from.  False if the page could not be read, or is
+ * that the scan will come from.  Waits for the read.  False if the page could not be read, or is
  * not what the scan expects there; it will find out by itself.
  */
 extern bool BTreeLeafExamine(BTreeLeafRead *read, BTreeLeaf *leaf,
 							 IndexScanDesc scan, ScanDirection dir,
 							 BlockNumber from);
 
-/* Wait if need be, unpin, free. */
+/* Wait if need be, and free. */
 extern void BTreeLeafReadEnd(BTreeLeafRead *read);
 
 #endif							/* PG_LOOKAHEAD_BTREE_LEAF_H */

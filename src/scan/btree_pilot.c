@@ -42,6 +42,7 @@
 struct BTreePilot
 {
 	MemoryContext mcxt;			/* of all that belongs to scan */
+	int		   *hits_owed;		/* by the scan: see uncount.h */
 	IndexScanDesc scan;			/* NULL: not started, or lost */
 	uint64		caught_up;		/* pages visited to find the scan */
 	bool		lost;			/* there is no finding it */
@@ -57,10 +58,11 @@ BTreeNeedsPilot(IndexScanDesc scan)
 }
 
 BTreePilot *
-BTreePilotCreate(MemoryContext mcxt)
+BTreePilotCreate(MemoryContext mcxt, int *hits_owed)
 {
 	BTreePilot *pilot = MemoryContextAllocZero(mcxt, sizeof(BTreePilot));
 
+	pilot->hits_owed = hits_owed;
 	pilot->mcxt = AllocSetContextCreate(mcxt, "look-ahead pilot scan",
 										ALLOCSET_SMALL_SIZES);
 	return pilot;
@@ -149,7 +151,7 @@ step(BTreePilot *pilot, ScanDirection dir)
 	BTScanPosUnpinIfPinned(*pos);
 
 	/* the scan will count all this again */
-	UncountSince(index, &before);
+	*pilot->hits_owed += UncountSince(index, &before);
 	return found;
 }
 

@@ -35,6 +35,7 @@
 #include "observe/profile.h"
 #include "scan/node.h"
 #include "storage/predicate.h"
+#include "stream/uncount.h"
 #include "utils/builtins.h"
 #include "utils/rel.h"
 
@@ -237,7 +238,21 @@ is_all_visible(ScanNode *node, Relation heap, BlockNumber block,
 static inline bool
 next_entry(ScanNode *node, IndexScanDesc scan, ScanDirection direction)
 {
-	if (index_getnext_tid(scan, direction) == NULL)
+	int		   *hits_owed = node == NULL || node->scout == NULL ? NULL :
+		ScoutHitsOwed(node->scout);
+	ItemPointer tid;
+
+	if (likely(hits_owed == NULL || *hits_owed == 0))
+		tid = index_getnext_tid(scan, direction);
+	else
+	{
+		/* pages that were read ahead are found cached: count them once */
+		CountsBefore before = CountsNow(scan->indexRelation);
+
+		tid = index_getnext_tid(scan, direction);
+		SettleHits(scan->indexRelation, hits_owed, &before);
+	}
+	if (tid == NULL)
 	{
 		if (node != NULL)
 			AheadFinish(node);

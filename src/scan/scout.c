@@ -82,6 +82,7 @@ struct Scout
 	BTreeLeafRead *reading;		/* the one after those, being read */
 	bool		dead_end;		/* or nothing can be learnt of it */
 	BTreePilot *pilot;			/* or what finds it instead */
+	int			hits_owed;		/* of pages read ahead: see uncount.h */
 };
 
 bool
@@ -122,6 +123,12 @@ uint64
 ScoutTurn(const Scout *scout)
 {
 	return scout->turn;
+}
+
+int *
+ScoutHitsOwed(Scout *scout)
+{
+	return &scout->hits_owed;
 }
 
 uint64
@@ -312,19 +319,16 @@ read_leaf(Scout *scout, IndexScanDesc scan, bool wait, BTreeLeaf *leaf)
 			return false;
 		scout->reading =
 			PROFILED(PROFILE_LEAF_START,
-					 BTreeLeafReadStart(scout->mcxt, scout->index, page));
+					 BTreeLeafReadStart(scout->mcxt, scout->index, page,
+										&scout->hits_owed));
 		if (scout->reading == NULL)
 		{
 			scout->dead_end = true;
 			return false;
 		}
 	}
-	if (!BTreeLeafReadIsDone(scout->reading))
-	{
-		if (!wait)
-			return false;
-		PROFILED_VOID(PROFILE_READ_WAIT, BTreeLeafReadWait(scout->reading));
-	}
+	if (!wait && !BTreeLeafReadIsDone(scout->reading))
+		return false;
 
 	known = PROFILED(PROFILE_LEAF_EXAMINE,
 					 BTreeLeafExamine(scout->reading, leaf, scan, scout->dir,
@@ -358,7 +362,7 @@ next_leaf(Scout *scout, IndexScanDesc scan, bool wait)
 		if (scout->pages < PAGES_BEFORE_PILOT)
 			return false;
 		if (scout->pilot == NULL)
-			scout->pilot = BTreePilotCreate(scout->mcxt);
+			scout->pilot = BTreePilotCreate(scout->mcxt, &scout->hits_owed);
 		known = PROFILED(PROFILE_PILOT_NEXT,
 						 BTreePilotNext(scout->pilot, scan, scout->dir,
 										scout->turn, leaf));
@@ -452,6 +456,7 @@ void
 ScoutReset(Scout *scout)
 {
 	forget(scout);
+	scout->hits_owed = 0;		/* the scan does not come there */
 	scout->page = InvalidBlockNumber;
 }
 

@@ -53,6 +53,9 @@ extern uint64 ScoutTurn(const Scout *scout);
 /* The turn of the entry told of last. */
 extern uint64 ScoutToldTurn(const Scout *scout);
 
+/* How many hits of the scan in the index are to be taken back: uncount.h. */
+extern int *ScoutHitsOwed(Scout *scout);
+
 /*
  * The heap block and the turn of the next entry that the scout has not yet
  * told of.  False if nothing more is known at the moment: the scan is at its

@@ -208,7 +208,7 @@ refusal_of(PlanState *plan_state, List *twice)
 	/* first, as the shortest of queries have the least time to lose */
 	if (is_unique_lookup(index, keys, nkeys))
 		return "at most one row";
-	if (!LookaheadReadsAreAsync() && LookaheadReadAdvice() == 0)
+	if (!LookaheadReadsAreAsync() && !LookaheadAdviceIsUseful())
 		return "reads are synchronous and direct";
 	if (norderbys > 0)
 		return "ordered by distance";

@@ -1,21 +1,20 @@
 /*-------------------------------------------------------------------------
  *
  * window.c
- *		A window of heap reads in flight: what its caller sees of it; see
- *		window.h.
+ *		A window of heap blocks read ahead; see window.h.
  *
- * A block comes in at the end (WindowAppend), is put in order (window_plan.c)
- * and read (window_read.c), and goes out in one of three ways: it is taken,
- * expires, or is drained.
+ * A block comes in at the end (WindowAppend), is put in order (window_ring.c)
+ * and started (page_read.c), and goes out in one of three ways: it is taken,
+ * expires, or is given up with all others.
  *
  * Invariants:
- * - A block goes out once: no entry is left of it, nor a pin that is not the
- *	 caller's.
- * - What is taken was waited for.  What is given up may be being read; then
- *	 its read is waited for, too.
- * - What goes out is counted as it would be without a window: a block that is
- *	 taken once, as read or as found; one that was found and is given up, not
- *	 at all.  One that was read and is given up stays counted as read.
+ * - No read is started while max_reads are in flight.  A sorted window asks
+ *	 the server which those are.  In any other, whose blocks are wanted in the
+ *	 order of their reads, a read counts until its first block is taken, so that
+ *	 no more is read ahead than keeps max_reads in flight.  So does, in both,
+ *	 what was left to the kernel.
+ * - An entry changes its state when what it stands for has been done: an error
+ *	 in between leaves the window as it was.
  *
  *-------------------------------------------------------------------------
  */
@@ -24,51 +23,31 @@
 #include "compat.h"
 #include "miscadmin.h"
 #include "portability/instr_time.h"
-#include "stream/uncount.h"
-#include "stream/window_internal.h"
+#include "stream/window_ring.h"
 #include "utils/rel.h"
 
 /* Turns may be off by a few, where entries came or went. */
 #define WINDOW_SLACK 64
 
-/* A wait of so many microseconds is a stall. */
+/* A wait of this many microseconds is a stall. */
 #define WINDOW_STALL_US 10
 
-/* Start at least so many reads at once, if as many may be in flight. */
+/* Start at least this many reads at once, if as many may be in flight. */
 #define WINDOW_SUBMIT 16
 
 Window *
-WindowCreate(MemoryContext mcxt, Relation rel, int capacity, int max_pins,
-			 int max_reads, bool sorted)
+WindowCreate(MemoryContext mcxt, Relation rel, int capacity, int max_reads,
+			 bool sorted)
 {
 	Window	   *window = MemoryContextAllocZero(mcxt, sizeof(Window));
 
-	Assert(capacity >= 1 && max_pins >= 0 && max_reads >= 1);
-	Assert(sorted || max_pins == 0 || capacity == max_pins);
+	Assert(capacity >= 1 && max_reads >= 1);
+	window->mcxt = mcxt;
 	window->rel = rel;
 	window->capacity = capacity;
-	window->max_pins = max_pins;
 	window->max_reads = max_reads;
 	window->sorted = sorted;
-	window->temporary = RelationUsesLocalBuffers(rel);
-	WindowPlanCreate(window, mcxt);
-	WindowReadsCreate(window, mcxt);
 	return window;
-}
-
-bool
-WindowHasRoom(Window *window)
-{
-	/* appended blocks have no pin yet, and will want one */
-	int			unstarted = window->tail - window->start;
-
-	if (window->nheld >= window->capacity ||
-		window->tail - window->head >= window->nentries)
-		return false;
-	return window->sorted ||
-		(window->in_flight + window->to_start < window->max_reads &&
-		 LookaheadAdditionalPins(window->temporary, unstarted + 1) >
-			 unstarted);
 }
 
 int
@@ -83,15 +62,107 @@ WindowGetCounters(const Window *window)
 	return &window->counters;
 }
 
+bool
+WindowHasRoom(Window *window)
+{
+	int			unstarted = window->tail - window->start;
+
+	/* holes take room as well, so allow for as many of them */
+	if (window->nheld >= window->capacity ||
+		window->tail - window->head >= 2 * (uint32) window->capacity)
+		return false;
+	if (window->sorted)
+		return true;
+	return window->untaken + window->to_start < window->max_reads &&
+		(!PageReadsInBackground(window->rel) ||
+		 LookaheadAdditionalPins(RelationUsesLocalBuffers(window->rel),
+								 unstarted + 1) > unstarted);
+}
+
+/* Remove an entry that nobody took. */
+static void
+give_up(Window *window, WindowEntry *entry)
+{
+	if (entry->state == ENTRY_STARTED && PageReadWasRead(&entry->page))
+		window->counters.unused_blocks++;
+	WindowRemove(window, entry);
+}
+
+/*
+ * Start the next "nblocks" entries, whose blocks are adjacent.  Returns the
+ * number of reads.
+ */
+static int
+start_run(Window *window, int nblocks)
+{
+	PageRead	pages[MAX_IO_COMBINE_LIMIT];
+	PagesStarted started =
+		PageReadStartRange(window->rel,
+						   WindowEntryAt(window, window->start)->page.block,
+						   nblocks, pages, window);
+
+	for (int i = 0; i < nblocks; i++)
+	{
+		WindowEntry *entry = WindowEntryAt(window, window->start++);
+
+		entry->page = pages[i];
+		entry->state = ENTRY_STARTED;
+		window->untaken += pages[i].leads;
+	}
+	window->counters.reads += started.reads;
+	window->counters.combined_reads += started.combined;
+	window->counters.read_blocks += started.blocks;
+	window->counters.hit_blocks += nblocks - started.blocks;
+	return started.reads;
+}
+
+/* How many more reads may be in flight? */
+static int
+reads_allowed(Window *window)
+{
+	return window->max_reads -
+		(window->sorted && PageReadsInBackground(window->rel) ?
+		 PageReadsInFlight(window) : window->untaken);
+}
+
+/* Start what is in order, as far as reads in flight and buffers allow. */
+static void
+issue(Window *window)
+{
+	bool		background = PageReadsInBackground(window->rel);
+	int			most = background ? io_combine_limit : 1;
+	int			room = window->ready - window->start;
+	int			reads = reads_allowed(window);
+
+	if (background)
+		room = PageReadRoom(window->rel, room);
+
+	/*
+	 * One submission for the lot.  An error in between leaves batch mode at
+	 * the end of the (sub)transaction.
+	 */
+	if (background)
+		LookaheadEnterBatch();
+	while (reads > 0)
+	{
+		int			n = WindowNextRun(window, Min(room, most));
+
+		if (n == 0)
+			break;
+		reads -= start_run(window, n);
+		room -= n;
+	}
+	if (background)
+		LookaheadExitBatch();
+	window->to_start = window->tail - window->start;
+}
+
 void
 WindowStart(Window *window)
 {
 	WindowOrder(window);
-	if (window->start == window->ready)
-		return;
-	if (window->sorted)
-		WindowSettleEnded(window);
-	WindowIssue(window);
+	if (window->start != window->ready)
+		issue(window);
 }
 
 void
@@ -99,68 +170,57 @@ WindowContinue(Window *window)
 {
 	if (window->start == window->ready)
 		return;
-	WindowSettleEnded(window);
-	if (window->max_reads - window->in_flight >=
+	if (reads_allowed(window) >=
 		Min(WINDOW_SUBMIT, (window->max_reads + 1) / 2))
-		WindowIssue(window);
+		issue(window);
+}
+
+/* Have one read less in flight; false if there is none. */
+static bool
+finish_oldest(Window *window)
+{
+	if (PageReadsWait(window, false))
+		return true;
+	if (window->untaken == 0 || PageReadsInBackground(window->rel))
+		return false;
+	window->untaken--;
+	return true;
 }
 
 /*
- * Get on with a block that is wanted now, until nothing is to be waited for.
- * If it has not been started, all that stand before it are, first.  NULL if it
- * could not be read.
+ * Start a block that is wanted now, and all that stand before it.  Returns its
+ * entry, or NULL if there is no room for its read.
  */
 static WindowEntry *
-hasten(Window *window, BlockNumber block)
+start_wanted(Window *window, BlockNumber block)
 {
-	WindowEntry *entry;
-
-	while ((entry = WindowFind(window, block)) != NULL &&
-		   entry->state == ENTRY_WAITS)
+	for (;;)
 	{
+		WindowEntry *entry;
+
 		CHECK_FOR_INTERRUPTS();
 		WindowStart(window);
 		entry = WindowFind(window, block);
-		if (entry->state == ENTRY_WAITS && !WindowFinishOldest(window))
+		if (entry->state != ENTRY_WAITS)
+			return entry;
+		if (!finish_oldest(window))
 		{
-			WindowRemove(window, entry);	/* no pin is to be had */
+			WindowRemove(window, entry);
 			return NULL;
 		}
 	}
-	if (entry != NULL && entry->state == ENTRY_READING)
-	{
-		WindowFinishRead(window, &window->reads[entry->read]);
-		entry = WindowFind(window, block);
-	}
-	return entry;
-}
-
-/*
- * The same, and see whether the scan was held up.  That is decided by the
- * clock: with io_uring, a read may have ended long ago without this process
- * having noticed.
- */
-static WindowEntry *
-hasten_timed(Window *window, BlockNumber block)
-{
-	WindowEntry *entry;
-	instr_time	start,
-				elapsed;
-
-	INSTR_TIME_SET_CURRENT(start);
-	entry = hasten(window, block);
-	INSTR_TIME_SET_CURRENT(elapsed);
-	INSTR_TIME_SUBTRACT(elapsed, start);
-	if (INSTR_TIME_GET_MICROSEC(elapsed) >= WINDOW_STALL_US)
-		window->counters.stalls++;
-	return entry;
 }
 
 Buffer
 WindowTake(Window *window, BlockNumber block, bool *was_read)
 {
 	WindowEntry *entry = WindowFind(window, block);
+	PageRead	page;
 	Buffer		buffer;
+	bool		timed,
+				evicted;
+	instr_time	start,
+				elapsed;
 
 	*was_read = false;
 	if (entry == NULL)
@@ -171,45 +231,33 @@ WindowTake(Window *window, BlockNumber block, bool *was_read)
 		WindowRemove(window, entry);
 		return InvalidBuffer;
 	}
+
+	/*
+	 * Whether the caller is held up is decided by the clock: with io_uring, a
+	 * read may have ended long ago without this process having noticed.
+	 */
+	timed = entry->state == ENTRY_WAITS || entry->page.origin == PAGE_ADVISED ||
+		!PageReadIsDone(&entry->page);
+	INSTR_TIME_SET_ZERO(start);
+	if (timed)
+		INSTR_TIME_SET_CURRENT(start);
 	if (entry->state == ENTRY_WAITS)
-		entry = hasten_timed(window, block);
-	else if (entry->state == ENTRY_READING)
-		entry = LookaheadReadIsDone(&window->reads[entry->read].op) ?
-			hasten(window, block) : hasten_timed(window, block);
+		entry = start_wanted(window, block);
 	if (entry == NULL)
 		return InvalidBuffer;
-
-	if (entry->state == ENTRY_PINNED)
-	{
-		window->npinned--;
-		buffer = entry->buffer;
-	}
-	else
-		buffer = WindowPinAgain(window, entry);
-	if (entry->was_read)
-		window->counters.taken_reads++;
-	*was_read = entry->was_read;
+	page = entry->page;
 	WindowRemove(window, entry);
+	buffer = PageReadTake(window->rel, &page, was_read, &evicted);
+	if (timed)
+	{
+		INSTR_TIME_SET_CURRENT(elapsed);
+		INSTR_TIME_SUBTRACT(elapsed, start);
+		if (INSTR_TIME_GET_MICROSEC(elapsed) >= WINDOW_STALL_US)
+			window->counters.stalls++;
+	}
+	window->counters.taken_reads += *was_read;
+	window->counters.evicted_blocks += evicted;
 	return buffer;
-}
-
-/* Let go of an entry that nobody took. */
-static void
-release_entry(Window *window, WindowEntry *entry)
-{
-	if (entry->state == ENTRY_READING)
-	{
-		WindowAbandonRead(window, &window->reads[entry->read]);
-		if (entry->state == ENTRY_HOLE)
-			return;
-	}
-	if (entry->state == ENTRY_PINNED)
-		WindowReleasePin(window, entry, ENTRY_UNPINNED);
-	if (entry->was_read)
-		window->counters.unused_blocks++;
-	else
-		UncountAccess(window->rel);
-	WindowRemove(window, entry);
 }
 
 void
@@ -217,35 +265,33 @@ WindowExpire(Window *window, uint64 turn)
 {
 	WindowEntry *entry;
 
-	while ((entry = WindowFirst(window)) != NULL &&
+	while ((entry = WindowFirstStarted(window)) != NULL &&
 		   entry->turn + WINDOW_SLACK < turn)
-		release_entry(window, entry);
-}
-
-void
-WindowDrain(Window *window)
-{
-	WindowEntry *entry;
-
-	WindowRemoveWaiting(window);
-	while ((entry = WindowFirst(window)) != NULL)
-		release_entry(window, entry);
-	Assert(window->nheld == 0 && window->in_flight == 0 &&
-		   window->npinned == 0);
+		give_up(window, entry);
 }
 
 void
 WindowForget(Window *window)
 {
-	WindowPlanReset(window);
-	WindowReadsReset(window);
+	for (uint32 p = window->head; p != window->tail; p++)
+		if (WindowEntryAt(window, p)->state != ENTRY_HOLE)
+			give_up(window, WindowEntryAt(window, p));
+	window->head = window->start = window->ready = window->tail = 0;
+	window->to_start = 0;
+	Assert(window->nheld == 0 && window->untaken == 0);
+}
+
+void
+WindowDrain(Window *window)
+{
+	WindowForget(window);
+	(void) PageReadsWait(window, true);
 }
 
 void
 WindowDestroy(Window *window)
 {
 	WindowDrain(window);
-	WindowPlanDestroy(window);
-	WindowReadsDestroy(window);
+	WindowRingFree(window);
 	pfree(window);
 }

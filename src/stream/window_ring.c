@@ -1,32 +1,31 @@
 /*-------------------------------------------------------------------------
  *
- * window_plan.c
- *		Which blocks a window reads, and in which order.
+ * window_ring.c
+ *		Which blocks a window holds, and in which order it reads them; see
+ *		window_ring.h.
  *
- * Blocks are collected as the caller names them.  What was appended since the
- * last call of WindowOrder() is a batch; that call settles the order of its
- * reads, ascending if the window is sorted.  Blocks that then stand side by
- * side in the ring, and follow each other in the file, may become one read.
+ * What was appended since the last call of WindowOrder() is a batch; that call
+ * settles the order of its reads, ascending if the window is sorted.  Blocks
+ * that then stand side by side in the ring, and follow each other in the file,
+ * may become one read.
  *
  * Invariants:
  * - A block has one entry at most, and the hash table says where it stands.
- * - head, start, ready and tail stand in this order in the ring.  Entries from
- *	 start on are waiting, or holes; none before it is waiting.
+ * - head, start, ready and tail stand in this order.  Entries from start on
+ *	 wait, or are holes; none before it waits.
  * - A batch is sorted by itself: what is in order already, and may have been
  *	 started, is not touched.
- * - Nothing is read, pinned or waited for here.
+ * - Nothing is read or waited for here.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
 #include "common/hashfn.h"
-#include "port/pg_bitutils.h"
-#include "stream/window_internal.h"
-#include "utils/rel.h"
+#include "stream/window_ring.h"
 
-/* Room made for so many blocks at first; it grows. */
-#define WINDOW_HASH_SIZE 256
+/* The ring has room for this many entries at first. */
+#define WINDOW_RING_SIZE 16
 
 /* block -> position in the ring */
 typedef struct WindowSlot
@@ -47,46 +46,38 @@ typedef struct WindowSlot
 #define SH_DEFINE
 #include "lib/simplehash.h"
 
-void
-WindowPlanCreate(Window *window, MemoryContext mcxt)
+WindowEntry *
+WindowFind(Window *window, BlockNumber block)
 {
-	/* holes take room as well, so be generous; a power of two */
-	window->nentries = pg_nextpower2_32(window->capacity * 2);
-	window->entries =
-		MemoryContextAlloc(mcxt, window->nentries * sizeof(WindowEntry));
-	window->slots = windowslot_create(mcxt, Min(window->capacity,
-												WINDOW_HASH_SIZE), NULL);
-}
+	WindowSlot *slot = window->nentries == 0 ? NULL :
+		windowslot_lookup(window->slots, block);
 
-void
-WindowPlanReset(Window *window)
-{
-	windowslot_reset(window->slots);
-	window->head = window->unpin = window->start = window->ready =
-		window->tail = 0;
-	window->nheld = 0;
-	window->to_start = 0;
-}
-
-void
-WindowPlanDestroy(Window *window)
-{
-	windowslot_destroy(window->slots);
-	pfree(window->entries);
+	return slot == NULL ? NULL : WindowEntryAt(window, slot->position);
 }
 
 bool
 WindowContains(Window *window, BlockNumber block)
 {
-	return windowslot_lookup(window->slots, block) != NULL;
+	return WindowFind(window, block) != NULL;
 }
 
-WindowEntry *
-WindowFind(Window *window, BlockNumber block)
+/* Make the ring, or double its size. */
+static void
+grow(Window *window)
 {
-	WindowSlot *slot = windowslot_lookup(window->slots, block);
+	uint32		size = Max(window->nentries * 2, WINDOW_RING_SIZE);
+	WindowEntry *entries =
+		MemoryContextAlloc(window->mcxt, size * sizeof(WindowEntry));
 
-	return slot == NULL ? NULL : WindowEntryAt(window, slot->position);
+	if (window->slots == NULL)
+		window->slots = windowslot_create(window->mcxt, WINDOW_RING_SIZE / 2,
+										  NULL);
+	for (uint32 p = window->head; p != window->tail; p++)
+		entries[p & (size - 1)] = *WindowEntryAt(window, p);
+	if (window->entries != NULL)
+		pfree(window->entries);
+	window->entries = entries;
+	window->nentries = size;
 }
 
 void
@@ -106,37 +97,26 @@ WindowAppend(Window *window, BlockNumber block, uint64 turn)
 			return;
 	}
 
-	Assert(window->tail - window->head < window->nentries);
+	if (window->tail - window->head == window->nentries)
+		grow(window);
 	if (window->tail == window->ready ||
-		WindowEntryAt(window, window->tail - 1)->block + 1 != block)
+		WindowEntryAt(window, window->tail - 1)->page.block + 1 != block)
 		window->to_start++;
 	windowslot_insert(window->slots, block, &found)->position = window->tail;
 	Assert(!found);
 	entry = WindowEntryAt(window, window->tail++);
-	entry->block = block;
-	entry->buffer = InvalidBuffer;
+	entry->page.block = block;
 	entry->turn = turn;
-	entry->read = -1;
 	entry->state = ENTRY_WAITS;
-	entry->was_read = false;
 	window->nheld++;
 }
 
-/* Move the head of the ring to the first entry that was started and is held. */
-static void
-skip_holes(Window *window)
+WindowEntry *
+WindowFirstStarted(Window *window)
 {
 	while (window->head != window->start &&
 		   WindowEntryAt(window, window->head)->state == ENTRY_HOLE)
 		window->head++;
-	if ((int32) (window->unpin - window->head) < 0)
-		window->unpin = window->head;
-}
-
-WindowEntry *
-WindowFirst(Window *window)
-{
-	skip_holes(window);
 	return window->head == window->start ? NULL :
 										   WindowEntryAt(window, window->head);
 }
@@ -144,31 +124,20 @@ WindowFirst(Window *window)
 void
 WindowRemove(Window *window, WindowEntry *entry)
 {
-	windowslot_delete(window->slots, entry->block);
+	if (entry->state == ENTRY_STARTED && entry->page.leads &&
+		window->untaken > 0)
+		window->untaken--;
+	windowslot_delete(window->slots, entry->page.block);
 	entry->state = ENTRY_HOLE;
 	window->nheld--;
-	skip_holes(window);
-}
-
-void
-WindowRemoveWaiting(Window *window)
-{
-	while (window->tail != window->start)
-	{
-		WindowEntry *entry = WindowEntryAt(window, --window->tail);
-
-		if (entry->state != ENTRY_HOLE)
-			WindowRemove(window, entry);
-	}
-	window->ready = window->start;
-	window->to_start = 0;
+	(void) WindowFirstStarted(window);
 }
 
 static int
 compare_blocks(const void *a, const void *b)
 {
-	BlockNumber one = ((const WindowEntry *) a)->block;
-	BlockNumber other = ((const WindowEntry *) b)->block;
+	BlockNumber one = ((const WindowEntry *) a)->page.block;
+	BlockNumber other = ((const WindowEntry *) b)->page.block;
 
 	return one < other ? -1 : one > other;
 }
@@ -192,7 +161,7 @@ WindowOrder(Window *window)
 	window->tail = window->ready + n;
 	for (int i = 0; i < n; i++)
 	{
-		windowslot_lookup(window->slots, batch[i].block)->position =
+		windowslot_lookup(window->slots, batch[i].page.block)->position =
 			window->ready;
 		*WindowEntryAt(window, window->ready++) = batch[i];
 	}
@@ -209,17 +178,26 @@ WindowNextRun(Window *window, int most)
 	while (window->start != window->ready &&
 		   WindowEntryAt(window, window->start)->state == ENTRY_HOLE)
 		window->start++;
-	if (window->start == window->ready)
+	if (window->start == window->ready || most < 1)
 		return 0;
 
-	first = WindowEntryAt(window, window->start)->block;
+	first = WindowEntryAt(window, window->start)->page.block;
 	while (n < most && window->start + n != window->ready)
 	{
 		WindowEntry *entry = WindowEntryAt(window, window->start + n);
 
-		if (entry->state != ENTRY_WAITS || entry->block != first + n)
+		if (entry->state != ENTRY_WAITS || entry->page.block != first + n)
 			break;
 		n++;
 	}
 	return n;
+}
+
+void
+WindowRingFree(Window *window)
+{
+	if (window->slots != NULL)
+		windowslot_destroy(window->slots);
+	if (window->entries != NULL)
+		pfree(window->entries);
 }
