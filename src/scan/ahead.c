@@ -90,7 +90,7 @@ AheadAllVisible(ScanNode *node, Relation heap, BlockNumber block,
 
 	before = CountsNow(heap);
 	result = VM_ALL_VISIBLE(heap, block, vm_buffer);
-	SettleHits(heap, &node->vm_debt, &before);
+	SettleReads(heap, &node->vm_debt, &before);
 	return result;
 }
 

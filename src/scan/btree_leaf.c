@@ -106,7 +106,7 @@ BTreeLeafNote(BTreeLeaf *leaf, ItemPointer tid)
 
 BTreeLeafRead *
 BTreeLeafReadStart(MemoryContext mcxt, Relation index, BlockNumber page,
-				   int *hits_owed)
+				   int *reads_owed)
 {
 	BTreeLeafRead *read;
 	PageRead	started;
@@ -118,7 +118,7 @@ BTreeLeafReadStart(MemoryContext mcxt, Relation index, BlockNumber page,
 	read->index = index;
 	read->page = started;
 	if (PageReadWasRead(&started))
-		(*hits_owed)++;
+		(*reads_owed)++;
 	return read;
 }
 

@@ -54,10 +54,10 @@ extern void BTreeLeafNote(BTreeLeaf *leaf, ItemPointer tid);
  * Start reading a page; to be ended by BTreeLeafReadEnd().  NULL where there
  * is no such page, or buffers are short; or nothing reads in the background
  * and the page is not cached: then the kernel has been advised.  What had to
- * be read adds to *hits_owed: see uncount.h.
+ * be read adds to *reads_owed: see uncount.h.
  */
 extern BTreeLeafRead *BTreeLeafReadStart(MemoryContext mcxt, Relation index,
-										 BlockNumber page, int *hits_owed);
+										 BlockNumber page, int *reads_owed);
 
 /* Has the read ended?  Never waits. */
 extern bool BTreeLeafReadIsDone(BTreeLeafRead *read);

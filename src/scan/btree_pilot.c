@@ -42,7 +42,7 @@
 struct BTreePilot
 {
 	MemoryContext mcxt;			/* of all that belongs to scan */
-	int		   *hits_owed;		/* by the scan: see uncount.h */
+	int		   *reads_owed;		/* by the scan: see uncount.h */
 	IndexScanDesc scan;			/* NULL: not started, or lost */
 	uint64		caught_up;		/* pages visited to find the scan */
 	bool		lost;			/* there is no finding it */
@@ -58,11 +58,11 @@ BTreeNeedsPilot(IndexScanDesc scan)
 }
 
 BTreePilot *
-BTreePilotCreate(MemoryContext mcxt, int *hits_owed)
+BTreePilotCreate(MemoryContext mcxt, int *reads_owed)
 {
 	BTreePilot *pilot = MemoryContextAllocZero(mcxt, sizeof(BTreePilot));
 
-	pilot->hits_owed = hits_owed;
+	pilot->reads_owed = reads_owed;
 	pilot->mcxt = AllocSetContextCreate(mcxt, "look-ahead pilot scan",
 										ALLOCSET_SMALL_SIZES);
 	return pilot;
@@ -151,7 +151,7 @@ step(BTreePilot *pilot, ScanDirection dir)
 	BTScanPosUnpinIfPinned(*pos);
 
 	/* the scan will count all this again */
-	*pilot->hits_owed += UncountSince(index, &before);
+	*pilot->reads_owed += UncountSince(index, &before);
 	return found;
 }
 

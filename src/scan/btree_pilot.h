@@ -23,7 +23,7 @@ typedef struct BTreePilot BTreePilot;
 extern bool BTreeNeedsPilot(IndexScanDesc scan);
 
 /* Create a pilot; its memory comes from mcxt, and stays small while idle. */
-extern BTreePilot *BTreePilotCreate(MemoryContext mcxt, int *hits_owed);
+extern BTreePilot *BTreePilotCreate(MemoryContext mcxt, int *reads_owed);
 
 /*
  * The next page, after those told of, that holds matches for the scan.

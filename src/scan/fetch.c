@@ -238,11 +238,11 @@ is_all_visible(ScanNode *node, Relation heap, BlockNumber block,
 static inline bool
 next_entry(ScanNode *node, IndexScanDesc scan, ScanDirection direction)
 {
-	int		   *hits_owed = node == NULL || node->scout == NULL ? NULL :
-		ScoutHitsOwed(node->scout);
+	int		   *reads_owed = node == NULL || node->scout == NULL ? NULL :
+		ScoutReadsOwed(node->scout);
 	ItemPointer tid;
 
-	if (likely(hits_owed == NULL || *hits_owed == 0))
+	if (likely(reads_owed == NULL || *reads_owed == 0))
 		tid = index_getnext_tid(scan, direction);
 	else
 	{
@@ -250,7 +250,7 @@ next_entry(ScanNode *node, IndexScanDesc scan, ScanDirection direction)
 		CountsBefore before = CountsNow(scan->indexRelation);
 
 		tid = index_getnext_tid(scan, direction);
-		SettleHits(scan->indexRelation, hits_owed, &before);
+		SettleReads(scan->indexRelation, reads_owed, &before);
 	}
 	if (tid == NULL)
 	{

@@ -82,7 +82,7 @@ struct Scout
 	BTreeLeafRead *reading;		/* the one after those, being read */
 	bool		dead_end;		/* or nothing can be learnt of it */
 	BTreePilot *pilot;			/* or what finds it instead */
-	int			hits_owed;		/* of pages read ahead: see uncount.h */
+	int			reads_owed;		/* of pages read ahead: see uncount.h */
 };
 
 bool
@@ -126,9 +126,9 @@ ScoutTurn(const Scout *scout)
 }
 
 int *
-ScoutHitsOwed(Scout *scout)
+ScoutReadsOwed(Scout *scout)
 {
-	return &scout->hits_owed;
+	return &scout->reads_owed;
 }
 
 uint64
@@ -320,7 +320,7 @@ read_leaf(Scout *scout, IndexScanDesc scan, bool wait, BTreeLeaf *leaf)
 		scout->reading =
 			PROFILED(PROFILE_LEAF_START,
 					 BTreeLeafReadStart(scout->mcxt, scout->index, page,
-										&scout->hits_owed));
+										&scout->reads_owed));
 		if (scout->reading == NULL)
 		{
 			scout->dead_end = true;
@@ -362,7 +362,7 @@ next_leaf(Scout *scout, IndexScanDesc scan, bool wait)
 		if (scout->pages < PAGES_BEFORE_PILOT)
 			return false;
 		if (scout->pilot == NULL)
-			scout->pilot = BTreePilotCreate(scout->mcxt, &scout->hits_owed);
+			scout->pilot = BTreePilotCreate(scout->mcxt, &scout->reads_owed);
 		known = PROFILED(PROFILE_PILOT_NEXT,
 						 BTreePilotNext(scout->pilot, scan, scout->dir,
 										scout->turn, leaf));
@@ -456,7 +456,7 @@ void
 ScoutReset(Scout *scout)
 {
 	forget(scout);
-	scout->hits_owed = 0;		/* the scan does not come there */
+	scout->reads_owed = 0;		/* the scan does not come there */
 	scout->page = InvalidBlockNumber;
 }
 

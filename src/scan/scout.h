@@ -53,8 +53,8 @@ extern uint64 ScoutTurn(const Scout *scout);
 /* The turn of the entry told of last. */
 extern uint64 ScoutToldTurn(const Scout *scout);
 
-/* How many hits of the scan in the index are to be taken back: uncount.h. */
-extern int *ScoutHitsOwed(Scout *scout);
+/* How many reads of the index are owed: see uncount.h. */
+extern int *ScoutReadsOwed(Scout *scout);
 
 /*
  * The heap block and the turn of the next entry that the scout has not yet
