@@ -130,7 +130,7 @@ start_reads(Relation rel, int nblocks, PageRead *pages, const void *owner)
 		buffers[i] = InvalidBuffer;
 	for (int i = 0, n; i < nblocks; i += n)
 	{
-		int64		reads = UsageReads(rel);
+		int64		reads = *UsageReads(rel);
 		LookaheadRead io;
 		PageOrigin	origin = PAGE_HIT;
 
@@ -143,7 +143,7 @@ start_reads(Relation rel, int nblocks, PageRead *pages, const void *owner)
 								.local = RelationUsesLocalBuffers(rel)};
 
 			/* since 19 it may be another process that reads */
-			origin = UsageReads(rel) != reads ? PAGE_READ : PAGE_FOUND;
+			origin = *UsageReads(rel) != reads ? PAGE_READ : PAGE_FOUND;
 		}
 		for (int j = i; j < i + n; j++)
 		{
@@ -205,9 +205,13 @@ PageReadStart(Relation rel, ForkNumber fork, BlockNumber block, PageRead *page)
 		advise(rel, page);
 	else if (PageReadRoom(rel, 1) < 1)
 		return false;
-	else if (start_reads(rel, 1, page, NULL).blocks > 0 &&
-			 pgstat_should_count_relation(rel))
-		rel->pgstat_info->counts.blocks_fetched--;	/* not asked for yet */
+	else
+	{
+		CountsBefore before = CountsNow(rel);
+
+		start_reads(rel, 1, page, NULL);
+		(void) UncountSince(rel, &before);
+	}
 	return page->origin != PAGE_ADVISED;
 }
 
@@ -228,7 +232,7 @@ Buffer
 PageReadTake(Relation rel, const PageRead *page, bool *was_read, bool *evicted)
 {
 	Buffer		buffer = PageReadFinish(rel, page);
-	int64		reads = UsageReads(rel);
+	CountsBefore before = CountsNow(rel);
 
 	*was_read = PageReadWasRead(page);
 	*evicted = false;
@@ -242,12 +246,10 @@ PageReadTake(Relation rel, const PageRead *page, bool *was_read, bool *evicted)
 	}
 	*evicted = page->origin != PAGE_ADVISED;
 	buffer = ReadBufferExtended(rel, page->fork, page->block, RBM_NORMAL, NULL);
-	if (UsageReads(rel) != reads)
-		*was_read = true;
-	else if (page->origin == PAGE_READ)
-		UncountAccesses(rel, 1);	/* another process has read it again */
+	if (page->origin == PAGE_READ)
+		(void) UncountSince(rel, &before);	/* counted when it was started */
 	else
-		*was_read = false;
+		*was_read = *UsageReads(rel) != before.reads;
 	return buffer;
 }
 

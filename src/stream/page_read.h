@@ -22,8 +22,8 @@
  * - A read that fails raises no error here.  Its page then cannot be finished,
  *	 and whoever needs it reads it in the ordinary way and sees the server's own
  *	 error.
- * - A page that had to be read is counted as read when its read is started.
- *	 Nothing else is counted here: see uncount.h.
+ * - A page of a window that had to be read is counted as read when its read is
+ *	 started; one that was found, when it is taken; none twice.
  * - All windows and page reads of a process together keep no more buffers in
  *	 flight than the process may pin, and no more than an eighth of the local
  *	 buffers.
@@ -66,7 +66,8 @@ PageReadWasRead(const PageRead *page)
  * Start reading one page, if there is such a page and room for one more read.
  * False if not, or if the kernel was advised only: then there is nothing to
  * finish.  May raise an error (out of buffers, broken file), as ReadBuffer()
- * may.  If the page had to be read, the caller owes a hit: see uncount.h.
+ * may.  Counts for nothing; if the page had to be read, a read is owed: see
+ * uncount.h.
  */
 extern bool PageReadStart(Relation rel, ForkNumber fork, BlockNumber block,
 						  PageRead *page);
