@@ -359,8 +359,9 @@ def test_to_the_end(served: Cluster, order: str) -> None:
             new - old for new, old in zip(after, before, strict=True)
         )
         blocks = int(value(stock, "SELECT pg_relation_size('t')")) // BLOCK
-        assert read + direct >= blocks - 3 and read <= blocks
-        assert (evicted, unused) == (0, 0) and direct < 20
+        assert blocks - 5 < read <= blocks
+        # in block order, a batch has each block once
+        assert (evicted, unused) == (0, 0) and (direct < 20 or order == "block")
         assert hit + read + direct == visited
 
 
