@@ -33,8 +33,8 @@ def test_no_read_is_left_in_flight(own_cluster: MakeCluster, columns: str, rows:
         conn.execute(b"VACUUM ANALYZE t")
         conn.execute(INDEX_SCANS.encode())
         conn.execute(b"SET pg_lookahead.debug_force = on")
-        query = f"SELECT count(*) FROM (SELECT {columns} FROM t WHERE k > 5 AND k <> 7 ORDER BY k LIMIT {rows}) AS s"
+        rows_of_t = f"SELECT {columns} FROM t WHERE k > 5 AND k <> 7 ORDER BY k LIMIT {rows}"
         other.execute(EVICT_ALL.encode())
-        conn.execute(query.encode())
+        conn.execute(f"SELECT count(*) FROM ({rows_of_t}) AS s".encode())
         left = other.execute(b"SELECT state, target_desc FROM pg_aios").fetchall()
         assert left == []
