@@ -38,3 +38,29 @@ def test_no_read_is_left_in_flight(own_cluster: MakeCluster, columns: str, rows:
         conn.execute(f"SELECT count(*) FROM ({rows_of_t}) AS s".encode())
         left = other.execute(b"SELECT state, target_desc FROM pg_aios").fetchall()
         assert left == []
+
+
+def test_an_abandoned_scan_owes_nothing_to_the_next(own_cluster: MakeCluster) -> None:
+    """What is read for nothing is counted as read, and hides no hit of the scan that is begun again."""
+    server = own_cluster(SERVER)
+    hits = []
+    with server.connect() as conn, server.connect() as other:
+        conn.execute(b"CREATE EXTENSION pg_lookahead")
+        conn.execute(b"CREATE EXTENSION pg_buffercache")
+        conn.execute(
+            b"CREATE TABLE t AS SELECT i AS id, i * 7919 % 100000 AS k FROM generate_series(1, 100000) AS i"
+        )
+        conn.execute(b"CREATE INDEX t_k ON t (k)")
+        conn.execute(b"VACUUM ANALYZE t")
+        conn.execute(INDEX_SCANS.encode())
+        conn.execute(b"SET pg_lookahead.debug_force = on")
+        for setting in (b"off", b"on"):
+            conn.execute(b"SET pg_lookahead.index_scan = " + setting)
+            other.execute(EVICT_ALL.encode())
+            row = conn.execute(
+                b"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT count(p) FROM generate_series(1, 90000, 1500) AS v,"
+                b" LATERAL (SELECT k AS p FROM t WHERE k > v AND k <> 5 ORDER BY k LIMIT 500) AS s"
+            ).fetchone()
+            assert row is not None
+            hits.append(row[0][0]["Plan"]["Shared Hit Blocks"])
+    assert hits[1] >= hits[0]
