@@ -3,11 +3,12 @@
  * taken.c
  *		The plan nodes of running queries that this extension executes.
  *
- * The queries are in a list, the one that was looked for last in front.  A
- * plan_node_id is unique in a plan.  Should an extension initialize one plan
+ * The queries are in lists, by a hash of their EState's address, so that a
+ * query that is in none is known to be in none at once, however many cursors
+ * are open.  A plan_node_id is unique in a plan.  Should an extension initialize one plan
  * twice, only the first of its plan states is taken.
  *
- * Invariant: the list holds a query exactly from its start to the moment when
+ * Invariant: its list holds a query exactly from its start to the moment when
  * its memory goes away.  The plan states that EvalPlanQual makes have another
  * EState, and are never taken.
  *
@@ -15,30 +16,37 @@
  */
 #include "postgres.h"
 
+#include "common/hashfn.h"
 #include "exec/taken.h"
 #include "miscadmin.h"
 #include "utils/memutils.h"
 
-static dlist_head queries = DLIST_STATIC_INIT(queries);
+#define QUERY_LISTS 256
+
+static dlist_head queries[QUERY_LISTS];
 static TakenQuery no_query;
 TakenQuery *lookahead_last_query = &no_query;
 static TakenQuery *spare = NULL;	/* to be used again */
+
+/* The list that holds a query, if it is known. */
+static inline dlist_head *
+list_of(const EState *estate)
+{
+	return &queries[murmurhash32((uint32) ((uintptr_t) estate >> 4)) %
+					QUERY_LISTS];
+}
 
 TakenQuery *
 TakenQuerySearch(const EState *estate)
 {
 	dlist_iter	iter;
 
-	dlist_foreach(iter, &queries)
+	dlist_foreach(iter, list_of(estate))
 	{
 		TakenQuery *query = dlist_container(TakenQuery, link, iter.cur);
 
 		if (query->estate == estate)
-		{
-			dlist_move_head(&queries, &query->link);
-			lookahead_last_query = query;
-			return query;
-		}
+			return lookahead_last_query = query;
 	}
 	return NULL;
 }
@@ -71,8 +79,9 @@ TakenEndAll(void)
 {
 	dlist_iter	iter;
 
-	dlist_foreach(iter, &queries)
-		TakenQueryEnd(dlist_container(TakenQuery, link, iter.cur), false);
+	for (int i = 0; i < QUERY_LISTS; i++)
+		dlist_foreach(iter, &queries[i])
+			TakenQueryEnd(dlist_container(TakenQuery, link, iter.cur), false);
 }
 
 /* Called when the memory of a query goes away, after an error or not. */
@@ -103,7 +112,7 @@ TakenQueryMake(EState *estate)
 	query->estate = estate;
 	query->size = lengthof(query->first_nodes);
 	query->nodes = query->first_nodes;
-	dlist_push_head(&queries, &query->link);
+	dlist_push_head(list_of(estate), &query->link);
 	lookahead_last_query = query;
 	query->forget.func = forget_query;
 	query->forget.arg = query;

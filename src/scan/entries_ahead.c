@@ -39,6 +39,7 @@ struct EntriesAhead
 	Relation	index;
 	bool		is_btree;
 	int			max_entries;
+	const void *owner;			/* of reads */
 	ScanDirection dir;
 
 	/* where the scan stood when it was looked at last */
@@ -65,7 +66,8 @@ struct EntriesAhead
 };
 
 EntriesAhead *
-EntriesAheadCreate(MemoryContext mcxt, Relation index, int max_entries)
+EntriesAheadCreate(MemoryContext mcxt, Relation index, int max_entries,
+				   const void *owner)
 {
 	EntriesAhead *ahead = MemoryContextAllocZero(mcxt, sizeof(EntriesAhead));
 
@@ -73,6 +75,7 @@ EntriesAheadCreate(MemoryContext mcxt, Relation index, int max_entries)
 	ahead->index = index;
 	ahead->is_btree = index->rd_rel->relam == BTREE_AM_OID;
 	ahead->max_entries = max_entries;
+	ahead->owner = owner;
 	ahead->page = InvalidBlockNumber;
 	ahead->leaf = -1;
 	return ahead;
@@ -221,7 +224,8 @@ read_leaf(EntriesAhead *ahead, IndexScanDesc scan, bool wait, BTreeLeaf *leaf)
 		if (page == InvalidBlockNumber)
 			return false;
 		ahead->is_reading =
-			PageReadStart(ahead->index, MAIN_FORKNUM, page, &ahead->reading);
+			PageReadStart(ahead->index, MAIN_FORKNUM, page, &ahead->reading,
+						  ahead->owner);
 		ahead->dead_end = !ahead->is_reading;
 		if (ahead->dead_end)
 			return false;

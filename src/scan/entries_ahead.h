@@ -33,10 +33,11 @@ typedef struct EntriesAhead EntriesAhead;
 /*
  * For scans of an index.  The scan itself is given to each call, since its
  * descriptor may come and go.  max_entries: of leaf pages ahead, at most so
- * many entries are known at a time.
+ * many entries are known at a time.  owner: whoever waits for the reads of leaf
+ * pages that are not wanted any more, by PageReadsWait().
  */
 extern EntriesAhead *EntriesAheadCreate(MemoryContext mcxt, Relation index,
-										int max_entries);
+										int max_entries, const void *owner);
 
 /*
  * The scan has returned "returned" entries, and stands on the last of them.

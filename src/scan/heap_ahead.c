@@ -137,7 +137,8 @@ open_window(HeapAhead *ahead)
 								 Min(ahead->reads, ahead->capacity),
 								 ahead->sorted);
 	ahead->entries = EntriesAheadCreate(mcxt, ahead->index,
-										for_entries / BYTES_PER_ENTRY);
+										for_entries / BYTES_PER_ENTRY,
+										ahead->window);
 	ahead->appended = ahead->visible = InvalidBlockNumber;
 	ahead->counters.scans = 1;
 	ScanStatsAttach();

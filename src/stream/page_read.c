@@ -194,7 +194,8 @@ PageReadStartRange(Relation rel, BlockNumber block, int nblocks,
 }
 
 bool
-PageReadStart(Relation rel, ForkNumber fork, BlockNumber block, PageRead *page)
+PageReadStart(Relation rel, ForkNumber fork, BlockNumber block, PageRead *page,
+			  const void *owner)
 {
 	if (block >= RelationGetNumberOfBlocksInFork(rel, fork))
 		return false;
@@ -209,7 +210,7 @@ PageReadStart(Relation rel, ForkNumber fork, BlockNumber block, PageRead *page)
 	{
 		CountsBefore before = CountsNow(rel);
 
-		start_reads(rel, 1, page, NULL);
+		start_reads(rel, 1, page, owner);
 		(void) UncountSince(rel, &before);
 	}
 	return page->origin != PAGE_ADVISED;

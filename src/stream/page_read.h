@@ -67,10 +67,10 @@ PageReadWasRead(const PageRead *page)
  * False if not, or if the kernel was advised only: then there is nothing to
  * finish.  May raise an error (out of buffers, broken file), as ReadBuffer()
  * may.  Counts for nothing; if the page had to be read, a read is owed: see
- * uncount.h.
+ * uncount.h.  The owner is any address; PageReadsWait() waits for its reads.
  */
 extern bool PageReadStart(Relation rel, ForkNumber fork, BlockNumber block,
-						  PageRead *page);
+						  PageRead *page, const void *owner);
 
 /* Has the read ended?  Never waits. */
 static inline bool
@@ -121,7 +121,7 @@ extern int	PageReadRoom(Relation rel, int wanted);
 
 /*
  * Start reading adjacent pages of the main fork, at most MAX_IO_COMBINE_LIMIT,
- * all of which exist, and describe each in an array.  The owner is any address.
+ * all of which exist, and describe each in an array.
  */
 extern PagesStarted PageReadStartRange(Relation rel, BlockNumber block,
 									   int nblocks, PageRead *pages,
