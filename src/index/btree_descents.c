@@ -59,7 +59,8 @@ BTreeNeedsDescents(IndexScanDesc scan)
 BTreeDescents *
 BTreeDescentsCreate(MemoryContext mcxt)
 {
-	BTreeDescents *descents = MemoryContextAllocZero(mcxt, sizeof(BTreeDescents));
+	BTreeDescents *descents =
+		MemoryContextAllocZero(mcxt, sizeof(BTreeDescents));
 
 	descents->mcxt = AllocSetContextCreate(mcxt, "look-ahead second scan",
 										ALLOCSET_SMALL_SIZES);
@@ -170,8 +171,8 @@ has_caught_up(BTreeDescents *descents, IndexScanDesc scan)
 }
 
 bool
-BTreeDescentsNext(BTreeDescents *descents, IndexScanDesc scan, ScanDirection dir,
-			   uint64 returned, BTreeLeaf *leaf)
+BTreeDescentsNext(BTreeDescents *descents, IndexScanDesc scan,
+				  ScanDirection dir, uint64 returned, BTreeLeaf *leaf)
 {
 	BTScanPos	pos;
 

@@ -22,15 +22,15 @@ typedef struct BTreeDescents BTreeDescents;
  */
 extern bool BTreeNeedsDescents(IndexScanDesc scan);
 
-/* Create a second scan; its memory comes from mcxt, and stays small while idle. */
+/* A second scan; its memory comes from mcxt, and stays small while idle. */
 extern BTreeDescents *BTreeDescentsCreate(MemoryContext mcxt);
 
 /*
  * The next page, after those told of, that holds matches for the scan.
  * "returned" is the number of entries that the scan has returned, which bounds
- * what the second scan may do to catch up with it.  False if the scan ends there, or
- * it does not find where the scan is.  May raise the errors that the scan
- * would raise when it comes there.
+ * what the second scan may do to catch up with it.  False if the scan ends
+ * there, or the second one does not find where it is.  May raise the errors
+ * that the scan would raise when it comes there.
  */
 extern bool BTreeDescentsNext(BTreeDescents *descents, IndexScanDesc scan,
 						   ScanDirection dir, uint64 returned,

@@ -23,12 +23,6 @@
 #include "utils/rel.h"
 #include "utils/spccache.h"
 
-static inline ScanState *
-scan_state(const ScanNode *node)
-{
-	return (ScanState *) node->taken.plan_state;
-}
-
 /* The page of the visibility map that an index-only scan holds, else NULL. */
 static inline const Buffer *
 vm_buffer(const ScanNode *node)
@@ -203,7 +197,7 @@ ScanFetch(ScanNode *node, IndexScanDesc scan, ScanDirection direction,
 		return fetch_timed(node, scan, slot);
 
 	/* the second entry on a page tells that there may be more */
-	if (!PageRowsLookUp(&node->rows, node->taken.plan_state->state->es_query_cxt,
+	if (!PageRowsLookUp(&node->rows, node->taken.query->estate->es_query_cxt,
 						scan, direction, RowsWanted(&node->taken)))
 		return index_fetch_heap(scan, slot);
 	PolicyNeighbours(policy);

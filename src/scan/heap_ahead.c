@@ -63,12 +63,10 @@ struct HeapAhead
 	bool		finished;		/* the scan has come to its end before */
 	int			index_owed;		/* reads owed; see uncount.h */
 	int			heap_owed;
-	ScanCounters counters;		/* without those of the window */
-	uint64		distance_sum;	/* over counters.blocks_visited */
-	int			largest_batch;
+	HeapAheadReport report;		/* without what the window has counted */
+	uint64		distance_sum;	/* over report.counters.blocks_visited */
 	uint64		used_before;	/* as of the last HeapAheadRound() */
 	uint64		unused_before;
-	uint64		taken_reads;	/* of windows that are gone */
 };
 
 /*
@@ -81,15 +79,16 @@ HeapAhead *
 HeapAheadCreate(const Taken *taken, Relation heap, Relation index, int reads,
 				int window)
 {
-	HeapAhead  *ahead = MemoryContextAllocZero(taken->query->estate->es_query_cxt,
-											   sizeof(HeapAhead));
+	MemoryContext mcxt = taken->query->estate->es_query_cxt;
+	HeapAhead  *ahead = MemoryContextAllocZero(mcxt, sizeof(HeapAhead));
 	bool		local = RelationUsesLocalBuffers(heap);
 	int			buffers = local ? num_temp_buffers : NBuffers;
 	int			blocks = Min(reads * io_combine_limit, MAX_BLOCKS);
 
 	if (lookahead_max_distance >= 0)
 		blocks = Min(blocks, lookahead_max_distance);
-	blocks = LookaheadPinLimit(local, local ? 2 * blocks : blocks) / (local ? 2 : 1);
+	blocks = local ? Min(blocks, buffers / 8) :
+		LookaheadPinLimit(false, blocks);
 	ahead->taken = taken;
 	ahead->heap = heap;
 	ahead->index = index;
@@ -126,8 +125,9 @@ open_window(HeapAhead *ahead)
 	MemoryContext mcxt = query->estate->es_query_cxt;
 	int			blocks = Min((BlockNumber) ahead->max_blocks,
 							 Max(1, RelationGetNumberOfBlocks(ahead->heap)));
+	int			least = Min(blocks, LEAST_BLOCKS);
 	int64		for_blocks = TakenGrant(query, blocks * BYTES_PER_BLOCK,
-										Min(blocks, LEAST_BLOCKS) * BYTES_PER_BLOCK);
+										least * BYTES_PER_BLOCK);
 	int64		for_entries = TakenGrant(query, MAX_ENTRIES * BYTES_PER_ENTRY,
 										 LEAST_ENTRIES * BYTES_PER_ENTRY);
 
@@ -140,55 +140,32 @@ open_window(HeapAhead *ahead)
 										for_entries / BYTES_PER_ENTRY,
 										ahead->window);
 	ahead->appended = ahead->visible = InvalidBlockNumber;
-	ahead->counters.scans = 1;
+	ahead->report.counters.scans = 1;
 	ScanStatsAttach();
-}
-
-/* Add the counts of the present window to those of others. */
-static ScanCounters
-all_counters(const HeapAhead *ahead)
-{
-	ScanCounters sum = ahead->counters;
-	const WindowCounters *window;
-
-	if (ahead->window == NULL)
-		return sum;
-	window = WindowGetCounters(ahead->window);
-	sum.blocks_read += window->read_blocks;
-	sum.reads += window->reads;
-	sum.reads_combined += window->combined_reads;
-	sum.blocks_hit += window->hit_blocks;
-	sum.blocks_unused += window->unused_blocks;
-	sum.blocks_evicted += window->evicted_blocks;
-	sum.stalls += window->stalls;
-	return sum;
-}
-
-static uint64
-all_taken_reads(const HeapAhead *ahead)
-{
-	return ahead->taken_reads +
-		(ahead->window ? WindowGetCounters(ahead->window)->taken_reads : 0);
-}
-
-static int
-largest_batch(const HeapAhead *ahead)
-{
-	return ahead->window == NULL ? ahead->largest_batch :
-		Max(ahead->largest_batch,
-			WindowGetCounters(ahead->window)->largest_batch);
 }
 
 HeapAheadReport
 HeapAheadTell(const HeapAhead *ahead)
 {
-	return (HeapAheadReport) {
-		.counters = all_counters(ahead),
-		.mean_distance = (double) ahead->distance_sum /
-			Max(1, ahead->counters.blocks_visited),
-		.largest_batch = largest_batch(ahead),
-		.sorted = ahead->sorted,
-	};
+	HeapAheadReport sum = ahead->report;
+	const WindowCounters *window;
+
+	sum.sorted = ahead->sorted;
+	sum.mean_distance = (double) ahead->distance_sum /
+		Max(1, sum.counters.blocks_visited);
+	if (ahead->window == NULL)
+		return sum;
+	window = WindowGetCounters(ahead->window);
+	sum.counters.blocks_read += window->read_blocks;
+	sum.counters.reads += window->reads;
+	sum.counters.reads_combined += window->combined_reads;
+	sum.counters.blocks_hit += window->hit_blocks;
+	sum.counters.blocks_unused += window->unused_blocks;
+	sum.counters.blocks_evicted += window->evicted_blocks;
+	sum.counters.stalls += window->stalls;
+	sum.taken_reads += window->taken_reads;
+	sum.largest_batch = Max(sum.largest_batch, window->largest_batch);
+	return sum;
 }
 
 bool
@@ -335,13 +312,14 @@ HeapAheadVisit(HeapAhead *ahead, IndexScanDesc scan)
 	Buffer		buffer = WindowTake(ahead->window, block, &was_read);
 
 	ahead->distance_sum += size;
-	ahead->counters.blocks_visited++;
-	ahead->counters.max_distance = Max(ahead->counters.max_distance, size);
+	ahead->report.counters.blocks_visited++;
+	ahead->report.counters.max_distance =
+		Max(ahead->report.counters.max_distance, size);
 	if (!BufferIsValid(buffer))
 	{
 		int64		before = *UsageReads(ahead->heap);
 
-		ahead->counters.blocks_direct++;
+		ahead->report.counters.blocks_direct++;
 		buffer = ReleaseAndReadBuffer(LookaheadGiveHeapBuffer(scan),
 									  ahead->heap, block);
 		was_read = *UsageReads(ahead->heap) != before;
@@ -353,13 +331,13 @@ HeapAheadVisit(HeapAhead *ahead, IndexScanDesc scan)
 void
 HeapAheadRound(HeapAhead *ahead, uint64 *used, uint64 *unused)
 {
-	ScanCounters counters = all_counters(ahead);
-	uint64		all_unused = counters.blocks_unused + counters.blocks_evicted;
-	uint64		all_used = all_taken_reads(ahead);
+	HeapAheadReport sum = HeapAheadTell(ahead);
+	uint64		all_unused =
+		sum.counters.blocks_unused + sum.counters.blocks_evicted;
 
-	*used = all_used - ahead->used_before;
+	*used = sum.taken_reads - ahead->used_before;
 	*unused = all_unused - ahead->unused_before;
-	ahead->used_before = all_used;
+	ahead->used_before = sum.taken_reads;
 	ahead->unused_before = all_unused;
 }
 
@@ -378,9 +356,7 @@ HeapAheadFinish(HeapAhead *ahead)
 	HeapAheadPause(ahead);
 	if (ahead->window != NULL && !ahead->finished)
 	{
-		ahead->counters = all_counters(ahead);
-		ahead->taken_reads = all_taken_reads(ahead);
-		ahead->largest_batch = largest_batch(ahead);
+		ahead->report = HeapAheadTell(ahead);
 		WindowDestroy(ahead->window);
 		EntriesAheadDestroy(ahead->entries);
 		ahead->window = NULL;
@@ -393,13 +369,13 @@ HeapAheadFinish(HeapAhead *ahead)
 void
 HeapAheadEnd(HeapAhead *ahead, bool wait)
 {
-	ScanCounters counters;
+	HeapAheadReport sum;
 
 	if (wait)
 		HeapAheadPause(ahead);
 	else if (ahead->window != NULL)
 		WindowForget(ahead->window);
-	counters = all_counters(ahead);
-	if (counters.scans > 0)
-		ScanStatsAdd(&counters);
+	sum = HeapAheadTell(ahead);
+	if (sum.counters.scans > 0)
+		ScanStatsAdd(&sum.counters);
 }

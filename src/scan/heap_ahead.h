@@ -37,7 +37,7 @@ typedef struct HeapAhead HeapAhead;
 extern HeapAhead *HeapAheadCreate(const Taken *taken, Relation heap,
 								  Relation index, int reads, int window);
 
-/* The most blocks that it may want ahead, once it was told where the scan is. */
+/* The most blocks that it may hold, once it was told where the scan is. */
 extern int	HeapAheadCapacity(const HeapAhead *ahead);
 
 /* Does it read in block order? */
@@ -88,10 +88,11 @@ extern void HeapAheadFinish(HeapAhead *ahead);
 /* It will not be executed again; see Taker.end. */
 extern void HeapAheadEnd(HeapAhead *ahead, bool wait);
 
-/* What it has done; valid until the next call of any function. */
+/* What it has done so far. */
 typedef struct HeapAheadReport
 {
 	ScanCounters counters;
+	uint64		taken_reads;	/* blocks that were read ahead and used */
 	double		mean_distance;
 	int			largest_batch;	/* most blocks put in order together */
 	bool		sorted;

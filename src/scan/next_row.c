@@ -41,8 +41,8 @@ static pg_attribute_always_inline bool
 next_entry(ScanNode *node, IndexScanDesc scan, ScanDirection direction)
 {
 	if (likely(node->ahead == NULL) ?
-		index_getnext_tid(scan, direction) != NULL :
-		HeapAheadNextEntry(node->ahead, scan, direction))
+			index_getnext_tid(scan, direction) != NULL :
+			HeapAheadNextEntry(node->ahead, scan, direction))
 	{
 		node->returned++;
 		return true;
@@ -93,7 +93,7 @@ index_next(ScanNode *node, IndexScanState *state)
 	/* when a scan is begun again, its slot is cleared */
 	if (unlikely(node->ahead != NULL))
 		if (unlikely(node->ahead != NULL))
-		node->anew |= TTS_EMPTY(slot);
+			node->anew |= TTS_EMPTY(slot);
 
 	while (next_entry(node, scan, direction))
 	{
@@ -203,10 +203,10 @@ index_only_next(ScanNode *node, IndexOnlyScanState *state)
 
 		CHECK_FOR_INTERRUPTS();
 		if (likely(node->ahead == NULL) ?
-			!VM_ALL_VISIBLE(scan->heapRelation, block,
-							&state->ioss_VMBuffer) :
-			!all_visible(node, scan, direction, block,
-						 &state->ioss_VMBuffer))
+				!VM_ALL_VISIBLE(scan->heapRelation, block,
+								&state->ioss_VMBuffer) :
+				!all_visible(node, scan, direction, block,
+							 &state->ioss_VMBuffer))
 		{
 			InstrCountTuples2(state, 1);
 			if (!fetch_entry(node, scan, direction, state->ioss_TableSlot))

@@ -62,7 +62,10 @@ extern void PolicyForbid(Policy *policy);
  */
 extern void PolicySetWindow(Policy *policy, int max_distance, int least_reads);
 
-/* In WATCH: a block was read, by whomever, since the last look; forced: as set now. */
+/*
+ * In WATCH: a block was read, by whomever, since the last look.  forced: as it
+ * is set now.
+ */
 extern void PolicyReadSeen(Policy *policy, bool forced);
 
 /* In WATCH: an entry lies on the block of the one looked at before. */

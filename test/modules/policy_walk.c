@@ -26,6 +26,9 @@
 #define MOST_SLOW_READS 64
 #define MOST_REST 1024
 #define MOST_LONE_PAGES 8
+#define MOST_BEHIND \
+	(MOST_SLOW_READS + MOST_REST + MOST_LONE_PAGES + 2 + \
+	 MOST_SLOW_READS / MOST_LONE_PAGES * 2)
 
 typedef enum Storage
 {
@@ -116,9 +119,8 @@ check(Walk *walk)
 	expect(policy->mode != POLICY_ENDING || walk->held > 0 ||
 		   !walk->told_held, policy,
 		   "an empty window is left");
-	expect(walk->slow_behind <= MOST_SLOW_READS + MOST_REST + MOST_LONE_PAGES + 2
-		   + MOST_SLOW_READS / MOST_LONE_PAGES * 2,
-		   policy, "never behind while reads are slow");
+	expect(walk->slow_behind <= MOST_BEHIND, policy,
+		   "never behind while reads are slow");
 }
 
 /* The mode may have changed. */

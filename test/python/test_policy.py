@@ -1,3 +1,4 @@
+# ruff: noqa: E501
 """The policy of index scans (policy.c), walked through at random without a server; and mutants of it."""
 
 from __future__ import annotations
@@ -92,7 +93,11 @@ MUTANTS = {
         "	policy->mode = POLICY_TOGETHER;\n	policy->slow_reads = 0;\n	policy->lone_pages = 7;\n	if (policy->forced)",
         "never behind while reads are slow",
     ),
-    "the distance begins at 1": ("#define MIN_DISTANCE 4", "#define MIN_DISTANCE 1", "never hovers at 1 or 2"),
+    "the distance begins at 1": (
+        "#define MIN_DISTANCE 4",
+        "#define MIN_DISTANCE 1",
+        "never hovers at 1 or 2",
+    ),
     "the distance shrinks": (
         "		policy->hits_in_row++;",
         "		policy->hits_in_row++, policy->distance = Max(1, policy->distance / 2);",
