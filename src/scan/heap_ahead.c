@@ -168,6 +168,12 @@ HeapAheadTell(const HeapAhead *ahead)
 	return sum;
 }
 
+void
+HeapAheadOweNothing(HeapAhead *ahead)
+{
+	ahead->index_owed = ahead->heap_owed = 0;
+}
+
 bool
 HeapAheadNextEntry(HeapAhead *ahead, IndexScanDesc scan,
 				   ScanDirection direction)
@@ -210,7 +216,7 @@ HeapAheadFollow(HeapAhead *ahead, IndexScanDesc scan, ScanDirection direction,
 		WindowExpire(ahead->window, returned);
 		return true;
 	}
-	ahead->index_owed = 0;		/* the scan does not come there */
+	HeapAheadOweNothing(ahead);
 	HeapAheadPause(ahead);
 	return false;
 }

@@ -46,6 +46,9 @@ extern bool HeapAheadIsSorted(const HeapAhead *ahead);
 /* The blocks that it holds. */
 extern int	HeapAheadSize(const HeapAhead *ahead);
 
+/* The scan does not come where it was ahead: no read is owed; see uncount.h. */
+extern void HeapAheadOweNothing(HeapAhead *ahead);
+
 /* Step the scan to its next entry; false at its end. */
 extern bool HeapAheadNextEntry(HeapAhead *ahead, IndexScanDesc scan,
 							   ScanDirection direction);

@@ -69,6 +69,17 @@ fetch_entry(ScanNode *node, IndexScanDesc scan, ScanDirection direction,
 	return ScanFetch(node, scan, direction, slot);
 }
 
+/* When a scan is begun again its slot is empty, and it owes nothing. */
+static pg_attribute_always_inline void
+look_if_anew(ScanNode *node, const TupleTableSlot *slot)
+{
+	if (unlikely(node->ahead != NULL) && TTS_EMPTY(slot))
+	{
+		node->anew = true;
+		HeapAheadOweNothing(node->ahead);
+	}
+}
+
 /* The next row of an index scan. */
 static pg_attribute_always_inline TupleTableSlot *
 index_next(ScanNode *node, IndexScanState *state)
@@ -90,10 +101,7 @@ index_next(ScanNode *node, IndexScanState *state)
 			index_rescan(scan, state->iss_ScanKeys, state->iss_NumScanKeys,
 						 state->iss_OrderByKeys, state->iss_NumOrderByKeys);
 	}
-	/* when a scan is begun again, its slot is cleared */
-	if (unlikely(node->ahead != NULL))
-		if (unlikely(node->ahead != NULL))
-			node->anew |= TTS_EMPTY(slot);
+	look_if_anew(node, slot);
 
 	while (next_entry(node, scan, direction))
 	{
@@ -193,8 +201,7 @@ index_only_next(ScanNode *node, IndexOnlyScanState *state)
 						 state->ioss_OrderByKeys,
 						 state->ioss_NumOrderByKeys);
 	}
-	if (unlikely(node->ahead != NULL))
-		node->anew |= TTS_EMPTY(slot);
+	look_if_anew(node, slot);
 
 	while (next_entry(node, scan, direction))
 	{
