@@ -20,7 +20,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from conftest import MakeCluster
+from conftest import MakeCluster, reads_are_async
 from differential import bad_lines
 from pg_lookahead import cache
 from pg_lookahead.cluster import Cluster, ClusterError
@@ -98,7 +98,7 @@ def serve(make: MakeCluster, io_method: str | None, **settings: object) -> Clust
     """A server with the table t; io_method: None for the server's own choice."""
     chosen = {**SERVER, **settings, **({} if io_method is None else {"io_method": io_method})}
     try:
-        cluster = make(chosen)
+        cluster = make(chosen, initdb_args=["--data-checksums"])
     except ClusterError as error:
         if "io_method" in str(error) or "io_uring" in str(error):
             pytest.skip("this server has no io_uring")
@@ -109,7 +109,7 @@ def serve(make: MakeCluster, io_method: str | None, **settings: object) -> Clust
     return cluster
 
 
-@pytest.fixture(scope="module", params=METHODS)
+@pytest.fixture(scope="module", params=(*METHODS, "sync"))
 def served(request: pytest.FixtureRequest, make_cluster: MakeCluster) -> Iterator[Cluster]:
     cluster = serve(make_cluster, request.param)
     yield cluster
@@ -190,8 +190,9 @@ def test_read_errors(served: Cluster, damage: str, order: str) -> None:
             for conn in (stock, ahead):
                 first = make_damaged(served, stock, damage)
                 told_here = told(conn, query, rows)
-                # the name of its file, which each table has anew
-                seen.append([re.sub(r"base/\d+/\d+", "", str(one)) for one in told_here])
+                # each table has a file of its own, and other checksums
+                own = r"base/\d+/\d+|checksum \d+ but expected \d+"
+                seen.append([re.sub(own, "", str(one)) for one in told_here])
             assert seen[0] == seen[1]
             assert not all(isinstance(one[0], int) for one in told_here), "the damage was not noticed"
     if damage == "checksum":
@@ -298,7 +299,7 @@ def test_memory_goes_with_reads_in_flight(served: Cluster, rng: random.Random, e
     with connect(served, False) as stock, connect(served, True, order) as conn:
         expected = digest(stock)
         before = read_ahead(stock)
-        for _ in range(25):
+        for _ in range(12):
             cache.evict(stock, "t")
             ENDS[end](conn, rng)
             assert digest(conn) == expected
@@ -371,6 +372,7 @@ def test_to_the_end(served: Cluster, order: str) -> None:
 def test_evicted(served: Cluster, step: int, order: str) -> None:
     """What was evicted is read again, and each access counted once."""
     seen = []
+    query = BY_K.replace("k > 5", "k > 5 AND k < 900")
     with connect(served, False) as stock, connect(served, True, order) as ahead:
         rows = "SELECT heap_blks_read, heap_blks_hit FROM pg_statio_user_tables WHERE relname = 't'"
         evicted = "SELECT blocks_evicted FROM lookahead.index_scan_stats"
@@ -379,17 +381,16 @@ def test_evicted(served: Cluster, step: int, order: str) -> None:
             cache.evict(conn, "t")
             conn.execute("SELECT pg_stat_force_next_flush()")
             before = conn.execute(rows.encode()).fetchone()
-            result = value(conn, f"SELECT evicting($q${BY_K} LIMIT 900$q$, {step})")
+            result = value(conn, f"SELECT evicting($q${query}$q$, {step})")
             conn.execute("SELECT pg_stat_force_next_flush()")
             after = conn.execute(rows.encode()).fetchone()
             assert before is not None and after is not None
             read, hit = (new - old for new, old in zip(after, before, strict=True))
             assert read > 0 and hit >= 0
             seen.append((result, read + hit))
-        assert seen[0][0] == seen[1][0]
-        # Blocks still ahead when LIMIT ends the scan were read for nothing.
-        assert seen[0][1] <= seen[1][1] <= seen[0][1] + 600
-        assert int(value(ahead, evicted)) > before_all
+        assert seen[0] == seen[1]
+        if reads_are_async(ahead):  # else no more is done ahead than to advise the kernel
+            assert int(value(ahead, evicted)) > before_all
 
 
 def test_nothing_pinned_between_rows(served: Cluster) -> None:
@@ -401,7 +402,7 @@ def test_nothing_pinned_between_rows(served: Cluster) -> None:
                 AND relfilenode = pg_relation_filenode('t') AND NOT EXISTS {{}})); END IF; END LOOP; RETURN most; END $$"""
     # What the AIO subsystem pins is being read, and listed; io_uring's reads are until somebody asks.
     with connect(served, False) as stock, connect(served, True) as conn:
-        uring = value(conn, "SHOW io_method") == "io_uring"
+        uring = value(conn, "SELECT current_setting('io_method', true)") == "io_uring"
         being_read = "(SELECT 1 WHERE true)" if uring else "(SELECT 1 WHERE false)"
         seen = []
         for one in (stock, conn):
