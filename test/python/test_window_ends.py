@@ -34,6 +34,7 @@ SERVER: dict[str, object] = {
     "autovacuum": False,
     "shared_buffers": "32MB",
     "effective_io_concurrency": 32,
+    "io_max_concurrency": 256,
     "max_connections": 40,
     "max_parallel_workers": 0,
 }
