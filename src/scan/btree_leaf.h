@@ -64,8 +64,9 @@ extern bool BTreeLeafReadIsDone(BTreeLeafRead *read);
 
 /*
  * Find the entries of the page that match the scan's keys.  "from" is the page
- * that the scan will come from.  Waits for the read.  False if the page could not be read, or is
- * not what the scan expects there; it will find out by itself.
+ * that the scan will come from.  Waits for the read.  False if the page could
+ * not be read, or is not what the scan expects there; it will find out by
+ * itself.
  */
 extern bool BTreeLeafExamine(BTreeLeafRead *read, BTreeLeaf *leaf,
 							 IndexScanDesc scan, ScanDirection dir,
