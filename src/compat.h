@@ -21,7 +21,6 @@
 #include "commands/vacuum.h"
 #include "fmgr.h"
 #include "pgstat.h"
-#include "storage/buf_internals.h"
 #include "storage/bufmgr.h"
 #include "storage/bufpage.h"
 #include "storage/fd.h"
@@ -101,31 +100,7 @@ ApproxPageFreeSpace(Page page)
 	return HeapPageFreeSpace(page);
 }
 
-/*
- * Reads started by StartReadBuffers().  Since 18 they run in the background,
- * unless io_method is sync; before, and then, starting one advises the kernel
- * at most, and the read happens in WaitReadBuffers().
- */
-
-#if PG_VERSION_NUM >= 180000
-static inline bool
-LookaheadReadFailed(ReadBuffersOperation *op)
-{
-	return op->io_return.result.status == PGAIO_RS_ERROR;
-}
-#endif
-
-static inline uint64
-LookaheadBufferState(BufferDesc *desc)
-{
-#if PG_VERSION_NUM >= 190000
-	return pg_atomic_read_u64(&desc->state);
-#else
-	return pg_atomic_read_u32(&desc->state);
-#endif
-}
-
-/* Are reads asynchronous on this server? */
+/* Do reads run in the background on this server, or in their caller only? */
 static inline bool
 LookaheadReadsAreAsync(void)
 {
@@ -136,35 +111,29 @@ LookaheadReadsAreAsync(void)
 #endif
 }
 
-/* Flags for StartReadBuffers(): advise the kernel, where that is all we can. */
-static inline int
-LookaheadReadAdvice(void)
-{
-	if (LookaheadReadsAreAsync() || (io_direct_flags & IO_DIRECT_DATA) != 0)
-		return 0;
-	return READ_BUFFERS_ISSUE_ADVICE;
-}
-
-static inline void
-LookaheadSetPersistence(ReadBuffersOperation *op, char persistence)
-{
-#if PG_VERSION_NUM >= 180000
-	op->persistence = persistence;
-#else
-	op->smgr_persistence = persistence;
-#endif
-}
-
-/* Has a read that was started ended?  Never waits; false if not async. */
+/*
+ * May reads into shared buffers, or local ones, be left to run by themselves?
+ * Not if damaged pages are to be let pass: then each is reported as a warning
+ * of the statement that reads it, and we raise none.  Other processes cannot
+ * read into local buffers.
+ */
 static inline bool
-LookaheadReadIsDone(ReadBuffersOperation *op)
+LookaheadReadsMayRun(bool local)
 {
 #if PG_VERSION_NUM >= 180000
-	return pgaio_wref_valid(&op->io_wref) &&
-		pgaio_wref_check_done(&op->io_wref);
+	return io_method != IOMETHOD_SYNC &&
+		!(local && io_method == IOMETHOD_WORKER) &&
+		!zero_damaged_pages && !ignore_checksum_failure;
 #else
 	return false;
 #endif
+}
+
+/* Is anything gained by advising the kernel to read? */
+static inline bool
+LookaheadAdviceIsUseful(void)
+{
+	return (io_direct_flags & IO_DIRECT_DATA) == 0;
 }
 
 /* How many reads one process can have in flight, of those it would like to. */
@@ -179,48 +148,115 @@ LookaheadReadsInFlight(int wanted)
 }
 
 /*
- * Wait for a read that was started, and raise no error if it failed; the
- * buffers it could not read stay invalid.  (Where reads are not asynchronous
- * the read is done here, with its errors.)  The wait is timed as the server
- * times its own.  Where the pins were given back (pinned is false), what the
- * read has left undone is not done here.
+ * A read in flight, by which one can wait for it.  It stays good when the
+ * read's handle has been used again, or its resource owner is gone: then the
+ * read has ended, or can still be waited for.
  */
+#if PG_VERSION_NUM >= 180000
+typedef PgAioWaitRef LookaheadRead;
+#else
+typedef struct LookaheadRead
+{
+	bool		unused;
+} LookaheadRead;
+#endif
+
+/* Make it none, which counts as ended. */
 static inline void
-LookaheadWait(ReadBuffersOperation *op, bool pinned)
+LookaheadReadClear(LookaheadRead *read)
 {
 #if PG_VERSION_NUM >= 180000
-	if (pgaio_wref_valid(&op->io_wref))
-	{
-		if (!pgaio_wref_check_done(&op->io_wref))
-		{
-			instr_time	start = pgstat_prepare_io_time(track_io_timing);
-
-			pgaio_wref_wait(&op->io_wref);
-			pgstat_count_io_op_time(op->persistence == RELPERSISTENCE_TEMP ?
-									IOOBJECT_TEMP_RELATION : IOOBJECT_RELATION,
-									IOCONTEXT_NORMAL, IOOP_READ, start, 0, 0);
-		}
-		if (LookaheadReadFailed(op))
-			return;
-		if (!pinned && op->io_return.result.status == PGAIO_RS_WARNING)
-			pgaio_result_report(op->io_return.result,
-								&op->io_return.target_data, WARNING);
-	}
+	pgaio_wref_clear(read);
+#else
+	read->unused = true;
 #endif
-	if (pinned)
-		WaitReadBuffers(op);
+}
+
+/* Has it ended?  Never waits. */
+static inline bool
+LookaheadReadIsDone(const LookaheadRead *read)
+{
+#if PG_VERSION_NUM >= 180000
+	PgAioWaitRef *ref = unconstify(PgAioWaitRef *, read);
+
+	return !pgaio_wref_valid(ref) || pgaio_wref_check_done(ref);
+#else
+	return true;
+#endif
 }
 
 /*
- * Wait until a read that was started no longer touches its buffers; whether
- * it succeeded does not matter, and nothing is read if nothing was started.
+ * Wait until it no longer touches its buffers, whether it succeeds or fails.
+ * The time is counted as the server counts that of its own waits.
  */
 static inline void
-LookaheadWaitQuietly(ReadBuffersOperation *op)
+LookaheadReadWait(const LookaheadRead *read, bool local)
 {
 #if PG_VERSION_NUM >= 180000
-	if (pgaio_wref_valid(&op->io_wref))
-		pgaio_wref_wait(&op->io_wref);
+	if (!LookaheadReadIsDone(read))
+	{
+		instr_time	start = pgstat_prepare_io_time(track_io_timing);
+
+		pgaio_wref_wait(unconstify(PgAioWaitRef *, read));
+		pgstat_count_io_op_time(local ? IOOBJECT_TEMP_RELATION :
+										IOOBJECT_RELATION,
+								IOCONTEXT_NORMAL, IOOP_READ, start, 0, 0);
+	}
+#endif
+}
+
+/*
+ * StartReadBuffers(), where reads run in the background.  Returns false, and
+ * clears *read, if the first page was found.  The caller may release its pins
+ * at once: from when a read is staged until it has ended, the AIO subsystem
+ * holds its own, and the server has copied the list of buffers.
+ *
+ * WaitReadBuffers() must not follow, since it looks at the buffers and needs
+ * pins.  What it does besides waiting is not missed: it raises the error of a
+ * read that failed, and reads again what came short; both are done by an
+ * ordinary read of the page, once it is found not to be valid.
+ *
+ * The server does keep one pointer to the operation: when the read ends, its
+ * outcome is written to op.io_return, unless the resource owner has been
+ * released before.  Memory of a query can be gone by then (AtAbort_Portals()
+ * frees it before any resource owner is released).  So there is but one
+ * operation, which is never freed, and whose outcome nobody reads.
+ */
+static inline bool
+LookaheadStartRead(Relation rel, ForkNumber fork, BlockNumber block,
+				   Buffer *buffers, int *nblocks, LookaheadRead *read)
+{
+#if PG_VERSION_NUM >= 180000
+	static ReadBuffersOperation op;
+
+	op.rel = rel;
+	op.smgr = RelationGetSmgr(rel);
+	op.persistence = rel->rd_rel->relpersistence;
+	op.forknum = fork;
+	op.strategy = NULL;
+	if (StartReadBuffers(&op, buffers, block, nblocks, 0))
+	{
+		*read = op.io_wref;
+		return true;
+	}
+	LookaheadReadClear(read);
+	return false;
+#else
+	elog(ERROR, "this server has no asynchronous reads");
+	return false;
+#endif
+}
+
+/* Count a hit in pg_stat_io. */
+static inline void
+LookaheadCountIoHit(bool local)
+{
+	IOObject	object = local ? IOOBJECT_TEMP_RELATION : IOOBJECT_RELATION;
+
+#if PG_VERSION_NUM >= 180000
+	pgstat_count_io_op(object, IOCONTEXT_NORMAL, IOOP_HIT, 1, 0);
+#else
+	pgstat_count_io_op(object, IOCONTEXT_NORMAL, IOOP_HIT);
 #endif
 }
 
@@ -239,16 +275,6 @@ LookaheadExitBatch(void)
 #if PG_VERSION_NUM >= 180000
 	pgaio_exit_batchmode();
 #endif
-}
-
-/* Does a buffer that we hold a pin on contain its page? */
-static inline bool
-LookaheadBufferIsValid(Buffer buffer)
-{
-	BufferDesc *desc = BufferIsLocal(buffer) ?
-		GetLocalBufferDescriptor(-buffer - 1) : GetBufferDescriptor(buffer - 1);
-
-	return (LookaheadBufferState(desc) & BM_VALID) != 0;
 }
 
 /* How many more buffers, at most "wanted", this backend may pin. */
@@ -505,5 +531,15 @@ LookaheadCheckSearchPathBy(GucStringCheckHook hook)
 
 /* EXPLAIN lets extensions add to a node since 18. */
 #define LOOKAHEAD_HAVE_EXPLAIN_HOOK (PG_VERSION_NUM >= 180000)
+
+/* Add an option to EXPLAIN; 19 asks for a check of it as a setting, too. */
+#if PG_VERSION_NUM >= 190000
+#define LOOKAHEAD_REGISTER_EXPLAIN_OPTION(name, handler) \
+	RegisterExtensionExplainOption((name), (handler), \
+								   GUCCheckBooleanExplainOption)
+#else
+#define LOOKAHEAD_REGISTER_EXPLAIN_OPTION(name, handler) \
+	RegisterExtensionExplainOption((name), (handler))
+#endif
 
 #endif							/* PG_LOOKAHEAD_COMPAT_H */

@@ -10,11 +10,12 @@
 #include <limits.h>
 
 #include "compat.h"
+#include "exec/takeover.h"
 #include "maintain/maintain.h"
 #include "observe/profile.h"
 #include "observe/scan_stats.h"
 #include "observe/stream_stats.h"
-#include "scan/node.h"
+#include "scan/scan.h"
 #include "utils/guc.h"
 
 LOOKAHEAD_MODULE_MAGIC;
@@ -26,7 +27,7 @@ bool		lookahead_index_vacuum = true;
 bool		lookahead_bloom_scan = true;
 bool		lookahead_report_vacuum = false;
 int			lookahead_issue_order = ISSUE_ORDER_INDEX;
-int			lookahead_window = 512;
+int			lookahead_order_window = 512;
 
 static const struct config_enum_entry issue_orders[] = {
 	{"index", ISSUE_ORDER_INDEX, false},
@@ -66,10 +67,10 @@ _PG_init(void)
 							 PGC_USERSET,
 							 GUC_EXPLAIN,
 							 NULL, NULL, NULL);
-	DefineCustomIntVariable("pg_lookahead.window",
+	DefineCustomIntVariable("pg_lookahead.order_window",
 							"Sets how many heap blocks are sorted together, at most, in block order.",
 							NULL,
-							&lookahead_window,
+							&lookahead_order_window,
 							512, 2, 16384,
 							PGC_USERSET,
 							GUC_EXPLAIN,
@@ -115,7 +116,8 @@ _PG_init(void)
 	 */
 	ScanStatsInit();
 	StreamStatsInit();
-	ScanHooksInit();
+	TakeoverInit();
+	ScanInit();
 	MaintainInit();
 	ProfileInit();
 	MarkGUCPrefixReserved("pg_lookahead");

@@ -23,7 +23,7 @@
 #include <math.h>
 
 #include "catalog/pg_type_d.h"
-#include "bloom_page.h"
+#include "index/bloom_page.h"
 #include "compat.h"
 #include "inspect/inspect.h"
 #include "port/pg_bitutils.h"

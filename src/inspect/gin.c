@@ -13,7 +13,7 @@
 #include "catalog/pg_am_d.h"
 #include "catalog/pg_type_d.h"
 #include "compat.h"
-#include "index_page.h"
+#include "index/index_page.h"
 #include "inspect/inspect.h"
 #include "sql_result.h"
 #include "storage/bufmgr.h"

@@ -11,7 +11,7 @@
 
 #include "access/gist_private.h"
 #include "compat.h"
-#include "index_page.h"
+#include "index/index_page.h"
 #include "inspect/inspect.h"
 #include "inspect/tuples.h"
 

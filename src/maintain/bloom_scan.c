@@ -31,7 +31,7 @@
 #include "postgres.h"
 
 #include "access/relscan.h"
-#include "bloom_page.h"
+#include "index/bloom_page.h"
 #include "compat.h"
 #include "maintain/maintain.h"
 #include "maintain/members.h"

@@ -24,9 +24,9 @@
 #include "postgres.h"
 
 #include "access/generic_xlog.h"
-#include "bloom_page.h"
+#include "index/bloom_page.h"
 #include "compat.h"
-#include "index_page.h"
+#include "index/index_page.h"
 #include "maintain/members.h"
 #include "maintain/routine.h"
 #include "maintain/served.h"

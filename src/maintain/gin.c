@@ -19,7 +19,7 @@
 
 #include "access/gin_private.h"
 #include "compat.h"
-#include "index_page.h"
+#include "index/index_page.h"
 #include "maintain/members.h"
 #include "maintain/routine.h"
 #include "maintain/served.h"

@@ -8,7 +8,7 @@
 #include "postgres.h"
 
 #include "access/transam.h"
-#include "bloom_page.h"
+#include "index/bloom_page.h"
 #include "maintain/members.h"
 #include "maintain/replace.h"
 #include "maintain/routine.h"

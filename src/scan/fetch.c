@@ -1,437 +1,223 @@
 /*-------------------------------------------------------------------------
  *
  * fetch.c
- *		The loops that fetch rows for an index scan that look-ahead has taken
- *		over, in the modes DIRECT and AHEAD (see policy.c), and in STOCK if it
- *		is selective, so that each entry can be watched.
+ *		The heap tuple of an index scan's entry, in each mode of the policy.
  *
- * The loops do what the server's own do, in the same order: ask the access
- * method for the next entry, look at the heap, recheck.  They differ in two
- * points only.
+ * This is where facts and decision meet: what happens is told to the policy
+ * (policy.c), and what it decides is done with the heap pages ahead
+ * (heap_ahead.c) and the rows of a page (page_rows.c).
  *
- * In AHEAD, heap pages come out of a window of reads in flight (ahead.c).
- *
- * In both modes, if the entries that follow lie on the same heap page, the
- * visibility of a run of them is looked up under one share lock, as a
- * sequential scan does with a whole page.  With an MVCC snapshot the answer
- * cannot change while the page is pinned: the tuple stays where it is, and
- * what the snapshot sees is fixed.  A run is used only while the scan holds
- * the very pin under which it was made.
+ * Invariant: the scan stands on the entry whose tuple is fetched, in every
+ * mode; whatever is done ahead changes nothing of what it returns.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
 #include "access/genam.h"
-#include "access/heapam.h"
-#include "access/relscan.h"
-#include "access/visibilitymap.h"
-#include "access/xact.h"
 #include "compat.h"
-#include "executor/executor.h"
+#include "exec/rows_wanted.h"
 #include "executor/instrument.h"
-#include "miscadmin.h"
-#include "pgstat.h"
-#include "observe/profile.h"
-#include "scan/node.h"
-#include "storage/predicate.h"
-#include "utils/builtins.h"
+#include "scan/scan.h"
+#include "scan/scan_node.h"
 #include "utils/rel.h"
+#include "utils/spccache.h"
 
-/* Hand out the next row of the run; false if it is not visible. */
-static bool
-next_of_run(ScanNode *node, IndexScanDesc scan, TupleTableSlot *slot)
+static inline ScanState *
+scan_state(const ScanNode *node)
 {
-	Run		   *run = node->run;
-	RunItem    *item = &run->items[run->next++];
-	BufferHeapTupleTableSlot *bslot = (BufferHeapTupleTableSlot *) slot;
+	return (ScanState *) node->taken.plan_state;
+}
 
-	Assert(TTS_IS_BUFFERTUPLE(slot));
-	scan->xs_heap_continue = false;
-	if (!scan->xactStartedInRecovery)
-		scan->kill_prior_tuple = item->all_dead;
-	if (!item->visible)
-		return false;
+/* The page of the visibility map that an index-only scan holds, else NULL. */
+static inline const Buffer *
+vm_buffer(const ScanNode *node)
+{
+	return IsA(node->taken.plan_state, IndexScanState) ? NULL :
+		&((IndexOnlyScanState *) node->taken.plan_state)->ioss_VMBuffer;
+}
 
-	ItemPointerSetOffsetNumber(&scan->xs_heaptid, item->offset);
-	bslot->base.tupdata.t_data = item->data;
-	bslot->base.tupdata.t_len = item->length;
-	bslot->base.tupdata.t_self = scan->xs_heaptid;
-	bslot->base.tupdata.t_tableOid = RelationGetRelid(scan->heapRelation);
-	slot->tts_tableOid = RelationGetRelid(scan->heapRelation);
-	ExecStoreBufferHeapTuple(&bslot->base.tupdata, slot, run->buffer);
-	pgstat_count_heap_fetch(scan->indexRelation);
-	return true;
+void
+ScanWatch(ScanNode *node, IndexScanDesc scan)
+{
+	BlockNumber block = ItemPointerGetBlockNumber(&scan->xs_heaptid);
+
+	node->entries_to_look = POLICY_LOOK_ENTRIES;
+	if (*node->reads != node->reads_seen)
+		PolicyReadSeen(&node->policy, lookahead_debug_force);
+	else if (block == node->last_block)
+		PolicySameBlock(&node->policy);
+	node->last_block = block;
 }
 
 /*
- * Look up the visibility of the current entry and of those after it on the
- * same page.  False if there are none after it.
+ * Let the server fetch the tuple; see whether it had to read its page, and if
+ * blocks were read since the fetch before, how long that took.  So a scan of
+ * cached pages never looks at the clock.
  */
 static bool
-make_run(ScanNode *node, IndexScanDesc scan, ScanDirection direction)
+fetch_timed(ScanNode *node, IndexScanDesc scan, TupleTableSlot *slot)
 {
-	ItemPointerData tids[RUN_MAX];
-	int64		rows = ScanNodeRowsWanted(node);
-	int			n;
-	bool		enter_each;
-	Run		   *run = node->run;
-
-	/* in SERIALIZABLE, look at no row before its turn: that is a read */
-	if (IsolationIsSerializable())
-		return false;
-	n = 1 + ScoutNeighbours(scan, direction, &tids[1],
-							(int) Min(RUN_MAX, rows) - 1);
-	if (n <= 1)
-		return false;
-	PolicyRun(node);
-	if (run == NULL)
-		run = node->run = MemoryContextAlloc(ScanNodeMemory(node), sizeof(Run));
-	tids[0] = scan->xs_heaptid;
-
-	run->n = 0;
-	run->next = 0;
-	run->buffer = LookaheadHeapBuffer(scan);
-	LockBuffer(run->buffer, BUFFER_LOCK_SHARE);
-	enter_each = ProfileEach(PROFILE_HOT_SEARCH, n);
-	for (int i = 0; i < n; i++)
-	{
-		RunItem    *item = &run->items[i];
-		HeapTupleData tuple;
-		int			entered = -1;
-
-		item->tid = tids[i];
-		if (unlikely(enter_each))
-			entered = ProfileEnter(PROFILE_HOT_SEARCH);
-		item->visible =
-			heap_hot_search_buffer(&tids[i], scan->heapRelation, run->buffer,
-								   scan->xs_snapshot, &tuple, &item->all_dead,
-								   true);
-		PROFILE_LEAVE(entered);
-		if (item->visible)
-		{
-			item->offset = ItemPointerGetOffsetNumber(&tids[i]);
-			item->data = tuple.t_data;
-			item->length = tuple.t_len;
-		}
-	}
-	LockBuffer(run->buffer, BUFFER_LOCK_UNLOCK);
-	run->n = n;
-	return true;
-}
-
-/*
- * Let the server fetch the heap tuple; see whether it had to read its page,
- * and how long that took, if blocks were read since the entry before.
- */
-static bool
-fetch_watched(ScanNode *node, IndexScanDesc scan, TupleTableSlot *slot)
-{
+	bool		others_slow = node->taken.query->reads_are_slow;
 	int64		before = *node->reads;
-	bool		timed = before != node->reads_seen && PolicyTimesReads(node);
+	bool		read_before = before != node->reads_seen;
+	bool		timed = read_before && PolicyTimesReads(&node->policy);
 	double		read_us = -1;
 	bool		found;
 	instr_time	start,
 				elapsed;
 
+	node->reads_seen = before;
 	INSTR_TIME_SET_ZERO(start);
 	if (unlikely(timed))
 		INSTR_TIME_SET_CURRENT(start);
 	found = index_fetch_heap(scan, slot);
-	if (likely(*node->reads == before))
-	{
-		node->reads_seen = before;
+	if (likely(*node->reads == before) || !read_before)
 		return found;
-	}
 	if (timed)
 	{
 		INSTR_TIME_SET_CURRENT(elapsed);
 		INSTR_TIME_SUBTRACT(elapsed, start);
 		read_us = INSTR_TIME_GET_DOUBLE(elapsed) * 1000000.0;
-		node->reads_seen = *node->reads;
 	}
-	if (timed || !PolicyTimesReads(node))
-		PolicyMiss(node, read_us);
+	PolicyRead(&node->policy, read_us, RowsWanted(&node->taken) > 1,
+			   others_slow);
+	if (node->policy.mode == POLICY_AHEAD)
+		node->taken.query->reads_are_slow = true;
 	return found;
 }
 
-/*
- * Fetch the heap tuple of the entry that the scan stands on, from its page;
- * false if none is visible.
- */
+/* Do what the policy has decided: no longer to look ahead, perhaps. */
+static inline void
+obey(ScanNode *node)
+{
+	if (node->policy.mode < POLICY_AHEAD)
+		HeapAheadPause(node->ahead);
+}
+
+/* The scan was begun again, or moved: was what had been read ahead used? */
+static void
+begun_again(ScanNode *node)
+{
+	uint64		used,
+				unused;
+
+	HeapAheadRound(node->ahead, &used, &unused);
+	PolicyBegunAgain(&node->policy, used, unused);
+	obey(node);
+}
+
+/* Make what it takes to look ahead; false if that is forbidden. */
 static bool
-fetch_from_page(ScanNode *node, IndexScanDesc scan, ScanDirection direction,
-				TupleTableSlot *slot)
+begin_ahead(ScanNode *node, IndexScanDesc scan)
 {
-	BlockNumber block = ItemPointerGetBlockNumber(&scan->xs_heaptid);
+	Relation	heap = scan->heapRelation;
+	int64		hits = pgBufferUsage.shared_blks_hit;
+	int			concurrency =
+		get_tablespace_io_concurrency(heap->rd_rel->reltablespace);
+	bool		sorted = lookahead_issue_order == ISSUE_ORDER_BLOCK;
 
-	if (node->mode == SCAN_AHEAD)
+	/* a parallel worker had to look it up in the catalogs */
+	pgBufferUsage.shared_blks_hit -= pgBufferUsage.shared_blks_hit - hits;
+	if (concurrency == 0)
 	{
-		if (block != LookaheadHeapBlock(scan))
-			PROFILED_VOID(PROFILE_VISIT_BLOCK,
-						  AheadVisitBlock(node, scan, block));
-		if (PROFILED(PROFILE_VISIBILITY_RUN, make_run(node, scan, direction)))
-			return next_of_run(node, scan, slot);
-		return index_fetch_heap(scan, slot);
-	}
-
-	/* in DIRECT, the second entry on a page tells that there may be a run */
-	if (block != node->last_block)
-	{
-		node->last_block = block;
-		PolicyLoneRow(node);
-	}
-	else if (block == LookaheadHeapBlock(scan))
-		return PROFILED(PROFILE_VISIBILITY_RUN,
-						make_run(node, scan, direction)) ?
-			next_of_run(node, scan, slot) : index_fetch_heap(scan, slot);
-	return fetch_watched(node, scan, slot);
-}
-
-/* The same, from the run if it is there. */
-static inline bool
-fetch_heap(ScanNode *node, IndexScanDesc scan, ScanDirection direction,
-		   TupleTableSlot *slot)
-{
-	Run		   *run = node->run;
-
-	if (run != NULL && run->next < run->n)
-	{
-		if (LookaheadHeapBuffer(scan) == run->buffer &&
-			ItemPointerEquals(&run->items[run->next].tid, &scan->xs_heaptid))
-			return next_of_run(node, scan, slot);
-		run->n = run->next = 0;
-	}
-	return PROFILED(PROFILE_HEAP_FETCH,
-					fetch_from_page(node, scan, direction, slot));
-}
-
-/*
- * The same for a node that may be in STOCK (then it is selective), or is not
- * known yet.  It may be known afterwards.
- */
-static pg_attribute_always_inline bool
-fetch_entry(ScanNode **node, PlanState *plan_state, IndexScanDesc scan,
-			ScanDirection direction, TupleTableSlot *slot)
-{
-	if (*node == NULL || (*node)->mode == SCAN_STOCK)
-	{
-		if (unlikely(!ScanEntryIsQuiet(plan_state)))
-			*node = StockLookAtEntry(plan_state, scan);
-		if (*node == NULL || (*node)->mode == SCAN_STOCK)
-			return PROFILED(PROFILE_HEAP_FETCH, index_fetch_heap(scan, slot));
-	}
-	return fetch_heap(*node, scan, direction, slot);
-}
-
-/* VM_ALL_VISIBLE(), counted once. */
-static inline bool
-is_all_visible(ScanNode *node, Relation heap, BlockNumber block,
-			   Buffer *vm_buffer)
-{
-	return node == NULL ? VM_ALL_VISIBLE(heap, block, vm_buffer) :
-						  AheadAllVisible(node, heap, block, vm_buffer);
-}
-
-/* Step to the next entry of the index; false at the end of the scan. */
-static inline bool
-next_entry(ScanNode *node, IndexScanDesc scan, ScanDirection direction)
-{
-	if (index_getnext_tid(scan, direction) == NULL)
-	{
-		if (node != NULL)
-			AheadFinish(node);
+		PolicyForbid(&node->policy);
 		return false;
 	}
-	if (node != NULL && node->mode == SCAN_AHEAD)
-		PROFILED_VOID(PROFILE_LOOK_AHEAD, AheadFollow(node, scan, direction));
+	node->ahead = HeapAheadCreate(&node->taken, heap, scan->indexRelation,
+								  LookaheadReadsInFlight(concurrency),
+								  sorted ? lookahead_order_window : 0);
 	return true;
 }
 
-/* ExecScan's access method for index scans.  Its node need not be known. */
-static TupleTableSlot *
-index_next(IndexScanState *state)
-{
-	ScanNode   *node = ScanNodeFor(&state->ss.ps);
-	IndexScanDesc scan = state->iss_ScanDesc;
-	ExprContext *econtext = state->ss.ps.ps_ExprContext;
-	TupleTableSlot *slot = state->ss.ss_ScanTupleSlot;
-	ScanDirection direction =
-		ScanDirectionCombine(state->ss.ps.state->es_direction,
-							 ((IndexScan *) state->ss.ps.plan)->indexorderdir);
-
-	if (scan == NULL)
-	{
-		scan = state->iss_ScanDesc =
-			LOOKAHEAD_BEGIN_SCAN(&state->ss, state->iss_RelationDesc,
-								 state->iss_Instrument, state->iss_NumScanKeys,
-								 state->iss_NumOrderByKeys);
-		if (state->iss_NumRuntimeKeys == 0 || state->iss_RuntimeKeysReady)
-			index_rescan(scan, state->iss_ScanKeys, state->iss_NumScanKeys,
-						 state->iss_OrderByKeys, state->iss_NumOrderByKeys);
-	}
-
-	while (next_entry(node, scan, direction))
-	{
-		CHECK_FOR_INTERRUPTS();
-		if (!fetch_entry(&node, &state->ss.ps, scan, direction, slot))
-			continue;
-		Assert(!scan->xs_heap_continue);
-
-		/* if the index was lossy, test its conditions on the tuple */
-		if (scan->xs_recheck)
-		{
-			econtext->ecxt_scantuple = slot;
-			if (!ExecQualAndReset(state->indexqualorig, econtext))
-			{
-				InstrCountFiltered2(state, 1);
-				continue;
-			}
-		}
-		return slot;
-	}
-	state->iss_ReachedEnd = true;
-	return ExecClearTuple(slot);
-}
-
-/*
- * EvalPlanQual starts its own plan states, which we never take over, so that
- * a recheck cannot come here.
- */
+/* Look ahead from the entry on which the scan stands, if it still may. */
 static bool
-no_recheck(ScanState *state, TupleTableSlot *slot)
+look_ahead(ScanNode *node, IndexScanDesc scan, ScanDirection direction)
 {
-	elog(ERROR, "look-ahead index scan cannot recheck a tuple");
-	return false;
+	Policy	   *policy = &node->policy;
+	bool		ending;
+
+	if (node->ahead == NULL && !begin_ahead(node, scan))
+		return false;
+	if (!HeapAheadFollow(node->ahead, scan, direction, node->returned,
+						 node->anew))
+		begun_again(node);
+	node->anew = false;
+	if (policy->mode < POLICY_AHEAD)
+		return false;
+
+	/* block order wants some windows before it is judged */
+	PolicySetWindow(policy, HeapAheadCapacity(node->ahead),
+					HeapAheadIsSorted(node->ahead) ?
+					4 * HeapAheadCapacity(node->ahead) : 0);
+	ending = policy->mode == POLICY_ENDING;
+	HeapAheadFill(node->ahead, scan, vm_buffer(node),
+				  ending ? 0 : policy->distance, RowsWanted(&node->taken));
+	return true;
 }
 
-static TupleTableSlot *
-fetch_index_scan(PlanState *plan_state)
-{
-	IndexScanState *state = castNode(IndexScanState, plan_state);
-
-	if (state->iss_NumRuntimeKeys != 0 && !state->iss_RuntimeKeysReady)
-		ExecReScan(&state->ss.ps);
-	return ExecScan(&state->ss, (ExecScanAccessMtd) index_next,
-					(ExecScanRecheckMtd) no_recheck);
-}
-
-/*
- * Put the values that the index returned into a slot.  Columns of type name
- * may be stored as C strings, and are padded again to their full size.
- */
+/* Tell the policy of the entries since the last look ahead. */
 static void
-store_index_tuple(IndexOnlyScanState *state, TupleTableSlot *slot,
-				  IndexScanDesc scan)
+count_entries(ScanNode *node)
 {
-	ExecClearTuple(slot);
-	if (scan->xs_hitup)
-		heap_deform_tuple(scan->xs_hitup, scan->xs_hitupdesc,
-						  slot->tts_values, slot->tts_isnull);
-	else if (scan->xs_itup)
-		index_deform_tuple(scan->xs_itup, scan->xs_itupdesc,
-						   slot->tts_values, slot->tts_isnull);
-	else
-		elog(ERROR, "no data returned for index-only scan");
-
-	for (int i = 0; !scan->xs_hitup && i < state->ioss_NameCStringCount; i++)
-	{
-		int			column = state->ioss_NameCStringAttNums[i];
-		Name		name;
-
-		if (slot->tts_isnull[column])
-			continue;
-		name = MemoryContextAlloc(
-			state->ss.ps.ps_ExprContext->ecxt_per_tuple_memory, NAMEDATALEN);
-		namestrcpy(name, DatumGetCString(slot->tts_values[column]));
-		slot->tts_values[column] = NameGetDatum(name);
-	}
-	ExecStoreVirtualTuple(slot);
+	PolicyEntries(&node->policy, (int) (node->returned - node->looked_at),
+				  HeapAheadSize(node->ahead));
+	node->looked_at = node->returned;
+	obey(node);
 }
 
-/*
- * ExecScan's access method for index-only scans.  The visibility map is asked
- * here, while the scan stands on the entry, and never earlier: that is what
- * makes the answer safe (see the comment in IndexOnlyNext() of the server).
- */
-static TupleTableSlot *
-index_only_next(IndexOnlyScanState *state)
+void
+ScanLookAhead(ScanNode *node, IndexScanDesc scan, ScanDirection direction)
 {
-	ScanNode   *node = ScanNodeFor(&state->ss.ps);
-	IndexScanDesc scan = state->ioss_ScanDesc;
-	ExprContext *econtext = state->ss.ps.ps_ExprContext;
-	TupleTableSlot *slot = state->ss.ss_ScanTupleSlot;
-	ScanDirection direction = ScanDirectionCombine(
-		state->ss.ps.state->es_direction,
-		((IndexOnlyScan *) state->ss.ps.plan)->indexorderdir);
+	if (look_ahead(node, scan, direction))
+		count_entries(node);
+}
 
-	if (scan == NULL)
+bool
+ScanFetch(ScanNode *node, IndexScanDesc scan, ScanDirection direction,
+		  TupleTableSlot *slot)
+{
+	Policy	   *policy = &node->policy;
+	BlockNumber block = ItemPointerGetBlockNumber(&scan->xs_heaptid);
+	bool		holds_page = block == LookaheadHeapBlock(scan);
+
+	if (policy->mode >= POLICY_AHEAD)
 	{
-		scan = state->ioss_ScanDesc =
-			LOOKAHEAD_BEGIN_SCAN(&state->ss, state->ioss_RelationDesc,
-								 state->ioss_Instrument,
-								 state->ioss_NumScanKeys,
-								 state->ioss_NumOrderByKeys);
-		scan->xs_want_itup = true;
-		state->ioss_VMBuffer = InvalidBuffer;
-		if (state->ioss_NumRuntimeKeys == 0 || state->ioss_RuntimeKeysReady)
-			index_rescan(scan, state->ioss_ScanKeys, state->ioss_NumScanKeys,
-						 state->ioss_OrderByKeys,
-						 state->ioss_NumOrderByKeys);
-	}
-
-	while (next_entry(node, scan, direction))
-	{
-		BlockNumber block = ItemPointerGetBlockNumber(&scan->xs_heaptid);
-		bool		from_heap = false;
-
-		CHECK_FOR_INTERRUPTS();
-		if (!PROFILED(PROFILE_VISIBILITY_MAP,
-					  is_all_visible(node, scan->heapRelation, block,
-									 &state->ioss_VMBuffer)))
+		if (!holds_page)
 		{
-			InstrCountTuples2(state, 1);
-			if (!fetch_entry(&node, &state->ss.ps, scan, direction,
-							 state->ioss_TableSlot))
-				continue;
-			ExecClearTuple(state->ioss_TableSlot);
-			if (scan->xs_heap_continue)
-				elog(ERROR, "non-MVCC snapshots are not supported in index-only scans");
-			from_heap = true;
+			if (!look_ahead(node, scan, direction))
+				return index_fetch_heap(scan, slot);
+			PolicyBlock(policy, HeapAheadVisit(node->ahead, scan));
+			count_entries(node);
 		}
-		store_index_tuple(state, slot, scan);
-
-		if (scan->xs_recheck)
-		{
-			econtext->ecxt_scantuple = slot;
-			if (!ExecQualAndReset(state->recheckqual, econtext))
-			{
-				InstrCountFiltered2(state, 1);
-				continue;
-			}
-		}
-		if (!from_heap)
-			PredicateLockPage(scan->heapRelation, block,
-							  state->ss.ps.state->es_snapshot);
-		return slot;
 	}
-	return ExecClearTuple(slot);
+	else if (block != node->last_block)
+	{
+		node->last_block = block;
+		PolicyPage(policy);
+		return fetch_timed(node, scan, slot);
+	}
+	else if (!holds_page)
+		return fetch_timed(node, scan, slot);
+
+	/* the second entry on a page tells that there may be more */
+	if (!PageRowsLookUp(&node->rows, node->taken.plan_state->state->es_query_cxt,
+						scan, direction, RowsWanted(&node->taken)))
+		return index_fetch_heap(scan, slot);
+	PolicyNeighbours(policy);
+	return PageRowsNext(node->rows, scan, slot);
 }
 
-static TupleTableSlot *
-fetch_index_only_scan(PlanState *plan_state)
+void
+ScanFinish(ScanNode *node)
 {
-	IndexOnlyScanState *state = castNode(IndexOnlyScanState, plan_state);
-
-	if (state->ioss_NumRuntimeKeys != 0 && !state->ioss_RuntimeKeysReady)
-		ExecReScan(&state->ss.ps);
-	return ExecScan(&state->ss, (ExecScanAccessMtd) index_only_next,
-					(ExecScanRecheckMtd) no_recheck);
-}
-
-TupleTableSlot *
-FetchRow(PlanState *plan_state)
-{
-	return IsA(plan_state, IndexScanState) ? fetch_index_scan(plan_state) :
-											 fetch_index_only_scan(plan_state);
+	if (node->rows != NULL)
+	{
+		pfree(node->rows);
+		node->rows = NULL;
+	}
+	if (node->ahead == NULL)
+		return;
+	HeapAheadFinish(node->ahead);
+	begun_again(node);
 }

@@ -1,38 +1,38 @@
 /*-------------------------------------------------------------------------
  *
  * window.h
- *		A window of heap reads in flight, whose distance and order the caller
+ *		A window of heap blocks read ahead, whose distance and order the caller
  *		decides.
  *
  * A read stream (read_stream.h) fixes order and distance by itself, and must
- * be drained before it can be told that its plans have changed.  A window is
- * the other half of that bargain: the caller names blocks that it expects to
- * need, in the order in which it expects to need them; the window starts
- * reading them, adjacent blocks in one read, and keeps each one until the
- * caller takes it, or until its turn has passed, or until the window is
- * drained.
+ * be drained before it can be told that its plans have changed.  Here the
+ * caller names blocks that it expects to need, in the order in which it
+ * expects to need them; the window starts reading them, adjacent blocks in one
+ * read, and remembers each one until the caller takes it, or until its turn
+ * has passed, or until the window is emptied.
  *
- * The order in which reads are issued is that in which blocks were named, or,
- * if the window is created so ("sorted"), the order of their numbers within
- * each batch, a batch being what was named between two calls of WindowStart().
- * A sorted window may hold more blocks than it may pin: then it unpins those
- * that have been read, and pins them again when they are taken.  What was
- * evicted in between is read again, and counted.  A window may be created to
- * hold no pin at all: then it unpins each block as soon as its read is started.
+ * Reads are issued in the order in which blocks were named, or, if the window
+ * is created so ("sorted"), in the order of their numbers within each batch, a
+ * batch being what was named between two calls of WindowStart().
  *
  * Invariants:
+ * - No pin outlives a call, except that of a block taken, which is the
+ *	 caller's.  A block that has been read stays in shared buffers as any other
+ *	 does.  If it was evicted before it is taken, it is read again and counted
+ *	 as evicted.
+ * - Nothing belongs to a resource owner.  A window may be used under one and
+ *	 emptied under another, in or after a (sub)transaction that failed, and its
+ *	 memory may vanish at any moment: a read in flight then ends by itself and
+ *	 touches nothing but its buffers (see page_read.h).
  * - A window is a hint.  Nothing depends on a block being in it: a caller
  *	 that does not find a block reads it in the ordinary way.
- * - A block is in the window at most once, under one pin, so that pruning's
- *	 attempt to take a cleanup lock succeeds as often as without a window.
- * - A block is counted once, as a hit or as read, however often it was pinned.
- *	 What was found in shared buffers and is given up untaken is not counted.
- * - Every read that was started has been waited for before its memory is
- *	 freed, except after an error, when the resource owner does it.
- * - A failed read raises no error here.  The block is then not in the window,
- *	 and the caller's ordinary read raises the server's own error, if the
- *	 block is really needed.  (Without asynchronous I/O the read happens only
- *	 when a block of it is taken, and its error is raised there.)
+ * - A block is in the window at most once.
+ * - A block is counted once, when it is taken if it was found in shared
+ *	 buffers, else when its read is started.  What was found and is given up
+ *	 untaken is not counted, what was read and is given up stays counted.
+ * - A read that fails raises no error when it fails.  Whoever takes the block
+ *	 reads it again in the ordinary way, and sees the server's own error.
+ * - Memory grows with the blocks that are held, not with what might be.
  *
  *-------------------------------------------------------------------------
  */
@@ -55,25 +55,23 @@ typedef struct WindowCounters
 	uint64		stalls;			/* takes that were held up by a read */
 	int			largest_batch;	/* most blocks put in order together */
 	uint64		unused_blocks;	/* blocks read for nothing */
-	uint64		evicted_blocks; /* unpinned, and gone when they were taken */
+	uint64		evicted_blocks; /* gone, or not valid, when they were taken */
 } WindowCounters;
 
 /*
- * Create a window over the main fork of a relation.
+ * Create a window over the main fork of a relation, which the caller keeps
+ * open.
  *
- * capacity: the most blocks it may ever hold; memory is about 100 bytes for
- * each.  max_pins: the most it may pin at a time, or 0 if it is to hold no pin
- * at all; max_reads: the most reads in flight at a time.  The others at least
- * 1.  sorted: issue reads in the order of block numbers; if not, capacity must
- * be max_pins, if that is not 0.  Memory comes from mcxt.  The caller keeps the
- * relation open.
+ * capacity: the most blocks it may ever hold.  max_reads: the most reads in
+ * flight at a time.  Both at least 1.  sorted: issue reads in the order of
+ * block numbers.  Memory comes from mcxt.
  */
 extern Window *WindowCreate(MemoryContext mcxt, Relation rel, int capacity,
-							int max_pins, int max_reads, bool sorted);
+							int max_reads, bool sorted);
 
 /*
  * Is there room for a block?  If sorted, by capacity; else also by reads in
- * flight and pins allowed.
+ * flight.
  */
 extern bool WindowHasRoom(Window *window);
 
@@ -92,7 +90,7 @@ extern void WindowAppend(Window *window, BlockNumber block, uint64 turn);
 
 /*
  * Start reading everything appended since the last call: put it in order, and
- * start as much as reads in flight and pins allow.  The rest is started by
+ * start as much as reads in flight and buffers allow.  The rest is started by
  * WindowContinue(), or when it is taken.  May raise an error (out of buffers,
  * broken file), as ReadBuffer() may.
  */
@@ -103,9 +101,11 @@ extern void WindowContinue(Window *window);
 
 /*
  * Take a block out of the window, waiting for its read where necessary, and
- * reading it where that was left to the kernel or it was evicted.
+ * reading it where that was left to the kernel, failed, or was undone by its
+ * eviction.
+ *
  * Returns its buffer, whose pin then belongs to the caller, or InvalidBuffer
- * if the window does not hold the block, or could not read it.  Sets
+ * if the window does not hold the block, or has not started it.  Sets
  * *was_read if it had to be read.
  */
 extern Buffer WindowTake(Window *window, BlockNumber block, bool *was_read);
@@ -113,14 +113,18 @@ extern Buffer WindowTake(Window *window, BlockNumber block, bool *was_read);
 /* Let go of the blocks whose turn has passed ("turn" is the one now served). */
 extern void WindowExpire(Window *window, uint64 turn);
 
-/* Wait for all reads in flight and let go of every block. */
-extern void WindowDrain(Window *window);
-
 /*
- * Empty the window without a release: the resource owner that held its pins
- * and reads has been released.
+ * Let go of every block, and wait for nothing.  Lawful at any time, in an
+ * aborted transaction and in a callback of a resource owner as well.
  */
 extern void WindowForget(Window *window);
+
+/*
+ * WindowForget(), and wait for all reads in flight.  To be called before the
+ * process is left idle, which then keeps no buffer from others.  Not in an
+ * aborted transaction.
+ */
+extern void WindowDrain(Window *window);
 
 /* Drain and free. */
 extern void WindowDestroy(Window *window);

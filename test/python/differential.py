@@ -43,7 +43,7 @@ Blocks = Literal["exact", "bounded", "any"]
 OFF: dict[str, object] = {"pg_lookahead.index_scan": "off"}
 FORCED: dict[str, object] = {"pg_lookahead.debug_force": "on"}
 BLOCK: dict[str, object] = {**FORCED, "pg_lookahead.issue_order": "block"}
-WINDOW = 'pg_lookahead."window"'  # a key word of SQL
+WINDOW = "pg_lookahead.order_window"
 
 CONFIGS: dict[str, dict[str, object]] = {
     "off": OFF,

@@ -12,6 +12,7 @@
 #include "access/nbtree.h"
 #include "access/relscan.h"
 #include "access/sdir.h"
+#include "storage/buf.h"
 
 /* What a leaf page holds for a scan. */
 typedef struct BTreeLeaf
@@ -22,9 +23,6 @@ typedef struct BTreeLeaf
 	int			size;			/* as many have room */
 	BlockNumber *blocks;		/* their heap blocks */
 } BTreeLeaf;
-
-/* A leaf page being read. */
-typedef struct BTreeLeafRead BTreeLeafRead;
 
 /*
  * Can we test the scan's keys?  Not if it has arrays, is a skip scan or
@@ -51,29 +49,12 @@ extern void BTreeLeafInit(BTreeLeaf *leaf, BlockNumber page);
 extern void BTreeLeafNote(BTreeLeaf *leaf, ItemPointer tid);
 
 /*
- * Start reading a page; to be ended by BTreeLeafReadEnd().  NULL where there
- * is no such page, or buffers are short; or nothing reads in the background
- * and the page is not cached: then the kernel has been advised.
+ * Find the entries of a page, pinned in a buffer, that match the scan's keys.
+ * "from" is the page that the scan will come from.  False if the page is not
+ * what the scan expects there; it will find out by itself.
  */
-extern BTreeLeafRead *BTreeLeafReadStart(MemoryContext mcxt, Relation index,
-										 BlockNumber page);
-
-/* Has the read ended?  Never waits. */
-extern bool BTreeLeafReadIsDone(BTreeLeafRead *read);
-
-/* Wait until it has. */
-extern void BTreeLeafReadWait(BTreeLeafRead *read);
-
-/*
- * Find the entries of the page that match the scan's keys.  "from" is the page
- * that the scan will come from.  False if the page could not be read, or is
- * not what the scan expects there; it will find out by itself.
- */
-extern bool BTreeLeafExamine(BTreeLeafRead *read, BTreeLeaf *leaf,
+extern bool BTreeLeafExamine(BTreeLeaf *leaf, BlockNumber page, Buffer buffer,
 							 IndexScanDesc scan, ScanDirection dir,
 							 BlockNumber from);
-
-/* Wait if need be, unpin, free. */
-extern void BTreeLeafReadEnd(BTreeLeafRead *read);
 
 #endif							/* PG_LOOKAHEAD_BTREE_LEAF_H */

@@ -7,7 +7,7 @@
  */
 #include "postgres.h"
 
-#include "index_page.h"
+#include "index/index_page.h"
 #include "utils/rel.h"
 
 void

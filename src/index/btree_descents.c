@@ -1,23 +1,22 @@
 /*-------------------------------------------------------------------------
  *
- * btree_pilot.c
+ * btree_descents.c
  *		A second scan that runs ahead of a btree scan.
  *
  * A scan with array keys ("= ANY", skip scan) descends the tree anew for each
  * group of values, and only the access method knows where to.  To learn where
- * such a scan will go, it is done twice: the pilot is a scan descriptor of our
- * own, with a copy of the same keys, that is stepped from page to page with
- * the access method's own function.  Of each page only the heap blocks of its
- * matches are noted.
+ * such a scan will go, a second scan descriptor with a copy of the same keys is
+ * stepped from page to page with the access method's own function.  Of each
+ * page only the heap blocks of its matches are noted.
  *
- * The pilot starts where the scan started, and first has to find the page on
- * which the scan stands now.  It may visit no more than a few pages for that,
- * and one more for each entry that the scan has returned, so that it never
- * more than about doubles what the scan does.  From there on it visits what the
- * scan will visit if it goes on; a step cannot be stopped before it has found a
- * match (see PAGES_BEFORE_PILOT).
+ * The second scan starts where the first one started, and has to find the page
+ * on which that one stands now.  It may visit no more than a few pages for
+ * that, and one more for each entry that the scan has returned, so that it
+ * never more than about doubles what the scan does.  From there on it visits
+ * what the scan will visit if it goes on; a step cannot be stopped before it
+ * has found a match.
  *
- * Between calls the pilot holds no pin, so that nothing waits for it.  It
+ * Between calls the second scan holds no pin, so that nothing waits for it.  It
  * never marks entries dead, and takes no part in statistics: what it visits
  * is counted when the scan comes there.
  *
@@ -29,26 +28,27 @@
 #include "access/nbtree.h"
 #include "access/xact.h"
 #include "miscadmin.h"
-#include "scan/btree_pilot.h"
+#include "index/btree_descents.h"
 #include "stream/uncount.h"
 #include "utils/datum.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 
-/* Pages that a pilot may visit before the scan has returned anything. */
+/* Pages that may be visited before the scan has returned anything. */
 #define PAGES_TO_CATCH_UP 64
 
-struct BTreePilot
+struct BTreeDescents
 {
 	MemoryContext mcxt;			/* of all that belongs to scan */
 	IndexScanDesc scan;			/* NULL: not started, or lost */
 	uint64		caught_up;		/* pages visited to find the scan */
+	int			owed;			/* see BTreeDescentsOwed() */
 	bool		lost;			/* there is no finding it */
 };
 
 bool
-BTreeNeedsPilot(IndexScanDesc scan)
+BTreeNeedsDescents(IndexScanDesc scan)
 {
 	BTScanOpaque so = (BTScanOpaque) scan->opaque;
 
@@ -56,14 +56,14 @@ BTreeNeedsPilot(IndexScanDesc scan)
 		BTScanPosIsValid(so->currPos) && !BTreeLeafKeysAreUsual(scan);
 }
 
-BTreePilot *
-BTreePilotCreate(MemoryContext mcxt)
+BTreeDescents *
+BTreeDescentsCreate(MemoryContext mcxt)
 {
-	BTreePilot *pilot = MemoryContextAllocZero(mcxt, sizeof(BTreePilot));
+	BTreeDescents *descents = MemoryContextAllocZero(mcxt, sizeof(BTreeDescents));
 
-	pilot->mcxt = AllocSetContextCreate(mcxt, "look-ahead pilot scan",
+	descents->mcxt = AllocSetContextCreate(mcxt, "look-ahead second scan",
 										ALLOCSET_SMALL_SIZES);
-	return pilot;
+	return descents;
 }
 
 /*
@@ -106,11 +106,11 @@ copy_argument(Relation index, ScanKey key)
 
 /* Start a scan of the same keys. */
 static void
-start(BTreePilot *pilot, IndexScanDesc scan)
+start(BTreeDescents *descents, IndexScanDesc scan)
 {
-	MemoryContext old = MemoryContextSwitchTo(pilot->mcxt);
+	MemoryContext old = MemoryContextSwitchTo(descents->mcxt);
 	ScanKey		keys = palloc_array(ScanKeyData, scan->numberOfKeys);
-	BufferUsage usage = pgBufferUsage;
+	int64		hits = pgBufferUsage.shared_blks_hit;
 
 	for (int i = 0; i < scan->numberOfKeys; i++)
 	{
@@ -118,22 +118,22 @@ start(BTreePilot *pilot, IndexScanDesc scan)
 		copy_argument(scan->indexRelation, &keys[i]);
 	}
 	/* a parallel worker had to look up the types in the catalogs */
-	pgBufferUsage = usage;
+	pgBufferUsage.shared_blks_hit -= pgBufferUsage.shared_blks_hit - hits;
 
-	pilot->scan = btbeginscan(scan->indexRelation, scan->numberOfKeys, 0);
-	pilot->scan->heapRelation = scan->heapRelation;
-	pilot->scan->xs_snapshot = scan->xs_snapshot;
-	pilot->scan->parallel_scan = NULL;
-	pilot->scan->ignore_killed_tuples = scan->ignore_killed_tuples;
-	btrescan(pilot->scan, keys, scan->numberOfKeys, NULL, 0);
+	descents->scan = btbeginscan(scan->indexRelation, scan->numberOfKeys, 0);
+	descents->scan->heapRelation = scan->heapRelation;
+	descents->scan->xs_snapshot = scan->xs_snapshot;
+	descents->scan->parallel_scan = NULL;
+	descents->scan->ignore_killed_tuples = scan->ignore_killed_tuples;
+	btrescan(descents->scan, keys, scan->numberOfKeys, NULL, 0);
 	MemoryContextSwitchTo(old);
 }
 
 /* Go to the next page that holds matches; false if there is none. */
 static bool
-step(BTreePilot *pilot, ScanDirection dir)
+step(BTreeDescents *descents, ScanDirection dir)
 {
-	IndexScanDesc scan = pilot->scan;
+	IndexScanDesc scan = descents->scan;
 	Relation	index = scan->indexRelation;
 	BTScanPos	pos = &((BTScanOpaque) scan->opaque)->currPos;
 	CountsBefore before = CountsNow(index);
@@ -143,21 +143,21 @@ step(BTreePilot *pilot, ScanDirection dir)
 	if (BTScanPosIsValid(*pos))
 		pos->itemIndex = ScanDirectionIsForward(dir) ? pos->lastItem :
 													   pos->firstItem;
-	old = MemoryContextSwitchTo(pilot->mcxt);
+	old = MemoryContextSwitchTo(descents->mcxt);
 	found = btgettuple(scan, dir);
 	MemoryContextSwitchTo(old);
 	BTScanPosUnpinIfPinned(*pos);
 
 	/* the scan will count all this again */
-	UncountSince(index, &before);
+	descents->owed += UncountSince(index, &before);
 	return found;
 }
 
-/* Is the pilot on the page, and among the matches, of the scan? */
+/* Is the second scan on the page, and among the matches, of the scan? */
 static bool
-has_caught_up(BTreePilot *pilot, IndexScanDesc scan)
+has_caught_up(BTreeDescents *descents, IndexScanDesc scan)
 {
-	BTScanPos	ours = &((BTScanOpaque) pilot->scan->opaque)->currPos;
+	BTScanPos	ours = &((BTScanOpaque) descents->scan->opaque)->currPos;
 	BTScanPos	theirs = &((BTScanOpaque) scan->opaque)->currPos;
 
 	if (ours->currPage != theirs->currPage)
@@ -170,34 +170,34 @@ has_caught_up(BTreePilot *pilot, IndexScanDesc scan)
 }
 
 bool
-BTreePilotNext(BTreePilot *pilot, IndexScanDesc scan, ScanDirection dir,
+BTreeDescentsNext(BTreeDescents *descents, IndexScanDesc scan, ScanDirection dir,
 			   uint64 returned, BTreeLeaf *leaf)
 {
 	BTScanPos	pos;
 
-	if (pilot->lost)
+	if (descents->lost)
 		return false;
-	if (pilot->scan == NULL)
+	if (descents->scan == NULL)
 	{
-		start(pilot, scan);
+		start(descents, scan);
 		do
 		{
 			CHECK_FOR_INTERRUPTS();
-			if (++pilot->caught_up > PAGES_TO_CATCH_UP + returned ||
-				!step(pilot, dir))
+			if (++descents->caught_up > PAGES_TO_CATCH_UP + returned ||
+				!step(descents, dir))
 			{
-				pilot->lost = true;
+				descents->lost = true;
 				return false;
 			}
-		} while (!has_caught_up(pilot, scan));
+		} while (!has_caught_up(descents, scan));
 	}
-	if (!step(pilot, dir))
+	if (!step(descents, dir))
 	{
-		pilot->lost = true;
+		descents->lost = true;
 		return false;
 	}
 
-	pos = &((BTScanOpaque) pilot->scan->opaque)->currPos;
+	pos = &((BTScanOpaque) descents->scan->opaque)->currPos;
 	BTreeLeafInit(leaf, pos->currPage);
 	if (ScanDirectionIsForward(dir))
 		for (int i = pos->firstItem; i <= pos->lastItem; i++)
@@ -208,19 +208,28 @@ BTreePilotNext(BTreePilot *pilot, IndexScanDesc scan, ScanDirection dir,
 	return true;
 }
 
-void
-BTreePilotReset(BTreePilot *pilot)
+int
+BTreeDescentsOwed(BTreeDescents *descents)
 {
-	/* it holds memory only */
-	if (pilot->scan)
-		MemoryContextReset(pilot->mcxt);
-	pilot->scan = NULL;
-	pilot->lost = false;
+	int			owed = descents->owed;
+
+	descents->owed = 0;
+	return owed;
 }
 
 void
-BTreePilotDestroy(BTreePilot *pilot)
+BTreeDescentsReset(BTreeDescents *descents)
 {
-	MemoryContextDelete(pilot->mcxt);
-	pfree(pilot);
+	/* it holds memory only */
+	if (descents->scan)
+		MemoryContextReset(descents->mcxt);
+	descents->scan = NULL;
+	descents->lost = false;
+}
+
+void
+BTreeDescentsDestroy(BTreeDescents *descents)
+{
+	MemoryContextDelete(descents->mcxt);
+	pfree(descents);
 }

@@ -8,10 +8,10 @@
 #include "postgres.h"
 
 #include "access/htup_details.h"
-#include "bloom_page.h"
+#include "index/bloom_page.h"
 #include "catalog/pg_language_d.h"
 #include "catalog/pg_proc.h"
-#include "index_page.h"
+#include "index/index_page.h"
 #include "storage/bufmgr.h"
 #include "utils/builtins.h"
 #include "utils/syscache.h"

@@ -3,10 +3,9 @@
  * btree_leaf.c
  *		Leaf pages of a btree that a scan has not yet reached.
  *
- * The page is read ahead of the scan, its entries are tested against the
+ * The entries of a page that was read ahead of the scan are tested against the
  * scan's preprocessed keys, and the heap blocks of those that match are noted.
- * Neither lock nor pin is held when the scan returns a row, so that VACUUM is
- * not held up; the scan reads the page again when it arrives.
+ * The scan reads the page again when it arrives.
  *
  * Nothing that is found here decides what the scan returns, so every doubt
  * (a page split, deleted or damaged, keys of an unusual kind) is answered by
@@ -19,10 +18,8 @@
 #include "access/genam.h"
 #include "access/tupmacs.h"
 #include "compat.h"
-#include "miscadmin.h"
-#include "scan/btree_leaf.h"
+#include "index/btree_leaf.h"
 #include "storage/bufmgr.h"
-#include "stream/uncount.h"
 #include "utils/rel.h"
 
 /* Keys that only _bt_checkkeys() can test. */
@@ -30,16 +27,6 @@
 
 /* Keys that end a scan in one direction or the other when they fail. */
 #define REQUIRED_KEY (SK_BT_REQFWD | SK_BT_REQBKWD)
-
-struct BTreeLeafRead
-{
-	Relation	index;
-	BlockNumber page;
-	Buffer		buffer;			/* where the page is or will be */
-	bool		pinned;
-	bool		reading;		/* the read has not been seen to end */
-	ReadBuffersOperation op;
-};
 
 bool
 BTreeLeafKeysAreUsual(IndexScanDesc scan)
@@ -106,58 +93,6 @@ BTreeLeafNote(BTreeLeaf *leaf, ItemPointer tid)
 		leaf->blocks = repalloc_array(leaf->blocks, BlockNumber, leaf->size);
 	}
 	leaf->blocks[leaf->nblocks++] = ItemPointerGetBlockNumberNoCheck(tid);
-}
-
-BTreeLeafRead *
-BTreeLeafReadStart(MemoryContext mcxt, Relation index, BlockNumber page)
-{
-	BTreeLeafRead *read;
-
-	/* a damaged link may lead out of the file; or buffers may be short */
-	if (page >= RelationGetNumberOfBlocks(index) ||
-		LookaheadAdditionalPins(RelationUsesLocalBuffers(index), 1) < 1)
-		return NULL;
-	if (!LookaheadReadsAreAsync() &&
-		!BufferIsValid(PrefetchBuffer(index, MAIN_FORKNUM, page).recent_buffer))
-		return NULL;
-	read = MemoryContextAllocZero(mcxt, sizeof(BTreeLeafRead));
-	read->index = index;
-	read->page = page;
-	read->op.rel = index;
-	read->op.smgr = RelationGetSmgr(index);
-	LookaheadSetPersistence(&read->op, index->rd_rel->relpersistence);
-	read->op.forknum = MAIN_FORKNUM;
-	read->reading = StartReadBuffer(&read->op, &read->buffer, page, 0);
-	read->pinned = !read->reading;
-	/* the scan will read the page again, from shared buffers */
-	UncountAccess(index);
-
-	/* what reads in the background holds a pin of its own */
-	if (read->reading)
-		ReleaseBuffer(read->buffer);
-	return read;
-}
-
-bool
-BTreeLeafReadIsDone(BTreeLeafRead *read)
-{
-	return !read->reading || LookaheadReadIsDone(&read->op);
-}
-
-void
-BTreeLeafReadWait(BTreeLeafRead *read)
-{
-	LookaheadWaitQuietly(&read->op);
-}
-
-void
-BTreeLeafReadEnd(BTreeLeafRead *read)
-{
-	if (read->reading)
-		LookaheadWaitQuietly(&read->op);
-	if (read->pinned)
-		ReleaseBuffer(read->buffer);
-	pfree(read);
 }
 
 /*
@@ -395,24 +330,14 @@ examine_page(Page page, BTreeLeaf *leaf, IndexScanDesc scan, ScanDirection dir,
 }
 
 bool
-BTreeLeafExamine(BTreeLeafRead *read, BTreeLeaf *leaf, IndexScanDesc scan,
-				 ScanDirection dir, BlockNumber from)
+BTreeLeafExamine(BTreeLeaf *leaf, BlockNumber page, Buffer buffer,
+				 IndexScanDesc scan, ScanDirection dir, BlockNumber from)
 {
 	bool		known;
 
-	Assert(BTreeLeafReadIsDone(read));
-	if (!read->pinned)
-	{
-		/* this counts as a hit */
-		read->pinned = ReadRecentBuffer(read->index->rd_locator, MAIN_FORKNUM,
-										read->page, read->buffer);
-		if (!read->pinned)
-			return false;
-		UncountHit(read->index);
-	}
-	BTreeLeafInit(leaf, read->page);
-	LockBuffer(read->buffer, BUFFER_LOCK_SHARE);
-	known = examine_page(BufferGetPage(read->buffer), leaf, scan, dir, from);
-	LockBuffer(read->buffer, BUFFER_LOCK_UNLOCK);
+	BTreeLeafInit(leaf, page);
+	LockBuffer(buffer, BUFFER_LOCK_SHARE);
+	known = examine_page(BufferGetPage(buffer), leaf, scan, dir, from);
+	LockBuffer(buffer, BUFFER_LOCK_UNLOCK);
 	return known;
 }

@@ -1,0 +1,73 @@
+/*-------------------------------------------------------------------------
+ *
+ * rows_wanted.c
+ *		How many more rows will be asked of a taken node.
+ *
+ * A bound holds for a node below if each of its rows becomes at most one row
+ * above, with no filter in between.
+ *
+ * A query that is run in portions (FETCH, a portal with a row count, a loop of
+ * a procedural language, a SQL function that returns one row at a time) tells
+ * how large its present portion is.  The next one will come, if there is any
+ * reason to think so: whoever has asked for n rows so far is expected to ask
+ * for n more.  So what is read ahead for nothing is bounded by what was used.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "common/int.h"
+#include "exec/rows_wanted.h"
+
+void
+RowBoundsBelow(RowBounds *bounds, PlanState *plan_state)
+{
+	switch (nodeTag(plan_state))
+	{
+		case T_LimitState:
+			bounds->limit = (LimitState *) plan_state;
+			break;
+		case T_AppendState:
+		case T_MergeAppendState:
+		case T_ResultState:
+		case T_LockRowsState:
+		case T_SubqueryScanState:
+			if (plan_state->qual == NULL && plan_state->initPlan == NIL &&
+				plan_state->subPlan == NIL)
+				break;
+			/* FALLTHROUGH */
+		default:
+			bounds->limit = NULL;
+			bounds->is_top = false;
+			break;
+	}
+}
+
+int64
+RowsWanted(const Taken *taken)
+{
+	const LimitState *limit = taken->limit;
+	const EState *estate = taken->query->estate;
+	int64		wanted = PG_INT64_MAX;
+
+	/* with a filter, any number of rows may be fetched for one that counts */
+	if (taken->plan_state->qual != NULL)
+		return wanted;
+	if (limit != NULL && !limit->noCount &&
+		limit->limitOption == LIMIT_OPTION_COUNT)
+	{
+		int64		end;
+
+		/* as good as no LIMIT where the sum does not fit */
+		if (!pg_add_s64_overflow(limit->offset, limit->count, &end))
+			wanted = Max(0, end - limit->position);
+	}
+	if (taken->is_top && taken->query->row_count > 0)
+	{
+		uint64		rows = taken->query->row_count - estate->es_processed +
+			estate->es_total_processed;
+
+		wanted = (int64) Min((uint64) wanted, rows);
+	}
+	return wanted;
+}

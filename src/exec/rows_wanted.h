@@ -1,0 +1,30 @@
+/*-------------------------------------------------------------------------
+ *
+ * rows_wanted.h
+ *		How many more rows will be asked of a taken node.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef PG_LOOKAHEAD_ROWS_WANTED_H
+#define PG_LOOKAHEAD_ROWS_WANTED_H
+
+#include "exec/taken.h"
+
+/* What bounds the rows of a node's children, while a plan is walked. */
+typedef struct RowBounds
+{
+	LimitState *limit;			/* a LIMIT above, or NULL */
+	bool		is_top;			/* its rows are the query's */
+} RowBounds;
+
+/* Go from a node to its children. */
+extern void RowBoundsBelow(RowBounds *bounds, PlanState *plan_state);
+
+/*
+ * How many more rows will be asked of the node at most, as far as its query
+ * tells: by a LIMIT, or by the row count of a FETCH or of a portal.
+ * PG_INT64_MAX if it does not.
+ */
+extern int64 RowsWanted(const Taken *taken);
+
+#endif							/* PG_LOOKAHEAD_ROWS_WANTED_H */

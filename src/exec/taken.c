@@ -1,0 +1,145 @@
+/*-------------------------------------------------------------------------
+ *
+ * taken.c
+ *		The plan nodes of running queries that this extension executes.
+ *
+ * The queries are in a list, the one that was looked for last in front.  A
+ * plan_node_id is unique in a plan.  Should an extension initialize one plan
+ * twice, only the first of its plan states is taken.
+ *
+ * Invariant: the list holds a query exactly from its start to the moment when
+ * its memory goes away.  The plan states that EvalPlanQual makes have another
+ * EState, and are never taken.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "exec/taken.h"
+#include "miscadmin.h"
+#include "utils/memutils.h"
+
+static dlist_head queries = DLIST_STATIC_INIT(queries);
+static TakenQuery no_query;
+TakenQuery *lookahead_last_query = &no_query;
+
+TakenQuery *
+TakenQuerySearch(const EState *estate)
+{
+	dlist_iter	iter;
+
+	dlist_foreach(iter, &queries)
+	{
+		TakenQuery *query = dlist_container(TakenQuery, link, iter.cur);
+
+		if (query->estate == estate)
+		{
+			dlist_move_head(&queries, &query->link);
+			lookahead_last_query = query;
+			return query;
+		}
+	}
+	return NULL;
+}
+
+Taken *
+TakenFind(const PlanState *plan_state)
+{
+	const TakenQuery *query = TakenQueryOf(plan_state->state);
+	int			id = plan_state->plan->plan_node_id;
+	Taken	   *taken;
+
+	if (query == NULL || id < 0 || id >= query->size)
+		return NULL;
+	taken = query->nodes[id];
+	return taken != NULL && taken->plan_state == plan_state ? taken : NULL;
+}
+
+void
+TakenQueryEnd(TakenQuery *query, bool wait)
+{
+	if (query->ended)
+		return;
+	query->ended = true;		/* before an error can bring us here again */
+	for (int i = 0; i < query->size; i++)
+		if (query->nodes[i] != NULL)
+			query->nodes[i]->taker->end(query->nodes[i], wait);
+}
+
+void
+TakenEndAll(void)
+{
+	dlist_iter	iter;
+
+	dlist_foreach(iter, &queries)
+		TakenQueryEnd(dlist_container(TakenQuery, link, iter.cur), false);
+}
+
+/* Called when the memory of a query goes away, after an error or not. */
+static void
+forget_query(void *arg)
+{
+	TakenQuery *query = arg;
+
+	TakenQueryEnd(query, false);
+	dlist_delete(&query->link);
+	if (lookahead_last_query == query)
+		lookahead_last_query = &no_query;
+}
+
+TakenQuery *
+TakenQueryMake(EState *estate)
+{
+	TakenQuery *query =
+		MemoryContextAllocZero(estate->es_query_cxt, sizeof(TakenQuery));
+
+	query->estate = estate;
+	query->size = lengthof(query->first_nodes);
+	query->nodes = query->first_nodes;
+	dlist_push_head(&queries, &query->link);
+	lookahead_last_query = query;
+	query->forget.func = forget_query;
+	query->forget.arg = query;
+	MemoryContextRegisterResetCallback(estate->es_query_cxt, &query->forget);
+	return query;
+}
+
+Taken *
+TakenAdd(TakenQuery *query, PlanState *plan_state, const Taker *taker)
+{
+	MemoryContext memory = query->estate->es_query_cxt;
+	int			id = plan_state->plan->plan_node_id;
+	Taken	   *taken;
+
+	if (id < 0)
+		return NULL;
+	if (id >= query->size)
+	{
+		int			size = Max(2 * query->size, id + 1);
+		Taken	  **nodes =
+			MemoryContextAllocZero(memory, size * sizeof(Taken *));
+
+		memcpy(nodes, query->nodes, query->size * sizeof(Taken *));
+		if (query->nodes != query->first_nodes)
+			pfree(query->nodes);
+		query->nodes = nodes;
+		query->size = size;
+	}
+	if (query->nodes[id] != NULL)
+		return NULL;
+	taken = query->nodes[id] = MemoryContextAllocZero(memory, taker->size);
+	taken->plan_state = plan_state;
+	taken->query = query;
+	taken->taker = taker;
+	return taken;
+}
+
+int64
+TakenGrant(TakenQuery *query, int64 wanted, int64 least)
+{
+	int64		left = work_mem * INT64CONST(1024) - query->memory;
+	int64		granted = Max(least, Min(wanted, left / 2));
+
+	query->memory += granted;
+	return granted;
+}

@@ -1,0 +1,123 @@
+/*-------------------------------------------------------------------------
+ *
+ * taken.h
+ *		The plan nodes of running queries that this extension executes.
+ *
+ * What we keep for a plan state is found by the query's EState and the node's
+ * plan_node_id: a few instructions, and always exact.  It lives as long as the
+ * memory of its query, after an error, too.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef PG_LOOKAHEAD_TAKEN_H
+#define PG_LOOKAHEAD_TAKEN_H
+
+#include "lib/ilist.h"
+#include "nodes/execnodes.h"
+
+struct ExplainState;
+typedef struct Taken Taken;
+
+/* What one kind of takeover does; a room that drives nodes registers one. */
+typedef struct Taker
+{
+	const bool *enabled;		/* its setting */
+	ExecProcNodeMtd exec;		/* executes its nodes */
+	Size		size;			/* of what it keeps for one, a Taken at first */
+
+	/*
+	 * Is this a node of its kind?  Then *refusal tells why the node is to be
+	 * left to the server, or is NULL.  Called for each node of each query.
+	 */
+	bool		(*serves) (PlanState *plan_state, const char **refusal);
+
+	/* The node has been taken; all but the Taken is zero. */
+	void		(*begin) (Taken *taken);
+
+	/*
+	 * The node will not be executed again: account for what it did.  Called
+	 * once.  wait: also wait for its reads in flight; if not, the query's
+	 * memory may be going away and its relations may have been closed, so that
+	 * nothing but the node's own memory may be looked at.
+	 */
+	void		(*end) (Taken *taken, bool wait);
+
+	/*
+	 * EXPLAIN (ANALYZE) of a node that was executed; asked: by the option
+	 * LOOKAHEAD, so that a node for which there was nothing to do is to say so.
+	 */
+	void		(*explain) (Taken *taken, bool asked, struct ExplainState *es);
+} Taker;
+
+/* The taken nodes of one query. */
+typedef struct TakenQuery
+{
+	dlist_node	link;
+	EState	   *estate;
+	uint64		row_count;		/* that its present run asks for; 0: all */
+	bool		ended;
+	bool		reads_are_slow; /* what its nodes tell each other */
+	int64		memory;			/* bytes that its nodes have been granted */
+	MemoryContextCallback forget;
+	int			size;			/* of nodes */
+	Taken	  **nodes;			/* by plan_node_id; NULL: not taken */
+	Taken	   *first_nodes[8];
+} TakenQuery;
+
+struct Taken
+{
+	PlanState  *plan_state;
+	TakenQuery *query;
+	const Taker *taker;
+
+	/* what bounds the rows that will be asked for; see rows_wanted.h */
+	LimitState *limit;
+	bool		is_top;
+};
+
+/* The query looked for last; never NULL. */
+extern TakenQuery *lookahead_last_query;
+
+extern TakenQuery *TakenQuerySearch(const EState *estate);
+
+/* The nodes of a query, or NULL if none of it has been taken. */
+static inline TakenQuery *
+TakenQueryOf(const EState *estate)
+{
+	if (likely(lookahead_last_query->estate == estate))
+		return lookahead_last_query;
+	return TakenQuerySearch(estate);
+}
+
+/* What is kept for a node that has been taken. */
+static inline Taken *
+TakenNode(const PlanState *plan_state)
+{
+	const TakenQuery *query = TakenQueryOf(plan_state->state);
+
+	Assert(query->nodes[plan_state->plan->plan_node_id]->plan_state ==
+		   plan_state);
+	return query->nodes[plan_state->plan->plan_node_id];
+}
+
+/* What is kept for any node, or NULL if it has not been taken. */
+extern Taken *TakenFind(const PlanState *plan_state);
+
+extern TakenQuery *TakenQueryMake(EState *estate);
+
+/* Add a node.  NULL if another of the same plan_node_id is there already. */
+extern Taken *TakenAdd(TakenQuery *query, PlanState *plan_state,
+					   const Taker *taker);
+
+/* All nodes of a query, or of all queries, have been executed. */
+extern void TakenQueryEnd(TakenQuery *query, bool wait);
+extern void TakenEndAll(void);
+
+/*
+ * How many of the bytes that it wants a node of the query may have for what it
+ * reads ahead: half of what the others have left of work_mem, or what it needs
+ * at least.  Given back by subtracting them from query->memory.
+ */
+extern int64 TakenGrant(TakenQuery *query, int64 wanted, int64 least);
+
+#endif							/* PG_LOOKAHEAD_TAKEN_H */

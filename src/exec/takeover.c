@@ -1,0 +1,206 @@
+/*-------------------------------------------------------------------------
+ *
+ * takeover.c
+ *		Taking over nodes of the queries that the executor starts.
+ *
+ * A query is planned and started as always.  Then every node of its plan-state
+ * tree that a taker serves gets the taker's function as ExecProcNodeReal.
+ * Nothing else of the plan is touched, so that plans, costs, EXPLAIN, cursors
+ * and parallel workers (which come through the same hook) stay as they are.
+ *
+ * A node whose function is not the server's own is left alone: another
+ * extension wants to be called for its rows.
+ *
+ * The life of a taken node ends when ExecutorEnd() is called; after an error,
+ * when the transaction aborts or the query's memory goes away.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <dlfcn.h>
+
+#include "access/xact.h"
+#include "compat.h"
+#include "exec/explain.h"
+#include "exec/rows_wanted.h"
+#include "exec/takeover.h"
+#include "executor/executor.h"
+#include "nodes/nodeFuncs.h"
+#include "utils/snapmgr.h"
+
+#define MAX_TAKERS 4
+
+static const Taker *takers[MAX_TAKERS];
+static int	ntakers = 0;
+
+static ExecutorStart_hook_type prev_ExecutorStart = NULL;
+static ExecutorRun_hook_type prev_ExecutorRun = NULL;
+static ExecutorEnd_hook_type prev_ExecutorEnd = NULL;
+
+/* Where a walk over a plan stands. */
+typedef struct Walk
+{
+	TakenQuery *query;			/* made when its first node is taken */
+	RowBounds	bounds;
+} Walk;
+
+void
+TakeoverRegister(const Taker *taker)
+{
+	Assert(ntakers < MAX_TAKERS);
+	takers[ntakers++] = taker;
+}
+
+/* Is this a function of the server itself, and not of another extension? */
+static bool
+is_servers_own(ExecProcNodeMtd function)
+{
+	static ExecProcNodeMtd known[MAX_TAKERS];
+	ExecProcNodeMtd *slot =
+		&known[((uintptr_t) function >> 4) % lengthof(known)];
+	Dl_info		its_object,
+				servers_object;
+
+	if (*slot == function)
+		return true;
+	if (dladdr((void *) function, &its_object) == 0 ||
+		dladdr((void *) ExecInitNode, &servers_object) == 0 ||
+		its_object.dli_fbase != servers_object.dli_fbase)
+		return false;
+	*slot = function;
+	return true;
+}
+
+/* Who serves a node, if anybody; why it does not, if *refusal is set. */
+static inline const Taker *
+taker_of(PlanState *plan_state, const char **refusal)
+{
+	for (int i = 0; i < ntakers; i++)
+		if (*takers[i]->enabled && takers[i]->serves(plan_state, refusal))
+			return takers[i];
+	return NULL;
+}
+
+const char *
+TakeoverRefusal(PlanState *plan_state)
+{
+	const char *refusal = NULL;
+
+	if (taker_of(plan_state, &refusal) != NULL && refusal == NULL &&
+		TakenFind(plan_state) == NULL)
+		refusal = "executed by another extension";
+	return refusal;
+}
+
+/* Take a node, if somebody serves it. */
+static inline void
+take_node(Walk *walk, PlanState *plan_state)
+{
+	const char *refusal = NULL;
+	const Taker *taker = taker_of(plan_state, &refusal);
+	Taken	   *taken;
+
+	if (taker == NULL || refusal != NULL ||
+		!is_servers_own(plan_state->ExecProcNodeReal))
+		return;
+	if (walk->query == NULL)
+		walk->query = TakenQueryMake(plan_state->state);
+	taken = TakenAdd(walk->query, plan_state, taker);
+	if (taken == NULL)
+		return;					/* a subplan may be met twice */
+	taken->limit = walk->bounds.limit;
+	taken->is_top = walk->bounds.is_top;
+	plan_state->ExecProcNodeReal = taker->exec;
+	taker->begin(taken);
+}
+
+/*
+ * Take the nodes of a plan that are served.  Most short queries are a scan
+ * below nodes of one child each, which nobody serves: no recursion for those.
+ */
+static bool
+take_nodes(PlanState *plan_state, void *context)
+{
+	Walk	   *walk = context;
+	RowBounds	bounds = walk->bounds;
+
+	if (plan_state == NULL)
+		return false;
+	while (outerPlanState(plan_state) != NULL &&
+		   innerPlanState(plan_state) == NULL &&
+		   plan_state->initPlan == NIL && plan_state->subPlan == NIL &&
+		   !IsA(plan_state, CustomScanState))
+	{
+		RowBoundsBelow(&walk->bounds, plan_state);
+		plan_state = outerPlanState(plan_state);
+	}
+	take_node(walk, plan_state);
+	RowBoundsBelow(&walk->bounds, plan_state);
+	planstate_tree_walker(plan_state, take_nodes, context);
+	walk->bounds = bounds;
+	return false;
+}
+
+static void
+lookahead_ExecutorStart(QueryDesc *queryDesc, int eflags)
+{
+	bool		enabled = false;
+	Walk		walk = {.bounds.is_top = true};
+
+	prev_ExecutorStart(queryDesc, eflags);
+	for (int i = 0; i < ntakers; i++)
+		enabled |= *takers[i]->enabled;
+	if (enabled && (eflags & EXEC_FLAG_EXPLAIN_ONLY) == 0 &&
+		queryDesc->planstate != NULL &&
+		queryDesc->estate->es_snapshot != NULL &&
+		IsMVCCSnapshot(queryDesc->estate->es_snapshot))
+		take_nodes(queryDesc->planstate, &walk);
+}
+
+static void
+lookahead_ExecutorRun(QueryDesc *queryDesc, ScanDirection direction,
+					  uint64 count EXECUTOR_RUN_EXTRA_PARAMS)
+{
+	TakenQuery *query = TakenQueryOf(queryDesc->estate);
+
+	if (query != NULL)
+		query->row_count = count;
+	prev_ExecutorRun(queryDesc, direction, count EXECUTOR_RUN_EXTRA_ARGS);
+}
+
+static void
+lookahead_ExecutorEnd(QueryDesc *queryDesc)
+{
+	TakenQuery *query = TakenQueryOf(queryDesc->estate);
+
+	if (query != NULL)
+		TakenQueryEnd(query, true);
+	prev_ExecutorEnd(queryDesc);
+}
+
+/* What a failed query did is accounted for before its transaction has ended. */
+static void
+at_xact_end(XactEvent event, void *arg)
+{
+	if (event == XACT_EVENT_ABORT || event == XACT_EVENT_PARALLEL_ABORT)
+		TakenEndAll();
+}
+
+/* In front of another extension's hook, or of the server's own function. */
+#define INSTALL(name) \
+	do \
+	{ \
+		prev_##name = name##_hook ? name##_hook : standard_##name; \
+		name##_hook = lookahead_##name; \
+	} while (0)
+
+void
+TakeoverInit(void)
+{
+	INSTALL(ExecutorStart);
+	INSTALL(ExecutorRun);
+	INSTALL(ExecutorEnd);
+	RegisterXactCallback(at_xact_end, NULL);
+	TakenExplainInit();
+}

@@ -1,0 +1,25 @@
+/*-------------------------------------------------------------------------
+ *
+ * takeover.h
+ *		Taking over nodes of the queries that the executor starts.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef PG_LOOKAHEAD_TAKEOVER_H
+#define PG_LOOKAHEAD_TAKEOVER_H
+
+#include "exec/taken.h"
+
+/* Serve nodes from now on; called when the library is loaded. */
+extern void TakeoverRegister(const Taker *taker);
+
+/*
+ * Why no taker serves a node of a kind that one of them serves; NULL if the
+ * node is of no such kind, or is served.
+ */
+extern const char *TakeoverRefusal(PlanState *plan_state);
+
+/* Install the executor's hooks; called once, when the library is loaded. */
+extern void TakeoverInit(void);
+
+#endif							/* PG_LOOKAHEAD_TAKEOVER_H */

@@ -1,0 +1,50 @@
+/*-------------------------------------------------------------------------
+ *
+ * btree_descents.h
+ *		A second scan that runs ahead of a btree scan.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef PG_LOOKAHEAD_BTREE_DESCENTS_H
+#define PG_LOOKAHEAD_BTREE_DESCENTS_H
+
+#include "access/relscan.h"
+#include "access/sdir.h"
+#include "index/btree_leaf.h"
+
+typedef struct BTreeDescents BTreeDescents;
+
+/*
+ * Does it take a second scan to look beyond the current page of a scan?  So it
+ * does for arrays, skip arrays and row comparisons.  False where that is no
+ * help either: in a parallel scan, whose pages other processes may take, and in
+ * a serializable transaction, for which it would take predicate locks.
+ */
+extern bool BTreeNeedsDescents(IndexScanDesc scan);
+
+/* Create a second scan; its memory comes from mcxt, and stays small while idle. */
+extern BTreeDescents *BTreeDescentsCreate(MemoryContext mcxt);
+
+/*
+ * The next page, after those told of, that holds matches for the scan.
+ * "returned" is the number of entries that the scan has returned, which bounds
+ * what the second scan may do to catch up with it.  False if the scan ends there, or
+ * it does not find where the scan is.  May raise the errors that the scan
+ * would raise when it comes there.
+ */
+extern bool BTreeDescentsNext(BTreeDescents *descents, IndexScanDesc scan,
+						   ScanDirection dir, uint64 returned,
+						   BTreeLeaf *leaf);
+
+/*
+ * How many pages had to be read since the last call: the hits that they make
+ * of the scan's own look are to be uncounted; see uncount.h.
+ */
+extern int	BTreeDescentsOwed(BTreeDescents *descents);
+
+/* The scan has moved in a way that was not foreseen. */
+extern void BTreeDescentsReset(BTreeDescents *descents);
+
+extern void BTreeDescentsDestroy(BTreeDescents *descents);
+
+#endif							/* PG_LOOKAHEAD_BTREE_DESCENTS_H */

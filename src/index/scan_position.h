@@ -1,0 +1,39 @@
+/*-------------------------------------------------------------------------
+ *
+ * scan_position.h
+ *		The matches of the index page on which a scan stands.
+ *
+ * An index access method hands out entries one at a time, but finds them a
+ * page at a time: all four of core keep the matches of the current index page
+ * in their scan descriptor.  That list is read in place.  It is valid until
+ * the scan is asked for its next entry.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef PG_LOOKAHEAD_SCAN_POSITION_H
+#define PG_LOOKAHEAD_SCAN_POSITION_H
+
+#include "access/relscan.h"
+
+typedef struct ScanPosition
+{
+	BlockNumber page;			/* of the index; Invalid: scan not positioned */
+	const char *tids;			/* first TID of the access method's array */
+	Size		stride;			/* from one TID to the next, in bytes */
+	int			first;			/* bounds of the array, inclusive */
+	int			last;
+	int			current;		/* the entry returned last */
+} ScanPosition;
+
+/* Do we know the scan descriptors of this index?  Those of core's methods. */
+extern bool ScanPositionIsKnown(Relation index);
+
+extern ScanPosition ScanPositionOf(IndexScanDesc scan);
+
+static inline ItemPointer
+ScanPositionTid(const ScanPosition *position, int i)
+{
+	return (ItemPointer) (position->tids + i * position->stride);
+}
+
+#endif							/* PG_LOOKAHEAD_SCAN_POSITION_H */

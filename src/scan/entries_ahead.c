@@ -1,0 +1,343 @@
+/*-------------------------------------------------------------------------
+ *
+ * entries_ahead.c
+ *		The heap blocks of the entries that an index scan will return next;
+ *		see entries_ahead.h.
+ *
+ * The leaf pages that follow the scan's current page are kept in scan order,
+ * as lists of heap blocks, until the scan arrives there.  Invariant: what was
+ * given last is entry "entry" of leaves[leaf], or, if leaf is -1, of the scan's
+ * own list; and it is no entry that the scan has left behind.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/nbtree.h"
+#include "catalog/pg_am_d.h"
+#include "index/btree_descents.h"
+#include "index/btree_leaf.h"
+#include "index/scan_position.h"
+#include "miscadmin.h"
+#include "scan/entries_ahead.h"
+#include "stream/page_read.h"
+#include "utils/rel.h"
+
+/* The most leaf pages known ahead. */
+#define MAX_LEAVES 256
+
+/*
+ * A second scan goes on to the next match, however many pages lie before it.
+ * So it does not set out before the scan has come to so many pages itself:
+ * most of the scans that are abandoned are so on their first.
+ */
+#define PAGES_BEFORE_DESCENTS 2
+
+struct EntriesAhead
+{
+	MemoryContext mcxt;
+	Relation	index;
+	bool		is_btree;
+	int			max_entries;
+	ScanDirection dir;
+
+	/* where the scan stood when it was looked at last */
+	BlockNumber page;
+	int			current;
+	uint64		returned;
+	int			pages;			/* it has come to since it was begun */
+
+	/* what was given last */
+	int			leaf;
+	int			entry;
+	uint64		ordinal;
+
+	/* the leaf pages that come after the current one, in scan order */
+	int			nleaves;
+	int			nentries;		/* on all of them */
+	int			size;			/* of leaves; those unused may be NULL */
+	BTreeLeaf **leaves;
+	bool		is_reading;		/* the one after those */
+	PageRead	reading;
+	bool		dead_end;		/* or nothing can be learnt of it */
+	BTreeDescents *descents;	/* or what finds it instead */
+	int			owed;
+};
+
+EntriesAhead *
+EntriesAheadCreate(MemoryContext mcxt, Relation index, int max_entries)
+{
+	EntriesAhead *ahead = MemoryContextAllocZero(mcxt, sizeof(EntriesAhead));
+
+	ahead->mcxt = mcxt;
+	ahead->index = index;
+	ahead->is_btree = index->rd_rel->relam == BTREE_AM_OID;
+	ahead->max_entries = max_entries;
+	ahead->page = InvalidBlockNumber;
+	ahead->leaf = -1;
+	return ahead;
+}
+
+uint64
+EntriesAheadOrdinal(const EntriesAhead *ahead)
+{
+	return ahead->ordinal;
+}
+
+int
+EntriesAheadOwed(EntriesAhead *ahead)
+{
+	int			owed = ahead->owed;
+
+	ahead->owed = 0;
+	if (ahead->descents != NULL)
+		owed += BTreeDescentsOwed(ahead->descents);
+	return owed;
+}
+
+/* The scan has left the first of our leaves behind, or come to it. */
+static void
+remove_first_leaf(EntriesAhead *ahead)
+{
+	BTreeLeaf  *leaf = ahead->leaves[0];
+
+	ahead->nleaves--;
+	ahead->nentries -= leaf->nblocks;
+	memmove(&ahead->leaves[0], &ahead->leaves[1],
+			ahead->nleaves * sizeof(BTreeLeaf *));
+	ahead->leaves[ahead->nleaves] = leaf;	/* to be used again */
+	if (ahead->leaf >= 0)
+		ahead->leaf--;
+}
+
+/* Start giving from the entry after the current one. */
+static void
+forget(EntriesAhead *ahead)
+{
+	ahead->nleaves = 0;
+	ahead->nentries = 0;
+	ahead->is_reading = false;
+	ahead->dead_end = false;
+	if (ahead->descents)
+		BTreeDescentsReset(ahead->descents);
+	ahead->leaf = -1;
+	ahead->entry = ahead->current;
+	ahead->ordinal = ahead->returned;
+}
+
+/*
+ * The scan is on another page than before.  If it is one that we know of, what
+ * was given of it becomes part of the scan's own list.  False if it is not,
+ * and should be.
+ */
+static bool
+arrive(EntriesAhead *ahead, const ScanPosition *position, int step)
+{
+	int			first = step > 0 ? position->first : position->last;
+	int			arrived = 0;
+
+	while (arrived < ahead->nleaves &&
+		   ahead->leaves[arrived]->page != position->page)
+		arrived++;
+	if (arrived == ahead->nleaves)
+		return false;
+
+	/* pages that hold no match are passed over by the scan, too */
+	for (; arrived > 0; arrived--)
+	{
+		if (ahead->leaf <= 0)
+			ahead->leaf = ahead->entry = -1;	/* the scan has overtaken us */
+		remove_first_leaf(ahead);
+		ahead->pages++;
+	}
+	if (ahead->leaf == 0)
+		ahead->entry = first + step * ahead->entry;
+	else if (ahead->leaf == -1)
+		ahead->entry = position->current;
+	remove_first_leaf(ahead);
+	ahead->pages++;
+	return true;
+}
+
+bool
+EntriesAheadFollow(EntriesAhead *ahead, IndexScanDesc scan, ScanDirection dir,
+				   uint64 returned, bool anew)
+{
+	ScanPosition position = ScanPositionOf(scan);
+	int			step = ScanDirectionIsForward(dir) ? 1 : -1;
+	int			steps = (int) (returned - ahead->returned);
+	bool		expected = dir == ahead->dir && !anew;
+	bool		known = expected;
+	int			pages = 1;
+
+	if (expected && position.page == ahead->page)
+		expected = known =
+			position.current == ahead->current + step * steps;
+	else if (expected && ahead->nleaves > 0)
+		expected = known = arrive(ahead, &position, step);
+	else if (expected)
+	{
+		/* nothing was known of this page, so nothing has proved wrong */
+		expected = ahead->ordinal <= returned;
+		known = false;
+		pages = ahead->pages + 1;
+	}
+	ahead->page = position.page;
+	ahead->current = position.current;
+	ahead->returned = returned;
+	ahead->dir = dir;
+	if (!known)
+	{
+		ahead->pages = pages;
+		forget(ahead);
+	}
+
+	/* never give what has been returned */
+	if (ahead->leaf == -1)
+	{
+		if ((ahead->entry - ahead->current) * step < 0)
+			ahead->entry = ahead->current;
+		ahead->ordinal = returned + (ahead->entry - ahead->current) * step;
+	}
+	return expected;
+}
+
+/* Learn about the leaf page that follows, by reading it ahead. */
+static bool
+read_leaf(EntriesAhead *ahead, IndexScanDesc scan, bool wait, BTreeLeaf *leaf)
+{
+	BTreeLeaf  *before =
+		ahead->nleaves > 0 ? ahead->leaves[ahead->nleaves - 1] : NULL;
+	Buffer		buffer;
+
+	if (ahead->dead_end)
+		return false;
+	if (!ahead->is_reading)
+	{
+		BlockNumber page =
+			before ? before->next : BTreeNextLeafOfScan(scan, ahead->dir);
+
+		if (page == InvalidBlockNumber)
+			return false;
+		ahead->is_reading =
+			PageReadStart(ahead->index, MAIN_FORKNUM, page, &ahead->reading);
+		ahead->dead_end = !ahead->is_reading;
+		if (ahead->dead_end)
+			return false;
+		ahead->owed += PageReadWasRead(&ahead->reading);
+	}
+	if (!wait && !PageReadIsDone(&ahead->reading))
+		return false;
+
+	buffer = PageReadFinish(ahead->index, &ahead->reading);
+	ahead->is_reading = false;
+	ahead->dead_end = !BufferIsValid(buffer) ||
+		!BTreeLeafExamine(leaf, ahead->reading.block, buffer, scan, ahead->dir,
+						  before ? before->page : ahead->page);
+	if (BufferIsValid(buffer))
+		ReleaseBuffer(buffer);
+	return !ahead->dead_end;
+}
+
+/*
+ * Learn about one more leaf page of a btree.  True if there is one; false if
+ * there is none, or its read has only just been started.
+ */
+static bool
+next_leaf(EntriesAhead *ahead, IndexScanDesc scan, bool wait)
+{
+	BTreeLeaf  *leaf;
+	bool		known;
+
+	if (!ahead->is_btree || ahead->nleaves == MAX_LEAVES ||
+		ahead->nentries >= ahead->max_entries)
+		return false;
+	if (ahead->nleaves == ahead->size)
+	{
+		int			size = Max(8, 2 * ahead->size);
+		BTreeLeaf **leaves =
+			MemoryContextAllocZero(ahead->mcxt, size * sizeof(BTreeLeaf *));
+
+		if (ahead->size > 0)
+		{
+			memcpy(leaves, ahead->leaves, ahead->size * sizeof(BTreeLeaf *));
+			pfree(ahead->leaves);
+		}
+		ahead->leaves = leaves;
+		ahead->size = size;
+	}
+	if (ahead->leaves[ahead->nleaves] == NULL)
+		ahead->leaves[ahead->nleaves] = BTreeLeafCreate(ahead->mcxt);
+	leaf = ahead->leaves[ahead->nleaves];
+	if (BTreeNeedsDescents(scan))
+	{
+		if (ahead->pages < PAGES_BEFORE_DESCENTS)
+			return false;
+		if (ahead->descents == NULL)
+			ahead->descents = BTreeDescentsCreate(ahead->mcxt);
+		known = BTreeDescentsNext(ahead->descents, scan, ahead->dir,
+								  ahead->returned, leaf);
+	}
+	else
+		known = read_leaf(ahead, scan, wait, leaf);
+	if (known)
+	{
+		ahead->nleaves++;
+		ahead->nentries += leaf->nblocks;
+	}
+	return known;
+}
+
+bool
+EntriesAheadNext(EntriesAhead *ahead, IndexScanDesc scan, bool wait,
+				 BlockNumber *block, uint64 *ordinal)
+{
+	if (ahead->leaf == -1)
+	{
+		ScanPosition position = ScanPositionOf(scan);
+		int			next =
+			ahead->entry + (ScanDirectionIsForward(ahead->dir) ? 1 : -1);
+
+		if (next >= position.first && next <= position.last)
+		{
+			ahead->entry = next;
+			*ordinal = ++ahead->ordinal;
+			*block =
+				ItemPointerGetBlockNumberNoCheck(ScanPositionTid(&position,
+																 next));
+			return true;
+		}
+	}
+
+	for (;;)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (ahead->leaf >= 0)
+		{
+			BTreeLeaf  *leaf = ahead->leaves[ahead->leaf];
+
+			if (ahead->entry + 1 < leaf->nblocks)
+			{
+				*block = leaf->blocks[++ahead->entry];
+				*ordinal = ++ahead->ordinal;
+				return true;
+			}
+		}
+		if (ahead->leaf + 1 >= ahead->nleaves && !next_leaf(ahead, scan, wait))
+			return false;
+		ahead->leaf++;
+		ahead->entry = -1;
+	}
+}
+
+void
+EntriesAheadDestroy(EntriesAhead *ahead)
+{
+	for (int i = 0; i < ahead->size && ahead->leaves[i] != NULL; i++)
+		BTreeLeafDestroy(ahead->leaves[i]);
+	if (ahead->size > 0)
+		pfree(ahead->leaves);
+	if (ahead->descents)
+		BTreeDescentsDestroy(ahead->descents);
+	pfree(ahead);
+}

@@ -1,0 +1,401 @@
+/*-------------------------------------------------------------------------
+ *
+ * heap_ahead.c
+ *		The heap pages of coming entries, in a window of reads; see
+ *		heap_ahead.h.
+ *
+ * The window is filled in index order a few blocks at a time, and in block
+ * order half of what it may hold at a time, so that one half is consumed while
+ * the other is in flight.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/visibilitymap.h"
+#include "compat.h"
+#include "scan/entries_ahead.h"
+#include "scan/heap_ahead.h"
+#include "scan/scan.h"
+#include "stream/uncount.h"
+#include "stream/window.h"
+#include "utils/rel.h"
+
+/* Never look at more entries than this to find blocks for one refill. */
+#define ENTRIES_PER_FILL 4096
+#define ENTRIES_PER_SORTED_FILL 16384
+
+/* Read at least so many blocks at once, once the distance allows it. */
+#define FILL_BLOCKS 16
+
+/* More blocks than this in a window bring nothing. */
+#define MAX_BLOCKS 1024
+
+/* Entries of leaf pages known ahead. */
+#define MAX_ENTRIES 32768
+
+/* Memory for a block of the window and for an entry, about; and at least. */
+#define BYTES_PER_BLOCK 256
+#define LEAST_BLOCKS 16
+#define BYTES_PER_ENTRY 8
+#define LEAST_ENTRIES 512
+
+struct HeapAhead
+{
+	const Taken *taken;
+	Relation	heap;
+	Relation	index;
+	int			reads;
+	bool		sorted;
+	int			max_blocks;		/* that the settings allow */
+
+	/* open from the first use to the end of the scan */
+	EntriesAhead *entries;
+	Window	   *window;
+	int			capacity;
+	int64		granted;		/* bytes */
+	uint64		returned;		/* entries, by the scan */
+	BlockNumber appended;		/* appended last, or held by the scan */
+	BlockNumber visible;		/* known last to be all-visible */
+
+	bool		finished;		/* the scan has come to its end before */
+	int			index_owed;		/* hits to be uncounted; see uncount.h */
+	int			heap_owed;
+	ScanCounters counters;		/* without those of the window */
+	uint64		distance_sum;	/* over counters.blocks_visited */
+	int			largest_batch;
+	uint64		used_before;	/* as of the last HeapAheadRound() */
+	uint64		unused_before;
+	uint64		taken_reads;	/* of windows that are gone */
+};
+
+/*
+ * In index order, how many blocks are wanted ahead at most: as the setting
+ * says, or as many as can be in flight when neighbours combine; and no more
+ * than this backend's share of the buffers, lest they be gone when they are
+ * wanted.  In block order, one window is consumed while the next is in flight.
+ */
+HeapAhead *
+HeapAheadCreate(const Taken *taken, Relation heap, Relation index, int reads,
+				int window)
+{
+	HeapAhead  *ahead = MemoryContextAllocZero(taken->query->estate->es_query_cxt,
+											   sizeof(HeapAhead));
+	bool		local = RelationUsesLocalBuffers(heap);
+	int			buffers = local ? num_temp_buffers : NBuffers;
+	int			blocks = Min(reads * io_combine_limit, MAX_BLOCKS);
+
+	if (lookahead_max_distance >= 0)
+		blocks = Min(blocks, lookahead_max_distance);
+	blocks = LookaheadPinLimit(local, local ? 2 * blocks : blocks) / (local ? 2 : 1);
+	ahead->taken = taken;
+	ahead->heap = heap;
+	ahead->index = index;
+	ahead->reads = reads;
+	ahead->sorted = window > 0;
+	ahead->max_blocks =
+		Max(1, ahead->sorted ? Min(2 * window, buffers / 2) : blocks);
+	return ahead;
+}
+
+int
+HeapAheadCapacity(const HeapAhead *ahead)
+{
+	return ahead->capacity;
+}
+
+bool
+HeapAheadIsSorted(const HeapAhead *ahead)
+{
+	return ahead->sorted;
+}
+
+int
+HeapAheadSize(const HeapAhead *ahead)
+{
+	return ahead->window == NULL ? 0 : WindowSize(ahead->window);
+}
+
+/* Make the window, when it is needed. */
+static void
+open_window(HeapAhead *ahead)
+{
+	TakenQuery *query = ahead->taken->query;
+	MemoryContext mcxt = query->estate->es_query_cxt;
+	int			blocks = Min((BlockNumber) ahead->max_blocks,
+							 Max(1, RelationGetNumberOfBlocks(ahead->heap)));
+	int64		for_blocks = TakenGrant(query, blocks * BYTES_PER_BLOCK,
+										Min(blocks, LEAST_BLOCKS) * BYTES_PER_BLOCK);
+	int64		for_entries = TakenGrant(query, MAX_ENTRIES * BYTES_PER_ENTRY,
+										 LEAST_ENTRIES * BYTES_PER_ENTRY);
+
+	ahead->granted = for_blocks + for_entries;
+	ahead->capacity = for_blocks / BYTES_PER_BLOCK;
+	ahead->window = WindowCreate(mcxt, ahead->heap, ahead->capacity,
+								 Min(ahead->reads, ahead->capacity),
+								 ahead->sorted);
+	ahead->entries = EntriesAheadCreate(mcxt, ahead->index,
+										for_entries / BYTES_PER_ENTRY);
+	ahead->appended = ahead->visible = InvalidBlockNumber;
+	ahead->counters.scans = 1;
+	ScanStatsAttach();
+}
+
+/* Add the counts of the present window to those of others. */
+static ScanCounters
+all_counters(const HeapAhead *ahead)
+{
+	ScanCounters sum = ahead->counters;
+	const WindowCounters *window;
+
+	if (ahead->window == NULL)
+		return sum;
+	window = WindowGetCounters(ahead->window);
+	sum.blocks_read += window->read_blocks;
+	sum.reads += window->reads;
+	sum.reads_combined += window->combined_reads;
+	sum.blocks_hit += window->hit_blocks;
+	sum.blocks_unused += window->unused_blocks;
+	sum.blocks_evicted += window->evicted_blocks;
+	sum.stalls += window->stalls;
+	return sum;
+}
+
+static uint64
+all_taken_reads(const HeapAhead *ahead)
+{
+	return ahead->taken_reads +
+		(ahead->window ? WindowGetCounters(ahead->window)->taken_reads : 0);
+}
+
+static int
+largest_batch(const HeapAhead *ahead)
+{
+	return ahead->window == NULL ? ahead->largest_batch :
+		Max(ahead->largest_batch,
+			WindowGetCounters(ahead->window)->largest_batch);
+}
+
+HeapAheadReport
+HeapAheadTell(const HeapAhead *ahead)
+{
+	return (HeapAheadReport) {
+		.counters = all_counters(ahead),
+		.mean_distance = (double) ahead->distance_sum /
+			Max(1, ahead->counters.blocks_visited),
+		.largest_batch = largest_batch(ahead),
+		.sorted = ahead->sorted,
+	};
+}
+
+bool
+HeapAheadNextEntry(HeapAhead *ahead, IndexScanDesc scan,
+				   ScanDirection direction)
+{
+	CountsBefore before;
+	bool		found;
+
+	if (likely(ahead->index_owed == 0))
+		return index_getnext_tid(scan, direction) != NULL;
+	before = CountsNow(ahead->index);
+	found = index_getnext_tid(scan, direction) != NULL;
+	SettleHits(ahead->index, &ahead->index_owed, &before);
+	return found;
+}
+
+bool
+HeapAheadAllVisible(HeapAhead *ahead, BlockNumber block, Buffer *vm_buffer)
+{
+	CountsBefore before;
+	bool		result;
+
+	if (likely(ahead->heap_owed == 0))
+		return VM_ALL_VISIBLE(ahead->heap, block, vm_buffer);
+	before = CountsNow(ahead->heap);
+	result = VM_ALL_VISIBLE(ahead->heap, block, vm_buffer);
+	SettleHits(ahead->heap, &ahead->heap_owed, &before);
+	return result;
+}
+
+bool
+HeapAheadFollow(HeapAhead *ahead, IndexScanDesc scan, ScanDirection direction,
+				uint64 returned, bool anew)
+{
+	if (ahead->window == NULL)
+		open_window(ahead);
+	ahead->returned = returned;
+	if (EntriesAheadFollow(ahead->entries, scan, direction, returned, anew))
+	{
+		WindowExpire(ahead->window, returned);
+		return true;
+	}
+	ahead->index_owed = 0;		/* the scan does not come there */
+	HeapAheadPause(ahead);
+	return false;
+}
+
+/*
+ * Is a heap page all-visible, as far as the visibility map says?  If the scan
+ * holds that page of the map, it is looked at there, else under a pin of ours.
+ */
+static bool
+is_all_visible(HeapAhead *ahead, BlockNumber block, Buffer scans, Buffer *ours)
+{
+	CountsBefore before;
+	bool		result;
+
+	if (BufferIsValid(scans) && visibilitymap_pin_ok(block, scans))
+		return VM_ALL_VISIBLE(ahead->heap, block, &scans);
+	if (BufferIsValid(*ours) && visibilitymap_pin_ok(block, *ours))
+		return VM_ALL_VISIBLE(ahead->heap, block, ours);
+	before = CountsNow(ahead->heap);
+	result = VM_ALL_VISIBLE(ahead->heap, block, ours);
+	ahead->heap_owed += UncountSince(ahead->heap, &before);
+	return result;
+}
+
+/* Append at most "wanted" blocks of the entries up to the one numbered "last". */
+static void
+append_blocks(HeapAhead *ahead, IndexScanDesc scan, const Buffer *vm_buffer,
+			  int wanted, uint64 last)
+{
+	BlockNumber current = ItemPointerGetBlockNumber(&scan->xs_heaptid);
+	Buffer		ours = InvalidBuffer;
+	int			looks =
+		ahead->sorted ? ENTRIES_PER_SORTED_FILL : ENTRIES_PER_FILL;
+	BlockNumber block;
+	uint64		ordinal;
+
+	while (looks-- > 0 && wanted > 0 && WindowHasRoom(ahead->window) &&
+		   EntriesAheadOrdinal(ahead->entries) < last &&
+		   EntriesAheadNext(ahead->entries, scan, ahead->sorted, &block,
+							&ordinal))
+	{
+		if (block == ahead->appended || block == ahead->visible ||
+			block == current)
+			continue;
+		if (vm_buffer != NULL &&
+			is_all_visible(ahead, block, *vm_buffer, &ours))
+		{
+			ahead->visible = block;
+			continue;
+		}
+		ahead->appended = block;
+		if (WindowContains(ahead->window, block))
+			continue;
+		WindowAppend(ahead->window, block, ordinal);
+		wanted--;
+	}
+	if (BufferIsValid(ours))
+		ReleaseBuffer(ours);
+}
+
+void
+HeapAheadFill(HeapAhead *ahead, IndexScanDesc scan, const Buffer *vm_buffer,
+			  int distance, int64 rows)
+{
+	Window	   *window = ahead->window;
+	int			wanted = distance - WindowSize(window);
+	uint64		last = rows == PG_INT64_MAX ? PG_UINT64_MAX :
+		ahead->returned + Max(0, rows - 1);
+
+	/*
+	 * Many at a time, so that neighbours combine and one submission serves.
+	 * In block order, rather wait for the next leaf page than sort without it:
+	 * heap reads are in flight meanwhile.
+	 */
+	if (wanted <= 0 ||
+		wanted < (ahead->sorted ? distance / 2 :
+				  Min(FILL_BLOCKS, distance / 2)) ||
+		!WindowHasRoom(window))
+	{
+		WindowContinue(window);
+		return;
+	}
+
+	/* the scan holds a page, which it has not to be told of */
+	if (ahead->appended == InvalidBlockNumber ||
+		EntriesAheadOrdinal(ahead->entries) == ahead->returned)
+		ahead->appended = LookaheadHeapBlock(scan);
+	append_blocks(ahead, scan, vm_buffer, wanted, last);
+	ahead->index_owed += EntriesAheadOwed(ahead->entries);
+	WindowStart(window);
+}
+
+bool
+HeapAheadVisit(HeapAhead *ahead, IndexScanDesc scan)
+{
+	BlockNumber block = ItemPointerGetBlockNumber(&scan->xs_heaptid);
+	uint64		size = WindowSize(ahead->window);
+	bool		was_read;
+	Buffer		buffer = WindowTake(ahead->window, block, &was_read);
+
+	ahead->distance_sum += size;
+	ahead->counters.blocks_visited++;
+	ahead->counters.max_distance = Max(ahead->counters.max_distance, size);
+	if (!BufferIsValid(buffer))
+	{
+		int64		before = UsageReads(ahead->heap);
+
+		ahead->counters.blocks_direct++;
+		buffer = ReleaseAndReadBuffer(LookaheadGiveHeapBuffer(scan),
+									  ahead->heap, block);
+		was_read = UsageReads(ahead->heap) != before;
+	}
+	LookaheadSetHeapBuffer(scan, buffer);
+	return was_read;
+}
+
+void
+HeapAheadRound(HeapAhead *ahead, uint64 *used, uint64 *unused)
+{
+	ScanCounters counters = all_counters(ahead);
+	uint64		all_unused = counters.blocks_unused + counters.blocks_evicted;
+	uint64		all_used = all_taken_reads(ahead);
+
+	*used = all_used - ahead->used_before;
+	*unused = all_unused - ahead->unused_before;
+	ahead->used_before = all_used;
+	ahead->unused_before = all_unused;
+}
+
+void
+HeapAheadPause(HeapAhead *ahead)
+{
+	if (ahead->window != NULL && WindowSize(ahead->window) > 0)
+		WindowDrain(ahead->window);
+	ahead->appended = ahead->visible = InvalidBlockNumber;
+}
+
+void
+HeapAheadFinish(HeapAhead *ahead)
+{
+	HeapAheadPause(ahead);
+	if (ahead->window != NULL && !ahead->finished)
+	{
+		ahead->counters = all_counters(ahead);
+		ahead->taken_reads = all_taken_reads(ahead);
+		ahead->largest_batch = largest_batch(ahead);
+		WindowDestroy(ahead->window);
+		EntriesAheadDestroy(ahead->entries);
+		ahead->window = NULL;
+		ahead->entries = NULL;
+		ahead->taken->query->memory -= ahead->granted;
+	}
+	ahead->finished = true;
+}
+
+void
+HeapAheadEnd(HeapAhead *ahead, bool wait)
+{
+	ScanCounters counters;
+
+	if (wait)
+		HeapAheadPause(ahead);
+	else if (ahead->window != NULL)
+		WindowForget(ahead->window);
+	counters = all_counters(ahead);
+	if (counters.scans > 0)
+		ScanStatsAdd(&counters);
+}

@@ -1,0 +1,102 @@
+/*-------------------------------------------------------------------------
+ *
+ * heap_ahead.h
+ *		The heap pages of coming entries, in a window of reads.
+ *
+ * Stands between an index scan and its heap pages: the entries ahead tell which
+ * pages come next, those that the visibility map spares an index-only scan are
+ * left out, and the others are read in a window.  How far is its caller's
+ * decision.
+ *
+ * Invariants:
+ * - Nothing is pinned or locked between two calls, but what the scan itself
+ *	 holds.
+ * - A look that is taken ahead and again by the scan (of a leaf page, or a page
+ *	 of the visibility map) is counted once.
+ * - The window and the leaf pages known ahead go when the scan has come to its
+ *	 end for the first time.  A scan that is begun again keeps them from then
+ *	 on.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef PG_LOOKAHEAD_HEAP_AHEAD_H
+#define PG_LOOKAHEAD_HEAP_AHEAD_H
+
+#include "access/relscan.h"
+#include "access/sdir.h"
+#include "exec/taken.h"
+#include "observe/scan_stats.h"
+
+typedef struct HeapAhead HeapAhead;
+
+/*
+ * For a node that scans an index over a heap.  reads: the most in flight.
+ * window: how many blocks are put in order together, or 0 for the order of the
+ * index.
+ */
+extern HeapAhead *HeapAheadCreate(const Taken *taken, Relation heap,
+								  Relation index, int reads, int window);
+
+/* The most blocks that it may want ahead, once it was told where the scan is. */
+extern int	HeapAheadCapacity(const HeapAhead *ahead);
+
+/* Does it read in block order? */
+extern bool HeapAheadIsSorted(const HeapAhead *ahead);
+
+/* The blocks that it holds. */
+extern int	HeapAheadSize(const HeapAhead *ahead);
+
+/* Step the scan to its next entry; false at its end. */
+extern bool HeapAheadNextEntry(HeapAhead *ahead, IndexScanDesc scan,
+							   ScanDirection direction);
+
+/*
+ * Tell where the scan is; see EntriesAheadFollow().  False if what was read
+ * ahead has been dropped.
+ */
+extern bool HeapAheadFollow(HeapAhead *ahead, IndexScanDesc scan,
+							ScanDirection direction, uint64 returned,
+							bool anew);
+
+/*
+ * After that: start reading, so that "distance" blocks are held for the next
+ * "rows" entries.  vm_buffer: a page of the visibility map that an index-only
+ * scan holds, NULL for other scans.
+ */
+extern void HeapAheadFill(HeapAhead *ahead, IndexScanDesc scan,
+						  const Buffer *vm_buffer, int distance, int64 rows);
+
+/*
+ * Make the scan hold the heap page of its current entry, from the window if it
+ * is there.  Did it have to be read?
+ */
+extern bool HeapAheadVisit(HeapAhead *ahead, IndexScanDesc scan);
+
+/* VM_ALL_VISIBLE() of the scan itself. */
+extern bool HeapAheadAllVisible(HeapAhead *ahead, BlockNumber block,
+								Buffer *vm_buffer);
+
+/* Of the blocks read ahead since the last call, so many were used or not. */
+extern void HeapAheadRound(HeapAhead *ahead, uint64 *used, uint64 *unused);
+
+/* Let go of the window's blocks. */
+extern void HeapAheadPause(HeapAhead *ahead);
+
+/* The scan has come to its end. */
+extern void HeapAheadFinish(HeapAhead *ahead);
+
+/* It will not be executed again; see Taker.end. */
+extern void HeapAheadEnd(HeapAhead *ahead, bool wait);
+
+/* What it has done; valid until the next call of any function. */
+typedef struct HeapAheadReport
+{
+	ScanCounters counters;
+	double		mean_distance;
+	int			largest_batch;	/* most blocks put in order together */
+	bool		sorted;
+} HeapAheadReport;
+
+extern HeapAheadReport HeapAheadTell(const HeapAhead *ahead);
+
+#endif							/* PG_LOOKAHEAD_HEAP_AHEAD_H */

@@ -1,0 +1,274 @@
+/*-------------------------------------------------------------------------
+ *
+ * next_row.c
+ *		The loops of index scans and index-only scans: see IndexNext() and
+ *		IndexOnlyNext() of the server, and ExecScan() around them.
+ *
+ * The loops do what the server's own do, in the same order: ask the access
+ * method for the next entry, look at the heap, recheck, filter, project.  They
+ * differ in two points only, both in fetch.c: heap pages may come out of a
+ * window of reads in flight, and rows that follow each other on one heap page
+ * may be looked up together.
+ *
+ * While a scan is only watched, all that is added for an entry is to compare
+ * the count of blocks that this backend has read with its last value, and to
+ * count the entry.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/visibilitymap.h"
+#include "compat.h"
+#include "executor/executor.h"
+#include "executor/instrument.h"
+#include "miscadmin.h"
+#include "scan/scan_node.h"
+#include "storage/predicate.h"
+#include "utils/builtins.h"
+#include "utils/rel.h"
+
+/*
+ * In AHEAD, entries that come to no heap page look ahead once in so many: that
+ * is far less often than the leaf pages ahead of them run out.
+ */
+#define ENTRIES_PER_LOOK 64
+
+/* Step to the next entry of the index; false at the end of the scan. */
+static pg_attribute_always_inline bool
+next_entry(ScanNode *node, IndexScanDesc scan, ScanDirection direction)
+{
+	if (likely(node->ahead == NULL) ?
+		index_getnext_tid(scan, direction) != NULL :
+		HeapAheadNextEntry(node->ahead, scan, direction))
+	{
+		node->returned++;
+		return true;
+	}
+	ScanFinish(node);
+	return false;
+}
+
+/* Fetch the entry's tuple; false if it is not visible. */
+static pg_attribute_always_inline bool
+fetch_entry(ScanNode *node, IndexScanDesc scan, ScanDirection direction,
+			TupleTableSlot *slot)
+{
+	if (likely(node->policy.mode == POLICY_WATCH))
+	{
+		if (unlikely(*node->reads != node->reads_seen ||
+					 --node->entries_to_look < 0))
+			ScanWatch(node, scan);
+		if (likely(node->policy.mode == POLICY_WATCH))
+			return index_fetch_heap(scan, slot);
+	}
+	if (PageRowsHave(node->rows, scan))
+		return PageRowsNext(node->rows, scan, slot);
+	return ScanFetch(node, scan, direction, slot);
+}
+
+/* The next row of an index scan. */
+static pg_attribute_always_inline TupleTableSlot *
+index_next(ScanNode *node, IndexScanState *state)
+{
+	IndexScanDesc scan = state->iss_ScanDesc;
+	ExprContext *econtext = state->ss.ps.ps_ExprContext;
+	TupleTableSlot *slot = state->ss.ss_ScanTupleSlot;
+	ScanDirection direction =
+		ScanDirectionCombine(state->ss.ps.state->es_direction,
+							 ((IndexScan *) state->ss.ps.plan)->indexorderdir);
+
+	if (unlikely(scan == NULL))
+	{
+		scan = state->iss_ScanDesc =
+			LOOKAHEAD_BEGIN_SCAN(&state->ss, state->iss_RelationDesc,
+								 state->iss_Instrument, state->iss_NumScanKeys,
+								 state->iss_NumOrderByKeys);
+		if (state->iss_NumRuntimeKeys == 0 || state->iss_RuntimeKeysReady)
+			index_rescan(scan, state->iss_ScanKeys, state->iss_NumScanKeys,
+						 state->iss_OrderByKeys, state->iss_NumOrderByKeys);
+	}
+	node->anew |= TTS_EMPTY(slot);	/* as it is when a scan is begun again */
+
+	while (next_entry(node, scan, direction))
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (!fetch_entry(node, scan, direction, slot))
+			continue;
+		Assert(!scan->xs_heap_continue);
+
+		/* if the index was lossy, test its conditions on the tuple */
+		if (scan->xs_recheck)
+		{
+			econtext->ecxt_scantuple = slot;
+			if (!ExecQualAndReset(state->indexqualorig, econtext))
+			{
+				InstrCountFiltered2(state, 1);
+				continue;
+			}
+		}
+		return slot;
+	}
+	state->iss_ReachedEnd = true;
+	return ExecClearTuple(slot);
+}
+
+/*
+ * Put the values that the index returned into a slot.  Columns of type name
+ * may be stored as C strings, and are padded again to their full size.
+ */
+static void
+store_index_tuple(IndexOnlyScanState *state, TupleTableSlot *slot,
+				  IndexScanDesc scan)
+{
+	ExecClearTuple(slot);
+	if (scan->xs_hitup)
+		heap_deform_tuple(scan->xs_hitup, scan->xs_hitupdesc,
+						  slot->tts_values, slot->tts_isnull);
+	else if (scan->xs_itup)
+		index_deform_tuple(scan->xs_itup, scan->xs_itupdesc,
+						   slot->tts_values, slot->tts_isnull);
+	else
+		elog(ERROR, "no data returned for index-only scan");
+
+	for (int i = 0; !scan->xs_hitup && i < state->ioss_NameCStringCount; i++)
+	{
+		int			column = state->ioss_NameCStringAttNums[i];
+		Name		name;
+
+		if (slot->tts_isnull[column])
+			continue;
+		name = MemoryContextAlloc(
+			state->ss.ps.ps_ExprContext->ecxt_per_tuple_memory, NAMEDATALEN);
+		namestrcpy(name, DatumGetCString(slot->tts_values[column]));
+		slot->tts_values[column] = NameGetDatum(name);
+	}
+	ExecStoreVirtualTuple(slot);
+}
+
+/*
+ * The next row of an index-only scan.  The visibility map is asked here, while
+ * the scan stands on the entry, and never earlier: that is what makes the
+ * answer safe (see the comment in IndexOnlyNext() of the server).
+ */
+static pg_attribute_always_inline TupleTableSlot *
+index_only_next(ScanNode *node, IndexOnlyScanState *state)
+{
+	IndexScanDesc scan = state->ioss_ScanDesc;
+	ExprContext *econtext = state->ss.ps.ps_ExprContext;
+	TupleTableSlot *slot = state->ss.ss_ScanTupleSlot;
+	ScanDirection direction = ScanDirectionCombine(
+		state->ss.ps.state->es_direction,
+		((IndexOnlyScan *) state->ss.ps.plan)->indexorderdir);
+
+	if (unlikely(scan == NULL))
+	{
+		scan = state->ioss_ScanDesc =
+			LOOKAHEAD_BEGIN_SCAN(&state->ss, state->ioss_RelationDesc,
+								 state->ioss_Instrument,
+								 state->ioss_NumScanKeys,
+								 state->ioss_NumOrderByKeys);
+		scan->xs_want_itup = true;
+		state->ioss_VMBuffer = InvalidBuffer;
+		if (state->ioss_NumRuntimeKeys == 0 || state->ioss_RuntimeKeysReady)
+			index_rescan(scan, state->ioss_ScanKeys, state->ioss_NumScanKeys,
+						 state->ioss_OrderByKeys,
+						 state->ioss_NumOrderByKeys);
+	}
+	node->anew |= TTS_EMPTY(slot);
+
+	while (next_entry(node, scan, direction))
+	{
+		BlockNumber block = ItemPointerGetBlockNumber(&scan->xs_heaptid);
+		bool		from_heap = false;
+
+		CHECK_FOR_INTERRUPTS();
+		if (!(likely(node->ahead == NULL) ?
+			  VM_ALL_VISIBLE(scan->heapRelation, block,
+							 &state->ioss_VMBuffer) :
+			  HeapAheadAllVisible(node->ahead, block, &state->ioss_VMBuffer)))
+		{
+			InstrCountTuples2(state, 1);
+			if (!fetch_entry(node, scan, direction, state->ioss_TableSlot))
+				continue;
+			ExecClearTuple(state->ioss_TableSlot);
+			if (scan->xs_heap_continue)
+				elog(ERROR, "non-MVCC snapshots are not supported in index-only scans");
+			from_heap = true;
+		}
+		else if (unlikely(node->policy.mode >= POLICY_AHEAD &&
+						  node->returned - node->looked_at >= ENTRIES_PER_LOOK))
+			ScanLookAhead(node, scan, direction);
+		store_index_tuple(state, slot, scan);
+
+		if (scan->xs_recheck)
+		{
+			econtext->ecxt_scantuple = slot;
+			if (!ExecQualAndReset(state->recheckqual, econtext))
+			{
+				InstrCountFiltered2(state, 1);
+				continue;
+			}
+		}
+		if (!from_heap)
+			PredicateLockPage(scan->heapRelation, block,
+							  state->ss.ps.state->es_snapshot);
+		return slot;
+	}
+	return ExecClearTuple(slot);
+}
+
+/*
+ * Filter and project, as ExecScan() does.  EvalPlanQual starts its own plan
+ * states, which are never taken over, so that there is nothing to recheck.
+ */
+#define EXEC_SCAN(node, state, next) \
+	do \
+	{ \
+		PlanState  *ps = &(state)->ss.ps; \
+		ExprContext *econtext = ps->ps_ExprContext; \
+		\
+		for (;;) \
+		{ \
+			TupleTableSlot *slot; \
+			\
+			ResetExprContext(econtext); \
+			CHECK_FOR_INTERRUPTS(); \
+			slot = next(node, state); \
+			if (TupIsNull(slot)) \
+				return ps->ps_ProjInfo == NULL ? slot : \
+					ExecClearTuple(ps->ps_ProjInfo->pi_state.resultslot); \
+			econtext->ecxt_scantuple = slot; \
+			if (ps->qual == NULL || ExecQual(ps->qual, econtext)) \
+				return ps->ps_ProjInfo == NULL ? slot : \
+					ExecProject(ps->ps_ProjInfo); \
+			InstrCountFiltered1(state, 1); \
+		} \
+	} while (0)
+
+static TupleTableSlot *
+exec_index_scan(ScanNode *node, IndexScanState *state)
+{
+	if (state->iss_NumRuntimeKeys != 0 && !state->iss_RuntimeKeysReady)
+		ExecReScan(&state->ss.ps);
+	EXEC_SCAN(node, state, index_next);
+}
+
+static TupleTableSlot *
+exec_index_only_scan(ScanNode *node, IndexOnlyScanState *state)
+{
+	if (state->ioss_NumRuntimeKeys != 0 && !state->ioss_RuntimeKeysReady)
+		ExecReScan(&state->ss.ps);
+	EXEC_SCAN(node, state, index_only_next);
+}
+
+TupleTableSlot *
+ScanNextRow(PlanState *plan_state)
+{
+	ScanNode   *node = (ScanNode *) TakenNode(plan_state);
+
+	return IsA(plan_state, IndexScanState) ?
+		exec_index_scan(node, (IndexScanState *) plan_state) :
+		exec_index_only_scan(node, (IndexOnlyScanState *) plan_state);
+}

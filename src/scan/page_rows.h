@@ -1,0 +1,73 @@
+/*-------------------------------------------------------------------------
+ *
+ * page_rows.h
+ *		Rows of one heap page whose visibility is looked up together.
+ *
+ * If the entries that follow lie on the same heap page, the visibility of some
+ * of them is looked up under one share lock, as a sequential scan does with a
+ * whole page.  With an MVCC snapshot the answer cannot change while the page is
+ * pinned: the tuple stays where it is, and what the snapshot sees is fixed.
+ *
+ * Invariant: what was looked up is used only while the scan holds the very pin
+ * under which that was done, and in the order in which it was done.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef PG_LOOKAHEAD_PAGE_ROWS_H
+#define PG_LOOKAHEAD_PAGE_ROWS_H
+
+#include "access/htup.h"
+#include "access/relscan.h"
+#include "access/sdir.h"
+#include "compat.h"
+#include "executor/tuptable.h"
+
+/* The most rows that are looked up together. */
+#define PAGE_ROWS_MAX 32
+
+typedef struct PageRow
+{
+	ItemPointerData tid;		/* as the index has it */
+	OffsetNumber offset;		/* of the visible tuple, if there is one */
+	bool		visible;
+	bool		all_dead;
+	HeapTupleHeader data;
+	uint32		length;
+} PageRow;
+
+typedef struct PageRows
+{
+	Buffer		buffer;			/* held by the scan while n > 0 */
+	int			n;
+	int			next;
+	PageRow		rows[PAGE_ROWS_MAX];
+} PageRows;
+
+/*
+ * Look up the current entry of a scan, whose page it holds, and at most "most"
+ * entries in all.  False if there is no other on the page.  Makes *rows in
+ * mcxt.
+ */
+extern bool PageRowsLookUp(PageRows **rows, MemoryContext mcxt,
+						   IndexScanDesc scan, ScanDirection direction,
+						   int64 most);
+
+/* Has the current entry of the scan been looked up? */
+static inline bool
+PageRowsHave(PageRows *rows, IndexScanDesc scan)
+{
+	if (rows == NULL || rows->next == rows->n)
+		return false;
+	if (likely(LookaheadHeapBuffer(scan) == rows->buffer &&
+			   ItemPointerEquals(&rows->rows[rows->next].tid,
+								 &scan->xs_heaptid)))
+		return true;
+	rows->n = rows->next = 0;
+	return false;
+}
+
+/* Then store it into a slot; false if it is not visible. */
+extern bool PageRowsNext(PageRows *rows, IndexScanDesc scan,
+						 TupleTableSlot *slot);
+
+#endif							/* PG_LOOKAHEAD_PAGE_ROWS_H */

@@ -1,0 +1,102 @@
+/*-------------------------------------------------------------------------
+ *
+ * policy.h
+ *		When an index scan looks ahead, and how far; see policy.c.
+ *
+ * A pure state machine: it is told what happens, and what it decides is in
+ * "mode" and "distance".  It calls nobody, reads no clock, and knows nothing of
+ * the server.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef PG_LOOKAHEAD_POLICY_H
+#define PG_LOOKAHEAD_POLICY_H
+
+/* In WATCH, one entry in so many (and one) is looked at. */
+#define POLICY_LOOK_ENTRIES 16
+
+typedef enum PolicyMode
+{
+	POLICY_WATCH,				/* entry by entry, as the server does */
+	POLICY_TOGETHER,			/* neighbours on a heap page together */
+	POLICY_AHEAD,				/* and heap pages out of a window of reads */
+	POLICY_ENDING				/* the window is no longer filled */
+} PolicyMode;
+
+/* Only mode and distance are for others to read. */
+typedef struct Policy
+{
+	PolicyMode	mode;
+	int			distance;		/* in AHEAD: blocks wanted in the window */
+
+	bool		forced;			/* debug_force */
+	bool		forbidden;		/* there can be no window */
+	bool		saw_fast_reads;
+
+	/* in TOGETHER */
+	int			lone_pages;		/* pages of one row, in a row */
+	int			slow_reads;		/* in a row */
+	int			slow_reads_wanted;	/* to look ahead */
+	int			fast_reads;		/* in a row */
+	int			rest;			/* reads not to be timed */
+	int			last_rest;
+
+	/* in AHEAD */
+	int			max_distance;
+	int			hits_in_row;
+	int			idle_entries;	/* returned since a block had to be read */
+	int			reads;			/* blocks that had to be read */
+	int			reads_to_probe; /* when reads are to be timed again */
+	int			least_reads;	/* before that */
+	uint64		blocks;			/* visited in AHEAD, ever */
+} Policy;
+
+extern void PolicyInit(Policy *policy, bool forced);
+
+/* There is no concurrency to read with: never look ahead. */
+extern void PolicyForbid(Policy *policy);
+
+/*
+ * The window holds max_distance blocks at most, and is not to be judged before
+ * least_reads.
+ */
+extern void PolicySetWindow(Policy *policy, int max_distance, int least_reads);
+
+/* In WATCH: a block was read, by whomever, since the last look; forced: as set now. */
+extern void PolicyReadSeen(Policy *policy, bool forced);
+
+/* In WATCH: an entry lies on the block of the one looked at before. */
+extern void PolicySameBlock(Policy *policy);
+
+/* In TOGETHER: another page, or rows of one page that were fetched together. */
+extern void PolicyPage(Policy *policy);
+extern void PolicyNeighbours(Policy *policy);
+
+/* In TOGETHER: is the next read to be timed? */
+static inline bool
+PolicyTimesReads(const Policy *policy)
+{
+	return policy->rest <= 0;
+}
+
+/*
+ * In TOGETHER: a heap page had to be read, which took so many microseconds
+ * (-1: not timed).  more_wanted: so are more rows.  others_slow: another node
+ * of the query has found that reads are slow.
+ */
+extern void PolicyRead(Policy *policy, double read_us, bool more_wanted,
+					   bool others_slow);
+
+/* In AHEAD, ENDING: a heap page was visited, and had to be read or had not. */
+extern void PolicyBlock(Policy *policy, bool was_read);
+
+/* In AHEAD, ENDING: entries were returned; the window holds so many blocks. */
+extern void PolicyEntries(Policy *policy, int entries, int held);
+
+/*
+ * In AHEAD, ENDING: the scan was begun again, or moved so that the window is
+ * void.  Of the blocks read ahead since the last call so many were used.
+ */
+extern void PolicyBegunAgain(Policy *policy, uint64 used, uint64 unused);
+
+#endif							/* PG_LOOKAHEAD_POLICY_H */

@@ -1,0 +1,55 @@
+/*-------------------------------------------------------------------------
+ *
+ * scan_node.h
+ *		An index scan or index-only scan that has been taken over.
+ *
+ * fetch.c changes it; what belongs to other files is in structs of their own.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef PG_LOOKAHEAD_SCAN_NODE_H
+#define PG_LOOKAHEAD_SCAN_NODE_H
+
+#include "access/relscan.h"
+#include "exec/taken.h"
+#include "scan/heap_ahead.h"
+#include "scan/page_rows.h"
+#include "scan/policy.h"
+
+typedef struct ScanNode
+{
+	Taken		taken;
+	Policy		policy;
+	HeapAhead  *ahead;			/* NULL until it first looks ahead */
+	PageRows   *rows;			/* NULL until some are looked up together */
+
+	const int64 *reads;			/* this backend's count of blocks read */
+	int64		reads_seen;		/* its value when it was looked at last */
+	int			entries_to_look;	/* in WATCH, until its block is looked at */
+	BlockNumber last_block;		/* of the entry that was looked at last */
+
+	bool		anew;			/* begun again, and not yet looked ahead */
+	uint64		returned;		/* entries that the scan has returned */
+	uint64		looked_at;		/* its value at the last look ahead */
+} ScanNode;
+
+/* next_row.c: the ExecProcNode functions. */
+extern TupleTableSlot *ScanNextRow(PlanState *plan_state);
+
+/* fetch.c */
+
+/* In WATCH: something is to be seen before this entry is fetched. */
+extern void ScanWatch(ScanNode *node, IndexScanDesc scan);
+
+/* In other modes: fetch the tuple of the scan's entry; false if invisible. */
+extern bool ScanFetch(ScanNode *node, IndexScanDesc scan,
+					  ScanDirection direction, TupleTableSlot *slot);
+
+/* In AHEAD: look ahead, though the scan has come to no heap page. */
+extern void ScanLookAhead(ScanNode *node, IndexScanDesc scan,
+						  ScanDirection direction);
+
+/* The scan has come to its end. */
+extern void ScanFinish(ScanNode *node);
+
+#endif							/* PG_LOOKAHEAD_SCAN_NODE_H */

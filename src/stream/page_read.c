@@ -1,0 +1,231 @@
+/*-------------------------------------------------------------------------
+ *
+ * page_read.c
+ *		The read of a page ahead of its use, with nothing held meanwhile; see
+ *		page_read.h.
+ *
+ * What this process has in flight is kept in one list, which outlives queries
+ * and transactions: reads whose query has failed are in it as long as they
+ * take.  It bounds the buffers that are in flight, which no pin of ours shows
+ * to the buffer manager.
+ *
+ * That bound is vital for local buffers.  When the server looks for a free one
+ * it passes over those that are being read, and if all were, it would go round
+ * for ever (GetLocalVictimBuffer() of 18).
+ *
+ * Invariant: the list holds each read that was started here and may not have
+ * ended, in the order in which they were started.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "observe/profile.h"
+#include "storage/smgr.h"
+#include "stream/page_read.h"
+#include "stream/uncount.h"
+#include "utils/rel.h"
+
+/* As many as io_max_concurrency may allow at all. */
+#define MAX_IN_FLIGHT 1024
+
+/* One part in so many of the local buffers may be in flight. */
+#define LOCAL_BUFFERS_PART 8
+
+typedef struct ReadInFlight
+{
+	LookaheadRead io;
+	const void *owner;
+	int			nblocks;
+	bool		local;			/* reads into local buffers */
+} ReadInFlight;
+
+static ReadInFlight in_flight[MAX_IN_FLIGHT];
+static int	nin_flight = 0;
+
+bool
+PageReadsInBackground(Relation rel)
+{
+	return LookaheadReadsMayRun(RelationUsesLocalBuffers(rel));
+}
+
+/* Remove the reads that have ended from the list. */
+static void
+forget_ended(void)
+{
+	int			n = 0;
+
+	for (int i = 0; i < nin_flight; i++)
+		if (!LookaheadReadIsDone(&in_flight[i].io))
+			in_flight[n++] = in_flight[i];
+	nin_flight = n;
+}
+
+int
+PageReadsInFlight(const void *owner)
+{
+	int			n = 0;
+
+	forget_ended();
+	for (int i = 0; i < nin_flight; i++)
+		n += (in_flight[i].owner == owner);
+	return n;
+}
+
+bool
+PageReadsWait(const void *owner, bool all)
+{
+	bool		any = false;
+
+	for (int i = 0; i < nin_flight && (all || !any); i++)
+	{
+		if (in_flight[i].owner != owner)
+			continue;
+		LookaheadReadWait(&in_flight[i].io, in_flight[i].local);
+		any = true;
+	}
+	forget_ended();
+	return any;
+}
+
+int
+PageReadRoom(Relation rel, int wanted)
+{
+	bool		local = RelationUsesLocalBuffers(rel);
+	int			blocks = 0;
+
+	forget_ended();
+	for (int i = 0; i < nin_flight; i++)
+		if (in_flight[i].local == local)
+			blocks += in_flight[i].nblocks;
+	if (local)
+		wanted = Min(wanted, num_temp_buffers / LOCAL_BUFFERS_PART - blocks);
+	wanted = Min(wanted, MAX_IN_FLIGHT - nin_flight);
+	return LookaheadAdditionalPins(local, wanted + blocks) - blocks;
+}
+
+/* Leave a page to the kernel, unless it is in a buffer already. */
+static void
+advise(Relation rel, PageRead *page)
+{
+	page->buffer = PrefetchBuffer(rel, page->fork, page->block).recent_buffer;
+	page->origin = BufferIsValid(page->buffer) ? PAGE_FOUND : PAGE_ADVISED;
+}
+
+/*
+ * Start reading in the background.  StartReadBuffers() may take on fewer pages
+ * than it is asked for, and then has pinned some of the rest, which must be
+ * handed to it again.
+ */
+static PagesStarted
+start_reads(Relation rel, int nblocks, PageRead *pages, const void *owner)
+{
+	PagesStarted started = {0};
+	CountsBefore before = CountsNow(rel);
+	Buffer		buffers[MAX_IO_COMBINE_LIMIT];
+	int64		hits;
+
+	for (int i = 0; i < nblocks; i++)
+		buffers[i] = InvalidBuffer;
+	for (int i = 0, n; i < nblocks; i += n)
+	{
+		int64		reads = UsageReads(rel);
+		LookaheadRead io;
+		PageOrigin	origin = PAGE_HIT;
+
+		n = nblocks - i;
+		if (LookaheadStartRead(rel, pages[i].fork, pages[i].block,
+							   &buffers[i], &n, &io))
+		{
+			in_flight[nin_flight++] =
+				(ReadInFlight) {.io = io, .owner = owner, .nblocks = n,
+								.local = RelationUsesLocalBuffers(rel)};
+
+			/* since 19 it may be another process that reads */
+			origin = UsageReads(rel) != reads ? PAGE_READ : PAGE_FOUND;
+		}
+		for (int j = i; j < i + n; j++)
+		{
+			pages[j].buffer = buffers[j];
+			pages[j].io = io;
+			pages[j].origin = origin;
+			ReleaseBuffer(buffers[j]);
+		}
+		if (origin == PAGE_READ)
+		{
+			started.reads++;
+			started.combined += (n > 1);
+			started.blocks += n;
+		}
+	}
+
+	/* what was not read is counted when it is wanted */
+	hits = *UsageHits(rel) - before.hits;
+	UncountAccesses(rel, hits);
+	if (pgstat_should_count_relation(rel))
+		rel->pgstat_info->counts.blocks_fetched -=
+			nblocks - hits - started.blocks;
+	return started;
+}
+
+PagesStarted
+PageReadStartRange(Relation rel, BlockNumber block, int nblocks,
+				   PageRead *pages, const void *owner)
+{
+	PagesStarted started = {0};
+
+	for (int i = 0; i < nblocks; i++)
+	{
+		pages[i].block = block + i;
+		pages[i].fork = MAIN_FORKNUM;
+		LookaheadReadClear(&pages[i].io);
+	}
+	if (PageReadsInBackground(rel))
+		return start_reads(rel, nblocks, pages, owner);
+	for (int i = 0; i < nblocks; i++)
+	{
+		advise(rel, &pages[i]);
+		started.blocks += PageReadWasRead(&pages[i]);
+	}
+	started.reads = started.blocks;
+	return started;
+}
+
+bool
+PageReadStart(Relation rel, ForkNumber fork, BlockNumber block, PageRead *page)
+{
+	if (block >= RelationGetNumberOfBlocksInFork(rel, fork))
+		return false;
+	page->block = block;
+	page->fork = fork;
+	LookaheadReadClear(&page->io);
+	if (!PageReadsInBackground(rel))
+		advise(rel, page);
+	else if (PageReadRoom(rel, 1) < 1)
+		return false;
+	else
+		start_reads(rel, 1, page, NULL);
+	return page->origin != PAGE_ADVISED;
+}
+
+Buffer
+PageReadFinish(Relation rel, const PageRead *page)
+{
+	if (!BufferIsValid(page->buffer))
+		return InvalidBuffer;
+	PageReadAbandon(rel, page);
+	if (!ReadRecentBuffer(rel->rd_locator, page->fork, page->block,
+						  page->buffer))
+		return InvalidBuffer;
+	(*UsageHits(rel))--;		/* it has counted this, and nothing else */
+	return page->buffer;
+}
+
+void
+PageReadAbandon(Relation rel, const PageRead *page)
+{
+	if (!PageReadIsDone(page))
+		PROFILED_VOID(PROFILE_READ_WAIT,
+					  LookaheadReadWait(&page->io,
+										RelationUsesLocalBuffers(rel)));
+}

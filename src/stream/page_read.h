@@ -1,0 +1,128 @@
+/*-------------------------------------------------------------------------
+ *
+ * page_read.h
+ *		The read of a page ahead of its use, with nothing held meanwhile.
+ *
+ * A page is started, and finished when it is wanted; in between it is neither
+ * pinned nor locked, and belongs to no resource owner.  While its read is in
+ * flight, the server's AIO subsystem holds a pin of its own on the buffer (for
+ * local buffers, too).  Once the read has ended, the page may be evicted like
+ * any other.  To finish is to wait for the read, if need be, and to pin the
+ * buffer, if it still holds the page.
+ *
+ * Where nothing reads in the background (before 18, with io_method = sync, and
+ * in some other cases: see PageReadsInBackground) the kernel is advised to read
+ * the page; that is all that is done ahead.
+ *
+ * Invariants:
+ * - No pin outlives a call.  PageReadFinish() gives its pin to the caller.
+ * - A PageRead is a plain value: it may be copied, and freed or forgotten at
+ *	 any moment, in or after an error as well.  No memory of the caller's is
+ *	 written to after a call has returned.
+ * - A read that fails raises no error here.  Its page then cannot be finished,
+ *	 and whoever needs it reads it in the ordinary way and sees the server's own
+ *	 error.
+ * - A page that had to be read is counted as read when its read is started.
+ *	 Nothing else is counted here: see uncount.h.
+ * - All windows and page reads of a process together keep no more buffers in
+ *	 flight than the process may pin, and no more than an eighth of the local
+ *	 buffers.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef PG_LOOKAHEAD_PAGE_READ_H
+#define PG_LOOKAHEAD_PAGE_READ_H
+
+#include "compat.h"
+#include "storage/bufmgr.h"
+#include "utils/relcache.h"
+
+typedef enum PageOrigin
+{
+	PAGE_HIT,					/* found, and in pg_stat_io as a hit */
+	PAGE_FOUND,					/* found, or read by another process */
+	PAGE_READ,					/* read, or being read */
+	PAGE_ADVISED				/* left to the kernel */
+} PageOrigin;
+
+typedef struct PageRead
+{
+	BlockNumber block;
+	Buffer		buffer;			/* where the page is or will be; Invalid: none */
+	LookaheadRead io;			/* what to wait for, if anything */
+	uint8		fork;			/* a ForkNumber */
+	uint8		origin;			/* a PageOrigin */
+} PageRead;
+
+/* Did the page have to be read, or will have to be? */
+static inline bool
+PageReadWasRead(const PageRead *page)
+{
+	return page->origin >= PAGE_READ;
+}
+
+/*
+ * Start reading one page, if there is such a page and room for one more read.
+ * False if not, or if the kernel was advised only: then there is nothing to
+ * finish.  May raise an error (out of buffers, broken file), as ReadBuffer()
+ * may.
+ */
+extern bool PageReadStart(Relation rel, ForkNumber fork, BlockNumber block,
+						  PageRead *page);
+
+/* Has the read ended?  Never waits. */
+static inline bool
+PageReadIsDone(const PageRead *page)
+{
+	return LookaheadReadIsDone(&page->io);
+}
+
+/*
+ * Wait for the read, and pin the page.  InvalidBuffer if it could not be read,
+ * was evicted since, or was left to the kernel.  Counts for nothing.
+ */
+extern Buffer PageReadFinish(Relation rel, const PageRead *page);
+
+/*
+ * Wait for the read of a page that is not wanted any more.  That is not needed
+ * for the memory's sake; but an idle process is not to keep buffers in flight.
+ */
+extern void PageReadAbandon(Relation rel, const PageRead *page);
+
+/* What a window needs besides. */
+
+/* What a call of PageReadStartRange() did. */
+typedef struct PagesStarted
+{
+	int			reads;
+	int			combined;		/* of these, reads of more than one page */
+	int			blocks;			/* all pages that had to be read */
+} PagesStarted;
+
+/* Are pages of this relation read in the background? */
+extern bool PageReadsInBackground(Relation rel);
+
+/*
+ * How many pages, at most "wanted", may be started now?  Only for a relation
+ * that is read in the background.
+ */
+extern int	PageReadRoom(Relation rel, int wanted);
+
+/*
+ * Start reading adjacent pages of the main fork, at most MAX_IO_COMBINE_LIMIT,
+ * all of which exist, and describe each in an array.  The owner is any address.
+ */
+extern PagesStarted PageReadStartRange(Relation rel, BlockNumber block,
+									   int nblocks, PageRead *pages,
+									   const void *owner);
+
+/* The number of reads in flight that were started for an owner. */
+extern int	PageReadsInFlight(const void *owner);
+
+/*
+ * Wait for all of them, or just for the one that was started first.  False if
+ * there is none.
+ */
+extern bool PageReadsWait(const void *owner, bool all);
+
+#endif							/* PG_LOOKAHEAD_PAGE_READ_H */
