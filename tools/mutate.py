@@ -167,7 +167,9 @@ class Bench:
 
 
 def read_found() -> dict[str, Found]:
-    return {name: Found(**one) for name, one in json.loads(FOUND.read_text()).items()} if FOUND.exists() else {}
+    return (
+        {name: Found(**one) for name, one in json.loads(FOUND.read_text()).items()} if FOUND.exists() else {}
+    )
 
 
 def table(mutations: list[Mutation], found: dict[str, Found]) -> Table:
@@ -197,7 +199,9 @@ def main() -> int:
     chosen = [mutation for mutation in MUTATIONS if not options.only or mutation.name in options.only]
     if options.list:
         for mutation in chosen:
-            console.print(f"[bold]{mutation.name}[/bold] ({mutation.file})\n    {mutation.why}", highlight=False)
+            console.print(
+                f"[bold]{mutation.name}[/bold] ({mutation.file})\n    {mutation.why}", highlight=False
+            )
         return 0
 
     HOME.mkdir(parents=True, exist_ok=True)

@@ -99,7 +99,7 @@ def test_neighbours_are_combined(conn: Connection) -> None:
 @pytest.mark.parametrize("pins", (1, 2, 7, 40))
 def test_more_than_may_be_pinned(conn: Connection, pins: int) -> None:
     """A window larger than its pins: each block is read once, and none is missed."""
-    rows, done = run(conn, QUERY, f"pg_lookahead.max_distance = {pins}", 'pg_lookahead.order_window = 400')
+    rows, done = run(conn, QUERY, f"pg_lookahead.max_distance = {pins}", "pg_lookahead.order_window = 400")
     assert rows == stock(conn, QUERY)
     assert counters(conn)["max_distance"] > pins
     assert done["blocks_read"] > 500
@@ -148,8 +148,8 @@ def test_explain(conn: Connection) -> None:
 def test_settings(conn: Connection) -> None:
     for wrong in (
         "pg_lookahead.issue_order = sorted",
-        'pg_lookahead.order_window = 1',
-        'pg_lookahead.order_window = 16385',
+        "pg_lookahead.order_window = 1",
+        "pg_lookahead.order_window = 16385",
     ):
         with pytest.raises(psycopg.errors.InvalidParameterValue):
             conn.execute(f"SET {wrong}".encode())

@@ -189,47 +189,62 @@ def test_completed_scans_count_as_stock(sides: Sides, name: str, mode: str, cach
 @pytest.mark.parametrize("mode, cached", WHEN)
 @pytest.mark.parametrize("name", KINDS)
 def test_pg_stat_io_counts_as_stock(sides: Sides, name: str, mode: str, cached: str) -> None:
-    """Blocks hit and read are as many; of one backend since 18, of all clients before."""
+    """Blocks hit and read are as many; of one backend since 18, of all clients before.
+
+    What was counted there cannot be taken back: an index page that was looked at ahead is a hit more
+    when the scan comes to it.  So there may be one for each that the scan visits, and one for the
+    visibility map; never one for a heap page."""
     query = KINDS[name]
     sides["forced"].run(f"SET pg_lookahead.debug_force = {'on' if mode == 'forced' else 'off'}")
+    indexes = "SELECT relname FROM pg_class WHERE relkind = 'i' AND relnamespace = 'public'::regnamespace"
 
-    def counters(side: Side) -> dict[str, Any]:
+    def counted(side: Side) -> tuple[int, int]:
         pid = side.conn.info.backend_pid
+        names = [name for (name,) in side.rows(indexes)]
         with side.cluster.connect(side.database) as watcher:
             io_blocks(side, watcher, pid)
             if cached == "cold":
                 make_cold(side)
-            side.run("SELECT 1")
+            statio(side)
+            before_index = statio(side)
             before = io_blocks(side, watcher, pid)
             side.rows(query)
-            return {"blocks hit and read": io_blocks(side, watcher, pid) - before}
+            io = io_blocks(side, watcher, pid) - before
+            after_index = statio(side)
+        return io, sum(after_index[name][0] - before_index[name][0] for name in names)
 
-    compare(sides, counters)
+    for _ in range(2):  # a session may have had to look into the catalogs
+        (stock, index_blocks), (ours, _) = (counted(sides[name]) for name in ("off", "forced"))
+        most = stock + (index_blocks + 1 if mode == "forced" else 0)
+        if stock <= ours <= most:
+            break
+    print(stock, ours, index_blocks)
+    assert stock <= ours <= most
 
 
 # Queries that fail
 
 FAILED = {
-    "error": ("SELECT 1 / (k - 1500) FROM t WHERE k > 100 ORDER BY k", psycopg.errors.DivisionByZero),
+    "error": ("SELECT 1 / (k - 1500), pad FROM t WHERE k > 100 ORDER BY k", psycopg.errors.DivisionByZero),
     "error in a loop": (
         "DO $$ DECLARE r record; BEGIN FOR r IN SELECT id, k FROM t WHERE k > 100 ORDER BY k LOOP"
         " PERFORM 1 / (r.k - 1500); END LOOP; END $$",
         psycopg.errors.DivisionByZero,
     ),
     "timeout": (
-        "SELECT CASE WHEN k = 1500 THEN pg_sleep(600)::text END FROM t WHERE k > 100 ORDER BY k",
+        "SELECT CASE WHEN k = 1500 THEN pg_sleep(600)::text END, pad FROM t WHERE k > 100 ORDER BY k",
         psycopg.errors.QueryCanceled,
     ),
     "cancelled": (
-        "SELECT CASE WHEN k = 1500 THEN pg_sleep(600)::text END FROM t WHERE k > 100 ORDER BY k",
+        "SELECT CASE WHEN k = 1500 THEN pg_sleep(600)::text END, pad FROM t WHERE k > 100 ORDER BY k",
         psycopg.errors.QueryCanceled,
     ),
     "terminated": (
-        "SELECT CASE WHEN k = 1500 THEN pg_sleep(600)::text END FROM t WHERE k > 100 ORDER BY k",
+        "SELECT CASE WHEN k = 1500 THEN pg_sleep(600)::text END, pad FROM t WHERE k > 100 ORDER BY k",
         psycopg.errors.AdminShutdown,
     ),
     "caught": (
-        "DO $$ BEGIN PERFORM 1 / (k - 1500) FROM t WHERE k > 100 ORDER BY k;"
+        "DO $$ BEGIN PERFORM 1 / (k - 1500), pad FROM t WHERE k > 100 ORDER BY k;"
         " EXCEPTION WHEN division_by_zero THEN RAISE division_by_zero; END $$",
         psycopg.errors.DivisionByZero,
     ),
@@ -292,7 +307,8 @@ def told(plan: dict[str, Any], into: dict[str, int]) -> dict[str, int]:
     """The sum over a plan's nodes of what each tells of look-ahead, by the view's names."""
     for name, value in plan.items():
         if name.startswith("Look-Ahead Blocks "):
-            column = "blocks_" + name.removeprefix("Look-Ahead Blocks ").lower()
+            word = name.removeprefix("Look-Ahead Blocks ").lower()
+            column = "blocks_" + {"cached": "hit", "missed": "direct"}.get(word, word)
             into[column] = into.get(column, 0) + value
     for child in plan.get("Plans", ()):
         told(child, into)

@@ -585,6 +585,7 @@ def test_hot_updates_and_pruning(sides: Sides, name: str) -> None:
             "VACUUM (ANALYZE) h",
             # the room that is left is taken by versions that are dead before the statement starts
             "UPDATE h SET v = v + 1 WHERE id % 6 = 1",
+            "SELECT pg_stat_force_next_flush()",
         )
         with side.connect() as conn:
             conn.execute(settings.encode())
@@ -609,11 +610,11 @@ PARTITIONS = 1000
 MEGABYTES = 20
 HEAVY = {
     "as usual": (),
-    "block order": ("pg_lookahead.issue_order = block", 'pg_lookahead."window" = 16384'),
+    "block order": ("pg_lookahead.issue_order = block", "pg_lookahead.order_window = 16384"),
     "many in flight": ("pg_lookahead.max_distance = 1024", "effective_io_concurrency = 1000"),
     "block order, many in flight, little memory": (
         "pg_lookahead.issue_order = block",
-        'pg_lookahead."window" = 16384',
+        "pg_lookahead.order_window = 16384",
         "pg_lookahead.max_distance = 1024",
         "effective_io_concurrency = 1000",
         "work_mem = '64kB'",

@@ -362,7 +362,7 @@ def test_window_fits_the_buffers(conn: Connection) -> None:
         "CREATE TEMPORARY TABLE scattered AS SELECT k, pad FROM t LIMIT 4000",
         "CREATE INDEX ON scattered (k)",
         "SET effective_io_concurrency = 200",
-        'SET pg_lookahead.order_window = 500',
+        "SET pg_lookahead.order_window = 500",
     ):
         conn.execute(statement.encode())
     for order, figure, most in (("index", "Maximum Distance", 12), ("block", "Window", 50)):
