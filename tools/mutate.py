@@ -11,10 +11,11 @@ that it names are run until one fails.  A mutation is
     survived        all its tests passed
     does not apply  its text is not in the file exactly once, or the result does not compile
     red before      a test that it names fails without it, too, so that nothing follows
+    costs only      it names no test: see its ``why``
 
-The exit status is 1 if any is not caught.  What has been found is kept with a checksum of the source,
-of the mutation and of its tests, so that a run that was interrupted goes on where it was, and a change
-of the source starts afresh.
+The exit status is 1 if any is not caught, other than those that only cost.  What has been found is kept
+with a checksum of the source, of the mutation and of its tests, so that a run that was interrupted goes
+on where it was, and a change of the source starts afresh.
 """
 
 from __future__ import annotations
@@ -32,9 +33,10 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from mutations import MUTATIONS, Mutation
 from rich.console import Console
 from rich.table import Table
+
+from mutations import MUTATIONS, Mutation
 
 ROOT = Path(__file__).resolve().parents[1]
 HOME = ROOT / "build" / "mutants"
@@ -46,6 +48,7 @@ SECONDS = 300.0
 """After which tests that still run have noticed: something waits for ever."""
 
 CAUGHT, SURVIVED, INAPPLICABLE, RED = "caught", "survived", "does not apply", "red before"
+COSTS = "costs only"
 
 
 @dataclass(frozen=True)
@@ -147,6 +150,8 @@ class Bench:
         text = path.read_text() if path.exists() else ""
         if text.count(mutation.old) != 1:
             return INAPPLICABLE, f"its text is {text.count(mutation.old)} times in {mutation.file}"
+        if not mutation.tests:
+            return COSTS, mutation.why
         if mutation.tests not in self._green:
             self._green[mutation.tests] = run_tests(mutation.tests, LOGS / f"{mutation.name} before.log")
         before = self._green[mutation.tests]
@@ -226,7 +231,7 @@ def main() -> int:
             FOUND.write_text(json.dumps({name: asdict(one) for name, one in found.items()}, indent=1))
             console.print(f"{state:15} {mutation.name}: {by}", highlight=False)
     console.print(table(chosen, found))
-    left = [mutation.name for mutation in chosen if found[mutation.name].state != CAUGHT]
+    left = [mutation.name for mutation in chosen if found[mutation.name].state not in (CAUGHT, COSTS)]
     print(f"{len(chosen)} mutations; {len(left)} not caught" + (f": {', '.join(left)}" if left else ""))
     return int(bool(left))
 

@@ -382,3 +382,76 @@ def test_damaged_links_and_flags_are_no_error(without_checksums: Sides) -> None:
         return seen
 
     assert all(len(rows) == 300 for rows in alike(without_checksums, steps))
+
+
+def test_damaged_line_pointers_are_no_error(without_checksums: Sides) -> None:
+    """Line pointers of a leaf page ahead that lead out of it tell nothing; stock never comes there."""
+
+    def steps(side: Side) -> list[Any]:
+        side.table(
+            "(id int, k text, pad text)",
+            "SELECT i, lpad((i * 7919 % 6000)::text, 30, 'x'), repeat('x', 150) FROM generate_series(0, 5999) AS i",
+            "(k)",
+        )
+        stats = "SELECT b FROM generate_series(1, pg_relation_size('t_0') / 8192 - 1) AS b WHERE (bt_page_stats('t_0', b)).type = 'l'"
+        leaf = side.rows(stats)[1][0]
+        side.run("CHECKPOINT")
+        side.evict("t", "t_0")
+        path = side.cluster.data / str(side.value("SELECT pg_relation_filepath('t_0')"))
+        with path.open("r+b") as file:
+            file.seek(leaf * 8192 + 24)
+            file.write(struct.pack("<I", 8184 | 1 << 15 | 4000 << 17) * 60)
+            file.flush()
+            os.fsync(file.fileno())
+        seen = []
+        for _ in range(2):
+            seen.append(side.rows("SELECT id FROM t WHERE k >= 'x' AND id >= 0 ORDER BY k LIMIT 90"))
+            side.evict("t")
+        side.run("DROP TABLE t")
+        return seen
+
+    assert all(len(rows) == 90 for rows in alike(without_checksums, steps))
+
+
+def test_entries_beyond_the_table_are_no_error(without_checksums: Sides) -> None:
+    """An entry whose block the table does not have is an error for whom comes there, and nobody does."""
+
+    def steps(side: Side) -> list[Any]:
+        side.table("(id int, k int, pad text)", KEYS, "(k)")
+        side.run("CHECKPOINT")
+        side.evict("t", "t_0")
+        path = side.cluster.data / str(side.value("SELECT pg_relation_filepath('t_0')"))
+        with path.open("r+b") as file:
+            # entries 150 to 200 of the first leaf page, by their line pointers
+            file.seek(8192)
+            page = bytearray(file.read(8192))
+            for item in range(150, 200):
+                pointer = struct.unpack_from("<I", page, 24 + 4 * item)[0]
+                struct.pack_into("<HH", page, pointer & 0x7FFF, 1, 7)
+            file.seek(8192)
+            file.write(page)
+            file.flush()
+            os.fsync(file.fileno())
+        seen = []
+        for _ in range(2):
+            seen.append(side.rows("SELECT id FROM t WHERE k >= 0 AND id >= 0 ORDER BY k LIMIT 90"))
+            side.evict("t")
+        side.run("DROP TABLE t")
+        return seen
+
+    assert all(len(rows) == 90 for rows in alike(without_checksums, steps))
+
+
+@pytest.mark.parametrize("order", ("k", "k DESC"))
+def test_index_only_scans_ask_the_map(sides: Sides, order: str) -> None:
+    """Rows that were deleted since their page was all-visible are not returned."""
+
+    def steps(side: Side) -> list[Any]:
+        side.table("(id int, k int, pad text)", KEYS, "(k)")
+        side.run("VACUUM t", "DELETE FROM t WHERE id % 40 = 3")
+        side.evict()
+        query = f"SELECT k FROM t WHERE k > 5 ORDER BY {order}"
+        assert "Index Only Scan" in str(side.rows(f"EXPLAIN {query}"))
+        return side.rows(query)
+
+    assert 5800 < len(alike(sides, steps)) < 5900
