@@ -130,11 +130,11 @@ def run_tests(tests: tuple[str, ...], log: Path) -> str | None:
 
 
 def checksum(mutation: Mutation, files: list[Path]) -> str:
-    """Of the mutation, the source and the tests."""
+    """Of the mutation, the source and the tests, as they are in the copy."""
     digest = hashlib.sha256(json.dumps(asdict(mutation)).encode())
     for path in files:
         if path.parts[0] in ("src", "sql") or path.parts[:2] == ("test", "python"):
-            digest.update(str(path).encode() + (ROOT / path).read_bytes())
+            digest.update(str(path).encode() + (COPY / path).read_bytes())
     return digest.hexdigest()[:16]
 
 

@@ -44,21 +44,16 @@ def test_what_is_invisible_is_not_dead(sides: Sides, order: str, heap_order: boo
     """Entries of rows that another transaction is about to commit, or has deleted, are not marked dead."""
 
     def steps(side: Side) -> list[Any]:
-        key = "i" if heap_order else "i * 7919 % 3000"
-        side.table(
-            "(id int, k int, pad text)",
-            f"SELECT i, {key}, repeat('x', 150) FROM generate_series(1, 3000, 2) AS i",
-            "(k)",
-        )
-        query = f"SELECT id, k FROM t WHERE k BETWEEN 50 AND 2900 ORDER BY {order}"
+        key = "i" if heap_order else "i * 7919 % 6000"
+        columns = f"i, {key}, repeat('x', 150)"
+        side.table("(id int, k int, pad text)", f"SELECT {columns} FROM generate_series(1, 2000) AS i", "(k)")
+        query = f"SELECT id, k FROM t WHERE k BETWEEN 50 AND 5900 ORDER BY {order}"
         seen: list[Any] = []
         with side.connect() as writer, side.connect() as old:
             old.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
             seen.append(old.execute(query.encode()).fetchall())
             writer.execute("BEGIN")
-            writer.execute(
-                f"INSERT INTO t SELECT i, {key}, repeat('y', 150) FROM generate_series(2, 3000, 2) AS i".encode()
-            )
+            writer.execute(f"INSERT INTO t SELECT {columns} FROM generate_series(2001, 3500) AS i".encode())
             writer.execute("DELETE FROM t WHERE id % 5 = 1")
             for _ in range(2):
                 side.evict()
