@@ -81,7 +81,7 @@ MUTATIONS = [
         "src/scan/page_rows.c",
         "ItemPointerSetOffsetNumber(&scan->xs_heaptid, row->offset);",
         ";",
-        (HAZARDS + "test_pages_are_pruned_as_with_stock", DIFFERENTIAL + "test_corpus"),
+        (MUTANTS + "test_members_of_hot_chains",),
         "ctid is that of the chain's root, and an UPDATE or a WHERE CURRENT OF meets the wrong version.",
     ),
     Mutation(
@@ -219,7 +219,7 @@ MUTATIONS = [
         "src/exec/rows_wanted.c",
         "if (!pg_add_s64_overflow(limit->offset, limit->count, &end))",
         "pg_add_s64_overflow(limit->offset, limit->count, &end);",
-        (HAZARDS + "test_limit_that_means_none",),
+        (MUTANTS + "test_limit_that_means_none_looks_ahead",),
         "LIMIT 9223372036854775807 with an OFFSET means that no row is wanted.",
     ),
     Mutation(
@@ -375,7 +375,7 @@ MUTATIONS = [
         "src/stream/uncount.h",
         "now->numscans -= now->numscans - before->counts.numscans;",
         ";",
-        (DIFFERENTIAL + "test_arrays_over_many_leaves", DIFFERENTIAL + "test_corpus"),
+        (MUTANTS + "test_searches_of_an_index_are_counted_once",),
         "idx_scan counts descents that the scan did not make.",
     ),
     Mutation(
@@ -463,7 +463,7 @@ MUTATIONS = [
         "src/scan/next_row.c",
         "HeapAheadAllVisible(node->ahead, block, &state->ioss_VMBuffer)))",
         "(HeapAheadAllVisible(node->ahead, block, &state->ioss_VMBuffer) || true)))",
-        (MUTANTS + "test_index_only_scans_ask_the_map", DIFFERENTIAL + "test_corpus"),
+        (MUTANTS + "test_index_only_scans_ask_the_map",),
         "An index-only scan that looks ahead returns rows that are not visible.",
     ),
     Mutation(

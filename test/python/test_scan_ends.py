@@ -76,10 +76,13 @@ def pins_at_rest(side: Side) -> int:
 
     def at_rest() -> bool:
         if in_flight(side):
-            side.rows("SELECT pg_prewarm(relation) FROM unnest('{t,other,third}'::regclass[]) AS relation")
+            side.rows(
+                "SELECT pg_prewarm(oid) FROM pg_class WHERE relnamespace = 'public'::regnamespace"
+                " AND relkind IN ('r', 'i') AND relname ~ '^(t|other|third|half)(_|$)'"
+            )
         return in_flight(side) == 0
 
-    assert until(at_rest), "reads that never end"
+    assert until(at_rest, PATIENCE), "reads that never end"
     return side.pins()
 
 
@@ -206,7 +209,7 @@ def test_main_scan_looks_as_far_ahead_as_alone(sides: Sides, name: str) -> None:
         found[what] = increments(side, work)
     print(name, found)
     assert rows["alone"] == rows[name]
-    assert found["alone"]["blocks_read"] > 100
+    assert found["alone"]["blocks_read"] > 60
     # each of the 40 may visit a few blocks before it looks ahead, each time it is run
     runs = 40 * (5 if name == "EXISTS" else 1)
     assert found[name]["blocks_direct"] <= found["alone"]["blocks_direct"] + 3 * runs

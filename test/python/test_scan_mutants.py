@@ -450,3 +450,52 @@ def test_index_only_scans_ask_the_map(sides: Sides, order: str) -> None:
         return side.rows(query)
 
     assert 5800 < len(alike(sides, steps)) < 5900
+
+
+@pytest.mark.parametrize("offset", (1, 40))
+def test_limit_that_means_none_looks_ahead(sides: Sides, offset: int) -> None:
+    """OFFSET beside the largest number that LIMIT can be: all rows are wanted."""
+
+    def steps(side: Side) -> list[Any]:
+        side.table("(id int, k int, pad text)", KEYS, "(k)")
+        side.evict()
+        before = side.blocks_read_ahead()
+        rows = side.rows(f"SELECT id, pad FROM t ORDER BY k LIMIT {2**63 - 1} OFFSET {offset}")
+        assert (side.blocks_read_ahead() - before > 50) == side.forced
+        return rows
+
+    assert len(alike(sides, steps)) == 6000 - offset
+
+
+def test_members_of_hot_chains(sides: Sides) -> None:
+    """A row that is looked up with its neighbours has the TID of its version, not of its chain's root."""
+
+    def steps(side: Side) -> list[Any]:
+        rows = "SELECT i, i, repeat('x', 150) FROM generate_series(1, 3000) AS i"
+        side.table("(id int, k int, pad text) WITH (fillfactor = 40)", rows, "(k)")
+        side.run("UPDATE t SET pad = pad WHERE id % 3 = 1")
+        side.evict()
+        seen: list[Any] = [side.rows("SELECT ctid, id FROM t WHERE k > 5 ORDER BY k")]
+        seen.append(side.rows("UPDATE t SET pad = 'own' WHERE k BETWEEN 50 AND 90 RETURNING ctid, id"))
+        seen.append(side.rows("SELECT ctid, id, pad FROM t WHERE k BETWEEN 40 AND 100 ORDER BY k"))
+        return seen
+
+    seen = alike(sides, steps)
+    assert len(seen[1]) == 41
+
+
+def test_searches_of_an_index_are_counted_once(sides: Sides) -> None:
+    """idx_scan tells what the scan did, though a second scan of the same keys ran ahead of it."""
+
+    def steps(side: Side) -> list[Any]:
+        side.table("(id int, k int, pad text)", KEYS, "(k)")
+        side.evict()
+        before = side.blocks_read_ahead()
+        counts = "SELECT idx_scan, idx_tup_read, idx_tup_fetch FROM pg_stat_user_indexes WHERE indexrelname = 't_0'"
+        query = "SELECT id FROM t WHERE k = ANY (ARRAY(SELECT generate_series(5, 6000, 40))) AND pad <> ''"
+        rows = side.rows(query)
+        side.run("SELECT pg_stat_force_next_flush()")
+        assert (side.blocks_read_ahead() - before > 20) == side.forced
+        return [rows, side.rows(counts)]
+
+    assert alike(sides, steps)[1][0][0] > 1
