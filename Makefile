@@ -11,7 +11,7 @@ ifeq ($(filter $(TOOL_GOALS),$(MAKECMDGOALS)),)
 
 EXTENSION = pg_lookahead
 MODULE_big = pg_lookahead
-PROFILE_OBJS = $(patsubst %.c,%.o,$(sort $(wildcard src/observe/profile*.c)))
+PROFILE_OBJS = $(patsubst %.c,%.o,$(sort $(wildcard src/profile*.c src/observe/profile*.c)))
 OBJS = $(filter-out $(PROFILE_OBJS),$(patsubst %.c,%.o,$(sort $(wildcard src/*.c src/*/*.c))))
 DATA = $(wildcard sql/pg_lookahead--*.sql)
 PG_CPPFLAGS = -I$(srcdir)/src
@@ -19,6 +19,11 @@ ifeq ($(PROFILE),1)
 OBJS += $(PROFILE_OBJS)
 DATA += $(wildcard sql/pg_lookahead_profile*)
 PG_CPPFLAGS += -DLOOKAHEAD_PROFILE
+# What src/profile_scan.c stands in for.
+PROFILED_FUNCTIONS = ScanFetch PageRowsLookUp HeapAheadFollow HeapAheadFill HeapAheadVisit EntriesAheadNext \
+	BTreeDescentsNext BTreeLeafExamine PageReadStart WindowStart WindowTake WindowDrain \
+	heap_hot_search_buffer heap_page_prune_opt visibilitymap_get_status ReleaseAndReadBuffer
+SHLIB_LINK += $(PROFILED_FUNCTIONS:%=-Wl,--wrap=%)
 # PGXS would take this for flags of the compiler.
 override PROFILE =
 endif

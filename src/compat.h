@@ -388,6 +388,16 @@ LookaheadSetHeapBuffer(IndexScanDesc scan, Buffer buffer)
 #endif
 }
 
+/* The parameters of heap_page_prune_opt(), for who stands in for it. */
+#if PG_VERSION_NUM >= 190000
+#define LOOKAHEAD_PRUNE_PARAMS \
+	(Relation relation, Buffer buffer, Buffer *vm_buffer, bool read_only)
+#define LOOKAHEAD_PRUNE_ARGS (relation, buffer, vm_buffer, read_only)
+#else
+#define LOOKAHEAD_PRUNE_PARAMS (Relation relation, Buffer buffer)
+#define LOOKAHEAD_PRUNE_ARGS (relation, buffer)
+#endif
+
 /*
  * Open the scan of an index scan node, or of an index-only scan node, as the
  * server does when the node's first row is wanted.

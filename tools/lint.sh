@@ -25,7 +25,7 @@ CC=${CC:-gcc}
 # The newest clang, as a second reader.
 CLANG=${CLANG:-$(ls /usr/bin/clang-[0-9]* 2>/dev/null | grep -E '/clang-[0-9]+$' | sort -V | tail -1)}
 sources=$(ls src/*.c src/*/*.c test/modules/*.c)
-default=$(echo "$sources" | grep -v '^src/observe/profile')
+default=$(echo "$sources" | grep -v '^src/profile\|^src/observe/profile')
 headers=$(ls src/*.h src/*/*.h)
 
 # Unused parameters and missing initializers are how fmgr and PostgreSQL's own macros are

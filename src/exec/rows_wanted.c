@@ -22,25 +22,26 @@
 void
 RowBoundsBelow(RowBounds *bounds, PlanState *plan_state)
 {
+	bool		passes_rows = false;
+
 	switch (nodeTag(plan_state))
 	{
 		case T_LimitState:
 			bounds->limit = (LimitState *) plan_state;
-			break;
+			return;
 		case T_AppendState:
 		case T_MergeAppendState:
 		case T_ResultState:
 		case T_LockRowsState:
 		case T_SubqueryScanState:
-			if (plan_state->qual == NULL && plan_state->initPlan == NIL &&
-				plan_state->subPlan == NIL)
-				break;
-			/* FALLTHROUGH */
+			passes_rows = plan_state->qual == NULL &&
+				plan_state->initPlan == NIL && plan_state->subPlan == NIL;
+			break;
 		default:
-			bounds->limit = NULL;
-			bounds->is_top = false;
 			break;
 	}
+	if (!passes_rows)
+		*bounds = (RowBounds) {NULL, false};
 }
 
 int64

@@ -22,6 +22,7 @@
 static dlist_head queries = DLIST_STATIC_INIT(queries);
 static TakenQuery no_query;
 TakenQuery *lookahead_last_query = &no_query;
+static TakenQuery *spare = NULL;	/* to be used again */
 
 TakenQuery *
 TakenQuerySearch(const EState *estate)
@@ -61,9 +62,8 @@ TakenQueryEnd(TakenQuery *query, bool wait)
 	if (query->ended)
 		return;
 	query->ended = true;		/* before an error can bring us here again */
-	for (int i = 0; i < query->size; i++)
-		if (query->nodes[i] != NULL)
-			query->nodes[i]->taker->end(query->nodes[i], wait);
+	for (Taken *taken = query->first; taken != NULL; taken = taken->next)
+		taken->taker->end(taken, wait);
 }
 
 void
@@ -85,14 +85,21 @@ forget_query(void *arg)
 	dlist_delete(&query->link);
 	if (lookahead_last_query == query)
 		lookahead_last_query = &no_query;
+	if (spare == NULL)
+		spare = query;
+	else
+		pfree(query);
 }
 
 TakenQuery *
 TakenQueryMake(EState *estate)
 {
-	TakenQuery *query =
-		MemoryContextAllocZero(estate->es_query_cxt, sizeof(TakenQuery));
+	TakenQuery *query = spare;
 
+	if (query == NULL)
+		query = MemoryContextAlloc(TopMemoryContext, sizeof(TakenQuery));
+	spare = NULL;
+	memset(query, 0, offsetof(TakenQuery, space));
 	query->estate = estate;
 	query->size = lengthof(query->first_nodes);
 	query->nodes = query->first_nodes;
@@ -127,10 +134,20 @@ TakenAdd(TakenQuery *query, PlanState *plan_state, const Taker *taker)
 	}
 	if (query->nodes[id] != NULL)
 		return NULL;
-	taken = query->nodes[id] = MemoryContextAllocZero(memory, taker->size);
+	if (query->space_used + MAXALIGN(taker->size) <= sizeof(query->space))
+	{
+		taken = (Taken *) ((char *) query->space + query->space_used);
+		query->space_used += MAXALIGN(taker->size);
+		memset(taken, 0, taker->size);
+	}
+	else
+		taken = MemoryContextAllocZero(memory, taker->size);
+	query->nodes[id] = taken;
 	taken->plan_state = plan_state;
 	taken->query = query;
 	taken->taker = taker;
+	taken->next = query->first;
+	query->first = taken;
 	return taken;
 }
 

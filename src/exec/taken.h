@@ -59,9 +59,14 @@ typedef struct TakenQuery
 	bool		reads_are_slow; /* what its nodes tell each other */
 	int64		memory;			/* bytes that its nodes have been granted */
 	MemoryContextCallback forget;
+	Taken	   *first;			/* in a list of its nodes */
 	int			size;			/* of nodes */
 	Taken	  **nodes;			/* by plan_node_id; NULL: not taken */
 	Taken	   *first_nodes[8];
+
+	/* the first nodes are kept here: short queries allocate nothing */
+	Size		space_used;		/* bytes */
+	int64		space[64];
 } TakenQuery;
 
 struct Taken
@@ -69,6 +74,7 @@ struct Taken
 	PlanState  *plan_state;
 	TakenQuery *query;
 	const Taker *taker;
+	Taken	   *next;			/* of its query */
 
 	/* what bounds the rows that will be asked for; see rows_wanted.h */
 	LimitState *limit;

@@ -115,6 +115,22 @@ take_node(Walk *walk, PlanState *plan_state)
 	taker->begin(taken);
 }
 
+/* Are there plans in a node's expressions, or run before it? */
+static inline bool
+has_subplans(const PlanState *plan_state)
+{
+	return plan_state->initPlan != NIL || plan_state->subPlan != NIL;
+}
+
+/* Is this a node of the commonest kinds that have no children? */
+static inline bool
+is_leaf(const PlanState *plan_state)
+{
+	return (IsA(plan_state, IndexScanState) ||
+			IsA(plan_state, IndexOnlyScanState) ||
+			IsA(plan_state, SeqScanState)) && !has_subplans(plan_state);
+}
+
 /*
  * Take the nodes of a plan that are served.  Most short queries are a scan
  * below nodes of one child each, which nobody serves: no recursion for those.
@@ -129,15 +145,17 @@ take_nodes(PlanState *plan_state, void *context)
 		return false;
 	while (outerPlanState(plan_state) != NULL &&
 		   innerPlanState(plan_state) == NULL &&
-		   plan_state->initPlan == NIL && plan_state->subPlan == NIL &&
-		   !IsA(plan_state, CustomScanState))
+		   !has_subplans(plan_state) && !IsA(plan_state, CustomScanState))
 	{
 		RowBoundsBelow(&walk->bounds, plan_state);
 		plan_state = outerPlanState(plan_state);
 	}
 	take_node(walk, plan_state);
-	RowBoundsBelow(&walk->bounds, plan_state);
-	planstate_tree_walker(plan_state, take_nodes, context);
+	if (!is_leaf(plan_state))
+	{
+		RowBoundsBelow(&walk->bounds, plan_state);
+		planstate_tree_walker(plan_state, take_nodes, context);
+	}
 	walk->bounds = bounds;
 	return false;
 }
@@ -145,13 +163,10 @@ take_nodes(PlanState *plan_state, void *context)
 static void
 lookahead_ExecutorStart(QueryDesc *queryDesc, int eflags)
 {
-	bool		enabled = false;
 	Walk		walk = {.bounds.is_top = true};
 
 	prev_ExecutorStart(queryDesc, eflags);
-	for (int i = 0; i < ntakers; i++)
-		enabled |= *takers[i]->enabled;
-	if (enabled && (eflags & EXEC_FLAG_EXPLAIN_ONLY) == 0 &&
+	if ((eflags & EXEC_FLAG_EXPLAIN_ONLY) == 0 &&
 		queryDesc->planstate != NULL &&
 		queryDesc->estate->es_snapshot != NULL &&
 		IsMVCCSnapshot(queryDesc->estate->es_snapshot))

@@ -35,16 +35,16 @@ typedef enum ProfileFunction
 	PROFILE_AMGETTUPLE,
 	PROFILE_AMGETBITMAP,
 	PROFILE_HEAP_FETCH,
-	PROFILE_VISIBILITY_RUN,
+	PROFILE_PAGE_ROWS,
 	PROFILE_HOT_SEARCH,
 	PROFILE_VISIBILITY_MAP,
 	PROFILE_PRUNE,
-	PROFILE_LOOK_AHEAD,
-	PROFILE_REFILL,
-	PROFILE_SCOUT_NEXT,
+	PROFILE_FOLLOW,
+	PROFILE_FILL,
+	PROFILE_ENTRIES_NEXT,
 	PROFILE_LEAF_START,
 	PROFILE_LEAF_EXAMINE,
-	PROFILE_PILOT_NEXT,
+	PROFILE_DESCENTS_NEXT,
 	PROFILE_VISIT_BLOCK,
 	PROFILE_WINDOW_START,
 	PROFILE_WINDOW_TAKE,
@@ -84,10 +84,6 @@ extern void ProfileInit(void);
 /* The routine of an index's access method, without what times its calls. */
 extern const IndexAmRoutine *ProfileStockRoutine(Relation index);
 
-/* Before a loop with many calls of a function: whether to enter each. */
-#define ProfileEach(function, ncalls) \
-	((void) (ncalls), lookahead_track_functions)
-
 /* For a stretch of code in one block. */
 #define PROFILE_ENTER(function) \
 	(unlikely(lookahead_track_functions) ? ProfileEnter(function) : -1)
@@ -118,8 +114,6 @@ extern const IndexAmRoutine *ProfileStockRoutine(Relation index);
 
 #define ProfileInit() ((void) 0)
 #define ProfileStockRoutine(index) ((const IndexAmRoutine *) (index)->rd_indam)
-#define ProfileEach(function, ncalls) ((void) (ncalls), false)
-#define ProfileEnter(function) (-1)
 #define PROFILE_ENTER(function) (-1)
 #define PROFILE_LEAVE(entered) ((void) (entered))
 #define PROFILED(function, call) (call)

@@ -166,6 +166,7 @@ EntriesAheadFollow(EntriesAhead *ahead, IndexScanDesc scan, ScanDirection dir,
 	ScanPosition position = ScanPositionOf(scan);
 	int			step = ScanDirectionIsForward(dir) ? 1 : -1;
 	int			steps = (int) (returned - ahead->returned);
+	bool		first = ScanDirectionIsNoMovement(ahead->dir);
 	bool		expected = dir == ahead->dir && !anew;
 	bool		known = expected;
 	int			pages = 1;
@@ -199,7 +200,7 @@ EntriesAheadFollow(EntriesAhead *ahead, IndexScanDesc scan, ScanDirection dir,
 			ahead->entry = ahead->current;
 		ahead->ordinal = returned + (ahead->entry - ahead->current) * step;
 	}
-	return expected;
+	return expected || first;
 }
 
 /* Learn about the leaf page that follows, by reading it ahead. */

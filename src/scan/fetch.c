@@ -43,6 +43,7 @@ ScanWatch(ScanNode *node, IndexScanDesc scan)
 	BlockNumber block = ItemPointerGetBlockNumber(&scan->xs_heaptid);
 
 	node->entries_to_look = POLICY_LOOK_ENTRIES;
+	node->looked_at = node->returned;
 	if (*node->reads != node->reads_seen)
 		PolicyReadSeen(&node->policy, lookahead_debug_force);
 	else if (block == node->last_block)
@@ -68,6 +69,7 @@ fetch_timed(ScanNode *node, IndexScanDesc scan, TupleTableSlot *slot)
 				elapsed;
 
 	node->reads_seen = before;
+	node->looked_at = node->returned;
 	INSTR_TIME_SET_ZERO(start);
 	if (unlikely(timed))
 		INSTR_TIME_SET_CURRENT(start);

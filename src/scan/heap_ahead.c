@@ -59,6 +59,7 @@ struct HeapAhead
 	BlockNumber appended;		/* appended last, or held by the scan */
 	BlockNumber visible;		/* known last to be all-visible */
 
+	bool		active;			/* used since the last pause */
 	bool		finished;		/* the scan has come to its end before */
 	int			index_owed;		/* hits to be uncounted; see uncount.h */
 	int			heap_owed;
@@ -224,6 +225,7 @@ HeapAheadFollow(HeapAhead *ahead, IndexScanDesc scan, ScanDirection direction,
 {
 	if (ahead->window == NULL)
 		open_window(ahead);
+	ahead->active = true;
 	ahead->returned = returned;
 	if (EntriesAheadFollow(ahead->entries, scan, direction, returned, anew))
 	{
@@ -363,8 +365,9 @@ HeapAheadRound(HeapAhead *ahead, uint64 *used, uint64 *unused)
 void
 HeapAheadPause(HeapAhead *ahead)
 {
-	if (ahead->window != NULL && WindowSize(ahead->window) > 0)
+	if (ahead->active)
 		WindowDrain(ahead->window);
+	ahead->active = false;
 	ahead->appended = ahead->visible = InvalidBlockNumber;
 }
 

@@ -22,8 +22,9 @@
  *							blocks were read, and it is time to see how slow
  *							reads are
  *	ENDING		TOGETHER	the window is empty
- *	AHEAD,		TOGETHER	the scan was begun again, and of what had been read
- *	ENDING					ahead most was not used
+ *	AHEAD,		TOGETHER	the scan was begun again, and for each block that
+ *	ENDING					was read ahead and used, more than MAX_UNUSED were
+ *							not used
  *	any			TOGETHER	look-ahead is forbidden
  *
  * Beside the mode, there is the clock, which only TOGETHER uses:
@@ -70,6 +71,7 @@
 #define MIN_DISTANCE 4
 #define HITS_TO_STOP 256
 #define IDLE_ENTRIES_TO_STOP 4096
+#define MAX_UNUSED 3
 
 static void
 start_ahead(Policy *policy)
@@ -223,14 +225,15 @@ PolicyEntries(Policy *policy, int entries, int held)
 void
 PolicyBegunAgain(Policy *policy, uint64 used, uint64 unused)
 {
-	if (unused > used)
+	if (unused > MAX_UNUSED * used)
 	{
 		if (policy->forced)
 			return;
 		policy->slow_reads_wanted =
 			Min(policy->slow_reads_wanted * 2, SLOW_READS_MAX);
 		policy->blocks = 0;
-		stop_ahead(policy);
+		if (policy->mode >= POLICY_AHEAD)
+			stop_ahead(policy);
 	}
 	else if (used > 0 && policy->slow_reads_wanted > SLOW_READS_TO_START)
 		policy->slow_reads_wanted--;

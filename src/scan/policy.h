@@ -94,8 +94,8 @@ extern void PolicyBlock(Policy *policy, bool was_read);
 extern void PolicyEntries(Policy *policy, int entries, int held);
 
 /*
- * In AHEAD, ENDING: the scan was begun again, or moved so that the window is
- * void.  Of the blocks read ahead since the last call so many were used.
+ * The scan was begun again, or moved so that the window is void.  Of the blocks
+ * read ahead since the last call so many were used, and so many were not.
  */
 extern void PolicyBegunAgain(Policy *policy, uint64 used, uint64 unused);
 

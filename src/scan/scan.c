@@ -110,6 +110,7 @@ begin(Taken *taken)
 	node->reads = RelationUsesLocalBuffers(state->ss_currentRelation) ?
 		&pgBufferUsage.local_blks_read : &pgBufferUsage.shared_blks_read;
 	node->reads_seen = *node->reads;
+	node->entries_to_look = 1;	/* no other came before the first one */
 	node->last_block = InvalidBlockNumber;
 	PolicyInit(&node->policy, lookahead_debug_force);
 	ScanStatsServed++;

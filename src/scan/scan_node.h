@@ -30,7 +30,7 @@ typedef struct ScanNode
 
 	bool		anew;			/* begun again, and not yet looked ahead */
 	uint64		returned;		/* entries that the scan has returned */
-	uint64		looked_at;		/* its value at the last look ahead */
+	uint64		looked_at;		/* its value at the last look, ahead or not */
 } ScanNode;
 
 /* next_row.c: the ExecProcNode functions. */

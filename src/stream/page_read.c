@@ -110,6 +110,7 @@ advise(Relation rel, PageRead *page)
 {
 	page->buffer = PrefetchBuffer(rel, page->fork, page->block).recent_buffer;
 	page->origin = BufferIsValid(page->buffer) ? PAGE_FOUND : PAGE_ADVISED;
+	page->leads = !BufferIsValid(page->buffer);
 }
 
 /*
@@ -129,7 +130,7 @@ start_reads(Relation rel, int nblocks, PageRead *pages, const void *owner)
 		buffers[i] = InvalidBuffer;
 	for (int i = 0, n; i < nblocks; i += n)
 	{
-		int64		reads = UsageReads(rel);
+		int64		reads = *UsageReads(rel);
 		LookaheadRead io;
 		PageOrigin	origin = PAGE_HIT;
 
@@ -142,13 +143,14 @@ start_reads(Relation rel, int nblocks, PageRead *pages, const void *owner)
 								.local = RelationUsesLocalBuffers(rel)};
 
 			/* since 19 it may be another process that reads */
-			origin = UsageReads(rel) != reads ? PAGE_READ : PAGE_FOUND;
+			origin = *UsageReads(rel) != reads ? PAGE_READ : PAGE_FOUND;
 		}
 		for (int j = i; j < i + n; j++)
 		{
 			pages[j].buffer = buffers[j];
 			pages[j].io = io;
 			pages[j].origin = origin;
+			pages[j].leads = (j == i && origin == PAGE_READ);
 			ReleaseBuffer(buffers[j]);
 		}
 		if (origin == PAGE_READ)
@@ -204,7 +206,12 @@ PageReadStart(Relation rel, ForkNumber fork, BlockNumber block, PageRead *page)
 	else if (PageReadRoom(rel, 1) < 1)
 		return false;
 	else
+	{
+		CountsBefore before = CountsNow(rel);
+
 		start_reads(rel, 1, page, NULL);
+		(void) UncountSince(rel, &before);
+	}
 	return page->origin != PAGE_ADVISED;
 }
 
@@ -219,6 +226,31 @@ PageReadFinish(Relation rel, const PageRead *page)
 		return InvalidBuffer;
 	(*UsageHits(rel))--;		/* it has counted this, and nothing else */
 	return page->buffer;
+}
+
+Buffer
+PageReadTake(Relation rel, const PageRead *page, bool *was_read, bool *evicted)
+{
+	Buffer		buffer = PageReadFinish(rel, page);
+	CountsBefore before = CountsNow(rel);
+
+	*was_read = PageReadWasRead(page);
+	*evicted = false;
+	if (BufferIsValid(buffer))
+	{
+		if (!*was_read)
+			CountHit(rel);
+		if (page->origin == PAGE_FOUND)
+			LookaheadCountIoHit(RelationUsesLocalBuffers(rel));
+		return buffer;
+	}
+	*evicted = page->origin != PAGE_ADVISED;
+	buffer = ReadBufferExtended(rel, page->fork, page->block, RBM_NORMAL, NULL);
+	if (page->origin == PAGE_READ)
+		(void) UncountSince(rel, &before);	/* counted when it was started */
+	else
+		*was_read = *UsageReads(rel) != before.reads;
+	return buffer;
 }
 
 void

@@ -22,8 +22,8 @@
  * - A read that fails raises no error here.  Its page then cannot be finished,
  *	 and whoever needs it reads it in the ordinary way and sees the server's own
  *	 error.
- * - A page that had to be read is counted as read when its read is started.
- *	 Nothing else is counted here: see uncount.h.
+ * - A page of a window that had to be read is counted as read when its read is
+ *	 started; one that was found, when it is taken; none twice.
  * - All windows and page reads of a process together keep no more buffers in
  *	 flight than the process may pin, and no more than an eighth of the local
  *	 buffers.
@@ -52,6 +52,7 @@ typedef struct PageRead
 	LookaheadRead io;			/* what to wait for, if anything */
 	uint8		fork;			/* a ForkNumber */
 	uint8		origin;			/* a PageOrigin */
+	bool		leads;			/* is the first page of a read */
 } PageRead;
 
 /* Did the page have to be read, or will have to be? */
@@ -65,7 +66,8 @@ PageReadWasRead(const PageRead *page)
  * Start reading one page, if there is such a page and room for one more read.
  * False if not, or if the kernel was advised only: then there is nothing to
  * finish.  May raise an error (out of buffers, broken file), as ReadBuffer()
- * may.
+ * may.  Counts for nothing; if the page had to be read, a read is owed: see
+ * uncount.h.
  */
 extern bool PageReadStart(Relation rel, ForkNumber fork, BlockNumber block,
 						  PageRead *page);
@@ -90,6 +92,15 @@ extern Buffer PageReadFinish(Relation rel, const PageRead *page);
 extern void PageReadAbandon(Relation rel, const PageRead *page);
 
 /* What a window needs besides. */
+
+/*
+ * The same, and read the page in the ordinary way if that gives none.  Counts
+ * for one access in all, unless the page had to be read twice.  Sets *was_read
+ * if it had to be read, then or now, and *evicted if it was no longer there,
+ * or not valid.
+ */
+extern Buffer PageReadTake(Relation rel, const PageRead *page, bool *was_read,
+						   bool *evicted);
 
 /* What a call of PageReadStartRange() did. */
 typedef struct PagesStarted

@@ -8,12 +8,17 @@
  * without look-ahead, the two looks are counted once.
  *
  * Invariant: no counter ever falls below what it was when anybody may have
- * looked at it.  A hit is therefore taken back at once, by the caller that has
- * just caused it, and never in advance.  What had to be read ahead stays
- * counted as read; the hit that it makes of the scan's own look is owed, and
- * taken back when it has been counted (SettleHits).  Counters are changed by
- * differences only: to assign an old value would erase what other code has
- * counted meanwhile.
+ * looked at it.  An access is taken back at once, by the caller that has just
+ * caused it, and never in advance.  Counters are changed by differences only:
+ * to assign an old value would erase what other code has counted meanwhile.
+ *
+ * What is looked at ahead and again by the server's own code (index pages,
+ * pages of the visibility map) counts for nothing when it is looked at ahead.
+ * If it had to be read, a read is owed: the hit that the server's code makes of
+ * it is then counted as a read (SettleReads).  pg_stat_io shows what really
+ * happened.
+ *
+ * What a window reads counts as read at once; see page_read.h.
  *
  *-------------------------------------------------------------------------
  */
@@ -32,11 +37,11 @@ UsageHits(Relation rel)
 										   &pgBufferUsage.shared_blks_hit;
 }
 
-static inline int64
+static inline int64 *
 UsageReads(Relation rel)
 {
-	return RelationUsesLocalBuffers(rel) ? pgBufferUsage.local_blks_read :
-										   pgBufferUsage.shared_blks_read;
+	return RelationUsesLocalBuffers(rel) ? &pgBufferUsage.local_blks_read :
+										   &pgBufferUsage.shared_blks_read;
 }
 
 /* A hit, as the ordinary read of a block counts it (but for pg_stat_io). */
@@ -71,7 +76,7 @@ typedef struct CountsBefore
 static inline CountsBefore
 CountsNow(Relation rel)
 {
-	CountsBefore now = {.hits = *UsageHits(rel), .reads = UsageReads(rel)};
+	CountsBefore now = {.hits = *UsageHits(rel), .reads = *UsageReads(rel)};
 
 	if (pgstat_should_count_relation(rel))
 		now.counts = rel->pgstat_info->counts;
@@ -91,39 +96,56 @@ HitsSince(Relation rel, const CountsBefore *before)
 	return *UsageHits(rel) - before->hits;
 }
 
+/* The reads that have been counted since then; and the same applies. */
+static inline int64
+ReadsSince(Relation rel, const CountsBefore *before)
+{
+	if (pgstat_should_count_relation(rel))
+		return rel->pgstat_info->counts.blocks_fetched -
+			before->counts.blocks_fetched - HitsSince(rel, before);
+	return *UsageReads(rel) - before->reads;
+}
+
 /*
- * Take back the hits since then, and the searches of an index.  Returns the
- * number of blocks that were read instead, which stay counted: so many hits of
- * the scan's own are owed.
+ * Take back all accesses since then, and the searches of an index, that are
+ * made again when the scan comes there.  Returns the number of blocks that were
+ * read: so many reads are owed.
  */
 static inline int
 UncountSince(Relation rel, const CountsBefore *before)
 {
 	int64		hits = HitsSince(rel, before);
-	int64		reads = UsageReads(rel) - before->reads;
+	int64		reads = ReadsSince(rel, before);
 
+	*UsageHits(rel) -= hits;
+	*UsageReads(rel) -= reads;
 	if (pgstat_should_count_relation(rel))
 	{
 		PgStat_TableCounts *now = &rel->pgstat_info->counts;
 
-		reads = now->blocks_fetched - before->counts.blocks_fetched - hits;
+		now->blocks_hit -= hits;
+		now->blocks_fetched -= hits + reads;
 		now->numscans -= now->numscans - before->counts.numscans;
 	}
-	UncountAccesses(rel, hits);
 	return (int) reads;
 }
 
 /*
- * The scan has made accesses of its own since then: take back the hits that
- * are owed, as far as they have come.
+ * The scan has made accesses of its own since then: what it found because it
+ * had been read ahead is counted as read, as far as reads are owed.  What it
+ * had to read had been evicted, and is counted already.
  */
 static inline void
-SettleHits(Relation rel, int *owed, const CountsBefore *before)
+SettleReads(Relation rel, int *owed, const CountsBefore *before)
 {
-	int			hits = (int) Min(HitsSince(rel, before), *owed);
+	int64		hits = Min(HitsSince(rel, before), *owed);
+	int64		reads = Min(ReadsSince(rel, before), *owed - hits);
 
-	UncountAccesses(rel, hits);
-	*owed -= hits;
+	*UsageHits(rel) -= hits;
+	*UsageReads(rel) += hits;
+	if (pgstat_should_count_relation(rel))
+		rel->pgstat_info->counts.blocks_hit -= hits;
+	*owed -= hits + reads;
 }
 
 #endif							/* PG_LOOKAHEAD_UNCOUNT_H */

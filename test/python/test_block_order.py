@@ -135,13 +135,13 @@ def test_explain(conn: Connection) -> None:
         pytest.skip("EXPLAIN tells of look-ahead from PostgreSQL 18 on")
     conn.execute(EVICT_ALL)
     plan = "\n".join(row[0] for row in conn.execute(f"EXPLAIN (ANALYZE, COSTS off) {NOISY}".encode()))
-    assert "  window=" in plan and " combined=" in plan and " evicted=0" in plan
+    assert "  sorted=" in plan and " combined=" in plan and " evicted=0" in plan
     conn.execute(EVICT_ALL)
     row = conn.execute(f"EXPLAIN (ANALYZE, COSTS off, FORMAT json) {NOISY}".encode()).fetchone()
     assert row is not None
     node = (row[0] if not isinstance(row[0], str) else json.loads(row[0]))[0]["Plan"]
     assert node["Look-Ahead Issue Order"] == "block"
-    assert node["Look-Ahead Window"] > 16
+    assert node["Look-Ahead Blocks Sorted"] > 16
     assert 0 <= node["Look-Ahead Reads Combined"] <= node["Look-Ahead Reads"]
 
 

@@ -111,8 +111,8 @@ def test_corpus(
     cluster.stop()
 
 
-# A page that one scan of a query holds ahead is not pruned by another, and then has no room for
-# new row versions: each of these goes to another page and needs index entries of its own.
+# A page that one scan of a query held ahead would not be pruned by another, and then have no room for
+# new row versions: each of these would go to another page and need index entries of its own.
 MERGED_WITH_ITSELF = (
     "MERGE INTO twice x USING (SELECT id FROM twice WHERE id > 100) y ON x.id = y.id"
     " WHEN MATCHED THEN UPDATE SET pad = repeat('y', 200) WHEN NOT MATCHED THEN DO NOTHING"
@@ -138,20 +138,9 @@ def test_changed_and_scanned_twice(make_cluster: MakeCluster) -> None:
         differential.compare_pages()
         assert not tally.mismatches, "\n\n".join(tally.mismatches[:5])
         if cluster.version >= 18:
-            twice = "Look-Ahead: not used (the query changes and scans this table twice)"
             plans = differential.ask(f"EXPLAIN (ANALYZE, COSTS off) {MERGED_WITH_ITSELF}")
             text = "\n".join(row[0].decode() for row in plans["forced"])
-            assert text.count(twice) == 2, text
-            # another table is changed
-            copied = "INSERT INTO other SELECT a.id FROM twice AS a JOIN twice AS b USING (id)"
-            plans = differential.ask(f"EXPLAIN (ANALYZE, COSTS off) {copied}")
-            text = "\n".join(row[0].decode() for row in plans["forced"])
-            assert text.count("Look-Ahead: distance") == 2, text
-            # a scan of another table comes between the two
-            between = "UPDATE twice x SET pad = '' FROM other o JOIN twice y USING (id) WHERE o.id = x.id"
-            plans = differential.ask(f"EXPLAIN (ANALYZE, COSTS off) {between}")
-            text = "\n".join(row[0].decode() for row in plans["forced"])
-            assert text.count(twice) == 2 and text.count("Look-Ahead: ") == 3, text
+            assert text.count("Look-Ahead: blocks") == 2, text
     assert not bad_lines(cluster.log)
 
 
@@ -478,7 +467,7 @@ def assert_refused(conn: psycopg.Connection[Any], query: str, why: str) -> None:
     ours = conn.execute(query.encode()).fetchall()
     assert ours and blocks_read_ahead(conn) == before
     if conn.info.server_version >= 180000:
-        rows = conn.execute(f"EXPLAIN (ANALYZE, COSTS off) {query}".encode()).fetchall()
+        rows = conn.execute(f"EXPLAIN (ANALYZE, COSTS off, LOOKAHEAD) {query}".encode()).fetchall()
         assert any(f"Look-Ahead: not used ({why}" in row[0] for row in rows), rows
     conn.execute("SET pg_lookahead.index_scan = off")
     assert conn.execute(query.encode()).fetchall() == ours
@@ -570,19 +559,17 @@ def test_nodes_that_another_extension_wraps(own_cluster: MakeCluster, outside: b
                 conn.execute(f"SET wrap_nodes.{kind} = {kind in wrapping}".encode())
             for number, query in enumerate(WRAPPED):
                 conn.execute("SET pg_lookahead.index_scan = off")
+                kinds = {0: {"rows"}, 1: {"entries"}, 2: {"rows", "entries"}}[number]
                 rows, calls, _ = run(query)
                 scans = 2 if "JOIN" in query else 1
-                assert (
-                    calls
-                    == len({0: {"rows"}, 1: {"entries"}, 2: {"rows", "entries"}}[number] & wrapping) * 2001
-                )
+                assert calls == len(kinds & wrapping) * 2001
+                # what another extension has wrapped before us is left to it
+                served = scans if outside else scans - len(kinds & wrapping)
                 conn.execute("RESET pg_lookahead.index_scan")
                 for force in ("off", "on"):
                     conn.execute(f"SET pg_lookahead.debug_force = {force}".encode())
-                    if outside or force == "on":  # else no read is to be slow
-                        conn.execute(EVICT_ALL)
-                    expected = calls if outside or force == "off" else 0
-                    assert run(query) == (rows, expected, scans)
+                    conn.execute(EVICT_ALL)
+                    assert run(query) == (rows, calls, served)
 
 
 # more than one row may have such a key
@@ -601,7 +588,7 @@ SERVED_UNIQUE = (
 def test_part_of_a_unique_key_is_served(served: Served, condition: str) -> None:
     conn = served["normal"]
     start(conn, {})
-    text = explain(conn, "text", f"SELECT * FROM uniq WHERE {condition}")
+    text = explain(conn, "text", f"SELECT * FROM uniq WHERE {condition}", asked="on")
     assert "using uniq_a_b" in text
     assert "Look-Ahead: " in text and "at most one row" not in text, text
 
@@ -653,7 +640,8 @@ def test_taken_over_while_it_runs(served: Served, name: str, before: int) -> Non
         conn.execute("COMMIT")
         assert (blocks_read_ahead(conn) > read) == (config == "on")
     assert rows["on"] == rows["off"] and len(rows["on"]) > 50
-    assert blocks["on"] == blocks["off"]
+    # who has fetched some rows is expected to fetch as many again
+    assert blocks["off"] <= blocks["on"] <= blocks["off"] + before
 
 
 @pytest.mark.parametrize(
@@ -676,7 +664,7 @@ def test_turned_off(served: Served, setting: str, says: str | None) -> None:
     assert blocks_read_ahead(conn) == before
     if conn.info.server_version >= 180000:
         conn.execute("RESET pg_lookahead.debug_force")
-        text = explain(conn, "text", query)
+        text = explain(conn, "text", query, asked="on")
         assert "Look-Ahead" not in text if says is None else f"Look-Ahead: not used ({says})" in text, text
 
 
@@ -689,19 +677,21 @@ def test_arrays_over_many_leaves(served: Served, direction: str) -> None:
     query = (
         "SELECT id FROM t WHERE k = ANY (ARRAY(SELECT i * 97 FROM generate_series(1, 90) AS i)) ORDER BY k"
     )
-    found = re.search(r"read=(\d+) hit=(\d+) direct=(\d+)", explain(conn, "text", f"{query} {direction}"))
+    found = re.search(r"blocks read=(\d+) cached=(\d+) missed=(\d+)", explain(conn, "text", f"{query} {direction}"))
     assert found
-    read, hit, direct = map(int, found.groups())
-    assert direct < 0.1 * (read + hit + direct), found.group()
+    read, cached, missed = map(int, found.groups())
+    assert missed < 0.1 * (read + cached + missed), found.group()
 
 
-NAMES = ("Mean Distance", "Maximum Distance", "Blocks Read", "Blocks Hit", "Blocks Direct", "Blocks Unused")
+NAMES = ("Mean Distance", "Maximum Distance", "Blocks Read", "Blocks Cached", "Blocks Missed", "Blocks Unused")
 
 
-def explain(conn: psycopg.Connection[Any], form: str, query: str, buffers: str = "on") -> str:
+def explain(
+    conn: psycopg.Connection[Any], form: str, query: str, buffers: str = "on", asked: str = "off"
+) -> str:
     if conn.info.server_version < 180000:
         pytest.skip("EXPLAIN tells of look-ahead from PostgreSQL 18 on")
-    options = f"ANALYZE, COSTS off, TIMING off, SUMMARY off, BUFFERS {buffers}, FORMAT {form}"
+    options = f"ANALYZE, COSTS off, TIMING off, SUMMARY off, BUFFERS {buffers}, LOOKAHEAD {asked}, FORMAT {form}"
     rows = conn.execute(f"EXPLAIN ({options}) {query}".encode()).fetchall()
     return "\n".join(row[0] if isinstance(row[0], str) else json.dumps(row[0]) for row in rows)
 
@@ -714,21 +704,25 @@ def test_explain_text(served: Served) -> None:
     text = explain(conn, "text", query)
     (line,) = [line.strip() for line in text.splitlines() if "Look-Ahead" in line]
     assert re.sub(r"\d+(\.\d+)?", "N", line) == (
-        "Look-Ahead: distance mean=N max=N  blocks read=N hit=N direct=N unused=N  reads=N stalls=N"
+        "Look-Ahead: blocks read=N cached=N missed=N unused=N  reads=N waits=N  distance mean=N max=N"
     )
     assert "Look-Ahead" not in explain(conn, "text", query, buffers="off")
-    blocks = {name: int(value) for name, value in re.findall(r"(read|hit|direct|unused|reads)=(\d+)", line)}
+    blocks = {name: int(value) for name, value in re.findall(r"(read|cached|missed|unused|reads)=(\d+)", line)}
     assert 0 < blocks["reads"] <= blocks["read"] and blocks["unused"] == 0
-    # warm, under the normal policy
+    # nothing is said where there is nothing to say, unless that is asked
+    for settings, one, says in (
+        ({}, query, "nothing to wait for"),
+        (FORCED, "SELECT id FROM t WHERE k = 4000", "nothing could be read ahead"),
+    ):
+        start(conn, settings)
+        assert "Look-Ahead" not in explain(conn, "text", one)
+        assert f"Look-Ahead: not used ({says})" in explain(conn, "text", one, asked="on")
+        assert f"Look-Ahead: not used ({says})" in explain(conn, "text", one, buffers="off", asked="on")
     start(conn, {})
-    assert "Look-Ahead: not used (nothing to wait for)" in explain(conn, "text", query)
-    conn.execute("SET pg_lookahead.debug_force = on")
-    one = "SELECT id FROM t WHERE k = 4000"
-    assert "Look-Ahead: not used (nothing could be read ahead)" in explain(conn, "text", one)
-    conn.execute("RESET pg_lookahead.debug_force")
     never = "SELECT * FROM few LEFT JOIN LATERAL (SELECT id FROM t WHERE t.k = few.k) q ON few.k < 0 WHERE few.k < 0"
     conn.execute("SET enable_seqscan = on; SET enable_hashjoin = off; SET enable_mergejoin = off")
-    assert "Look-Ahead: not used (never executed)" in explain(conn, "text", never)
+    text = explain(conn, "text", never, asked="on")
+    assert "(never executed)" in text and "Look-Ahead" not in text, text
     conn.execute("SET enable_seqscan = off; SET pg_lookahead.index_scan = off")
     assert "Look-Ahead" not in explain(conn, "text", query)
     conn.execute("RESET pg_lookahead.index_scan")
@@ -737,7 +731,7 @@ def test_explain_text(served: Served) -> None:
 
 @pytest.mark.parametrize("form", ("json", "xml", "yaml"))
 def test_explain_structured(served: Served, form: str) -> None:
-    """The same properties in each form, whether look-ahead was used or not, so that programs can rely on them."""
+    """The same properties in each form where look-ahead was used, and the reason where it is asked for."""
     conn = served["forced"]
     start(conn, FORCED)
     conn.execute(EVICT_ALL)
@@ -745,7 +739,8 @@ def test_explain_structured(served: Served, form: str) -> None:
     for used in (True, False):
         if not used:
             start(conn, {})
-        text = explain(conn, form, query)
+            assert "Look-Ahead" not in explain(conn, form, query)
+        text = explain(conn, form, query, asked="on")
         if form == "json":
             properties = json.loads(text)[0]["Plan"]
         elif form == "xml":
@@ -758,8 +753,12 @@ def test_explain_structured(served: Served, form: str) -> None:
                 name: value.strip('"') for name, value in re.findall(r"(Look-Ahead[\w -]*): (.*)", text)
             }
         assert (properties["Look-Ahead"] == "used") == used
-        assert all(float(properties[f"Look-Ahead {name}"]) >= 0 for name in (*NAMES, "Reads", "Stalls"))
-        assert (int(properties["Look-Ahead Blocks Read"]) > 0) == used
+        names = {f"Look-Ahead {name}" for name in (*NAMES, "Reads", "Waits")}
+        if not used:
+            assert not names & properties.keys()
+            continue
+        assert all(float(properties[name]) >= 0 for name in names)
+        assert int(properties["Look-Ahead Blocks Read"]) > 0
 
 
 def test_all_cached_reads_nothing(served: Served) -> None:

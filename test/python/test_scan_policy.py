@@ -1,5 +1,5 @@
 # ruff: noqa: E501
-"""Which blocks index scans read ahead (scout.c), and when they begin and cease to (policy.c).
+"""Which blocks index scans read ahead (entries_ahead.c), and when they begin and cease to (policy.c).
 
 That rows and counters are stock's is shown elsewhere.  Here look-ahead's own counts are looked at: a hint that
 is wrong or missing changes no row, and costs a read or a wait.
@@ -197,7 +197,7 @@ def test_what_is_told_is_what_is_visited(conn: Connection, name: str) -> None:
     assert done["blocks_unused"] == 0
     assert done["blocks_read"] + done["blocks_hit"] + done["blocks_direct"] == done["blocks_visited"], done
     assert reads_of_all(conn, query) == reads_of_all(conn, query, look_ahead=False)
-    # a btree's scout looks beyond the current page (backward, since 18), others do not
+    # a btree is looked at beyond the current page (backward, since 18), others do not
     assert done["blocks_direct"] <= done["blocks_visited"] // (8 if "GiST" in name else 20), done
 
 
@@ -213,7 +213,7 @@ def reads_of_all(conn: Connection, query: str, look_ahead: bool = True) -> int:
 
 
 def test_what_a_worker_looks_up_is_not_counted(conn: Connection) -> None:
-    """A pilot copies its keys, whose types a new process finds in the catalogs."""
+    """A second scan copies its keys, whose types a new process finds in the catalogs."""
     conn.execute("SET debug_parallel_query = on")
     conn.execute(FORCE)
     query = (
@@ -260,14 +260,8 @@ FAILS = "SELECT 1 / (n - n) FROM generate_series(1, 1) AS n"
 CAUGHT = (
     "FOR i IN 1..100 LOOP BEGIN EXECUTE $q${}$q$; EXCEPTION WHEN division_by_zero THEN NULL; END; END LOOP;"
 )
-HELD = "(SELECT count(*) FROM pg_buffercache WHERE pinning_backends > 0)"
-# Where portions give back what they hold, nothing is ever held in the loop's body.  One look would not do:
-# pg_buffercache does not say who holds a block that is being read.
-LOOP = (
-    f"FOR r IN {BY_K} LOOP n := n + 1; IF n % 150 = 33 THEN most := greatest(most, {HELD}); END IF; END LOOP;"
-    " IF most < 8 THEN RAISE 'given back'; END IF;"
-)
-BLOCK = "DO $b$ DECLARE r record; n int := 0; most int := 0; BEGIN {} END $b$"
+LOOP = f"FOR r IN {BY_K} LOOP n := n + 1; END LOOP;"
+BLOCK = "DO $b$ DECLARE r record; n int := 0; BEGIN {} END $b$"
 FAILING = f"""CREATE OR REPLACE FUNCTION pg_temp.failing() RETURNS int LANGUAGE plpgsql AS $f$ BEGIN
     EXECUTE $q$ DO $d$ BEGIN EXECUTE 'EXPLAIN ANALYZE {FAILS}'; END $d$ $q$; RETURN 1; END $f$"""
 ERRORS = {
@@ -285,7 +279,7 @@ ERRORS = {
 
 @pytest.mark.parametrize("name", ERRORS)
 def test_goes_on_after_errors(slow: Connection, name: str) -> None:
-    """However many queries have failed, one that runs is known, and so is what is around it: its portions give nothing back."""
+    """However many queries have failed, one that runs is known, and so is what is around it: its portions are not cut short."""
     cache.evict(slow, "t")
     before = counts(slow)
     for statement in ERRORS[name]:
@@ -365,7 +359,7 @@ def test_window_fits_the_buffers(conn: Connection) -> None:
         "SET pg_lookahead.order_window = 500",
     ):
         conn.execute(statement.encode())
-    for order, figure, most in (("index", "Maximum Distance", 12), ("block", "Window", 50)):
+    for order, figure, most in (("index", "Maximum Distance", 12), ("block", "Blocks Sorted", 50)):
         conn.execute(f"SET pg_lookahead.issue_order = {order}".encode())
         before = counts(conn)["blocks_read"]
         query = "EXPLAIN (ANALYZE, FORMAT json) SELECT k, pad FROM scattered ORDER BY k"
@@ -601,7 +595,7 @@ def make_cached(conn: Connection, key: str) -> None:
 def calls(conn: Connection, query: str, times: int = 1) -> tuple[int, int, int]:
     """How often our own loops fetch from the heap, and look for neighbours; how many rows they look up with these."""
     done = tracked(conn, query, times)
-    return done["heap_fetch"], done["visibility_run"], done["heap_hot_search"]
+    return done["heap_fetch"], done["page_rows"], done["heap_hot_search"]
 
 
 @pytest.mark.parametrize("name", CACHED)
@@ -652,13 +646,12 @@ def test_few_cached_rows_are_the_servers(conn: Connection) -> None:
     make_cached(conn, "i")
     query = "SELECT k, pad FROM cached WHERE k > 20 ORDER BY k LIMIT"
     assert calls(conn, f"{query} 18", 40) == (0, 0, 0)
-    # the 20th is fetched from where the 19th was, with what follows it
-    assert calls(conn, f"{query} 20", 40) == (0, 0, 0)
-    assert calls(conn, f"{query} 22", 3) == (3, 3, 6)
-    # with a filter, the 19th entry is
+    # the 19th is fetched with what follows it
+    assert calls(conn, f"{query} 20", 3) == (3, 3, 6)
+    # so it is with a filter
     query = "SELECT k, pad FROM cached WHERE k > 20 AND length(pad) > 0 ORDER BY k LIMIT"
     assert [calls(conn, f"{query} {limit}", 3)[1] for limit in (18, 19)] == [0, 3]
-    assert calls(conn, "SELECT k FROM cached ORDER BY k") == (0, 0, 0)
+    assert calls(conn, "SELECT k FROM cached ORDER BY k")[2] > 2800
     conn.execute("CREATE TEMPORARY TABLE copied AS SELECT * FROM cached ORDER BY k")
     conn.execute("CREATE INDEX ON copied (k)")
     conn.execute("ANALYZE copied")
@@ -791,7 +784,7 @@ def test_synchronous_reads(own_cluster: MakeCluster) -> None:
         deadline = time.monotonic() + 120
         while tells:  # on a busy machine, some reads are slow
             cache.evict(conn, "small")
-            text = str(conn.execute(f"EXPLAIN (ANALYZE) {SMALL}".encode()).fetchall())
+            text = str(conn.execute(f"EXPLAIN (ANALYZE, LOOKAHEAD) {SMALL}".encode()).fetchall())
             if "Look-Ahead: not used (reads are fast)" in text:
                 break
             assert time.monotonic() < deadline, text
@@ -799,5 +792,5 @@ def test_synchronous_reads(own_cluster: MakeCluster) -> None:
     with cluster.connect() as conn:
         assert read_ahead_by_force(conn) == 0
         if tells:
-            text = str(conn.execute(f"EXPLAIN (ANALYZE) {SMALL}".encode()).fetchall())
+            text = str(conn.execute(f"EXPLAIN (ANALYZE, LOOKAHEAD) {SMALL}".encode()).fetchall())
             assert "Look-Ahead: not used (reads are synchronous and direct)" in text

@@ -238,7 +238,8 @@ class Scan(Subject):
         self._nodes = served(self.conn) - before
         if not self._nodes:
             # PostgreSQL 17 does not let EXPLAIN tell.
-            why = self._explain("ANALYZE", self._query(str(start), str(n))).get("Look-Ahead")
+            options = "ANALYZE, LOOKAHEAD" if self.conn.info.server_version >= 180000 else "ANALYZE"
+            why = self._explain(options, self._query(str(start), str(n))).get("Look-Ahead")
             found = f"look-ahead leaves this to the server{f' ({why})' if why else ''}"
             self.note = f"{self.note}; {found}" if self.note else found
 

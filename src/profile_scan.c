@@ -1,0 +1,92 @@
+/*-------------------------------------------------------------------------
+ *
+ * profile_scan.c
+ *		The functions of index scans that function profiles show.
+ *
+ * Compiled by "make PROFILE=1" only.  The functions themselves do not know of
+ * it: the linker leads calls from one file to another through these here
+ * (--wrap, see the Makefile), those of the server's functions as well.  A
+ * function that is named here must therefore be named there.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/heapam.h"
+#include "access/visibilitymap.h"
+#include "index/btree_descents.h"
+#include "observe/profile.h"
+#include "scan/entries_ahead.h"
+#include "scan/scan_node.h"
+#include "stream/page_read.h"
+#include "stream/window.h"
+
+/* Define the function that calls of "name" go through. */
+#define WRAPPED(function, type, name, parameters, arguments) \
+	extern type __real_##name parameters; \
+	extern type __wrap_##name parameters; \
+	type \
+	__wrap_##name parameters \
+	{ \
+		return PROFILED(function, __real_##name arguments); \
+	}
+
+#define WRAPPED_VOID(function, name, parameters, arguments) \
+	extern void __real_##name parameters; \
+	extern void __wrap_##name parameters; \
+	void \
+	__wrap_##name parameters \
+	{ \
+		PROFILED_VOID(function, __real_##name arguments); \
+	}
+
+WRAPPED(PROFILE_HEAP_FETCH, bool, ScanFetch,
+		(ScanNode *node, IndexScanDesc scan, ScanDirection direction,
+		 TupleTableSlot *slot),
+		(node, scan, direction, slot))
+WRAPPED(PROFILE_PAGE_ROWS, bool, PageRowsLookUp,
+		(PageRows **rows, MemoryContext mcxt, IndexScanDesc scan,
+		 ScanDirection direction, int64 most),
+		(rows, mcxt, scan, direction, most))
+WRAPPED(PROFILE_HOT_SEARCH, bool, heap_hot_search_buffer,
+		(ItemPointer tid, Relation relation, Buffer buffer, Snapshot snapshot,
+		 HeapTuple tuple, bool *all_dead, bool first_call),
+		(tid, relation, buffer, snapshot, tuple, all_dead, first_call))
+WRAPPED(PROFILE_VISIBILITY_MAP, uint8, visibilitymap_get_status,
+		(Relation rel, BlockNumber block, Buffer *vm_buffer),
+		(rel, block, vm_buffer))
+WRAPPED_VOID(PROFILE_PRUNE, heap_page_prune_opt, LOOKAHEAD_PRUNE_PARAMS,
+			 LOOKAHEAD_PRUNE_ARGS)
+WRAPPED(PROFILE_FOLLOW, bool, HeapAheadFollow,
+		(HeapAhead *ahead, IndexScanDesc scan, ScanDirection direction,
+		 uint64 returned, bool anew),
+		(ahead, scan, direction, returned, anew))
+WRAPPED_VOID(PROFILE_FILL, HeapAheadFill,
+			 (HeapAhead *ahead, IndexScanDesc scan, const Buffer *vm_buffer,
+			  int distance, int64 rows),
+			 (ahead, scan, vm_buffer, distance, rows))
+WRAPPED(PROFILE_ENTRIES_NEXT, bool, EntriesAheadNext,
+		(EntriesAhead *ahead, IndexScanDesc scan, bool wait,
+		 BlockNumber *block, uint64 *ordinal),
+		(ahead, scan, wait, block, ordinal))
+WRAPPED(PROFILE_DESCENTS_NEXT, bool, BTreeDescentsNext,
+		(BTreeDescents *descents, IndexScanDesc scan, ScanDirection dir,
+		 uint64 returned, BTreeLeaf *leaf),
+		(descents, scan, dir, returned, leaf))
+WRAPPED(PROFILE_LEAF_START, bool, PageReadStart,
+		(Relation rel, ForkNumber fork, BlockNumber block, PageRead *page),
+		(rel, fork, block, page))
+WRAPPED(PROFILE_LEAF_EXAMINE, bool, BTreeLeafExamine,
+		(BTreeLeaf *leaf, BlockNumber page, Buffer buffer, IndexScanDesc scan,
+		 ScanDirection dir, BlockNumber from),
+		(leaf, page, buffer, scan, dir, from))
+WRAPPED(PROFILE_VISIT_BLOCK, bool, HeapAheadVisit,
+		(HeapAhead *ahead, IndexScanDesc scan), (ahead, scan))
+WRAPPED(PROFILE_READ_DIRECT, Buffer, ReleaseAndReadBuffer,
+		(Buffer buffer, Relation relation, BlockNumber block),
+		(buffer, relation, block))
+WRAPPED_VOID(PROFILE_WINDOW_START, WindowStart, (Window *window), (window))
+WRAPPED(PROFILE_WINDOW_TAKE, Buffer, WindowTake,
+		(Window *window, BlockNumber block, bool *was_read),
+		(window, block, was_read))
+WRAPPED_VOID(PROFILE_WINDOW_DRAIN, WindowDrain, (Window *window), (window))
