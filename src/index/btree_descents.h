@@ -37,8 +37,8 @@ extern bool BTreeDescentsNext(BTreeDescents *descents, IndexScanDesc scan,
 						   BTreeLeaf *leaf);
 
 /*
- * How many pages had to be read since the last call: the hits that they make
- * of the scan's own look are to be uncounted; see uncount.h.
+ * How many pages had to be read since the last call: so many reads are owed;
+ * see uncount.h.
  */
 extern int	BTreeDescentsOwed(BTreeDescents *descents);
 

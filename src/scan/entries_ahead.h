@@ -62,8 +62,8 @@ extern bool EntriesAheadNext(EntriesAhead *ahead, IndexScanDesc scan,
 							 bool wait, BlockNumber *block, uint64 *ordinal);
 
 /*
- * How many index pages had to be read ahead since the last call: the hits that
- * they make of the scan's own look are to be uncounted; see uncount.h.
+ * How many index pages had to be read ahead since the last call: so many reads
+ * are owed; see uncount.h.
  */
 extern int	EntriesAheadOwed(EntriesAhead *ahead);
 

@@ -61,7 +61,7 @@ struct HeapAhead
 
 	bool		active;			/* used since the last pause */
 	bool		finished;		/* the scan has come to its end before */
-	int			index_owed;		/* hits to be uncounted; see uncount.h */
+	int			index_owed;		/* reads owed; see uncount.h */
 	int			heap_owed;
 	ScanCounters counters;		/* without those of the window */
 	uint64		distance_sum;	/* over counters.blocks_visited */
@@ -201,7 +201,7 @@ HeapAheadNextEntry(HeapAhead *ahead, IndexScanDesc scan,
 		return index_getnext_tid(scan, direction) != NULL;
 	before = CountsNow(ahead->index);
 	found = index_getnext_tid(scan, direction) != NULL;
-	SettleHits(ahead->index, &ahead->index_owed, &before);
+	SettleReads(ahead->index, &ahead->index_owed, &before);
 	return found;
 }
 
@@ -215,7 +215,7 @@ HeapAheadAllVisible(HeapAhead *ahead, BlockNumber block, Buffer *vm_buffer)
 		return VM_ALL_VISIBLE(ahead->heap, block, vm_buffer);
 	before = CountsNow(ahead->heap);
 	result = VM_ALL_VISIBLE(ahead->heap, block, vm_buffer);
-	SettleHits(ahead->heap, &ahead->heap_owed, &before);
+	SettleReads(ahead->heap, &ahead->heap_owed, &before);
 	return result;
 }
 
@@ -338,12 +338,12 @@ HeapAheadVisit(HeapAhead *ahead, IndexScanDesc scan)
 	ahead->counters.max_distance = Max(ahead->counters.max_distance, size);
 	if (!BufferIsValid(buffer))
 	{
-		int64		before = UsageReads(ahead->heap);
+		int64		before = *UsageReads(ahead->heap);
 
 		ahead->counters.blocks_direct++;
 		buffer = ReleaseAndReadBuffer(LookaheadGiveHeapBuffer(scan),
 									  ahead->heap, block);
-		was_read = UsageReads(ahead->heap) != before;
+		was_read = *UsageReads(ahead->heap) != before;
 	}
 	LookaheadSetHeapBuffer(scan, buffer);
 	return was_read;
