@@ -44,7 +44,7 @@ COPY = HOME / "tree"
 FOUND = HOME / "found.json"
 LOGS = HOME / "logs"
 
-SECONDS = 300.0
+SECONDS = 150.0
 """After which tests that still run have noticed: something waits for ever."""
 
 CAUGHT, SURVIVED, INAPPLICABLE, RED = "caught", "survived", "does not apply", "red before"

@@ -201,8 +201,8 @@ MUTATIONS = [
     Mutation(
         "LIMIT through a filter",
         "src/exec/rows_wanted.c",
-        "if (plan_state->qual == NULL && plan_state->initPlan == NIL &&\n\t\t\t\tplan_state->subPlan == NIL)\n\t\t\t\tbreak;",
-        "break;",
+        "passes_rows = plan_state->qual == NULL &&",
+        "passes_rows = true ||",
         (),
         "The rows wanted of a node below a filter are bounded too tightly: less is read ahead than could be.",
     ),
@@ -283,7 +283,7 @@ MUTATIONS = [
         "src/scan/heap_ahead.c",
         "if (BufferIsValid(ours))\n\t\tReleaseBuffer(ours);",
         "",
-        (ENDS + "test_idle_portal_pins_what_stock_pins", HAZARDS + "test_idle_cursor_pins_what_stock_pins"),
+        (MUTANTS + "test_more_than_one_page_of_the_visibility_map",),
         "A page of the visibility map leaks its pin.",
     ),
     Mutation(
@@ -307,19 +307,15 @@ MUTATIONS = [
         "src/exec/taken.c",
         "int64\t\tgranted = Max(least, Min(wanted, left / 2));",
         "int64\t\tgranted = wanted + 0 * (left + least);",
-        (ENDS + "test_memory_of_many_partitions",),
-        "Each of a thousand partitions has what one scan may have. (If it survives, what is granted is used"
-        " only as blocks come, and small partitions need little.)",
+        (MUTANTS + "test_work_mem_bounds_what_is_known_ahead",),
+        "Each of many scans that are open at once has what one of them may have, whatever work_mem is.",
     ),
     Mutation(
         "local buffers all in flight",
         "src/stream/page_read.c",
         "wanted = Min(wanted, num_temp_buffers / LOCAL_BUFFERS_PART - blocks);",
         ";",
-        (
-            HAZARDS + "test_many_scans_with_few_temporary_buffers",
-            HAZARDS + "test_one_query_with_many_scans_and_few_temporary_buffers",
-        ),
+        (HAZARDS + "test_many_scans_with_few_temporary_buffers",),
         "The server finds no local buffer that is not being read, and goes round for ever.",
     ),
     Mutation(
@@ -355,20 +351,20 @@ MUTATIONS = [
         "A block that is found cached when it is looked at ahead is counted twice.",
     ),
     Mutation(
-        "hits owed are kept",
+        "reads owed are kept",
         "src/stream/uncount.h",
-        "*owed -= hits;",
-        "(void) hits;",
+        "*owed -= hits + reads;",
+        "(void) reads;",
         (COUNTERS + "test_completed_scans_count_as_stock",),
-        "More hits are taken back than were owed: counters too low.",
+        "More hits are counted as reads than were owed.",
     ),
     Mutation(
-        "hits owed are not taken back",
+        "reads owed are not counted",
         "src/stream/uncount.h",
-        "int\t\t\thits = (int) Min(HitsSince(rel, before), *owed);",
-        "int\t\t\thits = 0 * (int) Min(HitsSince(rel, before), *owed);",
+        "int64\t\thits = Min(HitsSince(rel, before), *owed);",
+        "int64\t\thits = 0;",
         (COUNTERS + "test_completed_scans_count_as_stock",),
-        "An index page that was read ahead counts as read and as hit.",
+        "An index page that was read ahead counts as found, and never as read.",
     ),
     Mutation(
         "searches of the second scan",
@@ -448,7 +444,7 @@ MUTATIONS = [
     ),
     Mutation(
         "heap block beyond the end",
-        "src/stream/window.c",
+        "src/stream/window_ring.c",
         "if (block >= window->nblocks)\n\t\t\treturn;",
         "",
         (

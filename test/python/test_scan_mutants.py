@@ -499,3 +499,66 @@ def test_searches_of_an_index_are_counted_once(sides: Sides) -> None:
         return [rows, side.rows(counts)]
 
     assert alike(sides, steps)[1][0][0] > 1
+
+
+def test_work_mem_bounds_what_is_known_ahead(sides: Sides) -> None:
+    """Many scans that are open at once share work_mem, however far the settings let each of them look."""
+    side = sides["forced"]
+    side.run(
+        "DROP TABLE IF EXISTS spread",
+        "CREATE TABLE spread (id int, k int, pad text) PARTITION BY HASH (id)",
+        *(
+            f"CREATE TABLE spread{i} PARTITION OF spread FOR VALUES WITH (MODULUS 8, REMAINDER {i})"
+            for i in range(8)
+        ),
+        "INSERT INTO spread SELECT i, i * 7919 % 16000, repeat('x', 900) FROM generate_series(1, 16000) AS i",
+        "CREATE INDEX ON spread (k)",
+        "ANALYZE spread",
+    )
+    used = "SELECT sum(used_bytes)::int FROM pg_backend_memory_contexts WHERE name = 'ExecutorState'"
+    kilobytes = {}
+    for setting in ("off", "64kB", "64MB"):
+        side.evict(*(f"spread{i}" for i in range(8)))
+        with side.connect() as conn:
+            if setting == "off":
+                conn.execute("SET pg_lookahead.index_scan = off")
+            else:
+                conn.execute(f"SET work_mem = '{setting}'".encode())
+            conn.execute("SET pg_lookahead.issue_order = block; SET pg_lookahead.order_window = 16384")
+            conn.execute("BEGIN")
+            conn.execute("DECLARE c CURSOR FOR SELECT id, pad FROM spread WHERE id > 0 ORDER BY k")
+            conn.execute("MOVE 3000 FROM c")
+            row = conn.execute(used.encode()).fetchone()
+            assert row is not None
+            kilobytes[setting] = row[0] // 1024
+    side.run("DROP TABLE spread")
+    print(kilobytes)
+    assert kilobytes["64kB"] - kilobytes["off"] < 100
+    assert kilobytes["64MB"] - kilobytes["off"] > 130
+
+
+def test_more_than_one_page_of_the_visibility_map(sides: Sides) -> None:
+    """Looking ahead onto another page of the map than the one that the scan holds pins nothing for longer."""
+    side = sides["forced"]
+    side.run(
+        "DROP TABLE IF EXISTS t CASCADE",
+        "CREATE TABLE t (k int, pad text)",
+        "ALTER TABLE t ALTER pad SET STORAGE PLAIN",
+    )
+    # one row a page, and keys that lead from one end to the other
+    with side.conn.transaction():
+        side.run(
+            "TRUNCATE t",
+            "INSERT INTO t SELECT CASE WHEN i % 2 = 0 THEN i ELSE 33400 - i END, repeat('x', 4100) FROM generate_series(0, 33399) AS i",
+        )
+    side.run(
+        "CREATE INDEX t_0 ON t (k)", "VACUUM ANALYZE t", "UPDATE t SET pad = '' WHERE k % 10 = 3 AND k < 900"
+    )
+    side.run("BEGIN", "DECLARE c CURSOR FOR SELECT k FROM t WHERE k >= 0 AND k + 0 >= 0 ORDER BY k")
+    assert len(side.rows("FETCH 500 FROM c")) == 500
+    off = sides["off"].pins()
+    pins = pins_at_rest(side)
+    side.run("COMMIT")
+    assert side.pins() == off == 0
+    # a page of the index, one of the heap, one of the map
+    assert pins <= 3
