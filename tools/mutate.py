@@ -142,7 +142,13 @@ class Bench:
     """Judges mutations in the copy."""
 
     def __init__(self) -> None:
-        self._green: dict[tuple[str, ...], str | None] = {}
+        self._before: dict[tuple[str, ...], str | None] = {}
+
+    def run_before(self, mutations: list[Mutation]) -> None:
+        """Run all tests that will be needed once without a mutation, while the copy is built so."""
+        for mutation in mutations:
+            if mutation.tests and mutation.tests not in self._before:
+                self._before[mutation.tests] = run_tests(mutation.tests, LOGS / f"{mutation.name} before.log")
 
     def judge(self, mutation: Mutation) -> tuple[str, str]:
         """State, and by which test or why."""
@@ -152,9 +158,7 @@ class Bench:
             return INAPPLICABLE, f"its text is {text.count(mutation.old)} times in {mutation.file}"
         if not mutation.tests:
             return COSTS, mutation.why
-        if mutation.tests not in self._green:
-            self._green[mutation.tests] = run_tests(mutation.tests, LOGS / f"{mutation.name} before.log")
-        before = self._green[mutation.tests]
+        before = self._before[mutation.tests]
         if before is not None:
             return RED, before
         try:
@@ -164,10 +168,7 @@ class Bench:
                 return INAPPLICABLE, failure.splitlines()[0]
             caught = run_tests(mutation.tests, LOGS / f"{mutation.name}.log")
         finally:
-            path.write_text(text)
-        failure = build()
-        if failure is not None:
-            raise SystemExit(f"the copy cannot be built any more:\n{failure}")
+            path.write_text(text)  # which is built with the next one
         return (SURVIVED, ", ".join(mutation.tests)) if caught is None else (CAUGHT, caught)
 
 
@@ -220,14 +221,21 @@ def main() -> int:
             return 2
         found = read_found()
         bench = Bench()
-        for mutation in chosen:
-            known = found.get(mutation.name)
-            wanted = checksum(mutation, files)
-            if known is not None and known.checksum == wanted and not options.again:
-                continue
+        wanted = {mutation.name: checksum(mutation, files) for mutation in chosen}
+        to_do = [
+            mutation
+            for mutation in chosen
+            if options.again
+            or mutation.name not in found
+            or found[mutation.name].checksum != wanted[mutation.name]
+        ]
+        bench.run_before(to_do)
+        for mutation in to_do:
             started = time.monotonic()
             state, by = bench.judge(mutation)
-            found[mutation.name] = Found(state, by, round(time.monotonic() - started, 1), wanted)
+            found[mutation.name] = Found(
+                state, by, round(time.monotonic() - started, 1), wanted[mutation.name]
+            )
             FOUND.write_text(json.dumps({name: asdict(one) for name, one in found.items()}, indent=1))
             console.print(f"{state:15} {mutation.name}: {by}", highlight=False)
     console.print(table(chosen, found))
