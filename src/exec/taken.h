@@ -22,7 +22,6 @@ typedef struct Taken Taken;
 typedef struct Taker
 {
 	const bool *enabled;		/* its setting */
-	ExecProcNodeMtd exec;		/* executes its nodes */
 	Size		size;			/* of what it keeps for one, a Taken at first */
 
 	/*
@@ -31,7 +30,10 @@ typedef struct Taker
 	 */
 	bool		(*serves) (PlanState *plan_state, const char **refusal);
 
-	/* The node has been taken; all but the Taken is zero. */
+	/*
+	 * The node has been taken: give it another ExecProcNodeReal.  All but the
+	 * Taken is zero.
+	 */
 	void		(*begin) (Taken *taken);
 
 	/*

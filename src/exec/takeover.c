@@ -111,7 +111,6 @@ take_node(Walk *walk, PlanState *plan_state)
 		return;					/* a subplan may be met twice */
 	taken->limit = walk->bounds.limit;
 	taken->is_top = walk->bounds.is_top;
-	plan_state->ExecProcNodeReal = taker->exec;
 	taker->begin(taken);
 }
 

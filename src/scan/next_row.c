@@ -20,6 +20,7 @@
 
 #include "access/genam.h"
 #include "access/visibilitymap.h"
+#include "access/xact.h"
 #include "compat.h"
 #include "executor/executor.h"
 #include "executor/instrument.h"
@@ -89,7 +90,10 @@ index_next(ScanNode *node, IndexScanState *state)
 			index_rescan(scan, state->iss_ScanKeys, state->iss_NumScanKeys,
 						 state->iss_OrderByKeys, state->iss_NumOrderByKeys);
 	}
-	node->anew |= TTS_EMPTY(slot);	/* as it is when a scan is begun again */
+	/* when a scan is begun again, its slot is cleared */
+	if (unlikely(node->ahead != NULL))
+		if (unlikely(node->ahead != NULL))
+		node->anew |= TTS_EMPTY(slot);
 
 	while (next_entry(node, scan, direction))
 	{
@@ -147,6 +151,19 @@ store_index_tuple(IndexOnlyScanState *state, TupleTableSlot *slot,
 	ExecStoreVirtualTuple(slot);
 }
 
+/* VM_ALL_VISIBLE() of a scan that has looked ahead, and goes on if it does. */
+static bool
+all_visible(ScanNode *node, IndexScanDesc scan, ScanDirection direction,
+			BlockNumber block, Buffer *vm_buffer)
+{
+	if (!HeapAheadAllVisible(node->ahead, block, vm_buffer))
+		return false;
+	if (node->policy.mode >= POLICY_AHEAD &&
+		node->returned - node->looked_at >= ENTRIES_PER_LOOK)
+		ScanLookAhead(node, scan, direction);
+	return true;
+}
+
 /*
  * The next row of an index-only scan.  The visibility map is asked here, while
  * the scan stands on the entry, and never earlier: that is what makes the
@@ -176,7 +193,8 @@ index_only_next(ScanNode *node, IndexOnlyScanState *state)
 						 state->ioss_OrderByKeys,
 						 state->ioss_NumOrderByKeys);
 	}
-	node->anew |= TTS_EMPTY(slot);
+	if (unlikely(node->ahead != NULL))
+		node->anew |= TTS_EMPTY(slot);
 
 	while (next_entry(node, scan, direction))
 	{
@@ -184,10 +202,11 @@ index_only_next(ScanNode *node, IndexOnlyScanState *state)
 		bool		from_heap = false;
 
 		CHECK_FOR_INTERRUPTS();
-		if (!(likely(node->ahead == NULL) ?
-			  VM_ALL_VISIBLE(scan->heapRelation, block,
-							 &state->ioss_VMBuffer) :
-			  HeapAheadAllVisible(node->ahead, block, &state->ioss_VMBuffer)))
+		if (likely(node->ahead == NULL) ?
+			!VM_ALL_VISIBLE(scan->heapRelation, block,
+							&state->ioss_VMBuffer) :
+			!all_visible(node, scan, direction, block,
+						 &state->ioss_VMBuffer))
 		{
 			InstrCountTuples2(state, 1);
 			if (!fetch_entry(node, scan, direction, state->ioss_TableSlot))
@@ -197,9 +216,6 @@ index_only_next(ScanNode *node, IndexOnlyScanState *state)
 				elog(ERROR, "non-MVCC snapshots are not supported in index-only scans");
 			from_heap = true;
 		}
-		else if (unlikely(node->policy.mode >= POLICY_AHEAD &&
-						  node->returned - node->looked_at >= ENTRIES_PER_LOOK))
-			ScanLookAhead(node, scan, direction);
 		store_index_tuple(state, slot, scan);
 
 		if (scan->xs_recheck)
@@ -211,7 +227,7 @@ index_only_next(ScanNode *node, IndexOnlyScanState *state)
 				continue;
 			}
 		}
-		if (!from_heap)
+		if (!from_heap && IsolationIsSerializable())
 			PredicateLockPage(scan->heapRelation, block,
 							  state->ss.ps.state->es_snapshot);
 		return slot;
@@ -247,28 +263,24 @@ index_only_next(ScanNode *node, IndexOnlyScanState *state)
 		} \
 	} while (0)
 
-static TupleTableSlot *
-exec_index_scan(ScanNode *node, IndexScanState *state)
+TupleTableSlot *
+ScanNextRow(PlanState *plan_state)
 {
+	ScanNode   *node = (ScanNode *) TakenNode(plan_state);
+	IndexScanState *state = (IndexScanState *) plan_state;
+
 	if (state->iss_NumRuntimeKeys != 0 && !state->iss_RuntimeKeysReady)
 		ExecReScan(&state->ss.ps);
 	EXEC_SCAN(node, state, index_next);
 }
 
-static TupleTableSlot *
-exec_index_only_scan(ScanNode *node, IndexOnlyScanState *state)
+TupleTableSlot *
+ScanNextIndexOnlyRow(PlanState *plan_state)
 {
+	ScanNode   *node = (ScanNode *) TakenNode(plan_state);
+	IndexOnlyScanState *state = (IndexOnlyScanState *) plan_state;
+
 	if (state->ioss_NumRuntimeKeys != 0 && !state->ioss_RuntimeKeysReady)
 		ExecReScan(&state->ss.ps);
 	EXEC_SCAN(node, state, index_only_next);
-}
-
-TupleTableSlot *
-ScanNextRow(PlanState *plan_state)
-{
-	ScanNode   *node = (ScanNode *) TakenNode(plan_state);
-
-	return IsA(plan_state, IndexScanState) ?
-		exec_index_scan(node, (IndexScanState *) plan_state) :
-		exec_index_only_scan(node, (IndexOnlyScanState *) plan_state);
 }

@@ -86,7 +86,7 @@ start_ahead(Policy *policy)
 	policy->reads_to_probe =
 		Min(Max(policy->reads_to_probe * 2, READS_TO_PROBE),
 			READS_TO_PROBE_MAX);
-	policy->distance = Min(MIN_DISTANCE, policy->max_distance);
+	policy->distance = MIN_DISTANCE;
 }
 
 static void
@@ -124,7 +124,7 @@ PolicySetWindow(Policy *policy, int max_distance, int least_reads)
 {
 	policy->max_distance = max_distance;
 	policy->least_reads = least_reads;
-	policy->distance = Min(policy->distance, max_distance);
+	policy->distance = Min(Max(policy->distance, MIN_DISTANCE), max_distance);
 }
 
 void

@@ -113,6 +113,8 @@ begin(Taken *taken)
 	node->entries_to_look = 1;	/* no other came before the first one */
 	node->last_block = InvalidBlockNumber;
 	PolicyInit(&node->policy, lookahead_debug_force);
+	taken->plan_state->ExecProcNodeReal =
+		IsA(state, IndexScanState) ? ScanNextRow : ScanNextIndexOnlyRow;
 	ScanStatsServed++;
 }
 
@@ -228,7 +230,6 @@ explain(Taken *taken, bool asked, ExplainState *es)
 
 static const Taker taker = {
 	.enabled = &lookahead_index_scan,
-	.exec = ScanNextRow,
 	.size = sizeof(ScanNode),
 	.serves = serves,
 	.begin = begin,

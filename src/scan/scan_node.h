@@ -33,8 +33,9 @@ typedef struct ScanNode
 	uint64		looked_at;		/* its value at the last look, ahead or not */
 } ScanNode;
 
-/* next_row.c: the ExecProcNode functions. */
+/* next_row.c: the ExecProcNode functions of both kinds. */
 extern TupleTableSlot *ScanNextRow(PlanState *plan_state);
+extern TupleTableSlot *ScanNextIndexOnlyRow(PlanState *plan_state);
 
 /* fetch.c */
 

@@ -66,6 +66,7 @@ typedef struct Walk
 	Storage		storage;
 	int			capacity;
 	int			held;			/* blocks in the window */
+	bool		told_held;		/* the policy was told of that just now */
 	int			rows_a_page;
 	bool		more_wanted;
 	bool		forced;
@@ -112,7 +113,8 @@ check(Walk *walk)
 	expect(policy->mode != POLICY_AHEAD ||
 		   walk->idle_ahead <= MOST_IDLE_ENTRIES + walk->rows_a_page,
 		   policy, "never ahead while nothing is read");
-	expect(policy->mode != POLICY_ENDING || walk->held > 0, policy,
+	expect(policy->mode != POLICY_ENDING || walk->held > 0 ||
+		   !walk->told_held, policy,
 		   "an empty window is left");
 	expect(walk->slow_behind <= MOST_SLOW_READS + MOST_REST + MOST_LONE_PAGES + 2
 		   + MOST_SLOW_READS / MOST_LONE_PAGES * 2,
@@ -142,6 +144,7 @@ visit_page(Walk *walk)
 {
 	Policy	   *policy = &walk->policy;
 	bool		reads = walk->storage != CACHED;
+	bool		fetches;
 	double		read_us = walk->storage == SLOW ? 25 + random_below(1000) :
 		random_below(25);
 
@@ -156,6 +159,7 @@ visit_page(Walk *walk)
 		walk->idle_ahead = reads ? 0 : walk->idle_ahead;
 		PolicyBlock(policy, reads);
 		PolicyEntries(policy, walk->rows_a_page, walk->held);
+		walk->told_held = true;
 		if (!reads)
 			walk->idle_ahead += walk->rows_a_page;
 		return;
@@ -167,11 +171,12 @@ visit_page(Walk *walk)
 		else if (walk->rows_a_page > POLICY_LOOK_ENTRIES)
 			PolicySameBlock(policy);
 	}
-	else
+	fetches = policy->mode == POLICY_TOGETHER;
+	if (fetches)
 		PolicyPage(policy);
 	if (is_ahead(walk))
 		return;
-	if (reads && walk->timed && policy->mode == POLICY_TOGETHER)
+	if (reads && walk->timed && fetches)
 		PolicyRead(policy, PolicyTimesReads(policy) ? read_us : -1,
 				   walk->more_wanted, random_below(4) == 0);
 	if (walk->rows_a_page > 1 && policy->mode == POLICY_TOGETHER)
@@ -191,6 +196,7 @@ pass_entries(Walk *walk)
 		return;
 	walk->idle_ahead += n;
 	PolicyEntries(&walk->policy, n, walk->held);
+	walk->told_held = true;
 }
 
 static void
@@ -237,6 +243,7 @@ main(int argc, char **argv)
 		PolicyMode	before = walk.policy.mode;
 		uint32		what = random_below(10000);
 
+		walk.told_held = false;
 		if (what < 2)
 			begin(&walk);
 		else if (what < 12)
@@ -246,7 +253,10 @@ main(int argc, char **argv)
 		else if (what < 24)
 			walk.rows_a_page = random_below(2) == 0 ? 1 : 1 + random_below(200);
 		else if (what < 26)
-			walk.capacity = 1 + random_below(1024);
+		{
+			if (!is_ahead(&walk))
+				walk.capacity = 1 + random_below(1024);
+		}
 		else if (what == 26)
 		{
 			walk.forbidden = true;
