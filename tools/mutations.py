@@ -140,8 +140,8 @@ MUTATIONS = [
     Mutation(
         "no predicate lock on a visible page",
         "src/scan/next_row.c",
-        "if (!from_heap)\n\t\t\tPredicateLockPage(",
-        "if (false)\n\t\t\tPredicateLockPage(",
+        "if (!from_heap && IsolationIsSerializable())",
+        "if (false)",
         (
             HAZARDS + "test_write_skew_is_prevented",
             HAZARDS + "test_serializable_reads_no_row_before_its_turn",
@@ -457,8 +457,8 @@ MUTATIONS = [
     Mutation(
         "all pages visible",
         "src/scan/next_row.c",
-        "HeapAheadAllVisible(node->ahead, block, &state->ioss_VMBuffer)))",
-        "(HeapAheadAllVisible(node->ahead, block, &state->ioss_VMBuffer) || true)))",
+        "if (!HeapAheadAllVisible(node->ahead, block, vm_buffer))\n\t\treturn false;",
+        "(void) HeapAheadAllVisible(node->ahead, block, vm_buffer);",
         (MUTANTS + "test_index_only_scans_ask_the_map",),
         "An index-only scan that looks ahead returns rows that are not visible.",
     ),
