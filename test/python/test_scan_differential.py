@@ -677,13 +677,22 @@ def test_arrays_over_many_leaves(served: Served, direction: str) -> None:
     query = (
         "SELECT id FROM t WHERE k = ANY (ARRAY(SELECT i * 97 FROM generate_series(1, 90) AS i)) ORDER BY k"
     )
-    found = re.search(r"blocks read=(\d+) cached=(\d+) missed=(\d+)", explain(conn, "text", f"{query} {direction}"))
+    found = re.search(
+        r"blocks read=(\d+) cached=(\d+) missed=(\d+)", explain(conn, "text", f"{query} {direction}")
+    )
     assert found
     read, cached, missed = map(int, found.groups())
     assert missed < 0.1 * (read + cached + missed), found.group()
 
 
-NAMES = ("Mean Distance", "Maximum Distance", "Blocks Read", "Blocks Cached", "Blocks Missed", "Blocks Unused")
+NAMES = (
+    "Mean Distance",
+    "Maximum Distance",
+    "Blocks Read",
+    "Blocks Cached",
+    "Blocks Missed",
+    "Blocks Unused",
+)
 
 
 def explain(
@@ -691,7 +700,9 @@ def explain(
 ) -> str:
     if conn.info.server_version < 180000:
         pytest.skip("EXPLAIN tells of look-ahead from PostgreSQL 18 on")
-    options = f"ANALYZE, COSTS off, TIMING off, SUMMARY off, BUFFERS {buffers}, LOOKAHEAD {asked}, FORMAT {form}"
+    options = (
+        f"ANALYZE, COSTS off, TIMING off, SUMMARY off, BUFFERS {buffers}, LOOKAHEAD {asked}, FORMAT {form}"
+    )
     rows = conn.execute(f"EXPLAIN ({options}) {query}".encode()).fetchall()
     return "\n".join(row[0] if isinstance(row[0], str) else json.dumps(row[0]) for row in rows)
 
@@ -707,7 +718,9 @@ def test_explain_text(served: Served) -> None:
         "Look-Ahead: blocks read=N cached=N missed=N unused=N  reads=N waits=N  distance mean=N max=N"
     )
     assert "Look-Ahead" not in explain(conn, "text", query, buffers="off")
-    blocks = {name: int(value) for name, value in re.findall(r"(read|cached|missed|unused|reads)=(\d+)", line)}
+    blocks = {
+        name: int(value) for name, value in re.findall(r"(read|cached|missed|unused|reads)=(\d+)", line)
+    }
     assert 0 < blocks["reads"] <= blocks["read"] and blocks["unused"] == 0
     # nothing is said where there is nothing to say, unless that is asked
     for settings, one, says in (

@@ -20,7 +20,7 @@ from conftest import MakeCluster
 from test_scan_counters import io_blocks
 from test_scan_differential import compiled
 from test_scan_ends import increments, pins_at_rest
-from test_scan_hazards import SERVER, Side, Sides, alike, dead_entries, finish
+from test_scan_hazards import SERVER, Connection, Side, Sides, alike, dead_entries, finish
 
 KEYS = "SELECT i, i * 7919 % 6000, repeat('x', 150) FROM generate_series(0, 5999) AS i"
 
@@ -176,7 +176,7 @@ def test_serializable_arrays_lock_what_stock_locks(sides: Sides, columns: str) -
             "BEGIN ISOLATION LEVEL SERIALIZABLE",
             f"DECLARE c CURSOR FOR SELECT {columns} FROM t WHERE k = ANY (ARRAY(SELECT generate_series(50, 6000, 9))) AND k + 0 > 0",
         )
-        seen = []
+        seen: list[Any] = []
         for rows in (60, 60, 90, 60):
             seen.append(len(side.rows(f"FETCH {rows} FROM c")))
             seen.append(
@@ -227,12 +227,11 @@ def test_parallel_scans_look_at_their_own_pages(sides: Sides, condition: str) ->
             query = f"SELECT count(*), sum(length(pad)), sum(id) FROM t WHERE {condition}"
             plan = "\n".join(row[0] for row in conn.execute(f"EXPLAIN {query}".encode()))
             assert "Parallel Index Scan" in plan, plan
-            found = increments(
-                side,
-                lambda conn=conn, query=query, name=name: rows.update(
-                    {name: conn.execute(query.encode()).fetchall()}
-                ),
-            )  # type: ignore[misc]
+
+            def count(reader: Connection = conn, query: str = query, name: str = name) -> None:
+                rows[name] = reader.execute(query.encode()).fetchall()
+
+            found = increments(side, count)
     print(found)
     assert rows["forced"] == rows["off"]
     assert found["blocks_read"] > 500
