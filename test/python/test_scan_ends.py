@@ -212,7 +212,7 @@ def test_main_scan_looks_as_far_ahead_as_alone(sides: Sides, name: str) -> None:
     assert found["alone"]["blocks_read"] > 60
     # each of the 40 may visit a few blocks before it looks ahead, each time it is run
     runs = 40 * (5 if name == "EXISTS" else 1)
-    assert found[name]["blocks_direct"] <= found["alone"]["blocks_direct"] + 3 * runs
+    assert found[name]["blocks_direct"] <= found["alone"]["blocks_direct"] + 5 * runs
 
 
 # VACUUM beside a query that stands still
