@@ -451,7 +451,7 @@ def test_index_only_scans_ask_the_map(sides: Sides, order: str) -> None:
     assert 5800 < len(alike(sides, steps)) < 5900
 
 
-@pytest.mark.parametrize("offset", (1, 40))
+@pytest.mark.parametrize("offset", (40, 5000))
 def test_limit_that_means_none_looks_ahead(sides: Sides, offset: int) -> None:
     """OFFSET beside the largest number that LIMIT can be: all rows are wanted."""
 
