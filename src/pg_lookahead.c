@@ -52,7 +52,7 @@ _PG_init(void)
 							 GUC_EXPLAIN,
 							 NULL, NULL, NULL);
 	DefineCustomIntVariable("pg_lookahead.max_distance",
-							"Sets how many heap blocks an index scan may have in flight or pinned ahead.",
+							"Sets how many heap blocks an index scan may read ahead.",
 							"-1 means as many as effective_io_concurrency allows in flight; 0 means none.",
 							&lookahead_max_distance,
 							-1, -1, 1024,

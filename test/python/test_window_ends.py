@@ -1,0 +1,517 @@
+# ruff: noqa: E501
+"""How reads ahead end when not in the usual way: failed, evicted, forgotten, or done by somebody else.
+
+A window of reads holds no pin and owns no memory that the server writes to.  So it must not matter when
+a query's memory goes while reads are in flight, and whatever becomes of a block between its read and its
+use, rows and errors are those of a scan that does not look ahead.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any
+
+import psycopg
+import pytest
+
+from conftest import MakeCluster
+from differential import bad_lines
+from pg_lookahead import cache
+from pg_lookahead.cluster import Cluster, ClusterError
+from relations import BLOCK, await_true, data_file, write_at
+from scans import EVICT_ALL, INDEX_SCANS
+
+Connection = psycopg.Connection[Any]
+
+SERVER: dict[str, object] = {
+    "shared_preload_libraries": "pg_lookahead",
+    "autovacuum": False,
+    "shared_buffers": "32MB",
+    "effective_io_concurrency": 32,
+    "max_connections": 40,
+    "max_parallel_workers": 0,
+}
+METHODS = ("worker", "io_uring")
+ORDERS = ("index", "block")
+ROWS = 6000
+SETUP = f"""
+CREATE EXTENSION pg_lookahead; CREATE EXTENSION pg_buffercache; CREATE EXTENSION pg_prewarm;
+CREATE TABLE t (id int, k int, pad text);
+INSERT INTO t SELECT i, i * 7919 % {ROWS}, repeat('x', 400) FROM generate_series(1, {ROWS}) AS i;
+CREATE INDEX t_k ON t (k);
+CREATE FUNCTION fails_at(n int, at int) RETURNS int LANGUAGE plpgsql AS $$
+BEGIN IF n = at THEN RAISE EXCEPTION 'at %', at; END IF; RETURN n; END $$;
+CREATE FUNCTION digest(query text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE r text; BEGIN EXECUTE 'SELECT md5(string_agg(q::text, '','')) FROM (' || query || ') AS q' INTO r; RETURN r; END $$;
+-- A cursor is read within blocks that fail, each in a subtransaction, and between them.
+CREATE FUNCTION in_failing_blocks(query text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE c refcursor; r record; d text := ''; n int := 0; BEGIN
+    OPEN c FOR EXECUTE query;
+    LOOP
+        BEGIN
+            FOR i IN 1..37 LOOP FETCH c INTO r; EXIT WHEN NOT FOUND; d := md5(d || r::text); n := n + 1; END LOOP;
+            RAISE division_by_zero;
+        EXCEPTION WHEN division_by_zero THEN NULL;
+        END;
+        FETCH c INTO r;
+        EXIT WHEN NOT FOUND;
+        d := md5(d || r::text); n := n + 1;
+    END LOOP;
+    CLOSE c;
+    RETURN n || ' ' || d;
+END $$;
+-- Cursors that are opened in a failing block, with reads in flight.
+CREATE FUNCTION lose_cursors(query text, times int) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE c refcursor; r record; BEGIN
+    FOR i IN 1..times LOOP
+        BEGIN
+            c := NULL;
+            OPEN c FOR EXECUTE query;
+            FOR j IN 1..i % 40 LOOP FETCH c INTO r; END LOOP;
+            RAISE division_by_zero;
+        EXCEPTION WHEN division_by_zero THEN NULL;
+        END;
+    END LOOP;
+END $$;
+CREATE FUNCTION evicting(query text, step int) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE r record; d text := ''; n int := 0; BEGIN
+    FOR r IN EXECUTE query LOOP
+        d := md5(d || r::text); n := n + 1;
+        IF n % step = 0 THEN
+            PERFORM pg_buffercache_evict(bufferid) FROM pg_buffercache WHERE relfilenode = pg_relation_filenode('t');
+        END IF;
+    END LOOP;
+    RETURN n || ' ' || d;
+END $$;
+"""
+BY_K = "SELECT id, k, length(pad) FROM t WHERE k > 5 ORDER BY k"
+
+
+def serve(make: MakeCluster, io_method: str | None, **settings: object) -> Cluster:
+    """A server with the table t; io_method: None for the server's own choice."""
+    chosen = {**SERVER, **settings, **({} if io_method is None else {"io_method": io_method})}
+    try:
+        cluster = make(chosen)
+    except ClusterError as error:
+        if "io_method" in str(error) or "io_uring" in str(error):
+            pytest.skip("this server has no io_uring")
+        raise
+    with cluster.connect() as conn:
+        conn.execute(SETUP.encode())
+        conn.execute("VACUUM ANALYZE t")
+    return cluster
+
+
+@pytest.fixture(scope="module", params=METHODS)
+def served(request: pytest.FixtureRequest, make_cluster: MakeCluster) -> Iterator[Cluster]:
+    cluster = serve(make_cluster, request.param)
+    yield cluster
+    assert not bad_lines(cluster.log)
+    assert "TRAP" not in cluster.log and "PANIC" not in cluster.log
+
+
+def connect(cluster: Cluster, forced: bool = True, order: str = "index") -> Connection:
+    conn = cluster.connect(prepare_threshold=None)
+    conn.execute(INDEX_SCANS)
+    conn.execute(f"SET pg_lookahead.{'debug_force = on' if forced else 'index_scan = off'}".encode())
+    conn.execute(f"SET pg_lookahead.issue_order = {order}".encode())
+    return conn
+
+
+def value(conn: Connection, query: str) -> Any:
+    row = conn.execute(query.encode()).fetchone()
+    assert row is not None
+    return row[0]
+
+
+def digest(conn: Connection, query: str = BY_K) -> str:
+    return str(value(conn, f"SELECT digest($q${query}$q$)"))
+
+
+def read_ahead(conn: Connection) -> int:
+    return int(value(conn, "SELECT blocks_read FROM lookahead.index_scan_stats"))
+
+
+def in_flight(conn: Connection, pid: int) -> int:
+    """Reads in flight of a process, with those that have ended unnoticed."""
+    if conn.info.server_version < 180000:
+        return 0
+    return int(value(conn, f"SELECT count(*) FROM pg_aios WHERE pid = {pid}"))
+
+
+def pins(conn: Connection) -> int:
+    return int(value(conn, "SELECT count(*) FROM pg_buffercache WHERE pinning_backends > 0"))
+
+
+# Reads that fail
+
+
+def told(conn: Connection, query: str, rows: int) -> list[Any]:
+    """What a client sees of a query fetched by a cursor: rows, warnings, and the error."""
+    seen: list[Any] = []
+
+    def note(notice: psycopg.errors.Diagnostic) -> None:
+        seen.append((notice.severity, notice.message_primary))
+
+    conn.add_notice_handler(note)
+    try:
+        with conn.transaction():
+            conn.execute(f"DECLARE c CURSOR FOR {query}".encode())
+            while batch := conn.execute(f"FETCH {rows} FROM c".encode()).fetchall():
+                seen += batch
+    except psycopg.Error as error:
+        seen.append((error.sqlstate, str(error)))
+    finally:
+        conn.remove_notice_handler(note)
+    return seen
+
+
+DAMAGE = ("checksum", "truncated", "zero_damaged_pages", "ignore_checksum_failure")
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_read_errors(served: Cluster, damage: str, order: str) -> None:
+    """A damaged block is an error, or a warning, of the statement that needs it, and of no other."""
+    query = BY_K.replace("FROM t", "FROM bad")
+    with connect(served, False) as stock, connect(served, True, order) as ahead:
+        for conn in (stock, ahead):
+            if damage.startswith(("zero", "ignore")):
+                conn.execute(f"SET {damage} = on".encode())
+        for rows in (7, 1000):
+            seen = []
+            for conn in (stock, ahead):
+                first = make_damaged(served, stock, damage)
+                told_here = told(conn, query, rows)
+                # the name of its file, which each table has anew
+                seen.append([re.sub(r"base/\d+/\d+", "", str(one)) for one in told_here])
+            assert seen[0] == seen[1]
+            assert not all(isinstance(one[0], int) for one in told_here), "the damage was not noticed"
+    if damage == "checksum":
+        near_damage(served, query, first, order)
+
+
+def make_damaged(cluster: Cluster, conn: Connection, damage: str) -> int:
+    """Make the table bad, with a damaged block that is cached nowhere; the number of the first row on it, by k.
+
+    A scan that has seen the damage marks index entries as dead, so each needs a table of its own."""
+    conn.execute("DROP TABLE IF EXISTS bad")
+    conn.execute("CREATE TABLE bad AS SELECT * FROM t ORDER BY id LIMIT 3000")
+    conn.execute("CREATE INDEX ON bad (k)")
+    conn.execute("VACUUM bad")
+    conn.execute("CHECKPOINT")
+    places = "SELECT (ctid::text::point)[0]::int FROM bad WHERE k > 5 ORDER BY k"
+    blocks = [row[0] for row in conn.execute(places.encode()).fetchall()]
+    # the block that is wanted for the first time as late as any
+    first, block = max((blocks.index(block), block) for block in set(blocks))
+    path = data_file(cluster, conn, "bad")
+    cache.evict(conn, "bad")
+    if damage == "truncated":
+        with path.open("r+b") as file:
+            file.truncate(block * BLOCK)
+    else:
+        write_at(path, block * BLOCK + (100 if damage == "zero_damaged_pages" else BLOCK - 9), b"damage")
+    return first
+
+
+def near_damage(served: Cluster, query: str, first: int, order: str) -> None:
+    """What is only near, and read ahead, is no error."""
+    assert first > 30
+    with connect(served, False) as stock, connect(served, True, order) as ahead:
+        cache.evict(stock, "bad")
+        before = read_ahead(ahead)
+        assert len(ahead.execute(f"{query} LIMIT {first - 8}".encode()).fetchall()) == first - 8
+        with ahead.transaction():
+            ahead.execute(f"DECLARE c CURSOR FOR {query}".encode())
+            assert len(ahead.execute(f"FETCH {first - 2} FROM c".encode()).fetchall()) == first - 2
+            ahead.execute("CLOSE c")
+        assert read_ahead(ahead) > before
+
+
+# Memory that goes while reads are in flight
+
+
+def by_error(conn: Connection, rng: random.Random) -> None:
+    with suppress(psycopg.errors.RaiseException):
+        conn.execute(f"SELECT fails_at(k, {rng.randrange(20, 900)}) FROM ({BY_K}) AS q".encode())
+
+
+def by_timeout(conn: Connection, rng: random.Random) -> None:
+    conn.execute(f"SET statement_timeout = {rng.randrange(1, 30)}".encode())
+    with suppress(psycopg.errors.QueryCanceled):
+        conn.execute(f"SELECT count(*) FROM ({BY_K}) AS q, pg_sleep(0.0001 * k)".encode())
+        conn.execute(f"SELECT count(pg_sleep(0.0002)) FROM ({BY_K}) AS q".encode())
+    conn.execute("RESET statement_timeout")
+
+
+def by_cancel(conn: Connection, rng: random.Random) -> None:
+    timer = threading.Timer(rng.random() * 0.03, conn.cancel)
+    timer.start()
+    with suppress(psycopg.errors.QueryCanceled):
+        conn.execute(f"SELECT count(pg_sleep(0.0002)) FROM ({BY_K}) AS q".encode())
+    timer.join()
+    with suppress(psycopg.errors.QueryCanceled):
+        conn.execute("SELECT 1")  # the cancel may have come late
+
+
+def by_subtransaction(conn: Connection, rng: random.Random) -> None:
+    conn.execute(f"SELECT lose_cursors($q${BY_K}$q$, {rng.randrange(1, 80)})".encode())
+
+
+def by_portal(conn: Connection, rng: random.Random) -> None:
+    """Portals closed, dropped at the end of a transaction, and rolled back to where they were not."""
+    with conn.transaction():
+        conn.execute(f"DECLARE c CURSOR FOR {BY_K}".encode())
+        conn.execute(f"FETCH {rng.randrange(1, 200)} FROM c".encode())
+        conn.execute("SAVEPOINT s")
+        conn.execute(f"DECLARE d CURSOR FOR {BY_K}".encode())
+        conn.execute(f"FETCH {rng.randrange(1, 200)} FROM d".encode())
+        conn.execute(f"FETCH {rng.randrange(1, 200)} FROM c".encode())
+        with suppress(psycopg.errors.RaiseException):
+            conn.execute(f"SELECT fails_at(k, 200) FROM ({BY_K}) AS q".encode())
+        conn.execute("ROLLBACK TO s")
+        assert len(conn.execute("FETCH 30 FROM c").fetchall()) == 30
+        if rng.random() < 0.5:
+            conn.execute("CLOSE c")
+
+
+ENDS: dict[str, Callable[[Connection, random.Random], None]] = {
+    "error": by_error,
+    "timeout": by_timeout,
+    "cancel": by_cancel,
+    "subtransaction": by_subtransaction,
+    "portal": by_portal,
+}
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("end", ENDS)
+def test_memory_goes_with_reads_in_flight(served: Cluster, rng: random.Random, end: str, order: str) -> None:
+    """The process goes on as if nothing had been: its next scans are right, and nothing stays pinned."""
+    with connect(served, False) as stock, connect(served, True, order) as conn:
+        expected = digest(stock)
+        before = read_ahead(stock)
+        for _ in range(25):
+            cache.evict(stock, "t")
+            ENDS[end](conn, rng)
+            assert digest(conn) == expected
+        assert read_ahead(stock) > before
+        pid = conn.info.backend_pid
+        conn.execute("SELECT 1")
+        await_true(lambda: pins(stock) == 0, "no pinned buffer")
+        assert in_flight(stock, pid) == 0
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_terminated(served: Cluster, rng: random.Random, order: str) -> None:
+    """A backend that is terminated leaves its blocks readable to others."""
+    with connect(served, False) as stock:
+        expected = digest(stock)
+        for _ in range(12):
+            cache.evict(stock, "t")
+            conn = connect(served, True, order)
+            pid = conn.info.backend_pid
+            timer = threading.Timer(
+                rng.random() * 0.03, stock.execute, [f"SELECT pg_terminate_backend({pid})"]
+            )
+            timer.start()
+            with suppress(psycopg.OperationalError):
+                for _ in range(1000):
+                    conn.execute(f"SELECT count(pg_sleep(0.0002)) FROM ({BY_K}) AS q".encode())
+            timer.join()
+            assert conn.closed
+            assert digest(stock) == expected
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_cursor_of_failed_blocks(served: Cluster, order: str) -> None:
+    """A cursor whose reads were started in subtransactions that failed gives every row once."""
+    with connect(served, False) as stock, connect(served, True, order) as conn:
+        query = f"SELECT in_failing_blocks($q${BY_K}$q$)"
+        expected = value(stock, query)
+        for _ in range(3):
+            cache.evict(stock, "t")
+            assert value(conn, query) == expected
+
+
+# Blocks between their read and their use
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_to_the_end(served: Cluster, order: str) -> None:
+    """A scan that runs to its end reads each block once, ahead, and uses it."""
+    columns = "blocks_read, blocks_hit, blocks_visited, blocks_direct, blocks_unused, blocks_evicted"
+    counts = f"SELECT {columns} FROM lookahead.index_scan_stats"
+    with connect(served, False) as stock, connect(served, True, order) as conn:
+        conn.execute(BY_K.encode())
+        cache.evict(stock, "t")
+        before = stock.execute(counts.encode()).fetchone()
+        conn.execute(BY_K.encode())
+        after = stock.execute(counts.encode()).fetchone()
+        assert before is not None and after is not None
+        read, hit, visited, direct, unused, evicted = (
+            new - old for new, old in zip(after, before, strict=True)
+        )
+        blocks = int(value(stock, "SELECT pg_relation_size('t')")) // BLOCK
+        assert blocks - 5 < read <= blocks
+        # in block order, a batch has each block once
+        assert (evicted, unused) == (0, 0) and (direct < 20 or order == "block")
+        assert hit + read + direct == visited
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("step", (1, 7, 90))
+def test_evicted(served: Cluster, step: int, order: str) -> None:
+    """What was evicted is read again, and each access counted once."""
+    seen = []
+    with connect(served, False) as stock, connect(served, True, order) as ahead:
+        rows = "SELECT heap_blks_read, heap_blks_hit FROM pg_statio_user_tables WHERE relname = 't'"
+        evicted = "SELECT blocks_evicted FROM lookahead.index_scan_stats"
+        before_all = int(value(ahead, evicted))
+        for conn in (stock, ahead):
+            cache.evict(conn, "t")
+            conn.execute("SELECT pg_stat_force_next_flush()")
+            before = conn.execute(rows.encode()).fetchone()
+            result = value(conn, f"SELECT evicting($q${BY_K} LIMIT 900$q$, {step})")
+            conn.execute("SELECT pg_stat_force_next_flush()")
+            after = conn.execute(rows.encode()).fetchone()
+            assert before is not None and after is not None
+            read, hit = (new - old for new, old in zip(after, before, strict=True))
+            assert read > 0 and hit >= 0
+            seen.append((result, read + hit))
+        assert seen[0][0] == seen[1][0]
+        # Blocks still ahead when LIMIT ends the scan were read for nothing.
+        assert seen[0][1] <= seen[1][1] <= seen[0][1] + 600
+        assert int(value(ahead, evicted)) > before_all
+
+
+def test_nothing_pinned_between_rows(served: Cluster) -> None:
+    """While a query works on a row, its scan pins what a scan that does not look ahead pins."""
+    body = f"""CREATE FUNCTION pg_temp.most() RETURNS int LANGUAGE plpgsql AS $$
+        DECLARE r record; n int := 0; most int := 0; BEGIN
+            FOR r IN {BY_K} LIMIT 800 LOOP n := n + 1; IF n % 200 = 33 THEN PERFORM pg_sleep(0.3);
+            most := greatest(most, (SELECT count(*) FROM pg_buffercache b WHERE pinning_backends > 0
+                AND relfilenode = pg_relation_filenode('t') AND NOT EXISTS {{}})); END IF; END LOOP; RETURN most; END $$"""
+    # What the AIO subsystem pins is being read, and listed; io_uring's reads are until somebody asks.
+    with connect(served, False) as stock, connect(served, True) as conn:
+        uring = value(conn, "SHOW io_method") == "io_uring"
+        being_read = "(SELECT 1 WHERE true)" if uring else "(SELECT 1 WHERE false)"
+        seen = []
+        for one in (stock, conn):
+            cache.evict(stock, "t")
+            one.execute(body.format(being_read).encode())
+            seen.append(value(one, "SELECT pg_temp.most()"))
+        assert seen[0] == seen[1]
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_idle_cursor_keeps_no_buffer(served: Cluster, order: str) -> None:
+    """Nothing of an idle cursor is in flight or pinned ahead."""
+    with connect(served, False) as stock, connect(served, True, order) as conn:
+        for rows in (20, 100, 300):
+            cache.evict(stock, "t")
+            held = []
+            for one in (stock, conn):
+                with one.transaction():
+                    one.execute(f"DECLARE c CURSOR FOR {BY_K}".encode())
+                    one.execute(f"FETCH {rows} FROM c".encode())
+                    with served.connect() as other:
+                        held.append((pins(other), in_flight(other, one.info.backend_pid)))
+            assert held[0] == held[1]
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_read_by_others_at_once(served: Cluster, order: str) -> None:
+    """Where several processes read the same blocks, each counts each block once, and sees the same rows."""
+    explain = f"EXPLAIN (ANALYZE, BUFFERS, TIMING off, SUMMARY off, FORMAT json) {BY_K}"
+
+    def blocks(conn: Connection) -> int:
+        plan = value(conn, explain)[0]["Plan"]
+        assert plan["Shared Hit Blocks"] >= 0 and plan["Shared Read Blocks"] >= 0
+        return int(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])
+
+    with connect(served, False) as stock:
+        expected, wanted = digest(stock), blocks(stock)
+        conns = [connect(served, True, order) for _ in range(4)]
+        for conn in conns:
+            blocks(conn)  # what a session looks up once
+        with ThreadPoolExecutor(len(conns)) as pool:
+            for _ in range(10):
+                cache.evict(stock, "t", "t_k")
+                assert list(pool.map(blocks, conns)) == [wanted] * len(conns)
+                cache.evict(stock, "t", "t_k")
+                assert list(pool.map(digest, conns)) == [expected] * len(conns)
+        for conn in conns:
+            conn.close()
+
+
+# Few buffers
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("io_method", METHODS)
+@pytest.mark.parametrize("buffers, sessions", (("128kB", 2), ("1MB", 6)))
+def test_few_shared_buffers(own_cluster: MakeCluster, io_method: str, buffers: str, sessions: int) -> None:
+    """Nobody is left without a buffer."""
+    cluster = serve(own_cluster, io_method, io_combine_limit=16)
+    with connect(cluster, False) as stock:
+        expected = digest(stock)
+    cluster.restart({"shared_buffers": buffers, "io_max_concurrency": 64})
+    merged = "SELECT a.id, b.id AS other FROM t a JOIN t b USING (k) WHERE a.k > 5 ORDER BY a.k"
+    conns = [connect(cluster, True, ORDERS[i % 2]) for i in range(sessions)]
+    with ThreadPoolExecutor(sessions) as pool:
+        for _ in range(4):
+            assert list(pool.map(digest, conns)) == [expected] * sessions
+            assert len(set(pool.map(lambda conn: digest(conn, merged), conns))) == 1
+    assert not bad_lines(cluster.log)
+
+
+@pytest.mark.timeout(300)
+def test_few_local_buffers(served: Cluster, rng: random.Random) -> None:
+    """A temporary table, in the smallest number of buffers: many scans at a time, some of which fail."""
+    with connect(served, False) as stock:
+        expected = digest(stock)
+    for _ in range(2):
+        with connect(served, True) as conn:
+            use_few_local_buffers(conn, rng, expected)
+
+
+def use_few_local_buffers(conn: Connection, rng: random.Random, expected: str) -> None:
+    query = BY_K.replace("FROM t", "FROM temporary")
+    conn.execute("SET temp_buffers = 100")
+    conn.execute("CREATE TEMP TABLE temporary AS SELECT * FROM t ORDER BY id")
+    conn.execute("CREATE INDEX ON temporary (k)")
+    conn.execute("ANALYZE temporary")
+    for order in ORDERS:
+        conn.execute(f"SET pg_lookahead.issue_order = {order}".encode())
+        for _ in range(4):
+            assert digest(conn, query) == expected
+            conn.execute(f"SELECT lose_cursors($q${query}$q$, {rng.randrange(40, 120)})".encode())
+        joined = "SELECT count(*) FROM " + " JOIN ".join(
+            f"({query}) AS q{i}" + ("" if i == 0 else " USING (k)") for i in range(6)
+        )
+        assert value(conn, joined) == ROWS - 6
+        with conn.transaction():
+            for i in range(12):
+                conn.execute(f"DECLARE c{i} CURSOR FOR {query}".encode())
+            for _ in range(3):
+                for i in range(12):
+                    assert len(conn.execute(f"FETCH 50 FROM c{i}".encode()).fetchall()) == 50
+
+
+def test_evicts_all(served: Cluster) -> None:
+    """After all that, every buffer can be evicted."""
+    with connect(served, False) as conn:
+        conn.execute(EVICT_ALL)
+        deadline = time.monotonic() + 60
+        while int(
+            value(conn, "SELECT count(*) FROM pg_buffercache WHERE relfilenode = pg_relation_filenode('t')")
+        ):
+            assert time.monotonic() < deadline
+            conn.execute(EVICT_ALL)
