@@ -11,9 +11,9 @@ that it names are run until one fails.  A mutation is
     survived        all its tests passed
     does not apply  its text is not in the file exactly once, or the result does not compile
     red before      a test that it names fails without it, too, so that nothing follows
-    costs only      it names no test: see its ``why``
+    argued          it names no test: its ``why`` says why none can notice
 
-The exit status is 1 if any is not caught, other than those that only cost.  What has been found is kept
+The exit status is 1 if any is not caught, other than those that are argued.  What has been found is kept
 with a checksum of the source, of the mutation and of its tests, so that a run that was interrupted goes
 on where it was, and a change of the source starts afresh.
 """
@@ -48,7 +48,7 @@ SECONDS = 150.0
 """After which tests that still run have noticed: something waits for ever."""
 
 CAUGHT, SURVIVED, INAPPLICABLE, RED = "caught", "survived", "does not apply", "red before"
-COSTS = "costs only"
+ARGUED = "argued"
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ class Bench:
         if text.count(mutation.old) != 1:
             return INAPPLICABLE, f"its text is {text.count(mutation.old)} times in {mutation.file}"
         if not mutation.tests:
-            return COSTS, mutation.why
+            return ARGUED, mutation.why
         before = self._before[mutation.tests]
         if before is not None:
             return RED, before
@@ -239,7 +239,7 @@ def main() -> int:
             FOUND.write_text(json.dumps({name: asdict(one) for name, one in found.items()}, indent=1))
             console.print(f"{state:15} {mutation.name}: {by}", highlight=False)
     console.print(table(chosen, found))
-    left = [mutation.name for mutation in chosen if found[mutation.name].state not in (CAUGHT, COSTS)]
+    left = [mutation.name for mutation in chosen if found[mutation.name].state not in (CAUGHT, ARGUED)]
     print(f"{len(chosen)} mutations; {len(left)} not caught" + (f": {', '.join(left)}" if left else ""))
     return int(bool(left))
 
