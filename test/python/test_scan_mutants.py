@@ -364,7 +364,7 @@ def test_damaged_links_and_flags_are_no_error(without_checksums: Sides) -> None:
             side.evict("t", "t_0")
             path = side.cluster.data / str(side.value("SELECT pg_relation_filepath('t_0')"))
             with path.open("r+b") as file:
-                position = leaves[1] * 8192 + 8192 - 16 + offset
+                position = leaves[0 if offset == 4 else 1] * 8192 + 8192 - 16 + offset
                 file.seek(position)
                 file.write(struct.pack("<H" if offset == 12 else "<I", value))
                 file.flush()
