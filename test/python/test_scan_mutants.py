@@ -421,7 +421,7 @@ def test_entries_beyond_the_table_are_no_error(without_checksums: Sides) -> None
             page = bytearray(file.read(8192))
             for item in range(150, 200):
                 pointer = struct.unpack_from("<I", page, 24 + 4 * item)[0]
-                struct.pack_into("<HH", page, pointer & 0x7FFF, 1, 7)
+                struct.pack_into("<HH", page, pointer & 0x7FFF, 30, 7)
             file.seek(8192)
             file.write(page)
             file.flush()
