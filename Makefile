@@ -4,7 +4,7 @@
 # For developers:		the same with PROFILE=1, which compiles function profiles in (docs/profiles.md)
 # Without one:			make demo, make bench, make test, make lint (set themselves up; see the second half)
 
-TOOL_GOALS = setup demo bench test torture matrix sanitize packages dist lint format lock
+TOOL_GOALS = setup demo bench test torture mutants matrix sanitize packages dist lint format lock
 ifeq ($(filter $(TOOL_GOALS),$(MAKECMDGOALS)),)
 
 # First half: PGXS build of the extension.
@@ -90,6 +90,10 @@ MINUTES = 10
 SEED = 1
 torture: setup
 	@cd tools && ../$(VENV)/python -Es -m torture --minutes $(MINUTES) --seed $(SEED)
+
+# Which tests notice when a guard is taken away; one by MUTANTS='--only NAME', all by MUTANTS=--list.
+mutants: setup
+	@$(VENV)/python -Es tools/mutate.py $(MUTANTS)
 
 # Versions x I/O methods x suites; options by MATRIX='--cells 17,18/io_uring --suites regress,isolation'.
 # Servers: Debian's own packages, unpacked under build; or MATRIX_PG_CONFIGS='pg_config ...'.

@@ -1,22 +1,29 @@
 """Look for queries that index-scan look-ahead makes slower: random shapes, ranked by what they lose.
 
     .venv/bin/python -I tools/losses.py --minutes 60 --seed 1 [--show 20] [--json FILE]
+    .venv/bin/python -I tools/losses.py --again BEFORE.json --worst 20 --json AFTER.json
 
 A shape is an index type, a plan, a layout of the table, a state of the caches, a way of I/O and a
 number of clients.  Each is run with look-ahead off and on, in turns, in sessions of one private
 server; the figure is the median of the pairs' ratios, on to off (above 1 is slower), with its
 bootstrap interval, of time and of processor time.  Every shape gets a few pairs; one that looks
 slower gets more, until its interval is narrow or its share of the time is spent.
+
+The seed, the way of I/O and its number decide a shape and its keys, so that the same numbers are the
+same queries in another run and on another build.  With --json, each shape is written when it has been
+measured, and a run that finds shapes in its file goes on after them.  With --again, the worst shapes of
+another run's file are measured instead of new ones, each with as many pairs as its time allows.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import random
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -225,8 +232,12 @@ class Sample:
 
 @dataclass(frozen=True)
 class Loss:
-    """What a shape came to: the ratios, on to off, and the median time off in milliseconds."""
+    """What a shape came to: the ratios, on to off, and the median time off in milliseconds.
 
+    number: of the shape, among those of its seed and its way of I/O"""
+
+    seed: int
+    number: int
     shape: Shape
     time: statistics.Interval
     cpu: statistics.Interval
@@ -268,8 +279,17 @@ class Sessions:
         return Sample(seconds, max((cpu_seconds(self._pids) or 0.0) - before, 1e-6))
 
 
-def measure(cluster: Cluster, admin: psycopg.Connection[Any], shape: Shape, lot: random.Random) -> Loss:
-    """Take pairs of a shape until they say enough."""
+def measure(
+    cluster: Cluster,
+    admin: psycopg.Connection[Any],
+    seed: int,
+    number: int,
+    io: tuple[str, bool],
+    all_pairs: bool,
+) -> Loss:
+    """Take pairs of a shape until they say enough; all_pairs: also of one that looks no slower."""
+    lot = random.Random(f"{seed} {io} {number}")
+    shape = draw(lot, *io)
     setup = statements(shape, lot)
     rows = admin.execute("SELECT pid FROM pg_stat_activity WHERE backend_type = 'io worker'").fetchall()
     workers = [row[0] for row in rows]
@@ -310,7 +330,7 @@ def measure(cluster: Cluster, admin: psycopg.Connection[Any], shape: Shape, lot:
             enough=lambda: False,
             into=taken,
         )
-        if found().ratio > SUSPICIOUS:
+        if all_pairs or found().ratio > SUSPICIOUS:
             turns.take(
                 sides,
                 rounds=MOST_ROUNDS,
@@ -324,7 +344,7 @@ def measure(cluster: Cluster, admin: psycopg.Connection[Any], shape: Shape, lot:
             sessions.close()
     cpu = statistics.ratio([s.cpu_seconds for s in taken["off"]], [s.cpu_seconds for s in taken["on"]])
     off = sorted(s.seconds for s in taken["off"])
-    return Loss(shape, found(), cpu, off[len(off) // 2] / times * 1000)
+    return Loss(seed, number, shape, found(), cpu, off[len(off) // 2] / times * 1000)
 
 
 def relations_of(admin: psycopg.Connection[Any], shape: Shape) -> list[str]:
@@ -371,11 +391,33 @@ def server(io_method: str, direct: bool) -> Iterator[tuple[Cluster, psycopg.Conn
             yield cluster, again
 
 
+def worst(losses: list[Loss], number: int) -> list[Loss]:
+    """Those that lost most."""
+    return sorted(losses, key=lambda loss: -loss.time.ratio)[:number]
+
+
+def read(path: Path) -> list[Loss]:
+    """What a file of --json tells; a line that was cut short is left out."""
+    losses = []
+    for line in path.read_text().splitlines():
+        try:
+            loss = json.loads(line)
+        except json.JSONDecodeError:
+            continue
+        loss["shape"] = Shape(**loss["shape"])
+        loss["time"], loss["cpu"] = (statistics.Interval(**loss[name]) for name in ("time", "cpu"))
+        losses.append(Loss(**loss))
+    return losses
+
+
 def show(losses: list[Loss], number: int) -> Table:
-    """The worst, by the lower end of the interval of time."""
-    table = Table("shape", "off ms", "time on/off", "CPU on/off", "pairs", title="The largest losses")
-    for loss in sorted(losses, key=lambda loss: -loss.time.low)[:number]:
+    """The worst, by the median of the ratios of time."""
+    table = Table(
+        "number", "shape", "off ms", "time on/off", "CPU on/off", "pairs", title="The largest losses"
+    )
+    for loss in worst(losses, number):
         table.add_row(
+            str(loss.number),
             str(loss.shape),
             f"{loss.off_ms:.2f}",
             f"{loss.time.ratio:.3f} ({loss.time.low:.3f} to {loss.time.high:.3f})",
@@ -392,19 +434,36 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--show", type=int, default=20, help="rows of the table")
-    parser.add_argument("--json", type=Path, help="append each shape's figures to this file")
+    parser.add_argument(
+        "--json", type=Path, help="append each shape's figures to this file, and go on after it"
+    )
     parser.add_argument("--io-methods", default="worker,sync", help="comma-separated")
+    parser.add_argument("--again", type=Path, metavar="JSON", help="measure the worst shapes of this file")
+    parser.add_argument("--worst", type=int, default=20, help="how many, with --again")
     options = parser.parse_args()
-    lot = random.Random(options.seed)
-    losses: list[Loss] = []
+    cache.whole_system = False  # the files of a shape are enough
+    losses = read(options.json) if options.json and options.json.exists() else []
+    done = {(loss.seed, loss.shape.io_method, loss.shape.direct, loss.number) for loss in losses}
+    again = worst(read(options.again), options.worst) if options.again else []
     grid = [(method, direct) for method in options.io_methods.split(",") for direct in (False, True)]
     print(f"seed {options.seed}")
     try:
-        for io_method, direct in grid:
+        for io in grid:
+            wanted: Iterable[tuple[int, int]] = ((options.seed, number) for number in itertools.count())
+            if options.again:
+                wanted = [
+                    (old.seed, old.number) for old in again if (old.shape.io_method, old.shape.direct) == io
+                ]
+                if not wanted:
+                    continue
             until = time.monotonic() + options.minutes * 60 / len(grid)
-            with server(io_method, direct) as (cluster, admin):
-                while time.monotonic() < until:
-                    loss = measure(cluster, admin, draw(lot, io_method, direct), lot)
+            with server(*io) as (cluster, admin):
+                for seed, number in wanted:
+                    if (seed, *io, number) in done:
+                        continue
+                    if not options.again and time.monotonic() > until:
+                        break
+                    loss = measure(cluster, admin, seed, number, io, bool(options.again))
                     losses.append(loss)
                     if options.json:
                         with options.json.open("a") as file:

@@ -1,0 +1,248 @@
+"""Break the extension on purpose, one place at a time, and see which tests notice.
+
+    make mutants [MUTANTS='--only NAME ...']
+    .venv/bin/python -Es tools/mutate.py [--list] [--only NAME] [--again]
+
+A mutation (see mutations.py) replaces one piece of text in one file of the source.  In a private
+copy of the tree, built for the embedded server of that copy, each is applied by itself, and the tests
+that it names are run until one fails.  A mutation is
+
+    caught          a test failed, or hung, that passes without it
+    survived        all its tests passed
+    does not apply  its text is not in the file exactly once, or the result does not compile
+    red before      a test that it names fails without it, too, so that nothing follows
+    argued          it names no test: its ``why`` says why none can notice
+
+The exit status is 1 if any is not caught, other than those that are argued.  What has been found is kept
+with a checksum of the source, of the mutation and of its tests, so that a run that was interrupted goes
+on where it was, and a change of the source starts afresh.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from mutations import MUTATIONS, Mutation
+
+ROOT = Path(__file__).resolve().parents[1]
+HOME = ROOT / "build" / "mutants"
+COPY = HOME / "tree"
+FOUND = HOME / "found.json"
+LOGS = HOME / "logs"
+
+SECONDS = 150.0
+"""After which tests that still run have noticed: something waits for ever."""
+
+CAUGHT, SURVIVED, INAPPLICABLE, RED = "caught", "survived", "does not apply", "red before"
+ARGUED = "argued"
+
+
+@dataclass(frozen=True)
+class Found:
+    """What became of a mutation.
+
+    by: the test that failed; or why there is no answer
+    checksum: of what it depends on"""
+
+    state: str
+    by: str
+    seconds: float
+    checksum: str
+
+
+# The private copy
+
+
+def tracked() -> list[Path]:
+    """The files of the working tree that belong to the project, committed or not."""
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    names = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return sorted(Path(name) for name in set(names.split("\0")) if name and (ROOT / name).is_file())
+
+
+def environment() -> dict[str, str]:
+    """This process's, without a server of the user's own: mutants go into the copy's server only."""
+    left_out = ("PG_CONFIG", "MAKEFLAGS", "MAKELEVEL", "MFLAGS")
+    return {name: value for name, value in os.environ.items() if name not in left_out}
+
+
+def bring_up_to_date(files: list[Path]) -> None:
+    """Make the copy equal to the working tree; files that are equal keep their time, for make."""
+    for path in files:
+        source, target = ROOT / path, COPY / path
+        if not target.exists() or target.read_bytes() != source.read_bytes():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, target)
+            target.chmod(source.stat().st_mode)
+    for directory in ("src", "sql", "test"):
+        for found in (COPY / directory).rglob("*"):
+            name = found.relative_to(COPY)
+            if found.suffix in (".c", ".h", ".sql", ".py") and name not in files:
+                found.unlink()
+
+
+def build() -> str | None:
+    """Build and install the copy; None, or what the compiler said."""
+    done = subprocess.run(["tools/setup.sh"], cwd=COPY, env=environment(), capture_output=True, text=True)
+    return None if done.returncode == 0 else (done.stderr or done.stdout).strip()
+
+
+def run_tests(tests: tuple[str, ...], log: Path) -> str | None:
+    """Run tests until one fails; None if all pass, else its name or what happened."""
+    command = [".venv/bin/pytest", "-x", "-q", "--tb=short", "-p", "no:cacheprovider", *tests]
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("w") as output:
+        tester = subprocess.Popen(command, cwd=COPY, env=environment(), stdout=output, stderr=output)
+        try:
+            status = tester.wait(SECONDS)
+        except subprocess.TimeoutExpired:
+            tester.terminate()
+            try:
+                tester.wait(30)
+            except subprocess.TimeoutExpired:
+                tester.kill()  # its servers are ended by their watcher
+                tester.wait()
+            return f"they did not end in {SECONDS:.0f} s"
+    if status == 0:
+        return None
+    text = log.read_text(errors="replace")
+    if status != 1:
+        raise SystemExit(f"pytest {' '.join(tests)} ended with status {status}:\n{text[-2000:]}")
+    failed = re.search(r"^(?:FAILED|ERROR) (?:test/python/)?(\S.*?)(?: - .*)?$", text, re.M)
+    return failed[1] if failed else "a test"
+
+
+# Mutations
+
+
+def checksum(mutation: Mutation, files: list[Path]) -> str:
+    """Of the mutation, the source and the tests, as they are in the copy."""
+    digest = hashlib.sha256(json.dumps(asdict(mutation)).encode())
+    for path in files:
+        if path.parts[0] in ("src", "sql") or path.parts[:2] == ("test", "python"):
+            digest.update(str(path).encode() + (COPY / path).read_bytes())
+    return digest.hexdigest()[:16]
+
+
+class Bench:
+    """Judges mutations in the copy."""
+
+    def __init__(self) -> None:
+        self._before: dict[tuple[str, ...], str | None] = {}
+
+    def run_before(self, mutations: list[Mutation]) -> None:
+        """Run all tests that will be needed once without a mutation, while the copy is built so."""
+        for mutation in mutations:
+            if mutation.tests and mutation.tests not in self._before:
+                self._before[mutation.tests] = run_tests(mutation.tests, LOGS / f"{mutation.name} before.log")
+
+    def judge(self, mutation: Mutation) -> tuple[str, str]:
+        """State, and by which test or why."""
+        path = COPY / mutation.file
+        text = path.read_text() if path.exists() else ""
+        if text.count(mutation.old) != 1:
+            return INAPPLICABLE, f"its text is {text.count(mutation.old)} times in {mutation.file}"
+        if not mutation.tests:
+            return ARGUED, mutation.why
+        before = self._before[mutation.tests]
+        if before is not None:
+            return RED, before
+        try:
+            path.write_text(text.replace(mutation.old, mutation.new))
+            failure = build()
+            if failure is not None:
+                return INAPPLICABLE, failure.splitlines()[0]
+            caught = run_tests(mutation.tests, LOGS / f"{mutation.name}.log")
+        finally:
+            path.write_text(text)  # which is built with the next one
+        return (SURVIVED, ", ".join(mutation.tests)) if caught is None else (CAUGHT, caught)
+
+
+def read_found() -> dict[str, Found]:
+    return (
+        {name: Found(**one) for name, one in json.loads(FOUND.read_text()).items()} if FOUND.exists() else {}
+    )
+
+
+def table(mutations: list[Mutation], found: dict[str, Found]) -> Table:
+    """What became of each."""
+    rows = Table("mutation", "file", "", "by", title="Mutations")
+    for mutation in mutations:
+        one = found.get(mutation.name)
+        state = "not run" if one is None else one.state
+        rows.add_row(mutation.name, mutation.file, state, "" if one is None else one.by)
+    return rows
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", metavar="NAME", action="append", help="this mutation; may be repeated")
+    parser.add_argument("--list", action="store_true", help="show the mutations, and why each must be caught")
+    parser.add_argument("--again", action="store_true", help="run also what has been found before")
+    options = parser.parse_args()
+    console = Console(width=170)
+    names = [mutation.name for mutation in MUTATIONS]
+    assert len(set(names)) == len(names)
+    unknown = set(options.only or ()) - set(names)
+    if unknown:
+        parser.error(f"no mutation {', '.join(sorted(unknown))}")
+    chosen = [mutation for mutation in MUTATIONS if not options.only or mutation.name in options.only]
+    if options.list:
+        for mutation in chosen:
+            console.print(
+                f"[bold]{mutation.name}[/bold] ({mutation.file})\n    {mutation.why}", highlight=False
+            )
+        return 0
+
+    HOME.mkdir(parents=True, exist_ok=True)
+    with (HOME / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # one run at a time has the copy
+        files = tracked()
+        bring_up_to_date(files)
+        failure = build()
+        if failure is not None:
+            print(failure, file=sys.stderr)
+            return 2
+        found = read_found()
+        bench = Bench()
+        wanted = {mutation.name: checksum(mutation, files) for mutation in chosen}
+        to_do = [
+            mutation
+            for mutation in chosen
+            if options.again
+            or mutation.name not in found
+            or found[mutation.name].checksum != wanted[mutation.name]
+        ]
+        bench.run_before(to_do)
+        for mutation in to_do:
+            started = time.monotonic()
+            state, by = bench.judge(mutation)
+            found[mutation.name] = Found(
+                state, by, round(time.monotonic() - started, 1), wanted[mutation.name]
+            )
+            FOUND.write_text(json.dumps({name: asdict(one) for name, one in found.items()}, indent=1))
+            console.print(f"{state:15} {mutation.name}: {by}", highlight=False)
+    console.print(table(chosen, found))
+    left = [mutation.name for mutation in chosen if found[mutation.name].state not in (CAUGHT, ARGUED)]
+    print(f"{len(chosen)} mutations; {len(left)} not caught" + (f": {', '.join(left)}" if left else ""))
+    return int(bool(left))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,501 @@
+# ruff: noqa: E501
+"""The mutations of mutate.py: guards of the look-ahead of index scans, taken away one by one.
+
+Each hazard that has code of its own stands here, with the tests that must notice.  A mutation without
+tests is one that nobody can notice by what a query returns, counts, holds or leaves behind, or not on
+the embedded server; ``why`` then says so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+HAZARDS = "test/python/test_scan_hazards.py::"
+ENDS = "test/python/test_scan_ends.py::"
+COUNTERS = "test/python/test_scan_counters.py::"
+MUTANTS = "test/python/test_scan_mutants.py::"
+DIFFERENTIAL = "test/python/test_scan_differential.py::"
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """A change of one place of the source.
+
+    old: text that is there exactly once; new: what replaces it
+    tests: of which one must fail then
+    why: what goes wrong, and when"""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+    why: str
+
+
+MUTATIONS = [
+    # Entries that are marked dead
+    Mutation(
+        "kill what is invisible",
+        "src/scan/page_rows.c",
+        "scan->kill_prior_tuple = row->all_dead;",
+        "scan->kill_prior_tuple = !row->visible;",
+        (MUTANTS + "test_what_is_invisible_is_not_dead",),
+        "Entries of rows that other transactions can see are marked dead, and lost to every later scan.",
+    ),
+    Mutation(
+        "kill nothing",
+        "src/scan/page_rows.c",
+        "scan->kill_prior_tuple = row->all_dead;",
+        "scan->kill_prior_tuple = false;",
+        (HAZARDS + "test_dead_entries_are_marked_as_stock_marks_them",),
+        "Dead entries stay in the index, and each scan visits their rows again.",
+    ),
+    Mutation(
+        "kill on a standby",
+        "src/scan/page_rows.c",
+        "if (!scan->xactStartedInRecovery)",
+        "if (true)",
+        (HAZARDS + "test_a_standby_marks_nothing",),
+        "What is dead to a snapshot of a standby may be alive on its primary.",
+    ),
+    # Rows that are looked up together
+    Mutation(
+        "rows without their pin",
+        "src/scan/page_rows.h",
+        "LookaheadHeapBuffer(scan) == rows->buffer &&",
+        "true &&",
+        (HAZARDS + "test_rows_looked_up_together_are_used_under_their_pin_only",),
+        "A row that was looked up under a pin that has been given back is stored in a slot of another page.",
+    ),
+    Mutation(
+        "rows of another entry",
+        "src/scan/page_rows.h",
+        "ItemPointerEquals(&rows->rows[rows->next].tid,\n\t\t\t\t\t\t\t\t &scan->xs_heaptid)",
+        "true",
+        (HAZARDS + "test_turns_within_a_page",),
+        "A cursor that turns within a page returns the rows that would have come.",
+    ),
+    Mutation(
+        "member of the HOT chain",
+        "src/scan/page_rows.c",
+        "ItemPointerSetOffsetNumber(&scan->xs_heaptid, row->offset);",
+        ";",
+        (MUTANTS + "test_members_of_hot_chains",),
+        "ctid is that of the chain's root, and an UPDATE or a WHERE CURRENT OF meets the wrong version.",
+    ),
+    Mutation(
+        "rows looked up in SERIALIZABLE",
+        "src/scan/page_rows.c",
+        "if (IsolationIsSerializable())\n\t\treturn false;",
+        "",
+        (HAZARDS + "test_serializable_reads_no_row_before_its_turn",),
+        "Predicate locks on rows that the scan does not come to: transactions fail that would not with stock.",
+    ),
+    Mutation(
+        "backward as forward",
+        "src/scan/page_rows.c",
+        "int\t\t\tstep = ScanDirectionIsForward(direction) ? 1 : -1;",
+        "int\t\t\tstep = 1;",
+        (),
+        "What was looked up for the wrong direction is not used, since PageRowsHave() compares TIDs (see"
+        " 'rows of another entry'): a scan backward looks rows up in vain.",
+    ),
+    # Snapshots
+    Mutation(
+        "any snapshot",
+        "src/exec/takeover.c",
+        "IsMVCCSnapshot(queryDesc->estate->es_snapshot)",
+        "true",
+        (MUTANTS + "test_every_version_of_a_row",),
+        "Under a snapshot that is not of the MVCC kind, further members of a HOT chain are lost.",
+    ),
+    # Lossy indexes and ordering operators
+    Mutation(
+        "no recheck",
+        "src/scan/next_row.c",
+        "if (scan->xs_recheck)\n\t\t{\n\t\t\tecontext->ecxt_scantuple = slot;\n\t\t\tif (!ExecQualAndReset(state->indexqualorig",
+        "if (false)\n\t\t{\n\t\t\tecontext->ecxt_scantuple = slot;\n\t\t\tif (!ExecQualAndReset(state->indexqualorig",
+        (MUTANTS + "test_lossy_indexes_are_rechecked",),
+        "Rows that a lossy index returns for want of knowledge are results.",
+    ),
+    Mutation(
+        "no recheck of index-only scans",
+        "src/scan/next_row.c",
+        "if (!ExecQualAndReset(state->recheckqual, econtext))",
+        "if (false)",
+        (),
+        "No operator class of the server's access methods that can return a value asks for a recheck; the code"
+        " is as in the server's own loop.",
+    ),
+    Mutation(
+        "ordered by distance",
+        "src/scan/scan.c",
+        "if (norderbys > 0)",
+        "if (false)",
+        (MUTANTS + "test_nearest_neighbours_come_in_their_order",),
+        "The server reorders what an index can order only roughly; our loop does not.",
+    ),
+    # SERIALIZABLE
+    Mutation(
+        "no predicate lock on a visible page",
+        "src/scan/next_row.c",
+        "if (!from_heap && IsolationIsSerializable())",
+        "if (false)",
+        (
+            HAZARDS + "test_write_skew_is_prevented",
+            HAZARDS + "test_serializable_reads_no_row_before_its_turn",
+        ),
+        "An index-only scan does not lock what it reads, and write skew commits.",
+    ),
+    Mutation(
+        "second scan in SERIALIZABLE",
+        "src/index/btree_descents.c",
+        "!IsolationIsSerializable() &&",
+        "true &&",
+        (MUTANTS + "test_serializable_arrays_lock_what_stock_locks",),
+        "The second scan locks leaf pages that the scan does not come to.",
+    ),
+    # Parallel scans
+    Mutation(
+        "next leaf of a parallel scan",
+        "src/index/btree_leaf.c",
+        "scan->parallel_scan != NULL ||",
+        "false ||",
+        (MUTANTS + "test_parallel_scans_look_at_their_own_pages",),
+        "Each process reads ahead for the leaf page that another one takes.",
+    ),
+    Mutation(
+        "second scan of a parallel scan",
+        "src/index/btree_descents.c",
+        "scan->parallel_scan == NULL &&",
+        "true &&",
+        (MUTANTS + "test_parallel_scans_look_at_their_own_pages",),
+        "Each process reads ahead for all leaf pages.",
+    ),
+    # How far
+    Mutation(
+        "no bound on entries for a refill",
+        "src/scan/heap_ahead.c",
+        "while (looks-- > 0 && wanted > 0",
+        "while (wanted > 0",
+        (MUTANTS + "test_entries_looked_at_for_one_refill_are_bounded",),
+        "Where no entry needs a heap page, the whole index is walked before the next row is returned.",
+    ),
+    Mutation(
+        "beyond the rows wanted",
+        "src/scan/heap_ahead.c",
+        "EntriesAheadOrdinal(ahead->entries) < last &&",
+        "true &&",
+        (HAZARDS + "test_limit_reads_what_stock_reads",),
+        "A LIMIT reads blocks for rows that nobody wants, and meets damage that stock does not reach.",
+    ),
+    Mutation(
+        "LIMIT unknown",
+        "src/exec/rows_wanted.c",
+        "bounds->limit = (LimitState *) plan_state;",
+        "bounds->limit = NULL;",
+        (HAZARDS + "test_limit_reads_what_stock_reads",),
+        "The same for every LIMIT.",
+    ),
+    Mutation(
+        "LIMIT through a filter",
+        "src/exec/rows_wanted.c",
+        "passes_rows = plan_state->qual == NULL &&",
+        "passes_rows = true ||",
+        (),
+        "The rows wanted of a node below a filter are bounded too tightly: less is read ahead than could be.",
+    ),
+    Mutation(
+        "LIMIT below a filter",
+        "src/exec/rows_wanted.c",
+        "if (taken->plan_state->qual != NULL)\n\t\treturn wanted;",
+        "",
+        (),
+        "With a filter, look-ahead ends after as many entries as rows are wanted: less is read ahead than could be.",
+    ),
+    Mutation(
+        "OFFSET plus LIMIT overflows",
+        "src/exec/rows_wanted.c",
+        "if (!pg_add_s64_overflow(limit->offset, limit->count, &end))",
+        "pg_add_s64_overflow(limit->offset, limit->count, &end);",
+        (MUTANTS + "test_limit_that_means_none_looks_ahead",),
+        "LIMIT 9223372036854775807 with an OFFSET means that no row is wanted.",
+    ),
+    Mutation(
+        "part of a unique key",
+        "src/scan/scan.c",
+        "if (nkeys < columns)\n\t\treturn false;",
+        "columns = Min(columns, nkeys);",
+        (
+            MUTANTS + "test_part_of_a_unique_key_looks_ahead",
+            DIFFERENTIAL + "test_part_of_a_unique_key_is_served",
+        ),
+        "A scan of many rows is refused as a look-up of one.",
+    ),
+    Mutation(
+        "array on a unique key",
+        "src/scan/scan.c",
+        "(SK_SEARCHARRAY | SK_ROW_HEADER)",
+        "(SK_ROW_HEADER)",
+        (
+            MUTANTS + "test_part_of_a_unique_key_looks_ahead",
+            DIFFERENTIAL + "test_part_of_a_unique_key_is_served",
+        ),
+        "The same for = ANY.",
+    ),
+    Mutation(
+        "second scan on the first page",
+        "src/scan/entries_ahead.c",
+        "if (ahead->pages < PAGES_BEFORE_DESCENTS)\n\t\t\treturn false;",
+        "",
+        (HAZARDS + "test_abandoned_array_scan_stays_on_its_page",),
+        "A scan of array keys that is left on its first page has searched the index for the next match.",
+    ),
+    # Which tables and nodes
+    Mutation(
+        "table that is not heap",
+        "src/scan/scan.c",
+        "if (heap->rd_tableam != GetHeapamTableAmRoutine())",
+        "if (false)",
+        (DIFFERENTIAL + "test_a_table_that_is_not_heap",),
+        "Another table access method's rows are read as heap's.",
+    ),
+    Mutation(
+        "node of another extension",
+        "src/exec/takeover.c",
+        "!is_servers_own(plan_state->ExecProcNodeReal)",
+        "false",
+        (DIFFERENTIAL + "test_nodes_that_another_extension_wraps",),
+        "Another extension that wraps the node's function is not called for its rows.",
+    ),
+    # What is held, and for how long
+    Mutation(
+        "pins outlive the call",
+        "src/stream/page_read.c",
+        "ReleaseBuffer(buffers[j]);",
+        "if (j > i) ReleaseBuffer(buffers[j]);",
+        (ENDS + "test_abandoned_scans_pin_nothing", ENDS + "test_idle_portal_pins_what_stock_pins"),
+        "A block that was read ahead stays pinned: VACUUM misses it, HOT updates are lost, buffers leak.",
+    ),
+    Mutation(
+        "pin on the visibility map",
+        "src/scan/heap_ahead.c",
+        "if (BufferIsValid(ours))\n\t\tReleaseBuffer(ours);",
+        "",
+        (MUTANTS + "test_more_than_one_page_of_the_visibility_map",),
+        "A page of the visibility map leaks its pin.",
+    ),
+    Mutation(
+        "pin on a leaf page",
+        "src/scan/entries_ahead.c",
+        "if (BufferIsValid(buffer))\n\t\tReleaseBuffer(buffer);",
+        "",
+        (HAZARDS + "test_vacuum_under_a_paused_scan", ENDS + "test_idle_portal_pins_what_stock_pins"),
+        "A leaf page that was looked at ahead leaks its pin.",
+    ),
+    Mutation(
+        "pin of the second scan",
+        "src/index/btree_descents.c",
+        "BTScanPosUnpinIfPinned(*pos);",
+        ";",
+        (HAZARDS + "test_idle_cursor_pins_what_stock_pins",),
+        "Of an unlogged index, whose scans keep the pin on their page, the second scan pins one more.",
+    ),
+    Mutation(
+        "memory without a bound",
+        "src/exec/taken.c",
+        "int64\t\tgranted = Max(least, Min(wanted, left / 2));",
+        "int64\t\tgranted = wanted + 0 * (left + least);",
+        (MUTANTS + "test_work_mem_bounds_what_is_known_ahead",),
+        "Each of many scans that are open at once has what one of them may have, whatever work_mem is.",
+    ),
+    Mutation(
+        "local buffers all in flight",
+        "src/stream/page_read.c",
+        "wanted = Min(wanted, num_temp_buffers / LOCAL_BUFFERS_PART - blocks);",
+        ";",
+        (),
+        "The server finds no local buffer that is not being read, and goes round for ever. Only io_uring reads local"
+        " buffers in the background, which the embedded server, for which mutants are built, does not have.",
+    ),
+    Mutation(
+        "query not forgotten",
+        "src/exec/taken.c",
+        "dlist_delete(&query->link);",
+        ";",
+        (
+            MUTANTS + "test_queries_are_forgotten_with_their_memory",
+            COUNTERS + "test_failed_queries_are_counted",
+        ),
+        "The list of queries leads into memory that is gone.",
+    ),
+    Mutation(
+        "last query not forgotten",
+        "src/exec/taken.c",
+        "if (lookahead_last_query == query)\n\t\tlookahead_last_query = &no_query;",
+        "",
+        (),
+        "A query whose EState has the address of one that is gone finds what was kept for the other, in memory that"
+        " is gone. It has ended, so nothing is executed for it; that it is read, only valgrind would show.",
+    ),
+    # Counters
+    Mutation(
+        "hits ahead are counted",
+        "src/stream/page_read.c",
+        "UncountAccesses(rel, hits);",
+        "(void) hits;",
+        (COUNTERS + "test_completed_scans_count_as_stock",),
+        "A block that is found cached when it is looked at ahead is counted twice.",
+    ),
+    Mutation(
+        "reads owed are kept",
+        "src/stream/uncount.h",
+        "*owed -= hits + reads;",
+        "(void) reads;",
+        (COUNTERS + "test_completed_scans_count_as_stock",),
+        "More hits are counted as reads than were owed.",
+    ),
+    Mutation(
+        "reads owed are not counted",
+        "src/stream/uncount.h",
+        "int64\t\thits = Min(HitsSince(rel, before), *owed);",
+        "int64\t\thits = 0;",
+        (COUNTERS + "test_completed_scans_count_as_stock",),
+        "An index page that was read ahead counts as found, and never as read.",
+    ),
+    Mutation(
+        "searches of the second scan",
+        "src/stream/uncount.h",
+        "now->numscans -= now->numscans - before->counts.numscans;",
+        ";",
+        (MUTANTS + "test_searches_of_an_index_are_counted_once",),
+        "idx_scan counts descents that the scan did not make.",
+    ),
+    Mutation(
+        "counters set back",
+        "src/stream/uncount.h",
+        "return rel->pgstat_info->counts.blocks_hit - before->counts.blocks_hit;",
+        "return *UsageHits(rel) - before->hits;",
+        (COUNTERS + "test_what_operators_count_is_not_taken_back",),
+        "What operators' own queries count while we look ahead is taken back with our own.",
+    ),
+    Mutation(
+        "failed queries are not counted",
+        "src/exec/takeover.c",
+        "RegisterXactCallback(at_xact_end, NULL);",
+        "(void) at_xact_end;",
+        (COUNTERS + "test_failed_queries_are_counted",),
+        "A query that fails is counted when its memory goes, if at all.",
+    ),
+    Mutation(
+        "EXPLAIN before the end",
+        "src/scan/scan.c",
+        "HeapAheadPause(node->ahead);\t/* what is left in it is not used */",
+        ";",
+        (COUNTERS + "test_explain_tells_what_the_view_counts",),
+        "EXPLAIN tells of no unused block, the view of many.",
+    ),
+    # Damaged pages of a btree
+    Mutation(
+        "tuples of any length",
+        "src/index/btree_leaf.c",
+        "return off <= size;",
+        "return true;",
+        (),
+        "What is read then lies outside the tuple or the page, mostly in the next buffer, and becomes a hint. Other"
+        " guards stop most of it; what is left only a tool that watches each access would show.",
+    ),
+    Mutation(
+        "key beyond its tuple",
+        "src/index/btree_leaf.c",
+        "if (off >= size || VARATT_IS_EXTERNAL(tuple + off) ||",
+        "if (",
+        (),
+        "What is read then lies outside the tuple or the page, mostly in the next buffer, and becomes a hint. Other"
+        " guards stop most of it; what is left only a tool that watches each access would show.",
+    ),
+    Mutation(
+        "tuple outside the page",
+        "src/index/btree_leaf.c",
+        "ItemIdGetOffset(iid) + length > ((PageHeader) page)->pd_special ||",
+        "",
+        (),
+        "What is read then lies outside the tuple or the page, mostly in the next buffer, and becomes a hint. Other"
+        " guards stop most of it; what is left only a tool that watches each access would show.",
+    ),
+    Mutation(
+        "page that is no leaf",
+        "src/index/btree_leaf.c",
+        "if (!P_ISLEAF(opaque) || P_IGNORE(opaque) || P_ISMETA(opaque) ||",
+        "if (",
+        (),
+        "What is no leaf, or a leaf that was deleted, is read as one, and becomes a hint.",
+    ),
+    Mutation(
+        "leaf beyond the end",
+        "src/stream/page_read.c",
+        "if (block >= RelationGetNumberOfBlocksInFork(rel, fork))\n\t\treturn false;",
+        "",
+        (
+            HAZARDS + "test_damaged_leaf_that_stock_does_not_reach_is_no_error",
+            MUTANTS + "test_damaged_links_and_flags_are_no_error",
+        ),
+        "A damaged link to a page that does not exist makes one, or is an error that stock does not reach.",
+    ),
+    Mutation(
+        "heap block beyond the end",
+        "src/stream/window_ring.c",
+        "if (block >= window->nblocks)\n\t\t\treturn;",
+        "",
+        (
+            HAZARDS + "test_damaged_leaf_that_stock_does_not_reach_is_no_error",
+            MUTANTS + "test_entries_beyond_the_table_are_no_error",
+        ),
+        "An entry that points beyond the table is an error before the scan comes to it.",
+    ),
+    # Index-only scans
+    Mutation(
+        "all pages visible",
+        "src/scan/next_row.c",
+        "if (!HeapAheadAllVisible(node->ahead, block, vm_buffer))\n\t\treturn false;",
+        "(void) HeapAheadAllVisible(node->ahead, block, vm_buffer);",
+        (MUTANTS + "test_index_only_scans_ask_the_map",),
+        "An index-only scan that looks ahead returns rows that are not visible.",
+    ),
+    Mutation(
+        "names not padded",
+        "src/scan/next_row.c",
+        "namestrcpy(name, DatumGetCString(slot->tts_values[column]));\n\t\tslot->tts_values[column] = NameGetDatum(name);",
+        "(void) name;",
+        (MUTANTS + "test_names_are_padded",),
+        "A value of type name is read beyond its end.",
+    ),
+    # Where nothing but the cost changes
+    Mutation(
+        "continue a HOT chain",
+        "src/scan/page_rows.c",
+        "scan->xs_heap_continue = false;",
+        ";",
+        (),
+        "With an MVCC snapshot, the only kind that is served, the flag is never set, and index_getnext_tid()"
+        " asserts that; it is cleared so that the code holds by itself.",
+    ),
+    Mutation(
+        "scan not where it was expected",
+        "src/scan/entries_ahead.c",
+        "position.current == ahead->current + step * steps;",
+        "true;",
+        (),
+        "After a restored mark or a rescan, hints are of the wrong entries: reads for nothing. The scan itself"
+        " is never moved, so what it returns is right.",
+    ),
+    Mutation(
+        "turned round",
+        "src/scan/entries_ahead.c",
+        "bool\t\texpected = dir == ahead->dir && !anew;",
+        "bool\t\texpected = !anew;",
+        (),
+        "The same after a change of direction.",
+    ),
+]
