@@ -18,10 +18,14 @@
 #include "compat.h"
 #include "exec/rows_wanted.h"
 #include "executor/instrument.h"
+#include "miscadmin.h"
 #include "scan/scan.h"
 #include "scan/scan_node.h"
 #include "utils/rel.h"
 #include "utils/spccache.h"
+
+/* Of its heap, its index and the visibility map; two of them also ahead. */
+#define PINS_OF_A_SCAN 5
 
 /* The page of the visibility map that an index-only scan holds, else NULL. */
 static inline const Buffer *
@@ -103,6 +107,24 @@ begun_again(ScanNode *node)
 	obey(node);
 }
 
+/*
+ * Has the query so many scans of temporary tables that what is in flight, up to
+ * an eighth of the temporary buffers, might leave one of them without a buffer?
+ * The scans themselves are to do with three quarters.
+ */
+static bool
+local_buffers_are_short(const ScanNode *node)
+{
+	int			scans = 0;
+
+	if (node->reads != &pgBufferUsage.local_blks_read)
+		return false;
+	for (Taken *taken = node->taken.query->first; taken; taken = taken->next)
+		scans += taken->taker == node->taken.taker &&
+			((ScanNode *) taken)->reads == node->reads;
+	return scans > num_temp_buffers / 4 * 3 / PINS_OF_A_SCAN;
+}
+
 /* Make what it takes to look ahead; false if that is forbidden. */
 static bool
 begin_ahead(ScanNode *node, IndexScanDesc scan)
@@ -115,7 +137,7 @@ begin_ahead(ScanNode *node, IndexScanDesc scan)
 
 	/* a parallel worker had to look it up in the catalogs */
 	pgBufferUsage.shared_blks_hit -= pgBufferUsage.shared_blks_hit - hits;
-	if (concurrency == 0)
+	if (concurrency == 0 || local_buffers_are_short(node))
 	{
 		PolicyForbid(&node->policy);
 		return false;

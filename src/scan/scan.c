@@ -141,6 +141,8 @@ reason_of(const ScanNode *node)
 	if (get_tablespace_io_concurrency(
 			state->ss_currentRelation->rd_rel->reltablespace) == 0)
 		return "effective_io_concurrency is 0";
+	if (node->policy.forbidden)
+		return "too many scans of temporary tables";
 	if (node->ahead != NULL)
 		return "nothing could be read ahead";
 	return node->policy.saw_fast_reads ? "reads are fast" :

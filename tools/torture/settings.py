@@ -23,7 +23,6 @@ VARIED: Mapping[str, tuple[str, ...]] = {
     "pg_lookahead.issue_order": ("index", "block"),
     "pg_lookahead.max_distance": ("-1", "-1", "-1", "0", "1", "2", "7", "40"),
     "pg_lookahead.order_window": ("5", "64", "512"),
-    "pg_lookahead.order_window": ("5", "64", "512"),
     "effective_io_concurrency": ("16", "128", "1"),
     "maintenance_io_concurrency": ("16", "128", "1"),
     "wal_consistency_checking": ("", "", "", "", "", CONSISTENCY),
