@@ -394,3 +394,17 @@ def test_what_operators_count_is_not_taken_back(sides: Sides) -> None:
         }
 
     assert alike(sides, steps)["each call counted"]
+
+
+def test_an_abandoned_scan_owes_nothing_to_the_next(sides: Sides) -> None:
+    """Leaf pages that were read for nothing hide no hit of the scan that is begun again."""
+    query = (
+        "SELECT count(p) FROM generate_series(1, 5000, 100) AS v, LATERAL"
+        " (SELECT k AS p FROM visible WHERE k > v AND k <> 5 ORDER BY k LIMIT 40) AS s"
+    )
+    hits = {}
+    for name, side in sides.items():
+        make_cold(side)
+        ((plan,),) = side.rows(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {query}")
+        hits[name] = plan[0]["Plan"]["Shared Hit Blocks"]
+    assert hits["forced"] >= hits["off"]
