@@ -132,6 +132,74 @@ GRANT EXECUTE ON FUNCTION
 TO pg_stat_scan_tables;
 
 /*
+ * Relations described by a random sample of their pages, with the bounds between which each figure
+ * is (src/inspect/estimate.c).  A relation of no more than sample_pages pages is read whole.
+ */
+
+CREATE FUNCTION index_estimate(
+    index regclass,                    -- btree, hash, GiST, GIN or Bloom
+    sample_pages int DEFAULT 10000,
+    "precision" float8 DEFAULT NULL,   -- of free_bytes, as a part of the size: read as many pages as that takes
+    confidence float8 DEFAULT 0.95,
+    seed bigint DEFAULT NULL,          -- the same seed, the same pages; NULL: by chance
+    OUT figure text,
+    OUT unit text,
+    OUT value float8,
+    OUT low float8,
+    OUT high float8,
+    OUT exact boolean)                 -- known, not estimated
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'lookahead_index_estimate'
+LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 20;
+
+CREATE FUNCTION table_estimate(
+    "table" regclass,                  -- or a materialized view, or a TOAST table
+    sample_pages int DEFAULT 10000,
+    "precision" float8 DEFAULT NULL,
+    confidence float8 DEFAULT 0.95,
+    seed bigint DEFAULT NULL,
+    OUT figure text,                   -- toast_...: of its TOAST table
+    OUT unit text,
+    OUT value float8,
+    OUT low float8,
+    OUT high float8,
+    OUT exact boolean)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'lookahead_table_estimate'
+LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 30;
+
+REVOKE EXECUTE ON FUNCTION index_estimate, table_estimate FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION index_estimate, table_estimate TO pg_stat_scan_tables;
+
+/*
+ * What is being read at the moment (src/observe/progress.c): diagnostics, estimates, log_relation,
+ * and indexes that a VACUUM reads ahead, in all databases.
+ */
+
+CREATE FUNCTION progress(
+    OUT pid int4,
+    OUT datid oid,
+    OUT relid oid,
+    OUT function text,                 -- its name; VACUUM: an index of the table that is vacuumed
+    OUT phase text,
+    OUT blocks_total bigint,           -- of this phase
+    OUT blocks_done bigint,            -- of these, read or found not to be needed
+    OUT rate float8,                   -- kB a second, in this phase so far
+    OUT started timestamptz,
+    OUT expected_end timestamptz)      -- of this phase, at that rate; NULL: not known yet
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'lookahead_progress'
+LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED ROWS 4;
+
+CREATE VIEW progress AS
+SELECT p.pid, d.datname AS database, p.relid,
+       CASE WHEN d.datname = current_database() THEN p.relid::regclass END AS relation,
+       p.function, p.phase, p.blocks_total, p.blocks_done, p.rate, p.started, p.expected_end
+FROM @extschema@.progress() AS p
+LEFT JOIN pg_catalog.pg_database AS d ON d.oid = p.datid;
+GRANT SELECT ON progress TO PUBLIC;
+
+/*
  * Index scans that look ahead (src/scan/).  They need no SQL object; this view
  * shows what they did since the server started, summed over all processes.
  */

@@ -12,6 +12,7 @@
 #include "catalog/pg_class.h"
 #include "compat.h"
 #include "inspect/inspect.h"
+#include "observe/progress.h"
 #include "utils/builtins.h"
 #include "utils/varlena.h"
 
@@ -32,6 +33,7 @@ InspectOpen(Oid relid)
 void
 InspectClose(Relation rel)
 {
+	ProgressEnd();
 	relation_close(rel, AccessShareLock);
 }
 
