@@ -69,7 +69,7 @@ RebuildInit(Rebuild *rebuild, Relation index)
  *		posting		of these, what a high key made of it would lack
  *		returns		bytes on the page
  */
-static double
+static inline double
 add_tuple(Rebuild *rebuild, Size size, Size posting)
 {
 	RebuildPage *page = &rebuild->page;
@@ -103,15 +103,18 @@ static double
 add_run(Rebuild *rebuild, const Run *run, bool goes_on)
 {
 	Size		base = MAXALIGN(run->key_size);
-	Size		most = rebuild->deduplicate && POSTING_MAX > run->key_size ?
-		(MAXALIGN_DOWN(POSTING_MAX) - run->key_size) / sizeof(ItemPointerData) :
-		1;
+	Size		most;
 	Size		left = run->tids;
 	Size		size;
 	double		bytes = 0;
 
 	if (run->key == NULL)
 		return 0;
+	if (likely(left == 1 && !goes_on))
+		return add_tuple(rebuild, base, 0);
+	most = rebuild->deduplicate && POSTING_MAX > run->key_size ?
+		(MAXALIGN_DOWN(POSTING_MAX) - run->key_size) / sizeof(ItemPointerData) :
+		1;
 	if (most < 2)
 	{
 		for (; left > 0; left--)
@@ -146,7 +149,7 @@ add_run(Rebuild *rebuild, const Run *run, bool goes_on)
  *		key_size	gets its size without TIDs of a posting list
  *		tids		gets the number of its TIDs
  */
-static IndexTuple
+static inline IndexTuple
 get_tuple(Page page, OffsetNumber offset, bool pivot, Size *key_size,
 		  Size *tids)
 {
@@ -198,15 +201,12 @@ RebuildAddLeaf(Rebuild *rebuild, Page page, double *entries, double *dead,
 {
 	BTPageOpaque opaque = BTPageGetOpaque(page);
 	OffsetNumber last = PageGetMaxOffsetNumber(page);
+	Rebuild		before = *rebuild;
 	bool		goes_on = false;
 	Run			run = {NULL};
 	Size		key_size;
 	Size		tids;
 
-	/* look at all before anything is changed */
-	for (OffsetNumber offset = P_FIRSTDATAKEY(opaque); offset <= last; offset++)
-		if (get_tuple(page, offset, false, &key_size, &tids) == NULL)
-			return false;
 	if (!P_RIGHTMOST(opaque))
 	{
 		IndexTuple	high = last < P_HIKEY ? NULL :
@@ -226,6 +226,11 @@ RebuildAddLeaf(Rebuild *rebuild, Page page, double *entries, double *dead,
 	{
 		IndexTuple	tuple = get_tuple(page, offset, false, &key_size, &tids);
 
+		if (unlikely(tuple == NULL))
+		{
+			*rebuild = before;
+			return false;
+		}
 		*entries += tids;
 		if (ItemIdIsDead(PageGetItemId(page, offset)))
 		{
