@@ -15,7 +15,9 @@
  *	 1975).  Where one to three such pages were seen, its lower bound is too
  *	 high, and Poisson's is taken instead (L. D. Brown, T. T. Cai, A. DasGupta,
  *	 "Interval estimation for a binomial proportion", Statistical Science 16,
- *	 2001, section 4.1); so is its upper bound where so many were not.
+ *	 2001, section 4.1); so is its upper bound where so many were not.  And
+ *	 where few were seen, there may always be as many more as would be missed
+ *	 with a probability of more than 1 - confidence.
  * - Totals: Student's interval of the mean, times N.
  * - Ratios of totals, such as the density of leaves: the ratio estimator, with
  *	 the variance of the residuals (W. G. Cochran, "Sampling Techniques", third
@@ -24,8 +26,9 @@
  * A sample variance knows only what was seen.  The leaves of an index that was
  * just built are all alike, but for the last one; a sample without that one
  * would claim to be certain, and be wrong.  So totals and ratios are never
- * taken to be surer than this: as many pages as may all have been missed with
- * a probability of 1 - confidence, M = ln(1 - confidence) / ln(1 - f), may each
+ * taken to be surer than this: as many pages as would all be missed with a
+ * probability of more than 1 - confidence, f being the part that was sampled,
+ * which is M = ln(1 - confidence) / ln(1 - f), rounded down, may each
  * have the least or the greatest value that a page can have.  (That is the
  * "rule of three", M = 3/f at 95 %: J. A. Hanley, A. Lippman-Hand, "If nothing
  * goes wrong, is everything all right?", JAMA 249, 1983.)  Where pages differ as
@@ -117,14 +120,48 @@ StudentQuantile(double confidence, double df)
 		(df * df * df * df);
 }
 
-/* How many pages may have been missed, all of them; see the head. */
+/* The probability that of "of" pages no more than "seen" are in the sample. */
 static double
-missed_pages(double population, double n, double confidence)
+probability_of_few(double of, double seen, double part)
 {
-	if (n >= population)
+	double		term = exp(of * log1p(-part));
+	double		sum = 0;
+
+	for (double k = 0; k <= Min(seen, of); k++)
+	{
+		sum += term;
+		term *= (of - k) / (k + 1) * part / (1 - part);
+	}
+	return sum;
+}
+
+/* More pages seen than this, and Wilson's interval is wide enough. */
+#define FEW_PAGES 30
+
+/*
+ * Where some pages of a kind were seen, or none, how many more may there be?
+ * The greatest number of which so few would be seen with a probability of more
+ * than 1 - confidence.
+ */
+static double
+missed_pages(double population, double n, double seen, double confidence)
+{
+	double		low = 0;
+	double		high = population - n + 1;
+
+	if (n >= population || seen > FEW_PAGES)
 		return 0;
-	return Min(population - n,
-			   floor(log(1 - confidence) / log(1 - n / population)));
+	while (high - low > 1)
+	{
+		double		middle = floor((low + high) / 2);
+
+		if (probability_of_few(seen + middle, seen, n / population) >
+			1 - confidence)
+			low = middle;
+		else
+			high = middle;
+	}
+	return low;
 }
 
 /* The mean of Poisson's distribution with P(X >= x) = 1 - confidence. */
@@ -176,7 +213,6 @@ IntervalOfCount(double population, double n, double x, double confidence)
 {
 	Bounded	result = {x, x, x};
 	double		z = NormalQuantile(confidence);
-	double		missed = missed_pages(population, n, confidence);
 
 	if (n >= population)
 		return result;
@@ -186,8 +222,11 @@ IntervalOfCount(double population, double n, double x, double confidence)
 	result.low = population * wilson_low(population, n, x, z, confidence);
 	result.high = population *
 		(1 - wilson_low(population, n, n - x, z, confidence));
-	result.low = Min(result.low, population - (n - x) - missed);
-	result.high = Max(result.high, x + missed);
+	result.high = Max(result.high,
+					  x + missed_pages(population, n, x, confidence));
+	result.low = Min(result.low,
+					 population - (n - x) -
+					 missed_pages(population, n, n - x, confidence));
 	result.low = Max(result.low, x);
 	result.high = Min(result.high, population - (n - x));
 	return result;
@@ -233,7 +272,7 @@ IntervalOfTotal(const Moments *moments, int value, double most)
 	variance = (cross(moments, value, value) - n * mean * mean) / (n - 1);
 	result = interval_of_mean(mean, variance / n * (1 - n / population), n - 1,
 							  moments->confidence,
-							  missed_pages(population, n,
+							  missed_pages(population, n, 0,
 										   moments->confidence) / population,
 							  Max(most, moments->largest[value]));
 	result.value *= population;
@@ -279,7 +318,7 @@ IntervalOfRatio(const Moments *moments, int value, int base, double most)
 	residuals = cross(moments, value, value) -
 		2 * ratio * cross(moments, value, base) +
 		ratio * ratio * cross(moments, base, base);
-	missed = missed_pages(population, n, moments->confidence) *
+	missed = missed_pages(population, n, 0, moments->confidence) *
 		moments->largest[base] / (population * mean);
 	result = interval_of_mean(ratio,
 							  residuals / (n - 1) / n * (1 - n / population) /
