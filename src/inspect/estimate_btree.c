@@ -102,7 +102,7 @@ look(Estimate *estimate, BlockNumber block, Buffer buffer, double *values)
 static void
 add_rebuilt_size(Estimate *estimate)
 {
-	const Rebuild *rebuild = &((State *) estimate->state)->rebuild;
+	Rebuild    *rebuild = &((State *) estimate->state)->rebuild;
 	double		per_leaf = RebuildBytesPerLeaf(rebuild);
 	double		length = (double) estimate->nblocks * BLCKSZ;
 	Bounded	bytes = IntervalOfTotal(&estimate->moments, REBUILT, BLCKSZ);

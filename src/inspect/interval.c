@@ -147,7 +147,7 @@ static double
 missed_pages(double population, double n, double seen, double confidence)
 {
 	double		low = 0;
-	double		high = population - n + 1;
+	double		high = floor(population - n) + 1;
 
 	if (n >= population || seen > FEW_PAGES)
 		return 0;

@@ -14,9 +14,12 @@
  * the sizes of entries are alike on the whole; that is the assumption.
  *
  * Keys are taken to be equal if their bytes are, which is what deduplication
- * requires.  Where a key's entries go on, on the next leaf, which the high key
- * of the page tells, the entries beyond full posting lists are gathered from
- * all such leaves, since they will share lists with their own kind.
+ * requires.  That a key's entries go on, on the next leaf, is told by the high
+ * key of the page.  That they began on the leaf before is not told, and that
+ * leaf is seldom in the sample; but there are as many such beginnings as there
+ * are ends.  So entries that go on are put together with the first key of some
+ * other leaf, and so are about as many, and as large, posting lists in a row as
+ * there will be.
  *
  * Entries that are marked dead are left out.  That an entry's row is dead and
  * the entry not yet marked is not to be seen in the index: as long as VACUUM has
@@ -94,53 +97,103 @@ add_tuple(Rebuild *rebuild, Size size, Size posting)
 	return used;
 }
 
+/* The most TIDs of a posting list with a key; 1: there are none. */
+static inline Size
+most_tids(const Rebuild *rebuild, Size key_size)
+{
+	Size		most;
+
+	if (!rebuild->deduplicate || key_size >= POSTING_MAX)
+		return 1;
+	most = (MAXALIGN_DOWN(POSTING_MAX) - key_size) / sizeof(ItemPointerData);
+	return Max(most, 1);
+}
+
+/* Bytes of a tuple with so many TIDs, aligned. */
+static inline Size
+tuple_size(Size key_size, Size tids)
+{
+	return MAXALIGN(tids == 1 ? key_size :
+					key_size + tids * sizeof(ItemPointerData));
+}
+
+/* Put all entries of one key on new pages; returns the bytes. */
+static double
+add_key(Rebuild *rebuild, Size key_size, Size tids)
+{
+	Size		base = tuple_size(key_size, 1);
+	Size		most = most_tids(rebuild, key_size);
+	double		bytes = 0;
+
+	while (tids > 0)
+	{
+		Size		n = Min(tids, most);
+		Size		size = tuple_size(key_size, n);
+
+		bytes += add_tuple(rebuild, size, size - base);
+		tids -= n;
+	}
+	return bytes;
+}
+
+/* Bytes that add_key() would return. */
+static double
+key_bytes(Rebuild *rebuild, Size key_size, Size tids)
+{
+	Size		most = most_tids(rebuild, key_size);
+	double		bytes = (double) (tids / most) *
+		(tuple_size(key_size, most) + sizeof(ItemIdData));
+
+	if (tids % most > 0)
+		bytes += tuple_size(key_size, tids % most) + sizeof(ItemIdData);
+	return bytes;
+}
+
+/* Keep TIDs of a key until the rest of a key is found. */
+static void
+push_waiting(Rebuild *rebuild, Size key_size, Size tids)
+{
+	if (rebuild->nwaiting == rebuild->max_waiting)
+	{
+		rebuild->max_waiting = Max(64, 2 * rebuild->max_waiting);
+		rebuild->waiting = rebuild->waiting == NULL ?
+			palloc_array(Size, rebuild->max_waiting) :
+			repalloc_array(rebuild->waiting, Size, rebuild->max_waiting);
+	}
+	rebuild->waiting[rebuild->nwaiting++] = tids;
+	rebuild->waiting_key_size = key_size;
+}
+
 /*
  * Put a run on new pages.
- *		goes_on		with entries on the next old leaf
- *		returns		bytes
+ *		first		of its old leaf: it may have begun on the leaf before
+ *		goes_on		on the next old leaf
+ *		returns		bytes that are due to the run
  */
 static double
-add_run(Rebuild *rebuild, const Run *run, bool goes_on)
+add_run(Rebuild *rebuild, const Run *run, bool first, bool goes_on)
 {
-	Size		base = MAXALIGN(run->key_size);
 	Size		most;
-	Size		left = run->tids;
-	Size		size;
-	double		bytes = 0;
+	Size		waiting = 0;
 
 	if (run->key == NULL)
 		return 0;
-	if (likely(left == 1 && !goes_on))
-		return add_tuple(rebuild, base, 0);
-	most = rebuild->deduplicate && POSTING_MAX > run->key_size ?
-		(MAXALIGN_DOWN(POSTING_MAX) - run->key_size) / sizeof(ItemPointerData) :
-		1;
-	if (most < 2)
-	{
-		for (; left > 0; left--)
-			bytes += add_tuple(rebuild, base, 0);
-		return bytes;
-	}
+	if (!rebuild->deduplicate)
+		return add_key(rebuild, run->key_size, run->tids);
+	if (likely(!first && !goes_on))
+		return add_key(rebuild, run->key_size, run->tids);
 
-	size = MAXALIGN(run->key_size + most * sizeof(ItemPointerData));
-	for (; left >= most; left -= most)
-		bytes += add_tuple(rebuild, size, size - base);
-	if (left == 0)
-		return bytes;
-	if (goes_on)
+	if (!goes_on)
 	{
-		rebuild->shared_tids += left;
-		if (rebuild->shared_tids >= most)
-		{
-			rebuild->shared_tids -= most;
-			(void) add_tuple(rebuild, size, size - base);
-		}
-		return bytes + (double) left / most * (size + sizeof(ItemIdData));
+		if (rebuild->nwaiting > 0)
+			waiting = rebuild->waiting[--rebuild->nwaiting];
+		(void) add_key(rebuild, run->key_size, waiting + run->tids);
+		return key_bytes(rebuild, run->key_size, run->tids);
 	}
-	if (left == 1)
-		return bytes + add_tuple(rebuild, base, 0);
-	size = MAXALIGN(run->key_size + left * sizeof(ItemPointerData));
-	return bytes + add_tuple(rebuild, size, size - base);
+	push_waiting(rebuild, run->key_size, run->tids);
+	most = most_tids(rebuild, run->key_size);
+	return (double) run->tids / most *
+		(tuple_size(run->key_size, most) + sizeof(ItemIdData));
 }
 
 /*
@@ -202,6 +255,7 @@ RebuildAddLeaf(Rebuild *rebuild, Page page, double *entries, double *dead,
 	BTPageOpaque opaque = BTPageGetOpaque(page);
 	OffsetNumber last = PageGetMaxOffsetNumber(page);
 	Rebuild		before = *rebuild;
+	bool		first = !P_LEFTMOST(opaque);
 	bool		goes_on = false;
 	Run			run = {NULL};
 	Size		key_size;
@@ -239,18 +293,28 @@ RebuildAddLeaf(Rebuild *rebuild, Page page, double *entries, double *dead,
 		}
 		if (!is_same_key(&run, tuple, key_size))
 		{
-			*bytes += add_run(rebuild, &run, false);
+			*bytes += add_run(rebuild, &run, first, false);
+			first = run.key == NULL;
 			run = (Run) {tuple, key_size, 0};
 		}
 		run.tids += tids;
 	}
-	*bytes += add_run(rebuild, &run, goes_on);
+	*bytes += add_run(rebuild, &run, first, goes_on);
 	return true;
 }
 
 double
-RebuildBytesPerLeaf(const Rebuild *rebuild)
+RebuildBytesPerLeaf(Rebuild *rebuild)
 {
+	/* of keys that fill leaves in between; next to nothing but full lists */
+	if (rebuild->nwaiting > 0)
+	{
+		Size		tids = 0;
+
+		while (rebuild->nwaiting > 0)
+			tids += rebuild->waiting[--rebuild->nwaiting];
+		(void) add_key(rebuild, rebuild->waiting_key_size, tids);
+	}
 	if (rebuild->pages > 0)
 		return rebuild->bytes / rebuild->pages;
 

@@ -37,7 +37,10 @@ typedef struct Rebuild
 	RebuildPage page;
 	double		pages;			/* that were filled */
 	double		bytes;			/* on these */
-	Size		shared_tids;	/* of keys that go on, on another old leaf */
+	Size	   *waiting;		/* TIDs of keys that go on, on another old leaf */
+	Size		waiting_key_size;
+	int			nwaiting;
+	int			max_waiting;	/* for which there is room */
 	double		pivots;			/* keys for upper levels that were seen */
 	double		pivot_bytes;
 } Rebuild;
@@ -55,8 +58,8 @@ extern void RebuildInit(Rebuild *rebuild, Relation index);
 extern bool RebuildAddLeaf(Rebuild *rebuild, Page page, double *entries,
 						   double *dead, double *bytes);
 
-/* Bytes of entries on a new leaf page. */
-extern double RebuildBytesPerLeaf(const Rebuild *rebuild);
+/* Bytes of entries on a new leaf page, once all leaves have been added. */
+extern double RebuildBytesPerLeaf(Rebuild *rebuild);
 
 /* The length of the index in bytes, with that many new leaf pages. */
 extern double RebuildSize(const Rebuild *rebuild, double leaves);
