@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import psycopg
+
 from pg_lookahead.cluster import Cluster
 
 Connection = psycopg.Connection[Any]
@@ -88,6 +89,7 @@ INDEXES: dict[str, tuple[str, ...]] = {
         "INSERT INTO t SELECT hashint4(g) FROM generate_series(1, 9000) g",
     ),
 }
+
 
 @dataclass(frozen=True)
 class Coverage:

@@ -61,6 +61,7 @@ typedef struct Estimate
 	BlockNumber corrupt;		/* pages of the sample that are */
 	BlockNumber corrupt_blocks[CORRUPT_NAMED];
 	BlockNumber next;			/* of sample.c: the next item to read */
+	bool		looking;		/* of sample.c: at a page, at the moment */
 	List	   *figures;		/* of Figure, in order */
 } Estimate;
 

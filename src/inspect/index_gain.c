@@ -110,18 +110,6 @@ try_index(Gain *gain, Oid relid, int64 min_size, EstimateOptions *options)
 	UnlockRelationOid(relid, AccessShareLock);
 }
 
-/* Must an error end the whole report? */
-static bool
-is_fatal(int sqlerrcode)
-{
-	int			class = ERRCODE_TO_CATEGORY(sqlerrcode);
-
-	return class == ERRCODE_TO_CATEGORY(ERRCODE_QUERY_CANCELED) ||
-		class == ERRCODE_TO_CATEGORY(ERRCODE_INSUFFICIENT_RESOURCES) ||
-		sqlerrcode == ERRCODE_T_R_SERIALIZATION_FAILURE ||
-		sqlerrcode == ERRCODE_T_R_DEADLOCK_DETECTED;
-}
-
 /*
  * index_gain(index oid, min_size int8, sample_pages int4, seed int8)
  *		returns (size int8, gain int8, gain_low int8, gain_high int8,
@@ -137,6 +125,7 @@ lookahead_index_gain(PG_FUNCTION_ARGS)
 	ResourceOwner owner = CurrentResourceOwner;
 	EstimateOptions options = {.confidence = SAMPLE_CONFIDENCE};
 	Gain		gain = {0};
+	ErrorData  *error = NULL;
 	Datum		values[lengthof(columns)] = {0};
 	bool		nulls[lengthof(columns)];
 	int			i = 0;
@@ -164,19 +153,20 @@ lookahead_index_gain(PG_FUNCTION_ARGS)
 	}
 	PG_CATCH();
 	{
-		ErrorData  *error;
-
 		MemoryContextSwitchTo(context);
 		error = CopyErrorData();
-		if (is_fatal(error->sqlerrcode))
-			PG_RE_THROW();
 		FlushErrorState();
 		RollbackAndReleaseCurrentSubTransaction();
-		gain.skipped = error->message;
 	}
 	PG_END_TRY();
 	MemoryContextSwitchTo(context);
 	CurrentResourceOwner = owner;
+	if (error != NULL)
+	{
+		if (InspectErrorIsOfSession(error))
+			ReThrowError(error);
+		gain.skipped = error->message;
+	}
 
 	memset(nulls, !gain.estimated || gain.skipped != NULL, sizeof(nulls));
 	nulls[0] = gain.skipped != NULL;

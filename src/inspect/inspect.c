@@ -77,6 +77,16 @@ InspectHintPartitions(Relation rel)
 	return errhint("Name one of its partitions instead: pg_partition_tree() lists them.");
 }
 
+bool
+InspectErrorIsOfSession(const ErrorData *error)
+{
+	int			category = ERRCODE_TO_CATEGORY(error->sqlerrcode);
+
+	return category == ERRCODE_TO_CATEGORY(ERRCODE_QUERY_CANCELED) ||
+		category == ERRCODE_TO_CATEGORY(ERRCODE_INSUFFICIENT_RESOURCES) ||
+		category == ERRCODE_TO_CATEGORY(ERRCODE_T_R_SERIALIZATION_FAILURE);
+}
+
 Datum
 InspectRounded(double value)
 {

@@ -102,6 +102,12 @@ extern void BtreeReadMetapage(Relation rel, struct BTMetaPageData *meta);
 extern void GinReadMetapage(Relation rel, struct GinMetaPageData *meta);
 
 /*
+ * Has an error to do with the session (a cancel, memory, a conflict), not with
+ * the relation that it looks at?
+ */
+extern bool InspectErrorIsOfSession(const ErrorData *error);
+
+/*
  * A float8 rounded to two decimals, in the way contrib/pgstattuple rounds:
  * by printing and reading back.
  */

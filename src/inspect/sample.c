@@ -20,8 +20,9 @@
  *
  * A page that does not pass the check which the server makes when it reads one,
  * or that its access method does not recognise, is counted as corrupt, and has
- * none of the values that are estimated.  The server's check raises an error,
- * which ends the sweep; so it runs in a subtransaction, and after an error the
+ * none of the values that are estimated.  So is one that cannot be looked at
+ * without an error, such as a tuple of a transaction that never was.  Errors, of
+ * the server's check or these, end the sweep; so it runs in a subtransaction, and after an error the
  * page that was due is read by itself, in another one, to see whether it is the
  * culprit.  (With combined reads, it may be a later page.)  That costs time
  * where pages are damaged, and nothing elsewhere.
@@ -35,6 +36,7 @@
 #include "access/xact.h"
 #include "compat.h"
 #include "inspect/estimate.h"
+#include "inspect/inspect.h"
 #include "miscadmin.h"
 #include "observe/progress.h"
 #include "storage/bufmgr.h"
@@ -158,8 +160,10 @@ sweep_items(Estimate *estimate, const BlockNumber *list, BlockNumber end)
 		bool		sound;
 
 		LockBuffer(buffer, BUFFER_LOCK_SHARE);
+		estimate->looking = true;
 		sound = estimate->method->look(estimate, SweepBlock(&sweep), buffer,
 									   values);
+		estimate->looking = false;
 		UnlockReleaseBuffer(buffer);
 		if (sound)
 			MomentsAdd(&estimate->moments, values);
@@ -202,8 +206,9 @@ try_items(Estimate *estimate, const BlockNumber *list, BlockNumber end)
 	if (error == NULL)
 		return true;
 	if (error->sqlerrcode != ERRCODE_DATA_CORRUPTED &&
-		error->sqlerrcode != ERRCODE_INDEX_CORRUPTED)
+		(!estimate->looking || InspectErrorIsOfSession(error)))
 		ReThrowError(error);
+	estimate->looking = false;
 	FreeErrorData(error);
 
 	/* what is left will be expected anew */

@@ -44,6 +44,15 @@ def compiled(directory: Path, source: str, *files: str) -> ctypes.CDLL:
     (directory / "test.c").write_text(source)
     library = directory / "test.so"
     paths = [str(SOURCE / name) for name in files]
-    command = ["gcc", "-shared", "-fPIC", "-O1", f"-I{SOURCE}", "-isystem", include.stdout.strip(), "-D_GNU_SOURCE"]
+    command = [
+        "gcc",
+        "-shared",
+        "-fPIC",
+        "-O1",
+        f"-I{SOURCE}",
+        "-isystem",
+        include.stdout.strip(),
+        "-D_GNU_SOURCE",
+    ]
     subprocess.run([*command, "-o", library, directory / "test.c", *paths, "-lm"], check=True)
     return ctypes.CDLL(str(library))

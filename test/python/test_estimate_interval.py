@@ -6,7 +6,6 @@ import ctypes
 import math
 import random
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -20,7 +19,7 @@ class Bounded(ctypes.Structure):
     value: float
     low: float
     high: float
-    _fields_ = [("value", DOUBLE), ("low", DOUBLE), ("high", DOUBLE)]  # noqa: RUF012
+    _fields_ = [("value", DOUBLE), ("low", DOUBLE), ("high", DOUBLE)]
 
     def holds(self, truth: float) -> bool:
         return self.low - 1e-9 <= truth <= self.high + 1e-9
@@ -30,7 +29,7 @@ class Moments(ctypes.Structure):
     population: float
     confidence: float
     nvalues: int
-    _fields_ = [  # noqa: RUF012
+    _fields_ = [
         ("population", DOUBLE),
         ("confidence", DOUBLE),
         ("nvalues", ctypes.c_int),

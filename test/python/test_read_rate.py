@@ -7,7 +7,6 @@ import random
 import re
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 
 import psycopg
 import pytest
