@@ -1,4 +1,5 @@
-"""pg_lookahead.max_read_rate: batches counted, not timed; followed while a function runs; cancelled at once."""
+"""pg_lookahead.max_read_rate: batches are counted, not timed; a running function follows it, and can be
+cancelled while it waits."""
 
 from __future__ import annotations
 
@@ -6,7 +7,6 @@ import ctypes
 import random
 import re
 import threading
-from collections.abc import Iterator
 
 import psycopg
 import pytest
@@ -88,7 +88,7 @@ def test_rate_changes(library: ctypes.CDLL) -> None:
 
 
 @pytest.fixture(scope="module")
-def server(make_cluster: MakeCluster) -> Iterator[Cluster]:
+def server(make_cluster: MakeCluster) -> Cluster:
     settings = {"autovacuum": False, "shared_buffers": "64MB", "shared_preload_libraries": "pg_lookahead"}
     cluster = make_cluster(settings)
     with cluster.connect() as conn:

@@ -262,7 +262,9 @@ def _index_estimate(size: Size) -> Iterator[Cell]:
             needs=("log_relation",),
             extensions=("pgstattuple",),
             relations=(relation,),
-            stock=Way(query=f"SELECT index_size, tree_level FROM {schema}.pgstatindex('{relation}'::regclass)"),
+            stock=Way(
+                query=f"SELECT index_size, tree_level FROM {schema}.pgstatindex('{relation}'::regclass)"
+            ),
             ours=ours,
             sampled=sampled,
         )
