@@ -76,7 +76,8 @@ INDEXES: dict[str, tuple[str, ...]] = {
     "wide keys": (
         "CREATE TABLE t (k text)",
         "CREATE INDEX i ON t (k)",
-        "INSERT INTO t SELECT repeat(md5(g::text), 1 + (hashint4(g) & 7)) || g FROM generate_series(1, {n} / 10) g",
+        "INSERT INTO t SELECT repeat(md5(g::text), 1 + (hashint4(g) & 7)) || g"
+        " FROM generate_series(1, {n} / 10) g",
     ),
     "deduplicated": (
         "CREATE TABLE t (k int)",

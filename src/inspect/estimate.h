@@ -20,7 +20,7 @@
 #include "storage/bufpage.h"
 #include "utils/relcache.h"
 
-/* By this number each method's values have the bytes that are free on a page. */
+/* The number by which each method's values have the free bytes of a page. */
 #define VALUE_FREE 0
 
 /* One figure of the result; bounds are NaN where the value is. */

@@ -24,7 +24,7 @@ enum
 {
 	FREE = VALUE_FREE,
 	NEW,
-	EMPTY,						/* holds no tuple, live or dead; new pages too */
+	EMPTY,						/* holds no tuple, live or dead; or new */
 	LIVE,
 	LIVE_LENGTH,
 	DEAD,

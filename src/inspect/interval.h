@@ -32,7 +32,7 @@ typedef struct Moments
 	int			nvalues;		/* of a page */
 	double		n;				/* pages in the sample */
 	double		sum[MAX_VALUES];
-	double		cross[MAX_VALUES][MAX_VALUES];	/* of products; [i][j], i <= j */
+	double		cross[MAX_VALUES][MAX_VALUES];	/* of products; i <= j */
 	double		largest[MAX_VALUES];
 	double		nonzero[MAX_VALUES];	/* pages that have the value at all */
 } Moments;

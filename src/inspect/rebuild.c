@@ -8,10 +8,11 @@
  * other (_bt_buildadd() in nbtsort.c).  A page is full when less is free on it
  * than fillfactor says, or the next entry has no room; its last entry then goes
  * to the next page, and leaves a high key behind.  With deduplication, entries
- * with equal keys become posting lists of up to a tenth of a page first.  All of
- * this is done here to the sizes of entries, one sampled leaf after the other.
- * How many bytes come to be on a page does not depend on leaves in between, if
- * the sizes of entries are alike on the whole; that is the assumption.
+ * with equal keys become posting lists of up to a tenth of a page first.  All
+ * of this is done here to the sizes of entries, one sampled leaf after the
+ * other.  How many bytes come to be on a page does not depend on leaves in
+ * between, if the sizes of entries are alike on the whole; that is the
+ * assumption.
  *
  * Keys are taken to be equal if their bytes are, which is what deduplication
  * requires.  That a key's entries go on, on the next leaf, is told by the high
@@ -22,8 +23,8 @@
  * there will be.
  *
  * Entries that are marked dead are left out.  That an entry's row is dead and
- * the entry not yet marked is not to be seen in the index: as long as VACUUM has
- * not been there, REINDEX saves more than this says.
+ * the entry not yet marked is not to be seen in the index: as long as VACUUM
+ * has not been there, REINDEX saves more than this says.
  *
  * Upper levels have an entry for each page below, of about the size of the high
  * keys that were seen, and are filled to 70 %.
@@ -327,9 +328,9 @@ RebuildSize(const Rebuild *rebuild, double leaves)
 {
 	double		pivot = rebuild->pivots > 0 ?
 		rebuild->pivot_bytes / rebuild->pivots : 20;
-	double		fanout = floor((PAGE_SPACE - sizeof(ItemIdData) -
-								BLCKSZ * (100 - BTREE_NONLEAF_FILLFACTOR) / 100) /
-							   pivot);
+	double		space = PAGE_SPACE - sizeof(ItemIdData) -
+		BLCKSZ * (100 - BTREE_NONLEAF_FILLFACTOR) / 100;
+	double		fanout = floor(space / pivot);
 	double		pages = 1 + leaves;
 
 	for (double level = leaves; level > 1;)

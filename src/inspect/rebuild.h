@@ -37,7 +37,7 @@ typedef struct Rebuild
 	RebuildPage page;
 	double		pages;			/* that were filled */
 	double		bytes;			/* on these */
-	Size	   *waiting;		/* TIDs of keys that go on, on another old leaf */
+	Size	   *waiting;		/* TIDs of keys that go on, on another leaf */
 	Size		waiting_key_size;
 	int			nwaiting;
 	int			max_waiting;	/* for which there is room */

@@ -1,7 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * throttle.h
- *		How long to wait before more blocks are read: pg_lookahead.max_read_rate.
+ *		How long to wait before more blocks are read, for
+ *		pg_lookahead.max_read_rate.
  *
  * Blocks are read in batches, of which there are ten a second.  After a batch
  * the next one is due when the rate allows for the blocks of the batch before.
@@ -55,7 +56,8 @@ ThrottleWait(const Throttle *throttle, int64 now, int rate)
 static inline int64
 ThrottleGrant(Throttle *throttle, int64 now, int rate)
 {
-	int64		blocks = (int64) rate * 1024 / BLCKSZ / THROTTLE_BATCHES_PER_SECOND;
+	int64		per_second = (int64) rate * 1024 / BLCKSZ;
+	int64		blocks = per_second / THROTTLE_BATCHES_PER_SECOND;
 	int64		due = throttle->begun + ThrottleCost(throttle->blocks, rate);
 	int64		earliest;
 

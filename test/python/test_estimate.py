@@ -32,7 +32,7 @@ ROWS = 60_000
 
 
 @pytest.fixture(scope="module")
-def server(make_cluster: MakeCluster) -> Iterator[Cluster]:
+def server(make_cluster: MakeCluster) -> Cluster:
     """With indexes of all kinds that have been in use."""
     server = make_cluster({"autovacuum": False, "shared_buffers": "64MB"}, ["--no-data-checksums"])
     with server.connect() as conn:
@@ -90,10 +90,10 @@ def assert_figures(found: dict[str, Figure], expected: dict[str, float]) -> None
 
 
 @pytest.mark.parametrize("index", ["e_k", "e_word"])
-@pytest.mark.parametrize("pages", [WHOLE, None])
-def test_btree_exact(conn: Connection, index: str, pages: int | None) -> None:
-    """All pages read: contrib's figures; and by default where there are no more than 10,000."""
-    found = estimate(conn, index, **({"sample_pages": pages} if pages else {}))
+@pytest.mark.parametrize("pages", [WHOLE, 10_000])
+def test_btree_exact(conn: Connection, index: str, pages: int) -> None:
+    """All pages read: contrib's figures, also where more could have been."""
+    found = estimate(conn, index, sample_pages=pages)
     contrib = columns(conn, f"contrib.pgstatindex('{index}')")
     contrib["size"] = contrib.pop("index_size")
     assert_figures(found, contrib)
@@ -143,7 +143,7 @@ def test_gin_exact(conn: Connection) -> None:
             b"SELECT flags::text, count(*) FROM generate_series(1, pg_relation_size('e_gin') / 8192 - 1) b,"
             b" LATERAL contrib.gin_page_opaque_info(contrib.get_raw_page('e_gin', b::int)) GROUP BY 1"
         )
-        flags = {text: number for text, number in rows}
+        flags = dict(rows.fetchall())
         expected = {
             "entry_leaf_pages": flags.get("{leaf}", 0),
             "entry_internal_pages": flags.get("{}", 0),
@@ -179,7 +179,8 @@ def test_table_exact(conn: Connection) -> None:
             conn,
             f"SELECT count(*) FROM generate_series(0, pg_relation_size('{table}') / 8192 - 1) b,"
             f" LATERAL contrib.heap_page_items(contrib.get_raw_page('{table}', b::int)) h"
-            " WHERE h.lp_flags = 1 AND h.t_infomask & 768 = 768 AND (h.t_xmax = 0 OR h.t_infomask & 2048 > 0)",
+            " WHERE h.lp_flags = 1 AND h.t_infomask & 768 = 768"
+            " AND (h.t_xmax = 0 OR h.t_infomask & 2048 > 0)",
         )
         expected = {
             "size": tuples["table_len"],
@@ -322,7 +323,7 @@ def test_segments(server: Cluster, conn: Connection) -> None:
 
 
 def test_locks(server: Cluster, conn: Connection) -> None:
-    """Blocks that were chosen cannot go away before they are read: TRUNCATE waits, VACUUM does not truncate."""
+    """Blocks that were chosen stay until they are read: TRUNCATE waits, VACUUM does not truncate."""
     with server.connect() as reader, server.connect() as writer:
         run(
             conn,
@@ -390,7 +391,7 @@ def test_while_others_write(server: Cluster, rng: random.Random) -> None:
                             own.choice(
                                 [
                                     *[
-                                        "INSERT INTO w SELECT (random() * 1e6)::int, ARRAY[i, i % 9], point(i, i)"
+                                        "INSERT INTO w SELECT (random() * 1e6)::int, ARRAY[i], point(i, i)"
                                         " FROM generate_series(1, 2000) i"
                                     ]
                                     * 4,
@@ -455,13 +456,13 @@ def test_bloat(server: Cluster, conn: Connection) -> None:
     catalog = found["pg_class_oid_index"]
     assert catalog["command"] in (None, "REINDEX INDEX pg_catalog.pg_class_oid_index;")
     size = scalar(conn, "SELECT pg_relation_size('e_k')")
-    assert set(bloat(conn, size + 1)) == set(
+    assert set(bloat(conn, size + 1)) == {
         row[0]
         for row in conn.execute(
             "SELECT oid::regclass::text FROM pg_class WHERE relkind = 'i' AND pg_relation_size(oid) > %s",
             [size],
         )
-    )
+    }
 
 
 def test_bloat_commands(server: Cluster, conn: Connection) -> None:
@@ -470,7 +471,8 @@ def test_bloat_commands(server: Cluster, conn: Connection) -> None:
         conn,
         "CREATE TABLE c (a int, b int, EXCLUDE USING btree (b WITH =))",
         'CREATE INDEX "c; odd" ON c (a)',
-        "INSERT INTO c SELECT hashint4(i), hashint4(i) FROM generate_series(1, 20000) i ON CONFLICT DO NOTHING",
+        "INSERT INTO c SELECT hashint4(i), hashint4(i) FROM generate_series(1, 20000) i"
+        " ON CONFLICT DO NOTHING",
     )
     for name, row in bloat(conn, 100_000).items():
         if row["table"] != "c" or row["command"] is None:

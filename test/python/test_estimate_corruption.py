@@ -68,7 +68,7 @@ def warnings(conn: Connection) -> Iterator[list[tuple[str, str | None]]]:
 
 @pytest.mark.parametrize("checksums", [True, False])
 def test_bad_pages(make_cluster: MakeCluster, rng: random.Random, checksums: bool) -> None:
-    """Of pages that the server itself refuses to read, all are counted and the first named; the rest is told."""
+    """Of pages that the server itself refuses to read, all are counted and the first named."""
     server = make_cluster(
         {"autovacuum": False, "shared_buffers": "16MB"},
         ["--data-checksums" if checksums else "--no-data-checksums"],

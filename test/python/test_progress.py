@@ -21,7 +21,7 @@ SLOTS = 64
 
 
 @pytest.fixture(scope="module", params=[True, False], ids=["preloaded", "not preloaded"])
-def server(request: pytest.FixtureRequest, make_cluster: MakeCluster) -> Iterator[Cluster]:
+def server(request: pytest.FixtureRequest, make_cluster: MakeCluster) -> Cluster:
     settings: dict[str, object] = {"autovacuum": False, "shared_buffers": "64MB", "max_connections": 90}
     if request.param:
         settings["shared_preload_libraries"] = "pg_lookahead"
@@ -98,7 +98,7 @@ CALLS = {
 
 @pytest.mark.parametrize("function", CALLS)
 def test_shown(server: Cluster, function: str) -> None:
-    """While it runs: what, how much, how fast; and gone when it was cancelled, though its process is there."""
+    """While it runs: what, how much, how fast; and gone when it was cancelled."""
     relation, call, phase = CALLS[function]
     with server.connect() as observer:
         with running(server, call) as conn:
