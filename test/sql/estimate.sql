@@ -70,7 +70,6 @@ SELECT lookahead.index_estimate('t_id', 100, 0);
 SELECT lookahead.index_estimate('t_id', 100, 'NaN');
 SELECT lookahead.index_estimate('t_id', confidence => 1);
 SELECT lookahead.index_estimate('t_id', confidence => NULL);
-SELECT lookahead.index_bloat(NULL);
 
 -- What REINDEX would give back.
 DELETE FROM t WHERE id % 4 <> 0;
