@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 from conftest import MakeCluster
-from corruption import ANYWHERE, HEAP, damage
+from corruption import ANYWHERE, HEAP, damage, line_pointers
 from estimates import WHOLE, Figure, estimate
 from pg_lookahead import cache
 from relations import BLOCK, Connection, await_no_pins, blocks, data_file, install, run, scalar, write_at
@@ -127,6 +127,64 @@ def test_read_one_by_one_where_needed(make_cluster: MakeCluster) -> None:
             assert found["leaf_pages"].value == whole["leaf_pages"].value - 1
             assert found["entries"].value == whole["entries"].value - entries
             assert found["deleted_pages"] == whole["deleted_pages"]
+
+
+def pointer(offset: int, length: int) -> bytes:
+    """A line pointer, to a normal item."""
+    return struct.pack("<I", offset | 1 << 15 | length << 17)
+
+
+def lies(relation: str, page: bytes) -> dict[str, bytes]:
+    """Pages that pass the server's check of a header, and lead out of themselves."""
+    items = [one for one in line_pointers(page) if one.flags == 1]
+    found = {}
+
+    def changed(what: str, at: int, data: bytes) -> None:
+        found[what] = page[:at] + data + page[at + len(data) :]
+
+    if relation != "d":
+        changed("no special area", 16, struct.pack("<H", BLOCK))
+    if relation in ("d", "d_btree", "d_dup"):
+        item = items[len(items) // 2]
+        changed("item beyond the end", item.at, pointer(BLOCK - 8, 200))
+        changed("item before the start", item.at, pointer(8, 40))
+        changed("item that is too short", item.at, pointer(item.offset, 4))
+    if relation in ("d_btree", "d_dup"):
+        changed("tuple longer than its item", item.offset + 6, struct.pack("<H", 0x1FFF))
+        changed("tuple shorter than a header", item.offset + 6, struct.pack("<H", 3))
+        at = max(items, key=lambda one: one.length).offset
+        # a posting list of 4,095 TIDs, and one that begins far beyond its tuple
+        info = struct.unpack_from("<H", page, at + 6)[0] | 0x2000
+        changed("too many TIDs", at, struct.pack("<HHHH", 0, 16, 0x2000 | 0x0FFF, info))
+        changed("TIDs elsewhere", at, struct.pack("<HHHH", 0, 0x7FF8, 0x2000 | 2, info))
+    if relation == "d_bloom":
+        changed("too many entries", BLOCK - 8, struct.pack("<H", 0xFFFF))
+    return found
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_misleading_pages(make_cluster: MakeCluster, relation: str) -> None:
+    """A page that leads out of itself is corrupt, and is not followed."""
+    server = make_cluster({"autovacuum": False, "shared_buffers": "16MB"}, ["--no-data-checksums"])
+    with server.connect() as conn:
+        set_up(conn)
+        path = data_file(server, conn, relation)
+        cache.evict(conn, relation)
+        intact = path.read_bytes()
+        # a table may have been extended by more pages than it needs
+        whole = list(blocks(intact))
+        block = max(i for i, one in enumerate(whole) if relation == "d_bloom" or line_pointers(one))
+        page = whole[block]
+        if relation in ("d_btree", "d_dup"):
+            assert struct.unpack_from("<H", page, BLOCK - 4)[0] & 1, "this is no leaf"
+        made = lies(relation, page)
+        assert made
+        for what, data in made.items():
+            write_at(path, block * BLOCK, data)
+            found = estimate(conn, relation, function=RELATIONS[relation], sample_pages=WHOLE)
+            cache.evict(conn, relation)
+            path.write_bytes(intact)
+            assert found["corrupt_pages"].value == 1, what
 
 
 def test_any_damage(make_cluster: MakeCluster, rng: random.Random) -> None:
