@@ -132,6 +132,163 @@ GRANT EXECUTE ON FUNCTION
 TO pg_stat_scan_tables;
 
 /*
+ * Relations described by a random sample of their pages, with the bounds between which each figure
+ * is (src/inspect/estimate.c).  A relation of no more than sample_pages pages is read whole.
+ */
+
+CREATE FUNCTION index_estimate(
+    index regclass,                    -- btree, hash, GiST, GIN or Bloom
+    sample_pages int DEFAULT 10000,
+    "precision" float8 DEFAULT NULL,   -- of free_bytes, as a part of the size: read as many pages as that takes
+    confidence float8 DEFAULT 0.95,
+    seed bigint DEFAULT NULL,          -- the same seed, the same pages; NULL: by chance
+    OUT figure text,
+    OUT unit text,
+    OUT value float8,
+    OUT low float8,
+    OUT high float8,
+    OUT exact boolean)                 -- known, not estimated
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'lookahead_index_estimate'
+LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 20;
+
+CREATE FUNCTION table_estimate(
+    "table" regclass,                  -- or a materialized view, or a TOAST table
+    sample_pages int DEFAULT 10000,
+    "precision" float8 DEFAULT NULL,
+    confidence float8 DEFAULT 0.95,
+    seed bigint DEFAULT NULL,
+    OUT figure text,                   -- toast_...: of its TOAST table
+    OUT unit text,
+    OUT value float8,
+    OUT low float8,
+    OUT high float8,
+    OUT exact boolean)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'lookahead_table_estimate'
+LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 30;
+
+-- What REINDEX would give back of one index; it waits for no lock, and fails for no index (src/inspect/index_gain.c).
+CREATE FUNCTION index_gain(
+    index oid,
+    min_size bigint,                   -- a smaller index is not read
+    sample_pages int,
+    seed bigint DEFAULT NULL,
+    OUT size bigint,                   -- bytes, like what follows
+    OUT gain bigint,                   -- NULL: not read
+    OUT gain_low bigint,
+    OUT gain_high bigint,
+    OUT basis text,
+    OUT skipped text)                  -- why there is nothing else
+AS 'MODULE_PATHNAME', 'lookahead_index_gain'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+/*
+ * Indexes of this database by what REINDEX would give back, largest gain first.  They are estimated
+ * in the order of their size; a partitioned index is the sum of its partitions, whose errors are
+ * independent of each other.
+ */
+CREATE FUNCTION index_bloat(
+    min_size bigint DEFAULT 10485760,  -- bytes
+    sample_pages int DEFAULT 10000,    -- of each index
+    seed bigint DEFAULT NULL,
+    OUT index regclass,
+    OUT "table" regclass,
+    OUT method text,                   -- access method
+    OUT partitions int,                -- of a partitioned index: how many were summed; NULL: it is a plain one
+    OUT size bigint,                   -- bytes, like what follows
+    OUT gain bigint,
+    OUT gain_low bigint,
+    OUT gain_high bigint,
+    OUT gain_percent float8,           -- of size
+    OUT basis text,                    -- what the gain is taken from: 'size after REINDEX' or 'empty pages' (at least)
+    OUT command text,                  -- NULL if there is nothing to gain; not CONCURRENTLY where the server refuses that
+    OUT skipped text)                  -- why an index was not estimated
+RETURNS SETOF record
+LANGUAGE SQL VOLATILE PARALLEL UNSAFE ROWS 100
+BEGIN ATOMIC
+    WITH candidate AS MATERIALIZED (
+        SELECT c.oid, i.indrelid, a.amname,
+               c.relpages * pg_catalog.current_setting('block_size')::bigint AS known_size,
+               EXISTS (SELECT FROM pg_catalog.pg_stat_progress_create_index AS p
+                       WHERE p.index_relid = c.oid AND p.datid =
+                             (SELECT d.oid FROM pg_catalog.pg_database AS d
+                              WHERE d.datname = pg_catalog.current_database())) AS building
+        FROM pg_catalog.pg_class AS c
+        JOIN pg_catalog.pg_index AS i ON i.indexrelid = c.oid
+        JOIN pg_catalog.pg_am AS a ON a.oid = c.relam
+        WHERE c.relkind = 'i'
+        ORDER BY c.relpages DESC, c.oid),
+    estimated AS MATERIALIZED (
+        SELECT c.*, g.size, g.gain, g.gain_low, g.gain_high, g.basis,
+               CASE WHEN c.building AND g.skipped IS NOT NULL THEN 'it is being built' ELSE g.skipped END AS skipped
+        FROM candidate AS c,
+             LATERAL @extschema@.index_gain(c.oid, min_size, sample_pages, seed + c.oid::bigint) AS g
+        WHERE coalesce(g.size, c.known_size) >= min_size),
+    summed AS (
+        SELECT p.relid::oid AS oid, i.indrelid, e.amname, count(*)::int AS partitions, sum(e.size)::bigint AS size,
+               sum(e.gain) AS gain,
+               sqrt(sum((e.gain - e.gain_low)::float8 ^ 2)) AS below,
+               sqrt(sum((e.gain_high - e.gain)::float8 ^ 2)) AS above, min(e.basis) AS basis
+        FROM estimated AS e, LATERAL pg_catalog.pg_partition_ancestors(e.oid) AS p(relid)
+        JOIN pg_catalog.pg_index AS i ON i.indexrelid = p.relid
+        WHERE p.relid <> e.oid AND e.skipped IS NULL
+        GROUP BY p.relid, i.indrelid, e.amname),
+    together AS (
+        SELECT e.oid, e.indrelid, e.amname, NULL::int AS partitions, e.size, e.gain, e.gain_low, e.gain_high,
+               e.basis, e.skipped
+        FROM estimated AS e
+        UNION ALL
+        SELECT s.oid, s.indrelid, s.amname, s.partitions, s.size, s.gain::bigint, (s.gain::float8 - s.below)::bigint,
+               (s.gain::float8 + s.above)::bigint, s.basis, NULL
+        FROM summed AS s)
+    SELECT t.oid::regclass, t.indrelid::regclass, t.amname::text, t.partitions, t.size, t.gain, t.gain_low, t.gain_high,
+           CASE WHEN t.size > 0 THEN round((100.0 * t.gain / t.size)::numeric, 1)::float8 END,
+           t.basis,
+           CASE WHEN t.gain > 0
+                THEN pg_catalog.format('REINDEX INDEX %s%I.%I;',
+                         CASE WHEN i.indisexclusion OR i.indrelid < 12000 THEN '' ELSE 'CONCURRENTLY ' END,
+                         n.nspname, c.relname) END,
+           t.skipped
+    FROM together AS t
+    LEFT JOIN pg_catalog.pg_class AS c ON c.oid = t.oid
+    LEFT JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+    LEFT JOIN pg_catalog.pg_index AS i ON i.indexrelid = t.oid
+    ORDER BY t.gain DESC NULLS LAST, t.size DESC NULLS LAST, t.oid;
+END;
+
+REVOKE EXECUTE ON FUNCTION index_estimate, table_estimate, index_gain, index_bloat FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION index_estimate, table_estimate, index_gain, index_bloat TO pg_stat_scan_tables;
+
+/*
+ * What is being read at the moment (src/observe/progress.c): diagnostics, estimates, log_relation,
+ * and indexes that a VACUUM reads ahead, in all databases.
+ */
+
+CREATE FUNCTION progress(
+    OUT pid int4,
+    OUT datid oid,
+    OUT relid oid,
+    OUT function text,                 -- its name; VACUUM: an index of the table that is vacuumed
+    OUT phase text,
+    OUT blocks_total bigint,           -- of this phase
+    OUT blocks_done bigint,            -- of these, read or found not to be needed
+    OUT rate float8,                   -- kB a second, in this phase so far
+    OUT started timestamptz,
+    OUT expected_end timestamptz)      -- of this phase, at that rate; NULL: not known yet
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'lookahead_progress'
+LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED ROWS 4;
+
+CREATE VIEW progress AS
+SELECT p.pid, d.datname AS database, p.relid,
+       CASE WHEN d.datname = current_database() THEN p.relid::regclass END AS relation,
+       p.function, p.phase, p.blocks_total, p.blocks_done, p.rate, p.started, p.expected_end
+FROM @extschema@.progress() AS p
+LEFT JOIN pg_catalog.pg_database AS d ON d.oid = p.datid;
+GRANT SELECT ON progress TO PUBLIC;
+
+/*
  * Index scans that look ahead (src/scan/).  They need no SQL object; this view
  * shows what they did since the server started, summed over all processes.
  */

@@ -13,9 +13,11 @@
 #include "exec/takeover.h"
 #include "maintain/maintain.h"
 #include "observe/profile.h"
+#include "observe/progress.h"
 #include "observe/scan_stats.h"
 #include "observe/stream_stats.h"
 #include "scan/scan.h"
+#include "stream/sweep.h"
 #include "utils/guc.h"
 
 LOOKAHEAD_MODULE_MAGIC;
@@ -99,6 +101,14 @@ _PG_init(void)
 							 PGC_USERSET,
 							 GUC_EXPLAIN,
 							 NULL, NULL, NULL);
+	DefineCustomIntVariable("pg_lookahead.max_read_rate",
+							"Sets how much a diagnostic or an estimate may read a second.",
+							"0 means no limit.  A function that is running follows a change at once.",
+							&lookahead_max_read_rate,
+							0, 0, MAX_KILOBYTES,
+							PGC_USERSET,
+							GUC_UNIT_KB,
+							NULL, NULL, NULL);
 	DefineCustomBoolVariable(REPORT_VACUUM_SETTING,
 							 "Makes VACUUM tell which indexes it reads ahead.",
 							 "It is set by VACUUM (VERBOSE) for its parallel workers.",
@@ -116,6 +126,7 @@ _PG_init(void)
 	 */
 	ScanStatsInit();
 	StreamStatsInit();
+	ProgressInit();
 	TakeoverInit();
 	ScanInit();
 	MaintainInit();

@@ -109,6 +109,24 @@ BloomReadMeta(Relation index, BloomMeta *meta)
 	UnlockReleaseBuffer(buffer);
 }
 
+bool
+BloomPageIsSound(const BloomMeta *meta, Page page)
+{
+	const BloomTail *tail;
+
+	if (PageIsNew(page))
+		return true;
+	if (PageGetPageSize(page) != BLCKSZ ||
+		((PageHeader) page)->pd_special != BLCKSZ - sizeof(BloomTail))
+		return false;
+	tail = (const BloomTail *) PageGetSpecialPointer(page);
+	if (tail->page_id != BLOOM_TAIL_ID)
+		return false;
+	return (tail->flags & BLOOM_IS_DELETED) != 0 ||
+		(tail->flags == 0 &&
+		 tail->nentries * BloomEntrySize(meta) <= BLOOM_PAGE_SPACE);
+}
+
 BloomTail *
 BloomCheckPage(Relation index, const BloomMeta *meta, BlockNumber block,
 			   Page page)

@@ -121,6 +121,9 @@ extern void BloomReadMeta(Relation index, BloomMeta *meta);
 extern BloomTail *BloomCheckPage(Relation index, const BloomMeta *meta,
 								 BlockNumber block, Page page);
 
+/* Would BloomCheckPage() find no fault with a page? */
+extern bool BloomPageIsSound(const BloomMeta *meta, Page page);
+
 /*
  * Is a page an initialised one of another kind, which ends in a special area of
  * its own?  Reading that area as a BloomTail stays within the page.

@@ -26,6 +26,7 @@
 #include "index/bloom_page.h"
 #include "compat.h"
 #include "inspect/inspect.h"
+#include "observe/progress.h"
 #include "port/pg_bitutils.h"
 #include "sql_result.h"
 #include "storage/bufmgr.h"
@@ -140,6 +141,7 @@ lookahead_pgstatbloomindex(PG_FUNCTION_ARGS)
 	int			i = 0;
 
 	check_relation(rel);
+	ProgressBegin("pgstatbloomindex", RelationGetRelid(rel), true);
 	BloomReadMeta(rel, &stats.meta);
 	stats.signature_bits = stats.meta.signature_words * BLOOM_WORD_BITS;
 	stats.entries_by_bits = palloc0_array(uint64, stats.signature_bits + 1);

@@ -17,6 +17,7 @@
 #include "compat.h"
 #include "index/index_page.h"
 #include "inspect/inspect.h"
+#include "observe/progress.h"
 #include "inspect/tuples.h"
 #include "sql_result.h"
 #include "storage/bufmgr.h"
@@ -43,11 +44,8 @@ static const Oid columns[] = {
 PG_FUNCTION_INFO_V1(lookahead_pgstatindex);
 PG_FUNCTION_INFO_V1(lookahead_pgstatindex_byname);
 
-/*
- * Read version, level and root from the metapage.
- */
-static void
-read_metapage(Relation rel, BTMetaPageData *meta)
+void
+BtreeReadMetapage(Relation rel, BTMetaPageData *meta)
 {
 	Buffer		buffer = ReadBuffer(rel, BTREE_METAPAGE);
 
@@ -113,7 +111,8 @@ describe_btree(Relation rel, FunctionCallInfo fcinfo)
 	int			i = 0;
 
 	InspectCheckIndex(rel, BTREE_AM_OID, "btree", "tables");
-	read_metapage(rel, &meta);
+	ProgressBegin("pgstatindex", RelationGetRelid(rel), true);
+	BtreeReadMetapage(rel, &meta);
 
 	InspectPages(rel, BTREE_METAPAGE + 1, RelationGetNumberOfBlocks(rel),
 				 PROFILE_PAGE_BTREE, count_page, &stats);

@@ -23,29 +23,35 @@ static const Oid columns[] = {INT4OID, INT4OID, INT8OID};
 
 PG_FUNCTION_INFO_V1(lookahead_pgstatginindex);
 
-/* pgstatginindex(regclass) */
-Datum
-lookahead_pgstatginindex(PG_FUNCTION_ARGS)
+void
+GinReadMetapage(Relation rel, GinMetaPageData *meta)
 {
-	Relation	rel = InspectOpen(PG_GETARG_OID(0));
-	GinMetaPageData *meta;
-	Buffer		buffer;
+	Buffer		buffer = ReadBuffer(rel, GIN_METAPAGE_BLKNO);
 	Page		page;
-	Datum		values[lengthof(columns)];
 
-	InspectCheckIndex(rel, GIN_AM_OID, "GIN", "indexes");
-
-	buffer = ReadBuffer(rel, GIN_METAPAGE_BLKNO);
 	LockBuffer(buffer, GIN_SHARE);
 	page = BufferGetPage(buffer);
 	if (!IndexPageHasSpecial(page, sizeof(GinPageOpaqueData)) ||
 		(GinPageGetOpaque(page)->flags & GIN_META) == 0)
 		IndexPageIsBad(rel, GIN_METAPAGE_BLKNO);
-	meta = GinPageGetMeta(page);
-	values[0] = Int32GetDatum(meta->ginVersion);
-	values[1] = UInt32GetDatum(meta->nPendingPages);
-	values[2] = Int64GetDatum(meta->nPendingHeapTuples);
+	*meta = *GinPageGetMeta(page);
 	UnlockReleaseBuffer(buffer);
+}
+
+/* pgstatginindex(regclass) */
+Datum
+lookahead_pgstatginindex(PG_FUNCTION_ARGS)
+{
+	Relation	rel = InspectOpen(PG_GETARG_OID(0));
+	GinMetaPageData meta;
+	Datum		values[lengthof(columns)];
+
+	InspectCheckIndex(rel, GIN_AM_OID, "GIN", "indexes");
+
+	GinReadMetapage(rel, &meta);
+	values[0] = Int32GetDatum(meta.ginVersion);
+	values[1] = UInt32GetDatum(meta.nPendingPages);
+	values[2] = Int64GetDatum(meta.nPendingHeapTuples);
 	InspectClose(rel);
 
 	return ResultRow(fcinfo, lengthof(columns), columns, values, NULL);

@@ -17,6 +17,7 @@
 #include "compat.h"
 #include "index/index_page.h"
 #include "inspect/inspect.h"
+#include "observe/progress.h"
 #include "inspect/tuples.h"
 #include "sql_result.h"
 #include "storage/bufmgr.h"
@@ -113,6 +114,7 @@ lookahead_pgstathashindex(PG_FUNCTION_ARGS)
 	int			i = 0;
 
 	InspectCheckIndex(rel, HASH_AM_OID, "hash", "indexes");
+	ProgressBegin("pgstathashindex", RelationGetRelid(rel), true);
 
 	/* This checks that block 0 is the metapage of a hash index. */
 	buffer = _hash_getbuf(rel, HASH_METAPAGE, HASH_READ, LH_META_PAGE);

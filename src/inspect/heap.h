@@ -19,6 +19,19 @@
 pg_noreturn extern void HeapPageBadItem(Relation rel, BlockNumber block,
 										Page page, OffsetNumber offset);
 
+/* Does a line pointer lead to a tuple within its page, or to none? */
+static inline bool
+HeapPageItemIsSound(Page page, OffsetNumber offset)
+{
+	ItemId		item = PageGetItemId(page, offset);
+
+	return !ItemIdIsNormal(item) ||
+		(ItemIdGetLength(item) >= SizeofHeapTupleHeader &&
+		 ItemIdGetOffset(item) >= SizeOfPageHeaderData &&
+		 ItemIdGetOffset(item) == MAXALIGN(ItemIdGetOffset(item)) &&
+		 ItemIdGetOffset(item) + ItemIdGetLength(item) <= BLCKSZ);
+}
+
 /*
  * Point a HeapTuple at an item of a share-locked heap page.  False if the
  * line pointer has no tuple (unused, redirected or dead).  Errors: XX001 if
@@ -34,10 +47,7 @@ HeapPageGetTuple(Relation rel, BlockNumber block, Page page,
 	if (!ItemIdIsNormal(item))
 		return false;
 
-	if (unlikely(ItemIdGetLength(item) < SizeofHeapTupleHeader ||
-				 ItemIdGetOffset(item) < SizeOfPageHeaderData ||
-				 ItemIdGetOffset(item) != MAXALIGN(ItemIdGetOffset(item)) ||
-				 ItemIdGetOffset(item) + ItemIdGetLength(item) > BLCKSZ))
+	if (unlikely(!HeapPageItemIsSound(page, offset)))
 		HeapPageBadItem(rel, block, page, offset);
 
 	tuple->t_data = (HeapTupleHeader) PageGetItem(page, item);

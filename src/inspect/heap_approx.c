@@ -29,6 +29,7 @@
 #include "inspect/heap.h"
 #include "inspect/inspect.h"
 #include "observe/profile.h"
+#include "observe/progress.h"
 #include "sql_result.h"
 #include "storage/bufmgr.h"
 #include "storage/freespace.h"
@@ -179,6 +180,7 @@ lookahead_pgstattuple_approx(PG_FUNCTION_ARGS)
 	int			i = 0;
 
 	check_relation(rel);
+	ProgressBegin("pgstattuple_approx", RelationGetRelid(rel), true);
 	sweep_heap(&stats, rel);
 
 	table_len = (uint64) stats.nblocks * BLCKSZ;

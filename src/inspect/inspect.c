@@ -12,6 +12,7 @@
 #include "catalog/pg_class.h"
 #include "compat.h"
 #include "inspect/inspect.h"
+#include "observe/progress.h"
 #include "utils/builtins.h"
 #include "utils/varlena.h"
 
@@ -32,6 +33,7 @@ InspectOpen(Oid relid)
 void
 InspectClose(Relation rel)
 {
+	ProgressEnd();
 	relation_close(rel, AccessShareLock);
 }
 
@@ -73,6 +75,16 @@ InspectHintPartitions(Relation rel)
 	if (!RELKIND_HAS_PARTITIONS(rel->rd_rel->relkind))
 		return 0;
 	return errhint("Name one of its partitions instead: pg_partition_tree() lists them.");
+}
+
+bool
+InspectErrorIsOfSession(const ErrorData *error)
+{
+	int			category = ERRCODE_TO_CATEGORY(error->sqlerrcode);
+
+	return category == ERRCODE_TO_CATEGORY(ERRCODE_QUERY_CANCELED) ||
+		category == ERRCODE_TO_CATEGORY(ERRCODE_INSUFFICIENT_RESOURCES) ||
+		category == ERRCODE_TO_CATEGORY(ERRCODE_T_R_SERIALIZATION_FAILURE);
 }
 
 Datum

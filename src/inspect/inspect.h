@@ -20,6 +20,9 @@
 #include "stream/sweep.h"
 #include "utils/rel.h"
 
+struct BTMetaPageData;
+struct GinMetaPageData;
+
 /*
  * Open a relation under AccessShareLock by its name, which may be qualified
  * and quoted as in SQL.  Errors: those of relation_openrv.  The caller closes
@@ -30,7 +33,10 @@ extern Relation InspectOpenByName(text *name);
 /* The same by OID. */
 extern Relation InspectOpen(Oid relid);
 
-/* Close a relation and release its lock. */
+/*
+ * Close a relation and release its lock.  What lookahead.progress tells of it
+ * ends, too.
+ */
 extern void InspectClose(Relation rel);
 
 /*
@@ -86,6 +92,20 @@ InspectPages(Relation index, BlockNumber first, BlockNumber nblocks,
 	}
 	SweepEnd(&sweep);
 }
+
+/*
+ * Read a btree's metapage: version, level and root.  XX002 if it is none.
+ */
+extern void BtreeReadMetapage(Relation rel, struct BTMetaPageData *meta);
+
+/* The same of a GIN index. */
+extern void GinReadMetapage(Relation rel, struct GinMetaPageData *meta);
+
+/*
+ * Has an error to do with the session (a cancel, memory, a conflict), not with
+ * the relation that it looks at?
+ */
+extern bool InspectErrorIsOfSession(const ErrorData *error);
 
 /*
  * A float8 rounded to two decimals, in the way contrib/pgstattuple rounds:

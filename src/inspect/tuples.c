@@ -15,6 +15,7 @@
 #include "catalog/pg_type_d.h"
 #include "compat.h"
 #include "inspect/inspect.h"
+#include "observe/progress.h"
 #include "inspect/tuples.h"
 #include "sql_result.h"
 #include "storage/lmgr.h"
@@ -131,6 +132,7 @@ describe_tuples(Relation rel, FunctionCallInfo fcinfo)
 	int			i = 0;
 
 	InspectRefuseOtherTemp(rel, "tables");
+	ProgressBegin("pgstattuple", RelationGetRelid(rel), true);
 
 	if (RELKIND_HAS_TABLE_AM(relkind) || relkind == RELKIND_SEQUENCE)
 		TupleStatsHeap(&stats, rel);

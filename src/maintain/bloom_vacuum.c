@@ -31,6 +31,7 @@
 #include "maintain/routine.h"
 #include "maintain/served.h"
 #include "observe/profile.h"
+#include "observe/progress.h"
 #include "storage/bufmgr.h"
 #include "storage/indexfsm.h"
 #include "stream/sweep.h"
@@ -62,6 +63,7 @@ begin_sweep(Sweep *sweep, IndexVacuumInfo *info)
 {
 	BlockNumber nblocks = RelationGetNumberOfBlocks(info->index);
 
+	ProgressBegin("VACUUM", RelationGetRelid(info->index), false);
 	SweepBeginMaintenance(sweep, info->index, MAIN_FORKNUM,
 						  BLOOM_META_BLOCK + 1, nblocks, info->strategy);
 	return nblocks;
@@ -71,6 +73,7 @@ static void
 end_sweep(Sweep *sweep, ServedIndex *served)
 {
 	SweepEnd(sweep);
+	ProgressEnd();
 	ServedPass(served, SweepReturned(sweep));
 }
 

@@ -25,6 +25,7 @@
 #include "maintain/served.h"
 #include "miscadmin.h"
 #include "observe/profile.h"
+#include "observe/progress.h"
 #include "postmaster/autovacuum.h"
 #include "storage/bufmgr.h"
 #include "storage/indexfsm.h"
@@ -104,6 +105,7 @@ sweep_pages(IndexVacuumInfo *info, ServedIndex *served, GinStatsData *counts)
 	Sweep		sweep;
 
 	counts->nTotalPages = index_length(index);
+	ProgressBegin("VACUUM", RelationGetRelid(index), false);
 	SweepBeginMaintenance(&sweep, index, MAIN_FORKNUM, GIN_ROOT_BLKNO,
 						  counts->nTotalPages, info->strategy);
 	for (;;)
@@ -128,6 +130,7 @@ sweep_pages(IndexVacuumInfo *info, ServedIndex *served, GinStatsData *counts)
 			IndexPageIsSkipped(index, SweepBlock(&sweep));
 	}
 	SweepEnd(&sweep);
+	ProgressEnd();
 	ServedPass(served, SweepReturned(&sweep));
 	return nfree;
 }

@@ -41,6 +41,7 @@
 #include "maintain/served.h"
 #include "miscadmin.h"
 #include "observe/profile.h"
+#include "observe/progress.h"
 #include "storage/bufmgr.h"
 #include "stream/sweep.h"
 #include "utils/rel.h"
@@ -205,6 +206,7 @@ hash_bulk_delete(IndexVacuumInfo *info, IndexBulkDeleteResult *stats,
 	first_maxbucket = maxbucket = deletion.meta.hashm_maxbucket;
 	first_ntuples = deletion.meta.hashm_ntuples;
 
+	ProgressBegin("VACUUM", RelationGetRelid(info->index), false);
 	SweepBeginItems(sweep, info->index, MAIN_FORKNUM, 0, maxbucket + 1,
 					bucket_block, &deletion, info->strategy);
 	for (;;)
@@ -239,6 +241,7 @@ hash_bulk_delete(IndexVacuumInfo *info, IndexBulkDeleteResult *stats,
 	}
 	_hash_relbuf(info->index, deletion.metabuf);
 	SweepEnd(sweep);
+	ProgressEnd();
 	ServedPass(served, streamed);
 
 	/* the number of pages is left to amvacuumcleanup */

@@ -62,6 +62,7 @@
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "observe/profile.h"
+#include "observe/progress.h"
 #include "storage/bufmgr.h"
 #include "storage/smgr.h"
 #include "stream/sweep.h"
@@ -267,6 +268,7 @@ next_page(LogRange *range)
 	CHECK_FOR_INTERRUPTS();
 	if (range->next >= range->end)
 		return InvalidBuffer;
+	ProgressAdd(1);
 	return ReadBufferExtended(range->rel, range->fork, range->next++,
 							  RBM_NORMAL, range->strategy);
 }
@@ -370,16 +372,21 @@ lookahead_log_relation(PG_FUNCTION_ARGS)
 
 	/* a ring meant for pages that are written soon */
 	range.strategy = GetAccessStrategy(BAS_BULKWRITE);
+	ProgressBegin("log_relation", RelationGetRelid(range.rel), false);
 	if (PG_GETARG_BOOL(4))
 	{
 		range.sweep = &sweep;
 		SweepBeginMaintenance(&sweep, range.rel, range.fork,
 							  range.next, range.end, range.strategy);
 	}
+	else
+		ProgressExpect(range.end - range.next);
 	log_range(&range);
 	if (range.sweep)
 		SweepEnd(range.sweep);
 	FreeAccessStrategy(range.strategy);
+
+	ProgressEnd();
 
 	/* a transaction without changes would not wait for it */
 	if (range.logged > 0)

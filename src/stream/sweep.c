@@ -26,6 +26,13 @@
  * own read-ahead, the range is read in legs, by one stream after the other,
  * to find out: see depth.c.
  *
+ * Where pg_lookahead.max_read_rate is set, the stream is given no more blocks
+ * than the rate allows, and ends.  The wait for more comes when the caller
+ * asks for the next block, at a moment when the sweep holds no pin, and then
+ * the stream is used again.  So no more reads are ever in flight than a batch
+ * has blocks.  The wait is over at once when the query is cancelled or the
+ * setting changes.
+ *
  * What the stream hands back is checked against what it was asked for.  The
  * checks are comparisons of integers, so they are no mere assertions.
  *
@@ -33,12 +40,24 @@
  */
 #include "postgres.h"
 
+#include "access/xact.h"
 #include "compat.h"
 #include "miscadmin.h"
 #include "observe/profile.h"
+#include "observe/progress.h"
+#include "postmaster/interrupt.h"
 #include "storage/bufmgr.h"
+#include "storage/latch.h"
 #include "stream/sweep.h"
+#include "stream/throttle.h"
+#include "utils/guc.h"
 #include "utils/rel.h"
+#include "utils/wait_event.h"
+
+int			lookahead_max_read_rate = 0;
+
+/* Of this process, so that one sweep after the other keeps the rate. */
+static Throttle throttle;
 
 /* Names the relation, and the block if one is being looked at. */
 static void
@@ -61,6 +80,69 @@ item_block(const Sweep *sweep, BlockNumber item)
 	return sweep->locate ? sweep->locate(item, sweep->arg) : item;
 }
 
+/* May one more block be asked for, or has the rate to be kept first? */
+static inline bool
+is_granted(const Sweep *sweep)
+{
+	return likely(!sweep->throttled || lookahead_max_read_rate == 0) ||
+		sweep->granted > 0;
+}
+
+/* One more block is asked for. */
+static inline void
+use_grant(Sweep *sweep)
+{
+	if (sweep->granted > 0)
+		sweep->granted--;
+}
+
+/*
+ * Wait until the rate allows to read on.  The sweep holds no pin meanwhile.
+ * The configuration is read again if it was changed, as VACUUM does in its
+ * pauses; settings that the session has made stay.
+ */
+static void
+wait_for_grant(Sweep *sweep)
+{
+	static uint32 wait_event = 0;
+	int64		waited = 0;
+
+	if (wait_event == 0)
+		wait_event = WaitEventExtensionNew("LookaheadReadRate");
+	for (;;)
+	{
+		instr_time	clock;
+		int64		now;
+		int64		us;
+
+		if (ConfigReloadPending && !IsInParallelMode())
+		{
+			ConfigReloadPending = false;
+			ProcessConfigFile(PGC_SIGHUP);
+		}
+		if (lookahead_max_read_rate == 0)
+			return;
+		INSTR_TIME_SET_CURRENT(clock);
+		now = INSTR_TIME_GET_MICROSEC(clock);
+		us = ThrottleWait(&throttle, now, lookahead_max_read_rate);
+		if (us == 0)
+		{
+			sweep->granted = ThrottleGrant(&throttle, now,
+										   lookahead_max_read_rate);
+			elog(DEBUG2, "max_read_rate: " INT64_FORMAT " blocks after " INT64_FORMAT " us",
+				 sweep->granted, waited);
+			return;
+		}
+		if (waited == 0)
+			waited = us;
+		(void) WaitLatch(MyLatch,
+						 WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+						 us / 1000 + 1, wait_event);
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
+	}
+}
+
 /* The stream's question "which block next?", for a sweep that reads all. */
 static BlockNumber
 sweep_next_block(ReadStream *stream, void *callback_private_data,
@@ -68,9 +150,11 @@ sweep_next_block(ReadStream *stream, void *callback_private_data,
 {
 	Sweep	   *sweep = (Sweep *) callback_private_data;
 
-	if (sweep->ahead >= sweep->depth.stop &&
-		!DepthExtendLeg(&sweep->depth, sweep->end))
+	if (!is_granted(sweep) ||
+		(sweep->ahead >= sweep->depth.stop &&
+		 !DepthExtendLeg(&sweep->depth, sweep->end)))
 		return InvalidBlockNumber;
+	use_grant(sweep);
 	return item_block(sweep, sweep->ahead++);
 }
 
@@ -84,29 +168,35 @@ sweep_next_unskipped_block(ReadStream *stream, void *callback_private_data,
 {
 	Sweep	   *sweep = (Sweep *) callback_private_data;
 
-	while (sweep->ahead < sweep->depth.stop ||
-		   DepthExtendLeg(&sweep->depth, sweep->end))
+	while (is_granted(sweep) &&
+		   (sweep->ahead < sweep->depth.stop ||
+			DepthExtendLeg(&sweep->depth, sweep->end)))
 	{
 		BlockNumber block = sweep->ahead++;
 
 		CHECK_FOR_INTERRUPTS();
 		if (!PROFILED(PROFILE_STREAM_CALLBACK,
 					  sweep->skip(block, sweep->arg)))
+		{
+			use_grant(sweep);
 			return block;
+		}
 		sweep->skipped++;
 	}
 	return InvalidBlockNumber;
 }
 
 /*
- * The stream has no more: were all blocks of its leg accounted for?
+ * The stream has no more: were all blocks that it was asked for, of its leg if
+ * it was not held up, accounted for?
  */
 static void
-check_complete(Sweep *sweep)
+check_complete(Sweep *sweep, bool held_up)
 {
-	BlockNumber range = sweep->depth.stop - sweep->first;
+	BlockNumber range = (held_up ? sweep->ahead : sweep->depth.stop) -
+		sweep->first;
 
-	if (sweep->ahead != sweep->depth.stop ||
+	if (sweep->ahead - sweep->first != range ||
 		sweep->taken + sweep->skipped != range)
 		ereport(ERROR,
 				(errcode(ERRCODE_INTERNAL_ERROR),
@@ -167,20 +257,31 @@ continue_stream(Sweep *sweep, bool was_deep)
 	}
 }
 
-/* The block after the last one that was taken, or InvalidBuffer. */
+/*
+ * The block after the last one that was taken, or InvalidBuffer: at the end of
+ * the range, or, with "dropped" set, where the rate has to be kept first.
+ */
 static Buffer
 next_buffer(Sweep *sweep)
 {
 	for (;;)
 	{
 		bool		was_deep = sweep->depth.deep;
+		bool		held_up;
 		Buffer		buffer;
 
 		buffer = PROFILED(PROFILE_STREAM_NEXT,
 						  read_stream_next_buffer(sweep->stream, NULL));
 		if (likely(BufferIsValid(buffer)))
 			return buffer;
-		check_complete(sweep);
+		held_up = !is_granted(sweep) && sweep->ahead < sweep->end;
+		check_complete(sweep, held_up);
+		if (held_up)
+		{
+			sweep->dropped = true;
+			read_stream_reset(sweep->stream);
+			return InvalidBuffer;
+		}
 		if (sweep->depth.stop == sweep->end)
 			return InvalidBuffer;
 
@@ -237,8 +338,10 @@ set_range(Sweep *sweep, BlockNumber first, BlockNumber end)
 	sweep->end = Max(first, end);
 	sweep->ahead = first;
 	sweep->expected = first;
+	sweep->told = first;
 	sweep->skipped = 0;
 	sweep->taken = 0;
+	ProgressExpect(sweep->end - first);
 
 	/* What is located is not read in the order of the file. */
 	DepthBegin(&sweep->depth, first, sweep->end,
@@ -262,6 +365,7 @@ begin(Sweep *sweep, Relation rel, ForkNumber fork,
 	sweep->strategy = strategy;
 	sweep->mcxt = CurrentMemoryContext;
 	sweep->current = InvalidBlockNumber;
+	sweep->throttled = progress_activity.throttled;
 	set_range(sweep, first, end);
 
 	sweep->context.callback = sweep_error_context;
@@ -270,7 +374,10 @@ begin(Sweep *sweep, Relation rel, ForkNumber fork,
 	error_context_stack = &sweep->context;
 
 	begin_stream(sweep);
-	take_upcoming(sweep);
+	if (is_granted(sweep))
+		take_upcoming(sweep);
+	else
+		sweep->dropped = true;
 }
 
 void
@@ -284,6 +391,24 @@ SweepBegin(Sweep *sweep, Relation rel, ForkNumber fork,
 	sweep->ring = GetAccessStrategy(BAS_BULKREAD);
 	begin(sweep, rel, fork, first, end,
 		  skip ? 0 : READ_STREAM_USE_BATCHING, sweep->ring);
+}
+
+/* The block of an item of a list. */
+static BlockNumber
+listed_block(BlockNumber item, void *arg)
+{
+	return ((const BlockNumber *) arg)[item];
+}
+
+void
+SweepBeginList(Sweep *sweep, Relation rel, ForkNumber fork,
+			   const BlockNumber *blocks, BlockNumber first, BlockNumber end)
+{
+	memset(sweep, 0, sizeof(*sweep));
+	sweep->locate = listed_block;
+	sweep->arg = unconstify(BlockNumber *, blocks);
+	sweep->ring = GetAccessStrategy(BAS_BULKREAD);
+	begin(sweep, rel, fork, first, end, READ_STREAM_USE_BATCHING, sweep->ring);
 }
 
 void
@@ -313,7 +438,7 @@ check_exhausted(Sweep *sweep)
 {
 	sweep->current = InvalidBlockNumber;
 
-	if (BufferIsValid(sweep->upcoming) ||
+	if (BufferIsValid(sweep->upcoming) || sweep->dropped ||
 		BufferIsValid(read_stream_next_buffer(sweep->stream, NULL)))
 		ereport(ERROR,
 				(errcode(ERRCODE_INTERNAL_ERROR),
@@ -329,7 +454,10 @@ SweepRestart(Sweep *sweep, BlockNumber first, BlockNumber end)
 	check_exhausted(sweep);
 	set_range(sweep, first, end);
 	continue_stream(sweep, was_deep);
-	take_upcoming(sweep);
+	if (is_granted(sweep))
+		take_upcoming(sweep);
+	else
+		sweep->dropped = true;
 }
 
 void
@@ -360,7 +488,15 @@ SweepNext(Sweep *sweep)
 	if (unlikely(sweep->dropped))
 	{
 		sweep->dropped = false;
+		if (!is_granted(sweep))
+			wait_for_grant(sweep);
 		take_upcoming(sweep);
+	}
+	else if (unlikely(ConfigReloadPending) && sweep->throttled &&
+			 !IsInParallelMode())
+	{
+		ConfigReloadPending = false;
+		ProcessConfigFile(PGC_SIGHUP);
 	}
 	buffer = sweep->upcoming;
 	if (likely(BufferIsValid(buffer)))
@@ -369,6 +505,11 @@ SweepNext(Sweep *sweep)
 
 		take_upcoming(sweep);
 		sweep->current = block;
+	}
+	if (sweep->expected > sweep->told)
+	{
+		ProgressAdd(sweep->expected - sweep->told);
+		sweep->told = sweep->expected;
 	}
 	return buffer;
 }

@@ -39,6 +39,12 @@
 #include "utils/relcache.h"
 
 /*
+ * Setting: pg_lookahead.max_read_rate, in kB a second; 0: no limit.  It holds
+ * for the sweeps of an activity (observe/progress.h) that is throttled.
+ */
+extern int	lookahead_max_read_rate;
+
+/*
  * Says whether a block need not be read.  Called once for every block of the
  * range, in order, but earlier than SweepNext returns the block: the stream
  * asks while it looks ahead.  It may take locks, read other blocks and raise
@@ -79,7 +85,10 @@ typedef struct Sweep
 	BlockNumber expected;		/* item to follow upcoming, or later */
 	BlockNumber taken;			/* blocks taken from streams so far */
 	BlockNumber current;		/* block the caller looks at, or invalid */
+	BlockNumber told;			/* items before it are known to be done */
 	bool		dropped;		/* nothing is read ahead at the moment */
+	bool		throttled;		/* does max_read_rate hold? */
+	int64		granted;		/* blocks that may be read before a wait */
 	ErrorContextCallback context;
 } Sweep;
 
@@ -111,6 +120,14 @@ extern void SweepBeginItems(Sweep *sweep, Relation rel, ForkNumber fork,
 							BlockNumber first, BlockNumber end,
 							SweepLocate locate, void *arg,
 							BufferAccessStrategy strategy);
+
+/*
+ * The same as SweepBegin over the blocks that a list names, from its item
+ * number first to end - 1.  The list outlasts the sweep.
+ */
+extern void SweepBeginList(Sweep *sweep, Relation rel, ForkNumber fork,
+						   const BlockNumber *blocks,
+						   BlockNumber first, BlockNumber end);
 
 /*
  * Go on with another range, once SweepNext has returned InvalidBuffer; the

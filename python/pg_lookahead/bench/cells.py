@@ -108,12 +108,14 @@ class Way:
 class StatementCell(Cell):
     """relations: to be cold; the first one's size is what must be read
     part: of the first relation's blocks that a cold run must read, at least; None: the part
-        that its answer says was scanned"""
+        that its answer says was scanned
+    sampled: blocks that look-ahead's side must read, where it does not read all"""
 
     relations: tuple[str, ...]
     stock: Way
     ours: Way
     part: float | None = 0.9
+    sampled: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

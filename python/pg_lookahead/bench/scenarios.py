@@ -243,6 +243,33 @@ def _approx(size: Size) -> Iterator[Cell]:
         )
 
 
+def _index_estimate(size: Size) -> Iterator[Cell]:
+    """All of an index against a sample of it; the answers that both give are those that are known."""
+    relation = f"{SCHEMA}.e_k"
+    sampled = 10_000
+    ours = Way(
+        query="SELECT max(value) FILTER (WHERE figure = 'size')::bigint AS index_size,"
+        " max(value) FILTER (WHERE figure = 'tree_level')::int AS tree_level"
+        f" FROM lookahead.index_estimate('{relation}'::regclass, {sampled}, seed => 1)"
+    )
+    for schema, name in (("{contrib}", "contrib's pgstatindex"), ("lookahead", "our pgstatindex")):
+        yield StatementCell(
+            scenario="index_estimate",
+            name=f"{sampled:,} pages, against {name}",
+            cache="cold",
+            parameters={"pages": sampled, "against": schema.strip("{}")},
+            tables=("e",),
+            needs=("log_relation",),
+            extensions=("pgstattuple",),
+            relations=(relation,),
+            stock=Way(
+                query=f"SELECT index_size, tree_level FROM {schema}.pgstatindex('{relation}'::regclass)"
+            ),
+            ours=ours,
+            sampled=sampled,
+        )
+
+
 # Maintenance
 
 
@@ -328,6 +355,7 @@ _SCENARIOS: dict[str, Callable[[Size], Iterator[Cell]]] = {
     "pgstatindex": _pgstatindex,
     "pgstathashindex": _pgstathashindex,
     "pgstattuple_approx": _approx,
+    "index_estimate": _index_estimate,
     "bloom_scan": _bloom_scan,
     "bloom_vacuum": _vacuum("bloom", (10,)),
     "hash_vacuum": _vacuum("hash", (10,)),

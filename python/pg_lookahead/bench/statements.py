@@ -99,7 +99,12 @@ class Statement(Subject):
         return streamed(self.conn, method) if method and not self.context.stock else {}
 
     def check(self, ours: bool, sample: Sample, counters: Counters) -> None:
-        super().check(ours, sample, counters)
+        if ours and self.cell.sampled is not None:
+            least = int(_SCANNED * min(self.cell.sampled, self._pages))
+            if sample.blocks_read < least:
+                raise Refused(f"not cold: {sample.blocks_read} blocks were read, {least} at least were to be")
+        else:
+            super().check(ours, sample, counters)
         check_streamed(ours, counters)
 
 

@@ -44,7 +44,7 @@ COLUMNS = {"sequential": "seq", "periodic": "per", "random": "rnd"}
 """Columns of ``t``, by the order of rows that their indexes give."""
 
 CLIENT_TABLES = 4
-BYTES_PER_ROW = {"t": 200, "c": 120, "d": 340, "hash": 40, "gin": 60, "bloom": 30}
+BYTES_PER_ROW = {"t": 200, "c": 120, "d": 340, "e": 500, "hash": 40, "gin": 60, "bloom": 30}
 """On disk, of a row of the run's size, indexes and all, rounded up."""
 
 _BATCH = 500_000
@@ -68,6 +68,10 @@ SELECT id, timestamptz '2026-01-01 00:00Z' + id * interval '1 s',
        hashint8extended(id, 2) & 1023, hashint8extended(id, 3) & 1023, hashint8extended(id, 4) & 1023,
        rpad('reading ' || id, 28, '.')
 FROM unnest(%s::bigint[]) id
+"""
+_CREATE_E = "CREATE TABLE {schema}.e (k text)"
+_INSERT_E = """
+INSERT INTO {schema}.e SELECT rpad(md5(id::text), 190, '.') FROM unnest(%s::bigint[]) id
 """
 INDEXES_OF_D = {
     "d_pkey": "UNIQUE INDEX d_pkey ON {schema}.d (id)",
@@ -129,7 +133,7 @@ def load(
     *,
     keep: bool = False,
 ) -> None:
-    """Make the schema anew with the tables named, of ``t``, ``c`` and ``d``.
+    """Make the schema anew with the tables named, of ``t``, ``c``, ``d`` and ``e``.
 
     indexes: of ``d``; of INDEXES_OF_D
     extensions: put into the schema where the database lacks them
@@ -147,6 +151,8 @@ def load(
         _load_c(conn, rows, seed, report)
     if "d" in wanted:
         _load_d(conn, permutation, layout, report, [name for name in INDEXES_OF_D if name in indexes])
+    if "e" in wanted:
+        _load_e(conn, permutation, layout, report)
     if keep:
         told = {"rows": rows, "layout": layout, "tables": sorted(wanted), "indexes": sorted(indexes)}
         comment = sql.SQL("COMMENT ON SCHEMA {} IS {}")
@@ -273,6 +279,12 @@ def _load_d(conn: Connection, permutation: Any, layout: str, report: Report, nam
     indexes = [INDEXES_OF_D[name] for name in names]
     fill = lambda: _insert(conn, insert, ids, report, "d")  # noqa: E731
     _make(conn, "d", _CREATE_D, indexes, layout, fill, report)
+
+
+def _load_e(conn: Connection, permutation: Any, layout: str, report: Report) -> None:
+    insert = _INSERT_E.format(schema=SCHEMA)
+    fill = lambda: _insert(conn, insert, permutation, report, "e")  # noqa: E731
+    _make(conn, "e", _CREATE_E, ["INDEX e_k ON {schema}.e (k)"], layout, fill, report)
 
 
 def _function(conn: Connection, name: str, table: str, way: str, column: str, rows: int) -> None:

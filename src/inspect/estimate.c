@@ -1,0 +1,380 @@
+/*-------------------------------------------------------------------------
+ *
+ * estimate.c
+ *		index_estimate and table_estimate: a relation described by a sample.
+ *
+ * The result has a row for each figure: its name, its unit, the value, the
+ * bounds between which the true one is, and whether it is exact.  Access
+ * methods have different figures, and a row has the bounds beside the value
+ * where a column could not; figures can be added without breaking a query.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <math.h>
+
+#include "access/visibilitymapdefs.h"
+#include "bloom_page.h"
+#include "catalog/pg_am_d.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_type_d.h"
+#include "compat.h"
+#include "inspect/estimate.h"
+#include "inspect/inspect.h"
+#include "miscadmin.h"
+#include "observe/progress.h"
+#include "port/pg_bitutils.h"
+#include "sql_result.h"
+#include "storage/bufmgr.h"
+#include "storage/smgr.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/tuplestore.h"
+
+PG_FUNCTION_INFO_V1(lookahead_index_estimate);
+PG_FUNCTION_INFO_V1(lookahead_table_estimate);
+
+const PageMethod *
+EstimateMethodOfIndex(Relation index)
+{
+	if (index->rd_rel->relkind != RELKIND_INDEX)
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("relation \"%s\" is not an index",
+						RelationGetRelationName(index)),
+				 InspectHintPartitions(index)));
+	switch (index->rd_rel->relam)
+	{
+		case BTREE_AM_OID:
+			return &btree_method;
+		case HASH_AM_OID:
+			return &hash_method;
+		case GIST_AM_OID:
+			return &gist_method;
+		case GIN_AM_OID:
+			return &gin_method;
+		default:
+			if (BloomIsHandler(index->rd_amhandler))
+				return &bloom_method;
+	}
+	ereport(ERROR,
+			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+			 errmsg("cannot estimate index \"%s\"",
+					RelationGetRelationName(index)),
+			 errdetail("Estimates are made of btree, hash, GiST, GIN and Bloom indexes.")));
+}
+
+void
+EstimateAdd(Estimate *estimate, const char *name, const char *unit,
+			Bounded interval, bool exact)
+{
+	Figure	   *figure = palloc_object(Figure);
+
+	figure->name = estimate->prefix[0] == '\0' ? name :
+		psprintf("%s%s", estimate->prefix, name);
+	figure->unit = unit;
+	figure->interval = interval;
+	figure->exact = exact;
+	estimate->figures = lappend(estimate->figures, figure);
+}
+
+void
+EstimateAddKnown(Estimate *estimate, const char *name, const char *unit,
+				 double value)
+{
+	EstimateAdd(estimate, name, unit, (Bounded) {value, value, value}, true);
+}
+
+/* Add a number of pages; the truth is a whole number. */
+static void
+add_pages(Estimate *estimate, const char *name, Bounded pages)
+{
+	pages.value = rint(pages.value);
+	pages.low = Min(ceil(pages.low - 1e-6), pages.value);
+	pages.high = Max(floor(pages.high + 1e-6), pages.value);
+	EstimateAdd(estimate, name, "pages", pages,
+				MomentsAreExact(&estimate->moments));
+}
+
+void
+EstimateAddPages(Estimate *estimate, const char *name, int value)
+{
+	const Moments *moments = &estimate->moments;
+
+	add_pages(estimate, name,
+			  IntervalOfCount(moments->population, moments->n,
+							  moments->sum[value], moments->confidence));
+}
+
+void
+EstimateAddTotal(Estimate *estimate, const char *name, const char *unit,
+				 int value, double most)
+{
+	const Moments *moments = &estimate->moments;
+	Bounded	total = IntervalOfTotal(moments, value, most);
+
+	total.value = rint(total.value);
+	total.low = floor(total.low);
+	total.high = ceil(total.high);
+	EstimateAdd(estimate, name, unit, total, MomentsAreExact(moments));
+}
+
+void
+EstimateAddPercent(Estimate *estimate, const char *name, Bounded ratio)
+{
+	bool		exact = MomentsAreExact(&estimate->moments);
+
+	ratio.value = DatumGetFloat8(InspectRounded(100 * ratio.value));
+	ratio.low = exact ? ratio.value : floor(ratio.low * 10000) / 100;
+	ratio.high = exact ? ratio.value : ceil(ratio.high * 10000) / 100;
+	EstimateAdd(estimate, name, "%", ratio, exact);
+}
+
+Figure *
+EstimateFigure(Estimate *estimate, const char *name)
+{
+	ListCell   *cell;
+
+	foreach(cell, estimate->figures)
+	{
+		Figure	   *figure = lfirst(cell);
+
+		if (strcmp(figure->name, name) == 0)
+			return figure;
+	}
+	return NULL;
+}
+
+/* Tell once of all corrupt pages that were met. */
+static void
+warn_of_corrupt_pages(Estimate *estimate)
+{
+	StringInfoData blocks;
+
+	if (estimate->corrupt == 0)
+		return;
+	initStringInfo(&blocks);
+	for (BlockNumber i = 0; i < Min(estimate->corrupt, CORRUPT_NAMED); i++)
+		appendStringInfo(&blocks, "%s%u", i == 0 ? "" : ", ",
+						 estimate->corrupt_blocks[i]);
+	if (estimate->corrupt > CORRUPT_NAMED)
+		appendStringInfoString(&blocks, ", ...");
+	ereport(WARNING,
+			(errcode(ERRCODE_DATA_CORRUPTED),
+			 errmsg("relation \"%s\" has corrupt pages: %u of the %.0f that were read",
+					RelationGetRelationName(estimate->rel), estimate->corrupt,
+					estimate->moments.n),
+			 errdetail("Blocks: %s.", blocks.data),
+			 errhint("They count as pages in no figure but \"corrupt_pages\".")));
+}
+
+Estimate *
+EstimateRelation(Relation rel, const PageMethod *method,
+				 EstimateOptions *options, const char *prefix)
+{
+	Estimate   *estimate = palloc0_object(Estimate);
+	Moments    *moments = &estimate->moments;
+
+	estimate->rel = rel;
+	estimate->method = method;
+	estimate->options = options;
+	estimate->prefix = prefix;
+	estimate->nblocks = RelationGetNumberOfBlocks(rel);
+	moments->population = estimate->nblocks > method->first ?
+		estimate->nblocks - method->first : 0;
+	moments->confidence = options->confidence;
+	moments->nvalues = method->nvalues;
+
+	if (method->begin != NULL)
+		method->begin(estimate);
+	SampleRead(estimate);
+	EstimateAddKnown(estimate, "size", "bytes",
+					 (double) estimate->nblocks * BLCKSZ);
+	method->report(estimate);
+	EstimateAddKnown(estimate, "sampled_pages", "pages", moments->n);
+	add_pages(estimate, "corrupt_pages",
+			  IntervalOfCount(moments->population, moments->n,
+							  estimate->corrupt, moments->confidence));
+	warn_of_corrupt_pages(estimate);
+	return estimate;
+}
+
+/* Refuse an argument. */
+pg_noreturn static void
+refuse(const char *name, const char *range)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("%s must be %s", name, range)));
+}
+
+/* The arguments that follow the relation, from number "first" on. */
+static void
+get_options(FunctionCallInfo fcinfo, EstimateOptions *options)
+{
+	int64		pages = PG_ARGISNULL(1) ? 0 : PG_GETARG_INT32(1);
+
+	if (pages < 2)
+		refuse("sample_pages", "2 or more");
+	options->sample_pages = (BlockNumber) pages;
+	options->precision = PG_ARGISNULL(2) ? 0 : PG_GETARG_FLOAT8(2);
+	if (!PG_ARGISNULL(2) &&
+		!(options->precision > 0 && options->precision < 1))
+		refuse("precision", "greater than 0 and less than 1");
+	options->confidence = PG_ARGISNULL(3) ? 0 : PG_GETARG_FLOAT8(3);
+	if (!(options->confidence >= 0.5 && options->confidence <= 0.9999))
+		refuse("confidence", "0.5 or more, and 0.9999 or less");
+	pg_prng_seed(&options->random, PG_ARGISNULL(4) ?
+				 pg_prng_uint64(&pg_global_prng_state) :
+				 (uint64) PG_GETARG_INT64(4));
+}
+
+static const Oid columns[] = {
+	TEXTOID, TEXTOID, FLOAT8OID, FLOAT8OID, FLOAT8OID, BOOLOID
+};
+
+/* Return the figures. */
+static void
+put_figures(ReturnSetInfo *rsinfo, const Estimate *estimate)
+{
+	ListCell   *cell;
+
+	foreach(cell, estimate->figures)
+	{
+		const Figure *figure = lfirst(cell);
+		Datum		values[lengthof(columns)];
+		bool		nulls[lengthof(columns)] = {false};
+		int			i = 0;
+
+		values[i++] = CStringGetTextDatum(figure->name);
+		values[i++] = CStringGetTextDatum(figure->unit);
+		values[i++] = Float8GetDatum(figure->interval.value);
+		values[i++] = Float8GetDatum(figure->interval.low);
+		values[i++] = Float8GetDatum(figure->interval.high);
+		values[i++] = BoolGetDatum(figure->exact);
+		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values,
+							 nulls);
+	}
+}
+
+/*
+ * index_estimate(index regclass, sample_pages int4, "precision" float8,
+ *				  confidence float8, seed int8)
+ */
+Datum
+lookahead_index_estimate(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *rsinfo = ResultSet(fcinfo, lengthof(columns), columns);
+	EstimateOptions options;
+	Relation	rel;
+	const PageMethod *method;
+
+	if (PG_ARGISNULL(0))
+		return (Datum) 0;
+	get_options(fcinfo, &options);
+	rel = InspectOpen(PG_GETARG_OID(0));
+	method = EstimateMethodOfIndex(rel);
+	InspectRefuseOtherTemp(rel, "indexes");
+	InspectRefuseInvalid(rel);
+	ProgressBegin("index_estimate", RelationGetRelid(rel), true);
+	put_figures(rsinfo, EstimateRelation(rel, method, &options, ""));
+	InspectClose(rel);
+	return (Datum) 0;
+}
+
+/* Count the bits of a table's visibility map, all of which is read. */
+static void
+add_visibility(Estimate *estimate)
+{
+	Relation	rel = estimate->rel;
+	uint64		all_visible = 0;
+	uint64		all_frozen = 0;
+
+	if (smgrexists(RelationGetSmgr(rel), VISIBILITYMAP_FORKNUM))
+	{
+		Sweep		sweep;
+		Buffer		buffer;
+
+		ProgressPhase("reading visibility map");
+		SweepBegin(&sweep, rel, VISIBILITYMAP_FORKNUM, 0,
+				   RelationGetNumberOfBlocksInFork(rel, VISIBILITYMAP_FORKNUM),
+				   NULL, NULL);
+		while (BufferIsValid(buffer = SweepNext(&sweep)))
+		{
+			const char *map = PageGetContents(BufferGetPage(buffer));
+			int			length = BLCKSZ - MAXALIGN(SizeOfPageHeaderData);
+
+			/* no lock, as in the server: bits come and go one by one */
+			all_visible += pg_popcount_masked(map, length,
+											  VISIBILITYMAP_ALL_VISIBLE * 0x55);
+			all_frozen += pg_popcount_masked(map, length,
+											 VISIBILITYMAP_ALL_FROZEN * 0x55);
+			ReleaseBuffer(buffer);
+		}
+		SweepEnd(&sweep);
+	}
+	EstimateAddKnown(estimate, "all_visible_pages", "pages", all_visible);
+	EstimateAddKnown(estimate, "all_frozen_pages", "pages", all_frozen);
+}
+
+/* Refuse what is no heap. */
+static void
+check_table(Relation rel)
+{
+	InspectRefuseOtherTemp(rel, "tables");
+	if (!RELKIND_HAS_TABLE_AM(rel->rd_rel->relkind))
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("relation \"%s\" is not a table",
+						RelationGetRelationName(rel)),
+				 errdetail_relkind_not_supported(rel->rd_rel->relkind),
+				 InspectHintPartitions(rel)));
+	if (rel->rd_tableam != GetHeapamTableAmRoutine())
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("only heap AM is supported")));
+}
+
+/* Estimate one heap, which is open. */
+static void
+estimate_heap(ReturnSetInfo *rsinfo, Relation rel, EstimateOptions *options,
+			  const char *prefix)
+{
+	Estimate   *estimate;
+
+	check_table(rel);
+	ProgressBegin("table_estimate", RelationGetRelid(rel), true);
+	estimate = EstimateRelation(rel, &heap_method, options, prefix);
+	add_visibility(estimate);
+	put_figures(rsinfo, estimate);
+}
+
+/*
+ * table_estimate("table" regclass, sample_pages int4, "precision" float8,
+ *				  confidence float8, seed int8)
+ *
+ * The TOAST table's figures follow, with "toast_" before their names.
+ */
+Datum
+lookahead_table_estimate(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *rsinfo = ResultSet(fcinfo, lengthof(columns), columns);
+	EstimateOptions options;
+	Relation	rel;
+
+	if (PG_ARGISNULL(0))
+		return (Datum) 0;
+	get_options(fcinfo, &options);
+	rel = InspectOpen(PG_GETARG_OID(0));
+	estimate_heap(rsinfo, rel, &options, "");
+	if (OidIsValid(rel->rd_rel->reltoastrelid))
+	{
+		Relation	toast = InspectOpen(rel->rd_rel->reltoastrelid);
+
+		estimate_heap(rsinfo, toast, &options, "toast_");
+		InspectClose(toast);
+	}
+	InspectClose(rel);
+	return (Datum) 0;
+}

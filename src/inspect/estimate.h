@@ -1,0 +1,136 @@
+/*-------------------------------------------------------------------------
+ *
+ * estimate.h
+ *		Describing a relation by a sample of its pages.
+ *
+ * An access method has a PageMethod: how to look at one page, and what figures
+ * follow from the sums over a sample.  All else, choosing and reading the
+ * pages, corrupt ones among them, and the intervals, is the same for all.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef PG_LOOKAHEAD_ESTIMATE_H
+#define PG_LOOKAHEAD_ESTIMATE_H
+
+#include "common/pg_prng.h"
+#include "inspect/interval.h"
+#include "nodes/pg_list.h"
+#include "storage/block.h"
+#include "storage/buf.h"
+#include "storage/bufpage.h"
+#include "utils/relcache.h"
+
+/* The number by which each method's values have the free bytes of a page. */
+#define VALUE_FREE 0
+
+/* One figure of the result; bounds are NaN where the value is. */
+typedef struct Figure
+{
+	const char *name;
+	const char *unit;
+	Bounded	interval;
+	bool		exact;
+} Figure;
+
+/* What the caller wishes. */
+typedef struct EstimateOptions
+{
+	BlockNumber sample_pages;	/* a relation of no more pages is read whole */
+	double		precision;		/* half the width of the interval of the free
+								 * bytes, as a part of the relation; 0: not
+								 * asked for */
+	double		confidence;
+	pg_prng_state random;
+} EstimateOptions;
+
+struct PageMethod;
+
+/* Blocks named in a warning. */
+#define CORRUPT_NAMED 10
+
+/* An estimate of one relation. */
+typedef struct Estimate
+{
+	Relation	rel;
+	const struct PageMethod *method;
+	EstimateOptions *options;
+	void	   *state;			/* the method's */
+	const char *prefix;			/* of the names of figures */
+	BlockNumber nblocks;		/* length of the relation */
+	Moments		moments;		/* of pages method->first .. nblocks - 1 */
+	BlockNumber corrupt;		/* pages of the sample that are */
+	BlockNumber corrupt_blocks[CORRUPT_NAMED];
+	BlockNumber next;			/* of sample.c: the next item to read */
+	bool		looking;		/* of sample.c: at a page, at the moment */
+	List	   *figures;		/* of Figure, in order */
+} Estimate;
+
+typedef struct PageMethod
+{
+	BlockNumber first;			/* blocks before it are not sampled */
+	int			nvalues;		/* of a page; VALUE_FREE is one of them */
+	double		most_free;		/* the greatest value of VALUE_FREE */
+
+	/* Prepare the state; may read the metapage.  May be NULL. */
+	void		(*begin) (Estimate *estimate);
+
+	/*
+	 * Look at a page that is share-locked, and fill in its values, which are
+	 * zero.  False if the page is corrupt; what it has filled in is ignored.
+	 */
+	bool		(*look) (Estimate *estimate, BlockNumber block, Buffer buffer,
+						 double *values);
+
+	/* Add the figures; may finish with the state. */
+	void		(*report) (Estimate *estimate);
+} PageMethod;
+
+extern const PageMethod btree_method;
+extern const PageMethod hash_method;
+extern const PageMethod gist_method;
+extern const PageMethod gin_method;
+extern const PageMethod bloom_method;
+extern const PageMethod heap_method;
+
+/*
+ * The method for an index, which is open.  Errors: 42809 if the relation is no
+ * index, 0A000 if there is none for its access method.
+ */
+extern const PageMethod *EstimateMethodOfIndex(Relation index);
+
+/*
+ * Read a sample of a relation and add its figures.  Errors: those of reading;
+ * a page that is corrupt is counted instead, and the first few are named in one
+ * warning.
+ *		prefix	of the names of the figures
+ */
+extern Estimate *EstimateRelation(Relation rel, const PageMethod *method,
+								  EstimateOptions *options,
+								  const char *prefix);
+
+/* For methods: add a figure.  Its name and unit are constants. */
+extern void EstimateAdd(Estimate *estimate, const char *name,
+						const char *unit, Bounded interval, bool exact);
+
+/* Add one that is known, whatever the sample. */
+extern void EstimateAddKnown(Estimate *estimate, const char *name,
+							 const char *unit, double value);
+
+/* Add the number of pages that have a value which is 0 or 1. */
+extern void EstimateAddPages(Estimate *estimate, const char *name, int value);
+
+/* Add a total of a value, of which a page has at most so much. */
+extern void EstimateAddTotal(Estimate *estimate, const char *name,
+							 const char *unit, int value, double most);
+
+/* Add a ratio, in percent with two decimals. */
+extern void EstimateAddPercent(Estimate *estimate, const char *name,
+							   Bounded ratio);
+
+/* The figure of a name, or NULL. */
+extern Figure *EstimateFigure(Estimate *estimate, const char *name);
+
+/* Of sample.c: choose and read the pages, and add them to the moments. */
+extern void SampleRead(Estimate *estimate);
+
+#endif							/* PG_LOOKAHEAD_ESTIMATE_H */

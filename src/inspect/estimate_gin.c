@@ -1,0 +1,138 @@
+/*-------------------------------------------------------------------------
+ *
+ * estimate_gin.c
+ *		Figures of a GIN index by a sample of its pages.
+ *
+ * The entry tree holds the keys; posting trees hold the TIDs of frequent ones.
+ * What pgstatginindex tells of the pending list stands on the metapage, which
+ * is always read.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/gin_private.h"
+#include "compat.h"
+#include "index_page.h"
+#include "inspect/estimate.h"
+#include "inspect/inspect.h"
+#include "storage/bufmgr.h"
+
+/* The values of a page: pages by kind are 0 or 1, sizes in bytes. */
+enum
+{
+	FREE = VALUE_FREE,
+	ENTRY_LEAF,
+	ENTRY_INTERNAL,
+	POSTING_LEAF,
+	POSTING_INTERNAL,
+	PENDING,
+	DELETED,
+	NEW,
+	ENTRY_CAPACITY,				/* of leaves of the entry tree */
+	ENTRY_FREE,
+	POSTING_CAPACITY,			/* of leaves of posting trees */
+	POSTING_FREE,
+	KEYS,						/* on leaves of the entry tree */
+	NVALUES
+};
+
+static void
+begin(Estimate *estimate)
+{
+	GinMetaPageData *meta = palloc_object(GinMetaPageData);
+
+	GinReadMetapage(estimate->rel, meta);
+	estimate->state = meta;
+}
+
+static bool
+look(Estimate *estimate, BlockNumber block, Buffer buffer, double *values)
+{
+	Page		page = BufferGetPage(buffer);
+	double		capacity;
+	double		free;
+
+	if (PageIsNew(page))
+	{
+		values[NEW] = 1;
+		values[FREE] = BLCKSZ;
+		return true;
+	}
+	if (!IndexPageHasSpecial(page, sizeof(GinPageOpaqueData)))
+		return false;
+	if (GinPageIsDeleted(page))
+	{
+		values[DELETED] = 1;
+		values[FREE] = BLCKSZ;
+		return true;
+	}
+
+	capacity = ((PageHeader) page)->pd_special - SizeOfPageHeaderData;
+	free = values[FREE] = PageGetExactFreeSpace(page);
+	if (GinPageIsList(page))
+		values[PENDING] = 1;
+	else if (GinPageIsData(page))
+	{
+		values[GinPageIsLeaf(page) ? POSTING_LEAF : POSTING_INTERNAL] = 1;
+		if (GinPageIsLeaf(page))
+		{
+			values[POSTING_CAPACITY] = capacity;
+			values[POSTING_FREE] = free;
+		}
+	}
+	else
+	{
+		values[GinPageIsLeaf(page) ? ENTRY_LEAF : ENTRY_INTERNAL] = 1;
+		if (GinPageIsLeaf(page))
+		{
+			values[ENTRY_CAPACITY] = capacity;
+			values[ENTRY_FREE] = free;
+			values[KEYS] = PageGetMaxOffsetNumber(page);
+		}
+	}
+	return true;
+}
+
+/* Add the density of leaves from what is free on them. */
+static void
+add_density(Estimate *estimate, const char *name, int free, int capacity)
+{
+	Bounded	ratio = IntervalOfRatio(&estimate->moments, free, capacity, 1);
+
+	EstimateAddPercent(estimate, name,
+					   (Bounded) {1 - ratio.value, 1 - ratio.high,
+								   1 - ratio.low});
+}
+
+static void
+report(Estimate *estimate)
+{
+	const GinMetaPageData *meta = estimate->state;
+
+	EstimateAddKnown(estimate, "version", "", meta->ginVersion);
+	EstimateAddKnown(estimate, "pending_pages", "pages", meta->nPendingPages);
+	EstimateAddKnown(estimate, "pending_tuples", "rows",
+					 meta->nPendingHeapTuples);
+	EstimateAddPages(estimate, "entry_leaf_pages", ENTRY_LEAF);
+	EstimateAddPages(estimate, "entry_internal_pages", ENTRY_INTERNAL);
+	EstimateAddPages(estimate, "posting_leaf_pages", POSTING_LEAF);
+	EstimateAddPages(estimate, "posting_internal_pages", POSTING_INTERNAL);
+	EstimateAddPages(estimate, "list_pages", PENDING);
+	EstimateAddPages(estimate, "deleted_pages", DELETED);
+	EstimateAddPages(estimate, "new_pages", NEW);
+	add_density(estimate, "avg_entry_leaf_density", ENTRY_FREE, ENTRY_CAPACITY);
+	add_density(estimate, "avg_posting_leaf_density", POSTING_FREE,
+				POSTING_CAPACITY);
+	EstimateAddTotal(estimate, "keys", "entries", KEYS, MaxIndexTuplesPerPage);
+	EstimateAddTotal(estimate, "free_bytes", "bytes", FREE, BLCKSZ);
+}
+
+const PageMethod gin_method = {
+	.first = GIN_METAPAGE_BLKNO + 1,
+	.nvalues = NVALUES,
+	.most_free = BLCKSZ,
+	.begin = begin,
+	.look = look,
+	.report = report,
+};

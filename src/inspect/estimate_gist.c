@@ -1,0 +1,99 @@
+/*-------------------------------------------------------------------------
+ *
+ * estimate_gist.c
+ *		Figures of a GiST index by a sample of its pages.
+ *
+ * There is no metapage: block 0 is the root, and part of the population.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/gist_private.h"
+#include "compat.h"
+#include "index_page.h"
+#include "inspect/estimate.h"
+#include "storage/bufmgr.h"
+
+/* The values of a page: pages by kind are 0 or 1, sizes in bytes. */
+enum
+{
+	FREE = VALUE_FREE,
+	LEAF,
+	INTERNAL,
+	DELETED,
+	NEW,
+	CAPACITY,					/* of a leaf */
+	LEAF_FREE,
+	LIVE,						/* entries of leaves */
+	DEAD,
+	ENTRIES,
+	NVALUES
+};
+
+static bool
+look(Estimate *estimate, BlockNumber block, Buffer buffer, double *values)
+{
+	Page		page = BufferGetPage(buffer);
+	OffsetNumber last;
+
+	if (PageIsNew(page))
+	{
+		values[NEW] = 1;
+		values[FREE] = BLCKSZ;
+		return true;
+	}
+	if (!IndexPageHasSpecial(page, sizeof(GISTPageOpaqueData)) ||
+		GistPageGetOpaque(page)->gist_page_id != GIST_PAGE_ID)
+		return false;
+	if (GistPageIsDeleted(page))
+	{
+		values[DELETED] = 1;
+		values[FREE] = BLCKSZ;
+		return true;
+	}
+	if (!GistPageIsLeaf(page))
+	{
+		values[INTERNAL] = 1;
+		return true;
+	}
+
+	values[LEAF] = 1;
+	values[CAPACITY] = ((PageHeader) page)->pd_special - SizeOfPageHeaderData;
+	values[FREE] = values[LEAF_FREE] = IndexPageFreeSpace(page);
+	last = PageGetMaxOffsetNumber(page);
+	for (OffsetNumber offset = FirstOffsetNumber; offset <= last; offset++)
+		values[ItemIdIsDead(PageGetItemId(page, offset)) ? DEAD : LIVE]++;
+	values[ENTRIES] = last;
+	return true;
+}
+
+static void
+report(Estimate *estimate)
+{
+	const Moments *moments = &estimate->moments;
+	Bounded	density = IntervalOfRatio(moments, LEAF_FREE, CAPACITY, 1);
+
+	EstimateAddPages(estimate, "leaf_pages", LEAF);
+	EstimateAddPages(estimate, "internal_pages", INTERNAL);
+	EstimateAddPages(estimate, "deleted_pages", DELETED);
+	EstimateAddPages(estimate, "new_pages", NEW);
+	EstimateAddPercent(estimate, "avg_leaf_density",
+					   (Bounded) {1 - density.value, 1 - density.high,
+								   1 - density.low});
+	EstimateAddTotal(estimate, "live_items", "entries", LIVE,
+					 MaxIndexTuplesPerPage);
+	EstimateAddTotal(estimate, "dead_items", "entries", DEAD,
+					 MaxIndexTuplesPerPage);
+	EstimateAddPercent(estimate, "dead_items_percent",
+					   IntervalOfRatio(moments, DEAD, ENTRIES, 1));
+	EstimateAddTotal(estimate, "free_bytes", "bytes", FREE, BLCKSZ);
+}
+
+const PageMethod gist_method = {
+	.first = 0,
+	.nvalues = NVALUES,
+	.most_free = BLCKSZ,
+	.look = look,
+	.report = report,
+};

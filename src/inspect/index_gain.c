@@ -1,0 +1,183 @@
+/*-------------------------------------------------------------------------
+ *
+ * index_gain.c
+ *		index_gain: what REINDEX would give back of one index, for index_bloat.
+ *
+ * index_bloat, which is written in SQL, asks this of one index after the
+ * other.  A report about all indexes of a database must neither wait for one of
+ * them nor fail because of it: the lock is taken only if it is free, and given
+ * back at once, and an error becomes the reason for which the index is skipped.
+ *
+ * Only of a btree and a Bloom index is it known how large a new one would be.
+ * Of others the pages count that hold nothing; REINDEX gives back at least
+ * these.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/relation.h"
+#include "access/xact.h"
+#include "catalog/pg_type_d.h"
+#include "compat.h"
+#include "inspect/estimate.h"
+#include "inspect/inspect.h"
+#include "miscadmin.h"
+#include "observe/progress.h"
+#include "sql_result.h"
+#include "storage/lmgr.h"
+#include "utils/builtins.h"
+#include "utils/resowner.h"
+
+#define SAMPLE_CONFIDENCE 0.95
+
+typedef struct Gain
+{
+	double		size;			/* bytes */
+	Bounded		gain;			/* bytes */
+	const char *basis;
+	bool		estimated;		/* is the gain known? */
+	const char *skipped;		/* why; NULL: it was not */
+} Gain;
+
+PG_FUNCTION_INFO_V1(lookahead_index_gain);
+
+/* Add a number of pages, as bytes. */
+static void
+add_pages(Gain *gain, Estimate *estimate, const char *name)
+{
+	Figure	   *figure = EstimateFigure(estimate, name);
+
+	gain->gain.value += figure->interval.value * BLCKSZ;
+	gain->gain.low += figure->interval.low * BLCKSZ;
+	gain->gain.high += figure->interval.high * BLCKSZ;
+}
+
+/* Estimate the gain of an open index.  Errors: those of estimates. */
+static void
+estimate_gain(Gain *gain, Relation index, EstimateOptions *options)
+{
+	const PageMethod *method = EstimateMethodOfIndex(index);
+	Estimate   *estimate;
+
+	InspectRefuseOtherTemp(index, "indexes");
+	InspectRefuseInvalid(index);
+	ProgressBegin("index_bloat", RelationGetRelid(index), true);
+	estimate = EstimateRelation(index, method, options, "");
+	ProgressEnd();
+
+	gain->size = (double) estimate->nblocks * BLCKSZ;
+	gain->estimated = true;
+	gain->basis = "size after REINDEX";
+	if (method == &btree_method)
+		gain->gain = EstimateFigure(estimate, "bytes_to_gain")->interval;
+	else if (method == &bloom_method)
+		gain->gain = EstimateFigure(estimate, "free_bytes")->interval;
+	else
+	{
+		gain->basis = "empty pages";
+		if (method == &hash_method)
+			add_pages(gain, estimate, "unused_pages");
+		else
+		{
+			add_pages(gain, estimate, "deleted_pages");
+			add_pages(gain, estimate, "new_pages");
+		}
+	}
+}
+
+/* The same for an index that may be locked, gone, or too small to matter. */
+static void
+try_index(Gain *gain, Oid relid, int64 min_size, EstimateOptions *options)
+{
+	Relation	index;
+
+	if (!ConditionalLockRelationOid(relid, AccessShareLock))
+	{
+		gain->skipped = "locked by another session";
+		return;
+	}
+	index = try_relation_open(relid, NoLock);
+	if (index == NULL)
+		gain->skipped = "dropped";
+	else
+	{
+		gain->size = (double) RelationGetNumberOfBlocks(index) * BLCKSZ;
+		if (gain->size >= min_size)
+			estimate_gain(gain, index, options);
+		relation_close(index, NoLock);
+	}
+	UnlockRelationOid(relid, AccessShareLock);
+}
+
+/*
+ * index_gain(index oid, min_size int8, sample_pages int4, seed int8)
+ *		returns (size int8, gain int8, gain_low int8, gain_high int8,
+ *				 basis text, skipped text)
+ */
+Datum
+lookahead_index_gain(PG_FUNCTION_ARGS)
+{
+	static const Oid columns[] = {
+		INT8OID, INT8OID, INT8OID, INT8OID, TEXTOID, TEXTOID
+	};
+	MemoryContext context = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	EstimateOptions options = {.confidence = SAMPLE_CONFIDENCE};
+	Gain		gain = {0};
+	ErrorData  *error = NULL;
+	Datum		values[lengthof(columns)] = {0};
+	bool		nulls[lengthof(columns)];
+	int			i = 0;
+
+	if (PG_ARGISNULL(0) || PG_ARGISNULL(1))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("%s must not be NULL",
+						PG_ARGISNULL(0) ? "index" : "min_size")));
+	if (PG_ARGISNULL(2) || PG_GETARG_INT32(2) < 2)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("sample_pages must be 2 or more")));
+	options.sample_pages = PG_GETARG_INT32(2);
+	pg_prng_seed(&options.random, PG_ARGISNULL(3) ?
+				 pg_prng_uint64(&pg_global_prng_state) :
+				 (uint64) PG_GETARG_INT64(3));
+
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(context);
+	PG_TRY();
+	{
+		try_index(&gain, PG_GETARG_OID(0), PG_GETARG_INT64(1), &options);
+		ReleaseCurrentSubTransaction();
+	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(context);
+		error = CopyErrorData();
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(context);
+	CurrentResourceOwner = owner;
+	if (error != NULL)
+	{
+		if (InspectErrorIsOfSession(error))
+			ReThrowError(error);
+		gain.skipped = error->message;
+	}
+
+	memset(nulls, !gain.estimated || gain.skipped != NULL, sizeof(nulls));
+	nulls[0] = gain.skipped != NULL;
+	values[i++] = Int64GetDatum((int64) gain.size);
+	values[i++] = Int64GetDatum((int64) gain.gain.value);
+	values[i++] = Int64GetDatum((int64) gain.gain.low);
+	values[i++] = Int64GetDatum((int64) gain.gain.high);
+	values[i++] = gain.basis == NULL ? (Datum) 0 :
+		CStringGetTextDatum(gain.basis);
+	nulls[i] = gain.skipped == NULL;
+	values[i] = gain.skipped == NULL ? (Datum) 0 :
+		CStringGetTextDatum(gain.skipped);
+	return ResultRow(fcinfo, lengthof(columns), columns, values, nulls);
+}

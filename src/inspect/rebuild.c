@@ -1,0 +1,342 @@
+/*-------------------------------------------------------------------------
+ *
+ * rebuild.c
+ *		How large a btree would be after REINDEX, by leaf pages of it; see
+ *		rebuild.h.
+ *
+ * REINDEX adds the entries in the order of their keys to one leaf after the
+ * other (_bt_buildadd() in nbtsort.c).  A page is full when less is free on it
+ * than fillfactor says, or the next entry has no room; its last entry then goes
+ * to the next page, and leaves a high key behind.  With deduplication, entries
+ * with equal keys become posting lists of up to a tenth of a page first.  All
+ * of this is done here to the sizes of entries, one sampled leaf after the
+ * other.  How many bytes come to be on a page does not depend on leaves in
+ * between, if the sizes of entries are alike on the whole; that is the
+ * assumption.
+ *
+ * Keys are taken to be equal if their bytes are, which is what deduplication
+ * requires.  That a key's entries go on, on the next leaf, is told by the high
+ * key of the page.  That they began on the leaf before is not told, and that
+ * leaf is seldom in the sample; but there are as many such beginnings as there
+ * are ends.  So entries that go on are put together with the first key of some
+ * other leaf, and so are about as many, and as large, posting lists in a row as
+ * there will be.
+ *
+ * Entries that are marked dead are left out.  That an entry's row is dead and
+ * the entry not yet marked is not to be seen in the index: as long as VACUUM
+ * has not been there, REINDEX saves more than this says.
+ *
+ * Upper levels have an entry for each page below, of about the size of the high
+ * keys that were seen, and are filled to 70 %.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <math.h>
+
+#include "access/itup.h"
+#include "access/nbtree.h"
+#include "compat.h"
+#include "inspect/rebuild.h"
+#include "utils/rel.h"
+
+/* What a new page has for items, the place for its high key taken. */
+#define PAGE_SPACE \
+	(BLCKSZ - MAXALIGN(SizeOfPageHeaderData) - \
+	 MAXALIGN(sizeof(BTPageOpaqueData)) - sizeof(ItemIdData))
+
+/* The greatest posting list that a build makes, as _bt_load() says. */
+#define POSTING_MAX \
+	(MAXALIGN_DOWN((BLCKSZ * 10 / 100)) - sizeof(ItemIdData))
+
+/* Entries with equal keys, on one old leaf. */
+typedef struct Run
+{
+	IndexTuple	key;			/* one of them; NULL: there is none */
+	Size		key_size;		/* bytes without TIDs of a posting list */
+	Size		tids;
+} Run;
+
+void
+RebuildInit(Rebuild *rebuild, Relation index)
+{
+	memset(rebuild, 0, sizeof(*rebuild));
+	rebuild->deduplicate = !index->rd_index->indisunique &&
+		BTGetDeduplicateItems(index) && _bt_allequalimage(index, false);
+	rebuild->target_free = BTGetTargetPageFreeSpace(index);
+}
+
+/*
+ * Put a tuple on the page that is being filled.
+ *		size		bytes, aligned
+ *		posting		of these, what a high key made of it would lack
+ *		returns		bytes on the page
+ */
+static inline double
+add_tuple(Rebuild *rebuild, Size size, Size posting)
+{
+	RebuildPage *page = &rebuild->page;
+	Size		used = size + sizeof(ItemIdData);
+	Size		room = PAGE_SPACE - page->used;
+
+	/* as PageGetFreeSpace() tells it */
+	room = room > sizeof(ItemIdData) ? room - sizeof(ItemIdData) : 0;
+	if (page->items > 1 &&
+		(room < size + MAXALIGN(sizeof(ItemPointerData)) ||
+		 room + page->last_posting < rebuild->target_free))
+	{
+		rebuild->pages++;
+		rebuild->bytes += page->used - page->last_used;
+		page->items = 1;
+		page->used = page->last_used;
+	}
+	page->items++;
+	page->used += used;
+	page->last_used = used;
+	page->last_posting = posting;
+	return used;
+}
+
+/* The most TIDs of a posting list with a key; 1: there are none. */
+static inline Size
+most_tids(const Rebuild *rebuild, Size key_size)
+{
+	Size		most;
+
+	if (!rebuild->deduplicate || key_size >= POSTING_MAX)
+		return 1;
+	most = (MAXALIGN_DOWN(POSTING_MAX) - key_size) / sizeof(ItemPointerData);
+	return Max(most, 1);
+}
+
+/* Bytes of a tuple with so many TIDs, aligned. */
+static inline Size
+tuple_size(Size key_size, Size tids)
+{
+	return MAXALIGN(tids == 1 ? key_size :
+					key_size + tids * sizeof(ItemPointerData));
+}
+
+/* Put all entries of one key on new pages; returns the bytes. */
+static double
+add_key(Rebuild *rebuild, Size key_size, Size tids)
+{
+	Size		base = tuple_size(key_size, 1);
+	Size		most = most_tids(rebuild, key_size);
+	double		bytes = 0;
+
+	while (tids > 0)
+	{
+		Size		n = Min(tids, most);
+		Size		size = tuple_size(key_size, n);
+
+		bytes += add_tuple(rebuild, size, size - base);
+		tids -= n;
+	}
+	return bytes;
+}
+
+/* Bytes that add_key() would return. */
+static double
+key_bytes(Rebuild *rebuild, Size key_size, Size tids)
+{
+	Size		most = most_tids(rebuild, key_size);
+	double		bytes = (double) (tids / most) *
+		(tuple_size(key_size, most) + sizeof(ItemIdData));
+
+	if (tids % most > 0)
+		bytes += tuple_size(key_size, tids % most) + sizeof(ItemIdData);
+	return bytes;
+}
+
+/* Keep TIDs of a key until the rest of a key is found. */
+static void
+push_waiting(Rebuild *rebuild, Size key_size, Size tids)
+{
+	if (rebuild->nwaiting == rebuild->max_waiting)
+	{
+		rebuild->max_waiting = Max(64, 2 * rebuild->max_waiting);
+		rebuild->waiting = rebuild->waiting == NULL ?
+			palloc_array(Size, rebuild->max_waiting) :
+			repalloc_array(rebuild->waiting, Size, rebuild->max_waiting);
+	}
+	rebuild->waiting[rebuild->nwaiting++] = tids;
+	rebuild->waiting_key_size = key_size;
+}
+
+/*
+ * Put a run on new pages.
+ *		first		of its old leaf: it may have begun on the leaf before
+ *		goes_on		on the next old leaf
+ *		returns		bytes that are due to the run
+ */
+static double
+add_run(Rebuild *rebuild, const Run *run, bool first, bool goes_on)
+{
+	Size		most;
+	Size		waiting = 0;
+
+	if (run->key == NULL)
+		return 0;
+	if (!rebuild->deduplicate)
+		return add_key(rebuild, run->key_size, run->tids);
+	if (likely(!first && !goes_on))
+		return add_key(rebuild, run->key_size, run->tids);
+
+	if (!goes_on)
+	{
+		if (rebuild->nwaiting > 0)
+			waiting = rebuild->waiting[--rebuild->nwaiting];
+		(void) add_key(rebuild, run->key_size, waiting + run->tids);
+		return key_bytes(rebuild, run->key_size, run->tids);
+	}
+	push_waiting(rebuild, run->key_size, run->tids);
+	most = most_tids(rebuild, run->key_size);
+	return (double) run->tids / most *
+		(tuple_size(run->key_size, most) + sizeof(ItemIdData));
+}
+
+/*
+ * A tuple of a leaf, and its parts: NULL if the page is corrupt.
+ *		pivot		is it to be a pivot tuple, as the high key is?
+ *		key_size	gets its size without TIDs of a posting list
+ *		tids		gets the number of its TIDs
+ */
+static inline IndexTuple
+get_tuple(Page page, OffsetNumber offset, bool pivot, Size *key_size,
+		  Size *tids)
+{
+	ItemId		item = PageGetItemId(page, offset);
+	Size		length = ItemIdGetLength(item);
+	Size		start = ItemIdGetOffset(item);
+	IndexTuple	tuple;
+
+	if (!ItemIdHasStorage(item) || length < sizeof(IndexTupleData) ||
+		start < SizeOfPageHeaderData || start != MAXALIGN(start) ||
+		start + length > ((PageHeader) page)->pd_special)
+		return NULL;
+	tuple = (IndexTuple) PageGetItem(page, item);
+	if (IndexTupleSize(tuple) < sizeof(IndexTupleData) ||
+		IndexTupleSize(tuple) > length)
+		return NULL;
+
+	*key_size = IndexTupleSize(tuple);
+	*tids = 1;
+	if (pivot)
+		return tuple;
+	if (BTreeTupleIsPivot(tuple))
+		return NULL;
+	if (BTreeTupleIsPosting(tuple))
+	{
+		*key_size = BTreeTupleGetPostingOffset(tuple);
+		*tids = BTreeTupleGetNPosting(tuple);
+		if (*key_size < sizeof(IndexTupleData) || *tids == 0 ||
+			*key_size + *tids * sizeof(ItemPointerData) > IndexTupleSize(tuple))
+			return NULL;
+	}
+	return tuple;
+}
+
+/* Is a tuple's key that of a run? */
+static bool
+is_same_key(const Run *run, IndexTuple tuple, Size key_size)
+{
+	return run->key != NULL && run->key_size == key_size &&
+		IndexTupleHasNulls(run->key) == IndexTupleHasNulls(tuple) &&
+		memcmp((char *) run->key + sizeof(IndexTupleData),
+			   (char *) tuple + sizeof(IndexTupleData),
+			   key_size - sizeof(IndexTupleData)) == 0;
+}
+
+bool
+RebuildAddLeaf(Rebuild *rebuild, Page page, double *entries, double *dead,
+			   double *bytes)
+{
+	BTPageOpaque opaque = BTPageGetOpaque(page);
+	OffsetNumber last = PageGetMaxOffsetNumber(page);
+	Rebuild		before = *rebuild;
+	bool		first = !P_LEFTMOST(opaque);
+	bool		goes_on = false;
+	Run			run = {NULL};
+	Size		key_size;
+	Size		tids;
+
+	if (!P_RIGHTMOST(opaque))
+	{
+		IndexTuple	high = last < P_HIKEY ? NULL :
+			get_tuple(page, P_HIKEY, true, &key_size, &tids);
+
+		if (high == NULL)
+			return false;
+		goes_on = BTreeTupleIsPivot(high) &&
+			(ItemPointerGetOffsetNumberNoCheck(&high->t_tid) &
+			 BT_PIVOT_HEAP_TID_ATTR) != 0;
+		rebuild->pivots++;
+		rebuild->pivot_bytes += MAXALIGN(key_size) + sizeof(ItemIdData);
+	}
+
+	*entries = *dead = *bytes = 0;
+	for (OffsetNumber offset = P_FIRSTDATAKEY(opaque); offset <= last; offset++)
+	{
+		IndexTuple	tuple = get_tuple(page, offset, false, &key_size, &tids);
+
+		if (unlikely(tuple == NULL))
+		{
+			*rebuild = before;
+			return false;
+		}
+		*entries += tids;
+		if (ItemIdIsDead(PageGetItemId(page, offset)))
+		{
+			*dead += tids;
+			continue;
+		}
+		if (!is_same_key(&run, tuple, key_size))
+		{
+			*bytes += add_run(rebuild, &run, first, false);
+			first = run.key == NULL;
+			run = (Run) {tuple, key_size, 0};
+		}
+		run.tids += tids;
+	}
+	*bytes += add_run(rebuild, &run, first, goes_on);
+	return true;
+}
+
+double
+RebuildBytesPerLeaf(Rebuild *rebuild)
+{
+	/* of keys that fill leaves in between; next to nothing but full lists */
+	if (rebuild->nwaiting > 0)
+	{
+		Size		tids = 0;
+
+		while (rebuild->nwaiting > 0)
+			tids += rebuild->waiting[--rebuild->nwaiting];
+		(void) add_key(rebuild, rebuild->waiting_key_size, tids);
+	}
+	if (rebuild->pages > 0)
+		return rebuild->bytes / rebuild->pages;
+
+	/* all entries seen fit on one page */
+	return PAGE_SPACE - sizeof(ItemIdData) - rebuild->target_free;
+}
+
+double
+RebuildSize(const Rebuild *rebuild, double leaves)
+{
+	double		pivot = rebuild->pivots > 0 ?
+		rebuild->pivot_bytes / rebuild->pivots : 20;
+	double		space = PAGE_SPACE - sizeof(ItemIdData) -
+		BLCKSZ * (100 - BTREE_NONLEAF_FILLFACTOR) / 100;
+	double		fanout = floor(space / pivot);
+	double		pages = 1 + leaves;
+
+	for (double level = leaves; level > 1;)
+	{
+		level = ceil(level / Max(fanout, 2));
+		pages += level;
+	}
+	return pages * BLCKSZ;
+}

@@ -1,0 +1,304 @@
+/*-------------------------------------------------------------------------
+ *
+ * progress.c
+ *		How far the reading of a relation has come; see progress.h.
+ *
+ * The server's own progress reports (pg_stat_progress_*) are of no use here:
+ * each command that may report has a number that is built into the server, and
+ * a VACUUM whose indexes we read has one of its own to keep.  So there is an
+ * array of slots in shared memory.  A process takes a slot when an activity
+ * begins and gives it back when it ends; nothing else is shared between
+ * processes that report, so no lock is needed, and to count a block is to
+ * store a number.
+ *
+ * A reader must not take half of one activity and half of another for one.  A
+ * slot therefore has a number that is odd while its owner changes it, as
+ * entries of pg_stat_activity have.  The two counts of blocks may be read at
+ * any time.
+ *
+ * A slot counts only while the process that it names lives: the process must
+ * be the one that has its place among the server's processes.  So an entry of
+ * a process that could not clear it is never shown, and its slot is taken by
+ * whoever finds no free one.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "catalog/pg_authid_d.h"
+#include "catalog/pg_type_d.h"
+#include "compat.h"
+#include "miscadmin.h"
+#include "observe/progress.h"
+#include "observe/shared.h"
+#include "sql_result.h"
+#include "storage/ipc.h"
+#include "storage/proc.h"
+#include "storage/procarray.h"
+#include "utils/acl.h"
+#include "utils/builtins.h"
+#include "utils/timestamp.h"
+#include "utils/tuplestore.h"
+
+/* Activities that can be shown at a time. */
+#define PROGRESS_SLOTS 64
+
+#define NAME_SIZE 32
+
+typedef struct ProgressSlot
+{
+	pg_atomic_uint32 owner;		/* process ID; 0: the slot is free */
+	pg_atomic_uint32 changes;	/* odd while the owner changes what follows */
+	ProcNumber	procno;
+	Oid			database;
+	Oid			relid;
+	TimestampTz started;		/* the activity */
+	TimestampTz phase_started;
+	char		function[NAME_SIZE];
+	char		phase[NAME_SIZE];
+
+	/* blocks of this phase; not covered by "changes" */
+	pg_atomic_uint64 total;
+	pg_atomic_uint64 done;
+} ProgressSlot;
+
+ProgressActivity progress_activity;
+
+static ProgressSlot *my_slot = NULL;
+static int	my_nest_level;		/* of transactions, where it began */
+
+PG_FUNCTION_INFO_V1(lookahead_progress);
+
+static void
+init_shared(void *ptr)
+{
+	ProgressSlot *slots = ptr;
+
+	for (int i = 0; i < PROGRESS_SLOTS; i++)
+	{
+		pg_atomic_init_u32(&slots[i].owner, 0);
+		pg_atomic_init_u32(&slots[i].changes, 0);
+		pg_atomic_init_u64(&slots[i].total, 0);
+		pg_atomic_init_u64(&slots[i].done, 0);
+	}
+}
+
+static SharedSegment segment = {"progress",
+								PROGRESS_SLOTS * sizeof(ProgressSlot),
+								init_shared};
+
+/* The owner is about to change its slot, or has done so. */
+static void
+mark_change(ProgressSlot *slot)
+{
+	pg_atomic_fetch_add_u32(&slot->changes, 1); /* a full barrier */
+}
+
+/* Is there such a process, at that place? */
+static bool
+is_alive(int pid, ProcNumber procno)
+{
+	return procno >= 0 && procno < ProcGlobal->allProcCount &&
+		GetPGProcByNumber(procno)->pid == pid;
+}
+
+/* A slot of our own, or NULL. */
+static ProgressSlot *
+take_slot(ProgressSlot *slots)
+{
+	for (int i = 0; i < PROGRESS_SLOTS; i++)
+	{
+		uint32		owner = 0;
+
+		if (pg_atomic_compare_exchange_u32(&slots[i].owner, &owner, MyProcPid))
+			return &slots[i];
+	}
+	for (int i = 0; i < PROGRESS_SLOTS; i++)
+	{
+		uint32		owner = pg_atomic_read_u32(&slots[i].owner);
+
+		if (!is_alive(owner, slots[i].procno) &&
+			pg_atomic_compare_exchange_u32(&slots[i].owner, &owner, MyProcPid))
+			return &slots[i];
+	}
+	return NULL;
+}
+
+void
+ProgressBegin(const char *function, Oid relid, bool throttled)
+{
+	ProgressSlot *slots = SharedSegmentGet(&segment);
+
+	if (my_slot == NULL && slots != NULL)
+		my_slot = take_slot(slots);
+	progress_activity.active = true;
+	progress_activity.throttled = throttled;
+	my_nest_level = GetCurrentTransactionNestLevel();
+	if (my_slot == NULL)
+		return;
+
+	mark_change(my_slot);
+	my_slot->procno = MyProcNumber;
+	my_slot->database = MyDatabaseId;
+	my_slot->relid = relid;
+	my_slot->started = my_slot->phase_started = GetCurrentTimestamp();
+	snprintf(my_slot->function, NAME_SIZE, "%s", function);
+	snprintf(my_slot->phase, NAME_SIZE, "reading pages");
+	pg_atomic_write_u64(&my_slot->total, 0);
+	pg_atomic_write_u64(&my_slot->done, 0);
+	mark_change(my_slot);
+	progress_activity.total = &my_slot->total;
+	progress_activity.done = &my_slot->done;
+}
+
+void
+ProgressPhase(const char *phase)
+{
+	if (my_slot == NULL)
+		return;
+	mark_change(my_slot);
+	my_slot->phase_started = GetCurrentTimestamp();
+	snprintf(my_slot->phase, NAME_SIZE, "%s", phase);
+	pg_atomic_write_u64(&my_slot->total, 0);
+	pg_atomic_write_u64(&my_slot->done, 0);
+	mark_change(my_slot);
+}
+
+void
+ProgressEnd(void)
+{
+	memset(&progress_activity, 0, sizeof(progress_activity));
+	if (my_slot != NULL)
+		pg_atomic_write_membarrier_u32(&my_slot->owner, 0);
+	my_slot = NULL;
+}
+
+/* At the end of a transaction, an activity that is left has met an error. */
+static void
+at_xact_end(XactEvent event, void *arg)
+{
+	if (likely(!progress_activity.active))
+		return;
+	switch (event)
+	{
+		case XACT_EVENT_COMMIT:
+		case XACT_EVENT_PARALLEL_COMMIT:
+		case XACT_EVENT_ABORT:
+		case XACT_EVENT_PARALLEL_ABORT:
+			ProgressEnd();
+			break;
+		default:
+			break;
+	}
+}
+
+/* The same for the subtransaction in which the activity began. */
+static void
+at_subxact_end(SubXactEvent event, SubTransactionId subxact,
+			   SubTransactionId parent, void *arg)
+{
+	if (unlikely(progress_activity.active) &&
+		event == SUBXACT_EVENT_ABORT_SUB &&
+		my_nest_level >= GetCurrentTransactionNestLevel())
+		ProgressEnd();
+}
+
+void
+ProgressInit(void)
+{
+	SharedSegmentRegister(&segment);
+	RegisterXactCallback(at_xact_end, NULL);
+	RegisterSubXactCallback(at_subxact_end, NULL);
+}
+
+/* Copy a slot.  False if it is free, or has no living owner. */
+static bool
+read_slot(ProgressSlot *slot, ProgressSlot *copy, int *pid)
+{
+	for (;;)
+	{
+		uint32		before = pg_atomic_read_u32(&slot->changes);
+
+		pg_read_barrier();
+		*pid = pg_atomic_read_u32(&slot->owner);
+		if (*pid == 0)
+			return false;
+		memcpy(copy, slot, sizeof(*copy));
+		pg_read_barrier();
+		if (before % 2 == 0 && pg_atomic_read_u32(&slot->changes) == before)
+			break;
+		if (!is_alive(*pid, slot->procno))
+			return false;		/* nobody will finish the change */
+		CHECK_FOR_INTERRUPTS();
+	}
+
+	/* what a process has begun since it took the slot is all there is */
+	return copy->database != InvalidOid && is_alive(*pid, copy->procno);
+}
+
+/*
+ * lookahead.progress() returns setof record
+ *
+ * One row for each activity.  As with the server's own views, who may not see
+ * what another role does sees the process and its database only.
+ */
+Datum
+lookahead_progress(PG_FUNCTION_ARGS)
+{
+	static const Oid columns[] = {
+		INT4OID, OIDOID, OIDOID, TEXTOID, TEXTOID, INT8OID, INT8OID,
+		FLOAT8OID, TIMESTAMPTZOID, TIMESTAMPTZOID
+	};
+	ReturnSetInfo *rsinfo = ResultSet(fcinfo, lengthof(columns), columns);
+	ProgressSlot *slots = SharedSegmentGet(&segment);
+	TimestampTz now = GetCurrentTimestamp();
+
+	for (int i = 0; slots != NULL && i < PROGRESS_SLOTS; i++)
+	{
+		ProgressSlot slot;
+		Datum		values[lengthof(columns)] = {0};
+		bool		nulls[lengthof(columns)] = {false};
+		double		seconds;
+		uint64		total;
+		uint64		done;
+		int			pid;
+		int			c = 0;
+
+		if (!read_slot(&slots[i], &slot, &pid))
+			continue;
+
+		values[c++] = Int32GetDatum(pid);
+		values[c++] = ObjectIdGetDatum(slot.database);
+		if (!has_privs_of_role(GetUserId(), ROLE_PG_READ_ALL_STATS) &&
+			!has_privs_of_role(GetUserId(),
+							   GetPGProcByNumber(slot.procno)->roleId))
+		{
+			memset(nulls + c, true, sizeof(nulls) - c);
+			tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values,
+								 nulls);
+			continue;
+		}
+
+		total = pg_atomic_read_u64(&slot.total);
+		done = Min(pg_atomic_read_u64(&slot.done), total);
+		seconds = (now - slot.phase_started) / 1e6;
+		values[c++] = ObjectIdGetDatum(slot.relid);
+		values[c++] = CStringGetTextDatum(slot.function);
+		values[c++] = CStringGetTextDatum(slot.phase);
+		values[c++] = Int64GetDatum((int64) total);
+		values[c++] = Int64GetDatum((int64) done);
+		values[c] = Float8GetDatum(seconds <= 0 ? 0 : done * (BLCKSZ / 1024.0) /
+								   seconds);
+		nulls[c++] = seconds <= 0;
+		values[c++] = TimestampTzGetDatum(slot.started);
+		values[c] = TimestampTzGetDatum(done == 0 ? 0 :
+										slot.phase_started +
+										(TimestampTz) (seconds * 1e6 *
+													   total / done));
+		nulls[c] = done == 0 || seconds <= 0;
+		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values,
+							 nulls);
+	}
+	return (Datum) 0;
+}

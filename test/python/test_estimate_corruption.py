@@ -1,0 +1,251 @@
+"""Damaged pages: counted, named once in a warning, and nothing worse, whoever finds them."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import struct
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psycopg
+import pytest
+
+from conftest import MakeCluster
+from corruption import ANYWHERE, HEAP, damage, line_pointers
+from estimates import WHOLE, Figure, estimate
+from pg_lookahead import cache
+from relations import BLOCK, Connection, await_no_pins, blocks, data_file, install, run, scalar, write_at
+
+MUTATIONS = int(os.environ.get("PG_LOOKAHEAD_MUTATIONS", "5000")) // 10
+
+RELATIONS = {
+    "d_btree": "index_estimate",
+    "d_dup": "index_estimate",
+    "d_hash": "index_estimate",
+    "d_gin": "index_estimate",
+    "d_gist": "index_estimate",
+    "d_bloom": "index_estimate",
+    "d": "table_estimate",
+}
+
+
+def set_up(conn: Connection) -> None:
+    install(conn)
+    run(
+        conn,
+        "CREATE EXTENSION bloom SCHEMA contrib",
+        "CREATE TABLE d AS SELECT i AS id, i % 20 AS few, ARRAY[i, i % 9] AS list, point(i, i % 100) AS p"
+        " FROM generate_series(1, 6000) i",
+        "CREATE INDEX d_btree ON d (id)",
+        "CREATE INDEX d_dup ON d (few)",
+        "CREATE INDEX d_hash ON d USING hash (id)",
+        "CREATE INDEX d_gin ON d USING gin (list)",
+        "CREATE INDEX d_gist ON d USING gist (p)",
+        "CREATE INDEX d_bloom ON d USING bloom (id, few)",
+        "DELETE FROM d WHERE id BETWEEN 1000 AND 2500",
+        "VACUUM (FREEZE) d",
+        "CHECKPOINT",
+    )
+
+
+@contextmanager
+def warnings(conn: Connection) -> Iterator[list[tuple[str, str | None]]]:
+    """Message and detail of the warnings that a session gets meanwhile."""
+    seen: list[tuple[str, str | None]] = []
+
+    def keep(diagnostic: psycopg.errors.Diagnostic) -> None:
+        message = diagnostic.message_primary or ""
+        if not message.startswith("page verification failed"):  # the server's own, until 17
+            seen.append((message, diagnostic.message_detail))
+
+    conn.add_notice_handler(keep)
+    yield seen
+    conn.remove_notice_handler(keep)
+
+
+@pytest.mark.parametrize("checksums", [True, False])
+def test_bad_pages(make_cluster: MakeCluster, rng: random.Random, checksums: bool) -> None:
+    """Of pages that the server itself refuses to read, all are counted and the first named."""
+    server = make_cluster(
+        {"autovacuum": False, "shared_buffers": "16MB"},
+        ["--data-checksums" if checksums else "--no-data-checksums"],
+    )
+    with server.connect() as conn:
+        set_up(conn)
+        for relation, function in RELATIONS.items():
+            whole = estimate(conn, relation, function=function, sample_pages=WHOLE)
+            pages = int(whole["size"].value / BLOCK)
+            path = data_file(server, conn, relation)
+            cache.evict(conn, relation)
+            intact = path.read_bytes()
+            first = 0 if relation in ("d", "d_gist") else 1
+            for number in (1, 3, 12, pages - first):
+                number = min(number, pages - first)
+                bad = sorted(rng.sample(range(first, pages), number))
+                for block in bad:
+                    # contents that fail the checksum, or a header that makes no sense
+                    at, data = (200, b"\xa5\x5a" * 3) if checksums else (12, struct.pack("<HHH", 9000, 8, 70))
+                    write_at(path, block * BLOCK + at, data)
+                with warnings(conn) as seen:
+                    found = estimate(conn, relation, function=function, sample_pages=WHOLE)
+                assert found["corrupt_pages"] == Figure("pages", number, number, number, True), relation
+                named = ", ".join(str(block) for block in bad[:10]) + (", ..." if number > 10 else "")
+                message = (
+                    f'relation "{relation}" has corrupt pages: {number} of the {pages - first} that were read'
+                )
+                assert seen == [(message, f"Blocks: {named}.")]
+                sampled = estimate(conn, relation, function=function, sample_pages=7, seed=1)
+                assert sampled["corrupt_pages"].low <= number <= sampled["corrupt_pages"].high
+                if number == pages - first:
+                    assert found["free_bytes"].value == 0
+                cache.evict(conn, relation)
+                path.write_bytes(intact)
+            assert repr(estimate(conn, relation, function=function, sample_pages=WHOLE)) == repr(whole)
+        await_no_pins(conn)
+
+
+def test_read_one_by_one_where_needed(make_cluster: MakeCluster) -> None:
+    """A bad page in the middle costs no page around it: all others are counted as before."""
+    server = make_cluster({"autovacuum": False, "shared_buffers": "16MB"}, ["--data-checksums"])
+    with server.connect() as conn:
+        set_up(conn)
+        whole = estimate(conn, "d_btree", sample_pages=WHOLE)
+        leaf = scalar(
+            conn,
+            "SELECT b FROM generate_series(1, 9) b, LATERAL contrib.bt_page_stats('d_btree', b) s"
+            " WHERE s.type = 'l' ORDER BY b DESC LIMIT 1",
+        )
+        entries = scalar(conn, "SELECT live_items - 1 FROM contrib.bt_page_stats('d_btree', %s)", [leaf])
+        cache.evict(conn, "d_btree")
+        write_at(data_file(server, conn, "d_btree"), leaf * BLOCK + 5000, b"\x5a\xa5\x5a")
+        for rate in ("0", "8MB"):
+            run(conn, "LOAD 'pg_lookahead'", f"SET pg_lookahead.max_read_rate = '{rate}'")
+            found = estimate(conn, "d_btree", sample_pages=WHOLE)
+            assert found["leaf_pages"].value == whole["leaf_pages"].value - 1
+            assert found["entries"].value == whole["entries"].value - entries
+            assert found["deleted_pages"] == whole["deleted_pages"]
+
+
+def pointer(offset: int, length: int) -> bytes:
+    """A line pointer, to a normal item."""
+    return struct.pack("<I", offset | 1 << 15 | length << 17)
+
+
+def lies(relation: str, page: bytes) -> dict[str, bytes]:
+    """Pages that pass the server's check of a header, and lead out of themselves."""
+    items = [one for one in line_pointers(page) if one.flags == 1]
+    found = {}
+
+    def changed(what: str, at: int, data: bytes) -> None:
+        found[what] = page[:at] + data + page[at + len(data) :]
+
+    if relation != "d":
+        changed("no special area", 16, struct.pack("<H", BLOCK))
+    if relation in ("d", "d_btree", "d_dup"):
+        item = items[len(items) // 2]
+        changed("item beyond the end", item.at, pointer(BLOCK - 8, 200))
+        changed("item before the start", item.at, pointer(8, 40))
+        changed("item that is too short", item.at, pointer(item.offset, 4))
+    if relation in ("d_btree", "d_dup"):
+        changed("tuple longer than its item", item.offset + 6, struct.pack("<H", 0x1FFF))
+        changed("tuple shorter than a header", item.offset + 6, struct.pack("<H", 3))
+        at = max(items, key=lambda one: one.length).offset
+        # a posting list of 4,095 TIDs, and one that begins far beyond its tuple
+        info = struct.unpack_from("<H", page, at + 6)[0] | 0x2000
+        changed("too many TIDs", at, struct.pack("<HHHH", 0, 16, 0x2000 | 0x0FFF, info))
+        changed("TIDs elsewhere", at, struct.pack("<HHHH", 0, 0x7FF8, 0x2000 | 2, info))
+    if relation == "d_bloom":
+        changed("too many entries", BLOCK - 8, struct.pack("<H", 0xFFFF))
+    return found
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_misleading_pages(make_cluster: MakeCluster, relation: str) -> None:
+    """A page that leads out of itself is corrupt, and is not followed."""
+    server = make_cluster({"autovacuum": False, "shared_buffers": "16MB"}, ["--no-data-checksums"])
+    with server.connect() as conn:
+        set_up(conn)
+        path = data_file(server, conn, relation)
+        cache.evict(conn, relation)
+        intact = path.read_bytes()
+        # a table may have been extended by more pages than it needs
+        whole = list(blocks(intact))
+        block = max(i for i, one in enumerate(whole) if relation == "d_bloom" or line_pointers(one))
+        page = whole[block]
+        if relation in ("d_btree", "d_dup"):
+            assert struct.unpack_from("<H", page, BLOCK - 4)[0] & 1, "this is no leaf"
+        made = lies(relation, page)
+        assert made
+        for what, data in made.items():
+            write_at(path, block * BLOCK, data)
+            found = estimate(conn, relation, function=RELATIONS[relation], sample_pages=WHOLE)
+            cache.evict(conn, relation)
+            path.write_bytes(intact)
+            assert found["corrupt_pages"].value == 1, what
+
+
+def test_any_damage(make_cluster: MakeCluster, rng: random.Random) -> None:
+    """Pages damaged at random, so that the server reads most of them: figures or an error, never a crash."""
+    server = make_cluster(
+        {"autovacuum": False, "shared_buffers": "4MB", "max_connections": 10, "statement_timeout": "120s"},
+        ["--no-data-checksums"],
+    )
+    seen: Counter[str] = Counter()
+    with server.connect() as conn:
+        set_up(conn)
+        assertions = bool(scalar(conn, "SELECT current_setting('debug_assertions')::bool"))
+        paths = {relation: data_file(server, conn, relation) for relation in RELATIONS}
+        for relation in RELATIONS:
+            cache.evict(conn, relation)
+        intact = {relation: path.read_bytes() for relation, path in paths.items()}
+        pages = [page for data in intact.values() for page in blocks(data)]
+        pid = server.pid
+        for number in range(MUTATIONS):
+            # The server asserts on rows that make no sense, whoever asks whether they are visible.
+            relation = rng.choice(
+                ["d_btree", "d_dup", *RELATIONS] if not assertions else list(RELATIONS)[:-1]
+            )
+            harm = damage(intact[relation], pages, HEAP if relation == "d" else ANYWHERE, rng)
+            with paths[relation].open("r+b") as file:
+                file.write(harm.data)
+                file.truncate(len(harm.data))
+            with warnings(conn) as told:
+                try:
+                    found = estimate(
+                        conn,
+                        relation,
+                        function=RELATIONS[relation],
+                        sample_pages=rng.choice([5, 20, WHOLE]),
+                        seed=number,
+                    )
+                    seen["answers"] += 1
+                    corrupt = found["corrupt_pages"].value + (
+                        found["toast_corrupt_pages"].value if relation == "d" else 0
+                    )
+                    assert (corrupt > 0) == (len(told) > 0), (relation, harm.what)
+                    assert len(told) <= 1
+                    seen["warnings"] += len(told)
+                    for name, one in found.items():
+                        if one.value == one.value:
+                            assert one.low <= one.value <= one.high, (relation, harm.what, name, one)
+                except psycopg.Error as error:
+                    if conn.closed:
+                        pytest.fail(f"crashed: {relation}, {harm.what}: {error}\n{server.log[-2000:]}")
+                    seen[f"error {error.sqlstate}"] += 1
+                    text = f"{error.diag.message_primary} {error.diag.context}"
+                    path = f"{paths[relation].parent.name}/{paths[relation].name}"
+                    assert (
+                        relation in text or path in text or re.search("transaction|multixact", text, re.I)
+                    ), text
+            cache.evict(conn, relation)
+            with paths[relation].open("r+b") as file:
+                file.write(intact[relation])
+                file.truncate(len(intact[relation]))
+        assert server.pid == pid
+        await_no_pins(conn)
+    print(dict(seen))
+    assert seen["warnings"] > MUTATIONS // 20
+    assert seen["answers"] > MUTATIONS // 2

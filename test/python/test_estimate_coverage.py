@@ -1,0 +1,61 @@
+"""Of 60 seeded samples of each of ten indexes, the intervals of index_estimate hold the truth, and so does
+the size after REINDEX; ``tools/coverage.py`` does the same with as many samples as one likes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import comb
+
+import pytest
+
+import coverage
+from conftest import MakeCluster
+from pg_lookahead.cluster import Cluster
+from relations import Connection, clean_log, install
+
+SAMPLES = 60
+ROWS = 150_000
+
+
+def at_most(covered: int, probability: float) -> float:
+    """The probability that so many of SAMPLES are covered, or fewer."""
+    return sum(
+        comb(SAMPLES, k) * probability**k * (1 - probability) ** (SAMPLES - k) for k in range(covered + 1)
+    )
+
+
+@pytest.fixture(scope="module")
+def server(make_cluster: MakeCluster) -> Iterator[Cluster]:
+    yield make_cluster({"autovacuum": False, "shared_buffers": "128MB"})
+
+
+@pytest.fixture
+def conn(server: Cluster) -> Iterator[Connection]:
+    with server.connect() as conn, clean_log(server):
+        install(conn)
+        yield conn
+
+
+@pytest.mark.parametrize("name", coverage.INDEXES)
+def test_coverage(conn: Connection, name: str) -> None:
+    coverage.build(conn, name, ROWS)
+    found = list(coverage.measure(conn, name, SAMPLES))
+    for one in found:
+        print(f"{one.figure:22} {one.covered} of {one.samples}, bias {one.bias:.1f}, half {one.half:.1f}")
+    assert {"avg_leaf_density", "leaf_fragmentation", "size_after_reindex", "bytes_to_gain"} <= {
+        one.figure for one in found
+    }
+    for one in found:
+        # Below this count an interval that covers 93 % would be a chance of one in 100,000.
+        assert at_most(one.covered, 0.93) > 1e-5, one
+        # The mean of 60 values is off by its own chance, too: a half width is two standard errors.
+        assert abs(one.bias) <= (0.1 + 3.5 / 1.96 / SAMPLES**0.5) * one.half, one
+
+
+def test_intervals_are_not_too_wide(conn: Connection) -> None:
+    """Where pages differ by chance, intervals miss now and then: of 400, at least one in 50."""
+    coverage.build(conn, "uniform", ROWS)
+    found = {one.figure: one for one in coverage.measure(conn, "uniform", 400)}
+    for figure in ("avg_leaf_density", "free_bytes", "leaf_fragmentation"):
+        print(found[figure])
+        assert found[figure].part <= 0.98

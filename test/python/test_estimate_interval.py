@@ -1,0 +1,182 @@
+"""The arithmetic of intervals (src/inspect/interval.c), without a server."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import random
+from collections.abc import Callable
+
+import pytest
+
+from estimates import compiled
+
+DOUBLE = ctypes.c_double
+MAX_VALUES = 44
+
+
+class Bounded(ctypes.Structure):
+    value: float
+    low: float
+    high: float
+    _fields_ = [("value", DOUBLE), ("low", DOUBLE), ("high", DOUBLE)]
+
+    def holds(self, truth: float) -> bool:
+        return self.low - 1e-9 <= truth <= self.high + 1e-9
+
+
+class Moments(ctypes.Structure):
+    population: float
+    confidence: float
+    nvalues: int
+    _fields_ = [
+        ("population", DOUBLE),
+        ("confidence", DOUBLE),
+        ("nvalues", ctypes.c_int),
+        ("n", DOUBLE),
+        ("sum", DOUBLE * MAX_VALUES),
+        ("cross", DOUBLE * MAX_VALUES * MAX_VALUES),
+        ("largest", DOUBLE * MAX_VALUES),
+        ("nonzero", DOUBLE * MAX_VALUES),
+    ]
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    lib = compiled(
+        tmp_path_factory.mktemp("interval"),
+        '#include "postgres.h"\n#include "inspect/interval.h"\nint size(void) { return sizeof(Moments); }',
+        "inspect/interval.c",
+    )
+    lib.NormalQuantile.restype = lib.StudentQuantile.restype = DOUBLE
+    lib.IntervalOfCount.restype = lib.IntervalOfTotal.restype = lib.IntervalOfRatio.restype = Bounded
+    assert lib.size() == ctypes.sizeof(Moments)
+    return lib
+
+
+def moments(library: ctypes.CDLL, population: int, sample: list[tuple[float, float]]) -> Moments:
+    made = Moments(population=population, confidence=0.95, nvalues=2)
+    for values in sample:
+        library.MomentsAdd(ctypes.byref(made), (DOUBLE * 2)(*values))
+    return made
+
+
+def total(library: ctypes.CDLL, made: Moments, most: float) -> Bounded:
+    found: Bounded = library.IntervalOfTotal(ctypes.byref(made), 0, DOUBLE(most))
+    return found
+
+
+def count(library: ctypes.CDLL, population: int, n: int, x: int) -> Bounded:
+    found: Bounded = library.IntervalOfCount(DOUBLE(population), DOUBLE(n), DOUBLE(x), DOUBLE(0.95))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("df", "confidence", "quantile"),
+    [  # from the tables of Student's t
+        (1, 0.95, 12.7062),
+        (2, 0.95, 4.3027),
+        (3, 0.95, 3.1824),
+        (5, 0.95, 2.5706),
+        (10, 0.95, 2.2281),
+        (30, 0.99, 2.7500),
+        (100, 0.8, 1.2901),
+        (1e9, 0.95, 1.95996),
+    ],
+)
+def test_student(library: ctypes.CDLL, df: float, confidence: float, quantile: float) -> None:
+    found = library.StudentQuantile(DOUBLE(confidence), DOUBLE(df))
+    assert found == pytest.approx(quantile, rel=2e-3)
+
+
+def test_wilson(library: ctypes.CDLL) -> None:
+    """Textbook values: 10 of 100 of very many; none and all of them; two of 100, by Poisson."""
+    found = count(library, 10**9, 100, 10)
+    assert (found.low / 1e9, found.high / 1e9) == pytest.approx((0.0552, 0.1744), abs=2e-4)
+    none, whole = count(library, 10**9, 100, 0), count(library, 10**9, 100, 100)
+    assert (none.low, none.high / 1e9) == pytest.approx((0, 0.0370), abs=2e-4)
+    assert (whole.low / 1e9, whole.high / 1e9) == pytest.approx((0.9630, 1), abs=2e-4)
+    two = count(library, 10**9, 100, 2)
+    assert two.low / 1e9 == pytest.approx(0.00355, abs=2e-5)
+
+
+def test_finite_population(library: ctypes.CDLL) -> None:
+    """The fewer pages are left, the narrower the interval; with none left, it is a point."""
+    rng = random.Random(1)
+    pages = [(float(rng.randint(1000, 3000)), 1.0) for _ in range(1000)]
+    truth = sum(page[0] for page in pages)
+    widths = []
+    for n in (250, 500, 750, 990, 1000):
+        found = total(library, moments(library, 1000, pages[:n]), 8192)
+        assert found.holds(truth)
+        widths.append(found.high - found.low)
+    # (1 - f) / n: what the standard errors must be to each other
+    expected = [math.sqrt((1 - n / 1000) / n) for n in (250, 500, 750)]
+    assert [width / widths[0] for width in widths[:3]] == pytest.approx(
+        [one / expected[0] for one in expected], rel=0.06
+    )
+    assert widths[3] < widths[0] / 9
+    assert widths[4] == 0
+    half = count(library, 1000, 500, 250)
+    assert half.high - half.low == pytest.approx(2 * 1.96 * math.sqrt(0.25 / 500 * 0.5) * 1000, rel=0.02)
+    assert count(library, 1000, 1000, 250).low == count(library, 1000, 1000, 250).high == 250
+
+
+def test_alike(library: ctypes.CDLL) -> None:
+    """Pages that are all alike prove little about those that were not seen."""
+    made = moments(library, 10_000, [(4096.0, 1.0)] * 100)
+    found = total(library, made, 8192)
+    missed = math.floor(math.log(0.05) / math.log(0.99))  # 298 pages
+    assert found.low == pytest.approx(10_000 * 4096 - missed * 4096)
+    assert found.high == pytest.approx(10_000 * 4096 + missed * 4096)
+
+
+def coverage(library: ctypes.CDLL, holds: Callable[[random.Random], bool], runs: int = 3000) -> float:
+    rng = random.Random(20261123)
+    return sum(holds(rng) for _ in range(runs)) / runs
+
+
+@pytest.mark.parametrize("n", [30, 100, 400, 700])
+def test_coverage_of_totals(library: ctypes.CDLL, n: int) -> None:
+    """Pages with a spread as in an index in use: 93 to 97 % of the intervals hold the truth."""
+    pages = [(float(random.Random(i).randint(0, 4000)), 1.0) for i in range(1000)]
+    truth = sum(page[0] for page in pages)
+    part = coverage(
+        library, lambda rng: total(library, moments(library, 1000, rng.sample(pages, n)), 4000).holds(truth)
+    )
+    print(n, part)
+    assert 0.93 <= part <= (0.985 if n < 100 else 0.97)
+
+
+@pytest.mark.parametrize("of", [1, 2, 5, 20, 100, 500, 980, 999])
+@pytest.mark.parametrize("n", [20, 100, 500, 900])
+def test_coverage_of_counts(library: ctypes.CDLL, n: int, of: int) -> None:
+    """However few pages are of a kind, 93 % of the intervals or more hold the truth."""
+
+    def holds(rng: random.Random) -> bool:
+        seen = sum(one < of for one in rng.sample(range(1000), n))
+        found = count(library, 1000, n, seen)
+        return math.ceil(found.low - 1e-6) <= of <= math.floor(found.high + 1e-6)
+
+    part = coverage(library, holds, 2000)
+    print(n, of, part)
+    assert part >= 0.93
+
+
+@pytest.mark.parametrize("leaves", [0.3, 1.0])
+def test_coverage_of_ratios(library: ctypes.CDLL, leaves: float) -> None:
+    """The same for a ratio over the part of the pages that count."""
+    rng = random.Random(7)
+    pages = [
+        (float(rng.randint(0, 4000)), 8152.0) if rng.random() < leaves else (0.0, 0.0) for _ in range(1000)
+    ]
+    truth = sum(page[0] for page in pages) / sum(page[1] for page in pages)
+
+    def holds(rng: random.Random) -> bool:
+        made = moments(library, 1000, rng.sample(pages, 200))
+        found: Bounded = library.IntervalOfRatio(ctypes.byref(made), 0, 1, DOUBLE(1))
+        return found.holds(truth)
+
+    part = coverage(library, holds)
+    print(part)
+    assert 0.93 <= part <= 0.97

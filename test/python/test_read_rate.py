@@ -1,0 +1,216 @@
+"""pg_lookahead.max_read_rate: batches are counted, not timed; a running function follows it, and can be
+cancelled while it waits."""
+
+from __future__ import annotations
+
+import ctypes
+import random
+import re
+import threading
+
+import psycopg
+import pytest
+
+from conftest import MakeCluster
+from estimates import compiled, estimate
+from pg_lookahead import cache
+from pg_lookahead.cluster import Cluster
+from relations import (
+    Connection,
+    Outcome,
+    ask,
+    assert_equal,
+    await_no_pins,
+    await_true,
+    clean_log,
+    install,
+    run,
+    scalar,
+)
+
+WAITS = "LookaheadReadRate"
+CODE = """
+#include "postgres.h"
+#include "stream/throttle.h"
+static Throttle throttle;
+void restart(void) { memset(&throttle, 0, sizeof(throttle)); }
+int64 until(int64 now, int rate) { return ThrottleWait(&throttle, now, rate); }
+int64 grant(int64 now, int rate) { return ThrottleGrant(&throttle, now, rate); }
+"""
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    lib = compiled(tmp_path_factory.mktemp("throttle"), CODE)
+    lib.until.restype = lib.grant.restype = ctypes.c_int64
+    lib.until.argtypes = lib.grant.argtypes = [ctypes.c_int64, ctypes.c_int]
+    return lib
+
+
+@pytest.mark.parametrize("rate", [1, 8, 100, 8_000, 1_000_000, 2**31 - 1])
+def test_batches(library: ctypes.CDLL, rate: int) -> None:
+    """A clock that moves by what is waited for: batches of a tenth of a second, and the rate in the end."""
+    library.restart()
+    now, blocks = 5_000_000, 0
+    start = now
+    for _ in range(100):
+        now += library.until(now, rate)
+        granted = library.grant(now, rate)
+        assert granted == max(1, rate * 1024 // 8192 // 10)
+        blocks += granted
+    cost = granted * 8192 / (rate * 1024) * 1e6
+    assert blocks * 8192 / 1024 == pytest.approx(rate * (now - start + cost) / 1e6, rel=0.001)
+
+
+def test_slow_reader(library: ctypes.CDLL, rng: random.Random) -> None:
+    """A reader that takes its time: never more than the rate allows and two batches, from any moment on."""
+    library.restart()
+    rate, now = 8000, 1
+    grants: list[tuple[int, int]] = []
+    for _ in range(500):
+        now += library.until(now, rate)
+        grants.append((now, library.grant(now, rate)))
+        now += rng.choice([0, 10_000, 90_000, 110_000, 3_000_000])
+    for first in range(len(grants)):
+        total = 0
+        for when, blocks in grants[first:]:
+            total += blocks
+            assert total <= rate * 1024 / 8192 * (when - grants[first][0]) / 1e6 + 2 * blocks
+
+
+def test_rate_changes(library: ctypes.CDLL) -> None:
+    """A wait that began under one rate is cut short by a higher one, and by none."""
+    library.restart()
+    assert library.grant(0, 1) == 1
+    assert library.until(0, 1) == 8_000_000
+    assert library.until(0, 80) == 100_000
+    assert library.until(0, 0) == 0
+
+
+@pytest.fixture(scope="module")
+def server(make_cluster: MakeCluster) -> Cluster:
+    settings = {"autovacuum": False, "shared_buffers": "64MB", "shared_preload_libraries": "pg_lookahead"}
+    cluster = make_cluster(settings)
+    with cluster.connect() as conn:
+        install(conn)
+        run(
+            conn,
+            "CREATE TABLE t AS SELECT hashint4(i) AS id, repeat('x', 60) FROM generate_series(1, 200000) i",
+            "CREATE INDEX t_i ON t (id)",
+            "CREATE INDEX t_h ON t USING hash (id)",
+            "DELETE FROM t WHERE id % 10 = 0",
+            "VACUUM t",
+            "DELETE FROM t WHERE id % 7 = 0",
+        )
+    return cluster
+
+
+def batches(conn: Connection, call: str) -> tuple[list[int], list[int]]:
+    """Run a query; the blocks of each batch, and the microseconds that each was put off."""
+    seen: list[str] = []
+
+    def keep(diagnostic: psycopg.errors.Diagnostic) -> None:
+        seen.append(diagnostic.message_primary or "")
+
+    conn.add_notice_handler(keep)
+    run(conn, "SET client_min_messages = debug2", call, "RESET client_min_messages")
+    conn.remove_notice_handler(keep)
+    found = [re.fullmatch(r"max_read_rate: (\d+) blocks after (\d+) us", line) for line in seen]
+    return [int(one[1]) for one in found if one], [int(one[2]) for one in found if one]
+
+
+CALLS = {
+    "sample": ("SELECT count(*) FROM lookahead.index_estimate('t_i', 300, seed => 1)", 300),
+    "whole": ("SELECT lookahead.pgstatindex('t_i')", None),
+    "skipping": ("SELECT lookahead.pgstattuple_approx('t')", None),
+}
+
+
+@pytest.mark.parametrize("kind", CALLS)
+def test_counted(server: Cluster, kind: str) -> None:
+    """As many batches as the blocks take, each a tenth of a second's, each but the first put off."""
+    call, blocks = CALLS[kind]
+    with server.connect() as conn, clean_log(server):
+        run(conn, "SET pg_lookahead.max_read_rate = '32MB'")
+        expected = 32 * 1024 // 8 // 10
+        granted, waits = batches(conn, call)
+        if blocks is None:
+            blocks = scalar(conn, "SELECT pg_relation_size('t_i') / 8192 - 1")
+            if kind == "skipping":
+                part = scalar(conn, "SELECT scanned_percent FROM lookahead.pgstattuple_approx('t')")
+                blocks = round(part / 100 * scalar(conn, "SELECT pg_relation_size('t') / 8192"))
+        print(kind, blocks, granted, waits)
+        assert set(granted) == {expected}
+        assert 0 <= len(granted) * expected - blocks < expected + (blocks % expected == 0) * expected
+        assert all(0 <= wait <= 100_000 for wait in waits)
+        # The clock of this machine may run while the batch is read; what is left is waited for.
+        assert sum(waits[1:]) > 0 or len(waits) < 2
+        run(conn, "RESET pg_lookahead.max_read_rate")
+        assert batches(conn, call) == ([], [])
+
+
+def test_same_answers(server: Cluster) -> None:
+    """What is read in batches is what is read at once."""
+    with server.connect() as conn, clean_log(server):
+        plain = estimate(conn, "t_i", sample_pages=100, seed=5)
+        run(conn, "SET pg_lookahead.max_read_rate = '64MB'")
+        assert estimate(conn, "t_i", sample_pages=100, seed=5) == plain
+        for function, relation in (
+            ("pgstatindex", "t_i"),
+            ("pgstathashindex", "t_h"),
+            ("pgstattuple", "t"),
+            ("pgstattuple_approx", "t"),
+        ):
+            cache.evict(conn, relation)
+            assert_equal(conn, function, relation)
+        await_no_pins(conn)
+
+
+def start(conn: Connection) -> tuple[threading.Thread, list[Outcome]]:
+    outcomes: list[Outcome] = []
+    thread = threading.Thread(target=lambda: outcomes.append(ask(conn, "lookahead", "pgstatindex", "t_i")))
+    thread.start()
+    return thread, outcomes
+
+
+def await_throttled(conn: Connection, pid: int) -> None:
+    query = "SELECT count(*) FROM pg_stat_activity WHERE pid = %s AND wait_event = %s"
+    await_true(lambda: scalar(conn, query, [pid, WAITS]) == 1, "the diagnostic waiting")
+
+
+def test_cancel(server: Cluster) -> None:
+    """At 1 kB a second a batch takes 8 s; whoever waits for one holds no pin, and can be cancelled."""
+    with server.connect() as conn, server.connect() as observer, clean_log(server):
+        run(conn, "SET pg_lookahead.max_read_rate = 1")
+        for _ in range(3):
+            thread, outcomes = start(conn)
+            await_throttled(observer, conn.info.backend_pid)
+            await_no_pins(observer)
+            conn.cancel_safe()
+            thread.join(60)
+            assert outcomes[0].sqlstate == psycopg.errors.QueryCanceled.sqlstate
+        await_no_pins(observer)
+
+
+def test_reload(server: Cluster) -> None:
+    """A limit that the configuration file sets and lifts holds for a function that runs."""
+    with server.connect() as conn, server.connect() as observer, clean_log(server):
+        try:
+            run(observer, "ALTER SYSTEM SET pg_lookahead.max_read_rate = 1", "SELECT pg_reload_conf()")
+            await_true(lambda: scalar(conn, "SHOW pg_lookahead.max_read_rate") == "1kB", "the limit known")
+            thread, outcomes = start(conn)
+            await_throttled(observer, conn.info.backend_pid)
+            done = "SELECT blocks_done FROM lookahead.progress WHERE pid = %s"
+            assert scalar(observer, done, [conn.info.backend_pid]) < 20
+            run(observer, "ALTER SYSTEM SET pg_lookahead.max_read_rate = 0", "SELECT pg_reload_conf()")
+            thread.join(120)
+            assert not thread.is_alive() and outcomes[0].error is None
+        finally:
+            run(observer, "ALTER SYSTEM RESET pg_lookahead.max_read_rate", "SELECT pg_reload_conf()")
+
+
+def test_vacuum_is_not_held_up(server: Cluster) -> None:
+    """The limit is for diagnostics: VACUUM has its own, and queries have none."""
+    with server.connect() as conn, clean_log(server):
+        run(conn, "SET pg_lookahead.max_read_rate = 1", "SET statement_timeout = '60s'")
+        assert batches(conn, "VACUUM t") == ([], [])

@@ -1,0 +1,208 @@
+"""How often the intervals of index_estimate hold the true figure: ten indexes, many seeded samples of each.
+
+    python tools/coverage.py [--samples 1000] [--rows 1000000] [--index NAME ...]
+
+A true figure is what index_estimate says when it reads all pages; it equals that of pgstatindex.  The true
+size after REINDEX is that of the index after a REINDEX, in the end.  Prints a table in Markdown.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+
+from pg_lookahead.cluster import Cluster
+
+Connection = psycopg.Connection[Any]
+
+SAMPLED_PART = 0.1
+"""Of an index's pages, in a sample."""
+
+TINY_PAGES = 10
+
+# {n} is the number of rows; each table is "t", and each index "i".
+INDEXES: dict[str, tuple[str, ...]] = {
+    "uniform": (
+        "CREATE TABLE t (k int)",
+        "CREATE INDEX i ON t (k)",
+        "INSERT INTO t SELECT hashint4(g) FROM generate_series(1, {n}) g",
+    ),
+    "hot end deleted": (
+        "CREATE TABLE t (k int)",
+        "CREATE INDEX i ON t (k)",
+        "INSERT INTO t SELECT g + (hashint4(g) & 4095) FROM generate_series(1, {n}) g",
+        "DELETE FROM t WHERE k < {n} * 0.6",
+        "VACUUM t",
+    ),
+    "periodic holes": (
+        "CREATE TABLE t (k int)",
+        "CREATE INDEX i ON t (k)",
+        "INSERT INTO t SELECT generate_series(1, {n})",
+        "DELETE FROM t WHERE k / 1000 % 4 = 0 OR hashint4(k) % 3 = 0",
+        "VACUUM t",
+    ),
+    "freshly built": (
+        "CREATE TABLE t (k int)",
+        "INSERT INTO t SELECT hashint4(g) FROM generate_series(1, {n}) g",
+        "CREATE INDEX i ON t (k)",
+    ),
+    "never vacuumed": (
+        "CREATE TABLE t (k int, v int)",
+        "CREATE INDEX i ON t (k)",
+        "INSERT INTO t SELECT hashint4(g), 0 FROM generate_series(1, {n}) g",
+        "DELETE FROM t WHERE k > 0 AND hashint4(k) % 5 = 0",
+        "SET enable_seqscan = off",
+        "SET enable_bitmapscan = off",
+        "SELECT sum(v) FROM t WHERE k > 0",
+        "RESET ALL",
+    ),
+    "partial": (
+        "CREATE TABLE t (k int, v int)",
+        "CREATE INDEX i ON t (k) WHERE v < 50",
+        "INSERT INTO t SELECT hashint4(g), g % 100 FROM generate_series(1, {n}) g",
+        "DELETE FROM t WHERE hashint4(k) % 4 = 0",
+        "VACUUM t",
+    ),
+    "expression": (
+        "CREATE TABLE t (k text)",
+        "CREATE INDEX i ON t (lower(k))",
+        "INSERT INTO t SELECT md5(g::text) FROM generate_series(1, {n} / 2) g",
+    ),
+    "wide keys": (
+        "CREATE TABLE t (k text)",
+        "CREATE INDEX i ON t (k)",
+        "INSERT INTO t SELECT repeat(md5(g::text), 1 + (hashint4(g) & 7)) || g"
+        " FROM generate_series(1, {n} / 10) g",
+    ),
+    "deduplicated": (
+        "CREATE TABLE t (k int)",
+        "CREATE INDEX i ON t (k)",
+        "INSERT INTO t SELECT hashint4(g) & 1023 FROM generate_series(1, {n} * 2) g",
+    ),
+    "tiny": (
+        "CREATE TABLE t (k int)",
+        "CREATE INDEX i ON t (k)",
+        "INSERT INTO t SELECT hashint4(g) FROM generate_series(1, 9000) g",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """One figure of one index, over all samples.
+
+    covered: of ``samples``, whose interval held the truth
+    bias: mean error of the value; half: mean half width of the intervals
+    varies: whether samples gave different values"""
+
+    index: str
+    figure: str
+    samples: int
+    covered: int
+    bias: float
+    half: float
+    truth: float
+    varies: bool
+
+    @property
+    def part(self) -> float:
+        """Covered, of all samples."""
+        return self.covered / self.samples
+
+
+def build(conn: Connection, name: str, rows: int) -> None:
+    """Make the table and the index."""
+    conn.execute("DROP TABLE IF EXISTS t")
+    for statement in INDEXES[name]:
+        conn.execute(statement.format(n=rows).encode())
+
+
+def measure(conn: Connection, name: str, samples: int, first_seed: int = 1) -> Iterator[Coverage]:
+    """Sample the index that was built, then REINDEX it."""
+    conn.execute("DROP TABLE IF EXISTS exact")
+    conn.execute(
+        "CREATE TEMP TABLE exact AS SELECT figure, value FROM lookahead.index_estimate('i', 2147483647)"
+    )
+    row = conn.execute("SELECT pg_relation_size('i') / 8192").fetchone()
+    assert row is not None
+    pages = TINY_PAGES if name == "tiny" else int(row[0] * SAMPLED_PART)
+    # the samples are drawn before the index changes, and compared to what it is afterwards
+    conn.execute("DROP TABLE IF EXISTS sampled")
+    conn.execute(
+        b"CREATE TEMP TABLE sampled AS SELECT figure, value, low, high, e.exact FROM"
+        b" generate_series(%d::bigint, %d) seed, LATERAL lookahead.index_estimate('i', %d, seed => seed) e"
+        % (first_seed, first_seed + samples - 1, pages)
+    )
+    conn.execute("REINDEX INDEX i")
+    conn.execute(
+        "UPDATE exact SET value = CASE figure WHEN 'size_after_reindex' THEN pg_relation_size('i')"
+        " ELSE (SELECT value FROM exact WHERE figure = 'size') - pg_relation_size('i') END"
+        " WHERE figure IN ('size_after_reindex', 'bytes_to_gain')"
+    )
+    query = (
+        "SELECT figure, count(*), count(*) FILTER (WHERE s.low <= x.value AND x.value <= s.high),"
+        " avg(s.value - x.value), avg(s.high - s.low) / 2, min(x.value), count(DISTINCT s.value) > 1"
+        " FROM sampled s JOIN exact x USING (figure) WHERE NOT s.exact GROUP BY figure ORDER BY figure"
+    )
+    for figure, count, covered, bias, half, truth, varies in conn.execute(query):
+        yield Coverage(name, figure, count, covered, float(bias), float(half), float(truth), varies)
+
+
+def all_indexes(conn: Connection, names: list[str], samples: int, rows: int) -> Iterator[Coverage]:
+    """Build each index, and sample it."""
+    conn.execute("CREATE EXTENSION IF NOT EXISTS pg_lookahead")
+    for name in names:
+        build(conn, name, rows)
+        yield from measure(conn, name, samples)
+
+
+def table(found: list[Coverage]) -> str:
+    """A row for each figure, a column for each index: per cent covered."""
+    names = list(dict.fromkeys(one.index for one in found))
+    figures = list(dict.fromkeys(one.figure for one in found))
+    cell = {(one.index, one.figure): one for one in found}
+    lines = ["| figure | " + " | ".join(names) + " |", "|---|" + "---|" * len(names)]
+    for figure in figures:
+        row = []
+        for name in names:
+            one = cell.get((name, figure))
+            if one is None:
+                row.append("")
+            elif not one.varies:
+                row.append("-" if one.covered == one.samples else f"({100 * one.part:.1f})")
+            else:
+                row.append(f"{100 * one.part:.1f}")
+        lines.append(f"| `{figure}` | " + " | ".join(row) + " |")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--samples", type=int, default=1000)
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--index", action="append", choices=INDEXES, help="only this one; may be repeated")
+    options = parser.parse_args()
+    settings = {"autovacuum": False, "shared_buffers": "512MB", "max_wal_size": "4GB"}
+    with Cluster(settings=settings) as cluster, cluster.connect() as conn:
+        found = []
+        for one in all_indexes(conn, options.index or list(INDEXES), options.samples, options.rows):
+            found.append(one)
+            ratio = abs(one.bias) / one.half if one.half else 0.0
+            print(
+                f"{one.index:16} {one.figure:22} {100 * one.part:6.1f} % truth {one.truth:14,.2f}"
+                f" half {one.half:14,.2f} bias/half {ratio:6.3f}{'' if one.varies else ' constant'}",
+                flush=True,
+            )
+    print()
+    print(table(found))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
