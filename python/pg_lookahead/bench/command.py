@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from .. import page
+from .. import files
 from ..server import ClusterError
 from . import options, scenarios
 from .report import reporting
@@ -130,7 +130,7 @@ def bench(
             given[name] = str(given[name])
     given.pop("report", None)
     if report is not None:
-        page.writable("--report", report)
+        files.check_writable("--report", report)
     chosen, earlier = _chosen(given)
     from . import run, screen
 

@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from .. import page
+from .. import files
 from ..server import ClusterError
 from .options import Options
 
@@ -30,7 +30,7 @@ def report(
     target = output or results.with_suffix(".html")
     if target.absolute() == results.absolute():
         raise ClusterError(f"--output {target}: those are the results")
-    page.writable("--output", target)
+    files.check_writable("--output", target)
     print(f"{target}: {_make(results, target)} cells")
 
 
@@ -58,5 +58,5 @@ def _make(results: Path, target: Path) -> int:
     from . import report_data, report_page  # not before they are needed: matplotlib takes a while
 
     run = report_data.read(results)
-    page.write(target, report_page.html(run))
+    files.write(target, report_page.html(run))
     return len(run.rows)

@@ -71,7 +71,7 @@ def _put(text: str, output: Path | None) -> None:
     if output is None:
         sys.stdout.write(text)
         return
-    from .. import page
+    from .. import files
 
-    page.writable("--output", output)
-    page.write(output, text)
+    files.check_writable("--output", output)
+    files.write(output, text)
