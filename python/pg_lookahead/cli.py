@@ -24,7 +24,11 @@ from .server import ClusterError
 from .trace import TraceError
 from .trace.command import replay, simulate, trace
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+app = typer.Typer(
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 
 
 def _version(wanted: bool) -> None:
@@ -80,7 +84,7 @@ app.command("replay")(replay)
 def run(arguments: Sequence[str]) -> int:
     """Do what the arguments say, in this process; returns the exit status."""
     try:
-        return int(app(list(arguments), standalone_mode=False) or 0)
+        return int(app(list(arguments), prog_name="pg_lookahead", standalone_mode=False) or 0)
     except typer.TyperException as error:
         return _failed(error.format_message(), error.exit_code)
     except (ClusterError, TraceError) as error:

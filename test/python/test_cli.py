@@ -69,6 +69,35 @@ def test_a_directory_that_will_not_do_is_one_line(tmp_path: Path) -> None:
     assert "PG_LOOKAHEAD_TMPDIR" in done.stderr.splitlines()[-1]
 
 
+@pytest.mark.parametrize("program", ["/bin/true", "/bin/ls"])
+def test_a_program_that_is_no_pg_config_is_one_line(program: str) -> None:
+    assert f"{program} is no pg_config" in refused("bench", "--pg-config", program)
+
+
+def test_a_missing_directory_is_said_to_be_missing(tmp_path: Path) -> None:
+    done = process("demo", "--quick", PG_LOOKAHEAD_TMPDIR=str(tmp_path / "no"))
+    assert f"PG_LOOKAHEAD_TMPDIR={tmp_path / 'no'}: there is no such directory" in done.stderr
+
+
+@pytest.mark.parametrize("option", ["--dsn", "--peer"])
+def test_an_empty_connection_string_measures_nothing(option: str) -> None:
+    assert option in refused("bench", option, "")
+
+
+@pytest.mark.parametrize("command", [[], ["bench"], ["profile"], ["profile", "record"]], ids=" ".join)
+def test_h_is_help(command: list[str]) -> None:
+    assert tool(*command, "-h").stdout == tool(*command, "--help").stdout != ""
+
+
+def test_the_shell_can_complete() -> None:
+    assert (
+        "bench"
+        in process(
+            "", _PG_LOOKAHEAD_COMPLETE="complete_bash", COMP_WORDS="pg_lookahead b", COMP_CWORD="1"
+        ).stdout
+    )
+
+
 def test_demo_in_json_tells_equal_answers_and_fewer_reads() -> None:
     done = tool("demo", "--quick", "--json")
     assert done.returncode == 0, done.stderr

@@ -247,6 +247,25 @@ def test_record_command(server: Cluster, tmp_path: Path) -> None:
     )
 
 
+def test_a_server_of_ones_own_is_not_written_to(server: Cluster, tmp_path: Path) -> None:
+    """Neither by a statement nor by a COMMIT in the text, unless a configuration says so."""
+    record = ("profile", "record", "--dsn", dsn_of(server), "--runs", "1", "--warm", "0", "--config")
+    told = tool(*record, "on", "--output", tmp_path / "a", "--query", "BEGIN; COMMIT; DELETE FROM scanned")
+    assert told.returncode == 2 and "read-only transaction" in told.stderr
+    with server.connect() as conn:
+        assert conn.execute("SELECT count(*) FROM scanned").fetchone() == (ROWS,)
+        conn.execute("CREATE TABLE own AS SELECT 1 AS i")
+    done = tool(
+        *record,
+        "w:default_transaction_read_only=off",
+        "--output",
+        tmp_path / "b",
+        "--query",
+        "DELETE FROM own",
+    )
+    assert done.returncode == 0, done.stderr
+
+
 def test_record_on_a_private_server(tmp_path: Path) -> None:
     """It is started with the build that has profiles, and the extension's functions are there."""
     setup = tmp_path / "setup.sql"

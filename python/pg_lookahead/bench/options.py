@@ -182,6 +182,9 @@ def parse(arguments: Arguments, *, seed: int, resume: bool = False, json: Path |
     if suite not in SUITES:
         raise ClusterError(f"--suite {suite}: there is no such, only {', '.join(SUITES)}")
     given = {**SUITES[suite], **arguments}
+    for name in ("dsn", "peer"):
+        if given.get(name) == "":
+            raise ClusterError(f"--{name}: the connection string is empty")
     dsn = given.get("dsn")
     if dsn:
         _only_private(arguments)

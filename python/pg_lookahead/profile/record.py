@@ -201,7 +201,9 @@ class _Recorder:
         tag = f"pg_lookahead profile {secrets.token_hex(6)}"
         with psycopg.connect(self._dsn, autocommit=True, application_name=tag) as conn:
             conn.execute("LOAD 'pg_lookahead'")
-            settings = {**config.settings, "pg_lookahead.track_functions": "on"}
+            # A server of the user's own is not written to, but by a configuration that says so.
+            guard = {} if self._plan.dsn is None else {"default_transaction_read_only": "on"}
+            settings = {**guard, **config.settings, "pg_lookahead.track_functions": "on"}
             for name, value in settings.items():
                 conn.execute("SELECT set_config(%s, %s, false)", [name, value])
             pid = conn.info.backend_pid
