@@ -27,10 +27,10 @@ import psycopg
 from rich.console import Console
 from rich.table import Table
 
-from pg_lookahead import cache
-from pg_lookahead.bench import statistics, turns
-from pg_lookahead.bench.meter import cpu_seconds
-from pg_lookahead.cluster import Cluster, ClusterError
+from pg_lookahead.measure import statistics, turns
+from pg_lookahead.measure.meter import cpu_seconds
+from pg_lookahead.server import cache
+from pg_lookahead.server.cluster import Cluster, ClusterError
 
 ROWS = 200_000
 KEYS = ROWS // 4
@@ -300,7 +300,7 @@ def measure(cluster: Cluster, admin: psycopg.Connection[Any], shape: Shape, lot:
         sides = {setting: take for setting, (_, take) in both.items()}
 
         def found() -> statistics.Interval:
-            return statistics.ratio([s.seconds for s in taken["off"]], [s.seconds for s in taken["on"]])
+            return statistics.ratio([s.seconds for s in taken["on"]], [s.seconds for s in taken["off"]])
 
         turns.take(
             sides,
@@ -322,7 +322,7 @@ def measure(cluster: Cluster, admin: psycopg.Connection[Any], shape: Shape, lot:
     finally:
         for sessions, _ in both.values():
             sessions.close()
-    cpu = statistics.ratio([s.cpu_seconds for s in taken["off"]], [s.cpu_seconds for s in taken["on"]])
+    cpu = statistics.ratio([s.cpu_seconds for s in taken["on"]], [s.cpu_seconds for s in taken["off"]])
     off = sorted(s.seconds for s in taken["off"])
     return Loss(shape, found(), cpu, off[len(off) // 2] / times * 1000)
 

@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from command_line import no_file_longer_than, refused, tool
-from pg_lookahead.cluster import Cluster
+from pg_lookahead.server.cluster import Cluster
 from pg_lookahead.trace import TraceError, generate, sources
 from pg_lookahead.trace import format as trace_format
 from pg_lookahead.trace.format import SCHEMA, Trace, Writer

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pg_lookahead.cluster import Cluster, ClusterError
+from pg_lookahead.server.cluster import Cluster, ClusterError
 
 from . import checks, faults, pages, readers, recovery, settings, upkeep
 from .faults import Server

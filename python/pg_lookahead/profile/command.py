@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from ..server import ClusterError
+from ..server.installation import ClusterError
 from . import record as recording
 from .records import Run
 from .views import app as app

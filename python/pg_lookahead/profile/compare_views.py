@@ -12,11 +12,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from .. import page
-from .compare import FEWEST_RUNS, LEVEL, METHOD, Comparison, Difference, Side, Test, change
-
-_WIDE = 150
-"""Columns of the table where there is no terminal."""
+from ..measure.statistics import FEWEST_RUNS, Test
+from ..report import page, words
+from .compare import LEVEL, METHOD, Comparison, Difference, Side, change
 
 _SOURCES = {"timed": "", "counter": " (counter)", "sampled": " (sampled)"}
 
@@ -108,7 +106,9 @@ def seconds(comparison: Comparison) -> str:
     if a is None or b is None:
         return ""
     test = f", z {z(comparison.whole)}, p {probability(comparison.whole.p)}" if comparison.whole else ""
-    return f"A whole run, by the client's clock: {a * 1e3:,.3f} ms, {b * 1e3:,.3f} ms, {change(a, b)}{test}"
+    return (
+        f"A whole run, by the client's clock: {words.duration(a)}, {words.duration(b)}, {change(a, b)}{test}"
+    )
 
 
 def counters(comparison: Comparison) -> list[list[str]]:
@@ -124,7 +124,7 @@ def counters(comparison: Comparison) -> list[list[str]]:
 
 def text(comparison: Comparison, width: int | None = None) -> str:
     """Two tables, with what to know about them.  width: columns; as many as it takes if None."""
-    console = Console(file=io.StringIO(), width=width or _WIDE, color_system=None)
+    console = Console(file=io.StringIO(), width=width or words.WIDE, color_system=None)
     sides = zip("AB", comparison.sides, described(comparison), strict=True)
     told = [f"{letter}: {side.name}: {words}" for letter, side, words in sides]
     _lines(console, [*told, seconds(comparison)])

@@ -6,39 +6,32 @@ import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
-from ..server import ClusterError
 from .records import Run, load
 
 app = typer.Typer(
     no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
     help="Record and compare profiles of functions.",
 )
-
-FORMATS = ("text", "json", "csv", "html")
-MEASURES = ("total", "self", "calls")
 
 
 @app.command("compare")
 def compare(
     a: Annotated[Path, typer.Argument(metavar="A", help="A profile: a file, or a directory of them.")],
     b: Annotated[Path, typer.Argument(metavar="B", help="The one to compare with it.")],
-    by: Annotated[str, typer.Option(metavar="MEASURE", help=", ".join(MEASURES))] = "total",
-    as_format: Annotated[str, typer.Option("--format", metavar="FORMAT", help=", ".join(FORMATS))] = "text",
+    by: Annotated[Literal["total", "self", "calls"], typer.Option(help="What is compared.")] = "total",
+    as_format: Annotated[
+        Literal["text", "json", "csv", "html"], typer.Option("--format", help="How it is told.")
+    ] = "text",
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", metavar="FILE", help="Write there, not to standard output."),
     ] = None,
 ) -> None:
     """Compare two profiles function by function: the largest difference first, chance marked off."""
-    _one_of("--by", by, MEASURES)
-    _one_of("--format", as_format, FORMATS)
     runs = load(a), load(b)
     from . import compare_views  # not before the arguments are good: scipy takes a while to load
     from .compare import compare as compare_runs
@@ -57,11 +50,6 @@ def names(a: Path, b: Path, runs: tuple[Sequence[Run], Sequence[Run]]) -> tuple[
     return (configs[0], configs[1]) if configs[0] != configs[1] else (str(a), str(b))
 
 
-def _one_of(option: str, word: str, known: Sequence[str]) -> None:
-    if word not in known:
-        raise ClusterError(f"{option} {word}: only {', '.join(known)} are possible")
-
-
 def _width(output: Path | None) -> int | None:
     """Columns of the terminal; None: there is none."""
     return shutil.get_terminal_size().columns if output is None and sys.stdout.isatty() else None
@@ -71,7 +59,7 @@ def _put(text: str, output: Path | None) -> None:
     if output is None:
         sys.stdout.write(text)
         return
-    from .. import files
+    from ..report import files
 
     files.check_writable("--output", output)
     files.write(output, text)

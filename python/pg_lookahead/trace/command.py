@@ -15,7 +15,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from .. import files, parameters, words
+from .. import parameters
+from ..report import files, words
 from . import TraceError
 
 if TYPE_CHECKING:
@@ -200,7 +201,7 @@ def _show(title: str, columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> 
 
 
 def _draw(prefix: str, opened: Trace, chosen: Model, outcomes: list[Any], limit: int) -> None:
-    from ..page import style
+    from ..report.page import style
     from . import figures, simulate
 
     most = min(outcomes[0].wanted, _CURVE_READS)

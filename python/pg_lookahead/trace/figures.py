@@ -11,8 +11,8 @@ from pathlib import Path
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from .. import page, words
-from ..files import replacing
+from ..report import page, words
+from ..report.files import replacing
 from .format import Trace
 from .models import Model
 from .simulate import Outcome

@@ -41,7 +41,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..files import replacing
+from ..report.files import replacing
 from . import BATCH, Batches, Ints, TraceError
 
 VERSION = 1

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import reap
-from .server import ClusterError, Installation
+from .installation import ClusterError, Installation
 
 if TYPE_CHECKING:
     from .cluster import Cluster

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from .server import ClusterError
+from ..server.installation import ClusterError
 
 
 @contextmanager

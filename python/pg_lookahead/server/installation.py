@@ -73,8 +73,8 @@ class Installation:
         return Installation(Path(bindir).resolve(), Path(sharedir).resolve(), int(major), embedded)
 
 
-def io_workers(major: int, number: int | None) -> dict[str, object]:
-    """Settings that give a server of version 18 or later this many I/O workers; None: its own choice."""
+def io_workers(major: int, number: object) -> dict[str, object]:
+    """Settings that give a server of version 18 or later this many I/O workers."""
     names = ("io_workers",) if major < 19 else ("io_min_workers", "io_max_workers")
     return dict.fromkeys(names, number)
 
