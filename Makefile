@@ -65,7 +65,7 @@ VENV = .venv/bin
 .PHONY: $(TOOL_GOALS)
 
 setup:
-	@tools/setup.sh
+	@tools/setup.sh $(if $(filter setup,$(MAKECMDGOALS)),--next)
 
 demo: setup
 	@$(VENV)/pg_lookahead demo

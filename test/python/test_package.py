@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -98,3 +99,20 @@ def test_settings_that_a_page_shows_exist(page: Path) -> None:
     others = {"so", "control", "trace", "server", "cluster"}  # files and modules
     wrong = {f"pg_lookahead.{name}" for name in named - others} - defined
     assert len(defined) > 8 and not wrong, f"{page.name} names settings that there are not: {wrong}"
+
+
+def test_set_up_ends_with_what_to_run_next() -> None:
+    done = subprocess.run(["make", "-s", "setup"], cwd=REPOSITORY, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "make demo" in done.stdout and "--install-completion" in done.stdout
+
+
+OPTIONS = [page for page in PAGES if page.stem in ("benchmarks", "traces", "profiles", "comparing-profiles")]
+
+
+@pytest.mark.parametrize("page", OPTIONS, ids=lambda page: page.name)
+def test_options_that_the_tool_s_own_pages_name_exist(page: Path, known: dict[str, set[str]]) -> None:
+    spans = re.findall(r"`(--[a-z][^`]*)`", page.read_text())
+    every = set().union(*known.values())
+    wrong = {word for span in spans for word in re.findall(r"--[a-z][a-z-]*", span)} - every - {"--readonly"}
+    assert not wrong
