@@ -6,6 +6,7 @@ import csv
 import io
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from rich.console import Console
@@ -174,24 +175,15 @@ def _members(row: Difference) -> dict[str, Any]:
 def as_json(comparison: Comparison) -> str:
     """All of it; times in nanoseconds, but seconds where the name says so."""
     whole = comparison.whole
+    a, b = map(asdict, comparison.sides)
     members = {
         "format": "pg_lookahead profile comparison",
         "by": comparison.by,
         "unit": "calls" if comparison.by == "calls" else "ns",
         "level": LEVEL,
         "method": METHOD,
-        **{
-            letter: {
-                "name": side.name,
-                "runs": side.runs,
-                "processes": side.processes,
-                "settings": side.settings,
-                "seconds": side.seconds,
-                "counters": side.counters,
-                "timing_ns": side.timing_ns,
-            }
-            for letter, side in zip("ab", comparison.sides, strict=True)
-        },
+        "a": a,
+        "b": b,
         "whole_run": whole and {"z": whole.z, "degrees_of_freedom": whole.degrees, "p": whole.p},
         "functions": [_members(row) for row in comparison.rows],
     }

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import codecs
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.table import Table
 
 WIDE = 160
 """Columns where there is no terminal."""
@@ -58,10 +58,12 @@ def output() -> Console:
 
 def show_facts(console: Console, facts: Iterable[tuple[str, str]]) -> None:
     """Names and values, a line or more each."""
-    grid = Table.grid(padding=(0, 2))
-    for name, value in facts:
-        grid.add_row(name, value)
-    console.print(grid, highlight=False, markup=False)
+    listed = list(facts)
+    margin = max((len(name) for name, _ in listed), default=0) + 2
+    for name, value in listed:
+        first, *more = textwrap.wrap(value, max(console.width - margin, 20)) or [""]
+        for line in (name.ljust(margin) + first, *(" " * margin + one for one in more)):
+            console.print(line.rstrip(), highlight=False, markup=False, soft_wrap=True)
 
 
 @contextmanager
