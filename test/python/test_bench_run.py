@@ -14,12 +14,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import psycopg
 import pytest
 
 import command_line
 from command_line import start
-from pg_lookahead.report.record import End, Journal
+from pg_lookahead.bench.options import Options
+from pg_lookahead.report.record import End, Journal, Session
 from pg_lookahead.server import latency
 from pg_lookahead.server.cluster import Cluster
 from pg_lookahead.server.installation import ClusterError, Installation
@@ -311,6 +313,22 @@ def test_results_are_kept_and_printed_whatever_the_terminal_can_show(tmp_path: P
     printed = command_line.tool("bench", *SMALL, *ONE, "--json", "-", XDG_STATE_HOME=str(tmp_path / "other"))
     assert [json.loads(line)["kind"] for line in printed.stdout.splitlines()][-1] == "end"
     assert not Path("-").exists()
+
+
+def test_a_run_that_fails_at_its_start_leaves_no_file_and_takes_none_away(
+    own: Cluster, tmp_path: Path
+) -> None:
+    file = tmp_path / "run.jsonl"
+    absent = ("--dsn", dsn(own, "absent"))
+    assert "does not exist" in one_line(tool(*absent, *SMALL, "--json", str(file)))
+    assert not file.exists()
+    options = msgspec.to_builtins(Options(rows=(ROWS,)))
+    with Journal(file) as journal:
+        journal.write(Session(version="1", options=options, planned=1))
+    before = file.read_bytes()
+    assert "does not exist" in one_line(tool(*absent, "--resume", str(file)))
+    assert file.read_bytes() == before
+    assert "leave out --suite" in one_line(tool("--suite", "quick", "--resume", str(file)))
 
 
 def test_a_full_disk_names_the_file_of_results(tmp_path: Path) -> None:

@@ -169,7 +169,8 @@ def bench(
         chosen = options.choose({"seed": _drawn(), **given}, suite)
         earlier = None
     else:
-        others = [name for name in given if name not in ("dsn", "peer")] + ["json"] * (json is not None)
+        others = [name for name in given if name not in ("dsn", "peer")]
+        others += ["json"] * (json is not None) + ["suite"] * (suite != "default")
         if others:
             raise ClusterError(
                 f"--resume takes all options from its file; leave out --{others[0].replace('_', '-')}"
@@ -193,6 +194,8 @@ def demo(
     if quick:
         given |= {"rows": (200_000,), "seconds": 5.0, "rounds": 1}
     _measure(options.choose({k: v for k, v in given.items() if v is not None}, "demo"), json=json)
+    if json != Path("-"):
+        print("Stock and look-ahead gave the same answers.  More: pg_lookahead bench (docs/benchmarks.md)")
 
 
 def report(
@@ -238,6 +241,7 @@ def _measure(
         files.check_writable("--report", report)
     path = resume or _place(json)
     done = earlier is not None and earlier.complete
+    measured: record.Run | None = None
     try:
         with (
             record.Journal(path, earlier=earlier) as journal,
@@ -248,8 +252,9 @@ def _measure(
                 progress.step("that run is complete; nothing is left to measure")
             else:
                 run.run(chosen, journal, progress, baseline=before, agreed=agreed)
-    except BaseException as error:
-        _explain_interruption(path, measured if "measured" in locals() else None, error)
+    except BaseException:
+        if measured is not None:
+            _explain_interruption(path, measured, new=resume is None)
         raise
     if json == Path("-"):
         sys.stdout.write(path.read_text())
@@ -262,13 +267,13 @@ def _measure(
         raise typer.Exit(1)
 
 
-def _explain_interruption(path: Path, run: record.Run | None, error: BaseException) -> None:
+def _explain_interruption(path: Path, run: record.Run, *, new: bool) -> None:
     """What there is so far, and how to go on."""
-    if run is not None and run.results:
+    if run.results:
         terminal.show(words.output(), run)
-    if run is not None and run.repetitions:
+    if run.repetitions:
         print(f"To go on: pg_lookahead bench --resume {path}", file=sys.stderr)
-    else:
+    elif new:
         path.unlink(missing_ok=True)  # nothing is lost with it
 
 

@@ -45,11 +45,6 @@ def minutes(seconds: float) -> str:
     return f"{max(1, round(seconds))} s" if seconds < 90 else f"{seconds / 60:.0f} min"
 
 
-def mebibytes(size: float) -> str:
-    """Of 2^20 bytes."""
-    return f"{size / 2**20:,.0f} MiB"
-
-
 def output() -> Console:
     """Standard output: as wide as the terminal, or WIDE."""
     out = Console()

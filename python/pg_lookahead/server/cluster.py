@@ -33,7 +33,7 @@ from typing import Any
 import psycopg
 
 from . import cache, reap
-from .home import Home, ServerUser
+from .home import Home
 from .installation import ClusterError, Installation
 
 __all__ = ["Cluster", "ClusterError"]
@@ -76,7 +76,6 @@ class Cluster:
         name: str = "main",
     ) -> None:
         self._home = Home.of_this_process()
-        self._user: ServerUser | None = self._home.user
         self._installation = self._home.reachable(Installation.find(pg_config))
         self._settings: dict[str, object] = {**_DEFAULTS, **(settings or {})}
         self._initdb_args = tuple(initdb_args)

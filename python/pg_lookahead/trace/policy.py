@@ -6,7 +6,7 @@
     sequential  instead of them, the whole file from its start to its end
 
 Sorted reads are combined: a read that is wanted twice is done once, and neighbours become
-one read up to a limit (PostgreSQL's io_combine_limit, 128 KB by default).  Each policy can
+one read up to a limit (PostgreSQL's io_combine_limit, 128 KiB by default).  Each policy can
 be issued one read at a time (depth 1) or with ``depth`` reads in flight (look-ahead).
 """
 
@@ -108,7 +108,7 @@ def altogether(reads: Batches, at_most: int, limit: int) -> Batches:
         sector = offset >> _SECTOR_BITS
         sectors = ((offset + length + 511) >> _SECTOR_BITS) - sector
         if sectors.max() >> _LENGTH_BITS:
-            raise TraceError("a read of more than 512 MB cannot be sorted")
+            raise TraceError("a read of more than 512 MiB cannot be sorted")
         keys[filled : filled + len(sector)] = sector << _LENGTH_BITS | sectors
         filled += len(sector)
     keys = keys[:filled]
