@@ -21,7 +21,8 @@ import pytest
 import command_line
 from command_line import start
 from pg_lookahead.bench.options import Options
-from pg_lookahead.report.record import End, Journal, Session
+from pg_lookahead.report.journal import Journal
+from pg_lookahead.report.record import End, Session
 from pg_lookahead.server import latency
 from pg_lookahead.server.cluster import Cluster
 from pg_lookahead.server.installation import ClusterError, Installation

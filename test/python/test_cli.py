@@ -15,7 +15,7 @@ import pytest
 import pg_lookahead
 from command_line import refused, start, tool
 from pg_lookahead.bench import options
-from pg_lookahead.report import record
+from pg_lookahead.report import journal
 from pg_lookahead.server import environment
 from pg_lookahead.server.installation import Installation
 from pg_lookahead.server.latency import why_not
@@ -96,7 +96,7 @@ def test_demo_tells_equal_answers_and_fewer_reads(tmp_path: Path) -> None:
     file = tmp_path / "demo.jsonl"
     done = tool("demo", "--quick", "--json", file)
     assert done.returncode == 0, done.stderr
-    run = record.read(file)
+    run = journal.read(file)
     names = {"pgstatindex", "pgstathashindex", "pgstattuple_approx", "index_scan_random"}
     assert {(one.scenario, one.server.io) for one in run.results} == {
         (n, io) for n in names for io in options.IO

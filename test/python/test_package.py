@@ -15,7 +15,11 @@ from command_line import tool
 
 PACKAGE = Path(pg_lookahead.__file__).parent
 REPOSITORY = PACKAGE.parents[1]
-PAGES = [*sorted((REPOSITORY / "docs").glob("*.md")), REPOSITORY / "README.md"]
+PAGES = [
+    *sorted((REPOSITORY / "docs").glob("*.md")),
+    REPOSITORY / "README.md",
+    REPOSITORY / "CONTRIBUTING.md",
+]
 COMMANDS = (
     *("demo", "bench", "report", "trace", "simulate", "replay"),
     *("profile", "profile record", "profile compare"),

@@ -18,7 +18,7 @@ from browser import look_at, needs_browser
 from command_line import refused, tool
 from pg_lookahead.measure.meter import Sample
 from pg_lookahead.measure.statistics import Interval
-from pg_lookahead.report import html, plots, record, terminal, words
+from pg_lookahead.report import html, journal, plots, record, terminal, words
 from pg_lookahead.report import page as styles
 from pg_lookahead.report.record import (
     OURS,
@@ -143,7 +143,7 @@ def test_an_interrupted_run_keeps_what_was_measured(tmp_path: Path) -> None:
     pairs = [repetition(server(), which, n, s) for n in range(6) for which, s in ((STOCK, 2.0), (OURS, 1.0))]
     path = save(tmp_path / "cut.jsonl", [session(), result(server(), "pgstatindex", "done", 2.0), *pairs])
     path.write_text(path.read_text() + '{"kind": "repet')
-    run = record.read(path)
+    run = journal.read(path)
     assert run.truncated and run.repetitions == 12
     done, cut = run.results
     assert (done.verdict, cut.verdict) == ("faster", "unfinished")
@@ -174,7 +174,7 @@ def test_other_files_are_refused_in_one_line(tmp_path: Path, text: str, named: s
     path = tmp_path / "x.jsonl"
     path.write_text(text)
     with pytest.raises(ClusterError) as refused:
-        record.read(path)
+        journal.read(path)
     assert named in str(refused.value) and len(str(refused.value).splitlines()) == 1
 
 
@@ -310,7 +310,7 @@ def page(run: Run) -> str:
 
 
 def test_losses_are_as_clear_as_gains(results: Path) -> None:
-    text = page(record.read(results))
+    text = page(journal.read(results))
     assert re.search(r'class="gain"><b>8</b>faster', text) and re.search(r'class="loss"><b>2</b>slower', text)
     assert text.count('<tr class="gain">') == 8 and text.count('<tr class="loss">') == 2
     assert '<b class="gain">10.0</b>' in text and '<b class="loss">0.530</b>' in text
@@ -355,7 +355,7 @@ class Outside(HTMLParser):
 
 
 def test_nothing_is_outside_the_file(results: Path) -> None:
-    text = page(record.read(results))
+    text = page(journal.read(results))
     found = Outside(text)
     assert not found.tags & {"script", "iframe", "object", "embed", "img"}
     assert all(reference.startswith("#") or reference == "data:," for reference in found.references)
@@ -418,7 +418,7 @@ def test_the_browser_would_tell(tmp_path: Path) -> None:
 
 
 def test_refused_cells_have_no_figures(results: Path) -> None:
-    refused = [one for one in record.read(results).results if one.verdict == "refused"]
+    refused = [one for one in journal.read(results).results if one.verdict == "refused"]
     assert len(refused) == 2 and all(one.both is None for one in refused)
 
 

@@ -18,7 +18,7 @@ import typer
 from rich.console import Console
 
 from .. import parameters
-from ..report import files, record, terminal, words
+from ..report import files, journal, record, terminal, words
 from ..server.installation import ClusterError
 from ..server.latency import LONGEST_MS
 from . import options, scenarios
@@ -175,7 +175,7 @@ def bench(
             raise ClusterError(
                 f"--resume takes all options from its file; leave out --{others[0].replace('_', '-')}"
             )
-        earlier = record.read(resume, "--resume")
+        earlier = journal.read(resume, "--resume")
         chosen = msgspec.convert({**earlier.options, **given}, options.Options)
     _measure(chosen, json=json, resume=resume, earlier=earlier, baseline=baseline, report=report, agreed=yes)
 
@@ -209,7 +209,7 @@ def report(
     if target.absolute() == results.absolute():
         raise ClusterError(f"--output {target}: those are the results")
     files.check_writable("--output", target)
-    run = record.read(results)
+    run = journal.read(results)
     _write_report(run, target)
     print(f"{target}: {len(run.results)} cells")
 
@@ -236,7 +236,7 @@ def _measure(
     """Run, keep the results first, and show them: all of them, or those there are when it is interrupted."""
     from . import run
 
-    before = record.read(baseline, "--baseline") if baseline else None
+    before = journal.read(baseline, "--baseline") if baseline else None
     if report is not None:
         files.check_writable("--report", report)
     path = resume or _place(json)
@@ -244,14 +244,14 @@ def _measure(
     measured: record.Run | None = None
     try:
         with (
-            record.Journal(path, earlier=earlier) as journal,
+            journal.Journal(path, earlier=earlier) as kept,
             terminal.Progress(Console(stderr=True)) as progress,
         ):
-            measured = journal.run
+            measured = kept.run
             if done:
                 progress.step("that run is complete; nothing is left to measure")
             else:
-                run.run(chosen, journal, progress, baseline=before, agreed=agreed)
+                run.run(chosen, kept, progress, baseline=before, agreed=agreed)
     except BaseException:
         if measured is not None:
             _explain_interruption(path, measured, new=resume is None)

@@ -19,7 +19,8 @@ from ..measure import perf, statistics
 from ..measure.meter import Sample
 from ..measure.statistics import Interval
 from ..measure.turns import take
-from ..report.record import OURS, PEER, STOCK, Identity, Journal, Repetition, Result, Server, interval, result
+from ..report.journal import Journal
+from ..report.record import OURS, PEER, STOCK, Identity, Repetition, Result, Server, interval, result
 from ..server.target import Target
 from .cells import Cell, ClientsCell, LookupCell, ScanCell, StatementCell, VacuumCell
 from .lookup import Lookup

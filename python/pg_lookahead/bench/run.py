@@ -20,7 +20,8 @@ import typer
 
 from .. import __version__
 from ..measure import statistics
-from ..report.record import OURS, End, Environment, Journal, Result, Run, Server, Session, Unavailable
+from ..report.journal import Journal
+from ..report.record import OURS, End, Environment, Result, Run, Server, Session, Unavailable
 from ..report.terminal import Progress
 from ..server import environment
 from ..server.cluster import Cluster

@@ -9,7 +9,8 @@ A run is a file of JSON lines, each an object with ``kind``, written out at once
     result       what a cell came to
     end          the matrix is complete
 
-The classes here are these lines (docs/benchmarks.md tells every member), and Run is all of a file.
+The classes here are these lines (docs/benchmarks.md tells every member), and Run is all of a file;
+``journal`` writes and reads it.
 What is measured goes through Run.add() whether it was just taken or is read from a file: so the
 table, the report, --resume and --baseline see the same.  A server, a scenario, a cell and a cache
 identify a result; the last line of an identity holds."""
@@ -18,16 +19,13 @@ from __future__ import annotations
 
 import statistics as stdlib
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timezone
-from pathlib import Path
-from typing import IO, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
 from ..measure import statistics
 from ..measure.meter import Sample
 from ..measure.statistics import Interval
-from ..server.installation import ClusterError
 
 SCHEMA = 3
 """Of the file."""
@@ -204,8 +202,6 @@ class End(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="end"
 
 
 Line: TypeAlias = "Session | Environment | Unavailable | Repetition | Result | End"
-_encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(Session | Environment | Unavailable | Repetition | Result | End).decode
 
 
 class Run:
@@ -384,59 +380,3 @@ def _processor(cache: str, samples: Mapping[str, Sequence[Sample]]) -> Interval 
     if cache != "warm" or not all(map(all, spent)):
         return None
     return statistics.ratio([one for one, _ in spent], [ours for _, ours in spent])
-
-
-class Journal:
-    """Writes a run's lines as they come, so that an interruption loses nothing.
-
-    path: of the file, which must be new
-    earlier: the run that it has already, which goes on"""
-
-    def __init__(self, path: Path, *, earlier: Run | None = None) -> None:
-        self.path = path
-        self.run = earlier or Run()
-        if earlier:
-            text = path.read_bytes()
-            with path.open("r+b") as file:  # a line that was cut short
-                file.truncate(text.rfind(b"\n") + 1)
-        self._file: IO[bytes] = path.open("ab" if earlier else "xb", buffering=0)
-
-    def write(self, line: Line) -> None:
-        """One line; ClusterError, which names the file, if it cannot be kept."""
-        line = msgspec.structs.replace(line, at=datetime.now(timezone.utc).isoformat())
-        self.run.add(line)
-        try:
-            text = _encode(line) + b"\n"
-            if self._file.write(text) != len(text):
-                raise OSError(28, "No space left on device")
-        except OSError as error:
-            raise ClusterError(f"cannot write {self.path}: {error.strerror}") from None
-
-    def __enter__(self) -> Journal:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
-
-
-def read(path: Path, option: str = "") -> Run:
-    """The run in a file; ClusterError, one line, if it is no such file.
-
-    option: that named it, for the message"""
-    name = f"{option} {path}".strip()
-    try:
-        lines = path.read_bytes().split(b"\n")
-    except OSError as error:
-        raise ClusterError(f"{name}: {error.strerror}") from None
-    run = Run()
-    run.truncated = lines.pop() != b""
-    for number, line in enumerate(lines, 1):
-        try:
-            run.add(_decode(line))
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise ClusterError(f"{name}, line {number}: not a line of bench --json: {error}") from None
-        if number == 1 and not (run.sessions and run.sessions[0].schema == SCHEMA):
-            raise ClusterError(f"{name}: not a file of bench --json of this version of the tool")
-    if not run.sessions:
-        raise ClusterError(f"{name}: no line of bench --json is in it")
-    return run
