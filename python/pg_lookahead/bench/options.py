@@ -38,11 +38,11 @@ SUITES: dict[str, dict[str, Any]] = {
     "demo": {
         "scenario": ("pgstatindex", "pgstathashindex", "pgstattuple_approx", "index_scan_random"),
         "cell": ("timestamp", "hash", "1 row in 500*", "* rows"),
-        "rows": (4_000_000,),
+        "rows": (3_000_000,),
         "cache": ("cold",),
         "set": (("io_workers=12", "effective_io_concurrency=200"),),
         "rounds": 3,
-        "seconds": 12.0,
+        "seconds": 15.0,
     },
     "readme": {
         "scenario": (*_DIAGNOSTICS, "bloom_scan", *_VACUUM, "wal_logging", *_INDEX_SCANS, "point_lookup"),

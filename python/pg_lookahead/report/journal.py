@@ -33,11 +33,10 @@ class Journal:
 
     def write(self, line: Line) -> None:
         """One line; ClusterError, which names the file, if it cannot be kept."""
-        line = msgspec.structs.replace(line, at=datetime.now(timezone.utc).isoformat())
-        self.run.add(line)
+        text = msgspec.json.encode(msgspec.structs.replace(line, at=datetime.now(timezone.utc).isoformat()))
+        self.run.add(_decode(text))  # as whoever reads the file will see it
         try:
-            text = msgspec.json.encode(line) + b"\n"
-            if self._file.write(text) != len(text):
+            if self._file.write(text + b"\n") != len(text) + 1:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as error:
             raise ClusterError(f"cannot write {self.path}: {error.strerror}") from None

@@ -62,7 +62,7 @@ def read_latency_in_words(found: tuple[float, float, float] | str) -> str:
     if isinstance(found, str):
         return f"unknown ({found})"
     low, middle, high = found
-    return f"{middle:,.0f} µs (quartiles {low:,.0f} and {high:,.0f}) for 8 KiB, O_DIRECT, one at a time"
+    return f"{middle:,.0f} µs (quartiles {low:,.0f} and {high:,.0f}) for 8 KiB by O_DIRECT one at a time"
 
 
 def read_quartiles(path: Path, reads: int) -> tuple[float, float, float] | str:
