@@ -63,7 +63,8 @@ class Round:
 
     seed: of all choices in it
     ending: sessions that lose their connection do not connect again
-    closed: sessions finish what they are doing, and disconnect"""
+    closed: sessions finish what they are doing, and disconnect
+    pages: pages that failed a check, by the name of the file that shall keep them"""
 
     number: int
     seed: int
@@ -71,6 +72,7 @@ class Round:
     ending: bool = False
     closed: bool = False
     failures: list[str] = field(default_factory=list)
+    pages: dict[str, bytes] = field(default_factory=dict)
 
     def rng(self, name: str) -> random.Random:
         """Random numbers of one part of the round."""
