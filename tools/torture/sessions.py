@@ -5,6 +5,7 @@ meets in such company are forgiven; every other one is a failure."""
 
 from __future__ import annotations
 
+import contextlib
 import random
 import threading
 import time
@@ -27,9 +28,9 @@ FORGIVEN = (
     errors.LockNotAvailable,
     errors.QueryCanceled,
 )
-STARTING = (
-    "SET lock_timeout = '1s'; SET statement_timeout = '20s'; SET idle_in_transaction_session_timeout = '30s'"
-)
+OPTIONS = "-c lock_timeout=1s -c statement_timeout=20s -c idle_in_transaction_session_timeout=30s"
+"""Of each session from its start on: a statement that sets them may be cancelled."""
+
 PATIENCE = 45.0
 """Seconds after which a session that does not come to rest is a failure."""
 
@@ -128,8 +129,9 @@ class Session(threading.Thread):
         weights = [weight for weight, _ in self._actions]
         while not round.closed:
             try:
-                with self._cluster.connect(prepare_threshold=None, connect_timeout=20) as conn:
-                    run(conn, STARTING)
+                with self._cluster.connect(
+                    prepare_threshold=None, connect_timeout=20, options=OPTIONS
+                ) as conn:
                     while not round.closed:
                         ((_, action),) = rng.choices(self._actions, weights)
                         self._act(conn, rng, action, round)
@@ -147,8 +149,9 @@ class Session(threading.Thread):
             round.tally.add(action.__name__.replace("_", " "))
         except FORGIVEN as error:
             round.tally.add(f"error: {type(error).__name__}")
-        if not conn.closed and conn.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
-            conn.rollback()
+        while not conn.closed and conn.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
+            with contextlib.suppress(*FORGIVEN):  # even this may be cancelled
+                conn.rollback()
 
 
 def _is_lost(error: psycopg.OperationalError) -> bool:
