@@ -1,8 +1,8 @@
 """What a client knows of its rows: the states that the database may have after a crash.
 
 A commit that returned, with synchronous_commit on, leaves one: the new state.  One that returned with it
-off, or that did not return, or that changed nothing, adds a state; a crash may bring back any of them, since what was committed
-later is lost first."""
+off, or that did not return, or that changed nothing, adds a state; a crash may bring back any of them, since
+what was committed later is lost first."""
 
 from __future__ import annotations
 
