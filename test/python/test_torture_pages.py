@@ -197,6 +197,11 @@ def test_of_a_table_line_pointers_and_rows_matter_but_for_hints(rng: random.Rand
         may[start + 8 : start + 12] = b"\xff" * 4
         may[start + 20], may[start + 21] = 0xF0, 0xFF
     check(bytes(page), "heap", 7, bytes(may), rng)
+    one_more = HEADER + 4 * LINE_POINTERS
+    page[one_more : one_more + 4] = bytes(4)
+    longer = bytearray(page)
+    struct.pack_into("<H", longer, 12, one_more + 4)
+    assert not same(bytes(page), bytes(longer), "heap", 7)  # by an unused line pointer
     empty = make(Kind("heap", b"", pointers=0), rng)
     assert same(empty, ZERO, "heap", 7)
     assert not same(bytes(page), ZERO, "heap", 7)
