@@ -12,8 +12,10 @@ import psycopg
 import pytest
 
 from pg_lookahead.cluster import Cluster
+from torture import comparison
 from torture.comparison import Differs, compare
 from torture.faults import Server
+from torture.model import Violation
 from torture.pages import BLOCK, HEADER, ZERO, differences, same
 from torture.settings import SERVER
 
@@ -302,3 +304,40 @@ def test_a_page_that_differs_is_found_and_kept(pair: tuple[Cluster, Cluster]) ->
     assert set(caught.value.pages) == {
         f"t_bloom.main.1.{name}" for name in ("primary", "primary.again", "standby", "standby.again")
     }
+    with primary.connect() as conn:
+        conn.execute("DROP TABLE t")
+
+
+def test_a_standby_that_lags_is_awaited_and_told_of(
+    pair: tuple[Cluster, Cluster], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    primary, standby = pair
+    with primary.connect() as conn, standby.connect() as there:
+        fill(conn)
+        standby.wait_for_replay(primary)
+        there.execute("SELECT pg_wal_replay_pause()")
+        conn.execute("DELETE FROM t")
+        monkeypatch.setattr(comparison, "LIMIT", 1.0)
+        with pytest.raises(Violation, match=r"the standby does not come to .*replayed up to"):
+            compare(Server(primary), Server(standby))
+        there.execute("SELECT pg_wal_replay_resume()")
+        monkeypatch.undo()
+        assert conn.execute("SHOW autovacuum").fetchall() == [("on",)]
+    assert compare(Server(primary), Server(standby)) > 20
+
+
+def test_a_primary_that_is_written_to_is_told_of(
+    pair: tuple[Cluster, Cluster], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each reading is made in vain: something is written before it is over."""
+    primary, standby = pair
+    with primary.connect() as conn:
+
+        def read_and_write(*arguments: object) -> list[bytes]:
+            conn.execute("SELECT pg_logical_emit_message(false, 'test', '')")
+            return []
+
+        monkeypatch.setattr(comparison, "_read", read_and_write)
+        monkeypatch.setattr(comparison, "LIMIT", 1.0)
+        with pytest.raises(Violation, match="WAL is written all the time"):
+            compare(Server(primary), Server(standby))
