@@ -235,16 +235,18 @@ def test_no_fuse_is_one_line() -> None:
 # The cells
 
 
-def test_cells_are_told_apart() -> None:
-    for quick in (False, True):
-        size = Size(5_000_000, quick)
-        for name in scenarios.NAMES:
-            found = scenarios.cells(name, size)
-            assert found and len({(cell.name, cell.cache) for cell in found}) == len(found)
-            assert {cell.scenario for cell in found} == {name}
+@pytest.mark.parametrize("quick", [False, True])
+@pytest.mark.parametrize("name", scenarios.NAMES)
+def test_cells_are_told_apart(name: str, quick: bool) -> None:
+    found = scenarios.cells(name, Size(5_000_000, quick))
+    assert found and len({(cell.name, cell.cache) for cell in found}) == len(found)
+    assert {cell.scenario for cell in found} == {name}
+
+
+def test_cells_of_scans_have_the_numbers_of_rows() -> None:
     full = [cell.parameters["rows"] for cell in scenarios.cells("index_scan_full", Size(5_000_000, False))]
     assert len(full) == 18 and set(full) == {1, 10, 100, 1000, 5_000_000}
-    limits = [cell.parameters["limit"] for cell in scenarios.cells("index_scan_limit", size)]
+    limits = [cell.parameters["limit"] for cell in scenarios.cells("index_scan_limit", Size(5_000_000, True))]
     assert limits[0] == 1 and limits[-1] == 256
 
 
