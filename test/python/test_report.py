@@ -275,6 +275,24 @@ def test_a_screen_is_as_it_was(width: int, request: pytest.FixtureRequest) -> No
     assert found == snapshot.read_text()
 
 
+@pytest.mark.parametrize("width", [60, 80])
+def test_progress_on_a_terminal_is_not_cut(width: int) -> None:
+    console = Console(width=width, file=io.StringIO(), force_terminal=True, color_system=None)
+    long = result(
+        server(0.5, "io_workers=12"), "index_scan_clients", "4 clients, many tables, 6,250 rows each", 0.8
+    )
+    with terminal.Progress(console) as progress:
+        progress.planned([4.0, 5.0], 60.0)
+        progress.cell(long)
+        progress.so_far(Interval(0.8, 0.7, 0.9, 12))
+        progress.done(long)
+        progress.step("building another index of a table whose name is quite long, so that it must be folded")
+    assert isinstance(console.file, io.StringIO)
+    shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", console.file.getvalue()).replace("\r", "\n")
+    assert "…" not in shown and max(map(len, shown.splitlines())) <= width
+    assert "(1 of 2, about" in shown and "slower" in shown
+
+
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [

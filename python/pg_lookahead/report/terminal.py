@@ -13,8 +13,7 @@ from itertools import groupby
 
 from rich.cells import cell_len
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
-from rich.progress import Progress as Bar
+from rich.text import Text
 
 from ..measure import statistics
 from ..measure.statistics import Interval, Verdict
@@ -173,17 +172,13 @@ def _say(console: Console, *lines: str) -> None:
 class Progress:
     """Told of each step of a run; a context manager.
 
-    On a terminal it shows a bar and what is left; everywhere a line for each cell as it ends."""
+    Everywhere there is a line for each cell as it ends.  A terminal also shows what is at work, in lines that
+    go; elsewhere each step has a line."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._started = time.monotonic()
-        self._bar: Bar | None = None
-        if console.is_terminal:
-            columns = (BarColumn(bar_width=20), MofNCompleteColumn(), TimeElapsedColumn())
-            texts = (TextColumn("{task.fields[left]}"), TextColumn("{task.description}"))
-            self._bar = Bar(*columns, *texts, console=console, transient=True)
-            self._task = self._bar.add_task("", total=None, left="")
+        self._status = console.status("") if console.is_terminal else None
         self._name = ""
         self._expected: list[float] = []
         self._done = 0
@@ -191,62 +186,49 @@ class Progress:
         self._began: float | None = None
 
     def __enter__(self) -> Progress:
-        if self._bar:
-            self._bar.start()
+        if self._status:
+            self._status.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._bar:
-            self._bar.stop()
+        if self._status:
+            self._status.stop()
 
     def step(self, text: str) -> None:
         """Something begins that is no measurement."""
-        if self._bar:
-            self._bar.update(self._task, description=text)
+        if self._status:
+            self._status.update(Text(f"{self._count()} {text}".strip()))
         else:
             self._line(text)
 
     def planned(self, expected: Sequence[float], loading: float) -> None:
         """These cells will be measured: seconds for each, in their order, and for all loading."""
         self._expected = list(expected)
-        if self._bar:
-            self._bar.update(self._task, total=len(expected))
         about = words.minutes(sum(expected) + loading)
-        _say(
-            self._console,
-            f"{len(expected)} cells: about {about} where nothing else is at work (Ctrl-C ends it)",
-        )
-
-    def left(self) -> str:
-        """Time that what is not measured yet will take, in words: as expected, if what is done was."""
-        pace = self._took / self._due if self._due else 1.0
-        return f"about {words.minutes(pace * sum(self._expected[self._done :]))} left"
+        told = f"{len(expected)} cells: about {about} where nothing else is at work (Ctrl-C ends it)"
+        _say(self._console, *textwrap.wrap(told, self._console.width))
 
     def confirm(self, question: str) -> bool:
         """Ask, if there is somebody to answer; else yes."""
-        if not (self._console.is_terminal and sys.stdin.isatty()):
+        if not (self._status and sys.stdin.isatty()):
             return True
-        if self._bar:
-            self._bar.stop()
+        self._status.stop()
         agreed = self._console.input(f"{question} [y/N] ").strip().lower() in ("y", "yes")
-        if self._bar:
-            self._bar.start()
+        self._status.start()
         return agreed
 
     def cell(self, cell: Identity) -> None:
         """A cell begins."""
         self._began = time.monotonic()
-        self._name = f"{cell.server}: {cell}"
-        if self._bar:
-            self._bar.update(self._task, description=self._name)
+        self._name = str(cell)
+        if self._status:
+            self._status.update(Text(f"{self._count()} {self._name}"))
 
     def so_far(self, found: Interval) -> None:
         """Of the cell at work."""
-        if self._bar:
-            described = (
-                f"{self._name}: {found.pairs} pairs, {words.ratio(found.ratio)} ± {found.half_width:.0%}"
-            )
-            self._bar.update(self._task, description=described)
+        if self._status:
+            figure = f"{words.ratio(found.ratio)} ± {found.half_width:.0%}"
+            self._status.update(Text(f"{self._count()} {self._name}: {found.pairs} pairs, {figure}"))
 
     def done(self, result: Result) -> None:
         """A cell ends; or one of an earlier run is taken over."""
@@ -255,15 +237,21 @@ class Progress:
             self._due += self._expected[self._done]
             self._began = None
         self._done += 1
-        if self._bar:
-            self._bar.update(self._task, advance=1, left=self.left())
         told = f"refused: {result.refused}"
         if result.interval:
             cpu = f", CPU {ratio(result.processor)}" if result.processor else ""
             told = f"ratio {ratio(result.interval)} {result.verdict}{cpu}, pairs: {result.interval.counted}"
-        self._line(
-            f"{result.server}: {result}: {told} ({self._done} of {len(self._expected)}, {self.left()})"
-        )
+        self._line(f"{result.server}: {result}: {told} {self._count()}")
+
+    def _count(self) -> str:
+        """How much is done, and how long the rest will take: as expected, if what is done was."""
+        if not self._expected:
+            return ""
+        pace = self._took / self._due if self._due else 1.0
+        left = words.minutes(pace * sum(self._expected[self._done :]))
+        return f"({self._done} of {len(self._expected)}, about {left} left)"
 
     def _line(self, text: str) -> None:
-        _say(self._console, f"{time.monotonic() - self._started:6.1f} s  {text}")
+        line = f"{time.monotonic() - self._started:6.1f} s  {text}"
+        wrapped = textwrap.wrap(line, self._console.width, subsequent_indent=" " * 10, drop_whitespace=False)
+        _say(self._console, *(wrapped if self._status else [line]))
