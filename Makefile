@@ -70,7 +70,7 @@ VENV = .venv/bin
 .PHONY: $(TOOL_GOALS)
 
 setup:
-	@tools/setup.sh
+	@tools/setup.sh $(if $(filter setup,$(MAKECMDGOALS)),--next)
 
 demo: setup
 	@$(VENV)/pg_lookahead demo
@@ -81,7 +81,7 @@ bench: setup
 
 # Two files of tests at a time; those of one follow each other in one process.
 test: setup
-	$(VENV)/python -I -m pg_lookahead.cluster --set io_method=worker \
+	$(VENV)/python -I -m pg_lookahead.server.cluster --set io_method=worker \
 		--set shared_preload_libraries=pg_lookahead -- tools/installcheck.sh
 	$(VENV)/pytest --numprocesses 2 --dist loadfile --durations 10
 

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import debian_server
 from debian_server import Unavailable
-from pg_lookahead.cluster import Cluster
-from pg_lookahead.home import Home
+from pg_lookahead.server.cluster import Cluster
+from pg_lookahead.server.home import Home
 
 SETTINGS: dict[str, object] = {
     "shared_preload_libraries": "pg_lookahead",

@@ -1,6 +1,6 @@
 """Print the path of the embedded server's pg_config."""
 
-from pg_lookahead.server import embedded_directory
+from pg_lookahead.server.installation import embedded_directory
 
 directory = embedded_directory()
 if directory is None:

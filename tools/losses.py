@@ -34,10 +34,10 @@ import psycopg
 from rich.console import Console
 from rich.table import Table
 
-from pg_lookahead import cache
-from pg_lookahead.bench import statistics, turns
-from pg_lookahead.bench.meter import cpu_seconds
-from pg_lookahead.cluster import Cluster, ClusterError
+from pg_lookahead.measure import statistics, turns
+from pg_lookahead.measure.meter import cpu_seconds
+from pg_lookahead.server import cache
+from pg_lookahead.server.cluster import Cluster, ClusterError
 
 ROWS = 200_000
 KEYS = ROWS // 4
@@ -320,7 +320,7 @@ def measure(
         sides = {setting: take for setting, (_, take) in both.items()}
 
         def found() -> statistics.Interval:
-            return statistics.ratio([s.seconds for s in taken["off"]], [s.seconds for s in taken["on"]])
+            return statistics.ratio([s.seconds for s in taken["on"]], [s.seconds for s in taken["off"]])
 
         turns.take(
             sides,
@@ -342,7 +342,7 @@ def measure(
     finally:
         for sessions, _ in both.values():
             sessions.close()
-    cpu = statistics.ratio([s.cpu_seconds for s in taken["off"]], [s.cpu_seconds for s in taken["on"]])
+    cpu = statistics.ratio([s.cpu_seconds for s in taken["on"]], [s.cpu_seconds for s in taken["off"]])
     off = sorted(s.seconds for s in taken["off"])
     return Loss(seed, number, shape, found(), cpu, off[len(off) // 2] / times * 1000)
 

@@ -44,9 +44,9 @@ from cells import (
     verdict,
 )
 from debian_server import Unavailable
-from pg_lookahead.cluster import Cluster, ClusterError
-from pg_lookahead.home import Home
-from pg_lookahead.server import Installation
+from pg_lookahead.server.cluster import Cluster, ClusterError
+from pg_lookahead.server.home import Home
+from pg_lookahead.server.installation import Installation
 
 ROOT = Path(__file__).resolve().parents[1]
 BUILD = ROOT / "build" / "matrix"

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from cells import Cell, Result, of_junit
 from matrix import BUILD, ROOT, BuildFailed, build, run, run_sql_suite, servers_directory
-from pg_lookahead.server import ClusterError, embedded_directory
+from pg_lookahead.server.installation import ClusterError, embedded_directory
 
 FLAGS = "-fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -g -O1"
 # Leaks: a backend ends without freeing.  Stacks: PostgreSQL measures its own depth.

@@ -3,6 +3,8 @@
 # virtual environment in .venv from the locked requirements, the command-line tool in it, and
 # the extension built for and installed into a server: $PG_CONFIG, else the embedded one.
 #
+# With --next it says what can be run now.
+#
 # Does what is missing only.  A file in .venv tells what it was made from, and is written
 # last, so that an interrupted set-up starts afresh.
 set -eu
@@ -64,4 +66,14 @@ if ! env -u MAKEFLAGS -u MAKELEVEL -u MFLAGS make PG_CONFIG="$PG_CONFIG" ${CC:+C
 then
 	grep -E 'error|Error|\*\*\*|No space' "$log" | head -20 >&2
 	fail "could not build and install the extension for $PG_CONFIG; all of it is in $log"
+fi
+
+if [ "${1:-}" = --next ]
+then
+	cat <<-end
+		pg_lookahead is set up in $(pwd)/$venv, for the server of $PG_CONFIG.  Next:
+		  make demo                                          two minutes: what look-ahead does on this machine
+		  make bench BENCH='--suite quick'                   a first measurement; all of it: make bench
+		  $venv/bin/pg_lookahead --install-completion        let the shell complete commands and options
+	end
 fi

@@ -7,14 +7,23 @@ from __future__ import annotations
 
 import io
 import os
+import resource
+import signal
 import subprocess
 import sys
-from contextlib import redirect_stderr, redirect_stdout
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from unittest.mock import patch
 
-from pg_lookahead import cache, cli
-from pg_lookahead.home import Home
-from pg_lookahead.server import Installation
+from pg_lookahead import cli
+from pg_lookahead.server import cache
+from pg_lookahead.server.home import Home
+from pg_lookahead.server.installation import Installation
+
+# Results of runs that name no file for them are kept here, and not in the user's own directory.
+_STATE = tempfile.TemporaryDirectory(prefix="pg_lookahead-results-")
+os.environ["XDG_STATE_HOME"] = _STATE.name
 
 
 def as_here() -> str:
@@ -25,7 +34,8 @@ def as_here() -> str:
     installation = home.reachable(Installation.find())
     known = f"{{(Path({str(installation.bindir)!r}), ()): Path({str(home.template(installation, ()))!r})}}"
     return (
-        "from pathlib import Path; from pg_lookahead import cache; from pg_lookahead.home import Home;"
+        "from pathlib import Path; from pg_lookahead.server import cache;"
+        " from pg_lookahead.server.home import Home;"
         f" cache.whole_system = {cache.whole_system}; Home.of_this_process()._templates.update({known})"
     )
 
@@ -66,3 +76,16 @@ def _text(stream: io.TextIOWrapper) -> str:
     buffer = stream.buffer
     assert isinstance(buffer, io.BytesIO)
     return buffer.getvalue().decode()
+
+
+@contextmanager
+def no_file_longer_than(size: int) -> Iterator[None]:
+    """A write beyond ``size`` bytes of any file fails, as on a full disk (EFBIG in place of ENOSPC)."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, before)

@@ -11,9 +11,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from pg_lookahead import cache
-from pg_lookahead.cluster import Cluster
-from pg_lookahead.server import Installation
+from pg_lookahead.server import cache
+from pg_lookahead.server.cluster import Cluster
+from pg_lookahead.server.installation import Installation
 from relations import clean_log, install, run
 
 MakeCluster = Callable[..., Cluster]

@@ -35,8 +35,8 @@ from typing import Any, Literal
 import psycopg
 from psycopg import pq
 
-from pg_lookahead import cache
-from pg_lookahead.cluster import Cluster
+from pg_lookahead.server import cache
+from pg_lookahead.server.cluster import Cluster
 
 Blocks = Literal["exact", "bounded", "any"]
 

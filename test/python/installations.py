@@ -13,9 +13,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from pg_lookahead.cluster import Cluster
-from pg_lookahead.home import Home
-from pg_lookahead.server import Installation
+from pg_lookahead.server.cluster import Cluster
+from pg_lookahead.server.home import Home
+from pg_lookahead.server.installation import Installation
 from scans import EVERY_METHOD_QUERY, EVICT_ALL, INDEX_SCANS
 
 Connection = psycopg.Connection[Any]

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pg_lookahead.cluster import Cluster
+from pg_lookahead.server.cluster import Cluster
 from relations import BLOCK, Connection, blocks, run, scalar
 
 SETTINGS: dict[str, object] = {

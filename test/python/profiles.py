@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -10,8 +9,8 @@ from pathlib import Path
 import psycopg
 
 from conftest import MakeCluster
-from pg_lookahead.cluster import Cluster
 from pg_lookahead.profile import record, records, variant
+from pg_lookahead.server.cluster import Cluster
 
 ROWS = 2000
 SETTINGS = {"autovacuum": False, "jit": False, "track_io_timing": True}
@@ -60,7 +59,7 @@ def left_by(server: Cluster, pid: int) -> records.Record:
         return list(directory(server).glob(f"*-{pid}.json"))
 
     wait_until(lambda: bool(files()), f"no record of process {pid}\n{server.log[-2000:]}")
-    return records.record_from(json.loads(files()[0].read_text()))
+    return records.record_from(files()[0].read_bytes())
 
 
 def session(server: Cluster, *statements: str) -> records.Record:

@@ -19,7 +19,7 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from pg_lookahead.cluster import Cluster
+from pg_lookahead.server.cluster import Cluster
 
 Connection = psycopg.Connection[Any]
 

@@ -2,41 +2,35 @@
 
 from __future__ import annotations
 
+import math
 import os
 import random
+import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
+import msgspec
 import numpy as np
 import pytest
 
 from command_line import refused, tool
-from pg_lookahead import environment
-from pg_lookahead.bench import (
-    cells,
-    lookup,
-    options,
-    scans,
-    scenarios,
-    screen,
-    statistics,
-    subjects,
-    tables,
-    turns,
-)
+from pg_lookahead.bench import cells, command, lookup, options, scans, scenarios, settings, subjects, tables
 from pg_lookahead.bench.cells import OFF, ScanCell, Size
-from pg_lookahead.bench.meter import Sample, cpu_seconds, stolen_seconds
-from pg_lookahead.bench.options import Server
-from pg_lookahead.bench.results import OURS, STOCK, Result, interval
+from pg_lookahead.bench.compare import identity
 from pg_lookahead.bench.statements import Statement
-from pg_lookahead.bench.statistics import Interval, Verdict
 from pg_lookahead.bench.subjects import Context
-from pg_lookahead.bench.target import Private
-from pg_lookahead.cluster import Cluster
-from pg_lookahead.server import Installation
+from pg_lookahead.measure import statistics, turns
+from pg_lookahead.measure.meter import Sample, cpu_seconds, differences, stolen_seconds
+from pg_lookahead.measure.statistics import Interval, Verdict
+from pg_lookahead.report.record import OURS, STOCK, Server, interval, result
+from pg_lookahead.server import environment
+from pg_lookahead.server.cluster import Cluster
+from pg_lookahead.server.installation import Installation
+from pg_lookahead.server.target import Private
 
 ROWS = 50_000
 
@@ -45,12 +39,14 @@ ROWS = 50_000
 # off, and all drift slowly as the machine's other work comes and goes.
 
 
-def matrix(rng: np.random.Generator, slowdown: float, count: int = 4, rounds: int = 25) -> list[Verdict]:
+def matrix(
+    rng: np.random.Generator, slowdown: float, count: int = 4, rounds: int = 25
+) -> list[Verdict | None]:
     """Verdicts on cells of simulated times, measured until the stopping rule ends it."""
     return [simulate(rng, slowdown, rounds) for _ in range(count)]
 
 
-def simulate(rng: np.random.Generator, slowdown: float, rounds: int) -> Verdict:
+def simulate(rng: np.random.Generator, slowdown: float, rounds: int) -> Verdict | None:
     drift = 1 + 0.07 * np.sin(np.arange(4 * rounds) / 20 + rng.uniform(0, 7))
     noise = rng.lognormal(0, 0.03, 4 * rounds) * np.where(rng.random(4 * rounds) < 0.05, 1.5, 1.0)
     clock: Iterator[float] = iter(drift * noise)
@@ -89,14 +85,14 @@ def test_a_slowdown_of_a_tenth_is_found(noise: np.random.Generator) -> None:
 def test_drift_that_meets_both_does_not_widen_the_interval() -> None:
     stock = [1.0 + i / 4 for i in range(12)]
     paired = statistics.ratio(stock, [2 * s for s in stock])
-    assert (paired.ratio, paired.low, paired.high) == (2, 2, 2)
+    assert (paired.ratio, paired.low, paired.high) == (0.5, 0.5, 0.5), "above 1 look-ahead is faster"
     shuffled = statistics.ratio(stock, [2 * s for s in stock[::-1]])
     assert shuffled.half_width > 0.2
 
 
 def test_interval() -> None:
     found = statistics.ratio([1.0, 1.0, 1.0], [0.5, 0.5, 0.5])
-    assert (found.ratio, found.low, found.high, found.pairs) == (0.5, 0.5, 0.5, 3)
+    assert (found.ratio, found.low, found.high, found.pairs) == (2, 2, 2, 3)
     times = [1.0, 1.2, 0.9, 1.1, 1.0, 1.3]
     assert statistics.ratio(times, times[::-1]) == statistics.ratio(times, times[::-1])
     unpaired: list[tuple[list[float], list[float]]] = [([], []), ([1.0], [])]
@@ -120,29 +116,27 @@ def test_pairs_whose_processor_was_stolen_are_left_out(disturbed: float) -> None
     """Whatever they say, and both or one of the two; but not if hardly any are left."""
     calm, stolen = (16, 1.25, 0.01), (20, disturbed, 0.04)
     found = interval(of_pairs(calm, stolen))
-    assert (found.ratio, found.low, found.high) == (1.25, 1.25, 1.25)
+    assert (found.ratio, found.low, found.high) == (0.8, 0.8, 0.8)
     assert (found.pairs, found.left_out, found.disturbed) == (16, 20, 0)
-    assert statistics.counted(found.pairs, found.left_out, found.disturbed) == "16 of 36"
+    assert found.counted == "16 of 36"
     samples = of_pairs(calm)
     samples[STOCK][0] = sample(1.0, 0.1)
     found = interval(samples)
     assert (found.pairs, found.left_out, found.disturbed) == (16, 0, 1), "15 would be left"
-    assert statistics.counted(found.pairs, found.left_out, found.disturbed) == "16, 1 disturbed"
+    assert found.counted == "16, 1 disturbed"
     assert not statistics.enough(found)
 
 
 def test_what_is_not_known_of_theft_leaves_nothing_out() -> None:
     found = interval(of_pairs((20, 1.25, None)))
     assert (found.pairs, found.left_out, found.disturbed) == (20, 0, 0)
-    told = dict.fromkeys(("seconds", "reads", "read_bytes", "read_seconds"), 1)
-    assert Sample.from_json(told).stolen_seconds is None, "of an earlier version's file"
 
 
 @pytest.mark.parametrize(
     ("low", "high", "pairs", "verdict"),
     [
-        (0.5, 0.6, 6, Verdict.FASTER),
-        (1.04, 1.06, 6, Verdict.SLOWER),
+        (0.5, 0.6, 6, Verdict.SLOWER),
+        (1.04, 1.06, 6, Verdict.FASTER),
         (0.98, 1.02, 6, Verdict.SAME),
         (0.96, 1.05, 6, Verdict.NOISE),
         (1.01, 1.05, 6, Verdict.NOISE),
@@ -172,38 +166,37 @@ def test_when_to_stop() -> None:
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        (["--scenario", "nothing"], "nothing"),
-        (["--io", "buffered,tape"], "tape"),
-        (["--io-method", "aio"], "aio"),
-        (["--rows", "10"], "--rows 10"),
-        (["--rounds", "0"], "--rounds 0"),
-        (["--precision", "101"], "--precision 101"),
+        (["--scenario", "nothing"], "'nothing' is not one of index_scan_random"),
+        (["--io", "buffered,tape"], "'tape'"),
+        (["--rows", "10"], "10 is not from 50,000"),
+        (["--rounds", "0"], "--rounds"),
+        (["--precision", "101"], "--precision"),
         (["--scenario", "index_scan_full", "--cell", "random, 2*"], "--cell random, 2*"),
-        (["--io-workers", "33"], "--io-workers 33"),
-        (["--effective-io-concurrency", "1001"], "--effective-io-concurrency 1001"),
-        (["--cache", "lukewarm"], "lukewarm"),
-        (["--latency", "-1"], "--latency -1"),
-        (["--latency", "soon"], "soon"),
+        (["--set", "io_workers"], "NAME=VALUE"),
+        (["--cache", "lukewarm"], "'lukewarm'"),
+        (["--latency", "-1"], "-1"),
+        (["--latency", "soon"], "'soon'"),
         (["--json", "/no/such/directory/file"], "--json"),
-        (["--suite", "nothing"], "--suite nothing"),
-        (["--size", "huge"], "huge"),
-        (["--size", "small", "--rows", "60000"], "--size and --rows"),
-        (["--layout", "random"], "random"),
-        (["--checksums", "maybe"], "maybe"),
-        (["--io-max-concurrency", "0"], "--io-max-concurrency 0"),
-        (["--io-combine-limit", "x"], "--io-combine-limit x"),
-        (["--control", "faster"], "faster"),
+        (["--suite", "nothing"], "'nothing' is not one of"),
+        (["--layout", "random"], "'random'"),
+        (["--checksums", "maybe"], "'maybe'"),
+        (["--control", "faster"], "'faster'"),
         (["--resume", "/no/such/file"], "--resume /no/such/file"),
+        (["--resume", "/dev/null"], "no line of bench"),
         (["--resume", "/dev/null", "--rows", "60000"], "leave out --rows"),
         (["--baseline", "/etc/passwd"], "--baseline /etc/passwd"),
         (["--perf", "/no/such/directory"], "--perf"),
         (["--dsn", "host=/no/such/socket"], "--dsn"),
         (["--peer", "host=/no/such/socket"], "--peer"),
+        (["--dsn", ""], "--dsn: the connection string is empty"),
+        (["--peer", ""], "--peer: the connection string is empty"),
         (["--dsn", "host=/no/such/socket", "--io", "direct"], "--io is for a private server"),
         (["--keep"], "--keep"),
-        (["--keep", "--dsn", "host=/no/such/socket", "--size", "small,medium"], "--keep"),
+        (["--keep", "--dsn", "host=/no/such/socket", "--rows", "60000,70000"], "--keep"),
         (["extra"], "extra"),
         (["--pg-config", "/no/pg_config"], "/no/pg_config"),
+        (["--pg-config", "/bin/true"], "/bin/true is no pg_config"),
+        (["--report", "/no/such/place/x.html"], "--report"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -211,35 +204,49 @@ def test_bad_input_is_one_line_and_status_2(arguments: list[str], named: str) ->
     assert named in refused("bench", *arguments)
 
 
-def test_a_method_the_server_lacks_is_one_line() -> None:
-    with Cluster(name="ask") as cluster, cluster.connect() as conn:
-        row = conn.execute("SELECT enumvals FROM pg_settings WHERE name = 'io_method'").fetchone()
-    missing = "sync" if row is None else next((m for m in ("io_uring",) if m not in row[0]), None)
-    if missing is None:
-        pytest.skip("this server has every io_method")
-    done = tool("bench", "--quick", "--io-method", missing)
-    assert done.returncode == 2
-    assert "--io-method" in done.stderr.splitlines()[-1]
-    assert "loading" not in done.stderr
+def test_settings_that_the_server_does_not_know_are_one_line() -> None:
+    for setting, told in (("no_such=1", "no setting no_such"), ("io_method=aio", "only ")):
+        done = tool("bench", "--suite", "quick", "--set", setting)
+        assert done.returncode == 2 and "loading" not in done.stderr
+        assert told in done.stderr.splitlines()[-1] or Installation.find().major < 18
+
+
+def test_nought_is_a_value() -> None:
+    """--precision 0 is not taken for an option that is not given."""
+    seen: dict[str, Any] = {}
+    with patch.object(command, "_measure", lambda chosen, **_: seen.update(chosen=chosen)):
+        tool("bench", "--precision", "0", "--seed", "0")
+    assert (seen["chosen"].precision, seen["chosen"].seed) == (0, 0)
+
+
+def test_help_fits_one_screen_and_has_the_rest_elsewhere() -> None:
+    lines = tool("bench", "--help").stdout.splitlines()
+    assert len(lines) <= 24 and max(map(len, lines)) <= 80
+    few, every = (
+        set(re.findall(r"  (--[a-z-]+)", tool("bench", option).stdout)) for option in ("-h", "--help-all")
+    )
+    assert few < every and {"--precision", "--peer", "--seed"} <= every - few
 
 
 def test_no_fuse_is_one_line() -> None:
-    assert "added latency needs" in refused("bench", "--quick", "--latency", "1", PATH="/nowhere")
+    assert "added latency needs" in refused("bench", "--suite", "quick", "--latency", "1", PATH="/nowhere")
 
 
 # The cells
 
 
-def test_cells_are_told_apart() -> None:
-    for quick in (False, True):
-        size = Size(5_000_000, quick)
-        for name in scenarios.NAMES:
-            found = scenarios.cells(name, size)
-            assert found and len({(cell.name, cell.cache) for cell in found}) == len(found)
-            assert {cell.scenario for cell in found} == {name}
+@pytest.mark.parametrize("quick", [False, True])
+@pytest.mark.parametrize("name", scenarios.NAMES)
+def test_cells_are_told_apart(name: str, quick: bool) -> None:
+    found = scenarios.cells(name, Size(5_000_000, quick))
+    assert found and len({(cell.name, cell.cache) for cell in found}) == len(found)
+    assert {cell.scenario for cell in found} == {name}
+
+
+def test_cells_of_scans_have_the_numbers_of_rows() -> None:
     full = [cell.parameters["rows"] for cell in scenarios.cells("index_scan_full", Size(5_000_000, False))]
     assert len(full) == 18 and set(full) == {1, 10, 100, 1000, 5_000_000}
-    limits = [cell.parameters["limit"] for cell in scenarios.cells("index_scan_limit", size)]
+    limits = [cell.parameters["limit"] for cell in scenarios.cells("index_scan_limit", Size(5_000_000, True))]
     assert limits[0] == 1 and limits[-1] == 256
 
 
@@ -251,14 +258,38 @@ def test_scenarios_are_chosen_by_name_kind_and_pattern() -> None:
 
 
 def test_the_matrix_of_servers() -> None:
-    given = {"size": "small,medium", "layout": "fragmented", "io": "direct", "io_workers": "3,12"}
-    servers = list(options.parse({**given, "checksums": "on,off"}, seed=1).servers())
+    given: dict[str, Any] = {
+        "rows": (100_000, 1_000_000),
+        "layout": ("fragmented",),
+        "io": ("direct",),
+        "checksums": (True, False),
+    }
+    given["set"] = options.combined({"io_workers": "3,12", "work_mem": "4MB"})
+    servers = list(options.choose(given, "default").servers())
     assert len(servers) == 2 * 2 * 2 == len(set(servers))
     assert {server.rows for server in servers} == {100_000, 1_000_000}
-    assert str(servers[0]) == "direct, io_workers=3, checksums on, 100,000 rows, fragmented"
+    assert str(servers[0]) == "direct, io_workers=3, work_mem=4MB, checksums on, 100,000 rows, fragmented"
     # Tables and checksums change least often.
     assert [server.checksums for server in servers] == [True] * 4 + [False] * 4
     assert [server.rows for server in servers[:4]] == [100_000] * 2 + [1_000_000] * 2
+
+
+def test_settings_of_a_server() -> None:
+    server = Server(ROWS, settings=("io_workers=3", "effective_io_concurrency=7", "io_combine_limit=16kB"))
+    asked = settings.of_server(18, server)
+    assert asked["io_workers"] == "3" and asked["io_max_combine_limit"] == "16kB"
+    assert asked["maintenance_io_concurrency"] == "7"
+    assert settings.of_server(19, server)["io_max_workers"] == "3"
+    assert "io_workers" not in settings.of_session(server)
+    apart = settings.of_server(
+        18, Server(ROWS, settings=("effective_io_concurrency=7", "maintenance_io_concurrency=1"))
+    )
+    assert apart["maintenance_io_concurrency"] == "1"
+
+
+def test_suites_hold_what_is_not_given() -> None:
+    demo = options.choose({"rows": (200_000,)}, "demo")
+    assert demo.cache == ("cold",) and demo.rows == (200_000,) and demo.io == options.IO
 
 
 # A server with the table, for what the subjects refuse
@@ -541,14 +572,11 @@ def test_fragmented_tables_have_fragmented_indexes(loaded: Private) -> None:
             assert row is not None and row[0] > 30
 
 
-def test_stolen_processor_time(tmp_path: Path) -> None:
-    """The eighth of the totals: user, nice, system, idle, iowait, irq, softirq, steal."""
-    file = tmp_path / "stat"
-    file.write_text("cpu  1 2 3 4 5 6 7 250 9 10\ncpu0 1 2 3 4 5 6 7 8 9 10\n")
-    assert stolen_seconds(file) == 250 / os.sysconf("SC_CLK_TCK")
-    file.write_text("cpu  1 2 3 4\n")
-    assert stolen_seconds(file) is None
-    assert stolen_seconds(tmp_path / "none") is None
+def test_stolen_processor_time() -> None:
+    """The eighth of the totals of /proc/stat: user, nice, system, idle, iowait, irq, softirq, steal."""
+    told = int(Path("/proc/stat").read_text().split()[8]) / os.sysconf("SC_CLK_TCK")
+    found = stolen_seconds()
+    assert found is not None and 0 <= found - told < 60
 
 
 def work(seconds_of_processor: float) -> None:
@@ -611,62 +639,31 @@ def test_read_latency(loaded: Private) -> None:
     with loaded.connect() as conn:
         row = conn.execute("SELECT pg_relation_filepath('lookahead_bench.t')").fetchone()
     assert row is not None
-    told = environment.read_latency(loaded.data / row[0], 8)
+    told = environment.read_latency_in_words(environment.read_quartiles(loaded.data / row[0], 8))
     assert "µs" in told or told.startswith("unknown")
 
 
-# The table shown
-
-
-def test_row() -> None:
-    samples = [Sample(0.2, 100, 8192 * 100, 0.1)] * 6
-    ours = [Sample(0.1, 50, 8192 * 100, 0.02)] * 6
-    result = Result(COLD, Server(ROWS, io="direct"), 10, {STOCK: samples, OURS: ours})
-    assert screen.row(result) == (
-        *("index_scan_random", "1,250 rows", "cold", "20.0 ms ± 0%", "10.0 ms ± 0%"),
-        *("0.500 (0.500 to 0.500)", "2.00x", "6", "10 → 5", "10.0 ms → 2.00 ms", "faster"),
-    )
-    calm = [replace(one, stolen_seconds=0.0) for one in ours] * 3
-    busy = [replace(one, stolen_seconds=0.5) for one in ours]
-    mixed = replace(result, samples={STOCK: samples * 4, OURS: [*calm, *busy]})
-    assert screen.row(mixed)[7] == "18 of 24"
-    refused = replace(result, samples={}, refused="not cold")
-    assert screen.row(refused)[-1] == "refused: not cold"
-    assert len(screen.row(result)) + 1 == len(screen.row(refused)) + 1 == len(screen.COLUMNS)
-    assert screen.compared(replace(result, baseline=Interval(1.2, 1.1, 1.3, 6))) == (
-        "",
-        "1.200 (1.100 to 1.300), slower",
-    )
+# What a cell comes to
 
 
 def test_processor_time_of_warm_cells() -> None:
     """Of all pairs, whatever others took; only where each sample's is known and is not nothing."""
     pairs = of_pairs((10, 3.0, 0.5), (10, 1.0, 0.0))
     samples = {
-        STOCK: [replace(one, cpu_seconds=1.0) for one in pairs[STOCK]],
-        OURS: [replace(one, cpu_seconds=0.75) for one in pairs[OURS]],
+        STOCK: [msgspec.structs.replace(one, cpu_seconds=1.0) for one in pairs[STOCK]],
+        OURS: [msgspec.structs.replace(one, cpu_seconds=0.8) for one in pairs[OURS]],
     }
-    warm = Result(WARM, Server(ROWS), 1, samples)
-    assert warm.processor == Interval(0.75, 0.75, 0.75, 20) and warm.interval.ratio == 2
-    assert screen.row(warm)[5] == "2.000 (1.000 to 3.000)\nCPU 0.750 (0.750 to 0.750)"
-    assert replace(warm, cell=COLD).processor is None
+    warm = result(identity(Server(ROWS), WARM), 1, samples)
+    assert warm.processor == Interval(1.25, 1.25, 1.25, 20)
+    assert result(identity(Server(ROWS), COLD), 1, samples).processor is None
     for unknown in (None, 0.0):
-        some = [*samples[STOCK][:-1], replace(samples[STOCK][-1], cpu_seconds=unknown)]
-        assert replace(warm, samples={**samples, STOCK: some}).processor is None
+        last = msgspec.structs.replace(samples[STOCK][-1], cpu_seconds=unknown)
+        some = {**samples, STOCK: [*samples[STOCK][:-1], last]}
+        assert result(identity(Server(ROWS), WARM), 1, some).processor is None
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(12.34, "12.3 s"), (0.9996, "1,000 ms"), (1e-7, "0.10 µs"), (0.0999, "99.9 ms")]
-)
-def test_duration(seconds: float, text: str) -> None:
-    assert screen.duration(seconds) == text
-
-
-@pytest.mark.parametrize(("value", "text"), [(20331.0, "20,331"), (1.984, "1.98"), (10.0, "10"), (0.0, "0")])
-def test_number(value: float, text: str) -> None:
-    assert screen.number(value) == text
-
-
-def test_facts_are_told_once() -> None:
-    both = {"a": {"cpu": "x", "latency": "1"}, "b": {"cpu": "x", "latency": "2"}}
-    assert screen.facts(both) == [("cpu", "x"), ("latency, a", "1"), ("latency, b", "2")]
+def test_differences_name_columns() -> None:
+    assert differences(["a", "b"], [(1, math.nan)], [(1, math.nan)]) == []
+    assert differences(["a", "b"], [(1, 2.0)], [(1, 3.0)]) == ["b: 2.0 and 3.0"]
+    assert differences(["a"], [(1,)], [(None,)]) == ["a: 1 and None"]
+    assert differences(["a"], [(1,)], []) == ["1 rows and 0 rows"]

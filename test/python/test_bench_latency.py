@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from pg_lookahead.bench import latency
-from pg_lookahead.bench.latency import Mount
-from pg_lookahead.cluster import Cluster
-from pg_lookahead.server import ClusterError
+from pg_lookahead.server import latency
+from pg_lookahead.server.cluster import Cluster
+from pg_lookahead.server.installation import ClusterError
+from pg_lookahead.server.latency import Mount
 
 NO_FUSE = latency.why_not()
 needs_fuse = pytest.mark.skipif(NO_FUSE is not None, reason=str(NO_FUSE))

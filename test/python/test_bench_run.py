@@ -8,19 +8,24 @@ import random
 import re
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import psycopg
 import pytest
 
 import command_line
 from command_line import start
-from pg_lookahead.bench import latency, results
-from pg_lookahead.cluster import Cluster
-from pg_lookahead.server import Installation
+from pg_lookahead.bench.options import Options
+from pg_lookahead.report.journal import Journal
+from pg_lookahead.report.record import End, Session
+from pg_lookahead.server import latency
+from pg_lookahead.server.cluster import Cluster
+from pg_lookahead.server.installation import ClusterError, Installation
 
 ROWS = 50_000
 NO_FUSE = latency.why_not()
@@ -34,6 +39,10 @@ def tool(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def read(file: Path) -> Lines:
     return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def key(line: dict[str, Any]) -> str:
+    return json.dumps([line[name] for name in ("server", "scenario", "cell", "cache")])
 
 
 def of_kind(lines: Lines, kind: str) -> Lines:
@@ -68,7 +77,7 @@ def servers(pid: int) -> list[str]:
     return found
 
 
-SMALL = ("--quick", "--rows", str(ROWS), "--rounds", "1")
+SMALL = ("--suite", "quick", "--rows", str(ROWS), "--rounds", "1")
 UNMOVED = {"", "no block was read ahead"}
 """Whether look-ahead starts on this machine's storage is not the tool's doing."""
 
@@ -81,36 +90,36 @@ def test_a_run(tmp_path: Path) -> None:
     assert done.returncode in (0, 1), done.stderr
     lines = read(file)
     assert [lines[0]["kind"], lines[1]["kind"], lines[-1]["kind"]] == ["run", "environment", "end"]
-    assert lines[0]["seed"] == 5
+    assert lines[0]["options"]["seed"] == 5
     found = of_kind(lines, "result")
     assert len(found) == lines[0]["planned"] == 6 + 2 + 1 + 4 + 4
     assert {result["refused"] for result in found} <= UNMOVED
     assert done.returncode == any(result["refused"] for result in found)
     assert {result["scenario"] for result in found} == set(chosen.split(","))
     for result in found:
-        same = [line for line in of_kind(lines, "repetition") if results.key(line) == results.key(result)]
+        same = [line for line in of_kind(lines, "repetition") if key(line) == key(result)]
         if not result["refused"]:
-            pairs = {(line["pair"], line["variant"]) for line in same}
-            assert pairs >= {(0, "stock"), (0, "look-ahead")} and result["ratio"] > 0
-            assert set(result["variants"]) == {"stock", "look-ahead"}
-            taken = len({line["pair"] for line in same})
-            assert result["pairs"] + result["left_out"] == taken and result["disturbed"] <= taken
-            cold = result["cache"] == "cold"
-            assert all(line["reads"] > 0 for line in same) or not cold
-        assert all(line["seconds"] > 0 and line["times"] >= 1 for line in same)
+            check_measured(result, same)
+        taken = [line["sample"] for line in same]
+        assert all(one["seconds"] > 0 for one in taken) and all(line["times"] >= 1 for line in same)
         # a sample of a millisecond may have none, where other machines take the processor's time
-        assert all(line["cpu_seconds"] >= 0 and line["items"] > 0 for line in same)
-        assert sum(line["cpu_seconds"] for line in same) > 0
-        assert all(line["stolen_seconds"] is None or line["stolen_seconds"] >= 0 for line in same)
+        assert all(one["cpu_seconds"] >= 0 and one["items"] > 0 for one in taken)
+        assert sum(one["cpu_seconds"] for one in taken) > 0
+        assert all(one["stolen_seconds"] is None or one["stolen_seconds"] >= 0 for one in taken)
         assert result["scenario"] in done.stdout
-    # As an earlier version wrote it.
-    new = {"stolen_seconds", "left_out", "disturbed"}
-    old = [{name: value for name, value in line.items() if name not in new} for line in lines]
-    file.write_text("".join(json.dumps(line) + "\n" for line in old))
-    again = tool(
-        *SMALL, "--io", "buffered", "--seed", "5", "--scenario", "pgstattuple_approx", "--baseline", str(file)
-    )
+    again = tool(*SMALL, "--io", "buffered", "--scenario", "pgstattuple_approx", "--baseline", str(file))
     assert again.returncode == 0 and "baseline" in again.stdout
+
+
+def check_measured(result: dict[str, Any], samples: Lines) -> None:
+    """A result that has a figure has it from these samples."""
+    pairs = {(line["pair"], line["variant"]) for line in samples}
+    found = result["interval"]
+    assert pairs >= {(0, "stock"), (0, "look-ahead")} and found["ratio"] > 0
+    assert set(result["variants"]) == {"stock", "look-ahead"}
+    taken = len({line["pair"] for line in samples})
+    assert found["pairs"] + found["left_out"] == taken and found["disturbed"] <= taken
+    assert all(line["sample"]["reads"] > 0 for line in samples) or result["cache"] != "cold"
 
 
 def test_maintenance_starts_from_the_same_state_each_time(tmp_path: Path) -> None:
@@ -123,38 +132,44 @@ def test_maintenance_starts_from_the_same_state_each_time(tmp_path: Path) -> Non
     assert {line["scenario"] for line in found} == set(scenarios.split(",")), done.stderr
     assert {line["refused"] for line in of_kind(lines, "result")} == {""}
     for result in of_kind(lines, "result"):
-        if result["scenario"].endswith("_vacuum"):
-            same = [line for line in of_kind(lines, "repetition") if results.key(line) == results.key(result)]
-            stock = {line["read_bytes"] for line in same if line["variant"] == "stock"}
+        if result["scenario"] in ("bloom_vacuum", "hash_vacuum", "gin_vacuum"):
+            same = [line for line in of_kind(lines, "repetition") if key(line) == key(result)]
+            stock = {line["sample"]["read_bytes"] for line in same if line["variant"] == "stock"}
             assert len(same) == 8 and len(stock) == 1
 
 
 def test_dimensions(tmp_path: Path) -> None:
     file = tmp_path / "run.jsonl"
-    dimensions = {
-        "--layout": "unfragmented,fragmented",
-        "--checksums": "off,on",
-        "--effective-io-concurrency": "1,32",
-        "--io-combine-limit": "16",
-        "--io": "direct",
-        "--cache": "cold",
-    }
+    dimensions = [
+        *(
+            "--layout",
+            "unfragmented,fragmented",
+            "--checksums",
+            "off,on",
+            "--io",
+            "direct",
+            "--cache",
+            "cold",
+        ),
+        *("--set", "effective_io_concurrency=1,32", "--set", "io_combine_limit=16kB"),
+    ]
+    settings = ["io_combine_limit = 16kB"]
     if Installation.find().major >= 18:
-        dimensions |= {"--io-method": "worker", "--io-workers": "2", "--io-max-concurrency": "5"}
-    arguments = [word for pair in dimensions.items() for word in pair]
-    done = tool(*SMALL, *arguments, "--scenario", "pgstatindex", "--json", str(file))
+        for setting in ("io_method=worker", "io_workers=2", "io_max_concurrency=5"):
+            dimensions += ["--set", setting]
+        settings += ["io_method = worker", "io_max_concurrency = 5"]
+    done = tool(*SMALL, *dimensions, "--scenario", "pgstatindex", "--json", str(file))
     assert done.returncode == 0, done.stderr
     lines = read(file)
     assert len(of_kind(lines, "result")) == lines[0]["planned"] == 2 * 2 * 2
     for line in of_kind(lines, "environment"):
-        assert f"data_checksums = {'on' if line['checksums'] else 'off'}" in line["facts"]["settings"]
-        assert f"effective_io_concurrency = {line['effective_io_concurrency']}," in line["facts"]["settings"]
-        assert "io_combine_limit = 16kB" in line["facts"]["settings"]
-        if line["io_method"]:
-            for name in ("io_method = worker", "io_max_concurrency = 5"):
-                assert name in line["facts"]["settings"]
-            assert re.search(r"io_(max_)?workers = 2\b", line["facts"]["settings"])
-    reads = {line["layout"]: line["variants"]["look-ahead"] for line in of_kind(lines, "result")}
+        told, server = line["facts"]["settings"], line["server"]
+        concurrency = server["settings"][0].replace("=", " = ")
+        checksums = f"data_checksums = {'on' if server['checksums'] else 'off'}"
+        missing = [one for one in (checksums, f"{concurrency},", *settings) if one not in told]
+        assert not missing, told
+        assert re.search(r"io_(max_)?workers = 2\b", told) or Installation.find().major < 18
+    reads = {line["server"]["layout"]: line["variants"]["look-ahead"] for line in of_kind(lines, "result")}
     assert all(one["read_bytes"] / one["reads"] <= 16384 for one in reads.values())
     assert reads["fragmented"]["read_bytes"] > reads["unfragmented"]["read_bytes"]
 
@@ -172,7 +187,9 @@ def test_records_of_perf(tmp_path: Path) -> None:
     chosen += [word for pattern in kept for word in ("--cell", pattern)]
     done = tool(*SMALL, *chosen, "--perf", str(records), "--json", str(file))
     assert done.returncode == 0, done.stderr
-    found = sorted(path.name for path in records.iterdir())
+    found = sorted(path.name for path in records.glob("*.data"))
+    stacks = "".join(path.read_text() for path in records.glob("*.collapsed"))
+    assert re.search(r"^postgres;.*;\S+ \d+$", stacks, re.MULTILINE), "as viewers of flame graphs take it"
     assert len(found) == 2 * read(file)[0]["planned"] and len(found) == 2 * (2 + 1 + 1 + 1)
     for name in found:
         script = ["perf", "script", "-F", "comm", "-i", str(records / name)]
@@ -209,8 +226,9 @@ def test_ctrl_c_leaves_nothing_and_loses_nothing(tmp_path: Path) -> None:
             break
     assert (f"-{process.pid}-" in mounts()) == (NO_FUSE is None)
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=600)
+    shown, told = process.communicate(timeout=600)
     assert process.returncode == 130
+    assert "pgstatindex" in shown and f"bench --resume {file}" in told, "what there is, and how to go on"
     assert homes(process.pid) == [] and f"-{process.pid}-" not in mounts()
     before = of_kind(read(file), "result")
     assert before
@@ -220,9 +238,11 @@ def test_ctrl_c_leaves_nothing_and_loses_nothing(tmp_path: Path) -> None:
     assert lines[-1]["kind"] == "end"
     after = of_kind(lines, "result")
     assert after[: len(before)] == before
-    keys = [results.key(line) for line in after]
+    keys = [key(line) for line in after]
     assert len(keys) == len(set(keys)) == lines[0]["planned"]
-    assert "nothing is left to measure" in tool("--resume", str(file)).stderr
+    whole = tool("--resume", str(file))
+    assert "nothing is left to measure" in whole.stderr and "starting" not in whole.stderr
+    assert "pgstatindex" in whole.stdout and read(file) == lines
 
 
 @pytest.mark.parametrize("number", range(int(os.environ.get("BENCH_KILLS", "3"))))
@@ -245,7 +265,7 @@ def test_sigkill_at_any_moment_leaves_nothing(tmp_path: Path, number: int, rng: 
     resumed = tool("--resume", str(file))
     assert resumed.returncode in (0, 1), resumed.stderr
     lines = read(file)
-    keys = [results.key(line) for line in of_kind(lines, "result")]
+    keys = [key(line) for line in of_kind(lines, "result")]
     assert len(keys) == len(set(keys)) == lines[0]["planned"] and lines[-1]["kind"] == "end"
 
 
@@ -267,6 +287,58 @@ def test_a_line_cut_short_is_measured_again(tmp_path: Path) -> None:
     assert again[:first] == whole[:first] and again[-1]["kind"] == "end"
     pairs = [(line["pair"], line["variant"]) for line in of_kind(again, "repetition")]
     assert sorted(pairs) == [(p, v) for p in (0, 1) for v in ("look-ahead", "stock")]
+
+
+# Where results are kept
+
+ONE = ("--scenario", "pgstatindex", "--io", "direct", "--cache", "cold", "--seconds", "0.1")
+
+
+def test_a_file_of_results_is_not_overwritten(tmp_path: Path) -> None:
+    kept = tmp_path / "run.jsonl"
+    kept.write_text("precious")
+    assert str(kept) in command_line.refused("bench", *SMALL, *ONE, "--json", kept)
+    assert kept.read_text() == "precious"
+
+
+def test_results_are_kept_and_printed_whatever_the_terminal_can_show(tmp_path: Path) -> None:
+    """A locale that has no arrows loses nothing, nor does --json -."""
+    program = f"{command_line.as_here()}; from pg_lookahead import cli; cli.main()"
+    command = [sys.executable, "-c", program, "bench", *SMALL, *ONE]
+    variables = {**os.environ, "XDG_STATE_HOME": str(tmp_path), "PYTHONIOENCODING": "latin-1"}
+    done = subprocess.run(command, capture_output=True, env=variables, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert b" -> " in done.stdout and " ± ".encode("latin-1") in done.stdout
+    (kept,) = (tmp_path / "pg_lookahead").iterdir()
+    assert of_kind(read(kept), "end") and str(kept).encode() in done.stderr
+    printed = command_line.tool("bench", *SMALL, *ONE, "--json", "-", XDG_STATE_HOME=str(tmp_path / "other"))
+    assert [json.loads(line)["kind"] for line in printed.stdout.splitlines()][-1] == "end"
+    assert not Path("-").exists()
+
+
+def test_a_run_that_fails_at_its_start_leaves_no_file_and_takes_none_away(
+    own: Cluster, tmp_path: Path
+) -> None:
+    file = tmp_path / "run.jsonl"
+    absent = ("--dsn", dsn(own, "absent"))
+    assert "does not exist" in one_line(tool(*absent, *SMALL, "--json", str(file)))
+    assert not file.exists()
+    options = msgspec.to_builtins(Options(rows=(ROWS,)))
+    with Journal(file) as journal:
+        journal.write(Session(version="1", options=options, planned=1))
+    before = file.read_bytes()
+    assert "does not exist" in one_line(tool(*absent, "--resume", str(file)))
+    assert file.read_bytes() == before
+    assert "leave out --suite" in one_line(tool("--suite", "quick", "--resume", str(file)))
+
+
+def test_a_full_disk_names_the_file_of_results(tmp_path: Path) -> None:
+    file = tmp_path / "run.jsonl"
+    done = command_line.tool("bench", *SMALL, *ONE, "--json", "/dev/full")
+    assert "is there already" in done.stderr
+    journal = Journal(file)
+    with command_line.no_file_longer_than(10), pytest.raises(ClusterError, match=r"run\.jsonl"):
+        journal.write(End(seconds=1.0))
 
 
 # A server of one's own
@@ -347,6 +419,7 @@ def test_what_a_server_of_ones_own_must_have(own: Cluster) -> None:
 
 def test_a_standby_reads_what_its_primary_kept(tmp_path: Path) -> None:
     reading = (*SMALL, "--scenario", "index_scan_limit,pgstatindex")
+    more = (*SMALL, "--scenario", "index_scan_limit,pgstatindex,pgstathashindex")
     with Cluster(name="primary", settings={"wal_level": "replica"}) as primary:
         with primary.connect() as conn:
             conn.execute("CREATE EXTENSION pg_lookahead")
@@ -359,7 +432,7 @@ def test_a_standby_reads_what_its_primary_kept(tmp_path: Path) -> None:
                 tool(*here, *SMALL, "--scenario", "pgstattuple_approx,wal_logging,pgstatindex")
             )
             assert "cannot write: pgstattuple_approx, wal_logging (" in writing
-            kept = tool("--dsn", dsn(primary), "--keep", *reading, "--scenario", "pgstathashindex")
+            kept = tool("--dsn", dsn(primary), "--keep", *more)
             assert kept.returncode in (0, 1), kept.stderr
             standby.wait_for_replay(primary)
             file = tmp_path / "run.jsonl"

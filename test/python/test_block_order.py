@@ -15,7 +15,7 @@ import pytest
 
 from conftest import MakeCluster, reads_are_async
 from differential import bad_lines
-from pg_lookahead.cluster import Cluster
+from pg_lookahead.server.cluster import Cluster
 from scans import EVICT_ALL, INDEX_SCANS
 
 Connection = psycopg.Connection[Any]

@@ -10,7 +10,7 @@ import pytest
 from psycopg import sql
 
 from conftest import MakeCluster
-from pg_lookahead.cluster import Cluster
+from pg_lookahead.server.cluster import Cluster
 
 Connection = psycopg.Connection[Any]
 

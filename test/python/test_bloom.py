@@ -32,9 +32,9 @@ from maintenance import (
     streamed,
     twin,
 )
-from pg_lookahead import cache
-from pg_lookahead.cluster import Cluster
-from pg_lookahead.server import Installation
+from pg_lookahead.server import cache
+from pg_lookahead.server.cluster import Cluster
+from pg_lookahead.server.installation import Installation
 from relations import (
     BLOCK,
     Connection,

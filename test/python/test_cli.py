@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import json
-import math
 import os
 import signal
 import subprocess
 import sys
-import time
-from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
+import psutil
 import pytest
 
 import pg_lookahead
 from command_line import refused, start, tool
-from pg_lookahead import demo, environment, measure, screen
-from pg_lookahead.bench.latency import why_not
-from pg_lookahead.measure import Comparison, Sample
-from pg_lookahead.server import ClusterError
+from pg_lookahead.bench import options
+from pg_lookahead.report import journal
+from pg_lookahead.server import environment
+from pg_lookahead.server.installation import Installation
+from pg_lookahead.server.latency import why_not
 
 QUICK_SECONDS = 120
 
@@ -69,41 +68,59 @@ def test_a_directory_that_will_not_do_is_one_line(tmp_path: Path) -> None:
     assert "PG_LOOKAHEAD_TMPDIR" in done.stderr.splitlines()[-1]
 
 
-def test_demo_in_json_tells_equal_answers_and_fewer_reads() -> None:
-    done = tool("demo", "--quick", "--json")
+@pytest.mark.parametrize("program", ["/bin/true", "/bin/ls"])
+def test_a_program_that_is_no_pg_config_is_one_line(program: str) -> None:
+    assert f"{program} is no pg_config" in refused("bench", "--pg-config", program)
+
+
+def test_a_missing_directory_is_said_to_be_missing(tmp_path: Path) -> None:
+    done = process("demo", "--quick", PG_LOOKAHEAD_TMPDIR=str(tmp_path / "no"))
+    assert f"PG_LOOKAHEAD_TMPDIR={tmp_path / 'no'}: there is no such directory" in done.stderr
+
+
+@pytest.mark.parametrize("command", [[], ["bench"], ["profile"], ["profile", "record"]], ids=" ".join)
+def test_h_is_help(command: list[str]) -> None:
+    assert tool(*command, "-h").stdout == tool(*command, "--help").stdout != ""
+
+
+def test_the_shell_can_complete() -> None:
+    assert (
+        "bench"
+        in process(
+            "", _PG_LOOKAHEAD_COMPLETE="complete_bash", COMP_WORDS="pg_lookahead b", COMP_CWORD="1"
+        ).stdout
+    )
+
+
+def test_demo_tells_equal_answers_and_fewer_reads(tmp_path: Path) -> None:
+    file = tmp_path / "demo.jsonl"
+    done = tool("demo", "--quick", "--json", file)
     assert done.returncode == 0, done.stderr
-    outcome = json.loads(done.stdout)
-    assert outcome["environment"]["server"].startswith("PostgreSQL")
-    results = outcome["results"]
-    modes = {"buffered", "direct"} if not outcome["notes"] else {"buffered"}
-    assert {(r["case"], r["io"]) for r in results} == {(c.name, m) for c in demo.CASES for m in modes}
-    for result in results:
-        assert result["differences"] == []
-        assert result["relation_bytes"] > 10**7
-        samples = result["comparison"]
-        assert len(samples["stock"]) == len(samples["ours"]) >= 1
+    run = journal.read(file)
+    names = {"pgstatindex", "pgstathashindex", "pgstattuple_approx", "index_scan_random"}
+    assert {(one.scenario, one.server.io) for one in run.results} == {
+        (n, io) for n in names for io in options.IO
+    }
+    for one in run.results:
+        assert one.both is not None and not one.refused
+        stock, ours = one.both
         # The cache was cold: a good part was read, by either.
-        for sample in samples["stock"] + samples["ours"]:
-            assert sample["read_bytes"] > 10**6
+        assert min(stock.read_bytes, ours.read_bytes) > 10**6
         # Whole indexes were; in fewer reads on 18 (17 counts each block; 19's contrib reads ahead, too).
-        if result["case"] in ("pgstatindex", "pgstathashindex"):
-            for sample in samples["stock"] + samples["ours"]:
-                assert sample["read_bytes"] > 0.95 * result["relation_bytes"]
-            fewer = samples["ours"][0]["reads"] < samples["stock"][0]["reads"]
-            assert fewer or not outcome["environment"]["server"].startswith("PostgreSQL 18")
-    assert done.stderr.count("\n") == demo.steps(demo.QUICK), "the progress bar ends at its end"
+        whole = one.scenario in ("pgstatindex", "pgstathashindex") and Installation.find().major == 18
+        assert ours.reads < stock.reads or not whole
+        assert one.scenario in done.stdout
+    assert "above 1 look-ahead is faster" in done.stdout and str(file) in done.stderr
 
 
 @pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
 def test_demo_with_added_latency_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(demo, "QUICK", replace(demo.QUICK, rows=40_000))
-    done = tool("demo", "--quick", "--latency", "0.1", "--json")
+    monkeypatch.setitem(options.SUITES, "demo", {**options.SUITES["demo"], "scenario": ("pgstatindex",)})
+    done = tool("demo", "--quick", "--latency", "0.1")
     if done.returncode == 2 and "cannot mount" in done.stderr:
         pytest.skip(done.stderr.splitlines()[-1])
     assert done.returncode == 0, done.stderr
-    outcome = json.loads(done.stdout)
-    assert outcome["environment"]["added latency"] == "0.1 ms a read"
-    assert all(result["differences"] == [] for result in outcome["results"])
+    assert "+0.1 ms" in done.stdout
 
 
 def test_ctrl_c_leaves_nothing() -> None:
@@ -111,7 +128,7 @@ def test_ctrl_c_leaves_nothing() -> None:
     process = start("demo", "--quick")
     assert process.stderr is not None
     for line in process.stderr:
-        if "btree" in line:
+        if "loading" in line:
             break
     mine = {path for path in private_directories() - before if f"-{process.pid}-" in path.name}
     assert len(mine) == 1
@@ -121,94 +138,27 @@ def test_ctrl_c_leaves_nothing() -> None:
     assert not mine & private_directories()
 
 
-def test_a_full_disk_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    scale = demo.Scale(rows=1, rounds=1, budget=1, disk=2**62)
-    with pytest.raises(ClusterError, match="are needed") as caught:
-        demo.run(scale, lambda text: None)
-    assert len(str(caught.value).splitlines()) == 1
-
-
-# Pure functions
-
-
-def samples(*seconds: float) -> list[Sample]:
-    return [Sample(s, int(s * 100), int(s * 1000), s / 2) for s in seconds]
-
-
-def test_order_is_a_b_b_a() -> None:
-    order: list[str] = []
-
-    def sample(name: str) -> Sample:
-        order.append(name)
-        return samples(1)[0]
-
-    comparison = measure.interleave(lambda: sample("a"), lambda: sample("b"), rounds=2, budget=60)
-    assert "".join(order) == "abbaabba"
-    assert len(comparison.stock) == len(comparison.ours) == 4
-
-
-def test_a_budget_stops_after_a_pair() -> None:
-    def slow() -> Sample:
-        time.sleep(0.01)
-        return samples(1)[0]
-
-    comparison = measure.interleave(slow, slow, rounds=100, budget=0)
-    assert (len(comparison.stock), len(comparison.ours)) == (1, 1)
-
-
-def test_ratio_is_of_medians() -> None:
-    assert Comparison(samples(9, 4, 5), samples(1, 2, 100)).ratio == 2.5
-
-
-def test_differences_name_columns() -> None:
-    assert measure.differences(["a", "b"], [(1, math.nan)], [(1, math.nan)]) == []
-    assert measure.differences(["a", "b"], [(1, 2.0)], [(1, 3.0)]) == ["b: 2.0 and 3.0"]
-    assert measure.differences(["a"], [(1,)], [(None,)]) == ["a: 1 and None"]
-    assert measure.differences(["a"], [(1,)], []) == ["1 rows and 0 rows"]
-
-
-def test_cells() -> None:
-    result = demo.Result("f", "direct", 2**30, Comparison(samples(2.0), samples(0.05)), [])
-    assert screen.cells(result) == (
-        "f",
-        "direct",
-        "1,024 MB",
-        "2,000 ms",
-        "50.0 ms",
-        "200 → 5",
-        "1,000 ms → 25.0 ms",
-        "40.0x",
-        "equal",
-    )
-    assert len(screen.cells(result)) == len(screen.COLUMNS)
-
-
-def test_outcome_is_unequal_when_one_differs() -> None:
-    good = demo.Result("f", "direct", 1, Comparison(samples(1), samples(1)), [])
-    bad = demo.Result("f", "direct", 1, Comparison(samples(1), samples(1)), ["a: 1 and 2"])
-    assert demo.Outcome({}, [good], []).equal
-    assert not demo.Outcome({}, [good, bad], []).equal
-
-
-MOUNTS = """\
-22 1 254:0 / / rw - ext4 /dev/vda rw
-23 22 0:20 / /tmp rw shared:1 - tmpfs tmpfs rw
-24 22 8:1 / /with\\040space rw - xfs /dev/sdb1 rw
-25 22 8:2 / /tmp rw - btrfs /dev/sdc rw
-"""
+MOUNTS = [
+    ("/", "ext4", "vda"),
+    ("/tmp", "tmpfs", "tmpfs"),
+    ("/with space", "xfs", "sdb1"),
+    ("/tmp", "btrfs", "sdc"),
+]
 
 
 @pytest.mark.parametrize(
     ("path", "expected"),
     [
-        ("/var/tmp", "ext4 on /dev/vda"),
-        ("/tmp/a", "btrfs on /dev/sdc"),
-        ("/tmpfoo", "ext4 on /dev/vda"),
-        ("/with space/x", "xfs on /dev/sdb1"),
+        ("/var/tmp", "ext4 on vda"),
+        ("/tmp/a", "btrfs on sdc"),
+        ("/tmpfoo", "ext4 on vda"),
+        ("/with space/x", "xfs on sdb1"),
     ],
 )
-def test_file_system(path: str, expected: str) -> None:
-    assert environment.file_system(MOUNTS, Path(path)) == expected
+def test_file_system(path: str, expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    mounts = [SimpleNamespace(mountpoint=point, fstype=kind, device=device) for point, kind, device in MOUNTS]
+    monkeypatch.setattr(psutil, "disk_partitions", lambda all: mounts)
+    assert environment.file_system(Path(path)) == expected
 
 
 def test_processor() -> None:

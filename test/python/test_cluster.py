@@ -19,10 +19,10 @@ import pytest
 import pg_lookahead
 from command_line import as_here
 from conftest import MakeCluster
-from pg_lookahead import cache, reap
-from pg_lookahead.cluster import Cluster
-from pg_lookahead.home import ServerUser
-from pg_lookahead.server import ClusterError, Installation
+from pg_lookahead.server import cache, reap
+from pg_lookahead.server.cluster import Cluster
+from pg_lookahead.server.home import ServerUser
+from pg_lookahead.server.installation import ClusterError, Installation
 
 SECONDS = 30.0
 
@@ -225,7 +225,7 @@ def test_evict_a_mapped_relation_and_one_without_a_file(
 LIVES = """
     import sys, time
     {as_here}
-    from pg_lookahead.cluster import Cluster, end_on_signals
+    from pg_lookahead.server.cluster import Cluster, end_on_signals
     {before}
     with Cluster() as cluster:
         print(cluster.data, flush=True)
@@ -350,7 +350,7 @@ def test_an_ordinary_user_runs_it(short_directory: Path) -> None:
     program = textwrap.dedent(
         """
         import os
-        from pg_lookahead.cluster import Cluster
+        from pg_lookahead.server.cluster import Cluster
         with Cluster() as cluster, cluster.connect() as conn:
             conn.execute("CREATE TABLE t AS SELECT 1 AS a")
             print(os.getuid(), cluster.evict(conn, "t"), cluster.data.stat().st_uid)
@@ -451,7 +451,7 @@ def test_pg_config_of_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path:
 
 
 def run_under(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-I", "-m", "pg_lookahead.cluster", *arguments]
+    command = [sys.executable, "-I", "-m", "pg_lookahead.server.cluster", *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=60)
 
 

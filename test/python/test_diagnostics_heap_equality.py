@@ -16,8 +16,8 @@ import psycopg
 import pytest
 
 from conftest import MakeCluster
-from pg_lookahead import cache
-from pg_lookahead.cluster import Cluster
+from pg_lookahead.server import cache
+from pg_lookahead.server.cluster import Cluster
 from relations import (
     BLOCK,
     BY_NAME,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from conftest import MakeCluster
-from pg_lookahead.cluster import Cluster
+from pg_lookahead.server.cluster import Cluster
 from relations import Connection, install, run, scalar
 
 COMBINE = 16

@@ -13,7 +13,7 @@ import pytest
 
 from conftest import MakeCluster
 from installations import Copy, copy_installation, looks_ahead, scans, session
-from pg_lookahead.cluster import Cluster, ClusterError
+from pg_lookahead.server.cluster import Cluster, ClusterError
 from scans import EVERY_METHOD, EVERY_METHOD_QUERY, INDEX_SCANS
 
 Connection = psycopg.Connection[Any]

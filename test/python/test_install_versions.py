@@ -11,8 +11,8 @@ import pytest
 
 from conftest import MakeCluster
 from installations import NEXT, Copy, build_next, copy_installation, looks_ahead, scans, session
-from pg_lookahead.cluster import Cluster
-from pg_lookahead.home import Home
+from pg_lookahead.server.cluster import Cluster
+from pg_lookahead.server.home import Home
 from scans import EVERY_METHOD
 
 Connection = psycopg.Connection[Any]

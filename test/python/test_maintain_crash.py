@@ -15,7 +15,7 @@ import psycopg
 from conftest import MakeCluster
 from index_checks import ROWS, VACUUM, check, set_up
 from maintenance import SETTINGS, create_extension, streamed
-from pg_lookahead.cluster import Cluster
+from pg_lookahead.server.cluster import Cluster
 from relations import complaints, run, scalar
 
 ROUNDS = int(os.environ.get("PG_LOOKAHEAD_CRASH_ROUNDS", "20"))

@@ -29,7 +29,7 @@ from maintenance import (
     set_served,
     streamed,
 )
-from pg_lookahead.cluster import Cluster
+from pg_lookahead.server.cluster import Cluster
 from relations import Connection, await_no_pins, await_true, clean_log, install, run, scalar
 
 VACUUMS = int(os.environ.get("PG_LOOKAHEAD_VACUUMS", "100"))

@@ -37,7 +37,7 @@ from maintenance import (
     streamed,
     twin,
 )
-from pg_lookahead.cluster import Cluster
+from pg_lookahead.server.cluster import Cluster
 from relations import BLOCK, Connection, await_no_pins, await_true, clean_log, data_file, run, scalar, seed
 
 METHODS = ("hash", "gin")

@@ -25,7 +25,7 @@ import pytest
 
 from conftest import MakeCluster
 from index_checks import meanwhile
-from pg_lookahead.cluster import Cluster
+from pg_lookahead.server.cluster import Cluster
 from relations import BLOCK, Connection, await_true, blocks, complaints, run, scalar
 from test_scan_differential import compiled
 from torture.pages import same

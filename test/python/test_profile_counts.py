@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from conftest import MakeCluster
-from pg_lookahead.cluster import Cluster
+from pg_lookahead.server.cluster import Cluster
 from profiles import PLAIN, ROWS, SCAN, TRACK, adds_up, calls, left_by, named, profiling, session
 
 

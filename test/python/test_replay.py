@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ import pytest
 
 from command_line import refused, tool
 from pg_lookahead.trace import TraceError, calibrate, fio, generate, models, policy, replay, sources
+from pg_lookahead.trace.command import ORDERS
 from pg_lookahead.trace.format import Trace, Writer
 from pg_lookahead.trace.parallel import Parallel
 
@@ -54,11 +56,37 @@ def test_reads_of_each_policy_are_done_and_told(data: Path, trace: Trace, tmp_pa
     done = tool("replay", trace.path, "--file", data, "--model", "nvme", "--depth", "1,8", "--json")
     assert done.returncode == 0, done.stderr
     cells = json.loads(done.stdout)["cells"]
-    wanted = policy.parse("issued,chunk,all,sequential", "403", "1,8")
+    wanted = policy.combinations(ORDERS, (403,), (1, 8))
     assert [(c["policy"], c["depth"]) for c in cells] == [(p.order, p.depth) for p in wanted]
     for cell, one in zip(cells, wanted, strict=True):
         assert cell["reads"] == sum(len(offset) for offset, _ in policy.reads(trace, one))
         assert cell["measured"] > 0 and cell["predicted"] > 0
+
+
+def test_a_bound_on_reads_cuts_the_trace_for_all_policies_and_is_told(data: Path, trace: Trace) -> None:
+    """The policies do the same wanted reads; each one's reads are not cut by itself."""
+    arguments = (
+        "replay",
+        trace.path,
+        "--file",
+        data,
+        "--model",
+        "nvme",
+        "--policy",
+        "issued,all",
+        "--depth",
+        "1",
+    )
+    whole = json.loads(tool(*arguments, "--json").stdout)
+    assert whole["wanted"] == whole["rows"] == 500 == whole["cells"][0]["reads"], (
+        "all, unless a bound is given"
+    )
+    cut = json.loads(tool(*arguments, "--json", "--reads", "100").stdout)
+    first = replace(trace, most=100)
+    assert (cut["wanted"], cut["rows"]) == (100, 500)
+    for cell, one in zip(cut["cells"], policy.combinations(("issued", "all"), (403,), (1,)), strict=True):
+        assert cell["reads"] == sum(len(offset) for offset, _ in policy.reads(first, one)) <= 100
+    assert "the first 100 of 500 reads" in tool(*arguments, "--reads", "100").stdout
 
 
 def test_the_file_is_never_opened_for_writing(data: Path, trace: Trace, tmp_path: Path) -> None:
@@ -133,7 +161,7 @@ def test_segments_of_a_relation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         writer.add(writer.file("16384"), offsets, np.array([8192, 8192, 8192, 8192, 100]))
     trace = Trace.open(tmp_path / "t")
     device = models.PRESETS["nvme"].device
-    (done,) = replay.run(trace, tmp_path / "16384", device, policy.parse("issued", "1", "1"))
+    (done,) = replay.run(trace, tmp_path / "16384", device, [policy.Policy("issued")])
     assert done.reads == 5
     bounds = np.cumsum([1 << 20, 1 << 20, 8192])
     replay.write_iolog(tmp_path, trace.batches(), bounds)
@@ -157,7 +185,7 @@ def test_what_cannot_be_replayed_is_one_line(data: Path, trace: Trace, tmp_path:
     assert "No such file" in refused("replay", trace.path, "--file", tmp_path / "none", *with_model)
     deep = ("--engine", "psync", "--depth", "2")
     assert "psync reads one at a time" in refused("replay", trace.path, "--file", data, *with_model, *deep)
-    assert "no engine x" in refused("replay", trace.path, "--file", data, *with_model, "--engine", "x")
+    assert "'x' is not one of" in refused("replay", trace.path, "--file", data, *with_model, "--engine", "x")
     assert "too short to measure by" in refused("simulate", trace.path, "--calibrate", short)
 
 

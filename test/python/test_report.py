@@ -2,19 +2,38 @@
 
 from __future__ import annotations
 
-import json
+import io
+import os
 import re
+from collections.abc import Sequence
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+from rich.console import Console
 
 from browser import look_at, needs_browser
 from command_line import refused, tool
-from pg_lookahead.bench import options, plots, report, report_page
-from pg_lookahead.bench.report_data import REFUSED, UNFINISHED, Run, arrange, read
-from pg_lookahead.server import ClusterError
+from pg_lookahead.measure.meter import Sample
+from pg_lookahead.measure.statistics import Interval
+from pg_lookahead.report import html, journal, plots, record, terminal, words
+from pg_lookahead.report import page as styles
+from pg_lookahead.report.record import (
+    OURS,
+    PEER,
+    STOCK,
+    Environment,
+    Repetition,
+    Result,
+    Run,
+    Server,
+    Session,
+    Summary,
+    Unavailable,
+)
+from pg_lookahead.server.installation import ClusterError
 
 HOSTILE = '</svg><script src="http://example.invalid/x.js">$\\frac{1}{2}$</script> & ' + "very_long_name " * 9
 
@@ -22,80 +41,66 @@ HOSTILE = '</svg><script src="http://example.invalid/x.js">$\\frac{1}{2}$</scrip
 # A run, made up: two servers that differ in latency, of every verdict a cell.
 
 
-def server(latency: float | None = 0.0, **members: Any) -> dict[str, Any]:
-    known = {"rows": 1_000_000, "layout": "unfragmented", "checksums": True, "io": "direct"}
-    return {**known, "io_method": "worker", "io_workers": 3, "latency_ms": latency, **members}
+def server(latency: float | None = 0.0, *settings: str) -> Server:
+    return Server(1_000_000, checksums=True, io="direct", settings=settings, latency_ms=latency)
 
 
-def variant(seconds: float, reads: int) -> dict[str, Any]:
-    return {
-        "seconds": seconds,
-        "low": seconds * 0.97,
-        "high": seconds * 1.05,
-        "reads": reads,
-        "read_bytes": reads * 8192,
-        "read_seconds": seconds * 0.8,
-        "cpu_seconds": seconds * 0.1,
-    }
+def variant(seconds: float, reads: int) -> Summary:
+    times = {"seconds": seconds, "low": seconds * 0.97, "high": seconds * 1.05, "read_seconds": seconds * 0.8}
+    return Summary(
+        **times,
+        reads=reads,
+        read_bytes=reads * 8192,
+        blocks_hit=0,
+        cpu_seconds=seconds * 0.1,
+        worker_cpu_seconds=None,
+        items=1,
+    )
 
 
-def result(where: dict[str, Any], scenario: str, cell: str, ratio: float, **members: Any) -> dict[str, Any]:
-    verdict = "faster" if ratio < 0.9 else "slower" if ratio > 1.1 else "same"
-    return {
-        "kind": "result",
-        "at": "2026-11-21T18:40:00+00:00",
-        **where,
-        "scenario": scenario,
-        "cell": cell,
-        "cache": "cold",
-        "times": 1,
-        "pairs": 8,
-        "refused": "",
-        "parameters": {},
-        "ratio": ratio,
-        "low": ratio * 0.98,
-        "high": ratio * 1.02,
-        "verdict": verdict,
-        "variants": {"stock": variant(0.5, 2000), "look-ahead": variant(0.5 * ratio, 500)},
-        **members,
-    }
+def result(where: Server, scenario: str, cell: str, ratio: float, pairs: int = 8, **members: Any) -> Result:
+    found = Interval(ratio, ratio * 0.98, ratio * 1.02, pairs)
+    variants = {STOCK: variant(0.5, 2000), OURS: variant(0.5 / ratio, 500)}
+    known = {"cache": "cold", "interval": found, "variants": variants, **members}
+    return Result(server=where, scenario=scenario, cell=cell, **known)
 
 
-def lines() -> list[dict[str, Any]]:
-    made: list[dict[str, Any]] = [
-        {"kind": "run", "at": "2026-11-21T18:30:00+00:00", "version": "9.8", "seed": 77, "planned": 20}
-    ]
+def session(planned: int = 20) -> Session:
+    return Session(version="9.8", options={"seed": 77}, planned=planned)
+
+
+def lines() -> list[record.Line]:
+    made: list[record.Line] = [session()]
     for latency in (0.0, 1.0):
         where = server(latency)
         facts = {"processor": "some processor", "read latency": f"{latency} ms"}
-        made.append({"kind": "environment", "name": f"+{latency} ms", **where, "facts": facts})
-        made.append(result(where, "pgstatindex", "primary key", 0.1))
-        made.append(result(where, "bloom_scan", HOSTILE, 1.9))
-        made.append(result(where, "bloom_scan", "same", 1.0, peer={**result(where, "", "", 0.5)}))
-        for distance in (0, 1, 16):
-            order = {"distance": distance, "order": "random"}
-            made.append(result(where, "index_scan", f"distance {distance}", 0.8, parameters=order))
-        refused = {"refused": "not cold", "variants": {}}
-        made.append(result(where, "hash_vacuum", "refused here", 1.0, **refused))
-    made.append({"kind": "unavailable", "scenario": "gin_vacuum", "reason": "not attached"})
-    return made
+        made.append(Environment(server=where, facts=facts))
+        made.append(result(where, "pgstatindex", "primary key", 10.0))
+        made.append(result(where, "bloom_scan", HOSTILE, 0.53))
+        peer = {STOCK: variant(0.5, 2000), OURS: variant(0.5, 500), PEER: variant(1.0, 500)}
+        made.append(result(where, "bloom_scan", "same", 1.0, peer=Interval(2, 1.9, 2.1, 8), variants=peer))
+        made += [
+            result(where, "index_scan", f"distance {n}", 1.25, parameters={"distance": n, "order": "random"})
+            for n in (0, 1, 16)
+        ]
+        made.append(
+            result(where, "hash_vacuum", "refused here", 1.0, refused="not cold", interval=None, variants={})
+        )
+    return [*made, Unavailable(scenario="gin_vacuum", reason="not attached")]
 
 
-def repetition(where: dict[str, Any], which: str, pair: int, seconds: float) -> dict[str, Any]:
-    return {
-        "kind": "repetition",
-        **where,
-        "scenario": "pgstatindex",
-        "cell": "new",
-        "cache": "cold",
-        "variant": which,
-        "pair": pair,
-        "times": 2,
-        "seconds": seconds,
-        "reads": 10,
-        "read_bytes": 81920,
-        "read_seconds": 0.1,
-    }
+def repetition(where: Server, which: str, pair: int, seconds: float) -> Repetition:
+    sample = Sample(seconds, 10, 81920, 0.1)
+    return Repetition(
+        server=where,
+        scenario="pgstatindex",
+        cell="new",
+        cache="cold",
+        variant=which,
+        pair=pair,
+        times=2,
+        sample=sample,
+    )
 
 
 @pytest.fixture
@@ -103,9 +108,16 @@ def results(tmp_path: Path) -> Path:
     return save(tmp_path / "run.jsonl", lines())
 
 
-def save(path: Path, records: list[dict[str, Any]]) -> Path:
-    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+def save(path: Path, records: Sequence[record.Line]) -> Path:
+    path.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in records))
     return path
+
+
+def run_of(*records: record.Line) -> Run:
+    run = Run()
+    for line in [session(), *records]:
+        run.add(line)
+    return run
 
 
 # What it reads
@@ -113,40 +125,38 @@ def save(path: Path, records: list[dict[str, Any]]) -> Path:
 
 def test_the_last_line_of_a_cell_holds() -> None:
     where = server()
-    run = arrange([result(where, "a", "x", 2.0), result(where, "a", "y", 1.0), result(where, "a", "x", 0.5)])
-    assert [(row.cell, row.ratio) for row in run.rows] == [("x", 0.5), ("y", 1.0)]
+    run = run_of(result(where, "a", "x", 2.0), result(where, "a", "y", 1.0), result(where, "a", "x", 0.5))
+    assert [(one.cell, one.interval and one.interval.ratio) for one in run.results] == [
+        ("x", 0.5),
+        ("y", 1.0),
+    ]
 
 
-def test_servers_are_told_apart_by_all_their_members() -> None:
-    run = arrange(
-        [result(server(io_workers=n, layout=layout), "a", "x", 1.0) for n in (3, 16) for layout in "fu"]
-    )
-    assert len(run.rows) == 4 and run.varying == ("layout", "io_workers")
-    told = {plots.label(row.server, run.varying) for row in run.rows}
-    assert len(told) == 4
-    assert "direct, worker, +0\N{NO-BREAK SPACE}ms, f, io_workers 16" in told
+def test_servers_are_told_apart_by_what_they_differ_in() -> None:
+    servers = [server(0.0, f"io_workers={n}", f"work_mem={size}MB") for n in (3, 16) for size in (4, 8)]
+    run = run_of(*(result(one, "a", "x", 1.0) for one in servers))
+    assert [run.place(one) for one in servers][1] == "io_workers=3, work_mem=8MB"
+    assert run.facts == [("measured", "direct, checksums on, +0 ms, 1,000,000 rows")]
 
 
 def test_an_interrupted_run_keeps_what_was_measured(tmp_path: Path) -> None:
-    pairs = [
-        repetition(server(), which, n, s)
-        for n in range(6)
-        for which, s in (("stock", 2.0), ("look-ahead", 1.0))
-    ]
-    path = save(tmp_path / "cut.jsonl", [result(server(), "pgstatindex", "done", 0.5), *pairs])
+    pairs = [repetition(server(), which, n, s) for n in range(6) for which, s in ((STOCK, 2.0), (OURS, 1.0))]
+    path = save(tmp_path / "cut.jsonl", [session(), result(server(), "pgstatindex", "done", 2.0), *pairs])
     path.write_text(path.read_text() + '{"kind": "repet')
-    run = read(path)
+    run = journal.read(path)
     assert run.truncated and run.repetitions == 12
-    done, cut = run.rows
-    assert (done.verdict, cut.verdict) == ("faster", UNFINISHED)
-    assert cut.ratio == 0.5 and cut.pairs == "6" and cut.both is not None
-    assert cut.both[0].seconds == 1.0 and cut.both[0].reads == 5 and cut.both[0].cpu_seconds is None
+    done, cut = run.results
+    assert (done.verdict, cut.verdict) == ("faster", "unfinished")
+    assert cut.interval is not None and cut.interval.ratio == 2.0 and cut.interval.counted == "6"
+    assert cut.both is not None and cut.both[0].seconds == 1.0 and cut.both[0].reads == 5
+    text = html.page_of(run)
+    assert "2 of its 20 cells are here" in text and "2 of 20 cells" in text and "1 of 20 measured" in text
 
 
 def test_a_cell_with_one_sample_is_shown() -> None:
-    run = arrange([repetition(server(), "stock", 0, 1.0)])
-    assert run.rows[0].verdict == UNFINISHED and run.rows[0].both is None
-    assert "unfinished" in report_page.html(run)
+    run = run_of(repetition(server(), STOCK, 0, 1.0))
+    assert run.results[0].verdict == "unfinished" and run.results[0].both is None
+    assert "unfinished" in html.page_of(run)
 
 
 @pytest.mark.parametrize(
@@ -154,55 +164,187 @@ def test_a_cell_with_one_sample_is_shown() -> None:
     [
         ("", "no line"),
         ("not json\n{}\n", "line 1"),
-        ('{"kind": "run"}\n[1]\n{"kind": "run"}\n', "line 2"),
-        ('{"kind": "result"}\n', "scenario"),
-        ('{"kind": "result", "scenario": "a", "cell": "b", "cache": "c", "variants": 7}\n', "bench"),
-        ('{"kind": "repetition", "scenario": "a", "cell": "b", "cache": "c"}\n', "times"),
+        ('{"kind": "run"}\n', "line 1"),
+        ('{"kind": "run", "version": "1", "options": {}, "planned": 1, "schema": 2}\n', "this version"),
+        ('{"kind": "run", "version": "1", "options": {}, "planned": 1}\n[1]\n', "line 2"),
+        ('{"kind": "end", "seconds": 1}\n', "this version"),
     ],
 )
 def test_other_files_are_refused_in_one_line(tmp_path: Path, text: str, named: str) -> None:
     path = tmp_path / "x.jsonl"
     path.write_text(text)
     with pytest.raises(ClusterError) as refused:
-        read(path)
+        journal.read(path)
     assert named in str(refused.value) and len(str(refused.value).splitlines()) == 1
 
 
-def test_bad_input_is_one_line_and_status_2(tmp_path: Path, results: Path) -> None:
-    missing = tmp_path / "missing.jsonl"
-    for arguments, named in (
-        ([missing], str(missing)),
-        ([results, "--output", tmp_path], "directory"),
-        ([results, "--output", "/no/such/place/x.html"], "/no/such/place"),
-        ([results, "--output", results], "--output"),
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["missing.jsonl"], "missing.jsonl"),
+        (["run.jsonl", "--output", "."], "directory"),
+        (["run.jsonl", "--output", "/no/such/place/x.html"], "/no/such/place"),
+        (["run.jsonl", "--output", "run.jsonl"], "--output"),
         ([], "RESULTS"),
+    ],
+)
+def test_bad_input_is_one_line_and_status_2(
+    arguments: list[str], named: str, results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(results.parent)
+    assert named in refused("report", *arguments)
+
+
+# What the terminal shows
+
+COLD = Server(50_000, io="direct")
+
+
+def cell_of(seconds: Sequence[float], cache: str = "cold", **more: Any) -> Result:
+    stock = [Sample(one, 100, 819200, 0.1) for one in seconds]
+    ours = [Sample(0.1, 50, 819200, 0.02, **more)] * len(stock)
+    of = record.Identity(server=COLD, scenario="index_scan_random", cell="1,250 rows", cache=cache)
+    return record.result(of, 10, {STOCK: stock, OURS: ours})
+
+
+def test_row() -> None:
+    assert terminal.row(cell_of([0.2] * 6)) == {
+        "cell": "1,250 rows",
+        "cache": "cold",
+        "stock": "20.0 ms ± 0%",
+        "look-ahead": "10.0 ms ± 0%",
+        "ratio": "2.00",
+        "95 % interval": "2.00 to 2.00",
+        "": "faster",
+        "pairs": "6",
+        "reads": "10 → 5",
+        "I/O time": "10.0 ms → 2.00 ms",
+    }
+    assert terminal.row(cell_of([0.2] * 5))["95 % interval"] == "", "too few pairs have none"
+    refused = record.result(cell_of([0.2] * 6), 1, {}, refused="not cold")
+    assert terminal.row(refused)[""] == "refused: not cold"
+    beside = msgspec.structs.replace(cell_of([0.2] * 6), baseline=Interval(0.8, 0.7, 0.9, 6))
+    assert terminal.row(beside)["baseline"] == "0.800 (0.700 to 0.900)"
+
+
+NOT_COLD = "not cold: 0 blocks were read, 100 at least were to be"
+CPU = Interval(0.991, 0.99, 0.992, 9)
+
+
+def screens(width: int) -> str:
+    console = Console(width=width, file=io.StringIO(), color_system=None)
+    where = [Server(4_000_000, io=one, settings=("io_workers=12",)) for one in ("buffered", "direct")]
+    cells: dict[Server, list[Any]] = {
+        where[0]: [
+            ("pgstatindex", "timestamp", 11.5, {}),
+            ("pgstattuple_approx", "1 row in 500 deleted", 2.7, {}),
+        ],
+        where[1]: [
+            ("index_scan_clients", "4 clients, many tables, 6,250 rows each", 0.8, {}),
+            ("index_scan_full", "random, 1 row", 0.993, {"cache": "warm", "processor": CPU}),
+            ("hash_vacuum", "1 row in 10 dead", 1.0, {"refused": NOT_COLD, "interval": None, "variants": {}}),
+        ],
+    }
+    facts = {one: {"server": "PostgreSQL 18.6", "settings": f"a = 1, io = {one.io}"} for one in where}
+    run = run_of(
+        *(Environment(server=one, facts=told) for one, told in facts.items()),
+        *(result(of, *names, **more) for of, rows in cells.items() for *names, more in rows),
+    )
+    terminal.show(console, run)
+    assert isinstance(console.file, io.StringIO)
+    return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines()) + "\n"
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_a_screen_is_as_it_was(width: int, request: pytest.FixtureRequest) -> None:
+    """Nothing is cut, and no line is wider than the screen; anew by PG_LOOKAHEAD_SNAPSHOTS=write."""
+    found = screens(width)
+    assert max(map(len, found.splitlines())) <= width and "…" not in found
+    for word in (
+        "1 row in 500 deleted",
+        "pgstattuple_approx",
+        "2.70",
+        "0.993",
+        "refused: not cold",
     ):
-        assert named in refused("report", *arguments)
+        assert word in found
+    snapshot = Path(__file__).with_name("screens") / f"bench-{width}.txt"
+    if os.environ.get("PG_LOOKAHEAD_SNAPSHOTS") == "write":
+        snapshot.parent.mkdir(exist_ok=True)
+        snapshot.write_text(found)
+    assert found == snapshot.read_text()
 
 
-# What it says
+@pytest.mark.parametrize("width", [60, 80])
+def test_progress_on_a_terminal_is_not_cut(width: int) -> None:
+    console = Console(width=width, file=io.StringIO(), force_terminal=True, color_system=None)
+    long = result(
+        server(0.5, "io_workers=12"), "index_scan_clients", "4 clients, many tables, 6,250 rows each", 0.8
+    )
+    with terminal.Progress(console) as progress:
+        progress.planned([4.0, 5.0], 60.0)
+        progress.cell(long)
+        progress.so_far(Interval(0.8, 0.7, 0.9, 12))
+        progress.done(long)
+        progress.step("building another index of a table whose name is quite long, so that it must be folded")
+    assert isinstance(console.file, io.StringIO)
+    shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", console.file.getvalue()).replace("\r", "\n")
+    assert "…" not in shown and max(map(len, shown.splitlines())) <= width
+    assert "(1 of 2, about" in shown and "slower" in shown
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (990, "16m30s"),
+        (12.34, "12.3 s"),
+        (0.9996, "1.00 s"),
+        (1e-7, "0.10 µs"),
+        (0.0999, "99.9 ms"),
+        (0.1, "100 ms"),
+    ],
+)
+def test_duration(seconds: float, text: str) -> None:
+    assert words.duration(seconds) == text
+
+
+@pytest.mark.parametrize(("value", "text"), [(20331.0, "20,331"), (1.984, "1.98"), (10.0, "10"), (0.0, "0")])
+def test_number(value: float, text: str) -> None:
+    assert words.number(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(1.0071, "1.007"), (0.46, "0.46"), (2.7, "2.70"), (11.53, "11.5"), (123.4, "123")]
+)
+def test_ratio(value: float, text: str) -> None:
+    assert words.ratio(value) == text
+
+
+# What the page says
 
 
 def page(run: Run) -> str:
-    return report_page.html(run)
+    return html.page_of(run)
 
 
 def test_losses_are_as_clear_as_gains(results: Path) -> None:
-    text = page(read(results))
+    text = page(journal.read(results))
     assert re.search(r'class="gain"><b>8</b>faster', text) and re.search(r'class="loss"><b>2</b>slower', text)
     assert text.count('<tr class="gain">') == 8 and text.count('<tr class="loss">') == 2
-    assert "10.00 times as fast" in text and "1.90 times as long" in text
+    assert '<b class="gain">10.0</b>' in text and '<b class="loss">0.530</b>' in text
     assert "not cold" in text and "not attached" in text and "some processor" in text and "77" in text
-    assert "did not end" in text
+    assert "did not end" in text and "14 of its 20 cells" in text
+    assert "median of the pairs' ratios" in text
 
 
-def test_sizes_are_as_strong_for_losses_as_for_gains() -> None:
-    assert report_page.size(0.5) == "2.00 times as fast" and report_page.size(2.0) == "2.00 times as long"
-
-
-def test_reads_saved_in_words() -> None:
-    assert plots.saved(2000, 500) == "2,000 → 500  (-75%)"
-    assert plots.saved(1000, 1100) == "1,000 → 1,100  (+10%)"
+def test_what_is_not_known_is_neither_a_gain_nor_a_loss() -> None:
+    """Too few pairs are in no list, and are not drawn or told as slower."""
+    text = page(run_of(result(server(), "a", "x", 0.7, pairs=3)))
+    assert "No cell is known to be slower" in text and "Of 1 cell nothing is known" in text
+    assert (
+        "0.700 too few pairs" in text
+        and styles.LOSS not in text[text.index("<figure") : text.index("</figure")]
+    )
 
 
 @pytest.mark.parametrize(("low", "high"), [(0.7, 1.4), (0.05, 3.0), (0.0001, 2000.0), (0.95, 1.05)])
@@ -231,7 +373,7 @@ class Outside(HTMLParser):
 
 
 def test_nothing_is_outside_the_file(results: Path) -> None:
-    text = page(read(results))
+    text = page(journal.read(results))
     found = Outside(text)
     assert not found.tags & {"script", "iframe", "object", "embed", "img"}
     assert all(reference.startswith("#") or reference == "data:," for reference in found.references)
@@ -273,7 +415,7 @@ def test_in_a_browser(results: Path, tmp_path: Path, width: int) -> None:
         seen.screenshot(tmp_path / "page.png")
         assert seen.errors == [] and seen.requests == []
     drawn = {figure["id"].rstrip("0123456789-") for figure in figures}
-    assert drawn == {"ratio", "distance", "latency", "reads"}
+    assert drawn == {"ratio", "distance", "latency"}
     # pgstatindex, bloom_scan, index_scan; hash_vacuum has no figure to plot
     assert sum(figure["id"].startswith("ratio") for figure in figures) == 3
     for figure in figures:
@@ -294,32 +436,18 @@ def test_the_browser_would_tell(tmp_path: Path) -> None:
 
 
 def test_refused_cells_have_no_figures(results: Path) -> None:
-    refused = [row for row in read(results).rows if row.verdict == REFUSED]
-    assert len(refused) == 2 and all(row.both is None for row in refused)
+    refused = [one for one in journal.read(results).results if one.verdict == "refused"]
+    assert len(refused) == 2 and all(one.both is None for one in refused)
 
 
 def test_a_run_with_a_report(tmp_path: Path) -> None:
     """One quick cell: the report of the run is that made of its file afterwards."""
     pages = [tmp_path / "during.html", tmp_path / "after.html"]
-    small = ("--quick", "--rows", "50000", "--rounds", "1", "--cache", "warm")
+    small = ("--suite", "quick", "--rows", "50000", "--rounds", "1", "--cache", "warm")
     results = tmp_path / "results.jsonl"
     done = tool("bench", *small, "--scenario", "index_scan_limit", "--report", pages[0], "--json", results)
     assert done.returncode in (0, 1), done.stderr
     assert tool("report", results, "-o", pages[1]).returncode == 0
     assert pages[0].read_text() == pages[1].read_text()
     assert "LIMIT 16" in pages[0].read_text()
-    assert not list(tmp_path.glob("*.partial"))
-
-
-def test_a_report_without_a_file_of_results(tmp_path: Path) -> None:
-    target = tmp_path / "x.html"
-    with report.reporting(options.parse({"quick": True}, seed=1), target) as chosen:
-        assert chosen.json is not None
-        save(chosen.json, lines())
-        assert list(tmp_path.iterdir()) == []
-    assert "some processor" in target.read_text()
-
-
-@pytest.mark.parametrize("target", ["/no/such/place/x.html", "/"])
-def test_a_report_that_cannot_be_written_is_one_line(target: str) -> None:
-    assert "--report" in refused("bench", "--quick", "--report", target)
+    assert not list(tmp_path.glob(".*.partial"))

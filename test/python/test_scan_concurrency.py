@@ -20,7 +20,7 @@ from psycopg import sql
 
 from conftest import MakeCluster
 from differential import bad_lines
-from pg_lookahead.cluster import Cluster
+from pg_lookahead.server.cluster import Cluster
 from scans import EVICT_ALL, INDEX_SCANS, ISSUE_ORDER, ORDERS, Load, blocks_read_ahead
 
 Connection = psycopg.Connection[Any]

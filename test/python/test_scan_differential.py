@@ -34,7 +34,7 @@ from differential import (
     bad_lines,
     make_copies,
 )
-from pg_lookahead.cluster import Cluster, ClusterError
+from pg_lookahead.server.cluster import Cluster, ClusterError
 from scan_corpus import Corpus
 from scans import EVICT_ALL, INDEX_SCANS, blocks_read_ahead
 

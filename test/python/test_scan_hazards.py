@@ -22,8 +22,8 @@ import pytest
 
 from conftest import MakeCluster
 from differential import bad_lines
-from pg_lookahead import cache
-from pg_lookahead.cluster import Cluster
+from pg_lookahead.server import cache
+from pg_lookahead.server.cluster import Cluster
 from scans import INDEX_SCANS, blocks_read_ahead
 
 Connection = psycopg.Connection[Any]

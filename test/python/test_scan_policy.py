@@ -19,9 +19,9 @@ import pytest
 
 from conftest import MakeCluster, reads_are_async
 from differential import bad_lines
-from pg_lookahead import cache
-from pg_lookahead.cluster import Cluster
 from pg_lookahead.profile import variant
+from pg_lookahead.server import cache
+from pg_lookahead.server.cluster import Cluster
 from scans import INDEX_SCANS
 
 Connection = psycopg.Connection[Any]

@@ -22,7 +22,7 @@ import pytest
 
 from conftest import MakeCluster
 from differential import FORCED, OFF, bad_lines
-from pg_lookahead.cluster import Cluster
+from pg_lookahead.server.cluster import Cluster
 from scans import EVICT_ALL, INDEX_SCANS, ISSUE_ORDER, ORDERS, blocks_read_ahead
 
 PAIRS = int(os.environ.get("PG_LOOKAHEAD_RECHECKS", "100"))

@@ -20,7 +20,7 @@ import pytest
 
 from conftest import MakeCluster, reads_are_async
 from differential import bad_lines
-from pg_lookahead.cluster import Cluster
+from pg_lookahead.server.cluster import Cluster
 from scans import EVICT_ALL, INDEX_SCANS, blocks_read_ahead
 from test_scan_hazards import until
 

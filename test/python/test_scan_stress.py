@@ -20,7 +20,7 @@ import pytest
 
 from conftest import MakeCluster
 from differential import WINDOW, bad_lines
-from pg_lookahead.cluster import Cluster
+from pg_lookahead.server.cluster import Cluster
 from scans import EVICT_ALL, Load, blocks_read_ahead
 
 Connection = psycopg.Connection[Any]

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from conftest import MakeCluster
-from pg_lookahead.cluster import Cluster
+from pg_lookahead.server.cluster import Cluster
 from scans import EVERY_METHOD, EVERY_METHOD_QUERY, EVICT_ALL, INDEX_SCANS
 from test_scan_differential import compiled
 

@@ -62,6 +62,18 @@ def test_a_crash_may_take_back_what_was_not_durable_and_what_followed_but_not_wh
         model.resolve(third, after_crash=True)
 
 
+def test_a_durable_commit_without_changes_does_not_make_what_was_before_durable() -> None:
+    first, second = {1: (0, 0)}, {1: (1, 0)}
+    for found in (first, second):
+        model = Model("m", first)
+        model.committing(second)
+        model.committed(False)
+        model.committing(second)
+        model.committed(True)
+        model.resolve(found, after_crash=True)
+        assert model.now == found
+
+
 def test_a_transaction_in_doubt_is_there_as_a_whole_or_not_at_all() -> None:
     model = Model("m", {1: (0, 0), 2: (0, 0)})
     model.committing({1: (1, 0), 2: (1, 0)})

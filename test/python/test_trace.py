@@ -19,8 +19,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from command_line import refused, tool
-from pg_lookahead.cluster import Cluster
+from command_line import no_file_longer_than, refused, tool
+from pg_lookahead.server.cluster import Cluster
 from pg_lookahead.trace import TraceError, generate, sources
 from pg_lookahead.trace import format as trace_format
 from pg_lookahead.trace.format import SCHEMA, Trace, Writer
@@ -281,11 +281,12 @@ GOOD_COLUMNS = {
         ({"offset": pa.array([0.0, 1.0])}, {}, "no column offset of the right type"),
         ({"length": None}, {}, "no column length of the right type"),
         ({}, {"format": 2}, "is of format 2"),
-        ({}, {"format": None}, "lacks the key"),
-        ({}, {"files": []}, "names no files"),
-        ({}, {"file_bytes": [-1]}, "impossible length"),
-        ({}, {"file_bytes": [1 << 60]}, "impossible length"),
-        ({}, {"file_bytes": ["x"]}, "names no files, or not the length"),
+        ({}, {"format": None}, "its metadata will not do: Expected `int`"),
+        ({}, {"files": []}, "its metadata will not do"),
+        ({}, {"files": ["f", "g"]}, "not a length for each file"),
+        ({}, {"file_bytes": [-1]}, "its metadata will not do"),
+        ({}, {"file_bytes": [1 << 60]}, "too great"),
+        ({}, {"file_bytes": ["x"]}, "its metadata will not do: Expected `int`"),
     ],
 )
 def test_wrong_columns_and_values_are_told(
@@ -355,7 +356,7 @@ from pg_lookahead.trace import models, policy, simulate
 from pg_lookahead.trace.format import Trace
 trace = Trace.open(Path(sys.argv[1]))
 for name, policies in (("ultrastar-146z10", "issued,chunk,all,sequential"), ("nvme", "all")):
-    simulate.run(trace, models.find(name).device, policy.parse(policies, "403", "1"))
+    simulate.run(trace, models.find(name).device, policy.combinations(policies.split(","), (403,), (1,)))
 # not ru_maxrss, which begins with what the process had in memory that started this one
 print(int(re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())[1]) * 1024)
 """
@@ -398,3 +399,28 @@ def test_an_index_that_will_not_do_is_one_line(table: str, tmp_path: Path) -> No
     assert "no read in it" in refused("trace", trace, "--dsn", table, "--index", "t_id", "--lower", "9999")
     assert "connection" in refused("trace", trace, "--dsn", "host=/nowhere", "--index", "t_id")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_database_without_the_extension_is_told_what_to_do(
+    conn: psycopg.Connection[Any], tmp_path: Path
+) -> None:
+    conn.execute("CREATE TABLE t (id int PRIMARY KEY)")
+    told = refused("trace", tmp_path / "t", "--dsn", conn.info.dsn, "--index", "t_pkey")
+    assert "CREATE EXTENSION pg_lookahead" in told and "lookahead.heap_block_order(" not in told
+
+
+def test_reading_an_index_shows_progress(table: str, tmp_path: Path) -> None:
+    assert "5,000 entries" in tool("trace", tmp_path / "t", "--dsn", table, "--index", "t_id").stderr
+
+
+@pytest.mark.parametrize("source", ["strace", "random"])
+def test_a_full_disk_names_the_file_and_leaves_nothing(tmp_path: Path, source: str) -> None:
+    """A limit on the length of files stands in for the disk."""
+    text = tmp_path / "text"
+    text.write_text('pread64(5<a>, "", 8192, 16384) = 8192\n' * 50_000)
+    made = tmp_path / "made"
+    made.mkdir()
+    wanted = {"strace": ["--strace", text], "random": ["--random", "--reads", 500_000]}[source]
+    with no_file_longer_than(4096):
+        told = refused("trace", made / "t", *wanted)
+    assert str(made / "t") in told and list(made.iterdir()) == []

@@ -15,9 +15,9 @@ import psycopg
 import pytest
 
 from installations import copy_installation
-from pg_lookahead.cluster import Cluster
-from pg_lookahead.home import Home
-from pg_lookahead.server import Installation
+from pg_lookahead.server.cluster import Cluster
+from pg_lookahead.server.home import Home
+from pg_lookahead.server.installation import Installation
 from scans import EVICT_ALL, INDEX_SCANS
 
 Connection = psycopg.Connection[Any]

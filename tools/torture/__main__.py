@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from pg_lookahead.cluster import ClusterError, end_on_signals
+from pg_lookahead.server.cluster import ClusterError, end_on_signals
 
 from .run import Outcome, torture
 from .sabotage import SABOTAGES

@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from pg_lookahead import reap
-from pg_lookahead.cluster import Cluster, ClusterError
+from pg_lookahead.server import reap
+from pg_lookahead.server.cluster import Cluster, ClusterError
 
 from .model import Violation
 from .settings import varied_server

@@ -1,8 +1,8 @@
 """What a client knows of its rows: the states that the database may have after a crash.
 
 A commit that returned, with synchronous_commit on, leaves one: the new state.  One that returned with it
-off, or that did not return, adds a state; a crash may bring back any of them, since what was committed
-later is lost first."""
+off, or that did not return, or that changed nothing, adds a state; a crash may bring back any of them, since
+what was committed later is lost first."""
 
 from __future__ import annotations
 
@@ -37,9 +37,12 @@ class Model:
         self.in_doubt = True
 
     def committed(self, durable: bool) -> None:
-        """COMMIT has returned; durable: with synchronous_commit on."""
+        """COMMIT has returned; durable: with synchronous_commit on.
+
+        Such a commit flushes nothing if its transaction wrote no WAL: it made no change, or of unlogged
+        tables only.  What was committed before may then still be lost."""
         self.in_doubt = False
-        if durable:
+        if durable and self._possible[-1] != self._possible[-2]:
             del self._possible[:-1]
 
     def resolve(self, found: State, *, after_crash: bool) -> None:

@@ -1,93 +1,101 @@
-"""Primary and standby page by page, but for what is not in the WAL: hints, and room that is not in use.
+"""Whether two pages are the same, but for what is not in the WAL: hints, and room that is not in use.
 
-What is a hint is said in the mask functions of PostgreSQL's access methods (heap_mask, btree_mask, ...)."""
+What that is, PostgreSQL itself says in the mask functions of its access methods (btree_mask, hash_mask, ...),
+by which wal_consistency_checking compares pages.  The invariant: what is masked here is what they mask, and
+nothing else but:
+
+- A page of a table without line pointers, and an unused page of a hash index, are like one that was never
+  written.  The file of a hash index grows by a group of pages, of which the last one is written before its
+  record is on disk: if the server is killed between the two, it has that page, and no standby does.
+- Of frozen rows, too, all of t_infomask that tells of transactions: the primary may keep HEAP_COMBOCID.
+- The list of pages that were used last, in the metapage of SP-GiST.
+- F_TUPLES_DELETED of GiST: replay of each deletion sets it, and on the primary only VACUUM does."""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
 
-from .faults import Server
-from .model import Violation
-from .sessions import Connection, run
-
 BLOCK, HEADER, ZERO = 8192, 24, bytes(8192)
-RELATIONS = (
-    "SELECT c.oid::regclass::text, c.relkind = 'i' AS is_index, coalesce(amname, 'heap') FROM pg_class c"
-    " JOIN pg_namespace n ON n.oid = relnamespace LEFT JOIN pg_am m ON m.oid = relam"
-    " WHERE nspname IN ('public', 'pg_toast') AND c.oid >= 16384 AND relpersistence = 'p'"
-    " AND relkind IN ('r', 't', 'i', 'm') ORDER BY 1"
-)
-READ = (
-    "SELECT b::int, get_raw_page(%s, %s, b::int)"
-    " FROM generate_series(0, pg_relation_size(%s::regclass, %s) / 8192 - 1) b"
-)
 LP_NORMAL, LP_DEAD = 1, 3
-HINT_FLAGS = {"btree": (4, 1 << 5 | 1 << 6), "hash": (4, 1 << 7), "gist": (4, 1 << 2 | 1 << 3 | 1 << 4)}
-"""Of each access method: where its flags are, from the page's end, and which of them are hints, or not as
-replay has them: replay of a btree split does not set BTP_SPLIT_END; replay of each GiST deletion sets
-F_TUPLES_DELETED, which only VACUUM sets on the primary."""
 
-DELETED = {"btree": (4, 1 << 2), "gin": (2, 1 << 2)}
-"""Of each access method: where its flags are, and which of them tells that a page was deleted, so that its
-contents do not matter."""
+LAST, LAST_BUT_ONE = BLOCK - 2, BLOCK - 4
+"""Where the last two words of a page are: in all indexes but Bloom, what kind of page it is."""
 
+BTP_LEAF, BTP_HINTS = 1 << 0, 1 << 5 | 1 << 6
+LH_OVERFLOW_OR_BUCKET, LH_PAGE_TYPE, LH_HINTS = 1 << 0 | 1 << 1, 0xF, 1 << 7
+GIST_LEAF, GIST_HINTS = 1 << 0, 1 << 2 | 1 << 3 | 1 << 4
+GIN_DELETED = 1 << 2
+BRIN_META, BRIN_REGULAR, BRIN_EVACUATE = 0xF091, 0xF093, 1 << 0
 
-def compare(primary: Server, standby: Server) -> int:
-    """Compare all pages of all permanent relations; returns their number.  Nobody may write meanwhile."""
-    with primary.cluster.connect() as conn:
-        run(conn, "CHECKPOINT")
-    standby.cluster.wait_for_replay(primary.cluster)
-    number = 0
-    with primary.cluster.connect() as here, standby.cluster.connect() as there:
-        for relation, is_index, method in run(here, RELATIONS).fetchall():
-            for fork in ("main",) if is_index else ("main", "vm"):
-                ours, theirs = _read(here, relation, fork), _read(there, relation, fork)
-                for block in range(max(len(ours), len(theirs))):
-                    one = ours[block] if block < len(ours) else ZERO
-                    other = theirs[block] if block < len(theirs) else ZERO
-                    number += 1
-                    kind = "vm" if fork == "vm" else method
-                    if not same(one, other, kind, block) and not _same_later(
-                        here, there, relation, fork, block, kind
-                    ):
-                        raise Violation(
-                            f"block {block} of {relation} ({kind}) differs between primary and standby"
-                        )
-    return number
-
-
-def _same_later(here: Connection, there: Connection, relation: str, fork: str, block: int, kind: str) -> bool:
-    """Whether a page comes to be the same: autovacuum may have changed it just now."""
-    for _ in range(100):
-        pages = []
-        for conn in (here, there):
-            pages += [
-                bytes(p) for (p,) in run(conn, "SELECT get_raw_page(%s, %s, %s)", [relation, fork, block])
-            ]
-        if same(pages[0], pages[1], kind, block):
-            return True
-        run(here, "SELECT pg_sleep(0.05)")
-    return False
-
-
-def _read(conn: Connection, relation: str, fork: str) -> list[bytes]:
-    cursor = conn.cursor(binary=True)
-    rows = cursor.execute(READ.encode(), [relation, fork, relation, fork]).fetchall()
-    return [bytes(page) for _, page in sorted(rows)]
+SHOWN = 16
+"""Differences that are told of two pages, at most, and bytes of each."""
 
 
 def same(one: bytes, other: bytes, method: str, block: int) -> bool:
-    """Whether two pages are the same, hints aside."""
+    """Whether two pages are the same, hints aside; method: of access, or "vm"."""
     if one[HEADER:] == other[HEADER:] and one[12:20] == other[12:20]:
         return True
-    if method == "vm":
-        return one[HEADER:] == other[HEADER:]
-    if method == "spgist" and block == 0:
-        return True  # the metapage keeps which pages were used last, as a hint
+    return masked(one, method, block) == masked(other, method, block)
+
+
+def masked(page: bytes, method: str, block: int) -> bytes:
+    """The page, with zeroes where what is there does not matter."""
     if method == "heap":
-        return list(_heap(one)) == list(_heap(other))
-    return _index(one, method) == _index(other, method)
+        return _heap(page)
+    answer = bytearray(page)
+    answer[:12] = bytes(12)  # LSN, checksum, flags
+    answer[20:HEADER] = bytes(4)  # which transaction's end makes it worth pruning
+    if method == "vm":
+        return bytes(HEADER) + page[HEADER:]
+    lower, upper, special = _bounds(page)
+    if not HEADER <= lower <= upper <= special <= BLOCK:
+        return bytes(answer)
+    if method == "hash" and not _word(page, LAST_BUT_ONE) & LH_PAGE_TYPE:
+        return ZERO
+    if method == "gin" and _word(page, LAST) & GIN_DELETED:
+        return bytes(LAST) + page[LAST:]
+    if _has_hole(page, method, lower):
+        answer[lower:upper] = bytes(upper - lower)
+    if _may_have_dead_entries(page, method):
+        for i, (word, flags, _) in enumerate(_line_pointers(page)):
+            if flags == LP_DEAD:
+                struct.pack_into("<I", answer, HEADER + 4 * i, word & ~(3 << 15) | LP_NORMAL << 15)
+    if method == "btree":
+        _clear(answer, LAST_BUT_ONE, BTP_HINTS)
+        answer[LAST:] = bytes(2)  # the number of a VACUUM
+    elif method == "hash":
+        _clear(answer, LAST_BUT_ONE, LH_HINTS)
+    elif method == "gist":
+        _clear(answer, LAST_BUT_ONE, GIST_HINTS)
+        answer[special : special + 8] = bytes(8)  # NSN, which is an LSN
+    elif method == "brin":
+        _clear(answer, LAST_BUT_ONE, BRIN_EVACUATE)
+    elif method == "spgist" and block == 0:
+        answer[HEADER + 4 : special] = bytes(special - HEADER - 4)  # all but the magic number
+    return bytes(answer)
+
+
+def _has_hole(page: bytes, method: str, lower: int) -> bool:
+    """Whether what lies between pd_lower and pd_upper is not in use.
+
+    GIN and BRIN keep contents there on some pages, and so did metapages of old releases."""
+    if method == "gin":
+        return lower > HEADER
+    if method == "brin":
+        kind = _word(page, LAST)
+        return kind == BRIN_REGULAR or (kind == BRIN_META and lower > HEADER)
+    return True
+
+
+def _may_have_dead_entries(page: bytes, method: str) -> bool:
+    """Whether scans mark entries of the page as dead."""
+    flags = _word(page, LAST_BUT_ONE)
+    return (
+        (method == "btree" and flags & BTP_LEAF != 0)
+        or (method == "gist" and flags & GIST_LEAF != 0)
+        or (method == "hash" and flags & LH_OVERFLOW_OR_BUCKET != 0)
+    )
 
 
 def _bounds(page: bytes) -> tuple[int, int, int]:
@@ -95,54 +103,76 @@ def _bounds(page: bytes) -> tuple[int, int, int]:
     return lower, upper, special
 
 
-def _line_pointers(page: bytes) -> Iterator[tuple[int, int, int]]:
-    """Offset, flags and length of each."""
+def _word(page: bytes | bytearray, place: int) -> int:
+    return int(struct.unpack_from("<H", page, place)[0])
+
+
+def _clear(answer: bytearray, place: int, bits: int) -> None:
+    struct.pack_into("<H", answer, place, _word(answer, place) & ~bits)
+
+
+def _line_pointers(page: bytes) -> Iterator[tuple[int, int, tuple[int, int]]]:
+    """Of each the word itself, its flags, and offset and length of what it points to."""
     lower, _, _ = _bounds(page)
-    for (word,) in struct.iter_unpack("<I", page[HEADER : max(lower, HEADER)]):
-        yield word & 0x7FFF, word >> 15 & 3, word >> 17
+    end = HEADER + max(lower - HEADER, 0) // 4 * 4
+    for (word,) in struct.iter_unpack("<I", page[HEADER:end]):
+        yield word, word >> 15 & 3, (word & 0x7FFF, word >> 17)
 
 
-def _heap(page: bytes) -> Iterator[object]:
-    """Line pointers and tuples; a page without any is like one that was never used."""
-    for offset, flags, length in _line_pointers(page):
-        tuple_ = bytearray(page[offset : offset + length]) if flags == LP_NORMAL else bytearray()
-        if tuple_:
-            tuple_[8:12] = bytes(4)  # command numbers
-            tuple_[20:22] = bytes((tuple_[20] & 0x0F, 0))  # which transactions are known to have ended
-        yield offset, flags, length, bytes(tuple_)
-
-
-def _index(page: bytes, method: str) -> bytes:
-    """An index page without hints."""
-    lower, upper, special = _bounds(page)
-    if upper == 0:
-        return page
-    if method in DELETED and _flags(page, DELETED[method][0]) & DELETED[method][1]:
-        return b"deleted"
-    answer = bytearray(page)
-    answer[:12] = bytes(12)  # LSN, checksum, flags
-    answer[20:24] = bytes(4)
-    if HEADER < lower < upper:
-        answer[lower:upper] = bytes(upper - lower)
-    for i, (_, flags, length) in enumerate(_line_pointers(page)):
-        if method in ("btree", "hash", "gist") and flags == LP_DEAD and length:
-            (word,) = struct.unpack_from("<I", page, HEADER + 4 * i)
-            struct.pack_into("<I", answer, HEADER + 4 * i, word & ~(3 << 15) | LP_NORMAL << 15)
-    if special < BLOCK:
-        _mask_special(answer, method, special)
+def _heap(page: bytes) -> bytes:
+    """Line pointers, and rows at their places."""
+    answer = bytearray(BLOCK)
+    lower, _, _ = _bounds(page)
+    if lower > HEADER:
+        answer[12:14] = page[12:14]
+        answer[HEADER:lower] = page[HEADER:lower]
+    for _, flags, (offset, length) in _line_pointers(page):
+        if flags == LP_NORMAL:
+            row = bytearray(page[offset : offset + length])
+            if len(row) > 21:
+                row[8:12] = bytes(4)  # command numbers
+                row[20:22] = bytes((row[20] & 0x0F, 0))  # which transactions are known to have ended
+            answer[offset : offset + len(row)] = row
     return bytes(answer)
 
 
-def _flags(page: bytes | bytearray, place: int) -> int:
-    """The flags of an index page, ``place`` bytes from its end."""
-    return int(struct.unpack_from("<H", page, BLOCK - place)[0])
+# What differs
 
 
-def _mask_special(answer: bytearray, method: str, special: int) -> None:
-    if method in HINT_FLAGS:
-        place, hints = HINT_FLAGS[method]
-        struct.pack_into("<H", answer, BLOCK - place, _flags(answer, place) & ~hints)
-    if method == "btree":
-        answer[BLOCK - 2 :] = bytes(2)  # the number of a VACUUM
-    if method == "gist":
-        answer[special : special + 8] = bytes(8)  # NSN
+def differences(one: bytes, other: bytes, method: str, block: int, names: tuple[str, str]) -> str:
+    """For people: both headers, the end of both pages, and what differs though hints are masked."""
+    lines = [f"{name}: {_header(page, method)}" for name, page in zip(names, (one, other), strict=True)]
+    pages = (masked(one, method, block), masked(other, method, block))
+    ranges = list(_ranges(*pages))
+    lines.append(f"bytes that differ: {sum(end - start for start, end in ranges)}, in {len(ranges)} places")
+    for start, end in ranges[:SHOWN]:
+        both = " and ".join(page[start : min(end, start + SHOWN)].hex() for page in (one, other))
+        lines.append(f"  {start} to {end - 1}: {both}")
+    return "\n".join(lines)
+
+
+def _header(page: bytes, method: str) -> str:
+    high, low, checksum, flags, lower, upper, special, size, prune = struct.unpack_from("<IIHHHHHHI", page)
+    header = (
+        f"LSN {high:X}/{low:X}, checksum {checksum}, flags {flags:#x}, lower {lower}, upper {upper},"
+        f" special {special}, size and version {size:#x}, prune xid {prune}"
+    )
+    if method in ("heap", "btree", "hash", "gist", "spgist"):
+        pointers = [flags for _, flags, _ in _line_pointers(page)]
+        kinds = enumerate(("unused", "normal", "redirected", "dead"))
+        header += "; line pointers: " + ", ".join(f"{pointers.count(i)} {kind}" for i, kind in kinds)
+    if 0 < special < BLOCK:
+        header += f"; special space: {page[special:].hex()}"
+    return header
+
+
+def _ranges(one: bytes, other: bytes) -> Iterator[tuple[int, int]]:
+    """Where two pages differ: first byte, and the one after the last."""
+    start = None
+    for i in range(BLOCK + 1):
+        differs = i < BLOCK and one[i] != other[i]
+        if differs and start is None:
+            start = i
+        elif not differs and start is not None:
+            yield start, i
+            start = None

@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pg_lookahead.cluster import Cluster, ClusterError
+from pg_lookahead.server.cluster import Cluster, ClusterError
 
-from . import checks, faults, pages, readers, recovery, settings, upkeep
+from . import checks, comparison, faults, readers, recovery, settings, upkeep
 from .faults import Server
 from .model import Violation
 from .sabotage import Sabotage
@@ -181,6 +181,8 @@ def attempt(round: Round, name: str, action: Callable[[], object]) -> bool:
         return True
     except (Violation, ClusterError) as failure:
         round.fail(f"{name}: {failure}")
+        if isinstance(failure, comparison.Differs):
+            round.pages |= failure.pages
     except Exception as failure:
         place = traceback.extract_tb(failure.__traceback__)
         ours = [
@@ -272,7 +274,7 @@ def verify(
 
 
 def count_pages(pair: Pair) -> None:
-    pair.tally.add("pages compared", pages.compare(pair.primary, pair.standby))
+    pair.tally.add("pages compared", comparison.compare(pair.primary, pair.standby))
 
 
 def no_bad_lines(server: Server) -> None:
@@ -331,7 +333,8 @@ def progress(outcome: Outcome, number: int) -> str:
 
 
 def keep_evidence(pair: Pair, round: Round) -> Path:
-    """What is needed to find out: the failures, both logs, and both data directories."""
+    """What is needed to find out: the failures, pages that differ as both servers had them in memory, both
+    logs, and both data directories."""
     directory = EVIDENCE / f"{round.seed}"
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True)
@@ -340,6 +343,8 @@ def keep_evidence(pair: Pair, round: Round) -> Path:
         f"flushed: {recovery.text_of(pair.pest.flushed)}",
     ]
     (directory / "failures").write_text("\n\n".join([*text, *round.failures]) + "\n")
+    for page, content in round.pages.items():
+        (directory / page).write_bytes(content)
     for name, server in (("primary", pair.primary), ("standby", pair.standby)):
         (directory / f"{name}.log").write_text(server.cluster.log)
         server.cluster.stop("immediate")  # which leaves the files as a kill would, and no shared memory

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .faults import Server
+from .pages import BLOCK, HEADER
 from .recovery import SEGMENT, segment_of
 from .sessions import run, value
 
@@ -86,20 +87,41 @@ def break_a_page(primary: Server, standby: Server) -> None:
 
 
 def break_the_standby(primary: Server, standby: Server) -> None:
-    """Rows of the standby are not the primary's, and their page's checksum is ignored."""
+    """Rows of the standby are not the primary's."""
+    _change_the_standby(
+        primary, standby, "account", "account", lambda content: content.replace(b"n" * 8, b"n" * 7 + b"m")
+    )
+
+
+def break_bloom_of_the_standby(primary: Server, standby: Server) -> None:
+    """A signature of the standby's Bloom index has bits that the primary's has not: no query finds less."""
+    place = BLOCK + HEADER + 6  # of the first signature of the first page that has some
+    _change_the_standby(
+        primary,
+        standby,
+        "ledger",
+        "ledger_bloom",
+        lambda content: content[:place] + b"\xff" * 10 + content[place + 10 :],
+    )
+
+
+def _change_the_standby(
+    primary: Server, standby: Server, table: str, relation: str, change: Callable[[bytes], bytes]
+) -> None:
+    """Change a file of the standby, whose pages' checksums are ignored from then on."""
     with primary.cluster.connect() as conn:
-        place = value(conn, "SELECT pg_relation_filepath('account')")
+        place = value(conn, "SELECT pg_relation_filepath(%s)", [relation])
         # Replay mends a page that is in the WAL after the checkpoint from which the standby goes on.
         for statement in (
-            "ALTER TABLE account SET (autovacuum_enabled = off)",
-            "VACUUM account",
+            f"ALTER TABLE {table} SET (autovacuum_enabled = off)",
+            f"VACUUM {table}",
             "CHECKPOINT",
         ):
             run(conn, statement)
     standby.cluster.wait_for_replay(primary.cluster)
     standby.cluster.stop()
     path = standby.cluster.data / place
-    path.write_bytes(path.read_bytes().replace(b"n" * 8, b"n" * 7 + b"m"))
+    path.write_bytes(change(path.read_bytes()))
     standby.cluster.configure({"ignore_checksum_failure": True})
     standby.cluster.start()
 
@@ -135,4 +157,7 @@ SABOTAGES = {
     "broken wal": Sabotage(break_the_wal, "recovered", "kill_backend", "WAL"),
     "page": Sabotage(break_a_page, "stopped", "fast_stop", "checksums"),
     "standby": Sabotage(break_the_standby, "recovered", "kill_backend", "standby"),
+    "standby bloom": Sabotage(
+        break_bloom_of_the_standby, "recovered", "kill_backend", "standby page by page"
+    ),
 }

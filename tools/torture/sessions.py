@@ -5,6 +5,7 @@ meets in such company are forgiven; every other one is a failure."""
 
 from __future__ import annotations
 
+import contextlib
 import random
 import threading
 import time
@@ -16,7 +17,7 @@ from typing import Any
 import psycopg
 from psycopg import errors
 
-from pg_lookahead.cluster import Cluster
+from pg_lookahead.server.cluster import Cluster
 
 Connection = psycopg.Connection[Any]
 Action = Callable[[Connection, random.Random], None]
@@ -27,9 +28,9 @@ FORGIVEN = (
     errors.LockNotAvailable,
     errors.QueryCanceled,
 )
-STARTING = (
-    "SET lock_timeout = '1s'; SET statement_timeout = '20s'; SET idle_in_transaction_session_timeout = '30s'"
-)
+OPTIONS = "-c lock_timeout=1s -c statement_timeout=20s -c idle_in_transaction_session_timeout=30s"
+"""Of each session from its start on: a statement that sets them may be cancelled."""
+
 PATIENCE = 45.0
 """Seconds after which a session that does not come to rest is a failure."""
 
@@ -63,7 +64,8 @@ class Round:
 
     seed: of all choices in it
     ending: sessions that lose their connection do not connect again
-    closed: sessions finish what they are doing, and disconnect"""
+    closed: sessions finish what they are doing, and disconnect
+    pages: pages that failed a check, by the name of the file that shall keep them"""
 
     number: int
     seed: int
@@ -71,6 +73,7 @@ class Round:
     ending: bool = False
     closed: bool = False
     failures: list[str] = field(default_factory=list)
+    pages: dict[str, bytes] = field(default_factory=dict)
 
     def rng(self, name: str) -> random.Random:
         """Random numbers of one part of the round."""
@@ -126,8 +129,9 @@ class Session(threading.Thread):
         weights = [weight for weight, _ in self._actions]
         while not round.closed:
             try:
-                with self._cluster.connect(prepare_threshold=None, connect_timeout=20) as conn:
-                    run(conn, STARTING)
+                with self._cluster.connect(
+                    prepare_threshold=None, connect_timeout=20, options=OPTIONS
+                ) as conn:
                     while not round.closed:
                         ((_, action),) = rng.choices(self._actions, weights)
                         self._act(conn, rng, action, round)
@@ -145,8 +149,9 @@ class Session(threading.Thread):
             round.tally.add(action.__name__.replace("_", " "))
         except FORGIVEN as error:
             round.tally.add(f"error: {type(error).__name__}")
-        if not conn.closed and conn.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
-            conn.rollback()
+        while not conn.closed and conn.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
+            with contextlib.suppress(*FORGIVEN):  # even this may be cancelled
+                conn.rollback()
 
 
 def _is_lost(error: psycopg.OperationalError) -> bool:

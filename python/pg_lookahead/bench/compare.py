@@ -9,23 +9,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
+from pathlib import Path
 from random import Random
 from typing import Any
 
 import psycopg
 
-from . import perf, results, statistics
+from ..measure import perf, statistics
+from ..measure.meter import Sample
+from ..measure.statistics import Interval
+from ..measure.turns import take
+from ..report.journal import Journal
+from ..report.record import OURS, PEER, STOCK, Identity, Repetition, Result, Server, interval, result
+from ..server.target import Target
 from .cells import Cell, ClientsCell, LookupCell, ScanCell, StatementCell, VacuumCell
 from .lookup import Lookup
-from .meter import Sample
-from .options import Options, Server
-from .results import OURS, PEER, STOCK, Earlier, Journal, Result
+from .options import Options
 from .scans import Clients, Scan
 from .statements import Statement
-from .statistics import Interval
 from .subjects import Context, Refused, Subject
-from .target import Target
-from .turns import take
 from .vacuum import Vacuum
 
 _SECONDS = 0.02
@@ -42,6 +44,17 @@ _SUBJECTS: dict[type[Cell], Any] = {
 }
 
 
+def identity(server: Server, cell: Cell) -> Identity:
+    """The name of a cell's result."""
+    return Identity(
+        server=server,
+        scenario=cell.scenario,
+        cell=cell.name,
+        cache=cell.cache,
+        parameters=dict(cell.parameters),
+    )
+
+
 def measure(
     options: Options,
     server: Server,
@@ -49,17 +62,16 @@ def measure(
     target: Target,
     peer: Target | None,
     journal: Journal,
-    earlier: Earlier | None,
-    progress: Callable[[Interval], None],
+    so_far: Callable[[Interval], None],
 ) -> Result:
     """What a cell comes to, on the server that runs.
 
     target, peer: the server, and that of --peer
-    journal: gets every repetition as soon as it is taken
-    earlier: has repetitions that need not be taken again
-    progress: told the interval after each round"""
-    seed = f"{options.seed} {results.key(results.identity(server, cell))}"
-    times, kept = earlier.samples(server, cell) if earlier else (0, {})
+    journal: gets every repetition as soon as it is taken; those that it has are not taken again
+    so_far: told the interval after each round"""
+    name = identity(server, cell)
+    seed = f"{options.seed} {server} {name}"
+    times, kept = journal.run.samples(name)
     context = Context(
         rows=server.rows,
         seed=seed,
@@ -74,14 +86,19 @@ def measure(
     def side(variant: str, of: Subject) -> Callable[[int], Sample]:
         def one(pair: int) -> Sample:
             sample, counters = of.sample(variant == OURS, pair)
-            journal.repetition(server, cell, variant, pair, of.times, sample, counters)
+            members = {field: getattr(name, field) for field in Identity.__struct_fields__}
+            journal.write(
+                Repetition(
+                    **members, variant=variant, pair=pair, times=of.times, sample=sample, lookahead=counters
+                )
+            )
             return sample
 
         return one
 
     def enough() -> bool:
-        found = [results.interval(samples, base) for base in samples if base != OURS]
-        progress(found[0])
+        found = [interval(samples, base) for base in samples if base != OURS]
+        so_far(found[0])
         return all(statistics.enough(one, options.precision / 100) for one in found)
 
     with ExitStack() as stack:
@@ -96,9 +113,7 @@ def measure(
                 other = stack.enter_context(kind(peer, cell, there))
                 other.prepare()
                 sides[PEER] = side(PEER, other)
-            samples = {
-                name: list(kept.get(name, [])) if kept.keys() == sides.keys() else [] for name in sides
-            }
+            samples = {one: list(kept.get(one, [])) if kept.keys() == sides.keys() else [] for one in sides}
             take(
                 sides,
                 rounds=options.rounds,
@@ -107,12 +122,13 @@ def measure(
                 enough=enough,
                 into=samples,
             )
-            if options.perf:
-                for variant in (STOCK, OURS):
-                    name = f"{server} {cell.scenario} {cell.name} {cell.cache} {variant}"
-                    subject.ready(variant == OURS, 0)
-                    with perf.recording(options.perf, name, subject.processes):
-                        subject.sample(variant == OURS, 0)
+            for variant in (STOCK, OURS) if options.perf else ():
+                file = perf.name_of(f"{server} {cell.scenario} {cell.name} {cell.cache} {variant}")
+                path = Path(options.perf or "", f"{file}.perf.data")
+                subject.ready(variant == OURS, 0)
+                with perf.recording(path, subject.processes):
+                    subject.sample(variant == OURS, 0)
+                perf.collapse(path)
         except Refused as reason:
             refused = str(reason)
         except psycopg.OperationalError:
@@ -120,5 +136,5 @@ def measure(
         except psycopg.Error as error:
             refused = f"the server says: {str(error).splitlines()[0]}"
     if subject is None:
-        return Result(cell, server, 1, samples, refused=refused)
-    return Result(cell, server, subject.times, samples, subject.note, refused)
+        return result(name, 1, samples, refused=refused)
+    return result(name, subject.times, samples, note=subject.note, refused=refused)

@@ -7,15 +7,16 @@ from __future__ import annotations
 import re
 import subprocess
 import time
-from dataclasses import replace
 
-from ..server import ClusterError
+import msgspec
+
+from ..measure.meter import Sample
+from ..server.installation import ClusterError
+from ..server.target import Private
 from . import tables
 from .cells import LookupCell
-from .meter import Sample
 from .scans import SLOWER, Scan
 from .subjects import Counters, Refused, Subject
-from .target import Private
 
 _PATIENCE = 10.0
 _LONGER = 30
@@ -81,7 +82,7 @@ class Lookup(Scan):
         if found != times:
             raise Refused(f"{found:,} index scans were made, not {times:,}")
         # Its processes were others than ours.
-        return replace(sample, seconds=times / tps, cpu_seconds=None, items=times)
+        return msgspec.structs.replace(sample, seconds=times / tps, cpu_seconds=None, items=times)
 
     def counters(self) -> Counters:
         """Nothing of this session's."""

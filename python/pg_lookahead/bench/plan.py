@@ -10,11 +10,12 @@ from typing import Any
 
 import psycopg
 
-from ..server import ClusterError
+from ..report.record import Server
+from ..server.installation import ClusterError
+from ..server.target import Attached, Target
 from . import scenarios, tables
 from .cells import Cell, ScanCell, Size, StatementCell
-from .options import Options, Server
-from .target import Attached, Target
+from .options import Options
 
 _EXTENSIONS = ("pg_prewarm", "pg_buffercache")
 
@@ -41,8 +42,8 @@ def _size(options: Options, rows: int) -> Size:
 
 def all_cells(options: Options, rows: int) -> list[Cell]:
     """Of the scenarios asked for, available or not."""
-    found = [cell for name in options.scenarios for cell in scenarios.cells(name, _size(options, rows))]
-    patterns = options.cells or ("*",)
+    found = [cell for name in options.scenario for cell in scenarios.cells(name, _size(options, rows))]
+    patterns = options.cell or ("*",)
     return [cell for cell in found if any(fnmatchcase(cell.name, pattern) for pattern in patterns)]
 
 
@@ -70,10 +71,10 @@ def check_kept(target: Attached, conn: psycopg.Connection[Any], options: Options
             f" {', '.join(writing)} (choose others by --scenario)"
         )
     wanted, indexes = wanted_tables(cell for cell in found if target.private or not cell.private)
-    if len(options.rows) > 1 or len(options.layouts) > 1:
-        reason = "they are of one --size and one --layout"
+    if len(options.rows) > 1 or len(options.layout) > 1:
+        reason = "they are of one --rows and one --layout"
     else:
-        reason = tables.not_kept(target.comment(conn), wanted, options.rows[0], options.layouts[0], indexes)
+        reason = tables.not_kept(target.comment(conn), wanted, options.rows[0], options.layout[0], indexes)
     for name in wanted_extensions(options):
         reason = reason or ("" if tables.has_extension(conn, name) else f"{name} is missing")
     if reason:
@@ -100,12 +101,15 @@ def check_space(options: Options, directory: Path, remedy: str, shown: Path) -> 
         )
 
 
-def check_methods(conn: psycopg.Connection[Any], options: Options) -> None:
-    """ClusterError if the server lacks an io_method that was asked for."""
-    row = conn.execute("SELECT enumvals FROM pg_settings WHERE name = 'io_method'").fetchone()
-    for method in options.methods:
-        if method and row and method not in row[0]:
-            raise ClusterError(f"--io-method {method}: this server has only {', '.join(row[0])}")
+def check_settings(conn: psycopg.Connection[Any], options: Options) -> None:
+    """ClusterError if the server does not know a setting of --set, or a value of an enumeration."""
+    known = dict(conn.execute("SELECT name, enumvals FROM pg_settings").fetchall())
+    for setting in dict.fromkeys(setting for kind in options.set for setting in kind):
+        name, _, value = setting.partition("=")
+        if name not in known and name != "io_workers":
+            raise ClusterError(f"--set {setting}: this server has no setting {name}")
+        if known.get(name) and value not in known[name]:
+            raise ClusterError(f"--set {setting}: this server has only {', '.join(known[name])}")
 
 
 def able(target: Target) -> set[str]:
@@ -141,8 +145,8 @@ def why_not(target: Target, able_to: set[str], cell: Cell) -> str:
 def chosen(options: Options, target: Target, able_to: set[str], server: Server, *, first: bool) -> list[Cell]:
     """What to measure on a server: warm cells once for each set of tables, since storage has no
     part in them."""
-    wanted = {"cold": "cold" in options.caches, "warm": "warm" in options.caches and first}
-    wanted["os"] = "cold" in options.caches and server.io != "direct" and target.data is not None
+    wanted = {"cold": "cold" in options.cache, "warm": "warm" in options.cache and first}
+    wanted["os"] = "cold" in options.cache and server.io != "direct" and target.data is not None
     found = [
         cell
         for cell in all_cells(options, server.rows)

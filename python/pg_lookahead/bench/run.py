@@ -9,25 +9,30 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import psycopg
 import typer
 
 from .. import __version__
-from ..cluster import Cluster
-from ..server import ClusterError
-from . import facts, plan, results, settings, statistics, tables, vacuum
+from ..measure import statistics
+from ..report.journal import Journal
+from ..report.record import OURS, End, Environment, Result, Run, Server, Session, Unavailable
+from ..report.terminal import Progress
+from ..server import environment
+from ..server.cluster import Cluster
+from ..server.installation import ClusterError
+from ..server.latency import Mount
+from ..server.target import SCHEMA, Attached, Private, Target, check_extensions, without_password
+from . import plan, settings, tables, vacuum
 from .cells import Cell, Size, VacuumCell
-from .compare import measure
-from .latency import Mount
-from .options import Options, Server
-from .results import OURS, Earlier, Journal, Outcome, Result
+from .compare import identity, measure
+from .options import Options
 from .scenarios import cells
-from .screen import Listener
-from .target import Attached, Private, Target, check_extensions, without_password
 
 _LOCK = 7_165_009_211
 """Of pg_advisory_lock: one run at a time on a server of the user's."""
@@ -38,11 +43,9 @@ class _Bench:
     """What all parts of a run need."""
 
     options: Options
-    listener: Listener
     journal: Journal
-    earlier: Earlier | None
-    baseline: Earlier | None
-    outcome: Outcome
+    progress: Progress
+    baseline: Run | None
     agreed: bool
     mount: Mount | None = None
     peer: Attached | None = None
@@ -51,25 +54,22 @@ class _Bench:
 
 
 def run(
-    options: Options, listener: Listener, *, earlier: Earlier | None = None, agreed: bool = False
-) -> Outcome:
+    options: Options,
+    journal: Journal,
+    progress: Progress,
+    *,
+    baseline: Run | None = None,
+    agreed: bool = False,
+) -> None:
     """Load, measure and leave nothing; ClusterError for what the user can mend.
 
-    earlier: with --resume, what the file has
-    agreed: whether a server of the user's own may be filled without asking
-
-    Every repetition is in the file options.json as soon as it is taken."""
+    journal: gets all that is found, and each sample as soon as it is taken; what it has is not measured again
+    agreed: whether a server of the user's own may be filled without asking"""
     started = time.monotonic()
     with ExitStack() as stack:
-        baseline = Earlier(options.baseline, "--baseline") if options.baseline else None
         peer = Attached("--peer", options.peer, library=False) if options.peer else None
         main = Attached("--dsn", options.dsn, library=True) if options.dsn else None
-        if earlier and earlier.complete:
-            listener.step("that run is complete; nothing is left to measure")
-        journal = stack.enter_context(Journal(options.json, append=options.resume))
-        bench = _Bench(options, listener, journal, earlier, baseline, Outcome(), agreed, peer=peer)
-        if earlier:
-            bench.outcome.environment.update(earlier.environment)
+        bench = _Bench(options, journal, progress, baseline, agreed, peer=peer)
         if peer:
             _prepare_peer(bench, stack, peer)
         if main:
@@ -77,17 +77,16 @@ def run(
         else:
             for checksums, servers in groupby(options.servers(), key=lambda server: server.checksums):
                 _run_private(bench, checksums, list(servers))
-        bench.journal.write("end", seconds=time.monotonic() - started)
-        return bench.outcome
+        journal.write(End(seconds=time.monotonic() - started))
 
 
 # Servers
 
 
 def _run_private(bench: _Bench, checksums: bool | None, servers: list[Server]) -> None:
-    options, listener = bench.options, bench.listener
+    options, progress = bench.options, bench.progress
     with ExitStack() as stack, _clear_errors():
-        through_mount = options.latencies != (None,)
+        through_mount = options.latency != (None,)
         bench.mount = stack.enter_context(Mount()) if through_mount else None
         cluster = Cluster(
             pg_config=options.pg_config,
@@ -97,14 +96,12 @@ def _run_private(bench: _Bench, checksums: bool | None, servers: list[Server]) -
             directory=bench.mount.path / "main" if bench.mount else None,
         )
         stack.callback(cluster.destroy)
-        if cluster.version < 18 and any(options.methods):
-            raise ClusterError(f"--io-method needs PostgreSQL 18 or later; this server is {cluster.version}")
         plan.check_space(options, cluster.data.parent, "PG_LOOKAHEAD_TMPDIR", cluster.data.parents[2])
-        listener.step("starting a private server")
+        progress.step("starting a private server")
         cluster.start()
         target = Private(cluster)
         with target.connect(loaded=False) as conn:
-            plan.check_methods(conn, options)
+            plan.check_settings(conn, options)
             check_extensions(target, conn, ["pg_lookahead", *plan.wanted_extensions(options)], "bench")
             conn.execute("CREATE EXTENSION pg_lookahead")
         _make_plan(bench, target, servers)
@@ -125,11 +122,11 @@ def _run_attached(bench: _Bench, stack: ExitStack, target: Attached) -> None:
         else:
             size = max(plan.disk_bytes(options, server.rows) for server in servers)
             if target.data:
-                plan.check_space(options, target.data, "--rows or --size", target.data)
-            bench.listener.step(
-                f"the schema {tables.SCHEMA} will take up to {size / 1e9:.1f} GB on the server of --dsn"
+                plan.check_space(options, target.data, "--rows", target.data)
+            bench.progress.step(
+                f"the schema {SCHEMA} will take up to {size / 1e9:.1f} GB on the server of --dsn"
             )
-            if not bench.agreed and not bench.listener.confirm("Go on?"):
+            if not bench.agreed and not bench.progress.confirm("Go on?"):
                 raise typer.Abort
             if not options.keep:
                 stack.callback(target.remove)
@@ -160,12 +157,11 @@ def _make_plan(bench: _Bench, target: Target, servers: Sequence[Server]) -> None
     if not bench.able:
         bench.able = plan.able(target)
         _announce(bench, target)
-        for name in options.scenarios:
+        for name in options.scenario:
             size = Size(options.rows[0], options.quick)
             reason = plan.why_not(target, bench.able, cells(name, size)[0])
             if reason:
-                bench.outcome.notes.append(f"{name} is not available: {reason}")
-                bench.journal.write("unavailable", scenario=name, reason=reason)
+                bench.journal.write(Unavailable(scenario=name, reason=reason))
     for server in servers:
         first = next(s for s in servers if (s.rows, s.layout) == (server.rows, server.layout))
         bench.cells[server] = plan.chosen(options, target, bench.able, server, first=server == first)
@@ -180,24 +176,15 @@ def _announce(bench: _Bench, target: Target) -> None:
         on_it = plan.chosen(options, target, bench.able, server, first=group not in firsts)
         planned += [(server, cell) for cell in on_it]
         firsts[group] = server.rows
-    told = dict(options.arguments)
+    told = msgspec.to_builtins(options)
     for name in ("dsn", "peer"):
-        if told.get(name):
-            told[name] = without_password(str(told[name]))
-    bench.journal.write(
-        "run",
-        schema=results.SCHEMA,
-        version=__version__,
-        arguments=told,
-        seed=options.seed,
-        planned=len(planned),
-        control=options.control,
-        peer=bench.peer is not None,
-    )
+        if told[name]:
+            told[name] = without_password(told[name])
+    bench.journal.write(Session(version=__version__, options=told, planned=len(planned)))
     expected = [plan.expected_seconds(options, server, cell) for server, cell in planned]
     names = {name for _, cell in planned for name in cell.tables}
     loading = sum(plan.loading_seconds(rows, names) for rows in firsts.values())
-    bench.listener.planned(expected, loading)
+    bench.progress.planned(expected, loading)
 
 
 @contextmanager
@@ -221,9 +208,9 @@ def _measure_tables(bench: _Bench, target: Target, rows: int, layout: str, serve
     for server in servers:
         todo = []
         for cell in bench.cells[server]:
-            done = bench.earlier.result(server, cell) if bench.earlier else None
+            done = bench.journal.run.finished(identity(server, cell))
             if done:
-                _record(bench, done, again=True)
+                bench.progress.done(done)
             else:
                 todo.append(cell)
         if todo:
@@ -245,7 +232,7 @@ def _load(bench: _Bench, target: Target, rows: int, layout: str, todo: list[Cell
     if target.standby:
         return  # they are there
     wanted, indexes = plan.wanted_tables(todo)
-    report = bench.listener.step
+    report = bench.progress.step
     with target.connect(loaded=False) as conn:
         tables.load(
             conn,
@@ -271,11 +258,11 @@ def _arrange(bench: _Bench, target: Target, server: Server) -> bool:
         if isinstance(one, Attached):
             one.settings = settings.of_session(server)
     if isinstance(target, Private):
-        bench.listener.step(f"{server}: making the server ready")
+        bench.progress.step(f"{server}: making the server ready")
         try:
             _restart(bench, target, settings.of_server(target.version, server))
         except ClusterError as error:
-            bench.outcome.notes.append(f"{server} is not possible here: {error}".splitlines()[0])
+            bench.journal.run.notes.append(f"{server} is not possible here: {error}".splitlines()[0])
             return False
     _set_latency(bench, server.latency_ms)
     return True
@@ -285,8 +272,10 @@ def _restart(bench: _Bench, target: Private, wanted: dict[str, object]) -> None:
     """Unless it runs with these settings already."""
     if not target.cluster.running or target.settings != wanted:
         _set_latency(bench, None)
+        # Settings of another server of the matrix are taken back.
+        others = dict.fromkeys(target.settings)
         target.settings = {}
-        target.cluster.restart(wanted)
+        target.cluster.restart({**others, **wanted})
         target.settings = wanted
 
 
@@ -296,17 +285,15 @@ def _set_latency(bench: _Bench, milliseconds: float | None) -> None:
 
 
 def _measure_all(bench: _Bench, target: Target, server: Server, of_server: list[Cell]) -> None:
-    options, listener = bench.options, bench.listener
-    if str(server) not in bench.outcome.environment:
+    options, progress = bench.options, bench.progress
+    if server not in {one.server for one in bench.journal.run.environments}:
         _describe(bench, target, server)
     for _, group in groupby(of_server, key=lambda cell: (cell.setup, cell.teardown)):
         alike = list(group)
         _execute(bench, target, server, alike[0].setup)
         for cell in alike:
-            listener.cell(server, cell)
-            taken = measure(
-                options, server, cell, target, bench.peer, bench.journal, bench.earlier, listener.progress
-            )
+            progress.cell(identity(server, cell))
+            taken = measure(options, server, cell, target, bench.peer, bench.journal, progress.so_far)
             _record(bench, taken)
         _execute(bench, target, server, alike[0].teardown)
 
@@ -315,16 +302,38 @@ def _describe(bench: _Bench, target: Target, server: Server) -> None:
     for one in (target, bench.peer):
         if one is None:
             continue
-        told, read_us = facts.of_server(one, 64 if bench.options.quick else 512)
-        name = str(server) if one is target else f"peer, {server}"
-        bench.outcome.environment[name] = told
-        members = {"name": name, "facts": told, "read_us": read_us, "peer": one is not target}
-        bench.journal.write("environment", **asdict(server), **members)
+        facts, read_us = _facts(one, 64 if bench.options.quick else 512)
+        bench.journal.write(Environment(server=server, peer=one is not target, facts=facts, read_us=read_us))
+
+
+def _facts(target: Target, reads: int) -> tuple[dict[str, str], dict[str, float] | None]:
+    """Facts in words, and the quartiles of single 8 KiB reads in microseconds, if they can be had.
+
+    reads: how many to time, of the largest relation that is there"""
+    with target.connect(loaded=False) as conn:
+        facts = environment.describe(conn, target.data or Path("/"), settings.SHOWN)
+        if target.data is None:
+            elsewhere = dict.fromkeys(
+                ("processor", "memory", "kernel", "file system"), "unknown: the server is elsewhere"
+            )
+            return {**facts, **elsewhere}, None
+        row = conn.execute(
+            "SELECT pg_relation_filepath(oid) FROM pg_class WHERE relkind IN ('r', 'i')"
+            " AND relnamespace IN (%s::regnamespace, 'pg_catalog'::regnamespace)"
+            " ORDER BY pg_relation_size(oid) DESC LIMIT 1",
+            [SCHEMA],
+        ).fetchone()
+    assert row is not None
+    quartiles = environment.read_quartiles(target.data / row[0], reads)
+    facts["read latency"] = environment.read_latency_in_words(quartiles)
+    if isinstance(quartiles, str):
+        return facts, None
+    return facts, dict(zip(("low", "median", "high"), quartiles, strict=True))
 
 
 def _execute(bench: _Bench, target: Target, server: Server, statements: Sequence[str]) -> None:
     if statements:
-        bench.listener.step(f"{server}: {statements[0].split(';')[0]}")
+        bench.progress.step(f"{server}: {statements[0].split(';')[0]}")
     _set_latency(bench, None)
     for one in (target, bench.peer):
         if one and statements:
@@ -334,21 +343,16 @@ def _execute(bench: _Bench, target: Target, server: Server, statements: Sequence
     _set_latency(bench, server.latency_ms)
 
 
-def _record(bench: _Bench, result: Result, *, again: bool = False) -> None:
-    """Keep a result; one of an earlier run is in the file already."""
+def _record(bench: _Bench, result: Result) -> None:
+    """Keep a result, compared with that of the baseline."""
     if bench.baseline and not result.refused:
-        times, then = bench.baseline.samples(result.server, result.cell)
+        times, then = bench.baseline.samples(result)
+        _, now = bench.journal.run.samples(result)
         if then.get(OURS):
             compared = statistics.unpaired(
                 [sample.seconds / times for sample in then[OURS]],
-                [sample.seconds / result.times for sample in result.samples[OURS]],
+                [sample.seconds / result.times for sample in now[OURS]],
             )
-            result = replace(result, baseline=compared)
-    bench.outcome.results.append(result)
-    if result.note:
-        cell = result.cell
-        note = f"{cell.scenario}, {cell.name}, {cell.cache}: {result.note}"
-        bench.outcome.notes = list(dict.fromkeys([*bench.outcome.notes, note]))
-    if not again:
-        bench.journal.result(result)
-    bench.listener.done(result)
+            result = msgspec.structs.replace(result, baseline=compared)
+    bench.journal.write(result)
+    bench.progress.done(result)

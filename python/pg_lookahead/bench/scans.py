@@ -13,18 +13,18 @@ import re
 import statistics as stdlib
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import replace
 from typing import Any
 
+import msgspec
 import psycopg
 from psycopg import sql
 
+from ..measure.meter import BLOCK, Meter, Sample
+from ..server.target import SCHEMA, Target
 from . import tables
 from .cells import OFF, ClientsCell, ScanCell
-from .meter import BLOCK, Meter, Sample
 from .subjects import Context, Counters, Refused, Subject
-from .tables import COLUMNS, SCHEMA
-from .target import Target
+from .tables import COLUMNS
 
 _MOST_TIMES = 1_000_000
 _FEWEST_TIMES_SLOWER = 20
@@ -142,7 +142,7 @@ class Scan(Subject):
             times = round(times * SLOWER)
         calls = self._calls(pair, times, self.cell.n)
         sample, found = self.meter.take(lambda: self._run(calls))
-        return replace(sample, items=self._same(self.start(pair), times, found))
+        return msgspec.structs.replace(sample, items=self._same(self.start(pair), times, found))
 
     def _calls(self, pair: int, times: int, n: int) -> list[tuple[Connection, sql.Composed]]:
         """What each session is to execute."""

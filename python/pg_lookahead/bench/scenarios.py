@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from fnmatch import fnmatchcase
 from typing import Any
 
+from ..server.target import SCHEMA
 from .cells import (
     OFF,
     ON,
@@ -21,7 +22,7 @@ from .cells import (
     VacuumCell,
     Way,
 )
-from .tables import CLIENT_TABLES, COLUMNS, INDEXES_OF_D, SCHEMA, TABLE
+from .tables import CLIENT_TABLES, COLUMNS, INDEXES_OF_D, TABLE
 
 # Index scans
 
@@ -234,7 +235,7 @@ def _approx(size: Size) -> Iterator[Cell]:
     for one_in in (500, 5):
         yield from _diagnostic(
             "pgstattuple_approx",
-            f"1 row in {one_in} deleted and rolled back",
+            f"1 row in {one_in} deleted",
             {"one_in": one_in},
             "pgstattuple_approx",
             "d",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from .. import environment
-from ..server import Installation, io_workers
+import psutil
+
+from ..report.record import Server
+from ..server.installation import Installation, io_workers
 from . import tables
-from .options import Options, Server
+from .options import Options
 
 _SETTINGS: dict[str, object] = {
     "autovacuum": False,
@@ -43,7 +45,7 @@ _MOST_MEMORY = 0.4
 
 def base(options: Options) -> dict[str, object]:
     """Of the whole run; shared buffers hold a table with its indexes, where there is the memory."""
-    memory = environment.memory_bytes()
+    memory = psutil.virtual_memory().total
     wanted = max(options.rows) * tables.BYTES_PER_ROW["t"] + 64 * 2**20
     buffers = max(128, int(min(wanted, _MOST_MEMORY * memory)) // 2**20)
     return {**_SETTINGS, "shared_buffers": f"{buffers}MB"}
@@ -59,26 +61,23 @@ def initdb_arguments(options: Options, checksums: bool | None) -> list[str]:
 
 
 def of_server(version: int, server: Server) -> dict[str, object]:
-    """Of one server of the matrix; None takes back what another one had."""
-    combine = None if server.io_combine_limit is None else f"{server.io_combine_limit}kB"
-    asked: dict[str, object] = {
-        "debug_io_direct": "data" if server.io == "direct" else "",
-        "effective_io_concurrency": server.effective_io_concurrency,
-        "maintenance_io_concurrency": server.effective_io_concurrency,
-        "io_combine_limit": combine,
-    }
-    if version >= 18:
-        asked |= {
-            "io_method": server.io_method,
-            **io_workers(version, server.io_workers),
-            "io_max_concurrency": server.io_max_concurrency,
-            "io_max_combine_limit": combine,
+    """Of one server of the matrix.
+
+    effective_io_concurrency is that of maintenance, too, unless that is given besides."""
+    given = dict(setting.partition("=")[::2] for setting in server.settings)
+    workers = given.pop("io_workers", None)
+    asked: dict[str, object] = {"debug_io_direct": "data" if server.io == "direct" else "", **given}
+    if "effective_io_concurrency" in given:
+        asked.setdefault("maintenance_io_concurrency", given["effective_io_concurrency"])
+    if version < 18:
+        return {
+            name: value for name, value in asked.items() if name not in ("io_method", "io_max_concurrency")
         }
-    return asked
+    if "io_combine_limit" in given:
+        asked.setdefault("io_max_combine_limit", given["io_combine_limit"])
+    return asked if workers is None else {**asked, **io_workers(version, workers)}
 
 
 def of_session(server: Server) -> dict[str, object]:
     """What a session can set by itself, on a server that we cannot restart."""
-    asked = of_server(17, server)
-    names = ("effective_io_concurrency", "maintenance_io_concurrency", "io_combine_limit")
-    return {name: asked[name] for name in names if asked[name] is not None}
+    return {name: value for name, value in of_server(17, server).items() if name != "debug_io_direct"}

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
-from ..measure import differences
+import msgspec
+
+from ..measure.meter import BLOCK, Sample, differences
+from ..server.target import Connection, Target
 from . import tables
 from .cells import StatementCell, Way
-from .meter import BLOCK, Sample
 from .subjects import Context, Counters, Refused, Subject, blocks_of
-from .target import Connection, Target
 
 _SCANNED = 0.9
 """Part of the pages said to be scanned that a cold run must have read."""
@@ -56,7 +56,7 @@ class Statement(Subject):
                 mine, other = other, mine
             if (mine, other) != (1, 0):
                 raise Refused(f"{way.function} was called {mine} times, the other side's {other} times")
-        return replace(sample, items=self._pages)
+        return msgspec.structs.replace(sample, items=self._pages)
 
     def _way(self, ours: bool) -> Way:
         return self.cell.ours if ours else self.cell.stock

@@ -18,11 +18,11 @@ from typing import Any, TypeVar
 import psycopg
 from psycopg import sql
 
-from .. import cache
+from ..measure.meter import BLOCK, Meter, Sample
+from ..server import cache
+from ..server.target import Target
 from . import tables
 from .cells import Cell
-from .meter import BLOCK, Meter, Sample
-from .target import Target
 
 SESSION = (
     "SET enable_seqscan = off; SET enable_sort = off; SET plan_cache_mode = force_generic_plan;"

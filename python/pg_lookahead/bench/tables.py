@@ -27,17 +27,13 @@ import json
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import psycopg
 from psycopg import sql
 
-from ..server import ClusterError
-
-SCHEMA = "lookahead_bench"
-OURS = "Made by pg_lookahead bench"
-"""How the comment on our schema begins."""
+from ..server.installation import ClusterError
+from ..server.target import OURS, SCHEMA, Connection
 
 _KEPT = f"{OURS} --keep: "
-"""The same, if it is to stay."""
+"""How the comment begins if the schema is to stay."""
 
 TABLE = f"{SCHEMA}.t"
 COLUMNS = {"sequential": "seq", "periodic": "per", "random": "rnd"}
@@ -49,7 +45,6 @@ BYTES_PER_ROW = {"t": 200, "c": 120, "d": 340, "e": 500, "hash": 40, "gin": 60, 
 
 _BATCH = 500_000
 Report = Callable[[str], None]
-Connection = psycopg.Connection[Any]
 
 _CREATE_T = "CREATE TABLE {schema}.t (seq bigint, per bigint, rnd bigint, pad text)"
 _INSERT_T = """

@@ -10,18 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import replace
 from typing import Any
 
+import msgspec
 import psycopg
 
-from ..measure import differences
-from . import tables
+from ..measure.meter import Meter, Sample, differences
+from ..server.target import SCHEMA, Private, Target
 from .cells import VacuumCell
-from .meter import Meter, Sample
 from .statements import check_streamed, streamed
 from .subjects import SESSION, Context, Counters, Refused, Subject, blocks_of
-from .target import Private, Target
 
 PART = 5
 """One row in so many of the run's size."""
@@ -48,7 +46,7 @@ _KINDS = {
 
 def name_of(cell: VacuumCell) -> str:
     """Of the database that is copied."""
-    return f"{tables.SCHEMA}_{cell.method}_{cell.one_in}"
+    return f"{SCHEMA}_{cell.method}_{cell.one_in}"
 
 
 def load(target: Target, cell: VacuumCell, rows: int, report: Callable[[str], None]) -> None:
@@ -89,7 +87,7 @@ class Vacuum(Subject):
         super().__init__(target, cell, context)
         self._source = name_of(cell)
         self._streamed: Counters = {}
-        self._copy = f"{tables.SCHEMA}_copy"
+        self._copy = f"{SCHEMA}_copy"
         self._stack.callback(self._drop)
 
     @property
@@ -134,7 +132,7 @@ class Vacuum(Subject):
             sample, _ = Meter(self.target, conn, [conn]).take(lambda: conn.execute(vacuum))
             for name, value in streamed(conn, self.cell.method).items():
                 self._streamed[name] = self._streamed.get(name, 0) + value - before[name]
-            sample = replace(sample, items=blocks_of(conn, self.relations))
+            sample = msgspec.structs.replace(sample, items=blocks_of(conn, self.relations))
             return sample, ([], []) if timed else self._left(conn)
 
     def _left(self, conn: psycopg.Connection[Any]) -> tuple[list[str], list[tuple[Any, ...]]]:

@@ -1,24 +1,28 @@
-"""The command ``pg_lookahead profile record``, beside that of ``views``."""
+"""The commands ``pg_lookahead profile record`` and ``profile compare``."""
 
 from __future__ import annotations
 
 import random
 import re
+import shutil
 import statistics
-import time
+import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from ..server import ClusterError
+from .. import parameters
+from ..report import files, words
+from ..server.installation import ClusterError
 from . import record as recording
-from .records import Run
-from .views import app as app
+from .records import Run, load
+
+app = typer.Typer(no_args_is_help=True, help="Record and compare profiles of functions.")
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _SETTING = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_.]*)\s*=\s*(.*?)\s*$", re.DOTALL)
@@ -46,16 +50,6 @@ def _configs(texts: Sequence[str]) -> list[recording.Config]:
     if twice:
         raise ClusterError(f"--config {twice[0]}: there are two of this name")
     return configs
-
-
-def _settings(texts: Sequence[str]) -> dict[str, object]:
-    settings: dict[str, object] = {}
-    for text in texts:
-        match = _SETTING.match(text)
-        if match is None:
-            raise ClusterError(f"--set {text}: NAME=VALUE is wanted")
-        settings[match[1]] = match[2]
-    return settings
 
 
 def _read(path: Path) -> str:
@@ -123,17 +117,13 @@ def record(
         warm=warm,
         output=output,
         dsn=dsn,
-        settings=_settings(settings or []),
+        settings=dict(parameters.assignments("--set", settings or [])),
         sample=perf,
         seed=random.SystemRandom().randrange(2**31) if seed is None else seed,
     )
-    errors = Console(stderr=True)
-    started = time.monotonic()
-
-    def report(text: str) -> None:
-        errors.print(f"{time.monotonic() - started:6.1f} s  {text}", highlight=False, soft_wrap=True)
-
-    _show(recording.record(plan, report), output)
+    with words.status(Console(stderr=True)) as report:
+        outcome = recording.record(plan, report)
+    _show(outcome, output)
 
 
 def _show(outcome: recording.Outcome, output: Path) -> None:
@@ -160,5 +150,50 @@ def rows(runs: Mapping[str, Sequence[Run]]) -> list[tuple[str, ...]]:
         kinds = Counter(one.process.kind for run in of_config for one in run.records)
         who = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
         times = (statistics.median(seconds), min(seconds), max(seconds))
-        cells.append((name, str(len(of_config)), *(f"{value * 1000:,.1f} ms" for value in times), who))
+        cells.append((name, str(len(of_config)), *map(words.duration, times), who))
     return cells
+
+
+@app.command("compare")
+def compare(
+    a: Annotated[Path, typer.Argument(metavar="A", help="A profile: a file, or a directory of them.")],
+    b: Annotated[Path, typer.Argument(metavar="B", help="The one to compare with it.")],
+    by: Annotated[Literal["total", "self", "calls"], typer.Option(help="What is compared.")] = "total",
+    as_format: Annotated[
+        Literal["text", "json", "csv", "html"], typer.Option("--format", help="How it is told.")
+    ] = "text",
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Write there, not to standard output."),
+    ] = None,
+) -> None:
+    """Compare two profiles function by function: the largest difference first, chance marked off."""
+    runs = load(a), load(b)
+    from . import compare_views  # not before the arguments are good: scipy takes a while to load
+    from .compare import compare as compare_runs
+
+    comparison = compare_runs(*runs, by, names(a, b, runs))
+    if as_format == "text":
+        _put(compare_views.text(comparison, _width(output)), output)
+    else:
+        write = {"json": compare_views.as_json, "csv": compare_views.as_csv, "html": compare_views.as_html}
+        _put(write[as_format](comparison), output)
+
+
+def names(a: Path, b: Path, runs: tuple[Sequence[Run], Sequence[Run]]) -> tuple[str, str]:
+    """What to call the two: their configurations, or paths if those do not tell them apart."""
+    configs = [", ".join(dict.fromkeys(run.config for run in side)) for side in runs]
+    return (configs[0], configs[1]) if configs[0] != configs[1] else (str(a), str(b))
+
+
+def _width(output: Path | None) -> int | None:
+    """Columns of the terminal; None: there is none."""
+    return shutil.get_terminal_size().columns if output is None and sys.stdout.isatty() else None
+
+
+def _put(text: str, output: Path | None) -> None:
+    if output is None:
+        sys.stdout.write(text)
+        return
+    files.check_writable("--output", output)
+    files.write(output, text)

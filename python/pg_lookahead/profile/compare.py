@@ -4,39 +4,26 @@ The unit is the run (``records.Run``): each gives one value per function, summed
 processes.  Single calls would give more numbers, but calls of one run are not independent of
 one another, and with them two profiles of the same thing would differ "significantly".
 
-For each function the z statistic is Welch's: the difference of the means over its standard
-error, the variances of the two sides taken as they are (B. L. Welch, The generalization of
-"Student's" problem when several different population variances are involved, Biometrika 34,
-1947).  With as few runs as one makes it does not follow the normal distribution but Student's,
-with the degrees of freedom that are stated beside it.  As many functions are tested as have
-values, so the p-values are corrected by Holm's method (S. Holm, A simple sequentially
-rejective multiple test procedure, Scandinavian Journal of Statistics 6, 1979): of comparisons
-of equal profiles, at most 5 % mark any function at all, however their functions depend on one
-another, as those that call each other do.
+For each function the z statistic is Welch's (``measure.statistics``), with its degrees of freedom.
+As many functions are tested as have values, so the p-values are corrected by Holm's method: of
+comparisons of equal profiles, at most 5 % mark any function at all, however their functions depend
+on one another, as those that call each other do.
 
 Pure functions."""
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy import special
 
+from ..measure.statistics import Test, holm, welch
 from .records import Function, Run
 
 LEVEL = 0.05
 """Chance that a comparison of equal profiles marks any function."""
-
-FEWEST_RUNS = 3
-"""On each side; two runs agree too often by chance."""
-
-LEAST_DEVIATION = 0.5
-"""Standard deviation, in calls or ns, that a side is taken to have at least: a count that
-differs now and then looks constant in a few runs."""
 
 METHOD = "Welch's t on runs, Holm's correction"
 
@@ -44,18 +31,6 @@ Key = tuple[str, str]
 """Name and source of a function."""
 
 _OfRun = Mapping[Key, Sequence[Function]]
-
-
-@dataclass(frozen=True)
-class Test:
-    """z: Welch's statistic, positive if B has more
-
-    degrees: of freedom, by Welch and Satterthwaite
-    p: two-sided, by itself"""
-
-    z: float
-    degrees: float
-    p: float
 
 
 @dataclass(frozen=True)
@@ -116,27 +91,6 @@ class Comparison:
     whole: Test | None
 
 
-def welch(a: Sequence[float], b: Sequence[float]) -> Test | None:
-    """Whether the means of b and a differ; None with fewer than FEWEST_RUNS values on a side."""
-    if min(len(a), len(b)) < FEWEST_RUNS:
-        return None
-    parts = [max(float(np.var(side, ddof=1)), LEAST_DEVIATION**2) / len(side) for side in (a, b)]
-    z = float(np.mean(b) - np.mean(a)) / math.sqrt(sum(parts))
-    spread = [part**2 / (len(side) - 1) for part, side in zip(parts, (a, b), strict=True)]
-    degrees = sum(parts) ** 2 / sum(spread)
-    return Test(z, degrees, float(2 * special.stdtr(degrees, -abs(z))))
-
-
-def holm(p: Sequence[float]) -> list[float]:
-    """The p-values corrected by Holm's method, in their order."""
-    adjusted = [0.0] * len(p)
-    largest = 0.0
-    for rank, at in enumerate(sorted(range(len(p)), key=lambda i: p[i])):
-        largest = max(largest, min(1.0, (len(p) - rank) * p[at]))
-        adjusted[at] = largest
-    return adjusted
-
-
 def compare(a: Sequence[Run], b: Sequence[Run], by: str, names: tuple[str, str]) -> Comparison:
     """Profile b against profile a.
 
@@ -147,7 +101,7 @@ def compare(a: Sequence[Run], b: Sequence[Run], by: str, names: tuple[str, str])
     rows = [row for key in keys if (row := _difference(key, sides, by))]
     tests = [(at, row.test) for at, row in enumerate(rows) if row.test]
     for (at, _), adjusted in zip(tests, holm([test.p for _, test in tests]), strict=True):
-        rows[at] = _adjusted(rows[at], adjusted)
+        rows[at] = replace(rows[at], adjusted=adjusted)
     rows.sort(key=lambda row: (-abs(row.difference), row.name, row.source))
     # In ns, as LEAST_DEVIATION is.
     took = [[run.seconds * 1e9 for run in runs if run.seconds is not None] for runs in (a, b)]
@@ -208,10 +162,6 @@ def _seen(functions: Sequence[Function]) -> bool:
     return any(function.calls or function.total_ns for function in functions)
 
 
-def _adjusted(row: Difference, p: float) -> Difference:
-    return Difference(**{**vars(row), "adjusted": p})
-
-
 def _side(name: str, runs: Sequence[Run]) -> Side:
     records = [record for run in runs for record in run.records]
     seconds = [run.seconds for run in runs if run.seconds is not None]
@@ -231,18 +181,12 @@ def _side(name: str, runs: Sequence[Run]) -> Side:
 
 
 def change(a: float, b: float, present: tuple[bool, bool] = (True, True)) -> str:
-    """From a to b in percent; as a factor where percent is silly; NEW or GONE."""
-    if not present[0] and present[1]:
+    """From a to b in per cent; NEW or GONE."""
+    if (not present[0] and present[1]) or a <= 0 < b:
         return "NEW"
-    if present[0] and not present[1]:
+    if (present[0] and not present[1]) or b <= 0 < a:
         return "GONE"
-    if a == b:
+    if a == b or a <= 0:
         return "0.0%"
-    if a <= 0 or b <= 0:
-        return "NEW" if a <= 0 else "GONE"
-    factor = b / a
-    if factor >= 10:
-        return f"{factor:,.0f}x" if factor >= 99.5 else f"{factor:.1f}x"
-    if factor <= 0.1:
-        return f"1/{1 / factor:,.0f}x" if factor <= 1 / 99.5 else f"1/{1 / factor:.1f}x"
-    return f"{factor - 1:+.1%}"
+    factor = b / a - 1
+    return f"{factor:+.1%}" if factor < 10 else f"{factor:+,.0%}"

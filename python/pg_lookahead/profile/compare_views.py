@@ -6,17 +6,16 @@ import csv
 import io
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from .. import page
-from .compare import FEWEST_RUNS, LEVEL, METHOD, Comparison, Difference, Side, Test, change
-
-_WIDE = 150
-"""Columns of the table where there is no terminal."""
+from ..measure.statistics import FEWEST_RUNS, Test
+from ..report import page, words
+from .compare import LEVEL, METHOD, Comparison, Difference, Side, change
 
 _SOURCES = {"timed": "", "counter": " (counter)", "sampled": " (sampled)"}
 
@@ -108,7 +107,9 @@ def seconds(comparison: Comparison) -> str:
     if a is None or b is None:
         return ""
     test = f", z {z(comparison.whole)}, p {probability(comparison.whole.p)}" if comparison.whole else ""
-    return f"A whole run, by the client's clock: {a * 1e3:,.3f} ms, {b * 1e3:,.3f} ms, {change(a, b)}{test}"
+    return (
+        f"A whole run, by the client's clock: {words.duration(a)}, {words.duration(b)}, {change(a, b)}{test}"
+    )
 
 
 def counters(comparison: Comparison) -> list[list[str]]:
@@ -124,7 +125,7 @@ def counters(comparison: Comparison) -> list[list[str]]:
 
 def text(comparison: Comparison, width: int | None = None) -> str:
     """Two tables, with what to know about them.  width: columns; as many as it takes if None."""
-    console = Console(file=io.StringIO(), width=width or _WIDE, color_system=None)
+    console = Console(file=io.StringIO(), width=width or words.WIDE, color_system=None)
     sides = zip("AB", comparison.sides, described(comparison), strict=True)
     told = [f"{letter}: {side.name}: {words}" for letter, side, words in sides]
     _lines(console, [*told, seconds(comparison)])
@@ -174,24 +175,15 @@ def _members(row: Difference) -> dict[str, Any]:
 def as_json(comparison: Comparison) -> str:
     """All of it; times in nanoseconds, but seconds where the name says so."""
     whole = comparison.whole
+    a, b = map(asdict, comparison.sides)
     members = {
         "format": "pg_lookahead profile comparison",
         "by": comparison.by,
         "unit": "calls" if comparison.by == "calls" else "ns",
         "level": LEVEL,
         "method": METHOD,
-        **{
-            letter: {
-                "name": side.name,
-                "runs": side.runs,
-                "processes": side.processes,
-                "settings": side.settings,
-                "seconds": side.seconds,
-                "counters": side.counters,
-                "timing_ns": side.timing_ns,
-            }
-            for letter, side in zip("ab", comparison.sides, strict=True)
-        },
+        "a": a,
+        "b": b,
         "whole_run": whole and {"z": whole.z, "degrees_of_freedom": whole.degrees, "p": whole.p},
         "functions": [_members(row) for row in comparison.rows],
     }

@@ -8,7 +8,6 @@ The invariant: a run that is kept has the record of the session that did the wor
 
 from __future__ import annotations
 
-import json
 import random
 import secrets
 import time
@@ -18,11 +17,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import psycopg
 
-from ..cluster import Cluster
-from ..server import ClusterError
-from . import perf, records, variant
+from ..measure import perf
+from ..server.cluster import Cluster
+from ..server.installation import ClusterError
+from . import records, variant
 
 Report = Callable[[str], None]
 
@@ -171,7 +172,7 @@ def _interleave(plan: Plan, recorder: _Recorder, report: Report) -> Outcome:
             run = recorder.run(config, number)
             if number > 0:
                 path = plan.output / config.name / f"run-{number:04d}.json"
-                path.write_text(json.dumps(records.run_json(run)) + "\n")
+                records.save(path, run)
                 runs[config.name].append(run)
     return Outcome(runs, recorder.notes)
 
@@ -201,16 +202,20 @@ class _Recorder:
         tag = f"pg_lookahead profile {secrets.token_hex(6)}"
         with psycopg.connect(self._dsn, autocommit=True, application_name=tag) as conn:
             conn.execute("LOAD 'pg_lookahead'")
-            settings = {**config.settings, "pg_lookahead.track_functions": "on"}
+            # A server of the user's own is not written to, but by a configuration that says so.
+            guard = {} if self._plan.dsn is None else {"default_transaction_read_only": "on"}
+            settings = {**guard, **config.settings, "pg_lookahead.track_functions": "on"}
             for name, value in settings.items():
                 conn.execute("SELECT set_config(%s, %s, false)", [name, value])
             pid = conn.info.backend_pid
-            with perf.Sampler(pid) if self._plan.sample else nullcontext() as sampler:
+            data = self._plan.output / config.name / f"run-{max(number, 0):04d}.perf.data"
+            with perf.recording(data, [pid]) if self._plan.sample else nullcontext():
                 started = time.perf_counter()
                 cursor = conn.execute(self._plan.workload.text.encode())
                 while cursor.nextset():
                     pass
                 seconds = time.perf_counter() - started
+        sampled = self._sampled(data, keep=number > 0) if self._plan.sample else ()
         taken = self._collect(tag, pid)
         return records.Run(
             config=config.name,
@@ -218,13 +223,22 @@ class _Recorder:
             number=number,
             seconds=seconds,
             records=tuple(taken),
-            sampled=sampler.functions() if sampler is not None else (),
+            sampled=sampled,
             about={
                 "workload": self._plan.workload.text,
                 "server": self._server,
-                "sampled_by": f"perf, cpu-clock at {perf.FREQUENCY} Hz" if sampler is not None else None,
+                "sampled_by": f"perf, cpu-clock at {perf.FREQUENCY} Hz" if self._plan.sample else None,
             },
         )
+
+    @staticmethod
+    def _sampled(data: Path, *, keep: bool) -> tuple[records.Function, ...]:
+        """What perf saw; the stacks stay beside the run, for viewers of flame graphs."""
+        found = perf.stacks(data)
+        if keep:
+            perf.collapse(data)
+        data.unlink()
+        return records.functions(list(found.items()), perf.FREQUENCY)
 
     def _names(self) -> list[str]:
         rows = self._admin.execute(
@@ -261,6 +275,6 @@ class _Recorder:
         row = self._admin.execute(query, [path]).fetchone()
         assert row is not None
         try:
-            return records.record_from(json.loads(row[0]))
-        except (ValueError, KeyError, TypeError) as error:
+            return records.record_from(row[0])
+        except msgspec.MsgspecError as error:
             raise ClusterError(f"{path} on the server: not a profile: {error}") from None

@@ -8,27 +8,28 @@ The invariant: a file is either understood in full or refused in one line that n
 
 from __future__ import annotations
 
-import json
-import math
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, Literal
 
-from ..server import ClusterError
+import msgspec
+
+from ..report import files
+from ..server.installation import ClusterError
 
 RECORD_FORMAT = "pg_lookahead profile record"
 RUN_FORMAT = "pg_lookahead profile run"
-VERSION = 1
 
 TIMED = "timed"
 COUNTER = "counter"
 SAMPLED = "sampled"
-SOURCES = (TIMED, COUNTER, SAMPLED)
+
+# Beyond these bounds a member is damage.
+Count = Annotated[int, msgspec.Meta(gt=-(2**62), lt=2**62)]
+Number = Annotated[float, msgspec.Meta(gt=-1e300, lt=1e300)]
 
 
-@dataclass(frozen=True)
-class Function:
+class Function(msgspec.Struct, frozen=True):
     """What one process spent in one function.
 
     name: unique in its record
@@ -39,14 +40,13 @@ class Function:
         once in the total"""
 
     name: str
-    source: str
-    calls: int | None
-    total_ns: float
-    self_ns: float
+    source: Literal["timed", "counter", "sampled"]
+    calls: Count | None
+    total_ns: Number
+    self_ns: Number
 
 
-@dataclass(frozen=True)
-class Process:
+class Process(msgspec.Struct, frozen=True):
     """Whose record it is.
 
     kind: ``backend``, ``parallel worker``, ``autovacuum worker``, ``background worker`` or
@@ -56,15 +56,14 @@ class Process:
     application_name: as set at the end"""
 
     kind: str
-    pid: int
-    leader_pid: int | None
-    started: float
-    ended: float
+    pid: Count
+    leader_pid: Count | None
+    started: Number
+    ended: Number
     application_name: str
 
 
-@dataclass(frozen=True)
-class Record:
+class Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="format", tag=RECORD_FORMAT):
     """What one process left at its exit.
 
     server_version: as a number: 180006 is 18.6
@@ -74,11 +73,12 @@ class Record:
     statistics: PostgreSQL's counters for this process since its first profiled query, such
         as ``shared_blks_read``"""
 
-    server_version: int
-    timing_ns: float
+    version: Literal[1] = 1
+    server_version: Count
+    timing_ns: Number
     process: Process
-    settings: Mapping[str, str]
-    statistics: Mapping[str, float]
+    settings: dict[str, str]
+    statistics: dict[str, Number]
     functions: tuple[Function, ...]
 
     @property
@@ -87,8 +87,7 @@ class Record:
         return self.timing_ns * sum(one.calls or 0 for one in self.functions if one.source == TIMED)
 
 
-@dataclass(frozen=True)
-class Run:
+class Run(msgspec.Struct, frozen=True, kw_only=True, tag_field="format", tag=RUN_FORMAT):
     """One execution of a workload under a configuration.
 
     config: name of the configuration
@@ -99,109 +98,24 @@ class Run:
     sampled: functions seen by perf, over all these processes
     about: what else is known: workload, server version, host"""
 
+    version: Literal[1] = 1
     config: str
-    settings: Mapping[str, str]
-    number: int
-    seconds: float | None
+    settings: dict[str, str]
+    number: Count
+    seconds: Number | None
     records: tuple[Record, ...]
     sampled: tuple[Function, ...] = ()
-    about: Mapping[str, Any] = field(default_factory=dict)
+    about: dict[str, Any] = {}
 
 
-def _is_text(value: object) -> bool:
-    return isinstance(value, str)
+def record_from(text: bytes | str) -> Record:
+    """A record as a process wrote it; msgspec.MsgspecError if it is none."""
+    return msgspec.json.decode(text, type=Record)
 
 
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**64
-
-
-def _is_number(value: object) -> bool:
-    return _is_count(value) or (isinstance(value, float) and math.isfinite(value))
-
-
-def _is_map(value: object, holds: Callable[[object], bool]) -> bool:
-    return isinstance(value, Mapping) and all(_is_text(key) and holds(value[key]) for key in value)
-
-
-_HOLDS: Mapping[str, Callable[[Any], bool]] = {
-    "str": _is_text,
-    "int": _is_count,
-    "int | None": lambda value: value is None or _is_count(value),
-    "float": _is_number,
-    "float | None": lambda value: value is None or _is_number(value),
-    "Mapping[str, str]": lambda value: _is_map(value, _is_text),
-    "Mapping[str, float]": lambda value: _is_map(value, _is_number),
-    "Mapping[str, Any]": lambda value: _is_map(value, lambda _: True),
-}
-"""What a member of a file may be, by the type it is declared with here."""
-
-_Value = TypeVar("_Value", Function, Process, Record, Run)
-
-
-def _checked(value: _Value) -> _Value:
-    """The value, whose members have come out of a file; TypeError if one is not what it has to be."""
-    for one in fields(value):
-        holds = _HOLDS.get(str(one.type))
-        if holds is not None and not holds(getattr(value, one.name)):
-            raise TypeError(f"{one.name} of {type(value).__name__} is {getattr(value, one.name)!r:.40}")
-    return value
-
-
-def _functions(members: Iterable[Mapping[str, Any]]) -> tuple[Function, ...]:
-    found = tuple(_checked(Function(**member)) for member in members)
-    for function in found:
-        if function.source not in SOURCES:
-            raise ValueError(f"source {function.source!r} of function {function.name}")
-    return found
-
-
-def record_from(members: Mapping[str, Any]) -> Record:
-    """A record from its JSON object; KeyError, TypeError or ValueError if it is none."""
-    _check_format(members, RECORD_FORMAT)
-    record = Record(
-        server_version=members["server_version"],
-        timing_ns=members["timing_ns"],
-        process=_checked(Process(**members["process"])),
-        settings=members["settings"],
-        statistics=members["statistics"],
-        functions=_functions(members["functions"]),
-    )
-    return _checked(record)
-
-
-def run_from(members: Mapping[str, Any]) -> Run:
-    """A run from its JSON object; KeyError, TypeError or ValueError if it is none."""
-    _check_format(members, RUN_FORMAT)
-    run = Run(
-        config=members["config"],
-        settings=members["settings"],
-        number=members["number"],
-        seconds=members["seconds"],
-        records=tuple(record_from(record) for record in members["records"]),
-        sampled=_functions(members["sampled"]),
-        about=members["about"],
-    )
-    return _checked(run)
-
-
-def _check_format(members: Mapping[str, Any], wanted: str) -> None:
-    if members.get("format") != wanted:
-        raise ValueError(f"format {members.get('format')!r} is not {wanted!r}")
-    if members.get("version") != VERSION:
-        raise ValueError(f"version {members.get('version')!r} of the format; {VERSION} is known here")
-
-
-def record_json(record: Record) -> dict[str, Any]:
-    """The JSON object of a record."""
-    return {"format": RECORD_FORMAT, "version": VERSION, **asdict(record)}
-
-
-def run_json(run: Run) -> dict[str, Any]:
-    """The JSON object of a run."""
-    members = asdict(run)
-    members["records"] = [record_json(record) for record in run.records]
-    return {"format": RUN_FORMAT, "version": VERSION, **members}
+def save(path: Path, run: Run) -> None:
+    """Write a run to a file."""
+    files.write(path, msgspec.json.encode(run).decode() + "\n")
 
 
 def load(path: Path) -> list[Run]:
@@ -211,22 +125,42 @@ def load(path: Path) -> list[Run]:
     of the directory.  ClusterError, one line, if there is none or a file is neither."""
     if not path.exists():
         raise ClusterError(f"{path}: there is no such profile")
-    files = sorted(path.glob("*.json")) if path.is_dir() else [path]
-    if not files:
+    found = sorted(path.glob("*.json")) if path.is_dir() else [path]
+    if not found:
         inside = sorted(entry.name for entry in path.iterdir() if entry.is_dir())
         which = f"; it has {', '.join(inside)}: name one of these" if inside else ""
         raise ClusterError(f"{path}: no profile (*.json) in this directory{which}")
-    return [_load_file(file, number) for number, file in enumerate(files, start=1)]
+    return [_load_file(file, number) for number, file in enumerate(found, start=1)]
 
 
 def _load_file(path: Path, number: int) -> Run:
     try:
-        members = json.loads(path.read_text())
-        if isinstance(members, dict) and members.get("format") == RECORD_FORMAT:
-            record = record_from(members)
-            return Run(path.parent.resolve().name, record.settings, number, None, (record,))
-        return run_from(members)
+        found: Run | Record = msgspec.json.decode(path.read_bytes(), type=Run | Record)
     except OSError as error:
         raise ClusterError(f"{path}: cannot be read: {error.strerror}") from None
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ClusterError(f"{path}: not a profile: {type(error).__name__}: {error}") from None
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise ClusterError(f"{path}: not a profile: {error}") from None
+    if isinstance(found, Run):
+        return found
+    name = path.parent.resolve().name
+    return Run(config=name, settings=found.settings, number=number, seconds=None, records=(found,))
+
+
+def functions(samples: Sequence[tuple[str, int]], frequency: int) -> tuple[Function, ...]:
+    """Functions from stacks and how often each was seen: the time of the innermost one is its own.
+
+    What is seen of a stack without names is no function."""
+    total: dict[str, int] = {}
+    own: dict[str, int] = {}
+    for stack, count in samples:
+        names = [name for name in stack.split(";")[1:] if name != "[unknown]"]
+        for name in dict.fromkeys(names):
+            total[name] = total.get(name, 0) + count
+        if names and stack.endswith(f";{names[-1]}"):
+            own[names[-1]] = own.get(names[-1], 0) + count
+    tick = 1e9 / frequency
+    made = [
+        Function(name, "sampled", None, count * tick, own.get(name, 0) * tick)
+        for name, count in total.items()
+    ]
+    return tuple(sorted(made, key=lambda one: -one.self_ns))

@@ -21,8 +21,8 @@ from typing import Any
 
 import psycopg
 
-from ..home import Home
-from ..server import ClusterError, Installation
+from ..server.home import Home
+from ..server.installation import ClusterError, Installation
 
 _SOURCES = Path(__file__).resolve().parents[3]
 _PARTS = ("Makefile", "pg_lookahead.control", "sql", "src")

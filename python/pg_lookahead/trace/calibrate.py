@@ -1,6 +1,6 @@
 """A model measured from a device, by fio on a file (or block device) that lies on it.
 
-Random reads of 8 KB and of 128 KB, at depths from 1 to 64: of n reads in s seconds at depth d,
+Random reads of 8 KiB and of 128 KiB, at depths from 1 to 64: of n reads in s seconds at depth d,
 each took d s / n.  The two sizes give a latency and a rate for each depth, the rows of the
 table of a Parallel model.
 """
@@ -22,16 +22,16 @@ SMALLEST_FILE = 64 << 20
 def measure(path: Path, seconds: float, say: Callable[[str], None]) -> Model:
     """Measure; takes 14 times ``seconds`` and reads only.
 
-    path: a file of at least 64 MB (the longer, the less of it is in a cache), or a device
+    path: a file of at least 64 MiB (the longer, the less of it is in a cache), or a device
     say: told before each measurement"""
     fio.need()
     if fio.length(path) < SMALLEST_FILE:
-        raise TraceError(f"{path} is shorter than {SMALLEST_FILE >> 20} MB, too short to measure by")
+        raise TraceError(f"{path} is shorter than {SMALLEST_FILE >> 20} MiB, too short to measure by")
     table = []
     for depth in DEPTHS:
         took = {}
         for size in (SMALL, LARGE):
-            say(f"{size >> 10} KB reads at depth {depth}")
+            say(f"{size >> 10} KiB reads at depth {depth}")
             took[size] = depth / _reads_a_second(path, size, depth, seconds)
         table.append(row(depth, took[SMALL], took[LARGE]))
     device = Parallel(table[0][1], table[0][2], table=table, queue=DEPTHS[-1])

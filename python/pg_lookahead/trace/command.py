@@ -6,40 +6,49 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
+from .. import parameters
+from ..report import files, words
 from . import TraceError
 
 if TYPE_CHECKING:
     from .format import Trace
     from .models import Model
-    from .simulate import Outcome
 
-_WIDE = 140
-_MODEL_HELP = "A device by name, or a file saved by --save; ultrastar-146z10 if not given."
-_POLICY_HELP = "issued, chunk, all, sequential"
 _CURVE = (10, 30, 100, 403, 1_000, 3_000, 12_900, 30_000, 100_000, 300_000, 1_000_000)
 _CURVE_READS = 2_000_000
 
-PolicyOption = Annotated[str, typer.Option(metavar="LIST", help=_POLICY_HELP)]
-ChunkOption = Annotated[str, typer.Option(metavar="LIST", help="Reads in a chunk.")]
-DepthOption = Annotated[str, typer.Option(metavar="LIST", help="Reads in flight.")]
-CombineOption = Annotated[
-    int, typer.Option(metavar="KB", min=8, max=1 << 20, help="Combine sorted reads up to this.")
+ORDERS = ("issued", "chunk", "all", "sequential")
+_ALL = ",".join(ORDERS)
+_NUMBERS = parameters.numbers(1, 1 << 20)
+
+TracePath = Annotated[Path, typer.Argument(metavar="TRACE")]
+Orders = Annotated[
+    Any, typer.Option("--policy", metavar="LIST", parser=parameters.words(*ORDERS), help="Orders.")
 ]
-SetOption = Annotated[
-    list[str] | None, typer.Option("--set", metavar="NAME=NUMBER", help="Change a parameter.")
+Chunks = Annotated[Any, typer.Option("--chunk", metavar="LIST", parser=_NUMBERS, help="Reads in a chunk.")]
+Depths = Annotated[Any, typer.Option("--depth", metavar="LIST", parser=_NUMBERS, help="Reads in flight.")]
+Combine = Annotated[
+    int,
+    typer.Option("--combine", metavar="KIB", min=8, max=1 << 20, help="Sorted reads become one up to this."),
 ]
-SecondsOption = Annotated[
-    float, typer.Option(min=0.1, max=60, help="For each of 14 cells, when calibrating.")
+ModelName = Annotated[str, typer.Option("--model", metavar="NAME", help="A device, or a file of --save.")]
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", metavar="NAME=NUMBER", help="Change a parameter of it.")
 ]
-SaveOption = Annotated[Path | None, typer.Option(metavar="FILE", help="Write the model to a file.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Seconds = Annotated[
+    float, typer.Option("--seconds", min=0.1, max=60, help="Of each of 14 cells, when calibrating.")
+]
+Save = Annotated[Path | None, typer.Option("--save", metavar="FILE", help="Write the model to a file.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def trace(
@@ -80,7 +89,8 @@ def trace(
     elif index is not None:
         from . import index as live
 
-        made = live.trace(path, dsn, index, lower, upper, max_entries)
+        with words.status(Console(stderr=True)) as say:
+            made = live.trace(path, dsn, index, lower, upper, max_entries, say=say)
     elif given:
         made = _from_text(path, given[0], str(texts[given[0]]), only)
     else:
@@ -94,40 +104,36 @@ def _from_text(path: Path, kind: str, name: str, only: str | None) -> Trace:
 
     shown = "standard input" if name == "-" else name
     try:
-        with Writer(path, kind, f"{kind} {shown}") as writer:
-            if name == "-":
-                convert(kind, sys.stdin.buffer, writer, only)
-            else:
-                with Path(name).open("rb") as stream:
-                    convert(kind, stream, writer, only)
+        with (
+            Writer(path, kind, f"{kind} {shown}") as writer,
+            nullcontext(sys.stdin.buffer) if name == "-" else Path(name).open("rb") as stream,
+        ):
+            convert(kind, stream, writer, only)
     except TraceError as error:
         raise TraceError(f"{shown}: {str(error).removeprefix(f'{kind} {shown}: ')}") from None
     return Trace.open(path)
 
 
 def _describe(made: Trace) -> None:
-    table = Table.grid(padding=(0, 2))
-    table.add_row("source", made.source)
-    table.add_row("rows", f"{made.rows:,}")
-    for name, size in list(zip(made.files, made.file_bytes, strict=True))[:20]:
-        table.add_row("file", f"{name}, {size:,} bytes")
-    table.add_row("trace", f"{made.path}, {made.path.stat().st_size:,} bytes")
-    _console().print(table, highlight=False)
+    facts = [("source", made.source), ("rows", f"{made.rows:,}")]
+    named = list(zip(made.files, made.file_bytes, strict=True))
+    facts += [("file", f"{name}, {size:,} bytes") for name, size in named[:20]]
+    words.show_facts(words.output(), [*facts, ("trace", f"{made.path}, {made.path.stat().st_size:,} bytes")])
 
 
 def simulate(
-    path: Annotated[Path, typer.Argument(metavar="TRACE")],
-    model: Annotated[str | None, typer.Option(metavar="NAME", help=_MODEL_HELP)] = None,
-    settings: SetOption = None,
+    path: TracePath,
+    model: ModelName = "nvme",
+    settings: Settings = None,
     calibrate: Annotated[
         Path | None, typer.Option(metavar="PATH", help="Measure the model: read this file.")
     ] = None,
-    seconds: SecondsOption = 1.0,
-    save: SaveOption = None,
-    policy: PolicyOption = "issued,chunk,all,sequential",
-    chunk: ChunkOption = "403",
-    depth: DepthOption = "1,16",
-    combine: CombineOption = 128,
+    seconds: Seconds = 1.0,
+    save: Save = None,
+    policy: Orders = _ALL,
+    chunk: Chunks = "403",
+    depth: Depths = "1,16",
+    combine: Combine = 128,
     figures: Annotated[
         str | None,
         typer.Option(metavar="PREFIX", help="Draw PREFIX-access.png, PREFIX-chunks.png, PREFIX.html."),
@@ -135,175 +141,135 @@ def simulate(
     parameters: Annotated[
         bool, typer.Option("--parameters", help="Print the model's, with sources.")
     ] = False,
-    as_json: JsonOption = False,
+    as_json: AsJson = False,
 ) -> None:
     """Predict how long the reads of a trace take in other orders, on a device."""
-    from .. import page
     from . import policy as orders
     from . import simulate as simulation
+    from .figures import COLUMNS, row
     from .format import Trace
 
     opened = Trace.open(path)
-    wanted = orders.parse(policy, chunk, depth)
-    if figures is not None:
-        page.writable("--figures", Path(f"{figures}.html"))
-    if save is not None:
-        page.writable("--save", save)
+    wanted = orders.combinations(policy, chunk, depth)
+    for suffix in ("-access.png", "-chunks.png", ".html") if figures is not None else ():
+        files.check_writable("--figures", Path(f"{figures}{suffix}"))
     chosen = _model(model, settings, calibrate, seconds, save)
     outcomes = simulation.run(opened, chosen.device, wanted, combine << 10)
     if as_json:
-        print(
-            json.dumps(
-                {"trace": opened.source, **chosen.as_dict(), "outcomes": [_plain(o) for o in outcomes]}
-            )
-        )
+        told = [{**outcome.policy.as_dict(), **outcome.figures} for outcome in outcomes]
+        print(json.dumps({"trace": opened.source, **chosen.as_dict(), "outcomes": told}))
     else:
-        _show(opened, chosen, outcomes, parameters)
+        title = f"{opened.source}: {outcomes[0].wanted:,} reads, on {chosen.name}"
+        _show(title, COLUMNS, [row(outcome) for outcome in outcomes])
+        if parameters:
+            listed = Table("parameter", "value", "source")
+            for name, value in chosen.parameters.items():
+                listed.add_row(name, str(value), chosen.source(name))
+            words.output().print(listed)
     if figures is not None:
         _draw(figures, opened, chosen, outcomes, combine << 10)
 
 
 def _model(
-    name: str | None, settings: list[str] | None, calibrate: Path | None, seconds: float, save: Path | None
+    name: str, settings: list[str] | None, calibrate: Path | None, seconds: float, save: Path | None
 ) -> Model:
     from . import models
 
-    if name is not None and calibrate is not None:
-        raise TraceError("--model and --calibrate: one of the two")
+    if save is not None:
+        files.check_writable("--save", save)
     if calibrate is not None:
         from .calibrate import measure
 
-        errors = Console(stderr=True)
-        with errors.status("calibrating") as status:
-            chosen = measure(calibrate, seconds, lambda text: status.update(f"calibrating: {text}"))
+        with words.status(Console(stderr=True)) as say:
+            chosen = measure(calibrate, seconds, lambda text: say(f"calibrating: {text}"))
     else:
-        chosen = models.find(name or models.DEFAULT)
+        chosen = models.find(name)
     chosen = models.change(chosen, settings or [])
     if save is not None:
-        save.write_text(json.dumps(chosen.as_dict(), indent=1) + "\n")
+        files.write(save, json.dumps(chosen.as_dict(), indent=1) + "\n")
     return chosen
 
 
-def _show(opened: Trace, chosen: Model, outcomes: list[Outcome], parameters: bool) -> None:
-    from .figures import COLUMNS, row
-
-    out = _console()
-    title = f"{opened.source}: {outcomes[0].wanted:,} reads, on {chosen.name}"
-    table = Table(*COLUMNS, title=title, title_justify="left")
+def _show(title: str, columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+    table = Table(*columns)
     for column in table.columns[1:]:
         column.justify = "right"
-    for outcome in outcomes:
-        table.add_row(*row(outcome))
-    out.print(table)
-    if parameters:
-        listed = Table("parameter", "value", "source")
-        for name, value in chosen.parameters.items():
-            listed.add_row(name, str(value), chosen.source(name))
-        out.print(listed)
+    for cells in rows:
+        table.add_row(*cells)
+    words.output().print(title, highlight=False, markup=False, soft_wrap=True)
+    words.output().print(table)
 
 
-def _plain(outcome: Outcome) -> dict[str, object]:
-    return {
-        "policy": outcome.policy.order,
-        "chunk": outcome.policy.chunk,
-        "depth": outcome.policy.depth,
-        "seconds": outcome.seconds,
-        "wanted": outcome.wanted,
-        "reads": outcome.reads,
-        "bytes": outcome.bytes,
-        "distance": outcome.distance,
-    }
-
-
-def _draw(prefix: str, opened: Trace, chosen: Model, outcomes: list[Outcome], limit: int) -> None:
-    from .. import page
+def _draw(prefix: str, opened: Trace, chosen: Model, outcomes: list[Any], limit: int) -> None:
+    from ..report.page import style
     from . import figures, simulate
 
-    depths = sorted({outcome.policy.depth for outcome in outcomes})
     most = min(outcomes[0].wanted, _CURVE_READS)
     sizes = [size for size in _CURVE if size <= most] or [most]
     curves = [
-        (depth, list(simulate.by_chunk(opened, chosen.device, sizes, depth, limit, most))) for depth in depths
+        (depth, list(simulate.by_chunk(opened, chosen.device, sizes, depth, limit, most)))
+        for depth in sorted({outcome.policy.depth for outcome in outcomes})
     ]
-    whole = outcomes[0].wanted <= most
-    marks = {
-        str(o.policy): o.seconds for o in outcomes if o.policy.depth == 1 and not o.policy.chunk and whole
-    }
-    with page.style():
-        access, chunks = figures.access_pattern(outcomes), figures.time_by_chunk(curves, marks)
+    alone = [o for o in outcomes if o.policy.depth == 1 and not o.policy.chunk and o.wanted <= most]
+    with style():
+        access = figures.access_pattern(outcomes)
+        chunks = figures.time_by_chunk(curves, {str(o.policy): o.seconds for o in alone})
+        text = figures.html(opened, chosen, outcomes, access, chunks)
         figures.save(access, Path(f"{prefix}-access.png"))
         figures.save(chunks, Path(f"{prefix}-chunks.png"))
-        page.write(Path(f"{prefix}.html"), figures.html(opened, chosen, outcomes, access, chunks))
+        files.write(Path(f"{prefix}.html"), text)
 
 
 def replay(
-    path: Annotated[Path, typer.Argument(metavar="TRACE")],
+    path: TracePath,
     file: Annotated[Path, typer.Option(metavar="DATAFILE", help="To read; it is never written.")],
     model: Annotated[
         str | None, typer.Option(metavar="NAME", help="As for simulate; measured on DATAFILE if not given.")
     ] = None,
-    settings: SetOption = None,
-    seconds: SecondsOption = 1.0,
-    save: SaveOption = None,
-    policy: PolicyOption = "issued,chunk,all,sequential",
-    chunk: ChunkOption = "403",
-    depth: DepthOption = "1,16",
-    combine: CombineOption = 128,
-    engine: Annotated[str, typer.Option(help="io_uring or psync (depth 1 only).")] = "io_uring",
-    reads: Annotated[int, typer.Option(min=1, help="Of each policy, at most.")] = 100_000,
-    as_json: JsonOption = False,
+    settings: Settings = None,
+    seconds: Seconds = 1.0,
+    save: Save = None,
+    policy: Orders = _ALL,
+    chunk: Chunks = "403",
+    depth: Depths = "1,16",
+    combine: Combine = 128,
+    engine: Annotated[Literal["io_uring", "psync"], typer.Option(help="psync: depth 1 only.")] = "io_uring",
+    reads: Annotated[
+        int | None, typer.Option(min=1, help="Cut the trace after so many reads; whole if not given.")
+    ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Do the reads of a trace, by fio, in each order: predicted and measured side by side."""
-    from . import fio
     from . import policy as orders
     from . import replay as doing
-    from .figures import duration
     from .format import Trace
 
-    if engine not in fio.ENGINES:
-        raise TraceError(f"no engine {engine}; there are {', '.join(fio.ENGINES)}")
-    opened = Trace.open(path)
-    wanted = orders.parse(policy, chunk, depth)
+    opened = replace(Trace.open(path), most=reads)
+    wanted = orders.combinations(policy, chunk, depth)
     doing.check(opened, file, wanted, engine)
-    chosen = _model(model, settings, None if model else file, seconds, save)
-    with Console(stderr=True).status("replaying") as status:
-        limit = combine << 10
+    chosen = _model(model or "", settings, None if model else file, seconds, save)
+    with words.status(Console(stderr=True)) as say:
         done = list(
-            doing.run(
-                opened,
-                file,
-                chosen.device,
-                wanted,
-                engine=engine,
-                most=reads,
-                limit=limit,
-                say=lambda text: status.update(f"replaying: {text}"),
-            )
+            doing.run(opened, file, chosen.device, wanted, engine=engine, limit=combine << 10, say=say)
         )
+    total = replace(opened, most=None).wanted
     if as_json:
         cells = [
-            {
-                "policy": one.policy.order,
-                "chunk": one.policy.chunk,
-                "depth": one.policy.depth,
-                "reads": one.reads,
-                "predicted": one.predicted,
-                "measured": one.measured,
-            }
+            {**one.policy.as_dict(), "reads": one.reads, "predicted": one.predicted, "measured": one.measured}
             for one in done
         ]
-        print(json.dumps({"trace": opened.source, **chosen.as_dict(), "cells": cells}))
+        told = {"trace": opened.source, "wanted": opened.wanted, "rows": total}
+        print(json.dumps({**told, **chosen.as_dict(), "cells": cells}))
         return
-    table = Table("policy", "depth", "reads", "predicted", "measured", "predicted / measured - 1")
-    table.title, table.title_justify = f"{opened.source}, on {file}", "left"
-    for column in table.columns[1:]:
-        column.justify = "right"
-    for one in done:
-        cells_shown = (duration(one.predicted), duration(one.measured), f"{one.error:+.0%}")
-        table.add_row(str(one.policy), str(one.policy.depth), f"{one.reads:,}", *cells_shown)
-    _console().print(table)
-
-
-def _console() -> Console:
-    out = Console()
-    return out if out.is_terminal else Console(width=_WIDE)
+    part = f"the first {opened.wanted:,} of {total:,} reads" if opened.wanted < total else f"{total:,} reads"
+    _show(
+        f"{opened.source}: {part}, on {file}",
+        ("policy", "depth", "reads", "predicted", "measured", "predicted / measured - 1"),
+        [
+            (
+                *(str(one.policy), str(one.policy.depth), f"{one.reads:,}"),
+                *(words.duration(one.predicted), words.duration(one.measured), f"{one.error:+.0%}"),
+            )
+            for one in done
+        ],
+    )

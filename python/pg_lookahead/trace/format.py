@@ -28,16 +28,20 @@ Several files are addressed as if they lay one after the other, each from a whol
 
 from __future__ import annotations
 
-import json
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
+from typing import Annotated
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ..report.files import replacing
 from . import BATCH, Batches, Ints, TraceError
 
 VERSION = 1
@@ -55,6 +59,16 @@ FURTHEST = 1 << 52
 _ALIGN = 1 << 20
 
 
+class Head(msgspec.Struct):
+    """Of a trace; see the head of the file."""
+
+    format: int
+    kind: str
+    source: str
+    files: Annotated[list[str], msgspec.Meta(min_length=1)]
+    file_bytes: list[Annotated[int, msgspec.Meta(ge=0)]]
+
+
 class Writer:
     """Writes a trace; a context manager.  The file appears whole, when all went well, or not at all.
 
@@ -65,7 +79,6 @@ class Writer:
     def __init__(self, path: Path, kind: str, source: str, file_bytes: dict[str, int] | None = None) -> None:
         assert kind in KINDS
         self._path = path
-        self._partial = path.with_name(f".{path.name}.partial")
         self._kind, self._source = kind, source
         self._known = file_bytes or {}
         self._files: dict[str, int] = {}
@@ -73,9 +86,15 @@ class Writer:
         self.count = 0
 
     def __enter__(self) -> Writer:
-        self._parquet = pq.ParquetWriter(
-            self._partial, SCHEMA, compression="zstd", use_dictionary=["file", "length"]
-        )
+        self._replacing = replacing(self._path)
+        partial = self._replacing.__enter__()
+        try:
+            self._parquet = pq.ParquetWriter(
+                partial, SCHEMA, compression="zstd", use_dictionary=["file", "length"]
+            )
+        except OSError:
+            self._replacing.__exit__(*sys.exc_info())
+            raise
         return self
 
     def file(self, name: str) -> int:
@@ -101,22 +120,16 @@ class Writer:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        head = {
-            "format": VERSION,
-            "kind": self._kind,
-            "source": self._source,
-            "files": list(self._files),
-            "file_bytes": self._ends,
-        }
+        head = Head(VERSION, self._kind, self._source, list(self._files), self._ends)
         try:
-            self._parquet.add_key_value_metadata({KEY: json.dumps(head).encode()})
+            self._parquet.add_key_value_metadata({KEY: msgspec.json.encode(head)})
             self._parquet.close()
-            if value is None:
-                if not self.count:
-                    raise TraceError(f"{self._source}: no read in it, so no trace of it")
-                self._partial.rename(self._path)
-        finally:
-            self._partial.unlink(missing_ok=True)
+            if value is None and not self.count:
+                raise TraceError(f"{self._source}: no read in it, so no trace of it")
+        except (OSError, TraceError):
+            self._replacing.__exit__(*sys.exc_info())
+            raise
+        self._replacing.__exit__(kind, value, trace)
 
 
 @dataclass(frozen=True)
@@ -125,7 +138,8 @@ class Trace:
 
     files, file_bytes: names and lengths
     rows: how many rows it has
-    kind, source: as in the head of the file"""
+    kind, source: as in the head of the file
+    most: only the first so many reads count; None: all"""
 
     path: Path
     kind: str
@@ -133,6 +147,7 @@ class Trace:
     files: Sequence[str]
     file_bytes: Sequence[int]
     rows: int
+    most: int | None = None
 
     @staticmethod
     def open(path: Path) -> Trace:
@@ -140,29 +155,35 @@ class Trace:
         try:
             with pq.ParquetFile(path) as parquet:
                 schema, metadata = parquet.schema_arrow, parquet.metadata
-                head = json.loads((metadata.metadata or {}).get(KEY, b"null"))
+                head = (metadata.metadata or {}).get(KEY)
         except (pa.ArrowException, OSError) as error:
             if getattr(error, "errno", None):
                 raise  # the file cannot be read at all
             raise TraceError(f"{path} is no trace, or is cut short: {_first_line(error)}") from None
-        except ValueError:
-            raise TraceError(f"{path} is no trace: its metadata is not JSON") from None
-        if not isinstance(head, dict) or not isinstance(head.get("format"), int):
+        if head is None:
             raise TraceError(f"{path} is a Parquet file, but no trace: it lacks the key {KEY.decode()}")
-        if head["format"] > VERSION:
-            raise TraceError(f"{path} is of format {head['format']}; this program reads up to {VERSION}")
+        try:
+            known = msgspec.json.decode(head, type=Head)
+        except msgspec.MsgspecError as error:
+            raise TraceError(f"{path}: its metadata will not do: {error}") from None
+        if known.format > VERSION:
+            raise TraceError(f"{path} is of format {known.format}; this program reads up to {VERSION}")
         wrong = [field.name for field in SCHEMA if not _has(schema, field)]
         if wrong:
             expected = ", ".join(f"{field.name} {field.type}" for field in SCHEMA)
             raise TraceError(f"{path}: no column {wrong[0]} of the right type; a trace has {expected}")
-        files, ends = head.get("files"), head.get("file_bytes")
-        if not isinstance(files, list) or not isinstance(ends, list) or not files or len(files) != len(ends):
-            raise TraceError(f"{path}: its metadata names no files, or not the length of each")
-        if not _are(files, str) or not _are(ends, int):
-            raise TraceError(f"{path}: its metadata names no files, or not the length of each")
-        if min(ends) < 0 or sum(ends) > FURTHEST:
-            raise TraceError(f"{path}: its metadata gives a file an impossible length")
-        return Trace(path, str(head.get("kind")), str(head.get("source")), files, ends, metadata.num_rows)
+        if len(known.files) != len(known.file_bytes) or sum(known.file_bytes) > FURTHEST:
+            raise TraceError(
+                f"{path}: its metadata will not do: not a length for each file, or too great ones"
+            )
+        return Trace(path, known.kind, known.source, known.files, known.file_bytes, metadata.num_rows)
+
+    @cached_property
+    def wanted(self) -> int:
+        """Reads that batches() gives."""
+        if self.kind != "index":
+            return self.rows if self.most is None else min(self.rows, self.most)
+        return sum(len(offset) for offset, _ in self.batches())
 
     @property
     def bases(self) -> Ints:
@@ -205,24 +226,23 @@ class Trace:
     def batches(self) -> Batches:
         """The reads in the order of issue, by addresses; see the head of the file."""
         bases = self.bases
-        last = -1
+        last, left = -1, self.rows if self.most is None else self.most
         for file, offset, length in self.rows_in_batches():
             address = offset + bases[file]
             if self.kind == "index":
                 new = np.diff(address, prepend=last) != 0
                 last = int(address[-1])
                 address, length = address[new], length[new]
+            if not left:
+                return
             if len(address):
-                yield address, length
+                yield address[:left], length[:left]
+                left -= min(left, len(address))
 
 
 def _has(schema: pa.Schema, wanted: pa.Field) -> bool:
     index = schema.get_field_index(wanted.name)
     return index >= 0 and bool(schema.field(index).type.equals(wanted.type))
-
-
-def _are(values: list[object], kind: type) -> bool:
-    return all(type(value) is kind for value in values)
 
 
 def _first_line(error: Exception) -> str:

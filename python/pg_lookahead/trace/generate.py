@@ -2,9 +2,9 @@
 
 In the discussion of 2004 that proposed to sort the reads of an index scan ("be smarter about
 i/o patterns in index scan", pgsql-hackers), a query fetched 170,000 rows of a table with 240
-million rows in 13 GB, by 134,000 reads, 403 of them for each 8 KB read of the index.  The
+million rows in 13 GB, by 134,000 reads, 403 of them for each 8 KiB read of the index.  The
 strace was not published.  What is made here has these properties and no others: 134,000
-reads of 8 KB at places drawn evenly over 13 GiB; nothing is fitted to the times.
+reads of 8 KiB at places drawn evenly over 13 GiB; nothing is fitted to the times.
 
 (The numbers fit together: a full leaf of that time on a 32-bit machine held 509 entries of a
 4-byte key, and 509 x 134,000 / 170,000 = 401.  So about one row in five lay in the block that

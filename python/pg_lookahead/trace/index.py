@@ -6,6 +6,7 @@ COPY, whose fixed-size rows numpy takes as they are (millions a second).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +34,7 @@ def trace(
     lower: str | None = None,
     upper: str | None = None,
     max_entries: int | None = None,
+    say: Callable[[str], None] = lambda text: None,
 ) -> Trace:
     """Write the trace of an index, and open it.
 
@@ -40,9 +42,10 @@ def trace(
     index: name, with its schema if need be
     lower, upper: bounds of the first key column, as text of its type; None: none
     max_entries: of the index, at most; None: all
+    say: told how far it is
     TraceError if there is no entry, or the database will not have it."""
     try:
-        return _trace(path, dsn, index, lower, upper, max_entries)
+        return _trace(path, dsn, index, (lower, upper, max_entries), say)
     except psycopg.Error as error:
         raise TraceError(
             " | ".join(line.strip() for line in str(error).splitlines() if line.strip())
@@ -50,14 +53,24 @@ def trace(
 
 
 def _trace(
-    path: Path, dsn: str, index: str, lower: str | None, upper: str | None, max_entries: int | None
+    path: Path,
+    dsn: str,
+    index: str,
+    limits: tuple[str | None, str | None, int | None],
+    say: Callable[[str], None],
 ) -> Trace:
+    lower, upper, _ = limits
     with psycopg.connect(dsn) as conn:
+        if conn.execute("SELECT FROM pg_extension WHERE extname = 'pg_lookahead'").fetchone() is None:
+            raise TraceError(
+                f"the database {conn.info.dbname} has no extension pg_lookahead:"
+                " CREATE EXTENSION pg_lookahead there first"
+            )
         facts = conn.execute(_FACTS, [index]).fetchone()
         if facts is None:
             raise TraceError(f"{index} is not an index")
         table, table_bytes, block_size, database = facts
-        query = sql.SQL(_ORDER).format(index, lower, upper, max_entries)
+        query = sql.SQL(_ORDER).format(index, *limits)
         bounds = f" from {lower}" * (lower is not None) + f" to {upper}" * (upper is not None)
         source = f"index {index}{bounds} of database {database}"
         with Writer(path, "index", source, {table: table_bytes}) as writer:
@@ -73,7 +86,10 @@ def _trace(
                     if size > 1 << 22:
                         rest, header = _add(writer, number, rest + b"".join(pieces), header, block_size)
                         pieces, size = [], 0
+                        say(f"{writer.count:,} entries of {index}")
             _add(writer, number, rest + b"".join(pieces), header, block_size)
+            if writer.count:
+                say(f"{writer.count:,} entries of {index}")
     return Trace.open(path)
 
 

@@ -5,11 +5,14 @@ A model file is JSON: {"model": "disk" or "parallel", "parameters": {...}, "sour
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
+from typing import Any, Literal
 
+import msgspec
+
+from ..parameters import assignments
 from . import TraceError
 from .disk import Disk
 from .parallel import Parallel
@@ -29,13 +32,19 @@ class Model:
 
     @property
     def parameters(self) -> dict[str, object]:
-        """All of them, by name."""
-        return asdict(self.device)
+        """All of them, by name; a table only where there is one."""
+        return {name: value for name, value in asdict(self.device).items() if value != ()}
 
     def as_dict(self) -> dict[str, object]:
         """As in a model file."""
         kind = "disk" if isinstance(self.device, Disk) else "parallel"
         return {"model": kind, "parameters": self.parameters, "sources": dict(self.sources)}
+
+
+class _File(msgspec.Struct):
+    model: Literal["disk", "parallel"]
+    parameters: dict[str, Any]
+    sources: dict[str, str] = {}
 
 
 _146Z10 = "IBM, Ultrastar 146Z10 hard disk drive specifications, S07N9742-03 (February 2002)"
@@ -121,7 +130,6 @@ PRESETS = {
         },
     ),
 }
-DEFAULT = "ultrastar-146z10"
 
 
 def find(name: str) -> Model:
@@ -132,25 +140,27 @@ def find(name: str) -> Model:
     if not path.exists():
         raise TraceError(f"no model {name}; there are {', '.join(PRESETS)}, and files made by --calibrate")
     try:
-        content = json.loads(path.read_text())
-        kind = {"disk": Disk, "parallel": Parallel}[content["model"]]
-        sources = {str(key): str(value) for key, value in content.get("sources", {}).items()}
-        return Model(path.name, kind(**content["parameters"]), sources)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise TraceError(f"{name} is no model file: {error!r}") from None
+        content = msgspec.json.decode(path.read_bytes(), type=_File)
+        device: Disk | Parallel
+        if content.model == "disk":
+            device = msgspec.convert(content.parameters, Disk)
+        else:
+            device = msgspec.convert(content.parameters, Parallel)
+    except msgspec.MsgspecError as error:
+        raise TraceError(f"{name} is no model file: {error}") from None
+    return Model(path.name, device, content.sources)
 
 
 def change(model: Model, settings: Sequence[str]) -> Model:
     """The model with parameters set by "name=value"; TraceError if there is none of that name."""
     known = {field.name: field for field in fields(model.device) if field.name != "table"}
     values: dict[str, float | int] = {}
-    for setting in settings:
-        name, equals, text = setting.partition("=")
-        if not equals or name not in known:
-            raise TraceError(f"--set {setting}: expected NAME=NUMBER, NAME one of {', '.join(known)}")
+    for name, text in assignments("--set", settings).items():
+        if name not in known:
+            raise TraceError(f"--set {name}={text}: expected NAME=NUMBER, NAME one of {', '.join(known)}")
         try:
             values[name] = int(text) if known[name].type == "int" else float(text)
         except ValueError:
-            raise TraceError(f"--set {setting}: {text} is not a number") from None
+            raise TraceError(f"--set {name}={text}: {text} is not a number") from None
     sources = {**model.sources, **dict.fromkeys(values, "--set")}
     return Model(model.name, replace(model.device, **values), sources)  # type: ignore[arg-type]

@@ -80,8 +80,6 @@ class Parallel:
         done = []
         for _, length in reads:
             latency = self.latency(length, depth)
-            if self.spread:
-                latency *= rng.lognormal(-(self.spread**2) / 2, self.spread, len(latency))
             apart = np.zeros(len(length))
             if self.iops:
                 apart += 1 / self.iops

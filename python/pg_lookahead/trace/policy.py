@@ -6,12 +6,13 @@
     sequential  instead of them, the whole file from its start to its end
 
 Sorted reads are combined: a read that is wanted twice is done once, and neighbours become
-one read up to a limit (PostgreSQL's io_combine_limit, 128 KB by default).  Each policy can
+one read up to a limit (PostgreSQL's io_combine_limit, 128 KiB by default).  Each policy can
 be issued one read at a time (depth 1) or with ``depth`` reads in flight (look-ahead).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,8 +21,6 @@ from . import BATCH, Batches, Ints, Reads, TraceError
 from .format import Trace
 
 COMBINE = 128 << 10
-CHUNK = 403
-"""Reads of a chunk in the discussion of 2004: those of one leaf page of its index."""
 _SECTOR_BITS = 9
 _LENGTH_BITS = 20
 
@@ -43,35 +42,19 @@ class Policy:
         }
         return names[self.order]
 
-
-def parse(orders: str, chunks: str, depths: str) -> list[Policy]:
-    """Policies from the user's lists, in their order; TraceError says what is wrong.
-
-    orders: of issued, chunk, all, sequential; chunks and depths: whole numbers from 1"""
-    known = ("issued", "chunk", "all", "sequential")
-    wanted = [word.strip() for word in orders.split(",") if word.strip()]
-    for word in wanted:
-        if word not in known:
-            raise TraceError(f"no policy {word}; there are {', '.join(known)}")
-    sizes = numbers("chunk", chunks)
-    result = []
-    for depth in numbers("depth", depths):
-        for order in wanted:
-            result += [Policy(order, depth, size) for size in (sizes if order == "chunk" else [0])]
-    if not result:
-        raise TraceError("no policy to try")
-    return result
+    def as_dict(self) -> dict[str, object]:
+        """For JSON."""
+        return {"policy": self.order, "chunk": self.chunk, "depth": self.depth}
 
 
-def numbers(what: str, text: str) -> list[int]:
-    """A list like "1,16": whole numbers from 1 to a million."""
-    try:
-        found = [int(word) for word in text.split(",")]
-    except ValueError:
-        found = []
-    if not found or min(found) < 1 or max(found) > BATCH:
-        raise TraceError(f"{what} {text}: expected whole numbers from 1 to {BATCH:,}, with commas between")
-    return found
+def combinations(orders: Sequence[str], chunks: Sequence[int], depths: Sequence[int]) -> list[Policy]:
+    """Each order at each depth; ``chunk`` with each size of a chunk."""
+    return [
+        Policy(order, depth, size)
+        for depth in depths
+        for order in orders
+        for size in (chunks if order == "chunk" else [0])
+    ]
 
 
 def combine(offset: Ints, length: Ints, limit: int, group: Ints | None = None) -> Reads:
@@ -125,7 +108,7 @@ def altogether(reads: Batches, at_most: int, limit: int) -> Batches:
         sector = offset >> _SECTOR_BITS
         sectors = ((offset + length + 511) >> _SECTOR_BITS) - sector
         if sectors.max() >> _LENGTH_BITS:
-            raise TraceError("a read of more than 512 MB cannot be sorted")
+            raise TraceError("a read of more than 512 MiB cannot be sorted")
         keys[filled : filled + len(sector)] = sector << _LENGTH_BITS | sectors
         filled += len(sector)
     keys = keys[:filled]
@@ -155,15 +138,6 @@ def reads(trace: Trace, policy: Policy, limit: int = COMBINE) -> Batches:
     if policy.order == "all":
         return altogether(trace.batches(), trace.rows, limit)
     return sequential(int(trace.bases[-1]) if len(trace.files) > 1 else trace.file_bytes[0], limit)
-
-
-def first(batches: Batches, most: int) -> Batches:
-    """The first ``most`` reads."""
-    for offset, length in batches:
-        if most <= 0:
-            return
-        yield offset[:most], length[:most]
-        most -= len(offset)
 
 
 def _regroup(reads: Batches, size: int) -> Batches:

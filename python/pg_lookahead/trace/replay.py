@@ -17,7 +17,7 @@ import numpy as np
 from . import Batches, Ints, Reads, TraceError, fio
 from .format import Trace
 from .parallel import Device
-from .policy import COMBINE, Policy, first, reads
+from .policy import COMBINE, Policy, reads
 from .sources import SEGMENT
 
 _SECTOR = 512
@@ -45,7 +45,6 @@ def run(
     policies: Sequence[Policy],
     *,
     engine: str = "io_uring",
-    most: int = 100_000,
     limit: int = COMBINE,
     say: Callable[[str], None] = lambda text: None,
 ) -> Iterator[Replayed]:
@@ -53,7 +52,6 @@ def run(
 
     path: the data file
     engine: io_uring, or psync, which does one read at a time
-    most: reads of a policy to do; the first so many
     say: told before each"""
     check(trace, path, policies, engine)
     files = segments(path)
@@ -64,11 +62,10 @@ def run(
             (home / f"data{number}").symlink_to(file.resolve())
         for policy in policies:
             say(f"{policy}, depth {policy.depth}")
-            count = write_iolog(home, first(reads(trace, policy, limit), most), bounds)
+            count = write_iolog(home, reads(trace, policy, limit), bounds)
             for file in files:
                 fio.forget(file)
-            again = first(reads(trace, policy, limit), most)
-            predicted = float(device.seconds(again, policy.depth).sum())
+            predicted = float(device.seconds(reads(trace, policy, limit), policy.depth).sum())
             done = fio.run(
                 ["--read_iolog=iolog", f"--ioengine={engine}", f"--iodepth={policy.depth}"], directory=home
             )

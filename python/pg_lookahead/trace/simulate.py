@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from . import Batches, Floats, Ints
 from .format import Trace
 from .parallel import Device
-from .policy import COMBINE, Policy, first, in_chunks, reads
+from .policy import COMBINE, Policy, in_chunks, reads
 
 POINTS = 4000
 """Reads of each policy that are kept for drawing."""
-START = 2015
-"""And of its first reads: five chunks of 403."""
 
 
 @dataclass(frozen=True)
@@ -27,8 +25,7 @@ class Outcome:
     reads: those that are issued, after combining
     bytes: that they bring
     distance: bytes that the place moves between one read's end and the next one's start
-    offsets, when: some of the reads, evenly taken: where they are, and when, in seconds
-    start: offsets of the first reads, all of them"""
+    offsets, when: some of the reads, evenly taken: where they are, and when, in seconds"""
 
     policy: Policy
     seconds: float
@@ -38,7 +35,11 @@ class Outcome:
     distance: int
     offsets: Ints
     when: Floats
-    start: Ints
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """What can be told in numbers."""
+        return {name: getattr(self, name) for name in ("seconds", "wanted", "reads", "bytes", "distance")}
 
 
 def run(trace: Trace, device: Device, policies: Sequence[Policy], limit: int = COMBINE) -> list[Outcome]:
@@ -52,22 +53,8 @@ def one(trace: Trace, device: Device, policy: Policy, limit: int = COMBINE) -> O
     seconds = device.seconds(tally.watch(reads(trace, policy, limit)), policy.depth)
     offsets, when = tally.points(seconds)
     return Outcome(
-        policy,
-        float(seconds.sum()),
-        _wanted(trace),
-        tally.reads,
-        tally.bytes,
-        tally.distance,
-        offsets,
-        when,
-        tally.start,
+        *(policy, float(seconds.sum()), trace.wanted, tally.reads, tally.bytes, tally.distance), offsets, when
     )
-
-
-def _wanted(trace: Trace) -> int:
-    if trace.kind != "index":
-        return trace.rows
-    return sum(len(offset) for offset, _ in trace.batches())
 
 
 class _Tally:
@@ -75,7 +62,6 @@ class _Tally:
 
     def __init__(self) -> None:
         self.reads = self.bytes = self.distance = 0
-        self.start: Ints = np.empty(0, np.int64)
         self._place = 0
         self._kept: list[Ints] = []
         self._sizes: list[int] = []
@@ -84,8 +70,6 @@ class _Tally:
         for offset, length in batches:
             end = offset + length
             before = np.append(self._place, end[:-1])
-            if not self.reads:
-                self.start = offset[:START].copy()
             self.distance += int(np.abs(offset - before).sum())
             self._place = int(end[-1])
             self.reads += len(offset)
@@ -110,6 +94,6 @@ def by_chunk(
     trace: Trace, device: Device, sizes: Sequence[int], depth: int, limit: int, most: int
 ) -> Iterator[tuple[int, float]]:
     """Predicted seconds of the first ``most`` reads, sorted in chunks, by the size of the chunk."""
+    some = replace(trace, most=most)
     for size in sizes:
-        batches = in_chunks(first(trace.batches(), most), size, limit)
-        yield size, float(device.seconds(batches, depth).sum())
+        yield size, float(device.seconds(in_chunks(some.batches(), size, limit), depth).sum())

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import psycopg
 
 
@@ -23,18 +24,15 @@ def describe(conn: psycopg.Connection[Any], data: Path, settings: Iterable[str])
         "SELECT name, current_setting(name) FROM pg_settings WHERE name = ANY (%s) ORDER BY name",
         [list(settings)],
     ).fetchall()
+    cpuinfo = Path("/proc/cpuinfo").read_text(errors="replace")
     return {
-        "processor": f"{processor(_read('/proc/cpuinfo'))}, {len(os.sched_getaffinity(0))} cores",
-        "memory": f"{memory_bytes() / 2**30:.1f} GiB",
+        "processor": f"{processor(cpuinfo)}, {len(os.sched_getaffinity(0))} cores",
+        "memory": f"{psutil.virtual_memory().total / 2**30:.1f} GiB",
         "kernel": f"{platform.system()} {platform.release()}",
-        "file system": file_system(_read("/proc/self/mountinfo"), data.resolve()),
+        "file system": file_system(data.resolve()),
         "server": str(version[0]),
         "settings": ", ".join(f"{name} = {value}" for name, value in values),
     }
-
-
-def _read(path: str) -> str:
-    return Path(path).read_text(errors="replace")
 
 
 def processor(cpuinfo: str) -> str:
@@ -46,32 +44,17 @@ def processor(cpuinfo: str) -> str:
     return platform.machine()
 
 
-def file_system(mountinfo: str, path: Path) -> str:
-    """Type and device of the file system ``path`` is on, from the text of /proc/self/mountinfo."""
-    best, answer = -1, "unknown"
-    for line in mountinfo.splitlines():
-        before, _, after = line.partition(" - ")
-        point = Path(before.split()[4].replace("\\040", " "))
-        # Of mounts one over the other, the last is seen.
-        if path.is_relative_to(point) and len(point.parts) >= best:
-            kind, device = after.split()[:2]
-            best, answer = len(point.parts), f"{kind} on {device}"
-    return answer
+def file_system(path: Path) -> str:
+    """Type and device of the file system ``path`` is on."""
+    over = [mount for mount in psutil.disk_partitions(all=True) if path.is_relative_to(mount.mountpoint)]
+    if not over:
+        return "unknown"
+    # Of mounts one over the other, the last is seen.
+    mount = max(reversed(over), key=lambda one: len(Path(one.mountpoint).parts))
+    return f"{mount.fstype} on {mount.device}"
 
 
 _BLOCK = 8192
-
-
-def memory_bytes() -> int:
-    """Of the machine."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
-def read_latency(path: Path, reads: int) -> str:
-    """How long random reads of 8 KiB take from a file, past the page cache, in a sentence.
-
-    reads: how many to time, one at a time"""
-    return read_latency_in_words(read_quartiles(path, reads))
 
 
 def read_latency_in_words(found: tuple[float, float, float] | str) -> str:
@@ -79,7 +62,7 @@ def read_latency_in_words(found: tuple[float, float, float] | str) -> str:
     if isinstance(found, str):
         return f"unknown ({found})"
     low, middle, high = found
-    return f"{middle:,.0f} µs (quartiles {low:,.0f} and {high:,.0f}) for 8 KiB, O_DIRECT, one at a time"
+    return f"{middle:,.0f} µs (quartiles {low:,.0f} and {high:,.0f}) for 8 KiB by O_DIRECT one at a time"
 
 
 def read_quartiles(path: Path, reads: int) -> tuple[float, float, float] | str:

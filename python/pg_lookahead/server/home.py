@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import reap
-from .server import ClusterError, Installation
+from .installation import ClusterError, Installation
 
 if TYPE_CHECKING:
     from .cluster import Cluster
@@ -112,10 +112,14 @@ class Home:
             path = os.path.realpath(candidate) if candidate else ""
             if path and len(path) <= _LONGEST_BASE and os.access(path, os.W_OK) and self._reaches(Path(path)):
                 return Path(path)
+        if wanted and not Path(wanted).is_dir():
+            raise ClusterError(f"PG_LOOKAHEAD_TMPDIR={wanted}: there is no such directory")
+        which = f"PG_LOOKAHEAD_TMPDIR={wanted}" if wanted else "none of $TMPDIR, /var/tmp and /tmp"
+        who = self.user.name if self.user else pwd.getpwuid(os.getuid()).pw_name
         raise ClusterError(
-            f"no directory for a private server: {wanted or 'none of $TMPDIR, /var/tmp, /tmp'} will do",
-            hint="Set PG_LOOKAHEAD_TMPDIR to a writable directory with a path of at most"
-            f" {_LONGEST_BASE} characters that user {self.user.name if self.user else ''} can enter.",
+            f"a private server cannot be kept in {which}",
+            hint="Set PG_LOOKAHEAD_TMPDIR to a directory that user"
+            f" {who} can enter and write to, with a path of at most {_LONGEST_BASE} characters.",
         )
 
     def _reaches(self, path: Path) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from .server import ClusterError
+from .installation import ClusterError
 
 _PATIENCE = 30.0
 _POLL_SECONDS = 0.01

@@ -14,12 +14,15 @@ from typing import Any
 import psycopg
 from psycopg import conninfo, sql
 
-from .. import cache
-from ..cluster import Cluster
-from ..server import ClusterError
-from .tables import OURS, SCHEMA
+from . import cache
+from .cluster import Cluster
+from .installation import ClusterError
 
 Connection = psycopg.Connection[Any]
+
+SCHEMA = "lookahead_bench"
+OURS = "Made by pg_lookahead bench"
+"""How the comment on our schema begins."""
 
 _LOADED = "-c session_preload_libraries=pg_lookahead"
 

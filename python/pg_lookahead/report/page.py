@@ -14,13 +14,10 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
 from markupsafe import Markup
-
-from .server import ClusterError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -68,32 +65,6 @@ def render(template: str, **values: Any) -> str:
     )
     colours = {"ink": INK, "faint": FAINT, "gain": GAIN, "loss": LOSS}
     return templates.get_template(template).render(colours=colours, **values)
-
-
-def write(path: Path, text: str) -> None:
-    """Write all of it or, on error, leave what was there; ClusterError if it cannot."""
-    partial = path.with_name(path.name + ".partial")
-    try:
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(path)
-    except OSError as error:
-        partial.unlink(missing_ok=True)
-        raise ClusterError(f"cannot write {path}: {error.strerror}") from None
-
-
-def writable(option: str, path: Path) -> None:
-    """ClusterError, naming the option, if no file can be written at ``path``."""
-    parent = path.absolute().parent
-    if path.is_dir():
-        raise ClusterError(f"{option} {path}: is a directory, not a file")
-    if not parent.is_dir():
-        raise ClusterError(f"{option} {path}: there is no directory {parent}")
-    try:
-        probe = parent / f"{path.name}.partial"
-        probe.touch()
-        probe.unlink()
-    except OSError as error:
-        raise ClusterError(f"{option} {path}: cannot write there ({error.strerror})") from None
 
 
 @contextmanager

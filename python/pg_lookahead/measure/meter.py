@@ -7,33 +7,40 @@ also what a hypervisor gave to others, comes from /proc, for a server on this ma
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
+import psutil
 import psycopg
 from psycopg import sql
 
-from ..measure import Sample as Basic
-from .target import Target
+from ..server.target import Target
 
 BLOCK = 8192
 T = TypeVar("T")
+Row = tuple[Any, ...]
 
 
-@dataclass(frozen=True)
-class Sample(Basic):
-    """As of measure, and besides:
+class Sample(msgspec.Struct, frozen=True):
+    """What one sample cost: ``times`` executions, one after the other.
 
+    seconds: by the client's clock, from sending the query to having its rows
+    reads: read operations on relations; before PostgreSQL 18, blocks
+    read_bytes: what they brought
+    read_seconds: time spent waiting for them (with track_io_timing)
     blocks_hit: buffers found in shared buffers
     cpu_seconds, worker_cpu_seconds: of the backends and of the I/O workers; None: not known
     items: rows or pages that it returned or examined
     stolen_seconds: processor time that others than this machine got meanwhile, of all its
         processors, in clock ticks; None: not known"""
 
+    seconds: float
+    reads: int
+    read_bytes: int
+    read_seconds: float
     blocks_hit: int = 0
     cpu_seconds: float | None = None
     worker_cpu_seconds: float | None = None
@@ -44,11 +51,6 @@ class Sample(Basic):
     def blocks_read(self) -> int:
         """Of BLOCK bytes."""
         return self.read_bytes // BLOCK
-
-    @classmethod
-    def from_json(cls, line: dict[str, Any]) -> Sample:
-        """What ``asdict`` wrote, among other members."""
-        return cls(**{field.name: line[field.name] for field in fields(cls) if field.name in line})
 
 
 _COUNTERS = """
@@ -112,28 +114,24 @@ class Meter:
         return cpu_seconds(self._pids), cpu_seconds(self._workers)
 
 
-def stolen_seconds(path: Path = Path("/proc/stat")) -> float | None:
+def stolen_seconds() -> float | None:
     """Processor time so far that this machine wanted and its hypervisor gave to others, of all
-    its processors (proc_stat(5), "steal"); None if not to be had."""
-    try:
-        with path.open() as file:
-            return int(file.readline().split()[8]) / os.sysconf("SC_CLK_TCK")
-    except (OSError, ValueError, IndexError):
-        return None
+    its processors; None if not to be had."""
+    return getattr(psutil.cpu_times(), "steal", None)
 
 
 def cpu_seconds(pids: Sequence[int]) -> float | None:
     """Processor time that processes have used so far, all their threads; None if not to be had.
 
     From the scheduler's own statistics, in nanoseconds, where the kernel keeps them (the threads
-    of io_uring that have ended are not in there); else from the clock ticks of /proc/PID/stat."""
+    of io_uring that have ended are not in there); else in clock ticks."""
     total = 0.0
     for pid in pids:
         try:
             tasks = list(Path(f"/proc/{pid}/task").iterdir())
             found = [_scheduled(task) for task in tasks]
-            total += sum(found) if all(found) else _ticks(pid)
-        except (OSError, ValueError, IndexError):
+            total += sum(found) if all(found) else sum(psutil.Process(pid).cpu_times()[:2])
+        except (OSError, psutil.Error):
             return None
     return total
 
@@ -145,6 +143,13 @@ def _scheduled(task: Path) -> float:
         return 0.0
 
 
-def _ticks(pid: int) -> float:
-    after = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(after[11]) + int(after[12])) / os.sysconf("SC_CLK_TCK")
+def differences(columns: Sequence[str], stock: Sequence[Row], ours: Sequence[Row]) -> list[str]:
+    """What differs between two answers, a text each; empty if they are equal (NaN equals NaN)."""
+    if len(stock) != len(ours):
+        return [f"{len(stock)} rows and {len(ours)} rows"]
+    return [
+        f"{column}: {a!r} and {b!r}"
+        for one, other in zip(stock, ours, strict=True)
+        for column, a, b in zip(columns, one, other, strict=True)
+        if a != b and not (a != a and b != b)
+    ]

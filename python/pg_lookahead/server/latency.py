@@ -13,8 +13,8 @@ import subprocess
 from pathlib import Path
 from types import TracebackType
 
-from ..home import Home
-from ..server import ClusterError
+from .home import Home
+from .installation import ClusterError
 
 LONGEST_MS = 1000.0
 """The longest delay."""

@@ -57,19 +57,24 @@ class Installation:
     def _ask(pg_config: str, embedded: Path | None) -> Installation:
         try:
             answer = subprocess.run(
-                [pg_config, "--bindir", "--sharedir", "--version"], capture_output=True, text=True, check=True
+                [pg_config, "--bindir", "--sharedir", "--version"],
+                capture_output=True,
+                text=True,
+                errors="replace",
             )
-        except (OSError, subprocess.CalledProcessError) as error:
+        except OSError as error:
             raise ClusterError(f"cannot ask {pg_config} about its server: {error}") from None
-        bindir, sharedir, version = answer.stdout.splitlines()[:3]
-        match = re.search(r"(\d+)", version)
-        if match is None or int(match[1]) < OLDEST:
+        match = re.fullmatch(r"(.+)\n(.+)\n(PostgreSQL (\d+).*)\n", answer.stdout)
+        if match is None:
+            raise ClusterError(f"{pg_config} is no pg_config: it does not tell of a PostgreSQL server")
+        bindir, sharedir, version, major = match.groups()
+        if int(major) < OLDEST:
             raise ClusterError(f"{pg_config} is of {version}; PostgreSQL {OLDEST} or later is needed")
-        return Installation(Path(bindir).resolve(), Path(sharedir).resolve(), int(match[1]), embedded)
+        return Installation(Path(bindir).resolve(), Path(sharedir).resolve(), int(major), embedded)
 
 
-def io_workers(major: int, number: int | None) -> dict[str, object]:
-    """Settings that give a server of version 18 or later this many I/O workers; None: its own choice."""
+def io_workers(major: int, number: object) -> dict[str, object]:
+    """Settings that give a server of version 18 or later this many I/O workers."""
     names = ("io_workers",) if major < 19 else ("io_min_workers", "io_max_workers")
     return dict.fromkeys(names, number)
 

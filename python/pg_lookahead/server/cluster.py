@@ -13,7 +13,7 @@ first of $PG_LOOKAHEAD_TMPDIR, $TMPDIR, /var/tmp and /tmp that the server's user
 PostgreSQL refuses root, so root's servers run as ``postgres`` or ``nobody``, or as
 $PG_LOOKAHEAD_USER (a name or a number).
 
-As a program: ``python -m pg_lookahead.cluster [--set NAME=VALUE] -- COMMAND ...`` runs a
+As a program: ``python -m pg_lookahead.server.cluster [--set NAME=VALUE] -- COMMAND ...`` runs a
 command with PGHOST, PGPORT, PGUSER and PGDATABASE of a throw-away server.
 """
 
@@ -33,8 +33,8 @@ from typing import Any
 import psycopg
 
 from . import cache, reap
-from .home import Home, ServerUser
-from .server import ClusterError, Installation
+from .home import Home
+from .installation import ClusterError, Installation
 
 __all__ = ["Cluster", "ClusterError"]
 
@@ -76,7 +76,6 @@ class Cluster:
         name: str = "main",
     ) -> None:
         self._home = Home.of_this_process()
-        self._user: ServerUser | None = self._home.user
         self._installation = self._home.reachable(Installation.find(pg_config))
         self._settings: dict[str, object] = {**_DEFAULTS, **(settings or {})}
         self._initdb_args = tuple(initdb_args)
@@ -367,7 +366,7 @@ def _pairs(items: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 
 def _main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m pg_lookahead.cluster", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m pg_lookahead.server.cluster", description=__doc__)
     parser.add_argument("--set", metavar="NAME=VALUE", action="append", default=[])
     parser.add_argument("--pg-config", default=None)
     parser.add_argument("command", nargs="+")

@@ -1,0 +1,203 @@
+"""What may be concluded from times, and when to stop measuring.  Pure functions.
+
+A pair is one time of stock and one of look-ahead, taken one right after the other.  Its ratio is
+stock's time to look-ahead's: **above 1 look-ahead is faster**.  The figure is the median of the
+pairs' ratios.  A machine whose neighbours take its memory's bandwidth is half as fast for seconds,
+now and then: that meets both of a pair, and is no part of their ratio.  The interval comes from the
+percentile bootstrap of the pairs (scipy.stats.bootstrap).
+
+An effect is called only if the whole interval lies more than MARGIN from 1.  Looking at the
+interval after each round and stopping when it is narrow makes it a little too narrow; the
+margin is what keeps a run of stock against stock silent nevertheless.
+
+Profiles have means of few runs instead of many pairs: those are compared by Welch's test
+(scipy.stats.ttest_ind_from_stats), corrected for the number of functions by Holm's method.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+from scipy import stats
+
+MARGIN = 0.03
+"""A ratio this close to 1 is no effect; and the half-width, relative to the ratio, to reach."""
+
+CONFIDENCE = 0.95
+FEWEST_PAIRS = 6
+
+STOLEN = 0.02
+"""Part of a pair's time, of one processor, that may have been stolen if the pair is to count."""
+
+FEWEST_UNDISTURBED = 16
+"""With fewer pairs that count, all do."""
+
+_RESAMPLES = 1000
+_SEED = 20260227
+
+Floats = npt.NDArray[np.float64]
+
+
+class Verdict(str, enum.Enum):
+    """What an interval says."""
+
+    FASTER = "faster"
+    SLOWER = "slower"
+    SAME = "same"
+    NOISE = "within noise"
+    TOO_FEW = "too few pairs"
+
+
+class Interval(msgspec.Struct, frozen=True):
+    """A ratio of times, stock to look-ahead, with its interval, and from how many pairs it is.
+
+    left_out: further pairs, which were disturbed
+    disturbed: of ``pairs``, where too few were not, so that none is left out
+    verdict: FASTER or SLOWER beyond the margin, SAME inside it, else NOISE; TOO_FEW of fewer than
+        FEWEST_PAIRS, whose interval means nothing; found by itself"""
+
+    ratio: float
+    low: float
+    high: float
+    pairs: int
+    left_out: int = 0
+    disturbed: int = 0
+    verdict: Verdict | None = None
+
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "verdict", self._verdict())
+
+    def _verdict(self) -> Verdict:
+        if self.pairs < FEWEST_PAIRS:
+            return Verdict.TOO_FEW
+        if self.low > 1 + MARGIN:
+            return Verdict.FASTER
+        if self.high < 1 - MARGIN:
+            return Verdict.SLOWER
+        return Verdict.SAME if self.low >= 1 - MARGIN and self.high <= 1 + MARGIN else Verdict.NOISE
+
+    @property
+    def half_width(self) -> float:
+        """Relative to the ratio."""
+        return (self.high - self.low) / 2 / self.ratio
+
+    @property
+    def counted(self) -> str:
+        """In words, short: how many pairs count, of how many or although disturbed."""
+        if self.left_out:
+            return f"{self.pairs} of {self.pairs + self.left_out}"
+        return f"{self.pairs}, {self.disturbed} disturbed" if self.disturbed else str(self.pairs)
+
+
+def ratio(stock: Sequence[float], ours: Sequence[float]) -> Interval:
+    """The median of the ratios of paired times, stock to look-ahead, with its interval.
+
+    ValueError if there is no pair, or the numbers of times differ.  The same times always
+    give the same interval."""
+    if not stock or len(stock) != len(ours):
+        raise ValueError(f"{len(stock)} and {len(ours)} times do not make pairs")
+    ratios = np.array(stock) / np.array(ours)
+    return _bootstrap(float(np.median(ratios)), (ratios,), _median, len(ratios))
+
+
+def unpaired(then: Sequence[float], now: Sequence[float]) -> Interval:
+    """The ratio of the medians of times that were not taken side by side, then to now.
+
+    ValueError if there are none of either."""
+    if not then or not now:
+        raise ValueError("no times to compare")
+
+    def of_medians(a: Floats, b: Floats, axis: int = -1) -> Floats:
+        return _median(a, axis) / _median(b, axis)
+
+    middle = float(np.median(then) / np.median(now))
+    return _bootstrap(middle, (np.array(then), np.array(now)), of_medians, min(len(then), len(now)))
+
+
+def _median(values: Floats, axis: int = -1) -> Floats:
+    """As numpy's, which takes five times as long."""
+    ordered = np.moveaxis(np.sort(values, axis=axis), axis, -1)
+    n = ordered.shape[-1]
+    middle: Floats = (ordered[..., (n - 1) // 2] + ordered[..., n // 2]) / 2
+    return middle
+
+
+def _bootstrap(middle: float, data: tuple[Floats, ...], statistic: object, pairs: int) -> Interval:
+    if pairs < 2:
+        return Interval(middle, middle, middle, pairs)
+    found = stats.bootstrap(
+        *(data, statistic),
+        n_resamples=_RESAMPLES,
+        confidence_level=CONFIDENCE,
+        method="percentile",
+        rng=np.random.default_rng(_SEED),
+    ).confidence_interval
+    return Interval(middle, float(found.low), float(found.high), pairs)
+
+
+def enough(found: Interval, precision: float = MARGIN) -> bool:
+    """Whether to stop: the interval is as narrow as wanted, and it says something.
+
+    precision: the half-width, relative to the ratio, to reach; 0 is never reached.  What is to
+    be n times as narrow as MARGIN must come from n times FEWEST_PAIRS."""
+    return (
+        found.half_width <= precision
+        and found.pairs * precision >= FEWEST_PAIRS * MARGIN
+        and not found.disturbed
+        and found.verdict not in (Verdict.NOISE, Verdict.TOO_FEW)
+    )
+
+
+def quartiles(values: Sequence[float]) -> tuple[float, float]:
+    """The first and the third quartile."""
+    low, high = np.quantile(np.array(values), [0.25, 0.75])
+    return float(low), float(high)
+
+
+# Means of few runs
+
+FEWEST_RUNS = 3
+"""On each side; two runs agree too often by chance."""
+
+LEAST_DEVIATION = 0.5
+"""Standard deviation, in calls or ns, that a side is taken to have at least: a count that
+differs now and then looks constant in a few runs."""
+
+
+class Test(msgspec.Struct, frozen=True):
+    """z: Welch's statistic, positive if B has more
+
+    degrees: of freedom, by Welch and Satterthwaite
+    p: two-sided, by itself"""
+
+    z: float
+    degrees: float
+    p: float
+
+
+def welch(a: Sequence[float], b: Sequence[float]) -> Test | None:
+    """Whether the means of b and a differ; None with fewer than FEWEST_RUNS values on a side."""
+    if min(len(a), len(b)) < FEWEST_RUNS:
+        return None
+    sides = [
+        (float(np.mean(side)), max(float(np.std(side, ddof=1)), LEAST_DEVIATION), len(side))
+        for side in (b, a)
+    ]
+    found = stats.ttest_ind_from_stats(*sides[0], *sides[1], equal_var=False)
+    parts = [(deviation**2 / count, count - 1) for _, deviation, count in sides]
+    degrees = sum(part for part, _ in parts) ** 2 / sum(part**2 / free for part, free in parts)
+    return Test(float(found.statistic), degrees, float(found.pvalue))
+
+
+def holm(p: Sequence[float]) -> list[float]:
+    """The p-values corrected by Holm's method, in their order."""
+    adjusted = [0.0] * len(p)
+    largest = 0.0
+    for rank, at in enumerate(sorted(range(len(p)), key=lambda i: p[i])):
+        largest = max(largest, min(1.0, (len(p) - rank) * p[at]))
+        adjusted[at] = largest
+    return adjusted

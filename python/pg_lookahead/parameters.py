@@ -1,0 +1,52 @@
+"""Types of parameters that several commands have: lists, numbers in bounds, NAME=VALUE.
+
+Each function gives a parser for ``typer.Option(parser=...)``, which raises typer.BadParameter: one line that
+says what is possible."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import typer
+
+
+def words(*known: str) -> Callable[[str], tuple[str, ...]]:
+    """A list with commas, of known words; each counts once."""
+
+    def parse(text: str) -> tuple[str, ...]:
+        found = [word.strip() for word in str(text).split(",")]
+        for word in found:
+            if word not in known:
+                raise typer.BadParameter(f"{word!r} is not one of {', '.join(known)}")
+        return tuple(dict.fromkeys(found))
+
+    return parse
+
+
+def numbers(
+    least: float, most: float, kind: type[int] | type[float] = int
+) -> Callable[[str], tuple[float, ...]]:
+    """A list with commas, of numbers within bounds; each counts once."""
+
+    def parse(text: str) -> tuple[float, ...]:
+        try:
+            found = [kind(word.replace("_", "")) for word in str(text).split(",")]
+        except ValueError as error:
+            raise typer.BadParameter(f"{text!r}: {error}") from None
+        for value in found:
+            if not least <= value <= most:
+                raise typer.BadParameter(f"{value:,} is not from {least:,} to {most:,}")
+        return tuple(dict.fromkeys(found))
+
+    return parse
+
+
+def assignments(option: str, texts: Sequence[str]) -> dict[str, str]:
+    """NAME=VALUE, several times; the last of a name holds."""
+    found = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip():
+            raise typer.BadParameter(f"{text!r} is not of the form NAME=VALUE", param_hint=f"'{option}'")
+        found[name.strip()] = value.strip()
+    return found

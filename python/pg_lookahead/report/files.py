@@ -1,0 +1,41 @@
+"""Files that are written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ..server.installation import ClusterError
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A path beside ``path`` to write to, which takes its place if all goes well and is gone otherwise.
+
+    ClusterError, which names ``path``, if it cannot be written."""
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        yield partial
+        partial.replace(path)
+    except OSError as error:
+        raise ClusterError(f"cannot write {path}: {error.strerror or error}") from None
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def write(path: Path, text: str) -> None:
+    """Write a text."""
+    with replacing(path) as partial:
+        partial.write_text(text, encoding="utf-8")
+
+
+def check_writable(option: str, path: Path) -> None:
+    """ClusterError, naming the option, if no file can be written at ``path``."""
+    if path.is_dir():
+        raise ClusterError(f"{option} {path}: is a directory, not a file")
+    if not path.absolute().parent.is_dir():
+        raise ClusterError(f"{option} {path}: there is no directory {path.absolute().parent}")
+    if not os.access(path if path.exists() else path.absolute().parent, os.W_OK):
+        raise ClusterError(f"{option} {path}: cannot write there")

@@ -1,0 +1,103 @@
+"""A run's report: one HTML file that can be read anywhere, without a network."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from . import page, plots, terminal, words
+from .record import Result, Run
+
+_TILES = ("faster", "slower", "same", "within noise", "too few pairs", "refused", "unfinished")
+_LISTED = 8
+"""Gains and losses named at the top; the plots and tables have all."""
+
+_DISTANCE = (
+    "Median time of one execution by pg_lookahead.max_distance, with quartiles; ▶ is slower."
+    " At “off” both are stock."
+)
+_LATENCY = "Median time of one execution by the latency added to each read, with quartiles; ▶ is slower."
+_LOOKS = {"faster": "gain", "slower": "loss"}
+
+
+def page_of(run: Run) -> str:
+    """The report of a run."""
+    results = run.results
+    counted = Counter(result.verdict for result in results)
+    of_ratio = {plot.scenario: plot for plot in plots.ratios(run)}
+    return page.render(
+        "bench.html.j2",
+        title="pg_lookahead bench",
+        run=run,
+        version=run.sessions[0].version,
+        control=run.options.get("control"),
+        facts=[*_about(run), *run.facts],
+        tiles=[(verdict, counted[verdict]) for verdict in _TILES if counted[verdict]],
+        gains=_extremes(run, "faster"),
+        losses=_extremes(run, "slower"),
+        listed=_LISTED,
+        undecided=counted["too few pairs"] + counted["within noise"] + counted["unfinished"],
+        tables=[
+            {
+                "scenario": scenario,
+                "plot": of_ratio.get(scenario),
+                **table(run, [result for result in results if result.scenario == scenario]),
+            }
+            for scenario in dict.fromkeys(result.scenario for result in results)
+        ],
+        later=[
+            ("Time by look-ahead distance", _DISTANCE, plots.by_distance(run)),
+            ("Time by added latency", _LATENCY, plots.by_latency(run)),
+        ],
+    )
+
+
+def table(run: Run, results: list[Result]) -> dict[str, Any]:
+    """A scenario's table for the page, without the columns that have nothing in them."""
+    rows = [
+        {"server": run.place(result.server), **terminal.row(result), "CPU time": _cpu(result)}
+        for result in results
+    ]
+    columns = [
+        name for name in ("server", *terminal.COLUMNS, "CPU time") if any(row.get(name) for row in rows)
+    ]
+    kinds = {"server": "name", "cell": "name", "cache": "", "": "verdict"}
+    return {
+        "columns": [(name, kinds.get(name, "n")) for name in columns],
+        "rows": [
+            (_LOOKS.get(result.verdict, ""), [(kinds.get(name, "n"), row.get(name, "")) for name in columns])
+            for result, row in zip(results, rows, strict=True)
+        ],
+    }
+
+
+def _cpu(result: Result) -> str:
+    if result.both is None:
+        return ""
+    return terminal.change(*(variant.all_cpu_seconds for variant in result.both))
+
+
+def _extremes(run: Run, verdict: str) -> list[tuple[str, str]]:
+    """Cells of this verdict, the largest effect first: the ratio, and which."""
+    found = [
+        (result.interval.ratio, result)
+        for result in run.results
+        if result.interval and result.verdict == verdict
+    ]
+    found.sort(key=lambda one: one[0], reverse=verdict == "faster")
+    return [
+        (words.ratio(ratio), "; ".join(filter(None, (str(result), run.place(result.server)))))
+        for ratio, result in found
+    ]
+
+
+def _about(run: Run) -> list[tuple[str, str]]:
+    """Facts about the run itself."""
+    finished = sum(result.verdict != "unfinished" for result in run.results)
+    told = [
+        ("cells", f"{finished} of {run.planned} measured, {run.repetitions:,} samples"),
+        ("from, to", " to ".join(at[:19].replace("T", " ") for at in (run.began, run.ended)) + " UTC"),
+        ("tool", f"pg_lookahead {run.sessions[0].version}"),
+        ("options", ", ".join(f"{k} = {v}" for k, v in run.options.items() if v not in (None, [], False))),
+    ]
+    return [(name, value) for name, value in told if value]

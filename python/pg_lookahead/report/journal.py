@@ -1,0 +1,71 @@
+"""The file of a run, written line by line as it comes, and read again."""
+
+from __future__ import annotations
+
+import errno
+import os
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import IO
+
+import msgspec
+
+from ..server.installation import ClusterError
+from .record import SCHEMA, End, Environment, Line, Repetition, Result, Run, Session, Unavailable
+
+_decode = msgspec.json.Decoder(Session | Environment | Unavailable | Repetition | Result | End).decode
+
+
+class Journal:
+    """Writes a run's lines as they come, so that an interruption loses nothing.
+
+    path: of the file, which must be new
+    earlier: the run that it has already, which goes on"""
+
+    def __init__(self, path: Path, *, earlier: Run | None = None) -> None:
+        self.path = path
+        self.run = earlier or Run()
+        if earlier:
+            text = path.read_bytes()
+            with path.open("r+b") as file:  # a line that was cut short
+                file.truncate(text.rfind(b"\n") + 1)
+        self._file: IO[bytes] = path.open("ab" if earlier else "xb", buffering=0)
+
+    def write(self, line: Line) -> None:
+        """One line; ClusterError, which names the file, if it cannot be kept."""
+        text = msgspec.json.encode(msgspec.structs.replace(line, at=datetime.now(timezone.utc).isoformat()))
+        self.run.add(_decode(text))  # as whoever reads the file will see it
+        try:
+            if self._file.write(text + b"\n") != len(text) + 1:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError as error:
+            raise ClusterError(f"cannot write {self.path}: {error.strerror}") from None
+
+    def __enter__(self) -> Journal:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+
+def read(path: Path, option: str = "") -> Run:
+    """The run in a file; ClusterError, one line, if it is no such file.
+
+    option: that named it, for the message"""
+    name = f"{option} {path}".strip()
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except OSError as error:
+        raise ClusterError(f"{name}: {error.strerror}") from None
+    run = Run()
+    run.truncated = lines.pop() != b""
+    for number, line in enumerate(lines, 1):
+        try:
+            run.add(_decode(line))
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise ClusterError(f"{name}, line {number}: not a line of bench --json: {error}") from None
+        if number == 1 and not (run.sessions and run.sessions[0].schema == SCHEMA):
+            raise ClusterError(f"{name}: not a file of bench --json of this version of the tool")
+    if not run.sessions:
+        raise ClusterError(f"{name}: no line of bench --json is in it")
+    return run

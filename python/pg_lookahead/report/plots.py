@@ -1,0 +1,281 @@
+"""The plots of a benchmark's report: ratios, and time by distance and by latency.
+
+A plot never leaves out what went badly: the axis of ratios is logarithmic, so that half as fast is as
+far from the middle as twice as fast; gains and losses have colours of the same strength, and marks of
+different shape; what is not known has neither; all plots of ratios share one axis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import msgspec
+from markupsafe import Markup
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
+
+from ..measure.statistics import MARGIN, Interval, Verdict
+from . import page, terminal
+from .record import Result, Run, Server, Summary
+
+_WIDTH = 12.0
+_ROW = 0.24
+"""Inches: of a figure, and of a line in it."""
+
+_LONGEST = 46
+"""Characters of a label; the tables have names in full."""
+
+_GRID = "#e5e7eb"
+
+_MARKS = {
+    Verdict.FASTER: (">", page.GAIN),
+    Verdict.SLOWER: ("<", page.LOSS),
+    Verdict.SAME: ("s", page.FAINT),
+}
+"""Those of verdicts that say something; the others have a hollow circle."""
+
+
+@dataclass(frozen=True)
+class Plot:
+    """title: of its section; scenario: what it is about"""
+
+    title: str
+    scenario: str
+    image: Markup
+
+
+def _of_scenarios(run: Run) -> dict[str, list[Result]]:
+    found: dict[str, list[Result]] = {}
+    for result in run.results:
+        found.setdefault(result.scenario, []).append(result)
+    return found
+
+
+def _comparisons(result: Result) -> list[tuple[str, Interval]]:
+    """What it is compared with, stock first."""
+    return (
+        [("", result.interval), *((f", to {name}", found) for name, found in result.others)]
+        if result.interval
+        else []
+    )
+
+
+def ratios(run: Run) -> list[Plot]:
+    """A plot for each scenario that has figures: the ratio of each cell, with its interval."""
+    shown = [found for result in run.results for _, found in _comparisons(result)]
+    if not shown:
+        return []
+    ends = [end for one in shown for end in (one.ratio, *_span(one))]
+    limits = min(0.8, *ends) / 1.08, max(1.25, *ends) * 1.08
+    drawn = [(name, [one for one in results if one.interval]) for name, results in _of_scenarios(run).items()]
+    return [
+        Plot("Ratio", name, _ratios(run, results, limits, f"ratio-{number}"))
+        for number, (name, results) in enumerate((name, results) for name, results in drawn if results)
+    ]
+
+
+def _span(found: Interval) -> tuple[float, ...]:
+    return () if found.verdict is Verdict.TOO_FEW else (found.low, found.high)
+
+
+def _ratios(run: Run, results: Sequence[Result], limits: tuple[float, float], name: str) -> Markup:
+    lines: list[tuple[str, Interval | None]] = []  # headings have no interval
+    for server, group in groupby(results, lambda one: run.place(one.server)):
+        lines += [(server, None)] if server else []
+        for result in group:
+            lines += [(f"{result.cell}, {result.cache}{than}", found) for than, found in _comparisons(result)]
+    with page.style():
+        figure = Figure(figsize=(_WIDTH, _ROW * len(lines) + 0.5))
+        high = figure.get_figheight()
+        axes = figure.add_axes((0.3, 0.45 / high, 0.45, _ROW * len(lines) / high))
+        _draw_ratios(axes, lines, limits)
+        described = f"Ratio of times for each cell of {results[0].scenario}; the table below has the figures"
+        return page.svg(figure, name, described)
+
+
+def _draw_ratios(
+    axes: Axes, lines: Sequence[tuple[str, Interval | None]], limits: tuple[float, float]
+) -> None:
+    axes.set_xscale("log")
+    axes.set_xlim(limits)
+    axes.set_ylim(len(lines) - 0.5, -0.5)
+    beside = axes.get_yaxis_transform()  # across in parts of the axes, down by lines
+    marked: dict[tuple[str, str], list[tuple[float, int]]] = {}
+    bars: list[tuple[int, float, float, str]] = []
+    for at, (label, found) in enumerate(lines):
+        if found is None:
+            axes.text(
+                -0.64, at, page.shortened(label, 2 * _LONGEST), transform=beside, va="center", weight="bold"
+            )
+            continue
+        mark, colour = _MARKS.get(found.verdict or Verdict.NOISE, ("o", page.FAINT))
+        axes.text(-0.02, at, page.shortened(label, _LONGEST), transform=beside, va="center", ha="right")
+        axes.text(1.03, at, said(found), transform=beside, va="center", color=colour)
+        marked.setdefault((mark, colour), []).append((found.ratio, at))
+        if span := _span(found):
+            bars.append((at, *span, colour))  # type: ignore[arg-type]
+    # All of a kind at once: with hundreds of lines, one by one takes a minute.
+    if bars:
+        ats, starts, ends, colours = zip(*bars, strict=True)
+        axes.hlines(ats, starts, ends, colors=colours, lw=2)
+    for (mark, colour), points in sorted(marked.items()):
+        filled = "white" if mark == "o" else colour
+        axes.plot(*zip(*points, strict=True), mark, color=colour, mfc=filled, ms=6.5)
+    axes.axvspan(1 - MARGIN, 1 + MARGIN, color=_GRID, lw=0, zorder=0)
+    axes.axvline(1, color=page.FAINT, lw=0.8, zorder=0)
+    axes.xaxis.set_major_locator(FixedLocator(ticks(*limits)))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.4g}"))
+    axes.set_xlabel("time of stock / time of look-ahead")
+    for at, words, side in ((0, "← slower", "left"), (1, "faster →", "right")):
+        axes.annotate(words, (at, 0), (0, -17), "axes fraction", "offset points", ha=side, va="top")
+    axes.grid(axis="x", color=_GRID, lw=0.6)
+    axes.set_axisbelow(True)
+    axes.spines["left"].set_visible(False)
+    axes.set_yticks([])
+
+
+def said(found: Interval) -> str:
+    """A comparison in a few words."""
+    assert found.verdict is not None
+    return f"{terminal.ratio(found)} {found.verdict.value}"
+
+
+def ticks(low: float, high: float) -> list[float]:
+    """Round numbers for a logarithmic axis, however short it is."""
+    if high / low < 2.5:
+        places = [float(tick) for tick in MaxNLocator(6).tick_values(low, high)]
+    else:
+        digits = (1, 1.5, 2, 3, 5, 7) if high / low < 10 else (1, 2, 5)
+        places = [digit * 10.0**power for power in range(-9, 12) for digit in digits]
+    return [tick for tick in places if low <= tick <= high]
+
+
+@dataclass(frozen=True)
+class _Point:
+    x: float
+    name: str
+    stock: Summary
+    ours: Summary
+    slower: bool
+
+
+def by_distance(run: Run) -> list[Plot]:
+    """Time against pg_lookahead.max_distance; ``off`` is stock against itself."""
+
+    def place(result: Result) -> tuple[float, str] | None:
+        distance = result.parameters.get("distance")
+        return None if distance is None else (float(distance), f"{distance:g}" if distance else "off")
+
+    def group(result: Result) -> tuple[str, ...]:
+        others = ", ".join(
+            f"{name} {value}" for name, value in result.parameters.items() if name != "distance"
+        )
+        return result.scenario, others, result.cache, run.place(result.server)
+
+    return _panels(run, place, group, "Time by distance", "max_distance", evenly=True)
+
+
+def by_latency(run: Run) -> list[Plot]:
+    """Time against the latency added to each read, where more than one was measured."""
+
+    def place(result: Result) -> tuple[float, str] | None:
+        added = result.server.latency_ms
+        return None if added is None else (added, f"{added:g}")
+
+    def group(result: Result) -> tuple[str, ...]:
+        server: Server = msgspec.structs.replace(result.server, latency_ms=None)
+        return result.scenario, result.cell, result.cache, str(server)
+
+    return _panels(run, place, group, "Time by latency", "ms added to each read", evenly=False)
+
+
+def _panels(
+    run: Run,
+    place: Callable[[Result], tuple[float, str] | None],
+    group: Callable[[Result], tuple[str, ...]],
+    title: str,
+    across: str,
+    *,
+    evenly: bool,
+) -> list[Plot]:
+    """A plot for each scenario, with a panel for each group in which x takes two values or more."""
+    groups: dict[tuple[Any, ...], list[_Point]] = {}
+    for result in run.results:
+        at, both = place(result), result.both
+        if at and both:
+            groups.setdefault(group(result), []).append(_Point(*at, *both, result.verdict == "slower"))
+    plots: list[Plot] = []
+    shown = {
+        key: sorted(points, key=lambda p: p.x)
+        for key, points in groups.items()
+        if len({p.x for p in points}) > 1
+    }
+    for scenario in dict.fromkeys(key[0] for key in shown):
+        panels = {key[1:]: points for key, points in shown.items() if key[0] == scenario}
+        name = f"{title.split()[-1]}-{len(plots)}"
+        described = f"{title} for {scenario}; the tables above have the figures"
+        plots.append(Plot(title, scenario, _draw_panels(panels, across, name, described, evenly=evenly)))
+    return plots
+
+
+def _draw_panels(
+    panels: Mapping[tuple[Any, ...], Sequence[_Point]],
+    across: str,
+    name: str,
+    described: str,
+    *,
+    evenly: bool,
+) -> Markup:
+    with page.style():
+        columns = min(3, len(panels))
+        lines = -(-len(panels) // columns)
+        # Inches.  A layout that matplotlib finds by itself takes a minute for some 200 panels.
+        wide = _WIDTH if columns > 1 else _WIDTH / 2
+        across_each, down_each, gap, head = (wide - 0.9 - 0.85 * (columns - 1)) / columns, 1.75, 1.15, 1.0
+        high = lines * down_each + (lines - 1) * gap + head + 0.55
+        figure = Figure(figsize=(wide, high))
+        places = {"left": 0.7 / wide, "right": 1 - 0.2 / wide, "bottom": 0.55 / high, "top": 1 - head / high}
+        apart = {"wspace": 0.85 / across_each, "hspace": gap / down_each}
+        grid = figure.subplots(lines, columns, squeeze=False, gridspec_kw={**places, **apart})
+        for axes in grid.flat[len(panels) :]:
+            axes.remove()
+        for axes, (words, points) in zip(grid.flat, panels.items(), strict=False):
+            xs = list(range(len(points))) if evenly else [point.x for point in points]
+            largest = max(max(point.stock.high, point.ours.high) for point in points)
+            unit, size = next((u for u in (("s", 1.0), ("ms", 1e-3)) if largest >= u[1]), ("µs", 1e-6))
+            for colour, mark, which, what in (
+                (page.FAINT, "o", "stock", "stock"),
+                (page.GAIN, "s", "ours", "look-ahead"),
+            ):
+                found: list[Summary] = [getattr(point, which) for point in points]
+                middle = [one.seconds / size for one in found]
+                errors = [
+                    [(one.seconds - one.low) / size for one in found],
+                    [(one.high - one.seconds) / size for one in found],
+                ]
+                axes.errorbar(
+                    xs,
+                    middle,
+                    yerr=errors,
+                    fmt=f"-{mark}",
+                    color=colour,
+                    ms=4.5,
+                    lw=1.4,
+                    capsize=2,
+                    label=what,
+                )
+            if any(point.slower for point in points):
+                mark, colour = _MARKS[Verdict.SLOWER]
+                at = [(x, y.ours.seconds / size) for x, y in zip(xs, points, strict=True) if y.slower]
+                axes.plot(*zip(*at, strict=True), mark, color=colour, ms=7, zorder=5)
+            axes.set_ylim(bottom=0)
+            axes.set_xticks(xs, [point.name for point in points])
+            axes.set(xlabel=across, ylabel=unit)
+            axes.set_title("\n".join(page.shortened(word, 38) for word in map(str, words) if word))
+        figure.legend(*grid.flat[0].get_legend_handles_labels(), loc="upper left", ncols=2)
+        return page.svg(figure, name, described)

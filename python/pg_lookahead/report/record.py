@@ -1,0 +1,382 @@
+"""The one model of a run: what was asked for, where it was, and what each cell came to.
+
+A run is a file of JSON lines, each an object with ``kind``, written out at once:
+
+    run          what was asked for; first, and again for each --resume
+    environment  facts about one server of the matrix
+    unavailable  a scenario that cannot run here, and why
+    repetition   one sample, with all its counters
+    result       what a cell came to
+    end          the matrix is complete
+
+The classes here are these lines (docs/benchmarks.md tells every member), and Run is all of a file;
+``journal`` writes and reads it.
+What is measured goes through Run.add() whether it was just taken or is read from a file: so the
+table, the report, --resume and --baseline see the same.  A server, a scenario, a cell and a cache
+identify a result; the last line of an identity holds."""
+
+from __future__ import annotations
+
+import statistics as stdlib
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import msgspec
+
+from ..measure import statistics
+from ..measure.meter import Sample
+from ..measure.statistics import Interval
+
+SCHEMA = 3
+"""Of the file."""
+
+STOCK, OURS, PEER = "stock", "look-ahead", "peer"
+
+
+class Server(msgspec.Struct, frozen=True):
+    """One way to run the server, on one set of tables; None: the server's own choice.
+
+    rows, layout: of the tables
+    checksums: of the data directory
+    io: ``buffered`` or ``direct``; None: of a server that we attach to
+    settings: of postgresql.conf, each as ``name=value``
+    latency_ms: added to each read; None: no mount at all"""
+
+    rows: int
+    layout: str = "unfragmented"
+    checksums: bool | None = None
+    io: str | None = "buffered"
+    settings: tuple[str, ...] = ()
+    latency_ms: float | None = None
+
+    def __str__(self) -> str:
+        told = [self.io or "attached", *self.settings]
+        told += [] if self.checksums is None else [f"checksums {'on' if self.checksums else 'off'}"]
+        told += [] if self.latency_ms is None else [f"+{self.latency_ms:g} ms"]
+        told += [f"{self.rows:,} rows"]
+        told += [] if self.layout == "unfragmented" else [self.layout]
+        return ", ".join(told)
+
+
+class Identity(msgspec.Struct, frozen=True, kw_only=True):
+    """Which cell, on which server.
+
+    parameters: the same as ``cell``, for machines"""
+
+    server: Server
+    scenario: str
+    cell: str
+    cache: str
+    parameters: dict[str, float | str] = {}
+
+    @property
+    def key(self) -> tuple[Server, str, str, str]:
+        """What tells it from all others."""
+        return self.server, self.scenario, self.cell, self.cache
+
+    def __str__(self) -> str:
+        return f"{self.scenario}, {self.cell}, {self.cache}"
+
+
+class Summary(msgspec.Struct, frozen=True):
+    """Medians of one execution; low and high: quartiles of seconds."""
+
+    seconds: float
+    low: float
+    high: float
+    reads: float
+    read_bytes: float
+    read_seconds: float
+    blocks_hit: float
+    cpu_seconds: float | None
+    worker_cpu_seconds: float | None
+    items: float
+
+    @staticmethod
+    def of(samples: Sequence[Sample], times: int) -> Summary:
+        """Of samples of ``times`` executions each."""
+        low, high = statistics.quartiles([sample.seconds for sample in samples])
+
+        def middle(name: str) -> Any:
+            values = [getattr(sample, name) for sample in samples]
+            return None if None in values else stdlib.median(values) / times
+
+        medians = {name: middle(name) for name in Summary.__struct_fields__ if name not in ("low", "high")}
+        return Summary(low=low / times, high=high / times, **medians)
+
+    @property
+    def spread(self) -> float:
+        """Half the distance of the quartiles, relative to the median."""
+        return (self.high - self.low) / 2 / self.seconds if self.seconds else 0.0
+
+    @property
+    def all_cpu_seconds(self) -> float | None:
+        """Of backends and I/O workers together."""
+        return None if self.cpu_seconds is None else self.cpu_seconds + (self.worker_cpu_seconds or 0.0)
+
+
+class Result(Identity, frozen=True, kw_only=True, tag_field="kind", tag="result"):
+    """What a cell came to.
+
+    at: when
+    times: executions in each sample
+    note: what is to be said with it; empty mostly
+    refused: why no figure is given; empty otherwise
+    interval: of stock to look-ahead; None if refused
+    processor: of processor times, of a warm cell; None where they are not known
+    peer: of the peer's times to look-ahead's; baseline: of look-ahead's then to now
+    variants: by name
+    unfinished: whether the run broke off before the cell had ended"""
+
+    at: str = ""
+    times: int = 1
+    note: str = ""
+    refused: str = ""
+    interval: Interval | None = None
+    processor: Interval | None = None
+    peer: Interval | None = None
+    baseline: Interval | None = None
+    variants: dict[str, Summary] = {}
+    unfinished: bool = False
+
+    @property
+    def verdict(self) -> str:
+        """Of the interval; or ``refused``, or ``unfinished``."""
+        if self.refused:
+            return "refused"
+        return "unfinished" if self.unfinished or self.interval is None else str(self.interval.verdict.value)  # type: ignore[union-attr]
+
+    @property
+    def both(self) -> tuple[Summary, Summary] | None:
+        """Stock and look-ahead, where both were measured."""
+        stock, ours = self.variants.get(STOCK), self.variants.get(OURS)
+        return (stock, ours) if stock and ours and self.interval else None
+
+    @property
+    def others(self) -> list[tuple[str, Interval]]:
+        """Further comparisons, in words: with what, and the ratio."""
+        named = {"CPU": self.processor, "peer": self.peer, "baseline": self.baseline}
+        return [(name, found) for name, found in named.items() if found]
+
+
+class Repetition(Identity, frozen=True, kw_only=True, tag_field="kind", tag="repetition"):
+    """A sample: ``times`` executions; lookahead: how much the library's counters rose."""
+
+    at: str = ""
+    variant: str
+    pair: int
+    times: int
+    sample: Sample
+    lookahead: dict[str, int] = {}
+
+
+class Session(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="run"):
+    """What was asked for; planned: how many cells."""
+
+    at: str = ""
+    schema: int = SCHEMA
+    version: str
+    options: dict[str, Any]
+    planned: int
+
+
+class Environment(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="environment"):
+    """Facts in words; read_us: quartiles of single 8 KiB reads."""
+
+    at: str = ""
+    server: Server
+    peer: bool = False
+    facts: dict[str, str]
+    read_us: dict[str, float] | None = None
+
+
+class Unavailable(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="unavailable"):
+    at: str = ""
+    scenario: str
+    reason: str
+
+
+class End(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="end"):
+    at: str = ""
+    seconds: float
+
+
+Line: TypeAlias = "Session | Environment | Unavailable | Repetition | Result | End"
+
+
+class Run:
+    """All of a file, or what it will be.
+
+    sessions: one, and one for each --resume
+    truncated: whether the file breaks off within a line"""
+
+    def __init__(self) -> None:
+        self.sessions: list[Session] = []
+        self.environments: list[Environment] = []
+        self.unavailable: dict[str, str] = {}
+        self.notes: list[str] = []
+        self.seconds: float | None = None
+        self.repetitions = 0
+        self.began = self.ended = ""
+        self.truncated = False
+        self._results: dict[tuple[Any, ...], Result] = {}
+        self._taken: dict[tuple[Any, ...], list[Repetition]] = {}
+
+    def add(self, line: Line) -> None:
+        """The next line."""
+        self.began, self.ended = self.began or line.at, line.at or self.ended
+        if isinstance(line, Session):
+            self.sessions.append(line)
+            self.seconds = None  # resumed: what ended was not the whole
+        elif isinstance(line, Environment):
+            self.environments.append(line)
+        elif isinstance(line, Unavailable):
+            self.unavailable[line.scenario] = line.reason
+        elif isinstance(line, Repetition):
+            self.repetitions += 1
+            self._taken.setdefault(line.key, []).append(line)
+            self._results.setdefault(line.key, None)  # type: ignore[arg-type]
+        elif isinstance(line, Result):
+            self._results[line.key] = line
+        else:
+            self.seconds = line.seconds
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Of the first session."""
+        return self.sessions[0].options if self.sessions else {}
+
+    @property
+    def planned(self) -> int:
+        """How many cells."""
+        return self.sessions[-1].planned if self.sessions else 0
+
+    @property
+    def complete(self) -> bool:
+        """Whether it came to its end."""
+        return self.seconds is not None
+
+    @property
+    def results(self) -> list[Result]:
+        """Every cell of the file once, also those that were not finished, in order."""
+        return [result or self._unfinished(key) for key, result in self._results.items()]
+
+    @property
+    def good(self) -> bool:
+        """Whether all was measured that could be."""
+        return bool(self._results) and all(result and not result.refused for result in self._results.values())
+
+    def finished(self, of: Identity) -> Result | None:
+        """The result of a cell that is done."""
+        return self._results.get(of.key)
+
+    def samples(self, of: Identity) -> tuple[int, dict[str, list[Sample]]]:
+        """Executions in a sample, and the samples of complete pairs, by variant; 0 if there are none.
+
+        A sample is of use only if it is of as many executions as the last one."""
+        lines = self._taken.get(of.key, [])
+        if not lines:
+            return 0, {}
+        times = lines[-1].times
+        by_pair: dict[int, dict[str, Sample]] = {}
+        for line in lines:
+            if line.times == times:
+                by_pair.setdefault(line.pair, {})[line.variant] = line.sample
+        variants = {line.variant for line in lines}
+        pairs = [of_pair for _, of_pair in sorted(by_pair.items()) if of_pair.keys() == variants]
+        return times, {variant: [pair[variant] for pair in pairs] for variant in sorted(variants)}
+
+    def _unfinished(self, key: tuple[Any, ...]) -> Result:
+        first = self._taken[key][0]
+        times, samples = self.samples(first)
+        return result(first, times, samples, unfinished=True)
+
+    def place(self, server: Server) -> str:
+        """A server in words: in what it differs from the others of the run; nothing if there is no other."""
+        alike = self._alike
+        return ", ".join(word for word in str(server).split(", ") if word not in alike)
+
+    @property
+    def _alike(self) -> list[str]:
+        servers = dict.fromkeys(of[0] for of in self._results) or dict.fromkeys(
+            e.server for e in self.environments
+        )
+        return _common([str(server).split(", ") for server in servers])
+
+    @property
+    def facts(self) -> list[tuple[str, str]]:
+        """What is to be told of the servers: once what holds for all, else by server."""
+        told = [("measured", ", ".join(self._alike))] if self._alike else []
+        for name in dict.fromkeys(name for one in self.environments for name in one.facts):
+            of = [
+                ("peer " * one.peer + self.place(one.server), one.facts.get(name, ""))
+                for one in self.environments
+            ]
+            alike = _common([text.split(", ") for _, text in of])
+            told += [(name, ", ".join(alike))] if alike else []
+            for place, text in of:
+                rest = ", ".join(word for word in text.split(", ") if word not in alike)
+                told += [(f"{name}, {place}" if place else name, rest)] if rest else []
+        return told
+
+
+def _common(lists: Sequence[Sequence[str]]) -> list[str]:
+    """What is in all of the lists."""
+    return [word for word in lists[0] if all(word in other for other in lists)] if lists else []
+
+
+def result(
+    of: Identity,
+    times: int,
+    samples: Mapping[str, Sequence[Sample]],
+    *,
+    note: str = "",
+    refused: str = "",
+    unfinished: bool = False,
+) -> Result:
+    """What the samples of a cell come to."""
+    whole = {name: taken for name, taken in samples.items() if taken}
+    measured: dict[str, Any] = {}
+    if not refused and STOCK in whole and OURS in whole:
+        measured = {"interval": interval(whole), "processor": _processor(of.cache, whole)}
+        if PEER in whole:
+            measured["peer"] = interval(whole, PEER)
+    return Result(
+        **{name: getattr(of, name) for name in Identity.__struct_fields__},
+        **measured,
+        times=times,
+        note=note,
+        refused=refused,
+        unfinished=unfinished,
+        variants={name: Summary.of(taken, times) for name, taken in whole.items()},
+    )
+
+
+def interval(samples: Mapping[str, Sequence[Sample]], base: str = STOCK) -> Interval:
+    """Of the ratio of times, ``base`` to look-ahead, from the pairs that are complete.
+
+    Pairs that were disturbed are left out, if enough are left."""
+    pairs = list(zip(samples[base], samples[OURS], strict=False))
+    calm = [pair for pair in pairs if not _disturbed(*pair)]
+    disturbed = len(pairs) - len(calm)
+    chosen = calm if len(calm) >= statistics.FEWEST_UNDISTURBED else pairs
+    found = statistics.ratio([one.seconds for one, _ in chosen], [ours.seconds for _, ours in chosen])
+    return msgspec.structs.replace(found, **{"left_out" if chosen is calm else "disturbed": disturbed})
+
+
+def _disturbed(one: Sample, other: Sample) -> bool:
+    """Whether others got more of the processor than may be, while the two were taken."""
+    stolen = (one.stolen_seconds or 0) + (other.stolen_seconds or 0)
+    return stolen > statistics.STOLEN * (one.seconds + other.seconds)
+
+
+def _processor(cache: str, samples: Mapping[str, Sequence[Sample]]) -> Interval | None:
+    """Of the processor time of the backends, of all complete pairs.
+
+    What others take of the processor is not in it.  Of warm cells only, which wait for
+    nothing; None also where it is not known."""
+    pairs = list(zip(samples[STOCK], samples[OURS], strict=False))
+    spent = [(one.cpu_seconds or 0, ours.cpu_seconds or 0) for one, ours in pairs]
+    if cache != "warm" or not all(map(all, spent)):
+        return None
+    return statistics.ratio([one for one, _ in spent], [ours for _, ours in spent])

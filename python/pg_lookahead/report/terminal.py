@@ -1,0 +1,257 @@
+"""What the user sees of a run: progress on standard error, a table at the end.
+
+The table fits whatever width there is by having fewer columns, never by cutting what a cell says:
+the least important ones go first.  The functions that make the cells are pure."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+import time
+from collections.abc import Sequence
+from itertools import groupby
+
+from rich.cells import cell_len
+from rich.console import Console
+from rich.text import Text
+
+from ..measure import statistics
+from ..measure.statistics import Interval, Verdict
+from . import words
+from .record import PEER, Identity, Result, Run, Summary
+
+COLUMNS = {
+    "cell": 0,
+    "cache": 0,
+    "stock": 2,
+    "look-ahead": 2,
+    "ratio": 0,
+    "95 % interval": 3,
+    "": 1,
+    "CPU": 5,
+    "peer": 4,
+    "baseline": 4,
+    "reads": 6,
+    "I/O time": 7,
+    "pairs": 8,
+}
+"""Of a result, with how soon a narrow screen does without them; 0: never."""
+
+RATIO = (
+    "Ratio: stock's time to look-ahead's, the median of pairs taken side by side;"
+    " above 1 look-ahead is faster."
+)
+_GAP = "  "
+_NARROW = 24
+DISTURBED = (
+    f"Pairs during which others had the processor for more than {statistics.STOLEN:.0%} of the time"
+    f" are left out, unless fewer than {statistics.FEWEST_UNDISTURBED} remain."
+)
+
+
+def interval(found: Interval) -> str:
+    """From where to where; nothing if it has no meaning."""
+    if found.verdict is Verdict.TOO_FEW:
+        return ""
+    return f"{words.ratio(found.low)} to {words.ratio(found.high)}"
+
+
+def ratio(found: Interval) -> str:
+    """A ratio with its interval, if it has one."""
+    return words.ratio(found.ratio) + (f" ({interval(found)})" if interval(found) else "")
+
+
+def time_of(summary: Summary) -> str:
+    """The median time of an execution, and half the distance of the quartiles relative to it."""
+    return f"{words.duration(summary.seconds)} ± {summary.spread:.0%}"
+
+
+def change(before: float | None, after: float | None) -> str:
+    """Two durations."""
+    if before is None or after is None:
+        return ""
+    return f"{words.duration(before)} → {words.duration(after)}"
+
+
+def row(result: Result) -> dict[str, str]:
+    """The cells of a result by COLUMNS; pairs of figures are "stock → look-ahead"."""
+    told = {"cell": result.cell, "cache": result.cache}
+    if result.both is None or result.interval is None:
+        return {**told, "": f"refused: {result.refused}" if result.refused else result.verdict}
+    stock, ours = result.both
+    reads = stock.reads or ours.reads
+    others = {name: ratio(found) for name, found in result.others}
+    if result.peer:
+        others["peer"] = f"{time_of(result.variants[PEER])}, {others['peer']}"
+    return {
+        **told,
+        "stock": time_of(stock),
+        "look-ahead": time_of(ours),
+        "ratio": words.ratio(result.interval.ratio),
+        "95 % interval": interval(result.interval),
+        "": result.verdict,
+        **others,
+        "reads": f"{words.number(stock.reads)} → {words.number(ours.reads)}" if reads else "",
+        "I/O time": change(stock.read_seconds, ours.read_seconds) if reads else "",
+        "pairs": result.interval.counted,
+    }
+
+
+def fitting(rows: Sequence[dict[str, str]], width: int) -> dict[str, int]:
+    """The columns that fit, with their widths: all that are not empty, but for the least important."""
+    used = {
+        name: max(cell_len(name), *(cell_len(row.get(name, "")) for row in rows))
+        for name in COLUMNS
+        if any(row.get(name) for row in rows)
+    }
+    if "" in used:  # a reason to refuse may take more lines
+        used[""] = min(used[""], max(len(verdict) for verdict in Verdict))
+    while sum(used.values()) + len(_GAP) * len(used) > width and any(COLUMNS[name] for name in used):
+        least = max(COLUMNS[name] for name in used)
+        used = {name: size for name, size in used.items() if COLUMNS[name] != least}
+    return used
+
+
+def table(results: Sequence[Result], width: int) -> list[str]:
+    """Lines: the results of a server under the names of their scenarios."""
+    rows = {id(result): row(result) for result in results}
+    columns = fitting(list(rows.values()), width)
+    lines = [_line(columns, {name: name for name in columns}), "─" * min(width, _width(columns))]
+    for scenario, group in groupby(results, lambda one: one.scenario):
+        lines.append(scenario)
+        for result in group:
+            told = rows[id(result)]
+            if result.both:
+                lines.append(_line(columns, told))
+            else:
+                start = _line({name: columns[name] for name in ("cell", "cache")}, told)
+                indent = " " * (cell_len(start) + len(_GAP))
+                if width - len(indent) < _NARROW:
+                    lines.append(start)
+                    start, indent = "", _GAP * 2
+                reason = textwrap.wrap(told[""], width - len(indent), break_long_words=False)
+                lines += [start.ljust(len(indent)) + reason[0], *(indent + more for more in reason[1:])]
+    return lines
+
+
+def _line(columns: dict[str, int], told: dict[str, str]) -> str:
+    cells = []
+    for name, size in columns.items():
+        text = told.get(name, "")
+        space = " " * (size - cell_len(text))
+        cells.append(text + space if name in ("cell", "cache", "") else space + text)
+    return (_GAP + _GAP.join(cells)).rstrip()
+
+
+def _width(columns: dict[str, int]) -> int:
+    return sum(columns.values()) + len(_GAP) * len(columns)
+
+
+def show(console: Console, run: Run) -> None:
+    """Where it ran, the results, and what to say besides."""
+    words.show_facts(console, run.facts)
+    for server, group in groupby(run.results, lambda one: one.server):
+        _say(console, "", run.place(server), *table(list(group), console.width))
+    if run.results:
+        _say(console, "", *textwrap.wrap(RATIO, console.width))
+    found = [result.interval for result in run.results if result.interval]
+    notes = [DISTURBED] if any(one.left_out or one.disturbed for one in found) else []
+    notes += run.notes + [f"{result}: {result.note}" for result in run.results if result.note]
+    notes += [f"{scenario} is not available: {reason}" for scenario, reason in run.unavailable.items()]
+    for note in notes:
+        _say(console, *textwrap.wrap(note, console.width, break_long_words=False))
+    if len(run.results) < run.planned:
+        _say(console, f"{len(run.results)} of {run.planned} cells; the run has not come to its end.")
+
+
+def _say(console: Console, *lines: str) -> None:
+    for line in lines:
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+class Progress:
+    """Told of each step of a run; a context manager.
+
+    Everywhere there is a line for each cell as it ends.  A terminal also shows what is at work, in lines that
+    go; elsewhere each step has a line."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._started = time.monotonic()
+        self._status = console.status("") if console.is_terminal else None
+        self._name = ""
+        self._expected: list[float] = []
+        self._done = 0
+        self._took = self._due = 0.0
+        self._began: float | None = None
+
+    def __enter__(self) -> Progress:
+        if self._status:
+            self._status.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._status:
+            self._status.stop()
+
+    def step(self, text: str) -> None:
+        """Something begins that is no measurement."""
+        if self._status:
+            self._status.update(Text(f"{self._count()} {text}".strip()))
+        else:
+            self._line(text)
+
+    def planned(self, expected: Sequence[float], loading: float) -> None:
+        """These cells will be measured: seconds for each, in their order, and for all loading."""
+        self._expected = list(expected)
+        about = words.minutes(sum(expected) + loading)
+        told = f"{len(expected)} cells: about {about} where nothing else is at work (Ctrl-C ends it)"
+        _say(self._console, *textwrap.wrap(told, self._console.width))
+
+    def confirm(self, question: str) -> bool:
+        """Ask, if there is somebody to answer; else yes."""
+        if not (self._status and sys.stdin.isatty()):
+            return True
+        self._status.stop()
+        agreed = self._console.input(f"{question} [y/N] ").strip().lower() in ("y", "yes")
+        self._status.start()
+        return agreed
+
+    def cell(self, cell: Identity) -> None:
+        """A cell begins."""
+        self._began = time.monotonic()
+        self._name = str(cell)
+        if self._status:
+            self._status.update(Text(f"{self._count()} {self._name}"))
+
+    def so_far(self, found: Interval) -> None:
+        """Of the cell at work."""
+        if self._status:
+            figure = f"{words.ratio(found.ratio)} ± {found.half_width:.0%}"
+            self._status.update(Text(f"{self._count()} {self._name}: {found.pairs} pairs, {figure}"))
+
+    def done(self, result: Result) -> None:
+        """A cell ends; or one of an earlier run is taken over."""
+        if self._began is not None:
+            self._took += time.monotonic() - self._began
+            self._due += self._expected[self._done]
+            self._began = None
+        self._done += 1
+        told = f"refused: {result.refused}"
+        if result.interval:
+            cpu = f", CPU {ratio(result.processor)}" if result.processor else ""
+            told = f"ratio {ratio(result.interval)} {result.verdict}{cpu}, pairs: {result.interval.counted}"
+        self._line(f"{result.server}: {result}: {told} {self._count()}")
+
+    def _count(self) -> str:
+        """How much is done, and how long the rest will take: as expected, if what is done was."""
+        if not self._expected:
+            return ""
+        pace = self._took / self._due if self._due else 1.0
+        left = words.minutes(pace * sum(self._expected[self._done :]))
+        return f"({self._done} of {len(self._expected)}, about {left} left)"
+
+    def _line(self, text: str) -> None:
+        line = f"{time.monotonic() - self._started:6.1f} s  {text}"
+        wrapped = textwrap.wrap(line, self._console.width, subsequent_indent=" " * 10, drop_whitespace=False)
+        _say(self._console, *(wrapped if self._status else [line]))

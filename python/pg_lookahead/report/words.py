@@ -1,0 +1,88 @@
+"""Figures in words, and where they are printed: one way for every command.
+
+A ratio compares times: above 1 look-ahead is faster.  MB are 10^6 bytes and MiB 2^20."""
+
+from __future__ import annotations
+
+import codecs
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+
+WIDE = 160
+"""Columns where there is no terminal."""
+
+_PLAIN = {"→": "->", "±": "+-", "µ": "u", "…": "...", "≥": ">=", "▶": ">", "◀": "<"}
+
+
+def duration(seconds: float) -> str:
+    """With three digits, in the unit that suits it; minutes from 100 s on."""
+    if seconds >= 99.95:
+        return f"{round(seconds) // 60}m{round(seconds) % 60:02}s"
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if seconds >= size * 0.9995 or unit == "µs":
+            value = seconds / size
+            break
+    return f"{value:,.{0 if value >= 99.95 else 1 if value >= 9.995 else 2}f} {unit}"
+
+
+def ratio(value: float) -> str:
+    """Three digits after the point where a per cent counts, else three digits in all, or two from 100 on."""
+    return f"{value:.{3 if 0.5 <= value < 2 else 2 if value < 9.995 else 1 if value < 99.95 else 0}f}"
+
+
+def number(value: float) -> str:
+    """With three digits or more."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def minutes(seconds: float) -> str:
+    """Rounded, for what is only an estimate."""
+    return f"{max(1, round(seconds))} s" if seconds < 90 else f"{seconds / 60:.0f} min"
+
+
+def output() -> Console:
+    """Standard output: as wide as the terminal, or WIDE."""
+    out = Console()
+    return out if out.is_terminal else Console(width=WIDE)
+
+
+def show_facts(console: Console, facts: Iterable[tuple[str, str]]) -> None:
+    """Names and values, a line or more each."""
+    listed = list(facts)
+    margin = max((len(name) for name, _ in listed), default=0) + 2
+    for name, value in listed:
+        first, *more = textwrap.wrap(value, max(console.width - margin, 20)) or [""]
+        for line in (name.ljust(margin) + first, *(" " * margin + one for one in more)):
+            console.print(line.rstrip(), highlight=False, markup=False, soft_wrap=True)
+
+
+@contextmanager
+def status(console: Console) -> Iterator[Callable[[str], None]]:
+    """Tell of the step at work: in one line of a terminal, else a line a step with the time."""
+    if console.is_terminal:
+        with console.status("") as line:
+            yield line.update
+        return
+    started = time.monotonic()
+    yield lambda text: console.print(
+        f"{time.monotonic() - started:6.1f} s  {text}", highlight=False, soft_wrap=True, markup=False
+    )
+
+
+def printable() -> None:
+    """Let standard output and error print what their encoding lacks, in other letters, instead of failing."""
+    codecs.register_error("pg_lookahead", _in_other_letters)
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="pg_lookahead")
+
+
+def _in_other_letters(error: UnicodeError) -> tuple[str, int]:
+    assert isinstance(error, UnicodeEncodeError)
+    found = error.object[error.start : error.end]
+    return "".join(_PLAIN.get(letter, "?") for letter in found), error.end
