@@ -16,7 +16,7 @@ from typing import Any
 
 import psycopg
 
-from pg_lookahead.cluster import Cluster
+from pg_lookahead.server.cluster import Cluster
 
 Connection = psycopg.Connection[Any]
 

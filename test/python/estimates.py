@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pg_lookahead.server import Installation
+from pg_lookahead.server.installation import Installation
 from relations import Connection
 
 SOURCE = Path(__file__).parents[2] / "src"

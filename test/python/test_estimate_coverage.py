@@ -10,7 +10,7 @@ import pytest
 
 import coverage
 from conftest import MakeCluster
-from pg_lookahead.cluster import Cluster
+from pg_lookahead.server.cluster import Cluster
 from relations import Connection, clean_log, install
 
 SAMPLES = 60

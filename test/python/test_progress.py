@@ -13,8 +13,8 @@ import psycopg
 import pytest
 
 from conftest import MakeCluster
-from pg_lookahead import cache
-from pg_lookahead.cluster import Cluster
+from pg_lookahead.server import cache
+from pg_lookahead.server.cluster import Cluster
 from relations import Connection, await_no_pins, await_true, data_file, install, run, scalar, write_at
 
 SLOTS = 64

@@ -13,8 +13,8 @@ import pytest
 
 from conftest import MakeCluster
 from estimates import compiled, estimate
-from pg_lookahead import cache
-from pg_lookahead.cluster import Cluster
+from pg_lookahead.server import cache
+from pg_lookahead.server.cluster import Cluster
 from relations import (
     Connection,
     Outcome,

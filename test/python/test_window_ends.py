@@ -22,8 +22,8 @@ import pytest
 
 from conftest import MakeCluster, reads_are_async
 from differential import bad_lines
-from pg_lookahead import cache
-from pg_lookahead.cluster import Cluster, ClusterError
+from pg_lookahead.server import cache
+from pg_lookahead.server.cluster import Cluster, ClusterError
 from relations import BLOCK, await_true, data_file, write_at
 from scans import EVICT_ALL, INDEX_SCANS
 
