@@ -48,7 +48,7 @@ typedef enum PageOrigin
 typedef struct PageRead
 {
 	BlockNumber block;
-	Buffer		buffer;			/* where the page is or will be; Invalid: none */
+	Buffer		buffer;			/* where the page is or will be, or Invalid */
 	LookaheadRead io;			/* what to wait for, if anything */
 	uint8		fork;			/* a ForkNumber */
 	uint8		origin;			/* a PageOrigin */

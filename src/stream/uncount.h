@@ -29,7 +29,7 @@
 #include "pgstat.h"
 #include "utils/rel.h"
 
-/* This process's count of hits, and of reads, in a relation's kind of buffer. */
+/* This process's counts of hits and of reads, for a relation's buffers. */
 static inline int64 *
 UsageHits(Relation rel)
 {

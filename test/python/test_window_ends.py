@@ -20,7 +20,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from conftest import MakeCluster
+from conftest import MakeCluster, reads_are_async
 from differential import bad_lines
 from pg_lookahead import cache
 from pg_lookahead.cluster import Cluster, ClusterError
@@ -34,6 +34,7 @@ SERVER: dict[str, object] = {
     "autovacuum": False,
     "shared_buffers": "32MB",
     "effective_io_concurrency": 32,
+    "io_max_concurrency": 256,
     "max_connections": 40,
     "max_parallel_workers": 0,
 }
@@ -90,14 +91,15 @@ DECLARE r record; d text := ''; n int := 0; BEGIN
     RETURN n || ' ' || d;
 END $$;
 """
-BY_K = "SELECT id, k, length(pad) FROM t WHERE k > 5 ORDER BY k"
+# The filter lets look-ahead go on beyond the rows that a FETCH or a LIMIT asks for.
+BY_K = "SELECT id, k, length(pad) FROM t WHERE k > 5 AND pad <> '' ORDER BY k"
 
 
 def serve(make: MakeCluster, io_method: str | None, **settings: object) -> Cluster:
     """A server with the table t; io_method: None for the server's own choice."""
     chosen = {**SERVER, **settings, **({} if io_method is None else {"io_method": io_method})}
     try:
-        cluster = make(chosen)
+        cluster = make(chosen, initdb_args=["--data-checksums"])
     except ClusterError as error:
         if "io_method" in str(error) or "io_uring" in str(error):
             pytest.skip("this server has no io_uring")
@@ -108,7 +110,7 @@ def serve(make: MakeCluster, io_method: str | None, **settings: object) -> Clust
     return cluster
 
 
-@pytest.fixture(scope="module", params=METHODS)
+@pytest.fixture(scope="module", params=(*METHODS, "sync"))
 def served(request: pytest.FixtureRequest, make_cluster: MakeCluster) -> Iterator[Cluster]:
     cluster = serve(make_cluster, request.param)
     yield cluster
@@ -189,8 +191,9 @@ def test_read_errors(served: Cluster, damage: str, order: str) -> None:
             for conn in (stock, ahead):
                 first = make_damaged(served, stock, damage)
                 told_here = told(conn, query, rows)
-                # the name of its file, which each table has anew
-                seen.append([re.sub(r"base/\d+/\d+", "", str(one)) for one in told_here])
+                # each table has a file of its own, and other checksums
+                own = r"base/\d+/\d+|checksum \d+ but expected \d+"
+                seen.append([re.sub(own, "", str(one)) for one in told_here])
             assert seen[0] == seen[1]
             assert not all(isinstance(one[0], int) for one in told_here), "the damage was not noticed"
     if damage == "checksum":
@@ -297,7 +300,7 @@ def test_memory_goes_with_reads_in_flight(served: Cluster, rng: random.Random, e
     with connect(served, False) as stock, connect(served, True, order) as conn:
         expected = digest(stock)
         before = read_ahead(stock)
-        for _ in range(25):
+        for _ in range(12):
             cache.evict(stock, "t")
             ENDS[end](conn, rng)
             assert digest(conn) == expected
@@ -370,6 +373,7 @@ def test_to_the_end(served: Cluster, order: str) -> None:
 def test_evicted(served: Cluster, step: int, order: str) -> None:
     """What was evicted is read again, and each access counted once."""
     seen = []
+    query = BY_K.replace("k > 5", "k > 5 AND k < 900")
     with connect(served, False) as stock, connect(served, True, order) as ahead:
         rows = "SELECT heap_blks_read, heap_blks_hit FROM pg_statio_user_tables WHERE relname = 't'"
         evicted = "SELECT blocks_evicted FROM lookahead.index_scan_stats"
@@ -378,17 +382,16 @@ def test_evicted(served: Cluster, step: int, order: str) -> None:
             cache.evict(conn, "t")
             conn.execute("SELECT pg_stat_force_next_flush()")
             before = conn.execute(rows.encode()).fetchone()
-            result = value(conn, f"SELECT evicting($q${BY_K} LIMIT 900$q$, {step})")
+            result = value(conn, f"SELECT evicting($q${query}$q$, {step})")
             conn.execute("SELECT pg_stat_force_next_flush()")
             after = conn.execute(rows.encode()).fetchone()
             assert before is not None and after is not None
             read, hit = (new - old for new, old in zip(after, before, strict=True))
             assert read > 0 and hit >= 0
             seen.append((result, read + hit))
-        assert seen[0][0] == seen[1][0]
-        # Blocks still ahead when LIMIT ends the scan were read for nothing.
-        assert seen[0][1] <= seen[1][1] <= seen[0][1] + 600
-        assert int(value(ahead, evicted)) > before_all
+        assert seen[0] == seen[1]
+        if reads_are_async(ahead):  # else no more is done ahead than to advise the kernel
+            assert int(value(ahead, evicted)) > before_all
 
 
 def test_nothing_pinned_between_rows(served: Cluster) -> None:
@@ -400,7 +403,7 @@ def test_nothing_pinned_between_rows(served: Cluster) -> None:
                 AND relfilenode = pg_relation_filenode('t') AND NOT EXISTS {{}})); END IF; END LOOP; RETURN most; END $$"""
     # What the AIO subsystem pins is being read, and listed; io_uring's reads are until somebody asks.
     with connect(served, False) as stock, connect(served, True) as conn:
-        uring = value(conn, "SHOW io_method") == "io_uring"
+        uring = value(conn, "SELECT current_setting('io_method', true)") == "io_uring"
         being_read = "(SELECT 1 WHERE true)" if uring else "(SELECT 1 WHERE false)"
         seen = []
         for one in (stock, conn):
@@ -472,18 +475,25 @@ def test_few_shared_buffers(own_cluster: MakeCluster, io_method: str, buffers: s
     assert not bad_lines(cluster.log)
 
 
+# Scans that are left after their second row, each with reads in flight that nobody waits for.
+ABANDONED = "SELECT " + ", ".join(
+    f"(SELECT id FROM t WHERE k > {i} AND pad <> '' ORDER BY k OFFSET 1 LIMIT 1) AS c{i}"
+    for i in range(0, ROWS - 10, 150)
+)
+
+
 @pytest.mark.timeout(300)
 def test_few_local_buffers(served: Cluster, rng: random.Random) -> None:
     """A temporary table, in the smallest number of buffers: many scans at a time, some of which fail."""
     with connect(served, False) as stock:
-        expected = digest(stock)
+        expected = [digest(stock, query) for query in (BY_K, ABANDONED)]
     for _ in range(2):
         with connect(served, True) as conn:
             use_few_local_buffers(conn, rng, expected)
 
 
-def use_few_local_buffers(conn: Connection, rng: random.Random, expected: str) -> None:
-    query = BY_K.replace("FROM t", "FROM temporary")
+def use_few_local_buffers(conn: Connection, rng: random.Random, expected: list[str]) -> None:
+    query, abandoned = (query.replace("FROM t", "FROM temporary") for query in (BY_K, ABANDONED))
     conn.execute("SET temp_buffers = 100")
     conn.execute("CREATE TEMP TABLE temporary AS SELECT * FROM t ORDER BY id")
     conn.execute("CREATE INDEX ON temporary (k)")
@@ -491,7 +501,8 @@ def use_few_local_buffers(conn: Connection, rng: random.Random, expected: str) -
     for order in ORDERS:
         conn.execute(f"SET pg_lookahead.issue_order = {order}".encode())
         for _ in range(4):
-            assert digest(conn, query) == expected
+            # Were all buffers being read, the server would look for a free one for ever.
+            assert [digest(conn, query), digest(conn, abandoned)] == expected
             conn.execute(f"SELECT lose_cursors($q${query}$q$, {rng.randrange(40, 120)})".encode())
         joined = "SELECT count(*) FROM " + " JOIN ".join(
             f"({query}) AS q{i}" + ("" if i == 0 else " USING (k)") for i in range(6)
