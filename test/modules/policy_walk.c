@@ -81,6 +81,7 @@ typedef struct Walk
 	int			reads_ahead;	/* in AHEAD: pages that were reads, ever */
 	int			pages_ahead;	/* in AHEAD or ENDING, since the last round */
 	int			slow_behind;	/* slow reads in a row, not ahead */
+	int			fast_in_row;	/* timed reads */
 	bool		timed;			/* the last fetch read, too */
 } Walk;
 
@@ -130,7 +131,7 @@ note_mode(Walk *walk, PolicyMode before)
 	if (is_ahead(walk) && before < POLICY_AHEAD)
 	{
 		walk->hits_ahead = walk->idle_ahead = walk->pages_ahead = 0;
-		walk->slow_behind = 0;
+		walk->slow_behind = walk->fast_in_row = 0;
 		walk->held = 0;
 	}
 	if (!is_ahead(walk) && before >= POLICY_AHEAD)
@@ -179,8 +180,16 @@ visit_page(Walk *walk)
 	if (is_ahead(walk))
 		return;
 	if (reads && walk->timed && fetches)
-		PolicyRead(policy, PolicyTimesReads(policy) ? read_us : -1,
-				   walk->more_wanted, random_below(4) == 0);
+	{
+		bool		is_timed = PolicyTimesReads(policy);
+
+		PolicyRead(policy, is_timed ? read_us : -1, walk->more_wanted,
+				   random_below(4) == 0);
+		walk->fast_in_row = is_timed && read_us < 25 ?
+			walk->fast_in_row + 1 : 0;
+		expect(walk->fast_in_row < 3 || !PolicyTimesReads(policy), policy,
+			   "the clock rests after fast reads");
+	}
 	if (walk->rows_a_page > 1 && policy->mode == POLICY_TOGETHER)
 		PolicyNeighbours(policy);
 	walk->timed = reads;
@@ -262,6 +271,7 @@ main(int argc, char **argv)
 		else if (what == 26)
 		{
 			walk.forbidden = true;
+			walk.fast_in_row = 0;
 			PolicyForbid(&walk.policy);
 		}
 		else if (what < 400)

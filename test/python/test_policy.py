@@ -88,6 +88,11 @@ MUTANTS = {
         "		policy->rest -= 0;",
         "never behind while reads are slow",
     ),
+    "the clock never rests": (
+        "++policy->fast_reads < FAST_READS_TO_REST",
+        "++policy->fast_reads < 100 * FAST_READS_TO_REST",
+        "the clock rests after fast reads",
+    ),
     "slow reads are forgotten": (
         "	policy->mode = POLICY_TOGETHER;\n	policy->lone_pages = 0;\n	if (policy->forced)",
         "	policy->mode = POLICY_TOGETHER;\n	policy->slow_reads = 0;\n	policy->lone_pages = 7;\n	if (policy->forced)",

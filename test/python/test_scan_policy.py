@@ -748,30 +748,6 @@ def test_a_second_copy_is_refused(conn: Connection, server: Cluster) -> None:
         assert run(conn, BY_K)[1]["blocks_read"] > 850
 
 
-def test_the_clock_rests(own_cluster: MakeCluster) -> None:
-    """Reads that are slow because their row sleeps; the others are the system's cache's, and fast."""
-    cluster = own_cluster({**SERVER, "io_method": "sync"})
-    with cluster.connect() as conn:
-        for statement in ("CREATE EXTENSION pg_lookahead", "CREATE EXTENSION pg_buffercache"):
-            conn.execute(statement.encode())
-        make_long(conn)
-        conn.execute(INDEX_SCANS)
-
-        def looked_ahead(slow: str) -> bool:
-            cache.evict(conn, "long")
-            before = counts(conn)["blocks_visited"]
-            query = f"SELECT CASE WHEN {slow} THEN pg_sleep(0.0001) END FROM long WHERE k >= 0 ORDER BY k"
-            conn.execute(query.encode())
-            return counts(conn)["blocks_visited"] > before
-
-        # not two in a row; nor when the clock rests for 512 reads, after 32, 64, 128 and 256
-        deadline = time.monotonic() + 120
-        while looked_ahead("k IN (2, 4) OR k BETWEEN 600 AND 640"):  # on a busy machine, others are slow
-            assert time.monotonic() < deadline
-        # when it has rested, it goes on
-        assert looked_ahead("k BETWEEN 10 AND 110")
-
-
 def test_synchronous_reads(own_cluster: MakeCluster) -> None:
     """With direct I/O nothing reads in the background; what comes from the system's cache is fast."""
     cluster = own_cluster({**SERVER, "io_method": "sync"})
