@@ -147,6 +147,7 @@ def lies(relation: str, page: bytes) -> dict[str, bytes]:
     if relation in ("d", "d_btree", "d_dup"):
         item = items[len(items) // 2]
         changed("item beyond the end", item.at, pointer(BLOCK - 8, 200))
+        changed("item that ends beyond", item.at, pointer(item.offset, BLOCK - item.offset + 64))
         changed("item before the start", item.at, pointer(8, 40))
         changed("item that is too short", item.at, pointer(item.offset, 4))
     if relation in ("d_btree", "d_dup"):
