@@ -15,7 +15,7 @@
 #include <math.h>
 
 #include "access/visibilitymapdefs.h"
-#include "bloom_page.h"
+#include "index/bloom_page.h"
 #include "catalog/pg_am_d.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_type_d.h"

@@ -10,7 +10,7 @@
 
 #include <math.h>
 
-#include "bloom_page.h"
+#include "index/bloom_page.h"
 #include "compat.h"
 #include "inspect/estimate.h"
 #include "port/pg_bitutils.h"

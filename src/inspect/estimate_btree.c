@@ -14,7 +14,7 @@
 
 #include "access/nbtree.h"
 #include "compat.h"
-#include "index_page.h"
+#include "index/index_page.h"
 #include "inspect/estimate.h"
 #include "inspect/inspect.h"
 #include "inspect/rebuild.h"

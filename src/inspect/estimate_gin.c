@@ -13,7 +13,7 @@
 
 #include "access/gin_private.h"
 #include "compat.h"
-#include "index_page.h"
+#include "index/index_page.h"
 #include "inspect/estimate.h"
 #include "inspect/inspect.h"
 #include "storage/bufmgr.h"

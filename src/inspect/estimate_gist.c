@@ -11,7 +11,7 @@
 
 #include "access/gist_private.h"
 #include "compat.h"
-#include "index_page.h"
+#include "index/index_page.h"
 #include "inspect/estimate.h"
 #include "storage/bufmgr.h"
 

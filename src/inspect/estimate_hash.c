@@ -10,7 +10,7 @@
 
 #include "access/hash.h"
 #include "compat.h"
-#include "index_page.h"
+#include "index/index_page.h"
 #include "inspect/estimate.h"
 #include "storage/bufmgr.h"
 

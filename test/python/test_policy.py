@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pg_lookahead.server import Installation
+from pg_lookahead.server.installation import Installation
 
 ROOT = Path(__file__).parents[2]
 POLICY = ROOT / "src" / "scan" / "policy.c"

@@ -374,7 +374,7 @@ def test_what_operators_count_is_not_taken_back(sides: Sides) -> None:
         # a second scan of array keys calls them within what it takes back of the index
         side.evict("odd", "odd_k")
         before_arrays = statio(side)
-        arrays = [
+        arrays: list[list[Any]] = [
             side.rows(
                 "SELECT id FROM odd WHERE k = ANY (ARRAY(SELECT generate_series(5, 3000, 9))) AND pad <> ''"
             )

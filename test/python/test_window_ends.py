@@ -433,7 +433,9 @@ def test_idle_cursor_keeps_no_buffer(served: Cluster, order: str) -> None:
 @pytest.mark.parametrize("rows", (50, 100, 370))
 def test_idle_session_has_no_read_in_flight(served: Cluster, columns: str, rows: int) -> None:
     """A query that ended waited for what it had read ahead for nothing, leaf pages of the index as well."""
-    query = f"SELECT count(*) FROM (SELECT {columns} FROM t WHERE k > 5 AND k <> 7 ORDER BY k LIMIT {rows}) AS s"
+    query = (
+        f"SELECT count(*) FROM (SELECT {columns} FROM t WHERE k > 5 AND k <> 7 ORDER BY k LIMIT {rows}) AS s"
+    )
     with connect(served) as conn, served.connect() as other:
         for table in ("t", "t_k"):
             cache.evict(other, table)
