@@ -5,8 +5,8 @@
  *
  * The queries are in lists, by a hash of their EState's address, so that a
  * query that is in none is known to be in none at once, however many cursors
- * are open.  A plan_node_id is unique in a plan.  Should an extension initialize
- * one plan twice, only the first of its plan states is taken.
+ * are open.  A plan_node_id is unique in a plan.  Should an extension
+ * initialize one plan twice, only the first of its plan states is taken.
  *
  * Invariant: its list holds a query exactly from its start to the moment when
  * its memory goes away.  The plan states that EvalPlanQual makes have another
