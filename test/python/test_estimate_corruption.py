@@ -67,9 +67,9 @@ def warnings(conn: Connection) -> Iterator[list[tuple[str, str | None]]]:
 
 
 @pytest.mark.parametrize("checksums", [True, False])
-def test_bad_pages(make_cluster: MakeCluster, rng: random.Random, checksums: bool) -> None:
+def test_bad_pages(own_cluster: MakeCluster, rng: random.Random, checksums: bool) -> None:
     """Of pages that the server itself refuses to read, all are counted and the first named."""
-    server = make_cluster(
+    server = own_cluster(
         {"autovacuum": False, "shared_buffers": "16MB"},
         ["--data-checksums" if checksums else "--no-data-checksums"],
     )
@@ -107,9 +107,9 @@ def test_bad_pages(make_cluster: MakeCluster, rng: random.Random, checksums: boo
         await_no_pins(conn)
 
 
-def test_read_one_by_one_where_needed(make_cluster: MakeCluster) -> None:
+def test_read_one_by_one_where_needed(own_cluster: MakeCluster) -> None:
     """A bad page in the middle costs no page around it: all others are counted as before."""
-    server = make_cluster({"autovacuum": False, "shared_buffers": "16MB"}, ["--data-checksums"])
+    server = own_cluster({"autovacuum": False, "shared_buffers": "16MB"}, ["--data-checksums"])
     with server.connect() as conn:
         set_up(conn)
         whole = estimate(conn, "d_btree", sample_pages=WHOLE)
@@ -164,9 +164,9 @@ def lies(relation: str, page: bytes) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("relation", RELATIONS)
-def test_misleading_pages(make_cluster: MakeCluster, relation: str) -> None:
+def test_misleading_pages(own_cluster: MakeCluster, relation: str) -> None:
     """A page that leads out of itself is corrupt, and is not followed."""
-    server = make_cluster({"autovacuum": False, "shared_buffers": "16MB"}, ["--no-data-checksums"])
+    server = own_cluster({"autovacuum": False, "shared_buffers": "16MB"}, ["--no-data-checksums"])
     with server.connect() as conn:
         set_up(conn)
         path = data_file(server, conn, relation)
@@ -188,9 +188,9 @@ def test_misleading_pages(make_cluster: MakeCluster, relation: str) -> None:
             assert found["corrupt_pages"].value == 1, what
 
 
-def test_any_damage(make_cluster: MakeCluster, rng: random.Random) -> None:
+def test_any_damage(own_cluster: MakeCluster, rng: random.Random) -> None:
     """Pages damaged at random, so that the server reads most of them: figures or an error, never a crash."""
-    server = make_cluster(
+    server = own_cluster(
         {"autovacuum": False, "shared_buffers": "4MB", "max_connections": 10, "statement_timeout": "120s"},
         ["--no-data-checksums"],
     )
