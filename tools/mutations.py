@@ -382,11 +382,11 @@ MUTATIONS = [
     ),
     Mutation(
         "failed queries are not counted",
-        "src/exec/takeover.c",
-        "RegisterXactCallback(at_xact_end, NULL);",
-        "(void) at_xact_end;",
+        "src/exec/taken.c",
+        "\tTakenQueryEnd(query, false);\n\tdlist_delete",
+        "\tdlist_delete",
         (COUNTERS + "test_failed_queries_are_counted",),
-        "A query that fails is counted when its memory goes, if at all.",
+        "A query that fails is counted when its memory goes.",
     ),
     Mutation(
         "EXPLAIN before the end",

@@ -74,16 +74,6 @@ TakenQueryEnd(TakenQuery *query, bool wait)
 		taken->taker->end(taken, wait);
 }
 
-void
-TakenEndAll(void)
-{
-	dlist_iter	iter;
-
-	for (int i = 0; i < QUERY_LISTS; i++)
-		dlist_foreach(iter, &queries[i])
-			TakenQueryEnd(dlist_container(TakenQuery, link, iter.cur), false);
-}
-
 /* Called when the memory of a query goes away, after an error or not. */
 static void
 forget_query(void *arg)

@@ -117,9 +117,8 @@ extern TakenQuery *TakenQueryMake(EState *estate);
 extern Taken *TakenAdd(TakenQuery *query, PlanState *plan_state,
 					   const Taker *taker);
 
-/* All nodes of a query, or of all queries, have been executed. */
+/* No node of a query will be executed again. */
 extern void TakenQueryEnd(TakenQuery *query, bool wait);
-extern void TakenEndAll(void);
 
 /*
  * How many of the bytes that it wants a node of the query may have for what it

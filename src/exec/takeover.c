@@ -12,7 +12,7 @@
  * extension wants to be called for its rows.
  *
  * The life of a taken node ends when ExecutorEnd() is called; after an error,
- * when the transaction aborts or the query's memory goes away.
+ * when the query's memory goes away.
  *
  *-------------------------------------------------------------------------
  */
@@ -20,7 +20,6 @@
 
 #include <dlfcn.h>
 
-#include "access/xact.h"
 #include "compat.h"
 #include "exec/explain.h"
 #include "exec/rows_wanted.h"
@@ -193,14 +192,6 @@ lookahead_ExecutorEnd(QueryDesc *queryDesc)
 	prev_ExecutorEnd(queryDesc);
 }
 
-/* What a failed query did is accounted for before its transaction has ended. */
-static void
-at_xact_end(XactEvent event, void *arg)
-{
-	if (event == XACT_EVENT_ABORT || event == XACT_EVENT_PARALLEL_ABORT)
-		TakenEndAll();
-}
-
 /* In front of another extension's hook, or of the server's own function. */
 #define INSTALL(name) \
 	do \
@@ -215,6 +206,5 @@ TakeoverInit(void)
 	INSTALL(ExecutorStart);
 	INSTALL(ExecutorRun);
 	INSTALL(ExecutorEnd);
-	RegisterXactCallback(at_xact_end, NULL);
 	TakenExplainInit();
 }
