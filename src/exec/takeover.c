@@ -26,6 +26,8 @@
 #include "exec/takeover.h"
 #include "executor/executor.h"
 #include "nodes/nodeFuncs.h"
+#include "stream/page_read.h"
+#include "tcop/dest.h"
 #include "utils/snapmgr.h"
 
 #define MAX_TAKERS 4
@@ -171,6 +173,20 @@ lookahead_ExecutorStart(QueryDesc *queryDesc, int eflags)
 		take_nodes(queryDesc->planstate, &walk);
 }
 
+/*
+ * Do the rows go to the client, and control soon after them?  Where a function
+ * asks for the rows, another portion is likely to be wanted at once.
+ */
+static inline bool
+goes_to_client(const QueryDesc *queryDesc)
+{
+	CommandDest dest =
+		queryDesc->dest == NULL ? DestNone : queryDesc->dest->mydest;
+
+	return dest == DestRemote || dest == DestRemoteExecute ||
+		dest == DestRemoteSimple || dest == DestTuplestore;
+}
+
 static void
 lookahead_ExecutorRun(QueryDesc *queryDesc, ScanDirection direction,
 					  uint64 count EXECUTOR_RUN_EXTRA_PARAMS)
@@ -180,6 +196,10 @@ lookahead_ExecutorRun(QueryDesc *queryDesc, ScanDirection direction,
 	if (query != NULL)
 		query->row_count = count;
 	prev_ExecutorRun(queryDesc, direction, count EXECUTOR_RUN_EXTRA_ARGS);
+
+	/* an idle process is to keep no buffer in flight */
+	if (goes_to_client(queryDesc))
+		PageReadsEnd();
 }
 
 static void

@@ -88,6 +88,14 @@ PageReadsWait(const void *owner, bool all)
 	return any;
 }
 
+void
+PageReadsEnd(void)
+{
+	for (int i = 0; i < nin_flight; i++)
+		LookaheadReadWait(&in_flight[i].io, in_flight[i].local);
+	nin_flight = 0;
+}
+
 int
 PageReadRoom(Relation rel, int wanted)
 {

@@ -136,4 +136,7 @@ extern int	PageReadsInFlight(const void *owner);
  */
 extern bool PageReadsWait(const void *owner, bool all);
 
+/* Wait for all reads that this process has in flight. */
+extern void PageReadsEnd(void);
+
 #endif							/* PG_LOOKAHEAD_PAGE_READ_H */

@@ -34,6 +34,11 @@ WHERE d.deptype = 'e' AND d.refobjid = (SELECT oid FROM pg_extension WHERE extna
 """
 """Those that return rows; function profiles aside, which are for developers."""
 
+ARGUMENTS = {
+    "pgstattuple_approx": "'t'::regclass",
+    "table_estimate": "'t'::regclass",
+    "index_gain": "'t_k'::regclass, 0, 100",
+}
 RELATIONS = {"pgstathashindex": "t_hash", "pgstatginindex": "t_gin", "pgstatbloomindex": "t_bloom"}
 
 
@@ -62,8 +67,7 @@ def test_every_function_checks_its_columns(server: Cluster) -> None:
         conn.execute("CREATE SCHEMA other")
         for name, symbol, is_set, arguments, columns in functions:
             named = f"'{RELATIONS.get(name, 't_k')}'::{arguments[0]}" if arguments else ""
-            if "pgstattuple_approx" in name:
-                named = "'t'::regclass"
+            named = ARGUMENTS.get(name, named)
             assert conn.execute(f"SELECT * FROM lookahead.{name}({named})".encode()).fetchone() is not None
             given = [*arguments[:1], *(f"{one} DEFAULT NULL" for one in arguments[1:])]
             for wrong in other_columns(columns):

@@ -30,7 +30,8 @@ def test_record_reconciles(server: Cluster) -> None:
     for function in one.functions:
         assert 0 <= function.self_ns <= function.total_ns
     assert 0 < one.timing_ns < 1e6
-    assert one.timing == 2 * (ROWS + 1) * one.timing_ns
+    # What is below the access method is timed, too.
+    assert one.timing >= 2 * (ROWS + 1) * one.timing_ns
 
 
 def test_many_functions_while_looking_ahead(server: Cluster) -> None:
