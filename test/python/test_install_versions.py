@@ -31,8 +31,9 @@ SELECT p.proname, p.prosrc, p.proretset, p.proargtypes::regtype[]::text[] AS arg
 FROM pg_proc AS p JOIN pg_depend AS d ON d.objid = p.oid AND d.classid = 'pg_proc'::regclass
 WHERE d.deptype = 'e' AND d.refobjid = (SELECT oid FROM pg_extension WHERE extname = 'pg_lookahead')
   AND p.prorettype = 'record'::regtype AND p.proname NOT LIKE 'function\\_%'
+  AND p.prolang = (SELECT oid FROM pg_language WHERE lanname = 'c')
 """
-"""Those that return rows; function profiles aside, which are for developers."""
+"""Those in C that return rows; function profiles aside, which are for developers."""
 
 ARGUMENTS = {
     "pgstattuple_approx": "'t'::regclass",
@@ -68,7 +69,8 @@ def test_every_function_checks_its_columns(server: Cluster) -> None:
         for name, symbol, is_set, arguments, columns in functions:
             named = f"'{RELATIONS.get(name, 't_k')}'::{arguments[0]}" if arguments else ""
             named = ARGUMENTS.get(name, named)
-            assert conn.execute(f"SELECT * FROM lookahead.{name}({named})".encode()).fetchone() is not None
+            row = conn.execute(f"SELECT * FROM lookahead.{name}({named})".encode()).fetchone()
+            assert row is not None or name == "progress"  # which shows what is at work
             given = [*arguments[:1], *(f"{one} DEFAULT NULL" for one in arguments[1:])]
             for wrong in other_columns(columns):
                 outs = [f"OUT c{i} {one}" for i, one in enumerate(wrong)]
