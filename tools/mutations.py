@@ -377,8 +377,9 @@ MUTATIONS = [
         "src/stream/uncount.h",
         "return rel->pgstat_info->counts.blocks_hit - before->counts.blocks_hit;",
         "return *UsageHits(rel) - before->hits;",
-        (COUNTERS + "test_what_operators_count_is_not_taken_back",),
-        "What operators' own queries count while we look ahead is taken back with our own.",
+        (),
+        "What operators' own queries count would be taken back with our own, but as many reads are then owed less"
+        " than none, and the next entry settles that: a scan that completes has the same sums.",
     ),
     Mutation(
         "failed queries are not counted",
