@@ -118,8 +118,8 @@ start(BTreeDescents *descents, IndexScanDesc scan)
 		keys[i] = scan->keyData[i];
 		copy_argument(scan->indexRelation, &keys[i]);
 	}
-	/* a parallel worker had to look up the types in the catalogs */
-	pgBufferUsage.shared_blks_hit -= pgBufferUsage.shared_blks_hit - hits;
+	/* a parallel worker looked the types up in the catalogs: not counted */
+	pgBufferUsage.shared_blks_hit = hits;
 
 	descents->scan = btbeginscan(scan->indexRelation, scan->numberOfKeys, 0);
 	descents->scan->heapRelation = scan->heapRelation;

@@ -37,8 +37,8 @@ extern bool BTreeDescentsNext(BTreeDescents *descents, IndexScanDesc scan,
 						   BTreeLeaf *leaf);
 
 /*
- * How many pages had to be read since the last call: so many reads are owed;
- * see uncount.h.
+ * The number of pages that had to be read since the last call.  As many reads
+ * are owed; see uncount.h.
  */
 extern int	BTreeDescentsOwed(BTreeDescents *descents);
 

@@ -15,7 +15,7 @@
  *	 1975).  Where one to three such pages were seen, its lower bound is too
  *	 high, and Poisson's is taken instead (L. D. Brown, T. T. Cai, A. DasGupta,
  *	 "Interval estimation for a binomial proportion", Statistical Science 16,
- *	 2001, section 4.1); so is its upper bound where so many were not.  And
+ *	 2001, section 4.1); so is its upper bound where one to three were not.  And
  *	 where few were seen, there may always be as many more as would be missed
  *	 with a probability of more than 1 - confidence.
  * - Totals: Student's interval of the mean, times N.

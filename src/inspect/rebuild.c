@@ -110,7 +110,7 @@ most_tids(const Rebuild *rebuild, Size key_size)
 	return Max(most, 1);
 }
 
-/* Bytes of a tuple with so many TIDs, aligned. */
+/* Bytes that a tuple with this number of TIDs takes, aligned. */
 static inline Size
 tuple_size(Size key_size, Size tids)
 {

@@ -28,7 +28,7 @@
 
 /*
  * A second scan goes on to the next match, however many pages lie before it.
- * So it does not set out before the scan has come to so many pages itself:
+ * So it does not set out before the scan has come to this number of pages:
  * most of the scans that are abandoned are so on their first.
  */
 #define PAGES_BEFORE_DESCENTS 2

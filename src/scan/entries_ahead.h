@@ -63,8 +63,8 @@ extern bool EntriesAheadNext(EntriesAhead *ahead, IndexScanDesc scan,
 							 bool wait, BlockNumber *block, uint64 *ordinal);
 
 /*
- * How many index pages had to be read ahead since the last call: so many reads
- * are owed; see uncount.h.
+ * The number of index pages that had to be read ahead since the last call.  As
+ * many reads are owed; see uncount.h.
  */
 extern int	EntriesAheadOwed(EntriesAhead *ahead);
 

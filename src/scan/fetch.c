@@ -135,8 +135,8 @@ begin_ahead(ScanNode *node, IndexScanDesc scan)
 		get_tablespace_io_concurrency(heap->rd_rel->reltablespace);
 	bool		sorted = lookahead_issue_order == ISSUE_ORDER_BLOCK;
 
-	/* a parallel worker had to look it up in the catalogs */
-	pgBufferUsage.shared_blks_hit -= pgBufferUsage.shared_blks_hit - hits;
+	/* a parallel worker had to look it up in the catalogs: not counted */
+	pgBufferUsage.shared_blks_hit = hits;
 	if (concurrency == 0 || local_buffers_are_short(node))
 	{
 		PolicyForbid(&node->policy);

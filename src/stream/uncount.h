@@ -109,7 +109,7 @@ ReadsSince(Relation rel, const CountsBefore *before)
 /*
  * Take back all accesses since then, and the searches of an index, that are
  * made again when the scan comes there.  Returns the number of blocks that were
- * read: so many reads are owed.
+ * read: as many reads are owed.
  */
 static inline int
 UncountSince(Relation rel, const CountsBefore *before)

@@ -235,7 +235,8 @@ def replay(
     combine: Combine = 128,
     engine: Annotated[Literal["io_uring", "psync"], typer.Option(help="psync: depth 1 only.")] = "io_uring",
     reads: Annotated[
-        int | None, typer.Option(min=1, help="Cut the trace after so many reads; whole if not given.")
+        int | None,
+        typer.Option(min=1, help="Cut the trace after this number of reads; the default is all of it."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

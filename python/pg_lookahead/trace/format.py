@@ -139,7 +139,7 @@ class Trace:
     files, file_bytes: names and lengths
     rows: how many rows it has
     kind, source: as in the head of the file
-    most: only the first so many reads count; None: all"""
+    most: the number of reads that are taken from the start of the trace; None takes all"""
 
     path: Path
     kind: str
