@@ -21,10 +21,10 @@
  * A page that does not pass the check which the server makes when it reads one,
  * or that its access method does not recognise, is counted as corrupt, and has
  * none of the values that are estimated.  A page that cannot be looked at
- * without an error, such as one with a tuple of a transaction that never was,
- * is counted in the same way.  Errors of either kind end the sweep; so it runs in a subtransaction,
- * and after an error the page that was due is read by itself, in another one,
- * to see whether it is the culprit.  (With combined reads, it may be a later
+ * without an error is counted in the same way, such as one with a tuple of a
+ * transaction that never was.  Errors of either kind end the sweep; so it runs
+ * in a subtransaction, and after an error the page that was due is read by
+ * itself, in another one, to see whether it is the culprit.  (With combined reads, it may be a later
  * page.)  That costs time where pages are damaged, and nothing elsewhere.
  *
  *-------------------------------------------------------------------------
