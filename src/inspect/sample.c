@@ -24,8 +24,9 @@
  * without an error is counted in the same way, such as one with a tuple of a
  * transaction that never was.  Errors of either kind end the sweep; so it runs
  * in a subtransaction, and after an error the page that was due is read by
- * itself, in another one, to see whether it is the culprit.  (With combined reads, it may be a later
- * page.)  That costs time where pages are damaged, and nothing elsewhere.
+ * itself, in another one, to see whether it is the culprit.  (With combined
+ * reads, it may be a later page.)  That costs time where pages are damaged, and
+ * nothing elsewhere.
  *
  *-------------------------------------------------------------------------
  */
