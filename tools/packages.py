@@ -88,7 +88,9 @@ def package(major: int) -> Path:
     source, root, build_root = place / "source", place / "root", place / "build-root"
     source.mkdir(parents=True)
     log = BUILD / "logs" / f"packages-{major}"
-    passes(["debootstrap", "--variant=minbase", suite.suite, root, mirror], log.with_name(f"{log.name}-root"))
+    # Its script for sid serves every suite, those that this debootstrap does not know by name among them.
+    command = ["debootstrap", "--variant=minbase", suite.suite, root, mirror, "sid"]
+    passes(command, log.with_name(f"{log.name}-root"))
     root.chmod(0o755)
     apt = debian_server.configuration(Path("/"), mirror, major)
     (root / "etc/apt/sources.list").write_text(apt["sources.list"])
