@@ -89,7 +89,7 @@ def package(major: int) -> Path:
     source.mkdir(parents=True)
     log = BUILD / "logs" / f"packages-{major}"
     # Its script for sid serves every suite, those that this debootstrap does not know by name among them.
-    command = ["debootstrap", "--variant=minbase", suite.suite, root, mirror, "sid"]
+    command: list[str | Path] = ["debootstrap", "--variant=minbase", suite.suite, root, mirror, "sid"]
     passes(command, log.with_name(f"{log.name}-root"))
     root.chmod(0o755)
     apt = debian_server.configuration(Path("/"), mirror, major)
