@@ -6,7 +6,7 @@ RUNS are the runs, all of one build on one machine.  The lines of each, every sa
 docs/figures/RUN.jsonl.xz.  A page says between markers what it shows of them, and that is written anew:
 
     <!-- figures: RUN SCENARIO,... -->     a table of all cells of these scenarios (by name or pattern)
-    <!-- figures: demo -->                 what `make demo` prints
+    <!-- figures: demo IO -->              what `make demo` prints of direct or buffered I/O
     <!-- figures: summary -->              the rows of SUMMARY, and the lowest ratio of all that were measured
     <!-- figures: machine -->              where, with what and when it was measured
     <!-- end of figures -->
@@ -34,7 +34,7 @@ from pg_lookahead.bench import scenarios
 from pg_lookahead.measure.statistics import Verdict
 from pg_lookahead.report import journal, terminal
 from pg_lookahead.report.record import Result, Run
-from pg_lookahead.server.installation import ClusterError
+from pg_lookahead.server.installation import ClusterError, Installation
 
 ROOT = Path(__file__).resolve().parents[1]
 KEPT = ROOT / "docs" / "figures"
@@ -60,7 +60,7 @@ RUNS: dict[str, tuple[str, str]] = {
     "settings": (
         "index_scan_random,pgstatindex",
         "--cache cold --rows 1000000 --io direct --seconds 4 --cell '* rows' --cell 'primary key'"
-        " --set io_method=worker,io_uring --set io_workers=3,12",
+        " --set io_method={methods} --set io_workers=3,12",
     ),
     "distance": (
         "index_scan_distance",
@@ -97,9 +97,15 @@ def options(name: str, quick: bool) -> list[str]:
     wanted, more = RUNS[name]
     known = ",".join(one for word in wanted.split(",") for one in scenarios.select(word))
     more += "" if "--set" in more or not known else f" {_ALIKE}"
+    more = more.format(methods="worker,io_uring" if _has_io_uring() else "worker")
     for option, value in _QUICK.items() if quick else ():
         more = re.sub(rf"{option} \S+", "", more) + f" {option} {value}"
     return [*(["--scenario", known] if known else []), *shlex.split(more)]
+
+
+def _has_io_uring() -> bool:
+    asked: list[str | Path] = [Installation.find().bindir / "pg_config", "--configure"]
+    return "liburing" in subprocess.run(asked, capture_output=True, text=True).stdout
 
 
 def measure(name: str, quick: bool) -> bool:
@@ -145,8 +151,11 @@ def markdown(rows: Sequence[Sequence[str]], run: Run | None) -> str:
     if not rows:
         return _NONE
     lines = [_COLUMNS, ["---"] * len(_COLUMNS), *rows]
-    trial = _PROVES_NOTHING if run and run.options["rounds"] == 1 else ""
-    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines) + trial
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines) + _trial(run)
+
+
+def _trial(run: Run | None) -> str:
+    return _PROVES_NOTHING if run and run.options["rounds"] == 1 else ""
 
 
 def table(runs: dict[str, Run], name: str, patterns: str) -> str:
@@ -183,16 +192,13 @@ def _worst(runs: dict[str, Run]) -> tuple[Run, Result] | None:
     return min(known, key=lambda each: each[:2])[3] if known else None
 
 
-def demo(runs: dict[str, Run]) -> str:
-    """What the demo printed, but for the facts above it."""
+def demo(runs: dict[str, Run], io: str) -> str:
+    """A table that the demo printed."""
     run = runs.get("demo")
     if run is None:
         return _NONE
-    lines: list[str] = []
-    for server in dict.fromkeys(result.server for result in run.results):
-        of_server = [result for result in run.results if result.server == server]
-        lines += ["", run.place(server), *terminal.table(of_server, _SCREEN)]
-    return "\n".join(["```", *lines[1:], "```", ""])
+    lines = terminal.table([one for one in run.results if one.server.io == io], _SCREEN)
+    return "\n".join(["```", *lines, "```", ""]) + _trial(run)
 
 
 def machine(runs: dict[str, Run]) -> str:
@@ -212,13 +218,16 @@ def machine(runs: dict[str, Run]) -> str:
 
 def written(text: str, runs: dict[str, Run]) -> str:
     """A page with its marked parts anew."""
-    kinds: dict[str, Callable[[dict[str, Run]], str]] = {"demo": demo, "summary": summary, "machine": machine}
+    kinds: dict[str, Callable[[dict[str, Run]], str]] = {"summary": summary, "machine": machine}
 
     def part(found: re.Match[str]) -> str:
         name, _, patterns = found[2].partition(" ")
         if name not in kinds and not (name in RUNS and patterns):
             raise ClusterError(f"a page asks for the figures of {name}, which is no run: {', '.join(RUNS)}")
-        text = kinds[name](runs) if name in kinds else table(runs, name, patterns)
+        if name == "demo":
+            text = demo(runs, patterns)
+        else:
+            text = kinds[name](runs) if name in kinds else table(runs, name, patterns)
         return f"{found[1]}{text}{found[3]}"
 
     return _MARKED.sub(part, text)
