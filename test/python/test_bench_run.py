@@ -174,40 +174,6 @@ def test_dimensions(tmp_path: Path) -> None:
     assert reads["fragmented"]["read_bytes"] > reads["unfragmented"]["read_bytes"]
 
 
-def test_records_of_perf(tmp_path: Path) -> None:
-    """Of whatever backend executes: our session, or one of its own."""
-    if why := no_perf(tmp_path):
-        pytest.skip(why)
-    scenarios = "pgstatindex,hash_vacuum,point_lookup,index_scan_full"
-    kept = ("primary key*", "1 row in 10*", "random, 1 row")
-    records = tmp_path / "records"
-    records.mkdir()
-    file = tmp_path / "run.jsonl"
-    chosen = ["--io", "direct", "--scenario", scenarios]
-    chosen += [word for pattern in kept for word in ("--cell", pattern)]
-    done = tool(*SMALL, *chosen, "--perf", str(records), "--json", str(file))
-    assert done.returncode == 0, done.stderr
-    found = sorted(path.name for path in records.glob("*.data"))
-    stacks = "".join(path.read_text() for path in records.glob("*.collapsed"))
-    assert re.search(r"^postgres;.*;\S+ \d+$", stacks, re.MULTILINE), "as viewers of flame graphs take it"
-    assert len(found) == 2 * read(file)[0]["planned"] and len(found) == 2 * (2 + 1 + 1 + 1)
-    for name in found:
-        script = ["perf", "script", "-F", "comm", "-i", str(records / name)]
-        told = subprocess.run(script, capture_output=True, text=True)
-        assert told.returncode == 0 and "not properly" not in told.stderr, (name, told.stderr)
-
-
-def no_perf(directory: Path) -> str:
-    """Why perf cannot record here; empty if it can."""
-    try:
-        trial = ["perf", "record", "-q", "-o", str(directory / "trial"), "--", "true"]
-        return (
-            "" if subprocess.run(trial, capture_output=True).returncode == 0 else "perf may not record here"
-        )
-    except OSError:
-        return "there is no perf"
-
-
 # Interruptions
 
 
@@ -402,40 +368,9 @@ def test_what_a_server_of_ones_own_must_have(own: Cluster) -> None:
     assert "does not exist" in one_line(tool("--dsn", dsn(own, "absent"), *SMALL))
 
 
-def test_a_standby_reads_what_its_primary_kept(tmp_path: Path) -> None:
-    reading = (*SMALL, "--scenario", "index_scan_limit,pgstatindex")
-    more = (*SMALL, "--scenario", "index_scan_limit,pgstatindex,pgstathashindex")
-    with Cluster(name="primary", settings={"wal_level": "replica"}) as primary:
-        with primary.connect() as conn:
-            conn.execute("CREATE EXTENSION pg_lookahead")
-            before = objects(conn)
-        with primary.standby() as standby:
-            standby.wait_for_replay(primary)
-            here = ("--dsn", dsn(standby))
-            assert "--keep on its primary will not do: there are none" in one_line(tool(*here, *reading))
-            writing = one_line(
-                tool(*here, *SMALL, "--scenario", "pgstattuple_approx,wal_logging,pgstatindex")
-            )
-            assert "cannot write: pgstattuple_approx, wal_logging (" in writing
-            kept = tool("--dsn", dsn(primary), "--keep", *more)
-            assert kept.returncode in (0, 1), kept.stderr
-            standby.wait_for_replay(primary)
-            file = tmp_path / "run.jsonl"
-            done = tool(*here, *reading, "--json", str(file))
-            assert done.returncode in (0, 1), done.stderr
-            lines = read(file)
-            found = of_kind(lines, "result")
-            assert len(found) == lines[0]["planned"] == 6 + 2
-            assert {result["refused"] for result in found} <= UNMOVED
-            other = one_line(tool(*here, *reading, "--rows", "60000"))
-            assert "they have 50,000 rows, unfragmented" in other
-            missing = one_line(tool(*here, *SMALL, "--scenario", "index_scan_clients"))
-            assert "there is no c" in missing
-        # The next run on the primary drops what was kept.
-        again = tool("--dsn", dsn(primary), *reading, "--cache", "warm")
-        assert again.returncode in (0, 1), again.stderr
-        with primary.connect() as conn:
-            assert objects(conn) == before
+def test_a_standby_is_refused_in_one_line() -> None:
+    with Cluster(name="primary", settings={"wal_level": "replica"}) as primary, primary.standby() as standby:
+        assert "this server is a standby" in one_line(tool("--dsn", dsn(standby), *SMALL))
 
 
 def test_too_little_space_is_one_line(own: Cluster) -> None:

@@ -32,7 +32,6 @@ class Cell:
     tables: of ``tables``, that it needs
     needs: what the server must have: ``vacuum:METHOD``, ``log_relation``, ``setting:NAME``
     extensions: of contrib, besides those that all need
-    writes: whether it needs more than reading, once its tables are there
     private: whether it needs a server of its own
     setup, teardown: SQL before and after the cell, and others in a row with the same"""
 
@@ -43,7 +42,6 @@ class Cell:
     tables: tuple[str, ...] = ("t",)
     needs: tuple[str, ...] = ()
     extensions: tuple[str, ...] = ()
-    writes: bool = False
     private: bool = False
     setup: tuple[str, ...] = ()
     teardown: tuple[str, ...] = ()

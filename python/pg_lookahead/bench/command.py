@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import os
 import random
-import shutil
 import sys
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -52,104 +52,69 @@ def _switches(text: str) -> tuple[bool, ...]:
     return tuple(word == "on" for word in parameters.words("on", "off")(text))
 
 
-def _perf(text: str) -> str:
-    if shutil.which("perf") is None:
-        raise typer.BadParameter("the program perf is not installed (Debian: apt install linux-perf)")
-    if not Path(text).is_dir() or not os.access(text, os.W_OK):
-        raise typer.BadParameter(f"{text} is not a directory that can be written to")
-    return text
+def _option(help: str, metavar: str | None = None, *names: str, **more: Any) -> Any:
+    return typer.Option(*names, metavar=metavar, help=help, **more)
 
 
-def _list(parser: Any, help: str, *names: str, metavar: str = "LIST", hidden: bool = False) -> Any:
-    return typer.Option(*names, parser=parser, metavar=metavar, help=help, hidden=hidden)
+_rare = partial(_option, hidden=True)
+"""Shown by --help-all only."""
 
-
-Latency = Annotated[
-    Any,
-    _list(parameters.numbers(0, LONGEST_MS, float), "Add so much to each read, by FUSE.", metavar="MS,..."),
-]
-PgConfig = Annotated[str | None, typer.Option(metavar="PATH", help="Of the server to use; else $PG_CONFIG.")]
-Json = Annotated[Path | None, typer.Option(metavar="FILE", help="Keep every sample there; -: print them.")]
 _ROWS = parameters.numbers(options.FEWEST_ROWS, options.MOST_ROWS)
+_LATENCY = parameters.numbers(0, LONGEST_MS, float)
+
+Latency = Annotated[Any, _option("Add so much to each read, by FUSE.", "MS,...", parser=_LATENCY)]
+PgConfig = Annotated[str | None, _option("Of the server to use; else $PG_CONFIG.", "PATH")]
+Json = Annotated[Path | None, _option("Keep every sample there; -: print them.", "FILE")]
+File = Path | None
 
 
 def bench(
     ctx: typer.Context,
     scenario: Annotated[
-        Any, _list(_scenarios, "What to run, by name or pattern; else all.", metavar="NAME,...")
+        Any, _option("What to run, by name or pattern; else all.", "NAME,...", parser=_scenarios)
     ] = None,
     suite: Annotated[
-        _SUITES,
-        typer.Option(metavar="NAME", show_default=False, help="quick, demo, sweeps or latency."),
+        _SUITES, _option("quick, demo, sweeps or latency.", "NAME", show_default=False)
     ] = "default",
-    rows: Annotated[Any, _list(_ROWS, "Of the tables; 5,000,000 if not given.")] = None,
-    io: Annotated[Any, _list(parameters.words(*options.IO), "buffered, direct; else both.")] = None,
-    cache: Annotated[Any, _list(parameters.words(*options.CACHES), "cold, warm; else both.")] = None,
+    rows: Annotated[Any, _option("Of the tables; 5,000,000 if not given.", "LIST", parser=_ROWS)] = None,
+    io: Annotated[
+        Any, _option("buffered, direct; else both.", "LIST", parser=parameters.words(*options.IO))
+    ] = None,
+    cache: Annotated[
+        Any, _option("cold, warm; else both.", "LIST", parser=parameters.words(*options.CACHES))
+    ] = None,
     settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="NAME=LIST", help="A setting of the server: io_method=sync,..."),
+        list[str] | None, _option("A setting of the server: io_method=sync,...", "NAME=LIST", "--set")
     ] = None,
     latency: Latency = None,
-    seconds: Annotated[
-        float | None, typer.Option(metavar="N", min=0.1, max=86_400.0, help="For each cell, at most.")
-    ] = None,
+    seconds: Annotated[float | None, _option("For each cell, at most.", "N", min=0.1, max=86_400.0)] = None,
     json: Json = None,
-    resume: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Complete the run of this file.")
-    ] = None,
-    baseline: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Compare with the run of this file.")
-    ] = None,
-    report: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write an HTML page with plots.")
-    ] = None,
-    dsn: Annotated[str | None, typer.Option(metavar="DSN", help="Measure a server of your own.")] = None,
+    resume: Annotated[File, _option("Complete the run of this file.", "FILE")] = None,
+    baseline: Annotated[File, _option("Compare with the run of this file.", "FILE")] = None,
+    report: Annotated[File, _option("Write an HTML page with plots.", "FILE")] = None,
+    dsn: Annotated[str | None, _option("Measure a server of your own.", "DSN")] = None,
     pg_config: PgConfig = None,
-    cell: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", hidden=True, help="Of the scenarios' cells, by name or pattern."),
-    ] = None,
+    cell: Annotated[list[str] | None, _rare("Of the scenarios' cells, by name or pattern.", "NAME")] = None,
     layout: Annotated[
         Any,
-        _list(parameters.words(*options.LAYOUTS), "unfragmented, fragmented: of the indexes.", hidden=True),
+        _rare("unfragmented, fragmented: of the indexes.", "LIST", parser=parameters.words(*options.LAYOUTS)),
     ] = None,
     checksums: Annotated[
-        Any, _list(_switches, "on, off; initdb's default if not given.", hidden=True)
+        Any, _rare("on, off; initdb's default if not given.", "LIST", parser=_switches)
     ] = None,
-    rounds: Annotated[
-        int | None,
-        typer.Option(metavar="N", min=1, max=1000, hidden=True, help="A B B A turns for each cell, at most."),
-    ] = None,
+    rounds: Annotated[int | None, _rare("A B B A turns of a cell, at most.", "N", min=1, max=1000)] = None,
     precision: Annotated[
         float | None,
-        typer.Option(
-            metavar="PERCENT",
-            min=0.0,
-            max=100.0,
-            hidden=True,
-            help="Half-width of the interval that ends a cell; 0: none.",
-        ),
+        _rare("Half-width of the interval that ends a cell; 0: none.", "PERCENT", min=0.0, max=100.0),
     ] = None,
     control: Annotated[
         Literal["same", "slower"] | None,
-        typer.Option(hidden=True, help="Stock against stock; or against stock that does a tenth more."),
+        _rare("Stock against stock; or against stock that does a tenth more."),
     ] = None,
-    keep: Annotated[
-        bool,
-        typer.Option("--keep", hidden=True, help="With --dsn: leave the tables there, for its standbys."),
-    ] = False,
-    yes: Annotated[
-        bool, typer.Option("--yes", hidden=True, help="With --dsn: do not ask about the size.")
-    ] = False,
-    perf: Annotated[
-        Any,
-        _list(_perf, "Put perf records and collapsed stacks of each side there.", metavar="DIR", hidden=True),
-    ] = None,
-    seed: Annotated[
-        int | None, typer.Option(metavar="N", hidden=True, help="Repeat a run's random choices.")
-    ] = None,
+    yes: Annotated[bool, _rare("With --dsn: do not ask about the size.", None, "--yes")] = False,
+    seed: Annotated[int | None, _rare("Repeat a run's random choices.", "N")] = None,
     help_all: Annotated[
-        bool, typer.Option("--help-all", is_eager=True, callback=_help_all, help="Show all options.")
+        bool, _option("Show all options.", None, "--help-all", is_eager=True, callback=_help_all)
     ] = False,
 ) -> None:
     """Measure PostgreSQL with look-ahead and without, on a throw-away server.
@@ -178,7 +143,7 @@ def bench(
 
 
 def demo(
-    quick: Annotated[bool, typer.Option("--quick", help="A twentieth of the data; proves little.")] = False,
+    quick: Annotated[bool, _option("A twentieth of the data; proves little.", None, "--quick")] = False,
     latency: Latency = None,
     json: Json = None,
     pg_config: PgConfig = None,
@@ -197,9 +162,7 @@ def demo(
 
 def report(
     results: Annotated[Path, typer.Argument(metavar="RESULTS.jsonl", help="What bench --json wrote.")],
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE.html", help="RESULTS.html if not given.")
-    ] = None,
+    output: Annotated[File, _option("RESULTS.html if not given.", "FILE.html", "--output", "-o")] = None,
 ) -> None:
     """Make an HTML report, one file with plots and tables, of a benchmark's results."""
     target = output or results.with_suffix(".html")

@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
 from random import Random
 from typing import Any
 
 import msgspec
 import psycopg
 
-from ..measure import perf, statistics
+from ..measure import statistics
 from ..measure.meter import Sample
 from ..measure.statistics import Interval
 from ..measure.turns import take
@@ -106,13 +105,6 @@ def measure(
                 enough=enough,
                 into=samples,
             )
-            for variant in (STOCK, OURS) if options.perf else ():
-                file = perf.name_of(f"{server} {cell.scenario} {cell.name} {cell.cache} {variant}")
-                path = Path(options.perf or "", f"{file}.perf.data")
-                subject.ready(variant == OURS, 0)
-                with perf.recording(path, subject.processes):
-                    subject.sample(variant == OURS, 0)
-                perf.collapse(path)
         except Refused as reason:
             refused = str(reason)
         except psycopg.OperationalError:

@@ -72,9 +72,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     quick: fewer cells
     pg_config: of the server; None: as Cluster chooses
     dsn: of a server to attach to; None: a private one
-    keep: whether the tables stay on the server of ``dsn``
-    control: ``same`` or ``slower``: stock against stock
-    perf: directory for records of perf; None: none"""
+    control: ``same`` or ``slower``: stock against stock"""
 
     scenario: tuple[str, ...] = scenarios.NAMES
     cell: tuple[str, ...] = ()
@@ -91,9 +89,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     quick: bool = False
     pg_config: str | None = None
     dsn: str | None = None
-    keep: bool = False
     control: str | None = None
-    perf: str | None = None
     seed: int = 0
 
     def servers(self) -> Iterator[Server]:
@@ -127,8 +123,6 @@ def choose(given: dict[str, Any], suite: str) -> Options:
     for pattern in chosen.cell if "cell" in given else ():
         if not fnmatch.filter(names, pattern):
             raise ClusterError(f"--cell {pattern}: the scenarios have only {'; '.join(dict.fromkeys(names))}")
-    if chosen.keep and (not chosen.dsn or len(chosen.rows) * len(chosen.layout) > 1):
-        raise ClusterError("--keep leaves the tables of one --rows and one --layout on the server of --dsn")
     if chosen.latency != (None,) and (reason := latency.why_not()):
         raise ClusterError(reason)
     return chosen

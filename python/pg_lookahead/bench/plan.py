@@ -12,7 +12,7 @@ import psycopg
 
 from ..report.record import Server
 from ..server.installation import ClusterError
-from ..server.target import Attached, Target
+from ..server.target import Target
 from . import scenarios, tables
 from .cells import Cell, ScanCell, Size, StatementCell
 from .options import Options
@@ -59,29 +59,6 @@ def wanted_tables(todo: Iterable[Cell]) -> tuple[set[str], set[str]]:
     relations = [name for cell in found if isinstance(cell, StatementCell) for name in cell.relations]
     indexes = {name.split(".")[1] for name in relations} & tables.INDEXES_OF_D.keys()
     return {name for cell in found for name in cell.tables}, indexes
-
-
-def check_kept(target: Attached, conn: psycopg.Connection[Any], options: Options) -> None:
-    """ClusterError if a standby is to be written to, or has not the tables that will be read."""
-    found = [cell for rows in options.rows for cell in all_cells(options, rows)]
-    writing = dict.fromkeys(cell.scenario for cell in found if cell.writes)
-    if writing:
-        raise ClusterError(
-            f"{target.name}: this server is a standby, where these scenarios cannot write:"
-            f" {', '.join(writing)} (choose others by --scenario)"
-        )
-    wanted, indexes = wanted_tables(cell for cell in found if target.private or not cell.private)
-    if len(options.rows) > 1 or len(options.layout) > 1:
-        reason = "they are of one --rows and one --layout"
-    else:
-        reason = tables.not_kept(target.comment(conn), wanted, options.rows[0], options.layout[0], indexes)
-    for name in wanted_extensions(options):
-        reason = reason or ("" if tables.has_extension(conn, name) else f"{name} is missing")
-    if reason:
-        raise ClusterError(
-            f"{target.name}: this server is a standby, and the tables of a run with --keep on its primary"
-            f" will not do: {reason}"
-        )
 
 
 def disk_bytes(options: Options, rows: int) -> int:

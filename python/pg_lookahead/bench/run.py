@@ -107,24 +107,20 @@ def _run_private(bench: _Bench, checksums: bool | None, servers: list[Server]) -
 def _run_attached(bench: _Bench, stack: ExitStack, target: Attached) -> None:
     options = bench.options
     with _clear_errors():
+        if target.standby:
+            raise ClusterError("--dsn: this server is a standby, where no tables can be made to be measured")
         guard = stack.enter_context(target.connect(loaded=False))
         check_extensions(target, guard, ["pg_lookahead", *plan.wanted_extensions(options)], target.name)
         _lock(guard, target.name)
         servers = list(options.servers())
         _make_plan(bench, target, servers)
-        if target.standby:
-            plan.check_kept(target, guard, options)
-        else:
-            size = max(plan.disk_bytes(options, server.rows) for server in servers)
-            if target.data:
-                plan.check_space(options, target.data, "--rows", target.data)
-            bench.progress.step(
-                f"the schema {SCHEMA} will take up to {size / 1e9:.1f} GB on the server of --dsn"
-            )
-            if not bench.agreed and not bench.progress.confirm("Go on?"):
-                raise typer.Abort
-            if not options.keep:
-                stack.callback(target.remove)
+        size = max(plan.disk_bytes(options, server.rows) for server in servers)
+        if target.data:
+            plan.check_space(options, target.data, "--rows", target.data)
+        bench.progress.step(f"the schema {SCHEMA} will take up to {size / 1e9:.1f} GB on the server of --dsn")
+        if not bench.agreed and not bench.progress.confirm("Go on?"):
+            raise typer.Abort
+        stack.callback(target.remove)
         for (rows, layout), of_tables in groupby(servers, key=lambda server: (server.rows, server.layout)):
             _measure_tables(bench, target, rows, layout, list(of_tables))
 
@@ -210,8 +206,6 @@ def _measure_tables(bench: _Bench, target: Target, rows: int, layout: str, serve
 
 
 def _load(bench: _Bench, target: Target, rows: int, layout: str, todo: list[Cell]) -> None:
-    if target.standby:
-        return  # they are there
     wanted, indexes = plan.wanted_tables(todo)
     report = bench.progress.step
     with target.connect(loaded=False) as conn:
@@ -224,7 +218,6 @@ def _load(bench: _Bench, target: Target, rows: int, layout: str, todo: list[Cell
             report,
             indexes,
             plan.wanted_extensions(bench.options),
-            keep=bench.options.keep,
         )
     made = set()
     for cell in todo:

@@ -86,10 +86,6 @@ class Scan(Subject):
         """That is scanned, without its schema."""
         return self.relations[1].split(".")[1]
 
-    @property
-    def processes(self) -> list[int]:
-        return [conn.info.backend_pid for conn in self._sessions]
-
     def start(self, pair: int) -> int:
         """The first key of a pair's samples."""
         while len(self._starts) <= pair:
@@ -110,7 +106,7 @@ class Scan(Subject):
             for ours in (False, True):  # what a first visit leaves in a page
                 self.ready(ours, 0)
                 self.execute(ours and self.context.control is None, 0)
-            self._ready = self._pair = None
+            self._pair = None
         self._find_out_who_runs_it()
 
     def switch(self, ours: bool, pair: int) -> None:

@@ -133,7 +133,6 @@ def _not_all_visible(table: str, key: str, text: str, one_in: int) -> dict[str, 
     back.  What a page's next reader does (hint bits, pruning) is done here, too, and by a DELETE
     that finds nothing: PostgreSQL 19 has a mere SELECT set the bits again when it prunes."""
     return {
-        "writes": True,
         "setup": (
             f"VACUUM (FREEZE) {table}",
             f"DO $$ BEGIN DELETE FROM {table} WHERE {key} % {one_in} = 0; RAISE EXCEPTION 'undone';"
@@ -282,7 +281,6 @@ def _bloom_scan(size: Size) -> Iterator[Cell]:
             tables=("d",),
             needs=("vacuum:bloom",),
             extensions=("bloom",),
-            writes=True,
             private=True,
             relations=(f"{SCHEMA}.d_bloom", f"{SCHEMA}.d"),
             setup=(f"DROP INDEX IF EXISTS {SCHEMA}.d_abc",),  # with many rows the planner prefers it
@@ -307,7 +305,6 @@ def _wal_logging(size: Size) -> Iterator[Cell]:
             cache=cache,
             tables=("d",),
             needs=("log_relation",),
-            writes=True,
             relations=(f"{SCHEMA}.d_taken",),
             stock=way(False),
             ours=way(True),
@@ -325,7 +322,6 @@ def _vacuum(method: str, dead: tuple[int, ...]) -> Callable[[Size], Iterator[Cel
                 tables=(method,),
                 needs=(f"vacuum:{method}",),
                 extensions=("bloom",) if method == "bloom" else (),
-                writes=True,
                 private=True,
                 method=method,
                 one_in=one_in,

@@ -68,7 +68,6 @@ class Subject(ABC):
 
     side = False
     note = ""
-    _ready: tuple[bool, int] | None = None
     relations: tuple[str, ...] = ()
 
     def __init__(self, target: Target, cell: Cell, context: Context) -> None:
@@ -107,22 +106,14 @@ class Subject(ABC):
     def execute(self, ours: bool, pair: int) -> Sample:
         """One sample, timed."""
 
-    @property
-    def processes(self) -> list[int]:
-        """That execute, they or children that they will have, for perf."""
-        return [self.conn.info.backend_pid]
-
     def ready(self, ours: bool, pair: int) -> None:
-        """What comes before the sample of a side but for the caches; ``processes`` are then known."""
+        """What comes before the sample of a side but for the caches."""
         self.side = ours
         self.switch(ours and self.context.control is None, pair)
-        self._ready = (ours, pair)
 
     def sample(self, ours: bool, pair: int) -> tuple[Sample, Counters]:
         """One sample of a side, checked."""
-        if self._ready != (ours, pair):
-            self.ready(ours, pair)
-        self._ready = None
+        self.ready(ours, pair)
         ours = ours and self.context.control is None
         self.chill()
         before = self.counters()

@@ -23,7 +23,6 @@ not count.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -31,9 +30,6 @@ from psycopg import sql
 
 from ..server.installation import ClusterError
 from ..server.target import OURS, SCHEMA, Connection
-
-_KEPT = f"{OURS} --keep: "
-"""How the comment begins if the schema is to stay."""
 
 TABLE = f"{SCHEMA}.t"
 COLUMNS = {"sequential": "seq", "periodic": "per", "random": "rnd"}
@@ -126,14 +122,11 @@ def load(
     report: Report,
     indexes: Iterable[str] = tuple(INDEXES_OF_D),
     extensions: Iterable[str] = ("pg_prewarm", "pg_buffercache", "pgstattuple", "bloom"),
-    *,
-    keep: bool = False,
 ) -> None:
     """Make the schema anew with the tables named, of ``t``, ``c``, ``d`` and ``e``.
 
     indexes: of ``d``; of INDEXES_OF_D
-    extensions: put into the schema where the database lacks them
-    keep: the schema is to stay; its comment tells what is in it, for not_kept()"""
+    extensions: put into the schema where the database lacks them"""
     with conn.transaction():
         conn.execute(f"DROP SCHEMA IF EXISTS {SCHEMA} CASCADE".encode())
         conn.execute(f"CREATE SCHEMA {SCHEMA}".encode())
@@ -149,11 +142,6 @@ def load(
         _load_d(conn, permutation, layout, report, [name for name in INDEXES_OF_D if name in indexes])
     if "e" in wanted:
         _load_e(conn, permutation, layout, report)
-    if keep:
-        told = {"rows": rows, "layout": layout, "tables": sorted(wanted), "indexes": sorted(indexes)}
-        comment = sql.SQL("COMMENT ON SCHEMA {} IS {}")
-        text = f"{_KEPT}{json.dumps(told)}"
-        conn.execute(comment.format(sql.Identifier(SCHEMA), sql.Literal(text)))
     conn.execute("CHECKPOINT")
 
 
@@ -162,18 +150,6 @@ def _permutation(seed: int, rows: int) -> Any:
     import numpy as np  # takes a while to load, and the command line needs the names here only
 
     return np.random.default_rng(seed).permutation(rows)
-
-
-def not_kept(comment: str | None, wanted: set[str], rows: int, layout: str, indexes: set[str]) -> str:
-    """Why the schema of that comment has not what load() would make; empty if it has."""
-    if not (comment or "").startswith(_KEPT):
-        return "there are none"
-    assert comment is not None
-    told = json.loads(comment.removeprefix(_KEPT))
-    if (told["rows"], told["layout"]) != (rows, layout):
-        return f"they have {told['rows']:,} rows, {told['layout']}"
-    missing = [*sorted(wanted - set(told["tables"])), *sorted(indexes - set(told["indexes"]))]
-    return f"there is no {', '.join(missing)}" if missing else ""
 
 
 def add_extensions(conn: Connection, names: Iterable[str]) -> None:

@@ -16,7 +16,7 @@ import msgspec
 import psycopg
 
 from ..measure.meter import Meter, Sample, differences
-from ..server.target import SCHEMA, Private, Target
+from ..server.target import SCHEMA, Target
 from .cells import VacuumCell
 from .statements import check_streamed, streamed
 from .subjects import SESSION, Context, Counters, Refused, Subject, blocks_of
@@ -89,12 +89,6 @@ class Vacuum(Subject):
         self._streamed: Counters = {}
         self._copy = f"{SCHEMA}_copy"
         self._stack.callback(self._drop)
-
-    @property
-    def processes(self) -> list[int]:
-        """The postmaster: each sample has a session of its own."""
-        assert isinstance(self.target, Private)
-        return [self.target.cluster.pid]
 
     def prepare(self) -> None:
         answers = [self._one(ours, timed=False)[1] for ours in (False, self.context.control is None)]

@@ -6,7 +6,6 @@ COUNT``), which every viewer of flame graphs reads: flamegraph.pl, inferno, spee
 
 from __future__ import annotations
 
-import re
 import shutil
 import subprocess
 import tempfile
@@ -78,11 +77,6 @@ def _tell(process: subprocess.Popen[str], command: str) -> None:
 
 def _first_words(text: str) -> str:
     return next((line.strip() for line in text.splitlines() if line.strip()), "it says nothing")
-
-
-def name_of(words: str) -> str:
-    """A name for a file."""
-    return re.sub(r"[^\w.=-]+", "-", words)
 
 
 def stacks(path: Path) -> Counter[str]:
