@@ -1,13 +1,19 @@
-"""Types of parameters that several commands have: lists, numbers in bounds, NAME=VALUE.
+"""Options, and types of parameters that several commands have: lists, numbers in bounds, NAME=VALUE.
 
-Each function gives a parser for ``typer.Option(parser=...)``, which raises typer.BadParameter: one line that
+Functions of types give a parser for ``typer.Option(parser=...)``, which raises typer.BadParameter: one line that
 says what is possible."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import typer
+
+
+def option(help: str, metavar: str | None = None, *names: str, **more: Any) -> Any:
+    """An option, the most usual of what typer wants to know first."""
+    return typer.Option(*names, metavar=metavar, help=help, **more)
 
 
 def words(*known: str) -> Callable[[str], tuple[str, ...]]:

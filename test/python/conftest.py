@@ -14,7 +14,8 @@ import pytest
 from pg_lookahead.server import cache
 from pg_lookahead.server.cluster import Cluster
 from pg_lookahead.server.installation import Installation
-from relations import clean_log, install, run
+from queries import fetch_row, run
+from relations import clean_log, install
 
 MakeCluster = Callable[..., Cluster]
 
@@ -81,7 +82,7 @@ def applicable(
 
 def reads_are_async(conn: psycopg.Connection[Any]) -> bool:
     """Whether the server reads in the background: not on 17, and not with io_method=sync."""
-    row = conn.execute("SELECT current_setting('io_method', true)").fetchone()
+    row = fetch_row(conn, "SELECT current_setting('io_method', true)")
     return row is not None and row[0] not in (None, "sync")
 
 

@@ -14,7 +14,8 @@ from typing import Any
 
 import psycopg
 
-from relations import Connection, await_true, run, scalar, seed
+from queries import run, scalar
+from relations import Connection, await_true, seed
 
 TABLE = "CREATE TABLE t (id int, k int, words int[], pad text) WITH (autovacuum_enabled = off)"
 ROWS = (
@@ -78,7 +79,7 @@ def check(conn: Connection, methods: tuple[str, ...]) -> None:
     """Compare the indexes of t with t, after a VACUUM and with nobody else about."""
     run(conn, "RESET enable_seqscan", "DROP TABLE IF EXISTS by_key, by_word")
     if "hash" in methods:
-        entries = scalar(conn, _HASH_TIDS, {"index": "t_hash"})  # type: ignore[arg-type]
+        entries = scalar(conn, _HASH_TIDS, {"index": "t_hash"})
         index_tids = set(entries)
         heap_tids = {row[0] for row in conn.execute("SELECT ctid FROM t")}
         assert index_tids == heap_tids, (

@@ -16,6 +16,7 @@ import pytest
 from pg_lookahead.server.cluster import Cluster
 from pg_lookahead.server.home import Home
 from pg_lookahead.server.installation import Installation
+from queries import fetch, scalar
 from scans import EVERY_METHOD_QUERY, EVICT_ALL, INDEX_SCANS
 
 Connection = psycopg.Connection[Any]
@@ -130,11 +131,9 @@ def session(cluster: Cluster, **kw: Any) -> Connection:
 def looks_ahead(conn: Connection) -> None:
     """A cold index scan, which gives the right answer."""
     conn.execute(EVICT_ALL)
-    assert conn.execute(EVERY_METHOD_QUERY).fetchone() == (2001,)
+    assert fetch(conn, EVERY_METHOD_QUERY) == [(2001,)]
 
 
 def scans(conn: Connection) -> int:
     """How many index scans looked ahead, as the statistics say."""
-    row = conn.execute("SELECT scans FROM lookahead.index_scan_stats").fetchone()
-    assert row is not None
-    return int(row[0])
+    return int(scalar(conn, "SELECT scans FROM lookahead.index_scan_stats"))

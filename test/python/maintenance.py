@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from pg_lookahead.server.cluster import Cluster
-from relations import BLOCK, Connection, blocks, run, scalar
+from queries import fetch, run, scalar
+from relations import BLOCK, Connection, blocks
 
 SETTINGS: dict[str, object] = {
     "shared_preload_libraries": "pg_lookahead",
@@ -128,5 +129,5 @@ def bloom_tids(data: bytes) -> list[tuple[int, int]]:
 
 def heap_tids(conn: Connection, table: str) -> set[tuple[int, int]]:
     """TIDs of the rows that a sequential scan sees."""
-    rows = conn.execute(f"SELECT ctid::text FROM {table}".encode()).fetchall()
+    rows = fetch(conn, f"SELECT ctid::text FROM {table}")
     return {tuple(map(int, row[0][1:-1].split(","))) for row in rows}  # type: ignore[misc]

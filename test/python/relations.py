@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,8 @@ import psycopg
 from psycopg import sql
 
 from pg_lookahead.server.cluster import Cluster
+from queries import run as run  # for tests that look for it here
+from queries import scalar as scalar
 
 Connection = psycopg.Connection[Any]
 
@@ -163,19 +165,6 @@ def install(conn: Connection) -> None:
     for name in ("pgstattuple", "pageinspect", "pg_buffercache"):
         conn.execute(f"CREATE EXTENSION IF NOT EXISTS {name} SCHEMA contrib".encode())
     conn.execute("CREATE EXTENSION IF NOT EXISTS pg_lookahead")
-
-
-def scalar(conn: Connection, query: str, parameters: Sequence[Any] = ()) -> Any:
-    """The one value of a query."""
-    row = conn.execute(query.encode(), parameters or None).fetchone()
-    assert row is not None
-    return row[0]
-
-
-def run(conn: Connection, *statements: str) -> None:
-    """Run statements one by one."""
-    for statement in statements:
-        conn.execute(statement.encode())
 
 
 def has_assertions(conn: Connection) -> bool:

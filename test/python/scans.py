@@ -11,6 +11,7 @@ from typing import Any
 import psycopg
 
 from pg_lookahead.server.cluster import Cluster
+from queries import scalar
 
 Connection = psycopg.Connection[Any]
 
@@ -43,9 +44,7 @@ ORDERS = (b"index", b"block")
 
 def blocks_read_ahead(conn: Connection) -> int:
     """Heap blocks that look-ahead of all processes has read since the server started."""
-    row = conn.execute("SELECT blocks_read FROM lookahead.index_scan_stats").fetchone()
-    assert row is not None
-    return int(row[0])
+    return int(scalar(conn, "SELECT blocks_read FROM lookahead.index_scan_stats"))
 
 
 class Load:

@@ -30,6 +30,7 @@ from pg_lookahead.server import environment
 from pg_lookahead.server.cluster import Cluster
 from pg_lookahead.server.installation import Installation
 from pg_lookahead.server.target import Private
+from queries import fetch_row
 
 ROWS = 50_000
 
@@ -301,16 +302,16 @@ def loaded() -> Iterator[Private]:
 
 def test_the_table(loaded: Private) -> None:
     with loaded.connect() as conn:
-        row = conn.execute(
+        row = fetch_row(
+            conn,
             "SELECT count(*), count(DISTINCT seq), count(DISTINCT per), count(DISTINCT rnd),"
             " min(rnd), max(rnd), bool_and(per = seq * %s %% %s), corr(rnd, seq) FROM lookahead_bench.t",
             [tables.period(ROWS), ROWS],
-        ).fetchone()
-        assert row is not None
+        )
         assert row[:7] == (ROWS, ROWS, ROWS, ROWS, 0, ROWS - 1, True)
         assert abs(row[7]) < 0.05
-        size = conn.execute("SELECT pg_relation_size('lookahead_bench.t')").fetchone()
-        assert size is not None and 80 < size[0] / ROWS < 110
+        size = fetch_row(conn, "SELECT pg_relation_size('lookahead_bench.t')")
+        assert 80 < size[0] / ROWS < 110
 
 
 def context(seconds: float = 0.01, **more: Any) -> Context:
@@ -421,11 +422,11 @@ def test_each_repetition_tells_whose_code_ran(loaded: Private, monkeypatch: pyte
             warm.sample(True, 3)
 
 
-@pytest.mark.parametrize("control", [None, "same"])
 def processes(scan: scans.Scan) -> set[int]:
     return {conn.info.backend_pid for conn in scan._sessions}
 
 
+@pytest.mark.parametrize("control", [None, "same"])
 @pytest.mark.parametrize(("scenario", "number"), [("index_scan_full", 0), ("index_scan_clients", 1)])
 def test_each_warm_pair_has_sessions_of_its_own(
     loaded: Private, scenario: str, number: int, control: str | None
@@ -539,10 +540,12 @@ def test_fragmented_tables_have_fragmented_indexes(loaded: Private) -> None:
     with loaded.connect(dbname="fragmented") as conn:
         tables.load(conn, ["d"], 20_000, "fragmented", 1, lambda text: None, ["d_pkey", "d_reading"])
         for index in ("d_pkey", "d_reading"):
-            row = conn.execute(
-                "SELECT leaf_fragmentation FROM lookahead_bench.pgstatindex(%s)", [f"lookahead_bench.{index}"]
-            ).fetchone()
-            assert row is not None and row[0] > 30
+            row = fetch_row(
+                conn,
+                "SELECT leaf_fragmentation FROM lookahead_bench.pgstatindex(%s)",
+                [f"lookahead_bench.{index}"],
+            )
+            assert row[0] > 30
 
 
 def test_stolen_processor_time() -> None:
@@ -610,7 +613,7 @@ def controlled(loaded: Private, control: str, done: Callable[[Interval], bool]) 
 
 def test_read_latency(loaded: Private) -> None:
     with loaded.connect() as conn:
-        row = conn.execute("SELECT pg_relation_filepath('lookahead_bench.t')").fetchone()
+        row = fetch_row(conn, "SELECT pg_relation_filepath('lookahead_bench.t')")
     assert row is not None
     told = environment.read_latency_in_words(environment.read_quartiles(loaded.data / row[0], 8))
     assert "µs" in told or told.startswith("unknown")

@@ -16,6 +16,7 @@ from pg_lookahead.server import latency
 from pg_lookahead.server.cluster import Cluster
 from pg_lookahead.server.installation import ClusterError
 from pg_lookahead.server.latency import Mount
+from queries import fetch
 
 NO_FUSE = latency.why_not()
 needs_fuse = pytest.mark.skipif(NO_FUSE is not None, reason=str(NO_FUSE))
@@ -129,7 +130,7 @@ def test_a_server_crashes_and_recovers_on_it(mount: Mount, io: str) -> None:
         cluster.start()
         mount.set(1)
         with cluster.connect() as conn:
-            assert conn.execute("SELECT count(*), max(i) FROM t").fetchone() == (10000, 10000)
+            assert fetch(conn, "SELECT count(*), max(i) FROM t") == [(10000, 10000)]
             conn.execute("SELECT bt_index_check('t_i', true)")
         mount.set(0)
 

@@ -26,6 +26,7 @@ from pg_lookahead.report.record import End, Session
 from pg_lookahead.server import latency
 from pg_lookahead.server.cluster import Cluster
 from pg_lookahead.server.installation import ClusterError, Installation
+from queries import fetch
 
 ROWS = 50_000
 NO_FUSE = latency.why_not()
@@ -323,14 +324,15 @@ def dsn(cluster: Cluster, dbname: str = "postgres") -> str:
 
 def objects(conn: psycopg.Connection[Any]) -> set[tuple[Any, ...]]:
     return set(
-        conn.execute(
+        fetch(
+            conn,
             "SELECT 'relation', relname::text, relnamespace::regnamespace::text FROM pg_class"
             " WHERE relnamespace::regnamespace::text !~ '^pg_(toast|temp)'"
             " UNION ALL SELECT 'schema', nspname, '' FROM pg_namespace WHERE nspname !~ '^pg_(toast_)?temp'"
             " UNION ALL SELECT 'extension', extname, '' FROM pg_extension"
             " UNION ALL SELECT 'database', datname, '' FROM pg_database"
-            " UNION ALL SELECT 'am', amname, amhandler::text FROM pg_am"
-        ).fetchall()
+            " UNION ALL SELECT 'am', amname, amhandler::text FROM pg_am",
+        )
     )
 
 

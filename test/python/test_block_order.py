@@ -16,6 +16,7 @@ import pytest
 from conftest import MakeCluster, reads_are_async
 from differential import bad_lines
 from pg_lookahead.server.cluster import Cluster
+from queries import fetch, fetch_row
 from scans import EVICT_ALL, INDEX_SCANS
 
 Connection = psycopg.Connection[Any]
@@ -72,7 +73,7 @@ def run(conn: Connection, query: str, *settings: str) -> tuple[list[Any], dict[s
         conn.execute(f"SET {setting}".encode())
     conn.execute(EVICT_ALL)
     before = counters(conn)
-    rows = conn.execute(query.encode()).fetchall()
+    rows = fetch(conn, query)
     after = counters(conn)
     return rows, {name: after[name] - before[name] for name in after}
 
@@ -103,8 +104,8 @@ def test_more_than_may_be_pinned(conn: Connection, pins: int) -> None:
     assert rows == stock(conn, QUERY)
     assert counters(conn)["max_distance"] > pins
     assert done["blocks_read"] > 500
-    pages = conn.execute("SELECT relpages FROM pg_class WHERE relname = 't'").fetchone()
-    assert pages is not None and done["blocks_read"] <= pages[0]
+    pages = fetch_row(conn, "SELECT relpages FROM pg_class WHERE relname = 't'")
+    assert done["blocks_read"] <= pages[0]
     assert done["blocks_evicted"] == done["blocks_unused"] == 0
 
 
@@ -137,8 +138,7 @@ def test_explain(conn: Connection) -> None:
     plan = "\n".join(row[0] for row in conn.execute(f"EXPLAIN (ANALYZE, COSTS off) {NOISY}".encode()))
     assert "  sorted=" in plan and " combined=" in plan and " evicted=0" in plan
     conn.execute(EVICT_ALL)
-    row = conn.execute(f"EXPLAIN (ANALYZE, COSTS off, FORMAT json) {NOISY}".encode()).fetchone()
-    assert row is not None
+    row = fetch_row(conn, f"EXPLAIN (ANALYZE, COSTS off, FORMAT json) {NOISY}")
     node = (row[0] if not isinstance(row[0], str) else json.loads(row[0]))[0]["Plan"]
     assert node["Look-Ahead Issue Order"] == "block"
     assert node["Look-Ahead Blocks Sorted"] > 16

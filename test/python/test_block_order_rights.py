@@ -11,6 +11,7 @@ from psycopg import sql
 
 from conftest import MakeCluster
 from pg_lookahead.server.cluster import Cluster
+from queries import fetch, fetch_row
 
 Connection = psycopg.Connection[Any]
 
@@ -64,13 +65,15 @@ def conn(server: Cluster) -> Iterator[Connection]:
 def test_bounds_are_converted_with_the_rights_of_the_owner(conn: Connection, caller: str) -> None:
     conn.execute("TRUNCATE o.log")
     conn.execute(sql.SQL("SET ROLE {}").format(sql.Identifier(caller)))
-    assert conn.execute(BOUNDED.encode()).fetchone() == (10,)
-    assert conn.execute("SELECT current_user, current_setting('search_path')").fetchone() == (
-        caller,
-        '"$user", public',
-    )
+    assert fetch(conn, BOUNDED) == [(10,)]
+    assert fetch(conn, "SELECT current_user, current_setting('search_path')") == [
+        (
+            caller,
+            '"$user", public',
+        )
+    ]
     conn.execute("RESET ROLE")
-    assert conn.execute("SELECT DISTINCT * FROM o.log").fetchall() == [("owner", "pg_catalog, pg_temp")]
+    assert fetch(conn, "SELECT DISTINCT * FROM o.log") == [("owner", "pg_catalog, pg_temp")]
 
 
 @pytest.mark.parametrize(
@@ -91,16 +94,16 @@ def test_code_of_the_owner_has_no_rights_of_the_caller(
     with pytest.raises(error):
         conn.execute(BOUNDED.encode())
     # After the error the session is the caller again.
-    assert conn.execute("SELECT current_user, session_user").fetchone() == ("postgres", "postgres")
+    assert fetch(conn, "SELECT current_user, session_user") == [("postgres", "postgres")]
     conn.execute("CREATE TEMP TABLE x ()")
     conn.execute("DROP TABLE x")
 
 
 def test_settings_that_such_code_makes_end_with_the_call(conn: Connection) -> None:
     conn.execute("INSERT INTO o.cause VALUES ('SET work_mem = ''3MB''')")
-    before = conn.execute("SHOW work_mem").fetchone()
-    assert conn.execute(BOUNDED.encode()).fetchone() == (10,)
-    assert conn.execute("SHOW work_mem").fetchone() == before
+    before = fetch_row(conn, "SHOW work_mem")
+    assert fetch(conn, BOUNDED) == [(10,)]
+    assert fetch_row(conn, "SHOW work_mem") == before
 
 
 @pytest.mark.parametrize("user", ("nobody", "monitor"))
@@ -140,7 +143,7 @@ def test_what_changed_while_it_waited(
             caller.pgconn.send_query(f"SELECT count(*) FROM lookahead.heap_block_order('{index}')".encode())
             caller.pgconn.flush()
             waits = "SELECT count(*) FROM pg_locks WHERE NOT granted AND pid = %s"
-            while conn.execute(waits, (caller.info.backend_pid,)).fetchone() != (1,):
+            while fetch(conn, waits, (caller.info.backend_pid,)) != [(1,)]:
                 pass
             conn.execute(meanwhile.encode())
         result = caller.pgconn.get_result()

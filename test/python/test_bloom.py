@@ -35,6 +35,7 @@ from maintenance import (
 from pg_lookahead.server import cache
 from pg_lookahead.server.cluster import Cluster
 from pg_lookahead.server.installation import Installation
+from queries import fetch, fetch_row, run, scalar
 from relations import (
     BLOCK,
     Connection,
@@ -44,8 +45,6 @@ from relations import (
     clean_log,
     data_file,
     install,
-    run,
-    scalar,
     seed,
     write_at,
 )
@@ -91,7 +90,7 @@ def answer(conn: Connection, where: str) -> tuple[list[Any], float, str]:
     plan = scalar(conn, f"EXPLAIN (ANALYZE, TIMING off, SUMMARY off, FORMAT json) SELECT {query}")[0]["Plan"]
     assert plan["Node Type"] == "Bitmap Heap Scan", plan
     scan = plan["Plans"][0]
-    rows = conn.execute(f"SELECT ctid {query} ORDER BY 1".encode()).fetchall()
+    rows = fetch(conn, f"SELECT ctid {query} ORDER BY 1")
     return rows, scan["Actual Rows"], scan["Index Name"]
 
 
@@ -99,7 +98,7 @@ def sequentially(conn: Connection, where: str) -> list[Any]:
     """The rows that a sequential scan finds."""
     with conn.transaction():
         run(conn, "SET LOCAL enable_seqscan = on", "SET LOCAL enable_bitmapscan = off")
-        return conn.execute(f"SELECT ctid FROM t WHERE {where} ORDER BY 1".encode()).fetchall()
+        return fetch(conn, f"SELECT ctid FROM t WHERE {where} ORDER BY 1")
 
 
 def options(rng: random.Random, columns: int) -> str:
@@ -133,8 +132,7 @@ def condition(conn: Connection, rng: random.Random, columns: list[tuple[str, str
     chosen = rng.sample(columns, rng.randint(1, min(4, len(columns))))
     if rng.random() < 0.7:
         names = ", ".join(name for name, _ in chosen)
-        row = conn.execute(f"SELECT {names} FROM t OFFSET {rng.randrange(500)} LIMIT 1".encode()).fetchone()
-        assert row is not None
+        row = fetch_row(conn, f"SELECT {names} FROM t OFFSET {rng.randrange(500)} LIMIT 1")
     else:
         row = tuple(f"no {i}" if kind == "text" else -(2**31) + i for i, (_, kind) in enumerate(chosen))
     parts = [
@@ -224,7 +222,7 @@ def test_keys_that_find_nothing_or_all(db: Connection) -> None:
         found = [
             scalar(db, "EXECUTE p(NULL)"),
             scalar(db, "EXECUTE p(4711)"),
-            db.execute(nested.encode()).fetchall(),
+            fetch(db, nested),
             scalar(db, "SELECT count(*) FROM t WHERE c0 > 4990"),
         ]
         run(db, "SELECT pg_stat_force_next_flush()")
@@ -308,7 +306,7 @@ def test_vacuum_equals_contrib(make_cluster: MakeCluster, rng: random.Random, pe
                     run(conn, f"INSERT INTO {name} SELECT -i, 'new' FROM generate_series(1, 3000) i")
                 assert vacuum(other, name) == vacuum(one, name)
                 counts = f"SELECT relpages, reltuples FROM pg_class WHERE relname = '{index}'"
-                assert one.execute(counts.encode()).fetchall() == other.execute(counts.encode()).fetchall()
+                assert fetch(one, counts) == fetch(other, counts)
                 for fork in ("main", "fsm"):
                     first, second = (pages_without_lsn(read_fork(conn, index, fork)) for conn in (one, other))
                     assert len(first) == len(second)

@@ -23,6 +23,7 @@ from pg_lookahead.server import cache, reap
 from pg_lookahead.server.cluster import Cluster
 from pg_lookahead.server.home import ServerUser
 from pg_lookahead.server.installation import ClusterError, Installation
+from queries import scalar
 
 SECONDS = 30.0
 
@@ -35,33 +36,26 @@ def until(condition: Callable[[], object], what: str) -> None:
         time.sleep(0.02)
 
 
-def one(conn: psycopg.Connection[Any], query: str, *parameters: object) -> Any:
-    """The single value of a query."""
-    row = conn.execute(query.encode(), parameters).fetchone()
-    assert row is not None
-    return row[0]
-
-
 # A life
 
 
 def test_settings_and_restart(make_cluster: MakeCluster) -> None:
     cluster = make_cluster({"work_mem": "5MB", "autovacuum": False, "application_name": "it's"})
     with cluster.connect() as conn:
-        assert one(conn, "SHOW work_mem") == "5MB"
-        assert one(conn, "SHOW autovacuum") == "off"
-        assert one(conn, "SHOW fsync") == "off"
-        assert one(conn, "SHOW listen_addresses") == ""
-        assert one(conn, "SELECT current_user::text") == "postgres"
-        assert one(conn, "SELECT datcollate FROM pg_database WHERE datname = 'postgres'") == "C"
-        assert one(conn, "SHOW server_encoding") == "UTF8"
+        assert scalar(conn, "SHOW work_mem") == "5MB"
+        assert scalar(conn, "SHOW autovacuum") == "off"
+        assert scalar(conn, "SHOW fsync") == "off"
+        assert scalar(conn, "SHOW listen_addresses") == ""
+        assert scalar(conn, "SELECT current_user::text") == "postgres"
+        assert scalar(conn, "SELECT datcollate FROM pg_database WHERE datname = 'postgres'") == "C"
+        assert scalar(conn, "SHOW server_encoding") == "UTF8"
         assert conn.info.server_version // 10000 == cluster.version
     before = cluster.pid
     cluster.restart({"work_mem": None, "fsync": True})
     assert cluster.pid != before
     with cluster.connect() as conn:
-        assert one(conn, "SHOW work_mem") == "4MB"
-        assert one(conn, "SHOW fsync") == "on"
+        assert scalar(conn, "SHOW work_mem") == "4MB"
+        assert scalar(conn, "SHOW fsync") == "on"
 
 
 def test_socket_path_is_short_and_private(cluster: Cluster) -> None:
@@ -102,7 +96,7 @@ def test_kill_is_a_crash_and_a_start_recovers(make_cluster: MakeCluster) -> None
     cluster.start()
     assert "not properly shut down" in cluster.log
     with cluster.connect() as conn:
-        assert one(conn, "SELECT count(*) FROM kept") == 1000
+        assert scalar(conn, "SELECT count(*) FROM kept") == 1000
 
 
 def test_kill_leaves_no_shared_memory(make_cluster: MakeCluster) -> None:
@@ -130,9 +124,9 @@ def test_standby_follows(make_cluster: MakeCluster) -> None:
                 conn.execute("INSERT INTO followed VALUES (1)")
             standby.wait_for_replay(primary)
             with standby.connect() as conn:
-                assert one(conn, "SELECT pg_is_in_recovery()") is True
-                assert one(conn, "SHOW work_mem") == "7MB"
-                assert one(conn, "SELECT count(*) FROM followed") == rows
+                assert scalar(conn, "SELECT pg_is_in_recovery()") is True
+                assert scalar(conn, "SHOW work_mem") == "7MB"
+                assert scalar(conn, "SELECT count(*) FROM followed") == rows
     finally:
         standby.destroy()
 
@@ -142,18 +136,18 @@ def test_several_at_once(make_cluster: MakeCluster, cluster: Cluster) -> None:
     names = []
     for server in several:
         with server.connect() as conn:
-            names.append(one(conn, "SHOW data_directory"))
+            names.append(scalar(conn, "SHOW data_directory"))
     assert len(set(names)) == len(several)
     several[1].destroy()
     with several[2].connect() as conn:
-        assert one(conn, "SELECT 1") == 1
+        assert scalar(conn, "SELECT 1") == 1
 
 
 def test_a_directory_of_ones_own(short_directory: Path) -> None:
     with Cluster(directory=short_directory / "mine") as cluster:
         assert cluster.data == short_directory / "mine" / "data"
         with cluster.connect() as conn:
-            assert one(conn, "SELECT 1") == 1
+            assert scalar(conn, "SELECT 1") == 1
     assert list(short_directory.iterdir()) == []
     (short_directory / "file").touch()
     with pytest.raises(ClusterError, match="not empty"):
@@ -178,15 +172,15 @@ def test_evict_takes_all_forks_out(
     conn.execute("CREATE TABLE cached AS SELECT generate_series(1, 100000) AS a")
     conn.execute("VACUUM cached")
     conn.execute("SELECT count(*) FROM cached")
-    before = one(conn, BUFFERS, "cached")
-    assert before > one(conn, "SELECT pg_relation_size('cached') / 8192") > 400
+    before = scalar(conn, BUFFERS, "cached")
+    assert before > scalar(conn, "SELECT pg_relation_size('cached') / 8192") > 400
     method = cluster.evict(conn, "cached", os_cache=os_cache)
     assert method in (("drop_caches", "posix_fadvise") if os_cache else ("none",))
-    assert one(conn, BUFFERS, "cached") == 0
+    assert scalar(conn, BUFFERS, "cached") == 0
     # Nothing of what was dirty is lost.
-    assert one(conn, "SELECT count(*) FROM cached") == 100000
+    assert scalar(conn, "SELECT count(*) FROM cached") == 100000
     # And others' pages stay.
-    assert one(conn, BUFFERS, "pg_class") > 0
+    assert scalar(conn, BUFFERS, "pg_class") > 0
 
 
 @pytest.mark.parametrize("whole_system", [False, True])
@@ -197,7 +191,7 @@ def test_evict_empties_the_page_cache(
     if shutil.which("fincore") is None:
         pytest.skip("fincore is not installed")
     conn.execute("CREATE TABLE paged AS SELECT generate_series(1, 500000) AS a")
-    file = cluster.data / one(conn, "SELECT pg_relation_filepath('paged')")
+    file = cluster.data / scalar(conn, "SELECT pg_relation_filepath('paged')")
 
     def resident() -> int:
         command = ["fincore", "--bytes", "--noheadings", "--output", "RES", file]

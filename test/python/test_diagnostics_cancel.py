@@ -20,6 +20,7 @@ import pytest
 from conftest import MakeCluster
 from pg_lookahead.server import cache
 from pg_lookahead.server.cluster import Cluster
+from queries import run, scalar
 from relations import (
     BLOCK,
     SEGMENT,
@@ -34,8 +35,6 @@ from relations import (
     has_assertions,
     install,
     make_like,
-    run,
-    scalar,
 )
 
 SEGMENTS = 16

@@ -12,7 +12,8 @@ from collections.abc import Callable
 import psycopg
 
 from conftest import MakeCluster
-from relations import Connection, await_no_pins, clean_log, install, run
+from queries import fetch_row, run
+from relations import Connection, await_no_pins, clean_log, install
 
 SECONDS = 8.0
 
@@ -141,9 +142,7 @@ def test_while_others_write(make_cluster: MakeCluster, rng: random.Random) -> No
         relation = own.choice(list(CALLS))
         function = own.choice(CALLS[relation])
         try:
-            row = conn.execute(
-                f"SELECT * FROM lookahead.{function}('{relation}'::regclass)".encode()
-            ).fetchone()
+            row = fetch_row(conn, f"SELECT * FROM lookahead.{function}('{relation}'::regclass)")
         except psycopg.Error as error:
             assert is_gone(error, relation), f"{function}({relation}): {error.sqlstate} {error}"
             gone[relation] += 1

@@ -27,6 +27,7 @@ from conftest import MakeCluster
 from corruption import ANYWHERE, HEAP, Damage, Mutator, damage, line_pointers, special_size
 from pg_lookahead.server import cache
 from pg_lookahead.server.cluster import Cluster
+from queries import run, scalar
 from relations import (
     BLOCK,
     Outcome,
@@ -38,8 +39,6 @@ from relations import (
     data_file,
     has_assertions,
     install,
-    run,
-    scalar,
     write_at,
 )
 

@@ -18,6 +18,7 @@ import pytest
 from conftest import MakeCluster
 from pg_lookahead.server import cache
 from pg_lookahead.server.cluster import Cluster
+from queries import fetch, run, scalar
 from relations import (
     BLOCK,
     BY_NAME,
@@ -31,8 +32,6 @@ from relations import (
     has_assertions,
     make_like,
     ours_and_contrib,
-    run,
-    scalar,
     seed,
 )
 
@@ -251,10 +250,11 @@ def test_line_pointer_states(db: Connection, rng: random.Random) -> None:
     )
     check(db, "h", rng)
     run(db, "VACUUM (INDEX_CLEANUP OFF, TRUNCATE OFF) h")
-    states = db.execute(
-        b"SELECT lp_flags, count(*) FROM generate_series(0, pg_relation_size('h') / 8192 - 1) b,"
-        b" LATERAL contrib.heap_page_items(contrib.get_raw_page('h', b::int)) GROUP BY 1"
-    ).fetchall()
+    states = fetch(
+        db,
+        "SELECT lp_flags, count(*) FROM generate_series(0, pg_relation_size('h') / 8192 - 1) b,"
+        " LATERAL contrib.heap_page_items(contrib.get_raw_page('h', b::int)) GROUP BY 1",
+    )
     assert {flags for flags, _ in states} >= {0, 1, 2, 3}, "unused, normal, redirected and dead line pointers"
     check(db, "h", rng)
 
@@ -356,9 +356,9 @@ def test_every_relation_and_function(db: Connection, rng: random.Random) -> None
         run(db, "CREATE INDEX CONCURRENTLY k_invalid_hash ON k USING hash ((1 / (id - 7)))")
     with pytest.raises(psycopg.errors.Error):
         run(db, "CREATE INDEX CONCURRENTLY k_invalid_gin ON k USING gin ((array[1 / (id - 7)]))")
-    relations = db.execute(
-        b"SELECT oid::regclass::text FROM pg_class WHERE relkind <> 'c' OR relname = 'composite'"
-    ).fetchall()
+    relations = fetch(
+        db, "SELECT oid::regclass::text FROM pg_class WHERE relkind <> 'c' OR relname = 'composite'"
+    )
     answers = errors = 0
     for (name,) in relations:
         for function in FUNCTIONS:
@@ -413,8 +413,8 @@ def test_privileges(server: Cluster, db: Connection) -> None:
         FROM pg_proc WHERE pronamespace = %s::regnamespace AND proname = ANY(%s) ORDER BY 1, 2"""
     run(db, "DROP ROLE IF EXISTS nobody_special", "CREATE ROLE nobody_special")
     try:
-        ours = db.execute(query, ["lookahead", list(FUNCTIONS)]).fetchall()
-        contrib = db.execute(query, ["contrib", list(FUNCTIONS)]).fetchall()
+        ours = fetch(db, query, ["lookahead", list(FUNCTIONS)])
+        contrib = fetch(db, query, ["contrib", list(FUNCTIONS)])
         assert ours == contrib
         assert len(ours) == len(FUNCTIONS) + len(BY_NAME)
         assert all(row[-2:] == (True, False) for row in ours)

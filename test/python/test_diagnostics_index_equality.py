@@ -11,6 +11,7 @@ import bloom_pages
 from conftest import MakeCluster
 from pg_lookahead.server import cache
 from pg_lookahead.server.cluster import Cluster
+from queries import fetch, fetch_row, run, scalar
 from relations import (
     BLOCK,
     Connection,
@@ -22,8 +23,6 @@ from relations import (
     data_file,
     has_assertions,
     install,
-    run,
-    scalar,
     seed,
     write_at,
 )
@@ -279,10 +278,11 @@ def test_bloom(db: Connection, rng: random.Random, round: int) -> None:
         row = cursor.fetchone()
         assert row is not None and cursor.description is not None
         found = dict(zip((column.name for column in cursor.description), row, strict=True))
-        pages = db.execute(
-            b"SELECT contrib.get_raw_page('l_bloom', b::int)"
-            b" FROM generate_series(0, pg_relation_size('l_bloom') / 8192 - 1) b ORDER BY b"
-        ).fetchall()
+        pages = fetch(
+            db,
+            "SELECT contrib.get_raw_page('l_bloom', b::int)"
+            " FROM generate_series(0, pg_relation_size('l_bloom') / 8192 - 1) b ORDER BY ",
+        )
         assert found == bloom_pages.describe(b"".join(page for (page,) in pages), 3)
         assert found["column_bits"] == bits and found["signature_bits"] == length
         for function in ("pgstattuple", "pgstatindex", "pgstathashindex", "pgstatginindex", "pg_relpages"):
@@ -310,8 +310,7 @@ def test_bloom_false_positives(db: Connection, rng: random.Random) -> None:
         f"CREATE INDEX l_bloom ON l USING bloom (a, b) WITH (length = 32, col1 = {bits}, col2 = 5)",
         "SET enable_seqscan = off",
     )
-    row = db.execute(b"SELECT false_positive_rate[1] FROM lookahead.pgstatbloomindex('l_bloom')").fetchone()
-    assert row is not None
+    row = fetch_row(db, "SELECT false_positive_rate[1] FROM lookahead.pgstatbloomindex('l_bloom')")
     met = 0
     for _ in range(searches):
         absent = rng.randint(1_000_000, 2_000_000_000)

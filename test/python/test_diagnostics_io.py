@@ -10,7 +10,8 @@ import pytest
 
 from conftest import MakeCluster
 from pg_lookahead.server.cluster import Cluster
-from relations import Connection, install, run, scalar
+from queries import fetch, fetch_row, run, scalar
+from relations import Connection, install
 
 COMBINE = 16
 """io_combine_limit in blocks."""
@@ -80,11 +81,11 @@ def reads(db: Connection) -> tuple[int, int]:
     17 counts a read of several blocks as several."""
     run(db, "SELECT pg_stat_force_next_flush()")
     size = "read_bytes" if db.info.server_version >= 180000 else "reads * op_bytes"
-    row = db.execute(
+    row = fetch_row(
+        db,
         f"SELECT sum(reads)::bigint, sum({size})::bigint FROM pg_stat_io"
-        " WHERE backend_type = 'client backend' AND object = 'relation' AND context = 'bulkread'".encode()
-    ).fetchone()
-    assert row is not None
+        " WHERE backend_type = 'client backend' AND object = 'relation' AND context = 'bulkread'",
+    )
     return row[0], row[1]
 
 
@@ -120,9 +121,10 @@ def test_cached_blocks_are_hits(db: Connection) -> None:
 def test_only_what_is_not_skipped(server: Cluster, db: Connection) -> None:
     """pgstattuple_approx reads the pages that are not all-visible, and the maps."""
     explain(db, "pgstattuple_approx", "sparse")
-    scanned, pages = db.execute(
-        b"SELECT scanned_percent, table_len / 8192 FROM contrib.pgstattuple_approx('sparse')"
-    ).fetchone() or (0, 0)
+    scanned, pages = (
+        fetch(db, "SELECT scanned_percent, table_len / 8192 FROM contrib.pgstattuple_approx('sparse')")
+        or [(0, 0)]
+    )[0]
     wanted = round(scanned * pages / 100)
     assert 0 < wanted < pages / 4
     maps = int(
@@ -157,7 +159,7 @@ def depth_trials(db: Connection, query: str) -> tuple[Any, int]:
     messages: list[str] = []
     db.add_notice_handler(heard := lambda notice: messages.append(notice.message_primary or ""))
     run(db, "SET client_min_messages = debug1")
-    answer = db.execute(query.encode()).fetchone()
+    answer = fetch_row(db, query)
     run(db, "RESET client_min_messages")
     db.remove_notice_handler(heard)
     return answer, len([m for m in messages if "shallow" in m])
@@ -186,9 +188,10 @@ def test_depth_is_tried(server: Cluster, function: str, dead: int, is_dense: boo
             run(conn, "BEGIN", f"DELETE FROM long WHERE id % {dead} = 0", "ROLLBACK")
         # No scan here: from PostgreSQL 19 on, it would mark the pages that it prunes as all-visible.
         run(conn, "CHECKPOINT")
-        pages, method = conn.execute(
-            b"SELECT pg_relation_size('long') / 8192, current_setting('io_method', true)"
-        ).fetchone() or (0, "")
+        pages, method = (
+            fetch(conn, "SELECT pg_relation_size('long') / 8192, current_setting('io_method', true)")
+            or [(0, "")]
+        )[0]
         assert pages > 4 * 256, "the table is longer than a trial"
         server.evict(conn, "long", os_cache=False)
         ours, trials = depth_trials(conn, f"SELECT lookahead.{function}('long')")
@@ -199,7 +202,7 @@ def test_depth_is_tried(server: Cluster, function: str, dead: int, is_dense: boo
             "SELECT bool_and(setting = boot_val) FROM pg_settings"
             " WHERE name IN ('effective_io_concurrency', 'maintenance_io_concurrency')",
         ), "the session's own settings are as they were"
-        assert ours == conn.execute(f"SELECT contrib.{function}('long')".encode()).fetchone()
+        assert ours == fetch_row(conn, f"SELECT contrib.{function}('long')")
 
 
 def test_cached_sweep_tries_nothing(server: Cluster, db: Connection) -> None:
@@ -207,5 +210,5 @@ def test_cached_sweep_tries_nothing(server: Cluster, db: Connection) -> None:
     run(db, "CREATE TABLE cached AS SELECT i id, repeat('x', 60) f FROM generate_series(1, 200000) i")
     ours, trials = depth_trials(db, "SELECT lookahead.pgstattuple('cached')")
     assert trials == 0
-    assert ours == db.execute(b"SELECT contrib.pgstattuple('cached')").fetchone()
+    assert ours == fetch_row(db, "SELECT contrib.pgstattuple('cached')")
     run(db, "DROP TABLE cached")

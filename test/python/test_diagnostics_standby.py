@@ -7,6 +7,7 @@ import random
 import pytest
 
 from conftest import MakeCluster
+from queries import fetch, run, scalar
 from relations import (
     FUNCTIONS,
     Connection,
@@ -15,8 +16,6 @@ from relations import (
     await_no_pins,
     clean_log,
     install,
-    run,
-    scalar,
     seed,
 )
 
@@ -93,7 +92,7 @@ def test_standby(make_cluster: MakeCluster, rng: random.Random, feedback: bool) 
                 # Bloom: what the primary says of the same pages.
                 standby.wait_for_replay(primary)
                 bloom = b"SELECT * FROM lookahead.pgstatbloomindex('r_bloom')"
-                assert there.execute(bloom).fetchall() == conn.execute(bloom).fetchall()
+                assert fetch(there, bloom) == fetch(conn, bloom)
 
                 # Rows that a snapshot of the standby still needs.
                 with there.transaction():

@@ -13,6 +13,7 @@ from conftest import MakeCluster
 from estimates import WHOLE, Figure, estimate
 from pg_lookahead.server import cache
 from pg_lookahead.server.cluster import Cluster
+from queries import fetch, run, scalar
 from relations import (
     BLOCK,
     SEGMENT,
@@ -23,8 +24,6 @@ from relations import (
     data_file,
     install,
     make_like,
-    run,
-    scalar,
     seed,
 )
 
@@ -347,7 +346,7 @@ def test_locks(server: Cluster, conn: Connection) -> None:
         thread.start()
         shown = "SELECT blocks_done > 0 FROM lookahead.progress WHERE pid = %s AND phase = 'reading sample'"
         await_true(
-            lambda: conn.execute(shown.encode(), [reader.info.backend_pid]).fetchone() == (True,),
+            lambda: fetch(conn, shown, [reader.info.backend_pid]) == [(True,)],
             "the estimate reading",
         )
         run(writer, "VACUUM shrinks")

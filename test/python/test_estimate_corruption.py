@@ -17,7 +17,8 @@ from conftest import MakeCluster
 from corruption import ANYWHERE, HEAP, damage, line_pointers
 from estimates import WHOLE, Figure, estimate
 from pg_lookahead.server import cache
-from relations import BLOCK, Connection, await_no_pins, blocks, data_file, install, run, scalar, write_at
+from queries import run, scalar
+from relations import BLOCK, Connection, await_no_pins, blocks, data_file, install, write_at
 
 MUTATIONS = int(os.environ.get("PG_LOOKAHEAD_MUTATIONS", "5000")) // 10
 

@@ -14,6 +14,7 @@ import pytest
 from conftest import MakeCluster
 from installations import Copy, copy_installation, looks_ahead, scans, session
 from pg_lookahead.server.cluster import Cluster, ClusterError
+from queries import fetch, fetch_row
 from scans import EVERY_METHOD, EVERY_METHOD_QUERY, INDEX_SCANS
 
 Connection = psycopg.Connection[Any]
@@ -35,7 +36,7 @@ def program(cluster: Cluster, name: str, *arguments: str | Path, dbname: str = "
 def works(conn: Connection) -> None:
     """All that the extension has to offer is there."""
     for function, relation in (("pgstatindex", "t_k"), ("pgstathashindex", "t_hash"), ("pgstattuple", "t")):
-        assert conn.execute(f"SELECT * FROM lookahead.{function}('{relation}'::regclass)".encode()).fetchone()
+        assert fetch(conn, f"SELECT * FROM lookahead.{function}('{relation}'::regclass)")
     before = scans(conn)
     looks_ahead(conn)
     assert scans(conn) == before + 1
@@ -52,7 +53,7 @@ def test_dump_and_restore(own_cluster: MakeCluster, tmp_path: Path, old: str, ne
     target = own_cluster({"shared_preload_libraries": new}, name="new")
     with source.connect() as conn:
         conn.execute(EVERY_METHOD)
-        contents = conn.execute(CONTENTS).fetchone()
+        contents = fetch_row(conn, CONTENTS)
     text = program(source, "pg_dump", "--no-comments")
     statements = re.findall(r"^(?!--).*lookahead.*$", text, re.M)
     assert statements == [
@@ -63,7 +64,7 @@ def test_dump_and_restore(own_cluster: MakeCluster, tmp_path: Path, old: str, ne
     program(source, "pg_dump", "--format=custom", "--file", tmp_path / "dump")
     program(target, "pg_restore", "--exit-on-error", "--dbname=postgres", tmp_path / "dump")
     with session(target) as conn:
-        assert conn.execute(CONTENTS).fetchone() == contents
+        assert fetch_row(conn, CONTENTS) == contents
         works(conn)
     assert program(target, "pg_dump", "--no-comments", "--schema-only").count("lookahead") == text.count(
         "lookahead"
@@ -75,7 +76,7 @@ def test_restore_without_the_extension(own_cluster: MakeCluster, tmp_path: Path)
     source = own_cluster({"shared_preload_libraries": ""})
     with source.connect() as conn:
         conn.execute(EVERY_METHOD)
-        contents = conn.execute(CONTENTS).fetchone()
+        contents = fetch_row(conn, CONTENTS)
     program(source, "pg_dump", "--format=custom", "--file", tmp_path / "dump")
     copy = copy_installation()
     copy.library.unlink()
@@ -93,9 +94,9 @@ def test_restore_without_the_extension(own_cluster: MakeCluster, tmp_path: Path)
             "COMMENT ON EXTENSION",
         ]
         with target.connect() as conn:
-            assert conn.execute(CONTENTS).fetchone() == contents
+            assert fetch_row(conn, CONTENTS) == contents
             indexes = "SELECT count(*) FROM pg_index WHERE indrelid = 't'::regclass AND indisvalid"
-            assert conn.execute(indexes.encode()).fetchone() == (4,)
+            assert fetch(conn, indexes) == [(4,)]
 
 
 # Dropped, and created again
@@ -116,7 +117,7 @@ def test_dropped_and_created_again(server: Cluster) -> None:
         other.execute(f"PREPARE shown AS {SCANS}".encode())
         other.execute("BEGIN")
         other.execute("DECLARE c CURSOR FOR SELECT k FROM t WHERE k BETWEEN 1000 AND 3000 ORDER BY k")
-        assert len(other.execute("FETCH 100 FROM c").fetchall()) == 100
+        assert len(fetch(other, "FETCH 100 FROM c")) == 100
         for _ in range(2):
             works(conn)
             conn.execute("DROP EXTENSION pg_lookahead")
@@ -127,7 +128,7 @@ def test_dropped_and_created_again(server: Cluster) -> None:
                 conn.execute("SELECT * FROM lookahead.pgstatindex('t_k'::regclass)")
             conn.execute("CREATE EXTENSION pg_lookahead")
         works(conn)
-        assert len(other.execute("FETCH ALL FROM c").fetchall()) == 1901
+        assert len(fetch(other, "FETCH ALL FROM c")) == 1901
         other.execute("COMMIT")
         conn.execute("DROP EXTENSION pg_lookahead")
         with pytest.raises(psycopg.errors.UndefinedTable):
@@ -150,7 +151,7 @@ def test_dropped_while_a_view_is_in_use(server: Cluster) -> None:
         with pytest.raises(psycopg.errors.UndefinedTable):
             user.execute(SCANS.encode())
         left = "SELECT count(*) FROM pg_proc WHERE probin LIKE '%pg_lookahead%'"
-        assert conn.execute(left.encode()).fetchone() == (0,)
+        assert fetch(conn, left) == [(0,)]
 
 
 # The library's file missing
@@ -210,7 +211,7 @@ def test_library_missing(copy: Copy) -> None:
             )
             for statement in looks:
                 new.execute(statement.encode())
-            assert new.execute("SELECT count(*) FROM t WHERE k BETWEEN 1000 AND 1009").fetchone() == (8,)
+            assert fetch(new, "SELECT count(*) FROM t WHERE k BETWEEN 1000 AND 1009") == [(8,)]
         assert "CREATE EXTENSION IF NOT EXISTS pg_lookahead" in program(cluster, "pg_dump")
         program(cluster, "vacuumdb", "--analyze", "--all")
 
@@ -218,11 +219,11 @@ def test_library_missing(copy: Copy) -> None:
             new.execute("DROP EXTENSION pg_lookahead")
             with pytest.raises(psycopg.errors.UndefinedFile, match="could not access file"):
                 new.execute("CREATE EXTENSION pg_lookahead")
-            assert new.execute("SELECT count(*) FROM t").fetchone() == (16000,)
-        assert old.execute("SELECT count(*) FROM t WHERE k BETWEEN 1000 AND 1009").fetchone() == (8,)
+            assert fetch(new, "SELECT count(*) FROM t") == [(16000,)]
+        assert fetch(old, "SELECT count(*) FROM t WHERE k BETWEEN 1000 AND 1009") == [(8,)]
     cluster.restart()
     with cluster.connect() as new:
-        assert new.execute("SELECT count(*) FROM t").fetchone() == (16000,)
+        assert fetch(new, "SELECT count(*) FROM t") == [(16000,)]
     cluster.destroy()
 
 
@@ -244,7 +245,7 @@ def test_library_missing_that_the_server_names(copy: Copy) -> None:
     cluster.configure({"shared_preload_libraries": ""})
     cluster.start()
     with cluster.connect() as conn:
-        assert conn.execute(EVERY_METHOD_QUERY).fetchone() == (2001,)
+        assert fetch(conn, EVERY_METHOD_QUERY) == [(2001,)]
     cluster.destroy()
 
 
@@ -258,15 +259,15 @@ def test_parallel_workers_need_the_file(installation: Copy, library: str) -> Non
         with cluster.connect(prepare_threshold=None) as conn:
             conn.execute(f"LOAD '{library}'".encode())
             file.unlink()
-            assert conn.execute(EVERY_METHOD_QUERY).fetchone() == (2001,)
+            assert fetch(conn, EVERY_METHOD_QUERY) == [(2001,)]
             conn.execute("SET debug_parallel_query = on")
             with pytest.raises(psycopg.errors.UndefinedFile, match="could not access file"):
                 conn.execute(EVERY_METHOD_QUERY)
             conn.execute("SET max_parallel_workers_per_gather = 0; SET debug_parallel_query = off")
-            assert conn.execute(EVERY_METHOD_QUERY).fetchone() == (2001,)
+            assert fetch(conn, EVERY_METHOD_QUERY) == [(2001,)]
         with cluster.connect() as conn:
             conn.execute("SET debug_parallel_query = on")
-            assert conn.execute(EVERY_METHOD_QUERY).fetchone() == (2001,)
+            assert fetch(conn, EVERY_METHOD_QUERY) == [(2001,)]
     finally:
         cluster.destroy()
         file.write_bytes(kept)
@@ -279,7 +280,7 @@ def test_session_setting_that_names_a_missing_library(copy: Copy) -> None:
     with cluster.connect() as conn:
         conn.execute("ALTER ROLE postgres SET session_preload_libraries = pg_lookahead")
     with cluster.connect() as conn:
-        assert conn.execute("SHOW pg_lookahead.index_scan").fetchone() == ("on",)
+        assert fetch(conn, "SHOW pg_lookahead.index_scan") == [("on",)]
     copy.library.unlink()
     with pytest.raises(psycopg.OperationalError, match='could not access file "pg_lookahead"'):
         cluster.connect()

@@ -13,6 +13,7 @@ from conftest import MakeCluster
 from installations import NEXT, Copy, build_next, copy_installation, looks_ahead, scans, session
 from pg_lookahead.server.cluster import Cluster
 from pg_lookahead.server.home import Home
+from queries import fetch, fetch_row
 from scans import EVERY_METHOD
 
 Connection = psycopg.Connection[Any]
@@ -63,13 +64,13 @@ def other_columns(columns: list[str]) -> Iterator[list[str]]:
 
 def test_every_function_checks_its_columns(server: Cluster) -> None:
     with server.connect() as conn:
-        functions = conn.execute(FUNCTIONS.encode()).fetchall()
+        functions = fetch(conn, FUNCTIONS)
         assert len(functions) >= 10
         conn.execute("CREATE SCHEMA other")
         for name, symbol, is_set, arguments, columns in functions:
             named = f"'{RELATIONS.get(name, 't_k')}'::{arguments[0]}" if arguments else ""
             named = ARGUMENTS.get(name, named)
-            row = conn.execute(f"SELECT * FROM lookahead.{name}({named})".encode()).fetchone()
+            row = fetch_row(conn, f"SELECT * FROM lookahead.{name}({named})")
             assert row is not None or name == "progress"  # which shows what is at work
             given = [*arguments[:1], *(f"{one} DEFAULT NULL" for one in arguments[1:])]
             for wrong in other_columns(columns):
@@ -129,7 +130,7 @@ def test_replaced_while_sessions_run(copy: Copy, next_library: Path) -> None:
         assert scans(old) == 1
         old.execute("BEGIN")
         old.execute("DECLARE c CURSOR FOR SELECT k FROM t WHERE k BETWEEN 1000 AND 3000 ORDER BY k")
-        assert len(old.execute("FETCH 100 FROM c").fetchall()) == 100
+        assert len(fetch(old, "FETCH 100 FROM c")) == 100
 
         copy.replace_library(next_library)
         with session(cluster) as new:
@@ -138,7 +139,7 @@ def test_replaced_while_sessions_run(copy: Copy, next_library: Path) -> None:
                 " and the library, which is version {}, gives {}."
             )
             assert refused(new) == told.format(12, NEXT, 13)
-            assert len(old.execute("FETCH ALL FROM c").fetchall()) == 1901
+            assert len(fetch(old, "FETCH ALL FROM c")) == 1901
             old.execute("COMMIT")
             assert scans(old) == 2
 
@@ -187,7 +188,5 @@ def test_an_old_library_comes_back(copy: Copy, next_library: Path) -> None:
             ("pgstathashindex", "t_hash"),
             ("pgstattuple", "t"),
         ):
-            assert conn.execute(
-                f"SELECT * FROM lookahead.{function}('{relation}'::regclass)".encode()
-            ).fetchone()
+            assert fetch(conn, f"SELECT * FROM lookahead.{function}('{relation}'::regclass)")
     cluster.destroy()

@@ -16,7 +16,8 @@ from conftest import MakeCluster
 from index_checks import ROWS, VACUUM, check, set_up
 from maintenance import SETTINGS, create_extension, streamed
 from pg_lookahead.server.cluster import Cluster
-from relations import complaints, run, scalar
+from queries import run, scalar
+from relations import complaints
 
 ROUNDS = int(os.environ.get("PG_LOOKAHEAD_CRASH_ROUNDS", "20"))
 METHODS = ("hash", "gin")

@@ -11,17 +11,8 @@ import pytest
 
 from conftest import MakeCluster
 from index_checks import meanwhile
-from relations import (
-    BLOCK,
-    Connection,
-    await_no_pins,
-    clean_log,
-    data_file,
-    make_like,
-    run,
-    scalar,
-    seed,
-)
+from queries import fetch, run, scalar
+from relations import BLOCK, Connection, await_no_pins, clean_log, data_file, make_like, seed
 
 RELATIONS = (
     "CREATE SCHEMA contrib",
@@ -148,13 +139,13 @@ def test_standby_is_repaired(make_cluster: MakeCluster, rng: random.Random, stre
                     assert not differing, f"{relation} {fork}: blocks {differing[:10]} differ"
                 run(there, "SET enable_seqscan = off")
                 query = "SELECT count(*), sum(hashtext(r::text)) FROM r"
-                assert there.execute(query.encode()).fetchall() == conn.execute(query.encode()).fetchall()
+                assert fetch(there, query) == fetch(conn, query)
                 run(there, "SELECT pg_promote()")
                 free_space = []
                 for each in (conn, there):
                     run(each, "CREATE EXTENSION pg_freespacemap SCHEMA contrib")
                     run(each, "VACUUM (DISABLE_PAGE_SKIPPING) r")
-                    free_space.append(each.execute("SELECT * FROM contrib.pg_freespace('r')").fetchall())
+                    free_space.append(fetch(each, "SELECT * FROM contrib.pg_freespace('r')"))
                 assert free_space[0] == free_space[1]
         finally:
             standby.destroy()

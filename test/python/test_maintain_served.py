@@ -30,7 +30,8 @@ from maintenance import (
     streamed,
 )
 from pg_lookahead.server.cluster import Cluster
-from relations import Connection, await_no_pins, await_true, clean_log, install, run, scalar
+from queries import fetch, run, scalar
+from relations import Connection, await_no_pins, await_true, clean_log, install
 
 VACUUMS = int(os.environ.get("PG_LOOKAHEAD_VACUUMS", "100"))
 ENOUGH = 0.95
@@ -370,9 +371,7 @@ def test_a_setting_that_changes_meanwhile(own_cluster: MakeCluster) -> None:
             " autovacuum_vacuum_cost_delay = 2, autovacuum_vacuum_cost_limit = 10)",
         )
         phase = "SELECT phase FROM pg_stat_progress_vacuum WHERE relid = 't'::regclass"
-        await_true(
-            lambda: conn.execute(phase.encode()).fetchone() == ("vacuuming indexes",), "VACUUM of indexes", 60
-        )
+        await_true(lambda: fetch(conn, phase) == [("vacuuming indexes",)], "VACUUM of indexes", 60)
         # autovacuum reads its settings while it pauses; each pass asks when it begins
         await_true(lambda: streamed(conn, "bloom") == pages, "the end of bulk deletion", 60)
         run(conn, "ALTER SYSTEM SET pg_lookahead.index_vacuum = off", "SELECT pg_reload_conf()")
@@ -531,7 +530,7 @@ def test_other_sessions_and_cursors(server: Cluster, db: Connection) -> None:
 
     before = scans()
     run(db, "BEGIN", "DECLARE c CURSOR FOR SELECT * FROM t WHERE b = 'text 777'")
-    assert len(db.execute("FETCH ALL c").fetchall()) == 1
+    assert len(fetch(db, "FETCH ALL c")) == 1
     run(db, "COMMIT")
     assert scans() == before + 1
     run(db, "SET enable_hashjoin = off", "SET enable_mergejoin = off", "SET enable_indexscan = off")
@@ -660,7 +659,7 @@ def test_no_catalog_row_is_changed(server: Cluster, db: Connection) -> None:
     assert finds_all(db)
     query = "SELECT amname::text, amhandler::text FROM pg_am ORDER BY 1"
     with server.connect("test") as other:
-        found = other.execute(query.encode()).fetchall()
+        found = fetch(other, query)
     assert ("hash", "hashhandler") in found and ("bloom", "blhandler") in found
     run(db, "DROP EXTENSION pg_lookahead")
     run(db, "DELETE FROM t WHERE a = 6", VACUUM)

@@ -38,7 +38,8 @@ from maintenance import (
     twin,
 )
 from pg_lookahead.server.cluster import Cluster
-from relations import BLOCK, Connection, await_no_pins, await_true, clean_log, data_file, run, scalar, seed
+from queries import fetch, fetch_row, run, scalar
+from relations import BLOCK, Connection, await_no_pins, await_true, clean_log, data_file, seed
 
 METHODS = ("hash", "gin")
 
@@ -181,14 +182,15 @@ def bucket_blocks(conn: Connection) -> list[tuple[int, int]]:
     """The buckets, each with the block of its primary page."""
     return [
         (int(bucket), int(block))
-        for block, bucket in conn.execute(
+        for block, bucket in fetch(
+            conn,
             """
             SELECT b, (contrib.hash_page_stats(page)).hasho_bucket
             FROM (SELECT b, contrib.get_raw_page('t_hash', b::int) AS page
                   FROM generate_series(1, pg_relation_size('t_hash') / 8192 - 1) b) p
             WHERE CASE WHEN contrib.hash_page_type(page) = 'bucket' THEN true END
-            """
-        ).fetchall()
+            """,
+        )
     ]
 
 
@@ -202,7 +204,8 @@ def evict_unpinned(conn: Connection) -> None:
 
 def hold_bucket(conn: Connection, bucket: int) -> None:
     """Open a cursor whose scan pins the primary page of a bucket, as long as its transaction lasts."""
-    row = conn.execute(
+    row = fetch_row(
+        conn,
         """
         WITH page AS (SELECT b, contrib.get_raw_page('t_hash', b::int) AS page
                       FROM generate_series(1, pg_relation_size('t_hash') / 8192 - 1) b),
@@ -214,8 +217,7 @@ def hold_bucket(conn: Connection, bucket: int) -> None:
         GROUP BY 1 HAVING count(*) > 1 LIMIT 1
         """,
         [bucket],
-    ).fetchone()
-    assert row is not None, f"bucket {bucket} has no key with two rows on its first page"
+    )
     run(
         conn,
         "SET enable_seqscan = off",
@@ -403,12 +405,12 @@ def test_gin_insertions_meanwhile(server: Cluster, rng: random.Random, fastupdat
             run(conn, "SET vacuum_cost_delay = 1", "SET vacuum_cost_limit = 20")
             with clean_log(server), meanwhile(lambda: run(conn, VACUUM)) as vacuum:
                 while vacuum.is_alive():
-                    at_start = other.execute(PHASE.encode()).fetchone()
+                    at_start = fetch_row(other, PHASE)
                     if at_start != ("cleaning up indexes",):
                         continue
                     run(other, ROWS.format(keys=3_000, low=low, high=low + 49))
                     low += 50
-                    inserted += other.execute(PHASE.encode()).fetchone() == at_start
+                    inserted += fetch_row(other, PHASE) == at_start
             run(conn, "RESET vacuum_cost_delay")
             assert streamed(conn, "gin") > before
         check(conn, ("gin",))
@@ -522,7 +524,7 @@ def test_cancels(server: Cluster, rng: random.Random, method: str) -> None:
                 some_rows(other, rng, 0.05)
                 with meanwhile(vacuum) as thread:
                     while thread.is_alive():
-                        if other.execute(PHASE.encode()).fetchone() == (phase,):
+                        if fetch(other, PHASE) == [(phase,)]:
                             time.sleep(rng.uniform(0, 0.01))
                             conn.cancel_safe()
                             break

@@ -26,7 +26,8 @@ import pytest
 from conftest import MakeCluster
 from index_checks import meanwhile
 from pg_lookahead.server.cluster import Cluster
-from relations import BLOCK, Connection, await_true, blocks, complaints, run, scalar
+from queries import fetch_row, run, scalar
+from relations import BLOCK, Connection, await_true, blocks, complaints
 from test_scan_differential import compiled
 from torture.pages import same
 
@@ -298,8 +299,7 @@ def pages(conn: Connection, relation: str, fork: str) -> list[bytes]:
         "SELECT string_agg(contrib.get_raw_page(%s::text, %s::text, b::int), '' ORDER BY b)"
         " FROM generate_series(0, pg_relation_size(%s::regclass, %s) / 8192 - 1) b"
     )
-    row = conn.execute(query.encode(), [relation, fork, relation, fork], binary=True).fetchone()
-    assert row is not None
+    row = fetch_row(conn, query, [relation, fork, relation, fork], binary=True)
     return list(blocks(row[0]))
 
 

@@ -11,6 +11,7 @@ import pytest
 from conftest import MakeCluster
 from pg_lookahead.server.cluster import Cluster
 from profiles import PLAIN, ROWS, SCAN, TRACK, adds_up, calls, left_by, named, profiling, session
+from queries import fetch, fetch_row
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +49,7 @@ def test_many_functions_while_looking_ahead(server: Cluster) -> None:
         "COMMIT",
     )
     with server.connect() as conn:
-        after = conn.execute("SELECT blocks_visited FROM lookahead.index_scan_stats").fetchone()
+        after = fetch_row(conn, "SELECT blocks_visited FROM lookahead.index_scan_stats")
     assert after is not None
     seen = [name for name, count in calls(one).items() if count]
     assert len(seen) >= 15, seen
@@ -119,11 +120,11 @@ def test_each_access_method(server: Cluster) -> None:
             conn.execute("DROP INDEX IF EXISTS kinds_index")
             conn.execute(f"CREATE INDEX kinds_index ON kinds USING {method}".encode())
             conn.execute("VACUUM ANALYZE kinds")
-            expected = conn.execute(f"SELECT count(*) FROM kinds WHERE {condition}".encode()).fetchone()
+            expected = fetch_row(conn, f"SELECT count(*) FROM kinds WHERE {condition}")
             for setting in ("enable_seqscan = off", "pg_lookahead.track_functions = on"):
                 conn.execute(f"SET {setting}")
             for _ in range(2):
-                found = conn.execute(f"SELECT count(*) FROM kinds WHERE {condition}".encode()).fetchone()
+                found = fetch_row(conn, f"SELECT count(*) FROM kinds WHERE {condition}")
                 assert found == expected
             pid = conn.info.backend_pid
         seen = {name: count for name, count in calls(left_by(server, pid)).items() if name.startswith("am")}
@@ -135,10 +136,11 @@ def test_diagnostics_have_a_call_a_page(server: Cluster) -> None:
     with server.connect() as conn:
         conn.execute(TRACK)
         conn.execute("SELECT lookahead.pgstatindex('scanned_i_idx')")
-        row = conn.execute(
+        row = fetch_row(
+            conn,
             "SELECT calls, pg_relation_size('scanned_i_idx') / 8192 - 1 FROM lookahead.function_stats"
-            " WHERE function = 'pgstatindex_page'"
-        ).fetchone()
+            " WHERE function = 'pgstatindex_page'",
+        )
     assert row is not None and row[0] == row[1] > 0
 
 
@@ -203,11 +205,12 @@ def test_reset_and_who_may_do_what(server: Cluster) -> None:
         conn.execute(TRACK)
         conn.execute(SCAN)
         conn.execute("SELECT lookahead.function_stats_reset()")
-        left = conn.execute(
-            "SELECT function FROM lookahead.function_stats WHERE calls > 0 OR total_time > 0 OR self_time > 0"
-        ).fetchall()
+        left = fetch(
+            conn,
+            "SELECT function FROM lookahead.function_stats WHERE calls + total_time + self_time > 0",
+        )
         assert left == []
         conn.execute("SET ROLE plain")
-        assert conn.execute("SELECT count(*) > 20 FROM lookahead.function_stats").fetchone() == (True,)
+        assert fetch(conn, "SELECT count(*) > 20 FROM lookahead.function_stats") == [(True,)]
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             conn.execute(TRACK)

@@ -36,6 +36,7 @@ from profiles import (
     session,
     wait_until,
 )
+from queries import fetch, fetch_row
 
 
 @pytest.fixture(scope="module")
@@ -47,15 +48,16 @@ def server(make_cluster: MakeCluster) -> Iterator[Cluster]:
 
 
 def settings_of(conn: psycopg.Connection[Any]) -> set[str]:
-    rows = conn.execute("SELECT name FROM pg_settings WHERE name LIKE 'pg\\_lookahead.%'").fetchall()
+    rows = fetch(conn, "SELECT name FROM pg_settings WHERE name LIKE 'pg\\_lookahead.%'")
     return {row[0] for row in rows}
 
 
 def objects_of(conn: psycopg.Connection[Any]) -> set[str]:
-    rows = conn.execute(
+    rows = fetch(
+        conn,
         "SELECT proname FROM pg_proc WHERE pronamespace = 'lookahead'::regnamespace"
-        " UNION ALL SELECT relname FROM pg_class WHERE relnamespace = 'lookahead'::regnamespace"
-    ).fetchall()
+        " UNION ALL SELECT relname FROM pg_class WHERE relnamespace = 'lookahead'::regnamespace",
+    )
     return {row[0] for row in rows}
 
 
@@ -75,9 +77,9 @@ def test_only_the_variant_has_profiles(make_cluster: MakeCluster, server: Cluste
         assert settings_of(other) - settings_of(conn) == {"pg_lookahead.track_functions"}
         assert objects_of(other) - objects_of(conn) == {"function_stats", "function_stats_reset"}
         assert not settings_of(conn) - settings_of(other) and not objects_of(conn) - objects_of(other)
-        row = conn.execute(
-            "SELECT count(*) FROM pg_available_extensions WHERE name = 'pg_lookahead_profile'"
-        ).fetchone()
+        row = fetch_row(
+            conn, "SELECT count(*) FROM pg_available_extensions WHERE name = 'pg_lookahead_profile'"
+        )
         assert row == (0,)
     pg_config = Installation.find().bindir / "pg_config"
     libdir = subprocess.run([pg_config, "--pkglibdir"], capture_output=True, text=True, check=True).stdout
@@ -117,7 +119,7 @@ def test_parallel_workers_leave_records(server: Cluster) -> None:
         )
         conn.execute("SET min_parallel_table_scan_size = 0; SET max_parallel_workers_per_gather = 2")
         conn.execute("SET pg_lookahead.track_functions = on; SET application_name = 'with workers'")
-        plan = conn.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {SCAN}").fetchone()
+        plan = fetch_row(conn, f"EXPLAIN (ANALYZE, FORMAT JSON) {SCAN}")
         pid = conn.info.backend_pid
     assert plan is not None and "Workers Launched" in json.dumps(plan[0])
     leader = left_by(server, pid)
@@ -253,7 +255,7 @@ def test_a_server_of_ones_own_is_not_written_to(server: Cluster, tmp_path: Path)
     told = tool(*record, "on", "--output", tmp_path / "a", "--query", "BEGIN; COMMIT; DELETE FROM scanned")
     assert told.returncode == 2 and "read-only transaction" in told.stderr
     with server.connect() as conn:
-        assert conn.execute("SELECT count(*) FROM scanned").fetchone() == (ROWS,)
+        assert fetch(conn, "SELECT count(*) FROM scanned") == [(ROWS,)]
         conn.execute("CREATE TABLE own AS SELECT 1 AS i")
     done = tool(
         *record,

@@ -15,7 +15,8 @@ import pytest
 from conftest import MakeCluster
 from pg_lookahead.server import cache
 from pg_lookahead.server.cluster import Cluster
-from relations import Connection, await_no_pins, await_true, data_file, install, run, scalar, write_at
+from queries import run, scalar
+from relations import Connection, await_no_pins, await_true, data_file, install, write_at
 
 SLOTS = 64
 

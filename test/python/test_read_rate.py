@@ -15,18 +15,8 @@ from conftest import MakeCluster
 from estimates import compiled, estimate
 from pg_lookahead.server import cache
 from pg_lookahead.server.cluster import Cluster
-from relations import (
-    Connection,
-    Outcome,
-    ask,
-    assert_equal,
-    await_no_pins,
-    await_true,
-    clean_log,
-    install,
-    run,
-    scalar,
-)
+from queries import run, scalar
+from relations import Connection, Outcome, ask, assert_equal, await_no_pins, await_true, clean_log, install
 
 WAITS = "LookaheadReadRate"
 CODE = """

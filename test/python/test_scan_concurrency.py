@@ -16,11 +16,11 @@ from typing import Any
 
 import psycopg
 import pytest
-from psycopg import sql
 
 from conftest import MakeCluster
 from differential import bad_lines
 from pg_lookahead.server.cluster import Cluster
+from queries import fetch, fetch_row
 from scans import EVICT_ALL, INDEX_SCANS, ISSUE_ORDER, ORDERS, Load, blocks_read_ahead
 
 Connection = psycopg.Connection[Any]
@@ -117,7 +117,7 @@ READS = (
 
 
 def read(conn: Connection, rng: random.Random) -> None:
-    row = conn.execute(rng.choice(READS).encode()).fetchone()
+    row = fetch_row(conn, rng.choice(READS))
     assert row == (ACCOUNTS, ACCOUNTS * 100), row
 
 
@@ -135,13 +135,13 @@ def read_by_cursor(conn: Connection, rng: random.Random) -> None:
         seen: list[tuple[int, int]] = []
         while True:
             n = rng.choice((7, 100, 1500))
-            rows = conn.execute(f"FETCH {n} FROM c".encode()).fetchall()
+            rows = fetch(conn, f"FETCH {n} FROM c")
             seen += rows
             if len(rows) < n:
                 break
             if rng.random() < 0.2:
-                back = conn.execute(b"FETCH BACKWARD 5 FROM c").fetchall()
-                again = conn.execute(b"FETCH 5 FROM c").fetchall()
+                back = fetch(conn, "FETCH BACKWARD 5 FROM c")
+                again = fetch(conn, "FETCH 5 FROM c")
                 # among equal keys, a page read backward returns them in another order
                 if order == "id":
                     assert back == seen[-2:-7:-1] and again == seen[-5:]
@@ -170,12 +170,12 @@ def check(cluster: Cluster) -> None:
         )
         conn.execute(INDEX_SCANS)
         for query in READS:
-            assert conn.execute(query.encode()).fetchone() == (ACCOUNTS, ACCOUNTS * 100), query
+            assert fetch(conn, query) == [(ACCOUNTS, ACCOUNTS * 100)], query
         conn.execute("SET enable_seqscan = on; SET enable_indexscan = off; SET enable_indexonlyscan = off")
-        row = conn.execute("SELECT count(*), sum(balance) FROM account").fetchone()
+        row = fetch_row(conn, "SELECT count(*), sum(balance) FROM account")
         assert row == (ACCOUNTS, ACCOUNTS * 100)
-        pins = conn.execute("SELECT count(*) FROM pg_buffercache WHERE pinning_backends > 0 AND relfilenode IN"
-                            " (SELECT relfilenode FROM pg_class WHERE relname ~ '^account')").fetchone()  # fmt: skip
+        pins = fetch_row(conn, "SELECT count(*) FROM pg_buffercache WHERE pinning_backends > 0 AND relfilenode IN"
+                            " (SELECT relfilenode FROM pg_class WHERE relname ~ '^account')")  # fmt: skip
         assert pins == (0,)
     assert not bad_lines(cluster.log)
 
@@ -340,9 +340,9 @@ def test_standby_with_replay_conflicts(make_cluster: MakeCluster, rng: random.Ra
         def by_cursor_there(conn: Connection, rng: random.Random) -> None:
             with conn.transaction():
                 conn.execute("DECLARE c CURSOR FOR SELECT id, balance FROM account WHERE k >= 0 ORDER BY k")
-                seen = conn.execute("FETCH 50 FROM c").fetchall()
+                seen = fetch(conn, "FETCH 50 FROM c")
                 time.sleep(rng.random() * 0.3)
-                seen += conn.execute("FETCH ALL FROM c").fetchall()
+                seen += fetch(conn, "FETCH ALL FROM c")
                 assert len({number for number, _ in seen}) == ACCOUNTS
                 assert sum(balance for _, balance in seen) == ACCOUNTS * 100
 
@@ -358,7 +358,7 @@ def test_standby_with_replay_conflicts(make_cluster: MakeCluster, rng: random.Ra
             conn.execute(INDEX_SCANS)
             conn.execute(EVICT_ALL)  # replay has brought in all that it touched
             for query in READS:
-                assert conn.execute(sql.SQL(query)).fetchone() == (ACCOUNTS, ACCOUNTS * 100)
+                assert fetch(conn, query) == [(ACCOUNTS, ACCOUNTS * 100)]
             assert blocks_read_ahead(conn) > 0
         print(f"{conflicts} conflicts, {load.done}")
         assert not bad_lines(standby.log)

@@ -16,6 +16,7 @@ import psycopg
 import pytest
 
 from conftest import MakeCluster
+from queries import fetch, fetch_row
 from test_scan_ends import figures, increments
 from test_scan_hazards import SERVER, Side, Sides, alike, finish, until
 
@@ -110,13 +111,14 @@ def statio(side: Side) -> dict[str, tuple[int, int]]:
 
 def statements(side: Side, watcher: psycopg.Connection[Any]) -> int:
     """Blocks hit and read, as pg_stat_statements has them of the queries since it was reset."""
-    row = watcher.execute(
+    row = fetch_row(
+        watcher,
         "SELECT sum(shared_blks_hit + shared_blks_read), min(shared_blks_hit), min(shared_blks_read)"
         " FROM pg_stat_statements WHERE dbid = (SELECT oid FROM pg_database WHERE datname = %s) AND toplevel"
         " AND query !~ 'pg_'",
         [side.database],
-    ).fetchone()
-    assert row is not None and row[0] > 0 and row[1] >= 0 and row[2] >= 0, row
+    )
+    assert row[0] > 0 and row[1] >= 0 and row[2] >= 0, row
     return int(row[0])
 
 
@@ -129,11 +131,12 @@ def io_blocks(side: Side, watcher: psycopg.Connection[Any], pid: int) -> int:
         source, blocks = f"pg_stat_get_backend_io({pid})", "read_bytes / 8192"
     else:
         source, blocks = "pg_stat_io", "reads * op_bytes / 8192"
-    row = watcher.execute(
+    row = fetch_row(
+        watcher,
         f"SELECT sum(hits), sum({blocks}) FROM {source} WHERE backend_type = 'client backend'"
-        " AND object = 'relation' AND context = 'normal'".encode()
-    ).fetchone()
-    assert row is not None and row[0] >= 0 and row[1] >= 0
+        " AND object = 'relation' AND context = 'normal'",
+    )
+    assert row[0] >= 0 and row[1] >= 0
     return int(row[0]) + int(row[1])
 
 
@@ -269,7 +272,7 @@ def test_failed_queries_are_counted(sides: Sides, name: str) -> None:
         def interrupt() -> None:
             with side.cluster.connect() as other:
                 state = "SELECT wait_event FROM pg_stat_activity WHERE pid = %s"
-                until(lambda: other.execute(state, [pid]).fetchone() == ("PgSleep",))
+                until(lambda: fetch(other, state, [pid]) == [("PgSleep",)])
                 other.execute(f"SELECT {end}(%s)".encode(), [pid])
 
         thread = threading.Thread(target=interrupt)

@@ -35,6 +35,7 @@ from differential import (
     make_copies,
 )
 from pg_lookahead.server.cluster import Cluster, ClusterError
+from queries import fetch, fetch_row, scalar
 from scan_corpus import Corpus
 from scans import EVICT_ALL, INDEX_SCANS, blocks_read_ahead
 
@@ -408,9 +409,9 @@ def scans_served(conn: psycopg.Connection[Any], query: str) -> tuple[list[Any], 
     """A query's rows, and how many of its scans were served; what it changes is undone."""
     count = b"SELECT lookahead.index_scans_served()"
     conn.execute("BEGIN")
-    before = conn.execute(count).fetchone()
-    rows = conn.execute(query.encode()).fetchall()
-    after = conn.execute(count).fetchone()
+    before = fetch_row(conn, count)
+    rows = fetch(conn, query)
+    after = fetch_row(conn, count)
     conn.execute("ROLLBACK")
     assert before is not None and after is not None
     return rows, after[0] - before[0]
@@ -426,8 +427,7 @@ def test_all_scans_of_a_plan_are_served(served: Served, name: str) -> None:
         start(conn, CONFIGURED[config])
         for statement in filter(str.strip, prepare.split(";")):
             conn.execute(statement.encode())
-        found = conn.execute(f"EXPLAIN (FORMAT JSON) {query}".encode()).fetchone()
-        assert found is not None
+        found = fetch_row(conn, f"EXPLAIN (FORMAT JSON) {query}")
         scans = index_scans(found[0][0]["Plan"])
         rows, count = scans_served(conn, query)
         stock = stock or rows
@@ -440,14 +440,14 @@ def test_scans_below_a_node_of_another_extension(served_by: Cluster, served: Ser
     library = compiled(served_by, Path(__file__).parents[1] / "modules" / "custom_append.c")
     query = PLANS["append"]
     start(served["normal"], OFF)
-    stock = served["normal"].execute(query.encode()).fetchall()
+    stock = fetch(served["normal"], query)
     with served_by.connect("served_normal", prepare_threshold=None) as conn:
         conn.execute(INDEX_SCANS)
         conn.execute(f"LOAD '{library}'".encode())
         conn.execute("SET custom_append.enabled = on")
         for force in ("off", "on"):
             conn.execute(f"SET pg_lookahead.debug_force = {force}".encode())
-            assert "custom_append" in str(conn.execute(f"EXPLAIN {query}".encode()).fetchall())
+            assert "custom_append" in str(fetch(conn, f"EXPLAIN {query}"))
             assert scans_served(conn, query) == (stock, 2)
 
 
@@ -464,13 +464,13 @@ REFUSED = {
 def assert_refused(conn: psycopg.Connection[Any], query: str, why: str) -> None:
     """What is left to stock works, reads nothing ahead, and EXPLAIN says why."""
     before = blocks_read_ahead(conn)
-    ours = conn.execute(query.encode()).fetchall()
+    ours = fetch(conn, query)
     assert ours and blocks_read_ahead(conn) == before
     if conn.info.server_version >= 180000:
-        rows = conn.execute(f"EXPLAIN (ANALYZE, COSTS off, LOOKAHEAD) {query}".encode()).fetchall()
+        rows = fetch(conn, f"EXPLAIN (ANALYZE, COSTS off, LOOKAHEAD) {query}")
         assert any(f"Look-Ahead: not used ({why}" in row[0] for row in rows), rows
     conn.execute("SET pg_lookahead.index_scan = off")
-    assert conn.execute(query.encode()).fetchall() == ours
+    assert fetch(conn, query) == ours
     conn.execute("RESET pg_lookahead.index_scan")
 
 
@@ -547,9 +547,9 @@ def test_nodes_that_another_extension_wraps(own_cluster: MakeCluster, outside: b
         def run(query: str) -> tuple[Any, ...]:
             """Rows, calls of the wrapper, and scans served; all may be cached."""
             count = "SELECT wrapped_calls(), lookahead.index_scans_served()"
-            before = conn.execute(count.encode()).fetchone()
-            rows = conn.execute(query.encode()).fetchall()
-            after = conn.execute(count.encode()).fetchone()
+            before = fetch_row(conn, count)
+            rows = fetch(conn, query)
+            after = fetch_row(conn, count)
             assert before is not None and after is not None
             return rows, after[0] - before[0], after[1] - before[1]
 
@@ -595,9 +595,7 @@ def test_part_of_a_unique_key_is_served(served: Served, condition: str) -> None:
 
 def blocks_fetched(conn: psycopg.Connection[Any]) -> int:
     """Of the table t, since some time before the transaction."""
-    row = conn.execute("SELECT pg_stat_get_xact_blocks_fetched('t'::regclass)").fetchone()
-    assert row is not None
-    return int(row[0])
+    return int(scalar(conn, "SELECT pg_stat_get_xact_blocks_fetched('t'::regclass)"))
 
 
 # A scan begins unknown to us, and is taken over in full while it runs: each time it is asked for rows anew,
@@ -627,16 +625,16 @@ def test_taken_over_while_it_runs(served: Served, name: str, before: int) -> Non
         conn.execute(f"SELECT count({column}) FROM ({query}) q".encode())  # into shared buffers
         conn.execute("BEGIN")
         conn.execute(f"DECLARE c SCROLL CURSOR FOR {query}".encode())
-        rows[config] = conn.execute(f"FETCH {before} FROM c".encode()).fetchall() if before else []
+        rows[config] = fetch(conn, f"FETCH {before} FROM c") if before else []
         if config == "on":
             conn.execute("SET pg_lookahead.debug_force = on")
         conn.execute(EVICT_ALL)
         read = blocks_read_ahead(conn)
         fetched = blocks_fetched(conn)
-        rows[config] += conn.execute("FETCH 30 FROM c").fetchall()
+        rows[config] += fetch(conn, "FETCH 30 FROM c")
         blocks[config] = blocks_fetched(conn) - fetched
-        for fetch in ("BACKWARD 3", "50", "ALL", "BACKWARD 20"):
-            rows[config] += conn.execute(f"FETCH {fetch} FROM c".encode()).fetchall()
+        for portion in ("BACKWARD 3", "50", "ALL", "BACKWARD 20"):
+            rows[config] += fetch(conn, f"FETCH {portion} FROM c")
         conn.execute("COMMIT")
         assert (blocks_read_ahead(conn) > read) == (config == "on")
     assert rows["on"] == rows["off"] and len(rows["on"]) > 50
@@ -703,7 +701,7 @@ def explain(
     options = (
         f"ANALYZE, COSTS off, TIMING off, SUMMARY off, BUFFERS {buffers}, LOOKAHEAD {asked}, FORMAT {form}"
     )
-    rows = conn.execute(f"EXPLAIN ({options}) {query}".encode()).fetchall()
+    rows = fetch(conn, f"EXPLAIN ({options}) {query}")
     return "\n".join(row[0] if isinstance(row[0], str) else json.dumps(row[0]) for row in rows)
 
 
@@ -739,7 +737,7 @@ def test_explain_text(served: Served) -> None:
     conn.execute("SET enable_seqscan = off; SET pg_lookahead.index_scan = off")
     assert "Look-Ahead" not in explain(conn, "text", query)
     conn.execute("RESET pg_lookahead.index_scan")
-    assert "Look-Ahead" not in str(conn.execute(f"EXPLAIN {query}".encode()).fetchall())
+    assert "Look-Ahead" not in str(fetch(conn, f"EXPLAIN {query}"))
 
 
 @pytest.mark.parametrize("form", ("json", "xml", "yaml"))
@@ -779,6 +777,6 @@ def test_all_cached_reads_nothing(served: Served) -> None:
     conn = served["normal"]
     start(conn, {})
     conn.execute("SELECT id FROM t WHERE k < 2000 ORDER BY k")
-    before = conn.execute("SELECT scans FROM lookahead.index_scan_stats").fetchone()
+    before = fetch_row(conn, "SELECT scans FROM lookahead.index_scan_stats")
     conn.execute("SELECT id FROM t WHERE k < 2000 ORDER BY k")
-    assert conn.execute("SELECT scans FROM lookahead.index_scan_stats").fetchone() == before
+    assert fetch_row(conn, "SELECT scans FROM lookahead.index_scan_stats") == before

@@ -19,6 +19,7 @@ import psycopg
 import pytest
 
 from conftest import MakeCluster
+from queries import fetch, fetch_row
 from scans import INDEX_SCANS
 from test_scan_hazards import SERVER, Connection, Portals, Side, Sides, alike, finish, until
 
@@ -359,7 +360,7 @@ def test_error_in_a_subtransaction(sides: Sides, name: str, cursor: str) -> None
         with side.connect() as conn:
             conn.execute("BEGIN")
             conn.execute(f"DECLARE c CURSOR FOR {CURSORS[cursor]}".encode())
-            seen.append(conn.execute("FETCH 20 FROM c").fetchall())
+            seen.append(fetch(conn, "FETCH 20 FROM c"))
             for statement in SUBTRANSACTIONS[name]:
                 try:
                     result = conn.execute(statement.encode())
@@ -367,9 +368,9 @@ def test_error_in_a_subtransaction(sides: Sides, name: str, cursor: str) -> None
                 except psycopg.errors.DivisionByZero as error:
                     seen.append(error.sqlstate)
             seen.append(pins_at_rest(side))
-            seen.append(conn.execute("FETCH 30 FROM c").fetchall())
+            seen.append(fetch(conn, "FETCH 30 FROM c"))
             seen.append(pins_at_rest(side))
-            seen.append(conn.execute("FETCH ALL FROM c").fetchall())
+            seen.append(fetch(conn, "FETCH ALL FROM c"))
             conn.execute("COMMIT")
         seen.append(pins_at_rest(side))
         return seen
@@ -477,7 +478,7 @@ def test_idle_portal_pins_what_stock_pins(halves: Sides, scan: str) -> None:
                 conn.execute("BEGIN")
                 seen.append(way(conn, SCANS[scan]))
                 counted.setdefault(name, {})["forced" if side.forced else "off"] = pins_at_rest(side)
-                seen.append(conn.execute("FETCH 20 FROM c").fetchall())
+                seen.append(fetch(conn, "FETCH 20 FROM c"))
                 conn.execute("COMMIT")
         return seen
 
@@ -600,7 +601,7 @@ def test_hot_updates_and_pruning(sides: Sides, name: str) -> None:
             for _ in range(2):
                 seen.append(conn.execute(statement.encode()).rowcount)
                 conn.execute("SELECT pg_stat_force_next_flush()")
-                seen.append(conn.execute(counted.encode()).fetchall())
+                seen.append(fetch(conn, counted))
         seen.append(side.rows(POINTERS))
         return seen
 
@@ -657,13 +658,14 @@ def test_memory_of_many_partitions(partitioned: Side, setting: str) -> None:
                 query = f"SELECT id, k, pad FROM parts WHERE k IS NOT NULL {order}"
                 conn.execute(f"DECLARE c CURSOR FOR {query}".encode())
                 conn.execute("MOVE 20000 FROM c")
-                idle = conn.execute(memory.encode()).fetchone()
+                idle = fetch_row(conn, memory)
                 conn.execute("CLOSE c")
                 # at a row in the midst of the scans, of which some are done, by a subplan of the query itself
-                rows = conn.execute(
+                rows = fetch_row(
+                    conn,
                     f"SELECT max(bytes) FROM (SELECT CASE WHEN id % 8000 = 7 THEN ({memory} WHERE id > 0) END AS bytes"
-                    f" FROM ({query} OFFSET 0) AS q OFFSET 0) AS r".encode()
-                ).fetchone()
+                    f" FROM ({query} OFFSET 0) AS q OFFSET 0) AS r",
+                )
                 conn.execute("COMMIT")
                 assert idle is not None and rows is not None
                 found.setdefault(f"{plan}, idle", {})[look_ahead] = idle[0]

@@ -24,6 +24,7 @@ from conftest import MakeCluster
 from differential import bad_lines
 from pg_lookahead.server import cache
 from pg_lookahead.server.cluster import Cluster
+from queries import fetch, fetch_row
 from scans import INDEX_SCANS, blocks_read_ahead
 
 Connection = psycopg.Connection[Any]
@@ -67,7 +68,7 @@ class Side:
             self.conn.execute(statement.encode())
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
-        return self.conn.execute(query.encode()).fetchall()
+        return fetch(self.conn, query)
 
     def value(self, query: str) -> Any:
         return self.rows(query)[0][0]
@@ -179,7 +180,7 @@ def blocked_vacuum(side: Side, meanwhile: Callable[[], None], command: str = "VA
         def waits() -> bool:
             query = "SELECT wait_event_type FROM pg_stat_activity WHERE pid = %s"
             with side.cluster.connect() as watcher:
-                row = watcher.execute(query, [pid]).fetchone()
+                row = fetch_row(watcher, query, [pid])
             return row is not None and row[0] in ("BufferPin", "Buffer")
 
         assert until(lambda: waits() or not thread.is_alive())
@@ -315,7 +316,7 @@ def test_a_standby_marks_nothing(make_cluster: MakeCluster) -> None:
             conn.execute("SET pg_lookahead.debug_force = on")
 
             def rows_of(query: str) -> list[tuple[Any, ...]]:
-                return conn.execute(query.encode()).fetchall()
+                return fetch(conn, query)
 
             for order in ("", " DESC"):
                 cache.evict(conn, "t")
@@ -401,7 +402,7 @@ def test_write_skew_is_prevented(sides: Sides, query: str) -> None:
         with side.connect() as one, side.connect() as other:
             for conn, key in ((one, 1), (other, 2)):
                 conn.execute("BEGIN ISOLATION LEVEL SERIALIZABLE")
-                seen.append(conn.execute(query.format(key).encode()).fetchall())
+                seen.append(fetch(conn, query.format(key)))
             locks = (
                 "SELECT count(*) FROM pg_locks WHERE mode = 'SIReadLock' AND locktype IN ('page', 'tuple')"
             )
@@ -485,8 +486,8 @@ def test_idle_cursor_pins_what_stock_pins(sides: Sides, name: str) -> None:
                 )
                 seen.append(side.rows("SELECT all_visible, all_frozen FROM pg_visibility_map_summary('t')"))
             if name != "that failed":
-                seen.append(idle.execute("FETCH 20 FROM c").fetchall())
-                seen.append(idle.execute("FETCH ALL FROM c").fetchall())
+                seen.append(fetch(idle, "FETCH 20 FROM c"))
+                seen.append(fetch(idle, "FETCH ALL FROM c"))
             idle.execute("COMMIT")
             if name != "that failed":  # what a query did that failed is not counted
                 assert (side.blocks_read_ahead() > before) == side.forced
@@ -757,7 +758,7 @@ def spoil_block(block: int) -> Callable[[Path], None]:
 def outcome(conn: Connection, query: str) -> tuple[Any, ...]:
     """Rows, or the error, of a query."""
     try:
-        return ("rows", conn.execute(query.encode()).fetchall())
+        return ("rows", fetch(conn, query))
     except psycopg.Error as error:
         return ("error", error.sqlstate, error.diag.message_primary)
 
@@ -1002,9 +1003,9 @@ def test_operator_that_runs_queries_with_few_temporary_buffers(sides: Sides) -> 
             conn.execute("CREATE INDEX ON few (k asking_ops)")
             conn.execute("ANALYZE few")
             query = "SELECT id FROM few WHERE k >@ 10 AND pad <> '' ORDER BY k USING <@"
-            assert "Merge Append" in str(conn.execute(f"EXPLAIN {query}".encode()).fetchall())
+            assert "Merge Append" in str(fetch(conn, f"EXPLAIN {query}"))
             before = blocks_read_ahead(conn)
-            rows = conn.execute(query.encode()).fetchall()
+            rows = fetch(conn, query)
             assert (blocks_read_ahead(conn) > before) == side.forced
         return rows
 
@@ -1151,11 +1152,11 @@ def test_visibility_map_of_a_temporary_table_is_counted_once(sides: Sides) -> No
         totals = []
         for order in ("", " DESC") * 2:  # the first one marks dead entries
             conn.execute("SELECT count(pad) FROM t")  # now nothing else is cached
-            row = conn.execute(
+            row = fetch_row(
+                conn,
                 "EXPLAIN (ANALYZE, BUFFERS, FORMAT json)"
-                f" SELECT k FROM t WHERE k BETWEEN 100 AND 2000 ORDER BY k{order}".encode()
-            ).fetchone()
-            assert row is not None
+                f" SELECT k FROM t WHERE k BETWEEN 100 AND 2000 ORDER BY k{order}",
+            )
             plan = row[0][0]["Plan"]
             assert plan["Node Type"] == "Index Only Scan" and plan["Local Read Blocks"] > 100
             totals.append(plan["Local Hit Blocks"] + plan["Local Read Blocks"])

@@ -17,6 +17,7 @@ import psycopg
 import pytest
 
 from conftest import MakeCluster
+from queries import fetch, fetch_row
 from test_scan_counters import io_blocks
 from test_scan_differential import compiled
 from test_scan_ends import increments, pins_at_rest
@@ -51,7 +52,7 @@ def test_what_is_invisible_is_not_dead(sides: Sides, order: str, heap_order: boo
         seen: list[Any] = []
         with side.connect() as writer, side.connect() as old:
             old.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
-            seen.append(old.execute(query.encode()).fetchall())
+            seen.append(fetch(old, query))
             writer.execute("BEGIN")
             writer.execute(f"INSERT INTO t SELECT {columns} FROM generate_series(2001, 3500) AS i".encode())
             writer.execute("DELETE FROM t WHERE id % 5 = 1")
@@ -60,7 +61,7 @@ def test_what_is_invisible_is_not_dead(sides: Sides, order: str, heap_order: boo
                 seen.append(side.rows(query))
             writer.execute("COMMIT")
             for _ in range(2):
-                seen.append(old.execute(query.encode()).fetchall())
+                seen.append(fetch(old, query))
                 seen.append(side.rows(query))
         seen.append(dead_entries(side.rows, "t_0"))
         side.run("SET enable_seqscan = on; SET enable_indexscan = off; SET enable_sort = on")
@@ -229,7 +230,7 @@ def test_parallel_scans_look_at_their_own_pages(sides: Sides, condition: str) ->
             assert "Parallel Index Scan" in plan, plan
 
             def count(reader: Connection = conn, query: str = query, name: str = name) -> None:
-                rows[name] = reader.execute(query.encode()).fetchall()
+                rows[name] = fetch(reader, query)
 
             found = increments(side, count)
     print(found)
@@ -252,7 +253,7 @@ def test_entries_looked_at_for_one_refill_are_bounded(sides: Sides) -> None:
         side.run("VACUUM t", "SELECT count(*) FROM t WHERE k > 0")
         with side.connect() as conn, side.cluster.connect(side.database) as watcher:
             query = "SELECT k FROM t WHERE k > 10 AND k + 0 > 0 ORDER BY k LIMIT 70"
-            assert "Index Only Scan" in str(conn.execute(f"EXPLAIN {query}".encode()).fetchall())
+            assert "Index Only Scan" in str(fetch(conn, f"EXPLAIN {query}"))
             reader = Reader(side, conn)
             conn.execute(query.encode())
             before = io_blocks(reader, watcher, conn.info.backend_pid)
@@ -303,7 +304,7 @@ def test_queries_are_forgotten_with_their_memory(sides: Sides) -> None:
                 side.evict() if i % 20 == 0 else None
                 try:
                     query = f"SELECT id, 1 / (k - {100 + i * (i % 3)}) FROM t WHERE k BETWEEN 90 AND {200 + i} ORDER BY k"
-                    seen.append(conn.execute(query.encode()).fetchall())
+                    seen.append(fetch(conn, query))
                 except psycopg.errors.DivisionByZero as error:
                     seen.append(error.sqlstate)
                     conn.execute(f"SELECT count(pad) FROM t WHERE k < {i}".encode())
@@ -356,9 +357,10 @@ def test_damaged_links_and_flags_are_no_error(without_checksums: Sides) -> None:
         ):
             side.table("(id int, k int, pad text)", KEYS, "(k)")
             with side.connect() as conn:
-                blocks = conn.execute(
-                    "SELECT b, (bt_page_stats('t_0', b)).type FROM generate_series(1, pg_relation_size('t_0') / 8192 - 1) AS b"
-                ).fetchall()
+                blocks = fetch(
+                    conn,
+                    "SELECT b, (bt_page_stats('t_0', b)).type FROM generate_series(1, pg_relation_size('t_0') / 8192 - 1) AS b",
+                )
                 leaves = [block for block, kind in blocks if kind == "l"]
             side.run("CHECKPOINT")
             side.evict("t", "t_0")
@@ -527,8 +529,7 @@ def test_work_mem_bounds_what_is_known_ahead(sides: Sides) -> None:
             conn.execute("BEGIN")
             conn.execute("DECLARE c CURSOR FOR SELECT id, pad FROM spread WHERE id > 0 ORDER BY k")
             conn.execute("MOVE 3000 FROM c")
-            row = conn.execute(used.encode()).fetchone()
-            assert row is not None
+            row = fetch_row(conn, used)
             kilobytes[setting] = row[0] // 1024
     side.run("DROP TABLE spread")
     print(kilobytes)

@@ -22,6 +22,7 @@ from differential import bad_lines
 from pg_lookahead.profile import variant
 from pg_lookahead.server import cache
 from pg_lookahead.server.cluster import Cluster
+from queries import fetch, fetch_row
 from scans import INDEX_SCANS
 
 Connection = psycopg.Connection[Any]
@@ -102,22 +103,21 @@ def slow(conn: Connection) -> Connection:
 
 
 def counts(conn: Connection) -> dict[str, int]:
-    row = conn.execute(f"SELECT {', '.join(COUNTS)} FROM lookahead.index_scan_stats".encode()).fetchone()
-    assert row is not None
+    row = fetch_row(conn, f"SELECT {', '.join(COUNTS)} FROM lookahead.index_scan_stats")
     return dict(zip(COUNTS, row, strict=True))
 
 
 def run(conn: Connection, query: str, *tables: str) -> tuple[list[Any], dict[str, int]]:
     """The rows of a query whose indexes are cached and whose tables are not, and what look-ahead did."""
     conn.execute("SET pg_lookahead.index_scan = off")
-    stock = conn.execute(query.encode()).fetchall()
+    stock = fetch(conn, query)
     # From PostgreSQL 19 on, a scan that prunes a page marks it as all-visible: once only.
     for table in tables or TABLES:
         conn.execute("SELECT pg_truncate_visibility_map(%s::regclass)", [table])
     cache.evict(conn, *tables or TABLES)
     conn.execute("RESET pg_lookahead.index_scan")
     before = counts(conn)
-    rows = conn.execute(query.encode()).fetchall()
+    rows = fetch(conn, query)
     after = counts(conn)
     assert rows == stock
     return rows, {name: after[name] - before[name] for name in COUNTS}
@@ -130,7 +130,7 @@ def tracked(conn: Connection, query: str, times: int = 1) -> dict[str, int]:
     for _ in range(times):
         conn.execute(query.encode())
     conn.execute("SET pg_lookahead.track_functions = off")
-    return dict(conn.execute("SELECT function, calls FROM lookahead.function_stats").fetchall())
+    return dict(fetch(conn, "SELECT function, calls FROM lookahead.function_stats"))
 
 
 MAKE_LONG = (
@@ -190,7 +190,7 @@ def test_what_is_told_is_what_is_visited(conn: Connection, name: str) -> None:
     """No block is looked at ahead that the scan then does not visit, and hardly one is missed."""
     conn.execute(FORCE)
     query = TOLD[name]
-    plan = str(conn.execute(f"EXPLAIN {query}".encode()).fetchall())
+    plan = str(fetch(conn, f"EXPLAIN {query}"))
     assert ("Index Only Scan" in plan) == ("index only" in name), plan
     _, done = run(conn, query)
     assert done["blocks_read"] > 200
@@ -206,7 +206,7 @@ def reads_of_all(conn: Connection, query: str, look_ahead: bool = True) -> int:
     indexes = "SELECT indexrelid::regclass::text FROM pg_index WHERE indrelid::regclass::text = ANY (%s)"
     cache.evict(conn, *TABLES, *(row[0] for row in conn.execute(indexes, [list(TABLES)])))
     conn.execute(f"SET pg_lookahead.index_scan = {look_ahead}".encode())
-    row = conn.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT json) {query}".encode()).fetchone()
+    row = fetch_row(conn, f"EXPLAIN (ANALYZE, BUFFERS, FORMAT json) {query}")
     conn.execute("RESET pg_lookahead.index_scan")
     assert row is not None
     return int(row[0][0]["Plan"]["Shared Read Blocks"])
@@ -224,8 +224,7 @@ def test_what_a_worker_looks_up_is_not_counted(conn: Connection) -> None:
     for look_ahead in ("off", "on", "off", "on"):  # the first two of them fill the session's own caches
         conn.execute(f"SET pg_lookahead.index_scan = {look_ahead}".encode())
         cache.evict(conn, "t")
-        row = conn.execute(explain.encode()).fetchone()
-        assert row is not None
+        row = fetch_row(conn, explain)
         plan = row[0][0]["Plan"]
         hits[look_ahead] = plan["Shared Hit Blocks"], plan["Shared Read Blocks"]
     assert hits["on"] == hits["off"]
@@ -316,7 +315,7 @@ def test_limit_above_scans_that_are_merged(conn: Connection) -> None:
     ):
         conn.execute(statement.encode())
     query = "SELECT k, length(pad) FROM merged ORDER BY k LIMIT 2"
-    assert "Merge Append" in str(conn.execute(f"EXPLAIN {query}".encode()).fetchall())
+    assert "Merge Append" in str(fetch(conn, f"EXPLAIN {query}"))
     _, done = run(conn, query, "merged0", "merged1")
     assert done["blocks_visited"] > 0 and done["blocks_read"] + done["blocks_direct"] <= 2 * 2, done
 
@@ -331,8 +330,7 @@ def distance(conn: Connection, *settings: str) -> int:
     for setting in (FORCE, *settings):
         conn.execute(setting.encode())
     cache.evict(conn, "t")
-    row = conn.execute(f"EXPLAIN (ANALYZE, FORMAT json) {BY_K}".encode()).fetchone()
-    assert row is not None
+    row = fetch_row(conn, f"EXPLAIN (ANALYZE, FORMAT json) {BY_K}")
     plan = row[0][0]["Plan"]
     assert 0 < plan["Look-Ahead Mean Distance"] <= plan["Look-Ahead Maximum Distance"]
     return int(plan["Look-Ahead Maximum Distance"])
@@ -363,8 +361,8 @@ def test_window_fits_the_buffers(conn: Connection) -> None:
         conn.execute(f"SET pg_lookahead.issue_order = {order}".encode())
         before = counts(conn)["blocks_read"]
         query = "EXPLAIN (ANALYZE, FORMAT json) SELECT k, pad FROM scattered ORDER BY k"
-        row = conn.execute(query.encode()).fetchone()
-        assert row is not None and counts(conn)["blocks_read"] > before
+        row = fetch_row(conn, query)
+        assert counts(conn)["blocks_read"] > before
         if conn.info.server_version >= 180000:
             assert 0 < row[0][0]["Plan"][f"Look-Ahead {figure}"] <= most
 
@@ -439,9 +437,7 @@ def test_begins_in_heap_order(slow: Connection, name: str) -> None:
         "ANALYZE pages",
     ):
         slow.execute(statement.encode())
-    assert ("Index Only Scan" in str(slow.execute(f"EXPLAIN {query}".encode()).fetchall())) == (
-        "index only" in name
-    )
+    assert ("Index Only Scan" in str(fetch(slow, f"EXPLAIN {query}"))) == ("index only" in name)
     _, done = run(slow, query, "pages")
     assert done["blocks_read"] > 100, done
     # once it has read, met cached pages, and reads again; it does not end while it reads
@@ -470,17 +466,18 @@ def test_stops_where_nothing_is_read(slow: Connection) -> None:
     ):
         slow.execute(statement.encode())
     query = "SELECT k FROM visible WHERE k > 0 ORDER BY k"
-    assert "Index Only Scan" in str(slow.execute(f"EXPLAIN {query}".encode()).fetchall())
+    assert "Index Only Scan" in str(fetch(slow, f"EXPLAIN {query}"))
     slow.execute(query.encode())
-    last = slow.execute("SELECT max((ctid::text::point)[0])::int FROM visible WHERE k <= 2900").fetchone()
+    last = fetch_row(slow, "SELECT max((ctid::text::point)[0])::int FROM visible WHERE k <= 2900")
     # From here on, nothing else looks at the table: from PostgreSQL 19 on, its pages would be visible again.
     slow.execute("UPDATE visible SET pad = pad WHERE k <= 3000 OR k > 9500")
-    pages = slow.execute(
+    pages = fetch_row(
+        slow,
         "SELECT count(pg_buffercache_evict(bufferid)) FROM pg_buffercache, pg_class WHERE relname = 'visible'"
         " AND pg_buffercache.relfilenode = pg_class.relfilenode AND relforknumber = 0 AND relblocknumber <= %s",
         last,
-    ).fetchone()
-    assert pages is not None and pages[0] > 50
+    )
+    assert pages[0] > 50
     before = counts(slow)
     slow.execute(query.encode())
     done = {name: value - before[name] for name, value in counts(slow).items()}
@@ -674,7 +671,7 @@ def test_scans_one_after_the_other(conn: Connection) -> None:
     conn.execute("CREATE INDEX ON temporary (k)")
     conn.execute("ANALYZE temporary")
     conn.execute("SET pg_lookahead.index_scan = off")
-    stock = {name: conn.execute(query.encode()).fetchall() for name, query in ONE_AFTER_THE_OTHER.items()}
+    stock = {name: fetch(conn, query) for name, query in ONE_AFTER_THE_OTHER.items()}
     conn.execute("RESET pg_lookahead.index_scan")
     for cold in (False, True):
         for first in ONE_AFTER_THE_OTHER:
@@ -682,7 +679,7 @@ def test_scans_one_after_the_other(conn: Connection) -> None:
                 if cold:
                     cache.evict(conn, "t")
                 for name in (first, second):
-                    assert conn.execute(ONE_AFTER_THE_OTHER[name].encode()).fetchall() == stock[name]
+                    assert fetch(conn, ONE_AFTER_THE_OTHER[name]) == stock[name]
 
 
 # Where
@@ -714,8 +711,8 @@ def test_where_the_library_is_loaded(own_cluster: MakeCluster) -> None:
     with cluster.connect() as conn:
         for statement in (*MAKE_SMALL, "CREATE ROLE other SUPERUSER LOGIN"):
             conn.execute(statement.encode())
-        loaded = conn.execute("SHOW shared_preload_libraries").fetchone()
-        assert loaded is not None and "pg_lookahead" not in loaded[0]
+        loaded = fetch_row(conn, "SHOW shared_preload_libraries")
+        assert "pg_lookahead" not in loaded[0]
         with cluster.connect() as one:
             one.execute("LOAD 'pg_lookahead'")
             total = read_ahead_by_force(one)
@@ -736,8 +733,7 @@ def test_where_the_library_is_loaded(own_cluster: MakeCluster) -> None:
 
 def test_a_second_copy_is_refused(conn: Connection, server: Cluster) -> None:
     """However often it is asked for, a copy of the library at another place leaves the session as it was."""
-    row = conn.execute("SELECT setting FROM pg_config WHERE name = 'PKGLIBDIR'").fetchone()
-    assert row is not None
+    row = fetch_row(conn, "SELECT setting FROM pg_config WHERE name = 'PKGLIBDIR'")
     copy = server.data / "pg_lookahead_copy.so"
     shutil.copyfile(Path(row[0], "pg_lookahead.so"), copy)
     copy.chmod(0o755)
@@ -760,7 +756,7 @@ def test_synchronous_reads(own_cluster: MakeCluster) -> None:
         deadline = time.monotonic() + 120
         while tells:  # on a busy machine, some reads are slow
             cache.evict(conn, "small")
-            text = str(conn.execute(f"EXPLAIN (ANALYZE, LOOKAHEAD) {SMALL}".encode()).fetchall())
+            text = str(fetch(conn, f"EXPLAIN (ANALYZE, LOOKAHEAD) {SMALL}"))
             if "Look-Ahead: not used (reads are fast)" in text:
                 break
             assert time.monotonic() < deadline, text
@@ -768,5 +764,5 @@ def test_synchronous_reads(own_cluster: MakeCluster) -> None:
     with cluster.connect() as conn:
         assert read_ahead_by_force(conn) == 0
         if tells:
-            text = str(conn.execute(f"EXPLAIN (ANALYZE, LOOKAHEAD) {SMALL}".encode()).fetchall())
+            text = str(fetch(conn, f"EXPLAIN (ANALYZE, LOOKAHEAD) {SMALL}"))
             assert "Look-Ahead: not used (reads are synchronous and direct)" in text

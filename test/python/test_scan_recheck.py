@@ -23,6 +23,7 @@ import pytest
 from conftest import MakeCluster
 from differential import FORCED, OFF, bad_lines
 from pg_lookahead.server.cluster import Cluster
+from queries import fetch, fetch_row
 from scans import EVICT_ALL, INDEX_SCANS, ISSUE_ORDER, ORDERS, blocks_read_ahead
 
 PAIRS = int(os.environ.get("PG_LOOKAHEAD_RECHECKS", "100"))
@@ -154,12 +155,13 @@ class Side:
             waits = False
             pid = self.reader.info.backend_pid
             while not waits and not outcome.done():
-                row = self.watcher.execute("SELECT pg_blocking_pids(%s) <> '{}'", [pid]).fetchone()
+                row = fetch_row(self.watcher, "SELECT pg_blocking_pids(%s) <> '{}'", [pid])
                 waits = row == (True,)
         result = outcome.result(60)
-        tables = self.writer.execute(
-            "SELECT 'acc', id, k, grp, val FROM acc UNION ALL SELECT 'part', id, k, grp, val FROM part ORDER BY 1, 2, 3, 4, 5"
-        ).fetchall()
+        tables = fetch(
+            self.writer,
+            "SELECT 'acc', id, k, grp, val FROM acc UNION ALL SELECT 'part', id, k, grp, val FROM part ORDER BY 1, 2, 3, 4, 5",
+        )
         return waits, result, tables
 
 

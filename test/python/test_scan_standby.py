@@ -21,6 +21,7 @@ import pytest
 from conftest import MakeCluster, reads_are_async
 from differential import bad_lines
 from pg_lookahead.server.cluster import Cluster
+from queries import fetch, fetch_row
 from scans import EVICT_ALL, INDEX_SCANS, blocks_read_ahead
 from test_scan_hazards import until
 
@@ -106,7 +107,7 @@ class Pair:
 
     def shown(self, name: str) -> str:
         with self.standby.connect() as conn:
-            row = conn.execute(f"SHOW {name}".encode()).fetchone()
+            row = fetch_row(conn, f"SHOW {name}")
         assert row is not None
         return str(row[0])
 
@@ -123,9 +124,11 @@ class Pair:
 
     def waits(self, conn: Connection, *events: str) -> bool:
         """Does a session of the standby wait for one of these (names or types of wait events)?"""
-        row = self.gate.execute(
-            "SELECT wait_event, wait_event_type FROM pg_stat_activity WHERE pid = %s", [conn.info.backend_pid]
-        ).fetchone()
+        row = fetch_row(
+            self.gate,
+            "SELECT wait_event, wait_event_type FROM pg_stat_activity WHERE pid = %s",
+            [conn.info.backend_pid],
+        )
         return row is not None and not set(events).isdisjoint(row)
 
     def close(self) -> None:
@@ -145,7 +148,7 @@ def pair(make_cluster: MakeCluster) -> Iterator[Pair]:
 
 def outcome(conn: Connection, query: str) -> Any:
     try:
-        return conn.execute(query.encode()).fetchall()
+        return fetch(conn, query)
     except psycopg.Error as error:
         return error.sqlstate, error.diag.message_primary, error.diag.message_detail
 
@@ -178,7 +181,7 @@ class Held(Running):
         super().__init__(conn, query)
         # one that holds the lock of the row before waits for this one
         before = f"SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = {HELD - 1}".encode()
-        assert until(lambda: pair.gate.execute(before).fetchone() == (1,) or self.ended)
+        assert until(lambda: fetch(pair.gate, before) == [(1,)] or self.ended)
         assert until(lambda: pair.waits(conn, "PgSleep") or self.ended)
 
     def let_go(self) -> Any:
@@ -234,10 +237,10 @@ def test_idle_cursor_is_passed_by_replay(pair: Pair) -> None:
         make_table(pair)
         with pair.session(side) as conn, conn.transaction():
             conn.execute("DECLARE c CURSOR FOR SELECT k, pad FROM t WHERE k > 0 ORDER BY k")
-            assert len(conn.execute(f"FETCH {HELD} FROM c".encode()).fetchall()) == HELD
+            assert len(fetch(conn, f"FETCH {HELD} FROM c")) == HELD
             clean_up(pair, (HELD + 1, HELD + 40))
             pair.replay()
-            assert len(conn.execute("FETCH ALL FROM c").fetchall()) == ROWS - HELD
+            assert len(fetch(conn, "FETCH ALL FROM c")) == ROWS - HELD
 
 
 # Conflicts
@@ -282,7 +285,7 @@ def test_conflict(pair: Pair, kind: str, state: str) -> None:
         else:
             conn.execute(b"BEGIN")
             conn.execute(f"DECLARE c CURSOR FOR {rows}".encode())
-            assert len(conn.execute(f"FETCH {HELD} FROM c".encode()).fetchall()) == HELD
+            assert len(fetch(conn, f"FETCH {HELD} FROM c")) == HELD
         if kind == "database":
             with pair.primary.connect() as admin:
                 admin.execute("DROP DATABASE other")
@@ -330,9 +333,7 @@ def test_cancelled_while_reads_are_in_flight(pair: Pair) -> None:
         # so that all pages that replay and new sessions are going to need are cached
         pair.run("BEGIN", "LOCK TABLE u", "COMMIT")
         pair.replay()
-        workers = pair.gate.execute(
-            "SELECT pid FROM pg_stat_activity WHERE backend_type = 'io worker'"
-        ).fetchall()
+        workers = fetch(pair.gate, "SELECT pid FROM pg_stat_activity WHERE backend_type = 'io worker'")
         held = Held(pair, conn, SCANS["index scan"])
         for (pid,) in workers:
             os.kill(pid, signal.SIGSTOP)
@@ -372,22 +373,21 @@ def test_blocks_are_counted_as_with_stock(pair: Pair) -> None:
                 for query in queries:
                     conn.execute(EVICT_ALL.encode())
                     for _ in ("cold", "cached"):
-                        row = conn.execute(f"{explain} {query}".encode()).fetchone()
-                        assert row is not None
+                        row = fetch_row(conn, f"{explain} {query}")
                         plan = row[0][0]["Plan"]
                         counts.append(
                             (plan["Shared Hit Blocks"], plan["Shared Read Blocks"], plan["Actual Rows"])
                         )
                 conn.execute("SELECT pg_stat_force_next_flush()")
-                seen[side] = [counts, conn.execute(stats.encode()).fetchall()]
+                seen[side] = [counts, fetch(conn, stats)]
         assert seen[FORCED] == seen[OFF]
 
 
 def dead_entries(conn: Connection) -> int:
-    row = conn.execute(
-        "SELECT count(*) FILTER (WHERE dead) FROM generate_series(1, pg_relation_size('t_k') / 8192 - 1) AS b, bt_page_items('t_k', b)"
-    ).fetchone()
-    assert row is not None
+    row = fetch_row(
+        conn,
+        "SELECT count(*) FILTER (WHERE dead) FROM generate_series(1, pg_relation_size('t_k') / 8192 - 1) AS b, bt_page_items('t_k', b)",
+    )
     return int(row[0])
 
 
@@ -409,17 +409,17 @@ def test_promotion(pair: Pair) -> None:
                 admin.execute(EVICT_ALL.encode())
                 idle.execute("BEGIN")
                 idle.execute("DECLARE c CURSOR FOR SELECT k, pad FROM t WHERE k > 0 ORDER BY k")
-                rows = idle.execute("FETCH 20 FROM c").fetchall()
+                rows = fetch(idle, "FETCH 20 FROM c")
                 admin.execute("SELECT pg_promote()")
                 conn.execute("DELETE FROM t WHERE k % 2 = 0")
-                rows += idle.execute("FETCH ALL FROM c").fetchall()
+                rows += fetch(idle, "FETCH ALL FROM c")
                 observed: list[Any] = [[k for k, _ in rows], dead_entries(admin)]
                 idle.execute("MOVE ABSOLUTE 0 FROM c")
-                observed.append(len(idle.execute("FETCH ALL FROM c").fetchall()))
+                observed.append(len(fetch(idle, "FETCH ALL FROM c")))
                 idle.execute("COMMIT")
                 for _ in range(2):
                     query = "SELECT count(*) FROM (SELECT k, pad FROM t WHERE k > 0 ORDER BY k OFFSET 0) q"
-                    observed += [conn.execute(query.encode()).fetchall(), dead_entries(admin)]
+                    observed += [fetch(conn, query), dead_entries(admin)]
                 seen[side] = observed
             assert not bad_lines(standby.log)
         finally:

@@ -21,6 +21,7 @@ import pytest
 from conftest import MakeCluster
 from differential import WINDOW, bad_lines
 from pg_lookahead.server.cluster import Cluster
+from queries import fetch, fetch_row
 from scans import EVICT_ALL, Load, blocks_read_ahead
 
 Connection = psycopg.Connection[Any]
@@ -80,8 +81,7 @@ FORGIVEN = (
 def write(conn: Connection, rng: random.Random) -> None:
     first, n = rng.randrange(ROWS), rng.randrange(ROWS // 6)
     between = f"BETWEEN {first} AND {first + n}"
-    count = conn.execute("SELECT count(*) FROM q").fetchone()
-    assert count is not None
+    count = fetch_row(conn, "SELECT count(*) FROM q")
     with conn.transaction(force_rollback=rng.random() < 0.15):
         kind = rng.random() * (1.5 if count[0] > 2 * ROWS else 1)
         if kind < 0.35:
@@ -109,9 +109,7 @@ def maintain(conn: Connection, rng: random.Random) -> None:
         pass
     except FORGIVEN:
         # what was interrupted leaves an index that is not valid
-        for (name,) in conn.execute(
-            "SELECT indexrelid::regclass::text FROM pg_index WHERE NOT indisvalid"
-        ).fetchall():
+        for (name,) in fetch(conn, "SELECT indexrelid::regclass::text FROM pg_index WHERE NOT indisvalid"):
             conn.execute(f"DROP INDEX {name}".encode())
 
 
@@ -162,10 +160,10 @@ def by_cursor(conn: Connection, rng: random.Random, statement: str) -> list[Any]
         conn.execute(f"FETCH {where}{rng.choice((1, 30, 300, 2000))} FROM c".encode())
     conn.execute("MOVE ABSOLUTE 0 FROM c")
     rows: list[Any] = []
-    while portion := conn.execute(f"FETCH {rng.choice((7, 100, 2000))} FROM c".encode()).fetchall():
+    while portion := fetch(conn, f"FETCH {rng.choice((7, 100, 2000))} FROM c"):
         rows += portion
     if rng.random() < 0.5:
-        backward = conn.execute("FETCH BACKWARD ALL FROM c").fetchall()
+        backward = fetch(conn, "FETCH BACKWARD ALL FROM c")
         assert sorted(backward) == sorted(rows), statement
     conn.execute("CLOSE c")
     return rows
@@ -186,10 +184,7 @@ def read(conn: Connection, rng: random.Random) -> None:
         conn.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         for name, values in VARIED.items():
             conn.execute(f"SET LOCAL {name} = {rng.choice(values)}".encode())
-        if rng.random() < 0.5:
-            rows = by_cursor(conn, rng, ordered)
-        else:
-            rows = conn.execute(ordered.encode()).fetchall()
+        rows = by_cursor(conn, rng, ordered) if rng.random() < 0.5 else fetch(conn, ordered)
         conn.execute(SEQUENTIAL)
         if ordered != statement:
             names = columns.split(", ")
@@ -197,7 +192,7 @@ def read(conn: Connection, rng: random.Random) -> None:
             if len(keys) == len(order.split(", ")):
                 of_order = [tuple(row[i] for i in keys) for row in rows]
                 assert of_order == sorted(of_order, reverse=descending), ordered
-        assert sorted(rows) == sorted(conn.execute(statement.encode()).fetchall()), ordered
+        assert sorted(rows) == sorted(fetch(conn, statement)), ordered
 
 
 VARIED: Mapping[str, tuple[str, ...]] = {
@@ -215,11 +210,12 @@ def check(cluster: Cluster) -> None:
             "SELECT bt_index_check(c.oid, heapallindexed => true) FROM pg_class AS c JOIN pg_am AS m ON relam = m.oid"
             " JOIN pg_index ON indexrelid = c.oid AND indisvalid WHERE amname = 'btree' AND indrelid = 'q'::regclass"
         )
-        assert conn.execute("SELECT * FROM verify_heapam('q')").fetchall() == []
-        pins = conn.execute(
+        assert fetch(conn, "SELECT * FROM verify_heapam('q')") == []
+        pins = fetch_row(
+            conn,
             "SELECT count(*) FROM pg_buffercache JOIN pg_class USING (relfilenode)"
-            " WHERE pinning_backends > 0 AND relname ~ '^q'"
-        ).fetchone()
+            " WHERE pinning_backends > 0 AND relname ~ '^q'",
+        )
         assert pins == (0,)
     assert not bad_lines(cluster.log)
 

@@ -14,6 +14,7 @@ import pytest
 
 from conftest import MakeCluster
 from pg_lookahead.server.cluster import Cluster
+from queries import fetch, fetch_row
 from scans import EVERY_METHOD, EVERY_METHOD_QUERY, EVICT_ALL, INDEX_SCANS
 from test_scan_differential import compiled
 
@@ -41,7 +42,7 @@ def prepare(cluster: Cluster) -> Cluster:
 
 def segments(cluster: Cluster) -> list[tuple[str, int]]:
     with cluster.connect() as conn:
-        return conn.execute(SEGMENTS.encode()).fetchall()
+        return fetch(conn, SEGMENTS)
 
 
 @pytest.fixture(scope="module")
@@ -55,13 +56,13 @@ def names(make_cluster: MakeCluster) -> list[tuple[str, int]]:
 
 
 def fill(conn: Connection) -> None:
-    row = conn.execute("SELECT fill_shared_memory()").fetchone()
-    assert row is not None and row[0] > 0
+    row = fetch_row(conn, "SELECT fill_shared_memory()")
+    assert row[0] > 0
 
 
 def claim(conn: Connection, names: list[tuple[str, int]]) -> None:
     for name, size in names:
-        row = conn.execute("SELECT claim_shared_memory(%s, %s)", (name, size + 8)).fetchone()
+        row = fetch_row(conn, "SELECT claim_shared_memory(%s, %s)", (name, size + 8))
         assert row == (True,)
 
 
@@ -106,9 +107,9 @@ def crash(cluster: Cluster, pid: int) -> None:
 
 def looked_ahead(conn: Connection) -> None:
     """The query's answer is right, and look-ahead served it."""
-    served = conn.execute("SELECT lookahead.index_scans_served()").fetchone()
-    assert conn.execute(EVERY_METHOD_QUERY).fetchone() == (2001,)
-    after = conn.execute("SELECT lookahead.index_scans_served()").fetchone()
+    served = fetch_row(conn, "SELECT lookahead.index_scans_served()")
+    assert fetch(conn, EVERY_METHOD_QUERY) == [(2001,)]
+    after = fetch_row(conn, "SELECT lookahead.index_scans_served()")
     assert served is not None and after is not None and after[0] > served[0]
 
 
@@ -134,9 +135,9 @@ def test_cursors_and_functions(warned: tuple[Connection, list[str]]) -> None:
     conn, told = warned
     conn.execute("BEGIN")
     conn.execute("DECLARE c CURSOR WITH HOLD FOR SELECT k FROM t WHERE k BETWEEN 100 AND 200 ORDER BY k")
-    assert len(conn.execute("FETCH 50 FROM c").fetchall()) == 50
+    assert len(fetch(conn, "FETCH 50 FROM c")) == 50
     conn.execute("COMMIT")
-    assert len(conn.execute("FETCH ALL FROM c").fetchall()) == 51
+    assert len(fetch(conn, "FETCH ALL FROM c")) == 51
     conn.execute(
         b"""DO $$ BEGIN
             PERFORM count(pad) FROM t WHERE k BETWEEN 1000 AND 3000;
@@ -165,8 +166,8 @@ def test_utility_commands(warned: tuple[Connection, list[str]]) -> None:
 def test_statistics_are_null(warned: tuple[Connection, list[str]]) -> None:
     conn, told = warned
     for _ in range(2):
-        row = conn.execute(STATISTICS.encode()).fetchone()
-        assert row is not None and set(row) == {None}
+        row = fetch_row(conn, STATISTICS)
+        assert set(row) == {None}
         looked_ahead(conn)
     assert told == [WARNING]
 
@@ -191,7 +192,7 @@ def test_parallel_workers(warned: tuple[Connection, list[str]]) -> None:
     plan = "\n".join(row[0] for row in conn.execute(b"EXPLAIN (COSTS off) " + EVERY_METHOD_QUERY))
     assert "Gather" in plan and "Single Copy" in plan
     for _ in range(3):
-        assert conn.execute(EVERY_METHOD_QUERY).fetchone() == (2001,)
+        assert fetch(conn, EVERY_METHOD_QUERY) == [(2001,)]
     assert told == []
     conn.execute("SET debug_parallel_query = off")
     looked_ahead(conn)
@@ -201,8 +202,8 @@ def test_parallel_workers(warned: tuple[Connection, list[str]]) -> None:
 def test_locks_of_the_caller_stay(warned: tuple[Connection, list[str]]) -> None:
     """With an LWLock held nothing is attempted, as all of them are released after an error."""
     conn, told = warned
-    assert conn.execute("SELECT run_under_lwlock(%s)", (STATISTICS,)).fetchone() == (True,)
-    assert conn.execute("SELECT run_under_lwlock(%s)", (EVERY_METHOD_QUERY.decode(),)).fetchone() == (True,)
+    assert fetch(conn, "SELECT run_under_lwlock(%s)", (STATISTICS,)) == [(True,)]
+    assert fetch(conn, "SELECT run_under_lwlock(%s)", (EVERY_METHOD_QUERY.decode(),)) == [(True,)]
     assert told == []
     looked_ahead(conn)
     assert told == [WARNING]
@@ -212,15 +213,15 @@ def test_no_lock_is_left(warned: tuple[Connection, list[str]]) -> None:
     conn, told = warned
     looked_ahead(conn)
     assert told == [WARNING]
-    assert conn.execute("SELECT lock_is_held()").fetchone() == (False,)
+    assert fetch(conn, "SELECT lock_is_held()") == [(False,)]
 
 
 def test_sessions_without_the_library(without: Cluster) -> None:
     told: list[Any] = []
     with without.connect() as conn:
         conn.add_notice_handler(told.append)
-        assert conn.execute(EVERY_METHOD_QUERY).fetchone() == (2001,)
-        assert conn.execute("SELECT count(*) FROM pg_shmem_allocations").fetchone() is not None
+        assert fetch(conn, EVERY_METHOD_QUERY) == [(2001,)]
+        assert fetch(conn, "SELECT count(*) FROM pg_shmem_allocations")
     assert told == []
 
 
@@ -234,9 +235,9 @@ def test_memory_is_reserved_at_the_start(make_cluster: MakeCluster, names: list[
             conn.add_notice_handler(told.append)
             fill(conn)
             conn.execute(f"{INDEX_SCANS}; SET pg_lookahead.debug_force = on; {EVICT_ALL}".encode())
-            before = conn.execute(STATISTICS.encode()).fetchone()
+            before = fetch_row(conn, STATISTICS)
             looked_ahead(conn)
-            after = conn.execute(STATISTICS.encode()).fetchone()
+            after = fetch_row(conn, STATISTICS)
             assert before is not None and after is not None
             assert before[0] == 0 and after[0] == 1
             crash(cluster, conn.info.backend_pid)

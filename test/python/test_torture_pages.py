@@ -12,6 +12,7 @@ import psycopg
 import pytest
 
 from pg_lookahead.server.cluster import Cluster
+from queries import fetch, fetch_row
 from torture import comparison
 from torture.comparison import Differs, compare
 from torture.faults import Server
@@ -278,7 +279,7 @@ def test_a_page_that_vacuum_emptied_after_a_checkpoint_is_the_same_on_a_standby(
         leaves = (
             "SELECT live_items FROM bt_multi_page_stats('t_btree', 1, -1) WHERE type = 'l' AND btpo_next = 0"
         )
-        assert conn.execute(leaves.encode()).fetchall() == [(0,)]
+        assert fetch(conn, leaves) == [(0,)]
 
 
 def test_a_page_that_differs_is_found_and_kept(pair: tuple[Cluster, Cluster]) -> None:
@@ -286,7 +287,7 @@ def test_a_page_that_differs_is_found_and_kept(pair: tuple[Cluster, Cluster]) ->
     with primary.connect() as conn:
         fill(conn)
         conn.execute("CHECKPOINT")
-        row = conn.execute("SELECT pg_relation_filepath('t_bloom')").fetchone()
+        row = fetch_row(conn, "SELECT pg_relation_filepath('t_bloom')")
     assert row is not None
     standby.wait_for_replay(primary)
     standby.stop()
@@ -322,7 +323,7 @@ def test_a_standby_that_lags_is_awaited_and_told_of(
             compare(Server(primary), Server(standby))
         there.execute("SELECT pg_wal_replay_resume()")
         monkeypatch.undo()
-        assert conn.execute("SHOW autovacuum").fetchall() == [("on",)]
+        assert fetch(conn, "SHOW autovacuum") == [("on",)]
     assert compare(Server(primary), Server(standby)) > 20
 
 

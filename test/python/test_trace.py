@@ -24,6 +24,7 @@ from pg_lookahead.server.cluster import Cluster
 from pg_lookahead.trace import TraceError, generate, sources
 from pg_lookahead.trace import format as trace_format
 from pg_lookahead.trace.format import SCHEMA, Trace, Writer
+from queries import fetch, fetch_row
 
 SCALE = int(os.environ.get("PG_LOOKAHEAD_TEST_SCALE", "1"))
 
@@ -377,14 +378,14 @@ def test_an_index_traces_its_heap_blocks_in_key_order(
     table: str, conn: psycopg.Connection[Any], tmp_path: Path
 ) -> None:
     query = "SELECT (ctid::text::point)[0]::int FROM t WHERE id BETWEEN 100 AND 4000 ORDER BY id"
-    wanted = [row[0] * 8192 for row in conn.execute(query).fetchall()]
+    wanted = [row[0] * 8192 for row in fetch(conn, query)]
     done = tool(
         "trace", tmp_path / "t", "--dsn", table, "--index", "t_id", "--lower", "100", "--upper", "4000"
     )
     assert done.returncode == 0, done.stderr
     assert [(o, n) for _, o, n in rows(tmp_path / "t")] == [(o, 8192) for o in wanted]
     trace = Trace.open(tmp_path / "t")
-    size = conn.execute("SELECT pg_relation_size('t')").fetchone()
+    size = fetch_row(conn, "SELECT pg_relation_size('t')")
     assert trace.files == ["t"] and size is not None and trace.file_bytes == [size[0]]
     # An entry in the block that was just read needs no read.
     kept = [o for i, o in enumerate(wanted) if i == 0 or o != wanted[i - 1]]

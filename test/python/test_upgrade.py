@@ -18,6 +18,7 @@ from installations import copy_installation
 from pg_lookahead.server.cluster import Cluster
 from pg_lookahead.server.home import Home
 from pg_lookahead.server.installation import Installation
+from queries import fetch, fetch_row
 from scans import EVICT_ALL, INDEX_SCANS
 
 Connection = psycopg.Connection[Any]
@@ -72,14 +73,14 @@ def answers(conn: Connection) -> dict[str, Any]:
         conn.execute("SET enable_seqscan = off")
         plan = "\n".join(row[0] for row in conn.execute(f"EXPLAIN {query}".encode()))
         assert f" {index}" in plan, plan
-        answer[index] = conn.execute(query.encode()).fetchone()
+        answer[index] = fetch_row(conn, query)
         conn.execute("SET enable_seqscan = on; SET enable_indexscan = off; SET enable_bitmapscan = off")
-        assert conn.execute(query.encode()).fetchone() == answer[index]
+        assert fetch_row(conn, query) == answer[index]
         conn.execute("RESET ALL")
     for function in ("hash", "gin", "bloom"):
         query = f"SELECT * FROM lookahead.pgstat{function}index('t_{function}'::regclass)"
-        answer[function] = conn.execute(query.encode()).fetchone()
-    answer["bloat"] = conn.execute("SELECT * FROM bloat").fetchone()
+        answer[function] = fetch_row(conn, query)
+    answer["bloat"] = fetch_row(conn, "SELECT * FROM bloat")
     answer["functions"] = sorted(map(str, conn.execute(FUNCTIONS.encode())))
     return answer
 
@@ -91,9 +92,9 @@ def works(cluster: Cluster) -> None:
         conn.execute(f"{INDEX_SCANS}; SET pg_lookahead.debug_force = on".encode())
         conn.execute("ALTER EXTENSION pg_buffercache UPDATE")
         conn.execute(EVICT_ALL)
-        before = conn.execute("SELECT scans FROM lookahead.index_scan_stats").fetchone()
+        before = fetch_row(conn, "SELECT scans FROM lookahead.index_scan_stats")
         conn.execute("SELECT sum(length(pad)) FROM t WHERE k BETWEEN 100 AND 4000")
-        after = conn.execute("SELECT scans FROM lookahead.index_scan_stats").fetchone()
+        after = fetch_row(conn, "SELECT scans FROM lookahead.index_scan_stats")
         assert before is not None and after is not None and after[0] == before[0] + 1
         conn.execute("CREATE TABLE w AS TABLE t")
         conn.execute("DELETE FROM t WHERE k % 10 = 8")
@@ -175,9 +176,9 @@ def test_upgrade(oldest: Cluster, pg_configs: list[str], settings: dict[str, obj
         conn.execute("DROP VIEW bloat")
         conn.execute("DROP EXTENSION pg_lookahead")
         left = "SELECT count(*) FROM pg_proc WHERE probin LIKE '%pg_lookahead'"
-        assert conn.execute(left.encode()).fetchone() == (0,)
+        assert fetch(conn, left) == [(0,)]
         conn.execute("SET enable_seqscan = off")
-        assert conn.execute("SELECT count(*) FROM t WHERE a @> ARRAY[17]").fetchone() is not None
+        assert fetch(conn, "SELECT count(*) FROM t WHERE a @> ARRAY[17]")
     assert "terminated by signal" not in old.log and "PANIC" not in old.log
     old.destroy()
 

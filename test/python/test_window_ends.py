@@ -24,6 +24,7 @@ from conftest import MakeCluster, reads_are_async
 from differential import bad_lines
 from pg_lookahead.server import cache
 from pg_lookahead.server.cluster import Cluster, ClusterError
+from queries import fetch, fetch_row, scalar
 from relations import BLOCK, await_true, data_file, write_at
 from scans import EVICT_ALL, INDEX_SCANS
 
@@ -126,29 +127,23 @@ def connect(cluster: Cluster, forced: bool = True, order: str = "index") -> Conn
     return conn
 
 
-def value(conn: Connection, query: str) -> Any:
-    row = conn.execute(query.encode()).fetchone()
-    assert row is not None
-    return row[0]
-
-
 def digest(conn: Connection, query: str = BY_K) -> str:
-    return str(value(conn, f"SELECT digest($q${query}$q$)"))
+    return str(scalar(conn, f"SELECT digest($q${query}$q$)"))
 
 
 def read_ahead(conn: Connection) -> int:
-    return int(value(conn, "SELECT blocks_read FROM lookahead.index_scan_stats"))
+    return int(scalar(conn, "SELECT blocks_read FROM lookahead.index_scan_stats"))
 
 
 def in_flight(conn: Connection, pid: int) -> int:
     """Reads in flight of a process, with those that have ended unnoticed."""
     if conn.info.server_version < 180000:
         return 0
-    return int(value(conn, f"SELECT count(*) FROM pg_aios WHERE pid = {pid}"))
+    return int(scalar(conn, f"SELECT count(*) FROM pg_aios WHERE pid = {pid}"))
 
 
 def pins(conn: Connection) -> int:
-    return int(value(conn, "SELECT count(*) FROM pg_buffercache WHERE pinning_backends > 0"))
+    return int(scalar(conn, "SELECT count(*) FROM pg_buffercache WHERE pinning_backends > 0"))
 
 
 # Reads that fail
@@ -165,7 +160,7 @@ def told(conn: Connection, query: str, rows: int) -> list[Any]:
     try:
         with conn.transaction():
             conn.execute(f"DECLARE c CURSOR FOR {query}".encode())
-            while batch := conn.execute(f"FETCH {rows} FROM c".encode()).fetchall():
+            while batch := fetch(conn, f"FETCH {rows} FROM c"):
                 seen += batch
     except psycopg.Error as error:
         seen.append((error.sqlstate, str(error)))
@@ -210,7 +205,7 @@ def make_damaged(cluster: Cluster, conn: Connection, damage: str) -> int:
     conn.execute("VACUUM bad")
     conn.execute("CHECKPOINT")
     places = "SELECT (ctid::text::point)[0]::int FROM bad WHERE k > 5 ORDER BY k"
-    blocks = [row[0] for row in conn.execute(places.encode()).fetchall()]
+    blocks = [row[0] for row in fetch(conn, places)]
     # the block that is wanted for the first time as late as any
     first, block = max((blocks.index(block), block) for block in set(blocks))
     path = data_file(cluster, conn, "bad")
@@ -229,10 +224,10 @@ def near_damage(served: Cluster, query: str, first: int, order: str) -> None:
     with connect(served, False) as stock, connect(served, True, order) as ahead:
         cache.evict(stock, "bad")
         before = read_ahead(ahead)
-        assert len(ahead.execute(f"{query} LIMIT {first - 8}".encode()).fetchall()) == first - 8
+        assert len(fetch(ahead, f"{query} LIMIT {first - 8}")) == first - 8
         with ahead.transaction():
             ahead.execute(f"DECLARE c CURSOR FOR {query}".encode())
-            assert len(ahead.execute(f"FETCH {first - 2} FROM c".encode()).fetchall()) == first - 2
+            assert len(fetch(ahead, f"FETCH {first - 2} FROM c")) == first - 2
             ahead.execute("CLOSE c")
         assert read_ahead(ahead) > before
 
@@ -279,7 +274,7 @@ def by_portal(conn: Connection, rng: random.Random) -> None:
         with suppress(psycopg.errors.RaiseException):
             conn.execute(f"SELECT fails_at(k, 200) FROM ({BY_K}) AS q".encode())
         conn.execute("ROLLBACK TO s")
-        assert len(conn.execute("FETCH 30 FROM c").fetchall()) == 30
+        assert len(fetch(conn, "FETCH 30 FROM c")) == 30
         if rng.random() < 0.5:
             conn.execute("CLOSE c")
 
@@ -337,10 +332,10 @@ def test_cursor_of_failed_blocks(served: Cluster, order: str) -> None:
     """A cursor whose reads were started in subtransactions that failed gives every row once."""
     with connect(served, False) as stock, connect(served, True, order) as conn:
         query = f"SELECT in_failing_blocks($q${BY_K}$q$)"
-        expected = value(stock, query)
+        expected = scalar(stock, query)
         for _ in range(3):
             cache.evict(stock, "t")
-            assert value(conn, query) == expected
+            assert scalar(conn, query) == expected
 
 
 # Blocks between their read and their use
@@ -354,14 +349,14 @@ def test_to_the_end(served: Cluster, order: str) -> None:
     with connect(served, False) as stock, connect(served, True, order) as conn:
         conn.execute(BY_K.encode())
         cache.evict(stock, "t")
-        before = stock.execute(counts.encode()).fetchone()
+        before = fetch_row(stock, counts)
         conn.execute(BY_K.encode())
-        after = stock.execute(counts.encode()).fetchone()
+        after = fetch_row(stock, counts)
         assert before is not None and after is not None
         read, hit, visited, direct, unused, evicted = (
             new - old for new, old in zip(after, before, strict=True)
         )
-        blocks = int(value(stock, "SELECT pg_relation_size('t')")) // BLOCK
+        blocks = int(scalar(stock, "SELECT pg_relation_size('t')")) // BLOCK
         assert blocks - 5 < read <= blocks
         # in block order, a batch has each block once
         assert (evicted, unused) == (0, 0) and (direct < 20 or order == "block")
@@ -377,21 +372,21 @@ def test_evicted(served: Cluster, step: int, order: str) -> None:
     with connect(served, False) as stock, connect(served, True, order) as ahead:
         rows = "SELECT heap_blks_read, heap_blks_hit FROM pg_statio_user_tables WHERE relname = 't'"
         evicted = "SELECT blocks_evicted FROM lookahead.index_scan_stats"
-        before_all = int(value(ahead, evicted))
+        before_all = int(scalar(ahead, evicted))
         for conn in (stock, ahead):
             cache.evict(conn, "t")
             conn.execute("SELECT pg_stat_force_next_flush()")
-            before = conn.execute(rows.encode()).fetchone()
-            result = value(conn, f"SELECT evicting($q${query}$q$, {step})")
+            before = fetch_row(conn, rows)
+            result = scalar(conn, f"SELECT evicting($q${query}$q$, {step})")
             conn.execute("SELECT pg_stat_force_next_flush()")
-            after = conn.execute(rows.encode()).fetchone()
+            after = fetch_row(conn, rows)
             assert before is not None and after is not None
             read, hit = (new - old for new, old in zip(after, before, strict=True))
             assert read > 0 and hit >= 0
             seen.append((result, read + hit))
         assert seen[0] == seen[1]
         if reads_are_async(ahead):  # else no more is done ahead than to advise the kernel
-            assert int(value(ahead, evicted)) > before_all
+            assert int(scalar(ahead, evicted)) > before_all
 
 
 def test_nothing_pinned_between_rows(served: Cluster) -> None:
@@ -403,13 +398,13 @@ def test_nothing_pinned_between_rows(served: Cluster) -> None:
                 AND relfilenode = pg_relation_filenode('t') AND NOT EXISTS {{}})); END IF; END LOOP; RETURN most; END $$"""
     # What the AIO subsystem pins is being read, and listed; io_uring's reads are until somebody asks.
     with connect(served, False) as stock, connect(served, True) as conn:
-        uring = value(conn, "SELECT current_setting('io_method', true)") == "io_uring"
+        uring = scalar(conn, "SELECT current_setting('io_method', true)") == "io_uring"
         being_read = "(SELECT 1 WHERE true)" if uring else "(SELECT 1 WHERE false)"
         seen = []
         for one in (stock, conn):
             cache.evict(stock, "t")
             one.execute(body.format(being_read).encode())
-            seen.append(value(one, "SELECT pg_temp.most()"))
+            seen.append(scalar(one, "SELECT pg_temp.most()"))
         assert seen[0] == seen[1]
 
 
@@ -449,7 +444,7 @@ def test_read_by_others_at_once(served: Cluster, order: str) -> None:
     explain = f"EXPLAIN (ANALYZE, BUFFERS, TIMING off, SUMMARY off, FORMAT json) {BY_K}"
 
     def blocks(conn: Connection) -> int:
-        plan = value(conn, explain)[0]["Plan"]
+        plan = scalar(conn, explain)[0]["Plan"]
         assert plan["Shared Hit Blocks"] >= 0 and plan["Shared Read Blocks"] >= 0
         return int(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])
 
@@ -521,13 +516,13 @@ def use_few_local_buffers(conn: Connection, rng: random.Random, expected: list[s
         joined = "SELECT count(*) FROM " + " JOIN ".join(
             f"({query}) AS q{i}" + ("" if i == 0 else " USING (k)") for i in range(6)
         )
-        assert value(conn, joined) == ROWS - 6
+        assert scalar(conn, joined) == ROWS - 6
         with conn.transaction():
             for i in range(12):
                 conn.execute(f"DECLARE c{i} CURSOR FOR {query}".encode())
             for _ in range(3):
                 for i in range(12):
-                    assert len(conn.execute(f"FETCH 50 FROM c{i}".encode()).fetchall()) == 50
+                    assert len(fetch(conn, f"FETCH 50 FROM c{i}")) == 50
 
 
 def test_evicts_all(served: Cluster) -> None:
@@ -536,7 +531,7 @@ def test_evicts_all(served: Cluster) -> None:
         conn.execute(EVICT_ALL)
         deadline = time.monotonic() + 60
         while int(
-            value(conn, "SELECT count(*) FROM pg_buffercache WHERE relfilenode = pg_relation_filenode('t')")
+            scalar(conn, "SELECT count(*) FROM pg_buffercache WHERE relfilenode = pg_relation_filenode('t')")
         ):
             assert time.monotonic() < deadline
             conn.execute(EVICT_ALL)

@@ -18,6 +18,7 @@ import typer
 from rich.console import Console
 
 from .. import parameters
+from ..parameters import option
 from ..report import files, journal, record, terminal, words
 from ..server.installation import ClusterError
 from ..server.latency import LONGEST_MS
@@ -52,47 +53,43 @@ def _switches(text: str) -> tuple[bool, ...]:
     return tuple(word == "on" for word in parameters.words("on", "off")(text))
 
 
-def _option(help: str, metavar: str | None = None, *names: str, **more: Any) -> Any:
-    return typer.Option(*names, metavar=metavar, help=help, **more)
-
-
-_rare = partial(_option, hidden=True)
+_rare = partial(option, hidden=True)
 """Shown by --help-all only."""
 
 _ROWS = parameters.numbers(options.FEWEST_ROWS, options.MOST_ROWS)
 _LATENCY = parameters.numbers(0, LONGEST_MS, float)
 
-Latency = Annotated[Any, _option("Add so much to each read, by FUSE.", "MS,...", parser=_LATENCY)]
-PgConfig = Annotated[str | None, _option("Of the server to use; else $PG_CONFIG.", "PATH")]
-Json = Annotated[Path | None, _option("Keep every sample there; -: print them.", "FILE")]
+Latency = Annotated[Any, option("Add so much to each read, by FUSE.", "MS,...", parser=_LATENCY)]
+PgConfig = Annotated[str | None, option("Of the server to use; else $PG_CONFIG.", "PATH")]
+Json = Annotated[Path | None, option("Keep every sample there; -: print them.", "FILE")]
 File = Path | None
 
 
 def bench(
     ctx: typer.Context,
     scenario: Annotated[
-        Any, _option("What to run, by name or pattern; else all.", "NAME,...", parser=_scenarios)
+        Any, option("What to run, by name or pattern; else all.", "NAME,...", parser=_scenarios)
     ] = None,
     suite: Annotated[
-        _SUITES, _option("quick, demo, sweeps or latency.", "NAME", show_default=False)
+        _SUITES, option("quick, demo, sweeps or latency.", "NAME", show_default=False)
     ] = "default",
-    rows: Annotated[Any, _option("Of the tables; 5,000,000 if not given.", "LIST", parser=_ROWS)] = None,
+    rows: Annotated[Any, option("Of the tables; 5,000,000 if not given.", "LIST", parser=_ROWS)] = None,
     io: Annotated[
-        Any, _option("buffered, direct; else both.", "LIST", parser=parameters.words(*options.IO))
+        Any, option("buffered, direct; else both.", "LIST", parser=parameters.words(*options.IO))
     ] = None,
     cache: Annotated[
-        Any, _option("cold, warm; else both.", "LIST", parser=parameters.words(*options.CACHES))
+        Any, option("cold, warm; else both.", "LIST", parser=parameters.words(*options.CACHES))
     ] = None,
     settings: Annotated[
-        list[str] | None, _option("A setting of the server: io_method=sync,...", "NAME=LIST", "--set")
+        list[str] | None, option("A setting of the server: io_method=sync,...", "NAME=LIST", "--set")
     ] = None,
     latency: Latency = None,
-    seconds: Annotated[float | None, _option("For each cell, at most.", "N", min=0.1, max=86_400.0)] = None,
+    seconds: Annotated[float | None, option("For each cell, at most.", "N", min=0.1, max=86_400.0)] = None,
     json: Json = None,
-    resume: Annotated[File, _option("Complete the run of this file.", "FILE")] = None,
-    baseline: Annotated[File, _option("Compare with the run of this file.", "FILE")] = None,
-    report: Annotated[File, _option("Write an HTML page with plots.", "FILE")] = None,
-    dsn: Annotated[str | None, _option("Measure a server of your own.", "DSN")] = None,
+    resume: Annotated[File, option("Complete the run of this file.", "FILE")] = None,
+    baseline: Annotated[File, option("Compare with the run of this file.", "FILE")] = None,
+    report: Annotated[File, option("Write an HTML page with plots.", "FILE")] = None,
+    dsn: Annotated[str | None, option("Measure a server of your own.", "DSN")] = None,
     pg_config: PgConfig = None,
     cell: Annotated[list[str] | None, _rare("Of the scenarios' cells, by name or pattern.", "NAME")] = None,
     layout: Annotated[
@@ -114,7 +111,7 @@ def bench(
     yes: Annotated[bool, _rare("With --dsn: do not ask about the size.", None, "--yes")] = False,
     seed: Annotated[int | None, _rare("Repeat a run's random choices.", "N")] = None,
     help_all: Annotated[
-        bool, _option("Show all options.", None, "--help-all", is_eager=True, callback=_help_all)
+        bool, option("Show all options.", None, "--help-all", is_eager=True, callback=_help_all)
     ] = False,
 ) -> None:
     """Measure PostgreSQL with look-ahead and without, on a throw-away server.
@@ -143,7 +140,7 @@ def bench(
 
 
 def demo(
-    quick: Annotated[bool, _option("A twentieth of the data; proves little.", None, "--quick")] = False,
+    quick: Annotated[bool, option("A twentieth of the data; proves little.", None, "--quick")] = False,
     latency: Latency = None,
     json: Json = None,
     pg_config: PgConfig = None,
@@ -162,7 +159,7 @@ def demo(
 
 def report(
     results: Annotated[Path, typer.Argument(metavar="RESULTS.jsonl", help="What bench --json wrote.")],
-    output: Annotated[File, _option("RESULTS.html if not given.", "FILE.html", "--output", "-o")] = None,
+    output: Annotated[File, option("RESULTS.html if not given.", "FILE.html", "--output", "-o")] = None,
 ) -> None:
     """Make an HTML report, one file with plots and tables, of a benchmark's results."""
     target = output or results.with_suffix(".html")

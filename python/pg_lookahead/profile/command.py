@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from .. import parameters
+from ..parameters import option
 from ..report import files, words
 from ..server.installation import ClusterError
 from . import record as recording
@@ -66,35 +67,24 @@ def _read(path: Path) -> str:
 @app.command("record")
 def record(
     file: Annotated[Path | None, typer.Argument(metavar="[FILE.sql]", help="The workload.")] = None,
-    query: Annotated[str | None, typer.Option(metavar="SQL", help="The workload, instead of a file.")] = None,
+    query: Annotated[str | None, option("The workload, instead of a file.", "SQL")] = None,
     experiment: Annotated[
-        int | None,
-        typer.Option(
-            metavar="ROWS", min=1000, help="The experiment of pgsql-hackers, on a table of so many rows."
-        ),
+        int | None, option("The experiment of pgsql-hackers, on a table of so many rows.", "ROWS", min=1000)
     ] = None,
     configs: Annotated[
         list[str] | None,
-        typer.Option(
-            "--config",
-            metavar="NAME:SETTING=VALUE,...",
-            help="A configuration, one or more; without any: off and on.",
+        option(
+            "A configuration, one or more; without any: off and on.", "NAME:SETTING=VALUE,...", "--config"
         ),
     ] = None,
-    runs: Annotated[int, typer.Option(min=1, max=10_000, help="Of each configuration.")] = 10,
-    warm: Annotated[int, typer.Option(min=0, help="Runs of each before these, not kept.")] = 1,
-    output: Annotated[Path, typer.Option(metavar="DIR", help="Where to put them.")] = Path("profiles"),
-    dsn: Annotated[
-        str | None, typer.Option(metavar="DSN", help="Of your server; without: one of our own, thrown away.")
-    ] = None,
-    setup: Annotated[
-        Path | None, typer.Option(metavar="FILE.sql", help="Run once before, on a server of our own.")
-    ] = None,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Of the server of our own.")
-    ] = None,
-    perf: Annotated[bool, typer.Option("--perf", help="Sample the server's own functions, too.")] = False,
-    seed: Annotated[int | None, typer.Option(help="Repeat a recording's random order.")] = None,
+    runs: Annotated[int, option("Of each configuration.", min=1, max=10_000)] = 10,
+    warm: Annotated[int, option("Runs of each before these, not kept.", min=0)] = 1,
+    output: Annotated[Path, option("Where to put them.", "DIR")] = Path("profiles"),
+    dsn: Annotated[str | None, option("Of your server; without: one of our own, thrown away.", "DSN")] = None,
+    setup: Annotated[Path | None, option("Run once before, on a server of our own.", "FILE.sql")] = None,
+    settings: Annotated[list[str] | None, option("Of the server of our own.", "NAME=VALUE", "--set")] = None,
+    perf: Annotated[bool, option("Sample the server's own functions, too.", None, "--perf")] = False,
+    seed: Annotated[int | None, option("Repeat a recording's random order.")] = None,
 ) -> None:
     """Run a workload under several configurations, interleaved, and keep a profile of each run."""
     if sum(one is not None for one in (file, query, experiment)) != 1:
@@ -158,11 +148,10 @@ def rows(runs: Mapping[str, Sequence[Run]]) -> list[tuple[str, ...]]:
 def compare(
     a: Annotated[Path, typer.Argument(metavar="A", help="A profile: a file, or a directory of them.")],
     b: Annotated[Path, typer.Argument(metavar="B", help="The one to compare with it.")],
-    by: Annotated[Literal["total", "self", "calls"], typer.Option(help="What is compared.")] = "total",
-    as_format: Annotated[Literal["text", "json"], typer.Option("--format", help="How it is told.")] = "text",
+    by: Annotated[Literal["total", "self", "calls"], option("What is compared.")] = "total",
+    as_format: Annotated[Literal["text", "json"], option("How it is told.", None, "--format")] = "text",
     output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Write there, not to standard output."),
+        Path | None, option("Write there, not to standard output.", "FILE", "--output", "-o")
     ] = None,
 ) -> None:
     """Compare two profiles function by function: the largest difference first, chance marked off."""

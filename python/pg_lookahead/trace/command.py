@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from .. import parameters
+from ..parameters import option
 from ..report import files, words
 from . import TraceError
 
@@ -31,49 +32,37 @@ _ALL = ",".join(ORDERS)
 _NUMBERS = parameters.numbers(1, 1 << 20)
 
 TracePath = Annotated[Path, typer.Argument(metavar="TRACE")]
-Orders = Annotated[
-    Any, typer.Option("--policy", metavar="LIST", parser=parameters.words(*ORDERS), help="Orders.")
-]
-Chunks = Annotated[Any, typer.Option("--chunk", metavar="LIST", parser=_NUMBERS, help="Reads in a chunk.")]
-Depths = Annotated[Any, typer.Option("--depth", metavar="LIST", parser=_NUMBERS, help="Reads in flight.")]
+Orders = Annotated[Any, option("Orders.", "LIST", "--policy", parser=parameters.words(*ORDERS))]
+Chunks = Annotated[Any, option("Reads in a chunk.", "LIST", "--chunk", parser=_NUMBERS)]
+Depths = Annotated[Any, option("Reads in flight.", "LIST", "--depth", parser=_NUMBERS)]
 Combine = Annotated[
-    int,
-    typer.Option("--combine", metavar="KIB", min=8, max=1 << 20, help="Sorted reads become one up to this."),
+    int, option("Sorted reads become one up to this.", "KIB", "--combine", min=8, max=1 << 20)
 ]
-ModelName = Annotated[str, typer.Option("--model", metavar="NAME", help="A device, or a file of --save.")]
-Settings = Annotated[
-    list[str] | None, typer.Option("--set", metavar="NAME=NUMBER", help="Change a parameter of it.")
-]
+ModelName = Annotated[str, option("A device, or a file of --save.", "NAME", "--model")]
+Settings = Annotated[list[str] | None, option("Change a parameter of it.", "NAME=NUMBER", "--set")]
 Seconds = Annotated[
-    float, typer.Option("--seconds", min=0.1, max=60, help="Of each of 14 cells, when calibrating.")
+    float, option("Of each of 14 cells, when calibrating.", None, "--seconds", min=0.1, max=60)
 ]
-Save = Annotated[Path | None, typer.Option("--save", metavar="FILE", help="Write the model to a file.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Save = Annotated[Path | None, option("Write the model to a file.", "FILE", "--save")]
+AsJson = Annotated[bool, option("Print JSON.", None, "--json")]
+Text = str | None
 
 
 def trace(
     path: Annotated[Path, typer.Argument(metavar="TRACE", help="To write; without a source, to describe.")],
-    index: Annotated[str | None, typer.Option(metavar="NAME", help="An index of a live database.")] = None,
-    dsn: Annotated[str, typer.Option(help="Its database; PGHOST and so on count.")] = "",
-    lower: Annotated[str | None, typer.Option(help="Of the index's first column.")] = None,
-    upper: Annotated[str | None, typer.Option(help="Of the index's first column.")] = None,
-    max_entries: Annotated[int | None, typer.Option(min=1, help="Of the index, at most.")] = None,
-    strace: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Output of strace (-: standard input).")
-    ] = None,
-    blkparse: Annotated[str | None, typer.Option(metavar="FILE", help="Output of blkparse.")] = None,
-    iolog: Annotated[
-        str | None, typer.Option(metavar="FILE", help="An iolog of fio, version 2 or 3.")
-    ] = None,
-    only: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="Only files whose name contains this.")
-    ] = None,
-    random: Annotated[
-        bool, typer.Option("--random", help="Make one up: reads drawn evenly over a file.")
-    ] = False,
-    file_bytes: Annotated[int, typer.Option(min=8192, max=1 << 50, help="For --random.")] = 13 << 30,
-    reads: Annotated[int, typer.Option(min=1, max=10**10, help="For --random.")] = 134_000,
-    seed: Annotated[int, typer.Option(min=0, help="For --random.")] = 1,
+    index: Annotated[Text, option("An index of a live database.", "NAME")] = None,
+    dsn: Annotated[str, option("Its database; PGHOST and so on count.")] = "",
+    lower: Annotated[Text, option("Of the index's first column.")] = None,
+    upper: Annotated[Text, option("Of the index's first column.")] = None,
+    max_entries: Annotated[int | None, option("Of the index, at most.", min=1)] = None,
+    strace: Annotated[Text, option("Output of strace (-: standard input).", "FILE")] = None,
+    blkparse: Annotated[Text, option("Output of blkparse.", "FILE")] = None,
+    iolog: Annotated[Text, option("An iolog of fio, version 2 or 3.", "FILE")] = None,
+    only: Annotated[Text, option("Only files whose name contains this.", "TEXT")] = None,
+    random: Annotated[bool, option("Make one up: reads drawn evenly over a file.", None, "--random")] = False,
+    file_bytes: Annotated[int, option("For --random.", min=8192, max=1 << 50)] = 13 << 30,
+    reads: Annotated[int, option("For --random.", min=1, max=10**10)] = 134_000,
+    seed: Annotated[int, option("For --random.", min=0)] = 1,
 ) -> None:
     """Write a trace of reads, from an index, strace, blkparse or fio; or describe one."""
     texts = {"strace": strace, "blkparse": blkparse, "iolog": iolog}
@@ -125,22 +114,15 @@ def simulate(
     path: TracePath,
     model: ModelName = "nvme",
     settings: Settings = None,
-    calibrate: Annotated[
-        Path | None, typer.Option(metavar="PATH", help="Measure the model: read this file.")
-    ] = None,
+    calibrate: Annotated[Path | None, option("Measure the model: read this file.", "PATH")] = None,
     seconds: Seconds = 1.0,
     save: Save = None,
     policy: Orders = _ALL,
     chunk: Chunks = "403",
     depth: Depths = "1,16",
     combine: Combine = 128,
-    figures: Annotated[
-        str | None,
-        typer.Option(metavar="PREFIX", help="Draw PREFIX-access.png, PREFIX-chunks.png, PREFIX.html."),
-    ] = None,
-    parameters: Annotated[
-        bool, typer.Option("--parameters", help="Print the model's, with sources.")
-    ] = False,
+    figures: Annotated[Text, option("Draw PREFIX-access.png and PREFIX-chunks.png.", "PREFIX")] = None,
+    parameters: Annotated[bool, option("Print the model's, with sources.", None, "--parameters")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Predict how long the reads of a trace take in other orders, on a device."""
@@ -151,7 +133,7 @@ def simulate(
 
     opened = Trace.open(path)
     wanted = orders.combinations(policy, chunk, depth)
-    for suffix in ("-access.png", "-chunks.png", ".html") if figures is not None else ():
+    for suffix in ("-access.png", "-chunks.png") if figures is not None else ():
         files.check_writable("--figures", Path(f"{figures}{suffix}"))
     chosen = _model(model, settings, calibrate, seconds, save)
     outcomes = simulation.run(opened, chosen.device, wanted, combine << 10)
@@ -214,18 +196,14 @@ def _draw(prefix: str, opened: Trace, chosen: Model, outcomes: list[Any], limit:
     with style():
         access = figures.access_pattern(outcomes)
         chunks = figures.time_by_chunk(curves, {str(o.policy): o.seconds for o in alone})
-        text = figures.html(opened, chosen, outcomes, access, chunks)
         figures.save(access, Path(f"{prefix}-access.png"))
         figures.save(chunks, Path(f"{prefix}-chunks.png"))
-        files.write(Path(f"{prefix}.html"), text)
 
 
 def replay(
     path: TracePath,
-    file: Annotated[Path, typer.Option(metavar="DATAFILE", help="To read; it is never written.")],
-    model: Annotated[
-        str | None, typer.Option(metavar="NAME", help="As for simulate; measured on DATAFILE if not given.")
-    ] = None,
+    file: Annotated[Path, option("To read; it is never written.", "DATAFILE")],
+    model: Annotated[Text, option("As for simulate; measured on DATAFILE if not given.", "NAME")] = None,
     settings: Settings = None,
     seconds: Seconds = 1.0,
     save: Save = None,
@@ -233,10 +211,9 @@ def replay(
     chunk: Chunks = "403",
     depth: Depths = "1,16",
     combine: Combine = 128,
-    engine: Annotated[Literal["io_uring", "psync"], typer.Option(help="psync: depth 1 only.")] = "io_uring",
+    engine: Annotated[Literal["io_uring", "psync"], option("psync: depth 1 only.")] = "io_uring",
     reads: Annotated[
-        int | None,
-        typer.Option(min=1, help="Cut the trace after this number of reads; the default is all of it."),
+        int | None, option("Cut the trace after this number of reads; the default is all of it.", min=1)
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -1,6 +1,6 @@
 """What was simulated, drawn: where the reads go over time, and time against the size of a chunk.
 
-Two PNG files, and one HTML file that needs nothing else (its figures are SVG within it)."""
+Two PNG files."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ from matplotlib.ticker import FuncFormatter
 
 from ..report import page, words
 from ..report.files import replacing
-from .format import Trace
-from .models import Model
 from .simulate import Outcome
 
 
@@ -76,22 +74,6 @@ def row(outcome: Outcome) -> tuple[str, ...]:
         f"{outcome.reads:,}",
         f"{outcome.bytes / 1e6:,.0f}",
         f"{outcome.distance / 1e9:,.1f}",
-    )
-
-
-def html(trace: Trace, model: Model, outcomes: Sequence[Outcome], access: Figure, chunks: Figure) -> str:
-    """The HTML file."""
-    return page.render(
-        "simulate.html.j2",
-        title=f"Reads of {trace.path.name}, on {model.name}",
-        trace=trace,
-        model=model,
-        wanted=outcomes[0].wanted,
-        columns=COLUMNS,
-        rows=[row(outcome) for outcome in outcomes],
-        access=page.svg(access, "access", "Offset against time for each policy; the table has the times"),
-        chunks=page.svg(chunks, "chunks", "Time against the size of a chunk"),
-        parameters=list(model.parameters.items()),
     )
 
 

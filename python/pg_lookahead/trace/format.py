@@ -1,30 +1,8 @@
-"""The trace file.
+"""The trace file, an Apache Parquet file whose columns and metadata docs/traces.md describes.
 
-A trace is an Apache Parquet file, compressed by zstd, with a row for each read in the order
-of issue and these columns, none of them null:
-
-    file    int32  which file: a position in ``files`` of the metadata
-    offset  int64  bytes from the start of the file, not negative
-    length  int32  bytes, positive
-
-and the key ``pg_lookahead.trace`` in its metadata, a JSON object:
-
-    format      1; a reader refuses what is newer than itself
-    kind        index, strace, blkparse, iolog or generated
-    source      where it came from, in words
-    files       names of the files
-    file_bytes  length of each; where unknown, the end of the last byte read
-
-Rows of kind ``index`` are entries of the index: an entry in the same block as the one before
-it needs no new read, and :meth:`Trace.batches` leaves it out.
-
-Parquet because it is written and read in batches (row groups), so that no trace need fit
-in memory, and because other tools read it (DuckDB, pandas, polars, Spark).  numpy's npz can
-do neither, and zstd over rows of our own would be a format nobody else reads.  The price is
-pyarrow, 55 MB to download.
-
-Several files are addressed as if they lay one after the other, each from a whole MiB on.
-"""
+Rows of kind ``index`` are entries of the index: an entry in the same block as the one before it needs no
+new read, and :meth:`Trace.batches` leaves it out.  Several files are addressed as if they lay one after
+the other, each from a whole MiB on."""
 
 from __future__ import annotations
 
