@@ -614,7 +614,6 @@ def controlled(loaded: Private, control: str, done: Callable[[Interval], bool]) 
 def test_read_latency(loaded: Private) -> None:
     with loaded.connect() as conn:
         row = fetch_row(conn, "SELECT pg_relation_filepath('lookahead_bench.t')")
-    assert row is not None
     told = environment.read_latency_in_words(environment.read_quartiles(loaded.data / row[0], 8))
     assert "µs" in told or told.startswith("unknown")
 

@@ -10,6 +10,7 @@ import struct
 import threading
 import time
 from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 import psycopg
@@ -188,18 +189,17 @@ def test_hashes_at_the_edges(db: Connection, rng: random.Random) -> None:
         "CREATE INDEX t_bloom ON t USING bloom (c0 raw_ops, c1 raw_ops, c2 raw_ops)"
         " WITH (length = 64, col1 = 3, col2 = 1, col3 = 7)",
     )
-    for value in [*edges[:17], *rng.sample(edges, 40)]:
-        for column in range(3):
-            where = f"c{column} = {value}"
-            set_served(db, True)
-            ours = answer(db, where)
-            assert ours[0] == sequentially(db, where) != [], where
-            set_served(db, False)
-            contrib = answer(db, where)
-            if value in minus_one_seeds(column):  # how many bits contrib looks for is its compiler's choice
-                assert contrib[0] == ours[0] and contrib[1] <= ours[1] == len(edges), where
-            else:
-                assert contrib == ours, where
+    for value, column in product([*edges[:17], *rng.sample(edges, 40)], range(3)):
+        where = f"c{column} = {value}"
+        set_served(db, True)
+        ours = answer(db, where)
+        assert ours[0] == sequentially(db, where) != [], where
+        set_served(db, False)
+        contrib = answer(db, where)
+        if value in minus_one_seeds(column):  # how many bits contrib looks for is its compiler's choice
+            assert contrib[0] == ours[0] and contrib[1] <= ours[1] == len(edges), where
+        else:
+            assert contrib == ours, where
 
 
 def test_keys_that_find_nothing_or_all(db: Connection) -> None:

@@ -13,7 +13,7 @@ from conftest import MakeCluster
 from installations import NEXT, Copy, build_next, copy_installation, looks_ahead, scans, session
 from pg_lookahead.server.cluster import Cluster
 from pg_lookahead.server.home import Home
-from queries import fetch, fetch_row
+from queries import fetch
 from scans import EVERY_METHOD
 
 Connection = psycopg.Connection[Any]
@@ -70,8 +70,8 @@ def test_every_function_checks_its_columns(server: Cluster) -> None:
         for name, symbol, is_set, arguments, columns in functions:
             named = f"'{RELATIONS.get(name, 't_k')}'::{arguments[0]}" if arguments else ""
             named = ARGUMENTS.get(name, named)
-            row = fetch_row(conn, f"SELECT * FROM lookahead.{name}({named})")
-            assert row is not None or name == "progress"  # which shows what is at work
+            found = fetch(conn, f"SELECT * FROM lookahead.{name}({named})")
+            assert found or name == "progress"  # which shows what is at work
             given = [*arguments[:1], *(f"{one} DEFAULT NULL" for one in arguments[1:])]
             for wrong in other_columns(columns):
                 outs = [f"OUT c{i} {one}" for i, one in enumerate(wrong)]

@@ -405,12 +405,12 @@ def test_gin_insertions_meanwhile(server: Cluster, rng: random.Random, fastupdat
             run(conn, "SET vacuum_cost_delay = 1", "SET vacuum_cost_limit = 20")
             with clean_log(server), meanwhile(lambda: run(conn, VACUUM)) as vacuum:
                 while vacuum.is_alive():
-                    at_start = fetch_row(other, PHASE)
-                    if at_start != ("cleaning up indexes",):
+                    at_start = fetch(other, PHASE)
+                    if at_start != [("cleaning up indexes",)]:
                         continue
                     run(other, ROWS.format(keys=3_000, low=low, high=low + 49))
                     low += 50
-                    inserted += fetch_row(other, PHASE) == at_start
+                    inserted += fetch(other, PHASE) == at_start
             run(conn, "RESET vacuum_cost_delay")
             assert streamed(conn, "gin") > before
         check(conn, ("gin",))

@@ -121,7 +121,7 @@ def test_parallel_workers_leave_records(server: Cluster) -> None:
         conn.execute("SET pg_lookahead.track_functions = on; SET application_name = 'with workers'")
         plan = fetch_row(conn, f"EXPLAIN (ANALYZE, FORMAT JSON) {SCAN}")
         pid = conn.info.backend_pid
-    assert plan is not None and "Workers Launched" in json.dumps(plan[0])
+    assert "Workers Launched" in json.dumps(plan[0])
     leader = left_by(server, pid)
     files = [path.read_bytes() for path in directory(server).glob("*.json")]
     workers = [one for one in map(records.record_from, files) if one.process.leader_pid == pid]

@@ -180,8 +180,7 @@ def blocked_vacuum(side: Side, meanwhile: Callable[[], None], command: str = "VA
         def waits() -> bool:
             query = "SELECT wait_event_type FROM pg_stat_activity WHERE pid = %s"
             with side.cluster.connect() as watcher:
-                row = fetch_row(watcher, query, [pid])
-            return row is not None and row[0] in ("BufferPin", "Buffer")
+                return fetch(watcher, query, [pid]) in ([("BufferPin",)], [("Buffer",)])
 
         assert until(lambda: waits() or not thread.is_alive())
         waited = thread.is_alive()
@@ -423,16 +422,17 @@ def test_write_skew_is_prevented(sides: Sides, query: str) -> None:
 # Cursors that wait
 
 
+HALF_VISIBLE, UNLOGGED = "index only, half visible", "array keys, unlogged"
 IDLE = {
     "fetch": ["DECLARE c CURSOR FOR SELECT id FROM t WHERE k > 5 ORDER BY k", "FETCH 30 FROM c"],
     "filter": ["DECLARE c CURSOR FOR SELECT id FROM t WHERE k > 5 AND pad <> '' ORDER BY k", "FETCH 30 FROM c"],
     "index only": ["DECLARE c CURSOR FOR SELECT k FROM t WHERE k > 5 ORDER BY k", "FETCH 30 FROM c"],
-    "index only, half visible": ["DECLARE c CURSOR FOR SELECT k FROM t WHERE k > 5 ORDER BY k", "FETCH 30 FROM c"],
+    HALF_VISIBLE: ["DECLARE c CURSOR FOR SELECT k FROM t WHERE k > 5 ORDER BY k", "FETCH 30 FROM c"],
     "backward": [
         "DECLARE c SCROLL CURSOR FOR SELECT id FROM t WHERE k > 5 ORDER BY k", "FETCH 30 FROM c", "FETCH BACKWARD 9 FROM c",
     ],
     "array keys": ["DECLARE c CURSOR FOR SELECT id FROM t WHERE k = ANY (ARRAY(SELECT generate_series(6, 5000, 7))) AND pad <> ''", "FETCH 300 FROM c"],
-    "array keys, unlogged": ["DECLARE c CURSOR FOR SELECT id FROM t WHERE k = ANY (ARRAY(SELECT generate_series(6, 5000, 7))) AND pad <> ''", "FETCH 300 FROM c"],
+    UNLOGGED: ["DECLARE c CURSOR FOR SELECT id FROM t WHERE k = ANY (ARRAY(SELECT generate_series(6, 5000, 7))) AND pad <> ''", "FETCH 300 FROM c"],
     "opened by a function": ["SELECT open_cursor(30)"],
     "opened by a block": ["DO $$ BEGIN PERFORM open_cursor(30); END $$"],
     "opened by a trigger": ["INSERT INTO triggering VALUES (1)"],
@@ -457,7 +457,7 @@ def test_idle_cursor_pins_what_stock_pins(sides: Sides, name: str) -> None:
     """A cursor left idle holds nothing for coming rows: VACUUM (FREEZE) passes as with stock."""
 
     # these hold an index page, with stock as well, for which a VACUUM of dead entries would wait
-    half_visible, unlogged = name.endswith("visible"), name.endswith("unlogged")
+    half_visible, unlogged = name == HALF_VISIBLE, name == UNLOGGED
 
     def steps(side: Side) -> list[Any]:
         side.table("(id int, k int, pad text)", KEYS, "(k)", kind="UNLOGGED" if unlogged else "")

@@ -11,6 +11,7 @@ import shutil
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -673,13 +674,10 @@ def test_scans_one_after_the_other(conn: Connection) -> None:
     conn.execute("SET pg_lookahead.index_scan = off")
     stock = {name: fetch(conn, query) for name, query in ONE_AFTER_THE_OTHER.items()}
     conn.execute("RESET pg_lookahead.index_scan")
-    for cold in (False, True):
-        for first in ONE_AFTER_THE_OTHER:
-            for second in ONE_AFTER_THE_OTHER:
-                if cold:
-                    cache.evict(conn, "t")
-                for name in (first, second):
-                    assert fetch(conn, ONE_AFTER_THE_OTHER[name]) == stock[name]
+    for cold, *names in product((False, True), ONE_AFTER_THE_OTHER, ONE_AFTER_THE_OTHER):
+        if cold:
+            cache.evict(conn, "t")
+        assert [fetch(conn, ONE_AFTER_THE_OTHER[name]) for name in names] == [stock[name] for name in names]
 
 
 # Where

@@ -108,7 +108,6 @@ class Pair:
     def shown(self, name: str) -> str:
         with self.standby.connect() as conn:
             row = fetch_row(conn, f"SHOW {name}")
-        assert row is not None
         return str(row[0])
 
     def session(self, side: str, *settings: str, database: str = "d") -> Connection:
@@ -124,12 +123,9 @@ class Pair:
 
     def waits(self, conn: Connection, *events: str) -> bool:
         """Does a session of the standby wait for one of these (names or types of wait events)?"""
-        row = fetch_row(
-            self.gate,
-            "SELECT wait_event, wait_event_type FROM pg_stat_activity WHERE pid = %s",
-            [conn.info.backend_pid],
-        )
-        return row is not None and not set(events).isdisjoint(row)
+        query = "SELECT wait_event, wait_event_type FROM pg_stat_activity WHERE pid = %s"
+        found = fetch(self.gate, query, [conn.info.backend_pid])
+        return any(not set(events).isdisjoint(row) for row in found)
 
     def close(self) -> None:
         self.gate.close()

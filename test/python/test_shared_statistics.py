@@ -110,7 +110,7 @@ def looked_ahead(conn: Connection) -> None:
     served = fetch_row(conn, "SELECT lookahead.index_scans_served()")
     assert fetch(conn, EVERY_METHOD_QUERY) == [(2001,)]
     after = fetch_row(conn, "SELECT lookahead.index_scans_served()")
-    assert served is not None and after is not None and after[0] > served[0]
+    assert after[0] > served[0]
 
 
 def test_queries_and_ends_of_transactions(warned: tuple[Connection, list[str]]) -> None:
@@ -238,7 +238,6 @@ def test_memory_is_reserved_at_the_start(make_cluster: MakeCluster, names: list[
             before = fetch_row(conn, STATISTICS)
             looked_ahead(conn)
             after = fetch_row(conn, STATISTICS)
-            assert before is not None and after is not None
             assert before[0] == 0 and after[0] == 1
             crash(cluster, conn.info.backend_pid)
     assert segments(cluster) == names

@@ -386,7 +386,7 @@ def test_an_index_traces_its_heap_blocks_in_key_order(
     assert [(o, n) for _, o, n in rows(tmp_path / "t")] == [(o, 8192) for o in wanted]
     trace = Trace.open(tmp_path / "t")
     size = fetch_row(conn, "SELECT pg_relation_size('t')")
-    assert trace.files == ["t"] and size is not None and trace.file_bytes == [size[0]]
+    assert trace.files == ["t"] and trace.file_bytes == [size[0]]
     # An entry in the block that was just read needs no read.
     kept = [o for i, o in enumerate(wanted) if i == 0 or o != wanted[i - 1]]
     assert [int(o) for offset, _ in trace.batches() for o in offset] == kept

@@ -352,7 +352,6 @@ def test_to_the_end(served: Cluster, order: str) -> None:
         before = fetch_row(stock, counts)
         conn.execute(BY_K.encode())
         after = fetch_row(stock, counts)
-        assert before is not None and after is not None
         read, hit, visited, direct, unused, evicted = (
             new - old for new, old in zip(after, before, strict=True)
         )
@@ -380,7 +379,6 @@ def test_evicted(served: Cluster, step: int, order: str) -> None:
             result = scalar(conn, f"SELECT evicting($q${query}$q$, {step})")
             conn.execute("SELECT pg_stat_force_next_flush()")
             after = fetch_row(conn, rows)
-            assert before is not None and after is not None
             read, hit = (new - old for new, old in zip(after, before, strict=True))
             assert read > 0 and hit >= 0
             seen.append((result, read + hit))
