@@ -86,7 +86,7 @@ figures: setup
 
 # Two files of tests at a time; those of one follow each other in one process.
 test: setup
-	$(VENV)/python -I -m pg_lookahead.server.cluster --set io_method=worker \
+	$(VENV)/python -Es tools/with_server.py --set io_method=worker \
 		--set shared_preload_libraries=pg_lookahead -- tools/installcheck.sh
 	$(VENV)/pytest --numprocesses 2 --dist loadfile --durations 10
 

@@ -1,7 +1,7 @@
 """Options, and types of parameters that several commands have: lists, numbers in bounds, NAME=VALUE.
 
-Functions of types give a parser for ``typer.Option(parser=...)``, which raises typer.BadParameter: one line that
-says what is possible."""
+Functions of types give a parser for ``typer.Option(parser=...)``, which raises typer.BadParameter: one
+line that says what is possible."""
 
 from __future__ import annotations
 

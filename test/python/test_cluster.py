@@ -172,15 +172,15 @@ def test_evict_takes_all_forks_out(
     conn.execute("CREATE TABLE cached AS SELECT generate_series(1, 100000) AS a")
     conn.execute("VACUUM cached")
     conn.execute("SELECT count(*) FROM cached")
-    before = scalar(conn, BUFFERS, "cached")
+    before = scalar(conn, BUFFERS, ["cached"])
     assert before > scalar(conn, "SELECT pg_relation_size('cached') / 8192") > 400
     method = cluster.evict(conn, "cached", os_cache=os_cache)
     assert method in (("drop_caches", "posix_fadvise") if os_cache else ("none",))
-    assert scalar(conn, BUFFERS, "cached") == 0
+    assert scalar(conn, BUFFERS, ["cached"]) == 0
     # Nothing of what was dirty is lost.
     assert scalar(conn, "SELECT count(*) FROM cached") == 100000
     # And others' pages stay.
-    assert scalar(conn, BUFFERS, "pg_class") > 0
+    assert scalar(conn, BUFFERS, ["pg_class"]) > 0
 
 
 @pytest.mark.parametrize("whole_system", [False, True])
@@ -445,7 +445,8 @@ def test_pg_config_of_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path:
 
 
 def run_under(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-I", "-m", "pg_lookahead.server.cluster", *arguments]
+    program = Path(__file__).resolve().parents[2] / "tools" / "with_server.py"
+    command = [sys.executable, "-I", str(program), *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=60)
 
 

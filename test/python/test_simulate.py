@@ -15,8 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.legend import Legend
 
-from command_line import no_file_longer_than, refused, tool
-from pg_lookahead.trace import Batches, figures, generate, models, policy, simulate
+import trace_figures
+from command_line import refused, tool
+from pg_lookahead.trace import Batches, generate, models, policy, simulate
 from pg_lookahead.trace.command import ORDERS
 from pg_lookahead.trace.disk import Disk
 from pg_lookahead.trace.format import Trace
@@ -229,9 +230,9 @@ def test_every_preset_names_the_source_of_each_parameter(name: str, trace: Path)
     assert all(outcome.seconds > 0 for outcome in outcomes)
 
 
-def test_json_and_figures(trace: Path, tmp_path: Path) -> None:
+def test_json(trace: Path, tmp_path: Path) -> None:
     done = tool(
-        *("simulate", trace, "--json", "--chunk", "10,403", "--figures", tmp_path / "f"),
+        *("simulate", trace, "--json", "--chunk", "10,403"),
         *("--model", "ultrastar-146z10", "--set", "rpm=7200"),
     )
     assert done.returncode == 0, done.stderr
@@ -246,8 +247,6 @@ def test_json_and_figures(trace: Path, tmp_path: Path) -> None:
     assert cells["all", 0, 1]["reads"] < cells["issued", 0, 1]["reads"] == 3000
     assert cells["issued", 0, 1]["distance"] > 100 * cells["all", 0, 1]["distance"]
     assert cells["sequential", 0, 1]["bytes"] == 1 << 28
-    for name in ("f-access.png", "f-chunks.png"):
-        assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
 
 
 def test_without_a_model_it_is_an_nvme_and_the_disk_of_2002_has_a_name(trace: Path) -> None:
@@ -257,32 +256,33 @@ def test_without_a_model_it_is_an_nvme_and_the_disk_of_2002_has_a_name(trace: Pa
     assert "on ultrastar-146z10" in old.stdout
 
 
-@pytest.mark.parametrize("suffix", ["-access.png", "-chunks.png"])
-def test_a_figure_that_cannot_be_written_names_the_file_and_leaves_nothing(
-    trace: Path, tmp_path: Path, suffix: str
+def test_a_trace_is_drawn(trace: Path, tmp_path: Path) -> None:
+    assert trace_figures.main([str(trace), str(tmp_path / "f"), "ultrastar-146z10"]) == 0
+    for name in ("f-access.png", "f-chunks.png"):
+        assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
+
+
+def test_figures_that_cannot_be_drawn_are_one_line(
+    trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    prefix = tmp_path / "drawn" / "f"
-    prefix.parent.mkdir()
-    (prefix.parent / f"f{suffix}").mkdir()
-    assert f"f{suffix}" in refused("simulate", trace, "--policy", "issued", "--figures", prefix)
-    assert [path.name for path in prefix.parent.iterdir()] == [f"f{suffix}"]
-
-
-def test_figures_on_a_full_disk_leave_nothing(trace: Path, tmp_path: Path) -> None:
-    (tmp_path / "drawn").mkdir()
-    with no_file_longer_than(1000):
-        done = tool("simulate", trace, "--policy", "issued", "--figures", tmp_path / "drawn" / "f")
-    assert done.returncode == 2 and "f-access.png" in done.stderr
-    assert list((tmp_path / "drawn").iterdir()) == []
+    for arguments, said in (
+        ([str(trace), "/no/such/f"], "/no/such/f-access.png"),
+        (["/no/trace", "f"], "/no/trace"),
+    ):
+        assert trace_figures.main(arguments) == 2
+        told = capsys.readouterr().err
+        assert said in told and len(told.splitlines()) == 1
 
 
 def test_panels_have_the_same_axes_and_labels_do_not_meet(trace: Path) -> None:
     device = models.PRESETS["ultrastar-146z10"].device
-    outcomes = simulate.run(Trace.open(trace), device, policy.combinations(ORDERS, (403,), (1, 16)))
-    access = figures.access_pattern(outcomes)
+    orders = policy.combinations(ORDERS, (403,), (1, 16))
+    access = trace_figures.access_pattern(
+        [trace_figures.follow(Trace.open(trace), device, one) for one in orders]
+    )
     access.draw_without_rendering()
     assert len({(panel.get_xlim(), panel.get_ylim()) for panel in access.axes if panel.get_visible()}) == 1
-    chunks = figures.time_by_chunk([(1, [(10, 1.0), (100, 0.9)])], {"one": 0.95, "other": 0.951})
+    chunks = trace_figures.time_by_chunk([(1, [(10, 1.0), (100, 0.9)])], {"one": 0.95, "other": 0.951})
     chunks.draw_without_rendering()
     boxes = [
         text.get_window_extent()
@@ -315,7 +315,6 @@ def test_a_model_saved_is_a_model_read(trace: Path, tmp_path: Path) -> None:
         (["--policy", "nothing"], "'nothing' is not one of issued"),
         (["--depth", "0"], "0 is not from 1 to"),
         (["--depth", "x"], "'x'"),
-        (["--figures", "none/f"], "there is no directory"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

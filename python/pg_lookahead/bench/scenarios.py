@@ -5,8 +5,8 @@ A scenario is a function that gives its cells (see ``cells``), for tables of a s
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from fnmatch import fnmatchcase
+from itertools import product
 from typing import Any
 
 from ..server.target import SCHEMA
@@ -27,21 +27,17 @@ from .tables import CLIENT_TABLES, COLUMNS, INDEXES_OF_D, TABLE
 # Index scans
 
 
-def _range(size: Size, scenario: str, columns: tuple[str, ...], **more: object) -> Iterator[Cell]:
+def _scan(scenario: str, name: str, cache: str, parameters: Parameters, n: int, **more: Any) -> ScanCell:
+    return ScanCell(scenario=scenario, name=name, cache=cache, parameters=parameters, n=n, **more)
+
+
+def _range(size: Size, scenario: str, columns: tuple[str, ...]) -> Iterator[Cell]:
     n = size.fetched
-    for column in columns:
-        for cache in ("cold", "warm"):
-            yield ScanCell(
-                scenario=scenario,
-                name=f"{n:,} rows" if len(columns) == 1 else f"{column}, {n:,} rows",
-                cache=cache,
-                parameters={"order": column, "rows": n},
-                column=column,
-                n=n,
-                times=1 if cache == "cold" else None,
-                ahead=cache == "cold" and column == "random",
-                **more,  # type: ignore[arg-type]
-            )
+    for column, cache in product(columns, ("cold", "warm")):
+        cold = cache == "cold"
+        name = f"{n:,} rows" if len(columns) == 1 else f"{column}, {n:,} rows"
+        more = {"column": column, "times": 1 if cold else None, "ahead": cold and column == "random"}
+        yield _scan(scenario, name, cache, {"order": column, "rows": n}, n, **more)
 
 
 def _random(size: Size) -> Iterator[Cell]:
@@ -55,75 +51,43 @@ def _ordered(size: Size) -> Iterator[Cell]:
 def _full(size: Size) -> Iterator[Cell]:
     for column in COLUMNS:
         for n in (1, 100, size.rows) if size.quick else (1, 10, 100, 1000, size.rows):
+            many = "all rows" if n == size.rows else f"{n:,} row{'s' if n > 1 else ''}"
             for cache in ("cold", "warm") if n == size.rows else ("warm",):
-                many = "all rows" if n == size.rows else f"{n:,} row{'s' if n > 1 else ''}"
-                yield ScanCell(
-                    scenario="index_scan_full",
-                    name=f"{column}, {many}",
-                    cache=cache,
-                    parameters={"order": column, "rows": n},
-                    column=column,
-                    n=n,
-                    times=1 if cache == "cold" else None,
+                more = {"column": column, "times": 1 if cache == "cold" else None}
+                yield _scan(
+                    "index_scan_full", f"{column}, {many}", cache, {"order": column, "rows": n}, n, **more
                 )
 
 
 def _limit(size: Size) -> Iterator[Cell]:
-    for cache in ("cold", "warm"):
-        for n in (1, 16, 256) if size.quick else (1, 2, 4, 8, 16, 32, 64, 128, 256):
-            yield ScanCell(
-                scenario="index_scan_limit",
-                name=f"LIMIT {n}",
-                cache=cache,
-                parameters={"limit": n},
-                way="limit",
-                n=n,
-                times=size.cold_times(n) if cache == "cold" else None,
-            )
+    limits = (1, 16, 256) if size.quick else (1, 2, 4, 8, 16, 32, 64, 128, 256)
+    for cache, n in product(("cold", "warm"), limits):
+        times = size.cold_times(n) if cache == "cold" else None
+        yield _scan("index_scan_limit", f"LIMIT {n}", cache, {"limit": n}, n, way="limit", times=times)
 
 
 def _distance(size: Size) -> Iterator[Cell]:
     for cache, column, n in (("cold", "random", size.fetched), ("warm", "sequential", size.rows)):
         for distance in (0, 1, 16) if size.quick else (0, 1, 2, 4, 8, 16, 32, 64, 128):
-            yield ScanCell(
-                scenario="index_scan_distance",
-                name=str(distance or "off"),
-                cache=cache,
-                parameters={"distance": distance},
-                column=column,
-                n=n,
-                times=1,
-                ours={**ON, "pg_lookahead.max_distance": str(distance)} if distance else OFF,
-                ahead=cache == "cold" and distance > 1,
+            ours = {**ON, "pg_lookahead.max_distance": str(distance)} if distance else OFF
+            more = {"column": column, "times": 1, "ours": ours, "ahead": cache == "cold" and distance > 1}
+            yield _scan(
+                "index_scan_distance", str(distance or "off"), cache, {"distance": distance}, n, **more
             )
 
 
 def _oscache(size: Size) -> Iterator[Cell]:
     n = size.fetched
-    yield ScanCell(
-        scenario="index_scan_oscache",
-        name=f"{n:,} rows",
-        cache="os",
-        parameters={"rows": n},
-        n=n,
-        times=1,
-    )
+    yield _scan("index_scan_oscache", f"{n:,} rows", "os", {"rows": n}, n, times=1)
 
 
 def _block_order(size: Size) -> Iterator[Cell]:
     n = size.fetched
     for order in ("index", "block"):
-        yield ScanCell(
-            scenario="index_scan_block_order",
-            name=f"{order} order, {n:,} rows",
-            cache="cold",
-            parameters={"order": order, "rows": n},
-            needs=("setting:pg_lookahead.issue_order",),
-            n=n,
-            times=1,
-            ours={**ON, "pg_lookahead.issue_order": order},
-            ahead=True,
-        )
+        ours = {**ON, "pg_lookahead.issue_order": order}
+        more = {"needs": ("setting:pg_lookahead.issue_order",), "times": 1, "ours": ours, "ahead": True}
+        name = f"{order} order, {n:,} rows"
+        yield _scan("index_scan_block_order", name, "cold", {"order": order, "rows": n}, n, **more)
 
 
 def _not_all_visible(table: str, key: str, text: str, one_in: int) -> dict[str, Any]:
@@ -146,23 +110,15 @@ def _not_all_visible(table: str, key: str, text: str, one_in: int) -> dict[str, 
 
 def _only(size: Size) -> Iterator[Cell]:
     n = size.fetched
+    visible = _not_all_visible(TABLE, "seq", "pad", 40)  # no page is to be
     for cache in ("cold", "warm"):
-        yield ScanCell(
-            scenario="index_only_scan",
-            name=f"{n:,} rows",
-            cache=cache,
-            parameters={"rows": n},
-            **_not_all_visible(TABLE, "seq", "pad", 40),  # no page is to be
-            way="only",
-            n=n,
-            times=1 if cache == "cold" else None,
-            ahead=cache == "cold",
-        )
+        more = {"times": 1 if cache == "cold" else None, "ahead": cache == "cold", **visible}
+        yield _scan("index_only_scan", f"{n:,} rows", cache, {"rows": n}, n, way="only", **more)
 
 
 def _lookup(size: Size) -> Iterator[Cell]:
-    point = ScanCell(scenario="point_lookup", name="primary key", cache="warm", column="sequential", n=1)
-    yield replace(point, way="point", parameters={"rows": 1})
+    more = {"way": "point", "column": "sequential"}
+    yield _scan("point_lookup", "primary key", "warm", {"rows": 1}, 1, **more)
 
 
 def _clients(size: Size) -> Iterator[Cell]:

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 
 from ..measure.meter import BLOCK, Sample, differences
+from ..server import cache
 from ..server.target import Connection, Target
-from . import tables
 from .cells import StatementCell, Way
 from .subjects import Context, Counters, Refused, Subject, blocks_of
 
@@ -26,7 +26,7 @@ class Statement(Subject):
         self.relations = cell.relations
         self.conn.execute("SET enable_indexscan = off")
         self.conn.execute("SET track_functions = 'all'")
-        self._contrib = tables.schema_of(self.conn, "pgstattuple") if "pgstattuple" in cell.extensions else ""
+        self._contrib = cache.schema_of(self.conn, "pgstattuple") if "pgstattuple" in cell.extensions else ""
 
     def prepare(self) -> None:
         self._pages = blocks_of(self.conn, self.relations[:1])

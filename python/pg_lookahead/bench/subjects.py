@@ -21,7 +21,6 @@ from psycopg import sql
 from ..measure.meter import BLOCK, Meter, Sample
 from ..server import cache
 from ..server.target import Target
-from . import tables
 from .cells import Cell
 
 SESSION = (
@@ -149,7 +148,7 @@ class Subject(ABC):
     def warm(self) -> None:
         """All of the relations into shared buffers."""
         prewarm = sql.SQL("SELECT {}.pg_prewarm(%s::regclass)")
-        query = prewarm.format(sql.Identifier(tables.schema_of(self.conn, "pg_prewarm")))
+        query = prewarm.format(sql.Identifier(cache.schema_of(self.conn, "pg_prewarm")))
         for relation in self.relations:
             self.conn.execute(query, [relation])
 

@@ -28,7 +28,7 @@ from typing import Any
 
 from psycopg import sql
 
-from ..server.installation import ClusterError
+from ..server import cache
 from ..server.target import OURS, SCHEMA, Connection
 
 TABLE = f"{SCHEMA}.t"
@@ -155,25 +155,9 @@ def _permutation(seed: int, rows: int) -> Any:
 def add_extensions(conn: Connection, names: Iterable[str]) -> None:
     """Those that are not in the database yet, into our schema."""
     for name in names:
-        if not has_extension(conn, name):
+        if not cache.schema_of(conn, name):
             create = sql.SQL("CREATE EXTENSION {} SCHEMA {}")
             conn.execute(create.format(sql.Identifier(name), sql.Identifier(SCHEMA)))
-
-
-def has_extension(conn: Connection, name: str) -> bool:
-    """Whether it is in the database."""
-    return conn.execute("SELECT 1 FROM pg_extension WHERE extname = %s", [name]).fetchone() is not None
-
-
-def schema_of(conn: Connection, extension: str) -> str:
-    """Where an extension's objects are; ClusterError if it is not in the database."""
-    row = conn.execute(
-        "SELECT nspname FROM pg_extension JOIN pg_namespace n ON n.oid = extnamespace WHERE extname = %s",
-        [extension],
-    ).fetchone()
-    if row is None:
-        raise ClusterError(f"the extension {extension} is not in this database")
-    return str(row[0])
 
 
 def _execute(conn: Connection, text: str, **names: object) -> None:

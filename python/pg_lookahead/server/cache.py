@@ -40,9 +40,11 @@ def evict(conn: psycopg.Connection[Any], *relations: str | int) -> None:
     A buffer may be pinned for a moment, so we try for a while; ClusterError if some stay pinned.
     A page whose read is in flight is not seen, and not evicted.  PostgreSQL 18 has a function for
     the buffers of a relation; on 17 we evict them one by one, as pg_buffercache lists them."""
-    query = _in_schema_of_buffercache(
-        conn, _EVICT_RELATIONS if conn.info.server_version >= 180000 else _EVICT_BUFFERS
-    )
+    schema = schema_of(conn, "pg_buffercache")
+    if not schema:
+        raise ClusterError("the extension pg_buffercache is not in this database")
+    text = _EVICT_RELATIONS if conn.info.server_version >= 180000 else _EVICT_BUFFERS
+    query = sql.SQL(text).format(sql.Identifier(schema))
     names = [str(relation) for relation in relations]
     deadline = time.monotonic() + _PATIENCE
     while True:
@@ -81,11 +83,8 @@ def drop_from_page_cache(files: list[Path]) -> str:
     return "posix_fadvise"
 
 
-def _in_schema_of_buffercache(conn: psycopg.Connection[Any], query: str) -> sql.Composed:
-    row = conn.execute(
-        "SELECT nspname FROM pg_extension JOIN pg_namespace n ON n.oid = extnamespace"
-        " WHERE extname = 'pg_buffercache'"
-    ).fetchone()
-    if row is None:
-        raise ClusterError("the extension pg_buffercache is not in this database")
-    return sql.SQL(query).format(sql.Identifier(row[0]))
+def schema_of(conn: psycopg.Connection[Any], extension: str) -> str:
+    """Where an extension's objects are in this database; empty if it is not there."""
+    query = "SELECT nspname FROM pg_extension JOIN pg_namespace n ON n.oid = extnamespace WHERE extname = %s"
+    row = conn.execute(query, [extension]).fetchone()
+    return str(row[0]) if row else ""

@@ -12,20 +12,15 @@ Everything of a process lives in one directory, ``pg_lookahead-<uid>-<pid>-*``, 
 first of $PG_LOOKAHEAD_TMPDIR, $TMPDIR, /var/tmp and /tmp that the server's user can reach.
 PostgreSQL refuses root, so root's servers run as ``postgres`` or ``nobody``, or as
 $PG_LOOKAHEAD_USER (a name or a number).
-
-As a program: ``python -m pg_lookahead.server.cluster [--set NAME=VALUE] -- COMMAND ...`` runs a
-command with PGHOST, PGPORT, PGUSER and PGDATABASE of a throw-away server.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -344,7 +339,7 @@ def _without_pg(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environment.items() if not name.startswith("PG")}
 
 
-# As a program
+# For programs that have clusters
 
 
 def end_on_signals() -> None:
@@ -355,35 +350,3 @@ def end_on_signals() -> None:
 
     signal.signal(signal.SIGTERM, end)
     signal.signal(signal.SIGHUP, end)
-
-
-def _pairs(items: Sequence[str]) -> Iterator[tuple[str, str]]:
-    for item in items:
-        name, equals, value = item.partition("=")
-        if not equals:
-            raise ClusterError(f"--set {item}: not of the form NAME=VALUE")
-        yield name, value
-
-
-def _main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m pg_lookahead.server.cluster", description=__doc__)
-    parser.add_argument("--set", metavar="NAME=VALUE", action="append", default=[])
-    parser.add_argument("--pg-config", default=None)
-    parser.add_argument("command", nargs="+")
-    arguments = parser.parse_args()
-    end_on_signals()
-    try:
-        with Cluster(pg_config=arguments.pg_config, settings=dict(_pairs(arguments.set))) as cluster:
-            return subprocess.run(arguments.command, env=cluster.environment()).returncode
-    except ClusterError as error:
-        print(f"pg_lookahead: {error}", file=sys.stderr)
-        return 2
-    except FileNotFoundError as error:
-        print(f"pg_lookahead: {error}", file=sys.stderr)
-        return 127
-    except KeyboardInterrupt:
-        return 130
-
-
-if __name__ == "__main__":
-    sys.exit(_main())

@@ -10,7 +10,6 @@ parallel    how long an SSD or a network volume takes
 models      devices by name, with the source of each parameter
 calibrate   a model measured from a device, by fio
 simulate    every policy and depth on a model
-figures     what was simulated, drawn
 replay      the reads done for real, by fio
 command     the commands
 

@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from .format import Trace
     from .models import Model
 
-_CURVE = (10, 30, 100, 403, 1_000, 3_000, 12_900, 30_000, 100_000, 300_000, 1_000_000)
-_CURVE_READS = 2_000_000
-
 ORDERS = ("issued", "chunk", "all", "sequential")
 _ALL = ",".join(ORDERS)
 _NUMBERS = parameters.numbers(1, 1 << 20)
@@ -121,20 +118,16 @@ def simulate(
     chunk: Chunks = "403",
     depth: Depths = "1,16",
     combine: Combine = 128,
-    figures: Annotated[Text, option("Draw PREFIX-access.png and PREFIX-chunks.png.", "PREFIX")] = None,
     parameters: Annotated[bool, option("Print the model's, with sources.", None, "--parameters")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Predict how long the reads of a trace take in other orders, on a device."""
     from . import policy as orders
     from . import simulate as simulation
-    from .figures import COLUMNS, row
     from .format import Trace
 
     opened = Trace.open(path)
     wanted = orders.combinations(policy, chunk, depth)
-    for suffix in ("-access.png", "-chunks.png") if figures is not None else ():
-        files.check_writable("--figures", Path(f"{figures}{suffix}"))
     chosen = _model(model, settings, calibrate, seconds, save)
     outcomes = simulation.run(opened, chosen.device, wanted, combine << 10)
     if as_json:
@@ -142,14 +135,12 @@ def simulate(
         print(json.dumps({"trace": opened.source, **chosen.as_dict(), "outcomes": told}))
     else:
         title = f"{opened.source}: {outcomes[0].wanted:,} reads, on {chosen.name}"
-        _show(title, COLUMNS, [row(outcome) for outcome in outcomes])
+        _show(title, simulation.COLUMNS, [simulation.row(outcome) for outcome in outcomes])
         if parameters:
             listed = Table("parameter", "value", "source")
             for name, value in chosen.parameters.items():
                 listed.add_row(name, str(value), chosen.source(name))
             words.output().print(listed)
-    if figures is not None:
-        _draw(figures, opened, chosen, outcomes, combine << 10)
 
 
 def _model(
@@ -180,24 +171,6 @@ def _show(title: str, columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> 
         table.add_row(*cells)
     words.output().print(title, highlight=False, markup=False, soft_wrap=True)
     words.output().print(table)
-
-
-def _draw(prefix: str, opened: Trace, chosen: Model, outcomes: list[Any], limit: int) -> None:
-    from ..report.page import style
-    from . import figures, simulate
-
-    most = min(outcomes[0].wanted, _CURVE_READS)
-    sizes = [size for size in _CURVE if size <= most] or [most]
-    curves = [
-        (depth, list(simulate.by_chunk(opened, chosen.device, sizes, depth, limit, most)))
-        for depth in sorted({outcome.policy.depth for outcome in outcomes})
-    ]
-    alone = [o for o in outcomes if o.policy.depth == 1 and not o.policy.chunk and o.wanted <= most]
-    with style():
-        access = figures.access_pattern(outcomes)
-        chunks = figures.time_by_chunk(curves, {str(o.policy): o.seconds for o in alone})
-        figures.save(access, Path(f"{prefix}-access.png"))
-        figures.save(chunks, Path(f"{prefix}-chunks.png"))
 
 
 def replay(

@@ -1,6 +1,6 @@
 """A trace from an index of a live database: the heap blocks in key order, read from the index only.
 
-The function ``lookahead.heap_block_order`` of the extension tells them; a cursor brings them in binary form."""
+The function ``lookahead.heap_block_order`` of the extension tells them; a cursor brings them."""
 
 from __future__ import annotations
 
