@@ -81,7 +81,7 @@ class ClientsCell(ScanCell):
     many: bool
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Way:
     """One side of a StatementCell.
 

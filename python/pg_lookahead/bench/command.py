@@ -125,7 +125,7 @@ def bench(
     if settings:
         given["set"] = options.combined(parameters.assignments("--set", settings))
     if resume is None:
-        chosen = options.choose({"seed": _drawn(), **given}, suite)
+        chosen = options.choose({"seed": random.SystemRandom().randrange(2**31), **given}, suite)
         earlier = None
     else:
         others = [name for name in given if name != "dsn"]
@@ -149,7 +149,11 @@ def demo(
 
     Takes about two minutes and 3 GB of disk, all of it given back.  $PG_CONFIG names the server
     to use, else the embedded one is; $PG_LOOKAHEAD_TMPDIR the directory for it."""
-    given: dict[str, Any] = {"seed": _drawn(), "latency": latency, "pg_config": pg_config}
+    given: dict[str, Any] = {
+        "seed": random.SystemRandom().randrange(2**31),
+        "latency": latency,
+        "pg_config": pg_config,
+    }
     if quick:
         given |= {"rows": (200_000,), "seconds": 5.0, "rounds": 1}
     _measure(options.choose({k: v for k, v in given.items() if v is not None}, "demo"), json=json)
@@ -174,10 +178,6 @@ def report(
 def _left_out(value: object) -> bool:
     """Whether an option was not given; 0 and an empty text are something."""
     return value is None or value is False or value == [] or value == ()
-
-
-def _drawn() -> int:
-    return random.SystemRandom().randrange(2**31)
 
 
 def _measure(

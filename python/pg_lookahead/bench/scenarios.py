@@ -139,132 +139,100 @@ def _clients(size: Size) -> Iterator[Cell]:
             )
 
 
-# Diagnostics
+# Diagnostics and maintenance
 
 
-def _diagnostic(
-    scenario: str, name: str, parameters: Parameters, function: str, relation: str, **more: object
+def _statement(
+    scenario: str,
+    name: str,
+    of: tuple[str, ...],
+    sides: Callable[[bool], Way],
+    warm: bool = True,
+    **more: Any,
 ) -> Iterator[Cell]:
+    """Cells that read relations, the first of which is what counts; sides: of look-ahead, and of stock."""
+    for cache in ("cold", "warm")[: 1 + warm]:
+        relations = tuple(f"{SCHEMA}.{relation}" for relation in of)
+        ways: dict[str, Any] = {"stock": sides(False), "ours": sides(True)}
+        yield StatementCell(scenario=scenario, name=name, cache=cache, relations=relations, **ways, **more)
+
+
+def _diagnostic(scenario: str, name: str, parameters: Parameters, of: str, **more: Any) -> Iterator[Cell]:
     """A function of contrib/pgstattuple, and ours of the same name."""
 
-    def way(schema: str) -> Way:
-        return Way(
-            query=f"SELECT * FROM {schema}.{function}('{SCHEMA}.{relation}'::regclass)",
-            function=f"{schema}.{function}(regclass)",
-        )
+    def way(ours: bool) -> Way:
+        function = f"{'lookahead' if ours else '{contrib}'}.{scenario}"
+        return Way(f"SELECT * FROM {function}('{SCHEMA}.{of}'::regclass)", function=f"{function}(regclass)")
 
-    for cache in ("cold", "warm"):
-        yield StatementCell(
-            scenario=scenario,
-            name=name,
-            cache=cache,
-            parameters=parameters,
-            tables=("d",),
-            extensions=("pgstattuple",),
-            relations=(f"{SCHEMA}.{relation}",),
-            stock=way("{contrib}"),
-            ours=way("lookahead"),
-            **more,  # type: ignore[arg-type]
-        )
+    known: dict[str, Any] = {"parameters": parameters, "tables": ("d",), "extensions": ("pgstattuple",)}
+    yield from _statement(scenario, name, (of,), way, **known, **more)
 
 
 def _pgstatindex(size: Size) -> Iterator[Cell]:
     kinds = {"primary key": "d_pkey", "timestamp": "d_taken", "float8": "d_reading", "composite": "d_abc"}
     for kind, index in list(kinds.items())[:1] if size.quick else kinds.items():
-        yield from _diagnostic("pgstatindex", kind, {"index": kind}, "pgstatindex", index)
+        yield from _diagnostic("pgstatindex", kind, {"index": kind}, index)
 
 
 def _pgstathashindex(size: Size) -> Iterator[Cell]:
-    yield from _diagnostic("pgstathashindex", "hash", {"index": "hash"}, "pgstathashindex", "d_hash")
+    yield from _diagnostic("pgstathashindex", "hash", {"index": "hash"}, "d_hash")
 
 
 def _approx(size: Size) -> Iterator[Cell]:
     for one_in in (500, 5):
-        yield from _diagnostic(
-            "pgstattuple_approx",
-            f"1 row in {one_in} deleted",
-            {"one_in": one_in},
-            "pgstattuple_approx",
-            "d",
-            part=None,
-            **_not_all_visible(f"{SCHEMA}.d", "id", "note", one_in),
-        )
+        visible = _not_all_visible(f"{SCHEMA}.d", "id", "note", one_in)
+        name = f"1 row in {one_in} deleted"
+        yield from _diagnostic("pgstattuple_approx", name, {"one_in": one_in}, "d", part=None, **visible)
 
 
 def _index_estimate(size: Size) -> Iterator[Cell]:
     """All of an index against a sample of it; the answers that both give are those that are known."""
-    relation = f"{SCHEMA}.e_k"
     sampled = 10_000
-    ours = Way(
-        query="SELECT max(value) FILTER (WHERE figure = 'size')::bigint AS index_size,"
+    sample = (
+        "SELECT max(value) FILTER (WHERE figure = 'size')::bigint AS index_size,"
         " max(value) FILTER (WHERE figure = 'tree_level')::int AS tree_level"
-        f" FROM lookahead.index_estimate('{relation}'::regclass, {sampled}, seed => 1)"
+        f" FROM lookahead.index_estimate('{SCHEMA}.e_k'::regclass, {sampled}, seed => 1)"
     )
     for schema, name in (("{contrib}", "contrib's pgstatindex"), ("lookahead", "our pgstatindex")):
-        yield StatementCell(
-            scenario="index_estimate",
-            name=f"{sampled:,} pages, against {name}",
-            cache="cold",
+        whole = f"SELECT index_size, tree_level FROM {schema}.pgstatindex('{SCHEMA}.e_k'::regclass)"
+        more = {
+            "tables": ("e",),
+            "needs": ("log_relation",),
+            "extensions": ("pgstattuple",),
+            "sampled": sampled,
+        }
+        yield from _statement(
+            "index_estimate",
+            f"{sampled:,} pages, against {name}",
+            ("e_k",),
+            lambda ours, whole=whole: Way(sample if ours else whole),  # type: ignore[misc]
+            warm=False,
             parameters={"pages": sampled, "against": schema.strip("{}")},
-            tables=("e",),
-            needs=("log_relation",),
-            extensions=("pgstattuple",),
-            relations=(relation,),
-            stock=Way(
-                query=f"SELECT index_size, tree_level FROM {schema}.pgstatindex('{relation}'::regclass)"
-            ),
-            ours=ours,
-            sampled=sampled,
+            **more,
         )
-
-
-# Maintenance
 
 
 def _bloom_scan(size: Size) -> Iterator[Cell]:
     def way(ours: bool) -> Way:
-        return Way(
-            query=f"SELECT count(*) FROM {SCHEMA}.d WHERE a = 17 AND b = 42 AND c = 1000",
-            before=(f"SET pg_lookahead.bloom_scan = {'on' if ours else 'off'}",),
-            method="bloom",
-        )
+        query = f"SELECT count(*) FROM {SCHEMA}.d WHERE a = 17 AND b = 42 AND c = 1000"
+        return Way(query, (f"SET pg_lookahead.bloom_scan = {'on' if ours else 'off'}",), method="bloom")
 
-    for cache in ("cold", "warm"):
-        yield StatementCell(
-            scenario="bloom_scan",
-            name="3 columns",
-            cache=cache,
-            tables=("d",),
-            needs=("vacuum:bloom",),
-            extensions=("bloom",),
-            private=True,
-            relations=(f"{SCHEMA}.d_bloom", f"{SCHEMA}.d"),
-            setup=(f"DROP INDEX IF EXISTS {SCHEMA}.d_abc",),  # with many rows the planner prefers it
-            teardown=("CREATE " + INDEXES_OF_D["d_abc"].format(schema=SCHEMA),),
-            stock=way(False),
-            ours=way(True),
-        )
+    more: dict[str, Any] = {"tables": ("d",), "needs": ("vacuum:bloom",), "extensions": ("bloom",)}
+    more["setup"] = (f"DROP INDEX IF EXISTS {SCHEMA}.d_abc",)  # with many rows the planner prefers it
+    more["teardown"] = ("CREATE " + INDEXES_OF_D["d_abc"].format(schema=SCHEMA),)
+    yield from _statement("bloom_scan", "3 columns", ("d_bloom", "d"), way, private=True, **more)
 
 
 def _wal_logging(size: Size) -> Iterator[Cell]:
     def way(streamed: bool) -> Way:
-        return Way(
-            query=f"SELECT lookahead.log_relation('{SCHEMA}.d_taken'::regclass, 'main', 0,"
-            f" pg_relation_size('{SCHEMA}.d_taken') / 8192 - 1, {str(streamed).lower()})",
-            before=("CHECKPOINT",),
+        query = (
+            f"SELECT lookahead.log_relation('{SCHEMA}.d_taken'::regclass, 'main', 0,"
+            f" pg_relation_size('{SCHEMA}.d_taken') / 8192 - 1, {str(streamed).lower()})"
         )
+        return Way(query, ("CHECKPOINT",))
 
-    for cache in ("cold", "warm"):
-        yield StatementCell(
-            scenario="wal_logging",
-            name="a btree index",
-            cache=cache,
-            tables=("d",),
-            needs=("log_relation",),
-            relations=(f"{SCHEMA}.d_taken",),
-            stock=way(False),
-            ours=way(True),
-        )
+    more: dict[str, Any] = {"tables": ("d",), "needs": ("log_relation",)}
+    yield from _statement("wal_logging", "a btree index", ("d_taken",), way, **more)
 
 
 def _vacuum(method: str, dead: tuple[int, ...]) -> Callable[[Size], Iterator[Cell]]:

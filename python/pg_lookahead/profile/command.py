@@ -161,7 +161,8 @@ def compare(
 
     comparison = compare_runs(*runs, by, names(a, b, runs))
     as_text = as_format == "text"
-    told = compare_views.text(comparison, _width(output)) if as_text else compare_views.as_json(comparison)
+    width = shutil.get_terminal_size().columns if output is None and sys.stdout.isatty() else None
+    told = compare_views.text(comparison, width) if as_text else compare_views.as_json(comparison)
     if output is None:
         sys.stdout.write(told)
     else:
@@ -173,8 +174,3 @@ def names(a: Path, b: Path, runs: tuple[Sequence[Run], Sequence[Run]]) -> tuple[
     """What to call the two: their configurations, or paths if those do not tell them apart."""
     configs = [", ".join(dict.fromkeys(run.config for run in side)) for side in runs]
     return (configs[0], configs[1]) if configs[0] != configs[1] else (str(a), str(b))
-
-
-def _width(output: Path | None) -> int | None:
-    """Columns of the terminal; None: there is none."""
-    return shutil.get_terminal_size().columns if output is None and sys.stdout.isatty() else None

@@ -18,6 +18,7 @@ but for sorting it altogether (8 bytes a read)."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:  # numpy takes a while to load, and the command line needs TraceError only
@@ -38,3 +39,10 @@ BATCH = 1 << 20
 
 class TraceError(Exception):
     """A trace, a model or a file will not do; one line for the user."""
+
+
+def check_numbers(device: object) -> None:
+    """TraceError if a parameter of a device is no number that is not negative."""
+    for name, value in vars(device).items():
+        if not isinstance(value, Sequence) and not 0 <= value < 1e12:
+            raise TraceError(f"{name} = {value}: expected a number that is not negative")

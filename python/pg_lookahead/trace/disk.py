@@ -1,32 +1,28 @@
 """How long a disk with heads takes for reads, one after the other or with several queued.
 
-The model follows Ruemmler and Wilkes, "An introduction to disk drive modeling" (IEEE Computer
-27(3), 1994): a read costs the command's overhead, the seek, the wait until its sector comes
-round, and its transfer; or, if the drive's own read-ahead has it, only a small overhead.
+The model follows Ruemmler and Wilkes, "An introduction to disk drive modeling" (IEEE Computer 27(3), 1994): a
+read costs the command's overhead, the seek, the wait until its sector comes round, and its transfer; or, if
+the drive's own read-ahead has it, only a small overhead.
 
-- Seek time over distance x (a fraction of the full stroke) is a + b sqrt(x) + c x, through
-  the track-to-track, the average and the full-stroke time of the data sheet.  (The average
-  over random pairs of places has E sqrt(x) = 8/15 and E x = 1/3.)  Within a track it is 0.
-- The platter turns on while the host thinks, so the wait is no random number: it follows
-  from the angle of the sector and the time.  Tracks are skewed so that reading on and on
-  runs at the sustained rate; so the angle of an address is the time, modulo a revolution,
-  at which a sequential scan would reach it.
-- After a read the drive reads on.  A read that begins at most ``readahead`` bytes further on
-  (or repeats the last) is a part of that stream: done when the heads have passed it, and
-  not before the last one plus the overhead of a hit.
+- Seek time over distance x (a fraction of the full stroke) is a + b sqrt(x) + c x, through the three times of
+  the data sheet; over random pairs of places E sqrt(x) = 8/15 and E x = 1/3.  Within a track it is 0.
+- The platter turns on while the host thinks, so the wait follows from the angle of the sector and the time.
+  Tracks are skewed so that reading on runs at the sustained rate: the angle of an address is the time, modulo
+  a revolution, at which a sequential scan would reach it.
+- A read that begins at most ``readahead`` bytes after the last (or repeats it) is a part of that stream: done
+  when the heads have passed it, and not before the last one plus the overhead of a hit.
 - With a queue, the drive takes the read it can finish first (shortest access time first).
 
-Everything is computed on whole arrays.  For a queue, pieces of the trace of _SEGMENT reads are
-simulated side by side, each from where the one before it will about have ended.
-"""
+For a queue, pieces of the trace of _SEGMENT reads are simulated side by side, each from where the one before
+it will about have ended."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 
-from . import Batches, Floats, Ints, TraceError
+from . import Batches, Floats, Ints, TraceError, check_numbers
 
 _SEGMENT = 4096
 
@@ -58,10 +54,7 @@ class Disk:
     queue: int = 1
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if not 0 <= value < 1e12:
-                raise TraceError(f"{field.name} = {value}: expected a number that is not negative")
+        check_numbers(self)
         for name in ("rpm", "outer_mb_s", "inner_mb_s", "capacity_gb", "queue"):
             if not getattr(self, name):
                 raise TraceError(f"{name} must not be 0")

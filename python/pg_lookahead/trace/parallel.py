@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
-from . import Batches, Floats, Ints, TraceError
+from . import Batches, Floats, Ints, TraceError, check_numbers
 
 _SEGMENT = 4096
 
@@ -52,10 +52,7 @@ class Parallel:
     table: Sequence[Sequence[float]] = ()
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if field.name != "table" and not 0 <= value < 1e12:
-                raise TraceError(f"{field.name} = {value}: expected a number that is not negative")
+        check_numbers(self)
         if not self.stream_mb_s or not self.queue:
             raise TraceError("stream_mb_s and queue must not be 0")
         if self.spread > 3:
