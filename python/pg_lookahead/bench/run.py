@@ -283,10 +283,8 @@ def _facts(target: Target, reads: int) -> tuple[dict[str, str], dict[str, float]
     with target.connect(loaded=False) as conn:
         facts = environment.describe(conn, target.data or Path("/"), settings.SHOWN)
         if target.data is None:
-            elsewhere = dict.fromkeys(
-                ("processor", "memory", "kernel", "file system"), "unknown: the server is elsewhere"
-            )
-            return {**facts, **elsewhere}, None
+            here = ("processor", "memory", "kernel", "file system")
+            return {**facts, **dict.fromkeys(here, "unknown: the server is elsewhere")}, None
         row = conn.execute(
             "SELECT pg_relation_filepath(oid) FROM pg_class WHERE relkind IN ('r', 'i')"
             " AND relnamespace IN (%s::regnamespace, 'pg_catalog'::regnamespace)"

@@ -10,18 +10,7 @@ from itertools import product
 from typing import Any
 
 from ..server.target import SCHEMA
-from .cells import (
-    OFF,
-    ON,
-    Cell,
-    ClientsCell,
-    Parameters,
-    ScanCell,
-    Size,
-    StatementCell,
-    VacuumCell,
-    Way,
-)
+from .cells import OFF, ON, Cell, ClientsCell, Parameters, ScanCell, Size, StatementCell, VacuumCell, Way
 from .tables import CLIENT_TABLES, COLUMNS, INDEXES_OF_D, TABLE
 
 # Index scans

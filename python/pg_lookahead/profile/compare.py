@@ -106,10 +106,7 @@ def compare(a: Sequence[Run], b: Sequence[Run], by: str, names: tuple[str, str])
     # In ns, as LEAST_DEVIATION is.
     took = [[run.seconds * 1e9 for run in runs if run.seconds is not None] for runs in (a, b)]
     return Comparison(
-        by=by,
-        sides=(_side(names[0], a), _side(names[1], b)),
-        rows=tuple(rows),
-        whole=welch(took[0], took[1]),
+        by=by, sides=(_side(names[0], a), _side(names[1], b)), rows=tuple(rows), whole=welch(took[0], took[1])
     )
 
 

@@ -32,11 +32,7 @@ DIRECTORY = "pg_lookahead_profiles"
 
 _RECORD_SECONDS = 30.0
 _POLL_SECONDS = 0.02
-_PRIVATE: dict[str, object] = {
-    "shared_buffers": "512MB",
-    "track_io_timing": True,
-    "jit": False,
-}
+_PRIVATE: dict[str, object] = {"shared_buffers": "512MB", "track_io_timing": True, "jit": False}
 
 
 @dataclass(frozen=True)

@@ -170,16 +170,9 @@ class Home:
         if key not in self._templates:
             work = self.make_directory("template")
             data = work / "data"
-            command: list[str | Path] = [
-                installation.bindir / "initdb",
-                "-D",
-                data,
-                "-U",
-                "postgres",
-                "--auth=trust",
-            ]
-            command += ["--locale=C", "--encoding=UTF8", "--no-sync", "--no-instructions", *arguments]
-            self.run(command, cwd=work)
+            usual = ["-U", "postgres", "--auth=trust", "--locale=C", "--encoding=UTF8", "--no-sync"]
+            usual += ["--no-instructions", *arguments]
+            self.run([installation.bindir / "initdb", "-D", data, *usual], cwd=work)
             self._templates[key] = data
         return self._templates[key]
 
@@ -214,14 +207,9 @@ class Home:
         return copied
 
     def _runs(self, installation: Installation) -> bool:
+        command = [str(installation.bindir / "postgres"), "--version"]
         try:
-            postgres = str(installation.bindir / "postgres")
-            return (
-                subprocess.run(
-                    [postgres, "--version"], capture_output=True, cwd="/", **self.as_server()
-                ).returncode
-                == 0
-            )
+            return not subprocess.run(command, capture_output=True, cwd="/", **self.as_server()).returncode
         except OSError:
             return False
 

@@ -164,11 +164,8 @@ def check_extensions(target: Target, conn: Connection, wanted: Sequence[str], op
     installed = dict(rows)
     for name in wanted:
         if name not in installed:
-            how = (
-                "make && make install PG_CONFIG=..."
-                if name == "pg_lookahead"
-                else "it is of PostgreSQL's contrib package"
-            )
+            ours = name == "pg_lookahead"
+            how = "make && make install PG_CONFIG=..." if ours else "it is of PostgreSQL's contrib package"
             raise ClusterError(f"{option}: the extension {name} is not installed in this server ({how})")
         if name == "pg_lookahead" and not target.private and installed[name] is None:
             raise ClusterError(f"{option}: CREATE EXTENSION pg_lookahead in this database first")
