@@ -41,7 +41,8 @@ KEPT = ROOT / "docs" / "figures"
 
 _DIAGNOSTICS = "pgstatindex,pgstathashindex,pgstattuple_approx"
 _MAINTENANCE = "bloom_scan,bloom_vacuum,hash_vacuum,gin_vacuum,wal_logging"
-_SCANS = "index_scan_random,index_scan_range,index_only_scan,index_scan_clients,index_pages,join"
+_JOINS = "index_pages,join_unique,join_many,join_heap_order"
+_SCANS = f"index_scan_random,index_scan_range,index_only_scan,index_scan_clients,{_JOINS}"
 
 RUNS: dict[str, tuple[str, str]] = {
     "demo": ("", "--suite demo"),
@@ -54,7 +55,7 @@ RUNS: dict[str, tuple[str, str]] = {
         "--cache warm --rows 1000000 --io buffered --rounds 200 --precision 1 --seconds 8",
     ),
     "latency": (
-        f"index_scan_random,index_only_scan,index_pages,join,{_DIAGNOSTICS},{_MAINTENANCE}",
+        f"index_scan_random,index_only_scan,{_JOINS},{_DIAGNOSTICS},{_MAINTENANCE}",
         "--cache cold --rows 300000 --io direct --latency 0.1,1 --seconds 5",
     ),
     "settings": (
