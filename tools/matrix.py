@@ -50,7 +50,7 @@ from pg_lookahead.server.installation import Installation
 
 ROOT = Path(__file__).resolve().parents[1]
 BUILD = ROOT / "build" / "matrix"
-SOURCES = ("Makefile", "pg_lookahead.control", "sql", "src", "test")
+SOURCES = ("Makefile", "VERSION", "pg_lookahead.control", "sql", "src", "test")
 DIFFERENTIAL = ("*differential*", "*equality*")
 """Tests whose every statement is answered by stock PostgreSQL, too."""
 UPGRADE = "test_upgrade.py"
