@@ -118,13 +118,13 @@ def build_next(directory: Path) -> Path:
     return make_library(directory)
 
 
-def make_library(directory: Path, *variables: str) -> Path:
+def make_library(directory: Path, *goals: str) -> Path:
     """Build the library of the sources in a directory; its file.
 
-    variables: further ones for make, as ``COPT=-DNAME``, and goals"""
+    goals: of make, and variables; none: just build it"""
     pg_config = Installation.find().bindir / "pg_config"
     environment = {name: value for name, value in os.environ.items() if not re.match("MAKE|MFLAGS", name)}
-    command = ["make", "-s", "-j2", "with_llvm=no", f"PG_CONFIG={pg_config}", *variables, "all"]
+    command = ["make", "-s", "-j2", "with_llvm=no", f"PG_CONFIG={pg_config}", *(goals or ["all"])]
     done = subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     return directory / "pg_lookahead.so"
