@@ -4,7 +4,7 @@
 # For developers:		the same with PROFILE=1, which compiles function profiles in (docs/profiles.md)
 # Without one:			make demo, make bench, make test, make lint (set themselves up; see the second half)
 
-TOOL_GOALS = setup demo bench test torture mutants matrix sanitize packages dist lint format lock
+TOOL_GOALS = setup demo bench test torture mutants matrix sanitize fuzz packages dist lint format lock
 ifeq ($(filter $(TOOL_GOALS),$(MAKECMDGOALS)),)
 
 # First half: PGXS build of the extension.
@@ -117,6 +117,10 @@ matrix: setup
 # Regress and isolation tests, and those of index maintenance, under AddressSanitizer and UndefinedBehaviorSanitizer.
 sanitize: setup
 	@$(VENV)/python -Es tools/sanitize.py
+
+# Pages that libFuzzer invents, under sanitizers; options by FUZZ='--minutes 1 pgstatindex'.
+fuzz: setup
+	@$(VENV)/python -Es tools/fuzz.py $(FUZZ)
 
 # Debian packages, built and tried in roots of their own (as root); one version by PACKAGES=18.
 packages: setup
