@@ -4,7 +4,7 @@
 # For developers:		the same with PROFILE=1, which compiles function profiles in (docs/profiles.md)
 # Without one:			make demo, make bench, make test, make lint (set themselves up; see the second half)
 
-TOOL_GOALS = setup demo bench test torture mutants matrix sanitize fuzz packages dist lint format lock
+TOOL_GOALS = setup demo bench figures test torture mutants matrix sanitize fuzz packages dist lint format lock
 ifeq ($(filter $(TOOL_GOALS),$(MAKECMDGOALS)),)
 
 # First half: PGXS build of the extension.
@@ -92,6 +92,11 @@ demo: setup
 # Options by BENCH='--scenario index_scan_random --io direct'.
 bench: setup
 	@$(VENV)/pg_lookahead bench $(BENCH)
+
+# The figures of README.md and docs, measured and written anew: 30 minutes, on a quiet machine.  Some runs,
+# or less data, by FIGURES='--quick cold'.
+figures: setup
+	@$(VENV)/python -Es tools/figures.py $(FIGURES)
 
 # Two files of tests at a time; those of one follow each other in one process.
 test: setup

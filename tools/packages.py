@@ -3,9 +3,9 @@
     python tools/packages.py [17 18 19]
 
 For each major version, in the Debian suite that has it (see debian_server): debootstrap makes a
-root; in a copy of it dpkg-buildpackage builds what is committed, by debian/; apt installs the
-result into the root itself, which brings that suite's PostgreSQL; and there a server answers a
-query through the extension.  It needs root, since apt and dpkg in a root do.
+root; in a copy of it dpkg-buildpackage builds what is committed, by debian/.  The
+root itself then knows nothing but the package: there everything is done that README.md tells a new
+user to do (see readme_walk), from installing to removing.  It needs root, since apt and dpkg do.
 
 What runs in a root has processes and mounts of its own, which end with it.  Packages that apt
 fetched are kept in the matrix's cache; of a run that passed, only the .deb files stay.
@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import debian_server
+import readme_walk
 from debian_server import Unavailable
 from matrix import BUILD, ROOT, cache_directory, run
 
@@ -47,27 +48,6 @@ export PG_SUPPORTED_VERSIONS="$major"
 pg_buildext updatecontrol
 dpkg-buildpackage -us -uc -b
 lintian --fail-on error ../*.changes
-"""
-
-# The root knows nothing but the package, and what apt finds it to need.
-USE_PACKAGE = """
-install /package/postgresql-"$major"-lookahead_*.deb
-pg_createcluster "$major" try
-echo "shared_preload_libraries = 'pg_lookahead'" >>/etc/postgresql/"$major"/try/postgresql.conf
-pg_ctlcluster "$major" try start
-su postgres -c "psql --cluster $major/try -X -v ON_ERROR_STOP=1" <<'end'
-CREATE EXTENSION pg_lookahead;
-CREATE TABLE t AS SELECT i, repeat('x', 500) AS filler FROM generate_series(1, 20000) AS i;
-CREATE INDEX ON t (i);
-VACUUM ANALYZE t;
-SET enable_seqscan = off;
-DO $$ BEGIN
-	ASSERT (SELECT count(filler) FROM t WHERE i BETWEEN 500 AND 1500) = 1001, 'index scan';
-	ASSERT lookahead.index_scans_served() > 0, 'not ours';
-	ASSERT (SELECT tuple_count FROM lookahead.pgstattuple('t')) = 20000, 'diagnostics';
-END $$;
-end
-pg_ctlcluster "$major" try stop
 """
 
 
@@ -108,7 +88,9 @@ def package(major: int) -> Path:
     source, root, build_root = place / "source", place / "root", place / "build-root"
     source.mkdir(parents=True)
     log = BUILD / "logs" / f"packages-{major}"
-    passes(["debootstrap", "--variant=minbase", suite.suite, root, mirror], log.with_name(f"{log.name}-root"))
+    # Its script for sid serves every suite, those that this debootstrap does not know by name among them.
+    command: list[str | Path] = ["debootstrap", "--variant=minbase", suite.suite, root, mirror, "sid"]
+    passes(command, log.with_name(f"{log.name}-root"))
     root.chmod(0o755)
     apt = debian_server.configuration(Path("/"), mirror, major)
     (root / "etc/apt/sources.list").write_text(apt["sources.list"])
@@ -119,7 +101,8 @@ def package(major: int) -> Path:
     archive = subprocess.run(["git", "archive", "HEAD"], cwd=ROOT, capture_output=True, check=True).stdout
     subprocess.run(["tar", "-xC", source], input=archive, check=True)
     in_root(build_root, MAKE_PACKAGE, major, log.with_name(f"{log.name}-build"))
-    in_root(root, USE_PACKAGE, major, log.with_name(f"{log.name}-use"))
+    walk = readme_walk.script(readme_walk.README.read_text(), major)
+    in_root(root, walk, major, log.with_name(f"{log.name}-use"))
     for directory in (source, root, build_root):
         shutil.rmtree(directory)
     (found,) = place.glob(f"postgresql-{major}-lookahead_*.deb")

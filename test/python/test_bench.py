@@ -6,7 +6,6 @@ import math
 import os
 import random
 import re
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +17,7 @@ import numpy as np
 import pytest
 
 from command_line import refused, tool
-from pg_lookahead.bench import cells, command, lookup, options, scans, scenarios, settings, subjects, tables
+from pg_lookahead.bench import cells, command, options, scans, scenarios, settings, subjects, tables
 from pg_lookahead.bench.cells import OFF, ScanCell, Size
 from pg_lookahead.bench.compare import identity
 from pg_lookahead.bench.statements import Statement
@@ -187,9 +186,7 @@ def test_when_to_stop() -> None:
         (["--baseline", "/etc/passwd"], "--baseline /etc/passwd"),
         (["--perf", "/no/such/directory"], "--perf"),
         (["--dsn", "host=/no/such/socket"], "--dsn"),
-        (["--peer", "host=/no/such/socket"], "--peer"),
         (["--dsn", ""], "--dsn: the connection string is empty"),
-        (["--peer", ""], "--peer: the connection string is empty"),
         (["--dsn", "host=/no/such/socket", "--io", "direct"], "--io is for a private server"),
         (["--keep"], "--keep"),
         (["--keep", "--dsn", "host=/no/such/socket", "--rows", "60000,70000"], "--keep"),
@@ -225,7 +222,7 @@ def test_help_fits_one_screen_and_has_the_rest_elsewhere() -> None:
     few, every = (
         set(re.findall(r"  (--[a-z-]+)", tool("bench", option).stdout)) for option in ("-h", "--help-all")
     )
-    assert few < every and {"--precision", "--peer", "--seed"} <= every - few
+    assert few < every and {"--precision", "--cell", "--seed"} <= every - few
 
 
 def test_no_fuse_is_one_line() -> None:
@@ -470,31 +467,6 @@ def test_what_look_ahead_leaves_to_the_server_is_said(loaded: Private) -> None:
         assert left.sample(True, 0)[1]["served"] == 0
         assert left.note.startswith("look-ahead leaves this to the server")
         assert loaded.version < 18 or "(pg_lookahead.max_distance is 0)" in left.note
-
-
-def look_up(loaded: Private) -> lookup.Lookup:
-    cell = scan_cell("point_lookup", 0)
-    assert isinstance(cell, cells.LookupCell)
-    return lookup.Lookup(loaded, cell, context(0.002))
-
-
-def test_pgbench(loaded: Private) -> None:
-    with look_up(loaded) as subject:
-        subject.prepare()
-        for ours in (False, True):
-            started = time.perf_counter()
-            sample, _ = subject.sample(ours, 0)
-            assert 0 < sample.seconds < time.perf_counter() - started
-
-
-def test_pgbench_of_the_other_side_is_refused(loaded: Private, monkeypatch: pytest.MonkeyPatch) -> None:
-    with look_up(loaded) as subject:
-        subject.prepare()
-        environment = subject._environment
-        monkeypatch.setattr(subject, "_environment", lambda ours: environment(not ours))
-        for ours in (False, True):
-            with pytest.raises(subjects.Refused, match="the other side's code"):
-                subject.sample(ours, 0)
 
 
 @pytest.mark.parametrize("number", range(4))

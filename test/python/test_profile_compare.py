@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import os
 import random
@@ -17,7 +15,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from browser import look_at, needs_browser
 from command_line import refused, tool
 from pg_lookahead.measure import statistics
 from pg_lookahead.profile import compare, compare_views
@@ -232,28 +229,23 @@ def test_text_tells_all() -> None:
     assert re.search(r"slower .* 0\.001 .*\+\d[\d,.]* \(\d.*\*", text)
 
 
-def test_json_and_csv_hold_the_same() -> None:
-    found = compared()
-    parsed = json.loads(compare_views.as_json(found))
-    rows = list(csv.DictReader(io.StringIO(compare_views.as_csv(found))))
+def test_json_holds_all() -> None:
+    parsed = json.loads(compare_views.as_json(compared()))
     assert parsed["a"]["processes"] == {"backend": 4, "parallel worker": 4} and "Holm" in parsed["method"]
-    assert [row["function"] for row in rows] == [member["function"] for member in parsed["functions"]]
-    for row, member in zip(rows, parsed["functions"], strict=True):
-        assert float(row["difference"]) == member["difference"] == member["b"] - member["a"]
-        assert float(row["z"]) == member["z"] and member["degrees_of_freedom"] > 0
+    for member in parsed["functions"]:
+        assert member["difference"] == member["b"] - member["a"]
+        assert isinstance(member["z"], float) and member["degrees_of_freedom"] > 0
 
 
 def test_nothing_at_all() -> None:
     empty = compare.compare([run()], [run()], "self", ("a", "b"))
     assert empty.rows == ()
-    for view in (compare_views.text, compare_views.as_json, compare_views.as_csv, compare_views.as_html):
+    for view in (compare_views.text, compare_views.as_json):
         assert view(empty)
     assert "No function was seen" in compare_views.text(empty)
 
 
-# The commands, and a browser
-
-WIDTHS = "[...document.querySelectorAll('{}')].map(element => element.getBoundingClientRect().width)"
+# The commands
 
 
 @pytest.fixture
@@ -306,7 +298,7 @@ def test_a_damaged_value_is_refused_or_told(tmp_path: Path, damage: Any) -> None
             refused += 1
             continue
         found = compare.compare(runs * 3, runs * 3, "total", ("a", "b"))
-        for view in (compare_views.text, compare_views.as_json, compare_views.as_csv, compare_views.as_html):
+        for view in (compare_views.text, compare_views.as_json):
             assert "nan" not in view(found).lower()
     assert refused > 10
 
@@ -329,19 +321,3 @@ def test_bad_input_is_one_line_and_status_2(
     monkeypatch.chdir(saved)
     Path("single/bad.json").write_text("{}")
     assert named in refused("profile", *arguments)
-
-
-@needs_browser
-def test_in_a_browser(saved: Path, tmp_path: Path) -> None:
-    page = tmp_path / "compared.html"
-    page.write_text(compare_views.as_html(compared()))
-    for width in (1200, 420):
-        with look_at(page, tmp_path / f"profile-{width}", width=width) as seen:
-            bars = seen.evaluate(
-                "[...document.querySelectorAll('.bars i')].map(i => i.getBoundingClientRect().width)"
-            )
-            assert len(bars) == 2 * 5 and max(bars) > 100 and min(bars) >= 1
-            assert seen.evaluate("document.documentElement.scrollWidth") <= width
-            assert HOSTILE in seen.evaluate("document.body.textContent")
-            seen.screenshot(tmp_path / f"compared-{width}.png")
-            assert seen.errors == [] and seen.requests == []

@@ -6,7 +6,6 @@ execute it and what proves that it did (in brackets):
     ScanCell       an index scan, by a function of ``tables``; the sides differ in settings if it
                    is cold, and if it is warm stock's session has not loaded the library (scans)
     ClientsCell    index scans in several sessions at once (scans)
-    LookupCell     single rows, by pgbench (lookup)
     StatementCell  two statements that give the same answer (statements)
     VacuumCell     VACUUM of a table in a database that is copied anew for each sample (vacuum)
 """
@@ -74,11 +73,6 @@ class ScanCell(Cell):
     @property
     def same(self) -> bool:
         return self.ours == OFF
-
-
-@dataclass(frozen=True, kw_only=True)
-class LookupCell(ScanCell):
-    """By pgbench; stock has not loaded the library."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,7 +23,7 @@ from ..server.installation import ClusterError
 from ..server.latency import LONGEST_MS
 from . import options, scenarios
 
-_SUITES = Literal["default", "quick", "demo", "readme", "sweeps", "latency"]
+_SUITES = Literal["default", "quick", "demo", "sweeps", "latency"]
 
 
 def _help_all(ctx: typer.Context, wanted: bool) -> None:
@@ -80,7 +80,7 @@ def bench(
     ] = None,
     suite: Annotated[
         _SUITES,
-        typer.Option(metavar="NAME", show_default=False, help="quick, demo, readme, sweeps or latency."),
+        typer.Option(metavar="NAME", show_default=False, help="quick, demo, sweeps or latency."),
     ] = "default",
     rows: Annotated[Any, _list(_ROWS, "Of the tables; 5,000,000 if not given.")] = None,
     io: Annotated[Any, _list(parameters.words(*options.IO), "buffered, direct; else both.")] = None,
@@ -134,9 +134,6 @@ def bench(
         Literal["same", "slower"] | None,
         typer.Option(hidden=True, help="Stock against stock; or against stock that does a tenth more."),
     ] = None,
-    peer: Annotated[
-        str | None, typer.Option(metavar="DSN", hidden=True, help="Measure this server's own code beside it.")
-    ] = None,
     keep: Annotated[
         bool,
         typer.Option("--keep", hidden=True, help="With --dsn: leave the tables there, for its standbys."),
@@ -169,7 +166,7 @@ def bench(
         chosen = options.choose({"seed": _drawn(), **given}, suite)
         earlier = None
     else:
-        others = [name for name in given if name not in ("dsn", "peer")]
+        others = [name for name in given if name != "dsn"]
         others += ["json"] * (json is not None) + ["suite"] * (suite != "default")
         if others:
             raise ClusterError(

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
 
+import msgspec
 import psycopg
 
 from ..measure import perf, statistics
@@ -20,10 +21,9 @@ from ..measure.meter import Sample
 from ..measure.statistics import Interval
 from ..measure.turns import take
 from ..report.journal import Journal
-from ..report.record import OURS, PEER, STOCK, Identity, Repetition, Result, Server, interval, result
+from ..report.record import OURS, STOCK, Identity, Repetition, Result, Server, interval, result
 from ..server.target import Target
-from .cells import Cell, ClientsCell, LookupCell, ScanCell, StatementCell, VacuumCell
-from .lookup import Lookup
+from .cells import Cell, ClientsCell, ScanCell, StatementCell, VacuumCell
 from .options import Options
 from .scans import Clients, Scan
 from .statements import Statement
@@ -38,7 +38,6 @@ disturbs a virtual machine comes and goes within a tenth of a second."""
 _SUBJECTS: dict[type[Cell], Any] = {
     ScanCell: Scan,
     ClientsCell: Clients,
-    LookupCell: Lookup,
     StatementCell: Statement,
     VacuumCell: Vacuum,
 }
@@ -60,13 +59,11 @@ def measure(
     server: Server,
     cell: Cell,
     target: Target,
-    peer: Target | None,
     journal: Journal,
     so_far: Callable[[Interval], None],
 ) -> Result:
     """What a cell comes to, on the server that runs.
 
-    target, peer: the server, and that of --peer
     journal: gets every repetition as soon as it is taken; those that it has are not taken again
     so_far: told the interval after each round"""
     name = identity(server, cell)
@@ -83,36 +80,23 @@ def measure(
     subject: Subject | None = None
     refused = ""
 
-    def side(variant: str, of: Subject) -> Callable[[int], Sample]:
-        def one(pair: int) -> Sample:
-            sample, counters = of.sample(variant == OURS, pair)
-            members = {field: getattr(name, field) for field in Identity.__struct_fields__}
-            journal.write(
-                Repetition(
-                    **members, variant=variant, pair=pair, times=of.times, sample=sample, lookahead=counters
-                )
-            )
-            return sample
-
-        return one
+    def side(variant: str, pair: int) -> Sample:
+        assert subject
+        sample, counters = subject.sample(variant == OURS, pair)
+        taken: dict[str, Any] = {"variant": variant, "pair": pair, "times": subject.times, "sample": sample}
+        journal.write(Repetition(**msgspec.structs.asdict(name), **taken, lookahead=counters))
+        return sample
 
     def enough() -> bool:
-        found = [interval(samples, base) for base in samples if base != OURS]
-        so_far(found[0])
-        return all(statistics.enough(one, options.precision / 100) for one in found)
+        found = interval(samples)
+        so_far(found)
+        return statistics.enough(found, options.precision / 100)
 
     with ExitStack() as stack:
-        kind = _SUBJECTS[type(cell)]
         try:
-            subject = stack.enter_context(kind(target, cell, context))
+            subject = stack.enter_context(_SUBJECTS[type(cell)](target, cell, context))
             subject.prepare()
-            sides = {STOCK: side(STOCK, subject), OURS: side(OURS, subject)}
-            if peer and not cell.private and not cell.needs:
-                # As many executions as here.
-                there = replace(context, stock=True, times=subject.times, control=None)
-                other = stack.enter_context(kind(peer, cell, there))
-                other.prepare()
-                sides[PEER] = side(PEER, other)
+            sides = {variant: partial(side, variant) for variant in (STOCK, OURS)}
             samples = {one: list(kept.get(one, [])) if kept.keys() == sides.keys() else [] for one in sides}
             take(
                 sides,

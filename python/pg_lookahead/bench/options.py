@@ -20,9 +20,7 @@ CACHES = ("cold", "warm")
 LAYOUTS = ("unfragmented", "fragmented")
 FEWEST_ROWS, MOST_ROWS = 50_000, 1_000_000_000
 
-_INDEX_SCANS = ("index_scan_random", "index_scan_block_order", "index_scan_clients", "index_only_scan")
 _DIAGNOSTICS = ("pgstatindex", "pgstathashindex", "pgstattuple_approx")
-_VACUUM = ("bloom_vacuum", "hash_vacuum", "gin_vacuum")
 _WORKERS = (("io_workers=12",),)
 
 SUITES: dict[str, dict[str, Any]] = {
@@ -43,11 +41,6 @@ SUITES: dict[str, dict[str, Any]] = {
         "set": (("io_workers=12", "effective_io_concurrency=200"),),
         "rounds": 3,
         "seconds": 15.0,
-    },
-    "readme": {
-        "scenario": (*_DIAGNOSTICS, "bloom_scan", *_VACUUM, "wal_logging", *_INDEX_SCANS, "point_lookup"),
-        "set": _WORKERS,
-        "seconds": 6.0,
     },
     "sweeps": {
         "scenario": ("index_scan_limit", "index_scan_distance", "index_scan_range", "index_scan_oscache"),
@@ -79,7 +72,6 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     quick: fewer cells
     pg_config: of the server; None: as Cluster chooses
     dsn: of a server to attach to; None: a private one
-    peer: of a second one, for its stock; None: none
     keep: whether the tables stay on the server of ``dsn``
     control: ``same`` or ``slower``: stock against stock
     perf: directory for records of perf; None: none"""
@@ -99,7 +91,6 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     quick: bool = False
     pg_config: str | None = None
     dsn: str | None = None
-    peer: str | None = None
     keep: bool = False
     control: str | None = None
     perf: str | None = None
@@ -125,9 +116,8 @@ def choose(given: dict[str, Any], suite: str) -> Options:
     if chosen.dsn is not None:
         _only_private(given)
         chosen = msgspec.structs.replace(chosen, io=(None,), latency=(None,), checksums=(None,))
-    for name in ("dsn", "peer"):
-        if getattr(chosen, name) == "":
-            raise ClusterError(f"--{name}: the connection string is empty")
+        if not chosen.dsn:
+            raise ClusterError("--dsn: the connection string is empty")
     names = [
         cell.name
         for name in chosen.scenario

@@ -48,7 +48,6 @@ class _Bench:
     baseline: Run | None
     agreed: bool
     mount: Mount | None = None
-    peer: Attached | None = None
     able: set[str] = field(default_factory=set)
     cells: dict[Server, list[Cell]] = field(default_factory=dict)
 
@@ -67,13 +66,9 @@ def run(
     agreed: whether a server of the user's own may be filled without asking"""
     started = time.monotonic()
     with ExitStack() as stack:
-        peer = Attached("--peer", options.peer, library=False) if options.peer else None
-        main = Attached("--dsn", options.dsn, library=True) if options.dsn else None
-        bench = _Bench(options, journal, progress, baseline, agreed, peer=peer)
-        if peer:
-            _prepare_peer(bench, stack, peer)
-        if main:
-            _run_attached(bench, stack, main)
+        bench = _Bench(options, journal, progress, baseline, agreed)
+        if options.dsn:
+            _run_attached(bench, stack, Attached("--dsn", options.dsn))
         else:
             for checksums, servers in groupby(options.servers(), key=lambda server: server.checksums):
                 _run_private(bench, checksums, list(servers))
@@ -134,17 +129,6 @@ def _run_attached(bench: _Bench, stack: ExitStack, target: Attached) -> None:
             _measure_tables(bench, target, rows, layout, list(of_tables))
 
 
-def _prepare_peer(bench: _Bench, stack: ExitStack, peer: Attached) -> None:
-    with _clear_errors():
-        guard = stack.enter_context(peer.connect(loaded=False))
-        check_extensions(peer, guard, plan.wanted_extensions(bench.options), peer.name)
-        _lock(guard, peer.name)
-        if peer.standby:
-            plan.check_kept(peer, guard, bench.options)
-        else:
-            stack.callback(peer.remove)
-
-
 def _lock(guard: psycopg.Connection[Any], option: str) -> None:
     row = guard.execute("SELECT pg_try_advisory_lock(%s)", [_LOCK]).fetchone()
     if row != (True,):
@@ -177,9 +161,8 @@ def _announce(bench: _Bench, target: Target) -> None:
         planned += [(server, cell) for cell in on_it]
         firsts[group] = server.rows
     told = msgspec.to_builtins(options)
-    for name in ("dsn", "peer"):
-        if told[name]:
-            told[name] = without_password(told[name])
+    if options.dsn:
+        told["dsn"] = without_password(options.dsn)
     bench.journal.write(Session(version=__version__, options=told, planned=len(planned)))
     expected = [plan.expected_seconds(options, server, cell) for server, cell in planned]
     names = {name for _, cell in planned for name in cell.tables}
@@ -220,9 +203,7 @@ def _measure_tables(bench: _Bench, target: Target, rows: int, layout: str, serve
     todo = [cell for _, of_server in left for cell in of_server]
     if isinstance(target, Private):
         _restart(bench, target, settings.of_server(target.version, Server(rows)))
-    for one in (target, bench.peer):
-        if one:
-            _load(bench, one, rows, layout, todo)
+    _load(bench, target, rows, layout, todo)
     for server, of_server in left:
         if _arrange(bench, target, server):
             _measure_all(bench, target, server, of_server)
@@ -240,10 +221,10 @@ def _load(bench: _Bench, target: Target, rows: int, layout: str, todo: list[Cell
             rows,
             layout,
             bench.options.seed,
-            report if target is not bench.peer else lambda text: report(f"peer: {text}"),
+            report,
             indexes,
             plan.wanted_extensions(bench.options),
-            keep=bench.options.keep and target is not bench.peer,
+            keep=bench.options.keep,
         )
     made = set()
     for cell in todo:
@@ -254,9 +235,8 @@ def _load(bench: _Bench, target: Target, rows: int, layout: str, todo: list[Cell
 
 def _arrange(bench: _Bench, target: Target, server: Server) -> bool:
     """Bring the server into the state wanted; false, with a note, if it cannot be."""
-    for one in (target, bench.peer):
-        if isinstance(one, Attached):
-            one.settings = settings.of_session(server)
+    if isinstance(target, Attached):
+        target.settings = settings.of_session(server)
     if isinstance(target, Private):
         bench.progress.step(f"{server}: making the server ready")
         try:
@@ -293,17 +273,14 @@ def _measure_all(bench: _Bench, target: Target, server: Server, of_server: list[
         _execute(bench, target, server, alike[0].setup)
         for cell in alike:
             progress.cell(identity(server, cell))
-            taken = measure(options, server, cell, target, bench.peer, bench.journal, progress.so_far)
+            taken = measure(options, server, cell, target, bench.journal, progress.so_far)
             _record(bench, taken)
         _execute(bench, target, server, alike[0].teardown)
 
 
 def _describe(bench: _Bench, target: Target, server: Server) -> None:
-    for one in (target, bench.peer):
-        if one is None:
-            continue
-        facts, read_us = _facts(one, 64 if bench.options.quick else 512)
-        bench.journal.write(Environment(server=server, peer=one is not target, facts=facts, read_us=read_us))
+    facts, read_us = _facts(target, 64 if bench.options.quick else 512)
+    bench.journal.write(Environment(server=server, facts=facts, read_us=read_us))
 
 
 def _facts(target: Target, reads: int) -> tuple[dict[str, str], dict[str, float] | None]:
@@ -332,14 +309,13 @@ def _facts(target: Target, reads: int) -> tuple[dict[str, str], dict[str, float]
 
 
 def _execute(bench: _Bench, target: Target, server: Server, statements: Sequence[str]) -> None:
-    if statements:
-        bench.progress.step(f"{server}: {statements[0].split(';')[0]}")
+    if not statements:
+        return
+    bench.progress.step(f"{server}: {statements[0].split(';')[0]}")
     _set_latency(bench, None)
-    for one in (target, bench.peer):
-        if one and statements:
-            with one.connect(loaded=False) as conn:
-                for statement in statements:
-                    conn.execute(statement.encode())
+    with target.connect(loaded=False) as conn:
+        for statement in statements:
+            conn.execute(statement.encode())
     _set_latency(bench, server.latency_ms)
 
 

@@ -165,8 +165,6 @@ class Scan(Subject):
 
     def check(self, ours: bool, sample: Sample, counters: Counters) -> None:
         super().check(ours, sample, counters)
-        if self.context.stock:
-            return
         stock = not ours or self.cell.same
         executed = self.times * len(self._sessions)
         if counters["served"] != (0 if stock else self._nodes * executed):
@@ -180,8 +178,6 @@ class Scan(Subject):
             raise Refused("no block was read ahead")
 
     def counters(self) -> Counters:
-        if self.context.stock:
-            return {}
         cursor = self.conn.execute("SELECT * FROM lookahead.index_scan_stats")
         values = cursor.fetchone()
         assert cursor.description is not None and values is not None
@@ -229,7 +225,7 @@ class Scan(Subject):
             self.note = "this server loads the library for all, stock has pg_lookahead.index_scan off"
 
     def _find_out_who_runs_it(self) -> None:
-        if self.context.stock or self.context.control or self.cell.same:
+        if self.context.control or self.cell.same:
             return
         start, n = self.start(0), min(self.cell.n, _PROBED)
         self._switch(self.conn, True)
@@ -277,8 +273,6 @@ class Scan(Subject):
 
     def _compare(self) -> None:
         """The rows themselves, in order, of one execution (of the first million, if more)."""
-        if self.context.stock:
-            return
         n = min(self.cell.n, _MOST_COMPARED)
         column = self._column if self.cell.way == "only" else "pad"
         rows = self._query(str(self.start(0)), str(n))

@@ -5,6 +5,7 @@ A scenario is a function that gives its cells (see ``cells``), for tables of a s
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -14,7 +15,6 @@ from .cells import (
     ON,
     Cell,
     ClientsCell,
-    LookupCell,
     Parameters,
     ScanCell,
     Size,
@@ -162,16 +162,8 @@ def _only(size: Size) -> Iterator[Cell]:
 
 
 def _lookup(size: Size) -> Iterator[Cell]:
-    yield LookupCell(
-        scenario="point_lookup",
-        name="primary key, pgbench",
-        cache="warm",
-        parameters={"rows": 1},
-        private=True,
-        way="pgbench",
-        column="sequential",
-        n=1,
-    )
+    point = ScanCell(scenario="point_lookup", name="primary key", cache="warm", column="sequential", n=1)
+    yield replace(point, way="point", parameters={"rows": 1})
 
 
 def _clients(size: Size) -> Iterator[Cell]:

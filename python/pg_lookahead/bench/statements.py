@@ -31,7 +31,7 @@ class Statement(Subject):
     def prepare(self) -> None:
         self._pages = blocks_of(self.conn, self.relations[:1])
         # Settles hint bits, for both alike.
-        answers = [self._answer(ours) for ours in (False, not self.context.stock)]
+        answers = [self._answer(ours) for ours in (False, True)]
         columns, stock = answers[0]
         found = differences(columns, stock, answers[1][1])
         if found:
@@ -63,9 +63,8 @@ class Statement(Subject):
 
     def switch(self, ours: bool, pair: int) -> None:
         way = self._way(ours)
-        if not self.context.stock:
-            for text in way.before:
-                self.conn.execute(self._text(text))
+        for text in way.before:
+            self.conn.execute(self._text(text))
         # Catalogs and the plan's parts are to be cached.
         self.conn.execute(b"EXPLAIN " + self._text(way.query))
 
@@ -96,7 +95,7 @@ class Statement(Subject):
 
     def counters(self) -> Counters:
         method = self.cell.ours.method
-        return streamed(self.conn, method) if method and not self.context.stock else {}
+        return streamed(self.conn, method) if method else {}
 
     def check(self, ours: bool, sample: Sample, counters: Counters) -> None:
         if ours and self.cell.sampled is not None:

@@ -1,8 +1,8 @@
 """What is timed: a cell at work on a server, which proves with each sample what it ran.
 
 A subject prepares itself, gives a sample of either side whenever asked, and raises Refused if
-what ran is not what its cell names.  Here is what all have in common; ``scans``, ``lookup``,
-``statements`` and ``vacuum`` have the kinds.
+what ran is not what its cell names.  Here is what all have in common; ``scans``, ``statements``
+and ``vacuum`` have the kinds.
 """
 
 from __future__ import annotations
@@ -49,14 +49,12 @@ class Context:
     seed: of this cell's random choices; both sides of a pair start alike
     seconds: how long a warm sample is to last
     times: executions in a sample, of an earlier run; None: to be found out
-    stock: whether only stock will run, and the library may be missing
     control: ``same``: look-ahead's side is stock, too; ``slower``: and does a tenth more"""
 
     rows: int
     seed: str
     seconds: float = 0.02
     times: int | None = None
-    stock: bool = False
     control: str | None = None
 
 
@@ -87,11 +85,8 @@ class Subject(ABC):
         self.meter = Meter(target, self.conn, [self.conn])
 
     def session(self, *, loaded: bool = True, until: ExitStack | None = None) -> psycopg.Connection[Any]:
-        """A further connection.
-
-        loaded: whether it has the library; none has where only stock runs
-        until: closes it; None: the end"""
-        conn = self.target.connect(loaded=loaded and not self.context.stock)
+        """A further connection, with the library or without; ``until`` closes it, if not the end."""
+        conn = self.target.connect(loaded=loaded)
         (until or self._stack).enter_context(conn)
         conn.execute(SESSION)
         return conn
@@ -145,7 +140,7 @@ class Subject(ABC):
             raise Refused(f"not cold: {blocks} blocks were read, {self._least_blocks} at least were to be")
 
     def counters(self) -> Counters:
-        """Of the library, so far; none for a peer."""
+        """Of the library, so far."""
         return {}
 
     def switch(self, ours: bool, pair: int) -> None:  # noqa: B027

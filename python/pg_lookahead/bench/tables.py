@@ -100,9 +100,10 @@ $$
 QUERIES = {
     "range": "SELECT pad FROM {table} WHERE {column} BETWEEN start AND start + n - 1 ORDER BY {column}",
     "limit": "SELECT pad FROM {table} WHERE {column} >= start ORDER BY {column} LIMIT n",
+    "point": "SELECT pad FROM {table} WHERE {column} = start",
     "only": "SELECT {column} FROM {table} WHERE {column} BETWEEN start AND start + n - 1 ORDER BY {column}",
 }
-"""Ways of asking for n rows: by a range, by LIMIT, and by an index-only scan."""
+"""Ways of asking for n rows: by a range, by LIMIT, by one key, and by an index-only scan."""
 
 
 def period(rows: int) -> int:

@@ -159,9 +159,7 @@ def compare(
     a: Annotated[Path, typer.Argument(metavar="A", help="A profile: a file, or a directory of them.")],
     b: Annotated[Path, typer.Argument(metavar="B", help="The one to compare with it.")],
     by: Annotated[Literal["total", "self", "calls"], typer.Option(help="What is compared.")] = "total",
-    as_format: Annotated[
-        Literal["text", "json", "csv", "html"], typer.Option("--format", help="How it is told.")
-    ] = "text",
+    as_format: Annotated[Literal["text", "json"], typer.Option("--format", help="How it is told.")] = "text",
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", metavar="FILE", help="Write there, not to standard output."),
@@ -173,11 +171,13 @@ def compare(
     from .compare import compare as compare_runs
 
     comparison = compare_runs(*runs, by, names(a, b, runs))
-    if as_format == "text":
-        _put(compare_views.text(comparison, _width(output)), output)
+    as_text = as_format == "text"
+    told = compare_views.text(comparison, _width(output)) if as_text else compare_views.as_json(comparison)
+    if output is None:
+        sys.stdout.write(told)
     else:
-        write = {"json": compare_views.as_json, "csv": compare_views.as_csv, "html": compare_views.as_html}
-        _put(write[as_format](comparison), output)
+        files.check_writable("--output", output)
+        files.write(output, told)
 
 
 def names(a: Path, b: Path, runs: tuple[Sequence[Run], Sequence[Run]]) -> tuple[str, str]:
@@ -189,11 +189,3 @@ def names(a: Path, b: Path, runs: tuple[Sequence[Run], Sequence[Run]]) -> tuple[
 def _width(output: Path | None) -> int | None:
     """Columns of the terminal; None: there is none."""
     return shutil.get_terminal_size().columns if output is None and sys.stdout.isatty() else None
-
-
-def _put(text: str, output: Path | None) -> None:
-    if output is None:
-        sys.stdout.write(text)
-        return
-    files.check_writable("--output", output)
-    files.write(output, text)

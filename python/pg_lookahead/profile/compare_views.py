@@ -1,8 +1,7 @@
-"""A comparison of profiles as text, JSON, CSV and HTML."""
+"""A comparison of profiles as text and JSON."""
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 from collections.abc import Sequence
@@ -14,7 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from ..measure.statistics import FEWEST_RUNS, Test
-from ..report import page, words
+from ..report import words
 from .compare import LEVEL, METHOD, Comparison, Difference, Side, change
 
 _SOURCES = {"timed": "", "counter": " (counter)", "sampled": " (sampled)"}
@@ -188,37 +187,3 @@ def as_json(comparison: Comparison) -> str:
         "functions": [_members(row) for row in comparison.rows],
     }
     return json.dumps(members, indent=2) + "\n"
-
-
-def as_csv(comparison: Comparison) -> str:
-    """A line a function; times in nanoseconds."""
-    out = io.StringIO()
-    heads = list(_members(comparison.rows[0])) if comparison.rows else ["function"]
-    writer = csv.DictWriter(out, heads, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(_members(row) for row in comparison.rows)
-    return out.getvalue()
-
-
-def as_html(comparison: Comparison) -> str:
-    """A page with a bar for each function and side."""
-    widest = max((value for row in comparison.rows for value in row.values), default=0.0) or 1.0
-    rows = [
-        {
-            "cells": cells(row, comparison.by),
-            "bars": [100 * value / widest for value in row.values],
-            "look": ("loss" if row.difference > 0 else "gain") if row.significant else "",
-        }
-        for row in comparison.rows
-    ]
-    return page.render(
-        "compare.html.j2",
-        title="pg_lookahead profile compare",
-        sides=list(zip(comparison.sides, described(comparison), strict=True)),
-        by=comparison.by,
-        seconds=seconds(comparison),
-        columns=columns(comparison),
-        rows=rows,
-        counters=counters(comparison),
-        notes=notes(comparison),
-    )

@@ -30,7 +30,7 @@ from ..measure.statistics import Interval
 SCHEMA = 3
 """Of the file."""
 
-STOCK, OURS, PEER = "stock", "look-ahead", "peer"
+STOCK, OURS = "stock", "look-ahead"
 
 
 class Server(msgspec.Struct, frozen=True):
@@ -124,7 +124,7 @@ class Result(Identity, frozen=True, kw_only=True, tag_field="kind", tag="result"
     refused: why no figure is given; empty otherwise
     interval: of stock to look-ahead; None if refused
     processor: of processor times, of a warm cell; None where they are not known
-    peer: of the peer's times to look-ahead's; baseline: of look-ahead's then to now
+    baseline: of look-ahead's times then to now
     variants: by name
     unfinished: whether the run broke off before the cell had ended"""
 
@@ -134,7 +134,6 @@ class Result(Identity, frozen=True, kw_only=True, tag_field="kind", tag="result"
     refused: str = ""
     interval: Interval | None = None
     processor: Interval | None = None
-    peer: Interval | None = None
     baseline: Interval | None = None
     variants: dict[str, Summary] = {}
     unfinished: bool = False
@@ -155,7 +154,7 @@ class Result(Identity, frozen=True, kw_only=True, tag_field="kind", tag="result"
     @property
     def others(self) -> list[tuple[str, Interval]]:
         """Further comparisons, in words: with what, and the ratio."""
-        named = {"CPU": self.processor, "peer": self.peer, "baseline": self.baseline}
+        named = {"CPU": self.processor, "baseline": self.baseline}
         return [(name, found) for name, found in named.items() if found]
 
 
@@ -185,7 +184,6 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", t
 
     at: str = ""
     server: Server
-    peer: bool = False
     facts: dict[str, str]
     read_us: dict[str, float] | None = None
 
@@ -308,10 +306,7 @@ class Run:
         """What is to be told of the servers: once what holds for all, else by server."""
         told = [("measured", ", ".join(self._alike))] if self._alike else []
         for name in dict.fromkeys(name for one in self.environments for name in one.facts):
-            of = [
-                ("peer " * one.peer + self.place(one.server), one.facts.get(name, ""))
-                for one in self.environments
-            ]
+            of = [(self.place(one.server), one.facts.get(name, "")) for one in self.environments]
             alike = _common([text.split(", ") for _, text in of])
             told += [(name, ", ".join(alike))] if alike else []
             for place, text in of:
@@ -339,8 +334,6 @@ def result(
     measured: dict[str, Any] = {}
     if not refused and STOCK in whole and OURS in whole:
         measured = {"interval": interval(whole), "processor": _processor(of.cache, whole)}
-        if PEER in whole:
-            measured["peer"] = interval(whole, PEER)
     return Result(
         **{name: getattr(of, name) for name in Identity.__struct_fields__},
         **measured,
@@ -352,11 +345,11 @@ def result(
     )
 
 
-def interval(samples: Mapping[str, Sequence[Sample]], base: str = STOCK) -> Interval:
-    """Of the ratio of times, ``base`` to look-ahead, from the pairs that are complete.
+def interval(samples: Mapping[str, Sequence[Sample]]) -> Interval:
+    """Of the ratio of times, stock to look-ahead, from the pairs that are complete.
 
     Pairs that were disturbed are left out, if enough are left."""
-    pairs = list(zip(samples[base], samples[OURS], strict=False))
+    pairs = list(zip(samples[STOCK], samples[OURS], strict=False))
     calm = [pair for pair in pairs if not _disturbed(*pair)]
     disturbed = len(pairs) - len(calm)
     chosen = calm if len(calm) >= statistics.FEWEST_UNDISTURBED else pairs

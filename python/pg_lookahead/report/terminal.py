@@ -18,7 +18,7 @@ from rich.text import Text
 from ..measure import statistics
 from ..measure.statistics import Interval, Verdict
 from . import words
-from .record import PEER, Identity, Result, Run, Summary
+from .record import Identity, Result, Run, Summary
 
 COLUMNS = {
     "cell": 0,
@@ -29,7 +29,6 @@ COLUMNS = {
     "95 % interval": 3,
     "": 1,
     "CPU": 5,
-    "peer": 4,
     "baseline": 4,
     "reads": 6,
     "I/O time": 7,
@@ -81,8 +80,6 @@ def row(result: Result) -> dict[str, str]:
     stock, ours = result.both
     reads = stock.reads or ours.reads
     others = {name: ratio(found) for name, found in result.others}
-    if result.peer:
-        others["peer"] = f"{time_of(result.variants[PEER])}, {others['peer']}"
     return {
         **told,
         "stock": time_of(stock),

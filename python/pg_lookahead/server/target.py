@@ -85,15 +85,13 @@ class Attached(Target):
 
     name: of the option that named it
     dsn: for libpq
-    library: whether sessions may load it
     ClusterError, one line, if it cannot be reached or will not do."""
 
     private = False
 
-    def __init__(self, name: str, dsn: str, *, library: bool) -> None:
+    def __init__(self, name: str, dsn: str) -> None:
         self.name = name
         self._dsn = dsn
-        self._library = library
         self.settings = {}
         try:
             conn = psycopg.connect(dsn, autocommit=True, connect_timeout=10)
@@ -133,7 +131,7 @@ class Attached(Target):
 
     def connect(self, *, loaded: bool = True, dbname: str | None = None) -> Connection:
         conn = psycopg.connect(self._dsn, autocommit=True)
-        if loaded and self._library:
+        if loaded:
             conn.execute("LOAD 'pg_lookahead'")
         for name, value in self.settings.items():
             conn.execute("SELECT set_config(%s, %s, false)", [name, str(value)])

@@ -1,0 +1,143 @@
+"""README.md: short enough, and walked through as it stands; the figures of all pages."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import figures
+import readme_walk
+from pg_lookahead.bench import options, scenarios
+from pg_lookahead.measure.statistics import Interval
+from pg_lookahead.report.record import OURS, STOCK, Result, Run, Server, Session, Summary
+from pg_lookahead.server import latency
+from pg_lookahead.server.installation import ClusterError
+
+README = readme_walk.README.read_text()
+
+
+def test_it_can_be_read() -> None:
+    assert len(README.splitlines()) <= 120
+
+
+def test_the_walk_types_every_command_in_its_order() -> None:
+    typed = iter(readme_walk.script(README, 17).splitlines())
+    told = [line for _, text in readme_walk.blocks(README) for line in text.splitlines()]
+    missing = [line for line in told if re.sub(r"\b18\b", "17", line) not in typed]
+    assert len(told) > 15 and not missing
+
+
+@pytest.mark.parametrize(
+    "step", ["apt install", "CREATE EXTENSION", "EXPLAIN (ANALYZE", "DROP EXTENSION", "apt remove"]
+)
+def test_the_walk_has_each_step_once(step: str) -> None:
+    assert readme_walk.script(README, 18).count(step) == 1
+
+
+def test_a_block_is_code_to_type_or_output() -> None:
+    """A block of another language would be left out of the walk without anybody's noticing."""
+    assert set(re.findall(r"^```(\w+)$", README, re.M)) == {"sh", "sql"}
+
+
+# Figures
+
+
+def result(io: str, cell: str, ratio: float, cache: str = "cold", pairs: int = 8) -> Result:
+    sides = {
+        name: Summary(seconds, seconds, seconds, 100, 819200, 0.0, 0, None, None, 1)
+        for name, seconds in ((STOCK, 0.5), (OURS, 0.5 / ratio))
+    }
+    found = Interval(ratio, ratio * 0.9, ratio * 1.1, pairs)
+    where = Server(1000, io=io)
+    return Result(
+        server=where, scenario="index_scan_random", cell=cell, cache=cache, interval=found, variants=sides
+    )
+
+
+def run(*results: Result, rounds: int = 25) -> Run:
+    made = Run()
+    made.add(Session(version="1", options={"rounds": rounds}, planned=len(results)))
+    for one in results:
+        made.add(one)
+    return made
+
+
+RUNS = {"cold": run(result("direct", "9 rows", 4.0), result("buffered", "9 rows", 0.8))}
+
+
+def page(what: str) -> str:
+    return f"Before.\n<!-- figures: {what} -->\nan old line\n<!-- end of figures -->\nAfter.\n"
+
+
+def test_a_table_takes_the_place_of_what_was_there() -> None:
+    found = figures.written(page("cold index_scan_random"), RUNS)
+    assert "an old line" not in found
+    assert "9 rows | cold | direct | 500 ms ± 0% | 125 ms ± 0% | **4.00 (3.60 to 4.40)** |" in found
+    assert found.startswith("Before.\n<!-- figures") and found.endswith("figures -->\nAfter.\n")
+    assert figures.written(found, RUNS) == found
+
+
+def test_what_was_not_measured_is_said() -> None:
+    assert "has measured none" in figures.written(page("cold hash_vacuum"), RUNS)
+    assert "has measured none" in figures.written(page("latency index_scan_random"), RUNS)
+
+
+def test_the_summary_ends_with_the_lowest_ratio() -> None:
+    weak = run(result("direct", "8 rows", 0.1, pairs=2), result("direct", "7 rows", 2.0, cache="warm"))
+    lines = figures.summary({**RUNS, "latency": weak}).splitlines()
+    assert "9 rows in random places" in lines[2] and "**4.00" in lines[2]
+    assert "lowest ratio" in lines[3] and "buffered" in lines[3] and "**0.800" in lines[3]
+    assert len(lines) == 4
+
+
+def test_a_trial_run_says_so() -> None:
+    assert "prove nothing" in figures.summary({"cold": run(result("direct", "9 rows", 4.0), rounds=1)})
+    assert "prove nothing" not in figures.summary(RUNS)
+
+
+def test_a_page_that_asks_for_no_run_is_an_error() -> None:
+    with pytest.raises(ClusterError, match="colder"):
+        figures.written(page("colder index_scan_random"), RUNS)
+
+
+def test_a_refused_cell_is_in_the_table_with_the_reason() -> None:
+    refused = msgspec.structs.replace(result("direct", "9 rows", 1.0), refused="not cold", interval=None)
+    assert "refused: not cold" in figures.written(page("cold index_scan_random"), {"cold": run(refused)})
+
+
+@pytest.mark.parametrize("name", figures.RUNS)
+@pytest.mark.parametrize("quick", [False, True], ids=("whole", "quick"))
+def test_runs_have_options_that_bench_takes(
+    name: str, quick: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from typer.testing import CliRunner
+
+    from pg_lookahead import cli
+    from pg_lookahead.bench import command
+
+    seen: list[options.Options] = []
+    monkeypatch.setattr(command, "_measure", lambda chosen, **_: seen.append(chosen))
+    monkeypatch.setattr(latency, "why_not", lambda: None)
+    words = [*figures.options(name, quick), "--json", str(tmp_path / "run.jsonl")]
+    done = CliRunner().invoke(cli.app, ["bench", *words], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    assert set(seen[0].scenario) <= set(scenarios.NAMES) and (seen[0].rows == (200_000,) or not quick)
+
+
+PAGES = [readme_walk.README, *sorted(readme_walk.README.parent.glob("docs/*.md"))]
+
+
+@pytest.mark.parametrize("file", PAGES, ids=lambda file: str(file.name))
+def test_a_page_holds_what_the_kept_runs_say(file: Path) -> None:
+    assert figures.written(file.read_text(), figures.kept()) == file.read_text()
+
+
+@pytest.mark.parametrize(
+    "name", ["README", "benchmarks", "index-scans", "diagnostics", "maintenance", "block-order"]
+)
+def test_a_page_with_figures_has_them_from_runs(name: str) -> None:
+    (file,) = (one for one in PAGES if one.stem == name)
+    assert "<!-- figures: " in file.read_text()

@@ -1,0 +1,268 @@
+"""The figures of README.md and docs: measured by ``pg_lookahead bench``, kept, and put into the pages.
+
+    python tools/figures.py [--quick] [--pages] [RUN ...]
+
+RUNS are the runs, all of one build on one machine.  The lines of each, every sample among them, go to
+docs/figures/RUN.jsonl.xz.  A page says between markers what it shows of them, and that is written anew:
+
+    <!-- figures: RUN SCENARIO,... -->     a table of all cells of these scenarios (by name or pattern)
+    <!-- figures: demo IO -->              what `make demo` prints of direct or buffered I/O
+    <!-- figures: summary -->              the rows of SUMMARY, and the lowest ratio of all that were measured
+    <!-- figures: machine -->              where, with what and when it was measured
+    <!-- end of figures -->
+
+The invariant: no figure between markers is from elsewhere.  A cell that was not measured has no row, a table
+without rows says so, and one of --quick says that it proves nothing.
+"""
+
+from __future__ import annotations
+
+import lzma
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pg_lookahead.bench import scenarios
+from pg_lookahead.measure.statistics import Verdict
+from pg_lookahead.report import journal, terminal
+from pg_lookahead.report.record import Result, Run
+from pg_lookahead.server.installation import ClusterError, Installation
+
+ROOT = Path(__file__).resolve().parents[1]
+KEPT = ROOT / "docs" / "figures"
+
+_DIAGNOSTICS = "pgstatindex,pgstathashindex,pgstattuple_approx"
+_MAINTENANCE = "bloom_scan,bloom_vacuum,hash_vacuum,gin_vacuum,wal_logging"
+_SCANS = "index_scan_random,index_scan_range,index_only_scan,index_scan_clients,index_pages,join"
+
+RUNS: dict[str, tuple[str, str]] = {
+    "demo": ("", "--suite demo"),
+    "cold": (
+        f"{_SCANS},index_scan_block_order,{_DIAGNOSTICS},{_MAINTENANCE}",
+        "--cache cold --rows 2000000 --seconds 6",
+    ),
+    "cached": (
+        f"index_scan_full,index_scan_limit,point_lookup,{_SCANS},{_DIAGNOSTICS}",
+        "--cache warm --rows 1000000 --io buffered --rounds 200 --precision 1 --seconds 8",
+    ),
+    "latency": (
+        f"index_scan_random,index_only_scan,index_pages,join,{_DIAGNOSTICS},{_MAINTENANCE}",
+        "--cache cold --rows 300000 --io direct --latency 0.1,1 --seconds 5",
+    ),
+    "settings": (
+        "index_scan_random,pgstatindex",
+        "--cache cold --rows 1000000 --io direct --seconds 4 --cell '* rows' --cell 'primary key'"
+        " --set io_method={methods} --set io_workers=3,12",
+    ),
+    "distance": (
+        "index_scan_distance",
+        "--cache cold --rows 1000000 --io direct --seconds 4",
+    ),
+    "estimate": ("index_estimate", "--rows 10000000 --seconds 15"),
+}
+"""Scenarios, and further options of bench.  Scenarios that this build lacks are left out."""
+
+_ALIKE = "--set io_method=worker --set io_workers=12 --set effective_io_concurrency=64"
+"""Settings of every run that sets none itself: what every server of version 18 and later can do."""
+
+_QUICK = {"--rows": "200000", "--seconds": "1", "--rounds": "1"}
+
+SUMMARY = {
+    "an index scan, {cell} in random places": ("cold", "index_scan_random", "*", "direct"),
+    "a nested loop, {cell}": ("cold", "join_unique", "*", "direct"),
+    "`pgstatindex`, {cell}": ("cold", "pgstatindex", "primary key", "direct"),
+    "an index scan of cached pages, {cell}": ("cached", "index_scan_full", "random, 1 row", "buffered"),
+}
+"""Rows of the README's table: a run, a scenario, a cell and the I/O."""
+
+_SCREEN = 100
+"""Columns of what the demo prints on a page."""
+
+_NONE = "`make figures` has measured none of these.\n"
+_PROVES_NOTHING = "\n**These figures are of a trial run with little data, and prove nothing.**\n"
+_MARKED = re.compile(r"(<!-- figures: (.*?) -->\n).*?(<!-- end of figures -->)", re.S)
+_COLUMNS = ("", "cache", "I/O", "stock", "look-ahead", "ratio, 95 % interval", "reads", "pairs")
+
+
+def options(name: str, quick: bool) -> list[str]:
+    """Of bench, for a run."""
+    wanted, more = RUNS[name]
+    known = ",".join(one for word in wanted.split(",") for one in scenarios.select(word))
+    more += "" if "--set" in more or not known else f" {_ALIKE}"
+    more = more.format(methods="worker,io_uring" if _has_io_uring() else "worker")
+    for option, value in _QUICK.items() if quick else ():
+        more = re.sub(rf"{option} \S+", "", more) + f" {option} {value}"
+    return [*(["--scenario", known] if known else []), *shlex.split(more)]
+
+
+def _has_io_uring() -> bool:
+    asked: list[str | Path] = [Installation.find().bindir / "pg_config", "--configure"]
+    return "liburing" in subprocess.run(asked, capture_output=True, text=True).stdout
+
+
+def measure(name: str, quick: bool) -> bool:
+    """Make a run, and keep it; whether that was possible."""
+    with tempfile.TemporaryDirectory() as directory:
+        lines = Path(directory) / "lines.jsonl"
+        tool = Path(sys.executable).with_name("pg_lookahead")
+        command: list[str | Path] = [tool, "bench", *options(name, quick), "--json", lines]
+        done = subprocess.run(command, stdout=subprocess.DEVNULL)
+        if done.returncode not in (0, 1) or not lines.exists():  # 1: a cell was refused, which is told
+            print(f"pg_lookahead: the run {name} failed; what was kept of it stays", file=sys.stderr)
+            return False
+        KEPT.mkdir(exist_ok=True)
+        (KEPT / f"{name}.jsonl.xz").write_bytes(lzma.compress(lines.read_bytes()))
+    return True
+
+
+def kept() -> dict[str, Run]:
+    """The runs that there are."""
+    found = {}
+    for name in RUNS:
+        file = KEPT / f"{name}.jsonl.xz"
+        if file.exists():
+            with tempfile.NamedTemporaryFile(suffix=".jsonl") as plain:
+                plain.write(lzma.decompress(file.read_bytes()))
+                plain.flush()
+                found[name] = journal.read(Path(plain.name))
+    return found
+
+
+def row(run: Run, result: Result, title: str) -> list[str]:
+    """A line of a table: the figures of a result."""
+    told = terminal.row(result)
+    if result.both is None or result.interval is None:
+        return [title, result.cache, result.server.io or "", told[""], "", "", "", ""]
+    figures = [told["stock"], told["look-ahead"], f"**{terminal.ratio(result.interval)}**"]
+    io = "" if result.cache == "warm" else run.place(result.server) or str(result.server.io)
+    return [title, result.cache, io, *figures, told["reads"], result.interval.counted]
+
+
+def markdown(rows: Sequence[Sequence[str]], run: Run | None) -> str:
+    """A table, or that there is none."""
+    if not rows:
+        return _NONE
+    lines = [_COLUMNS, ["---"] * len(_COLUMNS), *rows]
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines) + _trial(run)
+
+
+def _trial(run: Run | None) -> str:
+    return _PROVES_NOTHING if run and run.options["rounds"] == 1 else ""
+
+
+def table(runs: dict[str, Run], name: str, patterns: str) -> str:
+    """All cells of some scenarios of a run."""
+    run = runs.get(name)
+    names = [one for word in patterns.split(",") for one in scenarios.select(word)]
+    found = [result for one in names for result in (run.results if run else []) if result.scenario == one]
+    return markdown([row(run, one, f"`{one.scenario}`, {one.cell}") for one in found if run], run)
+
+
+def summary(runs: dict[str, Run]) -> str:
+    """The README's table."""
+    rows = []
+    for title, (name, scenario, cell, io) in SUMMARY.items():
+        run = runs.get(name)
+        for one in run.results if run else []:
+            if (one.scenario, one.server.io) == (scenario, io) and fnmatchcase(one.cell, cell) and run:
+                rows.append(row(run, one, title.format(cell=one.cell)))
+    worst = _worst(runs)
+    if worst:
+        run, one = worst
+        title = f"the lowest ratio of all that were measured: `{one.scenario}`, {one.cell}"
+        rows.append(row(run, one, title))
+    return markdown(rows, runs.get("cold"))
+
+
+def _worst(runs: dict[str, Run]) -> tuple[Run, Result] | None:
+    known = [
+        (one.interval.ratio, name, one.key, (run, one))
+        for name, run in runs.items()
+        for one in run.results
+        if one.interval and one.interval.verdict is not Verdict.TOO_FEW
+    ]
+    return min(known, key=lambda each: each[:2])[3] if known else None
+
+
+def demo(runs: dict[str, Run], io: str) -> str:
+    """A table that the demo printed."""
+    run = runs.get("demo")
+    if run is None:
+        return _NONE
+    lines = terminal.table([one for one in run.results if one.server.io == io], _SCREEN)
+    return "\n".join(["```", *lines, "```", ""]) + _trial(run)
+
+
+def machine(runs: dict[str, Run]) -> str:
+    """Where, with what and when: of each run what tells it from the others."""
+    if not runs:
+        return _NONE
+    first = next(iter(runs.values()))
+    facts = first.environments[0].facts if first.environments else {}
+    told = [facts[name] for name in ("processor", "memory", "file system", "server") if name in facts]
+    lines = [f"{'; '.join(told)}; pg_lookahead {first.sessions[0].version}.\n\n"]
+    for name, run in runs.items():
+        reads = run.environments[0].facts.get("read latency", "") if run.environments else ""
+        alike = dict(run.facts).get("measured", "")
+        lines.append(f"- `{name}`: {alike}; {run.began[:16].replace('T', ' ')} UTC; a single read: {reads}\n")
+    return "".join(lines)
+
+
+def written(text: str, runs: dict[str, Run]) -> str:
+    """A page with its marked parts anew."""
+    kinds: dict[str, Callable[[dict[str, Run]], str]] = {"summary": summary, "machine": machine}
+
+    def part(found: re.Match[str]) -> str:
+        name, _, patterns = found[2].partition(" ")
+        if name not in kinds and not (name in RUNS and patterns):
+            raise ClusterError(f"a page asks for the figures of {name}, which is no run: {', '.join(RUNS)}")
+        if name == "demo":
+            text = demo(runs, patterns)
+        else:
+            text = kinds[name](runs) if name in kinds else table(runs, name, patterns)
+        return f"{found[1]}{text}{found[3]}"
+
+    return _MARKED.sub(part, text)
+
+
+def write_pages() -> None:
+    """All pages that have markers."""
+    runs = kept()
+    for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
+        before = page.read_text()
+        after = written(before, runs)
+        if after != before:
+            page.write_text(after)
+            print(f"{page.relative_to(ROOT)} is written anew")
+
+
+def main(
+    names: Annotated[list[str] | None, typer.Argument(metavar="RUN", help="Which; else all.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="With little data; proves nothing.")] = False,
+    pages: Annotated[bool, typer.Option("--pages", help="Measure nothing; write the pages anew.")] = False,
+) -> None:
+    """Measure the figures of README.md and docs, keep them in docs/figures, and write the pages anew."""
+    wrong = set(names or ()) - RUNS.keys()
+    if wrong:
+        raise typer.BadParameter(f"{', '.join(sorted(wrong))}: the runs are {', '.join(RUNS)}")
+    done = [measure(name, quick) for name in (() if pages else names or RUNS)]
+    try:
+        write_pages()
+    except ClusterError as error:
+        print(f"pg_lookahead: {error}", file=sys.stderr)
+        raise typer.Exit(2) from None
+    raise typer.Exit(0 if all(done) else 1)
+
+
+if __name__ == "__main__":
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+    app.command()(main)
+    app()
