@@ -3,9 +3,12 @@
     python tools/packages.py [17 18 19]
 
 For each major version, in the Debian suite that has it (see debian_server): debootstrap makes a
-root; in a copy of it dpkg-buildpackage builds what is committed, by debian/.  The
+root; in a copy of it everything is done that docs/install.md tells (see readme_walk): the package is built by
+debian/, twice, with the same result, installed and removed, and so are the other ways to install it.  The
 root itself then knows nothing but the package: there everything is done that README.md tells a new
-user to do (see readme_walk), from installing to removing.  It needs root, since apt and dpkg do.
+user to do, from installing to removing.  It needs root, since apt and dpkg do.
+
+Where rpmbuild is, it builds a package for the embedded server.
 
 What runs in a root has processes and mounts of its own, which end with it.  Packages that apt
 fetched are kept in the matrix's cache; of a run that passed, only the .deb files stay.
@@ -25,6 +28,7 @@ import debian_server
 import readme_walk
 from debian_server import Unavailable
 from matrix import BUILD, ROOT, cache_directory, run
+from pg_lookahead.server.installation import Installation
 
 PLACE = BUILD.with_name("packages")
 
@@ -40,15 +44,8 @@ install() { apt-get install -q -y --no-install-recommends "$@"; }
 apt-get update -q
 """
 
-# For the one version asked for, whichever the suite's own are.
-MAKE_PACKAGE = """
-install build-essential lintian debhelper postgresql-server-dev-all "postgresql-server-dev-$major"
-cd /package/source
-export PG_SUPPORTED_VERSIONS="$major"
-pg_buildext updatecontrol
-dpkg-buildpackage -us -uc -b
-lintian --fail-on error ../*.changes
-"""
+# Besides what docs/install.md asks for.
+DEVELOPER = "install lintian unzip\n"
 
 
 class PackageFailed(Exception):
@@ -80,6 +77,37 @@ def passes(command: Sequence[str | Path], log: Path) -> None:
         raise PackageFailed(f"{log.stem} failed; all of it is in {log.relative_to(ROOT)}\n{last}")
 
 
+def archive_file() -> Path:
+    """What ``make dist`` makes."""
+    version = (ROOT / "VERSION").read_text().strip()
+    return ROOT / "build" / f"pg_lookahead-{version}.zip"
+
+
+def rpm() -> Path:
+    """The RPM package of the embedded server, built from the archive; PackageFailed if that fails."""
+    top = PLACE / "rpm"
+    shutil.rmtree(top, ignore_errors=True)
+    (top / "SOURCES").mkdir(parents=True)
+    log = BUILD / "logs" / "packages-rpm"
+    passes(["make", "dist"], log.with_name(f"{log.name}-dist"))
+    shutil.copy(archive_file(), top / "SOURCES")
+    server = Installation.find().bindir.parent
+    definitions = [f"_topdir {top}", f"pginstdir {server}", "_build_id_links none"]
+    defined = [word for definition in definitions for word in ("--define", definition)]
+    spec = ROOT / "rpm" / "pg_lookahead.spec"
+    passes(["rpmbuild", "-bb", "--nodeps", *defined, spec], log)
+    (found,) = top.glob("RPMS/*/*.rpm")
+    listed = subprocess.run(["rpm", "-qlp", found], capture_output=True, text=True, check=True)
+    files = {line for line in listed.stdout.splitlines() if line.startswith(f"{server}/")}
+    control = "share/extension/pg_lookahead"
+    wanted = {
+        f"{server}/{name}" for name in ("lib/pg_lookahead.so", f"{control}.control", f"{control}--1.0.sql")
+    }
+    if files != wanted:
+        raise PackageFailed(f"{found.name} has other files than it should: {', '.join(files ^ wanted)}")
+    return found
+
+
 def package(major: int) -> Path:
     """The .deb of one version, built, installed and used; PackageFailed or Unavailable if that fails."""
     suite, mirror = debian_server.SUITES[major], debian_server.mirror()
@@ -100,7 +128,11 @@ def package(major: int) -> Path:
     passes(["cp", "-a", root, build_root], log.with_name(f"{log.name}-copy"))
     archive = subprocess.run(["git", "archive", "HEAD"], cwd=ROOT, capture_output=True, check=True).stdout
     subprocess.run(["tar", "-xC", source], input=archive, check=True)
-    in_root(build_root, MAKE_PACKAGE, major, log.with_name(f"{log.name}-build"))
+    passes(["make", "dist"], log.with_name(f"{log.name}-dist"))
+    (source / "build").mkdir()
+    shutil.copy(archive_file(), source / "build")
+    install = readme_walk.install_script(readme_walk.INSTALL.read_text(), major)
+    in_root(build_root, f"{DEVELOPER}{install}", major, log.with_name(f"{log.name}-install"))
     walk = readme_walk.script(readme_walk.README.read_text(), major)
     in_root(root, walk, major, log.with_name(f"{log.name}-use"))
     for directory in (source, root, build_root):
@@ -117,6 +149,14 @@ def main(arguments: Sequence[str]) -> int:
         print("pg_lookahead: packages are built as root, with debootstrap installed", file=sys.stderr)
         return 2
     failed = False
+    if shutil.which("rpmbuild"):
+        try:
+            print(f"{rpm().relative_to(ROOT)}: built, with the files that it should have", flush=True)
+        except PackageFailed as error:
+            print(f"RPM: {error}", file=sys.stderr, flush=True)
+            failed = True
+    else:
+        print("RPM: not built; there is no rpmbuild (Debian, Ubuntu: apt install rpm)", flush=True)
     for major in map(int, arguments or debian_server.SUITES):
         try:
             found = package(major)
