@@ -1,6 +1,6 @@
 """A new user's walks: what README.md and docs/install.md tell to type, typed as it stands there.
 
-The commands are the pages' own blocks of ``sh`` and ``sql``, and of ``ini`` for settings of the server, in their
+The commands are the pages' own blocks of ``sh`` and ``sql``, and ``ini`` for settings, in their
 order, so that neither can rot.  ``packages`` runs them in clean roots; what the reader would look at is
 checked in between."""
 
