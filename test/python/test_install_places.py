@@ -112,8 +112,17 @@ def test_a_plugin_needs_no_superuser(sources: Path, bare: Copy) -> None:
                 with pytest.raises(psycopg.errors.InsufficientPrivilege):
                     conn.execute("LOAD 'pg_lookahead'")
                 conn.execute("LOAD '$libdir/plugins/pg_lookahead'")
-                for setting in ("index_scan = on", "max_distance = 8", "debug_force = on"):
-                    conn.execute(f"SET pg_lookahead.{setting}".encode())
+                settings = conn.execute(
+                    "SELECT name, boot_val FROM pg_settings WHERE name LIKE 'pg\\_lookahead.%'"
+                ).fetchall()
+                assert len(settings) >= 8
+                for name, value in settings:
+                    conn.execute("SELECT set_config(%s, %s, false)", [name, value])
+                for preloaded in ("session_preload_libraries", "shared_preload_libraries"):
+                    with pytest.raises(
+                        (psycopg.errors.InsufficientPrivilege, psycopg.errors.CantChangeRuntimeParam)
+                    ):
+                        conn.execute(f"SET {preloaded} = 'pg_lookahead'".encode())
             with cluster.connect(user="reader", options="-c local_preload_libraries=pg_lookahead") as conn:
                 row = conn.execute("SHOW pg_lookahead.index_scan").fetchone()
                 assert row == ("on",)
