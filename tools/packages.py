@@ -1,6 +1,6 @@
 """Debian packages: built with the distribution's own tools, installed into a clean root, and used.
 
-    python tools/packages.py [17 18 19]
+    python tools/packages.py [17 18 19 17/i386 17/arm64]
 
 For each major version, in the Debian suite that has it (see debian_server): debootstrap makes a
 root; in a copy of it everything is done that docs/install.md tells (see readme_walk): the package is built by
@@ -8,7 +8,8 @@ debian/, twice, with the same result, installed and removed, and so are the othe
 root itself then knows nothing but the package: there everything is done that README.md tells a new
 user to do, from installing to removing.  It needs root, since apt and dpkg do.
 
-Where rpmbuild is, it builds a package for the embedded server.
+A version with an architecture is built from source in a root of that one, and tested there; qemu-user-static
+runs what this machine does not.  Where rpmbuild is, it builds a package for the embedded server.
 
 What runs in a root has processes and mounts of its own, which end with it.  Packages that apt
 fetched are kept in the matrix's cache; of a run that passed, only the .deb files stay.
@@ -108,16 +109,15 @@ def rpm() -> Path:
     return found
 
 
-def package(major: int) -> Path:
-    """The .deb of one version, built, installed and used; PackageFailed or Unavailable if that fails."""
+def make_root(root: Path, major: int, log: Path, architecture: str = "") -> None:
+    """A minimal system of the suite that has a version, in a directory that does not exist.
+
+    architecture: Debian's word; empty: this machine's.  One that this machine does not run needs
+        qemu-user-static, registered with the kernel (binfmt_misc)."""
     suite, mirror = debian_server.SUITES[major], debian_server.mirror()
-    place = PLACE / str(major)
-    shutil.rmtree(place, ignore_errors=True)
-    source, root, build_root = place / "source", place / "root", place / "build-root"
-    source.mkdir(parents=True)
-    log = BUILD / "logs" / f"packages-{major}"
+    other = [f"--arch={architecture}"] if architecture else []
     # Its script for sid serves every suite, those that this debootstrap does not know by name among them.
-    command: list[str | Path] = ["debootstrap", "--variant=minbase", suite.suite, root, mirror, "sid"]
+    command: list[str | Path] = ["debootstrap", *other, "--variant=minbase", suite.suite, root, mirror, "sid"]
     passes(command, log.with_name(f"{log.name}-root"))
     root.chmod(0o755)
     apt = debian_server.configuration(Path("/"), mirror, major)
@@ -125,12 +125,29 @@ def package(major: int) -> Path:
     (root / "etc/apt/preferences").write_text(apt["preferences"])
     (root / "etc/apt/apt.conf.d/frozen").write_text('Acquire::Check-Valid-Until "false";\n')
     shutil.copy("/etc/resolv.conf", root / "etc/resolv.conf")
-    passes(["cp", "-a", root, build_root], log.with_name(f"{log.name}-copy"))
+
+
+def copy_source(source: Path, log: Path) -> None:
+    """What is committed, and the archive that is made of it, in a new directory."""
+    source.mkdir(parents=True)
     archive = subprocess.run(["git", "archive", "HEAD"], cwd=ROOT, capture_output=True, check=True).stdout
     subprocess.run(["tar", "-xC", source], input=archive, check=True)
     passes(["make", "dist"], log.with_name(f"{log.name}-dist"))
     (source / "build").mkdir()
     shutil.copy(archive_file(), source / "build")
+
+
+def package(major: int) -> str:
+    """Build, install and use the .deb of one version, and walk through the docs; what was done.
+
+    PackageFailed or Unavailable if that fails."""
+    place = PLACE / str(major)
+    shutil.rmtree(place, ignore_errors=True)
+    source, root, build_root = place / "source", place / "root", place / "build-root"
+    log = BUILD / "logs" / f"packages-{major}"
+    copy_source(source, log)
+    make_root(root, major, log)
+    passes(["cp", "-a", root, build_root], log.with_name(f"{log.name}-copy"))
     install = readme_walk.install_script(readme_walk.INSTALL.read_text(), major)
     in_root(build_root, f"{DEVELOPER}{install}", major, log.with_name(f"{log.name}-install"))
     walk = readme_walk.script(readme_walk.README.read_text(), major)
@@ -138,11 +155,27 @@ def package(major: int) -> Path:
     for directory in (source, root, build_root):
         shutil.rmtree(directory)
     (found,) = place.glob(f"postgresql-{major}-lookahead_*.deb")
-    return found
+    return f"{found.relative_to(ROOT)}: built, installed into a clean root, and used"
+
+
+def elsewhere(major: int, architecture: str) -> str:
+    """Build from source for another architecture, and run the regression tests there; what was done."""
+    place = PLACE / f"{major}-{architecture}"
+    shutil.rmtree(place, ignore_errors=True)
+    source, root = place / "source", place / "root"
+    log = BUILD / "logs" / f"packages-{major}-{architecture}"
+    copy_source(source, log)
+    make_root(root, major, log, architecture)
+    script = readme_walk.source_script(readme_walk.INSTALL.read_text(), major)
+    tools = f"install gcc libc6-dev make postgresql-{major} postgresql-server-dev-{major}\n"
+    in_root(root, f"{tools}{script}", major, log)
+    shutil.rmtree(place)
+    return f"PostgreSQL {major} on {architecture}: built from source, and the regression tests pass"
 
 
 def main(arguments: Sequence[str]) -> int:
-    if not set(arguments) <= {str(major) for major in debian_server.SUITES}:
+    chosen = [word.partition("/") for word in arguments or map(str, debian_server.SUITES)]
+    if not {major for major, _, _ in chosen} <= {str(major) for major in debian_server.SUITES}:
         print(f"pg_lookahead: versions are {', '.join(map(str, debian_server.SUITES))}", file=sys.stderr)
         return 2
     if os.geteuid() != 0 or not shutil.which("debootstrap"):
@@ -157,12 +190,12 @@ def main(arguments: Sequence[str]) -> int:
             failed = True
     else:
         print("RPM: not built; there is no rpmbuild (Debian, Ubuntu: apt install rpm)", flush=True)
-    for major in map(int, arguments or debian_server.SUITES):
+    for major, _, architecture in chosen:
         try:
-            found = package(major)
-            print(f"{found.relative_to(ROOT)}: built, installed into a clean root, and used", flush=True)
+            done = elsewhere(int(major), architecture) if architecture else package(int(major))
+            print(done, flush=True)
         except (PackageFailed, Unavailable) as error:
-            print(f"PostgreSQL {major}: {error}", file=sys.stderr, flush=True)
+            print(f"PostgreSQL {major} {architecture}: {error}", file=sys.stderr, flush=True)
             failed = True
     return int(failed)
 

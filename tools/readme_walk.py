@@ -59,6 +59,11 @@ DROP EXTENSION pg_lookahead;
 DROP SCHEMA lookahead;
 """)
 
+_REGRESS = """mkdir -p build/regress build/isolation
+chown -R postgres .
+runuser -u postgres -- make -s installcheck with_llvm=no PG_CONFIG=/usr/lib/postgresql/{0}/bin/pg_config
+"""
+
 # As CloudNativePG mounts what an image has.
 _MOUNT = """mkdir -p /extensions/pg_lookahead
 mount --bind /opt/pg_lookahead /extensions/pg_lookahead
@@ -114,6 +119,20 @@ def script(readme: str, major: int) -> str:
     )
 
 
+def source_script(page: str, major: int) -> str:
+    """The section on building from source, and the regression tests, in the directory ``source``."""
+    return "".join(
+        [
+            _BEGIN,
+            "cd source\n",
+            typed(section(page, "From source"), major),
+            _SETTINGS.format("shared_preload_libraries = 'pg_lookahead'\n", major),
+            _USE,
+            _REGRESS.format(major),
+        ]
+    )
+
+
 def install_script(page: str, major: int) -> str:
     """The walk through docs/install.md, in the directory ``source`` with the sources and their archive."""
     restart = f"pg_ctlcluster {major} main restart\n"
@@ -121,7 +140,13 @@ def install_script(page: str, major: int) -> str:
     trust = f"sed -i 's/peer$/trust/' /etc/postgresql/{major}/main/pg_hba.conf\n"
     uninstall = f"make -s uninstall PG_CONFIG=/usr/lib/postgresql/{major}/bin/pg_config\n"
     steps = [_BEGIN, "cd source\n", typed(section(page, "Debian packages"), major), _TWICE]
-    steps += [trust, restart, _USE, f"apt-get remove -q postgresql-{major}-lookahead\n"]
+    steps += [
+        trust,
+        restart,
+        _USE,
+        "sh debian/tests/installcheck\n",
+        f"apt-get remove -q postgresql-{major}-lookahead\n",
+    ]
     for title in ("From source", "PGXN"):
         steps += [typed(section(page, title), major), restart, _USE, uninstall]
     if major >= 18:
