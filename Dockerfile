@@ -11,7 +11,7 @@ RUN apt-get update \
     && apt-get install -y --no-install-recommends gcc libc6-dev make "postgresql-server-dev-${PG_MAJOR}" \
     && rm -rf /var/lib/apt/lists/*
 WORKDIR /usr/src/pg_lookahead
-COPY Makefile pg_lookahead.control ./
+COPY Makefile VERSION pg_lookahead.control ./
 COPY sql sql
 COPY src src
 RUN make with_llvm=no all && make with_llvm=no install DESTDIR=/out

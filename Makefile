@@ -4,7 +4,7 @@
 # For developers:		the same with PROFILE=1, which compiles function profiles in (docs/profiles.md)
 # Without one:			make demo, make bench, make test, make lint (set themselves up; see the second half)
 
-TOOL_GOALS = setup demo bench figures test torture mutants matrix sanitize packages dist lint format lock
+TOOL_GOALS = setup demo bench figures test torture mutants matrix sanitize fuzz packages dist lint format lock
 ifeq ($(filter $(TOOL_GOALS),$(MAKECMDGOALS)),)
 
 # First half: PGXS build of the extension.
@@ -14,7 +14,8 @@ MODULE_big = pg_lookahead
 PROFILE_OBJS = $(patsubst %.c,%.o,$(sort $(wildcard src/profile*.c src/observe/profile*.c)))
 OBJS = $(filter-out $(PROFILE_OBJS),$(patsubst %.c,%.o,$(sort $(wildcard src/*.c src/*/*.c))))
 DATA = $(wildcard sql/pg_lookahead--*.sql)
-PG_CPPFLAGS = -I$(srcdir)/src
+LOOKAHEAD_VERSION = $(shell cat $(srcdir)/VERSION)
+PG_CPPFLAGS = -I$(srcdir)/src -DLOOKAHEAD_VERSION='"$(LOOKAHEAD_VERSION)"'
 ifeq ($(PROFILE),1)
 OBJS += $(PROFILE_OBJS)
 DATA += $(wildcard sql/pg_lookahead_profile*)
@@ -49,6 +50,19 @@ endif
 include $(PGXS)
 # gcc 12 does not know this warning, which some servers were built with.
 override CFLAGS := $(filter-out -Wmissing-variable-declarations,$(CFLAGS))
+
+# Where sessions without a superuser's rights may LOAD the library, or name it in local_preload_libraries.
+.PHONY: install-plugin uninstall-plugin
+install-plugin: all
+	$(MKDIR_P) '$(DESTDIR)$(pkglibdir)/plugins'
+	$(INSTALL_SHLIB) pg_lookahead$(DLSUFFIX) '$(DESTDIR)$(pkglibdir)/plugins/'
+uninstall-plugin:
+	rm -f '$(DESTDIR)$(pkglibdir)/plugins/pg_lookahead$(DLSUFFIX)'
+
+# What is in an extension image, below the directory TREE: see docs/install.md.
+.PHONY: extension-tree
+extension-tree:
+	$(MAKE) install with_llvm=no DESTDIR= datadir='$(TREE)/share' pkglibdir='$(TREE)/lib'
 
 # Objects of one server are never linked for another: all are rebuilt when the server,
 # the compiler or the flags differ from those they were built with.
@@ -109,12 +123,16 @@ matrix: setup
 sanitize: setup
 	@$(VENV)/python -Es tools/sanitize.py
 
+# Pages that libFuzzer invents, under sanitizers; options by FUZZ='--minutes 1 pgstatindex'.
+fuzz: setup
+	@$(VENV)/python -Es tools/fuzz.py $(FUZZ)
+
 # Debian packages, built and tried in roots of their own (as root); one version by PACKAGES=18.
 packages: setup
 	@$(VENV)/python -Es tools/packages.py $(PACKAGES)
 
 # The archive for PGXN, of what is committed.
-VERSION = $(shell sed -n 's/^\t"version": "\(.*\)",/\1/p' META.json)
+VERSION = $(shell cat VERSION)
 dist:
 	@mkdir -p build
 	git archive --format=zip --prefix=pg_lookahead-$(VERSION)/ -o build/pg_lookahead-$(VERSION).zip HEAD

@@ -2,6 +2,11 @@
 
 GRANT USAGE ON SCHEMA @extschema@ TO PUBLIC;
 
+/* Of the library, as 1.0.0; that of the SQL objects is in pg_extension. */
+CREATE FUNCTION version() RETURNS text
+AS 'MODULE_PATHNAME', 'lookahead_version'
+LANGUAGE C STRICT STABLE PARALLEL SAFE;
+
 /*
  * Diagnostics (src/inspect/).  Names, arguments, columns and markings are
  * those of contrib/pgstattuple 1.5, so that a query only changes the schema.

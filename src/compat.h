@@ -45,11 +45,10 @@
 #define READ_STREAM_USE_BATCHING 0
 #endif
 
-/* The server's version as a number: 180006 is 18.6. */
-#define LOOKAHEAD_SERVER_VERSION_NUM PG_VERSION_NUM
-
-/* Of this library. */
-#define LOOKAHEAD_VERSION "1.0.0"
+/* The version of the server's headers as a number: 180006 is 18.6. */
+#ifndef LOOKAHEAD_BUILT_FOR
+#define LOOKAHEAD_BUILT_FOR PG_VERSION_NUM
+#endif
 
 /* 18 lets a module report its name and version (pg_get_loaded_modules()). */
 #if PG_VERSION_NUM >= 180000

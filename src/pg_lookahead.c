@@ -19,6 +19,7 @@
 #include "scan/scan.h"
 #include "stream/sweep.h"
 #include "utils/guc.h"
+#include "version.h"
 
 LOOKAHEAD_MODULE_MAGIC;
 
@@ -45,6 +46,7 @@ void		_PG_init(void);
 void
 _PG_init(void)
 {
+	VersionCheckServer();
 	DefineCustomBoolVariable("pg_lookahead.index_scan",
 							 "Lets index scans read the heap blocks of coming entries ahead.",
 							 "Takes effect with the next query or cursor.",

@@ -42,7 +42,7 @@ compile()
 			-Wno-unused-parameter -Wno-missing-field-initializers -Wno-sign-compare \
 			-Wmissing-prototypes -Wpointer-arith -Wdeclaration-after-statement -Wvla \
 			-Wformat-security -Wundef \
-			-D_GNU_SOURCE "$@" -Isrc -isystem "$("$PG_CONFIG" --includedir-server)" "$file" || return 1
+			-D_GNU_SOURCE -DLOOKAHEAD_VERSION="\"$(cat VERSION)\"" "$@" -Isrc -isystem "$("$PG_CONFIG" --includedir-server)" "$file" || return 1
 	done
 }
 

@@ -50,7 +50,7 @@ from pg_lookahead.server.installation import Installation
 
 ROOT = Path(__file__).resolve().parents[1]
 BUILD = ROOT / "build" / "matrix"
-SOURCES = ("Makefile", "pg_lookahead.control", "sql", "src", "test")
+SOURCES = ("Makefile", "VERSION", "pg_lookahead.control", "sql", "src", "test")
 DIFFERENTIAL = ("*differential*", "*equality*")
 """Tests whose every statement is answered by stock PostgreSQL, too."""
 UPGRADE = "test_upgrade.py"
@@ -90,11 +90,12 @@ def installed_servers(text: str) -> dict[int, Path]:
     return {Installation.find(word).major: Path(word) for word in text.split()}
 
 
-def build(name: str, pg_config: Path, *variables: str) -> Path:
+def build(name: str, pg_config: Path, *variables: str, more: Sequence[Path] = ()) -> Path:
     """Build the extension in a copy of the sources and install it; the directory of the copy.
 
     name: of the copy
     variables: further ones for make
+    more: further C files to be linked in
     BuildFailed with the first complaint if there is one."""
     copy = BUILD / "sources" / name
     shutil.rmtree(copy, ignore_errors=True)
@@ -105,6 +106,8 @@ def build(name: str, pg_config: Path, *variables: str) -> Path:
             shutil.copytree(ROOT / source, copy / source, ignore=ignored)
         else:
             shutil.copy(ROOT / source, copy / source)
+    for file in more:
+        shutil.copy(file, copy / "src")
     command = ["make", "-s", f"-j{os.cpu_count() or 1}", "with_llvm=no", f"PG_CONFIG={pg_config}", *variables]
     done = run([*command, "all", "install"], copy, BUILD / "logs" / f"{name}-build.log")
     if done.status or "warning:" in done.output:

@@ -1,11 +1,15 @@
 """Debian packages: built with the distribution's own tools, installed into a clean root, and used.
 
-    python tools/packages.py [17 18 19]
+    python tools/packages.py [17 18 19 17/i386 17/arm64]
 
 For each major version, in the Debian suite that has it (see debian_server): debootstrap makes a
-root; in a copy of it dpkg-buildpackage builds what is committed, by debian/.  The
+root; in a copy of it everything is done that docs/install.md tells (see readme_walk): the package is built by
+debian/, twice, with the same result, installed and removed, and so are the other ways to install it.  The
 root itself then knows nothing but the package: there everything is done that README.md tells a new
-user to do (see readme_walk), from installing to removing.  It needs root, since apt and dpkg do.
+user to do, from installing to removing.  It needs root, since apt and dpkg do.
+
+A version with an architecture is built from source in a root of that one, and tested there; qemu-user-static
+runs what this machine does not.  Where rpmbuild is, it builds a package for the embedded server.
 
 What runs in a root has processes and mounts of its own, which end with it.  Packages that apt
 fetched are kept in the matrix's cache; of a run that passed, only the .deb files stay.
@@ -25,6 +29,7 @@ import debian_server
 import readme_walk
 from debian_server import Unavailable
 from matrix import BUILD, ROOT, cache_directory, run
+from pg_lookahead.server.installation import Installation
 
 PLACE = BUILD.with_name("packages")
 
@@ -40,15 +45,8 @@ install() { apt-get install -q -y --no-install-recommends "$@"; }
 apt-get update -q
 """
 
-# For the one version asked for, whichever the suite's own are.
-MAKE_PACKAGE = """
-install build-essential lintian debhelper postgresql-server-dev-all "postgresql-server-dev-$major"
-cd /package/source
-export PG_SUPPORTED_VERSIONS="$major"
-pg_buildext updatecontrol
-dpkg-buildpackage -us -uc -b
-lintian --fail-on error ../*.changes
-"""
+# Besides what docs/install.md asks for.
+DEVELOPER = "install lintian unzip\n"
 
 
 class PackageFailed(Exception):
@@ -80,16 +78,46 @@ def passes(command: Sequence[str | Path], log: Path) -> None:
         raise PackageFailed(f"{log.stem} failed; all of it is in {log.relative_to(ROOT)}\n{last}")
 
 
-def package(major: int) -> Path:
-    """The .deb of one version, built, installed and used; PackageFailed or Unavailable if that fails."""
+def archive_file() -> Path:
+    """What ``make dist`` makes."""
+    version = (ROOT / "VERSION").read_text().strip()
+    return ROOT / "build" / f"pg_lookahead-{version}.zip"
+
+
+def rpm() -> Path:
+    """The RPM package of the embedded server, built from the archive; PackageFailed if that fails."""
+    top = PLACE / "rpm"
+    shutil.rmtree(top, ignore_errors=True)
+    (top / "SOURCES").mkdir(parents=True)
+    log = BUILD / "logs" / "packages-rpm"
+    passes(["make", "dist"], log.with_name(f"{log.name}-dist"))
+    shutil.copy(archive_file(), top / "SOURCES")
+    server = Installation.find().bindir.parent
+    definitions = [f"_topdir {top}", f"pginstdir {server}", "_build_id_links none"]
+    defined = [word for definition in definitions for word in ("--define", definition)]
+    spec = ROOT / "rpm" / "pg_lookahead.spec"
+    passes(["rpmbuild", "-bb", "--nodeps", *defined, spec], log)
+    (found,) = top.glob("RPMS/*/*.rpm")
+    listed = subprocess.run(["rpm", "-qlp", found], capture_output=True, text=True, check=True)
+    files = {line for line in listed.stdout.splitlines() if line.startswith(f"{server}/")}
+    control = "share/extension/pg_lookahead"
+    wanted = {
+        f"{server}/{name}" for name in ("lib/pg_lookahead.so", f"{control}.control", f"{control}--1.0.sql")
+    }
+    if files != wanted:
+        raise PackageFailed(f"{found.name} has other files than it should: {', '.join(files ^ wanted)}")
+    return found
+
+
+def make_root(root: Path, major: int, log: Path, architecture: str = "") -> None:
+    """A minimal system of the suite that has a version, in a directory that does not exist.
+
+    architecture: Debian's word; empty: this machine's.  One that this machine does not run needs
+        qemu-user-static, registered with the kernel (binfmt_misc)."""
     suite, mirror = debian_server.SUITES[major], debian_server.mirror()
-    place = PLACE / str(major)
-    shutil.rmtree(place, ignore_errors=True)
-    source, root, build_root = place / "source", place / "root", place / "build-root"
-    source.mkdir(parents=True)
-    log = BUILD / "logs" / f"packages-{major}"
+    other = [f"--arch={architecture}"] if architecture else []
     # Its script for sid serves every suite, those that this debootstrap does not know by name among them.
-    command: list[str | Path] = ["debootstrap", "--variant=minbase", suite.suite, root, mirror, "sid"]
+    command: list[str | Path] = ["debootstrap", *other, "--variant=minbase", suite.suite, root, mirror, "sid"]
     passes(command, log.with_name(f"{log.name}-root"))
     root.chmod(0o755)
     apt = debian_server.configuration(Path("/"), mirror, major)
@@ -97,32 +125,77 @@ def package(major: int) -> Path:
     (root / "etc/apt/preferences").write_text(apt["preferences"])
     (root / "etc/apt/apt.conf.d/frozen").write_text('Acquire::Check-Valid-Until "false";\n')
     shutil.copy("/etc/resolv.conf", root / "etc/resolv.conf")
-    passes(["cp", "-a", root, build_root], log.with_name(f"{log.name}-copy"))
+
+
+def copy_source(source: Path, log: Path) -> None:
+    """What is committed, and the archive that is made of it, in a new directory."""
+    source.mkdir(parents=True)
     archive = subprocess.run(["git", "archive", "HEAD"], cwd=ROOT, capture_output=True, check=True).stdout
     subprocess.run(["tar", "-xC", source], input=archive, check=True)
-    in_root(build_root, MAKE_PACKAGE, major, log.with_name(f"{log.name}-build"))
+    passes(["make", "dist"], log.with_name(f"{log.name}-dist"))
+    (source / "build").mkdir()
+    shutil.copy(archive_file(), source / "build")
+
+
+def package(major: int) -> str:
+    """Build, install and use the .deb of one version, and walk through the docs; what was done.
+
+    PackageFailed or Unavailable if that fails."""
+    place = PLACE / str(major)
+    shutil.rmtree(place, ignore_errors=True)
+    source, root, build_root = place / "source", place / "root", place / "build-root"
+    log = BUILD / "logs" / f"packages-{major}"
+    copy_source(source, log)
+    make_root(root, major, log)
+    passes(["cp", "-a", root, build_root], log.with_name(f"{log.name}-copy"))
+    install = readme_walk.install_script(readme_walk.INSTALL.read_text(), major)
+    in_root(build_root, f"{DEVELOPER}{install}", major, log.with_name(f"{log.name}-install"))
     walk = readme_walk.script(readme_walk.README.read_text(), major)
     in_root(root, walk, major, log.with_name(f"{log.name}-use"))
     for directory in (source, root, build_root):
         shutil.rmtree(directory)
     (found,) = place.glob(f"postgresql-{major}-lookahead_*.deb")
-    return found
+    return f"{found.relative_to(ROOT)}: built, installed into a clean root, and used"
+
+
+def elsewhere(major: int, architecture: str) -> str:
+    """Build from source for another architecture, and run the regression tests there; what was done."""
+    place = PLACE / f"{major}-{architecture}"
+    shutil.rmtree(place, ignore_errors=True)
+    source, root = place / "source", place / "root"
+    log = BUILD / "logs" / f"packages-{major}-{architecture}"
+    copy_source(source, log)
+    make_root(root, major, log, architecture)
+    script = readme_walk.source_script(readme_walk.INSTALL.read_text(), major)
+    tools = f"install gcc libc6-dev make postgresql-{major} postgresql-server-dev-{major}\n"
+    in_root(root, f"{tools}{script}", major, log)
+    shutil.rmtree(place)
+    return f"PostgreSQL {major} on {architecture}: built from source, and the regression tests pass"
 
 
 def main(arguments: Sequence[str]) -> int:
-    if not set(arguments) <= {str(major) for major in debian_server.SUITES}:
+    chosen = [word.partition("/") for word in arguments or map(str, debian_server.SUITES)]
+    if not {major for major, _, _ in chosen} <= {str(major) for major in debian_server.SUITES}:
         print(f"pg_lookahead: versions are {', '.join(map(str, debian_server.SUITES))}", file=sys.stderr)
         return 2
     if os.geteuid() != 0 or not shutil.which("debootstrap"):
         print("pg_lookahead: packages are built as root, with debootstrap installed", file=sys.stderr)
         return 2
     failed = False
-    for major in map(int, arguments or debian_server.SUITES):
+    if shutil.which("rpmbuild"):
         try:
-            found = package(major)
-            print(f"{found.relative_to(ROOT)}: built, installed into a clean root, and used", flush=True)
+            print(f"{rpm().relative_to(ROOT)}: built, with the files that it should have", flush=True)
+        except PackageFailed as error:
+            print(f"RPM: {error}", file=sys.stderr, flush=True)
+            failed = True
+    else:
+        print("RPM: not built; there is no rpmbuild (Debian, Ubuntu: apt install rpm)", flush=True)
+    for major, _, architecture in chosen:
+        try:
+            done = elsewhere(int(major), architecture) if architecture else package(int(major))
+            print(done, flush=True)
         except (PackageFailed, Unavailable) as error:
-            print(f"PostgreSQL {major}: {error}", file=sys.stderr, flush=True)
+            print(f"PostgreSQL {major} {architecture}: {error}", file=sys.stderr, flush=True)
             failed = True
     return int(failed)
 

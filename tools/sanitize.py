@@ -11,6 +11,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from cells import Cell, Result, of_junit
@@ -57,18 +58,23 @@ def copy_of_server(place: Path) -> Path:
     return place / package.name / "pginstall" / "bin" / "pg_config"
 
 
-def library(name: str) -> str:
-    """Where the compiler has one of the sanitizers' libraries; BuildFailed if nowhere."""
-    path = subprocess.run(["gcc", f"-print-file-name={name}"], capture_output=True, text=True).stdout.strip()
+def library(name: str, compiler: str = "gcc") -> str:
+    """Where a compiler has one of the sanitizers' libraries; BuildFailed if nowhere."""
+    path = subprocess.run(
+        [compiler, f"-print-file-name={name}"], capture_output=True, text=True
+    ).stdout.strip()
     if not Path(path).is_absolute():
-        raise BuildFailed(f"gcc has no {name} (Debian, Ubuntu: apt install libc6-dev gcc)")
+        package = (
+            compiler.replace("clang-", "libclang-rt-") + "-dev" if "clang" in compiler else "libc6-dev gcc"
+        )
+        raise BuildFailed(f"{compiler} has no {name} (Debian, Ubuntu: apt install {package})")
     return path
 
 
-def put_in_front(program: Path) -> None:
-    """Replace a program by a script that runs it with the sanitizers preloaded."""
+def put_in_front(program: Path, libraries: Sequence[str | Path]) -> None:
+    """Replace a program by a script that runs it with the sanitizers' libraries preloaded."""
     real = program.rename(program.with_name(f"{program.name}.real"))
-    preload = f"LD_PRELOAD={library('libasan.so')}:{library('libubsan.so')}"
+    preload = f"LD_PRELOAD={':'.join(map(str, libraries))}"
     program.write_text(f"#!/bin/sh\nexec env {preload} {' '.join(OPTIONS)} '{real}' \"$@\"\n")
     program.chmod(0o755)
 
@@ -79,7 +85,7 @@ def main() -> int:
         with servers_directory(ROOT / "build") as servers:
             pg_config = copy_of_server(servers / "sanitized")
             copy = build("sanitized", pg_config, f"COPT={FLAGS}")
-            put_in_front(pg_config.with_name("postgres"))
+            put_in_front(pg_config.with_name("postgres"), [library("libasan.so"), library("libubsan.so")])
             for suite in ("regress", "isolation", "maintenance"):
                 log = BUILD / "logs" / f"sanitized-{suite}.log"
                 if suite == "maintenance":

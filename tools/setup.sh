@@ -47,7 +47,7 @@ then
 		fail "could not install the Python packages of requirements.txt"
 	echo "$made_from" >"$venv/made_from"
 fi
-tool=$(cksum <pyproject.toml)
+tool=$(cat pyproject.toml VERSION | cksum)
 if [ "$(cat "$venv/tool" 2>/dev/null)" != "$tool" ]
 then
 	"$venv/bin/python" -m pip --disable-pip-version-check install -q --no-deps --no-build-isolation -e . ||

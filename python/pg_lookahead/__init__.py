@@ -1,3 +1,5 @@
 """The command-line tool of pg_lookahead, and the private servers it works on."""
 
-__version__ = "1.0.0"
+from importlib.metadata import version
+
+__version__ = version("pg_lookahead")

@@ -288,7 +288,7 @@ leave_record(int code, Datum arg)
 	appendStringInfo(&json,
 					 "{\"format\": \"pg_lookahead profile record\", \"version\": 1,"
 					 " \"server_version\": %d, \"timing_ns\": %.1f,\n\"process\": ",
-					 LOOKAHEAD_SERVER_VERSION_NUM, cost_of_timing());
+					 LOOKAHEAD_BUILT_FOR, cost_of_timing());
 	append_process(&json);
 	appendStringInfoString(&json, ",\n\"settings\": ");
 	append_settings(&json);

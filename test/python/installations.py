@@ -89,32 +89,43 @@ def copy_installation() -> Copy:
     return Copy(copied[0], copied[1], copied[2] / "extension")
 
 
+def copy_sources(directory: Path, *, objects: bool = False) -> None:
+    """Copy what the library is built from into an empty directory.
+
+    objects: also what was built of it, so that make has nothing to do for the same server"""
+    if shutil.which("make") is None or shutil.which(os.environ.get("CC", "gcc")) is None:
+        pytest.skip("no make or no C compiler")
+    for source in ("Makefile", "VERSION", "pg_lookahead.control"):
+        shutil.copy(ROOT / source, directory / source)
+    for source in ("src", "sql", "test"):
+        built = () if objects else ("*.o",)
+        ignored = shutil.ignore_patterns(*built, "*.bc", "*.so", "__pycache__", "python", "expected")
+        shutil.copytree(ROOT / source, directory / source, ignore=ignored)
+    if objects and (ROOT / "build" / "built_for").exists():
+        (directory / "build").mkdir()
+        shutil.copy2(ROOT / "build" / "built_for", directory / "build")
+
+
 def build_next(directory: Path) -> Path:
     """Build the library of a version that counts one thing more; its file.
 
     directory: an empty one for the sources and objects"""
-    if shutil.which("make") is None or shutil.which(os.environ.get("CC", "gcc")) is None:
-        pytest.skip("no make or no C compiler")
-    for source in ("Makefile", "pg_lookahead.control"):
-        shutil.copy(ROOT / source, directory / source)
-    for source in ("src", "sql", "test"):
-        ignored = shutil.ignore_patterns("*.o", "*.bc", "*.so", "__pycache__", "python", "expected")
-        shutil.copytree(ROOT / source, directory / source, ignore=ignored)
-    for name, old, new in (
-        ("compat.h", 'LOOKAHEAD_VERSION "1.0.0"', f'LOOKAHEAD_VERSION "{NEXT}"'),
-        (
-            "observe/scan_stats.h",
-            "\tuint64\t\tmax_distance;",
-            "\tuint64\t\textra;\n\tuint64\t\tmax_distance;",
-        ),
-    ):
-        file = directory / "src" / name
-        text = file.read_text()
-        assert text.count(old) == 1, f"{name} is no longer what this test changes"
-        file.write_text(text.replace(old, new))
+    copy_sources(directory)
+    (directory / "VERSION").write_text(f"{NEXT}\n")
+    file = directory / "src" / "observe" / "scan_stats.h"
+    text, last = file.read_text(), "\tuint64\t\tmax_distance;"
+    assert text.count(last) == 1, "scan_stats.h is no longer what this test changes"
+    file.write_text(text.replace(last, f"\tuint64\t\textra;\n{last}"))
+    return make_library(directory)
+
+
+def make_library(directory: Path, *goals: str) -> Path:
+    """Build the library of the sources in a directory; its file.
+
+    goals: of make, and variables; none: just build it"""
     pg_config = Installation.find().bindir / "pg_config"
     environment = {name: value for name, value in os.environ.items() if not re.match("MAKE|MFLAGS", name)}
-    command = ["make", "-s", "-j2", "with_llvm=no", f"PG_CONFIG={pg_config}", "all"]
+    command = ["make", "-s", "-j2", "with_llvm=no", f"PG_CONFIG={pg_config}", *(goals or ["all"])]
     done = subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     return directory / "pg_lookahead.so"

@@ -17,7 +17,16 @@ import pytest
 import pg_lookahead
 
 ROOT = Path(__file__).resolve().parents[2]
-PARTS = ["Makefile", "pg_lookahead.control", "pyproject.toml", "requirements.txt", "sql", "src", "tools"]
+PARTS = [
+    "Makefile",
+    "VERSION",
+    "pg_lookahead.control",
+    "pyproject.toml",
+    "requirements.txt",
+    "sql",
+    "src",
+    "tools",
+]
 NEEDED = ["sh", "make", "sed", "test", "dirname", "mkdir", "df", "awk", "flock", "cksum", "cat", "env"]
 
 
@@ -191,12 +200,12 @@ def test_the_metadata_is_what_pgxn_asks_for() -> None:
 
 
 def test_one_version_everywhere() -> None:
-    version = json.loads((ROOT / "META.json").read_text())["version"]
+    version = (ROOT / "VERSION").read_text().strip()
+    assert json.loads((ROOT / "META.json").read_text())["version"] == version
     control = (ROOT / "pg_lookahead.control").read_text()
     default = re.search(r"^default_version = '(.*)'", control, re.M)
     assert default and version.startswith(f"{default[1]}.")
     assert (ROOT / "sql" / f"pg_lookahead--{default[1]}.sql").is_file()
-    assert f'#define LOOKAHEAD_VERSION "{version}"' in (ROOT / "src" / "compat.h").read_text()
     assert (ROOT / "debian" / "changelog").read_text().startswith(f"pg-lookahead ({version}-")
     assert pg_lookahead.__version__ == version
 

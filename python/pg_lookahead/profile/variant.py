@@ -25,7 +25,7 @@ from ..server.home import Home
 from ..server.installation import ClusterError, Installation
 
 _SOURCES = Path(__file__).resolve().parents[3]
-_PARTS = ("Makefile", "pg_lookahead.control", "sql", "src")
+_PARTS = ("Makefile", "VERSION", "pg_lookahead.control", "sql", "src")
 _SCHEMA = "lookahead"
 
 

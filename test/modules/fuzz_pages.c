@@ -1,0 +1,166 @@
+/*-------------------------------------------------------------------------
+ *
+ * fuzz_pages.c
+ *		Fuzzing of what reads pages, inside a backend.
+ *
+ * It is linked into a build of the extension whose code counts what it runs
+ * (see tools/fuzz.py).  libFuzzer invents a page; it takes the place of one of
+ * a relation's pages in shared buffers, where no page is marked dirty; then a
+ * statement reads the relation, or BTreeLeafExamine() the page.  An error is
+ * an answer as good as any.  A crash, a report of a sanitizer, and a run that
+ * does not end are findings: libFuzzer keeps the input in a file, and the
+ * backend is gone.
+ *
+ * An input is the number of a block, modulo the relation's blocks, in its first
+ * byte, and the bytes of the page.  What it has not is zero.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/relation.h"
+#include "access/table.h"
+#include "access/xact.h"
+#include "catalog/index.h"
+#include "catalog/pg_type_d.h"
+#include "compat.h"
+#include "executor/spi.h"
+#include "index/btree_leaf.h"
+#include "miscadmin.h"
+#include "storage/bufmgr.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/fmgroids.h"
+#include "utils/memutils.h"
+#include "utils/resowner.h"
+#include "utils/snapmgr.h"
+
+extern int LLVMFuzzerRunDriver(int *argc, char ***argv,
+							   int (*test) (const uint8 *data, size_t size));
+
+static Relation rel;
+static BlockNumber nblocks;
+static SPIPlanPtr statement;	/* or NULL: examine the page as a leaf */
+static IndexScanDesc scan;
+
+/* Exchange the contents of a page with those of a buffer. */
+static void
+exchange(BlockNumber block, PGAlignedBlock *page)
+{
+	Buffer		buffer = ReadBuffer(rel, block);
+	PGAlignedBlock old;
+
+	LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
+	memcpy(old.data, BufferGetPage(buffer), BLCKSZ);
+	memcpy(BufferGetPage(buffer), page->data, BLCKSZ);
+	memcpy(page->data, old.data, BLCKSZ);
+	UnlockReleaseBuffer(buffer);
+}
+
+static void
+examine_leaf(BlockNumber block, BlockNumber from)
+{
+	BTreeLeaf  *leaf = BTreeLeafCreate(CurrentMemoryContext);
+	Buffer		buffer = ReadBuffer(rel, block);
+
+	BTreeLeafInit(leaf, block);
+	BTreeLeafExamine(leaf, block, buffer, scan, ForwardScanDirection, from);
+	BTreeLeafInit(leaf, block);
+	BTreeLeafExamine(leaf, block, buffer, scan, BackwardScanDirection, from);
+	BTreeLeafDestroy(leaf);
+	ReleaseBuffer(buffer);
+}
+
+static int
+test_one_input(const uint8 *data, size_t size)
+{
+	static MemoryContext context = NULL;
+	MemoryContext caller = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	PGAlignedBlock page;
+	BlockNumber block;
+
+	/* what libFuzzer is to do when the statement is cancelled */
+	CHECK_FOR_INTERRUPTS();
+	if (size == 0)
+		return 0;
+	block = data[0] % nblocks;
+	memset(page.data, 0, BLCKSZ);
+	memcpy(page.data, data + 1, Min(size - 1, BLCKSZ));
+	exchange(block, &page);
+	if (context == NULL)
+		context = AllocSetContextCreate(TopMemoryContext, "fuzz_pages",
+										ALLOCSET_DEFAULT_SIZES);
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(context);
+	PG_TRY();
+	{
+		if (statement == NULL)
+			examine_leaf(block, data[0] / nblocks);
+		else
+			SPI_execute_plan(statement, NULL, NULL, true, 0);
+		ReleaseCurrentSubTransaction();
+	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(context);
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(caller);
+	MemoryContextReset(context);
+	CurrentResourceOwner = owner;
+	SPI_freetuptable(SPI_tuptable);
+	exchange(block, &page);
+	return 0;
+}
+
+/*
+ * fuzz_pages(relation regclass, statement text, options text[])
+ *
+ * statement: a query, or NULL for BTreeLeafExamine(), for which the relation is
+ * a btree over one int4 column.  options: of libFuzzer, and directories.
+ */
+PG_FUNCTION_INFO_V1(fuzz_pages);
+
+Datum
+fuzz_pages(PG_FUNCTION_ARGS)
+{
+	Datum	   *options;
+	int			noptions;
+	int			argc = 1;
+	char	  **argv;
+
+	rel = relation_open(PG_GETARG_OID(0), AccessShareLock);
+	nblocks = Min(RelationGetNumberOfBlocks(rel), 255);
+	deconstruct_array_builtin(PG_GETARG_ARRAYTYPE_P(2), TEXTOID, &options, NULL,
+							  &noptions);
+	argv = palloc0((noptions + 2) * sizeof(char *));
+	argv[0] = pstrdup("fuzz_pages");
+	for (int i = 0; i < noptions; i++)
+		argv[argc++] = TextDatumGetCString(options[i]);
+	SPI_connect();
+	statement = NULL;
+	if (!PG_ARGISNULL(1))
+	{
+		statement =
+			SPI_prepare(text_to_cstring(PG_GETARG_TEXT_PP(1)), 0, NULL);
+		SPI_keepplan(statement);
+	}
+	else
+	{
+		Oid			table = IndexGetRelation(RelationGetRelid(rel), false);
+		ScanKeyData keys[2];
+
+		ScanKeyInit(&keys[0], 1, BTGreaterEqualStrategyNumber, F_INT4GE, 100);
+		ScanKeyInit(&keys[1], 1, BTLessEqualStrategyNumber, F_INT4LE, 3000);
+		scan = LOOKAHEAD_BEGIN_OWN_SCAN(table_open(table, AccessShareLock), rel,
+										GetActiveSnapshot(), 2);
+		index_rescan(scan, keys, 2, NULL, 0);
+		/* the keys are preprocessed by the first step */
+		index_getnext_tid(scan, ForwardScanDirection);
+	}
+	PG_RETURN_INT32(LLVMFuzzerRunDriver(&argc, &argv, test_one_input));
+}
