@@ -39,6 +39,7 @@ _REMEDIES = {
 class Node(msgspec.Struct, frozen=True, kw_only=True):
     """A node of a plan.
 
+    kind: "Index Scan"
     name: as EXPLAIN's text has it: "Index Scan using i on t"
     depth: of the root 0
     rows: returned, of all loops; as estimated if it was not executed
@@ -48,6 +49,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     said: what look-ahead did, or why it did nothing; empty where it has no part
     figures: look-ahead's properties of the node, without the word Look-Ahead"""
 
+    kind: str
     name: str
     depth: int
     rows: float
@@ -127,15 +129,16 @@ def expected(plan: Json, indexes: Mapping[str, Index], settings: Mapping[str, st
     return found
 
 
-def look_ahead(found: Collection[Node]) -> bool:
-    """Whether anything was read ahead, or would be."""
-    return any(node.used for node in found)
+def idle(found: Collection[Node]) -> bool:
+    """Whether nothing was read ahead, or would be, as far as nodes tell."""
+    return not any(node.used or (node.used is None and node.kind in INDEX_SCANS) for node in found)
 
 
 def _node(node: Json, depth: int, used: bool | None, said: str) -> Node:
     loops = node.get("Actual Loops")
     rows = node["Plan Rows"] if loops is None else node["Actual Rows"] * loops
     return Node(
+        kind=node["Node Type"],
         name=name_of(node),
         depth=depth,
         rows=rows,
@@ -215,14 +218,19 @@ def _refusal(node: Json, index: Index | None, settings: Mapping[str, str]) -> st
     return "at most one row" if index.unique and node["Plan Rows"] <= 1 else ""
 
 
-def candidates(found: Sequence[Json], settings: Mapping[str, str]) -> list[dict[str, str]]:
+def of_planner(setting: Mapping[str, str]) -> bool:
+    """Whether settings change the plan, and not only how it is executed."""
+    return any(name.startswith(("enable_", "random_", "plan_")) for name in setting)
+
+
+def candidates(found: Sequence[Node], settings: Mapping[str, str]) -> list[dict[str, str]]:
     """Settings that might change what a plan gains, each to be tried by itself.
 
-    found: the nodes of the plan
+    found: the nodes of the plan, executed
     settings: of the session, by name"""
-    kinds = {node["Node Type"] for node in found}
+    kinds = {node.kind for node in found}
     wanted: list[dict[str, str]] = []
-    if kinds & {*INDEX_SCANS}:
+    if not idle(found) or any(" is 0" in node.said for node in found):
         if int(settings["effective_io_concurrency"]) < 64:
             wanted.append({"effective_io_concurrency": "64"})
         if settings.get("pg_lookahead.max_distance", "-1") != "-1":

@@ -50,6 +50,7 @@ class Session:
     write: whether the statement may write
     ClusterError, one line, if the server cannot be reached or has not the library.
 
+    timeout: as above
     version: major, of the server
     notes: what is to be said with the results
     data: the server's data directory, if it can be read here"""
@@ -60,7 +61,7 @@ class Session:
         self.notes: list[str] = []
         self._statement = statement
         self._parameters = parameters
-        self._timeout = timeout
+        self.timeout = timeout
         try:
             given = {"connect_timeout": 10, "fallback_application_name": "pg_lookahead try"}
             self.conn = psycopg.connect(
@@ -76,7 +77,7 @@ class Session:
                 raise ClusterError(
                     f"--dsn: PostgreSQL {self.version} is too old; {OLDEST} or later is needed"
                 )
-            self._sides = self._switches() or self._load()
+            self._all_switches = self._switches() or self._load()
             self._prepare(write)
         except psycopg.Error as error:
             self.conn.close()
@@ -107,12 +108,12 @@ class Session:
         """What the catalogs tell of indexes; of two that have the same name, of one."""
         return {row[0]: plan.Index(*row[1:]) for row in self.conn.execute(_INDEXES, [list(names)]).fetchall()}
 
-    def _switches(self) -> dict[str, str]:
-        """The library's switches by name, with their defaults; none if it is not loaded."""
-        query = "SELECT name, boot_val FROM pg_settings WHERE name LIKE %s AND vartype = 'bool'"
-        return dict(self.conn.execute(query, [f"{LIBRARY}.%"]).fetchall())
+    def _switches(self) -> list[str]:
+        """The library's switches that are on by default; none if it is not loaded."""
+        query = "SELECT name FROM pg_settings WHERE name LIKE %s AND vartype = 'bool' AND boot_val = 'on'"
+        return [row[0] for row in self.conn.execute(query, [f"{LIBRARY}.%"]).fetchall()]
 
-    def _load(self) -> dict[str, str]:
+    def _load(self) -> list[str]:
         reasons = []
         for place in (LIBRARY, f"$libdir/plugins/{LIBRARY}"):
             try:
@@ -129,7 +130,7 @@ class Session:
     def _prepare(self, write: bool) -> None:
         self.conn.read_only = not write
         for name, value in (
-            ("statement_timeout", f"{self._timeout * 1000:.0f}"),
+            ("statement_timeout", f"{self.timeout * 1000:.0f}"),
             ("client_connection_check_interval", "2s"),
         ):
             self.conn.execute("SELECT set_config(%s, %s, false)", [name, value])
@@ -143,8 +144,6 @@ class Session:
                 )
         self.superuser = self.value("SHOW is_superuser") == "on"
         self.data = Attached.readable_data(self.conn) if self.superuser else None
-        told = self.value("SELECT to_regclass('lookahead.index_scan_stats') IS NOT NULL")
-        self._counters = self.version < 18 and told
 
     # The statement
 
@@ -161,10 +160,8 @@ class Session:
         options = "ANALYZE, TIMING OFF, BUFFERS, FORMAT JSON"
         options += f", {plan.OPTION}" * (self.version >= 18)
         stolen = stolen_seconds() if self.data else None
-        before = self._counted()
         found = self._explain(options, ahead, settings or {})
         root = found["Plan"]
-        root["Counted"] = [b - a for a, b in zip(before, self._counted(), strict=True)]
         blocks, waited, hits = (
             sum(root.get(f"{kind} {what}", 0) for kind in ("Shared", "Local"))
             for what in ("Read Blocks", "I/O Read Time", "Hit Blocks")
@@ -178,16 +175,28 @@ class Session:
             stolen_seconds=None if stolen is None else (stolen_seconds() or stolen) - stolen,
         ), root
 
-    def _counted(self) -> Sequence[int]:
-        """Index scans that look-ahead served in this session so far, and the blocks that all sessions read
-        ahead; only where EXPLAIN does not tell."""
-        return self.conn.execute(_COUNTERS).fetchone() or () if self._counters else ()
+    def counted(self) -> list[str]:
+        """What an execution adds to look-ahead's counters, in a sentence, where EXPLAIN tells of no nodes."""
+        if self.version >= 18:
+            return []
+        if not self.value("SELECT to_regclass('lookahead.index_scan_stats') IS NOT NULL"):
+            return [
+                "PostgreSQL 17 does not tell of single nodes; CREATE EXTENSION pg_lookahead tells of all."
+            ]
+        before = self.conn.execute(_COUNTERS).fetchone() or ()
+        self.sample(True)
+        after = self.conn.execute(_COUNTERS).fetchone() or ()
+        scans, blocks = (b - a for a, b in zip(before, after, strict=True))
+        return [
+            f"PostgreSQL 17 does not tell of single nodes: in one more execution, look-ahead's code ran"
+            f" {scans:,} index scans, and {blocks:,} blocks were read ahead (by all sessions)."
+        ]
 
     def _explain(self, options: str, ahead: bool, settings: Mapping[str, str]) -> dict[str, Any]:
         """What EXPLAIN says, of one execution where it executes.
 
         ClusterError, one line, with what is wrong with the statement; Cancelled if the server ended it."""
-        switches = {name: value if ahead else "off" for name, value in self._sides.items()}
+        switches = dict.fromkeys(self._all_switches, "on" if ahead else "off")
         try:
             with self._rolled_back():
                 for name, value in {**switches, **settings}.items():
@@ -238,7 +247,7 @@ class Session:
                 f"the statement writes ({_words(error)}): --write executes it, and rolls it back each time"
             ) from None
         except errors.QueryCanceled as error:
-            limit = f"--timeout {self._timeout:g}" if self._timeout else "no --timeout"
+            limit = f"--timeout {self.timeout:g}" if self.timeout else "no --timeout"
             raise Cancelled(
                 f"the statement was cancelled after {time.monotonic() - started:.1f} s"
                 f" ({_words(error)}; {limit})"
@@ -265,9 +274,10 @@ def text_of(session_dsn: str, queryid: int) -> str:
     except psycopg.Error as error:
         raise ClusterError(f"--queryid: {_words(error)}") from None
     if row is None:
-        raise ClusterError(f"--queryid: pg_stat_statements has no statement {queryid} of this database")
-    if row[0] is None or row[0] == "<insufficient privilege>":
-        raise ClusterError("--queryid: this user may not read the text (GRANT pg_read_all_stats TO ...)")
+        raise ClusterError(
+            f"--queryid: pg_stat_statements has no statement {queryid} of this database that this user"
+            " may read (pg_read_all_stats lets him read those of others)"
+        )
     return str(row[0])
 
 

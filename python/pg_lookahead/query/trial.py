@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any
@@ -14,6 +15,7 @@ from ..measure.meter import Sample
 from ..measure.statistics import Interval, Verdict
 from ..report import record, words
 from ..report.record import OURS, STOCK, Summary
+from ..report.terminal import ratio
 from ..server.installation import ClusterError
 from . import plan
 from .caches import Caches
@@ -77,9 +79,9 @@ class Trial(msgspec.Struct, kw_only=True):
 def verdict(trial: Trial) -> str:
     """In one sentence."""
     found = trial.interval
-    idle = "" if plan.look_ahead(trial.nodes) else "; no node of its plan read ahead"
+    idle = "; no node of its plan read ahead" if plan.idle(trial.nodes) else ""
     if found is None:
-        could = "could look ahead" if plan.look_ahead(trial.nodes) else "has no node that would look ahead"
+        could = "has no node that would look ahead" if idle else "has nodes that would look ahead"
         return f"This plan {could}; nothing was executed."
     stock, ours = (words.duration(trial.variants[side].seconds) for side in (STOCK, OURS))
     times = f"{ours} in place of {stock}"
@@ -105,12 +107,7 @@ def planned(session: Session, trial: Trial) -> None:
 
 
 def measure(
-    session: Session,
-    trial: Trial,
-    *,
-    seconds: float,
-    warm: bool,
-    step: Callable[[str], None],
+    session: Session, trial: Trial, *, seconds: float, warm: bool, step: Callable[[str], None]
 ) -> None:
     """Execute the statement in turns until the ratio is known or the time is up, then try the settings.
 
@@ -119,117 +116,99 @@ def measure(
     found = session.planned()
     caches = Caches(session, warm=warm)
     caches.add(found)
-    trial.cache, trial.cache_said = caches.state, caches.said
+    trial.cache = caches.state
     if warm:
+        step("executing it twice, to warm the caches")
         for ours in (False, True):
-            step(f"executing it, look-ahead {'on' if ours else 'off'}, to warm the caches")
             session.sample(ours)
-    last: dict[bool, dict[str, Any]] = {}
+    last: list[dict[str, Any]] = []
+    try:
+        _take(session, caches, trial.samples, last, seconds, rounds=_ROUNDS, step=step)
+    finally:
+        trial.cache_said = caches.said
+        if last:
+            trial.nodes = plan.nodes(last[-1], version=session.version)
+        trial.conclude()
+    caches.ready()
+    trial.notes += session.counted()
+    tried = _worth_trying(session, trial, caches, found)
+    for setting in tried:
+        name = ", ".join(f"{key} = {value}" for key, value in setting.items())
+        step(f"trying {name}")
+        limit = min(1 + _PATIENCE * trial.variants[STOCK].seconds, session.timeout or math.inf)
+        given = {**setting, "statement_timeout": f"{limit * 1000:.0f}"}
+        budget = seconds * _PART_OF_CHANGES / len(tried)
+        try:
+            trial.changes.append(_try(session, caches, name, given, budget))
+        except ClusterError as error:
+            trial.changes.append(Change(setting=name, refused=str(error)))
+
+
+def _take(
+    session: Session,
+    caches: Caches,
+    samples: dict[str, list[Sample]],
+    last: list[dict[str, Any]],
+    budget: float,
+    *,
+    rounds: int,
+    given: Mapping[str, str] | None = None,
+    step: Callable[[str], None] = lambda _: None,
+) -> None:
+    """Samples of both sides in turns.
+
+    last: gets the plans of look-ahead's executions
+    given: settings of these"""
+    samples |= {STOCK: [], OURS: []}
     told: set[int] = set()
 
     def execute(ours: bool, pair: int) -> Sample:
         caches.ready()
         if pair & (pair + 1) == 0 and pair not in told:
-            step(f"pair {pair + 1}{_so_far(trial.samples)}")
             told.add(pair)
-        sample, last[ours] = session.sample(ours)
-        return sample
-
-    trial.samples = {STOCK: [], OURS: []}
-    try:
-        turns.take(
-            {STOCK: lambda pair: execute(False, pair), OURS: lambda pair: execute(True, pair)},
-            rounds=_ROUNDS,
-            budget=seconds,
-            lot=Random(),
-            enough=lambda: statistics.enough(record.interval(trial.samples)),
-            into=trial.samples,
-        )
-    finally:
-        trial.cache_said = caches.said
-        if True in last:
-            trial.nodes = plan.nodes(last[True], version=session.version)
-            _tell_counters(trial, last[True]["Counted"])
-        trial.conclude()
-    _try_settings(session, trial, caches, found, seconds, step)
-
-
-def _so_far(samples: Mapping[str, list[Sample]]) -> str:
-    if not samples[OURS]:
-        return ""
-    found = record.interval(samples)
-    return f" (so far {words.ratio(found.ratio)} ± {found.half_width:.0%})"
-
-
-def _tell_counters(trial: Trial, counted: list[int]) -> None:
-    if counted:
-        scans, blocks = counted
-        trial.notes.append(
-            f"PostgreSQL 17 does not tell of single nodes: in the last execution {scans:,} index scans were"
-            f" run by look-ahead's code, and {blocks:,} blocks were read ahead (by all sessions)."
-        )
-
-
-def _try_settings(
-    session: Session,
-    trial: Trial,
-    caches: Caches,
-    found: dict[str, Any],
-    seconds: float,
-    step: Callable[[str], None],
-) -> None:
-    """Each candidate by itself, in turns with the statement as it is without look-ahead."""
-    wanted = plan.candidates([node for _, node in plan.walk(found)], session.settings)
-    if trial.parameters:
-        forced = session.value("SHOW plan_cache_mode") == "force_generic_plan"
-        wanted.append({"plan_cache_mode": f"force_{'custom' if forced else 'generic'}_plan"})
-    limit = 1 + _PATIENCE * trial.variants[STOCK].seconds
-    tried: list[tuple[dict[str, str], bool]] = []
-    shapes = [plan.shape(found)]
-    for setting in wanted:
-        changed = session.planned(setting)
-        shape = plan.shape(changed)
-        planner = not any(name.startswith(("effective", "pg_lookahead.")) for name in setting)
-        if planner and shape in shapes:
-            continue  # it is the plan that was measured
-        shapes.append(shape)
-        caches.add(changed)
-        tried.append((setting, planner))
-    for setting, planner in tried:
-        name = ", ".join(f"{key} = {value}" for key, value in setting.items())
-        step(f"trying {name}")
-        given = {**setting, "statement_timeout": f"{limit * 1000:.0f}"}
-        try:
-            change = _try(session, caches, name, given, seconds * _PART_OF_CHANGES / len(tried), planner)
-        except ClusterError as error:
-            change = Change(setting=name, refused=str(error))
-        trial.changes.append(change)
-
-
-def _try(
-    session: Session, caches: Caches, name: str, given: dict[str, str], budget: float, planner: bool
-) -> Change:
-    samples: dict[str, list[Sample]] = {STOCK: [], OURS: []}
-    last: dict[str, Any] = {}
-
-    def execute(ours: bool) -> Sample:
-        caches.ready()
-        sample, found = session.sample(ours, given if ours else None)
+            found = record.interval(samples) if pair else None
+            step(f"pair {pair + 1}" + (f" (so far {ratio(found)})" if found else ""))
+        sample, executed = session.sample(ours, given if ours else None)
         if ours:
-            last.update(found)
+            last.append(executed)
         return sample
 
     turns.take(
-        {STOCK: lambda _: execute(False), OURS: lambda _: execute(True)},
-        rounds=_ROUNDS_OF_A_CHANGE,
+        {STOCK: lambda pair: execute(False, pair), OURS: lambda pair: execute(True, pair)},
+        rounds=rounds,
         budget=budget,
         lot=Random(),
         enough=lambda: statistics.enough(record.interval(samples)),
         into=samples,
     )
+
+
+def _worth_trying(
+    session: Session, trial: Trial, caches: Caches, found: dict[str, Any]
+) -> list[dict[str, str]]:
+    """The candidates, but for those of the planner that give a plan again."""
+    wanted = plan.candidates(trial.nodes, session.settings)
+    if trial.parameters:
+        generic = session.settings["plan_cache_mode"] == "force_generic_plan"
+        wanted.append({"plan_cache_mode": "auto" if generic else "force_generic_plan"})
+    shapes = [plan.shape(found)]
+    chosen = []
+    for setting in wanted:
+        changed = session.planned(setting)
+        if plan.shape(changed) not in shapes or not plan.of_planner(setting):
+            shapes.append(plan.shape(changed))
+            caches.add(changed)
+            chosen.append(setting)
+    return chosen
+
+
+def _try(session: Session, caches: Caches, name: str, given: dict[str, str], budget: float) -> Change:
+    samples: dict[str, list[Sample]] = {}
+    last: list[dict[str, Any]] = []
+    _take(session, caches, samples, last, budget, rounds=_ROUNDS_OF_A_CHANGE, given=given)
     return Change(
         setting=name,
         interval=record.interval(samples),
         seconds=Summary.of(samples[OURS], 1).seconds,
-        nodes=plan.nodes(last, version=session.version) if planner else [],
+        nodes=plan.nodes(last[-1], version=session.version) if plan.of_planner(given) else [],
     )

@@ -24,7 +24,9 @@ def show(console: Console, trial: Trial) -> None:
         _paragraph(console, trial.cache_said)
     _say(console, "", *_nodes(trial.nodes, console.width))
     if trial.changes:
-        _say(console, "", "Settings tried, with look-ahead; their ratio is to the statement as it is, without:")
+        _say(
+            console, "", "Settings tried, with look-ahead; their ratio is to the statement as it is, without:"
+        )
         for change in trial.changes:
             told = change.refused
             if change.interval and change.seconds is not None:
