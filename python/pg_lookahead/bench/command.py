@@ -18,6 +18,7 @@ import typer
 from rich.console import Console
 
 from .. import parameters
+from ..query import example
 from ..report import files, journal, record, terminal, words
 from ..server.installation import ClusterError
 from ..server.latency import LONGEST_MS
@@ -196,6 +197,8 @@ def demo(
     _measure(options.choose({k: v for k, v in given.items() if v is not None}, "demo"), json=json)
     if json != Path("-"):
         print("Stock and look-ahead gave the same answers.  More: pg_lookahead bench (docs/benchmarks.md)")
+        found = example.tried(pg_config)
+        print(f"pg_lookahead try (docs/try.md), on a nested loop join: {found.sentence}")
 
 
 def report(

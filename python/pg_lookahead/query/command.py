@@ -15,6 +15,7 @@ from ..server.installation import ClusterError
 from . import session as sessions
 from . import trial as trials
 from . import view
+from .caches import Caches
 from .session import Session
 from .trial import Trial
 
@@ -81,7 +82,9 @@ def try_(
         else:
             try:
                 with words.status(Console(stderr=True)) as step:
-                    trials.measure(session, trial, seconds=time, warm=warm, step=step)
+                    caches = Caches(session, warm=warm)
+                    trials.measure(session, trial, caches, seconds=time, step=step)
+                    trials.try_settings(session, trial, caches, seconds=time / 2, step=step)
             except KeyboardInterrupt:
                 if trial.interval:
                     view.show(words.output(), trial)

@@ -23,9 +23,6 @@ from .session import Session
 
 _ROUNDS = 200
 _ROUNDS_OF_A_CHANGE = 8
-_PART_OF_CHANGES = 0.5
-"""Of the time given to the statement itself, for all changes together."""
-
 _PATIENCE = 5.0
 """How many times as long as without look-ahead a changed execution may take."""
 
@@ -107,17 +104,15 @@ def planned(session: Session, trial: Trial) -> None:
 
 
 def measure(
-    session: Session, trial: Trial, *, seconds: float, warm: bool, step: Callable[[str], None]
+    session: Session, trial: Trial, caches: Caches, *, seconds: float, step: Callable[[str], None]
 ) -> None:
-    """Execute the statement in turns until the ratio is known or the time is up, then try the settings.
+    """Execute the statement in turns until the ratio is known or the time is up.
 
     trial: is filled as it comes, so that an interruption loses no complete pair
     step: told what is at work"""
-    found = session.planned()
-    caches = Caches(session, warm=warm)
-    caches.add(found)
+    caches.add(session.planned())
     trial.cache = caches.state
-    if warm:
+    if caches.state == "warm":
         step("executing it twice, to warm the caches")
         for ours in (False, True):
             session.sample(ours)
@@ -131,15 +126,22 @@ def measure(
         trial.conclude()
     caches.ready()
     trial.notes += session.counted()
-    tried = _worth_trying(session, trial, caches, found)
+
+
+def try_settings(
+    session: Session, trial: Trial, caches: Caches, *, seconds: float, step: Callable[[str], None]
+) -> None:
+    """What would change the result, where it is a setting: each by itself, beside the statement as it is.
+
+    seconds: for all of them; each has one pair at least"""
+    tried = _worth_trying(session, trial, caches)
     for setting in tried:
         name = ", ".join(f"{key} = {value}" for key, value in setting.items())
         step(f"trying {name}")
         limit = min(1 + _PATIENCE * trial.variants[STOCK].seconds, session.timeout or math.inf)
         given = {**setting, "statement_timeout": f"{limit * 1000:.0f}"}
-        budget = seconds * _PART_OF_CHANGES / len(tried)
         try:
-            trial.changes.append(_try(session, caches, name, given, budget))
+            trial.changes.append(_try(session, caches, name, given, seconds / len(tried)))
         except ClusterError as error:
             trial.changes.append(Change(setting=name, refused=str(error)))
 
@@ -183,15 +185,13 @@ def _take(
     )
 
 
-def _worth_trying(
-    session: Session, trial: Trial, caches: Caches, found: dict[str, Any]
-) -> list[dict[str, str]]:
+def _worth_trying(session: Session, trial: Trial, caches: Caches) -> list[dict[str, str]]:
     """The candidates, but for those of the planner that give a plan again."""
     wanted = plan.candidates(trial.nodes, session.settings)
     if trial.parameters:
         generic = session.settings["plan_cache_mode"] == "force_generic_plan"
         wanted.append({"plan_cache_mode": "auto" if generic else "force_generic_plan"})
-    shapes = [plan.shape(found)]
+    shapes = [plan.shape(session.planned())]
     chosen = []
     for setting in wanted:
         changed = session.planned(setting)

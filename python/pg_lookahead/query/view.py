@@ -14,6 +14,7 @@ from . import plan
 from .trial import Trial
 
 _INDENT = 2
+_TRIED = "Settings tried, with look-ahead; their ratio is to the statement as it is, without:"
 
 
 def show(console: Console, trial: Trial) -> None:
@@ -24,9 +25,8 @@ def show(console: Console, trial: Trial) -> None:
         _paragraph(console, trial.cache_said)
     _say(console, "", *_nodes(trial.nodes, console.width))
     if trial.changes:
-        _say(
-            console, "", "Settings tried, with look-ahead; their ratio is to the statement as it is, without:"
-        )
+        _say(console, "")
+        _paragraph(console, _TRIED)
         for change in trial.changes:
             told = change.refused
             if change.interval and change.seconds is not None:
