@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
+import psycopg
 import typer
 from rich.console import Console
 
@@ -70,7 +73,10 @@ def try_(
     parameters = [None if value == _NULL else value for value in param or ()]
     if write and not explain_only:
         print(_WRITES, file=sys.stderr)
-    with Session(dsn, text, parameters=parameters, timeout=timeout, write=write) as session:
+    with (
+        _one_line(),
+        Session(dsn, text, parameters=parameters, timeout=timeout, write=write) as session,
+    ):
         trial = Trial(
             server=session.value("SELECT version()"),
             statement=text,
@@ -96,6 +102,14 @@ def try_(
     if json is not None:
         files.write(json, encoded)
     view.show(words.output(), trial)
+
+
+@contextmanager
+def _one_line() -> Iterator[None]:
+    try:
+        yield
+    except psycopg.Error as error:
+        raise ClusterError(f"the server says: {sessions.in_words(error)}") from None
 
 
 def _statement(statement: str | None, file: Path | None, queryid: int | None, dsn: str) -> str:

@@ -171,7 +171,7 @@ def _said(node: Json, version: int) -> tuple[bool | None, str]:
     if node["Node Type"] not in INDEX_SCANS:
         return None, _streamed(node)
     if not node.get("Actual Loops"):
-        return None, "was not executed"
+        return False, "was not executed"
     return None, "" if version >= 18 else "PostgreSQL 17 does not tell of single nodes"
 
 

@@ -79,9 +79,6 @@ class Session:
                 )
             self._all_switches = self._switches() or self._load()
             self._prepare(write)
-        except psycopg.Error as error:
-            self.conn.close()
-            raise ClusterError(f"the server says: {_words(error)}") from None
         except BaseException:
             self.conn.close()
             raise
@@ -120,7 +117,7 @@ class Session:
                 self.conn.execute(sql.SQL("LOAD {}").format(sql.Literal(place)))
                 return self._switches()
             except psycopg.Error as error:
-                reasons.append(_words(error))
+                reasons.append(in_words(error))
         raise ClusterError(
             f"--dsn: the server has not loaded {LIBRARY}, and {self.conn.info.user} cannot load it"
             f" ({reasons[0]}): install it, and preload it (session_preload_libraries),"
@@ -244,16 +241,14 @@ class Session:
                     raise
         except errors.ReadOnlySqlTransaction as error:
             raise ClusterError(
-                f"the statement writes ({_words(error)}): --write executes it, and rolls it back each time"
+                f"the statement writes ({in_words(error)}): --write executes it, and rolls it back each time"
             ) from None
         except errors.QueryCanceled as error:
             limit = f"--timeout {self.timeout:g}" if self.timeout else "no --timeout"
             raise Cancelled(
                 f"the statement was cancelled after {time.monotonic() - started:.1f} s"
-                f" ({_words(error)}; {limit})"
+                f" ({in_words(error)}; {limit})"
             ) from None
-        except psycopg.Error as error:
-            raise ClusterError(f"the server says: {_words(error)}") from None
 
 
 def text_of(session_dsn: str, queryid: int) -> str:
@@ -272,7 +267,7 @@ def text_of(session_dsn: str, queryid: int) -> str:
             )
             row = conn.execute(query.format(sql.Identifier(place[0])), [queryid]).fetchone()
     except psycopg.Error as error:
-        raise ClusterError(f"--queryid: {_words(error)}") from None
+        raise ClusterError(f"--queryid: {in_words(error)}") from None
     if row is None:
         raise ClusterError(
             f"--queryid: pg_stat_statements has no statement {queryid} of this database that this user"
@@ -281,6 +276,6 @@ def text_of(session_dsn: str, queryid: int) -> str:
     return str(row[0])
 
 
-def _words(error: psycopg.Error) -> str:
-    """In one line."""
+def in_words(error: psycopg.Error) -> str:
+    """What a server says, in one line."""
     return " ".join((error.diag.message_primary or str(error)).split())

@@ -16,10 +16,9 @@ from ..measure.statistics import Interval, Verdict
 from ..report import record, words
 from ..report.record import OURS, STOCK, Summary
 from ..report.terminal import ratio
-from ..server.installation import ClusterError
 from . import plan
 from .caches import Caches
-from .session import Session
+from .session import Cancelled, Session
 
 _ROUNDS = 200
 _ROUNDS_OF_A_CHANGE = 8
@@ -142,8 +141,8 @@ def try_settings(
         given = {**setting, "statement_timeout": f"{limit * 1000:.0f}"}
         try:
             trial.changes.append(_try(session, caches, name, given, seconds / len(tried)))
-        except ClusterError as error:
-            trial.changes.append(Change(setting=name, refused=str(error)))
+        except Cancelled:
+            trial.changes.append(Change(setting=name, refused=f"given up after {words.duration(limit)}"))
 
 
 def _take(
