@@ -21,7 +21,7 @@ PAGES = [
     REPOSITORY / "CONTRIBUTING.md",
 ]
 COMMANDS = (
-    *("demo", "bench", "report", "trace", "simulate", "replay"),
+    *("demo", "try", "bench", "report", "trace", "simulate", "replay"),
     *("profile", "profile record", "profile compare"),
 )
 
@@ -55,7 +55,7 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
 
 def test_packages_are_floors() -> None:
     """What is above may import what is below it, and not the other way round."""
-    floors = ("server", "measure", "report", "bench")
+    floors = ("server", "measure", "report", "query", "bench")
     for number, name in enumerate(floors):
         above = floors[number + 1 :]
         for file in (PACKAGE / name).glob("*.py"):
@@ -111,7 +111,9 @@ def test_set_up_ends_with_what_to_run_next() -> None:
     assert "make demo" in done.stdout and "--install-completion" in done.stdout
 
 
-OPTIONS = [page for page in PAGES if page.stem in ("benchmarks", "traces", "profiles", "comparing-profiles")]
+OPTIONS = [
+    page for page in PAGES if page.stem in ("try", "benchmarks", "traces", "profiles", "comparing-profiles")
+]
 
 
 @pytest.mark.parametrize("page", OPTIONS, ids=lambda page: page.name)

@@ -234,8 +234,14 @@ def test_a_statement_of_pg_stat_statements(server: Cluster) -> None:
     assert "has no statement 1 of this database" in refused("try", "--queryid", "1", *place)
     plain = dsn(server, user=PLAIN)
     assert "pg_read_all_stats" in refused("try", "--queryid", number, "--dsn", plain)
-    elsewhere = dsn(server, dbname="template1")
-    assert "pg_stat_statements is not in" in refused("try", "--queryid", number, "--dsn", elsewhere)
+    elsewhere = ("--dsn", dsn(server, dbname="template1"))
+    assert "pg_stat_statements is not in" in refused("try", "--queryid", number, *elsewhere)
+    with server.connect("template1") as conn:
+        conn.execute("CREATE EXTENSION pg_stat_statements")
+        try:
+            assert "has no statement" in refused("try", "--queryid", number, *elsewhere)
+        finally:
+            conn.execute("DROP EXTENSION pg_stat_statements")
 
 
 def test_libpqs_variables_and_services_name_the_server(server: Cluster, tmp_path: Path) -> None:
