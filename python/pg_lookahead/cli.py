@@ -15,6 +15,7 @@ import typer
 from . import __version__
 from .bench import command
 from .profile import command as profile
+from .query.command import try_
 from .report import words
 from .server.cluster import end_on_signals
 from .server.installation import ClusterError
@@ -44,6 +45,7 @@ def _root(
 
 
 app.command("demo")(command.demo)
+app.command("try")(try_)
 app.command("bench")(command.bench)
 app.command("report")(command.report)
 app.add_typer(profile.app, name="profile")

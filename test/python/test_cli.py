@@ -111,6 +111,8 @@ def test_demo_tells_equal_answers_and_fewer_reads(tmp_path: Path) -> None:
         assert ours.reads < stock.reads or not whole
         assert one.scenario in done.stdout
     assert "above 1 look-ahead is faster" in done.stdout and str(file) in done.stderr
+    last = done.stdout.splitlines()[-1]
+    assert last.startswith("pg_lookahead try") and "this statement" in last
 
 
 @pytest.mark.skipif(why_not() is not None, reason=str(why_not()))

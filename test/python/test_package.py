@@ -21,7 +21,7 @@ PAGES = [
     REPOSITORY / "CONTRIBUTING.md",
 ]
 COMMANDS = (
-    *("demo", "bench", "report", "trace", "simulate", "replay"),
+    *("demo", "try", "bench", "report", "trace", "simulate", "replay"),
     *("profile", "profile record", "profile compare"),
 )
 
@@ -53,7 +53,7 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
     assert set(graph) <= set(order) and graph["bench.run"] > {"report.record", "server.cluster"}
 
 
-FLOORS = ("server", "measure", "report", "bench")
+FLOORS = ("server", "measure", "report", "query", "bench")
 
 
 @pytest.mark.parametrize("name", FLOORS)
@@ -113,7 +113,9 @@ def test_set_up_ends_with_what_to_run_next() -> None:
     assert "make demo" in done.stdout and "--install-completion" in done.stdout
 
 
-OPTIONS = [page for page in PAGES if page.stem in ("benchmarks", "traces", "profiles", "comparing-profiles")]
+OPTIONS = [
+    page for page in PAGES if page.stem in ("try", "benchmarks", "traces", "profiles", "comparing-profiles")
+]
 
 
 @pytest.mark.parametrize("page", OPTIONS, ids=lambda page: page.name)

@@ -19,6 +19,7 @@ from rich.console import Console
 
 from .. import parameters
 from ..parameters import option
+from ..query import example
 from ..report import files, journal, record, terminal, words
 from ..server.installation import ClusterError
 from ..server.latency import LONGEST_MS
@@ -159,6 +160,8 @@ def demo(
     _measure(options.choose({k: v for k, v in given.items() if v is not None}, "demo"), json=json)
     if json != Path("-"):
         print("Stock and look-ahead gave the same answers.  More: pg_lookahead bench (docs/benchmarks.md)")
+        found = example.tried(pg_config)
+        print(f"pg_lookahead try (docs/try.md), on a nested loop join: {found.sentence}")
 
 
 def report(

@@ -115,7 +115,7 @@ class Attached(Target):
         found = self.comment(conn)
         if found is not None and not (found or "").startswith(OURS):
             raise ClusterError(f"{name}: there is a schema {SCHEMA} that is not of our making; drop it first")
-        self.data = self._readable_data(conn)
+        self.data = self.readable_data(conn)
 
     @property
     def version(self) -> int:
@@ -145,7 +145,7 @@ class Attached(Target):
                 conn.execute(sql.SQL("DROP SCHEMA {} CASCADE").format(sql.Identifier(SCHEMA)))
 
     @staticmethod
-    def _readable_data(conn: Connection) -> Path | None:
+    def readable_data(conn: Connection) -> Path | None:
         """If the postmaster's lock file can be read here and is that of this very server."""
         row = conn.execute(
             "SELECT current_setting('data_directory'), extract(epoch FROM pg_postmaster_start_time())::bigint"

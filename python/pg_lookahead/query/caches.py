@@ -1,0 +1,99 @@
+"""The relations of a plan: cold, warm, or as they are, and which of these in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..server import cache
+from ..server.installation import ClusterError
+from . import plan
+from .session import Session
+
+_RELATIONS = """
+WITH tables AS (
+    SELECT c.oid, c.reltoastrelid, c.relpersistence
+    FROM unnest(%s::text[], %s::text[]) AS wanted (schema, name)
+    JOIN pg_namespace n ON n.nspname = wanted.schema
+    JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = wanted.name AND c.relkind IN ('r', 'm', 't')
+), both_kinds AS (
+    SELECT oid FROM tables UNION SELECT reltoastrelid FROM tables WHERE reltoastrelid <> 0
+)
+SELECT oid, pg_relation_size(oid) FROM both_kinds
+UNION
+SELECT i.indexrelid, pg_relation_size(i.indexrelid)
+FROM pg_index i
+JOIN pg_class c ON c.oid = i.indexrelid
+JOIN both_kinds b ON b.oid = i.indrelid
+WHERE c.relname = ANY (%s) OR i.indrelid NOT IN (SELECT oid FROM tables)
+"""
+"""The tables of a plan, their TOAST tables, and the indexes that it uses of them."""
+
+
+class Caches:
+    """Brings the relations of plans into a state before each execution.
+
+    warm: as --warm asks: they are left as they are, after an execution of either side
+    state: ``cold``, ``warm``, or ``as found``
+    said: the state in a sentence"""
+
+    def __init__(self, session: Session, *, warm: bool) -> None:
+        self._session = session
+        self._relations: dict[int, int] = {}
+        self._files = session.data is not None and "data" not in session.settings["debug_io_direct"]
+        self._direct = "data" in session.settings["debug_io_direct"]
+        reason = self._why_not()
+        self.state = "warm" if warm else "as found" if reason else "cold"
+        self._reason = reason
+        self._how = ""
+
+    def _why_not(self) -> str:
+        """What keeps us from evicting; empty if nothing does."""
+        if not self._session.superuser:
+            return "only a superuser may evict its relations"
+        if not self._session.value("SELECT 1 FROM pg_extension WHERE extname = 'pg_buffercache'"):
+            return "the extension pg_buffercache, which evicts, is not in this database"
+        return ""
+
+    def add(self, planned: Mapping[str, Any]) -> None:
+        """The relations of a plan of EXPLAIN (VERBOSE)."""
+        if self.state == "cold":
+            tables, indexes = plan.relations(planned)
+            schemas, names = [one[0] for one in tables], [one[1] for one in tables]
+            self._relations |= dict(
+                self._session.conn.execute(_RELATIONS, [schemas, names, indexes]).fetchall()
+            )
+
+    def ready(self) -> None:
+        """Before an execution."""
+        if self.state != "cold" or not self._relations:
+            return
+        conn = self._session.conn
+        try:
+            cache.evict(conn, *self._relations)
+        except ClusterError as error:
+            raise ClusterError(f"{error}; --warm evicts nothing") from None
+        if self._files and self._session.data:
+            try:
+                paths = [
+                    path
+                    for oid in self._relations
+                    for path in cache.files(conn, self._session.data, str(oid))
+                ]
+                self._how = cache.drop_from_page_cache(paths)
+            except OSError:
+                self._files = False
+
+    @property
+    def said(self) -> str:
+        if self.state == "warm":
+            return "Warm: nothing is evicted; each side was executed once before it was measured."
+        if self.state == "as found":
+            return f"As found, mostly cached after the first execution: {self._reason}."
+        size = f"{len(self._relations)} relations, {sum(self._relations.values()) / 1e6:,.0f} MB"
+        said = f"Cold: {size}, are evicted from shared buffers before each execution"
+        if self._direct:
+            return f"{said}; the server reads with direct I/O, so that no other cache has them."
+        if self._how:
+            return f"{said}, and from the operating system's cache ({self._how})."
+        return f"{said}; what the operating system has cached of them stays cached (not local, or no right)."

@@ -1,0 +1,244 @@
+"""What EXPLAIN (FORMAT JSON) tells of a statement, and what look-ahead says of each node.  Pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+Json = Mapping[str, Any]
+
+OPTION = "LOOKAHEAD"
+"""Of EXPLAIN, on PostgreSQL 18 and later with the library loaded."""
+
+_STREAMED = ("Seq Scan", "Bitmap Heap Scan", "Sample Scan")
+INDEX_SCANS = ("Index Scan", "Index Only Scan")
+_SERVED_METHODS = ("btree", "hash", "gist", "spgist")
+
+_AGGREGATES = {"Sorted": "GroupAggregate", "Hashed": "HashAggregate", "Mixed": "MixedAggregate"}
+
+SERVED = "would look ahead, once its reads are slow"
+_REMEDIES = {
+    "at most one row": "a key of a unique index has no second row to look ahead to",
+    "effective_io_concurrency is 0": "raise effective_io_concurrency, or the tablespace's",
+    "executed by another extension": "load pg_lookahead before that extension",
+    "index access method of an extension": "a btree, hash, GiST or SP-GiST index would be served",
+    "not a heap table": "its access method fetches rows in its own way",
+    "nothing to wait for": "what it read was cached, or too little",
+    "ordered by distance": "the access method finds the next row one at a time",
+    "pg_lookahead.max_distance is 0": "set pg_lookahead.max_distance to -1",
+    "reads are fast": "they come from the operating system's cache",
+    "reads are synchronous and direct": "io_method = worker reads in the background (PostgreSQL 18, restart)",
+    "system catalog": "catalogs are small, and cached",
+    "too many scans of temporary tables": "raise temp_buffers",
+}
+"""What explains a reason, or would change it."""
+
+
+class Node(msgspec.Struct, frozen=True, kw_only=True):
+    """A node of a plan.
+
+    kind: "Index Scan"
+    name: as EXPLAIN's text has it: "Index Scan using i on t"
+    depth: of the root 0
+    rows: returned, of all loops; as estimated if it was not executed
+    loops: how often it was executed; None: only planned
+    reads: blocks, of a scan; those of its children included
+    used: whether look-ahead read anything ahead in it; None: not told
+    said: what look-ahead did, or why it did nothing; empty where it has no part
+    figures: look-ahead's properties of the node, without the word Look-Ahead"""
+
+    kind: str
+    name: str
+    depth: int
+    rows: float
+    loops: float | None = None
+    reads: int = 0
+    used: bool | None = None
+    said: str = ""
+    figures: dict[str, Any] = {}
+
+
+class Index(msgspec.Struct, frozen=True):
+    """What decides whether scans of an index are served."""
+
+    method: str
+    unique: bool
+    table_method: str
+    catalog: bool
+
+
+def walk(plan: Json, depth: int = 0) -> Iterator[tuple[int, Json]]:
+    """Every node with its depth, from the root on."""
+    yield depth, plan
+    for child in plan.get("Plans", ()):
+        yield from walk(child, depth + 1)
+
+
+def name_of(node: Json) -> str:
+    """A node in words, as EXPLAIN's text has it."""
+    name = str(_AGGREGATES.get(node.get("Strategy", ""), node["Node Type"]))
+    if name == "ModifyTable":
+        name = node["Operation"]
+    if node.get("Join Type", "Inner") != "Inner":
+        name = f"{name.removesuffix(' Join')} {node['Join Type']} Join"
+    name = "Parallel " * bool(node.get("Parallel Aware")) + name
+    name += " Backward" * (node.get("Scan Direction") == "Backward")
+    if "Index Name" in node:
+        name += f" {'on' if node['Node Type'] == 'Bitmap Index Scan' else 'using'} {node['Index Name']}"
+    on = node.get("Relation Name") or node.get("CTE Name") or node.get("Function Name")
+    if on:
+        name += f" on {on}" + f" {node.get('Alias')}" * (node.get("Alias", on) != on)
+    return f"{node['Subplan Name']}: {name}" if "Subplan Name" in node else name
+
+
+def shape(plan: Json) -> list[tuple[int, str]]:
+    """What tells a plan from another."""
+    return [(depth, name_of(node)) for depth, node in walk(plan)]
+
+
+def relations(plan: Json) -> tuple[list[tuple[str, str]], list[str]]:
+    """The tables that a plan of EXPLAIN (VERBOSE) reads, as (schema, name), and the names of its indexes."""
+    found = [node for _, node in walk(plan)]
+    tables = {(one["Schema"], one["Relation Name"]) for one in found if "Relation Name" in one}
+    return sorted(tables), sorted({one["Index Name"] for one in found if "Index Name" in one})
+
+
+def nodes(plan: Json, *, version: int) -> list[Node]:
+    """The nodes of an executed plan, with what look-ahead says of each.
+
+    version: of the server; 17 does not let look-ahead tell of nodes"""
+    return [_node(node, depth, *_said(node, version)) for depth, node in walk(plan)]
+
+
+def expected(plan: Json, indexes: Mapping[str, Index], settings: Mapping[str, str]) -> list[Node]:
+    """The nodes of a plan that was not executed, with what the catalogs tell of each.
+
+    indexes: by name
+    settings: of the session, by name"""
+    found = []
+    for depth, node in walk(plan):
+        said = _streamed(node)
+        used = None
+        if node["Node Type"] in INDEX_SCANS:
+            reason = _refusal(node, indexes.get(node["Index Name"]), settings)
+            used = not reason
+            said = _not_used(reason) if reason else SERVED
+        found.append(_node(node, depth, used, said))
+    return found
+
+
+def idle(found: Collection[Node]) -> bool:
+    """Whether nothing was read ahead, or would be, as far as nodes tell."""
+    return not any(node.used or (node.used is None and node.kind in INDEX_SCANS) for node in found)
+
+
+def _node(node: Json, depth: int, used: bool | None, said: str) -> Node:
+    loops = node.get("Actual Loops")
+    rows = node["Plan Rows"] if loops is None else node["Actual Rows"] * loops
+    return Node(
+        kind=node["Node Type"],
+        name=name_of(node),
+        depth=depth,
+        rows=rows,
+        loops=loops,
+        reads=sum(node.get(f"{kind} Read Blocks", 0) for kind in ("Shared", "Local") if _is_scan(node)),
+        used=used,
+        said=said,
+        figures=_figures(node),
+    )
+
+
+def _is_scan(node: Json) -> bool:
+    return "Relation Name" in node or "Index Name" in node
+
+
+def _figures(node: Json) -> dict[str, Any]:
+    return {
+        name.removeprefix("Look-Ahead "): value
+        for name, value in node.items()
+        if name.startswith("Look-Ahead ")
+    }
+
+
+def _said(node: Json, version: int) -> tuple[bool | None, str]:
+    told = node.get("Look-Ahead")
+    if told == "used":
+        return True, _did(_figures(node))
+    if told is not None:
+        return False, _not_used(told)
+    if node["Node Type"] not in INDEX_SCANS:
+        return None, _streamed(node)
+    if not node.get("Actual Loops"):
+        return False, "was not executed"
+    return None, "" if version >= 18 else "PostgreSQL 17 does not tell of single nodes"
+
+
+def _did(figures: Mapping[str, Any]) -> str:
+    """What was read ahead; of a node whose figures are others, all of them."""
+    if "Blocks Read" not in figures:
+        return ", ".join(f"{name.lower()} {value}" for name, value in figures.items()) or "reads ahead"
+    text = f"{figures['Blocks Read']:,} blocks read ahead"
+    if "Waits" in figures:
+        text += f", {figures['Waits']:,} waited for"
+    if "Mean Distance" in figures:
+        text += f", distance {figures['Mean Distance']:g} (at most {figures['Maximum Distance']})"
+    return text + " (by the leader)" * bool(figures.get("of Leader Only"))
+
+
+def _not_used(reason: str) -> str:
+    remedy = _REMEDIES.get(reason, "")
+    return f"no look-ahead: {reason}" + (f" ({remedy})" if remedy else "")
+
+
+def _streamed(node: Json) -> str:
+    return "PostgreSQL itself reads ahead" if node["Node Type"] in _STREAMED else ""
+
+
+def _refusal(node: Json, index: Index | None, settings: Mapping[str, str]) -> str:
+    """Why look-ahead would leave an index scan to the server; empty if it would not."""
+    if settings.get("pg_lookahead.index_scan") == "off":
+        return "pg_lookahead.index_scan is off"
+    for name in ("pg_lookahead.max_distance", "effective_io_concurrency"):
+        if settings.get(name) == "0":
+            return f"{name} is 0"
+    if "data" in settings.get("debug_io_direct", "") and settings.get("io_method", "sync") == "sync":
+        return "reads are synchronous and direct"
+    if "Order By" in node:
+        return "ordered by distance"
+    if index is None:
+        return ""
+    if index.table_method != "heap":
+        return "not a heap table"
+    if index.catalog:
+        return "system catalog"
+    if index.method not in _SERVED_METHODS:
+        return "index access method of an extension"
+    return "at most one row" if index.unique and node["Plan Rows"] <= 1 else ""
+
+
+def of_planner(setting: Mapping[str, str]) -> bool:
+    """Whether settings change the plan, and not only how it is executed."""
+    return any(name.startswith(("enable_", "random_", "plan_")) for name in setting)
+
+
+def candidates(found: Sequence[Node], settings: Mapping[str, str]) -> list[dict[str, str]]:
+    """Settings that might change what a plan gains, each to be tried by itself.
+
+    found: the nodes of the plan, executed
+    settings: of the session, by name"""
+    kinds = {node.kind for node in found}
+    wanted: list[dict[str, str]] = []
+    if not idle(found) or any(" is 0" in node.said for node in found):
+        if int(settings["effective_io_concurrency"]) < 64:
+            wanted.append({"effective_io_concurrency": "64"})
+        if settings.get("pg_lookahead.max_distance", "-1") != "-1":
+            wanted.append({"pg_lookahead.max_distance": "-1"})
+        if settings.get("pg_lookahead.issue_order") == "index":
+            wanted.append({"pg_lookahead.issue_order": "block"})
+    planner = [{"enable_bitmapscan": "off"}] if "Bitmap Heap Scan" in kinds else []
+    if kinds & {"Seq Scan", "Bitmap Heap Scan"} and float(settings["random_page_cost"]) > 1.1:
+        planner += [{**one, "random_page_cost": "1.1"} for one in ({}, *planner)]
+    wanted += planner
+    return wanted

@@ -1,0 +1,278 @@
+"""A connection on which the user's statement is explained, and nothing else is done.
+
+The invariants: one statement only is sent at a time (by the extended protocol, which knows no list of
+statements), PREPARE stands before it (which takes only what has a plan), it runs in a transaction of its
+own that is rolled back, and that is READ ONLY unless writes were asked for.  Ctrl-C and SIGTERM cancel it
+on the server, and where its platform can, the server itself notices within two seconds that we are gone."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import psycopg
+from psycopg import conninfo, errors, sql
+
+from ..measure.meter import BLOCK, Sample, stolen_seconds
+from ..server.installation import OLDEST, ClusterError
+from ..server.target import Attached
+from . import plan
+
+LIBRARY = "pg_lookahead"
+_PREPARED = "pg_lookahead_try"
+_MILLISECOND = 1e-3
+_COUNTERS = "SELECT lookahead.index_scans_served(), blocks_read FROM lookahead.index_scan_stats"
+
+_INDEXES = """
+SELECT c.relname, m.amname, i.indisunique AND i.indimmediate, tm.amname,
+       t.relnamespace = 'pg_catalog'::regnamespace
+FROM pg_index i
+JOIN pg_class c ON c.oid = i.indexrelid
+JOIN pg_am m ON m.oid = c.relam
+JOIN pg_class t ON t.oid = i.indrelid
+JOIN pg_am tm ON tm.oid = t.relam
+WHERE c.relname = ANY (%s)
+"""
+
+
+class Cancelled(ClusterError):
+    """The server ended the statement, by its statement timeout or because somebody asked it to."""
+
+
+class Session:
+    """A session with the library, on which nothing is written but what is rolled back.
+
+    statement: the user's
+    parameters: values of its parameters $1, $2 and so on, as text; None: null
+    timeout: seconds for one execution; 0: no limit
+    write: whether the statement may write
+    ClusterError, one line, if the server cannot be reached or has not the library.
+
+    version: major, of the server
+    notes: what is to be said with the results
+    data: the server's data directory, if it can be read here"""
+
+    def __init__(
+        self, dsn: str, statement: str, *, parameters: Sequence[str | None], timeout: float, write: bool
+    ) -> None:
+        self.notes: list[str] = []
+        self._statement = statement
+        self._parameters = parameters
+        self.timeout = timeout
+        try:
+            given = {"connect_timeout": 10, "fallback_application_name": "pg_lookahead try"}
+            self.conn = psycopg.connect(
+                **{**given, **conninfo.conninfo_to_dict(dsn)},  # type: ignore[arg-type]
+                autocommit=True,
+                prepare_threshold=None,
+            )
+        except psycopg.Error as error:
+            raise ClusterError(f"--dsn: {' '.join(str(error).split())}") from None
+        try:
+            self.version = self.conn.info.server_version // 10000
+            if self.version < OLDEST:
+                raise ClusterError(
+                    f"--dsn: PostgreSQL {self.version} is too old; {OLDEST} or later is needed"
+                )
+            self._all_switches = self._switches() or self._load()
+            self._prepare(write)
+        except BaseException:
+            self.conn.close()
+            raise
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.conn.close()
+
+    # What the server is
+
+    def value(self, query: str, *parameters: Any) -> Any:
+        """The first column of a query's first row; None if there is no row."""
+        row = self.conn.execute(query.encode(), parameters or None).fetchone()
+        return None if row is None else row[0]
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """All settings of the session by name, as SHOW prints them."""
+        return {row[0]: row[1] for row in self.conn.execute("SHOW ALL").fetchall()}
+
+    def indexes(self, names: Sequence[str]) -> dict[str, plan.Index]:
+        """What the catalogs tell of indexes; of two that have the same name, of one."""
+        return {row[0]: plan.Index(*row[1:]) for row in self.conn.execute(_INDEXES, [list(names)]).fetchall()}
+
+    def _switches(self) -> list[str]:
+        """The library's switches that are on by default; none if it is not loaded."""
+        query = "SELECT name FROM pg_settings WHERE name LIKE %s AND vartype = 'bool' AND boot_val = 'on'"
+        return [row[0] for row in self.conn.execute(query, [f"{LIBRARY}.%"]).fetchall()]
+
+    def _load(self) -> list[str]:
+        reasons = []
+        for place in (LIBRARY, f"$libdir/plugins/{LIBRARY}"):
+            try:
+                self.conn.execute(sql.SQL("LOAD {}").format(sql.Literal(place)))
+                return self._switches()
+            except psycopg.Error as error:
+                reasons.append(in_words(error))
+        raise ClusterError(
+            f"--dsn: the server has not loaded {LIBRARY}, and {self.conn.info.user} cannot load it"
+            f" ({reasons[0]}): install it, and preload it (session_preload_libraries),"
+            f" or link it in $libdir/plugins, from where everybody may load it"
+        )
+
+    def _prepare(self, write: bool) -> None:
+        self.conn.read_only = not write
+        self.conn.execute(sql.SQL("SET statement_timeout = {}").format(f"{self.timeout * 1000:.0f}"))
+        with suppress(psycopg.Error):  # not on every platform
+            self.conn.execute("SET client_connection_check_interval = '2s'")
+        try:
+            self.conn.execute("SET track_io_timing = on")
+        except errors.InsufficientPrivilege:
+            if self.value("SHOW track_io_timing") == "off":
+                self.notes.append(
+                    "I/O time is not known: track_io_timing is off, and this user may not set it"
+                    " (GRANT SET ON PARAMETER track_io_timing TO ...)."
+                )
+        self.superuser = self.value("SHOW is_superuser") == "on"
+        self.data = Attached.readable_data(self.conn) if self.superuser else None
+
+    # The statement
+
+    def planned(self, settings: Mapping[str, str] | None = None) -> dict[str, Any]:
+        """The plan with look-ahead, which is the one without; nothing is executed."""
+        found: dict[str, Any] = self._explain("VERBOSE, FORMAT JSON", True, settings or {})["Plan"]
+        return found
+
+    def sample(self, ahead: bool, settings: Mapping[str, str] | None = None) -> tuple[Sample, dict[str, Any]]:
+        """One execution, with look-ahead or without, and its plan.
+
+        settings: of this execution, by name
+        The time is that of the executor; rows are made, and not sent."""
+        options = "ANALYZE, TIMING OFF, BUFFERS, FORMAT JSON"
+        options += f", {plan.OPTION}" * (self.version >= 18)
+        stolen = stolen_seconds() if self.data else None
+        found = self._explain(options, ahead, settings or {})
+        root = found["Plan"]
+        blocks, waited, hits = (
+            sum(root.get(f"{kind} {what}", 0) for kind in ("Shared", "Local"))
+            for what in ("Read Blocks", "I/O Read Time", "Hit Blocks")
+        )
+        return Sample(
+            seconds=found["Execution Time"] * _MILLISECOND,
+            reads=blocks,
+            read_bytes=blocks * BLOCK,
+            read_seconds=waited * _MILLISECOND,
+            blocks_hit=hits,
+            stolen_seconds=None if stolen is None else (stolen_seconds() or stolen) - stolen,
+        ), root
+
+    def counted(self) -> list[str]:
+        """What an execution adds to look-ahead's counters, in a sentence, where EXPLAIN tells of no nodes."""
+        if self.version >= 18:
+            return []
+        if not self.value("SELECT to_regclass('lookahead.index_scan_stats') IS NOT NULL"):
+            return [
+                "PostgreSQL 17 does not tell of single nodes; CREATE EXTENSION pg_lookahead tells of all."
+            ]
+        before = self.conn.execute(_COUNTERS).fetchone() or ()
+        self.sample(True)
+        after = self.conn.execute(_COUNTERS).fetchone() or ()
+        scans, blocks = (b - a for a, b in zip(before, after, strict=True))
+        return [
+            f"PostgreSQL 17 does not tell of single nodes: in one more execution, look-ahead's code ran"
+            f" {scans:,} index scans, and {blocks:,} blocks were read ahead (by all sessions)."
+        ]
+
+    def _explain(self, options: str, ahead: bool, settings: Mapping[str, str]) -> dict[str, Any]:
+        """What EXPLAIN says, of one execution where it executes.
+
+        ClusterError, one line, with what is wrong with the statement; Cancelled if the server ended it."""
+        switches = dict.fromkeys(self._all_switches, "on" if ahead else "off")
+        try:
+            with self._rolled_back():
+                for name, value in {**switches, **settings}.items():
+                    self.conn.execute("SELECT set_config(%s, %s, true)", [name, value])
+                self._one(f"PREPARE {_PREPARED} AS {self._statement}")
+                values = self._values("ANALYZE" in options)
+                row = self._one(f"EXPLAIN ({options}) EXECUTE {_PREPARED}{values}").fetchone()
+        finally:
+            if self.conn.info.transaction_status == psycopg.pq.TransactionStatus.IDLE:
+                self.conn.execute("DEALLOCATE ALL")
+        assert row is not None
+        found: dict[str, Any] = row[0][0]
+        return found
+
+    def _values(self, needed: bool) -> str:
+        """Those of the parameters, in parentheses; if they are not needed, and none are given, nulls in a
+        plan that holds for all values."""
+        query = "SELECT parameter_types::text[] FROM pg_prepared_statements WHERE name = %s"
+        types, values = self.value(query, _PREPARED), self._parameters
+        if types and not values and not needed:
+            self.conn.execute("SET LOCAL plan_cache_mode = force_generic_plan")
+            values = [None] * len(types)
+        if len(types) != len(values):
+            raise ClusterError(
+                f"--param: the statement has {len(types)} parameters ({', '.join(types)}),"
+                f" {len(values)} are given"
+            )
+        literals = sql.SQL(", ").join(map(sql.Literal, values))
+        return f"({literals.as_string(self.conn)})" if values else ""
+
+    def _one(self, text: str) -> psycopg.Cursor[Any]:
+        """By the extended protocol, as binary results ask for."""
+        return self.conn.cursor(binary=True).execute(text.encode())
+
+    @contextmanager
+    def _rolled_back(self) -> Iterator[None]:
+        started = time.monotonic()
+        try:
+            with self.conn.transaction(force_rollback=True):
+                try:
+                    yield
+                except SystemExit:  # psycopg itself cancels at Ctrl-C
+                    self.conn.cancel_safe(timeout=5.0)
+                    self.conn.close()
+                    raise
+        except errors.ReadOnlySqlTransaction as error:
+            raise ClusterError(
+                f"the statement writes ({in_words(error)}): --write executes it, and rolls it back each time"
+            ) from None
+        except errors.QueryCanceled as error:
+            limit = f"--timeout {self.timeout:g}" if self.timeout else "no --timeout"
+            raise Cancelled(
+                f"the statement was cancelled after {time.monotonic() - started:.1f} s"
+                f" ({in_words(error)}; {limit})"
+            ) from None
+
+
+def text_of(session_dsn: str, queryid: int) -> str:
+    """The text that pg_stat_statements has kept of a statement; ClusterError if there is none."""
+    try:
+        with psycopg.connect(session_dsn, autocommit=True, connect_timeout=10) as conn:
+            place = conn.execute(
+                "SELECT nspname FROM pg_extension JOIN pg_namespace n ON n.oid = extnamespace"
+                " WHERE extname = 'pg_stat_statements'"
+            ).fetchone()
+            if place is None:
+                raise ClusterError("--queryid: the extension pg_stat_statements is not in this database")
+            query = sql.SQL(
+                "SELECT query FROM {}.pg_stat_statements JOIN pg_database d ON d.oid = dbid"
+                " WHERE queryid = %s AND datname = current_database() ORDER BY calls DESC LIMIT 1"
+            )
+            row = conn.execute(query.format(sql.Identifier(place[0])), [queryid]).fetchone()
+    except psycopg.Error as error:
+        raise ClusterError(f"--queryid: {in_words(error)}") from None
+    if row is None:
+        raise ClusterError(
+            f"--queryid: pg_stat_statements has no statement {queryid} of this database that this user"
+            " may read (pg_read_all_stats lets him read those of others)"
+        )
+    return str(row[0])
+
+
+def in_words(error: psycopg.Error) -> str:
+    """What a server says, in one line."""
+    return " ".join((error.diag.message_primary or str(error)).split())

@@ -1,0 +1,213 @@
+"""The measurement of a statement, and of the settings that would change it; and the record of both."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from random import Random
+from typing import Any
+
+import msgspec
+
+from .. import __version__
+from ..measure import statistics, turns
+from ..measure.meter import Sample
+from ..measure.statistics import Interval, Verdict
+from ..report import record, words
+from ..report.record import OURS, STOCK, Summary
+from ..report.terminal import ratio
+from . import plan
+from .caches import Caches
+from .session import Cancelled, Session
+
+_ROUNDS = 200
+_ROUNDS_OF_A_CHANGE = 8
+_PATIENCE = 5.0
+"""How many times as long as without look-ahead a changed execution may take."""
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """A setting that was tried.
+
+    setting: name=value
+    interval: of the time without look-ahead and without it to that with both; None: not measured
+    seconds: with it, the median
+    nodes: its plan, if that is another one; else empty
+    refused: why there is no figure"""
+
+    setting: str
+    interval: Interval | None = None
+    seconds: float | None = None
+    nodes: list[plan.Node] = []
+    refused: str = ""
+
+
+class Trial(msgspec.Struct, kw_only=True):
+    """All that is known of a statement.
+
+    cache: ``cold``, ``warm``, or ``as found``; cache_said: in a sentence
+    samples: by side, ``stock`` and ``look-ahead``; variants: what they come to
+    interval: of the ratio of times, without look-ahead to with it; None: not executed
+    nodes: of the plan with look-ahead; stock_reads: blocks read by each of them without"""
+
+    version: str = __version__
+    server: str
+    statement: str
+    parameters: list[str | None] = []
+    cache: str = ""
+    cache_said: str = ""
+    interval: Interval | None = None
+    variants: dict[str, Summary] = {}
+    nodes: list[plan.Node] = []
+    changes: list[Change] = []
+    notes: list[str] = []
+    samples: dict[str, list[Sample]] = {}
+    sentence: str = ""
+
+    def conclude(self) -> None:
+        """Sum up the samples of complete pairs, if there are any."""
+        if self.samples.get(STOCK) and self.samples.get(OURS):
+            self.interval = record.interval(self.samples)
+            self.variants = {side: Summary.of(taken, 1) for side, taken in self.samples.items()}
+        self.sentence = verdict(self)
+
+
+def verdict(trial: Trial) -> str:
+    """In one sentence."""
+    found = trial.interval
+    idle = "; no node of its plan read ahead" if plan.idle(trial.nodes) else ""
+    if found is None:
+        could = "has no node that would look ahead" if idle else "has nodes that would look ahead"
+        return f"This plan {could}; nothing was executed."
+    stock, ours = (words.duration(trial.variants[side].seconds) for side in (STOCK, OURS))
+    times = f"{ours} in place of {stock}"
+    faster = f"{words.ratio(found.ratio)} times as fast"
+    if found.verdict is Verdict.FASTER:
+        return f"Look-ahead makes this statement {faster}: {times}{idle}."
+    if found.verdict is Verdict.SLOWER:
+        return f"Look-ahead makes this statement slower, {faster}: {times}{idle}."
+    if found.verdict is Verdict.SAME:
+        return f"Look-ahead makes no difference to this statement: {times}{idle}."
+    if found.verdict is Verdict.NOISE:
+        return f"Look-ahead makes no difference that could be proven: {times}, {faster}{idle}."
+    pairs = "1 pair" if found.pairs == 1 else f"{found.pairs} pairs"
+    return f"By {pairs} only, which prove little, this statement is {faster} with look-ahead: {times}{idle}."
+
+
+def planned(session: Session, trial: Trial) -> None:
+    """Which nodes would be served; nothing is executed."""
+    found = session.planned()
+    _, names = plan.relations(found)
+    trial.nodes = plan.expected(found, session.indexes(names), session.settings)
+    trial.conclude()
+
+
+def measure(
+    session: Session, trial: Trial, caches: Caches, *, seconds: float, step: Callable[[str], None]
+) -> None:
+    """Execute the statement in turns until the ratio is known or the time is up.
+
+    trial: is filled as it comes, so that an interruption loses no complete pair
+    step: told what is at work"""
+    caches.add(session.planned())
+    trial.cache = caches.state
+    if caches.state == "warm":
+        step("executing it twice, to warm the caches")
+        for ours in (False, True):
+            session.sample(ours)
+    last: list[dict[str, Any]] = []
+    try:
+        _take(session, caches, trial.samples, last, seconds, rounds=_ROUNDS, step=step)
+    finally:
+        trial.cache_said = caches.said
+        if last:
+            trial.nodes = plan.nodes(last[-1], version=session.version)
+        trial.conclude()
+    caches.ready()
+    trial.notes += session.counted()
+
+
+def try_settings(
+    session: Session, trial: Trial, caches: Caches, *, seconds: float, step: Callable[[str], None]
+) -> None:
+    """What would change the result, where it is a setting: each by itself, beside the statement as it is.
+
+    seconds: for all of them; each has one pair at least"""
+    tried = _worth_trying(session, trial, caches)
+    for setting in tried:
+        name = ", ".join(f"{key} = {value}" for key, value in setting.items())
+        step(f"trying {name}")
+        limit = min(1 + _PATIENCE * trial.variants[STOCK].seconds, session.timeout or math.inf)
+        given = {**setting, "statement_timeout": f"{limit * 1000:.0f}"}
+        try:
+            trial.changes.append(_try(session, caches, name, given, seconds / len(tried)))
+        except Cancelled:
+            trial.changes.append(Change(setting=name, refused=f"given up after {words.duration(limit)}"))
+
+
+def _take(
+    session: Session,
+    caches: Caches,
+    samples: dict[str, list[Sample]],
+    last: list[dict[str, Any]],
+    budget: float,
+    *,
+    rounds: int,
+    given: Mapping[str, str] | None = None,
+    step: Callable[[str], None] = lambda _: None,
+) -> None:
+    """Samples of both sides in turns.
+
+    last: gets the plans of look-ahead's executions
+    given: settings of these"""
+    samples |= {STOCK: [], OURS: []}
+    told: set[int] = set()
+
+    def execute(ours: bool, pair: int) -> Sample:
+        caches.ready()
+        if pair & (pair + 1) == 0 and pair not in told:
+            told.add(pair)
+            found = record.interval(samples) if pair else None
+            step(f"pair {pair + 1}" + (f" (so far {ratio(found)})" if found else ""))
+        sample, executed = session.sample(ours, given if ours else None)
+        if ours:
+            last.append(executed)
+        return sample
+
+    turns.take(
+        {STOCK: lambda pair: execute(False, pair), OURS: lambda pair: execute(True, pair)},
+        rounds=rounds,
+        budget=budget,
+        lot=Random(),
+        enough=lambda: statistics.enough(record.interval(samples)),
+        into=samples,
+    )
+
+
+def _worth_trying(session: Session, trial: Trial, caches: Caches) -> list[dict[str, str]]:
+    """The candidates, but for those of the planner that give a plan again."""
+    wanted = plan.candidates(trial.nodes, session.settings)
+    if trial.parameters:
+        generic = session.settings["plan_cache_mode"] == "force_generic_plan"
+        wanted.append({"plan_cache_mode": "auto" if generic else "force_generic_plan"})
+    shapes = [plan.shape(session.planned())]
+    chosen = []
+    for setting in wanted:
+        changed = session.planned(setting)
+        if plan.shape(changed) not in shapes or not plan.of_planner(setting):
+            shapes.append(plan.shape(changed))
+            caches.add(changed)
+            chosen.append(setting)
+    return chosen
+
+
+def _try(session: Session, caches: Caches, name: str, given: dict[str, str], budget: float) -> Change:
+    samples: dict[str, list[Sample]] = {}
+    last: list[dict[str, Any]] = []
+    _take(session, caches, samples, last, budget, rounds=_ROUNDS_OF_A_CHANGE, given=given)
+    return Change(
+        setting=name,
+        interval=record.interval(samples),
+        seconds=Summary.of(samples[OURS], 1).seconds,
+        nodes=plan.nodes(last[-1], version=session.version) if plan.of_planner(given) else [],
+    )

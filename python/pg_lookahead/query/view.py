@@ -1,0 +1,93 @@
+"""A trial in words: the verdict, both sides, the plan, and what would change it."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+
+from rich.console import Console
+
+from ..report import words
+from ..report.record import OURS, STOCK
+from ..report.terminal import RATIO, ratio, time_of
+from . import plan
+from .trial import Trial
+
+_INDENT = 2
+_TRIED = "Settings tried, with look-ahead; their ratio is to the statement as it is, without:"
+
+
+def show(console: Console, trial: Trial) -> None:
+    """All of it, in lines that fit."""
+    _paragraph(console, trial.sentence)
+    if trial.interval:
+        _say(console, "", *_sides(trial))
+        _paragraph(console, trial.cache_said)
+    _say(console, "", *_nodes(trial.nodes, console.width))
+    if trial.changes:
+        _say(console, "")
+        _paragraph(console, _TRIED)
+        for change in trial.changes:
+            told = change.refused
+            if change.interval and change.seconds is not None:
+                pairs = f"{change.interval.pairs} pair{'s' * (change.interval.pairs > 1)}"
+                told = f"{words.duration(change.seconds)}, ratio {ratio(change.interval)}, {pairs}"
+            _say(console, *_wrapped(f"{change.setting}: {told}", console.width, 1))
+            _say(console, *_nodes(change.nodes, console.width, 2))
+    if trial.interval:
+        _say(console, "")
+        _paragraph(console, RATIO)
+    for note in trial.notes:
+        _paragraph(console, note)
+
+
+def _sides(trial: Trial) -> list[str]:
+    """A table of the two sides."""
+    stock, ours = trial.variants[STOCK], trial.variants[OURS]
+    rows: list[tuple[str, ...]] = [("", "off", "on"), ("time", time_of(stock), time_of(ours))]
+    rows.append(("blocks read", *(words.number(side.reads) for side in (stock, ours))))
+    rows.append(("blocks hit", *(words.number(side.blocks_hit) for side in (stock, ours))))
+    if stock.read_seconds or ours.read_seconds:
+        rows.append(("I/O time", *(words.duration(side.read_seconds) for side in (stock, ours))))
+    assert trial.interval is not None
+    sizes = [max(len(row[at]) for row in rows) for at in range(3)]
+    lines = [
+        "  ".join((row[0].ljust(sizes[0]), row[1].rjust(sizes[1]), row[2].rjust(sizes[2]))) for row in rows
+    ]
+    return [*lines, f"ratio {ratio(trial.interval)}, pairs: {trial.interval.counted}"]
+
+
+def _nodes(found: Sequence[plan.Node], width: int, depth: int = 0) -> list[str]:
+    """The plan, and below each node what look-ahead says of it."""
+    lines = []
+    for node in found:
+        rows = f"{words.number(node.rows)} row{'s' * (round(node.rows) != 1)}"
+        figures = [rows if node.loops is not None else f"{rows} estimated"]
+        figures += [f"{node.loops:,.0f} loops"] if node.loops and node.loops > 1 else []
+        figures += [f"{node.reads:,} blocks read"] if node.reads else []
+        at = depth + node.depth
+        lines += _wrapped(f"{node.name} ({', '.join(figures)})", width, at)
+        if node.said:
+            lines += _wrapped(f"▶ {node.said}", width, at + 1)
+    return lines
+
+
+def _wrapped(text: str, width: int, depth: int) -> list[str]:
+    """Folded, and indented by the depth as far as there is room."""
+    indent = " " * min(_INDENT * depth, width // 2)
+    return textwrap.wrap(
+        text,
+        width,
+        initial_indent=indent,
+        subsequent_indent=indent + " " * _INDENT,
+        break_on_hyphens=False,
+    )
+
+
+def _paragraph(console: Console, text: str) -> None:
+    _say(console, *textwrap.wrap(text, console.width, break_on_hyphens=False))
+
+
+def _say(console: Console, *lines: str) -> None:
+    for line in lines:
+        console.print(line, highlight=False, markup=False, soft_wrap=True)

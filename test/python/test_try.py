@@ -1,0 +1,502 @@
+"""``pg_lookahead try``: a statement on somebody's server, what it says of it, and what it leaves there."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import conninfo
+from rich.console import Console
+
+from command_line import refused, start, tool
+from conftest import MakeCluster
+from installations import copy_installation
+from pg_lookahead.measure.meter import Sample
+from pg_lookahead.query import plan, view
+from pg_lookahead.query.trial import Change, Trial
+from pg_lookahead.report.record import OURS, STOCK
+from pg_lookahead.server.cluster import Cluster
+from pg_lookahead.server.installation import Installation
+from relations import await_true, run, scalar
+
+Connection = psycopg.Connection[Any]
+
+FORCED = "-c pg_lookahead.debug_force=on -c enable_seqscan=off -c enable_bitmapscan=off -c enable_sort=off"
+"""Index scans that read ahead from their first row on, however fast the storage is."""
+
+TELLS_OF_NODES = Installation.find().major >= 18
+
+LONG = "SELECT pg_sleep(120)"
+PLAIN = "plain"
+SCAN = "SELECT note FROM orders WHERE customer BETWEEN 100 AND 400 ORDER BY customer"
+JOIN = (
+    "SELECT sum(length(l.note)) FROM orders o JOIN lines l ON l.order_id = o.id"
+    " WHERE o.customer BETWEEN 10 AND 60"
+)
+
+
+@pytest.fixture(scope="module")
+def server(make_cluster: MakeCluster) -> Cluster:
+    settings = {
+        "shared_preload_libraries": "pg_stat_statements",
+        "max_parallel_workers_per_gather": 0,
+        "jit": False,
+    }
+    cluster = make_cluster({**settings, "autovacuum": False})
+    with cluster.connect() as conn:
+        fill(conn)
+    return cluster
+
+
+def fill(conn: Connection) -> None:
+    run(
+        conn,
+        "CREATE EXTENSION pg_lookahead; CREATE EXTENSION pg_buffercache; CREATE EXTENSION pg_stat_statements",
+        "CREATE TABLE orders AS SELECT i AS id, i * 7919 % 10007 AS customer, repeat('x', 300) AS note"
+        " FROM generate_series(1, 10000) i",
+        "ALTER TABLE orders ADD PRIMARY KEY (id)",
+        "CREATE INDEX orders_customer ON orders (customer)",
+        "CREATE TABLE lines AS SELECT i AS id, i * 7919 % 10000 AS order_id, repeat('y', 300) AS note"
+        " FROM generate_series(1, 50000) i",
+        "CREATE INDEX lines_order ON lines (order_id)",
+        "CREATE TABLE few AS SELECT i AS id FROM generate_series(1, 10) i",
+        "CREATE SEQUENCE numbers",
+        "CREATE FUNCTION writes() RETURNS int LANGUAGE sql AS 'INSERT INTO few VALUES (0) RETURNING id'",
+        f"CREATE ROLE {PLAIN} LOGIN",
+        f"GRANT SELECT ON ALL TABLES IN SCHEMA public TO {PLAIN}",
+        "VACUUM ANALYZE",
+    )
+
+
+def dsn(cluster: Cluster, options: str = "", **more: object) -> str:
+    place = {"host": cluster.socket_dir, "port": cluster.port, "user": "postgres", "dbname": "postgres"}
+    return conninfo.make_conninfo("", **{**place, "options": options, **more})  # type: ignore[arg-type]
+
+
+def trial(cluster: Cluster, *arguments: object, options: str = "", **more: object) -> dict[str, Any]:
+    """What --json - prints."""
+    done = tool("try", *arguments, "--dsn", dsn(cluster, options, **more), "--json", "-")
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def said(found: dict[str, Any]) -> dict[str, str]:
+    """What is said of each node, by its name."""
+    return {node["name"]: node["said"] for node in found["nodes"]}
+
+
+@pytest.fixture
+def unchanged(server: Cluster) -> Iterator[None]:
+    """Asserts that nothing of the database is other than before, and nobody is left in it."""
+
+    def state(conn: Connection) -> Any:
+        tables = "SELECT md5(string_agg(t::text, ',' ORDER BY id)) FROM {} t"
+        kept = [scalar(conn, tables.format(name)) for name in ("orders", "lines", "few")]
+        objects = "SELECT count(*) FROM pg_class UNION ALL SELECT count(*) FROM pg_extension"
+        return kept, conn.execute(objects.encode()).fetchall()
+
+    others = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'pg_lookahead try'"
+    with server.connect() as conn:
+        before = state(conn)
+        yield
+        await_true(lambda: scalar(conn, others) == 0, "the session of the tool to end")
+        assert state(conn) == before
+
+
+# What it says
+
+
+@pytest.mark.usefixtures("unchanged")
+@pytest.mark.parametrize("query", [SCAN, JOIN, f"WITH c AS MATERIALIZED ({SCAN}) SELECT count(*) FROM c"])
+def test_what_is_read_ahead_is_told_node_by_node(server: Cluster, query: str) -> None:
+    found = trial(server, query, "--time", "1", options=FORCED)
+    assert found["cache"] == "cold" and "evicted" in found["cache_said"]
+    assert {*found["samples"]} == {STOCK, OURS} and found["interval"]["ratio"] > 0
+    taken = found["samples"]
+    assert len(taken[STOCK]) == len(taken[OURS]) == found["interval"]["pairs"]
+    # Each execution was cold, and both sides read the same blocks but for those of catalogs.
+    blocks = [sample["reads"] for side in taken.values() for sample in side]
+    assert min(blocks) > 100 and max(blocks) - min(blocks) <= 16, blocks
+    scans = [node for node in found["nodes"] if node["kind"] == "Index Scan"]
+    assert len(scans) == (2 if query == JOIN else 1)
+    for node in scans:
+        if TELLS_OF_NODES:
+            assert node["used"] and node["figures"]["Blocks Read"] > 0 and "blocks read ahead" in node["said"]
+    if not TELLS_OF_NODES:
+        assert re.search(r"ran [1-9][\d,]* index scans, and [1-9][\d,]* blocks", found["notes"][-1])
+
+
+@pytest.mark.usefixtures("unchanged")
+def test_a_plan_that_gains_nothing_says_why(server: Cluster) -> None:
+    found = trial(server, "SELECT count(*) FROM few", "--time", "0.5")
+    assert said(found)["Seq Scan on few"] == "PostgreSQL itself reads ahead"
+    assert "no node of its plan read ahead" in found["sentence"]
+    if TELLS_OF_NODES:
+        found = trial(server, "SELECT * FROM orders WHERE id = 7", "--time", "0.2")
+        assert "at most one row" in said(found)["Index Scan using orders_pkey on orders"]
+
+
+def test_settings_that_change_it_are_tried(server: Cluster) -> None:
+    """A bitmap scan, which index scans could stand in for; those then read ahead."""
+    options = "-c enable_seqscan=off -c pg_lookahead.debug_force=on -c effective_io_concurrency=16"
+    query = "SELECT count(note) FROM orders WHERE customer BETWEEN 100 AND 400"
+    found = trial(server, query, "--time", "1", options=options)
+    assert "Bitmap Heap Scan" in {node["kind"] for node in found["nodes"]}
+    changes = {change["setting"]: change for change in found["changes"]}
+    other = changes["enable_bitmapscan = off"]
+    assert "Index Scan" in {node["kind"] for node in other["nodes"]} and other["interval"]["ratio"] > 0
+    found = trial(server, query, "--time", "0.5", options=f"{options} -c enable_bitmapscan=off")
+    assert "effective_io_concurrency = 64" in {change["setting"] for change in found["changes"]}
+
+
+EXPLAINED = {
+    SCAN: "",
+    "SELECT note FROM orders WHERE id = 5": "at most one row",
+    "SELECT note FROM orders WHERE id BETWEEN 5 AND 50": "",
+    "SELECT relname FROM pg_class ORDER BY oid": "system catalog",
+}
+
+
+@pytest.mark.parametrize("query", EXPLAINED)
+def test_explain_only_foretells_what_an_execution_says(server: Cluster, query: str) -> None:
+    planned = trial(server, query, "--explain-only", options=FORCED)
+    executed = trial(server, query, "--time", "0", options=FORCED)
+    assert planned["interval"] is None and "nothing was executed" in planned["sentence"]
+    assert [node["name"] for node in planned["nodes"]] == [node["name"] for node in executed["nodes"]]
+    for one in (planned, executed) if TELLS_OF_NODES else (planned,):
+        assert [node["used"] for node in one["nodes"]] == [not EXPLAINED[query]]
+        assert EXPLAINED[query] in one["nodes"][0]["said"]
+
+
+def test_settings_say_no_in_their_own_words(server: Cluster) -> None:
+    for setting in ("pg_lookahead.max_distance", "effective_io_concurrency"):
+        options = f"{FORCED} -c {setting}=0"
+        for arguments in (["--explain-only"], ["--time", "0"] if TELLS_OF_NODES else ["--explain-only"]):
+            found = trial(server, SCAN, *arguments, options=options)
+            assert f"{setting} is 0" in found["nodes"][0]["said"]
+
+
+@pytest.mark.usefixtures("unchanged")
+def test_warm_evicts_nothing(server: Cluster) -> None:
+    found = trial(server, SCAN, "--warm", "--time", "0.5", options=FORCED)
+    assert found["cache"] == "warm"
+    assert max(sample["reads"] for side in found["samples"].values() for sample in side) <= 16
+
+
+# Where the statement comes from
+
+
+def test_the_statement_comes_from_a_file_or_from_standard_input(server: Cluster, tmp_path: Path) -> None:
+    file = tmp_path / "q.sql"
+    file.write_text(f"-- a comment\n{SCAN};\n")
+    assert trial(server, "--file", file, "--explain-only")["statement"] == file.read_text()
+    done = tool("try", "--file", "-", "--explain-only", "--dsn", dsn(server), stdin=SCAN.encode())
+    assert done.returncode == 0 and "orders" in done.stdout
+    assert "No such file" in refused("try", "--file", tmp_path / "no")
+    assert "name one statement" in refused("try") and "name one" in refused("try", SCAN, "--queryid", "1")
+
+
+def test_parameters_are_given_in_their_order(server: Cluster) -> None:
+    query = "SELECT note FROM orders WHERE customer BETWEEN $1 AND $2 AND note <> $3"
+    given = ["--param", "100", "--param", "400", "--param", "it's"]
+    found = trial(server, query, *given, "--time", "0.2", options=FORCED)
+    assert [round(node["rows"]) for node in found["nodes"]] == [301]
+    assert "3 parameters (integer, integer, text), 2 are given" in refused(
+        "try", query, *given[:4], "--explain-only", "--dsn", dsn(server)
+    )
+    null = trial(server, query, *given[:5], "\\N", "--time", "0", options=FORCED)
+    assert null["parameters"] == ["100", "400", None]
+    assert not any(node["rows"] for node in null["nodes"])
+    # Without values, the plan that holds for all of them.
+    assert trial(server, query, "--explain-only")["nodes"][0]["loops"] is None
+
+
+def test_a_statement_of_pg_stat_statements(server: Cluster) -> None:
+    with server.connect() as conn:
+        conn.execute("SELECT count(*) FROM lines WHERE order_id < 321")
+        query = "SELECT queryid FROM pg_stat_statements WHERE query LIKE '%FROM lines WHERE order_id < $1'"
+        number = scalar(conn, query)
+    found = trial(server, "--queryid", number, "--param", "321", "--time", "0.2", options=FORCED)
+    assert (
+        found["statement"].endswith("order_id < $1") and max(node["rows"] for node in found["nodes"]) > 1000
+    )
+    place = ("--dsn", dsn(server))
+    assert "has no statement 1 of this database" in refused("try", "--queryid", "1", *place)
+    plain = dsn(server, user=PLAIN)
+    assert "pg_read_all_stats" in refused("try", "--queryid", number, "--dsn", plain)
+    elsewhere = ("--dsn", dsn(server, dbname="template1"))
+    assert "pg_stat_statements is not in" in refused("try", "--queryid", number, *elsewhere)
+    with server.connect("template1") as conn:
+        conn.execute("CREATE EXTENSION pg_stat_statements")
+        try:
+            assert "has no statement" in refused("try", "--queryid", number, *elsewhere)
+        finally:
+            conn.execute("DROP EXTENSION pg_stat_statements")
+
+
+def test_libpqs_variables_and_services_name_the_server(server: Cluster, tmp_path: Path) -> None:
+    variables = {name: value for name, value in server.environment().items() if name.startswith("PG")}
+    assert tool("try", SCAN, "--explain-only", stdin=b"", **variables).returncode == 0
+    file = tmp_path / "services"
+    file.write_text(f"[mine]\nhost={server.socket_dir}\nport={server.port}\nuser=postgres\ndbname=postgres\n")
+    done = tool("try", SCAN, "--explain-only", "--dsn", "service=mine", PGSERVICEFILE=str(file))
+    assert done.returncode == 0, done.stderr
+
+
+# What it refuses
+
+
+@pytest.mark.usefixtures("unchanged")
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ("SELECT nothing FROM orders", 'column "nothing" does not exist'),
+        ("", "syntax error at end of input"),
+        ("SELECT 1; DROP TABLE orders", "multiple commands"),
+        ("COMMIT; DROP TABLE orders", "syntax error"),
+        ("SET TRANSACTION READ WRITE", "syntax error"),
+        ("COPY orders TO PROGRAM 'true'", "syntax error"),
+        ("TABLE orders) TO STDOUT", "syntax error"),
+        ("CREATE TABLE other AS SELECT 1", "syntax error"),
+    ],
+)
+def test_a_statement_that_will_not_do_is_one_line(server: Cluster, query: str, words: str) -> None:
+    assert words in refused("try", query, "--dsn", dsn(server))
+
+
+WRITES = [
+    "UPDATE orders SET note = 'changed'",
+    "DELETE FROM orders",
+    "INSERT INTO few VALUES (11)",
+    "MERGE INTO few USING orders o ON o.id = few.id WHEN MATCHED THEN DELETE",
+    "WITH gone AS (DELETE FROM few RETURNING id) SELECT * FROM gone",
+    "SELECT id FROM orders FOR UPDATE",
+    "SELECT writes()",
+    "SELECT nextval('numbers')",
+    "SELECT set_config('transaction_read_only', 'off', true), writes()",
+]
+
+
+@pytest.mark.usefixtures("unchanged")
+@pytest.mark.parametrize("query", WRITES)
+def test_a_statement_that_writes_is_refused(server: Cluster, query: str) -> None:
+    done = tool("try", query, "--dsn", dsn(server))
+    assert done.returncode == 2 and done.stdout == ""
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("pg_lookahead: ") and ("--write" in last or "before any query" in last)
+
+
+@pytest.mark.usefixtures("unchanged")
+@pytest.mark.parametrize("query", WRITES[:6])
+def test_a_statement_that_may_write_is_rolled_back(server: Cluster, query: str) -> None:
+    done = tool("try", query, "--write", "--time", "0.2", "--dsn", dsn(server))
+    assert done.returncode == 0, done.stderr
+    assert "A rollback does not undo" in done.stderr
+
+
+@pytest.mark.usefixtures("unchanged")
+def test_a_long_statement_ends_at_its_timeout(server: Cluster) -> None:
+    done = tool("try", LONG, "--timeout", "0.5", "--dsn", dsn(server))
+    assert done.returncode == 2 and "cancelled after" in done.stderr and "--timeout 0.5" in done.stderr
+
+
+def test_a_setting_that_makes_it_slow_is_cut_short(server: Cluster) -> None:
+    """What is tried may take five times as long as the statement itself, and a second."""
+    query = (
+        "SELECT CASE WHEN current_setting('enable_bitmapscan') = 'off' THEN pg_sleep(100) END"
+        " FROM orders WHERE customer = 5"
+    )
+    options = "-c enable_seqscan=off -c enable_indexscan=off"
+    found = trial(server, query, "--time", "0.1", options=options)
+    assert "given up after 1.0" in found["changes"][0]["refused"]
+
+
+@pytest.mark.usefixtures("unchanged")
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -signal.SIGKILL)]
+)
+def test_an_interruption_cancels_on_the_server(server: Cluster, number: signal.Signals, status: int) -> None:
+    process = start("try", LONG, "--dsn", dsn(server))
+    query = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'"
+    with server.connect() as conn:
+        await_true(lambda: scalar(conn, query) == 1, "the statement to be executed")
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=60)
+        assert process.returncode == status, errors
+        assert "Traceback" not in errors
+        await_true(lambda: scalar(conn, query) == 0, "the statement to be cancelled")
+
+
+@pytest.mark.usefixtures("unchanged")
+def test_what_was_measured_before_an_interruption_is_shown(server: Cluster) -> None:
+    process = start("try", "SELECT pg_sleep(0.05)", "--dsn", dsn(server))
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "pair 4" in line:
+            break
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 130 and "pairs: " in out and "times as fast" in out
+
+
+# Whom it serves
+
+
+@pytest.mark.usefixtures("unchanged")
+def test_a_user_without_rights_tries_as_found(server: Cluster) -> None:
+    """Where the library is preloaded; it says what it could not do."""
+    options = f"{FORCED}"
+    with server.connect() as conn:
+        conn.execute("ALTER SYSTEM SET session_preload_libraries = 'pg_lookahead'")
+        conn.execute("SELECT pg_reload_conf()")
+        try:
+            await_true(lambda: loaded(server), "the setting to be in force")
+            found = trial(
+                server,
+                SCAN,
+                "--time",
+                "0.2",
+                user=PLAIN,
+                options=options.replace("-c pg_lookahead.debug_force=on ", ""),
+            )
+        finally:
+            conn.execute("ALTER SYSTEM RESET session_preload_libraries")
+            conn.execute("SELECT pg_reload_conf()")
+    assert found["cache"] == "as found" and "only a superuser may evict" in found["cache_said"]
+    assert "track_io_timing" in found["notes"][0]
+
+
+def loaded(cluster: Cluster) -> bool:
+    with cluster.connect(user=PLAIN) as conn:
+        return bool(scalar(conn, "SELECT count(*) FROM pg_settings WHERE name = 'pg_lookahead.index_scan'"))
+
+
+def test_the_library_in_the_plugins_directory_or_missing() -> None:
+    copy = copy_installation()
+    with Cluster(pg_config=copy.pg_config, name="plugins") as cluster:
+        with cluster.connect() as conn:
+            run(conn, f"CREATE ROLE {PLAIN} LOGIN", "CREATE EXTENSION pg_buffercache")
+            run(
+                conn,
+                "CREATE TABLE t AS SELECT i FROM generate_series(1, 1000) i",
+                "GRANT SELECT ON t TO plain",
+            )
+        arguments = ("try", "SELECT count(*) FROM t", "--explain-only", "--dsn")
+        plain = dsn(cluster, user=PLAIN)
+        assert "access to library" in (line := refused(*arguments, plain)) and "$libdir/plugins" in line
+        plugins = copy.pkglibdir / "plugins"
+        plugins.mkdir(exist_ok=True)
+        copy.library.rename(plugins / copy.library.name)
+        subprocess.run(["chmod", "-R", "a+rX", plugins], check=True)
+        for user in (PLAIN, "postgres"):
+            assert tool(*arguments, dsn(cluster, user=user)).returncode == 0
+        (plugins / copy.library.name).unlink()
+        assert "the server has not loaded pg_lookahead" in refused(*arguments, dsn(cluster))
+
+
+def test_without_pg_buffercache_it_is_as_found(server: Cluster) -> None:
+    found = trial(server, "SELECT count(*) FROM pg_class", "--time", "0.1", dbname="template1")
+    assert found["cache"] == "as found" and "pg_buffercache" in found["cache_said"]
+
+
+def test_a_server_that_is_not_there_is_one_line(tmp_path: Path) -> None:
+    line = refused("try", SCAN, "--dsn", f"host={tmp_path} password=secret")
+    assert str(tmp_path) in line and "secret" not in line
+    assert "--dsn" in refused("try", SCAN, "--dsn", "nonsense")
+
+
+# What is kept and shown
+
+
+def test_the_record_is_kept_in_a_new_file(server: Cluster, tmp_path: Path) -> None:
+    file = tmp_path / "try.json"
+    arguments = ("try", SCAN, "--time", "0.1", "--json", file, "--dsn", dsn(server, FORCED))
+    done = tool(*arguments)
+    kept = json.loads(file.read_text())
+    assert done.returncode == 0 and kept["sentence"] in " ".join(done.stdout.split())
+    assert kept["samples"][OURS] and kept["statement"] == SCAN
+    before = file.read_text()
+    assert "is there already" in refused(*arguments) and file.read_text() == before
+    assert "no directory" in refused("try", SCAN, "--json", tmp_path / "no" / "file")
+
+
+def made_up(version: int = 18) -> Trial:
+    """A trial of a join."""
+
+    def scan(name: str, loops: int, **more: Any) -> dict[str, Any]:
+        base = {"Node Type": "Index Scan", "Relation Name": "lines", "Index Name": name, "Alias": "l"}
+        counts = {"Plan Rows": 5, "Actual Rows": 7.5, "Actual Loops": loops, "Shared Read Blocks": 18_100}
+        return {**base, **counts, **more}
+
+    used = {"Look-Ahead": "used", "Look-Ahead Blocks Read": 17_474, "Look-Ahead Waits": 1_757}
+    used |= {"Look-Ahead Mean Distance": 68.1, "Look-Ahead Maximum Distance": 90}
+    join: dict[str, Any] = {
+        "Node Type": "Hash Join",
+        "Join Type": "Left",
+        "Plan Rows": 1,
+        "Actual Rows": 6_000.0,
+    }
+    join |= {"Actual Loops": 1, "Plans": [scan("lines_order_and_quite_a_long_name_of_an_index", 800, **used)]}
+    join["Plans"] += [scan("lines_key", 1, **{"Look-Ahead": "at most one row"})]
+    made = Trial(server="PostgreSQL 18.6", statement=JOIN, nodes=plan.nodes(join, version=version))
+    for side, seconds in ((STOCK, 1.131), (OURS, 0.442)):
+        made.samples[side] = [Sample(seconds + 0.001 * n, 18_100, 0, seconds / 2) for n in range(8)]
+    made.cache_said = "Cold: 4 relations, 34 MB, are evicted from shared buffers before each execution."
+    made.conclude()
+    assert made.interval is not None
+    made.changes = [
+        Change(setting="enable_bitmapscan = off", interval=made.interval, seconds=0.3, nodes=made.nodes[:1]),
+        Change(setting="effective_io_concurrency = 64", refused="the statement was cancelled after 5.0 s"),
+    ]
+    made.notes = ["I/O time is not known."]
+    return made
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_a_screen_is_as_it_was(width: int) -> None:
+    """Nothing is cut, and no line is wider than the screen; anew by PG_LOOKAHEAD_SNAPSHOTS=write."""
+    console = Console(width=width, file=io.StringIO(), color_system=None)
+    view.show(console, made_up())
+    assert isinstance(console.file, io.StringIO)
+    found = "\n".join(line.rstrip() for line in console.file.getvalue().splitlines()) + "\n"
+    assert max(map(len, found.splitlines())) <= width and "…" not in found
+    snapshot = Path(__file__).with_name("screens") / f"try-{width}.txt"
+    if os.environ.get("PG_LOOKAHEAD_SNAPSHOTS") == "write":
+        snapshot.write_text(found)
+    assert found == snapshot.read_text()
+
+
+@pytest.mark.parametrize(
+    ("stock", "ours", "pairs", "words"),
+    [
+        (2.0, 1.0, 8, "2.00 times as fast: 1.00 s in place of 2.00 s"),
+        (1.0, 2.0, 8, "slower, 0.500 times as fast"),
+        (1.0, 1.0, 8, "no difference to this statement"),
+        (2.0, 1.0, 2, "By 2 pairs only, which prove little"),
+    ],
+)
+def test_the_verdict_is_a_sentence(stock: float, ours: float, pairs: int, words: str) -> None:
+    made = made_up()
+    made.samples = {side: [Sample(s, 1, 1, 0.0)] * pairs for side, s in ((STOCK, stock), (OURS, ours))}
+    made.conclude()
+    assert words in made.sentence and made.sentence.count(". ") == 0 and "no node" not in made.sentence
+    made.nodes = made.nodes[:1]
+    made.conclude()
+    assert "no node of its plan read ahead" in made.sentence
+
+
+def test_a_figure_that_is_not_known_yet_is_shown_by_its_name() -> None:
+    """Of nodes whose look-ahead has other properties than index scans."""
+    node = {"Node Type": "Nested Loop", "Plan Rows": 1, "Actual Rows": 1, "Actual Loops": 1}
+    found = plan.nodes({**node, "Look-Ahead": "used", "Look-Ahead Outer Rows": 32}, version=18)
+    assert found[0].used and found[0].said == "outer rows 32"
