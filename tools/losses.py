@@ -19,17 +19,17 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import random
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import psycopg
 from rich.console import Console
 from rich.table import Table
@@ -400,13 +400,8 @@ def read(path: Path) -> list[Loss]:
     """What a file of --json tells; a line that was cut short is left out."""
     losses = []
     for line in path.read_text().splitlines():
-        try:
-            loss = json.loads(line)
-        except json.JSONDecodeError:
-            continue
-        loss["shape"] = Shape(**loss["shape"])
-        loss["time"], loss["cpu"] = (statistics.Interval(**loss[name]) for name in ("time", "cpu"))
-        losses.append(Loss(**loss))
+        with suppress(msgspec.DecodeError):
+            losses.append(msgspec.json.decode(line, type=Loss))
     return losses
 
 
@@ -466,8 +461,8 @@ def main() -> int:
                     loss = measure(cluster, admin, seed, number, io, bool(options.again))
                     losses.append(loss)
                     if options.json:
-                        with options.json.open("a") as file:
-                            print(json.dumps(asdict(loss)), file=file)
+                        with options.json.open("ab") as file:
+                            file.write(msgspec.json.encode(loss) + b"\n")
     except KeyboardInterrupt:
         print("interrupted; the figures so far:")
     Console(width=150).print(show(losses, options.show))
