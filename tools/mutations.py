@@ -322,13 +322,13 @@ MUTATIONS = [
     Mutation(
         "query not forgotten",
         "src/exec/taken.c",
-        "dlist_delete(&query->link);",
-        ";",
+        "MemoryContextRegisterResetCallback(estate->es_query_cxt, &query->forget);",
+        "",
         (
             MUTANTS + "test_queries_are_forgotten_with_their_memory",
             COUNTERS + "test_failed_queries_are_counted",
         ),
-        "The list of queries leads into memory that is gone.",
+        "What is known of a query leads into memory that is gone.",
     ),
     Mutation(
         "last query not forgotten",
@@ -384,8 +384,8 @@ MUTATIONS = [
     Mutation(
         "failed queries are not counted",
         "src/exec/taken.c",
-        "\tTakenQueryEnd(query, false);\n\tdlist_delete",
-        "\tdlist_delete",
+        "\tTakenQueryEnd(query, false);\n",
+        "",
         (COUNTERS + "test_failed_queries_are_counted",),
         "A query that fails is counted when its memory goes.",
     ),
