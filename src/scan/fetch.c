@@ -170,7 +170,8 @@ look_ahead(ScanNode *node, IndexScanDesc scan, ScanDirection direction)
 					4 * HeapAheadCapacity(node->ahead) : 0);
 	ending = policy->mode == POLICY_ENDING;
 	HeapAheadFill(node->ahead, scan, vm_buffer(node),
-				  ending ? 0 : policy->distance, RowsWanted(&node->taken));
+				  ending ? 0 : policy->distance, RowsWanted(&node->taken),
+				  PolicyWantsProbe(policy));
 	return true;
 }
 
@@ -198,6 +199,8 @@ ScanFetch(ScanNode *node, IndexScanDesc scan, ScanDirection direction,
 	Policy	   *policy = &node->policy;
 	BlockNumber block = ItemPointerGetBlockNumber(&scan->xs_heaptid);
 	bool		holds_page = block == LookaheadHeapBlock(scan);
+	bool		was_read;
+	double		read_us;
 
 	if (policy->mode >= POLICY_AHEAD)
 	{
@@ -205,7 +208,8 @@ ScanFetch(ScanNode *node, IndexScanDesc scan, ScanDirection direction,
 		{
 			if (!look_ahead(node, scan, direction))
 				return index_fetch_heap(scan, slot);
-			PolicyBlock(policy, HeapAheadVisit(node->ahead, scan));
+			was_read = HeapAheadVisit(node->ahead, scan, &read_us);
+			PolicyBlock(policy, was_read, read_us);
 			count_entries(node);
 		}
 	}
