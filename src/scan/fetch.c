@@ -24,6 +24,9 @@
 #include "utils/rel.h"
 #include "utils/spccache.h"
 
+/* In AHEAD, pages visited again look ahead once in as many entries. */
+#define ENTRIES_PER_LOOK 16
+
 /* Of its heap, its index and the visibility map; two of them also ahead. */
 #define PINS_OF_A_SCAN 5
 
@@ -206,6 +209,10 @@ ScanFetch(ScanNode *node, IndexScanDesc scan, ScanDirection direction,
 	{
 		if (!holds_page)
 		{
+			if (node->ahead != NULL && !node->anew &&
+				node->returned - node->looked_at < ENTRIES_PER_LOOK &&
+				HeapAheadWasVisited(node->ahead, block))
+				return index_fetch_heap(scan, slot);
 			if (!look_ahead(node, scan, direction))
 				return index_fetch_heap(scan, slot);
 			was_read = HeapAheadVisit(node->ahead, scan, &read_us);

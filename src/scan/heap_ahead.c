@@ -42,6 +42,9 @@
 #define BYTES_PER_ENTRY 8
 #define LEAST_ENTRIES 512
 
+/* As many blocks visited lately are known, or fewer. */
+#define RECENT_BLOCKS 64
+
 /* A probe that was not visited by so many entries later never will be. */
 #define PROBE_SLACK 64
 
@@ -62,6 +65,7 @@ struct HeapAhead
 	uint64		returned;		/* entries, by the scan */
 	BlockNumber appended;		/* appended last, or held by the scan */
 	BlockNumber visible;		/* known last to be all-visible */
+	BlockNumber recent[RECENT_BLOCKS];	/* visited, by number modulo size */
 	BlockNumber probe;			/* left out, and not yet visited */
 	uint64		probe_turn;		/* the entry that needs it */
 
@@ -74,6 +78,15 @@ struct HeapAhead
 	uint64		used_before;	/* as of the last HeapAheadRound() */
 	uint64		unused_before;
 };
+
+/* No block is known to have been appended, visited, or found visible. */
+static void
+forget_blocks(HeapAhead *ahead)
+{
+	ahead->appended = ahead->visible = ahead->probe = InvalidBlockNumber;
+	for (int i = 0; i < RECENT_BLOCKS; i++)
+		ahead->recent[i] = InvalidBlockNumber;
+}
 
 /*
  * In index order, how many blocks are wanted ahead at most: as the setting
@@ -145,7 +158,7 @@ open_window(HeapAhead *ahead)
 	ahead->entries = EntriesAheadCreate(mcxt, ahead->index,
 										for_entries / BYTES_PER_ENTRY,
 										ahead->window);
-	ahead->appended = ahead->visible = ahead->probe = InvalidBlockNumber;
+	forget_blocks(ahead);
 	ahead->report.counters.scans = 1;
 	ScanStatsAttach();
 }
@@ -267,7 +280,8 @@ append_blocks(HeapAhead *ahead, IndexScanDesc scan, const Buffer *vm_buffer,
 							&ordinal))
 	{
 		if (block == ahead->appended || block == ahead->visible ||
-			block == current || block == ahead->probe)
+			block == current || block == ahead->probe ||
+			HeapAheadWasVisited(ahead, block))
 			continue;
 		if (vm_buffer != NULL &&
 			is_all_visible(ahead, block, *vm_buffer, &ours))
@@ -361,7 +375,14 @@ HeapAheadVisit(HeapAhead *ahead, IndexScanDesc scan, double *read_us)
 			ahead->probe = InvalidBlockNumber;
 	}
 	LookaheadSetHeapBuffer(scan, buffer);
+	ahead->recent[block % RECENT_BLOCKS] = block;
 	return was_read;
+}
+
+bool
+HeapAheadWasVisited(const HeapAhead *ahead, BlockNumber block)
+{
+	return ahead->recent[block % RECENT_BLOCKS] == block;
 }
 
 void
@@ -380,10 +401,11 @@ HeapAheadRound(HeapAhead *ahead, uint64 *used, uint64 *unused)
 void
 HeapAheadPause(HeapAhead *ahead)
 {
-	if (ahead->active)
-		WindowDrain(ahead->window);
+	if (!ahead->active)
+		return;
+	WindowDrain(ahead->window);
 	ahead->active = false;
-	ahead->appended = ahead->visible = ahead->probe = InvalidBlockNumber;
+	forget_blocks(ahead);
 }
 
 void

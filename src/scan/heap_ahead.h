@@ -78,6 +78,12 @@ extern void HeapAheadFill(HeapAhead *ahead, IndexScanDesc scan,
 extern bool HeapAheadVisit(HeapAhead *ahead, IndexScanDesc scan,
 						   double *read_us);
 
+/*
+ * Was a block visited a short while ago, as one of a few between which the scan
+ * changes, say?  Then it is likely to be cached, and is not read ahead.
+ */
+extern bool HeapAheadWasVisited(const HeapAhead *ahead, BlockNumber block);
+
 /* VM_ALL_VISIBLE() of the scan itself. */
 extern bool HeapAheadAllVisible(HeapAhead *ahead, BlockNumber block,
 								Buffer *vm_buffer);
