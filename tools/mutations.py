@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 HAZARDS = "test/python/test_scan_hazards.py::"
 ENDS = "test/python/test_scan_ends.py::"
+WINDOW_ENDS = "test/python/test_window_ends.py::"
 COUNTERS = "test/python/test_scan_counters.py::"
 MUTANTS = "test/python/test_scan_mutants.py::"
 DIFFERENTIAL = "test/python/test_scan_differential.py::"
@@ -309,6 +310,22 @@ MUTATIONS = [
         "int64\t\tgranted = wanted + 0 * (left + least);",
         (MUTANTS + "test_work_mem_bounds_what_is_known_ahead",),
         "Each of many scans that are open at once has what one of them may have, whatever work_mem is.",
+    ),
+    Mutation(
+        "shared buffers all in flight",
+        "src/stream/page_read.c",
+        "return LookaheadAdditionalPins(local, wanted + blocks) - blocks;",
+        "return wanted;",
+        (WINDOW_ENDS + "test_few_shared_buffers",),
+        "The server finds no buffer that is not being read, and says so.",
+    ),
+    Mutation(
+        "reads described on the stack",
+        "src/compat.h",
+        "static ReadBuffersOperation op;",
+        "ReadBuffersOperation op = {0};",
+        (WINDOW_ENDS + "test_to_the_end", WINDOW_ENDS + "test_memory_goes_with_reads_in_flight"),
+        "When the server is done with a read, it writes its result into what described it.",
     ),
     Mutation(
         "local buffers all in flight",

@@ -64,7 +64,8 @@ extern bool HeapAheadFollow(HeapAhead *ahead, IndexScanDesc scan,
 /*
  * After that: start reading, so that "distance" blocks are held for the next
  * "rows" entries.  vm_buffer: a page of the visibility map that an index-only
- * scan holds, NULL for other scans.  probe: in index order, leave one block out.
+ * scan holds, NULL for other scans.  probe: in index order, leave one block
+ * out.
  */
 extern void HeapAheadFill(HeapAhead *ahead, IndexScanDesc scan,
 						  const Buffer *vm_buffer, int distance, int64 rows,
@@ -72,8 +73,8 @@ extern void HeapAheadFill(HeapAhead *ahead, IndexScanDesc scan,
 
 /*
  * Make the scan hold the heap page of its current entry, from the window if it
- * is there.  Did it have to be read?  *read_us is set to the time that this took
- * if it is the block that was left out, else to -1.
+ * is there.  Did it have to be read?  *read_us is set to the microseconds that
+ * this took if it is the block that was left out, else to -1.
  */
 extern bool HeapAheadVisit(HeapAhead *ahead, IndexScanDesc scan,
 						   double *read_us);

@@ -92,7 +92,7 @@ PolicyTimesReads(const Policy *policy)
 extern void PolicyRead(Policy *policy, double read_us, bool more_wanted,
 					   bool others_slow);
 
-/* In AHEAD: is one block to be left out, so that the scan waits for its read? */
+/* Is one block to be left out in AHEAD, so that the scan waits for its read? */
 static inline bool
 PolicyWantsProbe(const Policy *policy)
 {
