@@ -48,6 +48,8 @@ ifeq ($(wildcard $(PGXS)),)
 $(error $(PG_CONFIG) is of $(PG_VERSION), whose server headers and PGXS are not installed (Debian, Ubuntu: postgresql-server-dev-$(PG_MAJOR)))
 endif
 include $(PGXS)
+# Functions of the server are called for each row of a scan: not by way of a table of jumps.
+override CFLAGS += -fno-plt
 # gcc 12 does not know this warning, which some servers were built with.
 override CFLAGS := $(filter-out -Wmissing-variable-declarations,$(CFLAGS))
 

@@ -21,10 +21,12 @@
 #include "stream/page_read.h"
 #include "stream/window.h"
 
-/* Define the function that calls of "name" go through. */
+/*
+ * Define the function that calls of "name" go through.  That it does not have
+ * other parameters than "name" is for the compiler to see.
+ */
 #define WRAPPED(function, type, name, parameters, arguments) \
-	extern type __real_##name parameters; \
-	extern type __wrap_##name parameters; \
+	extern typeof(name) __real_##name, __wrap_##name; \
 	type \
 	__wrap_##name parameters \
 	{ \
@@ -32,8 +34,7 @@
 	}
 
 #define WRAPPED_VOID(function, name, parameters, arguments) \
-	extern void __real_##name parameters; \
-	extern void __wrap_##name parameters; \
+	extern typeof(name) __real_##name, __wrap_##name; \
 	void \
 	__wrap_##name parameters \
 	{ \
@@ -63,8 +64,8 @@ WRAPPED(PROFILE_FOLLOW, bool, HeapAheadFollow,
 		(ahead, scan, direction, returned, anew))
 WRAPPED_VOID(PROFILE_FILL, HeapAheadFill,
 			 (HeapAhead *ahead, IndexScanDesc scan, const Buffer *vm_buffer,
-			  int distance, int64 rows),
-			 (ahead, scan, vm_buffer, distance, rows))
+			  int distance, int64 rows, bool probe),
+			 (ahead, scan, vm_buffer, distance, rows, probe))
 WRAPPED(PROFILE_ENTRIES_NEXT, bool, EntriesAheadNext,
 		(EntriesAhead *ahead, IndexScanDesc scan, bool wait,
 		 BlockNumber *block, uint64 *ordinal),
@@ -74,14 +75,16 @@ WRAPPED(PROFILE_DESCENTS_NEXT, bool, BTreeDescentsNext,
 		 uint64 returned, BTreeLeaf *leaf),
 		(descents, scan, dir, returned, leaf))
 WRAPPED(PROFILE_LEAF_START, bool, PageReadStart,
-		(Relation rel, ForkNumber fork, BlockNumber block, PageRead *page),
-		(rel, fork, block, page))
+		(Relation rel, ForkNumber fork, BlockNumber block, PageRead *page,
+		 const void *owner),
+		(rel, fork, block, page, owner))
 WRAPPED(PROFILE_LEAF_EXAMINE, bool, BTreeLeafExamine,
 		(BTreeLeaf *leaf, BlockNumber page, Buffer buffer, IndexScanDesc scan,
 		 ScanDirection dir, BlockNumber from),
 		(leaf, page, buffer, scan, dir, from))
 WRAPPED(PROFILE_VISIT_BLOCK, bool, HeapAheadVisit,
-		(HeapAhead *ahead, IndexScanDesc scan), (ahead, scan))
+		(HeapAhead *ahead, IndexScanDesc scan, double *read_us),
+		(ahead, scan, read_us))
 WRAPPED(PROFILE_READ_DIRECT, Buffer, ReleaseAndReadBuffer,
 		(Buffer buffer, Relation relation, BlockNumber block),
 		(buffer, relation, block))

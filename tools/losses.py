@@ -4,8 +4,8 @@
     .venv/bin/python -I tools/losses.py --again BEFORE.json --worst 20 --json AFTER.json
 
 A shape is an index type, a plan, a layout of the table, a state of the caches, a way of I/O and a
-number of clients.  Each is run with look-ahead off and on, in turns, in sessions of one private
-server; the figure is the median of the pairs' ratios, on to off (above 1 is slower), with its
+number of clients.  Each is run with look-ahead off and on, in turns, in the same sessions of a
+private server; the figure is the median of the pairs' ratios, on to off (above 1 is slower), with its
 bootstrap interval, of time and of processor time.  Every shape gets a few pairs; one that looks
 slower gets more, until its interval is narrow or its share of the time is spent.
 
@@ -19,17 +19,17 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import random
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import psycopg
 from rich.console import Console
 from rich.table import Table
@@ -245,7 +245,10 @@ class Loss:
 
 
 class Sessions:
-    """Sessions of one side, of which each runs the query at once."""
+    """Sessions of which each runs the query at once.
+
+    The same ones serve both sides: two backends may differ by more than look-ahead does, for the
+    whole of their lives (by where their memory lies, and on which processor they run)."""
 
     def __init__(self, cluster: Cluster, shape: Shape, setup: list[str], workers: list[int]) -> None:
         self._shape, self._query = shape, setup[-1]
@@ -262,8 +265,10 @@ class Sessions:
         for conn in self._conns:
             conn.close()
 
-    def take(self, times: int) -> Sample:
-        """Run the query ``times`` times in each session."""
+    def take(self, setting: str, times: int) -> Sample:
+        """Run the query ``times`` times in each session, with look-ahead on or off."""
+        for conn in self._conns:
+            conn.execute(f"SET pg_lookahead.index_scan = {setting}")
 
         def work(conn: psycopg.Connection[Any]) -> None:
             for _ in range(times):
@@ -296,28 +301,27 @@ def measure(
     relations = relations_of(admin, shape)
     times = 1
 
-    def side(setting: str) -> tuple[Sessions, Callable[[int], Sample]]:
-        sessions = Sessions(cluster, shape, [f"SET pg_lookahead.index_scan = {setting}", *setup], workers)
+    sessions = Sessions(cluster, shape, setup, workers)
 
-        def take(_: int) -> Sample:
-            if shape.cached != "warm":
-                cache.evict(admin, *relations)
-            if shape.cached == "cold" and not shape.direct:
-                for relation in relations:
-                    cache.drop_from_page_cache(cache.files(admin, cluster.data, relation))
-            return sessions.take(times)
+    def take(setting: str) -> Sample:
+        if shape.cached != "warm":
+            cache.evict(admin, *relations)
+        if shape.cached == "cold" and not shape.direct:
+            for relation in relations:
+                cache.drop_from_page_cache(cache.files(admin, cluster.data, relation))
+        return sessions.take(setting, times)
 
-        return sessions, take
-
-    both = {setting: side(setting) for setting in ("off", "on")}
     try:
         if shape.cached == "warm":
-            for sessions, _ in both.values():
-                sessions.take(2)
-            took = min(both["off"][0].take(1).seconds for _ in range(3))
+            for setting in ("off", "on"):
+                sessions.take(setting, 2)
+            took = min(sessions.take("off", 1).seconds for _ in range(3))
             times = max(1, int(WARM_SAMPLE_SECONDS / took))
         taken: dict[str, list[Sample]] = {"off": [], "on": []}
-        sides = {setting: take for setting, (_, take) in both.items()}
+        sides: dict[str, Callable[[int], Sample]] = {
+            "off": lambda _: take("off"),
+            "on": lambda _: take("on"),
+        }
 
         def found() -> statistics.Interval:
             return statistics.ratio([s.seconds for s in taken["on"]], [s.seconds for s in taken["off"]])
@@ -340,8 +344,7 @@ def measure(
                 into=taken,
             )
     finally:
-        for sessions, _ in both.values():
-            sessions.close()
+        sessions.close()
     cpu = statistics.ratio([s.cpu_seconds for s in taken["on"]], [s.cpu_seconds for s in taken["off"]])
     off = sorted(s.seconds for s in taken["off"])
     return Loss(seed, number, shape, found(), cpu, off[len(off) // 2] / times * 1000)
@@ -400,13 +403,8 @@ def read(path: Path) -> list[Loss]:
     """What a file of --json tells; a line that was cut short is left out."""
     losses = []
     for line in path.read_text().splitlines():
-        try:
-            loss = json.loads(line)
-        except json.JSONDecodeError:
-            continue
-        loss["shape"] = Shape(**loss["shape"])
-        loss["time"], loss["cpu"] = (statistics.Interval(**loss[name]) for name in ("time", "cpu"))
-        losses.append(Loss(**loss))
+        with suppress(msgspec.DecodeError):
+            losses.append(msgspec.json.decode(line, type=Loss))
     return losses
 
 
@@ -466,8 +464,8 @@ def main() -> int:
                     loss = measure(cluster, admin, seed, number, io, bool(options.again))
                     losses.append(loss)
                     if options.json:
-                        with options.json.open("a") as file:
-                            print(json.dumps(asdict(loss)), file=file)
+                        with options.json.open("ab") as file:
+                            file.write(msgspec.json.encode(loss) + b"\n")
     except KeyboardInterrupt:
         print("interrupted; the figures so far:")
     Console(width=150).print(show(losses, options.show))

@@ -3,51 +3,38 @@
  * taken.c
  *		The plan nodes of running queries that this extension executes.
  *
- * The queries are in lists, by a hash of their EState's address, so that a
- * query that is in none is known to be in none at once, however many cursors
- * are open.  A plan_node_id is unique in a plan.  Should an extension
- * initialize one plan twice, only the first of its plan states is taken.
+ * A query is found by the callback by which it is forgotten, in the list of its
+ * memory context: that list is as long as the query has such callbacks, however
+ * many cursors are open.  A plan_node_id is unique in a plan.  Should an
+ * extension initialize one plan twice, only the first of its plan states is
+ * taken.
  *
- * Invariant: its list holds a query exactly from its start to the moment when
- * its memory goes away.  The plan states that EvalPlanQual makes have another
+ * Invariant: a query is found exactly from its start to the moment when its
+ * memory goes away.  The plan states that EvalPlanQual makes have another
  * EState, and are never taken.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
-#include "common/hashfn.h"
 #include "exec/taken.h"
 #include "miscadmin.h"
+#include "nodes/memnodes.h"
 #include "utils/memutils.h"
 
-#define QUERY_LISTS 256
+static void forget_query(void *arg);
 
-static dlist_head queries[QUERY_LISTS];
 static TakenQuery no_query;
 TakenQuery *lookahead_last_query = &no_query;
 static TakenQuery *spare = NULL;	/* to be used again */
 
-/* The list that holds a query, if it is known. */
-static inline dlist_head *
-list_of(const EState *estate)
-{
-	return &queries[murmurhash32((uint32) ((uintptr_t) estate >> 4)) %
-					QUERY_LISTS];
-}
-
 TakenQuery *
 TakenQuerySearch(const EState *estate)
 {
-	dlist_iter	iter;
-
-	dlist_foreach(iter, list_of(estate))
-	{
-		TakenQuery *query = dlist_container(TakenQuery, link, iter.cur);
-
-		if (query->estate == estate)
-			return lookahead_last_query = query;
-	}
+	for (MemoryContextCallback *callback = estate->es_query_cxt->reset_cbs;
+		 callback != NULL; callback = callback->next)
+		if (callback->func == forget_query)
+			return lookahead_last_query = callback->arg;
 	return NULL;
 }
 
@@ -81,7 +68,6 @@ forget_query(void *arg)
 	TakenQuery *query = arg;
 
 	TakenQueryEnd(query, false);
-	dlist_delete(&query->link);
 	if (lookahead_last_query == query)
 		lookahead_last_query = &no_query;
 	if (spare == NULL)
@@ -102,7 +88,6 @@ TakenQueryMake(EState *estate)
 	query->estate = estate;
 	query->size = lengthof(query->first_nodes);
 	query->nodes = query->first_nodes;
-	dlist_push_head(list_of(estate), &query->link);
 	lookahead_last_query = query;
 	query->forget.func = forget_query;
 	query->forget.arg = query;

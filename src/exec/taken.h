@@ -12,7 +12,6 @@
 #ifndef PG_LOOKAHEAD_TAKEN_H
 #define PG_LOOKAHEAD_TAKEN_H
 
-#include "lib/ilist.h"
 #include "nodes/execnodes.h"
 
 struct ExplainState;
@@ -54,7 +53,6 @@ typedef struct Taker
 /* The taken nodes of one query. */
 typedef struct TakenQuery
 {
-	dlist_node	link;
 	EState	   *estate;
 	uint64		row_count;		/* that its present run asks for; 0: all */
 	bool		ended;

@@ -24,6 +24,9 @@
 #include "utils/rel.h"
 #include "utils/spccache.h"
 
+/* In AHEAD, pages visited again look ahead once in as many entries. */
+#define ENTRIES_PER_LOOK 16
+
 /* Of its heap, its index and the visibility map; two of them also ahead. */
 #define PINS_OF_A_SCAN 5
 
@@ -170,7 +173,8 @@ look_ahead(ScanNode *node, IndexScanDesc scan, ScanDirection direction)
 					4 * HeapAheadCapacity(node->ahead) : 0);
 	ending = policy->mode == POLICY_ENDING;
 	HeapAheadFill(node->ahead, scan, vm_buffer(node),
-				  ending ? 0 : policy->distance, RowsWanted(&node->taken));
+				  ending ? 0 : policy->distance, RowsWanted(&node->taken),
+				  PolicyWantsProbe(policy));
 	return true;
 }
 
@@ -198,14 +202,21 @@ ScanFetch(ScanNode *node, IndexScanDesc scan, ScanDirection direction,
 	Policy	   *policy = &node->policy;
 	BlockNumber block = ItemPointerGetBlockNumber(&scan->xs_heaptid);
 	bool		holds_page = block == LookaheadHeapBlock(scan);
+	bool		was_read;
+	double		read_us;
 
 	if (policy->mode >= POLICY_AHEAD)
 	{
 		if (!holds_page)
 		{
+			if (node->ahead != NULL && !node->anew &&
+				node->returned - node->looked_at < ENTRIES_PER_LOOK &&
+				HeapAheadWasVisited(node->ahead, block))
+				return index_fetch_heap(scan, slot);
 			if (!look_ahead(node, scan, direction))
 				return index_fetch_heap(scan, slot);
-			PolicyBlock(policy, HeapAheadVisit(node->ahead, scan));
+			was_read = HeapAheadVisit(node->ahead, scan, &read_us);
+			PolicyBlock(policy, was_read, read_us);
 			count_entries(node);
 		}
 	}

@@ -15,6 +15,7 @@
 #include "access/genam.h"
 #include "access/visibilitymap.h"
 #include "compat.h"
+#include "portability/instr_time.h"
 #include "scan/entries_ahead.h"
 #include "scan/heap_ahead.h"
 #include "scan/scan.h"
@@ -41,6 +42,12 @@
 #define BYTES_PER_ENTRY 8
 #define LEAST_ENTRIES 512
 
+/* As many blocks visited lately are known, or fewer. */
+#define RECENT_BLOCKS 64
+
+/* A probe that was not visited by so many entries later never will be. */
+#define PROBE_SLACK 64
+
 struct HeapAhead
 {
 	const Taken *taken;
@@ -58,6 +65,9 @@ struct HeapAhead
 	uint64		returned;		/* entries, by the scan */
 	BlockNumber appended;		/* appended last, or held by the scan */
 	BlockNumber visible;		/* known last to be all-visible */
+	BlockNumber recent[RECENT_BLOCKS];	/* visited, by number modulo size */
+	BlockNumber probe;			/* left out, and not yet visited */
+	uint64		probe_turn;		/* the entry that needs it */
 
 	bool		active;			/* used since the last pause */
 	bool		finished;		/* the scan has come to its end before */
@@ -68,6 +78,15 @@ struct HeapAhead
 	uint64		used_before;	/* as of the last HeapAheadRound() */
 	uint64		unused_before;
 };
+
+/* No block is known to have been appended, visited, or found visible. */
+static void
+forget_blocks(HeapAhead *ahead)
+{
+	ahead->appended = ahead->visible = ahead->probe = InvalidBlockNumber;
+	for (int i = 0; i < RECENT_BLOCKS; i++)
+		ahead->recent[i] = InvalidBlockNumber;
+}
 
 /*
  * In index order, how many blocks are wanted ahead at most: as the setting
@@ -139,7 +158,7 @@ open_window(HeapAhead *ahead)
 	ahead->entries = EntriesAheadCreate(mcxt, ahead->index,
 										for_entries / BYTES_PER_ENTRY,
 										ahead->window);
-	ahead->appended = ahead->visible = InvalidBlockNumber;
+	forget_blocks(ahead);
 	ahead->report.counters.scans = 1;
 	ScanStatsAttach();
 }
@@ -214,6 +233,8 @@ HeapAheadFollow(HeapAhead *ahead, IndexScanDesc scan, ScanDirection direction,
 	if (EntriesAheadFollow(ahead->entries, scan, direction, returned, anew))
 	{
 		WindowExpire(ahead->window, returned);
+		if (ahead->probe_turn + PROBE_SLACK < returned)
+			ahead->probe = InvalidBlockNumber;
 		return true;
 	}
 	HeapAheadOweNothing(ahead);
@@ -244,7 +265,7 @@ is_all_visible(HeapAhead *ahead, BlockNumber block, Buffer scans, Buffer *ours)
 /* Append at most "wanted" blocks of the entries up to the one numbered "last". */
 static void
 append_blocks(HeapAhead *ahead, IndexScanDesc scan, const Buffer *vm_buffer,
-			  int wanted, uint64 last)
+			  int wanted, uint64 last, bool probe)
 {
 	BlockNumber current = ItemPointerGetBlockNumber(&scan->xs_heaptid);
 	Buffer		ours = InvalidBuffer;
@@ -259,7 +280,8 @@ append_blocks(HeapAhead *ahead, IndexScanDesc scan, const Buffer *vm_buffer,
 							&ordinal))
 	{
 		if (block == ahead->appended || block == ahead->visible ||
-			block == current)
+			block == current || block == ahead->probe ||
+			HeapAheadWasVisited(ahead, block))
 			continue;
 		if (vm_buffer != NULL &&
 			is_all_visible(ahead, block, *vm_buffer, &ours))
@@ -270,6 +292,12 @@ append_blocks(HeapAhead *ahead, IndexScanDesc scan, const Buffer *vm_buffer,
 		ahead->appended = block;
 		if (WindowContains(ahead->window, block))
 			continue;
+		if (probe && ahead->probe == InvalidBlockNumber)
+		{
+			ahead->probe = block;
+			ahead->probe_turn = ordinal;
+			continue;
+		}
 		WindowAppend(ahead->window, block, ordinal);
 		wanted--;
 	}
@@ -279,7 +307,7 @@ append_blocks(HeapAhead *ahead, IndexScanDesc scan, const Buffer *vm_buffer,
 
 void
 HeapAheadFill(HeapAhead *ahead, IndexScanDesc scan, const Buffer *vm_buffer,
-			  int distance, int64 rows)
+			  int distance, int64 rows, bool probe)
 {
 	Window	   *window = ahead->window;
 	int			wanted = distance - WindowSize(window);
@@ -304,19 +332,21 @@ HeapAheadFill(HeapAhead *ahead, IndexScanDesc scan, const Buffer *vm_buffer,
 	if (ahead->appended == InvalidBlockNumber ||
 		EntriesAheadOrdinal(ahead->entries) == ahead->returned)
 		ahead->appended = LookaheadHeapBlock(scan);
-	append_blocks(ahead, scan, vm_buffer, wanted, last);
+	append_blocks(ahead, scan, vm_buffer, wanted, last,
+				  probe && !ahead->sorted);
 	ahead->index_owed += EntriesAheadOwed(ahead->entries);
 	WindowStart(window);
 }
 
 bool
-HeapAheadVisit(HeapAhead *ahead, IndexScanDesc scan)
+HeapAheadVisit(HeapAhead *ahead, IndexScanDesc scan, double *read_us)
 {
 	BlockNumber block = ItemPointerGetBlockNumber(&scan->xs_heaptid);
 	uint64		size = WindowSize(ahead->window);
 	bool		was_read;
 	Buffer		buffer = WindowTake(ahead->window, block, &was_read);
 
+	*read_us = -1;
 	ahead->distance_sum += size;
 	ahead->report.counters.blocks_visited++;
 	ahead->report.counters.max_distance =
@@ -324,14 +354,35 @@ HeapAheadVisit(HeapAhead *ahead, IndexScanDesc scan)
 	if (!BufferIsValid(buffer))
 	{
 		int64		before = *UsageReads(ahead->heap);
+		bool		probe = block == ahead->probe;
+		instr_time	start,
+					elapsed;
 
+		INSTR_TIME_SET_ZERO(start);
+		if (probe)
+			INSTR_TIME_SET_CURRENT(start);
 		ahead->report.counters.blocks_direct++;
 		buffer = ReleaseAndReadBuffer(LookaheadGiveHeapBuffer(scan),
 									  ahead->heap, block);
 		was_read = *UsageReads(ahead->heap) != before;
+		if (probe && was_read)
+		{
+			INSTR_TIME_SET_CURRENT(elapsed);
+			INSTR_TIME_SUBTRACT(elapsed, start);
+			*read_us = INSTR_TIME_GET_DOUBLE(elapsed) * 1000000.0;
+		}
+		if (probe)
+			ahead->probe = InvalidBlockNumber;
 	}
 	LookaheadSetHeapBuffer(scan, buffer);
+	ahead->recent[block % RECENT_BLOCKS] = block;
 	return was_read;
+}
+
+bool
+HeapAheadWasVisited(const HeapAhead *ahead, BlockNumber block)
+{
+	return ahead->recent[block % RECENT_BLOCKS] == block;
 }
 
 void
@@ -350,10 +401,11 @@ HeapAheadRound(HeapAhead *ahead, uint64 *used, uint64 *unused)
 void
 HeapAheadPause(HeapAhead *ahead)
 {
-	if (ahead->active)
-		WindowDrain(ahead->window);
+	if (!ahead->active)
+		return;
+	WindowDrain(ahead->window);
 	ahead->active = false;
-	ahead->appended = ahead->visible = InvalidBlockNumber;
+	forget_blocks(ahead);
 }
 
 void

@@ -64,16 +64,26 @@ extern bool HeapAheadFollow(HeapAhead *ahead, IndexScanDesc scan,
 /*
  * After that: start reading, so that "distance" blocks are held for the next
  * "rows" entries.  vm_buffer: a page of the visibility map that an index-only
- * scan holds, NULL for other scans.
+ * scan holds, NULL for other scans.  probe: in index order, leave one block
+ * out.
  */
 extern void HeapAheadFill(HeapAhead *ahead, IndexScanDesc scan,
-						  const Buffer *vm_buffer, int distance, int64 rows);
+						  const Buffer *vm_buffer, int distance, int64 rows,
+						  bool probe);
 
 /*
  * Make the scan hold the heap page of its current entry, from the window if it
- * is there.  Did it have to be read?
+ * is there.  Did it have to be read?  *read_us is set to the microseconds that
+ * this took if it is the block that was left out, else to -1.
  */
-extern bool HeapAheadVisit(HeapAhead *ahead, IndexScanDesc scan);
+extern bool HeapAheadVisit(HeapAhead *ahead, IndexScanDesc scan,
+						   double *read_us);
+
+/*
+ * Was a block visited a short while ago, as one of a few between which the scan
+ * changes, say?  Then it is likely to be cached, and is not read ahead.
+ */
+extern bool HeapAheadWasVisited(const HeapAhead *ahead, BlockNumber block);
 
 /* VM_ALL_VISIBLE() of the scan itself. */
 extern bool HeapAheadAllVisible(HeapAhead *ahead, BlockNumber block,

@@ -18,9 +18,10 @@
  *	AHEAD		ENDING		HITS_TO_STOP blocks in a row were found in shared
  *							buffers; or IDLE_ENTRIES_TO_STOP entries were
  *							returned and no block had to be read (they need no
- *							heap page, or are many on one); or reads_to_probe
- *							blocks were read, and it is time to see how slow
- *							reads are
+ *							heap page, or are many on one); or
+ *							FAST_READS_TO_REST probes in a row were fast; or
+ *							reads_to_probe blocks were read, and it is time to
+ *							see how slow reads are
  *	ENDING		TOGETHER	the window is empty
  *	AHEAD,		TOGETHER	the scan was begun again, and for each block that
  *	ENDING					was read ahead and used, more than MAX_UNUSED were
@@ -29,10 +30,10 @@
  *
  * Beside the mode, there is the clock, which only TOGETHER uses:
  *
- *	runs		rests		FAST_READS_TO_REST fast reads were seen in a row
+ *	runs		rests		FAST_READS_TO_REST fast reads were seen in a row,
+ *							in TOGETHER, or as probes in AHEAD
  *	rests		runs		"rest" reads have gone by; that number doubles each
  *							time
- *	rests		runs		AHEAD was left
  *
  * A slow read is one that takes FAST_READ_US or more.  A read that takes less
  * comes from the kernel's page cache, where handing it to another process
@@ -41,9 +42,16 @@
  * slow_reads_wanted is SLOW_READS_TO_START at first, and 1 for the first start
  * where another node of the query has seen that reads are slow (one partition
  * of many).  It doubles whenever look-ahead proves useless, and shrinks again
- * when it proves useful.  reads_to_probe is READS_TO_PROBE at first, and
- * doubles with each AHEAD: where the kernel reads ahead, too, slow reads can
- * be an exception.
+ * when it proves useful.
+ *
+ * Where the kernel reads ahead, too, slow reads can be an exception: those at
+ * the beginning of what turns out to be in order, say.  A probe is a block that
+ * is not read ahead in AHEAD, so that the scan waits for it, while others are
+ * in flight.  The first is due after FIRST_PROBE reads, then after twice that
+ * number, and so on; one that was fast is followed by the next at once.  That
+ * tells nothing if the window is why the block is in the page cache, or why it
+ * is not.  So AHEAD is left for good after reads_to_probe reads, which is
+ * READS_TO_PROBE at first, and doubles with each AHEAD.
  *
  * In AHEAD the distance starts at MIN_DISTANCE and doubles with each block
  * that had to be read, but to no more than twice the blocks visited so far (so
@@ -66,6 +74,8 @@
 #define FAST_READS_TO_REST 3
 #define REST_MIN 32
 #define REST_MAX 1024
+#define FIRST_PROBE 16
+#define PROBE_INTERVAL_MAX 4096
 #define READS_TO_PROBE 1024
 #define READS_TO_PROBE_MAX 8192
 #define MIN_DISTANCE 4
@@ -83,6 +93,7 @@ start_ahead(Policy *policy)
 	policy->hits_in_row = 0;
 	policy->idle_entries = 0;
 	policy->reads = 0;
+	policy->next_probe = policy->probe_interval = FIRST_PROBE;
 	policy->reads_to_probe =
 		Min(Max(policy->reads_to_probe * 2, READS_TO_PROBE),
 			READS_TO_PROBE_MAX);
@@ -93,10 +104,38 @@ static void
 stop_ahead(Policy *policy)
 {
 	policy->mode = POLICY_TOGETHER;
-	policy->rest = 0;
 	policy->slow_reads = 0;
 	policy->fast_reads = 0;
 	policy->lone_pages = 0;
+}
+
+/* A read was fast.  True if it is time for the clock to rest. */
+static bool
+fast_read(Policy *policy)
+{
+	if (++policy->fast_reads < FAST_READS_TO_REST)
+		return false;
+	policy->fast_reads = 0;
+	policy->saw_fast_reads = true;
+	policy->rest = policy->last_rest =
+		Min(Max(policy->last_rest * 2, REST_MIN), REST_MAX);
+	return true;
+}
+
+/* What a probe has shown.  True if reads are fast. */
+static bool
+probed(Policy *policy, double read_us)
+{
+	bool		fast = read_us < FAST_READ_US;
+
+	if (!fast)
+	{
+		policy->fast_reads = 0;
+		policy->probe_interval =
+			Min(policy->probe_interval * 2, PROBE_INTERVAL_MAX);
+		policy->next_probe = policy->reads + policy->probe_interval;
+	}
+	return fast && fast_read(policy);
 }
 
 void
@@ -170,12 +209,7 @@ PolicyRead(Policy *policy, double read_us, bool more_wanted, bool others_slow)
 	if (read_us < FAST_READ_US)
 	{
 		policy->slow_reads = 0;
-		if (++policy->fast_reads < FAST_READS_TO_REST)
-			return;
-		policy->fast_reads = 0;
-		policy->saw_fast_reads = true;
-		policy->rest = policy->last_rest =
-			Min(Max(policy->last_rest * 2, REST_MIN), REST_MAX);
+		(void) fast_read(policy);
 		return;
 	}
 	policy->fast_reads = 0;
@@ -187,8 +221,10 @@ PolicyRead(Policy *policy, double read_us, bool more_wanted, bool others_slow)
 }
 
 void
-PolicyBlock(Policy *policy, bool was_read)
+PolicyBlock(Policy *policy, bool was_read, double read_us)
 {
+	bool		reads_are_fast = read_us >= 0 && probed(policy, read_us);
+
 	policy->blocks++;
 	if (was_read)
 	{
@@ -205,7 +241,7 @@ PolicyBlock(Policy *policy, bool was_read)
 		policy->hits_in_row++;
 
 	if (!policy->forced &&
-		(policy->hits_in_row >= HITS_TO_STOP ||
+		(policy->hits_in_row >= HITS_TO_STOP || reads_are_fast ||
 		 policy->reads >= Max(policy->reads_to_probe, policy->least_reads)))
 		policy->mode = POLICY_ENDING;
 }

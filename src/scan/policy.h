@@ -48,6 +48,8 @@ typedef struct Policy
 	int			reads;			/* blocks that had to be read */
 	int			reads_to_probe; /* when reads are to be timed again */
 	int			least_reads;	/* before that */
+	int			next_probe;		/* reads at which one is to be left out */
+	int			probe_interval; /* the same, since the last one */
 	uint64		blocks;			/* visited in AHEAD, ever */
 } Policy;
 
@@ -90,8 +92,19 @@ PolicyTimesReads(const Policy *policy)
 extern void PolicyRead(Policy *policy, double read_us, bool more_wanted,
 					   bool others_slow);
 
-/* In AHEAD, ENDING: a heap page was visited, and had to be read or had not. */
-extern void PolicyBlock(Policy *policy, bool was_read);
+/* Is one block to be left out in AHEAD, so that the scan waits for its read? */
+static inline bool
+PolicyWantsProbe(const Policy *policy)
+{
+	return policy->mode == POLICY_AHEAD && !policy->forced &&
+		policy->reads >= policy->next_probe;
+}
+
+/*
+ * In AHEAD, ENDING: a heap page was visited, and had to be read or had not.
+ * read_us: how long the read of one that was left out took, else -1.
+ */
+extern void PolicyBlock(Policy *policy, bool was_read, double read_us);
 
 /* In AHEAD, ENDING: entries were returned; the window holds so many blocks. */
 extern void PolicyEntries(Policy *policy, int entries, int held);

@@ -26,6 +26,9 @@
 #define MOST_SLOW_READS 64
 #define MOST_REST 1024
 #define MOST_LONE_PAGES 8
+#define MOST_FAST_PROBES 2
+#define FIRST_PROBE 16
+#define MOST_READS_WITHOUT_PROBE 4096
 #define MOST_BEHIND \
 	(MOST_SLOW_READS + MOST_REST + MOST_LONE_PAGES + 2 + \
 	 MOST_SLOW_READS / MOST_LONE_PAGES * 2)
@@ -78,7 +81,9 @@ typedef struct Walk
 	/* since something else happened */
 	int			hits_ahead;		/* in AHEAD: pages that were hits */
 	int			idle_ahead;		/* in AHEAD or ENDING: entries without a read */
-	int			reads_ahead;	/* in AHEAD: pages that were reads, ever */
+	int			reads_unprobed; /* in AHEAD: reads since the last probe */
+	int			probe_due;		/* when they are as many */
+	int			fast_probes;	/* in AHEAD: in a row */
 	int			pages_ahead;	/* in AHEAD or ENDING, since the last round */
 	int			slow_behind;	/* slow reads in a row, not ahead */
 	int			fast_in_row;	/* timed reads */
@@ -111,7 +116,19 @@ check(Walk *walk)
 			   policy, "the distance is earned");
 	}
 	if (walk->forced)
+	{
+		expect(!PolicyWantsProbe(policy), policy, "what is forced is not probed");
 		return;
+	}
+	expect(policy->mode != POLICY_AHEAD ||
+		   walk->fast_probes <= MOST_FAST_PROBES, policy,
+		   "never ahead while probes are fast");
+	expect(policy->mode != POLICY_AHEAD || PolicyWantsProbe(policy) ||
+		   walk->reads_unprobed < walk->probe_due, policy,
+		   "probes are due in time");
+	expect(policy->mode >= POLICY_AHEAD ||
+		   walk->fast_probes <= MOST_FAST_PROBES || !PolicyTimesReads(policy),
+		   policy, "the clock rests after fast reads");
 	expect(policy->mode != POLICY_AHEAD || walk->hits_ahead <= MOST_HITS,
 		   policy, "never ahead while everything hits");
 	expect(policy->mode != POLICY_AHEAD ||
@@ -132,6 +149,8 @@ note_mode(Walk *walk, PolicyMode before)
 	{
 		walk->hits_ahead = walk->idle_ahead = walk->pages_ahead = 0;
 		walk->slow_behind = walk->fast_in_row = 0;
+		walk->reads_unprobed = walk->fast_probes = 0;
+		walk->probe_due = FIRST_PROBE;
 		walk->held = 0;
 	}
 	if (!is_ahead(walk) && before >= POLICY_AHEAD)
@@ -160,13 +179,27 @@ visit_page(Walk *walk)
 		walk->pages_ahead++;
 		walk->hits_ahead = reads ? 0 : walk->hits_ahead + 1;
 		walk->idle_ahead = reads ? 0 : walk->idle_ahead;
-		PolicyBlock(policy, reads);
+		if (reads && PolicyWantsProbe(policy) && random_below(4) == 0)
+		{
+			walk->fast_probes = read_us < 25 ? walk->fast_probes + 1 : 0;
+			walk->reads_unprobed = 0;
+			if (read_us >= 25)
+				walk->probe_due =
+					Min(walk->probe_due * 2, MOST_READS_WITHOUT_PROBE);
+			PolicyBlock(policy, true, read_us);
+		}
+		else
+		{
+			walk->reads_unprobed += reads;
+			PolicyBlock(policy, reads, -1);
+		}
 		PolicyEntries(policy, walk->rows_a_page, walk->held);
 		walk->told_held = true;
 		if (!reads)
 			walk->idle_ahead += walk->rows_a_page;
 		return;
 	}
+	walk->fast_probes = 0;
 	if (policy->mode == POLICY_WATCH)
 	{
 		if (walk->timed)

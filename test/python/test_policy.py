@@ -89,8 +89,8 @@ MUTANTS = {
         "never behind while reads are slow",
     ),
     "the clock never rests": (
-        "++policy->fast_reads < FAST_READS_TO_REST",
-        "++policy->fast_reads < 100 * FAST_READS_TO_REST",
+        "policy->rest = policy->last_rest =\n		Min(Max(policy->last_rest * 2, REST_MIN), REST_MAX);",
+        "policy->rest = 0;",
         "the clock rests after fast reads",
     ),
     "slow reads are forgotten": (
@@ -122,6 +122,26 @@ MUTANTS = {
         "	if (policy->forbidden)\n		return;\n",
         "",
         "what is forbidden is not done",
+    ),
+    "fast probes do not end it": (
+        "policy->hits_in_row >= HITS_TO_STOP || reads_are_fast ||",
+        "policy->hits_in_row >= HITS_TO_STOP ||",
+        "never ahead while probes are fast",
+    ),
+    "slow probes are not forgotten": (
+        "	if (!fast)\n	{\n		policy->fast_reads = 0;",
+        "	if (!fast)\n	{\n		policy->fast_reads -= 100;",
+        "never ahead while probes are fast",
+    ),
+    "probes end": (
+        "policy->next_probe = policy->reads + policy->probe_interval;",
+        "policy->next_probe = policy->reads + 100 * policy->probe_interval;",
+        "probes are due in time",
+    ),
+    "the clock runs after fast probes": (
+        "	policy->mode = POLICY_TOGETHER;\n	policy->slow_reads = 0;\n	policy->fast_reads = 0;",
+        "	policy->mode = POLICY_TOGETHER;\n	policy->rest = 0;\n	policy->slow_reads = 0;\n	policy->fast_reads = 0;",
+        "the clock rests after fast reads",
     ),
     "useless, and kept": (
         "		if (policy->mode >= POLICY_AHEAD)\n			stop_ahead(policy);",

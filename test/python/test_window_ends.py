@@ -464,43 +464,46 @@ def test_read_by_others_at_once(served: Cluster, order: str) -> None:
 # Few buffers
 
 
+def abandoned(scans: int) -> str:
+    """Scans that are left after their second row, each with reads in flight that nobody waits for."""
+    step = (ROWS - 10) // scans
+    return "SELECT " + ", ".join(
+        f"(SELECT id FROM t WHERE k > {i * step} AND pad <> '' ORDER BY k OFFSET 1 LIMIT 1) AS c{i}"
+        for i in range(scans)
+    )
+
+
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("io_method", METHODS)
 @pytest.mark.parametrize("buffers, sessions", (("128kB", 2), ("1MB", 6)))
 def test_few_shared_buffers(own_cluster: MakeCluster, io_method: str, buffers: str, sessions: int) -> None:
-    """Nobody is left without a buffer."""
+    """Nobody is left without a buffer, be it by the reads of many scans that nobody waits for."""
     cluster = serve(own_cluster, io_method, io_combine_limit=16)
     with connect(cluster, False) as stock:
-        expected = digest(stock)
+        expected, left = digest(stock), digest(stock, abandoned(4))
     cluster.restart({"shared_buffers": buffers, "io_max_concurrency": 64})
     merged = "SELECT a.id, b.id AS other FROM t a JOIN t b USING (k) WHERE a.k > 5 ORDER BY a.k"
     conns = [connect(cluster, True, ORDERS[i % 2]) for i in range(sessions)]
     with ThreadPoolExecutor(sessions) as pool:
         for _ in range(4):
             assert list(pool.map(digest, conns)) == [expected] * sessions
+            assert list(pool.map(lambda conn: digest(conn, abandoned(4)), conns)) == [left] * sessions
             assert len(set(pool.map(lambda conn: digest(conn, merged), conns))) == 1
     assert not bad_lines(cluster.log)
-
-
-# Scans that are left after their second row, each with reads in flight that nobody waits for.
-ABANDONED = "SELECT " + ", ".join(
-    f"(SELECT id FROM t WHERE k > {i} AND pad <> '' ORDER BY k OFFSET 1 LIMIT 1) AS c{i}"
-    for i in range(0, ROWS - 10, 150)
-)
 
 
 @pytest.mark.timeout(300)
 def test_few_local_buffers(served: Cluster, rng: random.Random) -> None:
     """A temporary table, in the smallest number of buffers: many scans at a time, some of which fail."""
     with connect(served, False) as stock:
-        expected = [digest(stock, query) for query in (BY_K, ABANDONED)]
+        expected = [digest(stock, query) for query in (BY_K, abandoned(40))]
     for _ in range(2):
         with connect(served, True) as conn:
             use_few_local_buffers(conn, rng, expected)
 
 
 def use_few_local_buffers(conn: Connection, rng: random.Random, expected: list[str]) -> None:
-    query, abandoned = (query.replace("FROM t", "FROM temporary") for query in (BY_K, ABANDONED))
+    query, left = (text.replace("FROM t", "FROM temporary") for text in (BY_K, abandoned(40)))
     conn.execute("SET temp_buffers = 100")
     conn.execute("CREATE TEMP TABLE temporary AS SELECT * FROM t ORDER BY id")
     conn.execute("CREATE INDEX ON temporary (k)")
@@ -509,7 +512,7 @@ def use_few_local_buffers(conn: Connection, rng: random.Random, expected: list[s
         conn.execute(f"SET pg_lookahead.issue_order = {order}".encode())
         for _ in range(4):
             # Were all buffers being read, the server would look for a free one for ever.
-            assert [digest(conn, query), digest(conn, abandoned)] == expected
+            assert [digest(conn, query), digest(conn, left)] == expected
             conn.execute(f"SELECT lose_cursors($q${query}$q$, {rng.randrange(40, 120)})".encode())
         joined = "SELECT count(*) FROM " + " JOIN ".join(
             f"({query}) AS q{i}" + ("" if i == 0 else " USING (k)") for i in range(6)

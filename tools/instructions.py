@@ -1,0 +1,163 @@
+"""Count the instructions that cached index scans take, with the library and without it.
+
+    .venv/bin/python -I tools/instructions.py [CASE ...] [--show FUNCTIONS]
+
+Each case is a query in a PL/pgSQL loop, in a single-user server under callgrind (valgrind).  Loops
+of two lengths are run, and what the longer one takes more, divided by its further executions, is
+printed: without the library, with look-ahead off, and on.  Equal runs differ by far less than times
+do, so that a busy machine does not matter.  --show also prints the functions whose own instructions
+differ most.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from pg_lookahead.server.cluster import Cluster, ClusterError
+from pg_lookahead.server.home import Home
+
+SHORT, LONG = 100, 300
+"""Executions in a loop."""
+
+TABLES = """
+CREATE TABLE ordered AS SELECT i AS id, i AS k, i % 100 AS v, repeat('x', 40) AS pad
+    FROM generate_series(1, 20000) AS i;
+CREATE TABLE scattered AS SELECT i AS id, (i::bigint * 7919 % 20000)::int AS k, i % 100 AS v,
+    repeat('x', 40) AS pad FROM generate_series(1, 20000) AS i;
+ALTER TABLE ordered ADD PRIMARY KEY (id);
+CREATE INDEX ordered_k ON ordered (k);
+CREATE INDEX scattered_k ON scattered (k);
+CREATE INDEX scattered_k_v ON scattered (k) INCLUDE (v);
+CREATE INDEX scattered_hash ON scattered USING hash (id);
+VACUUM (ANALYZE) ordered;
+VACUUM (ANALYZE) scattered;
+"""
+CASES = {
+    "1 row by a unique key": "SELECT pad FROM ordered WHERE id = i",
+    "1 row by a range": "SELECT pad FROM ordered WHERE k BETWEEN i AND i",
+    "10 rows, random order": "SELECT max(pad) FROM scattered WHERE k BETWEEN 7001 AND 7010",
+    "100 rows, random order": "SELECT max(pad) FROM scattered WHERE k BETWEEN 7001 AND 7100",
+    "100 rows, heap order": "SELECT max(pad) FROM ordered WHERE k BETWEEN 7001 AND 7100",
+    "100 rows, random order, index-only": "SELECT max(v) FROM scattered WHERE k BETWEEN 7001 AND 7100",
+    "100 rows, filter": "SELECT max(pad) FROM scattered WHERE k BETWEEN 7001 AND 7100 AND v < 9",
+    "1 row, hash index": "SELECT pad FROM scattered WHERE id = i",
+}
+SETTINGS = {
+    "enable_seqscan": "off",
+    "enable_bitmapscan": "off",
+    "max_parallel_workers_per_gather": "0",
+    "jit": "off",
+    "autovacuum": "off",
+}
+SIDES = {
+    "not loaded": {},
+    "off": {"shared_preload_libraries": "pg_lookahead", "pg_lookahead.index_scan": "off"},
+    "on": {"shared_preload_libraries": "pg_lookahead"},
+}
+
+
+def loop(query: str, executions: int) -> str:
+    """A statement, in one line, that executes a query as often."""
+    statement = query.replace(" FROM ", " INTO r FROM ", 1)
+    body = f"DECLARE r record; BEGIN FOR i IN 1..{executions} LOOP {statement}; END LOOP; END"
+    return f"DO $${body}$$"
+
+
+def counted(cluster: Cluster, cases: list[str], settings: dict[str, str], out: Path) -> list[Counter[str]]:
+    """For each case, the instructions of one execution, by function."""
+    home = Home.of_this_process()
+    shutil.rmtree(out, ignore_errors=True)
+    out.mkdir(mode=0o777)
+    out.chmod(0o777)
+    statements = [loop(CASES[case], n) for case in cases for n in (SHORT, SHORT, LONG)]
+    command = ["valgrind", "-q", "--tool=callgrind", f"--callgrind-out-file={out}/part"]
+    command += ["--dump-before=pg_parse_query", "--compress-strings=no", "--compress-pos=no"]
+    command += [str(cluster.bindir / "postgres"), "--single", "-D", str(cluster.data)]
+    for name, value in {**SETTINGS, **settings}.items():
+        command += ["-c", f"{name}={value}"]
+    done = subprocess.run(
+        [*command, "postgres"],
+        input="".join(f"{statement}\n" for statement in [*statements, "SELECT 1"]),
+        capture_output=True,
+        text=True,
+        cwd=cluster.data,
+        **home.as_server(),
+    )
+    if done.returncode or re.search(r"(?:ERROR|FATAL):", done.stderr):
+        raise ClusterError("the single-user server failed", hint=done.stderr[-2000:])
+    # Part n + 1 is what was executed between the parser's calls n and n + 1.
+    parts = [own_instructions(out / f"part.{n + 2}") for n in range(len(statements))]
+    found = []
+    for i in range(len(cases)):
+        more = Counter(parts[3 * i + 2])
+        more.subtract(parts[3 * i + 1])
+        found.append(Counter({name: count / (LONG - SHORT) for name, count in more.items()}))
+    return found
+
+
+def own_instructions(part: Path) -> Counter[str]:
+    """Each function's own instructions in a file of callgrind's."""
+    counts: Counter[str] = Counter()
+    name, called = "", False
+    for line in part.read_text().splitlines():
+        if line.startswith("fn="):
+            name = line[3:]
+        elif line.startswith("calls="):
+            called = True  # the next line is what the callee took
+        elif line[:1].isdigit():
+            if not called:
+                counts[name] += int(line.split()[-1])
+            called = False
+    return counts
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("cases", nargs="*", metavar="CASE", help="words of a case's name; default: all")
+    parser.add_argument("--show", type=int, default=0, metavar="FUNCTIONS")
+    options = parser.parse_args()
+    cases = [case for case in CASES if not options.cases or any(word in case for word in options.cases)]
+    if shutil.which("valgrind") is None:
+        raise ClusterError("valgrind is not installed")
+    with Cluster(settings={"shared_buffers": "128MB"}, name="instructions") as cluster:
+        with cluster.connect() as conn:
+            for statement in filter(str.strip, TABLES.split(";")):
+                conn.execute(statement)
+        cluster.stop()
+        sides = {
+            side: counted(cluster, cases, settings, cluster.socket_dir.parent / "out")
+            for side, settings in SIDES.items()
+        }
+    console = Console(width=120)
+    table = Table("", *SIDES, "on / not loaded")
+    for i, case in enumerate(cases):
+        totals = {side: found[i].total() for side, found in sides.items()}
+        ratio = totals["on"] / totals["not loaded"]
+        table.add_row(case, *(f"{total:,.0f}" for total in totals.values()), f"{ratio:.4f}")
+    console.print(table)
+    for i, case in enumerate(cases if options.show else []):
+        more = Counter(sides["on"][i])
+        more.subtract(sides["not loaded"][i])
+        table = Table("function", "more instructions", title=case)
+        for name, count in sorted(more.items(), key=lambda item: -abs(item[1]))[: options.show]:
+            table.add_row(name, f"{count:+,.0f}")
+        console.print(table)
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except ClusterError as error:
+        sys.exit(f"pg_lookahead: {error}")
