@@ -121,6 +121,15 @@ EstimateAddTotal(Estimate *estimate, const char *name, const char *unit,
 }
 
 void
+EstimateAddEntries(Estimate *estimate, const char *name, const char *unit,
+				   int value, double most)
+{
+	if (estimate->packed > 0)
+		most = Min(most, floor(BLCKSZ * estimate->packed));
+	EstimateAddTotal(estimate, name, unit, value, most);
+}
+
+void
 EstimateAddPercent(Estimate *estimate, const char *name, Bounded ratio)
 {
 	bool		exact = MomentsAreExact(&estimate->moments);

@@ -89,6 +89,7 @@ look(Estimate *estimate, BlockNumber block, Buffer buffer, double *values)
 			values[ENTRY_CAPACITY] = capacity;
 			values[ENTRY_FREE] = free;
 			values[KEYS] = PageGetMaxOffsetNumber(page);
+			EstimateNotePacking(estimate, values[KEYS], capacity - free);
 		}
 	}
 	return true;
@@ -124,7 +125,8 @@ report(Estimate *estimate)
 	add_density(estimate, "avg_entry_leaf_density", ENTRY_FREE, ENTRY_CAPACITY);
 	add_density(estimate, "avg_posting_leaf_density", POSTING_FREE,
 				POSTING_CAPACITY);
-	EstimateAddTotal(estimate, "keys", "entries", KEYS, MaxIndexTuplesPerPage);
+	EstimateAddEntries(estimate, "keys", "entries", KEYS,
+					   MaxIndexTuplesPerPage);
 	EstimateAddTotal(estimate, "free_bytes", "bytes", FREE, BLCKSZ);
 }
 
