@@ -123,7 +123,8 @@ def least_possible(population: int, sampled: int, pages: int) -> float:
     """The least part of samples, but 93 % or more, for which intervals can hold a number of pages.
 
     Each sample has a whole number of such pages, and intervals that hold the truth are those of a range of
-    these numbers.  Where the pages are few, there may be no range that has between 93 and 97 % of all samples."""
+    these numbers.  Where the pages are few, there may be no range that has between 93 and 97 % of all
+    samples."""
     few = min(pages, population - pages)
     ways = [comb(few, seen) * comb(population - few, sampled - seen) for seen in range(min(few, sampled) + 1)]
     up_to = [0, *accumulate(ways)]
@@ -162,7 +163,8 @@ def measure(conn: Connection, name: str, samples: int, first_seed: int = 1) -> I
         " WHERE figure IN ('size_after_reindex', 'bytes_to_gain')"
     )
     query = (
-        "SELECT figure, min(s.unit), count(*), count(*) FILTER (WHERE s.low <= x.value AND x.value <= s.high),"
+        "SELECT figure, min(s.unit), count(*),"
+        " count(*) FILTER (WHERE s.low <= x.value AND x.value <= s.high),"
         " avg(s.value - x.value), avg(s.high - s.low) / 2, min(x.value), count(DISTINCT s.value) > 1"
         " FROM sampled s JOIN exact x USING (figure) WHERE NOT s.exact GROUP BY figure ORDER BY figure"
     )

@@ -140,6 +140,17 @@ EstimateAddPercent(Estimate *estimate, const char *name, Bounded ratio)
 	EstimateAdd(estimate, name, "%", ratio, exact);
 }
 
+void
+EstimateAddDensity(Estimate *estimate, const char *name, int free,
+				   int capacity)
+{
+	Bounded	ratio = IntervalOfRatio(&estimate->moments, free, capacity, 1);
+
+	EstimateAddPercent(estimate, name,
+					   (Bounded) {1 - ratio.value, 1 - ratio.high,
+								   1 - ratio.low});
+}
+
 Figure *
 EstimateFigure(Estimate *estimate, const char *name)
 {

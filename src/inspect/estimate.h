@@ -143,6 +143,10 @@ extern void EstimateAddEntries(Estimate *estimate, const char *name,
 extern void EstimateAddPercent(Estimate *estimate, const char *name,
 							   Bounded ratio);
 
+/* Add the density of pages, of whose capacity a value is free, in percent. */
+extern void EstimateAddDensity(Estimate *estimate, const char *name, int free,
+							   int capacity);
+
 /* The figure of a name, or NULL. */
 extern Figure *EstimateFigure(Estimate *estimate, const char *name);
 

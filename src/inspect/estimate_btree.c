@@ -137,7 +137,6 @@ report(Estimate *estimate)
 {
 	const State *state = estimate->state;
 	const Moments *moments = &estimate->moments;
-	Bounded	density = IntervalOfRatio(moments, LEAF_FREE, CAPACITY, 1);
 
 	EstimateAddKnown(estimate, "version", "", state->meta.btm_version);
 	EstimateAddKnown(estimate, "tree_level", "levels", state->meta.btm_level);
@@ -147,9 +146,7 @@ report(Estimate *estimate)
 	EstimateAddPages(estimate, "empty_pages", EMPTY);
 	EstimateAddPages(estimate, "deleted_pages", DELETED);
 	EstimateAddPages(estimate, "new_pages", NEW);
-	EstimateAddPercent(estimate, "avg_leaf_density",
-					   (Bounded) {1 - density.value, 1 - density.high,
-								   1 - density.low});
+	EstimateAddDensity(estimate, "avg_leaf_density", LEAF_FREE, CAPACITY);
 	EstimateAddPercent(estimate, "leaf_fragmentation",
 					   IntervalOfPart(moments, FRAGMENT, LEAF));
 	EstimateAddEntries(estimate, "entries", "entries", ENTRIES,

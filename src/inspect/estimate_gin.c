@@ -95,17 +95,6 @@ look(Estimate *estimate, BlockNumber block, Buffer buffer, double *values)
 	return true;
 }
 
-/* Add the density of leaves from what is free on them. */
-static void
-add_density(Estimate *estimate, const char *name, int free, int capacity)
-{
-	Bounded	ratio = IntervalOfRatio(&estimate->moments, free, capacity, 1);
-
-	EstimateAddPercent(estimate, name,
-					   (Bounded) {1 - ratio.value, 1 - ratio.high,
-								   1 - ratio.low});
-}
-
 static void
 report(Estimate *estimate)
 {
@@ -122,9 +111,10 @@ report(Estimate *estimate)
 	EstimateAddPages(estimate, "list_pages", PENDING);
 	EstimateAddPages(estimate, "deleted_pages", DELETED);
 	EstimateAddPages(estimate, "new_pages", NEW);
-	add_density(estimate, "avg_entry_leaf_density", ENTRY_FREE, ENTRY_CAPACITY);
-	add_density(estimate, "avg_posting_leaf_density", POSTING_FREE,
-				POSTING_CAPACITY);
+	EstimateAddDensity(estimate, "avg_entry_leaf_density", ENTRY_FREE,
+					   ENTRY_CAPACITY);
+	EstimateAddDensity(estimate, "avg_posting_leaf_density", POSTING_FREE,
+					   POSTING_CAPACITY);
 	EstimateAddEntries(estimate, "keys", "entries", KEYS,
 					   MaxIndexTuplesPerPage);
 	EstimateAddTotal(estimate, "free_bytes", "bytes", FREE, BLCKSZ);

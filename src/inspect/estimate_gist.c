@@ -73,15 +73,12 @@ static void
 report(Estimate *estimate)
 {
 	const Moments *moments = &estimate->moments;
-	Bounded	density = IntervalOfRatio(moments, LEAF_FREE, CAPACITY, 1);
 
 	EstimateAddPages(estimate, "leaf_pages", LEAF);
 	EstimateAddPages(estimate, "internal_pages", INTERNAL);
 	EstimateAddPages(estimate, "deleted_pages", DELETED);
 	EstimateAddPages(estimate, "new_pages", NEW);
-	EstimateAddPercent(estimate, "avg_leaf_density",
-					   (Bounded) {1 - density.value, 1 - density.high,
-								   1 - density.low});
+	EstimateAddDensity(estimate, "avg_leaf_density", LEAF_FREE, CAPACITY);
 	EstimateAddEntries(estimate, "live_items", "entries", LIVE,
 					   MaxIndexTuplesPerPage);
 	EstimateAddEntries(estimate, "dead_items", "entries", DEAD,
