@@ -114,7 +114,7 @@ add_rebuilt_size(Estimate *estimate)
 	double		per_leaf = RebuildBytesPerLeaf(rebuild);
 	double		length = (double) estimate->nblocks * BLCKSZ;
 	Bounded	bytes = IntervalOfTotal(&estimate->moments, REBUILT, BLCKSZ);
-	double		model = bytes.value * REBUILD_ERROR;
+	double		model = bytes.value * REBUILD_ERROR + per_leaf;
 	double		below = hypot(bytes.value - bytes.low, model);
 	double		above = hypot(bytes.high - bytes.value, model);
 	Bounded	size;
@@ -122,9 +122,9 @@ add_rebuilt_size(Estimate *estimate)
 
 	size.value = RebuildSize(rebuild, ceil(bytes.value / per_leaf));
 	size.low = RebuildSize(rebuild,
-						   floor(Max(bytes.value - below, 0) / per_leaf));
+						   ceil(Max(bytes.value - below, 0) / per_leaf));
 	size.high = RebuildSize(rebuild,
-							ceil((bytes.value + above) / per_leaf) + 1);
+							ceil((bytes.value + above) / per_leaf));
 	gain.value = length - size.value;
 	gain.low = length - size.high;
 	gain.high = length - size.low;
