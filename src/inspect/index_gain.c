@@ -34,7 +34,7 @@ typedef struct Gain
 	Oid			relid;
 	int64		min_size;		/* bytes; a smaller index is left out */
 	EstimateOptions options;
-	double		size;			/* bytes */
+	double		size;			/* bytes; less than 0: it is not known */
 	Bounded		gain;			/* bytes */
 	const char *basis;
 	bool		estimated;		/* is the gain known? */
@@ -123,7 +123,7 @@ lookahead_index_gain(PG_FUNCTION_ARGS)
 	static const Oid columns[] = {
 		INT8OID, INT8OID, INT8OID, INT8OID, TEXTOID, TEXTOID
 	};
-	Gain		gain = {.options.confidence = SAMPLE_CONFIDENCE};
+	Gain		gain = {.options.confidence = SAMPLE_CONFIDENCE, .size = -1};
 	ErrorData  *error;
 	Datum		values[lengthof(columns)] = {0};
 	bool		nulls[lengthof(columns)];
@@ -154,7 +154,7 @@ lookahead_index_gain(PG_FUNCTION_ARGS)
 	}
 
 	memset(nulls, !gain.estimated || gain.skipped != NULL, sizeof(nulls));
-	nulls[0] = gain.skipped != NULL;
+	nulls[0] = gain.size < 0;
 	values[i++] = Int64GetDatum((int64) gain.size);
 	values[i++] = Int64GetDatum((int64) gain.gain.value);
 	values[i++] = Int64GetDatum((int64) gain.gain.low);
