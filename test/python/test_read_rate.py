@@ -189,8 +189,10 @@ CANCELS = 6
 
 
 def test_cancel(server: Cluster) -> None:
-    """At 1 kB a second the index takes an hour, and each block 8 s.  Whoever waits for one holds no pin, and a
-    cancel ends the wait: of six that are cancelled, most end before another session has got its next block."""
+    """At 1 kB a second the index takes an hour, and each block 8 s.
+
+    Whoever waits for one holds no pin, and a cancel ends the wait: of six that are cancelled, most end before
+    another session has got its next block."""
     with (
         server.connect() as conn,
         server.connect() as observer,
