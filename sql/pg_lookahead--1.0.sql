@@ -208,44 +208,51 @@ CREATE FUNCTION index_bloat(
     OUT gain_percent float8,           -- of size
     OUT basis text,                    -- what the gain is taken from: 'size after REINDEX' or 'empty pages' (at least)
     OUT command text,                  -- NULL if there is nothing to gain; not CONCURRENTLY where the server refuses that
-    OUT skipped text)                  -- why an index was not estimated
+    OUT skipped text)                  -- why an index was not estimated, or how many partitions are not in a sum
 RETURNS SETOF record
 LANGUAGE SQL VOLATILE PARALLEL UNSAFE ROWS 100
 BEGIN ATOMIC
     WITH candidate AS MATERIALIZED (
         SELECT c.oid, i.indrelid, a.amname,
-               c.relpages * pg_catalog.current_setting('block_size')::bigint AS known_size,
+               k.known_size,
+               CASE WHEN c.relispartition THEN sum(k.known_size) OVER (PARTITION BY pg_catalog.pg_partition_root(c.oid))
+                    ELSE 0 END AS known_sum,
                EXISTS (SELECT FROM pg_catalog.pg_stat_progress_create_index AS p
                        WHERE p.index_relid = c.oid AND p.datid =
                              (SELECT d.oid FROM pg_catalog.pg_database AS d
                               WHERE d.datname = pg_catalog.current_database())) AS building
         FROM pg_catalog.pg_class AS c
         JOIN pg_catalog.pg_index AS i ON i.indexrelid = c.oid
-        JOIN pg_catalog.pg_am AS a ON a.oid = c.relam
+        JOIN pg_catalog.pg_am AS a ON a.oid = c.relam,
+             LATERAL (SELECT c.relpages * pg_catalog.current_setting('block_size')::bigint AS known_size) AS k
         WHERE c.relkind = 'i'
         ORDER BY c.relpages DESC, c.oid),
     estimated AS MATERIALIZED (
         SELECT c.*, g.size, g.gain, g.gain_low, g.gain_high, g.basis,
                CASE WHEN c.building AND g.skipped IS NOT NULL THEN 'it is being built' ELSE g.skipped END AS skipped
         FROM candidate AS c,
-             LATERAL @extschema@.index_gain(c.oid, min_size, sample_pages, seed + c.oid::bigint) AS g
-        WHERE coalesce(g.size, c.known_size) >= min_size),
+             LATERAL @extschema@.index_gain(c.oid, CASE WHEN c.known_sum < min_size THEN min_size ELSE 0 END,
+                                            sample_pages, seed + c.oid::bigint) AS g),
     summed AS (
-        SELECT p.relid::oid AS oid, i.indrelid, e.amname, count(*)::int AS partitions, sum(e.size)::bigint AS size,
-               sum(e.gain) AS gain,
+        SELECT p.relid::oid AS oid, i.indrelid, e.amname, count(e.gain)::int AS partitions,
+               sum(e.size) FILTER (WHERE e.gain IS NOT NULL)::bigint AS size, sum(e.gain) AS gain,
                sqrt(sum((e.gain - e.gain_low)::float8 ^ 2)) AS below,
-               sqrt(sum((e.gain_high - e.gain)::float8 ^ 2)) AS above, min(e.basis) AS basis
+               sqrt(sum((e.gain_high - e.gain)::float8 ^ 2)) AS above, min(e.basis) AS basis,
+               CASE WHEN count(e.skipped) > 0
+                    THEN pg_catalog.format('partitions that are not in the sum: %s', count(e.skipped)) END AS skipped
         FROM estimated AS e, LATERAL pg_catalog.pg_partition_ancestors(e.oid) AS p(relid)
         JOIN pg_catalog.pg_index AS i ON i.indexrelid = p.relid
-        WHERE p.relid <> e.oid AND e.skipped IS NULL
-        GROUP BY p.relid, i.indrelid, e.amname),
+        WHERE p.relid <> e.oid AND (e.gain IS NOT NULL OR e.skipped IS NOT NULL)
+        GROUP BY p.relid, i.indrelid, e.amname
+        HAVING sum(e.size) FILTER (WHERE e.gain IS NOT NULL) >= min_size),
     together AS (
         SELECT e.oid, e.indrelid, e.amname, NULL::int AS partitions, e.size, e.gain, e.gain_low, e.gain_high,
                e.basis, e.skipped
         FROM estimated AS e
+        WHERE coalesce(e.size, e.known_size) >= min_size OR e.skipped = 'locked by another session'
         UNION ALL
         SELECT s.oid, s.indrelid, s.amname, s.partitions, s.size, s.gain::bigint, (s.gain::float8 - s.below)::bigint,
-               (s.gain::float8 + s.above)::bigint, s.basis, NULL
+               (s.gain::float8 + s.above)::bigint, s.basis, s.skipped
         FROM summed AS s)
     SELECT t.oid::regclass, t.indrelid::regclass, t.amname::text, t.partitions, t.size, t.gain, t.gain_low, t.gain_high,
            CASE WHEN t.size > 0 THEN round((100.0 * t.gain / t.size)::numeric, 1)::float8 END,

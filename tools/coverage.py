@@ -12,6 +12,8 @@ import argparse
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import accumulate
+from math import comb
 from typing import Any
 
 import psycopg
@@ -98,7 +100,8 @@ class Coverage:
 
     covered: of ``samples``, whose interval held the truth
     bias: mean error of the value; half: mean half width of the intervals
-    varies: whether samples gave different values"""
+    varies: whether samples gave different values
+    possible: of a number of pages, see ``least_possible``; else 0"""
 
     index: str
     figure: str
@@ -108,11 +111,25 @@ class Coverage:
     half: float
     truth: float
     varies: bool
+    possible: float
 
     @property
     def part(self) -> float:
         """Covered, of all samples."""
         return self.covered / self.samples
+
+
+def least_possible(population: int, sampled: int, pages: int) -> float:
+    """The least part of samples, but 93 % or more, for which intervals can hold a number of pages.
+
+    Each sample has a whole number of such pages, and intervals that hold the truth are those of a range of
+    these numbers.  Where the pages are few, there may be no range that has between 93 and 97 % of all
+    samples."""
+    few = min(pages, population - pages)
+    ways = [comb(few, seen) * comb(population - few, sampled - seen) for seen in range(min(few, sampled) + 1)]
+    up_to = [0, *accumulate(ways)]
+    parts = ((up_to[last] - up_to[first]) / up_to[-1] for last in range(len(up_to)) for first in range(last))
+    return min(part for part in parts if part >= 0.93)
 
 
 def build(conn: Connection, name: str, rows: int) -> None:
@@ -131,10 +148,11 @@ def measure(conn: Connection, name: str, samples: int, first_seed: int = 1) -> I
     row = conn.execute("SELECT pg_relation_size('i') / 8192").fetchone()
     assert row is not None
     pages = TINY_PAGES if name == "tiny" else int(row[0] * SAMPLED_PART)
+    population = int(row[0]) - 1  # the metapage is not sampled
     # the samples are drawn before the index changes, and compared to what it is afterwards
     conn.execute("DROP TABLE IF EXISTS sampled")
     conn.execute(
-        b"CREATE TEMP TABLE sampled AS SELECT figure, value, low, high, e.exact FROM"
+        b"CREATE TEMP TABLE sampled AS SELECT figure, unit, value, low, high, e.exact FROM"
         b" generate_series(%d::bigint, %d) seed, LATERAL lookahead.index_estimate('i', %d, seed => seed) e"
         % (first_seed, first_seed + samples - 1, pages)
     )
@@ -145,12 +163,14 @@ def measure(conn: Connection, name: str, samples: int, first_seed: int = 1) -> I
         " WHERE figure IN ('size_after_reindex', 'bytes_to_gain')"
     )
     query = (
-        "SELECT figure, count(*), count(*) FILTER (WHERE s.low <= x.value AND x.value <= s.high),"
+        "SELECT figure, min(s.unit), count(*),"
+        " count(*) FILTER (WHERE s.low <= x.value AND x.value <= s.high),"
         " avg(s.value - x.value), avg(s.high - s.low) / 2, min(x.value), count(DISTINCT s.value) > 1"
         " FROM sampled s JOIN exact x USING (figure) WHERE NOT s.exact GROUP BY figure ORDER BY figure"
     )
-    for figure, count, covered, bias, half, truth, varies in conn.execute(query):
-        yield Coverage(name, figure, count, covered, float(bias), float(half), float(truth), varies)
+    for figure, unit, count, covered, bias, half, truth, varies in conn.execute(query):
+        possible = least_possible(population, pages, int(truth)) if unit == "pages" else 0.0
+        yield Coverage(name, figure, count, covered, float(bias), float(half), float(truth), varies, possible)
 
 
 def all_indexes(conn: Connection, names: list[str], samples: int, rows: int) -> Iterator[Coverage]:
@@ -162,7 +182,8 @@ def all_indexes(conn: Connection, names: list[str], samples: int, rows: int) -> 
 
 
 def table(found: list[Coverage]) -> str:
-    """A row for each figure, a column for each index: per cent covered."""
+    """A row for each figure, a column for each index: per cent covered, and what is possible if that is more
+    than 97 %."""
     names = list(dict.fromkeys(one.index for one in found))
     figures = list(dict.fromkeys(one.figure for one in found))
     cell = {(one.index, one.figure): one for one in found}
@@ -174,9 +195,10 @@ def table(found: list[Coverage]) -> str:
             if one is None:
                 row.append("")
             elif not one.varies:
-                row.append("-" if one.covered == one.samples else f"({100 * one.part:.1f})")
+                row.append("-" if one.covered == one.samples else f"{100 * one.part:.1f} constant")
             else:
-                row.append(f"{100 * one.part:.1f}")
+                possible = f" ({100 * one.possible:.1f})" if one.possible > 0.97 else ""
+                row.append(f"{100 * one.part:.1f}{possible}")
         lines.append(f"| `{figure}` | " + " | ".join(row) + " |")
     return "\n".join(lines)
 

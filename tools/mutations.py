@@ -1,5 +1,5 @@
 # ruff: noqa: E501
-"""The mutations of mutate.py: guards of the look-ahead of index scans, taken away one by one.
+"""The mutations of mutate.py: guards of the look-ahead of index scans, and of estimates, taken away one by one.
 
 Each hazard that has code of its own stands here, with the tests that must notice.  A mutation without
 tests is one that nobody can notice by what a query returns, counts, holds or leaves behind, or not on
@@ -516,5 +516,54 @@ MUTATIONS = [
         "bool\t\texpected = !anew;",
         (),
         "The same after a change of direction.",
+    ),
+    # Estimates, and the limit to their rate
+    Mutation(
+        "sleep through a cancel",
+        "src/stream/read_rate.c",
+        "WL_LATCH_SET | WL_TIMEOUT",
+        "WL_TIMEOUT",
+        ("test/python/test_read_rate.py::test_cancel",),
+        "Who waits for the rate hears of a cancel only when the wait is over.",
+    ),
+    Mutation(
+        "a batch granted at a higher rate is paid for at the lower one",
+        "src/stream/throttle.h",
+        "Max(rate, throttle->rate)",
+        "rate",
+        ("test/python/test_read_rate.py::test_rate_changes",),
+        "After a limit was lowered, the next function waits for hours.",
+    ),
+    *(
+        Mutation(
+            f"{method}: any special area",
+            f"src/inspect/estimate_{method}.c",
+            f"!IndexPageHasSpecial(page, sizeof({area}))",
+            "false",
+            (f"test/python/test_estimate_corruption.py::test_misleading_pages[d_{method}]",),
+            "The flags of a page of another kind are read from where its items, or another page, lie.",
+        )
+        for method, area in (
+            ("btree", "BTPageOpaqueData"),
+            ("hash", "HashPageOpaqueData"),
+            ("gist", "GISTPageOpaqueData"),
+            ("gin", "GinPageOpaqueData"),
+        )
+    ),
+    Mutation(
+        "errors are added",
+        "src/inspect/estimate_btree.c",
+        "hypot(bytes.high - bytes.value, model)",
+        "bytes.high - bytes.value + model",
+        ("test/python/test_estimate_coverage.py::test_bounds_on_both_sides",),
+        "More than 97 % of the intervals of the size after REINDEX hold it.",
+    ),
+    Mutation(
+        "entries as tight as can be",
+        "src/inspect/estimate.c",
+        "if (estimate->packed > 0)",
+        "if (false)",
+        ("test/python/test_estimate_coverage.py::test_bounds_on_both_sides",),
+        "Pages that no sample met are taken for full of posting lists.",
     ),
 ]

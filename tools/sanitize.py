@@ -1,4 +1,4 @@
-"""Tests with the extension under AddressSanitizer and UBSan: regress, isolation, and index maintenance.
+"""Tests with the extension under AddressSanitizer and UBSan: SQL tests, index maintenance and estimates.
 
 A copy of the embedded server gets a build of the extension with both, and its postgres is run
 with their libraries preloaded.  What is checked is the extension's own code, its stack and its
@@ -30,8 +30,11 @@ MAINTENANCE = (
     "test_maintain_vacuum.py",
     "test_bloom.py",
     "test_shared_statistics.py",
+    "test_estimate.py",
+    "test_estimate_corruption.py",
+    "test_read_rate.py",
 )
-"""What replaces functions of the server, reads damaged pages, and takes shared memory."""
+"""What replaces functions of the server, reads damaged pages, estimates, and takes shared memory."""
 
 
 def run_maintenance(pg_config: Path, log: Path) -> Result:

@@ -55,19 +55,16 @@ BloomIsHandler(Oid function)
 	return result;
 }
 
-/* The special area of a page that is not new, checked. */
+/* The special area of a page that is not new; NULL if it is none of Bloom's. */
 static BloomTail *
-get_tail(Relation index, BlockNumber block, Page page)
+find_tail(Page page)
 {
-	BloomTail  *tail;
+	char	   *end = (char *) page + BLCKSZ;
+	BloomTail  *tail = (BloomTail *) (end - sizeof(BloomTail));
 
-	if (PageGetPageSize(page) != BLCKSZ ||
-		((PageHeader) page)->pd_special != BLCKSZ - sizeof(BloomTail))
-		IndexPageIsBad(index, block);
-	tail = (BloomTail *) PageGetSpecialPointer(page);
-	if (tail->page_id != BLOOM_TAIL_ID)
-		IndexPageIsBad(index, block);
-	return tail;
+	return PageGetPageSize(page) == BLCKSZ &&
+		((PageHeader) page)->pd_special == BLCKSZ - sizeof(BloomTail) &&
+		tail->page_id == BLOOM_TAIL_ID ? tail : NULL;
 }
 
 bool
@@ -78,18 +75,16 @@ BloomPageIsStray(Page page)
 	if (PageIsNew(page) || special < SizeOfPageHeaderData ||
 		special + sizeof(BloomTail) > BLCKSZ)
 		return false;
-	return PageGetPageSize(page) == BLCKSZ &&
-		(special != BLCKSZ - sizeof(BloomTail) ||
-		 ((BloomTail *) PageGetSpecialPointer(page))->page_id != BLOOM_TAIL_ID);
+	return PageGetPageSize(page) == BLCKSZ && find_tail(page) == NULL;
 }
 
 BloomMeta *
 BloomCheckMeta(Relation index, Page page)
 {
 	BloomMeta  *meta = (BloomMeta *) PageGetContents(page);
+	const BloomTail *tail = find_tail(page);
 
-	if (PageIsNew(page) ||
-		(get_tail(index, BLOOM_META_BLOCK, page)->flags & BLOOM_IS_META) == 0 ||
+	if (tail == NULL || (tail->flags & BLOOM_IS_META) == 0 ||
 		meta->magic != BLOOM_MAGIC || meta->signature_words < 1 ||
 		meta->signature_words > BLOOM_MAX_WORDS)
 		IndexPageIsBad(index, BLOOM_META_BLOCK);
@@ -116,30 +111,20 @@ BloomPageIsSound(const BloomMeta *meta, Page page)
 
 	if (PageIsNew(page))
 		return true;
-	if (PageGetPageSize(page) != BLCKSZ ||
-		((PageHeader) page)->pd_special != BLCKSZ - sizeof(BloomTail))
-		return false;
-	tail = (const BloomTail *) PageGetSpecialPointer(page);
-	if (tail->page_id != BLOOM_TAIL_ID)
-		return false;
-	return (tail->flags & BLOOM_IS_DELETED) != 0 ||
-		(tail->flags == 0 &&
-		 tail->nentries * BloomEntrySize(meta) <= BLOOM_PAGE_SPACE);
+	tail = find_tail(page);
+	return tail != NULL &&
+		((tail->flags & BLOOM_IS_DELETED) != 0 ||
+		 (tail->flags == 0 &&
+		  tail->nentries * BloomEntrySize(meta) <= BLOOM_PAGE_SPACE));
 }
 
 BloomTail *
 BloomCheckPage(Relation index, const BloomMeta *meta, BlockNumber block,
 			   Page page)
 {
-	BloomTail  *tail;
+	BloomTail  *tail = find_tail(page);
 
-	if (PageIsNew(page))
-		return NULL;
-	tail = get_tail(index, block, page);
-	if (tail->flags & BLOOM_IS_DELETED)
-		return NULL;
-	if (tail->flags != 0 ||
-		tail->nentries * BloomEntrySize(meta) > BLOOM_PAGE_SPACE)
+	if (!BloomPageIsSound(meta, page))
 		IndexPageIsBad(index, block);
-	return tail;
+	return PageIsNew(page) || tail->flags & BLOOM_IS_DELETED ? NULL : tail;
 }

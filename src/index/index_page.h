@@ -21,15 +21,15 @@ extern void IndexPageIsSkipped(Relation index, BlockNumber block);
 
 /*
  * Does a page that is not new have a special area of just this size (bytes,
- * before alignment)?  Only then may the area be read as that type.
+ * before alignment)?  Only then may the area be read as that type.  The area
+ * begins within the page, at a multiple of 8: the server reads no other page
+ * (PageIsVerified()).  So one of this size, which is less than 256, lies within
+ * the block, whatever length of the page the header tells.
  */
 static inline bool
 IndexPageHasSpecial(Page page, Size size)
 {
-	LocationIndex special = ((PageHeader) page)->pd_special;
-
-	return PageGetSpecialSize(page) == MAXALIGN(size) &&
-		special >= SizeOfPageHeaderData && special + MAXALIGN(size) <= BLCKSZ;
+	return PageGetSpecialSize(page) == MAXALIGN(size);
 }
 
 /* The error, if a page that is not new has no such area. */

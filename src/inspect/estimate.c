@@ -121,6 +121,15 @@ EstimateAddTotal(Estimate *estimate, const char *name, const char *unit,
 }
 
 void
+EstimateAddEntries(Estimate *estimate, const char *name, const char *unit,
+				   int value, double most)
+{
+	if (estimate->packed > 0)
+		most = Min(most, floor(BLCKSZ * estimate->packed));
+	EstimateAddTotal(estimate, name, unit, value, most);
+}
+
+void
 EstimateAddPercent(Estimate *estimate, const char *name, Bounded ratio)
 {
 	bool		exact = MomentsAreExact(&estimate->moments);
@@ -129,6 +138,17 @@ EstimateAddPercent(Estimate *estimate, const char *name, Bounded ratio)
 	ratio.low = exact ? ratio.value : floor(ratio.low * 10000) / 100;
 	ratio.high = exact ? ratio.value : ceil(ratio.high * 10000) / 100;
 	EstimateAdd(estimate, name, "%", ratio, exact);
+}
+
+void
+EstimateAddDensity(Estimate *estimate, const char *name, int free,
+				   int capacity)
+{
+	Bounded	ratio = IntervalOfRatio(&estimate->moments, free, capacity, 1);
+
+	EstimateAddPercent(estimate, name,
+					   (Bounded) {1 - ratio.value, 1 - ratio.high,
+								   1 - ratio.low});
 }
 
 Figure *

@@ -58,6 +58,7 @@ typedef struct Estimate
 	const char *prefix;			/* of the names of figures */
 	BlockNumber nblocks;		/* length of the relation */
 	Moments		moments;		/* of pages method->first .. nblocks - 1 */
+	double		packed;			/* entries in a byte, where most are */
 	BlockNumber corrupt;		/* pages of the sample that are */
 	BlockNumber corrupt_blocks[CORRUPT_NAMED];
 	BlockNumber next;			/* of sample.c: the next item to read */
@@ -119,13 +120,32 @@ extern void EstimateAddKnown(Estimate *estimate, const char *name,
 /* Add the number of pages that have a value which is 0 or 1. */
 extern void EstimateAddPages(Estimate *estimate, const char *name, int value);
 
-/* Add a total of a value, of which a page has at most so much. */
+/* Add a total of a value, of which a page has "most" or less. */
 extern void EstimateAddTotal(Estimate *estimate, const char *name,
 							 const char *unit, int value, double most);
+
+/* For methods: a page has so many entries, in so many bytes. */
+static inline void
+EstimateNotePacking(Estimate *estimate, double entries, double bytes)
+{
+	if (bytes > 0)
+		estimate->packed = Max(estimate->packed, entries / bytes);
+}
+
+/*
+ * Add a total of entries, of which a page can have "most".  Pages that no
+ * sample met are not expected to pack entries tighter than all that were met.
+ */
+extern void EstimateAddEntries(Estimate *estimate, const char *name,
+							   const char *unit, int value, double most);
 
 /* Add a ratio, in percent with two decimals. */
 extern void EstimateAddPercent(Estimate *estimate, const char *name,
 							   Bounded ratio);
+
+/* Add the density of pages, of whose capacity a value is free, in percent. */
+extern void EstimateAddDensity(Estimate *estimate, const char *name, int free,
+							   int capacity);
 
 /* The figure of a name, or NULL. */
 extern Figure *EstimateFigure(Estimate *estimate, const char *name);

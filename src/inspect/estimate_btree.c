@@ -90,15 +90,23 @@ look(Estimate *estimate, BlockNumber block, Buffer buffer, double *values)
 		values[FREE] = values[LEAF_FREE] = IndexPageFreeSpace(page);
 		if (opaque->btpo_next != P_NONE && opaque->btpo_next < block)
 			values[FRAGMENT] = 1;
-		return RebuildAddLeaf(&state->rebuild, page, &values[ENTRIES],
-							  &values[DEAD], &values[REBUILT]);
+		if (!RebuildAddLeaf(&state->rebuild, page, &values[ENTRIES],
+							&values[DEAD], &values[REBUILT]))
+			return false;
+		EstimateNotePacking(estimate, values[ENTRIES],
+							values[CAPACITY] - values[LEAF_FREE]);
 	}
 	else
 		values[INTERNAL] = 1;
 	return true;
 }
 
-/* The size after REINDEX, and what that gives back. */
+/*
+ * The size after REINDEX, and what that gives back.  The error of the sample
+ * and that of the model have nothing to do with each other, so their squares
+ * are added.  The second one has no variance, only a bound; but it seldom comes
+ * near it.
+ */
 static void
 add_rebuilt_size(Estimate *estimate)
 {
@@ -106,14 +114,17 @@ add_rebuilt_size(Estimate *estimate)
 	double		per_leaf = RebuildBytesPerLeaf(rebuild);
 	double		length = (double) estimate->nblocks * BLCKSZ;
 	Bounded	bytes = IntervalOfTotal(&estimate->moments, REBUILT, BLCKSZ);
+	double		model = bytes.value * REBUILD_ERROR + per_leaf;
+	double		below = hypot(bytes.value - bytes.low, model);
+	double		above = hypot(bytes.high - bytes.value, model);
 	Bounded	size;
 	Bounded	gain;
 
 	size.value = RebuildSize(rebuild, ceil(bytes.value / per_leaf));
-	size.low = RebuildSize(rebuild, floor(bytes.low / per_leaf *
-										  (1 - REBUILD_ERROR)));
-	size.high = RebuildSize(rebuild, ceil(bytes.high / per_leaf *
-										  (1 + REBUILD_ERROR)) + 1);
+	size.low = RebuildSize(rebuild,
+						   ceil(Max(bytes.value - below, 0) / per_leaf));
+	size.high = RebuildSize(rebuild,
+							ceil((bytes.value + above) / per_leaf));
 	gain.value = length - size.value;
 	gain.low = length - size.high;
 	gain.high = length - size.low;
@@ -126,7 +137,6 @@ report(Estimate *estimate)
 {
 	const State *state = estimate->state;
 	const Moments *moments = &estimate->moments;
-	Bounded	density = IntervalOfRatio(moments, LEAF_FREE, CAPACITY, 1);
 
 	EstimateAddKnown(estimate, "version", "", state->meta.btm_version);
 	EstimateAddKnown(estimate, "tree_level", "levels", state->meta.btm_level);
@@ -136,15 +146,13 @@ report(Estimate *estimate)
 	EstimateAddPages(estimate, "empty_pages", EMPTY);
 	EstimateAddPages(estimate, "deleted_pages", DELETED);
 	EstimateAddPages(estimate, "new_pages", NEW);
-	EstimateAddPercent(estimate, "avg_leaf_density",
-					   (Bounded) {1 - density.value, 1 - density.high,
-								   1 - density.low});
+	EstimateAddDensity(estimate, "avg_leaf_density", LEAF_FREE, CAPACITY);
 	EstimateAddPercent(estimate, "leaf_fragmentation",
 					   IntervalOfPart(moments, FRAGMENT, LEAF));
-	EstimateAddTotal(estimate, "entries", "entries", ENTRIES,
-					 MaxTIDsPerBTreePage);
-	EstimateAddTotal(estimate, "dead_entries", "entries", DEAD,
-					 MaxTIDsPerBTreePage);
+	EstimateAddEntries(estimate, "entries", "entries", ENTRIES,
+					   MaxTIDsPerBTreePage);
+	EstimateAddEntries(estimate, "dead_entries", "entries", DEAD,
+					   MaxTIDsPerBTreePage);
 	EstimateAddPercent(estimate, "dead_entries_percent",
 					   IntervalOfRatio(moments, DEAD, ENTRIES, 1));
 	EstimateAddTotal(estimate, "free_bytes", "bytes", FREE, BLCKSZ);

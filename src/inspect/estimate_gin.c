@@ -89,20 +89,10 @@ look(Estimate *estimate, BlockNumber block, Buffer buffer, double *values)
 			values[ENTRY_CAPACITY] = capacity;
 			values[ENTRY_FREE] = free;
 			values[KEYS] = PageGetMaxOffsetNumber(page);
+			EstimateNotePacking(estimate, values[KEYS], capacity - free);
 		}
 	}
 	return true;
-}
-
-/* Add the density of leaves from what is free on them. */
-static void
-add_density(Estimate *estimate, const char *name, int free, int capacity)
-{
-	Bounded	ratio = IntervalOfRatio(&estimate->moments, free, capacity, 1);
-
-	EstimateAddPercent(estimate, name,
-					   (Bounded) {1 - ratio.value, 1 - ratio.high,
-								   1 - ratio.low});
 }
 
 static void
@@ -121,10 +111,12 @@ report(Estimate *estimate)
 	EstimateAddPages(estimate, "list_pages", PENDING);
 	EstimateAddPages(estimate, "deleted_pages", DELETED);
 	EstimateAddPages(estimate, "new_pages", NEW);
-	add_density(estimate, "avg_entry_leaf_density", ENTRY_FREE, ENTRY_CAPACITY);
-	add_density(estimate, "avg_posting_leaf_density", POSTING_FREE,
-				POSTING_CAPACITY);
-	EstimateAddTotal(estimate, "keys", "entries", KEYS, MaxIndexTuplesPerPage);
+	EstimateAddDensity(estimate, "avg_entry_leaf_density", ENTRY_FREE,
+					   ENTRY_CAPACITY);
+	EstimateAddDensity(estimate, "avg_posting_leaf_density", POSTING_FREE,
+					   POSTING_CAPACITY);
+	EstimateAddEntries(estimate, "keys", "entries", KEYS,
+					   MaxIndexTuplesPerPage);
 	EstimateAddTotal(estimate, "free_bytes", "bytes", FREE, BLCKSZ);
 }
 

@@ -65,6 +65,7 @@ look(Estimate *estimate, BlockNumber block, Buffer buffer, double *values)
 	for (OffsetNumber offset = FirstOffsetNumber; offset <= last; offset++)
 		values[ItemIdIsDead(PageGetItemId(page, offset)) ? DEAD : LIVE]++;
 	values[ENTRIES] = last;
+	EstimateNotePacking(estimate, last, values[CAPACITY] - values[LEAF_FREE]);
 	return true;
 }
 
@@ -72,19 +73,16 @@ static void
 report(Estimate *estimate)
 {
 	const Moments *moments = &estimate->moments;
-	Bounded	density = IntervalOfRatio(moments, LEAF_FREE, CAPACITY, 1);
 
 	EstimateAddPages(estimate, "leaf_pages", LEAF);
 	EstimateAddPages(estimate, "internal_pages", INTERNAL);
 	EstimateAddPages(estimate, "deleted_pages", DELETED);
 	EstimateAddPages(estimate, "new_pages", NEW);
-	EstimateAddPercent(estimate, "avg_leaf_density",
-					   (Bounded) {1 - density.value, 1 - density.high,
-								   1 - density.low});
-	EstimateAddTotal(estimate, "live_items", "entries", LIVE,
-					 MaxIndexTuplesPerPage);
-	EstimateAddTotal(estimate, "dead_items", "entries", DEAD,
-					 MaxIndexTuplesPerPage);
+	EstimateAddDensity(estimate, "avg_leaf_density", LEAF_FREE, CAPACITY);
+	EstimateAddEntries(estimate, "live_items", "entries", LIVE,
+					   MaxIndexTuplesPerPage);
+	EstimateAddEntries(estimate, "dead_items", "entries", DEAD,
+					   MaxIndexTuplesPerPage);
 	EstimateAddPercent(estimate, "dead_items_percent",
 					   IntervalOfRatio(moments, DEAD, ENTRIES, 1));
 	EstimateAddTotal(estimate, "free_bytes", "bytes", FREE, BLCKSZ);

@@ -17,7 +17,6 @@
 #include "postgres.h"
 
 #include "access/relation.h"
-#include "access/xact.h"
 #include "catalog/pg_type_d.h"
 #include "compat.h"
 #include "inspect/estimate.h"
@@ -27,13 +26,15 @@
 #include "sql_result.h"
 #include "storage/lmgr.h"
 #include "utils/builtins.h"
-#include "utils/resowner.h"
 
 #define SAMPLE_CONFIDENCE 0.95
 
 typedef struct Gain
 {
-	double		size;			/* bytes */
+	Oid			relid;
+	int64		min_size;		/* bytes; a smaller index is left out */
+	EstimateOptions options;
+	double		size;			/* bytes; less than 0: it is not known */
 	Bounded		gain;			/* bytes */
 	const char *basis;
 	bool		estimated;		/* is the gain known? */
@@ -55,7 +56,7 @@ add_pages(Gain *gain, Estimate *estimate, const char *name)
 
 /* Estimate the gain of an open index.  Errors: those of estimates. */
 static void
-estimate_gain(Gain *gain, Relation index, EstimateOptions *options)
+estimate_gain(Gain *gain, Relation index)
 {
 	const PageMethod *method = EstimateMethodOfIndex(index);
 	Estimate   *estimate;
@@ -63,7 +64,7 @@ estimate_gain(Gain *gain, Relation index, EstimateOptions *options)
 	InspectRefuseOtherTemp(index, "indexes");
 	InspectRefuseInvalid(index);
 	ProgressBegin("index_bloat", RelationGetRelid(index), true);
-	estimate = EstimateRelation(index, method, options, "");
+	estimate = EstimateRelation(index, method, &gain->options, "");
 	ProgressEnd();
 
 	gain->size = (double) estimate->nblocks * BLCKSZ;
@@ -86,28 +87,29 @@ estimate_gain(Gain *gain, Relation index, EstimateOptions *options)
 	}
 }
 
-/* The same for an index that may be locked, gone, or too small to matter. */
+/* Estimate the gain of one that may be locked, gone, or too small to matter. */
 static void
-try_index(Gain *gain, Oid relid, int64 min_size, EstimateOptions *options)
+try_index(void *arg)
 {
+	Gain	   *gain = arg;
 	Relation	index;
 
-	if (!ConditionalLockRelationOid(relid, AccessShareLock))
+	if (!ConditionalLockRelationOid(gain->relid, AccessShareLock))
 	{
 		gain->skipped = "locked by another session";
 		return;
 	}
-	index = try_relation_open(relid, NoLock);
+	index = try_relation_open(gain->relid, NoLock);
 	if (index == NULL)
 		gain->skipped = "dropped";
 	else
 	{
 		gain->size = (double) RelationGetNumberOfBlocks(index) * BLCKSZ;
-		if (gain->size >= min_size)
-			estimate_gain(gain, index, options);
+		if (gain->size >= gain->min_size)
+			estimate_gain(gain, index);
 		relation_close(index, NoLock);
 	}
-	UnlockRelationOid(relid, AccessShareLock);
+	UnlockRelationOid(gain->relid, AccessShareLock);
 }
 
 /*
@@ -121,11 +123,8 @@ lookahead_index_gain(PG_FUNCTION_ARGS)
 	static const Oid columns[] = {
 		INT8OID, INT8OID, INT8OID, INT8OID, TEXTOID, TEXTOID
 	};
-	MemoryContext context = CurrentMemoryContext;
-	ResourceOwner owner = CurrentResourceOwner;
-	EstimateOptions options = {.confidence = SAMPLE_CONFIDENCE};
-	Gain		gain = {0};
-	ErrorData  *error = NULL;
+	Gain		gain = {.options.confidence = SAMPLE_CONFIDENCE, .size = -1};
+	ErrorData  *error;
 	Datum		values[lengthof(columns)] = {0};
 	bool		nulls[lengthof(columns)];
 	int			i = 0;
@@ -139,28 +138,14 @@ lookahead_index_gain(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("sample_pages must be 2 or more")));
-	options.sample_pages = PG_GETARG_INT32(2);
-	pg_prng_seed(&options.random, PG_ARGISNULL(3) ?
+	gain.relid = PG_GETARG_OID(0);
+	gain.min_size = PG_GETARG_INT64(1);
+	gain.options.sample_pages = PG_GETARG_INT32(2);
+	pg_prng_seed(&gain.options.random, PG_ARGISNULL(3) ?
 				 pg_prng_uint64(&pg_global_prng_state) :
 				 (uint64) PG_GETARG_INT64(3));
 
-	BeginInternalSubTransaction(NULL);
-	MemoryContextSwitchTo(context);
-	PG_TRY();
-	{
-		try_index(&gain, PG_GETARG_OID(0), PG_GETARG_INT64(1), &options);
-		ReleaseCurrentSubTransaction();
-	}
-	PG_CATCH();
-	{
-		MemoryContextSwitchTo(context);
-		error = CopyErrorData();
-		FlushErrorState();
-		RollbackAndReleaseCurrentSubTransaction();
-	}
-	PG_END_TRY();
-	MemoryContextSwitchTo(context);
-	CurrentResourceOwner = owner;
+	error = InspectTry(try_index, &gain);
 	if (error != NULL)
 	{
 		if (InspectErrorIsOfSession(error))
@@ -169,7 +154,7 @@ lookahead_index_gain(PG_FUNCTION_ARGS)
 	}
 
 	memset(nulls, !gain.estimated || gain.skipped != NULL, sizeof(nulls));
-	nulls[0] = gain.skipped != NULL;
+	nulls[0] = gain.size < 0;
 	values[i++] = Int64GetDatum((int64) gain.size);
 	values[i++] = Int64GetDatum((int64) gain.gain.value);
 	values[i++] = Int64GetDatum((int64) gain.gain.low);

@@ -8,12 +8,14 @@
 #include "postgres.h"
 
 #include "access/relation.h"
+#include "access/xact.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_class.h"
 #include "compat.h"
 #include "inspect/inspect.h"
 #include "observe/progress.h"
 #include "utils/builtins.h"
+#include "utils/resowner.h"
 #include "utils/varlena.h"
 
 Relation
@@ -75,6 +77,33 @@ InspectHintPartitions(Relation rel)
 	if (!RELKIND_HAS_PARTITIONS(rel->rd_rel->relkind))
 		return 0;
 	return errhint("Name one of its partitions instead: pg_partition_tree() lists them.");
+}
+
+ErrorData *
+InspectTry(void (*function) (void *arg), void *arg)
+{
+	MemoryContext context = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	ErrorData  *volatile error = NULL;
+
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(context);
+	PG_TRY();
+	{
+		function(arg);
+		ReleaseCurrentSubTransaction();
+	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(context);
+		error = CopyErrorData();
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(context);
+	CurrentResourceOwner = owner;
+	return error;
 }
 
 bool

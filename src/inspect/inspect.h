@@ -102,6 +102,13 @@ extern void BtreeReadMetapage(Relation rel, struct BTMetaPageData *meta);
 extern void GinReadMetapage(Relation rel, struct GinMetaPageData *meta);
 
 /*
+ * Call a function in a subtransaction.  Returns NULL, or the error that the
+ * function raised, in the caller's memory context; its locks and pins are then
+ * released, and what it wrote to its argument stays.
+ */
+extern ErrorData *InspectTry(void (*function) (void *arg), void *arg);
+
+/*
  * Has an error to do with the session (a cancel, memory, a conflict), not with
  * the relation that it looks at?
  */

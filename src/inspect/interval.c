@@ -27,13 +27,12 @@
  * just built are all alike, but for the last one; a sample without that one
  * would claim to be certain, and be wrong.  So totals and ratios are never
  * taken to be surer than this: as many pages as would all be missed with a
- * probability of more than 1 - confidence, f being the part that was sampled,
- * which is M = ln(1 - confidence) / ln(1 - f), rounded down, may each
- * have the least or the greatest value that a page can have.  (That is the
- * "rule of three", M = 3/f at 95 %: J. A. Hanley, A. Lippman-Hand, "If nothing
- * goes wrong, is everything all right?", JAMA 249, 1983.)  Where pages differ as
- * they do in an index that has been in use, Student's interval is the wider
- * one.
+ * probability of more than 1 - confidence may each have the least or the
+ * greatest value that a page can have.  (That is the "rule of three", 3/f pages
+ * at 95 %: J. A. Hanley, A. Lippman-Hand, "If nothing goes wrong, is everything
+ * all right?", JAMA 249, 1983.)  Where pages differ as they do in an index that
+ * has been in use, and more than some fifty were read, Student's interval is
+ * the wider one.
  *
  * What was seen is certain: a total is not less than the sample's own, nor
  * more than if all other pages had the greatest value.
@@ -120,17 +119,30 @@ StudentQuantile(double confidence, double df)
 		(df * df * df * df);
 }
 
-/* The probability that of "of" pages no more than "seen" are in the sample. */
+/* The logarithm of the number of ways to choose k of n. */
 static double
-probability_of_few(double of, double seen, double part)
+log_choose(double n, double k)
 {
-	double		term = exp(of * log1p(-part));
+	return lgamma(n + 1) - lgamma(k + 1) - lgamma(n - k + 1);
+}
+
+/*
+ * The probability that of "of" pages no more than "seen" are in a sample of n
+ * out of population pages: the hypergeometric distribution.
+ */
+static double
+probability_of_few(double population, double n, double of, double seen)
+{
+	double		least = Max(0, of - (population - n));
+	double		term = exp(log_choose(of, least) +
+						   log_choose(population - of, n - least) -
+						   log_choose(population, n));
 	double		sum = 0;
 
-	for (double k = 0; k <= Min(seen, of); k++)
+	for (double k = least; k <= Min(seen, Min(of, n)); k++)
 	{
 		sum += term;
-		term *= (of - k) / (k + 1) * part / (1 - part);
+		term *= (of - k) / (k + 1) * (n - k) / (population - of - n + k + 1);
 	}
 	return sum;
 }
@@ -155,7 +167,7 @@ missed_pages(double population, double n, double seen, double confidence)
 	{
 		double		middle = floor((low + high) / 2);
 
-		if (probability_of_few(seen + middle, seen, n / population) >
+		if (probability_of_few(population, n, seen + middle, seen) >
 			1 - confidence)
 			low = middle;
 		else

@@ -16,8 +16,8 @@
 #include "utils/relcache.h"
 
 /*
- * By how much of itself the number of leaves that this foretells may be wrong,
- * if all leaves are known.
+ * By how much of itself, and one leaf, the number of leaves that this foretells
+ * may be wrong, if all leaves are known.
  */
 #define REBUILD_ERROR 0.005
 

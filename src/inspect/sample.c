@@ -34,7 +34,6 @@
 
 #include <math.h>
 
-#include "access/xact.h"
 #include "compat.h"
 #include "inspect/estimate.h"
 #include "inspect/inspect.h"
@@ -43,7 +42,6 @@
 #include "storage/bufmgr.h"
 #include "stream/sweep.h"
 #include "utils/rel.h"
-#include "utils/resowner.h"
 
 /* Pages that decide how many are needed. */
 #define PILOT_PAGES 1000
@@ -141,20 +139,30 @@ add_corrupt(Estimate *estimate, BlockNumber block)
 	MomentsAdd(&estimate->moments, nothing);
 }
 
+/* Items to read. */
+typedef struct Items
+{
+	Estimate   *estimate;
+	const BlockNumber *list;	/* NULL: all that may be sampled */
+	BlockNumber end;
+} Items;
+
 /* Read the items estimate->next .. end - 1, and look at their pages. */
 static void
-sweep_items(Estimate *estimate, const BlockNumber *list, BlockNumber end)
+sweep_items(void *arg)
 {
+	const Items *items = arg;
+	Estimate   *estimate = items->estimate;
 	BlockNumber first = estimate->method->first;
 	Sweep		sweep;
 	Buffer		buffer;
 
-	if (list != NULL)
-		SweepBeginList(&sweep, estimate->rel, MAIN_FORKNUM, list,
-					   estimate->next, end);
+	if (items->list != NULL)
+		SweepBeginList(&sweep, estimate->rel, MAIN_FORKNUM, items->list,
+					   estimate->next, items->end);
 	else
 		SweepBegin(&sweep, estimate->rel, MAIN_FORKNUM,
-				   first + estimate->next, first + end, NULL, NULL);
+				   first + estimate->next, first + items->end, NULL, NULL);
 	while (BufferIsValid(buffer = SweepNext(&sweep)))
 	{
 		double		values[MAX_VALUES] = {0};
@@ -176,33 +184,14 @@ sweep_items(Estimate *estimate, const BlockNumber *list, BlockNumber end)
 }
 
 /*
- * The same in a subtransaction.  False, with what was read so far counted, if
+ * Read them in a subtransaction.  False, with what was read so far counted, if
  * a page is found to be corrupt by an error.
  */
 static bool
 try_items(Estimate *estimate, const BlockNumber *list, BlockNumber end)
 {
-	MemoryContext context = CurrentMemoryContext;
-	ResourceOwner owner = CurrentResourceOwner;
-	ErrorData  *error = NULL;
-
-	BeginInternalSubTransaction(NULL);
-	MemoryContextSwitchTo(context);
-	PG_TRY();
-	{
-		sweep_items(estimate, list, end);
-		ReleaseCurrentSubTransaction();
-	}
-	PG_CATCH();
-	{
-		MemoryContextSwitchTo(context);
-		error = CopyErrorData();
-		FlushErrorState();
-		RollbackAndReleaseCurrentSubTransaction();
-	}
-	PG_END_TRY();
-	MemoryContextSwitchTo(context);
-	CurrentResourceOwner = owner;
+	Items		items = {estimate, list, end};
+	ErrorData  *error = InspectTry(sweep_items, &items);
 
 	if (error == NULL)
 		return true;

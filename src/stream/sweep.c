@@ -27,11 +27,10 @@
  * to find out: see depth.c.
  *
  * Where pg_lookahead.max_read_rate is set, the stream is given no more blocks
- * than the rate allows, and ends.  The wait for more comes when the caller
- * asks for the next block, at a moment when the sweep holds no pin, and then
- * the stream is used again.  So no more reads are ever in flight than a batch
- * has blocks.  The wait is over at once when the query is cancelled or the
- * setting changes.
+ * than the rate allows (read_rate.h), and ends.  The wait for more comes when
+ * the caller asks for the next block, at a moment when the sweep holds no pin,
+ * and then the stream is used again.  So no more reads are ever in flight than
+ * a batch has blocks.
  *
  * What the stream hands back is checked against what it was asked for.  The
  * checks are comparisons of integers, so they are no mere assertions.
@@ -40,24 +39,13 @@
  */
 #include "postgres.h"
 
-#include "access/xact.h"
 #include "compat.h"
 #include "miscadmin.h"
 #include "observe/profile.h"
 #include "observe/progress.h"
-#include "postmaster/interrupt.h"
 #include "storage/bufmgr.h"
-#include "storage/latch.h"
 #include "stream/sweep.h"
-#include "stream/throttle.h"
-#include "utils/guc.h"
 #include "utils/rel.h"
-#include "utils/wait_event.h"
-
-int			lookahead_max_read_rate = 0;
-
-/* Of this process, so that one sweep after the other keeps the rate. */
-static Throttle throttle;
 
 /* Names the relation, and the block if one is being looked at. */
 static void
@@ -80,69 +68,6 @@ item_block(const Sweep *sweep, BlockNumber item)
 	return sweep->locate ? sweep->locate(item, sweep->arg) : item;
 }
 
-/* May one more block be asked for, or has the rate to be kept first? */
-static inline bool
-is_granted(const Sweep *sweep)
-{
-	return likely(!sweep->throttled || lookahead_max_read_rate == 0) ||
-		sweep->granted > 0;
-}
-
-/* One more block is asked for. */
-static inline void
-use_grant(Sweep *sweep)
-{
-	if (sweep->granted > 0)
-		sweep->granted--;
-}
-
-/*
- * Wait until the rate allows to read on.  The sweep holds no pin meanwhile.
- * The configuration is read again if it was changed, as VACUUM does in its
- * pauses; settings that the session has made stay.
- */
-static void
-wait_for_grant(Sweep *sweep)
-{
-	static uint32 wait_event = 0;
-	int64		waited = 0;
-
-	if (wait_event == 0)
-		wait_event = WaitEventExtensionNew("LookaheadReadRate");
-	for (;;)
-	{
-		instr_time	clock;
-		int64		now;
-		int64		us;
-
-		if (ConfigReloadPending && !IsInParallelMode())
-		{
-			ConfigReloadPending = false;
-			ProcessConfigFile(PGC_SIGHUP);
-		}
-		if (lookahead_max_read_rate == 0)
-			return;
-		INSTR_TIME_SET_CURRENT(clock);
-		now = INSTR_TIME_GET_MICROSEC(clock);
-		us = ThrottleWait(&throttle, now, lookahead_max_read_rate);
-		if (us == 0)
-		{
-			sweep->granted = ThrottleGrant(&throttle, now,
-										   lookahead_max_read_rate);
-			elog(DEBUG2, "max_read_rate: " INT64_FORMAT " blocks after " INT64_FORMAT " us",
-				 sweep->granted, waited);
-			return;
-		}
-		if (waited == 0)
-			waited = us;
-		(void) WaitLatch(MyLatch,
-						 WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-						 us / 1000 + 1, wait_event);
-		ResetLatch(MyLatch);
-		CHECK_FOR_INTERRUPTS();
-	}
-}
-
 /* The stream's question "which block next?", for a sweep that reads all. */
 static BlockNumber
 sweep_next_block(ReadStream *stream, void *callback_private_data,
@@ -150,11 +75,11 @@ sweep_next_block(ReadStream *stream, void *callback_private_data,
 {
 	Sweep	   *sweep = (Sweep *) callback_private_data;
 
-	if (!is_granted(sweep) ||
+	if (!ReadRateAllows(&sweep->rate) ||
 		(sweep->ahead >= sweep->depth.stop &&
 		 !DepthExtendLeg(&sweep->depth, sweep->end)))
 		return InvalidBlockNumber;
-	use_grant(sweep);
+	ReadRateUse(&sweep->rate);
 	return item_block(sweep, sweep->ahead++);
 }
 
@@ -168,7 +93,7 @@ sweep_next_unskipped_block(ReadStream *stream, void *callback_private_data,
 {
 	Sweep	   *sweep = (Sweep *) callback_private_data;
 
-	while (is_granted(sweep) &&
+	while (ReadRateAllows(&sweep->rate) &&
 		   (sweep->ahead < sweep->depth.stop ||
 			DepthExtendLeg(&sweep->depth, sweep->end)))
 	{
@@ -178,7 +103,7 @@ sweep_next_unskipped_block(ReadStream *stream, void *callback_private_data,
 		if (!PROFILED(PROFILE_STREAM_CALLBACK,
 					  sweep->skip(block, sweep->arg)))
 		{
-			use_grant(sweep);
+			ReadRateUse(&sweep->rate);
 			return block;
 		}
 		sweep->skipped++;
@@ -274,7 +199,7 @@ next_buffer(Sweep *sweep)
 						  read_stream_next_buffer(sweep->stream, NULL));
 		if (likely(BufferIsValid(buffer)))
 			return buffer;
-		held_up = !is_granted(sweep) && sweep->ahead < sweep->end;
+		held_up = !ReadRateAllows(&sweep->rate) && sweep->ahead < sweep->end;
 		check_complete(sweep, held_up);
 		if (held_up)
 		{
@@ -365,7 +290,7 @@ begin(Sweep *sweep, Relation rel, ForkNumber fork,
 	sweep->strategy = strategy;
 	sweep->mcxt = CurrentMemoryContext;
 	sweep->current = InvalidBlockNumber;
-	sweep->throttled = progress_activity.throttled;
+	sweep->rate.throttled = progress_activity.throttled;
 	set_range(sweep, first, end);
 
 	sweep->context.callback = sweep_error_context;
@@ -374,7 +299,7 @@ begin(Sweep *sweep, Relation rel, ForkNumber fork,
 	error_context_stack = &sweep->context;
 
 	begin_stream(sweep);
-	if (is_granted(sweep))
+	if (ReadRateAllows(&sweep->rate))
 		take_upcoming(sweep);
 	else
 		sweep->dropped = true;
@@ -454,7 +379,7 @@ SweepRestart(Sweep *sweep, BlockNumber first, BlockNumber end)
 	check_exhausted(sweep);
 	set_range(sweep, first, end);
 	continue_stream(sweep, was_deep);
-	if (is_granted(sweep))
+	if (ReadRateAllows(&sweep->rate))
 		take_upcoming(sweep);
 	else
 		sweep->dropped = true;
@@ -488,16 +413,12 @@ SweepNext(Sweep *sweep)
 	if (unlikely(sweep->dropped))
 	{
 		sweep->dropped = false;
-		if (!is_granted(sweep))
-			wait_for_grant(sweep);
+		if (!ReadRateAllows(&sweep->rate))
+			ReadRateWait(&sweep->rate);
 		take_upcoming(sweep);
 	}
-	else if (unlikely(ConfigReloadPending) && sweep->throttled &&
-			 !IsInParallelMode())
-	{
-		ConfigReloadPending = false;
-		ProcessConfigFile(PGC_SIGHUP);
-	}
+	else
+		ReadRateFollow(&sweep->rate);
 	buffer = sweep->upcoming;
 	if (likely(BufferIsValid(buffer)))
 	{

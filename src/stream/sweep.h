@@ -34,15 +34,10 @@
 #include "storage/bufmgr.h"
 #include "storage/read_stream.h"
 #include "stream/depth.h"
+#include "stream/read_rate.h"
 #include "utils/elog.h"
 #include "utils/palloc.h"
 #include "utils/relcache.h"
-
-/*
- * Setting: pg_lookahead.max_read_rate, in kB a second; 0: no limit.  It holds
- * for the sweeps of an activity (observe/progress.h) that is throttled.
- */
-extern int	lookahead_max_read_rate;
 
 /*
  * Says whether a block need not be read.  Called once for every block of the
@@ -87,8 +82,7 @@ typedef struct Sweep
 	BlockNumber current;		/* block the caller looks at, or invalid */
 	BlockNumber told;			/* items before it are known to be done */
 	bool		dropped;		/* nothing is read ahead at the moment */
-	bool		throttled;		/* does max_read_rate hold? */
-	int64		granted;		/* blocks that may be read before a wait */
+	ReadRate	rate;
 	ErrorContextCallback context;
 } Sweep;
 

@@ -14,7 +14,9 @@
  *		... read so many ...
  *
  * The invariant: from the start of any batch on, in t seconds no more blocks
- * are granted than the rate allows for t seconds and two batches.
+ * are granted than the rate allows for t seconds and two batches.  Where the
+ * rate changes, a higher one holds at once, and a lower one from the next batch
+ * on: what was granted before, and perhaps not used, is not paid for again.
  *
  *-------------------------------------------------------------------------
  */
@@ -27,6 +29,7 @@ typedef struct Throttle
 {
 	int64		begun;			/* when the last batch was due, in µs */
 	int64		blocks;			/* of that batch; 0: there was none */
+	int			rate;			/* at which it was granted */
 } Throttle;
 
 /* What so many blocks take at a rate (kB a second), in µs. */
@@ -34,6 +37,14 @@ static inline int64
 ThrottleCost(int64 blocks, int rate)
 {
 	return blocks * BLCKSZ * 1000000 / ((int64) rate * 1024);
+}
+
+/* When the next batch is due, in µs. */
+static inline int64
+ThrottleDue(const Throttle *throttle, int rate)
+{
+	return throttle->begun +
+		ThrottleCost(throttle->blocks, Max(rate, throttle->rate));
 }
 
 /* How long the next batch has to wait from now on, in µs. */
@@ -44,7 +55,7 @@ ThrottleWait(const Throttle *throttle, int64 now, int rate)
 
 	if (rate == 0 || throttle->blocks == 0)
 		return 0;
-	due = throttle->begun + ThrottleCost(throttle->blocks, rate);
+	due = ThrottleDue(throttle, rate);
 	return due > now ? due - now : 0;
 }
 
@@ -58,7 +69,7 @@ ThrottleGrant(Throttle *throttle, int64 now, int rate)
 {
 	int64		per_second = (int64) rate * 1024 / BLCKSZ;
 	int64		blocks = per_second / THROTTLE_BATCHES_PER_SECOND;
-	int64		due = throttle->begun + ThrottleCost(throttle->blocks, rate);
+	int64		due = ThrottleDue(throttle, rate);
 	int64		earliest;
 
 	blocks = blocks < 1 ? 1 : blocks;
@@ -68,6 +79,7 @@ ThrottleGrant(Throttle *throttle, int64 now, int rate)
 	else
 		throttle->begun = due > earliest ? due : earliest;
 	throttle->blocks = blocks;
+	throttle->rate = rate;
 	return blocks;
 }
 

@@ -504,6 +504,22 @@ def test_bloat_of_partitions(server: Cluster, conn: Connection) -> None:
     below = [int(str(leaf["gain"])) - int(str(leaf["gain_low"])) for leaf in leaves]
     found_below = int(str(whole["gain"])) - int(str(whole["gain_low"]))
     assert max(below) < found_below < sum(below)
+    assert whole["skipped"] is None
+
+    # a sum counts by its own size: of small partitions, too, and without those that are skipped
+    run(conn, "ANALYZE part")
+    least = max(int(str(leaf["size"])) for leaf in leaves) + 1
+    sums = bloat(conn, least, 20)
+    assert "low_k_idx" not in sums
+    assert (sums["part_k"]["partitions"], sums["part_k"]["gain"]) == (3, whole["gain"])
+    assert "part_k" not in bloat(conn, int(str(whole["size"])) + 1, 20)
+    with server.connect(autocommit=False) as other:
+        run(other, "LOCK TABLE low IN ROW EXCLUSIVE MODE", "REINDEX INDEX low_k_idx")
+        sums = bloat(conn, 1, 20)
+        assert sums["low_k_idx"]["skipped"] == "locked by another session"
+        assert sums["part_k"]["skipped"] == "partitions that are not in the sum: 1"
+        assert (sums["part_k"]["partitions"], sums["part_k"]["size"]) == (2, upper["size"])
+        other.rollback()
     run(conn, "DROP TABLE part")
 
 
@@ -532,6 +548,7 @@ def test_bloat_skips(server: Cluster, conn: Connection) -> None:
         assert found["s_invalid"]["skipped"] == 'index "s_invalid" is not valid'
         assert found["s_damaged"]["skipped"] == 'index "s_damaged" is not a btree'
         assert found["s_fine"]["skipped"] is None
+        assert found["s_invalid"]["size"] == scalar(conn, "SELECT pg_relation_size('s_invalid')")
         assert found["s_locked"]["gain"] is None and found["s_locked"]["command"] is None
         other.rollback()
 

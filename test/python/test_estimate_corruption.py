@@ -135,6 +135,12 @@ def pointer(offset: int, length: int) -> bytes:
     return struct.pack("<I", offset | 1 << 15 | length << 17)
 
 
+def has_items(page: bytes) -> bool:
+    """Whether there are items between the free space and the special area."""
+    upper, special = struct.unpack_from("<HH", page, 14)
+    return bool(line_pointers(page)) and bool(upper < special)
+
+
 def lies(relation: str, page: bytes) -> dict[str, bytes]:
     """Pages that pass the server's check of a header, and lead out of themselves."""
     items = [one for one in line_pointers(page) if one.flags == 1]
@@ -145,6 +151,12 @@ def lies(relation: str, page: bytes) -> dict[str, bytes]:
 
     if relation != "d":
         changed("no special area", 16, struct.pack("<H", BLOCK))
+        # what is read as the special area is that of a sound page, but the area is twice as long as it
+        area = page[struct.unpack_from("<H", page, 16)[0] :]
+        start = BLOCK - 2 * len(area)
+        found["a special area of another size"] = (
+            page[:16] + struct.pack("<H", start) + page[18:start] + area + area
+        )
     if relation in ("d", "d_btree", "d_dup"):
         item = items[len(items) // 2]
         changed("item beyond the end", item.at, pointer(BLOCK - 8, 200))
@@ -159,6 +171,10 @@ def lies(relation: str, page: bytes) -> dict[str, bytes]:
         info = struct.unpack_from("<H", page, at + 6)[0] | 0x2000
         changed("too many TIDs", at, struct.pack("<HHHH", 0, 16, 0x2000 | 0x0FFF, info))
         changed("TIDs elsewhere", at, struct.pack("<HHHH", 0, 0x7FF8, 0x2000 | 2, info))
+    if relation == "d_gist":
+        changed("no page of a GiST index", BLOCK - 2, struct.pack("<H", 0xFF82))
+    if relation == "d_hash":
+        changed("a second metapage", BLOCK - 4, struct.pack("<H", 8))
     if relation == "d_bloom":
         changed("too many entries", BLOCK - 8, struct.pack("<H", 0xFFFF))
     return found
@@ -175,7 +191,7 @@ def test_misleading_pages(own_cluster: MakeCluster, relation: str) -> None:
         intact = path.read_bytes()
         # a table may have been extended by more pages than it needs
         whole = list(blocks(intact))
-        block = max(i for i, one in enumerate(whole) if relation == "d_bloom" or line_pointers(one))
+        block = max(i for i, one in enumerate(whole) if relation == "d_bloom" or has_items(one))
         page = whole[block]
         if relation in ("d_btree", "d_dup"):
             assert struct.unpack_from("<H", page, BLOCK - 4)[0] & 1, "this is no leaf"

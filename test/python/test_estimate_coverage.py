@@ -10,8 +10,9 @@ import pytest
 
 import coverage
 from conftest import MakeCluster
+from estimates import estimate
 from pg_lookahead.server.cluster import Cluster
-from relations import Connection, clean_log, install
+from relations import BLOCK, Connection, clean_log, install
 
 SAMPLES = 60
 ROWS = 150_000
@@ -56,6 +57,22 @@ def test_intervals_are_not_too_wide(conn: Connection) -> None:
     """Where pages differ by chance, intervals miss now and then: of 400, at least one in 50."""
     coverage.build(conn, "uniform", ROWS)
     found = {one.figure: one for one in coverage.measure(conn, "uniform", 400)}
-    for figure in ("avg_leaf_density", "free_bytes", "leaf_fragmentation"):
+    for figure in ("avg_leaf_density", "free_bytes", "leaf_fragmentation", "entries", "size_after_reindex"):
         print(found[figure])
         assert found[figure].part <= 0.98
+
+
+def test_bounds_on_both_sides(conn: Connection) -> None:
+    """Where pages differ by chance, they decide; what may be on pages that no sample met, which is not the
+    same above and below, does not."""
+    coverage.build(conn, "uniform", ROWS)
+    found = estimate(conn, "i", sample_pages=100, seed=1)
+    # the size is one of whole pages
+    for name, rounding in (("entries", 0), ("free_bytes", 0), ("size_after_reindex", BLOCK)):
+        figure = found[name]
+        print(name, figure)
+        above, below = figure.high - figure.value, figure.value - figure.low
+        assert above == pytest.approx(below, rel=0.05, abs=rounding), name
+    # the squares of the model's error and the sample's are added, not the errors; both ends are whole pages
+    free, size = found["free_bytes"], found["size_after_reindex"]
+    assert size.high - size.low < (free.high - free.low) / 0.9 + 3 * BLOCK

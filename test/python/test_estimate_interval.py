@@ -126,7 +126,9 @@ def test_alike(library: ctypes.CDLL) -> None:
     """Pages that are all alike prove little about those that were not seen."""
     made = moments(library, 10_000, [(4096.0, 1.0)] * 100)
     found = total(library, made, 8192)
-    missed = math.floor(math.log(0.05) / math.log(0.99))  # 298 pages
+    chances = (math.comb(10_000 - pages, 100) / math.comb(10_000, 100) for pages in range(1000))
+    missed = sum(chance > 0.05 for chance in chances) - 1
+    assert missed == 293
     assert found.low == pytest.approx(10_000 * 4096 - missed * 4096)
     assert found.high == pytest.approx(10_000 * 4096 + missed * 4096)
 
@@ -161,6 +163,17 @@ def test_coverage_of_counts(library: ctypes.CDLL, n: int, of: int) -> None:
     part = coverage(library, holds, 2000)
     print(n, of, part)
     assert part >= 0.93
+
+
+def test_coverage_in_a_small_population(library: ctypes.CDLL) -> None:
+    """10 of 35 pages, 17 of a kind: who takes the pages for drawn with replacement covers 99.3 %."""
+    holding = 0.0
+    for seen in range(11):
+        found = count(library, 35, 10, seen)
+        if math.ceil(found.low - 1e-6) <= 17 <= math.floor(found.high + 1e-6):
+            holding += math.comb(17, seen) * math.comb(18, 10 - seen) / math.comb(35, 10)
+    print(holding)
+    assert 0.93 <= holding <= 0.97
 
 
 @pytest.mark.parametrize("leaves", [0.3, 1.0])

@@ -75,6 +75,13 @@ def test_rate_changes(library: ctypes.CDLL) -> None:
     assert library.until(0, 1) == 8_000_000
     assert library.until(0, 80) == 100_000
     assert library.until(0, 0) == 0
+    # the batch of a rate that was high is over in a tenth of a second, whatever it has become since
+    library.restart()
+    assert library.grant(0, 10_000_000) == 125_000
+    assert library.until(0, 1) == 100_000
+    assert library.until(100_000, 1) == 0
+    assert library.grant(100_000, 1) == 1
+    assert library.until(100_000, 1) == 8_000_000
 
 
 @pytest.fixture(scope="module")
@@ -168,17 +175,43 @@ def await_throttled(conn: Connection, pid: int) -> None:
     await_true(lambda: scalar(conn, query, [pid, WAITS]) == 1, "the diagnostic waiting")
 
 
+CANCELS = 6
+
+
 def test_cancel(server: Cluster) -> None:
-    """At 1 kB a second a batch takes 8 s; whoever waits for one holds no pin, and can be cancelled."""
-    with server.connect() as conn, server.connect() as observer, clean_log(server):
-        run(conn, "SET pg_lookahead.max_read_rate = 1")
-        for _ in range(3):
-            thread, outcomes = start(conn)
-            await_throttled(observer, conn.info.backend_pid)
-            await_no_pins(observer)
-            conn.cancel_safe()
-            thread.join(60)
-            assert outcomes[0].sqlstate == psycopg.errors.QueryCanceled.sqlstate
+    """At 1 kB a second the index takes an hour, and each block 8 s.
+
+    Whoever waits for one holds no pin, and a cancel ends the wait: of six that are cancelled, most end before
+    another session has got its next block."""
+    with (
+        server.connect() as conn,
+        server.connect() as observer,
+        server.connect() as metronome,
+        clean_log(server),
+    ):
+        for session in (conn, metronome):
+            run(session, "LOAD 'pg_lookahead'", "SET pg_lookahead.max_read_rate = 1")
+        beating, _ = start(metronome)
+        await_throttled(observer, metronome.info.backend_pid)
+
+        def beats() -> int:
+            done = "SELECT blocks_done FROM lookahead.progress WHERE pid = %s"
+            return int(scalar(observer, done, [metronome.info.backend_pid]))
+
+        before = beats()
+        try:
+            for _ in range(CANCELS):
+                thread, outcomes = start(conn)
+                await_throttled(observer, conn.info.backend_pid)
+                await_no_pins(observer)
+                run(observer, f"SELECT pg_cancel_backend({conn.info.backend_pid})")
+                thread.join(60)
+                assert outcomes and outcomes[0].sqlstate == psycopg.errors.QueryCanceled.sqlstate
+            print(f"{beats() - before} blocks meanwhile")
+            assert beats() - before < CANCELS / 2
+        finally:
+            metronome.cancel_safe()
+            beating.join(60)
         await_no_pins(observer)
 
 

@@ -1,0 +1,69 @@
+/*-------------------------------------------------------------------------
+ *
+ * read_rate.h
+ *		Keeping pg_lookahead.max_read_rate: may a sweep read one more block?
+ *
+ * A sweep asks before it starts the read of a block, and counts the block:
+ *
+ *		if (ReadRateAllows(&sweep->rate))
+ *			ReadRateUse(&sweep->rate);
+ *
+ * If not, it calls ReadRateWait() at a moment when it holds no pin.
+ *
+ * The setting may change meanwhile.  A function that is throttled follows the
+ * configuration file while it runs, as VACUUM does in its pauses; settings that
+ * the session has made stay.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef PG_LOOKAHEAD_READ_RATE_H
+#define PG_LOOKAHEAD_READ_RATE_H
+
+#include "postmaster/interrupt.h"
+
+/*
+ * Setting: pg_lookahead.max_read_rate, in kB a second; 0: no limit.  It holds
+ * for the sweeps of an activity (observe/progress.h) that is throttled.
+ */
+extern int	lookahead_max_read_rate;
+
+typedef struct ReadRate
+{
+	bool		throttled;		/* does the setting hold? */
+	int64		granted;		/* blocks that may be read before a wait */
+} ReadRate;
+
+/* May one more block be asked for, or has the rate to be kept first? */
+static inline bool
+ReadRateAllows(const ReadRate *rate)
+{
+	return likely(!rate->throttled || lookahead_max_read_rate == 0) ||
+		rate->granted > 0;
+}
+
+/* One more block is asked for. */
+static inline void
+ReadRateUse(ReadRate *rate)
+{
+	if (rate->granted > 0)
+		rate->granted--;
+}
+
+/*
+ * Wait until the rate allows to read on.  Checks for interrupts, which end the
+ * wait at once, and so does a change of the setting.
+ */
+extern void ReadRateWait(ReadRate *rate);
+
+/* Read the configuration again. */
+extern void ReadRateReload(void);
+
+/* The same if it was changed, and the setting holds. */
+static inline void
+ReadRateFollow(const ReadRate *rate)
+{
+	if (unlikely(ConfigReloadPending) && rate->throttled)
+		ReadRateReload();
+}
+
+#endif							/* PG_LOOKAHEAD_READ_RATE_H */
