@@ -54,12 +54,19 @@ LOOK_UP = """
 SET enable_bitmapscan = off; SET enable_seqscan = off;
 SELECT sum(length(note)) FROM (SELECT note FROM orders WHERE customer > 100 ORDER BY customer) AS o
 """
-SLEEPING = """
+_GAIN = """
 CREATE OR REPLACE FUNCTION lookahead.index_gain(
     index oid, min_size bigint, sample_pages int, seed bigint DEFAULT NULL, OUT size bigint, OUT gain bigint,
     OUT gain_low bigint, OUT gain_high bigint, OUT basis text, OUT skipped text) LANGUAGE sql VOLATILE
-AS 'SELECT 1::bigint, 1::bigint, 1::bigint, 1::bigint, NULL::text, NULL::text FROM pg_sleep(600)'
+AS $$ SELECT 1::bigint << 40, NULL::bigint, NULL::bigint, NULL::bigint, NULL::text, {skipped} $$
 """
+SLEEPING = _GAIN.format(skipped="pg_sleep(600)::text")
+"""An estimate that does not end."""
+TELLING = _GAIN.format(
+    skipped="format('standby %s, rate %s', pg_is_in_recovery(),"
+    " current_setting('pg_lookahead.max_read_rate'))"
+)
+"""An estimate that tells where it runs, and how fast it may read."""
 
 
 @dataclass
@@ -139,8 +146,7 @@ def _fill(named: tuple[str, Cluster]) -> None:
     with cluster.start().connect() as conn:
         for number in range(1, DATABASES.get(name, 1)):
             conn.execute(f"CREATE DATABASE {name}{number}".encode())
-        if name == "monitored":
-            conn.execute("CREATE ROLE monitor LOGIN IN ROLE pg_monitor; CREATE ROLE nobody LOGIN")
+        conn.execute("CREATE ROLE monitor LOGIN IN ROLE pg_monitor; CREATE ROLE nobody LOGIN")
         if name == "unloaded":
             conn.execute("CREATE ROLE app LOGIN PASSWORD 'right'")
             refuse(conn, "app")
@@ -150,6 +156,8 @@ def _fill(named: tuple[str, Cluster]) -> None:
             if name in ("killed", "slow"):
                 conn.execute(SLEEPING.encode())
     if name == "shop":
+        with cluster.connect("shop2") as conn:
+            conn.execute(f"CREATE EXTENSION pg_lookahead; {TELLING}".encode())
         with cluster.connect() as conn:
             conn.execute("CREATE EXTENSION pg_stat_statements")
         with cluster.connect("shop1") as conn:

@@ -21,7 +21,7 @@ PAGES = [
     REPOSITORY / "CONTRIBUTING.md",
 ]
 COMMANDS = (
-    *("demo", "bench", "report", "trace", "simulate", "replay"),
+    *("demo", "bench", "bench-report", "report", "trace", "simulate", "replay"),
     *("profile", "profile record", "profile compare"),
 )
 
@@ -55,7 +55,7 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
 
 def test_packages_are_floors() -> None:
     """What is above may import what is below it, and not the other way round."""
-    floors = ("server", "measure", "report", "bench")
+    floors = ("server", "measure", "report", "bench", "fleet")
     for number, name in enumerate(floors):
         above = floors[number + 1 :]
         for file in (PACKAGE / name).glob("*.py"):
@@ -88,7 +88,7 @@ def known() -> dict[str, set[str]]:
 def test_commands_and_options_that_a_page_shows_exist(page: Path, known: dict[str, set[str]]) -> None:
     wrong = []
     for line in code(page).splitlines():
-        for command, rest in re.findall(r"\bpg_lookahead ((?:profile )?[a-z]+)((?: [^|&;#]*)?)", line):
+        for command, rest in re.findall(r"\bpg_lookahead ((?:profile )?[a-z-]+)((?: [^|&;#]*)?)", line):
             name = command if command in known else command.split()[0]
             options = re.findall(r"(?<=\s)--[a-z][a-z-]*", rest.partition(" -- ")[0])
             wrong += [f"{name} {word}" for word in options if name in known and word not in known[name]]
@@ -111,7 +111,11 @@ def test_set_up_ends_with_what_to_run_next() -> None:
     assert "make demo" in done.stdout and "--install-completion" in done.stdout
 
 
-OPTIONS = [page for page in PAGES if page.stem in ("benchmarks", "traces", "profiles", "comparing-profiles")]
+OPTIONS = [
+    page
+    for page in PAGES
+    if page.stem in ("benchmarks", "traces", "profiles", "comparing-profiles", "report")
+]
 
 
 @pytest.mark.parametrize("page", OPTIONS, ids=lambda page: page.name)

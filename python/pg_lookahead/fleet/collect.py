@@ -122,7 +122,7 @@ class Collector:
         self._say = say
         self._all = asyncio.Semaphore(_MOST)
         self._places: list[_Place] = []
-        self._waiting: dict[str, None] = {}
+        self._waiting: list[str] = []
         self._done = self._planned = 0
 
     async def run(self) -> None:
@@ -149,16 +149,14 @@ class Collector:
         self._done, self._planned = 0, len(jobs)
 
         async def one(name: str, job: Callable[[], Awaitable[None]]) -> None:
-            self._waiting[name] = None
+            self._waiting.append(name)
             try:
                 await job()
             finally:
-                del self._waiting[name]
+                self._waiting.remove(name)
                 self._done += 1
             if self._waiting:
-                self._say(
-                    f"{self._done} of {self._planned}; waiting for {', '.join(list(self._waiting)[:3])}"
-                )
+                self._say(f"{self._done} of {self._planned}; waiting for {', '.join(self._waiting[:3])}")
 
         await asyncio.gather(*(one(*job) for job in jobs))
 
@@ -236,11 +234,13 @@ class Collector:
             server.statements = await self._section(
                 problems, "pg_stat_statements", self._ask(conn, query, Statement)
             )
-        views = ["index_scan_stats"] * bool(facts.extension) + ["join_stats"] * facts.join_stats
+        views = ["index_scan_stats", "index_vacuum_stats"] if facts.extension else []
+        views += ["join_stats"] * facts.join_stats
         for view in [one for one in views if one not in server.look_ahead]:
             rows = await self._section(problems, view, self._ask(conn, queries.VIEW.format(view=view), Row))
             if rows:
-                server.look_ahead[view] = {k: v for k, v in rows[0].items() if isinstance(v, int | float)}
+                counts = [name for name, value in rows[0].items() if isinstance(value, int | float)]
+                server.look_ahead[view] = {name: sum(row[name] or 0 for row in rows) for name in counts}
 
     async def _bloat(self, place: _Place, database: Database) -> None:
         """What a rebuild would give back: from this server, or from its standby."""
@@ -255,6 +255,7 @@ class Collector:
             if place.server.standby and primary:
                 database.bloat = f"the indexes are those of {primary.server.name}"
                 return
+            database.bloat = NOT_ASKED
             for source in [*(standbys if self._options.prefer_standby else []), place]:
                 try:
                     await self._estimate(source, place.dsns[database.name], database)
