@@ -102,21 +102,19 @@ def fleet() -> Iterator[Fleet]:
     Home.of_this_process().template(Home.of_this_process().reachable(Installation.find()), ())
     with ExitStack() as stack:
         clusters: dict[str, Cluster] = {}
+        stack.callback(_destroy, clusters)
         for name in DATABASES:
             settings = known({**SMALL, **OTHERS.get(name, {})})
             # Copies of one data directory share their system identifier, as a standby and its primary do.
             own = ("--wal-segsize=16",) if name == "shop" else ()
             clusters[name] = Cluster(name=name, settings=settings, initdb_args=own)
-            stack.callback(clusters[name].destroy)
         for number, pg_config in enumerate(other_versions()):
             name = f"other{number or ''}"
             settings = {"shared_buffers": "4MB", "autovacuum": False}
             clusters[name] = Cluster(name=name, settings=settings, pg_config=pg_config)
-            stack.callback(clusters[name].destroy)
         with ThreadPoolExecutor(3) as pool:
             list(pool.map(_fill, clusters.items()))
         clusters["standby"] = clusters["shop"].standby()
-        stack.callback(clusters["standby"].destroy)
         dsns = {name: dsn_of(cluster) for name, cluster in clusters.items()}
         dsns["monitored"] = dsn_of(clusters["monitored"], user="monitor")
         dsns["password"] = dsn_of(clusters["unloaded"], user="app", password="wrong")
@@ -125,6 +123,11 @@ def fleet() -> Iterator[Fleet]:
         old = stack.enter_context(too_old())
         dsns["old"] = f"host=127.0.0.1 port={old} user=postgres sslmode=disable gssencmode=disable"
         yield Fleet(clusters, dsns)
+
+
+def _destroy(clusters: dict[str, Cluster]) -> None:
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(Cluster.destroy, clusters.values()))
 
 
 def known(settings: dict[str, Any]) -> dict[str, Any]:

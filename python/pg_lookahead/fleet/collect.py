@@ -34,6 +34,13 @@ _GRACE = 3.0
 """Seconds that a server has, beyond its own timeout, to say that a statement has timed out."""
 
 
+_NOISE = re.compile(
+    r"^connection (failed|is bad): |connection to server .*? failed: |FATAL: +|^consuming input failed: "
+    r"| (Is the server running|This probably means).*"
+)
+"""What libpq says besides the reason."""
+
+
 @dataclass(frozen=True)
 class Target:
     """A connection string, and its name in the report."""
@@ -100,14 +107,10 @@ def reason(error: BaseException) -> str:
     """Why something failed, in one line."""
     if isinstance(error, asyncio.TimeoutError | psycopg.errors.ConnectionTimeout):
         return "it did not answer in time"
-    if isinstance(error, psycopg.errors.QueryCanceled):
-        return f"{error.diag.message_primary}"
+    if isinstance(error, psycopg.Error) and error.diag.message_primary:
+        return error.diag.message_primary
     text = " ".join(str(error).split()) or type(error).__name__
-    return re.sub(
-        r"^connection (failed|is bad): |connection to server .*? failed: |FATAL: +| Is the server running.*",
-        "",
-        text,
-    )
+    return _NOISE.sub("", text)
 
 
 class Collector:

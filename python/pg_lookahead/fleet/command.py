@@ -7,7 +7,7 @@ import configparser
 import logging
 import re
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 import psycopg
@@ -25,8 +25,6 @@ _PARTLY = 3
 _INTERRUPTED = 130
 _UNITS = {"kB": 1, "MB": 1024, "GB": 1024 * 1024}
 
-File = Annotated[Path | None, typer.Option(metavar="FILE")]
-
 
 def _kilobytes(text: str) -> int:
     """As PostgreSQL reads the setting: kB where there is no unit."""
@@ -36,62 +34,36 @@ def _kilobytes(text: str) -> int:
     return int(match[1]) * _UNITS.get(match[2], 1)
 
 
+def _file(help: str) -> Any:
+    return typer.Option(metavar="FILE", help=help)
+
+
+def _seconds(most: float, help: str) -> Any:
+    return typer.Option(metavar="S", min=0.1, max=most, help=help)
+
+
+def _size(help: str) -> Any:
+    return typer.Option(metavar="SIZE", parser=_kilobytes, help=help)
+
+
 def report(
-    dsn: Annotated[
-        list[str] | None, typer.Option(metavar="DSN", help="A server, or a database of it; several times.")
-    ] = None,
-    service_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="All services of this pg_service.conf.")
-    ] = None,
-    all_databases: Annotated[
-        bool, typer.Option("--all-databases", help="Of each server, not only the one named.")
-    ] = False,
-    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page to send on.")] = None,
-    json: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write all figures; -: print them.")
-    ] = None,
-    prometheus: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write metrics in Prometheus' text format.")
-    ] = None,
-    since: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Compare with an earlier --json file.")
-    ] = None,
-    measure_storage: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="Read this file at depths 1 to 128 (fio); for servers of this machine."
-        ),
-    ] = None,
-    measure_seconds: Annotated[
-        float, typer.Option(metavar="N", min=0.1, max=60.0, help="For each depth.")
-    ] = 1.0,
-    bloat: Annotated[
-        bool, typer.Option("--bloat/--no-bloat", help="Estimate what a rebuild of each index gives back.")
-    ] = True,
-    min_index_size: Annotated[
-        int,
-        typer.Option(metavar="KB", parser=_kilobytes, help="Smaller ones are not read.", show_default=False),
-    ] = 10 << 10,
-    max_read_rate: Annotated[
-        int,
-        typer.Option(
-            metavar="RATE",
-            parser=_kilobytes,
-            help="Of the estimates of a database, a second; 0: no limit.",
-            show_default="50MB",
-        ),
-    ] = 50 << 10,
-    prefer_standby: Annotated[
-        bool, typer.Option("--prefer-standby", help="Estimate on a standby that is named, too.")
-    ] = False,
-    connect_timeout: Annotated[float, typer.Option(metavar="S", min=0.1, max=600.0)] = 5.0,
-    timeout: Annotated[float, typer.Option(metavar="S", min=0.1, max=3600.0, help="Of a statement.")] = 10.0,
-    bloat_timeout: Annotated[
-        float, typer.Option(metavar="S", min=0.1, max=86400.0, help="Of the estimates of a database.")
-    ] = 600.0,
-    per_server: Annotated[
-        int, typer.Option(metavar="N", min=1, max=64, help="Connections to a server at a time.")
-    ] = 2,
+    dsn: Annotated[list[str] | None, typer.Option(metavar="DSN", help="Of a server; several times.")] = None,
+    service_file: Annotated[Path | None, _file("All services of this pg_service.conf.")] = None,
+    all_databases: Annotated[bool, typer.Option("--all-databases", help="Of each server.")] = False,
+    html: Annotated[Path | None, _file("Write a page to send on.")] = None,
+    json: Annotated[Path | None, _file("Write all figures; -: print them.")] = None,
+    prometheus: Annotated[Path | None, _file("Write metrics in the text format of Prometheus.")] = None,
+    since: Annotated[Path | None, _file("Compare with an earlier --json file.")] = None,
+    measure_storage: Annotated[Path | None, _file("Read this file at depths 1 to 128, by fio.")] = None,
+    measure_seconds: Annotated[float, _seconds(60, "For each depth.")] = 1.0,
+    bloat: Annotated[bool, typer.Option("--bloat/--no-bloat", help="Estimate gains of rebuilds.")] = True,
+    min_index_size: Annotated[Any, _size("Smaller indexes are not read.")] = "10MB",
+    max_read_rate: Annotated[Any, _size("A second, of estimates in a database; 0: any.")] = "50MB",
+    prefer_standby: Annotated[bool, typer.Option("--prefer-standby", help="Estimate on standbys.")] = False,
+    connect_timeout: Annotated[float, _seconds(600, "Of a connection.")] = 5.0,
+    timeout: Annotated[float, _seconds(3600, "Of a statement.")] = 10.0,
+    bloat_timeout: Annotated[float, _seconds(86400, "Of the estimates of a database.")] = 600.0,
+    per_server: Annotated[int, typer.Option(metavar="N", min=1, max=64, help="Connections to a server.")] = 2,
     limit: Annotated[int, typer.Option(metavar="N", min=1, max=1000, help="Lines of a table.")] = 10,
 ) -> None:
     """Tell where the reads of many servers wait, what to set, and what to rebuild.

@@ -45,6 +45,21 @@ def _rows(rows: Iterable[Iterable[str | Cell]]) -> list[list[Cell]]:
     return [[cell if isinstance(cell, Cell) else Cell(cell) for cell in row] for row in rows]
 
 
+def _grouped(pairs: Iterable[tuple[str | None, str]]) -> dict[str, list[str]]:
+    """What belongs to each first word, but for an empty one."""
+    found: dict[str, list[str]] = {}
+    for key, value in pairs:
+        if key:
+            found.setdefault(key, []).append(value)
+    return found
+
+
+def _listed(grouped: dict[str, list[str]]) -> Iterator[tuple[str, str]]:
+    """How many, and the first of them."""
+    for key, values in grouped.items():
+        yield key, f"{len(values)}: {textwrap.shorten(', '.join(values), 200, placeholder=' …')}"
+
+
 def _asked(report: Report) -> Iterator[tuple[Server, Database]]:
     for server in report.servers:
         for database in server.databases:
@@ -100,6 +115,8 @@ def reads(report: Report, limit: int) -> list[Table]:
     databases = sorted(_asked(report), key=lambda one: (-one[1].read_seconds, -one[1].blocks_read))
     databases = [one for one in databases if one[1].blocks_read][:limit]
     relations = relations_of(report)[:limit]
+    contexts = [(io, server) for server in report.servers for io in server.io]
+    contexts.sort(key=lambda one: (-one[0].seconds, -one[0].reads))
     most_seconds = max((one.read_seconds for _, one in databases), default=0.0)
     most_blocks = max((one.blocks_read for _, _, one in relations), default=0)
     return [
@@ -129,13 +146,12 @@ def reads(report: Report, limit: int) -> list[Table]:
                     _time(io.seconds),
                     _time(io.seconds / io.reads),
                 )
-                for server in report.servers
-                for io in server.io
+                for io, server in contexts[:limit]
             ),
         ),
         Table(
             "Tables and indexes by blocks read, and which of these reads look-ahead serves",
-            _columns("relation|~database|~#size|#blocks read|~#cached|~#I/O time|served"),
+            _columns("relation|database|~#size|#blocks read|~#cached|~#I/O time|served"),
             _rows(
                 (
                     f"{one.kind} {one.name}",
@@ -156,10 +172,11 @@ def reads(report: Report, limit: int) -> list[Table]:
                 (
                     server.name,
                     view,
-                    ", ".join(f"{name} {words.number(n)}" for name, n in counts.items() if n) or "nothing",
+                    ", ".join(f"{name} {words.number(n)}" for name, n in counts.items() if n),
                 )
                 for server in report.servers
                 for view, counts in server.look_ahead.items()
+                if any(counts.values())
             ),
         ),
     ]
@@ -219,12 +236,10 @@ def settings(report: Report) -> Table:
             grouped.setdefault((one.setting, one.now, one.value, one.reason), (one, []))[1].append(
                 server.name
             )
-    commands: dict[str, list[str]] = {}
-    for one, names in grouped.values():
-        commands.setdefault(f"{', '.join(names)}; {one.effect}", []).append(one.command)
+    commands = _grouped((f"{', '.join(names)}; {one.effect}", one.command) for one, names in grouped.values())
     return Table(
         "Settings to change, each with its reason",
-        _columns("setting|now|better|reason|servers|~command|~takes effect"),
+        _columns("setting|now|better|reason|~servers|~command|~takes effect"),
         _rows(
             (
                 one.setting,
@@ -277,18 +292,14 @@ def rebuild(report: Report, limit: int) -> list[Table]:
     """What to rebuild, what was not read, and what changed."""
     found = rebuilds_of(report)[:limit]
     most = max((one.gain or 0 for _, _, one in found), default=0)
-    skipped = [(s, d, one) for s, d in _asked(report) for one in d.indexes if one.skipped]
-    elsewhere: dict[str, list[str]] = {}
-    for server, database in _asked(report):
-        if database.bloat and database.bloat != f"read from {server.name}":
-            elsewhere.setdefault(database.bloat, []).append(f"{database.name} on {server.name}")
-    commands: dict[str, list[str]] = {}
-    for server, database, one in found:
-        commands.setdefault(f"{database.name} on {server.name}", []).append(one.command or "")
+    asked = [(f"{database.name} on {server.name}", server, database) for server, database in _asked(report)]
+    skipped = _grouped((one.skipped, f"{one.index} of {at}") for at, _, d in asked for one in d.indexes)
+    elsewhere = _grouped((d.bloat, at) for at, s, d in asked if d.bloat != f"read from {s.name}")
+    commands = _grouped((f"{d.name} on {s.name}", one.command or "") for s, d, one in found)
     return [
         Table(
             "What REINDEX gives back, with 95 % intervals of the estimate",
-            _columns("index|~database|#size|#gain|#from, to|#of it|~command"),
+            _columns("index|database|#size|#gain|#from, to|#of it|~command"),
             _rows(
                 (
                     one.index + (f" ({one.partitions} partitions)" if one.partitions else ""),
@@ -305,20 +316,18 @@ def rebuild(report: Report, limit: int) -> list[Table]:
         ),
         Table(
             f"Since the report of {report.since}",
-            _columns("index|~database|what|#before|#after|#gain estimated|#gained"),
+            _columns("index|database|what|#before|#after|#gain estimated|#gained"),
             _rows(_changed(one) for one in report.changes[:limit]),
         ),
         Table(
             "Indexes that were not estimated",
-            _columns("index|~database|reason"),
-            _rows((one.index, f"{d.name} on {s.name}", one.skipped or "") for s, d, one in skipped),
+            _columns("reason|indexes"),
+            _rows(_listed(skipped)),
         ),
         Table(
             "Indexes that were read elsewhere, or not at all",
             _columns("indexes|databases"),
-            _rows(
-                (why, f"{len(of)}: {textwrap.shorten(', '.join(of), 200)}") for why, of in elsewhere.items()
-            ),
+            _rows(_listed(elsewhere)),
         ),
     ]
 
