@@ -150,7 +150,10 @@ def _fill(named: tuple[str, Cluster]) -> None:
         for number in range(1, DATABASES.get(name, 1)):
             conn.execute(f"CREATE DATABASE {name}{number}".encode())
         conn.execute("CREATE ROLE monitor LOGIN IN ROLE pg_monitor; CREATE ROLE nobody LOGIN")
+        if name == "shop":
+            conn.execute("ALTER DATABASE shop3 SET pg_lookahead.index_scan = off")
         if name == "unloaded":
+            conn.execute("ALTER DATABASE unloaded2 SET session_preload_libraries = pg_lookahead")
             conn.execute("CREATE ROLE app LOGIN PASSWORD 'right'")
             refuse(conn, "app")
     if name in ("shop", "unloaded", "monitored", "killed", "slow"):

@@ -105,7 +105,7 @@ def run(servers: Fleet, tmp_path_factory: pytest.TempPathFactory) -> Run:
             "--measure-storage",
             file,
             "--measure-seconds",
-            "0.1",
+            "1" if PICTURES else "0.1",
         )
         done = tool("report", "--service-file", services, *options, *QUICK, *outputs)
     killer.join()
@@ -167,6 +167,8 @@ def test_library_and_extension(run: Run) -> None:
     bare, unloaded = run.server("bare"), run.server("unloaded")
     assert bare.loaded and not any(one.extension for one in bare.databases) and bare.available == "1.0"
     assert not unloaded.loaded and [one.extension for one in unloaded.databases].count("1.0") == 1
+    for told in ("shop .*loaded, off in 1 ", "bare .*loaded ", "unloaded .*loaded in 1 of 4 "):
+        assert re.search(f"^{told}", run.screen, re.M), told
     assert bare.complaints == unloaded.complaints == [], "what nobody wants is not missing"
     commands = [one.command for one in unloaded.advice]
     assert "ALTER SYSTEM SET shared_preload_libraries = 'pg_lookahead';" in commands
@@ -487,6 +489,7 @@ def test_in_a_browser(run: Run, tmp_path: Path, width: int, scheme: str) -> None
         top = seen.evaluate(f"{parts}[{PARTS[width, scheme]}].offsetTop")
         assert seen.errors == [] and seen.requests == []
     if PICTURES:
+        top = max(top - 24, 0)
         shown = Image.open(picture).crop((0, top, width, top + 1300)).convert("RGB").quantize(128)
         shown.save(ROOT / "docs" / "images" / f"report-{width}-{scheme}.png", optimize=True)
 

@@ -6,6 +6,7 @@ import math
 import textwrap
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from ..report import words
 from . import judge
@@ -91,23 +92,23 @@ def state(report: Report) -> list[Table]:
 
 
 def _library(server: Server) -> str:
-    if not server.version:
-        return ""
-    off = server.settings.get("pg_lookahead.index_scan")
-    return "loaded, but off" if off and off.setting == "off" else "loaded" if server.loaded else "not loaded"
+    """Whether new sessions have it, by what each database says."""
+    said = [one.index_scan for one in server.databases if not one.error]
+    loaded = [one for one in said if one is not None]
+    if not loaded:
+        return "not loaded" if said else ""
+    where = "loaded" if len(loaded) == len(said) else f"loaded in {len(loaded)} of {len(said)}"
+    off = loaded.count("off")
+    return where + (f", off in {off}" if off else "")
 
 
 def _extension(server: Server) -> str:
     created = [one.extension for one in server.databases if one.extension]
     if created:
         return f"{', '.join(sorted(set(created)))} in {len(created)}"
-    return (
-        ""
-        if not server.version
-        else f"{server.available}, not created"
-        if server.available
-        else "not installed"
-    )
+    if not server.version:
+        return ""
+    return f"{server.available}, not created" if server.available else "not installed"
 
 
 def reads(report: Report, limit: int) -> list[Table]:
@@ -262,7 +263,7 @@ def storage(report: Report) -> list[Table]:
         return []
     return [
         Table(
-            f"Random reads of 8 KiB from {report.storage.file}, by fio",
+            f"Random reads of 8 KiB from {Path(report.storage.file).name}, by fio",
             _columns("#depth|#reads a second|#a read|"),
             _rows(
                 (
