@@ -77,28 +77,6 @@ class _Place:
     dsns: dict[str, str] = field(default_factory=dict)
 
 
-class _Facts(msgspec.Struct):
-    """What a server says of itself."""
-
-    version: str
-    standby: bool
-    system_identifier: str
-    loaded: bool
-    available: str | None
-
-
-class _OfDatabase(msgspec.Struct):
-    """What a database says of itself."""
-
-    blocks_read: int
-    blocks_hit: int
-    read_seconds: float
-    extension: str | None
-    index_scan: str | None
-    statements: str | None
-    join_stats: bool
-
-
 class Unusable(Exception):
     """A server that answers, but is of no use; the text is the reason."""
 
@@ -172,9 +150,9 @@ class Collector:
                 if conn.info.server_version // 10000 < OLDEST:
                     version = conn.info.parameter_status("server_version")
                     raise Unusable(f"PostgreSQL {version} is too old; {OLDEST} or later is needed")
-                (facts,) = await self._ask(conn, queries.SERVER, _Facts)
-                for name in _Facts.__struct_fields__:
-                    setattr(server, name, getattr(facts, name))
+                (facts,) = await self._ask(conn, queries.SERVER, Row)
+                for name, value in facts.items():
+                    setattr(server, name, value)
                 info = conn.info
                 server.local = info.host.startswith("/") or info.hostaddr in ("127.0.0.1", "::1")
                 place.key = (info.hostaddr or info.host, info.port)
@@ -225,20 +203,21 @@ class Collector:
 
     async def _reads(self, conn: Connection, server: Server, database: Database) -> None:
         """Where reads wait, and what look-ahead did about it."""
-        (facts,) = await self._ask(conn, queries.DATABASE, _OfDatabase)
-        for name in ("blocks_read", "blocks_hit", "read_seconds", "extension", "index_scan"):
-            setattr(database, name, getattr(facts, name))
+        (facts,) = await self._ask(conn, queries.DATABASE, Row)
+        schema, join_stats = facts.pop("statements"), facts.pop("join_stats")
+        for name, value in facts.items():
+            setattr(database, name, value)
         query = queries.RELATIONS.format(limit=self._options.limit)
         problems = database.problems
         database.relations = await self._section(problems, "relations", self._ask(conn, query, Relation))
-        if facts.statements and server.statements is None:
+        if schema and server.statements is None:
             server.statements = []  # nobody else need ask
-            query = queries.STATEMENTS.format(schema=facts.statements, limit=self._options.limit)
+            query = queries.STATEMENTS.format(schema=schema, limit=self._options.limit)
             server.statements = await self._section(
                 problems, "pg_stat_statements", self._ask(conn, query, Statement)
             )
-        views = ["index_scan_stats", "index_vacuum_stats"] if facts.extension else []
-        views += ["join_stats"] * facts.join_stats
+        views = ["index_scan_stats", "index_vacuum_stats"] if database.extension else []
+        views += ["join_stats"] * join_stats
         for view in [one for one in views if one not in server.look_ahead]:
             rows = await self._section(problems, view, self._ask(conn, queries.VIEW.format(view=view), Row))
             if rows:
