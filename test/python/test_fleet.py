@@ -516,7 +516,7 @@ def test_in_a_browser(run: Run, tmp_path: Path, width: int, scheme: str) -> None
         assert seen.errors == [] and seen.requests == []
     if PICTURES:
         top = max(top - 24, 0)
-        shown = Image.open(picture).crop((0, top, width, top + 1300)).convert("RGB").quantize(128)
+        shown = Image.open(picture).crop((0, top, width, top + 1300)).convert("RGB").quantize(255)
         shown.save(ROOT / "docs" / "images" / f"report-{width}-{scheme}.png", optimize=True)
 
 

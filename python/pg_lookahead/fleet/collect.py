@@ -267,7 +267,7 @@ class Collector:
         """A session; libpq's own limit is for each address, ours for all of them."""
         seconds = self._options.connect_timeout
         hosts = str(conninfo.conninfo_to_dict(dsn).get("host") or "").count(",") + 1
-        async with self._all, place.bound:
+        async with place.bound, self._all:  # in this order, so that who waits for a server keeps no other out
             connecting = AsyncConnection.connect(
                 dsn,
                 autocommit=True,

@@ -75,7 +75,7 @@ def report(
         raise typer.BadParameter("name a server by --dsn or --service-file")
     outputs = {"--html": html, "--json": json, "--prometheus": prometheus}
     for option, path in outputs.items():
-        if path is not None and path != Path("-"):
+        if path is not None and (option, path) != ("--json", Path("-")):
             files.check_writable(option, path)
     before = records.read(since, "--since") if since else None
     options = collect.Options(
