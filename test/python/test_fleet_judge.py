@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import AsyncMock
 
 import msgspec
 import psycopg
@@ -191,3 +194,31 @@ REFUSED = "connection failed: connection to server at h failed: FATAL:  no\nmore
 )
 def test_reasons(error: BaseException, wanted: str) -> None:
     assert collect.reason(error) == wanted
+
+
+def test_who_waits_for_a_server_keeps_no_other_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five wait for a server that takes one at a time, and all together may have two connections."""
+
+    async def main() -> None:
+        slow = asyncio.Event()
+
+        async def connect(dsn: str, **_: Any) -> Any:
+            if "slow" in dsn:
+                await slow.wait()
+            return AsyncMock()
+
+        async def use(place: collect._Place, dsn: str) -> None:
+            async with collector._connect(place, dsn):
+                pass
+
+        monkeypatch.setattr(collect, "AsyncConnection", SimpleNamespace(connect=connect))
+        collector = collect.Collector(Report("1", "now"), [], collect.Options(connect_timeout=60), print)
+        collector._all = asyncio.Semaphore(2)
+        places = [collect._Place(Server(name=name), (name, 1), asyncio.Semaphore(1)) for name in "ab"]
+        waiting = [asyncio.create_task(use(places[0], "host=slow")) for _ in range(5)]
+        await asyncio.sleep(0)
+        await asyncio.wait_for(use(places[1], "host=b"), 30)
+        slow.set()
+        await asyncio.gather(*waiting)
+
+    asyncio.run(main())
