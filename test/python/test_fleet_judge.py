@@ -163,6 +163,14 @@ def test_changes() -> None:
     ]
 
 
+def test_a_server_is_removed_by_itself() -> None:
+    """Of two that have told the same, the one that turns out to be the other goes."""
+    servers = [Server("a"), Server("a")]
+    last = servers[1]
+    servers.remove(last)
+    assert len(servers) == 1 and servers[0] is not last
+
+
 def test_folded_commands() -> None:
     long = (
         "pg_lookahead try --queryid 7 --dsn='host=/some/long/directory port=5432 user=postgres dbname=shop'"

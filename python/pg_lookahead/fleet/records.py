@@ -116,8 +116,10 @@ class Io(msgspec.Struct):
     seconds: float
 
 
-class Server(msgspec.Struct):
-    """name: as it was given; local: whether it runs on the machine of this report
+class Server(msgspec.Struct, eq=False):
+    """Two are different even if they have told the same so far.
+
+    name: as it was given; local: whether it runs on the machine of this report
     loaded: whether a session has the library; available: version of the extension's files, if any
     look_ahead: counters of index_scan_stats and of join_stats, by the name of the view"""
 
