@@ -199,8 +199,9 @@ def run_python_suite(suite: str, cell: Cell, servers: Sequence[Path], log: Path)
         f"--io-method={cell.io_method}",
         *sorted(chosen),
     ]
-    upgraded = " ".join(map(str, servers))
-    done = run(command, ROOT, log, PG_CONFIG=str(servers[-1]), UPGRADE_PG_CONFIGS=upgraded)
+    several = " ".join(map(str, servers))
+    variables = {"PG_CONFIG": str(servers[-1]), "UPGRADE_PG_CONFIGS": several, "MATRIX_PG_CONFIGS": several}
+    done = run(command, ROOT, log, **variables)
     xml = report.read_text() if report.exists() else ""
     return of_junit(xml, done.status, done.seconds)
 

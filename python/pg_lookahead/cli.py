@@ -14,6 +14,7 @@ import typer
 
 from . import __version__
 from .bench import command
+from .fleet.command import report
 from .profile import command as profile
 from .query.command import try_
 from .report import words
@@ -47,7 +48,8 @@ def _root(
 app.command("demo")(command.demo)
 app.command("try")(try_)
 app.command("bench")(command.bench)
-app.command("report")(command.report)
+app.command("bench-report")(command.report)
+app.command("report")(report)
 app.add_typer(profile.app, name="profile")
 app.command("trace")(trace)
 app.command("simulate")(simulate)

@@ -21,7 +21,7 @@ PAGES = [
     REPOSITORY / "CONTRIBUTING.md",
 ]
 COMMANDS = (
-    *("demo", "try", "bench", "report", "trace", "simulate", "replay"),
+    *("demo", "try", "report", "bench", "bench-report", "trace", "simulate", "replay"),
     *("profile", "profile record", "profile compare"),
 )
 
@@ -53,7 +53,7 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
     assert set(graph) <= set(order) and graph["bench.run"] > {"report.record", "server.cluster"}
 
 
-FLOORS = ("server", "measure", "report", "query", "bench")
+FLOORS = ("server", "measure", "report", "query", "bench", "fleet")
 
 
 @pytest.mark.parametrize("name", FLOORS)
@@ -90,7 +90,7 @@ def known() -> dict[str, set[str]]:
 def test_commands_and_options_that_a_page_shows_exist(page: Path, known: dict[str, set[str]]) -> None:
     wrong = []
     for line in code(page).splitlines():
-        for command, rest in re.findall(r"\bpg_lookahead ((?:profile )?[a-z]+)((?: [^|&;#]*)?)", line):
+        for command, rest in re.findall(r"\bpg_lookahead ((?:profile )?[a-z-]+)((?: [^|&;#]*)?)", line):
             name = command if command in known else command.split()[0]
             options = re.findall(r"(?<=\s)--[a-z][a-z-]*", rest.partition(" -- ")[0])
             wrong += [f"{name} {word}" for word in options if name in known and word not in known[name]]
@@ -114,7 +114,9 @@ def test_set_up_ends_with_what_to_run_next() -> None:
 
 
 OPTIONS = [
-    page for page in PAGES if page.stem in ("try", "benchmarks", "traces", "profiles", "comparing-profiles")
+    page
+    for page in PAGES
+    if page.stem in ("try", "report", "benchmarks", "traces", "profiles", "comparing-profiles")
 ]
 
 

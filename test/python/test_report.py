@@ -19,7 +19,6 @@ from command_line import refused, tool
 from pg_lookahead.measure.meter import Sample
 from pg_lookahead.measure.statistics import Interval
 from pg_lookahead.report import html, journal, plots, record, terminal, words
-from pg_lookahead.report import page as styles
 from pg_lookahead.report.record import (
     OURS,
     STOCK,
@@ -191,7 +190,7 @@ def test_bad_input_is_one_line_and_status_2(
     arguments: list[str], named: str, results: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(results.parent)
-    assert named in refused("report", *arguments)
+    assert named in refused("bench-report", *arguments)
 
 
 # What the terminal shows
@@ -342,7 +341,7 @@ def test_what_is_not_known_is_neither_a_gain_nor_a_loss() -> None:
     assert "No cell is known to be slower" in text and "Of 1 cell nothing is known" in text
     assert (
         "0.700 too few pairs" in text
-        and styles.LOSS not in text[text.index("<figure") : text.index("</figure")]
+        and "var(--loss)" not in text[text.index("<figure") : text.index("</figure")]
     )
 
 
@@ -401,7 +400,7 @@ BOXES = """
 @needs_browser
 @pytest.mark.parametrize("width", [1200, 420])
 def test_in_a_browser(results: Path, tmp_path: Path, width: int) -> None:
-    done = tool("report", results)
+    done = tool("bench-report", results)
     assert done.returncode == 0, done.stderr
     with look_at(results.with_suffix(".html"), tmp_path / "profile", width=width) as seen:
         figures = seen.evaluate(BOXES)
@@ -446,7 +445,7 @@ def test_a_run_with_a_report(tmp_path: Path) -> None:
     results = tmp_path / "results.jsonl"
     done = tool("bench", *small, "--scenario", "index_scan_limit", "--report", pages[0], "--json", results)
     assert done.returncode in (0, 1), done.stderr
-    assert tool("report", results, "-o", pages[1]).returncode == 0
+    assert tool("bench-report", results, "-o", pages[1]).returncode == 0
     assert pages[0].read_text() == pages[1].read_text()
     assert "LIMIT 16" in pages[0].read_text()
     assert not list(tmp_path.glob(".*.partial"))

@@ -1,4 +1,4 @@
-"""The commands ``pg_lookahead bench``, ``demo`` and ``report``.
+"""The commands ``pg_lookahead bench``, ``demo`` and ``bench-report``.
 
 An option is declared once, here: its type, its help and what it may be.  What is not given comes from
 the suite, and else from ``options.Options``."""

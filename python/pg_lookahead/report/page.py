@@ -26,8 +26,20 @@ INK = "#1b1f24"
 FAINT = "#6b7280"
 GAIN = "#0b62a4"
 LOSS = "#c2410c"
-"""Colours: text, less important text, better, worse.  The last two are told apart by
-everybody, and the templates use the same."""
+"""Colours: text, less important text, better, worse.  The last two are told apart by everybody."""
+
+GRID = "#e5e7eb"
+PAPER = "#ffffff"
+
+_DARK = {
+    INK: ("ink", "#e6e8eb"),
+    FAINT: ("faint", "#9aa3ae"),
+    GAIN: ("gain", "#6cb6f5"),
+    LOSS: ("loss", "#ff9a62"),
+    GRID: ("grid", "#343a42"),
+    PAPER: ("paper", "#15181c"),
+}
+"""Of each colour its name in the templates' style and in plots, and what it is on a dark page."""
 
 _SVG = "http://www.w3.org/2000/svg"
 _XLINK = "http://www.w3.org/1999/xlink"
@@ -63,8 +75,8 @@ def render(template: str, **values: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    colours = {"ink": INK, "faint": FAINT, "gain": GAIN, "loss": LOSS}
-    return templates.get_template(template).render(colours=colours, **values)
+    light = {name: colour for colour, (name, _) in _DARK.items()}
+    return templates.get_template(template).render(light=light, dark=dict(_DARK.values()), **values)
 
 
 @contextmanager
@@ -114,7 +126,10 @@ def _rename(element: ElementTree.Element, name: str) -> None:
             element.set(key, value.replace("url(#", f"url(#{name}-"))
         elif key == "style":
             # Where this font is missing, one of about its width.
-            element.set(key, value.replace("'DejaVu Sans'", "'DejaVu Sans', Verdana, sans-serif"))
+            value = value.replace("'DejaVu Sans'", "'DejaVu Sans', Verdana, sans-serif")
+            for colour, (variable, _) in _DARK.items():
+                value = value.replace(colour, f"var(--{variable})")
+            element.set(key, value)
 
 
 def shortened(text: str, longest: int) -> str:

@@ -29,8 +29,6 @@ _ROW = 0.24
 _LONGEST = 46
 """Characters of a label; the tables have names in full."""
 
-_GRID = "#e5e7eb"
-
 _MARKS = {
     Verdict.FASTER: (">", page.GAIN),
     Verdict.SLOWER: ("<", page.LOSS),
@@ -125,7 +123,7 @@ def _draw_ratios(
     for (mark, colour), points in sorted(marked.items()):
         filled = "white" if mark == "o" else colour
         axes.plot(*zip(*points, strict=True), mark, color=colour, mfc=filled, ms=6.5)
-    axes.axvspan(1 - MARGIN, 1 + MARGIN, color=_GRID, lw=0, zorder=0)
+    axes.axvspan(1 - MARGIN, 1 + MARGIN, color=page.GRID, lw=0, zorder=0)
     axes.axvline(1, color=page.FAINT, lw=0.8, zorder=0)
     axes.xaxis.set_major_locator(FixedLocator(ticks(*limits)))
     axes.xaxis.set_minor_locator(NullLocator())
@@ -133,7 +131,7 @@ def _draw_ratios(
     axes.set_xlabel("time of stock / time of look-ahead")
     for at, words, side in ((0, "← slower", "left"), (1, "faster →", "right")):
         axes.annotate(words, (at, 0), (0, -17), "axes fraction", "offset points", ha=side, va="top")
-    axes.grid(axis="x", color=_GRID, lw=0.6)
+    axes.grid(axis="x", color=page.GRID, lw=0.6)
     axes.set_axisbelow(True)
     axes.spines["left"].set_visible(False)
     axes.set_yticks([])

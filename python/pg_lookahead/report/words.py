@@ -40,6 +40,15 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
+def size(count: float) -> str:
+    """Bytes, with three digits, in the unit that suits it."""
+    for unit, least in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= least * 0.9995:
+            value = count / least
+            return f"{value:.{0 if value >= 99.95 else 1 if value >= 9.995 else 2}f} {unit}"
+    return f"{count:.0f} B"
+
+
 def minutes(seconds: float) -> str:
     """Rounded, for what is only an estimate."""
     return f"{max(1, round(seconds))} s" if seconds < 90 else f"{seconds / 60:.0f} min"

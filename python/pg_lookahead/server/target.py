@@ -174,4 +174,5 @@ def check_extensions(target: Target, conn: Connection, wanted: Sequence[str], op
 def without_password(dsn: str) -> str:
     """A connection string as it may be written down."""
     parts = conninfo.conninfo_to_dict(dsn).items()
-    return conninfo.make_conninfo("", **{k: str(v) for k, v in parts if k != "password" and v is not None})
+    secret = ("password", "sslpassword", "oauth_client_secret")
+    return conninfo.make_conninfo("", **{k: str(v) for k, v in parts if k not in secret and v is not None})

@@ -32,7 +32,7 @@ def measure(path: Path, seconds: float, say: Callable[[str], None]) -> Model:
         took = {}
         for size in (SMALL, LARGE):
             say(f"{size >> 10} KiB reads at depth {depth}")
-            took[size] = depth / _reads_a_second(path, size, depth, seconds)
+            took[size] = depth / reads_a_second(path, size, depth, seconds)
         table.append(row(depth, took[SMALL], took[LARGE]))
     device = Parallel(table[0][1], table[0][2], table=table, queue=DEPTHS[-1])
     return Model(str(path), device, {"": f"measured by fio on {path}, {seconds:g} s for each of 14 cells"})
@@ -45,7 +45,8 @@ def row(depth: int, small: float, large: float) -> tuple[float, float, float]:
     return depth, fixed * 1e6, 1 / per_byte / 1e6
 
 
-def _reads_a_second(path: Path, size: int, depth: int, seconds: float) -> float:
+def reads_a_second(path: Path, size: int, depth: int, seconds: float) -> float:
+    """Random reads of ``size`` bytes, with ``depth`` of them in flight."""
     escaped = str(path.resolve()).replace("\\", "\\\\").replace(":", "\\:")
     done = fio.run(
         [

@@ -1,0 +1,314 @@
+"""Asks many servers at once.
+
+The invariants: every wait has an end (a connection, a statement, and the answer to it); a server is never
+asked through more than ``per_server`` connections at a time; whatever fails is noted where it belongs, and
+the rest goes on; and the report is filled as answers come, so that an interruption leaves what there is."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, TypeVar
+
+import msgspec
+import psycopg
+from psycopg import AsyncConnection, conninfo
+from psycopg.rows import dict_row
+
+from ..server.installation import OLDEST
+from . import queries
+from .records import Database, Index, Io, Relation, Report, Server, Setting, Statement
+
+T = TypeVar("T")
+Row = dict[str, Any]
+Connection = AsyncConnection[Row]
+
+NOT_ASKED = "it was not asked before the report was interrupted"
+_MOST = 64
+"""Connections to all servers together."""
+_GRACE = 3.0
+"""Seconds that a server has, beyond its own timeout, to say that a statement has timed out."""
+
+
+_NOISE = re.compile(
+    r"^connection (failed|is bad): |connection to server .*? failed: |FATAL: +|^consuming input failed: "
+    r"| (Is the server running|This probably means).*"
+)
+"""What libpq says besides the reason."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """A connection string, and its name in the report."""
+
+    name: str
+    dsn: str
+
+
+@dataclass(frozen=True)
+class Options:
+    """Seconds: connect_timeout, timeout (of a statement), bloat_timeout (of all estimates of a database).
+    max_read_rate: kB a second, of each database that is estimated; min_index_size: bytes."""
+
+    all_databases: bool = False
+    per_server: int = 2
+    limit: int = 10
+    connect_timeout: float = 5.0
+    timeout: float = 10.0
+    bloat: bool = True
+    bloat_timeout: float = 600.0
+    max_read_rate: int = 0
+    min_index_size: int = 10 << 20
+    sample_pages: int = 10_000
+    prefer_standby: bool = False
+
+
+@dataclass
+class _Place:
+    """A server that answers. key: tells it from others; dsns: of its databases"""
+
+    server: Server
+    key: tuple[str, int]
+    bound: asyncio.Semaphore
+    dsns: dict[str, str] = field(default_factory=dict)
+
+
+class Unusable(Exception):
+    """A server that answers, but is of no use; the text is the reason."""
+
+
+def reason(error: BaseException) -> str:
+    """Why something failed, in one line."""
+    if isinstance(error, asyncio.TimeoutError | psycopg.errors.ConnectionTimeout):
+        return "it did not answer in time"
+    if isinstance(error, psycopg.Error) and error.diag.message_primary:
+        return error.diag.message_primary
+    text = " ".join(str(error).split()) or type(error).__name__
+    return _NOISE.sub("", text)
+
+
+class Collector:
+    """Fills a report. say: told of each step"""
+
+    def __init__(
+        self, report: Report, targets: Sequence[Target], options: Options, say: Callable[[str], None]
+    ) -> None:
+        self._report = report
+        self._targets = targets
+        self._options = options
+        self._say = say
+        self._all = asyncio.Semaphore(_MOST)
+        self._places: list[_Place] = []
+        self._waiting: list[str] = []
+        self._done = self._planned = 0
+
+    async def run(self) -> None:
+        """Ask all servers, and then all their databases."""
+        servers = [Server(name=target.name, error=NOT_ASKED) for target in self._targets]
+        self._report.servers += servers
+        await self._each(
+            [
+                (server.name, partial(self._server, server, target.dsn))
+                for server, target in zip(servers, self._targets, strict=True)
+            ]
+        )
+        await self._each(
+            [
+                (f"{place.server.name}, {one.name}", partial(self._database, place, one))
+                for place in self._places
+                for one in place.server.databases
+                if one.error == NOT_ASKED
+            ]
+        )
+
+    async def _each(self, jobs: Sequence[tuple[str, Callable[[], Awaitable[None]]]]) -> None:
+        """Do them side by side, and tell how far it is."""
+        self._done, self._planned = 0, len(jobs)
+
+        async def one(name: str, job: Callable[[], Awaitable[None]]) -> None:
+            self._waiting.append(name)
+            try:
+                await job()
+            finally:
+                self._waiting.remove(name)
+                self._done += 1
+            if self._waiting:
+                self._say(f"{self._done} of {self._planned}; waiting for {', '.join(self._waiting[:3])}")
+
+        await asyncio.gather(*(one(*job) for job in jobs))
+
+    # A server
+
+    async def _server(self, server: Server, dsn: str) -> None:
+        place = _Place(server, ("", 0), asyncio.Semaphore(self._options.per_server))
+        try:
+            async with self._connect(place, dsn) as conn:
+                if conn.info.server_version // 10000 < OLDEST:
+                    version = conn.info.parameter_status("server_version")
+                    raise Unusable(f"PostgreSQL {version} is too old; {OLDEST} or later is needed")
+                (facts,) = await self._ask(conn, queries.SERVER, Row)
+                for name, value in facts.items():
+                    setattr(server, name, value)
+                info = conn.info
+                server.local = info.host.startswith("/") or info.hostaddr in ("127.0.0.1", "::1")
+                place.key = (info.hostaddr or info.host, info.port)
+                first = next((one for one in self._places if one.key == place.key), None)
+                if first is None:
+                    self._places.append(place)
+                    await self._facts(conn, server)
+                else:  # another database of the same server
+                    self._report.servers.remove(server)
+                    place = first
+                await self._databases(conn, place, dsn)
+                server.error = ""
+        except (psycopg.Error, asyncio.TimeoutError, OSError, Unusable) as error:
+            if place.server is server:
+                server.error = reason(error)
+            else:
+                place.server.problems.append(reason(error))
+
+    async def _facts(self, conn: Connection, server: Server) -> None:
+        rows = await self._section(server.problems, "settings", self._ask(conn, queries.SETTINGS, Row))
+        server.settings = {row.pop("name"): msgspec.convert(row, Setting) for row in rows}
+        rows = await self._section(server.problems, "tablespaces", self._ask(conn, queries.TABLESPACES, Row))
+        server.tablespaces = {row["name"]: row["options"] for row in rows}
+        server.io = await self._section(server.problems, "pg_stat_io", self._ask(conn, queries.IO, Io))
+
+    async def _databases(self, conn: Connection, place: _Place, dsn: str) -> None:
+        """Note which databases will be asked."""
+        wanted = {conn.info.dbname: True}
+        if self._options.all_databases:
+            rows = await self._ask(conn, queries.DATABASES, Row)
+            wanted |= {row["name"]: row["allowed"] for row in rows}
+        for name, allowed in wanted.items():
+            if name not in place.dsns:
+                place.dsns[name] = conninfo.make_conninfo(dsn, dbname=name)
+                error = NOT_ASKED if allowed else "the role may not connect to it"
+                place.server.databases.append(Database(name, error=error))
+
+    # A database
+
+    async def _database(self, place: _Place, database: Database) -> None:
+        try:
+            async with self._connect(place, place.dsns[database.name]) as conn:
+                await self._reads(conn, place.server, database)
+            database.error = ""
+            await self._bloat(place, database)
+        except (psycopg.Error, asyncio.TimeoutError, OSError) as error:
+            database.error = reason(error)
+
+    async def _reads(self, conn: Connection, server: Server, database: Database) -> None:
+        """Where reads wait, and what look-ahead did about it."""
+        (facts,) = await self._ask(conn, queries.DATABASE, Row)
+        schema, join_stats = facts.pop("statements"), facts.pop("join_stats")
+        for name, value in facts.items():
+            setattr(database, name, value)
+        query = queries.RELATIONS.format(limit=self._options.limit)
+        problems = database.problems
+        database.relations = await self._section(problems, "relations", self._ask(conn, query, Relation))
+        if schema and server.statements is None:
+            server.statements = []  # nobody else need ask
+            query = queries.STATEMENTS.format(schema=schema, limit=self._options.limit)
+            server.statements = await self._section(
+                problems, "pg_stat_statements", self._ask(conn, query, Statement)
+            )
+        views = ["index_scan_stats", "index_vacuum_stats"] if database.extension else []
+        views += ["join_stats"] * join_stats
+        for view in [one for one in views if one not in server.look_ahead]:
+            rows = await self._section(problems, view, self._ask(conn, queries.VIEW.format(view=view), Row))
+            if rows:
+                counts = [name for name, value in rows[0].items() if isinstance(value, int | float)]
+                server.look_ahead[view] = {name: sum(row[name] or 0 for row in rows) for name in counts}
+
+    async def _bloat(self, place: _Place, database: Database) -> None:
+        """What a rebuild would give back: from this server, or from its standby."""
+        if not self._options.bloat:
+            database.bloat = "not asked for"
+        elif database.extension is None:
+            database.bloat = "no CREATE EXTENSION pg_lookahead there"
+        else:
+            others = [one for one in self._places if one is not place and self._same_data(one, place)]
+            primary = next((o for o in others if not o.server.standby and database.name in o.dsns), None)
+            standbys = [one for one in others if one.server.standby and not place.server.standby]
+            if place.server.standby and primary:
+                database.bloat = f"the indexes are those of {primary.server.name}"
+                return
+            database.bloat = NOT_ASKED
+            for source in [*(standbys if self._options.prefer_standby else []), place]:
+                try:
+                    await self._estimate(source, place.dsns[database.name], database)
+                    return
+                except (psycopg.Error, asyncio.TimeoutError, OSError) as error:
+                    where = "" if source is place else f" on {source.server.name}"
+                    database.problems.append(f"index_bloat{where}: {reason(error)}")
+            database.bloat = "failed"
+
+    @staticmethod
+    def _same_data(one: _Place, other: _Place) -> bool:
+        return one.server.system_identifier == other.server.system_identifier
+
+    async def _estimate(self, source: _Place, dsn: str, database: Database) -> None:
+        own = next(iter(source.dsns.values()))
+        there = source.dsns.get(database.name) or conninfo.make_conninfo(own, dbname=database.name)
+        chosen = self._options
+        query = queries.BLOAT.format(min_size=chosen.min_index_size, pages=chosen.sample_pages)
+        async with self._connect(source, there) as conn:
+            database.indexes = await self._ask(conn, query, Index, timeout=chosen.bloat_timeout)
+        database.bloat = f"read from {source.server.name}"
+
+    # Connections and statements
+
+    @asynccontextmanager
+    async def _connect(self, place: _Place, dsn: str) -> AsyncIterator[Connection]:
+        """A session; libpq's own limit is for each address, ours for all of them."""
+        seconds = self._options.connect_timeout
+        hosts = str(conninfo.conninfo_to_dict(dsn).get("host") or "").count(",") + 1
+        async with place.bound, self._all:  # in this order, so that who waits for a server keeps no other out
+            connecting = AsyncConnection.connect(
+                dsn,
+                autocommit=True,
+                prepare_threshold=None,  # a pooler may give each transaction another session
+                row_factory=dict_row,
+                connect_timeout=max(2, round(seconds)),
+                fallback_application_name="pg_lookahead report",
+            )
+            conn = await asyncio.wait_for(connecting, seconds * hosts)
+            try:
+                yield conn
+            finally:
+                await conn.close()
+
+    async def _ask(
+        self, conn: Connection, query: str, kind: type[T], *, timeout: float | None = None
+    ) -> list[T]:
+        """The rows of a query, in a transaction of its own that leaves nothing behind."""
+        seconds = self._options.timeout if timeout is None else timeout
+        begin = queries.BEGIN.format(timeout=round(seconds * 1000), rate=self._options.max_read_rate)
+
+        async def rows() -> list[Row]:
+            try:
+                await conn.execute(begin.encode())
+                return await (await conn.execute(queries.marked(query).encode())).fetchall()
+            except psycopg.Error:
+                if not conn.closed:
+                    await conn.execute("ROLLBACK")
+                raise
+
+        found = await asyncio.wait_for(rows(), seconds + _GRACE)
+        await asyncio.wait_for(conn.execute("COMMIT"), self._options.timeout)
+        return [msgspec.convert(row, kind, strict=False) for row in found]
+
+    @staticmethod
+    async def _section(problems: list[str], what: str, rows: Awaitable[list[T]]) -> list[T]:
+        """Rows of a part, or none and the reason; an error that ended the session is raised on."""
+        try:
+            return await rows
+        except psycopg.Error as error:
+            if error.sqlstate is None or error.sqlstate.startswith("57P"):  # shut down, or crashed
+                raise
+            problems.append(f"{what}: {reason(error)}")
+        return []

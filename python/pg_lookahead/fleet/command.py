@@ -1,0 +1,161 @@
+"""The command ``pg_lookahead report``."""
+
+from __future__ import annotations
+
+import asyncio
+import configparser
+import logging
+import re
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import psycopg
+import typer
+from psycopg import conninfo
+from rich.console import Console
+
+from .. import __version__
+from ..report import files, words
+from ..server.installation import ClusterError
+from . import collect, judge, records, storage, terminal
+from .records import Report
+
+_PARTLY = 3
+_INTERRUPTED = 130
+_UNITS = {"kB": 1, "MB": 1024, "GB": 1024 * 1024}
+
+
+def _kilobytes(text: str) -> int:
+    """As PostgreSQL reads the setting: kB where there is no unit."""
+    match = re.fullmatch(r"(\d{1,9}) *(kB|MB|GB|)", str(text).strip())
+    if match is None:
+        raise typer.BadParameter(f"{text!r} is not a number with kB, MB or GB")
+    return int(match[1]) * _UNITS.get(match[2], 1)
+
+
+def _file(help: str) -> Any:
+    return typer.Option(metavar="FILE", help=help)
+
+
+def _seconds(most: float, help: str) -> Any:
+    return typer.Option(metavar="S", min=0.1, max=most, help=help)
+
+
+def _size(help: str) -> Any:
+    return typer.Option(metavar="SIZE", parser=_kilobytes, help=help)
+
+
+def report(
+    dsn: Annotated[list[str] | None, typer.Option(metavar="DSN", help="Of a server; several times.")] = None,
+    service_file: Annotated[Path | None, _file("All services of this pg_service.conf.")] = None,
+    all_databases: Annotated[bool, typer.Option("--all-databases", help="Of each server.")] = False,
+    html: Annotated[Path | None, _file("Write a page to send on.")] = None,
+    json: Annotated[Path | None, _file("Write all figures; -: print them.")] = None,
+    prometheus: Annotated[Path | None, _file("Write metrics in the text format of Prometheus.")] = None,
+    since: Annotated[Path | None, _file("Compare with an earlier --json file.")] = None,
+    measure_storage: Annotated[Path | None, _file("Read this file at depths 1 to 128, by fio.")] = None,
+    measure_seconds: Annotated[float, _seconds(60, "For each depth.")] = 1.0,
+    bloat: Annotated[bool, typer.Option("--bloat/--no-bloat", help="Estimate gains of rebuilds.")] = True,
+    min_index_size: Annotated[Any, _size("Smaller indexes are not read.")] = "10MB",
+    max_read_rate: Annotated[Any, _size("A second, of estimates in a database; 0: any.")] = "50MB",
+    prefer_standby: Annotated[bool, typer.Option("--prefer-standby", help="Estimate on standbys.")] = False,
+    connect_timeout: Annotated[float, _seconds(600, "Of a connection.")] = 5.0,
+    timeout: Annotated[float, _seconds(3600, "Of a statement.")] = 10.0,
+    bloat_timeout: Annotated[float, _seconds(86400, "Of the estimates of a database.")] = 600.0,
+    per_server: Annotated[int, typer.Option(metavar="N", min=1, max=64, help="Connections to a server.")] = 2,
+    limit: Annotated[int, typer.Option(metavar="N", min=1, max=1000, help="Lines of a table.")] = 10,
+) -> None:
+    """Tell where the reads of many servers wait, what to set, and what to rebuild.
+
+    Reads statistics and samples of indexes; changes nothing.  Exit status 0; 3 if something could
+    not be read, which the report names; 2 for bad input."""
+    targets = [*(collect.Target(_name(text), text) for text in dsn or []), *_services(service_file)]
+    if not targets and measure_storage is None:
+        raise typer.BadParameter("name a server by --dsn or --service-file")
+    outputs = {"--html": html, "--json": json, "--prometheus": prometheus}
+    for option, path in outputs.items():
+        if path is not None and (option, path) != ("--json", Path("-")):
+            files.check_writable(option, path)
+    before = records.read(since, "--since") if since else None
+    options = collect.Options(
+        all_databases=all_databases, per_server=per_server, limit=limit, connect_timeout=connect_timeout,
+        timeout=timeout, bloat=bloat, bloat_timeout=bloat_timeout, max_read_rate=max_read_rate,
+        min_index_size=min_index_size << 10, prefer_standby=prefer_standby,
+    )  # fmt: skip
+    found = Report(tool=__version__, at=records.now(), since=before.at if before else "")
+    logging.getLogger("psycopg").setLevel(logging.ERROR)
+    with words.status(Console(stderr=True)) as say:
+        if measure_storage:
+            found.storage = storage.measure(measure_storage, measure_seconds, say)
+        try:
+            asyncio.run(collect.Collector(found, targets, options, say).run())
+        except KeyboardInterrupt:
+            found.interrupted = True
+    _judge(found, before, {target.name: target.dsn for target in targets})
+    _write(found, html, json, prometheus, limit)
+    if found.interrupted:
+        raise typer.Exit(_INTERRUPTED)
+    if not found.complete:
+        raise typer.Exit(_PARTLY)
+
+
+def _name(dsn: str) -> str:
+    """Of a server: its service, or its host and port."""
+    try:
+        parts = conninfo.conninfo_to_dict(dsn)
+    except psycopg.ProgrammingError:
+        raise ClusterError("--dsn: not a connection string (key=value ..., or postgresql://...)") from None
+    host = parts.get("host") or parts.get("hostaddr") or "local socket"
+    return str(parts.get("service") or f"{host}:{parts.get('port') or 5432}")
+
+
+def _services(path: Path | None) -> list[collect.Target]:
+    """The services of a file, each under its name."""
+    if path is None:
+        return []
+    parser = configparser.RawConfigParser(delimiters="=", comment_prefixes="#", strict=False)
+    try:
+        parser.read_string(path.read_text())
+        found = [
+            collect.Target(name, conninfo.make_conninfo("", **parser[name])) for name in parser.sections()
+        ]
+    except OSError as error:
+        raise ClusterError(f"--service-file {path}: {error.strerror}") from None
+    except (configparser.Error, psycopg.ProgrammingError, UnicodeDecodeError) as error:
+        raise ClusterError(f"--service-file {path}: {' '.join(str(error).split())}") from None
+    if not found:
+        raise ClusterError(f"--service-file {path}: no service is in it")
+    return found
+
+
+def _judge(found: Report, before: Report | None, dsns: dict[str, str]) -> None:
+    """Say what the figures mean."""
+    for server in found.servers:
+        server.advice = judge.advise(server, found.storage if server.local else None)
+        for database in server.databases:
+            for relation in database.relations:
+                relation.served = judge.served(relation, server)
+        for statement in server.statements or []:
+            dsn = conninfo.make_conninfo(dsns[server.name], dbname=statement.database)
+            statement.try_command = judge.try_command(statement, dsn)
+    if before:
+        found.changes = judge.changes(before, found)
+
+
+def _write(found: Report, html: Path | None, json: Path | None, prometheus: Path | None, limit: int) -> None:
+    text = msgspec.json.format(msgspec.json.encode(found), indent=1).decode() + "\n"
+    if json == Path("-"):
+        print(text, end="")
+    else:
+        terminal.show(words.output(), found, limit)
+        if json is not None:
+            files.write(json, text)
+    if html is not None:
+        from .html import page_of  # not before it is needed: matplotlib takes a while
+
+        files.write(html, page_of(found, 2 * limit))
+    if prometheus is not None:
+        from .prometheus import text_of
+
+        files.write(prometheus, text_of(found))

@@ -1,0 +1,212 @@
+"""What the figures mean: which reads look-ahead serves, what to set, and what changed.  Pure functions."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Iterator, Mapping
+
+from ..report import words
+from ..server.target import without_password
+from .records import Advice, Change, Relation, Report, Server, Setting, Statement, Storage
+
+_SERVED = ("btree", "hash", "gist", "spgist")
+_FEW_ROWS = 1.5
+"""Rows of a scan, on average, below which there is nothing to look ahead to within it."""
+_SLOW = 25e-6
+"""Seconds of a read from which on an index scan looks ahead (docs/index-scans.md)."""
+_KNOWN_DEFAULT = 16
+"""effective_io_concurrency of PostgreSQL 18."""
+_MOST_WORKERS = 32
+_COMBINED = 128 << 10
+
+
+def served(relation: Relation, server: Server) -> str:
+    """Whether look-ahead serves the reads of this relation: "yes", "partly" or "no", and why."""
+    if relation.kind == "table":
+        rows = relation.index_rows + relation.other_rows
+        if not relation.index_rows:
+            return (
+                "no: sequential and bitmap scans, which PostgreSQL itself reads ahead"
+                if rows
+                else "no: no scans"
+            )
+        share = relation.index_rows / rows
+        return f"{'yes' if share > 0.5 else 'partly'}: index scans fetch {share:.0%} of the rows"
+    if relation.method == "bloom":
+        return "yes: Bloom scans" if _major(server) < 19 else "no: PostgreSQL 19 streams Bloom scans itself"
+    if relation.method in ("gin", "brin"):
+        return "no: bitmap scans only, whose heap pages PostgreSQL itself reads ahead"
+    if relation.method not in _SERVED:
+        return "no: the access method is an extension's"
+    if not relation.index_rows:
+        return "no: no plain index scan fetched rows"
+    each = relation.index_rows / max(relation.scans, 1)
+    if each < _FEW_ROWS:
+        return f"no: about {each:.2g} row a scan; as inner side of a nested loop, perhaps"
+    return f"yes: {words.number(each)} rows a scan"
+
+
+def bound(statement: Statement) -> float:
+    """How many times as fast a statement would be if its reads took no time at all: no gain is larger."""
+    rest = statement.seconds - statement.read_seconds
+    return statement.seconds / rest if rest > 0 else math.inf
+
+
+def try_command(statement: Statement, dsn: str) -> str:
+    """What measures a statement with look-ahead and without; without a password."""
+    return f"pg_lookahead try --queryid {statement.queryid} --dsn={shlex.quote(without_password(dsn))}"
+
+
+def likely(statement: Statement) -> bool:
+    """Whether it waits for its reads, block by block.  Where nobody measured the time of reads, it may be."""
+    each = statement.read_seconds / max(statement.blocks_read, 1)
+    return not statement.read_seconds or each >= _SLOW
+
+
+# What to set
+
+
+def advise(server: Server, storage: Storage | None) -> list[Advice]:
+    """For a server; storage: that of this server, if it was measured."""
+    return list(_advice(server, storage)) if server.settings else []
+
+
+def _advice(server: Server, storage: Storage | None) -> Iterator[Advice]:
+    settings = server.settings
+    yield from _library(server)
+    for name, needed in (("pg_lookahead.index_scan", "on"), ("pg_lookahead.max_distance", "-1")):
+        if name in settings and settings[name].setting in ("off", "0"):
+            yield _set(settings, name, needed, "look-ahead is switched off by this setting")
+    if "track_io_timing" in settings and settings["track_io_timing"].setting == "off":
+        yield _set(
+            settings, "track_io_timing", "on", "nobody knows how long reads take; the statistics say it then"
+        )
+    method, direct = settings.get("io_method"), settings.get("debug_io_direct")
+    if method and method.setting == "sync":
+        better = "io_uring" if "io_uring" in (method.choices or []) else "worker"
+        why = "sync reads nothing in the background: look-ahead can only advise the kernel"
+        yield _set(settings, "io_method", better, why)
+    elif method is None and direct and direct.setting:
+        why = "on PostgreSQL 17 nothing can be read ahead with direct I/O"
+        yield _set(settings, "debug_io_direct", "''", why)
+    yield from _concurrency(server, storage)
+    yield from _combining(settings)
+    if storage:
+        yield from _page_cost(settings, storage)
+
+
+def _library(server: Server) -> Iterator[Advice]:
+    if server.loaded:
+        return
+    name = "shared_preload_libraries"
+    known = server.settings.get(name)
+    if server.available is None:
+        now, command = "not installed", "make install PG_CONFIG=..."
+    elif known is None:
+        now, command = "not visible to this role", f"-- add pg_lookahead to {name}"
+    else:
+        names = [one.strip() for one in known.setting.split(",") if one.strip()]
+        each = ", ".join(f"'{one}'" for one in [*names, "pg_lookahead"])
+        now, command = known.setting or "empty", f"ALTER SYSTEM SET {name} = {each};"
+    yield Advice(
+        name, now, "with pg_lookahead", "sessions do not load the library", command, "after a restart"
+    )
+
+
+def _concurrency(server: Server, storage: Storage | None) -> Iterator[Advice]:
+    """Reads in flight: as many as storage takes, or at least PostgreSQL 18's default."""
+    settings = server.settings
+    wanted, why = (
+        _KNOWN_DEFAULT,
+        f"{_KNOWN_DEFAULT} is the default of PostgreSQL 18; --measure-storage tells what storage takes",
+    )
+    if storage:
+        one, best = storage.curve[0], max(one.reads_a_second for one in storage.curve)
+        wanted = storage.knee
+        why = (
+            f"storage does {words.number(one.reads_a_second)} reads a second one at a time,"
+            f" and {words.number(best)} at best; depth {wanted} gives nine tenths of that"
+        )
+    name = "effective_io_concurrency"
+    if name in settings and int(settings[name].setting) < wanted:
+        yield _set(settings, name, str(wanted), why)
+    for place, options in server.tablespaces.items():
+        for option in options:
+            key, _, value = option.partition("=")
+            if key == name and int(value) < wanted:
+                quoted = '"' + place.replace('"', '""') + '"'
+                yield Advice(f"{name} of tablespace {place}", value, str(wanted), why,
+                    f"ALTER TABLESPACE {quoted} SET ({name} = {wanted});", "at once")  # fmt: skip
+    if settings.get("io_method", Setting("")).setting == "worker":
+        name = "io_max_workers" if "io_max_workers" in settings else "io_workers"
+        workers = min(wanted, _MOST_WORKERS)
+        if name in settings and storage and int(settings[name].setting) < workers:
+            yield _set(settings, name, str(workers), f"each worker does one read at a time; {why}")
+
+
+def _combining(settings: Mapping[str, Setting]) -> Iterator[Advice]:
+    block = int(settings["block_size"].setting) if "block_size" in settings else 8192
+    for name in ("io_max_combine_limit", "io_combine_limit"):
+        if name in settings and int(settings[name].setting) * block < _COMBINED:
+            yield _set(
+                settings,
+                name,
+                f"'{_COMBINED >> 10}kB'",
+                "neighbouring blocks take more reads than they need; 128 kB is the default",
+            )
+
+
+def _page_cost(settings: Mapping[str, Setting], storage: Storage) -> Iterator[Advice]:
+    """What a block costs in random order, with the knee's reads in flight, to one of large reads."""
+    if "random_page_cost" not in settings:
+        return
+    random = next(one.reads_a_second for one in storage.curve if one.depth == storage.knee)
+    ordered = storage.large_bytes_a_second / 8192
+    wanted = round(min(max(ordered / random, 1.1), 4.0), 1)
+    now = float(settings["random_page_cost"].setting)
+    if wanted < now:
+        why = (
+            f"at depth {storage.knee} storage does {words.number(random)} random blocks a second"
+            f" and {words.number(ordered)} by 128 KiB reads: a ratio of {ordered / random:.1f}"
+        )
+        yield _set(settings, "random_page_cost", str(wanted), why)
+
+
+def _set(settings: Mapping[str, Setting], name: str, value: str, why: str) -> Advice:
+    setting = settings[name]
+    now = f"{setting.setting}{f' ({setting.unit})' if setting.unit else ''}"
+    effect = "after a restart" if setting.context == "postmaster" else "after SELECT pg_reload_conf()"
+    return Advice(name, now, value.strip("'"), why, f"ALTER SYSTEM SET {name} = {value};", effect)
+
+
+def _major(server: Server) -> int:
+    return int(server.version.split(".")[0].split("beta")[0].split("rc")[0] or 0)
+
+
+# What changed
+
+
+def changes(old: Report, new: Report) -> list[Change]:
+    """Indexes whose size or file is another than in the earlier report, the largest change first."""
+    before = {
+        (server.name, database.name, index.index): index
+        for server in old.servers
+        for database in server.databases
+        for index in database.indexes
+    }
+    found = []
+    for server in new.servers:
+        for database in server.databases:
+            for index in database.indexes:
+                was = before.get((server.name, database.name, index.index))
+                if was is None or was.size is None or index.size is None:
+                    continue
+                rebuilt = was.filenode != index.filenode
+                if rebuilt or was.size != index.size:
+                    what = "rebuilt" if rebuilt else "grew" if index.size > was.size else "shrank"
+                    gains = was.gain, was.gain_low, was.gain_high
+                    found.append(
+                        Change(server.name, database.name, index.index, what, was.size, index.size, *gains)
+                    )
+    return sorted(found, key=lambda one: -abs(one.after - one.before))

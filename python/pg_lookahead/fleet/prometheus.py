@@ -1,0 +1,78 @@
+"""A report in the text format of Prometheus, for the textfile collector of its node exporter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from .records import Report
+
+_PREFIX = "pg_lookahead_"
+
+
+class _Metrics(Collector):
+    """What generate_latest asks for the figures of a report."""
+
+    def __init__(self, report: Report) -> None:
+        self._report = report
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        families: dict[str, GaugeMetricFamily] = {}
+
+        def add(name: str, told: str, value: float, **labels: str) -> None:
+            family = families.setdefault(name, GaugeMetricFamily(_PREFIX + name, told, labels=tuple(labels)))
+            family.add_metric(tuple(labels.values()), value)
+
+        report = self._report
+        add("report_complete", "Whether nothing is missing of the report.", report.complete)
+        at = datetime.fromisoformat(report.at).timestamp()
+        add("report_timestamp_seconds", "When the report was made.", at)
+        for server in report.servers:
+            of = {"server": server.name}
+            add("server_answers", "Whether the server could be asked.", not server.error, **of)
+            if server.error:
+                continue
+            add("library_loaded", "Whether sessions load the library.", server.loaded, **of)
+            add("advice", "Settings that the report advises to change.", len(server.advice), **of)
+            for view, counts in server.look_ahead.items():
+                for name, value in counts.items():
+                    add(f"{view}_{name}", f"{name} of lookahead.{view}.", value, **of)
+            for database in server.databases:
+                there = {**of, "database": database.name}
+                add("database_answers", "Whether the database could be asked.", not database.error, **there)
+                if database.error:
+                    continue
+                add("database_blocks_read", "Blocks read.", database.blocks_read, **there)
+                add("database_blocks_hit", "Blocks found cached.", database.blocks_hit, **there)
+                add("database_read_seconds", "Time of reads.", database.read_seconds, **there)
+                for one in database.relations:
+                    add(
+                        "relation_blocks_read",
+                        "Blocks read.",
+                        one.blocks_read,
+                        **there,
+                        kind=one.kind,
+                        relation=one.name,
+                    )
+                for index in database.indexes:
+                    if index.size is None or index.gain is None:
+                        continue
+                    place = {**there, "index": index.index}
+                    add("index_size_bytes", "Size of an index.", index.size, **place)
+                    add("index_gain_bytes", "What REINDEX gives back.", index.gain, **place)
+                    add("index_gain_low_bytes", "At least, by a 95 % interval.", index.gain_low or 0, **place)
+                    add(
+                        "index_gain_high_bytes", "At most, by a 95 % interval.", index.gain_high or 0, **place
+                    )
+        yield from families.values()
+
+
+def text_of(report: Report) -> str:
+    """The text."""
+    registry = CollectorRegistry()
+    registry.register(_Metrics(report))
+    return generate_latest(registry).decode()

@@ -1,0 +1,222 @@
+"""The model of a report, which is also the form of its JSON.
+
+A server or a database that could not be asked is there, with the reason in ``error``; what could not be
+read of one that answered is in ``problems``.  Sizes are bytes, times are seconds, unless a name says
+otherwise."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ..server.installation import ClusterError
+
+SCHEMA = 1
+
+
+class Setting(msgspec.Struct):
+    """As in pg_settings; choices are its enumvals."""
+
+    setting: str
+    unit: str | None = None
+    context: str = ""
+    choices: list[str] | None = None
+
+
+class Relation(msgspec.Struct):
+    """A table or an index, and the blocks that were read of it since its statistics began.
+
+    table: of an index; method: its access method
+    index_rows: rows that plain index scans fetched, by this index or from this table
+    other_rows: rows that sequential and bitmap scans fetched from this table
+    served: whether look-ahead serves these reads, and why"""
+
+    kind: str
+    name: str
+    table: str | None
+    method: str
+    size: int
+    blocks_read: int
+    blocks_hit: int
+    scans: int
+    index_rows: int
+    other_rows: int
+    unique: bool
+    served: str = ""
+
+
+class Statement(msgspec.Struct):
+    """Of pg_stat_statements: totals over all its calls.  try_command: what measures it."""
+
+    database: str
+    queryid: str
+    query: str
+    calls: int
+    seconds: float
+    blocks_read: int
+    read_seconds: float
+    try_command: str = ""
+
+
+class Index(msgspec.Struct):
+    """A row of lookahead.index_bloat.  filenode: changes with each rebuild."""
+
+    index: str
+    table: str | None
+    method: str | None
+    size: int | None
+    gain: int | None
+    gain_low: int | None
+    gain_high: int | None
+    gain_percent: float | None
+    basis: str | None
+    command: str | None
+    skipped: str | None
+    partitions: int | None = None
+    filenode: int | None = None
+
+
+class Database(msgspec.Struct):
+    """extension: its version, None if it was not created here
+    index_scan: pg_lookahead.index_scan in new sessions, None if they do not load the library
+    bloat: where the indexes were read, or why they were not"""
+
+    name: str
+    error: str = ""
+    problems: list[str] = msgspec.field(default_factory=list)
+    extension: str | None = None
+    index_scan: str | None = None
+    blocks_read: int = 0
+    blocks_hit: int = 0
+    read_seconds: float = 0.0
+    relations: list[Relation] = msgspec.field(default_factory=list)
+    indexes: list[Index] = msgspec.field(default_factory=list)
+    bloat: str = ""
+
+
+class Advice(msgspec.Struct):
+    """now, value: of the setting, before and after; effect: when the command takes effect"""
+
+    setting: str
+    now: str
+    value: str
+    reason: str
+    command: str
+    effect: str
+
+
+class Io(msgspec.Struct):
+    """Reads by clients, of pg_stat_io: by the context of the reads."""
+
+    context: str
+    reads: int
+    seconds: float
+
+
+class Server(msgspec.Struct, eq=False):
+    """Two are different even if they have told the same so far.
+
+    name: as it was given; local: whether it runs on the machine of this report
+    loaded: whether a session has the library; available: version of the extension's files, if any
+    look_ahead: counters of index_scan_stats and of join_stats, by the name of the view"""
+
+    name: str
+    error: str = ""
+    problems: list[str] = msgspec.field(default_factory=list)
+    version: str = ""
+    system_identifier: str = ""
+    standby: bool = False
+    local: bool = False
+    loaded: bool = False
+    available: str | None = None
+    settings: dict[str, Setting] = msgspec.field(default_factory=dict)
+    tablespaces: dict[str, list[str]] = msgspec.field(default_factory=dict)
+    io: list[Io] = msgspec.field(default_factory=list)
+    look_ahead: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
+    databases: list[Database] = msgspec.field(default_factory=list)
+    statements: list[Statement] | None = None
+    advice: list[Advice] = msgspec.field(default_factory=list)
+
+    @property
+    def complaints(self) -> list[str]:
+        """Whatever is missing of this server, and why."""
+        found = [self.error] * bool(self.error) + self.problems
+        for one in self.databases:
+            found += [f"database {one.name}: {text}" for text in [one.error, *one.problems] if text]
+        return found
+
+    @property
+    def state(self) -> str:
+        """In a word."""
+        return "no answer" if self.error else "partly" if self.complaints else "complete"
+
+
+class Depth(msgspec.Struct):
+    """Random reads of one block with so many in flight: their rate, and how long each took."""
+
+    depth: int
+    reads_a_second: float
+    seconds: float
+
+
+class Storage(msgspec.Struct):
+    """knee: the least depth with nine tenths of the best rate
+    large_bytes_a_second: of reads of 128 KiB at that depth"""
+
+    file: str
+    curve: list[Depth]
+    knee: int
+    large_bytes_a_second: float
+
+
+class Change(msgspec.Struct):
+    """Of an index since an earlier report, whose estimate of the gain is beside it."""
+
+    server: str
+    database: str
+    index: str
+    what: str
+    before: int
+    after: int
+    gain: int | None
+    gain_low: int | None
+    gain_high: int | None
+
+
+class Report(msgspec.Struct):
+    """at: when it was made; since: of the earlier report that it is compared with"""
+
+    tool: str
+    at: str
+    schema: int = SCHEMA
+    interrupted: bool = False
+    servers: list[Server] = msgspec.field(default_factory=list)
+    storage: Storage | None = None
+    since: str = ""
+    changes: list[Change] = msgspec.field(default_factory=list)
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing is missing."""
+        return not self.interrupted and not any(server.complaints for server in self.servers)
+
+
+def now() -> str:
+    """The time, as a report has it."""
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")
+
+
+def read(path: Path, option: str) -> Report:
+    """The report in a file of ``report --json``; ClusterError, one line, if it is no such file."""
+    try:
+        found = msgspec.json.decode(path.read_bytes(), type=Report)
+    except OSError as error:
+        raise ClusterError(f"{option} {path}: {error.strerror}") from None
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise ClusterError(f"{option} {path}: not a file of report --json: {error}") from None
+    if found.schema != SCHEMA:
+        raise ClusterError(f"{option} {path}: not a file of report --json of this version of the tool")
+    return found

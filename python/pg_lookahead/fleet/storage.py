@@ -1,0 +1,35 @@
+"""What storage does when it is given more reads at a time: random reads of a block, by fio."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from ..trace import TraceError, fio
+from ..trace.calibrate import LARGE, SMALL, SMALLEST_FILE, reads_a_second
+from .records import Depth, Storage
+
+DEPTHS = (1, 2, 4, 8, 16, 32, 64, 128)
+_ENOUGH = 0.9
+"""A depth suffices that gives this part of the best rate: deeper queues mostly add waiting."""
+
+
+def measure(path: Path, seconds: float, say: Callable[[str], None]) -> Storage:
+    """Measure; takes nine times ``seconds``, and reads only.  TraceError if fio or the file will not do."""
+    fio.need()
+    if fio.length(path) < SMALLEST_FILE:
+        raise TraceError(f"{path} is shorter than {SMALLEST_FILE >> 20} MiB, too short to measure by")
+    curve = []
+    for depth in DEPTHS:
+        say(f"storage: {SMALL >> 10} KiB reads at depth {depth}")
+        rate = reads_a_second(path, SMALL, depth, seconds)
+        curve.append(Depth(depth, rate, depth / rate))
+    chosen = knee(curve)
+    say(f"storage: {LARGE >> 10} KiB reads at depth {chosen}")
+    return Storage(str(path), curve, chosen, LARGE * reads_a_second(path, LARGE, chosen, seconds))
+
+
+def knee(curve: Sequence[Depth]) -> int:
+    """The least depth that suffices."""
+    best = max(one.reads_a_second for one in curve)
+    return next(one.depth for one in curve if one.reads_a_second >= _ENOUGH * best)

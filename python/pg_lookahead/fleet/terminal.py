@@ -1,0 +1,66 @@
+"""A report in a terminal: its tables, which fold what is long, and commands to copy below each."""
+
+from __future__ import annotations
+
+import textwrap
+
+from rich import box
+from rich.console import Console
+from rich.table import Table as Grid
+from rich.text import Text
+
+from . import tables
+from .records import Report
+
+_STYLES = {"gain": "green", "loss": "red", "": ""}
+
+
+def show(console: Console, report: Report, limit: int) -> None:
+    """All that a screen has room for; the page and the JSON have the rest."""
+    sections = {
+        "State": tables.state(report),
+        "Where reads wait": [*tables.reads(report, limit), tables.statements(report, limit)],
+        "What to set": [*tables.storage(report), tables.settings(report)],
+        "What to rebuild": tables.rebuild(report, limit),
+    }
+    for name, found in sections.items():
+        if any(table.rows for table in found):
+            console.print(f"\n[bold]{name}[/bold]")
+        for table in found:
+            if table.rows:
+                _show(console, table)
+    if report.interrupted:
+        console.print("\nThe report was interrupted: this is what there was.")
+
+
+def _show(console: Console, table: tables.Table) -> None:
+    wide = console.width >= 140
+    kept = [number for number, (_, kind) in enumerate(table.columns) if wide or "wide" not in kind]
+    kept = [number for number in kept if not any(row[number].code for row in table.rows)]
+    grid = Grid(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for number in kept:
+        name, kind = table.columns[number]
+        grid.add_column(name, justify="right" if "n" in kind.split() else "left", overflow="fold")
+    for row in table.rows:
+        grid.add_row(*(Text(row[number].text, _STYLES[row[number].look]) for number in kept))
+    console.print()
+    console.print(Text(table.caption))
+    console.print(grid)
+    for note, commands in table.commands.items():
+        for line in textwrap.wrap(note, console.width - 3, break_long_words=False):
+            console.print(Text(f"-- {line}", "dim"), soft_wrap=True)
+        for command in commands:
+            console.print(Text(folded(command, console.width)), soft_wrap=True)
+
+
+def folded(command: str, width: int) -> str:
+    """A command on lines that can be copied together.
+
+    A line of SQL, and of a connection string in quotes, ends where a space was."""
+    head, option, dsn = command.partition(" --dsn=")
+    if '"' in command or len(command) <= width:
+        return command
+    lines = textwrap.wrap(
+        f"--dsn={dsn}" if option else head, width - 4, break_long_words=False, break_on_hyphens=False
+    )
+    return "\n    ".join([f"{head} \\"] * bool(option) + lines)

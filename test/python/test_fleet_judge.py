@@ -1,0 +1,232 @@
+"""What ``pg_lookahead report`` makes of figures: which reads are served, what to set, and how it is shown."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import AsyncMock
+
+import msgspec
+import psycopg
+import pytest
+
+from pg_lookahead.fleet import collect, judge, storage, terminal
+from pg_lookahead.fleet.command import _kilobytes, _name
+from pg_lookahead.fleet.records import (
+    Database,
+    Depth,
+    Index,
+    Relation,
+    Report,
+    Server,
+    Setting,
+    Statement,
+    Storage,
+)
+from pg_lookahead.server.target import without_password
+
+SERVER = Server(name="a", version="18.6", loaded=True)
+
+
+def relation(kind: str = "index", **members: Any) -> Relation:
+    base = Relation(kind, "r", None, "btree", 8192, 1000, 0, 10, 1000, 0, False)
+    return msgspec.structs.replace(base, **members)
+
+
+@pytest.mark.parametrize(
+    ("of", "version", "wanted"),
+    [
+        (relation(), "18.6", "yes: 100 rows a scan"),
+        (relation(method="hash"), "18.6", "yes"),
+        (relation(index_rows=10), "18.6", "no: about 1 row a scan"),
+        (relation(index_rows=0), "18.6", "no: no plain index scan"),
+        (relation(method="gin"), "18.6", "no: bitmap scans"),
+        (relation(method="bloom"), "18.6", "yes: Bloom"),
+        (relation(method="bloom"), "19rc1", "no: PostgreSQL 19"),
+        (relation(method="ivfflat"), "18.6", "no: the access method"),
+        (relation("table"), "18.6", "yes: index scans fetch 100%"),
+        (relation("table", other_rows=3000), "18.6", "partly: index scans fetch 25%"),
+        (relation("table", index_rows=0, other_rows=5), "18.6", "no: sequential and bitmap"),
+        (relation("table", index_rows=0), "18.6", "no: no scans"),
+    ],
+)
+def test_served(of: Relation, version: str, wanted: str) -> None:
+    assert judge.served(of, msgspec.structs.replace(SERVER, version=version)).startswith(wanted)
+
+
+def statement(seconds: float, reading: float, blocks: int = 1000) -> Statement:
+    return Statement("d", "7", "SELECT", 10, seconds, blocks, reading)
+
+
+def test_bound_and_likely() -> None:
+    assert judge.bound(statement(10.0, 7.5)) == 4.0 and math.isinf(judge.bound(statement(1.0, 1.0)))
+    assert judge.likely(statement(1.0, 0.1)) and not judge.likely(statement(1.0, 0.01))
+    assert judge.likely(statement(1.0, 0.0)), "nobody measured"
+
+
+def curve(*rates: float) -> list[Depth]:
+    return [Depth(2**n, rate, 2**n / rate) for n, rate in enumerate(rates)]
+
+
+@pytest.mark.parametrize(
+    ("rates", "wanted"),
+    [((10, 20, 40, 60, 66, 67, 67, 67), 16), ((10, 9, 10, 10), 1), ((1, 2, 4, 8, 16, 32, 64, 128), 128)],
+)
+def test_knee(rates: tuple[float, ...], wanted: int) -> None:
+    assert storage.knee(curve(*rates)) == wanted
+
+
+def settings(**values: str) -> dict[str, Setting]:
+    contexts = {"io_method": "postmaster", "shared_preload_libraries": "postmaster"}
+    return {name: Setting(value, None, contexts.get(name, "user")) for name, value in values.items()}
+
+
+FAST = Storage("f", curve(10_000, 20_000, 40_000, 80_000, 80_000), 8, 81_920_000)
+
+
+def advice(server: Server, measured: Storage | None = None, **values: str) -> dict[str, tuple[str, str]]:
+    server = msgspec.structs.replace(server, settings=settings(**values))
+    return {one.setting: (one.command, one.effect) for one in judge.advise(server, measured)}
+
+
+RELOAD = "after SELECT pg_reload_conf()"
+
+
+def test_advice() -> None:
+    good = {"effective_io_concurrency": "16", "io_combine_limit": "16", "random_page_cost": "1.1"}
+    good |= {"track_io_timing": "on", "io_method": "worker", "io_workers": "8", "block_size": "8192"}
+    assert advice(SERVER, FAST, **good) == {}
+    assert advice(SERVER, FAST, **good, **{"pg_lookahead.index_scan": "off"}) == {
+        "pg_lookahead.index_scan": ("ALTER SYSTEM SET pg_lookahead.index_scan = on;", RELOAD)
+    }
+    assert advice(SERVER, FAST, **{**good, "effective_io_concurrency": "4", "io_workers": "3"}) == {
+        "effective_io_concurrency": ("ALTER SYSTEM SET effective_io_concurrency = 8;", RELOAD),
+        "io_workers": ("ALTER SYSTEM SET io_workers = 8;", RELOAD),
+    }
+    assert advice(SERVER, FAST, **{**good, "random_page_cost": "4"}) == {
+        "random_page_cost": ("ALTER SYSTEM SET random_page_cost = 1.1;", RELOAD)
+    }
+    assert advice(SERVER, None, **{**good, "random_page_cost": "4", "io_workers": "1"}) == {}, "not measured"
+    bare = {
+        "io_method": "sync",
+        "io_combine_limit": "1",
+        "io_max_combine_limit": "1",
+        "debug_io_direct": "data",
+    }
+    assert set(advice(SERVER, None, **bare)) == {"io_method", "io_combine_limit", "io_max_combine_limit"}
+    assert set(advice(SERVER, None, debug_io_direct="data")) == {"debug_io_direct"}
+    assert advice(SERVER) == {}, "a server that told no settings"
+
+
+def test_advice_of_tablespaces() -> None:
+    places = {"slow one": ["effective_io_concurrency=1", "random_page_cost=2"]}
+    server = msgspec.structs.replace(SERVER, tablespaces=places)
+    command = 'ALTER TABLESPACE "slow one" SET (effective_io_concurrency = 16);'
+    found = advice(server, effective_io_concurrency="16")
+    assert found == {"effective_io_concurrency of tablespace slow one": (command, "at once")}
+
+
+@pytest.mark.parametrize(
+    ("available", "libraries", "command"),
+    [
+        ("1.0", "", "ALTER SYSTEM SET shared_preload_libraries = 'pg_lookahead';"),
+        ("1.0", "a, b", "ALTER SYSTEM SET shared_preload_libraries = 'a', 'b', 'pg_lookahead';"),
+        ("1.0", None, "-- add pg_lookahead to shared_preload_libraries"),
+        (None, "", "make install PG_CONFIG=..."),
+    ],
+)
+def test_advice_of_the_library(available: str | None, libraries: str | None, command: str) -> None:
+    server = msgspec.structs.replace(SERVER, loaded=False, available=available)
+    values = {"track_io_timing": "on"} | (
+        {} if libraries is None else {"shared_preload_libraries": libraries}
+    )
+    assert advice(server, None, **values) == {"shared_preload_libraries": (command, "after a restart")}
+
+
+def test_changes() -> None:
+    def report(**sizes: tuple[int, int]) -> Report:
+        indexes = [
+            Index(name, "t", "btree", size, 5, 4, 6, 1.0, "", "", None, None, node)
+            for name, (size, node) in sizes.items()
+        ]
+        return Report("1", "now", servers=[Server("a", databases=[Database("d", indexes=indexes)])])
+
+    old = report(same=(100, 1), grew=(100, 2), rebuilt=(100, 3), gone=(100, 4), both=(100, 5))
+    new = report(same=(100, 1), grew=(150, 2), rebuilt=(40, 33), new=(100, 6), both=(100, 55))
+    found = [(one.index, one.what, one.before, one.after) for one in judge.changes(old, new)]
+    assert found == [
+        ("rebuilt", "rebuilt", 100, 40),
+        ("grew", "grew", 100, 150),
+        ("both", "rebuilt", 100, 100),
+    ]
+
+
+def test_a_server_is_removed_by_itself() -> None:
+    """Of two that have told the same, the one that turns out to be the other goes."""
+    servers = [Server("a"), Server("a")]
+    last = servers[1]
+    servers.remove(last)
+    assert len(servers) == 1 and servers[0] is not last
+
+
+def test_folded_commands() -> None:
+    long = (
+        "pg_lookahead try --queryid 7 --dsn='host=/some/long/directory port=5432 user=postgres dbname=shop'"
+    )
+    lines = terminal.folded(long, 60).splitlines()
+    assert lines[0] == "pg_lookahead try --queryid 7 \\" and max(map(len, lines)) <= 60 and len(lines) == 3
+    quoted = 'REINDEX INDEX CONCURRENTLY "my schema"."an index of a long name";'
+    assert terminal.folded(quoted, 40) == quoted
+
+
+def test_names_and_secrets() -> None:
+    assert _name("host=db1 port=5433") == "db1:5433" and _name("postgresql://u:p@db2/x") == "db2:5432"
+    assert _name("service=shop user=me") == "shop" and _name("") == "local socket:5432"
+    assert "secret" not in without_password("host=a password=secret sslpassword=secret")
+    assert (_kilobytes("50MB"), _kilobytes("7"), _kilobytes("1 GB")) == (51200, 7, 1 << 20)
+
+
+REFUSED = "connection failed: connection to server at h failed: FATAL:  no\nmore"
+
+
+@pytest.mark.parametrize(
+    ("error", "wanted"),
+    [
+        (psycopg.OperationalError(REFUSED), "no more"),
+        (psycopg.OperationalError(""), "OperationalError"),
+        (TimeoutError(), "it did not answer in time"),
+        (psycopg.errors.ConnectionTimeout("connection timeout expired"), "it did not answer in time"),
+    ],
+)
+def test_reasons(error: BaseException, wanted: str) -> None:
+    assert collect.reason(error) == wanted
+
+
+def test_who_waits_for_a_server_keeps_no_other_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five wait for a server that takes one at a time, and all together may have two connections."""
+
+    async def main() -> None:
+        slow = asyncio.Event()
+
+        async def connect(dsn: str, **_: Any) -> Any:
+            if "slow" in dsn:
+                await slow.wait()
+            return AsyncMock()
+
+        async def use(place: collect._Place, dsn: str) -> None:
+            async with collector._connect(place, dsn):
+                pass
+
+        monkeypatch.setattr(collect, "AsyncConnection", SimpleNamespace(connect=connect))
+        collector = collect.Collector(Report("1", "now"), [], collect.Options(connect_timeout=60), print)
+        collector._all = asyncio.Semaphore(2)
+        places = [collect._Place(Server(name=name), (name, 1), asyncio.Semaphore(1)) for name in "ab"]
+        waiting = [asyncio.create_task(use(places[0], "host=slow")) for _ in range(5)]
+        await asyncio.sleep(0)
+        await asyncio.wait_for(use(places[1], "host=b"), 30)
+        slow.set()
+        await asyncio.gather(*waiting)
+
+    asyncio.run(main())
