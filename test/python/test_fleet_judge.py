@@ -45,6 +45,7 @@ def relation(kind: str = "index", **members: Any) -> Relation:
         (relation(method="gin"), "18.6", "no: bitmap scans"),
         (relation(method="bloom"), "18.6", "yes: Bloom"),
         (relation(method="bloom"), "19rc1", "no: PostgreSQL 19"),
+        (relation(method="bloom"), "20devel", "no: PostgreSQL 19"),
         (relation(method="ivfflat"), "18.6", "no: the access method"),
         (relation("table"), "18.6", "yes: index scans fetch 100%"),
         (relation("table", other_rows=3000), "18.6", "partly: index scans fetch 25%"),

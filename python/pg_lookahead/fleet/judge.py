@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import shlex
 from collections.abc import Iterator, Mapping
 
@@ -181,7 +182,8 @@ def _set(settings: Mapping[str, Setting], name: str, value: str, why: str) -> Ad
 
 
 def _major(server: Server) -> int:
-    return int(server.version.split(".")[0].split("beta")[0].split("rc")[0] or 0)
+    number = re.match(r"\d+", server.version)
+    return int(number[0]) if number else 0
 
 
 # What changed

@@ -18,7 +18,7 @@ SET LOCAL pg_lookahead.max_read_rate = {rate}
 """
 
 SERVER = """
-SELECT current_setting('server_version') AS version, pg_is_in_recovery() AS standby,
+SELECT split_part(current_setting('server_version'), ' ', 1) AS version, pg_is_in_recovery() AS standby,
        (SELECT system_identifier::text FROM pg_control_system()) AS system_identifier,
        EXISTS (SELECT FROM pg_settings WHERE name = 'pg_lookahead.index_scan') AS loaded,
        (SELECT default_version FROM pg_available_extensions WHERE name = 'pg_lookahead') AS available
