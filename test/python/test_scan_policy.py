@@ -527,6 +527,21 @@ def test_left_beside_scans_that_stay_unknown(slow: Connection) -> None:
     assert len(rows) == 6000 and done["blocks_read"] > 100
 
 
+def test_pages_visited_in_turns(conn: Connection) -> None:
+    """Each entry lies on another page than the one before, but every fourth on the same: it is looked ahead from once."""
+    for statement in (
+        "DROP TABLE IF EXISTS turns",
+        "CREATE TABLE turns (k int, pad text)",
+        "INSERT INTO turns SELECT i % 2000, repeat('x', 300) FROM generate_series(1, 8000) AS i",
+        "CREATE INDEX ON turns (k)",
+        "ANALYZE turns",
+        FORCE,
+    ):
+        conn.execute(statement.encode())
+    rows, done = run(conn, "SELECT length(pad) FROM turns WHERE k >= 0 ORDER BY k", "turns")
+    assert len(rows) == 8000 and 300 < done["blocks_visited"] < 2000, done
+
+
 def test_looks_at_reads_again(slow: Connection) -> None:
     """After 1,024 reads a scan waits for some, to see whether they are slow, and does so again after 2,048 more."""
     make_long(slow)
