@@ -62,6 +62,8 @@ CONFIGS: dict[str, dict[str, object]] = {
 EXCESS_FIXED = 24
 EXCESS_FACTOR = 3
 
+BESIDE = "/* beside */ "
+
 LEAKS = re.compile(
     r"refcount leak|leaked|resource was not closed|PANIC|TRAP|terminated by signal|was not owned"
 )
@@ -73,13 +75,20 @@ class Case:
 
     blocks: how the counters of blocks are to compare (see the head of this file)
     ordered: whether the order of rows, and who scans what, is defined; false for parallel scans
-    cold: evict the user's tables and indexes before it"""
+    cold: evict the user's tables and indexes before it
+    ahead: joins may have asked for outer rows that nobody wanted, so that scans may have returned
+        more of them, by no more than the bound that blocks have
+    by_row: ask for each row by itself, so that those before an error are compared, too
+
+    A statement that begins with BESIDE is sent by another session, of the same database."""
 
     name: str
     statements: Sequence[str]
     blocks: Blocks = "exact"
     ordered: bool = True
     cold: bool = False
+    ahead: bool = False
+    by_row: bool = False
 
 
 @dataclass
@@ -124,14 +133,18 @@ class Session:
         """Whether no transaction is open."""
         return self._pg.transaction_status == pq.TransactionStatus.IDLE
 
-    def send(self, statement: str) -> None:
+    def send(self, statement: str, by_row: bool = False) -> None:
         self._pg.send_query(statement.encode())
+        if by_row:
+            self._pg.set_single_row_mode()
 
     def collect(self) -> Outcome:
         """The results of what was sent: rows as text, or the error with its fields."""
         outcome: Outcome = []
         while (result := self._pg.get_result()) is not None:
-            if result.status in (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK):
+            if result.status == pq.ExecStatus.SINGLE_TUPLE:
+                outcome.append(["row", (), [tuple(result.get_value(0, j) for j in range(result.nfields))]])
+            elif result.status in (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK):
                 columns = range(result.nfields)
                 names = tuple(result.fname(i) for i in columns)
                 rows = [tuple(result.get_value(i, j) for j in columns) for i in range(result.ntuples)]
@@ -295,6 +308,7 @@ class Differential:
             for statement in start:
                 session.send(statement)
                 session.collect()
+        self._others: dict[Session, Session] = {}
         self._before = {session: self._counters(session) for session in self._all}
         self._sessions: dict[str, Session] = {}
         self._take_turns()
@@ -312,7 +326,7 @@ class Differential:
                     session.ask(f"SET {name} = '{value}'")
 
     def close(self) -> None:
-        for session in self._all:
+        for session in (*self._all, *self._others.values()):
             session.connection.close()
 
     def __enter__(self) -> Differential:
@@ -368,15 +382,31 @@ class Differential:
         return {config: session.ask(query) for config, session in self._sessions.items()}
 
     def _outcomes(self, case: Case, statement: str) -> dict[str, Outcome]:
+        if statement.startswith(BESIDE):
+            return {
+                config: plain(self._beside(session, statement), case)
+                for config, session in self._sessions.items()
+            }
         if self._one_at_a_time:
             outcomes = {}
             for config, session in self._sessions.items():
-                session.send(statement)
+                session.send(statement, case.by_row)
                 outcomes[config] = plain(session.collect(), case)
             return outcomes
         for session in self._all:
-            session.send(statement)
+            session.send(statement, case.by_row)
         return {config: plain(session.collect(), case) for config, session in self._sessions.items()}
+
+    def _beside(self, session: Session, statement: str) -> Outcome:
+        """What another session of the same database gets, and has counted."""
+        if session not in self._others:
+            database = session.connection.info.dbname
+            self._others[session] = Session(self._cluster.connect(database))
+        other = self._others[session]
+        other.send(statement)
+        outcome = other.collect()
+        other.ask("SELECT pg_stat_force_next_flush()")
+        return outcome
 
     def _compare(self, what: str, outcomes: Mapping[str, Outcome]) -> None:
         stock = outcomes["off"]
@@ -420,19 +450,25 @@ class Differential:
                 one is not None
                 and other is not None
                 # how many of the planned workers start, and what each scans, is a matter of chance
-                and (not case.ordered or one[1:4] == other[1:4])
+                and (not case.ordered or case.ahead or one[1:4] == other[1:4])
                 and (case.blocks != "exact" or one[4] == other[4])
                 # what is cached when a case starts depends on what was read ahead before
                 and (case.blocks != "exact" or not case.cold or self._evictions or one[5] == other[5])
             )
+            if case.ahead and one is not None and other is not None:
+                same &= one[1] == other[1] and all(_bounded(case, *pair) for pair in zip(one[2:4], other[2:4], strict=True))
             if case.blocks == "bounded" and one is not None and other is not None:
-                excess = other[4] - one[4]
-                self.tally.excess = max(self.tally.excess, excess)
-                same &= 0 <= excess <= EXCESS_FIXED * len(case.statements) + EXCESS_FACTOR * one[4]
+                self.tally.excess = max(self.tally.excess, other[4] - one[4])
+                same &= _bounded(case, one[4], other[4])
             if not same:
                 columns = "scans, tuples returned, tuples fetched, blocks, of these read"
                 text = f"{case.name}: counters of {name.decode()} ({columns}): stock {one and one[1:]}, "
                 self._differs(f"{text}{config} {other and other[1:]}\n  " + "\n  ".join(case.statements))
+
+
+def _bounded(case: Case, stock: int, ours: int) -> bool:
+    """Whether an abandoned case has cost no more beyond what it costs stock than it may."""
+    return 0 <= ours - stock <= EXCESS_FIXED * len(case.statements) + EXCESS_FACTOR * stock
 
 
 def _first_difference(stock: Any, ours: Any, path: str = "") -> str:
