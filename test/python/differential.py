@@ -138,6 +138,12 @@ class Session:
         if by_row:
             self._pg.set_single_row_mode()
 
+    def notices(self) -> int:
+        """How many have come for what was sent, and have not been collected."""
+        self._pg.consume_input()
+        self._pg.is_busy()
+        return len(self._notices)
+
     def collect(self) -> Outcome:
         """The results of what was sent: rows as text, or the error with its fields."""
         outcome: Outcome = []
@@ -456,7 +462,9 @@ class Differential:
                 and (case.blocks != "exact" or not case.cold or self._evictions or one[5] == other[5])
             )
             if case.ahead and one is not None and other is not None:
-                same &= one[1] == other[1] and all(_bounded(case, *pair) for pair in zip(one[2:4], other[2:4], strict=True))
+                same &= one[1] == other[1] and all(
+                    _bounded(case, *pair) for pair in zip(one[2:4], other[2:4], strict=True)
+                )
             if case.blocks == "bounded" and one is not None and other is not None:
                 self.tally.excess = max(self.tally.excess, other[4] - one[4])
                 same &= _bounded(case, one[4], other[4])

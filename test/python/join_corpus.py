@@ -114,7 +114,10 @@ FAILING_KEYS = (
     "{y}.id = (CASE WHEN {x}.id = {k} THEN 'x' ELSE {x}.id::text END)::int",
     "{y}.s = ({x}.a * CASE WHEN {x}.id = {k} THEN 100000 ELSE 1 END)::smallint",
 )
-FAILING_OUTER = ("10 / ({x}.id - {k}) > -11", "({x}.c || {x}.id % {k})::name <> 'k' AND 1 / ({x}.id - {k}) < 2")
+FAILING_OUTER = (
+    "10 / ({x}.id - {k}) > -11",
+    "({x}.c || {x}.id % {k})::name <> 'k' AND 1 / ({x}.id - {k}) < 2",
+)
 FAILING_INNER = (
     "10 / ({y}.id - {k}) > -11",
     "10 / ({x}.id + {y}.id - {k}) > -11",
@@ -213,7 +216,11 @@ class JoinCorpus(Corpus):
                     made.append(f"CREATE INDEX ON {on} {index}")
             for on in ("par", "par0", "par1", "par2", "par3") if name == "par" else (name,):
                 made.append(f"CREATE {'UNIQUE' if name == 'ht' else ''} INDEX ON {on} (id)")
-        made += [f"CREATE TABLE void ({COLUMNS})", "CREATE INDEX ON void (a)", "CREATE UNIQUE INDEX ON void (id)"]
+        made += [
+            f"CREATE TABLE void ({COLUMNS})",
+            "CREATE INDEX ON void (a)",
+            "CREATE UNIQUE INDEX ON void (id)",
+        ]
         made += FUNCTIONS.split(";\nC")[:1]
         made += ["C" + part for part in FUNCTIONS.split(";\nC")[1:]]
         traced = next(table for table in self.tables if table.changing)
@@ -407,7 +414,11 @@ class JoinCorpus(Corpus):
         ]
         if join.plain:
             z = rng.choice(join.plain)
-            made += [f"{z}.ctid, {z}.tableoid::regclass, {x}.id", f"{z}.*, {y}.id AS i", f"{z}.xmin <> {z}.xmax, {z}.ctid"]
+            made += [
+                f"{z}.ctid, {z}.tableoid::regclass, {x}.id",
+                f"{z}.*, {y}.id AS i",
+                f"{z}.xmin <> {z}.xmax, {z}.ctid",
+            ]
         if rng.random() < 0.15:
             self.joins += 1
             join.whole = False
@@ -477,8 +488,12 @@ class JoinCorpus(Corpus):
         on = ["material"] if self.rng.random() < 0.1 else []
         if not off and not on:
             return statements
-        sets = "; ".join([*(f"SET enable_{name} = off" for name in off), *(f"SET enable_{name} = on" for name in on)])
-        resets = "; ".join([*(f"RESET enable_{name}" for name in off), *(f"SET enable_{name} = off" for name in on)])
+        sets = "; ".join(
+            [*(f"SET enable_{name} = off" for name in off), *(f"SET enable_{name} = on" for name in on)]
+        )
+        resets = "; ".join(
+            [*(f"RESET enable_{name}" for name in off), *(f"SET enable_{name} = off" for name in on)]
+        )
         return [sets, *statements, resets]
 
     def _whole(self, rows: int = 40) -> str:
@@ -566,15 +581,22 @@ class JoinCorpus(Corpus):
         return self._with_planner([*made, "FETCH ALL FROM c", "COMMIT"]), "exact"
 
     def _holdable(self) -> tuple[list[str], Blocks]:
-        made = ["BEGIN", f"DECLARE c {self.rng.choice(('SCROLL', 'NO SCROLL'))} CURSOR WITH HOLD FOR {self.joined(80)[0]}"]
-        return self._with_planner([*made, "FETCH 5 FROM c", "COMMIT", "FETCH 5 FROM c", *self._fetches(), "CLOSE c"]), "any"
+        made = [
+            "BEGIN",
+            f"DECLARE c {self.rng.choice(('SCROLL', 'NO SCROLL'))} CURSOR WITH HOLD FOR {self.joined(80)[0]}",
+        ]
+        return self._with_planner(
+            [*made, "FETCH 5 FROM c", "COMMIT", "FETCH 5 FROM c", *self._fetches(), "CLOSE c"]
+        ), "any"
 
     def _source(self, table: Table, rows: int = 30) -> tuple[str, str]:
         """A join that does not read a table, as a row source, and its name."""
         join = self.join(self.rng.choice((2, 2, 3)), rows, writing=table)
         x, y = join.names[0], join.names[-1]
         name = self._name()
-        query = join.query(f"{x}.id, coalesce({y}.a, {x}.a) AS a, {x}.b, {x}.s, {x}.l, {x}.n, {x}.c, {x}.nm, {x}.d, {x}.ts, {x}.pad")
+        query = join.query(
+            f"{x}.id, coalesce({y}.a, {x}.a) AS a, {x}.b, {x}.s, {x}.l, {x}.n, {x}.c, {x}.nm, {x}.d, {x}.ts, {x}.pad"
+        )
         return f"({query}{self.rng.choice((' OFFSET 0', ''))}) {name}", name
 
     def _changes(self, table: Table) -> str:
@@ -592,9 +614,13 @@ class JoinCorpus(Corpus):
         if kind == 0:
             columns = "a, b, s, l, n, c, nm, d, ts, pad"
             wanted = ", ".join(f"{o}.{column}" for column in columns.split(", "))
-            return f"INSERT INTO {t} ({columns}) SELECT {wanted} FROM {source} WHERE {few} RETURNING ctid, id, a"
+            return (
+                f"INSERT INTO {t} ({columns}) SELECT {wanted} FROM {source} WHERE {few} RETURNING ctid, id, a"
+            )
         if kind == 1:
-            return f"UPDATE {t} w SET pad = 'changed ' || {o}.id FROM {source} WHERE {few} AND {key} {returning}"
+            return (
+                f"UPDATE {t} w SET pad = 'changed ' || {o}.id FROM {source} WHERE {few} AND {key} {returning}"
+            )
         if kind == 2:
             return f"UPDATE {t} w SET a = w.a + 1, b = {o}.b FROM {source} WHERE {few} AND {key} {returning}"
         if kind == 3:
@@ -624,9 +650,13 @@ class JoinCorpus(Corpus):
         for _ in range(3):
             self.joins += 1
             x, y = rng.sample([table for table in self.tables if table.changing or table.clean], 2)
-            lock = rng.choice(("UPDATE", "SHARE", "NO KEY UPDATE OF x", "KEY SHARE OF y", "UPDATE OF y SKIP LOCKED"))
+            lock = rng.choice(
+                ("UPDATE", "SHARE", "NO KEY UPDATE OF x", "KEY SHARE OF y", "UPDATE OF y SKIP LOCKED")
+            )
             limit = rng.choice(("", " LIMIT 7"))
-            made.append(f"SELECT x.ctid, y.ctid FROM {x.name} x JOIN {y.name} y ON {self.key('x', 'y')} WHERE x.id < 40{limit} FOR {lock}")
+            made.append(
+                f"SELECT x.ctid, y.ctid FROM {x.name} x JOIN {y.name} y ON {self.key('x', 'y')} WHERE x.id < 40{limit} FOR {lock}"
+            )
         return self._with_planner([*made, rng.choice(("COMMIT", "ROLLBACK"))]), "any"
 
     def _current_of(self) -> tuple[list[str], Blocks]:
@@ -662,7 +692,9 @@ class JoinCorpus(Corpus):
              f"FOR i IN 1..4 LOOP SELECT count(*), md5(string_agg(z::text, '')) INTO steps, told FROM ({query} LIMIT i * 9) z; END LOOP;",
              f"FOR r IN {query} LOOP steps := steps + 1; EXIT WHEN steps > 40; INSERT INTO log (what) VALUES (r::text); END LOOP;")
         )  # fmt: skip
-        made = [f"DO $$ DECLARE r record; q record; steps int := 0; told text := ''; BEGIN {body} RAISE NOTICE '% %', steps, md5(told); END $$"]
+        made = [
+            f"DO $$ DECLARE r record; q record; steps int := 0; told text := ''; BEGIN {body} RAISE NOTICE '% %', steps, md5(told); END $$"
+        ]
         if rng.random() < 0.3:
             made.append(
                 f"DO $$ DECLARE r record; steps int := 0; BEGIN FOR r IN {query} LOOP steps := steps + 1; EXIT WHEN steps > 70;"
@@ -696,7 +728,9 @@ class JoinCorpus(Corpus):
         else:
             q = self._name()
             failing = rng.choice(FAILING_COLUMN[:2]).format(x=x, y=q, k=k)
-            columns += f", (SELECT max({q}.id * 0 + {failing}) FROM {self.inner(join)} {q} WHERE {self.key(x, q)})"
+            columns += (
+                f", (SELECT max({q}.id * 0 + {failing}) FROM {self.inner(join)} {q} WHERE {self.key(x, q)})"
+            )
         join.text += f" {word} {table} {y} ON {on}"
         query = join.query(columns)
         if rng.random() < 0.2:
@@ -726,7 +760,17 @@ class JoinCorpus(Corpus):
         join = Join()
         x, y = self.outer(join, 60), self._name()
         table, on, columns = self.inner(join), self.key(x, y), f"{x}.id, {y}.id"
-        effect = rng.choice(("loud({})", "murmur({})", "whisper({})", "noted({})", "nextval('seq') + {} * 0", "random() + {}", "notes() + {}"))
+        effect = rng.choice(
+            (
+                "loud({})",
+                "murmur({})",
+                "whisper({})",
+                "noted({})",
+                "nextval('seq') + {} * 0",
+                "random() + {}",
+                "notes() + {}",
+            )
+        )
         place = rng.randrange(7)
         if place == 0:
             columns += f", {effect.format(f'{x}.id')}"
@@ -740,7 +784,9 @@ class JoinCorpus(Corpus):
             join.text = f"(SELECT *, {effect.format('id')} AS e FROM {join.text} WHERE {join.where.pop() if join.where else 'true'} OFFSET 0) {x}"
             columns += f", {x}.e"
         elif place == 5:
-            on = f"{y}.id = {'(SELECT ({})::int)' if effect[0] not in 'mw' else '({})::int'}".format(effect.format(f"{x}.id"))
+            on = f"{y}.id = {'(SELECT ({})::int)' if effect[0] not in 'mw' else '({})::int'}".format(
+                effect.format(f"{x}.id")
+            )
         else:
             columns += f", (SELECT max({effect.format('q.id')}) FROM {self.inner(join)} q WHERE q.id = {y}.a)"
         join.text += f" {rng.choice(('JOIN', 'LEFT JOIN'))} {table} {y} ON {on}"
@@ -750,7 +796,11 @@ class JoinCorpus(Corpus):
         made = ["SELECT setseed(0.5)"]
         for _ in range(6):
             made.append(self._effect())
-        made += ["SELECT last_value, is_called FROM seq", "SELECT count(*), max(n), md5(string_agg(what, ',' ORDER BY n)) FROM log", "SELECT random()"]
+        made += [
+            "SELECT last_value, is_called FROM seq",
+            "SELECT count(*), max(n), md5(string_agg(what, ',' ORDER BY n)) FROM log",
+            "SELECT random()",
+        ]
         made.append(f"WITH w AS (DELETE FROM log WHERE n % 3 = 1 RETURNING n) SELECT x.id, y.id, w.n FROM w JOIN t0 x ON x.id = w.n % 100 JOIN"
                     f" {self.clean().name} y ON y.id = x.a LIMIT 40")  # fmt: skip
         return self._with_planner(made), "any"
@@ -763,7 +813,9 @@ class JoinCorpus(Corpus):
             "FETCH 2 FROM c",
             "SAVEPOINT s",
             f"FETCH {rng.choice((1, 20, 500))} FROM c",
-            rng.choice(("SELECT 1", f"UPDATE {table.name} SET pad = 's' WHERE a = {self._v()}", "SELECT 1 / 0")),
+            rng.choice(
+                ("SELECT 1", f"UPDATE {table.name} SET pad = 's' WHERE a = {self._v()}", "SELECT 1 / 0")
+            ),
             f"DECLARE d CURSOR FOR {self.joined(80)[0]}",
             "FETCH 5 FROM d",
             rng.choice(("ROLLBACK TO s", "ROLLBACK TO s", "RELEASE s")),
@@ -793,9 +845,15 @@ class JoinCorpus(Corpus):
         for _ in range(4):
             self.joins += 2
             other = self.clean().name
-            made.append(f"SELECT x.id, y.ctid FROM {other} x LEFT JOIN tmp y ON {self.key('x', 'y', KEYS[:9])} WHERE x.id < 60")
-            made.append(f"SELECT x.ctid, y.id FROM tmp x JOIN {other} y ON {self.key('x', 'y')} WHERE x.id < 60")
-        made.append("UPDATE tmp x SET pad = 'new' FROM t0 y WHERE y.id = x.a AND x.id < 90 RETURNING x.ctid, y.id")
+            made.append(
+                f"SELECT x.id, y.ctid FROM {other} x LEFT JOIN tmp y ON {self.key('x', 'y', KEYS[:9])} WHERE x.id < 60"
+            )
+            made.append(
+                f"SELECT x.ctid, y.id FROM tmp x JOIN {other} y ON {self.key('x', 'y')} WHERE x.id < 60"
+            )
+        made.append(
+            "UPDATE tmp x SET pad = 'new' FROM t0 y WHERE y.id = x.a AND x.id < 90 RETURNING x.ctid, y.id"
+        )
         return self._with_planner([*made, "DROP TABLE tmp"]), "any"
 
     def _splits(self) -> tuple[list[str], Blocks]:
@@ -829,7 +887,10 @@ class JoinCorpus(Corpus):
             made += [f"FETCH {rng.choice((1, 5, 40))} FROM c", rng.choice(changes)]
         made += [f"{BESIDE}{vacuum}", changes[0], "FETCH ALL FROM c", "COMMIT"]
         # so that tables do not grow without end
-        made += [f"DELETE FROM {t} WHERE id > 2000 AND pad = 'grown'", "RESET enable_indexonlyscan; RESET enable_bitmapscan"]
+        made += [
+            f"DELETE FROM {t} WHERE id > 2000 AND pad = 'grown'",
+            "RESET enable_indexonlyscan; RESET enable_bitmapscan",
+        ]
         return made, "any"
 
     def _parallel(self) -> tuple[list[str], Blocks]:
@@ -847,4 +908,7 @@ class JoinCorpus(Corpus):
                 f" {self.key('x', 'y')} LEFT JOIN {z} z ON z.id = y.a WHERE x.id < 90"
             )
         resets = "; ".join(f"RESET {one.split(' ')[1]}" for one in sets.split("; ")[:4])
-        return [*made, f"{resets}; SET max_parallel_workers_per_gather = 0; RESET parallel_leader_participation"], "any"
+        return [
+            *made,
+            f"{resets}; SET max_parallel_workers_per_gather = 0; RESET parallel_leader_participation",
+        ], "any"
