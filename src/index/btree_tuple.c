@@ -30,6 +30,8 @@ BTreeTupleAt(Page page, OffsetNumber offnum)
 		return NULL;
 	if (BTreeTupleIsPosting(itup) &&
 		(BTreeTupleGetPostingOffset(itup) < sizeof(IndexTupleData) ||
+		 BTreeTupleGetPostingOffset(itup) !=
+			 SHORTALIGN(BTreeTupleGetPostingOffset(itup)) ||
 		 BTreeTupleGetPostingOffset(itup) +
 				 (Size) BTreeTupleGetNPosting(itup) * sizeof(ItemPointerData) >
 			 IndexTupleSize(itup)))
