@@ -461,10 +461,8 @@ class Differential:
                 # what is cached when a case starts depends on what was read ahead before
                 and (case.blocks != "exact" or not case.cold or self._evictions or one[5] == other[5])
             )
-            if case.ahead and one is not None and other is not None:
-                same &= one[1] == other[1] and all(
-                    _bounded(case, *pair) for pair in zip(one[2:4], other[2:4], strict=True)
-                )
+            if case.ahead and case.ordered and one is not None and other is not None:
+                same &= all(_bounded(case, *pair) for pair in zip(one[1:4], other[1:4], strict=True))
             if case.blocks == "bounded" and one is not None and other is not None:
                 self.tally.excess = max(self.tally.excess, other[4] - one[4])
                 same &= _bounded(case, one[4], other[4])

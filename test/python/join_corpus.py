@@ -183,6 +183,7 @@ class JoinCorpus(Corpus):
         super().__init__(rng, tables=tables, version=version, rows=rows)
         self.joins = 0
         self._names = 0
+        self._abandoned = False
         for table in self.tables:
             table.values = rng.choice((60, 200, 600, 1500))
 
@@ -297,7 +298,8 @@ class JoinCorpus(Corpus):
     def outer(self, join: Join, rows: int, writing: Table | None = None) -> str:
         """The outermost side, of about so many rows; adds itself to the join."""
         rng, name = self.rng, self._name()
-        table = self._side(join, writing)
+        # what is fetched ahead for nothing prunes pages and marks entries dead, where there are dead rows
+        table = self._side(join, writing) if not self._abandoned else self.clean()
         few = self._few("o", rows)
         columns = f"{SOURCE}, pad"
         kind = rng.random()
@@ -327,7 +329,7 @@ class JoinCorpus(Corpus):
                 f"(SELECT {columns} FROM series({rows}))",
                 f"(SELECT {columns} FROM ({inner}) i WHERE id > (SELECT min(id) FROM {table.name} WHERE a > 3))",
                 f"(SELECT o.id, o.a, z.b, o.s, o.l, z.n, o.c, z.nm, o.d, o.ts, o.pad FROM {table.name} o"
-                f" LEFT JOIN {self._side(join, writing).name} z ON z.id = o.a WHERE {few} OFFSET 0)",
+                f" LEFT JOIN {(self.clean() if self._abandoned else self._side(join, writing)).name} z ON z.id = o.a WHERE {few} OFFSET 0)",
             )
             choice = rng.randrange(len(made))
             text = f"{made[choice]} {name}"
@@ -443,6 +445,7 @@ class JoinCorpus(Corpus):
     # Cases
 
     def case(self) -> Case:
+        self._abandoned = False
         case = super().case()
         name = case.name.split(" ", 1)[1]
         case.ordered = name != "parallel"
@@ -546,6 +549,7 @@ class JoinCorpus(Corpus):
         return f"SELECT * FROM ({query}) q FETCH FIRST {max(1, n)} ROWS ONLY"
 
     def _limit(self) -> tuple[list[str], Blocks]:
+        self._abandoned = True
         return self._with_planner([self._limited() for _ in range(9)]), "any"
 
     def _prepared(self) -> tuple[list[str], Blocks]:
@@ -568,6 +572,7 @@ class JoinCorpus(Corpus):
         return self._with_planner([*made, "DEALLOCATE ALL; RESET plan_cache_mode"]), "any"
 
     def _cursor(self) -> tuple[list[str], Blocks]:
+        self._abandoned = True
         if self.rng.random() < 0.4:
             made = ["BEGIN", f"DECLARE c SCROLL CURSOR FOR {self.joined(80)[0]}", *self._moves(60)]
         else:
@@ -649,11 +654,11 @@ class JoinCorpus(Corpus):
         rng, made = self.rng, ["BEGIN"]
         for _ in range(3):
             self.joins += 1
-            x, y = rng.sample([table for table in self.tables if table.changing or table.clean], 2)
+            x, y = rng.sample(self.tables, 2)
             lock = rng.choice(
                 ("UPDATE", "SHARE", "NO KEY UPDATE OF x", "KEY SHARE OF y", "UPDATE OF y SKIP LOCKED")
             )
-            limit = rng.choice(("", " LIMIT 7"))
+            limit = rng.choice(("", " LIMIT 7")) if x.clean else ""
             made.append(
                 f"SELECT x.ctid, y.ctid FROM {x.name} x JOIN {y.name} y ON {self.key('x', 'y')} WHERE x.id < 40{limit} FOR {lock}"
             )
@@ -673,6 +678,7 @@ class JoinCorpus(Corpus):
         return self._with_planner([*made, rng.choice(("COMMIT", "ROLLBACK"))]), "any"
 
     def _plpgsql(self) -> tuple[list[str], Blocks]:
+        self._abandoned = True
         rng, table = self.rng, self.changing()
         join = self.join(2, 150, writing=table)
         x, y = join.names[0], join.names[-1]
@@ -740,6 +746,7 @@ class JoinCorpus(Corpus):
         return query + rng.choice(("", "", "", " LIMIT 3", " LIMIT 20"))
 
     def _errors(self) -> tuple[list[str], Blocks]:
+        self._abandoned = True
         made: list[str] = []
         for _ in range(7):
             query = self._failing()
@@ -793,6 +800,7 @@ class JoinCorpus(Corpus):
         return join.query(columns) + rng.choice(("", "", " LIMIT 1", " LIMIT 10", " LIMIT 33"))
 
     def _effects(self) -> tuple[list[str], Blocks]:
+        self._abandoned = True
         made = ["SELECT setseed(0.5)"]
         for _ in range(6):
             made.append(self._effect())
@@ -806,6 +814,7 @@ class JoinCorpus(Corpus):
         return self._with_planner(made), "any"
 
     def _savepoints(self) -> tuple[list[str], Blocks]:
+        self._abandoned = True
         rng, table = self.rng, self.changing()
         made = [
             "BEGIN",

@@ -161,6 +161,13 @@ EFFECTS = {
     "a setting read by the outer side": "SELECT set_config('my.own', o.c, false), i2.id FROM o JOIN i2 ON i2.k = o.k"
     " WHERE o.c > current_setting('my.own') LIMIT 10",
     "row locks of the outer side": "SELECT q.id, i2.id FROM (SELECT * FROM o ORDER BY id FOR UPDATE) q JOIN i2 ON i2.k = q.k LIMIT 3",
+    "nextval of a subplan of the keys": "SELECT o.id, i2.id FROM o LEFT JOIN i2 ON i2.k = (SELECT nextval('seq') + o.k) LIMIT 10",
+    "notices of a subplan of the keys": "SELECT o.id, i2.id FROM o LEFT JOIN i2 ON i2.k = (SELECT loud(o.k)) LIMIT 10",
+    "a sort that comes later": "SELECT x.k, i2.id FROM (SELECT k FROM o WHERE id < 8 UNION ALL (SELECT nextval('seq')::int FROM generate_series(1, 5) ORDER BY 1)) x"
+    " JOIN i2 ON i2.k = x.k AND i2.m = 37 LIMIT 1",
+    "a hashed subplan that comes later": "SELECT o.id, i2.id FROM o JOIN i2 ON i2.k = o.k WHERE CASE WHEN o.id > 12 THEN o.id NOT IN"
+    " (SELECT nextval('seq')::int FROM generate_series(1, 3) ORDER BY 1 OFFSET 0) ELSE true END LIMIT 10",
+    "the role": "SELECT set_config('role', CASE WHEN o.id = 3 THEN 'pg_monitor' ELSE 'none' END, false), i2.id FROM o JOIN i2 ON i2.k = o.k WHERE o.c <> current_user LIMIT 10",
     "a modifying CTE": "WITH w AS (UPDATE o SET pad = 'new' WHERE id < 30 RETURNING *) SELECT w.id, i2.id FROM w JOIN i2 ON i2.k = w.k LIMIT 3",
 }  # fmt: skip
 LOCKED = "SELECT count(*) FROM (SELECT FROM o FOR UPDATE SKIP LOCKED) AS q"
@@ -215,6 +222,9 @@ ERRORS = {
     "outer column": ("SELECT q.x, i2.id FROM (SELECT k, 1 / (id - 15) AS x FROM o OFFSET 0) q JOIN i2 ON i2.k = q.k", False),
     "outer cast": ("SELECT q.id, i2.id FROM (SELECT id, k FROM o WHERE (CASE id WHEN 15 THEN 'x' ELSE c END)::int > 0 OFFSET 0) q JOIN i2 ON i2.k = q.k", False),
     "key": ("SELECT o.id, i2.id FROM o JOIN i2 ON i2.k = o.k + 0 / (o.id - 15)", False),
+    "group": ("SELECT q.s, i2.id FROM (SELECT id, sum(1e308::float8 * x) AS s FROM o, (VALUES (1), (2)) AS v (x) WHERE x = 1 OR id = 15 GROUP BY id ORDER BY id) q"
+    " JOIN i2 ON i2.k = q.id", False),
+    "key of a subplan": ("SELECT o.id, i2.id FROM o JOIN i2 ON i2.k = (SELECT o.k + 0 / (o.id - 15))", False),
     "key out of range": ("SELECT o.id, i2.id FROM o JOIN i2 ON i2.k = (o.id + 2147483632 - 15) - 2147483632 + 15", None),
     "inner filter": ("SELECT o.id, i2.id FROM o JOIN i2 ON i2.k = o.k AND 1 / (i2.k - 15 * 37) < 9", True),
     "join filter": ("SELECT o.id, i2.id FROM o LEFT JOIN i2 ON i2.k = o.k AND 1 / (i2.m - i2.m + o.id - 15) < 9", True),
@@ -338,15 +348,13 @@ SUBTRANSACTIONS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("cold", (True, False))
 @pytest.mark.parametrize("name", SUBTRANSACTIONS)
 @pytest.mark.parametrize("join", JOINED)
-def test_subtransaction_that_fails(joins: dict[str, JoinSide], join: str, name: str, cold: bool) -> None:
+def test_subtransaction_that_fails(joins: dict[str, JoinSide], join: str, name: str) -> None:
     """A cursor that was fetched from within goes on with stock's rows, and the server's log tells of no leak."""
 
     def steps(side: JoinSide) -> list[Any]:
-        if cold:
-            side.make_cold()
+        side.make_cold()
         seen: list[Any] = []
         with side.connect() as conn:
             conn.execute("BEGIN")
@@ -461,20 +469,27 @@ def loops(plan: dict[str, Any]) -> list[Any]:
 COUNTED = {
     "unique": UNIQUE,
     "many": MANY,
-    "left": "SELECT o.id, i2.id FROM o LEFT JOIN i2 ON i2.k = o.id * 3 AND i2.m > 4",
+    "left": "SELECT o.id, i2.id FROM o LEFT JOIN i2 ON i2.k = o.id AND i2.m > 4",
     "semi": "SELECT o.id FROM o WHERE EXISTS (SELECT FROM i2 WHERE i2.m = o.m AND i2.id > o.id)",
     "anti": "SELECT o.id FROM o WHERE NOT EXISTS (SELECT FROM i2 WHERE i2.k = o.k AND i2.m > 30)",
     "index only": "SELECT o.id, i2.m FROM o JOIN i2 ON i2.m = o.m WHERE o.id < 200",
     "chain": "SELECT o.id, t.id, i2.id FROM o JOIN t ON t.id = o.k JOIN i2 ON i2.k = t.k",
     "outer index scan": "SELECT x.id, i2.id FROM (SELECT * FROM t WHERE k > 10 ORDER BY k OFFSET 0) x JOIN i2 ON i2.k = x.id",
-    "rescanned": "SELECT v.g, q.n FROM generate_series(1, 5) AS v (g), LATERAL (SELECT count(i2.id) AS n FROM o JOIN i2 ON i2.k = o.k + v.g WHERE o.id < 100) AS q",
+    "rescanned": "SELECT v.g, q.n FROM generate_series(20, 100, 20) AS v (g), LATERAL (SELECT count(i2.id) AS n FROM o JOIN i2 ON i2.k = o.k WHERE o.id < v.g) AS q",
     "subplan": "SELECT o.id, (SELECT sum(t.id) FROM t WHERE t.k = o.k) FROM o",
     "ANY": "SELECT o.id, i2.id FROM o JOIN i2 ON i2.k = ANY (ARRAY[o.k, o.m, o.id])",
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("index_scan", ("off", "on"))
-@pytest.mark.parametrize("mode, cached", (("forced", "cold"), ("forced", "warm"), ("natural", "cold")))
+@pytest.mark.parametrize(
+    "mode, cached, index_scan",
+    (
+        ("forced", "cold", "off"),
+        ("forced", "warm", "off"),
+        ("natural", "cold", "off"),
+        ("forced", "cold", "on"),
+    ),
+)
 @pytest.mark.parametrize("name", COUNTED)
 def test_completed_joins_count_as_stock(
     joins: dict[str, JoinSide], name: str, mode: str, cached: str, index_scan: str
@@ -501,7 +516,7 @@ def test_completed_joins_count_as_stock(
     before = joins["forced"].stats()["joins"]
     try:
         compare(as_sides(joins), lambda side: counters(joins["forced" if side.forced else "off"]))
-        if mode == "forced" and name != "subplan":
+        if mode == "forced" and name not in ("subplan", "ANY"):
             assert joins["forced"].stats()["joins"] > before
     finally:
         joins["forced"].run("SET pg_lookahead.debug_force = on", "SET pg_lookahead.index_scan = off")
@@ -590,6 +605,7 @@ def test_changed_tables(joins: dict[str, JoinSide], name: str) -> None:
             with side.connect() as conn:
                 seen.append(outcome_of(conn, CHANGING[name]))
                 conn.execute("SELECT pg_stat_force_next_flush()")
+            side.run("SELECT pg_stat_force_next_flush()")
             seen.append(side.rows(LINE_POINTERS))
             seen.append(
                 side.rows(
@@ -953,10 +969,7 @@ def rows_beside_one_that_stands(side: JoinSide) -> int:
         assert "Workers Planned: 2" in plan and "Nested Loop" in plan, plan
         session = Session(conn)
         session.send(query)
-        working = f"SELECT count(*) FROM pg_stat_activity WHERE leader_pid = {conn.info.backend_pid}"
-        # who has no more rows ends, but the one that stands
-        assert until(lambda: side.value(working) == 2) and until(lambda: side.value(working) == 1)
-        until(lambda: session.notices() >= 148, 3)
+        until(lambda: session.notices() >= 148, 5)
         came = session.notices()
         side.run("SELECT setval('gate', 1, false)")
         (_, _, rows), notices = session.collect()
