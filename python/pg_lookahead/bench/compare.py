@@ -23,7 +23,7 @@ from ..report.journal import Journal
 from ..report.record import OURS, PEER, STOCK, Identity, Repetition, Result, Server, interval, result
 from ..server.target import Target
 from .cells import Cell, ClientsCell, JoinCell, LookupCell, ScanCell, StatementCell, VacuumCell
-from .joins import JoinClients
+from .joins import Join
 from .lookup import Lookup
 from .options import Options
 from .scans import Clients, Scan
@@ -39,7 +39,7 @@ disturbs a virtual machine comes and goes within a tenth of a second."""
 _SUBJECTS: dict[type[Cell], Any] = {
     ScanCell: Scan,
     ClientsCell: Clients,
-    JoinCell: JoinClients,
+    JoinCell: Join,
     LookupCell: Lookup,
     StatementCell: Statement,
     VacuumCell: Vacuum,

@@ -9,7 +9,7 @@ from ..measure.meter import Sample
 from ..server.target import SCHEMA, Target
 from . import tables
 from .cells import JoinCell
-from .scans import Clients, Connection, Scan
+from .scans import GOLDEN, Clients, Connection
 from .subjects import Context, Counters, Refused
 
 _NESTED_LOOPS = (
@@ -20,16 +20,18 @@ _COLD_ROWS = 150
 """Of so many outer rows one, at least, must have cost a cold sample the read of a block."""
 
 
-class Join(Scan):
+class Join(Clients):
     """A JoinCell at work in a session, or in several."""
 
     cell: JoinCell
 
     def __init__(self, target: Target, cell: JoinCell, context: Context) -> None:
         super().__init__(target, cell, context)
-        self._functions = [cell.way]
+        self._functions = [cell.way] * cell.clients
+        self.unordered = cell.way == "join_parallel"
         self.rows = tables.outer_rows(self.rows)
-        self._stride = int(self.rows * 0.6180339887) if cell.n < self.rows else 0
+        self._stride = int(self.rows * GOLDEN)
+        self._apart = (self.rows - cell.n + 1) // cell.clients
         indexes = ("t_seq", "t_per", "t_fives", "o_place")
         self.relations = (tables.TABLE, f"{SCHEMA}.o", *(f"{SCHEMA}.{name}" for name in indexes))
 
@@ -71,15 +73,6 @@ class Join(Scan):
 
     def _wanted(self, n: int) -> int | None:
         return None
-
-
-class JoinClients(Join, Clients):
-    """The same join in several sessions at once, each of other outer rows."""
-
-    def __init__(self, target: Target, cell: JoinCell, context: Context) -> None:
-        super().__init__(target, cell, context)
-        self._functions = [cell.way] * cell.clients
-        self._apart = (self.rows - cell.n + 1) // cell.clients
 
 
 def _inner_nodes(plan: dict[str, Any]) -> Any:
