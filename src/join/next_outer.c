@@ -102,7 +102,7 @@ open_rows(JoinNode *node)
 	node->refusal = refusal_of(node);
 
 	/* a parallel worker had to look at the catalogs: not counted */
-	pgBufferUsage.shared_blks_hit = hits;
+	pgBufferUsage.shared_blks_hit -= pgBufferUsage.shared_blks_hit - hits;
 	if (node->refusal != NULL)
 	{
 		JoinPolicyForbid(&node->policy);
