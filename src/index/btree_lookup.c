@@ -21,6 +21,7 @@
 #include "access/nbtree.h"
 #include "access/transam.h"
 #include "catalog/pg_index.h"
+#include "catalog/pg_type.h"
 #include "index/btree_lookup.h"
 #include "index/btree_tuple.h"
 #include "index/index_page.h"
@@ -54,6 +55,16 @@ struct BTreeLookup
 	int			nequal;			/* of these, the first are of "=" */
 	Bound		bounds[INDEX_MAX_KEYS];
 };
+
+/*
+ * Do the comparisons of a type call those of its elements, which may be
+ * anybody's?  So it is with arrays, rows and ranges.
+ */
+static bool
+calls_others(Oid type)
+{
+	return get_typtype(type) == TYPTYPE_PSEUDO && type != ANYENUMOID;
+}
 
 /* The strategy of a key as the order of the index's entries has it. */
 static StrategyNumber
@@ -112,6 +123,12 @@ find_comparison(Relation index, const ScanKeyData *key, Bound *bound)
 	return true;
 }
 
+bool
+BTreeLookupUses(const ScanKeyData *key)
+{
+	return (key->sk_flags & UNUSUAL_KEY) == 0;
+}
+
 BTreeLookup *
 BTreeLookupCreate(MemoryContext mcxt, Relation index, ScanKey keys, int nkeys,
 				  ScanDirection dir, const char **refusal)
@@ -126,9 +143,14 @@ BTreeLookupCreate(MemoryContext mcxt, Relation index, ScanKey keys, int nkeys,
 	lookup->after_equals = !lookup->forward;
 	lookup->nkeys = nkeys;
 	for (int i = 0; i < nkeys; i++)
-		if ((keys[i].sk_flags & (UNUSUAL_KEY | SK_ISNULL)) == 0 &&
-			keys[i].sk_func.fn_oid >= FirstNormalObjectId)
+	{
+		if (!BTreeLookupUses(&keys[i]))
+			continue;
+		if (calls_others(index->rd_opcintype[keys[i].sk_attno - 1]))
+			*refusal = "a key of the inner scan is of several values";
+		else if (keys[i].sk_func.fn_oid >= FirstNormalObjectId)
 			*refusal = "operator of an extension";
+	}
 	while (*refusal == NULL && lookup->nbounds < columns)
 	{
 		Bound	   *bound = &lookup->bounds[lookup->nbounds];
@@ -165,12 +187,6 @@ BTreeLookupCreate(MemoryContext mcxt, Relation index, ScanKey keys, int nkeys,
 		return NULL;
 	}
 	return lookup;
-}
-
-bool
-BTreeLookupUses(const ScanKeyData *key)
-{
-	return (key->sk_flags & UNUSUAL_KEY) == 0;
 }
 
 /* What the relation's cache entry remembers of the metapage, or NULL. */

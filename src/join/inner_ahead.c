@@ -100,6 +100,7 @@ struct InnerAhead
 	int			blocks_size;
 	WantedBlock *blocks;
 
+	bool		behind;			/* reads have to wait for others */
 	BlockNumber heap_size;		/* while open; Invalid: not looked up */
 	Buffer		vm_buffer;		/* while open */
 	BlockNumber last_block;		/* that was read ahead, of the heap */
@@ -688,15 +689,18 @@ InnerAheadRead(InnerAhead *inner)
 	if (PageReadsInBackground(inner->index))
 		LookaheadEnterBatch();
 	room = read_blocks(inner, room);
+	inner->behind = inner->nblocks > 0;
 	for (int i = 0; i < inner->nleaves; i++)
 	{
 		InnerRow   *row = inner->leaves[i];
 		uint16		reads = row->reads;
 
-		row->steps--;
 		if (room <= 0)
+		{
+			row->steps--;
+			inner->behind = true;
 			continue;
-		row->steps++;
+		}
 		row->stage = start_page(inner, inner->index, row->place.page, true,
 								row, &row->read) ?
 			INNER_READING : INNER_DONE;
@@ -705,6 +709,12 @@ InnerAheadRead(InnerAhead *inner)
 	if (PageReadsInBackground(inner->index))
 		LookaheadExitBatch();
 	inner->nleaves = 0;
+}
+
+bool
+InnerAheadIsBehind(InnerAhead *inner)
+{
+	return inner->behind && reads_allowed(inner) >= (inner->max_reads + 3) / 4;
 }
 
 void

@@ -31,6 +31,9 @@
 /* So many may be ahead before one has been handed out. */
 #define FIRST_ROWS 2
 
+/* Fetch so many at a time, so that their reads are started together. */
+#define ROWS_PER_FILL 16
+
 /* Memory for the rows ahead: wanted for each, and at least for all. */
 #define BYTES_PER_ROW BLCKSZ
 #define LEAST_BYTES (4 * BLCKSZ)
@@ -99,7 +102,7 @@ open_rows(JoinNode *node)
 	node->refusal = refusal_of(node);
 
 	/* a parallel worker had to look at the catalogs: not counted */
-	pgBufferUsage.shared_blks_hit = hits;
+	pgBufferUsage.shared_blks_hit -= pgBufferUsage.shared_blks_hit - hits;
 	if (node->refusal != NULL)
 	{
 		JoinPolicyForbid(&node->policy);
@@ -224,8 +227,8 @@ fill(JoinNode *node, PlanState *outer)
 	int			wanted = rows_wanted_ahead(node);
 	int			size = RowsAheadSize(node->rows);
 
-	/* some at a time, so that their reads are started together */
-	if (size > 0 && size > wanted - wanted / 4)
+	if (size > 0 && size > wanted - Min(wanted / 8, ROWS_PER_FILL) &&
+		!InnerAheadIsBehind(node->inner))
 		return;
 	while (!node->outer_ended &&
 		   (size = RowsAheadSize(node->rows)) < wanted + 1 &&

@@ -8,6 +8,7 @@
  */
 #include "postgres.h"
 
+#include "access/htup_details.h"
 #include "executor/executor.h"
 #include "join/rows_ahead.h"
 #include "utils/memutils.h"
@@ -25,7 +26,8 @@ struct RowsAhead
 	MemoryContext mcxt;			/* of the rows, and nothing else */
 	MemoryContext kinds_mcxt;
 	RowKind    *kinds;
-	Size		bytes;
+	Size		bytes;			/* that the rows may take, about */
+	Size		used;			/* that those not handed out take */
 	int			capacity;
 	int			first;			/* that has not been handed out */
 	int			n;
@@ -58,7 +60,7 @@ RowsAheadHasRoom(const RowsAhead *rows)
 {
 	return rows->n == 0 ||
 		(rows->n <= rows->capacity &&
-		 MemoryContextMemAllocated(rows->mcxt, false) < rows->bytes);
+		 rows->used < rows->bytes);
 }
 
 RowAhead *
@@ -107,6 +109,21 @@ prepare(RowsAhead *rows, RowAhead *row, const TupleTableSlot *slot)
 	MemoryContextSwitchTo(old);
 }
 
+/* The memory that a slot and its row take, about. */
+static Size
+size_of(const TupleTableSlot *slot)
+{
+	Size		size = sizeof(BufferHeapTupleTableSlot) +
+		slot->tts_tupleDescriptor->natts * (sizeof(Datum) + sizeof(bool));
+
+	if (TTS_IS_MINIMALTUPLE(slot))
+		return size + ((MinimalTupleTableSlot *) slot)->mintuple->t_len;
+	if (TTS_IS_HEAPTUPLE(slot) || TTS_IS_BUFFERTUPLE(slot))
+		return size + ((HeapTupleTableSlot *) slot)->tuple->t_len;
+	return size + heap_compute_data_size(slot->tts_tupleDescriptor,
+										 slot->tts_values, slot->tts_isnull);
+}
+
 RowAhead *
 RowsAheadAdd(RowsAhead *rows, TupleTableSlot *slot)
 {
@@ -120,6 +137,8 @@ RowsAheadAdd(RowsAhead *rows, TupleTableSlot *slot)
 	ExecMaterializeSlot(row->slot);
 	row->slot->tts_tid = slot->tts_tid;
 	row->slot->tts_tableOid = slot->tts_tableOid;
+	row->size = size_of(row->slot);
+	rows->used += row->size;
 	return row;
 }
 
@@ -135,6 +154,7 @@ RowsAheadNext(RowsAhead *rows)
 		ExecClearTuple(before->slot);
 	rows->first = (rows->first + 1) % size;
 	rows->n--;
+	rows->used -= row->size;
 	return row;
 }
 
@@ -145,4 +165,5 @@ RowsAheadForget(RowsAhead *rows)
 		if (rows->rows[i].slot != NULL)
 			ExecClearTuple(rows->rows[i].slot);
 	rows->n = 0;
+	rows->used = 0;
 }

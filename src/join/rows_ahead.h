@@ -25,6 +25,7 @@ typedef struct RowAhead
 {
 	TupleTableSlot *slot;
 	TupleDesc	desc;			/* of the rows that are copied to it */
+	Size		size;			/* bytes, about */
 	InnerRow	inner;
 } RowAhead;
 

@@ -12,19 +12,32 @@
 
 #include "access/transam.h"
 #include "catalog/pg_proc.h"
-#include "catalog/pg_type_d.h"
+#include "executor/executor.h"
 #include "join/safe_plan.h"
 #include "miscadmin.h"
 #include "nodes/nodeFuncs.h"
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
+#include "utils/rel.h"
 
-/* What is found on the way. */
+/* What is looked for, and what is found on the way. */
 typedef struct Search
 {
+	bool		plans;			/* are the plans of SubPlans looked at, too? */
+	List	   *changed;		/* tables that the statement changes */
 	List	   *params;
 	const char *refusal;
 } Search;
+
+/* The children of a node, while they are looked at. */
+typedef struct Children
+{
+	Search	   *search;
+
+	/* those that have returned a row before the outer side returns its first */
+	PlanState  *first;
+	PlanState  *second;
+} Children;
 
 /* Is there anything in an expression that can differ from row to row? */
 static bool
@@ -33,8 +46,7 @@ has_value(Node *node, void *context)
 	if (node == NULL)
 		return false;
 	if (!IsA(node, Const) && !IsA(node, List) && !IsA(node, FuncExpr) &&
-		!IsA(node, OpExpr) && !IsA(node, RelabelType) &&
-		!IsA(node, SQLValueFunction))
+		!IsA(node, OpExpr) && !IsA(node, RelabelType))
 		return true;
 	return expression_tree_walker(node, has_value, context);
 }
@@ -57,12 +69,18 @@ is_safe_pattern(Node *pattern)
 		VARDATA_ANY(text)[VARSIZE_ANY_EXHDR(text) - 1] != '\\';
 }
 
-/* Can a function not fail for the sake of a value, and does it do no more? */
+/*
+ * Can a function not fail for the sake of a value, and does it do no more?  Nor
+ * must it depend on a setting, which the query may change between two rows.
+ */
 static bool
 is_safe_function(Oid function, List *args)
 {
+	if (function == F_NOW || function == F_TRANSACTION_TIMESTAMP ||
+		function == F_STATEMENT_TIMESTAMP)
+		return true;
 	if (function >= FirstNormalObjectId ||
-		func_volatile(function) == PROVOLATILE_VOLATILE)
+		func_volatile(function) != PROVOLATILE_IMMUTABLE)
 		return false;
 	switch (function)
 	{
@@ -85,7 +103,8 @@ is_safe_function(Oid function, List *args)
 			return true;
 		default:
 			/* without a value of the row, it fails for all rows or for none */
-			return get_func_leakproof(function) || !has_value((Node *) args, NULL);
+			return get_func_leakproof(function) ||
+				!has_value((Node *) args, NULL);
 	}
 }
 
@@ -97,11 +116,47 @@ is_safe_operator(Oid operator, Oid function, List *args)
 							get_opcode(operator), args);
 }
 
+/* Can an aggregate not fail for one group, while it does not for another? */
+static bool
+is_safe_aggregate(const Aggref *aggref)
+{
+	if (aggref->aggorder != NIL || aggref->aggdistinct != NIL)
+		return false;
+	switch (aggref->aggfnoid)
+	{
+		case F_COUNT_:
+		case F_COUNT_ANY:
+		case F_SUM_INT2:
+		case F_SUM_INT4:
+		case F_SUM_INT8:
+		case F_AVG_INT2:
+		case F_AVG_INT4:
+		case F_AVG_INT8:
+		case F_MIN_INT2:
+		case F_MIN_INT4:
+		case F_MIN_INT8:
+		case F_MIN_TEXT:
+		case F_MIN_DATE:
+		case F_MIN_TIMESTAMP:
+		case F_MIN_TIMESTAMPTZ:
+		case F_MAX_INT2:
+		case F_MAX_INT4:
+		case F_MAX_INT8:
+		case F_MAX_TEXT:
+		case F_MAX_DATE:
+		case F_MAX_TIMESTAMP:
+		case F_MAX_TIMESTAMPTZ:
+			return true;
+		default:
+			return false;
+	}
+}
+
 /* Finds what is not safe. */
 static bool
 is_unsafe(Node *node, void *context)
 {
-	List	  **params = context;
+	Search	   *search = context;
 
 	if (node == NULL)
 		return false;
@@ -109,8 +164,8 @@ is_unsafe(Node *node, void *context)
 	{
 		case T_Param:
 			if (((Param *) node)->paramkind == PARAM_EXEC)
-				*params = list_append_unique_int(*params,
-												 ((Param *) node)->paramid);
+				search->params = list_append_unique_int(
+					search->params, ((Param *) node)->paramid);
 			return false;
 		case T_FuncExpr:
 			if (((FuncExpr *) node)->funcretset ||
@@ -134,13 +189,19 @@ is_unsafe(Node *node, void *context)
 				return true;
 			break;
 		case T_Aggref:
-			if (((Aggref *) node)->aggfnoid >= FirstNormalObjectId)
+			if (!is_safe_aggregate((Aggref *) node))
 				return true;
 			break;
+		case T_SubPlan:
+			if (!search->plans)
+				return true;
+			break;
+		case T_SQLValueFunction:
+			return ((SQLValueFunction *) node)->op != SVFOP_CURRENT_TIMESTAMP &&
+				((SQLValueFunction *) node)->op != SVFOP_CURRENT_TIMESTAMP_N;
 		case T_Var:
 		case T_Const:
 		case T_CaseTestExpr:
-		case T_SQLValueFunction:
 		case T_GroupingFunc:
 		case T_List:
 		case T_TargetEntry:
@@ -151,7 +212,6 @@ is_unsafe(Node *node, void *context)
 		case T_CaseExpr:
 		case T_CaseWhen:
 		case T_CoalesceExpr:
-		case T_SubPlan:
 			break;
 		default:
 			return true;
@@ -162,13 +222,32 @@ is_unsafe(Node *node, void *context)
 bool
 SafeExpression(Node *expression, List **params)
 {
-	return !is_unsafe(expression, params);
+	Search		search = {.params = *params};
+	bool		unsafe = is_unsafe(expression, &search);
+
+	*params = search.params;
+	return !unsafe;
 }
 
 static bool
 are_safe(List *expressions, Search *search)
 {
-	return !is_unsafe((Node *) expressions, &search->params);
+	return !is_unsafe((Node *) expressions, search);
+}
+
+/* Are the operators safe by which a node compares columns? */
+static bool
+compares_safely(int n, const Oid *operators)
+{
+	for (int i = 0; i < n; i++)
+	{
+		/* which are not told: any value */
+		List	   *args = list_make2(makeNode(Var), makeNode(Var));
+
+		if (!is_safe_operator(operators[i], InvalidOid, args))
+			return false;
+	}
+	return true;
 }
 
 /* Are the expressions of a node safe, other than its target list and filter? */
@@ -188,15 +267,8 @@ has_safe_expressions(PlanState *plan_state, Search *search)
 		case T_NamedTuplestoreScan:
 		case T_CteScan:
 		case T_Append:
-		case T_MergeAppend:
-		case T_RecursiveUnion:
 		case T_Material:
 		case T_Sort:
-		case T_IncrementalSort:
-		case T_Group:
-		case T_Agg:
-		case T_Unique:
-		case T_SetOp:
 		case T_Hash:
 		case T_Gather:
 		case T_GatherMerge:
@@ -218,7 +290,27 @@ has_safe_expressions(PlanState *plan_state, Search *search)
 		case T_ValuesScan:
 			return are_safe(((ValuesScan *) plan)->values_lists, search);
 		case T_Memoize:
-			return are_safe(((Memoize *) plan)->param_exprs, search);
+			return are_safe(((Memoize *) plan)->param_exprs, search) &&
+				compares_safely(((Memoize *) plan)->numKeys,
+								((Memoize *) plan)->hashOperators);
+		case T_MergeAppend:
+			return compares_safely(((MergeAppend *) plan)->numCols,
+								   ((MergeAppend *) plan)->sortOperators);
+		case T_RecursiveUnion:
+			return compares_safely(((RecursiveUnion *) plan)->numCols,
+								   ((RecursiveUnion *) plan)->dupOperators);
+		case T_IncrementalSort:
+			return compares_safely(((Sort *) plan)->numCols,
+								   ((Sort *) plan)->sortOperators);
+		case T_Group:
+			return compares_safely(((Group *) plan)->numCols,
+								   ((Group *) plan)->grpOperators);
+		case T_Agg:
+			return compares_safely(((Agg *) plan)->numCols,
+								   ((Agg *) plan)->grpOperators);
+		case T_Unique:
+			return compares_safely(((Unique *) plan)->numCols,
+								   ((Unique *) plan)->uniqOperators);
 		case T_NestLoop:
 			return are_safe(((NestLoop *) plan)->join.joinqual, search);
 		case T_MergeJoin:
@@ -236,11 +328,11 @@ has_safe_expressions(PlanState *plan_state, Search *search)
 }
 
 /*
- * Has all below a node been executed, once and for all, when its first row is
- * there?
+ * Is all below a node executed, once and for all, before it returns its first
+ * row?
  */
 static bool
-is_done_at_first_row(PlanState *plan_state)
+ends_at_first_row(PlanState *plan_state)
 {
 	switch (nodeTag(plan_state))
 	{
@@ -252,6 +344,42 @@ is_done_at_first_row(PlanState *plan_state)
 		default:
 			return false;
 	}
+}
+
+/* The children that have returned a row, if a node has. */
+static Children
+children_of(PlanState *plan_state, Search *search)
+{
+	Children	children = {.search = search};
+
+	switch (nodeTag(plan_state))
+	{
+		case T_SubqueryScanState:
+			children.first = ((SubqueryScanState *) plan_state)->subplan;
+			break;
+		case T_HashJoinState:
+			children.first = outerPlanState(plan_state);
+			children.second = innerPlanState(plan_state);
+			break;
+		case T_MergeJoinState:
+			children.first = outerPlanState(plan_state);
+			if (((MergeJoinState *) plan_state)->js.jointype == JOIN_INNER)
+				children.second = innerPlanState(plan_state);
+			break;
+		case T_NestLoopState:
+		case T_MaterialState:
+		case T_AggState:
+		case T_SortState:
+		case T_IncrementalSortState:
+		case T_GroupState:
+		case T_UniqueState:
+		case T_LimitState:
+			children.first = outerPlanState(plan_state);
+			break;
+		default:
+			break;
+	}
+	return children;
 }
 
 /* Why a node cannot be executed early, whatever its expressions are. */
@@ -273,39 +401,83 @@ kind_refusal(PlanState *plan_state)
 	}
 }
 
-/* Finds a node that is not safe. */
+/*
+ * Does a node scan a table that the statement changes?  If it came earlier to a
+ * page, it would prune it earlier, and new row versions would lie elsewhere.
+ */
+static bool
+scans_what_changes(PlanState *plan_state, const Search *search)
+{
+	Relation	relation;
+
+	switch (nodeTag(plan_state))
+	{
+		case T_SeqScanState:
+		case T_SampleScanState:
+		case T_IndexScanState:
+		case T_IndexOnlyScanState:
+		case T_BitmapHeapScanState:
+		case T_TidScanState:
+		case T_TidRangeScanState:
+			relation = ((ScanState *) plan_state)->ss_currentRelation;
+			return relation != NULL &&
+				list_member_oid(search->changed, RelationGetRelid(relation));
+		default:
+			return false;
+	}
+}
+
+/*
+ * Finds a node that is not safe.  What ends at its first row is safe if that
+ * row was returned before: it is done then.
+ */
 static bool
 is_unsafe_plan(PlanState *plan_state, void *context)
 {
-	Search	   *search = context;
+	Children   *parents = context;
+	Search	   *search = parents->search;
+	bool		has_returned = plan_state == parents->first ||
+		plan_state == parents->second;
+	bool		is_done = has_returned && ends_at_first_row(plan_state);
 	Plan	   *plan = plan_state->plan;
+	Children	children = {.search = search};
 
 	check_stack_depth();
 	search->refusal = kind_refusal(plan_state);
 	if (search->refusal != NULL)
 		return true;
-	if (!is_done_at_first_row(plan_state) &&
-		!has_safe_expressions(plan_state, search))
+	if (scans_what_changes(plan_state, search))
+		search->refusal = "outer side reads what the statement changes";
+	else if (!is_done && !has_safe_expressions(plan_state, search))
 		search->refusal = "outer side cannot be executed early";
 	else if (!are_safe(plan->targetlist, search) ||
 			 !are_safe(plan->qual, search))
 		search->refusal = "outer side may fail or have side effects";
 	if (search->refusal != NULL)
 		return true;
-	if (is_done_at_first_row(plan_state))
+	if (is_done)
 		return false;
+	if (has_returned)
+		children = children_of(plan_state, search);
 	if (IsA(plan_state, CteScanState) &&
-		is_unsafe_plan(((CteScanState *) plan_state)->cteplanstate, context))
+		is_unsafe_plan(((CteScanState *) plan_state)->cteplanstate, &children))
 		return true;
-	return planstate_tree_walker(plan_state, is_unsafe_plan, context);
+	return planstate_tree_walker(plan_state, is_unsafe_plan, &children);
 }
 
 const char *
 SafePlanRefusal(PlanState *plan_state, List **params)
 {
-	Search		search = {.params = *params};
+	const PlannedStmt *statement = plan_state->state->es_plannedstmt;
+	Search		search = {.plans = true, .params = *params};
+	Children	self = {.search = &search, .first = plan_state};
+	ListCell   *lc;
 
-	(void) is_unsafe_plan(plan_state, &search);
+	foreach(lc, statement->resultRelations)
+		search.changed = lappend_oid(
+			search.changed,
+			exec_rt_fetch(lfirst_int(lc), plan_state->state)->relid);
+	(void) is_unsafe_plan(plan_state, &self);
 	*params = search.params;
 	return search.refusal;
 }
