@@ -450,6 +450,7 @@ class JoinCorpus(Corpus):
         name = case.name.split(" ", 1)[1]
         case.ordered = name != "parallel"
         case.by_row = name in ("errors", "effects")
+        case.reads = False
         case.ahead = case.blocks != "exact"
         if name in ("splits", "parallel"):
             case.cold = False
