@@ -553,7 +553,9 @@ want_blocks(InnerAhead *inner, InnerRow *row, const BlockNumber *blocks, int n)
 									   inner->blocks_size);
 	}
 	for (int i = 0; i < n; i++)
-		if (needs_heap_page(inner, blocks[i]))
+		if ((inner->nblocks == 0 ||
+			 inner->blocks[inner->nblocks - 1].block != blocks[i]) &&
+			needs_heap_page(inner, blocks[i]))
 			inner->blocks[inner->nblocks++] =
 				(WantedBlock) {.block = blocks[i], .row = row,
 							   .serial = row->serial};
@@ -651,27 +653,73 @@ InnerAheadAdvance(InnerAhead *inner, InnerRow *row, TupleTableSlot *slot,
 	MemoryContextSwitchTo(old);
 }
 
+/*
+ * How many of the blocks wanted, from the i-th on, follow each other and can be
+ * read together?
+ */
+static int
+run_length(InnerAhead *inner, int i)
+{
+	const WantedBlock *wanted = &inner->blocks[i];
+	int			most = Min(inner->nblocks - i, io_combine_limit);
+	int			n = 1;
+
+	if (!PageReadsInBackground(inner->heap))
+		return 1;
+	while (n < most && wanted[n].block == wanted[0].block + n &&
+		   wanted[n].row->serial == wanted[n].serial)
+		n++;
+	return n == 1 ? 1 : Max(1, PageReadRoom(inner->heap, n));
+}
+
+/* Start reading adjacent heap blocks together.  Returns the number of reads. */
+static int
+read_run(InnerAhead *inner, const WantedBlock *wanted, int n)
+{
+	CountsBefore before = CountsNow(inner->heap);
+	PageRead	pages[MAX_IO_COMBINE_LIMIT];
+	PagesStarted started = PageReadStartRange(inner->heap, wanted[0].block, n,
+											  pages, inner);
+
+	inner->heap_owed += UncountSince(inner->heap, &before);
+	inner->counters->heap_blocks_read += started.blocks;
+	inner->counters->blocks_hit += n - started.blocks;
+	for (int i = 0; i < n; i++)
+	{
+		inner->heap_pages[pages[i].block % inner->table_size] = pages[i];
+		wanted[i].row->reads += PageReadWasRead(&pages[i]);
+	}
+	return started.reads;
+}
+
 /* Start reading heap blocks. */
 static int
 read_blocks(InnerAhead *inner, int room)
 {
 	int			i = 0;
+	int			n;
 
-	for (; i < inner->nblocks && room > 0; i++)
+	for (; i < inner->nblocks && room > 0; i += n)
 	{
 		const WantedBlock *wanted = &inner->blocks[i];
-		uint16		reads = wanted->row->reads;
+		uint64		before = inner->counters->heap_blocks_read;
 		PageRead	read;
 
-		if (wanted->row->serial != wanted->serial ||
-			!start_page(inner, inner->heap, wanted->block, false, wanted->row,
-						&read) ||
-			wanted->row->reads == reads)
-			continue;
-		room--;
-		inner->judged_blocks++;
-		inner->neighbours += wanted->block == inner->last_block + 1;
-		inner->last_block = wanted->block;
+		n = run_length(inner, i);
+		if (wanted->row->serial != wanted->serial)
+			n = 1;
+		else if (n > 1)
+			room -= read_run(inner, wanted, n);
+		else if (start_page(inner, inner->heap, wanted->block, false,
+							wanted->row, &read))
+			room -= inner->counters->heap_blocks_read - before;
+		inner->judged_blocks += inner->counters->heap_blocks_read - before;
+		if (inner->counters->heap_blocks_read != before)
+		{
+			inner->neighbours +=
+				(wanted->block == inner->last_block + 1) + n - 1;
+			inner->last_block = wanted[n - 1].block;
+		}
 	}
 	inner->nblocks -= i;
 	memmove(inner->blocks, &inner->blocks[i],

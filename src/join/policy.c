@@ -12,8 +12,8 @@
  *	TIME		WATCH		IDLE_ROWS rows in a row needed no read
  *	TIME		AHEAD		slow_reads_wanted rows in a row, of those that
  *							were timed, waited for slow reads
- *	AHEAD		ENDING		HITS_TO_STOP rows in a row needed no read; or
- *							reads_to_probe rows needed one, and it is time to
+ *	AHEAD		ENDING		fewer than LEAST_READS of JUDGED_ROWS rows needed a
+ *							read; or reads_to_probe rows needed one, and it is time to
  *							see how slow reads are; or of JUDGED_BLOCKS blocks
  *							three quarters followed the one before, and the
  *							kernel reads ahead
@@ -26,7 +26,8 @@
  * Beside the mode, there is the clock, which only TIME uses:
  *
  *	runs		rests		FAST_READS_TO_REST rows in a row waited for fast
- *							reads; or the kernel was found to read ahead
+ *							reads; or the kernel was found to read ahead, or few
+ *							rows to need a read
  *	rests		runs		"rest" rows that needed reads have gone by; that
  *							number doubles each time
  *
@@ -56,7 +57,8 @@
 #define IDLE_ROWS 16
 #define READS_TO_PROBE 1024
 #define READS_TO_PROBE_MAX 8192
-#define HITS_TO_STOP 64
+#define JUDGED_ROWS 64
+#define LEAST_READS 4
 #define JUDGED_BLOCKS 32
 #define MAX_UNUSED 3
 
@@ -67,7 +69,8 @@ start_ahead(JoinPolicy *policy)
 		return;
 	policy->mode = JOIN_AHEAD;
 	policy->distance = policy->forced ? policy->max_distance : 1;
-	policy->hits_in_row = 0;
+	policy->judged_rows = 0;
+	policy->judged_reads = 0;
 	policy->reads = 0;
 	policy->blocks = 0;
 	policy->neighbours = 0;
@@ -164,17 +167,25 @@ JoinPolicyTimed(JoinPolicy *policy, bool was_read, double read_us,
 void
 JoinPolicyRow(JoinPolicy *policy, bool was_read)
 {
+	policy->judged_rows++;
 	if (was_read)
 	{
-		policy->hits_in_row = 0;
+		policy->judged_reads++;
 		policy->reads++;
 		policy->distance = Min(policy->distance * 2, policy->max_distance);
 	}
-	else
-		policy->hits_in_row++;
-	if (!policy->forced &&
-		(policy->hits_in_row >= HITS_TO_STOP ||
-		 policy->reads >= policy->reads_to_probe))
+	if (policy->forced)
+		return;
+	if (policy->judged_rows >= JUDGED_ROWS)
+	{
+		if (policy->judged_reads < LEAST_READS)
+		{
+			rest(policy);
+			policy->mode = JOIN_ENDING;
+		}
+		policy->judged_rows = policy->judged_reads = 0;
+	}
+	if (policy->reads >= policy->reads_to_probe)
 		policy->mode = JOIN_ENDING;
 }
 

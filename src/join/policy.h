@@ -40,8 +40,9 @@ typedef struct JoinPolicy
 	int			last_rest;
 
 	/* in AHEAD */
-	int			hits_in_row;	/* rows whose inner scan read nothing */
-	int			reads;			/* rows whose inner scan had to read */
+	int			judged_rows;	/* lately */
+	int			judged_reads;	/* of these, whose inner scan had to read */
+	int			reads;			/* rows whose inner scan had to read, of all */
 	int			reads_to_probe; /* when reads are to be timed again */
 	int			neighbours;		/* of the blocks lately read */
 	int			blocks;			/* lately read */
