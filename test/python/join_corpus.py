@@ -867,7 +867,10 @@ class JoinCorpus(Corpus):
         return self._with_planner([*made, "DROP TABLE tmp"]), "any"
 
     def _splits(self) -> tuple[list[str], Blocks]:
-        """Pages of the inner index are split, and emptied and filled again, while a join stands still."""
+        """Pages of the inner index are split, and emptied and filled again, while a join stands still.
+
+        The table that changes is never the outer side, whose scan is further with look-ahead: VACUUM skips the
+        page that it stands on."""
         rng = self.rng
         self.joins += 1
         outer = self.clean().name
