@@ -94,7 +94,7 @@ bound_of(Relation index, ScanKey keys, int nkeys, AttrNumber attno,
 		if (strategy == BTEqualStrategyNumber)
 			return i;
 		if (forward ? strategy > BTEqualStrategyNumber :
-			strategy < BTEqualStrategyNumber)
+					  strategy < BTEqualStrategyNumber)
 			found = i;
 	}
 	return found;
@@ -215,7 +215,8 @@ BTreeLookupRoot(const BTreeLookup *lookup, BTreePlace *place)
  * that includes its TID, but for who comes from the right.
  */
 static int
-compare_keys(const BTreeLookup *lookup, ScanKey keys, IndexTuple itup, int natts)
+compare_keys(const BTreeLookup *lookup, ScanKey keys, IndexTuple itup,
+			 int natts)
 {
 	TupleDesc	tupdesc = RelationGetDescr(lookup->index);
 

@@ -28,6 +28,9 @@
 /* More rows ahead than this bring nothing. */
 #define MAX_ROWS 512
 
+/* For fewer rows than this it does not pay to begin. */
+#define LEAST_ROWS 16
+
 /* So many may be ahead before one has been handed out. */
 #define FIRST_ROWS 2
 
@@ -38,7 +41,7 @@
 #define BYTES_PER_ROW BLCKSZ
 #define LEAST_BYTES (4 * BLCKSZ)
 
-/* The function of the node's scan is the server's, or the scan room's, again. */
+/* The scan on the inner side is executed as it was before take_scan(). */
 static void
 give_scan_back(JoinNode *node)
 {
@@ -249,8 +252,10 @@ fill(JoinNode *node, PlanState *outer)
 		node->counters.rows += size > 0;
 	}
 	read_ahead(node);
-	node->counters.max_rows = Max(node->counters.max_rows,
-								  (uint64) Max(0, RowsAheadSize(node->rows) - 1));
+	size = RowsAheadSize(node->rows);
+	if (size > 1)
+		node->counters.max_rows =
+			Max(node->counters.max_rows, (uint64) size - 1);
 }
 
 /*
@@ -316,6 +321,7 @@ tell_policy(JoinNode *node)
 				Max(1, reads);
 		}
 		JoinPolicyTimed(&node->policy, was_read, read_us,
+						rows_needed(node) >= LEAST_ROWS,
 						node->taken.query->reads_are_slow);
 		if (node->policy.mode == JOIN_AHEAD)
 			node->taken.query->reads_are_slow = true;

@@ -13,8 +13,8 @@
  *	TIME		AHEAD		slow_reads_wanted rows in a row, of those that
  *							were timed, waited for slow reads
  *	AHEAD		ENDING		fewer than LEAST_READS of JUDGED_ROWS rows needed a
- *							read; or reads_to_probe rows needed one, and it is time to
- *							see how slow reads are; or of JUDGED_BLOCKS blocks
+ *							read; or reads_to_probe rows needed one, and it
+ *							is time to see how slow reads are; or of JUDGED_BLOCKS blocks
  *							three quarters followed the one before, and the
  *							kernel reads ahead
  *	ENDING		TIME		no row is held any more
@@ -134,7 +134,7 @@ JoinPolicyReadSeen(JoinPolicy *policy)
 
 void
 JoinPolicyTimed(JoinPolicy *policy, bool was_read, double read_us,
-				bool others_slow)
+				bool more_wanted, bool others_slow)
 {
 	if (!was_read)
 	{
@@ -159,7 +159,7 @@ JoinPolicyTimed(JoinPolicy *policy, bool was_read, double read_us,
 		policy->fast_reads = 0;
 		if (others_slow && wanted == SLOW_READS_TO_START)
 			wanted = 1;
-		if (++policy->slow_reads >= wanted)
+		if (++policy->slow_reads >= wanted && more_wanted)
 			start_ahead(policy);
 	}
 }

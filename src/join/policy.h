@@ -68,11 +68,12 @@ extern void JoinPolicyReadSeen(JoinPolicy *policy);
 
 /*
  * In TIME: the inner side was scanned for a row, and had to read or had not;
- * a read took so many microseconds (-1: not timed).  others_slow: another node
- * of the query has found that reads are slow.
+ * a read took so many microseconds (-1: not timed).  more_wanted: so are enough
+ * rows for it to pay.  others_slow: another node of the query has found that
+ * reads are slow.
  */
 extern void JoinPolicyTimed(JoinPolicy *policy, bool was_read, double read_us,
-							bool others_slow);
+							bool more_wanted, bool others_slow);
 
 /* In AHEAD, ENDING: the inner side was scanned for a row. */
 extern void JoinPolicyRow(JoinPolicy *policy, bool was_read);

@@ -274,7 +274,8 @@ has_safe_expressions(PlanState *plan_state, Search *search)
 		case T_GatherMerge:
 			return true;
 		case T_Result:
-			return are_safe((List *) ((Result *) plan)->resconstantqual, search);
+			return are_safe((List *) ((Result *) plan)->resconstantqual,
+							search);
 		case T_IndexScan:
 			return are_safe(((IndexScan *) plan)->indexqualorig, search) &&
 				are_safe(((IndexScan *) plan)->indexorderbyorig, search);

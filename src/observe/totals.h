@@ -21,7 +21,7 @@
 typedef struct Totals
 {
 	const char *name;			/* of what is counted; see SharedSegment */
-	int			n;				/* counters: sums, but for the last, a maximum */
+	int			n;				/* counters; the last is a maximum, others sums */
 
 	/* of totals.c */
 	SharedSegment segment;
