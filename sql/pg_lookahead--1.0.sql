@@ -324,6 +324,26 @@ LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
 CREATE VIEW index_scan_stats AS SELECT * FROM @extschema@.index_scan_stats();
 GRANT SELECT ON index_scan_stats TO PUBLIC;
 
+/*
+ * Nested loops that look ahead (src/join/), in the same way.
+ */
+
+CREATE FUNCTION join_stats(
+    OUT joins bigint,                  -- nested loops that looked ahead
+    OUT rows bigint,                   -- outer rows fetched ahead
+    OUT rows_unused bigint,            -- of these, not asked for in the end
+    OUT leaf_blocks_read bigint,       -- blocks of inner indexes whose read was started ahead
+    OUT heap_blocks_read bigint,       -- and blocks of inner tables
+    OUT blocks_hit bigint,             -- blocks looked at ahead, found cached
+    OUT blocks_unused bigint,          -- read ahead for rows that were not asked for
+    OUT max_rows bigint,               -- most outer rows ahead at a time
+    OUT stats_since timestamptz)
+AS 'MODULE_PATHNAME', 'lookahead_join_stats'
+LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
+
+CREATE VIEW join_stats AS SELECT * FROM @extschema@.join_stats();
+GRANT SELECT ON join_stats TO PUBLIC;
+
 -- Index scan nodes that this session's own process has served, reading ahead or not.
 CREATE FUNCTION index_scans_served() RETURNS bigint
 AS 'MODULE_PATHNAME', 'lookahead_index_scans_served'

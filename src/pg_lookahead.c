@@ -10,9 +10,12 @@
 #include <limits.h>
 
 #include "compat.h"
+#include "exec/settings.h"
 #include "exec/takeover.h"
+#include "join/join.h"
 #include "maintain/maintain.h"
 #include "observe/profile.h"
+#include "observe/join_stats.h"
 #include "observe/progress.h"
 #include "observe/scan_stats.h"
 #include "observe/stream_stats.h"
@@ -24,6 +27,7 @@
 LOOKAHEAD_MODULE_MAGIC;
 
 bool		lookahead_index_scan = true;
+bool		lookahead_nested_loop = true;
 int			lookahead_max_distance = -1;
 bool		lookahead_debug_force = false;
 bool		lookahead_index_vacuum = true;
@@ -55,8 +59,16 @@ _PG_init(void)
 							 PGC_USERSET,
 							 GUC_EXPLAIN,
 							 NULL, NULL, NULL);
+	DefineCustomBoolVariable("pg_lookahead.nested_loop",
+							 "Lets nested loops fetch outer rows ahead, and read for them what the inner index scan will need.",
+							 "Takes effect with the next query or cursor.",
+							 &lookahead_nested_loop,
+							 true,
+							 PGC_USERSET,
+							 GUC_EXPLAIN,
+							 NULL, NULL, NULL);
 	DefineCustomIntVariable("pg_lookahead.max_distance",
-							"Sets how many heap blocks an index scan may read ahead.",
+							"Sets how many heap blocks an index scan, or outer rows a nested loop, may be ahead.",
 							"-1 means as many as effective_io_concurrency allows in flight; 0 means none.",
 							&lookahead_max_distance,
 							-1, -1, 1024,
@@ -80,7 +92,7 @@ _PG_init(void)
 							GUC_EXPLAIN,
 							NULL, NULL, NULL);
 	DefineCustomBoolVariable("pg_lookahead.debug_force",
-							 "Makes index scans look ahead from their first row on, whether it pays or not.",
+							 "Makes index scans and nested loops look ahead from their first row on, whether it pays or not.",
 							 "This is for testing.",
 							 &lookahead_debug_force,
 							 false,
@@ -127,10 +139,12 @@ _PG_init(void)
 	 * around the others.
 	 */
 	ScanStatsInit();
+	JoinStatsInit();
 	StreamStatsInit();
 	ProgressInit();
 	TakeoverInit();
 	ScanInit();
+	JoinInit();
 	MaintainInit();
 	ProfileInit();
 	MarkGUCPrefixReserved("pg_lookahead");

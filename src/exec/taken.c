@@ -47,7 +47,7 @@ TakenFind(const PlanState *plan_state)
 
 	if (query == NULL || id < 0 || id >= query->size)
 		return NULL;
-	taken = query->nodes[id];
+	taken = query->nodes[id][TAKEN_ITSELF];
 	return taken != NULL && taken->plan_state == plan_state ? taken : NULL;
 }
 
@@ -95,28 +95,48 @@ TakenQueryMake(EState *estate)
 	return query;
 }
 
-Taken *
-TakenAdd(TakenQuery *query, PlanState *plan_state, const Taker *taker)
+/* The entry of a node in one role; NULL if it is none of a plan. */
+static Taken **
+entry_of(TakenQuery *query, const PlanState *plan_state, TakenRole role)
 {
-	MemoryContext memory = query->estate->es_query_cxt;
 	int			id = plan_state->plan->plan_node_id;
-	Taken	   *taken;
 
 	if (id < 0)
 		return NULL;
 	if (id >= query->size)
 	{
 		int			size = Max(2 * query->size, id + 1);
-		Taken	  **nodes =
-			MemoryContextAllocZero(memory, size * sizeof(Taken *));
+		Size		bytes = sizeof(query->nodes[0]);
+		void	   *nodes = MemoryContextAllocZero(query->estate->es_query_cxt,
+												   size * bytes);
 
-		memcpy(nodes, query->nodes, query->size * sizeof(Taken *));
+		memcpy(nodes, query->nodes, query->size * bytes);
 		if (query->nodes != query->first_nodes)
 			pfree(query->nodes);
 		query->nodes = nodes;
 		query->size = size;
 	}
-	if (query->nodes[id] != NULL)
+	return &query->nodes[id][role];
+}
+
+bool
+TakenAddRole(Taken *taken, PlanState *plan_state, TakenRole role)
+{
+	Taken	  **entry = entry_of(taken->query, plan_state, role);
+
+	if (entry == NULL || *entry != NULL)
+		return false;
+	*entry = taken;
+	return true;
+}
+
+Taken *
+TakenAdd(TakenQuery *query, PlanState *plan_state, const Taker *taker)
+{
+	Taken	  **entry = entry_of(query, plan_state, TAKEN_ITSELF);
+	Taken	   *taken;
+
+	if (entry == NULL || *entry != NULL)
 		return NULL;
 	if (query->space_used + MAXALIGN(taker->size) <= sizeof(query->space))
 	{
@@ -125,8 +145,9 @@ TakenAdd(TakenQuery *query, PlanState *plan_state, const Taker *taker)
 		memset(taken, 0, taker->size);
 	}
 	else
-		taken = MemoryContextAllocZero(memory, taker->size);
-	query->nodes[id] = taken;
+		taken = MemoryContextAllocZero(query->estate->es_query_cxt,
+									   taker->size);
+	*entry = taken;
 	taken->plan_state = plan_state;
 	taken->query = query;
 	taken->taker = taker;

@@ -17,6 +17,19 @@
 struct ExplainState;
 typedef struct Taken Taken;
 
+/*
+ * What a plan node can be to somebody who takes nodes.  It can be all at once:
+ * an index scan that looks ahead, on the outer side of a nested loop that does,
+ * which is on the inner side of another one.
+ */
+typedef enum TakenRole
+{
+	TAKEN_ITSELF,				/* the node that was taken */
+	TAKEN_AS_OUTER,				/* the outer child of one */
+	TAKEN_AS_INNER,				/* on the inner side of one */
+	TAKEN_ROLES
+} TakenRole;
+
 /* What one kind of takeover does; a room that drives nodes registers one. */
 typedef struct Taker
 {
@@ -61,8 +74,8 @@ typedef struct TakenQuery
 	MemoryContextCallback forget;
 	Taken	   *first;			/* in a list of its nodes */
 	int			size;			/* of nodes */
-	Taken	  **nodes;			/* by plan_node_id; NULL: not taken */
-	Taken	   *first_nodes[8];
+	Taken	 *(*nodes)[TAKEN_ROLES];	/* by plan_node_id; NULL: not taken */
+	Taken	   *first_nodes[8][TAKEN_ROLES];
 
 	/* the first nodes are kept here: short queries allocate nothing */
 	Size		space_used;		/* bytes */
@@ -95,15 +108,21 @@ TakenQueryOf(const EState *estate)
 	return TakenQuerySearch(estate);
 }
 
+/* The taken node for which a node has a role; there must be one. */
+static inline Taken *
+TakenBy(const PlanState *plan_state, TakenRole role)
+{
+	const TakenQuery *query = TakenQueryOf(plan_state->state);
+
+	return query->nodes[plan_state->plan->plan_node_id][role];
+}
+
 /* What is kept for a node that has been taken. */
 static inline Taken *
 TakenNode(const PlanState *plan_state)
 {
-	const TakenQuery *query = TakenQueryOf(plan_state->state);
-
-	Assert(query->nodes[plan_state->plan->plan_node_id]->plan_state ==
-		   plan_state);
-	return query->nodes[plan_state->plan->plan_node_id];
+	Assert(TakenBy(plan_state, TAKEN_ITSELF)->plan_state == plan_state);
+	return TakenBy(plan_state, TAKEN_ITSELF);
 }
 
 /* What is kept for any node, or NULL if it has not been taken. */
@@ -114,6 +133,12 @@ extern TakenQuery *TakenQueryMake(EState *estate);
 /* Add a node.  NULL if another of the same plan_node_id is there already. */
 extern Taken *TakenAdd(TakenQuery *query, PlanState *plan_state,
 					   const Taker *taker);
+
+/*
+ * Give a node a role for one that was taken.  False if it has that role for
+ * another one already.
+ */
+extern bool TakenAddRole(Taken *taken, PlanState *plan_state, TakenRole role);
 
 /* No node of a query will be executed again. */
 extern void TakenQueryEnd(TakenQuery *query, bool wait);

@@ -53,9 +53,8 @@ TakeoverRegister(const Taker *taker)
 	takers[ntakers++] = taker;
 }
 
-/* Is this a function of the server itself, and not of another extension? */
-static bool
-is_servers_own(ExecProcNodeMtd function)
+bool
+TakeoverIsServersOwn(ExecProcNodeMtd function)
 {
 	static ExecProcNodeMtd known[MAX_TAKERS];
 	ExecProcNodeMtd *slot =
@@ -103,7 +102,7 @@ take_node(Walk *walk, PlanState *plan_state)
 	Taken	   *taken;
 
 	if (taker == NULL || refusal != NULL ||
-		!is_servers_own(plan_state->ExecProcNodeReal))
+		!TakeoverIsServersOwn(plan_state->ExecProcNodeReal))
 		return;
 	if (walk->query == NULL)
 		walk->query = TakenQueryMake(plan_state->state);
@@ -132,8 +131,9 @@ is_leaf(const PlanState *plan_state)
 }
 
 /*
- * Take the nodes of a plan that are served.  Most short queries are a scan
- * below nodes of one child each, which nobody serves: no recursion for those.
+ * Take the nodes of a plan that are served, those below a node before the node
+ * itself.  Most short queries are a scan below nodes of one child each, which
+ * nobody serves: no recursion for those.
  */
 static bool
 take_nodes(PlanState *plan_state, void *context)
@@ -150,12 +150,15 @@ take_nodes(PlanState *plan_state, void *context)
 		RowBoundsBelow(&walk->bounds, plan_state);
 		plan_state = outerPlanState(plan_state);
 	}
-	take_node(walk, plan_state);
 	if (!is_leaf(plan_state))
 	{
+		RowBounds	here = walk->bounds;
+
 		RowBoundsBelow(&walk->bounds, plan_state);
 		planstate_tree_walker(plan_state, take_nodes, context);
+		walk->bounds = here;
 	}
+	take_node(walk, plan_state);
 	walk->bounds = bounds;
 	return false;
 }

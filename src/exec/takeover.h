@@ -19,6 +19,9 @@ extern void TakeoverRegister(const Taker *taker);
  */
 extern const char *TakeoverRefusal(PlanState *plan_state);
 
+/* Is this a function of the server itself, and not of another extension? */
+extern bool TakeoverIsServersOwn(ExecProcNodeMtd function);
+
 /* Install the executor's hooks; called once, when the library is loaded. */
 extern void TakeoverInit(void);
 

@@ -16,9 +16,9 @@
 #include "postgres.h"
 
 #include "access/genam.h"
-#include "access/tupmacs.h"
 #include "compat.h"
 #include "index/btree_leaf.h"
+#include "index/btree_tuple.h"
 #include "storage/bufmgr.h"
 #include "utils/rel.h"
 
@@ -96,47 +96,6 @@ BTreeLeafNote(BTreeLeaf *leaf, ItemPointer tid)
 }
 
 /*
- * Do the first "natts" attributes of a tuple lie within it?  A damaged length
- * would otherwise lead index_getattr() out of the page.
- */
-static bool
-attributes_fit(IndexTuple itup, TupleDesc tupdesc, int natts)
-{
-	const char *tuple = (const char *) itup;
-	Size		size = IndexTupleSize(itup);
-	Size		off = IndexInfoFindDataOffset(itup->t_info);
-	const uint8 *nulls = (const uint8 *) (tuple + sizeof(IndexTupleData));
-
-	if (BTreeTupleIsPosting(itup))
-		size = BTreeTupleGetPostingOffset(itup);
-	for (int i = 0; i < natts; i++)
-	{
-		Form_pg_attribute att = TupleDescAttr(tupdesc, i);
-
-		if (off > size)
-			return false;
-		if (IndexTupleHasNulls(itup) && att_isnull(i, nulls))
-			continue;
-		if (att->attlen > 0)
-			off = att_align_nominal(off, att->attalign) + att->attlen;
-		else if (off == size)
-			return false;
-		else if (att->attlen == -1)
-		{
-			off = att_align_pointer(off, att->attalign, -1, tuple + off);
-			if (off >= size || VARATT_IS_EXTERNAL(tuple + off) ||
-				(!VARATT_IS_1B(tuple + off) &&
-				 (size - off < VARHDRSZ || VARSIZE_4B(tuple + off) < VARHDRSZ)))
-				return false;
-			off += VARSIZE_ANY(tuple + off);
-		}
-		else
-			off += strnlen(tuple + off, size - off) + 1;
-	}
-	return off <= size;
-}
-
-/*
  * Does a tuple of "natts" attributes pass the keys that are required (those
  * that can end a scan of some direction when they fail), the others, or both?
  * Sets *required_failed if the scan ends here, or the tuple is damaged.  Keys
@@ -155,7 +114,7 @@ keys_pass(IndexScanDesc scan, ScanDirection dir, IndexTuple itup, int natts,
 	*required_failed = false;
 	if (so->numberOfKeys == 0)
 		return true;
-	if (!attributes_fit(itup, tupdesc,
+	if (!BTreeTupleFits(itup, tupdesc,
 						Min(natts, so->keyData[so->numberOfKeys - 1].sk_attno)))
 	{
 		*required_failed = true;
@@ -196,37 +155,6 @@ keys_pass(IndexScanDesc scan, ScanDirection dir, IndexTuple itup, int natts,
 		}
 	}
 	return true;
-}
-
-/*
- * The tuple at an offset, or NULL if the page is damaged there.  Nothing of
- * it but its key has to be trusted after this.
- */
-static IndexTuple
-tuple_at(Page page, OffsetNumber offnum)
-{
-	ItemId		iid = PageGetItemId(page, offnum);
-	IndexTuple	itup;
-	Size		length = ItemIdGetLength(iid);
-
-	if (!ItemIdHasStorage(iid) ||
-		ItemIdGetOffset(iid) < ((PageHeader) page)->pd_upper ||
-		ItemIdGetOffset(iid) + length > ((PageHeader) page)->pd_special ||
-		ItemIdGetOffset(iid) != MAXALIGN(ItemIdGetOffset(iid)) ||
-		length < sizeof(IndexTupleData))
-		return NULL;
-	itup = (IndexTuple) PageGetItem(page, iid);
-	if (IndexTupleSize(itup) > length)
-		return NULL;
-	if (BTreeTupleIsPosting(itup) &&
-		(BTreeTupleGetPostingOffset(itup) < sizeof(IndexTupleData) ||
-		 BTreeTupleGetPostingOffset(itup) !=
-			 SHORTALIGN(BTreeTupleGetPostingOffset(itup)) ||
-		 BTreeTupleGetPostingOffset(itup) +
-				 (Size) BTreeTupleGetNPosting(itup) * sizeof(ItemPointerData) >
-			 IndexTupleSize(itup)))
-		return NULL;
-	return itup;
 }
 
 /*
@@ -284,7 +212,7 @@ examine_page(Page page, BTreeLeaf *leaf, IndexScanDesc scan, ScanDirection dir,
 	test_required = true;
 	if (low <= high)
 	{
-		itup = tuple_at(page, forward ? high : low);
+		itup = BTreeTupleAt(page, forward ? high : low);
 		if (itup == NULL || BTreeTupleIsPivot(itup))
 			return false;
 		test_required =
@@ -300,7 +228,7 @@ examine_page(Page page, BTreeLeaf *leaf, IndexScanDesc scan, ScanDirection dir,
 		/* a scan backward asks the first tuple whether to go on, though dead */
 		if (killed && (forward || offnum > low))
 			continue;
-		itup = tuple_at(page, offnum);
+		itup = BTreeTupleAt(page, offnum);
 		if (itup == NULL || BTreeTupleIsPivot(itup))
 			return false;
 		if (keys_pass(scan, dir, itup, natts, test_required, true, &failed))
@@ -315,7 +243,7 @@ examine_page(Page page, BTreeLeaf *leaf, IndexScanDesc scan, ScanDirection dir,
 	/* the scan asks the high key whether there is more to the right */
 	if (forward && !ended && !P_RIGHTMOST(opaque))
 	{
-		itup = tuple_at(page, P_HIKEY);
+		itup = BTreeTupleAt(page, P_HIKEY);
 		if (itup == NULL)
 			return false;
 		ended = !keys_pass(scan, dir, itup,

@@ -8,6 +8,8 @@
 #ifndef PG_LOOKAHEAD_SCAN_H
 #define PG_LOOKAHEAD_SCAN_H
 
+#include "exec/settings.h"
+
 /* Values of pg_lookahead.issue_order. */
 typedef enum IssueOrder
 {
@@ -17,10 +19,8 @@ typedef enum IssueOrder
 
 /* Settings, owned by pg_lookahead.c. */
 extern bool lookahead_index_scan;
-extern int	lookahead_max_distance;
 extern int	lookahead_issue_order;
 extern int	lookahead_order_window;
-extern bool lookahead_debug_force;
 
 /* Serve index scans from now on; called once, when the library is loaded. */
 extern void ScanInit(void);

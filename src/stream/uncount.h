@@ -132,20 +132,31 @@ UncountSince(Relation rel, const CountsBefore *before)
 
 /*
  * The scan has made accesses of its own since then: what it found because it
- * had been read ahead is counted as read, as far as reads are owed.  What it
- * had to read had been evicted, and is counted already.
+ * had been read ahead is counted as read, as far as reads are owed.
  */
 static inline void
-SettleReads(Relation rel, int *owed, const CountsBefore *before)
+SettleHits(Relation rel, int *owed, const CountsBefore *before)
 {
 	int64		hits = Min(HitsSince(rel, before), *owed);
-	int64		reads = Min(ReadsSince(rel, before), *owed - hits);
 
 	*UsageHits(rel) -= hits;
 	*UsageReads(rel) += hits;
 	if (pgstat_should_count_relation(rel))
 		rel->pgstat_info->counts.blocks_hit -= hits;
-	*owed -= hits + reads;
+	*owed -= hits;
+}
+
+/*
+ * The same, where whatever the scan has to read by itself had been read ahead
+ * and was evicted: it is counted already.
+ */
+static inline void
+SettleReads(Relation rel, int *owed, const CountsBefore *before)
+{
+	int64		reads = ReadsSince(rel, before);
+
+	SettleHits(rel, owed, before);
+	*owed -= Min(reads, *owed);
 }
 
 #endif							/* PG_LOOKAHEAD_UNCOUNT_H */

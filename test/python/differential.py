@@ -62,6 +62,8 @@ CONFIGS: dict[str, dict[str, object]] = {
 EXCESS_FIXED = 24
 EXCESS_FACTOR = 3
 
+BESIDE = "/* beside */ "
+
 LEAKS = re.compile(
     r"refcount leak|leaked|resource was not closed|PANIC|TRAP|terminated by signal|was not owned"
 )
@@ -73,13 +75,23 @@ class Case:
 
     blocks: how the counters of blocks are to compare (see the head of this file)
     ordered: whether the order of rows, and who scans what, is defined; false for parallel scans
-    cold: evict the user's tables and indexes before it"""
+    cold: evict the user's tables and indexes before it
+    ahead: joins may have asked for outer rows that nobody wanted, so that scans may have returned
+        more of them, by no more than the bound that blocks have
+    reads: compare how many blocks had to be read in a cold case; not where blocks that nobody needs
+        may be read ahead, and be found cached later
+    by_row: ask for each row by itself, so that those before an error are compared, too
+
+    A statement that begins with BESIDE is sent by another session, of the same database."""
 
     name: str
     statements: Sequence[str]
     blocks: Blocks = "exact"
     ordered: bool = True
     cold: bool = False
+    ahead: bool = False
+    reads: bool = True
+    by_row: bool = False
 
 
 @dataclass
@@ -124,14 +136,24 @@ class Session:
         """Whether no transaction is open."""
         return self._pg.transaction_status == pq.TransactionStatus.IDLE
 
-    def send(self, statement: str) -> None:
+    def send(self, statement: str, by_row: bool = False) -> None:
         self._pg.send_query(statement.encode())
+        if by_row:
+            self._pg.set_single_row_mode()
+
+    def notices(self) -> int:
+        """How many have come for what was sent, and have not been collected."""
+        self._pg.consume_input()
+        self._pg.is_busy()
+        return len(self._notices)
 
     def collect(self) -> Outcome:
         """The results of what was sent: rows as text, or the error with its fields."""
         outcome: Outcome = []
         while (result := self._pg.get_result()) is not None:
-            if result.status in (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK):
+            if result.status == pq.ExecStatus.SINGLE_TUPLE:
+                outcome.append(["row", (), [tuple(result.get_value(0, j) for j in range(result.nfields))]])
+            elif result.status in (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK):
                 columns = range(result.nfields)
                 names = tuple(result.fname(i) for i in columns)
                 rows = [tuple(result.get_value(i, j) for j in columns) for i in range(result.ntuples)]
@@ -295,6 +317,7 @@ class Differential:
             for statement in start:
                 session.send(statement)
                 session.collect()
+        self._others: dict[Session, Session] = {}
         self._before = {session: self._counters(session) for session in self._all}
         self._sessions: dict[str, Session] = {}
         self._take_turns()
@@ -312,7 +335,7 @@ class Differential:
                     session.ask(f"SET {name} = '{value}'")
 
     def close(self) -> None:
-        for session in self._all:
+        for session in (*self._all, *self._others.values()):
             session.connection.close()
 
     def __enter__(self) -> Differential:
@@ -368,15 +391,31 @@ class Differential:
         return {config: session.ask(query) for config, session in self._sessions.items()}
 
     def _outcomes(self, case: Case, statement: str) -> dict[str, Outcome]:
+        if statement.startswith(BESIDE):
+            return {
+                config: plain(self._beside(session, statement), case)
+                for config, session in self._sessions.items()
+            }
         if self._one_at_a_time:
             outcomes = {}
             for config, session in self._sessions.items():
-                session.send(statement)
+                session.send(statement, case.by_row)
                 outcomes[config] = plain(session.collect(), case)
             return outcomes
         for session in self._all:
-            session.send(statement)
+            session.send(statement, case.by_row)
         return {config: plain(session.collect(), case) for config, session in self._sessions.items()}
+
+    def _beside(self, session: Session, statement: str) -> Outcome:
+        """What another session of the same database gets, and has counted."""
+        if session not in self._others:
+            database = session.connection.info.dbname
+            self._others[session] = Session(self._cluster.connect(database))
+        other = self._others[session]
+        other.send(statement)
+        outcome = other.collect()
+        other.ask("SELECT pg_stat_force_next_flush()")
+        return outcome
 
     def _compare(self, what: str, outcomes: Mapping[str, Outcome]) -> None:
         stock = outcomes["off"]
@@ -420,19 +459,30 @@ class Differential:
                 one is not None
                 and other is not None
                 # how many of the planned workers start, and what each scans, is a matter of chance
-                and (not case.ordered or one[1:4] == other[1:4])
+                and (not case.ordered or case.ahead or one[1:4] == other[1:4])
                 and (case.blocks != "exact" or one[4] == other[4])
                 # what is cached when a case starts depends on what was read ahead before
-                and (case.blocks != "exact" or not case.cold or self._evictions or one[5] == other[5])
+                and (
+                    case.blocks != "exact"
+                    or not (case.cold and case.reads)
+                    or self._evictions
+                    or one[5] == other[5]
+                )
             )
+            if case.ahead and case.ordered and one is not None and other is not None:
+                same &= all(_bounded(case, *pair) for pair in zip(one[1:4], other[1:4], strict=True))
             if case.blocks == "bounded" and one is not None and other is not None:
-                excess = other[4] - one[4]
-                self.tally.excess = max(self.tally.excess, excess)
-                same &= 0 <= excess <= EXCESS_FIXED * len(case.statements) + EXCESS_FACTOR * one[4]
+                self.tally.excess = max(self.tally.excess, other[4] - one[4])
+                same &= _bounded(case, one[4], other[4])
             if not same:
                 columns = "scans, tuples returned, tuples fetched, blocks, of these read"
                 text = f"{case.name}: counters of {name.decode()} ({columns}): stock {one and one[1:]}, "
                 self._differs(f"{text}{config} {other and other[1:]}\n  " + "\n  ".join(case.statements))
+
+
+def _bounded(case: Case, stock: int, ours: int) -> bool:
+    """Whether an abandoned case has cost no more beyond what it costs stock than it may."""
+    return 0 <= ours - stock <= EXCESS_FIXED * len(case.statements) + EXCESS_FACTOR * stock
 
 
 def _first_difference(stock: Any, ours: Any, path: str = "") -> str:

@@ -85,7 +85,7 @@ def test_corpus(
     cluster = make_cluster({**SERVER, "shared_buffers": "128MB"})
     if cluster.version < run.since:
         pytest.skip(f"needs PostgreSQL {run.since}")
-    configs = {name: CONFIGS[name] for name in run.configs}
+    configs = {name: {**CONFIGS[name], "pg_lookahead.nested_loop": "off"} for name in run.configs}
     for _ in range(run.schemas):
         corpus = Corpus(rng, version=cluster.version)
         make_copies(cluster, corpus.setup(), SESSIONS)

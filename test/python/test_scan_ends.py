@@ -79,7 +79,7 @@ def pins_at_rest(side: Side) -> int:
         if in_flight(side):
             side.rows(
                 "SELECT pg_prewarm(oid) FROM pg_class WHERE relnamespace = 'public'::regnamespace"
-                " AND relkind IN ('r', 'i') AND relname ~ '^(t|other|third|half)(_|$)'"
+                " AND relkind IN ('r', 'i') AND relname ~ '^(t|other|third|half|o|i2|w)(_|$)'"
             )
         return in_flight(side) == 0
 

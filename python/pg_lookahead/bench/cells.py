@@ -6,6 +6,7 @@ execute it and what proves that it did (in brackets):
     ScanCell       an index scan, by a function of ``tables``; the sides differ in settings if it
                    is cold, and if it is warm stock's session has not loaded the library (scans)
     ClientsCell    index scans in several sessions at once (scans)
+    JoinCell       a nested loop, by a function of ``tables``, in one session or several (joins)
     StatementCell  two statements that give the same answer (statements)
     VacuumCell     VACUUM of a table in a database that is copied anew for each sample (vacuum)
 """
@@ -15,8 +16,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-OFF = {"pg_lookahead.index_scan": "off"}
-ON = {"pg_lookahead.index_scan": "on", "pg_lookahead.max_distance": "-1"}
+OFF = {"pg_lookahead.index_scan": "off", "pg_lookahead.nested_loop": "off"}
+ON = {
+    "pg_lookahead.index_scan": "on",
+    "pg_lookahead.nested_loop": "on",
+    "pg_lookahead.max_distance": "-1",
+}
 
 Parameters = Mapping[str, float | str]
 
@@ -79,6 +84,21 @@ class ClientsCell(ScanCell):
 
     clients: int
     many: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class JoinCell(ClientsCell):
+    """way: of tables.JOINS
+    n: outer rows
+    inner: kind of node that must be on an inner side
+    planner: settings for it
+    joins_ahead: whether a run in which no outer row was fetched ahead must be refused"""
+
+    clients: int = 1
+    many: bool = False
+    inner: str = "Index Scan"
+    planner: str = ""
+    joins_ahead: bool = False
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,8 @@ _OVERHEAD = 1.5
 _OVERHEAD_OF_A_MILLION = 0.8
 """Around a cell: of rows."""
 
-_LOADING_OF_A_MILLION = {"t": 5.0, "c": 2.5, "d": 5.0, "e": 6.0, "hash": 0.6, "gin": 1.5, "bloom": 0.6}
+_LOADING_OF_A_MILLION = {"t": 5.0, "o": 2.0, "c": 2.5, "d": 5.0, "e": 6.0}
+_LOADING_OF_A_MILLION |= {"hash": 0.6, "gin": 1.5, "bloom": 0.6}
 _ROWS_OF_A_BLOCK = 100
 """Roughly, of what diagnostics and VACUUM read."""
 

@@ -35,7 +35,7 @@ _PROBED = 100
 _COLD_PART = 0.8
 """Part of the blocks of the first sample's rows that each cold sample must have read."""
 
-_GOLDEN = 0.6180339887
+GOLDEN = 0.6180339887
 """Steps of this part of a circle come nowhere near each other for long."""
 
 _MOST_WARMED = 100_000
@@ -55,6 +55,9 @@ class Scan(Subject):
     the session itself.  Where it leaves such scans to the server, ``note`` says so."""
 
     cell: ScanCell
+    unordered = False
+    """Whether rows may come in another order each time."""
+
     _nodes = 0
     """Served by look-ahead in one execution of its side."""
 
@@ -73,7 +76,7 @@ class Scan(Subject):
         self._functions = [f"{cell.way}_{self._column}"]
         self._found: dict[int, int] = {}
         # "all rows" has one place to start from
-        self._stride = int(self.rows * _GOLDEN) if cell.n < self.rows else 0
+        self._stride = int(self.rows * GOLDEN) if cell.n < self.rows else 0
         self.relations = (tables.TABLE, f"{SCHEMA}.t_{self._column}")
 
     def session(self, *, loaded: bool = True, until: ExitStack | None = None) -> Connection:
@@ -272,14 +275,20 @@ class Scan(Subject):
         n = min(self.cell.n, _MOST_COMPARED)
         column = self._column if self.cell.way == "only" else "pad"
         rows = self._query(str(self.start(0)), str(n))
-        query = f"SELECT count(*), md5(string_agg({column}::text, ',')) FROM ({rows}) s"
+        order = f" ORDER BY {column}" if self.unordered else ""
+        query = f"SELECT count(*), md5(string_agg({column}::text, ','{order})) FROM ({rows}) s"
         answers = []
         for ours in (False, True):
             self.chill()
             self._switch(self.conn, ours)
             answers.append(self.conn.execute(query.encode()).fetchone())
-        if answers[0] != answers[1] or answers[0] is None or answers[0][0] != n:
+        wanted = self._wanted(n)
+        if answers[0] != answers[1] or not answers[0] or answers[0][0] != (wanted or answers[0][0]):
             raise Refused(f"the rows differ: {answers[0]} from stock and {answers[1]} from look-ahead")
+
+    def _wanted(self, n: int) -> int | None:
+        """Rows of an execution; None if that is not known."""
+        return n
 
 
 class Clients(Scan):
@@ -296,7 +305,7 @@ class Clients(Scan):
         self._apart = 0 if cell.many else (self.rows - cell.n + 1) // cell.clients
         if cell.many:
             self.rows //= tables.CLIENT_TABLES
-            self._stride = int(self.rows * _GOLDEN)
+            self._stride = int(self.rows * GOLDEN)
             names = [f"c{number}" for number in range(1, cell.clients + 1)]
             self._functions = [f"{name}_{cell.way}_{self._column}" for name in names]
             self.relations = tuple(

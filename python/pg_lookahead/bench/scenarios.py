@@ -5,12 +5,25 @@ A scenario is a function that gives its cells (see ``cells``), for tables of a s
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from itertools import product
 from typing import Any
 
 from ..server.target import SCHEMA
-from .cells import OFF, ON, Cell, ClientsCell, Parameters, ScanCell, Size, StatementCell, VacuumCell, Way
+from .cells import (
+    OFF,
+    ON,
+    Cell,
+    ClientsCell,
+    JoinCell,
+    Parameters,
+    ScanCell,
+    Size,
+    StatementCell,
+    VacuumCell,
+    Way,
+)
 from .tables import CLIENT_TABLES, COLUMNS, INDEXES_OF_D, TABLE
 
 # Index scans
@@ -127,6 +140,49 @@ def _clients(size: Size) -> Iterator[Cell]:
                 many=many,
             )
 
+
+# Nested loops
+
+
+def _join(
+    name: str, *, caches: tuple[str, ...] = ("cold", "warm"), n: int | None = None, **more: Any
+) -> Callable[[Size], Iterator[Cell]]:
+    def of(size: Size) -> Iterator[Cell]:
+        rows = n or size.fetched
+        for cache in caches:
+            yield JoinCell(
+                scenario=name,
+                name=f"{rows:,} outer row{'s' if rows > 1 else ''}",
+                cache=cache,
+                parameters={"rows": rows},
+                tables=("t", "o"),
+                needs=("setting:pg_lookahead.nested_loop",),
+                way=name,
+                n=rows,
+                times=None if cache == "warm" else size.cold_times(rows) if n else 1,
+                **more,
+            )
+
+    return of
+
+
+def _join_limit(size: Size) -> Iterator[Cell]:
+    for n in (1, 16, 256) if size.quick else (1, 2, 4, 8, 16, 32, 64, 128, 256):
+        yield from _join("join_limit", n=n)(size)
+
+
+def _join_clients(size: Size) -> Iterator[Cell]:
+    n = max(1, size.fetched // CLIENT_TABLES)
+    for cell in _join("join_unique", n=n, clients=CLIENT_TABLES)(size):
+        assert isinstance(cell, JoinCell)
+        name = f"{CLIENT_TABLES} clients, {cell.name} each"
+        yield replace(cell, scenario="join_clients", name=name, times=cell.times and 1)
+
+
+_PARALLEL = (
+    "SET max_parallel_workers_per_gather = 2; SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0;"
+    " SET min_parallel_table_scan_size = 0; SET min_parallel_index_scan_size = 0"
+)
 
 # Diagnostics and maintenance
 
@@ -254,6 +310,16 @@ _SCENARIOS: dict[str, Callable[[Size], Iterator[Cell]]] = {
     "index_scan_clients": _clients,
     "point_lookup": _lookup,
     "index_only_scan": _only,
+    "join_unique": _join("join_unique", caches=("cold", "os", "warm"), joins_ahead=False),
+    "join_many": _join("join_many", caches=("cold", "os", "warm")),
+    "join_index_only": _join("join_index_only", inner="Index Only Scan"),
+    "join_chain": _join("join_chain"),
+    "join_semi": _join("join_semi"),
+    "join_limit": _join_limit,
+    "join_heap_order": _join("join_heap_order", caches=("cold", "os", "warm")),
+    "join_memoize": _join("join_memoize", inner="Memoize", planner="SET enable_memoize = on"),
+    "join_parallel": _join("join_parallel", planner=_PARALLEL),
+    "join_clients": _join_clients,
     "pgstatindex": _pgstatindex,
     "pgstathashindex": _pgstathashindex,
     "pgstattuple_approx": _approx,

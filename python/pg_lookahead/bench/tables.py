@@ -9,6 +9,9 @@ disk:
          apart, and after period() keys the same pages come round again
     rnd  a random permutation
 
+``o`` has rows that are joined to those of ``t``: in order of ``place``, ``k`` are random keys, each one
+once, ``fives`` stand each for five keys, and ``few`` are keys of which there are some thousand.
+
 ``c1`` .. are small copies of it for clients of their own; ``d`` has a column for each kind of
 index that diagnostics look at.  A row of either takes about 90 bytes.  The vacuum tables are
 in databases of their own (see ``vacuum``).
@@ -23,6 +26,7 @@ not count.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -36,7 +40,7 @@ COLUMNS = {"sequential": "seq", "periodic": "per", "random": "rnd"}
 """Columns of ``t``, by the order of rows that their indexes give."""
 
 CLIENT_TABLES = 4
-BYTES_PER_ROW = {"t": 200, "c": 120, "d": 340, "e": 500, "hash": 40, "gin": 60, "bloom": 30}
+BYTES_PER_ROW = {"t": 200, "o": 70, "c": 120, "d": 340, "e": 500, "hash": 40, "gin": 60, "bloom": 30}
 """On disk, of a row of the run's size, indexes and all, rounded up."""
 
 _BATCH = 500_000
@@ -48,6 +52,13 @@ INSERT INTO {schema}.t
 SELECT i, i * {period} %% {rows}, rnd, rpad(i::text, 36, '.')
 FROM unnest(%s::bigint[]) WITH ORDINALITY u(rnd, n), LATERAL (SELECT %s + n - 1) o(i)
 """
+
+_CREATE_O = "CREATE TABLE {schema}.o (place bigint, k bigint, fives bigint, few bigint)"
+_INSERT_O = """
+INSERT INTO {schema}.o SELECT %s + i - 1, k, k / 5, k %% {distinct} * ({rows} / {distinct})
+FROM unnest(%s::bigint[]) WITH ORDINALITY u(k, i)
+"""
+_FIVES = "CREATE INDEX t_fives ON {schema}.t ((rnd / 5))"
 
 _CREATE_D = (
     "CREATE TABLE {schema}.d (id bigint, taken timestamptz, reading float8, a int, b int, c int, note text)"
@@ -84,7 +95,7 @@ DECLARE
     total bigint := 0;
 BEGIN
     FOR i IN 1 .. times LOOP
-        SELECT count({counted}) INTO found FROM ({query}) s;
+        {execute}
         total := total + found;
         start := (start + stride) % ({rows} - n + 1);
     END LOOP;
@@ -93,6 +104,10 @@ END
 $$
 """
 
+_COUNT = "SELECT count({counted}) INTO found FROM ({query}) s;"
+_GATHER = "PERFORM {counted} FROM ({query}) s; GET DIAGNOSTICS found = ROW_COUNT;"
+"""With SELECT INTO, a plan has no parallel workers."""
+
 QUERIES = {
     "range": "SELECT pad FROM {table} WHERE {column} BETWEEN start AND start + n - 1 ORDER BY {column}",
     "limit": "SELECT pad FROM {table} WHERE {column} >= start ORDER BY {column} LIMIT n",
@@ -100,6 +115,35 @@ QUERIES = {
     "only": "SELECT {column} FROM {table} WHERE {column} BETWEEN start AND start + n - 1 ORDER BY {column}",
 }
 """Ways of asking for n rows: by a range, by LIMIT, by one key, and by an index-only scan."""
+
+_OUTER = "WHERE place BETWEEN start AND start + n - 1 ORDER BY place"
+JOINS = {
+    "join_unique": f"SELECT pad FROM {{o}} JOIN {{t}} ON seq = k {_OUTER}",
+    "join_many": f"SELECT pad FROM {{o}} JOIN {{t}} ON rnd / 5 = fives {_OUTER}",
+    "join_index_only": f"SELECT per AS pad FROM {{o}} JOIN {{t}} ON per = k {_OUTER}",
+    "join_chain": f"SELECT u.pad FROM {{o}} JOIN {{t}} ON t.seq = k JOIN {{t}} u ON u.seq = t.rnd {_OUTER}",
+    "join_semi": "SELECT k AS pad FROM {o} WHERE EXISTS (SELECT FROM {t} WHERE rnd / 5 = fives AND pad <> '')"
+    f" AND {_OUTER.removeprefix('WHERE ')}",
+    "join_limit": "SELECT pad FROM {o} JOIN {t} ON seq = k WHERE place >= start ORDER BY place LIMIT n",
+    "join_heap_order": f"SELECT pad FROM {{o}} JOIN {{t}} ON seq = place {_OUTER}",
+    "join_memoize": f"SELECT pad FROM {{o}} JOIN {{t}} ON seq = few {_OUTER}",
+    "join_parallel": f"SELECT pad FROM {{o}} JOIN {{t}} ON seq = k {_OUTER.removesuffix(' ORDER BY place')}",
+}
+"""Nested loops of n outer rows each."""
+
+_DISTINCT = 5000
+"""Values of the column ``few``."""
+
+
+def outer_rows(rows: int) -> int:
+    """Of ``o``, for a table ``t`` of so many rows."""
+    return rows // 2
+
+
+def substituted(query: str, start: str, n: str) -> str:
+    """A join's text with other names for its first outer row, and for how many there are."""
+    text = query.format(o=f"{SCHEMA}.o", t=TABLE)
+    return re.sub(r"\bstart\b", start, re.sub(r"\bn\b", n, text))
 
 
 def period(rows: int) -> int:
@@ -123,7 +167,7 @@ def load(
     indexes: Iterable[str] = tuple(INDEXES_OF_D),
     extensions: Iterable[str] = ("pg_prewarm", "pg_buffercache", "pgstattuple", "bloom"),
 ) -> None:
-    """Make the schema anew with the tables named, of ``t``, ``c``, ``d`` and ``e``.
+    """Make the schema anew with the tables named, of ``t``, ``o``, ``c``, ``d`` and ``e``.
 
     indexes: of ``d``; of INDEXES_OF_D
     extensions: put into the schema where the database lacks them"""
@@ -136,6 +180,8 @@ def load(
     permutation = _permutation(seed, rows)
     if "t" in wanted:
         _load_t(conn, permutation, layout, report)
+    if "o" in wanted:
+        _load_o(conn, permutation, report)
     if "c" in wanted:
         _load_c(conn, rows, seed, report)
     if "d" in wanted:
@@ -212,6 +258,27 @@ def _load_t(conn: Connection, permutation: Any, layout: str, report: Report) -> 
             _function(conn, f"{way}_{column}", "t", way, column, rows)
 
 
+def _load_o(conn: Connection, permutation: Any, report: Report) -> None:
+    rows = len(permutation)
+    distinct = min(_DISTINCT, rows)
+    insert = _INSERT_O.format(schema=SCHEMA, rows=rows, distinct=distinct)
+
+    def fill() -> None:
+        # another random order than that of the column rnd
+        keys = permutation[permutation][: outer_rows(rows)]
+        for start in range(0, len(keys), _BATCH):
+            conn.execute(insert.encode(), [start, keys[start : start + _BATCH].tolist()])
+
+    _make(conn, "o", _CREATE_O, ["UNIQUE INDEX o_place ON {schema}.o (place)"], "unfragmented", fill, report)
+    report("building the index t_fives")
+    _execute(conn, _FIVES)
+    _execute(conn, "ANALYZE {schema}.t")
+    for name, query in JOINS.items():
+        text = query.format(o=f"{SCHEMA}.o", t=TABLE)
+        execute = (_GATHER if name == "join_parallel" else _COUNT).format(counted="pad", query=text)
+        _execute(conn, _FUNCTION, name=name, execute=execute, rows=outer_rows(rows))
+
+
 def _load_c(conn: Connection, rows: int, seed: int, report: Report) -> None:
     rows //= CLIENT_TABLES
     for number in range(1, CLIENT_TABLES + 1):
@@ -246,4 +313,5 @@ def _load_e(conn: Connection, permutation: Any, layout: str, report: Report) -> 
 def _function(conn: Connection, name: str, table: str, way: str, column: str, rows: int) -> None:
     query = QUERIES[way].format(table=f"{SCHEMA}.{table}", column=column)
     counted = column if way == "only" else "pad"
-    _execute(conn, _FUNCTION, name=name, counted=counted, query=query, rows=rows)
+    execute = _COUNT.format(counted=counted, query=query)
+    _execute(conn, _FUNCTION, name=name, execute=execute, rows=rows)

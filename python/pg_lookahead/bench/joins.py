@@ -1,0 +1,88 @@
+"""Nested loops: a function of ``tables`` executes one many times over (see ``scans``)."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import Any
+
+from ..measure.meter import Sample
+from ..server.target import SCHEMA, Target
+from . import tables
+from .cells import JoinCell
+from .scans import GOLDEN, Clients, Connection
+from .subjects import Context, Counters, Refused
+
+_NESTED_LOOPS = (
+    "SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_material = off;"
+    " SET enable_memoize = off; SET random_page_cost = 1"
+)
+_COLD_ROWS = 150
+"""Of so many outer rows one, at least, must have cost a cold sample the read of a block."""
+
+
+class Join(Clients):
+    """A JoinCell at work in a session, or in several."""
+
+    cell: JoinCell
+
+    def __init__(self, target: Target, cell: JoinCell, context: Context) -> None:
+        super().__init__(target, cell, context)
+        self._functions = [cell.way] * cell.clients
+        self.unordered = cell.way == "join_parallel"
+        self.rows = tables.outer_rows(self.rows)
+        self._stride = int(self.rows * GOLDEN)
+        self._apart = (self.rows - cell.n + 1) // cell.clients
+        indexes = ("t_seq", "t_per", "t_fives", "o_place")
+        self.relations = (tables.TABLE, f"{SCHEMA}.o", *(f"{SCHEMA}.{name}" for name in indexes))
+
+    def session(self, *, loaded: bool = True, until: ExitStack | None = None) -> Connection:
+        conn = super().session(loaded=loaded, until=until)
+        conn.execute(f"{_NESTED_LOOPS}; {self.cell.planner}".encode())
+        return conn
+
+    def counters(self) -> Counters:
+        if self.context.stock:
+            return {}
+        row = self.conn.execute("SELECT rows AS rows_ahead FROM lookahead.join_stats").fetchone()
+        assert row is not None
+        return {**super().counters(), "rows_ahead": int(row[0])}
+
+    def check(self, ours: bool, sample: Sample, counters: Counters) -> None:
+        super().check(ours, sample, counters)
+        ahead = counters.get("rows_ahead", 0)
+        if ours and not self.cell.same and self.cell.joins_ahead and not ahead:
+            raise Refused("no outer row was fetched ahead")
+        if not ours and ahead:
+            raise Refused(f"stock has fetched {ahead:,} outer rows ahead")
+
+    def _query(self, start: str, n: str) -> str:
+        return tables.substituted(tables.JOINS[self.cell.way], start, n)
+
+    def _check_plan(self) -> None:
+        """That the generic plan has the nodes wanted on the inner side of a nested loop."""
+        options = "GENERIC_PLAN, FORMAT JSON"
+        query = self._query("$1::bigint", "$2::bigint")
+        row = self.conn.execute(f"EXPLAIN ({options}) {query}".encode()).fetchone()
+        assert row is not None
+        found = list(_inner_nodes(row[0][0]["Plan"]))
+        if self.cell.inner not in found:
+            raise Refused(f"the plan has on inner sides: {', '.join(found) or 'nothing'}")
+
+    def _blocks(self) -> int:
+        return max(1, self.cell.n * self.times // _COLD_ROWS)
+
+    def _wanted(self, n: int) -> int | None:
+        return None
+
+
+def _inner_nodes(plan: dict[str, Any]) -> Any:
+    """Kinds of the nodes below inner sides of nested loops, from the top down."""
+    below = plan.get("Plans", ())
+    if plan["Node Type"] == "Nested Loop":
+        node = below[1]
+        yield node["Node Type"]
+        while "Plans" in node:
+            node = node["Plans"][0]
+            yield node["Node Type"]
+    for child in below:
+        yield from _inner_nodes(child)

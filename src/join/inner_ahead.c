@@ -1,0 +1,796 @@
+/*-------------------------------------------------------------------------
+ *
+ * inner_ahead.c
+ *		The pages that the inner index scan of a nested loop will need for outer
+ *		rows to come; see inner_ahead.h.
+ *
+ * The keys of a row are evaluated whenever they are needed, from the values in
+ * its slot, so that none of them has to be kept.  The parameters by which a
+ * nested loop hands them to its inner side are set for that, and set back.
+ *
+ * Pages above the leaves are nearly always cached, and are looked at one after
+ * the other.  Leaf pages and heap pages are asked for, and their reads are
+ * started together.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/visibilitymap.h"
+#include "access/xact.h"
+#include "catalog/pg_am_d.h"
+#include "compat.h"
+#include "executor/executor.h"
+#include "join/inner_ahead.h"
+#include "join/safe_plan.h"
+#include "miscadmin.h"
+#include "nodes/nodeFuncs.h"
+#include "stream/uncount.h"
+#include "utils/datum.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
+
+/* Heap blocks that are read ahead for one row: the first ones. */
+#define MAX_BLOCKS 16
+
+/* Pages that are visited for one row: levels of the index, and steps right. */
+#define MAX_STEPS 16
+
+/* Keys of rows that a Memoize node is likely to remember. */
+#define RECENT_KEYS 1024
+
+/* A value of the outer row that is a parameter of the inner side. */
+typedef struct OuterValue
+{
+	int			paramno;
+	AttrNumber	attno;
+	int16		typlen;
+	bool		typbyval;
+} OuterValue;
+
+/* A key whose argument depends on parameters. */
+typedef struct RowKey
+{
+	int			key;
+	ExprState  *argument;
+	bool		toastable;
+} RowKey;
+
+/* A heap block that a row has asked for. */
+typedef struct WantedBlock
+{
+	BlockNumber block;
+	InnerRow   *row;
+	uint32		serial;			/* the row's, if it still is that row */
+} WantedBlock;
+
+struct InnerAhead
+{
+	Relation	heap;
+	Relation	index;
+	bool		index_only;
+	bool		ignore_killed;
+	int			most_blocks;	/* of one row */
+	int			max_reads;
+	JoinCounters *counters;
+	ExprContext *econtext;
+	BTreeLookup *lookup;
+
+	int			nvalues;
+	OuterValue *values;
+	ParamExecData *saved;		/* as many */
+	List	   *other_params;	/* of the arguments */
+	int			nkeys;
+	ScanKey		keys;
+	int			nrow_keys;
+	RowKey	   *row_keys;
+	uint32	   *recent;			/* hashes of keys; NULL: no Memoize */
+
+	/* pages whose read was started last, by block number modulo the size */
+	int			table_size;
+	PageRead   *index_pages;
+	PageRead   *heap_pages;
+
+	/* asked for, and not yet started */
+	int			nleaves;
+	InnerRow  **leaves;
+	uint32		serial;			/* of the row that was queued last */
+	int			nblocks;
+	int			blocks_size;
+	WantedBlock *blocks;
+
+	bool		behind;			/* reads have to wait for others */
+	BlockNumber heap_size;		/* while open; Invalid: not looked up */
+	Buffer		vm_buffer;		/* while open */
+	BlockNumber last_block;		/* that was read ahead, of the heap */
+	int			judged_blocks;
+	int			neighbours;
+
+	int			index_owed;		/* reads owed; see uncount.h */
+	int			heap_owed;
+	CountsBefore index_before;
+	CountsBefore heap_before;
+};
+
+/* What the plan node of a scan has to say. */
+typedef struct ScanFacts
+{
+	Relation	heap;
+	Relation	index;
+	ScanKey		keys;
+	int			nkeys;
+	IndexRuntimeKeyInfo *runtime_keys;
+	int			nruntime_keys;
+	ScanDirection direction;
+	bool		index_only;
+} ScanFacts;
+
+static bool
+facts_of(PlanState *scan, ScanFacts *facts)
+{
+	*facts = (ScanFacts) {.direction = ForwardScanDirection};
+	if (IsA(scan, IndexScanState))
+	{
+		IndexScanState *state = (IndexScanState *) scan;
+
+		facts->heap = state->ss.ss_currentRelation;
+		facts->index = state->iss_RelationDesc;
+		facts->keys = state->iss_ScanKeys;
+		facts->nkeys = state->iss_NumScanKeys;
+		facts->runtime_keys = state->iss_RuntimeKeys;
+		facts->nruntime_keys = state->iss_NumRuntimeKeys;
+		facts->direction = ((IndexScan *) scan->plan)->indexorderdir;
+	}
+	else if (IsA(scan, IndexOnlyScanState))
+	{
+		IndexOnlyScanState *state = (IndexOnlyScanState *) scan;
+
+		facts->heap = state->ss.ss_currentRelation;
+		facts->index = state->ioss_RelationDesc;
+		facts->keys = state->ioss_ScanKeys;
+		facts->nkeys = state->ioss_NumScanKeys;
+		facts->runtime_keys = state->ioss_RuntimeKeys;
+		facts->nruntime_keys = state->ioss_NumRuntimeKeys;
+		facts->direction = ((IndexOnlyScan *) scan->plan)->indexorderdir;
+		facts->index_only = true;
+	}
+	else
+	{
+		BitmapIndexScanState *state =
+			(BitmapIndexScanState *) outerPlanState(scan);
+
+		facts->heap = ((BitmapHeapScanState *) scan)->ss.ss_currentRelation;
+		facts->index = state->biss_RelationDesc;
+		facts->keys = state->biss_ScanKeys;
+		facts->nkeys = state->biss_NumScanKeys;
+		facts->runtime_keys = state->biss_RuntimeKeys;
+		facts->nruntime_keys = state->biss_NumRuntimeKeys;
+	}
+	return facts->heap != NULL && facts->index != NULL;
+}
+
+PlanState *
+InnerIndexScan(NestLoopState *join)
+{
+	PlanState  *node = innerPlanState(join);
+
+	while (node != NULL && !node->plan->parallel_aware)
+		switch (nodeTag(node))
+		{
+			case T_IndexScanState:
+			case T_IndexOnlyScanState:
+				return node;
+			case T_BitmapHeapScanState:
+				return IsA(outerPlanState(node), BitmapIndexScanState) ?
+					node : NULL;
+			case T_SubqueryScanState:
+				node = ((SubqueryScanState *) node)->subplan;
+				break;
+			case T_MemoizeState:
+			case T_LimitState:
+			case T_AggState:
+			case T_SortState:
+			case T_IncrementalSortState:
+			case T_UniqueState:
+			case T_GroupState:
+			case T_WindowAggState:
+			case T_MaterialState:
+			case T_ResultState:
+			case T_NestLoopState:
+				node = outerPlanState(node);
+				break;
+			default:
+				return NULL;
+		}
+	return NULL;
+}
+
+Relation
+InnerTable(PlanState *scan)
+{
+	ScanFacts	facts;
+
+	return facts_of(scan, &facts) ? facts.heap : NULL;
+}
+
+bool
+InnerIndexIsBtree(PlanState *scan)
+{
+	ScanFacts	facts;
+
+	return facts_of(scan, &facts) &&
+		facts.index->rd_rel->relam == BTREE_AM_OID;
+}
+
+int64
+InnerMisses(PlanState *scan)
+{
+	ScanFacts	facts;
+	const PgStat_TableCounts *heap,
+			   *index;
+
+	(void) facts_of(scan, &facts);
+	if (!pgstat_should_count_relation(facts.heap) ||
+		!pgstat_should_count_relation(facts.index))
+		return -1;
+	heap = &facts.heap->pgstat_info->counts;
+	index = &facts.index->pgstat_info->counts;
+	return heap->blocks_fetched - heap->blocks_hit +
+		index->blocks_fetched - index->blocks_hit;
+}
+
+/* The values of the outer row that are parameters of the inner side. */
+static void
+find_values(InnerAhead *inner, NestLoop *plan)
+{
+	ListCell   *lc;
+
+	inner->values =
+		palloc_array(OuterValue, list_length(plan->nestParams));
+	inner->saved =
+		palloc_array(ParamExecData, list_length(plan->nestParams));
+	foreach(lc, plan->nestParams)
+	{
+		NestLoopParam *param = lfirst_node(NestLoopParam, lc);
+		OuterValue *value = &inner->values[inner->nvalues++];
+
+		value->paramno = param->paramno;
+		value->attno = param->paramval->varattno;
+		get_typlenbyval(param->paramval->vartype, &value->typlen,
+						&value->typbyval);
+	}
+}
+
+/* The keys whose arguments depend on parameters; why not, if they cannot be. */
+static const char *
+find_keys(InnerAhead *inner, const ScanFacts *facts)
+{
+	bool		depends = false;
+
+	inner->nkeys = facts->nkeys;
+	inner->keys = palloc_array(ScanKeyData, facts->nkeys);
+	memcpy(inner->keys, facts->keys, facts->nkeys * sizeof(ScanKeyData));
+	inner->row_keys = palloc_array(RowKey, facts->nruntime_keys);
+	for (int i = 0; i < facts->nruntime_keys; i++)
+	{
+		IndexRuntimeKeyInfo *info = &facts->runtime_keys[i];
+		RowKey	   *row_key = &inner->row_keys[inner->nrow_keys];
+		int			key = info->scan_key - facts->keys;
+
+		/* members of a row are elsewhere */
+		if (key < 0 || key >= facts->nkeys ||
+			!BTreeLookupUses(info->scan_key))
+			continue;
+		if (!SafeExpression((Node *) info->key_expr->expr,
+							&inner->other_params))
+			return "a key of the inner scan is no plain value";
+		row_key->key = key;
+		row_key->argument = info->key_expr;
+		row_key->toastable = info->key_toastable;
+		inner->nrow_keys++;
+	}
+	for (int i = 0; i < inner->nvalues; i++)
+	{
+		int			paramno = inner->values[i].paramno;
+
+		depends |= list_member_int(inner->other_params, paramno);
+		inner->other_params = list_delete_int(inner->other_params, paramno);
+	}
+	return depends ? NULL : "the inner scan has no key of the outer row";
+}
+
+/* Is there a Memoize node above the scan? */
+static bool
+is_memoized(NestLoopState *join, PlanState *scan)
+{
+	for (PlanState *node = innerPlanState(join); node != scan && node != NULL;
+		 node = IsA(node, SubqueryScanState) ?
+			((SubqueryScanState *) node)->subplan : outerPlanState(node))
+		if (IsA(node, MemoizeState))
+			return true;
+	return false;
+}
+
+InnerAhead *
+InnerAheadCreate(NestLoopState *join, PlanState *scan, int max_rows,
+				 int max_reads, JoinCounters *counters, const char **refusal)
+{
+	EState	   *estate = join->js.ps.state;
+	MemoryContext old = MemoryContextSwitchTo(estate->es_query_cxt);
+	InnerAhead *inner = palloc0_object(InnerAhead);
+	ScanFacts	facts;
+
+	(void) facts_of(scan, &facts);
+	inner->heap = facts.heap;
+	inner->index = facts.index;
+	inner->index_only = facts.index_only;
+	inner->ignore_killed = !TransactionStartedDuringRecovery();
+	inner->most_blocks =
+		join->js.single_match && join->js.joinqual == NULL &&
+		scan->qual == NULL && scan == innerPlanState(join) ? 1 : MAX_BLOCKS;
+	inner->max_reads = max_reads;
+	inner->counters = counters;
+	find_values(inner, (NestLoop *) join->js.ps.plan);
+	*refusal = find_keys(inner, &facts);
+	if (*refusal == NULL)
+		inner->lookup = BTreeLookupCreate(estate->es_query_cxt, facts.index,
+										  facts.keys, facts.nkeys,
+										  facts.direction, refusal);
+	if (*refusal == NULL)
+	{
+		inner->econtext = CreateExprContext(estate);
+		if (is_memoized(join, scan))
+			inner->recent = palloc0_array(uint32, RECENT_KEYS);
+		inner->table_size = 4 * max_rows + 1;
+		inner->index_pages = palloc_array(PageRead, inner->table_size);
+		inner->heap_pages = palloc_array(PageRead, inner->table_size);
+		for (int i = 0; i < inner->table_size; i++)
+			inner->index_pages[i].block = inner->heap_pages[i].block =
+				InvalidBlockNumber;
+		inner->leaves = palloc_array(InnerRow *, max_rows + 1);
+		inner->blocks_size = max_rows + MAX_BLOCKS;
+		inner->blocks = palloc_array(WantedBlock, inner->blocks_size);
+		inner->last_block = InvalidBlockNumber;
+	}
+	MemoryContextSwitchTo(old);
+	return *refusal == NULL ? inner : NULL;
+}
+
+void
+InnerAheadBegin(InnerAhead *inner, InnerRow *row)
+{
+	*row = (InnerRow) {.stage = INNER_NEW, .serial = ++inner->serial};
+}
+
+void
+InnerAheadOpen(InnerAhead *inner)
+{
+	inner->heap_size = InvalidBlockNumber;
+	inner->vm_buffer = InvalidBuffer;
+}
+
+void
+InnerAheadClose(InnerAhead *inner)
+{
+	if (BufferIsValid(inner->vm_buffer))
+		ReleaseBuffer(inner->vm_buffer);
+	inner->vm_buffer = InvalidBuffer;
+}
+
+/* Evaluate the keys that depend on the row; false if they are of no use. */
+static bool
+evaluate_keys(InnerAhead *inner)
+{
+	for (int i = 0; i < inner->nrow_keys; i++)
+	{
+		RowKey	   *row_key = &inner->row_keys[i];
+		ScanKey		key = &inner->keys[row_key->key];
+		bool		isnull;
+		Datum		value =
+			ExecEvalExpr(row_key->argument, inner->econtext, &isnull);
+
+		/* NULL matches nothing; what lies in a TOAST table is let go */
+		if (isnull ||
+			(row_key->toastable &&
+			 VARATT_IS_EXTERNAL(DatumGetPointer(value))))
+			return false;
+		key->sk_argument = value;
+		key->sk_flags &= ~SK_ISNULL;
+	}
+	return true;
+}
+
+/* Have the keys of this row been looked ahead for lately? */
+static bool
+is_recent(InnerAhead *inner)
+{
+	ParamExecData *params = inner->econtext->ecxt_param_exec_vals;
+	uint32		hash = 1;
+
+	for (int i = 0; i < inner->nvalues; i++)
+	{
+		const OuterValue *value = &inner->values[i];
+		const ParamExecData *param = &params[value->paramno];
+
+		hash = hash * 31 + 1;
+		if (param->isnull)
+			continue;
+		if (value->typlen == -1 &&
+			VARATT_IS_EXTERNAL(DatumGetPointer(param->value)))
+			return false;
+		hash ^= datum_image_hash(param->value, value->typbyval, value->typlen);
+	}
+	hash |= 1;
+	if (inner->recent[hash / 2 % RECENT_KEYS] == hash)
+		return true;
+	inner->recent[hash / 2 % RECENT_KEYS] = hash;
+	return false;
+}
+
+/*
+ * Set the keys to those of a row.  False if nothing can be, or has to be, read
+ * for it.  Leaves the memory of the expression context in use.
+ */
+static bool
+set_keys(InnerAhead *inner, TupleTableSlot *slot, bool is_new)
+{
+	ParamExecData *params = inner->econtext->ecxt_param_exec_vals;
+	bool		known;
+	ListCell   *lc;
+
+	/* a parameter that is yet to be computed would be, by looking at it */
+	foreach(lc, inner->other_params)
+		if (params[lfirst_int(lc)].execPlan != NULL)
+			return false;
+	for (int i = 0; i < inner->nvalues; i++)
+	{
+		ParamExecData *param = &params[inner->values[i].paramno];
+
+		inner->saved[i] = *param;
+		param->execPlan = NULL;
+		param->value =
+			slot_getattr(slot, inner->values[i].attno, &param->isnull);
+	}
+	known = evaluate_keys(inner) &&
+		!(is_new && inner->recent != NULL && is_recent(inner));
+	for (int i = 0; i < inner->nvalues; i++)
+		params[inner->values[i].paramno] = inner->saved[i];
+	return known;
+}
+
+/* How many more reads may be in flight? */
+static int
+reads_allowed(InnerAhead *inner)
+{
+	return inner->max_reads - PageReadsInFlight(inner);
+}
+
+/*
+ * Start reading a page, unless that has been done: then *read tells of it.
+ * again: of a page that has been read ahead before, believe that it is cached.
+ * False if it cannot be started now.
+ */
+static bool
+start_page(InnerAhead *inner, Relation rel, BlockNumber block, bool again,
+		   InnerRow *row, PageRead *read)
+{
+	bool		is_index = rel == inner->index;
+	PageRead   *table = is_index ? inner->index_pages : inner->heap_pages;
+	PageRead   *known = &table[block % inner->table_size];
+
+	if (known->block == block && (again || !PageReadIsDone(known)))
+	{
+		*read = *known;
+		return true;
+	}
+	read->origin = PAGE_HIT;
+	if (!PageReadStart(rel, MAIN_FORKNUM, block, read, inner) &&
+		read->origin != PAGE_ADVISED)
+		return false;
+	*known = *read;
+	if (PageReadWasRead(read))
+	{
+		*(is_index ? &inner->index_owed : &inner->heap_owed) += 1;
+		*(is_index ? &inner->counters->leaf_blocks_read :
+		  &inner->counters->heap_blocks_read) += 1;
+		row->reads++;
+	}
+	else
+		inner->counters->blocks_hit++;
+	return true;
+}
+
+/*
+ * The page that a row was waiting for, pinned.  What was left to the kernel is
+ * read now.
+ */
+static Buffer
+finish_page(InnerAhead *inner, InnerRow *row)
+{
+	Buffer		buffer = PageReadFinish(inner->index, &row->read);
+
+	if (!BufferIsValid(buffer) && row->read.origin == PAGE_ADVISED)
+	{
+		CountsBefore before = CountsNow(inner->index);
+
+		buffer = ReadBuffer(inner->index, row->read.block);
+		(void) UncountSince(inner->index, &before); /* owed already */
+	}
+	if (!BufferIsValid(buffer))
+		inner->index_pages[row->read.block % inner->table_size].block =
+			InvalidBlockNumber;
+	return buffer;
+}
+
+/* Is the heap page needed?  Not if all on it is visible, or it is no page. */
+static bool
+needs_heap_page(InnerAhead *inner, BlockNumber block)
+{
+	CountsBefore before;
+	bool		visible;
+
+	if (inner->heap_size == InvalidBlockNumber)
+		inner->heap_size = RelationGetNumberOfBlocks(inner->heap);
+	if (block >= inner->heap_size)
+		return false;
+	if (!inner->index_only)
+		return true;
+	before = CountsNow(inner->heap);
+	visible = VM_ALL_VISIBLE(inner->heap, block, &inner->vm_buffer);
+	inner->heap_owed += UncountSince(inner->heap, &before);
+	return !visible;
+}
+
+/* Ask for the heap blocks that a leaf page has named. */
+static void
+want_blocks(InnerAhead *inner, InnerRow *row, const BlockNumber *blocks, int n)
+{
+	if (inner->nblocks + n > inner->blocks_size)
+	{
+		inner->blocks_size = 2 * inner->blocks_size + n;
+		inner->blocks = repalloc_array(inner->blocks, WantedBlock,
+									   inner->blocks_size);
+	}
+	for (int i = 0; i < n; i++)
+		if ((inner->nblocks == 0 ||
+			 inner->blocks[inner->nblocks - 1].block != blocks[i]) &&
+			needs_heap_page(inner, blocks[i]))
+			inner->blocks[inner->nblocks++] =
+				(WantedBlock) {.block = blocks[i], .row = row,
+							   .serial = row->serial};
+}
+
+/* Go on from a page that has been read. */
+static void
+visit_page(InnerAhead *inner, InnerRow *row, Buffer buffer)
+{
+	BlockNumber blocks[MAX_BLOCKS];
+	int			n;
+
+	row->stage = INNER_LOOK;
+	if (row->place.level > 0)
+	{
+		if (!BTreeLookupStep(inner->lookup, inner->keys, buffer, &row->place))
+			row->stage = INNER_DONE;
+		return;
+	}
+	n = BTreeLookupMatches(inner->lookup, inner->keys, buffer, &row->place,
+						   inner->ignore_killed, blocks, inner->most_blocks);
+	if (n == -1)
+		return;
+	row->stage = INNER_DONE;
+	want_blocks(inner, row, blocks, n);
+}
+
+/* Do for a row what can be done; its keys are set. */
+static void
+advance(InnerAhead *inner, InnerRow *row, bool wait)
+{
+	for (;;)
+	{
+		Buffer		buffer;
+
+		CHECK_FOR_INTERRUPTS();
+		if (row->stage == INNER_DONE)
+			return;
+		if (row->stage == INNER_LOOK)
+		{
+			if (++row->steps > MAX_STEPS)
+			{
+				row->stage = INNER_DONE;
+				return;
+			}
+			if (row->place.level == 0)
+			{
+				inner->leaves[inner->nleaves++] = row;
+				return;
+			}
+			if (!start_page(inner, inner->index, row->place.page, true, row,
+							&row->read))
+			{
+				row->stage = INNER_DONE;
+				return;
+			}
+			row->stage = INNER_READING;
+
+			/* let it come while others are seen to */
+			if (!PageReadIsDone(&row->read) ||
+				row->read.origin == PAGE_ADVISED)
+				return;
+		}
+		if (!wait && (!PageReadIsDone(&row->read) ||
+					  row->read.origin == PAGE_ADVISED))
+			return;
+		buffer = finish_page(inner, row);
+		if (BufferIsValid(buffer))
+		{
+			visit_page(inner, row, buffer);
+			ReleaseBuffer(buffer);
+		}
+		else
+			row->stage = INNER_LOOK;
+	}
+}
+
+void
+InnerAheadAdvance(InnerAhead *inner, InnerRow *row, TupleTableSlot *slot,
+				  bool wait)
+{
+	MemoryContext old;
+
+	if (row->stage == INNER_DONE ||
+		(row->stage == INNER_READING && !wait && !PageReadIsDone(&row->read)))
+		return;
+	ResetExprContext(inner->econtext);
+	old = MemoryContextSwitchTo(inner->econtext->ecxt_per_tuple_memory);
+	if (!set_keys(inner, slot, row->stage == INNER_NEW))
+		row->stage = INNER_DONE;
+	else if (row->stage == INNER_NEW)
+		row->stage = BTreeLookupRoot(inner->lookup, &row->place) ?
+			INNER_LOOK : INNER_DONE;
+	advance(inner, row, wait);
+	MemoryContextSwitchTo(old);
+}
+
+/*
+ * How many of the blocks wanted, from the i-th on, follow each other and can be
+ * read together?
+ */
+static int
+run_length(InnerAhead *inner, int i)
+{
+	const WantedBlock *wanted = &inner->blocks[i];
+	int			most = Min(inner->nblocks - i, io_combine_limit);
+	int			n = 1;
+
+	if (!PageReadsInBackground(inner->heap))
+		return 1;
+	while (n < most && wanted[n].block == wanted[0].block + n &&
+		   wanted[n].row->serial == wanted[n].serial)
+		n++;
+	return n == 1 ? 1 : Max(1, PageReadRoom(inner->heap, n));
+}
+
+/* Start reading adjacent heap blocks together.  Returns the number of reads. */
+static int
+read_run(InnerAhead *inner, const WantedBlock *wanted, int n)
+{
+	CountsBefore before = CountsNow(inner->heap);
+	PageRead	pages[MAX_IO_COMBINE_LIMIT];
+	PagesStarted started = PageReadStartRange(inner->heap, wanted[0].block, n,
+											  pages, inner);
+
+	inner->heap_owed += UncountSince(inner->heap, &before);
+	inner->counters->heap_blocks_read += started.blocks;
+	inner->counters->blocks_hit += n - started.blocks;
+	for (int i = 0; i < n; i++)
+	{
+		inner->heap_pages[pages[i].block % inner->table_size] = pages[i];
+		wanted[i].row->reads += PageReadWasRead(&pages[i]);
+	}
+	return started.reads;
+}
+
+/* Start reading heap blocks. */
+static int
+read_blocks(InnerAhead *inner, int room)
+{
+	int			i = 0;
+	int			n;
+
+	for (; i < inner->nblocks && room > 0; i += n)
+	{
+		const WantedBlock *wanted = &inner->blocks[i];
+		uint64		before = inner->counters->heap_blocks_read;
+		PageRead	read;
+
+		n = run_length(inner, i);
+		if (wanted->row->serial != wanted->serial)
+			n = 1;
+		else if (n > 1)
+			room -= read_run(inner, wanted, n);
+		else if (start_page(inner, inner->heap, wanted->block, false,
+							wanted->row, &read))
+			room -= inner->counters->heap_blocks_read - before;
+		inner->judged_blocks += inner->counters->heap_blocks_read - before;
+		if (inner->counters->heap_blocks_read != before)
+		{
+			inner->neighbours +=
+				(wanted->block == inner->last_block + 1) + n - 1;
+			inner->last_block = wanted[n - 1].block;
+		}
+	}
+	inner->nblocks -= i;
+	memmove(inner->blocks, &inner->blocks[i],
+			inner->nblocks * sizeof(WantedBlock));
+	return room;
+}
+
+void
+InnerAheadRead(InnerAhead *inner)
+{
+	int			room = reads_allowed(inner);
+
+	if (inner->nblocks == 0 && inner->nleaves == 0)
+		return;
+	if (PageReadsInBackground(inner->index))
+		LookaheadEnterBatch();
+	room = read_blocks(inner, room);
+	inner->behind = inner->nblocks > 0;
+	for (int i = 0; i < inner->nleaves; i++)
+	{
+		InnerRow   *row = inner->leaves[i];
+		uint16		reads = row->reads;
+
+		if (room <= 0)
+		{
+			row->steps--;
+			inner->behind = true;
+			continue;
+		}
+		row->stage = start_page(inner, inner->index, row->place.page, true,
+								row, &row->read) ?
+			INNER_READING : INNER_DONE;
+		room -= row->reads - reads;
+	}
+	if (PageReadsInBackground(inner->index))
+		LookaheadExitBatch();
+	inner->nleaves = 0;
+}
+
+bool
+InnerAheadIsBehind(InnerAhead *inner)
+{
+	return inner->behind && reads_allowed(inner) >= (inner->max_reads + 3) / 4;
+}
+
+void
+InnerAheadNeighbours(InnerAhead *inner, int *blocks, int *neighbours)
+{
+	bool		kernel = LookaheadAdviceIsUseful();
+
+	*blocks = kernel ? inner->judged_blocks : 0;
+	*neighbours = kernel ? inner->neighbours : 0;
+	inner->judged_blocks = inner->neighbours = 0;
+}
+
+void
+InnerAheadSettleBegin(InnerAhead *inner)
+{
+	inner->index_before = CountsNow(inner->index);
+	inner->heap_before = CountsNow(inner->heap);
+}
+
+void
+InnerAheadSettleEnd(InnerAhead *inner)
+{
+	SettleHits(inner->index, &inner->index_owed, &inner->index_before);
+	SettleHits(inner->heap, &inner->heap_owed, &inner->heap_before);
+}
+
+void
+InnerAheadWait(InnerAhead *inner)
+{
+	(void) PageReadsWait(inner, true);
+}

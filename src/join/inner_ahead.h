@@ -1,0 +1,107 @@
+/*-------------------------------------------------------------------------
+ *
+ * inner_ahead.h
+ *		The pages that the inner index scan of a nested loop will need for outer
+ *		rows to come.
+ *
+ * For each of these rows there is an InnerRow, which goes through stages: its
+ * keys lead down to a leaf page of the index, and that names heap pages.  A
+ * page that is not cached is read in the background, and meanwhile the other
+ * rows are seen to.
+ *
+ * Invariants:
+ * - Nothing is pinned or locked between two calls.
+ * - What is found decides which pages are read early, and nothing else.  The
+ *	 inner scan does all by itself in its turn.
+ * - A page that is read ahead is counted as read where and when the inner scan
+ *	 comes to it; see uncount.h.
+ * - No code is run but the server's own, and none that can fail for the sake of
+ *	 a value.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef PG_LOOKAHEAD_INNER_AHEAD_H
+#define PG_LOOKAHEAD_INNER_AHEAD_H
+
+#include "index/btree_lookup.h"
+#include "nodes/execnodes.h"
+#include "observe/join_stats.h"
+#include "stream/page_read.h"
+
+typedef struct InnerAhead InnerAhead;
+
+typedef enum InnerStage
+{
+	INNER_NEW,					/* nothing has been done for it */
+	INNER_LOOK,					/* its page is to be looked at */
+	INNER_READING,				/* its page is being read */
+	INNER_DONE					/* nothing is left to do */
+} InnerStage;
+
+typedef struct InnerRow
+{
+	InnerStage	stage;
+	BTreePlace	place;			/* the page that comes next */
+	PageRead	read;			/* and its read */
+	uint16		steps;			/* pages visited so far */
+	uint16		reads;			/* pages whose read it has caused */
+	uint32		serial;			/* 0: its turn has come */
+} InnerRow;
+
+/*
+ * The index scan on the inner side of a nested loop, or below nodes that scan
+ * what is below them anew with each outer row; NULL if there is none.
+ */
+extern PlanState *InnerIndexScan(NestLoopState *join);
+
+/* The table that it scans, and whether its index is one that is known here. */
+extern Relation InnerTable(PlanState *scan);
+extern bool InnerIndexIsBtree(PlanState *scan);
+
+/*
+ * The blocks that this process has read for scans of the table and the index,
+ * as their statistics count; -1 if they have none.
+ */
+extern int64 InnerMisses(PlanState *scan);
+
+/*
+ * NULL, and *refusal tells why, if it cannot be told what the scan will read.
+ * max_rows: the most outer rows ahead.  max_reads: the most reads in flight.
+ */
+extern InnerAhead *InnerAheadCreate(NestLoopState *join, PlanState *scan,
+									int max_rows, int max_reads,
+									JoinCounters *counters,
+									const char **refusal);
+
+/* A row has been queued. */
+extern void InnerAheadBegin(InnerAhead *inner, InnerRow *row);
+
+/* Around InnerAheadAdvance(), which is called for each row in between. */
+extern void InnerAheadOpen(InnerAhead *inner);
+extern void InnerAheadClose(InnerAhead *inner);
+
+/* Do for a row what can be done; wait for its page, if "wait". */
+extern void InnerAheadAdvance(InnerAhead *inner, InnerRow *row,
+							  TupleTableSlot *slot, bool wait);
+
+/* Start reading what the rows that were advanced have asked for. */
+extern void InnerAheadRead(InnerAhead *inner);
+
+/*
+ * Are there reads that had to wait because too many were in flight, and that
+ * could be started now?
+ */
+extern bool InnerAheadIsBehind(InnerAhead *inner);
+
+/* Of the heap blocks read ahead since the last call: see JoinPolicyBlocks(). */
+extern void InnerAheadNeighbours(InnerAhead *inner, int *blocks,
+								 int *neighbours);
+
+/* The inner scan is to account for what has been read ahead for it. */
+extern void InnerAheadSettleBegin(InnerAhead *inner);
+extern void InnerAheadSettleEnd(InnerAhead *inner);
+
+/* Wait for its reads in flight. */
+extern void InnerAheadWait(InnerAhead *inner);
+
+#endif							/* PG_LOOKAHEAD_INNER_AHEAD_H */

@@ -1,0 +1,186 @@
+/*-------------------------------------------------------------------------
+ *
+ * join.c
+ *		Which nested loops are taken over, and what EXPLAIN says of them.
+ *
+ * When a query starts, no more is looked at than whether there is an index scan
+ * on the inner side.  Whether the outer side may be executed early is found out
+ * when that would pay, since most queries never come to that.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/tableam.h"
+#include "catalog/catalog.h"
+#include "catalog/pg_am_d.h"
+#include "compat.h"
+#include "exec/explain.h"
+#include "exec/settings.h"
+#include "exec/takeover.h"
+#include "executor/instrument.h"
+#include "join/join.h"
+#include "join/join_node.h"
+#include "utils/rel.h"
+
+/* Is a node executed by the server, or by us? */
+static inline bool
+is_ours_to_take(PlanState *plan_state)
+{
+	return TakenFind(plan_state) != NULL ||
+		TakeoverIsServersOwn(plan_state->ExecProcNodeReal);
+}
+
+/* Why a nested loop is left to the server, as far as is seen at once. */
+static const char *
+refusal_of(NestLoopState *join)
+{
+	PlanState  *scan = InnerIndexScan(join);
+	Relation	table;
+
+	if (scan == NULL)
+		return "no index scan on the inner side";
+	if (lookahead_max_distance == 0)
+		return "pg_lookahead.max_distance is 0";
+	if (!LookaheadReadsAreAsync() && !LookaheadAdviceIsUseful())
+		return "reads are synchronous and direct";
+	table = InnerTable(scan);
+	if (table == NULL || table->rd_tableam != GetHeapamTableAmRoutine())
+		return "not a heap table";
+	if (IsCatalogRelation(table))
+		return "system catalog";
+	if (!InnerIndexIsBtree(scan))
+		return "inner index is no btree";
+	if (!is_ours_to_take(outerPlanState(join)) || !is_ours_to_take(scan))
+		return "executed by another extension";
+	return NULL;
+}
+
+static bool
+serves(PlanState *plan_state, const char **refusal)
+{
+	if (!IsA(plan_state, NestLoopState) ||
+		((NestLoop *) plan_state->plan)->nestParams == NIL)
+		return false;
+	if (TakenFind(plan_state) == NULL)
+		*refusal = refusal_of((NestLoopState *) plan_state);
+	return true;
+}
+
+static void
+begin(Taken *taken)
+{
+	JoinNode   *node = (JoinNode *) taken;
+	NestLoopState *join = (NestLoopState *) taken->plan_state;
+	PlanState  *outer = outerPlanState(join);
+	PlanState  *scan = InnerIndexScan(join);
+
+	JoinPolicyInit(&node->policy, lookahead_debug_force);
+	node->scan = scan;
+	node->reads = RelationUsesLocalBuffers(InnerTable(scan)) ?
+		&pgBufferUsage.local_blks_read : &pgBufferUsage.shared_blks_read;
+	node->reads_seen = *node->reads;
+	node->fetch = outer->ExecProcNodeReal;
+	if (TakenAddRole(taken, outer, TAKEN_AS_OUTER) &&
+		TakenAddRole(taken, scan, TAKEN_AS_INNER))
+		outer->ExecProcNodeReal = JoinNextOuter;
+}
+
+static void
+end(Taken *taken, bool wait)
+{
+	JoinFinish((JoinNode *) taken, wait);
+}
+
+#if LOOKAHEAD_HAVE_EXPLAIN_HOOK
+
+#include "commands/explain_format.h"
+#include "commands/explain_state.h"
+
+static void
+explain_text(const JoinCounters *c, double mean, const char *scope,
+			 ExplainState *es)
+{
+	ExplainIndentText(es);
+	appendStringInfo(es->str,
+					 "Look-Ahead%s: rows mean=%.1f max=" UINT64_FORMAT
+					 " unused=" UINT64_FORMAT "  leaf blocks read="
+					 UINT64_FORMAT "  heap blocks read=" UINT64_FORMAT
+					 "  unused=" UINT64_FORMAT "\n",
+					 scope, mean, c->max_rows, c->rows_unused,
+					 c->leaf_blocks_read, c->heap_blocks_read,
+					 c->blocks_unused);
+}
+
+static void
+explain_properties(const JoinCounters *c, double mean, ExplainState *es)
+{
+	ExplainPropertyFloat("Look-Ahead Mean Rows", NULL, mean, 1, es);
+	ExplainPropertyUInteger("Look-Ahead Maximum Rows", NULL, c->max_rows, es);
+	ExplainPropertyUInteger("Look-Ahead Rows Unused", NULL, c->rows_unused, es);
+	ExplainPropertyUInteger("Look-Ahead Leaf Blocks Read", NULL, c->leaf_blocks_read, es);
+	ExplainPropertyUInteger("Look-Ahead Heap Blocks Read", NULL, c->heap_blocks_read, es);
+	ExplainPropertyUInteger("Look-Ahead Blocks Unused", NULL, c->blocks_unused, es);
+}
+
+/* Why was nothing read ahead? */
+static const char *
+reason_of(const JoinNode *node)
+{
+	if (node->refusal != NULL)
+		return node->refusal;
+	if (node->rows != NULL)
+		return "nothing could be read ahead";
+	return node->policy.saw_fast_reads ? "reads are fast" :
+		"nothing to wait for";
+}
+
+/*
+ * The figures are those of the process that runs EXPLAIN; what parallel
+ * workers did is in the view lookahead.join_stats only.
+ */
+static void
+explain(Taken *taken, bool asked, ExplainState *es)
+{
+	JoinNode   *node = (JoinNode *) taken;
+	bool		leader_only = taken->plan_state->worker_instrument != NULL &&
+		taken->plan_state->worker_instrument->num_workers > 0;
+	JoinCounters counters = JoinTell(node);
+	double		mean = (double) node->size_sum /
+		Max(1, node->rows_of_ring);
+
+	if (counters.leaf_blocks_read == 0 && counters.heap_blocks_read == 0)
+	{
+		if (asked)
+			TakenExplainUnused(reason_of(node), es);
+	}
+	else if (es->format == EXPLAIN_FORMAT_TEXT)
+		explain_text(&counters, mean, leader_only ? " of leader" : "", es);
+	else
+	{
+		ExplainPropertyText("Look-Ahead", "used", es);
+		if (leader_only)
+			ExplainPropertyBool("Look-Ahead of Leader Only", true, es);
+		explain_properties(&counters, mean, es);
+	}
+}
+
+#define EXPLAIN_JOIN explain
+#else
+#define EXPLAIN_JOIN NULL
+#endif
+
+static const Taker taker = {
+	.enabled = &lookahead_nested_loop,
+	.size = sizeof(JoinNode),
+	.serves = serves,
+	.begin = begin,
+	.end = end,
+	.explain = EXPLAIN_JOIN,
+};
+
+void
+JoinInit(void)
+{
+	TakeoverRegister(&taker);
+}

@@ -1,0 +1,62 @@
+/*-------------------------------------------------------------------------
+ *
+ * join_node.h
+ *		A nested loop that has been taken over.
+ *
+ * The nested loop itself is executed by the server.  What is replaced is the
+ * function of its outer child and, while rows are fetched ahead, that of the
+ * index scan on its inner side.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef PG_LOOKAHEAD_JOIN_NODE_H
+#define PG_LOOKAHEAD_JOIN_NODE_H
+
+#include "exec/taken.h"
+#include "join/inner_ahead.h"
+#include "join/policy.h"
+#include "join/rows_ahead.h"
+#include "observe/join_stats.h"
+#include "portability/instr_time.h"
+
+typedef struct JoinNode
+{
+	Taken		taken;
+	JoinPolicy	policy;
+	ExecProcNodeMtd fetch;		/* the outer child's own function */
+	PlanState  *scan;			/* the index scan on the inner side */
+	ExecProcNodeMtd scan_fetch; /* its own function; NULL: not replaced */
+
+	const int64 *reads;			/* this backend's count of blocks read */
+	int64		reads_seen;		/* its value when a row was handed out */
+	int64		misses_seen;	/* and that of InnerMisses() */
+	bool		timed;			/* and the time was taken */
+	instr_time	started;
+
+	/* made when it first looks ahead */
+	const char *refusal;		/* why it must not */
+	InnerAhead *inner;
+	RowsAhead  *rows;
+	List	   *params;			/* that the outer side uses */
+
+	bool		watching;		/* a rescan will be noticed */
+	bool		begun_again;	/* it has been */
+	bool		outer_ended;	/* and its end has not been handed out */
+	uint64		handed_out;		/* rows, since the join was begun */
+	int64		wanted_first;	/* RowsWanted() of the first of these */
+	uint64		rows_of_ring;	/* rows that were handed out of the ring */
+	uint64		size_sum;		/* of the rows ahead of each of these */
+	JoinCounters counters;
+} JoinNode;
+
+/* next_outer.c: the ExecProcNode functions of the children. */
+extern TupleTableSlot *JoinNextOuter(PlanState *outer);
+extern TupleTableSlot *JoinNextInner(PlanState *scan);
+
+/* What it has done so far, if it is not executed again. */
+extern JoinCounters JoinTell(const JoinNode *node);
+
+/* The nested loop will not be executed again; see Taker.end. */
+extern void JoinFinish(JoinNode *node, bool wait);
+
+#endif							/* PG_LOOKAHEAD_JOIN_NODE_H */

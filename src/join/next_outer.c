@@ -1,0 +1,407 @@
+/*-------------------------------------------------------------------------
+ *
+ * next_outer.c
+ *		The next outer row of a nested loop, fetched ahead or not.
+ *
+ * While the join is only watched, all that is added for an outer row is to
+ * compare the count of blocks that this backend has read with its last value.
+ *
+ * Where rows are fetched ahead, the policy says how many; a LIMIT or a FETCH,
+ * the number of rows handed out so far, and memory bound that.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "compat.h"
+#include "exec/rows_wanted.h"
+#include "exec/settings.h"
+#include "executor/executor.h"
+#include "executor/instrument.h"
+#include "join/join_node.h"
+#include "join/safe_plan.h"
+#include "miscadmin.h"
+#include "utils/rel.h"
+#include "utils/spccache.h"
+
+/* More rows ahead than this bring nothing. */
+#define MAX_ROWS 512
+
+/* For fewer rows than this it does not pay to begin. */
+#define LEAST_ROWS 16
+
+/* So many may be ahead before one has been handed out. */
+#define FIRST_ROWS 2
+
+/* Fetch so many at a time, so that their reads are started together. */
+#define ROWS_PER_FILL 16
+
+/* Memory for the rows ahead: wanted for each, and at least for all. */
+#define BYTES_PER_ROW BLCKSZ
+#define LEAST_BYTES (4 * BLCKSZ)
+
+/* The scan on the inner side is executed as it was before take_scan(). */
+static void
+give_scan_back(JoinNode *node)
+{
+	if (node->scan_fetch == NULL ||
+		node->scan->ExecProcNodeReal != JoinNextInner)
+		return;
+	ExecSetExecProcNode(node->scan, node->scan_fetch);
+	node->scan_fetch = NULL;
+}
+
+static void
+take_scan(JoinNode *node)
+{
+	if (node->scan_fetch != NULL)
+		return;
+	node->scan_fetch = node->scan->ExecProcNodeReal;
+	ExecSetExecProcNode(node->scan, JoinNextInner);
+}
+
+/* Why must the join not look ahead? */
+static const char *
+refusal_of(JoinNode *node)
+{
+	Relation	table = InnerTable(node->scan);
+	NestLoopState *join = (NestLoopState *) node->taken.plan_state;
+	int			concurrency =
+		get_tablespace_io_concurrency(table->rd_rel->reltablespace);
+	int			reads = LookaheadReadsInFlight(concurrency);
+	int			rows = lookahead_max_distance >= 0 ? lookahead_max_distance :
+		2 * reads;
+	const char *refusal;
+
+	if (concurrency == 0)
+		return "effective_io_concurrency is 0";
+	if (IsolationIsSerializable())
+		return "transaction is serializable";
+	refusal = SafePlanRefusal(outerPlanState(join), &node->params);
+	if (refusal != NULL)
+		return refusal;
+	rows = Max(1, Min(rows, MAX_ROWS));
+	node->inner = InnerAheadCreate(join, node->scan, rows, reads,
+								   &node->counters, &refusal);
+	if (node->inner == NULL)
+		return refusal;
+	node->rows =
+		RowsAheadCreate(node->taken.query->estate->es_query_cxt, rows,
+						TakenGrant(node->taken.query, rows * BYTES_PER_ROW,
+								   LEAST_BYTES));
+	JoinPolicySetMaximum(&node->policy, rows);
+	return NULL;
+}
+
+/* Make what it takes to look ahead; false if that must not be. */
+static bool
+open_rows(JoinNode *node)
+{
+	int64		hits = pgBufferUsage.shared_blks_hit;
+
+	if (node->rows != NULL)
+		return true;
+	node->refusal = refusal_of(node);
+
+	/* a parallel worker had to look at the catalogs: not counted */
+	pgBufferUsage.shared_blks_hit -= pgBufferUsage.shared_blks_hit - hits;
+	if (node->refusal != NULL)
+	{
+		JoinPolicyForbid(&node->policy);
+		return false;
+	}
+	node->counters.joins = 1;
+	JoinStatsAttach();
+	return true;
+}
+
+/* Called when the join is begun again. */
+static void
+note_rescan(Datum arg)
+{
+	JoinNode   *node = (JoinNode *) DatumGetPointer(arg);
+
+	node->watching = false;
+	node->begun_again = true;
+}
+
+JoinCounters
+JoinTell(const JoinNode *node)
+{
+	JoinCounters counters = node->counters;
+	int			unused = node->rows == NULL ? 0 : RowsAheadSize(node->rows);
+
+	/* what is ahead will not be asked for any more */
+	counters.rows_unused += unused;
+	for (int i = 0; i < unused; i++)
+		counters.blocks_unused += RowsAheadAt(node->rows, i)->inner.reads;
+	return counters;
+}
+
+/* Let go of the rows ahead, which will not be asked for. */
+static void
+forget_rows(JoinNode *node)
+{
+	int			unused = RowsAheadSize(node->rows);
+
+	node->counters = JoinTell(node);
+	for (int i = 0; i < unused; i++)
+		RowsAheadAt(node->rows, i)->inner.serial = 0;
+	RowsAheadForget(node->rows);
+	JoinPolicyBegunAgain(&node->policy, (int) Min(node->handed_out, INT_MAX),
+						 unused);
+	node->outer_ended = false;
+}
+
+/*
+ * What bounds the rows ahead besides the policy: the query may need no more.
+ * Of a join it is known how many rows it is to return, and how many outer rows
+ * it took for each so far.
+ */
+static int64
+rows_needed(JoinNode *node)
+{
+	int64		wanted = RowsWanted(&node->taken);
+	int64		returned;
+
+	if (wanted > MAX_ROWS)
+		return MAX_ROWS;
+	returned = Max(1, node->wanted_first - wanted);
+	return Max(0, wanted * (int64) Max(1, node->handed_out) / returned - 1);
+}
+
+/* Is something that the outer side uses computed when it is first used? */
+static bool
+params_are_known(const JoinNode *node)
+{
+	const ParamExecData *params =
+		node->taken.query->estate->es_param_exec_vals;
+	ListCell   *lc;
+
+	foreach(lc, node->params)
+		if (params[lfirst_int(lc)].execPlan != NULL)
+			return false;
+	return true;
+}
+
+/* How many rows are to be ahead of the one that is handed out next? */
+static int
+rows_wanted_ahead(JoinNode *node)
+{
+	int64		rows = node->policy.distance;
+
+	if (node->policy.mode != JOIN_AHEAD || !params_are_known(node))
+		return 0;
+	rows = Min(rows, (int64) node->handed_out + FIRST_ROWS);
+	return (int) Min(rows, rows_needed(node));
+}
+
+/* Have the pages of the rows ahead read. */
+static void
+read_ahead(JoinNode *node)
+{
+	int			size = RowsAheadSize(node->rows);
+	int			blocks,
+				neighbours;
+
+	InnerAheadOpen(node->inner);
+	for (int pass = 0; pass < 2; pass++)
+	{
+		/* the first row's turn has come */
+		for (int i = 1; i < size; i++)
+		{
+			RowAhead   *row = RowsAheadAt(node->rows, i);
+
+			InnerAheadAdvance(node->inner, &row->inner, row->slot,
+							  pass == 0 && i <= size / 2);
+		}
+		InnerAheadRead(node->inner);
+	}
+	InnerAheadClose(node->inner);
+	InnerAheadNeighbours(node->inner, &blocks, &neighbours);
+	JoinPolicyBlocks(&node->policy, blocks, neighbours);
+}
+
+/* Fetch rows ahead, and one in any case. */
+static void
+fill(JoinNode *node, PlanState *outer)
+{
+	int			wanted = rows_wanted_ahead(node);
+	int			size = RowsAheadSize(node->rows);
+
+	if (size > 0 && size > wanted - Min(wanted / 8, ROWS_PER_FILL) &&
+		!InnerAheadIsBehind(node->inner))
+		return;
+	while (!node->outer_ended &&
+		   (size = RowsAheadSize(node->rows)) < wanted + 1 &&
+		   RowsAheadHasRoom(node->rows))
+	{
+		TupleTableSlot *slot;
+		RowAhead   *row;
+
+		CHECK_FOR_INTERRUPTS();
+		slot = node->fetch(outer);
+		if (TupIsNull(slot))
+		{
+			node->outer_ended = true;
+			break;
+		}
+		row = RowsAheadAdd(node->rows, slot);
+		InnerAheadBegin(node->inner, &row->inner);
+		node->counters.rows += size > 0;
+	}
+	read_ahead(node);
+	size = RowsAheadSize(node->rows);
+	if (size > 1)
+		node->counters.max_rows =
+			Max(node->counters.max_rows, (uint64) size - 1);
+}
+
+/*
+ * The next row in AHEAD or ENDING.  *known is false if there is none ahead any
+ * more, and none is to be fetched ahead.
+ */
+static TupleTableSlot *
+next_of_ring(JoinNode *node, PlanState *outer, bool *known)
+{
+	RowAhead   *row;
+
+	*known = true;
+	if (node->begun_again)
+	{
+		forget_rows(node);
+		node->begun_again = false;
+		node->handed_out = 0;
+	}
+	if (!node->watching)
+	{
+		RegisterExprContextCallback(node->taken.plan_state->ps_ExprContext,
+									note_rescan, PointerGetDatum(node));
+		node->watching = true;
+	}
+	if (node->policy.mode == JOIN_AHEAD)
+	{
+		take_scan(node);
+		fill(node, outer);
+	}
+	if (RowsAheadSize(node->rows) == 0)
+	{
+		*known = node->outer_ended;
+		node->outer_ended = false;
+		return NULL;
+	}
+	row = RowsAheadNext(node->rows);
+	row->inner.serial = 0;
+	node->rows_of_ring++;
+	node->size_sum += RowsAheadSize(node->rows);
+	return row->slot;
+}
+
+/* What the inner side has done for the row that was handed out last. */
+static void
+tell_policy(JoinNode *node)
+{
+	int64		reads = *node->reads - node->reads_seen;
+	int64		misses = InnerMisses(node->scan);
+	bool		was_read = misses < 0 ? reads > 0 : misses != node->misses_seen;
+	double		read_us = -1;
+
+	if (node->policy.mode == JOIN_WATCH)
+		JoinPolicyReadSeen(&node->policy);
+	else if (node->policy.mode == JOIN_TIME)
+	{
+		if (was_read && node->timed)
+		{
+			instr_time	elapsed;
+
+			INSTR_TIME_SET_CURRENT(elapsed);
+			INSTR_TIME_SUBTRACT(elapsed, node->started);
+			read_us = INSTR_TIME_GET_DOUBLE(elapsed) * 1000000.0 /
+				Max(1, reads);
+		}
+		JoinPolicyTimed(&node->policy, was_read, read_us,
+						rows_needed(node) >= LEAST_ROWS,
+						node->taken.query->reads_are_slow);
+		if (node->policy.mode == JOIN_AHEAD)
+			node->taken.query->reads_are_slow = true;
+	}
+	else
+		JoinPolicyRow(&node->policy, was_read);
+}
+
+/* Remember what the counters are when a row is handed out. */
+static void
+note_counters(JoinNode *node)
+{
+	node->reads_seen = *node->reads;
+	node->misses_seen = InnerMisses(node->scan);
+	node->timed = node->policy.mode == JOIN_TIME &&
+		JoinPolicyTimes(&node->policy);
+	if (node->timed)
+		INSTR_TIME_SET_CURRENT(node->started);
+}
+
+/* The next row, where there is something to be seen or to be done. */
+static pg_noinline TupleTableSlot *
+next_row(JoinNode *node, PlanState *outer)
+{
+	TupleTableSlot *slot = NULL;
+	bool		known = false;
+
+	if (node->handed_out > 0)
+		tell_policy(node);
+	if (node->policy.mode >= JOIN_AHEAD && open_rows(node))
+	{
+		slot = next_of_ring(node, outer, &known);
+		if (!known)
+		{
+			JoinPolicyEnded(&node->policy);
+			give_scan_back(node);
+		}
+	}
+	if (!known)
+		slot = node->fetch(outer);
+	if (node->handed_out++ == 0)
+		node->wanted_first = RowsWanted(&node->taken);
+	note_counters(node);
+	return slot;
+}
+
+TupleTableSlot *
+JoinNextOuter(PlanState *outer)
+{
+	JoinNode   *node = (JoinNode *) TakenBy(outer, TAKEN_AS_OUTER);
+	TupleTableSlot *slot;
+
+	if (unlikely(node->policy.mode != JOIN_WATCH ||
+				 *node->reads != node->reads_seen))
+		return next_row(node, outer);
+	slot = node->fetch(outer);
+	node->reads_seen = *node->reads;
+	return slot;
+}
+
+TupleTableSlot *
+JoinNextInner(PlanState *scan)
+{
+	JoinNode   *node = (JoinNode *) TakenBy(scan, TAKEN_AS_INNER);
+	TupleTableSlot *slot;
+
+	InnerAheadSettleBegin(node->inner);
+	slot = node->scan_fetch(scan);
+	InnerAheadSettleEnd(node->inner);
+	return slot;
+}
+
+void
+JoinFinish(JoinNode *node, bool wait)
+{
+	JoinCounters counters = JoinTell(node);
+
+	if (node->rows == NULL)
+		return;
+	if (wait)
+		InnerAheadWait(node->inner);
+	JoinStatsAdd(&counters);
+}

@@ -1,0 +1,93 @@
+/*-------------------------------------------------------------------------
+ *
+ * policy.h
+ *		When a nested loop looks ahead, and how far; see policy.c.
+ *
+ * A pure state machine: it is told what happens, and what it decides is in
+ * "mode" and "distance".  It calls nobody, reads no clock, and knows nothing of
+ * the server.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef PG_LOOKAHEAD_JOIN_POLICY_H
+#define PG_LOOKAHEAD_JOIN_POLICY_H
+
+typedef enum JoinMode
+{
+	JOIN_WATCH,					/* row by row, as the server does */
+	JOIN_TIME,					/* and slow reads are looked out for */
+	JOIN_AHEAD,					/* outer rows are fetched ahead */
+	JOIN_ENDING					/* those that have been are handed out */
+} JoinMode;
+
+/* Only mode, distance and saw_fast_reads are for others to read. */
+typedef struct JoinPolicy
+{
+	JoinMode	mode;
+	int			distance;		/* in AHEAD: rows wanted ahead */
+	bool		saw_fast_reads;
+
+	bool		forced;			/* debug_force */
+	bool		forbidden;
+	int			max_distance;
+
+	/* in TIME */
+	int			slow_reads;		/* in a row */
+	int			slow_reads_wanted;	/* to look ahead */
+	int			fast_reads;		/* in a row */
+	int			idle_rows;		/* in a row, whose inner scan read nothing */
+	int			rest;			/* rows with reads, not to be timed */
+	int			last_rest;
+
+	/* in AHEAD */
+	int			judged_rows;	/* lately */
+	int			judged_reads;	/* of these, whose inner scan had to read */
+	int			reads;			/* rows whose inner scan had to read, of all */
+	int			reads_to_probe; /* when reads are to be timed again */
+	int			neighbours;		/* of the blocks lately read */
+	int			blocks;			/* lately read */
+} JoinPolicy;
+
+extern void JoinPolicyInit(JoinPolicy *policy, bool forced);
+
+/* The most rows ahead; at least 1. */
+extern void JoinPolicySetMaximum(JoinPolicy *policy, int max_distance);
+
+/* The join must not look ahead. */
+extern void JoinPolicyForbid(JoinPolicy *policy);
+
+/* In TIME: is the inner scan of the next row to be timed? */
+static inline bool
+JoinPolicyTimes(const JoinPolicy *policy)
+{
+	return policy->rest <= 0;
+}
+
+/* In WATCH: something was read while the inner side was scanned. */
+extern void JoinPolicyReadSeen(JoinPolicy *policy);
+
+/*
+ * In TIME: the inner side was scanned for a row, and had to read or had not;
+ * a read took so many microseconds (-1: not timed).  more_wanted: so are enough
+ * rows for it to pay.  others_slow: another node of the query has found that
+ * reads are slow.
+ */
+extern void JoinPolicyTimed(JoinPolicy *policy, bool was_read, double read_us,
+							bool more_wanted, bool others_slow);
+
+/* In AHEAD, ENDING: the inner side was scanned for a row. */
+extern void JoinPolicyRow(JoinPolicy *policy, bool was_read);
+
+/*
+ * In AHEAD: so many blocks of the inner table were read ahead, of which so many
+ * follow the one before, and the kernel reads ahead, too.
+ */
+extern void JoinPolicyBlocks(JoinPolicy *policy, int blocks, int neighbours);
+
+/* In ENDING: no row is held any more. */
+extern void JoinPolicyEnded(JoinPolicy *policy);
+
+/* The join begins again; so many of the rows fetched ahead were not used. */
+extern void JoinPolicyBegunAgain(JoinPolicy *policy, int used, int unused);
+
+#endif							/* PG_LOOKAHEAD_JOIN_POLICY_H */

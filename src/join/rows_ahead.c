@@ -1,0 +1,169 @@
+/*-------------------------------------------------------------------------
+ *
+ * rows_ahead.c
+ *		Outer rows of a nested loop that were fetched ahead: a ring; see
+ *		rows_ahead.h.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "executor/executor.h"
+#include "join/rows_ahead.h"
+#include "utils/memutils.h"
+
+/* Kinds of rows, of which a node that appends several may return many. */
+typedef struct RowKind
+{
+	struct RowKind *next;
+	TupleDesc	desc;			/* the outer node's */
+	TupleDesc	copy;			/* ours, of no resource owner */
+} RowKind;
+
+struct RowsAhead
+{
+	MemoryContext mcxt;			/* of the rows, and nothing else */
+	MemoryContext kinds_mcxt;
+	RowKind    *kinds;
+	Size		bytes;			/* that the rows may take, about */
+	Size		used;			/* that those not handed out take */
+	int			capacity;
+	int			first;			/* that has not been handed out */
+	int			n;
+	RowAhead	rows[FLEXIBLE_ARRAY_MEMBER];	/* capacity + 2 */
+};
+
+RowsAhead *
+RowsAheadCreate(MemoryContext mcxt, int capacity, Size bytes)
+{
+	Size		size = offsetof(RowsAhead, rows) +
+		(capacity + 2) * sizeof(RowAhead);
+	RowsAhead  *rows = MemoryContextAllocZero(mcxt, size);
+
+	rows->kinds_mcxt = mcxt;
+	rows->mcxt = AllocSetContextCreate(mcxt, "look-ahead outer rows",
+									   ALLOCSET_DEFAULT_SIZES);
+	rows->capacity = capacity;
+	rows->bytes = bytes;
+	return rows;
+}
+
+int
+RowsAheadSize(const RowsAhead *rows)
+{
+	return rows->n;
+}
+
+bool
+RowsAheadHasRoom(const RowsAhead *rows)
+{
+	return rows->n == 0 ||
+		(rows->n <= rows->capacity &&
+		 rows->used < rows->bytes);
+}
+
+RowAhead *
+RowsAheadAt(RowsAhead *rows, int n)
+{
+	Assert(n < rows->n);
+	return &rows->rows[(rows->first + n) % (rows->capacity + 2)];
+}
+
+/* Our copy of a row descriptor. */
+static TupleDesc
+copy_of(RowsAhead *rows, TupleDesc desc)
+{
+	MemoryContext old;
+	RowKind    *kind;
+
+	for (kind = rows->kinds; kind != NULL; kind = kind->next)
+		if (kind->desc == desc)
+			return kind->copy;
+	old = MemoryContextSwitchTo(rows->kinds_mcxt);
+	kind = palloc_object(RowKind);
+	kind->desc = desc;
+	kind->copy = CreateTupleDescCopyConstr(desc);
+	kind->next = rows->kinds;
+	rows->kinds = kind;
+	MemoryContextSwitchTo(old);
+	return kind->copy;
+}
+
+/* Make a slot for such rows, unless it is one. */
+static void
+prepare(RowsAhead *rows, RowAhead *row, const TupleTableSlot *slot)
+{
+	MemoryContext old;
+
+	if (row->slot != NULL && row->slot->tts_ops == slot->tts_ops &&
+		row->desc == slot->tts_tupleDescriptor)
+		return;
+	if (row->slot != NULL)
+		ExecDropSingleTupleTableSlot(row->slot);
+	old = MemoryContextSwitchTo(rows->mcxt);
+	row->slot =
+		MakeSingleTupleTableSlot(copy_of(rows, slot->tts_tupleDescriptor),
+								 slot->tts_ops);
+	row->desc = slot->tts_tupleDescriptor;
+	MemoryContextSwitchTo(old);
+}
+
+/* The memory that a slot and its row take, about. */
+static Size
+size_of(const TupleTableSlot *slot)
+{
+	Size		size = sizeof(BufferHeapTupleTableSlot) +
+		slot->tts_tupleDescriptor->natts * (sizeof(Datum) + sizeof(bool));
+
+	if (TTS_IS_MINIMALTUPLE(slot))
+		return size + ((MinimalTupleTableSlot *) slot)->mintuple->t_len;
+	if (TTS_IS_HEAPTUPLE(slot) || TTS_IS_BUFFERTUPLE(slot))
+		return size + ((HeapTupleTableSlot *) slot)->tuple->t_len;
+	return size + heap_compute_data_size(slot->tts_tupleDescriptor,
+										 slot->tts_values, slot->tts_isnull);
+}
+
+RowAhead *
+RowsAheadAdd(RowsAhead *rows, TupleTableSlot *slot)
+{
+	RowAhead   *row;
+
+	Assert(rows->n <= rows->capacity);
+	rows->n++;
+	row = RowsAheadAt(rows, rows->n - 1);
+	prepare(rows, row, slot);
+	ExecCopySlot(row->slot, slot);
+	ExecMaterializeSlot(row->slot);
+	row->slot->tts_tid = slot->tts_tid;
+	row->slot->tts_tableOid = slot->tts_tableOid;
+	row->size = size_of(row->slot);
+	rows->used += row->size;
+	return row;
+}
+
+RowAhead *
+RowsAheadNext(RowsAhead *rows)
+{
+	int			size = rows->capacity + 2;
+	RowAhead   *row = RowsAheadAt(rows, 0);
+	RowAhead   *before = &rows->rows[(rows->first + size - 1) % size];
+
+	/* what was handed out before is no longer needed */
+	if (before->slot != NULL)
+		ExecClearTuple(before->slot);
+	rows->first = (rows->first + 1) % size;
+	rows->n--;
+	rows->used -= row->size;
+	return row;
+}
+
+void
+RowsAheadForget(RowsAhead *rows)
+{
+	for (int i = 0; i < rows->capacity + 2; i++)
+		if (rows->rows[i].slot != NULL)
+			ExecClearTuple(rows->rows[i].slot);
+	rows->n = 0;
+	rows->used = 0;
+}

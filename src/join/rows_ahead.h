@@ -1,0 +1,53 @@
+/*-------------------------------------------------------------------------
+ *
+ * rows_ahead.h
+ *		Outer rows of a nested loop that were fetched ahead: a ring.
+ *
+ * A row is a copy in a slot of the kind that the outer node returned, so that
+ * expressions compiled for that kind go on working.  It holds neither a pin nor
+ * anything else of a resource owner, so that it may stay while a cursor is idle
+ * or a subtransaction is rolled back.
+ *
+ * The row that was handed out last stays as it is until the next one is handed
+ * out, or the ring is emptied.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef PG_LOOKAHEAD_ROWS_AHEAD_H
+#define PG_LOOKAHEAD_ROWS_AHEAD_H
+
+#include "executor/tuptable.h"
+#include "join/inner_ahead.h"
+
+typedef struct RowsAhead RowsAhead;
+
+typedef struct RowAhead
+{
+	TupleTableSlot *slot;
+	TupleDesc	desc;			/* of the rows that are copied to it */
+	Size		size;			/* bytes, about */
+	InnerRow	inner;
+} RowAhead;
+
+/* capacity: the most rows ahead; bytes: what they may take, about. */
+extern RowsAhead *RowsAheadCreate(MemoryContext mcxt, int capacity, Size bytes);
+
+/* The number of rows that have been added and not been handed out. */
+extern int	RowsAheadSize(const RowsAhead *rows);
+
+/* Is there room for one more row, or are there none at all? */
+extern bool RowsAheadHasRoom(const RowsAhead *rows);
+
+/* Add a copy of a row. */
+extern RowAhead *RowsAheadAdd(RowsAhead *rows, TupleTableSlot *slot);
+
+/* The row that will be handed out after n others; n < RowsAheadSize(). */
+extern RowAhead *RowsAheadAt(RowsAhead *rows, int n);
+
+/* Hand out the oldest row; there must be one. */
+extern RowAhead *RowsAheadNext(RowsAhead *rows);
+
+/* Let go of all rows, and of the one that was handed out. */
+extern void RowsAheadForget(RowsAhead *rows);
+
+#endif							/* PG_LOOKAHEAD_ROWS_AHEAD_H */

@@ -1,0 +1,484 @@
+/*-------------------------------------------------------------------------
+ *
+ * safe_plan.c
+ *		Whether a plan may be executed earlier than its rows are asked for; see
+ *		safe_plan.h.
+ *
+ * Nodes and expressions of kinds that are not listed here are not safe.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/transam.h"
+#include "catalog/pg_proc.h"
+#include "executor/executor.h"
+#include "join/safe_plan.h"
+#include "miscadmin.h"
+#include "nodes/nodeFuncs.h"
+#include "utils/fmgroids.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
+
+/* What is looked for, and what is found on the way. */
+typedef struct Search
+{
+	bool		plans;			/* are the plans of SubPlans looked at, too? */
+	List	   *changed;		/* tables that the statement changes */
+	List	   *params;
+	const char *refusal;
+} Search;
+
+/* The children of a node, while they are looked at. */
+typedef struct Children
+{
+	Search	   *search;
+
+	/* those that have returned a row before the outer side returns its first */
+	PlanState  *first;
+	PlanState  *second;
+} Children;
+
+/* Is there anything in an expression that can differ from row to row? */
+static bool
+has_value(Node *node, void *context)
+{
+	if (node == NULL)
+		return false;
+	if (!IsA(node, Const) && !IsA(node, List) && !IsA(node, FuncExpr) &&
+		!IsA(node, OpExpr) && !IsA(node, RelabelType))
+		return true;
+	return expression_tree_walker(node, has_value, context);
+}
+
+/* Is this a LIKE pattern that is good whatever it is compared with? */
+static bool
+is_safe_pattern(Node *pattern)
+{
+	Const	   *constant = (Const *) pattern;
+	struct varlena *text;
+
+	if (!IsA(pattern, Const) || constant->consttype != TEXTOID)
+		return false;
+	if (constant->constisnull)
+		return true;
+	text = (struct varlena *) DatumGetPointer(constant->constvalue);
+	if (VARATT_IS_EXTERNAL(text) || VARATT_IS_COMPRESSED(text))
+		return false;
+	return VARSIZE_ANY_EXHDR(text) == 0 ||
+		VARDATA_ANY(text)[VARSIZE_ANY_EXHDR(text) - 1] != '\\';
+}
+
+/*
+ * Can a function not fail for the sake of a value, and does it do no more?  Nor
+ * must it depend on a setting, which the query may change between two rows.
+ */
+static bool
+is_safe_function(Oid function, List *args)
+{
+	if (function == F_NOW || function == F_TRANSACTION_TIMESTAMP ||
+		function == F_STATEMENT_TIMESTAMP)
+		return true;
+	if (function >= FirstNormalObjectId ||
+		func_volatile(function) != PROVOLATILE_IMMUTABLE)
+		return false;
+	switch (function)
+	{
+		case F_TEXTLIKE:
+		case F_TEXTNLIKE:
+		case F_TEXTICLIKE:
+		case F_TEXTICNLIKE:
+		case F_BPCHARLIKE:
+		case F_BPCHARNLIKE:
+			return list_length(args) == 2 && is_safe_pattern(lsecond(args));
+		case F_NUMERIC_INT2:
+		case F_NUMERIC_INT4:
+		case F_NUMERIC_INT8:
+		case F_NUMERIC_LT:
+		case F_NUMERIC_LE:
+		case F_NUMERIC_EQ:
+		case F_NUMERIC_NE:
+		case F_NUMERIC_GE:
+		case F_NUMERIC_GT:
+			return true;
+		default:
+			/* without a value of the row, it fails for all rows or for none */
+			return get_func_leakproof(function) ||
+				!has_value((Node *) args, NULL);
+	}
+}
+
+/* The same of an operator, whose function may not have been looked up. */
+static bool
+is_safe_operator(Oid operator, Oid function, List *args)
+{
+	return is_safe_function(OidIsValid(function) ? function :
+							get_opcode(operator), args);
+}
+
+/* Can an aggregate not fail for one group, while it does not for another? */
+static bool
+is_safe_aggregate(const Aggref *aggref)
+{
+	if (aggref->aggorder != NIL || aggref->aggdistinct != NIL)
+		return false;
+	switch (aggref->aggfnoid)
+	{
+		case F_COUNT_:
+		case F_COUNT_ANY:
+		case F_SUM_INT2:
+		case F_SUM_INT4:
+		case F_SUM_INT8:
+		case F_AVG_INT2:
+		case F_AVG_INT4:
+		case F_AVG_INT8:
+		case F_MIN_INT2:
+		case F_MIN_INT4:
+		case F_MIN_INT8:
+		case F_MIN_TEXT:
+		case F_MIN_DATE:
+		case F_MIN_TIMESTAMP:
+		case F_MIN_TIMESTAMPTZ:
+		case F_MAX_INT2:
+		case F_MAX_INT4:
+		case F_MAX_INT8:
+		case F_MAX_TEXT:
+		case F_MAX_DATE:
+		case F_MAX_TIMESTAMP:
+		case F_MAX_TIMESTAMPTZ:
+			return true;
+		default:
+			return false;
+	}
+}
+
+/* Finds what is not safe. */
+static bool
+is_unsafe(Node *node, void *context)
+{
+	Search	   *search = context;
+
+	if (node == NULL)
+		return false;
+	switch (nodeTag(node))
+	{
+		case T_Param:
+			if (((Param *) node)->paramkind == PARAM_EXEC)
+				search->params = list_append_unique_int(
+					search->params, ((Param *) node)->paramid);
+			return false;
+		case T_FuncExpr:
+			if (((FuncExpr *) node)->funcretset ||
+				!is_safe_function(((FuncExpr *) node)->funcid,
+								  ((FuncExpr *) node)->args))
+				return true;
+			break;
+		case T_OpExpr:
+		case T_DistinctExpr:
+		case T_NullIfExpr:
+			if (((OpExpr *) node)->opretset ||
+				!is_safe_operator(((OpExpr *) node)->opno,
+								  ((OpExpr *) node)->opfuncid,
+								  ((OpExpr *) node)->args))
+				return true;
+			break;
+		case T_ScalarArrayOpExpr:
+			if (!is_safe_operator(((ScalarArrayOpExpr *) node)->opno,
+								  ((ScalarArrayOpExpr *) node)->opfuncid,
+								  ((ScalarArrayOpExpr *) node)->args))
+				return true;
+			break;
+		case T_Aggref:
+			if (!is_safe_aggregate((Aggref *) node))
+				return true;
+			break;
+		case T_SubPlan:
+			if (!search->plans)
+				return true;
+			break;
+		case T_SQLValueFunction:
+			return ((SQLValueFunction *) node)->op != SVFOP_CURRENT_TIMESTAMP &&
+				((SQLValueFunction *) node)->op != SVFOP_CURRENT_TIMESTAMP_N;
+		case T_Var:
+		case T_Const:
+		case T_CaseTestExpr:
+		case T_GroupingFunc:
+		case T_List:
+		case T_TargetEntry:
+		case T_RelabelType:
+		case T_BoolExpr:
+		case T_NullTest:
+		case T_BooleanTest:
+		case T_CaseExpr:
+		case T_CaseWhen:
+		case T_CoalesceExpr:
+			break;
+		default:
+			return true;
+	}
+	return expression_tree_walker(node, is_unsafe, context);
+}
+
+bool
+SafeExpression(Node *expression, List **params)
+{
+	Search		search = {.params = *params};
+	bool		unsafe = is_unsafe(expression, &search);
+
+	*params = search.params;
+	return !unsafe;
+}
+
+static bool
+are_safe(List *expressions, Search *search)
+{
+	return !is_unsafe((Node *) expressions, search);
+}
+
+/* Are the operators safe by which a node compares columns? */
+static bool
+compares_safely(int n, const Oid *operators)
+{
+	for (int i = 0; i < n; i++)
+	{
+		/* which are not told: any value */
+		List	   *args = list_make2(makeNode(Var), makeNode(Var));
+
+		if (!is_safe_operator(operators[i], InvalidOid, args))
+			return false;
+	}
+	return true;
+}
+
+/* Are the expressions of a node safe, other than its target list and filter? */
+static bool
+has_safe_expressions(PlanState *plan_state, Search *search)
+{
+	Plan	   *plan = plan_state->plan;
+
+	switch (nodeTag(plan))
+	{
+		case T_SeqScan:
+		case T_BitmapHeapScan:
+		case T_BitmapAnd:
+		case T_BitmapOr:
+		case T_SubqueryScan:
+		case T_WorkTableScan:
+		case T_NamedTuplestoreScan:
+		case T_CteScan:
+		case T_Append:
+		case T_Material:
+		case T_Sort:
+		case T_Hash:
+		case T_Gather:
+		case T_GatherMerge:
+			return true;
+		case T_Result:
+			return are_safe((List *) ((Result *) plan)->resconstantqual,
+							search);
+		case T_IndexScan:
+			return are_safe(((IndexScan *) plan)->indexqualorig, search) &&
+				are_safe(((IndexScan *) plan)->indexorderbyorig, search);
+		case T_IndexOnlyScan:
+			return are_safe(((IndexOnlyScan *) plan)->recheckqual, search) &&
+				are_safe(((IndexOnlyScan *) plan)->indexorderby, search);
+		case T_BitmapIndexScan:
+			return are_safe(((BitmapIndexScan *) plan)->indexqualorig, search);
+		case T_TidScan:
+			return are_safe(((TidScan *) plan)->tidquals, search);
+		case T_TidRangeScan:
+			return are_safe(((TidRangeScan *) plan)->tidrangequals, search);
+		case T_ValuesScan:
+			return are_safe(((ValuesScan *) plan)->values_lists, search);
+		case T_Memoize:
+			return are_safe(((Memoize *) plan)->param_exprs, search) &&
+				compares_safely(((Memoize *) plan)->numKeys,
+								((Memoize *) plan)->hashOperators);
+		case T_MergeAppend:
+			return compares_safely(((MergeAppend *) plan)->numCols,
+								   ((MergeAppend *) plan)->sortOperators);
+		case T_RecursiveUnion:
+			return compares_safely(((RecursiveUnion *) plan)->numCols,
+								   ((RecursiveUnion *) plan)->dupOperators);
+		case T_IncrementalSort:
+			return compares_safely(((Sort *) plan)->numCols,
+								   ((Sort *) plan)->sortOperators);
+		case T_Group:
+			return compares_safely(((Group *) plan)->numCols,
+								   ((Group *) plan)->grpOperators);
+		case T_Agg:
+			return compares_safely(((Agg *) plan)->numCols,
+								   ((Agg *) plan)->grpOperators);
+		case T_Unique:
+			return compares_safely(((Unique *) plan)->numCols,
+								   ((Unique *) plan)->uniqOperators);
+		case T_NestLoop:
+			return are_safe(((NestLoop *) plan)->join.joinqual, search);
+		case T_MergeJoin:
+			return are_safe(((MergeJoin *) plan)->join.joinqual, search) &&
+				are_safe(((MergeJoin *) plan)->mergeclauses, search);
+		case T_HashJoin:
+			return are_safe(((HashJoin *) plan)->join.joinqual, search) &&
+				are_safe(((HashJoin *) plan)->hashclauses, search);
+		case T_Limit:
+			return are_safe((List *) ((Limit *) plan)->limitCount, search) &&
+				are_safe((List *) ((Limit *) plan)->limitOffset, search);
+		default:
+			return false;
+	}
+}
+
+/*
+ * Is all below a node executed, once and for all, before it returns its first
+ * row?
+ */
+static bool
+ends_at_first_row(PlanState *plan_state)
+{
+	switch (nodeTag(plan_state))
+	{
+		case T_SortState:
+		case T_HashState:
+		case T_FunctionScanState:
+		case T_TableFuncScanState:
+			return bms_is_empty(plan_state->plan->extParam);
+		default:
+			return false;
+	}
+}
+
+/* The children that have returned a row, if a node has. */
+static Children
+children_of(PlanState *plan_state, Search *search)
+{
+	Children	children = {.search = search};
+
+	switch (nodeTag(plan_state))
+	{
+		case T_SubqueryScanState:
+			children.first = ((SubqueryScanState *) plan_state)->subplan;
+			break;
+		case T_HashJoinState:
+			children.first = outerPlanState(plan_state);
+			children.second = innerPlanState(plan_state);
+			break;
+		case T_MergeJoinState:
+			children.first = outerPlanState(plan_state);
+			if (((MergeJoinState *) plan_state)->js.jointype == JOIN_INNER)
+				children.second = innerPlanState(plan_state);
+			break;
+		case T_NestLoopState:
+		case T_MaterialState:
+		case T_AggState:
+		case T_SortState:
+		case T_IncrementalSortState:
+		case T_GroupState:
+		case T_UniqueState:
+		case T_LimitState:
+			children.first = outerPlanState(plan_state);
+			break;
+		default:
+			break;
+	}
+	return children;
+}
+
+/* Why a node cannot be executed early, whatever its expressions are. */
+static const char *
+kind_refusal(PlanState *plan_state)
+{
+	switch (nodeTag(plan_state))
+	{
+		case T_LockRowsState:
+			return "outer side locks rows";
+		case T_ModifyTableState:
+			return "outer side changes data";
+		case T_ForeignScanState:
+			return "outer side reads a foreign table";
+		case T_CustomScanState:
+			return "outer side is an extension's";
+		default:
+			return NULL;
+	}
+}
+
+/*
+ * Does a node scan a table that the statement changes?  If it came earlier to a
+ * page, it would prune it earlier, and new row versions would lie elsewhere.
+ */
+static bool
+scans_what_changes(PlanState *plan_state, const Search *search)
+{
+	Relation	relation;
+
+	switch (nodeTag(plan_state))
+	{
+		case T_SeqScanState:
+		case T_SampleScanState:
+		case T_IndexScanState:
+		case T_IndexOnlyScanState:
+		case T_BitmapHeapScanState:
+		case T_TidScanState:
+		case T_TidRangeScanState:
+			relation = ((ScanState *) plan_state)->ss_currentRelation;
+			return relation != NULL &&
+				list_member_oid(search->changed, RelationGetRelid(relation));
+		default:
+			return false;
+	}
+}
+
+/*
+ * Finds a node that is not safe.  What ends at its first row is safe if that
+ * row was returned before: it is done then.
+ */
+static bool
+is_unsafe_plan(PlanState *plan_state, void *context)
+{
+	Children   *parents = context;
+	Search	   *search = parents->search;
+	bool		has_returned = plan_state == parents->first ||
+		plan_state == parents->second;
+	bool		is_done = has_returned && ends_at_first_row(plan_state);
+	Plan	   *plan = plan_state->plan;
+	Children	children = {.search = search};
+
+	check_stack_depth();
+	search->refusal = kind_refusal(plan_state);
+	if (search->refusal != NULL)
+		return true;
+	if (scans_what_changes(plan_state, search))
+		search->refusal = "outer side reads what the statement changes";
+	else if (!is_done && !has_safe_expressions(plan_state, search))
+		search->refusal = "outer side cannot be executed early";
+	else if (!are_safe(plan->targetlist, search) ||
+			 !are_safe(plan->qual, search))
+		search->refusal = "outer side may fail or have side effects";
+	if (search->refusal != NULL)
+		return true;
+	if (is_done)
+		return false;
+	if (has_returned)
+		children = children_of(plan_state, search);
+	if (IsA(plan_state, CteScanState) &&
+		is_unsafe_plan(((CteScanState *) plan_state)->cteplanstate, &children))
+		return true;
+	return planstate_tree_walker(plan_state, is_unsafe_plan, &children);
+}
+
+const char *
+SafePlanRefusal(PlanState *plan_state, List **params)
+{
+	const PlannedStmt *statement = plan_state->state->es_plannedstmt;
+	Search		search = {.plans = true, .params = *params};
+	Children	self = {.search = &search, .first = plan_state};
+	ListCell   *lc;
+
+	foreach(lc, statement->resultRelations)
+		search.changed = lappend_oid(
+			search.changed,
+			exec_rt_fetch(lfirst_int(lc), plan_state->state)->relid);
+	(void) is_unsafe_plan(plan_state, &self);
+	*params = search.params;
+	return search.refusal;
+}

@@ -1,0 +1,33 @@
+/*-------------------------------------------------------------------------
+ *
+ * safe_plan.h
+ *		Whether a plan may be executed earlier than its rows are asked for.
+ *
+ * That may be if nobody can tell: it changes nothing, it reads nothing that
+ * others change meanwhile, and it raises no error that depends on the values of
+ * a row.  What a query reads by its snapshot does not change.
+ *
+ * What may fail for one row and not for another is not run early, since the
+ * query might end before it comes to that row, or with an error of a row that
+ * comes before.  Of the server's functions those count as safe that are marked
+ * LEAKPROOF, comparisons, and LIKE with a constant pattern.  Other errors
+ * remain: damaged files, memory that runs out.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef PG_LOOKAHEAD_SAFE_PLAN_H
+#define PG_LOOKAHEAD_SAFE_PLAN_H
+
+#include "nodes/execnodes.h"
+
+/*
+ * Is an expression safe?  The numbers of the executor's parameters that it
+ * uses are added to a list: it is safe while none of them has yet to be
+ * computed.
+ */
+extern bool SafeExpression(Node *expression, List **params);
+
+/* The same of a plan and all below it; NULL, or why it is not. */
+extern const char *SafePlanRefusal(PlanState *plan_state, List **params);
+
+#endif							/* PG_LOOKAHEAD_SAFE_PLAN_H */

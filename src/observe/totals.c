@@ -1,0 +1,129 @@
+/*-------------------------------------------------------------------------
+ *
+ * totals.c
+ *		Counters that are summed over all processes; see totals.h.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "catalog/pg_type_d.h"
+#include "compat.h"
+#include "observe/totals.h"
+#include "port/atomics.h"
+#include "sql_result.h"
+#include "utils/timestamp.h"
+
+typedef struct SharedTotals
+{
+	TimestampTz since;
+	pg_atomic_uint64 counters[TOTALS_MAX];
+} SharedTotals;
+
+static Totals *known = NULL;
+
+static void
+init_shared(void *ptr)
+{
+	SharedTotals *shared = ptr;
+
+	shared->since = GetCurrentTimestamp();
+	for (int i = 0; i < TOTALS_MAX; i++)
+		pg_atomic_init_u64(&shared->counters[i], 0);
+}
+
+void
+TotalsAdd(Totals *totals, const uint64 *values)
+{
+	int			last = totals->n - 1;
+
+	for (int i = 0; i < last; i++)
+		totals->pending[i] += values[i];
+	totals->pending[last] = Max(totals->pending[last], values[last]);
+	totals->have_pending = true;
+}
+
+/* Make visible what was added.  Cannot fail. */
+static void
+flush(Totals *totals)
+{
+	SharedTotals *shared = totals->segment.memory;
+	int			last = totals->n - 1;
+
+	if (!totals->have_pending || shared == NULL)
+		return;
+	for (int i = 0; i < last; i++)
+		if (totals->pending[i] != 0)
+			pg_atomic_fetch_add_u64(&shared->counters[i], totals->pending[i]);
+	pg_atomic_monotonic_advance_u64(&shared->counters[last],
+									totals->pending[last]);
+	memset(totals->pending, 0, sizeof(totals->pending));
+	totals->have_pending = false;
+}
+
+/*
+ * At the end of a transaction, whichever way it ends.  Who had something to
+ * count has attached to the memory before (TotalsAttach()), or cannot.
+ */
+static void
+at_xact_end(XactEvent event, void *arg)
+{
+	switch (event)
+	{
+		case XACT_EVENT_COMMIT:
+		case XACT_EVENT_PARALLEL_COMMIT:
+		case XACT_EVENT_ABORT:
+		case XACT_EVENT_PARALLEL_ABORT:
+		case XACT_EVENT_PREPARE:
+			for (Totals *totals = known; totals; totals = totals->next)
+				flush(totals);
+			break;
+		default:
+			break;
+	}
+}
+
+void
+TotalsInit(Totals *totals)
+{
+	Assert(totals->n <= TOTALS_MAX);
+	totals->segment.name = totals->name;
+	totals->segment.size = sizeof(SharedTotals);
+	totals->segment.init = init_shared;
+	SharedSegmentRegister(&totals->segment);
+	if (known == NULL)
+		RegisterXactCallback(at_xact_end, NULL);
+	totals->next = known;
+	known = totals;
+}
+
+void
+TotalsAttach(Totals *totals)
+{
+	(void) SharedSegmentGet(&totals->segment);
+}
+
+Datum
+TotalsRow(Totals *totals, FunctionCallInfo fcinfo)
+{
+	SharedTotals *shared = SharedSegmentGet(&totals->segment);
+	Oid			columns[TOTALS_MAX + 1];
+	Datum		values[TOTALS_MAX + 1] = {0};
+	bool		nulls[TOTALS_MAX + 1];
+	int			n = totals->n;
+
+	memset(nulls, shared == NULL, sizeof(nulls));
+	flush(totals);
+	for (int i = 0; i < n; i++)
+	{
+		columns[i] = INT8OID;
+		if (shared != NULL)
+			values[i] =
+				Int64GetDatum((int64) pg_atomic_read_u64(&shared->counters[i]));
+	}
+	columns[n] = TIMESTAMPTZOID;
+	if (shared != NULL)
+		values[n] = TimestampTzGetDatum(shared->since);
+	return ResultRow(fcinfo, n + 1, columns, values, nulls);
+}

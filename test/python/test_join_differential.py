@@ -1,0 +1,99 @@
+"""Nested loops return the same rows in the same order, and count the same, with look-ahead as without.
+
+How many joins of the random corpus are compared can be raised by $PG_LOOKAHEAD_JOINS.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pytest
+
+from conftest import MakeCluster
+from differential import BLOCK, FORCED, Differential, bad_lines, make_copies
+from join_corpus import JoinCorpus
+from pg_lookahead.server.cluster import ClusterError
+
+JOINS = int(os.environ.get("PG_LOOKAHEAD_JOINS", "24000"))
+SERVER: dict[str, object] = {
+    "shared_preload_libraries": "pg_lookahead",
+    "autovacuum": False,
+    "shared_buffers": "128MB",
+    "statement_timeout": "60s",
+}
+
+JOINS_ONLY: dict[str, object] = {**FORCED, "pg_lookahead.index_scan": "off"}
+CONFIGS: dict[str, dict[str, object]] = {
+    "off": {"pg_lookahead.index_scan": "off", "pg_lookahead.nested_loop": "off"},
+    "as far as it likes": JOINS_ONLY,
+    **{
+        f"{rows} rows ahead": {**JOINS_ONLY, "pg_lookahead.max_distance": rows}
+        for rows in (1, 2, 3, 8, 40, 512)
+    },
+    "2 rows and reads ahead": {**JOINS_ONLY, "pg_lookahead.max_distance": 2, "effective_io_concurrency": 2},
+    "with index scans": FORCED,
+    "with index scans in block order": {**BLOCK, "pg_lookahead.max_distance": 5},
+    "normal": {},
+}
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run of the corpus: settings of its server, what part of the joins, which configurations."""
+
+    settings: Mapping[str, object]
+    share: float
+    schemas: int = 1
+    configs: tuple[str, ...] = tuple(CONFIGS)
+    few_buffers: bool = False
+    since: int = 17
+
+
+RUNS = {
+    "default": Run({}, 0.5, 2),
+    "direct": Run({"debug_io_direct": "data"}, 0.15, since=18),
+    "sync": Run({"io_method": "sync"}, 0.1, since=18),
+    "io_uring": Run({"io_method": "io_uring"}, 0.1, since=18),
+    "1 MB": Run({"shared_buffers": "1MB"}, 0.15, few_buffers=True),
+}
+SESSIONS = 3  # off, and two configurations at a time
+
+
+@pytest.mark.timeout(max(900, JOINS // 10))
+@pytest.mark.parametrize("name", RUNS)
+def test_corpus(
+    make_cluster: MakeCluster, rng: random.Random, request: pytest.FixtureRequest, name: str
+) -> None:
+    run = RUNS[name]
+    if "io_method" in run.settings and request.config.getoption("--io-method"):
+        pytest.skip("--io-method names one for all")
+    cluster = make_cluster(SERVER)
+    if cluster.version < run.since:
+        pytest.skip(f"needs PostgreSQL {run.since}")
+    for _ in range(run.schemas):
+        corpus = JoinCorpus(rng, version=cluster.version)
+        make_copies(cluster, corpus.setup(), SESSIONS)
+        try:
+            cluster.restart(run.settings)
+        except ClusterError as error:
+            if "io_uring" in run.settings.values() and "io_uring" in str(error):
+                pytest.skip("this server has no io_uring")
+            raise
+        with Differential(
+            cluster,
+            {name: CONFIGS[name] for name in run.configs},
+            sessions=SESSIONS,
+            start=[corpus.PLANNER],
+            one_at_a_time=run.few_buffers,
+            evictions=run.few_buffers,
+        ) as differential:
+            tally = differential.run(corpus.joins_of(int(JOINS * run.share / run.schemas)))
+            differential.compare_pages()
+        print(f"{corpus.joins} joins: {tally}")
+        assert not tally.mismatches, "\n\n".join(tally.mismatches[:5])
+        assert tally.rows > 10 * tally.statements
+    assert not bad_lines(cluster.log)
+    cluster.stop()
