@@ -451,6 +451,23 @@ LookaheadVacuumDelay(void)
 #endif
 }
 
+/*
+ * Does a btree scan with array keys, whose search has come to its end, search
+ * again?  Not for parallel scans.  19 has no function for it that can be called.
+ */
+static inline bool
+LookaheadBTreeSearchesAgain(IndexScanDesc scan)
+{
+#if PG_VERSION_NUM >= 190000
+	BTScanOpaque so = (BTScanOpaque) scan->opaque;
+
+	so->scanBehind = so->oppositeDirCheck = false;
+	return so->needPrimScan;
+#else
+	return _bt_start_prim_scan(scan, ForwardScanDirection);
+#endif
+}
+
 /* Count a search of an index, as the statistics and EXPLAIN show it. */
 static inline void
 LookaheadCountIndexSearch(IndexScanDesc scan)

@@ -23,6 +23,7 @@
 LOOKAHEAD_MODULE_MAGIC;
 
 bool		lookahead_index_scan = true;
+bool		lookahead_index_pages = true;
 int			lookahead_max_distance = -1;
 bool		lookahead_debug_force = false;
 bool		lookahead_index_vacuum = true;
@@ -49,6 +50,14 @@ _PG_init(void)
 							 "Lets index scans read the heap blocks of coming entries ahead.",
 							 "Takes effect with the next query or cursor.",
 							 &lookahead_index_scan,
+							 true,
+							 PGC_USERSET,
+							 GUC_EXPLAIN,
+							 NULL, NULL, NULL);
+	DefineCustomBoolVariable("pg_lookahead.index_pages",
+							 "Lets scans of btrees read coming leaf pages ahead.",
+							 "Takes effect with the next query or cursor.",
+							 &lookahead_index_pages,
 							 true,
 							 PGC_USERSET,
 							 GUC_EXPLAIN,
@@ -129,6 +138,7 @@ _PG_init(void)
 	ProgressInit();
 	TakeoverInit();
 	ScanInit();
+	BitmapScanInit();
 	MaintainInit();
 	ProfileInit();
 	MarkGUCPrefixReserved("pg_lookahead");

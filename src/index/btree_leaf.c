@@ -95,12 +95,8 @@ BTreeLeafNote(BTreeLeaf *leaf, ItemPointer tid)
 	leaf->blocks[leaf->nblocks++] = ItemPointerGetBlockNumberNoCheck(tid);
 }
 
-/*
- * Do the first "natts" attributes of a tuple lie within it?  A damaged length
- * would otherwise lead index_getattr() out of the page.
- */
-static bool
-attributes_fit(IndexTuple itup, TupleDesc tupdesc, int natts)
+bool
+BTreeAttributesFit(IndexTuple itup, TupleDesc tupdesc, int natts)
 {
 	const char *tuple = (const char *) itup;
 	Size		size = IndexTupleSize(itup);
@@ -136,34 +132,26 @@ attributes_fit(IndexTuple itup, TupleDesc tupdesc, int natts)
 	return off <= size;
 }
 
-/*
- * Does a tuple of "natts" attributes pass the keys that are required (those
- * that can end a scan of some direction when they fail), the others, or both?
- * Sets *required_failed if the scan ends here, or the tuple is damaged.  Keys
- * on attributes that were truncated away pass.  (The keys are in the order of
- * their attributes.)
- */
-static bool
-keys_pass(IndexScanDesc scan, ScanDirection dir, IndexTuple itup, int natts,
-		  bool required, bool others, bool *required_failed)
+bool
+BTreeKeysPass(const ScanKeyData *keys, int nkeys, TupleDesc tupdesc,
+			  ScanDirection dir, IndexTuple itup, int natts, bool required,
+			  bool others, bool *required_failed)
 {
-	BTScanOpaque so = (BTScanOpaque) scan->opaque;
-	TupleDesc	tupdesc = RelationGetDescr(scan->indexRelation);
 	int			reqflag = ScanDirectionIsForward(dir) ? SK_BT_REQFWD :
 		SK_BT_REQBKWD;
 
 	*required_failed = false;
-	if (so->numberOfKeys == 0)
+	if (nkeys == 0)
 		return true;
-	if (!attributes_fit(itup, tupdesc,
-						Min(natts, so->keyData[so->numberOfKeys - 1].sk_attno)))
+	if (!BTreeAttributesFit(itup, tupdesc,
+							Min(natts, keys[nkeys - 1].sk_attno)))
 	{
 		*required_failed = true;
 		return false;
 	}
-	for (int i = 0; i < so->numberOfKeys; i++)
+	for (int i = 0; i < nkeys; i++)
 	{
-		ScanKey		key = &so->keyData[i];
+		ScanKey		key = unconstify(ScanKeyData *, &keys[i]);
 		bool		either = (key->sk_flags & REQUIRED_KEY) != 0;
 		bool		ends = (key->sk_flags & reqflag) != 0;
 		bool		pass;
@@ -198,12 +186,8 @@ keys_pass(IndexScanDesc scan, ScanDirection dir, IndexTuple itup, int natts,
 	return true;
 }
 
-/*
- * The tuple at an offset, or NULL if the page is damaged there.  Nothing of
- * it but its key has to be trusted after this.
- */
-static IndexTuple
-tuple_at(Page page, OffsetNumber offnum)
+IndexTuple
+BTreeTupleAt(Page page, OffsetNumber offnum)
 {
 	ItemId		iid = PageGetItemId(page, offnum);
 	IndexTuple	itup;
@@ -225,6 +209,18 @@ tuple_at(Page page, OffsetNumber offnum)
 			 IndexTupleSize(itup)))
 		return NULL;
 	return itup;
+}
+
+/* Does a tuple pass the scan's keys?  See BTreeKeysPass(). */
+static inline bool
+keys_pass(IndexScanDesc scan, ScanDirection dir, IndexTuple itup, int natts,
+		  bool required, bool others, bool *required_failed)
+{
+	BTScanOpaque so = (BTScanOpaque) scan->opaque;
+
+	return BTreeKeysPass(so->keyData, so->numberOfKeys,
+						 RelationGetDescr(scan->indexRelation), dir, itup,
+						 natts, required, others, required_failed);
 }
 
 /*
@@ -282,7 +278,7 @@ examine_page(Page page, BTreeLeaf *leaf, IndexScanDesc scan, ScanDirection dir,
 	test_required = true;
 	if (low <= high)
 	{
-		itup = tuple_at(page, forward ? high : low);
+		itup = BTreeTupleAt(page, forward ? high : low);
 		if (itup == NULL || BTreeTupleIsPivot(itup))
 			return false;
 		test_required =
@@ -298,7 +294,7 @@ examine_page(Page page, BTreeLeaf *leaf, IndexScanDesc scan, ScanDirection dir,
 		/* a scan backward asks the first tuple whether to go on, though dead */
 		if (killed && (forward || offnum > low))
 			continue;
-		itup = tuple_at(page, offnum);
+		itup = BTreeTupleAt(page, offnum);
 		if (itup == NULL || BTreeTupleIsPivot(itup))
 			return false;
 		if (keys_pass(scan, dir, itup, natts, test_required, true, &failed))
@@ -313,7 +309,7 @@ examine_page(Page page, BTreeLeaf *leaf, IndexScanDesc scan, ScanDirection dir,
 	/* the scan asks the high key whether there is more to the right */
 	if (forward && !ended && !P_RIGHTMOST(opaque))
 	{
-		itup = tuple_at(page, P_HIKEY);
+		itup = BTreeTupleAt(page, P_HIKEY);
 		if (itup == NULL)
 			return false;
 		ended = !keys_pass(scan, dir, itup,

@@ -57,4 +57,30 @@ extern bool BTreeLeafExamine(BTreeLeaf *leaf, BlockNumber page, Buffer buffer,
 							 IndexScanDesc scan, ScanDirection dir,
 							 BlockNumber from);
 
+/* What is asked of a tuple that may be damaged, of any page of a btree. */
+
+/*
+ * The tuple at an offset, or NULL if the page is damaged there.  Nothing of
+ * it but its key has to be trusted after this.
+ */
+extern IndexTuple BTreeTupleAt(Page page, OffsetNumber offnum);
+
+/*
+ * Do the first "natts" attributes of a tuple lie within it?  A damaged length
+ * would otherwise lead index_getattr() out of the page.
+ */
+extern bool BTreeAttributesFit(IndexTuple itup, TupleDesc tupdesc, int natts);
+
+/*
+ * Does a tuple of "natts" attributes pass the keys that are required (those
+ * that can end a scan of some direction when they fail), the others, or both?
+ * Sets *required_failed if the scan ends here, or the tuple is damaged.  Keys
+ * on attributes that were truncated away pass.  (The keys are in the order of
+ * their attributes.)
+ */
+extern bool BTreeKeysPass(const ScanKeyData *keys, int nkeys,
+						  TupleDesc tupdesc, ScanDirection dir,
+						  IndexTuple itup, int natts, bool required,
+						  bool others, bool *required_failed);
+
 #endif							/* PG_LOOKAHEAD_BTREE_LEAF_H */

@@ -62,6 +62,8 @@ struct EntriesAhead
 	PageRead	reading;
 	bool		dead_end;		/* or nothing can be learnt of it */
 	BTreeDescents *descents;	/* or what finds it instead */
+	LeavesAhead *reading_more;	/* reads further ones; or NULL */
+	int64		rows;
 	int			owed;
 };
 
@@ -79,6 +81,13 @@ EntriesAheadCreate(MemoryContext mcxt, Relation index, int max_entries,
 	ahead->page = InvalidBlockNumber;
 	ahead->leaf = -1;
 	return ahead;
+}
+
+void
+EntriesAheadSetLeaves(EntriesAhead *ahead, LeavesAhead *leaves, int64 rows)
+{
+	ahead->reading_more = leaves;
+	ahead->rows = rows;
 }
 
 uint64
@@ -289,6 +298,11 @@ next_leaf(EntriesAhead *ahead, IndexScanDesc scan, bool wait)
 	{
 		ahead->nleaves++;
 		ahead->nentries += leaf->nblocks;
+		if (ahead->reading_more != NULL)
+		{
+			LeavesAheadLookedAt(ahead->reading_more, leaf->page);
+			LeavesAheadFill(ahead->reading_more, scan, ahead->dir, ahead->rows);
+		}
 	}
 	return known;
 }

@@ -27,6 +27,7 @@
 
 #include "access/relscan.h"
 #include "access/sdir.h"
+#include "scan/leaves_ahead.h"
 
 typedef struct EntriesAhead EntriesAhead;
 
@@ -49,6 +50,13 @@ extern EntriesAhead *EntriesAheadCreate(MemoryContext mcxt, Relation index,
  */
 extern bool EntriesAheadFollow(EntriesAhead *ahead, IndexScanDesc scan,
 							   ScanDirection dir, uint64 returned, bool anew);
+
+/*
+ * Leaf pages that are looked at are also known here, so that those after them
+ * are read ahead, for "rows" rows.  NULL: nobody reads leaf pages ahead.
+ */
+extern void EntriesAheadSetLeaves(EntriesAhead *ahead, LeavesAhead *leaves,
+								  int64 rows);
 
 /* The ordinal of the entry given last, or of one that the scan has returned. */
 extern uint64 EntriesAheadOrdinal(const EntriesAhead *ahead);
