@@ -13,7 +13,8 @@
  * A scan with array keys ("= ANY") is a series of searches, one for each
  * combination of elements, in the order of the index.  Where the leaf pages of
  * one search end, the next combination is looked for on the same page of level
- * 1, or by a new search.
+ * 1, or by a new search.  Of a scan that skips, only the search under way can be
+ * listed.
  *
  *-------------------------------------------------------------------------
  */
@@ -291,9 +292,19 @@ tell_of_page(BTreeChildren *children, Relation index, Page page,
 	}
 }
 
+/* Does a scan find out by itself which values of a column there are? */
+static bool
+skips(BTScanOpaque so)
+{
+	for (int i = 0; i < so->numArrayKeys; i++)
+		if (so->arrayKeys[i].num_elems < 0)
+			return true;
+	return false;
+}
+
 /* Note the keys that end a scan of this direction. */
 static bool
-note_keys(BTreeChildren *children, BTScanOpaque so)
+note_keys(BTreeChildren *children, Relation index, BTScanOpaque so)
 {
 	int			ends = ScanDirectionIsForward(children->dir) ? SK_BT_REQFWD :
 		SK_BT_REQBKWD;
@@ -306,13 +317,18 @@ note_keys(BTreeChildren *children, BTScanOpaque so)
 		if ((key->sk_flags & ends) == 0)
 			continue;
 		if ((key->sk_flags & (SK_ROW_HEADER | SK_ROW_MEMBER)) != 0 ||
-			children->nkeys == lengthof(children->keys))
+			children->nkeys == lengthof(children->keys) ||
+			!LookaheadBTreeKeyIsSettled(index, key))
 			return false;
 		for (int j = 0; j < so->numArrayKeys; j++)
 			if (so->arrayKeys[j].scan_key == i)
 				children->arrays[children->narrays++].key = children->nkeys;
 		children->keys[children->nkeys++] = *key;
 	}
+
+	/* which values a scan that skips comes to is known to itself only */
+	if (skips(so))
+		children->narrays = 0;
 	return true;
 }
 
@@ -385,7 +401,7 @@ note_arrays(BTreeChildren *children, BTScanOpaque so, bool from_start)
 		ScanKey		key = &so->keyData[array->scan_key];
 		int			element = array->cur_elem;
 
-		if (array->num_elems <= 0)
+		if (array->num_elems == 0)
 			return false;
 		if ((key->sk_flags & (SK_BT_REQFWD | SK_BT_REQBKWD)) == 0)
 			continue;
@@ -468,7 +484,7 @@ BTreeChildrenBegin(BTreeChildren *children, IndexScanDesc scan,
 	children->dir = dir;
 	children->ended = true;
 	if (scan->parallel_scan != NULL || !so->qual_ok ||
-		!note_keys(children, so))
+		(from_start && skips(so)) || !note_keys(children, index, so))
 		return false;
 
 	memset(&children->prefix, 0, offsetof(BTScanInsertData, scankeys));
@@ -477,14 +493,14 @@ BTreeChildrenBegin(BTreeChildren *children, IndexScanDesc scan,
 	_bt_metaversion(index, &children->prefix.heapkeyspace,
 					&children->prefix.allequalimage);
 	children->prefix.backward = ScanDirectionIsBackward(dir);
-	if (children->narrays > 0 || from_start)
+	children->searches = children->narrays > 0 || from_start;
+	if (children->searches)
 	{
 		note_prefix(children, index, so);
 		known = note_arrays(children, so, from_start);
 	}
 	else
-		known = note_arrays(children, so, from_start) &&
-			note_place(children, scan);
+		known = note_place(children, scan);
 
 	/* what was looked up, in the catalogs for one, is not counted */
 	(void) UncountSince(index, &before);
@@ -493,7 +509,7 @@ BTreeChildrenBegin(BTreeChildren *children, IndexScanDesc scan,
 	return known;
 }
 
-void
+int
 BTreeChildrenSearch(BTreeChildren *children, IndexScanDesc scan)
 {
 	Relation	index = scan->indexRelation;
@@ -501,16 +517,18 @@ BTreeChildrenSearch(BTreeChildren *children, IndexScanDesc scan)
 	OffsetNumber offnum;
 	Buffer		buffer = descend(index, &children->prefix, &offnum);
 
-	(void) UncountSince(index, &before);
+	int			nread = UncountSince(index, &before);
+
 	children->n = 0;
-	if (!BufferIsValid(buffer))
+	if (BufferIsValid(buffer))
 	{
-		children->ended = true;
-		return;
+		tell_of_page(children, index, BufferGetPage(buffer),
+					 BufferGetBlockNumber(buffer), offnum);
+		UnlockReleaseBuffer(buffer);
 	}
-	tell_of_page(children, index, BufferGetPage(buffer),
-				 BufferGetBlockNumber(buffer), offnum);
-	UnlockReleaseBuffer(buffer);
+	else
+		children->ended = true;
+	return children->searches ? nread : 0;
 }
 
 void
@@ -541,5 +559,5 @@ BTreeChildrenExamine(BTreeChildren *children, IndexScanDesc scan, Buffer buffer)
 	else
 		tell_of_page(children, index, page, children->next,
 					 InvalidOffsetNumber);
-	UnlockReleaseBuffer(buffer);
+	LockBuffer(buffer, BUFFER_LOCK_UNLOCK);
 }

@@ -36,6 +36,7 @@ typedef struct BTreeChildren
 
 	/* the rest is for btree_children.c */
 	ScanDirection dir;
+	bool		searches;		/* as the scan will, not for its own place */
 	BlockNumber parent;			/* looked at last */
 	BlockNumber last;			/* told of last, or the scan's own */
 	int			nkeys;			/* those that end the scan when they fail */
@@ -55,9 +56,9 @@ typedef struct BTreeChildren
 /*
  * Begin a list for a scan whose keys have been preprocessed.  from_start: of
  * all its leaf pages, as it has not begun; else of those that follow the page
- * on which it stands.  False if there is no knowing them: a scan that is ended
- * by comparing rows, that skips, or that shares its pages with other processes
- * (parallel scan).  Memory that the list needs later comes from the current
+ * on which it stands.  False if there is no knowing them: there are none, or the
+ * scan is ended by comparing rows, or skips to values that cannot be compared,
+ * or shares its pages with other processes (parallel scan).  Memory that the list needs later comes from the current
  * context.
  */
 extern bool BTreeChildrenBegin(BTreeChildren *children, IndexScanDesc scan,
@@ -66,9 +67,10 @@ extern bool BTreeChildrenBegin(BTreeChildren *children, IndexScanDesc scan,
 /*
  * Tell of more leaf pages in "blocks", which replace those told of before,
  * after a search of the index.  To be called if the list has not ended and
- * "next" is invalid.
+ * "next" is invalid.  Returns the number of pages that had to be read, and that
+ * the scan will search, too: as many reads are owed; see uncount.h.
  */
-extern void BTreeChildrenSearch(BTreeChildren *children, IndexScanDesc scan);
+extern int BTreeChildrenSearch(BTreeChildren *children, IndexScanDesc scan);
 
 /* The same, with page "next" in a pinned buffer (Invalid: it has none). */
 extern void BTreeChildrenExamine(BTreeChildren *children, IndexScanDesc scan,

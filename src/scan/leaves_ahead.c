@@ -77,6 +77,7 @@ struct LeavesAhead
 	BlockNumber page;			/* on which the scan stands, or Invalid */
 	BlockNumber nblocks;		/* of the index, when last asked */
 	int			misses;			/* in a row */
+	int			parents_owed;	/* reads owed; see uncount.h */
 	ScanCounters counters;		/* those of leaf pages */
 };
 
@@ -120,6 +121,15 @@ LeavesAheadIsActive(const LeavesAhead *leaves)
 {
 	return leaves->policy->mode != LEAF_WATCH ||
 		(leaves->list != NULL && leaves->list->nleaves > 0);
+}
+
+bool
+LeavesAheadListEnds(const LeavesAhead *leaves)
+{
+	const LeafList *list = leaves->list;
+
+	return list == NULL || !list->listed ||
+		(list->given >= list->children.n && list->children.ended);
 }
 
 int
@@ -192,7 +202,7 @@ LeavesAheadForget(LeavesAhead *leaves)
 		leaves->taken->query->memory -= sizeof(LeafList);
 	}
 	leaves->page = InvalidBlockNumber;
-	leaves->misses = 0;
+	leaves->misses = leaves->parents_owed = 0;
 	LeafPolicyBegunAgain(leaves->policy);
 }
 
@@ -261,7 +271,8 @@ arrive(LeavesAhead *leaves, BlockNumber page, bool *probe)
 			list->given = i + 1;
 			return remove_first(list, list->nleaves);
 		}
-	if (++leaves->misses >= MISSES_TO_LIST)
+	if (++leaves->misses >= MISSES_TO_LIST ||
+		(list->nleaves == 0 && LeavesAheadListEnds(leaves)))
 		forget_list(leaves);
 	return 0;
 }
@@ -345,9 +356,10 @@ LeavesAheadAfter(LeavesAhead *leaves, IndexScanDesc scan, ScanDirection dir,
 		owed = arrive(leaves, page, &probe);
 	leaves->page = page;
 
-	all = owed + others;
+	all = owed + others + leaves->parents_owed;
 	SettleReads(leaves->index, &all, &step->before);
 	*more_owed = Min(all, others);
+	leaves->parents_owed = Min(all - *more_owed, leaves->parents_owed);
 	if (page != InvalidBlockNumber)
 		tell_policy(leaves, step, reads, *more_owed < others, probe);
 }
@@ -402,7 +414,7 @@ know_more(LeavesAhead *leaves, IndexScanDesc scan)
 		if (children->next != InvalidBlockNumber)
 			examine_parent(leaves, scan);
 		else
-			BTreeChildrenSearch(children, scan);
+			leaves->parents_owed += BTreeChildrenSearch(children, scan);
 		list->given = 0;
 		judge_order(leaves);
 		if (children->next != InvalidBlockNumber && !children->ended)
@@ -601,15 +613,6 @@ LeavesAheadFillAtStart(LeavesAhead *leaves, IndexScanDesc scan, int most)
 		make_list(leaves, scan, ForwardScanDirection, true))
 		fill(leaves, scan, most);
 	return leaves->list == NULL ? 0 : leaves->list->nleaves;
-}
-
-bool
-LeavesAheadListEnds(const LeavesAhead *leaves)
-{
-	const LeafList *list = leaves->list;
-
-	return list == NULL || !list->listed ||
-		(list->given >= list->children.n && list->children.ended);
 }
 
 #if LOOKAHEAD_HAVE_EXPLAIN_HOOK
