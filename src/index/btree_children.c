@@ -121,54 +121,73 @@ lies_beyond(Relation index, BTScanInsert key, Page page)
 }
 
 /*
- * Go down to level 1, to the page for a key; if that has no columns, to the
- * first page, or the last one if we go backward.  Returns its buffer, pinned
- * and locked, and the offset of the downlink, or InvalidBuffer.
+ * Does a key belong to the right of a page?  One without columns stands for the
+ * first page, or the last one if we go backward.
  */
-static Buffer
-descend(Relation index, BTScanInsert key, OffsetNumber *offnum)
+static bool
+lies_to_the_right(Relation index, BTScanInsert key, Page page)
+{
+	return key->keysz > 0 ? lies_beyond(index, key, page) :
+		key->backward && !P_RIGHTMOST(BTPageGetOpaque(page));
+}
+
+/* The downlink to follow for it, of the page where it belongs. */
+static OffsetNumber
+downlink_of(Relation index, BTScanInsert key, Page page)
+{
+	if (key->keysz > 0)
+		return find_downlink(index, key, page);
+	return key->backward ? PageGetMaxOffsetNumber(page) :
+		P_FIRSTDATAKEY(BTPageGetOpaque(page));
+}
+
+/*
+ * Go down to the level above level 1.  Returns the page of level 1 to be
+ * looked at, or InvalidBlockNumber.  If the root is of level 1, it is returned
+ * in *root, pinned and locked.
+ */
+static BlockNumber
+descend(Relation index, BTScanInsert key, Buffer *root)
 {
 	Buffer		buffer = _bt_getroot(index, NULL, BT_READ);
 	BlockNumber nblocks = RelationGetNumberOfBlocks(index);
+	BlockNumber next = InvalidBlockNumber;
 	uint32		level;
 
 	if (!BufferIsValid(buffer))
-		return InvalidBuffer;
+		return InvalidBlockNumber;
 	level = BTPageGetOpaque(BufferGetPage(buffer))->btpo_level;
-	for (int moves = 0; moves < MAX_MOVES && level > 0; moves++)
+	if (level == 1)
+	{
+		*root = buffer;
+		return InvalidBlockNumber;
+	}
+	for (int moves = 0; moves < MAX_MOVES && level > 1; moves++)
 	{
 		Page		page = BufferGetPage(buffer);
-		BTPageOpaque opaque = BTPageGetOpaque(page);
-		BlockNumber next;
 
 		if (!is_internal(page, level))
 			break;
-		if (key->keysz > 0 ? lies_beyond(index, key, page) :
-				key->backward && !P_RIGHTMOST(opaque))
-			next = opaque->btpo_next;
+		if (lies_to_the_right(index, key, page))
+			next = BTPageGetOpaque(page)->btpo_next;
 		else
 		{
-			if (key->keysz > 0)
-				*offnum = find_downlink(index, key, page);
-			else
-				*offnum = key->backward ? PageGetMaxOffsetNumber(page) :
-					P_FIRSTDATAKEY(opaque);
-			if (*offnum == InvalidOffsetNumber ||
-				BTreeTupleAt(page, *offnum) == NULL)
+			OffsetNumber offnum = downlink_of(index, key, page);
+
+			if (offnum == InvalidOffsetNumber ||
+				BTreeTupleAt(page, offnum) == NULL)
 				break;
-			if (level == 1)
-				return buffer;
-			next = BTreeTupleGetDownLink(BTreeTupleAt(page, *offnum));
+			next = BTreeTupleGetDownLink(BTreeTupleAt(page, offnum));
 			level--;
 		}
+		if (level == 1 || next >= nblocks)
+			break;
 		UnlockReleaseBuffer(buffer);
-		if (next >= nblocks)
-			return InvalidBuffer;
 		buffer = ReadBuffer(index, next);
 		LockBuffer(buffer, BUFFER_LOCK_SHARE);
 	}
 	UnlockReleaseBuffer(buffer);
-	return InvalidBuffer;
+	return level == 1 && next < nblocks ? next : InvalidBlockNumber;
 }
 
 /* Go to the next combination of array elements; false after the last. */
@@ -509,36 +528,69 @@ BTreeChildrenBegin(BTreeChildren *children, IndexScanDesc scan,
 	return known;
 }
 
+/* The page of a search, or the one that follows it. */
+static void
+examine(BTreeChildren *children, Relation index, BlockNumber block, Page page)
+{
+	bool		forward = ScanDirectionIsForward(children->dir);
+	BTPageOpaque opaque = BTPageGetOpaque(page);
+	OffsetNumber offnum = InvalidOffsetNumber;
+
+	if (!is_internal(page, 1))
+	{
+		children->ended = true;
+		return;
+	}
+	if (children->searching)
+	{
+		if (lies_to_the_right(index, &children->prefix, page))
+		{
+			children->next = opaque->btpo_next;
+			return;
+		}
+		children->searching = false;
+		offnum = downlink_of(index, &children->prefix, page);
+		children->ended = offnum == InvalidOffsetNumber;
+	}
+	else if ((forward ? opaque->btpo_prev : opaque->btpo_next) !=
+			 children->parent)
+		children->ended = true;
+	else if (!forward && !passes_bound(children, index, page, P_HIKEY))
+	{
+		children->next = InvalidBlockNumber;
+		children->ended |= !next_combination(children);
+		return;
+	}
+	if (!children->ended)
+		tell_of_page(children, index, page, block, offnum);
+}
+
 int
 BTreeChildrenSearch(BTreeChildren *children, IndexScanDesc scan)
 {
 	Relation	index = scan->indexRelation;
 	CountsBefore before = CountsNow(index);
-	OffsetNumber offnum;
-	Buffer		buffer = descend(index, &children->prefix, &offnum);
-
-	int			nread = UncountSince(index, &before);
+	Buffer		root = InvalidBuffer;
+	int			nread;
 
 	children->n = 0;
-	if (BufferIsValid(buffer))
+	children->searching = true;
+	children->next = descend(index, &children->prefix, &root);
+	nread = UncountSince(index, &before);
+	if (BufferIsValid(root))
 	{
-		tell_of_page(children, index, BufferGetPage(buffer),
-					 BufferGetBlockNumber(buffer), offnum);
-		UnlockReleaseBuffer(buffer);
+		examine(children, index, BufferGetBlockNumber(root),
+				BufferGetPage(root));
+		UnlockReleaseBuffer(root);
 	}
 	else
-		children->ended = true;
+		children->ended = children->next == InvalidBlockNumber;
 	return children->searches ? nread : 0;
 }
 
 void
 BTreeChildrenExamine(BTreeChildren *children, IndexScanDesc scan, Buffer buffer)
 {
-	Relation	index = scan->indexRelation;
-	bool		forward = ScanDirectionIsForward(children->dir);
-	Page		page;
-	BTPageOpaque opaque;
-
 	children->n = 0;
 	if (!BufferIsValid(buffer))
 	{
@@ -546,18 +598,7 @@ BTreeChildrenExamine(BTreeChildren *children, IndexScanDesc scan, Buffer buffer)
 		return;
 	}
 	LockBuffer(buffer, BUFFER_LOCK_SHARE);
-	page = BufferGetPage(buffer);
-	opaque = BTPageGetOpaque(page);
-	if (!is_internal(page, 1) ||
-		(forward ? opaque->btpo_prev : opaque->btpo_next) != children->parent)
-		children->ended = true;
-	else if (!forward && !passes_bound(children, index, page, P_HIKEY))
-	{
-		children->next = InvalidBlockNumber;
-		children->ended |= !next_combination(children);
-	}
-	else
-		tell_of_page(children, index, page, children->next,
-					 InvalidOffsetNumber);
+	examine(children, scan->indexRelation, children->next,
+			BufferGetPage(buffer));
 	LockBuffer(buffer, BUFFER_LOCK_UNLOCK);
 }

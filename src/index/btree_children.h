@@ -37,6 +37,7 @@ typedef struct BTreeChildren
 	/* the rest is for btree_children.c */
 	ScanDirection dir;
 	bool		searches;		/* as the scan will, not for its own place */
+	bool		searching;		/* "next" is where the search has come to */
 	BlockNumber parent;			/* looked at last */
 	BlockNumber last;			/* told of last, or the scan's own */
 	int			nkeys;			/* those that end the scan when they fail */
@@ -65,14 +66,17 @@ extern bool BTreeChildrenBegin(BTreeChildren *children, IndexScanDesc scan,
 							   ScanDirection dir, bool from_start);
 
 /*
- * Tell of more leaf pages in "blocks", which replace those told of before,
- * after a search of the index.  To be called if the list has not ended and
- * "next" is invalid.  Returns the number of pages that had to be read, and that
- * the scan will search, too: as many reads are owed; see uncount.h.
+ * Search the index for the page of level 1 to be looked at next.  To be called
+ * if the list has not ended and "next" is invalid.  Returns the number of pages
+ * that had to be read, and that the scan will search, too: as many reads are
+ * owed; see uncount.h.
  */
 extern int BTreeChildrenSearch(BTreeChildren *children, IndexScanDesc scan);
 
-/* The same, with page "next" in a pinned buffer (Invalid: it has none). */
+/*
+ * Tell of more leaf pages in "blocks", which replace those told of before, by a
+ * look at page "next" in a pinned buffer (Invalid: it could not be read).
+ */
 extern void BTreeChildrenExamine(BTreeChildren *children, IndexScanDesc scan,
 								 Buffer buffer);
 

@@ -411,6 +411,11 @@ know_more(LeavesAhead *leaves, IndexScanDesc scan)
 		CHECK_FOR_INTERRUPTS();
 		if (children->ended || i == PARENTS_PER_FILL)
 			return false;
+
+		/* while there is something ahead, it need not be waited for */
+		if (list->is_reading && list->nleaves > list->looked &&
+			!PageReadIsDone(&list->reading))
+			return false;
 		if (children->next != InvalidBlockNumber)
 			examine_parent(leaves, scan);
 		else
@@ -418,9 +423,13 @@ know_more(LeavesAhead *leaves, IndexScanDesc scan)
 		list->given = 0;
 		judge_order(leaves);
 		if (children->next != InvalidBlockNumber && !children->ended)
+		{
 			list->is_reading =
 				PageReadStart(leaves->index, MAIN_FORKNUM, children->next,
 							  &list->reading, leaves);
+			if (list->is_reading && children->searches)
+				leaves->parents_owed += PageReadWasRead(&list->reading);
+		}
 	}
 	return true;
 }
