@@ -232,13 +232,19 @@ read_leaf(EntriesAhead *ahead, IndexScanDesc scan, bool wait, BTreeLeaf *leaf)
 
 		if (page == InvalidBlockNumber)
 			return false;
-		ahead->is_reading =
-			PageReadStart(ahead->index, MAIN_FORKNUM, page, &ahead->reading,
-						  ahead->owner);
-		ahead->dead_end = !ahead->is_reading;
-		if (ahead->dead_end)
-			return false;
-		ahead->owed += PageReadWasRead(&ahead->reading);
+		if (ahead->reading_more != NULL &&
+			LeavesAheadIsReading(ahead->reading_more, page, &ahead->reading))
+			ahead->is_reading = true;
+		else
+		{
+			ahead->is_reading =
+				PageReadStart(ahead->index, MAIN_FORKNUM, page,
+							  &ahead->reading, ahead->owner);
+			ahead->dead_end = !ahead->is_reading;
+			if (ahead->dead_end)
+				return false;
+			ahead->owed += PageReadWasRead(&ahead->reading);
+		}
 	}
 	if (!wait && !PageReadIsDone(&ahead->reading))
 		return false;

@@ -27,7 +27,6 @@
 #include "scan/leaves_ahead.h"
 #include "scan/scan.h"
 #include "storage/fd.h"
-#include "stream/page_read.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/spccache.h"
@@ -236,6 +235,18 @@ find_leaf(const LeafList *list, BlockNumber page)
 		if (list->leaves[i].page.block == page)
 			return i;
 	return -1;
+}
+
+bool
+LeavesAheadIsReading(const LeavesAhead *leaves, BlockNumber block,
+					 PageRead *page)
+{
+	int			i = leaves->list == NULL ? -1 : find_leaf(leaves->list, block);
+
+	if (i < 0 || !BufferIsValid(leaves->list->leaves[i].page.buffer))
+		return false;
+	*page = leaves->list->leaves[i].page;
+	return true;
 }
 
 void

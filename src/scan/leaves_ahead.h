@@ -27,6 +27,7 @@
 #include "exec/taken.h"
 #include "observe/scan_stats.h"
 #include "portability/instr_time.h"
+#include "stream/page_read.h"
 #include "stream/uncount.h"
 
 typedef struct LeavesAhead LeavesAhead;
@@ -83,6 +84,10 @@ extern bool LeavesAheadListEnds(const LeavesAhead *leaves);
 
 /* How many more leaf pages are wanted ahead, in AHEAD, than have been started. */
 extern int	LeavesAheadRoom(const LeavesAhead *leaves);
+
+/* The read of a leaf page, if it has been started. */
+extern bool LeavesAheadIsReading(const LeavesAhead *leaves, BlockNumber block,
+								 PageRead *page);
 
 /* Somebody looks at this leaf page ahead of the scan: go on from there. */
 extern void LeavesAheadLookedAt(LeavesAhead *leaves, BlockNumber page);
