@@ -453,7 +453,7 @@ LookaheadVacuumDelay(void)
 
 /*
  * Does a btree scan with array keys, whose search has come to its end, search
- * again?  Not for parallel scans.  19 has no function for it that can be called.
+ * again?  Not for parallel scans.  19 has no function that could be called.
  */
 static inline bool
 LookaheadBTreeSearchesAgain(IndexScanDesc scan)

@@ -13,8 +13,8 @@
  * A scan with array keys ("= ANY") is a series of searches, one for each
  * combination of elements, in the order of the index.  Where the leaf pages of
  * one search end, the next combination is looked for on the same page of level
- * 1, or by a new search.  Of a scan that skips, only the search under way can be
- * listed.
+ * 1, or by a new search.  Of a scan that skips, only the search under way can
+ * be listed.
  *
  *-------------------------------------------------------------------------
  */
@@ -110,7 +110,7 @@ find_downlink(Relation index, BTScanInsert key, Page page)
 	return low;
 }
 
-/* Does a key lie beyond the high key of a page?  So it does if that is damaged. */
+/* Does a key lie beyond the high key of a page?  Yes, if that is damaged. */
 static bool
 lies_beyond(Relation index, BTScanInsert key, Page page)
 {
@@ -303,7 +303,7 @@ tell_of_page(BTreeChildren *children, Relation index, Page page,
 
 		/* is the next combination on this page, too? */
 		if (forward ? lies_beyond(index, &children->prefix, page) :
-				!P_LEFTMOST(opaque))
+					  !P_LEFTMOST(opaque))
 			return;
 		offnum = find_downlink(index, &children->prefix, page);
 		if (offnum == InvalidOffsetNumber)

@@ -29,7 +29,7 @@
 
 typedef struct BTreeChildren
 {
-	BlockNumber next;			/* page of level 1 to be looked at, or Invalid */
+	BlockNumber next;			/* of level 1, to be looked at, or Invalid */
 	bool		ended;			/* nothing more will be known */
 	int			n;				/* leaf pages that are told of, in scan order */
 	BlockNumber blocks[MaxIndexTuplesPerPage];
@@ -57,10 +57,10 @@ typedef struct BTreeChildren
 /*
  * Begin a list for a scan whose keys have been preprocessed.  from_start: of
  * all its leaf pages, as it has not begun; else of those that follow the page
- * on which it stands.  False if there is no knowing them: there are none, or the
- * scan is ended by comparing rows, or skips to values that cannot be compared,
- * or shares its pages with other processes (parallel scan).  Memory that the list needs later comes from the current
- * context.
+ * on which it stands.  False if there is no knowing them: there are none, or
+ * the scan is ended by comparing rows, or skips to values that cannot be
+ * compared, or shares its pages with other processes (parallel scan).  Memory
+ * that the list needs later comes from the current context.
  */
 extern bool BTreeChildrenBegin(BTreeChildren *children, IndexScanDesc scan,
 							   ScanDirection dir, bool from_start);

@@ -141,7 +141,7 @@ entries_left(IndexScanDesc scan, ScanDirection direction)
 		pos->itemIndex - pos->firstItem;
 }
 
-/* Settle the reads owed for index pages, in a step that comes to one of them. */
+/* Step to an index page, and settle the reads that are owed for it. */
 static bool
 step_and_settle(ScanNode *node, IndexScanDesc scan, ScanDirection direction,
 				int *owed)

@@ -15,8 +15,8 @@
  *					in shared buffers, where SAMPLES is 1
  *	AHEAD	TIME	coming leaf pages turn out to be in_order
  *	AHEAD	WATCH	HITS_TO_STOP leaf pages in a row were found in shared
- *					buffers, or a probe was fast, and a rest follows; or in_order,
- *					and the reads granted have been started
+ *					buffers, or a probe was fast, and a rest follows; or
+ *					in_order, and the reads granted have been started
  *
  * A rest lasts for a number of leaf pages that had to be read.
  *
@@ -28,9 +28,10 @@
  * leaf pages, which are listed when the first slow read was seen.)
  *
  * With buffered I/O, reads of pages in the kernel's cache are fast, and handing
- * them to another process costs more than it gives.  So AHEAD grants FIRST_GRANT
- * reads, then leaves one leaf page out, whose read by the scan itself is timed:
- * the probe.  Each grant is twice the one before, up to LAST_GRANT.
+ * them to another process costs more than it gives.  So AHEAD grants
+ * FIRST_GRANT reads, then leaves one leaf page out, whose read by the scan
+ * itself is timed: the probe.  Each grant is twice the one before, up to
+ * LAST_GRANT.
  *
  * In AHEAD the distance is no more than twice the leaf pages visited so far, so
  * that a scan that ends early has read at most about two for nothing for each

@@ -27,7 +27,7 @@ typedef struct LeafPolicy
 
 	bool		forced;			/* debug_force */
 	bool		direct;			/* the kernel caches and reads ahead nothing */
-	bool		in_order;		/* coming leaf pages follow each other on disk */
+	bool		in_order;		/* leaf pages follow each other on disk */
 	int			visited;		/* leaf pages, since the scan was begun */
 	int			samples;		/* leaf pages visited in TIME */
 	double		sampled_us;		/* what their reads took together */
@@ -57,7 +57,7 @@ LeafPolicyTimes(const LeafPolicy *policy)
  */
 extern void LeafPolicyPage(LeafPolicy *policy, double read_us);
 
-/* Other reads of the query are known to be slow: they need not be timed here. */
+/* Other reads of the query are known to be slow: none need be timed here. */
 extern void LeafPolicyIsSlow(LeafPolicy *policy);
 
 /* Do coming leaf pages follow each other on disk, in the order of the scan? */

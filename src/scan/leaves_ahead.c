@@ -165,7 +165,7 @@ remove_first(LeafList *list, int n)
 	return nread;
 }
 
-/* The parent's children are no longer of use; list them when they are wanted. */
+/* The parent's children are of no use; list them when they are wanted. */
 static void
 forget_children(LeavesAhead *leaves)
 {
@@ -348,8 +348,8 @@ LeavesAheadAfter(LeavesAhead *leaves, IndexScanDesc scan, ScanDirection dir,
 {
 	BTScanOpaque so = (BTScanOpaque) scan->opaque;
 	int64		reads = ReadsSince(leaves->index, &step->before);
-	BlockNumber page =
-		BTScanPosIsValid(so->currPos) ? so->currPos.currPage : InvalidBlockNumber;
+	BlockNumber page = BTScanPosIsValid(so->currPos) ?
+		so->currPos.currPage : InvalidBlockNumber;
 	bool		probe = false;
 	int			owed = 0;
 	int			others = *more_owed;

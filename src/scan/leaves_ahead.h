@@ -10,8 +10,8 @@
  *
  * Invariants:
  * - Nothing is pinned or locked between two calls.
- * - A leaf page that had to be read ahead is counted as read when the scan comes
- *	 there, and not before.  Looks at parents are not counted.
+ * - A leaf page that had to be read ahead is counted as read when the scan
+ *	 comes there, and not before.  Looks at parents are not counted.
  * - No leaf page is read ahead that lies beyond the range of the scan.
  * - All memory but that of a list (see below) is one small struct; the list is
  *	 made when leaf pages are read ahead for the first time, and freed when the
@@ -82,7 +82,7 @@ extern int	LeavesAheadFillAtStart(LeavesAhead *leaves, IndexScanDesc scan,
 /* Has all of the scan's range been started, as far as it is known? */
 extern bool LeavesAheadListEnds(const LeavesAhead *leaves);
 
-/* How many more leaf pages are wanted ahead, in AHEAD, than have been started. */
+/* How many more leaf pages are wanted ahead than have been started. */
 extern int	LeavesAheadRoom(const LeavesAhead *leaves);
 
 /* The read of a leaf page, if it has been started. */

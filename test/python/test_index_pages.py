@@ -41,9 +41,7 @@ DELETE FROM p WHERE id % 50 = 7
 INDEXES = ("p_a", "p_b", "p_gb")
 
 ONLY_INDEX_SCANS = "SET enable_bitmapscan = off; SET enable_indexscan = on; SET enable_indexonlyscan = on"
-ONLY_BITMAPS = (
-    "SET enable_bitmapscan = on; SET enable_indexscan = off; SET enable_indexonlyscan = off; SET enable_sort = on"
-)
+ONLY_BITMAPS = "SET enable_bitmapscan = on; SET enable_indexscan = off; SET enable_indexonlyscan = off; SET enable_sort = on"
 
 
 def turn(side: Side, *, on: bool) -> None:
@@ -75,7 +73,9 @@ def leaf_pages_read(side: Side) -> int:
 def random_range(rng: random.Random, column: str) -> str:
     low = rng.randrange(ROWS)
     high = low + rng.choice((0, 5, 100, 2000, ROWS))
-    form = rng.choice(("{c} BETWEEN {l} AND {h}", "{c} >= {l}", "{c} < {h}", "{c} > {l} AND {c} < {h}", "{c} IS NOT NULL"))
+    form = rng.choice(
+        ("{c} BETWEEN {l} AND {h}", "{c} >= {l}", "{c} < {h}", "{c} > {l} AND {c} < {h}", "{c} IS NOT NULL")
+    )
     return form.format(c=column, l=f"wide({low})", h=f"wide({high})")
 
 
@@ -91,7 +91,9 @@ def random_query(rng: random.Random) -> tuple[str, bool, bool]:
     if rng.random() < 0.3:
         column = "b"
         values = rng.choice(("= 3", "= ANY ('{1,4,6}')", "IN (0, 5)"))
-        condition = f"g {values} AND {random_range(rng, 'b') if rng.random() < 0.7 else random_array(rng, 'b')}"
+        condition = (
+            f"g {values} AND {random_range(rng, 'b') if rng.random() < 0.7 else random_array(rng, 'b')}"
+        )
     if rng.random() < 0.35:
         others = " OR ".join(random_range(rng, rng.choice(("a", "b"))) for _ in range(rng.choice((1, 2, 12))))
         joined = rng.choice((f"{condition} OR {others}", f"({condition}) AND ({others})", condition))
@@ -113,7 +115,11 @@ def test_random_queries_are_as_stock(sides: Sides, rng: random.Random) -> None:
         print(query[:500])
 
         def observed(
-            side: Side, query: str = query, bitmaps: bool = bitmaps, completed: bool = completed, cold: bool = cold
+            side: Side,
+            query: str = query,
+            bitmaps: bool = bitmaps,
+            completed: bool = completed,
+            cold: bool = cold,
         ) -> list[Any]:
             side.run(ONLY_BITMAPS if bitmaps else ONLY_INDEX_SCANS)
             if cold:
@@ -135,10 +141,16 @@ def test_random_queries_are_as_stock(sides: Sides, rng: random.Random) -> None:
 
 def test_cursors_that_turn(sides: Sides, rng: random.Random) -> None:
     """A scroll cursor that goes to and fro, over some hundred leaf pages."""
-    steps = [(rng.choice(("FORWARD", "BACKWARD", "FORWARD")), rng.choice((1, 7, 60, 900, 3000))) for _ in range(40)]
+    steps = [
+        (rng.choice(("FORWARD", "BACKWARD", "FORWARD")), rng.choice((1, 7, 60, 900, 3000))) for _ in range(40)
+    ]
 
     def observed(side: Side) -> list[Any]:
-        side.run(ONLY_INDEX_SCANS, "BEGIN", "DECLARE c SCROLL CURSOR FOR SELECT b, id FROM p WHERE b > wide(300) ORDER BY b")
+        side.run(
+            ONLY_INDEX_SCANS,
+            "BEGIN",
+            "DECLARE c SCROLL CURSOR FOR SELECT b, id FROM p WHERE b > wide(300) ORDER BY b",
+        )
         make_cold(side)
         rows = [side.rows(f"FETCH {way} {n} FROM c") for way, n in steps]
         side.run("COMMIT")
@@ -290,7 +302,11 @@ def test_predicate_locks_are_as_stock(sides: Sides, bitmaps: bool) -> None:
 
 def test_dead_entries_are_marked_as_stock_marks_them(sides: Sides) -> None:
     def observed(side: Side) -> Any:
-        side.run(ONLY_INDEX_SCANS, "CREATE TABLE r AS SELECT id, b, pad FROM p ORDER BY id", "CREATE INDEX r_b ON r (b)")
+        side.run(
+            ONLY_INDEX_SCANS,
+            "CREATE TABLE r AS SELECT id, b, pad FROM p ORDER BY id",
+            "CREATE INDEX r_b ON r (b)",
+        )
         side.run("ANALYZE r", "DELETE FROM r WHERE id % 3 = 0")
         side.evict("r", "r_b")
         rows = side.rows("SELECT id, pad FROM r WHERE b BETWEEN wide(14000) AND wide(17100) ORDER BY b")
@@ -312,7 +328,10 @@ def test_no_more_leaf_pages_are_pinned_than_by_stock(sides: Sides, bitmaps: bool
     def observed(side: Side) -> int:
         side.run(ONLY_BITMAPS if bitmaps else ONLY_INDEX_SCANS, "BEGIN")
         make_cold(side)
-        side.run("DECLARE c CURSOR FOR SELECT b FROM p WHERE b BETWEEN wide(100) AND wide(9000)", "MOVE 1500 FROM c")
+        side.run(
+            "DECLARE c CURSOR FOR SELECT b FROM p WHERE b BETWEEN wide(100) AND wide(9000)",
+            "MOVE 1500 FROM c",
+        )
         pins = side.value(
             "SELECT count(*) FROM pg_buffercache WHERE pinning_backends > 0 AND relfilenode IN"
             " (SELECT pg_relation_filenode(oid) FROM pg_class WHERE relname IN ('p_a', 'p_b', 'p_gb'))"
@@ -350,7 +369,16 @@ def test_scans_beside_splits_deletions_and_vacuum(sides: Sides, rng: random.Rand
 
     def read(conn: Connection, rng: random.Random) -> None:
         low = rng.randrange(20000)
-        where = rng.choice(("k > wide(%d)", "k BETWEEN wide(%d) AND wide(15000)", "k = ANY (ARRAY(SELECT wide(i * 17 + %d) FROM generate_series(1, 900) i))")) % low
+        where = (
+            rng.choice(
+                (
+                    "k > wide(%d)",
+                    "k BETWEEN wide(%d) AND wide(15000)",
+                    "k = ANY (ARRAY(SELECT wide(i * 17 + %d) FROM generate_series(1, 900) i))",
+                )
+            )
+            % low
+        )
         order = rng.choice(("ORDER BY k", "ORDER BY k DESC"))
         query = f"SELECT count(*), sum(n::bigint), md5(string_agg(k, ',')) FROM (SELECT k, n FROM q WHERE {where} {order}) s"
         conn.execute(b"BEGIN ISOLATION LEVEL REPEATABLE READ")
@@ -382,7 +410,9 @@ def test_scans_beside_splits_deletions_and_vacuum(sides: Sides, rng: random.Rand
 
 def test_damaged_parents_end_the_list(make_cluster: MakeCluster, rng: random.Random) -> None:
     """A page of level 1 that stock's scan never comes to is damaged: the scan finds the rows that it found before."""
-    cluster = make_cluster({**SERVER, "autovacuum": False}, initdb_args=("--no-data-checksums",), name="damaged")
+    cluster = make_cluster(
+        {**SERVER, "autovacuum": False}, initdb_args=("--no-data-checksums",), name="damaged"
+    )
     side = Side(cluster, "forced")
     side.run(*SETUP.split(";\n"), "CHECKPOINT")
     turn(side, on=True)
@@ -392,7 +422,9 @@ def test_damaged_parents_end_the_list(make_cluster: MakeCluster, rng: random.Ran
         "SELECT n FROM generate_series(1, pg_relation_size('p_b') / 8192 - 1) n, LATERAL bt_page_stats('p_b', n)"
         " WHERE type = 'i' AND btpo_level = 1"
     )
-    first = side.value("SELECT (i.ctid::text::point)[0]::int FROM bt_metap('p_b') m, LATERAL bt_page_items('p_b', m.root) i LIMIT 1")
+    first = side.value(
+        "SELECT (i.ctid::text::point)[0]::int FROM bt_metap('p_b') m, LATERAL bt_page_items('p_b', m.root) i LIMIT 1"
+    )
     path = cluster.data / side.value("SELECT pg_relation_filepath('p_b')")
     side.conn.close()
     cluster.stop()
