@@ -115,8 +115,8 @@ make_leaves(BitmapNode *node)
 {
 	if (node->leaves != NULL)
 		return true;
-	node->leaves =
-		LeavesAheadCreate(&node->taken, state_of(node)->biss_RelationDesc);
+	node->leaves = LeavesAheadCreate(&node->taken,
+									 state_of(node)->biss_RelationDesc, true);
 	if (node->leaves == NULL)
 		return false;
 	if (node->parent != NULL && node->parent->leaves == NULL)

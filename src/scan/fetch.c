@@ -175,7 +175,8 @@ leaf_was_read(ScanNode *node, IndexScanDesc scan)
 		return;
 	if (node->leaves == NULL)
 	{
-		node->leaves = LeavesAheadCreate(&node->taken, scan->indexRelation);
+		node->leaves =
+			LeavesAheadCreate(&node->taken, scan->indexRelation, false);
 		if (node->ahead != NULL)
 			HeapAheadSetLeaves(node->ahead, node->leaves);
 	}

@@ -18,7 +18,7 @@ typedef enum LeafMode
 	LEAF_AHEAD					/* leaf pages are read ahead */
 } LeafMode;
 
-/* Only mode, distance and probe are for others to read. */
+/* Only mode, distance, probe and visited are for others to read. */
 typedef struct LeafPolicy
 {
 	LeafMode	mode;

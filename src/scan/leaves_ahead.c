@@ -43,6 +43,12 @@
 /* Pages in a row that are not in the list, until it is made anew. */
 #define MISSES_TO_LIST 4
 
+/*
+ * Leaf pages that a scan must have come to: most of those that are left early
+ * are so on their first.
+ */
+#define LEAVES_BEFORE 2
+
 typedef struct Leaf
 {
 	PageRead	page;
@@ -69,6 +75,7 @@ struct LeavesAhead
 	Relation	index;
 	int			max_reads;
 	int			max_leaves;
+	int			leaves_before;	/* that the scan must have come to */
 	LeafPolicy *policy;			/* its own, or another scan's */
 	LeafPolicy	own_policy;
 	LeafList   *list;			/* NULL while nothing is read ahead */
@@ -81,7 +88,7 @@ struct LeavesAhead
 };
 
 LeavesAhead *
-LeavesAheadCreate(const Taken *taken, Relation index)
+LeavesAheadCreate(const Taken *taken, Relation index, bool runs_to_end)
 {
 	int64		hits = pgBufferUsage.shared_blks_hit;
 	int			concurrency =
@@ -96,6 +103,7 @@ LeavesAheadCreate(const Taken *taken, Relation index)
 									sizeof(LeavesAhead));
 	leaves->taken = taken;
 	leaves->index = index;
+	leaves->leaves_before = runs_to_end ? 0 : LEAVES_BEFORE;
 	leaves->max_reads = LookaheadReadsInFlight(concurrency);
 	leaves->max_leaves =
 		Min(MAX_LEAVES, 2 * Max(leaves->max_reads, io_combine_limit));
@@ -291,6 +299,7 @@ arrive(LeavesAhead *leaves, BlockNumber page, bool *probe)
 void
 LeavesAheadReadSeen(LeavesAhead *leaves)
 {
+	leaves->page = InvalidBlockNumber;	/* its steps were not seen */
 	LeafPolicyPage(leaves->policy, -1);
 	if (leaves->taken->query->reads_are_slow)
 		LeafPolicyIsSlow(leaves->policy);
@@ -306,7 +315,7 @@ LeavesAheadBefore(LeavesAhead *leaves, IndexScanDesc scan, LeafStep *step)
 	if (BTScanPosIsValid(so->currPos) &&
 		leaves->page != InvalidBlockNumber &&
 		so->currPos.currPage != leaves->page)
-		forget_list(leaves);
+		LeavesAheadForget(leaves);
 	step->timed = LeafPolicyTimes(leaves->policy) ||
 		(list != NULL && list->nleaves > 0 && list->leaves[0].is_probe);
 	step->before = CountsNow(leaves->index);
@@ -605,7 +614,7 @@ LeavesAheadFill(LeavesAhead *leaves, IndexScanDesc scan, ScanDirection dir,
 	int			wanted = LeavesAheadRoom(leaves);
 	int			distance = Min(leaves->policy->distance, leaves->max_leaves);
 
-	if (wanted <= 0 ||
+	if (wanted <= 0 || leaves->policy->visited < leaves->leaves_before ||
 		!BTScanPosIsValid(((BTScanOpaque) scan->opaque)->currPos))
 		return;
 	if (rows < PG_INT64_MAX)

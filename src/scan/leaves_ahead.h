@@ -32,8 +32,12 @@
 
 typedef struct LeavesAhead LeavesAhead;
 
-/* For a node that scans a btree; NULL if effective_io_concurrency is 0. */
-extern LeavesAhead *LeavesAheadCreate(const Taken *taken, Relation index);
+/*
+ * For a node that scans a btree; NULL if effective_io_concurrency is 0.
+ * runs_to_end: its scans are never left early.
+ */
+extern LeavesAhead *LeavesAheadCreate(const Taken *taken, Relation index,
+									  bool runs_to_end);
 
 /* Read ahead when, and as far as, for another scan of the same BitmapOr. */
 extern void LeavesAheadShare(LeavesAhead *leaves, LeavesAhead *others);

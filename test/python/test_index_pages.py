@@ -209,6 +209,25 @@ def test_no_leaf_page_beyond_the_range_is_read(sides: Sides, name: str) -> None:
     assert len(read[True] - read[False]) <= (1 if "array" not in name else 3), read[True] - read[False]
 
 
+@pytest.mark.parametrize("name", ("forward", "backward", "two columns", "bitmap"))
+def test_leaf_pages_read_ahead_count_as_read(sides: Sides, name: str) -> None:
+    """Not as hits, though it is as such that the access method finds them."""
+    bitmaps, query = BOUNDED[name]
+
+    def observed(side: Side) -> tuple[int, int]:
+        side.run(ONLY_BITMAPS if bitmaps else ONLY_INDEX_SCANS)
+        side.rows(query)
+        make_cold(side)
+        rows = side.rows(f"EXPLAIN (ANALYZE, BUFFERS, TIMING off, SUMMARY off, FORMAT json) {query}")
+        plan = rows[0][0][0]["Plan"]
+        while "Plans" in plan:
+            plan = plan["Plans"][0]
+        return plan["Shared Hit Blocks"], plan["Shared Read Blocks"]
+
+    _, read = alike(sides, observed)
+    assert read > 5
+
+
 @pytest.mark.parametrize("rows", (1, 30, 100, 400, 2000))
 def test_a_limit_bounds_what_is_read(sides: Sides, rows: int) -> None:
     """No leaf page that the rows of a LIMIT, known from the plan, cannot come from, but for one or two."""
