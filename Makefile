@@ -15,6 +15,8 @@ PROFILE_OBJS = $(patsubst %.c,%.o,$(sort $(wildcard src/profile*.c src/observe/p
 OBJS = $(filter-out $(PROFILE_OBJS),$(patsubst %.c,%.o,$(sort $(wildcard src/*.c src/*/*.c))))
 DATA = $(wildcard sql/pg_lookahead--*.sql)
 PG_CPPFLAGS = -I$(srcdir)/src
+# Call the server's functions without a stub in between: a scan calls some for each row.
+PG_CFLAGS = -fno-plt
 ifeq ($(PROFILE),1)
 OBJS += $(PROFILE_OBJS)
 DATA += $(wildcard sql/pg_lookahead_profile*)
