@@ -345,6 +345,14 @@ EntriesAheadNext(EntriesAhead *ahead, IndexScanDesc scan, bool wait,
 			{
 				*block = leaf->blocks[++ahead->entry];
 				*ordinal = ++ahead->ordinal;
+
+				/* those that follow on the same heap page tell nothing more */
+				while (ahead->entry + 1 < leaf->nblocks &&
+					   leaf->blocks[ahead->entry + 1] == *block)
+				{
+					ahead->entry++;
+					ahead->ordinal++;
+				}
 				return true;
 			}
 		}

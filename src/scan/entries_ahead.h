@@ -63,9 +63,10 @@ extern uint64 EntriesAheadOrdinal(const EntriesAhead *ahead);
 
 /*
  * The heap block and the ordinal of the next entry that has not been given
- * yet.  False if nothing more is known at the moment: the scan is at its end,
- * or the next leaf page may not be looked at, or is still being read and we
- * are not to wait for it.
+ * yet.  Entries that follow it on the same heap page may be passed over.  False
+ * if nothing more is known at the moment: the scan is at its end, or the next
+ * leaf page may not be looked at, or is still being read and we are not to
+ * wait for it.
  */
 extern bool EntriesAheadNext(EntriesAhead *ahead, IndexScanDesc scan,
 							 bool wait, BlockNumber *block, uint64 *ordinal);
