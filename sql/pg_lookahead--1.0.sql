@@ -316,7 +316,10 @@ CREATE FUNCTION index_scan_stats(
     OUT blocks_unused bigint,          -- read ahead and never visited
     OUT blocks_evicted bigint,         -- looked at ahead, unpinned, and gone when visited
     OUT stalls bigint,                 -- visits that waited for a read to end
-    OUT max_distance bigint,           -- most blocks held ahead at a time
+    OUT leaf_pages_read bigint,        -- leaf pages of btrees whose read was started ahead
+    OUT leaf_reads bigint,             -- reads that took (adjacent pages combined)
+    OUT leaf_pages_unused bigint,      -- read ahead and never visited
+    OUT max_distance bigint,           -- most heap blocks held ahead at a time
     OUT stats_since timestamptz)
 AS 'MODULE_PATHNAME', 'lookahead_index_scan_stats'
 LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;

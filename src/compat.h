@@ -450,6 +450,41 @@ LookaheadVacuumDelay(void)
 #endif
 }
 
+/*
+ * Does a btree scan with array keys, whose search has come to its end, search
+ * again?  Not for parallel scans.  19 has no function that could be called.
+ */
+static inline bool
+LookaheadBTreeSearchesAgain(IndexScanDesc scan)
+{
+#if PG_VERSION_NUM >= 190000
+	BTScanOpaque so = (BTScanOpaque) scan->opaque;
+
+	so->scanBehind = so->oppositeDirCheck = false;
+	return so->needPrimScan;
+#else
+	return _bt_start_prim_scan(scan, ForwardScanDirection);
+#endif
+}
+
+/*
+ * Does a key of a btree scan have a value that can be compared, and that stays
+ * in memory when the scan goes on?  One that skips (since 18) may stand for
+ * what comes before or after all values, or after one of them.
+ */
+static inline bool
+LookaheadBTreeKeyIsSettled(Relation index, const ScanKeyData *key)
+{
+#if PG_VERSION_NUM >= 180000
+	return (key->sk_flags & SK_BT_SKIP) == 0 ||
+		((key->sk_flags & (SK_BT_MINVAL | SK_BT_MAXVAL | SK_BT_NEXT |
+						   SK_BT_PRIOR)) == 0 &&
+		 TupleDescAttr(RelationGetDescr(index), key->sk_attno - 1)->attbyval);
+#else
+	return true;
+#endif
+}
+
 /* Count a search of an index, as the statistics and EXPLAIN show it. */
 static inline void
 LookaheadCountIndexSearch(IndexScanDesc scan)

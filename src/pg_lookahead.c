@@ -28,6 +28,7 @@ LOOKAHEAD_MODULE_MAGIC;
 
 bool		lookahead_index_scan = true;
 bool		lookahead_nested_loop = true;
+bool		lookahead_index_pages = true;
 int			lookahead_max_distance = -1;
 bool		lookahead_debug_force = false;
 bool		lookahead_index_vacuum = true;
@@ -63,6 +64,14 @@ _PG_init(void)
 							 "Lets nested loops fetch outer rows ahead, and read for them what the inner index scan will need.",
 							 "Takes effect with the next query or cursor.",
 							 &lookahead_nested_loop,
+							 true,
+							 PGC_USERSET,
+							 GUC_EXPLAIN,
+							 NULL, NULL, NULL);
+	DefineCustomBoolVariable("pg_lookahead.index_pages",
+							 "Lets scans of btrees read coming leaf pages ahead.",
+							 "Takes effect with the next query or cursor.",
+							 &lookahead_index_pages,
 							 true,
 							 PGC_USERSET,
 							 GUC_EXPLAIN,
@@ -145,6 +154,7 @@ _PG_init(void)
 	TakeoverInit();
 	ScanInit();
 	JoinInit();
+	BitmapScanInit();
 	MaintainInit();
 	ProfileInit();
 	MarkGUCPrefixReserved("pg_lookahead");

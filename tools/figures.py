@@ -41,7 +41,7 @@ KEPT = ROOT / "docs" / "figures"
 
 _DIAGNOSTICS = "pgstatindex,pgstathashindex,pgstattuple_approx"
 _MAINTENANCE = "bloom_scan,bloom_vacuum,hash_vacuum,gin_vacuum,wal_logging"
-_JOINS = "index_pages,join_unique,join_many,join_heap_order"
+_JOINS = "index_only_all,bitmap_index_scan,join_unique,join_many,join_heap_order"
 _SCANS = f"index_scan_random,index_scan_range,index_only_scan,index_scan_clients,{_JOINS}"
 
 RUNS: dict[str, tuple[str, str]] = {

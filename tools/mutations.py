@@ -15,6 +15,7 @@ ENDS = "test/python/test_scan_ends.py::"
 COUNTERS = "test/python/test_scan_counters.py::"
 MUTANTS = "test/python/test_scan_mutants.py::"
 DIFFERENTIAL = "test/python/test_scan_differential.py::"
+PAGES = "test/python/test_index_pages.py::"
 
 
 @dataclass(frozen=True)
@@ -565,5 +566,70 @@ MUTATIONS = [
         "if (false)",
         ("test/python/test_estimate_coverage.py::test_bounds_on_both_sides",),
         "Pages that no sample met are taken for full of posting lists.",
+    ),
+    # Leaf pages read ahead
+    Mutation(
+        "read past the range",
+        "src/index/btree_children.c",
+        "						 &failed) ||\n		!failed;",
+        "						 &failed) ||\n		true;",
+        (PAGES + "test_no_leaf_page_beyond_the_range_is_read",),
+        "All leaf pages to the end of the index are read for a scan of a few.",
+    ),
+    Mutation(
+        "read past a LIMIT",
+        "src/scan/leaves_ahead.c",
+        "	if (rows < PG_INT64_MAX)",
+        "	if (false)",
+        (PAGES + "test_a_limit_bounds_what_is_read",),
+        "Leaf pages are read that no row of the LIMIT can come from.",
+    ),
+    Mutation(
+        "read leaf pages at once",
+        "src/scan/leaves_ahead.c",
+        "#define LEAVES_BEFORE 2",
+        "#define LEAVES_BEFORE 0",
+        (HAZARDS + "test_array_scans_abandoned_one_after_the_other_stay_on_their_pages",),
+        "Scans that are left on their first leaf page have others read for nothing.",
+    ),
+    Mutation(
+        "count leaf pages twice",
+        "src/scan/leaves_ahead.c",
+        "	/* they are counted when the scan comes there */\n	(void) UncountSince(index, &before);",
+        "",
+        (PAGES + "test_random_queries_are_as_stock",),
+        "EXPLAIN and pg_statio_* show each leaf page as a read and a hit.",
+    ),
+    Mutation(
+        "count leaf pages as hits",
+        "src/scan/leaves_ahead.c",
+        "	SettleReads(leaves->index, &all, &step->before);",
+        "",
+        (PAGES + "test_leaf_pages_read_ahead_count_as_read",),
+        "EXPLAIN shows a cold index scan as one that found its leaf pages in shared buffers.",
+    ),
+    Mutation(
+        "search once for a bitmap",
+        "src/scan/bitmap_scan.c",
+        "		(so->numArrayKeys > 0 && LookaheadBTreeSearchesAgain(scan));",
+        "		false;",
+        (PAGES + "test_random_queries_are_as_stock",),
+        "A bitmap index scan of array keys finds the rows of its first search only.",
+    ),
+    Mutation(
+        "keep the parent pinned",
+        "src/scan/leaves_ahead.c",
+        "	if (BufferIsValid(buffer))\n		ReleaseBuffer(buffer);",
+        "",
+        (PAGES + "test_random_queries_are_as_stock",),
+        "Pages of level 1 stay pinned until the query ends, and the server warns of it.",
+    ),
+    Mutation(
+        "believe any parent",
+        "src/index/btree_children.c",
+        "		!BTreeTupleFits(itup, RelationGetDescr(index), natts))",
+        "		false)",
+        (),
+        "A damaged length in a page of level 1 leads out of the page; only by chance does that crash.",
     ),
 ]

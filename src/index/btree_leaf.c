@@ -95,34 +95,26 @@ BTreeLeafNote(BTreeLeaf *leaf, ItemPointer tid)
 	leaf->blocks[leaf->nblocks++] = ItemPointerGetBlockNumberNoCheck(tid);
 }
 
-/*
- * Does a tuple of "natts" attributes pass the keys that are required (those
- * that can end a scan of some direction when they fail), the others, or both?
- * Sets *required_failed if the scan ends here, or the tuple is damaged.  Keys
- * on attributes that were truncated away pass.  (The keys are in the order of
- * their attributes.)
- */
-static bool
-keys_pass(IndexScanDesc scan, ScanDirection dir, IndexTuple itup, int natts,
-		  bool required, bool others, bool *required_failed)
+bool
+BTreeKeysPass(const ScanKeyData *keys, int nkeys, TupleDesc tupdesc,
+			  ScanDirection dir, IndexTuple itup, int natts, bool required,
+			  bool others, bool *required_failed)
 {
-	BTScanOpaque so = (BTScanOpaque) scan->opaque;
-	TupleDesc	tupdesc = RelationGetDescr(scan->indexRelation);
 	int			reqflag = ScanDirectionIsForward(dir) ? SK_BT_REQFWD :
 		SK_BT_REQBKWD;
 
 	*required_failed = false;
-	if (so->numberOfKeys == 0)
+	if (nkeys == 0)
 		return true;
 	if (!BTreeTupleFits(itup, tupdesc,
-						Min(natts, so->keyData[so->numberOfKeys - 1].sk_attno)))
+						Min(natts, keys[nkeys - 1].sk_attno)))
 	{
 		*required_failed = true;
 		return false;
 	}
-	for (int i = 0; i < so->numberOfKeys; i++)
+	for (int i = 0; i < nkeys; i++)
 	{
-		ScanKey		key = &so->keyData[i];
+		ScanKey		key = unconstify(ScanKeyData *, &keys[i]);
 		bool		either = (key->sk_flags & REQUIRED_KEY) != 0;
 		bool		ends = (key->sk_flags & reqflag) != 0;
 		bool		pass;
@@ -155,6 +147,18 @@ keys_pass(IndexScanDesc scan, ScanDirection dir, IndexTuple itup, int natts,
 		}
 	}
 	return true;
+}
+
+/* Does a tuple pass the scan's keys?  See BTreeKeysPass(). */
+static inline bool
+keys_pass(IndexScanDesc scan, ScanDirection dir, IndexTuple itup, int natts,
+		  bool required, bool others, bool *required_failed)
+{
+	BTScanOpaque so = (BTScanOpaque) scan->opaque;
+
+	return BTreeKeysPass(so->keyData, so->numberOfKeys,
+						 RelationGetDescr(scan->indexRelation), dir, itup,
+						 natts, required, others, required_failed);
 }
 
 /*

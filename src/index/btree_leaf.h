@@ -57,4 +57,16 @@ extern bool BTreeLeafExamine(BTreeLeaf *leaf, BlockNumber page, Buffer buffer,
 							 IndexScanDesc scan, ScanDirection dir,
 							 BlockNumber from);
 
+/*
+ * Does a tuple of "natts" attributes pass the keys that are required (those
+ * that can end a scan of some direction when they fail), the others, or both?
+ * Sets *required_failed if the scan ends here, or the tuple is damaged.  Keys
+ * on attributes that were truncated away pass.  (The keys are in the order of
+ * their attributes.)
+ */
+extern bool BTreeKeysPass(const ScanKeyData *keys, int nkeys,
+						  TupleDesc tupdesc, ScanDirection dir,
+						  IndexTuple itup, int natts, bool required,
+						  bool others, bool *required_failed);
+
 #endif							/* PG_LOOKAHEAD_BTREE_LEAF_H */

@@ -21,6 +21,9 @@ typedef struct ScanCounters
 	uint64		blocks_unused;	/* read ahead and never visited */
 	uint64		blocks_evicted; /* looked at ahead, and gone when visited */
 	uint64		stalls;			/* visits that waited for a read to end */
+	uint64		leaf_pages_read;	/* leaf pages read ahead, of btrees */
+	uint64		leaf_reads;		/* the reads that took */
+	uint64		leaf_pages_unused;	/* of these pages, those never visited */
 	uint64		max_distance;	/* largest number of blocks in the window */
 } ScanCounters;
 

@@ -62,6 +62,8 @@ struct EntriesAhead
 	PageRead	reading;
 	bool		dead_end;		/* or nothing can be learnt of it */
 	BTreeDescents *descents;	/* or what finds it instead */
+	LeavesAhead *reading_more;	/* reads further ones; or NULL */
+	int64		rows;
 	int			owed;
 };
 
@@ -79,6 +81,13 @@ EntriesAheadCreate(MemoryContext mcxt, Relation index, int max_entries,
 	ahead->page = InvalidBlockNumber;
 	ahead->leaf = -1;
 	return ahead;
+}
+
+void
+EntriesAheadSetLeaves(EntriesAhead *ahead, LeavesAhead *leaves, int64 rows)
+{
+	ahead->reading_more = leaves;
+	ahead->rows = rows;
 }
 
 uint64
@@ -223,13 +232,19 @@ read_leaf(EntriesAhead *ahead, IndexScanDesc scan, bool wait, BTreeLeaf *leaf)
 
 		if (page == InvalidBlockNumber)
 			return false;
-		ahead->is_reading =
-			PageReadStart(ahead->index, MAIN_FORKNUM, page, &ahead->reading,
-						  ahead->owner);
-		ahead->dead_end = !ahead->is_reading;
-		if (ahead->dead_end)
-			return false;
-		ahead->owed += PageReadWasRead(&ahead->reading);
+		if (ahead->reading_more != NULL &&
+			LeavesAheadIsReading(ahead->reading_more, page, &ahead->reading))
+			ahead->is_reading = true;
+		else
+		{
+			ahead->is_reading =
+				PageReadStart(ahead->index, MAIN_FORKNUM, page,
+							  &ahead->reading, ahead->owner);
+			ahead->dead_end = !ahead->is_reading;
+			if (ahead->dead_end)
+				return false;
+			ahead->owed += PageReadWasRead(&ahead->reading);
+		}
 	}
 	if (!wait && !PageReadIsDone(&ahead->reading))
 		return false;
@@ -289,6 +304,11 @@ next_leaf(EntriesAhead *ahead, IndexScanDesc scan, bool wait)
 	{
 		ahead->nleaves++;
 		ahead->nentries += leaf->nblocks;
+		if (ahead->reading_more != NULL)
+		{
+			LeavesAheadLookedAt(ahead->reading_more, leaf->page);
+			LeavesAheadFill(ahead->reading_more, scan, ahead->dir, ahead->rows);
+		}
 	}
 	return known;
 }
@@ -325,6 +345,14 @@ EntriesAheadNext(EntriesAhead *ahead, IndexScanDesc scan, bool wait,
 			{
 				*block = leaf->blocks[++ahead->entry];
 				*ordinal = ++ahead->ordinal;
+
+				/* those that follow on the same heap page tell nothing more */
+				while (ahead->entry + 1 < leaf->nblocks &&
+					   leaf->blocks[ahead->entry + 1] == *block)
+				{
+					ahead->entry++;
+					ahead->ordinal++;
+				}
 				return true;
 			}
 		}

@@ -27,6 +27,7 @@
 
 #include "access/relscan.h"
 #include "access/sdir.h"
+#include "scan/leaves_ahead.h"
 
 typedef struct EntriesAhead EntriesAhead;
 
@@ -50,14 +51,22 @@ extern EntriesAhead *EntriesAheadCreate(MemoryContext mcxt, Relation index,
 extern bool EntriesAheadFollow(EntriesAhead *ahead, IndexScanDesc scan,
 							   ScanDirection dir, uint64 returned, bool anew);
 
+/*
+ * Leaf pages that are looked at are also known here, so that those after them
+ * are read ahead, for "rows" rows.  NULL: nobody reads leaf pages ahead.
+ */
+extern void EntriesAheadSetLeaves(EntriesAhead *ahead, LeavesAhead *leaves,
+								  int64 rows);
+
 /* The ordinal of the entry given last, or of one that the scan has returned. */
 extern uint64 EntriesAheadOrdinal(const EntriesAhead *ahead);
 
 /*
  * The heap block and the ordinal of the next entry that has not been given
- * yet.  False if nothing more is known at the moment: the scan is at its end,
- * or the next leaf page may not be looked at, or is still being read and we
- * are not to wait for it.
+ * yet.  Entries that follow it on the same heap page may be passed over.  False
+ * if nothing more is known at the moment: the scan is at its end, or the next
+ * leaf page may not be looked at, or is still being read and we are not to
+ * wait for it.
  */
 extern bool EntriesAheadNext(EntriesAhead *ahead, IndexScanDesc scan,
 							 bool wait, BlockNumber *block, uint64 *ordinal);

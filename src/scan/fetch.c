@@ -15,6 +15,7 @@
 #include "postgres.h"
 
 #include "access/genam.h"
+#include "access/nbtree.h"
 #include "compat.h"
 #include "exec/rows_wanted.h"
 #include "executor/instrument.h"
@@ -128,6 +129,92 @@ local_buffers_are_short(const ScanNode *node)
 	return scans > num_temp_buffers / 4 * 3 / PINS_OF_A_SCAN;
 }
 
+/*
+ * How many entries does a btree scan return, after its current one, without
+ * leaving its page?  -1 if it stands on none.
+ */
+static inline int
+entries_left(IndexScanDesc scan, ScanDirection direction)
+{
+	BTScanPos	pos = &((BTScanOpaque) scan->opaque)->currPos;
+
+	if (!BTScanPosIsValid(*pos))
+		return -1;
+	return ScanDirectionIsForward(direction) ? pos->lastItem - pos->itemIndex :
+		pos->itemIndex - pos->firstItem;
+}
+
+/* Step to an index page, and settle the reads that are owed for it. */
+static bool
+step_and_settle(ScanNode *node, IndexScanDesc scan, ScanDirection direction,
+				int *owed)
+{
+	LeavesAhead *leaves = node->leaves;
+	LeafStep	step;
+	bool		found;
+
+	if (leaves == NULL)
+	{
+		step.before = CountsNow(scan->indexRelation);
+		found = index_getnext_tid(scan, direction) != NULL;
+		SettleReads(scan->indexRelation, owed, &step.before);
+		return found;
+	}
+	if (entries_left(scan, direction) < 0)
+		LeavesAheadForget(leaves);	/* it was begun again */
+	LeavesAheadBefore(leaves, scan, &step);
+	found = index_getnext_tid(scan, direction) != NULL;
+	LeavesAheadAfter(leaves, scan, direction, &step, !found, owed);
+	if (found && LeavesAheadRoom(leaves) > 0)
+		LeavesAheadFill(leaves, scan, direction, RowsWanted(&node->taken));
+	return found;
+}
+
+/* The scan had to wait for a page of its index, and is not active yet. */
+static void
+leaf_was_read(ScanNode *node, IndexScanDesc scan)
+{
+	if (!lookahead_index_pages)
+		return;
+	if (node->leaves == NULL)
+	{
+		node->leaves =
+			LeavesAheadCreate(&node->taken, scan->indexRelation, false);
+		if (node->ahead != NULL)
+			HeapAheadSetLeaves(node->ahead, node->leaves);
+	}
+	if (node->leaves != NULL)
+		LeavesAheadReadSeen(node->leaves);
+}
+
+bool
+ScanStep(ScanNode *node, IndexScanDesc scan, ScanDirection direction)
+{
+	bool		active =
+		node->leaves != NULL && LeavesAheadIsActive(node->leaves);
+	int			none = 0;
+	int		   *owed =
+		node->ahead == NULL ? &none : HeapAheadIndexOwed(node->ahead);
+	int64		reads = *node->reads;
+	bool		found;
+
+	if (scan->parallel_scan != NULL)
+	{
+		/* other processes take the leaf pages that follow */
+		node->step_at = PG_UINT64_MAX;
+		return index_getnext_tid(scan, direction) != NULL;
+	}
+	if ((active || *owed > 0) && entries_left(scan, direction) <= 0)
+		found = step_and_settle(node, scan, direction, owed);
+	else
+		found = index_getnext_tid(scan, direction) != NULL;
+	if (unlikely(!active && *node->reads != reads))
+		leaf_was_read(node, scan);
+	node->step_at = found ?
+		node->returned + 1 + entries_left(scan, direction) : 0;
+	return found;
+}
+
 /* Make what it takes to look ahead; false if that is forbidden. */
 static bool
 begin_ahead(ScanNode *node, IndexScanDesc scan)
@@ -148,6 +235,7 @@ begin_ahead(ScanNode *node, IndexScanDesc scan)
 	node->ahead = HeapAheadCreate(&node->taken, heap, scan->indexRelation,
 								  LookaheadReadsInFlight(concurrency),
 								  sorted ? lookahead_order_window : 0);
+	HeapAheadSetLeaves(node->ahead, node->leaves);
 	return true;
 }
 
@@ -245,6 +333,10 @@ ScanFinish(ScanNode *node)
 		pfree(node->rows);
 		node->rows = NULL;
 	}
+	if (node->step_at != PG_UINT64_MAX)
+		node->step_at = 0;
+	if (node->leaves != NULL)
+		LeavesAheadForget(node->leaves);
 	if (node->ahead == NULL)
 		return;
 	HeapAheadFinish(node->ahead);

@@ -54,6 +54,7 @@ struct HeapAhead
 	Relation	heap;
 	Relation	index;
 	int			reads;
+	LeavesAhead *leaves;		/* NULL while the scan has none */
 	bool		sorted;
 	int			max_blocks;		/* that the settings allow */
 
@@ -193,19 +194,16 @@ HeapAheadOweNothing(HeapAhead *ahead)
 	ahead->index_owed = ahead->heap_owed = 0;
 }
 
-bool
-HeapAheadNextEntry(HeapAhead *ahead, IndexScanDesc scan,
-				   ScanDirection direction)
+int *
+HeapAheadIndexOwed(HeapAhead *ahead)
 {
-	CountsBefore before;
-	bool		found;
+	return &ahead->index_owed;
+}
 
-	if (likely(ahead->index_owed == 0))
-		return index_getnext_tid(scan, direction) != NULL;
-	before = CountsNow(ahead->index);
-	found = index_getnext_tid(scan, direction) != NULL;
-	SettleReads(ahead->index, &ahead->index_owed, &before);
-	return found;
+void
+HeapAheadSetLeaves(HeapAhead *ahead, LeavesAhead *leaves)
+{
+	ahead->leaves = leaves;
 }
 
 bool
@@ -332,6 +330,7 @@ HeapAheadFill(HeapAhead *ahead, IndexScanDesc scan, const Buffer *vm_buffer,
 	if (ahead->appended == InvalidBlockNumber ||
 		EntriesAheadOrdinal(ahead->entries) == ahead->returned)
 		ahead->appended = LookaheadHeapBlock(scan);
+	EntriesAheadSetLeaves(ahead->entries, ahead->leaves, rows);
 	append_blocks(ahead, scan, vm_buffer, wanted, last,
 				  probe && !ahead->sorted);
 	ahead->index_owed += EntriesAheadOwed(ahead->entries);

@@ -26,6 +26,7 @@
 #include "access/sdir.h"
 #include "exec/taken.h"
 #include "observe/scan_stats.h"
+#include "scan/leaves_ahead.h"
 
 typedef struct HeapAhead HeapAhead;
 
@@ -49,9 +50,11 @@ extern int	HeapAheadSize(const HeapAhead *ahead);
 /* The scan does not come where it was ahead: no read is owed; see uncount.h. */
 extern void HeapAheadOweNothing(HeapAhead *ahead);
 
-/* Step the scan to its next entry; false at its end. */
-extern bool HeapAheadNextEntry(HeapAhead *ahead, IndexScanDesc scan,
-							   ScanDirection direction);
+/* The reads owed for pages of the index, to be settled when it steps there. */
+extern int *HeapAheadIndexOwed(HeapAhead *ahead);
+
+/* Share this with the scan, which comes to the same leaf pages later. */
+extern void HeapAheadSetLeaves(HeapAhead *ahead, LeavesAhead *leaves);
 
 /*
  * Tell where the scan is; see EntriesAheadFollow().  False if what was read

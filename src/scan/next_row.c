@@ -40,9 +40,9 @@
 static pg_attribute_always_inline bool
 next_entry(ScanNode *node, IndexScanDesc scan, ScanDirection direction)
 {
-	if (likely(node->ahead == NULL) ?
+	if (likely(node->returned < node->step_at) ?
 			index_getnext_tid(scan, direction) != NULL :
-			HeapAheadNextEntry(node->ahead, scan, direction))
+			ScanStep(node, scan, direction))
 	{
 		node->returned++;
 		return true;

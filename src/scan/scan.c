@@ -101,6 +101,15 @@ serves(PlanState *plan_state, const char **refusal)
 	return false;
 }
 
+/* The index that a node scans. */
+static inline Relation
+index_of(const ScanState *state)
+{
+	return IsA(state, IndexScanState) ?
+		((const IndexScanState *) state)->iss_RelationDesc :
+		((const IndexOnlyScanState *) state)->ioss_RelationDesc;
+}
+
 static void
 begin(Taken *taken)
 {
@@ -112,6 +121,8 @@ begin(Taken *taken)
 	node->reads_seen = *node->reads;
 	node->entries_to_look = 1;	/* no other came before the first one */
 	node->last_block = InvalidBlockNumber;
+	node->step_at = index_of(state)->rd_rel->relam == BTREE_AM_OID ?
+		0 : PG_UINT64_MAX;
 	PolicyInit(&node->policy, lookahead_debug_force);
 	taken->plan_state->ExecProcNodeReal =
 		IsA(state, IndexScanState) ? ScanNextRow : ScanNextIndexOnlyRow;
@@ -125,12 +136,21 @@ end(Taken *taken, bool wait)
 
 	if (node->ahead != NULL)
 		HeapAheadEnd(node->ahead, wait);
+	if (node->leaves != NULL)
+		LeavesAheadEnd(node->leaves, wait);
 }
 
 #if LOOKAHEAD_HAVE_EXPLAIN_HOOK
 
 #include "commands/explain_format.h"
 #include "commands/explain_state.h"
+
+/* Were heap blocks looked at ahead? */
+static inline bool
+has_blocks(const HeapAheadReport *report)
+{
+	return report->counters.blocks_read > 0 || report->counters.blocks_hit > 0;
+}
 
 /* Why was nothing read ahead? */
 static const char *
@@ -149,19 +169,19 @@ reason_of(const ScanNode *node)
 										 "nothing to wait for";
 }
 
+/* The line's part that tells of heap blocks. */
 static void
-explain_text(const HeapAheadReport *report, const char *scope, ExplainState *es)
+explain_blocks(const HeapAheadReport *report, ExplainState *es)
 {
 	const ScanCounters *c = &report->counters;
 
-	ExplainIndentText(es);
 	appendStringInfo(es->str,
-					 "Look-Ahead%s: blocks read=" UINT64_FORMAT
+					 " blocks read=" UINT64_FORMAT
 					 " cached=" UINT64_FORMAT " missed=" UINT64_FORMAT
 					 " unused=" UINT64_FORMAT "  reads=" UINT64_FORMAT
 					 " waits=" UINT64_FORMAT "  distance mean=%.1f max="
 					 UINT64_FORMAT,
-					 scope, c->blocks_read, c->blocks_hit, c->blocks_direct,
+					 c->blocks_read, c->blocks_hit, c->blocks_direct,
 					 c->blocks_unused, c->reads, c->stalls,
 					 report->mean_distance, c->max_distance);
 	if (report->sorted)
@@ -170,11 +190,27 @@ explain_text(const HeapAheadReport *report, const char *scope, ExplainState *es)
 						 " evicted=" UINT64_FORMAT,
 						 report->largest_batch, c->reads_combined,
 						 c->blocks_evicted);
+}
+
+static void
+explain_text(const HeapAheadReport *report, const ScanCounters *leaves,
+			 const char *scope, ExplainState *es)
+{
+	ExplainIndentText(es);
+	appendStringInfo(es->str, "Look-Ahead%s:", scope);
+	if (has_blocks(report))
+		explain_blocks(report, es);
+	if (leaves->leaf_reads > 0)
+	{
+		appendStringInfoString(es->str, has_blocks(report) ? "  " : " ");
+		LeavesAheadExplain(leaves, es);
+	}
 	appendStringInfoChar(es->str, '\n');
 }
 
 static void
-explain_properties(const HeapAheadReport *report, ExplainState *es)
+explain_properties(const HeapAheadReport *report, const ScanCounters *leaves,
+				   ExplainState *es)
 {
 	const ScanCounters *c = &report->counters;
 
@@ -190,6 +226,7 @@ explain_properties(const HeapAheadReport *report, ExplainState *es)
 	ExplainPropertyInteger("Look-Ahead Blocks Sorted", NULL, report->largest_batch, es);
 	ExplainPropertyUInteger("Look-Ahead Reads Combined", NULL, c->reads_combined, es);
 	ExplainPropertyUInteger("Look-Ahead Blocks Evicted", NULL, c->blocks_evicted, es);
+	LeavesAheadExplain(leaves, es);
 }
 
 /*
@@ -203,25 +240,28 @@ explain(Taken *taken, bool asked, ExplainState *es)
 	bool		leader_only = taken->plan_state->worker_instrument != NULL &&
 		taken->plan_state->worker_instrument->num_workers > 0;
 	HeapAheadReport report = {0};
+	ScanCounters leaves = {0};
 
+	if (node->leaves != NULL)
+		leaves = LeavesAheadTell(node->leaves);
 	if (node->ahead != NULL)
 	{
 		HeapAheadPause(node->ahead);	/* what is left in it is not used */
 		report = HeapAheadTell(node->ahead);
 	}
-	if (report.counters.blocks_read == 0 && report.counters.blocks_hit == 0)
+	if (!has_blocks(&report) && leaves.leaf_reads == 0)
 	{
 		if (asked)
 			TakenExplainUnused(reason_of(node), es);
 	}
 	else if (es->format == EXPLAIN_FORMAT_TEXT)
-		explain_text(&report, leader_only ? " of leader" : "", es);
+		explain_text(&report, &leaves, leader_only ? " of leader" : "", es);
 	else
 	{
 		ExplainPropertyText("Look-Ahead", "used", es);
 		if (leader_only)
 			ExplainPropertyBool("Look-Ahead of Leader Only", true, es);
-		explain_properties(&report, es);
+		explain_properties(&report, &leaves, es);
 	}
 }
 

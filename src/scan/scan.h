@@ -19,10 +19,14 @@ typedef enum IssueOrder
 
 /* Settings, owned by pg_lookahead.c. */
 extern bool lookahead_index_scan;
+extern bool lookahead_index_pages;
 extern int	lookahead_issue_order;
 extern int	lookahead_order_window;
 
 /* Serve index scans from now on; called once, when the library is loaded. */
 extern void ScanInit(void);
+
+/* Serve bitmap index scans, in the same way. */
+extern void BitmapScanInit(void);
 
 #endif							/* PG_LOOKAHEAD_SCAN_H */

@@ -13,6 +13,7 @@
 #include "access/relscan.h"
 #include "exec/taken.h"
 #include "scan/heap_ahead.h"
+#include "scan/leaves_ahead.h"
 #include "scan/page_rows.h"
 #include "scan/policy.h"
 
@@ -22,6 +23,7 @@ typedef struct ScanNode
 	Policy		policy;
 	HeapAhead  *ahead;			/* NULL until it first looks ahead */
 	PageRows   *rows;			/* NULL until some are looked up together */
+	LeavesAhead *leaves;		/* NULL until a page of a btree was read */
 
 	const int64 *reads;			/* this backend's count of blocks read */
 	int64		reads_seen;		/* its value when it was looked at last */
@@ -30,6 +32,7 @@ typedef struct ScanNode
 
 	bool		anew;			/* begun again, and not yet looked ahead */
 	uint64		returned;		/* entries that the scan has returned */
+	uint64		step_at;		/* as many, until ScanStep() is called */
 	uint64		looked_at;		/* its value at the last look, ahead or not */
 } ScanNode;
 
@@ -38,6 +41,13 @@ extern TupleTableSlot *ScanNextRow(PlanState *plan_state);
 extern TupleTableSlot *ScanNextIndexOnlyRow(PlanState *plan_state);
 
 /* fetch.c */
+
+/*
+ * Step to the next entry, which may be on another leaf page; false at the end
+ * of the scan.
+ */
+extern bool ScanStep(ScanNode *node, IndexScanDesc scan,
+					 ScanDirection direction);
 
 /* In WATCH: something is to be seen before this entry is fetched. */
 extern void ScanWatch(ScanNode *node, IndexScanDesc scan);

@@ -40,7 +40,7 @@ from pg_lookahead.server.cluster import Cluster
 
 Blocks = Literal["exact", "bounded", "any"]
 
-OFF: dict[str, object] = {"pg_lookahead.index_scan": "off"}
+OFF: dict[str, object] = {"pg_lookahead.index_scan": "off", "pg_lookahead.index_pages": "off"}
 FORCED: dict[str, object] = {"pg_lookahead.debug_force": "on"}
 BLOCK: dict[str, object] = {**FORCED, "pg_lookahead.issue_order": "block"}
 WINDOW = "pg_lookahead.order_window"

@@ -712,7 +712,10 @@ def test_explain_text(served: Served) -> None:
     (line,) = [line.strip() for line in text.splitlines() if "Look-Ahead" in line]
     assert re.sub(r"\d+(\.\d+)?", "N", line) == (
         "Look-Ahead: blocks read=N cached=N missed=N unused=N  reads=N waits=N  distance mean=N max=N"
+        "  leaf pages read=N unused=N  reads=N"
     )
+    line, leaf_pages = line.split("  leaf pages ")
+    assert leaf_pages.split()[1] == "unused=0"
     assert "Look-Ahead" not in explain(conn, "text", query, buffers="off")
     blocks = {
         name: int(value) for name, value in re.findall(r"(read|cached|missed|unused|reads)=(\d+)", line)

@@ -53,7 +53,10 @@ class Side:
     def connect(self) -> Connection:
         conn = self.cluster.connect(self.database, prepare_threshold=None)
         conn.execute(INDEX_SCANS)
-        conn.execute(f"SET pg_lookahead.{'debug_force = on' if self.forced else 'index_scan = off'}".encode())
+        if self.forced:
+            conn.execute("SET pg_lookahead.debug_force = on")
+        else:
+            conn.execute("SET pg_lookahead.index_scan = off; SET pg_lookahead.index_pages = off")
         return conn
 
     def table(self, definition: str, rows: str, *indexes: str, kind: str = "") -> None:

@@ -7,8 +7,11 @@ SET search_path = index_scan, public;
 
 -- settings
 SELECT name, setting, vartype, context, min_val, max_val, boot_val FROM pg_settings
-WHERE name IN ('pg_lookahead.index_scan', 'pg_lookahead.max_distance', 'pg_lookahead.debug_force') ORDER BY name COLLATE "C";
+WHERE name IN ('pg_lookahead.index_scan', 'pg_lookahead.index_pages', 'pg_lookahead.max_distance', 'pg_lookahead.debug_force') ORDER BY name COLLATE "C";
 SET pg_lookahead.index_scan = 'sometimes';
+SET pg_lookahead.index_pages = 'leaf';
+SET pg_lookahead.index_pages = off;
+RESET pg_lookahead.index_pages;
 SET pg_lookahead.max_distance = -2;
 SET pg_lookahead.max_distance = 1025;
 SET pg_lookahead.max_distance = 1024;

@@ -16,10 +16,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-OFF = {"pg_lookahead.index_scan": "off", "pg_lookahead.nested_loop": "off"}
+OFF = {
+    "pg_lookahead.index_scan": "off",
+    "pg_lookahead.nested_loop": "off",
+    "pg_lookahead.index_pages": "off",
+}
 ON = {
     "pg_lookahead.index_scan": "on",
     "pg_lookahead.nested_loop": "on",
+    "pg_lookahead.index_pages": "on",
     "pg_lookahead.max_distance": "-1",
 }
 
@@ -64,7 +69,8 @@ class ScanCell(Cell):
     n: rows asked for by one execution
     times: executions in a sample; None: as many as make it long enough to be timed
     ours: settings for look-ahead
-    ahead: whether a run in which nothing was read ahead must be refused"""
+    ahead: whether a run in which nothing was read ahead must be refused
+    leaves: whether it is leaf pages that are read, and all heap pages are all-visible or cached"""
 
     way: str = "range"
     column: str = "random"
@@ -72,6 +78,7 @@ class ScanCell(Cell):
     times: int | None = None
     ours: Mapping[str, str] = field(default_factory=lambda: ON)
     ahead: bool = False
+    leaves: bool = False
 
     @property
     def same(self) -> bool:

@@ -77,11 +77,16 @@ class Scan(Subject):
         self._found: dict[int, int] = {}
         # "all rows" has one place to start from
         self._stride = int(self.rows * GOLDEN) if cell.n < self.rows else 0
-        self.relations = (tables.TABLE, f"{SCHEMA}.t_{self._column}")
+        self._table = tables.TABLE
+        self.relations = (self._table, f"{SCHEMA}.t_{self._column}")
 
     def session(self, *, loaded: bool = True, until: ExitStack | None = None) -> Connection:
         conn = super().session(loaded=loaded, until=until)
-        conn.execute("SET enable_bitmapscan = off")
+        if self.cell.way in tables.BITMAPS:
+            conn.execute("SET enable_indexscan = off")
+            conn.execute("SET enable_seqscan = off")
+        else:
+            conn.execute("SET enable_bitmapscan = off")
         return conn
 
     @property
@@ -173,7 +178,8 @@ class Scan(Subject):
             )
         if stock and self._without and any(map(loaded, self._sessions)):
             raise Refused("stock's session has loaded the library")
-        if not stock and self.cell.ahead and not counters["blocks_read"]:
+        read = "leaf_pages_read" if self.cell.leaves else "blocks_read"
+        if not stock and self.cell.ahead and not counters[read]:
             raise Refused("no block was read ahead")
 
     def counters(self) -> Counters:
@@ -197,7 +203,7 @@ class Scan(Subject):
         return sql.SQL("SELECT {}({})").format(name, arguments)
 
     def _query(self, start: str, n: str) -> str:
-        query = tables.QUERIES[self.cell.way].format(table=self.relations[0], column=self._column)
+        query = tables.query(self.cell.way, self._table, self._column, self.rows)
         return re.sub(r"\bstart\b", start, re.sub(r"\bn\b", n, query))
 
     def _explain(self, options: str, query: str) -> dict[str, Any]:
@@ -212,7 +218,9 @@ class Scan(Subject):
     def _check_plan(self) -> None:
         """That the generic plan is an index scan of the kind wanted, and nothing else."""
         node = self._explain("GENERIC_PLAN", self._query("$1::bigint", "$2::bigint"))
-        wanted = "Index Only Scan" if self.cell.way == "only" else "Index Scan"
+        wanted = "Index Only Scan" if self.cell.way in tables.ONLY else "Index Scan"
+        if self.cell.way in tables.BITMAPS:
+            wanted = "Bitmap Index Scan"
         if (node["Node Type"], node.get("Index Name")) != (wanted, self.index):
             raise Refused(f"the plan is {node['Node Type']} {node.get('Index Name', '')}")
 
@@ -260,7 +268,14 @@ class Scan(Subject):
         return sample.cpu_seconds or sample.seconds
 
     def _blocks(self) -> int:
-        """Heap blocks of the rows of the first sample."""
+        """Heap blocks of the rows of the first sample, or leaf pages, as far as those tell."""
+        if self.cell.leaves:
+            row = self.conn.execute(
+                "SELECT pg_relation_size(%s::text::regclass) / 8192", [self.relations[1]]
+            ).fetchone()
+            assert row is not None
+            one_each = self.cell.way in tables.BITMAPS
+            return min(self.cell.n, int(row[0]) // 4) if one_each else int(row[0]) * self.cell.n // self.rows
         start = f"({self.start(0)} + i * {self._stride}) % {self.rows - self.cell.n + 1}"
         row = self.conn.execute(
             f"SELECT count(DISTINCT (t.ctid::text::point)[0]) FROM generate_series(0, {self.times - 1}) i,"
@@ -273,7 +288,7 @@ class Scan(Subject):
     def _compare(self) -> None:
         """The rows themselves, in order, of one execution (of the first million, if more)."""
         n = min(self.cell.n, _MOST_COMPARED)
-        column = self._column if self.cell.way == "only" else "pad"
+        column = self._column if self.cell.way in tables.ONLY else "pad"
         rows = self._query(str(self.start(0)), str(n))
         order = f" ORDER BY {column}" if self.unordered else ""
         query = f"SELECT count(*), md5(string_agg({column}::text, ','{order})) FROM ({rows}) s"
@@ -308,6 +323,7 @@ class Clients(Scan):
             self._stride = int(self.rows * GOLDEN)
             names = [f"c{number}" for number in range(1, cell.clients + 1)]
             self._functions = [f"{name}_{cell.way}_{self._column}" for name in names]
+            self._table = f"{SCHEMA}.{names[0]}"
             self.relations = tuple(
                 f"{SCHEMA}.{part}" for name in names for part in (name, f"{name}_{self._column}")
             )

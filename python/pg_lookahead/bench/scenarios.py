@@ -24,7 +24,7 @@ from .cells import (
     VacuumCell,
     Way,
 )
-from .tables import CLIENT_TABLES, COLUMNS, INDEXES_OF_D, TABLE
+from .tables import CLIENT_TABLES, COLUMNS, INDEXES_OF_D, RANGES, TABLE
 
 # Index scans
 
@@ -116,6 +116,44 @@ def _only(size: Size) -> Iterator[Cell]:
     for cache in ("cold", "warm"):
         more = {"times": 1 if cache == "cold" else None, "ahead": cache == "cold", **visible}
         yield _scan("index_only_scan", f"{n:,} rows", cache, {"rows": n}, n, way="only", **more)
+
+
+def _leaves(scenario: str, way: str, name: str, n: int, cache: str, **more: object) -> Cell:
+    """A scan whose leaf pages are what is read."""
+    return ScanCell(
+        scenario=scenario,
+        name=name,
+        cache=cache,
+        parameters={"rows": n},
+        way=way,
+        n=n,
+        leaves=True,
+        **more,  # type: ignore[arg-type]
+    )
+
+
+def _only_all(size: Size) -> Iterator[Cell]:
+    for cache in ("cold", "os", "warm"):
+        for name, n in (("all rows", size.rows), ("a tenth", size.rows // 10)):
+            times = None if cache == "warm" else 1
+            yield _leaves("index_only_all", "only", name, n, cache, times=times)
+
+
+def _only_limit(size: Size) -> Iterator[Cell]:
+    for cache in ("cold", "warm"):
+        for n in (10, 1000) if size.quick else (1, 10, 100, 1000, 10_000):
+            if n <= size.rows // 100:
+                times = 1 if cache == "cold" else None
+                yield _leaves("index_only_limit", "only_limit", f"LIMIT {n}", n, cache, times=times)
+
+
+def _bitmap(size: Size) -> Iterator[Cell]:
+    for cache in ("cold", "warm"):
+        times = 1 if cache == "cold" else None
+        keys, rows = min(1000, size.rows // 100), size.rows // 20 // RANGES * RANGES
+        yield _leaves("bitmap_index_scan", "keys", f"{keys:,} keys", keys, cache, times=times)
+        name = f"{RANGES} ranges, {rows:,} rows"
+        yield _leaves("bitmap_index_scan", "ranges", name, rows, cache, times=times)
 
 
 def _lookup(size: Size) -> Iterator[Cell]:
@@ -310,6 +348,9 @@ _SCENARIOS: dict[str, Callable[[Size], Iterator[Cell]]] = {
     "index_scan_clients": _clients,
     "point_lookup": _lookup,
     "index_only_scan": _only,
+    "index_only_all": _only_all,
+    "index_only_limit": _only_limit,
+    "bitmap_index_scan": _bitmap,
     "join_unique": _join("join_unique", caches=("cold", "os", "warm"), joins_ahead=False),
     "join_many": _join("join_many", caches=("cold", "os", "warm")),
     "join_index_only": _join("join_index_only", inner="Index Only Scan"),

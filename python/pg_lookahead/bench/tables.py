@@ -113,8 +113,39 @@ QUERIES = {
     "limit": "SELECT pad FROM {table} WHERE {column} >= start ORDER BY {column} LIMIT n",
     "point": "SELECT pad FROM {table} WHERE {column} = start",
     "only": "SELECT {column} FROM {table} WHERE {column} BETWEEN start AND start + n - 1 ORDER BY {column}",
+    "only_limit": "SELECT {column} FROM {table} WHERE {column} >= start ORDER BY {column} LIMIT n",
+    "keys": "SELECT pad FROM {table} WHERE {column} = ANY ({schema}.keys(start, n, {rows}))",
+    "ranges": "SELECT pad FROM {table} WHERE {ranges}",
 }
-"""Ways of asking for n rows: by a range, by LIMIT, by one key, and by an index-only scan."""
+"""Ways of asking for n rows: by a range, by LIMIT, by one key, by index-only scans of both kinds, and by
+bitmap scans of n keys and of RANGES ranges.  ``pad`` stands for the column that is not in the index."""
+
+BITMAPS = ("keys", "ranges")
+"""Those by bitmap scans."""
+
+ONLY = ("only", "only_limit")
+"""Those by index-only scans."""
+
+RANGES = 100
+
+_KEYS = """
+CREATE FUNCTION {schema}.keys(start bigint, n bigint, many bigint) RETURNS bigint[] LANGUAGE sql STABLE
+AS 'SELECT array_agg((start + i * (many / n)) % many) FROM generate_series(0, n - 1) i'
+"""
+
+
+def query(way: str, table: str, column: str, rows: int) -> str:
+    """The query of a way, for a table of so many rows, in terms of ``start`` and ``n``."""
+    gap = rows // RANGES
+    ranges = (
+        f"{column} BETWEEN {i * gap} + start % ({gap} - n / {RANGES})"
+        f" AND {i * gap} + start % ({gap} - n / {RANGES}) + n / {RANGES} - 1"
+        for i in range(RANGES)
+    )
+    return QUERIES[way].format(
+        table=table, column=column, schema=SCHEMA, rows=rows, ranges=" OR ".join(ranges)
+    )
+
 
 _OUTER = "WHERE place BETWEEN start AND start + n - 1 ORDER BY place"
 JOINS = {
@@ -253,6 +284,7 @@ def _load_t(conn: Connection, permutation: Any, layout: str, report: Report) -> 
     indexes = [f"UNIQUE INDEX t_{column} ON {{schema}}.t ({column})" for column in COLUMNS.values()]
     fill = lambda: _insert(conn, insert, permutation, report, "t", True)  # noqa: E731
     _make(conn, "t", _CREATE_T, indexes, layout, fill, report)
+    _execute(conn, _KEYS)
     for column in COLUMNS.values():
         for way in QUERIES:
             _function(conn, f"{way}_{column}", "t", way, column, rows)
@@ -311,7 +343,6 @@ def _load_e(conn: Connection, permutation: Any, layout: str, report: Report) -> 
 
 
 def _function(conn: Connection, name: str, table: str, way: str, column: str, rows: int) -> None:
-    query = QUERIES[way].format(table=f"{SCHEMA}.{table}", column=column)
-    counted = column if way == "only" else "pad"
-    execute = _COUNT.format(counted=counted, query=query)
-    _execute(conn, _FUNCTION, name=name, execute=execute, rows=rows)
+    counted = column if way in ONLY else "pad"
+    text = query(way, f"{SCHEMA}.{table}", column, rows)
+    _execute(conn, _FUNCTION, name=name, execute=_COUNT.format(counted=counted, query=text), rows=rows)

@@ -1,0 +1,83 @@
+/*-------------------------------------------------------------------------
+ *
+ * btree_children.h
+ *		The leaf pages that a btree scan will come to, by their parents.
+ *
+ * A page of level 1 holds a downlink to each of its leaf pages, in the order of
+ * their keys, and with it a lower bound of that leaf's keys.  So one look at
+ * such a page tells some hundred leaf pages that a scan will come to, and with
+ * which of them it will end.
+ *
+ * Invariants:
+ * - What is said is a hint.  A leaf may be split, emptied or used again before
+ *	 the scan comes there.  Pages that are not as they should be end the list.
+ * - No leaf is told of whose keys all lie beyond the range of the scan, as far
+ *	 as its keys can be compared with the bounds in the parents: attributes that
+ *	 were truncated away pass.
+ * - Nothing is pinned or locked between two calls.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef PG_LOOKAHEAD_BTREE_CHILDREN_H
+#define PG_LOOKAHEAD_BTREE_CHILDREN_H
+
+#include "access/itup.h"
+#include "access/nbtree.h"
+#include "access/relscan.h"
+#include "access/sdir.h"
+#include "storage/buf.h"
+
+typedef struct BTreeChildren
+{
+	BlockNumber next;			/* of level 1, to be looked at, or Invalid */
+	bool		ended;			/* nothing more will be known */
+	int			n;				/* leaf pages that are told of, in scan order */
+	BlockNumber blocks[MaxIndexTuplesPerPage];
+
+	/* the rest is for btree_children.c */
+	ScanDirection dir;
+	bool		searches;		/* as the scan will, not for its own place */
+	bool		searching;		/* "next" is where the search has come to */
+	BlockNumber parent;			/* looked at last */
+	BlockNumber last;			/* told of last, or the scan's own */
+	int			nkeys;			/* those that end the scan when they fail */
+	ScanKeyData keys[2 * INDEX_MAX_KEYS];
+	BTScanInsertData prefix;	/* where the scan, or its next search, begins */
+	int			narrays;		/* most significant first */
+	struct
+	{
+		int			key;		/* in keys */
+		int			prefix;		/* in prefix.scankeys */
+		int			element;	/* the current one */
+		int			nelements;
+		Datum	   *elements;
+	}			arrays[INDEX_MAX_KEYS];
+} BTreeChildren;
+
+/*
+ * Begin a list for a scan whose keys have been preprocessed.  from_start: of
+ * all its leaf pages, as it has not begun; else of those that follow the page
+ * on which it stands.  False if there is no knowing them: there are none, or
+ * the scan is ended by comparing rows, or skips to values that cannot be
+ * compared, or shares its pages with other processes (parallel scan).  Memory
+ * that the list needs later comes from the current context.
+ */
+extern bool BTreeChildrenBegin(BTreeChildren *children, IndexScanDesc scan,
+							   ScanDirection dir, bool from_start);
+
+/*
+ * Search the index for the page of level 1 to be looked at next.  To be called
+ * if the list has not ended and "next" is invalid.  Returns the number of pages
+ * that had to be read, and that the scan will search, too: as many reads are
+ * owed; see uncount.h.
+ */
+extern int BTreeChildrenSearch(BTreeChildren *children, IndexScanDesc scan);
+
+/*
+ * Tell of more leaf pages in "blocks", which replace those told of before, by a
+ * look at page "next" in a pinned buffer (Invalid: it could not be read).
+ */
+extern void BTreeChildrenExamine(BTreeChildren *children, IndexScanDesc scan,
+								 Buffer buffer);
+
+#endif							/* PG_LOOKAHEAD_BTREE_CHILDREN_H */

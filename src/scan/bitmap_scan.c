@@ -1,0 +1,358 @@
+/*-------------------------------------------------------------------------
+ *
+ * bitmap_scan.c
+ *		Leaf pages of btrees read ahead for bitmap index scans.
+ *
+ * A bitmap index scan has no function that returns a row: the bitmap heap scan
+ * above it calls the access method's amgetbitmap, which goes through all of its
+ * range at once.  So that function is replaced, in the relation cache of this
+ * process, for the indexes of such nodes.  Ours takes the same steps as the
+ * server's, with the access method's own functions, page by page, and reads
+ * leaf pages ahead in between.
+ *
+ * An index's entry in the relation cache keeps the replaced function while the
+ * index is open, as it is for the node's life.  Should it be rebuilt, the
+ * server's function is called: nothing is read ahead then.  If ours is called
+ * for a scan that is not of a node taken here, it calls the server's.
+ *
+ * The scans below a BitmapOr follow each other, whatever they find.  So what
+ * one of them does not need of the distance is used for those that come after
+ * it, if their keys are known.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/amapi.h"
+#include "access/nbtree.h"
+#include "catalog/catalog.h"
+#include "catalog/pg_am_d.h"
+#include "compat.h"
+#include "exec/explain.h"
+#include "exec/takeover.h"
+#include "executor/instrument.h"
+#include "lib/ilist.h"
+#include "miscadmin.h"
+#include "nodes/tidbitmap.h"
+#include "observe/profile.h"
+#include "scan/leaves_ahead.h"
+#include "scan/scan.h"
+#include "utils/rel.h"
+
+/* A bitmap index scan that has been taken over, or a BitmapOr. */
+typedef struct BitmapNode
+{
+	Taken		taken;
+	dlist_node	link;			/* of a scan, in "nodes" */
+	bool		linked;			/* the next two are known */
+	struct BitmapNode *parent;	/* of a scan: its BitmapOr, or NULL */
+	struct BitmapNode *next;	/* the scan that follows there, or NULL */
+	bool		prepared;		/* its keys have been preprocessed early */
+	LeavesAhead *leaves;		/* of a BitmapOr: of the first that has any */
+} BitmapNode;
+
+static dlist_head nodes = DLIST_STATIC_INIT(nodes);
+
+/* The routine of btrees with our function in it; made at the first use. */
+static IndexAmRoutine routine;
+
+static inline BitmapIndexScanState *
+state_of(const BitmapNode *node)
+{
+	return (BitmapIndexScanState *) node->taken.plan_state;
+}
+
+/* The node whose scan this is, or NULL. */
+static BitmapNode *
+find_node(IndexScanDesc scan)
+{
+	dlist_iter	iter;
+
+	dlist_foreach(iter, &nodes)
+	{
+		BitmapNode *node = dlist_container(BitmapNode, link, iter.cur);
+
+		if (state_of(node)->biss_ScanDesc == scan)
+		{
+			dlist_move_head(&nodes, &node->link);
+			return node;
+		}
+	}
+	return NULL;
+}
+
+/* Find out which scans follow each other below the BitmapOrs of a query. */
+static void
+link_nodes(TakenQuery *query, const Taker *taker)
+{
+	for (Taken *taken = query->first; taken != NULL; taken = taken->next)
+	{
+		BitmapNode *parent = (BitmapNode *) taken;
+		BitmapOrState *state = (BitmapOrState *) taken->plan_state;
+		BitmapNode *before = NULL;
+
+		if (taken->taker != taker)
+			continue;
+		parent->linked = true;
+		for (int i = 0; IsA(state, BitmapOrState) && i < state->nplans; i++)
+		{
+			Taken	   *child = TakenFind(state->bitmapplans[i]);
+
+			if (child == NULL || child->taker != taker ||
+				!IsA(child->plan_state, BitmapIndexScanState))
+				continue;
+			((BitmapNode *) child)->parent = parent;
+			if (before != NULL)
+				before->next = (BitmapNode *) child;
+			before = (BitmapNode *) child;
+		}
+	}
+}
+
+/* Make what it takes to look ahead; false if that is forbidden. */
+static bool
+make_leaves(BitmapNode *node)
+{
+	if (node->leaves != NULL)
+		return true;
+	node->leaves = LeavesAheadCreate(&node->taken,
+									 state_of(node)->biss_RelationDesc, true);
+	if (node->leaves == NULL)
+		return false;
+	if (node->parent != NULL && node->parent->leaves == NULL)
+		node->parent->leaves = node->leaves;
+	else if (node->parent != NULL)
+		LeavesAheadShare(node->leaves, node->parent->leaves);
+	return true;
+}
+
+/*
+ * Read ahead for the scans that follow below the same BitmapOr, as far as the
+ * distance allows.  Their keys are preprocessed here, which is done once.
+ */
+static void
+fill_next(BitmapNode *node)
+{
+	int			room = LeavesAheadRoom(node->leaves);
+	MemoryContext old;
+
+	old = MemoryContextSwitchTo(node->taken.query->estate->es_query_cxt);
+	for (BitmapNode *next = node->next; next != NULL && room > 0;
+		 next = next->next)
+	{
+		IndexScanDesc scan = state_of(next)->biss_ScanDesc;
+
+		CHECK_FOR_INTERRUPTS();
+		if (state_of(next)->biss_NumRuntimeKeys > 0 ||
+			state_of(next)->biss_NumArrayKeys > 0 || !make_leaves(next))
+			break;
+		if (!next->prepared)
+			_bt_preprocess_keys(scan);
+		next->prepared = true;
+		room -= LeavesAheadFillAtStart(next->leaves, scan, room);
+	}
+	MemoryContextSwitchTo(old);
+}
+
+/* Go to the first page of a search that holds matches, or to the next one. */
+static bool
+step(BitmapNode *node, IndexScanDesc scan, bool begins, bool *more)
+{
+	BTScanOpaque so = (BTScanOpaque) scan->opaque;
+	const int64 *reads = UsageReads(scan->indexRelation);
+	int64		reads_before = *reads;
+	bool		active =
+		node->leaves != NULL && LeavesAheadIsActive(node->leaves);
+	LeafStep	leaf_step;
+	int			none = 0;
+	bool		found;
+
+	if (active)
+		LeavesAheadBefore(node->leaves, scan, &leaf_step);
+	found = begins ? _bt_first(scan, ForwardScanDirection) :
+		_bt_next(scan, ForwardScanDirection);
+	*more = found ||
+		(so->numArrayKeys > 0 && LookaheadBTreeSearchesAgain(scan));
+	if (active)
+	{
+		LeavesAheadAfter(node->leaves, scan, ForwardScanDirection, &leaf_step,
+						 !*more, &none);
+		if (found && LeavesAheadRoom(node->leaves) > 0)
+			LeavesAheadFill(node->leaves, scan, ForwardScanDirection,
+							PG_INT64_MAX);
+		if (node->next != NULL && LeavesAheadListEnds(node->leaves))
+			fill_next(node);
+	}
+	else if (unlikely(*reads != reads_before))
+	{
+		if (make_leaves(node))
+			LeavesAheadReadSeen(node->leaves);
+	}
+	return found;
+}
+
+/* Add the matches of the scan's page to the bitmap; how many. */
+static int
+add_matches(BTScanPos pos, TIDBitmap *tbm)
+{
+	ItemPointerData tids[MaxTIDsPerBTreePage];
+	int			n = 0;
+
+	for (int i = pos->itemIndex; i <= pos->lastItem; i++)
+		tids[n++] = pos->items[i].heapTid;
+	tbm_add_tuples(tbm, tids, n, false);
+	pos->itemIndex = pos->lastItem;
+	return n;
+}
+
+/* The amgetbitmap of btrees, for the nodes taken here. */
+static int64
+getbitmap(IndexScanDesc scan, TIDBitmap *tbm)
+{
+	BTScanOpaque so = (BTScanOpaque) scan->opaque;
+	BitmapNode *node = find_node(scan);
+	int64		ntids = 0;
+	bool		found;
+	bool		more;
+
+	if (node == NULL)
+		return btgetbitmap(scan, tbm);
+	if (!node->linked)
+		link_nodes(node->taken.query, node->taken.taker);
+	if (node->parent != NULL && node->parent->leaves != NULL)
+		(void) make_leaves(node);
+	do
+	{
+		found = step(node, scan, true, &more);
+		while (found)
+		{
+			CHECK_FOR_INTERRUPTS();
+			ntids += add_matches(&so->currPos, tbm);
+			found = step(node, scan, false, &more);
+		}
+	} while (more);
+	if (node->leaves != NULL)
+		LeavesAheadForget(node->leaves);
+	node->prepared = false;
+	return ntids;
+}
+
+/*
+ * Make an index use our function.  False if its routine is not exactly what its
+ * handler gives, as another extension has put one of its own there.
+ */
+static bool
+replace_routine(Relation index)
+{
+	IndexAmRoutine stock;
+
+	if (index->rd_indam == &routine)
+		return true;
+	LookaheadStockRoutine(index->rd_amhandler, &stock);
+	if (stock.amgetbitmap != btgetbitmap ||
+		memcmp(index->rd_indam, &stock, sizeof(stock)) != 0)
+		return false;
+	routine = stock;
+	routine.amgetbitmap = getbitmap;
+	LookaheadSetRoutine(index, &routine);
+	return true;
+}
+
+static bool
+serves(PlanState *plan_state, const char **refusal)
+{
+	Relation	index;
+
+	if (IsA(plan_state, BitmapOrState))
+		return true;
+	if (!IsA(plan_state, BitmapIndexScanState))
+		return false;
+	index = ((BitmapIndexScanState *) plan_state)->biss_RelationDesc;
+	if (index == NULL || index->rd_rel->relam != BTREE_AM_OID)
+		return false;
+	if (lookahead_max_distance == 0)
+		*refusal = "pg_lookahead.max_distance is 0";
+	else if (!LookaheadReadsAreAsync() && !LookaheadAdviceIsUseful())
+		*refusal = "reads are synchronous and direct";
+	else if (IsCatalogRelationOid(index->rd_index->indrelid))
+		*refusal = "system catalog";
+	else if (!replace_routine(index))
+		*refusal = "index access method of an extension";
+	return true;
+}
+
+static void
+begin(Taken *taken)
+{
+	if (IsA(taken->plan_state, BitmapIndexScanState))
+	{
+		dlist_push_head(&nodes, &((BitmapNode *) taken)->link);
+		ScanStatsServed++;
+	}
+}
+
+static void
+end(Taken *taken, bool wait)
+{
+	BitmapNode *node = (BitmapNode *) taken;
+
+	if (!IsA(taken->plan_state, BitmapIndexScanState))
+		return;
+	dlist_delete(&node->link);
+	if (node->leaves != NULL)
+		LeavesAheadEnd(node->leaves, wait);
+}
+
+#if LOOKAHEAD_HAVE_EXPLAIN_HOOK
+
+#include "commands/explain_format.h"
+#include "commands/explain_state.h"
+
+static void
+explain(Taken *taken, bool asked, ExplainState *es)
+{
+	BitmapNode *node = (BitmapNode *) taken;
+	ScanCounters counters = {0};
+
+	if (!IsA(taken->plan_state, BitmapIndexScanState))
+		return;
+	if (node->leaves != NULL)
+		counters = LeavesAheadTell(node->leaves);
+	if (counters.leaf_reads == 0)
+	{
+		if (asked)
+			TakenExplainUnused("nothing to wait for", es);
+	}
+	else if (es->format == EXPLAIN_FORMAT_TEXT)
+	{
+		ExplainIndentText(es);
+		appendStringInfoString(es->str, "Look-Ahead: ");
+		LeavesAheadExplain(&counters, es);
+		appendStringInfoChar(es->str, '\n');
+	}
+	else
+	{
+		ExplainPropertyText("Look-Ahead", "used", es);
+		LeavesAheadExplain(&counters, es);
+	}
+}
+
+#define EXPLAIN_BITMAP explain
+#else
+#define EXPLAIN_BITMAP NULL
+#endif
+
+static const Taker taker = {
+	.enabled = &lookahead_index_pages,
+	.size = sizeof(BitmapNode),
+	.serves = serves,
+	.begin = begin,
+	.end = end,
+	.explain = EXPLAIN_BITMAP,
+};
+
+void
+BitmapScanInit(void)
+{
+	TakeoverRegister(&taker);
+}

@@ -1,0 +1,200 @@
+/*-------------------------------------------------------------------------
+ *
+ * leaf_policy.c
+ *		When an index scan reads leaf pages ahead.
+ *
+ * The scan is always in one of three modes, and begins in WATCH (if it is
+ * forced, in AHEAD, where it stays).  All transitions:
+ *
+ *	from	to		when
+ *	WATCH	TIME	a leaf page was read, and no rest is left
+ *	WATCH	AHEAD	the same, and other reads of the query are known to be slow
+ *	TIME	AHEAD	the reads of the last leaf pages took SLOW_READ_US each or
+ *					more, on average over SAMPLES leaf pages, read or not
+ *	TIME	WATCH	they took less, and a rest follows; or a leaf page was found
+ *					in shared buffers, where SAMPLES is 1
+ *	AHEAD	TIME	coming leaf pages turn out to be in_order
+ *	AHEAD	WATCH	HITS_TO_STOP leaf pages in a row were found in shared
+ *					buffers, or a probe was fast, and a rest follows; or
+ *					in_order, and the reads granted have been started
+ *
+ * A rest lasts for a number of leaf pages that had to be read.
+ *
+ * SAMPLES is 1, but where the kernel may read ahead as well: with buffered I/O,
+ * and leaf pages that follow each other on disk (in_order).  There one read in
+ * some is slow, and fetches those that follow, too.  So it is the average over
+ * SAMPLES_IN_ORDER that tells whether the kernel does well, and the scan stops
+ * and asks again after each grant.  (To be in order is a fact about the coming
+ * leaf pages, which are listed when the first slow read was seen.)
+ *
+ * With buffered I/O, reads of pages in the kernel's cache are fast, and handing
+ * them to another process costs more than it gives.  So AHEAD grants
+ * FIRST_GRANT reads, then leaves one leaf page out, whose read by the scan
+ * itself is timed: the probe.  Each grant is twice the one before, up to
+ * LAST_GRANT.
+ *
+ * In AHEAD the distance is no more than twice the leaf pages visited so far, so
+ * that a scan that ends early has read at most about two for nothing for each
+ * one used.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "scan/leaf_policy.h"
+
+#define SLOW_READ_US 40
+#define SAMPLES_IN_ORDER 32
+#define REST_MIN 16
+#define REST_MAX 256
+#define FIRST_GRANT 32
+#define LAST_GRANT 256
+#define GRANT_IN_ORDER 64
+#define HITS_TO_STOP 32
+#define MIN_DISTANCE 4
+#define MAX_DISTANCE 256
+
+static void
+set_distance(LeafPolicy *policy)
+{
+	policy->distance =
+		Min(Max(2 * policy->visited, MIN_DISTANCE), MAX_DISTANCE);
+}
+
+static void
+start_timing(LeafPolicy *policy)
+{
+	policy->mode = LEAF_TIME;
+	policy->samples = 0;
+	policy->sampled_us = 0;
+}
+
+static void
+start_ahead(LeafPolicy *policy)
+{
+	policy->mode = LEAF_AHEAD;
+	policy->probe = false;
+	policy->hits_in_row = 0;
+	policy->last_rest = 0;
+	policy->last_grant = policy->in_order ? GRANT_IN_ORDER : FIRST_GRANT;
+	policy->reads_to_probe = policy->last_grant;
+	set_distance(policy);
+}
+
+static void
+stop(LeafPolicy *policy, bool rests)
+{
+	if (policy->forced)
+		return;
+	policy->mode = LEAF_WATCH;
+	policy->probe = false;
+	policy->rest = 0;
+	if (rests)
+		policy->rest = policy->last_rest =
+			Min(Max(policy->last_rest * 2, REST_MIN), REST_MAX);
+}
+
+void
+LeafPolicyInit(LeafPolicy *policy, bool forced, bool direct)
+{
+	*policy = (LeafPolicy) {.forced = forced, .direct = direct};
+	if (forced)
+		start_ahead(policy);
+}
+
+void
+LeafPolicyBegunAgain(LeafPolicy *policy)
+{
+	policy->visited = 0;
+	if (policy->mode == LEAF_AHEAD)
+		set_distance(policy);
+}
+
+void
+LeafPolicyPage(LeafPolicy *policy, double read_us)
+{
+	policy->visited++;
+	switch (policy->mode)
+	{
+		case LEAF_WATCH:
+			if (read_us == 0)
+				break;
+			if (policy->rest > 0)
+				policy->rest--;
+			else
+				start_timing(policy);
+			break;
+		case LEAF_TIME:
+			if (read_us < 0)
+				break;
+			if (read_us == 0 && !policy->in_order)
+			{
+				stop(policy, false);
+				break;
+			}
+			policy->samples++;
+			policy->sampled_us += read_us;
+			if (policy->samples <
+				(policy->in_order ? SAMPLES_IN_ORDER : 1))
+				break;
+			if (policy->sampled_us >= SLOW_READ_US * policy->samples)
+				start_ahead(policy);
+			else
+				stop(policy, true);
+			break;
+		case LEAF_AHEAD:
+			set_distance(policy);
+			break;
+	}
+}
+
+void
+LeafPolicyIsSlow(LeafPolicy *policy)
+{
+	if (policy->mode == LEAF_TIME && !policy->in_order)
+		start_ahead(policy);
+}
+
+void
+LeafPolicyOrder(LeafPolicy *policy, bool in_order)
+{
+	in_order &= !policy->direct && !policy->forced;
+	if (in_order && !policy->in_order && policy->mode == LEAF_AHEAD)
+		start_timing(policy);
+	policy->in_order = in_order;
+}
+
+void
+LeafPolicyStarted(LeafPolicy *policy, int reads, int pages_found,
+				  int pages_read)
+{
+	policy->hits_in_row =
+		pages_read > 0 ? 0 : policy->hits_in_row + pages_found;
+	if (policy->hits_in_row >= HITS_TO_STOP)
+	{
+		stop(policy, true);
+		return;
+	}
+	if (policy->forced || policy->direct)
+		return;
+	policy->reads_to_probe -= reads;
+	if (policy->reads_to_probe > 0)
+		return;
+	if (policy->in_order)
+		stop(policy, false);
+	else
+		policy->probe = true;
+}
+
+void
+LeafPolicyProbed(LeafPolicy *policy, double read_us)
+{
+	policy->probe = false;
+	if (policy->mode != LEAF_AHEAD)
+		return;
+	if (read_us < SLOW_READ_US)
+		stop(policy, true);
+	else
+		policy->reads_to_probe = policy->last_grant =
+			Min(policy->last_grant * 2, LAST_GRANT);
+}

@@ -1,0 +1,669 @@
+/*-------------------------------------------------------------------------
+ *
+ * leaves_ahead.c
+ *		The leaf pages of a btree that a scan will come to, read ahead; see
+ *		leaves_ahead.h.
+ *
+ * The leaf pages come from a list of a parent's children.  What was started of
+ * it stands in a queue, in the order of the scan, until the scan comes there.
+ * Where the scan is found out to be on a page that is in neither, that page was
+ * split, or the list is out of date; after a few such pages it is made anew.
+ *
+ * Invariants:
+ * - The queue holds the leaf pages that were started and that the scan has not
+ *	 come to; the first "looked" of them are known to the look at heap blocks
+ *	 ahead (entries_ahead.h), which runs in front of the scan.
+ * - No more reads are in flight than the table's tablespace allows.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/nbtree.h"
+#include "compat.h"
+#include "index/btree_children.h"
+#include "miscadmin.h"
+#include "scan/leaf_policy.h"
+#include "scan/leaves_ahead.h"
+#include "scan/scan.h"
+#include "storage/fd.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+#include "utils/spccache.h"
+
+/* The most leaf pages ahead. */
+#define MAX_LEAVES 256
+
+/* Start at least so many at once, once the distance allows it. */
+#define FILL_LEAVES 16
+
+/* Pages of the level above that may be looked at for one refill. */
+#define PARENTS_PER_FILL 4
+
+/* Pages in a row that are not in the list, until it is made anew. */
+#define MISSES_TO_LIST 4
+
+/*
+ * Leaf pages that a scan must have come to: most of those that are left early
+ * are so on their first.
+ */
+#define LEAVES_BEFORE 2
+
+typedef struct Leaf
+{
+	PageRead	page;
+	bool		is_probe;		/* left out, to be read by the scan itself */
+} Leaf;
+
+/* What it takes to read ahead. */
+typedef struct LeafList
+{
+	BTreeChildren children;
+	MemoryContext mcxt;			/* of what belongs to the children */
+	bool		listed;			/* the children are known */
+	int			given;			/* of the children */
+	bool		is_reading;		/* the parent that follows */
+	PageRead	reading;
+	int			nleaves;
+	int			looked;
+	Leaf		leaves[MAX_LEAVES];
+} LeafList;
+
+struct LeavesAhead
+{
+	const Taken *taken;
+	Relation	index;
+	int			max_reads;
+	int			max_leaves;
+	int			leaves_before;	/* that the scan must have come to */
+	LeafPolicy *policy;			/* its own, or another scan's */
+	LeafPolicy	own_policy;
+	LeafList   *list;			/* NULL while nothing is read ahead */
+	ScanDirection dir;
+	BlockNumber page;			/* on which the scan stands, or Invalid */
+	BlockNumber nblocks;		/* of the index, when last asked */
+	int			misses;			/* in a row */
+	int			parents_owed;	/* reads owed; see uncount.h */
+	ScanCounters counters;		/* those of leaf pages */
+};
+
+LeavesAhead *
+LeavesAheadCreate(const Taken *taken, Relation index, bool runs_to_end)
+{
+	int64		hits = pgBufferUsage.shared_blks_hit;
+	int			concurrency =
+		get_tablespace_io_concurrency(index->rd_rel->reltablespace);
+	LeavesAhead *leaves;
+
+	/* a parallel worker had to look it up in the catalogs: not counted */
+	pgBufferUsage.shared_blks_hit = hits;
+	if (concurrency == 0)
+		return NULL;
+	leaves = MemoryContextAllocZero(taken->query->estate->es_query_cxt,
+									sizeof(LeavesAhead));
+	leaves->taken = taken;
+	leaves->index = index;
+	leaves->leaves_before = runs_to_end ? 0 : LEAVES_BEFORE;
+	leaves->max_reads = LookaheadReadsInFlight(concurrency);
+	leaves->max_leaves =
+		Min(MAX_LEAVES, 2 * Max(leaves->max_reads, io_combine_limit));
+	if (lookahead_max_distance >= 0)
+		leaves->max_leaves = Min(leaves->max_leaves, lookahead_max_distance);
+	leaves->page = InvalidBlockNumber;
+	leaves->policy = &leaves->own_policy;
+	LeafPolicyInit(leaves->policy, lookahead_debug_force,
+				   (io_direct_flags & IO_DIRECT_DATA) != 0);
+	ScanStatsAttach();
+	return leaves;
+}
+
+void
+LeavesAheadShare(LeavesAhead *leaves, LeavesAhead *others)
+{
+	leaves->policy = others->policy;
+}
+
+bool
+LeavesAheadIsActive(const LeavesAhead *leaves)
+{
+	return leaves->policy->mode != LEAF_WATCH ||
+		(leaves->list != NULL && leaves->list->nleaves > 0);
+}
+
+bool
+LeavesAheadListEnds(const LeavesAhead *leaves)
+{
+	const LeafList *list = leaves->list;
+
+	return list == NULL || !list->listed ||
+		(list->given >= list->children.n && list->children.ended);
+}
+
+int
+LeavesAheadRoom(const LeavesAhead *leaves)
+{
+	int			held = leaves->list == NULL ? 0 :
+		leaves->list->nleaves - leaves->list->looked;
+
+	if (leaves->policy->mode != LEAF_AHEAD)
+		return 0;
+	return Min(leaves->policy->distance, leaves->max_leaves) - held;
+}
+
+/* Of the first "n" leaf pages of the queue, how many had to be read? */
+static int
+count_read(const LeafList *list, int n)
+{
+	int			nread = 0;
+
+	for (int i = 0; i < n; i++)
+		nread += list->leaves[i].page.origin == PAGE_READ;
+	return nread;
+}
+
+/* Remove them; and the same. */
+static int
+remove_first(LeafList *list, int n)
+{
+	int			nread = count_read(list, n);
+
+	list->nleaves -= n;
+	list->looked = Max(0, list->looked - n);
+	memmove(&list->leaves[0], &list->leaves[n], list->nleaves * sizeof(Leaf));
+	return nread;
+}
+
+/* The parent's children are of no use; list them when they are wanted. */
+static void
+forget_children(LeavesAhead *leaves)
+{
+	LeafList   *list = leaves->list;
+
+	if (list == NULL || !list->listed)
+		return;
+	list->listed = list->is_reading = false;
+	list->children.n = list->given = 0;
+	MemoryContextReset(list->mcxt);
+}
+
+/* Nor is what has been started. */
+static void
+forget_list(LeavesAhead *leaves)
+{
+	LeafList   *list = leaves->list;
+
+	forget_children(leaves);
+	if (list != NULL)
+		leaves->counters.leaf_pages_unused += remove_first(list, list->nleaves);
+}
+
+void
+LeavesAheadForget(LeavesAhead *leaves)
+{
+	forget_list(leaves);
+	if (leaves->list != NULL)
+	{
+		MemoryContextDelete(leaves->list->mcxt);
+		pfree(leaves->list);
+		leaves->list = NULL;
+		leaves->taken->query->memory -= sizeof(LeafList);
+	}
+	leaves->page = InvalidBlockNumber;
+	leaves->misses = leaves->parents_owed = 0;
+	LeafPolicyBegunAgain(leaves->policy);
+}
+
+ScanCounters
+LeavesAheadTell(const LeavesAhead *leaves)
+{
+	ScanCounters counters = leaves->counters;
+
+	if (leaves->list != NULL)
+		counters.leaf_pages_unused +=
+			count_read(leaves->list, leaves->list->nleaves);
+	return counters;
+}
+
+void
+LeavesAheadEnd(LeavesAhead *leaves, bool wait)
+{
+	ScanCounters counters = LeavesAheadTell(leaves);
+
+	if (wait)
+		(void) PageReadsWait(leaves, true);
+	if (counters.leaf_reads > 0)
+		ScanStatsAdd(&counters);
+}
+
+/* Where in the queue is a page?  -1 if it is not there. */
+static int
+find_leaf(const LeafList *list, BlockNumber page)
+{
+	for (int i = 0; i < list->nleaves; i++)
+		if (list->leaves[i].page.block == page)
+			return i;
+	return -1;
+}
+
+bool
+LeavesAheadIsReading(const LeavesAhead *leaves, BlockNumber block,
+					 PageRead *page)
+{
+	int			i = leaves->list == NULL ? -1 : find_leaf(leaves->list, block);
+
+	if (i < 0 || !BufferIsValid(leaves->list->leaves[i].page.buffer))
+		return false;
+	*page = leaves->list->leaves[i].page;
+	return true;
+}
+
+void
+LeavesAheadLookedAt(LeavesAhead *leaves, BlockNumber page)
+{
+	int			i = leaves->list == NULL ? -1 : find_leaf(leaves->list, page);
+
+	if (i >= 0)
+		leaves->list->looked = Max(leaves->list->looked, i + 1);
+}
+
+/*
+ * The scan has come to a page.  Returns the number of those, up to it, that
+ * were read ahead.  *probe: it is one that was left out.
+ */
+static int
+arrive(LeavesAhead *leaves, BlockNumber page, bool *probe)
+{
+	LeafList   *list = leaves->list;
+	int			i = find_leaf(list, page);
+
+	leaves->misses = 0;
+	if (i >= 0)
+	{
+		*probe = list->leaves[i].is_probe;
+		return remove_first(list, i + 1);
+	}
+
+	/* it may have overtaken us */
+	for (i = list->given; i < list->children.n; i++)
+		if (list->children.blocks[i] == page)
+		{
+			list->given = i + 1;
+			return remove_first(list, list->nleaves);
+		}
+	if (++leaves->misses >= MISSES_TO_LIST ||
+		(list->nleaves == 0 && LeavesAheadListEnds(leaves)))
+		forget_list(leaves);
+	return 0;
+}
+
+void
+LeavesAheadReadSeen(LeavesAhead *leaves)
+{
+	leaves->page = InvalidBlockNumber;	/* its steps were not seen */
+	LeafPolicyPage(leaves->policy, -1);
+	if (leaves->taken->query->reads_are_slow)
+		LeafPolicyIsSlow(leaves->policy);
+}
+
+void
+LeavesAheadBefore(LeavesAhead *leaves, IndexScanDesc scan, LeafStep *step)
+{
+	BTScanOpaque so = (BTScanOpaque) scan->opaque;
+	const LeafList *list = leaves->list;
+
+	/* it was restored to another page, perhaps */
+	if (BTScanPosIsValid(so->currPos) &&
+		leaves->page != InvalidBlockNumber &&
+		so->currPos.currPage != leaves->page)
+		LeavesAheadForget(leaves);
+	step->timed = LeafPolicyTimes(leaves->policy) ||
+		(list != NULL && list->nleaves > 0 && list->leaves[0].is_probe);
+	step->before = CountsNow(leaves->index);
+	if (step->timed)
+		INSTR_TIME_SET_CURRENT(step->start);
+}
+
+/* Tell the policy of the page to which a step has come. */
+static void
+tell_policy(LeavesAhead *leaves, const LeafStep *step, int64 reads,
+			bool others_read, bool probe)
+{
+	LeafPolicy *policy = leaves->policy;
+	bool		watched = policy->mode == LEAF_TIME;
+	double		read_us = reads == 0 && !others_read ? 0 : -1;
+
+	if (step->timed && reads > 0)
+	{
+		instr_time	elapsed;
+
+		INSTR_TIME_SET_CURRENT(elapsed);
+		INSTR_TIME_SUBTRACT(elapsed, step->start);
+		read_us = INSTR_TIME_GET_DOUBLE(elapsed) * 1000000.0 / reads;
+	}
+	if (probe)
+		LeafPolicyProbed(policy, read_us > 0 ? read_us : PG_INT32_MAX);
+	LeafPolicyPage(policy, read_us);
+	if (watched && policy->mode == LEAF_AHEAD)
+		leaves->taken->query->reads_are_slow = true;
+	else if (leaves->taken->query->reads_are_slow)
+		LeafPolicyIsSlow(policy);
+	if (policy->mode != LEAF_AHEAD)
+		forget_children(leaves);
+}
+
+void
+LeavesAheadAfter(LeavesAhead *leaves, IndexScanDesc scan, ScanDirection dir,
+				 LeafStep *step, bool ended, int *more_owed)
+{
+	BTScanOpaque so = (BTScanOpaque) scan->opaque;
+	int64		reads = ReadsSince(leaves->index, &step->before);
+	BlockNumber page = BTScanPosIsValid(so->currPos) ?
+		so->currPos.currPage : InvalidBlockNumber;
+	bool		probe = false;
+	int			owed = 0;
+	int			others = *more_owed;
+	int			all;
+
+	if (dir != leaves->dir)
+		forget_list(leaves);
+	leaves->dir = dir;
+
+	/* after the last match, the scan has looked at all of its range */
+	if (leaves->list != NULL && ended)
+		owed = remove_first(leaves->list, leaves->list->nleaves);
+	else if (leaves->list != NULL && page != leaves->page &&
+			 page != InvalidBlockNumber)
+		owed = arrive(leaves, page, &probe);
+	leaves->page = page;
+
+	all = owed + others + leaves->parents_owed;
+	SettleReads(leaves->index, &all, &step->before);
+	*more_owed = Min(all, others);
+	leaves->parents_owed = Min(all - *more_owed, leaves->parents_owed);
+	if (page != InvalidBlockNumber)
+		tell_policy(leaves, step, reads, *more_owed < others, probe);
+}
+
+/* Do the leaf pages just listed follow each other on disk? */
+static void
+judge_order(LeavesAhead *leaves)
+{
+	const BTreeChildren *children = &leaves->list->children;
+	int			adjacent = 0;
+
+	if (children->n < 4)
+		return;
+	for (int i = 1; i < children->n; i++)
+		adjacent += children->blocks[i] == children->blocks[i - 1] + 1;
+	LeafPolicyOrder(leaves->policy, adjacent >= (children->n - 1) * 3 / 4);
+}
+
+/* Look at the parent that follows. */
+static void
+examine_parent(LeavesAhead *leaves, IndexScanDesc scan)
+{
+	LeafList   *list = leaves->list;
+	CountsBefore before = CountsNow(leaves->index);
+	Buffer		buffer = InvalidBuffer;
+
+	if (list->is_reading)
+		buffer = PageReadFinish(leaves->index, &list->reading);
+	else if (list->children.next < leaves->nblocks)
+	{
+		buffer = ReadBuffer(leaves->index, list->children.next);
+		(void) UncountSince(leaves->index, &before);
+	}
+	list->is_reading = false;
+	BTreeChildrenExamine(&list->children, scan, buffer);
+	if (BufferIsValid(buffer))
+		ReleaseBuffer(buffer);
+}
+
+/* Know of at least one more leaf page; false if there is none. */
+static bool
+know_more(LeavesAhead *leaves, IndexScanDesc scan)
+{
+	LeafList   *list = leaves->list;
+	BTreeChildren *children = &list->children;
+
+	for (int i = 0; list->given >= children->n; i++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (children->ended || i == PARENTS_PER_FILL)
+			return false;
+
+		/* while there is something ahead, it need not be waited for */
+		if (list->is_reading && list->nleaves > list->looked &&
+			!PageReadIsDone(&list->reading))
+			return false;
+		if (children->next != InvalidBlockNumber)
+			examine_parent(leaves, scan);
+		else
+			leaves->parents_owed += BTreeChildrenSearch(children, scan);
+		list->given = 0;
+		judge_order(leaves);
+		if (children->next != InvalidBlockNumber && !children->ended)
+		{
+			list->is_reading =
+				PageReadStart(leaves->index, MAIN_FORKNUM, children->next,
+							  &list->reading, leaves);
+			if (list->is_reading && children->searches)
+				leaves->parents_owed += PageReadWasRead(&list->reading);
+		}
+	}
+	return true;
+}
+
+/* Make the list, if there is none. */
+static bool
+make_list(LeavesAhead *leaves, IndexScanDesc scan, ScanDirection dir,
+		  bool from_start)
+{
+	LeafList   *list = leaves->list;
+	MemoryContext old;
+
+	if (list == NULL)
+	{
+		MemoryContext query = leaves->taken->query->estate->es_query_cxt;
+
+		list = MemoryContextAllocZero(query, sizeof(LeafList));
+		list->mcxt = AllocSetContextCreate(query, "look-ahead leaf pages",
+										   ALLOCSET_SMALL_SIZES);
+		leaves->list = list;
+		leaves->taken->query->memory += sizeof(LeafList);
+	}
+	if (list->listed)
+		return true;
+	list->given = list->children.n = 0;
+	leaves->dir = dir;
+	leaves->misses = 0;
+	leaves->nblocks = RelationGetNumberOfBlocks(leaves->index);
+	old = MemoryContextSwitchTo(list->mcxt);
+	list->listed = BTreeChildrenBegin(&list->children, scan, dir, from_start);
+	MemoryContextSwitchTo(old);
+	if (!list->listed)
+		MemoryContextReset(list->mcxt);
+	return list->listed;
+}
+
+static int
+compare_leaves(const void *a, const void *b)
+{
+	BlockNumber one = (*(Leaf *const *) a)->page.block;
+	BlockNumber other = (*(Leaf *const *) b)->page.block;
+
+	return one < other ? -1 : one > other;
+}
+
+/* Start reading the last "n" leaf pages of the queue, neighbours together. */
+static void
+start_reads(LeavesAhead *leaves, int n)
+{
+	Relation	index = leaves->index;
+	LeafList   *list = leaves->list;
+	bool		background = PageReadsInBackground(index);
+	CountsBefore before = CountsNow(index);
+	PagesStarted sum = {0};
+	Leaf	   *sorted[MAX_LEAVES];
+	int			nsorted = 0;
+
+	for (int i = list->nleaves - n; i < list->nleaves; i++)
+		if (!list->leaves[i].is_probe)
+			sorted[nsorted++] = &list->leaves[i];
+	qsort(sorted, nsorted, sizeof(Leaf *), compare_leaves);
+
+	/* an error in between leaves batch mode at the end of the transaction */
+	if (background)
+		LookaheadEnterBatch();
+	for (int i = 0, run; i < nsorted; i += run)
+	{
+		PageRead	pages[MAX_IO_COMBINE_LIMIT];
+		BlockNumber first = sorted[i]->page.block;
+		PagesStarted started;
+
+		run = 1;
+		while (i + run < nsorted && run < io_combine_limit &&
+			   sorted[i + run]->page.block == first + run)
+			run++;
+		started = PageReadStartRange(index, first, run, pages, leaves);
+		for (int j = 0; j < run; j++)
+			sorted[i + j]->page = pages[j];
+		sum.reads += started.reads;
+		sum.blocks += started.blocks;
+	}
+	if (background)
+		LookaheadExitBatch();
+
+	/* they are counted when the scan comes there */
+	(void) UncountSince(index, &before);
+	leaves->counters.leaf_pages_read += sum.blocks;
+	leaves->counters.leaf_reads += sum.reads;
+	LeafPolicyStarted(leaves->policy, sum.reads, nsorted - sum.blocks,
+					  sum.blocks);
+}
+
+/* Start reading at most so many more leaf pages. */
+static void
+fill(LeavesAhead *leaves, IndexScanDesc scan, int wanted)
+{
+	LeafList   *list = leaves->list;
+	bool		background = PageReadsInBackground(leaves->index);
+	int			room = leaves->max_reads - PageReadsInFlight(leaves);
+	BlockNumber before = InvalidBlockNumber;
+	int			run = 0;
+	int			n = 0;
+
+	wanted = Min(wanted, MAX_LEAVES - list->nleaves);
+	if (background)
+		wanted = PageReadRoom(leaves->index, wanted);
+	while (n < wanted && know_more(leaves, scan) &&
+		   leaves->policy->mode == LEAF_AHEAD)
+	{
+		BlockNumber block = list->children.blocks[list->given];
+		Leaf	   *leaf = &list->leaves[list->nleaves];
+
+		if (block >= leaves->nblocks)
+			leaves->nblocks = RelationGetNumberOfBlocks(leaves->index);
+		if (block >= leaves->nblocks || find_leaf(list, block) >= 0)
+		{
+			list->given++;
+			continue;
+		}
+		if (n == 0 || run == io_combine_limit ||
+			(block != before + 1 && block + 1 != before))
+		{
+			if (room-- <= 0)
+				break;
+			run = 0;
+		}
+		run++;
+		before = block;
+		leaf->page = (PageRead) {.block = block, .origin = PAGE_FOUND};
+		leaf->is_probe = leaves->policy->probe;
+		leaves->policy->probe = false;
+		list->given++;
+		list->nleaves++;
+		n++;
+	}
+	if (n > 0)
+		start_reads(leaves, n);
+	if (leaves->policy->mode != LEAF_AHEAD)
+		forget_children(leaves);
+}
+
+/*
+ * How many leaf pages hold so many rows, beyond the scan's own, if all hold as
+ * many matches as that?
+ */
+static int
+leaves_of_rows(IndexScanDesc scan, ScanDirection dir, int64 rows)
+{
+	BTScanPos	pos = &((BTScanOpaque) scan->opaque)->currPos;
+	int			matches = Max(1, pos->lastItem - pos->firstItem + 1);
+	int			left = ScanDirectionIsForward(dir) ?
+		pos->lastItem - pos->itemIndex : pos->itemIndex - pos->firstItem;
+	int64		wanted = (rows - left + matches - 1) / matches;
+
+	return (int) Max(0, Min(wanted, MAX_LEAVES));
+}
+
+void
+LeavesAheadFill(LeavesAhead *leaves, IndexScanDesc scan, ScanDirection dir,
+				int64 rows)
+{
+	int			wanted = LeavesAheadRoom(leaves);
+	int			distance = Min(leaves->policy->distance, leaves->max_leaves);
+
+	if (wanted <= 0 || leaves->policy->visited < leaves->leaves_before ||
+		!BTScanPosIsValid(((BTScanOpaque) scan->opaque)->currPos))
+		return;
+	if (rows < PG_INT64_MAX)
+	{
+		int			most = leaves_of_rows(scan, dir, rows);
+
+		/* one leaf page is read as well by the scan itself */
+		if (most < 2 && !leaves->policy->forced)
+			return;
+		if (leaves->list != NULL)
+			wanted = Min(wanted, most - leaves->list->nleaves);
+		else
+			wanted = Min(wanted, most);
+	}
+	else if (wanted < Min(FILL_LEAVES, distance / 2))
+		return;
+	if (wanted > 0 && make_list(leaves, scan, dir, false))
+		fill(leaves, scan, wanted);
+}
+
+int
+LeavesAheadFillAtStart(LeavesAhead *leaves, IndexScanDesc scan, int most)
+{
+	if (most > 0 && leaves->policy->mode == LEAF_AHEAD &&
+		make_list(leaves, scan, ForwardScanDirection, true))
+		fill(leaves, scan, most);
+	return leaves->list == NULL ? 0 : leaves->list->nleaves;
+}
+
+#if LOOKAHEAD_HAVE_EXPLAIN_HOOK
+
+#include "commands/explain_format.h"
+#include "commands/explain_state.h"
+
+void
+LeavesAheadExplain(const ScanCounters *counters, ExplainState *es)
+{
+	if (es->format == EXPLAIN_FORMAT_TEXT)
+	{
+		appendStringInfo(es->str,
+						 "leaf pages read=" UINT64_FORMAT
+						 " unused=" UINT64_FORMAT "  reads=" UINT64_FORMAT,
+						 counters->leaf_pages_read,
+						 counters->leaf_pages_unused, counters->leaf_reads);
+		return;
+	}
+	ExplainPropertyUInteger("Look-Ahead Leaf Pages Read", NULL, counters->leaf_pages_read, es);
+	ExplainPropertyUInteger("Look-Ahead Leaf Pages Unused", NULL, counters->leaf_pages_unused, es);
+	ExplainPropertyUInteger("Look-Ahead Leaf Reads", NULL, counters->leaf_reads, es);
+}
+
+#endif

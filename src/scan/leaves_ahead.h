@@ -1,0 +1,113 @@
+/*-------------------------------------------------------------------------
+ *
+ * leaves_ahead.h
+ *		The leaf pages of a btree that a scan will come to, read ahead.
+ *
+ * The access method goes from one leaf page to the next, and waits for each.
+ * Which come next is known from their parents (index/btree_children.h), so that
+ * several are read at a time, neighbours on disk together.  The scan finds them
+ * in shared buffers; that is all that is done for it.
+ *
+ * Invariants:
+ * - Nothing is pinned or locked between two calls.
+ * - A leaf page that had to be read ahead is counted as read when the scan
+ *	 comes there, and not before.  Looks at parents are not counted.
+ * - No leaf page is read ahead that lies beyond the range of the scan.
+ * - All memory but that of a list (see below) is one small struct; the list is
+ *	 made when leaf pages are read ahead for the first time, and freed when the
+ *	 scan comes to its end.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef PG_LOOKAHEAD_LEAVES_AHEAD_H
+#define PG_LOOKAHEAD_LEAVES_AHEAD_H
+
+#include "access/relscan.h"
+#include "access/sdir.h"
+#include "exec/taken.h"
+#include "observe/scan_stats.h"
+#include "portability/instr_time.h"
+#include "stream/page_read.h"
+#include "stream/uncount.h"
+
+typedef struct LeavesAhead LeavesAhead;
+
+/*
+ * For a node that scans a btree; NULL if effective_io_concurrency is 0.
+ * runs_to_end: its scans are never left early.
+ */
+extern LeavesAhead *LeavesAheadCreate(const Taken *taken, Relation index,
+									  bool runs_to_end);
+
+/* Read ahead when, and as far as, for another scan of the same BitmapOr. */
+extern void LeavesAheadShare(LeavesAhead *leaves, LeavesAhead *others);
+
+/* A step of the scan that may take it to another leaf page. */
+typedef struct LeafStep
+{
+	CountsBefore before;
+	instr_time	start;
+	bool		timed;
+} LeafStep;
+
+/*
+ * To be called before such a step, and after it; ended: no match is left in the
+ * range of the scan.  *more_owed: reads owed for index pages that somebody else
+ * has read ahead; see uncount.h.
+ */
+extern void LeavesAheadBefore(LeavesAhead *leaves, IndexScanDesc scan,
+							  LeafStep *step);
+extern void LeavesAheadAfter(LeavesAhead *leaves, IndexScanDesc scan,
+							 ScanDirection dir, LeafStep *step, bool ended,
+							 int *more_owed);
+
+/*
+ * If it is not to be called so: the scan has had to read a page of the index.
+ */
+extern void LeavesAheadReadSeen(LeavesAhead *leaves);
+
+/* Is it to be called before and after each step? */
+extern bool LeavesAheadIsActive(const LeavesAhead *leaves);
+
+/*
+ * Start reading what is wanted ahead for the next "rows" rows, not counting
+ * those on the scan's own leaf page.
+ */
+extern void LeavesAheadFill(LeavesAhead *leaves, IndexScanDesc scan,
+							ScanDirection dir, int64 rows);
+
+/*
+ * The same before the scan has begun, whose keys have been preprocessed; at
+ * most so many leaf pages.  Returns how many have been started for it.
+ */
+extern int	LeavesAheadFillAtStart(LeavesAhead *leaves, IndexScanDesc scan,
+								   int most);
+
+/* Has all of the scan's range been started, as far as it is known? */
+extern bool LeavesAheadListEnds(const LeavesAhead *leaves);
+
+/* How many more leaf pages are wanted ahead than have been started. */
+extern int	LeavesAheadRoom(const LeavesAhead *leaves);
+
+/* The read of a leaf page, if it has been started. */
+extern bool LeavesAheadIsReading(const LeavesAhead *leaves, BlockNumber block,
+								 PageRead *page);
+
+/* Somebody looks at this leaf page ahead of the scan: go on from there. */
+extern void LeavesAheadLookedAt(LeavesAhead *leaves, BlockNumber page);
+
+/* The scan has come to its end, or was moved: what is read ahead is void. */
+extern void LeavesAheadForget(LeavesAhead *leaves);
+
+/* It will not be executed again; see Taker.end. */
+extern void LeavesAheadEnd(LeavesAhead *leaves, bool wait);
+
+/* What it has done so far; what is still ahead is not used. */
+extern ScanCounters LeavesAheadTell(const LeavesAhead *leaves);
+
+/* The part of EXPLAIN's line that tells of them, or the properties. */
+struct ExplainState;
+extern void LeavesAheadExplain(const ScanCounters *counters,
+							   struct ExplainState *es);
+
+#endif							/* PG_LOOKAHEAD_LEAVES_AHEAD_H */

@@ -1,0 +1,473 @@
+# ruff: noqa: E501
+"""Leaf pages of btrees read ahead: the same rows, counters, marks and locks as stock, and no page too many.
+
+Each test compares a session with look-ahead off with one in which it is forced.  Both are in databases made by the
+same statements, with indexes of some thousand leaf pages below three levels: one in physical order, one
+fragmented, one of two columns, and each with pages that VACUUM has deleted.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import psycopg
+import pytest
+
+from conftest import MakeCluster, reads_are_async
+from corruption import ANYWHERE, any_line_pointer, tuple_header
+from scans import INDEX_SCANS, Connection, Load
+from test_scan_counters import explained
+from test_scan_hazards import SERVER, Side, Sides, alike, finish
+
+ROWS = 24_000
+QUERIES = 150
+
+SETUP = f"""
+CREATE FUNCTION wide(n bigint) RETURNS text IMMUTABLE LANGUAGE sql AS $$ SELECT lpad(n::text, 7, '0') || repeat('.', 150) $$;
+ALTER FUNCTION wide(bigint) COST 1;
+CREATE TABLE p (id int, a text, b text, g int, pad text) WITH (autovacuum_enabled = off);
+CREATE INDEX p_b ON p (b);
+CREATE INDEX p_gb ON p (g, b);
+INSERT INTO p SELECT i, wide(i), wide(i::bigint * 7919 % {ROWS}), i % 7, 'x' FROM generate_series(0, {ROWS - 1}) AS i;
+CREATE INDEX p_a ON p (a);
+ALTER TABLE p ALTER a SET STORAGE PLAIN, ALTER b SET STORAGE PLAIN;
+DELETE FROM p WHERE id BETWEEN 5000 AND 7000 OR b BETWEEN wide(11000) AND wide(12000);
+VACUUM (ANALYZE) p;
+DELETE FROM p WHERE id % 50 = 7
+"""
+INDEXES = ("p_a", "p_b", "p_gb")
+
+ONLY_INDEX_SCANS = "SET enable_bitmapscan = off; SET enable_indexscan = on; SET enable_indexonlyscan = on"
+ONLY_BITMAPS = "SET enable_bitmapscan = on; SET enable_indexscan = off; SET enable_indexonlyscan = off; SET enable_sort = on"
+
+
+def turn(side: Side, *, on: bool) -> None:
+    """Look-ahead on and forced, or off."""
+    side.run(f"SET pg_lookahead.debug_force = {on}", f"SET pg_lookahead.index_pages = {on}")
+    side.run(f"SET pg_lookahead.index_scan = {on}")
+
+
+@pytest.fixture(scope="module")
+def sides(make_cluster: MakeCluster) -> Iterator[Sides]:
+    cluster = make_cluster({**SERVER, "shared_buffers": "128MB"})
+    sides = {name: Side(cluster, name) for name in ("off", "forced")}
+    for name, side in sides.items():
+        side.run(*SETUP.split(";\n"), "SET stats_fetch_consistency = none", "SET random_page_cost = 1")
+        turn(side, on=name == "forced")
+    yield sides
+    finish(sides)
+
+
+def make_cold(side: Side) -> None:
+    side.evict("p", *INDEXES)
+
+
+def leaf_pages_read(side: Side) -> int:
+    """So far, of all sessions."""
+    return int(side.value("SELECT leaf_pages_read FROM lookahead.index_scan_stats"))
+
+
+def random_range(rng: random.Random, column: str) -> str:
+    low = rng.randrange(ROWS)
+    high = low + rng.choice((0, 5, 100, 2000, ROWS))
+    form = rng.choice(
+        ("{c} BETWEEN {l} AND {h}", "{c} >= {l}", "{c} < {h}", "{c} > {l} AND {c} < {h}", "{c} IS NOT NULL")
+    )
+    return form.format(c=column, l=f"wide({low})", h=f"wide({high})")
+
+
+def random_array(rng: random.Random, column: str) -> str:
+    keys = rng.sample(range(ROWS), rng.choice((1, 3, 40, 400)))
+    return f"{column} = ANY (ARRAY[{', '.join(f'wide({key})' for key in keys)}])"
+
+
+def random_query(rng: random.Random) -> tuple[str, bool, bool]:
+    """A query, whether it is for bitmaps, and whether its scans run to their end."""
+    column = rng.choice(("a", "b"))
+    condition = random_range(rng, column) if rng.random() < 0.6 else random_array(rng, column)
+    if rng.random() < 0.3:
+        column = "b"
+        values = rng.choice(("= 3", "= ANY ('{1,4,6}')", "IN (0, 5)"))
+        condition = (
+            f"g {values} AND {random_range(rng, 'b') if rng.random() < 0.7 else random_array(rng, 'b')}"
+        )
+    if rng.random() < 0.35:
+        others = " OR ".join(random_range(rng, rng.choice(("a", "b"))) for _ in range(rng.choice((1, 2, 12))))
+        joined = rng.choice((f"{condition} OR {others}", f"({condition}) AND ({others})", condition))
+        return f"SELECT id, g, length(pad) FROM p WHERE {joined}", True, True
+    select = rng.choice((column, "g, b" if "g " in condition else column, "id, pad"))
+    order = rng.choice(("", f"ORDER BY {'g, ' if 'g ' in condition else ''}{column}"))
+    if order and rng.random() < 0.5:
+        order = order.replace(", b", " DESC, b") + " DESC"
+    limit = f"LIMIT {rng.choice((1, 10, 100, 1000))}" if order and rng.random() < 0.3 else ""
+    return f"SELECT {select} FROM p WHERE {condition} {order} {limit}", False, not limit
+
+
+def test_random_queries_are_as_stock(sides: Sides, rng: random.Random) -> None:
+    """Rows, their order, and in scans that run to their end the blocks of each node."""
+    before = leaf_pages_read(sides["off"])
+    for number in range(QUERIES):
+        query, bitmaps, completed = random_query(rng)
+        cold = rng.random() < 0.6
+        print(query[:500])
+
+        def observed(
+            side: Side,
+            query: str = query,
+            bitmaps: bool = bitmaps,
+            completed: bool = completed,
+            cold: bool = cold,
+        ) -> list[Any]:
+            side.run(ONLY_BITMAPS if bitmaps else ONLY_INDEX_SCANS)
+            if cold:
+                make_cold(side)
+            rows = side.rows(query)
+            if not completed:
+                return rows
+            if cold:
+                make_cold(side)
+            plan = side.rows(f"EXPLAIN (ANALYZE, BUFFERS, TIMING off, SUMMARY off, FORMAT json) {query}")
+            return [rows, explained(plan[0][0][0]["Plan"])]
+
+        if number == 0:
+            alike(sides, lambda side: side.rows("SELECT count(*) FROM p"))
+        alike(sides, observed)
+    if reads_are_async(sides["off"].conn):
+        assert leaf_pages_read(sides["off"]) - before > QUERIES
+
+
+def test_cursors_that_turn(sides: Sides, rng: random.Random) -> None:
+    """A scroll cursor that goes to and fro, over some hundred leaf pages."""
+    steps = [
+        (rng.choice(("FORWARD", "BACKWARD", "FORWARD")), rng.choice((1, 7, 60, 900, 3000))) for _ in range(40)
+    ]
+
+    def observed(side: Side) -> list[Any]:
+        side.run(
+            ONLY_INDEX_SCANS,
+            "BEGIN",
+            "DECLARE c SCROLL CURSOR FOR SELECT b, id FROM p WHERE b > wide(300) ORDER BY b",
+        )
+        make_cold(side)
+        rows = [side.rows(f"FETCH {way} {n} FROM c") for way, n in steps]
+        side.run("COMMIT")
+        return rows
+
+    alike(sides, observed)
+
+
+# Which pages are read
+
+BOUNDED = {
+    "forward": (False, "SELECT a FROM p WHERE a BETWEEN wide(2000) AND wide(4000) ORDER BY a"),
+    "backward": (False, "SELECT b FROM p WHERE b BETWEEN wide(2000) AND wide(4000) ORDER BY b DESC"),
+    "from below": (False, "SELECT b FROM p WHERE b < wide(3000) ORDER BY b"),
+    "backward from above": (False, "SELECT b FROM p WHERE b > wide(21000) ORDER BY b DESC"),
+    "two columns": (False, "SELECT b FROM p WHERE g = 3 AND b BETWEEN wide(2000) AND wide(12000) ORDER BY g, b"),
+    "two columns, backward": (False, "SELECT b FROM p WHERE g = 3 AND b < wide(9000) ORDER BY g DESC, b DESC"),
+    "second column": (False, "SELECT b FROM p WHERE g IN (2, 4) AND b < wide(1000) ORDER BY g, b"),
+    "arrays": (False, "SELECT b FROM p WHERE b = ANY (ARRAY(SELECT wide(i * 331) FROM generate_series(5, 60) i)) ORDER BY b"),
+    "two arrays": (False, "SELECT b FROM p WHERE g = ANY ('{1,5}') AND b = ANY (ARRAY(SELECT wide(i * 331) FROM generate_series(5, 60) i))"),
+    "bitmap": (True, "SELECT count(*) FROM p WHERE b BETWEEN wide(2000) AND wide(4000)"),
+    "bitmap, array": (True, "SELECT count(*) FROM p WHERE b = ANY (ARRAY(SELECT wide(i * 331) FROM generate_series(5, 60) i))"),
+    "bitmap, or": (True, "SELECT count(*) FROM p WHERE " + " OR ".join(f"b BETWEEN wide({i}) AND wide({i + 99})" for i in range(0, 20000, 1000))),
+}  # fmt: skip
+
+
+def leaf_pages_cached(side: Side) -> set[tuple[str, int]]:
+    """Leaf pages of the indexes in shared buffers."""
+    return set(
+        side.rows(
+            "SELECT c.relname::text, relblocknumber FROM pg_buffercache b JOIN pg_class c ON b.relfilenode = pg_relation_filenode(c.oid)"
+            " AND reldatabase = (SELECT oid FROM pg_database WHERE datname = current_database()),"
+            " LATERAL bt_page_stats(c.oid::regclass::text, relblocknumber) s"
+            " WHERE relname IN ('p_a', 'p_b', 'p_gb') AND relforknumber = 0 AND relblocknumber > 0 AND type IN ('l', 'd', 'e')"
+        )
+    )
+
+
+@pytest.mark.parametrize("name", BOUNDED)
+def test_no_leaf_page_beyond_the_range_is_read(sides: Sides, name: str) -> None:
+    """What is read ahead is what stock reads, give or take the page before the first match."""
+    bitmaps, query = BOUNDED[name]
+    side = sides["forced"]
+    side.run(ONLY_BITMAPS if bitmaps else ONLY_INDEX_SCANS)
+    read = {}
+    for on in (False, True):
+        turn(side, on=on)
+        side.rows(query)
+        before = leaf_pages_read(side)
+        make_cold(side)
+        side.rows(query)
+        read[on] = leaf_pages_cached(side)
+    if reads_are_async(side.conn):
+        assert leaf_pages_read(side) - before > 5
+    assert read[False] <= read[True]
+    assert len(read[True] - read[False]) <= (1 if "array" not in name else 3), read[True] - read[False]
+
+
+@pytest.mark.parametrize("name", ("forward", "backward", "two columns", "bitmap"))
+def test_leaf_pages_read_ahead_count_as_read(sides: Sides, name: str) -> None:
+    """Not as hits, though it is as such that the access method finds them."""
+    bitmaps, query = BOUNDED[name]
+
+    def observed(side: Side) -> tuple[int, int]:
+        side.run(ONLY_BITMAPS if bitmaps else ONLY_INDEX_SCANS)
+        side.rows(query)
+        make_cold(side)
+        rows = side.rows(f"EXPLAIN (ANALYZE, BUFFERS, TIMING off, SUMMARY off, FORMAT json) {query}")
+        plan = rows[0][0][0]["Plan"]
+        while "Plans" in plan:
+            plan = plan["Plans"][0]
+        return plan["Shared Hit Blocks"], plan["Shared Read Blocks"]
+
+    _, read = alike(sides, observed)
+    assert read > 5
+
+
+@pytest.mark.parametrize("rows", (1, 30, 100, 400, 2000))
+def test_a_limit_bounds_what_is_read(sides: Sides, rows: int) -> None:
+    """No leaf page that the rows of a LIMIT, known from the plan, cannot come from, but for one or two."""
+    side = sides["forced"]
+    side.run(ONLY_INDEX_SCANS)
+    query = f"SELECT b FROM p WHERE b > wide(1000) ORDER BY b LIMIT {rows}"
+    read = {}
+    for on in (False, True):
+        turn(side, on=on)
+        side.rows(query)
+        make_cold(side)
+        side.rows(query)
+        read[on] = len(leaf_pages_cached(side))
+    # leaf pages hold about as many entries as one another, not exactly
+    assert read[False] <= read[True] <= read[False] * 1.3 + 2
+
+
+# What is shown
+
+
+def lines_of(side: Side, query: str) -> list[str]:
+    found = side.rows(f"EXPLAIN (ANALYZE, BUFFERS, COSTS off, TIMING off, SUMMARY off) {query}")
+    return [line.strip() for (line,) in found if "Look-Ahead" in line]
+
+
+@pytest.mark.parametrize("bitmaps", (False, True))
+def test_explain_and_the_view_tell_of_leaf_pages(sides: Sides, bitmaps: bool) -> None:
+    side = sides["forced"]
+    side.run(ONLY_BITMAPS if bitmaps else ONLY_INDEX_SCANS)
+    turn(side, on=True)
+    query = "SELECT count(b) FROM p WHERE b BETWEEN wide(14000) AND wide(20000)"
+    make_cold(side)
+    before = leaf_pages_read(side)
+    lines = lines_of(side, query)
+    read = leaf_pages_read(side) - before
+    if side.cluster.version >= 18:
+        if reads_are_async(side.conn):
+            assert read > 100
+            assert any(f"leaf pages read={read} unused=0" in line for line in lines), (read, lines)
+    else:
+        assert not lines
+    side.run("SET pg_lookahead.index_pages = off")
+    make_cold(side)
+    assert not any("leaf pages" in line for line in lines_of(side, query))
+    turn(side, on=True)
+
+
+def test_cached_leaf_pages_are_left_alone(sides: Sides) -> None:
+    """Unless it is forced, a scan of cached pages lists and reads nothing."""
+    side = sides["forced"]
+    side.run(ONLY_INDEX_SCANS, "SET pg_lookahead.debug_force = off")
+    query = "SELECT count(b) FROM p WHERE b > wide(10)"
+    side.rows(query)
+    before = leaf_pages_read(side)
+    side.rows(query)
+    assert leaf_pages_read(side) == before
+    turn(side, on=True)
+
+
+def test_no_concurrency_means_none(sides: Sides) -> None:
+    side = sides["forced"]
+    side.run(ONLY_INDEX_SCANS, "SET effective_io_concurrency = 0")
+    make_cold(side)
+    before = leaf_pages_read(side)
+    side.rows("SELECT count(b) FROM p WHERE b > wide(10)")
+    side.run("RESET effective_io_concurrency")
+    assert leaf_pages_read(side) == before
+
+
+# What a scan leaves behind
+
+
+@pytest.mark.parametrize("bitmaps", (False, True))
+def test_predicate_locks_are_as_stock(sides: Sides, bitmaps: bool) -> None:
+    """Of the leaf pages that the scan visits, and none that is only read ahead."""
+
+    def observed(side: Side) -> list[Any]:
+        side.run(ONLY_BITMAPS if bitmaps else ONLY_INDEX_SCANS)
+        make_cold(side)
+        side.run("SET max_parallel_workers_per_gather = 0", "BEGIN ISOLATION LEVEL SERIALIZABLE")
+        side.rows("SELECT count(b) FROM p WHERE b BETWEEN wide(2000) AND wide(2500)")
+        locks = side.rows(
+            "SELECT relation::regclass::text, locktype, page FROM pg_locks WHERE mode = 'SIReadLock' AND pid = pg_backend_pid()"
+            " AND relation::regclass::text LIKE 'p\\_%' ORDER BY 1, 2, 3"
+        )
+        side.run("ROLLBACK")
+        return locks
+
+    assert alike(sides, observed)
+
+
+def test_dead_entries_are_marked_as_stock_marks_them(sides: Sides) -> None:
+    def observed(side: Side) -> Any:
+        side.run(
+            ONLY_INDEX_SCANS,
+            "CREATE TABLE r AS SELECT id, b, pad FROM p ORDER BY id",
+            "CREATE INDEX r_b ON r (b)",
+        )
+        side.run("ANALYZE r", "DELETE FROM r WHERE id % 3 = 0")
+        side.evict("r", "r_b")
+        rows = side.rows("SELECT id, pad FROM r WHERE b BETWEEN wide(14000) AND wide(17100) ORDER BY b")
+        marks = side.rows(
+            "SELECT n, count(*) FILTER (WHERE dead) FROM generate_series(1, pg_relation_size('r_b') / 8192 - 1) n,"
+            " LATERAL bt_page_stats('r_b', n) s, LATERAL bt_page_items('r_b', n) i WHERE s.type = 'l' GROUP BY 1 ORDER BY 1"
+        )
+        side.run("DROP TABLE r")
+        return [rows, marks]
+
+    counts = alike(sides, observed)[1]
+    assert sum(dead for _, dead in counts) > 500
+
+
+@pytest.mark.parametrize("bitmaps", (False, True))
+def test_no_more_leaf_pages_are_pinned_than_by_stock(sides: Sides, bitmaps: bool) -> None:
+    """While a cursor is open over leaf pages that were read ahead."""
+
+    def observed(side: Side) -> int:
+        side.run(ONLY_BITMAPS if bitmaps else ONLY_INDEX_SCANS, "BEGIN")
+        make_cold(side)
+        side.run(
+            "DECLARE c CURSOR FOR SELECT b FROM p WHERE b BETWEEN wide(100) AND wide(9000)",
+            "MOVE 1500 FROM c",
+        )
+        pins = side.value(
+            "SELECT count(*) FROM pg_buffercache WHERE pinning_backends > 0 AND relfilenode IN"
+            " (SELECT pg_relation_filenode(oid) FROM pg_class WHERE relname IN ('p_a', 'p_b', 'p_gb'))"
+            " AND reldatabase = (SELECT oid FROM pg_database WHERE datname = current_database())"
+        )
+        side.run("COMMIT")
+        return int(pins)
+
+    assert alike(sides, observed) <= 1
+
+
+# Beside others
+
+
+def test_scans_beside_splits_deletions_and_vacuum(sides: Sides, rng: random.Random) -> None:
+    """Index scans and bitmap scans of a snapshot find the rows that a sequential scan of it finds."""
+    side = sides["forced"]
+    side.run("CREATE TABLE IF NOT EXISTS q (k text, n int)", "CREATE INDEX IF NOT EXISTS q_k ON q (k)")
+    side.run("INSERT INTO q SELECT wide(i * 3 % 20000), i FROM generate_series(1, 6000) i", "ANALYZE q")
+
+    def write(conn: Connection, rng: random.Random) -> None:
+        low = rng.randrange(20000)
+        conn.execute(b"DELETE FROM q WHERE k BETWEEN wide(%d) AND wide(%d)" % (low, low + 1500))
+        low = rng.randrange(20000)
+        conn.execute(b"INSERT INTO q SELECT wide(i), i FROM generate_series(%d, %d) i" % (low, low + 800))
+
+    def vacuum(conn: Connection, rng: random.Random) -> None:
+        conn.execute(b"VACUUM q")
+
+    def evict(conn: Connection, rng: random.Random) -> None:
+        conn.execute(
+            b"SELECT count(pg_buffercache_evict(bufferid)) FROM pg_buffercache"
+            b" WHERE relfilenode = pg_relation_filenode('q_k')"
+        )
+
+    def read(conn: Connection, rng: random.Random) -> None:
+        low = rng.randrange(20000)
+        where = (
+            rng.choice(
+                (
+                    "k > wide(%d)",
+                    "k BETWEEN wide(%d) AND wide(15000)",
+                    "k = ANY (ARRAY(SELECT wide(i * 17 + %d) FROM generate_series(1, 900) i))",
+                )
+            )
+            % low
+        )
+        order = rng.choice(("ORDER BY k", "ORDER BY k DESC"))
+        query = f"SELECT count(*), sum(n::bigint), md5(string_agg(k, ',')) FROM (SELECT k, n FROM q WHERE {where} {order}) s"
+        conn.execute(b"BEGIN ISOLATION LEVEL REPEATABLE READ")
+        answers = []
+        for plan in ("enable_seqscan", "enable_bitmapscan", "enable_indexscan", "enable_indexonlyscan"):
+            for name in ("enable_seqscan", "enable_bitmapscan", "enable_indexscan", "enable_indexonlyscan"):
+                conn.execute(f"SET LOCAL {name} = {name == plan}".encode())
+            conn.execute(b"SET LOCAL enable_sort = on; SET LOCAL pg_lookahead.debug_force = on")
+            answers.append(conn.execute(query.encode()).fetchone())
+        conn.execute(b"COMMIT")
+        assert len(set(answers)) == 1, (query, answers)
+
+    load = Load(rng, forgiven=(psycopg.errors.DeadlockDetected,))
+    connect = side.cluster.connect
+
+    class Here:
+        """The cluster, with connections to this side's database."""
+
+        @staticmethod
+        def connect(**options: Any) -> Connection:
+            return connect(side.database, **options)
+
+    for action in (write, vacuum, evict, read, read):
+        load.add(Here, action)  # type: ignore[arg-type]
+    load.run(8, lambda: load.done["read"] > 20)
+    assert not load.failures, load.failures
+    side.rows("SELECT bt_index_check('q_k')")
+
+
+def test_damaged_parents_end_the_list(make_cluster: MakeCluster, rng: random.Random) -> None:
+    """A page of level 1 that stock's scan never comes to is damaged: the scan finds the rows that it found before."""
+    cluster = make_cluster(
+        {**SERVER, "autovacuum": False}, initdb_args=("--no-data-checksums",), name="damaged"
+    )
+    side = Side(cluster, "forced")
+    side.run(*SETUP.split(";\n"), "CHECKPOINT")
+    turn(side, on=True)
+    query = "SELECT count(*), md5(string_agg(b, '')) FROM (SELECT b FROM p WHERE b BETWEEN wide(500) AND wide(20000) ORDER BY b) s"
+    expected = side.rows(query)
+    parents = side.rows(
+        "SELECT n FROM generate_series(1, pg_relation_size('p_b') / 8192 - 1) n, LATERAL bt_page_stats('p_b', n)"
+        " WHERE type = 'i' AND btpo_level = 1"
+    )
+    first = side.value(
+        "SELECT (i.ctid::text::point)[0]::int FROM bt_metap('p_b') m, LATERAL bt_page_items('p_b', m.root) i LIMIT 1"
+    )
+    path = cluster.data / side.value("SELECT pg_relation_filepath('p_b')")
+    side.conn.close()
+    cluster.stop()
+    intact = path.read_bytes()
+    blocks = [block for (block,) in parents if block != first]
+    assert len(blocks) > 3
+    for _ in range(8):
+        damaged = bytearray(intact)
+        for block in blocks:
+            page = bytearray(intact[block * 8192 : block * 8192 + 8192])
+            mutator = rng.choice((*ANYWHERE, any_line_pointer, tuple_header))
+            print(block, mutator.__name__)
+            mutator(page, rng)
+            damaged[block * 8192 : block * 8192 + 8192] = page
+        path.write_bytes(damaged)
+        cluster.start()
+        with cluster.connect(side.database, prepare_threshold=None) as conn:
+            conn.execute(INDEX_SCANS)
+            conn.execute("SET pg_lookahead.debug_force = on")
+            if reads_are_async(conn):
+                assert conn.execute(query.encode()).fetchall() == expected
+            else:  # such a page is then read as any other, and may be an error
+                with suppress(psycopg.errors.DataCorrupted, psycopg.errors.IndexCorrupted):
+                    assert conn.execute(query.encode()).fetchall() == expected
+        cluster.stop()
+    path.write_bytes(intact)
+    cluster.start()
