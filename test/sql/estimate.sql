@@ -6,7 +6,7 @@ CREATE EXTENSION IF NOT EXISTS bloom;
 CREATE SCHEMA estimate;
 SET search_path = estimate, public;
 
-CREATE TABLE t (id int, k int, words int[], p point, note text)
+CREATE TABLE t (id bigint, k int, words int[], p point, note text)
     WITH (autovacuum_enabled = off);
 INSERT INTO t SELECT i, i % 100, ARRAY[i, i % 7], point(i, i), 'n'
 FROM generate_series(1, 20000) AS i;
@@ -15,7 +15,7 @@ CREATE INDEX t_k ON t (k) WITH (fillfactor = 50);
 CREATE INDEX t_hash ON t USING hash (id);
 CREATE INDEX t_gin ON t USING gin (words);
 CREATE INDEX t_gist ON t USING gist (p);
-CREATE INDEX t_bloom ON t USING bloom (id, k);
+CREATE INDEX t_bloom ON t USING bloom (note, k);
 CREATE INDEX t_spgist ON t USING spgist (p);
 CREATE VIEW v AS SELECT * FROM t;
 CREATE TABLE parent (a int) PARTITION BY RANGE (a);
@@ -88,7 +88,9 @@ SET pg_lookahead.max_read_rate = '100MB';
 SELECT count(*) AS differences
 FROM (TABLE same EXCEPT ALL SELECT * FROM lookahead.index_estimate('t_id', 20, seed => 2)) AS d
 WHERE figure = 'size';
+\set VERBOSITY sqlstate
 SET pg_lookahead.max_read_rate = -1;
+\set VERBOSITY default
 RESET pg_lookahead.max_read_rate;
 
 DROP SCHEMA estimate CASCADE;
