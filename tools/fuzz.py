@@ -62,15 +62,15 @@ class Target:
     """What reads pages.
 
     relation: whose pages are damaged
-    statement: what reads them; empty: a leaf page read ahead of an index scan"""
+    statement: what reads them; empty: what looks at pages of a btree ahead of a scan"""
 
     relation: str
     statement: str = ""
 
 
 TARGETS = {
-    "btree_leaf": Target("d_btree"),
-    "btree_leaf_duplicates": Target("d_few"),
+    "btree_page": Target("d_btree"),
+    "btree_page_duplicates": Target("d_few"),
     "pgstatindex": Target("d_btree", "SELECT lookahead.pgstatindex('d_btree'::regclass)"),
     "pgstathashindex": Target("d_hash", "SELECT lookahead.pgstathashindex('d_hash'::regclass)"),
     "pgstatginindex": Target("d_gin", "SELECT lookahead.pgstatginindex('d_gin'::regclass)"),

@@ -6,7 +6,8 @@
  * It is linked into a build of the extension whose code counts what it runs
  * (see tools/fuzz.py).  libFuzzer invents a page; it takes the place of one of
  * a relation's pages in shared buffers, where no page is marked dirty; then a
- * statement reads the relation, or BTreeLeafExamine() the page.  An error is
+ * statement reads the relation, or the page is looked at ahead of a scan.  An
+ * error is
  * an answer as good as any.  A crash, a report of a sanitizer, and a run that
  * does not end are findings: libFuzzer keeps the input in a file, and the
  * backend is gone.
@@ -26,7 +27,9 @@
 #include "catalog/pg_type_d.h"
 #include "compat.h"
 #include "executor/spi.h"
+#include "index/btree_children.h"
 #include "index/btree_leaf.h"
+#include "index/btree_lookup.h"
 #include "miscadmin.h"
 #include "storage/bufmgr.h"
 #include "utils/array.h"
@@ -41,8 +44,10 @@ extern int LLVMFuzzerRunDriver(int *argc, char ***argv,
 
 static Relation rel;
 static BlockNumber nblocks;
-static SPIPlanPtr statement;	/* or NULL: examine the page as a leaf */
+static SPIPlanPtr statement;	/* or NULL: look at the page ahead of a scan */
+static ScanKeyData keys[2];
 static IndexScanDesc scan;
+static BTreeLookup *lookup;
 
 /* Exchange the contents of a page with those of a buffer. */
 static void
@@ -58,16 +63,36 @@ exchange(BlockNumber block, PGAlignedBlock *page)
 	UnlockReleaseBuffer(buffer);
 }
 
+/* All that looks at a page of a btree ahead of a scan. */
 static void
-examine_leaf(BlockNumber block, BlockNumber from)
+examine_page(BlockNumber block, BlockNumber from)
 {
+	static BTreeChildren children;
 	BTreeLeaf  *leaf = BTreeLeafCreate(CurrentMemoryContext);
 	Buffer		buffer = ReadBuffer(rel, block);
+	BlockNumber blocks[16];
 
-	BTreeLeafInit(leaf, block);
-	BTreeLeafExamine(leaf, block, buffer, scan, ForwardScanDirection, from);
-	BTreeLeafInit(leaf, block);
-	BTreeLeafExamine(leaf, block, buffer, scan, BackwardScanDirection, from);
+	for (ScanDirection dir = BackwardScanDirection; dir <= ForwardScanDirection;
+		 dir += 2)
+	{
+		BTreeLeafInit(leaf, block);
+		BTreeLeafExamine(leaf, block, buffer, scan, dir, from);
+		if (BTreeChildrenBegin(&children, scan, dir, true))
+		{
+			children.next = block;
+			BTreeChildrenExamine(&children, scan, buffer);
+		}
+	}
+	for (int level = 0; level <= 2; level++)
+	{
+		BTreePlace	place = {block, level, from % 2 == 1};
+
+		if (level > 0)
+			BTreeLookupStep(lookup, keys, buffer, &place);
+		else
+			BTreeLookupMatches(lookup, keys, buffer, &place, true, blocks,
+							   lengthof(blocks));
+	}
 	BTreeLeafDestroy(leaf);
 	ReleaseBuffer(buffer);
 }
@@ -97,7 +122,7 @@ test_one_input(const uint8 *data, size_t size)
 	PG_TRY();
 	{
 		if (statement == NULL)
-			examine_leaf(block, data[0] / nblocks);
+			examine_page(block, data[0] / nblocks);
 		else
 			SPI_execute_plan(statement, NULL, NULL, true, 0);
 		ReleaseCurrentSubTransaction();
@@ -120,8 +145,9 @@ test_one_input(const uint8 *data, size_t size)
 /*
  * fuzz_pages(relation regclass, statement text, options text[])
  *
- * statement: a query, or NULL for BTreeLeafExamine(), for which the relation is
- * a btree over one int4 column.  options: of libFuzzer, and directories.
+ * statement: a query, or NULL for what looks at pages of a btree ahead of a
+ * scan, for which the relation is one over an int4 column.  options: of
+ * libFuzzer, and directories.
  */
 PG_FUNCTION_INFO_V1(fuzz_pages);
 
@@ -152,7 +178,7 @@ fuzz_pages(PG_FUNCTION_ARGS)
 	else
 	{
 		Oid			table = IndexGetRelation(RelationGetRelid(rel), false);
-		ScanKeyData keys[2];
+		const char *refusal;
 
 		ScanKeyInit(&keys[0], 1, BTGreaterEqualStrategyNumber, F_INT4GE, 100);
 		ScanKeyInit(&keys[1], 1, BTLessEqualStrategyNumber, F_INT4LE, 3000);
@@ -161,6 +187,10 @@ fuzz_pages(PG_FUNCTION_ARGS)
 		index_rescan(scan, keys, 2, NULL, 0);
 		/* the keys are preprocessed by the first step */
 		index_getnext_tid(scan, ForwardScanDirection);
+		lookup = BTreeLookupCreate(TopMemoryContext, rel, keys, 2,
+								   ForwardScanDirection, &refusal);
+		if (lookup == NULL)
+			elog(ERROR, "no look-up: %s", refusal);
 	}
 	PG_RETURN_INT32(LLVMFuzzerRunDriver(&argc, &argv, test_one_input));
 }
