@@ -7,10 +7,9 @@
  * (see tools/fuzz.py).  libFuzzer invents a page; it takes the place of one of
  * a relation's pages in shared buffers, where no page is marked dirty; then a
  * statement reads the relation, or the page is looked at ahead of a scan.  An
- * error is
- * an answer as good as any.  A crash, a report of a sanitizer, and a run that
- * does not end are findings: libFuzzer keeps the input in a file, and the
- * backend is gone.
+ * error is an answer as good as any.  A crash, a report of a sanitizer, and a
+ * run that does not end are findings: libFuzzer keeps the input in a file, and
+ * the backend is gone.
  *
  * An input is the number of a block, modulo the relation's blocks, in its first
  * byte, and the bytes of the page.  What it has not is zero.
