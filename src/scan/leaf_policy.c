@@ -22,13 +22,13 @@
  * A rest lasts for a number of leaf pages that had to be read; it doubles each
  * time, until a probe has been slow.
  *
- * On a busy machine a read out of the kernel's cache may take long now and then,
- * so that with buffered I/O one slow read tells little.  And where leaf pages
- * follow each other on disk (in_order) the kernel reads ahead, too: one read in
- * some is slow, and fetches those that follow.  There it is the average that
- * tells whether the kernel does well, and the scan stops and asks again after
- * each grant.  (To be in order is a fact about the coming
- * leaf pages, which are listed when the first slow read was seen.)
+ * On a busy machine a read out of the kernel's cache may take long now and
+ * then, so that with buffered I/O one slow read tells little.  And where leaf
+ * pages follow each other on disk (in_order) the kernel reads ahead, too: one
+ * read in some is slow, and fetches those that follow.  There it is the average
+ * that tells whether the kernel does well, and the scan stops and asks again
+ * after each grant.  (To be in order is a fact about the coming leaf pages,
+ * which are listed when the first slow reads were seen.)
  *
  * With buffered I/O, reads of pages in the kernel's cache are fast, and handing
  * them to another process costs more than it gives.  So AHEAD grants
