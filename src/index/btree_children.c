@@ -535,7 +535,7 @@ static void
 examine(BTreeChildren *children, Relation index, BlockNumber block, Page page)
 {
 	bool		forward = ScanDirectionIsForward(children->dir);
-	BTPageOpaque opaque = BTPageGetOpaque(page);
+	BTPageOpaque opaque;
 	OffsetNumber offnum = InvalidOffsetNumber;
 
 	if (!is_internal(page, 1))
@@ -543,6 +543,7 @@ examine(BTreeChildren *children, Relation index, BlockNumber block, Page page)
 		children->ended = true;
 		return;
 	}
+	opaque = BTPageGetOpaque(page);
 	if (children->searching)
 	{
 		if (lies_to_the_right(index, &children->prefix, page))
