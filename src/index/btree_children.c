@@ -79,7 +79,8 @@ compare(Relation index, BTScanInsert key, Page page, OffsetNumber offnum,
 {
 	if (offnum == P_FIRSTDATAKEY(BTPageGetOpaque(page)))
 		*result = 1;			/* the first bound of a page says nothing */
-	else if (pivot_at(index, page, offnum) == NULL)
+	else if (pivot_at(index, page, offnum) == NULL ||
+			 !_bt_check_natts(index, key->heapkeyspace, page, offnum))
 		return false;
 	else
 		*result = _bt_compare(index, key, page, offnum);
@@ -118,6 +119,7 @@ lies_beyond(Relation index, BTScanInsert key, Page page)
 	if (P_RIGHTMOST(BTPageGetOpaque(page)))
 		return false;
 	return pivot_at(index, page, P_HIKEY) == NULL ||
+		!_bt_check_natts(index, key->heapkeyspace, page, P_HIKEY) ||
 		_bt_compare(index, key, page, P_HIKEY) >= (key->nextkey ? 0 : 1);
 }
 
@@ -534,7 +536,7 @@ static void
 examine(BTreeChildren *children, Relation index, BlockNumber block, Page page)
 {
 	bool		forward = ScanDirectionIsForward(children->dir);
-	BTPageOpaque opaque = BTPageGetOpaque(page);
+	BTPageOpaque opaque;
 	OffsetNumber offnum = InvalidOffsetNumber;
 
 	if (!is_internal(page, 1))
@@ -542,6 +544,7 @@ examine(BTreeChildren *children, Relation index, BlockNumber block, Page page)
 		children->ended = true;
 		return;
 	}
+	opaque = BTPageGetOpaque(page);
 	if (children->searching)
 	{
 		if (lies_to_the_right(index, &children->prefix, page))

@@ -9,23 +9,26 @@
  *	from	to		when
  *	WATCH	TIME	a leaf page was read, and no rest is left
  *	WATCH	AHEAD	the same, and other reads of the query are known to be slow
- *	TIME	AHEAD	the reads of the last leaf pages took SLOW_READ_US each or
- *					more, on average over SAMPLES leaf pages, read or not
+ *	TIME	AHEAD	the last leaf pages, 1 with direct I/O and SAMPLES_BUFFERED
+ *					else, took SLOW_READ_US each or more; or if in_order, on
+ *					average over SAMPLES_IN_ORDER leaf pages, read or not
  *	TIME	WATCH	they took less, and a rest follows; or a leaf page was found
- *					in shared buffers, where SAMPLES is 1
+ *					in shared buffers, and not in_order
  *	AHEAD	TIME	coming leaf pages turn out to be in_order
  *	AHEAD	WATCH	HITS_TO_STOP leaf pages in a row were found in shared
  *					buffers, or a probe was fast, and a rest follows; or
  *					in_order, and the reads granted have been started
  *
- * A rest lasts for a number of leaf pages that had to be read.
+ * A rest lasts for a number of leaf pages that had to be read; it doubles each
+ * time, until a probe has been slow.
  *
- * SAMPLES is 1, but where the kernel may read ahead as well: with buffered I/O,
- * and leaf pages that follow each other on disk (in_order).  There one read in
- * some is slow, and fetches those that follow, too.  So it is the average over
- * SAMPLES_IN_ORDER that tells whether the kernel does well, and the scan stops
- * and asks again after each grant.  (To be in order is a fact about the coming
- * leaf pages, which are listed when the first slow read was seen.)
+ * On a busy machine a read out of the kernel's cache may take long now and
+ * then, so that with buffered I/O one slow read tells little.  And where leaf
+ * pages follow each other on disk (in_order) the kernel reads ahead, too: one
+ * read in some is slow, and fetches those that follow.  There it is the average
+ * that tells whether the kernel does well, and the scan stops and asks again
+ * after each grant.  (To be in order is a fact about the coming leaf pages,
+ * which are listed when the first slow reads were seen.)
  *
  * With buffered I/O, reads of pages in the kernel's cache are fast, and handing
  * them to another process costs more than it gives.  So AHEAD grants
@@ -44,6 +47,7 @@
 #include "scan/leaf_policy.h"
 
 #define SLOW_READ_US 40
+#define SAMPLES_BUFFERED 3
 #define SAMPLES_IN_ORDER 32
 #define REST_MIN 16
 #define REST_MAX 256
@@ -75,7 +79,6 @@ start_ahead(LeafPolicy *policy)
 	policy->mode = LEAF_AHEAD;
 	policy->probe = false;
 	policy->hits_in_row = 0;
-	policy->last_rest = 0;
 	policy->last_grant = policy->in_order ? GRANT_IN_ORDER : FIRST_GRANT;
 	policy->reads_to_probe = policy->last_grant;
 	set_distance(policy);
@@ -110,6 +113,15 @@ LeafPolicyBegunAgain(LeafPolicy *policy)
 		set_distance(policy);
 }
 
+/* How many leaf pages are timed before it is decided? */
+static int
+samples_wanted(const LeafPolicy *policy)
+{
+	if (policy->in_order)
+		return SAMPLES_IN_ORDER;
+	return policy->direct ? 1 : SAMPLES_BUFFERED;
+}
+
 void
 LeafPolicyPage(LeafPolicy *policy, double read_us)
 {
@@ -134,10 +146,11 @@ LeafPolicyPage(LeafPolicy *policy, double read_us)
 			}
 			policy->samples++;
 			policy->sampled_us += read_us;
-			if (policy->samples <
-				(policy->in_order ? SAMPLES_IN_ORDER : 1))
+			if (!policy->in_order && read_us < SLOW_READ_US)
+				stop(policy, true);
+			else if (policy->samples < samples_wanted(policy))
 				break;
-			if (policy->sampled_us >= SLOW_READ_US * policy->samples)
+			else if (policy->sampled_us >= SLOW_READ_US * policy->samples)
 				start_ahead(policy);
 			else
 				stop(policy, true);
@@ -195,6 +208,9 @@ LeafPolicyProbed(LeafPolicy *policy, double read_us)
 	if (read_us < SLOW_READ_US)
 		stop(policy, true);
 	else
+	{
+		policy->last_rest = 0;
 		policy->reads_to_probe = policy->last_grant =
 			Min(policy->last_grant * 2, LAST_GRANT);
+	}
 }
