@@ -72,7 +72,7 @@ REASONS = {
     "SELECT * FROM (SELECT * FROM o FOR UPDATE) AS o JOIN i ON i.k = o.k": "outer side locks rows",
     "WITH w AS (UPDATE o SET r = r RETURNING k) SELECT * FROM w JOIN i ON i.k = w.k": "outer side changes data",
     "DELETE FROM o USING i WHERE i.k = o.k AND o.r > 900": "outer side reads what the statement changes",
-    "UPDATE i SET r = r FROM o WHERE i.k = o.k AND o.id < 900": None,
+    "UPDATE i SET r = i.r FROM o WHERE i.k = o.k AND o.id < 900": None,
     "SELECT * FROM (SELECT ARRAY[k] AS a FROM o WHERE id < 9 OFFSET 0) AS o JOIN i ON i.a = o.a": "outer side cannot be executed early",
 }
 
