@@ -12,11 +12,11 @@
  *	TIME		WATCH		IDLE_ROWS rows in a row needed no read
  *	TIME		AHEAD		slow_reads_wanted rows in a row, of those that
  *							were timed, waited for slow reads
- *	AHEAD		ENDING		fewer than LEAST_READS of JUDGED_ROWS rows needed a
- *							read; or reads_to_probe rows needed one, and it
- *							is time to see how slow reads are; or of JUDGED_BLOCKS blocks
- *							three quarters followed the one before, and the
- *							kernel reads ahead
+ *	AHEAD		ENDING		fewer than LEAST_READS of JUDGED_ROWS rows needed
+ *							a read; or reads_to_probe rows needed one, and it
+ *							is time to see how slow reads are; or of
+ *							JUDGED_BLOCKS blocks three quarters followed the
+ *							one before, and the kernel reads ahead
  *	ENDING		TIME		no row is held any more
  *	AHEAD,		TIME		the join was begun again, and for each row that was
  *	ENDING					fetched ahead and used, more than MAX_UNUSED were
