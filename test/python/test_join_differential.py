@@ -92,8 +92,14 @@ def test_corpus(
         ) as differential:
             tally = differential.run(corpus.joins_of(int(JOINS * run.share / run.schemas)))
             differential.compare_pages()
-        print(f"{corpus.joins} joins: {tally}")
+        with cluster.connect("differential_1") as conn:
+            row = conn.execute("SELECT joins, rows, max_rows FROM lookahead.join_stats").fetchone()
+        assert row is not None
+        looked, rows, most = row
+        print(f"{corpus.joins} joins: {tally}; {looked} have looked ahead {rows} rows, at most {most}")
         assert not tally.mismatches, "\n\n".join(tally.mismatches[:5])
         assert tally.rows > 10 * tally.statements
+        # each is executed by two sessions that may look ahead, and some again and again
+        assert looked > corpus.joins // 2 and most > 100
     assert not bad_lines(cluster.log)
     cluster.stop()

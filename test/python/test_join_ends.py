@@ -114,13 +114,18 @@ def test_a_join_that_is_begun_again(joined: Connection) -> None:
     inner = "SELECT o.id, i.r FROM o JOIN i ON i.k = o.k WHERE o.r = g % 10"
     found = same(joined, f"SELECT * FROM generate_series(1, 60) AS g, LATERAL ({inner} LIMIT g % 7) AS s")
     assert len(found) > 100
-    same(joined, f"SELECT g, (SELECT sum(s.id * s.r) FROM ({inner} OFFSET 1) AS s) FROM generate_series(1, 20) AS g")
+    same(
+        joined,
+        f"SELECT g, (SELECT sum(s.id * s.r) FROM ({inner} OFFSET 1) AS s) FROM generate_series(1, 20) AS g",
+    )
     same(joined, f"SELECT g, EXISTS ({inner} AND i.r = g * 3) FROM generate_series(1, 60) AS g")
 
 
 def test_system_columns(joined: Connection) -> None:
     """ctid and tableoid of the outer row are its own."""
-    found = same(joined, "SELECT o.ctid, o.tableoid::regclass::text, o.xmin, i.ctid FROM o JOIN i ON i.k = o.k")
+    found = same(
+        joined, "SELECT o.ctid, o.tableoid::regclass::text, o.xmin, i.ctid FROM o JOIN i ON i.k = o.k"
+    )
     assert {row[1] for row in found} == {"o"}
 
 
