@@ -566,14 +566,6 @@ MUTATIONS = [
         "An idle cursor pins the pages of all rows ahead.",
     ),
     Mutation(
-        "system columns",
-        "src/join/rows_ahead.c",
-        "row->slot->tts_tableOid = slot->tts_tableOid;",
-        "",
-        (JOIN_ENDS + "test_system_columns",),
-        "tableoid is wrong.",
-    ),
-    Mutation(
         "memory without bound",
         "src/join/rows_ahead.c",
         "rows->used < rows->bytes",

@@ -245,17 +245,20 @@ read_ahead(JoinNode *node)
 	JoinPolicyBlocks(&node->policy, blocks, neighbours);
 }
 
-/* Fetch rows ahead, and one in any case. */
+/* Fetch rows ahead, and one in any case; none if look-ahead is ending. */
 static void
 fill(JoinNode *node, PlanState *outer)
 {
+	bool		ending = node->policy.mode == JOIN_ENDING;
 	int			wanted = rows_wanted_ahead(node);
 	int			size = RowsAheadSize(node->rows);
 
-	if (size > 0 && size > wanted - Min(wanted / 8, ROWS_PER_FILL) &&
-		!InnerAheadIsBehind(node->inner))
+	/* what is left at the end gets its second reads, too */
+	if (size > 0 && !InnerAheadIsBehind(node->inner) &&
+		(ending ? node->rows_of_ring % ROWS_PER_FILL != 0 :
+		 size > wanted - Min(wanted / 8, ROWS_PER_FILL)))
 		return;
-	while (!node->outer_ended &&
+	while (!ending && !node->outer_ended &&
 		   (size = RowsAheadSize(node->rows)) < wanted + 1 &&
 		   RowsAheadHasRoom(node->rows))
 	{
@@ -302,7 +305,7 @@ next_of_ring(JoinNode *node, PlanState *outer, bool *known)
 									note_rescan, PointerGetDatum(node));
 		node->watching = true;
 	}
-	if (node->policy.mode == JOIN_AHEAD)
+	if (node->policy.mode >= JOIN_AHEAD)
 	{
 		take_scan(node);
 		fill(node, outer);

@@ -174,7 +174,7 @@ JoinPolicyRow(JoinPolicy *policy, bool was_read)
 		policy->reads++;
 		policy->distance = Min(policy->distance * 2, policy->max_distance);
 	}
-	if (policy->forced)
+	if (policy->forced || policy->mode != JOIN_AHEAD)
 		return;
 	if (policy->judged_rows >= JUDGED_ROWS)
 	{
@@ -196,7 +196,8 @@ JoinPolicyBlocks(JoinPolicy *policy, int blocks, int neighbours)
 	policy->neighbours += neighbours;
 	if (policy->blocks < JUDGED_BLOCKS)
 		return;
-	if (!policy->forced && policy->neighbours >= policy->blocks / 4 * 3)
+	if (!policy->forced && policy->mode == JOIN_AHEAD &&
+		policy->neighbours >= policy->blocks / 4 * 3)
 	{
 		rest(policy);
 		policy->mode = JOIN_ENDING;
