@@ -1,5 +1,5 @@
 # ruff: noqa: E501
-"""The mutations of mutate.py: guards of the look-ahead of index scans, and of estimates, taken away one by one.
+"""The mutations of mutate.py: guards of look-ahead, and of estimates, taken away one by one.
 
 Each hazard that has code of its own stands here, with the tests that must notice.  A mutation without
 tests is one that nobody can notice by what a query returns, counts, holds or leaves behind, or not on
@@ -16,6 +16,8 @@ COUNTERS = "test/python/test_scan_counters.py::"
 MUTANTS = "test/python/test_scan_mutants.py::"
 DIFFERENTIAL = "test/python/test_scan_differential.py::"
 PAGES = "test/python/test_index_pages.py::"
+JOIN_HAZARDS = "test/python/test_join_hazards.py::"
+JOIN_ENDS = "test/python/test_join_ends.py::"
 
 
 @dataclass(frozen=True)
@@ -490,6 +492,130 @@ MUTATIONS = [
         "(void) name;",
         (MUTANTS + "test_names_are_padded",),
         "A value of type name is read beyond its end.",
+    ),
+    # Nested loops: what may not run early
+    Mutation(
+        "volatile functions early",
+        "src/join/safe_plan.c",
+        "func_volatile(function) != PROVOLATILE_IMMUTABLE",
+        "func_volatile(function) == 'x'",
+        (JOIN_HAZARDS + "test_no_effect_ahead_of_time",),
+        "A sequence of the outer side is ahead of the rows, and a setting is read before it is set.",
+    ),
+    Mutation(
+        "functions of others early",
+        "src/join/safe_plan.c",
+        "if (function >= FirstNormalObjectId ||",
+        "if (",
+        (JOIN_HAZARDS + "test_no_effect_ahead_of_time",),
+        "A function that says it is immutable raises notices for rows that nobody asks for.",
+    ),
+    Mutation(
+        "errors early",
+        "src/join/safe_plan.c",
+        "return get_func_leakproof(function) ||",
+        "return true ||",
+        (JOIN_HAZARDS + "test_no_error_ahead_of_time",),
+        "A query with a LIMIT fails at a row that stock never comes to.",
+    ),
+    Mutation(
+        "subplans in keys",
+        "src/join/safe_plan.c",
+        "if (!search->plans)\n\t\t\t\treturn true;",
+        "if (false)\n\t\t\t\treturn true;",
+        (JOIN_HAZARDS + "test_no_effect_ahead_of_time",),
+        "A subquery in a key of the inner scan runs for rows that nobody asks for.",
+    ),
+    Mutation(
+        "what has not returned a row counts as done",
+        "src/join/safe_plan.c",
+        "bool\t\tis_done = has_returned && ends_at_first_row(plan_state);",
+        "bool\t\tis_done = ends_at_first_row(plan_state);",
+        (JOIN_HAZARDS + "test_no_effect_ahead_of_time",),
+        "A sort that is executed late, in the second part of an Append, calls nextval() early.",
+    ),
+    Mutation(
+        "row locks early",
+        "src/join/safe_plan.c",
+        'return "outer side locks rows";',
+        "return NULL;",
+        (JOIN_HAZARDS + "test_no_effect_ahead_of_time",),
+        "Rows are locked that nobody asks for.",
+    ),
+    Mutation(
+        "changes early",
+        "src/join/safe_plan.c",
+        'return "outer side changes data";',
+        "return NULL;",
+        (JOIN_ENDS + "test_reasons",),
+        "Rows are changed before the query asks for them. Nodes that are not listed are refused in any case,"
+        " so that only the reason tells.",
+    ),
+    Mutation(
+        "what the statement changes is read early",
+        "src/join/safe_plan.c",
+        'search->refusal = "outer side reads what the statement changes";',
+        ";",
+        (JOIN_HAZARDS + "test_changed_tables",),
+        "Pages are pruned before the row versions of earlier rows are put there, which then lie elsewhere.",
+    ),
+    Mutation(
+        "serializable transactions",
+        "src/join/next_outer.c",
+        "if (IsolationIsSerializable())",
+        "if (false)",
+        (JOIN_HAZARDS + "test_serializable",),
+        "Predicate locks are taken on rows that nobody asks for.",
+    ),
+    # Nested loops: the ring
+    Mutation(
+        "rows of the round before",
+        "src/join/next_outer.c",
+        "node->begun_again = true;",
+        "",
+        (JOIN_ENDS + "test_a_join_that_is_begun_again",),
+        "A join that is begun again returns rows of its last round.",
+    ),
+    Mutation(
+        "pins of the rows ahead",
+        "src/join/rows_ahead.c",
+        "ExecMaterializeSlot(row->slot);",
+        "",
+        (JOIN_HAZARDS + "test_idle_portal_pins_what_stock_pins",),
+        "An idle cursor pins the pages of all rows ahead.",
+    ),
+    Mutation(
+        "memory without bound",
+        "src/join/rows_ahead.c",
+        "rows->used < rows->bytes",
+        "true",
+        (JOIN_HAZARDS + "test_wide_rows",),
+        "The rows ahead take more than their share of work_mem.",
+    ),
+    Mutation(
+        "far beyond a LIMIT",
+        "src/join/next_outer.c",
+        "rows = Min(rows, (int64) node->handed_out + FIRST_ROWS);",
+        "",
+        (JOIN_HAZARDS + "test_limit_reads_little_for_nothing",),
+        "A query that ends after a few rows has fetched, and read for, as many as the distance says.",
+    ),
+    # Nested loops: what the inner side will read
+    Mutation(
+        "parameters not set back",
+        "src/join/inner_ahead.c",
+        "params[inner->values[i].paramno] = inner->saved[i];",
+        ";",
+        (),
+        "The server sets them before it uses them, for each outer row; but a node between them might not.",
+    ),
+    Mutation(
+        "reads that are not owed",
+        "src/join/inner_ahead.c",
+        "*(is_index ? &inner->index_owed : &inner->heap_owed) += 1;",
+        "",
+        (JOIN_HAZARDS + "test_completed_joins_count_as_stock",),
+        "What was read ahead is counted as found.",
     ),
     # Where nothing but the cost changes
     Mutation(

@@ -28,7 +28,14 @@ RowBoundsBelow(RowBounds *bounds, PlanState *plan_state)
 	{
 		case T_LimitState:
 			bounds->limit = (LimitState *) plan_state;
+			bounds->may_stop = true;
 			return;
+		case T_SortState:
+		case T_AggState:
+		case T_HashState:
+		case T_ModifyTableState:
+			bounds->may_stop = false;	/* they ask for all rows */
+			break;
 		case T_AppendState:
 		case T_MergeAppendState:
 		case T_ResultState:
@@ -41,7 +48,10 @@ RowBoundsBelow(RowBounds *bounds, PlanState *plan_state)
 			break;
 	}
 	if (!passes_rows)
-		*bounds = (RowBounds) {NULL, false};
+	{
+		bounds->limit = NULL;
+		bounds->is_top = false;
+	}
 }
 
 int64

@@ -15,6 +15,7 @@ typedef struct RowBounds
 {
 	LimitState *limit;			/* a LIMIT above, or NULL */
 	bool		is_top;			/* its rows are the query's */
+	bool		may_stop;		/* a LIMIT further above may stop it, too */
 } RowBounds;
 
 /* Go from a node to its children. */

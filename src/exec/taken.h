@@ -92,6 +92,7 @@ struct Taken
 	/* what bounds the rows that will be asked for; see rows_wanted.h */
 	LimitState *limit;
 	bool		is_top;
+	bool		may_stop;
 };
 
 /* The query looked for last; never NULL. */

@@ -111,6 +111,7 @@ take_node(Walk *walk, PlanState *plan_state)
 		return;					/* a subplan may be met twice */
 	taken->limit = walk->bounds.limit;
 	taken->is_top = walk->bounds.is_top;
+	taken->may_stop = walk->bounds.may_stop;
 	taker->begin(taken);
 }
 

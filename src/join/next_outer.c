@@ -171,6 +171,27 @@ rows_needed(JoinNode *node)
 	return Max(0, wanted * (int64) Max(1, node->handed_out) / returned - 1);
 }
 
+/*
+ * How many more rows will the outer side return without a search that the query
+ * might do without?  Where a filter or a join has to find them, and the query
+ * may end before it asks for them, no more are expected than the planner does:
+ * to look for one more might mean to scan the rest of a table.
+ */
+static int64
+rows_expected(JoinNode *node)
+{
+	const Plan *outer = outerPlan(node->taken.plan_state->plan);
+
+	if ((!node->taken.may_stop && node->taken.query->row_count == 0) ||
+		(outer->qual == NIL && (IsA(outer, SeqScan) || IsA(outer, IndexScan) ||
+								IsA(outer, IndexOnlyScan) ||
+								IsA(outer, FunctionScan) ||
+								IsA(outer, WorkTableScan))))
+		return MAX_ROWS;
+	return (int64) Min(MAX_ROWS,
+					   Max(0, outer->plan_rows - 1 - node->handed_out));
+}
+
 /* Is something that the outer side uses computed when it is first used? */
 static bool
 params_are_known(const JoinNode *node)
@@ -194,6 +215,7 @@ rows_wanted_ahead(JoinNode *node)
 	if (node->policy.mode != JOIN_AHEAD || !params_are_known(node))
 		return 0;
 	rows = Min(rows, (int64) node->handed_out + FIRST_ROWS);
+	rows = Min(rows, rows_expected(node));
 	return (int) Min(rows, rows_needed(node));
 }
 
@@ -223,17 +245,20 @@ read_ahead(JoinNode *node)
 	JoinPolicyBlocks(&node->policy, blocks, neighbours);
 }
 
-/* Fetch rows ahead, and one in any case. */
+/* Fetch rows ahead, and one in any case; none if look-ahead is ending. */
 static void
 fill(JoinNode *node, PlanState *outer)
 {
+	bool		ending = node->policy.mode == JOIN_ENDING;
 	int			wanted = rows_wanted_ahead(node);
 	int			size = RowsAheadSize(node->rows);
 
-	if (size > 0 && size > wanted - Min(wanted / 8, ROWS_PER_FILL) &&
-		!InnerAheadIsBehind(node->inner))
+	/* what is left at the end gets its second reads, too */
+	if (size > 0 && !InnerAheadIsBehind(node->inner) &&
+		(ending ? node->rows_of_ring % ROWS_PER_FILL != 0 :
+		 size > wanted - Min(wanted / 8, ROWS_PER_FILL)))
 		return;
-	while (!node->outer_ended &&
+	while (!ending && !node->outer_ended &&
 		   (size = RowsAheadSize(node->rows)) < wanted + 1 &&
 		   RowsAheadHasRoom(node->rows))
 	{
@@ -280,7 +305,7 @@ next_of_ring(JoinNode *node, PlanState *outer, bool *known)
 									note_rescan, PointerGetDatum(node));
 		node->watching = true;
 	}
-	if (node->policy.mode == JOIN_AHEAD)
+	if (node->policy.mode >= JOIN_AHEAD)
 	{
 		take_scan(node);
 		fill(node, outer);

@@ -12,11 +12,11 @@
  *	TIME		WATCH		IDLE_ROWS rows in a row needed no read
  *	TIME		AHEAD		slow_reads_wanted rows in a row, of those that
  *							were timed, waited for slow reads
- *	AHEAD		ENDING		fewer than LEAST_READS of JUDGED_ROWS rows needed a
- *							read; or reads_to_probe rows needed one, and it
- *							is time to see how slow reads are; or of JUDGED_BLOCKS blocks
- *							three quarters followed the one before, and the
- *							kernel reads ahead
+ *	AHEAD		ENDING		fewer than LEAST_READS of JUDGED_ROWS rows needed
+ *							a read; or reads_to_probe rows needed one, and it
+ *							is time to see how slow reads are; or of
+ *							JUDGED_BLOCKS blocks three quarters followed the
+ *							one before, and the kernel reads ahead
  *	ENDING		TIME		no row is held any more
  *	AHEAD,		TIME		the join was begun again, and for each row that was
  *	ENDING					fetched ahead and used, more than MAX_UNUSED were
@@ -174,7 +174,7 @@ JoinPolicyRow(JoinPolicy *policy, bool was_read)
 		policy->reads++;
 		policy->distance = Min(policy->distance * 2, policy->max_distance);
 	}
-	if (policy->forced)
+	if (policy->forced || policy->mode != JOIN_AHEAD)
 		return;
 	if (policy->judged_rows >= JUDGED_ROWS)
 	{
@@ -196,7 +196,8 @@ JoinPolicyBlocks(JoinPolicy *policy, int blocks, int neighbours)
 	policy->neighbours += neighbours;
 	if (policy->blocks < JUDGED_BLOCKS)
 		return;
-	if (!policy->forced && policy->neighbours >= policy->blocks / 4 * 3)
+	if (!policy->forced && policy->mode == JOIN_AHEAD &&
+		policy->neighbours >= policy->blocks / 4 * 3)
 	{
 		rest(policy);
 		policy->mode = JOIN_ENDING;

@@ -21,7 +21,7 @@
 typedef struct Totals
 {
 	const char *name;			/* of what is counted; see SharedSegment */
-	int			n;				/* counters; the last is a maximum, others sums */
+	int			n;				/* counters: sums, and at last a maximum */
 
 	/* of totals.c */
 	SharedSegment segment;

@@ -298,8 +298,7 @@ class JoinCorpus(Corpus):
     def outer(self, join: Join, rows: int, writing: Table | None = None) -> str:
         """The outermost side, of about so many rows; adds itself to the join."""
         rng, name = self.rng, self._name()
-        # what is fetched ahead for nothing prunes pages and marks entries dead, where there are dead rows
-        table = self._side(join, writing) if not self._abandoned else self.clean()
+        table = self._side(join, writing)
         few = self._few("o", rows)
         columns = f"{SOURCE}, pad"
         kind = rng.random()
@@ -329,7 +328,7 @@ class JoinCorpus(Corpus):
                 f"(SELECT {columns} FROM series({rows}))",
                 f"(SELECT {columns} FROM ({inner}) i WHERE id > (SELECT min(id) FROM {table.name} WHERE a > 3))",
                 f"(SELECT o.id, o.a, z.b, o.s, o.l, z.n, o.c, z.nm, o.d, o.ts, o.pad FROM {table.name} o"
-                f" LEFT JOIN {(self.clean() if self._abandoned else self._side(join, writing)).name} z ON z.id = o.a WHERE {few} OFFSET 0)",
+                f" LEFT JOIN {self._side(join, writing).name} z ON z.id = o.a WHERE {few} OFFSET 0)",
             )
             choice = rng.randrange(len(made))
             text = f"{made[choice]} {name}"
@@ -341,6 +340,11 @@ class JoinCorpus(Corpus):
 
     def _side(self, join: Join, writing: Table | None = None) -> Table:
         """A table to read in a join, by the rule of Corpus.other()."""
+        if self._abandoned:
+            # what is fetched ahead for nothing prunes pages and marks entries dead, where there are dead rows
+            table = self.clean()
+            join.tables.append(table)
+            return table
         taken = [table for table in (*join.tables, *([writing] if writing else [])) if not table.clean]
         table = self.rng.choice([table for table in self.tables if table not in taken])
         join.tables.append(table)
@@ -643,6 +647,7 @@ class JoinCorpus(Corpus):
         )
 
     def _change(self) -> tuple[list[str], Blocks]:
+        self._abandoned = True  # by errors
         table = self.changing()
         made = [self._changes(table) for _ in range(4)]
         made += [self.joined()[0], "SELECT count(*), max(n) FROM log"]
@@ -676,7 +681,7 @@ class JoinCorpus(Corpus):
         for _ in range(4):
             made.append(f"FETCH {rng.choice((1, 2, 9))} FROM c")
             made.append(f"UPDATE {table.name} SET pad = 'current' WHERE CURRENT OF c RETURNING ctid, id")
-        return self._with_planner([*made, rng.choice(("COMMIT", "ROLLBACK"))]), "any"
+        return self._with_planner([*made, "FETCH ALL FROM c", rng.choice(("COMMIT", "ROLLBACK"))]), "any"
 
     def _plpgsql(self) -> tuple[list[str], Blocks]:
         self._abandoned = True
@@ -894,7 +899,7 @@ class JoinCorpus(Corpus):
             "SET enable_indexonlyscan = off; SET enable_bitmapscan = off",  # VACUUM would wait for the pin of a leaf
             f"DELETE FROM {t} WHERE id % 9 = {rng.randrange(9)}",
             "BEGIN",
-            f"DECLARE c CURSOR FOR SELECT x.id, y.ctid, y.a FROM {outer} x {rng.choice(('JOIN', 'LEFT JOIN'))} {t} y ON {key} WHERE x.id < 300",
+            f"DECLARE c CURSOR FOR SELECT x.id, y.ctid, y.a FROM {outer} x LEFT JOIN {t} y ON {key} WHERE x.id < 300",
         ]
         for _ in range(3):
             made += [f"FETCH {rng.choice((1, 5, 40))} FROM c", rng.choice(changes)]

@@ -17,7 +17,7 @@ from differential import BLOCK, FORCED, Differential, bad_lines, make_copies
 from join_corpus import JoinCorpus
 from pg_lookahead.server.cluster import ClusterError
 
-JOINS = int(os.environ.get("PG_LOOKAHEAD_JOINS", "24000"))
+JOINS = int(os.environ.get("PG_LOOKAHEAD_JOINS", "20000"))
 SERVER: dict[str, object] = {
     "shared_preload_libraries": "pg_lookahead",
     "autovacuum": False,
@@ -53,11 +53,11 @@ class Run:
 
 
 RUNS = {
-    "default": Run({}, 0.5, 2),
+    "default": Run({}, 0.6, 2),
     "direct": Run({"debug_io_direct": "data"}, 0.15, since=18),
     "sync": Run({"io_method": "sync"}, 0.1, since=18),
     "io_uring": Run({"io_method": "io_uring"}, 0.1, since=18),
-    "1 MB": Run({"shared_buffers": "1MB"}, 0.15, few_buffers=True),
+    "1 MB": Run({"shared_buffers": "1MB"}, 0.05, few_buffers=True),
 }
 SESSIONS = 3  # off, and two configurations at a time
 
@@ -92,8 +92,14 @@ def test_corpus(
         ) as differential:
             tally = differential.run(corpus.joins_of(int(JOINS * run.share / run.schemas)))
             differential.compare_pages()
-        print(f"{corpus.joins} joins: {tally}")
+        with cluster.connect("differential_1") as conn:
+            row = conn.execute("SELECT joins, rows, max_rows FROM lookahead.join_stats").fetchone()
+        assert row is not None
+        looked, rows, most = row
+        print(f"{corpus.joins} joins: {tally}; {looked} have looked ahead {rows} rows, at most {most}")
         assert not tally.mismatches, "\n\n".join(tally.mismatches[:5])
         assert tally.rows > 10 * tally.statements
+        # each is executed by two sessions that may look ahead, and some again and again
+        assert looked > corpus.joins // 4 and most > 8
     assert not bad_lines(cluster.log)
     cluster.stop()

@@ -733,6 +733,7 @@ def test_explain_text(served: Served) -> None:
     start(conn, {})
     never = "SELECT * FROM few LEFT JOIN LATERAL (SELECT id FROM t WHERE t.k = few.k) q ON few.k < 0 WHERE few.k < 0"
     conn.execute("SET enable_seqscan = on; SET enable_hashjoin = off; SET enable_mergejoin = off")
+    conn.execute("SET pg_lookahead.nested_loop = off")
     text = explain(conn, "text", never, asked="on")
     assert "(never executed)" in text and "Look-Ahead" not in text, text
     conn.execute("SET enable_seqscan = off; SET pg_lookahead.index_scan = off")
