@@ -267,7 +267,7 @@ MUTATIONS = [
     Mutation(
         "node of another extension",
         "src/exec/takeover.c",
-        "!is_servers_own(plan_state->ExecProcNodeReal)",
+        "!TakeoverIsServersOwn(plan_state->ExecProcNodeReal)",
         "false",
         (DIFFERENTIAL + "test_nodes_that_another_extension_wraps",),
         "Another extension that wraps the node's function is not called for its rows.",
@@ -372,8 +372,8 @@ MUTATIONS = [
     Mutation(
         "reads owed are kept",
         "src/stream/uncount.h",
-        "*owed -= hits + reads;",
-        "(void) reads;",
+        "	*owed -= hits;\n",
+        "",
         (COUNTERS + "test_completed_scans_count_as_stock",),
         "More hits are counted as reads than were owed.",
     ),
@@ -421,7 +421,7 @@ MUTATIONS = [
     # Damaged pages of a btree
     Mutation(
         "tuples of any length",
-        "src/index/btree_leaf.c",
+        "src/index/btree_tuple.c",
         "return off <= size;",
         "return true;",
         (),
@@ -430,7 +430,7 @@ MUTATIONS = [
     ),
     Mutation(
         "key beyond its tuple",
-        "src/index/btree_leaf.c",
+        "src/index/btree_tuple.c",
         "if (off >= size || VARATT_IS_EXTERNAL(tuple + off) ||",
         "if (",
         (),
@@ -439,7 +439,7 @@ MUTATIONS = [
     ),
     Mutation(
         "tuple outside the page",
-        "src/index/btree_leaf.c",
+        "src/index/btree_tuple.c",
         "ItemIdGetOffset(iid) + length > ((PageHeader) page)->pd_special ||",
         "",
         (),
