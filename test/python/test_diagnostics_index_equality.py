@@ -281,7 +281,7 @@ def test_bloom(db: Connection, rng: random.Random, round: int) -> None:
         pages = fetch(
             db,
             "SELECT contrib.get_raw_page('l_bloom', b::int)"
-            " FROM generate_series(0, pg_relation_size('l_bloom') / 8192 - 1) b ORDER BY ",
+            " FROM generate_series(0, pg_relation_size('l_bloom') / 8192 - 1) b ORDER BY b",
         )
         assert found == bloom_pages.describe(b"".join(page for (page,) in pages), 3)
         assert found["column_bits"] == bits and found["signature_bits"] == length
