@@ -539,6 +539,15 @@ LookaheadCheckSearchPathBy(GucStringCheckHook hook)
 	((options)->autovacuum.log_min_duration)
 #endif
 
+/* Does a statement change the relation of this range table index? */
+#if PG_VERSION_NUM >= 190000
+#define LOOKAHEAD_IS_RESULT_RELATION(statement, rti) \
+	bms_is_member((rti), (statement)->resultRelationRelids)
+#else
+#define LOOKAHEAD_IS_RESULT_RELATION(statement, rti) \
+	list_member_int((statement)->resultRelations, (rti))
+#endif
+
 /* EXPLAIN lets extensions add to a node since 18. */
 #define LOOKAHEAD_HAVE_EXPLAIN_HOOK (PG_VERSION_NUM >= 180000)
 

@@ -12,6 +12,8 @@
 
 #include "access/transam.h"
 #include "catalog/pg_proc.h"
+#include "catalog/pg_type_d.h"
+#include "compat.h"
 #include "executor/executor.h"
 #include "join/safe_plan.h"
 #include "miscadmin.h"
@@ -19,6 +21,7 @@
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
+#include "varatt.h"
 
 /* What is looked for, and what is found on the way. */
 typedef struct Search
@@ -472,12 +475,12 @@ SafePlanRefusal(PlanState *plan_state, List **params)
 	const PlannedStmt *statement = plan_state->state->es_plannedstmt;
 	Search		search = {.plans = true, .params = *params};
 	Children	self = {.search = &search, .first = plan_state};
-	ListCell   *lc;
+	EState	   *estate = plan_state->state;
 
-	foreach(lc, statement->resultRelations)
-		search.changed = lappend_oid(
-			search.changed,
-			exec_rt_fetch(lfirst_int(lc), plan_state->state)->relid);
+	for (Index i = 1; i <= estate->es_range_table_size; i++)
+		if (LOOKAHEAD_IS_RESULT_RELATION(statement, i))
+			search.changed =
+				lappend_oid(search.changed, exec_rt_fetch(i, estate)->relid);
 	(void) is_unsafe_plan(plan_state, &self);
 	*params = search.params;
 	return search.refusal;

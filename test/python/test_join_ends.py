@@ -124,7 +124,9 @@ def test_a_join_that_is_begun_again(joined: Connection) -> None:
 
 def test_system_columns(joined: Connection) -> None:
     """ctid and tableoid of the outer row are its own."""
-    found = same(joined, "SELECT o.ctid, o.tableoid::regclass::text, o.xmin, i.ctid FROM o JOIN i ON i.k = o.k")
+    found = same(
+        joined, "SELECT o.ctid, o.tableoid::regclass::text, o.xmin, i.ctid FROM o JOIN i ON i.k = o.k"
+    )
     assert {row[1] for row in found} == {"o"}
 
 
