@@ -41,8 +41,6 @@ class Join(Clients):
         return conn
 
     def counters(self) -> Counters:
-        if self.context.stock:
-            return {}
         row = self.conn.execute("SELECT rows AS rows_ahead FROM lookahead.join_stats").fetchone()
         assert row is not None
         return {**super().counters(), "rows_ahead": int(row[0])}
