@@ -19,6 +19,7 @@
 #include "compat.h"
 #include "exec/rows_wanted.h"
 #include "executor/instrument.h"
+#include "index/btree_descents.h"
 #include "miscadmin.h"
 #include "scan/scan.h"
 #include "scan/scan_node.h"
@@ -175,6 +176,14 @@ static void
 leaf_was_read(ScanNode *node, IndexScanDesc scan)
 {
 	if (!lookahead_index_pages)
+		return;
+
+	/*
+	 * A scan that searches its index many times passes over leaf pages
+	 * without being seen there, so that their reads could not be counted where
+	 * they belong.  Its second scan reads them (see btree_descents.h).
+	 */
+	if (BTreeNeedsDescents(scan))
 		return;
 	if (node->leaves == NULL)
 	{

@@ -410,8 +410,12 @@ examine_parent(LeavesAhead *leaves, IndexScanDesc scan)
 		buffer = PageReadFinish(leaves->index, &list->reading);
 	else if (list->children.next < leaves->nblocks)
 	{
+		int			reads;
+
 		buffer = ReadBuffer(leaves->index, list->children.next);
-		(void) UncountSince(leaves->index, &before);
+		reads = UncountSince(leaves->index, &before);
+		if (list->children.searches)
+			leaves->parents_owed += reads;
 	}
 	list->is_reading = false;
 	BTreeChildrenExamine(&list->children, scan, buffer);

@@ -112,6 +112,17 @@ def test_a_run(tmp_path: Path) -> None:
     assert again.returncode == 0 and "baseline" in again.stdout
 
 
+@pytest.mark.parametrize("chosen", ["join_*", "index_only_all,index_only_limit,bitmap_index_scan"])
+def test_joins_and_index_pages_run(tmp_path: Path, chosen: str) -> None:
+    file = tmp_path / "run.jsonl"
+    done = tool(*SMALL, "--io", "buffered", "--json", str(file), "--scenario", chosen, "--seconds", "0.1")
+    assert done.returncode in (0, 1), done.stderr
+    lines = read(file)
+    found = of_kind(lines, "result")
+    assert len(found) == lines[0]["planned"] > 5
+    assert {result["refused"] for result in found} <= UNMOVED
+
+
 def check_measured(result: dict[str, Any], samples: Lines) -> None:
     """A result that has a figure has it from these samples."""
     pairs = {(line["pair"], line["variant"]) for line in samples}

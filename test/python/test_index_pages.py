@@ -168,11 +168,10 @@ BOUNDED = {
     "backward from above": (False, "SELECT b FROM p WHERE b > wide(21000) ORDER BY b DESC"),
     "two columns": (False, "SELECT b FROM p WHERE g = 3 AND b BETWEEN wide(2000) AND wide(12000) ORDER BY g, b"),
     "two columns, backward": (False, "SELECT b FROM p WHERE g = 3 AND b < wide(9000) ORDER BY g DESC, b DESC"),
-    "second column": (False, "SELECT b FROM p WHERE g IN (2, 4) AND b < wide(1000) ORDER BY g, b"),
-    "arrays": (False, "SELECT b FROM p WHERE b = ANY (ARRAY(SELECT wide(i * 331) FROM generate_series(5, 60) i)) ORDER BY b"),
-    "two arrays": (False, "SELECT b FROM p WHERE g = ANY ('{1,5}') AND b = ANY (ARRAY(SELECT wide(i * 331) FROM generate_series(5, 60) i))"),
     "bitmap": (True, "SELECT count(*) FROM p WHERE b BETWEEN wide(2000) AND wide(4000)"),
     "bitmap, array": (True, "SELECT count(*) FROM p WHERE b = ANY (ARRAY(SELECT wide(i * 331) FROM generate_series(5, 60) i))"),
+    "bitmap, second column": (True, "SELECT count(*) FROM p WHERE g IN (2, 4) AND b < wide(1000)"),
+    "bitmap, two arrays": (True, "SELECT count(*) FROM p WHERE g = ANY ('{1,5}') AND b = ANY (ARRAY(SELECT wide(i * 331) FROM generate_series(5, 60) i))"),
     "bitmap, or": (True, "SELECT count(*) FROM p WHERE " + " OR ".join(f"b BETWEEN wide({i}) AND wide({i + 99})" for i in range(0, 20000, 1000))),
 }  # fmt: skip
 
@@ -258,7 +257,7 @@ def test_explain_and_the_view_tell_of_leaf_pages(sides: Sides, bitmaps: bool) ->
     side = sides["forced"]
     side.run(ONLY_BITMAPS if bitmaps else ONLY_INDEX_SCANS)
     turn(side, on=True)
-    query = "SELECT count(b) FROM p WHERE b BETWEEN wide(14000) AND wide(20000)"
+    query = "SELECT count(a) FROM p WHERE a BETWEEN wide(14000) AND wide(20000)"
     make_cold(side)
     before = leaf_pages_read(side)
     lines = lines_of(side, query)
