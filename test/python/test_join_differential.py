@@ -89,6 +89,8 @@ def test_corpus(
             start=[corpus.PLANNER],
             one_at_a_time=run.few_buffers,
             evictions=run.few_buffers,
+            # from 19 on, scans mark pages all-visible, and those of joins that were left got to more of them
+            heap_blocks=cluster.version < 19,
         ) as differential:
             tally = differential.run(corpus.joins_of(int(JOINS * run.share / run.schemas)))
             differential.compare_pages()
