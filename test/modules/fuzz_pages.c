@@ -12,7 +12,8 @@
  * the backend is gone.
  *
  * An input is the number of a block, modulo the relation's blocks, in its first
- * byte, and the bytes of the page.  What it has not is zero.
+ * byte, and the bytes of the page.  What it has not is zero.  Pages that the
+ * server itself would not read are left out.
  *
  *-------------------------------------------------------------------------
  */
@@ -96,6 +97,24 @@ examine_page(BlockNumber block, BlockNumber from)
 	ReleaseBuffer(buffer);
 }
 
+/*
+ * Would the server read such a page?  It checks the header, and takes a new
+ * page for damaged unless it is all zeroes; see PageIsVerified().
+ */
+static bool
+is_readable(const PGAlignedBlock *page)
+{
+	const PageHeaderData *header = (const PageHeaderData *) page->data;
+
+	if (PageIsNew(page->data))
+		return pg_memory_is_all_zeros(page->data, BLCKSZ);
+	return (header->pd_flags & ~PD_VALID_FLAG_BITS) == 0 &&
+		header->pd_lower <= header->pd_upper &&
+		header->pd_upper <= header->pd_special &&
+		header->pd_special <= BLCKSZ &&
+		header->pd_special == MAXALIGN(header->pd_special);
+}
+
 static int
 test_one_input(const uint8 *data, size_t size)
 {
@@ -112,6 +131,8 @@ test_one_input(const uint8 *data, size_t size)
 	block = data[0] % nblocks;
 	memset(page.data, 0, BLCKSZ);
 	memcpy(page.data, data + 1, Min(size - 1, BLCKSZ));
+	if (!is_readable(&page))
+		return -1;
 	exchange(block, &page);
 	if (context == NULL)
 		context = AllocSetContextCreate(TopMemoryContext, "fuzz_pages",
