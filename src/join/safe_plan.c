@@ -48,6 +48,8 @@ has_value(Node *node, void *context)
 {
 	if (node == NULL)
 		return false;
+	if (IsA(node, Param) && ((Param *) node)->paramkind == PARAM_EXTERN)
+		return false;
 	if (!IsA(node, Const) && !IsA(node, List) && !IsA(node, FuncExpr) &&
 		!IsA(node, OpExpr) && !IsA(node, RelabelType))
 		return true;
