@@ -67,6 +67,7 @@ typedef struct Taker
 typedef struct TakenQuery
 {
 	EState	   *estate;
+	PlanState  *top;			/* of its plan */
 	uint64		row_count;		/* that its present run asks for; 0: all */
 	bool		ended;
 	bool		reads_are_slow; /* what its nodes tell each other */

@@ -43,6 +43,7 @@ static ExecutorEnd_hook_type prev_ExecutorEnd = NULL;
 typedef struct Walk
 {
 	TakenQuery *query;			/* made when its first node is taken */
+	PlanState  *top;			/* of its plan */
 	RowBounds	bounds;
 } Walk;
 
@@ -105,7 +106,10 @@ take_node(Walk *walk, PlanState *plan_state)
 		!TakeoverIsServersOwn(plan_state->ExecProcNodeReal))
 		return;
 	if (walk->query == NULL)
+	{
 		walk->query = TakenQueryMake(plan_state->state);
+		walk->query->top = walk->top;
+	}
 	taken = TakenAdd(walk->query, plan_state, taker);
 	if (taken == NULL)
 		return;					/* a subplan may be met twice */
@@ -174,7 +178,10 @@ lookahead_ExecutorStart(QueryDesc *queryDesc, int eflags)
 		queryDesc->planstate != NULL &&
 		queryDesc->estate->es_snapshot != NULL &&
 		IsMVCCSnapshot(queryDesc->estate->es_snapshot))
+	{
+		walk.top = queryDesc->planstate;
 		take_nodes(queryDesc->planstate, &walk);
+	}
 }
 
 /*

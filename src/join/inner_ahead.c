@@ -264,7 +264,7 @@ find_values(InnerAhead *inner, NestLoop *plan)
 
 /* The keys whose arguments depend on parameters; why not, if they cannot be. */
 static const char *
-find_keys(InnerAhead *inner, const ScanFacts *facts)
+find_keys(InnerAhead *inner, const ScanFacts *facts, bool settings_stay)
 {
 	bool		depends = false;
 
@@ -282,7 +282,7 @@ find_keys(InnerAhead *inner, const ScanFacts *facts)
 		if (key < 0 || key >= facts->nkeys ||
 			!BTreeLookupUses(info->scan_key))
 			continue;
-		if (!SafeExpression((Node *) info->key_expr->expr,
+		if (!SafeExpression((Node *) info->key_expr->expr, settings_stay,
 							&inner->other_params))
 			return "a key of the inner scan is no plain value";
 		row_key->key = key;
@@ -313,8 +313,9 @@ is_memoized(NestLoopState *join, PlanState *scan)
 }
 
 InnerAhead *
-InnerAheadCreate(NestLoopState *join, PlanState *scan, int max_rows,
-				 int max_reads, JoinCounters *counters, const char **refusal)
+InnerAheadCreate(NestLoopState *join, PlanState *scan, bool settings_stay,
+				 int max_rows, int max_reads, JoinCounters *counters,
+				 const char **refusal)
 {
 	EState	   *estate = join->js.ps.state;
 	MemoryContext old = MemoryContextSwitchTo(estate->es_query_cxt);
@@ -332,7 +333,7 @@ InnerAheadCreate(NestLoopState *join, PlanState *scan, int max_rows,
 	inner->max_reads = max_reads;
 	inner->counters = counters;
 	find_values(inner, (NestLoop *) join->js.ps.plan);
-	*refusal = find_keys(inner, &facts);
+	*refusal = find_keys(inner, &facts, settings_stay);
 	if (*refusal == NULL)
 		inner->lookup = BTreeLookupCreate(estate->es_query_cxt, facts.index,
 										  facts.keys, facts.nkeys,

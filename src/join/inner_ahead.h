@@ -66,9 +66,11 @@ extern int64 InnerMisses(PlanState *scan);
 
 /*
  * NULL, and *refusal tells why, if it cannot be told what the scan will read.
- * max_rows: the most outer rows ahead.  max_reads: the most reads in flight.
+ * settings_stay: see safe_plan.h.  max_rows: the most outer rows ahead.
+ * max_reads: the most reads in flight.
  */
 extern InnerAhead *InnerAheadCreate(NestLoopState *join, PlanState *scan,
+									bool settings_stay,
 									int max_rows, int max_reads,
 									JoinCounters *counters,
 									const char **refusal);

@@ -72,18 +72,20 @@ refusal_of(JoinNode *node)
 	int			reads = LookaheadReadsInFlight(concurrency);
 	int			rows = lookahead_max_distance >= 0 ? lookahead_max_distance :
 		2 * reads;
+	bool		settings_stay = SettingsStay(node->taken.query);
 	const char *refusal;
 
 	if (concurrency == 0)
 		return "effective_io_concurrency is 0";
 	if (IsolationIsSerializable())
 		return "transaction is serializable";
-	refusal = SafePlanRefusal(outerPlanState(join), &node->params);
+	refusal = SafePlanRefusal(outerPlanState(join), settings_stay,
+							  &node->params);
 	if (refusal != NULL)
 		return refusal;
 	rows = Max(1, Min(rows, MAX_ROWS));
-	node->inner = InnerAheadCreate(join, node->scan, rows, reads,
-								   &node->counters, &refusal);
+	node->inner = InnerAheadCreate(join, node->scan, settings_stay,
+								   rows, reads, &node->counters, &refusal);
 	if (node->inner == NULL)
 		return refusal;
 	node->rows =

@@ -18,6 +18,7 @@
 #include "join/safe_plan.h"
 #include "miscadmin.h"
 #include "nodes/nodeFuncs.h"
+#include "optimizer/optimizer.h"
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
@@ -26,6 +27,8 @@
 /* What is looked for, and what is found on the way. */
 typedef struct Search
 {
+	bool		volatile_only;	/* no more is looked for */
+	bool		settings_stay;	/* see SettingsStay() */
 	bool		plans;			/* are the plans of SubPlans looked at, too? */
 	List	   *changed;		/* tables that the statement changes */
 	List	   *params;
@@ -51,7 +54,8 @@ has_value(Node *node, void *context)
 	if (IsA(node, Param) && ((Param *) node)->paramkind == PARAM_EXTERN)
 		return false;
 	if (!IsA(node, Const) && !IsA(node, List) && !IsA(node, FuncExpr) &&
-		!IsA(node, OpExpr) && !IsA(node, RelabelType))
+		!IsA(node, OpExpr) && !IsA(node, RelabelType) &&
+		!IsA(node, SQLValueFunction))
 		return true;
 	return expression_tree_walker(node, has_value, context);
 }
@@ -76,16 +80,21 @@ is_safe_pattern(Node *pattern)
 
 /*
  * Can a function not fail for the sake of a value, and does it do no more?  Nor
- * must it depend on a setting, which the query may change between two rows.
+ * must it depend on a setting that may change between two rows.
  */
 static bool
-is_safe_function(Oid function, List *args)
+is_safe_function(Oid function, List *args, const Search *search)
 {
+	char		volatility;
+
 	if (function == F_NOW || function == F_TRANSACTION_TIMESTAMP ||
 		function == F_STATEMENT_TIMESTAMP)
 		return true;
-	if (function >= FirstNormalObjectId ||
-		func_volatile(function) != PROVOLATILE_IMMUTABLE)
+	if (function >= FirstNormalObjectId)
+		return false;
+	volatility = func_volatile(function);
+	if (volatility != PROVOLATILE_IMMUTABLE &&
+		(volatility != PROVOLATILE_STABLE || !search->settings_stay))
 		return false;
 	switch (function)
 	{
@@ -105,6 +114,41 @@ is_safe_function(Oid function, List *args)
 		case F_NUMERIC_NE:
 		case F_NUMERIC_GE:
 		case F_NUMERIC_GT:
+		case F_DATE_TIMESTAMP:
+		case F_DATE_TIMESTAMPTZ:
+		case F_DATE_LT_TIMESTAMP:
+		case F_DATE_LE_TIMESTAMP:
+		case F_DATE_EQ_TIMESTAMP:
+		case F_DATE_GE_TIMESTAMP:
+		case F_DATE_GT_TIMESTAMP:
+		case F_DATE_LT_TIMESTAMPTZ:
+		case F_DATE_LE_TIMESTAMPTZ:
+		case F_DATE_EQ_TIMESTAMPTZ:
+		case F_DATE_GE_TIMESTAMPTZ:
+		case F_DATE_GT_TIMESTAMPTZ:
+		case F_TIMESTAMP_LT_DATE:
+		case F_TIMESTAMP_LE_DATE:
+		case F_TIMESTAMP_EQ_DATE:
+		case F_TIMESTAMP_GE_DATE:
+		case F_TIMESTAMP_GT_DATE:
+		case F_TIMESTAMPTZ_LT_DATE:
+		case F_TIMESTAMPTZ_LE_DATE:
+		case F_TIMESTAMPTZ_EQ_DATE:
+		case F_TIMESTAMPTZ_GE_DATE:
+		case F_TIMESTAMPTZ_GT_DATE:
+		case F_TIMESTAMP_LT_TIMESTAMPTZ:
+		case F_TIMESTAMP_LE_TIMESTAMPTZ:
+		case F_TIMESTAMP_GE_TIMESTAMPTZ:
+		case F_TIMESTAMP_GT_TIMESTAMPTZ:
+		case F_TIMESTAMPTZ_LT_TIMESTAMP:
+		case F_TIMESTAMPTZ_LE_TIMESTAMP:
+		case F_TIMESTAMPTZ_GE_TIMESTAMP:
+		case F_TIMESTAMPTZ_GT_TIMESTAMP:
+		case F_TEXT_BPCHAR:
+		case F_JSONB_OBJECT_FIELD:
+		case F_JSONB_OBJECT_FIELD_TEXT:
+		case F_JSONB_CONTAINS:
+		case F_JSONB_EXISTS:
 			return true;
 		default:
 			/* without a value of the row, it fails for all rows or for none */
@@ -115,10 +159,10 @@ is_safe_function(Oid function, List *args)
 
 /* The same of an operator, whose function may not have been looked up. */
 static bool
-is_safe_operator(Oid operator, Oid function, List *args)
+is_safe_operator(Oid operator, Oid function, List *args, const Search *search)
 {
 	return is_safe_function(OidIsValid(function) ? function :
-							get_opcode(operator), args);
+							get_opcode(operator), args, search);
 }
 
 /* Can an aggregate not fail for one group, while it does not for another? */
@@ -165,6 +209,8 @@ is_unsafe(Node *node, void *context)
 
 	if (node == NULL)
 		return false;
+	if (search->volatile_only)
+		return contain_volatile_functions(node);
 	switch (nodeTag(node))
 	{
 		case T_Param:
@@ -175,7 +221,7 @@ is_unsafe(Node *node, void *context)
 		case T_FuncExpr:
 			if (((FuncExpr *) node)->funcretset ||
 				!is_safe_function(((FuncExpr *) node)->funcid,
-								  ((FuncExpr *) node)->args))
+								  ((FuncExpr *) node)->args, search))
 				return true;
 			break;
 		case T_OpExpr:
@@ -184,13 +230,14 @@ is_unsafe(Node *node, void *context)
 			if (((OpExpr *) node)->opretset ||
 				!is_safe_operator(((OpExpr *) node)->opno,
 								  ((OpExpr *) node)->opfuncid,
-								  ((OpExpr *) node)->args))
+								  ((OpExpr *) node)->args, search))
 				return true;
 			break;
 		case T_ScalarArrayOpExpr:
 			if (!is_safe_operator(((ScalarArrayOpExpr *) node)->opno,
 								  ((ScalarArrayOpExpr *) node)->opfuncid,
-								  ((ScalarArrayOpExpr *) node)->args))
+								  ((ScalarArrayOpExpr *) node)->args,
+								  search))
 				return true;
 			break;
 		case T_Aggref:
@@ -202,7 +249,8 @@ is_unsafe(Node *node, void *context)
 				return true;
 			break;
 		case T_SQLValueFunction:
-			return ((SQLValueFunction *) node)->op != SVFOP_CURRENT_TIMESTAMP &&
+			return !search->settings_stay &&
+				((SQLValueFunction *) node)->op != SVFOP_CURRENT_TIMESTAMP &&
 				((SQLValueFunction *) node)->op != SVFOP_CURRENT_TIMESTAMP_N;
 		case T_Var:
 		case T_Const:
@@ -225,9 +273,12 @@ is_unsafe(Node *node, void *context)
 }
 
 bool
-SafeExpression(Node *expression, List **params)
+SafeExpression(Node *expression, bool settings_stay, List **params)
 {
-	Search		search = {.params = *params};
+	Search		search = {
+		.settings_stay = settings_stay,
+		.params = *params,
+	};
 	bool		unsafe = is_unsafe(expression, &search);
 
 	*params = search.params;
@@ -242,14 +293,14 @@ are_safe(List *expressions, Search *search)
 
 /* Are the operators safe by which a node compares columns? */
 static bool
-compares_safely(int n, const Oid *operators)
+compares_safely(int n, const Oid *operators, const Search *search)
 {
 	for (int i = 0; i < n; i++)
 	{
 		/* which are not told: any value */
 		List	   *args = list_make2(makeNode(Var), makeNode(Var));
 
-		if (!is_safe_operator(operators[i], InvalidOid, args))
+		if (!is_safe_operator(operators[i], InvalidOid, args, search))
 			return false;
 	}
 	return true;
@@ -298,25 +349,26 @@ has_safe_expressions(PlanState *plan_state, Search *search)
 		case T_Memoize:
 			return are_safe(((Memoize *) plan)->param_exprs, search) &&
 				compares_safely(((Memoize *) plan)->numKeys,
-								((Memoize *) plan)->hashOperators);
+								((Memoize *) plan)->hashOperators,
+								search);
 		case T_MergeAppend:
 			return compares_safely(((MergeAppend *) plan)->numCols,
-								   ((MergeAppend *) plan)->sortOperators);
+								   ((MergeAppend *) plan)->sortOperators, search);
 		case T_RecursiveUnion:
 			return compares_safely(((RecursiveUnion *) plan)->numCols,
-								   ((RecursiveUnion *) plan)->dupOperators);
+								   ((RecursiveUnion *) plan)->dupOperators, search);
 		case T_IncrementalSort:
 			return compares_safely(((Sort *) plan)->numCols,
-								   ((Sort *) plan)->sortOperators);
+								   ((Sort *) plan)->sortOperators, search);
 		case T_Group:
 			return compares_safely(((Group *) plan)->numCols,
-								   ((Group *) plan)->grpOperators);
+								   ((Group *) plan)->grpOperators, search);
 		case T_Agg:
 			return compares_safely(((Agg *) plan)->numCols,
-								   ((Agg *) plan)->grpOperators);
+								   ((Agg *) plan)->grpOperators, search);
 		case T_Unique:
 			return compares_safely(((Unique *) plan)->numCols,
-								   ((Unique *) plan)->uniqOperators);
+								   ((Unique *) plan)->uniqOperators, search);
 		case T_NestLoop:
 			return are_safe(((NestLoop *) plan)->join.joinqual, search);
 		case T_MergeJoin:
@@ -472,10 +524,14 @@ is_unsafe_plan(PlanState *plan_state, void *context)
 }
 
 const char *
-SafePlanRefusal(PlanState *plan_state, List **params)
+SafePlanRefusal(PlanState *plan_state, bool settings_stay, List **params)
 {
 	const PlannedStmt *statement = plan_state->state->es_plannedstmt;
-	Search		search = {.plans = true, .params = *params};
+	Search		search = {
+		.settings_stay = settings_stay,
+		.plans = true,
+		.params = *params,
+	};
 	Children	self = {.search = &search, .first = plan_state};
 	EState	   *estate = plan_state->state;
 
@@ -486,4 +542,29 @@ SafePlanRefusal(PlanState *plan_state, List **params)
 	(void) is_unsafe_plan(plan_state, &self);
 	*params = search.params;
 	return search.refusal;
+}
+
+/* Finds a node that may change a setting. */
+static bool
+may_change_settings(PlanState *plan_state, void *context)
+{
+	Search	   *search = context;
+
+	check_stack_depth();
+	return !has_safe_expressions(plan_state, search) ||
+		!are_safe(plan_state->plan->targetlist, search) ||
+		!are_safe(plan_state->plan->qual, search) ||
+		planstate_tree_walker(plan_state, may_change_settings, context);
+}
+
+bool
+SettingsStay(const TakenQuery *query)
+{
+	const PlannedStmt *statement = query->estate->es_plannedstmt;
+	Search		search = {.volatile_only = true};
+
+	/* on functions and domains of users, a plan is marked to depend */
+	return query->row_count == 0 && statement->commandType == CMD_SELECT &&
+		!statement->hasModifyingCTE && statement->invalItems == NIL &&
+		!may_change_settings(query->top, &search);
 }

@@ -10,24 +10,35 @@
  * What may fail for one row and not for another is not run early, since the
  * query might end before it comes to that row, or with an error of a row that
  * comes before.  Of the server's functions those count as safe that are marked
- * LEAKPROOF, comparisons, and LIKE with a constant pattern.  Other errors
- * remain: damaged files, memory that runs out.
+ * LEAKPROOF, comparisons, LIKE with a constant pattern, and some casts.  Other
+ * errors remain: damaged files, memory that runs out.
  *
  *-------------------------------------------------------------------------
  */
 #ifndef PG_LOOKAHEAD_SAFE_PLAN_H
 #define PG_LOOKAHEAD_SAFE_PLAN_H
 
-#include "nodes/execnodes.h"
+#include "exec/taken.h"
+
+/*
+ * Does no setting change (TimeZone, for one) while a query runs, and does its
+ * present run go on to its end?  Then a stable function without a value of the
+ * row, such as now() - interval '1 day', is the same for all rows.  The settings
+ * of a cursor may change between two FETCHes, and volatile functions, triggers
+ * and functions of users may change them between two rows.
+ */
+extern bool SettingsStay(const TakenQuery *query);
 
 /*
  * Is an expression safe?  The numbers of the executor's parameters that it
  * uses are added to a list: it is safe while none of them has yet to be
  * computed.
  */
-extern bool SafeExpression(Node *expression, List **params);
+extern bool SafeExpression(Node *expression, bool settings_stay,
+						   List **params);
 
 /* The same of a plan and all below it; NULL, or why it is not. */
-extern const char *SafePlanRefusal(PlanState *plan_state, List **params);
+extern const char *SafePlanRefusal(PlanState *plan_state, bool settings_stay,
+								   List **params);
 
 #endif							/* PG_LOOKAHEAD_SAFE_PLAN_H */
