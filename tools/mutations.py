@@ -18,6 +18,7 @@ DIFFERENTIAL = "test/python/test_scan_differential.py::"
 PAGES = "test/python/test_index_pages.py::"
 JOIN_HAZARDS = "test/python/test_join_hazards.py::"
 JOIN_ENDS = "test/python/test_join_ends.py::"
+WALKS = "test/python/test_policy.py::test_walks"
 
 
 @dataclass(frozen=True)
@@ -563,8 +564,9 @@ MUTATIONS = [
         "src/join/safe_plan.c",
         'return "outer side locks rows";',
         "return NULL;",
-        (JOIN_HAZARDS + "test_no_effect_ahead_of_time",),
-        "Rows are locked that nobody asks for.",
+        (JOIN_ENDS + "test_reasons",),
+        "Rows are locked that nobody asks for. Nodes that are not listed are refused in any case, so that only"
+        " the reason tells.",
     ),
     Mutation(
         "changes early",
@@ -580,7 +582,7 @@ MUTATIONS = [
         "src/join/safe_plan.c",
         'search->refusal = "outer side reads what the statement changes";',
         ";",
-        (JOIN_HAZARDS + "test_changed_tables",),
+        (JOIN_HAZARDS + "test_changed_tables", JOIN_ENDS + "test_reasons"),
         "Pages are pruned before the row versions of earlier rows are put there, which then lie elsewhere.",
     ),
     Mutation(
@@ -638,8 +640,56 @@ MUTATIONS = [
         "src/join/inner_ahead.c",
         "*(is_index ? &inner->index_owed : &inner->heap_owed) += 1;",
         "",
-        (JOIN_HAZARDS + "test_completed_joins_count_as_stock",),
+        (JOIN_HAZARDS + "test_reads_stay_at_the_inner_side",),
         "What was read ahead is counted as found.",
+    ),
+    # The policies of nested loops and of leaf pages; that of index scans is mutated in test_policy.py
+    *(
+        Mutation(
+            f"join policy: {name}", "src/join/policy.c", old, new, (WALKS + "[join]",), "The policy breaks its word."
+        )
+        for name, old, new in (
+            ("hits do not end it", "policy->judged_reads < LEAST_READS", "policy->judged_reads < 0"),
+            ("reads are not timed again", "policy->clock.reads >= policy->clock.granted", "false"),
+            ("the kernel is not noticed", "policy->neighbours >= policy->blocks / 4 * 3", "false"),
+            ("slow reads never suffice", "&& more_wanted)", "&& more_wanted && policy->idle_rows)"),
+            ("an empty ring is kept", "JoinPolicyEnded(JoinPolicy *policy)\n{\n\tstart_timing(policy);", "JoinPolicyEnded(JoinPolicy *policy)\n{"),
+            ("the distance does not grow", "Min(policy->distance * 2, policy->max_distance)", "Min(policy->distance, policy->max_distance)"),
+            ("the distance exceeds the ring", "Min(policy->distance * 2, policy->max_distance)", "policy->distance * 2"),
+            ("forbidden, and done", "if (!policy->forbidden)", "if (true)"),
+            ("useless, and kept", "policy->mode >= JOIN_AHEAD)\n\t\tstart_timing(policy);", "false)\n\t\tstart_timing(policy);"),
+            ("a way that the table does not have", "\tpolicy->mode = JOIN_ENDING;\n\tReadClockRest", "\tpolicy->mode = JOIN_WATCH;\n\tReadClockRest"),
+        )
+    ),
+    *(
+        Mutation(
+            f"leaf policy: {name}", "src/scan/leaf_policy.c", old, new, (WALKS + "[leaf]",), "The policy breaks its word."
+        )
+        for name, old, new in (
+            ("hits do not end it", "policy->hits_in_row >= HITS_TO_STOP", "false"),
+            ("fast probes do not end it", "if (read_us < SLOW_READ_US)\n\t\tstop(policy, true);\n\telse", ""),
+            ("reads are not timed again", "policy->clock.reads < policy->clock.granted", "true"),
+            ("no rest", "\tif (rests)\n", "\tif (false)\n"),
+            ("a rest without end", "policy->clock.rest--;", ";"),
+            ("slow reads never suffice", "policy->sampled_us >= SLOW_READ_US * policy->samples", "false"),
+            ("the distance is not earned", "2 * policy->visited", "3 * policy->visited"),
+            ("the distance begins at 1", "#define MIN_DISTANCE 4", "#define MIN_DISTANCE 1"),
+            ("direct reads are probed", "if (policy->forced || policy->direct)", "if (policy->forced)"),
+            ("forced, and not done", "\tif (policy->forced)\n\t\treturn;\n\tpolicy->mode = LEAF_WATCH;", "\tpolicy->mode = LEAF_WATCH;"),
+            ("a way that the table does not have", "\t\tstart_timing(policy);\n\tpolicy->in_order", "\t\tpolicy->mode = LEAF_WATCH;\n\tpolicy->in_order"),
+        )
+    ),
+    *(
+        Mutation(
+            f"clock: {name}", "src/exec/read_clock.h", old, new, (WALKS,), "All policies break their word."
+        )
+        for name, old, new in (
+            ("it never rests", "clock->rest = clock->last_rest =\n", "clock->last_rest =\n"),
+            ("it never runs again", "\t\tclock->rest--;", "\t\t;"),
+            ("rests without bound", "return Min(Max(number * 2, least), most);", "return Max(number * 2, least);"),
+            ("useless look-ahead without bound", "Min(wanted * 2, SLOW_READS_MAX)", "wanted * 2"),
+            ("what is useless is not noticed", "bool\t\tuseless = unused > MAX_UNUSED * used;", "bool\t\tuseless = unused > 100 * MAX_UNUSED * used;"),
+        )
     ),
     # Where nothing but the cost changes
     Mutation(

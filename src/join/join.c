@@ -131,7 +131,7 @@ reason_of(const JoinNode *node)
 		return node->refusal;
 	if (node->rows != NULL)
 		return "nothing could be read ahead";
-	return node->policy.saw_fast_reads ? "reads are fast" :
+	return node->policy.clock.last_rest > 0 ? "reads are fast" :
 		"nothing to wait for";
 }
 

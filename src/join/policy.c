@@ -10,34 +10,21 @@
  *	from		to			when
  *	WATCH		TIME		the inner side had to read for a row
  *	TIME		WATCH		IDLE_ROWS rows in a row needed no read
- *	TIME		AHEAD		slow_reads_wanted rows in a row, of those that
- *							were timed, waited for slow reads
+ *	TIME		AHEAD		the clock has seen slow reads, and enough rows are
+ *							wanted
  *	AHEAD		ENDING		fewer than LEAST_READS of JUDGED_ROWS rows needed
- *							a read; or reads_to_probe rows needed one, and it
- *							is time to see how slow reads are; or of
+ *							a read; or as many needed one as the clock granted,
+ *							and it is time to see how slow reads are; or of
  *							JUDGED_BLOCKS blocks three quarters followed the
  *							one before, and the kernel reads ahead
  *	ENDING		TIME		no row is held any more
- *	AHEAD,		TIME		the join was begun again, and for each row that was
- *	ENDING					fetched ahead and used, more than MAX_UNUSED were
- *							not used
+ *	AHEAD,		TIME		the join was begun again, and look-ahead was useless
+ *	ENDING
  *	any			WATCH		look-ahead is forbidden
  *
- * Beside the mode, there is the clock, which only TIME uses:
- *
- *	runs		rests		FAST_READS_TO_REST rows in a row waited for fast
- *							reads; or the kernel was found to read ahead, or few
- *							rows to need a read
- *	rests		runs		"rest" rows that needed reads have gone by; that
- *							number doubles each time
- *
- * A slow read is one that takes FAST_READ_US or more.  A read that takes less
- * comes from the kernel's page cache, where handing it to another process
- * costs more than waiting for it.
- *
- * slow_reads_wanted is SLOW_READS_TO_START at first, and 1 where another node
- * of the query has seen that reads are slow.  It doubles whenever look-ahead
- * proves useless, and shrinks again when it proves useful.
+ * Beside the mode, there is the clock (read_clock.h), which times the rows of
+ * TIME that need a read.  It also rests when the kernel is found to read ahead,
+ * or few rows to need a read.
  *
  * In AHEAD the distance starts at 1 row and doubles with each row that needed a
  * read, up to max_distance.  It does not shrink.
@@ -48,53 +35,37 @@
 
 #include "join/policy.h"
 
-#define SLOW_READS_TO_START 2
-#define SLOW_READS_MAX 64
-#define FAST_READ_US 25
-#define FAST_READS_TO_REST 3
-#define REST_MIN 32
-#define REST_MAX 1024
 #define IDLE_ROWS 16
-#define READS_TO_PROBE 1024
-#define READS_TO_PROBE_MAX 8192
 #define JUDGED_ROWS 64
 #define LEAST_READS 4
 #define JUDGED_BLOCKS 32
-#define MAX_UNUSED 3
 
 static void
 start_ahead(JoinPolicy *policy)
 {
-	if (policy->forbidden)
-		return;
 	policy->mode = JOIN_AHEAD;
 	policy->distance = policy->forced ? policy->max_distance : 1;
 	policy->judged_rows = 0;
 	policy->judged_reads = 0;
-	policy->reads = 0;
 	policy->blocks = 0;
 	policy->neighbours = 0;
-	policy->reads_to_probe =
-		Min(Max(policy->reads_to_probe * 2, READS_TO_PROBE),
-			READS_TO_PROBE_MAX);
+	ReadClockGrant(&policy->clock, GRANT_MIN, GRANT_MAX);
 }
 
 static void
 start_timing(JoinPolicy *policy)
 {
 	policy->mode = JOIN_TIME;
-	policy->slow_reads = 0;
-	policy->fast_reads = 0;
 	policy->idle_rows = 0;
+	ReadClockStart(&policy->clock);
 }
 
-/* Let the clock rest. */
+/* It does not pay for now. */
 static void
-rest(JoinPolicy *policy)
+end_and_rest(JoinPolicy *policy)
 {
-	policy->fast_reads = 0;
-	policy->rest = policy->last_rest =
-		Min(Max(policy->last_rest * 2, REST_MIN), REST_MAX);
+	policy->mode = JOIN_ENDING;
+	ReadClockRest(&policy->clock, REST_MIN, REST_MAX);
 }
 
 void
@@ -104,7 +75,6 @@ JoinPolicyInit(JoinPolicy *policy, bool forced)
 		.mode = JOIN_WATCH,
 		.forced = forced,
 		.max_distance = 1,
-		.slow_reads_wanted = SLOW_READS_TO_START,
 	};
 	if (forced)
 		start_ahead(policy);
@@ -143,25 +113,8 @@ JoinPolicyTimed(JoinPolicy *policy, bool was_read, double read_us,
 		return;
 	}
 	policy->idle_rows = 0;
-	if (read_us < 0)
-		policy->rest--;
-	else if (read_us < FAST_READ_US)
-	{
-		policy->slow_reads = 0;
-		policy->saw_fast_reads = true;
-		if (++policy->fast_reads >= FAST_READS_TO_REST)
-			rest(policy);
-	}
-	else
-	{
-		int			wanted = policy->slow_reads_wanted;
-
-		policy->fast_reads = 0;
-		if (others_slow && wanted == SLOW_READS_TO_START)
-			wanted = 1;
-		if (++policy->slow_reads >= wanted && more_wanted)
-			start_ahead(policy);
-	}
+	if (ReadClockRead(&policy->clock, read_us, others_slow) && more_wanted)
+		start_ahead(policy);
 }
 
 void
@@ -171,7 +124,7 @@ JoinPolicyRow(JoinPolicy *policy, bool was_read)
 	if (was_read)
 	{
 		policy->judged_reads++;
-		policy->reads++;
+		policy->clock.reads++;
 		policy->distance = Min(policy->distance * 2, policy->max_distance);
 	}
 	if (policy->forced || policy->mode != JOIN_AHEAD)
@@ -179,13 +132,10 @@ JoinPolicyRow(JoinPolicy *policy, bool was_read)
 	if (policy->judged_rows >= JUDGED_ROWS)
 	{
 		if (policy->judged_reads < LEAST_READS)
-		{
-			rest(policy);
-			policy->mode = JOIN_ENDING;
-		}
+			end_and_rest(policy);
 		policy->judged_rows = policy->judged_reads = 0;
 	}
-	if (policy->reads >= policy->reads_to_probe)
+	if (policy->clock.reads >= policy->clock.granted)
 		policy->mode = JOIN_ENDING;
 }
 
@@ -198,10 +148,7 @@ JoinPolicyBlocks(JoinPolicy *policy, int blocks, int neighbours)
 		return;
 	if (!policy->forced && policy->mode == JOIN_AHEAD &&
 		policy->neighbours >= policy->blocks / 4 * 3)
-	{
-		rest(policy);
-		policy->mode = JOIN_ENDING;
-	}
+		end_and_rest(policy);
 	policy->blocks = policy->neighbours = 0;
 }
 
@@ -214,15 +161,8 @@ JoinPolicyEnded(JoinPolicy *policy)
 void
 JoinPolicyBegunAgain(JoinPolicy *policy, int used, int unused)
 {
-	if (policy->forced)
-		return;
-	if (unused > MAX_UNUSED * used)
-	{
-		policy->slow_reads_wanted =
-			Min(policy->slow_reads_wanted * 2, SLOW_READS_MAX);
-		if (policy->mode >= JOIN_AHEAD)
-			start_timing(policy);
-	}
-	else if (used > 0 && policy->slow_reads_wanted > SLOW_READS_TO_START)
-		policy->slow_reads_wanted--;
+	if (!policy->forced &&
+		ReadClockWasUseless(&policy->clock, used, unused) &&
+		policy->mode >= JOIN_AHEAD)
+		start_timing(policy);
 }

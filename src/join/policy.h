@@ -12,6 +12,8 @@
 #ifndef PG_LOOKAHEAD_JOIN_POLICY_H
 #define PG_LOOKAHEAD_JOIN_POLICY_H
 
+#include "exec/read_clock.h"
+
 typedef enum JoinMode
 {
 	JOIN_WATCH,					/* row by row, as the server does */
@@ -20,30 +22,22 @@ typedef enum JoinMode
 	JOIN_ENDING					/* those that have been are handed out */
 } JoinMode;
 
-/* Only mode, distance and saw_fast_reads are for others to read. */
+/* Only mode and distance are for others to read. */
 typedef struct JoinPolicy
 {
 	JoinMode	mode;
 	int			distance;		/* in AHEAD: rows wanted ahead */
-	bool		saw_fast_reads;
 
 	bool		forced;			/* debug_force */
 	bool		forbidden;
 	int			max_distance;
 
-	/* in TIME */
-	int			slow_reads;		/* in a row */
-	int			slow_reads_wanted;	/* to look ahead */
-	int			fast_reads;		/* in a row */
-	int			idle_rows;		/* in a row, whose inner scan read nothing */
-	int			rest;			/* rows with reads, not to be timed */
-	int			last_rest;
+	ReadClock	clock;			/* a read of it: a row that needed one */
+	int			idle_rows;		/* in TIME: in a row, whose scan read nothing */
 
 	/* in AHEAD */
 	int			judged_rows;	/* lately */
 	int			judged_reads;	/* of these, whose inner scan had to read */
-	int			reads;			/* rows whose inner scan had to read, of all */
-	int			reads_to_probe; /* when reads are to be timed again */
 	int			neighbours;		/* of the blocks lately read */
 	int			blocks;			/* lately read */
 } JoinPolicy;
@@ -60,7 +54,7 @@ extern void JoinPolicyForbid(JoinPolicy *policy);
 static inline bool
 JoinPolicyTimes(const JoinPolicy *policy)
 {
-	return policy->rest <= 0;
+	return policy->clock.rest <= 0;
 }
 
 /* In WATCH: something was read while the inner side was scanned. */

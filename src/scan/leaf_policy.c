@@ -8,10 +8,10 @@
  *
  *	from	to		when
  *	WATCH	TIME	a leaf page was read, and no rest is left
- *	WATCH	AHEAD	the same, and other reads of the query are known to be slow
  *	TIME	AHEAD	the last leaf pages, 1 with direct I/O and SAMPLES_BUFFERED
  *					else, took SLOW_READ_US each or more; or if in_order, on
- *					average over SAMPLES_IN_ORDER leaf pages, read or not
+ *					average over SAMPLES_IN_ORDER leaf pages, read or not; or not
+ *					in_order, and other reads of the query are known to be slow
  *	TIME	WATCH	they took less, and a rest follows; or a leaf page was found
  *					in shared buffers, and not in_order
  *	AHEAD	TIME	coming leaf pages turn out to be in_order
@@ -19,8 +19,8 @@
  *					buffers, or a probe was fast, and a rest follows; or
  *					in_order, and the reads granted have been started
  *
- * A rest lasts for a number of leaf pages that had to be read; it doubles each
- * time, until a probe has been slow.
+ * A rest (read_clock.h) lasts for a number of leaf pages that had to be read; it
+ * doubles each time, until a probe has been slow.
  *
  * On a busy machine a read out of the kernel's cache may take long now and
  * then, so that with buffered I/O one slow read tells little.  And where leaf
@@ -42,15 +42,15 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "postgres.h"
+#include "c.h"
 
 #include "scan/leaf_policy.h"
 
 #define SLOW_READ_US 40
 #define SAMPLES_BUFFERED 3
 #define SAMPLES_IN_ORDER 32
-#define REST_MIN 16
-#define REST_MAX 256
+#define LEAF_REST_MIN 16
+#define LEAF_REST_MAX 256
 #define FIRST_GRANT 32
 #define LAST_GRANT 256
 #define GRANT_IN_ORDER 64
@@ -69,6 +69,7 @@ static void
 start_timing(LeafPolicy *policy)
 {
 	policy->mode = LEAF_TIME;
+	policy->probe = false;
 	policy->samples = 0;
 	policy->sampled_us = 0;
 }
@@ -79,8 +80,9 @@ start_ahead(LeafPolicy *policy)
 	policy->mode = LEAF_AHEAD;
 	policy->probe = false;
 	policy->hits_in_row = 0;
-	policy->last_grant = policy->in_order ? GRANT_IN_ORDER : FIRST_GRANT;
-	policy->reads_to_probe = policy->last_grant;
+	policy->clock.granted = 0;
+	ReadClockGrant(&policy->clock,
+				   policy->in_order ? GRANT_IN_ORDER : FIRST_GRANT, LAST_GRANT);
 	set_distance(policy);
 }
 
@@ -91,10 +93,9 @@ stop(LeafPolicy *policy, bool rests)
 		return;
 	policy->mode = LEAF_WATCH;
 	policy->probe = false;
-	policy->rest = 0;
+	policy->clock.rest = 0;
 	if (rests)
-		policy->rest = policy->last_rest =
-			Min(Max(policy->last_rest * 2, REST_MIN), REST_MAX);
+		ReadClockRest(&policy->clock, LEAF_REST_MIN, LEAF_REST_MAX);
 }
 
 void
@@ -131,8 +132,8 @@ LeafPolicyPage(LeafPolicy *policy, double read_us)
 		case LEAF_WATCH:
 			if (read_us == 0)
 				break;
-			if (policy->rest > 0)
-				policy->rest--;
+			if (policy->clock.rest > 0)
+				policy->clock.rest--;
 			else
 				start_timing(policy);
 			break;
@@ -190,8 +191,8 @@ LeafPolicyStarted(LeafPolicy *policy, int reads, int pages_found,
 	}
 	if (policy->forced || policy->direct)
 		return;
-	policy->reads_to_probe -= reads;
-	if (policy->reads_to_probe > 0)
+	policy->clock.reads += reads;
+	if (policy->clock.reads < policy->clock.granted)
 		return;
 	if (policy->in_order)
 		stop(policy, false);
@@ -209,8 +210,7 @@ LeafPolicyProbed(LeafPolicy *policy, double read_us)
 		stop(policy, true);
 	else
 	{
-		policy->last_rest = 0;
-		policy->reads_to_probe = policy->last_grant =
-			Min(policy->last_grant * 2, LAST_GRANT);
+		policy->clock.last_rest = 0;
+		ReadClockGrant(&policy->clock, FIRST_GRANT, LAST_GRANT);
 	}
 }

@@ -11,6 +11,8 @@
 #ifndef PG_LOOKAHEAD_LEAF_POLICY_H
 #define PG_LOOKAHEAD_LEAF_POLICY_H
 
+#include "exec/read_clock.h"
+
 typedef enum LeafMode
 {
 	LEAF_WATCH,					/* has a leaf page to be read at all? */
@@ -31,10 +33,7 @@ typedef struct LeafPolicy
 	int			visited;		/* leaf pages, since the scan was begun */
 	int			samples;		/* leaf pages visited in TIME */
 	double		sampled_us;		/* what their reads took together */
-	int			rest;			/* reads that are not looked at */
-	int			last_rest;
-	int			reads_to_probe; /* reads to be started before one is timed */
-	int			last_grant;
+	ReadClock	clock;			/* its rests, and what it grants */
 	int			hits_in_row;
 } LeafPolicy;
 

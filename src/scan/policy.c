@@ -11,38 +11,26 @@
  *	WATCH		TOGETHER	an entry's heap block is that of the entry
  *							POLICY_LOOK_ENTRIES and 1 before; or a block was
  *							read
- *	WATCH		AHEAD		a block was read, and the scan is forced
+ *	WATCH		AHEAD		a block was read, and the scan is forced; or as from
+ *							TOGETHER, by the read of the page that ended it
  *	TOGETHER	WATCH		LONE_PAGES heap pages in a row had one row each
- *	TOGETHER	AHEAD		slow_reads_wanted slow reads were seen in a row, and
- *							more rows are wanted
+ *	TOGETHER	AHEAD		the clock has seen slow reads, and more rows are
+ *							wanted
  *	AHEAD		ENDING		HITS_TO_STOP blocks in a row were found in shared
  *							buffers; or IDLE_ENTRIES_TO_STOP entries were
  *							returned and no block had to be read (they need no
  *							heap page, or are many on one); or
  *							FAST_READS_TO_REST probes in a row were fast; or
- *							reads_to_probe blocks were read, and it is time to
- *							see how slow reads are
+ *							as many blocks were read as the clock granted, and
+ *							it is time to see how slow reads are
  *	ENDING		TOGETHER	the window is empty
- *	AHEAD,		TOGETHER	the scan was begun again, and for each block that
- *	ENDING					was read ahead and used, more than MAX_UNUSED were
- *							not used
+ *	AHEAD,		TOGETHER	the scan was begun again, and look-ahead was useless
+ *	ENDING
  *	any			TOGETHER	look-ahead is forbidden
  *
- * Beside the mode, there is the clock, which only TOGETHER uses:
- *
- *	runs		rests		FAST_READS_TO_REST fast reads were seen in a row,
- *							in TOGETHER, or as probes in AHEAD
- *	rests		runs		"rest" reads have gone by; that number doubles each
- *							time
- *
- * A slow read is one that takes FAST_READ_US or more.  A read that takes less
- * comes from the kernel's page cache, where handing it to another process
- * costs more than waiting for it.
- *
- * slow_reads_wanted is SLOW_READS_TO_START at first, and 1 for the first start
- * where another node of the query has seen that reads are slow (one partition
- * of many).  It doubles whenever look-ahead proves useless, and shrinks again
- * when it proves useful.
+ * Beside the mode, there is the clock (read_clock.h), which times the reads of
+ * TOGETHER, and the probes of AHEAD.  What another node of the query has seen
+ * (one partition of many) counts for the first start only.
  *
  * Where the kernel reads ahead, too, slow reads can be an exception: those at
  * the beginning of what turns out to be in order, say.  A probe is a block that
@@ -50,8 +38,7 @@
  * in flight.  The first is due after FIRST_PROBE reads, then after twice that
  * number, and so on; one that was fast is followed by the next at once.  That
  * tells nothing if the window is why the block is in the page cache, or why it
- * is not.  So AHEAD is left for good after reads_to_probe reads, which is
- * READS_TO_PROBE at first, and doubles with each AHEAD.
+ * is not.  So AHEAD is left for good after the reads that the clock granted.
  *
  * In AHEAD the distance starts at MIN_DISTANCE and doubles with each block
  * that had to be read, but to no more than twice the blocks visited so far (so
@@ -68,20 +55,11 @@
 #include "scan/policy.h"
 
 #define LONE_PAGES 8
-#define SLOW_READS_TO_START 2
-#define SLOW_READS_MAX 64
-#define FAST_READ_US 25
-#define FAST_READS_TO_REST 3
-#define REST_MIN 32
-#define REST_MAX 1024
 #define FIRST_PROBE 16
 #define PROBE_INTERVAL_MAX 4096
-#define READS_TO_PROBE 1024
-#define READS_TO_PROBE_MAX 8192
 #define MIN_DISTANCE 4
 #define HITS_TO_STOP 256
 #define IDLE_ENTRIES_TO_STOP 4096
-#define MAX_UNUSED 3
 
 static void
 start_ahead(Policy *policy)
@@ -89,14 +67,10 @@ start_ahead(Policy *policy)
 	if (policy->forbidden)
 		return;
 	policy->mode = POLICY_AHEAD;
-	policy->fast_reads = 0;
 	policy->hits_in_row = 0;
 	policy->idle_entries = 0;
-	policy->reads = 0;
 	policy->next_probe = policy->probe_interval = FIRST_PROBE;
-	policy->reads_to_probe =
-		Min(Max(policy->reads_to_probe * 2, READS_TO_PROBE),
-			READS_TO_PROBE_MAX);
+	ReadClockGrant(&policy->clock, GRANT_MIN, GRANT_MAX);
 	policy->distance = MIN_DISTANCE;
 }
 
@@ -104,38 +78,22 @@ static void
 stop_ahead(Policy *policy)
 {
 	policy->mode = POLICY_TOGETHER;
-	policy->slow_reads = 0;
-	policy->fast_reads = 0;
 	policy->lone_pages = 0;
-}
-
-/* A read was fast.  True if it is time for the clock to rest. */
-static bool
-fast_read(Policy *policy)
-{
-	if (++policy->fast_reads < FAST_READS_TO_REST)
-		return false;
-	policy->fast_reads = 0;
-	policy->saw_fast_reads = true;
-	policy->rest = policy->last_rest =
-		Min(Max(policy->last_rest * 2, REST_MIN), REST_MAX);
-	return true;
+	ReadClockStart(&policy->clock);
 }
 
 /* What a probe has shown.  True if reads are fast. */
 static bool
 probed(Policy *policy, double read_us)
 {
-	bool		fast = read_us < FAST_READ_US;
-
-	if (!fast)
+	(void) ReadClockRead(&policy->clock, read_us, false);
+	if (read_us >= FAST_READ_US)
 	{
-		policy->fast_reads = 0;
 		policy->probe_interval =
 			Min(policy->probe_interval * 2, PROBE_INTERVAL_MAX);
-		policy->next_probe = policy->reads + policy->probe_interval;
+		policy->next_probe = policy->clock.reads + policy->probe_interval;
 	}
-	return fast && fast_read(policy);
+	return !PolicyTimesReads(policy);
 }
 
 void
@@ -144,7 +102,6 @@ PolicyInit(Policy *policy, bool forced)
 	*policy = (Policy) {
 		.mode = POLICY_WATCH,
 		.forced = forced,
-		.slow_reads_wanted = SLOW_READS_TO_START,
 		.max_distance = MIN_DISTANCE,
 	};
 	if (forced)
@@ -199,24 +156,8 @@ PolicyNeighbours(Policy *policy)
 void
 PolicyRead(Policy *policy, double read_us, bool more_wanted, bool others_slow)
 {
-	int			wanted = policy->slow_reads_wanted;
-
-	if (read_us < 0)
-	{
-		policy->rest--;
-		return;
-	}
-	if (read_us < FAST_READ_US)
-	{
-		policy->slow_reads = 0;
-		(void) fast_read(policy);
-		return;
-	}
-	policy->fast_reads = 0;
-	if (others_slow && policy->reads_to_probe == 0 &&
-		wanted == SLOW_READS_TO_START)
-		wanted = 1;
-	if (++policy->slow_reads >= wanted && more_wanted)
+	others_slow &= policy->clock.granted == 0;
+	if (ReadClockRead(&policy->clock, read_us, others_slow) && more_wanted)
 		start_ahead(policy);
 }
 
@@ -235,14 +176,15 @@ PolicyBlock(Policy *policy, bool was_read, double read_us)
 			Max(policy->distance, (int) Min((uint64) distance, earned));
 		policy->hits_in_row = 0;
 		policy->idle_entries = 0;
-		policy->reads++;
+		policy->clock.reads++;
 	}
 	else
 		policy->hits_in_row++;
 
 	if (!policy->forced &&
 		(policy->hits_in_row >= HITS_TO_STOP || reads_are_fast ||
-		 policy->reads >= Max(policy->reads_to_probe, policy->least_reads)))
+		 policy->clock.reads >=
+		 Max(policy->clock.granted, policy->least_reads)))
 		policy->mode = POLICY_ENDING;
 }
 
@@ -261,16 +203,9 @@ PolicyEntries(Policy *policy, int entries, int held)
 void
 PolicyBegunAgain(Policy *policy, uint64 used, uint64 unused)
 {
-	if (unused > MAX_UNUSED * used)
-	{
-		if (policy->forced)
-			return;
-		policy->slow_reads_wanted =
-			Min(policy->slow_reads_wanted * 2, SLOW_READS_MAX);
-		policy->blocks = 0;
-		if (policy->mode >= POLICY_AHEAD)
-			stop_ahead(policy);
-	}
-	else if (used > 0 && policy->slow_reads_wanted > SLOW_READS_TO_START)
-		policy->slow_reads_wanted--;
+	if (policy->forced || !ReadClockWasUseless(&policy->clock, used, unused))
+		return;
+	policy->blocks = 0;
+	if (policy->mode >= POLICY_AHEAD)
+		stop_ahead(policy);
 }

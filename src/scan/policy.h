@@ -12,6 +12,8 @@
 #ifndef PG_LOOKAHEAD_POLICY_H
 #define PG_LOOKAHEAD_POLICY_H
 
+#include "exec/read_clock.h"
+
 /* In WATCH, one entry in so many (and one) is looked at. */
 #define POLICY_LOOK_ENTRIES 16
 
@@ -31,23 +33,14 @@ typedef struct Policy
 
 	bool		forced;			/* debug_force */
 	bool		forbidden;		/* there can be no window */
-	bool		saw_fast_reads;
-
-	/* in TOGETHER */
-	int			lone_pages;		/* pages of one row, in a row */
-	int			slow_reads;		/* in a row */
-	int			slow_reads_wanted;	/* to look ahead */
-	int			fast_reads;		/* in a row */
-	int			rest;			/* reads not to be timed */
-	int			last_rest;
+	ReadClock	clock;
+	int			lone_pages;		/* in TOGETHER: pages of one row, in a row */
 
 	/* in AHEAD */
 	int			max_distance;
 	int			hits_in_row;
 	int			idle_entries;	/* returned since a block had to be read */
-	int			reads;			/* blocks that had to be read */
-	int			reads_to_probe; /* when reads are to be timed again */
-	int			least_reads;	/* before that */
+	int			least_reads;	/* before reads are to be timed again */
 	int			next_probe;		/* reads at which one is to be left out */
 	int			probe_interval; /* the same, since the last one */
 	uint64		blocks;			/* visited in AHEAD, ever */
@@ -81,7 +74,7 @@ extern void PolicyNeighbours(Policy *policy);
 static inline bool
 PolicyTimesReads(const Policy *policy)
 {
-	return policy->rest <= 0;
+	return policy->clock.rest <= 0;
 }
 
 /*
@@ -97,7 +90,7 @@ static inline bool
 PolicyWantsProbe(const Policy *policy)
 {
 	return policy->mode == POLICY_AHEAD && !policy->forced &&
-		policy->reads >= policy->next_probe;
+		policy->clock.reads >= policy->next_probe;
 }
 
 /*

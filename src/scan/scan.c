@@ -165,7 +165,7 @@ reason_of(const ScanNode *node)
 		return "too many scans of temporary tables";
 	if (node->ahead != NULL)
 		return "nothing could be read ahead";
-	return node->policy.saw_fast_reads ? "reads are fast" :
+	return node->policy.clock.last_rest > 0 ? "reads are fast" :
 										 "nothing to wait for";
 }
 

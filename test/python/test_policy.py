@@ -1,5 +1,5 @@
 # ruff: noqa: E501
-"""The policy of index scans (policy.c), walked through at random without a server; and mutants of it."""
+"""The policies, walked through at random without a server; and mutants of that of index scans."""
 
 from __future__ import annotations
 
@@ -13,14 +13,20 @@ import pytest
 from pg_lookahead.server.installation import Installation
 
 ROOT = Path(__file__).parents[2]
-POLICY = ROOT / "src" / "scan" / "policy.c"
+POLICIES = {
+    "scan": ROOT / "src" / "scan" / "policy.c",
+    "join": ROOT / "src" / "join" / "policy.c",
+    "leaf": ROOT / "src" / "scan" / "leaf_policy.c",
+}
+CLOCK = ROOT / "src" / "exec" / "read_clock.h"
 EVENTS = 4_000_000
 
 
-def built(directory: Path, policy: str) -> Path:
-    """The walker, with the text of a policy."""
-    source = directory / "policy.c"
-    source.write_text(policy)
+def built(directory: Path, changed: dict[Path, str]) -> Path:
+    """The walker, with other texts in the place of some files."""
+    for path, text in changed.items():
+        (directory / path.parent.name).mkdir(exist_ok=True)
+        (directory / path.parent.name / path.name).write_text(text)
     include = subprocess.run(
         [Installation.find().bindir / "pg_config", "--includedir-server"],
         check=True,
@@ -28,32 +34,42 @@ def built(directory: Path, policy: str) -> Path:
         text=True,
     ).stdout.strip()
     walker = directory / "policy_walk"
+    sources = [
+        directory / path.parent.name / path.name if path in changed else path for path in POLICIES.values()
+    ]
     walk = ROOT / "test" / "modules" / "policy_walk.c"
-    command = ["gcc", "-O2", "-std=gnu11", f"-I{ROOT / 'src'}", f"-I{include}"]
-    subprocess.run([*command, "-o", walker, source, walk], check=True)
+    command = ["gcc", "-O2", "-std=gnu11", f"-I{directory}", f"-I{ROOT / 'src'}", f"-I{include}"]
+    subprocess.run([*command, "-o", walker, *sources, walk], check=True)
     return walker
 
 
-def walked(walker: Path, seed: int, events: int = EVENTS) -> str:
+def walked(walker: Path, policy: str, seed: int, events: int = EVENTS) -> str:
     """What a walk found wrong; nothing if all is well."""
-    done = subprocess.run([walker, str(seed), str(events)], capture_output=True, text=True)
+    done = subprocess.run([walker, policy, str(seed), str(events)], capture_output=True, text=True)
     assert done.returncode == (1 if done.stdout else 0), done
     return done.stdout
 
 
-def test_policy_is_pure() -> None:
+def included(path: Path) -> list[str]:
+    return re.findall(r'^#include ["<](.*)[">]', path.read_text(), re.M)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_policy_is_pure(policy: str) -> None:
     """It calls nobody, and includes nothing of the server but c.h."""
-    included = re.findall(r'^#include ["<](.*)[">]', POLICY.read_text(), re.M)
-    assert included == ["c.h", "scan/policy.h"]
-    assert "#include" not in POLICY.with_suffix(".h").read_text()
+    path = POLICIES[policy]
+    assert included(path) == ["c.h", f"{path.parent.name}/{path.stem}.h"]
+    assert included(path.with_suffix(".h")) == ["exec/read_clock.h"]
+    assert included(CLOCK) == []
 
 
-def test_walks(tmp_path: Path, rng: random.Random) -> None:
+@pytest.mark.parametrize("policy", POLICIES)
+def test_walks(tmp_path: Path, rng: random.Random, policy: str) -> None:
     """Never ahead while everything hits, never behind while reads are slow, never at a distance of 1 or 2."""
-    walker = built(tmp_path, POLICY.read_text())
+    walker = built(tmp_path, {})
     for _ in range(5):
         seed = rng.randrange(1, 2**31)
-        assert walked(walker, seed) == ""
+        assert walked(walker, policy, seed) == ""
 
 
 # What is changed, into what, and the property that is lost.
@@ -79,23 +95,23 @@ MUTANTS = {
         "an empty window is left",
     ),
     "slow reads never suffice": (
-        "++policy->slow_reads >= wanted && more_wanted",
-        "++policy->slow_reads >= 100 * wanted && more_wanted",
+        "return ++clock->slow_reads >= wanted;",
+        "return ++clock->slow_reads >= 100 * wanted;",
         "never behind while reads are slow",
     ),
     "the clock never runs again": (
-        "		policy->rest--;",
-        "		policy->rest -= 0;",
+        "		clock->rest--;",
+        "		clock->rest -= 0;",
         "never behind while reads are slow",
     ),
     "the clock never rests": (
-        "policy->rest = policy->last_rest =\n		Min(Max(policy->last_rest * 2, REST_MIN), REST_MAX);",
-        "policy->rest = 0;",
-        "the clock rests after fast reads",
+        "clock->rest = clock->last_rest =\n",
+        "clock->last_rest =\n",
+        "fast",
     ),
     "slow reads are forgotten": (
         "	policy->mode = POLICY_TOGETHER;\n	policy->lone_pages = 0;\n	if (policy->forced)",
-        "	policy->mode = POLICY_TOGETHER;\n	policy->slow_reads = 0;\n	policy->lone_pages = 7;\n	if (policy->forced)",
+        "	policy->mode = POLICY_TOGETHER;\n	policy->clock.slow_reads = 0;\n	policy->lone_pages = 7;\n	if (policy->forced)",
         "never behind while reads are slow",
     ),
     "the distance begins at 1": (
@@ -129,18 +145,18 @@ MUTANTS = {
         "never ahead while probes are fast",
     ),
     "slow probes are not forgotten": (
-        "	if (!fast)\n	{\n		policy->fast_reads = 0;",
-        "	if (!fast)\n	{\n		policy->fast_reads -= 100;",
-        "never ahead while probes are fast",
+        "		clock->fast_reads = 0;\n		if (others",
+        "		clock->fast_reads -= 100;\n		if (others",
+        "fast",
     ),
     "probes end": (
-        "policy->next_probe = policy->reads + policy->probe_interval;",
-        "policy->next_probe = policy->reads + 100 * policy->probe_interval;",
+        "policy->next_probe = policy->clock.reads + policy->probe_interval;",
+        "policy->next_probe = policy->clock.reads + 100 * policy->probe_interval;",
         "probes are due in time",
     ),
     "the clock runs after fast probes": (
-        "	policy->mode = POLICY_TOGETHER;\n	policy->slow_reads = 0;\n	policy->fast_reads = 0;",
-        "	policy->mode = POLICY_TOGETHER;\n	policy->rest = 0;\n	policy->slow_reads = 0;\n	policy->fast_reads = 0;",
+        "	policy->lone_pages = 0;\n	ReadClockStart(&policy->clock);",
+        "	policy->lone_pages = 0;\n	policy->clock.rest = 0;\n	ReadClockStart(&policy->clock);",
         "the clock rests after fast reads",
     ),
     "useless, and kept": (
@@ -154,8 +170,7 @@ MUTANTS = {
 @pytest.mark.parametrize("name", MUTANTS)
 def test_mutants_are_caught(tmp_path: Path, rng: random.Random, name: str) -> None:
     old, new, property_lost = MUTANTS[name]
-    text = POLICY.read_text()
-    assert text.count(old) == 1
-    walker = built(tmp_path, text.replace(old, new))
-    found = next(filter(None, (walked(walker, rng.randrange(1, 2**31)) for _ in range(20))), "")
+    (path,) = (path for path in (POLICIES["scan"], CLOCK) if path.read_text().count(old) == 1)
+    walker = built(tmp_path, {path: path.read_text().replace(old, new)})
+    found = next(filter(None, (walked(walker, "scan", rng.randrange(1, 2**31)) for _ in range(20))), "")
     assert property_lost in found
