@@ -53,10 +53,16 @@ class PackageFailed(Exception):
     """A package could not be built, installed or used; the text says which, and where the log is."""
 
 
-def in_root(root: Path, script: str, major: int, log: Path) -> None:
-    """Run a shell script in a root; PackageFailed if it fails."""
+def archives_directory(major: int) -> Path:
+    """Where the packages that the roots of a version are made of are kept between runs."""
     archives = cache_directory() / "roots" / str(major)
     (archives / "partial").mkdir(parents=True, exist_ok=True)
+    return archives
+
+
+def in_root(root: Path, script: str, major: int, log: Path) -> None:
+    """Run a shell script in a root; PackageFailed if it fails."""
+    archives = archives_directory(major)
     (root / "package").mkdir(exist_ok=True)
     mounts = [
         ["--bind", "/dev", root / "dev"],
@@ -116,8 +122,10 @@ def make_root(root: Path, major: int, log: Path, architecture: str = "") -> None
         qemu-user-static, registered with the kernel (binfmt_misc)."""
     suite, mirror = debian_server.SUITES[major], debian_server.mirror()
     other = [f"--arch={architecture}"] if architecture else []
+    archives = archives_directory(major)
     # Its script for sid serves every suite, those that this debootstrap does not know by name among them.
-    command: list[str | Path] = ["debootstrap", *other, "--variant=minbase", suite.suite, root, mirror, "sid"]
+    command: list[str | Path] = ["debootstrap", *other, "--variant=minbase", f"--cache-dir={archives}"]
+    command += [suite.suite, root, mirror, "sid"]
     passes(command, log.with_name(f"{log.name}-root"))
     root.chmod(0o755)
     apt = debian_server.configuration(Path("/"), mirror, major)
