@@ -53,16 +53,16 @@ class PackageFailed(Exception):
     """A package could not be built, installed or used; the text says which, and where the log is."""
 
 
-def archives_directory(major: int) -> Path:
-    """Where the packages that the roots of a version are made of are kept between runs."""
-    archives = cache_directory() / "roots" / str(major)
+def archives_directory(major: int, architecture: str) -> Path:
+    """Where the packages that roots are made of are kept between runs."""
+    archives = cache_directory() / "roots" / "-".join(filter(None, [str(major), architecture]))
     (archives / "partial").mkdir(parents=True, exist_ok=True)
     return archives
 
 
-def in_root(root: Path, script: str, major: int, log: Path) -> None:
+def in_root(root: Path, script: str, major: int, log: Path, architecture: str = "") -> None:
     """Run a shell script in a root; PackageFailed if it fails."""
-    archives = archives_directory(major)
+    archives = archives_directory(major, architecture)
     (root / "package").mkdir(exist_ok=True)
     mounts = [
         ["--bind", "/dev", root / "dev"],
@@ -122,7 +122,7 @@ def make_root(root: Path, major: int, log: Path, architecture: str = "") -> None
         qemu-user-static, registered with the kernel (binfmt_misc)."""
     suite, mirror = debian_server.SUITES[major], debian_server.mirror()
     other = [f"--arch={architecture}"] if architecture else []
-    archives = archives_directory(major)
+    archives = archives_directory(major, architecture)
     # Its script for sid serves every suite, those that this debootstrap does not know by name among them.
     command: list[str | Path] = ["debootstrap", *other, "--variant=minbase", f"--cache-dir={archives}"]
     command += [suite.suite, root, mirror, "sid"]
@@ -176,7 +176,7 @@ def elsewhere(major: int, architecture: str) -> str:
     make_root(root, major, log, architecture)
     script = readme_walk.source_script(readme_walk.INSTALL.read_text(), major)
     tools = f"install gcc libc6-dev make postgresql-{major} postgresql-server-dev-{major}\n"
-    in_root(root, f"{tools}{script}", major, log)
+    in_root(root, f"{tools}{script}", major, log, architecture)
     shutil.rmtree(place)
     return f"PostgreSQL {major} on {architecture}: built from source, and the regression tests pass"
 
