@@ -1,10 +1,11 @@
 """Debian packages: built with the distribution's own tools, installed into a clean root, and used.
 
-    python tools/packages.py [17 18 19 17/i386 17/arm64]
+    python tools/packages.py [--forgive-mirror] [17 18 19 17/i386 17/arm64]
 
 For each major version, in the Debian suite that has it (see debian_server): debootstrap makes a
 root; in a copy of it everything is done that docs/install.md tells (see readme_walk): the package is built by
-debian/, twice, with the same result, installed and removed, and so are the other ways to install it.  The
+debian/, twice, with the same result, with the distribution's hardening flags and the files that it should
+have, installed and removed, and so are the other ways to install it.  The
 root itself then knows nothing but the package: there everything is done that README.md tells a new
 user to do, from installing to removing.  It needs root, since apt and dpkg do.
 
@@ -17,7 +18,9 @@ fetched are kept in the matrix's cache; of a run that passed, only the .deb file
 
 from __future__ import annotations
 
+import argparse
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -28,7 +31,7 @@ from pathlib import Path
 import debian_server
 import readme_walk
 from debian_server import Unavailable
-from matrix import BUILD, ROOT, cache_directory, run
+from matrix import BUILD, ROOT, cache_directory, mirror_answers, run
 from pg_lookahead.server.installation import Installation
 
 PLACE = BUILD.with_name("packages")
@@ -46,7 +49,16 @@ apt-get update -q
 """
 
 # Besides what docs/install.md asks for.
-DEVELOPER = "install lintian unzip\n"
+DEVELOPER = "install blhc lintian unzip\n"
+
+# What readelf tells of a library that was linked as the distribution links, and has what its compiler adds.
+HARDENED = {
+    "read-only relocations": r"GNU_RELRO",
+    "symbols bound at start": r"\(FLAGS\).* BIND_NOW",
+    "a stack that is not executed": r"GNU_STACK .* RW ",
+    "a guarded stack": r"UND __stack_chk_fail",
+    "fortified functions": r"UND __\w+_chk\b",
+}
 
 
 class PackageFailed(Exception):
@@ -115,6 +127,45 @@ def rpm() -> Path:
     return found
 
 
+def check_package(file: Path, major: int) -> None:
+    """PackageFailed unless a package has the files that it should have, and a hardened library."""
+    tree = file.with_name("unpacked")
+    subprocess.run(["dpkg-deb", "--extract", file, tree], check=True)
+    found = {str(path.relative_to(tree / "usr")) for path in tree.rglob("*") if path.is_file()}
+    library, extension = f"lib/postgresql/{major}/lib", f"share/postgresql/{major}/extension/pg_lookahead"
+    documents = f"share/doc/postgresql-{major}-lookahead"
+    wanted = {f"{library}/pg_lookahead.so", f"{extension}.control", f"{extension}--1.0.sql"}
+    wanted |= {f"{documents}/examples/{path.name}" for path in (ROOT / "monitoring").iterdir()}
+    wanted |= {f"{documents}/{name}" for name in ("changelog.Debian.gz", "changelog.gz", "copyright")}
+    different = wanted ^ {name for name in found if not name.startswith(f"{library}/bitcode/")}
+    if different:
+        raise PackageFailed(f"{file.name} has other files than it should: {', '.join(sorted(different))}")
+    told = subprocess.run(
+        [
+            "readelf",
+            "--wide",
+            "--dynamic",
+            "--segments",
+            "--dyn-syms",
+            tree / "usr" / library / "pg_lookahead.so",
+        ],
+        env={**os.environ, "LC_ALL": "C"},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    script = (ROOT / "sql" / "pg_lookahead--1.0.sql").read_text()
+    functions = set(re.findall(r"'MODULE_PATHNAME', '(\w+)'", script))
+    looked_up = {"Pg_magic_func", "_PG_init", *functions, *(f"pg_finfo_{name}" for name in functions)}
+    exported = set(re.findall(r" DEFAULT +\d+ (\w+)$", told, re.M))
+    if exported != looked_up:
+        raise PackageFailed(f"{file.name} exports too much or too little: {', '.join(exported ^ looked_up)}")
+    missing = [what for what, pattern in HARDENED.items() if not re.search(pattern, told)]
+    if missing or "TEXTREL" in told:
+        raise PackageFailed(f"the library of {file.name} is not hardened: {', '.join(missing) or 'TEXTREL'}")
+    shutil.rmtree(tree)
+
+
 def make_root(root: Path, major: int, log: Path, architecture: str = "") -> None:
     """A minimal system of the suite that has a version, in a directory that does not exist.
 
@@ -132,6 +183,8 @@ def make_root(root: Path, major: int, log: Path, architecture: str = "") -> None
     (root / "etc/apt/sources.list").write_text(apt["sources.list"])
     (root / "etc/apt/preferences").write_text(apt["preferences"])
     (root / "etc/apt/apt.conf.d/frozen").write_text('Acquire::Check-Valid-Until "false";\n')
+    # A root that is removed at the end need not outlive a crash.
+    (root / "etc/dpkg/dpkg.cfg.d/unsafe").write_text("force-unsafe-io\n")
     shutil.copy("/etc/resolv.conf", root / "etc/resolv.conf")
 
 
@@ -158,11 +211,12 @@ def package(major: int) -> str:
     passes(["cp", "-a", root, build_root], log.with_name(f"{log.name}-copy"))
     install = readme_walk.install_script(readme_walk.INSTALL.read_text(), major)
     in_root(build_root, f"{DEVELOPER}{install}", major, log.with_name(f"{log.name}-install"))
+    (found,) = place.glob(f"postgresql-{major}-lookahead_*.deb")
+    check_package(found, major)
     walk = readme_walk.script(readme_walk.README.read_text(), major)
     in_root(root, walk, major, log.with_name(f"{log.name}-use"))
     for directory in (source, root, build_root):
         shutil.rmtree(directory)
-    (found,) = place.glob(f"postgresql-{major}-lookahead_*.deb")
     return f"{found.relative_to(ROOT)}: built, installed into a clean root, and used"
 
 
@@ -182,13 +236,22 @@ def elsewhere(major: int, architecture: str) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    chosen = [word.partition("/") for word in arguments or map(str, debian_server.SUITES)]
+    parser = argparse.ArgumentParser(prog="make packages PACKAGES=...", allow_abbrev=False)
+    parser.add_argument(
+        "--forgive-mirror", action="store_true", help="no failure if the mirror does not answer"
+    )
+    parser.add_argument(
+        "chosen", nargs="*", metavar="VERSION[/ARCHITECTURE]", default=map(str, debian_server.SUITES)
+    )
+    options = parser.parse_args(arguments)
+    chosen = [word.partition("/") for word in options.chosen]
     if not {major for major, _, _ in chosen} <= {str(major) for major in debian_server.SUITES}:
-        print(f"pg_lookahead: versions are {', '.join(map(str, debian_server.SUITES))}", file=sys.stderr)
-        return 2
+        parser.error(f"versions are {', '.join(map(str, debian_server.SUITES))}")
     if os.geteuid() != 0 or not shutil.which("debootstrap"):
-        print("pg_lookahead: packages are built as root, with debootstrap installed", file=sys.stderr)
-        return 2
+        parser.error("packages are built as root, with debootstrap installed")
+    if options.forgive_mirror and not mirror_answers():
+        print("NOT RUN: the package mirror does not answer")
+        return 0
     failed = False
     if shutil.which("rpmbuild"):
         try:

@@ -207,6 +207,9 @@ def test_one_version_everywhere() -> None:
     assert default and version.startswith(f"{default[1]}.")
     assert (ROOT / "sql" / f"pg_lookahead--{default[1]}.sql").is_file()
     assert (ROOT / "debian" / "changelog").read_text().startswith(f"pg-lookahead ({version}-")
+    spec = (ROOT / "rpm" / "pg_lookahead.spec").read_text()
+    assert re.search(r"^Version: +(.*)$", spec, re.M)[1] == version  # type: ignore[index]
+    assert f"pg_lookahead-{version}.zip" in (ROOT / "docs" / "install.md").read_text()
     assert pg_lookahead.__version__ == version
 
 
