@@ -57,7 +57,6 @@ HARDENED = {
     "symbols bound at start": r"\(FLAGS\).* BIND_NOW",
     "a stack that is not executed": r"GNU_STACK .* RW ",
     "a guarded stack": r"UND __stack_chk_fail",
-    "fortified functions": r"UND __\w+_chk\b",
 }
 
 
