@@ -9,7 +9,7 @@ of a relation's pages in shared buffers, and a statement reads them.  Whatever e
 finding; the page that did it is kept, and named.
 
 It starts from the corpus, test/fuzz/TARGET.tar.xz, and from the relation's own pages.  With --keep the
-inputs that were found to reach further code become the corpus.
+inputs that were found to reach further code are added to the corpus.
 """
 
 from __future__ import annotations
@@ -149,8 +149,8 @@ def fuzz(cluster: Cluster, name: str, seconds: int, keep: bool) -> Outcome:
     kept = CORPUS / f"{name}.tar.xz"
     if kept.exists():
         with tarfile.open(kept) as archive:
-            archive.extractall(seeds, filter="data")
-    subprocess.run(["chmod", "-R", "a+rX", seeds], check=True)
+            archive.extractall(grown, filter="data")
+    subprocess.run(["chmod", "-R", "a+rX", seeds, grown], check=True)
     options = ["-max_len=8193", "-rss_limit_mb=0", "-timeout=20", "-print_final_stats=1", "-seed=1"]
     options += [f"-max_total_time={seconds}", f"-artifact_prefix={findings}/", str(grown), str(seeds)]
     # libFuzzer ends the process, and with it the connection, in any case.

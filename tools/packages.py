@@ -1,10 +1,11 @@
 """Debian packages: built with the distribution's own tools, installed into a clean root, and used.
 
-    python tools/packages.py [17 18 19 17/i386 17/arm64]
+    python tools/packages.py [--forgive-mirror] [17 18 19 17/i386 17/arm64]
 
 For each major version, in the Debian suite that has it (see debian_server): debootstrap makes a
 root; in a copy of it everything is done that docs/install.md tells (see readme_walk): the package is built by
-debian/, twice, with the same result, installed and removed, and so are the other ways to install it.  The
+debian/, twice, with the same result, with the distribution's hardening flags and the files that it should
+have, installed and removed, and so are the other ways to install it.  The
 root itself then knows nothing but the package: there everything is done that README.md tells a new
 user to do, from installing to removing.  It needs root, since apt and dpkg do.
 
@@ -17,7 +18,9 @@ fetched are kept in the matrix's cache; of a run that passed, only the .deb file
 
 from __future__ import annotations
 
+import argparse
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -28,7 +31,7 @@ from pathlib import Path
 import debian_server
 import readme_walk
 from debian_server import Unavailable
-from matrix import BUILD, ROOT, cache_directory, run
+from matrix import BUILD, ROOT, cache_directory, mirror_answers, run
 from pg_lookahead.server.installation import Installation
 
 PLACE = BUILD.with_name("packages")
@@ -46,17 +49,31 @@ apt-get update -q
 """
 
 # Besides what docs/install.md asks for.
-DEVELOPER = "install lintian unzip\n"
+DEVELOPER = "install blhc lintian unzip\n"
+
+# What readelf tells of a library that was linked as the distribution links, and has what its compiler adds.
+HARDENED = {
+    "read-only relocations": r"GNU_RELRO",
+    "symbols bound at start": r"\(FLAGS\).* BIND_NOW",
+    "a stack that is not executed": r"GNU_STACK .* RW ",
+    "a guarded stack": r"UND __stack_chk_fail",
+}
 
 
 class PackageFailed(Exception):
     """A package could not be built, installed or used; the text says which, and where the log is."""
 
 
-def in_root(root: Path, script: str, major: int, log: Path) -> None:
-    """Run a shell script in a root; PackageFailed if it fails."""
-    archives = cache_directory() / "roots" / str(major)
+def archives_directory(major: int, architecture: str) -> Path:
+    """Where the packages that roots are made of are kept between runs."""
+    archives = cache_directory() / "roots" / "-".join(filter(None, [str(major), architecture]))
     (archives / "partial").mkdir(parents=True, exist_ok=True)
+    return archives
+
+
+def in_root(root: Path, script: str, major: int, log: Path, architecture: str = "") -> None:
+    """Run a shell script in a root; PackageFailed if it fails."""
+    archives = archives_directory(major, architecture)
     (root / "package").mkdir(exist_ok=True)
     mounts = [
         ["--bind", "/dev", root / "dev"],
@@ -109,6 +126,45 @@ def rpm() -> Path:
     return found
 
 
+def check_package(file: Path, major: int) -> None:
+    """PackageFailed unless a package has the files that it should have, and a hardened library."""
+    tree = file.with_name("unpacked")
+    subprocess.run(["dpkg-deb", "--extract", file, tree], check=True)
+    found = {str(path.relative_to(tree / "usr")) for path in tree.rglob("*") if path.is_file()}
+    library, extension = f"lib/postgresql/{major}/lib", f"share/postgresql/{major}/extension/pg_lookahead"
+    documents = f"share/doc/postgresql-{major}-lookahead"
+    wanted = {f"{library}/pg_lookahead.so", f"{extension}.control", f"{extension}--1.0.sql"}
+    wanted |= {f"{documents}/examples/{path.name}" for path in (ROOT / "monitoring").iterdir()}
+    wanted |= {f"{documents}/{name}" for name in ("changelog.Debian.gz", "changelog.gz", "copyright")}
+    different = wanted ^ {name for name in found if not name.startswith(f"{library}/bitcode/")}
+    if different:
+        raise PackageFailed(f"{file.name} has other files than it should: {', '.join(sorted(different))}")
+    told = subprocess.run(
+        [
+            "readelf",
+            "--wide",
+            "--dynamic",
+            "--segments",
+            "--dyn-syms",
+            tree / "usr" / library / "pg_lookahead.so",
+        ],
+        env={**os.environ, "LC_ALL": "C"},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    script = (ROOT / "sql" / "pg_lookahead--1.0.sql").read_text()
+    functions = set(re.findall(r"'MODULE_PATHNAME', '(\w+)'", script))
+    looked_up = {"Pg_magic_func", "_PG_init", *functions, *(f"pg_finfo_{name}" for name in functions)}
+    exported = set(re.findall(r" DEFAULT +\d+ (\w+)$", told, re.M))
+    if exported != looked_up:
+        raise PackageFailed(f"{file.name} exports too much or too little: {', '.join(exported ^ looked_up)}")
+    missing = [what for what, pattern in HARDENED.items() if not re.search(pattern, told)]
+    if missing or "TEXTREL" in told:
+        raise PackageFailed(f"the library of {file.name} is not hardened: {', '.join(missing) or 'TEXTREL'}")
+    shutil.rmtree(tree)
+
+
 def make_root(root: Path, major: int, log: Path, architecture: str = "") -> None:
     """A minimal system of the suite that has a version, in a directory that does not exist.
 
@@ -116,14 +172,18 @@ def make_root(root: Path, major: int, log: Path, architecture: str = "") -> None
         qemu-user-static, registered with the kernel (binfmt_misc)."""
     suite, mirror = debian_server.SUITES[major], debian_server.mirror()
     other = [f"--arch={architecture}"] if architecture else []
+    archives = archives_directory(major, architecture)
     # Its script for sid serves every suite, those that this debootstrap does not know by name among them.
-    command: list[str | Path] = ["debootstrap", *other, "--variant=minbase", suite.suite, root, mirror, "sid"]
+    command: list[str | Path] = ["debootstrap", *other, "--variant=minbase", f"--cache-dir={archives}"]
+    command += [suite.suite, root, mirror, "sid"]
     passes(command, log.with_name(f"{log.name}-root"))
     root.chmod(0o755)
     apt = debian_server.configuration(Path("/"), mirror, major)
     (root / "etc/apt/sources.list").write_text(apt["sources.list"])
     (root / "etc/apt/preferences").write_text(apt["preferences"])
     (root / "etc/apt/apt.conf.d/frozen").write_text('Acquire::Check-Valid-Until "false";\n')
+    # A root that is removed at the end need not outlive a crash.
+    (root / "etc/dpkg/dpkg.cfg.d/unsafe").write_text("force-unsafe-io\n")
     shutil.copy("/etc/resolv.conf", root / "etc/resolv.conf")
 
 
@@ -150,11 +210,12 @@ def package(major: int) -> str:
     passes(["cp", "-a", root, build_root], log.with_name(f"{log.name}-copy"))
     install = readme_walk.install_script(readme_walk.INSTALL.read_text(), major)
     in_root(build_root, f"{DEVELOPER}{install}", major, log.with_name(f"{log.name}-install"))
+    (found,) = place.glob(f"postgresql-{major}-lookahead_*.deb")
+    check_package(found, major)
     walk = readme_walk.script(readme_walk.README.read_text(), major)
     in_root(root, walk, major, log.with_name(f"{log.name}-use"))
     for directory in (source, root, build_root):
         shutil.rmtree(directory)
-    (found,) = place.glob(f"postgresql-{major}-lookahead_*.deb")
     return f"{found.relative_to(ROOT)}: built, installed into a clean root, and used"
 
 
@@ -168,19 +229,28 @@ def elsewhere(major: int, architecture: str) -> str:
     make_root(root, major, log, architecture)
     script = readme_walk.source_script(readme_walk.INSTALL.read_text(), major)
     tools = f"install gcc libc6-dev make postgresql-{major} postgresql-server-dev-{major}\n"
-    in_root(root, f"{tools}{script}", major, log)
+    in_root(root, f"{tools}{script}", major, log, architecture)
     shutil.rmtree(place)
     return f"PostgreSQL {major} on {architecture}: built from source, and the regression tests pass"
 
 
 def main(arguments: Sequence[str]) -> int:
-    chosen = [word.partition("/") for word in arguments or map(str, debian_server.SUITES)]
+    parser = argparse.ArgumentParser(prog="make packages PACKAGES=...", allow_abbrev=False)
+    parser.add_argument(
+        "--forgive-mirror", action="store_true", help="no failure if the mirror does not answer"
+    )
+    parser.add_argument(
+        "chosen", nargs="*", metavar="VERSION[/ARCHITECTURE]", default=map(str, debian_server.SUITES)
+    )
+    options = parser.parse_args(arguments)
+    chosen = [word.partition("/") for word in options.chosen]
     if not {major for major, _, _ in chosen} <= {str(major) for major in debian_server.SUITES}:
-        print(f"pg_lookahead: versions are {', '.join(map(str, debian_server.SUITES))}", file=sys.stderr)
-        return 2
+        parser.error(f"versions are {', '.join(map(str, debian_server.SUITES))}")
     if os.geteuid() != 0 or not shutil.which("debootstrap"):
-        print("pg_lookahead: packages are built as root, with debootstrap installed", file=sys.stderr)
-        return 2
+        parser.error("packages are built as root, with debootstrap installed")
+    if options.forgive_mirror and not mirror_answers():
+        print("NOT RUN: the package mirror does not answer")
+        return 0
     failed = False
     if shutil.which("rpmbuild"):
         try:

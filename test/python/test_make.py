@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -199,6 +200,23 @@ def test_the_metadata_is_what_pgxn_asks_for() -> None:
     assert all(isinstance(tag, str) and len(tag) < 256 for tag in meta["tags"])
 
 
+def test_the_archive_has_the_sources_and_nothing_else() -> None:
+    """What is committed, without what only the repository needs; what PGXN looks for lies at its top."""
+    version = (ROOT / "VERSION").read_text().strip()
+    done = subprocess.run(["make", "-s", "dist"], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    with zipfile.ZipFile(ROOT / "build" / f"pg_lookahead-{version}.zip") as archive:
+        names = {name for name in archive.namelist() if not name.endswith("/")}
+    listed = subprocess.run(
+        ["git", "ls-tree", "-r", "--name-only", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    sources = {name for name in listed.stdout.splitlines() if not name.startswith(".")}
+    assert names == {f"pg_lookahead-{version}/{name}" for name in sources}
+    assert {"META.json", "Makefile", "README.md", "LICENSE", "CHANGELOG.md"} <= sources
+    built = {name for name in sources if name.endswith((".o", ".so", ".bc", ".pyc", ".deb", ".rpm"))}
+    assert not built
+
+
 def test_one_version_everywhere() -> None:
     version = (ROOT / "VERSION").read_text().strip()
     assert json.loads((ROOT / "META.json").read_text())["version"] == version
@@ -207,6 +225,9 @@ def test_one_version_everywhere() -> None:
     assert default and version.startswith(f"{default[1]}.")
     assert (ROOT / "sql" / f"pg_lookahead--{default[1]}.sql").is_file()
     assert (ROOT / "debian" / "changelog").read_text().startswith(f"pg-lookahead ({version}-")
+    spec = (ROOT / "rpm" / "pg_lookahead.spec").read_text()
+    assert re.search(r"^Version: +(.*)$", spec, re.M)[1] == version  # type: ignore[index]
+    assert f"pg_lookahead-{version}.zip" in (ROOT / "docs" / "install.md").read_text()
     assert pg_lookahead.__version__ == version
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import random
 import re
+import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy import stats
 
 from command_line import refused, tool
@@ -301,6 +304,21 @@ def test_a_damaged_value_is_refused_or_told(tmp_path: Path, damage: Any) -> None
         for view in (compare_views.text, compare_views.as_json):
             assert "nan" not in view(found).lower()
     assert refused > 10
+
+
+@given(data=st.data())
+@settings(max_examples=300)
+def test_no_bytes_crash_the_reader_of_profiles(data: st.DataObject) -> None:
+    """Some bytes of a profile in place of others: it is refused in one line, or is a profile."""
+    good = msgspec.json.encode(run(record([function("f", 1e6)])))
+    first, last = sorted(data.draw(st.integers(0, len(good))) for _ in range(2))
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "run-0001.json"
+        path.write_bytes(good[:first] + data.draw(st.binary(max_size=20)) + good[last:])
+        try:
+            load(path)
+        except ClusterError as error:
+            assert len(str(error).splitlines()) == 1 and path.name in str(error)
 
 
 @pytest.mark.parametrize(
