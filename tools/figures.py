@@ -144,7 +144,8 @@ def measure(name: str, quick: bool, until: float) -> bool:
     build = hashlib.sha256(Path(told, "pg_lookahead.so").read_bytes()).hexdigest()[:12]
     lines = BEGUN / f"{name}{'-quick' if quick else ''}-{build}.jsonl"
     BEGUN.mkdir(parents=True, exist_ok=True)
-    how = ["--resume", lines] if lines.exists() else [*options(name, quick), "--json", lines]
+    resumed: list[str | Path] = ["--resume", lines]
+    how = resumed if lines.exists() else [*options(name, quick), "--json", lines]
     left = until - time.monotonic()
     if left <= 0:
         print(f"pg_lookahead: no time was left for the run {name}", file=sys.stderr)
@@ -200,7 +201,9 @@ def _trial(run: Run | None) -> str:
     """What a reader must know of a run that is not whole."""
     if run and run.options["rounds"] == 1:
         return _PROVES_NOTHING
-    return "" if run is None or run.complete else f"\n{len(run.results)} of {run.planned} cells were measured.\n"
+    if run is None or run.complete:
+        return ""
+    return f"\n{len(run.results)} of {run.planned} cells were measured.\n"
 
 
 def table(runs: dict[str, Run], name: str, patterns: str) -> str:

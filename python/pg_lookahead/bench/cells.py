@@ -98,14 +98,12 @@ class JoinCell(ClientsCell):
     """way: of tables.JOINS
     n: outer rows
     inner: kind of node that must be on an inner side
-    planner: settings for it
-    joins_ahead: whether a run in which no outer row was fetched ahead must be refused"""
+    planner: settings for it"""
 
     clients: int = 1
     many: bool = False
     inner: str = "Index Scan"
     planner: str = ""
-    joins_ahead: bool = False
 
 
 @dataclass(frozen=True)

@@ -20,10 +20,11 @@ import psycopg
 from psycopg import sql
 
 from ..measure.meter import BLOCK, Meter, Sample
+from ..server.queries import fetch_row, scalar
 from ..server.target import SCHEMA, Target
 from . import tables
 from .cells import OFF, ClientsCell, ScanCell
-from .subjects import Context, Counters, Refused, Subject
+from .subjects import Context, Counters, Refused, Subject, blocks_of
 from .tables import COLUMNS
 
 _MOST_TIMES = 1_000_000
@@ -69,7 +70,7 @@ class Scan(Subject):
         self.times = context.times or cell.times or 1
         self._column = COLUMNS[cell.column]
         self._sessions = [self.conn]
-        self._of_pair = self._stack.enter_context(ExitStack())
+        self._of_pair = self.enter_context(ExitStack())
         self._pair: int | None = None
         self._sides: dict[bool, tuple[list[Connection], Meter]] = {}
         self._without = False
@@ -183,12 +184,9 @@ class Scan(Subject):
             raise Refused("no block was read ahead")
 
     def counters(self) -> Counters:
-        cursor = self.conn.execute("SELECT * FROM lookahead.index_scan_stats")
-        values = cursor.fetchone()
-        assert cursor.description is not None and values is not None
-        named = zip((column.name for column in cursor.description), values, strict=True)
-        found = {name: value for name, value in named if isinstance(value, int)}
-        return {**found, "served": sum(served(conn) for conn in self._sessions)}
+        named = scalar(self.conn, "SELECT to_jsonb(s) FROM lookahead.index_scan_stats s")
+        found = {name: value for name, value in named.items() if isinstance(value, int)}
+        return {**found, "served": sum(map(served, self._sessions))}
 
     def _switch(self, conn: Connection, ours: bool) -> None:
         if not loaded(conn):
@@ -208,9 +206,7 @@ class Scan(Subject):
 
     def _explain(self, options: str, query: str) -> dict[str, Any]:
         """The plan's lowest node."""
-        row = self.conn.execute(f"EXPLAIN ({options}, FORMAT JSON) {query}".encode()).fetchone()
-        assert row is not None
-        node: dict[str, Any] = row[0][0]["Plan"]
+        node: dict[str, Any] = scalar(self.conn, f"EXPLAIN ({options}, FORMAT JSON) {query}")[0]["Plan"]
         while "Plans" in node:
             node = node["Plans"][0]
         return node
@@ -270,20 +266,16 @@ class Scan(Subject):
     def _blocks(self) -> int:
         """Heap blocks of the rows of the first sample, or leaf pages, as far as those tell."""
         if self.cell.leaves:
-            row = self.conn.execute(
-                "SELECT pg_relation_size(%s::text::regclass) / 8192", [self.relations[1]]
-            ).fetchone()
-            assert row is not None
+            pages = blocks_of(self.conn, self.relations[1:2])
             one_each = self.cell.way in tables.BITMAPS
-            return min(self.cell.n, int(row[0]) // 4) if one_each else int(row[0]) * self.cell.n // self.rows
+            return min(self.cell.n, pages // 4) if one_each else pages * self.cell.n // self.rows
         start = f"({self.start(0)} + i * {self._stride}) % {self.rows - self.cell.n + 1}"
-        row = self.conn.execute(
+        query = (
             f"SELECT count(DISTINCT (t.ctid::text::point)[0]) FROM generate_series(0, {self.times - 1}) i,"
             f" LATERAL (SELECT {start}) k(first)"
-            f" JOIN {tables.TABLE} t ON {self._column} BETWEEN first AND first + {self.cell.n - 1}".encode()
-        ).fetchone()
-        assert row is not None
-        return int(row[0])
+            f" JOIN {tables.TABLE} t ON {self._column} BETWEEN first AND first + {self.cell.n - 1}"
+        )
+        return int(scalar(self.conn, query))
 
     def _compare(self) -> None:
         """The rows themselves, in order, of one execution (of the first million, if more)."""
@@ -296,9 +288,9 @@ class Scan(Subject):
         for ours in (False, True):
             self.chill()
             self._switch(self.conn, ours)
-            answers.append(self.conn.execute(query.encode()).fetchone())
+            answers.append(fetch_row(self.conn, query))
         wanted = self._wanted(n)
-        if answers[0] != answers[1] or not answers[0] or answers[0][0] != (wanted or answers[0][0]):
+        if answers[0] != answers[1] or answers[0][0] != (wanted or answers[0][0]):
             raise Refused(f"the rows differ: {answers[0]} from stock and {answers[1]} from look-ahead")
 
     def _wanted(self, n: int) -> int | None:
@@ -327,7 +319,7 @@ class Clients(Scan):
             self.relations = tuple(
                 f"{SCHEMA}.{part}" for name in names for part in (name, f"{name}_{self._column}")
             )
-        self._pool = self._stack.enter_context(ThreadPoolExecutor(cell.clients))
+        self._pool = self.enter_context(ThreadPoolExecutor(cell.clients))
 
     def _run(self, calls: list[tuple[Connection, sql.Composed]]) -> int:
         return sum(self._pool.map(_found, calls))
@@ -345,21 +337,14 @@ class Clients(Scan):
 
 
 def _found(call: tuple[Connection, sql.Composed]) -> int:
-    row = call[0].execute(call[1]).fetchone()
-    assert row is not None
-    return int(row[0])
+    return int(scalar(*call))
 
 
 def loaded(conn: Connection) -> bool:
     """Whether the session has the library; to call a function of it would load it."""
-    row = conn.execute("SELECT current_setting('pg_lookahead.index_scan', true) IS NOT NULL").fetchone()
-    return row == (True,)
+    return bool(scalar(conn, "SELECT current_setting('pg_lookahead.index_scan', true) IS NOT NULL"))
 
 
 def served(conn: Connection) -> int:
     """How many index scans of the session look-ahead's code has run so far."""
-    if not loaded(conn):
-        return 0
-    row = conn.execute("SELECT lookahead.index_scans_served()").fetchone()
-    assert row is not None
-    return int(row[0])
+    return int(scalar(conn, "SELECT lookahead.index_scans_served()")) if loaded(conn) else 0
