@@ -428,9 +428,9 @@ def test_each_warm_pair_has_sessions_of_its_own(
 ) -> None:
     """Of stock, which is both sides of --control same, without the library."""
     cell = scan_cell(scenario, number)
-    asked, many = context(control=control), isinstance(cell, cells.ClientsCell)
+    asked = context(control=control)
     seen: set[int] = set()
-    with (scans.Clients if many else scans.Scan)(loaded, cell, asked) as warm:  # type: ignore[arg-type]
+    with scans.Scan(loaded, cell, asked) as warm:
         warm.prepare()
         seen |= processes(warm)
         for pair, ours in ((0, True), (0, False), (1, False), (1, True)):
@@ -469,9 +469,9 @@ def test_what_look_ahead_leaves_to_the_server_is_said(loaded: Private) -> None:
 @pytest.mark.parametrize("number", range(4))
 def test_clients_at_once(loaded: Private, number: int) -> None:
     cell = scan_cell("index_scan_clients", number)
-    assert isinstance(cell, cells.ClientsCell)
+    assert cell.clients == 4
     cell = replace(cell, ahead=False)
-    with scans.Clients(loaded, cell, context()) as clients:
+    with scans.Scan(loaded, cell, context()) as clients:
         clients.prepare()
         for ours in (False, True):
             sample, _ = clients.sample(ours, 0)

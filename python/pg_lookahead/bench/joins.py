@@ -10,7 +10,7 @@ from ..server.queries import scalar
 from ..server.target import SCHEMA, Target
 from . import tables
 from .cells import JoinCell
-from .scans import GOLDEN, Clients, Connection
+from .scans import Connection, Scan
 from .subjects import Context, Counters, Refused
 
 _NESTED_LOOPS = (
@@ -21,7 +21,7 @@ _COLD_ROWS = 150
 """Of so many outer rows one, at least, must have cost a cold sample the read of a block."""
 
 
-class Join(Clients):
+class Join(Scan):
     """A JoinCell at work in a session, or in several."""
 
     cell: JoinCell
@@ -31,8 +31,7 @@ class Join(Clients):
         self._functions = [cell.way] * cell.clients
         self.unordered = cell.way == "join_parallel"
         self.rows = tables.outer_rows(self.rows)
-        self._stride = int(self.rows * GOLDEN)
-        self._apart = (self.rows - cell.n + 1) // cell.clients
+        self._place()
         indexes = ("t_seq", "t_per", "t_fives", "o_place")
         self.relations = (tables.TABLE, f"{SCHEMA}.o", *(f"{SCHEMA}.{name}" for name in indexes))
 

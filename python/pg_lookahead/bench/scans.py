@@ -19,11 +19,11 @@ import msgspec
 import psycopg
 from psycopg import sql
 
-from ..measure.meter import BLOCK, Meter, Sample
+from ..measure.meter import Meter, Sample
 from ..server.queries import fetch_row, scalar
 from ..server.target import SCHEMA, Target
 from . import tables
-from .cells import OFF, ClientsCell, ScanCell
+from .cells import OFF, ScanCell
 from .subjects import Context, Counters, Refused, Subject, blocks_of
 from .tables import COLUMNS
 
@@ -35,6 +35,9 @@ _PROBED = 100
 
 _COLD_PART = 0.8
 """Part of the blocks of the first sample's rows that each cold sample must have read."""
+
+_ROWS_OF_A_BLOCK = 100
+"""Of the clients' tables, about."""
 
 GOLDEN = 0.6180339887
 """Steps of this part of a circle come nowhere near each other for long."""
@@ -62,24 +65,35 @@ class Scan(Subject):
     _nodes = 0
     """Served by look-ahead in one execution of its side."""
 
-    _apart = 0
-    """Keys from where one session begins to where the next one does."""
-
     def __init__(self, target: Target, cell: ScanCell, context: Context) -> None:
         super().__init__(target, cell, context)
         self.times = context.times or cell.times or 1
         self._column = COLUMNS[cell.column]
         self._sessions = [self.conn]
+        if cell.clients > 1 and cell.cache != "warm":
+            self._sessions = [self.session() for _ in range(cell.clients)]
+            self.meter = Meter(target, self.conn, self._sessions)
+        self._pool = self.enter_context(ThreadPoolExecutor(cell.clients))
         self._of_pair = self.enter_context(ExitStack())
         self._pair: int | None = None
         self._sides: dict[bool, tuple[list[Connection], Meter]] = {}
         self._without = False
-        self._functions = [f"{cell.way}_{self._column}"]
         self._found: dict[int, int] = {}
+        names = [f"c{number}" for number in range(1, cell.clients + 1)] if cell.many else ["t"]
+        parts = [part for name in names for part in (name, f"{name}_{self._column}")]
+        self.relations = tuple(f"{SCHEMA}.{part}" for part in parts)
+        self._table = self.relations[0]
+        self._functions = [f"{cell.way}_{self._column}"] * cell.clients
+        if cell.many:
+            self.rows //= tables.CLIENT_TABLES
+            self._functions = [f"{name}_{cell.way}_{self._column}" for name in names]
+        self._place()
+
+    def _place(self) -> None:
+        """Where executions begin: so many keys apart, one after the other and in different sessions."""
+        self._apart = 0 if self.cell.many else (self.rows - self.cell.n + 1) // self.cell.clients
         # "all rows" has one place to start from
-        self._stride = int(self.rows * GOLDEN) if cell.n < self.rows else 0
-        self._table = tables.TABLE
-        self.relations = (self._table, f"{SCHEMA}.t_{self._column}")
+        self._stride = int(self.rows * GOLDEN) if self.cell.n < self.rows else 0
 
     def session(self, *, loaded: bool = True, until: ExitStack | None = None) -> Connection:
         conn = super().session(loaded=loaded, until=until)
@@ -159,7 +173,8 @@ class Scan(Subject):
 
     def _run(self, calls: list[tuple[Connection, sql.Composed]]) -> int:
         """How many rows were found."""
-        return sum(map(_found, calls))
+        at_once = self._pool.map if len(calls) > 1 else map
+        return sum(at_once(_found, calls))
 
     def _same(self, start: int, times: int, found: int) -> int:
         """Both sides must find the same number of rows."""
@@ -256,7 +271,8 @@ class Scan(Subject):
             if took > self.context.seconds / 4 or times >= _MOST_TIMES:
                 break
             times *= 4
-        self.times = max(least, min(_MOST_TIMES, round(times * self.context.seconds / took)))
+        times = round(times * self.context.seconds / took) // self.cell.clients
+        self.times = max(least, min(_MOST_TIMES, times))
 
     def _time(self, call: sql.Composed) -> float:
         """Seconds; of processor time where that is known: others may take much of the clock's."""
@@ -264,11 +280,14 @@ class Scan(Subject):
         return sample.cpu_seconds or sample.seconds
 
     def _blocks(self) -> int:
-        """Heap blocks of the rows of the first sample, or leaf pages, as far as those tell."""
+        """Heap blocks of the rows of the first sample, or leaf pages, as far as those tell; at least
+        those of one client."""
         if self.cell.leaves:
             pages = blocks_of(self.conn, self.relations[1:2])
             one_each = self.cell.way in tables.BITMAPS
             return min(self.cell.n, pages // 4) if one_each else pages * self.cell.n // self.rows
+        if self.cell.many:
+            return self.cell.n // _ROWS_OF_A_BLOCK
         start = f"({self.start(0)} + i * {self._stride}) % {self.rows - self.cell.n + 1}"
         query = (
             f"SELECT count(DISTINCT (t.ctid::text::point)[0]) FROM generate_series(0, {self.times - 1}) i,"
@@ -296,44 +315,6 @@ class Scan(Subject):
     def _wanted(self, n: int) -> int | None:
         """Rows of an execution; None if that is not known."""
         return n
-
-
-class Clients(Scan):
-    """The same scan in several sessions at once, each elsewhere, or each in a table of its own."""
-
-    cell: ClientsCell
-
-    def __init__(self, target: Target, cell: ClientsCell, context: Context) -> None:
-        super().__init__(target, cell, context)
-        if cell.cache != "warm":
-            self._sessions = [self.session() for _ in range(cell.clients)]
-            self.meter = Meter(target, self.conn, self._sessions)
-        self._functions *= cell.clients
-        self._apart = 0 if cell.many else (self.rows - cell.n + 1) // cell.clients
-        if cell.many:
-            self.rows //= tables.CLIENT_TABLES
-            self._stride = int(self.rows * GOLDEN)
-            names = [f"c{number}" for number in range(1, cell.clients + 1)]
-            self._functions = [f"{name}_{cell.way}_{self._column}" for name in names]
-            self._table = f"{SCHEMA}.{names[0]}"
-            self.relations = tuple(
-                f"{SCHEMA}.{part}" for name in names for part in (name, f"{name}_{self._column}")
-            )
-        self._pool = self.enter_context(ThreadPoolExecutor(cell.clients))
-
-    def _run(self, calls: list[tuple[Connection, sql.Composed]]) -> int:
-        return sum(self._pool.map(_found, calls))
-
-    def _blocks(self) -> int:
-        """At least those of one client."""
-        if not self.cell.many:
-            return super()._blocks()
-        size = BLOCK // 100
-        return int(self.cell.n / size * _COLD_PART)
-
-    def _calibrate(self) -> None:
-        super()._calibrate()
-        self.times = max(1, self.times // self.cell.clients)
 
 
 def _found(call: tuple[Connection, sql.Composed]) -> int:

@@ -15,7 +15,6 @@ from .cells import (
     OFF,
     ON,
     Cell,
-    ClientsCell,
     JoinCell,
     Parameters,
     ScanCell,
@@ -168,7 +167,7 @@ def _clients(size: Size) -> Iterator[Cell]:
     for many in (False, True):
         name = f"{CLIENT_TABLES} clients, {'many tables' if many else 'one table'}, {n:,} rows each"
         count = CLIENT_TABLES if many else 1
-        more: dict[str, Any] = {"kind": ClientsCell, "clients": CLIENT_TABLES, "many": many, "ahead": True}
+        more: dict[str, Any] = {"clients": CLIENT_TABLES, "many": many, "ahead": True}
         more["parameters"] = {"clients": CLIENT_TABLES, "tables": count, "rows": n}
         yield from _scans("index_scan_clients", name, n, tables=("c",) if many else ("t",), **more)
 
