@@ -54,6 +54,7 @@ _JOINS = "join_unique,join_many,join_heap_order"
 _SCANS = f"index_scan_random,index_scan_range,index_only_scan,{_PAGES}"
 
 RUNS: dict[str, tuple[str, str]] = {
+    "demo": ("", "--suite demo"),
     "cold": (
         f"{_SCANS},index_scan_clients,index_scan_block_order,{_JOINS},{_DIAGNOSTICS},{_MAINTENANCE}",
         "--cache cold --rows 1000000 --precision 6 --seconds 4",
@@ -76,7 +77,6 @@ RUNS: dict[str, tuple[str, str]] = {
         "join_index_only,join_chain,join_semi,join_memoize,join_parallel,join_clients",
         "--cache cold --rows 1000000 --io direct --precision 6 --seconds 4",
     ),
-    "demo": ("", "--suite demo"),
     "settings": (
         "index_scan_random,pgstatindex",
         "--cache cold --rows 1000000 --io direct --seconds 4 --cell '* rows' --cell 'primary key'"
@@ -97,11 +97,13 @@ _ALIKE = "--set io_method=worker --set io_workers=12 --set effective_io_concurre
 _QUICK = {"--rows": "200000", "--seconds": "1", "--rounds": "1"}
 
 _MINUTES = 20.0
+_PATIENCE = 60.0
+"""Seconds for an interrupted run to end its server."""
 
 SUMMARY = {
     "index scan, {cell} in random places": ("cold", "index_scan_random", "*", "direct"),
     "nested loop, {cell}": ("cold", "join_unique", "*", "direct"),
-    "index pages: `count(*)` by an index-only scan, {cell}": ("cold", "index_only_all", "all rows", "direct"),
+    "index pages of an index-only scan, {cell}": ("cold", "index_only_all", "all rows", "direct"),
     "`pgstatindex`, {cell}": ("cold", "pgstatindex", "primary key", "direct"),
     "index scan of cached pages, {cell}": ("cached", "index_scan_full", "random, 100 rows", "buffered"),
 }
@@ -124,24 +126,24 @@ def options(name: str, quick: bool) -> list[str]:
     wanted, more = RUNS[name]
     known = ",".join(one for word in wanted.split(",") for one in scenarios.select(word))
     more += "" if "--set" in more or not known else f" {_ALIKE}"
-    more = more.format(methods="worker,io_uring" if _has_io_uring() else "worker")
+    more = more.format(methods="worker,io_uring" if "liburing" in _pg_config("--configure") else "worker")
     for option, value in _QUICK.items() if quick else ():
         more = re.sub(rf"{option} \S+", "", more) + f" {option} {value}"
     return [*(["--scenario", known] if known else []), *shlex.split(more)]
 
 
-def _has_io_uring() -> bool:
-    asked: list[str | Path] = [Installation.find().bindir / "pg_config", "--configure"]
-    return "liburing" in subprocess.run(asked, capture_output=True, text=True).stdout
+def _pg_config(what: str) -> str:
+    """Of the server that is measured."""
+    asked: list[str | Path] = [Installation.find().bindir / "pg_config", what]
+    return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def measure(name: str, quick: bool, until: float) -> bool:
     """Make a run, or what is missing of it, and keep it; whether it is complete.
 
     until: when it is interrupted, by time.monotonic()"""
-    library = Installation.find().bindir / "pg_config"
-    told = subprocess.run([library, "--pkglibdir"], capture_output=True, text=True, check=True).stdout.strip()
-    build = hashlib.sha256(Path(told, "pg_lookahead.so").read_bytes()).hexdigest()[:12]
+    library = Path(_pg_config("--pkglibdir"), "pg_lookahead.so")
+    build = hashlib.sha256(library.read_bytes()).hexdigest()[:12]
     lines = BEGUN / f"{name}{'-quick' if quick else ''}-{build}.jsonl"
     BEGUN.mkdir(parents=True, exist_ok=True)
     resumed: list[str | Path] = ["--resume", lines]
@@ -157,13 +159,22 @@ def measure(name: str, quick: bool, until: float) -> bool:
         status = process.wait(left)
     except subprocess.TimeoutExpired:
         process.send_signal(signal.SIGINT)
-        status = process.wait()
+        status = _ended(process)
     if lines.exists():
         KEPT.mkdir(exist_ok=True)
         (KEPT / f"{name}.jsonl.xz").write_bytes(lzma.compress(lines.read_bytes()))
     if status not in (0, 1):  # 1: a cell was refused, which is told
         print(f"pg_lookahead: the run {name} has not come to its end; make figures goes on", file=sys.stderr)
     return status in (0, 1)
+
+
+def _ended(process: subprocess.Popen[bytes]) -> int:
+    """Exit status of a run that was told to end; what it leaves if it does not, its watcher removes."""
+    try:
+        return process.wait(_PATIENCE)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return process.wait()
 
 
 def kept() -> dict[str, Run]:
