@@ -803,7 +803,7 @@ MUTATIONS = [
     Mutation(
         "count leaf pages as hits",
         "src/scan/leaves_ahead.c",
-        "	SettleReads(leaves->index, &all, &step->before);",
+        "	SettleHits(leaves->index, &all, &step->before);",
         "",
         (PAGES + "test_leaf_pages_read_ahead_count_as_read",),
         "EXPLAIN shows a cold index scan as one that found its leaf pages in shared buffers.",

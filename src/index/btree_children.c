@@ -145,12 +145,12 @@ downlink_of(Relation index, BTScanInsert key, Page page)
 }
 
 /*
- * Go down to the level above level 1.  Returns the page of level 1 to be
- * looked at, or InvalidBlockNumber.  If the root is of level 1, it is returned
- * in *root, pinned and locked.
+ * Go down to a level of which no page has been looked at yet.  Returns the page
+ * to be looked at, or InvalidBlockNumber.  If the root is of that level, it is
+ * returned in *root, pinned and locked.
  */
 static BlockNumber
-descend(Relation index, BTScanInsert key, Buffer *root)
+descend(Relation index, BTScanInsert key, uint32 to_level, Buffer *root)
 {
 	Buffer		buffer = _bt_getroot(index, NULL, BT_READ);
 	BlockNumber nblocks = RelationGetNumberOfBlocks(index);
@@ -160,12 +160,12 @@ descend(Relation index, BTScanInsert key, Buffer *root)
 	if (!BufferIsValid(buffer))
 		return InvalidBlockNumber;
 	level = BTPageGetOpaque(BufferGetPage(buffer))->btpo_level;
-	if (level == 1)
+	if (level == to_level)
 	{
 		*root = buffer;
 		return InvalidBlockNumber;
 	}
-	for (int moves = 0; moves < MAX_MOVES && level > 1; moves++)
+	for (int moves = 0; moves < MAX_MOVES && level > to_level; moves++)
 	{
 		Page		page = BufferGetPage(buffer);
 
@@ -183,14 +183,14 @@ descend(Relation index, BTScanInsert key, Buffer *root)
 			next = BTreeTupleGetDownLink(BTreeTupleAt(page, offnum));
 			level--;
 		}
-		if (level == 1 || next >= nblocks)
+		if (level == to_level || next >= nblocks)
 			break;
 		UnlockReleaseBuffer(buffer);
 		buffer = ReadBuffer(index, next);
 		LockBuffer(buffer, BUFFER_LOCK_SHARE);
 	}
 	UnlockReleaseBuffer(buffer);
-	return level == 1 && next < nblocks ? next : InvalidBlockNumber;
+	return level == to_level && next < nblocks ? next : InvalidBlockNumber;
 }
 
 /* Go to the next combination of array elements; false after the last. */
@@ -493,7 +493,7 @@ note_place(BTreeChildren *children, IndexScanDesc scan)
 
 bool
 BTreeChildrenBegin(BTreeChildren *children, IndexScanDesc scan,
-				   ScanDirection dir, bool from_start)
+				   ScanDirection dir, uint32 level, bool from_start)
 {
 	BTScanOpaque so = (BTScanOpaque) scan->opaque;
 	Relation	index = scan->indexRelation;
@@ -503,7 +503,9 @@ BTreeChildrenBegin(BTreeChildren *children, IndexScanDesc scan,
 
 	children->next = children->parent = children->last = InvalidBlockNumber;
 	children->n = children->narrays = 0;
+	children->level = level;
 	children->dir = dir;
+	children->searching = false;
 	children->ended = true;
 	if (scan->parallel_scan != NULL || !so->qual_ok ||
 		(from_start && skips(so)) || !note_keys(children, index, so))
@@ -539,7 +541,7 @@ examine(BTreeChildren *children, Relation index, BlockNumber block, Page page)
 	BTPageOpaque opaque;
 	OffsetNumber offnum = InvalidOffsetNumber;
 
-	if (!is_internal(page, 1))
+	if (!is_internal(page, children->level))
 	{
 		children->ended = true;
 		return;
@@ -579,7 +581,7 @@ BTreeChildrenSearch(BTreeChildren *children, IndexScanDesc scan)
 
 	children->n = 0;
 	children->searching = true;
-	children->next = descend(index, &children->prefix, &root);
+	children->next = descend(index, &children->prefix, children->level, &root);
 	nread = UncountSince(index, &before);
 	if (BufferIsValid(root))
 	{

@@ -29,12 +29,13 @@
 
 typedef struct BTreeChildren
 {
-	BlockNumber next;			/* of level 1, to be looked at, or Invalid */
+	BlockNumber next;			/* to be looked at, or Invalid */
 	bool		ended;			/* nothing more will be known */
 	int			n;				/* leaf pages that are told of, in scan order */
 	BlockNumber blocks[MaxIndexTuplesPerPage];
 
 	/* the rest is for btree_children.c */
+	uint32		level;			/* of the pages to be looked at */
 	ScanDirection dir;
 	bool		searches;		/* as the scan will, not for its own place */
 	bool		searching;		/* "next" is where the search has come to */
@@ -55,7 +56,8 @@ typedef struct BTreeChildren
 } BTreeChildren;
 
 /*
- * Begin a list for a scan whose keys have been preprocessed.  from_start: of
+ * Begin a list for a scan whose keys have been preprocessed, by pages of level
+ * 1; if the level is 2, it is these pages that are told of.  from_start: of
  * all its leaf pages, as it has not begun; else of those that follow the page
  * on which it stands.  False if there is no knowing them: there are none, or
  * the scan is ended by comparing rows, or skips to values that cannot be
@@ -63,10 +65,11 @@ typedef struct BTreeChildren
  * that the list needs later comes from the current context.
  */
 extern bool BTreeChildrenBegin(BTreeChildren *children, IndexScanDesc scan,
-							   ScanDirection dir, bool from_start);
+							   ScanDirection dir, uint32 level,
+							   bool from_start);
 
 /*
- * Search the index for the page of level 1 to be looked at next.  To be called
+ * Search the index for the page that is to be looked at next.  To be called
  * if the list has not ended and "next" is invalid.  Returns the number of pages
  * that had to be read, and that the scan will search, too: as many reads are
  * owed; see uncount.h.

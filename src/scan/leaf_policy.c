@@ -38,7 +38,8 @@
  *
  * In AHEAD the distance is no more than twice the leaf pages visited so far, so
  * that a scan that ends early has read at most about two for nothing for each
- * one used.
+ * one used.  A scan that runs_to_end reads none for nothing, and has the whole
+ * distance at once.
  *
  *-------------------------------------------------------------------------
  */
@@ -61,8 +62,11 @@
 static void
 set_distance(LeafPolicy *policy)
 {
-	policy->distance =
-		Min(Max(2 * policy->visited, MIN_DISTANCE), MAX_DISTANCE);
+	if (policy->runs_to_end)
+		policy->distance = MAX_DISTANCE;
+	else
+		policy->distance =
+			Min(Max(2 * policy->visited, MIN_DISTANCE), MAX_DISTANCE);
 }
 
 static void
@@ -99,9 +103,11 @@ stop(LeafPolicy *policy, bool rests)
 }
 
 void
-LeafPolicyInit(LeafPolicy *policy, bool forced, bool direct)
+LeafPolicyInit(LeafPolicy *policy, bool forced, bool direct, bool runs_to_end)
 {
-	*policy = (LeafPolicy) {.forced = forced, .direct = direct};
+	*policy = (LeafPolicy) {.forced = forced,
+							.direct = direct,
+							.runs_to_end = runs_to_end};
 	if (forced)
 		start_ahead(policy);
 }

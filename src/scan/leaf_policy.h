@@ -29,6 +29,7 @@ typedef struct LeafPolicy
 
 	bool		forced;			/* debug_force */
 	bool		direct;			/* the kernel caches and reads ahead nothing */
+	bool		runs_to_end;	/* the scan is never left early */
 	bool		in_order;		/* leaf pages follow each other on disk */
 	int			visited;		/* leaf pages, since the scan was begun */
 	int			samples;		/* leaf pages visited in TIME */
@@ -37,7 +38,8 @@ typedef struct LeafPolicy
 	int			hits_in_row;
 } LeafPolicy;
 
-extern void LeafPolicyInit(LeafPolicy *policy, bool forced, bool direct);
+extern void LeafPolicyInit(LeafPolicy *policy, bool forced, bool direct,
+						   bool runs_to_end);
 
 /* The scan was begun again. */
 extern void LeafPolicyBegunAgain(LeafPolicy *policy);

@@ -40,6 +40,9 @@
 /* Pages of the level above that may be looked at for one refill. */
 #define PARENTS_PER_FILL 4
 
+/* The most of them that are read ahead for a series of searches. */
+#define MAX_PARENTS 8
+
 /* Pages in a row that are not in the list, until it is made anew. */
 #define MISSES_TO_LIST 4
 
@@ -64,6 +67,11 @@ typedef struct LeafList
 	int			given;			/* of the children */
 	bool		is_reading;		/* the parent that follows */
 	PageRead	reading;
+	BTreeChildren parents;		/* of a series of searches, if has_parents */
+	bool		has_parents;
+	int			parents_given;
+	int			nparents_read;	/* that have not been looked at */
+	PageRead	parents_read[MAX_PARENTS];
 	int			nleaves;
 	int			looked;
 	Leaf		leaves[MAX_LEAVES];
@@ -112,7 +120,7 @@ LeavesAheadCreate(const Taken *taken, Relation index, bool runs_to_end)
 	leaves->page = InvalidBlockNumber;
 	leaves->policy = &leaves->own_policy;
 	LeafPolicyInit(leaves->policy, lookahead_debug_force,
-				   (io_direct_flags & IO_DIRECT_DATA) != 0);
+				   (io_direct_flags & IO_DIRECT_DATA) != 0, runs_to_end);
 	ScanStatsAttach();
 	return leaves;
 }
@@ -181,8 +189,8 @@ forget_children(LeavesAhead *leaves)
 
 	if (list == NULL || !list->listed)
 		return;
-	list->listed = list->is_reading = false;
-	list->children.n = list->given = 0;
+	list->listed = list->is_reading = list->has_parents = false;
+	list->children.n = list->given = list->nparents_read = 0;
 	MemoryContextReset(list->mcxt);
 }
 
@@ -230,7 +238,7 @@ LeavesAheadEnd(LeavesAhead *leaves, bool wait)
 	ScanCounters counters = LeavesAheadTell(leaves);
 
 	if (wait)
-		(void) PageReadsWait(leaves, true);
+		(void) PageReadsWait(leaves->policy, true);
 	if (counters.leaf_reads > 0)
 		ScanStatsAdd(&counters);
 }
@@ -363,6 +371,7 @@ LeavesAheadAfter(LeavesAhead *leaves, IndexScanDesc scan, ScanDirection dir,
 	int			owed = 0;
 	int			others = *more_owed;
 	int			all;
+	int			own = 0;
 
 	if (dir != leaves->dir)
 		forget_list(leaves);
@@ -374,10 +383,14 @@ LeavesAheadAfter(LeavesAhead *leaves, IndexScanDesc scan, ScanDirection dir,
 	else if (leaves->list != NULL && page != leaves->page &&
 			 page != InvalidBlockNumber)
 		owed = arrive(leaves, page, &probe);
+	/* a leaf page that was not read ahead is read by the scan itself */
+	if (page != leaves->page && owed + others == 0)
+		own = (int) Min(reads, 1);
 	leaves->page = page;
 
 	all = owed + others + leaves->parents_owed;
-	SettleReads(leaves->index, &all, &step->before);
+	SettleHits(leaves->index, &all, &step->before);
+	all -= Min((int) reads - own, all);
 	*more_owed = Min(all, others);
 	leaves->parents_owed = Min(all - *more_owed, leaves->parents_owed);
 	if (page != InvalidBlockNumber)
@@ -398,34 +411,110 @@ judge_order(LeavesAhead *leaves)
 	LeafPolicyOrder(leaves->policy, adjacent >= (children->n - 1) * 3 / 4);
 }
 
-/* Look at the parent that follows. */
+/* Learn more by a look at a page in a pinned buffer, which is released. */
 static void
-examine_parent(LeavesAhead *leaves, IndexScanDesc scan)
+examine(BTreeChildren *children, IndexScanDesc scan, Buffer buffer)
 {
-	LeafList   *list = leaves->list;
-	CountsBefore before = CountsNow(leaves->index);
-	Buffer		buffer = InvalidBuffer;
-
-	if (list->is_reading)
-		buffer = PageReadFinish(leaves->index, &list->reading);
-	else if (list->children.next < leaves->nblocks)
-	{
-		int			reads;
-
-		buffer = ReadBuffer(leaves->index, list->children.next);
-		reads = UncountSince(leaves->index, &before);
-		if (list->children.searches)
-			leaves->parents_owed += reads;
-	}
-	list->is_reading = false;
-	BTreeChildrenExamine(&list->children, scan, buffer);
+	BTreeChildrenExamine(children, scan, buffer);
 	if (BufferIsValid(buffer))
 		ReleaseBuffer(buffer);
 }
 
-/* Know of at least one more leaf page; false if there is none. */
+/* Learn more by one look at a page, which is waited for, or by one search. */
+static void
+examine_next(LeavesAhead *leaves, IndexScanDesc scan, BTreeChildren *children)
+{
+	CountsBefore before = CountsNow(leaves->index);
+	Buffer		buffer = InvalidBuffer;
+
+	if (children->next == InvalidBlockNumber)
+	{
+		leaves->parents_owed += BTreeChildrenSearch(children, scan);
+		return;
+	}
+	if (children->next < leaves->nblocks)
+	{
+		int			reads;
+
+		buffer = ReadBuffer(leaves->index, children->next);
+		reads = UncountSince(leaves->index, &before);
+		if (children->searches)
+			leaves->parents_owed += reads;
+	}
+	examine(children, scan, buffer);
+}
+
+/* Start to read a page of the level above the leaf pages. */
 static bool
-know_more(LeavesAhead *leaves, IndexScanDesc scan)
+start_parent(LeavesAhead *leaves, BlockNumber block, PageRead *page)
+{
+	if (!PageReadStart(leaves->index, MAIN_FORKNUM, block, page,
+					   leaves->policy))
+		return false;
+	if (leaves->list->children.searches)
+		leaves->parents_owed += PageReadWasRead(page);
+	return true;
+}
+
+/*
+ * A series of searches comes to many parents, each for a few leaf pages.  Read
+ * those ahead, too, as the level above them tells.
+ */
+static void
+fill_parents(LeavesAhead *leaves, IndexScanDesc scan)
+{
+	LeafList   *list = leaves->list;
+	BTreeChildren *parents = &list->parents;
+
+	while (list->has_parents && list->nparents_read < MAX_PARENTS)
+	{
+		BlockNumber block;
+
+		CHECK_FOR_INTERRUPTS();
+		if (list->parents_given >= parents->n)
+		{
+			list->has_parents = !parents->ended;
+			list->parents_given = 0;
+			if (list->has_parents)
+				examine_next(leaves, scan, parents);
+			continue;
+		}
+		block = parents->blocks[list->parents_given++];
+		if (block >= leaves->nblocks ||
+			!start_parent(leaves, block,
+						  &list->parents_read[list->nparents_read]))
+			list->has_parents = false;
+		else
+			list->nparents_read++;
+	}
+}
+
+/* The parent that follows is being read, or that begins now. */
+static void
+read_parent(LeavesAhead *leaves)
+{
+	LeafList   *list = leaves->list;
+	BlockNumber block = list->children.next;
+
+	for (int i = 0; i < list->nparents_read; i++)
+		if (list->parents_read[i].block == block)
+		{
+			list->reading = list->parents_read[i];
+			list->is_reading = true;
+			list->nparents_read -= i + 1;
+			memmove(&list->parents_read[0], &list->parents_read[i + 1],
+					list->nparents_read * sizeof(PageRead));
+			return;
+		}
+	list->is_reading = start_parent(leaves, block, &list->reading);
+}
+
+/*
+ * Know of at least one more leaf page; false if there is none, or its parent is
+ * still being read and need not be waited for.
+ */
+static bool
+know_more(LeavesAhead *leaves, IndexScanDesc scan, bool wait)
 {
 	LeafList   *list = leaves->list;
 	BTreeChildren *children = &list->children;
@@ -435,25 +524,23 @@ know_more(LeavesAhead *leaves, IndexScanDesc scan)
 		CHECK_FOR_INTERRUPTS();
 		if (children->ended || i == PARENTS_PER_FILL)
 			return false;
-
-		/* while there is something ahead, it need not be waited for */
-		if (list->is_reading && list->nleaves > list->looked &&
-			!PageReadIsDone(&list->reading))
-			return false;
-		if (children->next != InvalidBlockNumber)
-			examine_parent(leaves, scan);
+		if (list->is_reading)
+		{
+			/* while there is something ahead, it need not be waited for */
+			if ((!wait || list->nleaves > list->looked) &&
+				!PageReadIsDone(&list->reading))
+				return false;
+			list->is_reading = false;
+			examine(children, scan,
+					PageReadFinish(leaves->index, &list->reading));
+		}
 		else
-			leaves->parents_owed += BTreeChildrenSearch(children, scan);
+			examine_next(leaves, scan, children);
 		list->given = 0;
 		judge_order(leaves);
+		fill_parents(leaves, scan);
 		if (children->next != InvalidBlockNumber && !children->ended)
-		{
-			list->is_reading =
-				PageReadStart(leaves->index, MAIN_FORKNUM, children->next,
-							  &list->reading, leaves);
-			if (list->is_reading && children->searches)
-				leaves->parents_owed += PageReadWasRead(&list->reading);
-		}
+			read_parent(leaves);
 	}
 	return true;
 }
@@ -483,7 +570,12 @@ make_list(LeavesAhead *leaves, IndexScanDesc scan, ScanDirection dir,
 	leaves->misses = 0;
 	leaves->nblocks = RelationGetNumberOfBlocks(leaves->index);
 	old = MemoryContextSwitchTo(list->mcxt);
-	list->listed = BTreeChildrenBegin(&list->children, scan, dir, from_start);
+	list->listed =
+		BTreeChildrenBegin(&list->children, scan, dir, 1, from_start);
+	list->parents_given = 0;
+	list->has_parents = list->listed && list->children.narrays > 0 &&
+		BTreeChildrenBegin(&list->parents, scan, dir, 2, from_start);
+	list->parents.n = 0;
 	MemoryContextSwitchTo(old);
 	if (!list->listed)
 		MemoryContextReset(list->mcxt);
@@ -529,7 +621,7 @@ start_reads(LeavesAhead *leaves, int n)
 		while (i + run < nsorted && run < io_combine_limit &&
 			   sorted[i + run]->page.block == first + run)
 			run++;
-		started = PageReadStartRange(index, first, run, pages, leaves);
+		started = PageReadStartRange(index, first, run, pages, leaves->policy);
 		for (int j = 0; j < run; j++)
 			sorted[i + j]->page = pages[j];
 		sum.reads += started.reads;
@@ -546,13 +638,13 @@ start_reads(LeavesAhead *leaves, int n)
 					  sum.blocks);
 }
 
-/* Start reading at most so many more leaf pages. */
+/* Start reading at most so many more leaf pages; wait: for their parents. */
 static void
-fill(LeavesAhead *leaves, IndexScanDesc scan, int wanted)
+fill(LeavesAhead *leaves, IndexScanDesc scan, int wanted, bool wait)
 {
 	LeafList   *list = leaves->list;
 	bool		background = PageReadsInBackground(leaves->index);
-	int			room = leaves->max_reads - PageReadsInFlight(leaves);
+	int			room = leaves->max_reads - PageReadsInFlight(leaves->policy);
 	BlockNumber before = InvalidBlockNumber;
 	int			run = 0;
 	int			n = 0;
@@ -560,7 +652,7 @@ fill(LeavesAhead *leaves, IndexScanDesc scan, int wanted)
 	wanted = Min(wanted, MAX_LEAVES - list->nleaves);
 	if (background)
 		wanted = PageReadRoom(leaves->index, wanted);
-	while (n < wanted && know_more(leaves, scan) &&
+	while (n < wanted && know_more(leaves, scan, wait) &&
 		   leaves->policy->mode == LEAF_AHEAD)
 	{
 		BlockNumber block = list->children.blocks[list->given];
@@ -568,7 +660,8 @@ fill(LeavesAhead *leaves, IndexScanDesc scan, int wanted)
 
 		if (block >= leaves->nblocks)
 			leaves->nblocks = RelationGetNumberOfBlocks(leaves->index);
-		if (block >= leaves->nblocks || find_leaf(list, block) >= 0)
+		if (block >= leaves->nblocks || block == leaves->page ||
+			find_leaf(list, block) >= 0)
 		{
 			list->given++;
 			continue;
@@ -636,7 +729,7 @@ LeavesAheadFill(LeavesAhead *leaves, IndexScanDesc scan, ScanDirection dir,
 	else if (wanted < Min(FILL_LEAVES, distance / 2))
 		return;
 	if (wanted > 0 && make_list(leaves, scan, dir, false))
-		fill(leaves, scan, wanted);
+		fill(leaves, scan, wanted, true);
 }
 
 int
@@ -644,8 +737,10 @@ LeavesAheadFillAtStart(LeavesAhead *leaves, IndexScanDesc scan, int most)
 {
 	if (most > 0 && leaves->policy->mode == LEAF_AHEAD &&
 		make_list(leaves, scan, ForwardScanDirection, true))
-		fill(leaves, scan, most);
-	return leaves->list == NULL ? 0 : leaves->list->nleaves;
+		fill(leaves, scan, most, false);
+	if (leaves->list == NULL)
+		return 0;
+	return leaves->list->nleaves + leaves->list->is_reading;
 }
 
 #if LOOKAHEAD_HAVE_EXPLAIN_HOOK

@@ -78,7 +78,8 @@ extern void LeavesAheadFill(LeavesAhead *leaves, IndexScanDesc scan,
 
 /*
  * The same before the scan has begun, whose keys have been preprocessed; at
- * most so many leaf pages.  Returns how many have been started for it.
+ * most so many leaf pages, and without a wait for their parents.  Returns how
+ * many reads have been started for it.
  */
 extern int	LeavesAheadFillAtStart(LeavesAhead *leaves, IndexScanDesc scan,
 								   int most);

@@ -77,7 +77,7 @@ examine_page(BlockNumber block, BlockNumber from)
 	{
 		BTreeLeafInit(leaf, block);
 		BTreeLeafExamine(leaf, block, buffer, scan, dir, from);
-		if (BTreeChildrenBegin(&children, scan, dir, true))
+		if (BTreeChildrenBegin(&children, scan, dir, 1, true))
 		{
 			children.next = block;
 			BTreeChildrenExamine(&children, scan, buffer);
