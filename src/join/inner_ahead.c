@@ -732,7 +732,7 @@ InnerAheadRead(InnerAhead *inner)
 bool
 InnerAheadIsBehind(InnerAhead *inner)
 {
-	return inner->behind && 
+	return inner->behind &&
 		reads_allowed(inner) >= (inner->shared->max_reads + 3) / 4;
 }
 

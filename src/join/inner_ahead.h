@@ -61,9 +61,9 @@ typedef struct InnerShared
 } InnerShared;
 
 /*
- * A node on the inner side of a nested loop, if it is an index scan, or one that
- * appends the rows of several; or else such a node below it, if those in between
- * scan what is below them anew with each outer row.  NULL if there is none.
+ * A node on the inner side of a nested loop, if it is an index scan or appends
+ * the rows of several; or else such a node below it, if those in between scan
+ * what is below them anew with each outer row.  NULL if there is none.
  */
 extern PlanState *InnerIndexScan(PlanState *node);
 
@@ -79,8 +79,8 @@ extern int64 InnerMisses(PlanState *scan);
 
 /*
  * NULL, and *refusal tells why, if it cannot be told what the scan will read.
- * is_child: its rows are those that the join gets.  Its reads belong to "shared";
- * see PageReadsWait().
+ * is_child: its rows are those that the join gets.  "shared" owns its reads; see
+ * PageReadsWait().
  */
 extern InnerAhead *InnerAheadCreate(InnerShared *shared, PlanState *scan,
 									bool is_child, const char **refusal);

@@ -37,7 +37,7 @@ struct InnerSide
 	InnerScan **scans;			/* shared.nscans; NULL: not made yet */
 	int			nmade;
 	InnerScan **made;			/* those that are looked ahead in */
-	int			next;			/* of these, of the row that comes next; or -1 */
+	int			next;			/* of these, that of the next row; or -1 */
 	bool		executes;		/* the scans are executed by way of this file */
 	bool		prunes;
 	List	   *params;			/* that pruning uses, not the outer row's */

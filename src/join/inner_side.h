@@ -22,7 +22,7 @@
 #include "exec/taken.h"
 #include "join/inner_ahead.h"
 
-/* Scans in which is looked ahead for one row: the first ones that it selects. */
+/* For one row, of the scans that it selects, so many are looked ahead in. */
 #define MAX_SCANS_OF_ROW 16
 
 typedef struct InnerSide InnerSide;
