@@ -582,6 +582,15 @@ LookaheadCheckSearchPathBy(GucStringCheckHook hook)
 	list_member_int((statement)->resultRelations, (rti))
 #endif
 
+/* The children of a node that are left when it prunes for a scan of it. */
+#if PG_VERSION_NUM >= 180000
+#define LOOKAHEAD_FIND_MATCHING_SUBPLANS(state) \
+	ExecFindMatchingSubPlans((state), false, NULL)
+#else
+#define LOOKAHEAD_FIND_MATCHING_SUBPLANS(state) \
+	ExecFindMatchingSubPlans((state), false)
+#endif
+
 /* EXPLAIN lets extensions add to a node since 18. */
 #define LOOKAHEAD_HAVE_EXPLAIN_HOOK (PG_VERSION_NUM >= 180000)
 

@@ -19,6 +19,7 @@ PAGES = "test/python/test_index_pages.py::"
 JOIN_HAZARDS = "test/python/test_join_hazards.py::"
 JOIN_ENDS = "test/python/test_join_ends.py::"
 WALKS = "test/python/test_policy.py::test_walks"
+JOIN_SIDES = "test/python/test_join_sides.py::"
 
 
 @dataclass(frozen=True)
@@ -629,8 +630,8 @@ MUTATIONS = [
     # Nested loops: what the inner side will read
     Mutation(
         "parameters not set back",
-        "src/join/inner_ahead.c",
-        "params[inner->values[i].paramno] = inner->saved[i];",
+        "src/join/outer_values.c",
+        "values->params[values->values[i].paramno] = values->values[i].saved;",
         ";",
         (),
         "The server sets them before it uses them, for each outer row; but a node between them might not.",
@@ -690,6 +691,88 @@ MUTATIONS = [
             ("useless look-ahead without bound", "Min(wanted * 2, SLOW_READS_MAX)", "wanted * 2"),
             ("what is useless is not noticed", "bool\t\tuseless = unused > MAX_UNUSED * used;", "bool\t\tuseless = unused > 100 * MAX_UNUSED * used;"),
         )
+    ),
+    Mutation(
+        "scans that begin later",
+        "src/join/inner_side.c",
+        "\tif (side->executes)\n\t\ttake_scan(scan);",
+        "",
+        (JOIN_SIDES + "test_joins_count_as_stock",),
+        "What was read ahead in partitions but the first is counted as found.",
+    ),
+    Mutation(
+        "partitions that the row does not select",
+        "src/join/inner_side.c",
+        "side->prunes = PruningIsDone(side->append);",
+        "side->prunes = false;",
+        (JOIN_SIDES + "test_what_is_read_ahead_is_what_is_needed",),
+        "Pages of all partitions are read ahead for each row.",
+    ),
+    Mutation(
+        "partitions found by functions of others",
+        "src/join/pruning.c",
+        "if (function >= FirstNormalObjectId)",
+        "if (false)",
+        (JOIN_SIDES + "test_no_effect_ahead_of_time",),
+        "The operator class of a partitioned table raises notices for rows that nobody asks for.",
+    ),
+    Mutation(
+        "partitions found by values that may fail",
+        "src/join/pruning.c",
+        "return SafeExpression((Node *) op->exprs, settings_stay, params);",
+        "return true;",
+        (JOIN_SIDES + "test_no_effect_ahead_of_time",),
+        "A query with a LIMIT fails at a row that stock never comes to.",
+    ),
+    Mutation(
+        "partitions found by what is not computed",
+        "src/join/inner_side.c",
+        "if (!OuterValuesKnow(values, side->params))",
+        "if (false)",
+        (JOIN_SIDES + "test_no_effect_ahead_of_time",),
+        "A subquery that selects partitions is executed before its value is asked for.",
+    ),
+    Mutation(
+        "partitions found by long values",
+        "src/join/inner_side.c",
+        "if (!OuterValuesAreToasted(values))",
+        "if (true)",
+        (JOIN_SIDES + "test_joins_count_as_stock",),
+        "Pages of a TOAST table are read twice for each row.",
+    ),
+    Mutation(
+        "hash codes of another type",
+        "src/index/hash_lookup.c",
+        "keys[0].sk_subtype, keys[0].sk_subtype,",
+        "type, type,",
+        (JOIN_SIDES + "test_what_is_read_ahead_is_what_is_needed",),
+        "Buckets are looked for by a hash code that is not the key's, or not at all.",
+    ),
+    Mutation(
+        "buckets of the first group only",
+        "src/index/hash_lookup.c",
+        "spares = meta->hashm_spares[phase];",
+        "spares = 0;",
+        (JOIN_SIDES + "test_what_is_read_ahead_is_what_is_needed",),
+        "Pages that are not the key's bucket are read ahead.",
+    ),
+    Mutation(
+        "buckets that were split",
+        "src/index/hash_lookup.c",
+        "opaque->hasho_prevblkno <= meta->hashm_maxbucket &&",
+        "",
+        (),
+        "The entries of the key may have moved to another bucket: nothing is read ahead for it, or other entries with"
+        " its hash code are, which are its own.",
+    ),
+    Mutation(
+        "entries of a damaged bucket",
+        "src/index/hash_lookup.c",
+        "PageGetMaxOffsetNumber(page) <= MaxIndexTuplesPerPage;",
+        "true;",
+        (),
+        "Of a page that the server has verified, line pointers lie within the page, however many it says there are;"
+        " each is checked before it is followed.",
     ),
     # Where nothing but the cost changes
     Mutation(

@@ -21,12 +21,11 @@
 #include "access/nbtree.h"
 #include "access/transam.h"
 #include "catalog/pg_index.h"
-#include "catalog/pg_type.h"
 #include "index/btree_lookup.h"
 #include "index/btree_tuple.h"
 #include "index/index_page.h"
+#include "index/key_type.h"
 #include "storage/bufmgr.h"
-#include "utils/lsyscache.h"
 #include "utils/rel.h"
 
 /* Keys that only the access method can test. */
@@ -55,16 +54,6 @@ struct BTreeLookup
 	int			nequal;			/* of these, the first are of "=" */
 	Bound		bounds[INDEX_MAX_KEYS];
 };
-
-/*
- * Do the comparisons of a type call those of its elements, which may be
- * anybody's?  So it is with arrays, rows and ranges.
- */
-static bool
-calls_others(Oid type)
-{
-	return get_typtype(type) == TYPTYPE_PSEUDO && type != ANYENUMOID;
-}
 
 /* The strategy of a key as the order of the index's entries has it. */
 static StrategyNumber
@@ -146,7 +135,7 @@ BTreeLookupCreate(MemoryContext mcxt, Relation index, ScanKey keys, int nkeys,
 	{
 		if (!BTreeLookupUses(&keys[i]))
 			continue;
-		if (calls_others(index->rd_opcintype[keys[i].sk_attno - 1]))
+		if (KeyTypeCallsOthers(index->rd_opcintype[keys[i].sk_attno - 1]))
 			*refusal = "a key of the inner scan is of several values";
 		else if (keys[i].sk_func.fn_oid >= FirstNormalObjectId)
 			*refusal = "operator of an extension";

@@ -11,22 +11,14 @@
 #include "access/nbtree.h"
 #include "access/tupmacs.h"
 #include "index/btree_tuple.h"
+#include "index/index_page.h"
 
 IndexTuple
 BTreeTupleAt(Page page, OffsetNumber offnum)
 {
-	ItemId		iid = PageGetItemId(page, offnum);
-	IndexTuple	itup;
-	Size		length = ItemIdGetLength(iid);
+	IndexTuple	itup = IndexTupleAt(page, offnum);
 
-	if (!ItemIdHasStorage(iid) ||
-		ItemIdGetOffset(iid) < ((PageHeader) page)->pd_upper ||
-		ItemIdGetOffset(iid) + length > ((PageHeader) page)->pd_special ||
-		ItemIdGetOffset(iid) != MAXALIGN(ItemIdGetOffset(iid)) ||
-		length < sizeof(IndexTupleData))
-		return NULL;
-	itup = (IndexTuple) PageGetItem(page, iid);
-	if (IndexTupleSize(itup) > length)
+	if (itup == NULL)
 		return NULL;
 	if (BTreeTupleIsPosting(itup) &&
 		(BTreeTupleGetPostingOffset(itup) < sizeof(IndexTupleData) ||

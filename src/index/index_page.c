@@ -1,7 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * index_page.c
- *		The error and the warning for a corrupt index page; see index_page.h.
+ *		What a page of any index is checked for before it is believed; see
+ *		index_page.h.
  *
  *-------------------------------------------------------------------------
  */
@@ -29,4 +30,21 @@ IndexPageIsSkipped(Relation index, BlockNumber block)
 					RelationGetRelationName(index), block),
 			 errdetail("VACUUM passes over the page."),
 			 errhint("Please REINDEX it.")));
+}
+
+IndexTuple
+IndexTupleAt(Page page, OffsetNumber offnum)
+{
+	ItemId		iid = PageGetItemId(page, offnum);
+	IndexTuple	itup;
+	Size		length = ItemIdGetLength(iid);
+
+	if (!ItemIdHasStorage(iid) ||
+		ItemIdGetOffset(iid) < ((PageHeader) page)->pd_upper ||
+		ItemIdGetOffset(iid) + length > ((PageHeader) page)->pd_special ||
+		ItemIdGetOffset(iid) != MAXALIGN(ItemIdGetOffset(iid)) ||
+		length < sizeof(IndexTupleData))
+		return NULL;
+	itup = (IndexTuple) PageGetItem(page, iid);
+	return IndexTupleSize(itup) <= length ? itup : NULL;
 }

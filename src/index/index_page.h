@@ -8,6 +8,7 @@
 #ifndef PG_LOOKAHEAD_INDEX_PAGE_H
 #define PG_LOOKAHEAD_INDEX_PAGE_H
 
+#include "access/itup.h"
 #include "compat.h"
 #include "storage/block.h"
 #include "storage/bufpage.h"
@@ -39,5 +40,11 @@ IndexPageCheckSpecial(Relation index, BlockNumber block, Page page, Size size)
 	if (!IndexPageHasSpecial(page, size))
 		IndexPageIsBad(index, block);
 }
+
+/*
+ * The tuple at an offset, or NULL if it does not lie where the page's tuples do.
+ * Nothing in it but its length has been checked then.
+ */
+extern IndexTuple IndexTupleAt(Page page, OffsetNumber offnum);
 
 #endif							/* PG_LOOKAHEAD_INDEX_PAGE_H */

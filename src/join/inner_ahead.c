@@ -22,13 +22,13 @@
 #include "catalog/pg_am_d.h"
 #include "compat.h"
 #include "executor/executor.h"
+#include "index/hash_lookup.h"
 #include "join/inner_ahead.h"
 #include "join/safe_plan.h"
 #include "miscadmin.h"
 #include "nodes/nodeFuncs.h"
 #include "stream/uncount.h"
 #include "utils/datum.h"
-#include "utils/lsyscache.h"
 #include "utils/rel.h"
 
 /* Heap blocks that are read ahead for one row: the first ones. */
@@ -39,15 +39,6 @@
 
 /* Keys of rows that a Memoize node is likely to remember. */
 #define RECENT_KEYS 1024
-
-/* A value of the outer row that is a parameter of the inner side. */
-typedef struct OuterValue
-{
-	int			paramno;
-	AttrNumber	attno;
-	int16		typlen;
-	bool		typbyval;
-} OuterValue;
 
 /* A key whose argument depends on parameters. */
 typedef struct RowKey
@@ -72,15 +63,13 @@ struct InnerAhead
 	bool		index_only;
 	bool		ignore_killed;
 	int			most_blocks;	/* of one row */
-	int			max_reads;
+	InnerShared *shared;
 	JoinCounters *counters;
 	ExprContext *econtext;
-	BTreeLookup *lookup;
+	BTreeLookup *lookup;		/* NULL: it is a hash index */
+	HashLookup *hash;
 
-	int			nvalues;
-	OuterValue *values;
-	ParamExecData *saved;		/* as many */
-	List	   *other_params;	/* of the arguments */
+	List	   *other_params;	/* of the arguments, not the outer row's */
 	int			nkeys;
 	ScanKey		keys;
 	int			nrow_keys;
@@ -171,15 +160,15 @@ facts_of(PlanState *scan, ScanFacts *facts)
 }
 
 PlanState *
-InnerIndexScan(NestLoopState *join)
+InnerIndexScan(PlanState *node)
 {
-	PlanState  *node = innerPlanState(join);
-
 	while (node != NULL && !node->plan->parallel_aware)
 		switch (nodeTag(node))
 		{
 			case T_IndexScanState:
 			case T_IndexOnlyScanState:
+			case T_AppendState:
+			case T_MergeAppendState:
 				return node;
 			case T_BitmapHeapScanState:
 				return IsA(outerPlanState(node), BitmapIndexScanState) ?
@@ -215,12 +204,13 @@ InnerTable(PlanState *scan)
 }
 
 bool
-InnerIndexIsBtree(PlanState *scan)
+InnerIndexIsKnown(PlanState *scan)
 {
 	ScanFacts	facts;
 
 	return facts_of(scan, &facts) &&
-		facts.index->rd_rel->relam == BTREE_AM_OID;
+		(facts.index->rd_rel->relam == BTREE_AM_OID ||
+		 facts.index->rd_rel->relam == HASH_AM_OID);
 }
 
 int64
@@ -240,34 +230,10 @@ InnerMisses(PlanState *scan)
 		index->blocks_fetched - index->blocks_hit;
 }
 
-/* The values of the outer row that are parameters of the inner side. */
-static void
-find_values(InnerAhead *inner, NestLoop *plan)
-{
-	ListCell   *lc;
-
-	inner->values =
-		palloc_array(OuterValue, list_length(plan->nestParams));
-	inner->saved =
-		palloc_array(ParamExecData, list_length(plan->nestParams));
-	foreach(lc, plan->nestParams)
-	{
-		NestLoopParam *param = lfirst_node(NestLoopParam, lc);
-		OuterValue *value = &inner->values[inner->nvalues++];
-
-		value->paramno = param->paramno;
-		value->attno = param->paramval->varattno;
-		get_typlenbyval(param->paramval->vartype, &value->typlen,
-						&value->typbyval);
-	}
-}
-
 /* The keys whose arguments depend on parameters; why not, if they cannot be. */
 static const char *
 find_keys(InnerAhead *inner, const ScanFacts *facts, bool settings_stay)
 {
-	bool		depends = false;
-
 	inner->nkeys = facts->nkeys;
 	inner->keys = palloc_array(ScanKeyData, facts->nkeys);
 	memcpy(inner->keys, facts->keys, facts->nkeys * sizeof(ScanKeyData));
@@ -290,14 +256,8 @@ find_keys(InnerAhead *inner, const ScanFacts *facts, bool settings_stay)
 		row_key->toastable = info->key_toastable;
 		inner->nrow_keys++;
 	}
-	for (int i = 0; i < inner->nvalues; i++)
-	{
-		int			paramno = inner->values[i].paramno;
-
-		depends |= list_member_int(inner->other_params, paramno);
-		inner->other_params = list_delete_int(inner->other_params, paramno);
-	}
-	return depends ? NULL : "the inner scan has no key of the outer row";
+	return OuterValuesRemove(inner->shared->values, &inner->other_params) ?
+		NULL : "the inner scan has no key of the outer row";
 }
 
 /* Is there a Memoize node above the scan? */
@@ -313,10 +273,10 @@ is_memoized(NestLoopState *join, PlanState *scan)
 }
 
 InnerAhead *
-InnerAheadCreate(NestLoopState *join, PlanState *scan, bool settings_stay,
-				 int max_rows, int max_reads, JoinCounters *counters,
+InnerAheadCreate(InnerShared *shared, PlanState *scan, bool is_child,
 				 const char **refusal)
 {
+	NestLoopState *join = shared->join;
 	EState	   *estate = join->js.ps.state;
 	MemoryContext old = MemoryContextSwitchTo(estate->es_query_cxt);
 	InnerAhead *inner = palloc0_object(InnerAhead);
@@ -329,12 +289,14 @@ InnerAheadCreate(NestLoopState *join, PlanState *scan, bool settings_stay,
 	inner->ignore_killed = !TransactionStartedDuringRecovery();
 	inner->most_blocks =
 		join->js.single_match && join->js.joinqual == NULL &&
-		scan->qual == NULL && scan == innerPlanState(join) ? 1 : MAX_BLOCKS;
-	inner->max_reads = max_reads;
-	inner->counters = counters;
-	find_values(inner, (NestLoop *) join->js.ps.plan);
-	*refusal = find_keys(inner, &facts, settings_stay);
-	if (*refusal == NULL)
+		scan->qual == NULL && is_child ? 1 : MAX_BLOCKS;
+	inner->shared = shared;
+	inner->counters = shared->counters;
+	*refusal = find_keys(inner, &facts, shared->settings_stay);
+	if (*refusal == NULL && facts.index->rd_rel->relam == HASH_AM_OID)
+		inner->hash = HashLookupCreate(estate->es_query_cxt, facts.index,
+									   facts.keys, facts.nkeys, refusal);
+	else if (*refusal == NULL)
 		inner->lookup = BTreeLookupCreate(estate->es_query_cxt, facts.index,
 										  facts.keys, facts.nkeys,
 										  facts.direction, refusal);
@@ -343,14 +305,15 @@ InnerAheadCreate(NestLoopState *join, PlanState *scan, bool settings_stay,
 		inner->econtext = CreateExprContext(estate);
 		if (is_memoized(join, scan))
 			inner->recent = palloc0_array(uint32, RECENT_KEYS);
-		inner->table_size = 4 * max_rows + 1;
+		inner->table_size =
+			4 * shared->max_rows / Min(shared->nscans, 4) + 1;
 		inner->index_pages = palloc_array(PageRead, inner->table_size);
 		inner->heap_pages = palloc_array(PageRead, inner->table_size);
 		for (int i = 0; i < inner->table_size; i++)
 			inner->index_pages[i].block = inner->heap_pages[i].block =
 				InvalidBlockNumber;
-		inner->leaves = palloc_array(InnerRow *, max_rows + 1);
-		inner->blocks_size = max_rows + MAX_BLOCKS;
+		inner->leaves = palloc_array(InnerRow *, shared->max_rows + 1);
+		inner->blocks_size = MAX_BLOCKS;
 		inner->blocks = palloc_array(WantedBlock, inner->blocks_size);
 		inner->last_block = InvalidBlockNumber;
 	}
@@ -406,13 +369,13 @@ evaluate_keys(InnerAhead *inner)
 static bool
 is_recent(InnerAhead *inner)
 {
-	ParamExecData *params = inner->econtext->ecxt_param_exec_vals;
+	const OuterValues *values = inner->shared->values;
 	uint32		hash = 1;
 
-	for (int i = 0; i < inner->nvalues; i++)
+	for (int i = 0; i < values->n; i++)
 	{
-		const OuterValue *value = &inner->values[i];
-		const ParamExecData *param = &params[value->paramno];
+		const OuterValue *value = &values->values[i];
+		const ParamExecData *param = OuterValueNow(values, i);
 
 		hash = hash * 31 + 1;
 		if (param->isnull)
@@ -436,27 +399,15 @@ is_recent(InnerAhead *inner)
 static bool
 set_keys(InnerAhead *inner, TupleTableSlot *slot, bool is_new)
 {
-	ParamExecData *params = inner->econtext->ecxt_param_exec_vals;
+	OuterValues *values = inner->shared->values;
 	bool		known;
-	ListCell   *lc;
 
-	/* a parameter that is yet to be computed would be, by looking at it */
-	foreach(lc, inner->other_params)
-		if (params[lfirst_int(lc)].execPlan != NULL)
-			return false;
-	for (int i = 0; i < inner->nvalues; i++)
-	{
-		ParamExecData *param = &params[inner->values[i].paramno];
-
-		inner->saved[i] = *param;
-		param->execPlan = NULL;
-		param->value =
-			slot_getattr(slot, inner->values[i].attno, &param->isnull);
-	}
+	if (!OuterValuesKnow(values, inner->other_params))
+		return false;
+	OuterValuesSet(values, slot);
 	known = evaluate_keys(inner) &&
 		!(is_new && inner->recent != NULL && is_recent(inner));
-	for (int i = 0; i < inner->nvalues; i++)
-		params[inner->values[i].paramno] = inner->saved[i];
+	OuterValuesRestore(values);
 	return known;
 }
 
@@ -464,7 +415,7 @@ set_keys(InnerAhead *inner, TupleTableSlot *slot, bool is_new)
 static int
 reads_allowed(InnerAhead *inner)
 {
-	return inner->max_reads - PageReadsInFlight(inner);
+	return inner->shared->max_reads - PageReadsInFlight(inner->shared);
 }
 
 /*
@@ -486,7 +437,7 @@ start_page(InnerAhead *inner, Relation rel, BlockNumber block, bool again,
 		return true;
 	}
 	read->origin = PAGE_HIT;
-	if (!PageReadStart(rel, MAIN_FORKNUM, block, read, inner) &&
+	if (!PageReadStart(rel, MAIN_FORKNUM, block, read, inner->shared) &&
 		read->origin != PAGE_ADVISED)
 		return false;
 	*known = *read;
@@ -570,6 +521,15 @@ visit_page(InnerAhead *inner, InnerRow *row, Buffer buffer)
 	int			n;
 
 	row->stage = INNER_LOOK;
+	if (inner->hash != NULL)
+	{
+		row->stage = INNER_DONE;
+		n = HashLookupMatches(inner->hash, inner->keys, buffer,
+							  inner->ignore_killed, blocks,
+							  inner->most_blocks);
+		want_blocks(inner, row, blocks, n);
+		return;
+	}
 	if (row->place.level > 0)
 	{
 		if (!BTreeLookupStep(inner->lookup, inner->keys, buffer, &row->place))
@@ -582,6 +542,16 @@ visit_page(InnerAhead *inner, InnerRow *row, Buffer buffer)
 		return;
 	row->stage = INNER_DONE;
 	want_blocks(inner, row, blocks, n);
+}
+
+/* Where the way of a row begins, whose keys are set; false if not known. */
+static bool
+find_first_page(InnerAhead *inner, InnerRow *row)
+{
+	if (inner->hash == NULL)
+		return BTreeLookupRoot(inner->lookup, &row->place);
+	row->place = (BTreePlace) {.level = 0};
+	return HashLookupBucket(inner->hash, inner->keys, &row->place.page);
 }
 
 /* Do for a row what can be done; its keys are set. */
@@ -648,8 +618,7 @@ InnerAheadAdvance(InnerAhead *inner, InnerRow *row, TupleTableSlot *slot,
 	if (!set_keys(inner, slot, row->stage == INNER_NEW))
 		row->stage = INNER_DONE;
 	else if (row->stage == INNER_NEW)
-		row->stage = BTreeLookupRoot(inner->lookup, &row->place) ?
-			INNER_LOOK : INNER_DONE;
+		row->stage = find_first_page(inner, row) ? INNER_LOOK : INNER_DONE;
 	advance(inner, row, wait);
 	MemoryContextSwitchTo(old);
 }
@@ -680,7 +649,7 @@ read_run(InnerAhead *inner, const WantedBlock *wanted, int n)
 	CountsBefore before = CountsNow(inner->heap);
 	PageRead	pages[MAX_IO_COMBINE_LIMIT];
 	PagesStarted started = PageReadStartRange(inner->heap, wanted[0].block, n,
-											  pages, inner);
+											  pages, inner->shared);
 
 	inner->heap_owed += UncountSince(inner->heap, &before);
 	inner->counters->heap_blocks_read += started.blocks;
@@ -763,7 +732,8 @@ InnerAheadRead(InnerAhead *inner)
 bool
 InnerAheadIsBehind(InnerAhead *inner)
 {
-	return inner->behind && reads_allowed(inner) >= (inner->max_reads + 3) / 4;
+	return inner->behind &&
+		reads_allowed(inner) >= (inner->shared->max_reads + 3) / 4;
 }
 
 void
@@ -788,10 +758,4 @@ InnerAheadSettleEnd(InnerAhead *inner)
 {
 	SettleHits(inner->index, &inner->index_owed, &inner->index_before);
 	SettleHits(inner->heap, &inner->heap_owed, &inner->heap_before);
-}
-
-void
-InnerAheadWait(InnerAhead *inner)
-{
-	(void) PageReadsWait(inner, true);
 }

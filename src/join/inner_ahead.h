@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * inner_ahead.h
- *		The pages that the inner index scan of a nested loop will need for outer
+ *		The pages that an inner index scan of a nested loop will need for outer
  *		rows to come.
  *
  * For each of these rows there is an InnerRow, which goes through stages: its
@@ -24,6 +24,7 @@
 #define PG_LOOKAHEAD_INNER_AHEAD_H
 
 #include "index/btree_lookup.h"
+#include "join/outer_values.h"
 #include "nodes/execnodes.h"
 #include "observe/join_stats.h"
 #include "stream/page_read.h"
@@ -48,15 +49,28 @@ typedef struct InnerRow
 	uint32		serial;			/* 0: its turn has come */
 } InnerRow;
 
+/* What the inner scans of one nested loop share. */
+typedef struct InnerShared
+{
+	NestLoopState *join;
+	OuterValues *values;
+	int			nscans;
+	bool		settings_stay;	/* see safe_plan.h */
+	int			max_rows;		/* the most outer rows ahead */
+	int			max_reads;		/* the most reads in flight */
+	JoinCounters *counters;
+} InnerShared;
+
 /*
- * The index scan on the inner side of a nested loop, or below nodes that scan
- * what is below them anew with each outer row; NULL if there is none.
+ * A node on the inner side of a nested loop, if it is an index scan or appends
+ * the rows of several; or else such a node below it, if those in between scan
+ * what is below them anew with each outer row.  NULL if there is none.
  */
-extern PlanState *InnerIndexScan(NestLoopState *join);
+extern PlanState *InnerIndexScan(PlanState *node);
 
 /* The table that it scans, and whether its index is one that is known here. */
 extern Relation InnerTable(PlanState *scan);
-extern bool InnerIndexIsBtree(PlanState *scan);
+extern bool InnerIndexIsKnown(PlanState *scan);
 
 /*
  * The blocks that this process has read for scans of the table and the index,
@@ -66,14 +80,11 @@ extern int64 InnerMisses(PlanState *scan);
 
 /*
  * NULL, and *refusal tells why, if it cannot be told what the scan will read.
- * settings_stay: see safe_plan.h.  max_rows: the most outer rows ahead.
- * max_reads: the most reads in flight.
+ * is_child: its rows are those that the join gets.  "shared" owns its reads; see
+ * PageReadsWait().
  */
-extern InnerAhead *InnerAheadCreate(NestLoopState *join, PlanState *scan,
-									bool settings_stay,
-									int max_rows, int max_reads,
-									JoinCounters *counters,
-									const char **refusal);
+extern InnerAhead *InnerAheadCreate(InnerShared *shared, PlanState *scan,
+									bool is_child, const char **refusal);
 
 /* A row has been queued. */
 extern void InnerAheadBegin(InnerAhead *inner, InnerRow *row);
@@ -102,8 +113,5 @@ extern void InnerAheadNeighbours(InnerAhead *inner, int *blocks,
 /* The inner scan is to account for what has been read ahead for it. */
 extern void InnerAheadSettleBegin(InnerAhead *inner);
 extern void InnerAheadSettleEnd(InnerAhead *inner);
-
-/* Wait for its reads in flight. */
-extern void InnerAheadWait(InnerAhead *inner);
 
 #endif							/* PG_LOOKAHEAD_INNER_AHEAD_H */

@@ -35,23 +35,16 @@ is_ours_to_take(PlanState *plan_state)
 static const char *
 refusal_of(NestLoopState *join)
 {
-	PlanState  *scan = InnerIndexScan(join);
-	Relation	table;
+	const char *refusal;
 
-	if (scan == NULL)
-		return "no index scan on the inner side";
+	(void) InnerSideFirstScan(join, &refusal);
+	if (refusal != NULL)
+		return refusal;
 	if (lookahead_max_distance == 0)
 		return "pg_lookahead.max_distance is 0";
 	if (!LookaheadReadsAreAsync() && !LookaheadAdviceIsUseful())
 		return "reads are synchronous and direct";
-	table = InnerTable(scan);
-	if (table == NULL || table->rd_tableam != GetHeapamTableAmRoutine())
-		return "not a heap table";
-	if (IsCatalogRelation(table))
-		return "system catalog";
-	if (!InnerIndexIsBtree(scan))
-		return "inner index is no btree";
-	if (!is_ours_to_take(outerPlanState(join)) || !is_ours_to_take(scan))
+	if (!is_ours_to_take(outerPlanState(join)))
 		return "executed by another extension";
 	return NULL;
 }
@@ -73,16 +66,17 @@ begin(Taken *taken)
 	JoinNode   *node = (JoinNode *) taken;
 	NestLoopState *join = (NestLoopState *) taken->plan_state;
 	PlanState  *outer = outerPlanState(join);
-	PlanState  *scan = InnerIndexScan(join);
+	const char *refusal;
+	PlanState  *scan = InnerSideFirstScan(join, &refusal);
 
 	JoinPolicyInit(&node->policy, lookahead_debug_force);
 	node->scan = scan;
+	node->is_append = InnerSideIsAppend(join);
 	node->reads = RelationUsesLocalBuffers(InnerTable(scan)) ?
 		&pgBufferUsage.local_blks_read : &pgBufferUsage.shared_blks_read;
 	node->reads_seen = *node->reads;
 	node->fetch = outer->ExecProcNodeReal;
-	if (TakenAddRole(taken, outer, TAKEN_AS_OUTER) &&
-		TakenAddRole(taken, scan, TAKEN_AS_INNER))
+	if (TakenAddRole(taken, outer, TAKEN_AS_OUTER))
 		outer->ExecProcNodeReal = JoinNextOuter;
 }
 

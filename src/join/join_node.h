@@ -4,8 +4,8 @@
  *		A nested loop that has been taken over.
  *
  * The nested loop itself is executed by the server.  What is replaced is the
- * function of its outer child and, while rows are fetched ahead, that of the
- * index scan on its inner side.
+ * function of its outer child and, while rows are fetched ahead, those of the
+ * index scans on its inner side; see inner_side.h.
  *
  *-------------------------------------------------------------------------
  */
@@ -13,7 +13,7 @@
 #define PG_LOOKAHEAD_JOIN_NODE_H
 
 #include "exec/taken.h"
-#include "join/inner_ahead.h"
+#include "join/inner_side.h"
 #include "join/policy.h"
 #include "join/rows_ahead.h"
 #include "observe/join_stats.h"
@@ -24,18 +24,18 @@ typedef struct JoinNode
 	Taken		taken;
 	JoinPolicy	policy;
 	ExecProcNodeMtd fetch;		/* the outer child's own function */
-	PlanState  *scan;			/* the index scan on the inner side */
-	ExecProcNodeMtd scan_fetch; /* its own function; NULL: not replaced */
+	PlanState  *scan;			/* the first index scan on the inner side */
+	bool		is_append;		/* and there may be others */
 
 	const int64 *reads;			/* this backend's count of blocks read */
 	int64		reads_seen;		/* its value when a row was handed out */
-	int64		misses_seen;	/* and that of InnerMisses() */
+	int64		misses_seen;	/* and that of the inner side's */
 	bool		timed;			/* and the time was taken */
 	instr_time	started;
 
 	/* made when it first looks ahead */
 	const char *refusal;		/* why it must not */
-	InnerAhead *inner;
+	InnerSide  *inner;
 	RowsAhead  *rows;
 	List	   *params;			/* that the outer side uses */
 
@@ -49,9 +49,8 @@ typedef struct JoinNode
 	JoinCounters counters;
 } JoinNode;
 
-/* next_outer.c: the ExecProcNode functions of the children. */
+/* next_outer.c: the ExecProcNode function of the outer child. */
 extern TupleTableSlot *JoinNextOuter(PlanState *outer);
-extern TupleTableSlot *JoinNextInner(PlanState *scan);
 
 /* What it has done so far, if it is not executed again. */
 extern JoinCounters JoinTell(const JoinNode *node);

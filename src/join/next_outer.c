@@ -41,26 +41,6 @@
 #define BYTES_PER_ROW BLCKSZ
 #define LEAST_BYTES (4 * BLCKSZ)
 
-/* The scan on the inner side is executed as it was before take_scan(). */
-static void
-give_scan_back(JoinNode *node)
-{
-	if (node->scan_fetch == NULL ||
-		node->scan->ExecProcNodeReal != JoinNextInner)
-		return;
-	ExecSetExecProcNode(node->scan, node->scan_fetch);
-	node->scan_fetch = NULL;
-}
-
-static void
-take_scan(JoinNode *node)
-{
-	if (node->scan_fetch != NULL)
-		return;
-	node->scan_fetch = node->scan->ExecProcNodeReal;
-	ExecSetExecProcNode(node->scan, JoinNextInner);
-}
-
 /* Why must the join not look ahead? */
 static const char *
 refusal_of(JoinNode *node)
@@ -84,8 +64,8 @@ refusal_of(JoinNode *node)
 	if (refusal != NULL)
 		return refusal;
 	rows = Max(1, Min(rows, MAX_ROWS));
-	node->inner = InnerAheadCreate(join, node->scan, settings_stay,
-								   rows, reads, &node->counters, &refusal);
+	node->inner = InnerSideCreate(&node->taken, settings_stay, rows, reads,
+								  &node->counters, &refusal);
 	if (node->inner == NULL)
 		return refusal;
 	node->rows =
@@ -137,7 +117,8 @@ JoinTell(const JoinNode *node)
 	/* what is ahead will not be asked for any more */
 	counters.rows_unused += unused;
 	for (int i = 0; i < unused; i++)
-		counters.blocks_unused += RowsAheadAt(node->rows, i)->inner.reads;
+		counters.blocks_unused +=
+			InnerSideReads(&RowsAheadAt(node->rows, i)->inner);
 	return counters;
 }
 
@@ -149,7 +130,7 @@ forget_rows(JoinNode *node)
 
 	node->counters = JoinTell(node);
 	for (int i = 0; i < unused; i++)
-		RowsAheadAt(node->rows, i)->inner.serial = 0;
+		InnerSideForget(&RowsAheadAt(node->rows, i)->inner);
 	RowsAheadForget(node->rows);
 	JoinPolicyBegunAgain(&node->policy, (int) Min(node->handed_out, INT_MAX),
 						 unused);
@@ -229,7 +210,7 @@ read_ahead(JoinNode *node)
 	int			blocks,
 				neighbours;
 
-	InnerAheadOpen(node->inner);
+	InnerSideOpen(node->inner);
 	for (int pass = 0; pass < 2; pass++)
 	{
 		/* the first row's turn has come */
@@ -237,13 +218,13 @@ read_ahead(JoinNode *node)
 		{
 			RowAhead   *row = RowsAheadAt(node->rows, i);
 
-			InnerAheadAdvance(node->inner, &row->inner, row->slot,
+			InnerSideAdvance(node->inner, &row->inner, row->slot,
 							  pass == 0 && i <= size / 2);
 		}
-		InnerAheadRead(node->inner);
+		InnerSideRead(node->inner);
 	}
-	InnerAheadClose(node->inner);
-	InnerAheadNeighbours(node->inner, &blocks, &neighbours);
+	InnerSideClose(node->inner);
+	InnerSideNeighbours(node->inner, &blocks, &neighbours);
 	JoinPolicyBlocks(&node->policy, blocks, neighbours);
 }
 
@@ -256,7 +237,7 @@ fill(JoinNode *node, PlanState *outer)
 	int			size = RowsAheadSize(node->rows);
 
 	/* what is left at the end gets its second reads, too */
-	if (size > 0 && !InnerAheadIsBehind(node->inner) &&
+	if (size > 0 && !InnerSideIsBehind(node->inner) &&
 		(ending ? node->rows_of_ring % ROWS_PER_FILL != 0 :
 		 size > wanted - Min(wanted / 8, ROWS_PER_FILL)))
 		return;
@@ -275,7 +256,7 @@ fill(JoinNode *node, PlanState *outer)
 			break;
 		}
 		row = RowsAheadAdd(node->rows, slot);
-		InnerAheadBegin(node->inner, &row->inner);
+		InnerSideBegin(node->inner, &row->inner);
 		node->counters.rows += size > 0;
 	}
 	read_ahead(node);
@@ -309,7 +290,7 @@ next_of_ring(JoinNode *node, PlanState *outer, bool *known)
 	}
 	if (node->policy.mode >= JOIN_AHEAD)
 	{
-		take_scan(node);
+		InnerSideTake(node->inner);
 		fill(node, outer);
 	}
 	if (RowsAheadSize(node->rows) == 0)
@@ -319,10 +300,26 @@ next_of_ring(JoinNode *node, PlanState *outer, bool *known)
 		return NULL;
 	}
 	row = RowsAheadNext(node->rows);
-	row->inner.serial = 0;
+	InnerSideForget(&row->inner);
 	node->rows_of_ring++;
 	node->size_sum += RowsAheadSize(node->rows);
 	return row->slot;
+}
+
+/*
+ * The blocks that the inner side has read, as the statistics of its tables and
+ * indexes count; -1 if that is not known.  The scans below an Append node are
+ * too many to ask each of them: it is known while they are executed by us.
+ */
+static int64
+inner_misses(const JoinNode *node)
+{
+	int64		misses = InnerMisses(node->scan);
+
+	if (!node->is_append || misses < 0)
+		return misses;
+	return node->policy.mode >= JOIN_AHEAD && node->inner != NULL ?
+		InnerSideMisses(node->inner) : -1;
 }
 
 /* What the inner side has done for the row that was handed out last. */
@@ -330,7 +327,7 @@ static void
 tell_policy(JoinNode *node)
 {
 	int64		reads = *node->reads - node->reads_seen;
-	int64		misses = InnerMisses(node->scan);
+	int64		misses = inner_misses(node);
 	bool		was_read = misses < 0 ? reads > 0 : misses != node->misses_seen;
 	double		read_us = -1;
 
@@ -362,7 +359,7 @@ static void
 note_counters(JoinNode *node)
 {
 	node->reads_seen = *node->reads;
-	node->misses_seen = InnerMisses(node->scan);
+	node->misses_seen = inner_misses(node);
 	node->timed = node->policy.mode == JOIN_TIME &&
 		JoinPolicyTimes(&node->policy);
 	if (node->timed)
@@ -384,7 +381,8 @@ next_row(JoinNode *node, PlanState *outer)
 		if (!known)
 		{
 			JoinPolicyEnded(&node->policy);
-			give_scan_back(node);
+			if (node->inner != NULL)
+				InnerSideGiveBack(node->inner);
 		}
 	}
 	if (!known)
@@ -409,18 +407,6 @@ JoinNextOuter(PlanState *outer)
 	return slot;
 }
 
-TupleTableSlot *
-JoinNextInner(PlanState *scan)
-{
-	JoinNode   *node = (JoinNode *) TakenBy(scan, TAKEN_AS_INNER);
-	TupleTableSlot *slot;
-
-	InnerAheadSettleBegin(node->inner);
-	slot = node->scan_fetch(scan);
-	InnerAheadSettleEnd(node->inner);
-	return slot;
-}
-
 void
 JoinFinish(JoinNode *node, bool wait)
 {
@@ -429,6 +415,6 @@ JoinFinish(JoinNode *node, bool wait)
 	if (node->rows == NULL)
 		return;
 	if (wait)
-		InnerAheadWait(node->inner);
+		InnerSideWait(node->inner);
 	JoinStatsAdd(&counters);
 }

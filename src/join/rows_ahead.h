@@ -17,7 +17,7 @@
 #define PG_LOOKAHEAD_ROWS_AHEAD_H
 
 #include "executor/tuptable.h"
-#include "join/inner_ahead.h"
+#include "join/inner_side.h"
 
 typedef struct RowsAhead RowsAhead;
 
@@ -26,7 +26,7 @@ typedef struct RowAhead
 	TupleTableSlot *slot;
 	TupleDesc	desc;			/* of the rows that are copied to it */
 	Size		size;			/* bytes, about */
-	InnerRow	inner;
+	InnerParts	inner;
 } RowAhead;
 
 /* capacity: the most rows ahead; bytes: what they may take, about. */

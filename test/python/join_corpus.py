@@ -44,6 +44,9 @@ INDEXES = (
     "(a) INCLUDE (b, c) WHERE b > 5",
     "USING hash (a)",
     "USING hash (c)",
+    "USING hash (n)",
+    "USING hash (nm)",
+    "USING hash (id)",
     "USING gist (p)",
     "USING gist (r)",
     "USING spgist (p)",
@@ -99,6 +102,8 @@ KEYS = (
     "{y}.p <@ box(point({x}.a, 0), point({x}.a + 1, 4))",
     "{y}.r @> {x}.a AND {y}.id < 400",
     "{y}.id = {x}.id AND {x}.b > 3",
+    "{y}.nm = {x}.nm AND {y}.id = {x}.id",
+    "{y}.n = {x}.n AND {y}.a < {x}.l",
 )
 RESIDUES = (
     "{y}.id <> {x}.id",
@@ -197,6 +202,7 @@ class JoinCorpus(Corpus):
         for name, partitioning in (
             ("pt", "PARTITION BY RANGE (a)"),
             ("ht", "PARTITION BY HASH (id)"),
+            ("st", "PARTITION BY RANGE (s)"),
             ("par", ""),
         ):
             made.append(f"CREATE TABLE {name} ({COLUMNS}) {partitioning}")
@@ -205,19 +211,28 @@ class JoinCorpus(Corpus):
                     {
                         "pt": f"CREATE TABLE pt{i} PARTITION OF pt FOR VALUES FROM ({i * 75}) TO ({i * 75 + 75})",
                         "ht": f"CREATE TABLE ht{i} PARTITION OF ht FOR VALUES WITH (MODULUS 4, REMAINDER {i})",
+                        "st": f"CREATE TABLE st{i} PARTITION OF st FOR VALUES FROM ({i * 75}) TO ({i * 75 + 75}) {'PARTITION BY LIST (b)' if i % 2 else ''}",
                         "par": f"CREATE TABLE par{i} () INHERITS (par)",
                     }[name]
                 )
             if name == "pt":
                 made.append("CREATE TABLE ptd PARTITION OF pt DEFAULT")
+            if name == "st":
+                made += [
+                    f"CREATE TABLE st{i}{n} PARTITION OF st{i} {values}"
+                    for i in (1, 3)
+                    for n, values in enumerate(("FOR VALUES IN (1, 2, 3, NULL)", "FOR VALUES IN (4, 5)", "DEFAULT"))
+                ]
+                made.append("CREATE TABLE std PARTITION OF st DEFAULT")
             for into in ("par", "par0", "par1", "par2") if name == "par" else (name,):
                 made.append(self._rows(into, rows, 300))
-            for index in ("(a)", "(b, a)", "(c)", "(s)", "(l)"):
+            for index in ("(a)", "(b, a)", "(c)", "(s)", "(l)", "USING hash (nm)"):
                 for on in ("par", "par0", "par1", "par2", "par3") if name == "par" else (name,):
                     made.append(f"CREATE INDEX ON {on} {index}")
             for on in ("par", "par0", "par1", "par2", "par3") if name == "par" else (name,):
                 made.append(f"CREATE {'UNIQUE' if name == 'ht' else ''} INDEX ON {on} (id)")
         made += [
+            "CREATE VIEW both AS SELECT * FROM pt1 UNION ALL SELECT * FROM ht UNION ALL SELECT * FROM par2",
             f"CREATE TABLE void ({COLUMNS})",
             "CREATE INDEX ON void (a)",
             "CREATE UNIQUE INDEX ON void (id)",
@@ -353,7 +368,7 @@ class JoinCorpus(Corpus):
     def inner(self, join: Join, writing: Table | None = None) -> str:
         """What an inner side can be: mostly a table."""
         name = self._side(join, writing).name
-        return self.rng.choices((name, "pt", "ht", "par", "void"), (20, 1, 1, 1, 0.5))[0]
+        return self.rng.choices((name, "pt", "ht", "st", "par", "both", "void"), (20, 2, 2, 2, 1, 1, 0.5))[0]
 
     def key(self, x: str, y: str, keys: tuple[str, ...] = KEYS) -> str:
         text = self.rng.choice(keys)
@@ -386,7 +401,7 @@ class JoinCorpus(Corpus):
                 join.text += f" CROSS JOIN LATERAL (SELECT * FROM {table} {y} WHERE {on} ORDER BY a, id LIMIT {rng.choice((1, 2, 9))}) {y}"
                 join.whole = False
             join.names.append(y)
-            join.plain += [y] if kind < 0.95 else []
+            join.plain += [y] if kind < 0.95 and table != "both" else []
         while rng.random() < 0.3:
             join.where.append(self.semi_join(join, writing))
         return join

@@ -1,0 +1,420 @@
+/*-------------------------------------------------------------------------
+ *
+ * inner_side.c
+ *		The inner side of a nested loop that looks ahead; see inner_side.h.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/tableam.h"
+#include "catalog/catalog.h"
+#include "exec/takeover.h"
+#include "executor/executor.h"
+#include "join/inner_side.h"
+#include "join/pruning.h"
+#include "stream/uncount.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+
+/* One of the scans. */
+typedef struct InnerScan
+{
+	Taken		taken;			/* by which its plan node finds it */
+	InnerSide  *side;
+	PlanState  *node;
+	ExecProcNodeMtd fetch;		/* its own function; NULL: not replaced */
+	InnerAhead *inner;			/* NULL: left to the server */
+	int			number;			/* of those that are looked ahead in */
+} InnerScan;
+
+struct InnerSide
+{
+	InnerShared shared;
+	Taken	   *taken;			/* the join */
+	PlanState  *append;			/* NULL: there is one scan */
+	PlanState **children;
+	InnerScan **scans;			/* shared.nscans; NULL: not made yet */
+	int			nmade;
+	InnerScan **made;			/* those that are looked ahead in */
+	int			next;			/* of these, that of the next row; or -1 */
+	bool		executes;		/* the scans are executed by way of this file */
+	bool		prunes;
+	List	   *params;			/* that pruning uses, not the outer row's */
+	MemoryContext mcxt;			/* for pruning */
+	int64		misses;
+};
+
+/* Why a scan is left to the server, as far as is seen at once. */
+static const char *
+scan_refusal(PlanState *scan)
+{
+	Relation	table;
+
+	if (scan == NULL || IsA(scan, AppendState) || IsA(scan, MergeAppendState))
+		return "no index scan on the inner side";
+	table = InnerTable(scan);
+	if (table == NULL || table->rd_tableam != GetHeapamTableAmRoutine())
+		return "not a heap table";
+	if (IsCatalogRelation(table))
+		return "system catalog";
+	if (!InnerIndexIsKnown(scan))
+		return "the inner index is no btree or hash index";
+	if (TakenFind(scan) == NULL &&
+		!TakeoverIsServersOwn(scan->ExecProcNodeReal))
+		return "executed by another extension";
+	return NULL;
+}
+
+/* The node that returns the rows of the inner side; NULL if not known. */
+static PlanState *
+top_of(NestLoopState *join)
+{
+	return InnerIndexScan(innerPlanState(join));
+}
+
+/* Is this a bitmap heap scan that takes its bitmap from several indexes? */
+static bool
+has_bitmap_of_several(NestLoopState *join)
+{
+	PlanState  *node = innerPlanState(join);
+
+	while (node != NULL && IsA(node, MemoizeState))
+		node = outerPlanState(node);
+	return node != NULL && IsA(node, BitmapHeapScanState);
+}
+
+bool
+InnerSideIsAppend(NestLoopState *join)
+{
+	PlanState  *top = top_of(join);
+
+	return top != NULL &&
+		(IsA(top, AppendState) || IsA(top, MergeAppendState));
+}
+
+PlanState *
+InnerSideFirstScan(NestLoopState *join, const char **refusal)
+{
+	PlanState  *scan = top_of(join);
+	PlanState **children;
+	int			n;
+
+	if (scan == NULL && has_bitmap_of_several(join))
+		*refusal = "the inner bitmap is made of several indexes";
+	else
+		*refusal = scan_refusal(scan);
+	if (scan == NULL || *refusal == NULL)
+		return scan;
+	n = AppendChildren(scan, &children);
+	for (int i = 0; i < n; i++)
+	{
+		scan = InnerIndexScan(children[i]);
+		*refusal = scan_refusal(scan);
+		if (*refusal == NULL)
+			return scan;
+	}
+	return NULL;
+}
+
+/* The next row of one of the scans. */
+static TupleTableSlot *
+next_row(PlanState *node)
+{
+	InnerScan  *scan = (InnerScan *) TakenBy(node, TAKEN_AS_INNER);
+	InnerSide  *side = scan->side;
+	int64		misses;
+	TupleTableSlot *slot;
+
+	misses = side->append == NULL ? 0 : InnerMisses(node);
+	InnerAheadSettleBegin(scan->inner);
+	slot = scan->fetch(node);
+	InnerAheadSettleEnd(scan->inner);
+	if (side->append != NULL)
+		side->misses += InnerMisses(node) - misses;
+	return slot;
+}
+
+static void
+take_scan(InnerScan *scan)
+{
+	scan->fetch = scan->node->ExecProcNodeReal;
+	ExecSetExecProcNode(scan->node, next_row);
+}
+
+/* The scan is executed as it was before take_scan(). */
+static void
+give_scan_back(InnerScan *scan)
+{
+	if (scan->fetch == NULL || scan->node->ExecProcNodeReal != next_row)
+		return;
+	ExecSetExecProcNode(scan->node, scan->fetch);
+	scan->fetch = NULL;
+}
+
+/* Make what it takes to look ahead in a scan; why not, if that cannot be. */
+static const char *
+make_scan(InnerSide *side, int i)
+{
+	EState	   *estate = side->shared.join->js.ps.state;
+	InnerScan  *scan = MemoryContextAllocZero(estate->es_query_cxt,
+											  sizeof(InnerScan));
+	int64		hits = pgBufferUsage.shared_blks_hit;
+	PlanState  *child = side->children[i];
+	bool		is_child = child == innerPlanState(side->shared.join) ||
+		side->append == innerPlanState(side->shared.join);
+	const char *refusal;
+
+	side->scans[i] = scan;
+	scan->taken = *side->taken;
+	scan->side = side;
+	scan->node = InnerIndexScan(child);
+	refusal = scan_refusal(scan->node);
+	if (refusal == NULL)
+		scan->inner = InnerAheadCreate(&side->shared, scan->node,
+									   is_child && scan->node == child,
+									   &refusal);
+	if (refusal == NULL &&
+		!TakenAddRole(&scan->taken, scan->node, TAKEN_AS_INNER))
+	{
+		scan->inner = NULL;
+		refusal = "executed by another extension";
+	}
+
+	/* to look at catalogs is not counted */
+	pgBufferUsage.shared_blks_hit -= pgBufferUsage.shared_blks_hit - hits;
+	if (scan->inner == NULL)
+		return refusal;
+	InnerAheadOpen(scan->inner);
+	if (side->executes)
+		take_scan(scan);
+	scan->number = side->nmade;
+	side->made[side->nmade++] = scan;
+	return NULL;
+}
+
+InnerSide *
+InnerSideCreate(Taken *taken, bool settings_stay, int max_rows, int max_reads,
+				JoinCounters *counters, const char **refusal)
+{
+	NestLoopState *join = (NestLoopState *) taken->plan_state;
+	EState	   *estate = join->js.ps.state;
+	MemoryContext old = MemoryContextSwitchTo(estate->es_query_cxt);
+	InnerSide  *side = palloc0_object(InnerSide);
+	int			n = 1;
+
+	*refusal = NULL;
+	side->taken = taken;
+	side->children = palloc_object(PlanState *);
+	*side->children = innerPlanState(join);
+	if (InnerSideIsAppend(join))
+	{
+		side->append = top_of(join);
+		n = AppendChildren(side->append, &side->children);
+		side->prunes = PruningIsDone(side->append);
+		side->mcxt = AllocSetContextCreate(estate->es_query_cxt,
+										   "look-ahead pruning",
+										   ALLOCSET_SMALL_SIZES);
+	}
+	side->scans = palloc0_array(InnerScan *, n);
+	side->made = palloc_array(InnerScan *, n);
+	side->shared = (InnerShared) {.join = join,
+								  .values = OuterValuesCreate(join),
+								  .nscans = n,
+								  .settings_stay = settings_stay,
+								  .max_rows = max_rows,
+								  .max_reads = max_reads,
+								  .counters = counters};
+	if (side->prunes && !PruningIsSafe(side->append, settings_stay, &side->params))
+		*refusal = "a partition is found by no plain value";
+	else
+		for (int i = 0; i < n && side->nmade == 0; i++)
+			*refusal = make_scan(side, i);
+	(void) OuterValuesRemove(side->shared.values, &side->params);
+	MemoryContextSwitchTo(old);
+	return *refusal == NULL ? side : NULL;
+}
+
+void
+InnerSideTake(InnerSide *side)
+{
+	if (side->executes)
+		return;
+	side->executes = true;
+	for (int i = 0; i < side->nmade; i++)
+		take_scan(side->made[i]);
+}
+
+void
+InnerSideGiveBack(InnerSide *side)
+{
+	if (!side->executes)
+		return;
+	side->executes = false;
+	for (int i = 0; i < side->nmade; i++)
+		give_scan_back(side->made[i]);
+}
+
+int64
+InnerSideMisses(const InnerSide *side)
+{
+	return side->misses;
+}
+
+void
+InnerSideBegin(InnerSide *side, InnerParts *parts)
+{
+	parts->n = -1;
+	if (side->append != NULL)
+		return;
+	parts->n = 1;
+	parts->parts = &parts->only;
+	parts->only.scan = 0;
+	InnerAheadBegin(side->scans[0]->inner, &parts->only.row);
+}
+
+int
+InnerSideReads(const InnerParts *parts)
+{
+	int			reads = 0;
+
+	for (int i = 0; i < parts->n; i++)
+		reads += parts->parts[i].row.reads;
+	return reads;
+}
+
+void
+InnerSideForget(InnerParts *parts)
+{
+	for (int i = 0; i < parts->n; i++)
+		parts->parts[i].row.serial = 0;
+}
+
+void
+InnerSideOpen(InnerSide *side)
+{
+	side->next = -1;
+	for (int i = 0; i < side->nmade; i++)
+		InnerAheadOpen(side->made[i]->inner);
+}
+
+void
+InnerSideClose(InnerSide *side)
+{
+	for (int i = 0; i < side->nmade; i++)
+		InnerAheadClose(side->made[i]->inner);
+}
+
+/* The children that a row selects, in memory that is freed soon. */
+static Bitmapset *
+children_of(InnerSide *side, TupleTableSlot *slot)
+{
+	OuterValues *values = side->shared.values;
+	Bitmapset  *children = NULL;
+
+	if (!side->prunes)
+		return bms_add_range(NULL, 0, Min(side->shared.nscans,
+										  MAX_SCANS_OF_ROW) - 1);
+	if (!OuterValuesKnow(values, side->params))
+		return NULL;
+	OuterValuesSet(values, slot);
+	if (!OuterValuesAreToasted(values))
+		children = PruningSelect(side->append);
+	OuterValuesRestore(values);
+	return children;
+}
+
+/* Select the scans for a row. */
+static void
+select_scans(InnerSide *side, InnerParts *parts, TupleTableSlot *slot)
+{
+	MemoryContext old;
+	Bitmapset  *children;
+	int			i = -1;
+
+	MemoryContextReset(side->mcxt);
+	old = MemoryContextSwitchTo(side->mcxt);
+	children = children_of(side, slot);
+	MemoryContextSwitchTo(old);
+	parts->n = 0;
+	parts->parts = &parts->only;
+	if (bms_membership(children) == BMS_MULTIPLE)
+	{
+		if (parts->several == NULL)
+			parts->several = MemoryContextAlloc(
+				side->shared.join->js.ps.state->es_query_cxt,
+				MAX_SCANS_OF_ROW * sizeof(InnerPart));
+		parts->parts = parts->several;
+	}
+	while ((i = bms_next_member(children, i)) >= 0 &&
+		   parts->n < MAX_SCANS_OF_ROW)
+	{
+		InnerPart  *part = &parts->parts[parts->n];
+
+		if (side->scans[i] == NULL)
+			(void) make_scan(side, i);
+		if (side->scans[i]->inner == NULL)
+			continue;
+		part->scan = i;
+		InnerAheadBegin(side->scans[i]->inner, &part->row);
+		parts->n++;
+	}
+}
+
+void
+InnerSideAdvance(InnerSide *side, InnerParts *parts, TupleTableSlot *slot,
+				 bool wait)
+{
+	if (parts->n < 0)
+		select_scans(side, parts, slot);
+	for (int i = 0; i < parts->n; i++)
+	{
+		InnerPart  *part = &parts->parts[i];
+		InnerScan  *scan = side->scans[part->scan];
+
+		if (side->next < 0 && part->row.stage != INNER_DONE)
+			side->next = scan->number;
+		InnerAheadAdvance(scan->inner, &part->row, slot, wait);
+	}
+}
+
+void
+InnerSideRead(InnerSide *side)
+{
+	int			next = Max(0, side->next);
+
+	/* what is needed first is read first, if not all can be in flight */
+	for (int i = 0; i < side->nmade; i++)
+		InnerAheadRead(side->made[(next + i) % side->nmade]->inner);
+	side->next = -1;
+}
+
+bool
+InnerSideIsBehind(InnerSide *side)
+{
+	for (int i = 0; i < side->nmade; i++)
+		if (InnerAheadIsBehind(side->made[i]->inner))
+			return true;
+	return false;
+}
+
+void
+InnerSideNeighbours(InnerSide *side, int *blocks, int *neighbours)
+{
+	*blocks = *neighbours = 0;
+	for (int i = 0; i < side->nmade; i++)
+	{
+		int			b,
+					n;
+
+		InnerAheadNeighbours(side->made[i]->inner, &b, &n);
+		*blocks += b;
+		*neighbours += n;
+	}
+}
+
+void
+InnerSideWait(InnerSide *side)
+{
+	(void) PageReadsWait(&side->shared, true);
+}

@@ -1,0 +1,94 @@
+/*-------------------------------------------------------------------------
+ *
+ * inner_side.h
+ *		The inner side of a nested loop that looks ahead: one index scan, or
+ *		several, whose rows an Append node returns.
+ *
+ * For an outer row that is ahead, each scan that the row selects has an
+ * InnerAhead of its own do its part.  Of the children of an Append node those
+ * are selected that run-time pruning leaves for the row.  What is kept for a
+ * child is made when a row selects it for the first time.  A child that is no
+ * index scan, or none of which it can be told what it will read, is left to the
+ * server.
+ *
+ * While outer rows are ahead, the scans are executed by way of this file, which
+ * accounts for what has been read ahead for them.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef PG_LOOKAHEAD_INNER_SIDE_H
+#define PG_LOOKAHEAD_INNER_SIDE_H
+
+#include "exec/taken.h"
+#include "join/inner_ahead.h"
+
+/* For one row, of the scans that it selects, so many are looked ahead in. */
+#define MAX_SCANS_OF_ROW 16
+
+typedef struct InnerSide InnerSide;
+
+/* What is done for an outer row in one of the scans. */
+typedef struct InnerPart
+{
+	int			scan;
+	InnerRow	row;
+} InnerPart;
+
+/* What is done for an outer row.  All zero: it has never been used. */
+typedef struct InnerParts
+{
+	int			n;				/* -1: not yet selected */
+	InnerPart  *parts;			/* "only", or "several" */
+	InnerPart	only;
+	InnerPart  *several;		/* NULL, or room for MAX_SCANS_OF_ROW */
+} InnerParts;
+
+/*
+ * The first index scan on the inner side of a nested loop that can be looked
+ * ahead in, as far as is seen at once.  NULL, and *refusal tells why, if there
+ * is none.
+ */
+extern PlanState *InnerSideFirstScan(NestLoopState *join,
+									 const char **refusal);
+
+/* Does an Append node return the rows of the inner side? */
+extern bool InnerSideIsAppend(NestLoopState *join);
+
+/*
+ * NULL, and *refusal tells why, if it cannot be told what is read for a row.
+ * settings_stay: see safe_plan.h.  max_rows: the most outer rows ahead.  max_reads: the most reads in flight.
+ */
+extern InnerSide *InnerSideCreate(Taken *taken, bool settings_stay,
+								  int max_rows, int max_reads,
+								  JoinCounters *counters,
+								  const char **refusal);
+
+/* The scans are executed by way of this file from now on, or no longer. */
+extern void InnerSideTake(InnerSide *side);
+extern void InnerSideGiveBack(InnerSide *side);
+
+/* The blocks that its scans have read while they were executed so. */
+extern int64 InnerSideMisses(const InnerSide *side);
+
+/* A row has been queued. */
+extern void InnerSideBegin(InnerSide *side, InnerParts *parts);
+
+/* The pages whose read it has caused. */
+extern int	InnerSideReads(const InnerParts *parts);
+
+/* Its turn has come, or it will not be asked for. */
+extern void InnerSideForget(InnerParts *parts);
+
+/* These do what those of inner_ahead.h do, for all scans. */
+extern void InnerSideOpen(InnerSide *side);
+extern void InnerSideClose(InnerSide *side);
+extern void InnerSideAdvance(InnerSide *side, InnerParts *parts,
+							 TupleTableSlot *slot, bool wait);
+extern void InnerSideRead(InnerSide *side);
+extern bool InnerSideIsBehind(InnerSide *side);
+extern void InnerSideNeighbours(InnerSide *side, int *blocks, int *neighbours);
+
+/* Wait for its reads in flight. */
+extern void InnerSideWait(InnerSide *side);
+
+#endif							/* PG_LOOKAHEAD_INNER_SIDE_H */

@@ -1,0 +1,62 @@
+/*-------------------------------------------------------------------------
+ *
+ * outer_values.h
+ *		The values of an outer row that are parameters of the inner side.
+ *
+ * A nested loop hands them over as parameters of the executor.  For a row that
+ * is ahead these are set for a moment, and set back; nothing may be executed
+ * in between but expressions that are safe (see safe_plan.h).
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef PG_LOOKAHEAD_OUTER_VALUES_H
+#define PG_LOOKAHEAD_OUTER_VALUES_H
+
+#include "nodes/execnodes.h"
+
+/* One of them, whose column is that of the outer row. */
+typedef struct OuterValue
+{
+	int			paramno;
+	AttrNumber	attno;
+	int16		typlen;
+	bool		typbyval;
+	ParamExecData saved;
+} OuterValue;
+
+typedef struct OuterValues
+{
+	ParamExecData *params;		/* of the query */
+	int			n;
+	OuterValue	values[FLEXIBLE_ARRAY_MEMBER];
+} OuterValues;
+
+extern OuterValues *OuterValuesCreate(NestLoopState *join);
+
+/*
+ * Remove them from a list of parameters that something uses.  False if it uses
+ * none of them.
+ */
+extern bool OuterValuesRemove(const OuterValues *values, List **params);
+
+/*
+ * Have all parameters in a list been computed?  One that has not been would be,
+ * by looking at it.
+ */
+extern bool OuterValuesKnow(const OuterValues *values, const List *params);
+
+/* Set the parameters to the values of a row, and back. */
+extern void OuterValuesSet(OuterValues *values, TupleTableSlot *slot);
+extern void OuterValuesRestore(OuterValues *values);
+
+/* While they are set: the value as it is now. */
+static inline const ParamExecData *
+OuterValueNow(const OuterValues *values, int i)
+{
+	return &values->params[values->values[i].paramno];
+}
+
+/* Does one of them lie in a TOAST table, which is not to be read ahead? */
+extern bool OuterValuesAreToasted(const OuterValues *values);
+
+#endif							/* PG_LOOKAHEAD_OUTER_VALUES_H */

@@ -1,0 +1,100 @@
+/*-------------------------------------------------------------------------
+ *
+ * pruning.c
+ *		The children of an Append node that an outer row selects; see pruning.h.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/transam.h"
+#include "compat.h"
+#include "executor/execPartition.h"
+#include "index/key_type.h"
+#include "join/pruning.h"
+#include "join/safe_plan.h"
+
+int
+AppendChildren(PlanState *node, PlanState ***children)
+{
+	switch (nodeTag(node))
+	{
+		case T_AppendState:
+			*children = ((AppendState *) node)->appendplans;
+			return ((AppendState *) node)->as_nplans;
+		case T_MergeAppendState:
+			*children = ((MergeAppendState *) node)->mergeplans;
+			return ((MergeAppendState *) node)->ms_nplans;
+		default:
+			return 0;
+	}
+}
+
+static PartitionPruneState *
+prune_state(PlanState *append)
+{
+	return IsA(append, AppendState) ?
+		((AppendState *) append)->as_prune_state :
+		((MergeAppendState *) append)->ms_prune_state;
+}
+
+bool
+PruningIsDone(PlanState *append)
+{
+	PartitionPruneState *state = prune_state(append);
+
+	return state != NULL && state->do_exec_prune;
+}
+
+/* Does a function that compares or hashes values do no more? */
+static bool
+is_plain(Oid function)
+{
+	Oid		   *types;
+	int			n;
+
+	if (function >= FirstNormalObjectId)
+		return false;
+	(void) get_func_signature(function, &types, &n);
+	return n > 0 && !KeyTypeCallsOthers(types[0]);
+}
+
+static bool
+is_safe_step(const PartitionPruneStep *step, bool settings_stay,
+			 List **params)
+{
+	const PartitionPruneStepOp *op;
+	ListCell   *lc;
+
+	if (!IsA(step, PartitionPruneStepOp))
+		return true;
+	op = (const PartitionPruneStepOp *) step;
+	foreach(lc, op->cmpfns)
+		if (!is_plain(lfirst_oid(lc)))
+			return false;
+	return SafeExpression((Node *) op->exprs, settings_stay, params);
+}
+
+bool
+PruningIsSafe(PlanState *append, bool settings_stay, List **params)
+{
+	const PartitionPruneState *state = prune_state(append);
+	ListCell   *lc;
+
+	for (int i = 0; i < state->num_partprunedata; i++)
+	{
+		const PartitionPruningData *tree = state->partprunedata[i];
+
+		for (int j = 0; j < tree->num_partrelprunedata; j++)
+			foreach(lc, tree->partrelprunedata[j].exec_pruning_steps)
+				if (!is_safe_step(lfirst(lc), settings_stay, params))
+					return false;
+	}
+	return true;
+}
+
+Bitmapset *
+PruningSelect(PlanState *append)
+{
+	return LOOKAHEAD_FIND_MATCHING_SUBPLANS(prune_state(append));
+}

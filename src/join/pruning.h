@@ -1,0 +1,38 @@
+/*-------------------------------------------------------------------------
+ *
+ * pruning.h
+ *		The children of an Append node that an outer row selects.
+ *
+ * Where the node prunes partitions by the parameters of its query, the server's
+ * own function tells which of them are left for the parameters' present values.
+ * It leaves the node as it is: what the node is going to scan is found out when
+ * it is executed, as always.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef PG_LOOKAHEAD_PRUNING_H
+#define PG_LOOKAHEAD_PRUNING_H
+
+#include "nodes/execnodes.h"
+
+/* The children of an Append or MergeAppend node; 0 of any other node. */
+extern int	AppendChildren(PlanState *node, PlanState ***children);
+
+/* Does it prune for each scan of it? */
+extern bool PruningIsDone(PlanState *append);
+
+/*
+ * If it does: can that be done for an outer row that is ahead, without doing
+ * more, or failing for the sake of a value?  The numbers of the executor's
+ * parameters that it uses are added to a list, as by SafeExpression().
+ */
+extern bool PruningIsSafe(PlanState *append, bool settings_stay,
+						  List **params);
+
+/*
+ * The numbers of the children that are left, in the caller's memory; of an
+ * error nothing is left behind.
+ */
+extern Bitmapset *PruningSelect(PlanState *append);
+
+#endif							/* PG_LOOKAHEAD_PRUNING_H */

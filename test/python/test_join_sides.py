@@ -1,0 +1,417 @@
+# ruff: noqa: E501
+"""Nested loops that look ahead where the inner side is several scans below an Append node, or scans a hash index.
+
+As in test_join_hazards.py, everything is done in two databases, and must be equal.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conftest import MakeCluster
+from scans import EVICT_ALL
+from test_join_hazards import JoinSide, as_sides, by_row, loops, make_sides, outcome_of, same
+from test_scan_counters import compare, explained, statio
+from test_scan_ends import pins_at_rest
+from test_scan_hazards import SERVER, damaged, finish
+
+COLUMNS = "(id int, k int, m int, t text, pad text)"
+ROWS = (
+    "SELECT n, n * 37 % 6000, n % 60, 'n' || n % 90, repeat('x', 150) FROM generate_series(0, 5999) AS n"
+    " ORDER BY n * 7919 % 6000"
+)
+
+# Each has the rows of i2: k is unique, m not.  Partitions of sub are of different depths; tiny has a sequential scan.
+PARTITIONED = f"""
+CREATE TABLE ran {COLUMNS} PARTITION BY RANGE (k);
+CREATE TABLE ran0 PARTITION OF ran FOR VALUES FROM (0) TO (1000);
+CREATE TABLE ran1 PARTITION OF ran FOR VALUES FROM (1000) TO (2500);
+CREATE TABLE ran2 PARTITION OF ran FOR VALUES FROM (2500) TO (4000);
+CREATE TABLE rand PARTITION OF ran DEFAULT;
+CREATE TABLE has {COLUMNS} PARTITION BY HASH (k);
+CREATE TABLE lis {COLUMNS} PARTITION BY LIST (t);
+CREATE TABLE lis0 PARTITION OF lis FOR VALUES IN ('n0', 'n1', 'n2', 'n3', NULL);
+CREATE TABLE lis1 PARTITION OF lis FOR VALUES IN ('n4', 'n5', 'n6', 'n7', 'n8', 'n9');
+CREATE TABLE lisd PARTITION OF lis DEFAULT;
+CREATE TABLE sub {COLUMNS} PARTITION BY RANGE (m);
+CREATE TABLE sub0 PARTITION OF sub FOR VALUES FROM (0) TO (20) PARTITION BY HASH (k);
+CREATE TABLE sub00 PARTITION OF sub0 FOR VALUES WITH (MODULUS 2, REMAINDER 0);
+CREATE TABLE sub01 PARTITION OF sub0 FOR VALUES WITH (MODULUS 2, REMAINDER 1);
+CREATE TABLE sub1 PARTITION OF sub FOR VALUES FROM (20) TO (59);
+CREATE TABLE subd PARTITION OF sub DEFAULT;
+CREATE TABLE loudly {COLUMNS} PARTITION BY RANGE (k loud_ops);
+CREATE TABLE loudly0 PARTITION OF loudly FOR VALUES FROM (0) TO (3000);
+CREATE TABLE loudly1 PARTITION OF loudly FOR VALUES FROM (3000) TO (6000)
+"""
+LOUD = (
+    "CREATE FUNCTION loud_cmp(a int, b int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS"
+    " $$ BEGIN RAISE NOTICE 'compare'; RETURN btint4cmp(a, b); END $$",
+    "CREATE OPERATOR CLASS loud_ops FOR TYPE int USING btree AS OPERATOR 1 <, OPERATOR 2 <=, OPERATOR 3 =,"
+    " OPERATOR 4 >=, OPERATOR 5 >, FUNCTION 1 loud_cmp(int, int)",
+)
+TABLES = ("ran", "has", "lis", "sub", "loudly")
+
+
+@pytest.fixture(scope="module")
+def sides(make_cluster: MakeCluster) -> Iterator[dict[str, JoinSide]]:
+    found = make_sides(make_cluster(SERVER))
+    for side in found.values():
+        side.run(*LOUD, "SET client_min_messages = warning")
+        for statement in PARTITIONED.strip().split(";\n"):
+            side.run(statement)
+        side.run(*(f"CREATE TABLE has{n} PARTITION OF has FOR VALUES WITH (MODULUS 18, REMAINDER {n})" for n in range(18)))
+        for table in TABLES:
+            side.run(f"INSERT INTO {table} {ROWS}")
+            side.run(*(f"CREATE INDEX ON {table} ({columns})" for columns in ("k", "m, id", "t")))
+            side.run(f"VACUUM ANALYZE {table}")
+        side.run(
+            f"CREATE TABLE h {COLUMNS} WITH (autovacuum_enabled = off)",
+            f"INSERT INTO h {ROWS}",
+            *(f"CREATE INDEX h_{column} ON h USING hash ({column})" for column in ("k", "m", "t")),
+            "VACUUM ANALYZE h",
+            "CREATE TABLE x (id int, t text)",
+            "INSERT INTO x SELECT n, CASE WHEN n % 9 <> 7 THEN 'n' || n % 21 END FROM generate_series(0, 89) AS n",
+            "ANALYZE x",
+            "CREATE TABLE wide (k int, t text STORAGE EXTERNAL)",
+            "INSERT INTO wide SELECT n, 'n' || n % 20 || repeat(' ', n % 2 * 3000) FROM generate_series(0, 99) AS n",
+            "ANALYZE wide",
+            "RESET client_min_messages",
+        )
+    yield found
+    finish(as_sides(found))
+
+
+COUNTED = {
+    "range": "SELECT o.id, i.id FROM o JOIN ran i ON i.k = o.k",
+    "hash": "SELECT o.id, i.id FROM o JOIN has i ON i.k = o.k",
+    "list": "SELECT x.id, i.id FROM x LEFT JOIN lis i ON i.t = x.t",
+    "sub-partitions": "SELECT o.id, i.id FROM o JOIN sub i ON i.k = o.k AND i.m = o.m",
+    "of both levels": "SELECT o.id, i.id FROM o JOIN sub i ON i.m = o.m WHERE o.id < 150",
+    "not pruned": "SELECT o.id, i.id FROM o JOIN ran i ON i.m = o.m AND i.id = o.id",
+    "not pruned, many": "SELECT o.id, i.id FROM o JOIN has i ON i.m = o.m AND i.id = o.id WHERE o.id < 400",
+    "several": "SELECT o.id, i.id FROM o JOIN ran i ON i.k >= o.m AND i.k < o.id AND i.id < o.k WHERE o.id < 90 OR o.id > 1990",
+    "none": "SELECT o.id, i.id FROM o LEFT JOIN sub1 i ON i.m = o.m AND i.id = o.id LEFT JOIN ran0 r ON r.k = o.k",
+    "left": "SELECT o.id, i.id FROM o LEFT JOIN ran i ON i.k = o.id AND i.m > 4",
+    "NULL keys": "SELECT q.id, i.id FROM (SELECT id, CASE WHEN m <> 7 THEN k END AS k FROM o OFFSET 0) q LEFT JOIN ran i ON i.k = q.k",
+    "semi": "SELECT o.id FROM o WHERE EXISTS (SELECT FROM has i WHERE i.k = o.k)",
+    "anti": "SELECT o.id FROM o WHERE NOT EXISTS (SELECT FROM ran i WHERE i.k = o.k AND i.m > 30)",
+    "UNION ALL": "SELECT o.id, q.id FROM o, LATERAL (SELECT id FROM i2 WHERE i2.k = o.k UNION ALL SELECT id FROM h WHERE h.k = o.m UNION ALL SELECT id FROM ran1 WHERE k = o.k) q",
+    "Merge Append": "SELECT o.id, q.id FROM o, LATERAL (SELECT id FROM ran WHERE ran.m = o.m ORDER BY m, id) q WHERE o.id < 50",
+    "chain": "SELECT o.id, i.id, j.id FROM o JOIN ran i ON i.k = o.k JOIN has j ON j.k = i.id",
+    "below a join": "SELECT o.id, q.id, q.j FROM o, LATERAL (SELECT ran.id, has.id AS j FROM ran, has WHERE ran.k = o.k AND has.k = ran.id OFFSET 0) q",
+    "outer partitions": "SELECT i.id, j.id FROM has i JOIN ran j ON j.k = i.id",
+    "long values": "SELECT w.k, i.id FROM wide w LEFT JOIN lis i ON i.t = w.t",
+    "hash index": "SELECT o.id, h.id FROM o JOIN h ON h.k = o.k",
+    "hash index, many": "SELECT o.id, h.id FROM o JOIN h ON h.m = o.m WHERE o.id < 100",
+    "hash index, text": "SELECT x.id, h.id FROM x LEFT JOIN h ON h.t = x.t",
+    "hash index, int8": "SELECT q.id, h.id FROM (SELECT id, k::bigint AS k FROM o OFFSET 0) q JOIN h ON h.k = q.k",
+    "hash index, semi": "SELECT o.id FROM o WHERE EXISTS (SELECT FROM h WHERE h.m = o.m AND h.id > o.id)",
+    "hash index, two keys": "SELECT o.id, h.id FROM o LEFT JOIN h ON h.k = o.k AND h.k = o.id",
+}  # fmt: skip
+
+
+def make_cold(side: JoinSide) -> None:
+    side.rows(EVICT_ALL)
+
+
+PLANS = {"hash index": "h_", "Merge Append": "Merge Append"}
+
+
+def plan_of(side: JoinSide, query: str) -> dict[str, Any]:
+    plan = side.rows(f"EXPLAIN (ANALYZE, BUFFERS, TIMING off, SUMMARY off, FORMAT json) {query}")[0][0][0]["Plan"]
+    assert isinstance(plan, dict)
+    return plan
+
+
+@pytest.mark.parametrize(
+    "mode, memoize", (("forced", "off"), ("forced", "on"), ("natural", "off"))
+)
+@pytest.mark.parametrize("name", COUNTED)
+def test_joins_count_as_stock(sides: dict[str, JoinSide], name: str, mode: str, memoize: str) -> None:
+    """Rows, and the blocks of each node and relation, are stock's; what is read ahead is what stock reads."""
+    ours = sides["forced"]
+    query = COUNTED[name]
+    planner = "SET enable_mergejoin = off; SET client_min_messages = warning"
+    for side in sides.values():
+        side.run(planner,  f"SET enable_memoize = {memoize}", f"SET enable_sort = {'off' if 'Append' in name else 'on'}")
+    if mode != "forced":
+        ours.run("SET pg_lookahead.debug_force = off")
+
+    def counters(side: JoinSide) -> dict[str, Any]:
+        make_cold(side)
+        before = statio(side)
+        plan = plan_of(side, query)
+        after = statio(side)
+        found = {name: after[name][0] - before[name][0] for name in after}
+        return {"EXPLAIN": explained(plan), "nodes": loops(plan), **found}
+
+    try:
+        rows = [side.rows(query) for side in sides.values()]
+        assert rows[0] == rows[1]
+        before = ours.stats()
+        compare(as_sides(sides), lambda side: counters(sides["forced" if side.forced else "off"]))
+        after = ours.stats()
+        ahead = {name: after[name] - before[name] for name in after}
+        plan = plan_of(sides["off"], query)
+        kind = next((kind for kind in PLANS if name.startswith(kind)), None)
+        assert kind is None or PLANS[kind] in json.dumps(plan)
+        if mode == "forced":
+            assert ahead["joins"] > 0
+            if "Memoize" not in json.dumps(plan):
+                assert ahead["leaf_blocks_read"] > 0, ahead
+    finally:
+        ours.run("SET pg_lookahead.debug_force = on")
+        for side in sides.values():
+            side.run("SET enable_memoize = off", "RESET enable_sort", "RESET client_min_messages")
+
+
+@pytest.mark.parametrize("name", ("range", "hash", "sub-partitions", "hash index", "hash index, int8"))
+def test_what_is_read_ahead_is_what_is_needed(sides: dict[str, JoinSide], name: str) -> None:
+    """Most blocks that stock reads are read ahead, and hardly any besides: partitions and buckets are found as stock finds them."""
+    ours = sides["forced"]
+    make_cold(ours)
+    before = {name: fetched - hit for name, (fetched, hit) in statio(ours).items()}
+    stats = ours.stats()
+    ours.rows(COUNTED[name])
+    ahead = ours.stats()
+    after = {name: fetched - hit for name, (fetched, hit) in statio(ours).items()}
+    read = sum(after[name] - before[name] for name in after if name not in ("o", "o_id"))
+    started = sum(ahead[column] - stats[column] for column in ("leaf_blocks_read", "heap_blocks_read"))
+    print(started, read)
+    assert 0.75 * read <= started <= read + 4
+
+
+# Effects and errors of pruning
+
+EFFECTS = {
+    "comparisons of an operator class": ("SELECT o.id, i.id FROM o JOIN loudly i ON i.k = o.k", False),
+    "notices of a partition's key": ("SELECT o.id, i.id FROM o JOIN ran i ON i.m = o.m AND i.k = whisper(o.k)", False),
+    "errors of a partition's key": ("SELECT o.id, i.id FROM o JOIN ran i ON i.m = o.m AND i.k = o.k + 0 / (o.id - 15)", False),
+    "nextval of a subplan": ("SELECT o.id, i.id FROM o LEFT JOIN ran i ON i.m = o.m AND i.k = (SELECT nextval('seq') + o.k)", False),
+    "a subplan that is not begun": ("SELECT o.id, i.id FROM o LEFT JOIN ran i ON i.m = o.m AND i.id = o.id AND i.k >= (SELECT nextval('seq') * 0)", None),
+    "notices of the rows": ("SELECT o.id, i.id FROM o LEFT JOIN ran i ON i.k = o.k AND loud(i.id) > 0", True),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("limit", ("", " LIMIT 10"))
+@pytest.mark.parametrize("name", EFFECTS)
+def test_no_effect_ahead_of_time(sides: dict[str, JoinSide], name: str, limit: str) -> None:
+    """To find the partitions of a row does nothing and fails for nothing, or the join does not look ahead."""
+    query, ahead = EFFECTS[name]
+
+    def steps(side: JoinSide) -> list[Any]:
+        side.run("ALTER SEQUENCE seq RESTART")
+        return [by_row(side, "SET enable_bitmapscan = off", query + limit), side.rows("SELECT last_value FROM seq")]
+
+    same(sides, steps, ahead=ahead)
+
+
+# Partitions that come and go
+
+
+@pytest.mark.parametrize("what", ("DETACH", "DETACH CONCURRENTLY", "DROP", "ATTACH"))
+def test_partitions_come_and_go(sides: dict[str, JoinSide], what: str) -> None:
+    """Under an open cursor, and between two executions of a generic plan."""
+
+    def steps(side: JoinSide) -> list[Any]:
+        side.run("DROP TABLE IF EXISTS gone, p, p3 CASCADE")
+        side.run(
+            f"CREATE TABLE p {COLUMNS} PARTITION BY RANGE (k)",
+            *(f"CREATE TABLE p{n} PARTITION OF p FOR VALUES FROM ({n * 1000}) TO ({n * 1000 + 1000})" for n in range(6)),
+            f"INSERT INTO p {ROWS}",
+            "CREATE INDEX ON p (k)",
+            "CREATE TABLE gone (LIKE p)",
+            "INSERT INTO gone SELECT n, n + 6000, 1, 't', 'pad' FROM generate_series(0, 100) AS n",
+            "ANALYZE p",
+        )
+        commands = {
+            "DETACH": "ALTER TABLE p DETACH PARTITION p3",
+            "DETACH CONCURRENTLY": "ALTER TABLE p DETACH PARTITION p3 CONCURRENTLY",
+            "DROP": "DROP TABLE p3",
+            "ATTACH": "ALTER TABLE p ATTACH PARTITION gone FOR VALUES FROM (6000) TO (7000)",
+        }
+        query = "SELECT o.id, p.id FROM o LEFT JOIN p ON p.k = o.k WHERE o.k < $1"
+        seen: list[Any] = []
+        make_cold(side)
+        with side.connect() as conn, side.connect() as other:
+            conn.execute("SET plan_cache_mode = force_generic_plan")
+            conn.execute(f"PREPARE q (int) AS {query}".encode())
+            conn.execute("BEGIN")
+            conn.execute(f"DECLARE c CURSOR FOR {query.replace('$1', '6000')}".encode())
+            seen.append(conn.execute("FETCH 50 FROM c").fetchall())
+            other.execute("SET lock_timeout = '300ms'")
+            seen.append(outcome_of(other, commands[what]))
+            seen.append(conn.execute("FETCH ALL FROM c").fetchall())
+            seen.append(conn.execute("EXECUTE q (3000)").fetchall())
+            conn.execute("COMMIT")
+            for command in (commands[what], "ALTER TABLE p DETACH PARTITION p3 FINALIZE"):
+                seen.append(outcome_of(other, command))
+            for bound in (4000, 0, 6000):
+                seen.append(conn.execute(f"EXECUTE q ({bound})".encode()).fetchall())
+        seen.append(pins_at_rest(side))
+        return seen
+
+    same(sides, steps)
+
+
+@pytest.mark.parametrize("low, high", ((0, 6000), (1200, 1300), (5000, 5500), (7000, 8000)))
+def test_generic_plans(sides: dict[str, JoinSide], low: int, high: int) -> None:
+    """What is pruned when the plan starts shifts the numbers of the partitions that are left for a row."""
+
+    def steps(side: JoinSide) -> list[Any]:
+        make_cold(side)
+        with side.connect() as conn:
+            conn.execute("SET plan_cache_mode = force_generic_plan")
+            conn.execute("PREPARE q (int, int) AS SELECT o.id, i.id FROM o LEFT JOIN ran i ON i.k = o.k AND i.k BETWEEN $1 AND $2")
+            conn.execute("PREPARE s (int, int) AS SELECT o.id, i.id FROM o LEFT JOIN sub i ON i.k = o.k AND i.m = o.m AND i.m BETWEEN $1 % 50 AND $2 % 50")
+            return [
+                conn.execute(f"EXECUTE {name} ({low}, {high})".encode()).fetchall() for name in ("q", "s", "q")
+            ]
+
+    assert len(same(sides, steps, ahead=None)[0]) == 2000
+
+
+def test_begun_again(sides: dict[str, JoinSide]) -> None:
+    """A join over partitions that is left with rows ahead, and begun again."""
+
+    def steps(side: JoinSide) -> list[Any]:
+        make_cold(side)
+        inner = "SELECT o.id, i.id AS j FROM o JOIN {} i ON {} WHERE o.m = g"
+        return [
+            side.rows(f"SELECT g, q.* FROM (SELECT n % 60 AS g FROM generate_series(1, 150) AS n OFFSET 0) AS s, LATERAL ({inner.format(*table)} LIMIT g % 9) AS q")
+            for table in (("ran", "i.k = o.k"), ("sub", "i.m = o.m"), ("has", "i.k = o.id"), ("h", "h.k = o.k"))
+            for table in [(table[0], table[1].replace("h.", "i."))]
+        ]
+
+    assert all(len(rows) > 300 for rows in same(sides, steps))
+
+
+# Hash indexes
+
+
+@pytest.mark.parametrize("what", ("splits", "overflow pages", "VACUUM"))
+@pytest.mark.parametrize("first", (1, 50, 300))
+def test_hash_index_changes_under_an_open_cursor(sides: dict[str, JoinSide], what: str, first: int) -> None:
+    """Buckets are split, grow and shrink between look-up and use."""
+
+    def steps(side: JoinSide) -> list[Any]:
+        side.run("DROP TABLE IF EXISTS w", "CREATE TABLE w (k int, v int) WITH (autovacuum_enabled = off)")
+        side.run(
+            "INSERT INTO w SELECT n * 2, n FROM generate_series(0, 5999) AS n",
+            "CREATE INDEX w_k ON w USING hash (k)",
+            "VACUUM ANALYZE w",
+        )
+        make_cold(side)
+        seen: list[Any] = []
+        with side.connect() as conn:
+            conn.execute("BEGIN")
+            conn.execute("DECLARE c CURSOR FOR SELECT o.id, w.v FROM o LEFT JOIN w ON w.k = o.k")
+            seen.append(conn.execute(f"FETCH {first} FROM c".encode()).fetchall())
+            side.run(
+                {
+                    "splits": "INSERT INTO w SELECT n + 20000, -n FROM generate_series(1, 40000) AS n",
+                    "overflow pages": "INSERT INTO w SELECT n % 60, -n FROM generate_series(1, 9000) AS n",
+                    "VACUUM": "DELETE FROM w WHERE k > 3000",
+                }[what]
+            )
+            side.run("VACUUM w")
+            seen.append(conn.execute("FETCH 77 FROM c").fetchall())
+            seen.append(conn.execute("FETCH ALL FROM c").fetchall())
+            conn.execute("COMMIT")
+        seen.append(sorted(side.rows("SELECT o.id, w.v FROM o LEFT JOIN w ON w.k = o.k")))
+        return seen
+
+    assert sum(map(len, same(sides, steps)[:3])) >= 2000
+
+
+def patch(blocks: range, offset: int, data: bytes) -> Any:
+    """Writes to the same place of some blocks of a file."""
+
+    def change(path: Path) -> None:
+        with path.open("r+b") as file:
+            for block in blocks:
+                file.seek(block * 8192 + offset)
+                file.write(data)
+
+    return change
+
+
+# Of pages 1 to 9, which are first pages of buckets; the special area begins at 8176.
+DAMAGE = {
+    "line pointers": (24, b"\xff" * 400),
+    "number of entries": (12, (8000).to_bytes(2, "little") * 2),
+    "entries": (6000, b"\xff" * 2100),
+    "lengths": (24, bytes.fromhex("f09fffff") * 90),
+    "kind": (8176 + 12, b"\x01\x00"),
+    "bucket": (8176 + 8, b"\xff" * 4),
+    "zeros": (0, b"\0" * 8192),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_damaged_bucket_is_no_error_ahead_of_time(make_cluster: MakeCluster, damage: str) -> None:
+    """A bucket page of any content is neither an error nor a crash for rows that nobody asks for."""
+    cluster = make_cluster(SERVER, initdb_args=("--no-data-checksums",))
+    side = JoinSide(cluster, "forced")
+    side.run(
+        "CREATE TABLE w (k int, v int)",
+        "INSERT INTO w SELECT n, n FROM generate_series(0, 5999) AS n",
+        "CREATE INDEX w_k ON w USING hash (k)",
+        "CREATE TABLE x AS SELECT n AS k FROM generate_series(0, 5999) AS n",
+        "VACUUM ANALYZE w, x",
+    )
+    healthy = side.rows("SELECT x.k, w.v FROM x LEFT JOIN w ON w.k = x.k")
+    pages = "generate_series(1, 9) AS i, LATERAL get_raw_page('w_k', i) AS p"
+    buckets = side.rows(f"SELECT hash_page_type(p), hasho_bucket FROM {pages}, LATERAL hash_page_stats(p)")
+    assert {kind for kind, _ in buckets} == {"bucket"}
+    most, high, low = side.rows("SELECT maxbucket, highmask, lowmask FROM hash_metapage_info(get_raw_page('w_k', 0))")[0]
+    offset, data = DAMAGE[damage]
+    damaged(side, patch(range(1, 10), offset, data), "w_k")
+    # rows whose bucket is sound are asked for; those ahead of them are of any bucket
+    sound = []
+    for k, code in side.rows("SELECT k, hashint4(k)::bigint & 4294967295 FROM x ORDER BY k"):
+        bucket = code & high if code & high <= most else code & low
+        if bucket not in {number for _, number in buckets}:
+            sound.append(k)
+    assert 1000 < len(sound) < len(healthy)
+    before = side.stats()
+    for start in range(0, 900, 60):
+        first = sound[start]
+        side.evict("w", "w_k")
+        query = f"SELECT x.k, w.v FROM x LEFT JOIN w ON w.k = x.k WHERE x.k >= {first} LIMIT 1"
+        assert side.rows(query) == [(first, first)]
+    with side.connect() as conn:
+        for low in range(0, 6000, 500):
+            for statement in ("BEGIN", f"DECLARE c CURSOR FOR SELECT x.k, w.v FROM x LEFT JOIN w ON w.k = x.k WHERE x.k >= {low}",
+                              "FETCH 30 FROM c", "ROLLBACK"):  # fmt: skip
+                outcome_of(conn, statement)
+    assert side.stats()["joins"] > before["joins"]
+    side.conn.close()
+    cluster.stop()
+    assert "signal 11" not in cluster.log and "TRAP" not in cluster.log
+
+
+def test_reasons(sides: dict[str, JoinSide]) -> None:
+    """EXPLAIN (ANALYZE, LOOKAHEAD) says why joins with other inner sides do not look ahead."""
+    ours = sides["forced"]
+    if ours.conn.info.server_version < 180000:
+        pytest.skip("EXPLAIN has no option LOOKAHEAD")
+    reasons = {
+        "SELECT o.id, t.id FROM o JOIN t ON t.p <@ box(point(o.k, 0), point(o.k + 1, 60))": "the inner index is no btree or hash index",
+        "SELECT o.id, i.id FROM o JOIN i2 i ON i.k = o.k OR i.m = o.id": "the inner bitmap is made of several indexes",
+        EFFECTS["errors of a partition's key"][0] + " AND o.id <> 15": "a partition is found by no plain value",
+        COUNTED["range"]: None,
+        COUNTED["hash index"]: None,
+    }
+    with ours.connect() as conn:
+        for query, reason in reasons.items():
+            conn.execute(f"SET enable_bitmapscan = {'on' if ' OR ' in query else 'off'}".encode())
+            rows = conn.execute(f"EXPLAIN (ANALYZE, LOOKAHEAD, COSTS off, TIMING off) {query} LIMIT 100".encode()).fetchall()
+            found = [str(row[0]).strip() for row in rows if "Look-Ahead" in str(row[0])]
+            expected = "Look-Ahead: rows mean=" if reason is None else f"Look-Ahead: not used ({reason})"
+            assert found and found[0].startswith(expected), (query, rows)
