@@ -10,6 +10,7 @@
 #include <limits.h>
 
 #include "compat.h"
+#include "exec/explain.h"
 #include "exec/settings.h"
 #include "exec/takeover.h"
 #include "join/join.h"
@@ -152,6 +153,7 @@ _PG_init(void)
 	StreamStatsInit();
 	ProgressInit();
 	TakeoverInit();
+	TakenExplainInit();
 	ScanInit();
 	JoinInit();
 	BitmapScanInit();

@@ -320,9 +320,8 @@ MUTATIONS = [
         "src/stream/page_read.c",
         "return LookaheadAdditionalPins(local, wanted + blocks) - blocks;",
         "return wanted;",
-        (),
-        "The server finds no buffer that is not being read, and says so. Reads of the tests' storage end before as"
-        " many more are started, also with 16 buffers and four scans that are left (test_few_shared_buffers).",
+        ("test/python/test_window_ends.py::test_reads_that_do_not_end",),
+        "The server finds no buffer that is not being read, and says so.",
     ),
     Mutation(
         "reads described on the stack",
@@ -647,24 +646,54 @@ MUTATIONS = [
     # The policies of nested loops and of leaf pages; that of index scans is mutated in test_policy.py
     *(
         Mutation(
-            f"join policy: {name}", "src/join/policy.c", old, new, (WALKS + "[join]",), "The policy breaks its word."
+            f"join policy: {name}",
+            "src/join/policy.c",
+            old,
+            new,
+            (WALKS + "[join]",),
+            "The policy breaks its word.",
         )
         for name, old, new in (
             ("hits do not end it", "policy->judged_reads < LEAST_READS", "policy->judged_reads < 0"),
             ("reads are not timed again", "policy->clock.reads >= policy->clock.granted", "false"),
             ("the kernel is not noticed", "policy->neighbours >= policy->blocks / 4 * 3", "false"),
             ("slow reads never suffice", "&& more_wanted)", "&& more_wanted && policy->idle_rows)"),
-            ("an empty ring is kept", "JoinPolicyEnded(JoinPolicy *policy)\n{\n\tstart_timing(policy);", "JoinPolicyEnded(JoinPolicy *policy)\n{"),
-            ("the distance does not grow", "Min(policy->distance * 2, policy->max_distance)", "Min(policy->distance, policy->max_distance)"),
-            ("the distance exceeds the ring", "Min(policy->distance * 2, policy->max_distance)", "policy->distance * 2"),
+            (
+                "an empty ring is kept",
+                "JoinPolicyEnded(JoinPolicy *policy)\n{\n\tstart_timing(policy);",
+                "JoinPolicyEnded(JoinPolicy *policy)\n{",
+            ),
+            (
+                "the distance does not grow",
+                "Min(policy->distance * 2, policy->max_distance)",
+                "Min(policy->distance, policy->max_distance)",
+            ),
+            (
+                "the distance exceeds the ring",
+                "Min(policy->distance * 2, policy->max_distance)",
+                "policy->distance * 2",
+            ),
             ("forbidden, and done", "if (!policy->forbidden)", "if (true)"),
-            ("useless, and kept", "policy->mode >= JOIN_AHEAD)\n\t\tstart_timing(policy);", "false)\n\t\tstart_timing(policy);"),
-            ("a way that the table does not have", "\tpolicy->mode = JOIN_ENDING;\n\tReadClockRest", "\tpolicy->mode = JOIN_WATCH;\n\tReadClockRest"),
+            (
+                "useless, and kept",
+                "policy->mode >= JOIN_AHEAD)\n\t\tstart_timing(policy);",
+                "false)\n\t\tstart_timing(policy);",
+            ),
+            (
+                "a way that the table does not have",
+                "\tpolicy->mode = JOIN_ENDING;\n\tReadClockRest",
+                "\tpolicy->mode = JOIN_WATCH;\n\tReadClockRest",
+            ),
         )
     ),
     *(
         Mutation(
-            f"leaf policy: {name}", "src/scan/leaf_policy.c", old, new, (WALKS + "[leaf]",), "The policy breaks its word."
+            f"leaf policy: {name}",
+            "src/scan/leaf_policy.c",
+            old,
+            new,
+            (WALKS + "[leaf]",),
+            "The policy breaks its word.",
         )
         for name, old, new in (
             ("hits do not end it", "policy->hits_in_row >= HITS_TO_STOP", "false"),
@@ -676,8 +705,16 @@ MUTATIONS = [
             ("the distance is not earned", "2 * policy->visited", "3 * policy->visited"),
             ("the distance begins at 1", "#define MIN_DISTANCE 4", "#define MIN_DISTANCE 1"),
             ("direct reads are probed", "if (policy->forced || policy->direct)", "if (policy->forced)"),
-            ("forced, and not done", "\tif (policy->forced)\n\t\treturn;\n\tpolicy->mode = LEAF_WATCH;", "\tpolicy->mode = LEAF_WATCH;"),
-            ("a way that the table does not have", "\t\tstart_timing(policy);\n\tpolicy->in_order", "\t\tpolicy->mode = LEAF_WATCH;\n\tpolicy->in_order"),
+            (
+                "forced, and not done",
+                "\tif (policy->forced)\n\t\treturn;\n\tpolicy->mode = LEAF_WATCH;",
+                "\tpolicy->mode = LEAF_WATCH;",
+            ),
+            (
+                "a way that the table does not have",
+                "\t\tstart_timing(policy);\n\tpolicy->in_order",
+                "\t\tpolicy->mode = LEAF_WATCH;\n\tpolicy->in_order",
+            ),
         )
     ),
     *(
@@ -687,9 +724,17 @@ MUTATIONS = [
         for name, old, new in (
             ("it never rests", "clock->rest = clock->last_rest =\n", "clock->last_rest =\n"),
             ("it never runs again", "\t\tclock->rest--;", "\t\t;"),
-            ("rests without bound", "return Min(Max(number * 2, least), most);", "return Max(number * 2, least);"),
+            (
+                "rests without bound",
+                "return Min(Max(number * 2, least), most);",
+                "return Max(number * 2, least);",
+            ),
             ("useless look-ahead without bound", "Min(wanted * 2, SLOW_READS_MAX)", "wanted * 2"),
-            ("what is useless is not noticed", "bool\t\tuseless = unused > MAX_UNUSED * used;", "bool\t\tuseless = unused > 100 * MAX_UNUSED * used;"),
+            (
+                "what is useless is not noticed",
+                "bool\t\tuseless = unused > MAX_UNUSED * used;",
+                "bool\t\tuseless = unused > 100 * MAX_UNUSED * used;",
+            ),
         )
     ),
     Mutation(

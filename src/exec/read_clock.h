@@ -46,7 +46,7 @@ typedef struct ReadClock
 	int			fast_reads;		/* in a row */
 	int			rest;			/* reads not to be timed */
 	int			last_rest;		/* 0: it has never rested */
-	int			granted;		/* reads ahead, until some are timed; 0: none yet */
+	int			granted;		/* reads ahead, until it is asked again */
 	int			reads;			/* of these, so far */
 } ReadClock;
 

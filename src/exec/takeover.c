@@ -21,7 +21,6 @@
 #include <dlfcn.h>
 
 #include "compat.h"
-#include "exec/explain.h"
 #include "exec/rows_wanted.h"
 #include "exec/takeover.h"
 #include "executor/executor.h"
@@ -237,5 +236,4 @@ TakeoverInit(void)
 	INSTALL(ExecutorStart);
 	INSTALL(ExecutorRun);
 	INSTALL(ExecutorEnd);
-	TakenExplainInit();
 }

@@ -10,8 +10,9 @@
  *	WATCH	TIME	a leaf page was read, and no rest is left
  *	TIME	AHEAD	the last leaf pages, 1 with direct I/O and SAMPLES_BUFFERED
  *					else, took SLOW_READ_US each or more; or if in_order, on
- *					average over SAMPLES_IN_ORDER leaf pages, read or not; or not
- *					in_order, and other reads of the query are known to be slow
+ *					average over SAMPLES_IN_ORDER leaf pages, read or not; or,
+ *					if not in_order, other reads of the query are known to be
+ *					slow
  *	TIME	WATCH	they took less, and a rest follows; or a leaf page was found
  *					in shared buffers, and not in_order
  *	AHEAD	TIME	coming leaf pages turn out to be in_order
@@ -19,8 +20,8 @@
  *					buffers, or a probe was fast, and a rest follows; or
  *					in_order, and the reads granted have been started
  *
- * A rest (read_clock.h) lasts for a number of leaf pages that had to be read; it
- * doubles each time, until a probe has been slow.
+ * A rest (read_clock.h) lasts for a number of leaf pages that had to be read;
+ * it doubles each time, until a probe has been slow.
  *
  * On a busy machine a read out of the kernel's cache may take long now and
  * then, so that with buffered I/O one slow read tells little.  And where leaf

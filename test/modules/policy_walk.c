@@ -9,8 +9,8 @@
  * slow), and as much is ahead as the distance says.  The policy is told what it
  * would be told.  After each event its properties are tested, and after each
  * thing that it is told, that its mode has gone a way that the table at the
- * policy's head has.  The first property that does not hold is printed, and ends
- * the program with status 1.
+ * policy's head has.  The first property that does not hold is printed, and
+ * ends the program with status 1.
  *
  *-------------------------------------------------------------------------
  */

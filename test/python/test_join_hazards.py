@@ -615,8 +615,8 @@ def test_reads_stay_at_the_inner_side(joins: dict[str, JoinSide]) -> None:
 # SERIALIZABLE
 
 
-@pytest.mark.parametrize("limit", (" LIMIT 3", ""))
-def test_serializable(joins: dict[str, JoinSide], limit: str) -> None:
+@pytest.mark.parametrize("key, limit", (("k", " LIMIT 3"), ("k", ""), ("m", " LIMIT 3")))
+def test_serializable(joins: dict[str, JoinSide], key: str, limit: str) -> None:
     """A writer of a row that stock's join does not come to is no reason to fail; predicate locks are stock's."""
 
     def steps(side: JoinSide) -> list[Any]:
@@ -626,7 +626,9 @@ def test_serializable(joins: dict[str, JoinSide], limit: str) -> None:
             for conn in (one, two):
                 conn.execute("SET enable_seqscan = off")
                 conn.execute("BEGIN ISOLATION LEVEL SERIALIZABLE")
-            query = f"SELECT o.id, i2.id FROM o JOIN i2 ON i2.k = o.k WHERE o.id BETWEEN 1 AND 300{limit}"
+            query = (
+                f"SELECT o.id, i2.id FROM o JOIN i2 ON i2.{key} = o.{key} WHERE o.id BETWEEN 1 AND 300{limit}"
+            )
             seen.append(one.execute(query.encode()).fetchall())
             locks = "SELECT relation::regclass::text, locktype, page, tuple FROM pg_locks WHERE mode = 'SIReadLock' AND pid = pg_backend_pid() ORDER BY 1, 2, 3, 4"
             seen.append(one.execute(locks.encode()).fetchall())

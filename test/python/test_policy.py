@@ -160,7 +160,7 @@ MUTANTS = {
         "the clock rests after fast reads",
     ),
     "useless, and kept": (
-        "		if (policy->mode >= POLICY_AHEAD)\n			stop_ahead(policy);",
+        "	if (policy->mode >= POLICY_AHEAD)\n		stop_ahead(policy);",
         "",
         "what is useless is left",
     ),

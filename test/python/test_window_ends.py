@@ -8,12 +8,14 @@ use, rows and errors are those of a scan that does not look ahead.
 
 from __future__ import annotations
 
+import os
 import random
 import re
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import suppress
 from typing import Any
 
@@ -489,6 +491,30 @@ def test_few_shared_buffers(own_cluster: MakeCluster, io_method: str, buffers: s
             assert list(pool.map(digest, conns)) == [expected] * sessions
             assert list(pool.map(lambda conn: digest(conn, abandoned(4)), conns)) == [left] * sessions
             assert len(set(pool.map(lambda conn: digest(conn, merged), conns))) == 1
+    assert not bad_lines(cluster.log)
+
+
+def test_reads_that_do_not_end(own_cluster: MakeCluster) -> None:
+    """No more buffers are being read than the server grants: with the fewest there are, none ahead of a scan."""
+    sessions = 8
+    cluster = serve(own_cluster, "worker", io_workers=1)
+    with connect(cluster, False) as stock:
+        expected = digest(stock)
+    cluster.restart({"shared_buffers": "128kB", "io_max_concurrency": 64})
+    conns = [connect(cluster) for _ in range(sessions)]
+    assert [digest(conn) for conn in conns] == [expected] * sessions  # the catalogs are known from now on
+    workers = fetch(conns[0], "SELECT pid FROM pg_stat_activity WHERE backend_type = 'io worker'")
+    assert workers
+    with ThreadPoolExecutor(sessions) as pool:
+        try:
+            for (pid,) in workers:
+                os.kill(pid, signal.SIGSTOP)
+            found = [pool.submit(digest, conn) for conn in conns]
+            done, _ = wait(found, 45, FIRST_EXCEPTION)
+        finally:
+            for (pid,) in workers:
+                os.kill(pid, signal.SIGCONT)
+        assert [future.result() for future in done] == [expected] * sessions
     assert not bad_lines(cluster.log)
 
 
