@@ -95,8 +95,8 @@ demo: setup
 bench: setup
 	@$(VENV)/pg_lookahead bench $(BENCH)
 
-# The figures of README.md and docs, measured and written anew: 30 minutes, on a quiet machine.  Some runs,
-# or less data, by FIGURES='--quick cold'.
+# The figures of README.md and docs, measured and written anew: 20 minutes, on a quiet machine.  Another call
+# completes what the first could not.  Some runs, or less data, by FIGURES='--quick cold'.
 figures: setup
 	@$(VENV)/python -Es tools/figures.py $(FIGURES)
 

@@ -1,9 +1,12 @@
 """The figures of README.md and docs: measured by ``pg_lookahead bench``, kept, and put into the pages.
 
-    python tools/figures.py [--quick] [--pages] [RUN ...]
+    python tools/figures.py [--quick] [--pages] [--minutes N] [RUN ...]
 
-RUNS are the runs, all of one build on one machine.  The lines of each, every sample among them, go to
-docs/figures/RUN.jsonl.xz.  A page says between markers what it shows of them, and that is written anew:
+RUNS are the runs, all of one build on one machine, the most important first.  A run's lines, every sample
+among them, are in build/figures while it is under way, and go to docs/figures/RUN.jsonl.xz when it ends,
+however it ends.  What has failed, was interrupted or was not begun in time is made up for by the next call
+with the same build, which measures nothing twice.  Between markers a page says what it shows, and that is
+written anew:
 
     <!-- figures: RUN SCENARIO,... -->     a table of all cells of these scenarios (by name or pattern)
     <!-- figures: demo IO -->              what `make demo` prints of direct or buffered I/O
@@ -17,12 +20,15 @@ without rows says so, and one of --quick says that it proves nothing.
 
 from __future__ import annotations
 
+import hashlib
 import lzma
 import re
 import shlex
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -39,50 +45,72 @@ from pg_lookahead.server.installation import ClusterError, Installation
 ROOT = Path(__file__).resolve().parents[1]
 KEPT = ROOT / "docs" / "figures"
 
+BEGUN = ROOT / "build" / "figures"
+
 _DIAGNOSTICS = "pgstatindex,pgstathashindex,pgstattuple_approx"
 _MAINTENANCE = "bloom_scan,bloom_vacuum,hash_vacuum,gin_vacuum,wal_logging"
-_JOINS = "index_only_all,bitmap_index_scan,join_unique,join_many,join_heap_order"
-_SCANS = f"index_scan_random,index_scan_range,index_only_scan,index_scan_clients,{_JOINS}"
+_PAGES = "index_only_all,bitmap_index_scan"
+_JOINS = "join_unique,join_many,join_heap_order"
+_SCANS = f"index_scan_random,index_scan_range,index_only_scan,{_PAGES}"
 
 RUNS: dict[str, tuple[str, str]] = {
     "demo": ("", "--suite demo"),
     "cold": (
-        f"{_SCANS},index_scan_block_order,{_DIAGNOSTICS},{_MAINTENANCE}",
-        "--cache cold --rows 2000000 --seconds 6",
+        f"{_SCANS},index_scan_clients,index_scan_block_order,{_JOINS},{_DIAGNOSTICS},{_MAINTENANCE}",
+        "--cache cold --rows 1000000 --precision 6 --seconds 4",
     ),
     "cached": (
-        f"index_scan_full,index_scan_limit,point_lookup,{_SCANS},{_DIAGNOSTICS}",
-        "--cache warm --rows 1000000 --io buffered --rounds 200 --precision 1 --seconds 8",
+        f"index_scan_full,point_lookup,{_SCANS},{_JOINS},{_DIAGNOSTICS}",
+        "--cache warm --rows 1000000 --io buffered --rounds 200 --precision 1 --seconds 3",
     ),
     "latency": (
-        f"index_scan_random,index_only_scan,{_JOINS},{_DIAGNOSTICS},{_MAINTENANCE}",
-        "--cache cold --rows 300000 --io direct --latency 0.1,1 --seconds 5",
+        f"index_scan_random,{_PAGES},{_JOINS},{_DIAGNOSTICS},bloom_scan,gin_vacuum",
+        "--cache cold --rows 200000 --io direct --latency 0.1,1 --precision 6 --seconds 2",
+    ),
+    "limits": (
+        "index_scan_limit,index_only_limit,join_limit",
+        "--cache cold --rows 1000000 --io direct --seconds 4"
+        " --cell 'LIMIT 1' --cell 'LIMIT 16' --cell 'LIMIT 256' --cell 'LIMIT 1000'"
+        " --cell '1 outer row' --cell '16 outer rows' --cell '256 outer rows'",
+    ),
+    "joins": (
+        "join_index_only,join_chain,join_semi,join_memoize,join_parallel,join_clients",
+        "--cache cold --rows 1000000 --io direct --precision 6 --seconds 4",
     ),
     "settings": (
         "index_scan_random,pgstatindex",
         "--cache cold --rows 1000000 --io direct --seconds 4 --cell '* rows' --cell 'primary key'"
         " --set io_method={methods} --set io_workers=3,12",
     ),
-    "distance": (
-        "index_scan_distance",
-        "--cache cold --rows 1000000 --io direct --seconds 4",
+    "distance": ("index_scan_distance", "--cache cold --rows 1000000 --io direct --seconds 3"),
+    "fragmented": (
+        _PAGES,
+        "--cache cold --rows 1000000 --io direct --layout fragmented --precision 6 --seconds 4",
     ),
-    "estimate": ("index_estimate", "--rows 10000000 --seconds 15"),
+    "estimate": ("index_estimate", "--rows 4000000 --precision 6 --seconds 6"),
 }
-"""Scenarios, and further options of bench.  Scenarios that this build lacks are left out."""
+"""Scenarios, and further options of bench."""
 
 _ALIKE = "--set io_method=worker --set io_workers=12 --set effective_io_concurrency=64"
 """Settings of every run that sets none itself: what every server of version 18 and later can do."""
 
 _QUICK = {"--rows": "200000", "--seconds": "1", "--rounds": "1"}
 
+_MINUTES = 20.0
+_PATIENCE = 60.0
+"""Seconds for an interrupted run to end its server."""
+
 SUMMARY = {
-    "an index scan, {cell} in random places": ("cold", "index_scan_random", "*", "direct"),
-    "a nested loop, {cell}": ("cold", "join_unique", "*", "direct"),
+    "index scan, {cell} in random places": ("cold", "index_scan_random", "*", "direct"),
+    "nested loop, {cell}": ("cold", "join_unique", "*", "direct"),
+    "index pages of an index-only scan, {cell}": ("cold", "index_only_all", "all rows", "direct"),
     "`pgstatindex`, {cell}": ("cold", "pgstatindex", "primary key", "direct"),
-    "an index scan of cached pages, {cell}": ("cached", "index_scan_full", "random, 1 row", "buffered"),
+    "index scan of cached pages, {cell}": ("cached", "index_scan_full", "random, 100 rows", "buffered"),
 }
 """Rows of the README's table: a run, a scenario, a cell and the I/O."""
+
+_CHOSEN = ("cold", "cached", "latency", "limits", "joins", "fragmented")
+"""The runs among which the lowest ratio is looked for: the others have settings that are meant to be bad."""
 
 _SCREEN = 100
 """Columns of what the demo prints on a page."""
@@ -98,30 +126,55 @@ def options(name: str, quick: bool) -> list[str]:
     wanted, more = RUNS[name]
     known = ",".join(one for word in wanted.split(",") for one in scenarios.select(word))
     more += "" if "--set" in more or not known else f" {_ALIKE}"
-    more = more.format(methods="worker,io_uring" if _has_io_uring() else "worker")
+    more = more.format(methods="worker,io_uring" if "liburing" in _pg_config("--configure") else "worker")
     for option, value in _QUICK.items() if quick else ():
         more = re.sub(rf"{option} \S+", "", more) + f" {option} {value}"
     return [*(["--scenario", known] if known else []), *shlex.split(more)]
 
 
-def _has_io_uring() -> bool:
-    asked: list[str | Path] = [Installation.find().bindir / "pg_config", "--configure"]
-    return "liburing" in subprocess.run(asked, capture_output=True, text=True).stdout
+def _pg_config(what: str) -> str:
+    """Of the server that is measured."""
+    asked: list[str | Path] = [Installation.find().bindir / "pg_config", what]
+    return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
 
 
-def measure(name: str, quick: bool) -> bool:
-    """Make a run, and keep it; whether that was possible."""
-    with tempfile.TemporaryDirectory() as directory:
-        lines = Path(directory) / "lines.jsonl"
-        tool = Path(sys.executable).with_name("pg_lookahead")
-        command: list[str | Path] = [tool, "bench", *options(name, quick), "--json", lines]
-        done = subprocess.run(command, stdout=subprocess.DEVNULL)
-        if done.returncode not in (0, 1) or not lines.exists():  # 1: a cell was refused, which is told
-            print(f"pg_lookahead: the run {name} failed; what was kept of it stays", file=sys.stderr)
-            return False
+def measure(name: str, quick: bool, until: float) -> bool:
+    """Make a run, or what is missing of it, and keep it; whether it is complete.
+
+    until: when it is interrupted, by time.monotonic()"""
+    library = Path(_pg_config("--pkglibdir"), "pg_lookahead.so")
+    build = hashlib.sha256(library.read_bytes()).hexdigest()[:12]
+    lines = BEGUN / f"{name}{'-quick' if quick else ''}-{build}.jsonl"
+    BEGUN.mkdir(parents=True, exist_ok=True)
+    resumed: list[str | Path] = ["--resume", lines]
+    how = resumed if lines.exists() else [*options(name, quick), "--json", lines]
+    left = until - time.monotonic()
+    if left <= 0:
+        print(f"pg_lookahead: no time was left for the run {name}", file=sys.stderr)
+        return False
+    print(f"{name}, {len(RUNS)} runs in all, {left / 60:.0f} minutes left", file=sys.stderr)
+    tool = Path(sys.executable).with_name("pg_lookahead")
+    process = subprocess.Popen([tool, "bench", *how], stdout=subprocess.DEVNULL)
+    try:
+        status = process.wait(left)
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGINT)
+        status = _ended(process)
+    if lines.exists():
         KEPT.mkdir(exist_ok=True)
         (KEPT / f"{name}.jsonl.xz").write_bytes(lzma.compress(lines.read_bytes()))
-    return True
+    if status not in (0, 1):  # 1: a cell was refused, which is told
+        print(f"pg_lookahead: the run {name} has not come to its end; make figures goes on", file=sys.stderr)
+    return status in (0, 1)
+
+
+def _ended(process: subprocess.Popen[bytes]) -> int:
+    """Exit status of a run that was told to end; what it leaves if it does not, its watcher removes."""
+    try:
+        return process.wait(_PATIENCE)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return process.wait()
 
 
 def kept() -> dict[str, Run]:
@@ -156,7 +209,12 @@ def markdown(rows: Sequence[Sequence[str]], run: Run | None) -> str:
 
 
 def _trial(run: Run | None) -> str:
-    return _PROVES_NOTHING if run and run.options["rounds"] == 1 else ""
+    """What a reader must know of a run that is not whole."""
+    if run and run.options["rounds"] == 1:
+        return _PROVES_NOTHING
+    if run is None or run.complete:
+        return ""
+    return f"\n{len(run.results)} of {run.planned} cells were measured.\n"
 
 
 def table(runs: dict[str, Run], name: str, patterns: str) -> str:
@@ -187,6 +245,7 @@ def _worst(runs: dict[str, Run]) -> tuple[Run, Result] | None:
     known = [
         (one.interval.ratio, name, one.key, (run, one))
         for name, run in runs.items()
+        if name in _CHOSEN
         for one in run.results
         if one.interval and one.interval.verdict is not Verdict.TOO_FEW
     ]
@@ -249,12 +308,16 @@ def main(
     names: Annotated[list[str] | None, typer.Argument(metavar="RUN", help="Which; else all.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="With little data; proves nothing.")] = False,
     pages: Annotated[bool, typer.Option("--pages", help="Measure nothing; write the pages anew.")] = False,
+    minutes: Annotated[float, typer.Option(help="After which a run is interrupted.", min=0.1)] = _MINUTES,
 ) -> None:
-    """Measure the figures of README.md and docs, keep them in docs/figures, and write the pages anew."""
+    """Measure the figures of README.md and docs, keep them in docs/figures, and write the pages anew.
+
+    Another call completes what this one could not."""
     wrong = set(names or ()) - RUNS.keys()
     if wrong:
         raise typer.BadParameter(f"{', '.join(sorted(wrong))}: the runs are {', '.join(RUNS)}")
-    done = [measure(name, quick) for name in (() if pages else names or RUNS)]
+    until = time.monotonic() + 60 * minutes
+    done = [measure(name, quick, until) for name in (() if pages else names or RUNS)]
     try:
         write_pages()
     except ClusterError as error:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import lzma
 import re
+import sys
+import time
 from pathlib import Path
 
 import msgspec
 import pytest
+from typer.testing import CliRunner
 
 import figures
 import readme_walk
-from pg_lookahead.bench import options, scenarios
+from pg_lookahead import cli
+from pg_lookahead.bench import command, options, plan, scenarios
 from pg_lookahead.measure.statistics import Interval
-from pg_lookahead.report.record import OURS, STOCK, Result, Run, Server, Session, Summary
+from pg_lookahead.report.record import OURS, STOCK, End, Result, Run, Server, Session, Summary
 from pg_lookahead.server import latency
 from pg_lookahead.server.installation import ClusterError
 
@@ -57,11 +62,13 @@ def result(io: str, cell: str, ratio: float, cache: str = "cold", pairs: int = 8
     )
 
 
-def run(*results: Result, rounds: int = 25) -> Run:
+def run(*results: Result, rounds: int = 25, complete: bool = True) -> Run:
     made = Run()
     made.add(Session(version="1", options={"rounds": rounds}, planned=len(results)))
     for one in results:
         made.add(one)
+    if complete:
+        made.add(End(seconds=1.0))
     return made
 
 
@@ -108,23 +115,77 @@ def test_a_refused_cell_is_in_the_table_with_the_reason() -> None:
     assert "refused: not cold" in figures.written(page("cold index_scan_random"), {"cold": run(refused)})
 
 
+def asked(name: str, quick: bool, monkeypatch: pytest.MonkeyPatch, directory: Path) -> options.Options:
+    """What bench is asked for by a run."""
+    seen: list[options.Options] = []
+    monkeypatch.setattr(command, "_measure", lambda chosen, **_: seen.append(chosen))
+    monkeypatch.setattr(latency, "why_not", lambda: None)
+    words = [*figures.options(name, quick), "--json", str(directory / f"{name}.jsonl")]
+    done = CliRunner().invoke(cli.app, ["bench", *words], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return seen[0]
+
+
 @pytest.mark.parametrize("name", figures.RUNS)
 @pytest.mark.parametrize("quick", [False, True], ids=("whole", "quick"))
 def test_runs_have_options_that_bench_takes(
     name: str, quick: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from typer.testing import CliRunner
+    found = asked(name, quick, monkeypatch, tmp_path)
+    assert set(found.scenario) <= set(scenarios.NAMES) and (found.rows == (200_000,) or not quick)
 
-    from pg_lookahead import cli
-    from pg_lookahead.bench import command
 
-    seen: list[options.Options] = []
-    monkeypatch.setattr(command, "_measure", lambda chosen, **_: seen.append(chosen))
-    monkeypatch.setattr(latency, "why_not", lambda: None)
-    words = [*figures.options(name, quick), "--json", str(tmp_path / "run.jsonl")]
-    done = CliRunner().invoke(cli.app, ["bench", *words], catch_exceptions=False)
-    assert done.exit_code == 0, done.output
-    assert set(seen[0].scenario) <= set(scenarios.NAMES) and (seen[0].rows == (200_000,) or not quick)
+def test_all_runs_together_take_twenty_minutes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As bench itself expects it of a machine where nothing else is at work."""
+    seconds = 0.0
+    for name in figures.RUNS:
+        chosen = asked(name, False, monkeypatch, tmp_path)
+        caches = {*chosen.cache, *(("os",) if "cold" in chosen.cache else ())}
+        cells = plan.all_cells(chosen, chosen.rows[0])
+        seconds += plan.loading_seconds(chosen.rows[0], {table for cell in cells for table in cell.tables})
+        seconds += sum(
+            plan.expected_seconds(chosen, server, cell)
+            for server in chosen.servers()
+            for cell in cells
+            if cell.cache in caches and not (cell.cache == "os" and server.io == "direct")
+        )
+    assert seconds / 60 <= 20
+
+
+_TOOL = """#!/bin/sh
+echo "$@" >>"$0.log"
+for last; do :; done
+case "$*" in
+*--resume*) echo more >>"$last" ;;
+*) echo some >"$last"; trap 'exit 130' INT; while :; do sleep 0.05; done ;;
+esac
+"""
+
+
+def test_a_run_that_was_interrupted_is_kept_and_completed_by_the_next_call(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    tool = tmp_path / "pg_lookahead"
+    tool.write_text(_TOOL)
+    tool.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    for name in ("BEGUN", "KEPT"):
+        monkeypatch.setattr(figures, name, tmp_path / name)
+    kept = tmp_path / "KEPT" / "distance.jsonl.xz"
+    assert not figures.measure("distance", False, time.monotonic() + 0.5)
+    assert lzma.decompress(kept.read_bytes()) == b"some\n"
+    assert figures.measure("distance", False, time.monotonic() + 60)
+    assert lzma.decompress(kept.read_bytes()) == b"some\nmore\n"
+    assert not figures.measure("distance", False, time.monotonic()), "no time is left"
+    calls = (tmp_path / "pg_lookahead.log").read_text().splitlines()
+    assert len(calls) == 2 and "--resume" in calls[1]
+
+
+def test_a_run_that_is_not_complete_says_so() -> None:
+    part = run(result("direct", "9 rows", 4.0), complete=False)
+    assert "1 of 1 cells were measured" in figures.table({"cold": part}, "cold", "index_scan_random")
+    part.add(End(seconds=1.0))
+    assert "cells were measured" not in figures.table({"cold": part}, "cold", "index_scan_random")
 
 
 PAGES = [readme_walk.README, *sorted(readme_walk.README.parent.glob("docs/*.md"))]
@@ -135,8 +196,24 @@ def test_a_page_holds_what_the_kept_runs_say(file: Path) -> None:
     assert figures.written(file.read_text(), figures.kept()) == file.read_text()
 
 
+MARKERS = [
+    (file, words)
+    for file in PAGES
+    for words in re.findall(r"<!-- figures: (.*?) -->", file.read_text())
+    if words.split()[0] in figures.RUNS and words.split()[0] != "demo"
+]
+
+
+@pytest.mark.parametrize(("file", "words"), MARKERS, ids=lambda part: getattr(part, "name", part))
+def test_a_marker_names_scenarios_of_its_run(file: Path, words: str) -> None:
+    name, patterns = words.split()
+    measured = {one for word in figures.RUNS[name][0].split(",") for one in scenarios.select(word)}
+    assert [one for one in patterns.split(",") if not measured & set(scenarios.select(one))] == []
+
+
 @pytest.mark.parametrize(
-    "name", ["README", "benchmarks", "index-scans", "diagnostics", "maintenance", "block-order"]
+    "name",
+    ["README", "benchmarks", "index-scans", "nested-loops", "diagnostics", "maintenance", "block-order"],
 )
 def test_a_page_with_figures_has_them_from_runs(name: str) -> None:
     (file,) = (one for one in PAGES if one.stem == name)

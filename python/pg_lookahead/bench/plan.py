@@ -31,7 +31,7 @@ _OVERHEAD_OF_A_MILLION = 0.8
 _LOADING_OF_A_MILLION = {"t": 5.0, "o": 2.0, "c": 2.5, "d": 5.0, "e": 6.0}
 _LOADING_OF_A_MILLION |= {"hash": 0.6, "gin": 1.5, "bloom": 0.6}
 _ROWS_OF_A_BLOCK = 100
-"""Roughly, of what diagnostics and VACUUM read."""
+"""Roughly; no cell reads a block twice."""
 
 _LEAST_TIMES = 3.5
 """How often stock reads all, at least, with added latency: to prepare, and for two pairs."""
@@ -141,7 +141,9 @@ def chosen(options: Options, target: Target, able_to: set[str], server: Server, 
 
 def expected_seconds(options: Options, server: Server, cell: Cell) -> float:
     """How long a cell will take."""
-    blocks = cell.n * (cell.times or 1) if isinstance(cell, ScanCell) else server.rows / _ROWS_OF_A_BLOCK
+    blocks = server.rows / _ROWS_OF_A_BLOCK
+    if isinstance(cell, ScanCell):
+        blocks = min(blocks, cell.n * (cell.times or 1))
     waiting = 0.0 if cell.cache != "cold" else blocks * (server.latency_ms or 0.0) / 1000
     overhead = _OVERHEAD + _OVERHEAD_OF_A_MILLION * server.rows / 1e6
     return max(_PART * options.seconds, _LEAST_TIMES * waiting) + overhead
