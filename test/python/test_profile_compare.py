@@ -231,10 +231,14 @@ def test_text_tells_all() -> None:
 
 def test_json_holds_all() -> None:
     parsed = json.loads(compare_views.as_json(compared()))
-    assert parsed["a"]["processes"] == {"backend": 4, "parallel worker": 4} and "Holm" in parsed["method"]
-    for member in parsed["functions"]:
-        assert member["difference"] == member["b"] - member["a"]
-        assert isinstance(member["z"], float) and member["degrees_of_freedom"] > 0
+    assert parsed["sides"][0]["processes"] == {"backend": 4, "parallel worker": 4}
+    assert parsed["by"] == "total" and "Holm" in parsed["method"]
+    rows = {row["name"]: row for row in parsed["rows"]}
+    assert list(rows) == [row.name for row in compared().rows]
+    assert rows["slower"]["significant"] and rows["slower"]["test"].keys() == {"z", "degrees", "p"}
+    assert [row["difference"] for row in parsed["rows"]] == [
+        row["values"][1] - row["values"][0] for row in parsed["rows"]
+    ]
 
 
 def test_nothing_at_all() -> None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Sequence
-from dataclasses import asdict
-from typing import Any
+from dataclasses import asdict, replace
 
+import msgspec
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -36,13 +35,9 @@ def amount(value: float | None, by: str, sign: str = "") -> str:
     return format(value, f"{sign},.0f") if by == "calls" else format(value / 1e6, f"{sign},.3f")
 
 
-def described(comparison: Comparison) -> list[str]:
-    """The sides: their runs, processes by kind, and the settings in which the two differ."""
-    a, b = comparison.sides
-    return [_described(a, b), _described(b, a)]
+def described(side: Side, other: Side) -> str:
+    """Of a side: its runs, processes by kind, and the settings in which the two differ."""
 
-
-def _described(side: Side, other: Side) -> str:
     def number(n: int, what: str) -> str:
         return f"{n:,} {what}" + ("" if n == 1 or what == "other" else "s")
 
@@ -51,39 +46,21 @@ def _described(side: Side, other: Side) -> str:
     return "; ".join([number(side.runs, "run"), kinds or "no process", *settings])
 
 
-def columns(comparison: Comparison) -> list[str]:
-    """Heads of the table."""
-    unit = "calls" if comparison.by == "calls" else "ms"
-    of = "" if comparison.by == "calls" else f"{comparison.by} "
-    a, b = (side.name for side in comparison.sides)
-    calls = [] if comparison.by == "calls" else [f"calls, {a}", f"calls, {b}"]
-    return [
-        "function",
-        *calls,
-        f"{of}{unit}, {a}",
-        f"{of}{unit}, {b}",
-        "difference",
-        "change",
-        "z (df)",
-        "p, corrected",
-        "",
-    ]
-
-
-def cells(row: Difference, by: str) -> list[str]:
-    """A row of the table; the last cell marks what is significant."""
-    calls = [] if by == "calls" else [amount(count, "calls") for count in row.calls]
-    values = [amount(value, by) for value in row.values]
-    return [
-        row.name + _SOURCES.get(row.source, f" ({row.source})"),
-        *calls,
-        *values,
-        amount(row.difference, by, "+"),
-        change(*row.values, row.present),
-        z(row.test),
-        probability(row.adjusted),
-        "*" if row.significant else "",
-    ]
+def cells(row: Difference, by: str, names: Sequence[str]) -> dict[str, str]:
+    """A row of the table by its heads; the last cell marks what is significant."""
+    of, unit = ("", "calls") if by == "calls" else (f"{by} ", "ms")
+    told = {"function": row.name + _SOURCES.get(row.source, f" ({row.source})")}
+    if by != "calls":
+        told |= {f"calls, {name}": amount(n, "calls") for name, n in zip(names, row.calls, strict=True)}
+    told |= {f"{of}{unit}, {name}": amount(n, by) for name, n in zip(names, row.values, strict=True)}
+    return {
+        **told,
+        "difference": amount(row.difference, by, "+"),
+        "change": change(*row.values, row.present),
+        "z (df)": z(row.test),
+        "p, corrected": probability(row.adjusted),
+        "": "*" if row.significant else "",
+    }
 
 
 def notes(comparison: Comparison) -> list[str]:
@@ -111,28 +88,28 @@ def seconds(comparison: Comparison) -> str:
     )
 
 
-def counters(comparison: Comparison) -> list[list[str]]:
-    """PostgreSQL's own counters: name, A, B, change."""
+def counters(comparison: Comparison, names: Sequence[str]) -> list[dict[str, str]]:
+    """PostgreSQL's own counters."""
     a, b = (side.counters for side in comparison.sides)
     rows = []
-    for name in dict.fromkeys((*a, *b)):
-        values = a.get(name, 0.0), b.get(name, 0.0)
+    for counter in dict.fromkeys((*a, *b)):
+        values = a.get(counter, 0.0), b.get(counter, 0.0)
         if any(values):
-            rows.append([name, *(amount(value, "calls") for value in values), change(*values)])
+            told = dict(zip(names, (amount(value, "calls") for value in values), strict=True))
+            rows.append({"PostgreSQL's counters, per run": counter, **told, "change": change(*values)})
     return rows
 
 
 def text(comparison: Comparison, width: int | None = None) -> str:
     """Two tables, with what to know about them.  width: columns; as many as it takes if None."""
     console = Console(file=io.StringIO(), width=width or words.WIDE, color_system=None)
-    sides = zip("AB", comparison.sides, described(comparison), strict=True)
-    told = [f"{letter}: {side.name}: {words}" for letter, side, words in sides]
-    _lines(console, [*told, seconds(comparison)])
-    console.print(_table(columns(comparison), [cells(row, comparison.by) for row in comparison.rows]))
-    if rows := counters(comparison):
-        names = [side.name for side in comparison.sides]
-        console.print()
-        console.print(_table(["PostgreSQL's counters, per run", *names, "change"], rows))
+    a, b = comparison.sides
+    names = ("A", "B") if a.name == b.name else (a.name, b.name)
+    told = [f"A: {a.name}: {described(a, b)}", f"B: {b.name}: {described(b, a)}", seconds(comparison)]
+    _lines(console, told)
+    _print(console, [cells(row, comparison.by, names) for row in comparison.rows])
+    _lines(console, [""])
+    _print(console, counters(comparison, names))
     _lines(console, ["", *notes(comparison)])
     assert isinstance(console.file, io.StringIO)
     return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines()) + "\n"
@@ -143,47 +120,23 @@ def _lines(console: Console, lines: Sequence[str]) -> None:
         console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+def _print(console: Console, rows: Sequence[dict[str, str]]) -> None:
+    """A table; nothing if it has no row."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for at, head in enumerate(heads):
+    for at, head in enumerate(rows[0] if rows else ()):
         table.add_column(escape(head), justify="right" if at else "left", overflow="fold")
     for row in rows:
-        table.add_row(*map(escape, row))
-    return table
-
-
-def _members(row: Difference) -> dict[str, Any]:
-    test = row.test
-    return {
-        "function": row.name,
-        "source": row.source,
-        "calls_a": row.calls[0],
-        "calls_b": row.calls[1],
-        "a": row.values[0],
-        "b": row.values[1],
-        "difference": row.difference,
-        "change": change(*row.values, row.present),
-        "z": test.z if test else None,
-        "degrees_of_freedom": test.degrees if test else None,
-        "p": test.p if test else None,
-        "p_corrected": row.adjusted,
-        "significant": row.significant,
-    }
+        table.add_row(*map(escape, row.values()))
+    if rows:
+        console.print(table)
 
 
 def as_json(comparison: Comparison) -> str:
     """All of it; times in nanoseconds, but seconds where the name says so."""
-    whole = comparison.whole
-    a, b = map(asdict, comparison.sides)
-    members = {
-        "format": "pg_lookahead profile comparison",
-        "by": comparison.by,
-        "unit": "calls" if comparison.by == "calls" else "ns",
-        "level": LEVEL,
-        "method": METHOD,
-        "a": a,
-        "b": b,
-        "whole_run": whole and {"z": whole.z, "degrees_of_freedom": whole.degrees, "p": whole.p},
-        "functions": [_members(row) for row in comparison.rows],
-    }
-    return json.dumps(members, indent=2) + "\n"
+    rows = [
+        {**asdict(row), "difference": row.difference, "significant": row.significant}
+        for row in comparison.rows
+    ]
+    members = {"format": "pg_lookahead profile comparison", "level": LEVEL, "method": METHOD}
+    told = msgspec.json.encode({**members, **asdict(replace(comparison, rows=())), "rows": rows})
+    return msgspec.json.format(told, indent=2).decode() + "\n"

@@ -23,6 +23,7 @@ import psycopg
 from ..measure import perf
 from ..server.cluster import Cluster
 from ..server.installation import ClusterError
+from ..server.queries import fetch_row, scalar
 from . import records, variant
 
 Report = Callable[[str], None]
@@ -182,16 +183,14 @@ class _Recorder:
         self._admin = admin
         self.notes: list[str] = []
         admin.execute("LOAD 'pg_lookahead'")
-        found = admin.execute(
-            "SELECT current_setting('pg_lookahead.track_functions', true), version()"
-        ).fetchone()
-        assert found is not None
-        if found[0] is None:
+        compiled_in, self._server = fetch_row(
+            admin, "SELECT current_setting('pg_lookahead.track_functions', true), version()"
+        )
+        if compiled_in is None:
             raise ClusterError(
                 "the server's pg_lookahead has no function profiles, which only make PROFILE=1 compiles in"
                 " (docs/profiles.md); without --dsn, a private server has them"
             )
-        self._server = found[1]
         self._seen = set(self._names())
 
     def run(self, config: Config, number: int) -> records.Run:
@@ -268,9 +267,7 @@ class _Recorder:
     def _fetch(self, name: str) -> records.Record:
         path = f"{DIRECTORY}/{name}"
         query = "SELECT convert_from(pg_read_binary_file(%s), 'UTF8')"
-        row = self._admin.execute(query, [path]).fetchone()
-        assert row is not None
         try:
-            return records.record_from(row[0])
+            return records.record_from(scalar(self._admin, query, [path]))
         except msgspec.MsgspecError as error:
             raise ClusterError(f"{path} on the server: not a profile: {error}") from None
