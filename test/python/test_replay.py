@@ -18,7 +18,7 @@ import pytest
 from command_line import refused, tool
 from pg_lookahead.trace import TraceError, calibrate, fio, generate, models, policy, replay, sources
 from pg_lookahead.trace.command import ORDERS
-from pg_lookahead.trace.format import Trace, Writer
+from pg_lookahead.trace.format import Trace, writing
 from pg_lookahead.trace.parallel import Parallel
 
 if shutil.which("fio") is None:
@@ -157,7 +157,7 @@ def test_segments_of_a_relation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         (tmp_path / name).write_bytes(bytes(1 << 20))
     (tmp_path / "16384.2").write_bytes(bytes(8192))
     offsets = np.array([0, (1 << 20) - 8192, 1 << 20, 2 << 20, 12345])
-    with Writer(tmp_path / "t", "strace", "s") as writer:
+    with writing(tmp_path / "t", "strace", "s") as writer:
         writer.add(writer.file("16384"), offsets, np.array([8192, 8192, 8192, 8192, 100]))
     trace = Trace.open(tmp_path / "t")
     device = models.PRESETS["nvme"].device

@@ -23,7 +23,7 @@ from command_line import no_file_longer_than, refused, tool
 from pg_lookahead.server.cluster import Cluster
 from pg_lookahead.trace import TraceError, generate, sources
 from pg_lookahead.trace import format as trace_format
-from pg_lookahead.trace.format import SCHEMA, Trace, Writer
+from pg_lookahead.trace.format import SCHEMA, Trace, writing
 from queries import fetch, fetch_row
 
 SCALE = int(os.environ.get("PG_LOOKAHEAD_TEST_SCALE", "1"))
@@ -169,7 +169,7 @@ BAD_TEXT = {
 )
 def test_malformed_text_is_told(tmp_path: Path, kind: str, text: str, said: str) -> None:
     stream = io.BytesIO(text.encode())
-    with pytest.raises(TraceError) as raised, Writer(tmp_path / "t", kind, "it") as writer:
+    with pytest.raises(TraceError) as raised, writing(tmp_path / "t", kind, "it") as writer:
         sources.convert(kind, stream, writer)
     assert said in str(raised.value) and "\n" not in str(raised.value)
     assert list(tmp_path.iterdir()) == []
@@ -308,7 +308,7 @@ def test_the_written_columns_are_the_documented_ones(good: Path) -> None:
 
 def test_files_lie_one_after_the_other(tmp_path: Path) -> None:
     path = tmp_path / "t"
-    with Writer(path, "strace", "s") as writer:
+    with writing(path, "strace", "s") as writer:
         for name, offset in (("a", 8192), ("b", 0), ("a", 0)):
             writer.add(writer.file(name), np.array([offset]), 8192)
     trace = Trace.open(path)
@@ -318,7 +318,7 @@ def test_files_lie_one_after_the_other(tmp_path: Path) -> None:
 
 def test_a_failed_write_leaves_what_was_there(good: Path) -> None:
     before = good.read_bytes()
-    with pytest.raises(RuntimeError), Writer(good, "strace", "s") as writer:
+    with pytest.raises(RuntimeError), writing(good, "strace", "s") as writer:
         writer.add(writer.file("a"), np.array([0]), 8192)
         raise RuntimeError
     assert good.read_bytes() == before and list(good.parent.iterdir()) == [good]

@@ -30,6 +30,7 @@ import psycopg
 from . import cache, reap
 from .home import Home
 from .installation import ClusterError, Installation
+from .queries import scalar
 
 __all__ = ["Cluster", "ClusterError"]
 
@@ -246,16 +247,14 @@ class Cluster:
         with primary.connect() as conn:
             # A record flushed by this commit stands after all others so far.
             conn.execute("SELECT pg_logical_emit_message(true, 'pg_lookahead', '')")
-            row = conn.execute("SELECT pg_current_wal_flush_lsn()::text").fetchone()
-        assert row is not None
+            position = scalar(conn, "SELECT pg_current_wal_flush_lsn()::text")
         deadline = time.monotonic() + seconds
         with self.connect() as conn:
-            while True:
-                done = conn.execute("SELECT pg_last_wal_replay_lsn() >= %s::pg_lsn", row).fetchone()
-                if done == (True,):
-                    return
+            while not scalar(conn, "SELECT pg_last_wal_replay_lsn() >= %s::pg_lsn", [position]):
                 if time.monotonic() > deadline:
-                    raise ClusterError(f"the standby {self._name!r} did not reach {row[0]} in {seconds:g} s")
+                    raise ClusterError(
+                        f"the standby {self._name!r} did not reach {position} in {seconds:g} s"
+                    )
                 time.sleep(_POLL_SECONDS)
 
     # Clients

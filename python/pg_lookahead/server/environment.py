@@ -15,11 +15,11 @@ from typing import Any
 import psutil
 import psycopg
 
+from .queries import scalar
+
 
 def describe(conn: psycopg.Connection[Any], data: Path, settings: Iterable[str]) -> dict[str, str]:
     """Processor, kernel, file system, server, and the values of the named settings."""
-    version = conn.execute("SELECT version()").fetchone()
-    assert version is not None
     values = conn.execute(
         "SELECT name, current_setting(name) FROM pg_settings WHERE name = ANY (%s) ORDER BY name",
         [list(settings)],
@@ -30,7 +30,7 @@ def describe(conn: psycopg.Connection[Any], data: Path, settings: Iterable[str])
         "memory": f"{psutil.virtual_memory().total / 2**30:.1f} GiB",
         "kernel": f"{platform.system()} {platform.release()}",
         "file system": file_system(data.resolve()),
-        "server": str(version[0]),
+        "server": str(scalar(conn, "SELECT version()")),
         "settings": ", ".join(f"{name} = {value}" for name, value in values),
     }
 

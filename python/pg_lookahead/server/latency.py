@@ -10,8 +10,8 @@ from __future__ import annotations
 import shutil
 import struct
 import subprocess
+from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 
 from .home import Home
 from .installation import ClusterError
@@ -37,13 +37,13 @@ def why_not() -> str | None:
     return None
 
 
-class Mount:
-    """A directory with added latency; a context manager.
+class Mount(ExitStack):
+    """A directory with added latency.
 
     ClusterError, with what to do, where FUSE is missing or this user may not mount."""
 
     def __init__(self) -> None:
-        self._process: subprocess.Popen[str] | None = None
+        super().__init__()
         reason = why_not()
         if reason:
             raise ClusterError(reason)
@@ -54,7 +54,7 @@ class Mount:
         self._delay = self._top / "delay"
         self.set(0.0)
         program = self._build()
-        self._process = subprocess.Popen(
+        process = subprocess.Popen(
             [program, self._top / "below", self.path, self._delay],
             cwd=self._top,
             stdin=subprocess.DEVNULL,
@@ -63,9 +63,10 @@ class Mount:
             text=True,
             start_new_session=True,
         )
-        assert self._process.stdout is not None
-        if self._process.stdout.readline() != "ready\n":
-            words = self._process.communicate()[1].strip().splitlines()
+        self.callback(self._end, process)
+        assert process.stdout is not None
+        if process.stdout.readline() != "ready\n":
+            words = process.communicate()[1].strip().splitlines()
             raise ClusterError(
                 f"cannot mount a FUSE file system: {words[-1] if words else 'no reason given'}"
             )
@@ -84,25 +85,15 @@ class Mount:
         with self._delay.open("r+b" if self._delay.exists() else "wb") as file:
             file.write(struct.pack("=I", round(milliseconds * 1000)))
 
-    def close(self) -> None:
-        """Unmount; harmless when done before. Waits a little for files still open there."""
-        process, self._process = self._process, None
-        if process is None:
-            return
+    @staticmethod
+    def _end(process: subprocess.Popen[str]) -> None:
+        """Unmount.  Waits a little for files still open there."""
         process.terminate()
         try:
             process.communicate(timeout=_END_SECONDS)
         except subprocess.TimeoutExpired:
             process.kill()
             process.communicate()
-
-    def __enter__(self) -> Mount:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _build(self) -> Path:
         program = self._top / "latency"

@@ -17,6 +17,7 @@ from psycopg import conninfo, sql
 from . import cache
 from .cluster import Cluster
 from .installation import ClusterError
+from .queries import fetch_row
 
 Connection = psycopg.Connection[Any]
 
@@ -105,13 +106,11 @@ class Attached(Target):
         self._version = conn.info.server_version // 10000
         if self._version < 17:
             raise ClusterError(f"{name}: PostgreSQL {self._version} is too old; 17 or later is needed")
-        row = conn.execute(
-            "SELECT rolsuper, pg_is_in_recovery() FROM pg_roles WHERE rolname = current_user"
-        ).fetchone()
-        assert row is not None
-        if not row[0]:
+        superuser, self.standby = fetch_row(
+            conn, "SELECT rolsuper, pg_is_in_recovery() FROM pg_roles WHERE rolname = current_user"
+        )
+        if not superuser:
             raise ClusterError(f"{name}: this needs a superuser, to evict tables from shared buffers")
-        self.standby = row[1]
         found = self.comment(conn)
         if found is not None and not (found or "").startswith(OURS):
             raise ClusterError(f"{name}: there is a schema {SCHEMA} that is not of our making; drop it first")
@@ -147,15 +146,13 @@ class Attached(Target):
     @staticmethod
     def readable_data(conn: Connection) -> Path | None:
         """If the postmaster's lock file can be read here and is that of this very server."""
-        row = conn.execute(
-            "SELECT current_setting('data_directory'), extract(epoch FROM pg_postmaster_start_time())::bigint"
-        ).fetchone()
-        assert row is not None
+        start = "extract(epoch FROM pg_postmaster_start_time())::bigint"
+        data, started = fetch_row(conn, f"SELECT current_setting('data_directory'), {start}")
         try:
-            lines = Path(row[0], "postmaster.pid").read_text().splitlines()
+            lines = Path(data, "postmaster.pid").read_text().splitlines()
         except OSError:
             return None
-        return Path(row[0]) if len(lines) > 2 and abs(int(lines[2]) - row[1]) <= 2 else None
+        return Path(data) if len(lines) > 2 and abs(int(lines[2]) - started) <= 2 else None
 
 
 def check_extensions(target: Target, conn: Connection, wanted: Sequence[str], option: str) -> None:

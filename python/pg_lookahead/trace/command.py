@@ -85,13 +85,13 @@ def trace(
 
 
 def _from_text(path: Path, kind: str, name: str, only: str | None) -> Trace:
-    from .format import Trace, Writer
+    from .format import Trace, writing
     from .sources import convert
 
     shown = "standard input" if name == "-" else name
     try:
         with (
-            Writer(path, kind, f"{kind} {shown}") as writer,
+            writing(path, kind, f"{kind} {shown}") as writer,
             nullcontext(sys.stdin.buffer) if name == "-" else Path(name).open("rb") as stream,
         ):
             convert(kind, stream, writer, only)

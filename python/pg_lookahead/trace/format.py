@@ -6,12 +6,11 @@ the other, each from a whole MiB on."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from types import TracebackType
 from typing import Annotated
 
 import msgspec
@@ -47,39 +46,40 @@ class Head(msgspec.Struct):
     file_bytes: list[Annotated[int, msgspec.Meta(ge=0)]]
 
 
-class Writer:
-    """Writes a trace; a context manager.  The file appears whole, when all went well, or not at all.
+@contextmanager
+def writing(path: Path, kind: str, source: str, file_bytes: dict[str, int] | None = None) -> Iterator[Writer]:
+    """Write a trace.  The file appears whole, when all went well, or not at all.
 
-    path: of the trace
     kind, source: as in the head of the file
     file_bytes: lengths of files where they are known, by name"""
+    assert kind in KINDS
+    columns = {"compression": "zstd", "use_dictionary": ["file", "length"]}
+    with replacing(path) as partial, pq.ParquetWriter(partial, SCHEMA, **columns) as parquet:
+        writer = Writer(parquet, file_bytes or {})
+        yield writer
+        if not writer.count:
+            raise TraceError(f"{source}: no read in it, so no trace of it")
+        head = Head(VERSION, kind, source, list(writer.files), writer.ends)
+        parquet.add_key_value_metadata({KEY: msgspec.json.encode(head)})
 
-    def __init__(self, path: Path, kind: str, source: str, file_bytes: dict[str, int] | None = None) -> None:
-        assert kind in KINDS
-        self._path = path
-        self._kind, self._source = kind, source
-        self._known = file_bytes or {}
-        self._files: dict[str, int] = {}
-        self._ends: list[int] = []
+
+class Writer:
+    """Of a trace; see writing().
+
+    count: of the rows so far"""
+
+    def __init__(self, parquet: pq.ParquetWriter, known: dict[str, int]) -> None:
+        self._parquet = parquet
+        self._known = known
+        self.files: dict[str, int] = {}
+        self.ends: list[int] = []
         self.count = 0
-
-    def __enter__(self) -> Writer:
-        self._replacing = replacing(self._path)
-        partial = self._replacing.__enter__()
-        try:
-            self._parquet = pq.ParquetWriter(
-                partial, SCHEMA, compression="zstd", use_dictionary=["file", "length"]
-            )
-        except OSError:
-            self._replacing.__exit__(*sys.exc_info())
-            raise
-        return self
 
     def file(self, name: str) -> int:
         """The number of a file in this trace; a new one for a new name."""
-        number = self._files.setdefault(name, len(self._files))
-        if number == len(self._ends):
-            self._ends.append(self._known.get(name, 0))
+        number = self.files.setdefault(name, len(self.files))
+        if number == len(self.ends):
+            self.ends.append(self._known.get(name, 0))
         return number
 
     def add(self, file: Ints | int, offset: Ints, length: Ints | int) -> None:
@@ -90,24 +90,10 @@ class Writer:
         lengths = np.broadcast_to(np.asarray(length, np.int64), offset.shape)
         ends = offset + lengths
         for number in np.unique(files):
-            self._ends[number] = max(self._ends[number], int(ends[files == number].max()))
+            self.ends[number] = max(self.ends[number], int(ends[files == number].max()))
         columns = [pa.array(files), pa.array(offset), pa.array(lengths.astype(np.int32))]
         self._parquet.write_table(pa.table(columns, schema=SCHEMA), row_group_size=BATCH)
         self.count += len(offset)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        head = Head(VERSION, self._kind, self._source, list(self._files), self._ends)
-        try:
-            self._parquet.add_key_value_metadata({KEY: msgspec.json.encode(head)})
-            self._parquet.close()
-            if value is None and not self.count:
-                raise TraceError(f"{self._source}: no read in it, so no trace of it")
-        except (OSError, TraceError):
-            self._replacing.__exit__(*sys.exc_info())
-            raise
-        self._replacing.__exit__(kind, value, trace)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from . import BATCH
-from .format import Trace, Writer
+from .format import Trace, writing
 
 BLOCK = 8192
 
@@ -19,7 +19,7 @@ def random_reads(path: Path, *, file_bytes: int = 13 << 30, reads: int = 134_000
     rng = np.random.default_rng(seed)
     blocks = file_bytes // BLOCK
     source = f"{reads:,} reads of {BLOCK} bytes drawn evenly over {file_bytes:,} bytes, seed {seed}"
-    with Writer(path, "generated", source, {"table": file_bytes}) as writer:
+    with writing(path, "generated", source, {"table": file_bytes}) as writer:
         number = writer.file("table")
         last = -1
         for start in range(0, reads, BATCH):

@@ -12,7 +12,7 @@ import psycopg
 from psycopg import sql
 
 from . import TraceError
-from .format import Trace, Writer
+from .format import Trace, writing
 
 _BATCH = 1 << 18
 _FACTS = """
@@ -54,7 +54,7 @@ def trace(
             bounds = f" from {lower}" * (lower is not None) + f" to {upper}" * (upper is not None)
             source = f"index {index}{bounds} of database {database}"
             with (
-                Writer(path, "index", source, {table: table_bytes}) as writer,
+                writing(path, "index", source, {table: table_bytes}) as writer,
                 conn.cursor("entries") as cursor,
             ):
                 number = writer.file(table)
