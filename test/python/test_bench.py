@@ -179,12 +179,10 @@ def test_when_to_stop() -> None:
         (["--json", "/no/such/directory/file"], "--json"),
         (["--suite", "nothing"], "'nothing' is not one of"),
         (["--layout", "random"], "'random'"),
-        (["--checksums", "maybe"], "'maybe'"),
         (["--control", "faster"], "'faster'"),
         (["--resume", "/no/such/file"], "--resume /no/such/file"),
         (["--resume", "/dev/null"], "no line of bench"),
         (["--resume", "/dev/null", "--rows", "60000"], "leave out --rows"),
-        (["--baseline", "/etc/passwd"], "--baseline /etc/passwd"),
         (["--dsn", "host=/no/such/socket"], "--dsn"),
         (["--dsn", ""], "--dsn: the connection string is empty"),
         (["--dsn", "host=/no/such/socket", "--io", "direct"], "--io is for a private server"),
@@ -257,16 +255,13 @@ def test_the_matrix_of_servers() -> None:
         "rows": (100_000, 1_000_000),
         "layout": ("fragmented",),
         "io": ("direct",),
-        "checksums": (True, False),
     }
     given["set"] = options.combined({"io_workers": "3,12", "work_mem": "4MB"})
     servers = list(options.choose(given, "default").servers())
-    assert len(servers) == 2 * 2 * 2 == len(set(servers))
-    assert {server.rows for server in servers} == {100_000, 1_000_000}
-    assert str(servers[0]) == "direct, io_workers=3, work_mem=4MB, checksums on, 100,000 rows, fragmented"
-    # Tables and checksums change least often.
-    assert [server.checksums for server in servers] == [True] * 4 + [False] * 4
-    assert [server.rows for server in servers[:4]] == [100_000] * 2 + [1_000_000] * 2
+    assert len(servers) == 2 * 2 == len(set(servers))
+    assert str(servers[0]) == "direct, io_workers=3, work_mem=4MB, 100,000 rows, fragmented"
+    # Tables change least often.
+    assert [server.rows for server in servers] == [100_000] * 2 + [1_000_000] * 2
 
 
 def test_settings_of_a_server() -> None:
@@ -433,9 +428,9 @@ def test_each_warm_pair_has_sessions_of_its_own(
 ) -> None:
     """Of stock, which is both sides of --control same, without the library."""
     cell = scan_cell(scenario, number)
-    asked, many = context(control=control), isinstance(cell, cells.ClientsCell)
+    asked = context(control=control)
     seen: set[int] = set()
-    with (scans.Clients if many else scans.Scan)(loaded, cell, asked) as warm:  # type: ignore[arg-type]
+    with scans.Scan(loaded, cell, asked) as warm:
         warm.prepare()
         seen |= processes(warm)
         for pair, ours in ((0, True), (0, False), (1, False), (1, True)):
@@ -474,9 +469,9 @@ def test_what_look_ahead_leaves_to_the_server_is_said(loaded: Private) -> None:
 @pytest.mark.parametrize("number", range(4))
 def test_clients_at_once(loaded: Private, number: int) -> None:
     cell = scan_cell("index_scan_clients", number)
-    assert isinstance(cell, cells.ClientsCell)
+    assert cell.clients == 4
     cell = replace(cell, ahead=False)
-    with scans.Clients(loaded, cell, context()) as clients:
+    with scans.Scan(loaded, cell, context()) as clients:
         clients.prepare()
         for ours in (False, True):
             sample, _ = clients.sample(ours, 0)

@@ -108,8 +108,6 @@ def test_a_run(tmp_path: Path) -> None:
         assert sum(one["cpu_seconds"] for one in taken) > 0
         assert all(one["stolen_seconds"] is None or one["stolen_seconds"] >= 0 for one in taken)
         assert result["scenario"] in done.stdout
-    again = tool(*SMALL, "--io", "buffered", "--scenario", "pgstattuple_approx", "--baseline", str(file))
-    assert again.returncode == 0 and "baseline" in again.stdout
 
 
 @pytest.mark.parametrize("chosen", ["join_*", "index_only_all,index_only_limit,bitmap_index_scan"])
@@ -156,16 +154,7 @@ def test_maintenance_starts_from_the_same_state_each_time(tmp_path: Path) -> Non
 def test_dimensions(tmp_path: Path) -> None:
     file = tmp_path / "run.jsonl"
     dimensions = [
-        *(
-            "--layout",
-            "unfragmented,fragmented",
-            "--checksums",
-            "off,on",
-            "--io",
-            "direct",
-            "--cache",
-            "cold",
-        ),
+        *("--layout", "unfragmented,fragmented", "--io", "direct", "--cache", "cold"),
         *("--set", "effective_io_concurrency=1,32", "--set", "io_combine_limit=16kB"),
     ]
     settings = ["io_combine_limit = 16kB"]
@@ -176,12 +165,11 @@ def test_dimensions(tmp_path: Path) -> None:
     done = tool(*SMALL, *dimensions, "--scenario", "pgstatindex", "--json", str(file))
     assert done.returncode == 0, done.stderr
     lines = read(file)
-    assert len(of_kind(lines, "result")) == lines[0]["planned"] == 2 * 2 * 2
+    assert len(of_kind(lines, "result")) == lines[0]["planned"] == 2 * 2
     for line in of_kind(lines, "environment"):
         told, server = line["facts"]["settings"], line["server"]
         concurrency = server["settings"][0].replace("=", " = ")
-        checksums = f"data_checksums = {'on' if server['checksums'] else 'off'}"
-        missing = [one for one in (checksums, f"{concurrency},", *settings) if one not in told]
+        missing = [one for one in (f"{concurrency},", *settings) if one not in told]
         assert not missing, told
         assert re.search(r"io_(max_)?workers = 2\b", told) or Installation.find().major < 18
     reads = {line["server"]["layout"]: line["variants"]["look-ahead"] for line in of_kind(lines, "result")}

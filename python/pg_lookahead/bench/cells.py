@@ -3,9 +3,9 @@
 A cell is one row of the result, stock against look-ahead.  For each kind a class knows how to
 execute it and what proves that it did (in brackets):
 
-    ScanCell       an index scan, by a function of ``tables``; the sides differ in settings if it
-                   is cold, and if it is warm stock's session has not loaded the library (scans)
-    ClientsCell    index scans in several sessions at once (scans)
+    ScanCell       an index scan, by a function of ``tables``, in one session or several at once; the
+                   sides differ in settings if it is cold, and if it is warm stock's sessions have
+                   not loaded the library (scans)
     JoinCell       a nested loop, by a function of ``tables``, in one session or several (joins)
     StatementCell  two statements that give the same answer (statements)
     VacuumCell     VACUUM of a table in a database that is copied anew for each sample (vacuum)
@@ -70,7 +70,8 @@ class ScanCell(Cell):
     times: executions in a sample; None: as many as make it long enough to be timed
     ours: settings for look-ahead
     ahead: whether a run in which nothing was read ahead must be refused
-    leaves: whether it is leaf pages that are read, and all heap pages are all-visible or cached"""
+    leaves: whether it is leaf pages that are read, and all heap pages are all-visible or cached
+    clients: sessions at once; many: each has a table of its own"""
 
     way: str = "range"
     column: str = "random"
@@ -79,6 +80,8 @@ class ScanCell(Cell):
     ours: Mapping[str, str] = field(default_factory=lambda: ON)
     ahead: bool = False
     leaves: bool = False
+    clients: int = 1
+    many: bool = False
 
     @property
     def same(self) -> bool:
@@ -86,26 +89,14 @@ class ScanCell(Cell):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClientsCell(ScanCell):
-    """clients: sessions at once; many: each has a table of its own."""
-
-    clients: int
-    many: bool
-
-
-@dataclass(frozen=True, kw_only=True)
-class JoinCell(ClientsCell):
+class JoinCell(ScanCell):
     """way: of tables.JOINS
     n: outer rows
     inner: kind of node that must be on an inner side
-    planner: settings for it
-    joins_ahead: whether a run in which no outer row was fetched ahead must be refused"""
+    planner: settings for it"""
 
-    clients: int = 1
-    many: bool = False
     inner: str = "Index Scan"
     planner: str = ""
-    joins_ahead: bool = False
 
 
 @dataclass(frozen=True)

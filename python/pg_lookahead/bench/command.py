@@ -50,10 +50,6 @@ def _scenarios(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def _switches(text: str) -> tuple[bool, ...]:
-    return tuple(word == "on" for word in parameters.words("on", "off")(text))
-
-
 _rare = partial(option, hidden=True)
 """Shown by --help-all only."""
 
@@ -88,7 +84,6 @@ def bench(
     seconds: Annotated[float | None, option("For each cell, at most.", "N", min=0.1, max=86_400.0)] = None,
     json: Json = None,
     resume: Annotated[File, option("Complete the run of this file.", "FILE")] = None,
-    baseline: Annotated[File, option("Compare with the run of this file.", "FILE")] = None,
     report: Annotated[File, option("Write an HTML page with plots.", "FILE")] = None,
     dsn: Annotated[str | None, option("Measure a server of your own.", "DSN")] = None,
     pg_config: PgConfig = None,
@@ -96,9 +91,6 @@ def bench(
     layout: Annotated[
         Any,
         _rare("unfragmented, fragmented: of the indexes.", "LIST", parser=parameters.words(*options.LAYOUTS)),
-    ] = None,
-    checksums: Annotated[
-        Any, _rare("on, off; initdb's default if not given.", "LIST", parser=_switches)
     ] = None,
     rounds: Annotated[int | None, _rare("A B B A turns of a cell, at most.", "N", min=1, max=1000)] = None,
     precision: Annotated[
@@ -137,7 +129,7 @@ def bench(
             )
         earlier = journal.read(resume, "--resume")
         chosen = msgspec.convert({**earlier.options, **given}, options.Options)
-    _measure(chosen, json=json, resume=resume, earlier=earlier, baseline=baseline, report=report, agreed=yes)
+    _measure(chosen, json=json, resume=resume, earlier=earlier, report=report, agreed=yes)
 
 
 def demo(
@@ -189,14 +181,12 @@ def _measure(
     json: Path | None = None,
     resume: Path | None = None,
     earlier: record.Run | None = None,
-    baseline: Path | None = None,
     report: Path | None = None,
     agreed: bool = False,
 ) -> None:
     """Run, keep the results first, and show them: all of them, or those there are when it is interrupted."""
     from . import run
 
-    before = journal.read(baseline, "--baseline") if baseline else None
     if report is not None:
         files.check_writable("--report", report)
     path = resume or _place(json)
@@ -211,7 +201,7 @@ def _measure(
             if done:
                 progress.step("that run is complete; nothing is left to measure")
             else:
-                run.run(chosen, kept, progress, baseline=before, agreed=agreed)
+                run.run(chosen, kept, progress, agreed=agreed)
     except BaseException:
         if measured is not None:
             _explain_interruption(path, measured, new=resume is None)

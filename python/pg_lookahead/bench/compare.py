@@ -22,10 +22,10 @@ from ..measure.turns import take
 from ..report.journal import Journal
 from ..report.record import OURS, STOCK, Identity, Repetition, Result, Server, interval, result
 from ..server.target import Target
-from .cells import Cell, ClientsCell, JoinCell, ScanCell, StatementCell, VacuumCell
+from .cells import Cell, JoinCell, ScanCell, StatementCell, VacuumCell
 from .joins import Join
 from .options import Options
-from .scans import Clients, Scan
+from .scans import Scan
 from .statements import Statement
 from .subjects import Context, Refused, Subject
 from .vacuum import Vacuum
@@ -37,7 +37,6 @@ disturbs a virtual machine comes and goes within a tenth of a second."""
 
 _SUBJECTS: dict[type[Cell], Any] = {
     ScanCell: Scan,
-    ClientsCell: Clients,
     JoinCell: Join,
     StatementCell: Statement,
     VacuumCell: Vacuum,

@@ -6,10 +6,11 @@ from contextlib import ExitStack
 from typing import Any
 
 from ..measure.meter import Sample
+from ..server.queries import scalar
 from ..server.target import SCHEMA, Target
 from . import tables
 from .cells import JoinCell
-from .scans import GOLDEN, Clients, Connection
+from .scans import Connection, Scan
 from .subjects import Context, Counters, Refused
 
 _NESTED_LOOPS = (
@@ -20,7 +21,7 @@ _COLD_ROWS = 150
 """Of so many outer rows one, at least, must have cost a cold sample the read of a block."""
 
 
-class Join(Clients):
+class Join(Scan):
     """A JoinCell at work in a session, or in several."""
 
     cell: JoinCell
@@ -30,8 +31,7 @@ class Join(Clients):
         self._functions = [cell.way] * cell.clients
         self.unordered = cell.way == "join_parallel"
         self.rows = tables.outer_rows(self.rows)
-        self._stride = int(self.rows * GOLDEN)
-        self._apart = (self.rows - cell.n + 1) // cell.clients
+        self._place()
         indexes = ("t_seq", "t_per", "t_fives", "o_place")
         self.relations = (tables.TABLE, f"{SCHEMA}.o", *(f"{SCHEMA}.{name}" for name in indexes))
 
@@ -41,15 +41,12 @@ class Join(Clients):
         return conn
 
     def counters(self) -> Counters:
-        row = self.conn.execute("SELECT rows AS rows_ahead FROM lookahead.join_stats").fetchone()
-        assert row is not None
-        return {**super().counters(), "rows_ahead": int(row[0])}
+        ahead = scalar(self.conn, "SELECT rows FROM lookahead.join_stats")
+        return {**super().counters(), "rows_ahead": int(ahead)}
 
     def check(self, ours: bool, sample: Sample, counters: Counters) -> None:
         super().check(ours, sample, counters)
         ahead = counters.get("rows_ahead", 0)
-        if ours and not self.cell.same and self.cell.joins_ahead and not ahead:
-            raise Refused("no outer row was fetched ahead")
         if not ours and ahead:
             raise Refused(f"stock has fetched {ahead:,} outer rows ahead")
 
@@ -58,11 +55,9 @@ class Join(Clients):
 
     def _check_plan(self) -> None:
         """That the generic plan has the nodes wanted on the inner side of a nested loop."""
-        options = "GENERIC_PLAN, FORMAT JSON"
         query = self._query("$1::bigint", "$2::bigint")
-        row = self.conn.execute(f"EXPLAIN ({options}) {query}".encode()).fetchone()
-        assert row is not None
-        found = list(_inner_nodes(row[0][0]["Plan"]))
+        plan = scalar(self.conn, f"EXPLAIN (GENERIC_PLAN, FORMAT JSON) {query}")[0]["Plan"]
+        found = list(_inner_nodes(plan))
         if self.cell.inner not in found:
             raise Refused(f"the plan has on inner sides: {', '.join(found) or 'nothing'}")
 

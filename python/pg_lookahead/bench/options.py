@@ -78,7 +78,6 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     cell: tuple[str, ...] = ()
     rows: tuple[int, ...] = (5_000_000,)
     layout: tuple[str, ...] = LAYOUTS[:1]
-    checksums: tuple[bool | None, ...] = (None,)
     io: tuple[str | None, ...] = IO
     set: tuple[tuple[str, ...], ...] = ((),)
     latency: tuple[float | None, ...] = (None,)
@@ -94,10 +93,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
     def servers(self) -> Iterator[Server]:
         """What needs least to be changed varies fastest: latency nothing, settings a restart,
-        tables to be loaded, checksums another server."""
-        for one in product(self.checksums, self.rows, self.layout, self.set, self.io, self.latency):
-            checksums, rows, layout, settings, io, added = one
-            yield Server(rows, layout, checksums, io, settings, added)
+        tables to be loaded."""
+        for rows, layout, settings, io, added in product(
+            self.rows, self.layout, self.set, self.io, self.latency
+        ):
+            yield Server(rows, layout, io, settings, added)
 
 
 def combined(settings: dict[str, str]) -> tuple[tuple[str, ...], ...]:
@@ -111,7 +111,7 @@ def choose(given: dict[str, Any], suite: str) -> Options:
     chosen = Options(**{**SUITES[suite], **given})
     if chosen.dsn is not None:
         _only_private(given)
-        chosen = msgspec.structs.replace(chosen, io=(None,), latency=(None,), checksums=(None,))
+        chosen = msgspec.structs.replace(chosen, io=(None,), latency=(None,))
         if not chosen.dsn:
             raise ClusterError("--dsn: the connection string is empty")
     names = [
@@ -130,6 +130,6 @@ def choose(given: dict[str, Any], suite: str) -> Options:
 
 def _only_private(given: dict[str, Any]) -> None:
     """Nothing that would have to restart a server that is not ours."""
-    for name in ("io", "checksums", "latency", "pg_config"):
+    for name in ("io", "latency", "pg_config"):
         if given.get(name) is not None:
             raise ClusterError(f"--{name.replace('_', '-')} is for a private server, not together with --dsn")

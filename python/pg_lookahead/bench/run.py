@@ -19,14 +19,14 @@ import psycopg
 import typer
 
 from .. import __version__
-from ..measure import statistics
 from ..report.journal import Journal
-from ..report.record import OURS, End, Environment, Result, Run, Server, Session, Unavailable
+from ..report.record import End, Environment, Server, Session, Unavailable
 from ..report.terminal import Progress
 from ..server import environment
 from ..server.cluster import Cluster
 from ..server.installation import ClusterError
 from ..server.latency import Mount
+from ..server.queries import scalar
 from ..server.target import SCHEMA, Attached, Private, Target, check_extensions, without_password
 from . import plan, settings, tables, vacuum
 from .cells import Cell, Size, VacuumCell
@@ -38,6 +38,13 @@ _LOCK = 7_165_009_211
 """Of pg_advisory_lock: one run at a time on a server of the user's."""
 
 
+_LARGEST = """
+SELECT pg_relation_filepath(oid) FROM pg_class
+WHERE relkind IN ('r', 'i') AND relnamespace IN (%s::regnamespace, 'pg_catalog'::regnamespace)
+ORDER BY pg_relation_size(oid) DESC LIMIT 1
+"""
+
+
 @dataclass
 class _Bench:
     """What all parts of a run need."""
@@ -45,10 +52,8 @@ class _Bench:
     options: Options
     journal: Journal
     progress: Progress
-    baseline: Run | None
     agreed: bool
     mount: Mount | None = None
-    able: set[str] = field(default_factory=set)
     cells: dict[Server, list[Cell]] = field(default_factory=dict)
 
 
@@ -57,7 +62,6 @@ def run(
     journal: Journal,
     progress: Progress,
     *,
-    baseline: Run | None = None,
     agreed: bool = False,
 ) -> None:
     """Load, measure and leave nothing; ClusterError for what the user can mend.
@@ -66,27 +70,25 @@ def run(
     agreed: whether a server of the user's own may be filled without asking"""
     started = time.monotonic()
     with ExitStack() as stack:
-        bench = _Bench(options, journal, progress, baseline, agreed)
+        bench = _Bench(options, journal, progress, agreed)
         if options.dsn:
             _run_attached(bench, stack, Attached("--dsn", options.dsn))
         else:
-            for checksums, servers in groupby(options.servers(), key=lambda server: server.checksums):
-                _run_private(bench, checksums, list(servers))
+            _run_private(bench, stack)
         journal.write(End(seconds=time.monotonic() - started))
 
 
 # Servers
 
 
-def _run_private(bench: _Bench, checksums: bool | None, servers: list[Server]) -> None:
+def _run_private(bench: _Bench, stack: ExitStack) -> None:
     options, progress = bench.options, bench.progress
-    with ExitStack() as stack, _clear_errors():
+    with _clear_errors():
         through_mount = options.latency != (None,)
         bench.mount = stack.enter_context(Mount()) if through_mount else None
         cluster = Cluster(
             pg_config=options.pg_config,
             settings=settings.base(options),
-            initdb_args=settings.initdb_arguments(options, checksums),
             name="bench",
             directory=bench.mount.path / "main" if bench.mount else None,
         )
@@ -99,9 +101,8 @@ def _run_private(bench: _Bench, checksums: bool | None, servers: list[Server]) -
             plan.check_settings(conn, options)
             check_extensions(target, conn, ["pg_lookahead", *plan.wanted_extensions(options)], "bench")
             conn.execute("CREATE EXTENSION pg_lookahead")
-        _make_plan(bench, target, servers)
-        for (rows, layout), of_tables in groupby(servers, key=lambda server: (server.rows, server.layout)):
-            _measure_tables(bench, target, rows, layout, list(of_tables))
+        _make_plan(bench, target)
+        _measure_servers(bench, target)
 
 
 def _run_attached(bench: _Bench, stack: ExitStack, target: Attached) -> None:
@@ -112,58 +113,45 @@ def _run_attached(bench: _Bench, stack: ExitStack, target: Attached) -> None:
         guard = stack.enter_context(target.connect(loaded=False))
         check_extensions(target, guard, ["pg_lookahead", *plan.wanted_extensions(options)], target.name)
         _lock(guard, target.name)
-        servers = list(options.servers())
-        _make_plan(bench, target, servers)
-        size = max(plan.disk_bytes(options, server.rows) for server in servers)
+        _make_plan(bench, target)
+        size = max(plan.disk_bytes(options, rows) for rows in options.rows)
         if target.data:
             plan.check_space(options, target.data, "--rows", target.data)
         bench.progress.step(f"the schema {SCHEMA} will take up to {size / 1e9:.1f} GB on the server of --dsn")
         if not bench.agreed and not bench.progress.confirm("Go on?"):
             raise typer.Abort
         stack.callback(target.remove)
-        for (rows, layout), of_tables in groupby(servers, key=lambda server: (server.rows, server.layout)):
-            _measure_tables(bench, target, rows, layout, list(of_tables))
+        _measure_servers(bench, target)
 
 
 def _lock(guard: psycopg.Connection[Any], option: str) -> None:
-    row = guard.execute("SELECT pg_try_advisory_lock(%s)", [_LOCK]).fetchone()
-    if row != (True,):
+    if not scalar(guard, "SELECT pg_try_advisory_lock(%s)", [_LOCK]):
         raise ClusterError(f"{option}: another run of this tool is at work in this database")
 
 
-def _make_plan(bench: _Bench, target: Target, servers: Sequence[Server]) -> None:
+def _make_plan(bench: _Bench, target: Target) -> None:
     """Which cells to measure where; told at once, with what is not available."""
     options = bench.options
-    if not bench.able:
-        bench.able = plan.able(target)
-        _announce(bench, target)
-        for name in options.scenario:
-            size = Size(options.rows[0], options.quick)
-            reason = plan.why_not(target, bench.able, cells(name, size)[0])
-            if reason:
-                bench.journal.write(Unavailable(scenario=name, reason=reason))
-    for server in servers:
-        first = next(s for s in servers if (s.rows, s.layout) == (server.rows, server.layout))
-        bench.cells[server] = plan.chosen(options, target, bench.able, server, first=server == first)
-
-
-def _announce(bench: _Bench, target: Target) -> None:
-    options = bench.options
-    firsts: dict[tuple[Any, ...], int] = {}
-    planned: list[tuple[Server, Cell]] = []
+    able = plan.able(target)
+    measured: set[tuple[int, str]] = set()
     for server in options.servers():
-        group = (server.checksums, server.rows, server.layout)
-        on_it = plan.chosen(options, target, bench.able, server, first=group not in firsts)
-        planned += [(server, cell) for cell in on_it]
-        firsts[group] = server.rows
+        first = (server.rows, server.layout) not in measured
+        bench.cells[server] = plan.chosen(options, target, able, server, first=first)
+        measured.add((server.rows, server.layout))
+    planned = [(server, cell) for server, of_server in bench.cells.items() for cell in of_server]
     told = msgspec.to_builtins(options)
     if options.dsn:
         told["dsn"] = without_password(options.dsn)
     bench.journal.write(Session(version=__version__, options=told, planned=len(planned)))
-    expected = [plan.expected_seconds(options, server, cell) for server, cell in planned]
     names = {name for _, cell in planned for name in cell.tables}
-    loading = sum(plan.loading_seconds(rows, names) for rows in firsts.values())
-    bench.progress.planned(expected, loading)
+    bench.progress.planned(
+        [plan.expected_seconds(options, server, cell) for server, cell in planned],
+        sum(plan.loading_seconds(rows, names) for rows, _ in measured),
+    )
+    for name in options.scenario:
+        reason = plan.why_not(target, able, cells(name, Size(options.rows[0], options.quick))[0])
+        if reason:
+            bench.journal.write(Unavailable(scenario=name, reason=reason))
 
 
 @contextmanager
@@ -179,6 +167,12 @@ def _clear_errors() -> Iterator[None]:
 
 
 # Measuring
+
+
+def _measure_servers(bench: _Bench, target: Target) -> None:
+    servers = bench.options.servers()
+    for (rows, layout), of_tables in groupby(servers, key=lambda server: (server.rows, server.layout)):
+        _measure_tables(bench, target, rows, layout, list(of_tables))
 
 
 def _measure_tables(bench: _Bench, target: Target, rows: int, layout: str, servers: list[Server]) -> None:
@@ -267,7 +261,8 @@ def _measure_all(bench: _Bench, target: Target, server: Server, of_server: list[
         for cell in alike:
             progress.cell(identity(server, cell))
             taken = measure(options, server, cell, target, bench.journal, progress.so_far)
-            _record(bench, taken)
+            bench.journal.write(taken)
+            progress.done(taken)
         _execute(bench, target, server, alike[0].teardown)
 
 
@@ -285,14 +280,8 @@ def _facts(target: Target, reads: int) -> tuple[dict[str, str], dict[str, float]
         if target.data is None:
             here = ("processor", "memory", "kernel", "file system")
             return {**facts, **dict.fromkeys(here, "unknown: the server is elsewhere")}, None
-        row = conn.execute(
-            "SELECT pg_relation_filepath(oid) FROM pg_class WHERE relkind IN ('r', 'i')"
-            " AND relnamespace IN (%s::regnamespace, 'pg_catalog'::regnamespace)"
-            " ORDER BY pg_relation_size(oid) DESC LIMIT 1",
-            [SCHEMA],
-        ).fetchone()
-    assert row is not None
-    quartiles = environment.read_quartiles(target.data / row[0], reads)
+        largest = scalar(conn, _LARGEST, [SCHEMA])
+    quartiles = environment.read_quartiles(target.data / largest, reads)
     facts["read latency"] = environment.read_latency_in_words(quartiles)
     if isinstance(quartiles, str):
         return facts, None
@@ -308,18 +297,3 @@ def _execute(bench: _Bench, target: Target, server: Server, statements: Sequence
         for statement in statements:
             conn.execute(statement.encode())
     _set_latency(bench, server.latency_ms)
-
-
-def _record(bench: _Bench, result: Result) -> None:
-    """Keep a result, compared with that of the baseline."""
-    if bench.baseline and not result.refused:
-        times, then = bench.baseline.samples(result)
-        _, now = bench.journal.run.samples(result)
-        if then.get(OURS):
-            compared = statistics.unpaired(
-                [sample.seconds / times for sample in then[OURS]],
-                [sample.seconds / result.times for sample in now[OURS]],
-            )
-            result = msgspec.structs.replace(result, baseline=compared)
-    bench.journal.write(result)
-    bench.progress.done(result)

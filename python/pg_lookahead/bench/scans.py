@@ -19,11 +19,12 @@ import msgspec
 import psycopg
 from psycopg import sql
 
-from ..measure.meter import BLOCK, Meter, Sample
+from ..measure.meter import Meter, Sample
+from ..server.queries import fetch_row, scalar
 from ..server.target import SCHEMA, Target
 from . import tables
-from .cells import OFF, ClientsCell, ScanCell
-from .subjects import Context, Counters, Refused, Subject
+from .cells import OFF, ScanCell
+from .subjects import Context, Counters, Refused, Subject, blocks_of
 from .tables import COLUMNS
 
 _MOST_TIMES = 1_000_000
@@ -34,6 +35,9 @@ _PROBED = 100
 
 _COLD_PART = 0.8
 """Part of the blocks of the first sample's rows that each cold sample must have read."""
+
+_ROWS_OF_A_BLOCK = 100
+"""Of the clients' tables, about."""
 
 GOLDEN = 0.6180339887
 """Steps of this part of a circle come nowhere near each other for long."""
@@ -61,24 +65,35 @@ class Scan(Subject):
     _nodes = 0
     """Served by look-ahead in one execution of its side."""
 
-    _apart = 0
-    """Keys from where one session begins to where the next one does."""
-
     def __init__(self, target: Target, cell: ScanCell, context: Context) -> None:
         super().__init__(target, cell, context)
         self.times = context.times or cell.times or 1
         self._column = COLUMNS[cell.column]
         self._sessions = [self.conn]
-        self._of_pair = self._stack.enter_context(ExitStack())
+        if cell.clients > 1 and cell.cache != "warm":
+            self._sessions = [self.session() for _ in range(cell.clients)]
+            self.meter = Meter(target, self.conn, self._sessions)
+        self._pool = self.enter_context(ThreadPoolExecutor(cell.clients))
+        self._of_pair = self.enter_context(ExitStack())
         self._pair: int | None = None
         self._sides: dict[bool, tuple[list[Connection], Meter]] = {}
         self._without = False
-        self._functions = [f"{cell.way}_{self._column}"]
         self._found: dict[int, int] = {}
+        names = [f"c{number}" for number in range(1, cell.clients + 1)] if cell.many else ["t"]
+        parts = [part for name in names for part in (name, f"{name}_{self._column}")]
+        self.relations = tuple(f"{SCHEMA}.{part}" for part in parts)
+        self._table = self.relations[0]
+        self._functions = [f"{cell.way}_{self._column}"] * cell.clients
+        if cell.many:
+            self.rows //= tables.CLIENT_TABLES
+            self._functions = [f"{name}_{cell.way}_{self._column}" for name in names]
+        self._place()
+
+    def _place(self) -> None:
+        """Where executions begin: so many keys apart, one after the other and in different sessions."""
+        self._apart = 0 if self.cell.many else (self.rows - self.cell.n + 1) // self.cell.clients
         # "all rows" has one place to start from
-        self._stride = int(self.rows * GOLDEN) if cell.n < self.rows else 0
-        self._table = tables.TABLE
-        self.relations = (self._table, f"{SCHEMA}.t_{self._column}")
+        self._stride = int(self.rows * GOLDEN) if self.cell.n < self.rows else 0
 
     def session(self, *, loaded: bool = True, until: ExitStack | None = None) -> Connection:
         conn = super().session(loaded=loaded, until=until)
@@ -158,7 +173,8 @@ class Scan(Subject):
 
     def _run(self, calls: list[tuple[Connection, sql.Composed]]) -> int:
         """How many rows were found."""
-        return sum(map(_found, calls))
+        at_once = self._pool.map if len(calls) > 1 else map
+        return sum(at_once(_found, calls))
 
     def _same(self, start: int, times: int, found: int) -> int:
         """Both sides must find the same number of rows."""
@@ -183,12 +199,9 @@ class Scan(Subject):
             raise Refused("no block was read ahead")
 
     def counters(self) -> Counters:
-        cursor = self.conn.execute("SELECT * FROM lookahead.index_scan_stats")
-        values = cursor.fetchone()
-        assert cursor.description is not None and values is not None
-        named = zip((column.name for column in cursor.description), values, strict=True)
-        found = {name: value for name, value in named if isinstance(value, int)}
-        return {**found, "served": sum(served(conn) for conn in self._sessions)}
+        named = scalar(self.conn, "SELECT to_jsonb(s) FROM lookahead.index_scan_stats s")
+        found = {name: value for name, value in named.items() if isinstance(value, int)}
+        return {**found, "served": sum(map(served, self._sessions))}
 
     def _switch(self, conn: Connection, ours: bool) -> None:
         if not loaded(conn):
@@ -208,9 +221,7 @@ class Scan(Subject):
 
     def _explain(self, options: str, query: str) -> dict[str, Any]:
         """The plan's lowest node."""
-        row = self.conn.execute(f"EXPLAIN ({options}, FORMAT JSON) {query}".encode()).fetchone()
-        assert row is not None
-        node: dict[str, Any] = row[0][0]["Plan"]
+        node: dict[str, Any] = scalar(self.conn, f"EXPLAIN ({options}, FORMAT JSON) {query}")[0]["Plan"]
         while "Plans" in node:
             node = node["Plans"][0]
         return node
@@ -260,7 +271,8 @@ class Scan(Subject):
             if took > self.context.seconds / 4 or times >= _MOST_TIMES:
                 break
             times *= 4
-        self.times = max(least, min(_MOST_TIMES, round(times * self.context.seconds / took)))
+        times = round(times * self.context.seconds / took) // self.cell.clients
+        self.times = max(least, min(_MOST_TIMES, times))
 
     def _time(self, call: sql.Composed) -> float:
         """Seconds; of processor time where that is known: others may take much of the clock's."""
@@ -268,22 +280,21 @@ class Scan(Subject):
         return sample.cpu_seconds or sample.seconds
 
     def _blocks(self) -> int:
-        """Heap blocks of the rows of the first sample, or leaf pages, as far as those tell."""
+        """Heap blocks of the rows of the first sample, or leaf pages, as far as those tell; at least
+        those of one client."""
         if self.cell.leaves:
-            row = self.conn.execute(
-                "SELECT pg_relation_size(%s::text::regclass) / 8192", [self.relations[1]]
-            ).fetchone()
-            assert row is not None
+            pages = blocks_of(self.conn, self.relations[1:2])
             one_each = self.cell.way in tables.BITMAPS
-            return min(self.cell.n, int(row[0]) // 4) if one_each else int(row[0]) * self.cell.n // self.rows
+            return min(self.cell.n, pages // 4) if one_each else pages * self.cell.n // self.rows
+        if self.cell.many:
+            return self.cell.n // _ROWS_OF_A_BLOCK
         start = f"({self.start(0)} + i * {self._stride}) % {self.rows - self.cell.n + 1}"
-        row = self.conn.execute(
+        query = (
             f"SELECT count(DISTINCT (t.ctid::text::point)[0]) FROM generate_series(0, {self.times - 1}) i,"
             f" LATERAL (SELECT {start}) k(first)"
-            f" JOIN {tables.TABLE} t ON {self._column} BETWEEN first AND first + {self.cell.n - 1}".encode()
-        ).fetchone()
-        assert row is not None
-        return int(row[0])
+            f" JOIN {tables.TABLE} t ON {self._column} BETWEEN first AND first + {self.cell.n - 1}"
+        )
+        return int(scalar(self.conn, query))
 
     def _compare(self) -> None:
         """The rows themselves, in order, of one execution (of the first million, if more)."""
@@ -296,9 +307,9 @@ class Scan(Subject):
         for ours in (False, True):
             self.chill()
             self._switch(self.conn, ours)
-            answers.append(self.conn.execute(query.encode()).fetchone())
+            answers.append(fetch_row(self.conn, query))
         wanted = self._wanted(n)
-        if answers[0] != answers[1] or not answers[0] or answers[0][0] != (wanted or answers[0][0]):
+        if answers[0] != answers[1] or answers[0][0] != (wanted or answers[0][0]):
             raise Refused(f"the rows differ: {answers[0]} from stock and {answers[1]} from look-ahead")
 
     def _wanted(self, n: int) -> int | None:
@@ -306,60 +317,15 @@ class Scan(Subject):
         return n
 
 
-class Clients(Scan):
-    """The same scan in several sessions at once, each elsewhere, or each in a table of its own."""
-
-    cell: ClientsCell
-
-    def __init__(self, target: Target, cell: ClientsCell, context: Context) -> None:
-        super().__init__(target, cell, context)
-        if cell.cache != "warm":
-            self._sessions = [self.session() for _ in range(cell.clients)]
-            self.meter = Meter(target, self.conn, self._sessions)
-        self._functions *= cell.clients
-        self._apart = 0 if cell.many else (self.rows - cell.n + 1) // cell.clients
-        if cell.many:
-            self.rows //= tables.CLIENT_TABLES
-            self._stride = int(self.rows * GOLDEN)
-            names = [f"c{number}" for number in range(1, cell.clients + 1)]
-            self._functions = [f"{name}_{cell.way}_{self._column}" for name in names]
-            self._table = f"{SCHEMA}.{names[0]}"
-            self.relations = tuple(
-                f"{SCHEMA}.{part}" for name in names for part in (name, f"{name}_{self._column}")
-            )
-        self._pool = self._stack.enter_context(ThreadPoolExecutor(cell.clients))
-
-    def _run(self, calls: list[tuple[Connection, sql.Composed]]) -> int:
-        return sum(self._pool.map(_found, calls))
-
-    def _blocks(self) -> int:
-        """At least those of one client."""
-        if not self.cell.many:
-            return super()._blocks()
-        size = BLOCK // 100
-        return int(self.cell.n / size * _COLD_PART)
-
-    def _calibrate(self) -> None:
-        super()._calibrate()
-        self.times = max(1, self.times // self.cell.clients)
-
-
 def _found(call: tuple[Connection, sql.Composed]) -> int:
-    row = call[0].execute(call[1]).fetchone()
-    assert row is not None
-    return int(row[0])
+    return int(scalar(*call))
 
 
 def loaded(conn: Connection) -> bool:
     """Whether the session has the library; to call a function of it would load it."""
-    row = conn.execute("SELECT current_setting('pg_lookahead.index_scan', true) IS NOT NULL").fetchone()
-    return row == (True,)
+    return bool(scalar(conn, "SELECT current_setting('pg_lookahead.index_scan', true) IS NOT NULL"))
 
 
 def served(conn: Connection) -> int:
     """How many index scans of the session look-ahead's code has run so far."""
-    if not loaded(conn):
-        return 0
-    row = conn.execute("SELECT lookahead.index_scans_served()").fetchone()
-    assert row is not None
-    return int(row[0])
+    return int(scalar(conn, "SELECT lookahead.index_scans_served()")) if loaded(conn) else 0

@@ -15,7 +15,6 @@ from .cells import (
     OFF,
     ON,
     Cell,
-    ClientsCell,
     JoinCell,
     Parameters,
     ScanCell,
@@ -28,68 +27,92 @@ from .tables import CLIENT_TABLES, COLUMNS, INDEXES_OF_D, RANGES, TABLE
 
 # Index scans
 
-
-def _scan(scenario: str, name: str, cache: str, parameters: Parameters, n: int, **more: Any) -> ScanCell:
-    return ScanCell(scenario=scenario, name=name, cache=cache, parameters=parameters, n=n, **more)
+_BOTH = ("cold", "warm")
 
 
-def _range(size: Size, scenario: str, columns: tuple[str, ...]) -> Iterator[Cell]:
-    n = size.fetched
-    for column, cache in product(columns, ("cold", "warm")):
-        cold = cache == "cold"
-        name = f"{n:,} rows" if len(columns) == 1 else f"{column}, {n:,} rows"
-        more = {"column": column, "times": 1 if cold else None, "ahead": cold and column == "random"}
-        yield _scan(scenario, name, cache, {"order": column, "rows": n}, n, **more)
+def _scans(
+    scenario: str,
+    name: str,
+    n: int,
+    caches: tuple[str, ...] = _BOTH,
+    *,
+    kind: type[ScanCell] = ScanCell,
+    parameters: Parameters | None = None,
+    times: int = 1,
+    ahead: bool = False,
+    **more: Any,
+) -> Iterator[Cell]:
+    """A cell for each cache, of n rows.
+
+    times: executions in a sample that is not warm
+    ahead: whether a cold run in which nothing was read ahead must be refused"""
+    for cache in caches:
+        yield kind(
+            scenario=scenario,
+            name=name,
+            cache=cache,
+            parameters={"rows": n} if parameters is None else parameters,
+            n=n,
+            times=None if cache == "warm" else times,
+            ahead=ahead and cache == "cold",
+            **more,
+        )
 
 
 def _random(size: Size) -> Iterator[Cell]:
-    return _range(size, "index_scan_random", ("random",))
+    n = size.fetched
+    order: Parameters = {"order": "random", "rows": n}
+    yield from _scans("index_scan_random", f"{n:,} rows", n, parameters=order, ahead=True)
 
 
 def _ordered(size: Size) -> Iterator[Cell]:
-    return _range(size, "index_scan_range", ("sequential", "periodic"))
+    n = size.fetched
+    for column in ("sequential", "periodic"):
+        order: Parameters = {"order": column, "rows": n}
+        yield from _scans("index_scan_range", f"{column}, {n:,} rows", n, parameters=order, column=column)
 
 
 def _full(size: Size) -> Iterator[Cell]:
     for column in COLUMNS:
         for n in (1, 100, size.rows) if size.quick else (1, 10, 100, 1000, size.rows):
             many = "all rows" if n == size.rows else f"{n:,} row{'s' if n > 1 else ''}"
-            for cache in ("cold", "warm") if n == size.rows else ("warm",):
-                more = {"column": column, "times": 1 if cache == "cold" else None}
-                yield _scan(
-                    "index_scan_full", f"{column}, {many}", cache, {"order": column, "rows": n}, n, **more
-                )
+            caches = _BOTH if n == size.rows else ("warm",)
+            order: Parameters = {"order": column, "rows": n}
+            yield from _scans(
+                "index_scan_full", f"{column}, {many}", n, caches, parameters=order, column=column
+            )
+
+
+def _limits(size: Size) -> tuple[int, ...]:
+    return (1, 16, 256) if size.quick else (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
 def _limit(size: Size) -> Iterator[Cell]:
-    limits = (1, 16, 256) if size.quick else (1, 2, 4, 8, 16, 32, 64, 128, 256)
-    for cache, n in product(("cold", "warm"), limits):
-        times = size.cold_times(n) if cache == "cold" else None
-        yield _scan("index_scan_limit", f"LIMIT {n}", cache, {"limit": n}, n, way="limit", times=times)
+    for cache, n in product(_BOTH, _limits(size)):
+        more: dict[str, Any] = {"parameters": {"limit": n}, "way": "limit", "times": size.cold_times(n)}
+        yield from _scans("index_scan_limit", f"LIMIT {n}", n, (cache,), **more)
 
 
 def _distance(size: Size) -> Iterator[Cell]:
     for cache, column, n in (("cold", "random", size.fetched), ("warm", "sequential", size.rows)):
         for distance in (0, 1, 16) if size.quick else (0, 1, 2, 4, 8, 16, 32, 64, 128):
             ours = {**ON, "pg_lookahead.max_distance": str(distance)} if distance else OFF
-            more = {"column": column, "times": 1, "ours": ours, "ahead": cache == "cold" and distance > 1}
-            yield _scan(
-                "index_scan_distance", str(distance or "off"), cache, {"distance": distance}, n, **more
-            )
+            more: dict[str, Any] = {"column": column, "ours": ours, "ahead": distance > 1}
+            more["parameters"] = {"distance": distance}
+            yield from _scans("index_scan_distance", str(distance or "off"), n, (cache,), **more)
 
 
 def _oscache(size: Size) -> Iterator[Cell]:
-    n = size.fetched
-    yield _scan("index_scan_oscache", f"{n:,} rows", "os", {"rows": n}, n, times=1)
+    yield from _scans("index_scan_oscache", f"{size.fetched:,} rows", size.fetched, ("os",))
 
 
 def _block_order(size: Size) -> Iterator[Cell]:
     n = size.fetched
     for order in ("index", "block"):
-        ours = {**ON, "pg_lookahead.issue_order": order}
-        more = {"needs": ("setting:pg_lookahead.issue_order",), "times": 1, "ours": ours, "ahead": True}
-        name = f"{order} order, {n:,} rows"
-        yield _scan("index_scan_block_order", name, "cold", {"order": order, "rows": n}, n, **more)
+        more: dict[str, Any] = {"parameters": {"order": order, "rows": n}, "ahead": True}
+        more["ours"] = {**ON, "pg_lookahead.issue_order": order}
+        more["needs"] = ("setting:pg_lookahead.issue_order",)
+        yield from _scans("index_scan_block_order", f"{order} order, {n:,} rows", n, ("cold",), **more)
 
 
 def _not_all_visible(table: str, key: str, text: str, one_in: int) -> dict[str, Any]:
@@ -113,108 +136,70 @@ def _not_all_visible(table: str, key: str, text: str, one_in: int) -> dict[str, 
 def _only(size: Size) -> Iterator[Cell]:
     n = size.fetched
     visible = _not_all_visible(TABLE, "seq", "pad", 40)  # no page is to be
-    for cache in ("cold", "warm"):
-        more = {"times": 1 if cache == "cold" else None, "ahead": cache == "cold", **visible}
-        yield _scan("index_only_scan", f"{n:,} rows", cache, {"rows": n}, n, way="only", **more)
-
-
-def _leaves(scenario: str, way: str, name: str, n: int, cache: str, **more: object) -> Cell:
-    """A scan whose leaf pages are what is read."""
-    return ScanCell(
-        scenario=scenario,
-        name=name,
-        cache=cache,
-        parameters={"rows": n},
-        way=way,
-        n=n,
-        leaves=True,
-        **more,  # type: ignore[arg-type]
-    )
+    yield from _scans("index_only_scan", f"{n:,} rows", n, way="only", ahead=True, **visible)
 
 
 def _only_all(size: Size) -> Iterator[Cell]:
     for cache in ("cold", "os", "warm"):
         for name, n in (("all rows", size.rows), ("a tenth", size.rows // 10)):
-            times = None if cache == "warm" else 1
-            yield _leaves("index_only_all", "only", name, n, cache, times=times)
+            yield from _scans("index_only_all", name, n, (cache,), way="only", leaves=True)
 
 
 def _only_limit(size: Size) -> Iterator[Cell]:
-    for cache in ("cold", "warm"):
-        for n in (10, 1000) if size.quick else (1, 10, 100, 1000, 10_000):
-            if n <= size.rows // 100:
-                times = 1 if cache == "cold" else None
-                yield _leaves("index_only_limit", "only_limit", f"LIMIT {n}", n, cache, times=times)
+    for cache, n in product(_BOTH, (10, 1000) if size.quick else (1, 10, 100, 1000, 10_000)):
+        if n <= size.rows // 100:
+            yield from _scans("index_only_limit", f"LIMIT {n}", n, (cache,), way="only_limit", leaves=True)
 
 
 def _bitmap(size: Size) -> Iterator[Cell]:
-    for cache in ("cold", "warm"):
-        times = 1 if cache == "cold" else None
-        keys, rows = min(1000, size.rows // 100), size.rows // 20 // RANGES * RANGES
-        yield _leaves("bitmap_index_scan", "keys", f"{keys:,} keys", keys, cache, times=times)
-        name = f"{RANGES} ranges, {rows:,} rows"
-        yield _leaves("bitmap_index_scan", "ranges", name, rows, cache, times=times)
+    keys, rows = min(1000, size.rows // 100), size.rows // 20 // RANGES * RANGES
+    yield from _scans("bitmap_index_scan", f"{keys:,} keys", keys, way="keys", leaves=True)
+    name = f"{RANGES} ranges, {rows:,} rows"
+    yield from _scans("bitmap_index_scan", name, rows, way="ranges", leaves=True)
 
 
 def _lookup(size: Size) -> Iterator[Cell]:
-    more = {"way": "point", "column": "sequential"}
-    yield _scan("point_lookup", "primary key", "warm", {"rows": 1}, 1, **more)
+    yield from _scans("point_lookup", "primary key", 1, ("warm",), way="point", column="sequential")
 
 
 def _clients(size: Size) -> Iterator[Cell]:
     n = max(1, size.fetched // CLIENT_TABLES)
     for many in (False, True):
-        for cache in ("cold", "warm"):
-            yield ClientsCell(
-                scenario="index_scan_clients",
-                name=f"{CLIENT_TABLES} clients, {'many tables' if many else 'one table'}, {n:,} rows each",
-                cache=cache,
-                parameters={"clients": CLIENT_TABLES, "tables": CLIENT_TABLES if many else 1, "rows": n},
-                tables=("c",) if many else ("t",),
-                n=n,
-                times=1 if cache == "cold" else None,
-                ahead=cache == "cold",
-                clients=CLIENT_TABLES,
-                many=many,
-            )
+        name = f"{CLIENT_TABLES} clients, {'many tables' if many else 'one table'}, {n:,} rows each"
+        count = CLIENT_TABLES if many else 1
+        more: dict[str, Any] = {"clients": CLIENT_TABLES, "many": many, "ahead": True}
+        more["parameters"] = {"clients": CLIENT_TABLES, "tables": count, "rows": n}
+        yield from _scans("index_scan_clients", name, n, tables=("c",) if many else ("t",), **more)
 
 
 # Nested loops
 
 
 def _join(
-    name: str, *, caches: tuple[str, ...] = ("cold", "warm"), n: int | None = None, **more: Any
+    way: str, caches: tuple[str, ...] = _BOTH, *, n: int | None = None, scenario: str = "", **more: Any
 ) -> Callable[[Size], Iterator[Cell]]:
+    """Scenarios of n outer rows; a small n, which is given, many times over."""
+
     def of(size: Size) -> Iterator[Cell]:
         rows = n or size.fetched
-        for cache in caches:
-            yield JoinCell(
-                scenario=name,
-                name=f"{rows:,} outer row{'s' if rows > 1 else ''}",
-                cache=cache,
-                parameters={"rows": rows},
-                tables=("t", "o"),
-                needs=("setting:pg_lookahead.nested_loop",),
-                way=name,
-                n=rows,
-                times=None if cache == "warm" else size.cold_times(rows) if n else 1,
-                **more,
-            )
+        name = f"{rows:,} outer row{'s' if rows > 1 else ''}"
+        known: dict[str, Any] = {"kind": JoinCell, "way": way, "tables": ("t", "o")}
+        known["needs"] = ("setting:pg_lookahead.nested_loop",)
+        known["times"] = size.cold_times(rows) if n else 1
+        yield from _scans(scenario or way, name, rows, caches, **known, **more)
 
     return of
 
 
 def _join_limit(size: Size) -> Iterator[Cell]:
-    for n in (1, 16, 256) if size.quick else (1, 2, 4, 8, 16, 32, 64, 128, 256):
+    for n in _limits(size):
         yield from _join("join_limit", n=n)(size)
 
 
 def _join_clients(size: Size) -> Iterator[Cell]:
-    n = max(1, size.fetched // CLIENT_TABLES)
-    for cell in _join("join_unique", n=n, clients=CLIENT_TABLES)(size):
-        assert isinstance(cell, JoinCell)
-        name = f"{CLIENT_TABLES} clients, {cell.name} each"
-        yield replace(cell, scenario="join_clients", name=name, times=cell.times and 1)
+    part = Size(size.rows // CLIENT_TABLES, size.quick)
+    for cell in _join("join_unique", scenario="join_clients", clients=CLIENT_TABLES)(part):
+        yield replace(cell, name=f"{CLIENT_TABLES} clients, {cell.name} each")
 
 
 _PARALLEL = (
@@ -351,13 +336,13 @@ _SCENARIOS: dict[str, Callable[[Size], Iterator[Cell]]] = {
     "index_only_all": _only_all,
     "index_only_limit": _only_limit,
     "bitmap_index_scan": _bitmap,
-    "join_unique": _join("join_unique", caches=("cold", "os", "warm"), joins_ahead=False),
-    "join_many": _join("join_many", caches=("cold", "os", "warm")),
+    "join_unique": _join("join_unique", ("cold", "os", "warm")),
+    "join_many": _join("join_many", ("cold", "os", "warm")),
     "join_index_only": _join("join_index_only", inner="Index Only Scan"),
     "join_chain": _join("join_chain"),
     "join_semi": _join("join_semi"),
     "join_limit": _join_limit,
-    "join_heap_order": _join("join_heap_order", caches=("cold", "os", "warm")),
+    "join_heap_order": _join("join_heap_order", ("cold", "os", "warm")),
     "join_memoize": _join("join_memoize", inner="Memoize", planner="SET enable_memoize = on"),
     "join_parallel": _join("join_parallel", planner=_PARALLEL),
     "join_clients": _join_clients,

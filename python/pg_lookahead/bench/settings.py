@@ -5,7 +5,7 @@ from __future__ import annotations
 import psutil
 
 from ..report.record import Server
-from ..server.installation import Installation, io_workers
+from ..server.installation import io_workers
 from . import tables
 from .options import Options
 
@@ -49,15 +49,6 @@ def base(options: Options) -> dict[str, object]:
     wanted = max(options.rows) * tables.BYTES_PER_ROW["t"] + 64 * 2**20
     buffers = max(128, int(min(wanted, _MOST_MEMORY * memory)) // 2**20)
     return {**_SETTINGS, "shared_buffers": f"{buffers}MB"}
-
-
-def initdb_arguments(options: Options, checksums: bool | None) -> list[str]:
-    """Before 18 checksums cannot be declined, and are off unless asked for."""
-    if checksums is None:
-        return []
-    if checksums:
-        return ["--data-checksums"]
-    return ["--no-data-checksums"] if Installation.find(options.pg_config).major >= 18 else []
 
 
 def of_server(version: int, server: Server) -> dict[str, object]:

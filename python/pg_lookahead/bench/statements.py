@@ -8,6 +8,7 @@ import msgspec
 
 from ..measure.meter import BLOCK, Sample, differences
 from ..server import cache
+from ..server.queries import scalar
 from ..server.target import Connection, Target
 from .cells import StatementCell, Way
 from .subjects import Context, Counters, Refused, Subject, blocks_of
@@ -80,14 +81,10 @@ class Statement(Subject):
         if not names:
             return [0, 0]
         self.conn.execute("SELECT pg_stat_force_next_flush()")
+        query = "SELECT coalesce(pg_stat_get_function_calls(to_regprocedure(%s)), 0)"
         found = []
         for name in names:
-            row = self.conn.execute(
-                "SELECT coalesce(pg_stat_get_function_calls(to_regprocedure(%s)), 0)",
-                [self._text(name).decode()],
-            ).fetchone()
-            assert row is not None
-            found.append(row[0])
+            found.append(scalar(self.conn, query, [self._text(name).decode()]))
         return found
 
     def _text(self, text: str) -> bytes:
@@ -110,10 +107,8 @@ class Statement(Subject):
 def streamed(conn: Connection, method: str) -> Counters:
     """How many blocks of an access method's indexes look-ahead has read through streams."""
     conn.execute("SELECT pg_stat_force_next_flush()")
-    row = conn.execute(
-        "SELECT blocks_streamed FROM lookahead.index_vacuum_stats WHERE access_method = %s", [method]
-    ).fetchone()
-    return {"blocks_streamed": int(row[0]) if row else 0}
+    query = "SELECT sum(blocks_streamed) FROM lookahead.index_vacuum_stats WHERE access_method = %s"
+    return {"blocks_streamed": int(scalar(conn, query, [method]) or 0)}
 
 
 def check_streamed(ours: bool, counters: Counters) -> None:

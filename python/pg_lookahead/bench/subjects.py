@@ -12,14 +12,14 @@ from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from random import Random
-from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any
 
 import psycopg
 from psycopg import sql
 
 from ..measure.meter import BLOCK, Meter, Sample
 from ..server import cache
+from ..server.queries import scalar
 from ..server.target import Target
 from .cells import Cell
 
@@ -32,8 +32,6 @@ _STRAY_BLOCKS = 16
 
 Counters = dict[str, int]
 """How much the library's counters rose over a sample."""
-
-S = TypeVar("S", bound="Subject")
 
 
 class Refused(Exception):
@@ -57,8 +55,8 @@ class Context:
     control: str | None = None
 
 
-class Subject(ABC):
-    """A cell at work on a server; a context manager.
+class Subject(ExitStack, ABC):
+    """A cell at work on a server, which closes what it opened.
 
     times: executions in a sample, once prepared
     relations: to be cold or warm
@@ -70,6 +68,7 @@ class Subject(ABC):
     relations: tuple[str, ...] = ()
 
     def __init__(self, target: Target, cell: Cell, context: Context) -> None:
+        super().__init__()
         self.target = target
         self.cell = cell
         self.context = context
@@ -77,7 +76,6 @@ class Subject(ABC):
         self.times = 1
         self._lot = Random(context.seed)
         self._starts: list[int] = []
-        self._stack = ExitStack()
         self._least_blocks = 0
         self.conn = self.session()
         self.meter = Meter(target, self.conn, [self.conn])
@@ -85,17 +83,9 @@ class Subject(ABC):
     def session(self, *, loaded: bool = True, until: ExitStack | None = None) -> psycopg.Connection[Any]:
         """A further connection, with the library or without; ``until`` closes it, if not the end."""
         conn = self.target.connect(loaded=loaded)
-        (until or self._stack).enter_context(conn)
+        (until or self).enter_context(conn)
         conn.execute(SESSION)
         return conn
-
-    def __enter__(self: S) -> S:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stack.close()
 
     @abstractmethod
     def prepare(self) -> None:
@@ -133,7 +123,7 @@ class Subject(ABC):
         """Of the library, so far."""
         return {}
 
-    def switch(self, ours: bool, pair: int) -> None:  # noqa: B027
+    def switch(self, ours: bool, pair: int) -> None:
         """Settings, sessions and the like of a side, untimed."""
 
     def chill(self) -> None:
@@ -165,9 +155,5 @@ class Subject(ABC):
 
 def blocks_of(conn: psycopg.Connection[Any], relations: Iterable[str]) -> int:
     """Blocks of the main forks."""
-    row = conn.execute(
-        "SELECT coalesce(sum(pg_relation_size(r::regclass)), 0)::bigint FROM unnest(%s::text[]) r",
-        [list(relations)],
-    ).fetchone()
-    assert row is not None
-    return int(row[0]) // BLOCK
+    query = "SELECT coalesce(sum(pg_relation_size(r::regclass)), 0)::bigint FROM unnest(%s::text[]) r"
+    return int(scalar(conn, query, [list(relations)])) // BLOCK

@@ -27,7 +27,7 @@ not count.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from psycopg import sql
@@ -50,13 +50,13 @@ _CREATE_T = "CREATE TABLE {schema}.t (seq bigint, per bigint, rnd bigint, pad te
 _INSERT_T = """
 INSERT INTO {schema}.t
 SELECT i, i * {period} %% {rows}, rnd, rpad(i::text, 36, '.')
-FROM unnest(%s::bigint[]) WITH ORDINALITY u(rnd, n), LATERAL (SELECT %s + n - 1) o(i)
+FROM unnest(%(ids)s::bigint[]) WITH ORDINALITY u(rnd, n), LATERAL (SELECT %(start)s + n - 1) o(i)
 """
 
 _CREATE_O = "CREATE TABLE {schema}.o (place bigint, k bigint, fives bigint, few bigint)"
 _INSERT_O = """
-INSERT INTO {schema}.o SELECT %s + i - 1, k, k / 5, k %% {distinct} * ({rows} / {distinct})
-FROM unnest(%s::bigint[]) WITH ORDINALITY u(k, i)
+INSERT INTO {schema}.o SELECT %(start)s + i - 1, k, k / 5, k %% {distinct} * ({rows} / {distinct})
+FROM unnest(%(ids)s::bigint[]) WITH ORDINALITY u(k, i)
 """
 _FIVES = "CREATE INDEX t_fives ON {schema}.t ((rnd / 5))"
 
@@ -69,11 +69,11 @@ SELECT id, timestamptz '2026-01-01 00:00Z' + id * interval '1 s',
        (hashint8extended(id, 1) & 2147483647) / 1e6,
        hashint8extended(id, 2) & 1023, hashint8extended(id, 3) & 1023, hashint8extended(id, 4) & 1023,
        rpad('reading ' || id, 28, '.')
-FROM unnest(%s::bigint[]) id
+FROM unnest(%(ids)s::bigint[]) id
 """
 _CREATE_E = "CREATE TABLE {schema}.e (k text)"
 _INSERT_E = """
-INSERT INTO {schema}.e SELECT rpad(md5(id::text), 190, '.') FROM unnest(%s::bigint[]) id
+INSERT INTO {schema}.e SELECT rpad(md5(id::text), 190, '.') FROM unnest(%(ids)s::bigint[]) id
 """
 INDEXES_OF_D = {
     "d_pkey": "UNIQUE INDEX d_pkey ON {schema}.d (id)",
@@ -195,7 +195,7 @@ def load(
     layout: str,
     seed: int,
     report: Report,
-    indexes: Iterable[str] = tuple(INDEXES_OF_D),
+    indexes: Collection[str] = tuple(INDEXES_OF_D),
     extensions: Iterable[str] = ("pg_prewarm", "pg_buffercache", "pgstattuple", "bloom"),
 ) -> None:
     """Make the schema anew with the tables named, of ``t``, ``o``, ``c``, ``d`` and ``e``.
@@ -207,7 +207,7 @@ def load(
         conn.execute(f"CREATE SCHEMA {SCHEMA}".encode())
         conn.execute(f"COMMENT ON SCHEMA {SCHEMA} IS '{OURS}; it drops it in the end.'".encode())
         add_extensions(conn, extensions)
-    wanted, indexes = set(wanted), set(indexes)
+    wanted = set(wanted)
     permutation = _permutation(seed, rows)
     if "t" in wanted:
         _load_t(conn, permutation, layout, report)
@@ -216,9 +216,14 @@ def load(
     if "c" in wanted:
         _load_c(conn, rows, seed, report)
     if "d" in wanted:
-        _load_d(conn, permutation, layout, report, [name for name in INDEXES_OF_D if name in indexes])
+        ids = permutation.copy()
+        if layout != "fragmented":
+            ids.sort()
+        of_d = [text for name, text in INDEXES_OF_D.items() if name in indexes]
+        _make(conn, "d", _CREATE_D, _INSERT_D.format(schema=SCHEMA), ids, of_d, report, layout)
     if "e" in wanted:
-        _load_e(conn, permutation, layout, report)
+        insert = _INSERT_E.format(schema=SCHEMA)
+        _make(conn, "e", _CREATE_E, insert, permutation, ["INDEX e_k ON {schema}.e (k)"], report, layout)
     conn.execute("CHECKPOINT")
 
 
@@ -241,26 +246,19 @@ def _execute(conn: Connection, text: str, **names: object) -> None:
     conn.execute(text.format(schema=SCHEMA, **names).encode())
 
 
-def _insert(
-    conn: Connection, insert: str, ids: Any, report: Report, name: str, numbered: bool = False
-) -> None:
-    """Rows in batches: unnamed, large and in one transaction each."""
-    for start in range(0, len(ids), _BATCH):
-        batch = ids[start : start + _BATCH].tolist()
-        report(f"loading the table {name}: {start + len(batch):,} of {len(ids):,} rows")
-        conn.execute(insert.encode(), [batch, start] if numbered else [batch])
-
-
 def _make(
     conn: Connection,
     name: str,
     create: str,
+    insert: str,
+    ids: Any,
     indexes: list[str],
-    layout: str,
-    fill: Callable[[], None],
     report: Report,
+    layout: str = "unfragmented",
 ) -> None:
-    """A table and its indexes, these first if they are to be fragmented."""
+    """A table and its indexes, these first if they are to be fragmented.
+
+    insert: rows of a batch of ``ids``, the first of which has the place ``start``"""
 
     def build() -> None:
         for index in indexes:
@@ -271,7 +269,10 @@ def _make(
         _execute(conn, create)
         if layout == "fragmented":
             build()
-        fill()
+        for start in range(0, len(ids), _BATCH):
+            batch = ids[start : start + _BATCH].tolist()
+            report(f"loading the table {name}: {start + len(batch):,} of {len(ids):,} rows")
+            conn.execute(insert.encode(), {"ids": batch, "start": start})
     report(f"VACUUM {name}, so that every page is known to be all-visible")
     _execute(conn, f"VACUUM (FREEZE, ANALYZE) {{schema}}.{name}")
     if layout != "fragmented":
@@ -282,8 +283,7 @@ def _load_t(conn: Connection, permutation: Any, layout: str, report: Report) -> 
     rows = len(permutation)
     insert = _INSERT_T.format(schema=SCHEMA, period=period(rows), rows=rows)
     indexes = [f"UNIQUE INDEX t_{column} ON {{schema}}.t ({column})" for column in COLUMNS.values()]
-    fill = lambda: _insert(conn, insert, permutation, report, "t", True)  # noqa: E731
-    _make(conn, "t", _CREATE_T, indexes, layout, fill, report)
+    _make(conn, "t", _CREATE_T, insert, permutation, indexes, report, layout)
     _execute(conn, _KEYS)
     for column in COLUMNS.values():
         for way in QUERIES:
@@ -292,16 +292,10 @@ def _load_t(conn: Connection, permutation: Any, layout: str, report: Report) -> 
 
 def _load_o(conn: Connection, permutation: Any, report: Report) -> None:
     rows = len(permutation)
-    distinct = min(_DISTINCT, rows)
-    insert = _INSERT_O.format(schema=SCHEMA, rows=rows, distinct=distinct)
-
-    def fill() -> None:
-        # another random order than that of the column rnd
-        keys = permutation[permutation][: outer_rows(rows)]
-        for start in range(0, len(keys), _BATCH):
-            conn.execute(insert.encode(), [start, keys[start : start + _BATCH].tolist()])
-
-    _make(conn, "o", _CREATE_O, ["UNIQUE INDEX o_place ON {schema}.o (place)"], "unfragmented", fill, report)
+    insert = _INSERT_O.format(schema=SCHEMA, rows=rows, distinct=min(_DISTINCT, rows))
+    # another random order than that of the column rnd
+    keys = permutation[permutation][: outer_rows(rows)]
+    _make(conn, "o", _CREATE_O, insert, keys, ["UNIQUE INDEX o_place ON {schema}.o (place)"], report)
     report("building the index t_fives")
     _execute(conn, _FIVES)
     _execute(conn, "ANALYZE {schema}.t")
@@ -315,31 +309,11 @@ def _load_c(conn: Connection, rows: int, seed: int, report: Report) -> None:
     rows //= CLIENT_TABLES
     for number in range(1, CLIENT_TABLES + 1):
         name = f"c{number}"
-        permutation = _permutation(seed + number, rows)
         insert = _INSERT_T.format(schema=SCHEMA, period=period(rows), rows=rows).replace(".t\n", f".{name}\n")
         indexes = [f"UNIQUE INDEX {name}_rnd ON {{schema}}.{name} (rnd)"]
-
-        def fill(insert: str = insert, permutation: Any = permutation, name: str = name) -> None:
-            _insert(conn, insert, permutation, report, name, True)
-
-        _make(conn, name, _CREATE_T.replace(".t ", f".{name} "), indexes, "unfragmented", fill, report)
+        create = _CREATE_T.replace(".t ", f".{name} ")
+        _make(conn, name, create, insert, _permutation(seed + number, rows), indexes, report)
         _function(conn, f"{name}_range_rnd", name, "range", "rnd", rows)
-
-
-def _load_d(conn: Connection, permutation: Any, layout: str, report: Report, names: list[str]) -> None:
-    ids = permutation.copy()
-    if layout != "fragmented":
-        ids.sort()
-    insert = _INSERT_D.format(schema=SCHEMA)
-    indexes = [INDEXES_OF_D[name] for name in names]
-    fill = lambda: _insert(conn, insert, ids, report, "d")  # noqa: E731
-    _make(conn, "d", _CREATE_D, indexes, layout, fill, report)
-
-
-def _load_e(conn: Connection, permutation: Any, layout: str, report: Report) -> None:
-    insert = _INSERT_E.format(schema=SCHEMA)
-    fill = lambda: _insert(conn, insert, permutation, report, "e")  # noqa: E731
-    _make(conn, "e", _CREATE_E, ["INDEX e_k ON {schema}.e (k)"], layout, fill, report)
 
 
 def _function(conn: Connection, name: str, table: str, way: str, column: str, rows: int) -> None:

@@ -88,7 +88,7 @@ class Vacuum(Subject):
         self._source = name_of(cell)
         self._streamed: Counters = {}
         self._copy = f"{SCHEMA}_copy"
-        self._stack.callback(self._drop)
+        self.callback(self._drop)
 
     def prepare(self) -> None:
         answers = [self._one(ours, timed=False)[1] for ours in (False, self.context.control is None)]

@@ -17,6 +17,7 @@ import psutil
 import psycopg
 from psycopg import sql
 
+from ..server.queries import fetch_row
 from ..server.target import Target
 
 BLOCK = 8192
@@ -101,9 +102,7 @@ class Meter:
             if conn is not self._watch:
                 conn.execute("SELECT pg_stat_force_next_flush()")
         self._watch.execute("SELECT pg_stat_force_next_flush()")
-        row = self._watch.execute(self._query, self._arguments).fetchone()
-        assert row is not None
-        return tuple(row)
+        return fetch_row(self._watch, self._query, self._arguments)
 
     def _stolen(self) -> float | None:
         return stolen_seconds() if self._local else None

@@ -101,21 +101,18 @@ def ratio(stock: Sequence[float], ours: Sequence[float]) -> Interval:
     if not stock or len(stock) != len(ours):
         raise ValueError(f"{len(stock)} and {len(ours)} times do not make pairs")
     ratios = np.array(stock) / np.array(ours)
-    return _bootstrap(float(np.median(ratios)), (ratios,), _median, len(ratios))
-
-
-def unpaired(then: Sequence[float], now: Sequence[float]) -> Interval:
-    """The ratio of the medians of times that were not taken side by side, then to now.
-
-    ValueError if there are none of either."""
-    if not then or not now:
-        raise ValueError("no times to compare")
-
-    def of_medians(a: Floats, b: Floats, axis: int = -1) -> Floats:
-        return _median(a, axis) / _median(b, axis)
-
-    middle = float(np.median(then) / np.median(now))
-    return _bootstrap(middle, (np.array(then), np.array(now)), of_medians, min(len(then), len(now)))
+    middle = float(np.median(ratios))
+    if len(ratios) < 2:
+        return Interval(middle, middle, middle, len(ratios))
+    found = stats.bootstrap(
+        (ratios,),
+        _median,
+        n_resamples=_RESAMPLES,
+        confidence_level=CONFIDENCE,
+        method="percentile",
+        rng=np.random.default_rng(_SEED),
+    ).confidence_interval
+    return Interval(middle, float(found.low), float(found.high), len(ratios))
 
 
 def _median(values: Floats, axis: int = -1) -> Floats:
@@ -124,19 +121,6 @@ def _median(values: Floats, axis: int = -1) -> Floats:
     n = ordered.shape[-1]
     middle: Floats = (ordered[..., (n - 1) // 2] + ordered[..., n // 2]) / 2
     return middle
-
-
-def _bootstrap(middle: float, data: tuple[Floats, ...], statistic: object, pairs: int) -> Interval:
-    if pairs < 2:
-        return Interval(middle, middle, middle, pairs)
-    found = stats.bootstrap(
-        *(data, statistic),
-        n_resamples=_RESAMPLES,
-        confidence_level=CONFIDENCE,
-        method="percentile",
-        rng=np.random.default_rng(_SEED),
-    ).confidence_interval
-    return Interval(middle, float(found.low), float(found.high), pairs)
 
 
 def enough(found: Interval, precision: float = MARGIN) -> bool:

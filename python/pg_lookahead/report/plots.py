@@ -7,10 +7,10 @@ different shape; what is not known has neither; all plots of ratios share one ax
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
+from typing import TypeAlias
 
 import msgspec
 from markupsafe import Markup
@@ -20,7 +20,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLoca
 
 from ..measure.statistics import MARGIN, Interval, Verdict
 from . import page, terminal
-from .record import Result, Run, Server, Summary
+from .record import Result, Run
 
 _WIDTH = 12.0
 _ROW = 0.24
@@ -37,6 +37,11 @@ _MARKS = {
 """Those of verdicts that say something; the others have a hollow circle."""
 
 
+_Point: TypeAlias = "tuple[float, str, Result]"
+"""Where on the axis, what stands there, and what was measured."""
+_Panels: TypeAlias = "dict[tuple[str, ...], list[_Point]]"
+
+
 @dataclass(frozen=True)
 class Plot:
     """title: of its section; scenario: what it is about"""
@@ -46,33 +51,24 @@ class Plot:
     image: Markup
 
 
-def _of_scenarios(run: Run) -> dict[str, list[Result]]:
-    found: dict[str, list[Result]] = {}
-    for result in run.results:
-        found.setdefault(result.scenario, []).append(result)
-    return found
-
-
 def _comparisons(result: Result) -> list[tuple[str, Interval]]:
-    """What it is compared with, stock first."""
-    return (
-        [("", result.interval), *((f", to {name}", found) for name, found in result.others)]
-        if result.interval
-        else []
-    )
+    """Of times, and of processor times where there are any."""
+    named = {"": result.interval, ", CPU": result.processor}
+    return [(name, found) for name, found in named.items() if found]
 
 
 def ratios(run: Run) -> list[Plot]:
     """A plot for each scenario that has figures: the ratio of each cell, with its interval."""
-    shown = [found for result in run.results for _, found in _comparisons(result)]
-    if not shown:
-        return []
+    drawn: dict[str, list[Result]] = {}
+    for result in run.results:
+        if result.interval:
+            drawn.setdefault(result.scenario, []).append(result)
+    shown = [found for results in drawn.values() for one in results for _, found in _comparisons(one)]
     ends = [end for one in shown for end in (one.ratio, *_span(one))]
-    limits = min(0.8, *ends) / 1.08, max(1.25, *ends) * 1.08
-    drawn = [(name, [one for one in results if one.interval]) for name, results in _of_scenarios(run).items()]
+    limits = min([0.8, *ends]) / 1.08, max([1.25, *ends]) * 1.08
     return [
         Plot("Ratio", name, _ratios(run, results, limits, f"ratio-{number}"))
-        for number, (name, results) in enumerate((name, results) for name, results in drawn if results)
+        for number, (name, results) in enumerate(drawn.items())
     ]
 
 
@@ -153,82 +149,44 @@ def ticks(low: float, high: float) -> list[float]:
     return [tick for tick in places if low <= tick <= high]
 
 
-@dataclass(frozen=True)
-class _Point:
-    x: float
-    name: str
-    stock: Summary
-    ours: Summary
-    slower: bool
-
-
 def by_distance(run: Run) -> list[Plot]:
     """Time against pg_lookahead.max_distance; ``off`` is stock against itself."""
-
-    def place(result: Result) -> tuple[float, str] | None:
+    panels: _Panels = {}
+    for result in run.results:
         distance = result.parameters.get("distance")
-        return None if distance is None else (float(distance), f"{distance:g}" if distance else "off")
-
-    def group(result: Result) -> tuple[str, ...]:
-        others = ", ".join(
-            f"{name} {value}" for name, value in result.parameters.items() if name != "distance"
-        )
-        return result.scenario, others, result.cache, run.place(result.server)
-
-    return _panels(run, place, group, "Time by distance", "max_distance", evenly=True)
+        if distance is not None and result.both:
+            panel = result.scenario, result.cache, run.place(result.server)
+            shown = f"{distance:g}" if distance else "off"
+            panels.setdefault(panel, []).append((float(distance), shown, result))
+    return _plots(panels, "Time by distance", "max_distance", evenly=True)
 
 
 def by_latency(run: Run) -> list[Plot]:
     """Time against the latency added to each read, where more than one was measured."""
-
-    def place(result: Result) -> tuple[float, str] | None:
-        added = result.server.latency_ms
-        return None if added is None else (added, f"{added:g}")
-
-    def group(result: Result) -> tuple[str, ...]:
-        server: Server = msgspec.structs.replace(result.server, latency_ms=None)
-        return result.scenario, result.cell, result.cache, str(server)
-
-    return _panels(run, place, group, "Time by latency", "ms added to each read", evenly=False)
-
-
-def _panels(
-    run: Run,
-    place: Callable[[Result], tuple[float, str] | None],
-    group: Callable[[Result], tuple[str, ...]],
-    title: str,
-    across: str,
-    *,
-    evenly: bool,
-) -> list[Plot]:
-    """A plot for each scenario, with a panel for each group in which x takes two values or more."""
-    groups: dict[tuple[Any, ...], list[_Point]] = {}
+    panels: _Panels = {}
     for result in run.results:
-        at, both = place(result), result.both
-        if at and both:
-            groups.setdefault(group(result), []).append(_Point(*at, *both, result.verdict == "slower"))
-    plots: list[Plot] = []
-    shown = {
-        key: sorted(points, key=lambda p: p.x)
-        for key, points in groups.items()
-        if len({p.x for p in points}) > 1
-    }
-    for scenario in dict.fromkeys(key[0] for key in shown):
-        panels = {key[1:]: points for key, points in shown.items() if key[0] == scenario}
-        name = f"{title.split()[-1]}-{len(plots)}"
-        described = f"{title} for {scenario}; the tables above have the figures"
-        plots.append(Plot(title, scenario, _draw_panels(panels, across, name, described, evenly=evenly)))
-    return plots
+        added = result.server.latency_ms
+        if added is not None and result.both:
+            server = str(msgspec.structs.replace(result.server, latency_ms=None))
+            panel = result.scenario, result.cell, result.cache, server
+            panels.setdefault(panel, []).append((added, f"{added:g}", result))
+    return _plots(panels, "Time by latency", "ms added to each read", evenly=False)
 
 
-def _draw_panels(
-    panels: Mapping[tuple[Any, ...], Sequence[_Point]],
-    across: str,
-    name: str,
-    described: str,
-    *,
-    evenly: bool,
-) -> Markup:
+def _plots(panels: _Panels, title: str, across: str, *, evenly: bool) -> list[Plot]:
+    """A plot for each scenario, with a panel for each group in which x takes two values or more."""
+    scenarios: dict[str, _Panels] = {}
+    for (scenario, *words), points in panels.items():
+        if len({x for x, _, _ in points}) > 1:
+            ordered = sorted(points, key=lambda point: point[0])
+            scenarios.setdefault(scenario, {})[tuple(words)] = ordered
+    return [
+        Plot(title, scenario, _draw_panels(shown, across, f"{title} for {scenario}", number, evenly=evenly))
+        for number, (scenario, shown) in enumerate(scenarios.items())
+    ]
+
+
+def _draw_panels(panels: _Panels, across: str, title: str, number: int, *, evenly: bool) -> Markup:
     with page.style():
         columns = min(3, len(panels))
         lines = -(-len(panels) // columns)
@@ -243,37 +201,40 @@ def _draw_panels(
         for axes in grid.flat[len(panels) :]:
             axes.remove()
         for axes, (words, points) in zip(grid.flat, panels.items(), strict=False):
-            xs = list(range(len(points))) if evenly else [point.x for point in points]
-            largest = max(max(point.stock.high, point.ours.high) for point in points)
-            unit, size = next((u for u in (("s", 1.0), ("ms", 1e-3)) if largest >= u[1]), ("µs", 1e-6))
-            for colour, mark, which, what in (
-                (page.FAINT, "o", "stock", "stock"),
-                (page.GAIN, "s", "ours", "look-ahead"),
-            ):
-                found: list[Summary] = [getattr(point, which) for point in points]
-                middle = [one.seconds / size for one in found]
-                errors = [
-                    [(one.seconds - one.low) / size for one in found],
-                    [(one.high - one.seconds) / size for one in found],
-                ]
-                axes.errorbar(
-                    xs,
-                    middle,
-                    yerr=errors,
-                    fmt=f"-{mark}",
-                    color=colour,
-                    ms=4.5,
-                    lw=1.4,
-                    capsize=2,
-                    label=what,
-                )
-            if any(point.slower for point in points):
-                mark, colour = _MARKS[Verdict.SLOWER]
-                at = [(x, y.ours.seconds / size) for x, y in zip(xs, points, strict=True) if y.slower]
-                axes.plot(*zip(*at, strict=True), mark, color=colour, ms=7, zorder=5)
-            axes.set_ylim(bottom=0)
-            axes.set_xticks(xs, [point.name for point in points])
-            axes.set(xlabel=across, ylabel=unit)
-            axes.set_title("\n".join(page.shortened(word, 38) for word in map(str, words) if word))
+            _draw_panel(axes, points, evenly=evenly)
+            axes.set_xlabel(across)
+            axes.set_title("\n".join(page.shortened(word, 38) for word in words if word))
         figure.legend(*grid.flat[0].get_legend_handles_labels(), loc="upper left", ncols=2)
-        return page.svg(figure, name, described)
+        name = f"{title.split()[2]}-{number}"
+        return page.svg(figure, name, f"{title}; the tables above have the figures")
+
+
+def _draw_panel(axes: Axes, points: Sequence[_Point], *, evenly: bool) -> None:
+    """Median times of both sides, with quartiles."""
+    xs = list(range(len(points))) if evenly else [x for x, _, _ in points]
+    both = [result.both for _, _, result in points if result.both]
+    largest = max(one.high for pair in both for one in pair)
+    unit, size = next((u for u in (("s", 1.0), ("ms", 1e-3)) if largest >= u[1]), ("µs", 1e-6))
+    for side, (colour, mark) in enumerate(((page.FAINT, "o"), (page.GAIN, "s"))):
+        found = [pair[side] for pair in both]
+        axes.errorbar(
+            xs,
+            [one.seconds / size for one in found],
+            yerr=[
+                [(one.seconds - one.low) / size for one in found],
+                [(one.high - one.seconds) / size for one in found],
+            ],
+            fmt=f"-{mark}",
+            color=colour,
+            ms=4.5,
+            lw=1.4,
+            capsize=2,
+            label=("stock", "look-ahead")[side],
+        )
+    mark, colour = _MARKS[Verdict.SLOWER]
+    for x, (_, _, result), (_, ours) in zip(xs, points, both, strict=True):
+        if result.verdict == "slower":
+            axes.plot(x, ours.seconds / size, mark, color=colour, ms=7, zorder=5)
+    axes.set_ylim(bottom=0)
+    axes.set_xticks(xs, [shown for _, shown, _ in points])
+    axes.set_ylabel(unit)

@@ -12,7 +12,7 @@ A run is a file of JSON lines, each an object with ``kind``, written out at once
 The classes here are these lines (docs/benchmarks.md tells every member), and Run is all of a file;
 ``journal`` writes and reads it.
 What is measured goes through Run.add() whether it was just taken or is read from a file: so the
-table, the report, --resume and --baseline see the same.  A server, a scenario, a cell and a cache
+table, the report and --resume see the same.  A server, a scenario, a cell and a cache
 identify a result; the last line of an identity holds."""
 
 from __future__ import annotations
@@ -37,21 +37,18 @@ class Server(msgspec.Struct, frozen=True):
     """One way to run the server, on one set of tables; None: the server's own choice.
 
     rows, layout: of the tables
-    checksums: of the data directory
     io: ``buffered`` or ``direct``; None: of a server that we attach to
     settings: of postgresql.conf, each as ``name=value``
     latency_ms: added to each read; None: no mount at all"""
 
     rows: int
     layout: str = "unfragmented"
-    checksums: bool | None = None
     io: str | None = "buffered"
     settings: tuple[str, ...] = ()
     latency_ms: float | None = None
 
     def __str__(self) -> str:
         told = [self.io or "attached", *self.settings]
-        told += [] if self.checksums is None else [f"checksums {'on' if self.checksums else 'off'}"]
         told += [] if self.latency_ms is None else [f"+{self.latency_ms:g} ms"]
         told += [f"{self.rows:,} rows"]
         told += [] if self.layout == "unfragmented" else [self.layout]
@@ -124,7 +121,6 @@ class Result(Identity, frozen=True, kw_only=True, tag_field="kind", tag="result"
     refused: why no figure is given; empty otherwise
     interval: of stock to look-ahead; None if refused
     processor: of processor times, of a warm cell; None where they are not known
-    baseline: of look-ahead's times then to now
     variants: by name
     unfinished: whether the run broke off before the cell had ended"""
 
@@ -134,7 +130,6 @@ class Result(Identity, frozen=True, kw_only=True, tag_field="kind", tag="result"
     refused: str = ""
     interval: Interval | None = None
     processor: Interval | None = None
-    baseline: Interval | None = None
     variants: dict[str, Summary] = {}
     unfinished: bool = False
 
@@ -150,12 +145,6 @@ class Result(Identity, frozen=True, kw_only=True, tag_field="kind", tag="result"
         """Stock and look-ahead, where both were measured."""
         stock, ours = self.variants.get(STOCK), self.variants.get(OURS)
         return (stock, ours) if stock and ours and self.interval else None
-
-    @property
-    def others(self) -> list[tuple[str, Interval]]:
-        """Further comparisons, in words: with what, and the ratio."""
-        named = {"CPU": self.processor, "baseline": self.baseline}
-        return [(name, found) for name, found in named.items() if found]
 
 
 class Repetition(Identity, frozen=True, kw_only=True, tag_field="kind", tag="repetition"):

@@ -29,7 +29,6 @@ COLUMNS = {
     "95 % interval": 3,
     "": 1,
     "CPU": 5,
-    "baseline": 4,
     "reads": 6,
     "I/O time": 7,
     "pairs": 8,
@@ -79,7 +78,6 @@ def row(result: Result) -> dict[str, str]:
         return {**told, "": f"refused: {result.refused}" if result.refused else result.verdict}
     stock, ours = result.both
     reads = stock.reads or ours.reads
-    others = {name: ratio(found) for name, found in result.others}
     return {
         **told,
         "stock": time_of(stock),
@@ -87,7 +85,7 @@ def row(result: Result) -> dict[str, str]:
         "ratio": words.ratio(result.interval.ratio),
         "95 % interval": interval(result.interval),
         "": result.verdict,
-        **others,
+        "CPU": ratio(result.processor) if result.processor else "",
         "reads": f"{words.number(stock.reads)} → {words.number(ours.reads)}" if reads else "",
         "I/O time": change(stock.read_seconds, ours.read_seconds) if reads else "",
         "pairs": result.interval.counted,
