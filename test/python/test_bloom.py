@@ -154,19 +154,18 @@ def test_scans_equal_contrib(db: Connection, rng: random.Random) -> None:
         run(db, "DELETE FROM t WHERE ctid < '(5,0)'", "VACUUM (TRUNCATE off) t")
         wheres = {condition(db, rng, columns) for _ in range(8)}
         wheres.discard("c0 = c0 AND c0 IS NULL")
-        for where in wheres:
-            where = re.sub(r"c\d+ = \(SELECT[^)]*\)::text::int", "false", where)
-            if "false" in where:
-                continue
-            set_served(db, False)
-            contrib = answer(db, where)
-            set_served(db, True)
-            before = streamed(db, "bloom")
-            ours = answer(db, where)
-            assert streamed(db, "bloom") > before
-            assert ours == contrib, where
-            assert ours[0] == sequentially(db, where), where
-            false_positives += ours[1] - len(ours[0])
+        wheres = {where for where in wheres if not re.search(r"c\d+ = \(SELECT", where)}
+        set_served(db, False)
+        contrib = {where: answer(db, where) for where in wheres}
+        set_served(db, True)
+        before = streamed(db, "bloom")
+        ours = {where: answer(db, where) for where in wheres}
+        assert streamed(db, "bloom") - before >= len(wheres)
+        assert ours == contrib
+        assert {where: one[0] for where, one in ours.items()} == {
+            where: sequentially(db, where) for where in wheres
+        }
+        false_positives += sum(one[1] - len(one[0]) for one in ours.values())
     assert false_positives > 0, "no false positive, so signatures were not compared"
 
 
@@ -307,13 +306,11 @@ def test_vacuum_equals_contrib(make_cluster: MakeCluster, rng: random.Random, pe
                 assert vacuum(other, name) == vacuum(one, name)
                 counts = f"SELECT relpages, reltuples FROM pg_class WHERE relname = '{index}'"
                 assert fetch(one, counts) == fetch(other, counts)
-                for fork in ("main", "fsm"):
-                    first, second = (pages_without_lsn(read_fork(conn, index, fork)) for conn in (one, other))
-                    assert len(first) == len(second)
-                    different = [
-                        i for i, pages in enumerate(zip(first, second, strict=True)) if len(set(pages)) > 1
-                    ]
-                    assert not different, f"{index}, {fork} fork: blocks {different}"
+                first, second = (
+                    [pages_without_lsn(read_fork(conn, index, fork)) for fork in ("main", "fsm")]
+                    for conn in (one, other)
+                )
+                assert first == second, index
                 check_index(other, index, name)
     finally:
         ours.destroy()

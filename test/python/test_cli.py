@@ -166,3 +166,14 @@ def test_file_system(path: str, expected: str, monkeypatch: pytest.MonkeyPatch) 
 def test_processor() -> None:
     assert environment.processor("processor\t: 0\nmodel name\t: A B: C\n") == "A B: C"
     assert environment.processor("") != ""
+
+
+@pytest.mark.parametrize(
+    ("line", "completed"),
+    [("bench --sc", {"--scenario"}), ("profile re", {"record"}), ("bench --suite dem", {"demo"})],
+)
+def test_a_shell_completes_commands_options_and_choices(line: str, completed: set[str]) -> None:
+    words = f"pg_lookahead {line}"
+    how = {"_PG_LOOKAHEAD_COMPLETE": "complete_bash", "COMP_WORDS": words}
+    done = process(**how, COMP_CWORD=str(len(words.split()) - 1))
+    assert set(done.stdout.split()) == completed

@@ -379,28 +379,32 @@ def test_every_relation_and_function(db: Connection, rng: random.Random) -> None
     assert hinted == {"part", "part_pkey", "part_hash"}
 
 
-def test_names(db: Connection, rng: random.Random) -> None:
-    """Names as text: quoted, qualified, wrong."""
+NAMES = {
+    "quoted": '"Odd ""name"',
+    "qualified": 't."Odd ""name"',
+    "unquoted": "Odd name",
+    "no schema": "nowhere.x",
+    "empty": "",
+    "too many parts": "a.b.c.d",
+    "two words": "x y",
+    "an open quote": '"',
+    "a database": "postgres.t.x",
+    "a number": "0",
+}
+
+
+@pytest.mark.parametrize("function", BY_NAME)
+@pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
+def test_names(db: Connection, rng: random.Random, function: str, name: str) -> None:
     run(db, 'CREATE TABLE "Odd ""name" (id int PRIMARY KEY)', 'INSERT INTO "Odd ""name" VALUES (1)')
-    names = [
-        '"Odd ""name"',
-        't."Odd ""name"',
-        "Odd name",
-        "nowhere.x",
-        "",
-        "a.b.c.d",
-        "x y",
-        '"',
-        "postgres.t.x",
-        "0",
-    ]
-    for function in BY_NAME:
-        for name in names:
-            assert_equal(db, function, name, "text", rng)
-    for function in FUNCTIONS:
-        for oid in (0, 1, 1259, 4_294_967_295):
-            ours, contrib = ours_and_contrib(db, function, oid, "oid::regclass", rng)
-            assert ours.same_as(contrib)
+    assert_equal(db, function, name, "text", rng)
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+@pytest.mark.parametrize("oid", [0, 1, 1259, 4_294_967_295])
+def test_oids(db: Connection, rng: random.Random, function: str, oid: int) -> None:
+    ours, contrib = ours_and_contrib(db, function, oid, "oid::regclass", rng)
+    assert ours.same_as(contrib)
 
 
 def test_privileges(server: Cluster, db: Connection) -> None:

@@ -9,6 +9,7 @@ import struct
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import product
 
 import psycopg
 import pytest
@@ -76,34 +77,33 @@ def test_bad_pages(own_cluster: MakeCluster, rng: random.Random, checksums: bool
     )
     with server.connect() as conn:
         set_up(conn)
-        for relation, function in RELATIONS.items():
+        for (relation, function), wanted in product(RELATIONS.items(), (1, 3, 12, None)):
             whole = estimate(conn, relation, function=function, sample_pages=WHOLE)
             pages = int(whole["size"].value / BLOCK)
             path = data_file(server, conn, relation)
             cache.evict(conn, relation)
             intact = path.read_bytes()
             first = 0 if relation in ("d", "d_gist") else 1
-            for number in (1, 3, 12, pages - first):
-                number = min(number, pages - first)
-                bad = sorted(rng.sample(range(first, pages), number))
-                for block in bad:
-                    # contents that fail the checksum, or a header that makes no sense
-                    at, data = (200, b"\xa5\x5a" * 3) if checksums else (12, struct.pack("<HHH", 9000, 8, 70))
-                    write_at(path, block * BLOCK + at, data)
-                with warnings(conn) as seen:
-                    found = estimate(conn, relation, function=function, sample_pages=WHOLE)
-                assert found["corrupt_pages"] == Figure("pages", number, number, number, True), relation
-                named = ", ".join(str(block) for block in bad[:10]) + (", ..." if number > 10 else "")
-                message = (
-                    f'relation "{relation}" has corrupt pages: {number} of the {pages - first} that were read'
-                )
-                assert seen == [(message, f"Blocks: {named}.")]
-                sampled = estimate(conn, relation, function=function, sample_pages=7, seed=1)
-                assert sampled["corrupt_pages"].low <= number <= sampled["corrupt_pages"].high
-                if number == pages - first:
-                    assert found["free_bytes"].value == 0
-                cache.evict(conn, relation)
-                path.write_bytes(intact)
+            number = min(wanted or pages, pages - first)
+            bad = sorted(rng.sample(range(first, pages), number))
+            for block in bad:
+                # contents that fail the checksum, or a header that makes no sense
+                at, data = (200, b"\xa5\x5a" * 3) if checksums else (12, struct.pack("<HHH", 9000, 8, 70))
+                write_at(path, block * BLOCK + at, data)
+            with warnings(conn) as seen:
+                found = estimate(conn, relation, function=function, sample_pages=WHOLE)
+            assert found["corrupt_pages"] == Figure("pages", number, number, number, True), relation
+            named = ", ".join(str(block) for block in bad[:10]) + (", ..." if number > 10 else "")
+            message = (
+                f'relation "{relation}" has corrupt pages: {number} of the {pages - first} that were read'
+            )
+            assert seen == [(message, f"Blocks: {named}.")]
+            sampled = estimate(conn, relation, function=function, sample_pages=7, seed=1)
+            assert sampled["corrupt_pages"].low <= number <= sampled["corrupt_pages"].high
+            if number == pages - first:
+                assert found["free_bytes"].value == 0
+            cache.evict(conn, relation)
+            path.write_bytes(intact)
             assert repr(estimate(conn, relation, function=function, sample_pages=WHOLE)) == repr(whole)
         await_no_pins(conn)
 

@@ -539,10 +539,11 @@ def test_queries_of_postgres_exporter(servers: Fleet) -> None:
 def test_queries_of_pgwatch(servers: Fleet) -> None:
     found = yaml.safe_load((ROOT / "monitoring" / "pgwatch.yaml").read_text())
     with servers.clusters["shop"].connect("shop1", user="monitor") as conn:
-        for name, metric in found["metrics"].items():
-            for query in metric["sqls"].values():
-                cursor = conn.execute(query.encode())
-                assert cursor.description is not None and cursor.fetchall(), name
-                columns = [one.name for one in cursor.description]
-                assert columns[0] == "epoch_ns" and {*metric.get("gauges", [])} <= {*columns, "*"}
+        every = [(name, query) for name, one in found["metrics"].items() for query in one["sqls"].values()]
+        for name, query in every:
+            cursor = conn.execute(query.encode())
+            assert cursor.description is not None and cursor.fetchall(), name
+            columns = [one.name for one in cursor.description]
+            assert columns[0] == "epoch_ns"
+            assert {*found["metrics"][name].get("gauges", [])} <= {*columns, "*"}
     assert set(found["presets"]["pg_lookahead"]["metrics"]) == set(found["metrics"])

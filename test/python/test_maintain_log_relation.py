@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -210,10 +211,9 @@ def test_few_pins(make_cluster: MakeCluster) -> None:
     server = make_cluster(settings={"shared_buffers": "128kB", "autovacuum": False}, name="few")
     with server.connect() as conn:
         run(conn, *RELATIONS[:-4])
-        for relation in ("r", "r_btree", "r_hash"):
+        for relation, streamed in product(("r", "r_btree", "r_hash"), (True, False)):
             blocks = int(scalar(conn, "SELECT pg_relation_size(%s::regclass) / 8192", [relation]))
-            for streamed in (True, False):
-                assert blocks // 2 < log(conn, relation, "main", streamed=streamed) <= blocks
+            assert blocks // 2 < log(conn, relation, "main", streamed=streamed) <= blocks
 
 
 def test_unlogged_by_wal_level(make_cluster: MakeCluster) -> None:

@@ -192,10 +192,9 @@ def test_the_metadata_is_what_pgxn_asks_for() -> None:
     for name, provided in meta["provides"].items():
         assert name == meta["name"] and semantic.fullmatch(provided["version"])
         assert (ROOT / provided["file"]).is_file() and (ROOT / provided["docfile"]).is_file()
-    for relations in meta["prereqs"].values():
-        for relation, modules in relations.items():
-            assert relation in ("requires", "recommends", "suggests", "conflicts")
-            assert all(semantic.fullmatch(version) for version in modules.values())
+    relations = [pair for phase in meta["prereqs"].values() for pair in phase.items()]
+    assert {relation for relation, _ in relations} <= {"requires", "recommends", "suggests", "conflicts"}
+    assert all(semantic.fullmatch(version) for _, modules in relations for version in modules.values())
     assert all(isinstance(tag, str) and len(tag) < 256 for tag in meta["tags"])
 
 

@@ -235,15 +235,13 @@ def test_record_command(server: Cluster, tmp_path: Path) -> None:
         *("--config", "on:enable_seqscan=off,enable_bitmapscan=off", "--output", tmp_path / "out"),
     )
     assert done.returncode == 0, done.stderr
-    for name in ("off", "on"):
-        runs = records.load(tmp_path / "out" / name)
-        assert [run.number for run in runs] == [1, 2, 3]
-        for run in runs:
-            assert run.config == name
-            assert run.seconds is not None and run.seconds > 0
-            backends = [one for one in run.records if one.process.kind == "backend"]
-            assert len(backends) == 1
-            assert calls(backends[0])["IndexScan"] == ROWS + 1
+    runs = [run for name in ("off", "on") for run in records.load(tmp_path / "out" / name)]
+    assert [(run.config, run.number) for run in runs] == [
+        (name, n) for name in ("off", "on") for n in (1, 2, 3)
+    ]
+    assert all(run.seconds is not None and run.seconds > 0 for run in runs)
+    backends = [[one for one in run.records if one.process.kind == "backend"] for run in runs]
+    assert [[calls(one)["IndexScan"] for one in of_run] for of_run in backends] == 6 * [[ROWS + 1]]
     refused(
         *("profile", "record", "--dsn", dsn, "--query", SCAN, "--config", "on", "--output", tmp_path / "out")
     )

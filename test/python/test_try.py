@@ -178,12 +178,13 @@ def test_explain_only_foretells_what_an_execution_says(server: Cluster, query: s
         assert EXPLAINED[query] in one["nodes"][0]["said"]
 
 
-def test_settings_say_no_in_their_own_words(server: Cluster) -> None:
-    for setting in ("pg_lookahead.max_distance", "effective_io_concurrency"):
-        options = f"{FORCED} -c {setting}=0"
-        for arguments in (["--explain-only"], ["--time", "0"] if TELLS_OF_NODES else ["--explain-only"]):
-            found = trial(server, SCAN, *arguments, options=options)
-            assert f"{setting} is 0" in found["nodes"][0]["said"]
+@pytest.mark.parametrize("setting", ["pg_lookahead.max_distance", "effective_io_concurrency"])
+@pytest.mark.parametrize(
+    "arguments", [["--explain-only"], ["--time", "0"]][: 1 + TELLS_OF_NODES], ids=" ".join
+)
+def test_settings_say_no_in_their_own_words(server: Cluster, setting: str, arguments: list[str]) -> None:
+    found = trial(server, SCAN, *arguments, options=f"{FORCED} -c {setting}=0")
+    assert f"{setting} is 0" in found["nodes"][0]["said"]
 
 
 @pytest.mark.usefixtures("unchanged")
