@@ -85,7 +85,7 @@ def row(result: Result) -> dict[str, str]:
         "ratio": words.ratio(result.interval.ratio),
         "95 % interval": interval(result.interval),
         "": result.verdict,
-        "CPU": ratio(result.processor) if result.processor else "",
+        **({"CPU": ratio(result.processor)} if result.processor else {}),
         "reads": f"{words.number(stock.reads)} → {words.number(ours.reads)}" if reads else "",
         "I/O time": change(stock.read_seconds, ours.read_seconds) if reads else "",
         "pairs": result.interval.counted,
