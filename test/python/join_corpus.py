@@ -221,7 +221,9 @@ class JoinCorpus(Corpus):
                 made += [
                     f"CREATE TABLE st{i}{n} PARTITION OF st{i} {values}"
                     for i in (1, 3)
-                    for n, values in enumerate(("FOR VALUES IN (1, 2, 3, NULL)", "FOR VALUES IN (4, 5)", "DEFAULT"))
+                    for n, values in enumerate(
+                        ("FOR VALUES IN (1, 2, 3, NULL)", "FOR VALUES IN (4, 5)", "DEFAULT")
+                    )
                 ]
                 made.append("CREATE TABLE std PARTITION OF st DEFAULT")
             for into in ("par", "par0", "par1", "par2") if name == "par" else (name,):
