@@ -183,6 +183,7 @@ def test_joins_count_as_stock(sides: dict[str, JoinSide], name: str, mode: str, 
 def test_what_is_read_ahead_is_what_is_needed(sides: dict[str, JoinSide], name: str) -> None:
     """Most blocks that stock reads are read ahead, and hardly any besides: partitions and buckets are found as stock finds them."""
     ours = sides["forced"]
+    ours.run("SET effective_io_concurrency = 16")
     make_cold(ours)
     before = {name: fetched - hit for name, (fetched, hit) in statio(ours).items()}
     stats = ours.stats()
