@@ -193,7 +193,9 @@ def test_what_is_read_ahead_is_what_is_needed(sides: dict[str, JoinSide], name: 
     read = sum(after[name] - before[name] for name in after if name not in ("o", "o_id"))
     started = sum(ahead[column] - stats[column] for column in ("leaf_blocks_read", "heap_blocks_read"))
     print(started, read)
-    assert 0.75 * read <= started <= read + 4
+    # where only the kernel is advised, what it has read is waited for in its turn, and less is found out ahead
+    share = 0.75 if ours.conn.info.server_version >= 180000 else 0.4
+    assert share * read <= started <= read + 4
 
 
 # Effects and errors of pruning
