@@ -80,7 +80,7 @@ extern int64 InnerMisses(PlanState *scan);
 
 /*
  * NULL, and *refusal tells why, if it cannot be told what the scan will read.
- * is_child: its rows are those that the join gets.  "shared" owns its reads; see
+ * is_child: the join gets its rows.  The owner of its reads is "shared"; see
  * PageReadsWait().
  */
 extern InnerAhead *InnerAheadCreate(InnerShared *shared, PlanState *scan,

@@ -221,7 +221,9 @@ class JoinCorpus(Corpus):
                 made += [
                     f"CREATE TABLE st{i}{n} PARTITION OF st{i} {values}"
                     for i in (1, 3)
-                    for n, values in enumerate(("FOR VALUES IN (1, 2, 3, NULL)", "FOR VALUES IN (4, 5)", "DEFAULT"))
+                    for n, values in enumerate(
+                        ("FOR VALUES IN (1, 2, 3, NULL)", "FOR VALUES IN (4, 5)", "DEFAULT")
+                    )
                 ]
                 made.append("CREATE TABLE std PARTITION OF st DEFAULT")
             for into in ("par", "par0", "par1", "par2") if name == "par" else (name,):
@@ -232,7 +234,7 @@ class JoinCorpus(Corpus):
             for on in ("par", "par0", "par1", "par2", "par3") if name == "par" else (name,):
                 made.append(f"CREATE {'UNIQUE' if name == 'ht' else ''} INDEX ON {on} (id)")
         made += [
-            "CREATE VIEW both AS SELECT * FROM pt1 UNION ALL SELECT * FROM ht UNION ALL SELECT * FROM par2",
+            "CREATE VIEW three AS SELECT * FROM pt1 UNION ALL SELECT * FROM ht UNION ALL SELECT * FROM par2",
             f"CREATE TABLE void ({COLUMNS})",
             "CREATE INDEX ON void (a)",
             "CREATE UNIQUE INDEX ON void (id)",
@@ -368,7 +370,7 @@ class JoinCorpus(Corpus):
     def inner(self, join: Join, writing: Table | None = None) -> str:
         """What an inner side can be: mostly a table."""
         name = self._side(join, writing).name
-        return self.rng.choices((name, "pt", "ht", "st", "par", "both", "void"), (20, 2, 2, 2, 1, 1, 0.5))[0]
+        return self.rng.choices((name, "pt", "ht", "st", "par", "three", "void"), (20, 2, 2, 2, 1, 1, 0.5))[0]
 
     def key(self, x: str, y: str, keys: tuple[str, ...] = KEYS) -> str:
         text = self.rng.choice(keys)
@@ -401,7 +403,7 @@ class JoinCorpus(Corpus):
                 join.text += f" CROSS JOIN LATERAL (SELECT * FROM {table} {y} WHERE {on} ORDER BY a, id LIMIT {rng.choice((1, 2, 9))}) {y}"
                 join.whole = False
             join.names.append(y)
-            join.plain += [y] if kind < 0.95 and table != "both" else []
+            join.plain += [y] if kind < 0.95 and table != "three" else []
         while rng.random() < 0.3:
             join.where.append(self.semi_join(join, writing))
         return join
