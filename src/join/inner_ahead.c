@@ -101,7 +101,8 @@ struct InnerAhead
 	WantedBlock *blocks;
 
 	bool		behind;			/* reads have to wait for others */
-	BlockNumber heap_size;		/* while open; Invalid: not looked up */
+	BlockNumber index_size;		/* when it was looked up last, or Invalid */
+	BlockNumber heap_size;
 	Buffer		vm_buffer;		/* while open */
 	BlockNumber last_block;		/* that was read ahead, of the heap */
 	int			judged_blocks;
@@ -352,6 +353,7 @@ InnerAheadCreate(NestLoopState *join, PlanState *scan, int max_rows,
 		inner->blocks_size = max_rows + MAX_BLOCKS;
 		inner->blocks = palloc_array(WantedBlock, inner->blocks_size);
 		inner->last_block = InvalidBlockNumber;
+		inner->index_size = inner->heap_size = InvalidBlockNumber;
 	}
 	MemoryContextSwitchTo(old);
 	return *refusal == NULL ? inner : NULL;
@@ -366,7 +368,6 @@ InnerAheadBegin(InnerAhead *inner, InnerRow *row)
 void
 InnerAheadOpen(InnerAhead *inner)
 {
-	inner->heap_size = InvalidBlockNumber;
 	inner->vm_buffer = InvalidBuffer;
 }
 
@@ -466,6 +467,18 @@ reads_allowed(InnerAhead *inner)
 	return inner->max_reads - PageReadsInFlight(inner);
 }
 
+/* Is there such a page of the index or the table?  They may grow. */
+static bool
+page_exists(InnerAhead *inner, bool of_index, BlockNumber block)
+{
+	BlockNumber *size = of_index ? &inner->index_size : &inner->heap_size;
+
+	if (*size == InvalidBlockNumber || block >= *size)
+		*size = RelationGetNumberOfBlocks(of_index ? inner->index :
+													 inner->heap);
+	return block < *size;
+}
+
 /*
  * Start reading a page, unless that has been done: then *read tells of it.
  * again: of a page that has been read ahead before, believe that it is cached.
@@ -478,16 +491,19 @@ start_page(InnerAhead *inner, Relation rel, BlockNumber block, bool again,
 	bool		is_index = rel == inner->index;
 	PageRead   *table = is_index ? inner->index_pages : inner->heap_pages;
 	PageRead   *known = &table[block % inner->table_size];
+	CountsBefore before;
 
 	if (known->block == block && (again || !PageReadIsDone(known)))
 	{
 		*read = *known;
 		return true;
 	}
-	read->origin = PAGE_HIT;
-	if (!PageReadStart(rel, MAIN_FORKNUM, block, read, inner) &&
-		read->origin != PAGE_ADVISED)
+	if (!page_exists(inner, is_index, block) ||
+		(PageReadsInBackground(rel) && PageReadRoom(rel, 1) < 1))
 		return false;
+	before = CountsNow(rel);
+	(void) PageReadStartRange(rel, block, 1, read, inner);
+	(void) UncountSince(rel, &before);
 	*known = *read;
 	if (PageReadWasRead(read))
 	{
@@ -530,9 +546,7 @@ needs_heap_page(InnerAhead *inner, BlockNumber block)
 	CountsBefore before;
 	bool		visible;
 
-	if (inner->heap_size == InvalidBlockNumber)
-		inner->heap_size = RelationGetNumberOfBlocks(inner->heap);
-	if (block >= inner->heap_size)
+	if (!page_exists(inner, false, block))
 		return false;
 	if (!inner->index_only)
 		return true;
@@ -760,9 +774,22 @@ InnerAheadRead(InnerAhead *inner)
 }
 
 bool
-InnerAheadIsBehind(InnerAhead *inner)
+InnerAheadHasRoom(InnerAhead *inner)
 {
-	return inner->behind && reads_allowed(inner) >= (inner->max_reads + 3) / 4;
+	int			room = (inner->max_reads + 3) / 4;
+
+	if (reads_allowed(inner) >= room)
+		return true;
+
+	/* else nothing more would be started before all of them are used up */
+	return inner->behind && LookaheadReadsEndUnseen() &&
+		PageReadsWait(inner, false) && reads_allowed(inner) >= room;
+}
+
+bool
+InnerAheadIsBehind(const InnerAhead *inner)
+{
+	return inner->behind;
 }
 
 void
