@@ -603,8 +603,8 @@ MUTATIONS = [
     Mutation(
         "search beyond a LIMIT",
         "src/join/next_outer.c",
-        "return wanted / node->most_returned - 1;",
-        "return MAX_ROWS;",
+        "wanted / node->most_returned - 1;",
+        "MAX_ROWS;",
         (JOIN_HAZARDS + "test_limit_does_not_search_on",),
         "A filtered outer side is searched for rows that the query does not need.",
     ),

@@ -184,8 +184,9 @@ note_returned(JoinNode *node)
 {
 	int64		wanted = RowsWanted(&node->taken);
 
-	node->most_returned = Max(node->most_returned, 1);
-	if (node->handed_out > 0)
+	if (((NestLoopState *) node->taken.plan_state)->js.single_match)
+		node->most_returned = 1;
+	else if (node->handed_out > 0)
 		node->most_returned =
 			Max(node->most_returned, node->wanted_last - wanted);
 	node->wanted_last = wanted;
@@ -197,8 +198,8 @@ note_returned(JoinNode *node)
  * may end before it asks for them, to look for one more might mean to scan the
  * rest of a table.  Where it is known how many rows the join is to return, as
  * many outer rows are needed as it takes if each returns the most that one has
- * returned so far.  Else the estimate of the planner counts, and what has been
- * asked for.
+ * returned so far; none, before any has.  Else the estimate of the planner
+ * counts, and what has been asked for.
  */
 static int64
 rows_expected(JoinNode *node)
@@ -214,7 +215,8 @@ rows_expected(JoinNode *node)
 		return MAX_ROWS;
 	wanted = RowsWanted(&node->taken);
 	if (wanted < PG_INT64_MAX)
-		return wanted / node->most_returned - 1;
+		return node->most_returned == 0 ? 0 :
+			wanted / node->most_returned - 1;
 	return (int64) Min((double) (node->handed_out / 8),
 					   outer->plan_rows - 1 - node->handed_out);
 }
