@@ -185,6 +185,21 @@ LookaheadReadIsDone(const LookaheadRead *read)
 }
 
 /*
+ * Is it seen only while somebody waits for a read that reads have ended?  With
+ * io_uring, 18 looks at nothing else.
+ */
+static inline bool
+LookaheadReadsEndUnseen(void)
+{
+#if PG_VERSION_NUM >= 180000 && PG_VERSION_NUM < 190000 && \
+	defined(IOMETHOD_IO_URING_ENABLED)
+	return io_method == IOMETHOD_IO_URING;
+#else
+	return false;
+#endif
+}
+
+/*
  * Wait until it no longer touches its buffers, whether it succeeds or fails.
  * The time is counted as the server counts that of its own waits.
  */

@@ -626,6 +626,22 @@ MUTATIONS = [
         (JOIN_HAZARDS + "test_limit_reads_little_for_nothing",),
         "A query that ends after a few rows has fetched, and read for, as many as the distance says.",
     ),
+    Mutation(
+        "search beyond a LIMIT",
+        "src/join/next_outer.c",
+        "wanted / node->most_returned - 1;",
+        "MAX_ROWS;",
+        (JOIN_HAZARDS + "test_limit_does_not_search_on",),
+        "A filtered outer side is searched for rows that the query does not need.",
+    ),
+    Mutation(
+        "LIMIT above Gather",
+        "src/exec/rows_wanted.c",
+        "case T_GatherState:",
+        "case T_GroupState:",
+        (JOIN_HAZARDS + "test_limit_above_gather",),
+        "What the leader executes of a parallel plan reads beyond a LIMIT.",
+    ),
     # Nested loops: what the inner side will read
     Mutation(
         "parameters not set back",

@@ -41,6 +41,8 @@ RowBoundsBelow(RowBounds *bounds, PlanState *plan_state)
 		case T_ResultState:
 		case T_LockRowsState:
 		case T_SubqueryScanState:
+		case T_GatherState:		/* what the leader runs of the plan below */
+		case T_GatherMergeState:
 			passes_rows = plan_state->qual == NULL &&
 				plan_state->initPlan == NIL && plan_state->subPlan == NIL;
 			break;

@@ -90,7 +90,8 @@ struct InnerAhead
 	WantedBlock *blocks;
 
 	bool		behind;			/* reads have to wait for others */
-	BlockNumber heap_size;		/* while open; Invalid: not looked up */
+	BlockNumber index_size;		/* when it was looked up last, or Invalid */
+	BlockNumber heap_size;
 	Buffer		vm_buffer;		/* while open */
 	BlockNumber last_block;		/* that was read ahead, of the heap */
 	int			judged_blocks;
@@ -316,6 +317,7 @@ InnerAheadCreate(InnerShared *shared, PlanState *scan, bool is_child,
 		inner->blocks_size = MAX_BLOCKS;
 		inner->blocks = palloc_array(WantedBlock, inner->blocks_size);
 		inner->last_block = InvalidBlockNumber;
+		inner->index_size = inner->heap_size = InvalidBlockNumber;
 	}
 	MemoryContextSwitchTo(old);
 	return *refusal == NULL ? inner : NULL;
@@ -330,7 +332,6 @@ InnerAheadBegin(InnerAhead *inner, InnerRow *row)
 void
 InnerAheadOpen(InnerAhead *inner)
 {
-	inner->heap_size = InvalidBlockNumber;
 	inner->vm_buffer = InvalidBuffer;
 }
 
@@ -418,6 +419,18 @@ reads_allowed(InnerAhead *inner)
 	return inner->shared->max_reads - PageReadsInFlight(inner->shared);
 }
 
+/* Is there such a page of the index or the table?  They may grow. */
+static bool
+page_exists(InnerAhead *inner, bool of_index, BlockNumber block)
+{
+	BlockNumber *size = of_index ? &inner->index_size : &inner->heap_size;
+
+	if (*size == InvalidBlockNumber || block >= *size)
+		*size = RelationGetNumberOfBlocks(of_index ? inner->index :
+													 inner->heap);
+	return block < *size;
+}
+
 /*
  * Start reading a page, unless that has been done: then *read tells of it.
  * again: of a page that has been read ahead before, believe that it is cached.
@@ -430,16 +443,19 @@ start_page(InnerAhead *inner, Relation rel, BlockNumber block, bool again,
 	bool		is_index = rel == inner->index;
 	PageRead   *table = is_index ? inner->index_pages : inner->heap_pages;
 	PageRead   *known = &table[block % inner->table_size];
+	CountsBefore before;
 
 	if (known->block == block && (again || !PageReadIsDone(known)))
 	{
 		*read = *known;
 		return true;
 	}
-	read->origin = PAGE_HIT;
-	if (!PageReadStart(rel, MAIN_FORKNUM, block, read, inner->shared) &&
-		read->origin != PAGE_ADVISED)
+	if (!page_exists(inner, is_index, block) ||
+		(PageReadsInBackground(rel) && PageReadRoom(rel, 1) < 1))
 		return false;
+	before = CountsNow(rel);
+	(void) PageReadStartRange(rel, block, 1, read, inner->shared);
+	(void) UncountSince(rel, &before);
 	*known = *read;
 	if (PageReadWasRead(read))
 	{
@@ -482,9 +498,7 @@ needs_heap_page(InnerAhead *inner, BlockNumber block)
 	CountsBefore before;
 	bool		visible;
 
-	if (inner->heap_size == InvalidBlockNumber)
-		inner->heap_size = RelationGetNumberOfBlocks(inner->heap);
-	if (block >= inner->heap_size)
+	if (!page_exists(inner, false, block))
 		return false;
 	if (!inner->index_only)
 		return true;
@@ -730,10 +744,9 @@ InnerAheadRead(InnerAhead *inner)
 }
 
 bool
-InnerAheadIsBehind(InnerAhead *inner)
+InnerAheadIsBehind(const InnerAhead *inner)
 {
-	return inner->behind &&
-		reads_allowed(inner) >= (inner->shared->max_reads + 3) / 4;
+	return inner->behind;
 }
 
 void

@@ -100,11 +100,8 @@ extern void InnerAheadAdvance(InnerAhead *inner, InnerRow *row,
 /* Start reading what the rows that were advanced have asked for. */
 extern void InnerAheadRead(InnerAhead *inner);
 
-/*
- * Are there reads that had to wait because too many were in flight, and that
- * could be started now?
- */
-extern bool InnerAheadIsBehind(InnerAhead *inner);
+/* Are there reads that had to wait because too many were in flight? */
+extern bool InnerAheadIsBehind(const InnerAhead *inner);
 
 /* Of the heap blocks read ahead since the last call: see JoinPolicyBlocks(). */
 extern void InnerAheadNeighbours(InnerAhead *inner, int *blocks,

@@ -9,10 +9,12 @@
 
 #include "access/tableam.h"
 #include "catalog/catalog.h"
+#include "compat.h"
 #include "exec/takeover.h"
 #include "executor/executor.h"
 #include "join/inner_side.h"
 #include "join/pruning.h"
+#include "stream/page_read.h"
 #include "stream/uncount.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
@@ -396,6 +398,20 @@ InnerSideIsBehind(InnerSide *side)
 		if (InnerAheadIsBehind(side->made[i]->inner))
 			return true;
 	return false;
+}
+
+bool
+InnerSideHasRoom(InnerSide *side)
+{
+	const InnerShared *shared = &side->shared;
+	int			most = shared->max_reads - (shared->max_reads + 3) / 4;
+
+	if (PageReadsInFlight(shared) <= most)
+		return true;
+
+	/* else nothing more would be started before all of them are used up */
+	return InnerSideIsBehind(side) && LookaheadReadsEndUnseen() &&
+		PageReadsWait(shared, false) && PageReadsInFlight(shared) <= most;
 }
 
 void

@@ -86,6 +86,10 @@ extern void InnerSideAdvance(InnerSide *side, InnerParts *parts,
 							 TupleTableSlot *slot, bool wait);
 extern void InnerSideRead(InnerSide *side);
 extern bool InnerSideIsBehind(InnerSide *side);
+
+/* Can so many reads be started now that it pays to do so? */
+extern bool InnerSideHasRoom(InnerSide *side);
+
 extern void InnerSideNeighbours(InnerSide *side, int *blocks, int *neighbours);
 
 /* Wait for its reads in flight. */

@@ -44,6 +44,8 @@ typedef struct JoinNode
 	bool		outer_ended;	/* and its end has not been handed out */
 	uint64		handed_out;		/* rows, since the join was begun */
 	int64		wanted_first;	/* RowsWanted() of the first of these */
+	int64		wanted_last;	/* and of the last */
+	int64		most_returned;	/* rows, for one of these */
 	uint64		rows_of_ring;	/* rows that were handed out of the ring */
 	uint64		size_sum;		/* of the rows ahead of each of these */
 	JoinCounters counters;

@@ -154,25 +154,54 @@ rows_needed(JoinNode *node)
 	return Max(0, wanted * (int64) Max(1, node->handed_out) / returned - 1);
 }
 
+/* May the query end before it has asked for all rows? */
+static bool
+may_end_early(const JoinNode *node)
+{
+	return node->taken.may_stop || node->taken.query->row_count > 0;
+}
+
+/* How many rows has the join returned for the outer row handed out last? */
+static void
+note_returned(JoinNode *node)
+{
+	int64		wanted = RowsWanted(&node->taken);
+
+	if (((NestLoopState *) node->taken.plan_state)->js.single_match)
+		node->most_returned = 1;
+	else if (node->handed_out > 0)
+		node->most_returned =
+			Max(node->most_returned, node->wanted_last - wanted);
+	node->wanted_last = wanted;
+}
+
 /*
  * How many more rows will the outer side return without a search that the query
  * might do without?  Where a filter or a join has to find them, and the query
- * may end before it asks for them, no more are expected than the planner does:
- * to look for one more might mean to scan the rest of a table.
+ * may end before it asks for them, to look for one more might mean to scan the
+ * rest of a table.  Where it is known how many rows the join is to return, as
+ * many outer rows are needed as it takes if each returns the most that one has
+ * returned so far; none, before any has.  Else the estimate of the planner
+ * counts, and what has been asked for.
  */
 static int64
 rows_expected(JoinNode *node)
 {
 	const Plan *outer = outerPlan(node->taken.plan_state->plan);
+	int64		wanted;
 
-	if ((!node->taken.may_stop && node->taken.query->row_count == 0) ||
+	if (!may_end_early(node) ||
 		(outer->qual == NIL && (IsA(outer, SeqScan) || IsA(outer, IndexScan) ||
 								IsA(outer, IndexOnlyScan) ||
 								IsA(outer, FunctionScan) ||
 								IsA(outer, WorkTableScan))))
 		return MAX_ROWS;
-	return (int64) Min(MAX_ROWS,
-					   Max(0, outer->plan_rows - 1 - node->handed_out));
+	wanted = RowsWanted(&node->taken);
+	if (wanted < PG_INT64_MAX)
+		return node->most_returned == 0 ? 0 :
+			wanted / node->most_returned - 1;
+	return (int64) Min((double) (node->handed_out / 8),
+					   outer->plan_rows - 1 - node->handed_out);
 }
 
 /* Is something that the outer side uses computed when it is first used? */
@@ -198,7 +227,7 @@ rows_wanted_ahead(JoinNode *node)
 	if (node->policy.mode != JOIN_AHEAD || !params_are_known(node))
 		return 0;
 	rows = Min(rows, (int64) node->handed_out + FIRST_ROWS);
-	rows = Min(rows, rows_expected(node));
+	rows = Min(rows, Max(0, rows_expected(node)));
 	return (int) Min(rows, rows_needed(node));
 }
 
@@ -228,6 +257,26 @@ read_ahead(JoinNode *node)
 	JoinPolicyBlocks(&node->policy, blocks, neighbours);
 }
 
+/* Is there so much to fetch, or to have read, that it pays to begin? */
+static bool
+is_time_to_fill(JoinNode *node, int size, int wanted)
+{
+	if (node->policy.mode != JOIN_ENDING)
+	{
+		if (size <= wanted - Min(wanted / 8, ROWS_PER_FILL))
+			return true;
+		if (size > wanted && !InnerSideIsBehind(node->inner))
+			return false;
+	}
+
+	/* what is left at the end gets its second reads, too */
+	else if (node->rows_of_ring % ROWS_PER_FILL == 0)
+		return true;
+	else if (!InnerSideIsBehind(node->inner))
+		return false;
+	return InnerSideHasRoom(node->inner);
+}
+
 /* Fetch rows ahead, and one in any case; none if look-ahead is ending. */
 static void
 fill(JoinNode *node, PlanState *outer)
@@ -236,10 +285,7 @@ fill(JoinNode *node, PlanState *outer)
 	int			wanted = rows_wanted_ahead(node);
 	int			size = RowsAheadSize(node->rows);
 
-	/* what is left at the end gets its second reads, too */
-	if (size > 0 && !InnerSideIsBehind(node->inner) &&
-		(ending ? node->rows_of_ring % ROWS_PER_FILL != 0 :
-		 size > wanted - Min(wanted / 8, ROWS_PER_FILL)))
+	if (size > 0 && !is_time_to_fill(node, size, wanted))
 		return;
 	while (!ending && !node->outer_ended &&
 		   (size = RowsAheadSize(node->rows)) < wanted + 1 &&
@@ -375,6 +421,8 @@ next_row(JoinNode *node, PlanState *outer)
 
 	if (node->handed_out > 0)
 		tell_policy(node);
+	if (may_end_early(node))
+		note_returned(node);
 	if (node->policy.mode >= JOIN_AHEAD && open_rows(node))
 	{
 		slot = next_of_ring(node, outer, &known);

@@ -769,6 +769,65 @@ def test_limit_reads_little_for_nothing(joins: dict[str, JoinSide], shape: str, 
         assert blocks_on <= blocks_off + (rows_on - rows_off) * (per_row + 2)
 
 
+@pytest.mark.parametrize("limit", (1, 5))
+@pytest.mark.parametrize("joined", ("i2.k = f.k", "i2.m = f.k"))
+def test_limit_does_not_search_on(joins: dict[str, JoinSide], joined: str, limit: int) -> None:
+    """Where the outer side has a filter, which no row passes from somewhere on, the planner knowing nothing of
+    that, no more of it is scanned than a LIMIT is known to need."""
+    scanned: dict[bool, int] = {}
+
+    def steps(side: JoinSide) -> Any:
+        # of the first 30 rows, the first 20 have no partner
+        side.run(
+            "CREATE TABLE f (k int, a int, b int) WITH (autovacuum_enabled = off)",
+            "INSERT INTO f SELECT CASE WHEN n < 20 THEN -n ELSE n END,"
+            " (n < 30 OR n % 2 = 0)::int, (n < 30 OR n % 2 = 1)::int FROM generate_series(0, 2999) AS n",
+            "ANALYZE f",
+        )
+        side.make_cold()
+        with side.connect() as conn:
+            conn.execute("BEGIN")
+            rows = conn.execute(
+                f"SELECT f.k, i2.id FROM f JOIN i2 ON {joined} WHERE a = 1 AND b = 1 LIMIT {limit}".encode()
+            )
+            found = rows.fetchall()
+            count = conn.execute("SELECT pg_stat_get_xact_tuples_returned('f'::regclass)").fetchone()
+            assert count is not None
+            scanned[side.forced] = count[0]
+            conn.execute("COMMIT")
+        side.run("DROP TABLE f")
+        return found
+
+    same(joins, steps, ahead=None)
+    assert scanned[True] == scanned[False] < 100
+
+
+def test_limit_above_gather(joins: dict[str, JoinSide]) -> None:
+    """What the leader executes by itself is bounded as without a Gather node."""
+    parallel = (
+        "SET max_parallel_workers = 0; SET max_parallel_workers_per_gather = 2; SET parallel_setup_cost = 0;"
+        " SET parallel_tuple_cost = 0; SET min_parallel_table_scan_size = 0"
+    )
+    scanned: dict[bool, int] = {}
+
+    def steps(side: JoinSide) -> Any:
+        side.make_cold()
+        with side.connect() as conn:
+            conn.execute(parallel)
+            plan = conn.execute(f"EXPLAIN {UNIQUE} LIMIT 100".encode()).fetchall()
+            assert any("Gather" in row[0] for row in plan)
+            conn.execute("BEGIN")
+            found = conn.execute(f"{UNIQUE} LIMIT 100".encode()).fetchall()
+            count = conn.execute("SELECT pg_stat_get_xact_tuples_returned('o'::regclass)").fetchone()
+            assert count is not None
+            scanned[side.forced] = count[0]
+            conn.execute("COMMIT")
+        return found
+
+    same(joins, steps)
+    assert scanned[True] == scanned[False]
+
+
 # Damage
 
 
