@@ -56,7 +56,8 @@ extern bool InnerSideIsAppend(NestLoopState *join);
 
 /*
  * NULL, and *refusal tells why, if it cannot be told what is read for a row.
- * settings_stay: see safe_plan.h.  max_rows: the most outer rows ahead.  max_reads: the most reads in flight.
+ * settings_stay: see safe_plan.h.  max_rows: the most outer rows ahead.
+ * max_reads: the most reads in flight.
  */
 extern InnerSide *InnerSideCreate(Taken *taken, bool settings_stay,
 								  int max_rows, int max_reads,

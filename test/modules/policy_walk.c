@@ -542,6 +542,7 @@ typedef struct LeafWalk
 	Storage		storage;
 	bool		forced;
 	bool		direct;
+	bool		runs_to_end;
 
 	/* since something else happened */
 	int			visited;		/* leaf pages, since the scan was begun */
@@ -562,7 +563,8 @@ check_leaf(const LeafWalk *walk)
 	{
 		expect(policy->distance >= LEAST_DISTANCE, policy,
 			   "the distance never hovers at 1 or 2");
-		expect(policy->distance <= Max(LEAST_DISTANCE, 2 * walk->visited),
+		expect(walk->runs_to_end ||
+			   policy->distance <= Max(LEAST_DISTANCE, 2 * walk->visited),
 			   policy, "the distance is earned");
 		expect(walk->forced || walk->hits_ahead < MOST_LEAF_HITS, policy,
 			   "never ahead while everything hits");
@@ -653,8 +655,10 @@ begin_leaf(LeafWalk *walk)
 		.storage = random_storage(),
 		.forced = random_below(16) == 0,
 		.direct = random_below(4) == 0,
+		.runs_to_end = random_below(4) == 0,
 	};
-	LeafPolicyInit(&walk->policy, walk->forced, walk->direct);
+	LeafPolicyInit(&walk->policy, walk->forced, walk->direct,
+				   walk->runs_to_end);
 }
 
 static void
