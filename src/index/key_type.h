@@ -1,8 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * key_type.h
- *		Whether the functions by which an index, or a partitioned table, compares
- *		values are the server's own.
+ *		Whether the functions by which an index, or a partitioned table,
+ *		compares values are the server's own.
  *
  *-------------------------------------------------------------------------
  */

@@ -23,8 +23,8 @@
 /*
  * Does no setting change (TimeZone, for one) while a query runs, and does its
  * present run go on to its end?  Then a stable function without a value of the
- * row, such as now() - interval '1 day', is the same for all rows.  The settings
- * of a cursor may change between two FETCHes, and volatile functions, triggers
+ * row, such as now() - interval '1 day', is the same for all rows.  Settings
+ * may change between two FETCHes of a cursor; and volatile functions, triggers
  * and functions of users may change them between two rows.
  */
 extern bool SettingsStay(const TakenQuery *query);
