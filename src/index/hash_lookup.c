@@ -5,8 +5,8 @@
  *		entries; see hash_lookup.h.
  *
  * The access method keeps a copy of the metapage in the relation's cache entry,
- * which tells the bucket of a hash code.  The copy is used here as it is: a page
- * of a bucket that has been split since tells so, and is let go.
+ * which tells the bucket of a hash code.  The copy is used here as it is: a
+ * page of a bucket that has been split since tells so, and is let go.
  *
  *-------------------------------------------------------------------------
  */

@@ -42,8 +42,8 @@ IndexPageCheckSpecial(Relation index, BlockNumber block, Page page, Size size)
 }
 
 /*
- * The tuple at an offset, or NULL if it does not lie where the page's tuples do.
- * Nothing in it but its length has been checked then.
+ * The tuple at an offset, or NULL if it does not lie where the page's tuples
+ * do.  Nothing in it but its length has been checked then.
  */
 extern IndexTuple IndexTupleAt(Page page, OffsetNumber offnum);
 

@@ -227,7 +227,8 @@ InnerSideCreate(Taken *taken, bool settings_stay, int max_rows, int max_reads,
 								  .max_rows = max_rows,
 								  .max_reads = max_reads,
 								  .counters = counters};
-	if (side->prunes && !PruningIsSafe(side->append, settings_stay, &side->params))
+	if (side->prunes &&
+		!PruningIsSafe(side->append, settings_stay, &side->params))
 		*refusal = "a partition is found by no plain value";
 	else
 		for (int i = 0; i < n && side->nmade == 0; i++)

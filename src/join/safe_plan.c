@@ -353,10 +353,12 @@ has_safe_expressions(PlanState *plan_state, Search *search)
 								search);
 		case T_MergeAppend:
 			return compares_safely(((MergeAppend *) plan)->numCols,
-								   ((MergeAppend *) plan)->sortOperators, search);
+								   ((MergeAppend *) plan)->sortOperators,
+								   search);
 		case T_RecursiveUnion:
 			return compares_safely(((RecursiveUnion *) plan)->numCols,
-								   ((RecursiveUnion *) plan)->dupOperators, search);
+								   ((RecursiveUnion *) plan)->dupOperators,
+								   search);
 		case T_IncrementalSort:
 			return compares_safely(((Sort *) plan)->numCols,
 								   ((Sort *) plan)->sortOperators, search);
