@@ -15,6 +15,7 @@ from typing import Any
 
 import psycopg
 
+from clusters import standby_of
 from pg_lookahead.server.cluster import Cluster
 from pg_lookahead.server.home import Home
 from pg_lookahead.server.installation import Installation
@@ -114,7 +115,7 @@ def fleet() -> Iterator[Fleet]:
             clusters[name] = Cluster(name=name, settings=settings, pg_config=pg_config)
         with ThreadPoolExecutor(3) as pool:
             list(pool.map(_fill, clusters.items()))
-        clusters["standby"] = clusters["shop"].standby()
+        clusters["standby"] = standby_of(clusters["shop"])
         dsns = {name: dsn_of(cluster) for name, cluster in clusters.items()}
         dsns["monitored"] = dsn_of(clusters["monitored"], user="monitor")
         dsns["password"] = dsn_of(clusters["unloaded"], user="app", password="wrong")

@@ -73,7 +73,7 @@ def twin(cluster: Cluster) -> Cluster:
     """A started server with a copy of a stopped server's data directory, and its settings.
 
     The caller destroys it."""
-    other = Cluster(pg_config=cluster.bindir / "pg_config", settings=cluster._settings, name="twin")
+    other = Cluster(pg_config=cluster.bindir / "pg_config", settings=cluster.settings, name="twin")
     try:
         shutil.copytree(cluster.data, other.data, symlinks=True, copy_function=_copy_with_owner)
         _own_like(cluster.data, other.data)

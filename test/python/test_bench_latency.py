@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from clusters import crash
 from pg_lookahead.server import latency
 from pg_lookahead.server.cluster import Cluster
 from pg_lookahead.server.installation import ClusterError
@@ -126,7 +127,7 @@ def test_a_server_crashes_and_recovers_on_it(mount: Mount, io: str) -> None:
             conn.execute("VACUUM t")
             conn.execute("CREATE TABLE gone AS SELECT 1")
             conn.execute("DROP TABLE gone")
-        cluster.kill()
+        crash(cluster)
         cluster.start()
         mount.set(1)
         with cluster.connect() as conn:

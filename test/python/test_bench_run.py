@@ -19,6 +19,7 @@ import psycopg
 import pytest
 
 import command_line
+from clusters import standby_of
 from command_line import start
 from pg_lookahead.bench.options import Options
 from pg_lookahead.report.journal import Journal
@@ -373,7 +374,10 @@ def test_what_a_server_of_ones_own_must_have(own: Cluster) -> None:
 
 
 def test_a_standby_is_refused_in_one_line() -> None:
-    with Cluster(name="primary", settings={"wal_level": "replica"}) as primary, primary.standby() as standby:
+    with (
+        Cluster(name="primary", settings={"wal_level": "replica"}) as primary,
+        standby_of(primary) as standby,
+    ):
         assert "this server is a standby" in one_line(tool("--dsn", dsn(standby), *SMALL))
 
 

@@ -17,6 +17,7 @@ import psycopg
 import pytest
 
 import bloom_pages
+from clusters import crash
 from conftest import MakeCluster
 from corruption import ANYWHERE, HEADER, damage
 from maintenance import (
@@ -455,7 +456,7 @@ def test_crashes(make_cluster: MakeCluster, rng: random.Random) -> None:
         thread = threading.Thread(target=work)
         thread.start()
         time.sleep(rng.uniform(0.02, 0.4))
-        server.kill()
+        crash(server)
         thread.join()
         conn.close()
         server.start()

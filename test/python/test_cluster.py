@@ -17,6 +17,7 @@ import psycopg
 import pytest
 
 import pg_lookahead
+from clusters import crash, standby_of, wait_for_replay
 from command_line import as_here
 from conftest import MakeCluster
 from pg_lookahead.server import cache, reap
@@ -75,7 +76,6 @@ def test_not_running_is_told() -> None:
     with pytest.raises(ClusterError, match="idle"):
         _ = cluster.pid
     cluster.stop()
-    cluster.kill()
     cluster.destroy()
     cluster.destroy()
 
@@ -87,7 +87,7 @@ def test_kill_is_a_crash_and_a_start_recovers(make_cluster: MakeCluster) -> None
     open_transaction = cluster.connect(autocommit=False)
     open_transaction.execute("INSERT INTO kept VALUES (0)")
     postmaster = cluster.pid
-    cluster.kill()
+    crash(cluster)
     assert not cluster.running
     assert reap.processes_in(cluster.data) == []
     assert not Path("/proc", str(postmaster)).exists()
@@ -106,7 +106,7 @@ def test_kill_leaves_no_shared_memory(make_cluster: MakeCluster) -> None:
     assert files
     assert all(file.exists() for file in files)
     assert any(segment.startswith("SYSV:") for segment in segments)
-    cluster.kill()
+    crash(cluster)
     cluster.destroy()
     assert not any(file.exists() for file in files)
     ids = {line.split()[1] for line in Path("/proc/sysvipc/shm").read_text().splitlines()[1:]}
@@ -117,12 +117,12 @@ def test_standby_follows(make_cluster: MakeCluster) -> None:
     primary = make_cluster({"work_mem": "6MB"})
     with primary.connect() as conn:
         conn.execute("CREATE TABLE followed (a int)")
-    standby = primary.standby({"work_mem": "7MB"})
+    standby = standby_of(primary, {"work_mem": "7MB"})
     try:
         for rows in (1, 2):
             with primary.connect() as conn:
                 conn.execute("INSERT INTO followed VALUES (1)")
-            standby.wait_for_replay(primary)
+            wait_for_replay(standby, primary)
             with standby.connect() as conn:
                 assert scalar(conn, "SELECT pg_is_in_recovery()") is True
                 assert scalar(conn, "SHOW work_mem") == "7MB"

@@ -8,6 +8,7 @@ import struct
 import pytest
 
 import bloom_pages
+from clusters import standby_of, wait_for_replay
 from conftest import MakeCluster
 from pg_lookahead.server import cache
 from pg_lookahead.server.cluster import Cluster
@@ -146,9 +147,9 @@ def test_btree_half_dead_by_vacuum(make_cluster: MakeCluster, rng: random.Random
             "CREATE INDEX h_i ON h (i)",
             f"DELETE FROM h WHERE i BETWEEN {rng.randint(500, 3000)} AND {rng.randint(10_000, 18_000)}",
         )
-        standby = primary.standby()
+        standby = standby_of(primary)
         try:
-            standby.wait_for_replay(primary)
+            wait_for_replay(standby, primary)
             standby.stop()
             before = scalar(conn, "SELECT pg_current_wal_lsn()::text")
             run(conn, "VACUUM h")

@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from clusters import standby_of, wait_for_replay
 from conftest import MakeCluster
 from queries import fetch, run, scalar
 from relations import (
@@ -69,13 +70,13 @@ def test_standby(make_cluster: MakeCluster, rng: random.Random, feedback: bool) 
         install(conn)
         seed(conn, rng)
         run(conn, *RELATIONS)
-        standby = primary.standby({"hot_standby_feedback": feedback})
+        standby = standby_of(primary, {"hot_standby_feedback": feedback})
         try:
             with standby.connect() as there, standby.connect() as observer, clean_log(standby):
                 assert scalar(there, "SELECT pg_is_in_recovery()")
                 for _ in range(3):
                     run(conn, *changes(rng))
-                    standby.wait_for_replay(primary)
+                    wait_for_replay(standby, primary)
                     compare(there, rng)
                     # A transaction in progress on the primary.
                     low = rng.randint(10_000, 90_000)
@@ -85,12 +86,12 @@ def test_standby(make_cluster: MakeCluster, rng: random.Random, feedback: bool) 
                         f" FROM generate_series({low}, {low + 99}) i",
                         f"DELETE FROM r WHERE id % {rng.randint(2, 50)} = 0",
                     )
-                    standby.wait_for_replay(primary)
+                    wait_for_replay(standby, primary)
                     compare(there, rng)
                     writer.commit() if rng.random() < 0.5 else writer.rollback()
 
                 # Bloom: what the primary says of the same pages.
-                standby.wait_for_replay(primary)
+                wait_for_replay(standby, primary)
                 bloom = b"SELECT * FROM lookahead.pgstatbloomindex('r_bloom')"
                 assert fetch(there, bloom) == fetch(conn, bloom)
 
@@ -98,7 +99,7 @@ def test_standby(make_cluster: MakeCluster, rng: random.Random, feedback: bool) 
                 with there.transaction():
                     run(there, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ", "SELECT count(*) FROM r")
                     run(conn, "DELETE FROM r WHERE id % 3 = 0")
-                    standby.wait_for_replay(primary)
+                    wait_for_replay(standby, primary)
                     compare(there, rng)
                 await_no_pins(observer)
         finally:

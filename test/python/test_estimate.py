@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
+from clusters import standby_of, wait_for_replay
 from conftest import MakeCluster
 from estimates import WHOLE, Figure, estimate
 from pg_lookahead.server import cache
@@ -618,9 +619,9 @@ def test_standby(own_cluster: MakeCluster) -> None:
             "CREATE INDEX t_hash ON t USING hash (k)",
             "DELETE FROM t WHERE k < 0",
         )
-        standby = primary.standby()
+        standby = standby_of(primary)
         try:
-            standby.wait_for_replay(primary)
+            wait_for_replay(standby, primary)
             with standby.connect() as there, clean_log(standby):
                 for relation, function in (
                     ("t_k", "index_estimate"),

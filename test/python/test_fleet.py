@@ -25,6 +25,7 @@ from psycopg import AsyncConnection
 from rich.console import Console
 
 from browser import look_at, needs_browser
+from clusters import crash
 from command_line import refused, start, tool
 from fleet import DATABASES, Fleet, dsn_of, fleet
 from pg_lookahead.fleet import collect, records, terminal
@@ -71,7 +72,7 @@ def wait_for_estimate(cluster: Cluster) -> None:
 
 def kill_in_the_middle(cluster: Cluster) -> None:
     wait_for_estimate(cluster)
-    cluster.kill()
+    crash(cluster)
 
 
 def fio_run(arguments: list[str]) -> fio.Measured:

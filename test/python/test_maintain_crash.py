@@ -12,6 +12,7 @@ import time
 
 import psycopg
 
+from clusters import crash
 from conftest import MakeCluster
 from index_checks import ROWS, VACUUM, check, set_up
 from maintenance import SETTINGS, create_extension, streamed
@@ -66,7 +67,7 @@ def test_crashes(make_cluster: MakeCluster, rng: random.Random) -> None:
         for thread in threads:
             thread.start()
         time.sleep(rng.uniform(0.02, 0.4))
-        server.kill()
+        crash(server)
         for thread in threads:
             thread.join()
         before = len(server.log)

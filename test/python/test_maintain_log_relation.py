@@ -10,6 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from clusters import standby_of, wait_for_replay
 from conftest import MakeCluster
 from index_checks import meanwhile
 from queries import fetch, run, scalar
@@ -94,9 +95,9 @@ def test_standby_is_repaired(make_cluster: MakeCluster, rng: random.Random, stre
         run(conn, *RELATIONS)
         # Set all hint bits, which are not always logged.
         run(conn, "SELECT count(*) FROM r")
-        standby = primary.standby({"restart_after_crash": False})
+        standby = standby_of(primary, {"restart_after_crash": False})
         try:
-            standby.wait_for_replay(primary)
+            wait_for_replay(standby, primary)
             with standby.connect() as there, pytest.raises(psycopg.errors.ReadOnlySqlTransaction) as refused:
                 log(there, "r", "main")
             assert (
@@ -105,7 +106,7 @@ def test_standby_is_repaired(make_cluster: MakeCluster, rng: random.Random, stre
 
             # The standby starts over from here, so that nothing reads a damaged page.
             run(conn, "CHECKPOINT")
-            standby.wait_for_replay(primary)
+            wait_for_replay(standby, primary)
             with standby.connect() as there:
                 run(there, "CHECKPOINT")
                 files = {fork: data_file(standby, there, *fork) for fork in (*FORKS, ("r", "fsm"))}
@@ -125,7 +126,7 @@ def test_standby_is_repaired(make_cluster: MakeCluster, rng: random.Random, stre
                 assert relation == "r_hash"
 
             standby.start()
-            standby.wait_for_replay(primary)
+            wait_for_replay(standby, primary)
             with standby.connect() as there:
                 for relation, fork in FORKS:
                     here, repaired = pages(conn, relation, fork), pages(there, relation, fork)

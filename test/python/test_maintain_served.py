@@ -17,6 +17,7 @@ from contextlib import contextmanager
 import psycopg
 import pytest
 
+from clusters import standby_of, wait_for_replay
 from conftest import MakeCluster
 from index_checks import meanwhile
 from maintenance import (
@@ -722,11 +723,11 @@ def test_standby(own_cluster: MakeCluster) -> None:
     """Searches on a standby are served."""
     primary = own_cluster(SETTINGS, name="primary")
     require_serving(primary)
-    standby = primary.standby()
+    standby = standby_of(primary)
     try:
         with primary.connect() as conn:
             run(conn, *TABLE, "CREATE EXTENSION pg_lookahead", "DELETE FROM t WHERE a = 1", VACUUM)
-        standby.wait_for_replay(primary)
+        wait_for_replay(standby, primary)
         with standby.connect() as replica:
             before = streamed(replica, "bloom")
             assert finds_all(replica)

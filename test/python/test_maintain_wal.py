@@ -23,6 +23,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from clusters import crash, standby_of, wait_for_replay
 from conftest import MakeCluster
 from index_checks import meanwhile
 from pg_lookahead.server.cluster import Cluster
@@ -268,7 +269,7 @@ class Load:
             finally:
                 self.stopped = True
                 if kill:
-                    self.server.kill()
+                    crash(self.server)
 
     def share_done(self, running: list[threading.Thread]) -> bool:
         """Whether every session has done its share, or one has failed, as its thread's end will tell."""
@@ -355,7 +356,7 @@ def test_replay(make_cluster: MakeCluster, rng: random.Random) -> None:
             while len(writer.rows) < ROWS:
                 writer.step(conn)
         run(conn, "VACUUM r")
-    standby = primary.standby()
+    standby = standby_of(primary)
     try:
         with primary.connect() as conn:
             start = str(scalar(conn, "SELECT pg_current_wal_insert_lsn()::text"))
@@ -374,7 +375,7 @@ def test_replay(make_cluster: MakeCluster, rng: random.Random) -> None:
         with primary.connect() as conn:
             run(conn, "DROP INDEX IF EXISTS r_new")
         # After the last round, the primary's pages did not come out of the WAL, as the standby's did.
-        standby.wait_for_replay(primary)
+        wait_for_replay(standby, primary)
         with primary.connect() as conn, standby.connect() as there:
             end = str(scalar(conn, "SELECT pg_current_wal_flush_lsn()::text"))
             assert read_wal(primary, start, end) >= KINDS

@@ -17,6 +17,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from clusters import crash, standby_of, wait_for_replay
 from conftest import MakeCluster
 from differential import bad_lines
 from pg_lookahead.server.cluster import Cluster
@@ -304,7 +305,7 @@ def test_crash_and_recovery(make_cluster: MakeCluster, rng: random.Random) -> No
         load = Load(rng, (psycopg.errors.DeadlockDetected, psycopg.errors.UniqueViolation))
         for action in (transfer, transfer, replace, maintain, read, read_by_cursor):
             load.add(cluster, action)
-        thread = threading.Timer(2.0 + rng.random(), cluster.kill)
+        thread = threading.Timer(2.0 + rng.random(), crash, (cluster,))
         thread.start()
         load.run(10)
         thread.join()
@@ -321,7 +322,7 @@ def test_standby_with_replay_conflicts(make_cluster: MakeCluster, rng: random.Ra
     primary = make_cluster(SERVER)
     with primary.connect() as conn:
         conn.execute(SETUP.format(kind="", n=ACCOUNTS).encode())
-    standby = primary.standby({"max_standby_streaming_delay": "100ms", "hot_standby_feedback": False})
+    standby = standby_of(primary, {"max_standby_streaming_delay": "100ms", "hot_standby_feedback": False})
     try:
         conflicts = 0
 
@@ -353,7 +354,7 @@ def test_standby_with_replay_conflicts(make_cluster: MakeCluster, rng: random.Ra
         load.add(standby, read_there)
         load.run(SECONDS, lambda: load.done["read_there"] > 5)
         assert not load.failures, load.failures
-        standby.wait_for_replay(primary)
+        wait_for_replay(standby, primary)
         with standby.connect() as conn:
             conn.execute(INDEX_SCANS)
             conn.execute(EVICT_ALL)  # replay has brought in all that it touched

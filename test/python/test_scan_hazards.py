@@ -20,6 +20,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from clusters import standby_of
 from conftest import MakeCluster
 from differential import bad_lines
 from pg_lookahead.server import cache
@@ -311,7 +312,7 @@ def test_a_standby_marks_nothing(make_cluster: MakeCluster) -> None:
     rows = "SELECT i, i, repeat('x', 150) FROM generate_series(1, 3000) AS i"
     side.table("(id int, k int, pad text)", rows, "(id)")
     side.run("DELETE FROM t WHERE id % 3 = 1")
-    standby = primary.standby()
+    standby = standby_of(primary)
     try:
         with standby.connect(side.database, prepare_threshold=None) as conn:
             conn.execute(INDEX_SCANS)

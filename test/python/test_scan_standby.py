@@ -18,6 +18,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from clusters import standby_of, wait_for_replay
 from conftest import MakeCluster, reads_are_async
 from differential import bad_lines
 from pg_lookahead.server.cluster import Cluster
@@ -87,7 +88,7 @@ class Pair:
             conn.execute("CREATE DATABASE d")
         self.conn = primary.connect("d", prepare_threshold=None)
         self.conn.execute(FUNCTIONS.encode())
-        self.standby = primary.standby(settings)
+        self.standby = standby_of(primary, settings)
         self.gate = self.standby.connect("d", prepare_threshold=None)
 
     def run(self, *statements: str) -> None:
@@ -96,7 +97,7 @@ class Pair:
             self.conn.execute(statement.encode())
 
     def replay(self) -> None:
-        self.standby.wait_for_replay(self.primary)
+        wait_for_replay(self.standby, self.primary)
 
     def set_on_standby(self, **settings: object) -> None:
         for name, value in settings.items():
@@ -394,7 +395,7 @@ def test_promotion(pair: Pair) -> None:
     pair.run("UPDATE t SET pad = 'x'", "VACUUM FULL t", "DELETE FROM t WHERE k % 3 = 0")
     seen: dict[str, Any] = {}
     for side in SIDES:
-        standby = pair.primary.standby({**STANDBY, "hot_standby_feedback": True})
+        standby = standby_of(pair.primary, {**STANDBY, "hot_standby_feedback": True})
         try:
             with standby.connect("d") as admin, standby.connect("d") as idle, standby.connect("d") as conn:
                 for one in (idle, conn):

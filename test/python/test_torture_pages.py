@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import psycopg
 import pytest
 
+from clusters import standby_of, wait_for_replay
 from pg_lookahead.server.cluster import Cluster
 from queries import fetch, fetch_row
 from torture import comparison
@@ -248,7 +249,7 @@ def pair() -> Iterator[tuple[Cluster, Cluster]]:
         with primary.connect() as conn:
             conn.execute("CREATE EXTENSION pageinspect")
             conn.execute("CREATE EXTENSION bloom")
-        standby = primary.standby({})
+        standby = standby_of(primary, {})
         try:
             yield primary, standby
         finally:
@@ -288,7 +289,7 @@ def test_a_page_that_differs_is_found_and_kept(pair: tuple[Cluster, Cluster]) ->
         fill(conn)
         conn.execute("CHECKPOINT")
         row = fetch_row(conn, "SELECT pg_relation_filepath('t_bloom')")
-    standby.wait_for_replay(primary)
+    wait_for_replay(standby, primary)
     standby.stop()
     path = standby.data / str(row[0])
     content = bytearray(path.read_bytes())
@@ -314,7 +315,7 @@ def test_a_standby_that_lags_is_awaited_and_told_of(
     primary, standby = pair
     with primary.connect() as conn, standby.connect() as there:
         fill(conn)
-        standby.wait_for_replay(primary)
+        wait_for_replay(standby, primary)
         there.execute("SELECT pg_wal_replay_pause()")
         conn.execute("DELETE FROM t")
         monkeypatch.setattr(comparison, "LIMIT", 1.0)

@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 
 import psycopg
 
+from clusters import wait_for_replay
+
 from .faults import Server
 from .model import Violation
 from .schema import LOCK_ALL, VIOLATIONS
@@ -167,7 +169,7 @@ def digests_by_index(conn: Connection, rng: random.Random) -> dict[str, tuple[in
 
 def standby_equal(primary: Server, standby: Server, rng: random.Random) -> None:
     """The standby has caught up, and answers as the primary does."""
-    standby.cluster.wait_for_replay(primary.cluster, 60.0)
+    wait_for_replay(standby.cluster, primary.cluster, 60.0)
     with primary.cluster.connect() as conn:
         expected = digests(conn)
     with standby.cluster.connect() as conn:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from clusters import crash
 from pg_lookahead.server import reap
 from pg_lookahead.server.cluster import Cluster, ClusterError
 
@@ -142,7 +143,7 @@ def kill_process(server: Server, rng: random.Random, between: BetweenStops) -> N
 
 def kill_server(server: Server, rng: random.Random, between: BetweenStops) -> None:
     """kill -9 of all processes."""
-    server.cluster.kill()
+    crash(server.cluster)
     _start(server, rng, between)
 
 

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from clusters import standby_of
 from pg_lookahead.server.cluster import Cluster, ClusterError
 
 from . import checks, comparison, faults, readers, recovery, settings, upkeep
@@ -86,7 +87,7 @@ def pair_of_servers(seed: int, tally: Tally) -> Iterator[Pair]:
             for statement in SCHEMA.split(";\n\n"):
                 run(conn, statement)
             settings.learn(conn)
-        standby = primary.standby(settings.varied_server(rng, primary.version))
+        standby = standby_of(primary, settings.varied_server(rng, primary.version))
         try:
             pair = Pair(primary, standby, tally)
             try:

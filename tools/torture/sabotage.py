@@ -9,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from clusters import wait_for_replay
+
 from .faults import Server
 from .pages import BLOCK, HEADER
 from .recovery import SEGMENT, segment_of
@@ -118,7 +120,7 @@ def _change_the_standby(
             "CHECKPOINT",
         ):
             run(conn, statement)
-    standby.cluster.wait_for_replay(primary.cluster)
+    wait_for_replay(standby.cluster, primary.cluster)
     standby.cluster.stop()
     path = standby.cluster.data / place
     path.write_bytes(change(path.read_bytes()))

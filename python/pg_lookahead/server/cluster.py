@@ -30,7 +30,6 @@ import psycopg
 from . import cache, reap
 from .home import Home
 from .installation import ClusterError, Installation
-from .queries import scalar
 
 __all__ = ["Cluster", "ClusterError"]
 
@@ -73,12 +72,10 @@ class Cluster:
     ) -> None:
         self._home = Home.of_this_process()
         self._installation = self._home.reachable(Installation.find(pg_config))
-        self._settings: dict[str, object] = {**_DEFAULTS, **(settings or {})}
+        self.settings: dict[str, object] = {**_DEFAULTS, **(settings or {})}
         self._initdb_args = tuple(initdb_args)
         self._name = name
         self._process: subprocess.Popen[bytes] | None = None
-        self._left_behind: set[str] = set()
-        self._standbys = 0
         self._directory = self._home.make_directory(name, directory)
         self._socket_dir = self._home.make_directory("s") if directory else self._directory / "s"
         self._home.make_owned(self._socket_dir)
@@ -99,7 +96,7 @@ class Cluster:
     @property
     def port(self) -> int:
         """PGPORT of a client; part of the socket's name only."""
-        return int(str(self._settings["port"]))
+        return int(str(self.settings["port"]))
 
     @property
     def log(self) -> str:
@@ -145,7 +142,6 @@ class Cluster:
         if not (self.data / "PG_VERSION").exists():
             self._initdb()
         self._write_settings()
-        self._left_behind.clear()  # a starting server removes what a crash of it left
         with (self._directory / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 [self.bindir / "postgres", "-D", self.data],
@@ -174,20 +170,6 @@ class Cluster:
         reap.wait_until_empty(self.data, _STOP_SECONDS)
         self._process = None
 
-    def kill(self) -> None:
-        """Crash: SIGKILL of every process of the server, none of which can react."""
-        process = self._process
-        if process is None:
-            return
-        if process.poll() is None:
-            process.send_signal(signal.SIGSTOP)  # it must not start more meanwhile
-            pids = reap.processes_in(self.data)
-            self._left_behind |= reap.shared_memory(pids)
-            reap.send(pids, signal.SIGKILL)
-        process.wait()
-        reap.wait_until_empty(self.data, _STOP_SECONDS)
-        self._process = None
-
     def restart(self, settings: Mapping[str, object] | None = None) -> None:
         """Stop and start again, with settings changed as by configure()."""
         self.stop()
@@ -196,11 +178,11 @@ class Cluster:
 
     def configure(self, settings: Mapping[str, object]) -> None:
         """Change settings, effective at the next start; None takes one back."""
-        self._settings.update(settings)
-        for name in [name for name, value in self._settings.items() if value is None]:
-            del self._settings[name]
+        self.settings.update(settings)
+        for name in [name for name, value in self.settings.items() if value is None]:
+            del self.settings[name]
             if name in _DEFAULTS:
-                self._settings[name] = _DEFAULTS[name]
+                self.settings[name] = _DEFAULTS[name]
 
     def destroy(self) -> None:
         """Stop at once and remove every file; harmless when done before."""
@@ -209,8 +191,6 @@ class Cluster:
         if self._process is not None:
             self._process.wait()
             self._process = None
-        reap.remove_shared_memory(self._left_behind)
-        self._left_behind.clear()
         for directory in (self._socket_dir, self._directory):
             reap.remove(directory)
 
@@ -223,39 +203,6 @@ class Cluster:
 
     def __exit__(self, *_: object) -> None:
         self.destroy()
-
-    # Standbys
-
-    def standby(self, settings: Mapping[str, object] | None = None) -> Cluster:
-        """Start a streaming hot standby of this server, with its settings and those given."""
-        self._standbys += 1
-        name = f"{self._name}_standby{self._standbys}"
-        own = {key: value for key, value in self._settings.items() if key != "unix_socket_directories"}
-        other = Cluster(pg_config=self.bindir / "pg_config", settings={**own, **(settings or {})}, name=name)
-        command: list[str | Path] = [self.bindir / "pg_basebackup", "-D", other.data, "-h", self.socket_dir]
-        command += ["-p", str(self.port), "-U", "postgres", "-R", "-X", "stream", "-c", "fast"]
-        command += ["--no-sync", "-C", "-S", name]
-        try:
-            self._home.run(command, cwd=other._directory)
-            return other.start()
-        except BaseException:
-            other.destroy()
-            raise
-
-    def wait_for_replay(self, primary: Cluster, seconds: float = 60.0) -> None:
-        """On a standby: wait until all that ``primary`` has done so far is replayed."""
-        with primary.connect() as conn:
-            # A record flushed by this commit stands after all others so far.
-            conn.execute("SELECT pg_logical_emit_message(true, 'pg_lookahead', '')")
-            position = scalar(conn, "SELECT pg_current_wal_flush_lsn()::text")
-        deadline = time.monotonic() + seconds
-        with self.connect() as conn:
-            while not scalar(conn, "SELECT pg_last_wal_replay_lsn() >= %s::pg_lsn", [position]):
-                if time.monotonic() > deadline:
-                    raise ClusterError(
-                        f"the standby {self._name!r} did not reach {position} in {seconds:g} s"
-                    )
-                time.sleep(_POLL_SECONDS)
 
     # Clients
 
@@ -293,7 +240,7 @@ class Cluster:
         self._home.run(["cp", "-a", "--reflink=auto", template, self.data], cwd=self._directory)
 
     def _write_settings(self) -> None:
-        settings = {**self._settings, "unix_socket_directories": self.socket_dir}
+        settings = {**self.settings, "unix_socket_directories": self.socket_dir}
         text = "".join(f"{name} = {_quoted(value)}\n" for name, value in settings.items())
         (self.data / _CONF).write_text(text)
         (self.data / _CONF).chmod(0o644)

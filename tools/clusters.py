@@ -1,0 +1,75 @@
+"""What tests and tools do to private servers, and the tool itself does not: crashes, and standbys."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from pg_lookahead.server import reap
+from pg_lookahead.server.cluster import Cluster, ClusterError
+from pg_lookahead.server.home import Home
+from pg_lookahead.server.queries import scalar
+
+_numbers = itertools.count(1)
+
+
+def crash(cluster: Cluster) -> None:
+    """SIGKILL of every process of a server, none of which can react."""
+    os.kill(cluster.pid, signal.SIGSTOP)  # it must not start more meanwhile
+    pids = reap.processes_in(cluster.data)
+    shared = reap.shared_memory(pids)
+    reap.send(pids, signal.SIGKILL)
+    cluster.stop()
+    reap.remove_shared_memory(shared)
+
+
+def standby_of(primary: Cluster, settings: Mapping[str, object] | None = None) -> Cluster:
+    """Start a streaming hot standby of a server, with its settings and those given."""
+    name = f"standby{next(_numbers)}"
+    pg_config = primary.bindir / "pg_config"
+    standby = Cluster(pg_config=pg_config, settings={**primary.settings, **(settings or {})}, name=name)
+    command: list[str | Path] = [
+        primary.bindir / "pg_basebackup",
+        "-D",
+        standby.data,
+        "-h",
+        primary.socket_dir,
+    ]
+    command += [
+        "-h",
+        primary.socket_dir,
+        "-p",
+        str(primary.port),
+        "-U",
+        "postgres",
+        "-R",
+        "-X",
+        "stream",
+        "-c",
+        "fast",
+    ]
+    command += ["--no-sync", "-C", "-S", name]
+    try:
+        Home.of_this_process().run(command, cwd=standby.data.parent)
+        return standby.start()
+    except BaseException:
+        standby.destroy()
+        raise
+
+
+def wait_for_replay(standby: Cluster, primary: Cluster, seconds: float = 60.0) -> None:
+    """Wait until a standby has replayed all that ``primary`` has done so far."""
+    with primary.connect() as conn:
+        # A record flushed by this commit stands after all others so far.
+        conn.execute("SELECT pg_logical_emit_message(true, 'pg_lookahead', '')")
+        position = scalar(conn, "SELECT pg_current_wal_flush_lsn()::text")
+    deadline = time.monotonic() + seconds
+    with standby.connect() as conn:
+        while not scalar(conn, "SELECT pg_last_wal_replay_lsn() >= %s::pg_lsn", [position]):
+            if time.monotonic() > deadline:
+                raise ClusterError(f"the standby did not reach {position} in {seconds:g} s")
+            time.sleep(0.01)
