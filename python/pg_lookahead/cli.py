@@ -62,10 +62,10 @@ def run(arguments: Sequence[str]) -> int:
         return int(app(list(arguments), prog_name="pg_lookahead", standalone_mode=False) or 0)
     except typer.TyperException as error:
         return _failed(error.format_message(), error.exit_code)
-    except (ClusterError, TraceError) as error:
+    except (ClusterError, TraceError, psycopg.OperationalError, OSError) as error:
         return _failed(str(error), 2)
-    except (psycopg.OperationalError, OSError) as error:
-        return _failed(str(error), 2)
+    except psycopg.Error as error:
+        return _failed(f"the server says: {str(error).splitlines()[0]}", 2)
     except (KeyboardInterrupt, typer.Abort):
         return 130
 

@@ -74,7 +74,7 @@ def session(server: Cluster, *statements: str) -> records.Record:
 
 
 def calls(of: records.Record) -> dict[str, int | None]:
-    return {function.name: function.calls for function in of.functions if function.source == records.TIMED}
+    return {function.name: function.calls for function in of.functions if function.source == "timed"}
 
 
 def named(of: records.Record, name: str) -> records.Function:
@@ -83,5 +83,5 @@ def named(of: records.Record, name: str) -> records.Function:
 
 def adds_up(of: records.Record, *outermost: str) -> bool:
     """Whether all self times together are the total times of the functions that nothing else called."""
-    timed = [function for function in of.functions if function.source == records.TIMED]
+    timed = [function for function in of.functions if function.source == "timed"]
     return sum(f.self_ns for f in timed) == sum(named(of, name).total_ns for name in outermost) > 0

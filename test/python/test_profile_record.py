@@ -286,7 +286,7 @@ def test_record_on_a_private_server(tmp_path: Path) -> None:
         (["--query", "SELECT 1", "file.sql"], "one workload"),
         (["missing.sql"], "missing.sql"),
         (["--query", "SELECT 1", "--config", "a b"], "--config"),
-        (["--query", "SELECT 1", "--config", "a:b"], "setting=value"),
+        (["--query", "SELECT 1", "--config", "a:b"], "NAME=VALUE"),
         (["--query", "SELECT 1", "--config", "a", "--config", "a"], "two of this name"),
         (["--query", " "], "empty"),
         (["--query", "SELECT 1", "--dsn", "host=/nowhere"], "/nowhere"),
@@ -334,7 +334,7 @@ def test_stacks_of_perf_script() -> None:
         "postgres;main;read_stream_look_ahead": 1,
         "postgres;[unknown];_bt_next": 1,
     }
-    told = {one.name: one for one in records.functions(list(found.items()), 4000)}
+    told = {one.name: one for one in records.functions(found, 4000)}
     assert (told["_bt_next"].self_ns, told["_bt_next"].total_ns) == (500_000, 500_000)
     assert (told["main"].self_ns, told["main"].total_ns) == (0, 500_000)
     assert "[unknown]" not in told and told["main"].calls is None
@@ -359,7 +359,7 @@ def test_perf_in_the_same_tables(server: Cluster, tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
         for name in "ab":
             for function in records.load(output / name)[0].sampled:
-                assert function.source == records.SAMPLED and function.calls is None
+                assert function.source == "sampled" and function.calls is None
                 assert function.total_ns > 0
                 sampled.add(function.name)
             assert ";" in (output / name / "run-0001.collapsed").read_text()

@@ -7,8 +7,8 @@ schema, which is dropped in the end unless it is to be kept.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
@@ -83,45 +83,43 @@ def run(
 
 def _run_private(bench: _Bench, stack: ExitStack) -> None:
     options, progress = bench.options, bench.progress
-    with _clear_errors():
-        through_mount = options.latency != (None,)
-        bench.mount = stack.enter_context(Mount()) if through_mount else None
-        cluster = Cluster(
-            pg_config=options.pg_config,
-            settings=settings.base(options),
-            name="bench",
-            directory=bench.mount.path / "main" if bench.mount else None,
-        )
-        stack.callback(cluster.destroy)
-        plan.check_space(options, cluster.data.parent, "PG_LOOKAHEAD_TMPDIR", cluster.data.parents[2])
-        progress.step("starting a private server")
-        cluster.start()
-        target = Private(cluster)
-        with target.connect(loaded=False) as conn:
-            plan.check_settings(conn, options)
-            check_extensions(target, conn, ["pg_lookahead", *plan.wanted_extensions(options)], "bench")
-            conn.execute("CREATE EXTENSION pg_lookahead")
-        _make_plan(bench, target)
-        _measure_servers(bench, target)
+    through_mount = options.latency != (None,)
+    bench.mount = stack.enter_context(Mount()) if through_mount else None
+    cluster = Cluster(
+        pg_config=options.pg_config,
+        settings=settings.base(options),
+        name="bench",
+        directory=bench.mount.path / "main" if bench.mount else None,
+    )
+    stack.callback(cluster.destroy)
+    plan.check_space(options, cluster.data.parent, "PG_LOOKAHEAD_TMPDIR", cluster.data.parents[2])
+    progress.step("starting a private server")
+    cluster.start()
+    target = Private(cluster)
+    with target.connect(loaded=False) as conn:
+        plan.check_settings(conn, options)
+        check_extensions(target, conn, ["pg_lookahead", *plan.wanted_extensions(options)], "bench")
+        conn.execute("CREATE EXTENSION pg_lookahead")
+    _make_plan(bench, target)
+    _measure_servers(bench, target)
 
 
 def _run_attached(bench: _Bench, stack: ExitStack, target: Attached) -> None:
     options = bench.options
-    with _clear_errors():
-        if target.standby:
-            raise ClusterError("--dsn: this server is a standby, where no tables can be made to be measured")
-        guard = stack.enter_context(target.connect(loaded=False))
-        check_extensions(target, guard, ["pg_lookahead", *plan.wanted_extensions(options)], target.name)
-        _lock(guard, target.name)
-        _make_plan(bench, target)
-        size = max(plan.disk_bytes(options, rows) for rows in options.rows)
-        if target.data:
-            plan.check_space(options, target.data, "--rows", target.data)
-        bench.progress.step(f"the schema {SCHEMA} will take up to {size / 1e9:.1f} GB on the server of --dsn")
-        if not bench.agreed and not bench.progress.confirm("Go on?"):
-            raise typer.Abort
-        stack.callback(target.remove)
-        _measure_servers(bench, target)
+    if target.standby:
+        raise ClusterError("--dsn: this server is a standby, where no tables can be made to be measured")
+    guard = stack.enter_context(target.connect(loaded=False))
+    check_extensions(target, guard, ["pg_lookahead", *plan.wanted_extensions(options)], target.name)
+    _lock(guard, target.name)
+    _make_plan(bench, target)
+    size = max(plan.disk_bytes(options, rows) for rows in options.rows)
+    if target.data:
+        plan.check_space(options, target.data, "--rows", target.data)
+    bench.progress.step(f"the schema {SCHEMA} will take up to {size / 1e9:.1f} GB on the server of --dsn")
+    if not bench.agreed and not bench.progress.confirm("Go on?"):
+        raise typer.Abort
+    stack.callback(target.remove)
+    _measure_servers(bench, target)
 
 
 def _lock(guard: psycopg.Connection[Any], option: str) -> None:
@@ -152,18 +150,6 @@ def _make_plan(bench: _Bench, target: Target) -> None:
         reason = plan.why_not(target, able, cells(name, Size(options.rows[0], options.quick))[0])
         if reason:
             bench.journal.write(Unavailable(scenario=name, reason=reason))
-
-
-@contextmanager
-def _clear_errors() -> Iterator[None]:
-    try:
-        yield
-    except psycopg.errors.DiskFull as error:
-        raise ClusterError(
-            f"the server's disk is full (fewer rows by --rows): {str(error).splitlines()[0]}"
-        ) from None
-    except psycopg.Error as error:
-        raise ClusterError(f"the server says: {str(error).splitlines()[0]}") from error
 
 
 # Measuring

@@ -79,12 +79,6 @@ def _first_words(text: str) -> str:
     return next((line.strip() for line in text.splitlines() if line.strip()), "it says nothing")
 
 
-def stacks(path: Path) -> Counter[str]:
-    """How often each stack was seen in a record, as ``program;outer;innermost``."""
-    command = ["perf", "script", "-i", str(path), "-F", "comm,ip,sym"]
-    return collapsed(subprocess.run(command, capture_output=True, text=True, check=False).stdout)
-
-
 def collapsed(script: str) -> Counter[str]:
     """Stacks from the output of ``perf script -F comm,ip,sym``: a paragraph a sample, innermost first."""
     found: Counter[str] = Counter()
@@ -96,8 +90,10 @@ def collapsed(script: str) -> Counter[str]:
     return found
 
 
-def collapse(path: Path) -> Path:
-    """Write the stacks of a record beside it, the most frequent first; where."""
+def collapse(path: Path) -> Counter[str]:
+    """How often each stack was seen in a record; also written beside it, the most frequent first."""
+    command = ["perf", "script", "-i", str(path), "-F", "comm,ip,sym"]
+    stacks = collapsed(subprocess.run(command, capture_output=True, text=True, check=False).stdout)
     target = path.with_name(path.name.removesuffix(".perf.data") + ".collapsed")
-    target.write_text("".join(f"{stack} {count}\n" for stack, count in stacks(path).most_common()))
-    return target
+    target.write_text("".join(f"{stack} {count}\n" for stack, count in stacks.most_common()))
+    return stacks

@@ -26,23 +26,17 @@ from .records import Run, load
 app = typer.Typer(no_args_is_help=True, help="Record and compare profiles of functions.")
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
-_SETTING = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_.]*)\s*=\s*(.*?)\s*$", re.DOTALL)
 
 
 def config(text: str) -> recording.Config:
     """A configuration from ``NAME`` or ``NAME:setting=value,setting=value``.
 
-    A comma ends a value where a setting follows it.  ClusterError if that is not its form."""
+    A comma ends a value where a setting follows it."""
     name, colon, rest = text.partition(":")
     if not _NAME.fullmatch(name):
         raise ClusterError(f"--config {text}: NAME:setting=value,... with a name of letters and digits")
-    settings = {}
-    for part in re.split(r",(?=\s*[A-Za-z_][A-Za-z0-9_.]*\s*=)", rest) if colon else []:
-        match = _SETTING.match(part)
-        if match is None:
-            raise ClusterError(f"--config {text}: {part!r} is not setting=value")
-        settings[match[1]] = match[2]
-    return recording.Config(name, settings)
+    parts = re.split(r",(?=\s*[A-Za-z_][A-Za-z0-9_.]*\s*=)", rest) if colon else []
+    return recording.Config(name, parameters.assignments("--config", parts))
 
 
 def _configs(texts: Sequence[str]) -> list[recording.Config]:
@@ -107,29 +101,22 @@ def record(
         warm=warm,
         output=output,
         dsn=dsn,
-        settings=dict(parameters.assignments("--set", settings or [])),
+        settings=parameters.assignments("--set", settings or []),
         sample=perf,
         seed=random.SystemRandom().randrange(2**31) if seed is None else seed,
     )
     with words.status(Console(stderr=True)) as report:
-        outcome = recording.record(plan, report)
-    _show(outcome, output)
-
-
-def _show(outcome: recording.Outcome, output: Path) -> None:
+        taken = recording.record(plan, report)
     table = Table("configuration", "runs", "median", "least", "most", "processes")
     for column in table.columns[1:5]:
         column.justify = "right"
-    for row in rows(outcome.runs):
+    for row in rows(taken):
         table.add_row(*row)
     console = Console()
     console.print(table)
-    for note in outcome.notes:
-        console.print(note)
-    names = list(outcome.runs)
-    if len(names) > 1:
-        compared = f"{output / names[0]} {output / names[-1]}"
-        console.print(f"pg_lookahead profile compare {compared}", soft_wrap=True, highlight=False)
+    if len(taken) > 1:
+        first, *_, last = (output / name for name in taken)
+        console.print(f"pg_lookahead profile compare {first} {last}", soft_wrap=True, highlight=False)
 
 
 def rows(runs: Mapping[str, Sequence[Run]]) -> list[tuple[str, ...]]:

@@ -11,8 +11,8 @@ from __future__ import annotations
 import random
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -98,16 +98,8 @@ def experiment(rows: int) -> tuple[Workload, list[Config]]:
     return Workload(text, setup), configs
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What was recorded: the runs of each configuration, in order, and notes."""
-
-    runs: Mapping[str, list[records.Run]]
-    notes: Sequence[str]
-
-
-def record(plan: Plan, report: Report) -> Outcome:
-    """Record; ClusterError for what the user can mend.
+def record(plan: Plan, report: Report) -> dict[str, list[records.Run]]:
+    """The runs of each configuration, in order; ClusterError for what the user can mend.
 
     Each run is in its file as soon as it is complete."""
     if plan.sample and (reason := perf.why_not()):
@@ -121,20 +113,16 @@ def record(plan: Plan, report: Report) -> Outcome:
             report("starting a private server")
             settings = {**_PRIVATE, **built.settings(), **plan.settings}
             cluster = stack.enter_context(Cluster(settings=settings, name="profile"))
-            stack.enter_context(_clear_errors())
-            environment = cluster.environment()
             dsn = psycopg.conninfo.make_conninfo(
-                host=environment["PGHOST"], port=environment["PGPORT"], user="postgres", dbname="postgres"
+                host=str(cluster.socket_dir), port=cluster.port, user="postgres", dbname="postgres"
             )
-            with psycopg.connect(dsn, autocommit=True) as conn:
+            with cluster.connect() as conn:
                 built.install(conn)
                 if plan.workload.setup:
                     report("setting up")
                     conn.execute(plan.workload.setup.encode())
                 conn.execute("VACUUM (FREEZE, ANALYZE)")
                 conn.execute("CHECKPOINT")
-        else:
-            stack.enter_context(_clear_errors())
         admin = stack.enter_context(psycopg.connect(dsn, autocommit=True))
         recorder = _Recorder(plan, dsn, admin)
         return _interleave(plan, recorder, report)
@@ -148,15 +136,7 @@ def _make_directories(plan: Plan) -> None:
         directory.mkdir(parents=True, exist_ok=True)
 
 
-@contextmanager
-def _clear_errors() -> Iterator[None]:
-    try:
-        yield
-    except psycopg.Error as error:
-        raise ClusterError(f"the server says: {str(error).splitlines()[0]}") from error
-
-
-def _interleave(plan: Plan, recorder: _Recorder, report: Report) -> Outcome:
+def _interleave(plan: Plan, recorder: _Recorder, report: Report) -> dict[str, list[records.Run]]:
     """Rounds in which each configuration has a run, in an order drawn by lot."""
     lot = random.Random(plan.seed)
     runs: dict[str, list[records.Run]] = {config.name: [] for config in plan.configs}
@@ -171,7 +151,7 @@ def _interleave(plan: Plan, recorder: _Recorder, report: Report) -> Outcome:
                 path = plan.output / config.name / f"run-{number:04d}.json"
                 records.save(path, run)
                 runs[config.name].append(run)
-    return Outcome(runs, recorder.notes)
+    return runs
 
 
 class _Recorder:
@@ -181,7 +161,6 @@ class _Recorder:
         self._plan = plan
         self._dsn = dsn
         self._admin = admin
-        self.notes: list[str] = []
         admin.execute("LOAD 'pg_lookahead'")
         compiled_in, self._server = fetch_row(
             admin, "SELECT current_setting('pg_lookahead.track_functions', true), version()"
@@ -195,6 +174,7 @@ class _Recorder:
 
     def run(self, config: Config, number: int) -> records.Run:
         tag = f"pg_lookahead profile {secrets.token_hex(6)}"
+        sample = self._plan.sample and number > 0
         with psycopg.connect(self._dsn, autocommit=True, application_name=tag) as conn:
             conn.execute("LOAD 'pg_lookahead'")
             # A server of the user's own is not written to, but by a configuration that says so.
@@ -203,37 +183,28 @@ class _Recorder:
             for name, value in settings.items():
                 conn.execute("SELECT set_config(%s, %s, false)", [name, value])
             pid = conn.info.backend_pid
-            data = self._plan.output / config.name / f"run-{max(number, 0):04d}.perf.data"
-            with perf.recording(data, [pid]) if self._plan.sample else nullcontext():
+            data = self._plan.output / config.name / f"run-{number:04d}.perf.data"
+            with perf.recording(data, [pid]) if sample else nullcontext():
                 started = time.perf_counter()
                 cursor = conn.execute(self._plan.workload.text.encode())
                 while cursor.nextset():
                     pass
                 seconds = time.perf_counter() - started
-        sampled = self._sampled(data, keep=number > 0) if self._plan.sample else ()
-        taken = self._collect(tag, pid)
+        sampled = perf.collapse(data) if sample else {}
+        data.unlink(missing_ok=True)
         return records.Run(
             config=config.name,
             settings=dict(config.settings),
             number=number,
             seconds=seconds,
-            records=tuple(taken),
-            sampled=sampled,
+            records=tuple(self._collect(tag, pid)),
+            sampled=records.functions(sampled, perf.FREQUENCY),
             about={
                 "workload": self._plan.workload.text,
                 "server": self._server,
                 "sampled_by": f"perf, cpu-clock at {perf.FREQUENCY} Hz" if self._plan.sample else None,
             },
         )
-
-    @staticmethod
-    def _sampled(data: Path, *, keep: bool) -> tuple[records.Function, ...]:
-        """What perf saw; the stacks stay beside the run, for viewers of flame graphs."""
-        found = perf.stacks(data)
-        if keep:
-            perf.collapse(data)
-        data.unlink()
-        return records.functions(list(found.items()), perf.FREQUENCY)
 
     def _names(self) -> list[str]:
         rows = self._admin.execute(

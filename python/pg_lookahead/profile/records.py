@@ -8,7 +8,7 @@ The invariant: a file is either understood in full or refused in one line that n
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -16,13 +16,6 @@ import msgspec
 
 from ..report import files
 from ..server.installation import ClusterError
-
-RECORD_FORMAT = "pg_lookahead profile record"
-RUN_FORMAT = "pg_lookahead profile run"
-
-TIMED = "timed"
-COUNTER = "counter"
-SAMPLED = "sampled"
 
 # Beyond these bounds a member is damage.
 Count = Annotated[int, msgspec.Meta(gt=-(2**62), lt=2**62)]
@@ -63,7 +56,9 @@ class Process(msgspec.Struct, frozen=True):
     application_name: str
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="format", tag=RECORD_FORMAT):
+class Record(
+    msgspec.Struct, frozen=True, kw_only=True, tag_field="format", tag="pg_lookahead profile record"
+):
     """What one process left at its exit.
 
     server_version: as a number: 180006 is 18.6
@@ -84,10 +79,10 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="format", tag=
     @property
     def timing(self) -> float:
         """What the timing of all calls took at least, in ns."""
-        return self.timing_ns * sum(one.calls or 0 for one in self.functions if one.source == TIMED)
+        return self.timing_ns * sum(one.calls or 0 for one in self.functions if one.source == "timed")
 
 
-class Run(msgspec.Struct, frozen=True, kw_only=True, tag_field="format", tag=RUN_FORMAT):
+class Run(msgspec.Struct, frozen=True, kw_only=True, tag_field="format", tag="pg_lookahead profile run"):
     """One execution of a workload under a configuration.
 
     config: name of the configuration
@@ -146,13 +141,13 @@ def _load_file(path: Path, number: int) -> Run:
     return Run(config=name, settings=found.settings, number=number, seconds=None, records=(found,))
 
 
-def functions(samples: Sequence[tuple[str, int]], frequency: int) -> tuple[Function, ...]:
+def functions(samples: Mapping[str, int], frequency: int) -> tuple[Function, ...]:
     """Functions from stacks and how often each was seen: the time of the innermost one is its own.
 
     What is seen of a stack without names is no function."""
     total: dict[str, int] = {}
     own: dict[str, int] = {}
-    for stack, count in samples:
+    for stack, count in samples.items():
         names = [name for name in stack.split(";")[1:] if name != "[unknown]"]
         for name in dict.fromkeys(names):
             total[name] = total.get(name, 0) + count
