@@ -23,7 +23,7 @@ from pg_lookahead.server.installation import ClusterError
 from pg_lookahead.trace import Batches, Floats, Ints, TraceError, models
 from pg_lookahead.trace.command import ORDERS
 from pg_lookahead.trace.format import Trace
-from pg_lookahead.trace.parallel import Device
+from pg_lookahead.trace.models import Device
 from pg_lookahead.trace.policy import COMBINE, Policy, combinations, in_chunks, reads
 
 CHUNK = 403

@@ -79,7 +79,7 @@ def fio_run(arguments: list[str]) -> fio.Measured:
     """A device whose rate rises up to 16 reads in flight; reads of 128 KiB come at a fifth of the rate."""
     told = dict(one.lstrip("-").partition("=")[::2] for one in arguments)
     rate = 10_000 * min(int(told["iodepth"]), 16)
-    return fio.Measured(rate if told["bs"] == "8192" else rate // 5, 0, 1.0)
+    return fio.Measured(rate if told["bs"] == "8192" else rate // 5, 1.0)
 
 
 @pytest.fixture(scope="module")

@@ -203,7 +203,7 @@ def test_calibration_takes_a_fraction_of_a_second(monkeypatch: pytest.MonkeyPatc
 
     def run(arguments: Sequence[str]) -> fio.Measured:
         told.extend(arguments)
-        return fio.Measured(1, 8192, 1.0)
+        return fio.Measured(1, 1.0)
 
     monkeypatch.setattr(fio, "run", run)
     calibrate.measure(data, 0.1, lambda text: None)

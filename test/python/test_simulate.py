@@ -208,7 +208,7 @@ def test_the_discussion_of_2004(tmp_path: Path, track_seek_ms: float) -> None:
     assert isinstance(DISK, Disk)
     disk = replace(DISK, track_seek_ms=track_seek_ms)
     policies = policy.combinations(tuple(PUBLISHED), (403,), (1,))
-    seconds = {one.policy.order: one.seconds for one in simulate.run(trace, disk, policies)}
+    seconds = {one.order: simulate.predict(trace, disk, one).seconds for one in policies}
     assert sorted(seconds, key=seconds.__getitem__) == sorted(PUBLISHED, key=PUBLISHED.__getitem__)
     assert seconds == pytest.approx(PUBLISHED, rel=0.25)
 
@@ -224,10 +224,8 @@ def trace(tmp_path: Path) -> Path:
 def test_every_preset_names_the_source_of_each_parameter(name: str, trace: Path) -> None:
     model = models.PRESETS[name]
     assert all(model.source(parameter) not in ("", "default") for parameter in model.parameters)
-    outcomes = simulate.run(
-        Trace.open(trace), model.device, policy.combinations(("issued", "chunk", "all"), (403,), (1, 16))
-    )
-    assert all(outcome.seconds > 0 for outcome in outcomes)
+    for one in policy.combinations(("issued", "chunk", "all"), (403,), (1, 16)):
+        assert simulate.predict(Trace.open(trace), model.device, one).seconds > 0
 
 
 def test_json(trace: Path, tmp_path: Path) -> None:

@@ -357,7 +357,8 @@ from pg_lookahead.trace import models, policy, simulate
 from pg_lookahead.trace.format import Trace
 trace = Trace.open(Path(sys.argv[1]))
 for name, policies in (("ultrastar-146z10", "issued,chunk,all,sequential"), ("nvme", "all")):
-    simulate.run(trace, models.find(name).device, policy.combinations(policies.split(","), (403,), (1,)))
+    for one in policy.combinations(policies.split(","), (403,), (1,)):
+        simulate.predict(trace, models.find(name).device, one)
 # not ru_maxrss, which begins with what the process had in memory that started this one
 print(int(re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())[1]) * 1024)
 """

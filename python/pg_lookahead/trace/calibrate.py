@@ -53,7 +53,7 @@ def reads_a_second(path: Path, size: int, depth: int, seconds: float) -> float:
             f"--filename={escaped}",
             "--rw=randread",
             f"--bs={size}",
-            f"--ioengine={fio.ENGINES[0]}",
+            "--ioengine=io_uring",
             f"--iodepth={depth}",
             f"--runtime={round(seconds * 1000)}ms",  # fio takes a fraction for 0
             "--time_based",

@@ -51,7 +51,6 @@ def trace(
     dsn: Annotated[str, option("Its database; PGHOST and so on count.")] = "",
     lower: Annotated[Text, option("Of the index's first column.")] = None,
     upper: Annotated[Text, option("Of the index's first column.")] = None,
-    max_entries: Annotated[int | None, option("Of the index, at most.", min=1)] = None,
     strace: Annotated[Text, option("Output of strace (-: standard input).", "FILE")] = None,
     blkparse: Annotated[Text, option("Output of blkparse.", "FILE")] = None,
     iolog: Annotated[Text, option("An iolog of fio, version 2 or 3.", "FILE")] = None,
@@ -76,7 +75,7 @@ def trace(
         from . import index as live
 
         with words.status(Console(stderr=True)) as say:
-            made = live.trace(path, dsn, index, lower, upper, max_entries, say=say)
+            made = live.trace(path, dsn, index, lower, upper, say)
     elif given:
         made = _from_text(path, given[0], str(texts[given[0]]), only)
     else:
@@ -129,7 +128,7 @@ def simulate(
     opened = Trace.open(path)
     wanted = orders.combinations(policy, chunk, depth)
     chosen = _model(model, settings, calibrate, seconds, save)
-    outcomes = simulation.run(opened, chosen.device, wanted, combine << 10)
+    outcomes = [simulation.predict(opened, chosen.device, one, combine << 10) for one in wanted]
     if as_json:
         told = [{**outcome.policy.as_dict(), **outcome.figures} for outcome in outcomes]
         print(json.dumps({"trace": opened.source, **chosen.as_dict(), "outcomes": told}))

@@ -94,7 +94,7 @@ class Disk:
         return np.where(same, 0, np.maximum(curve, self.track_seek_ms)) / 1e3
 
     def seconds(self, reads: Batches, depth: int) -> Floats:
-        """See parallel.Device.seconds."""
+        """For each batch of reads, issued in this order with ``depth`` in flight."""
         done = []
         place = 0
         for offset, length in reads:

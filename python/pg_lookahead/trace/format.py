@@ -23,7 +23,6 @@ from . import BATCH, Batches, Ints, TraceError
 
 VERSION = 1
 KEY = b"pg_lookahead.trace"
-KINDS = ("index", "strace", "blkparse", "iolog", "generated")
 SCHEMA = pa.schema(
     [
         pa.field("file", pa.int32(), nullable=False),
@@ -52,7 +51,6 @@ def writing(path: Path, kind: str, source: str, file_bytes: dict[str, int] | Non
 
     kind, source: as in the head of the file
     file_bytes: lengths of files where they are known, by name"""
-    assert kind in KINDS
     columns = {"compression": "zstd", "use_dictionary": ["file", "length"]}
     with replacing(path) as partial, pq.ParquetWriter(partial, SCHEMA, **columns) as parquet:
         writer = Writer(parquet, file_bytes or {})

@@ -20,24 +20,15 @@ SELECT indrelid::regclass::text, pg_relation_size(indrelid), current_setting('bl
        current_database()
 FROM pg_index WHERE indexrelid = %s::regclass
 """
-_ORDER = "SELECT block FROM lookahead.heap_block_order({}::regclass, {}, {}, {})"
+_ORDER = "SELECT block FROM lookahead.heap_block_order({}::regclass, {}, {})"
 
 
 def trace(
-    path: Path,
-    dsn: str,
-    index: str,
-    lower: str | None = None,
-    upper: str | None = None,
-    max_entries: int | None = None,
-    say: Callable[[str], None] = lambda text: None,
+    path: Path, dsn: str, index: str, lower: str | None, upper: str | None, say: Callable[[str], None]
 ) -> Trace:
     """Write the trace of an index, and open it.
 
-    dsn: the database, as psycopg takes it
-    index: name, with its schema if need be
-    lower, upper: bounds of the first key column, as text of its type; None: none
-    max_entries: of the index, at most; None: all
+    lower, upper: bounds of the first key column, as text of its type
     say: told how far it is
     TraceError if there is no entry, or the database will not have it."""
     try:
@@ -58,7 +49,7 @@ def trace(
                 conn.cursor("entries") as cursor,
             ):
                 number = writer.file(table)
-                cursor.execute(sql.SQL(_ORDER).format(index, lower, upper, max_entries), binary=True)
+                cursor.execute(sql.SQL(_ORDER).format(index, lower, upper), binary=True)
                 while rows := cursor.fetchmany(_BATCH):
                     blocks = np.fromiter((row[0] for row in rows), np.int64, len(rows))
                     writer.add(number, blocks * block_size, block_size)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
@@ -17,13 +17,15 @@ from . import TraceError
 from .disk import Disk
 from .parallel import Parallel
 
+Device: TypeAlias = Disk | Parallel
+
 
 @dataclass(frozen=True)
 class Model:
     """A device and where its parameters are from (by parameter's name; "" for all others)."""
 
     name: str
-    device: Disk | Parallel
+    device: Device
     sources: Mapping[str, str]
 
     def source(self, parameter: str) -> str:
@@ -48,7 +50,7 @@ class _File(msgspec.Struct):
 
 
 def _model(name: str, content: _File) -> Model:
-    kind: type[Disk | Parallel] = Disk if content.model == "disk" else Parallel
+    kind: type[Device] = Disk if content.model == "disk" else Parallel
     return Model(name, msgspec.convert(content.parameters, kind), content.sources)
 
 

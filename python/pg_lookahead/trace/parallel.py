@@ -14,20 +14,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
 from . import Batches, Floats, Ints, TraceError, check_numbers
 
 _SEGMENT = 4096
-
-
-class Device(Protocol):
-    """What can be simulated."""
-
-    def seconds(self, reads: Batches, depth: int) -> Floats:
-        """Seconds for each batch of reads, issued in this order with ``depth`` in flight."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +63,7 @@ class Parallel:
         return fixed / 1e6 + length / (rate * 1e6)
 
     def seconds(self, reads: Batches, depth: int) -> Floats:
-        """See Device."""
+        """For each batch of reads, issued in this order with ``depth`` in flight."""
         depth = min(depth, self.queue)
         rng = np.random.default_rng(20040519)
         done = []

@@ -16,7 +16,7 @@ import numpy as np
 
 from . import Batches, Ints, Reads, TraceError, fio
 from .format import Trace
-from .parallel import Device
+from .models import Device
 from .policy import COMBINE, Policy, reads
 from .sources import SEGMENT
 

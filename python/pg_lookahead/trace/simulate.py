@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +9,7 @@ import numpy as np
 from ..report import words
 from . import Batches
 from .format import Trace
-from .parallel import Device
+from .models import Device
 from .policy import COMBINE, Policy, reads
 
 
@@ -37,12 +36,7 @@ class Outcome:
         return {name: getattr(self, name) for name in ("seconds", "wanted", "reads", "bytes", "distance")}
 
 
-def run(trace: Trace, device: Device, policies: Sequence[Policy], limit: int = COMBINE) -> list[Outcome]:
-    """Predict each policy.  A sequential scan does not depend on the depth's order of reads."""
-    return [one(trace, device, policy, limit) for policy in policies]
-
-
-def one(trace: Trace, device: Device, policy: Policy, limit: int = COMBINE) -> Outcome:
+def predict(trace: Trace, device: Device, policy: Policy, limit: int = COMBINE) -> Outcome:
     """Predict one policy."""
     count = size = distance = place = 0
 

@@ -7,8 +7,9 @@ kind is refused at its first line and never read to its end.
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import BinaryIO, TypeAlias
 
 import numpy as np
@@ -18,7 +19,6 @@ from .format import FURTHEST, Writer
 
 Lines: TypeAlias = Iterator[tuple[int, bytes]]
 Entry: TypeAlias = tuple[bytes, int, int]
-Parser: TypeAlias = Callable[[Lines], Iterator[Entry]]
 
 LONGEST_LINE = 1 << 20
 SECTOR = 512
@@ -116,9 +116,9 @@ _EVENT = re.compile(
 _SUMMARY = re.compile(rb"(?:CPU\s?\d+ |Total |Throughput )")
 
 
-def blkparse(numbered: Lines, action: bytes = b"D") -> Iterator[Entry]:
-    """Reads in the default output of blkparse: the lines with ``action`` (D: given to the driver)
-    and R among their kinds.  The file is the device, "8,0".  Ends where the summary begins."""
+def blkparse(numbered: Lines) -> Iterator[Entry]:
+    """Reads in the default output of blkparse: the lines with the action D (given to the
+    driver) and R among their kinds.  The file is the device, "8,0".  Ends where the summary begins."""
     for number, line in numbered:
         found = _EVENT.match(line)
         if not found:
@@ -127,7 +127,7 @@ def blkparse(numbered: Lines, action: bytes = b"D") -> Iterator[Entry]:
             if line.strip():
                 raise _bad(number, line, "not a line of blkparse")
             continue
-        if found[2] == action and b"R" in found[3]:
+        if found[2] == b"D" and b"R" in found[3]:
             if found[4] is None:
                 raise _bad(number, line, "a read without sectors")
             entry = (found[1], int(found[4]) * SECTOR, int(found[5]) * SECTOR)
@@ -177,7 +177,7 @@ def _check(number: int, line: bytes, entry: Entry) -> None:
         raise _bad(number, line, f"{entry[2]} bytes at {entry[1]} are not believable")
 
 
-PARSERS: dict[str, Parser] = {"strace": strace, "blkparse": blkparse, "iolog": iolog}
+PARSERS = {"strace": strace, "blkparse": blkparse, "iolog": iolog}
 _PART = re.compile(rb"(.*/\d+)\.(\d+)$")
 
 
@@ -186,8 +186,7 @@ def convert(kind: str, stream: BinaryIO, writer: Writer, only: str | None = None
 
     kind: a key of PARSERS
     only: files whose name contains this, and no others"""
-    wanted = only.encode() if only else None
-    numbers: dict[bytes, tuple[int, int] | None] = {}
+    wanted = (only or "").encode()
     files: list[int] = []
     offsets: list[int] = []
     lengths: list[int] = []
@@ -197,21 +196,19 @@ def convert(kind: str, stream: BinaryIO, writer: Writer, only: str | None = None
         for column in (files, offsets, lengths):
             column.clear()
 
+    @functools.cache
+    def place(name: bytes) -> tuple[int, int]:
+        """The number of the file in the trace, and where in that file the one of this name begins."""
+        part = _PART.match(name) if kind == "strace" else None
+        base, skipped = (part[1], int(part[2]) * SEGMENT) if part else (name, 0)
+        return writer.file(base.decode(errors="replace")), skipped
+
     for name, offset, length in PARSERS[kind](lines(stream)):
-        try:
-            place = numbers[name]
-        except KeyError:
-            if wanted is not None and wanted not in name:
-                place = None
-            else:
-                part = _PART.match(name) if kind == "strace" else None
-                base, skipped = (part[1], int(part[2]) * SEGMENT) if part else (name, 0)
-                place = (writer.file(base.decode(errors="replace")), skipped)
-            numbers[name] = place
-        if place is None:
+        if wanted not in name:
             continue
-        files.append(place[0])
-        offsets.append(offset + place[1])
+        file, skipped = place(name)
+        files.append(file)
+        offsets.append(offset + skipped)
         lengths.append(length)
         if len(files) == _FLUSH:
             flush()
