@@ -86,7 +86,7 @@ def run(cluster: Cluster, pg_config: Path, archive: Path, log: Path) -> tuple[st
         for name in ("autoinc.so", "refint.so"):
             shutil.copy(Path(_ask(pg_config, "--pkglibdir")) / name, work / "regress")
         if home.user:
-            subprocess.run(["chown", "-R", f"{home.user.uid}:{home.user.gid}", work], check=True)
+            subprocess.run(["chown", "-R", f"{home.user.pw_uid}:{home.user.pw_gid}", work], check=True)
         programs = Path(_ask(pg_config, "--pgxs")).parents[1] / "test"
         for kind, (program, schedule) in PROGRAMS.items():
             command: list[str | Path] = [programs / program, f"--inputdir={work / kind}"]

@@ -389,7 +389,7 @@ def test_too_little_space_is_one_line(own: Cluster) -> None:
 
 @pytest.mark.parametrize(("name", "remedy"), [("pg_prewarm", "contrib"), ("pg_lookahead", "make install")])
 def test_a_missing_extension_is_one_line(own: Cluster, name: str, remedy: str) -> None:
-    control = own.sharedir / "extension" / f"{name}.control"
+    control = own.installation.sharedir / "extension" / f"{name}.control"
     hidden = control.with_suffix(".hidden")
     control.rename(hidden)
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import shutil
 import signal
 import subprocess
@@ -22,7 +23,7 @@ from command_line import as_here
 from conftest import MakeCluster
 from pg_lookahead.server import cache, reap
 from pg_lookahead.server.cluster import Cluster
-from pg_lookahead.server.home import ServerUser
+from pg_lookahead.server.home import server_user
 from pg_lookahead.server.installation import ClusterError, Installation
 from queries import scalar
 
@@ -233,9 +234,9 @@ def short_directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A directory that the server's user can enter and whose path is short."""
     path = Path("/tmp", f"pg_lookahead_test_{os.getpid()}")
     path.mkdir(mode=0o755)
-    user = ServerUser.choose()
+    user = server_user()
     if user:
-        os.chown(path, user.uid, user.gid)
+        os.chown(path, user.pw_uid, user.pw_gid)
     yield path
     shutil.rmtree(path)
 
@@ -385,7 +386,7 @@ def test_a_server_out_of_reach_is_copied(short_directory: Path) -> None:
     installation = Installation.find()
     if installation.embedded is None:
         pytest.skip("a server other than the embedded one cannot be copied")
-    user = ServerUser.choose()
+    user = server_user()
     assert user is not None
     with Cluster() as cluster:
         out_of_reach = short_directory / "closed"
@@ -402,7 +403,7 @@ def test_a_server_out_of_reach_is_copied(short_directory: Path) -> None:
         )
         copied = cluster._home.reachable(found)
         assert copied.bindir != found.bindir
-        done = subprocess.run([copied.bindir / "initdb", "--version"], user=user.uid, capture_output=True)
+        done = subprocess.run([copied.bindir / "initdb", "--version"], user=user.pw_uid, capture_output=True)
         assert done.returncode == 0, done.stderr
         with pytest.raises(ClusterError, match="cannot run"):
             cluster._home.reachable(Installation(found.bindir / "..", found.sharedir, found.major))
@@ -412,11 +413,11 @@ def test_a_server_out_of_reach_is_copied(short_directory: Path) -> None:
 def test_the_user_can_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("nobody", "65534"):
         monkeypatch.setenv("PG_LOOKAHEAD_USER", name)
-        assert ServerUser.choose() == ServerUser("nobody", 65534, 65534)
+        assert server_user() == pwd.getpwnam("nobody")
     for name in ("root", "no such user", "4294967000"):
         monkeypatch.setenv("PG_LOOKAHEAD_USER", name)
         with pytest.raises(ClusterError, match=name):
-            ServerUser.choose()
+            server_user()
 
 
 def fake_pg_config(directory: Path, version: str) -> Path:

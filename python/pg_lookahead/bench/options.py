@@ -110,7 +110,10 @@ def choose(given: dict[str, Any], suite: str) -> Options:
     """Options of a suite with what is given besides; ClusterError, one line, if they do not go together."""
     chosen = Options(**{**SUITES[suite], **given})
     if chosen.dsn is not None:
-        _only_private(given)
+        for name in ("io", "latency", "pg_config"):  # a server that is not ours is not restarted
+            if given.get(name) is not None:
+                option = name.replace("_", "-")
+                raise ClusterError(f"--{option} is for a private server, not together with --dsn")
         chosen = msgspec.structs.replace(chosen, io=(None,), latency=(None,))
         if not chosen.dsn:
             raise ClusterError("--dsn: the connection string is empty")
@@ -126,10 +129,3 @@ def choose(given: dict[str, Any], suite: str) -> Options:
     if chosen.latency != (None,) and (reason := latency.why_not()):
         raise ClusterError(reason)
     return chosen
-
-
-def _only_private(given: dict[str, Any]) -> None:
-    """Nothing that would have to restart a server that is not ours."""
-    for name in ("io", "latency", "pg_config"):
-        if given.get(name) is not None:
-            raise ClusterError(f"--{name.replace('_', '-')} is for a private server, not together with --dsn")

@@ -37,13 +37,10 @@ _LEAST_TIMES = 3.5
 """How often stock reads all, at least, with added latency: to prepare, and for two pairs."""
 
 
-def _size(options: Options, rows: int) -> Size:
-    return Size(rows, options.quick)
-
-
 def all_cells(options: Options, rows: int) -> list[Cell]:
     """Of the scenarios asked for, available or not."""
-    found = [cell for name in options.scenario for cell in scenarios.cells(name, _size(options, rows))]
+    size = Size(rows, options.quick)
+    found = [cell for name in options.scenario for cell in scenarios.cells(name, size)]
     patterns = options.cell or ("*",)
     return [cell for cell in found if any(fnmatchcase(cell.name, pattern) for pattern in patterns)]
 

@@ -12,10 +12,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
-from typing import Any
 
 import msgspec
-import psycopg
 import typer
 
 from .. import __version__
@@ -72,7 +70,7 @@ def run(
     with ExitStack() as stack:
         bench = _Bench(options, journal, progress, agreed)
         if options.dsn:
-            _run_attached(bench, stack, Attached("--dsn", options.dsn))
+            _run_attached(bench, stack, Attached(options.dsn))
         else:
             _run_private(bench, stack)
         journal.write(End(seconds=time.monotonic() - started))
@@ -83,8 +81,7 @@ def run(
 
 def _run_private(bench: _Bench, stack: ExitStack) -> None:
     options, progress = bench.options, bench.progress
-    through_mount = options.latency != (None,)
-    bench.mount = stack.enter_context(Mount()) if through_mount else None
+    bench.mount = stack.enter_context(Mount()) if options.latency != (None,) else None
     cluster = Cluster(
         pg_config=options.pg_config,
         settings=settings.base(options),
@@ -109,8 +106,9 @@ def _run_attached(bench: _Bench, stack: ExitStack, target: Attached) -> None:
     if target.standby:
         raise ClusterError("--dsn: this server is a standby, where no tables can be made to be measured")
     guard = stack.enter_context(target.connect(loaded=False))
-    check_extensions(target, guard, ["pg_lookahead", *plan.wanted_extensions(options)], target.name)
-    _lock(guard, target.name)
+    check_extensions(target, guard, ["pg_lookahead", *plan.wanted_extensions(options)], "--dsn")
+    if not scalar(guard, "SELECT pg_try_advisory_lock(%s)", [_LOCK]):
+        raise ClusterError("--dsn: another run of this tool is at work in this database")
     _make_plan(bench, target)
     size = max(plan.disk_bytes(options, rows) for rows in options.rows)
     if target.data:
@@ -120,11 +118,6 @@ def _run_attached(bench: _Bench, stack: ExitStack, target: Attached) -> None:
         raise typer.Abort
     stack.callback(target.remove)
     _measure_servers(bench, target)
-
-
-def _lock(guard: psycopg.Connection[Any], option: str) -> None:
-    if not scalar(guard, "SELECT pg_try_advisory_lock(%s)", [_LOCK]):
-        raise ClusterError(f"{option}: another run of this tool is at work in this database")
 
 
 def _make_plan(bench: _Bench, target: Target) -> None:
@@ -240,7 +233,8 @@ def _set_latency(bench: _Bench, milliseconds: float | None) -> None:
 def _measure_all(bench: _Bench, target: Target, server: Server, of_server: list[Cell]) -> None:
     options, progress = bench.options, bench.progress
     if server not in {one.server for one in bench.journal.run.environments}:
-        _describe(bench, target, server)
+        facts, read_us = _facts(target, 64 if options.quick else 512)
+        bench.journal.write(Environment(server=server, facts=facts, read_us=read_us))
     for _, group in groupby(of_server, key=lambda cell: (cell.setup, cell.teardown)):
         alike = list(group)
         _execute(bench, target, server, alike[0].setup)
@@ -250,11 +244,6 @@ def _measure_all(bench: _Bench, target: Target, server: Server, of_server: list[
             bench.journal.write(taken)
             progress.done(taken)
         _execute(bench, target, server, alike[0].teardown)
-
-
-def _describe(bench: _Bench, target: Target, server: Server) -> None:
-    facts, read_us = _facts(target, 64 if bench.options.quick else 512)
-    bench.journal.write(Environment(server=server, facts=facts, read_us=read_us))
 
 
 def _facts(target: Target, reads: int) -> tuple[dict[str, str], dict[str, float] | None]:

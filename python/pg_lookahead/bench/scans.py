@@ -104,11 +104,6 @@ class Scan(Subject):
             conn.execute("SET enable_bitmapscan = off")
         return conn
 
-    @property
-    def index(self) -> str:
-        """That is scanned, without its schema."""
-        return self.relations[1].split(".")[1]
-
     def start(self, pair: int) -> int:
         """The first key of a pair's samples."""
         while len(self._starts) <= pair:
@@ -174,7 +169,7 @@ class Scan(Subject):
     def _run(self, calls: list[tuple[Connection, sql.Composed]]) -> int:
         """How many rows were found."""
         at_once = self._pool.map if len(calls) > 1 else map
-        return sum(at_once(_found, calls))
+        return sum(at_once(lambda call: int(scalar(*call)), calls))
 
     def _same(self, start: int, times: int, found: int) -> int:
         """Both sides must find the same number of rows."""
@@ -232,7 +227,8 @@ class Scan(Subject):
         wanted = "Index Only Scan" if self.cell.way in tables.ONLY else "Index Scan"
         if self.cell.way in tables.BITMAPS:
             wanted = "Bitmap Index Scan"
-        if (node["Node Type"], node.get("Index Name")) != (wanted, self.index):
+        index = self.relations[1].removeprefix(f"{SCHEMA}.")
+        if (node["Node Type"], node.get("Index Name")) != (wanted, index):
             raise Refused(f"the plan is {node['Node Type']} {node.get('Index Name', '')}")
 
     def _find_out_what_stock_is(self) -> None:
@@ -248,7 +244,7 @@ class Scan(Subject):
         start, n = self.start(0), min(self.cell.n, _PROBED)
         self._switch(self.conn, True)
         before = served(self.conn)
-        self._probe(start, n)
+        self.conn.execute(self._call(start, 1, n=n))
         self._nodes = served(self.conn) - before
         if not self._nodes:
             # PostgreSQL 17 does not let EXPLAIN tell.
@@ -256,10 +252,6 @@ class Scan(Subject):
             why = self._explain(options, self._query(str(start), str(n))).get("Look-Ahead")
             found = f"look-ahead leaves this to the server{f' ({why})' if why else ''}"
             self.note = f"{self.note}; {found}" if self.note else found
-
-    def _probe(self, start: int, n: int) -> None:
-        """One execution."""
-        self.conn.execute(self._call(start, 1, n=n))
 
     def _calibrate(self) -> None:
         self._switch(self.conn, False)
@@ -315,10 +307,6 @@ class Scan(Subject):
     def _wanted(self, n: int) -> int | None:
         """Rows of an execution; None if that is not known."""
         return n
-
-
-def _found(call: tuple[Connection, sql.Composed]) -> int:
-    return int(scalar(*call))
 
 
 def loaded(conn: Connection) -> bool:

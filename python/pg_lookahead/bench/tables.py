@@ -184,8 +184,7 @@ def period(rows: int) -> int:
 
 def disk_bytes(wanted: Iterable[str], rows: int) -> int:
     """What the tables take at most, indexes and the log of loading them included."""
-    names = {"t" if name == "t" else "c" if name == "c" else name for name in wanted}
-    return rows * sum(BYTES_PER_ROW[name] for name in names) * 2
+    return rows * sum(BYTES_PER_ROW[name] for name in set(wanted)) * 2
 
 
 def load(

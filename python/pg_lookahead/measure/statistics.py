@@ -136,12 +136,6 @@ def enough(found: Interval, precision: float = MARGIN) -> bool:
     )
 
 
-def quartiles(values: Sequence[float]) -> tuple[float, float]:
-    """The first and the third quartile."""
-    low, high = np.quantile(np.array(values), [0.25, 0.75])
-    return float(low), float(high)
-
-
 # Means of few runs
 
 FEWEST_RUNS = 3

@@ -58,7 +58,7 @@ def read(path: Path, option: str = "") -> Run:
     except OSError as error:
         raise ClusterError(f"{name}: {error.strerror}") from None
     run = Run()
-    run.truncated = lines.pop() != b""
+    lines.pop()  # nothing, or a line that was cut short
     for number, line in enumerate(lines, 1):
         try:
             run.add(_decode(line))

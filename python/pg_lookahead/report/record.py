@@ -22,6 +22,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import msgspec
+import numpy as np
 
 from ..measure import statistics
 from ..measure.meter import Sample
@@ -92,14 +93,14 @@ class Summary(msgspec.Struct, frozen=True):
     @staticmethod
     def of(samples: Sequence[Sample], times: int) -> Summary:
         """Of samples of ``times`` executions each."""
-        low, high = statistics.quartiles([sample.seconds for sample in samples])
+        low, high = np.quantile([sample.seconds for sample in samples], [0.25, 0.75])
 
         def middle(name: str) -> Any:
             values = [getattr(sample, name) for sample in samples]
             return None if None in values else stdlib.median(values) / times
 
         medians = {name: middle(name) for name in Summary.__struct_fields__ if name not in ("low", "high")}
-        return Summary(low=low / times, high=high / times, **medians)
+        return Summary(low=float(low) / times, high=float(high) / times, **medians)
 
     @property
     def spread(self) -> float:
@@ -194,8 +195,7 @@ Line: TypeAlias = "Session | Environment | Unavailable | Repetition | Result | E
 class Run:
     """All of a file, or what it will be.
 
-    sessions: one, and one for each --resume
-    truncated: whether the file breaks off within a line"""
+    sessions: one, and one for each --resume"""
 
     def __init__(self) -> None:
         self.sessions: list[Session] = []
@@ -205,7 +205,6 @@ class Run:
         self.seconds: float | None = None
         self.repetitions = 0
         self.began = self.ended = ""
-        self.truncated = False
         self._results: dict[tuple[Any, ...], Result] = {}
         self._taken: dict[tuple[Any, ...], list[Repetition]] = {}
 

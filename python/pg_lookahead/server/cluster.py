@@ -58,6 +58,8 @@ class Cluster:
     directory: where to keep the data, removed by destroy(); None: the private directory
     name: a word for the directory's name
 
+    It tells its ``installation`` (major ``version``, programs in ``bindir``), ``settings``, ``data``
+    directory, and ``socket_dir``, PGHOST of a client.
     The superuser is always ``postgres``, without a password; the locale is C, the encoding
     UTF-8, and fsync is off unless the settings say otherwise."""
 
@@ -71,27 +73,19 @@ class Cluster:
         name: str = "main",
     ) -> None:
         self._home = Home.of_this_process()
-        self._installation = self._home.reachable(Installation.find(pg_config))
+        self.installation = self._home.reachable(Installation.find(pg_config))
+        self.version, self.bindir = self.installation.major, self.installation.bindir
         self.settings: dict[str, object] = {**_DEFAULTS, **(settings or {})}
         self._initdb_args = tuple(initdb_args)
         self._name = name
         self._process: subprocess.Popen[bytes] | None = None
         self._directory = self._home.make_directory(name, directory)
-        self._socket_dir = self._home.make_directory("s") if directory else self._directory / "s"
-        self._home.make_owned(self._socket_dir)
+        self.data = self._directory / "data"
+        self.socket_dir = self._home.make_directory("s") if directory else self._directory / "s"
+        self._home.make_owned(self.socket_dir)
         self._home.clusters.add(self)
 
     # What it is
-
-    @property
-    def data(self) -> Path:
-        """The data directory."""
-        return self._directory / "data"
-
-    @property
-    def socket_dir(self) -> Path:
-        """The directory of the Unix socket: PGHOST of a client."""
-        return self._socket_dir
 
     @property
     def port(self) -> int:
@@ -115,21 +109,6 @@ class Cluster:
     def running(self) -> bool:
         """Whether the postmaster runs."""
         return self._process is not None and self._process.poll() is None
-
-    @property
-    def version(self) -> int:
-        """Major version of the server: 17, 18, ..."""
-        return self._installation.major
-
-    @property
-    def bindir(self) -> Path:
-        """Directory of the server's programs."""
-        return self._installation.bindir
-
-    @property
-    def sharedir(self) -> Path:
-        """Directory whose subdirectory ``extension`` has the control files."""
-        return self._installation.sharedir
 
     # Life
 
@@ -191,7 +170,7 @@ class Cluster:
         if self._process is not None:
             self._process.wait()
             self._process = None
-        for directory in (self._socket_dir, self._directory):
+        for directory in (self.socket_dir, self._directory):
             reap.remove(directory)
 
     def __enter__(self) -> Cluster:
@@ -236,7 +215,7 @@ class Cluster:
     # Parts of a start
 
     def _initdb(self) -> None:
-        template = self._home.template(self._installation, self._initdb_args)
+        template = self._home.template(self.installation, self._initdb_args)
         self._home.run(["cp", "-a", "--reflink=auto", template, self.data], cwd=self._directory)
 
     def _write_settings(self) -> None:

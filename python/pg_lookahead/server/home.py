@@ -17,7 +17,6 @@ import sys
 import tempfile
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,31 +30,22 @@ _LONGEST_BASE = 45
 """Characters of the base directory that leave a socket's path under 100."""
 
 
-@dataclass(frozen=True)
-class ServerUser:
-    """The ordinary user that root's servers run as."""
-
-    name: str
-    uid: int
-    gid: int
-
-    @staticmethod
-    def choose() -> ServerUser | None:
-        """$PG_LOOKAHEAD_USER (a name or a number), else postgres, else nobody; None if not root."""
-        if os.geteuid() != 0:
-            return None
-        wanted = os.environ.get("PG_LOOKAHEAD_USER")
-        for candidate in [wanted] if wanted else ["postgres", "nobody"]:
-            try:
-                entry = pwd.getpwuid(int(candidate)) if candidate.isdigit() else pwd.getpwnam(candidate)
-            except KeyError:
-                continue
-            if entry.pw_uid != 0:
-                return ServerUser(entry.pw_name, entry.pw_uid, entry.pw_gid)
-        raise ClusterError(
-            f"no user {wanted or 'postgres or nobody'} to run PostgreSQL as, which refuses root",
-            hint="Set PG_LOOKAHEAD_USER to an ordinary user.",
-        )
+def server_user() -> pwd.struct_passwd | None:
+    """That root's servers run as: $PG_LOOKAHEAD_USER, else postgres, else nobody; None if not root."""
+    if os.geteuid() != 0:
+        return None
+    wanted = os.environ.get("PG_LOOKAHEAD_USER")
+    for candidate in [wanted] if wanted else ["postgres", "nobody"]:
+        try:
+            entry = pwd.getpwuid(int(candidate)) if candidate.isdigit() else pwd.getpwnam(candidate)
+        except KeyError:
+            continue
+        if entry.pw_uid != 0:
+            return entry
+    raise ClusterError(
+        f"no user {wanted or 'postgres or nobody'} to run PostgreSQL as, which refuses root",
+        hint="Set PG_LOOKAHEAD_USER to an ordinary user.",
+    )
 
 
 class Home:
@@ -74,7 +64,7 @@ class Home:
 
     def __init__(self) -> None:
         self._pid = os.getpid()
-        self.user = ServerUser.choose()
+        self.user = server_user()
         self.clusters: set[Cluster] = set()
         self._installations: dict[Path, Installation] = {}
         self._templates: dict[tuple[Path, tuple[str, ...]], Path] = {}
@@ -115,7 +105,7 @@ class Home:
         if wanted and not Path(wanted).is_dir():
             raise ClusterError(f"PG_LOOKAHEAD_TMPDIR={wanted}: there is no such directory")
         which = f"PG_LOOKAHEAD_TMPDIR={wanted}" if wanted else "none of $TMPDIR, /var/tmp and /tmp"
-        who = self.user.name if self.user else pwd.getpwuid(os.getuid()).pw_name
+        who = self.user.pw_name if self.user else pwd.getpwuid(os.getuid()).pw_name
         raise ClusterError(
             f"a private server cannot be kept in {which}",
             hint="Set PG_LOOKAHEAD_TMPDIR to a directory that user"
@@ -135,7 +125,7 @@ class Home:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
         arguments: dict[str, Any] = {"env": {**environment, "LC_ALL": "C"}}
         if self.user:
-            arguments |= {"user": self.user.uid, "group": self.user.gid, "extra_groups": []}
+            arguments |= {"user": self.user.pw_uid, "group": self.user.pw_gid, "extra_groups": []}
         return arguments
 
     def run(self, command: Sequence[str | Path], *, cwd: Path) -> None:
@@ -148,7 +138,7 @@ class Home:
         """Make a directory that belongs to the server's user."""
         path.mkdir(mode=0o700, exist_ok=True)
         if self.user:
-            os.chown(path, self.user.uid, self.user.gid)
+            os.chown(path, self.user.pw_uid, self.user.pw_gid)
 
     def make_directory(self, name: str, path: Path | None = None) -> Path:
         """Make a directory for a server: ``path``, which must be new or empty, or a new one."""
@@ -189,7 +179,7 @@ class Home:
         if self._runs(installation):
             return installation
         if installation.embedded is None:
-            who = f"user {self.user.name}" if self.user else "this user"
+            who = f"user {self.user.pw_name}" if self.user else "this user"
             raise ClusterError(f"{who} cannot run {installation.bindir / 'postgres'}")
         # The programs find their libraries and their files by relative paths, so keep the shape.
         copy = self.path / f"server-{len(self._installations) + 1}"

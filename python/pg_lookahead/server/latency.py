@@ -38,7 +38,7 @@ def why_not() -> str | None:
 
 
 class Mount(ExitStack):
-    """A directory with added latency.
+    """A directory with added latency, ``path``.
 
     ClusterError, with what to do, where FUSE is missing or this user may not mount."""
 
@@ -49,8 +49,9 @@ class Mount(ExitStack):
             raise ClusterError(reason)
         self._top = Home.of_this_process().make_directory("latency")
         self._top.chmod(0o755)
-        for name in ("below", "mount"):
-            (self._top / name).mkdir(mode=0o755)
+        self.path = self._top / "mount"
+        for directory in (self._top / "below", self.path):
+            directory.mkdir(mode=0o755)
         self._delay = self._top / "delay"
         self.set(0.0)
         program = self._build()
@@ -71,11 +72,6 @@ class Mount(ExitStack):
                 f"cannot mount a FUSE file system: {words[-1] if words else 'no reason given'}"
             )
         self.path.stat()  # until asked, the kernel takes the top directory to be root's
-
-    @property
-    def path(self) -> Path:
-        """The mount point."""
-        return self._top / "mount"
 
     def set(self, milliseconds: float) -> None:
         """From now on delay each read by so much, at most LONGEST_MS."""

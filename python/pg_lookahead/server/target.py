@@ -16,7 +16,7 @@ from psycopg import conninfo, sql
 
 from . import cache
 from .cluster import Cluster
-from .installation import ClusterError
+from .installation import OLDEST, ClusterError
 from .queries import fetch_row
 
 Connection = psycopg.Connection[Any]
@@ -32,20 +32,17 @@ class Target(ABC):
     """A server at work.
 
     private: whether nobody else uses it, so that its totals are ours
+    version: major
     data: its data directory, if it can be read here; else None
     standby: whether nothing can be written
     settings: of every session
     """
 
     private: bool
+    version: int
     standby = False
     data: Path | None
     settings: dict[str, object]
-
-    @property
-    @abstractmethod
-    def version(self) -> int:
-        """Major version."""
 
     @abstractmethod
     def connect(self, *, loaded: bool = True, dbname: str | None = None) -> Connection:
@@ -67,58 +64,44 @@ class Private(Target):
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
+        self.version = cluster.version
+        self.data = cluster.data
         self.settings = {}
-
-    @property
-    def data(self) -> Path:  # type: ignore[override]
-        return self.cluster.data
-
-    @property
-    def version(self) -> int:
-        return self.cluster.version
 
     def connect(self, *, loaded: bool = True, dbname: str | None = None) -> Connection:
         return self.cluster.connect(dbname or "postgres", options=_LOADED if loaded else "")
 
 
 class Attached(Target):
-    """A server of the user's own.
+    """A server of the user's own, of --dsn.
 
-    name: of the option that named it
-    dsn: for libpq
     ClusterError, one line, if it cannot be reached or will not do."""
 
     private = False
 
-    def __init__(self, name: str, dsn: str) -> None:
-        self.name = name
+    def __init__(self, dsn: str) -> None:
         self._dsn = dsn
         self.settings = {}
         try:
             conn = psycopg.connect(dsn, autocommit=True, connect_timeout=10)
         except psycopg.Error as error:
-            raise ClusterError(f"{name}: {' '.join(str(error).split())}") from None
+            raise ClusterError(f"--dsn: {' '.join(str(error).split())}") from None
         with conn:
             self._check(conn)
 
     def _check(self, conn: Connection) -> None:
-        name = self.name
-        self._version = conn.info.server_version // 10000
-        if self._version < 17:
-            raise ClusterError(f"{name}: PostgreSQL {self._version} is too old; 17 or later is needed")
+        self.version = conn.info.server_version // 10000
+        if self.version < OLDEST:
+            raise ClusterError(f"--dsn: PostgreSQL {self.version} is too old; {OLDEST} or later is needed")
         superuser, self.standby = fetch_row(
             conn, "SELECT rolsuper, pg_is_in_recovery() FROM pg_roles WHERE rolname = current_user"
         )
         if not superuser:
-            raise ClusterError(f"{name}: this needs a superuser, to evict tables from shared buffers")
+            raise ClusterError("--dsn: this needs a superuser, to evict tables from shared buffers")
         found = self.comment(conn)
         if found is not None and not (found or "").startswith(OURS):
-            raise ClusterError(f"{name}: there is a schema {SCHEMA} that is not of our making; drop it first")
+            raise ClusterError(f"--dsn: there is a schema {SCHEMA} that is not of our making; drop it first")
         self.data = self.readable_data(conn)
-
-    @property
-    def version(self) -> int:
-        return self._version
 
     def comment(self, conn: Connection) -> str | None:
         """Of the schema; None if there is none."""
