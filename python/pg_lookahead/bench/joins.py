@@ -33,7 +33,7 @@ class Join(Scan):
         self.rows = tables.outer_rows(self.rows)
         self._place()
         indexes = ("t_seq", "t_per", "t_fives", "o_place")
-        self.relations = (tables.TABLE, f"{SCHEMA}.o", *(f"{SCHEMA}.{name}" for name in indexes))
+        self.relations = (tables.TABLE, tables.OUTER, *(f"{SCHEMA}.{name}" for name in indexes))
 
     def session(self, *, loaded: bool = True, until: ExitStack | None = None) -> Connection:
         conn = super().session(loaded=loaded, until=until)

@@ -9,7 +9,6 @@ two samples, in the samples' order, so that these follow one another at once.
 
 from __future__ import annotations
 
-import re
 import statistics as stdlib
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -212,7 +211,7 @@ class Scan(Subject):
 
     def _query(self, start: str, n: str) -> str:
         query = tables.query(self.cell.way, self._table, self._column, self.rows)
-        return re.sub(r"\bstart\b", start, re.sub(r"\bn\b", n, query))
+        return tables.substituted(query, start, n)
 
     def _explain(self, options: str, query: str) -> dict[str, Any]:
         """The plan's lowest node."""

@@ -82,10 +82,7 @@ class Statement(Subject):
             return [0, 0]
         self.conn.execute("SELECT pg_stat_force_next_flush()")
         query = "SELECT coalesce(pg_stat_get_function_calls(to_regprocedure(%s)), 0)"
-        found = []
-        for name in names:
-            found.append(scalar(self.conn, query, [self._text(name).decode()]))
-        return found
+        return [scalar(self.conn, query, [self._text(name).decode()]) for name in names]
 
     def _text(self, text: str) -> bytes:
         return text.replace("{contrib}", self._contrib).encode()

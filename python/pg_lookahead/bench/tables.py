@@ -36,6 +36,7 @@ from ..server import cache
 from ..server.target import OURS, SCHEMA, Connection
 
 TABLE = f"{SCHEMA}.t"
+OUTER = f"{SCHEMA}.o"
 COLUMNS = {"sequential": "seq", "periodic": "per", "random": "rnd"}
 """Columns of ``t``, by the order of rows that their indexes give."""
 
@@ -147,18 +148,21 @@ def query(way: str, table: str, column: str, rows: int) -> str:
     )
 
 
-_OUTER = "WHERE place BETWEEN start AND start + n - 1 ORDER BY place"
+_JOINED = f"SELECT pad FROM {OUTER} JOIN {TABLE} ON"
+_SLICE = "WHERE place BETWEEN start AND start + n - 1 ORDER BY place"
 JOINS = {
-    "join_unique": f"SELECT pad FROM {{o}} JOIN {{t}} ON seq = k {_OUTER}",
-    "join_many": f"SELECT pad FROM {{o}} JOIN {{t}} ON rnd / 5 = fives {_OUTER}",
-    "join_index_only": f"SELECT per AS pad FROM {{o}} JOIN {{t}} ON per = k {_OUTER}",
-    "join_chain": f"SELECT u.pad FROM {{o}} JOIN {{t}} ON t.seq = k JOIN {{t}} u ON u.seq = t.rnd {_OUTER}",
-    "join_semi": "SELECT k AS pad FROM {o} WHERE EXISTS (SELECT FROM {t} WHERE rnd / 5 = fives AND pad <> '')"
-    f" AND {_OUTER.removeprefix('WHERE ')}",
-    "join_limit": "SELECT pad FROM {o} JOIN {t} ON seq = k WHERE place >= start ORDER BY place LIMIT n",
-    "join_heap_order": f"SELECT pad FROM {{o}} JOIN {{t}} ON seq = place {_OUTER}",
-    "join_memoize": f"SELECT pad FROM {{o}} JOIN {{t}} ON seq = few {_OUTER}",
-    "join_parallel": f"SELECT pad FROM {{o}} JOIN {{t}} ON seq = k {_OUTER.removesuffix(' ORDER BY place')}",
+    "join_unique": f"{_JOINED} seq = k {_SLICE}",
+    "join_many": f"{_JOINED} rnd / 5 = fives {_SLICE}",
+    "join_index_only": f"SELECT per AS pad FROM {OUTER} JOIN {TABLE} ON per = k {_SLICE}",
+    "join_chain": f"SELECT u.pad FROM {OUTER} JOIN {TABLE} ON t.seq = k JOIN {TABLE} u ON u.seq = t.rnd"
+    f" {_SLICE}",
+    "join_semi": f"SELECT k AS pad FROM {OUTER}"
+    f" WHERE EXISTS (SELECT FROM {TABLE} WHERE rnd / 5 = fives AND pad <> '')"
+    f" AND {_SLICE.removeprefix('WHERE ')}",
+    "join_limit": f"{_JOINED} seq = k WHERE place >= start ORDER BY place LIMIT n",
+    "join_heap_order": f"{_JOINED} seq = place {_SLICE}",
+    "join_memoize": f"{_JOINED} seq = few {_SLICE}",
+    "join_parallel": f"{_JOINED} seq = k {_SLICE.removesuffix(' ORDER BY place')}",
 }
 """Nested loops of n outer rows each."""
 
@@ -172,9 +176,8 @@ def outer_rows(rows: int) -> int:
 
 
 def substituted(query: str, start: str, n: str) -> str:
-    """A join's text with other names for its first outer row, and for how many there are."""
-    text = query.format(o=f"{SCHEMA}.o", t=TABLE)
-    return re.sub(r"\bstart\b", start, re.sub(r"\bn\b", n, text))
+    """A query with other names for where it starts, and for how many rows it asks."""
+    return re.sub(r"\bstart\b", start, re.sub(r"\bn\b", n, query))
 
 
 def period(rows: int) -> int:
@@ -299,8 +302,7 @@ def _load_o(conn: Connection, permutation: Any, report: Report) -> None:
     _execute(conn, _FIVES)
     _execute(conn, "ANALYZE {schema}.t")
     for name, query in JOINS.items():
-        text = query.format(o=f"{SCHEMA}.o", t=TABLE)
-        execute = (_GATHER if name == "join_parallel" else _COUNT).format(counted="pad", query=text)
+        execute = (_GATHER if name == "join_parallel" else _COUNT).format(counted="pad", query=query)
         _execute(conn, _FUNCTION, name=name, execute=execute, rows=outer_rows(rows))
 
 

@@ -116,7 +116,7 @@ def record(
     console.print(table)
     if len(taken) > 1:
         first, *_, last = (output / name for name in taken)
-        console.print(f"pg_lookahead profile compare {first} {last}", soft_wrap=True, highlight=False)
+        words.say(console, f"pg_lookahead profile compare {first} {last}")
 
 
 def rows(runs: Mapping[str, Sequence[Run]]) -> list[tuple[str, ...]]:

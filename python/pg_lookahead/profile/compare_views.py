@@ -105,19 +105,14 @@ def text(comparison: Comparison, width: int | None = None) -> str:
     console = Console(file=io.StringIO(), width=width or words.WIDE, color_system=None)
     a, b = comparison.sides
     names = ("A", "B") if a.name == b.name else (a.name, b.name)
-    told = [f"A: {a.name}: {described(a, b)}", f"B: {b.name}: {described(b, a)}", seconds(comparison)]
-    _lines(console, told)
+    words.say(console, f"A: {a.name}: {described(a, b)}", f"B: {b.name}: {described(b, a)}")
+    words.say(console, seconds(comparison))
     _print(console, [cells(row, comparison.by, names) for row in comparison.rows])
-    _lines(console, [""])
+    words.say(console, "")
     _print(console, counters(comparison, names))
-    _lines(console, ["", *notes(comparison)])
+    words.say(console, "", *notes(comparison))
     assert isinstance(console.file, io.StringIO)
     return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines()) + "\n"
-
-
-def _lines(console: Console, lines: Sequence[str]) -> None:
-    for line in lines:
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def _print(console: Console, rows: Sequence[dict[str, str]]) -> None:

@@ -146,22 +146,17 @@ def show(console: Console, run: Run) -> None:
     """Where it ran, the results, and what to say besides."""
     words.show_facts(console, run.facts)
     for server, group in groupby(run.results, lambda one: one.server):
-        _say(console, "", run.place(server), *table(list(group), console.width))
+        words.say(console, "", run.place(server), *table(list(group), console.width))
     if run.results:
-        _say(console, "", *textwrap.wrap(RATIO, console.width))
+        words.say(console, "", *textwrap.wrap(RATIO, console.width))
     found = [result.interval for result in run.results if result.interval]
     notes = [DISTURBED] if any(one.left_out or one.disturbed for one in found) else []
     notes += run.notes + [f"{result}: {result.note}" for result in run.results if result.note]
     notes += [f"{scenario} is not available: {reason}" for scenario, reason in run.unavailable.items()]
     for note in notes:
-        _say(console, *textwrap.wrap(note, console.width, break_long_words=False))
+        words.say(console, *textwrap.wrap(note, console.width, break_long_words=False))
     if len(run.results) < run.planned:
-        _say(console, f"{len(run.results)} of {run.planned} cells; the run has not come to its end.")
-
-
-def _say(console: Console, *lines: str) -> None:
-    for line in lines:
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+        words.say(console, f"{len(run.results)} of {run.planned} cells; the run has not come to its end.")
 
 
 class Progress:
@@ -201,7 +196,7 @@ class Progress:
         self._expected = list(expected)
         about = words.minutes(sum(expected) + loading)
         told = f"{len(expected)} cells: about {about} where nothing else is at work (Ctrl-C ends it)"
-        _say(self._console, *textwrap.wrap(told, self._console.width))
+        words.say(self._console, *textwrap.wrap(told, self._console.width))
 
     def confirm(self, question: str) -> bool:
         """Ask, if there is somebody to answer; else yes."""
@@ -249,4 +244,4 @@ class Progress:
     def _line(self, text: str) -> None:
         line = f"{time.monotonic() - self._started:6.1f} s  {text}"
         wrapped = textwrap.wrap(line, self._console.width, subsequent_indent=" " * 10, drop_whitespace=False)
-        _say(self._console, *(wrapped if self._status else [line]))
+        words.say(self._console, *(wrapped if self._status else [line]))

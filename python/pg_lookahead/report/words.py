@@ -60,6 +60,12 @@ def output() -> Console:
     return out if out.is_terminal else Console(width=WIDE)
 
 
+def say(console: Console, *lines: str) -> None:
+    """Lines as they are, however long."""
+    for line in lines:
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
 def show_facts(console: Console, facts: Iterable[tuple[str, str]]) -> None:
     """Names and values, a line or more each."""
     listed = list(facts)
@@ -67,7 +73,7 @@ def show_facts(console: Console, facts: Iterable[tuple[str, str]]) -> None:
     for name, value in listed:
         first, *more = textwrap.wrap(value, max(console.width - margin, 20)) or [""]
         for line in (name.ljust(margin) + first, *(" " * margin + one for one in more)):
-            console.print(line.rstrip(), highlight=False, markup=False, soft_wrap=True)
+            say(console, line.rstrip())
 
 
 @contextmanager
@@ -78,9 +84,7 @@ def status(console: Console) -> Iterator[Callable[[str], None]]:
             yield line.update
         return
     started = time.monotonic()
-    yield lambda text: console.print(
-        f"{time.monotonic() - started:6.1f} s  {text}", highlight=False, soft_wrap=True, markup=False
-    )
+    yield lambda text: say(console, f"{time.monotonic() - started:6.1f} s  {text}")
 
 
 def printable() -> None:

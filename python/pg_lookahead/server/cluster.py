@@ -157,11 +157,9 @@ class Cluster:
 
     def configure(self, settings: Mapping[str, object]) -> None:
         """Change settings, effective at the next start; None takes one back."""
-        self.settings.update(settings)
-        for name in [name for name, value in self.settings.items() if value is None]:
-            del self.settings[name]
-            if name in _DEFAULTS:
-                self.settings[name] = _DEFAULTS[name]
+        wanted = {**self.settings, **settings}
+        given = {name: value for name, value in wanted.items() if value is not None}
+        self.settings = {**_DEFAULTS, **given}
 
     def destroy(self) -> None:
         """Stop at once and remove every file; harmless when done before."""

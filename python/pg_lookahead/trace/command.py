@@ -168,7 +168,7 @@ def _show(title: str, columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> 
         column.justify = "right"
     for cells in rows:
         table.add_row(*cells)
-    words.output().print(title, highlight=False, markup=False, soft_wrap=True)
+    words.say(words.output(), title)
     words.output().print(table)
 
 

@@ -48,11 +48,7 @@ def run(
     limit: int = COMBINE,
     say: Callable[[str], None] = lambda text: None,
 ) -> Iterator[Replayed]:
-    """Replay each policy and predict the same reads.
-
-    path: the data file
-    engine: io_uring, or psync, which does one read at a time
-    say: told before each"""
+    """Replay each policy on the data file ``path``, and predict the same reads."""
     check(trace, path, policies, engine)
     files = segments(path)
     bounds = np.cumsum([fio.length(file) for file in files])
