@@ -306,7 +306,7 @@ def test_config_of_a_text() -> None:
 
 
 def test_experiment_has_the_distances() -> None:
-    _, configs = record.experiment(1000)
+    _, _, configs = record.experiment(1000)
     names = [one.name for one in configs]
     assert names == ["off", *(f"{letter}{n}" for letter in "df" for n in (1, 4, 16, 64, 128))]
 

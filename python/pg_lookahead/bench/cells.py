@@ -35,6 +35,7 @@ Parameters = Mapping[str, float | str]
 class Cell:
     """One comparison.
 
+    scenario: by name; scenarios.cells() sets it
     name: what is special about it within its scenario
     cache: ``cold`` (neither in shared buffers nor in the system's page cache), ``os`` (in the
         latter), or ``warm`` (in shared buffers)
@@ -45,7 +46,7 @@ class Cell:
     private: whether it needs a server of its own
     setup, teardown: SQL before and after the cell, and others in a row with the same"""
 
-    scenario: str
+    scenario: str = ""
     name: str
     cache: str
     parameters: Parameters = field(default_factory=dict)

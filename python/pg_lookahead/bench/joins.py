@@ -7,10 +7,10 @@ from typing import Any
 
 from ..measure.meter import Sample
 from ..server.queries import scalar
-from ..server.target import SCHEMA, Target
+from ..server.target import SCHEMA, Connection, Target
 from . import tables
 from .cells import JoinCell
-from .scans import Connection, Scan
+from .scans import Scan
 from .subjects import Context, Counters, Refused
 
 _NESTED_LOOPS = (

@@ -6,13 +6,10 @@ import shutil
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
-
-import psycopg
 
 from ..report.record import Server
 from ..server.installation import ClusterError
-from ..server.target import Target
+from ..server.target import Connection, Target
 from . import scenarios, tables
 from .cells import Cell, ScanCell, Size, StatementCell
 from .options import Options
@@ -76,7 +73,7 @@ def check_space(options: Options, directory: Path, remedy: str, shown: Path) -> 
         )
 
 
-def check_settings(conn: psycopg.Connection[Any], options: Options) -> None:
+def check_settings(conn: Connection, options: Options) -> None:
     """ClusterError if the server does not know a setting of --set, or a value of an enumeration."""
     known = dict(conn.execute("SELECT name, enumvals FROM pg_settings").fetchall())
     for setting in dict.fromkeys(setting for kind in options.set for setting in kind):

@@ -55,13 +55,7 @@ class _Bench:
     cells: dict[Server, list[Cell]] = field(default_factory=dict)
 
 
-def run(
-    options: Options,
-    journal: Journal,
-    progress: Progress,
-    *,
-    agreed: bool = False,
-) -> None:
+def run(options: Options, journal: Journal, progress: Progress, *, agreed: bool) -> None:
     """Load, measure and leave nothing; ClusterError for what the user can mend.
 
     journal: gets all that is found, and each sample as soon as it is taken; what it has is not measured again

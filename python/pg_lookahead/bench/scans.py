@@ -15,12 +15,11 @@ from contextlib import ExitStack
 from typing import Any
 
 import msgspec
-import psycopg
 from psycopg import sql
 
 from ..measure.meter import Meter, Sample
 from ..server.queries import fetch_row, scalar
-from ..server.target import SCHEMA, Target
+from ..server.target import SCHEMA, Connection, Target
 from . import tables
 from .cells import OFF, ScanCell
 from .subjects import Context, Counters, Refused, Subject, blocks_of
@@ -47,8 +46,6 @@ for catalogs, plans, code, and the process's page tables."""
 
 SLOWER = 1.1
 """How much more the slower side of ``--control slower`` does."""
-
-Connection = psycopg.Connection[Any]
 
 
 class Scan(Subject):

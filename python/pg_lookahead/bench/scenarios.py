@@ -31,7 +31,6 @@ _BOTH = ("cold", "warm")
 
 
 def _scans(
-    scenario: str,
     name: str,
     n: int,
     caches: tuple[str, ...] = _BOTH,
@@ -48,7 +47,6 @@ def _scans(
     ahead: whether a cold run in which nothing was read ahead must be refused"""
     for cache in caches:
         yield kind(
-            scenario=scenario,
             name=name,
             cache=cache,
             parameters={"rows": n} if parameters is None else parameters,
@@ -62,14 +60,14 @@ def _scans(
 def _random(size: Size) -> Iterator[Cell]:
     n = size.fetched
     order: Parameters = {"order": "random", "rows": n}
-    yield from _scans("index_scan_random", f"{n:,} rows", n, parameters=order, ahead=True)
+    yield from _scans(f"{n:,} rows", n, parameters=order, ahead=True)
 
 
 def _ordered(size: Size) -> Iterator[Cell]:
     n = size.fetched
     for column in ("sequential", "periodic"):
         order: Parameters = {"order": column, "rows": n}
-        yield from _scans("index_scan_range", f"{column}, {n:,} rows", n, parameters=order, column=column)
+        yield from _scans(f"{column}, {n:,} rows", n, parameters=order, column=column)
 
 
 def _full(size: Size) -> Iterator[Cell]:
@@ -78,9 +76,7 @@ def _full(size: Size) -> Iterator[Cell]:
             many = "all rows" if n == size.rows else f"{n:,} row{'s' if n > 1 else ''}"
             caches = _BOTH if n == size.rows else ("warm",)
             order: Parameters = {"order": column, "rows": n}
-            yield from _scans(
-                "index_scan_full", f"{column}, {many}", n, caches, parameters=order, column=column
-            )
+            yield from _scans(f"{column}, {many}", n, caches, parameters=order, column=column)
 
 
 def _limits(size: Size) -> tuple[int, ...]:
@@ -90,7 +86,7 @@ def _limits(size: Size) -> tuple[int, ...]:
 def _limit(size: Size) -> Iterator[Cell]:
     for cache, n in product(_BOTH, _limits(size)):
         more: dict[str, Any] = {"parameters": {"limit": n}, "way": "limit", "times": size.cold_times(n)}
-        yield from _scans("index_scan_limit", f"LIMIT {n}", n, (cache,), **more)
+        yield from _scans(f"LIMIT {n}", n, (cache,), **more)
 
 
 def _distance(size: Size) -> Iterator[Cell]:
@@ -99,11 +95,11 @@ def _distance(size: Size) -> Iterator[Cell]:
             ours = {**ON, "pg_lookahead.max_distance": str(distance)} if distance else OFF
             more: dict[str, Any] = {"column": column, "ours": ours, "ahead": distance > 1}
             more["parameters"] = {"distance": distance}
-            yield from _scans("index_scan_distance", str(distance or "off"), n, (cache,), **more)
+            yield from _scans(str(distance or "off"), n, (cache,), **more)
 
 
 def _oscache(size: Size) -> Iterator[Cell]:
-    yield from _scans("index_scan_oscache", f"{size.fetched:,} rows", size.fetched, ("os",))
+    yield from _scans(f"{size.fetched:,} rows", size.fetched, ("os",))
 
 
 def _block_order(size: Size) -> Iterator[Cell]:
@@ -112,7 +108,7 @@ def _block_order(size: Size) -> Iterator[Cell]:
         more: dict[str, Any] = {"parameters": {"order": order, "rows": n}, "ahead": True}
         more["ours"] = {**ON, "pg_lookahead.issue_order": order}
         more["needs"] = ("setting:pg_lookahead.issue_order",)
-        yield from _scans("index_scan_block_order", f"{order} order, {n:,} rows", n, ("cold",), **more)
+        yield from _scans(f"{order} order, {n:,} rows", n, ("cold",), **more)
 
 
 def _not_all_visible(table: str, key: str, text: str, one_in: int) -> dict[str, Any]:
@@ -136,30 +132,30 @@ def _not_all_visible(table: str, key: str, text: str, one_in: int) -> dict[str, 
 def _only(size: Size) -> Iterator[Cell]:
     n = size.fetched
     visible = _not_all_visible(TABLE, "seq", "pad", 40)  # no page is to be
-    yield from _scans("index_only_scan", f"{n:,} rows", n, way="only", ahead=True, **visible)
+    yield from _scans(f"{n:,} rows", n, way="only", ahead=True, **visible)
 
 
 def _only_all(size: Size) -> Iterator[Cell]:
     for cache in ("cold", "os", "warm"):
         for name, n in (("all rows", size.rows), ("a tenth", size.rows // 10)):
-            yield from _scans("index_only_all", name, n, (cache,), way="only", leaves=True)
+            yield from _scans(name, n, (cache,), way="only", leaves=True)
 
 
 def _only_limit(size: Size) -> Iterator[Cell]:
     for cache, n in product(_BOTH, (10, 1000) if size.quick else (1, 10, 100, 1000, 10_000)):
         if n <= size.rows // 100:
-            yield from _scans("index_only_limit", f"LIMIT {n}", n, (cache,), way="only_limit", leaves=True)
+            yield from _scans(f"LIMIT {n}", n, (cache,), way="only_limit", leaves=True)
 
 
 def _bitmap(size: Size) -> Iterator[Cell]:
     keys, rows = min(1000, size.rows // 100), size.rows // 20 // RANGES * RANGES
-    yield from _scans("bitmap_index_scan", f"{keys:,} keys", keys, way="keys", leaves=True)
+    yield from _scans(f"{keys:,} keys", keys, way="keys", leaves=True)
     name = f"{RANGES} ranges, {rows:,} rows"
-    yield from _scans("bitmap_index_scan", name, rows, way="ranges", leaves=True)
+    yield from _scans(name, rows, way="ranges", leaves=True)
 
 
 def _lookup(size: Size) -> Iterator[Cell]:
-    yield from _scans("point_lookup", "primary key", 1, ("warm",), way="point", column="sequential")
+    yield from _scans("primary key", 1, ("warm",), way="point", column="sequential")
 
 
 def _clients(size: Size) -> Iterator[Cell]:
@@ -169,14 +165,14 @@ def _clients(size: Size) -> Iterator[Cell]:
         count = CLIENT_TABLES if many else 1
         more: dict[str, Any] = {"clients": CLIENT_TABLES, "many": many, "ahead": True}
         more["parameters"] = {"clients": CLIENT_TABLES, "tables": count, "rows": n}
-        yield from _scans("index_scan_clients", name, n, tables=("c",) if many else ("t",), **more)
+        yield from _scans(name, n, tables=("c",) if many else ("t",), **more)
 
 
 # Nested loops
 
 
 def _join(
-    way: str, caches: tuple[str, ...] = _BOTH, *, n: int | None = None, scenario: str = "", **more: Any
+    way: str, caches: tuple[str, ...] = _BOTH, *, n: int | None = None, **more: Any
 ) -> Callable[[Size], Iterator[Cell]]:
     """Scenarios of n outer rows; a small n, which is given, many times over."""
 
@@ -186,7 +182,7 @@ def _join(
         known: dict[str, Any] = {"kind": JoinCell, "way": way, "tables": ("t", "o")}
         known["needs"] = ("setting:pg_lookahead.nested_loop",)
         known["times"] = size.cold_times(rows) if n else 1
-        yield from _scans(scenario or way, name, rows, caches, **known, **more)
+        yield from _scans(name, rows, caches, **known, **more)
 
     return of
 
@@ -198,7 +194,7 @@ def _join_limit(size: Size) -> Iterator[Cell]:
 
 def _join_clients(size: Size) -> Iterator[Cell]:
     part = Size(size.rows // CLIENT_TABLES, size.quick)
-    for cell in _join("join_unique", scenario="join_clients", clients=CLIENT_TABLES)(part):
+    for cell in _join("join_unique", clients=CLIENT_TABLES)(part):
         yield replace(cell, name=f"{CLIENT_TABLES} clients, {cell.name} each")
 
 
@@ -211,7 +207,6 @@ _PARALLEL = (
 
 
 def _statement(
-    scenario: str,
     name: str,
     of: tuple[str, ...],
     sides: Callable[[bool], Way],
@@ -222,18 +217,18 @@ def _statement(
     for cache in ("cold", "warm")[: 1 + warm]:
         relations = tuple(f"{SCHEMA}.{relation}" for relation in of)
         ways: dict[str, Any] = {"stock": sides(False), "ours": sides(True)}
-        yield StatementCell(scenario=scenario, name=name, cache=cache, relations=relations, **ways, **more)
+        yield StatementCell(name=name, cache=cache, relations=relations, **ways, **more)
 
 
-def _diagnostic(scenario: str, name: str, parameters: Parameters, of: str, **more: Any) -> Iterator[Cell]:
+def _diagnostic(function: str, name: str, parameters: Parameters, of: str, **more: Any) -> Iterator[Cell]:
     """A function of contrib/pgstattuple, and ours of the same name."""
 
     def way(ours: bool) -> Way:
-        function = f"{'lookahead' if ours else '{contrib}'}.{scenario}"
-        return Way(f"SELECT * FROM {function}('{SCHEMA}.{of}'::regclass)", function=f"{function}(regclass)")
+        called = f"{'lookahead' if ours else '{contrib}'}.{function}"
+        return Way(f"SELECT * FROM {called}('{SCHEMA}.{of}'::regclass)", function=f"{called}(regclass)")
 
     known: dict[str, Any] = {"parameters": parameters, "tables": ("d",), "extensions": ("pgstattuple",)}
-    yield from _statement(scenario, name, (of,), way, **known, **more)
+    yield from _statement(name, (of,), way, **known, **more)
 
 
 def _pgstatindex(size: Size) -> Iterator[Cell]:
@@ -270,7 +265,6 @@ def _index_estimate(size: Size) -> Iterator[Cell]:
             "sampled": sampled,
         }
         yield from _statement(
-            "index_estimate",
             f"{sampled:,} pages, against {name}",
             ("e_k",),
             lambda ours, whole=whole: Way(sample if ours else whole),  # type: ignore[misc]
@@ -288,7 +282,7 @@ def _bloom_scan(size: Size) -> Iterator[Cell]:
     more: dict[str, Any] = {"tables": ("d",), "needs": ("vacuum:bloom",), "extensions": ("bloom",)}
     more["setup"] = (f"DROP INDEX IF EXISTS {SCHEMA}.d_abc",)  # with many rows the planner prefers it
     more["teardown"] = ("CREATE " + INDEXES_OF_D["d_abc"].format(schema=SCHEMA),)
-    yield from _statement("bloom_scan", "3 columns", ("d_bloom", "d"), way, private=True, **more)
+    yield from _statement("3 columns", ("d_bloom", "d"), way, private=True, **more)
 
 
 def _wal_logging(size: Size) -> Iterator[Cell]:
@@ -300,14 +294,13 @@ def _wal_logging(size: Size) -> Iterator[Cell]:
         return Way(query, ("CHECKPOINT",))
 
     more: dict[str, Any] = {"tables": ("d",), "needs": ("log_relation",)}
-    yield from _statement("wal_logging", "a btree index", ("d_taken",), way, **more)
+    yield from _statement("a btree index", ("d_taken",), way, **more)
 
 
 def _vacuum(method: str, dead: tuple[int, ...]) -> Callable[[Size], Iterator[Cell]]:
     def of(size: Size) -> Iterator[Cell]:
         for one_in in dead:
             yield VacuumCell(
-                scenario=f"{method}_vacuum",
                 name=f"1 row in {one_in} dead" if one_in else "no dead row",
                 cache="cold",
                 parameters={"one_in": one_in},
@@ -369,4 +362,4 @@ def select(pattern: str) -> list[str]:
 
 def cells(name: str, size: Size) -> list[Cell]:
     """The cells of a scenario."""
-    return list(_SCENARIOS[name](size))
+    return [replace(cell, scenario=name) for cell in _SCENARIOS[name](size)]

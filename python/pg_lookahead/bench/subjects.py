@@ -12,15 +12,13 @@ from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from random import Random
-from typing import Any
 
-import psycopg
 from psycopg import sql
 
 from ..measure.meter import BLOCK, Meter, Sample
 from ..server import cache
 from ..server.queries import scalar
-from ..server.target import Target
+from ..server.target import Connection, Target
 from .cells import Cell
 
 SESSION = (
@@ -80,7 +78,7 @@ class Subject(ExitStack, ABC):
         self.conn = self.session()
         self.meter = Meter(target, self.conn, [self.conn])
 
-    def session(self, *, loaded: bool = True, until: ExitStack | None = None) -> psycopg.Connection[Any]:
+    def session(self, *, loaded: bool = True, until: ExitStack | None = None) -> Connection:
         """A further connection, with the library or without; ``until`` closes it, if not the end."""
         conn = self.target.connect(loaded=loaded)
         (until or self).enter_context(conn)
@@ -153,7 +151,7 @@ class Subject(ExitStack, ABC):
                         pass
 
 
-def blocks_of(conn: psycopg.Connection[Any], relations: Iterable[str]) -> int:
+def blocks_of(conn: Connection, relations: Iterable[str]) -> int:
     """Blocks of the main forks."""
     query = "SELECT coalesce(sum(pg_relation_size(r::regclass)), 0)::bigint FROM unnest(%s::text[]) r"
     return int(scalar(conn, query, [list(relations)])) // BLOCK

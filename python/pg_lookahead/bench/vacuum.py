@@ -13,10 +13,9 @@ from contextlib import ExitStack
 from typing import Any
 
 import msgspec
-import psycopg
 
 from ..measure.meter import Meter, Sample, differences
-from ..server.target import SCHEMA, Target
+from ..server.target import SCHEMA, Connection, Target
 from .cells import VacuumCell
 from .statements import check_streamed, streamed
 from .subjects import SESSION, Context, Counters, Refused, Subject, blocks_of
@@ -129,7 +128,7 @@ class Vacuum(Subject):
             sample = msgspec.structs.replace(sample, items=blocks_of(conn, self.relations))
             return sample, ([], []) if timed else self._left(conn)
 
-    def _left(self, conn: psycopg.Connection[Any]) -> tuple[list[str], list[tuple[Any, ...]]]:
+    def _left(self, conn: Connection) -> tuple[list[str], list[tuple[Any, ...]]]:
         """What VACUUM left, as far as it can be told: sizes, and what the diagnostics say."""
         inspect = {"hash": "pgstathashindex", "gin": "pgstatginindex", "bloom": "pgstatbloomindex"}
         cursor = conn.execute(

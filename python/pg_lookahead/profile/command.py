@@ -87,15 +87,16 @@ def record(
         raise ClusterError("--setup, --set and --experiment are for a server of our own, without --dsn")
     chosen = _configs(configs or [])
     if experiment is not None:
-        workload, usual = recording.experiment(experiment)
+        workload, prepared, usual = recording.experiment(experiment)
     else:
-        text = _read(file) if file is not None else query or ""
-        workload = recording.Workload(text, _read(setup) if setup else "")
+        workload = _read(file) if file is not None else query or ""
+        prepared = _read(setup) if setup else ""
         usual = [config("off:pg_lookahead.index_scan=off"), config("on:pg_lookahead.index_scan=on")]
-    if not workload.text.strip():
+    if not workload.strip():
         raise ClusterError("the workload is empty")
     plan = recording.Plan(
         workload=workload,
+        setup=prepared,
         configs=chosen or usual,
         runs=runs,
         warm=warm,

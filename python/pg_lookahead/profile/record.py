@@ -45,27 +45,19 @@ class Config:
 
 
 @dataclass(frozen=True)
-class Workload:
-    """What is run.
-
-    text: SQL, one or more statements
-    setup: SQL that is run once before, on a server of our own"""
-
-    text: str
-    setup: str = ""
-
-
-@dataclass(frozen=True)
 class Plan:
     """All of a recording.
 
+    workload: SQL, one or more statements
+    setup: SQL that is run once before, on a server of our own
     runs: of each configuration
     warm: runs of each before these, which are not kept
     output: directory to make: OUTPUT/CONFIG/run-0001.json and so on
     dsn: of the server; None: a server of our own, with ``settings``
     sample: by perf, too"""
 
-    workload: Workload
+    workload: str
+    setup: str
     configs: Sequence[Config]
     runs: int
     warm: int
@@ -76,11 +68,12 @@ class Plan:
     seed: int
 
 
-def experiment(rows: int) -> tuple[Workload, list[Config]]:
-    """The experiment of pgsql-hackers: all of an index on a column in heap order, all cached.
+def experiment(rows: int) -> tuple[str, str, list[Config]]:
+    """Workload, setup and configurations of the experiment of pgsql-hackers.
 
-    ``off`` is PostgreSQL's own scan; ``d1`` to ``d128`` have a largest distance, as a user
-    would set it; ``f1`` to ``f128`` look ahead whether it pays or not, as that patch does."""
+    It scans all of an index on a column in heap order, all cached.  ``off`` is PostgreSQL's own
+    scan; ``d1`` to ``d128`` have a largest distance, as a user would set it; ``f1`` to ``f128``
+    look ahead whether it pays or not, as that patch does."""
     setup = f"""
         CREATE TABLE sequential AS
             SELECT i, rpad(i::text, 36, '.') AS pad FROM generate_series(1, {rows}) i;
@@ -95,7 +88,7 @@ def experiment(rows: int) -> tuple[Workload, list[Config]]:
         for distance in (1, 4, 16, 64, 128):
             ours = {"pg_lookahead.max_distance": str(distance), "pg_lookahead.debug_force": forced}
             configs.append(Config(f"{letter}{distance}", {**plan, "effective_io_concurrency": "128", **ours}))
-    return Workload(text, setup), configs
+    return text, setup, configs
 
 
 def record(plan: Plan, report: Report) -> dict[str, list[records.Run]]:
@@ -118,9 +111,9 @@ def record(plan: Plan, report: Report) -> dict[str, list[records.Run]]:
             )
             with cluster.connect() as conn:
                 built.install(conn)
-                if plan.workload.setup:
+                if plan.setup:
                     report("setting up")
-                    conn.execute(plan.workload.setup.encode())
+                    conn.execute(plan.setup.encode())
                 conn.execute("VACUUM (FREEZE, ANALYZE)")
                 conn.execute("CHECKPOINT")
         admin = stack.enter_context(psycopg.connect(dsn, autocommit=True))
@@ -186,7 +179,7 @@ class _Recorder:
             data = self._plan.output / config.name / f"run-{number:04d}.perf.data"
             with perf.recording(data, [pid]) if sample else nullcontext():
                 started = time.perf_counter()
-                cursor = conn.execute(self._plan.workload.text.encode())
+                cursor = conn.execute(self._plan.workload.encode())
                 while cursor.nextset():
                     pass
                 seconds = time.perf_counter() - started
@@ -200,7 +193,7 @@ class _Recorder:
             records=tuple(self._collect(tag, pid)),
             sampled=records.functions(sampled, perf.FREQUENCY),
             about={
-                "workload": self._plan.workload.text,
+                "workload": self._plan.workload,
                 "server": self._server,
                 "sampled_by": f"perf, cpu-clock at {perf.FREQUENCY} Hz" if self._plan.sample else None,
             },

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+from contextlib import ExitStack
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import IO
 
 import msgspec
 
@@ -16,20 +16,21 @@ from .record import SCHEMA, End, Environment, Line, Repetition, Result, Run, Ses
 _decode = msgspec.json.Decoder(Session | Environment | Unavailable | Repetition | Result | End).decode
 
 
-class Journal:
+class Journal(ExitStack):
     """Writes a run's lines as they come, so that an interruption loses nothing.
 
     path: of the file, which must be new
     earlier: the run that it has already, which goes on"""
 
     def __init__(self, path: Path, *, earlier: Run | None = None) -> None:
+        super().__init__()
         self.path = path
         self.run = earlier or Run()
         if earlier:
             text = path.read_bytes()
             with path.open("r+b") as file:  # a line that was cut short
                 file.truncate(text.rfind(b"\n") + 1)
-        self._file: IO[bytes] = path.open("ab" if earlier else "xb", buffering=0)
+        self._file = self.enter_context(path.open("ab" if earlier else "xb", buffering=0))
 
     def write(self, line: Line) -> None:
         """One line; ClusterError, which names the file, if it cannot be kept."""
@@ -40,12 +41,6 @@ class Journal:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as error:
             raise ClusterError(f"cannot write {self.path}: {error.strerror}") from None
-
-    def __enter__(self) -> Journal:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
 
 
 def read(path: Path, option: str = "") -> Run:

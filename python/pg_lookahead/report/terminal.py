@@ -9,6 +9,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from itertools import groupby
 
 from rich.cells import cell_len
@@ -159,30 +160,22 @@ def show(console: Console, run: Run) -> None:
         words.say(console, f"{len(run.results)} of {run.planned} cells; the run has not come to its end.")
 
 
-class Progress:
+class Progress(ExitStack):
     """Told of each step of a run; a context manager.
 
     Everywhere there is a line for each cell as it ends.  A terminal also shows what is at work, in lines that
     go; elsewhere each step has a line."""
 
     def __init__(self, console: Console) -> None:
+        super().__init__()
         self._console = console
         self._started = time.monotonic()
-        self._status = console.status("") if console.is_terminal else None
+        self._status = self.enter_context(console.status("")) if console.is_terminal else None
         self._name = ""
         self._expected: list[float] = []
         self._done = 0
         self._took = self._due = 0.0
         self._began: float | None = None
-
-    def __enter__(self) -> Progress:
-        if self._status:
-            self._status.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._status:
-            self._status.stop()
 
     def step(self, text: str) -> None:
         """Something begins that is no measurement."""
