@@ -94,8 +94,8 @@ _PG_init(void)
 							 GUC_EXPLAIN,
 							 NULL, NULL, NULL);
 	DefineCustomIntVariable("pg_lookahead.order_window",
-							"Sets how many heap blocks are sorted together, at most, in block order.",
-							NULL,
+							"Sets how many heap blocks a window of block order has.",
+							"Two windows are held: one is consumed while the next is read.",
 							&lookahead_order_window,
 							512, 2, 16384,
 							PGC_USERSET,

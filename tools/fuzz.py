@@ -62,7 +62,7 @@ class Target:
     """What reads pages.
 
     relation: whose pages are damaged
-    statement: what reads them; empty: what looks at pages of a btree ahead of a scan"""
+    statement: what reads them; empty: what looks at pages of a btree or hash index ahead of a scan"""
 
     relation: str
     statement: str = ""
@@ -71,6 +71,7 @@ class Target:
 TARGETS = {
     "btree_page": Target("d_btree"),
     "btree_page_duplicates": Target("d_few"),
+    "hash_page": Target("d_hash"),
     "pgstatindex": Target("d_btree", "SELECT lookahead.pgstatindex('d_btree'::regclass)"),
     "pgstathashindex": Target("d_hash", "SELECT lookahead.pgstathashindex('d_hash'::regclass)"),
     "pgstatginindex": Target("d_gin", "SELECT lookahead.pgstatginindex('d_gin'::regclass)"),

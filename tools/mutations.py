@@ -440,7 +440,7 @@ MUTATIONS = [
     ),
     Mutation(
         "tuple outside the page",
-        "src/index/btree_tuple.c",
+        "src/index/index_page.c",
         "ItemIdGetOffset(iid) + length > ((PageHeader) page)->pd_special ||",
         "",
         (),

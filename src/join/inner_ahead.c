@@ -288,9 +288,10 @@ InnerAheadCreate(InnerShared *shared, PlanState *scan, bool is_child,
 	inner->index = facts.index;
 	inner->index_only = facts.index_only;
 	inner->ignore_killed = !TransactionStartedDuringRecovery();
+
+	/* the first match ends the scan; if it takes more, the scan goes on itself */
 	inner->most_blocks =
-		join->js.single_match && join->js.joinqual == NULL &&
-		scan->qual == NULL && is_child ? 1 : MAX_BLOCKS;
+		join->js.single_match && is_child ? 1 : MAX_BLOCKS;
 	inner->shared = shared;
 	inner->counters = shared->counters;
 	*refusal = find_keys(inner, &facts, shared->settings_stay);

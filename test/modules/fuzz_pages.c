@@ -20,16 +20,19 @@
 #include "postgres.h"
 
 #include "access/genam.h"
+#include "access/hash.h"
 #include "access/relation.h"
 #include "access/table.h"
 #include "access/xact.h"
 #include "catalog/index.h"
+#include "catalog/pg_am_d.h"
 #include "catalog/pg_type_d.h"
 #include "compat.h"
 #include "executor/spi.h"
 #include "index/btree_children.h"
 #include "index/btree_leaf.h"
 #include "index/btree_lookup.h"
+#include "index/hash_lookup.h"
 #include "miscadmin.h"
 #include "storage/bufmgr.h"
 #include "utils/array.h"
@@ -48,6 +51,7 @@ static SPIPlanPtr statement;	/* or NULL: look at the page ahead of a scan */
 static ScanKeyData keys[2];
 static IndexScanDesc scan;
 static BTreeLookup *lookup;
+static HashLookup *hash_lookup;
 
 /* Exchange the contents of a page with those of a buffer. */
 static void
@@ -61,6 +65,22 @@ exchange(BlockNumber block, PGAlignedBlock *page)
 	memcpy(BufferGetPage(buffer), page->data, BLCKSZ);
 	memcpy(page->data, old.data, BLCKSZ);
 	UnlockReleaseBuffer(buffer);
+}
+
+/* All that looks at a page of a hash index, for each value of its column. */
+static void
+examine_bucket(BlockNumber block)
+{
+	Buffer		buffer = ReadBuffer(rel, block);
+	BlockNumber blocks[16];
+
+	for (int value = 0; value < 20; value++)
+	{
+		keys[0].sk_argument = Int32GetDatum(value);
+		HashLookupMatches(hash_lookup, keys, buffer, value % 2 == 0, blocks,
+						  lengthof(blocks));
+	}
+	ReleaseBuffer(buffer);
 }
 
 /* All that looks at a page of a btree ahead of a scan. */
@@ -141,7 +161,9 @@ test_one_input(const uint8 *data, size_t size)
 	MemoryContextSwitchTo(context);
 	PG_TRY();
 	{
-		if (statement == NULL)
+		if (hash_lookup != NULL)
+			examine_bucket(block);
+		else if (statement == NULL)
 			examine_page(block, data[0] / nblocks);
 		else
 			SPI_execute_plan(statement, NULL, NULL, true, 0);
@@ -165,9 +187,9 @@ test_one_input(const uint8 *data, size_t size)
 /*
  * fuzz_pages(relation regclass, statement text, options text[])
  *
- * statement: a query, or NULL for what looks at pages of a btree ahead of a
- * scan, for which the relation is one over an int4 column.  options: of
- * libFuzzer, and directories.
+ * statement: a query, or NULL for what looks at pages of a btree or hash index
+ * ahead of a scan, for which the relation is one over an int4 column.  options:
+ * of libFuzzer, and directories.
  */
 PG_FUNCTION_INFO_V1(fuzz_pages);
 
@@ -194,6 +216,21 @@ fuzz_pages(PG_FUNCTION_ARGS)
 		statement =
 			SPI_prepare(text_to_cstring(PG_GETARG_TEXT_PP(1)), 0, NULL);
 		SPI_keepplan(statement);
+	}
+	else if (rel->rd_rel->relam == HASH_AM_OID)
+	{
+		const char *refusal;
+		Buffer		metapage = InvalidBuffer;
+
+		/* look-ahead needs what the access method remembers of the metapage */
+		_hash_getcachedmetap(rel, &metapage, false);
+		if (BufferIsValid(metapage))
+			ReleaseBuffer(metapage);
+		ScanKeyInit(&keys[0], 1, HTEqualStrategyNumber, F_INT4EQ, 0);
+		hash_lookup = HashLookupCreate(TopMemoryContext, rel, keys, 1,
+									   &refusal);
+		if (hash_lookup == NULL)
+			elog(ERROR, "no look-up: %s", refusal);
 	}
 	else
 	{

@@ -37,6 +37,7 @@ from psycopg import pq
 
 from pg_lookahead.server import cache
 from pg_lookahead.server.cluster import Cluster
+from queries import run
 
 Blocks = Literal["exact", "bounded", "any"]
 
@@ -271,8 +272,7 @@ def make_copies(cluster: Cluster, setup: Sequence[str], number: int) -> None:
         with cluster.connect("differential") as conn:
             for extension in ("pageinspect", "pg_buffercache", "pg_prewarm", "pg_lookahead"):
                 conn.execute(f"CREATE EXTENSION {extension}".encode())
-            for statement in setup:
-                conn.execute(statement.encode())
+            run(conn, *setup)
         for i in range(number):
             admin.execute(
                 f"CREATE DATABASE differential_{i} TEMPLATE differential STRATEGY file_copy".encode()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pg_lookahead.server.installation import Installation
+from queries import fetch
 from relations import Connection
 
 SOURCE = Path(__file__).parents[2] / "src"
@@ -32,8 +34,17 @@ def estimate(
 ) -> dict[str, Figure]:
     """Call a function of that kind; the figures by name."""
     given = "".join(f', "{name}" => {value!r}' for name, value in arguments.items())
-    rows = conn.execute(f"SELECT * FROM lookahead.{function}('{relation}'::regclass{given})".encode())
+    rows = fetch(conn, f"SELECT * FROM lookahead.{function}('{relation}'::regclass{given})")
     return {row[0]: Figure(*row[1:]) for row in rows}
+
+
+def out_of_bounds(found: dict[str, Figure]) -> dict[str, Figure]:
+    """The figures that are known, and not between their bounds."""
+    return {
+        name: one
+        for name, one in found.items()
+        if not math.isnan(one.value) and not one.low <= one.value <= one.high
+    }
 
 
 def compiled(directory: Path, source: str, *files: str) -> ctypes.CDLL:

@@ -19,7 +19,7 @@ from clusters import standby_of
 from pg_lookahead.server.cluster import Cluster
 from pg_lookahead.server.home import Home
 from pg_lookahead.server.installation import Installation
-from relations import run
+from queries import fetch_row, run
 
 DATABASES = {"shop": 9, "bare": 4, "unloaded": 4, "killed": 3, "slow": 3, "monitored": 4, "sync": 4}
 """How many each server has, ``postgres`` among them; with the standby's, 40."""
@@ -173,8 +173,7 @@ def _fill(named: tuple[str, Cluster]) -> None:
 
 def refuse(conn: psycopg.Connection[Any], role: str) -> None:
     """Ask this role for its password from now on."""
-    row = conn.execute("SHOW hba_file").fetchone()
-    assert row is not None
+    row = fetch_row(conn, "SHOW hba_file")
     file = Path(row[0])
     file.write_text(f"local all {role} scram-sha-256\n" + file.read_text())
     conn.execute("SELECT pg_reload_conf()")

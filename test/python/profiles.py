@@ -11,6 +11,7 @@ import psycopg
 from conftest import MakeCluster
 from pg_lookahead.profile import record, records, variant
 from pg_lookahead.server.cluster import Cluster
+from queries import run
 
 ROWS = 2000
 SETTINGS = {"autovacuum": False, "jit": False, "track_io_timing": True}
@@ -67,8 +68,7 @@ def session(server: Cluster, *statements: str) -> records.Record:
     with server.connect() as conn:
         conn.execute(PLAIN)
         conn.execute(TRACK)
-        for statement in statements:
-            conn.execute(statement.encode())
+        run(conn, *statements)
         pid = conn.info.backend_pid
     return left_by(server, pid)
 

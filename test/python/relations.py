@@ -20,8 +20,7 @@ import psycopg
 from psycopg import sql
 
 from pg_lookahead.server.cluster import Cluster
-from queries import run as run  # for tests that look for it here
-from queries import scalar as scalar
+from queries import scalar
 
 Connection = psycopg.Connection[Any]
 

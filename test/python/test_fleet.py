@@ -32,6 +32,7 @@ from pg_lookahead.fleet import collect, records, terminal
 from pg_lookahead.fleet.records import Report, Server
 from pg_lookahead.server.cluster import Cluster
 from pg_lookahead.trace import fio
+from queries import fetch_row
 
 ROOT = Path(__file__).resolve().parents[2]
 ESTIMATES = """
@@ -66,7 +67,7 @@ def servers() -> Iterator[Fleet]:
 def wait_for_estimate(cluster: Cluster) -> None:
     """Until somebody estimates indexes there."""
     with cluster.connect() as conn:
-        while conn.execute(ESTIMATES.encode()).fetchone() == (0,):
+        while fetch_row(conn, ESTIMATES) == (0,):
             time.sleep(0.01)
 
 
@@ -443,7 +444,7 @@ def test_ctrl_c_leaves_the_results_so_far(servers: Fleet, tmp_path: Path) -> Non
     done, cut = (one.databases[0] for one in found.servers)
     assert done.indexes and not done.error and cut.bloat == collect.NOT_ASKED and cut.relations
     with servers.clusters["slow"].connect() as conn:
-        while conn.execute(ESTIMATES.encode()).fetchone() != (0,):
+        while fetch_row(conn, ESTIMATES) != (0,):
             time.sleep(0.01)
 
 

@@ -18,6 +18,7 @@ import pytest
 
 from conftest import MakeCluster, reads_are_async
 from corruption import ANYWHERE, any_line_pointer, tuple_header
+from queries import fetch, fetch_row
 from scans import INDEX_SCANS, Connection, Load
 from test_scan_counters import explained
 from test_scan_hazards import SERVER, Side, Sides, alike, finish
@@ -405,7 +406,7 @@ def test_scans_beside_splits_deletions_and_vacuum(sides: Sides, rng: random.Rand
             for name in ("enable_seqscan", "enable_bitmapscan", "enable_indexscan", "enable_indexonlyscan"):
                 conn.execute(f"SET LOCAL {name} = {name == plan}".encode())
             conn.execute(b"SET LOCAL enable_sort = on; SET LOCAL pg_lookahead.debug_force = on")
-            answers.append(conn.execute(query.encode()).fetchone())
+            answers.append(fetch_row(conn, query))
         conn.execute(b"COMMIT")
         assert len(set(answers)) == 1, (query, answers)
 
@@ -463,10 +464,10 @@ def test_damaged_parents_end_the_list(make_cluster: MakeCluster, rng: random.Ran
             conn.execute(INDEX_SCANS)
             conn.execute("SET pg_lookahead.debug_force = on")
             if reads_are_async(conn):
-                assert conn.execute(query.encode()).fetchall() == expected
+                assert fetch(conn, query) == expected
             else:  # such a page is then read as any other, and may be an error
                 with suppress(psycopg.errors.DataCorrupted, psycopg.errors.IndexCorrupted):
-                    assert conn.execute(query.encode()).fetchall() == expected
+                    assert fetch(conn, query) == expected
         cluster.stop()
     path.write_bytes(intact)
     cluster.start()

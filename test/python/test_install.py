@@ -14,7 +14,7 @@ import pytest
 from conftest import MakeCluster
 from installations import Copy, copy_installation, looks_ahead, scans, session
 from pg_lookahead.server.cluster import Cluster, ClusterError
-from queries import fetch, fetch_row
+from queries import fetch, fetch_row, run
 from scans import EVERY_METHOD, EVERY_METHOD_QUERY, INDEX_SCANS
 
 Connection = psycopg.Connection[Any]
@@ -209,8 +209,7 @@ def test_library_missing(copy: Copy) -> None:
                 "SELECT count(*) FROM pg_am",
                 "SELECT * FROM pg_views WHERE schemaname = 'lookahead'",
             )
-            for statement in looks:
-                new.execute(statement.encode())
+            run(new, *looks)
             assert fetch(new, "SELECT count(*) FROM t WHERE k BETWEEN 1000 AND 1009") == [(8,)]
         assert "CREATE EXTENSION IF NOT EXISTS pg_lookahead" in program(cluster, "pg_dump")
         program(cluster, "vacuumdb", "--analyze", "--all")

@@ -15,6 +15,7 @@ from installations import Copy, copy_installation, copy_sources, looks_ahead, ma
 from pg_lookahead.server.cluster import Cluster, ClusterError
 from pg_lookahead.server.home import Home
 from pg_lookahead.server.installation import Installation
+from queries import fetch, fetch_row
 from scans import EVERY_METHOD, INDEX_SCANS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -80,7 +81,7 @@ def test_a_prefix_that_two_settings_name(image: Path, bare: Copy, preload: str) 
         before = scans(conn)
         looks_ahead(conn)
         assert scans(conn) == before + 1
-        assert conn.execute("SELECT lookahead.version()").fetchone() == (VERSION,)
+        assert fetch_row(conn, "SELECT lookahead.version()") == (VERSION,)
 
 
 @pytest.mark.skipif(MAJOR < 18, reason="extension_control_path is new in 18")
@@ -94,7 +95,7 @@ def test_an_update_in_a_prefix(image: Path, bare: Copy) -> None:
         conn.execute("CREATE EXTENSION pg_lookahead")
         moved.install_next_sql()
         conn.execute("ALTER EXTENSION pg_lookahead UPDATE")
-        row = conn.execute("SELECT extversion FROM pg_extension WHERE extname = 'pg_lookahead'").fetchone()
+        row = fetch_row(conn, "SELECT extversion FROM pg_extension WHERE extname = 'pg_lookahead'")
         assert row == ("1.1",)
 
 
@@ -112,9 +113,9 @@ def test_a_plugin_needs_no_superuser(sources: Path, bare: Copy) -> None:
                 with pytest.raises(psycopg.errors.InsufficientPrivilege):
                     conn.execute("LOAD 'pg_lookahead'")
                 conn.execute("LOAD '$libdir/plugins/pg_lookahead'")
-                settings = conn.execute(
-                    "SELECT name, boot_val FROM pg_settings WHERE name LIKE 'pg\\_lookahead.%'"
-                ).fetchall()
+                settings = fetch(
+                    conn, "SELECT name, boot_val FROM pg_settings WHERE name LIKE 'pg\\_lookahead.%'"
+                )
                 assert len(settings) >= 8
                 for name, value in settings:
                     conn.execute("SELECT set_config(%s, %s, false)", [name, value])
@@ -124,7 +125,7 @@ def test_a_plugin_needs_no_superuser(sources: Path, bare: Copy) -> None:
                     ):
                         conn.execute(f"SET {preloaded} = 'pg_lookahead'".encode())
             with cluster.connect(user="reader", options="-c local_preload_libraries=pg_lookahead") as conn:
-                row = conn.execute("SHOW pg_lookahead.index_scan").fetchone()
+                row = fetch_row(conn, "SHOW pg_lookahead.index_scan")
                 assert row == ("on",)
     finally:
         make_library(sources, "uninstall-plugin", f"pkglibdir={bare.pkglibdir}")
@@ -151,7 +152,7 @@ def test_an_older_minor_version_is_refused() -> None:
             with pytest.raises(psycopg.errors.FeatureNotSupported, match=refusal) as error:
                 conn.execute(statement.encode())
             assert "minor version" in str(error.value.diag.message_hint)
-        assert conn.execute("SELECT 1").fetchone() == (1,)
+        assert fetch_row(conn, "SELECT 1") == (1,)
     with pytest.raises(ClusterError, match=refusal), server(copy, shared_preload_libraries="pg_lookahead"):
         pass
 

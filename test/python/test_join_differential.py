@@ -16,6 +16,7 @@ from conftest import MakeCluster
 from differential import BLOCK, FORCED, Differential, bad_lines, make_copies
 from join_corpus import JoinCorpus
 from pg_lookahead.server.cluster import ClusterError
+from queries import fetch_row
 
 JOINS = int(os.environ.get("PG_LOOKAHEAD_JOINS", "20000"))
 SERVER: dict[str, object] = {
@@ -95,8 +96,7 @@ def test_corpus(
             tally = differential.run(corpus.joins_of(int(JOINS * run.share / run.schemas)))
             differential.compare_pages()
         with cluster.connect("differential_1") as conn:
-            row = conn.execute("SELECT joins, rows, max_rows FROM lookahead.join_stats").fetchone()
-        assert row is not None
+            row = fetch_row(conn, "SELECT joins, rows, max_rows FROM lookahead.join_stats")
         looked, rows, most = row
         print(f"{corpus.joins} joins: {tally}; {looked} have looked ahead {rows} rows, at most {most}")
         assert not tally.mismatches, "\n\n".join(tally.mismatches[:5])

@@ -10,6 +10,7 @@ import psycopg
 import pytest
 
 from conftest import MakeCluster
+from queries import fetch, fetch_row, run
 from scans import EVICT_ALL
 
 Connection = psycopg.Connection[Any]
@@ -46,8 +47,7 @@ def joined(make_cluster: MakeCluster) -> Iterator[Connection]:
         }
     )
     with cluster.connect() as conn:
-        for statement in SETUP.split(";\n"):
-            conn.execute(statement.encode())
+        run(conn, *SETUP.split(";\n"))
         conn.execute(NESTED_LOOPS.encode())
         yield conn
 
@@ -97,13 +97,13 @@ def test_reasons(joined: Connection, query: str) -> None:
 def same(conn: Connection, query: str) -> list[tuple[Any, ...]]:
     """The rows of a query, which are those of stock at several distances."""
     conn.execute("SET pg_lookahead.nested_loop = off")
-    stock = conn.execute(query.encode(), prepare=False).fetchall()
+    stock = fetch(conn, query, prepare=False)
     conn.execute("RESET pg_lookahead.nested_loop")
     conn.execute("SET pg_lookahead.debug_force = on")
     for distance in (1, 2, 5, 512):
         conn.execute(EVICT_ALL.encode())
         conn.execute(f"SET pg_lookahead.max_distance = {distance}".encode())
-        assert conn.execute(query.encode(), prepare=False).fetchall() == stock, f"distance {distance}"
+        assert fetch(conn, query, prepare=False) == stock, f"distance {distance}"
     conn.execute("RESET pg_lookahead.max_distance")
     conn.execute("RESET pg_lookahead.debug_force")
     return stock
@@ -112,13 +112,13 @@ def same(conn: Connection, query: str) -> list[tuple[Any, ...]]:
 def test_a_join_that_is_begun_again(joined: Connection) -> None:
     """A join in a subquery is left while it has rows ahead, and begun again with other parameters."""
     unused = "SELECT rows_unused FROM lookahead.join_stats"
-    before = joined.execute(unused).fetchone()
+    before = fetch_row(joined, unused)
     inner = "SELECT o.id, i.r FROM o JOIN i ON i.k = o.k WHERE o.r = g AND i.r % 7 = 3"
     for outer in ("generate_series(0, 9)", "(SELECT n % 10 FROM generate_series(1, 50) AS n OFFSET 0)"):
         same(joined, f"SELECT * FROM {outer} AS s(g), LATERAL ({inner} LIMIT 1 + g % 4) AS t")
         same(joined, f"SELECT g, (SELECT t.id FROM ({inner} LIMIT 1) AS t) FROM {outer} AS s(g)")
         same(joined, f"SELECT g, EXISTS ({inner} OFFSET 0) FROM {outer} AS s(g)")
-    after = joined.execute(unused).fetchone()
+    after = fetch_row(joined, unused)
     assert before and after and after[0] > before[0]
 
 

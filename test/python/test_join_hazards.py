@@ -18,6 +18,7 @@ import pytest
 
 from conftest import MakeCluster
 from differential import Session
+from queries import fetch, fetch_row
 from test_scan_counters import compare, explained, statio
 from test_scan_ends import SETUP, WAYS, NamedPortals, pins_at_rest, waiting
 from test_scan_hazards import (
@@ -315,7 +316,7 @@ def test_settings_that_change_between_two_fetches(joins: dict[str, JoinSide]) ->
             )
             for zone in ("Asia/Tokyo", "America/New_York") * 10:
                 conn.execute(f"SET timezone = '{zone}'")
-                seen.append(conn.execute("FETCH 5 FROM c").fetchall())
+                seen.append(fetch(conn, "FETCH 5 FROM c"))
         return seen
 
     same(joins, steps, ahead=None)
@@ -359,9 +360,9 @@ def test_idle_portal_pins_what_stock_pins(joins: dict[str, JoinSide], name: str,
             conn.execute("BEGIN")
             seen.append(WAYS[way](conn, JOINED[name]))
             pins[side.forced] = inner_pins(side)
-            seen.append(conn.execute("FETCH 40 FROM c").fetchall())
+            seen.append(fetch(conn, "FETCH 40 FROM c"))
             pins[side.forced] += inner_pins(side)
-            seen.append(conn.execute("FETCH ALL FROM c").fetchall())
+            seen.append(fetch(conn, "FETCH ALL FROM c"))
             conn.execute("COMMIT")
         seen.append(pins_at_rest(side))
         return seen
@@ -434,11 +435,11 @@ def test_subtransaction_that_fails(joins: dict[str, JoinSide], join: str, name: 
         with side.connect() as conn:
             conn.execute("BEGIN")
             conn.execute(f"DECLARE c CURSOR FOR {JOINED[join]}".encode())
-            seen.append(conn.execute("FETCH 20 FROM c").fetchall())
+            seen.append(fetch(conn, "FETCH 20 FROM c"))
             for statement in SUBTRANSACTIONS[name]:
                 seen.append(outcome_of(conn, statement.replace("QUERY", JOINED[join])))
-            seen.append(conn.execute("FETCH 60 FROM c").fetchall())
-            seen.append(conn.execute("FETCH ALL FROM c").fetchall())
+            seen.append(fetch(conn, "FETCH 60 FROM c"))
+            seen.append(fetch(conn, "FETCH ALL FROM c"))
             conn.execute("COMMIT")
         seen.append(pins_at_rest(side))
         return seen
@@ -629,10 +630,10 @@ def test_serializable(joins: dict[str, JoinSide], key: str, limit: str) -> None:
             query = (
                 f"SELECT o.id, i2.id FROM o JOIN i2 ON i2.{key} = o.{key} WHERE o.id BETWEEN 1 AND 300{limit}"
             )
-            seen.append(one.execute(query.encode()).fetchall())
+            seen.append(fetch(one, query))
             locks = "SELECT relation::regclass::text, locktype, page, tuple FROM pg_locks WHERE mode = 'SIReadLock' AND pid = pg_backend_pid() ORDER BY 1, 2, 3, 4"
-            seen.append(one.execute(locks.encode()).fetchall())
-            seen.append(two.execute("SELECT count(*) FROM other").fetchall())
+            seen.append(fetch(one, locks))
+            seen.append(fetch(two, "SELECT count(*) FROM other"))
             for statement in (
                 "UPDATE o SET pad = 'two' WHERE id = 250",
                 "UPDATE i2 SET pad = 'two' WHERE k = 250 * 37 % 6000",
@@ -746,12 +747,11 @@ def test_limit_reads_little_for_nothing(joins: dict[str, JoinSide], shape: str, 
             conn.execute("BEGIN")
             if shape == "FETCH":
                 conn.execute(f"DECLARE c CURSOR FOR {UNIQUE}".encode())
-                rows = conn.execute(f"FETCH {limit} FROM c").fetchall()
-                rows += conn.execute(f"FETCH {limit} FROM c").fetchall()
+                rows = fetch(conn, f"FETCH {limit} FROM c")
+                rows += fetch(conn, f"FETCH {limit} FROM c")
             else:
-                rows = conn.execute(queries[shape].encode()).fetchall()
-            found = conn.execute(counts).fetchone()
-            assert found is not None
+                rows = fetch(conn, queries[shape])
+            found = fetch_row(conn, counts)
             blocks[side.forced] = list(found)
             conn.execute("COMMIT")
         return rows
@@ -791,8 +791,7 @@ def test_limit_does_not_search_on(joins: dict[str, JoinSide], joined: str, limit
                 f"SELECT f.k, i2.id FROM f JOIN i2 ON {joined} WHERE a = 1 AND b = 1 LIMIT {limit}".encode()
             )
             found = rows.fetchall()
-            count = conn.execute("SELECT pg_stat_get_xact_tuples_returned('f'::regclass)").fetchone()
-            assert count is not None
+            count = fetch_row(conn, "SELECT pg_stat_get_xact_tuples_returned('f'::regclass)")
             scanned[side.forced] = count[0]
             conn.execute("COMMIT")
         side.run("DROP TABLE f")
@@ -814,12 +813,11 @@ def test_limit_above_gather(joins: dict[str, JoinSide]) -> None:
         side.make_cold()
         with side.connect() as conn:
             conn.execute(parallel)
-            plan = conn.execute(f"EXPLAIN {UNIQUE} LIMIT 100".encode()).fetchall()
+            plan = fetch(conn, f"EXPLAIN {UNIQUE} LIMIT 100")
             assert any("Gather" in row[0] for row in plan)
             conn.execute("BEGIN")
-            found = conn.execute(f"{UNIQUE} LIMIT 100".encode()).fetchall()
-            count = conn.execute("SELECT pg_stat_get_xact_tuples_returned('o'::regclass)").fetchone()
-            assert count is not None
+            found = fetch(conn, f"{UNIQUE} LIMIT 100")
+            count = fetch_row(conn, "SELECT pg_stat_get_xact_tuples_returned('o'::regclass)")
             scanned[side.forced] = count[0]
             conn.execute("COMMIT")
         return found
@@ -923,7 +921,7 @@ def test_index_changes_under_an_open_cursor(joins: dict[str, JoinSide], what: st
         with side.connect() as conn:
             conn.execute("BEGIN")
             conn.execute("DECLARE c CURSOR FOR SELECT o.id, w.v FROM o LEFT JOIN w ON w.k = o.k")
-            seen.append(conn.execute(f"FETCH {first} FROM c".encode()).fetchall())
+            seen.append(fetch(conn, f"FETCH {first} FROM c"))
             if what == "splits":
                 side.run("INSERT INTO w SELECT n, -n FROM generate_series(1, 23999) AS n")
             elif what == "deleted pages":
@@ -937,8 +935,8 @@ def test_index_changes_under_an_open_cursor(joins: dict[str, JoinSide], what: st
                 side.run("INSERT INTO w SELECT n, -n FROM generate_series(1, 9000, 3) AS n", "VACUUM w")
             else:
                 side.run("DELETE FROM w WHERE k > 3000", "VACUUM (TRUNCATE off) w")
-            seen.append(conn.execute("FETCH 77 FROM c").fetchall())
-            seen.append(conn.execute("FETCH ALL FROM c").fetchall())
+            seen.append(fetch(conn, "FETCH 77 FROM c"))
+            seen.append(fetch(conn, "FETCH ALL FROM c"))
             conn.execute("COMMIT")
         side.rows("SELECT bt_index_check('w_k', true)")
         return seen
@@ -958,11 +956,9 @@ def test_memoize(joins: dict[str, JoinSide], work_mem: str) -> None:
             conn.execute(f"SET enable_memoize = on; SET work_mem = '{work_mem}'".encode())
             side.make_cold()
             query = "SELECT count(*), md5(string_agg(q::text, ',')) FROM (SELECT o.id, i2.id FROM o JOIN i2 ON i2.m = o.m) AS q"
-            seen: list[Any] = [conn.execute(query.encode()).fetchall()]
-            row = conn.execute(
-                f"EXPLAIN (ANALYZE, TIMING off, SUMMARY off, FORMAT json) {query}".encode()
-            ).fetchone()
-            assert row is not None and "Memoize" in json.dumps(row[0])
+            seen: list[Any] = [fetch(conn, query)]
+            row = fetch_row(conn, f"EXPLAIN (ANALYZE, TIMING off, SUMMARY off, FORMAT json) {query}")
+            assert "Memoize" in json.dumps(row[0])
             found = dict(
                 re.findall(
                     r'"(Cache (?:Hits|Misses|Evictions|Overflows)|Peak Memory Usage)": (\d+)',
@@ -1032,10 +1028,11 @@ def test_outer_index_scan_that_looks_ahead_itself(joins: dict[str, JoinSide], or
                 conn.execute(
                     f"SET pg_lookahead.index_scan = on; SET pg_lookahead.issue_order = {order}".encode()
                 )
-            return conn.execute(
+            return fetch(
+                conn,
                 "SELECT x.id, y.id, z.id FROM (SELECT * FROM third WHERE k BETWEEN 10 AND 900 ORDER BY k OFFSET 0) x"
-                " JOIN t y ON y.k = x.id JOIN i2 z ON z.m = y.m AND z.id > y.id"
-            ).fetchall()
+                " JOIN t y ON y.k = x.id JOIN i2 z ON z.m = y.m AND z.id > y.id",
+            )
 
     side = joins["forced"]
     scans = side.value("SELECT scans FROM lookahead.index_scan_stats")
@@ -1059,9 +1056,7 @@ def test_wide_rows(joins: dict[str, JoinSide], width: int) -> None:
             wide = f"(SELECT n, repeat(md5(n::text), {width // 32}) AS big FROM generate_series(1, 900) AS n ORDER BY big) AS w"
             memory = "CASE WHEN n % 300 = 7 THEN (SELECT max(total_bytes) FROM pg_backend_memory_contexts WHERE name = 'look-ahead outer rows' AND n > 0) END"
             side.evict("i2", "i2_k")
-            rows = conn.execute(
-                f"SELECT n, md5(big), i2.id, {memory} FROM {wide} JOIN i2 ON i2.k = w.n".encode()
-            ).fetchall()
+            rows = fetch(conn, f"SELECT n, md5(big), i2.id, {memory} FROM {wide} JOIN i2 ON i2.k = w.n")
             used[side.forced] = max((row[3] or 0) for row in rows)
             return [row[:3] for row in rows]
 
@@ -1101,7 +1096,7 @@ def rows_beside_one_that_stands(side: JoinSide) -> int:
             " SET max_parallel_workers_per_gather = 2; SET parallel_leader_participation = off"
         )
         query = "SELECT count(*) FROM wide w JOIN i2 ON i2.k = w.k AND stand(w.id + i2.m - i2.m)"
-        plan = str(conn.execute(f"EXPLAIN {query}".encode()).fetchall())
+        plan = str(fetch(conn, f"EXPLAIN {query}"))
         assert "Workers Planned: 2" in plan and "Nested Loop" in plan, plan
         session = Session(conn)
         session.send(query)

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from conftest import MakeCluster
+from queries import fetch
 from scans import EVICT_ALL
 from test_join_hazards import JoinSide, as_sides, by_row, loops, make_sides, outcome_of, same
 from test_scan_counters import compare, explained, statio
@@ -261,16 +262,16 @@ def test_partitions_come_and_go(sides: dict[str, JoinSide], what: str) -> None:
             conn.execute(f"PREPARE q (int) AS {query}".encode())
             conn.execute("BEGIN")
             conn.execute(f"DECLARE c CURSOR FOR {query.replace('$1', '6000')}".encode())
-            seen.append(conn.execute("FETCH 50 FROM c").fetchall())
+            seen.append(fetch(conn, "FETCH 50 FROM c"))
             other.execute("SET lock_timeout = '300ms'")
             seen.append(outcome_of(other, commands[what]))
-            seen.append(conn.execute("FETCH ALL FROM c").fetchall())
-            seen.append(conn.execute("EXECUTE q (3000)").fetchall())
+            seen.append(fetch(conn, "FETCH ALL FROM c"))
+            seen.append(fetch(conn, "EXECUTE q (3000)"))
             conn.execute("COMMIT")
             for command in (commands[what], "ALTER TABLE p DETACH PARTITION p3 FINALIZE"):
                 seen.append(outcome_of(other, command))
             for bound in (4000, 0, 6000):
-                seen.append(conn.execute(f"EXECUTE q ({bound})".encode()).fetchall())
+                seen.append(fetch(conn, f"EXECUTE q ({bound})"))
         seen.append(pins_at_rest(side))
         return seen
 
@@ -291,10 +292,7 @@ def test_generic_plans(sides: dict[str, JoinSide], low: int, high: int) -> None:
             conn.execute(
                 "PREPARE s (int, int) AS SELECT o.id, i.id FROM o LEFT JOIN sub i ON i.k = o.k AND i.m = o.m AND i.m BETWEEN $1 % 50 AND $2 % 50"
             )
-            return [
-                conn.execute(f"EXECUTE {name} ({low}, {high})".encode()).fetchall()
-                for name in ("q", "s", "q")
-            ]
+            return [fetch(conn, f"EXECUTE {name} ({low}, {high})") for name in ("q", "s", "q")]
 
     assert len(same(sides, steps, ahead=None)[0]) == 2000
 
@@ -341,7 +339,7 @@ def test_hash_index_changes_under_an_open_cursor(sides: dict[str, JoinSide], wha
         with side.connect() as conn:
             conn.execute("BEGIN")
             conn.execute("DECLARE c CURSOR FOR SELECT o.id, w.v FROM o LEFT JOIN w ON w.k = o.k")
-            seen.append(conn.execute(f"FETCH {first} FROM c".encode()).fetchall())
+            seen.append(fetch(conn, f"FETCH {first} FROM c"))
             side.run(
                 {
                     "splits": "INSERT INTO w SELECT n + 20000, -n FROM generate_series(1, 40000) AS n",
@@ -350,8 +348,8 @@ def test_hash_index_changes_under_an_open_cursor(sides: dict[str, JoinSide], wha
                 }[what]
             )
             side.run("VACUUM w")
-            seen.append(conn.execute("FETCH 77 FROM c").fetchall())
-            seen.append(conn.execute("FETCH ALL FROM c").fetchall())
+            seen.append(fetch(conn, "FETCH 77 FROM c"))
+            seen.append(fetch(conn, "FETCH ALL FROM c"))
             conn.execute("COMMIT")
         seen.append(sorted(side.rows("SELECT o.id, w.v FROM o LEFT JOIN w ON w.k = o.k")))
         return seen
@@ -439,9 +437,7 @@ def test_reasons(sides: dict[str, JoinSide]) -> None:
     with ours.connect() as conn:
         for query, reason in reasons.items():
             conn.execute(f"SET enable_bitmapscan = {'on' if ' OR ' in query else 'off'}".encode())
-            rows = conn.execute(
-                f"EXPLAIN (ANALYZE, LOOKAHEAD, COSTS off, TIMING off) {query} LIMIT 100".encode()
-            ).fetchall()
+            rows = fetch(conn, f"EXPLAIN (ANALYZE, LOOKAHEAD, COSTS off, TIMING off) {query} LIMIT 100")
             found = [str(row[0]).strip() for row in rows if "Look-Ahead" in str(row[0])]
             expected = "Look-Ahead: rows mean=" if reason is None else f"Look-Ahead: not used ({reason})"
             assert found and found[0].startswith(expected), (query, rows)

@@ -35,7 +35,7 @@ from differential import (
     make_copies,
 )
 from pg_lookahead.server.cluster import Cluster, ClusterError
-from queries import fetch, fetch_row, scalar
+from queries import fetch, fetch_row, run, scalar
 from scan_corpus import Corpus
 from scans import EVICT_ALL, INDEX_SCANS, blocks_read_ahead
 
@@ -338,8 +338,7 @@ def test_served(served: Served, name: str) -> None:
         if config == "normal" and not reads_are_async(conn):
             continue  # what is in the page cache is read ahead by force only
         start(conn, CONFIGURED[config])
-        for statement in filter(str.strip, prepare.split(";")):
-            conn.execute(statement.encode())
+        run(conn, *filter(str.strip, prepare.split(";")))
         conn.execute(EVICT_ALL)
         before = blocks_read_ahead(conn)
         session = Session(conn)
@@ -347,7 +346,7 @@ def test_served(served: Served, name: str) -> None:
         for statement in [script] if "$$" in script else script.split(";"):
             session.send(statement)
             outcomes[config].append(session.collect())
-            assert outcomes[config][-1][0][0] != "error", outcomes[config]
+        assert "error" not in {answers[0][0] for answers in outcomes[config]}, outcomes[config]
         blocks = blocks_read_ahead(conn) - before
         if (name, config) not in MAY_READ_NOTHING_AHEAD:
             assert (blocks > 0) == (config != "off"), f"{config}: {blocks} blocks read ahead"
@@ -424,8 +423,7 @@ def test_all_scans_of_a_plan_are_served(served: Served, name: str) -> None:
     conn = served["normal"]
     for config in ("off", "normal", "forced"):
         start(conn, CONFIGURED[config])
-        for statement in filter(str.strip, prepare.split(";")):
-            conn.execute(statement.encode())
+        run(conn, *filter(str.strip, prepare.split(";")))
         found = fetch_row(conn, f"EXPLAIN (FORMAT JSON) {query}")
         scans = index_scans(found[0][0]["Plan"])
         rows, count = scans_served(conn, query)
@@ -498,76 +496,92 @@ def test_a_table_that_is_not_heap(served_by: Cluster, served: Served) -> None:
     library = compiled(served_by, Path(__file__).parents[1] / "modules" / "heap_copy.c")
     conn = served["forced"]
     start(conn, FORCED)
-    for statement in (
+    run(
+        conn,
         "BEGIN",
         f"CREATE FUNCTION handler(internal) RETURNS table_am_handler LANGUAGE c AS '{library}', 'heap_copy_handler'",
         "CREATE ACCESS METHOD heap_copy TYPE TABLE HANDLER handler",
         "UPDATE pg_class SET relam = (SELECT oid FROM pg_am WHERE amname = 'heap_copy') WHERE oid = 't'::regclass",
         EVICT_ALL,
-    ):
-        conn.execute(statement.encode())
+    )
     for columns in ("id, k", "k"):
         query = f"SELECT {columns} FROM t WHERE k < 500 ORDER BY k"
         assert_refused(conn, query, "not a heap table")
     conn.execute("ROLLBACK")
 
 
-# Rows of a table in random order, entries of an index of visible pages, and both.
-WRAPPED = (
-    "SELECT id, pad FROM wrapped ORDER BY k",
-    "SELECT k FROM wrapped ORDER BY k",
-    "SELECT x.id, y.k FROM wrapped x JOIN wrapped y USING (k) ORDER BY k",
-)
+# Rows of a table in random order, entries of an index of visible pages, and both; the kinds of its scans.
+WRAPPED = {
+    "SELECT id, pad FROM wrapped ORDER BY k": {"rows"},
+    "SELECT k FROM wrapped ORDER BY k": {"entries"},
+    "SELECT x.id, y.k FROM wrapped x JOIN wrapped y USING (k) ORDER BY k": {"rows", "entries"},
+}
+WRAPPINGS: dict[str, set[str]] = {
+    "nothing": set(),
+    "entries": {"entries"},
+    "rows": {"rows"},
+    "both": {"rows", "entries"},
+}
 
 
-@pytest.mark.parametrize("outside", (False, True))
-def test_nodes_that_another_extension_wraps(own_cluster: MakeCluster, outside: bool) -> None:
-    """Whoever is loaded first, the other's function is called for each row.
-
-    While look-ahead fetches rows by its own loop, it is called if it is the outer one only."""
-    cluster = own_cluster({"autovacuum": False})
+@pytest.fixture(scope="module")
+def wrapping_server(make_cluster: MakeCluster) -> tuple[Cluster, str]:
+    """A server with a table to scan, and the library of another extension, which wraps nodes."""
+    cluster = make_cluster({"autovacuum": False})
     wrapper = str(compiled(cluster, Path(__file__).parents[1] / "modules" / "wrap_nodes.c"))
     with cluster.connect() as conn:
-        for statement in (
+        run(
+            conn,
             "CREATE EXTENSION pg_lookahead",
             "CREATE EXTENSION pg_buffercache",
             f"CREATE FUNCTION wrapped_calls() RETURNS bigint LANGUAGE c AS '{wrapper}'",
             "CREATE TABLE wrapped AS SELECT i AS id, i * 7919 % 2000 AS k, repeat('x', 300) AS pad FROM generate_series(1, 2000) i",
             "CREATE INDEX ON wrapped (k)",
             "VACUUM ANALYZE wrapped",
-        ):
-            conn.execute(statement.encode())
+        )
+    return cluster, wrapper
+
+
+@pytest.mark.parametrize("query", WRAPPED)
+@pytest.mark.parametrize("wrapped", WRAPPINGS)
+@pytest.mark.parametrize("outside", (False, True))
+def test_nodes_that_another_extension_wraps(
+    wrapping_server: tuple[Cluster, str], outside: bool, wrapped: str, query: str
+) -> None:
+    """Whoever is loaded first, the other's function is called for each row.
+
+    While look-ahead fetches rows by its own loop, it is called if it is the outer one only."""
+    cluster, wrapper = wrapping_server
+    scans, wrapping = WRAPPED[query], WRAPPINGS[wrapped]
     with cluster.connect(prepare_threshold=None) as conn:
         for library in ("pg_lookahead", wrapper) if outside else (wrapper, "pg_lookahead"):
             conn.execute(f"LOAD '{library}'".encode())
-        conn.execute(INDEX_SCANS)
-        conn.execute("SET enable_hashjoin = off; SET enable_nestloop = off; SET enable_material = off")
+        run(
+            conn,
+            INDEX_SCANS,
+            "SET enable_hashjoin = off; SET enable_nestloop = off; SET enable_material = off",
+            *(f"SET wrap_nodes.{kind} = {kind in wrapping}" for kind in ("rows", "entries")),
+        )
 
-        def run(query: str) -> tuple[Any, ...]:
-            """Rows, calls of the wrapper, and scans served; all may be cached."""
+        def outcome(look_ahead: str, force: str) -> tuple[Any, ...]:
+            """Rows, calls of the wrapper, and scans served."""
             count = "SELECT wrapped_calls(), lookahead.index_scans_served()"
+            run(
+                conn,
+                f"SET pg_lookahead.index_scan = {look_ahead}",
+                f"SET pg_lookahead.debug_force = {force}",
+                EVICT_ALL,
+            )
             before = fetch_row(conn, count)
             rows = fetch(conn, query)
             after = fetch_row(conn, count)
             return rows, after[0] - before[0], after[1] - before[1]
 
-        wrappings: tuple[set[str], ...] = (set(), {"entries"}, {"rows"}, {"rows", "entries"})
-        for wrapping in wrappings:
-            for kind in ("rows", "entries"):
-                conn.execute(f"SET wrap_nodes.{kind} = {kind in wrapping}".encode())
-            for number, query in enumerate(WRAPPED):
-                conn.execute("SET pg_lookahead.index_scan = off")
-                kinds = {0: {"rows"}, 1: {"entries"}, 2: {"rows", "entries"}}[number]
-                rows, calls, _ = run(query)
-                scans = 2 if "JOIN" in query else 1
-                assert calls == len(kinds & wrapping) * 2001
-                # what another extension has wrapped before us is left to it
-                served = scans if outside else scans - len(kinds & wrapping)
-                conn.execute("RESET pg_lookahead.index_scan")
-                for force in ("off", "on"):
-                    conn.execute(f"SET pg_lookahead.debug_force = {force}".encode())
-                    conn.execute(EVICT_ALL)
-                    assert run(query) == (rows, calls, served)
+        stock, calls, served = outcome("off", "off")
+        assert (calls, served) == (len(scans & wrapping) * 2001, 0)
+        # what another extension has wrapped before us is left to it
+        expected = (stock, calls, len(scans) if outside else len(scans - wrapping))
+        assert (outcome("on", "off"), outcome("on", "on")) == (expected, expected)
 
 
 # more than one row may have such a key

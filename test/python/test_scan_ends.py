@@ -19,7 +19,7 @@ import psycopg
 import pytest
 
 from conftest import MakeCluster
-from queries import fetch, fetch_row
+from queries import fetch, scalar
 from scans import INDEX_SCANS
 from test_scan_hazards import SERVER, Connection, Portals, Side, Sides, alike, finish, until
 
@@ -658,18 +658,15 @@ def test_memory_of_many_partitions(partitioned: Side, setting: str) -> None:
                 query = f"SELECT id, k, pad FROM parts WHERE k IS NOT NULL {order}"
                 conn.execute(f"DECLARE c CURSOR FOR {query}".encode())
                 conn.execute("MOVE 20000 FROM c")
-                idle = fetch_row(conn, memory)
+                found.setdefault(f"{plan}, idle", {})[look_ahead] = scalar(conn, memory)
                 conn.execute("CLOSE c")
                 # at a row in the midst of the scans, of which some are done, by a subplan of the query itself
-                rows = fetch_row(
+                found.setdefault(f"{plan}, running", {})[look_ahead] = scalar(
                     conn,
                     f"SELECT max(bytes) FROM (SELECT CASE WHEN id % 8000 = 7 THEN ({memory} WHERE id > 0) END AS bytes"
                     f" FROM ({query} OFFSET 0) AS q OFFSET 0) AS r",
                 )
                 conn.execute("COMMIT")
-                assert idle is not None and rows is not None
-                found.setdefault(f"{plan}, idle", {})[look_ahead] = idle[0]
-                found.setdefault(f"{plan}, running", {})[look_ahead] = rows[0]
     megabytes = {name: (one["on"] - one["off"]) / 2**20 for name, one in found.items()}
     print(setting, {name: f"{more:.1f} MB more" for name, more in megabytes.items()}, found)
     assert max(megabytes.values()) <= MEGABYTES

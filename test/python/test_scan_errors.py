@@ -266,6 +266,8 @@ def test_functions_called_without_a_query(sides: Sides, block: bool) -> None:
         ("caught", "SELECT fail_at_the_end(20)"), ("open_cursor", "30"),
     )  # fmt: skip
 
+    fetched: list[int] = []
+
     def steps(side: Side) -> list[Any]:
         prepare(side)
         oid = {name: side.value(f"SELECT '{name}'::regproc::oid::int") for name, _ in calls}
@@ -291,7 +293,7 @@ def test_functions_called_without_a_query(sides: Sides, block: bool) -> None:
                 elif block:
                     if name == "open_cursor":
                         seen.append(portals.query("FETCH 30 FROM c"))
-                        assert len(seen[-1]) == 30
+                        fetched.append(len(seen[-1]))
                     portals.query("COMMIT")
             assert side.pins() == 0
             side.evict("t")
@@ -303,6 +305,7 @@ def test_functions_called_without_a_query(sides: Sides, block: bool) -> None:
 
     seen = alike(sides, steps)
     assert sum(one[2] == [b"22012"] for one in seen if isinstance(one, tuple) and len(one) == 3) == 12
+    assert set(fetched) == ({30} if block else set())
 
 
 # Background workers

@@ -25,7 +25,7 @@ from conftest import MakeCluster
 from differential import bad_lines
 from pg_lookahead.server import cache
 from pg_lookahead.server.cluster import Cluster
-from queries import fetch, fetch_row
+from queries import fetch, fetch_row, run, scalar
 from scans import INDEX_SCANS, blocks_read_ahead
 
 Connection = psycopg.Connection[Any]
@@ -68,14 +68,13 @@ class Side:
         self.run(*(f"CREATE INDEX t_{i} ON t {index}" for i, index in enumerate(indexes)), "ANALYZE t")
 
     def run(self, *statements: str) -> None:
-        for statement in statements:
-            self.conn.execute(statement.encode())
+        run(self.conn, *statements)
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
         return fetch(self.conn, query)
 
     def value(self, query: str) -> Any:
-        return self.rows(query)[0][0]
+        return scalar(self.conn, query)
 
     def evict(self, *relations: str) -> None:
         for relation in relations or ("t",):
@@ -1144,15 +1143,15 @@ def test_visibility_map_of_a_temporary_table_is_counted_once(sides: Sides) -> No
     def steps(side: Side) -> Any:
         conn = side.connect()
         side.run("DROP TABLE IF EXISTS t")
-        for statement in (
+        run(
+            conn,
             "SET temp_buffers = 100",  # fewer than the table has pages
             "CREATE TEMP TABLE t AS SELECT i AS id, (i * 7919) % 20000 AS k, repeat('x', 100) AS pad"
             " FROM generate_series(1, 20000) AS i",
             "CREATE INDEX ON t (k)",
             "VACUUM t",  # without ANALYZE, by which the planner would look at the map
             "UPDATE t SET pad = pad WHERE id % 200 = 0",
-        ):
-            conn.execute(statement.encode())
+        )
         totals = []
         for order in ("", " DESC") * 2:  # the first one marks dead entries
             conn.execute("SELECT count(pad) FROM t")  # now nothing else is cached

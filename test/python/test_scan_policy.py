@@ -23,7 +23,7 @@ from differential import bad_lines
 from pg_lookahead.profile import variant
 from pg_lookahead.server import cache
 from pg_lookahead.server.cluster import Cluster
-from queries import fetch, fetch_row
+from queries import fetch, fetch_row, run
 from scans import INDEX_SCANS
 
 Connection = psycopg.Connection[Any]
@@ -78,8 +78,7 @@ def server(make_cluster: MakeCluster) -> Iterator[Cluster]:
     cluster = make_cluster({**SERVER, **built.settings()})
     with cluster.connect() as conn:
         built.install(conn)
-        for statement in SETUP.split(";"):
-            conn.execute(statement.encode())
+        run(conn, *SETUP.split(";"))
         in_background = reads_are_async(conn)
     if in_background:
         cluster.restart({"debug_io_direct": "data"})
@@ -108,7 +107,7 @@ def counts(conn: Connection) -> dict[str, int]:
     return dict(zip(COUNTS, row, strict=True))
 
 
-def run(conn: Connection, query: str, *tables: str) -> tuple[list[Any], dict[str, int]]:
+def measured(conn: Connection, query: str, *tables: str) -> tuple[list[Any], dict[str, int]]:
     """The rows of a query whose indexes are cached and whose tables are not, and what look-ahead did."""
     conn.execute("SET pg_lookahead.index_scan = off")
     stock = fetch(conn, query)
@@ -146,8 +145,7 @@ MAKE_LONG = (
 def make_long(conn: Connection) -> None:
     """A table of one row a page, in no order."""
     conn.execute("DROP TABLE IF EXISTS long")
-    for statement in MAKE_LONG:
-        conn.execute(statement.encode())
+    run(conn, *MAKE_LONG)
 
 
 # What is told
@@ -193,7 +191,7 @@ def test_what_is_told_is_what_is_visited(conn: Connection, name: str) -> None:
     query = TOLD[name]
     plan = str(fetch(conn, f"EXPLAIN {query}"))
     assert ("Index Only Scan" in plan) == ("index only" in name), plan
-    _, done = run(conn, query)
+    _, done = measured(conn, query)
     assert done["blocks_read"] > 200
     assert done["blocks_unused"] == 0
     assert done["blocks_read"] + done["blocks_hit"] + done["blocks_direct"] == done["blocks_visited"], done
@@ -299,13 +297,14 @@ FILTERED = (
 @pytest.mark.parametrize("query", FILTERED)
 def test_limit_above_a_filter_is_no_bound(conn: Connection, query: str) -> None:
     conn.execute(FORCE)
-    _, done = run(conn, query)
+    _, done = measured(conn, query)
     assert done["blocks_read"] > 100 and done["blocks_direct"] < 10, done
 
 
 def test_limit_above_scans_that_are_merged(conn: Connection) -> None:
     """Each of them looks ahead no further than the rows still wanted."""
-    for statement in (
+    run(
+        conn,
         FORCE,
         "CREATE TABLE merged (k int, pad text) PARTITION BY LIST ((k % 2))",
         "CREATE TABLE merged0 PARTITION OF merged FOR VALUES IN (0)",
@@ -313,11 +312,10 @@ def test_limit_above_scans_that_are_merged(conn: Connection) -> None:
         "INSERT INTO merged SELECT i * 7919 % 6000, repeat('x', 300) FROM generate_series(1, 6000) AS i",
         "CREATE INDEX ON merged (k)",
         "ANALYZE merged",
-    ):
-        conn.execute(statement.encode())
+    )
     query = "SELECT k, length(pad) FROM merged ORDER BY k LIMIT 2"
     assert "Merge Append" in str(fetch(conn, f"EXPLAIN {query}"))
-    _, done = run(conn, query, "merged0", "merged1")
+    _, done = measured(conn, query, "merged0", "merged1")
     assert done["blocks_visited"] > 0 and done["blocks_read"] + done["blocks_direct"] <= 2 * 2, done
 
 
@@ -349,15 +347,15 @@ def test_distance_grows(conn: Connection) -> None:
 
 def test_window_fits_the_buffers(conn: Connection) -> None:
     """Of temporary buffers, an eighth is held at most in index order; in block order, half is wanted."""
-    for statement in (
+    run(
+        conn,
         FORCE,
         "SET temp_buffers = 100",
         "CREATE TEMPORARY TABLE scattered AS SELECT k, pad FROM t LIMIT 4000",
         "CREATE INDEX ON scattered (k)",
         "SET effective_io_concurrency = 200",
         "SET pg_lookahead.order_window = 500",
-    ):
-        conn.execute(statement.encode())
+    )
     for order, figure, most in (("index", "Maximum Distance", 12), ("block", "Blocks Sorted", 50)):
         conn.execute(f"SET pg_lookahead.issue_order = {order}".encode())
         before = counts(conn)["blocks_read"]
@@ -373,7 +371,7 @@ def test_distance_is_earned(conn: Connection, rows: int) -> None:
     """However early a scan ends, it has read no more than 4 blocks and two for each one used for nothing."""
     conn.execute(FORCE)
     conn.execute("SET effective_io_concurrency = 200")
-    _, done = run(conn, f"SELECT id FROM t WHERE k > 50 AND id > 0 ORDER BY k LIMIT {rows}")
+    _, done = measured(conn, f"SELECT id FROM t WHERE k > 50 AND id > 0 ORDER BY k LIMIT {rows}")
     assert done["blocks_visited"] == rows and 0 < done["blocks_unused"] <= 4 + 2 * rows, done
 
 
@@ -382,7 +380,7 @@ def test_distance_is_earned(conn: Connection, rows: int) -> None:
 def test_zero_means_never(conn: Connection, setting: str, force: str) -> None:
     conn.execute(f"SET pg_lookahead.debug_force = {force}".encode())
     conn.execute(f"SET {setting} = 0".encode())
-    _, done = run(conn, "SELECT id FROM t WHERE k < 2000 ORDER BY k")
+    _, done = measured(conn, "SELECT id FROM t WHERE k < 2000 ORDER BY k")
     assert done["blocks_visited"] == 0, done
 
 
@@ -390,7 +388,7 @@ def test_stalls_are_counted(slow: Connection) -> None:
     """Who looks one block ahead waits for it."""
     slow.execute(FORCE)
     slow.execute("SET pg_lookahead.max_distance = 1")
-    _, done = run(slow, "SELECT id FROM t WHERE k BETWEEN 50 AND 700 ORDER BY k")
+    _, done = measured(slow, "SELECT id FROM t WHERE k BETWEEN 50 AND 700 ORDER BY k")
     assert 0 < done["stalls"] <= done["blocks_visited"]
 
 
@@ -429,17 +427,17 @@ HEAP_ORDER = {
 def test_begins_in_heap_order(slow: Connection, name: str) -> None:
     """However many rows of a page come one after the other, its read is seen to be slow."""
     length, query = HEAP_ORDER[name]
-    for statement in (
+    run(
+        slow,
         "DROP TABLE IF EXISTS pages",
         "CREATE TABLE pages (k int, pad text)",
         "ALTER TABLE pages ALTER pad SET STORAGE PLAIN",
         f"INSERT INTO pages SELECT i, repeat('x', {length}) FROM generate_series(1, 300 * 8000 / ({length} + 32)) AS i",
         "CREATE INDEX ON pages (k)",
         "ANALYZE pages",
-    ):
-        slow.execute(statement.encode())
+    )
     assert ("Index Only Scan" in str(fetch(slow, f"EXPLAIN {query}"))) == ("index only" in name)
-    _, done = run(slow, query, "pages")
+    _, done = measured(slow, query, "pages")
     assert done["blocks_read"] > 100, done
     # once it has read, met cached pages, and reads again; it does not end while it reads
     slow.execute("SELECT pg_truncate_visibility_map('pages')")
@@ -452,20 +450,20 @@ def test_begins_in_heap_order(slow: Connection, name: str) -> None:
 
 def test_begins_before_the_first_row(slow: Connection) -> None:
     """A filter lets pass one row of hundreds: the blocks before it are read ahead, too."""
-    _, done = run(slow, FILTERED[0])
+    _, done = measured(slow, FILTERED[0])
     assert done["blocks_read"] > 100, done
 
 
 def test_stops_where_nothing_is_read(slow: Connection) -> None:
     """An index-only scan that reads at first, then meets visible pages only, and then cached ones."""
-    for statement in (
+    run(
+        slow,
         "DROP TABLE IF EXISTS visible",
         "CREATE TABLE visible (k int, pad text) WITH (fillfactor = 50)",
         "INSERT INTO visible SELECT i, repeat('x', 150) FROM generate_series(1, 15000) AS i",
         "CREATE INDEX visible_k ON visible (k)",
         "VACUUM visible",
-    ):
-        slow.execute(statement.encode())
+    )
     query = "SELECT k FROM visible WHERE k > 0 ORDER BY k"
     assert "Index Only Scan" in str(fetch(slow, f"EXPLAIN {query}"))
     slow.execute(query.encode())
@@ -492,7 +490,7 @@ def test_stops_where_it_is_useless(slow: Connection) -> None:
         "SELECT (SELECT length(pad) FROM t WHERE t.k >= i AND pad <> '' ORDER BY k LIMIT 1)"
         " FROM generate_series(1, 20000, 25) AS i"
     )
-    rows, done = run(slow, query)
+    rows, done = measured(slow, query)
     assert len(rows) == 800 and done["blocks_unused"] < 200, done
 
 
@@ -508,7 +506,7 @@ def test_partitions_learn_from_each_other(slow: Connection) -> None:
     slow.execute("INSERT INTO parts SELECT i, repeat('x', 5000) FROM generate_series(0, 239) AS i")
     slow.execute("CREATE INDEX ON parts (k)")
     slow.execute("ANALYZE parts")
-    rows, done = run(slow, "SELECT length(pad) FROM parts ORDER BY k", *names)
+    rows, done = measured(slow, "SELECT length(pad) FROM parts ORDER BY k", *names)
     # of each partition, the first read is not timed
     assert len(rows) - done["blocks_read"] < 2 * 20 + 10, done
 
@@ -521,7 +519,7 @@ def test_left_beside_scans_that_stay_unknown(slow: Connection) -> None:
         slow.execute(f"CREATE TEMPORARY TABLE many{i} PARTITION OF many FOR VALUES IN ({i})".encode())
     slow.execute("INSERT INTO many SELECT i, repeat('x', 900) FROM generate_series(1, 8000) AS i")
     slow.execute("CREATE INDEX ON many (k)")
-    rows, done = run(
+    rows, done = measured(
         slow, "SELECT k, pad FROM t UNION ALL SELECT k, pad FROM many ORDER BY 1 LIMIT 6000", "t"
     )
     assert len(rows) == 6000 and done["blocks_read"] > 100
@@ -529,16 +527,16 @@ def test_left_beside_scans_that_stay_unknown(slow: Connection) -> None:
 
 def test_pages_visited_in_turns(conn: Connection) -> None:
     """Each entry lies on another page than the one before, but every fourth on the same: it is looked ahead from once."""
-    for statement in (
+    run(
+        conn,
         "DROP TABLE IF EXISTS turns",
         "CREATE TABLE turns (k int, pad text)",
         "INSERT INTO turns SELECT i % 2000, repeat('x', 300) FROM generate_series(1, 8000) AS i",
         "CREATE INDEX ON turns (k)",
         "ANALYZE turns",
         FORCE,
-    ):
-        conn.execute(statement.encode())
-    rows, done = run(conn, "SELECT length(pad) FROM turns WHERE k >= 0 ORDER BY k", "turns")
+    )
+    rows, done = measured(conn, "SELECT length(pad) FROM turns WHERE k >= 0 ORDER BY k", "turns")
     assert len(rows) == 8000 and 300 < done["blocks_visited"] < 2000, done
 
 
@@ -546,7 +544,7 @@ def test_looks_at_reads_again(slow: Connection) -> None:
     """After 1,024 reads a scan waits for some, to see whether they are slow, and does so again after 2,048 more."""
     make_long(slow)
     query = "SELECT id FROM long WHERE k >= 0 ORDER BY k"
-    rows, done = run(slow, query, "long")
+    rows, done = measured(slow, query, "long")
     # three before it began, of which the first was not timed
     assert 3 + 2 <= len(rows) - done["blocks_read"] < 1000, done
     # what was in the window then was used before it ended
@@ -558,7 +556,7 @@ def test_looks_at_reads_again(slow: Connection) -> None:
 def test_is_trusted_again(slow: Connection) -> None:
     """A scan that is useless once and useful three times, in turns, waits for a few reads only each time."""
     make_long(slow)
-    rows, done = run(
+    rows, done = measured(
         slow,
         "SELECT (SELECT count(*) FROM (SELECT FROM long WHERE k >= i / 4 * 122 + greatest(i % 4 * 40 - 39, 0) AND pad <> ''"
         " ORDER BY k LIMIT CASE i % 4 WHEN 0 THEN 1 ELSE 40 END) AS q) FROM generate_series(0, 79) AS i",
@@ -570,7 +568,7 @@ def test_is_trusted_again(slow: Connection) -> None:
 
 def test_the_last_row_is_not_looked_ahead_to(slow: Connection) -> None:
     """Of scans for one row each, none begins, however slow their reads are."""
-    _, done = run(
+    _, done = measured(
         slow,
         "SELECT (SELECT id FROM t WHERE k >= i ORDER BY k LIMIT 1) FROM generate_series(1, 20000, 25) AS i",
     )
@@ -594,15 +592,15 @@ CACHED = {
 
 
 def make_cached(conn: Connection, key: str) -> None:
-    for statement in (
+    run(
+        conn,
         "DROP TABLE IF EXISTS cached",
         "CREATE TABLE cached (k int, pad text)",
         f"INSERT INTO cached SELECT {key}, repeat('x', 120) FROM generate_series(0, 2999) AS i",
         "CREATE INDEX ON cached (k)",
         "ANALYZE cached",
         "SELECT * FROM cached ORDER BY k",
-    ):
-        conn.execute(statement.encode())
+    )
 
 
 def calls(conn: Connection, query: str, times: int = 1) -> tuple[int, int, int]:
@@ -643,11 +641,11 @@ def test_a_read_is_forgotten(conn: Connection) -> None:
 def test_only_a_read_is_a_miss(conn: Connection, column: str) -> None:
     """After the read of an index's one page, rows are timed; none of them reads."""
     make_cached(conn, "i")
-    for statement in (
+    run(
+        conn,
         "TRUNCATE cached",
         "INSERT INTO cached SELECT i, 'x' FROM generate_series(1, 300) AS i",
-    ):
-        conn.execute(statement.encode())
+    )
     cache.evict(conn, "cached_k_idx")
     before = counts(conn)
     conn.execute(f"SELECT k, {column} FROM cached ORDER BY k".encode())
@@ -722,8 +720,7 @@ def test_where_the_library_is_loaded(own_cluster: MakeCluster) -> None:
     """Without shared_preload_libraries the view counts all sessions; the setting may be a database's or a role's."""
     cluster = own_cluster({"autovacuum": False})
     with cluster.connect() as conn:
-        for statement in (*MAKE_SMALL, "CREATE ROLE other SUPERUSER LOGIN"):
-            conn.execute(statement.encode())
+        run(conn, *MAKE_SMALL, "CREATE ROLE other SUPERUSER LOGIN")
         loaded = fetch_row(conn, "SHOW shared_preload_libraries")
         assert "pg_lookahead" not in loaded[0]
         with cluster.connect() as one:
@@ -754,15 +751,14 @@ def test_a_second_copy_is_refused(conn: Connection, server: Cluster) -> None:
     for _ in range(3):
         with pytest.raises(psycopg.Error, match="attempt to redefine parameter"):
             conn.execute(f"LOAD '{copy}'".encode())
-        assert run(conn, BY_K)[1]["blocks_read"] > 850
+        assert measured(conn, BY_K)[1]["blocks_read"] > 850
 
 
 def test_synchronous_reads(own_cluster: MakeCluster) -> None:
     """With direct I/O nothing reads in the background; what comes from the system's cache is fast."""
     cluster = own_cluster({**SERVER, "io_method": "sync"})
     with cluster.connect() as conn:
-        for statement in MAKE_SMALL:
-            conn.execute(statement.encode())
+        run(conn, *MAKE_SMALL)
         tells = conn.info.server_version >= 180000
         assert read_ahead_by_force(conn) > 50
         conn.execute("RESET pg_lookahead.debug_force")

@@ -22,7 +22,7 @@ from clusters import standby_of, wait_for_replay
 from conftest import MakeCluster, reads_are_async
 from differential import bad_lines
 from pg_lookahead.server.cluster import Cluster
-from queries import fetch, fetch_row
+from queries import fetch, fetch_row, run
 from scans import EVICT_ALL, INDEX_SCANS, blocks_read_ahead
 from test_scan_hazards import until
 
@@ -93,8 +93,7 @@ class Pair:
 
     def run(self, *statements: str) -> None:
         """On the primary."""
-        for statement in statements:
-            self.conn.execute(statement.encode())
+        run(self.conn, *statements)
 
     def replay(self) -> None:
         wait_for_replay(self.standby, self.primary)

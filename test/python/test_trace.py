@@ -247,8 +247,8 @@ def test_flipped_bytes_are_told_or_harmless(good: Path, tmp_path: Path, rng: ran
         changed[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
         bad.write_bytes(changed)
         try:
-            for offset, length in Trace.open(bad).batches():
-                assert (offset >= 0).all() and (length > 0).all()
+            batches = list(Trace.open(bad).batches())
+            assert all((offset >= 0).all() and (length > 0).all() for offset, length in batches)
         except TraceError as error:
             assert str(bad) in str(error) and "\n" not in str(error)
 

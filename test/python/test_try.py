@@ -26,7 +26,8 @@ from pg_lookahead.query.trial import Change, Trial
 from pg_lookahead.report.record import OURS, STOCK
 from pg_lookahead.server.cluster import Cluster
 from pg_lookahead.server.installation import Installation
-from relations import await_true, run, scalar
+from queries import fetch, run, scalar
+from relations import await_true
 
 Connection = psycopg.Connection[Any]
 
@@ -103,7 +104,7 @@ def unchanged(server: Cluster) -> Iterator[None]:
         tables = "SELECT md5(string_agg(t::text, ',' ORDER BY id)) FROM {} t"
         kept = [scalar(conn, tables.format(name)) for name in ("orders", "lines", "few")]
         objects = "SELECT count(*) FROM pg_class UNION ALL SELECT count(*) FROM pg_extension"
-        return kept, conn.execute(objects.encode()).fetchall()
+        return kept, fetch(conn, objects)
 
     others = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'pg_lookahead try'"
     with server.connect() as conn:

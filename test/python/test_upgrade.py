@@ -18,7 +18,7 @@ from installations import copy_installation
 from pg_lookahead.server.cluster import Cluster
 from pg_lookahead.server.home import Home
 from pg_lookahead.server.installation import Installation
-from queries import fetch, fetch_row
+from queries import fetch, fetch_row, run
 from scans import EVICT_ALL, INDEX_SCANS
 
 Connection = psycopg.Connection[Any]
@@ -145,8 +145,7 @@ def oldest(settings: dict[str, object], pg_configs: list[str]) -> Iterator[Clust
         name="old",
     ).start()
     with cluster.connect() as conn:
-        for statement in filter(str.strip, SETUP.split(";\n")):
-            conn.execute(statement.encode())
+        run(conn, *filter(str.strip, SETUP.split(";\n")))
     with cluster.connect("other") as conn:
         conn.execute("CREATE EXTENSION pg_lookahead")
     yield cluster
