@@ -289,7 +289,7 @@ InnerAheadCreate(InnerShared *shared, PlanState *scan, bool is_child,
 	inner->index_only = facts.index_only;
 	inner->ignore_killed = !TransactionStartedDuringRecovery();
 
-	/* the first match ends the scan; if it takes more, the scan goes on itself */
+	/* the first match ends the scan; the scan itself goes on to others */
 	inner->most_blocks =
 		join->js.single_match && is_child ? 1 : MAX_BLOCKS;
 	inner->shared = shared;
