@@ -81,9 +81,9 @@ ReadClockStart(ReadClock *clock)
 }
 
 /*
- * A read was waited for, and took so many microseconds (-1: not timed).  Have
- * reads been seen to be slow?  others_slow: another node of the query has seen
- * it.
+ * The scan waited for a read.  read_us: how long, in microseconds (-1: not
+ * timed).  others_slow: another node of the query has seen that reads are slow.
+ * Returns whether reads have been seen to be slow.
  */
 static inline bool
 ReadClockRead(ReadClock *clock, double read_us, bool others_slow)

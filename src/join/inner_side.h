@@ -22,7 +22,7 @@
 #include "exec/taken.h"
 #include "join/inner_ahead.h"
 
-/* For one row, of the scans that it selects, so many are looked ahead in. */
+/* The most scans that are looked ahead in for one row. */
 #define MAX_SCANS_OF_ROW 16
 
 typedef struct InnerSide InnerSide;
@@ -88,7 +88,7 @@ extern void InnerSideAdvance(InnerSide *side, InnerParts *parts,
 extern void InnerSideRead(InnerSide *side);
 extern bool InnerSideIsBehind(InnerSide *side);
 
-/* Can so many reads be started now that it pays to do so? */
+/* Are a quarter of the reads that may be in flight free to be started? */
 extern bool InnerSideHasRoom(InnerSide *side);
 
 extern void InnerSideNeighbours(InnerSide *side, int *blocks, int *neighbours);

@@ -638,7 +638,7 @@ start_reads(LeavesAhead *leaves, int n)
 					  sum.blocks);
 }
 
-/* Start reading at most so many more leaf pages; wait: for their parents. */
+/* Read at most "wanted" more leaf pages ahead; wait: for their parents. */
 static void
 fill(LeavesAhead *leaves, IndexScanDesc scan, int wanted, bool wait)
 {

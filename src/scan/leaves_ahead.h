@@ -77,9 +77,9 @@ extern void LeavesAheadFill(LeavesAhead *leaves, IndexScanDesc scan,
 							ScanDirection dir, int64 rows);
 
 /*
- * The same before the scan has begun, whose keys have been preprocessed; at
- * most so many leaf pages, and without a wait for their parents.  Returns how
- * many reads have been started for it.
+ * Read leaf pages ahead before the scan has begun, whose keys have been
+ * preprocessed; at most "most" of them, and without a wait for their parents.
+ * Returns the number of pages that have been read ahead for the scan.
  */
 extern int	LeavesAheadFillAtStart(LeavesAhead *leaves, IndexScanDesc scan,
 								   int most);

@@ -86,7 +86,7 @@ class Scan(Subject):
         self._place()
 
     def _place(self) -> None:
-        """Where executions begin: so many keys apart, one after the other and in different sessions."""
+        """Set the distances in keys from one execution to the next, and from one session to the next."""
         self._apart = 0 if self.cell.many else (self.rows - self.cell.n + 1) // self.cell.clients
         # "all rows" has one place to start from
         self._stride = int(self.rows * GOLDEN) if self.cell.n < self.rows else 0
