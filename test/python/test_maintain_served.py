@@ -292,15 +292,17 @@ def test_manual_vacuums_are_served(db: Connection, server: Cluster, rng: random.
         works += [shifting(server, rng, ["ANALYZE t"]), shifting(server, rng, ["ANALYZE t"])]
     run(db, "DELETE FROM t WHERE a > 1000")
     before, told = served(db), notices(db)
-    not_served = counter(db, "gin", "vacuums_not_served")
+    locked_before = counter(db, "gin", "vacuums_not_served")
     with beside(*works):
         for number in range(VACUUMS):
             run(db, f"DELETE FROM t WHERE a = {number + 1}")
             vacuum(db)
     after, deletions = grown(db, before), with_deletions(told)
-    assert min(after["gin"], after["bloom"]) >= ENOUGH * VACUUMS, after
+    # ALTER INDEX t_gin locks that index alone, maybe just when VACUUM comes to the table
+    locked = counter(db, "gin", "vacuums_not_served") - locked_before
+    assert after["gin"] + locked >= VACUUMS and after["gin"] > VACUUMS / 2, (after, locked)
+    assert after["bloom"] >= ENOUGH * VACUUMS, after
     assert after["hash"] >= ENOUGH * deletions and deletions > VACUUMS / 2, (after, deletions)
-    assert after["gin"] + counter(db, "gin", "vacuums_not_served") - not_served >= VACUUMS
     run(db, "SET enable_seqscan = off")
     assert scalar(db, LOOKUPS[1]) == (VACUUMS < 777)
     await_no_pins(db)
@@ -345,7 +347,10 @@ def test_autovacuums_are_served(own_cluster: MakeCluster, rng: random.Random) ->
             await_true(enough, f"{VACUUMS} runs of autovacuum", 300)
         made = int(scalar(conn, runs))
         after = served(conn)
-        assert min(after["gin"], after["bloom"]) >= ENOUGH * made, (made, after)
+        # ALTER INDEX of a GIN index locks that index alone
+        gin = after["gin"] + counter(conn, "gin", "vacuums_not_served")
+        assert min(gin, after["bloom"]) >= ENOUGH * made, (made, gin, after)
+        assert after["gin"] > made / 2, (made, after)
         log = [line for line in server.log.splitlines() if "pg_lookahead streamed" in line]
         assert len(log) >= ENOUGH * made
         assert 'automatic vacuum of table "test.public.t' in log[0]
