@@ -28,7 +28,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -369,7 +369,7 @@ class Differential:
             self._compare(f"{case.name}, statement {number}: {statement}", outcomes)
             self.tally.statements += 1
             if self._each and self._sessions["off"].idle:
-                self._compare_counters(Case(case.name, [statement], case.blocks))
+                self._compare_counters(replace(case, statements=[statement]))
         if not self._each:
             self._compare_counters(case)
         self.tally.cases += 1

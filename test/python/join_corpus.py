@@ -339,7 +339,8 @@ class JoinCorpus(Corpus):
                 f"({inner} ORDER BY b DESC, id LIMIT {rows})",
                 f"({inner} UNION ALL SELECT {columns} FROM par WHERE id % 40 = 3)",
                 f"(WITH w AS MATERIALIZED ({inner}) SELECT * FROM w)",
-                f"(SELECT DISTINCT ON (a) {columns} FROM ({inner}) i ORDER BY a, id)",
+                # of a constant, which (a) may be, it would be a LIMIT 1
+                f"(SELECT DISTINCT ON (a, b % 5) {columns} FROM ({inner}) i ORDER BY a, b % 5, id)",
                 f"(SELECT min(id) AS id, a, b, s, min(l) AS l, min(n) AS n, c, min(nm::text)::name AS nm, min(d) AS d, min(ts) AS ts,"
                 f" max(pad) AS pad FROM ({inner}) i GROUP BY a, b, s, c)",
                 f"(SELECT {columns} FROM series({rows}))",
