@@ -38,7 +38,9 @@ CREATE INDEX ordered_k ON ordered (k);
 CREATE INDEX scattered_k ON scattered (k);
 CREATE INDEX scattered_k_v ON scattered (k) INCLUDE (v);
 CREATE INDEX scattered_hash ON scattered USING hash (id);
+CREATE TABLE few AS SELECT i * 7 AS id FROM generate_series(1, 200) AS i;
 VACUUM (ANALYZE) ordered;
+VACUUM (ANALYZE) few;
 VACUUM (ANALYZE) scattered;
 """
 CASES = {
@@ -50,10 +52,16 @@ CASES = {
     "100 rows, random order, index-only": "SELECT max(v) FROM scattered WHERE k BETWEEN 7001 AND 7100",
     "100 rows, filter": "SELECT max(pad) FROM scattered WHERE k BETWEEN 7001 AND 7100 AND v < 9",
     "1 row, hash index": "SELECT pad FROM scattered WHERE id = i",
+    "200 rows joined, unique key": "SELECT max(o.pad) FROM few f JOIN ordered o ON o.id = f.id",
+    "200 rows joined, any key": "SELECT max(s.pad) FROM few f JOIN scattered s ON s.k = f.id",
+    "200 rows joined, hash index": "SELECT max(s.pad) FROM few f JOIN scattered s ON s.id = f.id",
 }
 SETTINGS = {
     "enable_seqscan": "off",
     "enable_bitmapscan": "off",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
+    "enable_memoize": "off",
     "max_parallel_workers_per_gather": "0",
     "jit": "off",
     "autovacuum": "off",

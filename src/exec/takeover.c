@@ -53,23 +53,35 @@ TakeoverRegister(const Taker *taker)
 	takers[ntakers++] = taker;
 }
 
+/*
+ * What has been found out stays true, since no library is ever unloaded.  It is
+ * kept in the order in which it was asked for, since dladdr() may look at all
+ * symbols of the server.
+ */
 bool
 TakeoverIsServersOwn(ExecProcNodeMtd function)
 {
-	static ExecProcNodeMtd known[MAX_TAKERS];
-	ExecProcNodeMtd *slot =
-		&known[((uintptr_t) function >> 4) % lengthof(known)];
+	static struct
+	{
+		ExecProcNodeMtd function;
+		bool		servers_own;
+	}			known[16];
+	static int	next = 0;
 	Dl_info		its_object,
 				servers_object;
+	bool		servers_own;
 
-	if (*slot == function)
-		return true;
-	if (dladdr((void *) function, &its_object) == 0 ||
-		dladdr((void *) ExecInitNode, &servers_object) == 0 ||
-		its_object.dli_fbase != servers_object.dli_fbase)
-		return false;
-	*slot = function;
-	return true;
+	for (int i = 0; i < lengthof(known) && known[i].function != NULL; i++)
+		if (known[i].function == function)
+			return known[i].servers_own;
+
+	servers_own = dladdr((void *) function, &its_object) != 0 &&
+		dladdr((void *) ExecInitNode, &servers_object) != 0 &&
+		its_object.dli_fbase == servers_object.dli_fbase;
+	known[next].function = function;
+	known[next].servers_own = servers_own;
+	next = (next + 1) % lengthof(known);
+	return servers_own;
 }
 
 /* Who serves a node, if anybody; why it does not, if *refusal is set. */
