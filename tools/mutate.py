@@ -36,7 +36,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from mutations import MUTATIONS, Mutation
+from mutations import MUTATIONS, WALKS, Mutation
 
 ROOT = Path(__file__).resolve().parents[1]
 HOME = ROOT / "build" / "mutants"
@@ -95,6 +95,26 @@ def bring_up_to_date(files: list[Path]) -> None:
                 found.unlink()
 
 
+def write(path: Path, text: str) -> None:
+    """Change a source of the copy, so that make compiles what includes it, and nothing else."""
+    before = path.stat()
+    path.write_text(text)
+    if path.suffix == ".h":
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))  # make compiles all if a header is new
+        for source in includers(path.relative_to(COPY / "src").as_posix()):
+            source.touch()
+
+
+def includers(header: str) -> set[Path]:
+    """The C files of the copy that include a header, itself or by way of others."""
+    found: set[Path] = set()
+    for path in (COPY / "src").rglob("*.[ch]"):
+        if f'#include "{header}"' in path.read_text():
+            name = path.relative_to(COPY / "src").as_posix()
+            found |= {path} if path.suffix == ".c" else includers(name)
+    return found
+
+
 def build() -> str | None:
     """Build and install the copy; None, or what the compiler said."""
     done = subprocess.run(["tools/setup.sh"], cwd=COPY, env=environment(), capture_output=True, text=True)
@@ -142,13 +162,13 @@ class Bench:
     """Judges mutations in the copy."""
 
     def __init__(self) -> None:
-        self._before: dict[tuple[str, ...], str | None] = {}
+        self._before: dict[str, str | None] = {}
 
     def run_before(self, mutations: list[Mutation]) -> None:
-        """Run all tests that will be needed once without a mutation, while the copy is built so."""
-        for mutation in mutations:
-            if mutation.tests and mutation.tests not in self._before:
-                self._before[mutation.tests] = run_tests(mutation.tests, LOGS / f"{mutation.name} before.log")
+        """Run each test that will be needed once without a mutation, while the copy is built so."""
+        for test in dict.fromkeys(test for mutation in mutations for test in mutation.tests):
+            log = LOGS / f"{test.replace('/', ' ')} before.log"
+            self._before[test] = run_tests((test,), log)
 
     def judge(self, mutation: Mutation) -> tuple[str, str]:
         """State, and by which test or why."""
@@ -158,17 +178,18 @@ class Bench:
             return INAPPLICABLE, f"its text is {text.count(mutation.old)} times in {mutation.file}"
         if not mutation.tests:
             return ARGUED, mutation.why
-        before = self._before[mutation.tests]
+        before = next(filter(None, (self._before[test] for test in mutation.tests)), None)
         if before is not None:
             return RED, before
         try:
-            path.write_text(text.replace(mutation.old, mutation.new))
-            failure = build()
+            write(path, text.replace(mutation.old, mutation.new))
+            walks = all(test.startswith(WALKS) for test in mutation.tests)  # compile what they need themselves
+            failure = None if walks else build()
             if failure is not None:
                 return INAPPLICABLE, failure.splitlines()[0]
             caught = run_tests(mutation.tests, LOGS / f"{mutation.name}.log")
         finally:
-            path.write_text(text)  # which is built with the next one
+            write(path, text)  # which is built with the next one
         return (SURVIVED, ", ".join(mutation.tests)) if caught is None else (CAUGHT, caught)
 
 
