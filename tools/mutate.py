@@ -34,6 +34,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from mutations import MUTATIONS, WALKS, Mutation
@@ -205,7 +206,7 @@ def table(mutations: list[Mutation], found: dict[str, Found]) -> Table:
     for mutation in mutations:
         one = found.get(mutation.name)
         state = "not run" if one is None else one.state
-        rows.add_row(mutation.name, mutation.file, state, "" if one is None else one.by)
+        rows.add_row(mutation.name, mutation.file, state, "" if one is None else escape(one.by))
     return rows
 
 
@@ -258,7 +259,7 @@ def main() -> int:
                 state, by, round(time.monotonic() - started, 1), wanted[mutation.name]
             )
             FOUND.write_text(json.dumps({name: asdict(one) for name, one in found.items()}, indent=1))
-            console.print(f"{state:15} {mutation.name}: {by}", highlight=False)
+            console.print(f"{state:15} {mutation.name}: {by}", highlight=False, markup=False)
     console.print(table(chosen, found))
     left = [mutation.name for mutation in chosen if found[mutation.name].state not in (CAUGHT, ARGUED)]
     print(f"{len(chosen)} mutations; {len(left)} not caught" + (f": {', '.join(left)}" if left else ""))

@@ -167,7 +167,7 @@ MUTATIONS = [
         "src/index/btree_leaf.c",
         "scan->parallel_scan != NULL ||",
         "false ||",
-        (MUTANTS + "test_parallel_scans_look_at_their_own_pages",),
+        (MUTANTS + "test_leaf_pages_that_another_process_may_take_are_not_read",),
         "Each process reads ahead for the leaf page that another one takes.",
     ),
     Mutation(
@@ -175,7 +175,7 @@ MUTATIONS = [
         "src/index/btree_descents.c",
         "scan->parallel_scan == NULL &&",
         "true &&",
-        (MUTANTS + "test_parallel_scans_look_at_their_own_pages",),
+        (MUTANTS + "test_leaf_pages_that_another_process_may_take_are_not_read",),
         "Each process reads ahead for all leaf pages.",
     ),
     # How far
