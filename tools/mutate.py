@@ -188,7 +188,7 @@ class Bench:
             return RED, before
         try:
             write(path, text.replace(mutation.old, mutation.new))
-            walks = all(test.startswith(WALKS) for test in mutation.tests)  # compile what they need themselves
+            walks = all(test.startswith(WALKS) for test in mutation.tests)  # they compile by themselves
             failure = None if walks else build()
             if failure is not None:
                 return INAPPLICABLE, failure.splitlines()[0]
