@@ -251,9 +251,7 @@ def test_leaf_pages_that_another_process_may_take_are_not_read(sides: Sides, con
     def steps(side: Side) -> list[Any]:
         side.table("(id int, k int, pad text)", KEYS, "(k)")
         side.run("VACUUM t", "ALTER TABLE t SET (parallel_workers = 2)")
-        last = side.value(
-            f"SELECT max(k) FROM t JOIN bt_page_items('t_0', {leaf}) AS i ON t.ctid = i.htid"
-        )
+        last = side.value(f"SELECT max(k) FROM t JOIN bt_page_items('t_0', {leaf}) AS i ON t.ctid = i.htid")
         query = f"SELECT sum(1 / (k - {last})), sum(length(pad)) FROM t WHERE {condition}"
         with side.connect() as conn:
             conn.execute(f"{PARALLEL}; SET max_parallel_workers = 0".encode())
