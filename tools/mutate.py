@@ -30,6 +30,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -123,16 +124,16 @@ def build() -> str | None:
     return None if done.returncode == 0 else (done.stderr or done.stdout).strip()
 
 
-def run_tests(tests: tuple[str, ...], log: Path) -> str | None:
-    """Run tests until one fails; None if all pass, else its name or what happened."""
-    command = [".venv/bin/pytest", "-x", "-q", "--tb=short", "-p", "no:cacheprovider", *tests]
+def run_tests(tests: Sequence[str], log: Path, most: int) -> list[str]:
+    """Run tests until some have failed; their names, or what happened."""
+    command = [".venv/bin/pytest", f"--maxfail={most}", "-q", "--tb=short", "-p", "no:cacheprovider", *tests]
+    seconds = SECONDS * min(most, len(tests))
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("w") as output:
         tester = subprocess.Popen(command, cwd=COPY, env=environment(), stdout=output, stderr=output)
-        status = None
-        for _ in range(SECONDS):  # not by the clock: both may have been stopped meanwhile
+        for _ in range(seconds):  # not by the clock: both may have been stopped meanwhile
             with suppress(subprocess.TimeoutExpired):
-                status = tester.wait(1)
+                tester.wait(1)
                 break
         else:
             tester.terminate()
@@ -141,14 +142,14 @@ def run_tests(tests: tuple[str, ...], log: Path) -> str | None:
             except subprocess.TimeoutExpired:
                 tester.kill()  # its servers are ended by their watcher
                 tester.wait()
-            return f"they did not end in {SECONDS} s"
-    if status == 0:
-        return None
+            return [f"they did not end in {seconds} s"]
+    if tester.returncode == 0:
+        return []
     text = log.read_text(errors="replace")
-    if status != 1:
-        raise SystemExit(f"pytest {' '.join(tests)} ended with status {status}:\n{text[-2000:]}")
-    failed = re.search(r"^(?:FAILED|ERROR) (?:test/python/)?(\S.*?)(?: - .*)?$", text, re.M)
-    return failed[1] if failed else "a test"
+    if tester.returncode != 1:
+        raise SystemExit(f"pytest {' '.join(tests)} ended with {tester.returncode}:\n{text[-2000:]}")
+    failed = re.findall(r"^(?:FAILED|ERROR) (\S.*?)(?: - .*)?$", text, re.M)
+    return failed or ["a test"]
 
 
 # Mutations
@@ -171,9 +172,14 @@ class Bench:
 
     def run_before(self, mutations: list[Mutation]) -> None:
         """Run each test that will be needed once without a mutation, while the copy is built so."""
-        for test in dict.fromkeys(test for mutation in mutations for test in mutation.tests):
-            log = LOGS / f"{test.replace('/', ' ')} before.log"
-            self._before[test] = run_tests((test,), log)
+        wanted = dict.fromkeys(test for mutation in mutations for test in mutation.tests)
+        for file in dict.fromkeys(test.split("::")[0] for test in wanted):
+            tests = [test for test in wanted if test.split("::")[0] == file]
+            failed = run_tests(tests, LOGS / f"{Path(file).stem} before.log", 1000)
+            for test in tests:
+                self._before[test] = next(
+                    (one for one in failed if one.startswith(test) or not one.startswith(file)), None
+                )
 
     def judge(self, mutation: Mutation) -> tuple[str, str]:
         """State, and by which test or why."""
@@ -192,10 +198,10 @@ class Bench:
             failure = None if walks else build()
             if failure is not None:
                 return INAPPLICABLE, failure.splitlines()[0]
-            caught = run_tests(mutation.tests, LOGS / f"{mutation.name}.log")
+            caught = run_tests(mutation.tests, LOGS / f"{mutation.name}.log", 1)
         finally:
             write(path, text)  # which is built with the next one
-        return (SURVIVED, ", ".join(mutation.tests)) if caught is None else (CAUGHT, caught)
+        return (CAUGHT, caught[0]) if caught else (SURVIVED, ", ".join(mutation.tests))
 
 
 def read_found() -> dict[str, Found]:
