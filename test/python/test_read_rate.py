@@ -185,8 +185,8 @@ CANCELS = 4
 def test_cancel(server: Cluster) -> None:
     """At 1 kB a second the index takes an hour, and each block 8 s.
 
-    Whoever waits for one holds no pin, and a cancel ends the wait: of four that are cancelled, most end before
-    another session has got its next block; if the machine was busy meanwhile, of four others."""
+    Whoever waits for one holds no pin, and a cancel ends the wait: of four that are cancelled, most end
+    before another session has got its next block; if the machine was busy meanwhile, of four others."""
     with (
         server.connect() as conn,
         server.connect() as observer,
