@@ -30,13 +30,16 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
-from mutations import MUTATIONS, Mutation
+from mutations import MUTATIONS, WALKS, Mutation
 
 ROOT = Path(__file__).resolve().parents[1]
 HOME = ROOT / "build" / "mutants"
@@ -44,7 +47,7 @@ COPY = HOME / "tree"
 FOUND = HOME / "found.json"
 LOGS = HOME / "logs"
 
-SECONDS = 150.0
+SECONDS = 150
 """After which tests that still run have noticed: something waits for ever."""
 
 CAUGHT, SURVIVED, INAPPLICABLE, RED = "caught", "survived", "does not apply", "red before"
@@ -95,35 +98,58 @@ def bring_up_to_date(files: list[Path]) -> None:
                 found.unlink()
 
 
+def write(path: Path, text: str) -> None:
+    """Change a source of the copy, so that make compiles what includes it, and nothing else."""
+    before = path.stat()
+    path.write_text(text)
+    if path.suffix == ".h":
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))  # make compiles all if a header is new
+        for source in includers(path.relative_to(COPY / "src").as_posix()):
+            source.touch()
+
+
+def includers(header: str) -> set[Path]:
+    """The C files of the copy that include a header, itself or by way of others."""
+    found: set[Path] = set()
+    for path in (COPY / "src").rglob("*.[ch]"):
+        if f'#include "{header}"' in path.read_text():
+            name = path.relative_to(COPY / "src").as_posix()
+            found |= {path} if path.suffix == ".c" else includers(name)
+    return found
+
+
 def build() -> str | None:
     """Build and install the copy; None, or what the compiler said."""
     done = subprocess.run(["tools/setup.sh"], cwd=COPY, env=environment(), capture_output=True, text=True)
     return None if done.returncode == 0 else (done.stderr or done.stdout).strip()
 
 
-def run_tests(tests: tuple[str, ...], log: Path) -> str | None:
-    """Run tests until one fails; None if all pass, else its name or what happened."""
-    command = [".venv/bin/pytest", "-x", "-q", "--tb=short", "-p", "no:cacheprovider", *tests]
+def run_tests(tests: Sequence[str], log: Path, most: int) -> list[str]:
+    """Run tests until some have failed; their names, or what happened."""
+    command = [".venv/bin/pytest", f"--maxfail={most}", "-q", "--tb=short", "-p", "no:cacheprovider", *tests]
+    seconds = SECONDS * min(most, len(tests))
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("w") as output:
         tester = subprocess.Popen(command, cwd=COPY, env=environment(), stdout=output, stderr=output)
-        try:
-            status = tester.wait(SECONDS)
-        except subprocess.TimeoutExpired:
+        for _ in range(seconds):  # not by the clock: both may have been stopped meanwhile
+            with suppress(subprocess.TimeoutExpired):
+                tester.wait(1)
+                break
+        else:
             tester.terminate()
             try:
                 tester.wait(30)
             except subprocess.TimeoutExpired:
                 tester.kill()  # its servers are ended by their watcher
                 tester.wait()
-            return f"they did not end in {SECONDS:.0f} s"
-    if status == 0:
-        return None
+            return [f"they did not end in {seconds} s"]
+    if tester.returncode == 0:
+        return []
     text = log.read_text(errors="replace")
-    if status != 1:
-        raise SystemExit(f"pytest {' '.join(tests)} ended with status {status}:\n{text[-2000:]}")
-    failed = re.search(r"^(?:FAILED|ERROR) (?:test/python/)?(\S.*?)(?: - .*)?$", text, re.M)
-    return failed[1] if failed else "a test"
+    if tester.returncode != 1:
+        raise SystemExit(f"pytest {' '.join(tests)} ended with {tester.returncode}:\n{text[-2000:]}")
+    failed = re.findall(r"^(?:FAILED|ERROR) (\S.*?)(?: - .*)?$", text, re.M)
+    return failed or ["a test"]
 
 
 # Mutations
@@ -142,13 +168,18 @@ class Bench:
     """Judges mutations in the copy."""
 
     def __init__(self) -> None:
-        self._before: dict[tuple[str, ...], str | None] = {}
+        self._before: dict[str, str | None] = {}
 
     def run_before(self, mutations: list[Mutation]) -> None:
-        """Run all tests that will be needed once without a mutation, while the copy is built so."""
-        for mutation in mutations:
-            if mutation.tests and mutation.tests not in self._before:
-                self._before[mutation.tests] = run_tests(mutation.tests, LOGS / f"{mutation.name} before.log")
+        """Run each test that will be needed once without a mutation, while the copy is built so."""
+        wanted = dict.fromkeys(test for mutation in mutations for test in mutation.tests)
+        for file in dict.fromkeys(test.split("::")[0] for test in wanted):
+            tests = [test for test in wanted if test.split("::")[0] == file]
+            failed = run_tests(tests, LOGS / f"{Path(file).stem} before.log", 1000)
+            for test in tests:
+                self._before[test] = next(
+                    (one for one in failed if one.startswith(test) or not one.startswith(file)), None
+                )
 
     def judge(self, mutation: Mutation) -> tuple[str, str]:
         """State, and by which test or why."""
@@ -158,18 +189,19 @@ class Bench:
             return INAPPLICABLE, f"its text is {text.count(mutation.old)} times in {mutation.file}"
         if not mutation.tests:
             return ARGUED, mutation.why
-        before = self._before[mutation.tests]
+        before = next(filter(None, (self._before[test] for test in mutation.tests)), None)
         if before is not None:
             return RED, before
         try:
-            path.write_text(text.replace(mutation.old, mutation.new))
-            failure = build()
+            write(path, text.replace(mutation.old, mutation.new))
+            walks = all(test.startswith(WALKS) for test in mutation.tests)  # they compile by themselves
+            failure = None if walks else build()
             if failure is not None:
                 return INAPPLICABLE, failure.splitlines()[0]
-            caught = run_tests(mutation.tests, LOGS / f"{mutation.name}.log")
+            caught = run_tests(mutation.tests, LOGS / f"{mutation.name}.log", 1)
         finally:
-            path.write_text(text)  # which is built with the next one
-        return (SURVIVED, ", ".join(mutation.tests)) if caught is None else (CAUGHT, caught)
+            write(path, text)  # which is built with the next one
+        return (CAUGHT, caught[0]) if caught else (SURVIVED, ", ".join(mutation.tests))
 
 
 def read_found() -> dict[str, Found]:
@@ -184,7 +216,7 @@ def table(mutations: list[Mutation], found: dict[str, Found]) -> Table:
     for mutation in mutations:
         one = found.get(mutation.name)
         state = "not run" if one is None else one.state
-        rows.add_row(mutation.name, mutation.file, state, "" if one is None else one.by)
+        rows.add_row(mutation.name, mutation.file, state, "" if one is None else escape(one.by))
     return rows
 
 
@@ -237,7 +269,7 @@ def main() -> int:
                 state, by, round(time.monotonic() - started, 1), wanted[mutation.name]
             )
             FOUND.write_text(json.dumps({name: asdict(one) for name, one in found.items()}, indent=1))
-            console.print(f"{state:15} {mutation.name}: {by}", highlight=False)
+            console.print(f"{state:15} {mutation.name}: {by}", highlight=False, markup=False)
     console.print(table(chosen, found))
     left = [mutation.name for mutation in chosen if found[mutation.name].state not in (CAUGHT, ARGUED)]
     print(f"{len(chosen)} mutations; {len(left)} not caught" + (f": {', '.join(left)}" if left else ""))

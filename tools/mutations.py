@@ -167,7 +167,7 @@ MUTATIONS = [
         "src/index/btree_leaf.c",
         "scan->parallel_scan != NULL ||",
         "false ||",
-        (MUTANTS + "test_parallel_scans_look_at_their_own_pages",),
+        (MUTANTS + "test_leaf_pages_that_another_process_may_take_are_not_read",),
         "Each process reads ahead for the leaf page that another one takes.",
     ),
     Mutation(
@@ -175,7 +175,7 @@ MUTATIONS = [
         "src/index/btree_descents.c",
         "scan->parallel_scan == NULL &&",
         "true &&",
-        (MUTANTS + "test_parallel_scans_look_at_their_own_pages",),
+        (MUTANTS + "test_leaf_pages_that_another_process_may_take_are_not_read",),
         "Each process reads ahead for all leaf pages.",
     ),
     # How far
@@ -758,7 +758,7 @@ MUTATIONS = [
         "src/join/inner_side.c",
         "\tif (side->executes)\n\t\ttake_scan(scan);",
         "",
-        (JOIN_SIDES + "test_joins_count_as_stock",),
+        (JOIN_SIDES + "test_reads_stay_at_their_scan",),
         "What was read ahead in partitions but the first is counted as found.",
     ),
     Mutation(
@@ -806,7 +806,7 @@ MUTATIONS = [
         "src/index/hash_lookup.c",
         "keys[0].sk_subtype, keys[0].sk_subtype,",
         "type, type,",
-        (JOIN_SIDES + "test_what_is_read_ahead_is_what_is_needed",),
+        (JOIN_SIDES + "test_buckets_of_the_keys_only_are_read",),
         "Buckets are looked for by a hash code that is not the key's, or not at all.",
     ),
     Mutation(
@@ -814,7 +814,7 @@ MUTATIONS = [
         "src/index/hash_lookup.c",
         "spares = meta->hashm_spares[phase];",
         "spares = 0;",
-        (JOIN_SIDES + "test_what_is_read_ahead_is_what_is_needed",),
+        (JOIN_SIDES + "test_buckets_of_the_keys_only_are_read",),
         "Pages that are not the key's bucket are read ahead.",
     ),
     Mutation(

@@ -317,6 +317,11 @@ AUTOVACUUM: dict[str, object] = {
 }
 
 
+def setting_of_new_sessions(server: Cluster) -> str:
+    with server.connect() as conn:
+        return str(scalar(conn, "SHOW pg_lookahead.index_vacuum"))
+
+
 def test_autovacuums_are_served(own_cluster: MakeCluster, rng: random.Random) -> None:
     """Autovacuum workers beside ANALYZE and DDL on the same tables; its log tells of them."""
     server = own_cluster(AUTOVACUUM, name="autovacuum")
@@ -358,7 +363,13 @@ def test_autovacuums_are_served(own_cluster: MakeCluster, rng: random.Random) ->
         # what an autovacuum worker obeys is the server's setting
         run(conn, "SET pg_lookahead.index_vacuum = on")
         run(conn, "ALTER SYSTEM SET pg_lookahead.index_vacuum = off", "SELECT pg_reload_conf()")
-        time.sleep(1.5)  # a worker that has begun may go on
+        await_true(lambda: setting_of_new_sessions(server) == "off", "the setting known")
+        began = (
+            "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'autovacuum worker'"
+            " AND backend_start < %s"
+        )
+        now = scalar(conn, "SELECT clock_timestamp()")
+        await_true(lambda: scalar(conn, began, [now]) == 0, "the end of workers that began before", 120)
         before, made = served(conn), int(scalar(conn, runs))
         for table in tables:
             run(conn, f"DELETE FROM {table} WHERE a >= 1900")

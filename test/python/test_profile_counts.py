@@ -166,7 +166,7 @@ def test_an_error_leaves_a_record_that_adds_up(server: Cluster) -> None:
 
 def test_a_caught_error_takes_off_what_it_ended(server: Cluster) -> None:
     """Functions that an error ended in a subtransaction take no time after it."""
-    nap = 0.2
+    nap = 1.0
     with server.connect() as conn:
         conn.execute(
             "CREATE OR REPLACE FUNCTION fails(i int) RETURNS int LANGUAGE plpgsql AS"

@@ -261,12 +261,20 @@ def test_failed_queries_are_counted(sides: Sides, name: str) -> None:
     query, error = FAILED[name]
     side = sides["forced"]
     side.run("SET pg_lookahead.debug_force = on")
+    if name == "timeout":
+        # a busy machine may need more to come to the row that sleeps
+        assert any(counts_of_failed(side, name, query, error, timeout) for timeout in (300, 3000, 30000))
+    else:
+        assert counts_of_failed(side, name, query, error, 0)
+
+
+def counts_of_failed(side: Side, name: str, query: str, error: type[psycopg.Error], timeout: int) -> bool:
+    """Whether the view has what a query that fails after 1,400 rows has read; timeout: in ms."""
     side.evict("t")
     before = figures(side)
     with side.connect() as conn:
         pid = conn.info.backend_pid
-        if name == "timeout":
-            conn.execute("SET statement_timeout = 300")
+        conn.execute(f"SET statement_timeout = {timeout}".encode())
         end = {"cancelled": "pg_cancel_backend", "terminated": "pg_terminate_backend"}.get(name)
 
         def interrupt() -> None:
@@ -291,8 +299,9 @@ def test_failed_queries_are_counted(sides: Sides, name: str) -> None:
                 and now["blocks_visited"] - before["blocks_visited"] > 100
             )
 
-        assert until(counted, 5), {key: value - before[key] for key, value in figures(side).items()}
-        conn.close()
+        found = until(counted, 5)
+        print({key: value - before[key] for key, value in figures(side).items()})
+        return found
 
 
 # What EXPLAIN tells of look-ahead

@@ -24,7 +24,7 @@ from scans import INDEX_SCANS
 from test_scan_hazards import SERVER, Connection, Portals, Side, Sides, alike, finish, until
 
 ROWS = 6000
-PATIENCE = 20.0
+PATIENCE = 60.0
 """Seconds after which what did not happen is taken not to happen."""
 
 SETUP = f"""

@@ -21,7 +21,7 @@ from queries import fetch, fetch_row
 from test_scan_counters import io_blocks
 from test_scan_differential import compiled
 from test_scan_ends import increments, pins_at_rest
-from test_scan_hazards import SERVER, Connection, Side, Sides, alike, dead_entries, finish
+from test_scan_hazards import SERVER, Connection, Side, Sides, alike, dead_entries, finish, until
 
 KEYS = "SELECT i, i * 7919 % 6000, repeat('x', 150) FROM generate_series(0, 5999) AS i"
 
@@ -237,6 +237,37 @@ def test_parallel_scans_look_at_their_own_pages(sides: Sides, condition: str) ->
     assert rows["forced"] == rows["off"]
     assert found["blocks_read"] > 500
     assert found["blocks_unused"] <= 10
+
+
+@pytest.mark.parametrize("condition", ("k BETWEEN 100 AND 5500", "k = ANY (ARRAY[{}])"))
+def test_leaf_pages_that_another_process_may_take_are_not_read(sides: Sides, condition: str) -> None:
+    """A process of a parallel scan reads no leaf page before the scan gives it to it.
+
+    The leader, for which no worker is left, fails at the last entry of a leaf page, with a window that is
+    long enough for what is on the next one."""
+    condition = condition.format(", ".join(map(str, range(100, 5500))))
+    leaf = 5
+
+    def steps(side: Side) -> list[Any]:
+        side.table("(id int, k int, pad text)", KEYS, "(k)")
+        side.run("VACUUM t", "ALTER TABLE t SET (parallel_workers = 2)")
+        last = side.value(f"SELECT max(k) FROM t JOIN bt_page_items('t_0', {leaf}) AS i ON t.ctid = i.htid")
+        query = f"SELECT sum(1 / (k - {last})), sum(length(pad)) FROM t WHERE {condition}"
+        with side.connect() as conn:
+            conn.execute(f"{PARALLEL}; SET max_parallel_workers = 0".encode())
+            plan = "\n".join(row[0] for row in conn.execute(f"EXPLAIN {query}".encode()))
+            assert "Parallel Index Scan" in plan, plan
+            side.evict("t", "t_0")
+            before = side.blocks_read_ahead()
+            with pytest.raises(psycopg.errors.DivisionByZero):
+                conn.execute(query.encode())
+        assert until(lambda: (side.blocks_read_ahead() - before > 50) == side.forced)
+        return side.rows(
+            "SELECT relblocknumber FROM pg_buffercache WHERE relfilenode = pg_relation_filenode('t_0')"
+            " AND reldatabase = (SELECT oid FROM pg_database WHERE datname = current_database()) ORDER BY 1"
+        )
+
+    assert (leaf,) in alike(sides, steps)
 
 
 # Bounds
