@@ -480,9 +480,9 @@ MUTATIONS = [
     # Index-only scans
     Mutation(
         "all pages visible",
-        "src/scan/next_row.c",
-        "if (!HeapAheadAllVisible(node->ahead, block, vm_buffer))\n\t\treturn false;",
-        "(void) HeapAheadAllVisible(node->ahead, block, vm_buffer);",
+        "src/scan/fetch.c",
+        "result = HeapAheadAllVisible(ahead, block, vm_buffer);",
+        "result = HeapAheadAllVisible(ahead, block, vm_buffer) || true;",
         (MUTANTS + "test_index_only_scans_ask_the_map",),
         "An index-only scan that looks ahead returns rows that are not visible.",
     ),
@@ -967,6 +967,14 @@ MUTATIONS = [
         "",
         (PAGES + "test_random_queries_are_as_stock",),
         "Pages of level 1 stay pinned until the query ends, and the server warns of it.",
+    ),
+    Mutation(
+        "one parent at a time",
+        "src/scan/leaves_ahead.c",
+        "	list->has_parents = list->listed && list->children.narrays > 0 &&",
+        "	list->has_parents = false &&",
+        (PAGES + "test_parents_of_array_keys_are_read_ahead",),
+        "A cold bitmap scan of many keys waits for each page of level 1.",
     ),
     Mutation(
         "believe any parent",

@@ -85,14 +85,10 @@ BTreeLeafInit(BTreeLeaf *leaf, BlockNumber page)
 }
 
 void
-BTreeLeafNote(BTreeLeaf *leaf, ItemPointer tid)
+BTreeLeafGrow(BTreeLeaf *leaf)
 {
-	if (leaf->nblocks == leaf->size)
-	{
-		leaf->size *= 2;
-		leaf->blocks = repalloc_array(leaf->blocks, BlockNumber, leaf->size);
-	}
-	leaf->blocks[leaf->nblocks++] = ItemPointerGetBlockNumberNoCheck(tid);
+	leaf->size *= 2;
+	leaf->blocks = repalloc_array(leaf->blocks, BlockNumber, leaf->size);
 }
 
 bool
@@ -149,6 +145,18 @@ BTreeKeysPass(const ScanKeyData *keys, int nkeys, TupleDesc tupdesc,
 	return true;
 }
 
+/* Are all keys of a scan such that some scan ends when they fail? */
+static bool
+all_keys_required(IndexScanDesc scan)
+{
+	BTScanOpaque so = (BTScanOpaque) scan->opaque;
+
+	for (int i = 0; i < so->numberOfKeys; i++)
+		if ((so->keyData[i].sk_flags & REQUIRED_KEY) == 0)
+			return false;
+	return true;
+}
+
 /* Does a tuple pass the scan's keys?  See BTreeKeysPass(). */
 static inline bool
 keys_pass(IndexScanDesc scan, ScanDirection dir, IndexTuple itup, int natts,
@@ -194,6 +202,7 @@ examine_page(Page page, BTreeLeaf *leaf, IndexScanDesc scan, ScanDirection dir,
 				high;
 	IndexTuple	itup;
 	bool		test_required,
+				test_any,
 				failed,
 				ended = false;
 
@@ -222,6 +231,7 @@ examine_page(Page page, BTreeLeaf *leaf, IndexScanDesc scan, ScanDirection dir,
 		test_required =
 			!keys_pass(scan, dir, itup, natts, true, false, &failed);
 	}
+	test_any = test_required || !all_keys_required(scan);
 
 	for (int i = 0; i <= (int) high - (int) low && !ended; i++)
 	{
@@ -235,7 +245,8 @@ examine_page(Page page, BTreeLeaf *leaf, IndexScanDesc scan, ScanDirection dir,
 		itup = BTreeTupleAt(page, offnum);
 		if (itup == NULL || BTreeTupleIsPivot(itup))
 			return false;
-		if (keys_pass(scan, dir, itup, natts, test_required, true, &failed))
+		if (!test_any ||
+			keys_pass(scan, dir, itup, natts, test_required, true, &failed))
 		{
 			if (!killed && !note_tuple(leaf, itup, dir))
 				return false;

@@ -45,8 +45,17 @@ extern void BTreeLeafDestroy(BTreeLeaf *leaf);
 /* Make it describe a page of which nothing is known yet. */
 extern void BTreeLeafInit(BTreeLeaf *leaf, BlockNumber page);
 
+/* Make room for more entries. */
+extern void BTreeLeafGrow(BTreeLeaf *leaf);
+
 /* Add the heap block of an entry. */
-extern void BTreeLeafNote(BTreeLeaf *leaf, ItemPointer tid);
+static inline void
+BTreeLeafNote(BTreeLeaf *leaf, ItemPointer tid)
+{
+	if (unlikely(leaf->nblocks == leaf->size))
+		BTreeLeafGrow(leaf);
+	leaf->blocks[leaf->nblocks++] = ItemPointerGetBlockNumberNoCheck(tid);
+}
 
 /*
  * Find the entries of a page, pinned in a buffer, that match the scan's keys.

@@ -8,28 +8,8 @@
  */
 #include "postgres.h"
 
-#include "access/nbtree.h"
 #include "access/tupmacs.h"
 #include "index/btree_tuple.h"
-#include "index/index_page.h"
-
-IndexTuple
-BTreeTupleAt(Page page, OffsetNumber offnum)
-{
-	IndexTuple	itup = IndexTupleAt(page, offnum);
-
-	if (itup == NULL)
-		return NULL;
-	if (BTreeTupleIsPosting(itup) &&
-		(BTreeTupleGetPostingOffset(itup) < sizeof(IndexTupleData) ||
-		 BTreeTupleGetPostingOffset(itup) !=
-			 SHORTALIGN(BTreeTupleGetPostingOffset(itup)) ||
-		 BTreeTupleGetPostingOffset(itup) +
-				 (Size) BTreeTupleGetNPosting(itup) * sizeof(ItemPointerData) >
-			 IndexTupleSize(itup)))
-		return NULL;
-	return itup;
-}
 
 bool
 BTreeTupleFits(IndexTuple itup, TupleDesc tupdesc, int natts)

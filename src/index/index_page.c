@@ -31,20 +31,3 @@ IndexPageIsSkipped(Relation index, BlockNumber block)
 			 errdetail("VACUUM passes over the page."),
 			 errhint("Please REINDEX it.")));
 }
-
-IndexTuple
-IndexTupleAt(Page page, OffsetNumber offnum)
-{
-	ItemId		iid = PageGetItemId(page, offnum);
-	IndexTuple	itup;
-	Size		length = ItemIdGetLength(iid);
-
-	if (!ItemIdHasStorage(iid) ||
-		ItemIdGetOffset(iid) < ((PageHeader) page)->pd_upper ||
-		ItemIdGetOffset(iid) + length > ((PageHeader) page)->pd_special ||
-		ItemIdGetOffset(iid) != MAXALIGN(ItemIdGetOffset(iid)) ||
-		length < sizeof(IndexTupleData))
-		return NULL;
-	itup = (IndexTuple) PageGetItem(page, iid);
-	return IndexTupleSize(itup) <= length ? itup : NULL;
-}

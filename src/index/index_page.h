@@ -45,6 +45,21 @@ IndexPageCheckSpecial(Relation index, BlockNumber block, Page page, Size size)
  * The tuple at an offset, or NULL if it does not lie where the page's tuples
  * do.  Nothing in it but its length has been checked then.
  */
-extern IndexTuple IndexTupleAt(Page page, OffsetNumber offnum);
+static inline IndexTuple
+IndexTupleAt(Page page, OffsetNumber offnum)
+{
+	ItemId		iid = PageGetItemId(page, offnum);
+	IndexTuple	itup;
+	Size		length = ItemIdGetLength(iid);
+
+	if (!ItemIdHasStorage(iid) ||
+		ItemIdGetOffset(iid) < ((PageHeader) page)->pd_upper ||
+		ItemIdGetOffset(iid) + length > ((PageHeader) page)->pd_special ||
+		ItemIdGetOffset(iid) != MAXALIGN(ItemIdGetOffset(iid)) ||
+		length < sizeof(IndexTupleData))
+		return NULL;
+	itup = (IndexTuple) PageGetItem(page, iid);
+	return IndexTupleSize(itup) <= length ? itup : NULL;
+}
 
 #endif							/* PG_LOOKAHEAD_INDEX_PAGE_H */

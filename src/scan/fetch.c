@@ -16,6 +16,7 @@
 
 #include "access/genam.h"
 #include "access/nbtree.h"
+#include "access/visibilitymap.h"
 #include "compat.h"
 #include "exec/rows_wanted.h"
 #include "executor/instrument.h"
@@ -28,6 +29,12 @@
 
 /* In AHEAD, pages visited again look ahead once in as many entries. */
 #define ENTRIES_PER_LOOK 16
+
+/*
+ * Entries that come to no heap page look ahead once in so many: that is far
+ * less often than the leaf pages ahead of them run out.
+ */
+#define VISIBLE_ENTRIES_PER_LOOK 64
 
 /* Of its heap, its index and the visibility map; two of them also ahead. */
 #define PINS_OF_A_SCAN 5
@@ -285,11 +292,32 @@ count_entries(ScanNode *node)
 	obey(node);
 }
 
-void
-ScanLookAhead(ScanNode *node, IndexScanDesc scan, ScanDirection direction)
+bool
+ScanAllVisible(ScanNode *node, IndexScanDesc scan, ScanDirection direction,
+			   BlockNumber block, Buffer *vm_buffer)
 {
-	if (look_ahead(node, scan, direction))
+	HeapAhead  *ahead = node->ahead;
+	bool		result;
+
+	if (ahead == NULL)
+	{
+		node->look_at = PG_UINT64_MAX;
+		return VM_ALL_VISIBLE(scan->heapRelation, block, vm_buffer);
+	}
+	result = HeapAheadAllVisible(ahead, block, vm_buffer);
+	if (result && node->policy.mode >= POLICY_AHEAD &&
+		node->returned - node->looked_at >= VISIBLE_ENTRIES_PER_LOOK &&
+		look_ahead(node, scan, direction))
 		count_entries(node);
+
+	/* until then there is nothing to do but to ask the map */
+	if (HeapAheadOwesHeap(ahead))
+		node->look_at = 0;
+	else if (node->policy.mode >= POLICY_AHEAD)
+		node->look_at = node->looked_at + VISIBLE_ENTRIES_PER_LOOK;
+	else
+		node->look_at = PG_UINT64_MAX;
+	return result;
 }
 
 bool
@@ -302,6 +330,7 @@ ScanFetch(ScanNode *node, IndexScanDesc scan, ScanDirection direction,
 	bool		was_read;
 	double		read_us;
 
+	node->look_at = 0;			/* the mode may change here */
 	if (policy->mode >= POLICY_AHEAD)
 	{
 		if (!holds_page)

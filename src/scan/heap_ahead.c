@@ -207,6 +207,12 @@ HeapAheadSetLeaves(HeapAhead *ahead, LeavesAhead *leaves)
 }
 
 bool
+HeapAheadOwesHeap(const HeapAhead *ahead)
+{
+	return ahead->heap_owed > 0;
+}
+
+bool
 HeapAheadAllVisible(HeapAhead *ahead, BlockNumber block, Buffer *vm_buffer)
 {
 	CountsBefore before;

@@ -88,6 +88,9 @@ extern bool HeapAheadVisit(HeapAhead *ahead, IndexScanDesc scan,
  */
 extern bool HeapAheadWasVisited(const HeapAhead *ahead, BlockNumber block);
 
+/* Are reads owed for pages of the visibility map? */
+extern bool HeapAheadOwesHeap(const HeapAhead *ahead);
+
 /* VM_ALL_VISIBLE() of the scan itself. */
 extern bool HeapAheadAllVisible(HeapAhead *ahead, BlockNumber block,
 								Buffer *vm_buffer);

@@ -37,6 +37,12 @@
 /* Start at least so many at once, once the distance allows it. */
 #define FILL_LEAVES 16
 
+/*
+ * Where a LIMIT wants fewer leaf pages than that, the scan reads them by itself
+ * as fast as another process can be woken to do it.
+ */
+#define LEAST_LEAVES 4
+
 /* Pages of the level above that may be looked at for one refill. */
 #define PARENTS_PER_FILL 4
 
@@ -717,9 +723,9 @@ LeavesAheadFill(LeavesAhead *leaves, IndexScanDesc scan, ScanDirection dir,
 	if (rows < PG_INT64_MAX)
 	{
 		int			most = leaves_of_rows(scan, dir, rows);
+		int			least = leaves->list == NULL ? LEAST_LEAVES : 2;
 
-		/* one leaf page is read as well by the scan itself */
-		if (most < 2 && !leaves->policy->forced)
+		if (most < least && !leaves->policy->forced)
 			return;
 		if (leaves->list != NULL)
 			wanted = Min(wanted, most - leaves->list->nleaves);

@@ -30,12 +30,6 @@
 #include "utils/builtins.h"
 #include "utils/rel.h"
 
-/*
- * In AHEAD, entries that come to no heap page look ahead once in so many: that
- * is far less often than the leaf pages ahead of them run out.
- */
-#define ENTRIES_PER_LOOK 64
-
 /* Step to the next entry of the index; false at the end of the scan. */
 static pg_attribute_always_inline bool
 next_entry(ScanNode *node, IndexScanDesc scan, ScanDirection direction)
@@ -159,19 +153,6 @@ store_index_tuple(IndexOnlyScanState *state, TupleTableSlot *slot,
 	ExecStoreVirtualTuple(slot);
 }
 
-/* VM_ALL_VISIBLE() of a scan that has looked ahead, and goes on if it does. */
-static bool
-all_visible(ScanNode *node, IndexScanDesc scan, ScanDirection direction,
-			BlockNumber block, Buffer *vm_buffer)
-{
-	if (!HeapAheadAllVisible(node->ahead, block, vm_buffer))
-		return false;
-	if (node->policy.mode >= POLICY_AHEAD &&
-		node->returned - node->looked_at >= ENTRIES_PER_LOOK)
-		ScanLookAhead(node, scan, direction);
-	return true;
-}
-
 /*
  * The next row of an index-only scan.  The visibility map is asked here, while
  * the scan stands on the entry, and never earlier: that is what makes the
@@ -209,11 +190,11 @@ index_only_next(ScanNode *node, IndexOnlyScanState *state)
 		bool		from_heap = false;
 
 		CHECK_FOR_INTERRUPTS();
-		if (likely(node->ahead == NULL) ?
+		if (likely(node->returned < node->look_at) ?
 				!VM_ALL_VISIBLE(scan->heapRelation, block,
 								&state->ioss_VMBuffer) :
-				!all_visible(node, scan, direction, block,
-							 &state->ioss_VMBuffer))
+				!ScanAllVisible(node, scan, direction, block,
+								&state->ioss_VMBuffer))
 		{
 			InstrCountTuples2(state, 1);
 			if (!fetch_entry(node, scan, direction, state->ioss_TableSlot))
@@ -242,6 +223,14 @@ index_only_next(ScanNode *node, IndexOnlyScanState *state)
 	return ExecClearTuple(slot);
 }
 
+/* MemoryContextReset(), which most rows do not need to call. */
+static inline void
+reset_if_used(MemoryContext mcxt)
+{
+	if (unlikely(!mcxt->isReset || mcxt->firstchild != NULL))
+		MemoryContextReset(mcxt);
+}
+
 /*
  * Filter and project, as ExecScan() does.  EvalPlanQual starts its own plan
  * states, which are never taken over, so that there is nothing to recheck.
@@ -256,7 +245,7 @@ index_only_next(ScanNode *node, IndexOnlyScanState *state)
 		{ \
 			TupleTableSlot *slot; \
 			\
-			ResetExprContext(econtext); \
+			reset_if_used(econtext->ecxt_per_tuple_memory); \
 			CHECK_FOR_INTERRUPTS(); \
 			slot = next(node, state); \
 			if (TupIsNull(slot)) \

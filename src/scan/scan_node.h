@@ -34,6 +34,7 @@ typedef struct ScanNode
 	uint64		returned;		/* entries that the scan has returned */
 	uint64		step_at;		/* as many, until ScanStep() is called */
 	uint64		looked_at;		/* its value at the last look, ahead or not */
+	uint64		look_at;		/* as many, until ScanAllVisible() is called */
 } ScanNode;
 
 /* next_row.c: the ExecProcNode functions of both kinds. */
@@ -56,9 +57,13 @@ extern void ScanWatch(ScanNode *node, IndexScanDesc scan);
 extern bool ScanFetch(ScanNode *node, IndexScanDesc scan,
 					  ScanDirection direction, TupleTableSlot *slot);
 
-/* In AHEAD: look ahead, though the scan has come to no heap page. */
-extern void ScanLookAhead(ScanNode *node, IndexScanDesc scan,
-						  ScanDirection direction);
+/*
+ * VM_ALL_VISIBLE() of the scan's entry, after which a scan in AHEAD looks ahead
+ * now and then, though it has come to no heap page.
+ */
+extern bool ScanAllVisible(ScanNode *node, IndexScanDesc scan,
+						   ScanDirection direction, BlockNumber block,
+						   Buffer *vm_buffer);
 
 /* The scan has come to its end. */
 extern void ScanFinish(ScanNode *node);

@@ -8,8 +8,11 @@ fragmented, one of two columns, and each with pages that VACUUM has deleted.
 
 from __future__ import annotations
 
+import os
 import random
+import signal
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
@@ -18,7 +21,9 @@ import pytest
 
 from conftest import MakeCluster, reads_are_async
 from corruption import ANYWHERE, any_line_pointer, tuple_header
-from queries import fetch, fetch_row
+from differential import bad_lines
+from queries import fetch, fetch_row, scalar
+from relations import BLOCK, await_true
 from scans import INDEX_SCANS, Connection, Load
 from test_scan_counters import explained
 from test_scan_hazards import SERVER, Side, Sides, alike, finish
@@ -226,6 +231,47 @@ def test_leaf_pages_read_ahead_count_as_read(sides: Sides, name: str) -> None:
 
     _, read = alike(sides, observed)
     assert read > 5
+
+
+def test_parents_of_array_keys_are_read_ahead(make_cluster: MakeCluster) -> None:
+    """Pages of level 1 are in flight together when the I/O workers stand still and the scan waits for one of its pages."""
+    cluster = make_cluster({**SERVER, "io_method": "worker", "io_workers": 1}, name="parents")
+    side = Side(cluster, "forced")
+    side.run(*SETUP.split(";\n"), ONLY_BITMAPS)
+    turn(side, on=True)
+    keys = ", ".join(f"wide({key})" for key in range(0, ROWS, ROWS // 40))
+    query = f"SELECT count(*) FROM p WHERE b = ANY (ARRAY[{keys}])"
+    expected = side.rows(query)
+    pages = side.rows(
+        "SELECT n FROM generate_series(1, pg_relation_size('p_b') / 8192 - 1) n, LATERAL bt_page_stats('p_b', n)"
+        " WHERE type = 'i' AND btpo_level = 1"
+    )
+    parents = {block for (block,) in pages}
+    assert len(parents) > 10
+    path = side.value("SELECT pg_relation_filepath('p_b')")
+    pid = side.value("SELECT pg_backend_pid()")
+    make_cold(side)
+    with cluster.connect(side.database) as other, ThreadPoolExecutor(1) as pool:
+        workers = fetch(other, "SELECT pid FROM pg_stat_activity WHERE backend_type = 'io worker'")
+        assert workers
+        waits = f"SELECT wait_event = 'AioIoCompletion' FROM pg_stat_activity WHERE pid = {pid}"
+        assert not scalar(other, waits)
+        try:
+            for (worker,) in workers:
+                os.kill(worker, signal.SIGSTOP)
+            found = pool.submit(side.rows, query)
+            await_true(lambda: scalar(other, waits), "a wait for a read")
+            reads = fetch(
+                other,
+                f"SELECT off / {BLOCK}, length / {BLOCK} FROM pg_aios WHERE pid = {pid} AND target_desc LIKE '%\"{path}\"%'",
+            )
+        finally:
+            for (worker,) in workers:
+                os.kill(worker, signal.SIGCONT)
+        assert found.result() == expected
+    blocks = {block for first, n in reads for block in range(int(first), int(first) + int(n))}
+    assert len(blocks & parents) >= 4
+    assert not bad_lines(cluster.log)
 
 
 @pytest.mark.parametrize("rows", (1, 30, 100, 400, 2000))
