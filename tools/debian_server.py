@@ -4,7 +4,8 @@ For each major version: apt resolves and fetches the packages of a Debian suite 
 a state of its own (nothing of the machine's package database is read or changed, and no root is
 needed); dpkg-deb unpacks them into a tree; and the programs of that tree are told to use the
 tree's own dynamic loader and C library (patchelf).  What results is an ordinary installation: its
-pg_config serves PGXS, and its programs run on this machine, however much older that is.
+pg_config serves PGXS, and its programs run on this machine, however much older that is, or of
+whichever architecture, if qemu-user-static can run that (no root is needed, and no binfmt_misc).
 
 The invariant: a tree that exists is complete.  It is made under another name and renamed last; a
 file in it tells which packages it was made from, and it is made anew when those change.  apt
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -43,6 +45,9 @@ class Suite:
 
 
 SUITES = {17: Suite("trixie"), 18: Suite("forky"), 19: Suite("forky", also="experimental")}
+
+EMULATORS = {"arm64": "qemu-aarch64-static"}
+"""What runs programs of an architecture on others."""
 
 
 # The mirror
@@ -76,9 +81,10 @@ def mirror() -> str:
 # The packages
 
 
-def configuration(cache: Path, mirror: str, major: int) -> dict[str, str]:
+def configuration(cache: Path, mirror: str, major: int, architecture: str = "") -> dict[str, str]:
     """The files that make apt work in ``cache``: their names and texts.
 
+    architecture: Debian's word; empty: this machine's
     apt reads the machine's own configuration first (a proxy may be set there)."""
     suite = SUITES[major]
     sources = "".join(
@@ -104,13 +110,16 @@ Acquire::Check-Valid-Until "false";
 Acquire::Languages "none";
 Acquire::Retries "3";
 """
+    if architecture:
+        apt += f'APT::Architecture "{architecture}";\nAPT::Architectures "{architecture}";\n'
     return {"sources.list": sources, "preferences": pins, "apt.conf": apt.lstrip(), "status": ""}
 
 
-def fetch(major: int, cache: Path) -> list[Path]:
+def fetch(major: int, cache: Path, architecture: str = "") -> list[Path]:
     """The .deb files of a server and of all it depends on, the newest, fetched where missing.
 
     cache: a directory for apt's state and the packages
+    architecture: Debian's word; empty: this machine's
     Unavailable with apt's reason if that fails."""
     archives = cache / "archives"
     for directory in (cache / "lists" / "partial", archives / "partial"):
@@ -122,7 +131,7 @@ def fetch(major: int, cache: Path) -> list[Path]:
     # apt says where it would fetch from only what it lacks.
     print_all = ["--print-uris", "-o", f"Dir::Cache::archives={cache}/none"]
     with locked(cache / "lock"):
-        for name, text in configuration(cache, mirror(), major).items():
+        for name, text in configuration(cache, mirror(), major, architecture).items():
             (cache / name).write_text(text)
         _run(["apt-get", *conf, "update"])
         _run(["apt-get", *conf, "--yes", "--download-only", *server])
@@ -157,23 +166,25 @@ def fetch_source(major: int, cache: Path) -> Path:
 # The tree
 
 
-def provision(major: int, cache: Path, trees: Path) -> Path:
+def provision(major: int, cache: Path, trees: Path, architecture: str = "") -> Path:
     """The pg_config of a server of this major version, provisioned or brought up to date.
 
     cache: directory for packages
     trees: directory for the trees, which the user that runs servers can enter
+    architecture: one of EMULATORS, whose programs qemu runs; empty: this machine's
     Unavailable with the reason if it cannot be had."""
-    files = fetch(major, cache / str(major))
-    tree = trees / str(major)
+    name = "-".join(filter(None, [str(major), architecture]))
+    files = fetch(major, cache / name, architecture)
+    tree = trees / name
     made_from = "".join(f"{file.name}\n" for file in files)
     stamp = tree / MADE_FROM
     if not stamp.exists() or stamp.read_text() != made_from:
         trees.mkdir(parents=True, exist_ok=True)
-        new = trees / f".{major}-{os.getpid()}"
+        new = trees / f".{name}-{os.getpid()}"
         try:
             for file in files:
                 _run(["dpkg-deb", "--extract", file, new])
-            relocate(new, tree, major)
+            relocate(new, tree, major, architecture)
             (new / MADE_FROM).write_text(made_from)
             new.chmod(0o755)
             shutil.rmtree(tree, ignore_errors=True)
@@ -183,10 +194,11 @@ def provision(major: int, cache: Path, trees: Path) -> Path:
     return tree / "usr" / "lib" / "postgresql" / str(major) / "bin" / "pg_config"
 
 
-def relocate(tree: Path, place: Path, major: int) -> None:
+def relocate(tree: Path, place: Path, major: int, architecture: str = "") -> None:
     """Make PostgreSQL's programs in an unpacked tree use its loader and libraries.
 
     place: where the tree will be, since a program names its loader by an absolute path
+    architecture: one of EMULATORS: a script that runs the emulator takes each program's name
     Unavailable if the tree has no loader."""
     libraries = [path.relative_to(tree) for path in sorted(tree.glob("**/lib/*-linux-gnu*")) if path.is_dir()]
     loaders = sorted(tree.glob("**/ld-linux-*.so.*"))
@@ -199,6 +211,11 @@ def relocate(tree: Path, place: Path, major: int) -> None:
     # Of the virtual environment, where there is one.
     patchelf = shutil.which("patchelf", path=str(Path(sys.executable).parent)) or "patchelf"
     _run([patchelf, "--set-interpreter", loader, "--force-rpath", "--set-rpath", rpath, *programs])
+    for program in programs if architecture else []:
+        real = program.rename(program.with_name(f"{program.name}.real"))
+        at = shlex.quote(str(place / real.relative_to(tree)))
+        program.write_text(f'#!/bin/sh\nexec {EMULATORS[architecture]} {at} "$@"\n')
+        program.chmod(0o755)
 
 
 def _is_program(path: Path) -> bool:

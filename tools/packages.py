@@ -9,8 +9,10 @@ have, installed and removed, and so are the other ways to install it.  The
 root itself then knows nothing but the package: there everything is done that README.md tells a new
 user to do, from installing to removing.  It needs root, since apt and dpkg do.
 
-A version with an architecture is built from source in a root of that one, and tested there; qemu-user-static
-runs what this machine does not.  Where rpmbuild is, it builds a package for the embedded server.
+A version with an architecture is built from source in a root of that one, and tested there.  For one
+that this machine does not run, a cross compiler builds, and the server and clients of the tests,
+unpacked beside the system, are run by qemu-user-static.  Where rpmbuild is, it builds a package for the
+embedded server.
 
 What runs in a root has processes and mounts of its own, which end with it.  Packages that apt
 fetched are kept in the matrix's cache; of a run that passed, only the .deb files stay.
@@ -30,9 +32,20 @@ from pathlib import Path
 
 import debian_server
 import readme_walk
+from cells import Cell
 from debian_server import Unavailable
-from matrix import BUILD, ROOT, cache_directory, mirror_answers, run
-from pg_lookahead.server.installation import Installation
+from matrix import (
+    BUILD,
+    ROOT,
+    BuildFailed,
+    build,
+    cache_directory,
+    mirror_answers,
+    run,
+    run_sql_suite,
+    servers_directory,
+)
+from pg_lookahead.server.installation import ClusterError, Installation
 
 PLACE = BUILD.with_name("packages")
 
@@ -57,6 +70,14 @@ HARDENED = {
     "symbols bound at start": r"\(FLAGS\).* BIND_NOW",
     "a stack that is not executed": r"GNU_STACK .* RW ",
     "a guarded stack": r"UND __stack_chk_fail",
+}
+
+
+# For architectures that are emulated: the compiler, and the packages of it and of the emulator.
+COMPILERS = {"arm64": "aarch64-linux-gnu-gcc"}
+PROVIDERS = {
+    "aarch64-linux-gnu-gcc": "gcc-aarch64-linux-gnu libc6-dev-arm64-cross",
+    "qemu-aarch64-static": "qemu-user-static",
 }
 
 
@@ -168,8 +189,7 @@ def check_package(file: Path, major: int) -> None:
 def make_root(root: Path, major: int, log: Path, architecture: str = "") -> None:
     """A minimal system of the suite that has a version, in a directory that does not exist.
 
-    architecture: Debian's word; empty: this machine's.  One that this machine does not run needs
-        qemu-user-static, registered with the kernel (binfmt_misc)."""
+    architecture: Debian's word, of one that this machine runs; empty: its own"""
     suite, mirror = debian_server.SUITES[major], debian_server.mirror()
     other = [f"--arch={architecture}"] if architecture else []
     archives = archives_directory(major, architecture)
@@ -219,6 +239,28 @@ def package(major: int) -> str:
     return f"{found.relative_to(ROOT)}: built, installed into a clean root, and used"
 
 
+def emulated(major: int, architecture: str) -> str:
+    """Cross-compile for another architecture, and run the regression tests there; what was done.
+
+    PackageFailed, BuildFailed or Unavailable if that fails."""
+    for program in (debian_server.EMULATORS[architecture], COMPILERS[architecture]):
+        if not shutil.which(program):
+            raise Unavailable(f"there is no {program} (Debian, Ubuntu: apt install {PROVIDERS[program]})")
+    told = []
+    with servers_directory(ROOT / "build") as trees:
+        pg_config = debian_server.provision(major, cache_directory(), trees, architecture)
+        copy = build(f"{major}-{architecture}", pg_config, f"CC={COMPILERS[architecture]}")
+        for suite in ("regress", "isolation"):
+            log = BUILD / "logs" / f"packages-{major}-{architecture}-{suite}.log"
+            result = run_sql_suite(
+                suite, Cell(major, "worker" if major >= 18 else "sync"), pg_config, copy, log
+            )
+            if result.state != "ok":
+                raise PackageFailed(f"{suite} {result.reason}; all of it is in {log.relative_to(ROOT)}")
+            told.append(f"{suite} {result.brief()}")
+    return f"PostgreSQL {major} on {architecture}, emulated: cross-compiled; {'; '.join(told)}"
+
+
 def elsewhere(major: int, architecture: str) -> str:
     """Build from source for another architecture, and run the regression tests there; what was done."""
     place = PLACE / f"{major}-{architecture}"
@@ -262,9 +304,12 @@ def main(arguments: Sequence[str]) -> int:
         print("RPM: not built; there is no rpmbuild (Debian, Ubuntu: apt install rpm)", flush=True)
     for major, _, architecture in chosen:
         try:
-            done = elsewhere(int(major), architecture) if architecture else package(int(major))
+            if architecture in debian_server.EMULATORS:
+                done = emulated(int(major), architecture)
+            else:
+                done = elsewhere(int(major), architecture) if architecture else package(int(major))
             print(done, flush=True)
-        except (PackageFailed, Unavailable) as error:
+        except (PackageFailed, Unavailable, BuildFailed, ClusterError) as error:
             print(f"PostgreSQL {major} {architecture}: {error}", file=sys.stderr, flush=True)
             failed = True
     return int(failed)

@@ -142,6 +142,9 @@ def test_apt_gets_a_state_of_its_own(tmp_path: Path) -> None:
     assert " experimental main" in files["sources.list"]
     assert f'Dir::State::status "{tmp_path}/status"' in files["apt.conf"]
     assert "postgresql*-19" in files["preferences"]
+    assert "Architecture" not in files["apt.conf"]
+    other = debian_server.configuration(tmp_path, "http://mirror/debian", 19, "arm64")
+    assert 'APT::Architecture "arm64"' in other["apt.conf"]
 
 
 def test_a_half_made_tree_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,9 +160,9 @@ def test_a_half_made_tree_is_made_again(tmp_path: Path, monkeypatch: pytest.Monk
                 raise debian_server.Unavailable("dpkg-deb failed: no space")
         return ""
 
-    monkeypatch.setattr(debian_server, "fetch", lambda major, cache: files)
+    monkeypatch.setattr(debian_server, "fetch", lambda major, cache, architecture: files)
     monkeypatch.setattr(debian_server, "_run", run)
-    monkeypatch.setattr(debian_server, "relocate", lambda new, tree, major: None)
+    monkeypatch.setattr(debian_server, "relocate", lambda *_: None)
     broken = {"postgresql-18_18.6.deb"}
     trees = tmp_path / "trees"
     with pytest.raises(debian_server.Unavailable, match="no space"):
@@ -175,6 +178,32 @@ def test_a_half_made_tree_is_made_again(tmp_path: Path, monkeypatch: pytest.Monk
     debian_server.provision(18, tmp_path, trees)
     assert unpacked[2:] == [file.name for file in files]
     assert [path.name for path in trees.iterdir()] == ["18"]
+
+
+def test_an_emulator_runs_programs_of_another_architecture(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a script in each program's place; scripts and libraries stay as they are."""
+    programs, library = tmp_path / "usr/lib/postgresql/18/bin", tmp_path / "usr/lib/aarch64-linux-gnu"
+    for directory in (programs, library):
+        directory.mkdir(parents=True)
+    for name, text in (("postgres", "\x7fELF"), ("pgindent", "#!/bin/sh"), ("a.so", "\x7fELF")):
+        (programs / name).write_text(text)
+        (programs / name).chmod(0o755)
+    (library / "ld-linux-aarch64.so.1").touch()
+    patched: list[list[object]] = []
+    monkeypatch.setattr(debian_server, "_run", patched.append)
+    debian_server.relocate(tmp_path, Path("/a place"), 18, "arm64")
+    real = "/a place/usr/lib/postgresql/18/bin/postgres.real"
+    assert (programs / "postgres").read_text() == f"#!/bin/sh\nexec qemu-aarch64-static '{real}' \"$@\"\n"
+    assert (programs / "postgres.real").read_text() == "\x7fELF"
+    assert sorted(path.name for path in programs.iterdir()) == [
+        "a.so",
+        "pgindent",
+        "postgres",
+        "postgres.real",
+    ]
+    assert "/a place/usr/lib/aarch64-linux-gnu/ld-linux-aarch64.so.1" in map(str, patched[0])
 
 
 def test_a_program_that_fails_says_why(tmp_path: Path) -> None:

@@ -114,19 +114,21 @@ def test_blkparse_takes_reads_given_to_the_driver() -> None:
     assert entries("blkparse", BLKPARSE) == [("8,0", 223490 * 512, 8192), ("8,0", 0, 131072)]
 
 
+IOLOG = """\
+fio version 2 iolog
+/d add
+/d open
+/d read 8192 4096
+/d write 0 8192
+/d wait 100 0
+/d read 0 512
+/d close"""
+
+
 def test_iologs_of_both_versions() -> None:
-    body = [
-        "/d add",
-        "/d open",
-        "/d read 8192 4096",
-        "/d write 0 8192",
-        "/d wait 100 0",
-        "/d read 0 512",
-        "/d close",
-    ]
     wanted = [("/d", 8192, 4096), ("/d", 0, 512)]
-    assert entries("iolog", "\n".join(["fio version 2 iolog", *body])) == wanted
-    timed = [f"{17 * i} {line}" for i, line in enumerate(body)]
+    assert entries("iolog", IOLOG) == wanted
+    timed = [f"{17 * i} {line}" for i, line in enumerate(IOLOG.splitlines()[1:])]
     assert entries("iolog", "\n".join(["fio version 3 iolog", *timed])) == wanted
 
 
@@ -182,12 +184,16 @@ def test_malformed_text_is_one_line(tmp_path: Path, kind: str) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("kind", ["strace", "blkparse", "iolog"])
-@given(data=st.binary(max_size=2000))
-@settings(max_examples=100)
-def test_no_bytes_crash_a_parser(kind: str, data: bytes) -> None:
+@pytest.mark.parametrize(("kind", "sample"), [("strace", STRACE), ("blkparse", BLKPARSE), ("iolog", IOLOG)])
+@given(data=st.data())
+@settings(max_examples=300)
+def test_no_bytes_crash_a_parser(kind: str, sample: str, data: st.DataObject) -> None:
+    """Any bytes in place of some of a good text's, or of all."""
+    good = sample.encode()
+    first, last = sorted(data.draw(st.integers(0, len(good))) for _ in range(2))
+    text = good[:first] + data.draw(st.binary(max_size=200)) + good[last:]
     try:
-        list(sources.PARSERS[kind](sources.lines(io.BytesIO(data))))
+        list(sources.PARSERS[kind](sources.lines(io.BytesIO(text))))
     except TraceError as error:
         assert "\n" not in str(error)
 
