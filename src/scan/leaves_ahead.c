@@ -41,7 +41,7 @@
  * Where a LIMIT wants fewer leaf pages than that, the scan reads them by itself
  * as fast as another process can be woken to do it.
  */
-#define LEAST_LEAVES 4
+#define LEAST_LEAVES 8
 
 /* Pages of the level above that may be looked at for one refill. */
 #define PARENTS_PER_FILL 4
