@@ -346,7 +346,7 @@ def test_queries_are_forgotten_with_their_memory(sides: Sides) -> None:
 
 
 def test_names_are_padded(sides: Sides) -> None:
-    """Columns of type name come out of an index as they were put in."""
+    """Columns of type name come out of an index as they were put in, with zeros up to their size."""
 
     def steps(side: Side) -> list[Any]:
         side.run("DROP TABLE IF EXISTS t CASCADE")
@@ -357,9 +357,13 @@ def test_names_are_padded(sides: Sides) -> None:
         )
         side.run("VACUUM t", "UPDATE t SET id = id WHERE id % 20 = 3")
         side.evict()
-        query = "SELECT n, length(n::text), md5(namesend(n)) FROM t WHERE n > 'b' ORDER BY n"
+        query = "SELECT n FROM t WHERE n > 'b' ORDER BY n"
         assert "Index Only Scan" in str(side.rows(f"EXPLAIN {query}"))
-        return side.rows(query)
+        side.run("DROP TABLE IF EXISTS copied", f"CREATE TABLE copied AS {query}")
+        return side.rows(
+            "SELECT b, lp, t_data FROM generate_series(0, pg_relation_size('copied') / 8192 - 1) AS b,"
+            " heap_page_items(get_raw_page('copied', b::int))"
+        )
 
     assert len(alike(sides, steps)) > 2500
 
