@@ -53,8 +53,8 @@ BUILD = ROOT / "build" / "matrix"
 SOURCES = ("Makefile", "VERSION", "pg_lookahead.control", "sql", "src", "test")
 DIFFERENTIAL = ("*differential*", "*equality*")
 """Tests whose every statement is answered by stock PostgreSQL, too."""
-UPGRADE = "test_upgrade.py"
-"""The tests that need servers of several versions at once."""
+UPGRADE = ("test_upgrade.py", "test_install_places.py")
+"""The tests that need servers of several versions at once, and those of other places to install into."""
 
 
 # Servers
@@ -182,13 +182,13 @@ def run_core_suite(cell: Cell, pg_config: Path, log: Path) -> Result:
 
 
 def run_python_suite(suite: str, cell: Cell, servers: Sequence[Path], log: Path) -> Result:
-    """pytest, on servers of the cell: the differential tests, pg_upgrade up to the cell, or all others."""
+    """pytest, on servers of the cell: the differential tests, UPGRADE up to the cell, or all others."""
     tests = ROOT / "test" / "python"
     chosen = {path for pattern in DIFFERENTIAL for path in tests.glob(f"test_{pattern}.py")}
     if suite == "python":
-        chosen = set(tests.glob("test_*.py")) - chosen - {tests / UPGRADE}
+        chosen = set(tests.glob("test_*.py")) - chosen - {tests / name for name in UPGRADE}
     elif suite == "upgrade":
-        chosen = {tests / UPGRADE}
+        chosen = {tests / name for name in UPGRADE}
     report = log.with_suffix(".xml")
     report.unlink(missing_ok=True)
     # Not as a module: the extension's library in the current directory has the package's name.
