@@ -146,9 +146,9 @@ def run(command: Sequence[str | Path], cwd: Path, log: Path, **environment: str)
     return Done(done.returncode, log.read_text(errors="replace"), time.monotonic() - started)
 
 
-def run_sql_suite(suite: str, cell: Cell, pg_config: Path, copy: Path, log: Path) -> Result:
-    """pg_regress or isolationtester, on a server of the cell."""
-    settings: dict[str, object] = {"shared_preload_libraries": "pg_lookahead"}
+def run_sql_suite(suite: str, cell: Cell, pg_config: Path, copy: Path, log: Path, **more: object) -> Result:
+    """pg_regress or isolationtester, on a server of the cell, with further settings."""
+    settings: dict[str, object] = {"shared_preload_libraries": "pg_lookahead", **more}
     if cell.major >= 18:
         settings["io_method"] = cell.io_method
     outputs = copy / "build"
