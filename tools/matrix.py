@@ -53,8 +53,8 @@ BUILD = ROOT / "build" / "matrix"
 SOURCES = ("Makefile", "VERSION", "pg_lookahead.control", "sql", "src", "test")
 DIFFERENTIAL = ("*differential*", "*equality*")
 """Tests whose every statement is answered by stock PostgreSQL, too."""
-UPGRADE = "test_upgrade.py"
-"""The tests that need servers of several versions at once."""
+UPGRADE = ("test_upgrade.py", "test_install_places.py")
+"""The tests that need servers of several versions at once, and those of other places to install into."""
 
 
 # Servers
@@ -146,9 +146,9 @@ def run(command: Sequence[str | Path], cwd: Path, log: Path, **environment: str)
     return Done(done.returncode, log.read_text(errors="replace"), time.monotonic() - started)
 
 
-def run_sql_suite(suite: str, cell: Cell, pg_config: Path, copy: Path, log: Path) -> Result:
-    """pg_regress or isolationtester, on a server of the cell."""
-    settings: dict[str, object] = {"shared_preload_libraries": "pg_lookahead"}
+def run_sql_suite(suite: str, cell: Cell, pg_config: Path, copy: Path, log: Path, **more: object) -> Result:
+    """pg_regress or isolationtester, on a server of the cell, with further settings."""
+    settings: dict[str, object] = {"shared_preload_libraries": "pg_lookahead", **more}
     if cell.major >= 18:
         settings["io_method"] = cell.io_method
     outputs = copy / "build"
@@ -182,13 +182,13 @@ def run_core_suite(cell: Cell, pg_config: Path, log: Path) -> Result:
 
 
 def run_python_suite(suite: str, cell: Cell, servers: Sequence[Path], log: Path) -> Result:
-    """pytest, on servers of the cell: the differential tests, pg_upgrade up to the cell, or all others."""
+    """pytest, on servers of the cell: the differential tests, UPGRADE up to the cell, or all others."""
     tests = ROOT / "test" / "python"
     chosen = {path for pattern in DIFFERENTIAL for path in tests.glob(f"test_{pattern}.py")}
     if suite == "python":
-        chosen = set(tests.glob("test_*.py")) - chosen - {tests / UPGRADE}
+        chosen = set(tests.glob("test_*.py")) - chosen - {tests / name for name in UPGRADE}
     elif suite == "upgrade":
-        chosen = {tests / UPGRADE}
+        chosen = {tests / name for name in UPGRADE}
     report = log.with_suffix(".xml")
     report.unlink(missing_ok=True)
     # Not as a module: the extension's library in the current directory has the package's name.
