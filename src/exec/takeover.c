@@ -54,9 +54,8 @@ TakeoverRegister(const Taker *taker)
 }
 
 /*
- * What has been found out stays true, since no library is ever unloaded.  It is
- * kept in the order in which it was asked for, since dladdr() may look at all
- * symbols of the server.
+ * dladdr() may look at all symbols of the server, so that each function is
+ * looked up once.  The answer stays true, since no library is ever unloaded.
  */
 bool
 TakeoverIsServersOwn(ExecProcNodeMtd function)
