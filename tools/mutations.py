@@ -440,7 +440,7 @@ MUTATIONS = [
     ),
     Mutation(
         "tuple outside the page",
-        "src/index/index_page.c",
+        "src/index/index_page.h",
         "ItemIdGetOffset(iid) + length > ((PageHeader) page)->pd_special ||",
         "",
         (),
