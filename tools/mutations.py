@@ -254,7 +254,7 @@ MUTATIONS = [
         "src/scan/entries_ahead.c",
         "if (ahead->pages < PAGES_BEFORE_DESCENTS)\n\t\t\treturn false;",
         "",
-        (HAZARDS + "test_abandoned_array_scan_stays_on_its_page",),
+        (MUTANTS + "test_array_scans_search_nothing_more_on_their_first_page",),
         "A scan of array keys that is left on its first page has searched the index for the next match.",
     ),
     # Which tables and nodes

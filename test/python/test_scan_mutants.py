@@ -274,16 +274,18 @@ def test_leaf_pages_that_another_process_may_take_are_not_read(sides: Sides, con
 
 
 def test_entries_looked_at_for_one_refill_are_bounded(sides: Sides) -> None:
-    """An index-only scan of all-visible pages that is left after some rows has not walked over the index.
+    """An index-only scan that is left on the pages that are not all-visible has not walked over the index.
 
     Its leaf pages are cached, so that no read in flight ends the walk."""
     hits = {}
     for name, side in sides.items():
         side.run("DROP TABLE IF EXISTS t CASCADE")
-        side.table("(k int)", "SELECT i FROM generate_series(1, 120000) AS i", "(k)")
-        side.run("VACUUM t", "SELECT count(*) FROM t WHERE k > 0")
+        side.table("(k int)", "SELECT i::bigint * 7919 % 120000 FROM generate_series(1, 120000) AS i", "(k)")
+        side.run(
+            "VACUUM t", "UPDATE t SET k = k WHERE k IN (11, 12)", "SELECT count(*) FROM t WHERE k > 0"
+        )
         with side.connect() as conn, side.cluster.connect(side.database) as watcher:
-            query = "SELECT k FROM t WHERE k > 10 AND k + 0 > 0 ORDER BY k LIMIT 70"
+            query = "SELECT k FROM t WHERE k > 10 AND k + 0 > 0 ORDER BY k LIMIT 2"
             assert "Index Only Scan" in str(fetch(conn, f"EXPLAIN {query}"))
             reader = Reader(side, conn)
             conn.execute(query.encode())
@@ -292,6 +294,28 @@ def test_entries_looked_at_for_one_refill_are_bounded(sides: Sides) -> None:
             hits[name] = io_blocks(reader, watcher, conn.info.backend_pid) - before
     print(hits)
     assert hits["off"] <= hits["forced"] <= hits["off"] + 40
+
+
+def test_array_scans_search_nothing_more_on_their_first_page(sides: Sides) -> None:
+    """A scan that is left on its first page has not searched a cached index for the match after the last one."""
+    rows = "SELECT i % 3, i, (i < 120)::int, repeat('x', 600) FROM generate_series(1, 60000) AS i"
+    query = b"SELECT EXISTS (SELECT FROM t WHERE a = ANY (ARRAY[1, 2]) AND c = 1 AND pad <> '' OFFSET 30)"
+
+    def blocks(side: Side) -> int:
+        side.table("(a int, b int, c int, pad text)", rows, "(a, b, c)")
+        with side.connect() as conn, side.cluster.connect(side.database) as watcher:
+            reader = Reader(side, conn)
+            conn.execute(query)
+            side.run("SELECT count(*) FROM t WHERE a >= 0")
+            side.evict("t")
+            before, ahead = io_blocks(reader, watcher, conn.info.backend_pid), side.blocks_read_ahead()
+            conn.execute(query)
+            visited = io_blocks(reader, watcher, conn.info.backend_pid) - before
+            assert until(lambda: (side.blocks_read_ahead() > ahead) == side.forced)
+        return visited
+
+    off, forced = blocks(sides["off"]), blocks(sides["forced"])
+    assert off <= forced <= off + 20
 
 
 class Reader(Side):
