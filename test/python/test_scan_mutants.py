@@ -281,9 +281,7 @@ def test_entries_looked_at_for_one_refill_are_bounded(sides: Sides) -> None:
     for name, side in sides.items():
         side.run("DROP TABLE IF EXISTS t CASCADE")
         side.table("(k int)", "SELECT i::bigint * 7919 % 120000 FROM generate_series(1, 120000) AS i", "(k)")
-        side.run(
-            "VACUUM t", "UPDATE t SET k = k WHERE k IN (11, 12)", "SELECT count(*) FROM t WHERE k > 0"
-        )
+        side.run("VACUUM t", "UPDATE t SET k = k WHERE k IN (11, 12)", "SELECT count(*) FROM t WHERE k > 0")
         with side.connect() as conn, side.cluster.connect(side.database) as watcher:
             query = "SELECT k FROM t WHERE k > 10 AND k + 0 > 0 ORDER BY k LIMIT 2"
             assert "Index Only Scan" in str(fetch(conn, f"EXPLAIN {query}"))
