@@ -257,6 +257,10 @@ def servers_of(
         return dict(zip(majors, pool.map(one, majors), strict=True))
 
 
+MISSING = re.compile(r"Failed to fetch \S+ +404 ")
+"""What apt says of a package that the mirror's index names and the mirror does not have."""
+
+
 def mirror_answers() -> bool:
     """Whether the package mirror gives what every mirror has, probed past apt."""
     try:
@@ -304,7 +308,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--forgive-mirror",
         action="store_true",
-        help="a cell that was not run is no failure if the package mirror does not answer",
+        help="a cell that was not run is no failure if the package mirror does not answer, or lacks"
+        " a package that its index names",
     )
     options = parser.parse_args(arguments)
     # Wide enough for the table where there is no terminal.
@@ -323,11 +328,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for line in remarks(results):
         console.print(line, highlight=False, markup=False)
     console.print(f"{time.monotonic() - started:.0f} s in all; logs in {(BUILD / 'logs').relative_to(ROOT)}")
+    left_out = [result.reason for result in results.values() if result.state == "not run"]
     forgiven = False
-    if options.forgive_mirror and any(result.state == "not run" for result in results.values()):
-        forgiven = not mirror_answers()
+    if options.forgive_mirror and left_out:
+        forgiven = all(MISSING.search(reason) for reason in left_out) or not mirror_answers()
         if forgiven:
-            console.print("NOT RUN: the package mirror does not answer, so cells were left out")
+            console.print("NOT RUN: the package mirror does not give all packages, so cells were left out")
     return verdict(results, bool(options.cells), forgiven)
 
 

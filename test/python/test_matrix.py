@@ -240,6 +240,19 @@ def test_a_named_cell_without_server_fails(
         assert matrix.main(["--suites", "regress"]) == 0
 
 
+def test_a_mirror_that_lacks_what_its_index_names_is_forgiven(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(*_: object) -> Path:
+        raise debian_server.Unavailable(
+            "apt-get failed: E: Failed to fetch http://mirror/postgresql-17_17.12.dsc  404  Not Found"
+        )
+
+    monkeypatch.delenv("MATRIX_PG_CONFIGS", raising=False)
+    monkeypatch.setattr(debian_server, "provision", none)
+    monkeypatch.setattr(matrix, "mirror_answers", lambda: True)
+    assert matrix.main(["--suites", "core", "--cells", "17", "--forgive-mirror"]) == 0
+    assert matrix.main(["--suites", "core", "--cells", "17"]) == 1
+
+
 def test_the_source_must_be_the_servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     archive = tmp_path / "postgresql-18_18.6.orig.tar.bz2"
     monkeypatch.setattr(debian_server, "fetch_source", lambda major, cache: archive)

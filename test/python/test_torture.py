@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from torture.model import Model, Violation
+from torture.recovery import bad_lines
 from torture.sabotage import SABOTAGES
 
 SEED = 20261122
@@ -83,3 +84,10 @@ def test_a_transaction_in_doubt_is_there_as_a_whole_or_not_at_all() -> None:
     model.resolve({1: (0, 0), 2: (0, 0)}, after_crash=False)
     assert not model.in_doubt
     assert model.now == {1: (0, 0), 2: (0, 0)}
+
+
+def test_a_rollback_may_end_with_the_postmaster_only() -> None:
+    end = "FATAL:  terminating connection due to unexpected postmaster exit"
+    warning = "client backend 01000 WARNING:  AbortTransaction while in ABORT state"
+    assert bad_lines(f"{end}\n{warning}\n") == []
+    assert bad_lines(f"{warning}\n") == [warning]
