@@ -483,6 +483,27 @@ LookaheadBTreeSearchesAgain(IndexScanDesc scan)
 }
 
 /*
+ * Preprocess the keys of a btree scan before its first search, which will do so
+ * again.  17 asserts there that arrays stand at their current elements, and
+ * that the keys can be met at all.
+ */
+static inline void
+LookaheadPreprocessKeys(IndexScanDesc scan)
+{
+#if PG_VERSION_NUM < 180000
+	BTScanOpaque so = (BTScanOpaque) scan->opaque;
+
+	_bt_preprocess_keys(scan);
+	if (!so->qual_ok)
+		so->numberOfKeys = 0;
+	else if (so->numArrayKeys > 0)
+		_bt_start_array_keys(scan, ForwardScanDirection);
+#else
+	_bt_preprocess_keys(scan);
+#endif
+}
+
+/*
  * Does a key of a btree scan have a value that can be compared, and that stays
  * in memory when the scan goes on?  One that skips (since 18) may stand for
  * what comes before or after all values, or after one of them.

@@ -51,10 +51,11 @@ def unpack(archive: Path, directory: Path) -> None:
     """Unpack the tests of a source archive into the subdirectories regress and isolation."""
     wanted = re.compile(r"[^/]+/src/test/((?:regress|isolation)/.+)")
     with tarfile.open(archive) as tar:
+        tar.extraction_filter = getattr(tarfile, "data_filter", None)  # since Python 3.11.4
         for member in tar:
             if found := wanted.fullmatch(member.name):
                 member.name = found[1]
-                tar.extract(member, directory, filter="data")
+                tar.extract(member, directory)
 
 
 def run(cluster: Cluster, pg_config: Path, archive: Path, log: Path) -> tuple[str, int]:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import platform
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -150,7 +151,8 @@ def fuzz(cluster: Cluster, name: str, seconds: int, keep: bool) -> Outcome:
     kept = CORPUS / f"{name}.tar.xz"
     if kept.exists():
         with tarfile.open(kept) as archive:
-            archive.extractall(grown, filter="data")
+            archive.extraction_filter = getattr(tarfile, "data_filter", None)  # since Python 3.11.4
+            archive.extractall(grown)
     subprocess.run(["chmod", "-R", "a+rX", seeds, grown], check=True)
     options = ["-max_len=8193", "-rss_limit_mb=0", "-timeout=20", "-print_final_stats=1", "-seed=1"]
     options += [f"-max_total_time={seconds}", f"-artifact_prefix={findings}/", str(grown), str(seeds)]
@@ -167,6 +169,12 @@ def fuzz(cluster: Cluster, name: str, seconds: int, keep: bool) -> Outcome:
             for file in sorted(grown.iterdir()):
                 archive.add(file, file.name, filter=without_owner)
     return Outcome(done[0] if done else "", found)
+
+
+def processor_seconds() -> float:
+    """Of all servers that have ended."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def without_owner(member: tarfile.TarInfo) -> tarfile.TarInfo:
@@ -199,6 +207,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with servers_directory(ROOT / "build") as servers:
             pg_config = fuzzing_server(servers)
             for name in options.targets or TARGETS:
+                before = processor_seconds()
                 with Cluster(pg_config=pg_config, settings=SETTINGS, name=f"fuzz-{name}") as cluster:
                     with cluster.connect() as conn:
                         for statement in TABLES.split(";\n"):
@@ -207,7 +216,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     log = BUILD / "logs" / f"fuzz-{name}.log"
                     log.write_text(cluster.log)
                 if outcome.done and not outcome.found:
-                    print(f"{name}: nothing found.  {outcome.done}", flush=True)
+                    took = f"{processor_seconds() - before:.0f} s of processor time"
+                    print(f"{name}: nothing found.  {outcome.done}, {took}", flush=True)
                     continue
                 failed = True
                 inputs = (

@@ -2,11 +2,12 @@
 
     .venv/bin/python -I tools/instructions.py [CASE ...] [--show FUNCTIONS]
 
-Each case is a query in a PL/pgSQL loop, in a single-user server under callgrind (valgrind).  Loops
-of two lengths are run, and what the longer one takes more, divided by its further executions, is
-printed: without the library, with look-ahead off, and on.  Equal runs differ by far less than times
-do, so that a busy machine does not matter.  --show also prints the functions whose own instructions
-differ most.
+Each case is a query in a PL/pgSQL loop, or a prepared statement that is executed by itself, in a
+single-user server under callgrind (valgrind).  Loops of two lengths are run, and what the longer one
+takes more, divided by its further executions, is printed: without the library, with look-ahead off,
+and on.  Of a prepared statement, the execution that takes the median is printed, the first ones left
+out.  Equal runs differ by far less than times do, so that a busy machine does not matter.  --show also
+prints the functions whose own instructions differ most.
 """
 
 from __future__ import annotations
@@ -56,6 +57,14 @@ CASES = {
     "200 rows joined, any key": "SELECT max(s.pad) FROM few f JOIN scattered s ON s.k = f.id",
     "200 rows joined, hash index": "SELECT max(s.pad) FROM few f JOIN scattered s ON s.id = f.id",
 }
+PREPARED = {
+    "1 row by a unique key, prepared": "SELECT pad FROM ordered WHERE id = $1",
+    "1 row by a range, prepared": "SELECT pad FROM ordered WHERE k BETWEEN $1 AND $1",
+    "1 row, hash index, prepared": "SELECT pad FROM scattered WHERE id = $1",
+}
+UNCOUNTED, EXECUTED = 10, 30
+"""Executions of a prepared statement: those before the first one that counts, and all."""
+
 SETTINGS = {
     "enable_seqscan": "off",
     "enable_bitmapscan": "off",
@@ -64,6 +73,7 @@ SETTINGS = {
     "enable_memoize": "off",
     "max_parallel_workers_per_gather": "0",
     "jit": "off",
+    "plan_cache_mode": "force_generic_plan",
     "autovacuum": "off",
 }
 SIDES = {
@@ -80,13 +90,30 @@ def loop(query: str, executions: int) -> str:
     return f"DO $${body}$$"
 
 
+def statements_of(case: str) -> list[str]:
+    """What is executed for a case, each in one line."""
+    if case in CASES:
+        return [loop(CASES[case], n) for n in (SHORT, SHORT, LONG)]
+    executions = [f'EXECUTE "{case}" ({key})' for key in range(7001, 7001 + EXECUTED)]
+    return [f'PREPARE "{case}" (int) AS {PREPARED[case]}', *executions]
+
+
+def of_one_execution(case: str, parts: list[Counter[str]]) -> Counter[str]:
+    """By function, of what each of its statements took."""
+    if case in PREPARED:
+        return sorted(parts[1 + UNCOUNTED :], key=Counter.total)[(EXECUTED - UNCOUNTED) // 2]
+    more = Counter(parts[2])
+    more.subtract(parts[1])
+    return Counter({name: count / (LONG - SHORT) for name, count in more.items()})
+
+
 def counted(cluster: Cluster, cases: list[str], settings: dict[str, str], out: Path) -> list[Counter[str]]:
     """For each case, the instructions of one execution, by function."""
     home = Home.of_this_process()
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(mode=0o777)
     out.chmod(0o777)
-    statements = [loop(CASES[case], n) for case in cases for n in (SHORT, SHORT, LONG)]
+    statements = [statement for case in cases for statement in statements_of(case)]
     command = ["valgrind", "-q", "--tool=callgrind", f"--callgrind-out-file={out}/part"]
     command += ["--dump-before=pg_parse_query", "--compress-strings=no", "--compress-pos=no"]
     command += [str(cluster.bindir / "postgres"), "--single", "-D", str(cluster.data)]
@@ -103,13 +130,8 @@ def counted(cluster: Cluster, cases: list[str], settings: dict[str, str], out: P
     if done.returncode or re.search(r"(?:ERROR|FATAL):", done.stderr):
         raise ClusterError("the single-user server failed", hint=done.stderr[-2000:])
     # Part n + 1 is what was executed between the parser's calls n and n + 1.
-    parts = [own_instructions(out / f"part.{n + 2}") for n in range(len(statements))]
-    found = []
-    for i in range(len(cases)):
-        more = Counter(parts[3 * i + 2])
-        more.subtract(parts[3 * i + 1])
-        found.append(Counter({name: count / (LONG - SHORT) for name, count in more.items()}))
-    return found
+    parts = iter([own_instructions(out / f"part.{n + 2}") for n in range(len(statements))])
+    return [of_one_execution(case, [next(parts) for _ in statements_of(case)]) for case in cases]
 
 
 def own_instructions(part: Path) -> Counter[str]:
@@ -135,7 +157,11 @@ def main() -> int:
     parser.add_argument("cases", nargs="*", metavar="CASE", help="words of a case's name; default: all")
     parser.add_argument("--show", type=int, default=0, metavar="FUNCTIONS")
     options = parser.parse_args()
-    cases = [case for case in CASES if not options.cases or any(word in case for word in options.cases)]
+    cases = [
+        case
+        for case in (*PREPARED, *CASES)
+        if not options.cases or any(word in case for word in options.cases)
+    ]
     if shutil.which("valgrind") is None:
         raise ClusterError("valgrind is not installed")
     with Cluster(settings={"shared_buffers": "128MB"}, name="instructions") as cluster:

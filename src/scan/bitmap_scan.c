@@ -17,7 +17,7 @@
  *
  * The scans below a BitmapOr follow each other, whatever they find.  So what
  * one of them does not need of the distance is used for those that come after
- * it, if their keys are known.
+ * it, if their keys are known or can be computed without executing a plan.
  *
  *-------------------------------------------------------------------------
  */
@@ -30,6 +30,7 @@
 #include "compat.h"
 #include "exec/explain.h"
 #include "exec/takeover.h"
+#include "executor/executor.h"
 #include "executor/instrument.h"
 #include "lib/ilist.h"
 #include "miscadmin.h"
@@ -47,6 +48,7 @@ typedef struct BitmapNode
 	bool		linked;			/* the next two are known */
 	struct BitmapNode *parent;	/* of a scan: its BitmapOr, or NULL */
 	struct BitmapNode *next;	/* the scan that follows there, or NULL */
+	bool		after_another;	/* not of ours, which is executed before it */
 	bool		prepared;		/* its keys have been preprocessed early */
 	LeavesAhead *leaves;		/* of a BitmapOr: of the first that has any */
 } BitmapNode;
@@ -90,6 +92,7 @@ link_nodes(TakenQuery *query, const Taker *taker)
 		BitmapNode *parent = (BitmapNode *) taken;
 		BitmapOrState *state = (BitmapOrState *) taken->plan_state;
 		BitmapNode *before = NULL;
+		bool		another = false;
 
 		if (taken->taker != taker)
 			continue;
@@ -100,8 +103,13 @@ link_nodes(TakenQuery *query, const Taker *taker)
 
 			if (child == NULL || child->taker != taker ||
 				!IsA(child->plan_state, BitmapIndexScanState))
+			{
+				another = true;
 				continue;
+			}
 			((BitmapNode *) child)->parent = parent;
+			((BitmapNode *) child)->after_another = another;
+			another = false;
 			if (before != NULL)
 				before->next = (BitmapNode *) child;
 			before = (BitmapNode *) child;
@@ -127,6 +135,38 @@ make_leaves(BitmapNode *node)
 }
 
 /*
+ * Make a scan's keys known before its turn.  All scans below a BitmapOr are
+ * executed, so that no expression is evaluated here that would not be.  Left
+ * for their turn are expressions with subqueries, whose work is counted there,
+ * and those that the server computes after another index's (after_another): if
+ * both fail, the error is to be the first one's.
+ */
+static bool
+prepare_keys(BitmapNode *node, bool after_another)
+{
+	BitmapIndexScanState *state = state_of(node);
+	PlanState  *plan_state = &state->ss.ps;
+	Bitmapset  *params = plan_state->plan->allParam;
+	int			param = -1;
+
+	if (state->biss_NumRuntimeKeys > 0 &&
+		(!state->biss_RuntimeKeysReady || plan_state->chgParam != NULL))
+	{
+		if (plan_state->subPlan != NIL || after_another)
+			return false;
+		while ((param = bms_next_member(params, param)) >= 0)
+			if (plan_state->state->es_param_exec_vals[param].execPlan != NULL)
+				return false;
+		ExecReScan(plan_state);
+		node->prepared = false;
+	}
+	if (!node->prepared)
+		LookaheadPreprocessKeys(state->biss_ScanDesc);
+	node->prepared = true;
+	return true;
+}
+
+/*
  * Read ahead for the scans that follow below the same BitmapOr, as far as the
  * distance allows.  Their keys are preprocessed here, which is done once.
  */
@@ -134,22 +174,19 @@ static void
 fill_next(BitmapNode *node)
 {
 	int			room = LeavesAheadRoom(node->leaves);
+	bool		after_another = false;
 	MemoryContext old;
 
 	old = MemoryContextSwitchTo(node->taken.query->estate->es_query_cxt);
 	for (BitmapNode *next = node->next; next != NULL && room > 0;
 		 next = next->next)
 	{
-		IndexScanDesc scan = state_of(next)->biss_ScanDesc;
-
 		CHECK_FOR_INTERRUPTS();
-		if (state_of(next)->biss_NumRuntimeKeys > 0 ||
-			state_of(next)->biss_NumArrayKeys > 0 || !make_leaves(next))
+		after_another |= next->after_another;
+		if (!make_leaves(next) || !prepare_keys(next, after_another))
 			break;
-		if (!next->prepared)
-			_bt_preprocess_keys(scan);
-		next->prepared = true;
-		room -= LeavesAheadFillAtStart(next->leaves, scan, room);
+		room -= LeavesAheadFillAtStart(next->leaves,
+									   state_of(next)->biss_ScanDesc, room);
 	}
 	MemoryContextSwitchTo(old);
 }
@@ -168,7 +205,7 @@ step(BitmapNode *node, IndexScanDesc scan, bool begins, bool *more)
 	bool		found;
 
 	if (active)
-		LeavesAheadBefore(node->leaves, scan, &leaf_step);
+		LeavesAheadBefore(node->leaves, scan, ForwardScanDirection, &leaf_step);
 	found = begins ? _bt_first(scan, ForwardScanDirection) :
 		_bt_next(scan, ForwardScanDirection);
 	*more = found ||

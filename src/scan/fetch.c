@@ -31,8 +31,8 @@
 #define ENTRIES_PER_LOOK 16
 
 /*
- * Entries that come to no heap page look ahead once in so many: that is far
- * less often than the leaf pages ahead of them run out.
+ * Where entries come to no heap page, one in as many looks ahead: that is often
+ * enough, since the leaf pages ahead of them hold far more entries.
  */
 #define VISIBLE_ENTRIES_PER_LOOK 64
 
@@ -170,7 +170,7 @@ step_and_settle(ScanNode *node, IndexScanDesc scan, ScanDirection direction,
 	}
 	if (entries_left(scan, direction) < 0)
 		LeavesAheadForget(leaves);	/* it was begun again */
-	LeavesAheadBefore(leaves, scan, &step);
+	LeavesAheadBefore(leaves, scan, direction, &step);
 	found = index_getnext_tid(scan, direction) != NULL;
 	LeavesAheadAfter(leaves, scan, direction, &step, !found, owed);
 	if (found && LeavesAheadRoom(leaves) > 0)

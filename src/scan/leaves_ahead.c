@@ -320,18 +320,25 @@ LeavesAheadReadSeen(LeavesAhead *leaves)
 }
 
 void
-LeavesAheadBefore(LeavesAhead *leaves, IndexScanDesc scan, LeafStep *step)
+LeavesAheadBefore(LeavesAhead *leaves, IndexScanDesc scan, ScanDirection dir,
+				  LeafStep *step)
 {
 	BTScanOpaque so = (BTScanOpaque) scan->opaque;
-	const LeafList *list = leaves->list;
+	const Leaf *first;
 
 	/* it was restored to another page, perhaps */
 	if (BTScanPosIsValid(so->currPos) &&
 		leaves->page != InvalidBlockNumber &&
 		so->currPos.currPage != leaves->page)
 		LeavesAheadForget(leaves);
+	first = leaves->list != NULL && leaves->list->nleaves > 0 ?
+		&leaves->list->leaves[0] : NULL;
+
+	/* 18 does not time how long it waits for a read that is in flight */
+	if (first != NULL && !first->is_probe && dir == leaves->dir)
+		PageReadAbandon(leaves->index, &first->page);
 	step->timed = LeafPolicyTimes(leaves->policy) ||
-		(list != NULL && list->nleaves > 0 && list->leaves[0].is_probe);
+		(first != NULL && first->is_probe);
 	step->before = CountsNow(leaves->index);
 	if (step->timed)
 		INSTR_TIME_SET_CURRENT(step->start);

@@ -56,7 +56,7 @@ typedef struct LeafStep
  * has read ahead; see uncount.h.
  */
 extern void LeavesAheadBefore(LeavesAhead *leaves, IndexScanDesc scan,
-							  LeafStep *step);
+							  ScanDirection dir, LeafStep *step);
 extern void LeavesAheadAfter(LeavesAhead *leaves, IndexScanDesc scan,
 							 ScanDirection dir, LeafStep *step, bool ended,
 							 int *more_owed);

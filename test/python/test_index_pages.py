@@ -11,10 +11,10 @@ from __future__ import annotations
 import os
 import random
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 import psycopg
 import pytest
@@ -22,11 +22,14 @@ import pytest
 from conftest import MakeCluster, reads_are_async
 from corruption import ANYWHERE, any_line_pointer, tuple_header
 from differential import bad_lines
+from pg_lookahead.server.installation import Installation, io_workers
 from queries import fetch, fetch_row, scalar
 from relations import BLOCK, await_true
 from scans import INDEX_SCANS, Connection, Load
 from test_scan_counters import explained
 from test_scan_hazards import SERVER, Side, Sides, alike, finish
+
+T = TypeVar("T")
 
 ROWS = 24_000
 QUERIES = 150
@@ -36,6 +39,7 @@ DROP TABLE IF EXISTS p;
 DROP FUNCTION IF EXISTS wide(bigint);
 CREATE FUNCTION wide(n bigint) RETURNS text IMMUTABLE LANGUAGE sql AS $$ SELECT lpad(n::text, 7, '0') || repeat('.', 150) $$;
 ALTER FUNCTION wide(bigint) COST 1;
+CREATE OR REPLACE FUNCTION late(n bigint) RETURNS text STABLE LANGUAGE plpgsql AS $$ BEGIN RETURN wide(n); END $$;
 CREATE TABLE p (id int, a text, b text, g int, pad text) WITH (autovacuum_enabled = off);
 CREATE INDEX p_b ON p (b);
 CREATE INDEX p_gb ON p (g, b);
@@ -182,6 +186,9 @@ BOUNDED = {
     "bitmap, array": (True, "SELECT count(*) FROM p WHERE b = ANY (ARRAY(SELECT wide(i * 331) FROM generate_series(5, 60) i))"),
     "bitmap, second column": (True, "SELECT count(*) FROM p WHERE g IN (2, 4) AND b < wide(1000)"),
     "bitmap, two arrays": (True, "SELECT count(*) FROM p WHERE g = ANY ('{1,5}') AND b = ANY (ARRAY(SELECT wide(i * 331) FROM generate_series(5, 60) i))"),
+    "bitmap, or of computed keys": (True, "SELECT count(*) FROM p WHERE " + " OR ".join(f"b BETWEEN late({i}) AND late({i})" for i in range(0, 20000, 400))),
+    "bitmap, or of outer rows": (True, "SELECT sum(n) FROM generate_series(100, 20000, 900) k, LATERAL"
+        " (SELECT count(*) n FROM p WHERE b BETWEEN wide(k) AND late(k) OR b BETWEEN wide(k + 450) AND late(k + 450)) s"),
     "bitmap, or": (True, "SELECT count(*) FROM p WHERE " + " OR ".join(f"b BETWEEN wide({i}) AND wide({i + 99})" for i in range(0, 20000, 1000))),
 }  # fmt: skip
 
@@ -237,12 +244,119 @@ def test_leaf_pages_read_ahead_count_as_read(sides: Sides, name: str) -> None:
     assert read > 5
 
 
-def test_parents_of_array_keys_are_read_ahead(make_cluster: MakeCluster) -> None:
-    """Pages of level 1 are in flight together when the I/O workers stand still and the scan waits for one of its pages."""
-    cluster = make_cluster({**SERVER, "io_method": "worker", "io_workers": 1}, name="parents")
+RANGES = " OR ".join(f"b BETWEEN {{key}} AND {{key}} || '{i}' OR a < {{key}}" for i in range(3))
+COMPUTED = {
+    "by functions": f"SELECT count(*) FROM p WHERE {RANGES.format(key='late(4000)')} OR a > late(19000)",
+    "by a plan": "SELECT count(*) FROM p WHERE b < (SELECT wide(count(*)) FROM p WHERE g = 3) OR b > wide(23000)"
+    " OR a BETWEEN (SELECT wide(count(*)) FROM p WHERE g = 4) AND wide(4000)",
+    "of each outer row": "SELECT k, n FROM generate_series(0, 20000, 1700) k, LATERAL (SELECT count(*) n FROM p"
+    " WHERE b BETWEEN wide(k) AND wide(k + 300) OR a BETWEEN late(k) AND wide(k + 500) OR b > wide(23500 - k / 9)) s",
+    "null": "SELECT k, n FROM (VALUES (90), (NULL), (700), (NULL)) o (k), LATERAL (SELECT count(*) n FROM p"
+    " WHERE b BETWEEN wide(k) AND wide(k + 300) OR a BETWEEN late(k) AND wide(k + 500) OR b > wide(k + 9000)"
+    " OR b = ANY (ARRAY[late(k), late(k + 600), late(k + 8000)])) s",
+}
+
+
+@pytest.mark.parametrize("name", COMPUTED)
+def test_keys_computed_early_are_as_stock(sides: Sides, name: str) -> None:
+    """Scans below a BitmapOr whose keys are known only when the query runs: rows, and the blocks of each node."""
+    for side in sides.values():
+        side.run(*SETUP.split(";\n"))  # as in test_random_queries_are_as_stock
+
+    def observed(side: Side) -> list[Any]:
+        side.run(ONLY_BITMAPS, "SET enable_memoize = off")
+        make_cold(side)
+        rows = side.rows(COMPUTED[name])
+        make_cold(side)
+        plan = side.rows(f"EXPLAIN (ANALYZE, BUFFERS, TIMING off, SUMMARY off, FORMAT json) {COMPUTED[name]}")
+        side.run("RESET enable_memoize")
+        assert "BitmapOr" in str(plan)
+        return [rows, explained(plan[0][0][0]["Plan"])]
+
+    alike(sides, observed)
+
+
+def test_the_first_key_that_fails_is_stocks(sides: Sides) -> None:
+    """The key of a hash index, which look-ahead does not serve, is computed before those of the scans after it."""
+    query = (
+        "SELECT count(*) FROM p WHERE b BETWEEN late(100) AND late(200) OR id = fails(1)"
+        " OR g = 9 OR a BETWEEN fails(2)::text AND wide(3)"
+    )
+
+    def observed(side: Side) -> str:
+        side.run(
+            ONLY_BITMAPS,
+            "BEGIN",
+            "CREATE FUNCTION fails(int) RETURNS int STABLE LANGUAGE plpgsql"
+            " AS $$ BEGIN IF current_setting('test.fail') THEN RAISE 'no %', $1; END IF; RETURN $1; END $$",
+            "CREATE INDEX p_hash ON p USING hash (id)",
+            "SET LOCAL test.fail = off",  # the planner computes it, too
+            f"PREPARE failing AS {query}",
+        )
+        make_cold(side)
+        plan = str(side.rows("EXPLAIN (ANALYZE) EXECUTE failing"))
+        assert plan.index("p_b ") < plan.index("p_hash") < plan.index("p_gb") < plan.index("p_a ")
+        side.run("SET LOCAL test.fail = on")
+        make_cold(side)
+        with pytest.raises(psycopg.errors.RaiseException) as error:
+            side.rows("EXECUTE failing")
+        side.run("ROLLBACK", "DEALLOCATE failing")
+        return str(error.value)
+
+    assert alike(sides, observed).startswith("no 1")
+
+
+@pytest.fixture(scope="module")
+def slow_side(make_cluster: MakeCluster) -> Side:
+    """That of a server whose I/O workers can be stopped."""
+    one = io_workers(max(18, Installation.find().major), 1)
+    cluster = make_cluster({**SERVER, "io_method": "worker", **one}, name="slow")
     side = Side(cluster, "forced")
-    side.run(*SETUP.split(";\n"), ONLY_BITMAPS)
+    side.run(*SETUP.split(";\n"))
     turn(side, on=True)
+    return side
+
+
+def while_it_waits(side: Side, query: str, look: Callable[[psycopg.Connection], T]) -> tuple[list[Any], T]:
+    """The rows of a query, and what is seen while the I/O workers stand still and it waits for one of them."""
+    pid = side.value("SELECT pg_backend_pid()")
+    with side.cluster.connect(side.database) as other, ThreadPoolExecutor(1) as pool:
+        workers = fetch(other, "SELECT pid FROM pg_stat_activity WHERE backend_type = 'io worker'")
+        assert workers
+        waits = f"SELECT wait_event = 'AioIoCompletion' FROM pg_stat_activity WHERE pid = {pid}"
+        assert not scalar(other, waits)
+        try:
+            for (worker,) in workers:
+                os.kill(worker, signal.SIGSTOP)
+            found = pool.submit(side.rows, query)
+            await_true(lambda: scalar(other, waits), "a wait for a read")
+            seen = look(other)
+        finally:
+            for (worker,) in workers:
+                os.kill(worker, signal.SIGCONT)
+        return found.result(), seen
+
+
+def test_waits_for_leaf_pages_are_timed(slow_side: Side) -> None:
+    """PostgreSQL 18 does not time a wait for a read that it finds in flight."""
+    slow_side.run("VACUUM p", ONLY_INDEX_SCANS, "SET track_io_timing = on")
+    query = "SELECT b FROM p WHERE b BETWEEN wide(2000) AND wide(2400) ORDER BY b"
+    make_cold(slow_side)
+    slow_side.rows("SELECT b FROM p WHERE b = wide(2000)")  # the pages above, and the first leaf page
+
+    def hold(other: psycopg.Connection) -> float:
+        query = "SELECT extract(epoch FROM clock_timestamp() - now()) * 1000 FROM pg_sleep(0.05)"
+        return float(scalar(other, query))
+
+    plan, held = while_it_waits(slow_side, f"EXPLAIN (ANALYZE, BUFFERS, FORMAT json) {query}", hold)
+    assert plan[0][0][0]["Plan"]["Shared I/O Read Time"] >= held
+    assert not bad_lines(slow_side.cluster.log)
+
+
+def test_parents_of_array_keys_are_read_ahead(slow_side: Side) -> None:
+    """Pages of level 1 are in flight together when the I/O workers stand still and the scan waits for one of its pages."""
+    side = slow_side
+    side.run(ONLY_BITMAPS)
     keys = ", ".join(f"wide({key})" for key in range(0, ROWS, ROWS // 40))
     query = f"SELECT count(*) FROM p WHERE b = ANY (ARRAY[{keys}])"
     expected = side.rows(query)
@@ -255,27 +369,12 @@ def test_parents_of_array_keys_are_read_ahead(make_cluster: MakeCluster) -> None
     path = side.value("SELECT pg_relation_filepath('p_b')")
     pid = side.value("SELECT pg_backend_pid()")
     make_cold(side)
-    with cluster.connect(side.database) as other, ThreadPoolExecutor(1) as pool:
-        workers = fetch(other, "SELECT pid FROM pg_stat_activity WHERE backend_type = 'io worker'")
-        assert workers
-        waits = f"SELECT wait_event = 'AioIoCompletion' FROM pg_stat_activity WHERE pid = {pid}"
-        assert not scalar(other, waits)
-        try:
-            for (worker,) in workers:
-                os.kill(worker, signal.SIGSTOP)
-            found = pool.submit(side.rows, query)
-            await_true(lambda: scalar(other, waits), "a wait for a read")
-            reads = fetch(
-                other,
-                f"SELECT off / {BLOCK}, length / {BLOCK} FROM pg_aios WHERE pid = {pid} AND target_desc LIKE '%\"{path}\"%'",
-            )
-        finally:
-            for (worker,) in workers:
-                os.kill(worker, signal.SIGCONT)
-        assert found.result() == expected
+    in_flight = f"SELECT off / {BLOCK}, length / {BLOCK} FROM pg_aios WHERE pid = {pid} AND target_desc LIKE '%\"{path}\"%'"
+    found, reads = while_it_waits(side, query, lambda other: fetch(other, in_flight))
+    assert found == expected
     blocks = {block for first, n in reads for block in range(int(first), int(first) + int(n))}
     assert len(blocks & parents) >= 4
-    assert not bad_lines(cluster.log)
+    assert not bad_lines(side.cluster.log)
 
 
 @pytest.mark.parametrize("rows", (1, 30, 100, 400, 2000))

@@ -117,6 +117,7 @@ def vacuum(conn: Connection) -> int:
         except psycopg.errors.InternalError_ as error:
             missed = (
                 "could not find pg_class tuple|deleted while still in use|could not open relation with OID"
+                "|vanished during vacuuming"
             )
             if not re.search(missed, str(error)):
                 raise

@@ -91,3 +91,5 @@ def test_a_rollback_may_end_with_the_postmaster_only() -> None:
     warning = "client backend 01000 WARNING:  AbortTransaction while in ABORT state"
     assert bad_lines(f"{end}\n{warning}\n") == []
     assert bad_lines(f"{warning}\n") == [warning]
+    assert bad_lines(f"{warning}\n{end}\n") == [warning]
+    assert bad_lines(f"{end}\npostmaster 00000 LOG:  starting PostgreSQL 18.6\n{warning}\n") == [warning]

@@ -44,19 +44,24 @@ building was interrupted; and, by a standby's startup process, when its postmast
 
 ORPHAN = "WARNING:  AbortTransaction while in ABORT state"
 """A session that waits for another process in the middle of a rollback (for the checkpointer, say, which is
-to take note of files that go) ends there when it sees that the postmaster is gone."""
+to take note of files that go) ends there when it sees that the postmaster is gone, which it says first."""
 ORPHANED = "terminating connection due to unexpected postmaster exit"
+STARTING = "LOG:  starting PostgreSQL"
 
 
 def bad_lines(log: str) -> list[str]:
     """Lines of a server's log that must not be there."""
-    bad = (line for line in log.splitlines() if BAD.search(line) or WARNING.search(line))
-    orphaned = ORPHANED in log
-    return [
-        line
-        for line in bad
-        if not FORGIVEN.search(line) and not TOMBSTONE.search(line) and not (orphaned and ORPHAN in line)
-    ]
+    bad = []
+    orphaned = False
+    for line in log.splitlines():
+        if STARTING in line:
+            orphaned = False
+        orphaned = orphaned or ORPHANED in line
+        if (BAD.search(line) or WARNING.search(line)) and not (
+            FORGIVEN.search(line) or TOMBSTONE.search(line) or (orphaned and ORPHAN in line)
+        ):
+            bad.append(line)
+    return bad
 
 
 def position(text: str) -> int:

@@ -96,6 +96,7 @@ class Scan(Subject):
         if self.cell.way in tables.BITMAPS:
             conn.execute("SET enable_indexscan = off")
             conn.execute("SET enable_seqscan = off")
+            conn.execute("SET work_mem = '64MB'")  # a bitmap that tells of rows, not of pages
         else:
             conn.execute("SET enable_bitmapscan = off")
         return conn
