@@ -69,7 +69,8 @@ class Pair:
             "pest": [(1.0, self.pest.disturb)],
         }
         self.sessions = [Session(name, primary, actions) for name, actions in of_primary.items()]
-        self.sessions.append(Session("reader of the standby", standby, reading))
+        on_standby = [(weight, upkeep.unless_dropped()(action)) for weight, action in reading]
+        self.sessions.append(Session("reader of the standby", standby, on_standby))
         for session in self.sessions:
             session.start()
 
