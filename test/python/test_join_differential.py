@@ -88,8 +88,7 @@ def test_corpus(
             {name: CONFIGS[name] for name in run.configs},
             sessions=SESSIONS,
             start=[corpus.PLANNER],
-            # from 19 on, scans mark pages all-visible, which the scans of the other sessions then see
-            one_at_a_time=run.few_buffers or cluster.version >= 19,
+            one_at_a_time=run.few_buffers,
             evictions=run.few_buffers,
             # from 19 on, scans mark pages all-visible, and those of joins that were left got to more of them
             heap_blocks=cluster.version < 19,
