@@ -150,9 +150,7 @@ def fuzz(cluster: Cluster, name: str, seconds: int, keep: bool) -> Outcome:
         (seeds / f"page-{i}").write_bytes(own[i])
     kept = CORPUS / f"{name}.tar.xz"
     if kept.exists():
-        with tarfile.open(kept) as archive:
-            archive.extraction_filter = getattr(tarfile, "data_filter", None)  # since Python 3.11.4
-            archive.extractall(grown)
+        shutil.unpack_archive(kept, grown)
     subprocess.run(["chmod", "-R", "a+rX", seeds, grown], check=True)
     options = ["-max_len=8193", "-rss_limit_mb=0", "-timeout=20", "-print_final_stats=1", "-seed=1"]
     options += [f"-max_total_time={seconds}", f"-artifact_prefix={findings}/", str(grown), str(seeds)]
@@ -172,7 +170,7 @@ def fuzz(cluster: Cluster, name: str, seconds: int, keep: bool) -> Outcome:
 
 
 def processor_seconds() -> float:
-    """Of all servers that have ended."""
+    """Return the processor time that all servers that have ended took, in seconds."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
 

@@ -29,6 +29,7 @@ from index_checks import meanwhile
 from pg_lookahead.server.cluster import Cluster
 from queries import fetch_row, run, scalar
 from relations import BLOCK, Connection, await_true, blocks, complaints
+from stock_errors import DROPPED, forgiven
 from test_scan_differential import compiled
 from torture.pages import same
 
@@ -219,12 +220,10 @@ class Load:
             assert log(conn, relation, fork, streamed=self.logger_rng.random() < 0.7) > 0
             # the index that comes and goes: refused, until it is ready
             try:
-                log(conn, "r_new")
+                with forgiven(DROPPED):
+                    log(conn, "r_new")
             except (psycopg.errors.ObjectNotInPrerequisiteState, psycopg.errors.UndefinedTable):
                 pass
-            except psycopg.errors.InternalError_ as error:
-                if "could not open relation with OID" not in str(error):
-                    raise
 
     def building(self, conn: Connection) -> None:
         definition = next(self.definitions)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -23,6 +24,7 @@ from differential import bad_lines
 from pg_lookahead.server.cluster import Cluster
 from queries import fetch, fetch_row
 from scans import EVICT_ALL, INDEX_SCANS, ISSUE_ORDER, ORDERS, Load, blocks_read_ahead
+from stock_errors import DROPPED
 
 Connection = psycopg.Connection[Any]
 
@@ -334,7 +336,7 @@ def test_standby_with_replay_conflicts(make_cluster: MakeCluster, rng: random.Ra
                 conflicts += 1
             except psycopg.errors.InternalError_ as error:
                 # an index of the plan was replaced by REINDEX CONCURRENTLY, replayed meanwhile
-                if "could not open relation with OID" not in str(error):
+                if not re.search(DROPPED, str(error)):
                     raise
                 conflicts += 1
 

@@ -6,6 +6,8 @@ import re
 import subprocess
 from pathlib import Path
 
+from stock_errors import VACUUM_MISSED
+
 from .faults import TOMBSTONE, Server
 from .model import Violation
 from .sessions import value
@@ -33,8 +35,7 @@ WARNING = re.compile(r" WARNING:  ")
 FORGIVEN = re.compile(
     r"terminating connection because of crash of another server process"
     r"|PID \d+ is not a PostgreSQL (backend|server) process"
-    r"|could not open relation with OID"
-    r"|could not find pg_class tuple for index|relation \d+ deleted while still in use"
+    rf"|{VACUUM_MISSED}"
     r"|skipping reindex of invalid index"
     r"|startup 01000 WARNING:  you don't own a lock of type AccessExclusiveLock"
 )

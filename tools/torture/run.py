@@ -14,6 +14,7 @@ from pathlib import Path
 
 from clusters import standby_of
 from pg_lookahead.server.cluster import Cluster, ClusterError
+from stock_errors import DROPPED, forgiven
 
 from . import checks, comparison, faults, readers, recovery, settings, upkeep
 from .faults import Server
@@ -69,7 +70,7 @@ class Pair:
             "pest": [(1.0, self.pest.disturb)],
         }
         self.sessions = [Session(name, primary, actions) for name, actions in of_primary.items()]
-        on_standby = [(weight, upkeep.unless_dropped()(action)) for weight, action in reading]
+        on_standby = [(weight, forgiven(DROPPED)(action)) for weight, action in reading]
         self.sessions.append(Session("reader of the standby", standby, on_standby))
         for session in self.sessions:
             session.start()

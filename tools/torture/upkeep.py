@@ -4,12 +4,13 @@ to sessions."""
 from __future__ import annotations
 
 import random
-import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from psycopg import errors
+
+from stock_errors import DROPPED, VACUUM_MISSED, forgiven
 
 from .schema import BTREES, LOGGED, TABLES
 from .sessions import Connection, run, value
@@ -67,41 +68,20 @@ DIAGNOSTICS = (
 
 
 @contextmanager
-def unless_dropped() -> Iterator[None]:
-    """Forgive what is said of a relation that was dropped between a look into the catalog and the lock.
-
-    Stock's planner says it on a standby, too: DROP INDEX CONCURRENTLY, and REINDEX CONCURRENTLY, wait for the
-    primary's transactions, but not for the standby's, which hold no lock of the indexes that they list."""
-    try:
-        yield
-    except errors.InternalError_ as error:
-        if "could not open relation with OID" not in str(error):
-            raise
-
-
-@contextmanager
 def unless_replaced() -> Iterator[None]:
     """Forgive what a function says of an index that REINDEX CONCURRENTLY is replacing, or of one that was
     just dropped."""
-    with unless_dropped():
+    with forgiven(DROPPED):
         try:
             yield
         except (errors.UndefinedTable, errors.UndefinedObject, errors.ObjectNotInPrerequisiteState):
             pass
 
 
-MISSED = r"could not find pg_class tuple for index|relation \d+ deleted while still in use"
-"""What stock's VACUUM says now and then of a relation that is changed just then: nobody keeps rows of
-catalogs for a VACUUM."""
-
-
 def vacuum(conn: Connection, rng: random.Random) -> None:
     run(conn, f"SET client_min_messages = error; {varied(rng, 'SESSION')}")
-    try:
+    with forgiven(VACUUM_MISSED):
         run(conn, rng.choice(VACUUMS).format(rng.choice((*TABLES, "ledger", "ledger", "fleeting"))))
-    except errors.InternalError_ as error:
-        if not re.search(MISSED, str(error)):
-            raise
 
 
 def rebuild(conn: Connection, rng: random.Random) -> None:
