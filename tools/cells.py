@@ -32,17 +32,17 @@ class Cell:
 
 
 def io_methods(major: int) -> tuple[str, ...]:
-    """What io_method can be.  17 has no such setting, and reads as ``sync`` does."""
+    """Return the values that io_method can have.  17 has no such setting, and reads as ``sync`` does."""
     return ("sync",) if major < 18 else ("sync", "worker", "io_uring")
 
 
 def all_cells(majors: Iterable[int]) -> list[Cell]:
-    """Every cell of some major versions, in order."""
+    """Return every cell of some major versions, in order."""
     return [Cell(major, method) for major in sorted(set(majors)) for method in io_methods(major)]
 
 
 def parse_cells(text: str, majors: Iterable[int]) -> list[Cell]:
-    """The cells that a list names: ``18/io_uring,17``, where a version alone means all its methods.
+    """Return the cells that a list names: ``18/io_uring,17``, where a version alone means all its methods.
 
     ValueError for what is no cell of these majors."""
     known = all_cells(majors)
@@ -56,7 +56,7 @@ def parse_cells(text: str, majors: Iterable[int]) -> list[Cell]:
 
 
 def parse_suites(text: str) -> list[str]:
-    """The suites that a list names, in their order; ValueError for what is none."""
+    """Return the suites that a list names, in their order; ValueError for what is none."""
     words = [word for word in re.split(r"[,\s]+", text) if word]
     for word in words:
         if word not in SUITES:
@@ -84,7 +84,7 @@ class Result:
     skips: Mapping[str, int] = field(default_factory=dict)
 
     def brief(self) -> str:
-        """The text of a table's field: ``31 ok, 2 skipped, 14 s``."""
+        """Return the text of a table's field: ``31 ok, 2 skipped, 14 s``."""
         if self.state == "not run":
             return "NOT RUN"
         skipped = sum(self.skips.values())
@@ -98,7 +98,7 @@ Results = Mapping[tuple[Cell, str], Result]
 
 
 def of_tap(output: str, status: int, seconds: float) -> Result:
-    """The result of pg_regress or pg_isolation_regress.
+    """Return the result of pg_regress or pg_isolation_regress.
 
     output: what it printed, TAP lines among it
     status: its exit status"""
@@ -111,7 +111,7 @@ def of_tap(output: str, status: int, seconds: float) -> Result:
 
 
 def of_junit(xml: str, status: int, seconds: float) -> Result:
-    """The result of pytest.
+    """Return the result of pytest.
 
     xml: its report, in the form called junit; empty if it wrote none
     status: its exit status"""
@@ -143,7 +143,7 @@ def verdict(results: Results, named: bool, forgiven: bool) -> int:
 
 
 def render(cells: Sequence[Cell], suites: Sequence[str], results: Results) -> Table:
-    """The one table."""
+    """Return the table of all results."""
     answer = Table("version", "io_method", *suites, box=box.SIMPLE_HEAD)
     colours = {"ok": "green", "failed": "red", "not run": "yellow"}
     for cell in cells:
@@ -155,7 +155,7 @@ def render(cells: Sequence[Cell], suites: Sequence[str], results: Results) -> Ta
 
 
 def remarks(results: Results) -> list[str]:
-    """What the table is too narrow for: reasons, and skips by reason, each with its cells."""
+    """Return what the table has no room for: reasons, and skips by reason, each with its cells."""
     places: dict[str, list[str]] = {}
     for (cell, suite), result in results.items():
         whole = f"{cell}" if result.state == "not run" else f"{cell} {suite}"

@@ -35,7 +35,7 @@ PROGRAMS = {
 
 
 def provision(major: int, pg_config: Path, cache: Path) -> Path:
-    """The source archive of a server.
+    """Return the source archive of a server.
 
     pg_config: of the server
     cache: directory for packages, as debian_server has it

@@ -23,7 +23,7 @@ from pg_lookahead.server.cluster import Cluster
 Connection = psycopg.Connection[Any]
 
 SAMPLED_PART = 0.1
-"""Of an index's pages, in a sample."""
+"""Part of an index's pages that a sample reads."""
 
 TINY_PAGES = 10
 
@@ -120,7 +120,7 @@ class Coverage:
 
 
 def least_possible(population: int, sampled: int, pages: int) -> float:
-    """The least part of samples, but 93 % or more, for which intervals can hold a number of pages.
+    """Return the least part of samples, but 93 % or more, for which intervals can hold a number of pages.
 
     Each sample has a whole number of such pages, and intervals that hold the truth are those of a range of
     these numbers.  Where the pages are few, there may be no range that has between 93 and 97 % of all
@@ -182,8 +182,10 @@ def all_indexes(conn: Connection, names: list[str], samples: int, rows: int) -> 
 
 
 def table(found: list[Coverage]) -> str:
-    """A row for each figure, a column for each index: per cent covered, and what is possible if that is more
-    than 97 %."""
+    """Return a table with a row for each figure and a column for each index.
+
+    A cell has the per cent of samples whose interval holds the true value, and the most that is possible
+    if that is more than 97 %."""
     names = list(dict.fromkeys(one.index for one in found))
     figures = list(dict.fromkeys(one.figure for one in found))
     cell = {(one.index, one.figure): one for one in found}
@@ -204,7 +206,7 @@ def table(found: list[Coverage]) -> str:
 
 
 def main() -> int:
-    """The command."""
+    """Return the parser of the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--samples", type=int, default=1000)
     parser.add_argument("--rows", type=int, default=1_000_000)

@@ -54,7 +54,7 @@ EMULATORS = {"arm64": "qemu-aarch64-static"}
 
 
 def mirror_of(targets: str, os_release: str) -> str:
-    """The Debian mirror that a machine's apt sources name.
+    """Return the Debian mirror that a machine's apt sources name.
 
     targets: lines of ``<repository> <release> <component>``, as apt-get indextargets prints them
     os_release: text of /etc/os-release
@@ -71,7 +71,7 @@ def mirror_of(targets: str, os_release: str) -> str:
 
 
 def mirror() -> str:
-    """The Debian mirror that this machine's apt sources name; Unavailable if there is none."""
+    """Return the Debian mirror that this machine's apt sources name; Unavailable if there is none."""
     if not shutil.which("apt-get") or not shutil.which("dpkg-deb"):
         raise Unavailable("there is no apt-get and dpkg-deb here")
     command = ["apt-get", "indextargets", "--format", "$(REPO_URI) $(RELEASE) $(COMPONENT)"]
@@ -82,7 +82,7 @@ def mirror() -> str:
 
 
 def configuration(cache: Path, mirror: str, major: int, architecture: str = "") -> dict[str, str]:
-    """The files that make apt work in ``cache``: their names and texts.
+    """Return the files that make apt work in ``cache``: their names and texts.
 
     architecture: Debian's word; empty: this machine's
     apt reads the machine's own configuration first (a proxy may be set there)."""
@@ -116,7 +116,7 @@ Acquire::Retries "3";
 
 
 def fetch(major: int, cache: Path, architecture: str = "") -> list[Path]:
-    """The .deb files of a server and of all it depends on, the newest, fetched where missing.
+    """Return the .deb files of a server and of all it depends on, the newest, fetched where missing.
 
     cache: a directory for apt's state and the packages
     architecture: Debian's word; empty: this machine's
@@ -147,7 +147,7 @@ def fetch(major: int, cache: Path, architecture: str = "") -> list[Path]:
 
 
 def fetch_source(major: int, cache: Path) -> Path:
-    """The archive of the source that the server's package was built from, fetched where missing.
+    """Return the archive of the source that the server's package was built from, fetched where missing.
 
     cache: the directory that fetch() was called with before
     Unavailable with apt's reason if that fails."""
@@ -167,7 +167,7 @@ def fetch_source(major: int, cache: Path) -> Path:
 
 
 def provision(major: int, cache: Path, trees: Path, architecture: str = "") -> Path:
-    """The pg_config of a server of this major version, provisioned or brought up to date.
+    """Return the pg_config of a server of this major version, provisioned or brought up to date.
 
     cache: directory for packages
     trees: directory for the trees, which the user that runs servers can enter
@@ -219,7 +219,7 @@ def relocate(tree: Path, place: Path, major: int, architecture: str = "") -> Non
 
 
 def _is_program(path: Path) -> bool:
-    """Whether a file is one that the system executes itself: not a library, script or object."""
+    """Return whether a file is one that the system executes itself: not a library, script or object."""
     if path.is_symlink() or not path.is_file() or ".so" in path.name or not os.access(path, os.X_OK):
         return False
     with path.open("rb") as file:

@@ -178,7 +178,7 @@ def _ended(process: subprocess.Popen[bytes]) -> int:
 
 
 def kept() -> dict[str, Run]:
-    """The runs that there are."""
+    """Return the runs whose files exist."""
     found = {}
     for name in RUNS:
         file = KEPT / f"{name}.jsonl.xz"
@@ -191,7 +191,7 @@ def kept() -> dict[str, Run]:
 
 
 def row(run: Run, result: Result, title: str) -> list[str]:
-    """A line of a table: the figures of a result."""
+    """Return a result's figures as a line of a table."""
     told = terminal.row(result)
     if result.both is None or result.interval is None:
         return [title, result.cache, result.server.io or "", told[""], "", "", "", ""]
@@ -201,7 +201,7 @@ def row(run: Run, result: Result, title: str) -> list[str]:
 
 
 def markdown(rows: Sequence[Sequence[str]], run: Run | None) -> str:
-    """A table, or that there is none."""
+    """Return a table of results, or a sentence if there are none."""
     if not rows:
         return _NONE
     lines = [_COLUMNS, ["---"] * len(_COLUMNS), *rows]
@@ -209,7 +209,7 @@ def markdown(rows: Sequence[Sequence[str]], run: Run | None) -> str:
 
 
 def _trial(run: Run | None) -> str:
-    """What a reader must know of a run that is not whole."""
+    """Return what a reader must know of a run that is not whole."""
     if run and run.options["rounds"] == 1:
         return _PROVES_NOTHING
     if run is None or run.complete:
@@ -218,7 +218,7 @@ def _trial(run: Run | None) -> str:
 
 
 def table(runs: dict[str, Run], name: str, patterns: str) -> str:
-    """All cells of some scenarios of a run."""
+    """Return all cells of some scenarios of a run."""
     run = runs.get(name)
     names = [one for word in patterns.split(",") for one in scenarios.select(word)]
     found = [result for one in names for result in (run.results if run else []) if result.scenario == one]
@@ -226,7 +226,7 @@ def table(runs: dict[str, Run], name: str, patterns: str) -> str:
 
 
 def summary(runs: dict[str, Run]) -> str:
-    """The README's table."""
+    """Return the README's table."""
     rows = []
     for title, (name, scenario, cell, io) in SUMMARY.items():
         run = runs.get(name)
@@ -253,7 +253,7 @@ def _worst(runs: dict[str, Run]) -> tuple[Run, Result] | None:
 
 
 def demo(runs: dict[str, Run], io: str) -> str:
-    """A table that the demo printed."""
+    """Return a table that the demo printed."""
     run = runs.get("demo")
     if run is None:
         return _NONE
@@ -277,7 +277,7 @@ def machine(runs: dict[str, Run]) -> str:
 
 
 def written(text: str, runs: dict[str, Run]) -> str:
-    """A page with its marked parts anew."""
+    """Return a page whose marked parts are made anew."""
     kinds: dict[str, Callable[[dict[str, Run]], str]] = {"summary": summary, "machine": machine}
 
     def part(found: re.Match[str]) -> str:
@@ -294,7 +294,7 @@ def written(text: str, runs: dict[str, Run]) -> str:
 
 
 def write_pages() -> None:
-    """All pages that have markers."""
+    """Rewrite all pages that have markers."""
     runs = kept()
     for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
         before = page.read_text()

@@ -24,13 +24,13 @@ CLANG_FORMAT = Path(sys.executable).with_name("clang-format")
 
 
 def loosely(line: str) -> str:
-    """The line with its inner white space made one space, and its indentation kept."""
+    """Return the line with its inner white space made one space, and its indentation kept."""
     body = line.lstrip("\t ")
     return line[: len(line) - len(body)] + " ".join(body.split()).replace(") (", ")(")
 
 
 def continues(before: str) -> bool:
-    """Whether the line after ``before`` goes on with its statement."""
+    """Return whether the line after ``before`` goes on with its statement."""
     code = before.strip()
     if re.match(r"(case\b.*|default|\w+) ?:$|#|(else|if|for|foreach|while|switch)\b", code):
         return False
@@ -38,7 +38,7 @@ def continues(before: str) -> bool:
 
 
 def broken_alike(ours: list[str], theirs: list[str], before: str) -> bool:
-    """Whether two forms of some lines differ in where they break and indent a statement only."""
+    """Return whether two forms of some lines differ in where they break and indent a statement only."""
     one, other = ("".join("".join(lines).split()) for lines in (ours, theirs))
     if not one or one != other:
         return False

@@ -104,7 +104,7 @@ SETTINGS = {
 
 
 def fuzzing_server(servers: Path) -> Path:
-    """The pg_config of a copy of the embedded server with the extension to be fuzzed."""
+    """Return the pg_config of a copy of the embedded server with the extension to be fuzzed."""
     compilers = [path.name for path in Path("/usr/bin").glob("clang-[0-9]*") if path.name[6:].isdigit()]
     if not compilers:
         raise BuildFailed("there is no clang (Debian, Ubuntu: apt install clang)")
@@ -127,7 +127,7 @@ def fuzzing_server(servers: Path) -> Path:
 
 
 def pages(cluster: Cluster, relation: str) -> list[bytes]:
-    """The relation's own pages, each as an input."""
+    """Return the relation's own pages, each as an input."""
     with cluster.connect() as conn:
         row = conn.execute("SELECT pg_relation_filepath(%s)", [relation]).fetchone()
     assert row is not None
@@ -176,7 +176,7 @@ def processor_seconds() -> float:
 
 
 def without_owner(member: tarfile.TarInfo) -> tarfile.TarInfo:
-    """The same, whoever packed it, and whenever."""
+    """Return a member of an archive without its owner and time, so that equal files make equal archives."""
     return member.replace(uid=0, gid=0, uname="", gname="", mtime=0, mode=0o644, deep=False)
 
 

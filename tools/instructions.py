@@ -84,14 +84,14 @@ SIDES = {
 
 
 def loop(query: str, executions: int) -> str:
-    """A statement, in one line, that executes a query as often."""
+    """Return a statement, in one line, that executes a query as often."""
     statement = query.replace(" FROM ", " INTO r FROM ", 1)
     body = f"DECLARE r record; BEGIN FOR i IN 1..{executions} LOOP {statement}; END LOOP; END"
     return f"DO $${body}$$"
 
 
 def statements_of(case: str) -> list[str]:
-    """What is executed for a case, each in one line."""
+    """Return what is executed for a case, each in one line."""
     if case in CASES:
         return [loop(CASES[case], n) for n in (SHORT, SHORT, LONG)]
     executions = [f'EXECUTE "{case}" ({key})' for key in range(7001, 7001 + EXECUTED)]
@@ -135,7 +135,7 @@ def counted(cluster: Cluster, cases: list[str], settings: dict[str, str], out: P
 
 
 def own_instructions(part: Path) -> Counter[str]:
-    """Each function's own instructions in a file of callgrind's."""
+    """Return each function's own instructions in a file of callgrind's."""
     counts: Counter[str] = Counter()
     name, called = "", False
     for line in part.read_text().splitlines():

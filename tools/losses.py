@@ -106,7 +106,7 @@ class Shape:
 
 
 def draw(lot: random.Random, io_method: str, direct: bool) -> Shape:
-    """A random shape for a server of this I/O."""
+    """Draw a random shape of a query for a server with this kind of I/O."""
     index = lot.choice(INDEXES)
     plans: tuple[str, ...] = PLANS
     if index == "hash":
@@ -171,7 +171,7 @@ def make_tables(conn: psycopg.Connection[Any]) -> None:
 
 
 def statements(shape: Shape, lot: random.Random) -> list[str]:
-    """What a session runs: settings that lead to the plan, then the query in its last statement."""
+    """Return what a session runs: settings that lead to the plan, then the query in its last statement."""
     name = "parts" if shape.plan == "partitions" else table_name(shape)
     first = lot.randrange(int(KEYS * (1 - shape.part)))
     last = first + max(0, int(KEYS * shape.part) - 1)
@@ -351,7 +351,7 @@ def measure(
 
 
 def relations_of(admin: psycopg.Connection[Any], shape: Shape) -> list[str]:
-    """The table of a shape, its indexes, and what it joins."""
+    """Return the table of a shape, its indexes, and what it joins."""
     names = [table_name(shape), "keys"]
     names += [f"parts{i}" for i in range(20)] if shape.plan == "partitions" else []
     names += ["random_visible"] if shape.plan == "merge join" else []
@@ -366,7 +366,7 @@ def relations_of(admin: psycopg.Connection[Any], shape: Shape) -> list[str]:
 
 @contextmanager
 def server(io_method: str, direct: bool) -> Iterator[tuple[Cluster, psycopg.Connection[Any]]]:
-    """A private server with the tables."""
+    """Run a private server with the tables."""
     settings: dict[str, object] = {
         "shared_preload_libraries": "pg_lookahead",
         "shared_buffers": "512MB",
@@ -395,12 +395,12 @@ def server(io_method: str, direct: bool) -> Iterator[tuple[Cluster, psycopg.Conn
 
 
 def worst(losses: list[Loss], number: int) -> list[Loss]:
-    """Those that lost most."""
+    """Return the shapes that lost most."""
     return sorted(losses, key=lambda loss: -loss.time.ratio)[:number]
 
 
 def read(path: Path) -> list[Loss]:
-    """What a file of --json tells; a line that was cut short is left out."""
+    """Return the results in a file of --json; a line that was cut short is left out."""
     losses = []
     for line in path.read_text().splitlines():
         with suppress(msgspec.DecodeError):
@@ -409,7 +409,7 @@ def read(path: Path) -> list[Loss]:
 
 
 def show(losses: list[Loss], number: int) -> Table:
-    """The worst, by the median of the ratios of time."""
+    """Return the table of the worst shapes, by the median of the ratios of time."""
     table = Table(
         "number", "shape", "off ms", "time on/off", "CPU on/off", "pairs", title="The largest losses"
     )

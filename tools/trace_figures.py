@@ -64,7 +64,7 @@ def follow(trace: Trace, device: Device, policy: Policy) -> Drawn:
 
 
 def by_chunk(trace: Trace, device: Device, sizes: Sequence[int], depth: int) -> list[tuple[int, float]]:
-    """Predicted seconds, sorted in chunks, by the size of the chunk."""
+    """Return predicted seconds, sorted in chunks, by the size of the chunk."""
     return [
         (size, float(device.seconds(in_chunks(trace.batches(), size, COMBINE), depth).sum()))
         for size in sizes
@@ -94,7 +94,7 @@ def access_pattern(orders: Sequence[Drawn]) -> Figure:
 def time_by_chunk(
     curves: Sequence[tuple[int, Sequence[tuple[int, float]]]], marks: dict[str, float]
 ) -> Figure:
-    """Seconds against the size of a chunk.
+    """Plot seconds against the size of a chunk.
 
     curves: for each depth, sizes and seconds
     marks: seconds of other policies, as lines across"""

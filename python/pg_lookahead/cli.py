@@ -77,7 +77,7 @@ def _failed(text: str, status: int) -> int:
 
 
 def main() -> None:
-    """Entry point of the program ``pg_lookahead``."""
+    """Run the program ``pg_lookahead``."""
     words.printable()
     end_on_signals()
     sys.exit(run(sys.argv[1:]))

@@ -12,12 +12,12 @@ import typer
 
 
 def option(help: str, metavar: str | None = None, *names: str, **more: Any) -> Any:
-    """An option, the most usual of what typer wants to know first."""
+    """Return a typer option; the arguments that most options need come first."""
     return typer.Option(*names, metavar=metavar, help=help, **more)
 
 
 def words(*known: str) -> Callable[[str], tuple[str, ...]]:
-    """A list with commas, of known words; each counts once."""
+    """Return the words of a comma-separated list, each once; an unknown word is a bad parameter."""
 
     def parse(text: str) -> tuple[str, ...]:
         found = [word.strip() for word in str(text).split(",")]
@@ -32,7 +32,7 @@ def words(*known: str) -> Callable[[str], tuple[str, ...]]:
 def numbers(
     least: float, most: float, kind: type[int] | type[float] = int
 ) -> Callable[[str], tuple[float, ...]]:
-    """A list with commas, of numbers within bounds; each counts once."""
+    """Return the numbers of a comma-separated list, each once; one outside the bounds is a bad parameter."""
 
     def parse(text: str) -> tuple[float, ...]:
         try:

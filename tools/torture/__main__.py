@@ -17,7 +17,7 @@ from .sabotage import SABOTAGES
 
 
 def table(outcome: Outcome) -> Table:
-    """All that was counted, by kind."""
+    """Return all that was counted, by kind."""
     counts = outcome.tally.counts
     answer = Table(
         "what", "how many", title=f"SEED={outcome.seed}, {outcome.seconds:.0f} s", title_justify="left"

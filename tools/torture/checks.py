@@ -54,7 +54,7 @@ ALL_BY_INDEX = {
 
 
 def invariants(conn: Connection) -> None:
-    """The queries that must return nothing, by stock."""
+    """Execute the queries that must return no row, without look-ahead."""
     for name, query in VIOLATIONS.items():
         with conn.transaction():
             run(conn, f"{LOCK_ALL}; {stock()}")
@@ -64,7 +64,7 @@ def invariants(conn: Connection) -> None:
 
 
 def indexes_agree(conn: Connection, rng: random.Random) -> None:
-    """Every index finds what a sequential scan finds, with look-ahead as chance has it."""
+    """Check that every index finds what a sequential scan finds, with settings of look-ahead drawn by lot."""
     for index, (columns, where, group) in AGREEMENT.items():
         each = f"(SELECT DISTINCT {group} FROM ledger OFFSET 0) d"
         by_index = (
@@ -150,14 +150,14 @@ def diagnostics_equal(conn: Connection) -> None:
 
 
 def digests(conn: Connection) -> dict[str, tuple[int, int]]:
-    """Number and hash of each table's rows, by stock."""
+    """Return number and hash of each table's rows, read without look-ahead."""
     with conn.transaction():
         run(conn, f"{stock()}; SET LOCAL enable_indexscan = off; SET LOCAL enable_bitmapscan = off")
         return {table: run(conn, ROWS.format(table)).fetchall()[0] for table in ALL_BY_INDEX}
 
 
 def digests_by_index(conn: Connection, rng: random.Random) -> dict[str, tuple[int, int]]:
-    """The same by index scans that look ahead."""
+    """Return number and hash of each table's rows, read by index scans that look ahead."""
     with conn.transaction():
         scans = "SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off"
         run(conn, f"{varied(rng)}; {forced()}; {scans}")
@@ -168,7 +168,7 @@ def digests_by_index(conn: Connection, rng: random.Random) -> dict[str, tuple[in
 
 
 def standby_equal(primary: Server, standby: Server, rng: random.Random) -> None:
-    """The standby has caught up, and answers as the primary does."""
+    """Check that the standby has caught up, and answers as the primary does."""
     wait_for_replay(standby.cluster, primary.cluster, 60.0)
     with primary.cluster.connect() as conn:
         expected = digests(conn)

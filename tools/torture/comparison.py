@@ -57,7 +57,7 @@ class Reader:
         self.position = self._replayed()
 
     def read(self, relation: str, fork: str) -> tuple[list[bytes], list[bytes]]:
-        """All pages of both."""
+        """Return a fork's pages as primary and standby have them at the same position of the WAL."""
         answer: list[tuple[list[bytes], list[bytes]]] = []
 
         def at_rest() -> bool:
@@ -74,7 +74,7 @@ class Reader:
         return answer[0]
 
     def _replayed(self) -> str:
-        """A position up to which the standby has replayed all."""
+        """Wait until the standby has replayed all WAL that there is; return the end's position."""
         # A record that this commit flushes stands after all others so far.
         run(self._here, "SELECT pg_logical_emit_message(true, 'torture', '')")
         position = str(value(self._here, "SELECT pg_current_wal_flush_lsn()::text"))
@@ -87,7 +87,7 @@ class Reader:
         return position
 
     def replay(self) -> str:
-        """How far the standby is."""
+        """Return the position up to which the standby has replayed."""
         return str(value(self._there, REPLAY))
 
     def _activity(self, conn: Connection) -> str:
@@ -114,7 +114,7 @@ def compare(primary: Server, standby: Server) -> int:
 def _differs(
     reader: Reader, relation: str, fork: str, block: int, kind: str, pages: tuple[bytes, bytes]
 ) -> Differs:
-    """What can be told of a page that differs, and whether it still does when all is read again."""
+    """Describe a page that differs, and whether it still does when all is read again."""
     names = ("primary", "standby")
     at = f"as of {reader.position} ({reader.replay()})"
     ours, theirs = reader.read(relation, fork)
@@ -133,7 +133,7 @@ def _differs(
 
 
 def _page(pages: list[bytes], block: int) -> bytes:
-    """A page; pages at the end of a relation that no record names need not be there."""
+    """Return a page; zeroes beyond the end, since pages there that no WAL record names need not exist."""
     return pages[block] if block < len(pages) else ZERO
 
 

@@ -50,7 +50,7 @@ class Server:
         return self.cluster.data.parent / "log"
 
     def log(self) -> str:
-        """The log since mark()."""
+        """Return the log since mark()."""
         with self.log_file.open("rb") as file:
             file.seek(self._mark)
             return file.read().decode(errors="replace")
@@ -59,7 +59,7 @@ class Server:
         self._mark = self.log_file.stat().st_size
 
     def children(self, kind: str = "") -> list[int]:
-        """Processes of the server but the postmaster, whose title has the word."""
+        """Return processes of the server but the postmaster, whose title has the word."""
         return [
             pid
             for pid in reap.processes_in(self.cluster.data)

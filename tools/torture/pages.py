@@ -33,14 +33,14 @@ SHOWN = 16
 
 
 def same(one: bytes, other: bytes, method: str, block: int) -> bool:
-    """Whether two pages are the same, hints aside; method: of access, or "vm"."""
+    """Return whether two pages are the same, hints aside; method: of access, or "vm"."""
     if one[HEADER:] == other[HEADER:] and one[12:20] == other[12:20]:
         return True
     return masked(one, method, block) == masked(other, method, block)
 
 
 def masked(page: bytes, method: str, block: int) -> bytes:
-    """The page, with zeroes where what is there does not matter."""
+    """Return the page, with zeroes where what is there does not matter."""
     if method == "heap":
         return _heap(page)
     answer = bytearray(page)
@@ -77,7 +77,7 @@ def masked(page: bytes, method: str, block: int) -> bytes:
 
 
 def _has_hole(page: bytes, method: str, lower: int) -> bool:
-    """Whether what lies between pd_lower and pd_upper is not in use.
+    """Return whether what lies between pd_lower and pd_upper is not in use.
 
     GIN and BRIN keep contents there on some pages, and so did metapages of old releases."""
     if method == "gin":
@@ -89,7 +89,7 @@ def _has_hole(page: bytes, method: str, lower: int) -> bool:
 
 
 def _may_have_dead_entries(page: bytes, method: str) -> bool:
-    """Whether scans mark entries of the page as dead."""
+    """Return whether scans mark entries of the page as dead."""
     flags = _word(page, LAST_BUT_ONE)
     return (
         (method == "btree" and flags & BTP_LEAF != 0)
@@ -167,7 +167,7 @@ def _header(page: bytes, method: str) -> str:
 
 
 def _ranges(one: bytes, other: bytes) -> Iterator[tuple[int, int]]:
-    """Where two pages differ: first byte, and the one after the last."""
+    """Yield where two pages differ: first byte, and the one after the last."""
     start = None
     for i in range(BLOCK + 1):
         differs = i < BLOCK and one[i] != other[i]

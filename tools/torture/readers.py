@@ -58,7 +58,7 @@ def compare_with_stock(conn: Connection, rng: random.Random) -> None:
 
 
 def compare_joins(conn: Connection, rng: random.Random) -> None:
-    """Rows of a nested loop."""
+    """Compare the rows of a nested loop that looks ahead with those of sequential scans without look-ahead."""
     low = rng.randrange(180)
     statement = rng.choice((
         f"SELECT c.id, l.key, l.version FROM account c JOIN ledger l ON l.a = c.id WHERE c.id BETWEEN {low} AND {low + 20}",
@@ -76,7 +76,7 @@ def compare_joins(conn: Connection, rng: random.Random) -> None:
 
 
 def verify_invariants(conn: Connection, rng: random.Random) -> None:
-    """Two of the queries that must return nothing, by index scans."""
+    """Execute two of the queries that must return no row, by index scans."""
     run(conn, BEGIN)
     run(conn, f"{varied(rng)}; {rng.choice((INDEX_SCANS, NO_SEQSCAN, NESTED))}")
     for name in rng.sample(list(VIOLATIONS), 2):
@@ -87,7 +87,7 @@ def verify_invariants(conn: Connection, rng: random.Random) -> None:
 
 
 def _by_cursor(conn: Connection, rng: random.Random, statement: str) -> list[Any]:
-    """All rows of a statement, in portions, some of them twice."""
+    """Return all rows of a statement, in portions, some of them twice."""
     run(conn, f"DECLARE c SCROLL CURSOR FOR {statement}")
     for _ in range(rng.randrange(3)):
         where = rng.choice(("", "BACKWARD ", "LAST FROM c; FETCH BACKWARD "))

@@ -51,7 +51,7 @@ STARTING = "LOG:  starting PostgreSQL"
 
 
 def bad_lines(log: str) -> list[str]:
-    """Lines of a server's log that must not be there."""
+    """Return lines of a server's log that must not be there."""
     bad = []
     orphaned = False
     for line in log.splitlines():
@@ -66,7 +66,7 @@ def bad_lines(log: str) -> list[str]:
 
 
 def position(text: str) -> int:
-    """A WAL position as a number."""
+    """Return a WAL position as a number."""
     high, low = text.split("/")
     return (int(high, 16) << 32) + int(low, 16)
 
@@ -76,7 +76,7 @@ def text_of(position: int) -> str:
 
 
 def segment_of(position: int) -> str:
-    """The file that has a position, on the first timeline."""
+    """Return the file that has a position, on the first timeline."""
     number = position // SEGMENT
     return f"00000001{number * SEGMENT >> 32:08X}{number % (2**32 // SEGMENT):08X}"
 

@@ -106,7 +106,7 @@ def pair_of_servers(seed: int, tally: Tally) -> Iterator[Pair]:
 
 
 def plan(round: Round, sabotage: Sabotage | None) -> tuple[str, faults.Fault]:
-    """Which servers go down, and how."""
+    """Return which servers go down, and how."""
     rng = round.rng("plan")
     if sabotage is not None:
         fault = getattr(faults, sabotage.fault)
@@ -219,7 +219,7 @@ def verify(
     flushed: int,
     fleeting: int,
 ) -> None:
-    """All checks, those of one server beside those of the other."""
+    """Make all checks, those of one server beside those of the other."""
     rng = round.rng("checks")
 
     def rows() -> None:
@@ -336,8 +336,10 @@ def progress(outcome: Outcome, number: int) -> str:
 
 
 def keep_evidence(pair: Pair, round: Round) -> Path:
-    """What is needed to find out: the failures, pages that differ as both servers had them in memory, both
-    logs, and both data directories."""
+    """Copy what is needed to find a failure's cause into a directory, and return that.
+
+    It gets the failures, pages that differ as both servers had them in memory, both logs, and both data
+    directories."""
     directory = EVIDENCE / f"{round.seed}"
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True)

@@ -41,7 +41,7 @@ def run(conn: Connection, statement: str, parameters: Sequence[Any] | None = Non
 
 
 def value(conn: Connection, query: str, parameters: Sequence[Any] | None = None) -> Any:
-    """The one value of a query."""
+    """Return the one value of a query."""
     row = run(conn, query, parameters).fetchone()
     return None if row is None else row[0]
 
@@ -76,7 +76,7 @@ class Round:
     pages: dict[str, bytes] = field(default_factory=dict)
 
     def rng(self, name: str) -> random.Random:
-        """Random numbers of one part of the round."""
+        """Return random numbers of one part of the round."""
         return random.Random(f"{self.seed} {name}")
 
     def fail(self, what: str) -> None:
@@ -155,7 +155,7 @@ class Session(threading.Thread):
 
 
 def _is_lost(error: psycopg.OperationalError) -> bool:
-    """Whether the connection is gone, or could not be made, rather than a statement failed."""
+    """Return whether the connection is gone, or could not be made, rather than a statement failed."""
     if error.sqlstate is None:
         return True
     return error.sqlstate in ("57P01", "57P02", "57P03", "25P03", "53300") or isinstance(

@@ -42,7 +42,7 @@ def learn(conn: Connection) -> None:
 
 
 def varied(rng: random.Random, on: str = "LOCAL") -> str:
-    """Statements that draw settings anew; on: LOCAL or SESSION."""
+    """Return statements that draw settings anew; on: LOCAL or SESSION."""
     chosen = {name: rng.choice(values) for name, values in _known.items()}
     return "; ".join(f"SET {on} {_quoted(name)} = '{value}'" for name, value in chosen.items())
 
@@ -52,13 +52,13 @@ def _quoted(name: str) -> str:
 
 
 def forced() -> str:
-    """Statements that switch every kind of look-ahead on, from the first row."""
+    """Return statements that switch every kind of look-ahead on, from the first row."""
     names = [*(f"pg_lookahead.{name}" for name in ON), "pg_lookahead.debug_force"]
     return "; ".join(f"SET LOCAL {name} = on" for name in names if name in _known)
 
 
 def stock() -> str:
-    """Statements that switch every kind off."""
+    """Return statements that switch every kind of look-ahead off."""
     names = [f"pg_lookahead.{name}" for name in ON]
     return "; ".join(f"SET LOCAL {name} = off" for name in names if name in _known)
 
@@ -90,7 +90,7 @@ SERVER: dict[str, object] = {
 
 
 def varied_server(rng: random.Random, major: int) -> dict[str, object]:
-    """Settings of a server that is about to start."""
+    """Return settings of a server that is about to start."""
     chosen: dict[str, object] = {
         "shared_buffers": rng.choice(("2MB", "4MB", "8MB", "8MB", "32MB")),
         "effective_io_concurrency": rng.choice((1, 16, 64)),

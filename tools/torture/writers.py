@@ -24,7 +24,7 @@ PLANS = (
 
 
 def condition(rng: random.Random, client: int) -> tuple[str, Holds]:
-    """A condition that the client's rows are found by, for some index, and the same in Python."""
+    """Return a condition that the client's rows are found by, for some index, and the same in Python."""
     low = rng.randrange(KEYS)
     high = low + rng.choice((3, 20, 100))
     x, y = rng.randrange(101), rng.randrange(103)
@@ -94,7 +94,7 @@ class Writer:
         self._tally.add("committed")
 
     def found(self, conn: Connection) -> State:
-        """The client's rows as the database has them, by a sequential scan."""
+        """Return the client's rows as the database has them, by a sequential scan."""
         with conn.transaction():
             run(conn, "SET LOCAL enable_indexscan = off; SET LOCAL enable_bitmapscan = off")
             run(conn, "SET LOCAL enable_indexonlyscan = off")
@@ -115,13 +115,13 @@ class Writer:
             run(conn, f"INSERT INTO {table} (client, key, version) {rows}", [keys])
 
     def update(self, conn: Connection, rng: random.Random, state: State) -> None:
-        """A new version: all columns, all indexes, and TOAST."""
+        """Update all columns of a row, which changes all indexes and TOAST."""
         keys = self._change(conn, rng, state, "UPDATE ledger SET version = version + 1 WHERE {}")
         self._mirror(conn, "UPDATE part SET version = version + 1 WHERE", keys)
         state.update({key: (state[key][0] + 1, state[key][1]) for key in keys})
 
     def touch(self, conn: Connection, rng: random.Random, state: State) -> None:
-        """A change of no indexed column, HOT where the page has room."""
+        """Update no indexed column of a row, so that the update is HOT where the page has room."""
         keys = self._change(conn, rng, state, "UPDATE ledger SET touched = touched + 1 WHERE {}")
         state.update({key: (state[key][0], state[key][1] + 1) for key in keys})
 
@@ -202,7 +202,7 @@ class Writer:
             run(conn, f"UPDATE account SET balance = balance + {change} WHERE id = {account}")
 
     def fleet(self, conn: Connection, rng: random.Random, state: State) -> None:
-        """Rows of the unlogged table."""
+        """Insert or delete rows of the unlogged table."""
         low = rng.randrange(10_000)
         rows = f"SELECT i, ARRAY[i, i % 9], point(i, i % 50) FROM generate_series({low}, {low + 200}) AS i"
         run(
@@ -213,7 +213,7 @@ class Writer:
         )
 
     def wipe(self, conn: Connection, rng: random.Random, state: State) -> None:
-        """All of the client's rows, a partition by TRUNCATE."""
+        """Delete all of the client's rows, those of its partition by TRUNCATE."""
         run(conn, f"DELETE FROM ledger WHERE client = {self.client}; TRUNCATE part_{self.client}")
         state.clear()
         self._insert(conn, list(range(0, KEYS, 3)), 5)

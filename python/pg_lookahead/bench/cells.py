@@ -59,7 +59,7 @@ class Cell:
 
     @property
     def same(self) -> bool:
-        """Whether this is stock against stock."""
+        """Whether both sides of the cell are stock PostgreSQL."""
         return False
 
 
@@ -150,8 +150,8 @@ class Size:
         return min(25_000, self.rows // 40)
 
     def cold_times(self, n: int) -> int:
-        """How often n rows can be fetched from fresh places of a cold table in one sample.
+        """Return how often n rows can be fetched from fresh places of a cold table in one sample.
 
-        All of them together meet so few of the pages (about a row in 75 stands alone on its
+        All these rows together meet so few of the pages (about a row in 75 stands alone on its
         page) that hardly any is met twice."""
         return max(1, min(200, self.rows // 75 // 20 // n))

@@ -171,7 +171,7 @@ def report(
 
 
 def _left_out(value: object) -> bool:
-    """Whether an option was not given; 0 and an empty text are something."""
+    """Tell whether an option was not given; 0 and an empty text count as given."""
     return value is None or value is False or value == [] or value == ()
 
 
@@ -218,7 +218,7 @@ def _measure(
 
 
 def _explain_interruption(path: Path, run: record.Run, *, new: bool) -> None:
-    """What there is so far, and how to go on."""
+    """Show the results that there are so far, and the command that goes on."""
     if run.results:
         terminal.show(words.output(), run)
     if run.repetitions:
@@ -228,7 +228,7 @@ def _explain_interruption(path: Path, run: record.Run, *, new: bool) -> None:
 
 
 def _place(json: Path | None) -> Path:
-    """A new file for the results: that of --json, or one in the user's own directory of such."""
+    """Return a new file for the results: that of --json, or one in the user's own directory of such."""
     if json is not None and json != Path("-"):
         if json.exists():
             raise ClusterError(f"--json {json}: is there already; name another file, or --resume it")

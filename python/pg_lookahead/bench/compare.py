@@ -32,7 +32,7 @@ from .vacuum import Vacuum
 
 _SECONDS = 0.02
 _QUICK_SECONDS = 0.01
-"""How long a warm sample is to last.  Short, so that the two of a pair lie close together: what
+"""Seconds that a warm sample is to last.  They are few, so that the two of a pair lie close together: what
 disturbs a virtual machine comes and goes within a tenth of a second."""
 
 _SUBJECTS: dict[type[Cell], Any] = {
@@ -44,7 +44,7 @@ _SUBJECTS: dict[type[Cell], Any] = {
 
 
 def identity(server: Server, cell: Cell) -> Identity:
-    """The name of a cell's result."""
+    """Return the name of a cell's result."""
     return Identity(
         server=server,
         scenario=cell.scenario,
@@ -62,7 +62,7 @@ def measure(
     journal: Journal,
     so_far: Callable[[Interval], None],
 ) -> Result:
-    """What a cell comes to, on the server that runs.
+    """Measure a cell on the server that runs, and return its result.
 
     journal: gets every repetition as soon as it is taken; those that it has are not taken again
     so_far: told the interval after each round"""

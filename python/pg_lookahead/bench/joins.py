@@ -18,7 +18,7 @@ _NESTED_LOOPS = (
     " SET enable_memoize = off; SET random_page_cost = 1"
 )
 _COLD_ROWS = 150
-"""Of so many outer rows one, at least, must have cost a cold sample the read of a block."""
+"""A cold sample must have read a block for each so many outer rows, at least."""
 
 
 class Join(Scan):
@@ -54,7 +54,7 @@ class Join(Scan):
         return tables.substituted(tables.JOINS[self.cell.way], start, n)
 
     def _check_plan(self) -> None:
-        """That the generic plan has the nodes wanted on the inner side of a nested loop."""
+        """Refuse the cell unless its generic plan has the wanted node on the inner side of a nested loop."""
         query = self._query("$1::bigint", "$2::bigint")
         plan = scalar(self.conn, f"EXPLAIN (GENERIC_PLAN, FORMAT JSON) {query}")[0]["Plan"]
         found = list(_inner_nodes(plan))
@@ -69,7 +69,7 @@ class Join(Scan):
 
 
 def _inner_nodes(plan: dict[str, Any]) -> Any:
-    """Kinds of the nodes below inner sides of nested loops, from the top down."""
+    """Yield the kinds of the nodes below inner sides of nested loops, from the top down."""
     below = plan.get("Plans", ())
     if plan["Node Type"] == "Nested Loop":
         node = below[1]

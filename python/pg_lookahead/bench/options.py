@@ -62,16 +62,16 @@ SUITES: dict[str, dict[str, Any]] = {
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """All of a run.  Those of several values are dimensions of a matrix.
+    """The options of a run.  Those with several values are dimensions of a matrix.
 
-    cell: patterns of names, of which one is to match; none: all cells of the scenarios
+    cell: patterns of cells' names, of which one is to match; without any, all cells of the scenarios match
     set: settings of servers, ``name=value``, a tuple for each kind of server
     rounds: A B B A turns per cell at most
     seconds: after which a cell begins no further pair
     precision: half-width of the interval that ends a cell, in per cent of the ratio
     quick: fewer cells
-    pg_config: of the server; None: as Cluster chooses
-    dsn: of a server to attach to; None: a private one
+    pg_config: that of the server; None: Cluster chooses it
+    dsn: that of a server to attach to; None: a private server is started
     control: ``same`` or ``slower``: stock against stock"""
 
     scenario: tuple[str, ...] = scenarios.NAMES
@@ -92,8 +92,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     seed: int = 0
 
     def servers(self) -> Iterator[Server]:
-        """What needs least to be changed varies fastest: latency nothing, settings a restart,
-        tables to be loaded."""
+        """Yield the servers of the matrix; what is cheapest to change varies fastest.
+
+        Latency can be changed at any time, settings need a restart, and tables have to be loaded."""
         for rows, layout, settings, io, added in product(
             self.rows, self.layout, self.set, self.io, self.latency
         ):
@@ -101,13 +102,13 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def combined(settings: dict[str, str]) -> tuple[tuple[str, ...], ...]:
-    """Each value of each setting with each of the others: values of one are separated by commas."""
+    """Return each value of each setting with each value of the others; commas separate the values of one."""
     values = [[f"{name}={value.strip()}" for value in text.split(",")] for name, text in settings.items()]
     return tuple(product(*values))
 
 
 def choose(given: dict[str, Any], suite: str) -> Options:
-    """Options of a suite with what is given besides; ClusterError, one line, if they do not go together."""
+    """Return a suite's options, overridden by those given; ClusterError, one line, if they contradict."""
     chosen = Options(**{**SUITES[suite], **given})
     if chosen.dsn is not None:
         for name in ("io", "latency", "pg_config"):  # a server that is not ours is not restarted

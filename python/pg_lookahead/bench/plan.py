@@ -19,23 +19,23 @@ _EXTENSIONS = ("pg_prewarm", "pg_buffercache")
 # What a run takes is estimated from what it took, in seconds, on two cores and a disk that
 # answers in 50 microseconds.
 _PART = 0.8
-"""Of the seconds that a cell may take."""
+"""Part of the seconds that a cell may take which it usually takes."""
 
 _OVERHEAD = 1.5
 _OVERHEAD_OF_A_MILLION = 0.8
-"""Around a cell: of rows."""
+"""Seconds that are spent around a cell, and so many more for each million rows of the tables."""
 
 _LOADING_OF_A_MILLION = {"t": 5.0, "o": 2.0, "c": 2.5, "d": 5.0, "e": 6.0}
 _LOADING_OF_A_MILLION |= {"hash": 0.6, "gin": 1.5, "bloom": 0.6}
 _ROWS_OF_A_BLOCK = 100
-"""Roughly; no cell reads a block twice."""
+"""An estimate for the tables of all scenarios; no cell reads a block twice."""
 
 _LEAST_TIMES = 3.5
-"""How often stock reads all, at least, with added latency: to prepare, and for two pairs."""
+"""With added latency, stock reads all blocks of a cell at least so often: to prepare, and for two pairs."""
 
 
 def all_cells(options: Options, rows: int) -> list[Cell]:
-    """Of the scenarios asked for, available or not."""
+    """Return the cells of the scenarios that were asked for, whether a server can run them or not."""
     size = Size(rows, options.quick)
     found = [cell for name in options.scenario for cell in scenarios.cells(name, size)]
     patterns = options.cell or ("*",)
@@ -43,13 +43,13 @@ def all_cells(options: Options, rows: int) -> list[Cell]:
 
 
 def wanted_extensions(options: Options) -> list[str]:
-    """Of contrib, that a database must have."""
+    """Return the names of contrib's extensions that a database must have for the cells asked for."""
     asked = [name for cell in all_cells(options, options.rows[0]) for name in cell.extensions]
     return list(dict.fromkeys([*_EXTENSIONS, *asked]))
 
 
 def wanted_tables(todo: Iterable[Cell]) -> tuple[set[str], set[str]]:
-    """The tables that cells read, and which indexes of ``d``."""
+    """Return the names of the tables that cells read, and of the indexes of ``d`` among them."""
     found = list(todo)
     relations = [name for cell in found if isinstance(cell, StatementCell) for name in cell.relations]
     indexes = {name.split(".")[1] for name in relations} & tables.INDEXES_OF_D.keys()
@@ -57,7 +57,7 @@ def wanted_tables(todo: Iterable[Cell]) -> tuple[set[str], set[str]]:
 
 
 def disk_bytes(options: Options, rows: int) -> int:
-    """That a run takes at most, with tables of so many rows."""
+    """Return the most bytes that a run takes on disk, with tables of so many rows."""
     names = [name for cell in all_cells(options, rows) for name in cell.tables]
     return tables.disk_bytes(names, rows) + 2 * 10**8
 
@@ -85,7 +85,7 @@ def check_settings(conn: Connection, options: Options) -> None:
 
 
 def able(target: Target) -> set[str]:
-    """Which capabilities of Cell.needs the installed library has."""
+    """Return which capabilities of Cell.needs the installed library has."""
     with target.connect() as conn:
         found = {
             f"setting:{row[0]}" for row in conn.execute("SHOW ALL") if row[0].startswith("pg_lookahead.")
@@ -101,7 +101,7 @@ def able(target: Target) -> set[str]:
 
 
 def why_not(target: Target, able_to: set[str], cell: Cell) -> str:
-    """Why a cell is not available on this server; empty if it is."""
+    """Return why a cell is not available on this server; empty if it is."""
     if cell.private and not target.private:
         return "it changes what is not in our schema, so it needs a private server"
     for need in cell.needs:
@@ -115,7 +115,7 @@ def why_not(target: Target, able_to: set[str], cell: Cell) -> str:
 
 
 def chosen(options: Options, target: Target, able_to: set[str], server: Server, *, first: bool) -> list[Cell]:
-    """What to measure on a server: warm cells once for each set of tables, since storage has no
+    """Return what to measure on a server: warm cells once for each set of tables, since storage has no
     part in them."""
     wanted = {"cold": "cold" in options.cache, "warm": "warm" in options.cache and first}
     wanted["os"] = "cold" in options.cache and server.io != "direct" and target.data is not None
@@ -134,7 +134,7 @@ def chosen(options: Options, target: Target, able_to: set[str], server: Server, 
 
 
 def expected_seconds(options: Options, server: Server, cell: Cell) -> float:
-    """How long a cell will take."""
+    """Return how many seconds a cell is expected to take on a server."""
     blocks = server.rows / _ROWS_OF_A_BLOCK
     if isinstance(cell, ScanCell):
         blocks = min(blocks, cell.n * (cell.times or 1))
@@ -144,5 +144,5 @@ def expected_seconds(options: Options, server: Server, cell: Cell) -> float:
 
 
 def loading_seconds(rows: int, names: set[str]) -> float:
-    """How long it takes to load the tables named, of so many rows."""
+    """Return how many seconds it is expected to take to load the tables named, for a run of so many rows."""
     return rows / 1e6 * sum(_LOADING_OF_A_MILLION[name] for name in names)

@@ -33,7 +33,7 @@ from .options import Options
 from .scenarios import cells
 
 _LOCK = 7_165_009_211
-"""Of pg_advisory_lock: one run at a time on a server of the user's."""
+"""The key of the advisory lock that keeps a second run off a server of the user's."""
 
 
 _LARGEST = """
@@ -45,7 +45,7 @@ ORDER BY pg_relation_size(oid) DESC LIMIT 1
 
 @dataclass
 class _Bench:
-    """What all parts of a run need."""
+    """State that all parts of a run share."""
 
     options: Options
     journal: Journal
@@ -115,7 +115,7 @@ def _run_attached(bench: _Bench, stack: ExitStack, target: Attached) -> None:
 
 
 def _make_plan(bench: _Bench, target: Target) -> None:
-    """Which cells to measure where; told at once, with what is not available."""
+    """Decide which cells to measure on which server, and tell it at once, with those not available."""
     options = bench.options
     able = plan.able(target)
     measured: set[tuple[int, str]] = set()
@@ -149,7 +149,7 @@ def _measure_servers(bench: _Bench, target: Target) -> None:
 
 
 def _measure_tables(bench: _Bench, target: Target, rows: int, layout: str, servers: list[Server]) -> None:
-    """All that is measured on one set of tables."""
+    """Load one set of tables, and measure all its cells on each of the servers."""
     left: list[tuple[Server, list[Cell]]] = []
     for server in servers:
         todo = []
@@ -241,7 +241,7 @@ def _measure_all(bench: _Bench, target: Target, server: Server, of_server: list[
 
 
 def _facts(target: Target, reads: int) -> tuple[dict[str, str], dict[str, float] | None]:
-    """Facts in words, and the quartiles of single 8 KiB reads in microseconds, if they can be had.
+    """Return facts in words, and the quartiles of single 8 KiB reads in microseconds if they can be measured.
 
     reads: how many to time, of the largest relation that is there"""
     with target.connect(loaded=False) as conn:

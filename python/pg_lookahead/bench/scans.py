@@ -35,7 +35,7 @@ _COLD_PART = 0.8
 """Part of the blocks of the first sample's rows that each cold sample must have read."""
 
 _ROWS_OF_A_BLOCK = 100
-"""Of the clients' tables, about."""
+"""Roughly, for the tables of several clients."""
 
 GOLDEN = 0.6180339887
 """Steps of this part of a circle come nowhere near each other for long."""
@@ -45,7 +45,7 @@ _MOST_WARMED = 100_000
 for catalogs, plans, code, and the process's page tables."""
 
 SLOWER = 1.1
-"""How much more the slower side of ``--control slower`` does."""
+"""The slower side of ``--control slower`` executes so many times as much as the other one."""
 
 
 class Scan(Subject):
@@ -56,7 +56,7 @@ class Scan(Subject):
 
     cell: ScanCell
     unordered = False
-    """Whether rows may come in another order each time."""
+    """Whether the rows may come in another order each time."""
 
     _nodes = 0
     """Served by look-ahead in one execution of its side."""
@@ -102,7 +102,7 @@ class Scan(Subject):
         return conn
 
     def start(self, pair: int) -> int:
-        """The first key of a pair's samples."""
+        """Return the first key of a pair's samples."""
         while len(self._starts) <= pair:
             self._starts.append(self._lot.randrange(self.rows - self.cell.n + 1))
         return self._starts[pair]
@@ -125,7 +125,8 @@ class Scan(Subject):
         self._find_out_who_runs_it()
 
     def switch(self, ours: bool, pair: int) -> None:
-        """To the settings, if cold; if warm, to the side's sessions, new ones for a new pair."""
+        """Make the session's settings those of a side if cold; if warm, use the side's sessions, which are
+        new for each pair."""
         if self.cell.cache != "warm":
             for conn in self._sessions:
                 self._switch(conn, ours)
@@ -156,7 +157,7 @@ class Scan(Subject):
         return msgspec.structs.replace(sample, items=self._same(self.start(pair), times, found))
 
     def _calls(self, pair: int, times: int, n: int) -> list[tuple[Connection, sql.Composed]]:
-        """What each session is to execute."""
+        """Return the statements that each session is to execute."""
         start, places = self.start(pair), self.rows - self.cell.n + 1
         return [
             (conn, self._call((start + number * self._apart) % places, times, n=n, session=number))
@@ -164,12 +165,12 @@ class Scan(Subject):
         ]
 
     def _run(self, calls: list[tuple[Connection, sql.Composed]]) -> int:
-        """How many rows were found."""
+        """Call the functions, at once if there are several, and return how many rows they found in all."""
         at_once = self._pool.map if len(calls) > 1 else map
         return sum(at_once(lambda call: int(scalar(*call)), calls))
 
     def _same(self, start: int, times: int, found: int) -> int:
-        """Both sides must find the same number of rows."""
+        """Return the number of rows found; Refused if the other side found another number there."""
         if self._found.setdefault(start + times * self.rows, found) != found:
             other = self._found[start + times * self.rows]
             raise Refused(f"stock and look-ahead found {other} and {found} rows")
@@ -212,14 +213,14 @@ class Scan(Subject):
         return tables.substituted(query, start, n)
 
     def _explain(self, options: str, query: str) -> dict[str, Any]:
-        """The plan's lowest node."""
+        """Return the plan's lowest node."""
         node: dict[str, Any] = scalar(self.conn, f"EXPLAIN ({options}, FORMAT JSON) {query}")[0]["Plan"]
         while "Plans" in node:
             node = node["Plans"][0]
         return node
 
     def _check_plan(self) -> None:
-        """That the generic plan is an index scan of the kind wanted, and nothing else."""
+        """Refuse the cell unless its generic plan is an index scan of the wanted kind, and nothing else."""
         node = self._explain("GENERIC_PLAN", self._query("$1::bigint", "$2::bigint"))
         wanted = "Index Only Scan" if self.cell.way in tables.ONLY else "Index Scan"
         if self.cell.way in tables.BITMAPS:
@@ -229,7 +230,7 @@ class Scan(Subject):
             raise Refused(f"the plan is {node['Node Type']} {node.get('Index Name', '')}")
 
     def _find_out_what_stock_is(self) -> None:
-        """A server of the user's own may load the library by itself."""
+        """Note it if the server loads the library for all, so that stock is look-ahead switched off."""
         with self.target.connect(loaded=False) as conn:
             self._without = not loaded(conn)
         if not self._without:
@@ -264,13 +265,12 @@ class Scan(Subject):
         self.times = max(least, min(_MOST_TIMES, times))
 
     def _time(self, call: sql.Composed) -> float:
-        """Seconds; of processor time where that is known: others may take much of the clock's."""
+        """Return a call's seconds: of processor time if known, else by the clock."""
         sample, _ = self.meter.take(lambda: self.conn.execute(call).fetchall())
         return sample.cpu_seconds or sample.seconds
 
     def _blocks(self) -> int:
-        """Heap blocks of the rows of the first sample, or leaf pages, as far as those tell; at least
-        those of one client."""
+        """Return how many heap blocks or leaf pages the first sample of one client must read, at least."""
         if self.cell.leaves:
             pages = blocks_of(self.conn, self.relations[1:2])
             one_each = self.cell.way in tables.BITMAPS
@@ -286,7 +286,9 @@ class Scan(Subject):
         return int(scalar(self.conn, query))
 
     def _compare(self) -> None:
-        """The rows themselves, in order, of one execution (of the first million, if more)."""
+        """Refuse the cell if the two sides return other rows, or in another order, in one execution.
+
+        At most the first million rows are compared."""
         n = min(self.cell.n, _MOST_COMPARED)
         column = self._column if self.cell.way in tables.ONLY else "pad"
         rows = self._query(str(self.start(0)), str(n))
@@ -302,15 +304,15 @@ class Scan(Subject):
             raise Refused(f"the rows differ: {answers[0]} from stock and {answers[1]} from look-ahead")
 
     def _wanted(self, n: int) -> int | None:
-        """Rows of an execution; None if that is not known."""
+        """Return the number of rows of an execution; None if it is not known."""
         return n
 
 
 def loaded(conn: Connection) -> bool:
-    """Whether the session has the library; to call a function of it would load it."""
+    """Return whether the session has the library; to call a function of it would load it."""
     return bool(scalar(conn, "SELECT current_setting('pg_lookahead.index_scan', true) IS NOT NULL"))
 
 
 def served(conn: Connection) -> int:
-    """How many index scans of the session look-ahead's code has run so far."""
+    """Return how many index scans of the session look-ahead's code has run so far."""
     return int(scalar(conn, "SELECT lookahead.index_scans_served()")) if loaded(conn) else 0

@@ -41,7 +41,7 @@ def _scans(
     ahead: bool = False,
     **more: Any,
 ) -> Iterator[Cell]:
-    """A cell for each cache, of n rows.
+    """Yield a cell for each cache, of n rows.
 
     times: executions in a sample that is not warm
     ahead: whether a cold run in which nothing was read ahead must be refused"""
@@ -112,7 +112,7 @@ def _block_order(size: Size) -> Iterator[Cell]:
 
 
 def _not_all_visible(table: str, key: str, text: str, one_in: int) -> dict[str, Any]:
-    """Members of cells on pages that are not all-visible, and stay so whoever reads them.
+    """Return members of cells whose pages are not all-visible, and stay so whoever reads them.
 
     A DELETE of one row in ``one_in`` clears the bits of the pages that it meets, and is rolled
     back.  What a page's next reader does (hint bits, pruning) is done here, too, and by a DELETE
@@ -174,7 +174,7 @@ def _clients(size: Size) -> Iterator[Cell]:
 def _join(
     way: str, caches: tuple[str, ...] = _BOTH, *, n: int | None = None, **more: Any
 ) -> Callable[[Size], Iterator[Cell]]:
-    """Scenarios of n outer rows; a small n, which is given, many times over."""
+    """Yield a join's cells of n outer rows; those of a small n are executed many times over."""
 
     def of(size: Size) -> Iterator[Cell]:
         rows = n or size.fetched
@@ -213,7 +213,9 @@ def _statement(
     warm: bool = True,
     **more: Any,
 ) -> Iterator[Cell]:
-    """Cells that read relations, the first of which is what counts; sides: of look-ahead, and of stock."""
+    """Yield cells that read relations; the blocks of the first relation are those that count.
+
+    sides: returns look-ahead's way if called with True, else stock's"""
     for cache in ("cold", "warm")[: 1 + warm]:
         relations = tuple(f"{SCHEMA}.{relation}" for relation in of)
         ways: dict[str, Any] = {"stock": sides(False), "ours": sides(True)}
@@ -221,7 +223,7 @@ def _statement(
 
 
 def _diagnostic(function: str, name: str, parameters: Parameters, of: str, **more: Any) -> Iterator[Cell]:
-    """A function of contrib/pgstattuple, and ours of the same name."""
+    """Yield cells that compare a function of contrib/pgstattuple with ours of the same name."""
 
     def way(ours: bool) -> Way:
         called = f"{'lookahead' if ours else '{contrib}'}.{function}"
@@ -249,7 +251,7 @@ def _approx(size: Size) -> Iterator[Cell]:
 
 
 def _index_estimate(size: Size) -> Iterator[Cell]:
-    """All of an index against a sample of it; the answers that both give are those that are known."""
+    """Compare a census of an index with a sample of it; checked are the figures that both know exactly."""
     sampled = 10_000
     sample = (
         "SELECT max(value) FILTER (WHERE figure = 'size')::bigint AS index_size,"
@@ -354,12 +356,12 @@ NAMES = tuple(_SCENARIOS)
 
 
 def select(pattern: str) -> list[str]:
-    """Names by a name, by ``index_scan`` for all that begin so, or by a pattern with ``*``."""
+    """Return the scenarios of a name, of a name's beginning (``index_scan``), or of a pattern with ``*``."""
     if pattern in NAMES:
         return [pattern]
     return [name for name in NAMES if name.startswith(f"{pattern}_") or fnmatchcase(name, pattern)]
 
 
 def cells(name: str, size: Size) -> list[Cell]:
-    """The cells of a scenario."""
+    """Return the cells of a scenario."""
     return [replace(cell, scenario=name) for cell in _SCENARIOS[name](size)]

@@ -44,7 +44,9 @@ _MOST_MEMORY = 0.4
 
 
 def base(options: Options) -> dict[str, object]:
-    """Of the whole run; shared buffers hold a table with its indexes, where there is the memory."""
+    """Return the settings that all servers of a run have.
+
+    Shared buffers hold a table with its indexes, where the machine has the memory."""
     memory = psutil.virtual_memory().total
     wanted = max(options.rows) * tables.BYTES_PER_ROW["t"] + 64 * 2**20
     buffers = max(128, int(min(wanted, _MOST_MEMORY * memory)) // 2**20)
@@ -52,9 +54,9 @@ def base(options: Options) -> dict[str, object]:
 
 
 def of_server(version: int, server: Server) -> dict[str, object]:
-    """Of one server of the matrix.
+    """Return the settings of one server of the matrix.
 
-    effective_io_concurrency is that of maintenance, too, unless that is given besides."""
+    effective_io_concurrency also sets maintenance_io_concurrency, unless that one is given."""
     given = dict(setting.partition("=")[::2] for setting in server.settings)
     workers = given.pop("io_workers", None)
     asked: dict[str, object] = {"debug_io_direct": "data" if server.io == "direct" else "", **given}
@@ -70,5 +72,5 @@ def of_server(version: int, server: Server) -> dict[str, object]:
 
 
 def of_session(server: Server) -> dict[str, object]:
-    """What a session can set by itself, on a server that we cannot restart."""
+    """Return the settings that a session can change by itself, for a server that we cannot restart."""
     return {name: value for name, value in of_server(17, server).items() if name != "debug_io_direct"}

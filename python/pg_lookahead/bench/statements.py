@@ -76,7 +76,7 @@ class Statement(Subject):
         return [column.name for column in cursor.description], cursor.fetchall()
 
     def _calls(self) -> list[int]:
-        """How often the functions of both sides were called so far."""
+        """Return how often the functions of stock's side and of ours have been called so far."""
         names = [way.function for way in (self.cell.stock, self.cell.ours) if way.function]
         if not names:
             return [0, 0]
@@ -102,7 +102,7 @@ class Statement(Subject):
 
 
 def streamed(conn: Connection, method: str) -> Counters:
-    """How many blocks of an access method's indexes look-ahead has read through streams."""
+    """Return how many blocks of an access method's indexes look-ahead has read through streams so far."""
     conn.execute("SELECT pg_stat_force_next_flush()")
     query = "SELECT sum(blocks_streamed) FROM lookahead.index_vacuum_stats WHERE access_method = %s"
     return {"blocks_streamed": int(scalar(conn, query, [method]) or 0)}

@@ -29,11 +29,11 @@ _STRAY_BLOCKS = 16
 """Blocks that a warm run may read: of the catalogs, not of the table."""
 
 Counters = dict[str, int]
-"""How much the library's counters rose over a sample."""
+"""Names and values of the library's counters, or by how much they rose during a sample."""
 
 
 class Refused(Exception):
-    """What ran is not what the cell names; the text says what it was."""
+    """The sample was not what the cell names; the text tells how it differed."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Subject(ExitStack, ABC):
         self.meter = Meter(target, self.conn, [self.conn])
 
     def session(self, *, loaded: bool = True, until: ExitStack | None = None) -> Connection:
-        """A further connection, with the library or without; ``until`` closes it, if not the end."""
+        """Return a further connection, with the library or without; ``until``, or else close(), closes it."""
         conn = self.target.connect(loaded=loaded)
         (until or self).enter_context(conn)
         conn.execute(SESSION)
@@ -91,15 +91,17 @@ class Subject(ExitStack, ABC):
 
     @abstractmethod
     def execute(self, ours: bool, pair: int) -> Sample:
-        """One sample, timed."""
+        """Execute the cell once, and return what was measured."""
 
     def ready(self, ours: bool, pair: int) -> None:
-        """What comes before the sample of a side but for the caches."""
+        """Prepare the sample of a side in all but the caches."""
         self.side = ours
         self.switch(ours and self.context.control is None, pair)
 
     def sample(self, ours: bool, pair: int) -> tuple[Sample, Counters]:
-        """One sample of a side, checked."""
+        """Take one sample of a side, and check that it is what the cell names.
+
+        Return it with the rise of the library's counters; Refused if the check fails."""
         self.ready(ours, pair)
         ours = ours and self.context.control is None
         self.chill()
@@ -118,11 +120,11 @@ class Subject(ExitStack, ABC):
             raise Refused(f"not cold: {blocks} blocks were read, {self._least_blocks} at least were to be")
 
     def counters(self) -> Counters:
-        """Of the library, so far."""
+        """Return the library's counters as they are now."""
         return {}
 
     def switch(self, ours: bool, pair: int) -> None:
-        """Settings, sessions and the like of a side, untimed."""
+        """Make the settings and sessions those of a side; this is not timed."""
 
     def chill(self) -> None:
         """Bring the caches into the state that the cell names."""
@@ -134,7 +136,7 @@ class Subject(ExitStack, ABC):
             self._read_files()
 
     def warm(self) -> None:
-        """All of the relations into shared buffers."""
+        """Read all blocks of the relations into shared buffers."""
         prewarm = sql.SQL("SELECT {}.pg_prewarm(%s::regclass)")
         query = prewarm.format(sql.Identifier(cache.schema_of(self.conn, "pg_prewarm")))
         for relation in self.relations:
@@ -152,6 +154,6 @@ class Subject(ExitStack, ABC):
 
 
 def blocks_of(conn: Connection, relations: Iterable[str]) -> int:
-    """Blocks of the main forks."""
+    """Return the number of blocks of the relations' main forks, in all."""
     query = "SELECT coalesce(sum(pg_relation_size(r::regclass)), 0)::bigint FROM unnest(%s::text[]) r"
     return int(scalar(conn, query, [list(relations)])) // BLOCK

@@ -42,7 +42,7 @@ COLUMNS = {"sequential": "seq", "periodic": "per", "random": "rnd"}
 
 CLIENT_TABLES = 4
 BYTES_PER_ROW = {"t": 200, "o": 70, "c": 120, "d": 340, "e": 500, "hash": 40, "gin": 60, "bloom": 30}
-"""On disk, of a row of the run's size, indexes and all, rounded up."""
+"""Bytes on disk that each table takes for each row of the run's size, with its indexes, rounded up."""
 
 _BATCH = 500_000
 Report = Callable[[str], None]
@@ -107,7 +107,7 @@ $$
 
 _COUNT = "SELECT count({counted}) INTO found FROM ({query}) s;"
 _GATHER = "PERFORM {counted} FROM ({query}) s; GET DIAGNOSTICS found = ROW_COUNT;"
-"""With SELECT INTO, a plan has no parallel workers."""
+"""It has no SELECT INTO, which would keep parallel workers out of the plan."""
 
 QUERIES = {
     "range": "SELECT pad FROM {table} WHERE {column} BETWEEN start AND start + n - 1 ORDER BY {column}",
@@ -136,7 +136,7 @@ AS 'SELECT array_agg((start + i * (many / n)) % many) FROM generate_series(0, n 
 
 
 def query(way: str, table: str, column: str, rows: int) -> str:
-    """The query of a way, for a table of so many rows, in terms of ``start`` and ``n``."""
+    """Return the query of a way, for a table of so many rows, in terms of ``start`` and ``n``."""
     gap = rows // RANGES
     ranges = (
         f"{column} BETWEEN {i * gap} + start % ({gap} - n / {RANGES})"
@@ -171,22 +171,22 @@ _DISTINCT = 5000
 
 
 def outer_rows(rows: int) -> int:
-    """Of ``o``, for a table ``t`` of so many rows."""
+    """Return how many rows table ``o`` has if ``t`` has so many."""
     return rows // 2
 
 
 def substituted(query: str, start: str, n: str) -> str:
-    """A query with other names for where it starts, and for how many rows it asks."""
+    """Return a query with other names for where it starts, and for how many rows it asks."""
     return re.sub(r"\bstart\b", start, re.sub(r"\bn\b", n, query))
 
 
 def period(rows: int) -> int:
-    """A prime that does not divide ``rows``."""
+    """Return a prime that does not divide ``rows``."""
     return 1009 if rows % 1009 else 1013 if rows % 1013 else 1019
 
 
 def disk_bytes(wanted: Iterable[str], rows: int) -> int:
-    """What the tables take at most, indexes and the log of loading them included."""
+    """Return the most bytes that the tables take on disk, with their indexes and the WAL of loading them."""
     return rows * sum(BYTES_PER_ROW[name] for name in set(wanted)) * 2
 
 
@@ -230,14 +230,14 @@ def load(
 
 
 def _permutation(seed: int, rows: int) -> Any:
-    """The numbers below ``rows`` in random order."""
+    """Return the numbers below ``rows`` in random order."""
     import numpy as np  # takes a while to load, and the command line needs the names here only
 
     return np.random.default_rng(seed).permutation(rows)
 
 
 def add_extensions(conn: Connection, names: Iterable[str]) -> None:
-    """Those that are not in the database yet, into our schema."""
+    """Create those of the extensions that the database does not have, in our schema."""
     for name in names:
         if not cache.schema_of(conn, name):
             create = sql.SQL("CREATE EXTENSION {} SCHEMA {}")
@@ -258,7 +258,7 @@ def _make(
     report: Report,
     layout: str = "unfragmented",
 ) -> None:
-    """A table and its indexes, these first if they are to be fragmented.
+    """Load a table and build its indexes, before the rows if they are to be fragmented.
 
     insert: rows of a batch of ``ids``, the first of which has the place ``start``"""
 

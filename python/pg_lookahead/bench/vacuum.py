@@ -25,7 +25,7 @@ PART = 5
 
 _VACUUM = "VACUUM (INDEX_CLEANUP ON, TRUNCATE OFF, PARALLEL 0) {}"
 _INDEX_PART = 0.9
-"""Of the index's blocks that a cold VACUUM must have read."""
+"""Part of the index's blocks that a cold VACUUM must have read."""
 
 _KINDS = {
     "hash": ("v bigint", "hashint8extended(i, 1)", "v"),
@@ -40,11 +40,11 @@ _KINDS = {
         "v, w",
     ),
 }
-"""By access method: columns, their values, and what is indexed."""
+"""For each access method the table's columns, the values in them, and the columns that are indexed."""
 
 
 def name_of(cell: VacuumCell) -> str:
-    """Of the database that is copied."""
+    """Return the name of the database that is copied for each sample of a cell."""
     return f"{SCHEMA}_{cell.method}_{cell.one_in}"
 
 
@@ -96,13 +96,13 @@ class Vacuum(Subject):
             raise Refused(f"VACUUM leaves something else: {found[0]}")
 
     def chill(self) -> None:
-        """Each sample makes a copy, and that is cold."""
+        """Do nothing: each sample makes a copy of the database, which is cold."""
 
     def execute(self, ours: bool, pair: int) -> Sample:
         return self._one(ours, timed=True)[0]
 
     def counters(self) -> Counters:
-        """Summed over the samples so far: each has a session of its own."""
+        """Return the counters summed over the samples so far, each of which has a session of its own."""
         return dict(self._streamed)
 
     def check(self, ours: bool, sample: Sample, counters: Counters) -> None:
@@ -129,7 +129,7 @@ class Vacuum(Subject):
             return sample, ([], []) if timed else self._left(conn)
 
     def _left(self, conn: Connection) -> tuple[list[str], list[tuple[Any, ...]]]:
-        """What VACUUM left, as far as it can be told: sizes, and what the diagnostics say."""
+        """Return what VACUUM left: the relations' sizes, and the figures of the diagnostics."""
         inspect = {"hash": "pgstathashindex", "gin": "pgstatginindex", "bloom": "pgstatbloomindex"}
         cursor = conn.execute(
             f"SELECT c.relpages, c.reltuples, pg_relation_size(c.oid) AS bytes, s.*"

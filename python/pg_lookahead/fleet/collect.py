@@ -38,7 +38,7 @@ _NOISE = re.compile(
     r"^connection (failed|is bad): |connection to server .*? failed: |FATAL: +|^consuming input failed: "
     r"| (Is the server running|This probably means).*"
 )
-"""What libpq says besides the reason."""
+"""Words that libpq puts around the reason why it could not connect."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Unusable(Exception):
 
 
 def reason(error: BaseException) -> str:
-    """Why something failed, in one line."""
+    """Return why something failed, in one line."""
     if isinstance(error, asyncio.TimeoutError | psycopg.errors.ConnectionTimeout):
         return "it did not answer in time"
     if isinstance(error, psycopg.Error) and error.diag.message_primary:
@@ -202,7 +202,7 @@ class Collector:
             database.error = reason(error)
 
     async def _reads(self, conn: Connection, server: Server, database: Database) -> None:
-        """Where reads wait, and what look-ahead did about it."""
+        """Ask a database where its reads wait, and how much look-ahead has read there."""
         (facts,) = await self._ask(conn, queries.DATABASE, Row)
         schema, join_stats = facts.pop("statements"), facts.pop("join_stats")
         for name, value in facts.items():
@@ -225,7 +225,10 @@ class Collector:
                 server.look_ahead[view] = {name: sum(row[name] or 0 for row in rows) for name in counts}
 
     async def _bloat(self, place: _Place, database: Database) -> None:
-        """What a rebuild would give back: from this server, or from its standby."""
+        """Estimate what a rebuild of a database's indexes would give back.
+
+        With --prefer-standby, a standby with the same data is asked first; the indexes of a standby whose
+        primary is in the report are left to the primary."""
         if not self._options.bloat:
             database.bloat = "not asked for"
         elif database.extension is None:
@@ -264,7 +267,7 @@ class Collector:
 
     @asynccontextmanager
     async def _connect(self, place: _Place, dsn: str) -> AsyncIterator[Connection]:
-        """A session; libpq's own limit is for each address, ours for all of them."""
+        """Open a session within a time limit for all addresses; libpq's own limit is for each of them."""
         seconds = self._options.connect_timeout
         hosts = str(conninfo.conninfo_to_dict(dsn).get("host") or "").count(",") + 1
         async with place.bound, self._all:  # in this order, so that who waits for a server keeps no other out
@@ -285,7 +288,7 @@ class Collector:
     async def _ask(
         self, conn: Connection, query: str, kind: type[T], *, timeout: float | None = None
     ) -> list[T]:
-        """The rows of a query, in a transaction of its own that leaves nothing behind."""
+        """Return the rows of a query, in a transaction of its own that leaves nothing behind."""
         seconds = self._options.timeout if timeout is None else timeout
         begin = queries.BEGIN.format(timeout=round(seconds * 1000), rate=self._options.max_read_rate)
 
@@ -304,7 +307,9 @@ class Collector:
 
     @staticmethod
     async def _section(problems: list[str], what: str, rows: Awaitable[list[T]]) -> list[T]:
-        """Rows of a part, or none and the reason; an error that ended the session is raised on."""
+        """Return the rows of one part of the report, or none with a complaint.
+
+        An error that ended the session is raised again."""
         try:
             return await rows
         except psycopg.Error as error:

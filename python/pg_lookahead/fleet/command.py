@@ -27,7 +27,7 @@ _UNITS = {"kB": 1, "MB": 1024, "GB": 1024 * 1024}
 
 
 def _kilobytes(text: str) -> int:
-    """As PostgreSQL reads the setting: kB where there is no unit."""
+    """Return a size in kB, given as PostgreSQL takes it: a number without a unit is in kB."""
     match = re.fullmatch(r"(\d{1,9}) *(kB|MB|GB|)", str(text).strip())
     if match is None:
         raise typer.BadParameter(f"{text!r} is not a number with kB, MB or GB")
@@ -101,7 +101,7 @@ def report(
 
 
 def _name(dsn: str) -> str:
-    """Of a server: its service, or its host and port."""
+    """Return what to call a server: its service, or its host and port."""
     try:
         parts = conninfo.conninfo_to_dict(dsn)
     except psycopg.ProgrammingError:
@@ -111,7 +111,7 @@ def _name(dsn: str) -> str:
 
 
 def _services(path: Path | None) -> list[collect.Target]:
-    """The services of a file, each under its name."""
+    """Return the services of a file, each under its name."""
     if path is None:
         return []
     parser = configparser.RawConfigParser(delimiters="=", comment_prefixes="#", strict=False)

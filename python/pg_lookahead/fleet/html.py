@@ -19,7 +19,7 @@ _DRAWN = 12
 
 
 def page_of(report: Report, limit: int) -> str:
-    """The page of a report."""
+    """Return the page of a report."""
     counted = Counter(server.state for server in report.servers)
     databases = [one for server in report.servers for one in server.databases]
     gain = sum(one.gain or 0 for _, _, one in tables.rebuilds_of(report))
@@ -51,7 +51,7 @@ def _total(report: Report) -> str:
 
 
 def _bars(count: int) -> tuple[Figure, list[int]]:
-    """A figure for so many lines, with room for their names, and where they are."""
+    """Return a figure with room for so many lines and their names, and the positions of the lines."""
     high = _LINE * count + 0.6
     figure = Figure(figsize=(_WIDTH, high))
     axes = figure.add_axes((0.42, 0.5 / high, 0.54, _LINE * count / high))
@@ -67,7 +67,7 @@ def _label(database: Database, name: str) -> str:
 
 
 def _reads(report: Report) -> Markup | None:
-    """The relations that are read most, by whether look-ahead serves that."""
+    """Return the relations that are read most, by whether look-ahead serves that."""
     found = tables.relations_of(report)[:_DRAWN]
     if not found:
         return None
@@ -83,7 +83,7 @@ def _reads(report: Report) -> Markup | None:
 
 
 def _rebuild(report: Report) -> Markup | None:
-    """What a rebuild gives back, with its interval."""
+    """Draw what rebuilds of indexes would give back, with intervals; None if there is nothing to draw."""
     found = tables.rebuilds_of(report)[:_DRAWN]
     if not found:
         return None
@@ -107,7 +107,7 @@ def _rebuild(report: Report) -> Markup | None:
 
 
 def _storage(report: Report) -> Markup | None:
-    """The rate of reads by their depth, with the knee."""
+    """Return the rate of reads by their depth, with the knee."""
     if report.storage is None:
         return None
     curve = report.storage.curve

@@ -1,4 +1,4 @@
-"""What the figures mean: which reads look-ahead serves, what to set, and what changed.  Pure functions."""
+"""Conclusions from figures: which reads look-ahead serves, what to set, what has changed.  Pure functions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _COMBINED = 128 << 10
 
 
 def served(relation: Relation, server: Server) -> str:
-    """Whether look-ahead serves the reads of this relation: "yes", "partly" or "no", and why."""
+    """Return whether look-ahead serves the reads of this relation: "yes", "partly" or "no", and why."""
     if relation.kind == "table":
         rows = relation.index_rows + relation.other_rows
         if not relation.index_rows:
@@ -49,18 +49,18 @@ def served(relation: Relation, server: Server) -> str:
 
 
 def bound(statement: Statement) -> float:
-    """How many times as fast a statement would be if its reads took no time at all: no gain is larger."""
+    """Return how many times as fast a statement would be if its reads took no time, which bounds any gain."""
     rest = statement.seconds - statement.read_seconds
     return statement.seconds / rest if rest > 0 else math.inf
 
 
 def try_command(statement: Statement, dsn: str) -> str:
-    """What measures a statement with look-ahead and without; without a password."""
+    """Return the command that measures a statement with look-ahead and without; it has no password."""
     return f"pg_lookahead try --queryid {statement.queryid} --dsn={shlex.quote(without_password(dsn))}"
 
 
 def likely(statement: Statement) -> bool:
-    """Whether it waits for its reads, block by block.  Where nobody measured the time of reads, it may be."""
+    """Return whether a statement waits for single reads; True also where reads were not timed."""
     each = statement.read_seconds / max(statement.blocks_read, 1)
     return not statement.read_seconds or each >= _SLOW
 
@@ -69,7 +69,9 @@ def likely(statement: Statement) -> bool:
 
 
 def advise(server: Server, storage: Storage | None) -> list[Advice]:
-    """For a server; storage: that of this server, if it was measured."""
+    """Return what to set on a server.
+
+    storage: what was measured of this server's storage; None if nothing was"""
     return list(_advice(server, storage)) if server.settings else []
 
 
@@ -159,7 +161,10 @@ def _combining(settings: Mapping[str, Setting]) -> Iterator[Advice]:
 
 
 def _page_cost(settings: Mapping[str, Setting], storage: Storage) -> Iterator[Advice]:
-    """What a block costs in random order, with the knee's reads in flight, to one of large reads."""
+    """Advise to lower random_page_cost to what this storage needs.
+
+    That is the cost of a block read at random, with as many reads in flight as the knee has, as a multiple
+    of the cost of a block that is part of a large read."""
     if "random_page_cost" not in settings:
         return
     random = next(one.reads_a_second for one in storage.curve if one.depth == storage.knee)
@@ -190,7 +195,7 @@ def _major(server: Server) -> int:
 
 
 def changes(old: Report, new: Report) -> list[Change]:
-    """Indexes whose size or file is another than in the earlier report, the largest change first."""
+    """Return indexes whose size or file is another than in the earlier report, the largest change first."""
     before = {
         (server.name, database.name, index.index): index
         for server in old.servers

@@ -15,7 +15,7 @@ _PREFIX = "pg_lookahead_"
 
 
 class _Metrics(Collector):
-    """What generate_latest asks for the figures of a report."""
+    """A collector that gives prometheus_client the figures of a report."""
 
     def __init__(self, report: Report) -> None:
         self._report = report
@@ -72,7 +72,7 @@ class _Metrics(Collector):
 
 
 def text_of(report: Report) -> str:
-    """The text."""
+    """Return the report as text in Prometheus's exposition format."""
     registry = CollectorRegistry()
     registry.register(_Metrics(report))
     return generate_latest(registry).decode()

@@ -4,7 +4,9 @@ those of pg_monitor."""
 
 
 def marked(query: str) -> str:
-    """With a comment by which pg_stat_statements tells it from others; it keeps none at the beginning."""
+    """Return a query with a comment by which pg_stat_statements tells it from others.
+
+    The comment follows the first word, since pg_stat_statements keeps none at the beginning."""
     word, rest = query.split(None, 1)
     return f"{word} /* pg_lookahead report */ {rest}"
 

@@ -18,7 +18,7 @@ SCHEMA = 1
 
 
 class Setting(msgspec.Struct):
-    """As in pg_settings; choices are its enumvals."""
+    """A row of pg_settings; choices are its enumvals."""
 
     setting: str
     unit: str | None = None
@@ -49,7 +49,7 @@ class Relation(msgspec.Struct):
 
 
 class Statement(msgspec.Struct):
-    """Of pg_stat_statements: totals over all its calls.  try_command: what measures it."""
+    """A row of pg_stat_statements: totals over all calls.  try_command: the command that measures it."""
 
     database: str
     queryid: str
@@ -150,7 +150,7 @@ class Server(msgspec.Struct, eq=False):
 
     @property
     def state(self) -> str:
-        """In a word."""
+        """How completely the server answered, in a word or two."""
         return "no answer" if self.error else "partly" if self.complaints else "complete"
 
 
@@ -173,7 +173,7 @@ class Storage(msgspec.Struct):
 
 
 class Change(msgspec.Struct):
-    """Of an index since an earlier report, whose estimate of the gain is beside it."""
+    """How an index has changed since an earlier report, with that report's estimate of the gain."""
 
     server: str
     database: str
@@ -187,7 +187,7 @@ class Change(msgspec.Struct):
 
 
 class Report(msgspec.Struct):
-    """at: when it was made; since: of the earlier report that it is compared with"""
+    """A report.  at: the time when it was made; since: that of the earlier report that it is compared with"""
 
     tool: str
     at: str
@@ -200,17 +200,17 @@ class Report(msgspec.Struct):
 
     @property
     def complete(self) -> bool:
-        """Whether nothing is missing."""
+        """Whether all servers answered completely."""
         return not self.interrupted and not any(server.complaints for server in self.servers)
 
 
 def now() -> str:
-    """The time, as a report has it."""
+    """Return the present time in the form that a report has."""
     return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 
 def read(path: Path, option: str) -> Report:
-    """The report in a file of ``report --json``; ClusterError, one line, if it is no such file."""
+    """Return the report in a file of ``report --json``; ClusterError, one line, if it is no such file."""
     try:
         found = msgspec.json.decode(path.read_bytes(), type=Report)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""What storage does when it is given more reads at a time: random reads of a block, by fio."""
+"""Measures storage with more and more reads in flight: random reads of a block, by fio."""
 
 from __future__ import annotations
 
@@ -30,6 +30,6 @@ def measure(path: Path, seconds: float, say: Callable[[str], None]) -> Storage:
 
 
 def knee(curve: Sequence[Depth]) -> int:
-    """The least depth that suffices."""
+    """Return the knee of a curve: the least depth whose rate is close to the highest."""
     best = max(one.reads_a_second for one in curve)
     return next(one.depth for one in curve if one.reads_a_second >= _ENOUGH * best)

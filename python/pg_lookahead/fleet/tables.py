@@ -35,7 +35,7 @@ class Table:
 
 
 def _columns(names: str) -> list[tuple[str, str]]:
-    """Names with "|" between them; "#" before one: numbers; "~": of a wide view."""
+    """Split "|"-separated column names into names and CSS classes; "#" marks numbers, "~" wide views only."""
     return [
         (name.lstrip("~#"), " ".join(["wide"] * name.startswith("~") + ["n"] * ("#" in name[:2])))
         for name in names.split("|")
@@ -47,7 +47,7 @@ def _rows(rows: Iterable[Iterable[str | Cell]]) -> list[list[Cell]]:
 
 
 def _grouped(pairs: Iterable[tuple[str | None, str]]) -> dict[str, list[str]]:
-    """What belongs to each first word, but for an empty one."""
+    """Group pairs of words by the first one; pairs whose first one is empty are left out."""
     found: dict[str, list[str]] = {}
     for key, value in pairs:
         if key:
@@ -56,7 +56,7 @@ def _grouped(pairs: Iterable[tuple[str | None, str]]) -> dict[str, list[str]]:
 
 
 def _listed(grouped: dict[str, list[str]]) -> Iterator[tuple[str, str]]:
-    """How many, and the first of them."""
+    """Yield each key with a text that counts its values and names the first of them."""
     for key, values in grouped.items():
         yield key, f"{len(values)}: {textwrap.shorten(', '.join(values), 200, placeholder=' …')}"
 
@@ -68,7 +68,7 @@ def _asked(report: Report) -> Iterator[tuple[Server, Database]]:
 
 
 def state(report: Report) -> list[Table]:
-    """Each server, and what is missing of the report."""
+    """Return the tables of servers, and of what the report lacks."""
     looks = {"complete": "gain", "no answer": "loss", "partly": "loss"}
     table = Table(
         "Servers, and whether their sessions load the library",
@@ -92,7 +92,7 @@ def state(report: Report) -> list[Table]:
 
 
 def _library(server: Server) -> str:
-    """Whether new sessions have it, by what each database says."""
+    """Tell whether new sessions have the library, by what each database says."""
     said = [one.index_scan for one in server.databases if not one.error]
     loaded = [one for one in said if one is not None]
     if not loaded:
@@ -112,7 +112,7 @@ def _extension(server: Server) -> str:
 
 
 def reads(report: Report, limit: int) -> list[Table]:
-    """Where reads wait."""
+    """Return tables of the databases, relations and kinds of I/O that read most; limit: rows of each."""
     databases = sorted(_asked(report), key=lambda one: (-one[1].read_seconds, -one[1].blocks_read))
     databases = [one for one in databases if one[1].blocks_read][:limit]
     relations = relations_of(report)[:limit]
@@ -184,20 +184,20 @@ def reads(report: Report, limit: int) -> list[Table]:
 
 
 def relations_of(report: Report) -> list[tuple[Server, Database, Relation]]:
-    """Of all databases, the most read first."""
+    """Return the relations of all databases, those with the most blocks read first."""
     found = [(server, database, one) for server, database in _asked(report) for one in database.relations]
     return sorted(found, key=lambda one: -one[2].blocks_read)
 
 
 def _about(relation: Relation, database: Database) -> str:
-    """The server measures the time of reads by database only: blocks at the mean of theirs."""
+    """Estimate a relation's time of reads by its database's mean: servers time reads by database only."""
     if not database.read_seconds or not database.blocks_read:
         return ""
     return f"about {words.duration(relation.blocks_read * database.read_seconds / database.blocks_read)}"
 
 
 def statements(report: Report, limit: int) -> Table:
-    """Those that wait most, with how much faster they could be at most."""
+    """Return the table of the statements that wait most, and bounds of what look-ahead can gain for them."""
     found = [
         (server, one) for server in report.servers for one in server.statements or [] if judge.likely(one)
     ]
@@ -230,7 +230,7 @@ def _bound(statement: Statement) -> str:
 
 
 def settings(report: Report) -> Table:
-    """What to set: the same advice to several servers is one row."""
+    """Return the table of what to set; equal advice to several servers makes one row."""
     grouped: dict[tuple[str, ...], tuple[Advice, list[str]]] = {}
     for server in report.servers:
         for one in server.advice:
@@ -258,7 +258,7 @@ def settings(report: Report) -> Table:
 
 
 def storage(report: Report) -> list[Table]:
-    """The curve of what was measured."""
+    """Return the table of the measured rates of storage by depth."""
     if report.storage is None:
         return []
     return [
@@ -279,7 +279,7 @@ def storage(report: Report) -> list[Table]:
 
 
 def rebuilds_of(report: Report) -> list[tuple[Server, Database, Index]]:
-    """Indexes from which a rebuild surely gives something back, the largest gain first."""
+    """Return indexes from which a rebuild surely gives something back, the largest gain first."""
     found = [
         (server, database, one)
         for server, database in _asked(report)
@@ -290,7 +290,7 @@ def rebuilds_of(report: Report) -> list[tuple[Server, Database, Index]]:
 
 
 def rebuild(report: Report, limit: int) -> list[Table]:
-    """What to rebuild, what was not read, and what changed."""
+    """Return the tables of indexes to rebuild, of those that were not read, and of changes."""
     found = rebuilds_of(report)[:limit]
     most = max((one.gain or 0 for _, _, one in found), default=0)
     asked = [(f"{database.name} on {server.name}", server, database) for server, database in _asked(report)]
@@ -344,7 +344,7 @@ def _changed(one: Change) -> tuple[str | Cell, ...]:
 
 
 def _time(seconds: float) -> str:
-    """Nothing where nobody measured it."""
+    """Return a duration in words, and a question mark where reads were not timed."""
     return words.duration(seconds) if seconds else "?"
 
 

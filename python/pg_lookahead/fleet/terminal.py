@@ -16,7 +16,7 @@ _STYLES = {"gain": "green", "loss": "red", "": ""}
 
 
 def show(console: Console, report: Report, limit: int) -> None:
-    """All that a screen has room for; the page and the JSON have the rest."""
+    """Show as much of a report as a screen has room for; the HTML page and the JSON have the rest."""
     sections = {
         "State": tables.state(report),
         "Where reads wait": [*tables.reads(report, limit), tables.statements(report, limit)],
@@ -54,7 +54,7 @@ def _show(console: Console, table: tables.Table) -> None:
 
 
 def folded(command: str, width: int) -> str:
-    """A command on lines that can be copied together.
+    """Fold a command into lines that can be copied together.
 
     A line of SQL, and of a connection string in quotes, ends where a space was."""
     head, option, dsn = command.partition(" --dsn=")

@@ -50,7 +50,7 @@ class Sample(msgspec.Struct, frozen=True):
 
     @property
     def blocks_read(self) -> int:
-        """Of BLOCK bytes."""
+        """Number of blocks of BLOCK bytes that were read."""
         return self.read_bytes // BLOCK
 
 
@@ -114,13 +114,13 @@ class Meter:
 
 
 def stolen_seconds() -> float | None:
-    """Processor time so far that this machine wanted and its hypervisor gave to others, of all
+    """Return the processor time so far that this machine wanted and its hypervisor gave to others, of all
     its processors; None if not to be had."""
     return getattr(psutil.cpu_times(), "steal", None)
 
 
 def cpu_seconds(pids: Sequence[int]) -> float | None:
-    """Processor time that processes have used so far, all their threads; None if not to be had.
+    """Return the processor time that processes and all their threads have used so far; None if not known.
 
     From the scheduler's own statistics, in nanoseconds, where the kernel keeps them (the threads
     of io_uring that have ended are not in there); else in clock ticks."""
@@ -143,7 +143,7 @@ def _scheduled(task: Path) -> float:
 
 
 def differences(columns: Sequence[str], stock: Sequence[Row], ours: Sequence[Row]) -> list[str]:
-    """What differs between two answers, a text each; empty if they are equal (NaN equals NaN)."""
+    """Return the differences between two answers, a text each; empty if they are equal (NaN equals NaN)."""
     if len(stock) != len(ours):
         return [f"{len(stock)} rows and {len(ours)} rows"]
     return [

@@ -25,7 +25,7 @@ _RECORD = ("perf", "record", "-q", "-g", "-e", "cpu-clock:u", "-F", str(FREQUENC
 
 
 def why_not() -> str | None:
-    """What keeps perf from working here, in a sentence; None if it works."""
+    """Return why perf does not work here, in a sentence; None if it works."""
     if shutil.which("perf") is None:
         return "there is no program perf (Debian: apt install linux-perf)"
     with tempfile.TemporaryDirectory() as directory:
@@ -80,7 +80,7 @@ def _first_words(text: str) -> str:
 
 
 def collapsed(script: str) -> Counter[str]:
-    """Stacks from the output of ``perf script -F comm,ip,sym``: a paragraph a sample, innermost first."""
+    """Count the stacks, innermost first, in the output of ``perf script -F comm,ip,sym``."""
     found: Counter[str] = Counter()
     for paragraph in script.split("\n\n"):
         program, *frames = paragraph.strip("\n").splitlines() or [""]
@@ -91,7 +91,8 @@ def collapsed(script: str) -> Counter[str]:
 
 
 def collapse(path: Path) -> Counter[str]:
-    """How often each stack was seen in a record; also written beside it, the most frequent first."""
+    """Return how often each stack was seen in a record of perf; write that to a file beside it, too, the most
+    frequent first."""
     command = ["perf", "script", "-i", str(path), "-F", "comm,ip,sym"]
     stacks = collapsed(subprocess.run(command, capture_output=True, text=True, check=False).stdout)
     target = path.with_name(path.name.removesuffix(".perf.data") + ".collapsed")

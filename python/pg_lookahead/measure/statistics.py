@@ -34,7 +34,7 @@ STOLEN = 0.02
 """Part of a pair's time, of one processor, that may have been stolen if the pair is to count."""
 
 FEWEST_UNDISTURBED = 16
-"""With fewer pairs that count, all do."""
+"""If fewer undisturbed pairs than this would be left, disturbed pairs count, too."""
 
 _RESAMPLES = 1000
 _SEED = 20260227
@@ -43,7 +43,7 @@ Floats = npt.NDArray[np.float64]
 
 
 class Verdict(str, enum.Enum):
-    """What an interval says."""
+    """The conclusion that a confidence interval of a ratio allows."""
 
     FASTER = "faster"
     SLOWER = "slower"
@@ -87,14 +87,14 @@ class Interval(msgspec.Struct, frozen=True):
 
     @property
     def counted(self) -> str:
-        """In words, short: how many pairs count, of how many or although disturbed."""
+        """How many pairs count, and of how many or how many of them were disturbed, in a few words."""
         if self.left_out:
             return f"{self.pairs} of {self.pairs + self.left_out}"
         return f"{self.pairs}, {self.disturbed} disturbed" if self.disturbed else str(self.pairs)
 
 
 def ratio(stock: Sequence[float], ours: Sequence[float]) -> Interval:
-    """The median of the ratios of paired times, stock to look-ahead, with its interval.
+    """Return the median of the ratios of paired times, stock to look-ahead, with its interval.
 
     ValueError if there is no pair, or the numbers of times differ.  The same times always
     give the same interval."""
@@ -116,7 +116,7 @@ def ratio(stock: Sequence[float], ours: Sequence[float]) -> Interval:
 
 
 def _median(values: Floats, axis: int = -1) -> Floats:
-    """As numpy's, which takes five times as long."""
+    """Return the median along an axis, as numpy.median() does, which takes five times as long."""
     ordered = np.moveaxis(np.sort(values, axis=axis), axis, -1)
     n = ordered.shape[-1]
     middle: Floats = (ordered[..., (n - 1) // 2] + ordered[..., n // 2]) / 2
@@ -124,7 +124,7 @@ def _median(values: Floats, axis: int = -1) -> Floats:
 
 
 def enough(found: Interval, precision: float = MARGIN) -> bool:
-    """Whether to stop: the interval is as narrow as wanted, and it says something.
+    """Return whether to stop: the interval is as narrow as wanted, and it says something.
 
     precision: the half-width, relative to the ratio, to reach; 0 is never reached.  What is to
     be n times as narrow as MARGIN must come from n times FEWEST_PAIRS."""
@@ -139,7 +139,7 @@ def enough(found: Interval, precision: float = MARGIN) -> bool:
 # Means of few runs
 
 FEWEST_RUNS = 3
-"""On each side; two runs agree too often by chance."""
+"""The fewest runs on each side that are tested, since two runs agree too often by chance."""
 
 LEAST_DEVIATION = 0.5
 """Standard deviation, in calls or ns, that a side is taken to have at least: a count that
@@ -158,7 +158,7 @@ class Test(msgspec.Struct, frozen=True):
 
 
 def welch(a: Sequence[float], b: Sequence[float]) -> Test | None:
-    """Whether the means of b and a differ; None with fewer than FEWEST_RUNS values on a side."""
+    """Test whether the means of b and a differ; None with fewer than FEWEST_RUNS values on a side."""
     if min(len(a), len(b)) < FEWEST_RUNS:
         return None
     sides = [
@@ -172,7 +172,7 @@ def welch(a: Sequence[float], b: Sequence[float]) -> Test | None:
 
 
 def holm(p: Sequence[float]) -> list[float]:
-    """The p-values corrected by Holm's method, in their order."""
+    """Return the p-values corrected by Holm's method, in their order."""
     adjusted = [0.0] * len(p)
     largest = 0.0
     for rank, at in enumerate(sorted(range(len(p)), key=lambda i: p[i])):

@@ -29,7 +29,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
 def config(text: str) -> recording.Config:
-    """A configuration from ``NAME`` or ``NAME:setting=value,setting=value``.
+    """Return a configuration from ``NAME`` or ``NAME:setting=value,setting=value``.
 
     A comma ends a value where a setting follows it."""
     name, colon, rest = text.partition(":")
@@ -121,7 +121,7 @@ def record(
 
 
 def rows(runs: Mapping[str, Sequence[Run]]) -> list[tuple[str, ...]]:
-    """A row of the summary for each configuration: its runs, their times, and who took part."""
+    """Return a row of the summary for each configuration: its runs, their times, and who took part."""
     cells = []
     for name, of_config in runs.items():
         seconds = [run.seconds for run in of_config if run.seconds is not None]
@@ -159,6 +159,6 @@ def compare(
 
 
 def names(a: Path, b: Path, runs: tuple[Sequence[Run], Sequence[Run]]) -> tuple[str, str]:
-    """What to call the two: their configurations, or paths if those do not tell them apart."""
+    """Return what to call the two sides: their configurations, or their paths if those are equal."""
     configs = [", ".join(dict.fromkeys(run.config for run in side)) for side in runs]
     return (configs[0], configs[1]) if configs[0] != configs[1] else (str(a), str(b))

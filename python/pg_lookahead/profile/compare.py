@@ -57,7 +57,7 @@ class Difference:
 
     @property
     def significant(self) -> bool:
-        """Whether it is more than chance."""
+        """Whether the difference is more than chance makes likely."""
         return self.adjusted is not None and self.adjusted < LEVEL
 
 
@@ -118,7 +118,7 @@ def _by_key(run: Run) -> _OfRun:
 
 
 def _value(functions: Sequence[Function], by: str) -> float | None:
-    """Of a run; None: not known."""
+    """Return a run's value of what is compared, in ns or calls; None if it is not known."""
     if by == "calls":
         known = [function.calls for function in functions if function.calls is not None]
         return float(sum(known)) if len(known) == len(functions) else None
@@ -128,7 +128,9 @@ def _value(functions: Sequence[Function], by: str) -> float | None:
 
 
 def _difference(key: Key, sides: Sequence[Sequence[_OfRun]], by: str) -> Difference | None:
-    """None if what is compared is not known of this function, or is nothing on both sides."""
+    """Return how a function differs between the sides.
+
+    None if what is compared is not known of this function, or is nothing on both sides."""
     values: list[list[float]] = []
     calls: list[float | None] = []
     for side in sides:
@@ -178,7 +180,7 @@ def _side(name: str, runs: Sequence[Run]) -> Side:
 
 
 def change(a: float, b: float, present: tuple[bool, bool] = (True, True)) -> str:
-    """From a to b in per cent; NEW or GONE."""
+    """Return the change from a to b in per cent, as a text; NEW or GONE where there is only one of them."""
     if (not present[0] and present[1]) or a <= 0 < b:
         return "NEW"
     if (present[0] and not present[1]) or b <= 0 < a:

@@ -19,24 +19,24 @@ _SOURCES = {"timed": "", "counter": " (counter)", "sampled": " (sampled)"}
 
 
 def z(test: Test | None) -> str:
-    """The statistic with its degrees of freedom."""
+    """Return a test's statistic with its degrees of freedom, as a text."""
     return "" if test is None else f"{test.z:+.2f} ({test.degrees:.1f})"
 
 
 def probability(p: float | None) -> str:
-    """A p-value."""
+    """Return a p-value as a text."""
     return "" if p is None else "<0.0001" if p < 0.0001 else f"{p:.4f}"
 
 
 def amount(value: float | None, by: str, sign: str = "") -> str:
-    """Calls, or a time in ms."""
+    """Return a number of calls, or a time in ms, as a text."""
     if value is None:
         return "?"
     return format(value, f"{sign},.0f") if by == "calls" else format(value / 1e6, f"{sign},.3f")
 
 
 def described(side: Side, other: Side) -> str:
-    """Of a side: its runs, processes by kind, and the settings in which the two differ."""
+    """Describe a side: its runs, processes by kind, and the settings in which the two sides differ."""
 
     def number(n: int, what: str) -> str:
         return f"{n:,} {what}" + ("" if n == 1 or what == "other" else "s")
@@ -47,7 +47,7 @@ def described(side: Side, other: Side) -> str:
 
 
 def cells(row: Difference, by: str, names: Sequence[str]) -> dict[str, str]:
-    """A row of the table by its heads; the last cell marks what is significant."""
+    """Return a row of the table by its column heads; the last cell marks what is significant."""
     of, unit = ("", "calls") if by == "calls" else (f"{by} ", "ms")
     told = {"function": row.name + _SOURCES.get(row.source, f" ({row.source})")}
     if by != "calls":
@@ -64,7 +64,7 @@ def cells(row: Difference, by: str, names: Sequence[str]) -> dict[str, str]:
 
 
 def notes(comparison: Comparison) -> list[str]:
-    """What a reader of the table must know."""
+    """Return sentences that a reader of the table needs to judge it."""
     tested = sum(row.adjusted is not None for row in comparison.rows)
     told = [f"Means per run.  *: significant at {LEVEL:.0%}; {METHOD} over {tested} functions."]
     if not comparison.rows:
@@ -78,7 +78,7 @@ def notes(comparison: Comparison) -> list[str]:
 
 
 def seconds(comparison: Comparison) -> str:
-    """What whole runs took; empty if that is not known."""
+    """Tell how long whole runs took on both sides; empty if that is not known."""
     a, b = (side.seconds for side in comparison.sides)
     if a is None or b is None:
         return ""
@@ -89,7 +89,7 @@ def seconds(comparison: Comparison) -> str:
 
 
 def counters(comparison: Comparison, names: Sequence[str]) -> list[dict[str, str]]:
-    """PostgreSQL's own counters."""
+    """Return rows that compare PostgreSQL's own counters."""
     a, b = (side.counters for side in comparison.sides)
     rows = []
     for counter in dict.fromkeys((*a, *b)):
@@ -101,7 +101,7 @@ def counters(comparison: Comparison, names: Sequence[str]) -> list[dict[str, str
 
 
 def text(comparison: Comparison, width: int | None = None) -> str:
-    """Two tables, with what to know about them.  width: columns; as many as it takes if None."""
+    """Return the comparison as two tables with notes.  width: in columns; None: as wide as they are."""
     console = Console(file=io.StringIO(), width=width or words.WIDE, color_system=None)
     a, b = comparison.sides
     names = ("A", "B") if a.name == b.name else (a.name, b.name)
@@ -116,7 +116,7 @@ def text(comparison: Comparison, width: int | None = None) -> str:
 
 
 def _print(console: Console, rows: Sequence[dict[str, str]]) -> None:
-    """A table; nothing if it has no row."""
+    """Print a table; print nothing if it has no row."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for at, head in enumerate(rows[0] if rows else ()):
         table.add_column(escape(head), justify="right" if at else "left", overflow="fold")
@@ -127,7 +127,7 @@ def _print(console: Console, rows: Sequence[dict[str, str]]) -> None:
 
 
 def as_json(comparison: Comparison) -> str:
-    """All of it; times in nanoseconds, but seconds where the name says so."""
+    """Return the whole comparison as JSON; times are in ns, but in seconds where the name says so."""
     rows = [
         {**asdict(row), "difference": row.difference, "significant": row.significant}
         for row in comparison.rows

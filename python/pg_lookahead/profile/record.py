@@ -29,7 +29,7 @@ from . import records, variant
 Report = Callable[[str], None]
 
 DIRECTORY = "pg_lookahead_profiles"
-"""Where a server's processes leave their records, in its data directory."""
+"""The subdirectory of the data directory in which a server's processes leave their records."""
 
 _RECORD_SECONDS = 30.0
 _POLL_SECONDS = 0.02
@@ -46,15 +46,15 @@ class Config:
 
 @dataclass(frozen=True)
 class Plan:
-    """All of a recording.
+    """The plan of a recording.
 
     workload: SQL, one or more statements
     setup: SQL that is run once before, on a server of our own
-    runs: of each configuration
-    warm: runs of each before these, which are not kept
+    runs: how often each configuration is run and recorded
+    warm: how often each is run before that, unrecorded
     output: directory to make: OUTPUT/CONFIG/run-0001.json and so on
-    dsn: of the server; None: a server of our own, with ``settings``
-    sample: by perf, too"""
+    dsn: that of the server; None: a server of our own is started, with ``settings``
+    sample: whether perf samples the processes, too"""
 
     workload: str
     setup: str
@@ -92,7 +92,7 @@ def experiment(rows: int) -> tuple[str, str, list[Config]]:
 
 
 def record(plan: Plan, report: Report) -> dict[str, list[records.Run]]:
-    """The runs of each configuration, in order; ClusterError for what the user can mend.
+    """Return the runs of each configuration, in order; ClusterError for what the user can mend.
 
     Each run is in its file as soon as it is complete."""
     if plan.sample and (reason := perf.why_not()):
@@ -130,7 +130,7 @@ def _make_directories(plan: Plan) -> None:
 
 
 def _interleave(plan: Plan, recorder: _Recorder, report: Report) -> dict[str, list[records.Run]]:
-    """Rounds in which each configuration has a run, in an order drawn by lot."""
+    """Return rounds in which each configuration has a run, in an order drawn by lot."""
     lot = random.Random(plan.seed)
     runs: dict[str, list[records.Run]] = {config.name: [] for config in plan.configs}
     for number in range(1 - plan.warm, plan.runs + 1):
@@ -206,7 +206,7 @@ class _Recorder:
         return [row[0] for row in rows]
 
     def _collect(self, tag: str, pid: int) -> list[records.Record]:
-        """The records of a session and its workers, once the session's own is there.
+        """Return the records of a session and its workers, once the session's own is there.
 
         Those of autovacuum workers that ended meanwhile are taken, too."""
         taken: list[records.Record] = []

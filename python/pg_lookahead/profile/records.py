@@ -78,7 +78,7 @@ class Record(
 
     @property
     def timing(self) -> float:
-        """What the timing of all calls took at least, in ns."""
+        """The least time that the timing of all calls took, in ns."""
         return self.timing_ns * sum(one.calls or 0 for one in self.functions if one.source == "timed")
 
 
@@ -104,7 +104,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, tag_field="format", tag="pg
 
 
 def record_from(text: bytes | str) -> Record:
-    """A record as a process wrote it; msgspec.MsgspecError if it is none."""
+    """Return a record as a process wrote it; msgspec.MsgspecError if it is none."""
     return msgspec.json.decode(text, type=Record)
 
 
@@ -114,7 +114,7 @@ def save(path: Path, run: Run) -> None:
 
 
 def load(path: Path) -> list[Run]:
-    """The runs in a file, or in all files ``*.json`` of a directory, by name.
+    """Return the runs in a file, or in all files ``*.json`` of a directory, by name.
 
     A record as the server wrote it makes a run of its own, whose configuration has the name
     of the directory.  ClusterError, one line, if there is none or a file is neither."""
@@ -142,7 +142,7 @@ def _load_file(path: Path, number: int) -> Run:
 
 
 def functions(samples: Mapping[str, int], frequency: int) -> tuple[Function, ...]:
-    """Functions from stacks and how often each was seen: the time of the innermost one is its own.
+    """Make functions of stacks and how often each was seen; the time of the innermost function is its own.
 
     What is seen of a stack without names is no function."""
     total: dict[str, int] = {}

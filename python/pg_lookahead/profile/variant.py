@@ -36,7 +36,7 @@ class Variant:
     directory: Path
 
     def settings(self) -> dict[str, object]:
-        """Of a server that is to load this library, and no other of its name."""
+        """Return the settings of a server that is to load this library, and no other one of its name."""
         return {
             "dynamic_library_path": f"{self.directory}:$libdir",
             "shared_preload_libraries": "pg_lookahead",
@@ -51,7 +51,7 @@ class Variant:
                 conn.execute(self._script(self.directory / control).encode())
 
     def _script(self, control: Path) -> str:
-        """The script that CREATE EXTENSION would run, with what it would put in place of names."""
+        """Return the script that CREATE EXTENSION would run, with what it would put in place of names."""
         version = re.search(r"^default_version = '(.*)'$", control.read_text(), re.MULTILINE)
         assert version is not None
         script = (self.directory / "sql" / f"{control.stem}--{version[1]}.sql").read_text()

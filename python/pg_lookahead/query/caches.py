@@ -48,7 +48,7 @@ class Caches:
         self._how = ""
 
     def _why_not(self) -> str:
-        """What keeps us from evicting; empty if nothing does."""
+        """Return the reason why relations cannot be evicted here; empty if they can."""
         if not self._session.superuser:
             return "only a superuser may evict its relations"
         if not self._session.value("SELECT 1 FROM pg_extension WHERE extname = 'pg_buffercache'"):
@@ -56,7 +56,7 @@ class Caches:
         return ""
 
     def add(self, planned: Mapping[str, Any]) -> None:
-        """The relations of a plan of EXPLAIN (VERBOSE)."""
+        """Evict from now on the relations of a plan of EXPLAIN (VERBOSE)."""
         if self.state == "cold":
             tables, indexes = plan.relations(planned)
             schemas, names = [one[0] for one in tables], [one[1] for one in tables]

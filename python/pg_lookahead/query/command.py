@@ -113,7 +113,7 @@ def _one_line() -> Iterator[None]:
 
 
 def _statement(statement: str | None, file: Path | None, queryid: int | None, dsn: str) -> str:
-    """The text, from wherever it comes."""
+    """Return the statement's text, from the argument, the file, or pg_stat_statements."""
     if [statement, file, queryid].count(None) != 2:
         raise ClusterError("name one statement: as an argument, by --file, or by --queryid")
     if queryid is not None:

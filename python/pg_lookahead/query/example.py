@@ -28,7 +28,7 @@ CREATE INDEX orders_customer ON orders (customer);
 
 
 def tried(pg_config: str | None) -> Trial:
-    """The join of the customers of a region with their orders, on a server with direct I/O."""
+    """Return the join of the customers of a region with their orders, on a server with direct I/O."""
     settings: dict[str, object] = {
         "debug_io_direct": "data",
         "effective_io_concurrency": 64,

@@ -1,4 +1,4 @@
-"""What EXPLAIN (FORMAT JSON) tells of a statement, and what look-ahead says of each node.  Pure functions."""
+"""The output of EXPLAIN (FORMAT JSON), with look-ahead's part of it for each node.  Pure functions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 Json = Mapping[str, Any]
 
 OPTION = "LOOKAHEAD"
-"""Of EXPLAIN, on PostgreSQL 18 and later with the library loaded."""
+"""The option of EXPLAIN that the library adds on PostgreSQL 18 and later."""
 
 _STREAMED = ("Seq Scan", "Bitmap Heap Scan", "Sample Scan")
 INDEX_SCANS = ("Index Scan", "Index Only Scan")
@@ -61,7 +61,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Index(msgspec.Struct, frozen=True):
-    """What decides whether scans of an index are served."""
+    """The facts that decide whether scans of an index are served."""
 
     method: str
     unique: bool
@@ -70,14 +70,14 @@ class Index(msgspec.Struct, frozen=True):
 
 
 def walk(plan: Json, depth: int = 0) -> Iterator[tuple[int, Json]]:
-    """Every node with its depth, from the root on."""
+    """Yield every node of a plan with its depth, from the root on."""
     yield depth, plan
     for child in plan.get("Plans", ()):
         yield from walk(child, depth + 1)
 
 
 def name_of(node: Json) -> str:
-    """A node in words, as EXPLAIN's text has it."""
+    """Return a node in words, as EXPLAIN's text has it."""
     name = str(_AGGREGATES.get(node.get("Strategy", ""), node["Node Type"]))
     if name == "ModifyTable":
         name = node["Operation"]
@@ -94,26 +94,26 @@ def name_of(node: Json) -> str:
 
 
 def shape(plan: Json) -> list[tuple[int, str]]:
-    """What tells a plan from another."""
+    """Return each node's depth and name, by which plans are told apart."""
     return [(depth, name_of(node)) for depth, node in walk(plan)]
 
 
 def relations(plan: Json) -> tuple[list[tuple[str, str]], list[str]]:
-    """The tables that a plan of EXPLAIN (VERBOSE) reads, as (schema, name), and the names of its indexes."""
+    """Return the tables that a plan of EXPLAIN (VERBOSE) reads, as (schema, name), and its indexes' names."""
     found = [node for _, node in walk(plan)]
     tables = {(one["Schema"], one["Relation Name"]) for one in found if "Relation Name" in one}
     return sorted(tables), sorted({one["Index Name"] for one in found if "Index Name" in one})
 
 
 def nodes(plan: Json, *, version: int) -> list[Node]:
-    """The nodes of an executed plan, with what look-ahead says of each.
+    """Return the nodes of an executed plan, with what look-ahead says of each.
 
     version: of the server; 17 does not let look-ahead tell of nodes"""
     return [_node(node, depth, *_said(node, version)) for depth, node in walk(plan)]
 
 
 def expected(plan: Json, indexes: Mapping[str, Index], settings: Mapping[str, str]) -> list[Node]:
-    """The nodes of a plan that was not executed, with what the catalogs tell of each.
+    """Return the nodes of a plan that was not executed, with what the catalogs tell of each.
 
     indexes: by name
     settings: of the session, by name"""
@@ -130,7 +130,7 @@ def expected(plan: Json, indexes: Mapping[str, Index], settings: Mapping[str, st
 
 
 def idle(found: Collection[Node]) -> bool:
-    """Whether nothing was read ahead, or would be, as far as nodes tell."""
+    """Tell whether nothing was read ahead, or would be, as far as the nodes tell."""
     return not any(node.used or (node.used is None and node.kind in INDEX_SCANS) for node in found)
 
 
@@ -176,7 +176,7 @@ def _said(node: Json, version: int) -> tuple[bool | None, str]:
 
 
 def _did(figures: Mapping[str, Any]) -> str:
-    """What was read ahead; of a node whose figures are others, all of them."""
+    """Describe what a node read ahead; a node of another kind is described by all its figures."""
     if "Blocks Read" not in figures:
         return ", ".join(f"{name.lower()} {value}" for name, value in figures.items()) or "reads ahead"
     text = f"{figures['Blocks Read']:,} blocks read ahead"
@@ -197,7 +197,7 @@ def _streamed(node: Json) -> str:
 
 
 def _refusal(node: Json, index: Index | None, settings: Mapping[str, str]) -> str:
-    """Why look-ahead would leave an index scan to the server; empty if it would not."""
+    """Return why look-ahead would leave an index scan to the server; empty if it would not."""
     if settings.get("pg_lookahead.index_scan") == "off":
         return "pg_lookahead.index_scan is off"
     for name in ("pg_lookahead.max_distance", "effective_io_concurrency"):
@@ -219,12 +219,12 @@ def _refusal(node: Json, index: Index | None, settings: Mapping[str, str]) -> st
 
 
 def of_planner(setting: Mapping[str, str]) -> bool:
-    """Whether settings change the plan, and not only how it is executed."""
+    """Tell whether settings change the plan, and not only how it is executed."""
     return any(name.startswith(("enable_", "random_", "plan_")) for name in setting)
 
 
 def candidates(found: Sequence[Node], settings: Mapping[str, str]) -> list[dict[str, str]]:
-    """Settings that might change what a plan gains, each to be tried by itself.
+    """Return settings that might change what a plan gains, each to be tried by itself.
 
     found: the nodes of the plan, executed
     settings: of the session, by name"""

@@ -91,21 +91,21 @@ class Session:
     # What the server is
 
     def value(self, query: str, *parameters: Any) -> Any:
-        """The first column of a query's first row; None if there is no row."""
+        """Return the first column of a query's first row; None if there is no row."""
         row = self.conn.execute(query.encode(), parameters or None).fetchone()
         return None if row is None else row[0]
 
     @property
     def settings(self) -> dict[str, str]:
-        """All settings of the session by name, as SHOW prints them."""
+        """Return all settings of the session by name, as SHOW prints them."""
         return {row[0]: row[1] for row in self.conn.execute("SHOW ALL").fetchall()}
 
     def indexes(self, names: Sequence[str]) -> dict[str, plan.Index]:
-        """What the catalogs tell of indexes; of two that have the same name, of one."""
+        """Return facts from the catalogs on the indexes named; of several with one name, those of one."""
         return {row[0]: plan.Index(*row[1:]) for row in self.conn.execute(_INDEXES, [list(names)]).fetchall()}
 
     def _switches(self) -> list[str]:
-        """The library's switches that are on by default; none if it is not loaded."""
+        """Return the library's switches that are on by default; none if it is not loaded."""
         query = "SELECT name FROM pg_settings WHERE name LIKE %s AND vartype = 'bool' AND boot_val = 'on'"
         return [row[0] for row in self.conn.execute(query, [f"{LIBRARY}.%"]).fetchall()]
 
@@ -142,12 +142,12 @@ class Session:
     # The statement
 
     def planned(self, settings: Mapping[str, str] | None = None) -> dict[str, Any]:
-        """The plan with look-ahead, which is the one without; nothing is executed."""
+        """Return the plan, which is the same with look-ahead as without; nothing is executed."""
         found: dict[str, Any] = self._explain("VERBOSE, FORMAT JSON", True, settings or {})["Plan"]
         return found
 
     def sample(self, ahead: bool, settings: Mapping[str, str] | None = None) -> tuple[Sample, dict[str, Any]]:
-        """One execution, with look-ahead or without, and its plan.
+        """Execute the statement once, with look-ahead or without; return the sample and its plan.
 
         settings: of this execution, by name
         The time is that of the executor; rows are made, and not sent."""
@@ -170,7 +170,8 @@ class Session:
         ), root
 
     def counted(self) -> list[str]:
-        """What an execution adds to look-ahead's counters, in a sentence, where EXPLAIN tells of no nodes."""
+        """Execute the statement on PostgreSQL 17, where EXPLAIN shows no look-ahead; tell by how much its
+        counters rose, in a sentence."""
         if self.version >= 18:
             return []
         if not self.value("SELECT to_regclass('lookahead.index_scan_stats') IS NOT NULL"):
@@ -187,7 +188,7 @@ class Session:
         ]
 
     def _explain(self, options: str, ahead: bool, settings: Mapping[str, str]) -> dict[str, Any]:
-        """What EXPLAIN says, of one execution where it executes.
+        """Return the output of EXPLAIN (FORMAT JSON), which describes one execution where it executes.
 
         ClusterError, one line, with what is wrong with the statement; Cancelled if the server ended it."""
         switches = dict.fromkeys(self._all_switches, "on" if ahead else "off")
@@ -206,8 +207,9 @@ class Session:
         return found
 
     def _values(self, needed: bool) -> str:
-        """Those of the parameters, in parentheses; if they are not needed, and none are given, nulls in a
-        plan that holds for all values."""
+        """Return the parameters' values in parentheses.
+
+        If none are given and none are needed, they are nulls, and the plan is made for any values."""
         query = "SELECT parameter_types::text[] FROM pg_prepared_statements WHERE name = %s"
         types, values = self.value(query, _PREPARED), self._parameters
         if types and not values and not needed:
@@ -222,7 +224,7 @@ class Session:
         return f"({literals.as_string(self.conn)})" if values else ""
 
     def _one(self, text: str) -> psycopg.Cursor[Any]:
-        """By the extended protocol, as binary results ask for."""
+        """Execute a statement by the extended protocol, which binary results need."""
         return self.conn.cursor(binary=True).execute(text.encode())
 
     @contextmanager
@@ -249,7 +251,7 @@ class Session:
 
 
 def text_of(session_dsn: str, queryid: int) -> str:
-    """The text that pg_stat_statements has kept of a statement; ClusterError if there is none."""
+    """Return the text that pg_stat_statements has kept of a statement; ClusterError if there is none."""
     try:
         with psycopg.connect(session_dsn, autocommit=True, connect_timeout=10) as conn:
             place = conn.execute(
@@ -274,5 +276,5 @@ def text_of(session_dsn: str, queryid: int) -> str:
 
 
 def in_words(error: psycopg.Error) -> str:
-    """What a server says, in one line."""
+    """Return a server's error message as one line."""
     return " ".join((error.diag.message_primary or str(error)).split())

@@ -23,7 +23,7 @@ from .session import Cancelled, Session
 _ROUNDS = 200
 _ROUNDS_OF_A_CHANGE = 8
 _PATIENCE = 5.0
-"""How many times as long as without look-ahead a changed execution may take."""
+"""An execution with a changed setting may take so many times as long as one without look-ahead."""
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,12 +43,12 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Trial(msgspec.Struct, kw_only=True):
-    """All that is known of a statement.
+    """The result of trying a statement.
 
     cache: ``cold``, ``warm``, or ``as found``; cache_said: in a sentence
-    samples: by side, ``stock`` and ``look-ahead``; variants: what they come to
-    interval: of the ratio of times, without look-ahead to with it; None: not executed
-    nodes: of the plan with look-ahead; stock_reads: blocks read by each of them without"""
+    samples: those of each side, ``stock`` and ``look-ahead``; variants: their summaries
+    interval: that of the ratio of times, without look-ahead to with it; None: the statement was not executed
+    nodes: those of the plan with look-ahead; stock_reads: blocks that each of them read without look-ahead"""
 
     version: str = __version__
     server: str
@@ -73,7 +73,7 @@ class Trial(msgspec.Struct, kw_only=True):
 
 
 def verdict(trial: Trial) -> str:
-    """In one sentence."""
+    """Return the verdict in one sentence."""
     found = trial.interval
     idle = "; no node of its plan read ahead" if plan.idle(trial.nodes) else ""
     if found is None:
@@ -95,7 +95,7 @@ def verdict(trial: Trial) -> str:
 
 
 def planned(session: Session, trial: Trial) -> None:
-    """Which nodes would be served; nothing is executed."""
+    """Find out which nodes look-ahead would serve; nothing is executed."""
     found = session.planned()
     _, names = plan.relations(found)
     trial.nodes = plan.expected(found, session.indexes(names), session.settings)
@@ -130,7 +130,7 @@ def measure(
 def try_settings(
     session: Session, trial: Trial, caches: Caches, *, seconds: float, step: Callable[[str], None]
 ) -> None:
-    """What would change the result, where it is a setting: each by itself, beside the statement as it is.
+    """Try the settings that might change the result, each by itself, beside the statement as it is.
 
     seconds: for all of them; each has one pair at least"""
     tried = _worth_trying(session, trial, caches)
@@ -156,7 +156,7 @@ def _take(
     given: Mapping[str, str] | None = None,
     step: Callable[[str], None] = lambda _: None,
 ) -> None:
-    """Samples of both sides in turns.
+    """Take samples of both sides in turns.
 
     last: gets the plans of look-ahead's executions
     given: settings of these"""
@@ -185,7 +185,7 @@ def _take(
 
 
 def _worth_trying(session: Session, trial: Trial, caches: Caches) -> list[dict[str, str]]:
-    """The candidates, but for those of the planner that give a plan again."""
+    """Yield the candidates; settings of the planner that lead to a plan that has been tried are left out."""
     wanted = plan.candidates(trial.nodes, session.settings)
     if trial.parameters:
         generic = session.settings["plan_cache_mode"] == "force_generic_plan"

@@ -18,7 +18,7 @@ _TRIED = "Settings tried, with look-ahead; their ratio is to the statement as it
 
 
 def show(console: Console, trial: Trial) -> None:
-    """All of it, in lines that fit."""
+    """Show a whole trial on a terminal, in lines that fit."""
     _paragraph(console, trial.sentence)
     if trial.interval:
         _say(console, "", *_sides(trial))
@@ -42,7 +42,7 @@ def show(console: Console, trial: Trial) -> None:
 
 
 def _sides(trial: Trial) -> list[str]:
-    """A table of the two sides."""
+    """Return a table of the two sides."""
     stock, ours = trial.variants[STOCK], trial.variants[OURS]
     rows: list[tuple[str, ...]] = [("", "off", "on"), ("time", time_of(stock), time_of(ours))]
     rows.append(("blocks read", *(words.number(side.reads) for side in (stock, ours))))
@@ -58,7 +58,7 @@ def _sides(trial: Trial) -> list[str]:
 
 
 def _nodes(found: Sequence[plan.Node], width: int, depth: int = 0) -> list[str]:
-    """The plan, and below each node what look-ahead says of it."""
+    """Return the plan, and below each node what look-ahead says of it."""
     lines = []
     for node in found:
         rows = f"{words.number(node.rows)} row{'s' * (round(node.rows) != 1)}"

@@ -12,7 +12,7 @@ from ..server.installation import ClusterError
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A path beside ``path`` to write to, which takes its place if all goes well and is gone otherwise.
+    """Give a path beside ``path`` to write to; the file takes its place if all goes well, else it is removed.
 
     ClusterError, which names ``path``, if it cannot be written."""
     partial = path.with_name(f".{path.name}.partial")

@@ -21,7 +21,7 @@ _LOOKS = {"faster": "gain", "slower": "loss"}
 
 
 def page_of(run: Run) -> str:
-    """The report of a run."""
+    """Return the report of a run."""
     results = run.results
     counted = Counter(result.verdict for result in results)
     of_ratio = {plot.scenario: plot for plot in plots.ratios(run)}
@@ -53,7 +53,7 @@ def page_of(run: Run) -> str:
 
 
 def table(run: Run, results: list[Result]) -> dict[str, Any]:
-    """A scenario's table for the page, without the columns that have nothing in them."""
+    """Return a scenario's table for the page, without the columns that have nothing in them."""
     rows = [
         {"server": run.place(result.server), **terminal.row(result), "CPU time": _cpu(result)}
         for result in results
@@ -78,7 +78,7 @@ def _cpu(result: Result) -> str:
 
 
 def _extremes(run: Run, verdict: str) -> list[tuple[str, str]]:
-    """Cells of this verdict, the largest effect first: the ratio, and which."""
+    """Return the ratios and names of the cells of a verdict, the largest effect first."""
     found = [
         (result.interval.ratio, result)
         for result in run.results
@@ -92,7 +92,7 @@ def _extremes(run: Run, verdict: str) -> list[tuple[str, str]]:
 
 
 def _about(run: Run) -> list[tuple[str, str]]:
-    """Facts about the run itself."""
+    """Return facts about the run itself."""
     finished = sum(result.verdict != "unfinished" for result in run.results)
     told = [
         ("cells", f"{finished} of {run.planned} measured, {run.repetitions:,} samples"),

@@ -33,7 +33,7 @@ class Journal(ExitStack):
         self._file = self.enter_context(path.open("ab" if earlier else "xb", buffering=0))
 
     def write(self, line: Line) -> None:
-        """One line; ClusterError, which names the file, if it cannot be kept."""
+        """Write one line; ClusterError, which names the file, if it cannot be kept."""
         text = msgspec.json.encode(msgspec.structs.replace(line, at=datetime.now(timezone.utc).isoformat()))
         self.run.add(_decode(text))  # as whoever reads the file will see it
         try:
@@ -44,7 +44,7 @@ class Journal(ExitStack):
 
 
 def read(path: Path, option: str = "") -> Run:
-    """The run in a file; ClusterError, one line, if it is no such file.
+    """Return the run in a file; ClusterError, one line, if it is no such file.
 
     option: that named it, for the message"""
     name = f"{option} {path}".strip()

@@ -39,7 +39,7 @@ _DARK = {
     GRID: ("grid", "#343a42"),
     PAPER: ("paper", "#15181c"),
 }
-"""Of each colour its name in the templates' style and in plots, and what it is on a dark page."""
+"""For each colour its name in templates and plots, and the colour that a dark page has in its place."""
 
 _SVG = "http://www.w3.org/2000/svg"
 _XLINK = "http://www.w3.org/1999/xlink"
@@ -65,7 +65,7 @@ _STYLE: Any = {
 
 
 def render(template: str, **values: Any) -> str:
-    """The page that a file of templates/ makes of the values."""
+    """Return the page that a file of templates/ makes of the values."""
     import jinja2  # like matplotlib below, not before there is something to show
 
     templates = jinja2.Environment(
@@ -81,7 +81,7 @@ def render(template: str, **values: Any) -> str:
 
 @contextmanager
 def style() -> Iterator[None]:
-    """Figures made and drawn inside have the reports' look."""
+    """Give figures that are made and drawn inside the reports' style."""
     import matplotlib
 
     with matplotlib.rc_context(_STYLE):
@@ -89,7 +89,7 @@ def style() -> Iterator[None]:
 
 
 def svg(figure: Figure, name: str, description: str) -> Markup:
-    """A figure as an element for a page.
+    """Return a figure as an element for a page.
 
     name: unlike that of any other on the page; a word
     description: for those who cannot see it
@@ -133,7 +133,7 @@ def _rename(element: ElementTree.Element, name: str) -> None:
 
 
 def shortened(text: str, longest: int) -> str:
-    """At most ``longest`` characters: the middle goes, since names differ at their ends."""
+    """Shorten a text to at most ``longest`` characters by its middle, since names differ at their ends."""
     if len(text) <= longest:
         return text
     tail = longest // 2

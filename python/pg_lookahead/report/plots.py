@@ -38,7 +38,7 @@ _MARKS = {
 
 
 _Point: TypeAlias = "tuple[float, str, Result]"
-"""Where on the axis, what stands there, and what was measured."""
+"""The place on the axis, its label, and the result there."""
 _Panels: TypeAlias = "dict[tuple[str, ...], list[_Point]]"
 
 
@@ -52,13 +52,13 @@ class Plot:
 
 
 def _comparisons(result: Result) -> list[tuple[str, Interval]]:
-    """Of times, and of processor times where there are any."""
+    """Return a result's intervals with their names: that of times, and that of processor times if known."""
     named = {"": result.interval, ", CPU": result.processor}
     return [(name, found) for name, found in named.items() if found]
 
 
 def ratios(run: Run) -> list[Plot]:
-    """A plot for each scenario that has figures: the ratio of each cell, with its interval."""
+    """Return a plot for each scenario that has figures: the ratio of each cell, with its interval."""
     drawn: dict[str, list[Result]] = {}
     for result in run.results:
         if result.interval:
@@ -134,7 +134,7 @@ def _draw_ratios(
 
 
 def said(found: Interval) -> str:
-    """A comparison in a few words."""
+    """Return a ratio with its interval in a few words."""
     assert found.verdict is not None
     return f"{terminal.ratio(found)} {found.verdict.value}"
 
@@ -150,7 +150,7 @@ def ticks(low: float, high: float) -> list[float]:
 
 
 def by_distance(run: Run) -> list[Plot]:
-    """Time against pg_lookahead.max_distance; ``off`` is stock against itself."""
+    """Plot time against pg_lookahead.max_distance; ``off`` is stock against itself."""
     panels: _Panels = {}
     for result in run.results:
         distance = result.parameters.get("distance")
@@ -162,7 +162,7 @@ def by_distance(run: Run) -> list[Plot]:
 
 
 def by_latency(run: Run) -> list[Plot]:
-    """Time against the latency added to each read, where more than one was measured."""
+    """Plot time against the latency added to each read, where more than one was measured."""
     panels: _Panels = {}
     for result in run.results:
         added = result.server.latency_ms
@@ -174,7 +174,7 @@ def by_latency(run: Run) -> list[Plot]:
 
 
 def _plots(panels: _Panels, title: str, across: str, *, evenly: bool) -> list[Plot]:
-    """A plot for each scenario, with a panel for each group in which x takes two values or more."""
+    """Return a plot for each scenario, with a panel for each group in which x takes two values or more."""
     scenarios: dict[str, _Panels] = {}
     for (scenario, *words), points in panels.items():
         if len({x for x, _, _ in points}) > 1:

@@ -29,7 +29,7 @@ from ..measure.meter import Sample
 from ..measure.statistics import Interval
 
 SCHEMA = 3
-"""Of the file."""
+"""The version of the file's format."""
 
 STOCK, OURS = "stock", "look-ahead"
 
@@ -69,7 +69,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> tuple[Server, str, str, str]:
-        """What tells it from all others."""
+        """The key that tells the cell from all others of the file."""
         return self.server, self.scenario, self.cell, self.cache
 
     def __str__(self) -> str:
@@ -92,7 +92,7 @@ class Summary(msgspec.Struct, frozen=True):
 
     @staticmethod
     def of(samples: Sequence[Sample], times: int) -> Summary:
-        """Of samples of ``times`` executions each."""
+        """Summarise samples of ``times`` executions each; the figures are those of one execution."""
         low, high = np.quantile([sample.seconds for sample in samples], [0.25, 0.75])
 
         def middle(name: str) -> Any:
@@ -109,7 +109,7 @@ class Summary(msgspec.Struct, frozen=True):
 
     @property
     def all_cpu_seconds(self) -> float | None:
-        """Of backends and I/O workers together."""
+        """Processor time of backends and I/O workers together, in seconds; None if it is not known."""
         return None if self.cpu_seconds is None else self.cpu_seconds + (self.worker_cpu_seconds or 0.0)
 
 
@@ -136,7 +136,7 @@ class Result(Identity, frozen=True, kw_only=True, tag_field="kind", tag="result"
 
     @property
     def verdict(self) -> str:
-        """Of the interval; or ``refused``, or ``unfinished``."""
+        """The verdict of the interval, or ``refused``, or ``unfinished``."""
         if self.refused:
             return "refused"
         return "unfinished" if self.unfinished or self.interval is None else str(self.interval.verdict.value)  # type: ignore[union-attr]
@@ -160,7 +160,7 @@ class Repetition(Identity, frozen=True, kw_only=True, tag_field="kind", tag="rep
 
 
 class Session(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="run"):
-    """What was asked for; planned: how many cells."""
+    """What one call of the tool was asked for; planned: the number of cells."""
 
     at: str = ""
     schema: int = SCHEMA
@@ -193,9 +193,9 @@ Line: TypeAlias = "Session | Environment | Unavailable | Repetition | Result | E
 
 
 class Run:
-    """All of a file, or what it will be.
+    """The contents of a file of results.
 
-    sessions: one, and one for each --resume"""
+    sessions: the first one, and one for each --resume"""
 
     def __init__(self) -> None:
         self.sessions: list[Session] = []
@@ -229,17 +229,17 @@ class Run:
 
     @property
     def options(self) -> dict[str, Any]:
-        """Of the first session."""
+        """The options of the first session, which hold for the others, too."""
         return self.sessions[0].options if self.sessions else {}
 
     @property
     def planned(self) -> int:
-        """How many cells."""
+        """The number of cells that are to be measured."""
         return self.sessions[-1].planned if self.sessions else 0
 
     @property
     def complete(self) -> bool:
-        """Whether it came to its end."""
+        """Whether the run came to its end."""
         return self.seconds is not None
 
     @property
@@ -249,15 +249,15 @@ class Run:
 
     @property
     def good(self) -> bool:
-        """Whether all was measured that could be."""
+        """Whether all cells were measured that could be."""
         return bool(self._results) and all(result and not result.refused for result in self._results.values())
 
     def finished(self, of: Identity) -> Result | None:
-        """The result of a cell that is done."""
+        """Return the result of a cell that is done."""
         return self._results.get(of.key)
 
     def samples(self, of: Identity) -> tuple[int, dict[str, list[Sample]]]:
-        """Executions in a sample, and the samples of complete pairs, by variant; 0 if there are none.
+        """Return executions in a sample, and the samples of complete pairs, by variant; 0 if there are none.
 
         A sample is of use only if it is of as many executions as the last one."""
         lines = self._taken.get(of.key, [])
@@ -278,7 +278,7 @@ class Run:
         return result(first, times, samples, unfinished=True)
 
     def place(self, server: Server) -> str:
-        """A server in words: in what it differs from the others of the run; nothing if there is no other."""
+        """Describe a server by what distinguishes it from the others of the run; empty without others."""
         alike = self._alike
         return ", ".join(word for word in str(server).split(", ") if word not in alike)
 
@@ -291,7 +291,7 @@ class Run:
 
     @property
     def facts(self) -> list[tuple[str, str]]:
-        """What is to be told of the servers: once what holds for all, else by server."""
+        """Facts on the servers: those that all share once, the others for each server."""
         told = [("measured", ", ".join(self._alike))] if self._alike else []
         for name in dict.fromkeys(name for one in self.environments for name in one.facts):
             of = [(self.place(one.server), one.facts.get(name, "")) for one in self.environments]
@@ -304,7 +304,7 @@ class Run:
 
 
 def _common(lists: Sequence[Sequence[str]]) -> list[str]:
-    """What is in all of the lists."""
+    """Return the items that all of the lists have."""
     return [word for word in lists[0] if all(word in other for other in lists)] if lists else []
 
 
@@ -317,7 +317,7 @@ def result(
     refused: str = "",
     unfinished: bool = False,
 ) -> Result:
-    """What the samples of a cell come to."""
+    """Return the result of a cell's samples."""
     whole = {name: taken for name, taken in samples.items() if taken}
     measured: dict[str, Any] = {}
     if not refused and STOCK in whole and OURS in whole:
@@ -334,9 +334,9 @@ def result(
 
 
 def interval(samples: Mapping[str, Sequence[Sample]]) -> Interval:
-    """Of the ratio of times, stock to look-ahead, from the pairs that are complete.
+    """Return the interval of the ratio of times, stock to look-ahead, from the complete pairs.
 
-    Pairs that were disturbed are left out, if enough are left."""
+    Disturbed pairs are left out if enough others are left."""
     pairs = list(zip(samples[STOCK], samples[OURS], strict=False))
     calm = [pair for pair in pairs if not _disturbed(*pair)]
     disturbed = len(pairs) - len(calm)
@@ -346,16 +346,16 @@ def interval(samples: Mapping[str, Sequence[Sample]]) -> Interval:
 
 
 def _disturbed(one: Sample, other: Sample) -> bool:
-    """Whether others got more of the processor than may be, while the two were taken."""
+    """Tell whether others got too much of the processor while the two samples were taken."""
     stolen = (one.stolen_seconds or 0) + (other.stolen_seconds or 0)
     return stolen > statistics.STOLEN * (one.seconds + other.seconds)
 
 
 def _processor(cache: str, samples: Mapping[str, Sequence[Sample]]) -> Interval | None:
-    """Of the processor time of the backends, of all complete pairs.
+    """Return the interval of the ratio of the backends' processor times, from all complete pairs.
 
-    What others take of the processor is not in it.  Of warm cells only, which wait for
-    nothing; None also where it is not known."""
+    Other processes do not count in it.  It is made for warm cells only, which wait for nothing; None for
+    others, and where processor times are not known."""
     pairs = list(zip(samples[STOCK], samples[OURS], strict=False))
     spent = [(one.cpu_seconds or 0, ours.cpu_seconds or 0) for one, ours in pairs]
     if cache != "warm" or not all(map(all, spent)):

@@ -34,7 +34,7 @@ COLUMNS = {
     "I/O time": 7,
     "pairs": 8,
 }
-"""Of a result, with how soon a narrow screen does without them; 0: never."""
+"""The columns of a table of results, and their order of removal on a narrow screen; 0: never removed."""
 
 RATIO = (
     "Ratio: stock's time to look-ahead's, the median of pairs taken side by side;"
@@ -49,31 +49,31 @@ DISTURBED = (
 
 
 def interval(found: Interval) -> str:
-    """From where to where; nothing if it has no meaning."""
+    """Return the bounds of an interval as a text; empty with too few pairs for one."""
     if found.verdict is Verdict.TOO_FEW:
         return ""
     return f"{words.ratio(found.low)} to {words.ratio(found.high)}"
 
 
 def ratio(found: Interval) -> str:
-    """A ratio with its interval, if it has one."""
+    """Return a ratio with its interval, if it has one."""
     return words.ratio(found.ratio) + (f" ({interval(found)})" if interval(found) else "")
 
 
 def time_of(summary: Summary) -> str:
-    """The median time of an execution, and half the distance of the quartiles relative to it."""
+    """Return the median time of an execution, and half the distance of the quartiles relative to it."""
     return f"{words.duration(summary.seconds)} ± {summary.spread:.0%}"
 
 
 def change(before: float | None, after: float | None) -> str:
-    """Two durations."""
+    """Return two durations as a text."""
     if before is None or after is None:
         return ""
     return f"{words.duration(before)} → {words.duration(after)}"
 
 
 def row(result: Result) -> dict[str, str]:
-    """The cells of a result by COLUMNS; pairs of figures are "stock → look-ahead"."""
+    """Return the cells of a result by COLUMNS; pairs of figures are "stock → look-ahead"."""
     told = {"cell": result.cell, "cache": result.cache}
     if result.both is None or result.interval is None:
         return {**told, "": f"refused: {result.refused}" if result.refused else result.verdict}
@@ -94,7 +94,7 @@ def row(result: Result) -> dict[str, str]:
 
 
 def fitting(rows: Sequence[dict[str, str]], width: int) -> dict[str, int]:
-    """The columns that fit, with their widths: all that are not empty, but for the least important."""
+    """Return the columns that fit, with their widths: all that are not empty, but for the least important."""
     used = {
         name: max(cell_len(name), *(cell_len(row.get(name, "")) for row in rows))
         for name in COLUMNS
@@ -109,7 +109,7 @@ def fitting(rows: Sequence[dict[str, str]], width: int) -> dict[str, int]:
 
 
 def table(results: Sequence[Result], width: int) -> list[str]:
-    """Lines: the results of a server under the names of their scenarios."""
+    """Return the lines of a table: the results of a server under the names of their scenarios."""
     rows = {id(result): row(result) for result in results}
     columns = fitting(list(rows.values()), width)
     lines = [_line(columns, {name: name for name in columns}), "─" * min(width, _width(columns))]
@@ -144,7 +144,7 @@ def _width(columns: dict[str, int]) -> int:
 
 
 def show(console: Console, run: Run) -> None:
-    """Where it ran, the results, and what to say besides."""
+    """Show where a run took place, its results, and notes on them."""
     words.show_facts(console, run.facts)
     for server, group in groupby(run.results, lambda one: one.server):
         words.say(console, "", run.place(server), *table(list(group), console.width))
@@ -208,7 +208,7 @@ class Progress(ExitStack):
             self._status.update(Text(f"{self._count()} {self._name}"))
 
     def so_far(self, found: Interval) -> None:
-        """Of the cell at work."""
+        """Show the interval that the current cell has so far."""
         if self._status:
             figure = f"{words.ratio(found.ratio)} ± {found.half_width:.0%}"
             self._status.update(Text(f"{self._count()} {self._name}: {found.pairs} pairs, {figure}"))
@@ -227,7 +227,9 @@ class Progress(ExitStack):
         self._line(f"{result.server}: {result}: {told} {self._count()}")
 
     def _count(self) -> str:
-        """How much is done, and how long the rest will take: as expected, if what is done was."""
+        """Return how many cells are done, and how long the rest will take.
+
+        The expected time of the rest is scaled by how much longer than expected the cells so far took."""
         if not self._expected:
             return ""
         pace = self._took / self._due if self._due else 1.0

@@ -20,7 +20,7 @@ _PLAIN = {"→": "->", "±": "+-", "µ": "u", "…": "...", "≥": ">=", "▶": 
 
 
 def duration(seconds: float) -> str:
-    """With three digits, in the unit that suits it; minutes from 100 s on."""
+    """Return a duration in words, with three digits and the unit that suits it; in minutes from 100 s on."""
     if seconds >= 99.95:
         return f"{round(seconds) // 60}m{round(seconds) % 60:02}s"
     for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
@@ -31,17 +31,17 @@ def duration(seconds: float) -> str:
 
 
 def ratio(value: float) -> str:
-    """Three digits after the point where a per cent counts, else three digits in all, or two from 100 on."""
+    """Return a ratio as a text with three digits after the point near 1, else with two or three in all."""
     return f"{value:.{3 if 0.5 <= value < 2 else 2 if value < 9.995 else 1 if value < 99.95 else 0}f}"
 
 
 def number(value: float) -> str:
-    """With three digits or more."""
+    """Return a number as a text, with three digits or more."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def size(count: float) -> str:
-    """Bytes, with three digits, in the unit that suits it."""
+    """Return a size in bytes as a text, with three digits, in the unit that suits it."""
     for unit, least in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if count >= least * 0.9995:
             value = count / least
@@ -55,7 +55,7 @@ def minutes(seconds: float) -> str:
 
 
 def output() -> Console:
-    """Standard output: as wide as the terminal, or WIDE."""
+    """Return a console on standard output that is as wide as the terminal, or WIDE."""
     out = Console()
     return out if out.is_terminal else Console(width=WIDE)
 

@@ -57,7 +57,7 @@ def evict(conn: psycopg.Connection[Any], *relations: str | int) -> None:
 
 
 def files(conn: psycopg.Connection[Any], data: Path, relation: str) -> list[Path]:
-    """The files of all forks of a relation of a server whose data directory is ``data``."""
+    """Return the files of all forks of a relation of a server whose data directory is ``data``."""
     row = conn.execute("SELECT pg_relation_filepath(%s::regclass)", [relation]).fetchone()
     if row is None or row[0] is None:
         raise ClusterError(f"{relation} has no file of its own")
@@ -84,7 +84,7 @@ def drop_from_page_cache(files: list[Path]) -> str:
 
 
 def schema_of(conn: psycopg.Connection[Any], extension: str) -> str:
-    """Where an extension's objects are in this database; empty if it is not there."""
+    """Return the schema of an extension in this database; empty if the extension is not there."""
     query = "SELECT nspname FROM pg_extension JOIN pg_namespace n ON n.oid = extnamespace WHERE extname = %s"
     row = conn.execute(query, [extension]).fetchone()
     return str(row[0]) if row else ""

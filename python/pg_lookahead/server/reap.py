@@ -27,7 +27,7 @@ _PATIENCE = 8.0
 
 
 def processes_in(directory: Path) -> list[int]:
-    """Processes whose working directory is ``directory`` or below it.
+    """Return processes whose working directory is ``directory`` or below it.
 
     Those of other users are seen by root only."""
     top = os.path.realpath(directory)
@@ -84,7 +84,7 @@ def end_processes(directory: Path) -> None:
 
 
 def shared_memory(pids: list[int]) -> set[str]:
-    """Shared memory of the given server processes that would outlive a SIGKILL of them all.
+    """Return shared memory of the given server processes that would outlive a SIGKILL of them all.
 
     Paths below /dev/shm, and ``SYSV:<id>`` for System V segments."""
     found = set()

@@ -23,7 +23,7 @@ Connection = psycopg.Connection[Any]
 
 SCHEMA = "lookahead_bench"
 OURS = "Made by pg_lookahead bench"
-"""How the comment on our schema begins."""
+"""The beginning of the comment on our schema."""
 
 _LOADED = "-c session_preload_libraries=pg_lookahead"
 
@@ -46,7 +46,7 @@ class Target(ABC):
 
     @abstractmethod
     def connect(self, *, loaded: bool = True, dbname: str | None = None) -> Connection:
-        """A session, autocommitting, with the library or without."""
+        """Return a session, autocommitting, with the library or without."""
 
     def evict(self, conn: Connection, relations: Iterable[str], *, os_cache: bool = True) -> None:
         """Out of shared buffers, and of the system's page cache if we can reach it."""
@@ -104,7 +104,7 @@ class Attached(Target):
         self.data = self.readable_data(conn)
 
     def comment(self, conn: Connection) -> str | None:
-        """Of the schema; None if there is none."""
+        """Return the schema's comment, empty if it has none; None if there is no such schema."""
         row = conn.execute(
             "SELECT coalesce(obj_description(oid, 'pg_namespace'), '') FROM pg_namespace WHERE nspname = %s",
             [SCHEMA],
@@ -128,7 +128,9 @@ class Attached(Target):
 
     @staticmethod
     def readable_data(conn: Connection) -> Path | None:
-        """If the postmaster's lock file can be read here and is that of this very server."""
+        """Return the server's data directory if its files can be read here; else None.
+
+        The postmaster's lock file there tells whether it is that of this very server."""
         start = "extract(epoch FROM pg_postmaster_start_time())::bigint"
         data, started = fetch_row(conn, f"SELECT current_setting('data_directory'), {start}")
         try:
@@ -152,7 +154,7 @@ def check_extensions(target: Target, conn: Connection, wanted: Sequence[str], op
 
 
 def without_password(dsn: str) -> str:
-    """A connection string as it may be written down."""
+    """Return a connection string as it may be written down."""
     parts = conninfo.conninfo_to_dict(dsn).items()
     secret = ("password", "sslpassword", "oauth_client_secret")
     return conninfo.make_conninfo("", **{k: str(v) for k, v in parts if k not in secret and v is not None})

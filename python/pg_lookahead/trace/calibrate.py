@@ -39,14 +39,14 @@ def measure(path: Path, seconds: float, say: Callable[[str], None]) -> Model:
 
 
 def row(depth: int, small: float, large: float) -> tuple[float, float, float]:
-    """A row of the table from the seconds that a small and a large read took."""
+    """Return a row of the table from the seconds that a small and a large read took."""
     per_byte = max(large - small, large * 0.01) / (LARGE - SMALL)
     fixed = max(small - SMALL * per_byte, small * 0.1)
     return depth, fixed * 1e6, 1 / per_byte / 1e6
 
 
 def reads_a_second(path: Path, size: int, depth: int, seconds: float) -> float:
-    """Random reads of ``size`` bytes, with ``depth`` of them in flight."""
+    """Return random reads of ``size`` bytes, with ``depth`` of them in flight."""
     escaped = str(path.resolve()).replace("\\", "\\\\").replace(":", "\\:")
     done = fio.run(
         [

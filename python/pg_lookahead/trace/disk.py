@@ -1,4 +1,4 @@
-"""How long a disk with heads takes for reads, one after the other or with several queued.
+"""A model of a disk with heads: the time it takes for reads, one after the other or with several queued.
 
 The model follows Ruemmler and Wilkes, "An introduction to disk drive modeling" (IEEE Computer 27(3), 1994): a
 read costs the command's overhead, the seek, the wait until its sector comes round, and its transfer; or, if
@@ -84,7 +84,7 @@ class Disk:
         return self.readahead_kb * 1024 or self.track
 
     def seek(self, start: Floats, to: Floats) -> Floats:
-        """Seconds to move the heads from one address to another."""
+        """Return seconds to move the heads from one address to another."""
         distance = np.abs(to - start)
         reach, mean = self.full_seek_ms - self.track_seek_ms, self.average_seek_ms - self.track_seek_ms
         root = (mean - reach / 3) / (8 / 15 - 1 / 3)
@@ -94,7 +94,7 @@ class Disk:
         return np.where(same, 0, np.maximum(curve, self.track_seek_ms)) / 1e3
 
     def seconds(self, reads: Batches, depth: int) -> Floats:
-        """For each batch of reads, issued in this order with ``depth`` in flight."""
+        """Return the seconds for each batch of reads, issued in this order with ``depth`` in flight."""
         done = []
         place = 0
         for offset, length in reads:
@@ -106,7 +106,7 @@ class Disk:
         return np.array(done)
 
     def _in_turn(self, offset: Ints, length: Ints, place: int) -> float:
-        """Seconds for reads one after the other, the heads being at ``place`` before."""
+        """Return seconds for reads one after the other, the heads being at ``place`` before."""
         end = offset + length
         before = np.append(place, end[:-1])
         gap = offset - before
@@ -134,7 +134,7 @@ class Disk:
         return float((moving + wait + length[first] / self.rate + streaming).sum())
 
     def _queued(self, offset: Ints, length: Ints, place: int, depth: int) -> float:
-        """Seconds for reads of which ``depth`` are given to the drive at a time."""
+        """Return seconds for reads of which ``depth`` are given to the drive at a time."""
         depth = min(depth, self.queue, len(offset))
         pieces = max(len(offset) // _SEGMENT, 1)
         steps = -(-len(offset) // pieces)

@@ -19,7 +19,7 @@ from . import TraceError
 
 @dataclass(frozen=True)
 class Measured:
-    """What fio reports of one job: reads done, and seconds it took."""
+    """Fio's result of one job: the number of reads, and the seconds they took."""
 
     reads: int
     seconds: float
@@ -32,7 +32,7 @@ def need() -> None:
 
 
 def length(path: Path) -> int:
-    """Bytes of a file or a block device that can be read; TraceError if it is neither."""
+    """Return bytes of a file or a block device that can be read; TraceError if it is neither."""
     mode = path.stat().st_mode
     if not stat.S_ISREG(mode) and not stat.S_ISBLK(mode):
         raise TraceError(f"{path} is neither a file nor a block device")

@@ -36,7 +36,7 @@ _ALIGN = 1 << 20
 
 
 class Head(msgspec.Struct):
-    """Of a trace; see the head of the file."""
+    """The metadata of a trace; see the head of this module."""
 
     format: int
     kind: str
@@ -62,9 +62,9 @@ def writing(path: Path, kind: str, source: str, file_bytes: dict[str, int] | Non
 
 
 class Writer:
-    """Of a trace; see writing().
+    """Writes a trace; see writing().
 
-    count: of the rows so far"""
+    count: the number of rows written so far"""
 
     def __init__(self, parquet: pq.ParquetWriter, known: dict[str, int]) -> None:
         self._parquet = parquet
@@ -74,7 +74,7 @@ class Writer:
         self.count = 0
 
     def file(self, name: str) -> int:
-        """The number of a file in this trace; a new one for a new name."""
+        """Return the number of a file in this trace; a new one for a new name."""
         number = self.files.setdefault(name, len(self.files))
         if number == len(self.ends):
             self.ends.append(self._known.get(name, 0))
@@ -149,12 +149,12 @@ class Trace:
 
     @property
     def bases(self) -> Ints:
-        """Where each file starts, and the end of the last: bytes, in the address space of all."""
+        """The first byte of each file in one address space of all files, and the end of the last one."""
         sizes = [-(-end // _ALIGN) * _ALIGN for end in self.file_bytes]
         return np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))
 
     def rows_in_batches(self) -> Iterator[tuple[Ints, Ints, Ints]]:
-        """All rows: file numbers, offsets and lengths; TraceError at the first bad one."""
+        """Yield all rows: file numbers, offsets and lengths in bytes; TraceError at the first bad row."""
         done = 0
         ends = np.asarray(self.file_bytes, np.int64)
         try:
@@ -186,7 +186,7 @@ class Trace:
                 raise TraceError(f"{self.path}: row {done + row + 1}, {read}: {what}")
 
     def batches(self) -> Batches:
-        """The reads in the order of issue, by addresses; see the head of the file."""
+        """Return the reads in the order of issue, by addresses; see the head of the file."""
         bases = self.bases
         last, left = -1, self.rows if self.most is None else self.most
         for file, offset, length in self.rows_in_batches():

@@ -29,16 +29,16 @@ class Model:
     sources: Mapping[str, str]
 
     def source(self, parameter: str) -> str:
-        """Where a parameter is from."""
+        """Return the source of a parameter's value."""
         return self.sources.get(parameter, self.sources.get("", "default"))
 
     @property
     def parameters(self) -> dict[str, object]:
-        """All of them, by name; a table only where there is one."""
+        """The device's parameters by name; an empty table is left out."""
         return {name: value for name, value in asdict(self.device).items() if value != ()}
 
     def as_dict(self) -> dict[str, object]:
-        """As in a model file."""
+        """Return the model in the form of a model file."""
         kind = "disk" if isinstance(self.device, Disk) else "parallel"
         return {"model": kind, "parameters": self.parameters, "sources": dict(self.sources)}
 
@@ -59,7 +59,7 @@ PRESETS = {name: _model(name, content) for name, content in _presets.items()}
 
 
 def find(name: str) -> Model:
-    """A preset by name, or else a model file; TraceError if it is neither."""
+    """Return the model of a preset's name, or of a model file; TraceError if it is neither."""
     if name in PRESETS:
         return PRESETS[name]
     path = Path(name)
@@ -72,7 +72,7 @@ def find(name: str) -> Model:
 
 
 def change(model: Model, settings: Sequence[str]) -> Model:
-    """The model with parameters set by "name=value"; TraceError if there is none of that name."""
+    """Return the model with parameters set by "name=value"; TraceError if there is none of that name."""
     known = {field.name: field for field in fields(model.device) if field.name != "table"}
     values: dict[str, float | int] = {}
     for name, text in assignments("--set", settings).items():

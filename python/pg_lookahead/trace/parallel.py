@@ -1,4 +1,4 @@
-"""How long a device without heads takes: an SSD, or a network volume.
+"""A model of a device without heads, which may be an SSD or a network volume.
 
 Every read takes latency + length / stream rate, and ``depth`` reads are in flight; two caps, on
 reads and on bytes a second, keep their starts apart.  Where the latency varies (a random
@@ -54,7 +54,7 @@ class Parallel:
             raise TraceError("table: expected rows of depth, latency_us, stream_mb_s, by ascending depth")
 
     def latency(self, length: Ints, depth: int) -> Floats:
-        """Seconds that reads of these lengths take on average, with ``depth`` in flight."""
+        """Return seconds that reads of these lengths take on average, with ``depth`` in flight."""
         fixed, rate = self.latency_us, self.stream_mb_s
         if self.table:
             depths, latencies, rates = (np.log(column) for column in zip(*self.table, strict=True))
@@ -63,7 +63,7 @@ class Parallel:
         return fixed / 1e6 + length / (rate * 1e6)
 
     def seconds(self, reads: Batches, depth: int) -> Floats:
-        """For each batch of reads, issued in this order with ``depth`` in flight."""
+        """Return the seconds for each batch of reads, issued in this order with ``depth`` in flight."""
         depth = min(depth, self.queue)
         rng = np.random.default_rng(20040519)
         done = []
@@ -83,7 +83,7 @@ class Parallel:
 
 
 def window(latency: Floats, apart: Floats, depth: int) -> float:
-    """Seconds to consume reads in order with ``depth`` in flight.
+    """Return seconds to consume reads in order with ``depth`` in flight.
 
     latency: seconds each takes
     apart: seconds after the start of each until the next may start

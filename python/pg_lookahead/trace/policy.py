@@ -43,12 +43,12 @@ class Policy:
         return names[self.order]
 
     def as_dict(self) -> dict[str, object]:
-        """For JSON."""
+        """Return the policy as values for JSON."""
         return {"policy": self.order, "chunk": self.chunk, "depth": self.depth}
 
 
 def combinations(orders: Sequence[str], chunks: Sequence[int], depths: Sequence[int]) -> list[Policy]:
-    """Each order at each depth; ``chunk`` with each size of a chunk."""
+    """Return each order at each depth; ``chunk`` with each size of a chunk."""
     return [
         Policy(order, depth, size)
         for depth in depths
@@ -128,7 +128,7 @@ def sequential(total: int, size: int) -> Batches:
 
 
 def reads(trace: Trace, policy: Policy, limit: int = COMBINE) -> Batches:
-    """The reads of a trace as a policy issues them.
+    """Return the reads of a trace as a policy issues them.
 
     limit: bytes to combine up to, and the size of the reads of a sequential scan"""
     if policy.order == "issued" or (policy.order == "chunk" and policy.chunk == 1):
@@ -141,7 +141,7 @@ def reads(trace: Trace, policy: Policy, limit: int = COMBINE) -> Batches:
 
 
 def _regroup(reads: Batches, size: int) -> Batches:
-    """The same reads in batches of exactly ``size``, but for the last."""
+    """Regroup reads into batches of exactly ``size`` reads; the last may be smaller."""
     kept: list[Reads] = []
     count = 0
     for offset, length in reads:

@@ -82,7 +82,7 @@ def check(trace: Trace, path: Path, policies: Sequence[Policy], engine: str) -> 
 
 
 def segments(path: Path) -> list[Path]:
-    """The file, and the further segments of the relation it is the first of."""
+    """Return the file, and the further segments of the relation it is the first of."""
     files = [path]
     while fio.length(files[-1]) == SEGMENT and (more := Path(f"{path}.{len(files)}")).exists():
         files.append(more)
@@ -90,7 +90,7 @@ def segments(path: Path) -> list[Path]:
 
 
 def whole_sectors(offset: Ints, length: Ints) -> Reads:
-    """The same reads, rounded outward to sectors."""
+    """Return reads rounded outward to whole sectors."""
     start = offset // _SECTOR * _SECTOR
     return start, -(-(offset + length) // _SECTOR) * _SECTOR - start
 

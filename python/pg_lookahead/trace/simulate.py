@@ -32,7 +32,7 @@ class Outcome:
 
     @property
     def figures(self) -> dict[str, float]:
-        """What can be told in numbers."""
+        """Return the result's figures."""
         return {name: getattr(self, name) for name in ("seconds", "wanted", "reads", "bytes", "distance")}
 
 
@@ -58,7 +58,7 @@ COLUMNS = ("policy", "depth", "predicted", "reads", "MB read", "seek distance, G
 
 
 def row(outcome: Outcome) -> tuple[str, ...]:
-    """Cells of COLUMNS."""
+    """Return the cells of a row of the table COLUMNS."""
     return (
         str(outcome.policy),
         str(outcome.policy.depth),

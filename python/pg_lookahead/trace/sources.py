@@ -31,7 +31,7 @@ _LONGEST_WAIT = 1 << 16
 
 
 def lines(stream: BinaryIO) -> Lines:
-    """Lines without their ends, with numbers from 1; TraceError if one is longer than 1 MiB."""
+    """Return lines without their ends, with numbers from 1; TraceError if one is longer than 1 MiB."""
     number = 0
     while line := stream.readline(LONGEST_LINE):
         number += 1
@@ -198,7 +198,7 @@ def convert(kind: str, stream: BinaryIO, writer: Writer, only: str | None = None
 
     @functools.cache
     def place(name: bytes) -> tuple[int, int]:
-        """The number of the file in the trace, and where in that file the one of this name begins."""
+        """Return the number of the file in the trace, and where in that file the one of this name begins."""
         part = _PART.match(name) if kind == "strace" else None
         base, skipped = (part[1], int(part[2]) * SEGMENT) if part else (name, 0)
         return writer.file(base.decode(errors="replace")), skipped
