@@ -33,18 +33,18 @@ Parameters = Mapping[str, float | str]
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """One comparison.
+    """A comparison of stock and look-ahead.
 
-    scenario: by name; scenarios.cells() sets it
-    name: what is special about it within its scenario
+    scenario: the scenario's name; scenarios.cells() sets it
+    name: the cell's name, which no other cell of its scenario has
     cache: ``cold`` (neither in shared buffers nor in the system's page cache), ``os`` (in the
         latter), or ``warm`` (in shared buffers)
     parameters: the same as ``name``, for machines
-    tables: of ``tables``, that it needs
-    needs: what the server must have: ``vacuum:METHOD``, ``log_relation``, ``setting:NAME``
-    extensions: of contrib, besides those that all need
+    tables: names of the tables of the module ``tables`` that it reads
+    needs: capabilities that the server must have: ``vacuum:METHOD``, ``log_relation``, ``setting:NAME``
+    extensions: contrib's extensions that it needs besides those that all cells need
     private: whether it needs a server of its own
-    setup, teardown: SQL before and after the cell, and others in a row with the same"""
+    setup, teardown: SQL that is executed before and after the cell; neighbours with equal SQL share it"""
 
     scenario: str = ""
     name: str
@@ -65,14 +65,16 @@ class Cell:
 
 @dataclass(frozen=True, kw_only=True)
 class ScanCell(Cell):
-    """way: of tables.QUERIES
-    column: a name of tables.COLUMNS
+    """A comparison of index scans.
+
+    way: a key of tables.QUERIES
+    column: a key of tables.COLUMNS
     n: rows asked for by one execution
-    times: executions in a sample; None: as many as make it long enough to be timed
+    times: executions in a sample; None: as many as make a sample long enough to be timed
     ours: settings for look-ahead
     ahead: whether a run in which nothing was read ahead must be refused
-    leaves: whether it is leaf pages that are read, and all heap pages are all-visible or cached
-    clients: sessions at once; many: each has a table of its own"""
+    leaves: whether leaf pages are what is read, since all heap pages are all-visible or cached
+    clients: number of sessions that execute at once; many: whether each has a table of its own"""
 
     way: str = "range"
     column: str = "random"
@@ -91,10 +93,12 @@ class ScanCell(Cell):
 
 @dataclass(frozen=True, kw_only=True)
 class JoinCell(ScanCell):
-    """way: of tables.JOINS
-    n: outer rows
-    inner: kind of node that must be on an inner side
-    planner: settings for it"""
+    """A comparison of nested loops.
+
+    way: a key of tables.JOINS
+    n: number of outer rows
+    inner: kind of the node that must be on an inner side
+    planner: settings that lead the planner to that plan"""
 
     inner: str = "Index Scan"
     planner: str = ""
@@ -104,10 +108,10 @@ class JoinCell(ScanCell):
 class Way:
     """One side of a StatementCell.
 
-    query: what is timed; ``{contrib}`` stands for the schema of contrib/pgstattuple
+    query: the timed statement; ``{contrib}`` stands for the schema of contrib/pgstattuple
     before: SQL executed first, untimed
-    function: that a run must have called once, as text that casts to regprocedure
-    method: name of an access method of which look-ahead must stream blocks, and stock none"""
+    function: the function that a run must have called once, as text that casts to regprocedure
+    method: name of the access method whose blocks look-ahead must stream and stock must not"""
 
     query: str
     before: tuple[str, ...] = ()
@@ -117,9 +121,11 @@ class Way:
 
 @dataclass(frozen=True, kw_only=True)
 class StatementCell(Cell):
-    """relations: to be cold; the first one's size is what must be read
-    part: of the first relation's blocks that a cold run must read, at least; None: the part
-        that its answer says was scanned
+    """A comparison of two statements with the same answer.
+
+    relations: relations that are made cold; a cold run must read the first one
+    part: least part of the first relation's blocks that a cold run must read; None: the part
+        that the statement's answer says was scanned
     sampled: blocks that look-ahead's side must read, where it does not read all"""
 
     relations: tuple[str, ...]
@@ -131,7 +137,10 @@ class StatementCell(Cell):
 
 @dataclass(frozen=True, kw_only=True)
 class VacuumCell(Cell):
-    """method: the index's access method; one_in: of so many rows one is dead; 0: none"""
+    """A comparison of VACUUMs.
+
+    method: the index's access method
+    one_in: one row in so many is dead; 0: none"""
 
     method: str
     one_in: int
@@ -139,7 +148,7 @@ class VacuumCell(Cell):
 
 @dataclass(frozen=True)
 class Size:
-    """rows: of the table; quick: whether to do with fewer cells"""
+    """The size of a run.  rows: number of the table's rows; quick: whether to do with fewer cells"""
 
     rows: int
     quick: bool

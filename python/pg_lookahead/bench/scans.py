@@ -59,7 +59,7 @@ class Scan(Subject):
     """Whether the rows may come in another order each time."""
 
     _nodes = 0
-    """Served by look-ahead in one execution of its side."""
+    """Number of nodes that look-ahead serves in one execution of its side."""
 
     def __init__(self, target: Target, cell: ScanCell, context: Context) -> None:
         super().__init__(target, cell, context)

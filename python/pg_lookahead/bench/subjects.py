@@ -38,13 +38,13 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class Context:
-    """What a subject is told.
+    """The circumstances in which a subject works.
 
-    rows: of the run's size
-    seed: of this cell's random choices; both sides of a pair start alike
-    seconds: how long a warm sample is to last
-    times: executions in a sample, of an earlier run; None: to be found out
-    control: ``same``: look-ahead's side is stock, too; ``slower``: and does a tenth more"""
+    rows: number of the table's rows in this run
+    seed: seed of this cell's random choices; both sides of a pair make the same ones
+    seconds: seconds that a warm sample is to last
+    times: executions in a sample of an earlier run; None: to be found out
+    control: ``same``: look-ahead's side is stock, too; ``slower``: it is stock that does a tenth more"""
 
     rows: int
     seed: str

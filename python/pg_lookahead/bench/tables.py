@@ -122,10 +122,10 @@ QUERIES = {
 bitmap scans of n keys and of RANGES ranges.  ``pad`` stands for the column that is not in the index."""
 
 BITMAPS = ("keys", "ranges")
-"""Those by bitmap scans."""
+"""The ways that are executed by bitmap scans."""
 
 ONLY = ("only", "only_limit")
-"""Those by index-only scans."""
+"""The ways that are executed by index-only scans."""
 
 RANGES = 100
 
@@ -167,7 +167,7 @@ JOINS = {
 """Nested loops of n outer rows each."""
 
 _DISTINCT = 5000
-"""Values of the column ``few``."""
+"""Number of distinct values of the column ``few``."""
 
 
 def outer_rows(rows: int) -> int:

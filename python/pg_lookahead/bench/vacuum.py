@@ -21,7 +21,7 @@ from .statements import check_streamed, streamed
 from .subjects import SESSION, Context, Counters, Refused, Subject, blocks_of
 
 PART = 5
-"""One row in so many of the run's size."""
+"""The table has the run's number of rows divided by this."""
 
 _VACUUM = "VACUUM (INDEX_CLEANUP ON, TRUNCATE OFF, PARALLEL 0) {}"
 _INDEX_PART = 0.9

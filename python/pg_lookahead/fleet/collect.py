@@ -29,7 +29,7 @@ Connection = AsyncConnection[Row]
 
 NOT_ASKED = "it was not asked before the report was interrupted"
 _MOST = 64
-"""Connections to all servers together."""
+"""The most connections at a time, to all servers together."""
 _GRACE = 3.0
 """Seconds that a server has, beyond its own timeout, to say that a statement has timed out."""
 
@@ -51,8 +51,12 @@ class Target:
 
 @dataclass(frozen=True)
 class Options:
-    """Seconds: connect_timeout, timeout (of a statement), bloat_timeout (of all estimates of a database).
-    max_read_rate: kB a second, of each database that is estimated; min_index_size: bytes."""
+    """Options of the collection.
+
+    connect_timeout, timeout, bloat_timeout: seconds for a connection, for a statement, and for all
+        estimates of a database
+    max_read_rate: kB a second for the estimates of each database; 0: no limit
+    min_index_size: bytes"""
 
     all_databases: bool = False
     per_server: int = 2
@@ -69,7 +73,9 @@ class Options:
 
 @dataclass
 class _Place:
-    """A server that answers. key: tells it from others; dsns: of its databases"""
+    """A server that answers.
+
+    key: identifies the server; dsns: connection strings of its databases by name"""
 
     server: Server
     key: tuple[str, int]
@@ -92,7 +98,7 @@ def reason(error: BaseException) -> str:
 
 
 class Collector:
-    """Fills a report. say: told of each step"""
+    """Fills a report.  say: is called with a line of text for each step"""
 
     def __init__(
         self, report: Report, targets: Sequence[Target], options: Options, say: Callable[[str], None]

@@ -80,7 +80,9 @@ class Index(msgspec.Struct):
 
 
 class Database(msgspec.Struct):
-    """extension: its version, None if it was not created here
+    """A database and what it answered.
+
+    extension: version of the extension, None if it was not created here
     index_scan: pg_lookahead.index_scan in new sessions, None if they do not load the library
     bloat: where the indexes were read, or why they were not"""
 
@@ -98,7 +100,10 @@ class Database(msgspec.Struct):
 
 
 class Advice(msgspec.Struct):
-    """now, value: of the setting, before and after; effect: when the command takes effect"""
+    """Advice to change a setting.
+
+    now, value: the setting's present value and the advised one
+    effect: when the command takes effect"""
 
     setting: str
     now: str
@@ -109,7 +114,7 @@ class Advice(msgspec.Struct):
 
 
 class Io(msgspec.Struct):
-    """Reads by clients, of pg_stat_io: by the context of the reads."""
+    """Reads by clients in one context, from pg_stat_io."""
 
     context: str
     reads: int
@@ -117,7 +122,7 @@ class Io(msgspec.Struct):
 
 
 class Server(msgspec.Struct, eq=False):
-    """Two are different even if they have told the same so far.
+    """A server and what it answered.  Two servers differ even if their answers so far are equal.
 
     name: as it was given; local: whether it runs on the machine of this report
     loaded: whether a session has the library; available: version of the extension's files, if any

@@ -15,7 +15,10 @@ from .records import Advice, Change, Database, Index, Relation, Report, Server, 
 
 @dataclass(frozen=True)
 class Cell:
-    """bar: a part of the largest of its column; look: "gain" or "loss"; code: to be copied"""
+    """A cell of a table.
+
+    bar: the value as a part of the largest one of its column; None: no bar
+    look: "gain" or "loss"; code: whether it is a command to be copied"""
 
     text: str
     bar: float | None = None
@@ -25,8 +28,10 @@ class Cell:
 
 @dataclass(frozen=True)
 class Table:
-    """columns: names, with "n" for numbers and "wide" for what only a wide view has
-    commands: to copy, by what is said of them"""
+    """A table of a report.
+
+    columns: names, with "n" for numbers and "wide" for columns that only a wide view has
+    commands: commands to copy, by the sentence that introduces them"""
 
     caption: str
     columns: list[tuple[str, str]]

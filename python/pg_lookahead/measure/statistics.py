@@ -147,10 +147,11 @@ differs now and then looks constant in a few runs."""
 
 
 class Test(msgspec.Struct, frozen=True):
-    """z: Welch's statistic, positive if B has more
+    """Welch's t-test of two means.
 
-    degrees: of freedom, by Welch and Satterthwaite
-    p: two-sided, by itself"""
+    z: the statistic, positive if B has the larger mean
+    degrees: degrees of freedom, by Welch and Satterthwaite
+    p: two-sided p-value, uncorrected"""
 
     z: float
     degrees: float

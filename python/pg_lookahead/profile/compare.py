@@ -35,12 +35,12 @@ _OfRun = Mapping[Key, Sequence[Function]]
 
 @dataclass(frozen=True)
 class Difference:
-    """One function.
+    """A function's difference between two profiles.
 
     calls, values: means per run of A and of B; values are ns, or calls if that is what is
         compared.  calls are None where they are not known
-    test: None with fewer than FEWEST_RUNS runs on a side
-    adjusted: its p-value after the correction"""
+    test: the test of the difference; None with fewer than FEWEST_RUNS runs on a side
+    adjusted: the test's p-value after Holm's correction"""
 
     name: str
     source: str
@@ -52,7 +52,7 @@ class Difference:
 
     @property
     def difference(self) -> float:
-        """B less A."""
+        """The value of B minus that of A."""
         return self.values[1] - self.values[0]
 
     @property
@@ -63,11 +63,12 @@ class Difference:
 
 @dataclass(frozen=True)
 class Side:
-    """What one profile is.
+    """A summary of one of the two profiles.
 
-    processes: number by kind; seconds: of a run, by the client's clock, the mean
-    counters: PostgreSQL's, means per run
-    timing_ns: what the timing itself took at least, the mean per run"""
+    processes: number of processes by kind
+    seconds: mean seconds of a run, by the client's clock
+    counters: PostgreSQL's counters, means per run
+    timing_ns: least time that the timing itself took, mean per run"""
 
     name: str
     runs: int
@@ -80,10 +81,11 @@ class Side:
 
 @dataclass(frozen=True)
 class Comparison:
-    """by: ``total``, ``self`` or ``calls``
+    """A comparison of two profiles.
 
-    rows: largest absolute difference first
-    whole: of the seconds of whole runs, a test of its own; None without FEWEST_RUNS on each side"""
+    by: ``total``, ``self`` or ``calls``
+    rows: the functions, largest absolute difference first
+    whole: a test of the seconds of whole runs; None with fewer than FEWEST_RUNS runs on a side"""
 
     by: str
     sides: tuple[Side, Side]

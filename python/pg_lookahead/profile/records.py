@@ -40,7 +40,7 @@ class Function(msgspec.Struct, frozen=True):
 
 
 class Process(msgspec.Struct, frozen=True):
-    """Whose record it is.
+    """The process that left a record.
 
     kind: ``backend``, ``parallel worker``, ``autovacuum worker``, ``background worker`` or
         ``other``

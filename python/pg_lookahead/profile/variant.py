@@ -31,7 +31,9 @@ _SCHEMA = "lookahead"
 
 @dataclass(frozen=True)
 class Variant:
-    """directory: has the library, which the server's user can read, and the sources"""
+    """A build of the extension.
+
+    directory: holds the library, which the server's user can read, and the sources"""
 
     directory: Path
 
