@@ -41,13 +41,13 @@
 
 typedef struct ReadClock
 {
-	int			slow_reads;		/* in a row */
-	int			slow_reads_wanted;	/* 0: SLOW_READS_TO_START */
-	int			fast_reads;		/* in a row */
-	int			rest;			/* reads not to be timed */
-	int			last_rest;		/* 0: it has never rested */
-	int			granted;		/* reads ahead, until it is asked again */
-	int			reads;			/* of these, so far */
+	int			slow_reads;		/* consecutive slow reads */
+	int			slow_reads_wanted;	/* to start; 0: SLOW_READS_TO_START */
+	int			fast_reads;		/* consecutive fast reads */
+	int			rest;			/* reads that are not to be timed */
+	int			last_rest;		/* length of the last rest; 0: there was none */
+	int			granted;		/* reads ahead until the next question */
+	int			reads;			/* how many of the granted reads were made */
 } ReadClock;
 
 /* Twice a number, within bounds. */

@@ -33,8 +33,8 @@ typedef enum TakenRole
 /* What one kind of takeover does; a room that drives nodes registers one. */
 typedef struct Taker
 {
-	const bool *enabled;		/* its setting */
-	Size		size;			/* of what it keeps for one, a Taken at first */
+	const bool *enabled;		/* the setting that switches the takeover */
+	Size		size;			/* of the state, which begins with a Taken */
 
 	/*
 	 * Is this a node of its kind?  Then *refusal tells why the node is to be
@@ -67,19 +67,19 @@ typedef struct Taker
 typedef struct TakenQuery
 {
 	EState	   *estate;
-	PlanState  *top;			/* of its plan */
-	uint64		row_count;		/* that its present run asks for; 0: all */
+	PlanState  *top;			/* topmost node of the plan */
+	uint64		row_count;		/* rows that this run asks for; 0: all */
 	bool		ended;
-	bool		reads_are_slow; /* what its nodes tell each other */
+	bool		reads_are_slow; /* one of its nodes has found that */
 	int64		memory;			/* bytes that its nodes have been granted */
 	MemoryContextCallback forget;
-	Taken	   *first;			/* in a list of its nodes */
-	int			size;			/* of nodes */
+	Taken	   *first;			/* head of the list of taken nodes */
+	int			size;			/* length of "nodes" */
 	Taken	 *(*nodes)[TAKEN_ROLES];	/* by plan_node_id; NULL: not taken */
 	Taken	   *first_nodes[8][TAKEN_ROLES];
 
 	/* the first nodes are kept here: short queries allocate nothing */
-	Size		space_used;		/* bytes */
+	Size		space_used;		/* bytes of "space" in use */
 	int64		space[64];
 } TakenQuery;
 
@@ -88,7 +88,7 @@ struct Taken
 	PlanState  *plan_state;
 	TakenQuery *query;
 	const Taker *taker;
-	Taken	   *next;			/* of its query */
+	Taken	   *next;			/* next one in the query's list */
 
 	/* what bounds the rows that will be asked for; see rows_wanted.h */
 	LimitState *limit;

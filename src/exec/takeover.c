@@ -42,7 +42,7 @@ static ExecutorEnd_hook_type prev_ExecutorEnd = NULL;
 typedef struct Walk
 {
 	TakenQuery *query;			/* made when its first node is taken */
-	PlanState  *top;			/* of its plan */
+	PlanState  *top;			/* topmost node of the plan */
 	RowBounds	bounds;
 } Walk;
 

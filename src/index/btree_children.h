@@ -29,27 +29,27 @@
 
 typedef struct BTreeChildren
 {
-	BlockNumber next;			/* to be looked at, or Invalid */
-	bool		ended;			/* nothing more will be known */
-	int			n;				/* leaf pages that are told of, in scan order */
+	BlockNumber next;			/* the page to look at next, or Invalid */
+	bool		ended;			/* no further leaf page will be known */
+	int			n;				/* number of "blocks" */
 	BlockNumber blocks[MaxIndexTuplesPerPage];
 
 	/* the rest is for btree_children.c */
-	uint32		level;			/* of the pages to be looked at */
+	uint32		level;			/* level of the pages that are looked at */
 	ScanDirection dir;
-	bool		searches;		/* as the scan will, not for its own place */
-	bool		searching;		/* "next" is where the search has come to */
-	BlockNumber parent;			/* looked at last */
-	BlockNumber last;			/* told of last, or the scan's own */
-	int			nkeys;			/* those that end the scan when they fail */
+	bool		searches;		/* once for each set of array elements */
+	bool		searching;		/* "next" is a page on the way down */
+	BlockNumber parent;			/* the page that was looked at last */
+	BlockNumber last;			/* last one listed, or the scan's own page */
+	int			nkeys;			/* keys that end the scan when they fail */
 	ScanKeyData keys[2 * INDEX_MAX_KEYS];
-	BTScanInsertData prefix;	/* where the scan, or its next search, begins */
-	int			narrays;		/* most significant first */
+	BTScanInsertData prefix;	/* start of the scan, or of its next search */
+	int			narrays;		/* arrays, the most significant one first */
 	struct
 	{
-		int			key;		/* in keys */
-		int			prefix;		/* in prefix.scankeys */
-		int			element;	/* the current one */
+		int			key;		/* its index in keys */
+		int			prefix;		/* its index in prefix.scankeys */
+		int			element;	/* the current element */
 		int			nelements;
 		Datum	   *elements;
 	}			arrays[INDEX_MAX_KEYS];

@@ -40,11 +40,11 @@
 
 struct BTreeDescents
 {
-	MemoryContext mcxt;			/* of all that belongs to scan */
-	IndexScanDesc scan;			/* NULL: not started, or lost */
-	uint64		caught_up;		/* pages visited to find the scan */
-	int			owed;			/* see BTreeDescentsOwed() */
-	bool		lost;			/* there is no finding it */
+	MemoryContext mcxt;			/* memory context of the private scan */
+	IndexScanDesc scan;			/* private scan; NULL: not begun, or lost */
+	uint64		caught_up;		/* pages visited to catch up with the scan */
+	int			owed;			/* reads owed; see BTreeDescentsOwed() */
+	bool		lost;			/* the scan's place cannot be found */
 };
 
 bool

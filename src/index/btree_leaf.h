@@ -18,10 +18,10 @@
 typedef struct BTreeLeaf
 {
 	BlockNumber page;
-	BlockNumber next;	/* where the scan will go from here, or Invalid */
-	int			nblocks;		/* number of entries that match the scan keys */
-	int			size;			/* as many have room */
-	BlockNumber *blocks;		/* their heap blocks */
+	BlockNumber next;	/* the page that the scan visits next, or Invalid */
+	int			nblocks;		/* entries that match the scan keys */
+	int			size;			/* entries that "blocks" has room for */
+	BlockNumber *blocks;		/* heap blocks of these entries */
 } BTreeLeaf;
 
 /*

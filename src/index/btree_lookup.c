@@ -37,21 +37,21 @@
 /* One side of the scan on one column of the index. */
 typedef struct Bound
 {
-	int			key;			/* among the scan's keys */
+	int			key;			/* index of the scan key */
 	Oid			collation;
 	bool		descending;
 	bool		nulls_first;
-	FmgrInfo	compare;		/* an entry's value with the key's argument */
+	FmgrInfo	compare;		/* of an entry's value with the argument */
 } Bound;
 
 struct BTreeLookup
 {
 	Relation	index;
 	bool		forward;
-	bool		after_equals;	/* begin behind the entries that are equal */
+	bool		after_equals;	/* begin behind equal entries */
 	int			nkeys;
-	int			nbounds;		/* on the first columns, one each */
-	int			nequal;			/* of these, the first are of "=" */
+	int			nbounds;		/* bounds on the first columns, one on each */
+	int			nequal;			/* how many of the first bounds are of "=" */
 	Bound		bounds[INDEX_MAX_KEYS];
 };
 

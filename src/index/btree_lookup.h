@@ -30,8 +30,8 @@ typedef struct BTreeLookup BTreeLookup;
 typedef struct BTreePlace
 {
 	BlockNumber page;
-	int			level;			/* 0: a leaf */
-	bool		is_root;		/* as it was remembered, perhaps outdated */
+	int			level;			/* its level; 0: a leaf page */
+	bool		is_root;		/* the root page, as far as is remembered */
 } BTreePlace;
 
 /*

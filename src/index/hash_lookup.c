@@ -23,7 +23,7 @@
 struct HashLookup
 {
 	Relation	index;
-	FmgrInfo	hash;			/* of a value of the key's type */
+	FmgrInfo	hash;			/* hash function of the key's type */
 };
 
 HashLookup *

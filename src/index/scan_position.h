@@ -17,7 +17,7 @@
 
 typedef struct ScanPosition
 {
-	BlockNumber page;			/* of the index; Invalid: scan not positioned */
+	BlockNumber page;			/* of the index; Invalid: no position */
 	const char *tids;			/* first TID of the access method's array */
 	Size		stride;			/* from one TID to the next, in bytes */
 	int			first;			/* bounds of the array, inclusive */

@@ -54,22 +54,22 @@ typedef struct Estimate
 	Relation	rel;
 	const struct PageMethod *method;
 	EstimateOptions *options;
-	void	   *state;			/* the method's */
-	const char *prefix;			/* of the names of figures */
+	void	   *state;			/* private state of the method */
+	const char *prefix;			/* prefix of the names of figures */
 	BlockNumber nblocks;		/* length of the relation */
 	Moments		moments;		/* of pages method->first .. nblocks - 1 */
-	double		packed;			/* entries in a byte, where most are */
-	BlockNumber corrupt;		/* pages of the sample that are */
+	double		packed;			/* entries per byte on the fullest page */
+	BlockNumber corrupt;		/* number of corrupt pages in the sample */
 	BlockNumber corrupt_blocks[CORRUPT_NAMED];
-	BlockNumber next;			/* of sample.c: the next item to read */
-	bool		looking;		/* of sample.c: at a page, at the moment */
-	List	   *figures;		/* of Figure, in order */
+	BlockNumber next;			/* for sample.c: the next item to read */
+	bool		looking;		/* for sample.c: a page is being looked at */
+	List	   *figures;		/* Figure structs, in order */
 } Estimate;
 
 typedef struct PageMethod
 {
 	BlockNumber first;			/* blocks before it are not sampled */
-	int			nvalues;		/* of a page; VALUE_FREE is one of them */
+	int			nvalues;		/* of a page; one of them is VALUE_FREE */
 	double		most_free;		/* the greatest value of VALUE_FREE */
 
 	/* Prepare the state; may read the metapage.  May be NULL. */

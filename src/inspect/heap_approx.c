@@ -43,7 +43,7 @@ typedef struct ApproxStats
 	Buffer		vmbuffer;		/* visibility map page read last, pinned */
 	BlockNumber nblocks;
 	BlockNumber scanned;		/* blocks not skipped */
-	uint64		live_count;		/* on these */
+	uint64		live_count;		/* live tuples on the scanned blocks */
 	uint64		live_len;
 	uint64		dead_count;
 	uint64		dead_len;

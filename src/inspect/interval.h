@@ -28,13 +28,13 @@ typedef struct Bounded
 typedef struct Moments
 {
 	double		population;		/* pages that the sample was drawn from */
-	double		confidence;		/* of intervals, as 0.95 */
-	int			nvalues;		/* of a page */
+	double		confidence;		/* level of intervals, such as 0.95 */
+	int			nvalues;		/* number of values of a page */
 	double		n;				/* pages in the sample */
 	double		sum[MAX_VALUES];
-	double		cross[MAX_VALUES][MAX_VALUES];	/* of products; i <= j */
+	double		cross[MAX_VALUES][MAX_VALUES];	/* sums of products; i <= j */
 	double		largest[MAX_VALUES];
-	double		nonzero[MAX_VALUES];	/* pages that have the value at all */
+	double		nonzero[MAX_VALUES];	/* pages whose value is not 0 */
 } Moments;
 
 /* Add a page. */

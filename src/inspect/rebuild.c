@@ -53,7 +53,7 @@
 /* Entries with equal keys, on one old leaf. */
 typedef struct Run
 {
-	IndexTuple	key;			/* one of them; NULL: there is none */
+	IndexTuple	key;			/* a tuple with the key; NULL: there is none */
 	Size		key_size;		/* bytes without TIDs of a posting list */
 	Size		tids;
 } Run;

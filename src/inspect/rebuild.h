@@ -26,7 +26,7 @@ typedef struct RebuildPage
 {
 	int			items;
 	Size		used;			/* bytes of its items and line pointers */
-	Size		last_used;		/* of these, the last item's */
+	Size		last_used;		/* bytes of the last item */
 	Size		last_posting;	/* bytes of its TIDs beyond the first */
 } RebuildPage;
 
@@ -35,12 +35,12 @@ typedef struct Rebuild
 	bool		deduplicate;
 	Size		target_free;	/* what fillfactor leaves free on a leaf */
 	RebuildPage page;
-	double		pages;			/* that were filled */
-	double		bytes;			/* on these */
-	Size	   *waiting;		/* TIDs of keys that go on, on another leaf */
+	double		pages;			/* pages that were filled */
+	double		bytes;			/* bytes in use on these pages */
+	Size	   *waiting;		/* TIDs of keys that go on on another leaf */
 	Size		waiting_key_size;
 	int			nwaiting;
-	int			max_waiting;	/* for which there is room */
+	int			max_waiting;	/* TIDs that "waiting" has room for */
 	double		pivots;			/* keys for upper levels that were seen */
 	double		pivot_bytes;
 } Rebuild;

@@ -53,7 +53,7 @@ typedef struct WantedBlock
 {
 	BlockNumber block;
 	InnerRow   *row;
-	uint32		serial;			/* the row's, if it still is that row */
+	uint32		serial;			/* the row's serial when it was queued */
 } WantedBlock;
 
 struct InnerAhead
@@ -62,19 +62,19 @@ struct InnerAhead
 	Relation	index;
 	bool		index_only;
 	bool		ignore_killed;
-	int			most_blocks;	/* of one row */
+	int			most_blocks;	/* most heap blocks read ahead for one row */
 	InnerShared *shared;
 	JoinCounters *counters;
 	ExprContext *econtext;
-	BTreeLookup *lookup;		/* NULL: it is a hash index */
+	BTreeLookup *lookup;		/* NULL if it is a hash index */
 	HashLookup *hash;
 
-	List	   *other_params;	/* of the arguments, not the outer row's */
+	List	   *other_params;	/* other ones than the outer row's */
 	int			nkeys;
 	ScanKey		keys;
 	int			nrow_keys;
 	RowKey	   *row_keys;
-	uint32	   *recent;			/* hashes of keys; NULL: no Memoize */
+	uint32	   *recent;			/* hashes of recent keys; NULL: no Memoize */
 
 	/* pages whose read was started last, by block number modulo the size */
 	int			table_size;
@@ -84,16 +84,16 @@ struct InnerAhead
 	/* asked for, and not yet started */
 	int			nleaves;
 	InnerRow  **leaves;
-	uint32		serial;			/* of the row that was queued last */
+	uint32		serial;			/* serial of the row that was queued last */
 	int			nblocks;
 	int			blocks_size;
 	WantedBlock *blocks;
 
-	bool		behind;			/* reads have to wait for others */
-	BlockNumber index_size;		/* when it was looked up last, or Invalid */
+	bool		behind;			/* wanted reads wait for others to end */
+	BlockNumber index_size;		/* blocks when last looked up, or Invalid */
 	BlockNumber heap_size;
-	Buffer		vm_buffer;		/* while open */
-	BlockNumber last_block;		/* that was read ahead, of the heap */
+	Buffer		vm_buffer;		/* visibility map page, pinned while open */
+	BlockNumber last_block;		/* heap block that was read ahead last */
 	int			judged_blocks;
 	int			neighbours;
 

@@ -42,11 +42,11 @@ typedef enum InnerStage
 typedef struct InnerRow
 {
 	InnerStage	stage;
-	BTreePlace	place;			/* the page that comes next */
-	PageRead	read;			/* and its read */
+	BTreePlace	place;			/* the page to look at next */
+	PageRead	read;			/* the read of that page */
 	uint16		steps;			/* pages visited so far */
-	uint16		reads;			/* pages whose read it has caused */
-	uint32		serial;			/* 0: its turn has come */
+	uint16		reads;			/* number of pages that were read for it */
+	uint32		serial;			/* 0: the join has come to this row */
 } InnerRow;
 
 /* What the inner scans of one nested loop share. */

@@ -22,12 +22,12 @@
 /* One of the scans. */
 typedef struct InnerScan
 {
-	Taken		taken;			/* by which its plan node finds it */
+	Taken		taken;			/* leads from its plan node to this struct */
 	InnerSide  *side;
 	PlanState  *node;
-	ExecProcNodeMtd fetch;		/* its own function; NULL: not replaced */
-	InnerAhead *inner;			/* NULL: left to the server */
-	int			number;			/* of those that are looked ahead in */
+	ExecProcNodeMtd fetch;		/* its own ExecProcNode; NULL: not replaced */
+	InnerAhead *inner;			/* NULL if it is left to the server */
+	int			number;			/* its index in the side's "made" */
 } InnerScan;
 
 struct InnerSide
@@ -36,14 +36,14 @@ struct InnerSide
 	Taken	   *taken;			/* the join */
 	PlanState  *append;			/* NULL: there is one scan */
 	PlanState **children;
-	InnerScan **scans;			/* shared.nscans; NULL: not made yet */
+	InnerScan **scans;			/* shared.nscans of them; NULL: not made */
 	int			nmade;
-	InnerScan **made;			/* those that are looked ahead in */
-	int			next;			/* of these, that of the next row; or -1 */
-	bool		executes;		/* the scans are executed by way of this file */
+	InnerScan **made;			/* the scans that look ahead */
+	int			next;			/* index in "made" for the next row, or -1 */
+	bool		executes;		/* scans are executed through this file */
 	bool		prunes;
-	List	   *params;			/* that pruning uses, not the outer row's */
-	MemoryContext mcxt;			/* for pruning */
+	List	   *params;			/* for pruning, besides the outer row's */
+	MemoryContext mcxt;			/* memory context for pruning */
 	int64		misses;
 };
 

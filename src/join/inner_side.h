@@ -37,8 +37,8 @@ typedef struct InnerPart
 /* What is done for an outer row.  All zero: it has never been used. */
 typedef struct InnerParts
 {
-	int			n;				/* -1: not yet selected */
-	InnerPart  *parts;			/* "only", or "several" */
+	int			n;				/* number of "parts"; -1: not yet selected */
+	InnerPart  *parts;			/* points to "only" or to "several" */
 	InnerPart	only;
 	InnerPart  *several;		/* NULL, or room for MAX_SCANS_OF_ROW */
 } InnerParts;

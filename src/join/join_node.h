@@ -23,31 +23,31 @@ typedef struct JoinNode
 {
 	Taken		taken;
 	JoinPolicy	policy;
-	ExecProcNodeMtd fetch;		/* the outer child's own function */
+	ExecProcNodeMtd fetch;		/* the outer child's own ExecProcNode */
 	PlanState  *scan;			/* the first index scan on the inner side */
-	bool		is_append;		/* and there may be others */
+	bool		is_append;		/* an Append node may have further ones */
 
 	const int64 *reads;			/* this backend's count of blocks read */
 	int64		reads_seen;		/* its value when a row was handed out */
-	int64		misses_seen;	/* and that of the inner side's */
-	bool		timed;			/* and the time was taken */
+	int64		misses_seen;	/* the inner side's misses at that time */
+	bool		timed;			/* "started" was set at that time */
 	instr_time	started;
 
 	/* made when it first looks ahead */
-	const char *refusal;		/* why it must not */
+	const char *refusal;		/* why the join must not look ahead */
 	InnerSide  *inner;
 	RowsAhead  *rows;
-	List	   *params;			/* that the outer side uses */
+	List	   *params;			/* parameters that the outer side uses */
 
-	bool		watching;		/* a rescan will be noticed */
-	bool		begun_again;	/* it has been */
-	bool		outer_ended;	/* and its end has not been handed out */
-	uint64		handed_out;		/* rows, since the join was begun */
-	int64		wanted_first;	/* RowsWanted() of the first of these */
-	int64		wanted_last;	/* and of the last */
-	int64		most_returned;	/* rows, for one of these */
+	bool		watching;		/* rescans of the outer child are noticed */
+	bool		begun_again;	/* the outer child was rescanned */
+	bool		outer_ended;	/* the child has ended, the ring has not */
+	uint64		handed_out;		/* rows handed out since the join was begun */
+	int64		wanted_first;	/* RowsWanted() at the first of these rows */
+	int64		wanted_last;	/* RowsWanted() at the last of them */
+	int64		most_returned;	/* most rows returned for one of them */
 	uint64		rows_of_ring;	/* rows that were handed out of the ring */
-	uint64		size_sum;		/* of the rows ahead of each of these */
+	uint64		size_sum;		/* sum of the numbers of rows ahead of each */
 	JoinCounters counters;
 } JoinNode;
 

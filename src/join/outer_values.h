@@ -26,7 +26,7 @@ typedef struct OuterValue
 
 typedef struct OuterValues
 {
-	ParamExecData *params;		/* of the query */
+	ParamExecData *params;		/* es_param_exec_vals of the query */
 	int			n;
 	OuterValue	values[FLEXIBLE_ARRAY_MEMBER];
 } OuterValues;

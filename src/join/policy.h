@@ -32,14 +32,14 @@ typedef struct JoinPolicy
 	bool		forbidden;
 	int			max_distance;
 
-	ReadClock	clock;			/* a read of it: a row that needed one */
-	int			idle_rows;		/* in TIME: in a row, whose scan read nothing */
+	ReadClock	clock;			/* times rows whose inner scan had to read */
+	int			idle_rows;		/* in TIME: consecutive rows without a read */
 
 	/* in AHEAD */
-	int			judged_rows;	/* lately */
-	int			judged_reads;	/* of these, whose inner scan had to read */
-	int			neighbours;		/* of the blocks lately read */
-	int			blocks;			/* lately read */
+	int			judged_rows;	/* rows handed out since the last judgement */
+	int			judged_reads;	/* rows of these that had to be read for */
+	int			neighbours;		/* blocks next to the one read before */
+	int			blocks;			/* heap blocks read since the last judgement */
 } JoinPolicy;
 
 extern void JoinPolicyInit(JoinPolicy *policy, bool forced);

@@ -17,19 +17,19 @@
 typedef struct RowKind
 {
 	struct RowKind *next;
-	TupleDesc	desc;			/* the outer node's */
-	TupleDesc	copy;			/* ours, of no resource owner */
+	TupleDesc	desc;			/* the outer node's descriptor */
+	TupleDesc	copy;			/* our copy, which has no resource owner */
 } RowKind;
 
 struct RowsAhead
 {
-	MemoryContext mcxt;			/* of the rows, and nothing else */
+	MemoryContext mcxt;			/* has the rows and nothing else */
 	MemoryContext kinds_mcxt;
 	RowKind    *kinds;
-	Size		bytes;			/* that the rows may take, about */
-	Size		used;			/* that those not handed out take */
+	Size		bytes;			/* bytes that the rows may take, roughly */
+	Size		used;			/* bytes of the rows that are not handed out */
 	int			capacity;
-	int			first;			/* that has not been handed out */
+	int			first;			/* the first row that is not handed out */
 	int			n;
 	RowAhead	rows[FLEXIBLE_ARRAY_MEMBER];	/* capacity + 2 */
 };

@@ -24,8 +24,8 @@ typedef struct RowsAhead RowsAhead;
 typedef struct RowAhead
 {
 	TupleTableSlot *slot;
-	TupleDesc	desc;			/* of the rows that are copied to it */
-	Size		size;			/* bytes, about */
+	TupleDesc	desc;			/* descriptor of rows that are copied here */
+	Size		size;			/* bytes that it takes, roughly */
 	InnerParts	inner;
 } RowAhead;
 

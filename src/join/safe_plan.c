@@ -27,9 +27,9 @@
 /* What is looked for, and what is found on the way. */
 typedef struct Search
 {
-	bool		volatile_only;	/* no more is looked for */
+	bool		volatile_only;	/* look for volatile functions only */
 	bool		settings_stay;	/* see SettingsStay() */
-	bool		plans;			/* are the plans of SubPlans looked at, too? */
+	bool		plans;			/* look at the plans of SubPlans, too */
 	List	   *changed;		/* tables that the statement changes */
 	List	   *params;
 	const char *refusal;

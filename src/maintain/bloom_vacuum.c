@@ -40,12 +40,12 @@
 typedef struct Deletion
 {
 	Relation	index;
-	BloomMeta	meta;			/* a copy */
+	BloomMeta	meta;			/* copy of the metapage's contents */
 	Size		entry_size;
 	IndexBulkDeleteCallback callback;
 	void	   *callback_state;
-	double		removed;		/* entries */
-	int			nlist;			/* pages found to have room */
+	double		removed;		/* number of entries removed */
+	int			nlist;			/* number of pages found to have room */
 	BlockNumber list[BLOOM_LIST_LENGTH];
 } Deletion;
 

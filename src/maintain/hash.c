@@ -52,7 +52,7 @@ typedef struct HashDeletion
 	IndexVacuumInfo *info;
 	IndexBulkDeleteCallback callback;
 	void	   *callback_state;
-	HashMetaPageData meta;		/* a copy, perhaps an old one */
+	HashMetaPageData meta;		/* copy of the metapage's, perhaps outdated */
 	Buffer		metabuf;		/* the metapage, pinned; or invalid */
 	Sweep		sweep;			/* over the buckets */
 	double		removed;		/* entries removed */

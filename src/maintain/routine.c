@@ -23,8 +23,8 @@
 typedef struct Routines
 {
 	bool		made;
-	IndexAmRoutine stock;		/* what the handler gives */
-	IndexAmRoutine streamed;	/* the copy */
+	IndexAmRoutine stock;		/* the routine that the handler returns */
+	IndexAmRoutine streamed;	/* the copy whose functions look ahead */
 } Routines;
 
 static Routines routines[STREAM_USERS];

@@ -19,8 +19,8 @@ typedef struct ServedIndex
 {
 	Relation	index;
 	StreamUser	user;
-	bool		counted;		/* as served */
-	uint64		blocks;			/* that came through streams */
+	bool		counted;		/* has been counted as served */
+	uint64		blocks;			/* blocks that came through streams */
 } ServedIndex;
 
 /* Install the callback that ends all with the transaction. */

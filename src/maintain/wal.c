@@ -75,11 +75,11 @@ typedef struct LogRange
 	Relation	rel;
 	ForkNumber	fork;
 	BlockNumber next;			/* next block to read, if not streamed */
-	BlockNumber end;			/* exclusive */
+	BlockNumber end;			/* end of the range, exclusive */
 	BufferAccessStrategy strategy;
-	PGAlignedBlock *copies;		/* of the pages of one record */
+	PGAlignedBlock *copies;		/* copies of the pages of one record */
 	Sweep	   *sweep;			/* NULL: read one block at a time */
-	int64		logged;			/* pages so far */
+	int64		logged;			/* number of pages logged so far */
 	XLogRecPtr	last;			/* end of the last record */
 } LogRange;
 

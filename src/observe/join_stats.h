@@ -13,9 +13,9 @@ typedef struct JoinCounters
 {
 	uint64		joins;			/* nested loops that looked ahead */
 	uint64		rows;			/* outer rows that were fetched ahead */
-	uint64		rows_unused;	/* of these, not asked for in the end */
+	uint64		rows_unused;	/* of these, rows that nobody asked for */
 	uint64		leaf_blocks_read;	/* index blocks read ahead */
-	uint64		heap_blocks_read;	/* and heap blocks */
+	uint64		heap_blocks_read;	/* heap blocks read ahead */
 	uint64		blocks_hit;		/* blocks looked at ahead, found cached */
 	uint64		blocks_unused;	/* read ahead for rows that were not used */
 	uint64		max_rows;		/* most outer rows ahead at a time */

@@ -35,7 +35,7 @@
 typedef struct ProfileNode
 {
 	PlanState  *plan_state;
-	ExecProcNodeMtd inner;		/* of look-ahead, or the server's own code */
+	ExecProcNodeMtd inner;		/* the ExecProcNode that it calls */
 	char		status;
 } ProfileNode;
 

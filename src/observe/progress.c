@@ -53,7 +53,7 @@ typedef struct ProgressSlot
 	ProcNumber	procno;
 	Oid			database;
 	Oid			relid;
-	TimestampTz started;		/* the activity */
+	TimestampTz started;		/* when the activity was started */
 	TimestampTz phase_started;
 	char		function[NAME_SIZE];
 	char		phase[NAME_SIZE];
@@ -66,7 +66,7 @@ typedef struct ProgressSlot
 ProgressActivity progress_activity;
 
 static ProgressSlot *my_slot = NULL;
-static int	my_nest_level;		/* of transactions, where it began */
+static int	my_nest_level;		/* transaction nest level at which it began */
 
 PG_FUNCTION_INFO_V1(lookahead_progress);
 

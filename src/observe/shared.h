@@ -27,7 +27,7 @@ typedef struct SharedSegment
 
 	/* of shared.c */
 	void	   *memory;			/* NULL: not attached to */
-	bool		failed;			/* cannot be had in this process */
+	bool		failed;			/* this process cannot attach to it */
 	struct SharedSegment *next;
 } SharedSegment;
 

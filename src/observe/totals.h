@@ -20,7 +20,7 @@
 
 typedef struct Totals
 {
-	const char *name;			/* of what is counted; see SharedSegment */
+	const char *name;			/* name of the segment; see SharedSegment */
 	int			n;				/* counters: sums, and at last a maximum */
 
 	/* of totals.c */

@@ -44,13 +44,13 @@
 typedef struct BitmapNode
 {
 	Taken		taken;
-	dlist_node	link;			/* of a scan, in "nodes" */
-	bool		linked;			/* the next two are known */
-	struct BitmapNode *parent;	/* of a scan: its BitmapOr, or NULL */
-	struct BitmapNode *next;	/* the scan that follows there, or NULL */
-	bool		after_another;	/* not of ours, which is executed before it */
+	dlist_node	link;			/* entry of a scan in "nodes" */
+	bool		linked;			/* "parent" and "next" are known */
+	struct BitmapNode *parent;	/* of a scan: the BitmapOr above, or NULL */
+	struct BitmapNode *next;	/* the next scan below that BitmapOr */
+	bool		after_another;	/* the child before it is none of ours */
 	bool		prepared;		/* its keys have been preprocessed early */
-	LeavesAhead *leaves;		/* of a BitmapOr: of the first that has any */
+	LeavesAhead *leaves;		/* a BitmapOr has those of its first scan */
 } BitmapNode;
 
 static dlist_head nodes = DLIST_STATIC_INIT(nodes);

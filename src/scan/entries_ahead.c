@@ -39,14 +39,14 @@ struct EntriesAhead
 	Relation	index;
 	bool		is_btree;
 	int			max_entries;
-	const void *owner;			/* of reads */
+	const void *owner;			/* owner of the reads */
 	ScanDirection dir;
 
 	/* where the scan stood when it was looked at last */
 	BlockNumber page;
 	int			current;
 	uint64		returned;
-	int			pages;			/* it has come to since it was begun */
+	int			pages;			/* visited since the scan was begun */
 
 	/* what was given last */
 	int			leaf;
@@ -55,14 +55,14 @@ struct EntriesAhead
 
 	/* the leaf pages that come after the current one, in scan order */
 	int			nleaves;
-	int			nentries;		/* on all of them */
-	int			size;			/* of leaves; those unused may be NULL */
+	int			nentries;		/* number of entries on all of them */
+	int			size;			/* of "leaves", the unused of which may be NULL */
 	BTreeLeaf **leaves;
-	bool		is_reading;		/* the one after those */
+	bool		is_reading;		/* "reading" is the page after them */
 	PageRead	reading;
-	bool		dead_end;		/* or nothing can be learnt of it */
-	BTreeDescents *descents;	/* or what finds it instead */
-	LeavesAhead *reading_more;	/* reads further ones; or NULL */
+	bool		dead_end;		/* nothing can be learnt of that page */
+	BTreeDescents *descents;	/* finds that page where no page tells of it */
+	LeavesAhead *reading_more;	/* reads further leaf pages, or NULL */
 	int64		rows;
 	int			owed;
 };

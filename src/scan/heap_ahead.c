@@ -54,29 +54,29 @@ struct HeapAhead
 	Relation	heap;
 	Relation	index;
 	int			reads;
-	LeavesAhead *leaves;		/* NULL while the scan has none */
+	LeavesAhead *leaves;		/* leaf pages ahead, if there are any */
 	bool		sorted;
-	int			max_blocks;		/* that the settings allow */
+	int			max_blocks;		/* most blocks ahead that the settings allow */
 
 	/* open from the first use to the end of the scan */
 	EntriesAhead *entries;
 	Window	   *window;
 	int			capacity;
-	int64		granted;		/* bytes */
-	uint64		returned;		/* entries, by the scan */
-	BlockNumber appended;		/* appended last, or held by the scan */
-	BlockNumber visible;		/* known last to be all-visible */
+	int64		granted;		/* bytes of memory granted by the query */
+	uint64		returned;		/* entries that the scan has returned */
+	BlockNumber appended;		/* block appended last, or held by the scan */
+	BlockNumber visible;		/* block last found to be all-visible */
 	BlockNumber recent[RECENT_BLOCKS];	/* visited, by number modulo size */
 	BlockNumber probe;			/* left out, and not yet visited */
-	uint64		probe_turn;		/* the entry that needs it */
+	uint64		probe_turn;		/* ordinal of the entry that needs the probe */
 
-	bool		active;			/* used since the last pause */
+	bool		active;			/* it was used since the last pause */
 	bool		finished;		/* the scan has come to its end before */
 	int			index_owed;		/* reads owed; see uncount.h */
 	int			heap_owed;
 	HeapAheadReport report;		/* without what the window has counted */
 	uint64		distance_sum;	/* over report.counters.blocks_visited */
-	uint64		used_before;	/* as of the last HeapAheadRound() */
+	uint64		used_before;	/* used blocks at the last HeapAheadRound() */
 	uint64		unused_before;
 };
 

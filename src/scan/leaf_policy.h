@@ -33,8 +33,8 @@ typedef struct LeafPolicy
 	bool		in_order;		/* leaf pages follow each other on disk */
 	int			visited;		/* leaf pages, since the scan was begun */
 	int			samples;		/* leaf pages visited in TIME */
-	double		sampled_us;		/* what their reads took together */
-	ReadClock	clock;			/* its rests, and what it grants */
+	double		sampled_us;		/* sum of the times of their reads, in µs */
+	ReadClock	clock;			/* it rests, and grants reads ahead */
 	int			hits_in_row;
 } LeafPolicy;
 

@@ -68,15 +68,15 @@ typedef struct Leaf
 typedef struct LeafList
 {
 	BTreeChildren children;
-	MemoryContext mcxt;			/* of what belongs to the children */
-	bool		listed;			/* the children are known */
-	int			given;			/* of the children */
-	bool		is_reading;		/* the parent that follows */
+	MemoryContext mcxt;			/* for "children" and "parents" */
+	bool		listed;			/* "children" has been filled */
+	int			given;			/* children that were taken from the list */
+	bool		is_reading;		/* the next parent page is being read */
 	PageRead	reading;
-	BTreeChildren parents;		/* of a series of searches, if has_parents */
+	BTreeChildren parents;		/* level 1 pages of a series of searches */
 	bool		has_parents;
 	int			parents_given;
-	int			nparents_read;	/* that have not been looked at */
+	int			nparents_read;	/* parent pages read and not yet looked at */
 	PageRead	parents_read[MAX_PARENTS];
 	int			nleaves;
 	int			looked;
@@ -89,16 +89,16 @@ struct LeavesAhead
 	Relation	index;
 	int			max_reads;
 	int			max_leaves;
-	int			leaves_before;	/* that the scan must have come to */
-	LeafPolicy *policy;			/* its own, or another scan's */
+	int			leaves_before;	/* leaf pages that the scan must visit first */
+	LeafPolicy *policy;			/* points to own_policy or to another scan's */
 	LeafPolicy	own_policy;
 	LeafList   *list;			/* NULL while nothing is read ahead */
 	ScanDirection dir;
-	BlockNumber page;			/* on which the scan stands, or Invalid */
-	BlockNumber nblocks;		/* of the index, when last asked */
-	int			misses;			/* in a row */
+	BlockNumber page;			/* page on which the scan stands, or Invalid */
+	BlockNumber nblocks;		/* blocks of the index when last looked up */
+	int			misses;			/* consecutive pages that were not listed */
 	int			parents_owed;	/* reads owed; see uncount.h */
-	ScanCounters counters;		/* those of leaf pages */
+	ScanCounters counters;		/* counters of leaf pages */
 };
 
 LeavesAhead *

@@ -27,7 +27,7 @@
 
 typedef struct PageRow
 {
-	ItemPointerData tid;		/* as the index has it */
+	ItemPointerData tid;		/* TID in the index entry */
 	OffsetNumber offset;		/* of the visible tuple, if there is one */
 	bool		visible;
 	bool		all_dead;
@@ -37,7 +37,7 @@ typedef struct PageRow
 
 typedef struct PageRows
 {
-	Buffer		buffer;			/* held by the scan while n > 0 */
+	Buffer		buffer;			/* heap page, pinned by the scan while n > 0 */
 	int			n;
 	int			next;
 	PageRow		rows[PAGE_ROWS_MAX];

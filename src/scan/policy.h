@@ -34,16 +34,16 @@ typedef struct Policy
 	bool		forced;			/* debug_force */
 	bool		forbidden;		/* there can be no window */
 	ReadClock	clock;
-	int			lone_pages;		/* in TOGETHER: pages of one row, in a row */
+	int			lone_pages;		/* in TOGETHER: successive pages of one row */
 
 	/* in AHEAD */
 	int			max_distance;
 	int			hits_in_row;
 	int			idle_entries;	/* returned since a block had to be read */
-	int			least_reads;	/* before reads are to be timed again */
-	int			next_probe;		/* reads at which one is to be left out */
-	int			probe_interval; /* the same, since the last one */
-	uint64		blocks;			/* visited in AHEAD, ever */
+	int			least_reads;	/* fewest reads between times of reads */
+	int			next_probe;		/* read at which the next probe is due */
+	int			probe_interval; /* reads between the last probe and the next */
+	uint64		blocks;			/* blocks visited in AHEAD so far */
 } Policy;
 
 extern void PolicyInit(Policy *policy, bool forced);

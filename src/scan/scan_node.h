@@ -26,15 +26,15 @@ typedef struct ScanNode
 	LeavesAhead *leaves;		/* NULL until a page of a btree was read */
 
 	const int64 *reads;			/* this backend's count of blocks read */
-	int64		reads_seen;		/* its value when it was looked at last */
-	int			entries_to_look;	/* in WATCH, until its block is looked at */
-	BlockNumber last_block;		/* of the entry that was looked at last */
+	int64		reads_seen;		/* its value when ScanWatch() looked last */
+	int			entries_to_look;	/* in WATCH, until a block is looked at */
+	BlockNumber last_block;		/* heap block of the entry looked at last */
 
 	bool		anew;			/* begun again, and not yet looked ahead */
 	uint64		returned;		/* entries that the scan has returned */
-	uint64		step_at;		/* as many, until ScanStep() is called */
-	uint64		looked_at;		/* its value at the last look, ahead or not */
-	uint64		look_at;		/* as many, until ScanAllVisible() is called */
+	uint64		step_at;		/* "returned" from which to call ScanStep() */
+	uint64		looked_at;		/* "returned" at the last look ahead */
+	uint64		look_at;		/* "returned" for ScanAllVisible() */
 } ScanNode;
 
 /* next_row.c: the ExecProcNode functions of both kinds. */

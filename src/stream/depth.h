@@ -21,10 +21,10 @@ typedef struct Depth
 
 	/* the rest is for depth.c */
 	bool		deep_first;		/* do trials begin deep? */
-	BlockNumber length;			/* of this leg, in blocks */
+	BlockNumber length;			/* length of this leg, in blocks */
 	int			leg;			/* of the trial; DEPTH_TRIAL_LEGS after it */
 	double		best[2];		/* shortest leg of the trial, in µs, by deep */
-	instr_time	started;		/* when this leg was */
+	instr_time	started;		/* when this leg was started */
 	int64		read_before;	/* blocks this backend had read by then */
 } Depth;
 

@@ -62,7 +62,7 @@ typedef struct Sweep
 {
 	Relation	rel;
 	ForkNumber	fork;
-	int			flags;			/* of the stream */
+	int			flags;			/* flags of the stream */
 	BufferAccessStrategy ring;	/* owned by the sweep, or NULL */
 	BufferAccessStrategy strategy;	/* to read with: ring, or the caller's */
 	MemoryContext mcxt;			/* where the sweep was begun */
@@ -70,7 +70,7 @@ typedef struct Sweep
 	Depth		depth;			/* how it reads, and up to which item */
 	SweepSkip	skip;			/* NULL: skip nothing */
 	SweepLocate locate;			/* NULL: an item's number is its block */
-	void	   *arg;			/* of skip or locate */
+	void	   *arg;			/* argument of skip or locate */
 	BlockNumber first;			/* the range of items, end exclusive */
 	BlockNumber end;
 	BlockNumber ahead;			/* next item the stream will ask for */

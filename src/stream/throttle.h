@@ -28,8 +28,8 @@
 typedef struct Throttle
 {
 	int64		begun;			/* when the last batch was due, in µs */
-	int64		blocks;			/* of that batch; 0: there was none */
-	int			rate;			/* at which it was granted */
+	int64		blocks;			/* blocks of that batch; 0: there was none */
+	int			rate;			/* rate at which it was granted, in kB/s */
 } Throttle;
 
 /* What so many blocks take at a rate (kB a second), in µs. */

@@ -68,7 +68,7 @@ UncountAccesses(Relation rel, int64 hits)
 /* What had been counted before some accesses to a relation. */
 typedef struct CountsBefore
 {
-	int64		hits;			/* as in pgBufferUsage */
+	int64		hits;			/* a copy of the count in pgBufferUsage */
 	int64		reads;
 	PgStat_TableCounts counts;
 } CountsBefore;

@@ -52,7 +52,7 @@ struct Window
 	WindowEntry *entries;
 	struct windowslot_hash *slots;
 	int			nheld;			/* entries that are not holes */
-	int			to_start;		/* reads that what was appended will take */
+	int			to_start;		/* reads that the appended blocks will take */
 	int			untaken;		/* entries that lead a read */
 	BlockNumber nblocks;		/* size of the relation, when last asked */
 };
