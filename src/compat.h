@@ -357,7 +357,7 @@ LookaheadHeapBuffer(IndexScanDesc scan)
 	return ((IndexFetchHeapData *) scan->xs_heapfetch)->xs_cbuf;
 }
 
-/* Its block, or InvalidBlockNumber. */
+/* Return the block of the scan's heap buffer, or InvalidBlockNumber. */
 static inline BlockNumber
 LookaheadHeapBlock(IndexScanDesc scan)
 {

@@ -50,7 +50,7 @@ typedef struct ReadClock
 	int			reads;			/* how many of the granted reads were made */
 } ReadClock;
 
-/* Twice a number, within bounds. */
+/* Return twice a number, within bounds. */
 static inline int
 ReadClockDoubled(int number, int least, int most)
 {
@@ -65,7 +65,7 @@ ReadClockRest(ReadClock *clock, int least, int most)
 		ReadClockDoubled(clock->last_rest, least, most);
 }
 
-/* Look-ahead begins, or goes on after it was asked whether reads are slow. */
+/* Start or continue look-ahead: begin to count a new grant of reads. */
 static inline void
 ReadClockGrant(ReadClock *clock, int least, int most)
 {
@@ -108,7 +108,10 @@ ReadClockRead(ReadClock *clock, double read_us, bool others_slow)
 	return false;
 }
 
-/* Of what was read ahead so much was used, and so much not: was it useless? */
+/*
+ * Was look-ahead useless?  used, unused: pages that were read ahead lately and
+ * have been used, or have not.
+ */
 static inline bool
 ReadClockWasUseless(ReadClock *clock, uint64 used, uint64 unused)
 {

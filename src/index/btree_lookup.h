@@ -35,10 +35,11 @@ typedef struct BTreePlace
 } BTreePlace;
 
 /*
- * For a scan with such keys (as they are before the access method has
- * preprocessed them; their arguments are not looked at).  NULL, and *refusal
- * tells why, if the keys do not lead to a leaf page, or if types or operators
- * are those of an extension, whose functions may do anything.
+ * Create a lookup for scans with these keys, as they are before the access
+ * method has preprocessed them; their arguments are not looked at.  Return
+ * NULL, and the reason in *refusal, if the keys do not lead to a leaf page, or
+ * if types or operators are those of an extension, whose functions may do
+ * anything.
  */
 extern BTreeLookup *BTreeLookupCreate(MemoryContext mcxt, Relation index,
 									  ScanKey keys, int nkeys,
@@ -52,18 +53,18 @@ extern bool BTreeLookupUses(const ScanKeyData *key);
 extern bool BTreeLookupRoot(const BTreeLookup *lookup, BTreePlace *place);
 
 /*
- * From a page above the leaves, pinned in a buffer, to the page below it or to
- * its right.  keys: those of BTreeLookupCreate(), with arguments, none of which
- * is NULL.  False if the way is lost.
+ * Step from a page above the leaves, pinned in a buffer, to the page below it
+ * or to its right.  keys: those of BTreeLookupCreate(), with arguments, none of
+ * which is NULL.  Return false if the page is not what was expected.
  */
 extern bool BTreeLookupStep(const BTreeLookup *lookup, ScanKey keys,
 							Buffer buffer, BTreePlace *place);
 
 /*
- * From a leaf page: write at most "most" heap blocks of matching entries, in
- * scan order and without repetitions in a row, into an array.  Returns their
- * number; or -1 if the place has changed to the page to the right, or -2 if
- * the way is lost.
+ * Write at most "most" heap blocks of a leaf page's matching entries into an
+ * array, in scan order and without repetitions in a row.  Return their number;
+ * or -1 if the place has changed to the page to the right, or -2 if the page is
+ * not what was expected.
  */
 extern int	BTreeLookupMatches(const BTreeLookup *lookup, ScanKey keys,
 							   Buffer buffer, BTreePlace *place,

@@ -23,25 +23,25 @@
 typedef struct HashLookup HashLookup;
 
 /*
- * For a scan with such keys, whose arguments are not looked at.  NULL, and
- * *refusal tells why, if types or functions are those of an extension, which
- * may do anything.
+ * Create a lookup for scans with these keys, whose arguments are not looked at.
+ * Return NULL, and the reason in *refusal, if types or functions are those of
+ * an extension, which may do anything.
  */
 extern HashLookup *HashLookupCreate(MemoryContext mcxt, Relation index,
 									ScanKey keys, int nkeys,
 									const char **refusal);
 
 /*
- * The first page of the bucket.  keys: those of HashLookupCreate(), with
- * arguments, none of which is NULL.  False if that is not known.
+ * Find the first page of the keys' bucket.  keys: those of HashLookupCreate(),
+ * with arguments, none of which is NULL.  Return false if it is not known.
  */
 extern bool HashLookupBucket(HashLookup *lookup, ScanKey keys,
 							 BlockNumber *bucket_page);
 
 /*
- * From that page, pinned in a buffer: write at most "most" heap blocks of
- * entries that have the key's hash code, in scan order and without repetitions
- * in a row, into an array.  Returns their number.
+ * Write at most "most" heap blocks of that page's entries that have the key's
+ * hash code into an array, in scan order and without repetitions in a row.
+ * buffer: that page, pinned.  Return their number.
  */
 extern int	HashLookupMatches(HashLookup *lookup, ScanKey keys, Buffer buffer,
 							  bool ignore_killed, BlockNumber *blocks,

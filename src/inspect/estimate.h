@@ -109,11 +109,11 @@ extern Estimate *EstimateRelation(Relation rel, const PageMethod *method,
 								  EstimateOptions *options,
 								  const char *prefix);
 
-/* For methods: add a figure.  Its name and unit are constants. */
+/* Add a figure.  Methods call this; name and unit are constants. */
 extern void EstimateAdd(Estimate *estimate, const char *name,
 						const char *unit, Bounded interval, bool exact);
 
-/* Add one that is known, whatever the sample. */
+/* Add a figure that is known exactly, whatever the sample. */
 extern void EstimateAddKnown(Estimate *estimate, const char *name,
 							 const char *unit, double value);
 
@@ -124,7 +124,7 @@ extern void EstimateAddPages(Estimate *estimate, const char *name, int value);
 extern void EstimateAddTotal(Estimate *estimate, const char *name,
 							 const char *unit, int value, double most);
 
-/* For methods: a page has so many entries, in so many bytes. */
+/* Note that a page has so many entries in so many bytes.  Methods call this. */
 static inline void
 EstimateNotePacking(Estimate *estimate, double entries, double bytes)
 {
@@ -150,7 +150,7 @@ extern void EstimateAddDensity(Estimate *estimate, const char *name, int free,
 /* The figure of a name, or NULL. */
 extern Figure *EstimateFigure(Estimate *estimate, const char *name);
 
-/* Of sample.c: choose and read the pages, and add them to the moments. */
+/* Choose and read the pages, and add them to the moments (sample.c). */
 extern void SampleRead(Estimate *estimate);
 
 #endif							/* PG_LOOKAHEAD_ESTIMATE_H */

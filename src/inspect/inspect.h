@@ -30,7 +30,7 @@ struct GinMetaPageData;
  */
 extern Relation InspectOpenByName(text *name);
 
-/* The same by OID. */
+/* Open a relation by OID, with the same checks. */
 extern Relation InspectOpen(Oid relid);
 
 /*
@@ -98,7 +98,7 @@ InspectPages(Relation index, BlockNumber first, BlockNumber nblocks,
  */
 extern void BtreeReadMetapage(Relation rel, struct BTMetaPageData *meta);
 
-/* The same of a GIN index. */
+/* Read and check the metapage of a GIN index. */
 extern void GinReadMetapage(Relation rel, struct GinMetaPageData *meta);
 
 /*

@@ -75,7 +75,8 @@ cross(const Moments *moments, int i, int j)
 }
 
 /*
- * By Newton's method from 0, where the function is convex: no step is too long.
+ * Solve by Newton's method from 0.  The function is convex there, so that no
+ * step is too long.
  */
 double
 NormalQuantile(double confidence)

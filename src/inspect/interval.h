@@ -46,7 +46,7 @@ extern bool MomentsAreExact(const Moments *moments);
 /* The normal distribution's quantile for a two-sided confidence. */
 extern double NormalQuantile(double confidence);
 
-/* The same of Student's t with df degrees of freedom. */
+/* Student's t quantile for a two-sided confidence, df degrees of freedom. */
 extern double StudentQuantile(double confidence, double df);
 
 /*
@@ -61,8 +61,8 @@ extern Bounded IntervalOfTotal(const Moments *moments, int value,
 								double most);
 
 /*
- * Of the pages with value "base", which is 0 or 1, the part that also has
- * value "part", which is 0 or 1.  NaN if there are no such pages.
+ * Estimate the part of the pages with value "base" (which is 0 or 1) that also
+ * has value "part" (0 or 1).  NaN if there are no such pages.
  */
 extern Bounded IntervalOfPart(const Moments *moments, int part, int base);
 

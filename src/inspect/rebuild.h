@@ -16,8 +16,8 @@
 #include "utils/relcache.h"
 
 /*
- * By how much of itself, and one leaf, the number of leaves that this foretells
- * may be wrong, if all leaves are known.
+ * If all leaves are known, the predicted number of leaves may be wrong by this
+ * part of itself, and by one leaf more.
  */
 #define REBUILD_ERROR 0.005
 

@@ -41,7 +41,7 @@ extern void TupleStatsHashPage(void *arg, Relation index, BlockNumber block,
 extern void TupleStatsGistPage(void *arg, Relation index, BlockNumber block,
 							   Page page);
 
-/* For these: add a leaf's free space, and its items from first to last. */
+/* Add a leaf page's free space, and its items from "first" on. */
 extern void TupleStatsIndexItems(TupleStats *stats, Page page,
 								 OffsetNumber first);
 

@@ -103,7 +103,7 @@ extern void InnerAheadRead(InnerAhead *inner);
 /* Are there reads that had to wait because too many were in flight? */
 extern bool InnerAheadIsBehind(const InnerAhead *inner);
 
-/* Of the heap blocks read ahead since the last call: see JoinPolicyBlocks(). */
+/* Count heap blocks read ahead since the last call; see JoinPolicyBlocks(). */
 extern void InnerAheadNeighbours(InnerAhead *inner, int *blocks,
 								 int *neighbours);
 

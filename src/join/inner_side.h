@@ -55,32 +55,32 @@ extern PlanState *InnerSideFirstScan(NestLoopState *join,
 extern bool InnerSideIsAppend(NestLoopState *join);
 
 /*
- * NULL, and *refusal tells why, if it cannot be told what is read for a row.
- * settings_stay: see safe_plan.h.  max_rows: the most outer rows ahead.
- * max_reads: the most reads in flight.
+ * Create the inner side's state.  Return NULL, and the reason in *refusal, if
+ * it cannot be known what is read for a row.  settings_stay: see safe_plan.h.
+ * max_rows: the most outer rows ahead.  max_reads: the most reads in flight.
  */
 extern InnerSide *InnerSideCreate(Taken *taken, bool settings_stay,
 								  int max_rows, int max_reads,
 								  JoinCounters *counters,
 								  const char **refusal);
 
-/* The scans are executed by way of this file from now on, or no longer. */
+/* Execute the scans through inner_side.c from now on, or no longer. */
 extern void InnerSideTake(InnerSide *side);
 extern void InnerSideGiveBack(InnerSide *side);
 
 /* The blocks that its scans have read while they were executed so. */
 extern int64 InnerSideMisses(const InnerSide *side);
 
-/* A row has been queued. */
+/* Begin the work for a row that has been queued. */
 extern void InnerSideBegin(InnerSide *side, InnerParts *parts);
 
-/* The pages whose read it has caused. */
+/* Return the number of pages that were read for a row. */
 extern int	InnerSideReads(const InnerParts *parts);
 
-/* Its turn has come, or it will not be asked for. */
+/* Forget a row, which the join has come to or will not ask for. */
 extern void InnerSideForget(InnerParts *parts);
 
-/* These do what those of inner_ahead.h do, for all scans. */
+/* These do for all scans what the functions of inner_ahead.h do for one. */
 extern void InnerSideOpen(InnerSide *side);
 extern void InnerSideClose(InnerSide *side);
 extern void InnerSideAdvance(InnerSide *side, InnerParts *parts,

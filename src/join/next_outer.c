@@ -28,16 +28,16 @@
 /* More rows ahead than this bring nothing. */
 #define MAX_ROWS 512
 
-/* For fewer rows than this it does not pay to begin. */
+/* It does not pay to begin for fewer rows than this. */
 #define LEAST_ROWS 16
 
-/* So many may be ahead before one has been handed out. */
+/* The most rows ahead before the first one has been handed out. */
 #define FIRST_ROWS 2
 
 /* Fetch so many at a time, so that their reads are started together. */
 #define ROWS_PER_FILL 16
 
-/* Memory for the rows ahead: wanted for each, and at least for all. */
+/* Bytes of memory: wanted for each row ahead, and the least for all of them. */
 #define BYTES_PER_ROW BLCKSZ
 #define LEAST_BYTES (4 * BLCKSZ)
 
@@ -76,7 +76,7 @@ refusal_of(JoinNode *node)
 	return NULL;
 }
 
-/* Make what it takes to look ahead; false if that must not be. */
+/* Create the state for looking ahead; false if the join must not look ahead. */
 static bool
 open_rows(JoinNode *node)
 {

@@ -60,7 +60,7 @@ start_timing(JoinPolicy *policy)
 	ReadClockStart(&policy->clock);
 }
 
-/* It does not pay for now. */
+/* Stop looking ahead, and rest, since it does not pay for now. */
 static void
 end_and_rest(JoinPolicy *policy)
 {

@@ -157,7 +157,7 @@ is_safe_function(Oid function, List *args, const Search *search)
 	}
 }
 
-/* The same of an operator, whose function may not have been looked up. */
+/* Is an operator safe?  Its function may not have been looked up. */
 static bool
 is_safe_operator(Oid operator, Oid function, List *args, const Search *search)
 {

@@ -37,7 +37,7 @@ extern bool SettingsStay(const TakenQuery *query);
 extern bool SafeExpression(Node *expression, bool settings_stay,
 						   List **params);
 
-/* The same of a plan and all below it; NULL, or why it is not. */
+/* Why is a plan, with all below it, not safe to execute early?  NULL: it is. */
 extern const char *SafePlanRefusal(PlanState *plan_state, bool settings_stay,
 								   List **params);
 

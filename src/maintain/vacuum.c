@@ -262,7 +262,7 @@ says_yes(const DefElem *option)
 		parse_bool(strVal(option->arg), &value) && value;
 }
 
-/* All that is done here is to learn whether VACUUM is to tell what it does. */
+/* Find out whether VACUUM is VERBOSE; all else is left to the server. */
 static void
 vacuum_ProcessUtility(PlannedStmt *pstmt, const char *queryString,
 					  bool readOnlyTree, ProcessUtilityContext context,

@@ -84,7 +84,7 @@ extern void ProfileInit(void);
 /* The routine of an index's access method, without what times its calls. */
 extern const IndexAmRoutine *ProfileStockRoutine(Relation index);
 
-/* For a stretch of code in one block. */
+/* Time a stretch of code, which must lie in one block of C. */
 #define PROFILE_ENTER(function) \
 	(unlikely(lookahead_track_functions) ? ProfileEnter(function) : -1)
 #define PROFILE_LEAVE(entered) \

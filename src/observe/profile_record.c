@@ -271,7 +271,7 @@ cost_of_timing(void)
 	return least;
 }
 
-/* At the exit of the process, as long as it has its shared memory. */
+/* Write the record at the process's exit, before shared memory is detached. */
 static void
 leave_record(int code, Datum arg)
 {

@@ -174,7 +174,7 @@ ProgressEnd(void)
 	my_slot = NULL;
 }
 
-/* At the end of a transaction, an activity that is left has met an error. */
+/* End an activity that an error has left, at the end of its transaction. */
 static void
 at_xact_end(XactEvent event, void *arg)
 {
@@ -193,7 +193,7 @@ at_xact_end(XactEvent event, void *arg)
 	}
 }
 
-/* The same for the subtransaction in which the activity began. */
+/* End it at the end of the subtransaction in which it began, if that failed. */
 static void
 at_subxact_end(SubXactEvent event, SubTransactionId subxact,
 			   SubTransactionId parent, void *arg)

@@ -52,10 +52,10 @@ extern void ProgressBegin(const char *function, Oid relid, bool throttled);
  */
 extern void ProgressPhase(const char *phase);
 
-/* The activity has ended; harmless if there is none. */
+/* End the activity; harmless if there is none. */
 extern void ProgressEnd(void);
 
-/* So many more blocks are to be read in this phase. */
+/* Add to the number of blocks that this phase is to read. */
 static inline void
 ProgressExpect(uint64 blocks)
 {
@@ -65,7 +65,7 @@ ProgressExpect(uint64 blocks)
 							blocks);
 }
 
-/* So many more blocks have been read, or need not be. */
+/* Add to the number of blocks that have been read, or need not be. */
 static inline void
 ProgressAdd(uint64 blocks)
 {

@@ -136,7 +136,7 @@ request_memory(void)
 		RequestAddinShmemSpace(CACHELINEALIGN(segment->size));
 }
 
-/* Also called when the server starts again after a crash. */
+/* Create the segments' memory, also when the server restarts after a crash. */
 static void
 make_memory(void)
 {

@@ -63,8 +63,9 @@ flush(Totals *totals)
 }
 
 /*
- * At the end of a transaction, whichever way it ends.  Who had something to
- * count has attached to the memory before (TotalsAttach()), or cannot.
+ * Add this process's counts to the totals when a transaction ends, whichever
+ * way it ends.  Code that counts has attached to the shared memory before
+ * (TotalsAttach()), or cannot, so that nothing is attached to here.
  */
 static void
 at_xact_end(XactEvent event, void *arg)

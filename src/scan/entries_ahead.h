@@ -32,10 +32,10 @@
 typedef struct EntriesAhead EntriesAhead;
 
 /*
- * For scans of an index.  The scan itself is given to each call, since its
- * descriptor may come and go.  max_entries: of leaf pages ahead, at most so
- * many entries are known at a time.  owner: whoever waits for the reads of leaf
- * pages that are not wanted any more, by PageReadsWait().
+ * Create the state for scans of an index.  The scan itself is given to each
+ * call, since its descriptor may come and go.  max_entries: the most entries of
+ * leaf pages ahead that are known at a time.  owner: passed to PageReadsWait()
+ * by the caller that waits for reads of leaf pages that nobody wants any more.
  */
 extern EntriesAhead *EntriesAheadCreate(MemoryContext mcxt, Relation index,
 										int max_entries, const void *owner);

@@ -36,7 +36,7 @@
  */
 #define VISIBLE_ENTRIES_PER_LOOK 64
 
-/* Of its heap, its index and the visibility map; two of them also ahead. */
+/* Pins of a scan's heap, index and visibility map, two of them also ahead. */
 #define PINS_OF_A_SCAN 5
 
 /* The page of the visibility map that an index-only scan holds, else NULL. */

@@ -42,7 +42,7 @@
 #define BYTES_PER_ENTRY 8
 #define LEAST_ENTRIES 512
 
-/* As many blocks visited lately are known, or fewer. */
+/* The number of recently visited blocks that are remembered. */
 #define RECENT_BLOCKS 64
 
 /* A probe that was not visited by so many entries later never will be. */

@@ -31,9 +31,9 @@
 typedef struct HeapAhead HeapAhead;
 
 /*
- * For a node that scans an index over a heap.  reads: the most in flight.
- * window: how many blocks are put in order together, or 0 for the order of the
- * index.
+ * Create the state for a node that scans an index over a heap.  reads: the most
+ * reads in flight.  window: the number of blocks that are sorted together, or 0
+ * for the order of the index.
  */
 extern HeapAhead *HeapAheadCreate(const Taken *taken, Relation heap,
 								  Relation index, int reads, int window);
@@ -95,7 +95,7 @@ extern bool HeapAheadOwesHeap(const HeapAhead *ahead);
 extern bool HeapAheadAllVisible(HeapAhead *ahead, BlockNumber block,
 								Buffer *vm_buffer);
 
-/* Of the blocks read ahead since the last call, so many were used or not. */
+/* How many of the blocks read ahead since the last call were used, or not? */
 extern void HeapAheadRound(HeapAhead *ahead, uint64 *used, uint64 *unused);
 
 /* Let go of the window's blocks. */
@@ -104,7 +104,7 @@ extern void HeapAheadPause(HeapAhead *ahead);
 /* The scan has come to its end. */
 extern void HeapAheadFinish(HeapAhead *ahead);
 
-/* It will not be executed again; see Taker.end. */
+/* The node will not be executed again; see Taker.end. */
 extern void HeapAheadEnd(HeapAhead *ahead, bool wait);
 
 /* What it has done so far. */

@@ -164,7 +164,7 @@ LeavesAheadRoom(const LeavesAhead *leaves)
 	return Min(leaves->policy->distance, leaves->max_leaves) - held;
 }
 
-/* Of the first "n" leaf pages of the queue, how many had to be read? */
+/* How many of the first "n" leaf pages of the queue had to be read? */
 static int
 count_read(const LeafList *list, int n)
 {

@@ -33,13 +33,13 @@
 typedef struct LeavesAhead LeavesAhead;
 
 /*
- * For a node that scans a btree; NULL if effective_io_concurrency is 0.
- * runs_to_end: its scans are never left early.
+ * Create the state for a node that scans a btree; NULL if
+ * effective_io_concurrency is 0.  runs_to_end: its scans are never left early.
  */
 extern LeavesAhead *LeavesAheadCreate(const Taken *taken, Relation index,
 									  bool runs_to_end);
 
-/* Read ahead when, and as far as, for another scan of the same BitmapOr. */
+/* Share the policy of another scan of the same BitmapOr from now on. */
 extern void LeavesAheadShare(LeavesAhead *leaves, LeavesAhead *others);
 
 /* A step of the scan that may take it to another leaf page. */
@@ -51,8 +51,8 @@ typedef struct LeafStep
 } LeafStep;
 
 /*
- * To be called before such a step, and after it; ended: no match is left in the
- * range of the scan.  *more_owed: reads owed for index pages that somebody else
+ * Call these before such a step, and after it.  ended: no match is left in the
+ * range of the scan.  *more_owed: reads owed for index pages that other code
  * has read ahead; see uncount.h.
  */
 extern void LeavesAheadBefore(LeavesAhead *leaves, IndexScanDesc scan,
@@ -100,7 +100,7 @@ extern void LeavesAheadLookedAt(LeavesAhead *leaves, BlockNumber page);
 /* The scan has come to its end, or was moved: what is read ahead is void. */
 extern void LeavesAheadForget(LeavesAhead *leaves);
 
-/* It will not be executed again; see Taker.end. */
+/* The node will not be executed again; see Taker.end. */
 extern void LeavesAheadEnd(LeavesAhead *leaves, bool wait);
 
 /* What it has done so far; what is still ahead is not used. */

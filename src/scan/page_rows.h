@@ -66,7 +66,10 @@ PageRowsHave(PageRows *rows, IndexScanDesc scan)
 	return false;
 }
 
-/* Then store it into a slot; false if it is not visible. */
+/*
+ * Store the row that PageRowsHave() has found into a slot; false if no version
+ * of it is visible.
+ */
 extern bool PageRowsNext(PageRows *rows, IndexScanDesc scan,
 						 TupleTableSlot *slot);
 

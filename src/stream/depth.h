@@ -37,12 +37,12 @@ extern void DepthBegin(Depth *depth, BlockNumber first, BlockNumber end,
 					   bool choose, bool deep_first);
 
 /*
- * All of the leg has been asked for: is it to be longer?  Sets stop, then.
- * Takes no lock and waits for nothing.
+ * Extend the leg, all of whose blocks have been asked for, if it is to be
+ * longer: set "stop" and return true.  This takes no lock and does not wait.
  */
 extern bool DepthExtendLeg(Depth *depth, BlockNumber end);
 
-/* The leg has been read: set the next one. */
+/* Set the next leg, after the last one has been read. */
 extern void DepthNextLeg(Depth *depth, BlockNumber end);
 
 #endif							/* PG_LOOKAHEAD_DEPTH_H */

@@ -26,7 +26,7 @@
 #include "stream/uncount.h"
 #include "utils/rel.h"
 
-/* As many as io_max_concurrency may allow at all. */
+/* The largest value that io_max_concurrency can have. */
 #define MAX_IN_FLIGHT 1024
 
 /* One part in so many of the local buffers may be in flight. */

@@ -20,7 +20,7 @@
 
 int			lookahead_max_read_rate = 0;
 
-/* Of this process, so that one sweep after the other keeps the rate. */
+/* One throttle for the process, so that successive sweeps keep the rate. */
 static Throttle throttle;
 
 void

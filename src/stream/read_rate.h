@@ -55,10 +55,10 @@ ReadRateUse(ReadRate *rate)
  */
 extern void ReadRateWait(ReadRate *rate);
 
-/* Read the configuration again. */
+/* Read the configuration files again. */
 extern void ReadRateReload(void);
 
-/* The same if it was changed, and the setting holds. */
+/* Read them again if a reload was asked for and the rate is limited. */
 static inline void
 ReadRateFollow(const ReadRate *rate)
 {

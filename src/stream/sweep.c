@@ -84,8 +84,8 @@ sweep_next_block(ReadStream *stream, void *callback_private_data,
 }
 
 /*
- * The same for a sweep that skips.  A long run of skipped blocks is passed
- * over in one call, so interrupts are checked here too.
+ * The stream's callback for a sweep that skips blocks.  A long run of skipped
+ * blocks is passed over in one call, so that interrupts are checked here, too.
  */
 static BlockNumber
 sweep_next_unskipped_block(ReadStream *stream, void *callback_private_data,

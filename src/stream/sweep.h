@@ -98,8 +98,8 @@ extern void SweepBegin(Sweep *sweep, Relation rel, ForkNumber fork,
 					   SweepSkip skip, void *skip_arg);
 
 /*
- * The same, without skipping, for VACUUM and the like: it looks ahead as far as
- * maintenance_io_concurrency allows, and reads into the caller's ring.
+ * Begin a sweep without skipping for VACUUM and the like: it looks ahead as far
+ * as maintenance_io_concurrency allows, and reads into the caller's ring.
  *		strategy	outlasts the sweep; NULL: no ring
  */
 extern void SweepBeginMaintenance(Sweep *sweep, Relation rel, ForkNumber fork,
@@ -107,8 +107,8 @@ extern void SweepBeginMaintenance(Sweep *sweep, Relation rel, ForkNumber fork,
 								  BufferAccessStrategy strategy);
 
 /*
- * The same over the items first .. end - 1, each on a page of its own whose
- * block locate(item, arg) gives.
+ * Begin a maintenance sweep over the items first .. end - 1, each on a page of
+ * its own whose block locate(item, arg) gives.
  */
 extern void SweepBeginItems(Sweep *sweep, Relation rel, ForkNumber fork,
 							BlockNumber first, BlockNumber end,
@@ -116,8 +116,8 @@ extern void SweepBeginItems(Sweep *sweep, Relation rel, ForkNumber fork,
 							BufferAccessStrategy strategy);
 
 /*
- * The same as SweepBegin over the blocks that a list names, from its item
- * number first to end - 1.  The list outlasts the sweep.
+ * Begin a sweep like that of SweepBegin() over the blocks that a list names,
+ * from its item number first to end - 1.  The list must outlast the sweep.
  */
 extern void SweepBeginList(Sweep *sweep, Relation rel, ForkNumber fork,
 						   const BlockNumber *blocks,
