@@ -56,7 +56,7 @@ explain_node(PlanState *planstate, List *ancestors, const char *relationship,
 		prev_explain_per_node(planstate, ancestors, relationship, plan_name,
 							  es);
 
-	/* it tells of blocks, so it belongs to those that BUFFERS shows */
+	/* the line counts blocks, so BUFFERS shows it, too */
 	if (!es->analyze || (!es->buffers && !asked) ||
 		planstate->instrument == NULL || planstate->instrument->nloops == 0)
 		return;

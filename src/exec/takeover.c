@@ -38,7 +38,7 @@ static ExecutorStart_hook_type prev_ExecutorStart = NULL;
 static ExecutorRun_hook_type prev_ExecutorRun = NULL;
 static ExecutorEnd_hook_type prev_ExecutorEnd = NULL;
 
-/* Where a walk over a plan stands. */
+/* The state of a walk over a plan. */
 typedef struct Walk
 {
 	TakenQuery *query;			/* made when its first node is taken */
@@ -83,7 +83,7 @@ TakeoverIsServersOwn(ExecProcNodeMtd function)
 	return servers_own;
 }
 
-/* Who serves a node, if anybody; why it does not, if *refusal is set. */
+/* The taker that serves a node, or NULL; *refusal: why it leaves the node. */
 static inline const Taker *
 taker_of(PlanState *plan_state, const char **refusal)
 {
@@ -104,7 +104,7 @@ TakeoverRefusal(PlanState *plan_state)
 	return refusal;
 }
 
-/* Take a node, if somebody serves it. */
+/* Take a node over, if a taker serves it. */
 static inline void
 take_node(Walk *walk, PlanState *plan_state)
 {
@@ -129,7 +129,7 @@ take_node(Walk *walk, PlanState *plan_state)
 	taker->begin(taken);
 }
 
-/* Are there plans in a node's expressions, or run before it? */
+/* Has a node subplans or initplans? */
 static inline bool
 has_subplans(const PlanState *plan_state)
 {
@@ -218,7 +218,7 @@ lookahead_ExecutorRun(QueryDesc *queryDesc, ScanDirection direction,
 		query->row_count = count;
 	prev_ExecutorRun(queryDesc, direction, count EXECUTOR_RUN_EXTRA_ARGS);
 
-	/* an idle process is to keep no buffer in flight */
+	/* an idle process must keep no read in flight */
 	if (goes_to_client(queryDesc))
 		PageReadsEnd();
 }
@@ -233,7 +233,7 @@ lookahead_ExecutorEnd(QueryDesc *queryDesc)
 	prev_ExecutorEnd(queryDesc);
 }
 
-/* In front of another extension's hook, or of the server's own function. */
+/* Install a hook in front of another extension's, or of the server's own. */
 #define INSTALL(name) \
 	do \
 	{ \

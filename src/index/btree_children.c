@@ -32,10 +32,10 @@
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 
-/* Pages that a search may go to the right, or down. */
+/* The most steps of a search, to the right or down. */
 #define MAX_MOVES 32
 
-/* Combinations of array elements that are looked for at a time. */
+/* The most combinations of array elements that one call searches for. */
 #define MAX_COMBINATIONS 1024
 
 /* Is a page an internal page of the level, as far as we rely on it? */
@@ -134,7 +134,7 @@ lies_to_the_right(Relation index, BTScanInsert key, Page page)
 		key->backward && !P_RIGHTMOST(BTPageGetOpaque(page));
 }
 
-/* The downlink to follow for it, of the page where it belongs. */
+/* The downlink to follow for a key, on the page to which the key belongs. */
 static OffsetNumber
 downlink_of(Relation index, BTScanInsert key, Page page)
 {
@@ -237,7 +237,7 @@ passes_bound(BTreeChildren *children, Relation index, Page page,
 		!failed;
 }
 
-/* Tell of a leaf page. */
+/* Add the leaf page of a downlink to the list. */
 static void
 tell(BTreeChildren *children, Page page, OffsetNumber offnum)
 {
@@ -256,8 +256,8 @@ tell(BTreeChildren *children, Page page, OffsetNumber offnum)
 }
 
 /*
- * Tell of the leaf pages from one downlink on; if it is Invalid, from the
- * first of the page, as the one before it ended within the range of the scan.
+ * Add the leaf pages from one downlink on; if it is Invalid, from the page's
+ * first one, since the page before ended within the range of the scan.
  */
 static void
 tell_of_page(BTreeChildren *children, Relation index, Page page,
@@ -314,7 +314,7 @@ tell_of_page(BTreeChildren *children, Relation index, Page page,
 	}
 }
 
-/* Does a scan find out by itself which values of a column there are? */
+/* Is this a skip scan, which finds out by itself what values there are? */
 static bool
 skips(BTScanOpaque so)
 {
@@ -348,13 +348,13 @@ note_keys(BTreeChildren *children, Relation index, BTScanOpaque so)
 		children->keys[children->nkeys++] = *key;
 	}
 
-	/* which values a scan that skips comes to is known to itself only */
+	/* only a skip scan itself knows which values it will come to */
 	if (skips(so))
 		children->narrays = 0;
 	return true;
 }
 
-/* The function that compares a column with a key's argument. */
+/* Look up the function that compares a column with a key's argument. */
 static void
 note_comparison(ScanKey to, Relation index, const ScanKeyData *key)
 {
@@ -482,7 +482,7 @@ note_place(BTreeChildren *children, IndexScanDesc scan)
 		memcpy(children->prefix.scankeys, key->scankeys,
 			   key->keysz * sizeof(ScanKeyData));
 
-		/* the leaf to the right has this very bound; ours has a lesser one */
+		/* the leaf to the right has this bound; our own has a lesser one */
 		children->prefix.backward = true;
 		children->prefix.nextkey = forward;
 		pfree(key);
@@ -526,14 +526,14 @@ BTreeChildrenBegin(BTreeChildren *children, IndexScanDesc scan,
 	else
 		known = note_place(children, scan);
 
-	/* what was looked up, in the catalogs for one, is not counted */
+	/* stock does not look this up: do not count it */
 	(void) UncountSince(index, &before);
 	pgBufferUsage.shared_blks_hit = Min(pgBufferUsage.shared_blks_hit, hits);
 	children->ended = !known;
 	return known;
 }
 
-/* The page of a search, or the one that follows it. */
+/* Fill the list from the page of a search, or from the page after it. */
 static void
 examine(BTreeChildren *children, Relation index, BlockNumber block, Page page)
 {

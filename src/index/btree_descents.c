@@ -35,7 +35,7 @@
 #include "utils/memutils.h"
 #include "utils/rel.h"
 
-/* Pages that may be visited before the scan has returned anything. */
+/* The most pages to visit before the scan has returned an entry. */
 #define PAGES_TO_CATCH_UP 64
 
 struct BTreeDescents
@@ -149,7 +149,7 @@ step(BTreeDescents *descents, ScanDirection dir)
 	MemoryContextSwitchTo(old);
 	BTScanPosUnpinIfPinned(*pos);
 
-	/* the scan will count all this again */
+	/* the scan will visit these pages, and count them, by itself */
 	descents->owed += UncountSince(index, &before);
 	return found;
 }
@@ -221,7 +221,7 @@ BTreeDescentsOwed(BTreeDescents *descents)
 void
 BTreeDescentsReset(BTreeDescents *descents)
 {
-	/* it holds memory only */
+	/* the private scan holds no pin or lock, only memory */
 	if (descents->scan)
 		MemoryContextReset(descents->mcxt);
 	descents->scan = NULL;

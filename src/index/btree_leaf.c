@@ -190,7 +190,7 @@ note_tuple(BTreeLeaf *leaf, IndexTuple itup, ScanDirection dir)
 	return true;
 }
 
-/* The work of BTreeLeafExamine(), with the page locked. */
+/* Do the work of BTreeLeafExamine() while the page is locked. */
 static bool
 examine_page(Page page, BTreeLeaf *leaf, IndexScanDesc scan, ScanDirection dir,
 			 BlockNumber from)

@@ -31,10 +31,10 @@
 /* Keys that only the access method can test. */
 #define UNUSUAL_KEY (SK_ROW_HEADER | SK_ROW_MEMBER | SK_SEARCHARRAY)
 
-/* Entries that are looked at on a leaf page. */
+/* The most entries that are looked at on a leaf page. */
 #define MAX_ENTRIES 256
 
-/* One side of the scan on one column of the index. */
+/* A bound of the scan on one column of the index, where the scan begins. */
 typedef struct Bound
 {
 	int			key;			/* index of the scan key */
@@ -178,7 +178,7 @@ BTreeLookupCreate(MemoryContext mcxt, Relation index, ScanKey keys, int nkeys,
 	return lookup;
 }
 
-/* What the relation's cache entry remembers of the metapage, or NULL. */
+/* The copy of the metapage in the relation's cache entry, or NULL. */
 static inline const BTMetaPageData *
 metadata(const BTreeLookup *lookup)
 {
@@ -199,9 +199,9 @@ BTreeLookupRoot(const BTreeLookup *lookup, BTreePlace *place)
 }
 
 /*
- * How the keys compare with a tuple: less than, equal to, or greater than 0.
- * What was truncated from a tuple above the leaves is less than any value;
- * that includes its TID, but for who comes from the right.
+ * Compare the keys with a tuple: less than, equal to, or greater than 0.
+ * Attributes truncated from a tuple above the leaves are less than any value,
+ * and so is its TID, except for a search that begins at the right.
  */
 static int
 compare_keys(const BTreeLookup *lookup, ScanKey keys, IndexTuple itup,
@@ -262,7 +262,7 @@ is_behind(const BTreeLookup *lookup, ScanKey keys, Page page,
 		(lookup->after_equals ? 0 : 1);
 }
 
-/* The first offset, of those from low to high, that the scan is not behind. */
+/* The first offset between low and high at which the scan can begin. */
 static OffsetNumber
 search_page(const BTreeLookup *lookup, ScanKey keys, Page page,
 			OffsetNumber low, OffsetNumber high, bool *damaged)
@@ -316,7 +316,7 @@ check_page(const BTreeLookup *lookup, ScanKey keys, Page page,
 	return !damaged;
 }
 
-/* The work of BTreeLookupStep(), with the page locked. */
+/* Do the work of BTreeLookupStep() while the page is locked. */
 static bool
 step_down(const BTreeLookup *lookup, ScanKey keys, Page page, BTreePlace *place)
 {
@@ -332,7 +332,7 @@ step_down(const BTreeLookup *lookup, ScanKey keys, Page page, BTreePlace *place)
 	if (moved)
 		return true;
 
-	/* the first of a page above the leaves is less than any key */
+	/* the first tuple of a page above the leaves is less than any key */
 	first = P_FIRSTDATAKEY(BTPageGetOpaque(page));
 	if (PageGetMaxOffsetNumber(page) < first)
 		return false;
@@ -397,7 +397,7 @@ entry_matches(const BTreeLookup *lookup, ScanKey keys, IndexTuple itup,
 	return true;
 }
 
-/* Write the heap blocks of an entry. */
+/* Write an entry's heap blocks into the array; return the new number. */
 static int
 write_blocks(IndexTuple itup, BlockNumber *blocks, int n, int most)
 {
@@ -416,7 +416,7 @@ write_blocks(IndexTuple itup, BlockNumber *blocks, int n, int most)
 	return n;
 }
 
-/* The work of BTreeLookupMatches(), with the page locked. */
+/* Do the work of BTreeLookupMatches() while the page is locked. */
 static int
 find_matches(const BTreeLookup *lookup, ScanKey keys, Page page,
 			 BTreePlace *place, bool ignore_killed, BlockNumber *blocks,

@@ -63,7 +63,7 @@ hash_code(HashLookup *lookup, ScanKey keys)
 											keys[0].sk_argument));
 }
 
-/* What the relation's cache entry remembers of the metapage, or NULL. */
+/* The copy of the metapage in the relation's cache entry, or NULL. */
 static inline const HashMetaPageData *
 metadata(const HashLookup *lookup)
 {
@@ -104,7 +104,7 @@ HashLookupBucket(HashLookup *lookup, ScanKey keys, BlockNumber *bucket_page)
 	return true;
 }
 
-/* Is this the first page of the bucket that the code is in, as far as known? */
+/* Is this the first page of the hash code's bucket, as far as is known? */
 static bool
 check_page(const HashLookup *lookup, uint32 code, Page page)
 {
@@ -135,7 +135,7 @@ entry_at(Page page, OffsetNumber offnum)
 	return itup;
 }
 
-/* The first entry with this hash code, or a greater one; 0: damaged. */
+/* The first entry with this hash code or a greater one; 0: page is damaged. */
 static OffsetNumber
 search_page(Page page, uint32 code)
 {
@@ -157,7 +157,7 @@ search_page(Page page, uint32 code)
 	return first;
 }
 
-/* The work of HashLookupMatches(), with the page locked. */
+/* Do the work of HashLookupMatches() while the page is locked. */
 static int
 find_matches(const HashLookup *lookup, uint32 code, Page page,
 			 bool ignore_killed, BlockNumber *blocks, int most)

@@ -25,7 +25,7 @@ ScanPositionIsKnown(Relation index)
 {
 	amgettuple_function amgettuple = ProfileStockRoutine(index)->amgettuple;
 
-	/* whose state we look at is what counts, not under which name */
+	/* what counts is whose private state it is, not the handler's name */
 	switch (index->rd_rel->relam)
 	{
 		case BTREE_AM_OID:
@@ -89,7 +89,7 @@ ScanPositionOf(IndexScanDesc scan)
 			{
 				SpGistScanOpaque so = (SpGistScanOpaque) scan->opaque;
 
-				/* SP-GiST does not say which page; the count will have to do */
+				/* SP-GiST does not keep its page: tell pages apart by counts */
 				Assert(scan->indexRelation->rd_rel->relam == SPGIST_AM_OID);
 				position.page = (BlockNumber) so->nPtrs;
 				position.tids = (const char *) &so->heapPtrs[0];

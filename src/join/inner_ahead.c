@@ -31,13 +31,13 @@
 #include "utils/datum.h"
 #include "utils/rel.h"
 
-/* Heap blocks that are read ahead for one row: the first ones. */
+/* The most heap blocks that are read ahead for one row: its first ones. */
 #define MAX_BLOCKS 16
 
-/* Pages that are visited for one row: levels of the index, and steps right. */
+/* The most index pages visited for one row: its levels, and steps right. */
 #define MAX_STEPS 16
 
-/* Keys of rows that a Memoize node is likely to remember. */
+/* The number of keys that a Memoize node is assumed to remember. */
 #define RECENT_KEYS 1024
 
 /* A key whose argument depends on parameters. */
@@ -103,7 +103,7 @@ struct InnerAhead
 	CountsBefore heap_before;
 };
 
-/* What the plan node of a scan has to say. */
+/* Facts about a scan from its plan node. */
 typedef struct ScanFacts
 {
 	Relation	heap;
@@ -231,7 +231,7 @@ InnerMisses(PlanState *scan)
 		index->blocks_fetched - index->blocks_hit;
 }
 
-/* The keys whose arguments depend on parameters; why not, if they cannot be. */
+/* Find the keys whose arguments depend on parameters; return a refusal. */
 static const char *
 find_keys(InnerAhead *inner, const ScanFacts *facts, bool settings_stay)
 {
@@ -245,7 +245,7 @@ find_keys(InnerAhead *inner, const ScanFacts *facts, bool settings_stay)
 		RowKey	   *row_key = &inner->row_keys[inner->nrow_keys];
 		int			key = info->scan_key - facts->keys;
 
-		/* members of a row are elsewhere */
+		/* skip members of row comparisons: they have their own list */
 		if (key < 0 || key >= facts->nkeys ||
 			!BTreeLookupUses(info->scan_key))
 			continue;
@@ -289,7 +289,7 @@ InnerAheadCreate(InnerShared *shared, PlanState *scan, bool is_child,
 	inner->index_only = facts.index_only;
 	inner->ignore_killed = !TransactionStartedDuringRecovery();
 
-	/* the first match ends the scan; the scan itself goes on to others */
+	/* one block is enough where the first match ends the scan */
 	inner->most_blocks =
 		join->js.single_match && is_child ? 1 : MAX_BLOCKS;
 	inner->shared = shared;
@@ -344,7 +344,7 @@ InnerAheadClose(InnerAhead *inner)
 	inner->vm_buffer = InvalidBuffer;
 }
 
-/* Evaluate the keys that depend on the row; false if they are of no use. */
+/* Evaluate the keys that depend on the row; false if nothing can match. */
 static bool
 evaluate_keys(InnerAhead *inner)
 {
@@ -356,7 +356,7 @@ evaluate_keys(InnerAhead *inner)
 		Datum		value =
 			ExecEvalExpr(row_key->argument, inner->econtext, &isnull);
 
-		/* NULL matches nothing; what lies in a TOAST table is let go */
+		/* NULL matches nothing; a value in a TOAST table is not fetched here */
 		if (isnull ||
 			(row_key->toastable &&
 			 VARATT_IS_EXTERNAL(DatumGetPointer(value))))
@@ -367,7 +367,7 @@ evaluate_keys(InnerAhead *inner)
 	return true;
 }
 
-/* Have the keys of this row been looked ahead for lately? */
+/* Has a row with the same keys been looked ahead for lately? */
 static bool
 is_recent(InnerAhead *inner)
 {
@@ -413,14 +413,14 @@ set_keys(InnerAhead *inner, TupleTableSlot *slot, bool is_new)
 	return known;
 }
 
-/* How many more reads may be in flight? */
+/* How many more reads may be started? */
 static int
 reads_allowed(InnerAhead *inner)
 {
 	return inner->shared->max_reads - PageReadsInFlight(inner->shared);
 }
 
-/* Is there such a page of the index or the table?  They may grow. */
+/* Does a page of the index or of the table exist?  Both may grow. */
 static bool
 page_exists(InnerAhead *inner, bool of_index, BlockNumber block)
 {
@@ -471,8 +471,8 @@ start_page(InnerAhead *inner, Relation rel, BlockNumber block, bool again,
 }
 
 /*
- * The page that a row was waiting for, pinned.  What was left to the kernel is
- * read now.
+ * Return the page that a row was waiting for, pinned.  A page that was left to
+ * the kernel to prefetch is read now.
  */
 static Buffer
 finish_page(InnerAhead *inner, InnerRow *row)
@@ -492,7 +492,7 @@ finish_page(InnerAhead *inner, InnerRow *row)
 	return buffer;
 }
 
-/* Is the heap page needed?  Not if all on it is visible, or it is no page. */
+/* Does the scan need the heap page?  Not if it is all-visible or missing. */
 static bool
 needs_heap_page(InnerAhead *inner, BlockNumber block)
 {
@@ -509,7 +509,7 @@ needs_heap_page(InnerAhead *inner, BlockNumber block)
 	return !visible;
 }
 
-/* Ask for the heap blocks that a leaf page has named. */
+/* Queue the heap blocks that a leaf page has named. */
 static void
 want_blocks(InnerAhead *inner, InnerRow *row, const BlockNumber *blocks, int n)
 {
@@ -559,7 +559,7 @@ visit_page(InnerAhead *inner, InnerRow *row, Buffer buffer)
 	want_blocks(inner, row, blocks, n);
 }
 
-/* Where the way of a row begins, whose keys are set; false if not known. */
+/* Find the first page for a row whose keys are set; false if not known. */
 static bool
 find_first_page(InnerAhead *inner, InnerRow *row)
 {
@@ -569,7 +569,7 @@ find_first_page(InnerAhead *inner, InnerRow *row)
 	return HashLookupBucket(inner->hash, inner->keys, &row->place.page);
 }
 
-/* Do for a row what can be done; its keys are set. */
+/* Do for a row, whose keys are set, what can be done now. */
 static void
 advance(InnerAhead *inner, InnerRow *row, bool wait)
 {
@@ -600,7 +600,7 @@ advance(InnerAhead *inner, InnerRow *row, bool wait)
 			}
 			row->stage = INNER_READING;
 
-			/* let it come while others are seen to */
+			/* see to other rows while the page is being read */
 			if (!PageReadIsDone(&row->read) ||
 				row->read.origin == PAGE_ADVISED)
 				return;
@@ -677,7 +677,7 @@ read_run(InnerAhead *inner, const WantedBlock *wanted, int n)
 	return started.reads;
 }
 
-/* Start reading heap blocks. */
+/* Start reading queued heap blocks; return the number of reads. */
 static int
 read_blocks(InnerAhead *inner, int room)
 {

@@ -19,7 +19,7 @@
 #include "utils/memutils.h"
 #include "utils/rel.h"
 
-/* One of the scans. */
+/* One of the scans of the inner side. */
 typedef struct InnerScan
 {
 	Taken		taken;			/* leads from its plan node to this struct */
@@ -47,7 +47,7 @@ struct InnerSide
 	int64		misses;
 };
 
-/* Why a scan is left to the server, as far as is seen at once. */
+/* Why is a scan left to the server, as far as can be seen at once? */
 static const char *
 scan_refusal(PlanState *scan)
 {
@@ -119,7 +119,7 @@ InnerSideFirstScan(NestLoopState *join, const char **refusal)
 	return NULL;
 }
 
-/* The next row of one of the scans. */
+/* Execute one of the scans, and account for what was read ahead for it. */
 static TupleTableSlot *
 next_row(PlanState *node)
 {
@@ -144,7 +144,7 @@ take_scan(InnerScan *scan)
 	ExecSetExecProcNode(scan->node, next_row);
 }
 
-/* The scan is executed as it was before take_scan(). */
+/* Let a scan be executed as it was before take_scan(). */
 static void
 give_scan_back(InnerScan *scan)
 {
@@ -154,7 +154,7 @@ give_scan_back(InnerScan *scan)
 	scan->fetch = NULL;
 }
 
-/* Make what it takes to look ahead in a scan; why not, if that cannot be. */
+/* Create the state for looking ahead in a scan; return a refusal, or NULL. */
 static const char *
 make_scan(InnerSide *side, int i)
 {
@@ -183,7 +183,7 @@ make_scan(InnerSide *side, int i)
 		refusal = "executed by another extension";
 	}
 
-	/* to look at catalogs is not counted */
+	/* do not count lookups in the catalogs */
 	pgBufferUsage.shared_blks_hit -= pgBufferUsage.shared_blks_hit - hits;
 	if (scan->inner == NULL)
 		return refusal;
@@ -308,7 +308,7 @@ InnerSideClose(InnerSide *side)
 		InnerAheadClose(side->made[i]->inner);
 }
 
-/* The children that a row selects, in memory that is freed soon. */
+/* The children that a row selects, allocated in side->mcxt. */
 static Bitmapset *
 children_of(InnerSide *side, TupleTableSlot *slot)
 {
@@ -410,7 +410,7 @@ InnerSideHasRoom(InnerSide *side)
 	if (PageReadsInFlight(shared) <= most)
 		return true;
 
-	/* else nothing more would be started before all of them are used up */
+	/* otherwise, nothing more would be started until all of them are used up */
 	return InnerSideIsBehind(side) && LookaheadReadsEndUnseen() &&
 		PageReadsWait(shared, false) && PageReadsInFlight(shared) <= most;
 }

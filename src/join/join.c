@@ -31,7 +31,7 @@ is_ours_to_take(PlanState *plan_state)
 		TakeoverIsServersOwn(plan_state->ExecProcNodeReal);
 }
 
-/* Why a nested loop is left to the server, as far as is seen at once. */
+/* Why is a join left to the server, as far as can be seen at once? */
 static const char *
 refusal_of(NestLoopState *join)
 {

@@ -41,7 +41,7 @@
 #define BYTES_PER_ROW BLCKSZ
 #define LEAST_BYTES (4 * BLCKSZ)
 
-/* Why must the join not look ahead? */
+/* Create the join's state; return the reason why it must not look ahead. */
 static const char *
 refusal_of(JoinNode *node)
 {
@@ -114,7 +114,7 @@ JoinTell(const JoinNode *node)
 	JoinCounters counters = node->counters;
 	int			unused = node->rows == NULL ? 0 : RowsAheadSize(node->rows);
 
-	/* what is ahead will not be asked for any more */
+	/* nobody will ask for the rows that are still ahead */
 	counters.rows_unused += unused;
 	for (int i = 0; i < unused; i++)
 		counters.blocks_unused +=
@@ -138,9 +138,9 @@ forget_rows(JoinNode *node)
 }
 
 /*
- * What bounds the rows ahead besides the policy: the query may need no more.
- * Of a join it is known how many rows it is to return, and how many outer rows
- * it took for each so far.
+ * How many outer rows will the query need at most?  That is computed from the
+ * number of rows that the join is to return, and from how many outer rows each
+ * of them took so far.
  */
 static int64
 rows_needed(JoinNode *node)
@@ -204,7 +204,7 @@ rows_expected(JoinNode *node)
 					   outer->plan_rows - 1 - node->handed_out);
 }
 
-/* Is something that the outer side uses computed when it is first used? */
+/* Have all parameters of the outer side been computed? */
 static bool
 params_are_known(const JoinNode *node)
 {
@@ -231,7 +231,7 @@ rows_wanted_ahead(JoinNode *node)
 	return (int) Min(rows, rows_needed(node));
 }
 
-/* Have the pages of the rows ahead read. */
+/* Read ahead the pages of the rows ahead. */
 static void
 read_ahead(JoinNode *node)
 {
@@ -242,7 +242,7 @@ read_ahead(JoinNode *node)
 	InnerSideOpen(node->inner);
 	for (int pass = 0; pass < 2; pass++)
 	{
-		/* the first row's turn has come */
+		/* row 0 is handed out next, and reads its pages by itself */
 		for (int i = 1; i < size; i++)
 		{
 			RowAhead   *row = RowsAheadAt(node->rows, i);
@@ -269,7 +269,7 @@ is_time_to_fill(JoinNode *node, int size, int wanted)
 			return false;
 	}
 
-	/* what is left at the end gets its second reads, too */
+	/* at the end, go on reading for the rows that are left */
 	else if (node->rows_of_ring % ROWS_PER_FILL == 0)
 		return true;
 	else if (!InnerSideIsBehind(node->inner))
@@ -368,7 +368,7 @@ inner_misses(const JoinNode *node)
 		InnerSideMisses(node->inner) : -1;
 }
 
-/* What the inner side has done for the row that was handed out last. */
+/* Tell the policy what the inner side has read for the last row. */
 static void
 tell_policy(JoinNode *node)
 {
@@ -412,7 +412,7 @@ note_counters(JoinNode *node)
 		INSTR_TIME_SET_CURRENT(node->started);
 }
 
-/* The next row, where there is something to be seen or to be done. */
+/* Return the next row, where the policy has something to see or to do. */
 static pg_noinline TupleTableSlot *
 next_row(JoinNode *node, PlanState *outer)
 {

@@ -13,7 +13,7 @@
 #include "join/rows_ahead.h"
 #include "utils/memutils.h"
 
-/* Kinds of rows, of which a node that appends several may return many. */
+/* A row descriptor; a node that appends several others may return many. */
 typedef struct RowKind
 {
 	struct RowKind *next;
@@ -90,7 +90,7 @@ copy_of(RowsAhead *rows, TupleDesc desc)
 	return kind->copy;
 }
 
-/* Make a slot for such rows, unless it is one. */
+/* Make a slot for rows like this one, unless the slot is such already. */
 static void
 prepare(RowsAhead *rows, RowAhead *row, const TupleTableSlot *slot)
 {
@@ -109,7 +109,7 @@ prepare(RowsAhead *rows, RowAhead *row, const TupleTableSlot *slot)
 	MemoryContextSwitchTo(old);
 }
 
-/* The memory that a slot and its row take, about. */
+/* Rough number of bytes that a slot and its row take. */
 static Size
 size_of(const TupleTableSlot *slot)
 {
@@ -147,7 +147,7 @@ RowsAheadNext(RowsAhead *rows)
 	RowAhead   *row = RowsAheadAt(rows, 0);
 	RowAhead   *before = &rows->rows[(rows->first + size - 1) % size];
 
-	/* what was handed out before is no longer needed */
+	/* the row that was handed out before is no longer needed */
 	if (before->slot != NULL)
 		ExecClearTuple(before->slot);
 	rows->first = (rows->first + 1) % size;

@@ -24,7 +24,7 @@
 #include "utils/rel.h"
 #include "varatt.h"
 
-/* What is looked for, and what is found on the way. */
+/* What a search looks for, and what it finds on the way. */
 typedef struct Search
 {
 	bool		volatile_only;	/* look for volatile functions only */
@@ -40,7 +40,7 @@ typedef struct Children
 {
 	Search	   *search;
 
-	/* those that have returned a row before the outer side returns its first */
+	/* children that have returned a row before the outer side's first row */
 	PlanState  *first;
 	PlanState  *second;
 } Children;
@@ -297,7 +297,7 @@ compares_safely(int n, const Oid *operators, const Search *search)
 {
 	for (int i = 0; i < n; i++)
 	{
-		/* which are not told: any value */
+		/* the arguments are not known here: any values */
 		List	   *args = list_make2(makeNode(Var), makeNode(Var));
 
 		if (!is_safe_operator(operators[i], InvalidOid, args, search))
@@ -442,7 +442,7 @@ children_of(PlanState *plan_state, Search *search)
 	return children;
 }
 
-/* Why a node cannot be executed early, whatever its expressions are. */
+/* The reason why a kind of node cannot be executed early, or NULL. */
 static const char *
 kind_refusal(PlanState *plan_state)
 {
@@ -488,8 +488,8 @@ scans_what_changes(PlanState *plan_state, const Search *search)
 }
 
 /*
- * Finds a node that is not safe.  What ends at its first row is safe if that
- * row was returned before: it is done then.
+ * Find a node that is not safe.  A node that does all its work before its first
+ * row is safe if that row was returned before.
  */
 static bool
 is_unsafe_plan(PlanState *plan_state, void *context)
@@ -565,7 +565,7 @@ SettingsStay(const TakenQuery *query)
 	const PlannedStmt *statement = query->estate->es_plannedstmt;
 	Search		search = {.volatile_only = true};
 
-	/* on functions and domains of users, a plan is marked to depend */
+	/* a plan that uses functions or domains of users has them in invalItems */
 	return query->row_count == 0 && statement->commandType == CMD_SELECT &&
 		!statement->hasModifyingCTE && statement->invalItems == NIL &&
 		!may_change_settings(query->top, &search);

@@ -117,7 +117,7 @@ link_nodes(TakenQuery *query, const Taker *taker)
 	}
 }
 
-/* Make what it takes to look ahead; false if that is forbidden. */
+/* Create the state for looking ahead; false if the scan must not look ahead. */
 static bool
 make_leaves(BitmapNode *node)
 {
@@ -135,11 +135,12 @@ make_leaves(BitmapNode *node)
 }
 
 /*
- * Make a scan's keys known before its turn.  All scans below a BitmapOr are
- * executed, so that no expression is evaluated here that would not be.  Left
- * for their turn are expressions with subqueries, whose work is counted there,
- * and those that the server computes after another index's (after_another): if
- * both fail, the error is to be the first one's.
+ * Evaluate and preprocess a scan's keys before its turn; false if they have to
+ * wait for it.  All scans below a BitmapOr are executed, so that no expression
+ * is evaluated here that stock would not evaluate.  Expressions with subqueries
+ * wait, since their work is counted when they are executed.  Keys that the
+ * server computes after a scan that is none of ours wait, too (after_another):
+ * if both raise an error, it must be the error of the first one.
  */
 static bool
 prepare_keys(BitmapNode *node, bool after_another)
@@ -167,8 +168,8 @@ prepare_keys(BitmapNode *node, bool after_another)
 }
 
 /*
- * Read ahead for the scans that follow below the same BitmapOr, as far as the
- * distance allows.  Their keys are preprocessed here, which is done once.
+ * Read ahead for the next scans below the same BitmapOr, as far as the distance
+ * allows.  Their keys are preprocessed here, and not again at their turn.
  */
 static void
 fill_next(BitmapNode *node)
@@ -228,7 +229,7 @@ step(BitmapNode *node, IndexScanDesc scan, bool begins, bool *more)
 	return found;
 }
 
-/* Add the matches of the scan's page to the bitmap; how many. */
+/* Add the matches of the scan's page to the bitmap; return their number. */
 static int
 add_matches(BTScanPos pos, TIDBitmap *tbm)
 {
@@ -242,7 +243,7 @@ add_matches(BTScanPos pos, TIDBitmap *tbm)
 	return n;
 }
 
-/* The amgetbitmap of btrees, for the nodes taken here. */
+/* The amgetbitmap function of btrees, for the nodes that were taken over. */
 static int64
 getbitmap(IndexScanDesc scan, TIDBitmap *tbm)
 {
@@ -275,8 +276,9 @@ getbitmap(IndexScanDesc scan, TIDBitmap *tbm)
 }
 
 /*
- * Make an index use our function.  False if its routine is not exactly what its
- * handler gives, as another extension has put one of its own there.
+ * Make an index use our amgetbitmap.  Return false if its routine is not
+ * exactly what its handler returns, since another extension has then replaced
+ * it.
  */
 static bool
 replace_routine(Relation index)

@@ -27,9 +27,9 @@
 #define MAX_LEAVES 256
 
 /*
- * A second scan goes on to the next match, however many pages lie before it.
- * So it does not set out before the scan has come to this number of pages:
- * most of the scans that are abandoned are so on their first.
+ * A second scan searches for the next match, however many pages lie before it.
+ * So it is not begun before the scan has visited this number of pages: most of
+ * the scans that are abandoned are abandoned on their first page.
  */
 #define PAGES_BEFORE_DESCENTS 2
 
@@ -48,7 +48,7 @@ struct EntriesAhead
 	uint64		returned;
 	int			pages;			/* visited since the scan was begun */
 
-	/* what was given last */
+	/* the entry that was given to the caller last */
 	int			leaf;
 	int			entry;
 	uint64		ordinal;
@@ -107,7 +107,7 @@ EntriesAheadOwed(EntriesAhead *ahead)
 	return owed;
 }
 
-/* The scan has left the first of our leaves behind, or come to it. */
+/* Remove the first of our leaves, which the scan has reached or left behind. */
 static void
 remove_first_leaf(EntriesAhead *ahead)
 {
@@ -138,9 +138,9 @@ forget(EntriesAhead *ahead)
 }
 
 /*
- * The scan is on another page than before.  If it is one that we know of, what
- * was given of it becomes part of the scan's own list.  False if it is not,
- * and should be.
+ * The scan has moved to another page.  If that is one of our leaves, what was
+ * given of it counts as given of the scan's current page.  Return false if it
+ * is none of them although it should be.
  */
 static bool
 arrive(EntriesAhead *ahead, const ScanPosition *position, int step)
@@ -346,7 +346,7 @@ EntriesAheadNext(EntriesAhead *ahead, IndexScanDesc scan, bool wait,
 				*block = leaf->blocks[++ahead->entry];
 				*ordinal = ++ahead->ordinal;
 
-				/* those that follow on the same heap page tell nothing more */
+				/* further entries of the same heap page bring no block */
 				while (ahead->entry + 1 < leaf->nblocks &&
 					   leaf->blocks[ahead->entry + 1] == *block)
 				{

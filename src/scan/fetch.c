@@ -27,12 +27,12 @@
 #include "utils/rel.h"
 #include "utils/spccache.h"
 
-/* In AHEAD, pages visited again look ahead once in as many entries. */
+/* In AHEAD, on a page visited again, look ahead after so many entries. */
 #define ENTRIES_PER_LOOK 16
 
 /*
- * Where entries come to no heap page, one in as many looks ahead: that is often
- * enough, since the leaf pages ahead of them hold far more entries.
+ * Where entries need no heap page, look ahead after so many of them.  That is
+ * often enough, since the leaf pages ahead hold far more entries.
  */
 #define VISIBLE_ENTRIES_PER_LOOK 64
 
@@ -62,9 +62,9 @@ ScanWatch(ScanNode *node, IndexScanDesc scan)
 }
 
 /*
- * Let the server fetch the tuple; see whether it had to read its page, and if
- * blocks were read since the fetch before, how long that took.  So a scan of
- * cached pages never looks at the clock.
+ * Let the server fetch the tuple, and note whether it had to read the page;
+ * time the fetch only if blocks were read since the fetch before, so that a
+ * scan of cached pages never reads the clock.
  */
 static bool
 fetch_timed(ScanNode *node, IndexScanDesc scan, TupleTableSlot *slot)
@@ -99,7 +99,7 @@ fetch_timed(ScanNode *node, IndexScanDesc scan, TupleTableSlot *slot)
 	return found;
 }
 
-/* Do what the policy has decided: no longer to look ahead, perhaps. */
+/* Drop the window if the policy has decided to look ahead no longer. */
 static inline void
 obey(ScanNode *node)
 {
@@ -107,7 +107,7 @@ obey(ScanNode *node)
 		HeapAheadPause(node->ahead);
 }
 
-/* The scan was begun again, or moved: was what had been read ahead used? */
+/* Tell the policy that the scan was begun again or moved, and what was used. */
 static void
 begun_again(ScanNode *node)
 {
@@ -120,9 +120,9 @@ begun_again(ScanNode *node)
 }
 
 /*
- * Has the query so many scans of temporary tables that what is in flight, up to
- * an eighth of the temporary buffers, might leave one of them without a buffer?
- * The scans themselves are to do with three quarters.
+ * Has the query so many scans of temporary tables that one of them might find
+ * no free local buffer?  Up to an eighth of these buffers may be in flight,
+ * and the scans themselves must manage with three quarters of them.
  */
 static bool
 local_buffers_are_short(const ScanNode *node)
@@ -231,7 +231,7 @@ ScanStep(ScanNode *node, IndexScanDesc scan, ScanDirection direction)
 	return found;
 }
 
-/* Make what it takes to look ahead; false if that is forbidden. */
+/* Create the state for looking ahead; false if the scan must not look ahead. */
 static bool
 begin_ahead(ScanNode *node, IndexScanDesc scan)
 {
@@ -310,7 +310,7 @@ ScanAllVisible(ScanNode *node, IndexScanDesc scan, ScanDirection direction,
 		look_ahead(node, scan, direction))
 		count_entries(node);
 
-	/* until then there is nothing to do but to ask the map */
+	/* until "look_at", all that is done is to ask the visibility map */
 	if (HeapAheadOwesHeap(ahead))
 		node->look_at = 0;
 	else if (node->policy.mode >= POLICY_AHEAD)

@@ -33,10 +33,10 @@
 /* More blocks than this in a window bring nothing. */
 #define MAX_BLOCKS 1024
 
-/* Entries of leaf pages known ahead. */
+/* The most entries of leaf pages that are known ahead. */
 #define MAX_ENTRIES 32768
 
-/* Memory for a block of the window and for an entry, about; and at least. */
+/* Rough bytes of memory for a block of the window and an entry; minimums. */
 #define BYTES_PER_BLOCK 256
 #define LEAST_BLOCKS 16
 #define BYTES_PER_ENTRY 8
@@ -90,10 +90,10 @@ forget_blocks(HeapAhead *ahead)
 }
 
 /*
- * In index order, how many blocks are wanted ahead at most: as the setting
- * says, or as many as can be in flight when neighbours combine; and no more
- * than this backend's share of the buffers, lest they be gone when they are
- * wanted.  In block order, one window is consumed while the next is in flight.
+ * In index order, the most blocks ahead are what the setting says, or as many
+ * as can be in flight when neighbours are combined; and no more than this
+ * backend's share of the buffers, so that they are not evicted before they are
+ * used.  In block order, one window is consumed while the next is in flight.
  */
 HeapAhead *
 HeapAheadCreate(const Taken *taken, Relation heap, Relation index, int reads,
@@ -247,8 +247,8 @@ HeapAheadFollow(HeapAhead *ahead, IndexScanDesc scan, ScanDirection direction,
 }
 
 /*
- * Is a heap page all-visible, as far as the visibility map says?  If the scan
- * holds that page of the map, it is looked at there, else under a pin of ours.
+ * Is a heap page all-visible by the visibility map?  If the scan has pinned
+ * that page of the map, look there; otherwise pin it ourselves.
  */
 static bool
 is_all_visible(HeapAhead *ahead, BlockNumber block, Buffer scans, Buffer *ours)
@@ -266,7 +266,9 @@ is_all_visible(HeapAhead *ahead, BlockNumber block, Buffer scans, Buffer *ours)
 	return result;
 }
 
-/* Append at most "wanted" blocks of the entries up to the one numbered "last". */
+/*
+ * Append at most "wanted" blocks of the entries up to the one numbered "last".
+ */
 static void
 append_blocks(HeapAhead *ahead, IndexScanDesc scan, const Buffer *vm_buffer,
 			  int wanted, uint64 last, bool probe)
@@ -319,9 +321,9 @@ HeapAheadFill(HeapAhead *ahead, IndexScanDesc scan, const Buffer *vm_buffer,
 		ahead->returned + Max(0, rows - 1);
 
 	/*
-	 * Many at a time, so that neighbours combine and one submission serves.
-	 * In block order, rather wait for the next leaf page than sort without it:
-	 * heap reads are in flight meanwhile.
+	 * Append many blocks at a time, so that neighbours are combined and
+	 * submitted together.  In block order, wait for the next leaf page rather
+	 * than sort without it: heap reads are in flight meanwhile.
 	 */
 	if (wanted <= 0 ||
 		wanted < (ahead->sorted ? distance / 2 :
@@ -332,7 +334,7 @@ HeapAheadFill(HeapAhead *ahead, IndexScanDesc scan, const Buffer *vm_buffer,
 		return;
 	}
 
-	/* the scan holds a page, which it has not to be told of */
+	/* the page that the scan has pinned need not be read ahead */
 	if (ahead->appended == InvalidBlockNumber ||
 		EntriesAheadOrdinal(ahead->entries) == ahead->returned)
 		ahead->appended = LookaheadHeapBlock(scan);

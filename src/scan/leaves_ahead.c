@@ -34,27 +34,27 @@
 /* The most leaf pages ahead. */
 #define MAX_LEAVES 256
 
-/* Start at least so many at once, once the distance allows it. */
+/* Start at least this many reads at once, if the distance allows it. */
 #define FILL_LEAVES 16
 
 /*
- * Where a LIMIT wants fewer leaf pages than that, the scan reads them by itself
- * as fast as another process can be woken to do it.
+ * Where a LIMIT wants fewer leaf pages than this, none is read ahead: the scan
+ * itself reads them as fast as another process can be woken to do so.
  */
 #define LEAST_LEAVES 8
 
-/* Pages of the level above that may be looked at for one refill. */
+/* The most parent pages that are looked at for one refill. */
 #define PARENTS_PER_FILL 4
 
-/* The most of them that are read ahead for a series of searches. */
+/* The most parent pages that are read ahead for a series of searches. */
 #define MAX_PARENTS 8
 
-/* Pages in a row that are not in the list, until it is made anew. */
+/* After so many consecutive pages that are not in it, the list is made anew. */
 #define MISSES_TO_LIST 4
 
 /*
- * Leaf pages that a scan must have come to: most of those that are left early
- * are so on their first.
+ * Leaf pages that a scan must have visited before any is read ahead: most of
+ * the scans that are abandoned are abandoned on their first page.
  */
 #define LEAVES_BEFORE 2
 
@@ -64,7 +64,7 @@ typedef struct Leaf
 	bool		is_probe;		/* left out, to be read by the scan itself */
 } Leaf;
 
-/* What it takes to read ahead. */
+/* The state of a scan while it reads ahead. */
 typedef struct LeafList
 {
 	BTreeChildren children;
@@ -175,7 +175,7 @@ count_read(const LeafList *list, int n)
 	return nread;
 }
 
-/* Remove them; and the same. */
+/* Remove the first "n" leaf pages of the queue; return count_read() of them. */
 static int
 remove_first(LeafList *list, int n)
 {
@@ -187,7 +187,7 @@ remove_first(LeafList *list, int n)
 	return nread;
 }
 
-/* The parent's children are of no use; list them when they are wanted. */
+/* Forget the list of children; it is made anew when it is wanted. */
 static void
 forget_children(LeavesAhead *leaves)
 {
@@ -200,7 +200,7 @@ forget_children(LeavesAhead *leaves)
 	MemoryContextReset(list->mcxt);
 }
 
-/* Nor is what has been started. */
+/* Forget the list of children and the queue of started leaf pages. */
 static void
 forget_list(LeavesAhead *leaves)
 {
@@ -281,8 +281,9 @@ LeavesAheadLookedAt(LeavesAhead *leaves, BlockNumber page)
 }
 
 /*
- * The scan has come to a page.  Returns the number of those, up to it, that
- * were read ahead.  *probe: it is one that was left out.
+ * The scan has come to a page.  Remove it, and the pages before it, from the
+ * queue; return how many of them were read ahead.  *probe is set if this page
+ * was left out as a probe.
  */
 static int
 arrive(LeavesAhead *leaves, BlockNumber page, bool *probe)
@@ -297,7 +298,7 @@ arrive(LeavesAhead *leaves, BlockNumber page, bool *probe)
 		return remove_first(list, i + 1);
 	}
 
-	/* it may have overtaken us */
+	/* the scan may have overtaken the queue */
 	for (i = list->given; i < list->children.n; i++)
 		if (list->children.blocks[i] == page)
 		{
@@ -326,7 +327,7 @@ LeavesAheadBefore(LeavesAhead *leaves, IndexScanDesc scan, ScanDirection dir,
 	BTScanOpaque so = (BTScanOpaque) scan->opaque;
 	const Leaf *first;
 
-	/* it was restored to another page, perhaps */
+	/* the scan may have been restored to another page */
 	if (BTScanPosIsValid(so->currPos) &&
 		leaves->page != InvalidBlockNumber &&
 		so->currPos.currPage != leaves->page)
@@ -334,7 +335,7 @@ LeavesAheadBefore(LeavesAhead *leaves, IndexScanDesc scan, ScanDirection dir,
 	first = leaves->list != NULL && leaves->list->nleaves > 0 ?
 		&leaves->list->leaves[0] : NULL;
 
-	/* 18 does not time how long it waits for a read that is in flight */
+	/* 18 does not time waits for a read that was started earlier */
 	if (first != NULL && !first->is_probe && dir == leaves->dir)
 		PageReadAbandon(leaves->index, &first->page);
 	step->timed = LeafPolicyTimes(leaves->policy) ||
@@ -424,7 +425,7 @@ judge_order(LeavesAhead *leaves)
 	LeafPolicyOrder(leaves->policy, adjacent >= (children->n - 1) * 3 / 4);
 }
 
-/* Learn more by a look at a page in a pinned buffer, which is released. */
+/* Fill the list from a page in a pinned buffer, and release the pin. */
 static void
 examine(BTreeChildren *children, IndexScanDesc scan, Buffer buffer)
 {
@@ -433,7 +434,7 @@ examine(BTreeChildren *children, IndexScanDesc scan, Buffer buffer)
 		ReleaseBuffer(buffer);
 }
 
-/* Learn more by one look at a page, which is waited for, or by one search. */
+/* Fill the list from one page, whose read is waited for, or by one search. */
 static void
 examine_next(LeavesAhead *leaves, IndexScanDesc scan, BTreeChildren *children)
 {
@@ -470,8 +471,8 @@ start_parent(LeavesAhead *leaves, BlockNumber block, PageRead *page)
 }
 
 /*
- * A series of searches comes to many parents, each for a few leaf pages.  Read
- * those ahead, too, as the level above them tells.
+ * A series of searches visits many parent pages, each for a few leaf pages.
+ * Read the parents ahead, too, as listed by the level above them.
  */
 static void
 fill_parents(LeavesAhead *leaves, IndexScanDesc scan)
@@ -502,7 +503,7 @@ fill_parents(LeavesAhead *leaves, IndexScanDesc scan)
 	}
 }
 
-/* The parent that follows is being read, or that begins now. */
+/* Start to read the next parent page, unless it has been read ahead. */
 static void
 read_parent(LeavesAhead *leaves)
 {
@@ -523,8 +524,8 @@ read_parent(LeavesAhead *leaves)
 }
 
 /*
- * Know of at least one more leaf page; false if there is none, or its parent is
- * still being read and need not be waited for.
+ * Make sure that the list has at least one more leaf page; false if there is
+ * none, or if its parent is still being read and need not be waited for.
  */
 static bool
 know_more(LeavesAhead *leaves, IndexScanDesc scan, bool wait)
@@ -539,7 +540,7 @@ know_more(LeavesAhead *leaves, IndexScanDesc scan, bool wait)
 			return false;
 		if (list->is_reading)
 		{
-			/* while there is something ahead, it need not be waited for */
+			/* do not wait for it while there are leaf pages ahead */
 			if ((!wait || list->nleaves > list->looked) &&
 				!PageReadIsDone(&list->reading))
 				return false;
@@ -558,7 +559,7 @@ know_more(LeavesAhead *leaves, IndexScanDesc scan, bool wait)
 	return true;
 }
 
-/* Make the list, if there is none. */
+/* Make the list of children, if there is none. */
 static bool
 make_list(LeavesAhead *leaves, IndexScanDesc scan, ScanDirection dir,
 		  bool from_start)
@@ -702,8 +703,8 @@ fill(LeavesAhead *leaves, IndexScanDesc scan, int wanted, bool wait)
 }
 
 /*
- * How many leaf pages hold so many rows, beyond the scan's own, if all hold as
- * many matches as that?
+ * How many leaf pages after the scan's own hold so many rows, if each of them
+ * holds as many matches as its own?
  */
 static int
 leaves_of_rows(IndexScanDesc scan, ScanDirection dir, int64 rows)

@@ -63,7 +63,7 @@ fetch_entry(ScanNode *node, IndexScanDesc scan, ScanDirection direction,
 	return ScanFetch(node, scan, direction, slot);
 }
 
-/* When a scan is begun again its slot is empty, and it owes nothing. */
+/* Notice that the scan was begun again: its slot is empty then. */
 static pg_attribute_always_inline void
 look_if_anew(ScanNode *node, const TupleTableSlot *slot)
 {
@@ -74,7 +74,7 @@ look_if_anew(ScanNode *node, const TupleTableSlot *slot)
 	}
 }
 
-/* The next row of an index scan. */
+/* Return the next row of an index scan, before filter and projection. */
 static pg_attribute_always_inline TupleTableSlot *
 index_next(ScanNode *node, IndexScanState *state)
 {
@@ -223,7 +223,7 @@ index_only_next(ScanNode *node, IndexOnlyScanState *state)
 	return ExecClearTuple(slot);
 }
 
-/* MemoryContextReset(), which most rows do not need to call. */
+/* Reset a memory context; the inlined tests save most rows the call. */
 static inline void
 reset_if_used(MemoryContext mcxt)
 {

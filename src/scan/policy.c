@@ -82,7 +82,7 @@ stop_ahead(Policy *policy)
 	ReadClockStart(&policy->clock);
 }
 
-/* What a probe has shown.  True if reads are fast. */
+/* Judge the time that a probe took; true if reads are fast. */
 static bool
 probed(Policy *policy, double read_us)
 {

@@ -46,12 +46,12 @@ is_unique_lookup(Relation index, ScanKey keys, int nkeys)
 	return true;
 }
 
-/* Why a scan is left to the server, or NULL. */
+/* The reason why a scan is left to the server, or NULL. */
 static inline const char *
 refusal_of(Relation heap, Relation index, ScanKey keys, int nkeys,
 		   int norderbys)
 {
-	/* first, as the shortest of queries have the least time to lose */
+	/* test this first, as the shortest queries have the least time to lose */
 	if (is_unique_lookup(index, keys, nkeys))
 		return "at most one row";
 	if (lookahead_max_distance == 0)
@@ -169,7 +169,7 @@ reason_of(const ScanNode *node)
 										 "nothing to wait for";
 }
 
-/* The line's part that tells of heap blocks. */
+/* Append the part of the line that is about heap blocks. */
 static void
 explain_blocks(const HeapAheadReport *report, ExplainState *es)
 {
