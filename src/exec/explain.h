@@ -16,7 +16,7 @@
 /* Install the hook; called once, when the library is loaded. */
 extern void TakenExplainInit(void);
 
-/* The line, or the property, of a node for which nothing was read ahead. */
+/* Print the line or the property of a node that read nothing ahead. */
 struct ExplainState;
 extern void TakenExplainUnused(const char *reason, struct ExplainState *es);
 

@@ -73,7 +73,7 @@ ReadClockGrant(ReadClock *clock, int least, int most)
 	clock->granted = ReadClockDoubled(clock->granted, least, most);
 }
 
-/* Reads are timed again; those before do not count. */
+/* Begin to time reads again; forget those timed before. */
 static inline void
 ReadClockStart(ReadClock *clock)
 {
@@ -81,9 +81,10 @@ ReadClockStart(ReadClock *clock)
 }
 
 /*
- * The scan waited for a read.  read_us: how long, in microseconds (-1: not
- * timed).  others_slow: another node of the query has seen that reads are slow.
- * Returns whether reads have been seen to be slow.
+ * Note that the scan waited for a read.  read_us: its time in microseconds,
+ * or -1 if it was not timed.  others_slow: another node of the query has
+ * found that reads are slow.  Returns whether reads have turned out to be
+ * slow.
  */
 static inline bool
 ReadClockRead(ReadClock *clock, double read_us, bool others_slow)

@@ -18,7 +18,7 @@ typedef struct RowBounds
 	bool		may_stop;		/* a LIMIT further above may stop it, too */
 } RowBounds;
 
-/* Go from a node to its children. */
+/* Turn the bounds of a node into those of its children. */
 extern void RowBoundsBelow(RowBounds *bounds, PlanState *plan_state);
 
 /*

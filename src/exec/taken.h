@@ -30,7 +30,7 @@ typedef enum TakenRole
 	TAKEN_ROLES
 } TakenRole;
 
-/* What one kind of takeover does; a room that drives nodes registers one. */
+/* One kind of takeover; each directory that drives nodes registers one. */
 typedef struct Taker
 {
 	const bool *enabled;		/* the setting that switches the takeover */
@@ -119,7 +119,7 @@ TakenBy(const PlanState *plan_state, TakenRole role)
 	return query->nodes[plan_state->plan->plan_node_id][role];
 }
 
-/* What is kept for a node that has been taken. */
+/* The state of a node that has been taken. */
 static inline Taken *
 TakenNode(const PlanState *plan_state)
 {
@@ -127,12 +127,12 @@ TakenNode(const PlanState *plan_state)
 	return TakenBy(plan_state, TAKEN_ITSELF);
 }
 
-/* What is kept for any node, or NULL if it has not been taken. */
+/* The state of a node, or NULL if it has not been taken. */
 extern Taken *TakenFind(const PlanState *plan_state);
 
 extern TakenQuery *TakenQueryMake(EState *estate);
 
-/* Add a node.  NULL if another of the same plan_node_id is there already. */
+/* Add a node; NULL if there is another one with the same plan_node_id. */
 extern Taken *TakenAdd(TakenQuery *query, PlanState *plan_state,
 					   const Taker *taker);
 
@@ -142,7 +142,7 @@ extern Taken *TakenAdd(TakenQuery *query, PlanState *plan_state,
  */
 extern bool TakenAddRole(Taken *taken, PlanState *plan_state, TakenRole role);
 
-/* No node of a query will be executed again. */
+/* End all nodes of a query, none of which will be executed again. */
 extern void TakenQueryEnd(TakenQuery *query, bool wait);
 
 /*

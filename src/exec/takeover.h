@@ -14,8 +14,8 @@
 extern void TakeoverRegister(const Taker *taker);
 
 /*
- * Why no taker serves a node of a kind that one of them serves; NULL if the
- * node is of no such kind, or is served.
+ * Return the reason why a node is not served although a taker serves its kind;
+ * NULL if no taker does, or if the node is served.
  */
 extern const char *TakeoverRefusal(PlanState *plan_state);
 

@@ -56,10 +56,10 @@ typedef struct BTreeChildren
 } BTreeChildren;
 
 /*
- * Begin a list for a scan whose keys have been preprocessed, by pages of level
- * 1; if the level is 2, it is these pages that are told of.  from_start: of
- * all its leaf pages, as it has not begun; else of those that follow the page
- * on which it stands.  False if there is no knowing them: there are none, or
+ * Begin a list of pages for a scan whose keys have been preprocessed.  level:
+ * 1 to list leaf pages, 2 to list pages of level 1.  from_start: list all
+ * pages of a scan that has not begun; else those that follow the page on
+ * which it stands.  Return false if they cannot be known: there are none, or
  * the scan is ended by comparing rows, or skips to values that cannot be
  * compared, or shares its pages with other processes (parallel scan).  Memory
  * that the list needs later comes from the current context.

@@ -15,10 +15,10 @@
 typedef struct BTreeDescents BTreeDescents;
 
 /*
- * Does it take a second scan to look beyond the current page of a scan?  So it
- * does for arrays, skip arrays and row comparisons.  False where that is no
- * help either: in a parallel scan, whose pages other processes may take, and in
- * a serializable transaction, for which it would take predicate locks.
+ * Does it take a second scan to look beyond the current page of a scan?  It
+ * does for arrays, skip arrays and row comparisons.  False where a second scan
+ * is no help either: in a parallel scan, whose pages other processes may take,
+ * and in a serializable transaction, for which it would take predicate locks.
  */
 extern bool BTreeNeedsDescents(IndexScanDesc scan);
 
@@ -42,7 +42,7 @@ extern bool BTreeDescentsNext(BTreeDescents *descents, IndexScanDesc scan,
  */
 extern int	BTreeDescentsOwed(BTreeDescents *descents);
 
-/* The scan has moved in a way that was not foreseen. */
+/* Forget the place of the second scan, as the scan has moved unexpectedly. */
 extern void BTreeDescentsReset(BTreeDescents *descents);
 
 extern void BTreeDescentsDestroy(BTreeDescents *descents);

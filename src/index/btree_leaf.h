@@ -42,7 +42,7 @@ extern BTreeLeaf *BTreeLeafCreate(MemoryContext mcxt);
 
 extern void BTreeLeafDestroy(BTreeLeaf *leaf);
 
-/* Make it describe a page of which nothing is known yet. */
+/* Make "leaf" describe a page about which nothing is known yet. */
 extern void BTreeLeafInit(BTreeLeaf *leaf, BlockNumber page);
 
 /* Make room for more entries. */

@@ -49,7 +49,7 @@ extern BTreeLookup *BTreeLookupCreate(MemoryContext mcxt, Relation index,
 /* Does a lookup need the argument of a key?  Only the server tests others. */
 extern bool BTreeLookupUses(const ScanKeyData *key);
 
-/* Where to begin; false if that is not known. */
+/* Find the page where a search begins; false if it is not known. */
 extern bool BTreeLookupRoot(const BTreeLookup *lookup, BTreePlace *place);
 
 /*

@@ -33,7 +33,7 @@ IndexPageHasSpecial(Page page, Size size)
 	return PageGetSpecialSize(page) == MAXALIGN(size);
 }
 
-/* The error, if a page that is not new has no such area. */
+/* Raise the error if a page that is not new has no such area. */
 static inline void
 IndexPageCheckSpecial(Relation index, BlockNumber block, Page page, Size size)
 {

@@ -25,7 +25,7 @@ typedef struct ScanPosition
 	int			current;		/* the entry returned last */
 } ScanPosition;
 
-/* Do we know the scan descriptors of this index?  Those of core's methods. */
+/* Is this an index of one of core's methods, whose scan descriptors we know? */
 extern bool ScanPositionIsKnown(Relation index);
 
 extern ScanPosition ScanPositionOf(IndexScanDesc scan);

@@ -68,7 +68,7 @@ typedef struct InnerShared
  */
 extern PlanState *InnerIndexScan(PlanState *node);
 
-/* The table that it scans, and whether its index is one that is known here. */
+/* The table that such a node scans; and whether we can search its index. */
 extern Relation InnerTable(PlanState *scan);
 extern bool InnerIndexIsKnown(PlanState *scan);
 
@@ -79,21 +79,22 @@ extern bool InnerIndexIsKnown(PlanState *scan);
 extern int64 InnerMisses(PlanState *scan);
 
 /*
- * NULL, and *refusal tells why, if it cannot be told what the scan will read.
- * is_child: the join gets its rows.  The owner of its reads is "shared"; see
+ * Create the state for looking ahead in a scan.  Return NULL, and the reason in
+ * *refusal, if it cannot be known what the scan will read.  is_child: the join
+ * itself gets the scan's rows.  The owner of its reads is "shared"; see
  * PageReadsWait().
  */
 extern InnerAhead *InnerAheadCreate(InnerShared *shared, PlanState *scan,
 									bool is_child, const char **refusal);
 
-/* A row has been queued. */
+/* Begin the work for a row that has been queued. */
 extern void InnerAheadBegin(InnerAhead *inner, InnerRow *row);
 
-/* Around InnerAheadAdvance(), which is called for each row in between. */
+/* Call these before and after the calls of InnerAheadAdvance() for all rows. */
 extern void InnerAheadOpen(InnerAhead *inner);
 extern void InnerAheadClose(InnerAhead *inner);
 
-/* Do for a row what can be done; wait for its page, if "wait". */
+/* Do for a row what can be done now; wait: wait for the page that it needs. */
 extern void InnerAheadAdvance(InnerAhead *inner, InnerRow *row,
 							  TupleTableSlot *slot, bool wait);
 
@@ -107,7 +108,7 @@ extern bool InnerAheadIsBehind(const InnerAhead *inner);
 extern void InnerAheadNeighbours(InnerAhead *inner, int *blocks,
 								 int *neighbours);
 
-/* The inner scan is to account for what has been read ahead for it. */
+/* Call these around a step of the scan, to count what was read ahead for it. */
 extern void InnerAheadSettleBegin(InnerAhead *inner);
 extern void InnerAheadSettleEnd(InnerAhead *inner);
 

@@ -68,7 +68,7 @@ extern InnerSide *InnerSideCreate(Taken *taken, bool settings_stay,
 extern void InnerSideTake(InnerSide *side);
 extern void InnerSideGiveBack(InnerSide *side);
 
-/* The blocks that its scans have read while they were executed so. */
+/* Return how many blocks the scans have read while inner_side.c ran them. */
 extern int64 InnerSideMisses(const InnerSide *side);
 
 /* Begin the work for a row that has been queued. */

@@ -54,7 +54,7 @@ typedef struct JoinNode
 /* next_outer.c: the ExecProcNode function of the outer child. */
 extern TupleTableSlot *JoinNextOuter(PlanState *outer);
 
-/* What it has done so far, if it is not executed again. */
+/* Return the counters, as if the join were not executed again. */
 extern JoinCounters JoinTell(const JoinNode *node);
 
 /* The nested loop will not be executed again; see Taker.end. */

@@ -14,7 +14,7 @@
 
 #include "nodes/execnodes.h"
 
-/* One of them, whose column is that of the outer row. */
+/* One value: a column of the outer row, and its parameter. */
 typedef struct OuterValue
 {
 	int			paramno;
@@ -34,22 +34,22 @@ typedef struct OuterValues
 extern OuterValues *OuterValuesCreate(NestLoopState *join);
 
 /*
- * Remove them from a list of parameters that something uses.  False if it uses
- * none of them.
+ * Remove the values' parameters from a list.  Return false if the list has none
+ * of them.
  */
 extern bool OuterValuesRemove(const OuterValues *values, List **params);
 
 /*
- * Have all parameters in a list been computed?  One that has not been would be,
- * by looking at it.
+ * Have all parameters in a list been computed?  To look at one that has not
+ * been would compute it.
  */
 extern bool OuterValuesKnow(const OuterValues *values, const List *params);
 
-/* Set the parameters to the values of a row, and back. */
+/* Set the parameters to the values of a row; set them back. */
 extern void OuterValuesSet(OuterValues *values, TupleTableSlot *slot);
 extern void OuterValuesRestore(OuterValues *values);
 
-/* While they are set: the value as it is now. */
+/* The present state of a parameter. */
 static inline const ParamExecData *
 OuterValueNow(const OuterValues *values, int i)
 {

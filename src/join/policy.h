@@ -44,10 +44,10 @@ typedef struct JoinPolicy
 
 extern void JoinPolicyInit(JoinPolicy *policy, bool forced);
 
-/* The most rows ahead; at least 1. */
+/* Set the most rows ahead; at least 1. */
 extern void JoinPolicySetMaximum(JoinPolicy *policy, int max_distance);
 
-/* The join must not look ahead. */
+/* Never look ahead in this join. */
 extern void JoinPolicyForbid(JoinPolicy *policy);
 
 /* In TIME: is the inner scan of the next row to be timed? */
@@ -73,8 +73,9 @@ extern void JoinPolicyTimed(JoinPolicy *policy, bool was_read, double read_us,
 extern void JoinPolicyRow(JoinPolicy *policy, bool was_read);
 
 /*
- * In AHEAD: so many blocks of the inner table were read ahead, of which so many
- * follow the one before, and the kernel reads ahead, too.
+ * In AHEAD: note how many blocks of the inner table were read ahead, and how
+ * many of them follow the one before, so that the kernel reads them ahead,
+ * too.
  */
 extern void JoinPolicyBlocks(JoinPolicy *policy, int blocks, int neighbours);
 

@@ -18,13 +18,14 @@
 /* The children of an Append or MergeAppend node; 0 of any other node. */
 extern int	AppendChildren(PlanState *node, PlanState ***children);
 
-/* Does it prune for each scan of it? */
+/* Does an Append node prune its children for each scan of it? */
 extern bool PruningIsDone(PlanState *append);
 
 /*
- * If it does: can that be done for an outer row that is ahead, without doing
- * more, or failing for the sake of a value?  The numbers of the executor's
- * parameters that it uses are added to a list, as by SafeExpression().
+ * Can that pruning be done for an outer row that is ahead, without any other
+ * effect, and without an error that depends on a value?  The numbers of the
+ * executor's parameters that it uses are added to a list, as by
+ * SafeExpression().
  */
 extern bool PruningIsSafe(PlanState *append, bool settings_stay,
 						  List **params);

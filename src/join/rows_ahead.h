@@ -29,7 +29,10 @@ typedef struct RowAhead
 	InnerParts	inner;
 } RowAhead;
 
-/* capacity: the most rows ahead; bytes: what they may take, about. */
+/*
+ * Create a ring.  capacity: the most rows; bytes: what they may take,
+ * roughly.
+ */
 extern RowsAhead *RowsAheadCreate(MemoryContext mcxt, int capacity, Size bytes);
 
 /* The number of rows that have been added and not been handed out. */

@@ -38,22 +38,25 @@ typedef struct HeapAhead HeapAhead;
 extern HeapAhead *HeapAheadCreate(const Taken *taken, Relation heap,
 								  Relation index, int reads, int window);
 
-/* The most blocks that it may hold, once it was told where the scan is. */
+/*
+ * The most blocks that the window may hold, once HeapAheadFollow() was
+ * called.
+ */
 extern int	HeapAheadCapacity(const HeapAhead *ahead);
 
 /* Does it read in block order? */
 extern bool HeapAheadIsSorted(const HeapAhead *ahead);
 
-/* The blocks that it holds. */
+/* The number of blocks that the window holds. */
 extern int	HeapAheadSize(const HeapAhead *ahead);
 
-/* The scan does not come where it was ahead: no read is owed; see uncount.h. */
+/* Owe no reads: the scan will not come to what was read; see uncount.h. */
 extern void HeapAheadOweNothing(HeapAhead *ahead);
 
-/* The reads owed for pages of the index, to be settled when it steps there. */
+/* The reads owed for index pages, to be settled when the scan steps there. */
 extern int *HeapAheadIndexOwed(HeapAhead *ahead);
 
-/* Share this with the scan, which comes to the same leaf pages later. */
+/* Share the scan's state that reads leaf pages ahead. */
 extern void HeapAheadSetLeaves(HeapAhead *ahead, LeavesAhead *leaves);
 
 /*
@@ -65,10 +68,10 @@ extern bool HeapAheadFollow(HeapAhead *ahead, IndexScanDesc scan,
 							bool anew);
 
 /*
- * After that: start reading, so that "distance" blocks are held for the next
- * "rows" entries.  vm_buffer: a page of the visibility map that an index-only
- * scan holds, NULL for other scans.  probe: in index order, leave one block
- * out.
+ * After HeapAheadFollow(): start reading, so that "distance" blocks are held
+ * for the next "rows" entries.  vm_buffer: a page of the visibility map that
+ * an index-only scan holds, NULL for other scans.  probe: in index order,
+ * leave one block out.
  */
 extern void HeapAheadFill(HeapAhead *ahead, IndexScanDesc scan,
 						  const Buffer *vm_buffer, int distance, int64 rows,
@@ -91,7 +94,7 @@ extern bool HeapAheadWasVisited(const HeapAhead *ahead, BlockNumber block);
 /* Are reads owed for pages of the visibility map? */
 extern bool HeapAheadOwesHeap(const HeapAhead *ahead);
 
-/* VM_ALL_VISIBLE() of the scan itself. */
+/* Ask VM_ALL_VISIBLE() for the scan itself. */
 extern bool HeapAheadAllVisible(HeapAhead *ahead, BlockNumber block,
 								Buffer *vm_buffer);
 
@@ -107,7 +110,7 @@ extern void HeapAheadFinish(HeapAhead *ahead);
 /* The node will not be executed again; see Taker.end. */
 extern void HeapAheadEnd(HeapAhead *ahead, bool wait);
 
-/* What it has done so far. */
+/* What has been done so far. */
 typedef struct HeapAheadReport
 {
 	ScanCounters counters;

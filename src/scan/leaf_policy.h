@@ -58,10 +58,10 @@ LeafPolicyTimes(const LeafPolicy *policy)
  */
 extern void LeafPolicyPage(LeafPolicy *policy, double read_us);
 
-/* Other reads of the query are known to be slow: none need be timed here. */
+/* Note that other reads of the query are slow: none need be timed here. */
 extern void LeafPolicyIsSlow(LeafPolicy *policy);
 
-/* Do coming leaf pages follow each other on disk, in the order of the scan? */
+/* Note whether coming leaf pages follow each other on disk, in scan order. */
 extern void LeafPolicyOrder(LeafPolicy *policy, bool in_order);
 
 /* In AHEAD: reads were started; so many leaf pages were found, so many not. */

@@ -66,7 +66,7 @@ extern void LeavesAheadAfter(LeavesAhead *leaves, IndexScanDesc scan,
  */
 extern void LeavesAheadReadSeen(LeavesAhead *leaves);
 
-/* Is it to be called before and after each step? */
+/* Must LeavesAheadBefore() and -After() be called around each step? */
 extern bool LeavesAheadIsActive(const LeavesAhead *leaves);
 
 /*
@@ -84,29 +84,29 @@ extern void LeavesAheadFill(LeavesAhead *leaves, IndexScanDesc scan,
 extern int	LeavesAheadFillAtStart(LeavesAhead *leaves, IndexScanDesc scan,
 								   int most);
 
-/* Has all of the scan's range been started, as far as it is known? */
+/* Has all of the scan's range, as far as it is known, been started? */
 extern bool LeavesAheadListEnds(const LeavesAhead *leaves);
 
 /* How many more leaf pages are wanted ahead than have been started. */
 extern int	LeavesAheadRoom(const LeavesAhead *leaves);
 
-/* The read of a leaf page, if it has been started. */
+/* Return the read of a leaf page in *page; false if it was not started. */
 extern bool LeavesAheadIsReading(const LeavesAhead *leaves, BlockNumber block,
 								 PageRead *page);
 
-/* Somebody looks at this leaf page ahead of the scan: go on from there. */
+/* Note that this leaf page is being looked at ahead of the scan. */
 extern void LeavesAheadLookedAt(LeavesAhead *leaves, BlockNumber page);
 
-/* The scan has come to its end, or was moved: what is read ahead is void. */
+/* Forget what is ahead: the scan has ended, or was moved. */
 extern void LeavesAheadForget(LeavesAhead *leaves);
 
 /* The node will not be executed again; see Taker.end. */
 extern void LeavesAheadEnd(LeavesAhead *leaves, bool wait);
 
-/* What it has done so far; what is still ahead is not used. */
+/* Return the counters; what is still ahead counts as unused. */
 extern ScanCounters LeavesAheadTell(const LeavesAhead *leaves);
 
-/* The part of EXPLAIN's line that tells of them, or the properties. */
+/* Print EXPLAIN's part of the line, or its properties, about leaf pages. */
 struct ExplainState;
 extern void LeavesAheadExplain(const ScanCounters *counters,
 							   struct ExplainState *es);

@@ -14,7 +14,7 @@
 
 #include "exec/read_clock.h"
 
-/* In WATCH, one entry in so many (and one) is looked at. */
+/* In WATCH, the number of entries that pass between two that are looked at. */
 #define POLICY_LOOK_ENTRIES 16
 
 typedef enum PolicyMode

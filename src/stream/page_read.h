@@ -94,10 +94,10 @@ extern void PageReadAbandon(Relation rel, const PageRead *page);
 /* What a window needs besides. */
 
 /*
- * The same, and read the page in the ordinary way if that gives none.  Counts
- * for one access in all, unless the page had to be read twice.  Sets *was_read
- * if it had to be read, then or now, and *evicted if it was no longer there,
- * or not valid.
+ * Do as PageReadFinish(), but read the page in the ordinary way if that gives
+ * no buffer.  Counts for one access in all, unless the page had to be read
+ * twice.  Sets *was_read if it had to be read, then or now, and *evicted if
+ * it was no longer there, or not valid.
  */
 extern Buffer PageReadTake(Relation rel, const PageRead *page, bool *was_read,
 						   bool *evicted);
@@ -131,8 +131,8 @@ extern PagesStarted PageReadStartRange(Relation rel, BlockNumber block,
 extern int	PageReadsInFlight(const void *owner);
 
 /*
- * Wait for all of them, or just for the one that was started first.  False if
- * there is none.
+ * Wait for an owner's reads, for all of them or only for the one that was
+ * started first.  Return false if there is none.
  */
 extern bool PageReadsWait(const void *owner, bool all);
 

@@ -41,7 +41,7 @@ ReadRateAllows(const ReadRate *rate)
 		rate->granted > 0;
 }
 
-/* One more block is asked for. */
+/* Count one more block that is asked for. */
 static inline void
 ReadRateUse(ReadRate *rate)
 {

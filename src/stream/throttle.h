@@ -60,9 +60,9 @@ ThrottleWait(const Throttle *throttle, int64 now, int rate)
 }
 
 /*
- * The next batch begins: how many blocks is it?  Time that the reader itself
- * took too long for its last batch is made good, up to the length of a batch.
- * Not for a rate of 0.
+ * Begin the next batch; return its number of blocks.  Time that the reader
+ * itself took too long for its last batch is made good, up to the length of a
+ * batch.  Not for a rate of 0.
  */
 static inline int64
 ThrottleGrant(Throttle *throttle, int64 now, int rate)

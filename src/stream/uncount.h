@@ -96,7 +96,7 @@ HitsSince(Relation rel, const CountsBefore *before)
 	return *UsageHits(rel) - before->hits;
 }
 
-/* The reads that have been counted since then; and the same applies. */
+/* The reads that have been counted since then; see HitsSince(). */
 static inline int64
 ReadsSince(Relation rel, const CountsBefore *before)
 {
@@ -147,8 +147,8 @@ SettleHits(Relation rel, int *owed, const CountsBefore *before)
 }
 
 /*
- * The same, where whatever the scan has to read by itself had been read ahead
- * and was evicted: it is counted already.
+ * Do as SettleHits() where all that the scan reads by itself had been read
+ * ahead and was evicted, so that its reads have been counted already.
  */
 static inline void
 SettleReads(Relation rel, int *owed, const CountsBefore *before)

@@ -126,7 +126,7 @@ extern void WindowForget(Window *window);
  */
 extern void WindowDrain(Window *window);
 
-/* Drain and free. */
+/* Drain a window and free it. */
 extern void WindowDestroy(Window *window);
 
 extern const WindowCounters *WindowGetCounters(const Window *window);
