@@ -29,7 +29,7 @@ from pathlib import Path
 
 import psycopg
 
-from matrix import BUILD, ROOT, BuildFailed, build, servers_directory
+from matrix import BUILD, FLAGS_OF_GCC, ROOT, BuildFailed, build, newest_clang, servers_directory
 from pg_lookahead.server.cluster import Cluster
 from pg_lookahead.server.home import Home
 from pg_lookahead.server.installation import ClusterError
@@ -105,10 +105,7 @@ SETTINGS = {
 
 def fuzzing_server(servers: Path) -> Path:
     """Return the pg_config of a copy of the embedded server with the extension to be fuzzed."""
-    compilers = [path.name for path in Path("/usr/bin").glob("clang-[0-9]*") if path.name[6:].isdigit()]
-    if not compilers:
-        raise BuildFailed("there is no clang (Debian, Ubuntu: apt install clang)")
-    compiler = max(compilers, key=lambda name: int(name[6:]))
+    compiler = newest_clang()
     machine = platform.machine()
     pg_config = copy_of_server(servers / "fuzzed")
     build(
@@ -116,8 +113,7 @@ def fuzzing_server(servers: Path) -> Path:
         pg_config,
         f"CC={compiler}",
         "COPT=-fsanitize=address,undefined,fuzzer-no-link -fno-sanitize-recover=undefined -shared-libasan"
-        " -fno-omit-frame-pointer -g -O1 -w -Wno-unknown-warning-option -Wno-ignored-optimization-argument"
-        " -Qunused-arguments",
+        f" -fno-omit-frame-pointer -g -O1 -w {FLAGS_OF_GCC}",
         f"SHLIB_LINK={library(f'libclang_rt.fuzzer_no_main-{machine}.a', compiler)}"
         " -lstdc++ -lm -Wl,-Bsymbolic",
         more=[MODULE],

@@ -90,6 +90,16 @@ def installed_servers(text: str) -> dict[int, Path]:
     return {Installation.find(word).major: Path(word) for word in text.split()}
 
 
+def newest_clang() -> str:
+    """Return the name of the newest clang that is installed, such as ``clang-19``.
+
+    BuildFailed if there is none."""
+    compilers = [path.name for path in Path("/usr/bin").glob("clang-[0-9]*") if path.name[6:].isdigit()]
+    if not compilers:
+        raise BuildFailed("there is no clang (Debian, Ubuntu: apt install clang)")
+    return max(compilers, key=lambda name: int(name[6:]))
+
+
 def build(name: str, pg_config: Path, *variables: str, more: Sequence[Path] = ()) -> Path:
     """Build the extension in a copy of the sources and install it; the directory of the copy.
 
@@ -114,6 +124,10 @@ def build(name: str, pg_config: Path, *variables: str, more: Sequence[Path] = ()
         told = re.findall(r"^.*(?:error|warning|\*\*\*).*$", done.output, re.M) or ["make failed"]
         raise BuildFailed(told[0].strip())
     return copy
+
+
+FLAGS_OF_GCC = "-Wno-unknown-warning-option -Wno-ignored-optimization-argument -Qunused-arguments"
+"""What lets clang pass over flags that only gcc knows: PGXS gives those that the server was built with."""
 
 
 class BuildFailed(Exception):
@@ -273,9 +287,9 @@ def mirror_answers() -> bool:
 
 
 def run_cells(
-    cells: Sequence[Cell], suites: Sequence[str], trees: Path, say: Callable[[str], None]
+    cells: Sequence[Cell], suites: Sequence[str], trees: Path, say: Callable[[str], None], clang: bool
 ) -> Results:
-    """Provision in the directory ``trees``, build and run."""
+    """Provision in the directory ``trees``, build (by clang, if it is true) and run."""
     results: dict[tuple[Cell, str], Result] = {}
     majors = sorted({cell.major for cell in cells})
     servers = servers_of(majors, trees, say)
@@ -288,7 +302,8 @@ def run_cells(
                 raise pg_config
             can_start(cell, pg_config)
             if cell.major not in built:
-                built[cell.major] = build(str(cell.major), pg_config)
+                compiler = [f"CC={newest_clang()}", f"COPT={FLAGS_OF_GCC}"] if clang else []
+                built[cell.major] = build(str(cell.major), pg_config, *compiler)
                 pg_configs.append(pg_config)
         except (Unavailable, BuildFailed) as error:
             state = "failed" if isinstance(error, BuildFailed) else "not run"
@@ -305,6 +320,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="make matrix MATRIX=...", allow_abbrev=False)
     parser.add_argument("--cells", default="", help="such as 17,18/io_uring; default: all")
     parser.add_argument("--suites", default=",".join(SUITES), help="default: %(default)s")
+    parser.add_argument(
+        "--clang", action="store_true", help="build by the newest clang, not by the server's compiler"
+    )
     parser.add_argument(
         "--forgive-mirror",
         action="store_true",
@@ -323,7 +341,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(str(error))
     started = time.monotonic()
     with servers_directory(ROOT / "build") as trees:
-        results = run_cells(cells, suites, trees, lambda line: console.print(line, highlight=False))
+        results = run_cells(
+            cells, suites, trees, lambda line: console.print(line, highlight=False), options.clang
+        )
     console.print(render(cells, suites, results))
     for line in remarks(results):
         console.print(line, highlight=False, markup=False)
