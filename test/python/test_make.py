@@ -199,12 +199,18 @@ def test_the_metadata_is_what_pgxn_asks_for() -> None:
     assert all(isinstance(tag, str) and len(tag) < 256 for tag in meta["tags"])
 
 
-def test_the_archive_has_the_sources_and_nothing_else() -> None:
-    """What is committed, without what only the repository needs; what PGXN looks for lies at its top."""
-    version = (ROOT / "VERSION").read_text().strip()
+@pytest.fixture(scope="module")
+def archive_file() -> Path:
+    """The archive of the release."""
     done = subprocess.run(["make", "-s", "dist"], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    with zipfile.ZipFile(ROOT / "build" / f"pg_lookahead-{version}.zip") as archive:
+    return ROOT / "build" / f"pg_lookahead-{pg_lookahead.__version__}.zip"
+
+
+def test_the_archive_has_the_sources_and_nothing_else(archive_file: Path) -> None:
+    """What is committed, without what only the repository needs; what PGXN looks for lies at its top."""
+    version = (ROOT / "VERSION").read_text().strip()
+    with zipfile.ZipFile(archive_file) as archive:
         names = {name for name in archive.namelist() if not name.endswith("/")}
     listed = subprocess.run(
         ["git", "ls-tree", "-r", "--name-only", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True
@@ -214,6 +220,40 @@ def test_the_archive_has_the_sources_and_nothing_else() -> None:
     assert {"META.json", "Makefile", "README.md", "LICENSE", "CHANGELOG.md"} <= sources
     built = {name for name in sources if name.endswith((".o", ".so", ".bc", ".pyc", ".deb", ".rpm"))}
     assert not built
+
+
+def test_the_tool_runs_from_a_wheel_of_the_archive(archive_file: Path, tmp_path: Path) -> None:
+    """The wheel has every file of the package, and is complete without the source tree."""
+    with zipfile.ZipFile(archive_file) as archive:
+        archive.extractall(tmp_path)
+    (tree,) = tmp_path.glob("pg_lookahead-*")
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q"]
+    wheels, installed = tmp_path / "wheels", tmp_path / "installed"
+    built = subprocess.run(
+        [*pip, "wheel", "--no-deps", "--no-build-isolation", f"--wheel-dir={wheels}", tree],
+        capture_output=True,
+        text=True,
+    )
+    assert built.returncode == 0, built.stderr
+    (wheel,) = wheels.iterdir()
+    subprocess.run([*pip, "install", "--no-deps", f"--target={installed}", wheel], check=True)
+    sources = {path.relative_to(tree / "python") for path in (tree / "python").rglob("*.*") if path.is_file()}
+    files = {path.relative_to(installed) for path in (installed / "pg_lookahead").rglob("*.*")}
+    assert {path for path in sources if "egg-info" not in str(path)} == {
+        path for path in files if path.suffix != ".pyc"
+    }
+    code = "import pg_lookahead.cli as cli; print(cli.__file__); cli.main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "--version"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(installed)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.splitlines() == [
+        str(installed / "pg_lookahead" / "cli.py"),
+        f"pg_lookahead {pg_lookahead.__version__}",
+    ], done.stderr
 
 
 def test_one_version_everywhere() -> None:
