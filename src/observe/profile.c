@@ -24,7 +24,6 @@
 #include "observe/profile.h"
 #include "observe/profile_internal.h"
 #include "utils/builtins.h"
-#include "utils/guc.h"
 #include "utils/tuplestore.h"
 
 /* Calls nested more deeply are counted, and their time is their caller's. */
@@ -40,6 +39,7 @@ typedef struct Frame
 
 bool		lookahead_track_functions = false;
 ProfileSums lookahead_profile[PROFILE_NFUNCTIONS];
+BufferUsage lookahead_profile_usage_before;
 
 static Frame frames[MAX_DEPTH];
 static int	depth = 0;
@@ -148,8 +148,6 @@ at_xact_event(XactEvent event, void *arg)
 		case XACT_EVENT_PARALLEL_ABORT:
 		case XACT_EVENT_PREPARE:
 			ProfileLeave(0);
-			if (lookahead_track_functions)
-				ProfileRecordAtExit();
 			break;
 		default:
 			break;
@@ -171,19 +169,10 @@ at_subxact_event(SubXactEvent event, SubTransactionId mySubid,
 }
 
 void
-ProfileInit(void)
+ProfileStackInit(void)
 {
-	DefineCustomBoolVariable("pg_lookahead.track_functions",
-							 "Counts and times the functions of scans, diagnostics and VACUUM.",
-							 "Takes effect with the next query.",
-							 &lookahead_track_functions,
-							 false,
-							 PGC_SUSET,
-							 0,
-							 NULL, NULL, NULL);
 	RegisterXactCallback(at_xact_event, NULL);
 	RegisterSubXactCallback(at_subxact_event, NULL);
-	ProfileQueryInit();
 }
 
 /*

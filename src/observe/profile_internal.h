@@ -25,11 +25,11 @@ extern const char *const lookahead_profile_names[PROFILE_NFUNCTIONS];
 /* profile.c: whether a function has been entered and not left. */
 extern bool ProfileIsInside(void);
 
-/* profile_query.c: install the executor's hook. */
-extern void ProfileQueryInit(void);
+/* profile.c: have the ends of transactions take functions off the stack. */
+extern void ProfileStackInit(void);
 
-/* profile_record.c: this process leaves a record at its exit. */
-extern void ProfileRecordAtExit(void);
+/* profile_record.c: a process that has profiled leaves a record at its exit. */
+extern void ProfileRecordInit(void);
 
 /* PostgreSQL's counters of buffers when the first query was profiled. */
 extern BufferUsage lookahead_profile_usage_before;

@@ -1,11 +1,12 @@
 /*-------------------------------------------------------------------------
  *
  * profile_query.c
- *		What can be profiled of a query from outside, whether it looks ahead or
- *		not: its scan nodes, and the access methods of its indexes.
+ *		The setting of function profiles, and what can be profiled of a query
+ *		from outside, whether it looks ahead or not: its scan nodes, and the
+ *		access methods of its indexes.
  *
  * A node gets another ExecProcNodeReal when its query starts, as in
- * scan/node.c and for the same reasons; ours is around the one of look-ahead.
+ * exec/takeover.c and for the same reasons; ours is around that of look-ahead.
  *
  * An access method is called through the routine that hangs on the index in
  * the relation cache of this process.  That of a profiled index is a copy in
@@ -29,6 +30,7 @@
 #include "nodes/nodeFuncs.h"
 #include "observe/profile.h"
 #include "observe/profile_internal.h"
+#include "utils/guc.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 
@@ -62,8 +64,6 @@ static ProfileMethod methods[] = {
 	{BTREE_AM_OID}, {HASH_AM_OID},	 {GIST_AM_OID},
 	{GIN_AM_OID},	{SPGIST_AM_OID}, {BRIN_AM_OID},
 };
-
-BufferUsage lookahead_profile_usage_before;
 
 static profilenode_hash *nodes = NULL;
 static ExecutorStart_hook_type prev_ExecutorStart = NULL;
@@ -241,8 +241,18 @@ profile_ExecutorStart(QueryDesc *queryDesc, int eflags)
 }
 
 void
-ProfileQueryInit(void)
+ProfileInit(void)
 {
+	DefineCustomBoolVariable("pg_lookahead.track_functions",
+							 "Counts and times the functions of scans, diagnostics and VACUUM.",
+							 "Takes effect with the next query.",
+							 &lookahead_track_functions,
+							 false,
+							 PGC_SUSET,
+							 0,
+							 NULL, NULL, NULL);
+	ProfileStackInit();
+	ProfileRecordInit();
 	prev_ExecutorStart =
 		ExecutorStart_hook ? ExecutorStart_hook : standard_ExecutorStart;
 	ExecutorStart_hook = profile_ExecutorStart;

@@ -23,6 +23,7 @@
 #include <unistd.h>
 
 #include "access/parallel.h"
+#include "access/xact.h"
 #include "common/file_perm.h"
 #include "compat.h"
 #include "miscadmin.h"
@@ -304,13 +305,20 @@ leave_record(int code, Datum arg)
 						DIRECTORY)));
 }
 
-void
-ProfileRecordAtExit(void)
+/* Register the exit's callback when a transaction ends that has profiled. */
+static void
+at_xact_event(XactEvent event, void *arg)
 {
 	static bool registered = false;
 
-	if (registered)
+	if (registered || !lookahead_track_functions)
 		return;
 	registered = true;
 	before_shmem_exit(leave_record, (Datum) 0);
+}
+
+void
+ProfileRecordInit(void)
+{
+	RegisterXactCallback(at_xact_event, NULL);
 }

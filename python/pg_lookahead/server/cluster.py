@@ -83,7 +83,7 @@ class Cluster:
         self.data = self._directory / "data"
         self.socket_dir = self._home.make_directory("s") if directory else self._directory / "s"
         self._home.make_owned(self.socket_dir)
-        self._home.clusters.add(self)
+        self._home.ends.add(self.destroy)
 
     # What it is
 
@@ -163,7 +163,7 @@ class Cluster:
 
     def destroy(self) -> None:
         """Stop at once and remove every file; harmless when done before."""
-        self._home.clusters.discard(self)
+        self._home.ends.discard(self.destroy)
         reap.end_processes(self._directory)
         if self._process is not None:
             self._process.wait()

@@ -16,15 +16,12 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from . import reap
 from .installation import ClusterError, Installation
-
-if TYPE_CHECKING:
-    from .cluster import Cluster
 
 _LONGEST_BASE = 45
 """Characters of the base directory that leave a socket's path under 100."""
@@ -65,7 +62,7 @@ class Home:
     def __init__(self) -> None:
         self._pid = os.getpid()
         self.user = server_user()
-        self.clusters: set[Cluster] = set()
+        self.ends: set[Callable[[], None]] = set()  # functions that end the servers in it
         self._installations: dict[Path, Installation] = {}
         self._templates: dict[tuple[Path, tuple[str, ...]], Path] = {}
         self._count = 0
@@ -89,8 +86,8 @@ class Home:
     def _close(self) -> None:
         if os.getpid() != self._pid:
             return
-        for cluster in list(self.clusters):
-            cluster.destroy()
+        for end in list(self.ends):
+            end()
         reap.clear(self.path)
         self._watcher.kill()
         self._watcher.wait()
