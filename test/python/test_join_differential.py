@@ -23,7 +23,7 @@ SERVER: dict[str, object] = {
     "shared_preload_libraries": "pg_lookahead",
     "autovacuum": False,
     "shared_buffers": "128MB",
-    "statement_timeout": "60s",
+    "statement_timeout": "3min",
 }
 
 JOINS_ONLY: dict[str, object] = {**FORCED, "pg_lookahead.index_scan": "off"}
