@@ -68,6 +68,19 @@ item_block(const Sweep *sweep, BlockNumber item)
 	return sweep->locate ? sweep->locate(item, sweep->arg) : item;
 }
 
+/*
+ * May the stream be given one more block?  If not, that is noted, since the
+ * limit may be gone when the stream has handed out what it was given.
+ */
+static inline bool
+rate_allows(Sweep *sweep)
+{
+	if (ReadRateAllows(&sweep->rate))
+		return true;
+	sweep->held_up = true;
+	return false;
+}
+
 /* The stream's question "which block next?", for a sweep that reads all. */
 static BlockNumber
 sweep_next_block(ReadStream *stream, void *callback_private_data,
@@ -75,7 +88,7 @@ sweep_next_block(ReadStream *stream, void *callback_private_data,
 {
 	Sweep	   *sweep = (Sweep *) callback_private_data;
 
-	if (!ReadRateAllows(&sweep->rate) ||
+	if (!rate_allows(sweep) ||
 		(sweep->ahead >= sweep->depth.stop &&
 		 !DepthExtendLeg(&sweep->depth, sweep->end)))
 		return InvalidBlockNumber;
@@ -93,7 +106,7 @@ sweep_next_unskipped_block(ReadStream *stream, void *callback_private_data,
 {
 	Sweep	   *sweep = (Sweep *) callback_private_data;
 
-	while (ReadRateAllows(&sweep->rate) &&
+	while (rate_allows(sweep) &&
 		   (sweep->ahead < sweep->depth.stop ||
 			DepthExtendLeg(&sweep->depth, sweep->end)))
 	{
@@ -199,7 +212,8 @@ next_buffer(Sweep *sweep)
 						  read_stream_next_buffer(sweep->stream, NULL));
 		if (likely(BufferIsValid(buffer)))
 			return buffer;
-		held_up = !ReadRateAllows(&sweep->rate) && sweep->ahead < sweep->end;
+		held_up = sweep->held_up && sweep->ahead < sweep->end;
+		sweep->held_up = false;
 		check_complete(sweep, held_up);
 		if (held_up)
 		{

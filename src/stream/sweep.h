@@ -82,6 +82,7 @@ typedef struct Sweep
 	BlockNumber current;		/* block the caller looks at, or invalid */
 	BlockNumber told;			/* items before it are known to be done */
 	bool		dropped;		/* nothing is read ahead at the moment */
+	bool		held_up;		/* the stream has ended because of the rate */
 	ReadRate	rate;
 	ErrorContextCallback context;
 } Sweep;

@@ -238,6 +238,32 @@ def test_reload(server: Cluster) -> None:
             run(observer, "ALTER SYSTEM RESET pg_lookahead.max_read_rate", "SELECT pg_reload_conf()")
 
 
+def test_lifted_in_the_middle_of_a_batch(server: Cluster) -> None:
+    """A stream that ended for the sake of a limit goes on when its pages are read and the limit is gone.
+
+    The function tells of each batch, with the statement that it is called by as a context.  That is
+    more than a socket takes, so that the function stands still where a batch begins."""
+    call = f"DO $do$ BEGIN EXECUTE $$/*{'x' * 4_000_000}*/ SELECT lookahead.pgstatindex('t_i')$$; END $do$"
+    with server.connect() as conn, server.connect() as observer, clean_log(server):
+        run(observer, "ALTER SYSTEM SET pg_lookahead.max_read_rate = '320kB'", "SELECT pg_reload_conf()")
+        try:
+            await_true(lambda: scalar(conn, "SHOW pg_lookahead.max_read_rate") == "320kB", "the limit known")
+            run(conn, "SET client_min_messages = debug2")
+            conn.pgconn.send_query(call.encode())
+            while conn.pgconn.flush():
+                pass
+            query = "SELECT count(*) FROM pg_stat_activity WHERE pid = %s AND wait_event = 'ClientWrite'"
+            pid = conn.info.backend_pid
+            await_true(lambda: scalar(observer, query, [pid]) == 1, "the function standing still")
+            run(observer, "ALTER SYSTEM SET pg_lookahead.max_read_rate = 0", "SELECT pg_reload_conf()")
+            result = conn.pgconn.get_result()
+            assert result is not None
+            assert result.error_field(psycopg.pq.DiagnosticField.MESSAGE_PRIMARY) is None
+            assert conn.pgconn.get_result() is None
+        finally:
+            run(observer, "ALTER SYSTEM RESET pg_lookahead.max_read_rate", "SELECT pg_reload_conf()")
+
+
 def test_vacuum_is_not_held_up(server: Cluster) -> None:
     """The limit is for diagnostics: VACUUM has its own, and queries have none."""
     with server.connect() as conn, clean_log(server):
