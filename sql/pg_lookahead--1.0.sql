@@ -1,5 +1,24 @@
 \echo Use "CREATE EXTENSION pg_lookahead" to load this file. \quit
 
+/*
+ * Whoever owns the schema could add functions that calls of the extension's would be resolved to.
+ */
+DO $$
+DECLARE
+    other text := (SELECT o.rolname
+                   FROM pg_catalog.pg_namespace AS n
+                   JOIN pg_catalog.pg_roles AS o ON o.oid = n.nspowner,
+                        pg_catalog.pg_extension AS e
+                   WHERE n.oid = e.extnamespace AND e.extname = 'pg_lookahead'
+                     AND n.nspowner <> e.extowner AND NOT o.rolsuper);
+BEGIN
+    IF other IS NOT NULL THEN
+        RAISE 'schema "lookahead" belongs to role "%", which is no superuser', other
+        USING ERRCODE = 'object_not_in_prerequisite_state',
+              HINT = 'Drop the schema, or see what it has and make a superuser its owner.';
+    END IF;
+END $$;
+
 GRANT USAGE ON SCHEMA @extschema@ TO PUBLIC;
 
 /* Of the library, as 1.0.0; that of the SQL objects is in pg_extension. */
@@ -192,6 +211,10 @@ LANGUAGE C VOLATILE PARALLEL UNSAFE;
  * Indexes of this database by what REINDEX would give back, largest gain first.  They are estimated
  * in the order of their size; a partitioned index is the sum of its partitions, whose errors are
  * independent of each other.
+ *
+ * The search_path has this schema after pg_catalog, and others may have put functions and operators
+ * here.  So each operator that is called by its mere name is given the very types that pg_catalog has
+ * it for, and each function, too, unless its name is qualified.
  */
 CREATE FUNCTION index_bloat(
     min_size bigint DEFAULT 10485760,  -- bytes
@@ -231,20 +254,20 @@ BEGIN ATOMIC
         SELECT c.*, g.size, g.gain, g.gain_low, g.gain_high, g.basis,
                CASE WHEN c.building AND g.skipped IS NOT NULL THEN 'it is being built' ELSE g.skipped END AS skipped
         FROM candidate AS c,
-             LATERAL @extschema@.index_gain(c.oid, CASE WHEN c.known_sum < min_size THEN min_size ELSE 0 END,
+             LATERAL @extschema@.index_gain(c.oid, CASE WHEN c.known_sum < min_size::numeric THEN min_size ELSE 0 END,
                                             sample_pages, seed + c.oid::bigint) AS g),
     summed AS (
-        SELECT p.relid::oid AS oid, i.indrelid, e.amname, count(e.gain)::int AS partitions,
+        SELECT p.relid::oid AS oid, i.indrelid, e.amname, pg_catalog.count(e.gain)::int AS partitions,
                sum(e.size) FILTER (WHERE e.gain IS NOT NULL)::bigint AS size, sum(e.gain) AS gain,
-               sqrt(sum((e.gain - e.gain_low)::float8 ^ 2)) AS below,
-               sqrt(sum((e.gain_high - e.gain)::float8 ^ 2)) AS above, min(e.basis) AS basis,
-               CASE WHEN count(e.skipped) > 0
-                    THEN pg_catalog.format('partitions that are not in the sum: %s', count(e.skipped)) END AS skipped
+               sqrt(sum((e.gain - e.gain_low)::float8 ^ 2::float8)) AS below,
+               sqrt(sum((e.gain_high - e.gain)::float8 ^ 2::float8)) AS above, min(e.basis) AS basis,
+               CASE WHEN pg_catalog.count(e.skipped) > 0
+                    THEN pg_catalog.format('partitions that are not in the sum: %s', pg_catalog.count(e.skipped)) END AS skipped
         FROM estimated AS e, LATERAL pg_catalog.pg_partition_ancestors(e.oid) AS p(relid)
-        JOIN pg_catalog.pg_index AS i ON i.indexrelid = p.relid
-        WHERE p.relid <> e.oid AND (e.gain IS NOT NULL OR e.skipped IS NOT NULL)
+        JOIN pg_catalog.pg_index AS i ON i.indexrelid = p.relid::oid
+        WHERE p.relid::oid <> e.oid AND (e.gain IS NOT NULL OR e.skipped IS NOT NULL)
         GROUP BY p.relid, i.indrelid, e.amname
-        HAVING sum(e.size) FILTER (WHERE e.gain IS NOT NULL) >= min_size),
+        HAVING sum(e.size) FILTER (WHERE e.gain IS NOT NULL) >= min_size::numeric),
     together AS (
         SELECT e.oid, e.indrelid, e.amname, NULL::int AS partitions, e.size, e.gain, e.gain_low, e.gain_high,
                e.basis, e.skipped
@@ -255,11 +278,11 @@ BEGIN ATOMIC
                (s.gain::float8 + s.above)::bigint, s.basis, s.skipped
         FROM summed AS s)
     SELECT t.oid::regclass, t.indrelid::regclass, t.amname::text, t.partitions, t.size, t.gain, t.gain_low, t.gain_high,
-           CASE WHEN t.size > 0 THEN round((100.0 * t.gain / t.size)::numeric, 1)::float8 END,
+           CASE WHEN t.size > 0 THEN round(100.0 * t.gain::numeric / t.size::numeric, 1)::float8 END,
            t.basis,
            CASE WHEN t.gain > 0
                 THEN pg_catalog.format('REINDEX INDEX %s%I.%I;',
-                         CASE WHEN i.indisexclusion OR i.indrelid < 12000 THEN '' ELSE 'CONCURRENTLY ' END,
+                         CASE WHEN i.indisexclusion OR i.indrelid < 12000::oid THEN '' ELSE 'CONCURRENTLY ' END,
                          n.nspname, c.relname) END,
            t.skipped
     FROM together AS t

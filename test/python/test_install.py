@@ -154,6 +154,58 @@ def test_dropped_while_a_view_is_in_use(server: Cluster) -> None:
         assert fetch(conn, left) == [(0,)]
 
 
+# Other people's objects in its schema
+
+TRAPS = """
+CREATE FUNCTION lookahead.trap() RETURNS void LANGUAGE plpgsql AS
+    $$BEGIN RAISE 'code of %, run by %', 'mallory', current_user; END$$;
+DO $do$
+DECLARE
+    types text[] := '{"char",name,text,int4,int8,oid,regclass,float8,numeric}';
+    name text; a text; b text;
+BEGIN
+    FOREACH a IN ARRAY types LOOP
+        FOREACH name IN ARRAY '{count,current_setting,format,min,round,sqrt,sum}'::text[] LOOP
+            EXECUTE format('CREATE FUNCTION lookahead.%I(%s) RETURNS bool LANGUAGE sql AS
+                            $$SELECT lookahead.trap(); SELECT true$$', name, a);
+        END LOOP;
+        FOREACH b IN ARRAY types LOOP
+            EXECUTE format('CREATE FUNCTION lookahead.trap(%s, %s) RETURNS bool LANGUAGE sql AS
+                            $$SELECT lookahead.trap(); SELECT true$$', a, b);
+            FOREACH name IN ARRAY '{<,<=,=,<>,>=,>,+,-,*,/,^,#}'::text[] LOOP
+                EXECUTE format('CREATE OPERATOR lookahead.%s (FUNCTION = lookahead.trap,
+                                LEFTARG = %s, RIGHTARG = %s)', name, a, b);
+            END LOOP;
+        END LOOP;
+    END LOOP;
+END $do$
+"""
+
+
+def test_no_function_or_operator_of_others_is_used(own_cluster: MakeCluster) -> None:
+    """What fits better than the server's own, and is found in the extension's schema, is not taken."""
+    server = own_cluster()
+    with server.connect() as conn:
+        run(conn, "CREATE ROLE mallory", "CREATE SCHEMA lookahead")
+        run(conn, "GRANT USAGE, CREATE ON SCHEMA lookahead TO mallory", "SET ROLE mallory")
+        conn.execute(TRAPS.encode())
+        run(conn, "RESET ROLE", "CREATE EXTENSION pg_lookahead", "CREATE TABLE t (k int PRIMARY KEY)")
+        assert fetch(conn, "SELECT index::text FROM lookahead.index_bloat(0) WHERE index::text = 't_pkey'")
+        assert fetch(conn, "SELECT count(*) FROM lookahead.progress") == [(0,)]
+        # which fails if anything of ours is made of it
+        run(conn, "DROP OWNED BY mallory")
+
+
+def test_schema_of_another_owner(own_cluster: MakeCluster) -> None:
+    """Its owner could put functions there that are taken for the extension's."""
+    server = own_cluster()
+    with server.connect() as conn:
+        run(conn, "CREATE ROLE mallory", "CREATE SCHEMA lookahead AUTHORIZATION mallory")
+        with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="mallory"):
+            run(conn, "CREATE EXTENSION pg_lookahead")
+        run(conn, "ALTER SCHEMA lookahead OWNER TO postgres", "CREATE EXTENSION pg_lookahead")
+
+
 # The library's file missing
 
 
