@@ -14,7 +14,7 @@
 
 #include <math.h>
 
-#include "access/visibilitymapdefs.h"
+#include "access/visibilitymap.h"
 #include "index/bloom_page.h"
 #include "catalog/pg_am_d.h"
 #include "catalog/pg_class.h"
@@ -303,39 +303,71 @@ lookahead_index_estimate(PG_FUNCTION_ARGS)
 	return (Datum) 0;
 }
 
+/* What a visibility map has of each kind of bit. */
+typedef struct VisibilityBits
+{
+	Relation	rel;
+	uint64		all_visible;
+	uint64		all_frozen;
+} VisibilityBits;
+
 /* Count the bits of a table's visibility map, all of which is read. */
+static void
+count_visibility(void *arg)
+{
+	VisibilityBits *bits = arg;
+	Relation	rel = bits->rel;
+	Sweep		sweep;
+	Buffer		buffer;
+
+	SweepBegin(&sweep, rel, VISIBILITYMAP_FORKNUM, 0,
+			   RelationGetNumberOfBlocksInFork(rel, VISIBILITYMAP_FORKNUM),
+			   NULL, NULL);
+	while (BufferIsValid(buffer = SweepNext(&sweep)))
+	{
+		const char *map = PageGetContents(BufferGetPage(buffer));
+		int			length = BLCKSZ - MAXALIGN(SizeOfPageHeaderData);
+
+		/* no lock, as in the server: bits come and go one by one */
+		bits->all_visible +=
+			pg_popcount_masked(map, length, VISIBILITYMAP_ALL_VISIBLE * 0x55);
+		bits->all_frozen +=
+			pg_popcount_masked(map, length, VISIBILITYMAP_ALL_FROZEN * 0x55);
+		ReleaseBuffer(buffer);
+	}
+	SweepEnd(&sweep);
+}
+
+/*
+ * Add what the visibility map tells.  The server takes a damaged page of the
+ * map for an empty one, with a WARNING, and so its own function is left to
+ * count if there is one.
+ */
 static void
 add_visibility(Estimate *estimate)
 {
-	Relation	rel = estimate->rel;
-	uint64		all_visible = 0;
-	uint64		all_frozen = 0;
+	VisibilityBits bits = {.rel = estimate->rel};
 
-	if (smgrexists(RelationGetSmgr(rel), VISIBILITYMAP_FORKNUM))
+	if (smgrexists(RelationGetSmgr(bits.rel), VISIBILITYMAP_FORKNUM))
 	{
-		Sweep		sweep;
-		Buffer		buffer;
+		ErrorData  *error;
 
 		ProgressPhase("reading visibility map");
-		SweepBegin(&sweep, rel, VISIBILITYMAP_FORKNUM, 0,
-				   RelationGetNumberOfBlocksInFork(rel, VISIBILITYMAP_FORKNUM),
-				   NULL, NULL);
-		while (BufferIsValid(buffer = SweepNext(&sweep)))
+		error = InspectTry(count_visibility, &bits);
+		if (error != NULL)
 		{
-			const char *map = PageGetContents(BufferGetPage(buffer));
-			int			length = BLCKSZ - MAXALIGN(SizeOfPageHeaderData);
+			BlockNumber all_visible;
+			BlockNumber all_frozen;
 
-			/* no lock, as in the server: bits come and go one by one */
-			all_visible += pg_popcount_masked(map, length,
-											  VISIBILITYMAP_ALL_VISIBLE * 0x55);
-			all_frozen += pg_popcount_masked(map, length,
-											 VISIBILITYMAP_ALL_FROZEN * 0x55);
-			ReleaseBuffer(buffer);
+			if (error->sqlerrcode != ERRCODE_DATA_CORRUPTED)
+				ReThrowError(error);
+			visibilitymap_count(bits.rel, &all_visible, &all_frozen);
+			bits.all_visible = all_visible;
+			bits.all_frozen = all_frozen;
 		}
-		SweepEnd(&sweep);
 	}
-	EstimateAddKnown(estimate, "all_visible_pages", "pages", all_visible);
-	EstimateAddKnown(estimate, "all_frozen_pages", "pages", all_frozen);
+	EstimateAddKnown(estimate, "all_visible_pages", "pages", bits.all_visible);
+	EstimateAddKnown(estimate, "all_frozen_pages", "pages", bits.all_frozen);
 }
 
 /* Refuse what is no heap. */

@@ -130,6 +130,24 @@ def test_read_one_by_one_where_needed(own_cluster: MakeCluster) -> None:
             assert found["deleted_pages"] == whole["deleted_pages"]
 
 
+def test_bad_page_of_the_visibility_map(own_cluster: MakeCluster) -> None:
+    """The server takes it for an empty one, and so does an estimate; all else is as before."""
+    server = own_cluster({"autovacuum": False, "shared_buffers": "16MB"}, ["--data-checksums"])
+    with server.connect() as conn:
+        set_up(conn)
+        whole = estimate(conn, "d", function="table_estimate", sample_pages=WHOLE)
+        maps = {"all_visible_pages", "all_frozen_pages"}
+        assert all(whole[name].value > 0 for name in maps)
+        cache.evict(conn, "d")
+        write_at(data_file(server, conn, "d", "vm"), 200, b"\xa5\x5a" * 3)
+        with warnings(conn) as seen:
+            found = estimate(conn, "d", function="table_estimate", sample_pages=WHOLE)
+        assert [message.split(" of relation")[0] for message, _ in seen] == ["invalid page in block 0"]
+        assert all(found[name] == Figure("pages", 0, 0, 0, True) for name in maps)
+        assert repr({**found, **{name: whole[name] for name in maps}}) == repr(whole)
+        await_no_pins(conn)
+
+
 def pointer(offset: int, length: int) -> bytes:
     """A line pointer, to a normal item."""
     return struct.pack("<I", offset | 1 << 15 | length << 17)
