@@ -254,8 +254,8 @@ BEGIN ATOMIC
         SELECT c.*, g.size, g.gain, g.gain_low, g.gain_high, g.basis,
                CASE WHEN c.building AND g.skipped IS NOT NULL THEN 'it is being built' ELSE g.skipped END AS skipped
         FROM candidate AS c,
-             LATERAL @extschema@.index_gain(c.oid, CASE WHEN c.known_sum < min_size::numeric THEN min_size ELSE 0 END,
-                                            sample_pages, seed + c.oid::bigint) AS g),
+             LATERAL @extschema@.index_gain(c.oid, CASE WHEN c.known_sum >= min_size::numeric THEN 0 ELSE min_size END,
+                                            sample_pages, seed # c.oid::bigint) AS g),
     summed AS (
         SELECT p.relid::oid AS oid, i.indrelid, e.amname, pg_catalog.count(e.gain)::int AS partitions,
                sum(e.size) FILTER (WHERE e.gain IS NOT NULL)::bigint AS size, sum(e.gain) AS gain,

@@ -465,6 +465,14 @@ def test_bloat(server: Cluster, conn: Connection) -> None:
     }
 
 
+def test_bloat_arguments(conn: Connection) -> None:
+    """Any seed will do; what a call without a size would read is not read."""
+    for number in (2**63 - 1, -(2**63)):
+        assert scalar(conn, f"SELECT count(*) FROM lookahead.index_bloat(1, 20, seed => {number})") > 0
+    with pytest.raises(psycopg.errors.NullValueNotAllowed, match="min_size must not be NULL"):
+        fetch(conn, "SELECT * FROM lookahead.index_bloat(NULL)")
+
+
 def test_bloat_commands(server: Cluster, conn: Connection) -> None:
     """What it says to do can be done, and gives what it says."""
     run(
