@@ -46,10 +46,18 @@
  * is left out only if it holds nothing but zeroes, which is what replay puts
  * there.
  *
+ * A sequence is not in the WAL as it is.  nextval() logs a value that is 32
+ * calls ahead, and nothing at those calls.  Replay of an image of the page,
+ * which comes later in the WAL, would put the sequence back to what it was at
+ * the image, and values that were handed out since would be handed out again.
+ * So the page is made to say, before the image is made, that no further value
+ * has been logged: the next call of nextval() then writes a record.
+ *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
+#include "access/htup_details.h"
 #include "access/relation.h"
 #include "access/tableam.h"
 #include "access/xlog.h"
@@ -57,6 +65,7 @@
 #include "access/xlogrecord.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_control.h"
+#include "commands/sequence.h"
 #include "common/relpath.h"
 #include "compat.h"
 #include "fmgr.h"
@@ -182,6 +191,33 @@ image_flags(LogRange *range, Page page)
 }
 
 /*
+ * Make the page of a sequence, which is locked, say that no further value of
+ * it has been logged; see the head of this file.
+ */
+static void
+forget_logged_values(Relation rel, Buffer buffer)
+{
+	Page		page = BufferGetPage(buffer);
+	HeapTupleHeader tuple;
+	ItemId		item = NULL;
+
+	if (PageGetMaxOffsetNumber(page) >= FirstOffsetNumber)
+		item = PageGetItemId(page, FirstOffsetNumber);
+	if (item == NULL || !ItemIdIsNormal(item) ||
+		ItemIdGetLength(item) < SizeofHeapTupleHeader ||
+		ItemIdGetOffset(item) + ItemIdGetLength(item) > BLCKSZ ||
+		(tuple = (HeapTupleHeader) PageGetItem(page, item))->t_hoff +
+		offsetof(FormData_pg_sequence_data, is_called) + sizeof(bool) >
+		ItemIdGetLength(item))
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("sequence \"%s\" contains corrupted page at block %u",
+						RelationGetRelationName(rel),
+						BufferGetBlockNumber(buffer))));
+	((Form_pg_sequence_data) ((char *) tuple + tuple->t_hoff))->log_cnt = 0;
+}
+
+/*
  * Write one record with the images of pages that are locked, none of them
  * new; unlock and unpin them.
  */
@@ -189,6 +225,10 @@ static void
 log_record(LogRange *range, Buffer *buffers, int n)
 {
 	XLogRecPtr	end;
+
+	if (range->rel->rd_rel->relkind == RELKIND_SEQUENCE)
+		for (int i = 0; i < n; i++)
+			forget_logged_values(range->rel, buffers[i]);
 
 	for (int i = 0; i < n; i++)
 		memcpy(range->copies[i].data, BufferGetPage(buffers[i]), BLCKSZ);

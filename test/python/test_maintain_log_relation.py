@@ -231,6 +231,35 @@ def test_unlogged_by_wal_level(make_cluster: MakeCluster) -> None:
         assert log(conn, "r", "main") == 1
 
 
+def test_sequences(own_cluster: MakeCluster) -> None:
+    """After a crash no value comes again: those that were logged ahead are logged anew after an image."""
+    server = own_cluster({"autovacuum": False})
+    with server.connect() as conn:
+        run(
+            conn,
+            "CREATE EXTENSION pg_lookahead",
+            "CREATE TABLE used (s text, value bigint)",
+            "CREATE SEQUENCE plain",
+            "CREATE SEQUENCE cached CACHE 7",
+            "CREATE SEQUENCE down INCREMENT -3",
+        )
+        take = "INSERT INTO used SELECT s, nextval(s) FROM unnest('{plain,cached,down}'::text[]) s"
+        log(conn, "plain", "main")  # which has not been called yet
+        for calls in (1, 5, 40, 3):
+            for _ in range(calls):
+                run(conn, take)
+            for name in ("plain", "cached", "down"):
+                assert log(conn, name, "main") == 1
+        for _ in range(4):
+            run(conn, take)
+    server.stop("immediate")
+    server.start()
+    with server.connect() as conn:
+        for _ in range(9):
+            run(conn, take)
+        assert fetch(conn, "SELECT s, value FROM used GROUP BY 1, 2 HAVING count(*) > 1") == []
+
+
 def test_damaged_page_is_refused(make_cluster: MakeCluster) -> None:
     """What is damaged here is not sent on: the error names the block, and those before it are logged."""
     server = make_cluster(settings={"autovacuum": False}, initdb_args=["--data-checksums"], name="damaged")
