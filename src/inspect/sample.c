@@ -41,6 +41,7 @@
 #include "observe/progress.h"
 #include "storage/bufmgr.h"
 #include "stream/sweep.h"
+#include "utils/memutils.h"
 #include "utils/rel.h"
 
 /* Pages that decide how many are needed. */
@@ -145,6 +146,7 @@ typedef struct Items
 	Estimate   *estimate;
 	const BlockNumber *list;	/* NULL: all that may be sampled */
 	BlockNumber end;
+	MemoryContext context;		/* for what only the reading needs */
 } Items;
 
 /* Read the items estimate->next .. end - 1, and look at their pages. */
@@ -154,6 +156,7 @@ sweep_items(void *arg)
 	const Items *items = arg;
 	Estimate   *estimate = items->estimate;
 	BlockNumber first = estimate->method->first;
+	MemoryContext caller = MemoryContextSwitchTo(items->context);
 	Sweep		sweep;
 	Buffer		buffer;
 
@@ -163,6 +166,7 @@ sweep_items(void *arg)
 	else
 		SweepBegin(&sweep, estimate->rel, MAIN_FORKNUM,
 				   first + estimate->next, first + items->end, NULL, NULL);
+	MemoryContextSwitchTo(caller);
 	while (BufferIsValid(buffer = SweepNext(&sweep)))
 	{
 		double		values[MAX_VALUES] = {0};
@@ -191,7 +195,14 @@ static bool
 try_items(Estimate *estimate, const BlockNumber *list, BlockNumber end)
 {
 	Items		items = {estimate, list, end};
-	ErrorData  *error = InspectTry(sweep_items, &items);
+	ErrorData  *error;
+
+	/* an error leaves what a sweep has allocated, and there may be many */
+	items.context = AllocSetContextCreate(CurrentMemoryContext,
+										  "pages of a sample",
+										  ALLOCSET_DEFAULT_SIZES);
+	error = InspectTry(sweep_items, &items);
+	MemoryContextDelete(items.context);
 
 	if (error == NULL)
 		return true;

@@ -18,7 +18,7 @@ from conftest import MakeCluster
 from corruption import ANYWHERE, HEAP, damage, line_pointers
 from estimates import WHOLE, Figure, estimate, out_of_bounds
 from pg_lookahead.server import cache
-from queries import run, scalar
+from queries import fetch_row, run, scalar
 from relations import BLOCK, Connection, await_no_pins, blocks, data_file, install, write_at
 
 MUTATIONS = int(os.environ.get("PG_LOOKAHEAD_MUTATIONS", "5000")) // 10
@@ -146,6 +146,35 @@ def test_bad_page_of_the_visibility_map(own_cluster: MakeCluster) -> None:
         assert all(found[name] == Figure("pages", 0, 0, 0, True) for name in maps)
         assert repr({**found, **{name: whole[name] for name in maps}}) == repr(whole)
         await_no_pins(conn)
+
+
+def test_memory(own_cluster: MakeCluster) -> None:
+    """What a try to read a bad page needs is freed when the page has been counted."""
+    server = own_cluster({"autovacuum": False, "shared_buffers": "16MB"}, ["--data-checksums"])
+    with server.connect() as conn:
+        install(conn)
+        run(
+            conn,
+            "CREATE TABLE d AS SELECT i AS id, repeat(i::text, 100) AS pad FROM generate_series(1, 20000) i",
+            "CREATE INDEX d_i ON d (id, pad)",
+            "CHECKPOINT",
+        )
+        query = (
+            "SELECT lookahead.index_gain('d_i'::regclass, 0, 2000, 1),"
+            " (SELECT sum(total_bytes) FROM pg_backend_memory_contexts)"
+        )
+        cache.evict(conn, "d_i")
+        before = fetch_row(conn, query)[1]
+        cache.evict(conn, "d_i")
+        path = data_file(server, conn, "d_i")
+        pages = path.stat().st_size // BLOCK
+        assert 1000 < pages < 2000
+        for block in range(1, pages):
+            write_at(path, block * BLOCK + 200, b"\xa5\x5a" * 3)
+        with warnings(conn) as seen:
+            after = fetch_row(conn, query)[1]
+        assert f"{pages - 1} of the {pages - 1} that were read" in seen[0][0]
+        assert after - before < 1_000_000
 
 
 def pointer(offset: int, length: int) -> bytes:
