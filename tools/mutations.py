@@ -544,6 +544,22 @@ MUTATIONS = [
         "A query with a LIMIT fails at a row that stock never comes to.",
     ),
     Mutation(
+        "errors of branches early",
+        "src/join/safe_plan.c",
+        "\tsearch->executed = false;\n",
+        "",
+        (JOIN_HAZARDS + "test_no_error_ahead_of_time",),
+        "The branch of a CASE fails before the rows that do not need it are handed out.",
+    ),
+    Mutation(
+        "errors of keys early",
+        "src/join/inner_ahead.c",
+        "(inner->keys_may_fail && !*inner->keys_computed)",
+        "false",
+        (JOIN_HAZARDS + "test_no_error_of_a_key_without_a_value",),
+        "A key fails of a scan that the join does not come to.",
+    ),
+    Mutation(
         "subplans in keys",
         "src/join/safe_plan.c",
         "if (!search->plans)\n\t\t\t\treturn true;",
@@ -554,7 +570,8 @@ MUTATIONS = [
     Mutation(
         "what has not returned a row counts as done",
         "src/join/safe_plan.c",
-        "bool\t\tis_done = has_returned && ends_at_first_row(plan_state);",
+        "bool\t\tis_done = executed && !parents->alike &&\n"
+        "\t\tplan_state != parents->again && ends_at_first_row(plan_state);",
         "bool\t\tis_done = ends_at_first_row(plan_state);",
         (JOIN_HAZARDS + "test_no_effect_ahead_of_time",),
         "A sort that is executed late, in the second part of an Append, calls nextval() early.",
@@ -780,8 +797,8 @@ MUTATIONS = [
     Mutation(
         "partitions found by values that may fail",
         "src/join/pruning.c",
-        "return SafeExpression((Node *) op->exprs, settings_stay, params);",
-        "return true;",
+        "if (!SafeExpression(lfirst(lc), settings_stay, &used, &may_fail) ||\n\t\t\t(may_fail && used != NIL))",
+        "(void) SafeExpression(lfirst(lc), settings_stay, &used, &may_fail);\n\t\tif (false)",
         (JOIN_SIDES + "test_no_effect_ahead_of_time",),
         "A query with a LIMIT fails at a row that stock never comes to.",
     ),

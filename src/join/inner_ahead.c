@@ -70,6 +70,8 @@ struct InnerAhead
 	HashLookup *hash;
 
 	List	   *other_params;	/* other ones than the outer row's */
+	bool		keys_may_fail;	/* unless the scan has computed them before */
+	const bool *keys_computed;	/* has it? */
 	int			nkeys;
 	ScanKey		keys;
 	int			nrow_keys;
@@ -112,6 +114,7 @@ typedef struct ScanFacts
 	int			nkeys;
 	IndexRuntimeKeyInfo *runtime_keys;
 	int			nruntime_keys;
+	const bool *keys_computed;
 	ScanDirection direction;
 	bool		index_only;
 } ScanFacts;
@@ -130,6 +133,7 @@ facts_of(PlanState *scan, ScanFacts *facts)
 		facts->nkeys = state->iss_NumScanKeys;
 		facts->runtime_keys = state->iss_RuntimeKeys;
 		facts->nruntime_keys = state->iss_NumRuntimeKeys;
+		facts->keys_computed = &state->iss_RuntimeKeysReady;
 		facts->direction = ((IndexScan *) scan->plan)->indexorderdir;
 	}
 	else if (IsA(scan, IndexOnlyScanState))
@@ -142,6 +146,7 @@ facts_of(PlanState *scan, ScanFacts *facts)
 		facts->nkeys = state->ioss_NumScanKeys;
 		facts->runtime_keys = state->ioss_RuntimeKeys;
 		facts->nruntime_keys = state->ioss_NumRuntimeKeys;
+		facts->keys_computed = &state->ioss_RuntimeKeysReady;
 		facts->direction = ((IndexOnlyScan *) scan->plan)->indexorderdir;
 		facts->index_only = true;
 	}
@@ -156,6 +161,7 @@ facts_of(PlanState *scan, ScanFacts *facts)
 		facts->nkeys = state->biss_NumScanKeys;
 		facts->runtime_keys = state->biss_RuntimeKeys;
 		facts->nruntime_keys = state->biss_NumRuntimeKeys;
+		facts->keys_computed = &state->biss_RuntimeKeysReady;
 	}
 	return facts->heap != NULL && facts->index != NULL;
 }
@@ -236,6 +242,7 @@ static const char *
 find_keys(InnerAhead *inner, const ScanFacts *facts, bool settings_stay)
 {
 	inner->nkeys = facts->nkeys;
+	inner->keys_computed = facts->keys_computed;
 	inner->keys = palloc_array(ScanKeyData, facts->nkeys);
 	memcpy(inner->keys, facts->keys, facts->nkeys * sizeof(ScanKeyData));
 	inner->row_keys = palloc_array(RowKey, facts->nruntime_keys);
@@ -250,7 +257,7 @@ find_keys(InnerAhead *inner, const ScanFacts *facts, bool settings_stay)
 			!BTreeLookupUses(info->scan_key))
 			continue;
 		if (!SafeExpression((Node *) info->key_expr->expr, settings_stay,
-							&inner->other_params))
+							&inner->other_params, &inner->keys_may_fail))
 			return "a key of the inner scan is no plain value";
 		row_key->key = key;
 		row_key->argument = info->key_expr;
@@ -404,7 +411,8 @@ set_keys(InnerAhead *inner, TupleTableSlot *slot, bool is_new)
 	OuterValues *values = inner->shared->values;
 	bool		known;
 
-	if (!OuterValuesKnow(values, inner->other_params))
+	if (!OuterValuesKnow(values, inner->other_params) ||
+		(inner->keys_may_fail && !*inner->keys_computed))
 		return false;
 	OuterValuesSet(values, slot);
 	known = evaluate_keys(inner) &&

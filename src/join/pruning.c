@@ -72,7 +72,18 @@ is_safe_step(const PartitionPruneStep *step, bool settings_stay,
 	foreach(lc, op->cmpfns)
 		if (!is_plain(lfirst_oid(lc)))
 			return false;
-	return SafeExpression((Node *) op->exprs, settings_stay, params);
+	foreach(lc, op->exprs)
+	{
+		List	   *used = NIL;
+		bool		may_fail = false;
+
+		/* what uses no parameter was computed when the query started */
+		if (!SafeExpression(lfirst(lc), settings_stay, &used, &may_fail) ||
+			(may_fail && used != NIL))
+			return false;
+		*params = list_concat_unique_int(*params, used);
+	}
+	return true;
 }
 
 bool

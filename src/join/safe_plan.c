@@ -30,6 +30,8 @@ typedef struct Search
 	bool		volatile_only;	/* look for volatile functions only */
 	bool		settings_stay;	/* see SettingsStay() */
 	bool		plans;			/* look at the plans of SubPlans, too */
+	bool		executed;		/* what is looked at was computed for a row */
+	bool		may_fail;		/* it has what was accepted for that reason */
 	List	   *changed;		/* tables that the statement changes */
 	List	   *params;
 	const char *refusal;
@@ -43,6 +45,14 @@ typedef struct Children
 	/* children that have returned a row before the outer side's first row */
 	PlanState  *first;
 	PlanState  *second;
+	PlanState  *again;			/* one that is begun again and again */
+	bool		all;			/* all of them, however many there are */
+
+	/*
+	 * It may be only that others have, which compute the same where no value is
+	 * needed: other partitions do.
+	 */
+	bool		alike;
 } Children;
 
 /* Is there anything in an expression that can differ from row to row? */
@@ -58,6 +68,57 @@ has_value(Node *node, void *context)
 		!IsA(node, SQLValueFunction))
 		return true;
 	return expression_tree_walker(node, has_value, context);
+}
+
+/* Has an expression a parameter? */
+static bool
+has_param(Node *node, void *context)
+{
+	return node != NULL && (IsA(node, Param) ||
+							expression_tree_walker(node, has_param, context));
+}
+
+/*
+ * Does a function compute a time from the present one and constants?  That
+ * fails for no constant that anybody would write.
+ */
+static bool
+is_constant_time(Oid function, List *args)
+{
+	switch (function)
+	{
+		case F_DATE_PLI:
+		case F_DATE_MII:
+		case F_DATE_PL_INTERVAL:
+		case F_DATE_MI_INTERVAL:
+		case F_TIMESTAMP_DATE:
+		case F_TIMESTAMP_PL_INTERVAL:
+		case F_TIMESTAMP_MI_INTERVAL:
+		case F_TIMESTAMP_TIMESTAMPTZ:
+		case F_TIMESTAMPTZ_DATE:
+		case F_TIMESTAMPTZ_PL_INTERVAL:
+		case F_TIMESTAMPTZ_MI_INTERVAL:
+		case F_TIMESTAMPTZ_TIMESTAMP:
+			return !has_param((Node *) args, NULL);
+		default:
+			return false;
+	}
+}
+
+/*
+ * Can a function without a value of the row not fail for this row, since it has
+ * not failed for the row before?  It can if it has not been computed yet: it
+ * may be what the branch of a CASE needs, which no row has come to.
+ */
+static bool
+was_computed(Oid function, List *args, Search *search)
+{
+	if (has_value((Node *) args, NULL))
+		return false;
+	if (is_constant_time(function, args))
+		return true;
+	search->may_fail |= search->executed;
+	return search->executed;
 }
 
 /* Is this a LIKE pattern that is good whatever it is compared with? */
@@ -83,7 +144,7 @@ is_safe_pattern(Node *pattern)
  * must it depend on a setting that may change between two rows.
  */
 static bool
-is_safe_function(Oid function, List *args, const Search *search)
+is_safe_function(Oid function, List *args, Search *search)
 {
 	char		volatility;
 
@@ -151,15 +212,14 @@ is_safe_function(Oid function, List *args, const Search *search)
 		case F_JSONB_EXISTS:
 			return true;
 		default:
-			/* without a value of the row, it fails for all rows or for none */
 			return get_func_leakproof(function) ||
-				!has_value((Node *) args, NULL);
+				was_computed(function, args, search);
 	}
 }
 
 /* Is an operator safe?  Its function may not have been looked up. */
 static bool
-is_safe_operator(Oid operator, Oid function, List *args, const Search *search)
+is_safe_operator(Oid operator, Oid function, List *args, Search *search)
 {
 	return is_safe_function(OidIsValid(function) ? function :
 							get_opcode(operator), args, search);
@@ -199,6 +259,21 @@ is_safe_aggregate(const Aggref *aggref)
 		default:
 			return false;
 	}
+}
+
+static bool is_unsafe(Node *node, void *context);
+
+/* Find what is not safe in an expression that may not have been computed. */
+static bool
+is_unsafe_branch(Node *node, Search *search)
+{
+	bool		executed = search->executed;
+	bool		unsafe;
+
+	search->executed = false;
+	unsafe = expression_tree_walker(node, is_unsafe, search);
+	search->executed = executed;
+	return unsafe;
 }
 
 /* Finds what is not safe. */
@@ -248,6 +323,10 @@ is_unsafe(Node *node, void *context)
 			if (!search->plans)
 				return true;
 			break;
+		case T_BoolExpr:
+			if (((BoolExpr *) node)->boolop != NOT_EXPR)
+				return is_unsafe_branch(node, search);
+			break;
 		case T_SQLValueFunction:
 			return !search->settings_stay &&
 				((SQLValueFunction *) node)->op != SVFOP_CURRENT_TIMESTAMP &&
@@ -259,13 +338,13 @@ is_unsafe(Node *node, void *context)
 		case T_List:
 		case T_TargetEntry:
 		case T_RelabelType:
-		case T_BoolExpr:
 		case T_NullTest:
 		case T_BooleanTest:
-		case T_CaseExpr:
 		case T_CaseWhen:
-		case T_CoalesceExpr:
 			break;
+		case T_CaseExpr:
+		case T_CoalesceExpr:
+			return is_unsafe_branch(node, search);
 		default:
 			return true;
 	}
@@ -273,15 +352,18 @@ is_unsafe(Node *node, void *context)
 }
 
 bool
-SafeExpression(Node *expression, bool settings_stay, List **params)
+SafeExpression(Node *expression, bool settings_stay, List **params,
+			   bool *may_fail)
 {
 	Search		search = {
 		.settings_stay = settings_stay,
+		.executed = true,
 		.params = *params,
 	};
 	bool		unsafe = is_unsafe(expression, &search);
 
 	*params = search.params;
+	*may_fail |= search.may_fail;
 	return !unsafe;
 }
 
@@ -293,7 +375,7 @@ are_safe(List *expressions, Search *search)
 
 /* Are the operators safe by which a node compares columns? */
 static bool
-compares_safely(int n, const Oid *operators, const Search *search)
+compares_safely(int n, const Oid *operators, Search *search)
 {
 	for (int i = 0; i < n; i++)
 	{
@@ -304,6 +386,20 @@ compares_safely(int n, const Oid *operators, const Search *search)
 			return false;
 	}
 	return true;
+}
+
+/* Are the conditions safe by which a join matches rows? */
+static bool
+matches_safely(Join *join, List *clauses, Search *search)
+{
+	bool		executed = search->executed;
+	bool		safe;
+
+	/* an outer join returns rows that have not been compared with any */
+	search->executed &= join->jointype == JOIN_INNER;
+	safe = are_safe(join->joinqual, search) && are_safe(clauses, search);
+	search->executed = executed;
+	return safe;
 }
 
 /* Are the expressions of a node safe, other than its target list and filter? */
@@ -345,7 +441,8 @@ has_safe_expressions(PlanState *plan_state, Search *search)
 		case T_TidRangeScan:
 			return are_safe(((TidRangeScan *) plan)->tidrangequals, search);
 		case T_ValuesScan:
-			return are_safe(((ValuesScan *) plan)->values_lists, search);
+			return !is_unsafe_branch(
+				(Node *) ((ValuesScan *) plan)->values_lists, search);
 		case T_Memoize:
 			return are_safe(((Memoize *) plan)->param_exprs, search) &&
 				compares_safely(((Memoize *) plan)->numKeys,
@@ -372,13 +469,13 @@ has_safe_expressions(PlanState *plan_state, Search *search)
 			return compares_safely(((Unique *) plan)->numCols,
 								   ((Unique *) plan)->uniqOperators, search);
 		case T_NestLoop:
-			return are_safe(((NestLoop *) plan)->join.joinqual, search);
+			return matches_safely((Join *) plan, NIL, search);
 		case T_MergeJoin:
-			return are_safe(((MergeJoin *) plan)->join.joinqual, search) &&
-				are_safe(((MergeJoin *) plan)->mergeclauses, search);
+			return matches_safely((Join *) plan,
+								  ((MergeJoin *) plan)->mergeclauses, search);
 		case T_HashJoin:
-			return are_safe(((HashJoin *) plan)->join.joinqual, search) &&
-				are_safe(((HashJoin *) plan)->hashclauses, search);
+			return matches_safely((Join *) plan,
+								  ((HashJoin *) plan)->hashclauses, search);
 		case T_Limit:
 			return are_safe((List *) ((Limit *) plan)->limitCount, search) &&
 				are_safe((List *) ((Limit *) plan)->limitOffset, search);
@@ -406,6 +503,25 @@ ends_at_first_row(PlanState *plan_state)
 	}
 }
 
+/* Does a node append the rows of partitions, or of tables that inherit? */
+static bool
+appends_tables(PlanState *plan_state)
+{
+	Bitmapset  *relids = IsA(plan_state, AppendState) ?
+		((Append *) plan_state->plan)->apprelids :
+		((MergeAppend *) plan_state->plan)->apprelids;
+	int			rti = -1;
+
+	while ((rti = bms_next_member(relids, rti)) >= 0)
+	{
+		RTEKind		kind = exec_rt_fetch(rti, plan_state->state)->rtekind;
+
+		if (kind != RTE_RELATION && kind != RTE_JOIN)
+			return false;
+	}
+	return !bms_is_empty(relids);
+}
+
 /* The children that have returned a row, if a node has. */
 static Children
 children_of(PlanState *plan_state, Search *search)
@@ -417,6 +533,10 @@ children_of(PlanState *plan_state, Search *search)
 		case T_SubqueryScanState:
 			children.first = ((SubqueryScanState *) plan_state)->subplan;
 			break;
+		case T_AppendState:
+		case T_MergeAppendState:
+			children.all = children.alike = appends_tables(plan_state);
+			break;
 		case T_HashJoinState:
 			children.first = outerPlanState(plan_state);
 			children.second = innerPlanState(plan_state);
@@ -427,6 +547,10 @@ children_of(PlanState *plan_state, Search *search)
 				children.second = innerPlanState(plan_state);
 			break;
 		case T_NestLoopState:
+			children.first = outerPlanState(plan_state);
+			if (((NestLoopState *) plan_state)->js.jointype == JOIN_INNER)
+				children.again = innerPlanState(plan_state);
+			break;
 		case T_MaterialState:
 		case T_AggState:
 		case T_SortState:
@@ -496,13 +620,15 @@ is_unsafe_plan(PlanState *plan_state, void *context)
 {
 	Children   *parents = context;
 	Search	   *search = parents->search;
-	bool		has_returned = plan_state == parents->first ||
-		plan_state == parents->second;
-	bool		is_done = has_returned && ends_at_first_row(plan_state);
+	bool		executed = parents->all || plan_state == parents->first ||
+		plan_state == parents->second || plan_state == parents->again;
+	bool		is_done = executed && !parents->alike &&
+		plan_state != parents->again && ends_at_first_row(plan_state);
 	Plan	   *plan = plan_state->plan;
 	Children	children = {.search = search};
 
 	check_stack_depth();
+	search->executed = executed;
 	search->refusal = kind_refusal(plan_state);
 	if (search->refusal != NULL)
 		return true;
@@ -517,8 +643,11 @@ is_unsafe_plan(PlanState *plan_state, void *context)
 		return true;
 	if (is_done)
 		return false;
-	if (has_returned)
+	if (executed)
+	{
 		children = children_of(plan_state, search);
+		children.alike |= parents->alike || plan_state == parents->again;
+	}
 	if (IsA(plan_state, CteScanState) &&
 		is_unsafe_plan(((CteScanState *) plan_state)->cteplanstate, &children))
 		return true;

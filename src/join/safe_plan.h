@@ -9,9 +9,12 @@
  *
  * What may fail for one row and not for another is not run early, since the
  * query might end before it comes to that row, or with an error of a row that
- * comes before.  Of the server's functions those count as safe that are marked
- * LEAKPROOF, comparisons, LIKE with a constant pattern, and some casts.  Other
- * errors remain: damaged files, memory that runs out.
+ * comes before.  A function without a value of the row fails for all rows or
+ * for none, and is run early where it has been run for a row before: not in a
+ * branch of a CASE or an OR, which no row may have come to.  Of the server's
+ * functions those count as safe that are marked LEAKPROOF, comparisons, LIKE
+ * with a constant pattern, and some casts.  Other errors remain: damaged files,
+ * memory that runs out.
  *
  *-------------------------------------------------------------------------
  */
@@ -32,10 +35,11 @@ extern bool SettingsStay(const TakenQuery *query);
 /*
  * Is an expression safe?  The numbers of the executor's parameters that it
  * uses are added to a list: it is safe while none of them has yet to be
- * computed.
+ * computed.  Sets *may_fail if it is safe only once the server has computed it
+ * for a row, since it has a function that fails for all rows or for none.
  */
 extern bool SafeExpression(Node *expression, bool settings_stay,
-						   List **params);
+						   List **params, bool *may_fail);
 
 /* Why is a plan, with all below it, not safe to execute early?  NULL: it is. */
 extern const char *SafePlanRefusal(PlanState *plan_state, bool settings_stay,

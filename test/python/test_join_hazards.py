@@ -60,6 +60,11 @@ INSERT INTO event SELECT n, n * 37 % 6000, a, a, a, jsonb_build_object('n', n)
     FROM generate_series(1, 2000) AS n, LATERAL (SELECT now() - make_interval(mins => n * 437) AS a) AS x;
 CREATE INDEX event_at ON event (k, at);
 ANALYZE event;
+CREATE TABLE part (id int, k int, at timestamptz) PARTITION BY RANGE (id);
+CREATE TABLE part0 PARTITION OF part FOR VALUES FROM (0) TO (1000);
+CREATE TABLE part1 PARTITION OF part FOR VALUES FROM (1000) TO (9000);
+INSERT INTO part SELECT id, k, at FROM event;
+ANALYZE part;
 CREATE SEQUENCE seq;
 CREATE FUNCTION loud(v int) RETURNS int VOLATILE LANGUAGE plpgsql AS $$ BEGIN RAISE NOTICE 'loud %', v; RETURN v; END $$;
 CREATE FUNCTION zoned(v int) RETURNS text STABLE LANGUAGE plpgsql AS $$ BEGIN
@@ -231,12 +236,17 @@ def test_effects_above_the_outer_side(joins: dict[str, JoinSide], name: str) -> 
 # Errors ahead of time
 
 K = 15  # the outer row that fails
+NO_FIELD = "date_part('no field', now())"  # fails without a value of the row
 ERRORS = {
     "outer filter": ("SELECT o.id, i2.id FROM o JOIN i2 ON i2.k = o.k WHERE 1 / (o.id - 15) < 9", False),
     "outer column": ("SELECT q.x, i2.id FROM (SELECT k, 1 / (id - 15) AS x FROM o OFFSET 0) q JOIN i2 ON i2.k = q.k", False),
     "outer cast": ("SELECT q.id, i2.id FROM (SELECT id, k FROM o WHERE (CASE id WHEN 15 THEN 'x' ELSE c END)::int > 0 OFFSET 0) q JOIN i2 ON i2.k = q.k", False),
     "key": ("SELECT o.id, i2.id FROM o JOIN i2 ON i2.k = o.k + 0 / (o.id - 15)", False),
     "group": ("SELECT q.id, i2.id FROM (SELECT id, sum(f) AS s FROM fl GROUP BY id) q JOIN i2 ON i2.k = q.id WHERE q.s > 0", None),
+    "branch of a CASE": (f"SELECT o.id, i2.id FROM o JOIN i2 ON i2.k = o.k WHERE CASE WHEN o.id < 15 THEN true ELSE {NO_FIELD} > 0 END", False),
+    "second condition of an OR": (f"SELECT o.id, i2.id FROM o JOIN i2 ON i2.k = o.k WHERE o.id < 15 OR {NO_FIELD} > 0", False),
+    "later member of VALUES": (f"SELECT v.id, i2.id FROM (VALUES {', '.join(f'({n}, 0::float8)' for n in range(1, 15))}, (15, {NO_FIELD})) AS v (id, x) JOIN i2 ON i2.k = v.id", False),
+    "second query of a UNION": (f"SELECT q.id, i2.id FROM (SELECT id, k, 0 AS x FROM o WHERE id < 15 UNION ALL SELECT id, k, {NO_FIELD} FROM o WHERE id >= 15) q JOIN i2 ON i2.k = q.k", False),
     "key of a subplan": ("SELECT o.id, i2.id FROM o JOIN i2 ON i2.k = (SELECT o.k + 0 / (o.id - 15))", False),
     "key out of range": ("SELECT o.id, i2.id FROM o JOIN i2 ON i2.k = (o.id + 2147483632 - 15) - 2147483632 + 15", None),
     "inner filter": ("SELECT o.id, i2.id FROM o JOIN i2 ON i2.k = o.k AND 1 / (i2.k - 15 * 37) < 9", True),
@@ -256,6 +266,26 @@ def test_no_error_ahead_of_time(joins: dict[str, JoinSide], name: str, limit: st
     if name != "key out of range":
         assert failed == (limit not in (" LIMIT 10", " LIMIT 14")), seen
         assert sum(result[0] == "row" for result in seen[0][:-1]) >= (13 if limit in ("", " LIMIT 14") else 9)
+
+
+FAILING_KEYS = {
+    "of a scan that is not begun": ("SELECT o.id, x.id FROM o, LATERAL (SELECT id FROM i2 WHERE i2.k = o.k"
+    " UNION ALL SELECT id FROM t WHERE t.k = o.k AND t.k > 1 / $1 LIMIT 1) x", True),
+    "of a row that is not come to": ("SELECT o.id, i2.id FROM o JOIN i2"
+    " ON i2.k = CASE WHEN o.id < 8 THEN -1 WHEN o.id < 15 THEN o.k ELSE 1 / $1 END LIMIT 6", False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FAILING_KEYS)
+def test_no_error_of_a_key_without_a_value(joins: dict[str, JoinSide], name: str) -> None:
+    """What fails for all rows is not computed where the join does not come to it."""
+    query, ahead = FAILING_KEYS[name]
+
+    def steps(side: JoinSide) -> list[Any]:
+        generic = "SET plan_cache_mode = force_generic_plan"
+        return by_row(side, generic, f"PREPARE q (int) AS {query}", "EXECUTE q (0)")[-1]
+
+    assert len(same(joins, steps, ahead)) > 6
 
 
 # Settings
@@ -278,6 +308,21 @@ def test_what_depends_on_settings_only(joins: dict[str, JoinSide], name: str) ->
     condition = AT_THEIR_TIME[name]
     same(joins, lambda side: by_row(side, EVENTS + condition))
     same(joins, lambda side: by_row(side, EVENTS + condition + " LIMIT 300"))
+
+
+@pytest.mark.parametrize(
+    "outer",
+    (
+        "part",
+        "(SELECT event.id, event.k, event.at FROM o JOIN event ON event.k = o.k AND event.at > date_trunc('month', now() - interval '2 months') OFFSET 0)",
+    ),
+)
+def test_what_depends_on_settings_only_below(joins: dict[str, JoinSide], outer: str) -> None:
+    """The same in a partition, or on the inner side of a join, that has not returned a row yet."""
+    query = f"SELECT e.id, i2.id FROM {outer} e JOIN i2 ON i2.k = e.k WHERE e.at > date_trunc('month', now() - interval '2 months')"
+    before = joins["forced"].stats()["joins"]
+    same(joins, lambda side: by_row(side, query))
+    assert joins["forced"].stats()["joins"] - before == 1 + ("JOIN" in outer)
 
 
 def test_keys_that_depend_on_settings_only(joins: dict[str, JoinSide]) -> None:
