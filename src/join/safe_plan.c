@@ -148,8 +148,7 @@ is_safe_function(Oid function, List *args, Search *search)
 {
 	char		volatility;
 
-	if (function == F_NOW || function == F_TRANSACTION_TIMESTAMP ||
-		function == F_STATEMENT_TIMESTAMP)
+	if (function == F_NOW || function == F_TRANSACTION_TIMESTAMP)
 		return true;
 	if (function >= FirstNormalObjectId)
 		return false;
@@ -210,6 +209,7 @@ is_safe_function(Oid function, List *args, Search *search)
 		case F_JSONB_OBJECT_FIELD_TEXT:
 		case F_JSONB_CONTAINS:
 		case F_JSONB_EXISTS:
+		case F_STATEMENT_TIMESTAMP:	/* another one with each FETCH */
 			return true;
 		default:
 			return get_func_leakproof(function) ||

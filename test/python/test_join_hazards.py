@@ -367,6 +367,25 @@ def test_settings_that_change_between_two_fetches(joins: dict[str, JoinSide]) ->
     same(joins, steps, ahead=None)
 
 
+def test_time_of_a_statement_that_changes_between_two_fetches(joins: dict[str, JoinSide]) -> None:
+    """statement_timestamp() is another one with each FETCH."""
+
+    def steps(side: JoinSide) -> list[Any]:
+        seen: list[Any] = []
+        with side.connect() as conn:
+            conn.execute("BEGIN")
+            conn.execute(
+                "DO $$ BEGIN EXECUTE format('DECLARE c NO SCROLL CURSOR FOR SELECT o.id FROM o JOIN i2 ON i2.k = o.k AND i2.m < 20"
+                " WHERE statement_timestamp() < %L OR o.id > 1500', clock_timestamp() + interval '2 s'); END $$"
+            )
+            seen += [fetch(conn, "FETCH 5 FROM c") for _ in range(6)]
+            conn.execute("SELECT pg_sleep(2)")
+            seen.append(fetch(conn, "FETCH 5 FROM c"))
+        return seen
+
+    assert same(joins, steps, ahead=None)[-1][0][0] > 1500
+
+
 # Portals that are idle
 
 
