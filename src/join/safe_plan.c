@@ -11,6 +11,7 @@
 #include "postgres.h"
 
 #include "access/transam.h"
+#include "catalog/pg_class.h"
 #include "catalog/pg_proc.h"
 #include "catalog/pg_type_d.h"
 #include "compat.h"
@@ -588,6 +589,7 @@ kind_refusal(PlanState *plan_state)
 /*
  * Does a node scan a table that the statement changes?  If it came earlier to a
  * page, it would prune it earlier, and new row versions would lie elsewhere.
+ * Any function may change a sequence, whose row is the same for all snapshots.
  */
 static bool
 scans_what_changes(PlanState *plan_state, const Search *search)
@@ -605,7 +607,8 @@ scans_what_changes(PlanState *plan_state, const Search *search)
 		case T_TidRangeScanState:
 			relation = ((ScanState *) plan_state)->ss_currentRelation;
 			return relation != NULL &&
-				list_member_oid(search->changed, RelationGetRelid(relation));
+				(relation->rd_rel->relkind == RELKIND_SEQUENCE ||
+				 list_member_oid(search->changed, RelationGetRelid(relation)));
 		default:
 			return false;
 	}

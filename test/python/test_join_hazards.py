@@ -186,6 +186,8 @@ EFFECTS = {
     " JOIN i2 ON i2.k = x.k AND i2.m = 37 LIMIT 1",
     "a hashed subplan that comes later": "SELECT o.id, i2.id FROM o JOIN i2 ON i2.k = o.k WHERE CASE WHEN o.id > 12 THEN o.id NOT IN"
     " (SELECT nextval('seq')::int FROM generate_series(1, 3) ORDER BY 1 OFFSET 0) ELSE true END LIMIT 10",
+    "a sequence scanned by the outer side": "SELECT nextval('seq'), x.k, i2.id FROM (SELECT k::bigint AS k FROM o WHERE id <= 20 UNION ALL SELECT last_value FROM seq) x"
+    " JOIN i2 ON i2.k = x.k",
     "the role": "SELECT set_config('role', CASE WHEN o.id = 3 THEN 'pg_monitor' ELSE 'none' END, false), i2.id FROM o JOIN i2 ON i2.k = o.k WHERE o.c <> current_user LIMIT 10",
     "a modifying CTE": "WITH w AS (UPDATE o SET pad = 'new' WHERE id < 30 RETURNING *) SELECT w.id, i2.id FROM w JOIN i2 ON i2.k = w.k LIMIT 3",
 }  # fmt: skip
