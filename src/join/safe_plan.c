@@ -10,7 +10,9 @@
  */
 #include "postgres.h"
 
+#include "access/genam.h"
 #include "access/transam.h"
+#include "catalog/pg_am_d.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_proc.h"
 #include "catalog/pg_type_d.h"
@@ -389,6 +391,23 @@ compares_safely(int n, const Oid *operators, Search *search)
 	return true;
 }
 
+/*
+ * Are the functions the server's own by which a scan compares values when it
+ * descends in an index?
+ */
+static bool
+compares_by_server(Relation index)
+{
+	if (index == NULL || (index->rd_rel->relam != BTREE_AM_OID &&
+						  index->rd_rel->relam != HASH_AM_OID))
+		return true;
+	for (int i = 1; i <= IndexRelationGetNumberOfKeyAttributes(index); i++)
+		for (int j = 1; j <= index->rd_indam->amsupport; j++)
+			if (index_getprocid(index, i, j) >= FirstNormalObjectId)
+				return false;
+	return true;
+}
+
 /* Are the conditions safe by which a join matches rows? */
 static bool
 matches_safely(Join *join, List *clauses, Search *search)
@@ -421,7 +440,6 @@ has_safe_expressions(PlanState *plan_state, Search *search)
 		case T_CteScan:
 		case T_Append:
 		case T_Material:
-		case T_Sort:
 		case T_Hash:
 		case T_Gather:
 		case T_GatherMerge:
@@ -430,13 +448,19 @@ has_safe_expressions(PlanState *plan_state, Search *search)
 			return are_safe((List *) ((Result *) plan)->resconstantqual,
 							search);
 		case T_IndexScan:
-			return are_safe(((IndexScan *) plan)->indexqualorig, search) &&
+			return compares_by_server(
+				((IndexScanState *) plan_state)->iss_RelationDesc) &&
+				are_safe(((IndexScan *) plan)->indexqualorig, search) &&
 				are_safe(((IndexScan *) plan)->indexorderbyorig, search);
 		case T_IndexOnlyScan:
-			return are_safe(((IndexOnlyScan *) plan)->recheckqual, search) &&
+			return compares_by_server(
+				((IndexOnlyScanState *) plan_state)->ioss_RelationDesc) &&
+				are_safe(((IndexOnlyScan *) plan)->recheckqual, search) &&
 				are_safe(((IndexOnlyScan *) plan)->indexorderby, search);
 		case T_BitmapIndexScan:
-			return are_safe(((BitmapIndexScan *) plan)->indexqualorig, search);
+			return compares_by_server(
+				((BitmapIndexScanState *) plan_state)->biss_RelationDesc) &&
+				are_safe(((BitmapIndexScan *) plan)->indexqualorig, search);
 		case T_TidScan:
 			return are_safe(((TidScan *) plan)->tidquals, search);
 		case T_TidRangeScan:
@@ -457,6 +481,11 @@ has_safe_expressions(PlanState *plan_state, Search *search)
 			return compares_safely(((RecursiveUnion *) plan)->numCols,
 								   ((RecursiveUnion *) plan)->dupOperators,
 								   search);
+		case T_Sort:
+			/* no row is returned while it compares */
+			return search->volatile_only ||
+				compares_safely(((Sort *) plan)->numCols,
+								((Sort *) plan)->sortOperators, search);
 		case T_IncrementalSort:
 			return compares_safely(((Sort *) plan)->numCols,
 								   ((Sort *) plan)->sortOperators, search);

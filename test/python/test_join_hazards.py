@@ -71,6 +71,15 @@ CREATE FUNCTION zoned(v int) RETURNS text STABLE LANGUAGE plpgsql AS $$ BEGIN
     RETURN set_config('timezone', CASE WHEN v % 20 < 10 THEN 'Asia/Tokyo' ELSE 'America/New_York' END, false); END $$;
 CREATE FUNCTION murmur(v int) RETURNS int IMMUTABLE LEAKPROOF LANGUAGE plpgsql AS $$ BEGIN RAISE NOTICE 'murmur %', v; RETURN v; END $$;
 CREATE FUNCTION whisper(v int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS $$ BEGIN RAISE NOTICE 'whisper %', v; RETURN v; END $$;
+CREATE FUNCTION telling_cmp(a int, b int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS $$ BEGIN RAISE NOTICE 'compare'; RETURN btint4cmp(a, b); END $$;
+CREATE FUNCTION telling_lt(a int, b int) RETURNS bool IMMUTABLE LANGUAGE plpgsql AS $$ BEGIN RETURN telling_cmp(a, b) < 0; END $$;
+CREATE OPERATOR <# (LEFTARG = int, RIGHTARG = int, FUNCTION = telling_lt);
+CREATE OPERATOR CLASS telling_ops FOR TYPE int USING btree AS OPERATOR 1 <#, OPERATOR 3 =, FUNCTION 1 telling_cmp(int, int);
+CREATE TABLE told AS SELECT n AS k FROM generate_series(1, 500) AS n;
+SET client_min_messages = warning;
+CREATE INDEX ON told (k telling_ops);
+RESET client_min_messages;
+ANALYZE told;
 CREATE FUNCTION fetched(c refcursor, n int, fails bool) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE r record; s text := ''; BEGIN
     FOR i IN 1..n LOOP FETCH c INTO r; s := s || r.id || ','; END LOOP;
@@ -188,6 +197,10 @@ EFFECTS = {
     " (SELECT nextval('seq')::int FROM generate_series(1, 3) ORDER BY 1 OFFSET 0) ELSE true END LIMIT 10",
     "a sequence scanned by the outer side": "SELECT nextval('seq'), x.k, i2.id FROM (SELECT k::bigint AS k FROM o WHERE id <= 20 UNION ALL SELECT last_value FROM seq) x"
     " JOIN i2 ON i2.k = x.k",
+    "comparisons of a sort that comes later": "SELECT loud(x.k), i2.id FROM (SELECT k FROM o WHERE id < 20 UNION ALL (SELECT k FROM o WHERE id < 10 ORDER BY k USING <#)) x"
+    " JOIN i2 ON i2.k = x.k",
+    "comparisons of an outer index": "SELECT loud(q.k), i2.id FROM (SELECT l.k FROM o, LATERAL (SELECT k FROM told WHERE told.k = o.id OFFSET 0) l OFFSET 0) q"
+    " JOIN i2 ON i2.k = q.k",
     "the role": "SELECT set_config('role', CASE WHEN o.id = 3 THEN 'pg_monitor' ELSE 'none' END, false), i2.id FROM o JOIN i2 ON i2.k = o.k WHERE o.c <> current_user LIMIT 10",
     "a modifying CTE": "WITH w AS (UPDATE o SET pad = 'new' WHERE id < 30 RETURNING *) SELECT w.id, i2.id FROM w JOIN i2 ON i2.k = w.k LIMIT 3",
 }  # fmt: skip
