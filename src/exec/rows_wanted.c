@@ -30,8 +30,15 @@ RowBoundsBelow(RowBounds *bounds, PlanState *plan_state)
 			bounds->limit = (LimitState *) plan_state;
 			bounds->may_stop = true;
 			return;
-		case T_SortState:
+		case T_MergeJoinState:
+			bounds->may_stop = true;	/* when the other side has ended */
+			break;
 		case T_AggState:
+			/* a sorted one returns a group before it asks for the next */
+			if (((Agg *) plan_state->plan)->aggstrategy != AGG_SORTED)
+				bounds->may_stop = false;
+			break;
+		case T_SortState:
 		case T_HashState:
 		case T_ModifyTableState:
 			bounds->may_stop = false;	/* they ask for all rows */
@@ -54,6 +61,59 @@ RowBoundsBelow(RowBounds *bounds, PlanState *plan_state)
 		bounds->limit = NULL;
 		bounds->is_top = false;
 	}
+}
+
+/* Does a subplan run only until its outcome is known? */
+static bool
+is_left_early(const SubPlan *subplan)
+{
+	switch (subplan->subLinkType)
+	{
+		case EXISTS_SUBLINK:
+			return true;
+		case ALL_SUBLINK:
+		case ANY_SUBLINK:
+			return !subplan->useHashTable;
+		default:
+			return false;
+	}
+}
+
+/* The subplan of a node that executes a child; NULL if it is none. */
+static const SubPlan *
+subplan_of(List *subplans, const PlanState *child)
+{
+	ListCell   *lc;
+
+	foreach(lc, subplans)
+	{
+		const SubPlanState *state = lfirst_node(SubPlanState, lc);
+
+		if (state->planstate == child)
+			return state->subplan;
+	}
+	return NULL;
+}
+
+void
+RowBoundsOfChild(RowBounds *bounds, PlanState *parent, PlanState *child)
+{
+	const SubPlan *subplan = subplan_of(parent->initPlan, child);
+
+	if (subplan == NULL)
+		subplan = subplan_of(parent->subPlan, child);
+	if (subplan != NULL)
+	{
+		bounds->limit = NULL;
+		bounds->is_top = false;
+
+		/* who reads a CTE may be stopped */
+		if (subplan->subLinkType != CTE_SUBLINK)
+			bounds->may_stop = is_left_early(subplan);
+	}
+	else if (IsA(parent, NestLoopState) && child == innerPlanState(parent))
+		bounds->may_stop |= ((NestLoopState *) parent)->js.single_match ||
+			((NestLoopState *) parent)->js.jointype == JOIN_ANTI;
 }
 
 int64

@@ -15,11 +15,18 @@ typedef struct RowBounds
 {
 	LimitState *limit;			/* a LIMIT above, or NULL */
 	bool		is_top;			/* its rows are the query's */
-	bool		may_stop;		/* a LIMIT further above may stop it, too */
+	bool		may_stop;		/* what is above may stop it, too */
 } RowBounds;
 
 /* Turn the bounds of a node into those of its children. */
 extern void RowBoundsBelow(RowBounds *bounds, PlanState *plan_state);
+
+/*
+ * Turn these into the bounds of one of them: a node's subplans do not return
+ * its rows, and a semijoin leaves its inner side early.
+ */
+extern void RowBoundsOfChild(RowBounds *bounds, PlanState *parent,
+							 PlanState *child);
 
 /*
  * How many more rows will be asked of the node at most, as far as its query

@@ -43,6 +43,7 @@ typedef struct Walk
 {
 	TakenQuery *query;			/* made when its first node is taken */
 	PlanState  *top;			/* topmost node of the plan */
+	PlanState  *parent;			/* whose children are walked; NULL at the top */
 	RowBounds	bounds;
 } Walk;
 
@@ -155,9 +156,12 @@ take_nodes(PlanState *plan_state, void *context)
 {
 	Walk	   *walk = context;
 	RowBounds	bounds = walk->bounds;
+	PlanState  *parent = walk->parent;
 
 	if (plan_state == NULL)
 		return false;
+	if (parent != NULL)
+		RowBoundsOfChild(&walk->bounds, parent, plan_state);
 	while (outerPlanState(plan_state) != NULL &&
 		   innerPlanState(plan_state) == NULL &&
 		   !has_subplans(plan_state) && !IsA(plan_state, CustomScanState))
@@ -170,7 +174,9 @@ take_nodes(PlanState *plan_state, void *context)
 		RowBounds	here = walk->bounds;
 
 		RowBoundsBelow(&walk->bounds, plan_state);
+		walk->parent = plan_state;
 		planstate_tree_walker(plan_state, take_nodes, context);
+		walk->parent = parent;
 		walk->bounds = here;
 	}
 	take_node(walk, plan_state);

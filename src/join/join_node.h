@@ -42,6 +42,7 @@ typedef struct JoinNode
 	bool		watching;		/* rescans of the outer child are noticed */
 	bool		begun_again;	/* the outer child was rescanned */
 	bool		outer_ended;	/* the child has ended, the ring has not */
+	bool		left_early;		/* it has been begun again before its end */
 	uint64		handed_out;		/* rows handed out since the join was begun */
 	int64		wanted_first;	/* RowsWanted() at the first of these rows */
 	int64		wanted_last;	/* RowsWanted() at the last of them */

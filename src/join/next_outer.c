@@ -129,6 +129,7 @@ forget_rows(JoinNode *node)
 	int			unused = RowsAheadSize(node->rows);
 
 	node->counters = JoinTell(node);
+	node->left_early |= unused > 0 || node->outer_ended;
 	for (int i = 0; i < unused; i++)
 		InnerSideForget(&RowsAheadAt(node->rows, i)->inner);
 	RowsAheadForget(node->rows);
@@ -182,7 +183,8 @@ note_returned(JoinNode *node)
  * rest of a table.  Where it is known how many rows the join is to return, as
  * many outer rows are needed as it takes if each returns the most that one has
  * returned so far; none, before any has.  Else the estimate of the planner
- * counts, and what has been asked for.
+ * counts, and what has been asked for; none, if the join has been left with
+ * rows ahead and begun again.
  */
 static int64
 rows_expected(JoinNode *node)
@@ -200,6 +202,8 @@ rows_expected(JoinNode *node)
 	if (wanted < PG_INT64_MAX)
 		return node->most_returned == 0 ? 0 :
 			wanted / node->most_returned - 1;
+	if (node->left_early)
+		return 0;
 	return (int64) Min((double) (node->handed_out / 8),
 					   outer->plan_rows - 1 - node->handed_out);
 }
