@@ -380,3 +380,17 @@ ScanFinish(ScanNode *node)
 	HeapAheadFinish(node->ahead);
 	begun_again(node);
 }
+
+void
+ScanBegunAgain(ScanNode *node)
+{
+	/* what is left of its leaf page tells nothing of the next one */
+	if (node->step_at != PG_UINT64_MAX)
+		node->step_at = 0;
+	if (node->leaves != NULL)
+		LeavesAheadForget(node->leaves);
+	if (node->ahead == NULL)
+		return;
+	node->anew = true;
+	HeapAheadOweNothing(node->ahead);
+}

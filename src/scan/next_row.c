@@ -63,15 +63,16 @@ fetch_entry(ScanNode *node, IndexScanDesc scan, ScanDirection direction,
 	return ScanFetch(node, scan, direction, slot);
 }
 
-/* Notice that the scan was begun again: its slot is empty then. */
+/*
+ * Notice that the scan was begun again: its slot is empty then.  The keys that
+ * it had before may be gone.
+ */
 static pg_attribute_always_inline void
 look_if_anew(ScanNode *node, const TupleTableSlot *slot)
 {
-	if (unlikely(node->ahead != NULL) && TTS_EMPTY(slot))
-	{
-		node->anew = true;
-		HeapAheadOweNothing(node->ahead);
-	}
+	if (unlikely(node->ahead != NULL || node->leaves != NULL) &&
+		TTS_EMPTY(slot))
+		ScanBegunAgain(node);
 }
 
 /* Return the next row of an index scan, before filter and projection. */

@@ -68,4 +68,7 @@ extern bool ScanAllVisible(ScanNode *node, IndexScanDesc scan,
 /* The scan has come to its end. */
 extern void ScanFinish(ScanNode *node);
 
+/* The scan may have been begun again, with other keys. */
+extern void ScanBegunAgain(ScanNode *node);
+
 #endif							/* PG_LOOKAHEAD_SCAN_NODE_H */

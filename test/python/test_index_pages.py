@@ -173,6 +173,25 @@ def test_cursors_that_turn(sides: Sides, rng: random.Random) -> None:
     alike(sides, observed)
 
 
+def test_scans_begun_again_where_they_were_left(sides: Sides) -> None:
+    """A LIMIT leaves a scan on a leaf page, and its next range begins there: the keys of before are gone by then."""
+    query = (
+        "SELECT low, (SELECT count(*) FROM (SELECT a FROM p WHERE a >= wide(low) AND a < wide(high) ORDER BY a LIMIT most) s)"
+        " FROM (VALUES ({low}, 24000, {most}), ({low} + {most} - 15, {low} + {most} + 95, 9999)) o (low, high, most)"
+    )
+
+    def observed(side: Side) -> list[Any]:
+        side.run(ONLY_INDEX_SCANS)
+        rows = []
+        for low in range(0, 4500, 150):
+            for most in (460, 500, 540):
+                make_cold(side)
+                rows += side.rows(query.format(low=low, most=most))
+        return rows
+
+    assert (3000, 500) in alike(sides, observed)
+
+
 # Which pages are read
 
 BOUNDED = {
