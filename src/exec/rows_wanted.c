@@ -34,8 +34,9 @@ RowBoundsBelow(RowBounds *bounds, PlanState *plan_state)
 			bounds->may_stop = true;	/* when the other side has ended */
 			break;
 		case T_AggState:
-			/* a sorted one returns a group before it asks for the next */
-			if (((Agg *) plan_state->plan)->aggstrategy != AGG_SORTED)
+			/* sorted rows are grouped one group after the other */
+			if (((Agg *) plan_state->plan)->aggstrategy == AGG_PLAIN ||
+				((Agg *) plan_state->plan)->aggstrategy == AGG_HASHED)
 				bounds->may_stop = false;
 			break;
 		case T_SortState:
@@ -143,4 +144,10 @@ RowsWanted(const Taken *taken)
 		wanted = (int64) Min((uint64) wanted, rows);
 	}
 	return wanted;
+}
+
+bool
+MayEndEarly(const Taken *taken)
+{
+	return taken->may_stop || taken->query->row_count > 0;
 }

@@ -35,4 +35,7 @@ extern void RowBoundsOfChild(RowBounds *bounds, PlanState *parent,
  */
 extern int64 RowsWanted(const Taken *taken);
 
+/* May the node be left before its end, at a row that is not known now? */
+extern bool MayEndEarly(const Taken *taken);
+
 #endif							/* PG_LOOKAHEAD_ROWS_WANTED_H */

@@ -56,6 +56,20 @@ BTreeNeedsDescents(IndexScanDesc scan)
 		BTScanPosIsValid(so->currPos) && !BTreeLeafKeysAreUsual(scan);
 }
 
+bool
+BTreeMatchesLieApart(IndexScanDesc scan)
+{
+	BTScanOpaque so = (BTScanOpaque) scan->opaque;
+
+	for (int i = 0; i < so->numArrayKeys; i++)
+		if (so->arrayKeys[i].num_elems < 0)
+			return true;		/* a skip scan finds its elements itself */
+	for (int i = 0; i < so->numberOfKeys; i++)
+		if ((so->keyData[i].sk_flags & (SK_BT_REQFWD | SK_BT_REQBKWD)) == 0)
+			return true;
+	return false;
+}
+
 BTreeDescents *
 BTreeDescentsCreate(MemoryContext mcxt)
 {

@@ -22,6 +22,12 @@ typedef struct BTreeDescents BTreeDescents;
  */
 extern bool BTreeNeedsDescents(IndexScanDesc scan);
 
+/*
+ * May pages without a match lie between those that have some, of which the
+ * scan's arrays do not tell how many?
+ */
+extern bool BTreeMatchesLieApart(IndexScanDesc scan);
+
 /* A second scan; its memory comes from mcxt, and stays small while idle. */
 extern BTreeDescents *BTreeDescentsCreate(MemoryContext mcxt);
 

@@ -155,13 +155,6 @@ rows_needed(JoinNode *node)
 	return Max(0, wanted * (int64) Max(1, node->handed_out) / returned - 1);
 }
 
-/* May the query end before it has asked for all rows? */
-static bool
-may_end_early(const JoinNode *node)
-{
-	return node->taken.may_stop || node->taken.query->row_count > 0;
-}
-
 /* How many rows has the join returned for the outer row handed out last? */
 static void
 note_returned(JoinNode *node)
@@ -192,7 +185,7 @@ rows_expected(JoinNode *node)
 	const Plan *outer = outerPlan(node->taken.plan_state->plan);
 	int64		wanted;
 
-	if (!may_end_early(node) ||
+	if (!MayEndEarly(&node->taken) ||
 		(outer->qual == NIL && (IsA(outer, SeqScan) || IsA(outer, IndexScan) ||
 								IsA(outer, IndexOnlyScan) ||
 								IsA(outer, FunctionScan) ||
@@ -425,7 +418,7 @@ next_row(JoinNode *node, PlanState *outer)
 
 	if (node->handed_out > 0)
 		tell_policy(node);
-	if (may_end_early(node))
+	if (MayEndEarly(&node->taken))
 		note_returned(node);
 	if (node->policy.mode >= JOIN_AHEAD && open_rows(node))
 	{

@@ -33,6 +33,13 @@
  */
 #define PAGES_BEFORE_DESCENTS 2
 
+/*
+ * Nor, where the scan may be left, before it has returned as many entries as
+ * the index has pages, but for so many: there may be no next match, and the
+ * search for it then goes through the rest of the index.
+ */
+#define PAGES_IN_VAIN 64
+
 struct EntriesAhead
 {
 	MemoryContext mcxt;
@@ -47,6 +54,7 @@ struct EntriesAhead
 	int			current;
 	uint64		returned;
 	int			pages;			/* visited since the scan was begun */
+	uint64		begun;			/* "returned" when it was begun */
 
 	/* the entry that was given to the caller last */
 	int			leaf;
@@ -62,6 +70,7 @@ struct EntriesAhead
 	PageRead	reading;
 	bool		dead_end;		/* nothing can be learnt of that page */
 	BTreeDescents *descents;	/* finds that page where no page tells of it */
+	bool		may_be_left;	/* before its end, at any row */
 	LeavesAhead *reading_more;	/* reads further leaf pages, or NULL */
 	int64		rows;
 	int			owed;
@@ -88,6 +97,12 @@ EntriesAheadSetLeaves(EntriesAhead *ahead, LeavesAhead *leaves, int64 rows)
 {
 	ahead->reading_more = leaves;
 	ahead->rows = rows;
+}
+
+void
+EntriesAheadSetMayBeLeft(EntriesAhead *ahead, bool may_be_left)
+{
+	ahead->may_be_left = may_be_left;
 }
 
 uint64
@@ -202,6 +217,8 @@ EntriesAheadFollow(EntriesAhead *ahead, IndexScanDesc scan, ScanDirection dir,
 	if (!known)
 	{
 		ahead->pages = pages;
+		if (pages == 1)
+			ahead->begun = returned;
 		forget(ahead);
 	}
 
@@ -259,6 +276,15 @@ read_leaf(EntriesAhead *ahead, IndexScanDesc scan, bool wait, BTreeLeaf *leaf)
 	return !ahead->dead_end;
 }
 
+/* Might a second scan go through far more pages than the scan has? */
+static bool
+may_search_in_vain(const EntriesAhead *ahead, IndexScanDesc scan)
+{
+	return ahead->may_be_left && BTreeMatchesLieApart(scan) &&
+		RelationGetNumberOfBlocks(ahead->index) >
+			PAGES_IN_VAIN + (ahead->returned - ahead->begun);
+}
+
 /*
  * Learn about one more leaf page of a btree.  True if there is one; false if
  * there is none, or its read has only just been started.
@@ -292,6 +318,8 @@ next_leaf(EntriesAhead *ahead, IndexScanDesc scan, bool wait)
 	if (BTreeNeedsDescents(scan))
 	{
 		if (ahead->pages < PAGES_BEFORE_DESCENTS)
+			return false;
+		if (may_search_in_vain(ahead, scan))
 			return false;
 		if (ahead->descents == NULL)
 			ahead->descents = BTreeDescentsCreate(ahead->mcxt);

@@ -58,6 +58,12 @@ extern bool EntriesAheadFollow(EntriesAhead *ahead, IndexScanDesc scan,
 extern void EntriesAheadSetLeaves(EntriesAhead *ahead, LeavesAhead *leaves,
 								  int64 rows);
 
+/*
+ * May the scan be left before its end, at a row that nobody can tell?  Then
+ * its next match is not searched for in much of the index.
+ */
+extern void EntriesAheadSetMayBeLeft(EntriesAhead *ahead, bool may_be_left);
+
 /* The ordinal of the entry given last, or of one that the scan has returned. */
 extern uint64 EntriesAheadOrdinal(const EntriesAhead *ahead);
 

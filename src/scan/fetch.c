@@ -16,6 +16,7 @@
 
 #include "access/genam.h"
 #include "access/nbtree.h"
+#include "access/parallel.h"
 #include "access/visibilitymap.h"
 #include "compat.h"
 #include "exec/rows_wanted.h"
@@ -97,6 +98,14 @@ fetch_timed(ScanNode *node, IndexScanDesc scan, TupleTableSlot *slot)
 	if (node->policy.mode == POLICY_AHEAD)
 		node->taken.query->reads_are_slow = true;
 	return found;
+}
+
+/* May the scan be left before its end, at a row that is not known now? */
+static bool
+may_be_left(const ScanNode *node)
+{
+	/* what the leader does with a parallel worker's rows is not known here */
+	return MayEndEarly(&node->taken) || IsParallelWorker();
 }
 
 /* Drop the window if the policy has decided to look ahead no longer. */
@@ -278,7 +287,7 @@ look_ahead(ScanNode *node, IndexScanDesc scan, ScanDirection direction)
 	ending = policy->mode == POLICY_ENDING;
 	HeapAheadFill(node->ahead, scan, vm_buffer(node),
 				  ending ? 0 : policy->distance, RowsWanted(&node->taken),
-				  PolicyWantsProbe(policy));
+				  PolicyWantsProbe(policy), may_be_left(node));
 	return true;
 }
 

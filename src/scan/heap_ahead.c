@@ -313,7 +313,7 @@ append_blocks(HeapAhead *ahead, IndexScanDesc scan, const Buffer *vm_buffer,
 
 void
 HeapAheadFill(HeapAhead *ahead, IndexScanDesc scan, const Buffer *vm_buffer,
-			  int distance, int64 rows, bool probe)
+			  int distance, int64 rows, bool probe, bool may_be_left)
 {
 	Window	   *window = ahead->window;
 	int			wanted = distance - WindowSize(window);
@@ -339,6 +339,7 @@ HeapAheadFill(HeapAhead *ahead, IndexScanDesc scan, const Buffer *vm_buffer,
 		EntriesAheadOrdinal(ahead->entries) == ahead->returned)
 		ahead->appended = LookaheadHeapBlock(scan);
 	EntriesAheadSetLeaves(ahead->entries, ahead->leaves, rows);
+	EntriesAheadSetMayBeLeft(ahead->entries, may_be_left);
 	append_blocks(ahead, scan, vm_buffer, wanted, last,
 				  probe && !ahead->sorted);
 	ahead->index_owed += EntriesAheadOwed(ahead->entries);

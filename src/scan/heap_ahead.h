@@ -71,11 +71,11 @@ extern bool HeapAheadFollow(HeapAhead *ahead, IndexScanDesc scan,
  * After HeapAheadFollow(): start reading, so that "distance" blocks are held
  * for the next "rows" entries.  vm_buffer: a page of the visibility map that
  * an index-only scan holds, NULL for other scans.  probe: in index order,
- * leave one block out.
+ * leave one block out.  may_be_left: see EntriesAheadSetMayBeLeft().
  */
 extern void HeapAheadFill(HeapAhead *ahead, IndexScanDesc scan,
 						  const Buffer *vm_buffer, int distance, int64 rows,
-						  bool probe);
+						  bool probe, bool may_be_left);
 
 /*
  * Make the scan hold the heap page of its current entry, from the window if it

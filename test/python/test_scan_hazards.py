@@ -739,6 +739,33 @@ def test_abandoned_array_scan_reads_no_more_than_a_whole_one(sides: Sides, rows:
     assert pages["off", rows] < pages["off", 60000]
 
 
+LEFT = {
+    "a limit above a filter": "SELECT id FROM t WHERE s = 1 AND id % 20 = 1 AND pad <> '' ORDER BY k LIMIT 20",
+    "exists": "SELECT o, EXISTS (SELECT FROM t WHERE s = 1 AND k <> o AND pad <> '' OFFSET 380) FROM generate_series(1, 3) o",
+    "a group": "SELECT k, count(pad) FROM t WHERE s = 1 GROUP BY k ORDER BY k LIMIT 385",
+}
+
+
+@pytest.mark.parametrize("name", LEFT)
+def test_scan_that_may_be_left_does_not_search_the_index(sides: Sides, name: str) -> None:
+    """All matches of a condition on the second column lie on the first pages of the index."""
+    if sides["off"].cluster.version < 18:
+        pytest.skip("skip scans came with PostgreSQL 18")
+
+    def steps(side: Side) -> Any:
+        rows = "SELECT i, i, (i < 400)::int, repeat('x', 150) FROM generate_series(1, 60000) AS i"
+        side.table("(id int, k int, s int, pad text)", rows, "(k, s, pad)")
+        side.evict("t", "t_0")
+        found = side.rows(LEFT[name])
+        pages = "SELECT count(*) FROM pg_buffercache WHERE relfilenode = pg_relation_filenode('t_0')"
+        return len(found), side.value(pages)
+
+    seen = {name: steps(side) for name, side in sides.items()}
+    assert seen["forced"][0] == seen["off"][0] > 0
+    assert seen["off"][1] < 20
+    assert seen["forced"][1] <= seen["off"][1] + 4, seen
+
+
 # Damage
 
 
