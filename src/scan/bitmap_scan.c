@@ -64,21 +64,38 @@ state_of(const BitmapNode *node)
 	return (BitmapIndexScanState *) node->taken.plan_state;
 }
 
-/* The node whose scan this is, or NULL. */
+/* Does this entry of "nodes" stand for a scan? */
+static inline bool
+is_of_scan(dlist_node *link, IndexScanDesc scan)
+{
+	return state_of(dlist_container(BitmapNode, link, link))->biss_ScanDesc ==
+		scan;
+}
+
+/*
+ * The node whose scan this is, or NULL.  Looked for from both ends, since a
+ * query goes round its scans, or has changed between a few of them lately: what
+ * is found comes first then, and the scan that was found longest ago is last.
+ */
 static BitmapNode *
 find_node(IndexScanDesc scan)
 {
+	dlist_node *last = nodes.head.prev;
 	dlist_iter	iter;
 
 	dlist_foreach(iter, &nodes)
 	{
-		BitmapNode *node = dlist_container(BitmapNode, link, iter.cur);
+		dlist_node *found = is_of_scan(iter.cur, scan) ? iter.cur :
+			is_of_scan(last, scan) ? last : NULL;
 
-		if (state_of(node)->biss_ScanDesc == scan)
+		if (found != NULL)
 		{
-			dlist_move_head(&nodes, &node->link);
-			return node;
+			dlist_move_head(&nodes, found);
+			return dlist_container(BitmapNode, link, found);
 		}
+		if (last == iter.cur || last->prev == iter.cur)
+			break;
+		last = last->prev;
 	}
 	return NULL;
 }

@@ -413,6 +413,21 @@ def test_a_limit_bounds_what_is_read(sides: Sides, rows: int) -> None:
     assert read[False] <= read[True] <= read[False] * 1.3 + 2
 
 
+def test_many_bitmap_index_scans_are_found_at_once(sides: Sides) -> None:
+    """Each scan finds its node without passing by those of the others: a search would take several times as long."""
+    side = sides["forced"]
+    side.run(ONLY_BITMAPS, "SET pg_lookahead.debug_force = off")
+    arms = " UNION ALL ".join(f"SELECT id FROM p WHERE g = 9 + k + {i}" for i in range(6000))
+    query = f"EXPLAIN (ANALYZE, TIMING off, FORMAT json) SELECT count(*) FROM generate_series(1, 6) k, LATERAL ({arms}) s"
+    times: dict[bool, list[float]] = {True: [], False: []}
+    for on in (False, True) * 2:
+        side.run(f"SET pg_lookahead.index_pages = {on}")
+        times[on].append(side.value(query)[0]["Execution Time"])
+    turn(side, on=True)
+    print(times)
+    assert min(times[True]) < 2 * min(times[False])
+
+
 # What is shown
 
 
