@@ -662,6 +662,7 @@ fill(LeavesAhead *leaves, IndexScanDesc scan, int wanted, bool wait)
 	BlockNumber before = InvalidBlockNumber;
 	int			run = 0;
 	int			n = 0;
+	int			passed_over = 0;
 
 	wanted = Min(wanted, MAX_LEAVES - list->nleaves);
 	if (background)
@@ -677,6 +678,9 @@ fill(LeavesAhead *leaves, IndexScanDesc scan, int wanted, bool wait)
 		if (block >= leaves->nblocks || block == leaves->page ||
 			find_leaf(list, block) >= 0)
 		{
+			/* damaged parents may lead to the same pages again and again */
+			if (passed_over++ > MAX_LEAVES)
+				break;
 			list->given++;
 			continue;
 		}

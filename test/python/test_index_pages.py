@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import struct
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -27,7 +28,7 @@ from queries import fetch, fetch_row, scalar
 from relations import BLOCK, await_true
 from scans import INDEX_SCANS, Connection, Load
 from test_scan_counters import explained
-from test_scan_hazards import SERVER, Side, Sides, alike, finish
+from test_scan_hazards import SERVER, Side, Sides, alike, change_page, damaged, finish
 
 T = TypeVar("T")
 
@@ -654,3 +655,20 @@ def test_damaged_parents_end_the_list(make_cluster: MakeCluster, rng: random.Ran
         cluster.stop()
     path.write_bytes(intact)
     cluster.start()
+
+
+def test_damaged_parent_that_follows_itself(make_cluster: MakeCluster) -> None:
+    """A page of level 1 names itself as its neighbour: stock's scan, which goes by the leaf pages, does not notice."""
+    cluster = make_cluster(SERVER, initdb_args=("--no-data-checksums",), name="circle")
+    side = Side(cluster, "forced")
+    side.run(*SETUP.split(";\n"), ONLY_INDEX_SCANS)
+    side.run("SET effective_io_concurrency = 200", "SET statement_timeout = '20s'")
+    turn(side, on=True)
+    query = "SELECT count(*), md5(string_agg(b, '')) FROM (SELECT b FROM p WHERE b > wide(2) ORDER BY b) s"
+    expected = side.rows(query)
+    first = side.value(
+        "SELECT (i.ctid::text::point)[0]::int FROM bt_metap('p_b') m, LATERAL bt_page_items('p_b', m.root) i LIMIT 1"
+    )
+    damaged(side, change_page(first, lambda page: struct.pack_into("<II", page, 8176, first, first)), "p_b")
+    make_cold(side)
+    assert side.rows(query) == expected
