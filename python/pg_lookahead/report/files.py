@@ -14,15 +14,21 @@ from ..server.installation import ClusterError
 def replacing(path: Path) -> Iterator[Path]:
     """Give a path beside ``path`` to write to; the file takes its place if all goes well, else it is removed.
 
+    A symbolic link stays, and the file that it names is replaced.  A device or a pipe (/dev/null, /dev/stdout)
+    is written to, since another file in its place would break other programs.
     ClusterError, which names ``path``, if it cannot be written."""
-    partial = path.with_name(f".{path.name}.partial")
+    target = path.resolve()
+    special = target.exists() and not target.is_file() and not target.is_dir()
+    partial = target if special else target.with_name(f".{target.name}.partial")
     try:
         yield partial
-        partial.replace(path)
+        if not special:
+            partial.replace(target)
     except OSError as error:
         raise ClusterError(f"cannot write {path}: {error.strerror or error}") from None
     finally:
-        partial.unlink(missing_ok=True)
+        if not special:
+            partial.unlink(missing_ok=True)
 
 
 def write(path: Path, text: str) -> None:
@@ -33,6 +39,8 @@ def write(path: Path, text: str) -> None:
 
 def check_writable(option: str, path: Path) -> None:
     """ClusterError, naming the option, if no file can be written at ``path``."""
+    if path == Path("-"):
+        raise ClusterError(f"{option} -: name a file; only --json can be printed")
     if path.is_dir():
         raise ClusterError(f"{option} {path}: is a directory, not a file")
     if not path.absolute().parent.is_dir():
