@@ -61,9 +61,14 @@ def run(arguments: Sequence[str]) -> int:
     try:
         return int(app(list(arguments), prog_name="pg_lookahead", standalone_mode=False) or 0)
     except typer.TyperException as error:
-        return _failed(error.format_message(), error.exit_code)
-    except (ClusterError, TraceError, psycopg.OperationalError, OSError) as error:
+        return _failed(error.format_message().replace("Value error, ", ""), error.exit_code)
+    except (ClusterError, TraceError, psycopg.OperationalError) as error:
         return _failed(str(error), 2)
+    except OSError as error:
+        named = f"{error.filename}: " if error.filename is not None else ""
+        return _failed(f"{named}{error.strerror or error}", 2)
+    except UnicodeError as error:
+        return _failed(f"what was given is not valid UTF-8: {error}", 2)
     except psycopg.Error as error:
         return _failed(f"the server says: {str(error).splitlines()[0]}", 2)
     except (KeyboardInterrupt, typer.Abort):

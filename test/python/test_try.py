@@ -17,7 +17,7 @@ import pytest
 from psycopg import conninfo
 from rich.console import Console
 
-from command_line import refused, start, tool
+from command_line import no_file_longer_than, refused, start, tool
 from conftest import MakeCluster
 from installations import copy_installation
 from pg_lookahead.measure.meter import Sample
@@ -26,6 +26,7 @@ from pg_lookahead.query.trial import Change, Trial
 from pg_lookahead.report.record import OURS, STOCK
 from pg_lookahead.server.cluster import Cluster
 from pg_lookahead.server.installation import Installation
+from pg_lookahead.server.queries import MARK
 from queries import fetch, run, scalar
 from relations import await_true
 
@@ -179,6 +180,37 @@ def test_explain_only_foretells_what_an_execution_says(server: Cluster, query: s
         assert EXPLAINED[query] in one["nodes"][0]["said"]
 
 
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("pg_lookahead.index_pages=on", "would look ahead"),
+        ("pg_lookahead.index_pages=off", ""),
+        ("pg_lookahead.max_distance=0", "pg_lookahead.max_distance is 0"),
+    ],
+)
+def test_explain_only_tells_of_the_leaf_pages_of_bitmap_index_scans(
+    server: Cluster, setting: str, words: str
+) -> None:
+    query = "SELECT count(note) FROM orders WHERE customer BETWEEN 100 AND 400"
+    options = f"-c enable_seqscan=off -c enable_indexscan=off -c {setting}"
+    found = trial(server, query, "--explain-only", options=options)
+    assert words in (told := said(found)["Bitmap Index Scan on orders_customer"]) and bool(told) == bool(
+        words
+    )
+    assert ("has nodes that would" in found["sentence"]) == ("would" in words)
+
+
+def test_what_it_asks_for_itself_is_left_out_of_reports(server: Cluster) -> None:
+    """pg_stat_statements keeps its queries with a mark that the report looks for."""
+    with server.connect() as conn:
+        conn.execute("SELECT pg_stat_statements_reset()")
+    trial(server, SCAN, "--time", "0", options=FORCED)
+    query = "SELECT query FROM pg_stat_statements WHERE query ~* '^(select|with)' AND query NOT LIKE %s"
+    with server.connect() as conn:
+        left = [row[0] for row in fetch(conn, query, [f"%{MARK}%"])]
+    assert [one for one in left if "pg_stat_statements" not in one and "set_config" not in one] == []
+
+
 @pytest.mark.parametrize("setting", ["pg_lookahead.max_distance", "effective_io_concurrency"])
 @pytest.mark.parametrize(
     "arguments", [["--explain-only"], ["--time", "0"]][: 1 + TELLS_OF_NODES], ids=" ".join
@@ -213,7 +245,7 @@ def test_parameters_are_given_in_their_order(server: Cluster) -> None:
     given = ["--param", "100", "--param", "400", "--param", "it's"]
     found = trial(server, query, *given, "--time", "0.2", options=FORCED)
     assert [round(node["rows"]) for node in found["nodes"]] == [301]
-    assert "3 parameters (integer, integer, text), 2 are given" in refused(
+    assert "3 parameters (integer, integer, text), and 2 values are given" in refused(
         "try", query, *given[:4], "--explain-only", "--dsn", dsn(server)
     )
     null = trial(server, query, *given[:5], "\\N", "--time", "0", options=FORCED)
@@ -268,6 +300,9 @@ def test_libpqs_variables_and_services_name_the_server(server: Cluster, tmp_path
         ("COMMIT; DROP TABLE orders", "syntax error"),
         ("SET TRANSACTION READ WRITE", "syntax error"),
         ("COPY orders TO PROGRAM 'true'", "syntax error"),
+        ("VACUUM orders", "one SELECT, VALUES, INSERT, UPDATE, DELETE or MERGE"),
+        ("SELECT 1 \0", "character of code 0"),
+        ("SELECT \udcff", "not valid UTF-8"),
         ("TABLE orders) TO STDOUT", "syntax error"),
         ("CREATE TABLE other AS SELECT 1", "syntax error"),
     ],
@@ -349,6 +384,32 @@ def test_what_was_measured_before_an_interruption_is_shown(server: Cluster) -> N
     process.send_signal(signal.SIGINT)
     out, _ = process.communicate(timeout=60)
     assert process.returncode == 130 and "pairs: " in out and "times as fast" in out
+
+
+def test_what_was_measured_before_the_connection_was_lost_is_kept(server: Cluster, tmp_path: Path) -> None:
+    file = tmp_path / "try.json"
+    process = start("try", "SELECT pg_sleep(0.05)", "--json", file, "--dsn", dsn(server))
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "pair 4" in line:
+            break
+    ended = (
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'pg_lookahead try'"
+    )
+    with server.connect() as conn:
+        conn.execute(ended)
+    out, errors = process.communicate(timeout=60)
+    assert process.returncode == 2 and "pairs: " in out
+    assert errors.splitlines()[-1].startswith("pg_lookahead: the server says: terminating connection")
+    assert json.loads(file.read_text())["interval"]["pairs"] >= 3
+
+
+def test_a_full_disk_loses_the_file_only(server: Cluster, tmp_path: Path) -> None:
+    arguments = ("try", "SELECT 1", "--time", "0", "--json", tmp_path / "try.json", "--dsn", dsn(server))
+    with no_file_longer_than(100):
+        done = tool(*arguments)
+    assert done.returncode == 2 and "cannot write" in done.stderr.splitlines()[-1]
+    assert "times as fast" in done.stdout and not list(tmp_path.iterdir())
 
 
 # Whom it serves
@@ -502,3 +563,29 @@ def test_a_figure_that_is_not_known_yet_is_shown_by_its_name() -> None:
     node = {"Node Type": "Nested Loop", "Plan Rows": 1, "Actual Rows": 1, "Actual Loops": 1}
     found = plan.nodes({**node, "Look-Ahead": "used", "Look-Ahead Outer Rows": 32}, version=18)
     assert found[0].used and found[0].said == "outer rows 32"
+
+
+LEAVES = {"Look-Ahead Leaf Pages Read": 1, "Look-Ahead Leaf Pages Unused": 0, "Look-Ahead Leaf Reads": 1}
+ROWS = {"Look-Ahead Mean Rows": 45.4, "Look-Ahead Maximum Rows": 91, "Look-Ahead Rows Unused": 0}
+BLOCKS = {
+    "Look-Ahead Leaf Blocks Read": 114,
+    "Look-Ahead Heap Blocks Read": 1240,
+    "Look-Ahead Blocks Unused": 0,
+}
+
+
+@pytest.mark.parametrize(
+    ("figures", "words"),
+    [
+        (LEAVES, "1 leaf page read ahead"),
+        ({"Look-Ahead Blocks Read": 1240, **LEAVES}, "1,240 blocks read ahead, 1 leaf page read ahead"),
+        (
+            {**ROWS, **BLOCKS},
+            "45.4 rows ahead on average (at most 91); 114 leaf blocks and 1,240 heap blocks read ahead",
+        ),
+    ],
+)
+def test_figures_are_told_in_words(figures: dict[str, Any], words: str) -> None:
+    node = {"Node Type": "Any", "Plan Rows": 1, "Actual Rows": 1, "Actual Loops": 1}
+    (found,) = plan.nodes({**node, "Look-Ahead": "used", **figures}, version=18)
+    assert found.said == words

@@ -20,6 +20,7 @@ from psycopg import AsyncConnection, conninfo
 from psycopg.rows import dict_row
 
 from ..server.installation import OLDEST
+from ..server.queries import marked
 from . import queries
 from .records import Database, Index, Io, Relation, Report, Server, Setting, Statement
 
@@ -301,7 +302,7 @@ class Collector:
         async def rows() -> list[Row]:
             try:
                 await conn.execute(begin.encode())
-                return await (await conn.execute(queries.marked(query).encode())).fetchall()
+                return await (await conn.execute(marked(query).encode())).fetchall()
             except psycopg.Error:
                 if not conn.closed:
                     await conn.execute("ROLLBACK")

@@ -2,15 +2,6 @@
 search_path is pg_catalog, so that no object of a user's making is called, and needs no more rights than
 those of pg_monitor."""
 
-
-def marked(query: str) -> str:
-    """Return a query with a comment by which pg_stat_statements tells it from others.
-
-    The comment follows the first word, since pg_stat_statements keeps none at the beginning."""
-    word, rest = query.split(None, 1)
-    return f"{word} /* pg_lookahead report */ {rest}"
-
-
 BEGIN = """
 BEGIN READ ONLY;
 SET LOCAL search_path = pg_catalog, pg_temp;
@@ -87,7 +78,7 @@ SELECT d.datname AS database, s.queryid::text AS queryid, min(left(s.query, 2000
        sum(s.calls)::bigint AS calls, sum(s.total_exec_time) / 1000 AS seconds,
        sum(s.shared_blks_read)::bigint AS blocks_read, sum(s.shared_blk_read_time) / 1000 AS read_seconds
 FROM {schema}.pg_stat_statements AS s JOIN pg_database AS d ON d.oid = s.dbid
-WHERE s.queryid IS NOT NULL AND s.query NOT LIKE '%/* pg_lookahead report */%'
+WHERE s.queryid IS NOT NULL AND s.query NOT LIKE '%/* pg_lookahead */%'
   AND s.query ~* '^(\\s|[(]|/[*].*?[*]/|--[^\\n]*\\n)*(select|with|update|delete|insert|merge)\\M'
 GROUP BY d.datname, s.queryid HAVING sum(s.shared_blks_read) > 0
 ORDER BY read_seconds DESC, blocks_read DESC LIMIT {limit}

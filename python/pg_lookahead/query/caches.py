@@ -7,6 +7,7 @@ from typing import Any
 
 from ..server import cache
 from ..server.installation import ClusterError
+from ..server.queries import marked
 from . import plan
 from .session import Session
 
@@ -61,7 +62,7 @@ class Caches:
             tables, indexes = plan.relations(planned)
             schemas, names = [one[0] for one in tables], [one[1] for one in tables]
             self._relations |= dict(
-                self._session.conn.execute(_RELATIONS, [schemas, names, indexes]).fetchall()
+                self._session.conn.execute(marked(_RELATIONS).encode(), [schemas, names, indexes]).fetchall()
             )
 
     def ready(self) -> None:
@@ -90,6 +91,8 @@ class Caches:
             return "Warm: nothing is evicted; each side was executed once before it was measured."
         if self.state == "as found":
             return f"As found, mostly cached after the first execution: {self._reason}."
+        if not self._relations:
+            return "The plan has no table whose pages could be evicted."
         size = f"{len(self._relations)} relations, {sum(self._relations.values()) / 1e6:,.0f} MB"
         said = f"Cold: {size}, are evicted from shared buffers before each execution"
         if self._direct:

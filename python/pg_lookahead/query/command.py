@@ -91,17 +91,24 @@ def try_(
                     caches = Caches(session, warm=warm)
                     trials.measure(session, trial, caches, seconds=time, step=step)
                     trials.try_settings(session, trial, caches, seconds=time / 2, step=step)
-            except KeyboardInterrupt:
+            except BaseException:  # Ctrl-C, a lost connection, a timeout
                 if trial.interval:
-                    view.show(words.output(), trial)
+                    _keep(trial, json)
                 raise
+    _keep(trial, json)
+
+
+def _keep(trial: Trial, json: Path | None) -> None:
+    """Write the record to its file, and show it also if it could not be written."""
     encoded = msgspec.json.encode(trial).decode() + "\n"
     if json == Path("-"):
         sys.stdout.write(encoded)
         return
-    if json is not None:
-        files.write(json, encoded)
-    view.show(words.output(), trial)
+    try:
+        if json is not None:
+            files.write(json, encoded)
+    finally:
+        view.show(words.output(), trial)
 
 
 @contextmanager
@@ -118,9 +125,12 @@ def _statement(statement: str | None, file: Path | None, queryid: int | None, ds
         raise ClusterError("name one statement: as an argument, by --file, or by --queryid")
     if queryid is not None:
         return sessions.text_of(dsn, queryid)
-    if file is None:
-        return statement or ""
-    try:
-        return sys.stdin.read() if file == Path("-") else file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ClusterError(f"--file {file}: {getattr(error, 'strerror', None) or error}") from None
+    text = statement or ""
+    if file is not None:
+        try:
+            text = sys.stdin.read() if file == Path("-") else file.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ClusterError(f"--file {file}: {getattr(error, 'strerror', None) or error}") from None
+    if "\0" in text:
+        raise ClusterError("the statement has a character of code 0, at which the server would end it")
+    return text

@@ -121,12 +121,23 @@ def expected(plan: Json, indexes: Mapping[str, Index], settings: Mapping[str, st
     for depth, node in walk(plan):
         said = _streamed(node)
         used = None
-        if node["Node Type"] in INDEX_SCANS:
-            reason = _refusal(node, indexes.get(node["Index Name"]), settings)
+        index = indexes.get(node.get("Index Name", ""))
+        if node["Node Type"] in INDEX_SCANS or _reads_leaves_ahead(node, index, settings):
+            reason = _refusal(node, index, settings)
             used = not reason
             said = _not_used(reason) if reason else SERVED
         found.append(_node(node, depth, used, said))
     return found
+
+
+def _reads_leaves_ahead(node: Json, index: Index | None, settings: Mapping[str, str]) -> bool:
+    """Tell whether a node is a bitmap index scan whose leaf pages could be read ahead."""
+    return (
+        node["Node Type"] == "Bitmap Index Scan"
+        and index is not None
+        and index.method == "btree"
+        and settings.get("pg_lookahead.index_pages") != "off"
+    )
 
 
 def idle(found: Collection[Node]) -> bool:
@@ -177,6 +188,17 @@ def _said(node: Json, version: int) -> tuple[bool | None, str]:
 
 def _did(figures: Mapping[str, Any]) -> str:
     """Describe what a node read ahead; a node of another kind is described by all its figures."""
+    leaves = ""
+    if figures.get("Leaf Pages Read"):
+        leaves = f"{_counted(figures['Leaf Pages Read'], 'leaf page')} read ahead"
+    if "Mean Rows" in figures:
+        rows = f"{figures['Mean Rows']:g} rows ahead on average (at most {figures['Maximum Rows']})"
+        read = [_counted(figures.get(f"{kind} Blocks Read", 0), f"{kind.lower()} block") for kind in _KINDS]
+        vain = figures.get("Blocks Unused")
+        told = f"{rows}; {' and '.join(read)} read ahead" + (f", {vain:,} of them in vain" if vain else "")
+        return told + _leader(figures)
+    if "Blocks Read" not in figures and leaves:
+        return leaves + _leader(figures)
     if "Blocks Read" not in figures:
         return ", ".join(f"{name.lower()} {value}" for name, value in figures.items()) or "reads ahead"
     text = f"{figures['Blocks Read']:,} blocks read ahead"
@@ -184,7 +206,19 @@ def _did(figures: Mapping[str, Any]) -> str:
         text += f", {figures['Waits']:,} waited for"
     if "Mean Distance" in figures:
         text += f", distance {figures['Mean Distance']:g} (at most {figures['Maximum Distance']})"
-    return text + " (by the leader)" * bool(figures.get("of Leader Only"))
+    return text + f", {leaves}" * bool(leaves) + _leader(figures)
+
+
+_KINDS = ("Leaf", "Heap")
+
+
+def _counted(count: int, what: str) -> str:
+    """Return a number with the thing that it counts, in the plural where that is right."""
+    return f"{count:,} {what}{'s' * (count != 1)}"
+
+
+def _leader(figures: Mapping[str, Any]) -> str:
+    return " (by the leader)" * bool(figures.get("of Leader Only"))
 
 
 def _not_used(reason: str) -> str:
@@ -198,7 +232,7 @@ def _streamed(node: Json) -> str:
 
 def _refusal(node: Json, index: Index | None, settings: Mapping[str, str]) -> str:
     """Return why look-ahead would leave an index scan to the server; empty if it would not."""
-    if settings.get("pg_lookahead.index_scan") == "off":
+    if node["Node Type"] in INDEX_SCANS and settings.get("pg_lookahead.index_scan") == "off":
         return "pg_lookahead.index_scan is off"
     for name in ("pg_lookahead.max_distance", "effective_io_concurrency"):
         if settings.get(name) == "0":

@@ -16,12 +16,15 @@ import psycopg
 from psycopg import conninfo, errors, sql
 
 from ..measure.meter import BLOCK, Sample, stolen_seconds
+from ..server import cache
 from ..server.installation import OLDEST, ClusterError
+from ..server.queries import MARK, marked
 from ..server.target import Attached
 from . import plan
 
 LIBRARY = "pg_lookahead"
 _PREPARED = "pg_lookahead_try"
+_TAKEN = "what can be tried is one SELECT, VALUES, INSERT, UPDATE, DELETE or MERGE"
 _MILLISECOND = 1e-3
 _COUNTERS = "SELECT lookahead.index_scans_served(), blocks_read FROM lookahead.index_scan_stats"
 
@@ -92,7 +95,7 @@ class Session:
 
     def value(self, query: str, *parameters: Any) -> Any:
         """Return the first column of a query's first row; None if there is no row."""
-        row = self.conn.execute(query.encode(), parameters or None).fetchone()
+        row = self.conn.execute(marked(query).encode(), parameters or None).fetchone()
         return None if row is None else row[0]
 
     @property
@@ -102,12 +105,15 @@ class Session:
 
     def indexes(self, names: Sequence[str]) -> dict[str, plan.Index]:
         """Return facts from the catalogs on the indexes named; of several with one name, those of one."""
-        return {row[0]: plan.Index(*row[1:]) for row in self.conn.execute(_INDEXES, [list(names)]).fetchall()}
+        return {
+            row[0]: plan.Index(*row[1:])
+            for row in self.conn.execute(marked(_INDEXES).encode(), [list(names)]).fetchall()
+        }
 
     def _switches(self) -> list[str]:
         """Return the library's switches that are on by default; none if it is not loaded."""
         query = "SELECT name FROM pg_settings WHERE name LIKE %s AND vartype = 'bool' AND boot_val = 'on'"
-        return [row[0] for row in self.conn.execute(query, [f"{LIBRARY}.%"]).fetchall()]
+        return [row[0] for row in self.conn.execute(marked(query).encode(), [f"{LIBRARY}.%"]).fetchall()]
 
     def _load(self) -> list[str]:
         reasons = []
@@ -196,7 +202,10 @@ class Session:
             with self._rolled_back():
                 for name, value in {**switches, **settings}.items():
                     self.conn.execute("SELECT set_config(%s, %s, true)", [name, value])
-                self._one(f"PREPARE {_PREPARED} AS {self._statement}")
+                try:
+                    self._one(f"PREPARE {_PREPARED} AS {self._statement}")
+                except errors.SyntaxError as error:
+                    raise ClusterError(f"the server says: {in_words(error)} ({_TAKEN})") from None
                 values = self._values("ANALYZE" in options)
                 row = self._one(f"EXPLAIN ({options}) EXECUTE {_PREPARED}{values}").fetchone()
         finally:
@@ -216,9 +225,10 @@ class Session:
             self.conn.execute("SET LOCAL plan_cache_mode = force_generic_plan")
             values = [None] * len(types)
         if len(types) != len(values):
+            count = f"{len(types)} parameter{'s' * (len(types) != 1)}"
+            of_types = f" ({', '.join(types)})" if types else ""
             raise ClusterError(
-                f"--param: the statement has {len(types)} parameters ({', '.join(types)}),"
-                f" {len(values)} are given"
+                f"--param: the statement has {count}{of_types}, and {len(values)} values are given"
             )
         literals = sql.SQL(", ").join(map(sql.Literal, values))
         return f"({literals.as_string(self.conn)})" if values else ""
@@ -254,23 +264,20 @@ def text_of(session_dsn: str, queryid: int) -> str:
     """Return the text that pg_stat_statements has kept of a statement; ClusterError if there is none."""
     try:
         with psycopg.connect(session_dsn, autocommit=True, connect_timeout=10) as conn:
-            place = conn.execute(
-                "SELECT nspname FROM pg_extension JOIN pg_namespace n ON n.oid = extnamespace"
-                " WHERE extname = 'pg_stat_statements'"
-            ).fetchone()
-            if place is None:
+            schema = cache.schema_of(conn, "pg_stat_statements")
+            if not schema:
                 raise ClusterError("--queryid: the extension pg_stat_statements is not in this database")
             query = sql.SQL(
-                "SELECT query FROM {}.pg_stat_statements JOIN pg_database d ON d.oid = dbid"
+                "SELECT {1} query FROM {0}.pg_stat_statements JOIN pg_database d ON d.oid = dbid"
                 " WHERE queryid = %s AND datname = current_database() ORDER BY calls DESC LIMIT 1"
             )
-            row = conn.execute(query.format(sql.Identifier(place[0])), [queryid]).fetchone()
+            row = conn.execute(query.format(sql.Identifier(schema), sql.SQL(MARK)), [queryid]).fetchone()
     except psycopg.Error as error:
         raise ClusterError(f"--queryid: {in_words(error)}") from None
     if row is None:
         raise ClusterError(
             f"--queryid: pg_stat_statements has no statement {queryid} of this database that this user"
-            " may read (pg_read_all_stats lets him read those of others)"
+            " may read (with pg_read_all_stats, a user may read those of others)"
         )
     return str(row[0])
 

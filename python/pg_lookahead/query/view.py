@@ -64,7 +64,7 @@ def _nodes(found: Sequence[plan.Node], width: int, depth: int = 0) -> list[str]:
         rows = f"{words.number(node.rows)} row{'s' * (round(node.rows) != 1)}"
         figures = [rows if node.loops is not None else f"{rows} estimated"]
         figures += [f"{node.loops:,.0f} loops"] if node.loops and node.loops > 1 else []
-        figures += [f"{node.reads:,} blocks read"] if node.reads else []
+        figures += [f"{node.reads:,} block{'s' * (node.reads != 1)} read"] if node.reads else []
         at = depth + node.depth
         lines += _wrapped(f"{node.name} ({', '.join(figures)})", width, at)
         if node.said:

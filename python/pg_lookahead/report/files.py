@@ -14,8 +14,8 @@ from ..server.installation import ClusterError
 def replacing(path: Path) -> Iterator[Path]:
     """Give a path beside ``path`` to write to; the file takes its place if all goes well, else it is removed.
 
-    A symbolic link stays, and the file that it names is replaced.  A device or a pipe (/dev/null, /dev/stdout)
-    is written to, since another file in its place would break other programs.
+    A symbolic link stays, and the file that it names is replaced.  A device or a pipe (such as
+    /dev/null) is written to, since another file in its place would break other programs.
     ClusterError, which names ``path``, if it cannot be written."""
     target = path.resolve()
     special = target.exists() and not target.is_file() and not target.is_dir()

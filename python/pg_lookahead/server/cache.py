@@ -11,6 +11,7 @@ import psycopg
 from psycopg import sql
 
 from .installation import ClusterError
+from .queries import marked
 
 _PATIENCE = 30.0
 _POLL_SECONDS = 0.01
@@ -44,7 +45,7 @@ def evict(conn: psycopg.Connection[Any], *relations: str | int) -> None:
     if not schema:
         raise ClusterError("the extension pg_buffercache is not in this database")
     text = _EVICT_RELATIONS if conn.info.server_version >= 180000 else _EVICT_BUFFERS
-    query = sql.SQL(text).format(sql.Identifier(schema))
+    query = sql.SQL(marked(text)).format(sql.Identifier(schema))
     names = [str(relation) for relation in relations]
     deadline = time.monotonic() + _PATIENCE
     while True:
@@ -58,7 +59,7 @@ def evict(conn: psycopg.Connection[Any], *relations: str | int) -> None:
 
 def files(conn: psycopg.Connection[Any], data: Path, relation: str) -> list[Path]:
     """Return the files of all forks of a relation of a server whose data directory is ``data``."""
-    row = conn.execute("SELECT pg_relation_filepath(%s::regclass)", [relation]).fetchone()
+    row = conn.execute(marked("SELECT pg_relation_filepath(%s::regclass)").encode(), [relation]).fetchone()
     if row is None or row[0] is None:
         raise ClusterError(f"{relation} has no file of its own")
     main = data / row[0]
@@ -86,5 +87,5 @@ def drop_from_page_cache(files: list[Path]) -> str:
 def schema_of(conn: psycopg.Connection[Any], extension: str) -> str:
     """Return the schema of an extension in this database; empty if the extension is not there."""
     query = "SELECT nspname FROM pg_extension JOIN pg_namespace n ON n.oid = extnamespace WHERE extname = %s"
-    row = conn.execute(query, [extension]).fetchone()
+    row = conn.execute(marked(query).encode(), [extension]).fetchone()
     return str(row[0]) if row else ""

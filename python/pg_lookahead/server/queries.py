@@ -1,4 +1,4 @@
-"""Helpers that return the first row of a query, or its one value."""
+"""Helpers that return the first row of a query or its one value, and mark a query as one of the tool."""
 
 from __future__ import annotations
 
@@ -9,6 +9,17 @@ import psycopg
 from psycopg import sql
 
 Query: TypeAlias = "str | sql.SQL | sql.Composed"
+
+MARK = "/* pg_lookahead */"
+"""A comment in what the tool asks somebody's server, by which a report leaves it out."""
+
+
+def marked(query: str) -> str:
+    """Return a query with a comment by which pg_stat_statements tells it from others.
+
+    The comment follows the first word, since pg_stat_statements keeps none at the beginning."""
+    word, rest = query.split(None, 1)
+    return f"{word} {MARK} {rest}"
 
 
 def fetch_row(

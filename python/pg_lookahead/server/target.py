@@ -17,7 +17,7 @@ from psycopg import conninfo, sql
 from . import cache
 from .cluster import Cluster
 from .installation import OLDEST, ClusterError
-from .queries import fetch_row
+from .queries import fetch_row, marked
 
 Connection = psycopg.Connection[Any]
 
@@ -132,7 +132,7 @@ class Attached(Target):
 
         The postmaster's lock file there tells whether it is that of this very server."""
         start = "extract(epoch FROM pg_postmaster_start_time())::bigint"
-        data, started = fetch_row(conn, f"SELECT current_setting('data_directory'), {start}")
+        data, started = fetch_row(conn, marked(f"SELECT current_setting('data_directory'), {start}"))
         try:
             lines = Path(data, "postmaster.pid").read_text().splitlines()
         except OSError:
