@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from command_line import refused
+from command_line import no_file_longer_than, refused, start, tool
 from pg_lookahead.report import files
 
 
@@ -43,3 +43,48 @@ def test_a_file_named_by_a_hyphen_is_not_made(
     monkeypatch.chdir(tmp_path)
     assert "name a file" in refused("report", "--dsn", "host=/no", option, "-")
     assert not list(tmp_path.iterdir())
+
+
+NOBODY = ("report", "--dsn", "host=/no/such/directory")
+"""A report on a server that is not there; its exit status is 3."""
+
+
+def test_a_full_disk_keeps_no_other_file_of_a_report_from_being_written(tmp_path: Path) -> None:
+    page, metrics = tmp_path / "page.html", tmp_path / "metrics.prom"
+    with no_file_longer_than(3000):
+        done = tool(*NOBODY, "--html", page, "--prometheus", metrics)
+    assert done.returncode == 2 and "no answer" in done.stdout
+    assert done.stderr.splitlines()[-1].startswith(f"pg_lookahead: cannot write {page}: ")
+    assert "server_answers" in metrics.read_text() and list(tmp_path.iterdir()) == [metrics]
+
+
+def test_a_reader_that_goes_away_costs_no_file_of_a_report(tmp_path: Path) -> None:
+    """As in ``pg_lookahead report ... | head -1``."""
+    file = tmp_path / "report.json"
+    process = start(*NOBODY, "--json", file)
+    assert process.stdout is not None and process.stderr is not None
+    process.stdout.close()
+    assert process.wait(timeout=60) != 0
+    assert "Traceback" not in process.stderr.read() and file.exists()
+    process.stderr.close()
+
+
+def test_outputs_with_the_name_of_one_file_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "same"
+    assert "name the same file" in refused(*NOBODY, "--html", path, "--json", tmp_path / "." / "same")
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [("password secret", 1), ("[shop]\nhost=db1\npassword secret\n", 3), ("[a\nx=secret", 1)],
+)
+def test_a_line_of_a_service_file_is_never_shown(text: str, line: int, tmp_path: Path) -> None:
+    file = tmp_path / "services"
+    file.write_text(text)
+    told = refused("report", "--service-file", file)
+    assert f"line {line} is neither" in told and "secret" not in told
+
+
+def test_a_rate_that_no_server_takes_is_refused_at_once() -> None:
+    assert "2147483647 kB" in refused(*NOBODY, "--max-read-rate", "2048GB")

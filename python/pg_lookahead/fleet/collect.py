@@ -125,7 +125,7 @@ class Collector:
         )
         await self._each(
             [
-                (f"{place.server.name}, {one.name}", partial(self._database, place, one))
+                (f"{one.name} on {place.server.name}", partial(self._database, place, one))
                 for place in self._places
                 for one in place.server.databases
                 if one.error == NOT_ASKED

@@ -6,6 +6,7 @@ import asyncio
 import configparser
 import logging
 import re
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,6 +24,8 @@ from .records import Report
 
 _PARTLY = 3
 _INTERRUPTED = 130
+_MOST_KILOBYTES = 2**31 - 1
+"""The largest value that the server takes for pg_lookahead.max_read_rate."""
 _UNITS = {"kB": 1, "MB": 1024, "GB": 1024 * 1024}
 
 
@@ -31,7 +34,12 @@ def _kilobytes(text: str) -> int:
     match = re.fullmatch(r"(\d{1,9}) *(kB|MB|GB|)", str(text).strip())
     if match is None:
         raise typer.BadParameter(f"{text!r} is not a number with kB, MB or GB")
-    return int(match[1]) * _UNITS.get(match[2], 1)
+    size = int(match[1]) * _UNITS.get(match[2], 1)
+    if size > _MOST_KILOBYTES:
+        raise typer.BadParameter(
+            f"{text!r} is more than {_MOST_KILOBYTES} kB, the largest size that is taken"
+        )
+    return size
 
 
 def _file(help: str) -> Any:
@@ -72,11 +80,14 @@ def report(
     not be read, which the report names; 2 for bad input."""
     targets = [*(collect.Target(_name(text), text) for text in dsn or []), *_services(service_file)]
     if not targets and measure_storage is None:
-        raise typer.BadParameter("name a server by --dsn or --service-file")
+        raise ClusterError("name a server by --dsn or --service-file")
     outputs = {"--html": html, "--json": json, "--prometheus": prometheus}
     for option, path in outputs.items():
         if path is not None and (option, path) != ("--json", Path("-")):
             files.check_writable(option, path)
+    named = [path.resolve() for path in outputs.values() if path is not None]
+    if len({*named}) < len(named):
+        raise ClusterError(f"two of {', '.join(outputs)} name the same file")
     before = records.read(since, "--since") if since else None
     options = collect.Options(
         all_databases=all_databases, per_server=per_server, limit=limit, connect_timeout=connect_timeout,
@@ -122,7 +133,12 @@ def _services(path: Path | None) -> list[collect.Target]:
         ]
     except OSError as error:
         raise ClusterError(f"--service-file {path}: {error.strerror}") from None
-    except (configparser.Error, psycopg.ProgrammingError, UnicodeDecodeError) as error:
+    except configparser.Error as error:  # whose words have lines of the file, which may be passwords
+        lines = [number for number, _ in getattr(error, "errors", ())] or [getattr(error, "lineno", "?")]
+        raise ClusterError(
+            f"--service-file {path}: line {lines[0]} is neither [NAME] nor NAME=VALUE below one"
+        ) from None
+    except (psycopg.ProgrammingError, UnicodeDecodeError) as error:
         raise ClusterError(f"--service-file {path}: {' '.join(str(error).split())}") from None
     if not found:
         raise ClusterError(f"--service-file {path}: no service is in it")
@@ -144,18 +160,28 @@ def _judge(found: Report, before: Report | None, dsns: dict[str, str]) -> None:
 
 
 def _write(found: Report, html: Path | None, json: Path | None, prometheus: Path | None, limit: int) -> None:
+    """Write all files, and show the report; what fails keeps nothing else from being written or shown."""
     text = msgspec.json.format(msgspec.json.encode(found), indent=1).decode() + "\n"
-    if json == Path("-"):
-        print(text, end="")
-    else:
-        terminal.show(words.output(), found, limit)
-        if json is not None:
-            files.write(json, text)
-    if html is not None:
-        from .html import page_of  # not before it is needed: matplotlib takes a while
+    with ExitStack() as stack:  # runs its callbacks in the opposite order, whatever one of them raises
+        if json == Path("-"):
+            stack.callback(print, text, end="")
+        else:
+            stack.callback(terminal.show, words.output(), found, limit)
+        if html is not None:
+            stack.callback(_write_page, html, found, 2 * limit)
+        if prometheus is not None:
+            stack.callback(_write_metrics, prometheus, found)
+        if json is not None and json != Path("-"):
+            stack.callback(files.write, json, text)
 
-        files.write(html, page_of(found, 2 * limit))
-    if prometheus is not None:
-        from .prometheus import text_of
 
-        files.write(prometheus, text_of(found))
+def _write_page(path: Path, found: Report, limit: int) -> None:
+    from .html import page_of  # not before it is needed: matplotlib takes a while
+
+    files.write(path, page_of(found, limit))
+
+
+def _write_metrics(path: Path, found: Report) -> None:
+    from .prometheus import text_of
+
+    files.write(path, text_of(found))
