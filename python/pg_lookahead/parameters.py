@@ -37,8 +37,9 @@ def numbers(
     def parse(text: str) -> tuple[float, ...]:
         try:
             found = [kind(word.replace("_", "")) for word in str(text).split(",")]
-        except ValueError as error:
-            raise typer.BadParameter(f"{text!r}: {error}") from None
+        except ValueError:
+            what = "whole numbers" if kind is int else "numbers"
+            raise typer.BadParameter(f"{text!r} is not a list of {what} with commas between them") from None
         for value in found:
             if not least <= value <= most:
                 raise typer.BadParameter(f"{value:,} is not from {least:,} to {most:,}")

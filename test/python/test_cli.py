@@ -68,6 +68,11 @@ def test_a_directory_that_will_not_do_is_one_line(tmp_path: Path) -> None:
     assert "PG_LOOKAHEAD_TMPDIR" in done.stderr.splitlines()[-1]
 
 
+def test_a_list_of_numbers_that_is_none_is_told_in_words() -> None:
+    assert "'many' is not a list of whole numbers" in refused("bench", "--rows", "many")
+    assert "'x' is not one of" in (told := refused("bench", "--suite", "x")) and "Value error" not in told
+
+
 @pytest.mark.parametrize("program", ["/bin/true", "/bin/ls"])
 def test_a_program_that_is_no_pg_config_is_one_line(program: str) -> None:
     assert f"{program} is no pg_config" in refused("bench", "--pg-config", program)

@@ -223,6 +223,33 @@ def test_not_both_sources(tmp_path: Path) -> None:
     assert "not both" in refused("trace", tmp_path / "t", "--strace", "x", "--random")
 
 
+def test_a_file_that_is_not_there_is_the_one_that_is_named(tmp_path: Path) -> None:
+    missing = tmp_path / "missing"
+    for arguments in ([missing], [tmp_path / "t", "--strace", missing]):
+        assert refused("trace", *arguments) == f"pg_lookahead: {missing}: No such file or directory\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_source_of_a_trace_stays(tmp_path: Path) -> None:
+    file = tmp_path / "out"
+    file.write_text('pread64(3, "", 8192, 0) = 8192\n')
+    assert "take the place of this file" in refused("trace", file, "--strace", tmp_path / "." / "out")
+    assert file.read_text().startswith("pread64")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--lower", "5"], "--lower is an option of --index"),
+        (["--random", "--only", "x"], "--only is an option of --strace or --blkparse or --iolog"),
+        (["--strace", "-", "--seed", "1"], "--seed is an option of --random"),
+    ],
+)
+def test_an_option_of_another_source_is_refused(tmp_path: Path, arguments: list[str], said: str) -> None:
+    assert said in refused("trace", tmp_path / "t", *arguments)
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.fixture
 def good(tmp_path: Path) -> Path:
     path = tmp_path / "good.trace"
@@ -401,7 +428,8 @@ def test_an_index_traces_its_heap_blocks_in_key_order(
 
 def test_an_index_that_will_not_do_is_one_line(table: str, tmp_path: Path) -> None:
     trace = tmp_path / "t"
-    assert "no_such" in refused("trace", trace, "--dsn", table, "--index", "no_such")
+    told = refused("trace", trace, "--dsn", table, "--index", "no_such")
+    assert told == 'pg_lookahead: relation "no_such" does not exist\n'
     assert "not an index" in refused("trace", trace, "--dsn", table, "--index", "t")
     assert "abc" in refused("trace", trace, "--dsn", table, "--index", "t_id", "--lower", "abc")
     assert "no read in it" in refused("trace", trace, "--dsn", table, "--index", "t_id", "--lower", "9999")

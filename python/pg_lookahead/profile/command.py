@@ -51,7 +51,8 @@ def _read(path: Path) -> str:
     try:
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
-        raise ClusterError(f"{path}: cannot be read: {error}") from None
+        reason = getattr(error, "strerror", None) or error
+        raise ClusterError(f"{path}: cannot be read: {reason}") from None
     for number, line in enumerate(text.splitlines(), start=1):
         if line.startswith("\\"):
             raise ClusterError(f"{path}, line {number}: SQL only, no commands of psql")

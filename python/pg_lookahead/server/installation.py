@@ -63,7 +63,7 @@ class Installation:
                 errors="replace",
             )
         except OSError as error:
-            raise ClusterError(f"cannot ask {pg_config} about its server: {error}") from None
+            raise ClusterError(f"cannot ask {pg_config} about its server: {error.strerror}") from None
         match = re.fullmatch(r"(.+)\n(.+)\n(PostgreSQL (\d+).*)\n", answer.stdout)
         if match is None:
             raise ClusterError(f"{pg_config} is no pg_config: it does not tell of a PostgreSQL server")

@@ -45,7 +45,27 @@ AsJson = Annotated[bool, option("Print JSON.", None, "--json")]
 Text = str | None
 
 
+_OPTIONS = {
+    "index": ("dsn", "lower", "upper"),
+    "strace": ("only",),
+    "blkparse": ("only",),
+    "iolog": ("only",),
+    "random": ("file_bytes", "reads", "seed"),
+}
+"""The options that a source has, by its name."""
+
+
+def _check_options(ctx: typer.Context, source: str) -> None:
+    """TraceError if an option was given that the source does not have."""
+    for name in dict.fromkeys(name for names in _OPTIONS.values() for name in names):
+        given = ctx.get_parameter_source(name)
+        if given is not None and given.name == "COMMANDLINE" and name not in _OPTIONS.get(source, ()):
+            sources = " or ".join(f"--{one}" for one, names in _OPTIONS.items() if name in names)
+            raise TraceError(f"--{name.replace('_', '-')} is an option of {sources}")
+
+
 def trace(
+    ctx: typer.Context,
     path: Annotated[Path, typer.Argument(metavar="TRACE", help="To write; without a source, to describe.")],
     index: Annotated[Text, option("An index of a live database.", "NAME")] = None,
     dsn: Annotated[str, option("Its database; PGHOST and so on count.")] = "",
@@ -65,6 +85,7 @@ def trace(
     given = [name for name, value in {**texts, "index": index, "random": random}.items() if value]
     if len(given) > 1:
         raise TraceError(f"one source at a time, not both --{given[0]} and --{given[1]}")
+    _check_options(ctx, given[0] if given else "")
     from .format import Trace
 
     if random:
@@ -88,10 +109,12 @@ def _from_text(path: Path, kind: str, name: str, only: str | None) -> Trace:
     from .sources import convert
 
     shown = "standard input" if name == "-" else name
+    if name != "-" and path.exists() and path.samefile(name):
+        raise TraceError(f"--{kind} {name}: the trace would take the place of this file; name another one")
     try:
-        with (
-            writing(path, kind, f"{kind} {shown}") as writer,
+        with (  # the source first, so that it is not named as what cannot be written
             nullcontext(sys.stdin.buffer) if name == "-" else Path(name).open("rb") as stream,
+            writing(path, kind, f"{kind} {shown}") as writer,
         ):
             convert(kind, stream, writer, only)
     except TraceError as error:

@@ -6,6 +6,7 @@ the other, each from a whole MiB on."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -119,8 +120,8 @@ class Trace:
                 schema, metadata = parquet.schema_arrow, parquet.metadata
                 head = (metadata.metadata or {}).get(KEY)
         except (pa.ArrowException, OSError) as error:
-            if getattr(error, "errno", None):
-                raise  # the file cannot be read at all
+            if number := getattr(error, "errno", None):  # the file cannot be read at all
+                raise TraceError(f"{path}: {os.strerror(number)}") from None
             raise TraceError(f"{path} is no trace, or is cut short: {_first_line(error)}") from None
         if head is None:
             raise TraceError(f"{path} is a Parquet file, but no trace: it lacks the key {KEY.decode()}")

@@ -55,6 +55,7 @@ def trace(
                     writer.add(number, blocks * block_size, block_size)
                     say(f"{writer.count:,} entries of {index}")
     except psycopg.Error as error:
-        told = [line.strip() for line in str(error).splitlines() if line.strip()]
-        raise TraceError(" | ".join(told)) from None
+        told = error.diag
+        lines = [told.message_primary, told.message_detail, told.message_hint]
+        raise TraceError(" | ".join(line for line in lines if line) or str(error)) from None
     return Trace.open(path)
