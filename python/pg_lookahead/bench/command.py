@@ -56,60 +56,72 @@ _rare = partial(option, hidden=True)
 _ROWS = parameters.numbers(options.FEWEST_ROWS, options.MOST_ROWS)
 _LATENCY = parameters.numbers(0, LONGEST_MS, float)
 
-Latency = Annotated[Any, option("Add so much to each read, by FUSE.", "MS,...", parser=_LATENCY)]
-PgConfig = Annotated[str | None, option("Of the server to use; else $PG_CONFIG.", "PATH")]
-Json = Annotated[Path | None, option("Keep every sample there; -: print them.", "FILE")]
+Latency = Annotated[Any, option("Add this latency to each read, by FUSE.", "MS,...", parser=_LATENCY)]
+PgConfig = Annotated[str | None, option("Use this server's programs; else $PG_CONFIG.", "PATH")]
+Json = Annotated[Path | None, option("Write every sample to a new file; - prints them.", "FILE")]
 File = Path | None
 
 
 def bench(
     ctx: typer.Context,
     scenario: Annotated[
-        Any, option("What to run, by name or pattern; else all.", "NAME,...", parser=_scenarios)
+        Any, option("Run these, by name or pattern; else all.", "NAME,...", parser=_scenarios)
     ] = None,
     suite: Annotated[
-        _SUITES, option("quick, demo, sweeps or latency.", "NAME", show_default=False)
+        _SUITES, option("Choose quick, demo, sweeps or latency.", "NAME", show_default=False)
     ] = "default",
-    rows: Annotated[Any, option("Of the tables; 5,000,000 if not given.", "LIST", parser=_ROWS)] = None,
+    rows: Annotated[Any, option("Rows of the tables; else 5,000,000.", "LIST", parser=_ROWS)] = None,
     io: Annotated[
-        Any, option("buffered, direct; else both.", "LIST", parser=parameters.words(*options.IO))
+        Any, option("Measure buffered, direct I/O; else both.", "LIST", parser=parameters.words(*options.IO))
     ] = None,
     cache: Annotated[
-        Any, option("cold, warm; else both.", "LIST", parser=parameters.words(*options.CACHES))
+        Any, option("Measure cold, warm caches; else both.", "LIST", parser=parameters.words(*options.CACHES))
     ] = None,
     settings: Annotated[
-        list[str] | None, option("A setting of the server: io_method=sync,...", "NAME=LIST", "--set")
+        list[str] | None, option("Set something on the server: io_method=sync,...", "NAME=LIST", "--set")
     ] = None,
     latency: Latency = None,
-    seconds: Annotated[float | None, option("For each cell, at most.", "N", min=0.1, max=86_400.0)] = None,
+    seconds: Annotated[
+        float | None, option("Measure each cell for this time at most.", "N", min=0.1, max=86_400.0)
+    ] = None,
     json: Json = None,
-    resume: Annotated[File, option("Complete the run of this file.", "FILE")] = None,
+    resume: Annotated[File, option("Complete the interrupted run of this file.", "FILE")] = None,
     report: Annotated[File, option("Write an HTML page with plots.", "FILE")] = None,
     dsn: Annotated[str | None, option("Measure a server of your own.", "DSN")] = None,
     pg_config: PgConfig = None,
-    cell: Annotated[list[str] | None, _rare("Of the scenarios' cells, by name or pattern.", "NAME")] = None,
+    cell: Annotated[list[str] | None, _rare("Run these cells only, by name or pattern.", "NAME")] = None,
     layout: Annotated[
         Any,
-        _rare("unfragmented, fragmented: of the indexes.", "LIST", parser=parameters.words(*options.LAYOUTS)),
+        _rare("Make unfragmented, fragmented indexes.", "LIST", parser=parameters.words(*options.LAYOUTS)),
     ] = None,
-    rounds: Annotated[int | None, _rare("A B B A turns of a cell, at most.", "N", min=1, max=1000)] = None,
+    rounds: Annotated[
+        int | None, _rare("Take this many rounds of two pairs at most.", "N", min=1, max=1000)
+    ] = None,
     precision: Annotated[
         float | None,
-        _rare("Half-width of the interval that ends a cell; 0: none.", "PERCENT", min=0.0, max=100.0),
+        _rare(
+            "End a cell when its interval is this narrow (half its width); 0: never.",
+            "PERCENT",
+            min=0.0,
+            max=100.0,
+        ),
     ] = None,
     control: Annotated[
         Literal["same", "slower"] | None,
-        _rare("Stock against stock; or against stock that does a tenth more."),
+        _rare("Compare stock with stock, or with stock that does a tenth more."),
     ] = None,
-    yes: Annotated[bool, _rare("With --dsn: do not ask about the size.", None, "--yes")] = False,
+    yes: Annotated[
+        bool, _rare("With --dsn: do not ask whether the size is all right.", None, "--yes")
+    ] = False,
     seed: Annotated[int | None, _rare("Repeat a run's random choices.", "N")] = None,
     help_all: Annotated[
         bool, option("Show all options.", None, "--help-all", is_eager=True, callback=_help_all)
     ] = False,
 ) -> None:
-    """Measure PostgreSQL with look-ahead and without, on a throw-away server.
+    """Measure PostgreSQL with look-ahead and without.
 
-    It says at once how long it takes; Ctrl-C ends it, and --resume goes on."""
+    The server is a private one, which is removed at the end, unless --dsn names yours.  The command says at
+    once how long it takes; Ctrl-C ends it."""
     given = {
         name: tuple(value) if isinstance(value, list) else value
         for name, value in ctx.params.items()
@@ -133,15 +145,18 @@ def bench(
 
 
 def demo(
-    quick: Annotated[bool, option("A twentieth of the data; proves little.", None, "--quick")] = False,
+    quick: Annotated[
+        bool, option("Use a twentieth of the data, which proves little.", None, "--quick")
+    ] = False,
     latency: Latency = None,
     json: Json = None,
     pg_config: PgConfig = None,
 ) -> None:
-    """Compare stock and look-ahead, diagnostics and an index scan, on a throw-away server.
+    """Show in two minutes what look-ahead gives on this machine.
 
-    Takes about two minutes and 3 GB of disk, all of it given back.  $PG_CONFIG names the server
-    to use, else the embedded one is; $PG_LOOKAHEAD_TMPDIR the directory for it."""
+    Diagnostics and an index scan are measured with stock PostgreSQL and with look-ahead, on a private server
+    that needs 3 GB of disk and is removed at the end.  $PG_CONFIG names the pg_config of the server to use
+    (without it, the embedded one is used), and $PG_LOOKAHEAD_TMPDIR the directory for its data."""
     given: dict[str, Any] = {
         "seed": random.SystemRandom().randrange(2**31),
         "latency": latency,
@@ -157,10 +172,14 @@ def demo(
 
 
 def report(
-    results: Annotated[Path, typer.Argument(metavar="RESULTS.jsonl", help="What bench --json wrote.")],
-    output: Annotated[File, option("RESULTS.html if not given.", "FILE.html", "--output", "-o")] = None,
+    results: Annotated[
+        Path, typer.Argument(metavar="RESULTS.jsonl", help="The file that bench --json wrote.")
+    ],
+    output: Annotated[
+        File, option("Write the page there; else to RESULTS.html.", "FILE.html", "--output", "-o")
+    ] = None,
 ) -> None:
-    """Make an HTML report, one file with plots and tables, of a benchmark's results."""
+    """Make an HTML page with plots of the results of bench."""
     target = output or results.with_suffix(".html")
     if target.absolute() == results.absolute():
         raise ClusterError(f"--output {target}: those are the results")

@@ -55,29 +55,41 @@ def _size(help: str) -> Any:
 
 
 def report(
-    dsn: Annotated[list[str] | None, typer.Option(metavar="DSN", help="Of a server; several times.")] = None,
-    service_file: Annotated[Path | None, _file("All services of this pg_service.conf.")] = None,
-    all_databases: Annotated[bool, typer.Option("--all-databases", help="Of each server.")] = False,
-    html: Annotated[Path | None, _file("Write a page to send on.")] = None,
-    json: Annotated[Path | None, _file("Write all figures; -: print them.")] = None,
-    prometheus: Annotated[Path | None, _file("Write metrics in the text format of Prometheus.")] = None,
-    since: Annotated[Path | None, _file("Compare with an earlier --json file.")] = None,
-    measure_storage: Annotated[Path | None, _file("Read this file at depths 1 to 128, by fio.")] = None,
-    measure_seconds: Annotated[float, _seconds(60, "For each depth.")] = 1.0,
-    bloat: Annotated[bool, typer.Option("--bloat/--no-bloat", help="Estimate gains of rebuilds.")] = True,
-    min_index_size: Annotated[Any, _size("Smaller indexes are not read.")] = "10MB",
-    max_read_rate: Annotated[Any, _size("A second, of estimates in a database; 0: any.")] = "50MB",
-    prefer_standby: Annotated[bool, typer.Option("--prefer-standby", help="Estimate on standbys.")] = False,
-    connect_timeout: Annotated[float, _seconds(600, "Of a connection.")] = 5.0,
-    timeout: Annotated[float, _seconds(3600, "Of a statement.")] = 10.0,
-    bloat_timeout: Annotated[float, _seconds(86400, "Of the estimates of a database.")] = 600.0,
-    per_server: Annotated[int, typer.Option(metavar="N", min=1, max=64, help="Connections to a server.")] = 2,
-    limit: Annotated[int, typer.Option(metavar="N", min=1, max=1000, help="Lines of a table.")] = 10,
+    dsn: Annotated[
+        list[str] | None, typer.Option(metavar="DSN", help="A server to ask; may be given several times.")
+    ] = None,
+    service_file: Annotated[Path | None, _file("Ask all services of this pg_service.conf.")] = None,
+    all_databases: Annotated[
+        bool, typer.Option("--all-databases", help="Ask all databases of each server.")
+    ] = False,
+    html: Annotated[Path | None, _file("Write an HTML page, which needs no other file.")] = None,
+    json: Annotated[Path | None, _file("Write all figures; - prints them.")] = None,
+    prometheus: Annotated[Path | None, _file("Write metrics for Prometheus.")] = None,
+    since: Annotated[Path | None, _file("Compare with the --json file of an earlier report.")] = None,
+    measure_storage: Annotated[Path | None, _file("Measure storage by reading this file, with fio.")] = None,
+    measure_seconds: Annotated[float, _seconds(60, "Measure each depth (1 to 128) for this time.")] = 1.0,
+    bloat: Annotated[
+        bool, typer.Option("--bloat/--no-bloat", help="Estimate what rebuilds of indexes give back.")
+    ] = True,
+    min_index_size: Annotated[Any, _size("Leave out smaller indexes.")] = "10MB",
+    max_read_rate: Annotated[Any, _size("Read this much a second for estimates; 0: no limit.")] = "50MB",
+    prefer_standby: Annotated[
+        bool, typer.Option("--prefer-standby", help="Estimate on a standby where there is one.")
+    ] = False,
+    connect_timeout: Annotated[float, _seconds(600, "Give up a connection after this time.")] = 5.0,
+    timeout: Annotated[float, _seconds(3600, "Give up a statement after this time.")] = 10.0,
+    bloat_timeout: Annotated[float, _seconds(86400, "Give up estimates in a database then.")] = 600.0,
+    per_server: Annotated[
+        int, typer.Option(metavar="N", min=1, max=64, help="Open this many connections to a server.")
+    ] = 2,
+    limit: Annotated[
+        int, typer.Option(metavar="N", min=1, max=1000, help="Show this many lines of a table.")
+    ] = 10,
 ) -> None:
-    """Tell where the reads of many servers wait, what to set, and what to rebuild.
+    """Tell where servers wait for reads, what to set and rebuild.
 
-    Reads statistics and samples of indexes; changes nothing.  Exit status 0; 3 if something could
-    not be read, which the report names; 2 for bad input."""
+    The report reads statistics and samples of indexes, and changes nothing.  The exit status is 0, or 3 if
+    something could not be read, which the report names, or 2 for bad input."""
     targets = [*(collect.Target(_name(text), text) for text in dsn or []), *_services(service_file)]
     if not targets and measure_storage is None:
         raise ClusterError("name a server by --dsn or --service-file")

@@ -61,31 +61,39 @@ def _read(path: Path) -> str:
 
 @app.command("record")
 def record(
-    file: Annotated[Path | None, typer.Argument(metavar="[FILE.sql]", help="The workload.")] = None,
-    query: Annotated[str | None, option("The workload, instead of a file.", "SQL")] = None,
+    file: Annotated[Path | None, typer.Argument(metavar="FILE.sql", help="SQL to run.")] = None,
+    query: Annotated[str | None, option("SQL to run, in place of a file.", "SQL")] = None,
     experiment: Annotated[
-        int | None, option("The experiment of pgsql-hackers, on a table of so many rows.", "ROWS", min=1000)
+        int | None, option("Do the experiment of docs/profiles.md, with this many rows.", "ROWS", min=1000)
     ] = None,
     configs: Annotated[
         list[str] | None,
         option(
-            "A configuration, one or more; without any: off and on.", "NAME:SETTING=VALUE,...", "--config"
+            "A configuration; may be given several times.  The default is off and on.",
+            "NAME:SETTING=VALUE,...",
+            "--config",
         ),
     ] = None,
-    runs: Annotated[int, option("Of each configuration.", min=1, max=10_000)] = 10,
-    warm: Annotated[int, option("Runs of each before these, not kept.", min=0)] = 1,
-    output: Annotated[Path, option("Where to put them.", "DIR")] = Path("profiles"),
-    dsn: Annotated[str | None, option("Of your server; without: one of our own, thrown away.", "DSN")] = None,
-    setup: Annotated[Path | None, option("Run once before, on a server of our own.", "FILE.sql")] = None,
-    settings: Annotated[list[str] | None, option("Of the server of our own.", "NAME=VALUE", "--set")] = None,
+    runs: Annotated[int, option("Record this many runs of each configuration.", "N", min=1, max=10_000)] = 10,
+    warm: Annotated[int, option("Do this many runs of each before, unrecorded.", "N", min=0)] = 1,
+    output: Annotated[Path, option("Write the profiles to this directory.", "DIR")] = Path("profiles"),
+    dsn: Annotated[str | None, option("Use this server; else a private one is started.", "DSN")] = None,
+    setup: Annotated[Path | None, option("Run this once before, on the private server.", "FILE.sql")] = None,
+    settings: Annotated[
+        list[str] | None, option("Set something on the private server.", "NAME=VALUE", "--set")
+    ] = None,
     perf: Annotated[bool, option("Sample the server's own functions, too.", None, "--perf")] = False,
-    seed: Annotated[int | None, option("Repeat a recording's random order.")] = None,
+    seed: Annotated[int | None, option("Repeat a recording's random order.", "N")] = None,
 ) -> None:
-    """Run a workload under several configurations, interleaved, and keep a profile of each run."""
+    """Record profiles of a workload under several configurations.
+
+    The configurations take turns in random order, and each run has a profile of its own."""
     if sum(one is not None for one in (file, query, experiment)) != 1:
         raise ClusterError("one workload is wanted: FILE.sql, --query or --experiment")
     if dsn is not None and (setup or settings or experiment):
-        raise ClusterError("--setup, --set and --experiment are for a server of our own, without --dsn")
+        raise ClusterError(
+            "--setup, --set and --experiment are for a private server, not together with --dsn"
+        )
     chosen = _configs(configs or [])
     if experiment is not None:
         workload, prepared, usual = recording.experiment(experiment)
@@ -135,15 +143,22 @@ def rows(runs: Mapping[str, Sequence[Run]]) -> list[tuple[str, ...]]:
 
 @app.command("compare")
 def compare(
-    a: Annotated[Path, typer.Argument(metavar="A", help="A profile: a file, or a directory of them.")],
-    b: Annotated[Path, typer.Argument(metavar="B", help="The one to compare with it.")],
-    by: Annotated[Literal["total", "self", "calls"], option("What is compared.")] = "total",
-    as_format: Annotated[Literal["text", "json"], option("How it is told.", None, "--format")] = "text",
+    a: Annotated[
+        Path, typer.Argument(metavar="A", help="A profile, which is a file or a directory of files.")
+    ],
+    b: Annotated[Path, typer.Argument(metavar="B", help="The profile to compare with A.")],
+    by: Annotated[
+        Literal["total", "self", "calls"], option("Compare total times, self times or calls.")
+    ] = "total",
+    as_format: Annotated[Literal["text", "json"], option("Print text or JSON.", None, "--format")] = "text",
     output: Annotated[
-        Path | None, option("Write there, not to standard output.", "FILE", "--output", "-o")
+        Path | None, option("Write to this file in place of standard output.", "FILE", "--output", "-o")
     ] = None,
 ) -> None:
-    """Compare two profiles function by function: the largest difference first, chance marked off."""
+    """Compare two profiles function by function.
+
+    The function with the largest difference comes first.  A star marks a difference that is more than
+    chance."""
     runs = load(a), load(b)
     from . import compare_views  # not before the arguments are good: scipy takes a while to load
     from .compare import compare as compare_runs

@@ -31,40 +31,53 @@ _WRITES = (
 
 
 def try_(
-    statement: Annotated[str | None, typer.Argument(metavar="[SQL]", help="One statement.")] = None,
+    statement: Annotated[str | None, typer.Argument(metavar="SQL", help="The statement to measure.")] = None,
     dsn: Annotated[
-        str, typer.Option(metavar="DSN", help="Of the server; else libpq's variables (PGHOST ...).")
+        str,
+        typer.Option(metavar="DSN", help="The server; without it, libpq's variables (PGHOST ...) name one."),
     ] = "",
     file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The statement is in this file; -: standard input.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Read the statement from this file; - is standard input."),
     ] = None,
     queryid: Annotated[
-        int | None, typer.Option(metavar="N", help="The statement is this one of pg_stat_statements.")
+        int | None,
+        typer.Option(metavar="N", help="Take the statement with this queryid from pg_stat_statements."),
     ] = None,
     param: Annotated[
         list[str] | None,
-        typer.Option(metavar="VALUE", help=f"Of $1, $2 ..., in their order; {_NULL}: null."),
+        typer.Option(
+            metavar="VALUE", help=f"The value of $1, the next one of $2, and so on; {_NULL} is null."
+        ),
     ] = None,
     time: Annotated[
-        float, typer.Option(metavar="S", min=0.0, max=86_400.0, help="After which no further pair begins.")
+        float, typer.Option(metavar="S", min=0.0, max=86_400.0, help="Begin no further pair after this time.")
     ] = 30.0,
     timeout: Annotated[
-        float, typer.Option(metavar="S", min=0.0, max=86_400.0, help="Of one execution; 0: none.")
+        float,
+        typer.Option(
+            metavar="S",
+            min=0.0,
+            max=86_400.0,
+            help="Cancel an execution that takes longer; 0 means no limit.",
+        ),
     ] = 300.0,
-    warm: Annotated[bool, typer.Option("--warm", help="Evict nothing from any cache.")] = False,
+    warm: Annotated[bool, typer.Option("--warm", help="Measure with warm caches; evict nothing.")] = False,
     write: Annotated[
-        bool, typer.Option("--write", help="Let the statement write; it is rolled back.")
+        bool, typer.Option("--write", help="Let the statement write, and roll it back each time.")
     ] = False,
     explain_only: Annotated[
         bool, typer.Option("--explain-only", help="Show which nodes would look ahead; execute nothing.")
     ] = False,
     json: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Keep every sample there; -: print it.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the result with every sample to a new file; - prints it."),
     ] = None,
 ) -> None:
-    """Execute a statement of your own with look-ahead and without, on a server of your own.
+    """Measure a statement of yours, with look-ahead and without.
 
-    It runs in a read-only transaction that is rolled back.  Ctrl-C cancels it on the server."""
+    The statement is executed on your own server, in a read-only transaction that is rolled back.
+    Ctrl-C cancels it there, and shows what was measured until then."""
     text = _statement(statement, file, queryid, dsn)
     if json is not None and json != Path("-"):
         if json.exists():

@@ -28,19 +28,23 @@ ORDERS = ("issued", "chunk", "all", "sequential")
 _ALL = ",".join(ORDERS)
 _NUMBERS = parameters.numbers(1, 1 << 20)
 
-TracePath = Annotated[Path, typer.Argument(metavar="TRACE")]
-Orders = Annotated[Any, option("Orders.", "LIST", "--policy", parser=parameters.words(*ORDERS))]
-Chunks = Annotated[Any, option("Reads in a chunk.", "LIST", "--chunk", parser=_NUMBERS)]
-Depths = Annotated[Any, option("Reads in flight.", "LIST", "--depth", parser=_NUMBERS)]
+TracePath = Annotated[Path, typer.Argument(metavar="TRACE", help="A file that pg_lookahead trace wrote.")]
+Orders = Annotated[
+    Any, option("Do the reads in these orders.", "LIST", "--policy", parser=parameters.words(*ORDERS))
+]
+Chunks = Annotated[Any, option("Sort chunks of this many reads.", "LIST", "--chunk", parser=_NUMBERS)]
+Depths = Annotated[Any, option("Keep this many reads in flight.", "LIST", "--depth", parser=_NUMBERS)]
 Combine = Annotated[
-    int, option("Sorted reads become one up to this.", "KIB", "--combine", min=8, max=1 << 20)
+    int, option("Combine adjacent reads up to this size.", "KIB", "--combine", min=8, max=1 << 20)
 ]
-ModelName = Annotated[str, option("A device, or a file of --save.", "NAME", "--model")]
-Settings = Annotated[list[str] | None, option("Change a parameter of it.", "NAME=NUMBER", "--set")]
+ModelName = Annotated[
+    str, option("Predict for this device, or for a file that --save wrote.", "NAME", "--model")
+]
+Settings = Annotated[list[str] | None, option("Change a parameter of the model.", "NAME=NUMBER", "--set")]
 Seconds = Annotated[
-    float, option("Of each of 14 cells, when calibrating.", None, "--seconds", min=0.1, max=60)
+    float, option("Calibrate with 14 measurements of this length.", None, "--seconds", min=0.1, max=60)
 ]
-Save = Annotated[Path | None, option("Write the model to a file.", "FILE", "--save")]
+Save = Annotated[Path | None, option("Write the model to this file.", "FILE", "--save")]
 AsJson = Annotated[bool, option("Print JSON.", None, "--json")]
 Text = str | None
 
@@ -66,21 +70,29 @@ def _check_options(ctx: typer.Context, source: str) -> None:
 
 def trace(
     ctx: typer.Context,
-    path: Annotated[Path, typer.Argument(metavar="TRACE", help="To write; without a source, to describe.")],
-    index: Annotated[Text, option("An index of a live database.", "NAME")] = None,
-    dsn: Annotated[str, option("Its database; PGHOST and so on count.")] = "",
-    lower: Annotated[Text, option("Of the index's first column.")] = None,
-    upper: Annotated[Text, option("Of the index's first column.")] = None,
-    strace: Annotated[Text, option("Output of strace (-: standard input).", "FILE")] = None,
-    blkparse: Annotated[Text, option("Output of blkparse.", "FILE")] = None,
-    iolog: Annotated[Text, option("An iolog of fio, version 2 or 3.", "FILE")] = None,
-    only: Annotated[Text, option("Only files whose name contains this.", "TEXT")] = None,
-    random: Annotated[bool, option("Make one up: reads drawn evenly over a file.", None, "--random")] = False,
-    file_bytes: Annotated[int, option("For --random.", min=8192, max=1 << 50)] = 13 << 30,
-    reads: Annotated[int, option("For --random.", min=1, max=10**10)] = 134_000,
-    seed: Annotated[int, option("For --random.", min=0)] = 1,
+    path: Annotated[
+        Path,
+        typer.Argument(metavar="TRACE", help="The trace to write, or to describe if no source is given."),
+    ],
+    index: Annotated[Text, option("Take the reads of a scan of this index.", "NAME")] = None,
+    dsn: Annotated[str, option("The index's database; else libpq's variables name it.", "DSN")] = "",
+    lower: Annotated[Text, option("Begin at this value of the first column.", "VALUE")] = None,
+    upper: Annotated[Text, option("End with this value of the first column.", "VALUE")] = None,
+    strace: Annotated[
+        Text, option("Take the reads from output of strace (- is standard input).", "FILE")
+    ] = None,
+    blkparse: Annotated[Text, option("Take the reads from output of blkparse.", "FILE")] = None,
+    iolog: Annotated[Text, option("Take the reads from an iolog of fio, version 2 or 3.", "FILE")] = None,
+    only: Annotated[Text, option("Take reads of files whose names contain this.", "TEXT")] = None,
+    random: Annotated[bool, option("Make the reads up, drawn evenly over a file.", None, "--random")] = False,
+    file_bytes: Annotated[int, option("Length of the file of --random.", min=8192, max=1 << 50)] = 13 << 30,
+    reads: Annotated[int, option("Number of reads of --random.", min=1, max=10**10)] = 134_000,
+    seed: Annotated[int, option("Seed of --random.", min=0)] = 1,
 ) -> None:
-    """Write a trace of reads, from an index, strace, blkparse or fio; or describe one."""
+    """Write down which blocks are read, in their order.
+
+    The reads are those of an index, of strace, blkparse or fio, or made up.  Without any source, the command
+    describes the trace."""
     texts = {"strace": strace, "blkparse": blkparse, "iolog": iolog}
     given = [name for name, value in {**texts, "index": index, "random": random}.items() if value]
     if len(given) > 1:
@@ -133,17 +145,21 @@ def simulate(
     path: TracePath,
     model: ModelName = "nvme",
     settings: Settings = None,
-    calibrate: Annotated[Path | None, option("Measure the model: read this file.", "PATH")] = None,
+    calibrate: Annotated[
+        Path | None, option("Measure the model by reading this file or device.", "PATH")
+    ] = None,
     seconds: Seconds = 1.0,
     save: Save = None,
     policy: Orders = _ALL,
     chunk: Chunks = "403",
     depth: Depths = "1,16",
     combine: Combine = 128,
-    parameters: Annotated[bool, option("Print the model's, with sources.", None, "--parameters")] = False,
+    parameters: Annotated[
+        bool, option("Print the model's parameters with their sources.", None, "--parameters")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Predict how long the reads of a trace take in other orders, on a device."""
+    """Predict how long the reads of a trace take in other orders."""
     from . import policy as orders
     from . import simulate as simulation
     from .format import Trace
@@ -197,8 +213,8 @@ def _show(title: str, columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> 
 
 def replay(
     path: TracePath,
-    file: Annotated[Path, option("To read; it is never written.", "DATAFILE")],
-    model: Annotated[Text, option("As for simulate; measured on DATAFILE if not given.", "NAME")] = None,
+    file: Annotated[Path, option("Read this file or device; it is never written.", "DATAFILE")],
+    model: Annotated[Text, option("Predict by this model; else DATAFILE is measured.", "NAME")] = None,
     settings: Settings = None,
     seconds: Seconds = 1.0,
     save: Save = None,
@@ -206,13 +222,15 @@ def replay(
     chunk: Chunks = "403",
     depth: Depths = "1,16",
     combine: Combine = 128,
-    engine: Annotated[Literal["io_uring", "psync"], option("psync: depth 1 only.")] = "io_uring",
-    reads: Annotated[
-        int | None, option("Cut the trace after this number of reads; the default is all of it.", min=1)
-    ] = None,
+    engine: Annotated[
+        Literal["io_uring", "psync"], option("How fio reads; psync does depth 1 only.")
+    ] = "io_uring",
+    reads: Annotated[int | None, option("Do this many reads of the trace; else all.", min=1)] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Do the reads of a trace, by fio, in each order: predicted and measured side by side."""
+    """Do the reads of a trace in several orders, and time them.
+
+    fio does the reads.  The table shows the predicted and the measured time of each order."""
     from . import policy as orders
     from . import replay as doing
     from .format import Trace
