@@ -167,7 +167,13 @@ def simulate(
     opened = Trace.open(path)
     wanted = orders.combinations(policy, chunk, depth)
     chosen = _model(model, settings, calibrate, seconds, save)
-    outcomes = [simulation.predict(opened, chosen.device, one, combine << 10) for one in wanted]
+    console = Console(stderr=True)
+    outcomes = []
+    with console.status("") if console.is_terminal else nullcontext() as line:
+        for number, one in enumerate(wanted, 1):
+            if line:
+                line.update(f"{number} of {len(wanted)}: {one}, depth {one.depth}")
+            outcomes.append(simulation.predict(opened, chosen.device, one, combine << 10))
     if as_json:
         told = [{**outcome.policy.as_dict(), **outcome.figures} for outcome in outcomes]
         print(json.dumps({"trace": opened.source, **chosen.as_dict(), "outcomes": told}))
