@@ -304,13 +304,13 @@ CREATE FUNCTION progress(
     OUT pid int4,
     OUT datid oid,
     OUT relid oid,
-    OUT function text,                 -- its name; VACUUM: an index of the table that is vacuumed
+    OUT function text,
     OUT phase text,
-    OUT blocks_total bigint,           -- of this phase
-    OUT blocks_done bigint,            -- of these, read or found not to be needed
-    OUT rate float8,                   -- kB a second, in this phase so far
+    OUT blocks_total bigint,
+    OUT blocks_done bigint,
+    OUT rate float8,
     OUT started timestamptz,
-    OUT expected_end timestamptz)      -- of this phase, at that rate; NULL: not known yet
+    OUT expected_end timestamptz)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'lookahead_progress'
 LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED ROWS 4;
@@ -329,20 +329,20 @@ GRANT SELECT ON progress TO PUBLIC;
  */
 
 CREATE FUNCTION index_scan_stats(
-    OUT scans bigint,                  -- scan nodes that looked ahead
-    OUT blocks_read bigint,            -- heap blocks whose read was started ahead
-    OUT reads bigint,                  -- reads that took (adjacent blocks combined)
-    OUT reads_combined bigint,         -- of these, reads of more than one block
-    OUT blocks_hit bigint,             -- heap blocks looked at ahead, found cached
-    OUT blocks_visited bigint,         -- heap blocks visited while looking ahead
-    OUT blocks_direct bigint,          -- of these, not looked at ahead
-    OUT blocks_unused bigint,          -- read ahead and never visited
-    OUT blocks_evicted bigint,         -- looked at ahead, unpinned, and gone when visited
-    OUT stalls bigint,                 -- visits that waited for a read to end
-    OUT leaf_pages_read bigint,        -- leaf pages of btrees whose read was started ahead
-    OUT leaf_reads bigint,             -- reads that took (adjacent pages combined)
-    OUT leaf_pages_unused bigint,      -- read ahead and never visited
-    OUT max_distance bigint,           -- most heap blocks held ahead at a time
+    OUT scans bigint,
+    OUT blocks_read bigint,
+    OUT reads bigint,
+    OUT reads_combined bigint,
+    OUT blocks_hit bigint,
+    OUT blocks_visited bigint,
+    OUT blocks_direct bigint,
+    OUT blocks_unused bigint,
+    OUT blocks_evicted bigint,
+    OUT stalls bigint,
+    OUT leaf_pages_read bigint,
+    OUT leaf_reads bigint,
+    OUT leaf_pages_unused bigint,
+    OUT max_distance bigint,
     OUT stats_since timestamptz)
 AS 'MODULE_PATHNAME', 'lookahead_index_scan_stats'
 LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
@@ -355,14 +355,14 @@ GRANT SELECT ON index_scan_stats TO PUBLIC;
  */
 
 CREATE FUNCTION join_stats(
-    OUT joins bigint,                  -- nested loops that looked ahead
-    OUT rows bigint,                   -- outer rows fetched ahead
-    OUT rows_unused bigint,            -- of these, not asked for in the end
-    OUT leaf_blocks_read bigint,       -- blocks of inner indexes whose read was started ahead
-    OUT heap_blocks_read bigint,       -- and blocks of inner tables
-    OUT blocks_hit bigint,             -- blocks looked at ahead, found cached
-    OUT blocks_unused bigint,          -- read ahead for rows that were not asked for
-    OUT max_rows bigint,               -- most outer rows ahead at a time
+    OUT joins bigint,
+    OUT rows bigint,
+    OUT rows_unused bigint,
+    OUT leaf_blocks_read bigint,
+    OUT heap_blocks_read bigint,
+    OUT blocks_hit bigint,
+    OUT blocks_unused bigint,
+    OUT max_rows bigint,
     OUT stats_since timestamptz)
 AS 'MODULE_PATHNAME', 'lookahead_join_stats'
 LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
@@ -399,10 +399,10 @@ LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 100000;
 
 CREATE FUNCTION index_vacuum_stats(
     OUT access_method text,
-    OUT vacuums_served bigint,         -- VACUUMs of an index that read ahead; a parallel worker counts for itself
-    OUT vacuums_not_served bigint,     -- those that were to read ahead, and were left to the server's own code
-    OUT scans_served bigint,           -- searches by queries (Bloom)
-    OUT blocks_streamed bigint)        -- read by all of them
+    OUT vacuums_served bigint,
+    OUT vacuums_not_served bigint,
+    OUT scans_served bigint,
+    OUT blocks_streamed bigint)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'lookahead_index_vacuum_stats'
 LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
@@ -424,3 +424,78 @@ RETURNS bigint                         -- pages written to the WAL
 AS 'MODULE_PATHNAME', 'lookahead_log_relation'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 REVOKE EXECUTE ON FUNCTION log_relation FROM PUBLIC;
+
+/*
+ * psql shows these comments with \df+ and \d+.
+ */
+
+COMMENT ON FUNCTION @extschema@.version() IS 'version of the loaded library; that of the SQL objects is in pg_extension';
+COMMENT ON FUNCTION @extschema@.pgstattuple(regclass) IS 'like pgstattuple() of contrib, but reads ahead';
+COMMENT ON FUNCTION @extschema@.pgstattuple(text) IS 'like pgstattuple() of contrib, but reads ahead';
+COMMENT ON FUNCTION @extschema@.pgstattuple_approx(regclass) IS 'like pgstattuple_approx() of contrib, but reads ahead';
+COMMENT ON FUNCTION @extschema@.pgstatindex(regclass) IS 'like pgstatindex() of contrib/pgstattuple, but reads ahead';
+COMMENT ON FUNCTION @extschema@.pgstatindex(text) IS 'like pgstatindex() of contrib/pgstattuple, but reads ahead';
+COMMENT ON FUNCTION @extschema@.pgstathashindex(regclass) IS 'like pgstathashindex() of contrib/pgstattuple, but reads ahead';
+COMMENT ON FUNCTION @extschema@.pgstatginindex(regclass) IS 'like pgstatginindex() of contrib/pgstattuple';
+COMMENT ON FUNCTION @extschema@.pg_relpages(regclass) IS 'like pg_relpages() of contrib/pgstattuple';
+COMMENT ON FUNCTION @extschema@.pg_relpages(text) IS 'like pg_relpages() of contrib/pgstattuple';
+COMMENT ON FUNCTION @extschema@.pgstatbloomindex(regclass) IS 'pages, entries and false-positive rates of a Bloom index';
+COMMENT ON FUNCTION @extschema@.index_estimate IS 'estimates figures of an index from a random sample of its pages';
+COMMENT ON FUNCTION @extschema@.table_estimate IS 'estimates figures of a table from a random sample of its pages';
+COMMENT ON FUNCTION @extschema@.index_gain IS 'estimates what REINDEX would give back of one index; index_bloat() calls it for all';
+COMMENT ON FUNCTION @extschema@.index_bloat IS 'estimates what REINDEX would give back of each index of the database, with the command';
+COMMENT ON FUNCTION @extschema@.progress() IS 'is shown by the view progress';
+COMMENT ON FUNCTION @extschema@.index_scan_stats() IS 'is shown by the view index_scan_stats';
+COMMENT ON FUNCTION @extschema@.join_stats() IS 'is shown by the view join_stats';
+COMMENT ON FUNCTION @extschema@.index_vacuum_stats() IS 'is shown by the view index_vacuum_stats';
+COMMENT ON FUNCTION @extschema@.index_scans_served() IS 'number of index scans that the library has executed in this session, whether they read ahead or not';
+COMMENT ON FUNCTION @extschema@.heap_block_order IS 'lists the table blocks that a scan of a btree asks for, in the order of the index';
+COMMENT ON FUNCTION @extschema@.log_relation IS 'writes pages of a relation into the WAL, and returns how many';
+
+COMMENT ON VIEW @extschema@.progress IS 'what diagnostics, estimates, log_relation() and VACUUM are reading now, in all databases';
+COMMENT ON COLUMN @extschema@.progress.pid IS 'process that reads';
+COMMENT ON COLUMN @extschema@.progress.database IS 'database of the relation';
+COMMENT ON COLUMN @extschema@.progress.relid IS 'OID of the relation that is read';
+COMMENT ON COLUMN @extschema@.progress.relation IS 'relation that is read, if it is in this database';
+COMMENT ON COLUMN @extschema@.progress.function IS 'function that reads, or VACUUM for an index of the table that is vacuumed';
+COMMENT ON COLUMN @extschema@.progress.phase IS 'what the function is doing';
+COMMENT ON COLUMN @extschema@.progress.blocks_total IS 'number of blocks of this phase';
+COMMENT ON COLUMN @extschema@.progress.blocks_done IS 'number of these blocks that have been read, or turned out not to be needed';
+COMMENT ON COLUMN @extschema@.progress.rate IS 'kB read a second, in this phase so far';
+COMMENT ON COLUMN @extschema@.progress.started IS 'when the function was called';
+COMMENT ON COLUMN @extschema@.progress.expected_end IS 'when this phase ends at that rate; NULL if that is not known yet';
+
+COMMENT ON VIEW @extschema@.index_scan_stats IS 'what index scans read ahead since the server started, in all databases';
+COMMENT ON COLUMN @extschema@.index_scan_stats.scans IS 'number of scans that looked ahead';
+COMMENT ON COLUMN @extschema@.index_scan_stats.blocks_read IS 'number of table blocks whose read was started ahead';
+COMMENT ON COLUMN @extschema@.index_scan_stats.reads IS 'number of reads for these blocks, where one read may take adjacent blocks together';
+COMMENT ON COLUMN @extschema@.index_scan_stats.reads_combined IS 'number of these reads that took several blocks';
+COMMENT ON COLUMN @extschema@.index_scan_stats.blocks_hit IS 'number of table blocks that were looked at ahead and found cached';
+COMMENT ON COLUMN @extschema@.index_scan_stats.blocks_visited IS 'number of table blocks that scans visited while they looked ahead';
+COMMENT ON COLUMN @extschema@.index_scan_stats.blocks_direct IS 'number of these visited blocks that had not been looked at ahead';
+COMMENT ON COLUMN @extschema@.index_scan_stats.blocks_unused IS 'number of table blocks that were read ahead and never visited';
+COMMENT ON COLUMN @extschema@.index_scan_stats.blocks_evicted IS 'number of table blocks that were looked at ahead, and evicted before they were visited';
+COMMENT ON COLUMN @extschema@.index_scan_stats.stalls IS 'number of visits that waited for a read to end';
+COMMENT ON COLUMN @extschema@.index_scan_stats.leaf_pages_read IS 'number of leaf pages of btrees whose read was started ahead';
+COMMENT ON COLUMN @extschema@.index_scan_stats.leaf_reads IS 'number of reads for these pages, where one read may take adjacent pages together';
+COMMENT ON COLUMN @extschema@.index_scan_stats.leaf_pages_unused IS 'number of leaf pages that were read ahead and never visited';
+COMMENT ON COLUMN @extschema@.index_scan_stats.max_distance IS 'the most table blocks that one scan held ahead at a time';
+COMMENT ON COLUMN @extschema@.index_scan_stats.stats_since IS 'when the counts began';
+
+COMMENT ON VIEW @extschema@.join_stats IS 'what nested loops read ahead since the server started, in all databases';
+COMMENT ON COLUMN @extschema@.join_stats.joins IS 'number of nested loops that looked ahead';
+COMMENT ON COLUMN @extschema@.join_stats.rows IS 'number of outer rows that were fetched ahead';
+COMMENT ON COLUMN @extschema@.join_stats.rows_unused IS 'number of these rows that were not asked for in the end';
+COMMENT ON COLUMN @extschema@.join_stats.leaf_blocks_read IS 'number of blocks of inner indexes whose read was started ahead';
+COMMENT ON COLUMN @extschema@.join_stats.heap_blocks_read IS 'number of blocks of inner tables whose read was started ahead';
+COMMENT ON COLUMN @extschema@.join_stats.blocks_hit IS 'number of blocks that were looked at ahead and found cached';
+COMMENT ON COLUMN @extschema@.join_stats.blocks_unused IS 'number of blocks that were read ahead for rows that were not asked for';
+COMMENT ON COLUMN @extschema@.join_stats.max_rows IS 'the most outer rows that one nested loop had ahead at a time';
+COMMENT ON COLUMN @extschema@.join_stats.stats_since IS 'when the counts began';
+
+COMMENT ON VIEW @extschema@.index_vacuum_stats IS 'what VACUUM of indexes and Bloom searches read ahead since the server started, in all databases';
+COMMENT ON COLUMN @extschema@.index_vacuum_stats.access_method IS 'access method of the indexes';
+COMMENT ON COLUMN @extschema@.index_vacuum_stats.vacuums_served IS 'number of VACUUMs of an index that read ahead, where a parallel worker counts for itself';
+COMMENT ON COLUMN @extschema@.index_vacuum_stats.vacuums_not_served IS 'number of VACUUMs of an index that were to read ahead, and were left to the server''s own code';
+COMMENT ON COLUMN @extschema@.index_vacuum_stats.scans_served IS 'number of searches by queries that read ahead (Bloom indexes only)';
+COMMENT ON COLUMN @extschema@.index_vacuum_stats.blocks_streamed IS 'number of blocks that all of these read';

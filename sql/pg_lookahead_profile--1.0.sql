@@ -9,8 +9,8 @@
 CREATE FUNCTION function_stats(
     OUT function text,
     OUT calls bigint,
-    OUT total_time float8,             -- ms, with the functions it called
-    OUT self_time float8)              -- ms, without
+    OUT total_time float8,
+    OUT self_time float8)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'lookahead_function_stats'
 LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
@@ -21,3 +21,11 @@ GRANT SELECT ON function_stats TO PUBLIC;
 CREATE FUNCTION function_stats_reset() RETURNS void
 AS 'MODULE_PATHNAME', 'lookahead_function_stats_reset'
 LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION @extschema@.function_stats() IS 'is shown by the view function_stats';
+COMMENT ON FUNCTION @extschema@.function_stats_reset() IS 'sets the figures of this process to zero';
+COMMENT ON VIEW @extschema@.function_stats IS 'calls and times of functions of this session''s process';
+COMMENT ON COLUMN @extschema@.function_stats.function IS 'function, or what stands for it (docs/profiles.md)';
+COMMENT ON COLUMN @extschema@.function_stats.calls IS 'number of calls';
+COMMENT ON COLUMN @extschema@.function_stats.total_time IS 'milliseconds in the function and in those that it called';
+COMMENT ON COLUMN @extschema@.function_stats.self_time IS 'milliseconds in the function itself';

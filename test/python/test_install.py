@@ -42,6 +42,26 @@ def works(conn: Connection) -> None:
     assert scans(conn) == before + 1
 
 
+WITHOUT_COMMENT = """
+SELECT p.oid::regprocedure::text FROM pg_proc AS p
+WHERE pronamespace = 'lookahead'::regnamespace AND obj_description(p.oid, 'pg_proc') IS NULL
+UNION ALL
+SELECT c.oid::regclass::text FROM pg_class AS c
+WHERE relnamespace = 'lookahead'::regnamespace AND obj_description(c.oid, 'pg_class') IS NULL
+UNION ALL
+SELECT format('%s.%s', attrelid::regclass, attname) FROM pg_attribute JOIN pg_class AS c ON c.oid = attrelid
+WHERE relnamespace = 'lookahead'::regnamespace AND attnum > 0 AND col_description(attrelid, attnum) IS NULL
+"""
+
+
+def test_every_function_view_and_column_has_a_comment(conn: Connection) -> None:
+    version = "SELECT obj_description('pg_catalog.version()'::regprocedure)"
+    before = fetch(conn, version)
+    run(conn, "CREATE EXTENSION pg_lookahead")
+    assert fetch(conn, WITHOUT_COMMENT) == []
+    assert fetch(conn, version) == before, "the server's function of this name keeps its own"
+
+
 # Dumps
 
 
