@@ -83,7 +83,7 @@ def _advice(server: Server, storage: Storage | None) -> Iterator[Advice]:
             yield _set(settings, name, needed, "look-ahead is switched off by this setting")
     if "track_io_timing" in settings and settings["track_io_timing"].setting == "off":
         yield _set(
-            settings, "track_io_timing", "on", "nobody knows how long reads take; the statistics say it then"
+            settings, "track_io_timing", "on", "without it the server does not measure how long reads take"
         )
     method, direct = settings.get("io_method"), settings.get("debug_io_direct")
     if method and method.setting == "sync":
