@@ -449,3 +449,13 @@ def test_a_run_with_a_report(tmp_path: Path) -> None:
     assert pages[0].read_text() == pages[1].read_text()
     assert "LIMIT 16" in pages[0].read_text()
     assert not list(tmp_path.glob(".*.partial"))
+
+
+def test_progress_shows_names_as_they_are() -> None:
+    """A database may have a name that rich would take for markup."""
+    console = Console(file=io.StringIO(), force_terminal=True)
+    with words.status(console) as say:
+        say("waiting for a[/b] on [red]db1")
+        console.print("")  # draws the line anew
+    assert isinstance(console.file, io.StringIO)
+    assert "waiting for a[/b] on [red]db1" in console.file.getvalue()

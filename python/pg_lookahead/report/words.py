@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
+from rich.text import Text
 
 WIDE = 160
 """Columns where there is no terminal."""
@@ -81,7 +82,7 @@ def status(console: Console) -> Iterator[Callable[[str], None]]:
     """Tell of the step at work: in one line of a terminal, else a line a step with the time."""
     if console.is_terminal:
         with console.status("") as line:
-            yield line.update
+            yield lambda text: line.update(Text(text))  # a name in it may look like rich's markup
         return
     started = time.monotonic()
     yield lambda text: say(console, f"{time.monotonic() - started:6.1f} s  {text}")
