@@ -77,7 +77,8 @@ def run(arguments: Sequence[str]) -> int:
 
 def _failed(text: str, status: int) -> int:
     """Tell it in one line, in which a hint follows the message."""
-    print("pg_lookahead: " + " | ".join(line for line in text.splitlines() if line), file=sys.stderr)
+    line = " | ".join(line for line in text.splitlines() if line)
+    print(f"pg_lookahead: {words.plain(line)}", file=sys.stderr)
     return status
 
 

@@ -16,6 +16,9 @@ from rich.console import Console
 
 from browser import look_at, needs_browser
 from command_line import refused, tool
+from pg_lookahead.fleet import terminal as fleet_terminal
+from pg_lookahead.fleet.records import Report
+from pg_lookahead.fleet.records import Server as FleetServer
 from pg_lookahead.measure.meter import Sample
 from pg_lookahead.measure.statistics import Interval
 from pg_lookahead.report import html, journal, plots, record, terminal, words
@@ -459,3 +462,20 @@ def test_progress_shows_names_as_they_are() -> None:
         console.print("")  # draws the line anew
     assert isinstance(console.file, io.StringIO)
     assert "waiting for a[/b] on [red]db1" in console.file.getvalue()
+
+
+def test_a_terminal_does_not_obey_a_name() -> None:
+    """Whoever may create a table could send control codes to the terminal of whoever runs a report."""
+    console = Console(file=io.StringIO(), force_terminal=True, width=80)
+    hostile = "\x1b]0;x\x07\x9b2J"
+    words.say(console, hostile)
+    found = Report(
+        tool="1", at="2026-11-24T00:00:00+00:00", servers=[FleetServer(name=hostile, error=hostile)]
+    )
+    fleet_terminal.show(console, found, 5)
+    assert isinstance(console.file, io.StringIO)
+    shown = console.file.getvalue()
+    assert "\\x1b]0;x\\x07\\x9b2J" in shown and not {"\x1b]", "\x07", "\x9b"} & set(
+        re.findall("\x1b]|[\x07\x9b]", shown)
+    )
+    assert "\\x1b" in refused("bench", "--scenario", "\x1b[2J")

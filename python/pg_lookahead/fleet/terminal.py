@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text
 
+from ..report import words
 from . import tables
 from .records import Report
 
@@ -42,15 +43,15 @@ def _show(console: Console, table: tables.Table) -> None:
         name, kind = table.columns[number]
         grid.add_column(name, justify="right" if "n" in kind.split() else "left", overflow="fold")
     for row in table.rows:
-        grid.add_row(*(Text(row[number].text, _STYLES[row[number].look]) for number in kept))
+        grid.add_row(*(Text(words.plain(row[number].text), _STYLES[row[number].look]) for number in kept))
     console.print()
     console.print(Text(table.caption))
     console.print(grid)
     for note, commands in table.commands.items():
         for line in textwrap.wrap(note, console.width - 3, break_long_words=False):
-            console.print(Text(f"-- {line}", "dim"), soft_wrap=True)
+            console.print(Text(words.plain(f"-- {line}"), "dim"), soft_wrap=True)
         for command in commands:
-            console.print(Text(folded(command, console.width)), soft_wrap=True)
+            console.print(Text(words.plain(folded(command, console.width))), soft_wrap=True)
 
 
 def folded(command: str, width: int) -> str:

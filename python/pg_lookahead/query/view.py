@@ -21,21 +21,21 @@ def show(console: Console, trial: Trial) -> None:
     """Show a whole trial on a terminal, in lines that fit."""
     _paragraph(console, trial.sentence)
     if trial.interval:
-        _say(console, "", *_sides(trial))
+        words.say(console, "", *_sides(trial))
         _paragraph(console, trial.cache_said)
-    _say(console, "", *_nodes(trial.nodes, console.width))
+    words.say(console, "", *_nodes(trial.nodes, console.width))
     if trial.changes:
-        _say(console, "")
+        words.say(console, "")
         _paragraph(console, _TRIED)
         for change in trial.changes:
             told = change.refused
             if change.interval and change.seconds is not None:
                 pairs = f"{change.interval.pairs} pair{'s' * (change.interval.pairs > 1)}"
                 told = f"{words.duration(change.seconds)}, ratio {ratio(change.interval)}, {pairs}"
-            _say(console, *_wrapped(f"{change.setting}: {told}", console.width, 1))
-            _say(console, *_nodes(change.nodes, console.width, 2))
+            words.say(console, *_wrapped(f"{change.setting}: {told}", console.width, 1))
+            words.say(console, *_nodes(change.nodes, console.width, 2))
     if trial.interval:
-        _say(console, "")
+        words.say(console, "")
         _paragraph(console, RATIO)
     for note in trial.notes:
         _paragraph(console, note)
@@ -85,9 +85,4 @@ def _wrapped(text: str, width: int, depth: int) -> list[str]:
 
 
 def _paragraph(console: Console, text: str) -> None:
-    _say(console, *textwrap.wrap(text, console.width, break_on_hyphens=False))
-
-
-def _say(console: Console, *lines: str) -> None:
-    for line in lines:
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+    words.say(console, *textwrap.wrap(text, console.width, break_on_hyphens=False))

@@ -61,10 +61,18 @@ def output() -> Console:
     return out if out.is_terminal else Console(width=WIDE)
 
 
+_CONTROL = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n"}
+
+
+def plain(text: str) -> str:
+    """Return a text that a terminal shows and does not obey: names of a database may have control codes."""
+    return text.translate(_CONTROL)
+
+
 def say(console: Console, *lines: str) -> None:
     """Lines as they are, however long."""
     for line in lines:
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+        console.print(plain(line), highlight=False, markup=False, soft_wrap=True)
 
 
 def show_facts(console: Console, facts: Iterable[tuple[str, str]]) -> None:
@@ -82,7 +90,7 @@ def status(console: Console) -> Iterator[Callable[[str], None]]:
     """Tell of the step at work: in one line of a terminal, else a line a step with the time."""
     if console.is_terminal:
         with console.status("") as line:
-            yield lambda text: line.update(Text(text))  # a name in it may look like rich's markup
+            yield lambda text: line.update(Text(plain(text)))  # a name in it may look like rich's markup
         return
     started = time.monotonic()
     yield lambda text: say(console, f"{time.monotonic() - started:6.1f} s  {text}")
