@@ -89,6 +89,25 @@ def test_a_bound_on_reads_cuts_the_trace_for_all_policies_and_is_told(data: Path
     assert "the first 100 of 500 reads" in tool(*arguments, "--reads", "100").stdout
 
 
+def test_what_was_measured_before_an_interruption_is_shown(
+    data: Path, trace: Trace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An order may take minutes on a disk, and so may the one at which somebody presses Ctrl-C."""
+    run, calls = fio.run, []
+
+    def interrupted(arguments: Sequence[str], directory: Path | None = None) -> fio.Measured:
+        calls.append(arguments)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return run(arguments, directory)
+
+    monkeypatch.setattr(fio, "run", interrupted)
+    done = tool(
+        "replay", trace.path, "--file", data, "--model", "nvme", "--policy", "issued,all", "--depth", "1"
+    )
+    assert done.returncode == 130 and "as issued" in done.stdout and "sorted" not in done.stdout
+
+
 def test_the_file_is_never_opened_for_writing(data: Path, trace: Trace, tmp_path: Path) -> None:
     """By the flags of every open, of replay and of calibration, and by every call that could change it."""
     if shutil.which("strace") is None:

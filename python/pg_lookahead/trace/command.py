@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +24,7 @@ from . import TraceError
 if TYPE_CHECKING:
     from .format import Trace
     from .models import Model
+    from .replay import Replayed
 
 ORDERS = ("issued", "chunk", "all", "sequential")
 _ALL = ",".join(ORDERS)
@@ -245,10 +247,22 @@ def replay(
     wanted = orders.combinations(policy, chunk, depth)
     doing.check(opened, file, wanted, engine)
     chosen = _model(model or "", settings, None if model else file, seconds, save)
-    with words.status(Console(stderr=True)) as say:
-        done = list(
-            doing.run(opened, file, chosen.device, wanted, engine=engine, limit=combine << 10, say=say)
-        )
+    done: list[doing.Replayed] = []
+    try:
+        with words.status(Console(stderr=True)) as say:
+            measured = doing.run(
+                opened, file, chosen.device, wanted, engine=engine, limit=combine << 10, say=say
+            )
+            for one in measured:
+                done.append(one)
+    except BaseException:  # Ctrl-C, or an error of fio
+        if done:
+            _tell_replayed(opened, file, chosen, done, as_json)
+        raise
+    _tell_replayed(opened, file, chosen, done, as_json)
+
+
+def _tell_replayed(opened: Trace, file: Path, model: Model, done: Sequence[Replayed], as_json: bool) -> None:
     total = replace(opened, most=None).wanted
     if as_json:
         cells = [
@@ -256,7 +270,7 @@ def replay(
             for one in done
         ]
         told = {"trace": opened.source, "wanted": opened.wanted, "rows": total}
-        print(json.dumps({**told, **chosen.as_dict(), "cells": cells}))
+        print(json.dumps({**told, **model.as_dict(), "cells": cells}))
         return
     part = f"the first {opened.wanted:,} of {total:,} reads" if opened.wanted < total else f"{total:,} reads"
     _show(
