@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
+import socket
 import stat
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -88,3 +91,19 @@ def test_a_line_of_a_service_file_is_never_shown(text: str, line: int, tmp_path:
 
 def test_a_rate_that_no_server_takes_is_refused_at_once() -> None:
     assert "2147483647 kB" in refused(*NOBODY, "--max-read-rate", "2048GB")
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupted_report_writes_what_there_is(number: int, status: int, tmp_path: Path) -> None:
+    """One server says nothing; the other is not there."""
+    file = tmp_path / "report.json"
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        place = f"host=127.0.0.1 port={silent.getsockname()[1]}"
+        process = start(*NOBODY, "--dsn", place, "--connect-timeout", 60, "--json", file)
+        connection, _ = silent.accept()  # which stays open as long as it has a name
+        time.sleep(0.5)
+        process.send_signal(number)
+        out, errors = process.communicate(timeout=60)
+    connection.close()
+    assert process.returncode == status and "Traceback" not in errors
+    assert "interrupted" in out and "No such file" in file.read_text()

@@ -107,18 +107,20 @@ def report(
         min_index_size=min_index_size << 10, prefer_standby=prefer_standby,
     )  # fmt: skip
     found = Report(tool=__version__, at=records.now(), since=before.at if before else "")
+    status = _INTERRUPTED
     logging.getLogger("psycopg").setLevel(logging.ERROR)
     with words.status(Console(stderr=True)) as say:
         if measure_storage:
             found.storage = storage.measure(measure_storage, measure_seconds, say)
         try:
             asyncio.run(collect.Collector(found, targets, options, say).run())
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, SystemExit) as error:  # Ctrl-C, SIGTERM or SIGHUP
             found.interrupted = True
+            status = getattr(error, "code", _INTERRUPTED)
     _judge(found, before, {target.name: target.dsn for target in targets})
     _write(found, html, json, prometheus, limit)
     if found.interrupted:
-        raise typer.Exit(_INTERRUPTED)
+        raise typer.Exit(status)
     if not found.complete:
         raise typer.Exit(_PARTLY)
 
