@@ -114,8 +114,7 @@ BloomPageIsSound(const BloomMeta *meta, Page page)
 	tail = find_tail(page);
 	return tail != NULL &&
 		((tail->flags & BLOOM_IS_DELETED) != 0 ||
-		 (tail->flags == 0 &&
-		  tail->nentries * BloomEntrySize(meta) <= BLOOM_PAGE_SPACE));
+		 tail->nentries * BloomEntrySize(meta) <= BLOOM_PAGE_SPACE);
 }
 
 BloomTail *

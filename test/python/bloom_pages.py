@@ -54,7 +54,7 @@ def describe(data: bytes, columns: int) -> dict[str, Any] | None:
             deleted += 1
             free += space
             continue
-        if flags or count * size > space:
+        if count * size > space:  # contrib looks at no other flag
             return None
         free += space - count * size
         for at in range(HEADER, HEADER + count * size, size):

@@ -591,6 +591,21 @@ def test_stray_pages(db: Connection, server: Cluster) -> None:
     check_index(db)
 
 
+def test_flags_that_nobody_knows(db: Connection, server: Cluster) -> None:
+    """contrib looks at one flag of a page, and so do we: nothing fails for the sake of another one."""
+    run(db, "CREATE TABLE t AS SELECT i AS a FROM generate_series(1, 2000) i")
+    run(db, "CREATE INDEX t_bloom ON t USING bloom (a)", "DELETE FROM t WHERE a % 3 = 0", "CHECKPOINT")
+    run(db, "SET ignore_checksum_failure = on", "SET enable_seqscan = off")
+    path = data_file(server, db, "t_bloom")
+    cache.evict(db, "t_bloom")
+    write_at(path, 2 * BLOCK - 6, struct.pack("<H", 4))
+    assert scalar(db, "SELECT count(*) FROM t WHERE a = 7") == 1
+    assert scalar(db, "SELECT live_tuples FROM lookahead.pgstatbloomindex('t_bloom')") == 2000
+    run(db, "VACUUM (INDEX_CLEANUP on) t")
+    assert scalar(db, "SELECT live_tuples FROM lookahead.pgstatbloomindex('t_bloom')") == 1334
+    check_index(db)
+
+
 def test_corruption(make_cluster: MakeCluster, rng: random.Random) -> None:
     """Scan and VACUUM of a damaged index: an answer or an error that names the index, no crash."""
     unchecked = ["--no-data-checksums"] if Installation.find().major >= 18 else []
