@@ -80,39 +80,21 @@ is_left_early(const SubPlan *subplan)
 	}
 }
 
-/* The subplan of a node that executes a child; NULL if it is none. */
-static const SubPlan *
-subplan_of(List *subplans, const PlanState *child)
+void
+RowBoundsOfSubPlan(RowBounds *bounds, const SubPlan *subplan)
 {
-	ListCell   *lc;
+	bounds->limit = NULL;
+	bounds->is_top = false;
 
-	foreach(lc, subplans)
-	{
-		const SubPlanState *state = lfirst_node(SubPlanState, lc);
-
-		if (state->planstate == child)
-			return state->subplan;
-	}
-	return NULL;
+	/* who reads a CTE may be stopped */
+	if (subplan->subLinkType != CTE_SUBLINK)
+		bounds->may_stop = is_left_early(subplan);
 }
 
 void
 RowBoundsOfChild(RowBounds *bounds, PlanState *parent, PlanState *child)
 {
-	const SubPlan *subplan = subplan_of(parent->initPlan, child);
-
-	if (subplan == NULL)
-		subplan = subplan_of(parent->subPlan, child);
-	if (subplan != NULL)
-	{
-		bounds->limit = NULL;
-		bounds->is_top = false;
-
-		/* who reads a CTE may be stopped */
-		if (subplan->subLinkType != CTE_SUBLINK)
-			bounds->may_stop = is_left_early(subplan);
-	}
-	else if (IsA(parent, NestLoopState) && child == innerPlanState(parent))
+	if (IsA(parent, NestLoopState) && child == innerPlanState(parent))
 		bounds->may_stop |= ((NestLoopState *) parent)->js.single_match ||
 			((NestLoopState *) parent)->js.jointype == JOIN_ANTI;
 }

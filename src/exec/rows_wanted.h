@@ -22,9 +22,11 @@ typedef struct RowBounds
 extern void RowBoundsBelow(RowBounds *bounds, PlanState *plan_state);
 
 /*
- * Turn these into the bounds of one of them: a node's subplans do not return
- * its rows, and a semijoin leaves its inner side early.
+ * Turn these into the bounds of a subplan of the node, which does not return
+ * the node's rows; or of one of the children: a semijoin leaves its inner side
+ * early.
  */
+extern void RowBoundsOfSubPlan(RowBounds *bounds, const SubPlan *subplan);
 extern void RowBoundsOfChild(RowBounds *bounds, PlanState *parent,
 							 PlanState *child);
 

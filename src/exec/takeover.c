@@ -44,6 +44,7 @@ typedef struct Walk
 	TakenQuery *query;			/* made when its first node is taken */
 	PlanState  *top;			/* topmost node of the plan */
 	PlanState  *parent;			/* whose children are walked; NULL at the top */
+	Bitmapset  *subplans;		/* by plan_id: those that have been walked */
 	RowBounds	bounds;
 } Walk;
 
@@ -123,7 +124,7 @@ take_node(Walk *walk, PlanState *plan_state)
 	}
 	taken = TakenAdd(walk->query, plan_state, taker);
 	if (taken == NULL)
-		return;					/* a subplan may be met twice */
+		return;					/* a plan that was initialized twice */
 	taken->limit = walk->bounds.limit;
 	taken->is_top = walk->bounds.is_top;
 	taken->may_stop = walk->bounds.may_stop;
@@ -146,6 +147,46 @@ is_leaf(const PlanState *plan_state)
 			IsA(plan_state, SeqScanState)) && !has_subplans(plan_state);
 }
 
+/* The subplan of a node that executes a child; NULL if it is none. */
+static const SubPlan *
+subplan_of(List *subplans, const PlanState *child)
+{
+	ListCell   *lc;
+
+	foreach(lc, subplans)
+	{
+		const SubPlanState *state = lfirst_node(SubPlanState, lc);
+
+		if (state->planstate == child)
+			return state->subplan;
+	}
+	return NULL;
+}
+
+/*
+ * Turn the bounds of a node's children into those of this one.  False if it has
+ * been walked: each partition of a table may have the same subplan, which may
+ * have a partitioned table, too.
+ */
+static bool
+enter_child(Walk *walk, PlanState *parent, PlanState *child)
+{
+	const SubPlan *subplan = subplan_of(parent->initPlan, child);
+
+	if (subplan == NULL)
+		subplan = subplan_of(parent->subPlan, child);
+	if (subplan == NULL)
+	{
+		RowBoundsOfChild(&walk->bounds, parent, child);
+		return true;
+	}
+	if (bms_is_member(subplan->plan_id, walk->subplans))
+		return false;
+	walk->subplans = bms_add_member(walk->subplans, subplan->plan_id);
+	RowBoundsOfSubPlan(&walk->bounds, subplan);
+	return true;
+}
+
 /*
  * Take the nodes of a plan that are served, those below a node before the node
  * itself.  Most short queries are a scan below nodes of one child each, which
@@ -160,8 +201,8 @@ take_nodes(PlanState *plan_state, void *context)
 
 	if (plan_state == NULL)
 		return false;
-	if (parent != NULL)
-		RowBoundsOfChild(&walk->bounds, parent, plan_state);
+	if (parent != NULL && !enter_child(walk, parent, plan_state))
+		return false;
 	while (outerPlanState(plan_state) != NULL &&
 		   innerPlanState(plan_state) == NULL &&
 		   !has_subplans(plan_state) && !IsA(plan_state, CustomScanState))
@@ -197,6 +238,7 @@ lookahead_ExecutorStart(QueryDesc *queryDesc, int eflags)
 	{
 		walk.top = queryDesc->planstate;
 		take_nodes(queryDesc->planstate, &walk);
+		bms_free(walk.subplans);
 	}
 }
 
