@@ -71,6 +71,8 @@ typedef struct TakenQuery
 	uint64		row_count;		/* rows that this run asks for; 0: all */
 	bool		ended;
 	bool		reads_are_slow; /* one of its nodes has found that */
+	bool		plan_was_searched;	/* the next one is known */
+	bool		plan_sets_nothing;	/* it changes no setting while it runs */
 	int64		memory;			/* bytes that its nodes have been granted */
 	MemoryContextCallback forget;
 	Taken	   *first;			/* head of the list of taken nodes */

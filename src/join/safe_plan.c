@@ -720,14 +720,27 @@ may_change_settings(PlanState *plan_state, void *context)
 		planstate_tree_walker(plan_state, may_change_settings, context);
 }
 
-bool
-SettingsStay(const TakenQuery *query)
+/* Can no setting change while a query runs without a pause? */
+static bool
+plan_sets_nothing(const TakenQuery *query)
 {
 	const PlannedStmt *statement = query->estate->es_plannedstmt;
 	Search		search = {.volatile_only = true};
 
 	/* a plan that uses functions or domains of users has them in invalItems */
-	return query->row_count == 0 && statement->commandType == CMD_SELECT &&
+	return statement->commandType == CMD_SELECT &&
 		!statement->hasModifyingCTE && statement->invalItems == NIL &&
 		!may_change_settings(query->top, &search);
+}
+
+bool
+SettingsStay(TakenQuery *query)
+{
+	/* a plan may have thousands of joins, each of which asks */
+	if (!query->plan_was_searched)
+	{
+		query->plan_sets_nothing = plan_sets_nothing(query);
+		query->plan_was_searched = true;
+	}
+	return query->row_count == 0 && query->plan_sets_nothing;
 }

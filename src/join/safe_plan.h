@@ -30,7 +30,7 @@
  * may change between two FETCHes of a cursor; and volatile functions, triggers
  * and functions of users may change them between two rows.
  */
-extern bool SettingsStay(const TakenQuery *query);
+extern bool SettingsStay(TakenQuery *query);
 
 /*
  * Is an expression safe?  The numbers of the executor's parameters that it

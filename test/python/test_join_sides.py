@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from conftest import MakeCluster
-from queries import fetch
+from pg_lookahead.server.cluster import Cluster
+from queries import fetch, scalar
 from scans import EVICT_ALL
 from test_join_hazards import JoinSide, as_sides, by_row, loops, make_sides, outcome_of, same
 from test_scan_counters import compare, explained, statio
@@ -299,6 +300,59 @@ def test_no_effect_ahead_of_time(sides: dict[str, JoinSide], name: str, limit: s
         ]
 
     same(sides, steps, ahead=ahead)
+
+
+# Plans with many nodes
+
+
+TICKS = "SELECT split_part(pg_read_file('/proc/self/stat'), ' ', 14)::int"
+
+
+@pytest.fixture(scope="module")
+def crowded(make_cluster: MakeCluster) -> Cluster:
+    """A server with two empty tables of many partitions, which does not preload the library."""
+    cluster = make_cluster({"max_locks_per_transaction": 3000})
+    with cluster.connect("postgres") as conn:
+        for name in ("many", "others"):
+            conn.execute(f"CREATE TABLE {name} (k int, v int) PARTITION BY LIST (k)".encode())
+            conn.execute(
+                f"DO $$ BEGIN FOR i IN 1..700 LOOP EXECUTE format('CREATE TABLE {name}_%s PARTITION OF {name} FOR VALUES IN (%s);"
+                f" CREATE INDEX ON {name}_%s (v)', i, i, i); END LOOP; END $$".encode()
+            )
+    return cluster
+
+
+def cpu_time(crowded: Cluster, query: str, *settings: str) -> int:
+    """Of executions of a generic plan, after statements that set up the session."""
+    with crowded.connect("postgres") as conn:
+        conn.execute(
+            "SET plan_cache_mode = force_generic_plan; SET jit = off; SET max_parallel_workers_per_gather = 0;"
+            " SET enable_partitionwise_join = on; SET enable_hashjoin = off; SET enable_mergejoin = off"
+        )
+        for statement in settings:
+            conn.execute(statement.encode())
+        conn.execute(f"PREPARE q AS {query}".encode())
+        conn.execute("EXECUTE q")
+        begun = scalar(conn, TICKS)
+        for _ in range(50):
+            conn.execute("EXECUTE q")
+        return int(scalar(conn, TICKS) - begun)
+
+
+def test_a_subplan_of_many_partitions_is_walked_once(crowded: Cluster) -> None:
+    """A query takes about the time of a session without the library, where each partition has the same subplan."""
+    query = "SELECT count(*) FROM many AS m WHERE v > (SELECT max(v) FROM others AS o WHERE o.v = m.v)"
+    times = [(cpu_time(crowded, query), cpu_time(crowded, query, "LOAD 'pg_lookahead'")) for _ in range(2)]
+    assert min(loaded for _, loaded in times) < 1.6 * min(stock for stock, _ in times), times
+
+
+def test_a_plan_of_many_joins_is_searched_once(crowded: Cluster) -> None:
+    """For what may change a setting: the time of look-ahead does not grow with the square of the number of joins."""
+    query = "SELECT count(*) FROM many AS m JOIN others AS o ON o.k = m.k AND o.v = m.v"
+    forced = ("LOAD 'pg_lookahead'", "SET pg_lookahead.debug_force = on")
+    times = [(cpu_time(crowded, query), cpu_time(crowded, query, *forced)) for _ in range(2)]
+    print(times)
+    assert min(ahead for _, ahead in times) < 8 * min(stock for stock, _ in times), times
 
 
 # Partitions that come and go
