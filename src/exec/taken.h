@@ -74,6 +74,7 @@ typedef struct TakenQuery
 	bool		plan_was_searched;	/* the next one is known */
 	bool		plan_sets_nothing;	/* it changes no setting while it runs */
 	int64		memory;			/* bytes that its nodes have been granted */
+	ExprContext *econtext;		/* for expressions of its nodes, or NULL */
 	MemoryContextCallback forget;
 	Taken	   *first;			/* head of the list of taken nodes */
 	int			size;			/* length of "nodes" */

@@ -65,7 +65,6 @@ struct InnerAhead
 	int			most_blocks;	/* most heap blocks read ahead for one row */
 	InnerShared *shared;
 	JoinCounters *counters;
-	ExprContext *econtext;
 	BTreeLookup *lookup;		/* NULL if it is a hash index */
 	HashLookup *hash;
 
@@ -85,6 +84,7 @@ struct InnerAhead
 
 	/* asked for, and not yet started */
 	int			nleaves;
+	int			leaves_size;
 	InnerRow  **leaves;
 	uint32		serial;			/* serial of the row that was queued last */
 	int			nblocks;
@@ -311,17 +311,18 @@ InnerAheadCreate(InnerShared *shared, PlanState *scan, bool is_child,
 										  facts.direction, refusal);
 	if (*refusal == NULL)
 	{
-		inner->econtext = CreateExprContext(estate);
 		if (is_memoized(join, scan))
 			inner->recent = palloc0_array(uint32, RECENT_KEYS);
 		inner->table_size =
-			4 * shared->max_rows / Min(shared->nscans, 4) + 1;
+			Max(4 * shared->max_rows / Min(shared->nscans, 16),
+				2 * Min(shared->max_reads, shared->max_rows)) + 1;
 		inner->index_pages = palloc_array(PageRead, inner->table_size);
 		inner->heap_pages = palloc_array(PageRead, inner->table_size);
 		for (int i = 0; i < inner->table_size; i++)
 			inner->index_pages[i].block = inner->heap_pages[i].block =
 				InvalidBlockNumber;
-		inner->leaves = palloc_array(InnerRow *, shared->max_rows + 1);
+		inner->leaves_size = MAX_BLOCKS;
+		inner->leaves = palloc_array(InnerRow *, inner->leaves_size);
 		inner->blocks_size = MAX_BLOCKS;
 		inner->blocks = palloc_array(WantedBlock, inner->blocks_size);
 		inner->last_block = InvalidBlockNumber;
@@ -361,7 +362,7 @@ evaluate_keys(InnerAhead *inner)
 		ScanKey		key = &inner->keys[row_key->key];
 		bool		isnull;
 		Datum		value =
-			ExecEvalExpr(row_key->argument, inner->econtext, &isnull);
+			ExecEvalExpr(row_key->argument, inner->shared->econtext, &isnull);
 
 		/* NULL matches nothing; a value in a TOAST table is not fetched here */
 		if (isnull ||
@@ -517,6 +518,19 @@ needs_heap_page(InnerAhead *inner, BlockNumber block)
 	return !visible;
 }
 
+/* Queue the leaf page that a row looks at next. */
+static void
+want_leaf(InnerAhead *inner, InnerRow *row)
+{
+	if (inner->nleaves == inner->leaves_size)
+	{
+		inner->leaves_size *= 2;
+		inner->leaves = repalloc_array(inner->leaves, InnerRow *,
+									   inner->leaves_size);
+	}
+	inner->leaves[inner->nleaves++] = row;
+}
+
 /* Queue the heap blocks that a leaf page has named. */
 static void
 want_blocks(InnerAhead *inner, InnerRow *row, const BlockNumber *blocks, int n)
@@ -597,7 +611,7 @@ advance(InnerAhead *inner, InnerRow *row, bool wait)
 			}
 			if (row->place.level == 0)
 			{
-				inner->leaves[inner->nleaves++] = row;
+				want_leaf(inner, row);
 				return;
 			}
 			if (!start_page(inner, inner->index, row->place.page, true, row,
@@ -636,8 +650,8 @@ InnerAheadAdvance(InnerAhead *inner, InnerRow *row, TupleTableSlot *slot,
 	if (row->stage == INNER_DONE ||
 		(row->stage == INNER_READING && !wait && !PageReadIsDone(&row->read)))
 		return;
-	ResetExprContext(inner->econtext);
-	old = MemoryContextSwitchTo(inner->econtext->ecxt_per_tuple_memory);
+	ResetExprContext(inner->shared->econtext);
+	old = MemoryContextSwitchTo(inner->shared->econtext->ecxt_per_tuple_memory);
 	if (!set_keys(inner, slot, row->stage == INNER_NEW))
 		row->stage = INNER_DONE;
 	else if (row->stage == INNER_NEW)

@@ -54,6 +54,7 @@ typedef struct InnerShared
 {
 	NestLoopState *join;
 	OuterValues *values;
+	ExprContext *econtext;		/* shared with other joins: reset before use */
 	int			nscans;
 	bool		settings_stay;	/* see safe_plan.h */
 	int			max_rows;		/* the most outer rows ahead */

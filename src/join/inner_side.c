@@ -220,8 +220,11 @@ InnerSideCreate(Taken *taken, bool settings_stay, int max_rows, int max_reads,
 	}
 	side->scans = palloc0_array(InnerScan *, n);
 	side->made = palloc_array(InnerScan *, n);
+	if (taken->query->econtext == NULL)
+		taken->query->econtext = CreateExprContext(estate);
 	side->shared = (InnerShared) {.join = join,
 								  .values = OuterValuesCreate(join),
+								  .econtext = taken->query->econtext,
 								  .nscans = n,
 								  .settings_stay = settings_stay,
 								  .max_rows = max_rows,

@@ -41,6 +41,9 @@
 #define BYTES_PER_ROW BLCKSZ
 #define LEAST_BYTES (4 * BLCKSZ)
 
+/* What is kept for each row ahead besides, and stays when it is handed out. */
+#define BYTES_PER_PLACE 1024
+
 /* Create the join's state; return the reason why it must not look ahead. */
 static const char *
 refusal_of(JoinNode *node)
@@ -53,6 +56,7 @@ refusal_of(JoinNode *node)
 	int			rows = lookahead_max_distance >= 0 ? lookahead_max_distance :
 		2 * reads;
 	bool		settings_stay = SettingsStay(node->taken.query);
+	int64		bytes;
 	const char *refusal;
 
 	if (concurrency == 0)
@@ -64,14 +68,14 @@ refusal_of(JoinNode *node)
 	if (refusal != NULL)
 		return refusal;
 	rows = Max(1, Min(rows, MAX_ROWS));
+	bytes = TakenGrant(node->taken.query, rows * BYTES_PER_ROW, LEAST_BYTES);
+	rows = Min(rows, bytes / BYTES_PER_PLACE);
 	node->inner = InnerSideCreate(&node->taken, settings_stay, rows, reads,
 								  &node->counters, &refusal);
 	if (node->inner == NULL)
 		return refusal;
-	node->rows =
-		RowsAheadCreate(node->taken.query->estate->es_query_cxt, rows,
-						TakenGrant(node->taken.query, rows * BYTES_PER_ROW,
-								   LEAST_BYTES));
+	node->rows = RowsAheadCreate(node->taken.query->estate->es_query_cxt, rows,
+								 bytes);
 	JoinPolicySetMaximum(&node->policy, rows);
 	return NULL;
 }
@@ -340,6 +344,8 @@ next_of_ring(JoinNode *node, PlanState *outer, bool *known)
 	{
 		*known = node->outer_ended;
 		node->outer_ended = false;
+		if (*known)
+			RowsAheadRelease(node->rows);
 		return NULL;
 	}
 	row = RowsAheadNext(node->rows);

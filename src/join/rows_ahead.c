@@ -43,7 +43,7 @@ RowsAheadCreate(MemoryContext mcxt, int capacity, Size bytes)
 
 	rows->kinds_mcxt = mcxt;
 	rows->mcxt = AllocSetContextCreate(mcxt, "look-ahead outer rows",
-									   ALLOCSET_DEFAULT_SIZES);
+									   ALLOCSET_START_SMALL_SIZES);
 	rows->capacity = capacity;
 	rows->bytes = bytes;
 	return rows;
@@ -154,6 +154,15 @@ RowsAheadNext(RowsAhead *rows)
 	rows->n--;
 	rows->used -= row->size;
 	return row;
+}
+
+void
+RowsAheadRelease(RowsAhead *rows)
+{
+	Assert(rows->n == 0);
+	for (int i = 0; i < rows->capacity + 2; i++)
+		rows->rows[i].slot = NULL;
+	MemoryContextReset(rows->mcxt);
 }
 
 void

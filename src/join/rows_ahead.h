@@ -53,4 +53,7 @@ extern RowAhead *RowsAheadNext(RowsAhead *rows);
 /* Let go of all rows, and of the one that was handed out. */
 extern void RowsAheadForget(RowsAhead *rows);
 
+/* Free the memory of the rows, and of the one that was handed out, too. */
+extern void RowsAheadRelease(RowsAhead *rows);
+
 #endif							/* PG_LOOKAHEAD_ROWS_AHEAD_H */

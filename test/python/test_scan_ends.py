@@ -672,6 +672,41 @@ def test_memory_of_many_partitions(partitioned: Side, setting: str) -> None:
     assert max(megabytes.values()) <= MEGABYTES
 
 
+JOIN = "SELECT a.id, b.k, b.pad FROM parts AS a JOIN parts AS b ON b.id = a.id AND b.k = a.k"
+
+
+@pytest.mark.parametrize("partitionwise", ("on", "off"))
+@pytest.mark.parametrize("setting", ("as usual", "many in flight"))
+def test_memory_of_many_joins(partitioned: Side, setting: str, partitionwise: str) -> None:
+    """A nested loop for each partition, or one over all of them: within 20 MB of stock, too."""
+    memory = "SELECT sum(total_bytes)::bigint FROM pg_backend_memory_contexts"
+    found: dict[str, int] = {}
+    for look_ahead in ("off", "on"):
+        with partitioned.connect() as conn:
+            for one in (
+                *HEAVY[setting],
+                "pg_lookahead.index_scan = off",
+                "pg_lookahead.index_pages = off",
+                f"pg_lookahead.nested_loop = {look_ahead}",
+                f"enable_partitionwise_join = {partitionwise}",
+                "enable_hashjoin = off",
+                "enable_mergejoin = off",
+                "enable_memoize = off",
+                "max_parallel_workers_per_gather = 0",
+            ):
+                conn.execute(f"SET {one}".encode())
+            plan = "".join(row[0] for row in fetch(conn, f"EXPLAIN {JOIN}"))
+            assert plan.count("Nested Loop") == (PARTITIONS if partitionwise == "on" else 1)
+            conn.execute("BEGIN")
+            conn.execute(f"DECLARE c CURSOR FOR {JOIN}".encode())
+            conn.execute("MOVE 39900 FROM c")
+            found[look_ahead] = scalar(conn, memory)
+            conn.execute("COMMIT")
+    megabytes = (found["on"] - found["off"]) / 2**20
+    print(setting, f"partitionwise {partitionwise}: {megabytes:.1f} MB more")
+    assert megabytes <= MEGABYTES
+
+
 # Rows that are asked for one by one
 
 ONE_BY_ONE: dict[str, Sequence[str]] = {
