@@ -64,8 +64,8 @@ WRAPPED(PROFILE_FOLLOW, bool, HeapAheadFollow,
 		(ahead, scan, direction, returned, anew))
 WRAPPED_VOID(PROFILE_FILL, HeapAheadFill,
 			 (HeapAhead *ahead, IndexScanDesc scan, const Buffer *vm_buffer,
-			  int distance, int64 rows, bool probe),
-			 (ahead, scan, vm_buffer, distance, rows, probe))
+			  int distance, int64 rows, bool probe, bool may_be_left),
+			 (ahead, scan, vm_buffer, distance, rows, probe, may_be_left))
 WRAPPED(PROFILE_ENTRIES_NEXT, bool, EntriesAheadNext,
 		(EntriesAhead *ahead, IndexScanDesc scan, bool wait,
 		 BlockNumber *block, uint64 *ordinal),
