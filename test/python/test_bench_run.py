@@ -384,7 +384,7 @@ def test_a_standby_is_refused_in_one_line() -> None:
 def test_too_little_space_is_one_line(own: Cluster) -> None:
     for where in ([], ["--dsn", dsn(own)]):
         told = one_line(tool(*where, "--rows", "1000000000"))
-        assert "GB are needed for 1,000,000,000 rows" in told
+        assert "GB are needed for 1,000,000,000 rows" in told and "demo --quick need less" in told
 
 
 @pytest.mark.parametrize(("name", "remedy"), [("pg_prewarm", "contrib"), ("pg_lookahead", "make install")])

@@ -69,7 +69,8 @@ def check_space(options: Options, directory: Path, remedy: str, shown: Path) -> 
     if free < needed:
         raise ClusterError(
             f"{free / 1e9:.1f} GB free in {shown}, {needed / 1e9:.1f} GB are needed for"
-            f" {max(options.rows):,} rows (fewer by --rows, or another place by {remedy})"
+            f" {max(options.rows):,} rows (bench --rows N and demo --quick need less; {remedy} names another"
+            " place)"
         )
 
 
