@@ -345,6 +345,9 @@ def test_a_statement_that_may_write_is_rolled_back(server: Cluster, query: str) 
 def test_a_long_statement_ends_at_its_timeout(server: Cluster) -> None:
     done = tool("try", LONG, "--timeout", "0.5", "--dsn", dsn(server))
     assert done.returncode == 2 and "cancelled after" in done.stderr and "--timeout 0.5" in done.stderr
+    # Less than a millisecond is a limit, too.
+    done = tool("try", LONG, "--timeout", "0.0001", "--dsn", dsn(server))
+    assert done.returncode == 2 and "due to statement timeout" in done.stderr
 
 
 def test_a_setting_that_makes_it_slow_is_cut_short(server: Cluster) -> None:

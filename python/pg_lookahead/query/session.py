@@ -7,6 +7,7 @@ on the server, and where its platform can, the server itself notices within two 
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -131,7 +132,7 @@ class Session:
 
     def _prepare(self, write: bool) -> None:
         self.conn.read_only = not write
-        self.conn.execute(sql.SQL("SET statement_timeout = {}").format(f"{self.timeout * 1000:.0f}"))
+        self.conn.execute(sql.SQL("SET statement_timeout = {}").format(str(math.ceil(self.timeout * 1000))))
         with suppress(psycopg.Error):  # not on every platform
             self.conn.execute("SET client_connection_check_interval = '2s'")
         try:
