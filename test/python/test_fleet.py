@@ -526,6 +526,12 @@ def test_in_a_browser(run: Run, tmp_path: Path, width: int, scheme: str) -> None
 # Query files of monitoring systems
 
 
+@pytest.mark.parametrize("file", ["postgres_exporter.yaml", "pgwatch.yaml"])
+@pytest.mark.parametrize("view", ["index_scan_stats", "join_stats", "index_vacuum_stats"])
+def test_every_view_of_counts_is_monitored(file: str, view: str) -> None:
+    assert f"lookahead.{view}" in (ROOT / "monitoring" / file).read_text()
+
+
 def test_queries_of_postgres_exporter(servers: Fleet) -> None:
     queries = yaml.safe_load((ROOT / "monitoring" / "postgres_exporter.yaml").read_text())
     with servers.clusters["shop"].connect("shop1", user="monitor") as conn:
