@@ -378,6 +378,7 @@ def test_several_databases_of_a_server_are_one_row(servers: Fleet, tmp_path: Pat
     status, found = report_of(tmp_path, *dsns, "--no-bloat")
     assert status == 0 and sorted(one.name for one in found.servers[0].databases) == ["shop1", "shop3"]
     assert len(found.servers) == 1 and found.servers[0].databases[0].bloat == "not asked for"
+    assert "(" not in found.servers[0].name, "the name that was given first, whoever answered first"
 
 
 def test_connections_to_a_server_are_bounded(

@@ -107,3 +107,11 @@ def test_an_interrupted_report_writes_what_there_is(number: int, status: int, tm
     connection.close()
     assert process.returncode == status and "Traceback" not in errors
     assert "interrupted" in out and "No such file" in file.read_text()
+
+
+def test_no_two_series_of_metrics_are_the_same(tmp_path: Path) -> None:
+    file = tmp_path / "metrics.prom"
+    done = tool(*NOBODY, "--dsn", "host=/no/such/directory dbname=other", "--prometheus", file)
+    assert done.returncode == 3
+    series = [line.rpartition(" ")[0] for line in file.read_text().splitlines() if line[0] != "#"]
+    assert len(series) == len(set(series)) and any("(2)" in one for one in series)

@@ -167,8 +167,10 @@ class Collector:
                 if first is None:
                     self._places.append(place)
                     await self._facts(conn, server)
-                else:  # another database of the same server
+                else:  # another database of the same server, which has the name that was given first
                     self._report.servers.remove(server)
+                    names = [target.name for target in self._targets]
+                    first.server.name = min(first.server.name, server.name, key=names.index)
                     place = first
                 await self._databases(conn, place, dsn)
                 server.error = ""

@@ -6,7 +6,9 @@ import asyncio
 import configparser
 import logging
 import re
+from collections import Counter
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -91,6 +93,7 @@ def report(
     The report reads statistics and samples of indexes, and changes nothing.  The exit status is 0, or 3 if
     something could not be read, which the report names, or 2 for bad input."""
     targets = [*(collect.Target(_name(text), text) for text in dsn or []), *_services(service_file)]
+    targets = _told_apart(targets)
     if not targets and measure_storage is None:
         raise ClusterError("name a server by --dsn or --service-file")
     outputs = {"--html": html, "--json": json, "--prometheus": prometheus}
@@ -133,6 +136,19 @@ def _name(dsn: str) -> str:
         raise ClusterError("--dsn: not a connection string (key=value ..., or postgresql://...)") from None
     host = parts.get("host") or parts.get("hostaddr") or "local socket"
     return str(parts.get("service") or f"{host}:{parts.get('port') or 5432}")
+
+
+def _told_apart(targets: list[collect.Target]) -> list[collect.Target]:
+    """Number targets of one name, since Prometheus refuses a file in which two series are the same.
+
+    Those that turn out to be databases of one server are one row of the report."""
+    seen: Counter[str] = Counter()
+    found = []
+    for target in targets:
+        seen[target.name] += 1
+        number = seen[target.name]
+        found.append(replace(target, name=f"{target.name} ({number})") if number > 1 else target)
+    return found
 
 
 def _services(path: Path | None) -> list[collect.Target]:
