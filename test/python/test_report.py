@@ -16,6 +16,7 @@ from rich.console import Console
 
 from browser import look_at, needs_browser
 from command_line import refused, tool
+from pg_lookahead.fleet import html as fleet_html
 from pg_lookahead.fleet import terminal as fleet_terminal
 from pg_lookahead.fleet.records import Report
 from pg_lookahead.fleet.records import Server as FleetServer
@@ -479,3 +480,16 @@ def test_a_terminal_does_not_obey_a_name() -> None:
         re.findall("\x1b]|[\x07\x9b]", shown)
     )
     assert "\\x1b" in refused("bench", "--scenario", "\x1b[2J")
+
+
+@pytest.mark.parametrize("error", ["", "it did not answer in time"])
+def test_a_section_of_a_report_without_rows_says_so(error: str) -> None:
+    """If any server answered."""
+    found = Report(tool="1", at="2026-11-24T00:00:00+00:00", servers=[FleetServer(name="a", error=error)])
+    console = Console(file=io.StringIO(), width=80)
+    fleet_terminal.show(console, found, 5)
+    assert isinstance(console.file, io.StringIO)
+    page = fleet_html.page_of(found, 5)
+    for shown in (console.file.getvalue(), page):
+        assert ("Nothing that the report knows of should be set otherwise." in shown) == (not error)
+    assert ", 1 server." in page

@@ -26,7 +26,7 @@ def page_of(report: Report, limit: int) -> str:
     tiles = [("complete", counted["complete"], "gain"), ("partly", counted["partly"], "loss")]
     tiles += [("no answer", counted["no answer"], "loss")]
     facts = [
-        ("databases", words.number(len(databases))),
+        ("database" + "s" * (len(databases) != 1), words.number(len(databases))),
         ("I/O time", _total(report)),
         ("to gain by REINDEX", words.size(gain)),
     ]
@@ -41,6 +41,7 @@ def page_of(report: Report, limit: int) -> str:
         reads=[*tables.reads(report, limit), tables.statements(report, limit)],
         settings=[*tables.storage(report), tables.settings(report)],
         rebuild=tables.rebuild(report, limit),
+        nothing=tables.NOTHING,
         plots={"reads": _reads(report), "storage": _storage(report), "rebuild": _rebuild(report)},
     )
 

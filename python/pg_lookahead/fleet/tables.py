@@ -12,6 +12,12 @@ from ..report import words
 from . import judge
 from .records import Advice, Change, Database, Index, Relation, Report, Server, Statement
 
+NOTHING = {
+    "What to set": "Nothing that the report knows of should be set otherwise.",
+    "What to rebuild": "No index is known that a rebuild would surely make smaller.",
+}
+"""What stands in a section of a report that has no rows."""
+
 
 @dataclass(frozen=True)
 class Cell:
