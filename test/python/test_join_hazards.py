@@ -298,7 +298,8 @@ def test_no_error_of_a_key_without_a_value(joins: dict[str, JoinSide], name: str
 
     def steps(side: JoinSide) -> list[Any]:
         generic = "SET plan_cache_mode = force_generic_plan"
-        return by_row(side, generic, f"PREPARE q (int) AS {query}", "EXECUTE q (0)")[-1]
+        found: list[Any] = by_row(side, generic, f"PREPARE q (int) AS {query}", "EXECUTE q (0)")[-1]
+        return found
 
     assert len(same(joins, steps, ahead)) > 6
 
