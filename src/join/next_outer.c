@@ -308,6 +308,8 @@ fill(JoinNode *node, PlanState *outer)
 	}
 	read_ahead(node);
 	size = RowsAheadSize(node->rows);
+	if (size == 1 && wanted > 0 && !RowsAheadHasRoom(node->rows))
+		JoinPolicyTooWide(&node->policy);
 	if (size > 1)
 		node->counters.max_rows =
 			Max(node->counters.max_rows, (uint64) size - 1);

@@ -16,7 +16,8 @@
  *							a read; or as many needed one as the clock granted,
  *							and it is time to see how slow reads are; or of
  *							JUDGED_BLOCKS blocks three quarters followed the
- *							one before, and the kernel reads ahead
+ *							one before, and the kernel reads ahead; or a row
+ *							is too wide for another one to be kept beside it
  *	ENDING		TIME		no row is held any more
  *	AHEAD,		TIME		the join was begun again, and look-ahead was useless
  *	ENDING
@@ -24,7 +25,7 @@
  *
  * Beside the mode, there is the clock (read_clock.h), which times the rows of
  * TIME that need a read.  It also rests when the kernel is found to read ahead,
- * or few rows to need a read.
+ * few rows to need a read, or rows to be too wide.
  *
  * In AHEAD the distance starts at 1 row and doubles with each row that needed a
  * read, up to max_distance.  It does not shrink.
@@ -150,6 +151,13 @@ JoinPolicyBlocks(JoinPolicy *policy, int blocks, int neighbours)
 		policy->neighbours >= policy->blocks / 4 * 3)
 		end_and_rest(policy);
 	policy->blocks = policy->neighbours = 0;
+}
+
+void
+JoinPolicyTooWide(JoinPolicy *policy)
+{
+	if (policy->mode == JOIN_AHEAD)
+		end_and_rest(policy);
 }
 
 void

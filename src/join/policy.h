@@ -79,6 +79,9 @@ extern void JoinPolicyRow(JoinPolicy *policy, bool was_read);
  */
 extern void JoinPolicyBlocks(JoinPolicy *policy, int blocks, int neighbours);
 
+/* There is no room for a second row: to copy the first one was useless. */
+extern void JoinPolicyTooWide(JoinPolicy *policy);
+
 /* In ENDING: no row is held any more. */
 extern void JoinPolicyEnded(JoinPolicy *policy);
 

@@ -1201,6 +1201,27 @@ def test_wide_rows(joins: dict[str, JoinSide], width: int) -> None:
         assert ahead["rows"] > 800 and ahead["max_rows"] >= 0
 
 
+def test_rows_that_are_too_wide_are_not_copied(joins: dict[str, JoinSide]) -> None:
+    """Look-ahead ends where a row takes so much memory that no other one can be ahead: to copy rows takes longer than to read pages."""
+    ticks = "SELECT split_part(pg_read_file('/proc/self/stat'), ' ', 14)::int + split_part(pg_read_file('/proc/self/stat'), ' ', 15)::int"
+    times: dict[bool, int] = {}
+    query = (
+        "SELECT count(q.big), count(i2.pad) FROM (SELECT o.*, (SELECT repeat('x', 20000000)) AS big FROM o OFFSET 0) AS q"
+        " JOIN i2 ON i2.k = q.k WHERE q.id < 800"
+    )
+
+    def steps(side: JoinSide) -> Any:
+        with side.connect() as conn:
+            side.make_cold()
+            begun = fetch_row(conn, ticks)[0]
+            rows = fetch(conn, query)
+            times[side.forced] = fetch_row(conn, ticks)[0] - begun
+            return rows
+
+    same(joins, steps)
+    assert times[True] < times[False] + 30, times
+
+
 # Parallel workers
 
 
