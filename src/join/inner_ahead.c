@@ -75,6 +75,7 @@ struct InnerAhead
 	ScanKey		keys;
 	int			nrow_keys;
 	RowKey	   *row_keys;
+	List	   *conditions;		/* ExprStates: without them no scan is begun */
 	uint32	   *recent;			/* hashes of recent keys; NULL: no Memoize */
 
 	/* pages whose read was started last, by block number modulo the size */
@@ -268,6 +269,34 @@ find_keys(InnerAhead *inner, const ScanFacts *facts, bool settings_stay)
 		NULL : "the inner scan has no key of the outer row";
 }
 
+/*
+ * Find the conditions on the outer row, between a node and one below it,
+ * without which the server does not begin what is below; return a refusal.
+ */
+static const char *
+find_conditions(InnerAhead *inner, PlanState *node, const PlanState *below)
+{
+	for (; node != below && node != NULL;
+		 node = IsA(node, SubqueryScanState) ?
+			((SubqueryScanState *) node)->subplan : outerPlanState(node))
+	{
+		ExprState  *condition;
+
+		if (!IsA(node, ResultState))
+			continue;
+		condition = ((ResultState *) node)->resconstantqual;
+		if (condition == NULL)
+			continue;
+		if (!SafeExpression(((Result *) node->plan)->resconstantqual,
+							inner->shared->settings_stay,
+							&inner->other_params, &inner->keys_may_fail))
+			return "a condition of the inner scan is no plain value";
+		inner->conditions = lappend(inner->conditions, condition);
+	}
+	(void) OuterValuesRemove(inner->shared->values, &inner->other_params);
+	return NULL;
+}
+
 /* Is there a Memoize node above the scan? */
 static bool
 is_memoized(NestLoopState *join, PlanState *scan)
@@ -281,9 +310,11 @@ is_memoized(NestLoopState *join, PlanState *scan)
 }
 
 InnerAhead *
-InnerAheadCreate(InnerShared *shared, PlanState *scan, bool is_child,
+InnerAheadCreate(InnerShared *shared, PlanState *child, bool is_child,
 				 const char **refusal)
 {
+	PlanState  *scan = InnerIndexScan(child);
+
 	NestLoopState *join = shared->join;
 	EState	   *estate = join->js.ps.state;
 	MemoryContext old = MemoryContextSwitchTo(estate->es_query_cxt);
@@ -302,6 +333,11 @@ InnerAheadCreate(InnerShared *shared, PlanState *scan, bool is_child,
 	inner->shared = shared;
 	inner->counters = shared->counters;
 	*refusal = find_keys(inner, &facts, shared->settings_stay);
+	if (*refusal == NULL)
+		*refusal = find_conditions(inner, child, scan);
+	if (*refusal == NULL && child != innerPlanState(join))
+		*refusal = find_conditions(inner, innerPlanState(join),
+								   InnerIndexScan(innerPlanState(join)));
 	if (*refusal == NULL && facts.index->rd_rel->relam == HASH_AM_OID)
 		inner->hash = HashLookupCreate(estate->es_query_cxt, facts.index,
 									   facts.keys, facts.nkeys, refusal);
@@ -356,6 +392,11 @@ InnerAheadClose(InnerAhead *inner)
 static bool
 evaluate_keys(InnerAhead *inner)
 {
+	ListCell   *lc;
+
+	foreach(lc, inner->conditions)
+		if (!ExecQual(lfirst(lc), inner->shared->econtext))
+			return false;
 	for (int i = 0; i < inner->nrow_keys; i++)
 	{
 		RowKey	   *row_key = &inner->row_keys[i];

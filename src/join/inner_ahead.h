@@ -80,12 +80,13 @@ extern bool InnerIndexIsKnown(PlanState *scan);
 extern int64 InnerMisses(PlanState *scan);
 
 /*
- * Create the state for looking ahead in a scan.  Return NULL, and the reason in
- * *refusal, if it cannot be known what the scan will read.  is_child: the join
- * itself gets the scan's rows.  The owner of its reads is "shared"; see
+ * Create the state for looking ahead in the scan of InnerIndexScan(child), the
+ * child being that of the join or of the Append node.  Return NULL, and the
+ * reason in *refusal, if it cannot be known what the scan will read.  is_child:
+ * the join itself gets the scan's rows.  The owner of its reads is "shared"; see
  * PageReadsWait().
  */
-extern InnerAhead *InnerAheadCreate(InnerShared *shared, PlanState *scan,
+extern InnerAhead *InnerAheadCreate(InnerShared *shared, PlanState *child,
 									bool is_child, const char **refusal);
 
 /* Begin the work for a row that has been queued. */

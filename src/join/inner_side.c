@@ -173,7 +173,7 @@ make_scan(InnerSide *side, int i)
 	scan->node = InnerIndexScan(child);
 	refusal = scan_refusal(scan->node);
 	if (refusal == NULL)
-		scan->inner = InnerAheadCreate(&side->shared, scan->node,
+		scan->inner = InnerAheadCreate(&side->shared, child,
 									   is_child && scan->node == child,
 									   &refusal);
 	if (refusal == NULL &&

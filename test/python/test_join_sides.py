@@ -270,6 +270,30 @@ def test_what_is_read_ahead_is_what_is_needed(sides: dict[str, JoinSide], name: 
     assert needed <= found <= needed + 4
 
 
+CONDITIONS = {
+    "LIMIT": "SELECT o.id, x.id FROM o LEFT JOIN LATERAL (SELECT id FROM ran1 WHERE ran1.k = o.k AND o.m = 7 LIMIT 1) x ON true",
+    "UNION ALL": "SELECT o.id, x.id FROM o, LATERAL (SELECT id FROM ran1 WHERE ran1.k = o.k AND o.m = 7 UNION ALL SELECT id FROM i2 WHERE i2.k = o.k AND o.m = 8) x",
+}
+
+
+@pytest.mark.parametrize("name", CONDITIONS)
+def test_scans_that_a_row_does_not_begin_read_nothing(sides: dict[str, JoinSide], name: str) -> None:
+    """A condition on the outer row alone, which the server tests before it begins a scan."""
+
+    def steps(side: JoinSide) -> list[Any]:
+        plan = json.dumps(plan_of(side, CONDITIONS[name]))
+        assert "One-Time Filter" in plan and "Index Scan" in plan, plan
+        make_cold(side)
+        seen = side.rows(CONDITIONS[name])
+        cached = (
+            "SELECT relname, count(*) FROM pg_buffercache AS b JOIN pg_class AS c ON b.relfilenode = pg_relation_filenode(c.oid)"
+            " WHERE relname IN ('ran1', 'i2') AND reldatabase = (SELECT oid FROM pg_database WHERE datname = current_database()) GROUP BY 1 ORDER BY 1"
+        )
+        return [*seen, side.rows(cached)]
+
+    same(sides, steps)
+
+
 # Effects and errors of pruning
 
 EFFECTS = {
