@@ -296,7 +296,7 @@ def test_no_error_of_a_key_without_a_value(joins: dict[str, JoinSide], name: str
     """What fails for all rows is not computed where the join does not come to it."""
     query, ahead = FAILING_KEYS[name]
 
-    def steps(side: JoinSide) -> list[Any]:
+    def steps(side: JoinSide) -> Any:
         generic = "SET plan_cache_mode = force_generic_plan"
         found: list[Any] = by_row(side, generic, f"PREPARE q (int) AS {query}", "EXECUTE q (0)")[-1]
         return found
