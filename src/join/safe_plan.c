@@ -431,7 +431,6 @@ has_safe_expressions(PlanState *plan_state, Search *search)
 	switch (nodeTag(plan))
 	{
 		case T_SeqScan:
-		case T_BitmapHeapScan:
 		case T_BitmapAnd:
 		case T_BitmapOr:
 		case T_SubqueryScan:
@@ -457,6 +456,9 @@ has_safe_expressions(PlanState *plan_state, Search *search)
 				((IndexOnlyScanState *) plan_state)->ioss_RelationDesc) &&
 				are_safe(((IndexOnlyScan *) plan)->recheckqual, search) &&
 				are_safe(((IndexOnlyScan *) plan)->indexorderby, search);
+		case T_BitmapHeapScan:
+			/* has the conditions of partial indexes, too */
+			return are_safe(((BitmapHeapScan *) plan)->bitmapqualorig, search);
 		case T_BitmapIndexScan:
 			return compares_by_server(
 				((BitmapIndexScanState *) plan_state)->biss_RelationDesc) &&

@@ -229,6 +229,38 @@ def test_no_effect_ahead_of_time(joins: dict[str, JoinSide], name: str) -> None:
     same(joins, steps, ahead=False)
 
 
+def test_no_effect_of_a_recheck_ahead_of_time(joins: dict[str, JoinSide]) -> None:
+    """The condition of a partial index is tested again for pages of which a bitmap does not know the rows."""
+
+    def steps(side: JoinSide) -> Any:
+        side.run(
+            "SET client_min_messages = warning",
+            "CREATE TABLE lossy (id int, k int, pad text) WITH (autovacuum_enabled = off, fillfactor = 10)",
+            "INSERT INTO lossy SELECT n, n, repeat('x', 700) FROM generate_series(1, 1500) AS n",
+            "CREATE INDEX lossy_id ON lossy (id) WHERE whisper(k) >= 0",
+            "CREATE INDEX lossy_k ON lossy (k)",
+            "ANALYZE lossy",
+            "RESET client_min_messages",
+        )
+        settings = ("SET enable_bitmapscan = on", "SET enable_seqscan = off", "SET work_mem = '64kB'")
+        query = "SELECT loud(l.id), i2.id FROM lossy l JOIN i2 ON i2.k = l.k WHERE l.id < 1400 AND whisper(l.k) >= 0 OR l.k > 1450"
+        plan = "".join(row[0] for row in by_row_values(side, *settings, f"EXPLAIN {query}"))
+        assert "BitmapOr" in plan and "Filter" not in plan, plan
+        seen = by_row(side, *settings, query)[-1]
+        side.run("DROP TABLE lossy")
+        return seen
+
+    same(joins, steps, ahead=False)
+
+
+def by_row_values(side: JoinSide, *statements: str) -> list[tuple[Any, ...]]:
+    """The rows of the last statement, in a session of its own."""
+    with side.connect() as conn:
+        for statement in statements[:-1]:
+            conn.execute(statement.encode())
+        return fetch(conn, statements[-1])
+
+
 ABOVE = {
     "nextval": "SELECT o.id, i2.id, nextval('seq') FROM o JOIN i2 ON i2.k = o.k LIMIT 10",
     "notices": "SELECT loud(o.id), i2.id FROM o JOIN i2 ON i2.k = o.k LIMIT 10",
