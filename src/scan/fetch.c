@@ -104,6 +104,9 @@ fetch_timed(ScanNode *node, IndexScanDesc scan, TupleTableSlot *slot)
 static bool
 may_be_left(const ScanNode *node)
 {
+	if (RowsWanted(&node->taken) < PG_INT64_MAX)
+		return false;			/* it is known where */
+
 	/* what the leader does with a parallel worker's rows is not known here */
 	return MayEndEarly(&node->taken) || IsParallelWorker();
 }
