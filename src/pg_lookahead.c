@@ -79,7 +79,7 @@ _PG_init(void)
 							 NULL, NULL, NULL);
 	DefineCustomIntVariable("pg_lookahead.max_distance",
 							"Sets how many heap blocks an index scan, or outer rows a nested loop, may be ahead.",
-							"-1 means as many as effective_io_concurrency allows in flight; 0 means none.",
+							"-1 leaves it to effective_io_concurrency; 0 means none.",
 							&lookahead_max_distance,
 							-1, -1, 1024,
 							PGC_USERSET,
@@ -111,7 +111,7 @@ _PG_init(void)
 							 NULL, NULL, NULL);
 	DefineCustomBoolVariable("pg_lookahead.index_vacuum",
 							 "Lets VACUUM read hash, GIN and Bloom indexes ahead.",
-							 "Takes effect with the next table. PostgreSQL 19 does this itself.",
+							 "Takes effect with the next table.  PostgreSQL 19 does this itself.",
 							 &lookahead_index_vacuum,
 							 true,
 							 PGC_USERSET,
@@ -126,7 +126,7 @@ _PG_init(void)
 							 GUC_EXPLAIN,
 							 NULL, NULL, NULL);
 	DefineCustomIntVariable("pg_lookahead.max_read_rate",
-							"Sets how much a diagnostic or an estimate may read a second.",
+							"Limits how much a diagnostic function or an estimate reads per second.",
 							"0 means no limit.  A function that is running follows a change at once.",
 							&lookahead_max_read_rate,
 							0, 0, MAX_KILOBYTES,

@@ -229,7 +229,7 @@ def test_row() -> None:
     assert terminal.row(beside)["CPU"] == "0.800 (0.700 to 0.900)"
 
 
-NOT_COLD = "not cold: 0 blocks were read, 100 at least were to be"
+NOT_COLD = "not cold: 0 blocks were read, and not at least 100"
 CPU = Interval(0.991, 0.99, 0.992, 9)
 
 

@@ -95,7 +95,7 @@ class Statement(Subject):
         if ours and self.cell.sampled is not None:
             least = int(_SCANNED * min(self.cell.sampled, self._pages))
             if sample.blocks_read < least:
-                raise Refused(f"not cold: {sample.blocks_read} blocks were read, {least} at least were to be")
+                raise Refused(f"not cold: {sample.blocks_read} blocks were read, and not at least {least}")
         else:
             super().check(ours, sample, counters)
         check_streamed(ours, counters)

@@ -117,7 +117,7 @@ class Subject(ExitStack, ABC):
         if self.cell.cache == "warm" and blocks > _STRAY_BLOCKS:
             raise Refused(f"not warm: {blocks} blocks were read")
         if self.cell.cache != "warm" and blocks < self._least_blocks:
-            raise Refused(f"not cold: {blocks} blocks were read, {self._least_blocks} at least were to be")
+            raise Refused(f"not cold: {blocks} blocks were read, and not at least {self._least_blocks}")
 
     def counters(self) -> Counters:
         """Return the library's counters as they are now."""
