@@ -129,7 +129,8 @@ def _one_line() -> Iterator[None]:
     try:
         yield
     except psycopg.Error as error:
-        raise ClusterError(f"the server says: {sessions.in_words(error)}") from None
+        who = "the server says" if error.diag.message_primary else "the connection was lost"
+        raise ClusterError(f"{who}: {sessions.in_words(error)}") from None
 
 
 def _statement(statement: str | None, file: Path | None, queryid: int | None, dsn: str) -> str:

@@ -284,5 +284,6 @@ def text_of(session_dsn: str, queryid: int) -> str:
 
 
 def in_words(error: psycopg.Error) -> str:
-    """Return a server's error message as one line."""
-    return " ".join((error.diag.message_primary or str(error)).split())
+    """Return a server's error message as one line, or what libpq says of a lost connection."""
+    text = " ".join((error.diag.message_primary or str(error)).split())
+    return text.removeprefix("consuming input failed: ").partition(" This probably means")[0]
