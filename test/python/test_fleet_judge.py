@@ -65,6 +65,7 @@ def test_bound_and_likely() -> None:
     assert judge.bound(statement(10.0, 7.5)) == 4.0 and math.isinf(judge.bound(statement(1.0, 1.0)))
     assert judge.likely(statement(1.0, 0.1)) and not judge.likely(statement(1.0, 0.01))
     assert judge.likely(statement(1.0, 0.0)), "nobody measured"
+    assert not judge.likely(statement(10.0, 0.1)), "slow reads, and hardly any of the time"
 
 
 def curve(*rates: float) -> list[Depth]:

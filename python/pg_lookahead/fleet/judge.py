@@ -16,6 +16,8 @@ _FEW_ROWS = 1.5
 """Rows of a scan, on average, below which there is nothing to look ahead to within it."""
 _SLOW = 25e-6
 """Seconds of a read from which on an index scan looks ahead (docs/index-scans.md)."""
+_LEAST_BOUND = 1.05
+"""The least bound of what a statement can gain for which it is worth a line."""
 _KNOWN_DEFAULT = 16
 """effective_io_concurrency of PostgreSQL 18."""
 _MOST_WORKERS = 32
@@ -60,9 +62,10 @@ def try_command(statement: Statement, dsn: str) -> str:
 
 
 def likely(statement: Statement) -> bool:
-    """Return whether a statement waits for single reads; True also where reads were not timed."""
+    """Return whether a statement waits for single reads, and long enough to gain; True also where reads
+    were not timed."""
     each = statement.read_seconds / max(statement.blocks_read, 1)
-    return not statement.read_seconds or each >= _SLOW
+    return not statement.read_seconds or (each >= _SLOW and bound(statement) >= _LEAST_BOUND)
 
 
 # What to set
