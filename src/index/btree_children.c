@@ -343,8 +343,13 @@ note_keys(BTreeChildren *children, Relation index, BTScanOpaque so)
 			!LookaheadBTreeKeyIsSettled(index, key))
 			return false;
 		for (int j = 0; j < so->numArrayKeys; j++)
-			if (so->arrayKeys[j].scan_key == i)
-				children->arrays[children->narrays++].key = children->nkeys;
+		{
+			if (so->arrayKeys[j].scan_key != i)
+				continue;
+			if (children->narrays == lengthof(children->arrays))
+				return false;
+			children->arrays[children->narrays++].key = children->nkeys;
+		}
 		children->keys[children->nkeys++] = *key;
 	}
 

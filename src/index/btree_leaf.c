@@ -98,12 +98,16 @@ BTreeKeysPass(const ScanKeyData *keys, int nkeys, TupleDesc tupdesc,
 {
 	int			reqflag = ScanDirectionIsForward(dir) ? SK_BT_REQFWD :
 		SK_BT_REQBKWD;
+	int			last = 0;
 
 	*required_failed = false;
 	if (nkeys == 0)
 		return true;
-	if (!BTreeTupleFits(itup, tupdesc,
-						Min(natts, keys[nkeys - 1].sk_attno)))
+
+	/* keys that do not end a scan may follow those of later columns */
+	for (int i = 0; i < nkeys; i++)
+		last = Max(last, keys[i].sk_attno);
+	if (!BTreeTupleFits(itup, tupdesc, Min(natts, last)))
 	{
 		*required_failed = true;
 		return false;

@@ -479,6 +479,7 @@ fill_parents(LeavesAhead *leaves, IndexScanDesc scan)
 {
 	LeafList   *list = leaves->list;
 	BTreeChildren *parents = &list->parents;
+	int			examined = 0;
 
 	while (list->has_parents && list->nparents_read < MAX_PARENTS)
 	{
@@ -487,6 +488,9 @@ fill_parents(LeavesAhead *leaves, IndexScanDesc scan)
 		CHECK_FOR_INTERRUPTS();
 		if (list->parents_given >= parents->n)
 		{
+			/* a damaged page may follow itself */
+			if (examined++ == PARENTS_PER_FILL)
+				return;
 			list->has_parents = !parents->ended;
 			list->parents_given = 0;
 			if (list->has_parents)
