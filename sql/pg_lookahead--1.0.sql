@@ -1,23 +1,11 @@
 \echo Use "CREATE EXTENSION pg_lookahead" to load this file. \quit
 
-/*
- * Whoever owns the schema could add functions that calls of the extension's would be resolved to.
- */
-DO $$
-DECLARE
-    other text := (SELECT o.rolname
-                   FROM pg_catalog.pg_namespace AS n
-                   JOIN pg_catalog.pg_roles AS o ON o.oid = n.nspowner,
-                        pg_catalog.pg_extension AS e
-                   WHERE n.oid = e.extnamespace AND e.extname = 'pg_lookahead'
-                     AND n.nspowner <> e.extowner AND NOT o.rolsuper);
-BEGIN
-    IF other IS NOT NULL THEN
-        RAISE 'schema "lookahead" belongs to role "%", which is no superuser', other
-        USING ERRCODE = 'object_not_in_prerequisite_state',
-              HINT = 'Drop the schema, or see what it has and make a superuser its owner.';
-    END IF;
-END $$;
+/* See src/schema.c. */
+CREATE FUNCTION check_schema() RETURNS void
+AS 'MODULE_PATHNAME', 'lookahead_check_schema'
+LANGUAGE C STRICT;
+SELECT @extschema@.check_schema();
+DROP FUNCTION check_schema();
 
 GRANT USAGE ON SCHEMA @extschema@ TO PUBLIC;
 

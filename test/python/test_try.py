@@ -125,7 +125,9 @@ def test_what_is_read_ahead_is_told_node_by_node(server: Cluster, query: str) ->
     assert found["cache"] == "cold" and "evicted" in found["cache_said"]
     assert {*found["samples"]} == {STOCK, OURS} and found["interval"]["ratio"] > 0
     taken = found["samples"]
-    assert len(taken[STOCK]) == len(taken[OURS]) == found["interval"]["pairs"]
+    # pairs during which a hypervisor took the processor away may be left out of the interval
+    counted = found["interval"]["pairs"] + found["interval"].get("left_out", 0)
+    assert len(taken[STOCK]) == len(taken[OURS]) == counted
     # Each execution was cold, and both sides read the same blocks but for those of catalogs.
     blocks = [sample["reads"] for side in taken.values() for sample in side]
     assert min(blocks) > 100 and max(blocks) - min(blocks) <= 16, blocks
