@@ -375,6 +375,16 @@ ScanFetch(ScanNode *node, IndexScanDesc scan, ScanDirection direction,
 	return PageRowsNext(node->rows, scan, slot);
 }
 
+/* What is left of the scan's leaf page tells nothing of the next one. */
+static void
+forget_leaves(ScanNode *node)
+{
+	if (node->step_at != PG_UINT64_MAX)
+		node->step_at = 0;
+	if (node->leaves != NULL)
+		LeavesAheadForget(node->leaves);
+}
+
 void
 ScanFinish(ScanNode *node)
 {
@@ -383,10 +393,7 @@ ScanFinish(ScanNode *node)
 		pfree(node->rows);
 		node->rows = NULL;
 	}
-	if (node->step_at != PG_UINT64_MAX)
-		node->step_at = 0;
-	if (node->leaves != NULL)
-		LeavesAheadForget(node->leaves);
+	forget_leaves(node);
 	if (node->ahead == NULL)
 		return;
 	HeapAheadFinish(node->ahead);
@@ -396,11 +403,7 @@ ScanFinish(ScanNode *node)
 void
 ScanBegunAgain(ScanNode *node)
 {
-	/* what is left of its leaf page tells nothing of the next one */
-	if (node->step_at != PG_UINT64_MAX)
-		node->step_at = 0;
-	if (node->leaves != NULL)
-		LeavesAheadForget(node->leaves);
+	forget_leaves(node);
 	if (node->ahead == NULL)
 		return;
 	node->anew = true;
