@@ -229,11 +229,8 @@ rows_of_limit(const LimitState *limit)
 static int64
 rows_of_run(const TakenQuery *query)
 {
-	const EState *estate = query->estate;
-
 	return (int64) Min((uint64) PG_INT64_MAX,
-					   query->row_count - estate->es_processed +
-						   estate->es_total_processed);
+					   query->row_count - query->estate->es_processed);
 }
 
 int64
@@ -249,7 +246,8 @@ RowsWanted(const Taken *taken)
 		bounds->limit->limitOption == LIMIT_OPTION_COUNT)
 		wanted = rows_of_limit(bounds->limit);
 	if (bounds->is_top && taken->query->row_count > 0)
-		wanted = Min(wanted, rows_of_run(taken->query));
+		wanted = Min(wanted, rows_of_run(taken->query) +
+					 (int64) taken->query->estate->es_total_processed);
 	return wanted;
 }
 

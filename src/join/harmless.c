@@ -627,15 +627,8 @@ is_harmful_plan(PlanState *plan_state, void *context)
 bool
 IsDoneAtFirstRow(PlanState *plan_state)
 {
-	switch (nodeTag(plan_state))
-	{
-		case T_SortState:
-		case T_FunctionScanState:
-		case T_TableFuncScanState:
-			return bms_is_empty(plan_state->plan->extParam);
-		default:
-			return false;
-	}
+	return IsA(plan_state, SortState) || IsA(plan_state, FunctionScanState) ||
+		IsA(plan_state, TableFuncScanState);
 }
 
 const char *

@@ -41,10 +41,7 @@ extern bool HarmlessExpression(Node *expression, bool settings_stay,
 extern const char *HarmlessPlanRefusal(PlanState *plan_state,
 									   bool settings_stay, List **params);
 
-/*
- * Has a node computed all of its rows, once and for all, when it returns the
- * first one?
- */
+/* Has a node computed all of its rows when it returns the first one? */
 extern bool IsDoneAtFirstRow(PlanState *plan_state);
 
 #endif							/* PG_LOOKAHEAD_HARMLESS_H */

@@ -56,6 +56,30 @@
 /* What is kept for each row ahead besides, and stays when it is handed out. */
 #define BYTES_PER_PLACE 1024
 
+/* Does the join take one row at most for each outer row? */
+static bool
+is_single(const JoinNode *node)
+{
+	const JoinState *join = &((NestLoopState *) node->taken.plan_state)->js;
+
+	return join->single_match || join->jointype == JOIN_ANTI;
+}
+
+/*
+ * How many outer rows after the next one will certainly be asked for, or up to
+ * the last one?  A join that returns one row at most for each of them needs as
+ * many as it is to return, at least.
+ */
+static int64
+rows_certain(const JoinNode *node)
+{
+	int64		certain = RowsCertain(&node->taken);
+
+	if (certain == PG_INT64_MAX)
+		return MAX_ROWS;
+	return is_single(node) ? Max(0, certain - 1) : 0;
+}
+
 /* Create the join's state; return the reason why it must not look ahead. */
 static const char *
 refusal_of(JoinNode *node)
@@ -80,7 +104,9 @@ refusal_of(JoinNode *node)
 	if (refusal != NULL)
 		return refusal;
 	node->infallible = ReturnsInfallibly(outer);
-	if (!node->infallible && RowsCertain(&node->taken) == 0)
+	if (!node->infallible &&
+		(node->taken.bounds.may_stop ||
+		 (!is_single(node) && rows_certain(node) == 0)))
 		return "the query may not ask for all outer rows";
 	rows = Max(1, Min(rows, MAX_ROWS));
 	bytes = TakenGrant(node->taken.query, rows * BYTES_PER_ROW, LEAST_BYTES);
@@ -193,23 +219,6 @@ note_returned(JoinNode *node)
 		node->most_returned =
 			Max(node->most_returned, node->wanted_last - wanted);
 	node->wanted_last = wanted;
-}
-
-/*
- * How many outer rows after the next one will certainly be asked for, or up to
- * the last one?  A join that stops at the first match of each needs as many as
- * it is to return, at least.
- */
-static int64
-rows_certain(const JoinNode *node)
-{
-	const JoinState *join = &((NestLoopState *) node->taken.plan_state)->js;
-	int64		certain = RowsCertain(&node->taken);
-
-	if (certain == PG_INT64_MAX)
-		return MAX_ROWS;
-	return join->single_match || join->jointype == JOIN_ANTI ?
-		Max(0, certain - 1) : 0;
 }
 
 /*
