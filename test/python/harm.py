@@ -290,5 +290,5 @@ def harms(case: Case, side: str, stock: Seen, ours: Seen) -> Iterator[str]:
 def _difference(stock: Sequence[object], ours: Sequence[object]) -> str:
     for number, (one, other) in enumerate(zip(stock, ours, strict=False)):
         if one != other:
-            return f"number {number} is {str(other):.200}, stock has {str(one):.200}"
+            return f"number {number} is {other!s:.200}, stock has {one!s:.200}"
     return f"{len(ours)}, stock has {len(stock)}"

@@ -9,6 +9,10 @@ Their number can be raised by $PG_LOOKAHEAD_HARM.
 from __future__ import annotations
 
 import json
+import os
+import random
+import time
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
@@ -16,8 +20,11 @@ import pytest
 from conftest import MakeCluster
 from differential import bad_lines
 from harm import CONFIGS, SERVER, Case, Seen, Side, harms, make_sides, seconds_for
+from harm_corpus import HarmCorpus
 
 Sides = dict[str, Side]
+CASES = int(os.environ.get("PG_LOOKAHEAD_HARM", "1200"))
+TIMED_OUT = "57014"
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +101,7 @@ FAILING = {
     "the test of IN in a column": "SELECT a.id, a.k, CASE WHEN a.id = 35 THEN current_setting('no.such') IN (SELECT dup.v::text FROM dup WHERE dup.k = a.x) END AS e FROM a",
     "the test of ALL": "SELECT a.id, a.k FROM a WHERE a.id < 35 OR current_setting('no.such') >= ALL (SELECT dup.v::text FROM dup WHERE dup.k = a.x)",
     "ARRAY": "SELECT a.id, a.k FROM a WHERE 0 < ALL (ARRAY(SELECT 10 / a.z FROM dup WHERE dup.k = a.id OR dup.k = 3)) OR a.id > 0",
-    "FILTER": "SELECT a.id, a.k, (SELECT count(current_setting('no.such')) FILTER (WHERE a.id = 35) FROM dup WHERE dup.k = a.id) AS e FROM a",
+    "FILTER": "SELECT a.id, a.k, (SELECT count(current_setting('no.such')) FILTER (WHERE a.id = 35 AND dup.v > 0) FROM dup WHERE dup.k = a.id) AS e FROM a",
     "FILTER of groups": "SELECT id, min(k) AS k, count(current_setting('no.such')) FILTER (WHERE id = 35) AS e FROM (SELECT * FROM a ORDER BY id) a GROUP BY id",
     "collations": "SELECT a.id, a.k FROM a WHERE (a.ci < a.cp) IS NOT TRUE",
     "collations in a column": "SELECT a.id, a.k, a.ci || a.cp > a.cp || a.ci AS e FROM a",
@@ -323,3 +330,37 @@ def _nodes(plan: dict[str, object]) -> Iterator[dict[str, str]]:
     yield plan  # type: ignore[misc]
     for child in plan.get("Plans", ()):  # type: ignore[attr-defined]
         yield from _nodes(child)
+
+
+# What nobody has thought of
+
+
+@pytest.mark.timeout(max(900, CASES))
+def test_corpus(sides: Sides, rng: random.Random) -> None:
+    corpus, errors, looked, found = HarmCorpus(rng), Counter[str](), 0, []
+    started = time.monotonic()
+    for number in range(CASES):
+        case = corpus.case()
+        stock = sides["off"].execute(case)
+        if stock.error is not None:
+            errors[stock.error[0]] += 1
+            assert stock.error[0] not in WRONG, f"the corpus makes no valid statement: {stock.error}\n{case}"
+            if stock.error[0] == TIMED_OUT:
+                continue
+        before = sides["off"].looked_ahead()
+        for config in ("on", "forced"):
+            ours = sides[config].execute(case, seconds_for(stock))
+            found += [
+                f"case {number}, {config}: {harm}\n  {case}" for harm in harms(case, config, stock, ours)
+            ]
+        looked += sides["off"].looked_ahead() > before
+    print(
+        f"{CASES} cases in {time.monotonic() - started:.0f} s; in {looked} joins looked ahead; errors: {dict(errors)}"
+    )
+    assert not found, f"{len(found)} harms, among them:\n" + "\n\n".join(found[:8])
+    # the corpus must be neither too harmless nor too hard
+    assert looked > CASES // 8 and errors.total() > CASES // 10 and errors[TIMED_OUT] < CASES // 50
+
+
+WRONG = {"42601", "42883", "42803", "42P01", "42703", "42702", "42804", "42846", "42725", "0A000", "42P10"}
+"""SQLSTATEs that tell of a mistake in the corpus."""
