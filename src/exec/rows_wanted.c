@@ -3,8 +3,10 @@
  * rows_wanted.c
  *		How many more rows will be asked of a taken node.
  *
- * A bound holds for a node below if each of its rows becomes at most one row
- * above, with no filter in between.
+ * An upper bound holds for a node below if each of its rows becomes a row
+ * above, with no filter in between.  A lower bound holds if each of its rows
+ * becomes at most one row above.  What is not listed here as asking for all
+ * rows, or for as many as are asked of itself, may be left at any row.
  *
  * A query that is run in portions (FETCH, a portal with a row count, a loop of
  * a procedural language, a SQL function that returns one row at a time) tells
@@ -16,34 +18,48 @@
  */
 #include "postgres.h"
 
+#include "access/parallel.h"
 #include "common/int.h"
 #include "exec/rows_wanted.h"
 
-void
-RowBoundsBelow(RowBounds *bounds, PlanState *plan_state)
+RowBounds
+RowBoundsOfTop(void)
 {
-	bool		passes_rows = false;
+	/* a worker does not know what is done with its rows */
+	return (RowBounds) {.is_top = true, .portal = PORTAL_COUNTS,
+						.may_stop = IsParallelWorker()};
+}
 
+/* A node asks for all rows whenever it is executed. */
+static void
+asks_for_all(RowBounds *bounds)
+{
+	*bounds = (RowBounds) {0};
+}
+
+/* A row may become many rows above, or others come from elsewhere. */
+static void
+becomes_many(RowBounds *bounds)
+{
+	bounds->may_stop |= bounds->enough != NULL;
+	bounds->enough = NULL;
+	if (bounds->portal == PORTAL_COUNTS)
+		bounds->portal = PORTAL_STOPS;
+}
+
+/* Does a join end its search at the first match of an outer row? */
+static inline bool
+stops_at_match(const JoinState *join)
+{
+	return join->single_match || join->jointype == JOIN_ANTI;
+}
+
+/* Keep the upper bounds only if each row becomes a row above. */
+static void
+bound_most(RowBounds *bounds, PlanState *plan_state)
+{
 	switch (nodeTag(plan_state))
 	{
-		case T_LimitState:
-			bounds->limit = (LimitState *) plan_state;
-			bounds->may_stop = true;
-			return;
-		case T_MergeJoinState:
-			bounds->may_stop = true;	/* when the other side has ended */
-			break;
-		case T_AggState:
-			/* sorted rows are grouped one group after the other */
-			if (((Agg *) plan_state->plan)->aggstrategy == AGG_PLAIN ||
-				((Agg *) plan_state->plan)->aggstrategy == AGG_HASHED)
-				bounds->may_stop = false;
-			break;
-		case T_SortState:
-		case T_HashState:
-		case T_ModifyTableState:
-			bounds->may_stop = false;	/* they ask for all rows */
-			break;
 		case T_AppendState:
 		case T_MergeAppendState:
 		case T_ResultState:
@@ -51,85 +67,204 @@ RowBoundsBelow(RowBounds *bounds, PlanState *plan_state)
 		case T_SubqueryScanState:
 		case T_GatherState:		/* what the leader runs of the plan below */
 		case T_GatherMergeState:
-			passes_rows = plan_state->qual == NULL &&
-				plan_state->initPlan == NIL && plan_state->subPlan == NIL;
+			if (plan_state->qual == NULL && plan_state->initPlan == NIL &&
+				plan_state->subPlan == NIL)
+				return;
 			break;
 		default:
 			break;
 	}
-	if (!passes_rows)
-	{
-		bounds->limit = NULL;
-		bounds->is_top = false;
-	}
+	bounds->limit = NULL;
+	bounds->is_top = false;
 }
 
-/* Does a subplan run only until its outcome is known? */
-static bool
-is_left_early(const SubPlan *subplan)
+/* Find out how many rows are certain below a node that is left early or not. */
+static void
+bound_least(RowBounds *bounds, PlanState *plan_state)
 {
-	switch (subplan->subLinkType)
+	switch (nodeTag(plan_state))
 	{
-		case EXISTS_SUBLINK:
-			return true;
-		case ALL_SUBLINK:
-		case ANY_SUBLINK:
-			return !subplan->useHashTable;
+		case T_SortState:
+		case T_HashState:
+			asks_for_all(bounds);
+			break;
+		case T_AggState:
+			switch (((Agg *) plan_state->plan)->aggstrategy)
+			{
+				case AGG_PLAIN:
+				case AGG_HASHED:
+					asks_for_all(bounds);
+					break;
+				case AGG_SORTED:
+					break;		/* a group needs at least one row */
+				default:
+					bounds->may_stop = true;
+			}
+			break;
+		case T_ModifyTableState:
+			/* RETURNING's rows may be counted */
+			if (((ModifyTable *) plan_state->plan)->returningLists == NIL)
+				asks_for_all(bounds);
+			break;
+		case T_ResultState:
+		case T_SubqueryScanState:
+		case T_LockRowsState:
+		case T_MaterialState:
+		case T_MemoizeState:
+		case T_IncrementalSortState:
+		case T_UniqueState:
+		case T_GroupState:
+			break;
+		case T_WindowAggState:
+			if (((WindowAgg *) plan_state->plan)->runCondition != NIL)
+				bounds->may_stop = true;
+			break;
+		case T_AppendState:
+		case T_MergeAppendState:
+		case T_ProjectSetState:
+		case T_RecursiveUnionState:
+		case T_GatherState:		/* workers return rows, too */
+		case T_GatherMergeState:
+			becomes_many(bounds);
+			break;
+		case T_NestLoopState:
+			if (!stops_at_match(&((NestLoopState *) plan_state)->js))
+				becomes_many(bounds);
+			break;
+		case T_HashJoinState:
+			if (!stops_at_match(&((HashJoinState *) plan_state)->js))
+				becomes_many(bounds);
+			break;
 		default:
-			return false;
+			bounds->may_stop = true;
 	}
 }
 
 void
-RowBoundsOfSubPlan(RowBounds *bounds, const SubPlan *subplan)
+RowBoundsBelow(RowBounds *bounds, PlanState *plan_state)
 {
-	bounds->limit = NULL;
-	bounds->is_top = false;
+	LimitState *limit;
 
-	/* who reads a CTE may be stopped */
-	if (subplan->subLinkType != CTE_SUBLINK)
-		bounds->may_stop = is_left_early(subplan);
+	if (!IsA(plan_state, LimitState))
+	{
+		bound_most(bounds, plan_state);
+		bound_least(bounds, plan_state);
+		return;
+	}
+	limit = (LimitState *) plan_state;
+	bounds->limit = limit;
+	if (limit->limitCount == NULL)
+		return;
+	bounds->may_stop |= bounds->enough != NULL;
+	bounds->enough = limit;
+}
+
+/*
+ * A hash join asks its outer side for one row, and if it then finds that the
+ * inner side is empty, for no more.
+ */
+static void
+bound_outer_of_hash(RowBounds *bounds, HashJoinState *join)
+{
+	HashGate   *gate;
+
+	if (join->hj_NullInnerTupleSlot != NULL)
+		return;					/* unmatched outer rows are returned */
+	gate = MemoryContextAlloc(join->js.ps.state->es_query_cxt,
+							  sizeof(HashGate));
+	gate->join = join;
+	gate->above = bounds->gate;
+	bounds->gate = gate;
 }
 
 void
 RowBoundsOfChild(RowBounds *bounds, PlanState *parent, PlanState *child)
 {
-	if (IsA(parent, NestLoopState) && child == innerPlanState(parent))
-		bounds->may_stop |= ((NestLoopState *) parent)->js.single_match ||
-			((NestLoopState *) parent)->js.jointype == JOIN_ANTI;
+	switch (nodeTag(parent))
+	{
+		case T_NestLoopState:
+			if (child != innerPlanState(parent))
+				break;
+			becomes_many(bounds);
+			bounds->may_stop |= stops_at_match(&((NestLoopState *) parent)->js);
+			break;
+		case T_HashJoinState:
+			if (child == outerPlanState(parent))
+				bound_outer_of_hash(bounds, (HashJoinState *) parent);
+			break;
+		default:
+			break;
+	}
+}
+
+RowBounds
+RowBoundsOfSubPlan(const SubPlan *subplan)
+{
+	switch (subplan->subLinkType)
+	{
+		case EXPR_SUBLINK:
+		case MULTIEXPR_SUBLINK:
+		case ROWCOMPARE_SUBLINK:
+		case ARRAY_SUBLINK:
+			return (RowBounds) {0};
+		default:
+			return (RowBounds) {.may_stop = !subplan->useHashTable};
+	}
+}
+
+/* How many more rows does a LIMIT ask for?  PG_INT64_MAX if it has no count. */
+static int64
+rows_of_limit(const LimitState *limit)
+{
+	int64		end;
+
+	/* as good as no LIMIT where the sum does not fit */
+	if (limit == NULL || limit->noCount ||
+		pg_add_s64_overflow(limit->offset, limit->count, &end))
+		return PG_INT64_MAX;
+	return Max(0, end - limit->position);
+}
+
+/* How many more rows does the present run of the query ask for? */
+static int64
+rows_of_run(const TakenQuery *query)
+{
+	return (int64) Min((uint64) PG_INT64_MAX,
+					   query->row_count - query->estate->es_processed);
 }
 
 int64
 RowsWanted(const Taken *taken)
 {
-	const LimitState *limit = taken->limit;
-	const EState *estate = taken->query->estate;
+	const RowBounds *bounds = &taken->bounds;
 	int64		wanted = PG_INT64_MAX;
 
 	/* with a filter, any number of rows may be fetched for one that counts */
 	if (taken->plan_state->qual != NULL)
 		return wanted;
-	if (limit != NULL && !limit->noCount &&
-		limit->limitOption == LIMIT_OPTION_COUNT)
-	{
-		int64		end;
-
-		/* as good as no LIMIT where the sum does not fit */
-		if (!pg_add_s64_overflow(limit->offset, limit->count, &end))
-			wanted = Max(0, end - limit->position);
-	}
-	if (taken->is_top && taken->query->row_count > 0)
-	{
-		uint64		rows = taken->query->row_count - estate->es_processed +
-			estate->es_total_processed;
-
-		wanted = (int64) Min((uint64) wanted, rows);
-	}
+	if (bounds->limit != NULL &&
+		bounds->limit->limitOption == LIMIT_OPTION_COUNT)
+		wanted = rows_of_limit(bounds->limit);
+	if (bounds->is_top && taken->query->row_count > 0)
+		wanted = Min(wanted, rows_of_run(taken->query) +
+					 (int64) taken->query->estate->es_total_processed);
 	return wanted;
 }
 
-bool
-MayEndEarly(const Taken *taken)
+int64
+RowsCertain(const Taken *taken)
 {
-	return taken->may_stop || taken->query->row_count > 0;
+	const RowBounds *bounds = &taken->bounds;
+	int64		certain;
+
+	if (bounds->may_stop)
+		return 0;
+	for (const HashGate *gate = bounds->gate; gate != NULL; gate = gate->above)
+		if (gate->join->hj_HashTable == NULL)
+			return 0;
+	certain = rows_of_limit(bounds->enough);
+	if (bounds->portal != PORTAL_COUNTS_NOT && taken->query->row_count > 0)
+		certain = bounds->portal == PORTAL_STOPS ? 0 :
+			Min(certain, rows_of_run(taken->query));
+	return certain;
 }

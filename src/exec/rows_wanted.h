@@ -3,6 +3,11 @@
  * rows_wanted.h
  *		How many more rows will be asked of a taken node.
  *
+ * There are two answers.  At most as many will be asked for as a LIMIT or a
+ * portal's row count tells: no more needs to be read ahead.  At least as many
+ * will be asked for as are certain: for these rows the query's own work may be
+ * done earlier, since it is going to be done.
+ *
  *-------------------------------------------------------------------------
  */
 #ifndef PG_LOOKAHEAD_ROWS_WANTED_H
@@ -10,34 +15,32 @@
 
 #include "exec/taken.h"
 
-/* What bounds the rows of a node's children, while a plan is walked. */
-typedef struct RowBounds
-{
-	LimitState *limit;			/* a LIMIT above, or NULL */
-	bool		is_top;			/* its rows are the query's */
-	bool		may_stop;		/* what is above may stop it, too */
-} RowBounds;
+/* The bounds of the topmost node of a plan. */
+extern RowBounds RowBoundsOfTop(void);
 
-/* Turn the bounds of a node into those of its children. */
+/* Turn the bounds of a node into those of its (outer) child. */
 extern void RowBoundsBelow(RowBounds *bounds, PlanState *plan_state);
 
-/*
- * Turn these into the bounds of a subplan of the node, which does not return
- * the node's rows; or of one of the children: a semijoin leaves its inner side
- * early.
- */
-extern void RowBoundsOfSubPlan(RowBounds *bounds, const SubPlan *subplan);
+/* Turn these further into the bounds of one of several children. */
 extern void RowBoundsOfChild(RowBounds *bounds, PlanState *parent,
 							 PlanState *child);
 
 /*
- * How many more rows will be asked of the node at most, as far as its query
- * tells: by a LIMIT, or by the row count of a FETCH or of a portal.
- * PG_INT64_MAX if it does not.
+ * The bounds of a subplan other than a CTE's: it runs to its end, or until its
+ * outcome is known.
+ */
+extern RowBounds RowBoundsOfSubPlan(const SubPlan *subplan);
+
+/*
+ * How many more rows will be asked of the node at most?  PG_INT64_MAX if the
+ * query does not tell.
  */
 extern int64 RowsWanted(const Taken *taken);
 
-/* May the node be left before its end, at a row that is not known now? */
-extern bool MayEndEarly(const Taken *taken);
+/*
+ * How many more rows will certainly be asked of the node, or up to its end,
+ * unless the query fails?  PG_INT64_MAX: all of them.
+ */
+extern int64 RowsCertain(const Taken *taken);
 
 #endif							/* PG_LOOKAHEAD_ROWS_WANTED_H */

@@ -156,6 +156,28 @@ TakenAdd(TakenQuery *query, PlanState *plan_state, const Taker *taker)
 	return taken;
 }
 
+TupleTableSlot *
+TakenFetchNear(PlanState *plan_state, ExecProcNodeMtd fetch, int steps,
+			   bool *has_stopped)
+{
+	Taken	   *taken = TakenFind(plan_state);
+	TupleTableSlot *slot = NULL;
+
+	*has_stopped = true;
+	if (taken == NULL || taken->taker->bound_search == NULL)
+		return NULL;
+	taken->steps_left = steps;
+	taken->has_stopped = false;
+	if (taken->taker->bound_search(taken))
+	{
+		slot = fetch(plan_state);
+		*has_stopped = taken->has_stopped;
+		taken->has_stopped = false;
+	}
+	taken->steps_left = 0;
+	return slot;
+}
+
 int64
 TakenGrant(TakenQuery *query, int64 wanted, int64 least)
 {

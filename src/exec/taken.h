@@ -57,11 +57,48 @@ typedef struct Taker
 	void		(*end) (Taken *taken, bool wait);
 
 	/*
+	 * May be NULL.  Can the node's search for its next row be bounded now?
+	 * Then it looks at taken->steps_left entries at most, and has_stopped is
+	 * set if it has found none among them: it returns NULL, and goes on when
+	 * it is executed again.
+	 */
+	bool		(*bound_search) (Taken *taken);
+
+	/*
 	 * EXPLAIN (ANALYZE) of a node that was executed; asked: by the option
 	 * LOOKAHEAD, so that a node for which there was nothing to do is to say so.
 	 */
 	void		(*explain) (Taken *taken, bool asked, struct ExplainState *es);
 } Taker;
+
+/* A hash join above a node whose outer side may be left after one row. */
+typedef struct HashGate
+{
+	HashJoinState *join;		/* has built its table: it asks for all rows */
+	struct HashGate *above;
+} HashGate;
+
+/* What the row count of a portal means for the rows asked of a node. */
+typedef enum PortalBound
+{
+	PORTAL_COUNTS_NOT,			/* a node above asks for all rows */
+	PORTAL_COUNTS,				/* each row becomes at most one of the query */
+	PORTAL_STOPS				/* the node may be left at any row */
+} PortalBound;
+
+/* What bounds the rows that will be asked of a node; see rows_wanted.h. */
+typedef struct RowBounds
+{
+	/* at most */
+	LimitState *limit;			/* as many as this one asks for, or NULL */
+	bool		is_top;			/* as many as the query's run asks for */
+
+	/* at least */
+	bool		may_stop;		/* the node may be left at any row */
+	PortalBound portal;
+	LimitState *enough;			/* as many as this one asks for, or NULL */
+	HashGate   *gate;
+} RowBounds;
 
 /* The taken nodes of one query. */
 typedef struct TakenQuery
@@ -93,10 +130,11 @@ struct Taken
 	const Taker *taker;
 	Taken	   *next;			/* next one in the query's list */
 
-	/* what bounds the rows that will be asked for; see rows_wanted.h */
-	LimitState *limit;
-	bool		is_top;
-	bool		may_stop;
+	RowBounds	bounds;
+
+	/* of a search for a row that may never be asked for */
+	int			steps_left;		/* 0: the search is not bounded */
+	bool		has_stopped;	/* it has used them up, and found no row */
 };
 
 /* The query looked for last; never NULL. */
@@ -147,6 +185,15 @@ extern bool TakenAddRole(Taken *taken, PlanState *plan_state, TakenRole role);
 
 /* End all nodes of a query, none of which will be executed again. */
 extern void TakenQueryEnd(TakenQuery *query, bool wait);
+
+/*
+ * Fetch the next row of a node that has been taken for itself, by the function
+ * "fetch", if it is found among the next "steps" entries.  Returns NULL if it
+ * is not, and sets *has_stopped: it is false if the node has no more rows.
+ */
+extern TupleTableSlot *TakenFetchNear(PlanState *plan_state,
+									  ExecProcNodeMtd fetch, int steps,
+									  bool *has_stopped);
 
 /*
  * How many of the bytes that it wants a node of the query may have for what it

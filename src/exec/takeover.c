@@ -45,6 +45,9 @@ typedef struct Walk
 	PlanState  *top;			/* topmost node of the plan */
 	PlanState  *parent;			/* whose children are walked; NULL at the top */
 	Bitmapset  *subplans;		/* by plan_id: those that have been walked */
+	Bitmapset  *ctes;			/* CTEs, which are walked last */
+	Bitmapset  *stopped_ctes;	/* those with a reader that may be left */
+	Bitmapset  *portal_ctes;	/* those with one that the portal may leave */
 	RowBounds	bounds;
 } Walk;
 
@@ -125,9 +128,7 @@ take_node(Walk *walk, PlanState *plan_state)
 	taken = TakenAdd(walk->query, plan_state, taker);
 	if (taken == NULL)
 		return;					/* a plan that was initialized twice */
-	taken->limit = walk->bounds.limit;
-	taken->is_top = walk->bounds.is_top;
-	taken->may_stop = walk->bounds.may_stop;
+	taken->bounds = walk->bounds;
 	taker->begin(taken);
 }
 
@@ -164,9 +165,10 @@ subplan_of(List *subplans, const PlanState *child)
 }
 
 /*
- * Turn the bounds of a node's children into those of this one.  False if it has
- * been walked: each partition of a table may have the same subplan, which may
- * have a partitioned table, too.
+ * Turn the bounds of a node's children into those of this one.  False if it is
+ * not to be walked now: each partition of a table may have the same subplan,
+ * which may have a partitioned table, too; and of a CTE all readers have to be
+ * known first.
  */
 static bool
 enter_child(Walk *walk, PlanState *parent, PlanState *child)
@@ -182,9 +184,26 @@ enter_child(Walk *walk, PlanState *parent, PlanState *child)
 	}
 	if (bms_is_member(subplan->plan_id, walk->subplans))
 		return false;
+	if (subplan->subLinkType == CTE_SUBLINK)
+	{
+		walk->ctes = bms_add_member(walk->ctes, subplan->plan_id);
+		return false;
+	}
 	walk->subplans = bms_add_member(walk->subplans, subplan->plan_id);
-	RowBoundsOfSubPlan(&walk->bounds, subplan);
+	walk->bounds = RowBoundsOfSubPlan(subplan);
 	return true;
+}
+
+/* Remember whether a reader of a CTE may be left before its end. */
+static void
+note_reader(Walk *walk, int cte)
+{
+	const RowBounds *bounds = &walk->bounds;
+
+	if (bounds->may_stop || bounds->gate != NULL || bounds->enough != NULL)
+		walk->stopped_ctes = bms_add_member(walk->stopped_ctes, cte);
+	if (bounds->portal != PORTAL_COUNTS_NOT)
+		walk->portal_ctes = bms_add_member(walk->portal_ctes, cte);
 }
 
 /*
@@ -220,15 +239,37 @@ take_nodes(PlanState *plan_state, void *context)
 		walk->parent = parent;
 		walk->bounds = here;
 	}
+	if (IsA(plan_state, CteScanState))
+		note_reader(walk, ((CteScan *) plan_state->plan)->ctePlanId);
 	take_node(walk, plan_state);
 	walk->bounds = bounds;
 	return false;
 }
 
+/*
+ * Take the nodes of CTEs, which are executed as far as their readers ask for
+ * rows.  A CTE that reads another one, or has it within, has a higher plan_id.
+ */
+static void
+take_ctes(Walk *walk, const EState *estate)
+{
+	int			id = -1;
+
+	while ((id = bms_prev_member(walk->ctes, id)) >= 0)
+	{
+		walk->bounds = (RowBounds) {
+			.may_stop = bms_is_member(id, walk->stopped_ctes),
+			.portal = bms_is_member(id, walk->portal_ctes) ?
+				PORTAL_STOPS : PORTAL_COUNTS_NOT};
+		walk->parent = NULL;
+		take_nodes(list_nth(estate->es_subplanstates, id - 1), walk);
+	}
+}
+
 static void
 lookahead_ExecutorStart(QueryDesc *queryDesc, int eflags)
 {
-	Walk		walk = {.bounds.is_top = true};
+	Walk		walk = {.bounds = RowBoundsOfTop()};
 
 	prev_ExecutorStart(queryDesc, eflags);
 	if ((eflags & EXEC_FLAG_EXPLAIN_ONLY) == 0 &&
@@ -238,7 +279,11 @@ lookahead_ExecutorStart(QueryDesc *queryDesc, int eflags)
 	{
 		walk.top = queryDesc->planstate;
 		take_nodes(queryDesc->planstate, &walk);
+		take_ctes(&walk, queryDesc->estate);
 		bms_free(walk.subplans);
+		bms_free(walk.ctes);
+		bms_free(walk.stopped_ctes);
+		bms_free(walk.portal_ctes);
 	}
 }
 

@@ -23,8 +23,10 @@
 #include "compat.h"
 #include "executor/executor.h"
 #include "index/hash_lookup.h"
+#include "exec/rows_wanted.h"
+#include "join/harmless.h"
+#include "join/infallible.h"
 #include "join/inner_ahead.h"
-#include "join/safe_plan.h"
 #include "miscadmin.h"
 #include "nodes/nodeFuncs.h"
 #include "stream/uncount.h"
@@ -69,8 +71,6 @@ struct InnerAhead
 	HashLookup *hash;
 
 	List	   *other_params;	/* other ones than the outer row's */
-	bool		keys_may_fail;	/* unless the scan has computed them before */
-	const bool *keys_computed;	/* has it? */
 	int			nkeys;
 	ScanKey		keys;
 	int			nrow_keys;
@@ -87,7 +87,6 @@ struct InnerAhead
 	int			nleaves;
 	int			leaves_size;
 	InnerRow  **leaves;
-	uint32		serial;			/* serial of the row that was queued last */
 	int			nblocks;
 	int			blocks_size;
 	WantedBlock *blocks;
@@ -97,11 +96,11 @@ struct InnerAhead
 	BlockNumber heap_size;
 	Buffer		vm_buffer;		/* visibility map page, pinned while open */
 	BlockNumber last_block;		/* heap block that was read ahead last */
-	int			judged_blocks;
-	int			neighbours;
 
 	int			index_owed;		/* reads owed; see uncount.h */
 	int			heap_owed;
+	int			heap_ahead;		/* of these, for rows that are not over */
+	int			heap_arrived;	/* of these, for the row that the join is at */
 	CountsBefore index_before;
 	CountsBefore heap_before;
 };
@@ -115,7 +114,6 @@ typedef struct ScanFacts
 	int			nkeys;
 	IndexRuntimeKeyInfo *runtime_keys;
 	int			nruntime_keys;
-	const bool *keys_computed;
 	ScanDirection direction;
 	bool		index_only;
 } ScanFacts;
@@ -134,7 +132,6 @@ facts_of(PlanState *scan, ScanFacts *facts)
 		facts->nkeys = state->iss_NumScanKeys;
 		facts->runtime_keys = state->iss_RuntimeKeys;
 		facts->nruntime_keys = state->iss_NumRuntimeKeys;
-		facts->keys_computed = &state->iss_RuntimeKeysReady;
 		facts->direction = ((IndexScan *) scan->plan)->indexorderdir;
 	}
 	else if (IsA(scan, IndexOnlyScanState))
@@ -147,7 +144,6 @@ facts_of(PlanState *scan, ScanFacts *facts)
 		facts->nkeys = state->ioss_NumScanKeys;
 		facts->runtime_keys = state->ioss_RuntimeKeys;
 		facts->nruntime_keys = state->ioss_NumRuntimeKeys;
-		facts->keys_computed = &state->ioss_RuntimeKeysReady;
 		facts->direction = ((IndexOnlyScan *) scan->plan)->indexorderdir;
 		facts->index_only = true;
 	}
@@ -162,7 +158,6 @@ facts_of(PlanState *scan, ScanFacts *facts)
 		facts->nkeys = state->biss_NumScanKeys;
 		facts->runtime_keys = state->biss_RuntimeKeys;
 		facts->nruntime_keys = state->biss_NumRuntimeKeys;
-		facts->keys_computed = &state->biss_RuntimeKeysReady;
 	}
 	return facts->heap != NULL && facts->index != NULL;
 }
@@ -238,12 +233,28 @@ InnerMisses(PlanState *scan)
 		index->blocks_fetched - index->blocks_hit;
 }
 
+/*
+ * May an expression be evaluated for an outer row that is ahead?  Clears
+ * *infallible if only because the row will be asked for.
+ */
+static bool
+is_known_early(InnerAhead *inner, Node *expression, bool *infallible)
+{
+	if (!IsInfallible(expression))
+	{
+		if (inner->shared->infallible)
+			return false;
+		*infallible = false;
+	}
+	return HarmlessExpression(expression, inner->shared->settings_stay,
+							  &inner->other_params);
+}
+
 /* Find the keys whose arguments depend on parameters; return a refusal. */
 static const char *
-find_keys(InnerAhead *inner, const ScanFacts *facts, bool settings_stay)
+find_keys(InnerAhead *inner, const ScanFacts *facts, bool *infallible)
 {
 	inner->nkeys = facts->nkeys;
-	inner->keys_computed = facts->keys_computed;
 	inner->keys = palloc_array(ScanKeyData, facts->nkeys);
 	memcpy(inner->keys, facts->keys, facts->nkeys * sizeof(ScanKeyData));
 	inner->row_keys = palloc_array(RowKey, facts->nruntime_keys);
@@ -257,8 +268,7 @@ find_keys(InnerAhead *inner, const ScanFacts *facts, bool settings_stay)
 		if (key < 0 || key >= facts->nkeys ||
 			!BTreeLookupUses(info->scan_key))
 			continue;
-		if (!SafeExpression((Node *) info->key_expr->expr, settings_stay,
-							&inner->other_params, &inner->keys_may_fail))
+		if (!is_known_early(inner, (Node *) info->key_expr->expr, infallible))
 			return "a key of the inner scan is no plain value";
 		row_key->key = key;
 		row_key->argument = info->key_expr;
@@ -274,7 +284,8 @@ find_keys(InnerAhead *inner, const ScanFacts *facts, bool settings_stay)
  * without which the server does not begin what is below; return a refusal.
  */
 static const char *
-find_conditions(InnerAhead *inner, PlanState *node, const PlanState *below)
+find_conditions(InnerAhead *inner, PlanState *node, const PlanState *below,
+				bool *infallible)
 {
 	for (; node != below && node != NULL;
 		 node = IsA(node, SubqueryScanState) ?
@@ -287,9 +298,8 @@ find_conditions(InnerAhead *inner, PlanState *node, const PlanState *below)
 		condition = ((ResultState *) node)->resconstantqual;
 		if (condition == NULL)
 			continue;
-		if (!SafeExpression(((Result *) node->plan)->resconstantqual,
-							inner->shared->settings_stay,
-							&inner->other_params, &inner->keys_may_fail))
+		if (!is_known_early(inner, ((Result *) node->plan)->resconstantqual,
+							infallible))
 			return "a condition of the inner scan is no plain value";
 		inner->conditions = lappend(inner->conditions, condition);
 	}
@@ -309,12 +319,61 @@ is_memoized(NestLoopState *join, PlanState *scan)
 	return false;
 }
 
+/* Bound the rows of a node by those between it and one above. */
+static void
+bound_rows(RowBounds *bounds, PlanState *node, const PlanState *below)
+{
+	for (; node != below && node != NULL;
+		 node = IsA(node, SubqueryScanState) ?
+			((SubqueryScanState *) node)->subplan : outerPlanState(node))
+		RowBoundsBelow(bounds, node);
+}
+
+/* The number of rows that a LIMIT will ask for, as far as its plan tells. */
+static int
+constant_limit(const LimitState *limit)
+{
+	const Limit *plan = (const Limit *) limit->ps.plan;
+	int64		rows = 0;
+	Node	   *numbers[] = {plan->limitCount, plan->limitOffset};
+
+	for (int i = 0; i < lengthof(numbers); i++)
+	{
+		const Const *number = (const Const *) numbers[i];
+
+		if (number == NULL)
+			continue;
+		if (!IsA(number, Const) || number->constisnull)
+			return 1;
+		rows += Min(DatumGetInt64(number->constvalue), PG_INT32_MAX);
+	}
+	return (int) Max(1, Min(rows, PG_INT32_MAX));
+}
+
+int
+InnerRowsAsked(NestLoopState *join, PlanState *child)
+{
+	RowBounds	bounds = {0};
+	PlanState  *top = InnerIndexScan(innerPlanState(join));
+
+	RowBoundsOfChild(&bounds, &join->js.ps, innerPlanState(join));
+	bound_rows(&bounds, innerPlanState(join), top);
+	if (child != innerPlanState(join))
+	{
+		RowBoundsBelow(&bounds, top);
+		bound_rows(&bounds, child, InnerIndexScan(child));
+	}
+	if (bounds.may_stop)
+		return 1;
+	return bounds.enough == NULL ? PG_INT32_MAX :
+		constant_limit(bounds.enough);
+}
+
 InnerAhead *
-InnerAheadCreate(InnerShared *shared, PlanState *child, bool is_child,
+InnerAheadCreate(InnerShared *shared, PlanState *child, bool *infallible,
 				 const char **refusal)
 {
 	PlanState  *scan = InnerIndexScan(child);
-
 	NestLoopState *join = shared->join;
 	EState	   *estate = join->js.ps.state;
 	MemoryContext old = MemoryContextSwitchTo(estate->es_query_cxt);
@@ -327,17 +386,17 @@ InnerAheadCreate(InnerShared *shared, PlanState *child, bool is_child,
 	inner->index_only = facts.index_only;
 	inner->ignore_killed = !TransactionStartedDuringRecovery();
 
-	/* one block is enough where the first match ends the scan */
-	inner->most_blocks =
-		join->js.single_match && is_child ? 1 : MAX_BLOCKS;
+	inner->most_blocks = Min(InnerRowsAsked(join, child), MAX_BLOCKS);
 	inner->shared = shared;
 	inner->counters = shared->counters;
-	*refusal = find_keys(inner, &facts, shared->settings_stay);
+	inner->vm_buffer = InvalidBuffer;
+	*refusal = find_keys(inner, &facts, infallible);
 	if (*refusal == NULL)
-		*refusal = find_conditions(inner, child, scan);
+		*refusal = find_conditions(inner, child, scan, infallible);
 	if (*refusal == NULL && child != innerPlanState(join))
 		*refusal = find_conditions(inner, innerPlanState(join),
-								   InnerIndexScan(innerPlanState(join)));
+								   InnerIndexScan(innerPlanState(join)),
+								   infallible);
 	if (*refusal == NULL && facts.index->rd_rel->relam == HASH_AM_OID)
 		inner->hash = HashLookupCreate(estate->es_query_cxt, facts.index,
 									   facts.keys, facts.nkeys, refusal);
@@ -371,13 +430,7 @@ InnerAheadCreate(InnerShared *shared, PlanState *child, bool is_child,
 void
 InnerAheadBegin(InnerAhead *inner, InnerRow *row)
 {
-	*row = (InnerRow) {.stage = INNER_NEW, .serial = ++inner->serial};
-}
-
-void
-InnerAheadOpen(InnerAhead *inner)
-{
-	inner->vm_buffer = InvalidBuffer;
+	*row = (InnerRow) {.stage = INNER_NEW, .serial = ++inner->shared->serial};
 }
 
 void
@@ -453,8 +506,7 @@ set_keys(InnerAhead *inner, TupleTableSlot *slot, bool is_new)
 	OuterValues *values = inner->shared->values;
 	bool		known;
 
-	if (!OuterValuesKnow(values, inner->other_params) ||
-		(inner->keys_may_fail && !*inner->keys_computed))
+	if (!OuterValuesKnow(values, inner->other_params))
 		return false;
 	OuterValuesSet(values, slot);
 	known = evaluate_keys(inner) &&
@@ -480,6 +532,18 @@ page_exists(InnerAhead *inner, bool of_index, BlockNumber block)
 		*size = RelationGetNumberOfBlocks(of_index ? inner->index :
 													 inner->heap);
 	return block < *size;
+}
+
+/* Note that pages were read for a row. */
+static void
+note_reads(InnerAhead *inner, InnerRow *row, int n, bool of_heap)
+{
+	row->reads += n;
+	if (of_heap)
+	{
+		row->heap_reads += n;
+		inner->heap_ahead += n;
+	}
 }
 
 /*
@@ -513,7 +577,7 @@ start_page(InnerAhead *inner, Relation rel, BlockNumber block, bool again,
 		*(is_index ? &inner->index_owed : &inner->heap_owed) += 1;
 		*(is_index ? &inner->counters->leaf_blocks_read :
 		  &inner->counters->heap_blocks_read) += 1;
-		row->reads++;
+		note_reads(inner, row, 1, !is_index);
 	}
 	else
 		inner->counters->blocks_hit++;
@@ -544,10 +608,11 @@ finish_page(InnerAhead *inner, InnerRow *row)
 
 /* Does the scan need the heap page?  Not if it is all-visible or missing. */
 static bool
-needs_heap_page(InnerAhead *inner, BlockNumber block)
+needs_heap_page(InnerAhead *inner, InnerRow *row, BlockNumber block)
 {
 	CountsBefore before;
 	bool		visible;
+	int			reads;
 
 	if (!page_exists(inner, false, block))
 		return false;
@@ -555,7 +620,9 @@ needs_heap_page(InnerAhead *inner, BlockNumber block)
 		return true;
 	before = CountsNow(inner->heap);
 	visible = VM_ALL_VISIBLE(inner->heap, block, &inner->vm_buffer);
-	inner->heap_owed += UncountSince(inner->heap, &before);
+	reads = UncountSince(inner->heap, &before);
+	inner->heap_owed += reads;
+	note_reads(inner, row, reads, true);
 	return !visible;
 }
 
@@ -585,7 +652,7 @@ want_blocks(InnerAhead *inner, InnerRow *row, const BlockNumber *blocks, int n)
 	for (int i = 0; i < n; i++)
 		if ((inner->nblocks == 0 ||
 			 inner->blocks[inner->nblocks - 1].block != blocks[i]) &&
-			needs_heap_page(inner, blocks[i]))
+			needs_heap_page(inner, row, blocks[i]))
 			inner->blocks[inner->nblocks++] =
 				(WantedBlock) {.block = blocks[i], .row = row,
 							   .serial = row->serial};
@@ -735,7 +802,7 @@ read_run(InnerAhead *inner, const WantedBlock *wanted, int n)
 	for (int i = 0; i < n; i++)
 	{
 		inner->heap_pages[pages[i].block % inner->table_size] = pages[i];
-		wanted[i].row->reads += PageReadWasRead(&pages[i]);
+		note_reads(inner, wanted[i].row, PageReadWasRead(&pages[i]), true);
 	}
 	return started.reads;
 }
@@ -761,10 +828,10 @@ read_blocks(InnerAhead *inner, int room)
 		else if (start_page(inner, inner->heap, wanted->block, false,
 							wanted->row, &read))
 			room -= inner->counters->heap_blocks_read - before;
-		inner->judged_blocks += inner->counters->heap_blocks_read - before;
+		inner->shared->blocks += inner->counters->heap_blocks_read - before;
 		if (inner->counters->heap_blocks_read != before)
 		{
-			inner->neighbours +=
+			inner->shared->neighbours +=
 				(wanted->block == inner->last_block + 1) + n - 1;
 			inner->last_block = wanted[n - 1].block;
 		}
@@ -814,13 +881,36 @@ InnerAheadIsBehind(const InnerAhead *inner)
 }
 
 void
-InnerAheadNeighbours(InnerAhead *inner, int *blocks, int *neighbours)
+InnerAheadForget(InnerAhead *inner, InnerRow *row)
 {
-	bool		kernel = LookaheadAdviceIsUseful();
+	inner->heap_ahead -= row->heap_reads;
+	inner->heap_owed -= Min(inner->heap_owed, row->heap_reads);
+	inner->counters->blocks_unused += row->reads;
+	*row = (InnerRow) {.stage = INNER_DONE};
+}
 
-	*blocks = kernel ? inner->judged_blocks : 0;
-	*neighbours = kernel ? inner->neighbours : 0;
-	inner->judged_blocks = inner->neighbours = 0;
+int
+InnerAheadLeftOver(const InnerAhead *inner)
+{
+	return Max(0, inner->heap_owed - (inner->heap_ahead - inner->heap_arrived));
+}
+
+void
+InnerAheadPass(InnerAhead *inner)
+{
+	int			left = InnerAheadLeftOver(inner);
+
+	inner->counters->blocks_unused += left;
+	inner->heap_owed -= left;
+	inner->heap_ahead -= inner->heap_arrived;
+	inner->heap_arrived = 0;
+}
+
+void
+InnerAheadArrive(InnerAhead *inner, InnerRow *row)
+{
+	inner->heap_arrived += row->heap_reads;
+	row->serial = 0;
 }
 
 void

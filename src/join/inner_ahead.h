@@ -15,8 +15,8 @@
  *	 inner scan does all by itself in its turn.
  * - A page that is read ahead is counted as read where and when the inner scan
  *	 comes to it; see uncount.h.
- * - No code is run but the server's own, and none that can fail for the sake of
- *	 a value.
+ * - No code is run but the server's own (see harmless.h); and for a row that
+ *	 the query may not come to, none that can fail (see infallible.h).
  *
  *-------------------------------------------------------------------------
  */
@@ -46,6 +46,7 @@ typedef struct InnerRow
 	PageRead	read;			/* the read of that page */
 	uint16		steps;			/* pages visited so far */
 	uint16		reads;			/* number of pages that were read for it */
+	uint16		heap_reads;		/* of these, pages of the table and its map */
 	uint32		serial;			/* 0: the join has come to this row */
 } InnerRow;
 
@@ -56,7 +57,11 @@ typedef struct InnerShared
 	OuterValues *values;
 	ExprContext *econtext;		/* shared with other joins: reset before use */
 	int			nscans;
-	bool		settings_stay;	/* see safe_plan.h */
+	bool		settings_stay;	/* see harmless.h */
+	bool		infallible;		/* no key may fail: rows may not be asked for */
+	uint32		serial;			/* serial of the row that was queued last */
+	int			blocks;			/* heap blocks read, and how many of them */
+	int			neighbours;		/* follow the one read before */
 	int			max_rows;		/* the most outer rows ahead */
 	int			max_reads;		/* the most reads in flight */
 	JoinCounters *counters;
@@ -80,20 +85,26 @@ extern bool InnerIndexIsKnown(PlanState *scan);
 extern int64 InnerMisses(PlanState *scan);
 
 /*
+ * How many rows can a nested loop ask of a scan on its inner side, for each
+ * outer row, at most?  PG_INT32_MAX: all rows.  child: a child of the Append
+ * node by whose way the loop comes to the scan, or its own inner child.
+ */
+extern int	InnerRowsAsked(NestLoopState *join, PlanState *child);
+
+/*
  * Create the state for looking ahead in the scan of InnerIndexScan(child), the
  * child being that of the join or of the Append node.  Return NULL, and the
- * reason in *refusal, if it cannot be known what the scan will read.  is_child:
- * the join itself gets the scan's rows.  The owner of its reads is "shared"; see
- * PageReadsWait().
+ * reason in *refusal, if it cannot be known what the scan will read.  Sets
+ * *infallible to false if that may fail.  The owner of its reads is "shared";
+ * see PageReadsWait().
  */
 extern InnerAhead *InnerAheadCreate(InnerShared *shared, PlanState *child,
-									bool is_child, const char **refusal);
+									bool *infallible, const char **refusal);
 
 /* Begin the work for a row that has been queued. */
 extern void InnerAheadBegin(InnerAhead *inner, InnerRow *row);
 
-/* Call these before and after the calls of InnerAheadAdvance() for all rows. */
-extern void InnerAheadOpen(InnerAhead *inner);
+/* Call this after the calls of InnerAheadAdvance() for all rows. */
 extern void InnerAheadClose(InnerAhead *inner);
 
 /* Do for a row what can be done now; wait: wait for the page that it needs. */
@@ -106,9 +117,18 @@ extern void InnerAheadRead(InnerAhead *inner);
 /* Are there reads that had to wait because too many were in flight? */
 extern bool InnerAheadIsBehind(const InnerAhead *inner);
 
-/* Count heap blocks read ahead since the last call; see JoinPolicyBlocks(). */
-extern void InnerAheadNeighbours(InnerAhead *inner, int *blocks,
-								 int *neighbours);
+/*
+ * The join has left the row at which it was.  The pages that were read for it
+ * and not used are counted as unused, and their reads are no longer owed.
+ */
+extern void InnerAheadPass(InnerAhead *inner);
+
+/* The join comes to a row; or it will not come to it. */
+extern void InnerAheadArrive(InnerAhead *inner, InnerRow *row);
+extern void InnerAheadForget(InnerAhead *inner, InnerRow *row);
+
+/* How many pages would InnerAheadPass() count as unused now? */
+extern int	InnerAheadLeftOver(const InnerAhead *inner);
 
 /* Call these around a step of the scan, to count what was read ahead for it. */
 extern void InnerAheadSettleBegin(InnerAhead *inner);

@@ -27,7 +27,7 @@ typedef struct InnerScan
 	PlanState  *node;
 	ExecProcNodeMtd fetch;		/* its own ExecProcNode; NULL: not replaced */
 	InnerAhead *inner;			/* NULL if it is left to the server */
-	int			number;			/* its index in the side's "made" */
+	bool		active;			/* it is in the side's "active" */
 } InnerScan;
 
 struct InnerSide
@@ -39,7 +39,10 @@ struct InnerSide
 	InnerScan **scans;			/* shared.nscans of them; NULL: not made */
 	int			nmade;
 	InnerScan **made;			/* the scans that look ahead */
-	int			next;			/* index in "made" for the next row, or -1 */
+	int			nactive;
+	InnerScan **active;			/* those with work, in the order of rows */
+	InnerParts *arrived;		/* of the row at which the join is, or NULL */
+	bool		infallible;		/* no key that is known so far can fail */
 	bool		executes;		/* scans are executed through this file */
 	bool		prunes;
 	List	   *params;			/* for pruning, besides the outer row's */
@@ -137,9 +140,12 @@ next_row(PlanState *node)
 	return slot;
 }
 
+/* A scan that could not be given back is still executed by next_row(). */
 static void
 take_scan(InnerScan *scan)
 {
+	if (scan->fetch != NULL)
+		return;
 	scan->fetch = scan->node->ExecProcNodeReal;
 	ExecSetExecProcNode(scan->node, next_row);
 }
@@ -162,20 +168,17 @@ make_scan(InnerSide *side, int i)
 	InnerScan  *scan = MemoryContextAllocZero(estate->es_query_cxt,
 											  sizeof(InnerScan));
 	int64		hits = pgBufferUsage.shared_blks_hit;
-	PlanState  *child = side->children[i];
-	bool		is_child = child == innerPlanState(side->shared.join) ||
-		side->append == innerPlanState(side->shared.join);
+	bool		infallible = true;
 	const char *refusal;
 
 	side->scans[i] = scan;
 	scan->taken = *side->taken;
 	scan->side = side;
-	scan->node = InnerIndexScan(child);
+	scan->node = InnerIndexScan(side->children[i]);
 	refusal = scan_refusal(scan->node);
 	if (refusal == NULL)
-		scan->inner = InnerAheadCreate(&side->shared, child,
-									   is_child && scan->node == child,
-									   &refusal);
+		scan->inner = InnerAheadCreate(&side->shared, side->children[i],
+									   &infallible, &refusal);
 	if (refusal == NULL &&
 		!TakenAddRole(&scan->taken, scan->node, TAKEN_AS_INNER))
 	{
@@ -187,17 +190,17 @@ make_scan(InnerSide *side, int i)
 	pgBufferUsage.shared_blks_hit -= pgBufferUsage.shared_blks_hit - hits;
 	if (scan->inner == NULL)
 		return refusal;
-	InnerAheadOpen(scan->inner);
 	if (side->executes)
 		take_scan(scan);
-	scan->number = side->nmade;
+	side->infallible &= infallible;
 	side->made[side->nmade++] = scan;
 	return NULL;
 }
 
 InnerSide *
-InnerSideCreate(Taken *taken, bool settings_stay, int max_rows, int max_reads,
-				JoinCounters *counters, const char **refusal)
+InnerSideCreate(Taken *taken, bool settings_stay, bool *infallible,
+				int max_rows, int max_reads, JoinCounters *counters,
+				const char **refusal)
 {
 	NestLoopState *join = (NestLoopState *) taken->plan_state;
 	EState	   *estate = join->js.ps.state;
@@ -207,6 +210,7 @@ InnerSideCreate(Taken *taken, bool settings_stay, int max_rows, int max_reads,
 
 	*refusal = NULL;
 	side->taken = taken;
+	side->infallible = *infallible;
 	side->children = palloc_object(PlanState *);
 	*side->children = innerPlanState(join);
 	if (InnerSideIsAppend(join))
@@ -220,6 +224,7 @@ InnerSideCreate(Taken *taken, bool settings_stay, int max_rows, int max_reads,
 	}
 	side->scans = palloc0_array(InnerScan *, n);
 	side->made = palloc_array(InnerScan *, n);
+	side->active = palloc_array(InnerScan *, n);
 	if (taken->query->econtext == NULL)
 		taken->query->econtext = CreateExprContext(estate);
 	side->shared = (InnerShared) {.join = join,
@@ -230,12 +235,19 @@ InnerSideCreate(Taken *taken, bool settings_stay, int max_rows, int max_reads,
 								  .max_rows = max_rows,
 								  .max_reads = max_reads,
 								  .counters = counters};
+
+	/* if it may be left at one of them, the next ones may not be come to */
+	side->shared.infallible = side->append != NULL &&
+		InnerRowsAsked(join, side->children[0]) < PG_INT32_MAX;
 	if (side->prunes &&
-		!PruningIsSafe(side->append, settings_stay, &side->params))
+		!PruningIsHarmless(side->append, settings_stay, &side->infallible,
+						   &side->params))
 		*refusal = "a partition is found by no plain value";
 	else
 		for (int i = 0; i < n && side->nmade == 0; i++)
 			*refusal = make_scan(side, i);
+	*infallible = side->infallible;
+	side->shared.infallible |= side->infallible;
 	(void) OuterValuesRemove(side->shared.values, &side->params);
 	MemoryContextSwitchTo(old);
 	return *refusal == NULL ? side : NULL;
@@ -289,26 +301,46 @@ InnerSideReads(const InnerParts *parts)
 	return reads;
 }
 
+/* The scan that does a part of what is done for a row. */
+static inline InnerAhead *
+inner_of(const InnerSide *side, const InnerPart *part)
+{
+	return side->scans[part->scan]->inner;
+}
+
 void
-InnerSideForget(InnerParts *parts)
+InnerSidePass(InnerSide *side)
+{
+	for (int i = 0; side->arrived != NULL && i < side->arrived->n; i++)
+		InnerAheadPass(inner_of(side, &side->arrived->parts[i]));
+	side->arrived = NULL;
+}
+
+void
+InnerSideArrive(InnerSide *side, InnerParts *parts)
 {
 	for (int i = 0; i < parts->n; i++)
-		parts->parts[i].row.serial = 0;
+		InnerAheadArrive(inner_of(side, &parts->parts[i]),
+						 &parts->parts[i].row);
+	side->arrived = parts;
 }
 
 void
-InnerSideOpen(InnerSide *side)
+InnerSideForget(InnerSide *side, InnerParts *parts)
 {
-	side->next = -1;
-	for (int i = 0; i < side->nmade; i++)
-		InnerAheadOpen(side->made[i]->inner);
+	for (int i = 0; i < parts->n; i++)
+		InnerAheadForget(inner_of(side, &parts->parts[i]),
+						 &parts->parts[i].row);
 }
 
-void
-InnerSideClose(InnerSide *side)
+int
+InnerSideLeftOver(const InnerSide *side)
 {
-	for (int i = 0; i < side->nmade; i++)
-		InnerAheadClose(side->made[i]->inner);
+	int			left = 0;
+
+	for (int i = 0; side->arrived != NULL && i < side->arrived->n; i++)
+		left += InnerAheadLeftOver(inner_of(side, &side->arrived->parts[i]));
+	return left;
 }
 
 /* The children that a row selects, allocated in side->mcxt. */
@@ -378,8 +410,11 @@ InnerSideAdvance(InnerSide *side, InnerParts *parts, TupleTableSlot *slot,
 		InnerPart  *part = &parts->parts[i];
 		InnerScan  *scan = side->scans[part->scan];
 
-		if (side->next < 0 && part->row.stage != INNER_DONE)
-			side->next = scan->number;
+		if (part->row.stage == INNER_DONE)
+			continue;
+		if (!scan->active)
+			side->active[side->nactive++] = scan;
+		scan->active = true;
 		InnerAheadAdvance(scan->inner, &part->row, slot, wait);
 	}
 }
@@ -387,21 +422,26 @@ InnerSideAdvance(InnerSide *side, InnerParts *parts, TupleTableSlot *slot,
 void
 InnerSideRead(InnerSide *side)
 {
-	int			next = Max(0, side->next);
+	int			n = 0;
 
 	/* what is needed first is read first, if not all can be in flight */
-	for (int i = 0; i < side->nmade; i++)
-		InnerAheadRead(side->made[(next + i) % side->nmade]->inner);
-	side->next = -1;
+	for (int i = 0; i < side->nactive; i++)
+	{
+		InnerScan  *scan = side->active[i];
+
+		InnerAheadRead(scan->inner);
+		InnerAheadClose(scan->inner);
+		scan->active = InnerAheadIsBehind(scan->inner);
+		if (scan->active)
+			side->active[n++] = scan;
+	}
+	side->nactive = n;
 }
 
 bool
 InnerSideIsBehind(InnerSide *side)
 {
-	for (int i = 0; i < side->nmade; i++)
-		if (InnerAheadIsBehind(side->made[i]->inner))
-			return true;
-	return false;
+	return side->nactive > 0;
 }
 
 bool
@@ -421,16 +461,11 @@ InnerSideHasRoom(InnerSide *side)
 void
 InnerSideNeighbours(InnerSide *side, int *blocks, int *neighbours)
 {
-	*blocks = *neighbours = 0;
-	for (int i = 0; i < side->nmade; i++)
-	{
-		int			b,
-					n;
+	bool		kernel = LookaheadAdviceIsUseful();
 
-		InnerAheadNeighbours(side->made[i]->inner, &b, &n);
-		*blocks += b;
-		*neighbours += n;
-	}
+	*blocks = kernel ? side->shared.blocks : 0;
+	*neighbours = kernel ? side->shared.neighbours : 0;
+	side->shared.blocks = side->shared.neighbours = 0;
 }
 
 void

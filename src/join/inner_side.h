@@ -56,12 +56,14 @@ extern bool InnerSideIsAppend(NestLoopState *join);
 
 /*
  * Create the inner side's state.  Return NULL, and the reason in *refusal, if
- * it cannot be known what is read for a row.  settings_stay: see safe_plan.h.
- * max_rows: the most outer rows ahead.  max_reads: the most reads in flight.
+ * it cannot be known what is read for a row.  settings_stay: see harmless.h.
+ * infallible: may there be rows ahead that the query may not ask for?  It is
+ * set to false if keys cannot be computed for these.  max_rows: the most outer
+ * rows ahead.  max_reads: the most reads in flight.
  */
 extern InnerSide *InnerSideCreate(Taken *taken, bool settings_stay,
-								  int max_rows, int max_reads,
-								  JoinCounters *counters,
+								  bool *infallible, int max_rows,
+								  int max_reads, JoinCounters *counters,
 								  const char **refusal);
 
 /* Execute the scans through inner_side.c from now on, or no longer. */
@@ -77,12 +79,11 @@ extern void InnerSideBegin(InnerSide *side, InnerParts *parts);
 /* Return the number of pages that were read for a row. */
 extern int	InnerSideReads(const InnerParts *parts);
 
-/* Forget a row, which the join has come to or will not ask for. */
-extern void InnerSideForget(InnerParts *parts);
-
 /* These do for all scans what the functions of inner_ahead.h do for one. */
-extern void InnerSideOpen(InnerSide *side);
-extern void InnerSideClose(InnerSide *side);
+extern void InnerSidePass(InnerSide *side);
+extern void InnerSideArrive(InnerSide *side, InnerParts *parts);
+extern void InnerSideForget(InnerSide *side, InnerParts *parts);
+extern int	InnerSideLeftOver(const InnerSide *side);
 extern void InnerSideAdvance(InnerSide *side, InnerParts *parts,
 							 TupleTableSlot *slot, bool wait);
 extern void InnerSideRead(InnerSide *side);
@@ -91,6 +92,7 @@ extern bool InnerSideIsBehind(InnerSide *side);
 /* Are a quarter of the reads that may be in flight free to be started? */
 extern bool InnerSideHasRoom(InnerSide *side);
 
+/* Count heap blocks read ahead since the last call; see JoinPolicyBlocks(). */
 extern void InnerSideNeighbours(InnerSide *side, int *blocks, int *neighbours);
 
 /* Wait for its reads in flight. */

@@ -38,6 +38,8 @@ typedef struct JoinNode
 	InnerSide  *inner;
 	RowsAhead  *rows;
 	List	   *params;			/* parameters that the outer side uses */
+	bool		infallible;		/* rows may be ahead that are not certain */
+	bool		search_stopped;	/* none of these is near */
 
 	bool		watching;		/* rescans of the outer child are noticed */
 	bool		begun_again;	/* the outer child was rescanned */

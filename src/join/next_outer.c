@@ -9,6 +9,10 @@
  * Where rows are fetched ahead, the policy says how many; a LIMIT or a FETCH,
  * the number of rows handed out so far, and memory bound that.
  *
+ * One question comes first: will the query certainly ask for the row?  Then the
+ * outer side need only be harmless (harmless.h).  If it may be left before, the
+ * row is fetched only if that cannot fail (infallible.h) and needs no search.
+ *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
@@ -19,8 +23,9 @@
 #include "exec/settings.h"
 #include "executor/executor.h"
 #include "executor/instrument.h"
+#include "join/harmless.h"
+#include "join/infallible.h"
 #include "join/join_node.h"
-#include "join/safe_plan.h"
 #include "miscadmin.h"
 #include "utils/rel.h"
 #include "utils/spccache.h"
@@ -34,6 +39,13 @@
 /* The most rows ahead before the first one has been handed out. */
 #define FIRST_ROWS 2
 
+/*
+ * Of rows that may never be asked for, one in so many of those handed out may
+ * be ahead, each found among so many entries of an index.
+ */
+#define UNCERTAIN_PART 4
+#define UNCERTAIN_STEPS 16
+
 /* Fetch so many at a time, so that their reads are started together. */
 #define ROWS_PER_FILL 16
 
@@ -43,6 +55,30 @@
 
 /* What is kept for each row ahead besides, and stays when it is handed out. */
 #define BYTES_PER_PLACE 1024
+
+/* Does the join take one row at most for each outer row? */
+static bool
+is_single(const JoinNode *node)
+{
+	const JoinState *join = &((NestLoopState *) node->taken.plan_state)->js;
+
+	return join->single_match || join->jointype == JOIN_ANTI;
+}
+
+/*
+ * How many outer rows after the next one will certainly be asked for, or up to
+ * the last one?  A join that returns one row at most for each of them needs as
+ * many as it is to return, at least.
+ */
+static int64
+rows_certain(const JoinNode *node)
+{
+	int64		certain = RowsCertain(&node->taken);
+
+	if (certain == PG_INT64_MAX)
+		return MAX_ROWS;
+	return is_single(node) ? Max(0, certain - 1) : 0;
+}
 
 /* Create the join's state; return the reason why it must not look ahead. */
 static const char *
@@ -56,6 +92,7 @@ refusal_of(JoinNode *node)
 	int			rows = lookahead_max_distance >= 0 ? lookahead_max_distance :
 		2 * reads;
 	bool		settings_stay = SettingsStay(node->taken.query);
+	PlanState  *outer = outerPlanState(join);
 	int64		bytes;
 	const char *refusal;
 
@@ -63,14 +100,19 @@ refusal_of(JoinNode *node)
 		return "effective_io_concurrency is 0";
 	if (IsolationIsSerializable())
 		return "transaction is serializable";
-	refusal = SafePlanRefusal(outerPlanState(join), settings_stay,
-							  &node->params);
+	refusal = HarmlessPlanRefusal(outer, settings_stay, &node->params);
 	if (refusal != NULL)
 		return refusal;
+	node->infallible = ReturnsInfallibly(outer);
+	if (!node->infallible &&
+		(node->taken.bounds.may_stop ||
+		 (!is_single(node) && rows_certain(node) == 0)))
+		return "the query may not ask for all outer rows";
 	rows = Max(1, Min(rows, MAX_ROWS));
 	bytes = TakenGrant(node->taken.query, rows * BYTES_PER_ROW, LEAST_BYTES);
 	rows = Min(rows, bytes / BYTES_PER_PLACE);
-	node->inner = InnerSideCreate(&node->taken, settings_stay, rows, reads,
+	node->inner = InnerSideCreate(&node->taken, settings_stay,
+								  &node->infallible, rows, reads,
 								  &node->counters, &refusal);
 	if (node->inner == NULL)
 		return refusal;
@@ -116,13 +158,18 @@ JoinCounters
 JoinTell(const JoinNode *node)
 {
 	JoinCounters counters = node->counters;
-	int			unused = node->rows == NULL ? 0 : RowsAheadSize(node->rows);
+	int			unused;
+
+	if (node->rows == NULL)
+		return counters;
 
 	/* nobody will ask for the rows that are still ahead */
+	unused = RowsAheadSize(node->rows);
 	counters.rows_unused += unused;
 	for (int i = 0; i < unused; i++)
 		counters.blocks_unused +=
 			InnerSideReads(&RowsAheadAt(node->rows, i)->inner);
+	counters.blocks_unused += InnerSideLeftOver(node->inner);
 	return counters;
 }
 
@@ -132,10 +179,11 @@ forget_rows(JoinNode *node)
 {
 	int			unused = RowsAheadSize(node->rows);
 
-	node->counters = JoinTell(node);
+	node->counters.rows_unused += unused;
 	node->left_early |= unused > 0 || node->outer_ended;
+	InnerSidePass(node->inner);
 	for (int i = 0; i < unused; i++)
-		InnerSideForget(&RowsAheadAt(node->rows, i)->inner);
+		InnerSideForget(node->inner, &RowsAheadAt(node->rows, i)->inner);
 	RowsAheadForget(node->rows);
 	JoinPolicyBegunAgain(&node->policy, (int) Min(node->handed_out, INT_MAX),
 						 unused);
@@ -174,35 +222,51 @@ note_returned(JoinNode *node)
 }
 
 /*
- * How many more rows will the outer side return without a search that the query
- * might do without?  Where a filter or a join has to find them, and the query
- * may end before it asks for them, to look for one more might mean to scan the
- * rest of a table.  Where it is known how many rows the join is to return, as
- * many outer rows are needed as it takes if each returns the most that one has
- * returned so far; none, before any has.  Else the estimate of the planner
- * counts, and what has been asked for; none, if the join has been left with
- * rows ahead and begun again.
+ * How many more outer rows are likely to be asked for, though that is not
+ * certain?  Where it is known how many rows the join is to return at most, as
+ * many as it takes if each returns the most that one has returned so far; none,
+ * before any has.  Else the estimate of the planner counts, and what has been
+ * asked for; none, if the join has been left with rows ahead and begun again.
  */
 static int64
-rows_expected(JoinNode *node)
+rows_likely(JoinNode *node)
 {
 	const Plan *outer = outerPlan(node->taken.plan_state->plan);
 	int64		wanted;
 
-	if (!MayEndEarly(&node->taken) ||
-		(outer->qual == NIL && (IsA(outer, SeqScan) || IsA(outer, IndexScan) ||
-								IsA(outer, IndexOnlyScan) ||
-								IsA(outer, FunctionScan) ||
-								IsA(outer, WorkTableScan))))
-		return MAX_ROWS;
+	if (!node->infallible)
+		return 0;
 	wanted = RowsWanted(&node->taken);
 	if (wanted < PG_INT64_MAX)
 		return node->most_returned == 0 ? 0 :
 			wanted / node->most_returned - 1;
 	if (node->left_early)
 		return 0;
-	return (int64) Min((double) (node->handed_out / 8),
+	return (int64) Min((double) (node->handed_out / UNCERTAIN_PART),
 					   outer->plan_rows - 1 - node->handed_out);
+}
+
+/*
+ * Fetch an outer row that is wanted ahead, if it will certainly be asked for or
+ * if that needs no search.  Sets *more to false if there is none to be had, for
+ * now.
+ */
+static TupleTableSlot *
+fetch_ahead(JoinNode *node, PlanState *outer, bool certain, bool *more)
+{
+	bool		has_stopped;
+	TupleTableSlot *slot;
+
+	*more = certain || (!node->search_stopped && NextRowIsKnown(outer));
+	if (*more)
+		return node->fetch(outer);
+	if (node->search_stopped ||
+		(!IsA(outer, IndexScanState) && !IsA(outer, IndexOnlyScanState)))
+		return NULL;
+	slot = TakenFetchNear(outer, node->fetch, UNCERTAIN_STEPS, &has_stopped);
+	node->search_stopped = has_stopped;
+	*more = !has_stopped;
+	return slot;
 }
 
 /* Have all parameters of the outer side been computed? */
@@ -228,7 +292,7 @@ rows_wanted_ahead(JoinNode *node)
 	if (node->policy.mode != JOIN_AHEAD || !params_are_known(node))
 		return 0;
 	rows = Min(rows, (int64) node->handed_out + FIRST_ROWS);
-	rows = Min(rows, Max(0, rows_expected(node)));
+	rows = Min(rows, Max(rows_certain(node), rows_likely(node)));
 	return (int) Min(rows, rows_needed(node));
 }
 
@@ -240,7 +304,6 @@ read_ahead(JoinNode *node)
 	int			blocks,
 				neighbours;
 
-	InnerSideOpen(node->inner);
 	for (int pass = 0; pass < 2; pass++)
 	{
 		/* row 0 is handed out next, and reads its pages by itself */
@@ -253,7 +316,6 @@ read_ahead(JoinNode *node)
 		}
 		InnerSideRead(node->inner);
 	}
-	InnerSideClose(node->inner);
 	InnerSideNeighbours(node->inner, &blocks, &neighbours);
 	JoinPolicyBlocks(&node->policy, blocks, neighbours);
 }
@@ -285,18 +347,25 @@ fill(JoinNode *node, PlanState *outer)
 	bool		ending = node->policy.mode == JOIN_ENDING;
 	int			wanted = rows_wanted_ahead(node);
 	int			size = RowsAheadSize(node->rows);
+	int64		certain;
 
 	if (size > 0 && !is_time_to_fill(node, size, wanted))
 		return;
+	certain = rows_certain(node);
 	while (!ending && !node->outer_ended &&
 		   (size = RowsAheadSize(node->rows)) < wanted + 1 &&
 		   RowsAheadHasRoom(node->rows))
 	{
 		TupleTableSlot *slot;
 		RowAhead   *row;
+		bool		more;
 
 		CHECK_FOR_INTERRUPTS();
-		slot = node->fetch(outer);
+		if (size == 0)
+			node->search_stopped = false;	/* the server searches itself */
+		slot = fetch_ahead(node, outer, size <= certain, &more);
+		if (!more)
+			break;
 		if (TupIsNull(slot))
 		{
 			node->outer_ended = true;
@@ -328,7 +397,7 @@ next_of_ring(JoinNode *node, PlanState *outer, bool *known)
 	if (node->begun_again)
 	{
 		forget_rows(node);
-		node->begun_again = false;
+		node->begun_again = node->search_stopped = false;
 		node->handed_out = 0;
 	}
 	if (!node->watching)
@@ -351,7 +420,8 @@ next_of_ring(JoinNode *node, PlanState *outer, bool *known)
 		return NULL;
 	}
 	row = RowsAheadNext(node->rows);
-	InnerSideForget(&row->inner);
+	InnerSidePass(node->inner);
+	InnerSideArrive(node->inner, &row->inner);
 	node->rows_of_ring++;
 	node->size_sum += RowsAheadSize(node->rows);
 	return row->slot;
@@ -426,7 +496,7 @@ next_row(JoinNode *node, PlanState *outer)
 
 	if (node->handed_out > 0)
 		tell_policy(node);
-	if (MayEndEarly(&node->taken))
+	if (RowsCertain(&node->taken) < PG_INT64_MAX)
 		note_returned(node);
 	if (node->policy.mode >= JOIN_AHEAD && open_rows(node))
 	{

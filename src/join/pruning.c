@@ -11,8 +11,9 @@
 #include "compat.h"
 #include "executor/execPartition.h"
 #include "index/key_type.h"
+#include "join/harmless.h"
+#include "join/infallible.h"
 #include "join/pruning.h"
-#include "join/safe_plan.h"
 
 int
 AppendChildren(PlanState *node, PlanState ***children)
@@ -60,8 +61,8 @@ is_plain(Oid function)
 }
 
 static bool
-is_safe_step(const PartitionPruneStep *step, bool settings_stay,
-			 List **params)
+is_harmless_step(const PartitionPruneStep *step, bool settings_stay,
+				 bool *infallible, List **params)
 {
 	const PartitionPruneStepOp *op;
 	ListCell   *lc;
@@ -74,20 +75,16 @@ is_safe_step(const PartitionPruneStep *step, bool settings_stay,
 			return false;
 	foreach(lc, op->exprs)
 	{
-		List	   *used = NIL;
-		bool		may_fail = false;
-
-		/* what uses no parameter was computed when the query started */
-		if (!SafeExpression(lfirst(lc), settings_stay, &used, &may_fail) ||
-			(may_fail && used != NIL))
+		if (!HarmlessExpression(lfirst(lc), settings_stay, params))
 			return false;
-		*params = list_concat_unique_int(*params, used);
+		*infallible &= IsInfallible(lfirst(lc));
 	}
 	return true;
 }
 
 bool
-PruningIsSafe(PlanState *append, bool settings_stay, List **params)
+PruningIsHarmless(PlanState *append, bool settings_stay, bool *infallible,
+				  List **params)
 {
 	const PartitionPruneState *state = prune_state(append);
 	ListCell   *lc;
@@ -98,7 +95,8 @@ PruningIsSafe(PlanState *append, bool settings_stay, List **params)
 
 		for (int j = 0; j < tree->num_partrelprunedata; j++)
 			foreach(lc, tree->partrelprunedata[j].exec_pruning_steps)
-				if (!is_safe_step(lfirst(lc), settings_stay, params))
+				if (!is_harmless_step(lfirst(lc), settings_stay, infallible,
+									  params))
 					return false;
 	}
 	return true;

@@ -23,12 +23,12 @@ extern bool PruningIsDone(PlanState *append);
 
 /*
  * Can that pruning be done for an outer row that is ahead, without any other
- * effect, and without an error that depends on a value?  The numbers of the
+ * effect?  Sets *infallible to false if it may fail.  The numbers of the
  * executor's parameters that it uses are added to a list, as by
- * SafeExpression().
+ * HarmlessExpression().
  */
-extern bool PruningIsSafe(PlanState *append, bool settings_stay,
-						  List **params);
+extern bool PruningIsHarmless(PlanState *append, bool settings_stay,
+							  bool *infallible, List **params);
 
 /*
  * The numbers of the children that are left, in the caller's memory; of an

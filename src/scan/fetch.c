@@ -16,7 +16,6 @@
 
 #include "access/genam.h"
 #include "access/nbtree.h"
-#include "access/parallel.h"
 #include "access/visibilitymap.h"
 #include "compat.h"
 #include "exec/rows_wanted.h"
@@ -106,9 +105,7 @@ may_be_left(const ScanNode *node)
 {
 	if (RowsWanted(&node->taken) < PG_INT64_MAX)
 		return false;			/* it is known where */
-
-	/* what the leader does with a parallel worker's rows is not known here */
-	return MayEndEarly(&node->taken) || IsParallelWorker();
+	return RowsCertain(&node->taken) < PG_INT64_MAX;
 }
 
 /* Drop the window if the policy has decided to look ahead no longer. */
@@ -226,6 +223,14 @@ ScanStep(ScanNode *node, IndexScanDesc scan, ScanDirection direction)
 	int64		reads = *node->reads;
 	bool		found;
 
+	/* what lies beyond the page, and how far, is not known */
+	if (unlikely(node->taken.steps_left > 0) &&
+		(scan->parallel_scan != NULL || --node->taken.steps_left == 0 ||
+		 entries_left(scan, direction) <= 0))
+	{
+		node->taken.has_stopped = true;
+		return false;
+	}
 	if (scan->parallel_scan != NULL)
 	{
 		/* other processes take the leaf pages that follow */
@@ -238,7 +243,7 @@ ScanStep(ScanNode *node, IndexScanDesc scan, ScanDirection direction)
 		found = index_getnext_tid(scan, direction) != NULL;
 	if (unlikely(!active && *node->reads != reads))
 		leaf_was_read(node, scan);
-	node->step_at = found ?
+	node->step_at = found && node->taken.steps_left == 0 ?
 		node->returned + 1 + entries_left(scan, direction) : 0;
 	return found;
 }

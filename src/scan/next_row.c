@@ -41,7 +41,8 @@ next_entry(ScanNode *node, IndexScanDesc scan, ScanDirection direction)
 		node->returned++;
 		return true;
 	}
-	ScanFinish(node);
+	if (!node->taken.has_stopped)
+		ScanFinish(node);
 	return false;
 }
 
@@ -117,6 +118,8 @@ index_next(ScanNode *node, IndexScanState *state)
 		}
 		return slot;
 	}
+	if (node->taken.has_stopped)
+		return NULL;			/* the slot tells that it goes on */
 	state->iss_ReachedEnd = true;
 	return ExecClearTuple(slot);
 }
@@ -221,7 +224,7 @@ index_only_next(ScanNode *node, IndexOnlyScanState *state)
 							  state->ss.ps.state->es_snapshot);
 		return slot;
 	}
-	return ExecClearTuple(slot);
+	return node->taken.has_stopped ? NULL : ExecClearTuple(slot);
 }
 
 /* Reset a memory context; the inlined tests save most rows the call. */

@@ -129,6 +129,21 @@ begin(Taken *taken)
 	ScanStatsServed++;
 }
 
+/*
+ * The next entries of a btree scan, up to the end of its leaf page, are looked
+ * at by ScanStep(), one by one.
+ */
+static bool
+bound_search(Taken *taken)
+{
+	ScanNode   *node = (ScanNode *) taken;
+
+	if (node->step_at == PG_UINT64_MAX)
+		return false;
+	node->step_at = 0;
+	return true;
+}
+
 static void
 end(Taken *taken, bool wait)
 {
@@ -276,6 +291,7 @@ static const Taker taker = {
 	.serves = serves,
 	.begin = begin,
 	.end = end,
+	.bound_search = bound_search,
 	.explain = EXPLAIN_SCAN,
 };
 

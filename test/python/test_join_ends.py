@@ -64,10 +64,12 @@ def lines(conn: Connection, query: str) -> list[str]:
 
 REASONS = {
     "SELECT nextval('s'), o.k FROM o JOIN i ON i.k = o.k": None,
-    "SELECT * FROM (SELECT nextval('s'), k FROM o OFFSET 0) AS o JOIN i ON i.k = o.k": "outer side may fail or have side effects",
-    "SELECT * FROM o JOIN i ON i.k = o.k WHERE 10 / (o.r + 1) > 3": "outer side may fail or have side effects",
+    "SELECT * FROM (SELECT nextval('s'), k FROM o OFFSET 0) AS o JOIN i ON i.k = o.k": "outer side may have side effects",
+    "SELECT * FROM o JOIN i ON i.k = o.k WHERE 10 / (o.r + 1) > 3": None,
+    "SELECT * FROM o JOIN i ON i.r = o.r WHERE 10 / (o.r + 1) > 3 LIMIT 1000": "the query may not ask for all outer rows",
+    "SELECT * FROM o JOIN i ON i.k = length(format('%s', o.id))": "a key of the inner scan is no plain value",
     "SELECT * FROM o JOIN i ON i.k = o.k WHERE o.t LIKE 't1%' AND o.r IN (1, 2)": None,
-    "SELECT * FROM o JOIN i ON i.k = o.k + 1": "a key of the inner scan is no plain value",
+    "SELECT * FROM o JOIN i ON i.k = o.k + 1": None,
     "SELECT * FROM o JOIN i ON i.k = o.k::bigint": None,
     "SELECT * FROM (SELECT * FROM o FOR UPDATE) AS o JOIN i ON i.k = o.k": "outer side locks rows",
     "WITH w AS (UPDATE o SET r = r RETURNING k) SELECT * FROM w JOIN i ON i.k = w.k": "outer side changes data",
@@ -123,7 +125,7 @@ def test_a_join_that_is_begun_again(joined: Connection) -> None:
         same(joined, f"SELECT g, (SELECT t.id FROM ({inner} LIMIT 1) AS t) FROM {outer} AS s(g)")
         same(joined, f"SELECT g, EXISTS ({inner} OFFSET 0) FROM {outer} AS s(g)")
     after = fetch_row(joined, unused)
-    assert before and after and after[0] > before[0] + 100
+    assert before and after and after[0] > before[0]
     run(joined, "DROP TABLE by_r", "RESET enable_seqscan", "RESET enable_bitmapscan")
 
 
