@@ -340,16 +340,16 @@ def test_no_error_ahead_of_time(joins: dict[str, JoinSide], name: str, limit: st
 CERTAIN = {
     "EXISTS": "SELECT EXISTS ({} OFFSET 12)",
     "ANY": "SELECT 0 < ANY ({} OFFSET 12)",
-    "a LIMIT of many": "SELECT count(*) FROM ({} LIMIT 13) AS q",
+    "a LIMIT": "SELECT count(*) FROM ({} LIMIT 13) AS q",
     "a semijoin": "SELECT n FROM generate_series(1, 2) AS n WHERE EXISTS ({} OFFSET 12)",
     "a hash join without inner rows": "SELECT q.x FROM ({} OFFSET 0) AS q (x) JOIN (SELECT n FROM generate_series(1, 2) AS n WHERE n > 5 AND n < 7 OFFSET 0) AS e ON e.n = q.x",
     "a merge join": "SELECT q.x FROM (SELECT n FROM generate_series(1, 3) AS n ORDER BY n OFFSET 0) AS e JOIN ({} ORDER BY o.id OFFSET 0) AS q (x) ON e.n = q.x",
 }  # fmt: skip
 UNCERTAIN = {
-    "outer filter": "SELECT o.id FROM o JOIN i2 ON i2.m = o.m WHERE 1 / (o.id - {fails}) < 9",
-    "key": "SELECT o.id FROM o JOIN i2 ON i2.m = o.m + 0 / (o.id - {fails})",
-    "scalar subquery": "SELECT q.id FROM (SELECT id, m, (SELECT d FROM (VALUES (1), (2)) AS v (d) WHERE o.id >= {fails}) AS d FROM o OFFSET 0) q"
-    " JOIN i2 ON i2.m = q.m + coalesce(q.d, 0) - coalesce(q.d, 0)",
+    "outer filter": "SELECT o.id FROM o JOIN i2 ON i2.k = o.k WHERE 1 / (o.id - {fails}) < 9",
+    "key": "SELECT o.id FROM o JOIN i2 ON i2.k = o.k + 0 / (o.id - {fails})",
+    "scalar subquery": "SELECT q.id FROM (SELECT id, k, (SELECT d FROM (VALUES (1), (2)) AS v (d) WHERE o.id >= {fails}) AS d FROM o OFFSET 0) q"
+    " JOIN i2 ON i2.k = q.k + coalesce(q.d, 0) - coalesce(q.d, 0)",
 }  # fmt: skip
 
 
