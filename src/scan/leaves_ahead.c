@@ -239,14 +239,18 @@ LeavesAheadTell(const LeavesAhead *leaves)
 }
 
 void
-LeavesAheadEnd(LeavesAhead *leaves, bool wait)
+LeavesAheadEnd(const LeavesAhead *leaves)
 {
 	ScanCounters counters = LeavesAheadTell(leaves);
 
-	if (wait)
-		(void) PageReadsWait(leaves->policy, true);
 	if (counters.leaf_reads > 0)
 		ScanStatsAdd(&counters);
+}
+
+void
+LeavesAheadWait(const LeavesAhead *leaves)
+{
+	(void) PageReadsWait(leaves->policy, true);
 }
 
 /* Where in the queue is a page?  -1 if it is not there. */
