@@ -105,8 +105,8 @@ is_alive(int pid, ProcNumber procno)
 
 /*
  * A slot of our own, or NULL.  Where all are taken, one of a process that is
- * gone will do.  Its process ID alone must tell that: whoever has just taken the
- * slot has not yet said where its place is.
+ * gone will do.  Its process ID alone must tell that: whoever has just taken
+ * the slot has not yet said where its place is.
  */
 static ProgressSlot *
 take_slot(ProgressSlot *slots)

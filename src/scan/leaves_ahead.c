@@ -127,7 +127,6 @@ LeavesAheadCreate(const Taken *taken, Relation index, bool runs_to_end)
 	leaves->policy = &leaves->own_policy;
 	LeafPolicyInit(leaves->policy, lookahead_debug_force,
 				   (io_direct_flags & IO_DIRECT_DATA) != 0, runs_to_end);
-	ScanStatsAttach();
 	return leaves;
 }
 
@@ -629,6 +628,7 @@ start_reads(LeavesAhead *leaves, int n)
 		if (!list->leaves[i].is_probe)
 			sorted[nsorted++] = &list->leaves[i];
 	qsort(sorted, nsorted, sizeof(Leaf *), compare_leaves);
+	ScanStatsAttach();			/* to count them at the end */
 
 	/* an error in between leaves batch mode at the end of the transaction */
 	if (background)
