@@ -21,6 +21,8 @@ JOIN_ENDS = "test/python/test_join_ends.py::"
 NO_HARM = "test/python/test_no_harm.py::"
 WALKS = "test/python/test_policy.py::test_walks"
 JOIN_SIDES = "test/python/test_join_sides.py::"
+INTERRUPTS = "test/python/test_interrupts.py::test_interrupted"
+LOCK_WAITS = "test/python/test_lock_waits.py::test_lock"
 
 
 @dataclass(frozen=True)
@@ -362,6 +364,81 @@ MUTATIONS = [
         "A query whose EState has the address of one that is gone finds what was kept for the other, in memory that"
         " is gone. It has ended, so nothing is executed for it; that it is read, only valgrind would show.",
     ),
+    Mutation(
+        "wait between two ends",
+        "src/exec/taken.c",
+        "taken->taker->end(taken);",
+        "taken->taker->end(taken), taken->taker->wait(taken);",
+        (INTERRUPTS + "[end, loop-cancel]",),
+        "An interrupt of the wait leaves nodes in lists of the process while their memory goes.",
+    ),
+    Mutation(
+        "no wait at the end",
+        "src/exec/takeover.c",
+        "\t\tTakenQueryWait(query);\n",
+        "",
+        (INTERRUPTS + "[end, loop-cancel]",),
+        "A process that goes on to other things, or is idle, keeps buffers in flight.",
+    ),
+    Mutation(
+        "bitmap scans are not unlinked",
+        "src/scan/bitmap_scan.c",
+        "\tdlist_delete(&node->link);\n",
+        "",
+        (INTERRUPTS + "[end, loop-cancel]",),
+        "The list of bitmap scans leads into memory that is gone.",
+    ),
+    Mutation(
+        "heap blocks are not submitted",
+        "src/stream/window.c",
+        "\tif (background)\n\t\tLookaheadExitBatch();\n",
+        "",
+        (LOCK_WAITS + "[worker-FOR UPDATE]",),
+        "A session waits for a lock whose holder waits for what it has not submitted.",
+    ),
+    Mutation(
+        "leaf pages are not submitted",
+        "src/scan/leaves_ahead.c",
+        "\tif (background)\n\t\tLookaheadExitBatch();\n",
+        "",
+        (LOCK_WAITS + "[worker-function above an index-only scan]",),
+        "A session waits for a lock whose holder waits for what it has not submitted.",
+    ),
+    Mutation(
+        "pages of a join are not submitted",
+        "src/join/inner_ahead.c",
+        "\tif (PageReadsInBackground(inner->index))\n\t\tLookaheadExitBatch();\n",
+        "",
+        (LOCK_WAITS + "[worker-FOR UPDATE of a join]",),
+        "A session waits for a lock whose holder waits for what it has not submitted.",
+    ),
+    Mutation(
+        "list of reads without an end",
+        "src/stream/page_read.c",
+        "\t\tmake_room();\n",
+        "",
+        (),
+        "A read beyond the last place of the list overwrites what lies behind it. The server itself allows one process"
+        " no more reads of its own than the list has places; on 18, only a list with fewer places is ever full.",
+    ),
+    Mutation(
+        "wait for what is only gathered",
+        "src/stream/page_read.c",
+        "\tLookaheadSubmit();\n",
+        "",
+        (),
+        "The server panics if a process waits for a read of its own that it has not submitted. That the list of reads"
+        " is full in the midst of a batch, the embedded server cannot be brought to.",
+    ),
+    Mutation(
+        "slot of a living process",
+        "src/observe/progress.c",
+        "BackendPidGetProc(owner) == NULL &&",
+        "!is_alive(owner, slots[i].procno) &&",
+        (),
+        "With all slots taken, one is taken from a process in the moment between its taking it and its telling its"
+        " place: a few instructions, in which no test can hold it.",
+    ),
     # Counters
     Mutation(
         "hits ahead are counted",
@@ -407,7 +484,7 @@ MUTATIONS = [
     Mutation(
         "failed queries are not counted",
         "src/exec/taken.c",
-        "\tTakenQueryEnd(query, false);\n",
+        "\tTakenQueryEnd(query);\n",
         "",
         (COUNTERS + "test_failed_queries_are_counted",),
         "A query that fails is counted when its memory goes.",
