@@ -1,7 +1,7 @@
 """A database whose owner, who is no superuser, lies in wait for whoever asks it with more rights.
 
-All that his code does is to write a line into the server's log, which no rollback undoes, and to raise an error.
-``untouched`` asserts that it never ran."""
+All that his code does is to write a line into the server's log, which no rollback undoes, and to raise an
+error.  ``untouched`` asserts that it never ran."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ WHERE relnamespace = 'pg_catalog'::regnamespace AND relkind IN ('r', 'v')
 """
 _TYPES = """
 SELECT format('CREATE DOMAIN public.%I AS pg_catalog.%I CHECK (trap.spring() IS NULL)', typname, typname)
-FROM pg_catalog.pg_type WHERE typnamespace = 'pg_catalog'::regnamespace AND typtype = 'b' AND typcategory <> 'A'
+FROM pg_catalog.pg_type
+WHERE typnamespace = 'pg_catalog'::regnamespace AND typtype = 'b' AND typcategory <> 'A'
 """
 _SPRING = f"""
 CREATE FUNCTION trap.spring() RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$

@@ -211,6 +211,13 @@ def test_bench_does_not_take_a_schema_of_the_tenant_for_its_own(server: Cluster)
     assert done.returncode == 2 and "not of our making" in done.stderr.splitlines()[-1]
 
 
+def test_profile(server: Cluster, tmp_path: Path) -> None:
+    """The library is not built for it; that is found out by a query on the server."""
+    arguments = ("profile", "record", "--query", "SELECT 1", "--output", tmp_path / "out", "--dsn")
+    done = tool(*arguments, dsn(server, HIDDEN))
+    assert done.returncode == 2 and "no function profiles" in done.stderr.splitlines()[-1]
+
+
 # Queries of monitoring systems
 
 
