@@ -6,7 +6,7 @@ import asyncio
 import math
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import AsyncMock
+from unittest.mock import AsyncMock, Mock
 
 import msgspec
 import psycopg
@@ -215,7 +215,7 @@ def test_who_waits_for_a_server_keeps_no_other_out(monkeypatch: pytest.MonkeyPat
         async def connect(dsn: str, **_: Any) -> Any:
             if "slow" in dsn:
                 await slow.wait()
-            return AsyncMock()
+            return AsyncMock(adapters=Mock())
 
         async def use(place: collect._Place, dsn: str) -> None:
             async with collector._connect(place, dsn):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import dataclasses
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +16,10 @@ import yaml
 import tenants
 from command_line import tool
 from conftest import MakeCluster
+from pg_lookahead.fleet import collect
+from pg_lookahead.fleet.records import Report
+from pg_lookahead.fleet.records import Server as FleetServer
+from pg_lookahead.query.session import Session
 from pg_lookahead.server import catalogs
 from pg_lookahead.server.cluster import Cluster
 from pg_lookahead.server.installation import ClusterError
@@ -189,6 +195,32 @@ def test_an_extension_that_is_swapped_between_the_look_at_it_and_its_use(server:
         run(tenant, *tenants.LOOKALIKES.strip().split(";\n"))
         with pytest.raises(ClusterError, match="changed meanwhile"):
             catalogs.ask(conn, query, of=found)
+
+
+def test_a_report_does_not_use_an_extension_that_is_not_what_it_was(server: Cluster) -> None:
+    with server.connect(HIDDEN) as conn:
+        found = catalogs.require(conn, "pg_lookahead")
+    collector = collect.Collector(Report("1", "now"), [], collect.Options(), print)
+    place = collect._Place(FleetServer("a"), ("a", 1), asyncio.Semaphore(1))
+
+    async def asked(of: catalogs.Extension) -> int:
+        collector._all = asyncio.Semaphore(1)
+        async with collector._connect(place, dsn(server, HIDDEN)) as conn:
+            return len(await collector._ask(conn, "SELECT joins FROM lookahead.join_stats", dict, of=of))
+
+    assert asyncio.run(asked(found)) == 1
+    with pytest.raises(collect.Unusable, match="changed meanwhile"):
+        asyncio.run(asked(dataclasses.replace(found, version="0.9")))
+
+
+@pytest.mark.parametrize(("database", "words"), [(HIDDEN, "index scans, and"), (BARE, "CREATE EXTENSION")])
+def test_counters_of_a_whole_execution(server: Cluster, database: str, words: str) -> None:
+    """As PostgreSQL 17 needs them, where EXPLAIN does not tell of look-ahead."""
+    name = dsn(server, database)
+    with Session(name, STATEMENT, parameters=(), timeout=60.0, write=False) as session:
+        session.version = 17
+        (told,) = session.counted()
+    assert words in told
 
 
 # Benchmarks on a server of one's own

@@ -178,14 +178,17 @@ def _sections(text: str, option: str) -> dict[str, dict[str, str]]:
     section: dict[str, str] | None = None
     for number, line in enumerate(map(str.strip, text.splitlines()), 1):
         if line.startswith("["):
-            name = line[1:].partition("]")[0]
+            name, sign, _ = line[1:].partition("]")
             section = {}
             found.setdefault(name, section)
         elif line and not line.startswith("#"):
-            name, equals, value = line.partition("=")
-            if section is None or not equals:  # its words may be a password
-                raise ClusterError(f"{option}: line {number} is neither [NAME] nor NAME=VALUE below one")
-            section.setdefault(name, value)
+            name, sign, value = line.partition("=")
+            if section is not None:
+                section.setdefault(name, value)
+        else:
+            continue
+        if section is None or not sign:  # its words may be a password
+            raise ClusterError(f"{option}: line {number} is neither [NAME] nor NAME=VALUE below one")
     return found
 
 

@@ -7,6 +7,9 @@ name may therefore be his, and runs with the rights of the session that asks.  T
 1. Each query of the tool runs by ``ask`` (in ``report``, which asks many servers at once, by
    ``Collector._ask``): in a READ ONLY transaction whose search_path is pg_catalog.  Names, operators and
    casts then mean the server's own; only a superuser can change these.
+   Settings that the owner of a database gives to its sessions load no code: session_preload_libraries needs a
+   superuser, and local_preload_libraries has only libraries that were put into $libdir/plugins.  Event
+   triggers (on login, too) are made by superusers.
 2. An object outside of pg_catalog is named only if it is a member of an extension that ``Extension`` trusts.
 3. What the user names himself (his statement, his index) is found by his own search_path, in statements of
    which nothing else depends on it.
