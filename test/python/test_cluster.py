@@ -21,7 +21,7 @@ import pg_lookahead
 from clusters import crash, standby_of, wait_for_replay
 from command_line import as_here
 from conftest import MakeCluster
-from pg_lookahead.server import cache, reap
+from pg_lookahead.server import cache, home, reap
 from pg_lookahead.server.cluster import Cluster
 from pg_lookahead.server.home import server_user
 from pg_lookahead.server.installation import ClusterError, Installation
@@ -324,6 +324,73 @@ def test_litter_of_a_dead_process_is_cleared_by_the_next() -> None:
     until(lambda: gone(other_data), "something is left")
 
 
+# What lies in the base directory may be anybody's
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Path:
+    """A directory for private directories, where there is none yet."""
+    path = tmp_path / "base"
+    path.mkdir()
+    return path
+
+
+def litter(base: Path) -> Path:
+    """The name of a directory of this user's whose process is gone."""
+    return base / f"pg_lookahead-{os.getuid()}-4000000000-x"
+
+
+def test_litter_of_this_user_is_cleared(base: Path) -> None:
+    litter(base).mkdir(mode=0o700)
+    home._clear_litter(base)
+    assert list(base.iterdir()) == []
+
+
+def test_litter_that_is_swapped_for_a_link_is_not_followed(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By somebody who is quick: a look at the name, as this one, would tell of what was there before."""
+    monkeypatch.setattr(Path, "is_symlink", lambda _: False)
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    litter(base).symlink_to(victim)
+    home._clear_litter(base)
+    assert litter(base).exists() and list(victim.iterdir()) == []
+
+
+def test_the_lock_of_litter_that_is_a_link_is_not_followed(base: Path, tmp_path: Path) -> None:
+    litter(base).mkdir(mode=0o700)
+    (litter(base) / "lock").symlink_to(tmp_path / "made")
+    home._clear_litter(base)
+    assert not (tmp_path / "made").exists() and litter(base).exists()
+
+
+@pytest.mark.parametrize("mode", [0o770, 0o707])
+def test_litter_that_others_can_write_to_is_left_alone(base: Path, mode: int) -> None:
+    litter(base).mkdir()
+    litter(base).chmod(mode)
+    home._clear_litter(base)
+    assert list(litter(base).iterdir()) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_litter_and_places_of_other_users_are_left_alone(base: Path) -> None:
+    litter(base).mkdir(mode=0o700)
+    os.chown(litter(base), 65534, 65534)
+    home._clear_litter(base)
+    assert list(litter(base).iterdir()) == []
+    assert home._is_safe(Path("/var/tmp")) and not home._is_safe(litter(base))
+    os.chown(base, 65534, 65534)
+    assert not home._is_safe(base)
+
+
+def test_a_place_where_others_can_rename_is_refused(base: Path) -> None:
+    base.chmod(0o777)
+    assert not home._is_safe(base)
+    base.chmod(0o1777)
+    assert home._is_safe(base)
+
+
 # Users and servers
 
 
@@ -336,11 +403,11 @@ def test_an_ordinary_user_runs_it(short_directory: Path) -> None:
     for package in ("psycopg", "psycopg_binary", "psycopg_binary.libs", "typing_extensions.py"):
         _copy_package(package, site)
     installation = Installation.find()
-    home = installation.embedded
-    if home is None:
+    embedded = installation.embedded
+    if embedded is None:
         pytest.skip("a server other than the embedded one cannot be copied")
-    for name in (home.name, f"{home.name}.libs"):
-        shutil.copytree(home.with_name(name), site / name)
+    for name in (embedded.name, f"{embedded.name}.libs"):
+        shutil.copytree(embedded.with_name(name), site / name)
     subprocess.run(["chmod", "-R", "a+rX", short_directory], check=True)
     program = textwrap.dedent(
         """
@@ -391,15 +458,15 @@ def test_a_server_out_of_reach_is_copied(short_directory: Path) -> None:
     with Cluster() as cluster:
         out_of_reach = short_directory / "closed"
         out_of_reach.mkdir(mode=0o700)
-        home = installation.embedded
-        for name in (home.name, f"{home.name}.libs"):
-            if home.with_name(name).exists():
-                shutil.copytree(home.with_name(name), out_of_reach / name)
+        embedded = installation.embedded
+        for name in (embedded.name, f"{embedded.name}.libs"):
+            if embedded.with_name(name).exists():
+                shutil.copytree(embedded.with_name(name), out_of_reach / name)
         found = Installation(
-            out_of_reach / home.name / "pginstall" / "bin",
-            out_of_reach / home.name / "pginstall" / "share",
+            out_of_reach / embedded.name / "pginstall" / "bin",
+            out_of_reach / embedded.name / "pginstall" / "share",
             installation.major,
-            out_of_reach / home.name,
+            out_of_reach / embedded.name,
         )
         copied = cluster._home.reachable(found)
         assert copied.bindir != found.bindir

@@ -6,7 +6,7 @@ import asyncio
 import math
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import AsyncMock
+from unittest.mock import AsyncMock, Mock
 
 import msgspec
 import psycopg
@@ -25,7 +25,7 @@ from pg_lookahead.fleet.records import (
     Statement,
     Storage,
 )
-from pg_lookahead.server.target import without_password
+from pg_lookahead.server.dsn import without_secrets
 
 SERVER = Server(name="a", version="18.6", loaded=True)
 
@@ -186,7 +186,7 @@ def test_folded_commands() -> None:
 def test_names_and_secrets() -> None:
     assert _name("host=db1 port=5433") == "db1:5433" and _name("postgresql://u:p@db2/x") == "db2:5432"
     assert _name("service=shop user=me") == "shop" and _name("") == "local socket:5432"
-    assert "secret" not in without_password("host=a password=secret sslpassword=secret")
+    assert "secret" not in without_secrets("host=a password=secret sslpassword=secret")
     assert (_kilobytes("50MB"), _kilobytes("7"), _kilobytes("1 GB")) == (51200, 7, 1 << 20)
 
 
@@ -215,7 +215,7 @@ def test_who_waits_for_a_server_keeps_no_other_out(monkeypatch: pytest.MonkeyPat
         async def connect(dsn: str, **_: Any) -> Any:
             if "slow" in dsn:
                 await slow.wait()
-            return AsyncMock()
+            return AsyncMock(adapters=Mock())
 
         async def use(place: collect._Place, dsn: str) -> None:
             async with collector._connect(place, dsn):

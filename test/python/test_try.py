@@ -24,6 +24,7 @@ from pg_lookahead.measure.meter import Sample
 from pg_lookahead.query import plan, view
 from pg_lookahead.query.trial import Change, Trial
 from pg_lookahead.report.record import OURS, STOCK
+from pg_lookahead.server import cache
 from pg_lookahead.server.cluster import Cluster
 from pg_lookahead.server.installation import Installation
 from pg_lookahead.server.queries import MARK
@@ -121,7 +122,7 @@ def unchanged(server: Cluster) -> Iterator[None]:
 @pytest.mark.usefixtures("unchanged")
 @pytest.mark.parametrize("query", [SCAN, JOIN, f"WITH c AS MATERIALIZED ({SCAN}) SELECT count(*) FROM c"])
 def test_what_is_read_ahead_is_told_node_by_node(server: Cluster, query: str) -> None:
-    found = trial(server, query, "--time", "1", options=FORCED)
+    found = trial(server, query, "--cold", "--time", "1", options=FORCED)
     assert found["cache"] == "cold" and "evicted" in found["cache_said"]
     assert {*found["samples"]} == {STOCK, OURS} and found["interval"]["ratio"] > 0
     taken = found["samples"]
@@ -271,7 +272,7 @@ def test_a_statement_of_pg_stat_statements(server: Cluster) -> None:
     plain = dsn(server, user=PLAIN)
     assert "pg_read_all_stats" in refused("try", "--queryid", number, "--dsn", plain)
     elsewhere = ("--dsn", dsn(server, dbname="template1"))
-    assert "pg_stat_statements is not in" in refused("try", "--queryid", number, *elsewhere)
+    assert "has no extension pg_stat_statements" in refused("try", "--queryid", number, *elsewhere)
     with server.connect("template1") as conn:
         conn.execute("CREATE EXTENSION pg_stat_statements")
         try:
@@ -442,7 +443,7 @@ def test_a_user_without_rights_tries_as_found(server: Cluster) -> None:
         finally:
             conn.execute("ALTER SYSTEM RESET session_preload_libraries")
             conn.execute("SELECT pg_reload_conf()")
-    assert found["cache"] == "as found" and "only a superuser may evict" in found["cache_said"]
+    assert found["cache"] == "as found" and "without --cold nothing is evicted" in found["cache_said"]
     assert "track_io_timing" in found["notes"][0]
 
 
@@ -474,9 +475,44 @@ def test_the_library_in_the_plugins_directory_or_missing() -> None:
         assert "the server has not loaded pg_lookahead" in refused(*arguments, dsn(cluster))
 
 
-def test_without_pg_buffercache_it_is_as_found(server: Cluster) -> None:
-    found = trial(server, "SELECT count(*) FROM pg_class", "--time", "0.1", dbname="template1")
-    assert found["cache"] == "as found" and "pg_buffercache" in found["cache_said"]
+def test_cold_is_refused_to_who_cannot_evict(server: Cluster) -> None:
+    query = ("try", "SELECT count(*) FROM pg_class", "--cold", "--dsn")
+    last = tool(*query, dsn(server, dbname="template1"))
+    assert last.returncode == 2 and "CREATE EXTENSION pg_buffercache" in last.stderr.splitlines()[-1]
+    assert "go" in refused("try", "SELECT 1", "--drop-caches", "--dsn", dsn(server))
+    assert "exclude each other" in refused("try", "SELECT 1", "--cold", "--warm", "--dsn", dsn(server))
+
+
+BUFFERS = """
+SELECT count(*) FROM pg_buffercache
+WHERE relfilenode = pg_relation_filenode('orders') AND reldatabase <> 0
+"""
+
+
+@pytest.mark.usefixtures("unchanged")
+def test_nothing_is_evicted_unless_it_is_asked_for_and_said_before(
+    server: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor is the machine's page cache emptied, unless that was asked for by its own word."""
+    dropped: list[bool] = []
+
+    def drop(files: list[Path], *, whole: bool = False) -> str:
+        dropped.append(whole)
+        return "drop_caches" if whole else "posix_fadvise"
+
+    monkeypatch.setattr(cache, "drop_from_page_cache", drop)
+    query = ("try", "SELECT 1 FROM orders LIMIT 1", "--time", "0", "--dsn", dsn(server))
+    with server.connect() as conn:
+        conn.execute("SELECT count(note) FROM orders")
+        before = scalar(conn, BUFFERS)
+        done = tool(*query)
+        assert done.returncode == 0 and "evicts" not in done.stderr and dropped == []
+        assert scalar(conn, BUFFERS) == before > 100
+        done = tool(*query, "--cold")
+        assert done.returncode == 0 and done.stderr.startswith("pg_lookahead: --cold evicts the tables")
+        assert scalar(conn, BUFFERS) < 100 and dropped and not any(dropped)
+        done = tool(*query, "--cold", "--drop-caches")
+        assert done.returncode == 0 and "page cache of this whole machine" in done.stderr and any(dropped)
 
 
 def test_a_server_that_is_not_there_is_one_line(tmp_path: Path) -> None:

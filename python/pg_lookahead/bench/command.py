@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import random
+import shlex
 import sys
 from datetime import datetime
 from functools import partial
@@ -241,7 +242,7 @@ def _explain_interruption(path: Path, run: record.Run, *, new: bool) -> None:
     if run.results:
         terminal.show(words.output(), run)
     if run.repetitions:
-        print(f"To go on: pg_lookahead bench --resume {path}", file=sys.stderr)
+        print(f"To go on: pg_lookahead bench --resume {shlex.quote(str(path))}", file=sys.stderr)
     elif new:
         path.unlink(missing_ok=True)  # nothing is lost with it
 

@@ -22,10 +22,11 @@ from ..report.record import End, Environment, Server, Session, Unavailable
 from ..report.terminal import Progress
 from ..server import environment
 from ..server.cluster import Cluster
+from ..server.dsn import without_secrets
 from ..server.installation import ClusterError
 from ..server.latency import Mount
 from ..server.queries import scalar
-from ..server.target import SCHEMA, Attached, Private, Target, check_extensions, without_password
+from ..server.target import SCHEMA, Attached, Private, Target, check_extensions
 from . import plan, settings, tables, vacuum
 from .cells import Cell, Size, VacuumCell
 from .compare import identity, measure
@@ -126,7 +127,7 @@ def _make_plan(bench: _Bench, target: Target) -> None:
     planned = [(server, cell) for server, of_server in bench.cells.items() for cell in of_server]
     told = msgspec.to_builtins(options)
     if options.dsn:
-        told["dsn"] = without_password(options.dsn)
+        told["dsn"] = without_secrets(options.dsn)
     bench.journal.write(Session(version=__version__, options=told, planned=len(planned)))
     names = {name for _, cell in planned for name in cell.tables}
     bench.progress.planned(

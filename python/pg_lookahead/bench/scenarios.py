@@ -256,7 +256,8 @@ def _index_estimate(size: Size) -> Iterator[Cell]:
     sample = (
         "SELECT max(value) FILTER (WHERE figure = 'size')::bigint AS index_size,"
         " max(value) FILTER (WHERE figure = 'tree_level')::int AS tree_level"
-        f" FROM lookahead.index_estimate('{SCHEMA}.e_k'::regclass, {sampled}, seed => 1)"
+        f" FROM lookahead.index_estimate('{SCHEMA}.e_k'::regclass, {sampled},"
+        " NULL::float8, 0.95::float8, 1::bigint)"
     )
     for schema, name in (("{contrib}", "contrib's pgstatindex"), ("lookahead", "our pgstatindex")):
         whole = f"SELECT index_size, tree_level FROM {schema}.pgstatindex('{SCHEMA}.e_k'::regclass)"
@@ -290,7 +291,7 @@ def _bloom_scan(size: Size) -> Iterator[Cell]:
 def _wal_logging(size: Size) -> Iterator[Cell]:
     def way(streamed: bool) -> Way:
         query = (
-            f"SELECT lookahead.log_relation('{SCHEMA}.d_taken'::regclass, 'main', 0,"
+            f"SELECT lookahead.log_relation('{SCHEMA}.d_taken'::regclass, 'main'::text, 0::bigint,"
             f" pg_relation_size('{SCHEMA}.d_taken') / 8192 - 1, {str(streamed).lower()})"
         )
         return Way(query, ("CHECKPOINT",))

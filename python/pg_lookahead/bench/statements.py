@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from ..measure.meter import BLOCK, Sample, differences
-from ..server import cache
+from ..server import catalogs
 from ..server.queries import scalar
 from ..server.target import Connection, Target
 from .cells import StatementCell, Way
@@ -27,7 +27,9 @@ class Statement(Subject):
         self.relations = cell.relations
         self.conn.execute("SET enable_indexscan = off")
         self.conn.execute("SET track_functions = 'all'")
-        self._contrib = cache.schema_of(self.conn, "pgstattuple") if "pgstattuple" in cell.extensions else ""
+        self._contrib = ""
+        if "pgstattuple" in cell.extensions:
+            self._contrib = catalogs.require(self.conn, "pgstattuple").place
 
     def prepare(self) -> None:
         self._pages = blocks_of(self.conn, self.relations[:1])

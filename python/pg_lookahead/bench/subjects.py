@@ -13,10 +13,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from random import Random
 
-from psycopg import sql
-
 from ..measure.meter import BLOCK, Meter, Sample
-from ..server import cache
+from ..server import cache, catalogs
 from ..server.queries import scalar
 from ..server.target import Connection, Target
 from .cells import Cell
@@ -137,10 +135,11 @@ class Subject(ExitStack, ABC):
 
     def warm(self) -> None:
         """Read all blocks of the relations into shared buffers."""
-        prewarm = sql.SQL("SELECT {}.pg_prewarm(%s::regclass)")
-        query = prewarm.format(sql.Identifier(cache.schema_of(self.conn, "pg_prewarm")))
+        place = catalogs.require(self.conn, "pg_prewarm").place
+        how = "'buffer'::text, 'main'::text, NULL::bigint, NULL::bigint"
+        query = f"SELECT {place}.pg_prewarm(%s::regclass, {how})"
         for relation in self.relations:
-            self.conn.execute(query, [relation])
+            self.conn.execute(query.encode(), [relation])
 
     def _read_files(self) -> None:
         """Into the system's page cache."""

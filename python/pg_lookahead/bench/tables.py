@@ -32,7 +32,7 @@ from typing import Any
 
 from psycopg import sql
 
-from ..server import cache
+from ..server import catalogs
 from ..server.target import OURS, SCHEMA, Connection
 
 TABLE = f"{SCHEMA}.t"
@@ -208,7 +208,7 @@ def load(
         conn.execute(f"DROP SCHEMA IF EXISTS {SCHEMA} CASCADE".encode())
         conn.execute(f"CREATE SCHEMA {SCHEMA}".encode())
         conn.execute(f"COMMENT ON SCHEMA {SCHEMA} IS '{OURS}; it drops it in the end.'".encode())
-        add_extensions(conn, extensions)
+    add_extensions(conn, extensions)
     wanted = set(wanted)
     permutation = _permutation(seed, rows)
     if "t" in wanted:
@@ -239,7 +239,7 @@ def _permutation(seed: int, rows: int) -> Any:
 def add_extensions(conn: Connection, names: Iterable[str]) -> None:
     """Create those of the extensions that the database does not have, in our schema."""
     for name in names:
-        if not cache.schema_of(conn, name):
+        if catalogs.extension(conn, name) is None:
             create = sql.SQL("CREATE EXTENSION {} SCHEMA {}")
             conn.execute(create.format(sql.Identifier(name), sql.Identifier(SCHEMA)))
 

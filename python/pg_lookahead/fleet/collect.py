@@ -17,8 +17,12 @@ from typing import Any, TypeVar
 import msgspec
 import psycopg
 from psycopg import AsyncConnection, conninfo
+from psycopg.abc import Buffer
+from psycopg.adapt import Loader
 from psycopg.rows import dict_row
 
+from ..server import catalogs
+from ..server.catalogs import Extension
 from ..server.installation import OLDEST
 from ..server.queries import marked
 from . import queries
@@ -76,12 +80,22 @@ class Options:
 class _Place:
     """A server that answers.
 
-    key: identifies the server; dsns: connection strings of its databases by name"""
+    key: identifies the server; dsns: connection strings of its databases by name
+    distrusted: why pg_stat_statements was not read, of databases that have it"""
 
     server: Server
     key: tuple[str, int]
     bound: asyncio.Semaphore
     dsns: dict[str, str] = field(default_factory=dict)
+    distrusted: list[str] = field(default_factory=list)
+
+
+class _Text(Loader):
+    """Text whose bytes need not be UTF-8: a name in the catalogs that all databases share has the encoding
+    of the database from which it was given, and one of an SQL_ASCII database has none."""
+
+    def load(self, data: Buffer) -> str:
+        return bytes(data).decode(errors="backslashreplace")
 
 
 class Unusable(Exception):
@@ -131,6 +145,9 @@ class Collector:
                 if one.error == NOT_ASKED
             ]
         )
+        for place in self._places:
+            if place.server.statements is None:
+                place.server.problems += place.distrusted
 
     async def _each(self, jobs: Sequence[tuple[str, Callable[[], Awaitable[None]]]]) -> None:
         """Do them side by side, and tell how far it is."""
@@ -174,7 +191,7 @@ class Collector:
                     place = first
                 await self._databases(conn, place, dsn)
                 server.error = ""
-        except (psycopg.Error, asyncio.TimeoutError, OSError, Unusable) as error:
+        except Exception as error:  # whatever it is, the rest of the report goes on
             if place.server is server:
                 server.error = reason(error)
             else:
@@ -204,34 +221,48 @@ class Collector:
     async def _database(self, place: _Place, database: Database) -> None:
         try:
             async with self._connect(place, place.dsns[database.name]) as conn:
-                await self._reads(conn, place.server, database)
+                await self._reads(conn, place, database)
             database.error = ""
             await self._bloat(place, database)
-        except (psycopg.Error, asyncio.TimeoutError, OSError) as error:
+        except Exception as error:  # whatever it is, the rest of the report goes on
             database.error = reason(error)
 
-    async def _reads(self, conn: Connection, server: Server, database: Database) -> None:
+    async def _reads(self, conn: Connection, place: _Place, database: Database) -> None:
         """Ask a database where its reads wait, and how much look-ahead has read there."""
+        server = place.server
         (facts,) = await self._ask(conn, queries.DATABASE, Row)
-        schema, join_stats = facts.pop("statements"), facts.pop("join_stats")
+        extension = await self._extension(conn, "pg_lookahead")
+        if extension is not None:
+            database.extension = extension.version
+            if extension.distrust:
+                database.problems.append(extension.distrust)
         for name, value in facts.items():
             setattr(database, name, value)
         query = queries.RELATIONS.format(limit=self._options.limit)
         problems = database.problems
         database.relations = await self._section(problems, "relations", self._ask(conn, query, Relation))
-        if schema and server.statements is None:
-            server.statements = []  # nobody else need ask
-            query = queries.STATEMENTS.format(schema=schema, limit=self._options.limit)
-            server.statements = await self._section(
-                problems, "pg_stat_statements", self._ask(conn, query, Statement)
-            )
-        views = ["index_scan_stats", "index_vacuum_stats"] if database.extension else []
-        views += ["join_stats"] * join_stats
+        await self._statements(conn, place, database)
+        views = [view for view in queries.VIEWS if extension and extension.has(view)]
         for view in [one for one in views if one not in server.look_ahead]:
-            rows = await self._section(problems, view, self._ask(conn, queries.VIEW.format(view=view), Row))
+            asked = self._ask(conn, queries.VIEW.format(view=view), Row, of=extension)
+            rows = await self._section(problems, view, asked)
             if rows:
                 counts = [name for name, value in rows[0].items() if isinstance(value, int | float)]
                 server.look_ahead[view] = {name: sum(row[name] or 0 for row in rows) for name in counts}
+
+    async def _statements(self, conn: Connection, place: _Place, database: Database) -> None:
+        """Ask for statements in the first database that can be asked for those of all."""
+        found = await self._extension(conn, "pg_stat_statements")
+        if found is None or place.server.statements is not None:
+            return
+        if not found.has("pg_stat_statements"):
+            place.distrusted.append(f"{database.name}: {found.distrust}")
+            return
+        place.server.statements = []  # nobody else need ask
+        query = queries.STATEMENTS.format(schema=found.place, limit=self._options.limit)
+        place.server.statements = await self._section(
+            database.problems, "pg_stat_statements", self._ask(conn, query, Statement, of=found)
+        )
 
     async def _bloat(self, place: _Place, database: Database) -> None:
         """Estimate what a rebuild of a database's indexes would give back.
@@ -254,7 +285,7 @@ class Collector:
                 try:
                     await self._estimate(source, place.dsns[database.name], database)
                     return
-                except (psycopg.Error, asyncio.TimeoutError, OSError) as error:
+                except Exception as error:  # whatever it is, the next source is asked
                     where = "" if source is place else f" on {source.server.name}"
                     database.problems.append(f"index_bloat{where}: {reason(error)}")
             database.bloat = "failed"
@@ -269,7 +300,11 @@ class Collector:
         chosen = self._options
         query = queries.BLOAT.format(min_size=chosen.min_index_size, pages=chosen.sample_pages)
         async with self._connect(source, there) as conn:
-            database.indexes = await self._ask(conn, query, Index, timeout=chosen.bloat_timeout)
+            extension = await self._extension(conn, "pg_lookahead")
+            if extension is None or not extension.has(queries.ESTIMATES):
+                raise Unusable("the extension there has no function index_bloat that can be trusted")
+            asked = self._ask(conn, query, Index, timeout=chosen.bloat_timeout, of=extension)
+            database.indexes = await asked
         database.bloat = f"read from {source.server.name}"
 
     # Connections and statements
@@ -290,22 +325,46 @@ class Collector:
             )
             conn = await asyncio.wait_for(connecting, seconds * hosts)
             try:
+                for kind in ("text", "name", "varchar", "bpchar"):
+                    conn.adapters.register_loader(kind, _Text)
                 yield conn
             finally:
                 await conn.close()
 
+    async def _extension(self, conn: Connection, name: str) -> Extension | None:
+        rows = await self._ask(conn, catalogs.question(name), Row)
+        return Extension(name=name, **rows[0]) if rows else None
+
     async def _ask(
-        self, conn: Connection, query: str, kind: type[T], *, timeout: float | None = None
+        self,
+        conn: Connection,
+        query: str,
+        kind: type[T],
+        *,
+        timeout: float | None = None,
+        of: Extension | None = None,
     ) -> list[T]:
-        """Return the rows of a query, in a transaction of its own that leaves nothing behind."""
+        """Return the rows of a query, in a transaction of its own that leaves nothing behind.
+
+        of: the extension that the query uses, which can be trusted; None: it has names of pg_catalog only"""
         seconds = self._options.timeout if timeout is None else timeout
-        begin = queries.BEGIN.format(timeout=round(seconds * 1000), rate=self._options.max_read_rate)
+        ascii_only = conn.info.parameter_status("server_encoding") == "SQL_ASCII"  # converts nothing
+        begin = queries.BEGIN.format(
+            timeout=round(seconds * 1000),
+            rate=self._options.max_read_rate,
+            encoding="SQL_ASCII" if ascii_only else "UTF8",
+        )
 
         async def rows() -> list[Row]:
             try:
                 await conn.execute(begin.encode())
+                if of is not None:
+                    await conn.execute(catalogs.lock(of).encode())
+                    again = await (await conn.execute(marked(catalogs.question(of.name)).encode())).fetchall()
+                    if [Extension(name=of.name, **row) for row in again] != [of]:
+                        raise Unusable(catalogs.changed(of))
                 return await (await conn.execute(marked(query).encode())).fetchall()
-            except psycopg.Error:
+            except Exception:
                 if not conn.closed:
                     await conn.execute("ROLLBACK")
                 raise
@@ -321,8 +380,10 @@ class Collector:
         An error that ended the session is raised again."""
         try:
             return await rows
-        except psycopg.Error as error:
-            if error.sqlstate is None or error.sqlstate.startswith("57P"):  # shut down, or crashed
-                raise
+        except (asyncio.TimeoutError, OSError):
+            raise
+        except Exception as error:  # whatever it is, the rest of the report goes on
+            if isinstance(error, psycopg.Error) and (error.sqlstate or "57P").startswith("57P"):
+                raise  # shut down, or crashed
             problems.append(f"{what}: {reason(error)}")
         return []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import configparser
 import logging
 import re
 from collections import Counter
@@ -20,6 +19,7 @@ from rich.console import Console
 
 from .. import __version__
 from ..report import files, words
+from ..server import dsn as servers
 from ..server.installation import ClusterError
 from . import collect, judge, records, storage, terminal
 from .records import Report
@@ -130,12 +130,9 @@ def report(
 
 def _name(dsn: str) -> str:
     """Return what to call a server: its service, or its host and port."""
-    try:
-        parts = conninfo.conninfo_to_dict(dsn)
-    except psycopg.ProgrammingError:
-        raise ClusterError("--dsn: not a connection string (key=value ..., or postgresql://...)") from None
-    host = parts.get("host") or parts.get("hostaddr") or "local socket"
-    return str(parts.get("service") or f"{host}:{parts.get('port') or 5432}")
+    found = servers.parts(dsn)
+    host = found.get("host") or found.get("hostaddr") or "local socket"
+    return str(found.get("service") or f"{host}:{found.get('port') or 5432}")
 
 
 def _told_apart(targets: list[collect.Target]) -> list[collect.Target]:
@@ -155,23 +152,43 @@ def _services(path: Path | None) -> list[collect.Target]:
     """Return the services of a file, each under its name."""
     if path is None:
         return []
-    parser = configparser.RawConfigParser(delimiters="=", comment_prefixes="#", strict=False)
+    option = f"--service-file {path}"
     try:
-        parser.read_string(path.read_text())
-        found = [
-            collect.Target(name, conninfo.make_conninfo("", **parser[name])) for name in parser.sections()
-        ]
+        found = _sections(path.read_text(encoding="utf-8"), option)
     except OSError as error:
-        raise ClusterError(f"--service-file {path}: {error.strerror}") from None
-    except configparser.Error as error:  # whose words have lines of the file, which may be passwords
-        lines = [number for number, _ in getattr(error, "errors", ())] or [getattr(error, "lineno", "?")]
-        raise ClusterError(
-            f"--service-file {path}: line {lines[0]} is neither [NAME] nor NAME=VALUE below one"
-        ) from None
-    except (psycopg.ProgrammingError, UnicodeDecodeError) as error:
-        raise ClusterError(f"--service-file {path}: {' '.join(str(error).split())}") from None
+        raise ClusterError(f"{option}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise ClusterError(f"{option}: {error.reason}") from None
     if not found:
-        raise ClusterError(f"--service-file {path}: no service is in it")
+        raise ClusterError(f"{option}: no service is in it")
+    targets = []
+    for name, values in found.items():
+        try:
+            targets.append(collect.Target(name, conninfo.make_conninfo("", **values)))
+        except psycopg.Error as error:
+            raise ClusterError(f"{option}: [{name}]: {' '.join(str(error).split())}") from None
+        servers.parts(targets[-1].dsn, f"{option}: [{name}]")
+    return targets
+
+
+def _sections(text: str, option: str) -> dict[str, dict[str, str]]:
+    """Return the values of each section, as libpq reads them: the first section of a name holds, and in it
+    the first value of a name."""
+    found: dict[str, dict[str, str]] = {}
+    section: dict[str, str] | None = None
+    for number, line in enumerate(map(str.strip, text.splitlines()), 1):
+        if line.startswith("["):
+            name, sign, _ = line[1:].partition("]")
+            section = {}
+            found.setdefault(name, section)
+        elif line and not line.startswith("#"):
+            name, sign, value = line.partition("=")
+            if section is not None:
+                section.setdefault(name, value)
+        else:
+            continue
+        if section is None or not sign:  # its words may be a password
+            raise ClusterError(f"{option}: line {number} is neither [NAME] nor NAME=VALUE below one")
     return found
 
 

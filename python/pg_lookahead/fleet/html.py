@@ -64,7 +64,7 @@ def _bars(count: int) -> tuple[Figure, list[int]]:
 
 
 def _label(database: Database, name: str) -> str:
-    return page.shortened(f"{database.name}: {name.removeprefix('public.')}", _LONGEST)
+    return page.shortened(words.plain(f"{database.name}: {name.removeprefix('public.')}"), _LONGEST)
 
 
 def _reads(report: Report) -> Markup | None:

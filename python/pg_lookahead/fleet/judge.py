@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 
 from ..report import words
-from ..server.target import without_password
+from ..server.dsn import without_secrets
 from .records import Advice, Change, Relation, Report, Server, Setting, Statement, Storage
 
 _SERVED = ("btree", "hash", "gist", "spgist")
@@ -58,7 +58,7 @@ def bound(statement: Statement) -> float:
 
 def try_command(statement: Statement, dsn: str) -> str:
     """Return the command that measures a statement with look-ahead and without; it has no password."""
-    return f"pg_lookahead try --queryid {statement.queryid} --dsn={shlex.quote(without_password(dsn))}"
+    return f"pg_lookahead try --queryid {statement.queryid} --dsn={shlex.quote(without_secrets(dsn))}"
 
 
 def likely(statement: Statement) -> bool:
@@ -113,7 +113,7 @@ def _library(server: Server) -> Iterator[Advice]:
         now, command = "not visible to this role", f"-- add pg_lookahead to {name}"
     else:
         names = [one.strip() for one in known.setting.split(",") if one.strip()]
-        each = ", ".join(f"'{one}'" for one in [*names, "pg_lookahead"])
+        each = ", ".join("'" + one.replace("'", "''") + "'" for one in [*names, "pg_lookahead"])
         now, command = known.setting or "empty", f"ALTER SYSTEM SET {name} = {each};"
     yield Advice(
         name, now, "with pg_lookahead", "sessions do not load the library", command, "after a restart"

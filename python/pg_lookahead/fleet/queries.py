@@ -1,13 +1,16 @@
 """What is asked of a server, in SQL.  Every statement runs in a read-only transaction of its own whose
-search_path is pg_catalog, so that no object of a user's making is called, and needs no more rights than
-those of pg_monitor."""
+search_path is pg_catalog, so that no object of a user's making is called (see server/catalogs.py), and needs
+no more rights than those of pg_monitor."""
 
-BEGIN = """
-BEGIN READ ONLY;
-SET LOCAL search_path = pg_catalog, pg_temp;
+from ..server.catalogs import PATH
+
+BEGIN = f"""
+BEGIN ISOLATION LEVEL READ COMMITTED, READ ONLY, NOT DEFERRABLE;
+SET LOCAL {PATH};
+SET LOCAL client_encoding = {{encoding}};
 SET LOCAL lock_timeout = '2s';
-SET LOCAL statement_timeout = {timeout};
-SET LOCAL pg_lookahead.max_read_rate = {rate}
+SET LOCAL statement_timeout = {{timeout}};
+SET LOCAL pg_lookahead.max_read_rate = {{rate}}
 """
 
 SERVER = """
@@ -40,11 +43,7 @@ WHERE datallowconn AND NOT datistemplate ORDER BY datname
 
 DATABASE = """
 SELECT blks_read AS blocks_read, blks_hit AS blocks_hit, blk_read_time / 1000 AS read_seconds,
-       (SELECT extversion FROM pg_extension WHERE extname = 'pg_lookahead') AS extension,
-       (SELECT setting FROM pg_settings WHERE name = 'pg_lookahead.index_scan') AS index_scan,
-       (SELECT quote_ident(nspname) FROM pg_extension AS e JOIN pg_namespace AS n ON n.oid = e.extnamespace
-        WHERE extname = 'pg_stat_statements') AS statements,
-       to_regclass('lookahead.join_stats') IS NOT NULL AS join_stats
+       (SELECT setting FROM pg_settings WHERE name = 'pg_lookahead.index_scan') AS index_scan
 FROM pg_stat_database WHERE datname = current_database()
 """
 
@@ -87,8 +86,10 @@ ORDER BY read_seconds DESC, blocks_read DESC LIMIT {limit}
 BLOAT = """
 SELECT b.index::text AS index, b."table"::text AS table, b.method, b.size, b.gain, b.gain_low, b.gain_high,
        b.gain_percent, b.basis, b.command, b.skipped, b.partitions, c.relfilenode::bigint AS filenode
-FROM lookahead.index_bloat(min_size => {min_size}, sample_pages => {pages}) AS b
+FROM lookahead.index_bloat({min_size}::bigint, {pages}::int, NULL::bigint) AS b
 LEFT JOIN pg_class AS c ON c.oid = b.index
 """
 
+ESTIMATES = "index_bloat(bigint, integer, bigint)"
+VIEWS = ("index_scan_stats", "index_vacuum_stats", "join_stats")
 VIEW = "SELECT * FROM lookahead.{view}"

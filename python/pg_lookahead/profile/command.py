@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import shlex
 import shutil
 import statistics
 import sys
@@ -125,7 +126,7 @@ def record(
     console = Console()
     console.print(table)
     if len(taken) > 1:
-        first, *_, last = (output / name for name in taken)
+        first, *_, last = (shlex.quote(str(output / name)) for name in taken)
         words.say(console, f"pg_lookahead profile compare {first} {last}")
 
 

@@ -21,6 +21,8 @@ import msgspec
 import psycopg
 
 from ..measure import perf
+from ..server import catalogs
+from ..server import dsn as servers
 from ..server.cluster import Cluster
 from ..server.installation import ClusterError
 from ..server.queries import fetch_row, scalar
@@ -116,7 +118,8 @@ def record(plan: Plan, report: Report) -> dict[str, list[records.Run]]:
                     conn.execute(plan.setup.encode())
                 conn.execute("VACUUM (FREEZE, ANALYZE)")
                 conn.execute("CHECKPOINT")
-        admin = stack.enter_context(psycopg.connect(dsn, autocommit=True))
+        admin = stack.enter_context(servers.connect(dsn, "pg_lookahead profile"))
+        admin.execute(f"SET {catalogs.PATH}; SET default_transaction_read_only = on")
         recorder = _Recorder(plan, dsn, admin)
         return _interleave(plan, recorder, report)
 
@@ -174,7 +177,7 @@ class _Recorder:
             guard = {} if self._plan.dsn is None else {"default_transaction_read_only": "on"}
             settings = {**guard, **config.settings, "pg_lookahead.track_functions": "on"}
             for name, value in settings.items():
-                conn.execute("SELECT set_config(%s, %s, false)", [name, value])
+                conn.execute("SELECT pg_catalog.set_config(%s, %s, false)", [name, value])
             pid = conn.info.backend_pid
             data = self._plan.output / config.name / f"run-{number:04d}.perf.data"
             with perf.recording(data, [pid]) if sample else nullcontext():

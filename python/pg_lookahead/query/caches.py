@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..server import cache
+from ..server import cache, catalogs
 from ..server.installation import ClusterError
-from ..server.queries import marked
 from . import plan
 from .session import Session
 
@@ -34,36 +33,37 @@ WHERE c.relname = ANY (%s) OR i.indrelid NOT IN (SELECT oid FROM tables)
 class Caches:
     """Brings the relations of plans into a state before each execution.
 
-    warm: as --warm asks: they are left as they are, after an execution of either side
-    state: ``cold``, ``warm``, or ``as found``
-    said: the state in a sentence"""
+    state: ``cold``: they are evicted; ``warm``: they are left as they are, after an execution of either side;
+        ``as found``: they are left as they are
+    whole: cold also empties the page cache of this whole machine, where it can
+    said: the state in a sentence
 
-    def __init__(self, session: Session, *, warm: bool) -> None:
+    ClusterError if they cannot be evicted here, and are to be cold."""
+
+    def __init__(self, session: Session, state: str, *, whole: bool = False) -> None:
         self._session = session
         self._relations: dict[int, int] = {}
         self._files = session.data is not None and "data" not in session.settings["debug_io_direct"]
         self._direct = "data" in session.settings["debug_io_direct"]
-        reason = self._why_not()
-        self.state = "warm" if warm else "as found" if reason else "cold"
-        self._reason = reason
+        self.state = state
+        self._whole = whole
         self._how = ""
-
-    def _why_not(self) -> str:
-        """Return the reason why relations cannot be evicted here; empty if they can."""
-        if not self._session.superuser:
-            return "only a superuser may evict its relations"
-        if not self._session.value("SELECT 1 FROM pg_extension WHERE extname = 'pg_buffercache'"):
-            return "the extension pg_buffercache, which evicts, is not in this database"
-        return ""
+        if state == "cold":
+            if not session.superuser:
+                raise ClusterError("--cold: only a superuser may evict relations")
+            try:
+                catalogs.require(session.conn, "pg_buffercache")
+            except ClusterError as error:
+                raise ClusterError(f"--cold: {error}") from None
+        if whole and not self._files:
+            raise ClusterError("--drop-caches: the server's files are not in the page cache of this machine")
 
     def add(self, planned: Mapping[str, Any]) -> None:
         """Evict from now on the relations of a plan of EXPLAIN (VERBOSE)."""
         if self.state == "cold":
             tables, indexes = plan.relations(planned)
             schemas, names = [one[0] for one in tables], [one[1] for one in tables]
-            self._relations |= dict(
-                self._session.conn.execute(marked(_RELATIONS).encode(), [schemas, names, indexes]).fetchall()
-            )
+            self._relations |= dict(catalogs.ask(self._session.conn, _RELATIONS, [schemas, names, indexes]))
 
     def ready(self) -> None:
         """Before an execution."""
@@ -73,15 +73,13 @@ class Caches:
         try:
             cache.evict(conn, *self._relations)
         except ClusterError as error:
-            raise ClusterError(f"{error}; --warm evicts nothing") from None
+            raise ClusterError(f"{error}; without --cold nothing is evicted") from None
         if self._files and self._session.data:
             try:
                 paths = [
-                    path
-                    for oid in self._relations
-                    for path in cache.files(conn, self._session.data, str(oid))
+                    path for oid in self._relations for path in cache.files(conn, self._session.data, oid)
                 ]
-                self._how = cache.drop_from_page_cache(paths)
+                self._how = cache.drop_from_page_cache(paths, whole=self._whole)
             except OSError:
                 self._files = False
 
@@ -90,7 +88,7 @@ class Caches:
         if self.state == "warm":
             return "Warm: nothing is evicted; each side was executed once before it was measured."
         if self.state == "as found":
-            return f"As found, mostly cached after the first execution: {self._reason}."
+            return "As found, mostly cached after the first execution: without --cold nothing is evicted."
         if not self._relations:
             return "The plan has no table whose pages could be evicted."
         size = f"{len(self._relations)} relations, {sum(self._relations.values()) / 1e6:,.0f} MB"

@@ -29,6 +29,14 @@ _WRITES = (
     " sequences, dead rows, and what triggers and functions do elsewhere (dblink, foreign servers, files)."
 )
 
+_EVICTS = (
+    "pg_lookahead: --cold evicts the tables and indexes of the statement's plan from the server's shared"
+    " buffers before each execution.  All its sessions must then read them from storage again."
+)
+_DROPS = (
+    f"{_EVICTS}  --drop-caches also empties the page cache of this whole machine each time, for all programs."
+)
+
 
 def try_(
     statement: Annotated[str | None, typer.Argument(metavar="SQL", help="The statement to measure.")] = None,
@@ -62,7 +70,24 @@ def try_(
             help="Cancel an execution that takes longer; 0 means no limit.",
         ),
     ] = 300.0,
-    warm: Annotated[bool, typer.Option("--warm", help="Measure with warm caches; evict nothing.")] = False,
+    cold: Annotated[
+        bool,
+        typer.Option(
+            "--cold",
+            help="Evict the plan's tables and indexes from shared buffers before each execution, for all"
+            " sessions of the server.",
+        ),
+    ] = False,
+    drop_caches: Annotated[
+        bool,
+        typer.Option(
+            "--drop-caches",
+            help="With --cold, as root: also empty the page cache of this whole machine, each time.",
+        ),
+    ] = False,
+    warm: Annotated[
+        bool, typer.Option("--warm", help="Execute it once before, so that caches are warm.")
+    ] = False,
     write: Annotated[
         bool, typer.Option("--write", help="Let the statement write, and roll it back each time.")
     ] = False,
@@ -83,9 +108,16 @@ def try_(
         if json.exists():
             raise ClusterError(f"--json {json}: is there already; name another file")
         files.check_writable("--json", json)
+    if cold and warm:
+        raise ClusterError("--cold and --warm exclude each other")
+    if drop_caches and not cold:
+        raise ClusterError("--drop-caches goes with --cold")
     parameters = [None if value == _NULL else value for value in param or ()]
     if write and not explain_only:
         print(_WRITES, file=sys.stderr)
+    if cold and not explain_only:
+        print(_DROPS if drop_caches else _EVICTS, file=sys.stderr)
+    state = "cold" if cold else "warm" if warm else "as found"
     with (
         _one_line(),
         Session(dsn, text, parameters=parameters, timeout=timeout, write=write) as session,
@@ -101,7 +133,7 @@ def try_(
         else:
             try:
                 with words.status(Console(stderr=True)) as step:
-                    caches = Caches(session, warm=warm)
+                    caches = Caches(session, state, whole=drop_caches)
                     trials.measure(session, trial, caches, seconds=time, step=step)
                     trials.try_settings(session, trial, caches, seconds=time / 2, step=step)
             except BaseException:  # Ctrl-C, a lost connection, a timeout

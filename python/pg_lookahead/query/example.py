@@ -49,6 +49,6 @@ def tried(pg_config: str | None) -> Trial:
         )
         with Session(dsn, JOIN, parameters=(), timeout=60.0, write=False) as session:
             made = Trial(server=session.value("SELECT version()"), statement=JOIN)
-            caches = Caches(session, warm=False)
+            caches = Caches(session, "cold")
             trials.measure(session, made, caches, seconds=_SECONDS, step=lambda _: None)
     return made

@@ -1,9 +1,11 @@
 """A connection on which the user's statement is explained, and nothing else is done.
 
-The invariants: one statement only is sent at a time (by the extended protocol, which knows no list of
-statements), PREPARE stands before it (which takes only what has a plan), it runs in a transaction of its
-own that is rolled back, and that is READ ONLY unless writes were asked for.  Ctrl-C and SIGTERM cancel it
-on the server, and where its platform can, the server itself notices within two seconds that we are gone."""
+The invariants: what is asked besides goes by ``catalogs.ask``, and the user's statement, to which alone the
+session's search_path applies, by ``_rolled_back``.  One statement only is sent at a time (by the extended
+protocol, which knows no list of statements), PREPARE stands before it (which takes only what has a plan), it
+runs in a transaction of its own that is rolled back, and that is READ ONLY unless writes were asked for.
+Ctrl-C and SIGTERM cancel it on the server, and where its platform can, the server itself notices within two
+seconds that we are gone."""
 
 from __future__ import annotations
 
@@ -14,20 +16,22 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 import psycopg
-from psycopg import conninfo, errors, sql
+from psycopg import errors, sql
 
 from ..measure.meter import BLOCK, Sample, stolen_seconds
-from ..server import cache
+from ..server import catalogs, dsn
 from ..server.installation import OLDEST, ClusterError
-from ..server.queries import MARK, marked
 from ..server.target import Attached
 from . import plan
 
 LIBRARY = "pg_lookahead"
+PROGRAM = "pg_lookahead try"
 _PREPARED = "pg_lookahead_try"
 _TAKEN = "what can be tried is one SELECT, VALUES, INSERT, UPDATE, DELETE or MERGE"
 _MILLISECOND = 1e-3
 _COUNTERS = "SELECT lookahead.index_scans_served(), blocks_read FROM lookahead.index_scan_stats"
+_COUNTING = ("index_scans_served()", "index_scan_stats")
+"""The members of the extension that this uses."""
 
 _INDEXES = """
 SELECT c.relname, m.amname, i.indisunique AND i.indimmediate, tm.amname,
@@ -48,6 +52,7 @@ class Cancelled(ClusterError):
 class Session:
     """A session with the library, on which nothing is written but what is rolled back.
 
+    name: the connection string
     statement: the user's
     parameters: values of its parameters $1, $2 and so on, as text; None: null
     timeout: seconds for one execution; 0: no limit
@@ -59,21 +64,14 @@ class Session:
     data: the server's data directory, if it can be read here"""
 
     def __init__(
-        self, dsn: str, statement: str, *, parameters: Sequence[str | None], timeout: float, write: bool
+        self, name: str, statement: str, *, parameters: Sequence[str | None], timeout: float, write: bool
     ) -> None:
         self.notes: list[str] = []
         self._statement = statement
         self._parameters = parameters
         self.timeout = timeout
-        try:
-            given = {"connect_timeout": 10, "fallback_application_name": "pg_lookahead try"}
-            self.conn = psycopg.connect(
-                **{**given, **conninfo.conninfo_to_dict(dsn)},  # type: ignore[arg-type]
-                autocommit=True,
-                prepare_threshold=None,
-            )
-        except psycopg.Error as error:
-            raise ClusterError(f"--dsn: {' '.join(str(error).split())}") from None
+        self._write = write
+        self.conn = dsn.connect(name, PROGRAM)
         try:
             self.version = self.conn.info.server_version // 10000
             if self.version < OLDEST:
@@ -81,7 +79,7 @@ class Session:
                     f"--dsn: PostgreSQL {self.version} is too old; {OLDEST} or later is needed"
                 )
             self._all_switches = self._switches() or self._load()
-            self._prepare(write)
+            self._prepare()
         except BaseException:
             self.conn.close()
             raise
@@ -96,8 +94,8 @@ class Session:
 
     def value(self, query: str, *parameters: Any) -> Any:
         """Return the first column of a query's first row; None if there is no row."""
-        row = self.conn.execute(marked(query).encode(), parameters or None).fetchone()
-        return None if row is None else row[0]
+        rows = catalogs.ask(self.conn, query, parameters or None)
+        return rows[0][0] if rows else None
 
     @property
     def settings(self) -> dict[str, str]:
@@ -106,15 +104,12 @@ class Session:
 
     def indexes(self, names: Sequence[str]) -> dict[str, plan.Index]:
         """Return facts from the catalogs on the indexes named; of several with one name, those of one."""
-        return {
-            row[0]: plan.Index(*row[1:])
-            for row in self.conn.execute(marked(_INDEXES).encode(), [list(names)]).fetchall()
-        }
+        return {row[0]: plan.Index(*row[1:]) for row in catalogs.ask(self.conn, _INDEXES, [list(names)])}
 
     def _switches(self) -> list[str]:
         """Return the library's switches that are on by default; none if it is not loaded."""
         query = "SELECT name FROM pg_settings WHERE name LIKE %s AND vartype = 'bool' AND boot_val = 'on'"
-        return [row[0] for row in self.conn.execute(marked(query).encode(), [f"{LIBRARY}.%"]).fetchall()]
+        return [name for (name,) in catalogs.ask(self.conn, query, [f"{LIBRARY}.%"])]
 
     def _load(self) -> list[str]:
         reasons = []
@@ -130,20 +125,19 @@ class Session:
             f" or link it in $libdir/plugins, from where everybody may load it"
         )
 
-    def _prepare(self, write: bool) -> None:
-        self.conn.read_only = not write
+    def _prepare(self) -> None:
         self.conn.execute(sql.SQL("SET statement_timeout = {}").format(str(math.ceil(self.timeout * 1000))))
         with suppress(psycopg.Error):  # not on every platform
             self.conn.execute("SET client_connection_check_interval = '2s'")
         try:
             self.conn.execute("SET track_io_timing = on")
         except errors.InsufficientPrivilege:
-            if self.value("SHOW track_io_timing") == "off":
+            if self.settings["track_io_timing"] == "off":
                 self.notes.append(
                     "I/O time is not known: track_io_timing is off, and this user may not set it"
                     " (GRANT SET ON PARAMETER track_io_timing TO ...)."
                 )
-        self.superuser = self.value("SHOW is_superuser") == "on"
+        self.superuser = self.conn.info.parameter_status("is_superuser") == "on"
         self.data = Attached.readable_data(self.conn) if self.superuser else None
 
     # The statement
@@ -181,13 +175,14 @@ class Session:
         counters rose, in a sentence."""
         if self.version >= 18:
             return []
-        if not self.value("SELECT to_regclass('lookahead.index_scan_stats') IS NOT NULL"):
-            return [
-                "PostgreSQL 17 does not tell of single nodes; CREATE EXTENSION pg_lookahead tells of all."
-            ]
-        before = self.conn.execute(_COUNTERS).fetchone() or ()
+        extension = catalogs.extension(self.conn, LIBRARY)
+        if extension is None or not all(map(extension.has, _COUNTING)):
+            why = extension.distrust if extension else ""
+            told = f": {why}" if why else "; CREATE EXTENSION pg_lookahead tells of all"
+            return [f"PostgreSQL 17 does not tell of single nodes{told}."]
+        (before,) = catalogs.ask(self.conn, _COUNTERS, of=extension)
         self.sample(True)
-        after = self.conn.execute(_COUNTERS).fetchone() or ()
+        (after,) = catalogs.ask(self.conn, _COUNTERS, of=extension)
         scans, blocks = (b - a for a, b in zip(before, after, strict=True))
         return [
             f"PostgreSQL 17 does not tell of single nodes: in one more execution, look-ahead's code ran"
@@ -199,15 +194,18 @@ class Session:
 
         ClusterError, one line, with what is wrong with the statement; Cancelled if the server ended it."""
         switches = dict.fromkeys(self._all_switches, "on" if ahead else "off")
+        settings = {**switches, **settings}
         try:
-            with self._rolled_back():
-                for name, value in {**switches, **settings}.items():
-                    self.conn.execute("SELECT set_config(%s, %s, true)", [name, value])
+            with self._rolled_back(settings):
                 try:
                     self._one(f"PREPARE {_PREPARED} AS {self._statement}")
                 except errors.SyntaxError as error:
                     raise ClusterError(f"the server says: {in_words(error)} ({_TAKEN})") from None
-                values = self._values("ANALYZE" in options)
+            # It stays, since a rollback does not undo PREPARE.
+            values, unknown = self._values("ANALYZE" in options)
+            if unknown:
+                settings["plan_cache_mode"] = "force_generic_plan"
+            with self._rolled_back(settings):
                 row = self._one(f"EXPLAIN ({options}) EXECUTE {_PREPARED}{values}").fetchone()
         finally:
             if self.conn.info.transaction_status == psycopg.pq.TransactionStatus.IDLE:
@@ -216,14 +214,14 @@ class Session:
         found: dict[str, Any] = row[0][0]
         return found
 
-    def _values(self, needed: bool) -> str:
-        """Return the parameters' values in parentheses.
+    def _values(self, needed: bool) -> tuple[str, bool]:
+        """Return the parameters' values in parentheses, and whether they are not known.
 
-        If none are given and none are needed, they are nulls, and the plan is made for any values."""
+        If none are given and none are needed, they are nulls, and the plan is to be made for any values."""
         query = "SELECT parameter_types::text[] FROM pg_prepared_statements WHERE name = %s"
         types, values = self.value(query, _PREPARED), self._parameters
-        if types and not values and not needed:
-            self.conn.execute("SET LOCAL plan_cache_mode = force_generic_plan")
+        unknown = bool(types) and not values and not needed
+        if unknown:
             values = [None] * len(types)
         if len(types) != len(values):
             count = f"{len(types)} parameter{'s' * (len(types) != 1)}"
@@ -232,17 +230,21 @@ class Session:
                 f"--param: the statement has {count}{of_types}, and {len(values)} values are given"
             )
         literals = sql.SQL(", ").join(map(sql.Literal, values))
-        return f"({literals.as_string(self.conn)})" if values else ""
+        return f"({literals.as_string(self.conn)})" if values else "", unknown
 
     def _one(self, text: str) -> psycopg.Cursor[Any]:
         """Execute a statement by the extended protocol, which binary results need."""
         return self.conn.cursor(binary=True).execute(text.encode())
 
     @contextmanager
-    def _rolled_back(self) -> Iterator[None]:
+    def _rolled_back(self, settings: Mapping[str, str]) -> Iterator[None]:
+        """A transaction with the session's own search_path, for the user's statement."""
         started = time.monotonic()
         try:
             with self.conn.transaction(force_rollback=True):
+                self.conn.execute(f"SET TRANSACTION READ {'WRITE' if self._write else 'ONLY'}")
+                for name, value in settings.items():
+                    self.conn.execute("SELECT pg_catalog.set_config(%s, %s, true)", [name, value])
                 try:
                     yield
                 except SystemExit:  # psycopg itself cancels at Ctrl-C
@@ -261,26 +263,27 @@ class Session:
             ) from None
 
 
-def text_of(session_dsn: str, queryid: int) -> str:
-    """Return the text that pg_stat_statements has kept of a statement; ClusterError if there is none."""
+def text_of(name: str, queryid: int) -> str:
+    """Return the text that pg_stat_statements has kept of a statement; ClusterError if there is none.
+
+    name: the connection string"""
+    query = """
+        SELECT query FROM {0}.pg_stat_statements JOIN pg_database AS d ON d.oid = dbid
+        WHERE queryid = %s AND datname = current_database() ORDER BY calls DESC LIMIT 1
+    """
     try:
-        with psycopg.connect(session_dsn, autocommit=True, connect_timeout=10) as conn:
-            schema = cache.schema_of(conn, "pg_stat_statements")
-            if not schema:
-                raise ClusterError("--queryid: the extension pg_stat_statements is not in this database")
-            query = sql.SQL(
-                "SELECT {1} query FROM {0}.pg_stat_statements JOIN pg_database d ON d.oid = dbid"
-                " WHERE queryid = %s AND datname = current_database() ORDER BY calls DESC LIMIT 1"
-            )
-            row = conn.execute(query.format(sql.Identifier(schema), sql.SQL(MARK)), [queryid]).fetchone()
-    except psycopg.Error as error:
-        raise ClusterError(f"--queryid: {in_words(error)}") from None
-    if row is None:
+        with dsn.connect(name, PROGRAM) as conn:
+            extension = catalogs.require(conn, "pg_stat_statements", "pg_stat_statements")
+            rows = catalogs.ask(conn, query.format(extension.place), [queryid], of=extension)
+    except (psycopg.Error, ClusterError) as error:
+        told = in_words(error) if isinstance(error, psycopg.Error) else str(error)
+        raise ClusterError(f"--queryid: {told.removeprefix('--dsn: ')}") from None
+    if not rows:
         raise ClusterError(
             f"--queryid: pg_stat_statements has no statement {queryid} of this database that this user"
             " may read (with pg_read_all_stats, a user may read those of others)"
         )
-    return str(row[0])
+    return str(rows[0][0])
 
 
 def in_words(error: psycopg.Error) -> str:

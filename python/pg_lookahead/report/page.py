@@ -19,6 +19,8 @@ from xml.etree import ElementTree
 
 from markupsafe import Markup
 
+from . import words
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -71,6 +73,7 @@ def render(template: str, **values: Any) -> str:
     templates = jinja2.Environment(
         loader=jinja2.PackageLoader(__package__),
         autoescape=True,
+        finalize=lambda value: words.plain(value) if type(value) is str else value,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -101,7 +104,7 @@ def svg(figure: Figure, name: str, description: str) -> Markup:
     nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
     with matplotlib.rc_context({"svg.hashsalt": name}):
         figure.savefig(drawn, format="svg", metadata=nothing)
-    root = ElementTree.fromstring(drawn.getvalue())
+    root = ElementTree.fromstring(words.plain(drawn.getvalue()))
     root.set("role", "img")
     root.set("aria-label", description)
     for element in root.iter():

@@ -62,10 +62,12 @@ def output() -> Console:
 
 
 _CONTROL = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n"}
+_CONTROL |= {code: f"\\u{code:04x}" for code in (*range(0xD800, 0xE000), 0xFFFE, 0xFFFF)}
 
 
 def plain(text: str) -> str:
-    """Return a text that a terminal shows and does not obey: names of a database may have control codes."""
+    """Return a text that a terminal shows and does not obey, and that XML can hold: names of a database may
+    have control codes, and characters that are none."""
     return text.translate(_CONTROL)
 
 

@@ -208,7 +208,7 @@ class Cluster:
         cache.evict(conn, relation)
         if not os_cache:
             return "none"
-        return cache.drop_from_page_cache(cache.files(conn, self.data, relation))
+        return cache.drop_from_page_cache(cache.files(conn, self.data, relation), whole=True)
 
     # Parts of a start
 

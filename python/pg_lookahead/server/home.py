@@ -12,6 +12,7 @@ import fcntl
 import os
 import pwd
 import re
+import stat
 import subprocess
 import sys
 import tempfile
@@ -97,7 +98,9 @@ class Home:
         others = [os.environ.get("TMPDIR", ""), "/var/tmp", "/tmp"]
         for candidate in [wanted] if wanted else others:
             path = os.path.realpath(candidate) if candidate else ""
-            if path and len(path) <= _LONGEST_BASE and os.access(path, os.W_OK) and self._reaches(Path(path)):
+            if not path or len(path) > _LONGEST_BASE or not os.access(path, os.W_OK):
+                continue
+            if _is_safe(Path(path)) and self._reaches(Path(path)):
                 return Path(path)
         if wanted and not Path(wanted).is_dir():
             raise ClusterError(f"PG_LOOKAHEAD_TMPDIR={wanted}: there is no such directory")
@@ -106,7 +109,8 @@ class Home:
         raise ClusterError(
             f"a private server cannot be kept in {which}",
             hint="Set PG_LOOKAHEAD_TMPDIR to a directory that user"
-            f" {who} can enter and write to, with a path of at most {_LONGEST_BASE} characters.",
+            f" {who} can enter and write to, in which no other user can rename what is there, with a path of"
+            f" at most {_LONGEST_BASE} characters.",
         )
 
     def _reaches(self, path: Path) -> bool:
@@ -213,14 +217,27 @@ def _run(command: Sequence[str | Path], *, cwd: Path, **how: Any) -> None:
 
 
 def _clear_litter(base: Path) -> None:
+    """Clear directories of this user's processes that are gone.
+
+    Others may put what they like into ``base``, and swap it at any moment.  So a directory is opened first,
+    without following a link, and then looked at: if it is this user's, who else may not write to it, then
+    nobody else can change what it has, or, as ``_is_safe`` says of the base, give its name to another one."""
     for path in base.glob(f"pg_lookahead-{os.getuid()}-*"):
         pid = path.name.split("-")[2]
         try:
-            if path.is_symlink() or path.stat().st_uid != os.getuid() or Path("/proc", pid).exists():
-                continue
-            lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+            directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         except OSError:
             continue
+        try:
+            found = os.fstat(directory)
+            if found.st_uid != os.getuid() or found.st_mode & 0o022 or Path("/proc", pid).exists():
+                continue
+            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
+            lock = os.open("lock", flags, 0o600, dir_fd=directory)
+        except OSError:
+            continue
+        finally:
+            os.close(directory)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             reap.clear(path)
@@ -228,3 +245,18 @@ def _clear_litter(base: Path) -> None:
             pass  # its watcher is at it
         finally:
             os.close(lock)
+
+
+def _is_safe(base: Path) -> bool:
+    """Tell whether no other user can rename what this user makes in a directory.
+
+    Root, whose word others would like to use, also trusts no directory of theirs above it."""
+    as_root = os.getuid() == 0
+    for directory in (base, *base.parents) if as_root else (base,):
+        found = directory.stat()
+        by_group = as_root and found.st_mode & stat.S_IWGRP and found.st_gid != 0
+        if (found.st_mode & stat.S_IWOTH or by_group) and not found.st_mode & stat.S_ISVTX:
+            return False
+        if as_root and found.st_uid != 0:
+            return False
+    return True

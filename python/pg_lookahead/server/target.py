@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
-from psycopg import conninfo, sql
+from psycopg import sql
 
-from . import cache
+from . import cache, catalogs, dsn
 from .cluster import Cluster
 from .installation import OLDEST, ClusterError
-from .queries import fetch_row, marked
 
 Connection = psycopg.Connection[Any]
 
@@ -26,6 +25,7 @@ OURS = "Made by pg_lookahead bench"
 """The beginning of the comment on our schema."""
 
 _LOADED = "-c session_preload_libraries=pg_lookahead"
+_PROGRAM = "pg_lookahead bench"
 
 
 class Target(ABC):
@@ -54,7 +54,7 @@ class Target(ABC):
         cache.evict(conn, *relations)
         if os_cache and self.data is not None:
             paths = [path for relation in relations for path in cache.files(conn, self.data, relation)]
-            cache.drop_from_page_cache(paths)
+            cache.drop_from_page_cache(paths, whole=self.private)
 
 
 class Private(Target):
@@ -79,40 +79,42 @@ class Attached(Target):
 
     private = False
 
-    def __init__(self, dsn: str) -> None:
-        self._dsn = dsn
+    def __init__(self, name: str) -> None:
+        """name: the connection string"""
+        self._dsn = name
         self.settings = {}
-        try:
-            conn = psycopg.connect(dsn, autocommit=True, connect_timeout=10)
-        except psycopg.Error as error:
-            raise ClusterError(f"--dsn: {' '.join(str(error).split())}") from None
-        with conn:
+        with dsn.connect(name, _PROGRAM) as conn:
             self._check(conn)
 
     def _check(self, conn: Connection) -> None:
         self.version = conn.info.server_version // 10000
         if self.version < OLDEST:
             raise ClusterError(f"--dsn: PostgreSQL {self.version} is too old; {OLDEST} or later is needed")
-        superuser, self.standby = fetch_row(
-            conn, "SELECT rolsuper, pg_is_in_recovery() FROM pg_roles WHERE rolname = current_user"
-        )
+        query = "SELECT rolsuper, pg_is_in_recovery() FROM pg_roles WHERE rolname = current_user"
+        ((superuser, self.standby),) = catalogs.ask(conn, query)
         if not superuser:
             raise ClusterError("--dsn: this needs a superuser, to evict tables from shared buffers")
-        found = self.comment(conn)
-        if found is not None and not (found or "").startswith(OURS):
+        if self._has_schema(conn) and not self._is_ours(conn):
             raise ClusterError(f"--dsn: there is a schema {SCHEMA} that is not of our making; drop it first")
         self.data = self.readable_data(conn)
 
-    def comment(self, conn: Connection) -> str | None:
-        """Return the schema's comment, empty if it has none; None if there is no such schema."""
-        row = conn.execute(
-            "SELECT coalesce(obj_description(oid, 'pg_namespace'), '') FROM pg_namespace WHERE nspname = %s",
-            [SCHEMA],
-        ).fetchone()
-        return None if row is None else row[0]
+    def _has_schema(self, conn: Connection) -> bool:
+        return bool(catalogs.ask(conn, "SELECT FROM pg_namespace WHERE nspname = %s", [SCHEMA]))
+
+    def _is_ours(self, conn: Connection) -> bool:
+        """Tell whether the schema was made by a run of ours: anybody can write such a comment, but only
+        a superuser can make a superuser its owner."""
+        query = """
+            SELECT obj_description(n.oid, 'pg_namespace') FROM pg_namespace AS n
+            JOIN pg_roles AS r ON r.oid = n.nspowner AND r.rolsuper
+            WHERE nspname = %s
+        """
+        return any((comment or "").startswith(OURS) for (comment,) in catalogs.ask(conn, query, [SCHEMA]))
 
     def connect(self, *, loaded: bool = True, dbname: str | None = None) -> Connection:
-        conn = psycopg.connect(self._dsn, autocommit=True)
+        """Return a session in which only names of pg_catalog are found, since a run also writes."""
+        conn = dsn.connect(self._dsn, _PROGRAM)
+        conn.execute(f"SET {catalogs.PATH}; SET default_transaction_read_only = off")
         if loaded:
             conn.execute("LOAD 'pg_lookahead'")
         for name, value in self.settings.items():
@@ -122,7 +124,7 @@ class Attached(Target):
     def remove(self) -> None:
         """Drop the schema, if it is ours."""
         with self.connect(loaded=False) as conn:
-            if (self.comment(conn) or "").startswith(OURS):
+            if self._is_ours(conn):
                 conn.execute("SET client_min_messages = warning")
                 conn.execute(sql.SQL("DROP SCHEMA {} CASCADE").format(sql.Identifier(SCHEMA)))
 
@@ -132,7 +134,7 @@ class Attached(Target):
 
         The postmaster's lock file there tells whether it is that of this very server."""
         start = "extract(epoch FROM pg_postmaster_start_time())::bigint"
-        data, started = fetch_row(conn, marked(f"SELECT current_setting('data_directory'), {start}"))
+        ((data, started),) = catalogs.ask(conn, f"SELECT current_setting('data_directory'), {start}")
         try:
             lines = Path(data, "postmaster.pid").read_text().splitlines()
         except OSError:
@@ -141,9 +143,10 @@ class Attached(Target):
 
 
 def check_extensions(target: Target, conn: Connection, wanted: Sequence[str], option: str) -> None:
-    """ClusterError that names what is missing, before anything is loaded."""
-    rows = conn.execute("SELECT name, installed_version FROM pg_available_extensions").fetchall()
-    installed = dict(rows)
+    """ClusterError that names what is missing, or cannot be trusted, before anything is loaded."""
+    installed: dict[str, str | None] = dict(
+        catalogs.ask(conn, "SELECT name, installed_version FROM pg_available_extensions")
+    )
     for name in wanted:
         if name not in installed:
             ours = name == "pg_lookahead"
@@ -151,10 +154,5 @@ def check_extensions(target: Target, conn: Connection, wanted: Sequence[str], op
             raise ClusterError(f"{option}: the extension {name} is not installed in this server ({how})")
         if name == "pg_lookahead" and not target.private and installed[name] is None:
             raise ClusterError(f"{option}: CREATE EXTENSION pg_lookahead in this database first")
-
-
-def without_password(dsn: str) -> str:
-    """Return a connection string as it may be written down."""
-    parts = conninfo.conninfo_to_dict(dsn).items()
-    secret = ("password", "sslpassword", "oauth_client_secret")
-    return conninfo.make_conninfo("", **{k: str(v) for k, v in parts if k not in secret and v is not None})
+        if not target.private and installed[name] is not None:
+            catalogs.require(conn, name)

@@ -11,16 +11,24 @@ import numpy as np
 import psycopg
 from psycopg import sql
 
+from ..server import catalogs
+from ..server import dsn as servers
+from ..server.installation import ClusterError
 from . import TraceError
 from .format import Trace, writing
 
 _BATCH = 1 << 18
 _FACTS = """
-SELECT indrelid::regclass::text, pg_relation_size(indrelid), current_setting('block_size')::int,
-       current_database()
-FROM pg_index WHERE indexrelid = %s::regclass
+SELECT indrelid, pg_relation_size(indrelid), current_setting('block_size')::int, current_database()
+FROM pg_index WHERE indexrelid = %s::oid
 """
-_ORDER = "SELECT block FROM lookahead.heap_block_order({}::regclass, {}, {})"
+_NAME = "SELECT %s::pg_catalog.oid::pg_catalog.regclass::pg_catalog.text"
+"""A table's name as the session's own search_path needs it; nothing is called that it could find."""
+
+_ORDER = """
+SELECT block FROM lookahead.heap_block_order({}::oid::regclass, {}::text, {}::text, NULL::bigint)
+"""
+_MEMBER = "heap_block_order(regclass, text, text, bigint)"
 
 
 def trace(
@@ -32,28 +40,30 @@ def trace(
     say: told how far it is
     TraceError if there is no entry, or the database will not have it."""
     try:
-        with psycopg.connect(dsn) as conn:
-            if conn.execute("SELECT FROM pg_extension WHERE extname = 'pg_lookahead'").fetchone() is None:
-                raise TraceError(
-                    f"the database {conn.info.dbname} has no extension pg_lookahead:"
-                    " CREATE EXTENSION pg_lookahead there first"
-                )
-            facts = conn.execute(_FACTS, [index]).fetchone()
-            if facts is None:
+        with servers.connect(dsn, "pg_lookahead trace") as conn:
+            extension = catalogs.require(conn, "pg_lookahead", _MEMBER)
+            oid = catalogs.oid_of(conn, index)
+            facts = catalogs.ask(conn, _FACTS, [oid])
+            if not facts:
                 raise TraceError(f"{index} is not an index")
-            table, table_bytes, block_size, database = facts
+            ((table_oid, table_bytes, block_size, database),) = facts
+            ((table,),) = conn.execute(_NAME, [table_oid])
             bounds = f" from {lower}" * (lower is not None) + f" to {upper}" * (upper is not None)
             source = f"index {index}{bounds} of database {database}"
             with (
                 writing(path, "index", source, {table: table_bytes}) as writer,
-                conn.cursor("entries") as cursor,
+                conn.transaction(),
             ):
-                number = writer.file(table)
-                cursor.execute(sql.SQL(_ORDER).format(index, lower, upper), binary=True)
-                while rows := cursor.fetchmany(_BATCH):
-                    blocks = np.fromiter((row[0] for row in rows), np.int64, len(rows))
-                    writer.add(number, blocks * block_size, block_size)
-                    say(f"{writer.count:,} entries of {index}")
+                catalogs.begin(conn, extension)
+                with conn.cursor("entries") as cursor:
+                    number = writer.file(table)
+                    cursor.execute(sql.SQL(_ORDER).format(oid, lower, upper), binary=True)
+                    while rows := cursor.fetchmany(_BATCH):
+                        blocks = np.fromiter((row[0] for row in rows), np.int64, len(rows))
+                        writer.add(number, blocks * block_size, block_size)
+                        say(f"{writer.count:,} entries of {index}")
+    except ClusterError as error:
+        raise TraceError(str(error)) from None
     except psycopg.Error as error:
         told = error.diag
         lines = [told.message_primary, told.message_detail, told.message_hint]
