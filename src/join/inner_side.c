@@ -239,7 +239,6 @@ InnerSideCreate(Taken *taken, bool settings_stay, bool *infallible,
 
 	side->left_early = side->append != NULL && IsA(side->append, AppendState) &&
 		InnerRowsAsked(join, side->children[0]) < PG_INT32_MAX;
-	side->shared.infallible = side->left_early;
 	if (side->prunes &&
 		!PruningIsHarmless(side->append, settings_stay, &side->infallible,
 						   &side->params))
@@ -248,7 +247,7 @@ InnerSideCreate(Taken *taken, bool settings_stay, bool *infallible,
 		for (int i = 0; i < n && side->nmade == 0; i++)
 			*refusal = make_scan(side, i);
 	*infallible = side->infallible;
-	side->shared.infallible |= side->infallible;
+	side->shared.infallible = side->infallible;
 	(void) OuterValuesRemove(side->shared.values, &side->params);
 	MemoryContextSwitchTo(old);
 	return *refusal == NULL ? side : NULL;

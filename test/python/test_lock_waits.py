@@ -48,7 +48,7 @@ STATEMENTS = {
     "FOR UPDATE": "SELECT id FROM t WHERE k > 5 AND pad <> '' ORDER BY k FOR UPDATE",
     "UPDATE": "UPDATE t SET pad = pad WHERE k BETWEEN 5 AND 1000",
     "DELETE": "DELETE FROM t WHERE k BETWEEN 5 AND 1000",
-    "FOR UPDATE of a join": "SELECT t.id FROM o JOIN t ON t.k = o.k WHERE o.pad <> '' FOR UPDATE OF t",
+    "FOR UPDATE of a join": "SELECT t.id FROM o JOIN t ON t.k = o.k FOR UPDATE OF t",
     "UPDATE of a join": "UPDATE t SET pad = o.pad FROM o WHERE t.k = o.k",
     "DELETE of a join": "DELETE FROM t USING o WHERE t.k = o.k AND o.pad <> ''",
     "function above a scan": "SELECT locks(k), pad FROM t WHERE k > 5 ORDER BY k",
