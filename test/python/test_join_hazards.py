@@ -181,7 +181,7 @@ def fails_alike(
         assert forced == off
     rows = [[result for result in found if result[0] == "row"] for found in (off, forced)]
     assert rows[1] == rows[0][: len(rows[1])]
-    return off
+    return list(off)
 
 
 def by_row(side: JoinSide, *statements: str) -> list[Any]:
