@@ -283,6 +283,15 @@ LookaheadEnterBatch(void)
 #endif
 }
 
+/* Submit now what has been staged so far. */
+static inline void
+LookaheadSubmit(void)
+{
+#if PG_VERSION_NUM >= 180000
+	pgaio_submit_staged();
+#endif
+}
+
 static inline void
 LookaheadExitBatch(void)
 {

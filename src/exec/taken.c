@@ -9,9 +9,13 @@
  * extension initialize one plan twice, only the first of its plan states is
  * taken.
  *
- * Invariant: a query is found exactly from its start to the moment when its
- * memory goes away.  The plan states that EvalPlanQual makes have another
- * EState, and are never taken.
+ * Invariants:
+ * - A query is found exactly from its start to the moment when its memory goes
+ *	 away.  The plan states that EvalPlanQual makes have another EState, and are
+ *	 never taken.
+ * - Nothing that outlives a query leads to its nodes when they have been ended.
+ *	 They all are, in one pass that cannot fail, before anything is waited for
+ *	 that an interrupt might end.
  *
  *-------------------------------------------------------------------------
  */
@@ -52,13 +56,21 @@ TakenFind(const PlanState *plan_state)
 }
 
 void
-TakenQueryEnd(TakenQuery *query, bool wait)
+TakenQueryEnd(TakenQuery *query)
 {
 	if (query->ended)
 		return;
-	query->ended = true;		/* before an error can bring us here again */
 	for (Taken *taken = query->first; taken != NULL; taken = taken->next)
-		taken->taker->end(taken, wait);
+		taken->taker->end(taken);
+	query->ended = true;
+}
+
+void
+TakenQueryWait(const TakenQuery *query)
+{
+	Assert(query->ended);
+	for (Taken *taken = query->first; taken != NULL; taken = taken->next)
+		taken->taker->wait(taken);
 }
 
 /* Called when the memory of a query goes away, after an error or not. */
@@ -67,7 +79,7 @@ forget_query(void *arg)
 {
 	TakenQuery *query = arg;
 
-	TakenQueryEnd(query, false);
+	TakenQueryEnd(query);
 	if (lookahead_last_query == query)
 		lookahead_last_query = &no_query;
 	if (spare == NULL)

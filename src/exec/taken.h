@@ -49,12 +49,20 @@ typedef struct Taker
 	void		(*begin) (Taken *taken);
 
 	/*
-	 * The node will not be executed again: account for what it did.  Called
-	 * once.  wait: also wait for its reads in flight; if not, the query's
-	 * memory may be going away and its relations may have been closed, so that
-	 * nothing but the node's own memory may be looked at.
+	 * The node will not be executed again: take it out of all that outlives
+	 * it, and account for what it did.  Called once, and must not fail, since
+	 * an error would leave the nodes that come after it where they are: nothing
+	 * may be allocated, waited for or looked up.  The query's memory may be
+	 * going away and its relations may have been closed, so that nothing but
+	 * the node's own memory may be looked at.
 	 */
-	void		(*end) (Taken *taken, bool wait);
+	void		(*end) (Taken *taken);
+
+	/*
+	 * Wait for the node's reads in flight.  Called, if at all, when all nodes
+	 * of the query have been ended.  May raise an error.
+	 */
+	void		(*wait) (const Taken *taken);
 
 	/*
 	 * May be NULL.  Can the node's search for its next row be bounded now?
@@ -183,8 +191,14 @@ extern Taken *TakenAdd(TakenQuery *query, PlanState *plan_state,
  */
 extern bool TakenAddRole(Taken *taken, PlanState *plan_state, TakenRole role);
 
-/* End all nodes of a query, none of which will be executed again. */
-extern void TakenQueryEnd(TakenQuery *query, bool wait);
+/*
+ * End all nodes of a query, none of which will be executed again.  Raises no
+ * error.
+ */
+extern void TakenQueryEnd(TakenQuery *query);
+
+/* Wait for the reads in flight of a query that has been ended. */
+extern void TakenQueryWait(const TakenQuery *query);
 
 /*
  * Fetch the next row of a node that has been taken for itself, by the function

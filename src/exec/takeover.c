@@ -321,8 +321,12 @@ lookahead_ExecutorEnd(QueryDesc *queryDesc)
 {
 	TakenQuery *query = TakenQueryOf(queryDesc->estate);
 
+	/* an error of the wait leaves nothing to be ended */
 	if (query != NULL)
-		TakenQueryEnd(query, true);
+	{
+		TakenQueryEnd(query);
+		TakenQueryWait(query);
+	}
 	prev_ExecutorEnd(queryDesc);
 }
 

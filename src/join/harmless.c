@@ -18,7 +18,6 @@
 #include "access/genam.h"
 #include "access/transam.h"
 #include "catalog/pg_class.h"
-#include "catalog/pg_language.h"
 #include "catalog/pg_proc.h"
 #include "catalog/pg_type_d.h"
 #include "compat.h"
@@ -31,7 +30,6 @@
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
-#include "utils/syscache.h"
 
 /* The state of a search for what is not harmless. */
 typedef struct Search
@@ -171,25 +169,14 @@ static bool
 is_harmless_function(Oid function, Oid result, List *args,
 					 const Search *search)
 {
-	HeapTuple	tuple;
-	Form_pg_proc proc;
 	char		volatility;
-	Oid			language;
 
 	if (function == F_NOW || function == F_TRANSACTION_TIMESTAMP)
 		return true;
 	if (function >= FirstNormalObjectId || !is_plain(result) ||
 		!are_plain(args))
 		return false;
-	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
-	if (!HeapTupleIsValid(tuple))
-		return false;
-	proc = (Form_pg_proc) GETSTRUCT(tuple);
-	volatility = proc->provolatile;
-	language = proc->prolang;
-	ReleaseSysCache(tuple);
-	if (language != INTERNALlanguageId)
-		return false;
+	volatility = func_volatile(function);
 	return volatility == PROVOLATILE_IMMUTABLE ||
 		(volatility == PROVOLATILE_STABLE && search->settings_stay &&
 		 depends_on_settings(function, args));

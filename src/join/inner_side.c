@@ -35,6 +35,7 @@ struct InnerSide
 	InnerShared shared;
 	Taken	   *taken;			/* the join */
 	PlanState  *append;			/* NULL: there is one scan */
+	bool		left_early;			/* it may be left at one of its children */
 	PlanState **children;
 	InnerScan **scans;			/* shared.nscans of them; NULL: not made */
 	int			nmade;
@@ -236,9 +237,9 @@ InnerSideCreate(Taken *taken, bool settings_stay, bool *infallible,
 								  .max_reads = max_reads,
 								  .counters = counters};
 
-	/* if it may be left at one of them, the next ones may not be come to */
-	side->shared.infallible = side->append != NULL &&
+	side->left_early = side->append != NULL && IsA(side->append, AppendState) &&
 		InnerRowsAsked(join, side->children[0]) < PG_INT32_MAX;
+	side->shared.infallible = side->left_early;
 	if (side->prunes &&
 		!PruningIsHarmless(side->append, settings_stay, &side->infallible,
 						   &side->params))
@@ -396,6 +397,8 @@ select_scans(InnerSide *side, InnerParts *parts, TupleTableSlot *slot)
 		part->scan = i;
 		InnerAheadBegin(side->scans[i]->inner, &part->row);
 		parts->n++;
+		if (side->left_early)
+			break;				/* the next one may not be come to */
 	}
 }
 

@@ -81,9 +81,18 @@ begin(Taken *taken)
 }
 
 static void
-end(Taken *taken, bool wait)
+end(Taken *taken)
 {
-	JoinFinish((JoinNode *) taken, wait);
+	JoinFinish((JoinNode *) taken);
+}
+
+static void
+wait_for_reads(const Taken *taken)
+{
+	const JoinNode *node = (const JoinNode *) taken;
+
+	if (node->inner != NULL)
+		InnerSideWait(node->inner);
 }
 
 #if LOOKAHEAD_HAVE_EXPLAIN_HOOK
@@ -170,6 +179,7 @@ static const Taker taker = {
 	.serves = serves,
 	.begin = begin,
 	.end = end,
+	.wait = wait_for_reads,
 	.explain = EXPLAIN_JOIN,
 };
 

@@ -61,6 +61,6 @@ extern TupleTableSlot *JoinNextOuter(PlanState *outer);
 extern JoinCounters JoinTell(const JoinNode *node);
 
 /* The nested loop will not be executed again; see Taker.end. */
-extern void JoinFinish(JoinNode *node, bool wait);
+extern void JoinFinish(JoinNode *node);
 
 #endif							/* PG_LOOKAHEAD_JOIN_NODE_H */

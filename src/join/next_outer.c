@@ -531,13 +531,10 @@ JoinNextOuter(PlanState *outer)
 }
 
 void
-JoinFinish(JoinNode *node, bool wait)
+JoinFinish(JoinNode *node)
 {
 	JoinCounters counters = JoinTell(node);
 
-	if (node->rows == NULL)
-		return;
-	if (wait)
-		InnerSideWait(node->inner);
-	JoinStatsAdd(&counters);
+	if (node->rows != NULL)
+		JoinStatsAdd(&counters);
 }

@@ -101,6 +101,7 @@ prepare(RowsAhead *rows, RowAhead *row, const TupleTableSlot *slot)
 		return;
 	if (row->slot != NULL)
 		ExecDropSingleTupleTableSlot(row->slot);
+	row->slot = NULL;
 	old = MemoryContextSwitchTo(rows->mcxt);
 	row->slot =
 		MakeSingleTupleTableSlot(copy_of(rows, slot->tts_tupleDescriptor),
@@ -127,16 +128,16 @@ size_of(const TupleTableSlot *slot)
 RowAhead *
 RowsAheadAdd(RowsAhead *rows, TupleTableSlot *slot)
 {
-	RowAhead   *row;
+	RowAhead   *row =
+		&rows->rows[(rows->first + rows->n) % (rows->capacity + 2)];
 
 	Assert(rows->n <= rows->capacity);
-	rows->n++;
-	row = RowsAheadAt(rows, rows->n - 1);
 	prepare(rows, row, slot);
 	ExecCopySlot(row->slot, slot);
 	ExecMaterializeSlot(row->slot);
 	row->size = size_of(row->slot);
 	rows->used += row->size;
+	rows->n++;					/* once nothing can fail any more */
 	return row;
 }
 

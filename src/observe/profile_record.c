@@ -313,8 +313,8 @@ at_xact_event(XactEvent event, void *arg)
 
 	if (registered || !lookahead_track_functions)
 		return;
-	registered = true;
 	before_shmem_exit(leave_record, (Datum) 0);
+	registered = true;
 }
 
 void

@@ -103,7 +103,11 @@ is_alive(int pid, ProcNumber procno)
 		GetPGProcByNumber(procno)->pid == pid;
 }
 
-/* A slot of our own, or NULL. */
+/*
+ * A slot of our own, or NULL.  Where all are taken, one of a process that is
+ * gone will do.  Its process ID alone must tell that: whoever has just taken
+ * the slot has not yet said where its place is.
+ */
 static ProgressSlot *
 take_slot(ProgressSlot *slots)
 {
@@ -118,7 +122,7 @@ take_slot(ProgressSlot *slots)
 	{
 		uint32		owner = pg_atomic_read_u32(&slots[i].owner);
 
-		if (!is_alive(owner, slots[i].procno) &&
+		if (BackendPidGetProc(owner) == NULL &&
 			pg_atomic_compare_exchange_u32(&slots[i].owner, &owner, MyProcPid))
 			return &slots[i];
 	}

@@ -337,18 +337,36 @@ serves(PlanState *plan_state, const char **refusal)
 	return true;
 }
 
+/* All of "nodes" belong to queries that have not been ended. */
+static void
+check_nodes(void)
+{
+#ifdef USE_ASSERT_CHECKING
+	dlist_iter	iter;
+
+	dlist_foreach(iter, &nodes)
+	{
+		const BitmapNode *node = dlist_container(BitmapNode, link, iter.cur);
+
+		Assert(!node->taken.query->ended);
+		Assert(TakenFind(node->taken.plan_state) == &node->taken);
+	}
+#endif
+}
+
 static void
 begin(Taken *taken)
 {
 	if (IsA(taken->plan_state, BitmapIndexScanState))
 	{
+		check_nodes();
 		dlist_push_head(&nodes, &((BitmapNode *) taken)->link);
 		ScanStatsServed++;
 	}
 }
 
 static void
-end(Taken *taken, bool wait)
+end(Taken *taken)
 {
 	BitmapNode *node = (BitmapNode *) taken;
 
@@ -356,7 +374,17 @@ end(Taken *taken, bool wait)
 		return;
 	dlist_delete(&node->link);
 	if (node->leaves != NULL)
-		LeavesAheadEnd(node->leaves, wait);
+		LeavesAheadEnd(node->leaves);
+}
+
+/* A BitmapOr has the reads of its first scan. */
+static void
+wait_for_reads(const Taken *taken)
+{
+	const BitmapNode *node = (const BitmapNode *) taken;
+
+	if (node->leaves != NULL)
+		LeavesAheadWait(node->leaves);
 }
 
 #if LOOKAHEAD_HAVE_EXPLAIN_HOOK
@@ -404,6 +432,7 @@ static const Taker taker = {
 	.serves = serves,
 	.begin = begin,
 	.end = end,
+	.wait = wait_for_reads,
 	.explain = EXPLAIN_BITMAP,
 };
 

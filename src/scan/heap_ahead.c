@@ -411,9 +411,9 @@ HeapAheadPause(HeapAhead *ahead)
 {
 	if (!ahead->active)
 		return;
-	WindowDrain(ahead->window);
 	ahead->active = false;
 	forget_blocks(ahead);
+	WindowDrain(ahead->window);
 }
 
 void
@@ -433,15 +433,20 @@ HeapAheadFinish(HeapAhead *ahead)
 }
 
 void
-HeapAheadEnd(HeapAhead *ahead, bool wait)
+HeapAheadEnd(HeapAhead *ahead)
 {
 	HeapAheadReport sum;
 
-	if (wait)
-		HeapAheadPause(ahead);
-	else if (ahead->window != NULL)
+	if (ahead->window != NULL)
 		WindowForget(ahead->window);
 	sum = HeapAheadTell(ahead);
 	if (sum.counters.scans > 0)
 		ScanStatsAdd(&sum.counters);
+}
+
+void
+HeapAheadWait(const HeapAhead *ahead)
+{
+	if (ahead->window != NULL)
+		WindowDrain(ahead->window);
 }

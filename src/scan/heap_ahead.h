@@ -107,8 +107,9 @@ extern void HeapAheadPause(HeapAhead *ahead);
 /* The scan has come to its end. */
 extern void HeapAheadFinish(HeapAhead *ahead);
 
-/* The node will not be executed again; see Taker.end. */
-extern void HeapAheadEnd(HeapAhead *ahead, bool wait);
+/* The node will not be executed again; see Taker.end and Taker.wait. */
+extern void HeapAheadEnd(HeapAhead *ahead);
+extern void HeapAheadWait(const HeapAhead *ahead);
 
 /* What has been done so far. */
 typedef struct HeapAheadReport

@@ -127,7 +127,6 @@ LeavesAheadCreate(const Taken *taken, Relation index, bool runs_to_end)
 	leaves->policy = &leaves->own_policy;
 	LeafPolicyInit(leaves->policy, lookahead_debug_force,
 				   (io_direct_flags & IO_DIRECT_DATA) != 0, runs_to_end);
-	ScanStatsAttach();
 	return leaves;
 }
 
@@ -239,14 +238,18 @@ LeavesAheadTell(const LeavesAhead *leaves)
 }
 
 void
-LeavesAheadEnd(LeavesAhead *leaves, bool wait)
+LeavesAheadEnd(const LeavesAhead *leaves)
 {
 	ScanCounters counters = LeavesAheadTell(leaves);
 
-	if (wait)
-		(void) PageReadsWait(leaves->policy, true);
 	if (counters.leaf_reads > 0)
 		ScanStatsAdd(&counters);
+}
+
+void
+LeavesAheadWait(const LeavesAhead *leaves)
+{
+	(void) PageReadsWait(leaves->policy, true);
 }
 
 /* Where in the queue is a page?  -1 if it is not there. */
@@ -625,6 +628,7 @@ start_reads(LeavesAhead *leaves, int n)
 		if (!list->leaves[i].is_probe)
 			sorted[nsorted++] = &list->leaves[i];
 	qsort(sorted, nsorted, sizeof(Leaf *), compare_leaves);
+	ScanStatsAttach();			/* to count them at the end */
 
 	/* an error in between leaves batch mode at the end of the transaction */
 	if (background)

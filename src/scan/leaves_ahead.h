@@ -100,8 +100,9 @@ extern void LeavesAheadLookedAt(LeavesAhead *leaves, BlockNumber page);
 /* Forget what is ahead: the scan has ended, or was moved. */
 extern void LeavesAheadForget(LeavesAhead *leaves);
 
-/* The node will not be executed again; see Taker.end. */
-extern void LeavesAheadEnd(LeavesAhead *leaves, bool wait);
+/* The node will not be executed again; see Taker.end and Taker.wait. */
+extern void LeavesAheadEnd(const LeavesAhead *leaves);
+extern void LeavesAheadWait(const LeavesAhead *leaves);
 
 /* Return the counters; what is still ahead counts as unused. */
 extern ScanCounters LeavesAheadTell(const LeavesAhead *leaves);

@@ -145,14 +145,25 @@ bound_search(Taken *taken)
 }
 
 static void
-end(Taken *taken, bool wait)
+end(Taken *taken)
 {
 	ScanNode   *node = (ScanNode *) taken;
 
 	if (node->ahead != NULL)
-		HeapAheadEnd(node->ahead, wait);
+		HeapAheadEnd(node->ahead);
 	if (node->leaves != NULL)
-		LeavesAheadEnd(node->leaves, wait);
+		LeavesAheadEnd(node->leaves);
+}
+
+static void
+wait_for_reads(const Taken *taken)
+{
+	const ScanNode *node = (const ScanNode *) taken;
+
+	if (node->ahead != NULL)
+		HeapAheadWait(node->ahead);
+	if (node->leaves != NULL)
+		LeavesAheadWait(node->leaves);
 }
 
 #if LOOKAHEAD_HAVE_EXPLAIN_HOOK
@@ -291,6 +302,7 @@ static const Taker taker = {
 	.serves = serves,
 	.begin = begin,
 	.end = end,
+	.wait = wait_for_reads,
 	.bound_search = bound_search,
 	.explain = EXPLAIN_SCAN,
 };

@@ -14,7 +14,8 @@
  * for ever (GetLocalVictimBuffer() of 18).
  *
  * Invariant: the list holds each read that was started here and may not have
- * ended, in the order in which they were started.
+ * ended, in the order in which they were started.  There is room for a read
+ * before it is started.
  *
  *-------------------------------------------------------------------------
  */
@@ -26,8 +27,14 @@
 #include "stream/uncount.h"
 #include "utils/rel.h"
 
-/* The largest value that io_max_concurrency can have. */
+/*
+ * The largest value that io_max_concurrency can have.  There may be more reads
+ * than that: some that are waited for here are other processes' (since 19), and
+ * others end unnoticed between two looks at the list.
+ */
+#ifndef MAX_IN_FLIGHT
 #define MAX_IN_FLIGHT 1024
+#endif
 
 /* One part in so many of the local buffers may be in flight. */
 #define LOCAL_BUFFERS_PART 8
@@ -59,6 +66,24 @@ forget_ended(void)
 		if (!LookaheadReadIsDone(&in_flight[i].io))
 			in_flight[n++] = in_flight[i];
 	nin_flight = n;
+}
+
+/*
+ * Make sure that one more read can be listed.  If the list is full, wait for
+ * the oldest one, which may have to be submitted first: nobody may wait for a
+ * read of his own that is only staged.
+ */
+static void
+make_room(void)
+{
+	if (likely(nin_flight < MAX_IN_FLIGHT))
+		return;
+	forget_ended();
+	if (nin_flight < MAX_IN_FLIGHT)
+		return;
+	LookaheadSubmit();
+	LookaheadReadWait(&in_flight[0].io, in_flight[0].local);
+	forget_ended();
 }
 
 int
@@ -143,6 +168,7 @@ start_reads(Relation rel, int nblocks, PageRead *pages, const void *owner)
 		PageOrigin	origin = PAGE_HIT;
 
 		n = nblocks - i;
+		make_room();
 		if (LookaheadStartRead(rel, pages[i].fork, pages[i].block,
 							   &buffers[i], &n, &io))
 		{

@@ -291,7 +291,7 @@ WindowDrain(Window *window)
 void
 WindowDestroy(Window *window)
 {
-	WindowDrain(window);
+	WindowForget(window);
 	WindowRingFree(window);
 	pfree(window);
 }

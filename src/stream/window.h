@@ -114,8 +114,9 @@ extern Buffer WindowTake(Window *window, BlockNumber block, bool *was_read);
 extern void WindowExpire(Window *window, uint64 turn);
 
 /*
- * Let go of every block, and wait for nothing.  Lawful at any time, in an
- * aborted transaction and in a callback of a resource owner as well.
+ * Let go of every block, and wait for nothing.  Raises no error.  Lawful at
+ * any time, in an aborted transaction and in a callback of a resource owner as
+ * well.
  */
 extern void WindowForget(Window *window);
 
@@ -126,7 +127,7 @@ extern void WindowForget(Window *window);
  */
 extern void WindowDrain(Window *window);
 
-/* Drain a window and free it. */
+/* Free a window that has been drained. */
 extern void WindowDestroy(Window *window);
 
 extern const WindowCounters *WindowGetCounters(const Window *window);

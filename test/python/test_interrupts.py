@@ -1,0 +1,413 @@
+# ruff: noqa: E501
+"""A statement is interrupted while it waits for what it has read ahead, and its session goes on unharmed.
+
+The I/O workers are stopped, so that reads ahead stay in flight and whoever needs one waits for it.  Each of
+the extension's waits is interrupted by a cancel, by a statement_timeout and by a termination, in plans that
+mix all kinds of nodes.  Then the workers go on, and the session, or a new one if it was terminated, executes
+statements of all kinds, many bitmap scans among them: with stock's answers, without an internal error, and
+without a complaint in the server's log.  On a server with assertions, bitmap scans check besides that the
+list of their nodes has no node of a query that has ended.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+import pytest
+
+from conftest import MakeCluster
+from differential import BESIDE, bad_lines
+from join_corpus import JoinCorpus
+from pg_lookahead.server import cache
+from pg_lookahead.server.cluster import Cluster
+from pg_lookahead.server.installation import Installation
+from queries import fetch, run, scalar
+from relations import await_true
+from scan_corpus import Corpus
+
+Connection = psycopg.Connection[Any]
+
+SERVER: dict[str, object] = {
+    "shared_preload_libraries": "pg_lookahead",
+    "autovacuum": False,
+    "shared_buffers": "128MB",
+    "effective_io_concurrency": 32,
+    "io_method": "worker",
+    "max_parallel_workers_per_gather": 0,
+    "jit": False,
+}
+ROWS = 4000
+PATIENCE = 60.0
+"""Seconds after which a statement that goes on hangs for ever."""
+
+SETUP = f"""
+CREATE EXTENSION pg_lookahead;
+CREATE EXTENSION pg_buffercache;
+CREATE EXTENSION pg_prewarm;
+CREATE EXTENSION bloom;
+CREATE FUNCTION rows_of(low int, high int) RETURNS TABLE (id int, k int, x int, y int, pad text) LANGUAGE sql
+    AS $$ SELECT i, i, i % 97, i % 89, repeat('x', 300) FROM generate_series(low, high) AS i $$;
+CREATE TABLE t WITH (autovacuum_enabled = off) AS SELECT * FROM rows_of(1, {ROWS});
+CREATE TABLE s WITH (autovacuum_enabled = off) AS SELECT * FROM rows_of(1, {ROWS}) ORDER BY k * 7919 % {ROWS + 1};
+CREATE TABLE b WITH (autovacuum_enabled = off) AS SELECT * FROM rows_of(1, {ROWS});
+CREATE TABLE p (LIKE t) PARTITION BY RANGE (k);
+CREATE TABLE p1 PARTITION OF p FOR VALUES FROM (0) TO (1000) WITH (autovacuum_enabled = off);
+CREATE TABLE p2 PARTITION OF p FOR VALUES FROM (1000) TO (2000) WITH (autovacuum_enabled = off);
+CREATE TABLE p3 PARTITION OF p FOR VALUES FROM (2000) TO (10000) WITH (autovacuum_enabled = off);
+INSERT INTO p SELECT * FROM t;
+CREATE INDEX t_k ON t (k);
+CREATE INDEX s_k ON s (k) WITH (fillfactor = 10);
+CREATE INDEX b_x ON b (x) WITH (fillfactor = 10);
+CREATE INDEX b_y ON b (y) WITH (fillfactor = 10);
+CREATE INDEX p_k ON p (k);
+CREATE TABLE m WITH (autovacuum_enabled = off) AS SELECT i AS k, i AS j, ARRAY[i] AS a FROM generate_series(1, 150000) AS i;
+CREATE INDEX m_hash ON m USING hash (k);
+CREATE INDEX m_gin ON m USING gin (a) WITH (fastupdate = off);
+CREATE INDEX m_bloom ON m USING bloom (j);
+CREATE INDEX m_btree ON m (k)
+"""
+PLANNER = (
+    "SET enable_seqscan = off",
+    "SET enable_sort = off",
+    "SET enable_hashjoin = off",
+    "SET enable_mergejoin = off",
+    "SET enable_material = off",
+    "SET enable_memoize = off",
+)
+FORCED = ("SET pg_lookahead.debug_force = on",)
+STOCK = tuple(
+    f"SET pg_lookahead.{name} = off"
+    for name in ("index_scan", "nested_loop", "index_pages", "index_vacuum", "bloom_scan")
+)
+
+# Nodes of all kinds in one plan, ended after the scan or the join that has reads in flight.
+OR = "(SELECT count(*) FROM b WHERE x = {0} OR y = {0})"
+AND = "(SELECT count(*) FROM b WHERE x = {0} AND y = {0})"
+NODES = f"{OR.format(3)} AS o, {AND.format(4)} AS a, (SELECT k FROM p WHERE k > 5 AND pad <> '' ORDER BY k LIMIT 1) AS l"
+SCAN = f"SELECT t.id, {NODES} FROM t WHERE k > 0 AND pad <> '' ORDER BY k"
+SCAN_LAST = (
+    f"SELECT q.*, {OR.format(5)} FROM (SELECT t.id FROM t WHERE k > 0 AND pad <> '' ORDER BY k OFFSET 0) AS q"
+)
+PARTITIONS = f"SELECT p.id, {NODES} FROM p WHERE k > 0 AND pad <> '' ORDER BY k"
+JOIN = f"SELECT t.id, s.x, {NODES} FROM t JOIN s ON s.k = t.k WHERE t.k > 0"
+BITMAP_JOIN = f"SELECT s.id, {NODES} FROM b JOIN s ON s.k = b.k WHERE b.x = 5 OR b.y = 6"
+WHOLE = "SELECT count(q), md5(string_agg(q::text, '')) FROM ({} OFFSET 0) AS q"
+ONLY = f"SELECT k, {NODES} FROM s WHERE k > 0 AND k <> 77 ORDER BY k"
+
+
+def loop(query: str, rows: int = 3) -> str:
+    """PL/pgSQL that leaves a loop over a query early."""
+    return (
+        f"DO $$ DECLARE r record; n int := 0; BEGIN FOR r IN {query} LOOP n := n + 1; EXIT WHEN n = {rows};"
+        " END LOOP; END $$"
+    )
+
+
+@dataclass(frozen=True)
+class Wait:
+    """A statement that waits for what it has read ahead.
+
+    before: statements that come first
+    warm: what is in shared buffers: relations, and the last block of each, or -1 for all blocks
+    starts: a statement that starts the reads, and does not wait for them"""
+
+    statement: str
+    before: Sequence[str] = ()
+    warm: Sequence[tuple[str, int]] = ()
+    starts: str = ""
+
+
+INDEXES = tuple((name, -1) for name in ("t_k", "s_k", "b_x", "b_y", "p1_k_idx", "p2_k_idx", "p3_k_idx"))
+CACHED = (*INDEXES, ("b", -1), ("p1", 3))
+START = (*CACHED, ("t", 3))
+"""The first rows of t are found in shared buffers, and those after them are read ahead."""
+OUTER = (*CACHED, ("t", -1))
+
+OPEN = ("BEGIN", f"DECLARE c CURSOR FOR {SCAN}")
+FETCH = "DO $$ DECLARE c refcursor := 'c'; r record; BEGIN FETCH c INTO r; END $$"
+
+WAITS = {
+    # the end of a query that was left early
+    "end, loop": Wait(loop(SCAN), warm=START),
+    "end, loop, bitmap scans ended first": Wait(loop(SCAN_LAST), warm=START),
+    "end, loop over a join": Wait(loop(JOIN), warm=OUTER),
+    "end, loop over partitions": Wait(loop(PARTITIONS), warm=START),
+    "end, LIMIT, CREATE TABLE AS": Wait(f"CREATE TEMP TABLE made AS {SCAN} LIMIT 2", warm=START),
+    "end, LIMIT, COPY": Wait(f"COPY ({SCAN} LIMIT 2) TO STDOUT", warm=START),
+    "end, LIMIT, EXPLAIN": Wait(f"EXPLAIN (ANALYZE, BUFFERS off) {SCAN} LIMIT 2", warm=START),
+    "end, EXISTS": Wait(
+        f"DO $$ BEGIN IF EXISTS (SELECT FROM ({SCAN} OFFSET 2) AS q) THEN NULL; END IF; END $$", warm=START
+    ),
+    "end, CLOSE": Wait("CLOSE c", OPEN, START, FETCH),
+    "end, COMMIT": Wait("COMMIT", OPEN, START, FETCH),
+    # the end of a run for the client
+    "run, LIMIT": Wait(f"{SCAN} LIMIT 2", warm=START),
+    "run, FETCH": Wait("FETCH 2 FROM c", OPEN, START),
+    "run, join": Wait(f"{JOIN} LIMIT 2", warm=OUTER),
+    # within a scan or a join
+    "scan": Wait(WHOLE.format(SCAN), warm=CACHED),
+    "scan, block order": Wait(WHOLE.format(SCAN), ("SET pg_lookahead.issue_order = block",), CACHED),
+    "scan of partitions": Wait(WHOLE.format(PARTITIONS), warm=INDEXES),
+    "join": Wait(WHOLE.format(JOIN), warm=OUTER),
+    "join, cold index": Wait(WHOLE.format(JOIN), warm=[one for one in OUTER if one[0] != "s_k"]),
+    "join, bitmap outside": Wait(WHOLE.format(BITMAP_JOIN), warm=CACHED),
+    "leaf pages": Wait(WHOLE.format(ONLY), warm=[one for one in CACHED if one[0] != "s_k"]),
+    "leaf pages, bitmap scan": Wait(
+        f"SELECT count(*), {OR.format(5)} FROM b WHERE x < 60 OR y < 70", warm=(("b", -1), ("b_y", -1))
+    ),
+    # pages of a relation
+    "VACUUM hash": Wait(
+        "VACUUM (INDEX_CLEANUP on, PARALLEL 0) m",
+        warm=[(one, -1) for one in ("m", "m_gin", "m_bloom", "m_btree")],
+    ),
+    "VACUUM gin": Wait(
+        "VACUUM (INDEX_CLEANUP on, PARALLEL 0) m",
+        warm=[(one, -1) for one in ("m", "m_hash", "m_bloom", "m_btree")],
+    ),
+    "VACUUM bloom": Wait(
+        "VACUUM (INDEX_CLEANUP on, PARALLEL 0) m",
+        warm=[(one, -1) for one in ("m", "m_hash", "m_gin", "m_btree")],
+    ),
+    "Bloom scan": Wait("SELECT count(*) FROM m WHERE j = 5", warm=[("m", -1)]),
+    "pgstatindex": Wait("SELECT lookahead.pgstatindex('m_btree')"),
+    "pgstathashindex": Wait("SELECT lookahead.pgstathashindex('m_hash')"),
+    "pgstatbloomindex": Wait("SELECT lookahead.pgstatbloomindex('m_bloom')"),
+    "pgstattuple": Wait("SELECT lookahead.pgstattuple('m')"),
+    "pgstattuple_approx": Wait("SELECT lookahead.pgstattuple_approx('n')"),
+    "index_estimate": Wait("SELECT count(*) FROM lookahead.index_estimate('m_btree')"),
+    "log_relation": Wait("SELECT lookahead.log_relation('m')"),
+}
+
+# Statements that are executed afterwards
+QUERIES = [
+    *(f"SELECT {OR.format(i)}, {AND.format(i)}, {OR.format(i + 1)}" for i in range(12)),
+    WHOLE.format(SCAN),
+    WHOLE.format(SCAN_LAST),
+    WHOLE.format(PARTITIONS),
+    WHOLE.format(JOIN),
+    WHOLE.format(BITMAP_JOIN),
+    WHOLE.format(ONLY),
+    f"SELECT t.k, {OR.format('t.x')}, {AND.format('t.y')} FROM t WHERE k < 60 ORDER BY k",
+    "SELECT count(*) FROM b AS o WHERE (x = 7 OR y = 9) AND EXISTS (SELECT FROM b WHERE x = o.y OR y = o.x)",
+    "SELECT count(*), sum(k) FROM m WHERE k % 5 = 1 AND k = ANY (ARRAY[11, 2011, 3017])",
+    "SELECT count(*) FROM m WHERE a @> ARRAY[3]",
+]
+
+
+@dataclass
+class Side:
+    """The server of this module, another session, and stock's answers to QUERIES."""
+
+    cluster: Cluster
+    other: Connection
+    expected: list[Any]
+
+    def idle_workers(self) -> list[int]:
+        """The processes that read, if none of them has anything to do."""
+        query = "SELECT pid, wait_event FROM pg_stat_activity WHERE backend_type = 'io worker'"
+        workers = fetch(self.other, query)
+        return [pid for pid, event in workers] if all(event == "IoWorkerMain" for _, event in workers) else []
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """Reads stay in flight meanwhile.  A worker is stopped while it is idle: else it may hold a lock."""
+        stopped: list[int] = []
+        try:
+            while not stopped:
+                await_true(self.idle_workers, "idle I/O workers")
+                stopped = self.idle_workers()
+                for pid in stopped:
+                    os.kill(pid, signal.SIGSTOP)
+                if not self.idle_workers():
+                    for pid in stopped:
+                        os.kill(pid, signal.SIGCONT)
+                    stopped = []
+            yield
+        finally:
+            for pid in stopped:
+                os.kill(pid, signal.SIGCONT)
+
+    def connect(self) -> Connection:
+        """A session whose scans and joins look ahead from their first row on."""
+        conn = self.cluster.connect(prepare_threshold=None)
+        run(conn, *PLANNER, *FORCED)
+        return conn
+
+    def warm(self, relations: Sequence[tuple[str, int]]) -> None:
+        """Have nothing but these in shared buffers."""
+        names = "SELECT oid::regclass::text FROM pg_class WHERE relkind IN ('r', 'i') AND relnamespace = 'public'::regnamespace"
+        cache.evict(self.other, *(name for (name,) in fetch(self.other, names)))
+        for name, last in relations:
+            end = "NULL" if last < 0 else str(last)
+            run(self.other, f"SELECT pg_prewarm('{name}', 'buffer', 'main', 0, {end})")
+
+
+@pytest.fixture(scope="module")
+def side(make_cluster: MakeCluster, request: pytest.FixtureRequest) -> Iterator[Side]:
+    major = Installation.find().major
+    if major < 18:
+        pytest.skip("PostgreSQL 17 has no asynchronous I/O")
+    one_worker = {"io_workers": 1} if major == 18 else {"io_min_workers": 1, "io_max_workers": 1}
+    cluster = make_cluster({**SERVER, **one_worker})
+    rng = random.Random(f"{request.config.getoption('--seed')} {request.module.__name__}")
+    with cluster.connect() as conn:
+        run(
+            conn,
+            *SETUP.split(";\n"),
+            "VACUUM (ANALYZE)",
+            "UPDATE b SET pad = pad WHERE id < 50",
+            "DELETE FROM m WHERE k % 100 = 7",
+            "CREATE TABLE n WITH (autovacuum_enabled = off) AS SELECT * FROM s",
+        )
+        run(conn, *PLANNER, *STOCK)
+        expected = [fetch(conn, query) for query in QUERIES]
+        for name, corpus in (
+            ("scans", Corpus(rng, tables=3, rows=500)),
+            ("joins", JoinCorpus(rng, rows=300)),
+        ):
+            run(conn, f"CREATE SCHEMA {name}", f"SET search_path = {name}, public", *corpus.setup())
+    with cluster.connect() as other:
+        yield Side(cluster, other, expected)
+    assert not bad_lines(cluster.log)
+    assert not any(word in cluster.log for word in ("TRAP", "PANIC", "terminated by signal"))
+
+
+def execute(conn: Connection, statement: str) -> list[Any]:
+    """Execute a statement, and fetch what it returns."""
+    with conn.cursor() as cursor:
+        if statement.startswith("COPY"):
+            with cursor.copy(statement.encode()) as copy:
+                return list(copy)
+        cursor.execute(statement.encode())
+        return cursor.fetchall() if cursor.description else []
+
+
+def goes_on(side: Side, conn: Connection, rng: random.Random) -> None:
+    """Execute statements of all kinds: with stock's answers, without an internal error, and to their end."""
+    pid = conn.info.backend_pid
+    hangs = threading.Timer(PATIENCE, os.kill, [pid, signal.SIGKILL])
+    hangs.start()
+    try:
+        for _ in range(2):
+            with conn.transaction():
+                # cursors that are left while others begin and end
+                for i in range(4):
+                    conn.execute(
+                        f"DECLARE c{i} CURSOR FOR {(SCAN, BITMAP_JOIN, PARTITIONS, JOIN)[i]}".encode()
+                    )
+                    execute(conn, f"FETCH {3 + i} FROM c{i}")
+                for query, expected in zip(QUERIES, side.expected, strict=True):
+                    assert execute(conn, query) == expected, query
+                conn.execute("CLOSE c2")
+                assert len(execute(conn, "FETCH 40 FROM c0")) == 40
+        for name, corpus in (
+            ("scans", Corpus(rng, tables=3, rows=500)),
+            ("joins", JoinCorpus(rng, rows=300)),
+        ):
+            conn.execute(f"SET search_path = {name}, public".encode())
+            for case in corpus.cases(25):
+                for statement in case.statements:
+                    # what the session is told to do to others' tables stays as it is
+                    if statement.startswith(BESIDE) or "pg_sleep" in statement:
+                        continue
+                    try:
+                        execute(conn, statement)
+                    except psycopg.Error as error:
+                        assert not conn.closed, f"{statement}: {error}"
+                        assert error.sqlstate and not error.sqlstate.startswith("XX"), f"{statement}: {error}"
+                conn.execute("ROLLBACK")
+        conn.execute("SET search_path = public")
+        run(conn, *PLANNER, *FORCED, "SET enable_indexscan = on", "SET enable_bitmapscan = on")
+        for query, expected in zip(QUERIES, side.expected, strict=True):
+            assert execute(conn, query) == expected, query
+    finally:
+        hangs.cancel()
+    assert conn.info.backend_pid == pid
+
+
+def await_wait(side: Side, pid: int, thread: threading.Thread) -> None:
+    """Wait until a process waits for a read, or its statement has ended."""
+    query = f"SELECT wait_event_type, wait_event, state FROM pg_stat_activity WHERE pid = {pid}"
+    seen: list[Any] = []
+
+    def waits() -> bool:
+        seen[:] = fetch(side.other, query)
+        return not thread.is_alive() or seen == [("IO", "AioIoCompletion", "active")]
+
+    try:
+        await_true(waits, "a wait for a read", PATIENCE)
+    except AssertionError as error:
+        raise AssertionError(f"{error}; the process is {seen}") from None
+
+
+@pytest.mark.parametrize("end", ("cancel", "timeout", "terminate"))
+@pytest.mark.parametrize("name", WAITS)
+def test_interrupted(side: Side, rng: random.Random, name: str, end: str) -> None:
+    """A wait is interrupted, and then nothing is wrong."""
+    wait = WAITS[name]
+    if wait.statement == "COMMIT" and end == "timeout":
+        pytest.skip("statement_timeout has no effect on COMMIT")
+    with side.connect() as conn:
+        pid = conn.info.backend_pid
+        assert fetch(conn, QUERIES[0]) == side.expected[0]
+        for statement in wait.before:
+            conn.execute(statement.encode())
+        side.warm(wait.warm)
+        interrupted(side, conn, wait, name, end)
+        if not conn.closed:
+            conn.execute("ROLLBACK")
+            run(conn, "RESET ALL", *PLANNER, *FORCED)
+            goes_on(side, conn, rng)
+    if end == "terminate":
+        assert conn.closed
+        with side.connect() as again:
+            goes_on(side, again, rng)
+    pins = "SELECT count(*) FROM pg_buffercache WHERE pinning_backends > 0"
+    await_true(lambda: scalar(side.other, pins) == 0, "no pinned buffer")
+    reads = f"SELECT count(*) FROM pg_aios WHERE pid = {pid} AND state NOT LIKE 'COMPLETED%'"
+    assert scalar(side.other, reads) == 0
+
+
+def interrupted(side: Side, conn: Connection, wait: Wait, name: str, end: str) -> None:
+    """Execute the statement with the workers stopped, and interrupt it while it waits."""
+    pid = conn.info.backend_pid
+    failures: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            if wait.starts:
+                execute(conn, wait.starts)
+            execute(conn, wait.statement)
+        except BaseException as failure:
+            failures.append(failure)
+
+    if end == "timeout":
+        conn.execute("SET statement_timeout = '300ms'")
+    thread = threading.Thread(target=work)
+    with side.stopped():
+        thread.start()
+        try:
+            await_wait(side, pid, thread)
+            assert thread.is_alive() or end == "timeout", f"{name} did not wait: {failures}"
+            if end == "cancel":
+                conn.cancel_safe()
+            elif end == "terminate":
+                side.other.execute(f"SELECT pg_terminate_backend({pid})".encode())
+            if end != "terminate":
+                thread.join(PATIENCE)  # a process that exits waits for its reads
+        finally:
+            if thread.is_alive() and end != "terminate":
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+    thread.join(PATIENCE)
+    assert not thread.is_alive()
+    expected = psycopg.OperationalError if end == "terminate" else psycopg.errors.QueryCanceled
+    assert len(failures) == 1 and isinstance(failures[0], expected), failures
