@@ -66,6 +66,12 @@ def compare_joins(conn: Connection, rng: random.Random) -> None:
         f"SELECT c.id, l.key FROM account c JOIN ledger l ON l.b = c.branch AND l.key % 5 = 0 WHERE c.id > {low}",
         "SELECT c.id, (SELECT max(version) FROM ledger l WHERE l.client = 1 AND l.key = c.id) FROM account c",
         f"SELECT c.id FROM account c WHERE EXISTS (SELECT FROM ledger l WHERE l.a = c.id AND l.b > {low % 61})",
+        # nodes that end a scan early, or a join
+        "SELECT c.id, l.* FROM account c, LATERAL (SELECT version, key, client FROM ledger l WHERE l.a = c.id ORDER BY version DESC, key, client LIMIT 2) l",
+        "SELECT c.id, l.* FROM account c, LATERAL (SELECT key, client, row_number() OVER (ORDER BY key, client) AS n FROM ledger l WHERE l.b = c.branch) l WHERE n <= 2",
+        f"SELECT c.id, (SELECT count(*) FILTER (WHERE l.key > {low}) FROM ledger l WHERE l.a = c.id), ARRAY(SELECT l.key FROM ledger l WHERE l.b = c.id ORDER BY l.key) FROM account c",
+        "SELECT g FROM generate_series(1, 9) g WHERE EXISTS (WITH RECURSIVE r (i) AS (SELECT g UNION ALL SELECT i + 1 FROM r WHERE i < 5000) SELECT FROM r JOIN account c ON c.id = r.i % 9 + 1)",
+        "SELECT c.id FROM account c WHERE 100 / (c.id + 1) >= 0 AND c.id NOT IN (SELECT l.a FROM ledger l WHERE l.b = c.branch AND l.a IS NOT NULL)",
     ))  # fmt: skip
     run(conn, BEGIN)
     run(conn, f"{varied(rng)}; {NESTED}")
