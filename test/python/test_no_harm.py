@@ -414,6 +414,7 @@ def test_corpus(sides: Sides, rng: random.Random) -> None:
     print(
         f"{CASES} cases in {time.monotonic() - started:.0f} s; in {looked} joins looked ahead; errors: {dict(errors)}"
     )
+    found.sort(key=lambda text: "blocks read" in text.split("\n")[0])
     assert not found, f"{len(found)} harms, among them:\n" + "\n\n".join(found[:8])
     # the corpus must be neither too harmless nor too hard
     assert looked > CASES // 8 and errors.total() > CASES // 10 and errors[TIMED_OUT] < CASES // 50
