@@ -37,7 +37,10 @@ asks_for_all(RowBounds *bounds)
 	*bounds = (RowBounds) {0};
 }
 
-/* A row may become many rows above, or others come from elsewhere. */
+/*
+ * A row may become many rows above, others come from elsewhere, or the node
+ * keeps rows that it has asked for.
+ */
 static void
 becomes_many(RowBounds *bounds)
 {
@@ -96,7 +99,8 @@ bound_least(RowBounds *bounds, PlanState *plan_state)
 					asks_for_all(bounds);
 					break;
 				case AGG_SORTED:
-					break;		/* a group needs at least one row */
+					becomes_many(bounds);
+					break;
 				default:
 					bounds->may_stop = true;
 			}
@@ -109,13 +113,11 @@ bound_least(RowBounds *bounds, PlanState *plan_state)
 		case T_ResultState:
 		case T_SubqueryScanState:
 		case T_LockRowsState:
-		case T_MaterialState:
-		case T_MemoizeState:
-		case T_IncrementalSortState:
 		case T_UniqueState:
 		case T_GroupState:
 			break;
 		case T_WindowAggState:
+			becomes_many(bounds);
 			if (((WindowAgg *) plan_state->plan)->runCondition != NIL)
 				bounds->may_stop = true;
 			break;
@@ -123,6 +125,9 @@ bound_least(RowBounds *bounds, PlanState *plan_state)
 		case T_MergeAppendState:
 		case T_ProjectSetState:
 		case T_RecursiveUnionState:
+		case T_MaterialState:
+		case T_MemoizeState:
+		case T_IncrementalSortState:
 		case T_GatherState:		/* workers return rows, too */
 		case T_GatherMergeState:
 			becomes_many(bounds);
@@ -159,22 +164,16 @@ RowBoundsBelow(RowBounds *bounds, PlanState *plan_state)
 	bounds->enough = limit;
 }
 
-/*
- * A hash join asks its outer side for one row, and if it then finds that the
- * inner side is empty, for no more.
- */
+/* Remember a join on whose outer side a node is. */
 static void
-bound_outer_of_hash(RowBounds *bounds, HashJoinState *join)
+note_join(RowBounds *bounds, JoinState *join)
 {
-	HashGate   *gate;
+	JoinAbove  *above = MemoryContextAlloc(join->ps.state->es_query_cxt,
+										   sizeof(JoinAbove));
 
-	if (join->hj_NullInnerTupleSlot != NULL)
-		return;					/* unmatched outer rows are returned */
-	gate = MemoryContextAlloc(join->js.ps.state->es_query_cxt,
-							  sizeof(HashGate));
-	gate->join = join;
-	gate->above = bounds->gate;
-	bounds->gate = gate;
+	above->join = join;
+	above->next = bounds->joins;
+	bounds->joins = above;
 }
 
 void
@@ -183,14 +182,20 @@ RowBoundsOfChild(RowBounds *bounds, PlanState *parent, PlanState *child)
 	switch (nodeTag(parent))
 	{
 		case T_NestLoopState:
-			if (child != innerPlanState(parent))
-				break;
-			becomes_many(bounds);
-			bounds->may_stop |= stops_at_match(&((NestLoopState *) parent)->js);
+			if (child == innerPlanState(parent))
+			{
+				becomes_many(bounds);
+				bounds->may_stop |= stops_at_match((JoinState *) parent);
+			}
+			else if (bounds->enough != NULL ||
+					 bounds->portal == PORTAL_COUNTS)
+				note_join(bounds, (JoinState *) parent);
 			break;
 		case T_HashJoinState:
-			if (child == outerPlanState(parent))
-				bound_outer_of_hash(bounds, (HashJoinState *) parent);
+			/* unmatched outer rows may be returned, too: all are asked for */
+			if (child == outerPlanState(parent) &&
+				((HashJoinState *) parent)->hj_NullInnerTupleSlot == NULL)
+				note_join(bounds, (JoinState *) parent);
 			break;
 		default:
 			break;
@@ -256,15 +261,25 @@ RowsCertain(const Taken *taken)
 {
 	const RowBounds *bounds = &taken->bounds;
 	int64		certain;
+	int64		held = 0;
 
 	if (bounds->may_stop)
 		return 0;
-	for (const HashGate *gate = bounds->gate; gate != NULL; gate = gate->above)
-		if (gate->join->hj_HashTable == NULL)
-			return 0;
+	for (const JoinAbove *above = bounds->joins; above; above = above->next)
+	{
+		const Taken *join;
+
+		if (IsA(above->join, HashJoinState))
+		{
+			if (((HashJoinState *) above->join)->hj_HashTable == NULL)
+				return 0;
+		}
+		else if ((join = TakenFind(&above->join->ps)) != NULL)
+			held += join->rows_held;
+	}
 	certain = rows_of_limit(bounds->enough);
 	if (bounds->portal != PORTAL_COUNTS_NOT && taken->query->row_count > 0)
 		certain = bounds->portal == PORTAL_STOPS ? 0 :
 			Min(certain, rows_of_run(taken->query));
-	return certain;
+	return certain == PG_INT64_MAX ? certain : Max(0, certain - held);
 }

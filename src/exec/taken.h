@@ -79,12 +79,16 @@ typedef struct Taker
 	void		(*explain) (Taken *taken, bool asked, struct ExplainState *es);
 } Taker;
 
-/* A hash join above a node whose outer side may be left after one row. */
-typedef struct HashGate
+/*
+ * A join above a node, on its outer side.  A hash join may leave that side
+ * after one row, until it has built its table; a nested loop that looks ahead
+ * holds rows that have been asked for already.
+ */
+typedef struct JoinAbove
 {
-	HashJoinState *join;		/* has built its table: it asks for all rows */
-	struct HashGate *above;
-} HashGate;
+	JoinState  *join;
+	struct JoinAbove *next;		/* above this one */
+} JoinAbove;
 
 /* What the row count of a portal means for the rows asked of a node. */
 typedef enum PortalBound
@@ -105,7 +109,7 @@ typedef struct RowBounds
 	bool		may_stop;		/* the node may be left at any row */
 	PortalBound portal;
 	LimitState *enough;			/* as many as this one asks for, or NULL */
-	HashGate   *gate;
+	JoinAbove  *joins;
 } RowBounds;
 
 /* The taken nodes of one query. */
@@ -139,6 +143,7 @@ struct Taken
 	Taken	   *next;			/* next one in the query's list */
 
 	RowBounds	bounds;
+	int			rows_held;		/* rows of its outer side that are ahead */
 
 	/* of a search for a row that may never be asked for */
 	int			steps_left;		/* 0: the search is not bounded */

@@ -200,7 +200,7 @@ note_reader(Walk *walk, int cte)
 {
 	const RowBounds *bounds = &walk->bounds;
 
-	if (bounds->may_stop || bounds->gate != NULL || bounds->enough != NULL)
+	if (bounds->may_stop || bounds->joins != NULL || bounds->enough != NULL)
 		walk->stopped_ctes = bms_add_member(walk->stopped_ctes, cte);
 	if (bounds->portal != PORTAL_COUNTS_NOT)
 		walk->portal_ctes = bms_add_member(walk->portal_ctes, cte);

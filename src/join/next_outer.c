@@ -185,6 +185,7 @@ forget_rows(JoinNode *node)
 	for (int i = 0; i < unused; i++)
 		InnerSideForget(node->inner, &RowsAheadAt(node->rows, i)->inner);
 	RowsAheadForget(node->rows);
+	node->taken.rows_held = 0;
 	JoinPolicyBegunAgain(&node->policy, (int) Min(node->handed_out, INT_MAX),
 						 unused);
 	node->outer_ended = false;
@@ -363,6 +364,7 @@ fill(JoinNode *node, PlanState *outer)
 		CHECK_FOR_INTERRUPTS();
 		if (size == 0)
 			node->search_stopped = false;	/* the server searches itself */
+		node->taken.rows_held = size;
 		slot = fetch_ahead(node, outer, size <= certain, &more);
 		if (!more)
 			break;
@@ -377,6 +379,7 @@ fill(JoinNode *node, PlanState *outer)
 	}
 	read_ahead(node);
 	size = RowsAheadSize(node->rows);
+	node->taken.rows_held = Max(0, size - 1);
 	if (size == 1 && wanted > 0 && !RowsAheadHasRoom(node->rows))
 		JoinPolicyTooWide(&node->policy);
 	if (size > 1)
@@ -420,6 +423,7 @@ next_of_ring(JoinNode *node, PlanState *outer, bool *known)
 		return NULL;
 	}
 	row = RowsAheadNext(node->rows);
+	node->taken.rows_held = RowsAheadSize(node->rows);
 	InnerSidePass(node->inner);
 	InnerSideArrive(node->inner, &row->inner);
 	node->rows_of_ring++;
