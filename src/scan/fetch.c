@@ -36,6 +36,13 @@
  */
 #define VISIBLE_ENTRIES_PER_LOOK 64
 
+/*
+ * Where a scan may be left at any row, no more than this number of blocks are
+ * ahead, and besides one for so many that it has visited.
+ */
+#define UNCERTAIN_BLOCKS 2
+#define UNCERTAIN_PART 4
+
 /* Pins of a scan's heap, index and visibility map, two of them also ahead. */
 #define PINS_OF_A_SCAN 5
 
@@ -277,7 +284,8 @@ static bool
 look_ahead(ScanNode *node, IndexScanDesc scan, ScanDirection direction)
 {
 	Policy	   *policy = &node->policy;
-	bool		ending;
+	bool		uncertain = may_be_left(node);
+	int			distance;
 
 	if (node->ahead == NULL && !begin_ahead(node, scan))
 		return false;
@@ -292,10 +300,13 @@ look_ahead(ScanNode *node, IndexScanDesc scan, ScanDirection direction)
 	PolicySetWindow(policy, HeapAheadCapacity(node->ahead),
 					HeapAheadIsSorted(node->ahead) ?
 					4 * HeapAheadCapacity(node->ahead) : 0);
-	ending = policy->mode == POLICY_ENDING;
-	HeapAheadFill(node->ahead, scan, vm_buffer(node),
-				  ending ? 0 : policy->distance, RowsWanted(&node->taken),
-				  PolicyWantsProbe(policy), may_be_left(node));
+	distance = policy->mode == POLICY_ENDING ? 0 : policy->distance;
+	if (uncertain)
+		distance = (int) Min((uint64) distance, UNCERTAIN_BLOCKS +
+							 HeapAheadVisited(node->ahead) / UNCERTAIN_PART);
+	HeapAheadFill(node->ahead, scan, vm_buffer(node), distance,
+				  RowsWanted(&node->taken), PolicyWantsProbe(policy),
+				  uncertain);
 	return true;
 }
 

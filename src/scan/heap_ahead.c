@@ -78,6 +78,7 @@ struct HeapAhead
 	uint64		distance_sum;	/* over report.counters.blocks_visited */
 	uint64		used_before;	/* used blocks at the last HeapAheadRound() */
 	uint64		unused_before;
+	uint64		visited_before;
 };
 
 /* No block is known to have been appended, visited, or found visible. */
@@ -129,6 +130,12 @@ bool
 HeapAheadIsSorted(const HeapAhead *ahead)
 {
 	return ahead->sorted;
+}
+
+uint64
+HeapAheadVisited(const HeapAhead *ahead)
+{
+	return ahead->report.counters.blocks_visited - ahead->visited_before;
 }
 
 int
@@ -404,6 +411,7 @@ HeapAheadRound(HeapAhead *ahead, uint64 *used, uint64 *unused)
 	*unused = all_unused - ahead->unused_before;
 	ahead->used_before = sum.taken_reads;
 	ahead->unused_before = all_unused;
+	ahead->visited_before = sum.counters.blocks_visited;
 }
 
 void

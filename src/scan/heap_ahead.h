@@ -47,6 +47,9 @@ extern int	HeapAheadCapacity(const HeapAhead *ahead);
 /* Does it read in block order? */
 extern bool HeapAheadIsSorted(const HeapAhead *ahead);
 
+/* The number of blocks visited since the scan was begun, and looked ahead. */
+extern uint64 HeapAheadVisited(const HeapAhead *ahead);
+
 /* The number of blocks that the window holds. */
 extern int	HeapAheadSize(const HeapAhead *ahead);
 
