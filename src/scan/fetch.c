@@ -36,11 +36,7 @@
  */
 #define VISIBLE_ENTRIES_PER_LOOK 64
 
-/*
- * Where a scan may be left at any row, no more than this number of blocks are
- * ahead, and besides one for so many that it has visited.
- */
-#define UNCERTAIN_BLOCKS 2
+/* Where a scan may be left at any row, one block for so many visited is ahead. */
 #define UNCERTAIN_PART 4
 
 /* Pins of a scan's heap, index and visibility map, two of them also ahead. */
@@ -302,7 +298,7 @@ look_ahead(ScanNode *node, IndexScanDesc scan, ScanDirection direction)
 					4 * HeapAheadCapacity(node->ahead) : 0);
 	distance = policy->mode == POLICY_ENDING ? 0 : policy->distance;
 	if (uncertain)
-		distance = (int) Min((uint64) distance, UNCERTAIN_BLOCKS +
+		distance = (int) Min((uint64) distance,
 							 HeapAheadVisited(node->ahead) / UNCERTAIN_PART);
 	HeapAheadFill(node->ahead, scan, vm_buffer(node), distance,
 				  RowsWanted(&node->taken), PolicyWantsProbe(policy),

@@ -199,7 +199,11 @@ def test_pg_stat_io_counts_as_stock(sides: Sides, name: str, mode: str, cached: 
     visibility map, and the few pages that a second scan of array keys visits to find the first; never
     one for a heap page."""
     query = KINDS[name]
-    sides["forced"].run(f"SET pg_lookahead.debug_force = {'on' if mode == 'forced' else 'off'}")
+    # what joins look at ahead is counted in test_join_hazards.py
+    sides["forced"].run(
+        f"SET pg_lookahead.debug_force = {'on' if mode == 'forced' else 'off'}",
+        "SET pg_lookahead.nested_loop = off",
+    )
     indexes = "SELECT relname FROM pg_class WHERE relkind = 'i' AND relnamespace = 'public'::regnamespace"
 
     def counted(side: Side) -> tuple[int, int]:

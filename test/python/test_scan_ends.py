@@ -212,9 +212,9 @@ def test_main_scan_looks_as_far_ahead_as_alone(sides: Sides, name: str) -> None:
     print(name, found)
     assert rows["alone"] == rows[name]
     assert found["alone"]["blocks_read"] > 60
-    # each of the 40 may visit a few blocks before it looks ahead, each time it is run
+    # each of the 40 visits a few blocks before it looks ahead, since it may be left at any of them
     runs = 40 * (5 if name == "EXISTS" else 1)
-    assert found[name]["blocks_direct"] <= found["alone"]["blocks_direct"] + 5 * runs
+    assert found[name]["blocks_direct"] <= found["alone"]["blocks_direct"] + 8 * runs
 
 
 # VACUUM beside a query that stands still

@@ -5,7 +5,7 @@ no more rights than those of pg_monitor."""
 from ..server.catalogs import PATH
 
 BEGIN = f"""
-BEGIN ISOLATION LEVEL READ COMMITTED, READ ONLY, NOT DEFERRABLE;
+BEGIN ISOLATION LEVEL READ COMMITTED, READ ONLY;
 SET LOCAL {PATH};
 SET LOCAL client_encoding = {{encoding}};
 SET LOCAL lock_timeout = '2s';

@@ -44,7 +44,7 @@ Row = tuple[Any, ...]
 
 PATH = "search_path = pg_catalog, pg_temp"
 
-_READ_ONLY = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED, READ ONLY, NOT DEFERRABLE"
+_READ_ONLY = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED, READ ONLY"
 """A database may have other defaults; READ COMMITTED sees what has changed since the last statement."""
 
 _EXTENSION = """
