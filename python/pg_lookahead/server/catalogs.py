@@ -30,11 +30,13 @@ another one in its place and back again needs a superuser.  While it is held, DR
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
 import psycopg
 from psycopg import sql
+from psycopg.pq import TransactionStatus
 
 from .installation import ClusterError
 from .queries import Query, marked
@@ -144,10 +146,15 @@ def ask(
     """Return the rows of a query of the tool's own; see the head of the file.
 
     of: the extension that the query uses; None: it has names of pg_catalog only"""
-    with conn.transaction():
+    with _transaction(conn):
         begin(conn, of)
         text = marked(query).encode() if isinstance(query, str) else query
         return conn.execute(text, parameters).fetchall()
+
+
+def _transaction(conn: Connection) -> AbstractContextManager[psycopg.Transaction]:
+    """A transaction, or a subtransaction that is rolled back so that its settings end with it."""
+    return conn.transaction(force_rollback=conn.info.transaction_status != TransactionStatus.IDLE)
 
 
 def begin(conn: Connection, of: Extension | None = None) -> None:
@@ -164,7 +171,7 @@ def begin(conn: Connection, of: Extension | None = None) -> None:
 
 def extension(conn: Connection, name: str) -> Extension | None:
     """Return what the catalogs tell of an extension in this database; None if it is not there."""
-    with conn.transaction():
+    with _transaction(conn):
         begin(conn)
         return _found(conn, name)
 
