@@ -130,7 +130,7 @@ INDEXES: dict[str, tuple[str, ...]] = {
     ),
     "long keys on two leaves": (
         "CREATE TABLE t (k text STORAGE plain)",
-        "INSERT INTO t SELECT repeat(md5((g % ({n} / 400))::text), 19) FROM generate_series(1, {n} / 10) g",
+        "INSERT INTO t SELECT repeat(md5((g % ({n} / 500))::text), 19) FROM generate_series(1, {n} / 5) g",
         "CREATE INDEX i ON t (k)",
         "DELETE FROM t WHERE random() < 0.1",
         "VACUUM t",
