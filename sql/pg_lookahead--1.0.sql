@@ -197,8 +197,8 @@ LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
 /*
  * Indexes of this database by what REINDEX would give back, largest gain first.  They are estimated
- * in the order of their size; a partitioned index is the sum of its partitions, whose errors are
- * independent of each other.
+ * in the order of their size.  A partitioned index is the sum of its partitions, and so are its bounds:
+ * what is wrong with the estimate of one partition may be wrong with all.
  *
  * The search_path has this schema after pg_catalog, and others may have put functions and operators
  * here.  So each operator that is called by its mere name is given the very types that pg_catalog has
@@ -217,7 +217,7 @@ CREATE FUNCTION index_bloat(
     OUT gain_low bigint,
     OUT gain_high bigint,
     OUT gain_percent float8,           -- of size
-    OUT basis text,                    -- what the gain is taken from: 'size after REINDEX' or 'empty pages' (at least)
+    OUT basis text,                    -- what the gain is taken from: 'size after REINDEX' or 'empty pages' (no bounds)
     OUT command text,                  -- NULL if there is nothing to gain; not CONCURRENTLY where the server refuses that
     OUT skipped text)                  -- why an index was not estimated, or how many partitions are not in a sum
 RETURNS SETOF record
@@ -247,8 +247,9 @@ BEGIN ATOMIC
     summed AS (
         SELECT p.relid::oid AS oid, i.indrelid, e.amname, pg_catalog.count(e.gain)::int AS partitions,
                sum(e.size) FILTER (WHERE e.gain IS NOT NULL)::bigint AS size, sum(e.gain) AS gain,
-               sqrt(sum((e.gain - e.gain_low)::float8 ^ 2::float8)) AS below,
-               sqrt(sum((e.gain_high - e.gain)::float8 ^ 2::float8)) AS above, min(e.basis) AS basis,
+               CASE WHEN pg_catalog.count(e.gain_low) = pg_catalog.count(e.gain) THEN sum(e.gain_low) END AS gain_low,
+               CASE WHEN pg_catalog.count(e.gain_low) = pg_catalog.count(e.gain) THEN sum(e.gain_high) END AS gain_high,
+               min(e.basis) AS basis,
                CASE WHEN pg_catalog.count(e.skipped) > 0
                     THEN pg_catalog.format('partitions that are not in the sum: %s', pg_catalog.count(e.skipped)) END AS skipped
         FROM estimated AS e, LATERAL pg_catalog.pg_partition_ancestors(e.oid) AS p(relid)
@@ -262,8 +263,8 @@ BEGIN ATOMIC
         FROM estimated AS e
         WHERE coalesce(e.size, e.known_size) >= min_size OR e.skipped = 'locked by another session'
         UNION ALL
-        SELECT s.oid, s.indrelid, s.amname, s.partitions, s.size, s.gain::bigint, (s.gain::float8 - s.below)::bigint,
-               (s.gain::float8 + s.above)::bigint, s.basis, s.skipped
+        SELECT s.oid, s.indrelid, s.amname, s.partitions, s.size, s.gain::bigint, s.gain_low::bigint,
+               s.gain_high::bigint, s.basis, s.skipped
         FROM summed AS s)
     SELECT t.oid::regclass, t.indrelid::regclass, t.amname::text, t.partitions, t.size, t.gain, t.gain_low, t.gain_high,
            CASE WHEN t.size > 0 THEN round(100.0 * t.gain::numeric / t.size::numeric, 1)::float8 END,

@@ -121,15 +121,6 @@ EstimateAddTotal(Estimate *estimate, const char *name, const char *unit,
 }
 
 void
-EstimateAddEntries(Estimate *estimate, const char *name, const char *unit,
-				   int value, double most)
-{
-	if (estimate->packed > 0)
-		most = Min(most, floor(BLCKSZ * estimate->packed));
-	EstimateAddTotal(estimate, name, unit, value, most);
-}
-
-void
 EstimateAddPercent(Estimate *estimate, const char *name, Bounded ratio)
 {
 	bool		exact = MomentsAreExact(&estimate->moments);
@@ -144,11 +135,29 @@ void
 EstimateAddDensity(Estimate *estimate, const char *name, int free,
 				   int capacity)
 {
-	Bounded	ratio = IntervalOfRatio(&estimate->moments, free, capacity, 1);
+	Bounded	ratio = IntervalOfRatio(&estimate->moments, free, capacity, 1,
+									BLCKSZ);
 
 	EstimateAddPercent(estimate, name,
 					   (Bounded) {1 - ratio.value, 1 - ratio.high,
 								   1 - ratio.low});
+}
+
+void
+EstimateAddRebuilt(Estimate *estimate, Bounded pages)
+{
+	double		length = (double) estimate->nblocks * BLCKSZ;
+	Bounded		size = {pages.value * BLCKSZ, NAN, NAN};
+
+	if (estimate->corrupt == 0)
+	{
+		size.low = pages.low * BLCKSZ;
+		size.high = pages.high * BLCKSZ;
+	}
+	EstimateAdd(estimate, "size_after_reindex", "bytes", size, false);
+	EstimateAdd(estimate, "bytes_to_gain", "bytes",
+				(Bounded) {length - size.value, length - size.high,
+							length - size.low}, false);
 }
 
 Figure *
@@ -269,8 +278,11 @@ put_figures(ReturnSetInfo *rsinfo, const Estimate *estimate)
 
 		values[i++] = CStringGetTextDatum(figure->name);
 		values[i++] = CStringGetTextDatum(figure->unit);
+		nulls[i] = isnan(figure->interval.value);
 		values[i++] = Float8GetDatum(figure->interval.value);
+		nulls[i] = isnan(figure->interval.low);
 		values[i++] = Float8GetDatum(figure->interval.low);
+		nulls[i] = isnan(figure->interval.high);
 		values[i++] = Float8GetDatum(figure->interval.high);
 		values[i++] = BoolGetDatum(figure->exact);
 		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values,

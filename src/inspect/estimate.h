@@ -23,7 +23,7 @@
 /* The number by which each method's values have the free bytes of a page. */
 #define VALUE_FREE 0
 
-/* One figure of the result; bounds are NaN where the value is. */
+/* One figure of the result; NaN is what is not known. */
 typedef struct Figure
 {
 	const char *name;
@@ -58,7 +58,6 @@ typedef struct Estimate
 	const char *prefix;			/* prefix of the names of figures */
 	BlockNumber nblocks;		/* length of the relation */
 	Moments		moments;		/* of pages method->first .. nblocks - 1 */
-	double		packed;			/* entries per byte on the fullest page */
 	BlockNumber corrupt;		/* number of corrupt pages in the sample */
 	BlockNumber corrupt_blocks[CORRUPT_NAMED];
 	BlockNumber next;			/* for sample.c: the next item to read */
@@ -124,21 +123,6 @@ extern void EstimateAddPages(Estimate *estimate, const char *name, int value);
 extern void EstimateAddTotal(Estimate *estimate, const char *name,
 							 const char *unit, int value, double most);
 
-/* Note that a page has so many entries in so many bytes.  Methods call this. */
-static inline void
-EstimateNotePacking(Estimate *estimate, double entries, double bytes)
-{
-	if (bytes > 0)
-		estimate->packed = Max(estimate->packed, entries / bytes);
-}
-
-/*
- * Add a total of entries, of which a page can have "most".  Pages that no
- * sample met are not expected to pack entries tighter than all that were met.
- */
-extern void EstimateAddEntries(Estimate *estimate, const char *name,
-							   const char *unit, int value, double most);
-
 /* Add a ratio, in percent with two decimals. */
 extern void EstimateAddPercent(Estimate *estimate, const char *name,
 							   Bounded ratio);
@@ -146,6 +130,12 @@ extern void EstimateAddPercent(Estimate *estimate, const char *name,
 /* Add the density of pages, of whose capacity a value is free, in percent. */
 extern void EstimateAddDensity(Estimate *estimate, const char *name, int free,
 							   int capacity);
+
+/*
+ * Add the size after REINDEX, in pages, and what that gives back.  The bounds
+ * are taken for unknown if pages are corrupt, whose entries nobody knows.
+ */
+extern void EstimateAddRebuilt(Estimate *estimate, Bounded pages);
 
 /* The figure of a name, or NULL. */
 extern Figure *EstimateFigure(Estimate *estimate, const char *name);

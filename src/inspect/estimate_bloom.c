@@ -85,21 +85,28 @@ report(Estimate *estimate)
 	const BloomMeta *meta = estimate->state;
 	const Moments *moments = &estimate->moments;
 	bool		exact = MomentsAreExact(moments);
+	double		most = BLOOM_PAGE_SPACE / BloomEntrySize(meta);
+	Bounded		entries = IntervalOfTotal(moments, ENTRIES, most);
 
 	EstimateAddPages(estimate, "deleted_pages", DELETED);
 	EstimateAddPages(estimate, "new_pages", NEW);
-	EstimateAddTotal(estimate, "live_tuples", "entries", ENTRIES,
-					 BLOOM_PAGE_SPACE / BloomEntrySize(meta));
+	EstimateAddTotal(estimate, "live_tuples", "entries", ENTRIES, most);
 	EstimateAddKnown(estimate, "signature_bits", "bits",
 					 meta->signature_words * BLOOM_WORD_BITS);
 	EstimateAdd(estimate, "signature_fill", "",
-				IntervalOfRatio(moments, FILL, ENTRIES, 1), exact);
+				IntervalOfRatio(moments, FILL, ENTRIES, 1, most), exact);
 	for (int column = 0;
 		 column < RelationGetNumberOfAttributes(estimate->rel); column++)
 		EstimateAdd(estimate, psprintf("false_positive_rate_%d", column + 1), "",
 					IntervalOfRatio(moments, FALSE_POSITIVES + column, ENTRIES,
-									1), exact);
+									1, most), exact);
 	EstimateAddTotal(estimate, "free_bytes", "bytes", FREE, BLOOM_PAGE_SPACE);
+
+	/* after the metapage, a build leaves no room on any page but the last */
+	EstimateAddRebuilt(estimate,
+					   (Bounded) {1 + ceil(entries.value / most),
+								   1 + ceil(entries.low / most),
+								   1 + ceil(entries.high / most)});
 }
 
 const PageMethod bloom_method = {

@@ -93,8 +93,6 @@ look(Estimate *estimate, BlockNumber block, Buffer buffer, double *values)
 		if (!RebuildAddLeaf(&state->rebuild, page, &values[ENTRIES],
 							&values[DEAD], &values[REBUILT]))
 			return false;
-		EstimateNotePacking(estimate, values[ENTRIES],
-							values[CAPACITY] - values[LEAF_FREE]);
 	}
 	else
 		values[INTERNAL] = 1;
@@ -102,34 +100,28 @@ look(Estimate *estimate, BlockNumber block, Buffer buffer, double *values)
 }
 
 /*
- * The size after REINDEX, and what that gives back.  The error of the sample
- * and that of the model have nothing to do with each other, so their squares
- * are added.  The second one has no variance, only a bound; but it seldom comes
- * near it.
+ * The size after REINDEX, in pages.  The error of the sample and that of the
+ * model have nothing to do with each other, so their squares are added.  The
+ * second one has no variance, only a bound; but it seldom comes near it.
  */
-static void
-add_rebuilt_size(Estimate *estimate)
+static Bounded
+rebuilt_pages(const Estimate *estimate)
 {
 	Rebuild    *rebuild = &((State *) estimate->state)->rebuild;
-	double		per_leaf = RebuildBytesPerLeaf(rebuild);
-	double		length = (double) estimate->nblocks * BLCKSZ;
-	Bounded	bytes = IntervalOfTotal(&estimate->moments, REBUILT, BLCKSZ);
-	double		model = bytes.value * REBUILD_ERROR + per_leaf;
-	double		below = hypot(bytes.value - bytes.low, model);
-	double		above = hypot(bytes.high - bytes.value, model);
-	Bounded	size;
-	Bounded	gain;
+	Bounded		per_leaf = RebuildBytesPerLeaf(rebuild);
+	Bounded		bytes = IntervalOfTotal(&estimate->moments, REBUILT, BLCKSZ);
+	double		model = bytes.value * REBUILD_ERROR + per_leaf.value;
+	double		joined = RebuildJoined(rebuild);
 
-	size.value = RebuildSize(rebuild, ceil(bytes.value / per_leaf));
-	size.low = RebuildSize(rebuild,
-						   ceil(Max(bytes.value - below, 0) / per_leaf));
-	size.high = RebuildSize(rebuild,
-							ceil((bytes.value + above) / per_leaf));
-	gain.value = length - size.value;
-	gain.low = length - size.high;
-	gain.high = length - size.low;
-	EstimateAdd(estimate, "size_after_reindex", "bytes", size, false);
-	EstimateAdd(estimate, "bytes_to_gain", "bytes", gain, false);
+	bytes.low = (1 - joined) *
+		Max(bytes.value - hypot(bytes.value - bytes.low, model), 0);
+	bytes.high = bytes.value + hypot(bytes.high - bytes.value, model);
+	bytes.value *= 1 - joined / 2;
+	return (Bounded) {
+		RebuildPages(rebuild, ceil(bytes.value / per_leaf.value), false),
+		RebuildPages(rebuild, ceil(bytes.low / per_leaf.high), false),
+		RebuildPages(rebuild, ceil(bytes.high / per_leaf.low), true)
+	};
 }
 
 static void
@@ -137,6 +129,10 @@ report(Estimate *estimate)
 {
 	const State *state = estimate->state;
 	const Moments *moments = &estimate->moments;
+
+	/* posting lists are the densest, where there can be any */
+	double		most = state->meta.btm_allequalimage ? MaxTIDsPerBTreePage :
+		MaxIndexTuplesPerPage;
 
 	EstimateAddKnown(estimate, "version", "", state->meta.btm_version);
 	EstimateAddKnown(estimate, "tree_level", "levels", state->meta.btm_level);
@@ -149,14 +145,12 @@ report(Estimate *estimate)
 	EstimateAddDensity(estimate, "avg_leaf_density", LEAF_FREE, CAPACITY);
 	EstimateAddPercent(estimate, "leaf_fragmentation",
 					   IntervalOfPart(moments, FRAGMENT, LEAF));
-	EstimateAddEntries(estimate, "entries", "entries", ENTRIES,
-					   MaxTIDsPerBTreePage);
-	EstimateAddEntries(estimate, "dead_entries", "entries", DEAD,
-					   MaxTIDsPerBTreePage);
+	EstimateAddTotal(estimate, "entries", "entries", ENTRIES, most);
+	EstimateAddTotal(estimate, "dead_entries", "entries", DEAD, most);
 	EstimateAddPercent(estimate, "dead_entries_percent",
-					   IntervalOfRatio(moments, DEAD, ENTRIES, 1));
+					   IntervalOfRatio(moments, DEAD, ENTRIES, 1, most));
 	EstimateAddTotal(estimate, "free_bytes", "bytes", FREE, BLCKSZ);
-	add_rebuilt_size(estimate);
+	EstimateAddRebuilt(estimate, rebuilt_pages(estimate));
 }
 
 const PageMethod btree_method = {

@@ -89,7 +89,6 @@ look(Estimate *estimate, BlockNumber block, Buffer buffer, double *values)
 			values[ENTRY_CAPACITY] = capacity;
 			values[ENTRY_FREE] = free;
 			values[KEYS] = PageGetMaxOffsetNumber(page);
-			EstimateNotePacking(estimate, values[KEYS], capacity - free);
 		}
 	}
 	return true;
@@ -115,7 +114,7 @@ report(Estimate *estimate)
 					   ENTRY_CAPACITY);
 	EstimateAddDensity(estimate, "avg_posting_leaf_density", POSTING_FREE,
 					   POSTING_CAPACITY);
-	EstimateAddEntries(estimate, "keys", "entries", KEYS,
+	EstimateAddTotal(estimate, "keys", "entries", KEYS,
 					   MaxIndexTuplesPerPage);
 	EstimateAddTotal(estimate, "free_bytes", "bytes", FREE, BLCKSZ);
 }

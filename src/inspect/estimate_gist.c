@@ -65,7 +65,6 @@ look(Estimate *estimate, BlockNumber block, Buffer buffer, double *values)
 	for (OffsetNumber offset = FirstOffsetNumber; offset <= last; offset++)
 		values[ItemIdIsDead(PageGetItemId(page, offset)) ? DEAD : LIVE]++;
 	values[ENTRIES] = last;
-	EstimateNotePacking(estimate, last, values[CAPACITY] - values[LEAF_FREE]);
 	return true;
 }
 
@@ -79,12 +78,13 @@ report(Estimate *estimate)
 	EstimateAddPages(estimate, "deleted_pages", DELETED);
 	EstimateAddPages(estimate, "new_pages", NEW);
 	EstimateAddDensity(estimate, "avg_leaf_density", LEAF_FREE, CAPACITY);
-	EstimateAddEntries(estimate, "live_items", "entries", LIVE,
+	EstimateAddTotal(estimate, "live_items", "entries", LIVE,
 					   MaxIndexTuplesPerPage);
-	EstimateAddEntries(estimate, "dead_items", "entries", DEAD,
+	EstimateAddTotal(estimate, "dead_items", "entries", DEAD,
 					   MaxIndexTuplesPerPage);
 	EstimateAddPercent(estimate, "dead_items_percent",
-					   IntervalOfRatio(moments, DEAD, ENTRIES, 1));
+					   IntervalOfRatio(moments, DEAD, ENTRIES, 1,
+									   MaxIndexTuplesPerPage));
 	EstimateAddTotal(estimate, "free_bytes", "bytes", FREE, BLCKSZ);
 }
 

@@ -76,9 +76,6 @@ look(Estimate *estimate, BlockNumber block, Buffer buffer, double *values)
 		}
 	}
 	values[EMPTY] = values[TUPLES] == 0;
-	EstimateNotePacking(estimate, values[TUPLES],
-						values[LIVE_LENGTH] + values[DEAD_LENGTH] +
-						values[TUPLES] * sizeof(ItemIdData));
 	return true;
 }
 
@@ -87,17 +84,18 @@ report(Estimate *estimate)
 {
 	const Moments *moments = &estimate->moments;
 
-	EstimateAddEntries(estimate, "live_tuples", "tuples", LIVE,
+	EstimateAddTotal(estimate, "live_tuples", "tuples", LIVE,
 					   MaxHeapTuplesPerPage);
 	EstimateAddTotal(estimate, "live_bytes", "bytes", LIVE_LENGTH, BLCKSZ);
-	EstimateAddEntries(estimate, "dead_tuples", "tuples", DEAD,
+	EstimateAddTotal(estimate, "dead_tuples", "tuples", DEAD,
 					   MaxHeapTuplesPerPage);
 	EstimateAddTotal(estimate, "dead_bytes", "bytes", DEAD_LENGTH, BLCKSZ);
 	EstimateAddPercent(estimate, "dead_tuples_percent",
-					   IntervalOfRatio(moments, DEAD, TUPLES, 1));
+					   IntervalOfRatio(moments, DEAD, TUPLES, 1,
+									   MaxHeapTuplesPerPage));
 	EstimateAddTotal(estimate, "dead_line_pointers", "pointers", DEAD_POINTERS,
 					 MaxHeapTuplesPerPage);
-	EstimateAddEntries(estimate, "frozen_tuples", "tuples", FROZEN,
+	EstimateAddTotal(estimate, "frozen_tuples", "tuples", FROZEN,
 					   MaxHeapTuplesPerPage);
 	EstimateAddTotal(estimate, "free_bytes", "bytes", FREE, BLCKSZ);
 	EstimateAddPages(estimate, "empty_pages", EMPTY);

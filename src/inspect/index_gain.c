@@ -8,13 +8,15 @@
  * them nor fail because of it: the lock is taken only if it is free, and given
  * back at once, and an error becomes the reason for which the index is skipped.
  *
- * Only of a btree and a Bloom index is it known how large a new one would be.
- * Of others the pages count that hold nothing; REINDEX gives back at least
- * these.
+ * How large a new index would be is not known of GiST and GIN indexes.  The
+ * pages that hold nothing are counted instead.  Nobody knows how much more or
+ * less than these REINDEX gives back, so that there are no bounds.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
+
+#include <math.h>
 
 #include "access/relation.h"
 #include "catalog/pg_type_d.h"
@@ -43,23 +45,13 @@ typedef struct Gain
 
 PG_FUNCTION_INFO_V1(lookahead_index_gain);
 
-/* Add a number of pages, as bytes. */
-static void
-add_pages(Gain *gain, Estimate *estimate, const char *name)
-{
-	Figure	   *figure = EstimateFigure(estimate, name);
-
-	gain->gain.value += figure->interval.value * BLCKSZ;
-	gain->gain.low += figure->interval.low * BLCKSZ;
-	gain->gain.high += figure->interval.high * BLCKSZ;
-}
-
 /* Estimate the gain of an open index.  Errors: those of estimates. */
 static void
 estimate_gain(Gain *gain, Relation index)
 {
 	const PageMethod *method = EstimateMethodOfIndex(index);
 	Estimate   *estimate;
+	Figure	   *figure;
 
 	InspectRefuseOtherTemp(index, "indexes");
 	InspectRefuseInvalid(index);
@@ -69,21 +61,22 @@ estimate_gain(Gain *gain, Relation index)
 
 	gain->size = (double) estimate->nblocks * BLCKSZ;
 	gain->estimated = true;
-	gain->basis = "size after REINDEX";
-	if (method == &btree_method)
-		gain->gain = EstimateFigure(estimate, "bytes_to_gain")->interval;
-	else if (method == &bloom_method)
-		gain->gain = EstimateFigure(estimate, "free_bytes")->interval;
+	figure = EstimateFigure(estimate, "bytes_to_gain");
+	if (figure != NULL)
+	{
+		gain->basis = "size after REINDEX";
+		gain->gain = figure->interval;
+		if (isnan(figure->interval.value))
+			gain->skipped = "its table is locked by another session";
+	}
 	else
 	{
 		gain->basis = "empty pages";
-		if (method == &hash_method)
-			add_pages(gain, estimate, "unused_pages");
-		else
-		{
-			add_pages(gain, estimate, "deleted_pages");
-			add_pages(gain, estimate, "new_pages");
-		}
+		gain->gain = (Bounded) {
+			(EstimateFigure(estimate, "deleted_pages")->interval.value +
+			 EstimateFigure(estimate, "new_pages")->interval.value) * BLCKSZ,
+			NAN, NAN
+		};
 	}
 }
 
@@ -153,12 +146,20 @@ lookahead_index_gain(PG_FUNCTION_ARGS)
 		gain.skipped = error->message;
 	}
 
+	if (gain.skipped != NULL)
+		gain.gain = (Bounded) {0};
 	memset(nulls, !gain.estimated || gain.skipped != NULL, sizeof(nulls));
 	nulls[0] = gain.size < 0;
 	values[i++] = Int64GetDatum((int64) gain.size);
 	values[i++] = Int64GetDatum((int64) gain.gain.value);
-	values[i++] = Int64GetDatum((int64) gain.gain.low);
-	values[i++] = Int64GetDatum((int64) gain.gain.high);
+	if (isnan(gain.gain.low))
+		nulls[i] = nulls[i + 1] = true;
+	else
+	{
+		values[i] = Int64GetDatum((int64) gain.gain.low);
+		values[i + 1] = Int64GetDatum((int64) gain.gain.high);
+	}
+	i += 2;
 	values[i++] = gain.basis == NULL ? (Datum) 0 :
 		CStringGetTextDatum(gain.basis);
 	nulls[i] = gain.skipped == NULL;

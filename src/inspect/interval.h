@@ -33,6 +33,8 @@ typedef struct Moments
 	double		n;				/* pages in the sample */
 	double		sum[MAX_VALUES];
 	double		cross[MAX_VALUES][MAX_VALUES];	/* sums of products; i <= j */
+	double		cubes[MAX_VALUES][MAX_VALUES];	/* of squares of the first with
+												 * the second */
 	double		largest[MAX_VALUES];
 	double		nonzero[MAX_VALUES];	/* pages whose value is not 0 */
 } Moments;
@@ -68,9 +70,10 @@ extern Bounded IntervalOfPart(const Moments *moments, int part, int base);
 
 /*
  * The total of a value, divided by the total of another one, where for no page
- * the quotient is less than 0 or more than "most".  NaN if that is 0.
+ * the quotient is less than 0 or more than "most", nor the divisor more than
+ * "most_base".  NaN if that is 0.
  */
 extern Bounded IntervalOfRatio(const Moments *moments, int value, int base,
-								double most);
+								double most, double most_base);
 
 #endif							/* PG_LOOKAHEAD_INTERVAL_H */

@@ -22,12 +22,21 @@
  * other leaf, and so are about as many, and as large, posting lists in a row as
  * there will be.
  *
+ * Two parts of a key that lay on two leaves need as many posting lists together
+ * as each for itself, or one less.  Which of these it is, a sample cannot tell;
+ * so there are bounds (RebuildJoined()).  How much of a page stays free depends
+ * on the sizes of tuples, one after the other.  Keys that were on two leaves
+ * are put together wrongly in this; keys that were on one leaf are not, but are
+ * the smaller ones.  So pages are filled twice: with all, and with the latter.
+ *
  * Entries that are marked dead are left out.  That an entry's row is dead and
  * the entry not yet marked is not to be seen in the index: as long as VACUUM
  * has not been there, REINDEX saves more than this says.
  *
  * Upper levels have an entry for each page below, of about the size of the high
- * keys that were seen, and are filled to 70 %.
+ * keys that were seen, and are filled to 70 %.  High keys end where they differ
+ * from the last key on their page; splits look for a place where that is early,
+ * and builds do not.  So high keys may become as long as keys are, with a TID.
  *
  *-------------------------------------------------------------------------
  */
@@ -50,6 +59,9 @@
 #define POSTING_MAX \
 	(MAXALIGN_DOWN((BLCKSZ * 10 / 100)) - sizeof(ItemIdData))
 
+/* New pages that tell nothing yet of how full others will be. */
+#define FEW_PAGES 3
+
 /* Entries with equal keys, on one old leaf. */
 typedef struct Run
 {
@@ -65,6 +77,7 @@ RebuildInit(Rebuild *rebuild, Relation index)
 	rebuild->deduplicate = !index->rd_index->indisunique &&
 		BTGetDeduplicateItems(index) && _bt_allequalimage(index, false);
 	rebuild->target_free = BTGetTargetPageFreeSpace(index);
+	rebuild->cut = IndexRelationGetNumberOfKeyAttributes(index) > 1;
 }
 
 /*
@@ -74,9 +87,8 @@ RebuildInit(Rebuild *rebuild, Relation index)
  *		returns		bytes on the page
  */
 static inline double
-add_tuple(Rebuild *rebuild, Size size, Size posting)
+add_tuple(RebuildPage *page, Size size, Size posting, Size target_free)
 {
-	RebuildPage *page = &rebuild->page;
 	Size		used = size + sizeof(ItemIdData);
 	Size		room = PAGE_SPACE - page->used;
 
@@ -84,10 +96,10 @@ add_tuple(Rebuild *rebuild, Size size, Size posting)
 	room = room > sizeof(ItemIdData) ? room - sizeof(ItemIdData) : 0;
 	if (page->items > 1 &&
 		(room < size + MAXALIGN(sizeof(ItemPointerData)) ||
-		 room + page->last_posting < rebuild->target_free))
+		 room + page->last_posting < target_free))
 	{
-		rebuild->pages++;
-		rebuild->bytes += page->used - page->last_used;
+		page->pages++;
+		page->bytes += page->used - page->last_used;
 		page->items = 1;
 		page->used = page->last_used;
 	}
@@ -118,9 +130,13 @@ tuple_size(Size key_size, Size tids)
 					key_size + tids * sizeof(ItemPointerData));
 }
 
-/* Put all entries of one key on new pages; returns the bytes. */
+/*
+ * Put all entries of one key on new pages.
+ *		whole		were they all on one old leaf?
+ *		returns		the bytes
+ */
 static double
-add_key(Rebuild *rebuild, Size key_size, Size tids)
+add_key(Rebuild *rebuild, Size key_size, Size tids, bool whole)
 {
 	Size		base = tuple_size(key_size, 1);
 	Size		most = most_tids(rebuild, key_size);
@@ -131,7 +147,11 @@ add_key(Rebuild *rebuild, Size key_size, Size tids)
 		Size		n = Min(tids, most);
 		Size		size = tuple_size(key_size, n);
 
-		bytes += add_tuple(rebuild, size, size - base);
+		bytes += add_tuple(&rebuild->all, size, size - base,
+						   rebuild->target_free);
+		if (whole)
+			add_tuple(&rebuild->whole, size, size - base,
+					  rebuild->target_free);
 		tids -= n;
 	}
 	return bytes;
@@ -169,32 +189,30 @@ push_waiting(Rebuild *rebuild, Size key_size, Size tids)
  * Put a run on new pages.
  *		first		of its old leaf: it may have begun on the leaf before
  *		goes_on		on the next old leaf
- *		returns		bytes that are due to the run
+ *		returns		bytes of the run, if it is all that there is of the key
  */
 static double
 add_run(Rebuild *rebuild, const Run *run, bool first, bool goes_on)
 {
-	Size		most;
 	Size		waiting = 0;
 
 	if (run->key == NULL)
 		return 0;
-	if (!rebuild->deduplicate)
-		return add_key(rebuild, run->key_size, run->tids);
-	if (likely(!first && !goes_on))
-		return add_key(rebuild, run->key_size, run->tids);
+	if (!rebuild->deduplicate || (!first && !goes_on))
+		return add_key(rebuild, run->key_size, run->tids, true);
 
-	if (!goes_on)
+	if (goes_on)
+	{
+		push_waiting(rebuild, run->key_size, run->tids);
+		rebuild->joined += MAXALIGN(run->key_size) + sizeof(ItemIdData);
+	}
+	else
 	{
 		if (rebuild->nwaiting > 0)
 			waiting = rebuild->waiting[--rebuild->nwaiting];
-		(void) add_key(rebuild, run->key_size, waiting + run->tids);
-		return key_bytes(rebuild, run->key_size, run->tids);
+		(void) add_key(rebuild, run->key_size, waiting + run->tids, false);
 	}
-	push_waiting(rebuild, run->key_size, run->tids);
-	most = most_tids(rebuild, run->key_size);
-	return (double) run->tids / most *
-		(tuple_size(run->key_size, most) + sizeof(ItemIdData));
+	return key_bytes(rebuild, run->key_size, run->tids);
 }
 
 /*
@@ -259,6 +277,7 @@ RebuildAddLeaf(Rebuild *rebuild, Page page, double *entries, double *dead,
 	bool		first = !P_LEFTMOST(opaque);
 	bool		goes_on = false;
 	Run			run = {NULL};
+	double		pivot = 0;
 	Size		key_size;
 	Size		tids;
 
@@ -272,8 +291,7 @@ RebuildAddLeaf(Rebuild *rebuild, Page page, double *entries, double *dead,
 		goes_on = BTreeTupleIsPivot(high) &&
 			(ItemPointerGetOffsetNumberNoCheck(&high->t_tid) &
 			 BT_PIVOT_HEAP_TID_ATTR) != 0;
-		rebuild->pivots++;
-		rebuild->pivot_bytes += MAXALIGN(key_size) + sizeof(ItemIdData);
+		pivot = MAXALIGN(key_size) + sizeof(ItemIdData);
 	}
 
 	*entries = *dead = *bytes = 0;
@@ -301,12 +319,32 @@ RebuildAddLeaf(Rebuild *rebuild, Page page, double *entries, double *dead,
 		run.tids += tids;
 	}
 	*bytes += add_run(rebuild, &run, first, goes_on);
+	rebuild->parts += *bytes;
+	if (pivot > 0)
+	{
+		rebuild->pivots++;
+		rebuild->pivot_bytes += pivot;
+		rebuild->pivot_squares += pivot * pivot;
+		rebuild->cut_bytes += MAXALIGN(sizeof(ItemPointerData));
+		if (rebuild->cut && run.key != NULL)
+			rebuild->cut_bytes += Max(MAXALIGN(run.key_size) +
+									  sizeof(ItemIdData) - pivot, 0);
+	}
 	return true;
 }
 
 double
+RebuildJoined(const Rebuild *rebuild)
+{
+	return rebuild->parts > 0 ? rebuild->joined / rebuild->parts : 0;
+}
+
+Bounded
 RebuildBytesPerLeaf(Rebuild *rebuild)
 {
+	double		all = PAGE_SPACE - sizeof(ItemIdData) - rebuild->target_free;
+	double		whole;
+
 	/* of keys that fill leaves in between; next to nothing but full lists */
 	if (rebuild->nwaiting > 0)
 	{
@@ -314,29 +352,56 @@ RebuildBytesPerLeaf(Rebuild *rebuild)
 
 		while (rebuild->nwaiting > 0)
 			tids += rebuild->waiting[--rebuild->nwaiting];
-		(void) add_key(rebuild, rebuild->waiting_key_size, tids);
+		(void) add_key(rebuild, rebuild->waiting_key_size, tids, false);
 	}
-	if (rebuild->pages > 0)
-		return rebuild->bytes / rebuild->pages;
+	/* else all entries that were seen fit on one page */
+	if (rebuild->all.pages > 0)
+		all = rebuild->all.bytes / rebuild->all.pages;
+	whole = rebuild->whole.pages >= FEW_PAGES ?
+		rebuild->whole.bytes / rebuild->whole.pages : all;
+	return (Bounded) {(all + whole) / 2, Min(all, whole), Max(all, whole)};
+}
 
-	/* all entries seen fit on one page */
-	return PAGE_SPACE - sizeof(ItemIdData) - rebuild->target_free;
+/*
+ * Pages of an upper level whose entries take "size" bytes on average have that
+ * many of these.  The first one has no key, and the last one, at which less is
+ * free than the fillfactor leaves, stays as the page's high key.  So entries of
+ * one size take the next whole number above what the space is for; entries of
+ * different sizes pass the limit by half of one, and more if sizes differ much
+ * (the mean excess of a renewal process).
+ */
+static double
+fanout(double size, double squares)
+{
+	double		space = PAGE_SPACE - 2 * sizeof(ItemIdData) -
+		MAXALIGN(sizeof(IndexTupleData));
+	double		left = Max(BLCKSZ * (100 - BTREE_NONLEAF_FILLFACTOR) / 100,
+						   size - sizeof(ItemIdData));
+	double		entries = (space - left) / size;
+	double		ratio = squares / (size * size);
+
+	entries = ratio < 1 + 1e-9 ? floor(entries) + 1 : entries + ratio / 2;
+	return Max(entries, 2);
 }
 
 double
-RebuildSize(const Rebuild *rebuild, double leaves)
+RebuildPages(const Rebuild *rebuild, double leaves, bool most)
 {
-	double		pivot = rebuild->pivots > 0 ?
-		rebuild->pivot_bytes / rebuild->pivots : 20;
-	double		space = PAGE_SPACE - sizeof(ItemIdData) -
-		BLCKSZ * (100 - BTREE_NONLEAF_FILLFACTOR) / 100;
-	double		fanout = floor(space / pivot);
+	double		n = Max(rebuild->pivots, 1);
+	double		size = rebuild->pivots > 0 ? rebuild->pivot_bytes / n : 20;
+	double		squares = rebuild->pivots > 0 ? rebuild->pivot_squares / n :
+		size * size;
 	double		pages = 1 + leaves;
 
+	if (most)
+	{
+		size += rebuild->cut_bytes / n;
+		squares = size * size;
+	}
 	for (double level = leaves; level > 1;)
 	{
-		level = ceil(level / Max(fanout, 2));
+		level = ceil(level / fanout(size, squares));
 		pages += level;
 	}
-	return pages * BLCKSZ;
+	return pages;
 }

@@ -20,7 +20,7 @@ WHOLE = 2**31 - 1
 
 @dataclass(frozen=True)
 class Figure:
-    """One row of index_estimate or table_estimate."""
+    """One row of index_estimate or table_estimate; NaN is NULL, what is not known."""
 
     unit: str
     value: float
@@ -35,7 +35,11 @@ def estimate(
     """Call a function of that kind; the figures by name."""
     given = "".join(f', "{name}" => {value!r}' for name, value in arguments.items())
     rows = fetch(conn, f"SELECT * FROM lookahead.{function}('{relation}'::regclass{given})")
-    return {row[0]: Figure(*row[1:]) for row in rows}
+    found = {}
+    for name, unit, *known, exact in rows:
+        value, low, high = (math.nan if one is None else one for one in known)
+        found[name] = Figure(unit, value, low, high, exact)
+    return found
 
 
 def out_of_bounds(found: dict[str, Figure]) -> dict[str, Figure]:
@@ -43,7 +47,7 @@ def out_of_bounds(found: dict[str, Figure]) -> dict[str, Figure]:
     return {
         name: one
         for name, one in found.items()
-        if not math.isnan(one.value) and not one.low <= one.value <= one.high
+        if not math.isnan(one.low) and not one.low <= one.value <= one.high
     }
 
 

@@ -204,7 +204,7 @@ def lies(relation: str, page: bytes) -> dict[str, bytes]:
         found["a special area of another size"] = (
             page[:16] + struct.pack("<H", start) + page[18:start] + area + area
         )
-    if relation in ("d", "d_btree", "d_dup"):
+    if relation in ("d", "d_btree", "d_dup", "d_hash"):
         item = items[len(items) // 2]
         changed("item beyond the end", item.at, pointer(BLOCK - 8, 200))
         changed("item that ends beyond", item.at, pointer(item.offset, BLOCK - item.offset + 64))

@@ -1,4 +1,4 @@
-"""Of 60 seeded samples of each of ten indexes, the intervals of index_estimate hold the truth, and so does
+"""Of 60 seeded samples of each of many indexes, the intervals of index_estimate hold the truth, and so does
 the size after REINDEX; ``tools/coverage.py`` does the same with as many samples as one likes."""
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import pytest
 
 import coverage
 from conftest import MakeCluster
-from estimates import estimate
+from estimates import WHOLE, estimate
 from pg_lookahead.server.cluster import Cluster
 from relations import BLOCK, Connection, clean_log, install
 
@@ -40,26 +40,32 @@ def conn(server: Cluster) -> Iterator[Connection]:
 @pytest.mark.parametrize("name", coverage.INDEXES)
 def test_coverage(conn: Connection, name: str) -> None:
     coverage.build(conn, name, ROWS)
+    whole = estimate(conn, "i", sample_pages=WHOLE)["size_after_reindex"]
     found = list(coverage.measure(conn, name, SAMPLES))
     for one in found:
         print(f"{one.figure:22} {one.covered} of {one.samples}, bias {one.bias:.1f}, half {one.half:.1f}")
-    assert {"avg_leaf_density", "leaf_fragmentation", "size_after_reindex", "bytes_to_gain"} <= {
-        one.figure for one in found
-    }
+    truth = {one.figure: one.truth for one in found}["size_after_reindex"]
+    assert whole.low <= truth <= whole.high, (whole, truth)
+    if name.startswith(("hash", "Bloom")):
+        assert whole.low == truth == whole.high
     for one in found:
         # Below this count an interval that covers 93 % would be a chance of one in 100,000.
         assert at_most(one.covered, 0.93) > 1e-5, one
         # The mean of 60 values is off by its own chance, too: a half width is two standard errors.
-        assert abs(one.bias) <= (0.1 + 3.5 / 1.96 / SAMPLES**0.5) * one.half, one
+        # What is not known of a rebuild has bounds that are no matter of chance.
+        chance = 0.1 + 3.5 / 1.96 / SAMPLES**0.5
+        rebuilt = one.figure in ("size_after_reindex", "bytes_to_gain")
+        assert abs(one.bias) <= (1 if rebuilt else chance) * one.half, one
 
 
 def test_intervals_are_not_too_wide(conn: Connection) -> None:
     """Where pages differ by chance, intervals miss now and then: of 400, at least one in 50."""
     coverage.build(conn, "uniform", ROWS)
     found = {one.figure: one for one in coverage.measure(conn, "uniform", 400)}
-    for figure in ("avg_leaf_density", "free_bytes", "leaf_fragmentation", "entries", "size_after_reindex"):
+    for figure in ("avg_leaf_density", "free_bytes", "leaf_fragmentation", "size_after_reindex"):
         print(found[figure])
-        assert found[figure].part <= 0.98
+        # that of a rebuild allows for what is no matter of chance, too
+        assert found[figure].part <= (0.99 if figure == "size_after_reindex" else 0.98)
 
 
 def test_bounds_on_both_sides(conn: Connection) -> None:
@@ -68,11 +74,14 @@ def test_bounds_on_both_sides(conn: Connection) -> None:
     coverage.build(conn, "uniform", ROWS)
     found = estimate(conn, "i", sample_pages=100, seed=1)
     # the size is one of whole pages
-    for name, rounding in (("entries", 0), ("free_bytes", 0), ("size_after_reindex", BLOCK)):
+    for name, rounding in (("free_bytes", 0), ("size_after_reindex", 2 * BLOCK)):
         figure = found[name]
         print(name, figure)
         above, below = figure.high - figure.value, figure.value - figure.low
-        assert above == pytest.approx(below, rel=0.05, abs=rounding), name
+        assert above == pytest.approx(below, rel=0.15, abs=rounding), name
+    # pages that were not met may have posting lists, and so three times as many entries as any that was
+    entries = found["entries"]
+    assert entries.high - entries.value > 1.5 * (entries.value - entries.low)
     # the squares of the model's error and the sample's are added, not the errors; both ends are whole pages
     free, size = found["free_bytes"], found["size_after_reindex"]
     assert size.high - size.low < (free.high - free.low) / 0.9 + 3 * BLOCK

@@ -64,10 +64,10 @@ class _Metrics(Collector):
                     place = {**there, "index": index.index}
                     add("index_size_bytes", "Size of an index.", index.size, **place)
                     add("index_gain_bytes", "What REINDEX gives back.", index.gain, **place)
-                    add("index_gain_low_bytes", "At least, by a 95 % interval.", index.gain_low or 0, **place)
-                    add(
-                        "index_gain_high_bytes", "At most, by a 95 % interval.", index.gain_high or 0, **place
-                    )
+                    if index.gain_low is None or index.gain_high is None:
+                        continue
+                    add("index_gain_low_bytes", "At least, by a 95 % interval.", index.gain_low, **place)
+                    add("index_gain_high_bytes", "At most, by a 95 % interval.", index.gain_high, **place)
         yield from families.values()
 
 
