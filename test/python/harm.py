@@ -8,7 +8,7 @@ harms() compares what two sides have seen, by these rules:
 - A case that succeeds on stock succeeds, with equal rows in equal order, notices, sequences, settings and locks.
 - A case that fails on stock fails, in the same statement.  It may fail earlier in it, and with another of its errors:
   rows and notices before the error are the first ones of stock's.
-- No more blocks are read than bound() allows, and the case ends in a multiple of the time that stock took.
+- No more blocks are read than bound() allows by a case that succeeds, and the case ends in a multiple of the time that stock took.
 """
 
 from __future__ import annotations
@@ -278,7 +278,7 @@ def harms(case: Case, side: str, stock: Seen, ours: Seen) -> Iterator[str]:
             one, other = getattr(stock, what), getattr(ours, what)
             if other != one[: len(other)]:
                 yield f"{what} before the error {stock.error}: {_difference(one, other)}"
-    if side in case.reads and ours.reads > bound(stock.reads):
+    if stock.error is None and side in case.reads and ours.reads > bound(stock.reads):
         yield f"blocks read: {ours.reads}, stock {stock.reads}"
 
 
