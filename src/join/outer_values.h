@@ -5,7 +5,7 @@
  *
  * A nested loop hands them over as parameters of the executor.  For a row that
  * is ahead these are set for a moment, and set back; nothing may be executed
- * in between but expressions that are safe (see safe_plan.h).
+ * in between but expressions without effects (see harmless.h).
  *
  *-------------------------------------------------------------------------
  */
