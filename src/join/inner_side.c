@@ -26,7 +26,8 @@ typedef struct InnerScan
 	InnerSide  *side;
 	PlanState  *node;
 	ExecProcNodeMtd fetch;		/* its own ExecProcNode; NULL: not replaced */
-	InnerAhead *inner;			/* NULL if it is left to the server */
+	InnerKeys  *keys;			/* NULL if it is left to the server */
+	Lookup	   *lookup;
 	bool		active;			/* it is in the side's "active" */
 } InnerScan;
 
@@ -133,9 +134,9 @@ next_row(PlanState *node)
 	TupleTableSlot *slot;
 
 	misses = side->append == NULL ? 0 : InnerMisses(node);
-	InnerAheadSettleBegin(scan->inner);
+	LookupSettleBegin(scan->lookup);
 	slot = scan->fetch(node);
-	InnerAheadSettleEnd(scan->inner);
+	LookupSettleEnd(scan->lookup);
 	if (side->append != NULL)
 		side->misses += InnerMisses(node) - misses;
 	return slot;
@@ -178,19 +179,20 @@ make_scan(InnerSide *side, int i)
 	scan->node = InnerIndexScan(side->children[i]);
 	refusal = scan_refusal(scan->node);
 	if (refusal == NULL)
-		scan->inner = InnerAheadCreate(&side->shared, side->children[i],
-									   &infallible, &refusal);
+		scan->keys = InnerKeysCreate(&side->shared, side->children[i],
+									 &infallible, &refusal);
 	if (refusal == NULL &&
 		!TakenAddRole(&scan->taken, scan->node, TAKEN_AS_INNER))
 	{
-		scan->inner = NULL;
+		scan->keys = NULL;
 		refusal = "executed by another extension";
 	}
 
 	/* do not count lookups in the catalogs */
 	pgBufferUsage.shared_blks_hit -= pgBufferUsage.shared_blks_hit - hits;
-	if (scan->inner == NULL)
+	if (scan->keys == NULL)
 		return refusal;
+	scan->lookup = InnerKeysLookup(scan->keys);
 	if (side->executes)
 		take_scan(scan);
 	side->infallible &= infallible;
@@ -200,8 +202,7 @@ make_scan(InnerSide *side, int i)
 
 InnerSide *
 InnerSideCreate(Taken *taken, bool settings_stay, bool *infallible,
-				int max_rows, int max_reads, JoinCounters *counters,
-				const char **refusal)
+				int max_rows, int max_reads, const char **refusal)
 {
 	NestLoopState *join = (NestLoopState *) taken->plan_state;
 	EState	   *estate = join->js.ps.state;
@@ -228,14 +229,13 @@ InnerSideCreate(Taken *taken, bool settings_stay, bool *infallible,
 	side->active = palloc_array(InnerScan *, n);
 	if (taken->query->econtext == NULL)
 		taken->query->econtext = CreateExprContext(estate);
-	side->shared = (InnerShared) {.join = join,
+	side->shared = (InnerShared) {.lookups = {.max_keys = max_rows,
+											  .max_reads = max_reads,
+											  .nlookups = n},
+								  .join = join,
 								  .values = OuterValuesCreate(join),
 								  .econtext = taken->query->econtext,
-								  .nscans = n,
-								  .settings_stay = settings_stay,
-								  .max_rows = max_rows,
-								  .max_reads = max_reads,
-								  .counters = counters};
+								  .settings_stay = settings_stay};
 
 	side->left_early = side->append != NULL && IsA(side->append, AppendState) &&
 		InnerRowsAsked(join, side->children[0]) < PG_INT32_MAX;
@@ -288,7 +288,7 @@ InnerSideBegin(InnerSide *side, InnerParts *parts)
 	parts->n = 1;
 	parts->parts = &parts->only;
 	parts->only.scan = 0;
-	InnerAheadBegin(side->scans[0]->inner, &parts->only.row);
+	LookupBegin(side->scans[0]->lookup, &parts->only.key);
 }
 
 int
@@ -297,22 +297,22 @@ InnerSideReads(const InnerParts *parts)
 	int			reads = 0;
 
 	for (int i = 0; i < parts->n; i++)
-		reads += parts->parts[i].row.reads;
+		reads += parts->parts[i].key.reads;
 	return reads;
 }
 
 /* The scan that does a part of what is done for a row. */
-static inline InnerAhead *
-inner_of(const InnerSide *side, const InnerPart *part)
+static inline Lookup *
+lookup_of(const InnerSide *side, const InnerPart *part)
 {
-	return side->scans[part->scan]->inner;
+	return side->scans[part->scan]->lookup;
 }
 
 void
 InnerSidePass(InnerSide *side)
 {
 	for (int i = 0; side->arrived != NULL && i < side->arrived->n; i++)
-		InnerAheadPass(inner_of(side, &side->arrived->parts[i]));
+		LookupPass(lookup_of(side, &side->arrived->parts[i]));
 	side->arrived = NULL;
 }
 
@@ -320,8 +320,8 @@ void
 InnerSideArrive(InnerSide *side, InnerParts *parts)
 {
 	for (int i = 0; i < parts->n; i++)
-		InnerAheadArrive(inner_of(side, &parts->parts[i]),
-						 &parts->parts[i].row);
+		LookupArrive(lookup_of(side, &parts->parts[i]),
+						 &parts->parts[i].key);
 	side->arrived = parts;
 }
 
@@ -329,8 +329,8 @@ void
 InnerSideForget(InnerSide *side, InnerParts *parts)
 {
 	for (int i = 0; i < parts->n; i++)
-		InnerAheadForget(inner_of(side, &parts->parts[i]),
-						 &parts->parts[i].row);
+		LookupForget(lookup_of(side, &parts->parts[i]),
+						 &parts->parts[i].key);
 }
 
 int
@@ -339,7 +339,7 @@ InnerSideLeftOver(const InnerSide *side)
 	int			left = 0;
 
 	for (int i = 0; side->arrived != NULL && i < side->arrived->n; i++)
-		left += InnerAheadLeftOver(inner_of(side, &side->arrived->parts[i]));
+		left += LookupLeftOver(lookup_of(side, &side->arrived->parts[i]));
 	return left;
 }
 
@@ -351,7 +351,7 @@ children_of(InnerSide *side, TupleTableSlot *slot)
 	Bitmapset  *children = NULL;
 
 	if (!side->prunes)
-		return bms_add_range(NULL, 0, Min(side->shared.nscans,
+		return bms_add_range(NULL, 0, Min(side->shared.lookups.nlookups,
 										  MAX_SCANS_OF_ROW) - 1);
 	if (!OuterValuesKnow(values, side->params))
 		return NULL;
@@ -391,10 +391,10 @@ select_scans(InnerSide *side, InnerParts *parts, TupleTableSlot *slot)
 
 		if (side->scans[i] == NULL)
 			(void) make_scan(side, i);
-		if (side->scans[i]->inner == NULL)
+		if (side->scans[i]->keys == NULL)
 			continue;
 		part->scan = i;
-		InnerAheadBegin(side->scans[i]->inner, &part->row);
+		LookupBegin(side->scans[i]->lookup, &part->key);
 		parts->n++;
 		if (side->left_early)
 			break;				/* the next one may not be come to */
@@ -412,12 +412,12 @@ InnerSideAdvance(InnerSide *side, InnerParts *parts, TupleTableSlot *slot,
 		InnerPart  *part = &parts->parts[i];
 		InnerScan  *scan = side->scans[part->scan];
 
-		if (part->row.stage == INNER_DONE)
+		if (part->key.stage == LOOKUP_DONE)
 			continue;
 		if (!scan->active)
 			side->active[side->nactive++] = scan;
 		scan->active = true;
-		InnerAheadAdvance(scan->inner, &part->row, slot, wait);
+		InnerKeysAdvance(scan->keys, &part->key, slot, wait);
 	}
 }
 
@@ -431,9 +431,8 @@ InnerSideRead(InnerSide *side)
 	{
 		InnerScan  *scan = side->active[i];
 
-		InnerAheadRead(scan->inner);
-		InnerAheadClose(scan->inner);
-		scan->active = InnerAheadIsBehind(scan->inner);
+		LookupRead(scan->lookup);
+		scan->active = LookupIsBehind(scan->lookup);
 		if (scan->active)
 			side->active[n++] = scan;
 	}
@@ -449,7 +448,7 @@ InnerSideIsBehind(InnerSide *side)
 bool
 InnerSideHasRoom(InnerSide *side)
 {
-	const InnerShared *shared = &side->shared;
+	const LookupShared *shared = &side->shared.lookups;
 	int			most = shared->max_reads - (shared->max_reads + 3) / 4;
 
 	if (PageReadsInFlight(shared) <= most)
@@ -465,13 +464,21 @@ InnerSideNeighbours(InnerSide *side, int *blocks, int *neighbours)
 {
 	bool		kernel = LookaheadAdviceIsUseful();
 
-	*blocks = kernel ? side->shared.blocks : 0;
-	*neighbours = kernel ? side->shared.neighbours : 0;
-	side->shared.blocks = side->shared.neighbours = 0;
+	LookupShared *shared = &side->shared.lookups;
+
+	*blocks = kernel ? shared->blocks : 0;
+	*neighbours = kernel ? shared->neighbours : 0;
+	shared->blocks = shared->neighbours = 0;
+}
+
+const LookupCounters *
+InnerSideCounters(const InnerSide *side)
+{
+	return &side->shared.lookups.counters;
 }
 
 void
 InnerSideWait(InnerSide *side)
 {
-	(void) PageReadsWait(&side->shared, true);
+	(void) PageReadsWait(&side->shared.lookups, true);
 }

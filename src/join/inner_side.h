@@ -4,8 +4,8 @@
  *		The inner side of a nested loop that looks ahead: one index scan, or
  *		several, whose rows an Append node returns.
  *
- * For an outer row that is ahead, each scan that the row selects has an
- * InnerAhead of its own do its part.  Of the children of an Append node those
+ * For an outer row that is ahead, each scan that the row selects computes and
+ * looks up a key of its own.  Of the children of an Append node those
  * are selected that run-time pruning leaves for the row.  What is kept for a
  * child is made when a row selects it for the first time.  A child that is no
  * index scan, or none of which it can be told what it will read, is left to the
@@ -20,7 +20,7 @@
 #define PG_LOOKAHEAD_INNER_SIDE_H
 
 #include "exec/taken.h"
-#include "join/inner_ahead.h"
+#include "join/inner_keys.h"
 
 /* The most scans that are looked ahead in for one row. */
 #define MAX_SCANS_OF_ROW 16
@@ -31,7 +31,7 @@ typedef struct InnerSide InnerSide;
 typedef struct InnerPart
 {
 	int			scan;
-	InnerRow	row;
+	LookupKey	key;
 } InnerPart;
 
 /* What is done for an outer row.  All zero: it has never been used. */
@@ -63,8 +63,7 @@ extern bool InnerSideIsAppend(NestLoopState *join);
  */
 extern InnerSide *InnerSideCreate(Taken *taken, bool settings_stay,
 								  bool *infallible, int max_rows,
-								  int max_reads, JoinCounters *counters,
-								  const char **refusal);
+								  int max_reads, const char **refusal);
 
 /* Execute the scans through inner_side.c from now on, or no longer. */
 extern void InnerSideTake(InnerSide *side);
@@ -79,7 +78,7 @@ extern void InnerSideBegin(InnerSide *side, InnerParts *parts);
 /* Return the number of pages that were read for a row. */
 extern int	InnerSideReads(const InnerParts *parts);
 
-/* These do for all scans what the functions of inner_ahead.h do for one. */
+/* These do for all scans what the functions of lookup.h do for one. */
 extern void InnerSidePass(InnerSide *side);
 extern void InnerSideArrive(InnerSide *side, InnerParts *parts);
 extern void InnerSideForget(InnerSide *side, InnerParts *parts);
@@ -94,6 +93,9 @@ extern bool InnerSideHasRoom(InnerSide *side);
 
 /* Count heap blocks read ahead since the last call; see JoinPolicyBlocks(). */
 extern void InnerSideNeighbours(InnerSide *side, int *blocks, int *neighbours);
+
+/* What has been read ahead so far. */
+extern const LookupCounters *InnerSideCounters(const InnerSide *side);
 
 /* Wait for its reads in flight. */
 extern void InnerSideWait(InnerSide *side);

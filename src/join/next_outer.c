@@ -112,8 +112,7 @@ refusal_of(JoinNode *node)
 	bytes = TakenGrant(node->taken.query, rows * BYTES_PER_ROW, LEAST_BYTES);
 	rows = Min(rows, bytes / BYTES_PER_PLACE);
 	node->inner = InnerSideCreate(&node->taken, settings_stay,
-								  &node->infallible, rows, reads,
-								  &node->counters, &refusal);
+								  &node->infallible, rows, reads, &refusal);
 	if (node->inner == NULL)
 		return refusal;
 	node->rows = RowsAheadCreate(node->taken.query->estate->es_query_cxt, rows,
@@ -158,10 +157,16 @@ JoinCounters
 JoinTell(const JoinNode *node)
 {
 	JoinCounters counters = node->counters;
+	const LookupCounters *pages;
 	int			unused;
 
 	if (node->rows == NULL)
 		return counters;
+	pages = InnerSideCounters(node->inner);
+	counters.leaf_blocks_read = pages->leaf_blocks_read;
+	counters.heap_blocks_read = pages->heap_blocks_read;
+	counters.blocks_hit = pages->blocks_hit;
+	counters.blocks_unused = pages->blocks_unused;
 
 	/* nobody will ask for the rows that are still ahead */
 	unused = RowsAheadSize(node->rows);

@@ -106,9 +106,11 @@ fetch_timed(ScanNode *node, IndexScanDesc scan, TupleTableSlot *slot)
 static bool
 may_be_left(const ScanNode *node)
 {
-	if (RowsWanted(&node->taken) < PG_INT64_MAX)
-		return false;			/* it is known where */
-	return RowsCertain(&node->taken) < PG_INT64_MAX;
+	int64		certain = RowsCertain(&node->taken);
+
+	/* a LIMIT above a MergeAppend bounds the rows of each child from above */
+	return certain == 0 ||
+		(certain < PG_INT64_MAX && RowsWanted(&node->taken) == PG_INT64_MAX);
 }
 
 /* Drop the window if the policy has decided to look ahead no longer. */

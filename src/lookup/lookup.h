@@ -1,0 +1,143 @@
+/*-------------------------------------------------------------------------
+ *
+ * lookup.h
+ *		For keys that are known early, start the reads of the pages that a
+ *		look-up of each of them will need.
+ *
+ * A source knows keys before their turn has come: the rows of an outer side, or
+ * rows that are to be written.  For each it has a LookupKey, which goes through
+ * stages: the key leads from the root of an index down to a leaf page, and that
+ * names heap pages.  A page that is not cached is read in the background, and
+ * meanwhile other keys are seen to.
+ *
+ * How a source uses it:
+ *
+ *		LookupBegin()		a key is known from now on
+ *		LookupAdvance()		do what can be done for it now; for many keys
+ *		LookupRead()		start the reads that these have asked for
+ *		LookupArrive()		the key's turn has come: the server looks it up
+ *		LookupSettleBegin(), -End()		around the server's work for it
+ *		LookupPass()		that work is over
+ *		LookupForget()		or the key's turn will not come
+ *
+ * Invariants:
+ * - Nothing is pinned or locked between two calls, except that a page of the
+ *	 visibility map may be from LookupAdvance() to LookupRead().
+ * - What is found decides which pages are read early, and nothing else.  The
+ *	 server does all by itself in its turn.
+ * - A page that is read ahead is counted as read where and when the server
+ *	 comes to it (see uncount.h), and as unused if it does not.
+ * - No code is run but the server's own.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef PG_LOOKAHEAD_LOOKUP_H
+#define PG_LOOKAHEAD_LOOKUP_H
+
+#include "index/btree_lookup.h"
+#include "stream/page_read.h"
+
+/* The most heap blocks that are read ahead for one key: its first ones. */
+#define LOOKUP_MAX_BLOCKS 16
+
+typedef struct Lookup Lookup;
+
+typedef enum LookupStage
+{
+	LOOKUP_NEW,					/* nothing has been done for the key */
+	LOOKUP_LOOK,				/* its page is to be looked at */
+	LOOKUP_READING,				/* its page is being read */
+	LOOKUP_DONE					/* nothing is left to do */
+} LookupStage;
+
+typedef struct LookupKey
+{
+	LookupStage stage;
+	BTreePlace	place;			/* the page to look at next */
+	PageRead	read;			/* the read of that page */
+	uint16		steps;			/* pages visited so far */
+	uint16		reads;			/* number of pages that were read for it */
+	uint16		heap_reads;		/* of these, pages of the table and its map */
+	uint32		serial;			/* 0: its turn has come */
+} LookupKey;
+
+/* Counters of pages. */
+typedef struct LookupCounters
+{
+	uint64		leaf_blocks_read;	/* index blocks read ahead */
+	uint64		heap_blocks_read;	/* heap blocks read ahead */
+	uint64		blocks_hit;		/* blocks looked at ahead, found cached */
+	uint64		blocks_unused;	/* read ahead, and not used */
+} LookupCounters;
+
+/* What the look-ups of one source share; it is the owner of their reads. */
+typedef struct LookupShared
+{
+	int			max_keys;		/* the most keys that are known early */
+	int			max_reads;		/* the most reads in flight */
+	int			nlookups;		/* that keys are divided among, roughly */
+	uint32		serial;			/* serial of the key that was begun last */
+	int			blocks;			/* heap blocks read, and how many of them */
+	int			neighbours;		/* follow the one read before */
+	LookupCounters counters;
+} LookupShared;
+
+/* Can keys be looked up in an index of this kind? */
+extern bool LookupKnowsIndex(Relation index);
+
+/*
+ * Create the state for look-ups in an index over a heap, in the caller's memory
+ * context.  keys: as they are before the access method has preprocessed them;
+ * their arguments are not looked at.  index_only: all-visible heap pages are
+ * not needed.  most_blocks: the most heap blocks that one look-up can need.
+ * Return NULL, and the reason in *refusal, if the keys do not tell which pages
+ * are needed.
+ */
+extern Lookup *LookupCreate(LookupShared *shared, Relation heap,
+							Relation index, ScanKey keys, int nkeys,
+							ScanDirection direction, bool index_only,
+							int most_blocks, const char **refusal);
+
+extern void LookupBegin(Lookup *lookup, LookupKey *key);
+
+/* Is there something to do for a key now? */
+static inline bool
+LookupIsWanted(const LookupKey *key, bool wait)
+{
+	return key->stage != LOOKUP_DONE &&
+		(key->stage != LOOKUP_READING || wait || PageReadIsDone(&key->read));
+}
+
+/*
+ * Do for a key what can be done now; wait: wait for the page that it needs.
+ * keys: those of LookupCreate(), with this key's arguments, none of which is
+ * NULL; NULL if the key needs no page.
+ */
+extern void LookupAdvance(Lookup *lookup, LookupKey *key, ScanKey keys,
+						  bool wait);
+
+/* Start reading what the keys that were advanced have asked for. */
+extern void LookupRead(Lookup *lookup);
+
+/* Are there reads that had to wait because too many were in flight? */
+extern bool LookupIsBehind(const Lookup *lookup);
+
+/* The turn of a key has come; or it will not come. */
+extern void LookupArrive(Lookup *lookup, LookupKey *key);
+extern void LookupForget(Lookup *lookup, LookupKey *key);
+
+/*
+ * The server has done its work for the keys that had arrived.  The pages that
+ * were read for them and not used are counted as unused, and their reads are no
+ * longer owed.
+ */
+extern void LookupPass(Lookup *lookup);
+
+/* How many pages would LookupPass() count as unused now? */
+extern int	LookupLeftOver(const Lookup *lookup);
+
+/* Call these around the server's work, to count what was read ahead for it. */
+extern void LookupSettleBegin(Lookup *lookup);
+extern void LookupSettleEnd(Lookup *lookup);
+
+#endif							/* PG_LOOKAHEAD_LOOKUP_H */
