@@ -36,7 +36,10 @@
  */
 #define VISIBLE_ENTRIES_PER_LOOK 64
 
-/* Where a scan may be left at any row, one block for so many visited is ahead. */
+/*
+ * Where a scan may be left at any row, one block is ahead for so many that it
+ * has visited.
+ */
 #define UNCERTAIN_PART 4
 
 /* Pins of a scan's heap, index and visibility map, two of them also ahead. */
