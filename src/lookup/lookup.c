@@ -491,7 +491,9 @@ LookupForget(Lookup *lookup, LookupKey *key)
 int
 LookupLeftOver(const Lookup *lookup)
 {
-	return Max(0, lookup->heap_owed - (lookup->heap_ahead - lookup->heap_arrived));
+	int			wanted = lookup->heap_ahead - lookup->heap_arrived;
+
+	return Max(0, lookup->heap_owed - wanted);
 }
 
 void
