@@ -423,7 +423,8 @@ read_blocks(Lookup *lookup, int room)
 		else if (start_page(lookup, lookup->heap, wanted->block, false,
 							wanted->key, &read))
 			room -= lookup->shared->counters.heap_blocks_read - before;
-		lookup->shared->blocks += lookup->shared->counters.heap_blocks_read - before;
+		lookup->shared->blocks +=
+			lookup->shared->counters.heap_blocks_read - before;
 		if (lookup->shared->counters.heap_blocks_read != before)
 		{
 			lookup->shared->neighbours +=
