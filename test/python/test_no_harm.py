@@ -309,6 +309,8 @@ FAR_ENDS = {
     "left": "SELECT s.id, b.id FROM {outer} s LEFT JOIN b ON b.k = s.k WHERE b.id * 0 + s.id >= {first} LIMIT 1",
     "exists": "SELECT EXISTS (SELECT FROM {outer} s JOIN b ON b.k = s.k WHERE b.id * 0 + s.id >= {first})",
     "exists in a row": "SELECT a.id FROM a WHERE a.id < 4 AND EXISTS (SELECT FROM {outer} s JOIN b ON b.k = s.k WHERE b.id * 0 + s.id >= {first} AND s.id > a.id)",
+    "CTE": "WITH c AS MATERIALIZED (SELECT s.id, b.id AS other FROM {outer} s JOIN b ON b.k = s.k) SELECT EXISTS (SELECT FROM c WHERE id >= {first})",
+    "CTE with two readers": "WITH c AS MATERIALIZED (SELECT s.id, b.id AS other FROM {outer} s JOIN b ON b.k = s.k) SELECT EXISTS (SELECT FROM c WHERE id >= {first}), (SELECT id FROM c LIMIT 1)",
     "semi": "SELECT s.id FROM {outer} s WHERE EXISTS (SELECT FROM b WHERE b.k = s.k AND b.id * 0 + s.id >= {first}) LIMIT 1",
     "cursor": "DECLARE c NO SCROLL CURSOR FOR SELECT s.id, b.id FROM {outer} s JOIN b ON b.k = s.k WHERE s.id <> b.id",
     "loop": "DO $$ DECLARE r record; BEGIN FOR r IN SELECT s.id, b.id AS other FROM {outer} s JOIN b ON b.k = s.k LOOP EXIT WHEN r.id >= {first}; END LOOP; RAISE NOTICE '%', r; END $$",
