@@ -1,18 +1,15 @@
 /*-------------------------------------------------------------------------
  *
  * infallible.c
- *		Whether rows may be fetched, and keys computed from them, that the
- *		query may never ask for; see infallible.h.
+ *		Whether an expression can be evaluated of a row that the query may never
+ *		ask for; see infallible.h.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
-#include "access/heapam.h"
-#include "access/tableam.h"
 #include "catalog/pg_type_d.h"
 #include "compat.h"
-#include "join/harmless.h"
 #include "join/infallible.h"
 #include "nodes/nodeFuncs.h"
 #include "utils/fmgroids.h"
@@ -49,6 +46,13 @@ compares_infallibly(Oid type)
 	}
 }
 
+bool
+ComparesInfallibly(Oid type, Oid collation)
+{
+	return compares_infallibly(type) &&
+		(OidIsValid(collation) || !OidIsValid(get_typcollation(type)));
+}
+
 /* Is this a comparison of two such values, whose collation is known? */
 static bool
 is_infallible_comparison(Oid operator, Oid function, Oid collation, List *args)
@@ -64,8 +68,8 @@ is_infallible_comparison(Oid operator, Oid function, Oid collation, List *args)
 	other = exprType(lsecond(args));
 	if (OidIsValid(get_element_type(other)))
 		other = get_element_type(other);
-	if (!compares_infallibly(type) || !compares_infallibly(other) ||
-		(OidIsValid(get_typcollation(type)) && !OidIsValid(collation)))
+	if (!ComparesInfallibly(type, collation) ||
+		!ComparesInfallibly(other, collation))
 		return false;
 	switch (function)
 	{
@@ -108,6 +112,7 @@ is_widening(Oid function)
 static bool
 may_fail(Node *node, void *context)
 {
+	const ParamListInfo externs = context;
 	bool		infallible = true;
 
 	if (node == NULL)
@@ -130,9 +135,14 @@ may_fail(Node *node, void *context)
 				((ScalarArrayOpExpr *) node)->inputcollid,
 				((ScalarArrayOpExpr *) node)->args);
 			break;
+		case T_Param:
+			/* a hook may have no value for it */
+			infallible = ((Param *) node)->paramkind == PARAM_EXEC ||
+				(externs != NULL && externs->paramFetch == NULL &&
+				 externs->paramCompile == NULL);
+			break;
 		case T_Var:
 		case T_Const:
-		case T_Param:
 		case T_List:
 		case T_TargetEntry:
 		case T_RelabelType:
@@ -147,51 +157,7 @@ may_fail(Node *node, void *context)
 }
 
 bool
-IsInfallible(Node *expression)
+IsInfallible(Node *expression, const EState *estate)
 {
-	return !may_fail(expression, NULL);
-}
-
-bool
-ReturnsInfallibly(PlanState *plan_state)
-{
-	Plan	   *plan = plan_state->plan;
-
-	switch (nodeTag(plan))
-	{
-		case T_IndexScan:
-		case T_IndexOnlyScan:
-			break;
-		case T_SeqScan:
-			/* which rows pass a filter is not known before it is tried */
-			if (plan->qual != NIL ||
-				((ScanState *) plan_state)->ss_currentRelation->rd_tableam !=
-					GetHeapamTableAmRoutine())
-				return false;
-			break;
-		default:
-			if (plan->qual != NIL || !IsDoneAtFirstRow(plan_state))
-				return false;
-	}
-	return IsInfallible((Node *) plan->targetlist) &&
-		IsInfallible((Node *) plan->qual);
-}
-
-bool
-NextRowIsKnown(PlanState *plan_state)
-{
-	HeapScanDesc scan;
-
-	switch (nodeTag(plan_state))
-	{
-		case T_SeqScanState:
-			/* it keeps the visible rows of its page */
-			scan = (HeapScanDesc)
-				((ScanState *) plan_state)->ss_currentScanDesc;
-			return scan != NULL && scan->rs_inited &&
-				(scan->rs_base.rs_flags & SO_ALLOW_PAGEMODE) != 0 &&
-				scan->rs_cindex + 1 < scan->rs_ntuples;
-		default:
-			return IsDoneAtFirstRow(plan_state);
-	}
+	return !may_fail(expression, estate->es_param_list_info);
 }

@@ -183,13 +183,13 @@ InnerMisses(PlanState *scan)
 static bool
 is_known_early(InnerKeys *inner, Node *expression, bool *infallible)
 {
-	if (!IsInfallible(expression))
+	if (!IsInfallible(expression, inner->shared->join->js.ps.state))
 	{
 		if (inner->shared->infallible)
 			return false;
 		*infallible = false;
 	}
-	return HarmlessExpression(expression, inner->shared->settings_stay,
+	return HarmlessExpression(expression, inner->shared->settings_stay, false,
 							  &inner->other_params);
 }
 

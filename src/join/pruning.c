@@ -61,8 +61,8 @@ is_plain(Oid function)
 }
 
 static bool
-is_harmless_step(const PartitionPruneStep *step, bool settings_stay,
-				 bool *infallible, List **params)
+is_harmless_step(const PartitionPruneStep *step, const EState *estate,
+				 bool settings_stay, bool *infallible, List **params)
 {
 	const PartitionPruneStepOp *op;
 	ListCell   *lc;
@@ -75,9 +75,10 @@ is_harmless_step(const PartitionPruneStep *step, bool settings_stay,
 			return false;
 	foreach(lc, op->exprs)
 	{
-		if (!HarmlessExpression(lfirst(lc), settings_stay, params))
+		if (!HarmlessExpression(lfirst(lc), settings_stay, false, params))
 			return false;
-		*infallible &= IsInfallible(lfirst(lc));
+		if (infallible != NULL)
+			*infallible &= IsInfallible(lfirst(lc), estate);
 	}
 	return true;
 }
@@ -89,14 +90,16 @@ PruningIsHarmless(PlanState *append, bool settings_stay, bool *infallible,
 	const PartitionPruneState *state = prune_state(append);
 	ListCell   *lc;
 
+	if (!PruningIsDone(append))
+		return true;
 	for (int i = 0; i < state->num_partprunedata; i++)
 	{
 		const PartitionPruningData *tree = state->partprunedata[i];
 
 		for (int j = 0; j < tree->num_partrelprunedata; j++)
 			foreach(lc, tree->partrelprunedata[j].exec_pruning_steps)
-				if (!is_harmless_step(lfirst(lc), settings_stay, infallible,
-									  params))
+				if (!is_harmless_step(lfirst(lc), append->state, settings_stay,
+									  infallible, params))
 					return false;
 	}
 	return true;

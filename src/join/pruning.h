@@ -22,8 +22,9 @@ extern int	AppendChildren(PlanState *node, PlanState ***children);
 extern bool PruningIsDone(PlanState *append);
 
 /*
- * Can that pruning be done for an outer row that is ahead, without any other
- * effect?  Sets *infallible to false if it may fail.  The numbers of the
+ * Can that pruning, if it is done, be done for an outer row that is ahead,
+ * without any other effect?  Sets *infallible, unless that is NULL, to false if
+ * it may fail.  The numbers of the
  * executor's parameters that it uses are added to a list, as by
  * HarmlessExpression().
  */

@@ -63,6 +63,8 @@ CREATE TABLE p1 PARTITION OF p FOR VALUES FROM (0) TO (1000) WITH (autovacuum_en
 CREATE TABLE p2 PARTITION OF p FOR VALUES FROM (1000) TO (2000) WITH (autovacuum_enabled = off);
 CREATE TABLE p3 PARTITION OF p FOR VALUES FROM (2000) TO (10000) WITH (autovacuum_enabled = off);
 INSERT INTO p SELECT * FROM t;
+CREATE TABLE u WITH (autovacuum_enabled = off) AS SELECT * FROM t ORDER BY k;
+CREATE INDEX u_k ON u (k);
 CREATE INDEX t_k ON t (k);
 CREATE INDEX s_k ON s (k) WITH (fillfactor = 10);
 CREATE INDEX b_x ON b (x) WITH (fillfactor = 10);
@@ -98,12 +100,13 @@ SCAN_LAST = (
 )
 PARTITIONS = f"SELECT p.id, {NODES} FROM p WHERE k > 0 AND pad <> '' ORDER BY k"
 JOIN = f"SELECT t.id, s.x, {NODES} FROM t JOIN s ON s.k = t.k WHERE t.k > 0"
+IN_ORDER = f"SELECT t.id, u.x, {NODES} FROM t JOIN u ON u.k = t.k WHERE t.k > 0"
 BITMAP_JOIN = f"SELECT s.id, {NODES} FROM b JOIN s ON s.k = b.k WHERE b.x = 5 OR b.y = 6"
 WHOLE = "SELECT count(q), md5(string_agg(q::text, '')) FROM ({} OFFSET 0) AS q"
 ONLY = f"SELECT k, {NODES} FROM s WHERE k > 0 AND k <> 77 ORDER BY k"
 
 
-def loop(query: str, rows: int = 3) -> str:
+def loop(query: str, rows: int) -> str:
     """PL/pgSQL that leaves a loop over a query early."""
     return (
         f"DO $$ DECLARE r record; n int := 0; BEGIN FOR r IN {query} LOOP n := n + 1; EXIT WHEN n = {rows};"
@@ -125,33 +128,43 @@ class Wait:
     starts: str = ""
 
 
-INDEXES = tuple((name, -1) for name in ("t_k", "s_k", "b_x", "b_y", "p1_k_idx", "p2_k_idx", "p3_k_idx"))
-CACHED = (*INDEXES, ("b", -1), ("p1", 3))
-START = (*CACHED, ("t", 3))
-"""The first rows of t are found in shared buffers, and those after them are read ahead."""
+INDEXES = tuple(
+    (name, -1) for name in ("t_k", "s_k", "u_k", "b_x", "b_y", "p1_k_idx", "p2_k_idx", "p3_k_idx")
+)
+CACHED = (*INDEXES, ("b", -1), ("p1", 32))
+START = (*CACHED, ("t", 79))
+"""The first blocks of t are found in shared buffers, and those after them are read ahead."""
+MANY = 1830
+"""Rows of t on these blocks; one block for four that were visited is ahead where a query may be left."""
 OUTER = (*CACHED, ("t", -1))
+INNER = (*OUTER, ("u", 39))
 
 OPEN = ("BEGIN", f"DECLARE c CURSOR FOR {SCAN}")
-FETCH = "DO $$ DECLARE c refcursor := 'c'; r record; BEGIN FETCH c INTO r; END $$"
+OPEN_JOIN = ("BEGIN", f"DECLARE c CURSOR FOR {IN_ORDER}")
+FETCH = f"DO $$ DECLARE c refcursor := 'c'; r record; BEGIN FOR i IN 1..{MANY} LOOP FETCH c INTO r; END LOOP; END $$"
 
 WAITS = {
     # the end of a query that was left early
-    "end, loop": Wait(loop(SCAN), warm=START),
-    "end, loop, bitmap scans ended first": Wait(loop(SCAN_LAST), warm=START),
-    "end, loop over a join": Wait(loop(JOIN), warm=OUTER),
-    "end, loop over partitions": Wait(loop(PARTITIONS), warm=START),
-    "end, LIMIT, CREATE TABLE AS": Wait(f"CREATE TEMP TABLE made AS {SCAN} LIMIT 2", warm=START),
-    "end, LIMIT, COPY": Wait(f"COPY ({SCAN} LIMIT 2) TO STDOUT", warm=START),
-    "end, LIMIT, EXPLAIN": Wait(f"EXPLAIN (ANALYZE, BUFFERS off) {SCAN} LIMIT 2", warm=START),
+    "end, loop": Wait(loop(SCAN, MANY), warm=START),
+    "end, loop, bitmap scans ended first": Wait(loop(SCAN_LAST, MANY), warm=START),
+    "end, EXISTS of a join": Wait(
+        f"DO $$ BEGIN IF EXISTS (SELECT FROM ({IN_ORDER} OFFSET 900) AS q) THEN NULL; END IF; END $$",
+        warm=INNER,
+    ),
+    "end, loop over partitions": Wait(loop(PARTITIONS, 745), warm=START),
+    "end, LIMIT, CREATE TABLE AS": Wait(f"CREATE TEMP TABLE made AS {SCAN} LIMIT {MANY}", warm=START),
+    "end, LIMIT, COPY": Wait(f"COPY ({SCAN} LIMIT {MANY}) TO STDOUT", warm=START),
+    "end, LIMIT, EXPLAIN": Wait(f"EXPLAIN (ANALYZE, BUFFERS off) {SCAN} LIMIT {MANY}", warm=START),
     "end, EXISTS": Wait(
-        f"DO $$ BEGIN IF EXISTS (SELECT FROM ({SCAN} OFFSET 2) AS q) THEN NULL; END IF; END $$", warm=START
+        f"DO $$ BEGIN IF EXISTS (SELECT FROM ({SCAN} OFFSET {MANY}) AS q) THEN NULL; END IF; END $$",
+        warm=START,
     ),
     "end, CLOSE": Wait("CLOSE c", OPEN, START, FETCH),
     "end, COMMIT": Wait("COMMIT", OPEN, START, FETCH),
     # the end of a run for the client
-    "run, LIMIT": Wait(f"{SCAN} LIMIT 2", warm=START),
-    "run, FETCH": Wait("FETCH 2 FROM c", OPEN, START),
-    "run, join": Wait(f"{JOIN} LIMIT 2", warm=OUTER),
+    "run, LIMIT": Wait(f"{SCAN} LIMIT {MANY}", warm=START),
+    "run, FETCH": Wait(f"FETCH {MANY} FROM c", OPEN, START),
+    "run, join": Wait("FETCH 500 FROM c", OPEN_JOIN, INNER, "FETCH 400 FROM c"),
     # within a scan or a join
     "scan": Wait(WHOLE.format(SCAN), warm=CACHED),
     "scan, block order": Wait(WHOLE.format(SCAN), ("SET pg_lookahead.issue_order = block",), CACHED),

@@ -1,0 +1,442 @@
+/*-------------------------------------------------------------------------
+ *
+ * early_plan.c
+ *		Whether a plan may be executed earlier than its rows are asked for; see
+ *		early_plan.h.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/heapam.h"
+#include "access/tableam.h"
+#include "access/transam.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_type_d.h"
+#include "compat.h"
+#include "join/early_plan.h"
+#include "join/harmless.h"
+#include "join/infallible.h"
+#include "join/pruning.h"
+#include "executor/executor.h"
+#include "miscadmin.h"
+#include "nodes/nodeFuncs.h"
+#include "parser/parsetree.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
+
+/* The state of a search for what is not harmless. */
+typedef struct Search
+{
+	bool		settings_stay;	/* see SettingsStay() */
+	bool		early;			/* the plan is to be executed early */
+	List	   *changed;		/* tables that the statement changes */
+	List	   *params;			/* parameters of the executor that are used */
+	const char *refusal;
+} Search;
+
+static bool
+are_harmless(List *expressions, Search *search)
+{
+	return HarmlessExpression((Node *) expressions, search->settings_stay, true,
+							  &search->params);
+}
+
+/*
+ * Does a node compare columns of its input by the server's own functions, and
+ * only plain ones?
+ */
+static bool
+compares_plainly(const Plan *plan, int n, const AttrNumber *columns,
+				 const Oid *operators)
+{
+	const Plan *input = plan->lefttree != NULL ? plan->lefttree : plan;
+
+	for (int i = 0; i < n; i++)
+	{
+		TargetEntry *entry = get_tle_by_resno(input->targetlist, columns[i]);
+
+		if (entry == NULL ||
+			!HarmlessToCompare(operators[i], exprType((Node *) entry->expr)))
+			return false;
+	}
+	return true;
+}
+
+/* Does a scan compare the keys of an index by the server's own functions? */
+static bool
+compares_by_server(Relation index)
+{
+	if (index == NULL)
+		return true;
+	for (int i = 0; i < IndexRelationGetNumberOfKeyAttributes(index); i++)
+	{
+		Oid			type = index->rd_opcintype[i];
+
+		if (type == ANYARRAYOID || type == ANYENUMOID)
+			type = TupleDescAttr(index->rd_att, i)->atttypid;
+		if (get_typtype(type) != TYPTYPE_BASE && !HarmlessToCompare(0, type))
+			return false;
+		for (int j = 1; j <= index->rd_indam->amsupport; j++)
+			if (index_getprocid(index, i + 1, j) >= FirstNormalObjectId)
+				return false;
+	}
+	return true;
+}
+
+static bool
+are_families_of_server(int n, const Oid *families)
+{
+	for (int i = 0; i < n; i++)
+		if (families[i] >= FirstNormalObjectId)
+			return false;
+	return true;
+}
+
+/* Does a Memoize node compare its keys so? */
+static bool
+remembers_plainly(const Memoize *memoize)
+{
+	for (int i = 0; i < memoize->numKeys; i++)
+		if (!HarmlessToCompare(memoize->hashOperators[i],
+							   exprType(list_nth(memoize->param_exprs, i))))
+			return false;
+	return true;
+}
+
+static bool
+is_harmless_aggregation(const Agg *agg)
+{
+	ListCell   *lc;
+
+	foreach(lc, agg->chain)
+		if (!is_harmless_aggregation(lfirst(lc)))
+			return false;
+
+	/* a chained node has no input of its own; its columns are the first's */
+	return agg->plan.lefttree == NULL ?
+		are_families_of_server(agg->numCols, agg->grpOperators) :
+		compares_plainly(&agg->plan, agg->numCols, agg->grpColIdx,
+						 agg->grpOperators);
+}
+
+static bool
+is_harmless_window(const WindowAgg *window, Search *search)
+{
+	return compares_plainly(&window->plan, window->partNumCols,
+							window->partColIdx, window->partOperators) &&
+		compares_plainly(&window->plan, window->ordNumCols, window->ordColIdx,
+						 window->ordOperators) &&
+		window->startInRangeFunc < FirstNormalObjectId &&
+		window->endInRangeFunc < FirstNormalObjectId &&
+		are_harmless((List *) window->startOffset, search) &&
+		are_harmless((List *) window->endOffset, search) &&
+		are_harmless(window->runConditionOrig, search);
+}
+
+/* Are the expressions of a node harmless besides its target list and filter? */
+static bool
+is_harmless_node(PlanState *plan_state, Search *search)
+{
+	Plan	   *plan = plan_state->plan;
+
+	switch (nodeTag(plan))
+	{
+		case T_SeqScan:
+		case T_BitmapAnd:
+		case T_BitmapOr:
+		case T_SubqueryScan:
+		case T_WorkTableScan:
+		case T_NamedTuplestoreScan:
+		case T_CteScan:
+		case T_ProjectSet:
+		case T_Material:
+		case T_Hash:
+		case T_Gather:
+			return true;
+		case T_Append:
+			return PruningIsHarmless(plan_state, search->settings_stay, NULL,
+									 &search->params);
+		case T_Result:
+			return are_harmless((List *) ((Result *) plan)->resconstantqual,
+								search);
+		case T_IndexScan:
+			return compares_by_server(
+				((IndexScanState *) plan_state)->iss_RelationDesc) &&
+				are_harmless(((IndexScan *) plan)->indexqualorig, search) &&
+				are_harmless(((IndexScan *) plan)->indexorderbyorig, search);
+		case T_IndexOnlyScan:
+			return compares_by_server(
+				((IndexOnlyScanState *) plan_state)->ioss_RelationDesc) &&
+				are_harmless(((IndexOnlyScan *) plan)->recheckqual, search) &&
+				are_harmless(((IndexOnlyScan *) plan)->indexorderby, search);
+		case T_BitmapHeapScan:
+			/* has the conditions of partial indexes, too */
+			return are_harmless(((BitmapHeapScan *) plan)->bitmapqualorig,
+								search);
+		case T_BitmapIndexScan:
+			return compares_by_server(
+				((BitmapIndexScanState *) plan_state)->biss_RelationDesc) &&
+				are_harmless(((BitmapIndexScan *) plan)->indexqualorig, search);
+		case T_TidScan:
+			return are_harmless(((TidScan *) plan)->tidquals, search);
+		case T_TidRangeScan:
+			return are_harmless(((TidRangeScan *) plan)->tidrangequals, search);
+		case T_FunctionScan:
+			return are_harmless(((FunctionScan *) plan)->functions, search);
+		case T_ValuesScan:
+			return are_harmless(((ValuesScan *) plan)->values_lists, search);
+		case T_NestLoop:
+			return are_harmless(((Join *) plan)->joinqual, search);
+		case T_MergeJoin:
+			return are_harmless(((Join *) plan)->joinqual, search) &&
+				are_harmless(((MergeJoin *) plan)->mergeclauses, search) &&
+				are_families_of_server(
+					list_length(((MergeJoin *) plan)->mergeclauses),
+					((MergeJoin *) plan)->mergeFamilies);
+		case T_HashJoin:
+			return are_harmless(((Join *) plan)->joinqual, search) &&
+				are_harmless(((HashJoin *) plan)->hashclauses, search);
+		case T_Memoize:
+			return remembers_plainly((Memoize *) plan) &&
+				are_harmless(((Memoize *) plan)->param_exprs, search);
+		case T_Sort:
+		case T_IncrementalSort:
+			return compares_plainly(plan, ((Sort *) plan)->numCols,
+									((Sort *) plan)->sortColIdx,
+									((Sort *) plan)->sortOperators);
+		case T_MergeAppend:
+			return PruningIsHarmless(plan_state, search->settings_stay, NULL,
+									 &search->params) &&
+				compares_plainly(plan, ((MergeAppend *) plan)->numCols,
+									((MergeAppend *) plan)->sortColIdx,
+									((MergeAppend *) plan)->sortOperators);
+		case T_GatherMerge:
+			return compares_plainly(plan, ((GatherMerge *) plan)->numCols,
+									((GatherMerge *) plan)->sortColIdx,
+									((GatherMerge *) plan)->sortOperators);
+		case T_Group:
+			return compares_plainly(plan, ((Group *) plan)->numCols,
+									((Group *) plan)->grpColIdx,
+									((Group *) plan)->grpOperators);
+		case T_Unique:
+			return compares_plainly(plan, ((Unique *) plan)->numCols,
+									((Unique *) plan)->uniqColIdx,
+									((Unique *) plan)->uniqOperators);
+		case T_RecursiveUnion:
+			return compares_plainly(plan, ((RecursiveUnion *) plan)->numCols,
+									((RecursiveUnion *) plan)->dupColIdx,
+									((RecursiveUnion *) plan)->dupOperators);
+		case T_Agg:
+			return is_harmless_aggregation((Agg *) plan);
+		case T_WindowAgg:
+			return is_harmless_window((WindowAgg *) plan, search);
+		case T_Limit:
+			return are_harmless((List *) ((Limit *) plan)->limitCount,
+								search) &&
+				are_harmless((List *) ((Limit *) plan)->limitOffset, search) &&
+				are_families_of_server(((Limit *) plan)->uniqNumCols,
+									   ((Limit *) plan)->uniqOperators);
+		default:
+			return false;
+	}
+}
+
+/* The reason why a kind of node is never executed early, or NULL. */
+static const char *
+kind_refusal(PlanState *plan_state)
+{
+	switch (nodeTag(plan_state))
+	{
+		case T_LockRowsState:
+			return "outer side locks rows";
+		case T_ModifyTableState:
+			return "outer side changes data";
+		case T_ForeignScanState:
+			return "outer side reads a foreign table";
+		case T_CustomScanState:
+			return "outer side is an extension's";
+		case T_RecursiveUnionState:
+			/* it may have no end but an error of the query */
+			return "outer side is a recursion";
+		default:
+			return NULL;
+	}
+}
+
+/*
+ * Does a node scan a table that the statement changes, or a sequence?  Any
+ * function may change a sequence, whose row is the same for all snapshots.
+ */
+static bool
+scans_what_changes(PlanState *plan_state, const Search *search)
+{
+	Relation	relation;
+
+	switch (nodeTag(plan_state))
+	{
+		case T_SeqScanState:
+		case T_SampleScanState:
+		case T_IndexScanState:
+		case T_IndexOnlyScanState:
+		case T_BitmapHeapScanState:
+		case T_TidScanState:
+		case T_TidRangeScanState:
+			relation = ((ScanState *) plan_state)->ss_currentRelation;
+			return relation != NULL &&
+				(relation->rd_rel->relkind == RELKIND_SEQUENCE ||
+				 list_member_oid(search->changed, RelationGetRelid(relation)));
+		default:
+			return false;
+	}
+}
+
+/* Find a node that is not harmless. */
+static bool
+is_harmful_plan(PlanState *plan_state, void *context)
+{
+	Search	   *search = context;
+	Plan	   *plan = plan_state->plan;
+
+	check_stack_depth();
+	search->refusal = search->early ? kind_refusal(plan_state) : NULL;
+	if (search->refusal != NULL)
+		return true;
+	if (scans_what_changes(plan_state, search))
+		search->refusal = "outer side reads what the statement changes";
+	else if (!is_harmless_node(plan_state, search))
+		search->refusal = "outer side cannot be executed early";
+	else if (!are_harmless(plan->targetlist, search) ||
+			 !are_harmless(plan->qual, search))
+		search->refusal = "outer side may have side effects";
+	if (search->refusal != NULL)
+		return true;
+	if (IsA(plan_state, CteScanState) &&
+		is_harmful_plan(((CteScanState *) plan_state)->cteplanstate, search))
+		return true;
+	return planstate_tree_walker(plan_state, is_harmful_plan, search);
+}
+
+/*
+ * Has a node computed all of its rows when it returns the first one?  A sort may
+ * still merge what it has sorted.
+ */
+static bool
+is_done_at_first_row(PlanState *plan_state)
+{
+	Plan	   *plan = plan_state->plan;
+
+	if (IsA(plan_state, SortState))
+		return compares_plainly(plan, ((Sort *) plan)->numCols,
+								((Sort *) plan)->sortColIdx,
+								((Sort *) plan)->sortOperators);
+	return IsA(plan_state, FunctionScanState) ||
+		IsA(plan_state, TableFuncScanState);
+}
+
+const char *
+HarmlessPlanRefusal(PlanState *plan_state, bool settings_stay, List **params)
+{
+	const PlannedStmt *statement = plan_state->state->es_plannedstmt;
+	EState	   *estate = plan_state->state;
+	Search		search = {
+		.settings_stay = settings_stay,
+		.early = true,
+		.params = *params,
+	};
+
+	/* what was done before the first row came needs no second thought */
+	if (is_done_at_first_row(plan_state) && plan_state->initPlan == NIL &&
+		plan_state->subPlan == NIL &&
+		are_harmless(plan_state->plan->targetlist, &search) &&
+		are_harmless(plan_state->plan->qual, &search))
+	{
+		*params = search.params;
+		return NULL;
+	}
+	for (Index i = 1; i <= estate->es_range_table_size; i++)
+		if (LOOKAHEAD_IS_RESULT_RELATION(statement, i))
+			search.changed =
+				lappend_oid(search.changed, exec_rt_fetch(i, estate)->relid);
+	(void) is_harmful_plan(plan_state, &search);
+	*params = search.params;
+	return search.refusal;
+}
+
+bool
+SettingsStay(TakenQuery *query)
+{
+	/* a plan may have thousands of joins, each of which asks */
+	if (!query->plan_was_searched)
+	{
+		Search		search = {.settings_stay = true};
+
+		query->plan_sets_nothing = !is_harmful_plan(query->top, &search);
+		query->plan_was_searched = true;
+	}
+	return query->plan_sets_nothing;
+}
+
+/* Can the comparisons of a sort, if it is one, not fail? */
+static bool
+sorts_infallibly(const Plan *plan)
+{
+	const Sort *sort = (const Sort *) plan;
+
+	for (int i = 0; IsA(plan, Sort) && i < sort->numCols; i++)
+	{
+		TargetEntry *entry =
+			get_tle_by_resno(plan->targetlist, sort->sortColIdx[i]);
+
+		if (!ComparesInfallibly(exprType((Node *) entry->expr),
+								sort->collations[i]))
+			return false;
+	}
+	return true;
+}
+
+bool
+ReturnsInfallibly(PlanState *plan_state)
+{
+	Plan	   *plan = plan_state->plan;
+
+	switch (nodeTag(plan))
+	{
+		case T_IndexScan:
+		case T_IndexOnlyScan:
+			break;
+		case T_SeqScan:
+			/* which rows pass a filter is not known before it is tried */
+			if (plan->qual != NIL ||
+				((ScanState *) plan_state)->ss_currentRelation->rd_tableam !=
+					GetHeapamTableAmRoutine())
+				return false;
+			break;
+		default:
+			if (plan->qual != NIL || !is_done_at_first_row(plan_state) ||
+				!sorts_infallibly(plan))
+				return false;
+	}
+	return IsInfallible((Node *) plan->targetlist, plan_state->state) &&
+		IsInfallible((Node *) plan->qual, plan_state->state);
+}
+
+bool
+NextRowIsKnown(PlanState *plan_state)
+{
+	HeapScanDesc scan;
+
+	switch (nodeTag(plan_state))
+	{
+		case T_SeqScanState:
+			/* it keeps the visible rows of its page */
+			scan = (HeapScanDesc)
+				((ScanState *) plan_state)->ss_currentScanDesc;
+			return scan != NULL && scan->rs_inited &&
+				(scan->rs_base.rs_flags & SO_ALLOW_PAGEMODE) != 0 &&
+				scan->rs_cindex + 1 < scan->rs_ntuples;
+		default:
+			return is_done_at_first_row(plan_state);
+	}
+}

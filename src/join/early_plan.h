@@ -1,0 +1,46 @@
+/*-------------------------------------------------------------------------
+ *
+ * early_plan.h
+ *		Whether a plan may be executed earlier than its rows are asked for.
+ *
+ * For rows that the query is certain to ask for, the plan must be harmless (see
+ * harmless.h); for others it must be infallible besides (see infallible.h), and
+ * find its next row without a search.  Kinds of nodes that are not listed in
+ * early_plan.c are neither.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef PG_LOOKAHEAD_EARLY_PLAN_H
+#define PG_LOOKAHEAD_EARLY_PLAN_H
+
+#include "exec/taken.h"
+
+/*
+ * Does nothing in a query's plan change a setting (TimeZone, for one) while the
+ * plan is executed?  Then the functions that depend on settings are the same
+ * for all rows.  The answer is remembered in the query.
+ */
+extern bool SettingsStay(TakenQuery *query);
+
+/*
+ * Return the reason why a plan, with all below it, is not harmless, or NULL if
+ * it is.  Nor may it scan what the statement changes: pages that are visited
+ * earlier are pruned earlier, and new row versions would lie elsewhere.
+ */
+extern const char *HarmlessPlanRefusal(PlanState *plan_state,
+									   bool settings_stay, List **params);
+
+/*
+ * Is a node a scan, or has it its rows in memory, and does it compute nothing
+ * of them that may fail?
+ */
+extern bool ReturnsInfallibly(PlanState *plan_state);
+
+/*
+ * Can such a node return its next row without looking for it?  This is true
+ * while it has visible rows left on its present page, or all in memory.  An
+ * index scan finds out one by one what is visible; see TakenFetchNear().
+ */
+extern bool NextRowIsKnown(PlanState *plan_state);
+
+#endif							/* PG_LOOKAHEAD_EARLY_PLAN_H */
