@@ -157,9 +157,9 @@ note_reads(Lookup *lookup, LookupKey *key, int n, bool of_heap)
 }
 
 /*
- * Start reading a page, unless that has been done: then *read tells of it.
- * again: of a page that has been read ahead before, believe that it is cached.
- * False if it cannot be started now.
+ * Start reading a page.  If its read is in flight already, *read tells of that
+ * one.  again: if the page was read ahead before, assume that it is still
+ * cached, and do not look for it.  False if it cannot be started now.
  */
 static bool
 start_page(Lookup *lookup, Relation rel, BlockNumber block, bool again,

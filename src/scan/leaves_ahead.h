@@ -62,7 +62,8 @@ extern void LeavesAheadAfter(LeavesAhead *leaves, IndexScanDesc scan,
 							 int *more_owed);
 
 /*
- * If it is not to be called so: the scan has had to read a page of the index.
+ * Call this instead, while LeavesAheadIsActive() is false, when the scan has
+ * read a page of the index.
  */
 extern void LeavesAheadReadSeen(LeavesAhead *leaves);
 

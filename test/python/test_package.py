@@ -17,6 +17,7 @@ PACKAGE = Path(pg_lookahead.__file__).parent
 REPOSITORY = PACKAGE.parents[1]
 PAGES = [
     *sorted((REPOSITORY / "docs").glob("*.md")),
+    *sorted((REPOSITORY / "src").glob("*/README.md")),
     REPOSITORY / "README.md",
     REPOSITORY / "CONTRIBUTING.md",
 ]

@@ -1,0 +1,95 @@
+"""The rooms of src, and what docs/inside.md and their READMEs say of them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+INSIDE = ROOT / "docs" / "inside.md"
+ROOMS = sorted(path.name for path in (ROOT / "src").iterdir() if path.is_dir())
+PAGES = [INSIDE, *(ROOT / "src" / room / "README.md" for room in ROOMS)]
+ROW = re.compile(r"^\| \[(\w+)\]\(\.\./src/\1/README\.md\) \| .* \| (.*) \|$", re.M)
+UPWARDS = {"TupleStatsIndexItems"}
+"""Functions of a file that calls their callers: those of indexes in inspect, whose README says so."""
+
+
+def name(page: Path) -> str:
+    return f"{page.parent.name}/{page.name}"
+
+
+def sources(room: str) -> list[Path]:
+    return sorted((ROOT / "src" / room).glob("*.[ch]"))
+
+
+def called() -> dict[str, set[str]]:
+    """The rooms that each room may call, in the order of the table."""
+    found = ROW.findall(INSIDE.read_text())
+    return {room: set() if others == "none" else set(others.split(", ")) for room, others in found}
+
+
+def listed(room: str) -> list[str]:
+    """The files that a README lists, in its order."""
+    text = (ROOT / "src" / room / "README.md").read_text().partition("\n## Files")[2]
+    heads = [line.partition(": ")[0] for line in text.splitlines() if line.startswith("- `")]
+    names = [one for head in heads for one in re.findall(r"`([^`]+)`", head)]
+    return [one.replace("[ch]", end) for one in names for end in ("c", "h") if "[ch]" in one or end == "c"]
+
+
+def functions(room: str) -> dict[str, str]:
+    """The functions that the files of a room give to others, and the file of each."""
+    found = re.compile(r"^(?!static|PG_FUNCTION)\w[\w \t*]*\n([A-Z]\w+)\(", re.M)
+    return {one: file.name for file in sources(room) for one in found.findall(file.read_text())}
+
+
+def code(file: Path) -> str:
+    return re.sub(r"/\*.*?\*/", "", file.read_text(), flags=re.S)
+
+
+def test_the_table_has_every_room_above_those_that_it_calls() -> None:
+    table = called()
+    order = list(table)
+    assert sorted(order) == ROOMS
+    assert all(order.index(room) < order.index(other) for room in order for other in table[room])
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_room_calls_those_that_the_table_names(room: str) -> None:
+    text = "".join(file.read_text() for file in sources(room))
+    included = set(re.findall(r'^#include "(\w+)/\w+\.h"', text, re.M))
+    assert (included & set(ROOMS)) - {room} == called()[room]
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_readme_is_short_and_lists_the_files(room: str) -> None:
+    assert len((ROOT / "src" / room / "README.md").read_text().splitlines()) <= 60
+    assert sorted(listed(room)) == [file.name for file in sources(room)]
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_file_calls_those_that_are_listed_below_it(room: str) -> None:
+    order = listed(room)
+    giving = functions(room)
+    wrong = {
+        (file.name, function)
+        for file in sources(room)
+        for function in set(re.findall(r"\b[A-Z]\w+\b", code(file))) & set(giving) - UPWARDS
+        if file.suffix == ".c" and order.index(giving[function]) < order.index(file.name)
+    }
+    assert not wrong
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_names_and_links_of_a_page_lead_somewhere(page: Path) -> None:
+    words = set(re.findall(r"\w+", "".join(file.read_text() for file in (ROOT / "src").rglob("*.[ch]"))))
+    text = page.read_text()
+    named = {*re.findall(r"\b(\w+)\(\)", text), *re.findall(r"`([A-Za-z_]\w+)`", text)}
+    links = [link.partition("#")[0] for link in re.findall(r"\]\(([^)]+)\)", text)]
+    files = [
+        file for file in re.findall(r"`?\b(\w+\.[ch])\b", text) if not list(ROOT.rglob(f"src/**/{file}"))
+    ]
+    assert named and not named - words
+    assert [link for link in links if not (page.parent / link).exists()] == []
+    assert set(files) <= {"policy_walk.c", "read_stream.c"}
