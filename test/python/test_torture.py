@@ -86,9 +86,16 @@ def test_a_transaction_in_doubt_is_there_as_a_whole_or_not_at_all() -> None:
     assert model.now == {1: (0, 0), 2: (0, 0)}
 
 
-def test_a_rollback_may_end_with_the_postmaster_only() -> None:
+@pytest.mark.parametrize(
+    "warning",
+    (
+        "client backend 01000 WARNING:  AbortTransaction while in ABORT state",
+        "client backend 01000 WARNING:  AbortTransaction while in COMMIT state",
+        "client backend XX000 PANIC:  cannot abort transaction 227224, it was already committed",
+    ),
+)
+def test_a_transaction_may_end_with_the_postmaster_only(warning: str) -> None:
     end = "FATAL:  terminating connection due to unexpected postmaster exit"
-    warning = "client backend 01000 WARNING:  AbortTransaction while in ABORT state"
     assert bad_lines(f"{end}\n{warning}\n") == []
     assert bad_lines(f"{warning}\n") == [warning]
     assert bad_lines(f"{warning}\n{end}\n") == [warning]

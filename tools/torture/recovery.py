@@ -10,7 +10,7 @@ from stock_errors import VACUUM_MISSED
 
 from .faults import TOMBSTONE, Server
 from .model import Violation
-from .sessions import value
+from .sessions import COMMITTED, value
 
 SEGMENT = 1 << 20
 """Bytes of a WAL segment (see initdb)."""
@@ -43,9 +43,12 @@ FORGIVEN = re.compile(
 before it was signalled; of a relation that was dropped meanwhile, or, in VACUUM, changed; of an index whose
 building was interrupted; and, by a standby's startup process, when its postmaster is gone."""
 
-ORPHAN = "WARNING:  AbortTransaction while in ABORT state"
-"""A session that waits for another process in the middle of a rollback (for the checkpointer, say, which is
-to take note of files that go) ends there when it sees that the postmaster is gone, which it says first."""
+ORPHAN = re.compile(
+    r"WARNING:  AbortTransaction while in (ABORT|COMMIT) state"
+    rf"|PANIC:  {COMMITTED.pattern}"
+)
+"""A session that waits for another process at the end of its transaction (for the checkpointer, say, which is
+to take note of files that go) ends there when it sees that the postmaster is gone, which another one says first."""
 ORPHANED = "terminating connection due to unexpected postmaster exit"
 STARTING = "LOG:  starting PostgreSQL"
 
@@ -59,7 +62,7 @@ def bad_lines(log: str) -> list[str]:
             orphaned = False
         orphaned = orphaned or ORPHANED in line
         if (BAD.search(line) or WARNING.search(line)) and not (
-            FORGIVEN.search(line) or TOMBSTONE.search(line) or (orphaned and ORPHAN in line)
+            FORGIVEN.search(line) or TOMBSTONE.search(line) or (orphaned and ORPHAN.search(line))
         ):
             bad.append(line)
     return bad

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import re
 import threading
 import time
 from collections import Counter
@@ -30,6 +31,9 @@ FORGIVEN = (
 )
 OPTIONS = "-c lock_timeout=1s -c statement_timeout=20s -c idle_in_transaction_session_timeout=30s"
 """Of each session from its start on: a statement that sets them may be cancelled."""
+
+COMMITTED = re.compile(r"cannot abort transaction \d+, it was already committed")
+"""What a session says that ends after its commit; recovery.py tells when it may."""
 
 PATIENCE = 45.0
 """Seconds after which a session that does not come to rest is a failure."""
@@ -135,7 +139,7 @@ class Session(threading.Thread):
                     while not round.closed:
                         ((_, action),) = rng.choices(self._actions, weights)
                         self._act(conn, rng, action, round)
-            except psycopg.OperationalError as error:
+            except (psycopg.OperationalError, errors.InternalError_) as error:
                 if _is_lost(error) and not round.ending:
                     time.sleep(0.05)  # a server that is coming up refuses
                 elif not _is_lost(error):
@@ -154,10 +158,12 @@ class Session(threading.Thread):
                 conn.rollback()
 
 
-def _is_lost(error: psycopg.OperationalError) -> bool:
+def _is_lost(error: psycopg.Error) -> bool:
     """Return whether the connection is gone, or could not be made, rather than a statement failed."""
     if error.sqlstate is None:
         return True
+    if isinstance(error, errors.InternalError_):
+        return COMMITTED.search(str(error)) is not None
     return error.sqlstate in ("57P01", "57P02", "57P03", "25P03", "53300") or isinstance(
         error, errors.ConnectionException
     )
