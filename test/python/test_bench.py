@@ -176,6 +176,9 @@ def test_when_to_stop() -> None:
         (["--cache", "lukewarm"], "'lukewarm'"),
         (["--latency", "-1"], "-1"),
         (["--latency", "soon"], "'soon'"),
+        (["--busy", "-1"], "-1 is not from 0 to"),
+        (["--busy", "100000"], "100,000 is not from 0 to"),
+        (["--dsn", "host=/no/such/socket", "--busy", "1"], "--busy is for a private server"),
         (["--json", "/no/such/directory/file"], "--json"),
         (["--suite", "nothing"], "'nothing' is not one of"),
         (["--layout", "random"], "'random'"),
@@ -269,6 +272,12 @@ def test_settings_of_a_server() -> None:
     asked = settings.of_server(18, server)
     assert asked["io_workers"] == "3" and asked["io_max_combine_limit"] == "16kB"
     assert asked["maintenance_io_concurrency"] == "7"
+    busy = [
+        str(server) for server in options.choose({"io": ("direct",), "busy": (0, 1, 2)}, "quick").servers()
+    ]
+    assert busy == [
+        f"direct, {word}200,000 rows" for word in ("", "1 busy processor, ", "2 busy processors, ")
+    ]
     assert settings.of_server(19, server)["io_max_workers"] == "3"
     assert "io_workers" not in settings.of_session(server)
     apart = settings.of_server(
