@@ -319,8 +319,8 @@ is_harmful_plan(PlanState *plan_state, void *context)
 }
 
 /*
- * Has a node computed all of its rows when it returns the first one?  A sort may
- * still merge what it has sorted.
+ * Has a node computed all of its rows when it returns the first one?  A sort
+ * may still merge what it has sorted.
  */
 static bool
 is_done_at_first_row(PlanState *plan_state)

@@ -5,8 +5,8 @@
  *		ask for.
  *
  * A query that may be left early (by a LIMIT, EXISTS, a merge join, a portal
- * that is fetched in parts) must not fail at a row that it does not come to.  So
- * what is evaluated for it is short: plain values are compared, copied and
+ * that is fetched in parts) must not fail at a row that it does not come to.
+ * So what is evaluated for it is short: plain values are compared, copied and
  * widened.  All other kinds of expressions are refused.
  *
  *-------------------------------------------------------------------------
