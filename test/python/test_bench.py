@@ -18,8 +18,9 @@ import pytest
 
 from command_line import refused, tool
 from pg_lookahead.bench import cells, command, options, scans, scenarios, settings, subjects, tables
-from pg_lookahead.bench.cells import OFF, ScanCell, Size
+from pg_lookahead.bench.cells import OFF, JoinCell, ScanCell, Size
 from pg_lookahead.bench.compare import identity
+from pg_lookahead.bench.joins import Join
 from pg_lookahead.bench.statements import Statement
 from pg_lookahead.bench.subjects import Context
 from pg_lookahead.measure import statistics, turns
@@ -30,7 +31,7 @@ from pg_lookahead.server import environment
 from pg_lookahead.server.cluster import Cluster
 from pg_lookahead.server.installation import Installation
 from pg_lookahead.server.target import Private
-from queries import fetch_row
+from queries import fetch, fetch_row
 
 ROWS = 50_000
 
@@ -175,6 +176,9 @@ def test_when_to_stop() -> None:
         (["--set", "io_workers"], "NAME=VALUE"),
         (["--cache", "lukewarm"], "'lukewarm'"),
         (["--latency", "-1"], "-1"),
+        (["--busy", "-1"], "-1 is not from 0 to"),
+        (["--busy", "100000"], "100,000 is not from 0 to"),
+        (["--dsn", "host=/no/such/socket", "--busy", "1"], "--busy is for a private server"),
         (["--latency", "soon"], "'soon'"),
         (["--json", "/no/such/directory/file"], "--json"),
         (["--suite", "nothing"], "'nothing' is not one of"),
@@ -236,6 +240,12 @@ def test_cells_are_told_apart(name: str, quick: bool) -> None:
     assert {cell.scenario for cell in found} == {name}
 
 
+def test_the_page_lists_all_scenarios() -> None:
+    page = Path(__file__).parents[2] / "docs" / "benchmarks.md"
+    listed = re.findall(r"^\| (`.*?`) \|", page.read_text(), re.M)
+    assert set(scenarios.NAMES) <= set(re.findall(r"`(\w+)`", " ".join(listed)))
+
+
 def test_cells_of_scans_have_the_numbers_of_rows() -> None:
     full = [cell.parameters["rows"] for cell in scenarios.cells("index_scan_full", Size(5_000_000, False))]
     assert len(full) == 18 and set(full) == {1, 10, 100, 1000, 5_000_000}
@@ -262,6 +272,12 @@ def test_the_matrix_of_servers() -> None:
     assert str(servers[0]) == "direct, io_workers=3, work_mem=4MB, 100,000 rows, fragmented"
     # Tables change least often.
     assert [server.rows for server in servers] == [100_000] * 2 + [1_000_000] * 2
+    busy = [
+        str(server) for server in options.choose({"io": ("direct",), "busy": (0, 1, 2)}, "quick").servers()
+    ]
+    assert busy == [
+        f"direct, {word}200,000 rows" for word in ("", "1 busy processor, ", "2 busy processors, ")
+    ]
 
 
 def test_settings_of_a_server() -> None:
@@ -291,7 +307,7 @@ def loaded() -> Iterator[Private]:
     with Cluster(name="loaded", settings=settings) as cluster:
         with cluster.connect() as conn:
             conn.execute("CREATE EXTENSION pg_lookahead")
-            tables.load(conn, ["t", "c", "d"], ROWS, "unfragmented", 1, lambda text: None)
+            tables.load(conn, ["t", "o", "c", "d"], ROWS, "unfragmented", 1, lambda text: None)
         yield Private(cluster)
 
 
@@ -477,6 +493,64 @@ def test_clients_at_once(loaded: Private, number: int) -> None:
             sample, _ = clients.sample(ours, 0)
             assert sample.items == cell.clients * cell.n * clients.times
             assert (sample.blocks_read > 0) == (cell.cache == "cold")
+
+
+def join(loaded: Private, scenario: str, **changed: Any) -> Join:
+    (cell,) = scenarios.cells(scenario, Size(ROWS, True))
+    assert isinstance(cell, JoinCell)
+    return Join(loaded, replace(cell, **changed), context())
+
+
+IN_KEY_ORDER = {
+    "join_key_order": ("Nested Loop", "Hash Join", "Seq Scan on o"),
+    "join_semi_key_order": ("Nested Loop Semi", "Seq Scan on o"),
+    "join_chain_many": ("Nested Loop", "Nested Loop", "Nested Loop", "Seq Scan on o"),
+}
+
+
+@pytest.mark.parametrize("scenario", IN_KEY_ORDER)
+def test_joins_in_key_order_are_what_their_names_say(loaded: Private, scenario: str) -> None:
+    with join(loaded, scenario) as found:
+        assert found.cell.outer == IN_KEY_ORDER[scenario] and found.cell.cache == "cold"
+        found.prepare()
+        rows = float(found.cell.parameters["rows"]) * (2 if scenario == "join_key_order" else 1)
+        outer = found.cell.n / tables.ONE_IN[scenario]
+        for ours in (False, True):
+            sample, counters = found.sample(ours, 0)
+            assert counters["served"] == ours, "the scans of one unique key are the server's"
+            assert abs(sample.items / rows - 1) < 0.2
+            # the scan of the orders reads all of them, and a part of the outer rows needs a read besides
+            by_joins = sample.blocks_read - subjects.blocks_of(found.conn, [tables.OUTER])
+            assert outer / 4 < by_joins < 1.5 * outer
+        of_places = re.sub(
+            r"SELECT \S+( AS pad)?", "SELECT place", found._query("0", str(found.cell.n)), count=1
+        )
+        places = [place for (place,) in fetch(found.conn, of_places)]
+        assert places == sorted(places) and places[0] < found.cell.n / 10 and places[-1] > 0.9 * found.cell.n
+
+
+def test_orders_by_another_plan_are_refused(loaded: Private) -> None:
+    for planner, plan in (
+        ("", "Nested Loop, Nested Loop, Index Scan on o"),
+        ("SET enable_hashjoin = on; SET enable_nestloop = off", None),
+    ):
+        told = f"along the outer sides: {plan}" if plan else "on inner sides: nothing"
+        with (
+            join(loaded, "join_key_order", planner=planner) as other,
+            pytest.raises(subjects.Refused, match=told),
+        ):
+            other.prepare()
+
+
+def test_all_sizes_of_the_shapes_that_lose_on_fast_storage() -> None:
+    names = {
+        name: [cell.name for cell in scenarios.cells(name, Size(5_000_000, False))] for name in IN_KEY_ORDER
+    }
+    assert names == {
+        "join_key_order": ["147,058 outer rows"],
+        "join_semi_key_order": ["56,818 outer rows"],
+        "join_chain_many": ["312,500 rows"],
+    }
 
 
 def statement(loaded: Private, scenario: str, number: int = 0) -> Statement:

@@ -67,6 +67,11 @@ def wait_until_gone(pid: int) -> None:
         time.sleep(0.05)
 
 
+def loops(pid: int) -> list[str]:
+    """The processes that keep a processor busy for a process."""
+    return [one for one in servers(pid) if "/load-" in os.readlink(f"/proc/{one}/cwd")]
+
+
 def servers(pid: int) -> list[str]:
     found = []
     for entry in Path("/proc").iterdir():
@@ -184,7 +189,7 @@ def test_dimensions(tmp_path: Path) -> None:
 def test_ctrl_c_leaves_nothing_and_loses_nothing(tmp_path: Path) -> None:
     file = tmp_path / "run.jsonl"
     arguments = ["--rows", str(ROWS), "--io", "buffered", "--json", str(file), "--scenario", "pgstatindex"]
-    arguments += ["--cache", "cold", "--seconds", "0.3", "--rounds", "1"]
+    arguments += ["--cache", "cold", "--seconds", "0.3", "--rounds", "1", "--busy", "1"]
     if NO_FUSE is None:
         arguments += ["--latency", "0,0.1"]
     process = start("bench", *arguments)
@@ -193,11 +198,13 @@ def test_ctrl_c_leaves_nothing_and_loses_nothing(tmp_path: Path) -> None:
         if "ratio" in line:
             break
     assert (f"-{process.pid}-" in mounts()) == (NO_FUSE is None)
+    assert len(loops(process.pid)) == 1
     process.send_signal(signal.SIGINT)
     shown, told = process.communicate(timeout=600)
     assert process.returncode == 130
     assert "pgstatindex" in shown and f"bench --resume {file}" in told, "what there is, and how to go on"
     assert homes(process.pid) == [] and f"-{process.pid}-" not in mounts()
+    assert servers(process.pid) == []
     before = of_kind(read(file), "result")
     assert before
     resumed = tool("--resume", str(file))
@@ -218,7 +225,7 @@ def test_sigkill_at_any_moment_leaves_nothing(tmp_path: Path, number: int, rng: 
     """And what it wrote is completed to the same matrix."""
     file = tmp_path / "run.jsonl"
     arguments = ["--rows", str(ROWS), "--io", "direct", "--cache", "cold", "--json", str(file), "--seed", "3"]
-    arguments += ["--scenario", "pgstat*index", "--seconds", "0.2", "--rounds", "1"]
+    arguments += ["--scenario", "pgstat*index", "--seconds", "0.2", "--rounds", "1", "--busy", "1"]
     # Some lines of progress from now: while it starts, loads or measures.
     wanted = rng.choice([1, 2, 4, 6, 8, 10, 12, 16])
     process = start("bench", *arguments)

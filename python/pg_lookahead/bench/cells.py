@@ -96,11 +96,14 @@ class JoinCell(ScanCell):
     """A comparison of nested loops.
 
     way: a key of tables.JOINS
-    n: number of outer rows
+    n: number of rows of ``o`` that are read, each an outer row unless tables.ONE_IN says otherwise
     inner: kind of the node that must be on an inner side
+    outer: the nodes that the plan must have from the top along the outer sides, as joins.outer_nodes()
+        tells them; empty: any
     planner: settings that lead the planner to that plan"""
 
     inner: str = "Index Scan"
+    outer: tuple[str, ...] = ()
     planner: str = ""
 
 

@@ -24,6 +24,7 @@ from ..query import example
 from ..report import files, journal, record, terminal, words
 from ..server.installation import ClusterError
 from ..server.latency import LONGEST_MS
+from ..server.load import processors
 from . import options, scenarios
 
 _SUITES = Literal["default", "quick", "demo", "sweeps", "latency"]
@@ -94,6 +95,10 @@ def bench(
     layout: Annotated[
         Any,
         _rare("Make unfragmented, fragmented indexes.", "LIST", parser=parameters.words(*options.LAYOUTS)),
+    ] = None,
+    busy: Annotated[
+        Any,
+        _rare("Keep this many processors busy.", "LIST", parser=parameters.numbers(0, len(processors()))),
     ] = None,
     rounds: Annotated[
         int | None, _rare("Take this many rounds of two pairs at most.", "N", min=1, max=1000)

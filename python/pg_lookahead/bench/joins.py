@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
 
@@ -11,7 +12,7 @@ from ..server.target import SCHEMA, Connection, Target
 from . import tables
 from .cells import JoinCell
 from .scans import Scan
-from .subjects import Context, Counters, Refused
+from .subjects import Context, Counters, Refused, blocks_of
 
 _NESTED_LOOPS = (
     "SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_material = off;"
@@ -19,6 +20,9 @@ _NESTED_LOOPS = (
 )
 _COLD_ROWS = 150
 """A cold sample must have read a block for each so many outer rows, at least."""
+
+_COLD_ROWS_IN_KEY_ORDER = 4
+"""The same for orders, besides all blocks of ``o``: their lines are so far apart that most need a read."""
 
 
 class Join(Scan):
@@ -29,11 +33,13 @@ class Join(Scan):
     def __init__(self, target: Target, cell: JoinCell, context: Context) -> None:
         super().__init__(target, cell, context)
         self._functions = [cell.way] * cell.clients
-        self.unordered = cell.way == "join_parallel"
+        self._one_in = tables.ONE_IN.get(cell.way)
+        self.unordered = cell.way == "join_parallel" or self._one_in is not None
+        self._probed *= self._one_in or 1
         self.rows = tables.outer_rows(self.rows)
         self._place()
-        indexes = ("t_seq", "t_per", "t_fives", "o_place")
-        self.relations = (tables.TABLE, tables.OUTER, *(f"{SCHEMA}.{name}" for name in indexes))
+        others = ("t_seq", "t_lines", "buyers") if self._one_in else ("t_seq", "t_per", "t_fives", "o_place")
+        self.relations = (tables.TABLE, tables.OUTER, *(f"{SCHEMA}.{name}" for name in others))
 
     def session(self, *, loaded: bool = True, until: ExitStack | None = None) -> Connection:
         conn = super().session(loaded=loaded, until=until)
@@ -60,12 +66,30 @@ class Join(Scan):
         found = list(_inner_nodes(plan))
         if self.cell.inner not in found:
             raise Refused(f"the plan has on inner sides: {', '.join(found) or 'nothing'}")
+        outer = tuple(outer_nodes(plan))
+        if self.cell.outer and outer != self.cell.outer:
+            raise Refused(f"the plan has along the outer sides: {', '.join(outer)}")
 
     def _blocks(self) -> int:
+        if self._one_in:
+            outer = self.cell.n // self._one_in
+            return blocks_of(self.conn, [tables.OUTER]) + outer // _COLD_ROWS_IN_KEY_ORDER
         return max(1, self.cell.n * self.times // _COLD_ROWS)
 
     def _wanted(self, n: int) -> int | None:
         return None
+
+
+def outer_nodes(plan: dict[str, Any]) -> Iterator[str]:
+    """Yield the nodes from the top along the outer sides: kinds, of joins and of scans of which relation."""
+    words = [plan["Node Type"]]
+    if plan.get("Join Type", "Inner") != "Inner":
+        words.append(plan["Join Type"])
+    if "Relation Name" in plan:
+        words.append(f"on {plan['Relation Name']}")
+    yield " ".join(words)
+    if "Plans" in plan:
+        yield from outer_nodes(plan["Plans"][0])
 
 
 def _inner_nodes(plan: dict[str, Any]) -> Any:

@@ -66,6 +66,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
     cell: patterns of cells' names, of which one is to match; without any, all cells of the scenarios match
     set: settings of servers, ``name=value``, a tuple for each kind of server
+    busy: numbers of processors that are kept busy meanwhile
     rounds: A B B A turns per cell at most
     seconds: after which a cell begins no further pair
     precision: half-width of the interval that ends a cell, in per cent of the ratio
@@ -81,6 +82,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     io: tuple[str | None, ...] = IO
     set: tuple[tuple[str, ...], ...] = ((),)
     latency: tuple[float | None, ...] = (None,)
+    busy: tuple[int, ...] = (0,)
     cache: tuple[str, ...] = CACHES
     rounds: int = 25
     seconds: float = 20.0
@@ -94,11 +96,12 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     def servers(self) -> Iterator[Server]:
         """Yield the servers of the matrix; what is cheapest to change varies fastest.
 
-        Latency can be changed at any time, settings need a restart, and tables have to be loaded."""
-        for rows, layout, settings, io, added in product(
-            self.rows, self.layout, self.set, self.io, self.latency
+        Latency and busy processors can be changed at any time, settings need a restart, and tables have to be
+        loaded."""
+        for rows, layout, settings, io, added, busy in product(
+            self.rows, self.layout, self.set, self.io, self.latency, self.busy
         ):
-            yield Server(rows, layout, io, settings, added)
+            yield Server(rows, layout, io, settings, added, busy)
 
 
 def combined(settings: dict[str, str]) -> tuple[tuple[str, ...], ...]:
@@ -111,7 +114,7 @@ def choose(given: dict[str, Any], suite: str) -> Options:
     """Return a suite's options, overridden by those given; ClusterError, one line, if they contradict."""
     chosen = Options(**{**SUITES[suite], **given})
     if chosen.dsn is not None:
-        for name in ("io", "latency", "pg_config"):  # a server that is not ours is not restarted
+        for name in ("io", "latency", "busy", "pg_config"):  # a server that is not ours is not restarted
             if given.get(name) is not None:
                 option = name.replace("_", "-")
                 raise ClusterError(f"--{option} is for a private server, not together with --dsn")

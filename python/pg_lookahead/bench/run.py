@@ -7,7 +7,7 @@ schema, which is dropped in the end unless it is to be kept.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -25,6 +25,7 @@ from ..server.cluster import Cluster
 from ..server.dsn import without_secrets
 from ..server.installation import ClusterError
 from ..server.latency import Mount
+from ..server.load import busy
 from ..server.queries import scalar
 from ..server.target import SCHEMA, Attached, Private, Target, check_extensions
 from . import plan, settings, tables, vacuum
@@ -170,7 +171,8 @@ def _measure_tables(bench: _Bench, target: Target, rows: int, layout: str, serve
     _load(bench, target, rows, layout, todo)
     for server, of_server in left:
         if _arrange(bench, target, server):
-            _measure_all(bench, target, server, of_server)
+            with busy(server.busy) as check_load:
+                _measure_all(bench, target, server, of_server, check_load)
 
 
 def _load(bench: _Bench, target: Target, rows: int, layout: str, todo: list[Cell]) -> None:
@@ -225,7 +227,9 @@ def _set_latency(bench: _Bench, milliseconds: float | None) -> None:
         bench.mount.set(milliseconds or 0.0)
 
 
-def _measure_all(bench: _Bench, target: Target, server: Server, of_server: list[Cell]) -> None:
+def _measure_all(
+    bench: _Bench, target: Target, server: Server, of_server: list[Cell], check_load: Callable[[], None]
+) -> None:
     options, progress = bench.options, bench.progress
     if server not in {one.server for one in bench.journal.run.environments}:
         facts, read_us = _facts(target, 64 if options.quick else 512)
@@ -236,6 +240,7 @@ def _measure_all(bench: _Bench, target: Target, server: Server, of_server: list[
         for cell in alike:
             progress.cell(identity(server, cell))
             taken = measure(options, server, cell, target, bench.journal, progress.so_far)
+            check_load()
             bench.journal.write(taken)
             progress.done(taken)
         _execute(bench, target, server, alike[0].teardown)

@@ -58,6 +58,7 @@ class Scan(Subject):
     unordered = False
     """Whether the rows may come in another order each time."""
 
+    _probed = _PROBED
     _nodes = 0
     """Number of nodes that look-ahead serves in one execution of its side."""
 
@@ -239,7 +240,7 @@ class Scan(Subject):
     def _find_out_who_runs_it(self) -> None:
         if self.context.control or self.cell.same:
             return
-        start, n = self.start(0), min(self.cell.n, _PROBED)
+        start, n = self.start(0), min(self.cell.n, self._probed)
         self._switch(self.conn, True)
         before = served(self.conn)
         self.conn.execute(self._call(start, 1, n=n))

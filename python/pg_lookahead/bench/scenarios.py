@@ -23,7 +23,7 @@ from .cells import (
     VacuumCell,
     Way,
 )
-from .tables import CLIENT_TABLES, COLUMNS, INDEXES_OF_D, RANGES, TABLE
+from .tables import CLIENT_TABLES, COLUMNS, INDEXES_OF_D, ONE_IN, RANGES, TABLE, outer_rows
 
 # Index scans
 
@@ -198,6 +198,28 @@ def _join_clients(size: Size) -> Iterator[Cell]:
         yield replace(cell, name=f"{CLIENT_TABLES} clients, {cell.name} each")
 
 
+_IN_ORDER = "SET enable_seqscan = on; SET synchronize_seqscans = off"
+"""The orders come by a sequential scan, which is to begin with the first key each time."""
+
+
+def _join_key_order(
+    way: str, outer: tuple[str, ...], *, lines: int = 1, planner: str = _IN_ORDER
+) -> Callable[[Size], Iterator[Cell]]:
+    """Yield a cold join of orders all over the table, which come by a sequential scan in order of their key.
+
+    outer: JoinCell.outer, without the scan; lines: rows that are named, for each outer row"""
+
+    def of(size: Size) -> Iterator[Cell]:
+        n = outer_rows(size.rows)
+        rows = n // ONE_IN[way] * lines
+        name = f"{rows:,} {'rows' if lines > 1 else 'outer rows'}"
+        more: dict[str, Any] = {"outer": (*outer, "Seq Scan on o"), "planner": planner}
+        for cell in _join(way, ("cold",), n=n, **more)(size):
+            yield replace(cell, name=name, parameters={"rows": rows})
+
+    return of
+
+
 _PARALLEL = (
     "SET max_parallel_workers_per_gather = 2; SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0;"
     " SET min_parallel_table_scan_size = 0; SET min_parallel_index_scan_size = 0"
@@ -342,6 +364,11 @@ _SCENARIOS: dict[str, Callable[[Size], Iterator[Cell]]] = {
     "join_memoize": _join("join_memoize", inner="Memoize", planner="SET enable_memoize = on"),
     "join_parallel": _join("join_parallel", planner=_PARALLEL),
     "join_clients": _join_clients,
+    "join_key_order": _join_key_order(
+        "join_key_order", ("Nested Loop", "Hash Join"), planner=f"{_IN_ORDER}; SET enable_hashjoin = on"
+    ),
+    "join_semi_key_order": _join_key_order("join_semi_key_order", ("Nested Loop Semi",)),
+    "join_chain_many": _join_key_order("join_chain_many", ("Nested Loop",) * 3, lines=2),
     "pgstatindex": _pgstatindex,
     "pgstathashindex": _pgstathashindex,
     "pgstattuple_approx": _approx,

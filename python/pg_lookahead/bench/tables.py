@@ -11,6 +11,8 @@ disk:
 
 ``o`` has rows that are joined to those of ``t``: in order of ``place``, ``k`` are random keys, each one
 once, ``fives`` stand each for five keys, and ``few`` are keys of which there are some thousand.
+Or its rows are orders in the order of their key ``place``, each of two lines in ``t`` (the unique index
+``t_lines`` on order and line), of customers ``few``, of whom those in ``buyers`` are asked for.
 
 ``c1`` .. are small copies of it for clients of their own; ``d`` has a column for each kind of
 index that diagnostics look at.  A row of either takes about 90 bytes.  The vacuum tables are
@@ -37,11 +39,12 @@ from ..server.target import OURS, SCHEMA, Connection
 
 TABLE = f"{SCHEMA}.t"
 OUTER = f"{SCHEMA}.o"
+BUYERS = f"{SCHEMA}.buyers"
 COLUMNS = {"sequential": "seq", "periodic": "per", "random": "rnd"}
 """Columns of ``t``, by the order of rows that their indexes give."""
 
 CLIENT_TABLES = 4
-BYTES_PER_ROW = {"t": 200, "o": 70, "c": 120, "d": 340, "e": 500, "hash": 40, "gin": 60, "bloom": 30}
+BYTES_PER_ROW = {"t": 200, "o": 110, "c": 120, "d": 340, "e": 500, "hash": 40, "gin": 60, "bloom": 30}
 """Bytes on disk that each table takes for each row of the run's size, with its indexes, rounded up."""
 
 _BATCH = 500_000
@@ -60,6 +63,11 @@ INSERT INTO {schema}.o SELECT %(start)s + i - 1, k, k / 5, k %% {distinct} * ({r
 FROM unnest(%(ids)s::bigint[]) WITH ORDINALITY u(k, i)
 """
 _FIVES = "CREATE INDEX t_fives ON {schema}.t ((rnd / 5))"
+_LINES = "CREATE UNIQUE INDEX t_lines ON {schema}.t ((seq / 2), (seq % 2))"
+_BUYERS = (
+    "CREATE TABLE {schema}.buyers AS SELECT DISTINCT few FROM {schema}.o"
+    " WHERE few / ({rows} / {distinct}) % {one_in} = 0"
+)
 
 _CREATE_D = (
     "CREATE TABLE {schema}.d (id bigint, taken timestamptz, reading float8, a int, b int, c int, note text)"
@@ -148,8 +156,14 @@ def query(way: str, table: str, column: str, rows: int) -> str:
     )
 
 
+ONE_IN = {"join_key_order": 17, "join_semi_key_order": 44, "join_chain_many": 16}
+"""One in so many rows of ``o`` is an outer row, by way; of other ways each row is."""
+
 _JOINED = f"SELECT pad FROM {OUTER} JOIN {TABLE} ON"
 _SLICE = "WHERE place BETWEEN start AND start + n - 1 ORDER BY place"
+# No index serves this, so that the orders come by a sequential scan, in the order of their key.  The two
+# halves are of different expressions, or the planner would take it for a range and expect few orders.
+_ORDERS = "place + 0 >= start AND place + 1 <= start + n"
 JOINS = {
     "join_unique": f"{_JOINED} seq = k {_SLICE}",
     "join_many": f"{_JOINED} rnd / 5 = fives {_SLICE}",
@@ -163,8 +177,16 @@ JOINS = {
     "join_heap_order": f"{_JOINED} seq = place {_SLICE}",
     "join_memoize": f"{_JOINED} seq = few {_SLICE}",
     "join_parallel": f"{_JOINED} seq = k {_SLICE.removesuffix(' ORDER BY place')}",
+    "join_key_order": f"SELECT pad FROM {OUTER} JOIN {BUYERS} USING (few) JOIN {TABLE} ON seq / 2 = place"
+    f" WHERE {_ORDERS}",
+    "join_semi_key_order": f"SELECT k AS pad FROM {OUTER}"
+    f" WHERE EXISTS (SELECT FROM {TABLE} WHERE seq / 2 = place AND pad <> '')"
+    f" AND k % {ONE_IN['join_semi_key_order']} = 0 AND {_ORDERS}",
+    "join_chain_many": f"SELECT v.pad FROM {OUTER} JOIN {TABLE} ON t.seq / 2 = place"
+    f" JOIN {TABLE} u ON u.seq = t.rnd JOIN {TABLE} v ON v.seq = u.rnd"
+    f" WHERE k % {ONE_IN['join_chain_many']} = 0 AND {_ORDERS}",
 }
-"""Nested loops of n outer rows each."""
+"""Nested loops over n rows of ``o`` each."""
 
 _DISTINCT = 5000
 """Number of distinct values of the column ``few``."""
@@ -300,6 +322,10 @@ def _load_o(conn: Connection, permutation: Any, report: Report) -> None:
     _make(conn, "o", _CREATE_O, insert, keys, ["UNIQUE INDEX o_place ON {schema}.o (place)"], report)
     report("building the index t_fives")
     _execute(conn, _FIVES)
+    report("building the index t_lines")
+    _execute(conn, _LINES)
+    _execute(conn, _BUYERS, rows=rows, distinct=min(_DISTINCT, rows), one_in=ONE_IN["join_key_order"])
+    _execute(conn, "VACUUM (FREEZE, ANALYZE) {schema}.buyers")
     _execute(conn, "ANALYZE {schema}.t")
     for name, query in JOINS.items():
         execute = (_GATHER if name == "join_parallel" else _COUNT).format(counted="pad", query=query)

@@ -40,17 +40,20 @@ class Server(msgspec.Struct, frozen=True):
     rows, layout: of the tables
     io: ``buffered`` or ``direct``; None: of a server that we attach to
     settings: of postgresql.conf, each as ``name=value``
-    latency_ms: added to each read; None: no mount at all"""
+    latency_ms: added to each read; None: no mount at all
+    busy: number of processors that are kept busy with other work meanwhile"""
 
     rows: int
     layout: str = "unfragmented"
     io: str | None = "buffered"
     settings: tuple[str, ...] = ()
     latency_ms: float | None = None
+    busy: int = 0
 
     def __str__(self) -> str:
         told = [self.io or "attached", *self.settings]
         told += [] if self.latency_ms is None else [f"+{self.latency_ms:g} ms"]
+        told += [f"{self.busy} busy processor{'s' if self.busy > 1 else ''}"] if self.busy else []
         told += [f"{self.rows:,} rows"]
         told += [] if self.layout == "unfragmented" else [self.layout]
         return ", ".join(told)
