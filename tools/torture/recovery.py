@@ -47,8 +47,8 @@ ORPHAN = re.compile(
     r"WARNING:  AbortTransaction while in (ABORT|COMMIT) state"
     rf"|PANIC:  {COMMITTED.pattern}"
 )
-"""A session that waits for another process at the end of its transaction (for the checkpointer, say, which is
-to take note of files that go) ends there when it sees that the postmaster is gone, which another one says first."""
+"""A session that waits for another process at the end of its transaction (for the checkpointer, say, which
+is to take note of files that go) ends there when the postmaster is gone, which another one says first."""
 ORPHANED = "terminating connection due to unexpected postmaster exit"
 STARTING = "LOG:  starting PostgreSQL"
 
