@@ -239,10 +239,10 @@ FOUND_BY_REVIEW = {
     "quoted names": [DIGITS, READ.format("quote_ident('x' || v)")],
     "xmax of the outer side": [
         "CREATE FUNCTION locks(w int) RETURNS int VOLATILE LANGUAGE plpgsql AS $f$ BEGIN PERFORM FROM a WHERE id = w FOR UPDATE; RETURN w; END $f$",
-        "SELECT locks(s.id + 1), s.locked FROM (SELECT id, k, xmax::text <> '0' AS locked FROM a WHERE id < 90 OFFSET 0) s JOIN b ON b.k = s.k",
+        "SELECT locks(s.id + 1), s.locked::text <> '0' FROM (SELECT id, k, xmax AS locked FROM a WHERE id < 90 OFFSET 0) s JOIN b ON b.k = s.k",
     ],
     "xmax of rows that are locked": [
-        "SELECT x.id, x.xmax::text <> '0' FROM (SELECT id, g, xmax FROM a WHERE id < 60 ORDER BY id) x JOIN a y ON y.id = x.id - 1 FOR UPDATE OF y LIMIT 12",
+        "SELECT x.id, x.xmax::text <> '0' FROM (SELECT id, g, xmax FROM a WHERE id < 60 ORDER BY id) x JOIN a y ON y.id = x.id + 1 FOR UPDATE OF y LIMIT 12",
     ],
     "casts of an enum": [
         "CREATE TYPE mood AS ENUM ('sad', 'ok')",
@@ -252,6 +252,7 @@ FOUND_BY_REVIEW = {
         "SELECT nextval('seq'), s.e FROM (SELECT id, k, (SELECT jsonb_agg(CASE WHEN g > a.id THEN 'ok' ELSE 'sad' END::mood)::text FROM generate_series(1, 2) AS g) AS e FROM a WHERE id < 90 OFFSET 0) s JOIN b ON b.k = s.k",
     ],
     "a record that is not assigned": [
+        "SET LOCAL enable_seqscan = off",
         "DO $d$ DECLARE r record; n int; BEGIN FOR i IN 1..2 LOOP IF i = 1 THEN SELECT 99 AS f INTO r; ELSE r := NULL; END IF;"
         " SELECT count(*) INTO n FROM generate_series(1, 1) WHERE EXISTS (SELECT FROM a JOIN b ON b.k = a.k WHERE a.id > 0 AND (a.x < 140 OR a.x = r.f) AND b.id * 0 + a.id > 33 AND a.id <> 35);"
         " RAISE NOTICE '%', n; END LOOP; END $d$",
