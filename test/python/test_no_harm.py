@@ -254,7 +254,7 @@ FOUND_BY_REVIEW = {
     "a record that is not assigned": [
         "SET LOCAL enable_seqscan = off",
         "DO $d$ DECLARE r record; n int; BEGIN FOR i IN 1..2 LOOP IF i = 1 THEN SELECT 99 AS f INTO r; ELSE r := NULL; END IF;"
-        " SELECT count(*) INTO n FROM generate_series(1, 1) WHERE EXISTS (SELECT FROM a JOIN b ON b.k = a.k WHERE a.id > 0 AND (a.x < 140 OR a.x = r.f) AND b.id * 0 + a.id > 33 AND a.id <> 35);"
+        " SELECT count(*) INTO n FROM generate_series(1, 1) WHERE EXISTS (SELECT FROM (SELECT * FROM a WHERE a.id > 0 AND (a.x < 140 OR a.x = r.f) ORDER BY a.id OFFSET 0) s JOIN b ON b.k = s.k WHERE b.id * 0 + s.id > 33);"
         " RAISE NOTICE '%', n; END LOOP; END $d$",
     ],
     "comparisons of a sort that merges": [
