@@ -39,8 +39,8 @@
 #define FIRST_ROWS 2
 
 /*
- * Of rows that may never be asked for, one in so many of those handed out may
- * be ahead, each found among so many entries of an index.
+ * Bounds of rows that may never be asked for: a quarter as many may be ahead as
+ * have been handed out, and an index scan looks at 15 entries to find one.
  */
 #define UNCERTAIN_PART 4
 #define UNCERTAIN_STEPS 16

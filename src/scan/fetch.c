@@ -37,7 +37,7 @@
 #define VISIBLE_ENTRIES_PER_LOOK 64
 
 /*
- * Where a scan may be left at any row, one block is ahead for so many that it
+ * Where a scan may be left at any row, a quarter as many blocks are ahead as it
  * has visited.
  */
 #define UNCERTAIN_PART 4

@@ -22,13 +22,13 @@ from pg_lookahead.server.cluster import Cluster
 
 READS_MORE = 64
 READS_TIMES = 1.25
-"""A case may read so many blocks more than stock does, or so many times as many, whichever is more."""
+"""The bound of what a case reads: stock's blocks plus the first, or stock's blocks times the second; the larger one."""
 
 STOCK_SECONDS = 5.0
 """A case that takes stock longer than this is not compared."""
 SECONDS_LEAST = 5.0
 SECONDS_TIMES = 50.0
-"""A case may take so long, or so many times as long as with stock, whichever is more: it must end."""
+"""The bound of what a case takes: the first, or stock's time times the second; the longer one. It must end."""
 
 SERVER: dict[str, object] = {
     "shared_preload_libraries": "pg_lookahead",
