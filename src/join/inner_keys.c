@@ -36,8 +36,6 @@ typedef struct RowKey
 
 struct InnerKeys
 {
-	Relation	heap;
-	Relation	index;
 	InnerShared *shared;
 	Lookup	   *lookup;
 
@@ -325,8 +323,6 @@ InnerKeysCreate(InnerShared *shared, PlanState *child, bool *infallible,
 	ScanFacts	facts;
 
 	(void) facts_of(scan, &facts);
-	inner->heap = facts.heap;
-	inner->index = facts.index;
 	inner->shared = shared;
 	*refusal = find_keys(inner, &facts, infallible);
 	if (*refusal == NULL)

@@ -226,7 +226,7 @@ class Side:
         )
 
     def execute(self, case: Case, seconds: float = STOCK_SECONDS) -> Seen:
-        """Execute a case on a cold cache; each statement may take so many seconds."""
+        """Execute a case on a cold cache; seconds: the most that a statement may take."""
         seen = Seen()
         ask = self.session.ask
         if case.writes:

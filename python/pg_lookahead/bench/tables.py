@@ -157,7 +157,7 @@ def query(way: str, table: str, column: str, rows: int) -> str:
 
 
 ONE_IN = {"join_key_order": 17, "join_semi_key_order": 44, "join_chain_many": 16}
-"""One in so many rows of ``o`` is an outer row, by way; of other ways each row is."""
+"""How many rows of ``o`` there are for each outer row, by way; a way that is not listed takes every row."""
 
 _JOINED = f"SELECT pad FROM {OUTER} JOIN {TABLE} ON"
 _SLICE = "WHERE place BETWEEN start AND start + n - 1 ORDER BY place"
