@@ -21,7 +21,7 @@
 #include "observe/scan_stats.h"
 #include "observe/stream_stats.h"
 #include "scan/scan.h"
-#include "stream/sweep.h"
+#include "read/sweep.h"
 #include "utils/guc.h"
 #include "version.h"
 
@@ -153,7 +153,7 @@ _PG_init(void)
 	StreamStatsInit();
 	ProgressInit();
 	TakeoverInit();
-	TakenExplainInit();
+	AheadExplainInit();
 	ScanInit();
 	JoinInit();
 	BitmapScanInit();

@@ -18,8 +18,8 @@
 #include "observe/profile.h"
 #include "scan/entries_ahead.h"
 #include "scan/scan_node.h"
-#include "stream/page_read.h"
-#include "stream/window.h"
+#include "read/page_read.h"
+#include "read/window.h"
 
 /*
  * Define the function that calls of "name" go through.  That it does not have

@@ -217,7 +217,7 @@ MUTATIONS = [
     Mutation(
         "LIMIT below a filter",
         "src/exec/rows_wanted.c",
-        "if (taken->plan_state->qual != NULL)\n\t\treturn wanted;",
+        "if (base->plan_state->qual != NULL)\n\t\treturn wanted;",
         "",
         (),
         "With a filter, look-ahead ends after as many entries as rows are wanted: less is read ahead than could be.",
@@ -280,7 +280,7 @@ MUTATIONS = [
     # What is held, and for how long
     Mutation(
         "pins outlive the call",
-        "src/stream/page_read.c",
+        "src/read/page_read.c",
         "ReleaseBuffer(buffers[j]);",
         "if (j > i) ReleaseBuffer(buffers[j]);",
         (ENDS + "test_abandoned_scans_pin_nothing", ENDS + "test_idle_portal_pins_what_stock_pins"),
@@ -312,7 +312,7 @@ MUTATIONS = [
     ),
     Mutation(
         "memory without a bound",
-        "src/exec/taken.c",
+        "src/exec/ahead_node.c",
         "int64\t\tgranted = Max(least, Min(wanted, left / 2));",
         "int64\t\tgranted = wanted + 0 * (left + least);",
         (MUTANTS + "test_work_mem_bounds_what_is_known_ahead",),
@@ -320,7 +320,7 @@ MUTATIONS = [
     ),
     Mutation(
         "shared buffers all in flight",
-        "src/stream/page_read.c",
+        "src/read/page_read.c",
         "return LookaheadAdditionalPins(local, wanted + blocks) - blocks;",
         "return wanted;",
         ("test/python/test_window_ends.py::test_reads_that_do_not_end",),
@@ -337,7 +337,7 @@ MUTATIONS = [
     ),
     Mutation(
         "local buffers all in flight",
-        "src/stream/page_read.c",
+        "src/read/page_read.c",
         "wanted = Min(wanted, num_temp_buffers / LOCAL_BUFFERS_PART - blocks);",
         ";",
         (),
@@ -346,7 +346,7 @@ MUTATIONS = [
     ),
     Mutation(
         "query not forgotten",
-        "src/exec/taken.c",
+        "src/exec/ahead_node.c",
         "MemoryContextRegisterResetCallback(estate->es_query_cxt, &query->forget);",
         "",
         (
@@ -357,7 +357,7 @@ MUTATIONS = [
     ),
     Mutation(
         "last query not forgotten",
-        "src/exec/taken.c",
+        "src/exec/ahead_node.c",
         "if (lookahead_last_query == query)\n\t\tlookahead_last_query = &no_query;",
         "",
         (),
@@ -366,16 +366,16 @@ MUTATIONS = [
     ),
     Mutation(
         "wait between two ends",
-        "src/exec/taken.c",
-        "taken->taker->end(taken);",
-        "taken->taker->end(taken), taken->taker->wait(taken);",
+        "src/exec/ahead_node.c",
+        "node->methods->end(node);",
+        "node->methods->end(node), node->methods->wait(node);",
         (INTERRUPTS + "[end, loop-cancel]",),
         "An interrupt of the wait leaves nodes in lists of the process while their memory goes.",
     ),
     Mutation(
         "no wait at the end",
         "src/exec/takeover.c",
-        "\t\tTakenQueryWait(query);\n",
+        "\t\tAheadQueryWait(query);\n",
         "",
         (INTERRUPTS + "[end, loop-cancel]",),
         "A process that goes on to other things, or is idle, keeps buffers in flight.",
@@ -390,7 +390,7 @@ MUTATIONS = [
     ),
     Mutation(
         "heap blocks are not submitted",
-        "src/stream/window.c",
+        "src/read/window.c",
         "\tif (background)\n\t\tLookaheadExitBatch();\n",
         "",
         (LOCK_WAITS + "[worker-FOR UPDATE]",),
@@ -414,7 +414,7 @@ MUTATIONS = [
     ),
     Mutation(
         "list of reads without an end",
-        "src/stream/page_read.c",
+        "src/read/page_read.c",
         "\t\tmake_room();\n",
         "",
         (),
@@ -423,7 +423,7 @@ MUTATIONS = [
     ),
     Mutation(
         "wait for what is only gathered",
-        "src/stream/page_read.c",
+        "src/read/page_read.c",
         "\tLookaheadSubmit();\n",
         "",
         (),
@@ -442,7 +442,7 @@ MUTATIONS = [
     # Counters
     Mutation(
         "hits ahead are counted",
-        "src/stream/page_read.c",
+        "src/read/page_read.c",
         "UncountAccesses(rel, hits);",
         "(void) hits;",
         (COUNTERS + "test_completed_scans_count_as_stock",),
@@ -450,7 +450,7 @@ MUTATIONS = [
     ),
     Mutation(
         "reads owed are kept",
-        "src/stream/uncount.h",
+        "src/read/uncount.h",
         "	*owed -= hits;\n",
         "",
         (COUNTERS + "test_completed_scans_count_as_stock",),
@@ -458,7 +458,7 @@ MUTATIONS = [
     ),
     Mutation(
         "reads owed are not counted",
-        "src/stream/uncount.h",
+        "src/read/uncount.h",
         "int64\t\thits = Min(HitsSince(rel, before), *owed);",
         "int64\t\thits = 0;",
         (COUNTERS + "test_completed_scans_count_as_stock",),
@@ -466,7 +466,7 @@ MUTATIONS = [
     ),
     Mutation(
         "searches of the second scan",
-        "src/stream/uncount.h",
+        "src/read/uncount.h",
         "now->numscans -= now->numscans - before->counts.numscans;",
         ";",
         (MUTANTS + "test_searches_of_an_index_are_counted_once",),
@@ -474,7 +474,7 @@ MUTATIONS = [
     ),
     Mutation(
         "counters set back",
-        "src/stream/uncount.h",
+        "src/read/uncount.h",
         "return rel->pgstat_info->counts.blocks_hit - before->counts.blocks_hit;",
         "return *UsageHits(rel) - before->hits;",
         (),
@@ -483,8 +483,8 @@ MUTATIONS = [
     ),
     Mutation(
         "failed queries are not counted",
-        "src/exec/taken.c",
-        "\tTakenQueryEnd(query);\n",
+        "src/exec/ahead_node.c",
+        "\tAheadQueryEnd(query);\n",
         "",
         (COUNTERS + "test_failed_queries_are_counted",),
         "A query that fails is counted when its memory goes.",
@@ -535,7 +535,7 @@ MUTATIONS = [
     ),
     Mutation(
         "leaf beyond the end",
-        "src/stream/page_read.c",
+        "src/read/page_read.c",
         "if (block >= RelationGetNumberOfBlocksInFork(rel, fork))\n\t\treturn false;",
         "",
         (
@@ -546,7 +546,7 @@ MUTATIONS = [
     ),
     Mutation(
         "heap block beyond the end",
-        "src/stream/window_ring.c",
+        "src/read/window_ring.c",
         "if (block >= window->nblocks)\n\t\t\treturn;",
         "",
         (
@@ -771,7 +771,7 @@ MUTATIONS = [
     Mutation(
         "rows certain of a portal",
         "src/exec/rows_wanted.c",
-        "certain = bounds->portal == PORTAL_STOPS ? 0 :\n\t\t\tMin(certain, rows_of_run(taken->query));",
+        "certain = bounds->portal == PORTAL_STOPS ? 0 :\n\t\t\tMin(certain, rows_of_run(base->query));",
         ";",
         (
             JOIN_HAZARDS + "test_settings_that_change_between_two_fetches",
@@ -1075,7 +1075,7 @@ MUTATIONS = [
     # Estimates, and the limit to their rate
     Mutation(
         "sleep through a cancel",
-        "src/stream/read_rate.c",
+        "src/read/read_rate.c",
         "WL_LATCH_SET | WL_TIMEOUT",
         "WL_TIMEOUT",
         ("test/python/test_read_rate.py::test_cancel",),
@@ -1083,7 +1083,7 @@ MUTATIONS = [
     ),
     Mutation(
         "a batch granted at a higher rate is paid for at the lower one",
-        "src/stream/throttle.h",
+        "src/read/throttle.h",
         "Max(rate, throttle->rate)",
         "rate",
         ("test/python/test_read_rate.py::test_rate_changes",),
@@ -1181,7 +1181,7 @@ MUTATIONS = [
     Mutation(
         "count leaf pages as hits",
         "src/scan/leaves_ahead.c",
-        "	SettleHits(leaves->index, &all, &step->before);",
+        "	RecountHits(leaves->index, &all, &step->before);",
         "",
         (PAGES + "test_leaf_pages_read_ahead_count_as_read",),
         "EXPLAIN shows a cold index scan as one that found its leaf pages in shared buffers.",

@@ -32,7 +32,7 @@ set_option(ExplainState *es, DefElem *option, ParseState *pstate)
 }
 
 void
-TakenExplainUnused(const char *reason, ExplainState *es)
+AheadExplainUnused(const char *reason, ExplainState *es)
 {
 	if (es->format == EXPLAIN_FORMAT_TEXT)
 	{
@@ -49,7 +49,7 @@ explain_node(PlanState *planstate, List *ancestors, const char *relationship,
 {
 	bool	   *option = GetExplainExtensionState(es, extension_id);
 	bool		asked = option != NULL && *option;
-	Taken	   *taken;
+	AheadNode  *base;
 	const char *refusal;
 
 	if (prev_explain_per_node)
@@ -60,15 +60,15 @@ explain_node(PlanState *planstate, List *ancestors, const char *relationship,
 	if (!es->analyze || (!es->buffers && !asked) ||
 		planstate->instrument == NULL || planstate->instrument->nloops == 0)
 		return;
-	taken = TakenFind(planstate);
-	if (taken != NULL)
-		taken->taker->explain(taken, asked, es);
+	base = AheadNodeFind(planstate);
+	if (base != NULL)
+		base->methods->explain(base, asked, es);
 	else if (asked && (refusal = TakeoverRefusal(planstate)) != NULL)
-		TakenExplainUnused(refusal, es);
+		AheadExplainUnused(refusal, es);
 }
 
 void
-TakenExplainInit(void)
+AheadExplainInit(void)
 {
 	extension_id = GetExplainExtensionId("pg_lookahead");
 	LOOKAHEAD_REGISTER_EXPLAIN_OPTION("lookahead", set_option);
@@ -79,7 +79,7 @@ TakenExplainInit(void)
 #else
 
 void
-TakenExplainInit(void)
+AheadExplainInit(void)
 {
 }
 

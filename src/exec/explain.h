@@ -14,10 +14,10 @@
 #define PG_LOOKAHEAD_EXPLAIN_H
 
 /* Install the hook; called once, when the library is loaded. */
-extern void TakenExplainInit(void);
+extern void AheadExplainInit(void);
 
 /* Print the line or the property of a node that read nothing ahead. */
 struct ExplainState;
-extern void TakenExplainUnused(const char *reason, struct ExplainState *es);
+extern void AheadExplainUnused(const char *reason, struct ExplainState *es);
 
 #endif							/* PG_LOOKAHEAD_EXPLAIN_H */

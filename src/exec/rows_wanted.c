@@ -232,34 +232,34 @@ rows_of_limit(const LimitState *limit)
 
 /* How many more rows does the present run of the query ask for? */
 static int64
-rows_of_run(const TakenQuery *query)
+rows_of_run(const AheadQuery *query)
 {
 	return (int64) Min((uint64) PG_INT64_MAX,
 					   query->row_count - query->estate->es_processed);
 }
 
 int64
-RowsWanted(const Taken *taken)
+RowsWanted(const AheadNode *base)
 {
-	const RowBounds *bounds = &taken->bounds;
+	const RowBounds *bounds = &base->bounds;
 	int64		wanted = PG_INT64_MAX;
 
 	/* with a filter, any number of rows may be fetched for one that counts */
-	if (taken->plan_state->qual != NULL)
+	if (base->plan_state->qual != NULL)
 		return wanted;
 	if (bounds->limit != NULL &&
 		bounds->limit->limitOption == LIMIT_OPTION_COUNT)
 		wanted = rows_of_limit(bounds->limit);
-	if (bounds->is_top && taken->query->row_count > 0)
-		wanted = Min(wanted, rows_of_run(taken->query) +
-					 (int64) taken->query->estate->es_total_processed);
+	if (bounds->is_top && base->query->row_count > 0)
+		wanted = Min(wanted, rows_of_run(base->query) +
+					 (int64) base->query->estate->es_total_processed);
 	return wanted;
 }
 
 int64
-RowsCertain(const Taken *taken)
+RowsCertain(const AheadNode *base)
 {
-	const RowBounds *bounds = &taken->bounds;
+	const RowBounds *bounds = &base->bounds;
 	int64		certain;
 	int64		held = 0;
 
@@ -267,19 +267,19 @@ RowsCertain(const Taken *taken)
 		return 0;
 	for (const JoinAbove *above = bounds->joins; above; above = above->next)
 	{
-		const Taken *join;
+		const AheadNode *join;
 
 		if (IsA(above->join, HashJoinState))
 		{
 			if (((HashJoinState *) above->join)->hj_HashTable == NULL)
 				return 0;
 		}
-		else if ((join = TakenFind(&above->join->ps)) != NULL)
+		else if ((join = AheadNodeFind(&above->join->ps)) != NULL)
 			held += join->rows_held;
 	}
 	certain = rows_of_limit(bounds->enough);
-	if (bounds->portal != PORTAL_COUNTS_NOT && taken->query->row_count > 0)
+	if (bounds->portal != PORTAL_COUNTS_NOT && base->query->row_count > 0)
 		certain = bounds->portal == PORTAL_STOPS ? 0 :
-			Min(certain, rows_of_run(taken->query));
+			Min(certain, rows_of_run(base->query));
 	return certain == PG_INT64_MAX ? certain : Max(0, certain - held);
 }

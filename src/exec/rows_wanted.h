@@ -13,7 +13,7 @@
 #ifndef PG_LOOKAHEAD_ROWS_WANTED_H
 #define PG_LOOKAHEAD_ROWS_WANTED_H
 
-#include "exec/taken.h"
+#include "exec/ahead_node.h"
 
 /* The bounds of the topmost node of a plan. */
 extern RowBounds RowBoundsOfTop(void);
@@ -35,12 +35,12 @@ extern RowBounds RowBoundsOfSubPlan(const SubPlan *subplan);
  * How many more rows will be asked of the node at most?  PG_INT64_MAX if the
  * query does not tell.
  */
-extern int64 RowsWanted(const Taken *taken);
+extern int64 RowsWanted(const AheadNode *base);
 
 /*
  * How many more rows will certainly be asked of the node, or up to its end,
  * unless the query fails?  PG_INT64_MAX: all of them.
  */
-extern int64 RowsCertain(const Taken *taken);
+extern int64 RowsCertain(const AheadNode *base);
 
 #endif							/* PG_LOOKAHEAD_ROWS_WANTED_H */

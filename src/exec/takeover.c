@@ -4,9 +4,10 @@
  *		Taking over nodes of the queries that the executor starts.
  *
  * A query is planned and started as always.  Then every node of its plan-state
- * tree that a taker serves gets the taker's function as ExecProcNodeReal.
- * Nothing else of the plan is touched, so that plans, costs, EXPLAIN, cursors
- * and parallel workers (which come through the same hook) stay as they are.
+ * tree that a user of this room serves gets the user's function as
+ * ExecProcNodeReal.  Nothing else of the plan is touched, so that plans, costs,
+ * EXPLAIN, cursors and parallel workers (which come through the same hook) stay
+ * as they are.
  *
  * A node whose function is not the server's own is left alone: another
  * extension wants to be called for its rows.
@@ -25,14 +26,14 @@
 #include "exec/takeover.h"
 #include "executor/executor.h"
 #include "nodes/nodeFuncs.h"
-#include "stream/page_read.h"
+#include "read/page_read.h"
 #include "tcop/dest.h"
 #include "utils/snapmgr.h"
 
-#define MAX_TAKERS 4
+#define MAX_METHODS 4
 
-static const Taker *takers[MAX_TAKERS];
-static int	ntakers = 0;
+static const AheadMethods *all_methods[MAX_METHODS];
+static int	nmethods = 0;
 
 static ExecutorStart_hook_type prev_ExecutorStart = NULL;
 static ExecutorRun_hook_type prev_ExecutorRun = NULL;
@@ -41,7 +42,7 @@ static ExecutorEnd_hook_type prev_ExecutorEnd = NULL;
 /* The state of a walk over a plan. */
 typedef struct Walk
 {
-	TakenQuery *query;			/* made when its first node is taken */
+	AheadQuery *query;			/* made when its first node is taken */
 	PlanState  *top;			/* topmost node of the plan */
 	PlanState  *parent;			/* whose children are walked; NULL at the top */
 	Bitmapset  *subplans;		/* by plan_id: those that have been walked */
@@ -52,10 +53,10 @@ typedef struct Walk
 } Walk;
 
 void
-TakeoverRegister(const Taker *taker)
+TakeoverRegister(const AheadMethods *methods)
 {
-	Assert(ntakers < MAX_TAKERS);
-	takers[ntakers++] = taker;
+	Assert(nmethods < MAX_METHODS);
+	all_methods[nmethods++] = methods;
 }
 
 /*
@@ -88,13 +89,17 @@ TakeoverIsServersOwn(ExecProcNodeMtd function)
 	return servers_own;
 }
 
-/* The taker that serves a node, or NULL; *refusal: why it leaves the node. */
-static inline const Taker *
-taker_of(PlanState *plan_state, const char **refusal)
+/*
+ * The methods of the user that serves a node, or NULL; *refusal: why it leaves
+ * the node.
+ */
+static inline const AheadMethods *
+methods_of(PlanState *plan_state, const char **refusal)
 {
-	for (int i = 0; i < ntakers; i++)
-		if (*takers[i]->enabled && takers[i]->serves(plan_state, refusal))
-			return takers[i];
+	for (int i = 0; i < nmethods; i++)
+		if (*all_methods[i]->enabled &&
+			all_methods[i]->serves(plan_state, refusal))
+			return all_methods[i];
 	return NULL;
 }
 
@@ -103,33 +108,33 @@ TakeoverRefusal(PlanState *plan_state)
 {
 	const char *refusal = NULL;
 
-	if (taker_of(plan_state, &refusal) != NULL && refusal == NULL &&
-		TakenFind(plan_state) == NULL)
+	if (methods_of(plan_state, &refusal) != NULL && refusal == NULL &&
+		AheadNodeFind(plan_state) == NULL)
 		refusal = "executed by another extension";
 	return refusal;
 }
 
-/* Take a node over, if a taker serves it. */
+/* Take a node over, if one of the users serves it. */
 static inline void
 take_node(Walk *walk, PlanState *plan_state)
 {
 	const char *refusal = NULL;
-	const Taker *taker = taker_of(plan_state, &refusal);
-	Taken	   *taken;
+	const AheadMethods *methods = methods_of(plan_state, &refusal);
+	AheadNode  *base;
 
-	if (taker == NULL || refusal != NULL ||
+	if (methods == NULL || refusal != NULL ||
 		!TakeoverIsServersOwn(plan_state->ExecProcNodeReal))
 		return;
 	if (walk->query == NULL)
 	{
-		walk->query = TakenQueryMake(plan_state->state);
+		walk->query = AheadQueryMake(plan_state->state);
 		walk->query->top = walk->top;
 	}
-	taken = TakenAdd(walk->query, plan_state, taker);
-	if (taken == NULL)
+	base = AheadNodeAdd(walk->query, plan_state, methods);
+	if (base == NULL)
 		return;					/* a plan that was initialized twice */
-	taken->bounds = walk->bounds;
-	taker->begin(taken);
+	base->bounds = walk->bounds;
+	methods->begin(base);
 }
 
 /* Has a node subplans or initplans? */
@@ -305,7 +310,7 @@ static void
 lookahead_ExecutorRun(QueryDesc *queryDesc, ScanDirection direction,
 					  uint64 count EXECUTOR_RUN_EXTRA_PARAMS)
 {
-	TakenQuery *query = TakenQueryOf(queryDesc->estate);
+	AheadQuery *query = AheadQueryOf(queryDesc->estate);
 
 	if (query != NULL)
 		query->row_count = count;
@@ -319,13 +324,13 @@ lookahead_ExecutorRun(QueryDesc *queryDesc, ScanDirection direction,
 static void
 lookahead_ExecutorEnd(QueryDesc *queryDesc)
 {
-	TakenQuery *query = TakenQueryOf(queryDesc->estate);
+	AheadQuery *query = AheadQueryOf(queryDesc->estate);
 
 	/* an error of the wait leaves nothing to be ended */
 	if (query != NULL)
 	{
-		TakenQueryEnd(query);
-		TakenQueryWait(query);
+		AheadQueryEnd(query);
+		AheadQueryWait(query);
 	}
 	prev_ExecutorEnd(queryDesc);
 }

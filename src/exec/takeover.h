@@ -8,14 +8,14 @@
 #ifndef PG_LOOKAHEAD_TAKEOVER_H
 #define PG_LOOKAHEAD_TAKEOVER_H
 
-#include "exec/taken.h"
+#include "exec/ahead_node.h"
 
 /* Serve nodes from now on; called when the library is loaded. */
-extern void TakeoverRegister(const Taker *taker);
+extern void TakeoverRegister(const AheadMethods *methods);
 
 /*
- * Return the reason why a node is not served although a taker serves its kind;
- * NULL if no taker does, or if the node is served.
+ * Return the reason why a node is not served although its kind is; NULL if its
+ * kind is not, or if the node is served.
  */
 extern const char *TakeoverRefusal(PlanState *plan_state);
 

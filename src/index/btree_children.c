@@ -28,7 +28,7 @@
 #include "index/index_page.h"
 #include "miscadmin.h"
 #include "storage/bufmgr.h"
-#include "stream/uncount.h"
+#include "read/uncount.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 

@@ -29,7 +29,7 @@
 #include "access/xact.h"
 #include "miscadmin.h"
 #include "index/btree_descents.h"
-#include "stream/uncount.h"
+#include "read/uncount.h"
 #include "utils/datum.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"

@@ -29,7 +29,7 @@
 #include "observe/profile.h"
 #include "pgstat.h"
 #include "storage/bufmgr.h"
-#include "stream/sweep.h"
+#include "read/sweep.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 

@@ -34,7 +34,7 @@
 #include "storage/bufmgr.h"
 #include "storage/freespace.h"
 #include "storage/procarray.h"
-#include "stream/sweep.h"
+#include "read/sweep.h"
 
 /* Lengths and free space in bytes. */
 typedef struct ApproxStats

@@ -6,7 +6,7 @@
  * Each kind of relation has a file of its own here.  The functions keep the
  * names, arguments, columns, errors and privileges of contrib/pgstattuple, so
  * that a query needs only another schema; what differs is how the pages are
- * read (stream/sweep.h), and that a page which contrib would read beyond its
+ * read (read/sweep.h), and that a page which contrib would read beyond its
  * end is an error.
  *
  *-------------------------------------------------------------------------
@@ -17,7 +17,7 @@
 #include "fmgr.h"
 #include "observe/profile.h"
 #include "storage/bufmgr.h"
-#include "stream/sweep.h"
+#include "read/sweep.h"
 #include "utils/rel.h"
 
 struct BTMetaPageData;

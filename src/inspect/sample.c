@@ -40,7 +40,7 @@
 #include "miscadmin.h"
 #include "observe/progress.h"
 #include "storage/bufmgr.h"
-#include "stream/sweep.h"
+#include "read/sweep.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 

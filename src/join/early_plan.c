@@ -365,7 +365,7 @@ HarmlessPlanRefusal(PlanState *plan_state, bool settings_stay, List **params)
 }
 
 bool
-SettingsStay(TakenQuery *query)
+SettingsStay(AheadQuery *query)
 {
 	/* a plan may have thousands of joins, each of which asks */
 	if (!query->plan_was_searched)

@@ -13,14 +13,14 @@
 #ifndef PG_LOOKAHEAD_EARLY_PLAN_H
 #define PG_LOOKAHEAD_EARLY_PLAN_H
 
-#include "exec/taken.h"
+#include "exec/ahead_node.h"
 
 /*
  * Does nothing in a query's plan change a setting (TimeZone, for one) while the
  * plan is executed?  Then the functions that depend on settings are the same
  * for all rows.  The answer is remembered in the query.
  */
-extern bool SettingsStay(TakenQuery *query);
+extern bool SettingsStay(AheadQuery *query);
 
 /*
  * Return the reason why a plan, with all below it, is not harmless, or NULL if
@@ -39,7 +39,7 @@ extern bool ReturnsInfallibly(PlanState *plan_state);
 /*
  * Can such a node return its next row without looking for it?  This is true
  * while it has visible rows left on its present page, or all in memory.  An
- * index scan finds out one by one what is visible; see TakenFetchNear().
+ * index scan finds out one by one what is visible; see AheadFetchNear().
  */
 extern bool NextRowIsKnown(PlanState *plan_state);
 

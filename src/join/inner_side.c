@@ -14,15 +14,15 @@
 #include "executor/executor.h"
 #include "join/inner_side.h"
 #include "join/pruning.h"
-#include "stream/page_read.h"
-#include "stream/uncount.h"
+#include "read/page_read.h"
+#include "read/uncount.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 
 /* One of the scans of the inner side. */
 typedef struct InnerScan
 {
-	Taken		taken;			/* leads from its plan node to this struct */
+	AheadNode base;			/* leads from its plan node to this struct */
 	InnerSide  *side;
 	PlanState  *node;
 	ExecProcNodeMtd fetch;		/* its own ExecProcNode; NULL: not replaced */
@@ -34,7 +34,7 @@ typedef struct InnerScan
 struct InnerSide
 {
 	InnerShared shared;
-	Taken	   *taken;			/* the join */
+	AheadNode  *join_node;
 	PlanState  *append;			/* NULL: there is one scan */
 	bool		left_early;			/* it may be left at one of its children */
 	PlanState **children;
@@ -67,7 +67,7 @@ scan_refusal(PlanState *scan)
 		return "system catalog";
 	if (!InnerIndexIsKnown(scan))
 		return "the inner index is no btree or hash index";
-	if (TakenFind(scan) == NULL &&
+	if (AheadNodeFind(scan) == NULL &&
 		!TakeoverIsServersOwn(scan->ExecProcNodeReal))
 		return "executed by another extension";
 	return NULL;
@@ -128,15 +128,15 @@ InnerSideFirstScan(NestLoopState *join, const char **refusal)
 static TupleTableSlot *
 next_row(PlanState *node)
 {
-	InnerScan  *scan = (InnerScan *) TakenBy(node, TAKEN_AS_INNER);
+	InnerScan  *scan = (InnerScan *) AheadNodeBy(node, AHEAD_AS_INNER);
 	InnerSide  *side = scan->side;
 	int64		misses;
 	TupleTableSlot *slot;
 
 	misses = side->append == NULL ? 0 : InnerMisses(node);
-	LookupSettleBegin(scan->lookup);
+	LookupCountBegin(scan->lookup);
 	slot = scan->fetch(node);
-	LookupSettleEnd(scan->lookup);
+	LookupCountEnd(scan->lookup);
 	if (side->append != NULL)
 		side->misses += InnerMisses(node) - misses;
 	return slot;
@@ -174,7 +174,7 @@ make_scan(InnerSide *side, int i)
 	const char *refusal;
 
 	side->scans[i] = scan;
-	scan->taken = *side->taken;
+	scan->base = *side->join_node;
 	scan->side = side;
 	scan->node = InnerIndexScan(side->children[i]);
 	refusal = scan_refusal(scan->node);
@@ -182,7 +182,7 @@ make_scan(InnerSide *side, int i)
 		scan->keys = InnerKeysCreate(&side->shared, side->children[i],
 									 &infallible, &refusal);
 	if (refusal == NULL &&
-		!TakenAddRole(&scan->taken, scan->node, TAKEN_AS_INNER))
+		!AheadNodeAddRole(&scan->base, scan->node, AHEAD_AS_INNER))
 	{
 		scan->keys = NULL;
 		refusal = "executed by another extension";
@@ -201,17 +201,17 @@ make_scan(InnerSide *side, int i)
 }
 
 InnerSide *
-InnerSideCreate(Taken *taken, bool settings_stay, bool *infallible,
+InnerSideCreate(AheadNode *base, bool settings_stay, bool *infallible,
 				int max_rows, int max_reads, const char **refusal)
 {
-	NestLoopState *join = (NestLoopState *) taken->plan_state;
+	NestLoopState *join = (NestLoopState *) base->plan_state;
 	EState	   *estate = join->js.ps.state;
 	MemoryContext old = MemoryContextSwitchTo(estate->es_query_cxt);
 	InnerSide  *side = palloc0_object(InnerSide);
 	int			n = 1;
 
 	*refusal = NULL;
-	side->taken = taken;
+	side->join_node = base;
 	side->infallible = *infallible;
 	side->children = palloc_object(PlanState *);
 	*side->children = innerPlanState(join);
@@ -227,14 +227,14 @@ InnerSideCreate(Taken *taken, bool settings_stay, bool *infallible,
 	side->scans = palloc0_array(InnerScan *, n);
 	side->made = palloc_array(InnerScan *, n);
 	side->active = palloc_array(InnerScan *, n);
-	if (taken->query->econtext == NULL)
-		taken->query->econtext = CreateExprContext(estate);
+	if (base->query->econtext == NULL)
+		base->query->econtext = CreateExprContext(estate);
 	side->shared = (InnerShared) {.lookups = {.max_keys = max_rows,
 											  .max_reads = max_reads,
 											  .nlookups = n},
 								  .join = join,
 								  .values = OuterValuesCreate(join),
-								  .econtext = taken->query->econtext,
+								  .econtext = base->query->econtext,
 								  .settings_stay = settings_stay};
 
 	side->left_early = side->append != NULL && IsA(side->append, AppendState) &&

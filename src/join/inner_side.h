@@ -19,7 +19,7 @@
 #ifndef PG_LOOKAHEAD_INNER_SIDE_H
 #define PG_LOOKAHEAD_INNER_SIDE_H
 
-#include "exec/taken.h"
+#include "exec/ahead_node.h"
 #include "join/inner_keys.h"
 
 /* The most scans that are looked ahead in for one row. */
@@ -61,7 +61,7 @@ extern bool InnerSideIsAppend(NestLoopState *join);
  * set to false if keys cannot be computed for these.  max_rows: the most outer
  * rows ahead.  max_reads: the most reads in flight.
  */
-extern InnerSide *InnerSideCreate(Taken *taken, bool settings_stay,
+extern InnerSide *InnerSideCreate(AheadNode *base, bool settings_stay,
 								  bool *infallible, int max_rows,
 								  int max_reads, const char **refusal);
 

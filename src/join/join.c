@@ -27,7 +27,7 @@
 static inline bool
 is_ours_to_take(PlanState *plan_state)
 {
-	return TakenFind(plan_state) != NULL ||
+	return AheadNodeFind(plan_state) != NULL ||
 		TakeoverIsServersOwn(plan_state->ExecProcNodeReal);
 }
 
@@ -50,21 +50,21 @@ refusal_of(NestLoopState *join)
 }
 
 static bool
-serves(PlanState *plan_state, const char **refusal)
+join_serves(PlanState *plan_state, const char **refusal)
 {
 	if (!IsA(plan_state, NestLoopState) ||
 		((NestLoop *) plan_state->plan)->nestParams == NIL)
 		return false;
-	if (TakenFind(plan_state) == NULL)
+	if (AheadNodeFind(plan_state) == NULL)
 		*refusal = refusal_of((NestLoopState *) plan_state);
 	return true;
 }
 
 static void
-begin(Taken *taken)
+join_begin(AheadNode *base)
 {
-	JoinNode   *node = (JoinNode *) taken;
-	NestLoopState *join = (NestLoopState *) taken->plan_state;
+	JoinNode   *node = (JoinNode *) base;
+	NestLoopState *join = (NestLoopState *) base->plan_state;
 	PlanState  *outer = outerPlanState(join);
 	const char *refusal;
 	PlanState  *scan = InnerSideFirstScan(join, &refusal);
@@ -76,20 +76,20 @@ begin(Taken *taken)
 		&pgBufferUsage.local_blks_read : &pgBufferUsage.shared_blks_read;
 	node->reads_seen = *node->reads;
 	node->fetch = outer->ExecProcNodeReal;
-	if (TakenAddRole(taken, outer, TAKEN_AS_OUTER))
+	if (AheadNodeAddRole(base, outer, AHEAD_AS_OUTER))
 		outer->ExecProcNodeReal = JoinNextOuter;
 }
 
 static void
-end(Taken *taken)
+join_end(AheadNode *base)
 {
-	JoinFinish((JoinNode *) taken);
+	JoinFinish((JoinNode *) base);
 }
 
 static void
-wait_for_reads(const Taken *taken)
+join_wait_for_reads(const AheadNode *base)
 {
-	const JoinNode *node = (const JoinNode *) taken;
+	const JoinNode *node = (const JoinNode *) base;
 
 	if (node->inner != NULL)
 		InnerSideWait(node->inner);
@@ -143,11 +143,11 @@ reason_of(const JoinNode *node)
  * workers did is in the view lookahead.join_stats only.
  */
 static void
-explain(Taken *taken, bool asked, ExplainState *es)
+join_explain(AheadNode *base, bool asked, ExplainState *es)
 {
-	JoinNode   *node = (JoinNode *) taken;
-	bool		leader_only = taken->plan_state->worker_instrument != NULL &&
-		taken->plan_state->worker_instrument->num_workers > 0;
+	JoinNode   *node = (JoinNode *) base;
+	bool		leader_only = base->plan_state->worker_instrument != NULL &&
+		base->plan_state->worker_instrument->num_workers > 0;
 	JoinCounters counters = JoinTell(node);
 	double		mean = (double) node->size_sum /
 		Max(1, node->rows_of_ring);
@@ -155,7 +155,7 @@ explain(Taken *taken, bool asked, ExplainState *es)
 	if (counters.leaf_blocks_read == 0 && counters.heap_blocks_read == 0)
 	{
 		if (asked)
-			TakenExplainUnused(reason_of(node), es);
+			AheadExplainUnused(reason_of(node), es);
 	}
 	else if (es->format == EXPLAIN_FORMAT_TEXT)
 		explain_text(&counters, mean, leader_only ? " of leader" : "", es);
@@ -168,23 +168,23 @@ explain(Taken *taken, bool asked, ExplainState *es)
 	}
 }
 
-#define EXPLAIN_JOIN explain
+#define EXPLAIN_JOIN join_explain
 #else
 #define EXPLAIN_JOIN NULL
 #endif
 
-static const Taker taker = {
+static const AheadMethods methods = {
 	.enabled = &lookahead_nested_loop,
 	.size = sizeof(JoinNode),
-	.serves = serves,
-	.begin = begin,
-	.end = end,
-	.wait = wait_for_reads,
+	.serves = join_serves,
+	.begin = join_begin,
+	.end = join_end,
+	.wait = join_wait_for_reads,
 	.explain = EXPLAIN_JOIN,
 };
 
 void
 JoinInit(void)
 {
-	TakeoverRegister(&taker);
+	TakeoverRegister(&methods);
 }

@@ -12,7 +12,7 @@
 #ifndef PG_LOOKAHEAD_JOIN_NODE_H
 #define PG_LOOKAHEAD_JOIN_NODE_H
 
-#include "exec/taken.h"
+#include "exec/ahead_node.h"
 #include "join/inner_side.h"
 #include "join/policy.h"
 #include "join/rows_ahead.h"
@@ -21,7 +21,7 @@
 
 typedef struct JoinNode
 {
-	Taken		taken;
+	AheadNode base;
 	JoinPolicy	policy;
 	ExecProcNodeMtd fetch;		/* the outer child's own ExecProcNode */
 	PlanState  *scan;			/* the first index scan on the inner side */
@@ -60,7 +60,7 @@ extern TupleTableSlot *JoinNextOuter(PlanState *outer);
 /* Return the counters, as if the join were not executed again. */
 extern JoinCounters JoinTell(const JoinNode *node);
 
-/* The nested loop will not be executed again; see Taker.end. */
+/* The nested loop will not be executed again; see AheadMethods.end. */
 extern void JoinFinish(JoinNode *node);
 
 #endif							/* PG_LOOKAHEAD_JOIN_NODE_H */

@@ -59,7 +59,7 @@
 static bool
 is_single(const JoinNode *node)
 {
-	const JoinState *join = &((NestLoopState *) node->taken.plan_state)->js;
+	const JoinState *join = &((NestLoopState *) node->base.plan_state)->js;
 
 	return join->single_match || join->jointype == JOIN_ANTI;
 }
@@ -72,7 +72,7 @@ is_single(const JoinNode *node)
 static int64
 rows_certain(const JoinNode *node)
 {
-	int64		certain = RowsCertain(&node->taken);
+	int64		certain = RowsCertain(&node->base);
 
 	if (certain == PG_INT64_MAX)
 		return MAX_ROWS;
@@ -84,13 +84,13 @@ static const char *
 refusal_of(JoinNode *node)
 {
 	Relation	table = InnerTable(node->scan);
-	NestLoopState *join = (NestLoopState *) node->taken.plan_state;
+	NestLoopState *join = (NestLoopState *) node->base.plan_state;
 	int			concurrency =
 		get_tablespace_io_concurrency(table->rd_rel->reltablespace);
 	int			reads = LookaheadReadsInFlight(concurrency);
 	int			rows = lookahead_max_distance >= 0 ? lookahead_max_distance :
 		2 * reads;
-	bool		settings_stay = SettingsStay(node->taken.query);
+	bool		settings_stay = SettingsStay(node->base.query);
 	PlanState  *outer = outerPlanState(join);
 	int64		bytes;
 	const char *refusal;
@@ -104,17 +104,17 @@ refusal_of(JoinNode *node)
 		return refusal;
 	node->infallible = ReturnsInfallibly(outer);
 	if (!node->infallible &&
-		(node->taken.bounds.may_stop ||
+		(node->base.bounds.may_stop ||
 		 (!is_single(node) && rows_certain(node) == 0)))
 		return "the query may not ask for all outer rows";
 	rows = Max(1, Min(rows, MAX_ROWS));
-	bytes = TakenGrant(node->taken.query, rows * BYTES_PER_ROW, LEAST_BYTES);
+	bytes = AheadGrant(node->base.query, rows * BYTES_PER_ROW, LEAST_BYTES);
 	rows = Min(rows, bytes / BYTES_PER_PLACE);
-	node->inner = InnerSideCreate(&node->taken, settings_stay,
+	node->inner = InnerSideCreate(&node->base, settings_stay,
 								  &node->infallible, rows, reads, &refusal);
 	if (node->inner == NULL)
 		return refusal;
-	node->rows = RowsAheadCreate(node->taken.query->estate->es_query_cxt, rows,
+	node->rows = RowsAheadCreate(node->base.query->estate->es_query_cxt, rows,
 								 bytes);
 	JoinPolicySetMaximum(&node->policy, rows);
 	return NULL;
@@ -189,7 +189,7 @@ forget_rows(JoinNode *node)
 	for (int i = 0; i < unused; i++)
 		InnerSideForget(node->inner, &RowsAheadAt(node->rows, i)->inner);
 	RowsAheadForget(node->rows);
-	node->taken.rows_held = 0;
+	node->base.rows_held = 0;
 	JoinPolicyBegunAgain(&node->policy, (int) Min(node->handed_out, INT_MAX),
 						 unused);
 	node->outer_ended = false;
@@ -203,7 +203,7 @@ forget_rows(JoinNode *node)
 static int64
 rows_needed(JoinNode *node)
 {
-	int64		wanted = RowsWanted(&node->taken);
+	int64		wanted = RowsWanted(&node->base);
 	int64		returned;
 
 	if (wanted > MAX_ROWS)
@@ -216,9 +216,9 @@ rows_needed(JoinNode *node)
 static void
 note_returned(JoinNode *node)
 {
-	int64		wanted = RowsWanted(&node->taken);
+	int64		wanted = RowsWanted(&node->base);
 
-	if (((NestLoopState *) node->taken.plan_state)->js.single_match)
+	if (((NestLoopState *) node->base.plan_state)->js.single_match)
 		node->most_returned = 1;
 	else if (node->handed_out > 0)
 		node->most_returned =
@@ -236,12 +236,12 @@ note_returned(JoinNode *node)
 static int64
 rows_likely(JoinNode *node)
 {
-	const Plan *outer = outerPlan(node->taken.plan_state->plan);
+	const Plan *outer = outerPlan(node->base.plan_state->plan);
 	int64		wanted;
 
 	if (!node->infallible)
 		return 0;
-	wanted = RowsWanted(&node->taken);
+	wanted = RowsWanted(&node->base);
 	if (wanted < PG_INT64_MAX)
 		return node->most_returned == 0 ? 0 :
 			wanted / node->most_returned - 1;
@@ -268,7 +268,7 @@ fetch_ahead(JoinNode *node, PlanState *outer, bool certain, bool *more)
 	if (node->search_stopped ||
 		(!IsA(outer, IndexScanState) && !IsA(outer, IndexOnlyScanState)))
 		return NULL;
-	slot = TakenFetchNear(outer, node->fetch, UNCERTAIN_STEPS, &has_stopped);
+	slot = AheadFetchNear(outer, node->fetch, UNCERTAIN_STEPS, &has_stopped);
 	node->search_stopped = has_stopped;
 	*more = !has_stopped;
 	return slot;
@@ -279,7 +279,7 @@ static bool
 params_are_known(const JoinNode *node)
 {
 	const ParamExecData *params =
-		node->taken.query->estate->es_param_exec_vals;
+		node->base.query->estate->es_param_exec_vals;
 	ListCell   *lc;
 
 	foreach(lc, node->params)
@@ -368,7 +368,7 @@ fill(JoinNode *node, PlanState *outer)
 		CHECK_FOR_INTERRUPTS();
 		if (size == 0)
 			node->search_stopped = false;	/* the server searches itself */
-		node->taken.rows_held = size;
+		node->base.rows_held = size;
 		slot = fetch_ahead(node, outer, size <= certain, &more);
 		if (!more)
 			break;
@@ -383,7 +383,7 @@ fill(JoinNode *node, PlanState *outer)
 	}
 	read_ahead(node);
 	size = RowsAheadSize(node->rows);
-	node->taken.rows_held = Max(0, size - 1);
+	node->base.rows_held = Max(0, size - 1);
 	if (size == 1 && wanted > 0 && !RowsAheadHasRoom(node->rows))
 		JoinPolicyTooWide(&node->policy);
 	if (size > 1)
@@ -409,7 +409,7 @@ next_of_ring(JoinNode *node, PlanState *outer, bool *known)
 	}
 	if (!node->watching)
 	{
-		RegisterExprContextCallback(node->taken.plan_state->ps_ExprContext,
+		RegisterExprContextCallback(node->base.plan_state->ps_ExprContext,
 									note_rescan, PointerGetDatum(node));
 		node->watching = true;
 	}
@@ -427,7 +427,7 @@ next_of_ring(JoinNode *node, PlanState *outer, bool *known)
 		return NULL;
 	}
 	row = RowsAheadNext(node->rows);
-	node->taken.rows_held = RowsAheadSize(node->rows);
+	node->base.rows_held = RowsAheadSize(node->rows);
 	InnerSidePass(node->inner);
 	InnerSideArrive(node->inner, &row->inner);
 	node->rows_of_ring++;
@@ -475,9 +475,9 @@ tell_policy(JoinNode *node)
 		}
 		JoinPolicyTimed(&node->policy, was_read, read_us,
 						rows_needed(node) >= LEAST_ROWS,
-						node->taken.query->reads_are_slow);
+						node->base.query->reads_are_slow);
 		if (node->policy.mode == JOIN_AHEAD)
-			node->taken.query->reads_are_slow = true;
+			node->base.query->reads_are_slow = true;
 	}
 	else
 		JoinPolicyRow(&node->policy, was_read);
@@ -504,7 +504,7 @@ next_row(JoinNode *node, PlanState *outer)
 
 	if (node->handed_out > 0)
 		tell_policy(node);
-	if (RowsCertain(&node->taken) < PG_INT64_MAX)
+	if (RowsCertain(&node->base) < PG_INT64_MAX)
 		note_returned(node);
 	if (node->policy.mode >= JOIN_AHEAD && open_rows(node))
 	{
@@ -519,7 +519,7 @@ next_row(JoinNode *node, PlanState *outer)
 	if (!known)
 		slot = node->fetch(outer);
 	if (node->handed_out++ == 0)
-		node->wanted_first = RowsWanted(&node->taken);
+		node->wanted_first = RowsWanted(&node->base);
 	note_counters(node);
 	return slot;
 }
@@ -527,7 +527,7 @@ next_row(JoinNode *node, PlanState *outer)
 TupleTableSlot *
 JoinNextOuter(PlanState *outer)
 {
-	JoinNode   *node = (JoinNode *) TakenBy(outer, TAKEN_AS_OUTER);
+	JoinNode   *node = (JoinNode *) AheadNodeBy(outer, AHEAD_AS_OUTER);
 	TupleTableSlot *slot;
 
 	if (unlikely(node->policy.mode != JOIN_WATCH ||

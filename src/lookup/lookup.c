@@ -19,7 +19,7 @@
 #include "index/hash_lookup.h"
 #include "lookup/lookup.h"
 #include "miscadmin.h"
-#include "stream/uncount.h"
+#include "read/uncount.h"
 #include "utils/rel.h"
 
 /* The most index pages visited for one key: its levels, and steps right. */
@@ -516,15 +516,15 @@ LookupArrive(Lookup *lookup, LookupKey *key)
 }
 
 void
-LookupSettleBegin(Lookup *lookup)
+LookupCountBegin(Lookup *lookup)
 {
 	lookup->index_before = CountsNow(lookup->index);
 	lookup->heap_before = CountsNow(lookup->heap);
 }
 
 void
-LookupSettleEnd(Lookup *lookup)
+LookupCountEnd(Lookup *lookup)
 {
-	SettleHits(lookup->index, &lookup->index_owed, &lookup->index_before);
-	SettleHits(lookup->heap, &lookup->heap_owed, &lookup->heap_before);
+	RecountHits(lookup->index, &lookup->index_owed, &lookup->index_before);
+	RecountHits(lookup->heap, &lookup->heap_owed, &lookup->heap_before);
 }

@@ -16,7 +16,7 @@
  *		LookupAdvance()		do what can be done for it now; for many keys
  *		LookupRead()		start the reads that these have asked for
  *		LookupArrive()		the key's turn has come: the server looks it up
- *		LookupSettleBegin(), -End()		around the server's work for it
+ *		LookupCountBegin(), -End()		around the server's work for it
  *		LookupPass()		that work is over
  *		LookupForget()		or the key's turn will not come
  *
@@ -35,7 +35,7 @@
 #define PG_LOOKAHEAD_LOOKUP_H
 
 #include "index/btree_lookup.h"
-#include "stream/page_read.h"
+#include "read/page_read.h"
 
 /* The most heap blocks that are read ahead for one key: its first ones. */
 #define LOOKUP_MAX_BLOCKS 16
@@ -137,7 +137,7 @@ extern void LookupPass(Lookup *lookup);
 extern int	LookupLeftOver(const Lookup *lookup);
 
 /* Call these around the server's work, to count what was read ahead for it. */
-extern void LookupSettleBegin(Lookup *lookup);
-extern void LookupSettleEnd(Lookup *lookup);
+extern void LookupCountBegin(Lookup *lookup);
+extern void LookupCountEnd(Lookup *lookup);
 
 #endif							/* PG_LOOKAHEAD_LOOKUP_H */

@@ -39,7 +39,7 @@
 #include "observe/profile.h"
 #include "observe/stream_stats.h"
 #include "storage/bufmgr.h"
-#include "stream/sweep.h"
+#include "read/sweep.h"
 
 /* The number of the operator classes' hash function. */
 #define BLOOM_HASH_SUPPORT	1

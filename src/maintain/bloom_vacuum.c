@@ -34,7 +34,7 @@
 #include "observe/progress.h"
 #include "storage/bufmgr.h"
 #include "storage/indexfsm.h"
-#include "stream/sweep.h"
+#include "read/sweep.h"
 
 /* What a pass of deletion needs for each page. */
 typedef struct Deletion

@@ -30,7 +30,7 @@
 #include "storage/bufmgr.h"
 #include "storage/indexfsm.h"
 #include "storage/lmgr.h"
-#include "stream/sweep.h"
+#include "read/sweep.h"
 #include "utils/rel.h"
 
 /*

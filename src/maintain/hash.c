@@ -43,7 +43,7 @@
 #include "observe/profile.h"
 #include "observe/progress.h"
 #include "storage/bufmgr.h"
-#include "stream/sweep.h"
+#include "read/sweep.h"
 #include "utils/rel.h"
 
 /* A bulk deletion in progress. */

@@ -74,7 +74,7 @@
 #include "observe/progress.h"
 #include "storage/bufmgr.h"
 #include "storage/smgr.h"
-#include "stream/sweep.h"
+#include "read/sweep.h"
 #include "utils/builtins.h"
 #include "utils/rel.h"
 

@@ -5,7 +5,7 @@
  *		lookahead.progress.
  *
  * A function that reads a relation says so, and what reads it for the function
- * (stream/sweep.h) counts:
+ * (read/sweep.h) counts:
  *
  *		ProgressBegin("pgstatindex", RelationGetRelid(rel), true);
  *		ProgressExpect(nblocks);

@@ -43,7 +43,7 @@
 /* A bitmap index scan that has been taken over, or a BitmapOr. */
 typedef struct BitmapNode
 {
-	Taken		taken;
+	AheadNode base;
 	dlist_node	link;			/* entry of a scan in "nodes" */
 	bool		linked;			/* "parent" and "next" are known */
 	struct BitmapNode *parent;	/* of a scan: the BitmapOr above, or NULL */
@@ -61,7 +61,7 @@ static IndexAmRoutine routine;
 static inline BitmapIndexScanState *
 state_of(const BitmapNode *node)
 {
-	return (BitmapIndexScanState *) node->taken.plan_state;
+	return (BitmapIndexScanState *) node->base.plan_state;
 }
 
 /* Does this entry of "nodes" stand for a scan? */
@@ -102,23 +102,23 @@ find_node(IndexScanDesc scan)
 
 /* Find out which scans follow each other below the BitmapOrs of a query. */
 static void
-link_nodes(TakenQuery *query, const Taker *taker)
+link_nodes(AheadQuery *query, const AheadMethods *methods)
 {
-	for (Taken *taken = query->first; taken != NULL; taken = taken->next)
+	for (AheadNode *base = query->first; base != NULL; base = base->next)
 	{
-		BitmapNode *parent = (BitmapNode *) taken;
-		BitmapOrState *state = (BitmapOrState *) taken->plan_state;
+		BitmapNode *parent = (BitmapNode *) base;
+		BitmapOrState *state = (BitmapOrState *) base->plan_state;
 		BitmapNode *before = NULL;
 		bool		another = false;
 
-		if (taken->taker != taker)
+		if (base->methods != methods)
 			continue;
 		parent->linked = true;
 		for (int i = 0; IsA(state, BitmapOrState) && i < state->nplans; i++)
 		{
-			Taken	   *child = TakenFind(state->bitmapplans[i]);
+			AheadNode	   *child = AheadNodeFind(state->bitmapplans[i]);
 
-			if (child == NULL || child->taker != taker ||
+			if (child == NULL || child->methods != methods ||
 				!IsA(child->plan_state, BitmapIndexScanState))
 			{
 				another = true;
@@ -140,7 +140,7 @@ make_leaves(BitmapNode *node)
 {
 	if (node->leaves != NULL)
 		return true;
-	node->leaves = LeavesAheadCreate(&node->taken,
+	node->leaves = LeavesAheadCreate(&node->base,
 									 state_of(node)->biss_RelationDesc, true);
 	if (node->leaves == NULL)
 		return false;
@@ -195,7 +195,7 @@ fill_next(BitmapNode *node)
 	bool		after_another = false;
 	MemoryContext old;
 
-	old = MemoryContextSwitchTo(node->taken.query->estate->es_query_cxt);
+	old = MemoryContextSwitchTo(node->base.query->estate->es_query_cxt);
 	for (BitmapNode *next = node->next; next != NULL && room > 0;
 		 next = next->next)
 	{
@@ -273,7 +273,7 @@ getbitmap(IndexScanDesc scan, TIDBitmap *tbm)
 	if (node == NULL)
 		return btgetbitmap(scan, tbm);
 	if (!node->linked)
-		link_nodes(node->taken.query, node->taken.taker);
+		link_nodes(node->base.query, node->base.methods);
 	if (node->parent != NULL && node->parent->leaves != NULL)
 		(void) make_leaves(node);
 	do
@@ -315,7 +315,7 @@ replace_routine(Relation index)
 }
 
 static bool
-serves(PlanState *plan_state, const char **refusal)
+bitmap_serves(PlanState *plan_state, const char **refusal)
 {
 	Relation	index;
 
@@ -348,29 +348,29 @@ check_nodes(void)
 	{
 		const BitmapNode *node = dlist_container(BitmapNode, link, iter.cur);
 
-		Assert(!node->taken.query->ended);
-		Assert(TakenFind(node->taken.plan_state) == &node->taken);
+		Assert(!node->base.query->ended);
+		Assert(AheadNodeFind(node->base.plan_state) == &node->base);
 	}
 #endif
 }
 
 static void
-begin(Taken *taken)
+bitmap_begin(AheadNode *base)
 {
-	if (IsA(taken->plan_state, BitmapIndexScanState))
+	if (IsA(base->plan_state, BitmapIndexScanState))
 	{
 		check_nodes();
-		dlist_push_head(&nodes, &((BitmapNode *) taken)->link);
+		dlist_push_head(&nodes, &((BitmapNode *) base)->link);
 		ScanStatsServed++;
 	}
 }
 
 static void
-end(Taken *taken)
+bitmap_end(AheadNode *base)
 {
-	BitmapNode *node = (BitmapNode *) taken;
+	BitmapNode *node = (BitmapNode *) base;
 
-	if (!IsA(taken->plan_state, BitmapIndexScanState))
+	if (!IsA(base->plan_state, BitmapIndexScanState))
 		return;
 	dlist_delete(&node->link);
 	if (node->leaves != NULL)
@@ -379,9 +379,9 @@ end(Taken *taken)
 
 /* A BitmapOr has the reads of its first scan. */
 static void
-wait_for_reads(const Taken *taken)
+bitmap_wait_for_reads(const AheadNode *base)
 {
-	const BitmapNode *node = (const BitmapNode *) taken;
+	const BitmapNode *node = (const BitmapNode *) base;
 
 	if (node->leaves != NULL)
 		LeavesAheadWait(node->leaves);
@@ -393,19 +393,19 @@ wait_for_reads(const Taken *taken)
 #include "commands/explain_state.h"
 
 static void
-explain(Taken *taken, bool asked, ExplainState *es)
+bitmap_explain(AheadNode *base, bool asked, ExplainState *es)
 {
-	BitmapNode *node = (BitmapNode *) taken;
+	BitmapNode *node = (BitmapNode *) base;
 	ScanCounters counters = {0};
 
-	if (!IsA(taken->plan_state, BitmapIndexScanState))
+	if (!IsA(base->plan_state, BitmapIndexScanState))
 		return;
 	if (node->leaves != NULL)
 		counters = LeavesAheadTell(node->leaves);
 	if (counters.leaf_reads == 0)
 	{
 		if (asked)
-			TakenExplainUnused("nothing to wait for", es);
+			AheadExplainUnused("nothing to wait for", es);
 	}
 	else if (es->format == EXPLAIN_FORMAT_TEXT)
 	{
@@ -421,23 +421,23 @@ explain(Taken *taken, bool asked, ExplainState *es)
 	}
 }
 
-#define EXPLAIN_BITMAP explain
+#define EXPLAIN_BITMAP bitmap_explain
 #else
 #define EXPLAIN_BITMAP NULL
 #endif
 
-static const Taker taker = {
+static const AheadMethods methods = {
 	.enabled = &lookahead_index_pages,
 	.size = sizeof(BitmapNode),
-	.serves = serves,
-	.begin = begin,
-	.end = end,
-	.wait = wait_for_reads,
+	.serves = bitmap_serves,
+	.begin = bitmap_begin,
+	.end = bitmap_end,
+	.wait = bitmap_wait_for_reads,
 	.explain = EXPLAIN_BITMAP,
 };
 
 void
 BitmapScanInit(void)
 {
-	TakeoverRegister(&taker);
+	TakeoverRegister(&methods);
 }

@@ -20,7 +20,7 @@
 #include "index/scan_position.h"
 #include "miscadmin.h"
 #include "scan/entries_ahead.h"
-#include "stream/page_read.h"
+#include "read/page_read.h"
 #include "utils/rel.h"
 
 /* The most leaf pages known ahead. */

@@ -49,8 +49,8 @@
 static inline const Buffer *
 vm_buffer(const ScanNode *node)
 {
-	return IsA(node->taken.plan_state, IndexScanState) ? NULL :
-		&((IndexOnlyScanState *) node->taken.plan_state)->ioss_VMBuffer;
+	return IsA(node->base.plan_state, IndexScanState) ? NULL :
+		&((IndexOnlyScanState *) node->base.plan_state)->ioss_VMBuffer;
 }
 
 void
@@ -75,7 +75,7 @@ ScanWatch(ScanNode *node, IndexScanDesc scan)
 static bool
 fetch_timed(ScanNode *node, IndexScanDesc scan, TupleTableSlot *slot)
 {
-	bool		others_slow = node->taken.query->reads_are_slow;
+	bool		others_slow = node->base.query->reads_are_slow;
 	int64		before = *node->reads;
 	bool		read_before = before != node->reads_seen;
 	bool		timed = read_before && PolicyTimesReads(&node->policy);
@@ -98,10 +98,10 @@ fetch_timed(ScanNode *node, IndexScanDesc scan, TupleTableSlot *slot)
 		INSTR_TIME_SUBTRACT(elapsed, start);
 		read_us = INSTR_TIME_GET_DOUBLE(elapsed) * 1000000.0;
 	}
-	PolicyRead(&node->policy, read_us, RowsWanted(&node->taken) > 1,
+	PolicyRead(&node->policy, read_us, RowsWanted(&node->base) > 1,
 			   others_slow);
 	if (node->policy.mode == POLICY_AHEAD)
-		node->taken.query->reads_are_slow = true;
+		node->base.query->reads_are_slow = true;
 	return found;
 }
 
@@ -109,11 +109,11 @@ fetch_timed(ScanNode *node, IndexScanDesc scan, TupleTableSlot *slot)
 static bool
 may_be_left(const ScanNode *node)
 {
-	int64		certain = RowsCertain(&node->taken);
+	int64		certain = RowsCertain(&node->base);
 
 	/* a LIMIT above a MergeAppend bounds the rows of each child from above */
 	return certain == 0 ||
-		(certain < PG_INT64_MAX && RowsWanted(&node->taken) == PG_INT64_MAX);
+		(certain < PG_INT64_MAX && RowsWanted(&node->base) == PG_INT64_MAX);
 }
 
 /* Drop the window if the policy has decided to look ahead no longer. */
@@ -148,9 +148,10 @@ local_buffers_are_short(const ScanNode *node)
 
 	if (node->reads != &pgBufferUsage.local_blks_read)
 		return false;
-	for (Taken *taken = node->taken.query->first; taken; taken = taken->next)
-		scans += taken->taker == node->taken.taker &&
-			((ScanNode *) taken)->reads == node->reads;
+	for (AheadNode *base = node->base.query->first; base != NULL;
+		 base = base->next)
+		scans += base->methods == node->base.methods &&
+			((ScanNode *) base)->reads == node->reads;
 	return scans > num_temp_buffers / 4 * 3 / PINS_OF_A_SCAN;
 }
 
@@ -171,7 +172,7 @@ entries_left(IndexScanDesc scan, ScanDirection direction)
 
 /* Step to an index page, and settle the reads that are owed for it. */
 static bool
-step_and_settle(ScanNode *node, IndexScanDesc scan, ScanDirection direction,
+step_and_count(ScanNode *node, IndexScanDesc scan, ScanDirection direction,
 				int *owed)
 {
 	LeavesAhead *leaves = node->leaves;
@@ -182,7 +183,7 @@ step_and_settle(ScanNode *node, IndexScanDesc scan, ScanDirection direction,
 	{
 		step.before = CountsNow(scan->indexRelation);
 		found = index_getnext_tid(scan, direction) != NULL;
-		SettleReads(scan->indexRelation, owed, &step.before);
+		RecountReads(scan->indexRelation, owed, &step.before);
 		return found;
 	}
 	if (entries_left(scan, direction) < 0)
@@ -191,7 +192,7 @@ step_and_settle(ScanNode *node, IndexScanDesc scan, ScanDirection direction,
 	found = index_getnext_tid(scan, direction) != NULL;
 	LeavesAheadAfter(leaves, scan, direction, &step, !found, owed);
 	if (found && LeavesAheadRoom(leaves) > 0)
-		LeavesAheadFill(leaves, scan, direction, RowsWanted(&node->taken));
+		LeavesAheadFill(leaves, scan, direction, RowsWanted(&node->base));
 	return found;
 }
 
@@ -212,7 +213,7 @@ leaf_was_read(ScanNode *node, IndexScanDesc scan)
 	if (node->leaves == NULL)
 	{
 		node->leaves =
-			LeavesAheadCreate(&node->taken, scan->indexRelation, false);
+			LeavesAheadCreate(&node->base, scan->indexRelation, false);
 		if (node->ahead != NULL)
 			HeapAheadSetLeaves(node->ahead, node->leaves);
 	}
@@ -232,11 +233,11 @@ ScanStep(ScanNode *node, IndexScanDesc scan, ScanDirection direction)
 	bool		found;
 
 	/* what lies beyond the page, and how far, is not known */
-	if (unlikely(node->taken.steps_left > 0) &&
-		(scan->parallel_scan != NULL || --node->taken.steps_left == 0 ||
+	if (unlikely(node->base.steps_left > 0) &&
+		(scan->parallel_scan != NULL || --node->base.steps_left == 0 ||
 		 entries_left(scan, direction) <= 0))
 	{
-		node->taken.has_stopped = true;
+		node->base.has_stopped = true;
 		return false;
 	}
 	if (scan->parallel_scan != NULL)
@@ -246,12 +247,12 @@ ScanStep(ScanNode *node, IndexScanDesc scan, ScanDirection direction)
 		return index_getnext_tid(scan, direction) != NULL;
 	}
 	if ((active || *owed > 0) && entries_left(scan, direction) <= 0)
-		found = step_and_settle(node, scan, direction, owed);
+		found = step_and_count(node, scan, direction, owed);
 	else
 		found = index_getnext_tid(scan, direction) != NULL;
 	if (unlikely(!active && *node->reads != reads))
 		leaf_was_read(node, scan);
-	node->step_at = found && node->taken.steps_left == 0 ?
+	node->step_at = found && node->base.steps_left == 0 ?
 		node->returned + 1 + entries_left(scan, direction) : 0;
 	return found;
 }
@@ -273,7 +274,7 @@ begin_ahead(ScanNode *node, IndexScanDesc scan)
 		PolicyForbid(&node->policy);
 		return false;
 	}
-	node->ahead = HeapAheadCreate(&node->taken, heap, scan->indexRelation,
+	node->ahead = HeapAheadCreate(&node->base, heap, scan->indexRelation,
 								  LookaheadReadsInFlight(concurrency),
 								  sorted ? lookahead_order_window : 0);
 	HeapAheadSetLeaves(node->ahead, node->leaves);
@@ -306,7 +307,7 @@ look_ahead(ScanNode *node, IndexScanDesc scan, ScanDirection direction)
 		distance = (int) Min((uint64) distance,
 							 HeapAheadVisited(node->ahead) / UNCERTAIN_PART);
 	HeapAheadFill(node->ahead, scan, vm_buffer(node), distance,
-				  RowsWanted(&node->taken), PolicyWantsProbe(policy),
+				  RowsWanted(&node->base), PolicyWantsProbe(policy),
 				  uncertain);
 	return true;
 }
@@ -385,8 +386,8 @@ ScanFetch(ScanNode *node, IndexScanDesc scan, ScanDirection direction,
 		return fetch_timed(node, scan, slot);
 
 	/* the second entry on a page tells that there may be more */
-	if (!PageRowsLookUp(&node->rows, node->taken.query->estate->es_query_cxt,
-						scan, direction, RowsWanted(&node->taken)))
+	if (!PageRowsLookUp(&node->rows, node->base.query->estate->es_query_cxt,
+						scan, direction, RowsWanted(&node->base)))
 		return index_fetch_heap(scan, slot);
 	PolicyNeighbours(policy);
 	return PageRowsNext(node->rows, scan, slot);

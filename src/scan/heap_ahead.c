@@ -19,8 +19,8 @@
 #include "scan/entries_ahead.h"
 #include "scan/heap_ahead.h"
 #include "scan/scan.h"
-#include "stream/uncount.h"
-#include "stream/window.h"
+#include "read/uncount.h"
+#include "read/window.h"
 #include "utils/rel.h"
 
 /* Never look at more entries than this to find blocks for one refill. */
@@ -50,7 +50,7 @@
 
 struct HeapAhead
 {
-	const Taken *taken;
+	const AheadNode *base;
 	Relation	heap;
 	Relation	index;
 	int			reads;
@@ -97,10 +97,10 @@ forget_blocks(HeapAhead *ahead)
  * used.  In block order, one window is consumed while the next is in flight.
  */
 HeapAhead *
-HeapAheadCreate(const Taken *taken, Relation heap, Relation index, int reads,
+HeapAheadCreate(const AheadNode *base, Relation heap, Relation index, int reads,
 				int window)
 {
-	MemoryContext mcxt = taken->query->estate->es_query_cxt;
+	MemoryContext mcxt = base->query->estate->es_query_cxt;
 	HeapAhead  *ahead = MemoryContextAllocZero(mcxt, sizeof(HeapAhead));
 	bool		local = RelationUsesLocalBuffers(heap);
 	int			buffers = local ? num_temp_buffers : NBuffers;
@@ -110,7 +110,7 @@ HeapAheadCreate(const Taken *taken, Relation heap, Relation index, int reads,
 		blocks = Min(blocks, lookahead_max_distance);
 	blocks = local ? Min(blocks, buffers / 8) :
 		LookaheadPinLimit(false, blocks);
-	ahead->taken = taken;
+	ahead->base = base;
 	ahead->heap = heap;
 	ahead->index = index;
 	ahead->reads = reads;
@@ -148,14 +148,14 @@ HeapAheadSize(const HeapAhead *ahead)
 static void
 open_window(HeapAhead *ahead)
 {
-	TakenQuery *query = ahead->taken->query;
+	AheadQuery *query = ahead->base->query;
 	MemoryContext mcxt = query->estate->es_query_cxt;
 	int			blocks = Min((BlockNumber) ahead->max_blocks,
 							 Max(1, RelationGetNumberOfBlocks(ahead->heap)));
 	int			least = Min(blocks, LEAST_BLOCKS);
-	int64		for_blocks = TakenGrant(query, blocks * BYTES_PER_BLOCK,
+	int64		for_blocks = AheadGrant(query, blocks * BYTES_PER_BLOCK,
 										least * BYTES_PER_BLOCK);
-	int64		for_entries = TakenGrant(query, MAX_ENTRIES * BYTES_PER_ENTRY,
+	int64		for_entries = AheadGrant(query, MAX_ENTRIES * BYTES_PER_ENTRY,
 										 LEAST_ENTRIES * BYTES_PER_ENTRY);
 
 	ahead->granted = for_blocks + for_entries;
@@ -229,7 +229,7 @@ HeapAheadAllVisible(HeapAhead *ahead, BlockNumber block, Buffer *vm_buffer)
 		return VM_ALL_VISIBLE(ahead->heap, block, vm_buffer);
 	before = CountsNow(ahead->heap);
 	result = VM_ALL_VISIBLE(ahead->heap, block, vm_buffer);
-	SettleReads(ahead->heap, &ahead->heap_owed, &before);
+	RecountReads(ahead->heap, &ahead->heap_owed, &before);
 	return result;
 }
 
@@ -435,7 +435,7 @@ HeapAheadFinish(HeapAhead *ahead)
 		EntriesAheadDestroy(ahead->entries);
 		ahead->window = NULL;
 		ahead->entries = NULL;
-		ahead->taken->query->memory -= ahead->granted;
+		ahead->base->query->memory -= ahead->granted;
 	}
 	ahead->finished = true;
 }

@@ -24,7 +24,7 @@
 
 #include "access/relscan.h"
 #include "access/sdir.h"
-#include "exec/taken.h"
+#include "exec/ahead_node.h"
 #include "observe/scan_stats.h"
 #include "scan/leaves_ahead.h"
 
@@ -35,7 +35,7 @@ typedef struct HeapAhead HeapAhead;
  * reads in flight.  window: the number of blocks that are sorted together, or 0
  * for the order of the index.
  */
-extern HeapAhead *HeapAheadCreate(const Taken *taken, Relation heap,
+extern HeapAhead *HeapAheadCreate(const AheadNode *base, Relation heap,
 								  Relation index, int reads, int window);
 
 /*
@@ -110,7 +110,7 @@ extern void HeapAheadPause(HeapAhead *ahead);
 /* The scan has come to its end. */
 extern void HeapAheadFinish(HeapAhead *ahead);
 
-/* The node will not be executed again; see Taker.end and Taker.wait. */
+/* The node will not be executed again; see AheadMethods.end and .wait. */
 extern void HeapAheadEnd(HeapAhead *ahead);
 extern void HeapAheadWait(const HeapAhead *ahead);
 

@@ -85,7 +85,7 @@ typedef struct LeafList
 
 struct LeavesAhead
 {
-	const Taken *taken;
+	const AheadNode *base;
 	Relation	index;
 	int			max_reads;
 	int			max_leaves;
@@ -102,7 +102,7 @@ struct LeavesAhead
 };
 
 LeavesAhead *
-LeavesAheadCreate(const Taken *taken, Relation index, bool runs_to_end)
+LeavesAheadCreate(const AheadNode *base, Relation index, bool runs_to_end)
 {
 	int64		hits = pgBufferUsage.shared_blks_hit;
 	int			concurrency =
@@ -113,9 +113,9 @@ LeavesAheadCreate(const Taken *taken, Relation index, bool runs_to_end)
 	pgBufferUsage.shared_blks_hit = hits;
 	if (concurrency == 0)
 		return NULL;
-	leaves = MemoryContextAllocZero(taken->query->estate->es_query_cxt,
+	leaves = MemoryContextAllocZero(base->query->estate->es_query_cxt,
 									sizeof(LeavesAhead));
-	leaves->taken = taken;
+	leaves->base = base;
 	leaves->index = index;
 	leaves->leaves_before = runs_to_end ? 0 : LEAVES_BEFORE;
 	leaves->max_reads = LookaheadReadsInFlight(concurrency);
@@ -219,7 +219,7 @@ LeavesAheadForget(LeavesAhead *leaves)
 		MemoryContextDelete(leaves->list->mcxt);
 		pfree(leaves->list);
 		leaves->list = NULL;
-		leaves->taken->query->memory -= sizeof(LeafList);
+		leaves->base->query->memory -= sizeof(LeafList);
 	}
 	leaves->page = InvalidBlockNumber;
 	leaves->misses = leaves->parents_owed = 0;
@@ -319,7 +319,7 @@ LeavesAheadReadSeen(LeavesAhead *leaves)
 {
 	leaves->page = InvalidBlockNumber;	/* its steps were not seen */
 	LeafPolicyPage(leaves->policy, -1);
-	if (leaves->taken->query->reads_are_slow)
+	if (leaves->base->query->reads_are_slow)
 		LeafPolicyIsSlow(leaves->policy);
 }
 
@@ -369,8 +369,8 @@ tell_policy(LeavesAhead *leaves, const LeafStep *step, int64 reads,
 		LeafPolicyProbed(policy, read_us > 0 ? read_us : PG_INT32_MAX);
 	LeafPolicyPage(policy, read_us);
 	if (watched && policy->mode == LEAF_AHEAD)
-		leaves->taken->query->reads_are_slow = true;
-	else if (leaves->taken->query->reads_are_slow)
+		leaves->base->query->reads_are_slow = true;
+	else if (leaves->base->query->reads_are_slow)
 		LeafPolicyIsSlow(policy);
 	if (policy->mode != LEAF_AHEAD)
 		forget_children(leaves);
@@ -406,7 +406,7 @@ LeavesAheadAfter(LeavesAhead *leaves, IndexScanDesc scan, ScanDirection dir,
 	leaves->page = page;
 
 	all = owed + others + leaves->parents_owed;
-	SettleHits(leaves->index, &all, &step->before);
+	RecountHits(leaves->index, &all, &step->before);
 	all -= Min((int) reads - own, all);
 	*more_owed = Min(all, others);
 	leaves->parents_owed = Min(all - *more_owed, leaves->parents_owed);
@@ -576,13 +576,13 @@ make_list(LeavesAhead *leaves, IndexScanDesc scan, ScanDirection dir,
 
 	if (list == NULL)
 	{
-		MemoryContext query = leaves->taken->query->estate->es_query_cxt;
+		MemoryContext query = leaves->base->query->estate->es_query_cxt;
 
 		list = MemoryContextAllocZero(query, sizeof(LeafList));
 		list->mcxt = AllocSetContextCreate(query, "look-ahead leaf pages",
 										   ALLOCSET_SMALL_SIZES);
 		leaves->list = list;
-		leaves->taken->query->memory += sizeof(LeafList);
+		leaves->base->query->memory += sizeof(LeafList);
 	}
 	if (list->listed)
 		return true;

@@ -24,11 +24,11 @@
 
 #include "access/relscan.h"
 #include "access/sdir.h"
-#include "exec/taken.h"
+#include "exec/ahead_node.h"
 #include "observe/scan_stats.h"
 #include "portability/instr_time.h"
-#include "stream/page_read.h"
-#include "stream/uncount.h"
+#include "read/page_read.h"
+#include "read/uncount.h"
 
 typedef struct LeavesAhead LeavesAhead;
 
@@ -36,7 +36,7 @@ typedef struct LeavesAhead LeavesAhead;
  * Create the state for a node that scans a btree; NULL if
  * effective_io_concurrency is 0.  runs_to_end: its scans are never left early.
  */
-extern LeavesAhead *LeavesAheadCreate(const Taken *taken, Relation index,
+extern LeavesAhead *LeavesAheadCreate(const AheadNode *base, Relation index,
 									  bool runs_to_end);
 
 /* Share the policy of another scan of the same BitmapOr from now on. */
@@ -101,7 +101,7 @@ extern void LeavesAheadLookedAt(LeavesAhead *leaves, BlockNumber page);
 /* Forget what is ahead: the scan has ended, or was moved. */
 extern void LeavesAheadForget(LeavesAhead *leaves);
 
-/* The node will not be executed again; see Taker.end and Taker.wait. */
+/* The node will not be executed again; see AheadMethods.end and .wait. */
 extern void LeavesAheadEnd(const LeavesAhead *leaves);
 extern void LeavesAheadWait(const LeavesAhead *leaves);
 

@@ -41,7 +41,7 @@ next_entry(ScanNode *node, IndexScanDesc scan, ScanDirection direction)
 		node->returned++;
 		return true;
 	}
-	if (!node->taken.has_stopped)
+	if (!node->base.has_stopped)
 		ScanFinish(node);
 	return false;
 }
@@ -118,7 +118,7 @@ index_next(ScanNode *node, IndexScanState *state)
 		}
 		return slot;
 	}
-	if (node->taken.has_stopped)
+	if (node->base.has_stopped)
 		return NULL;			/* the slot tells that it goes on */
 	state->iss_ReachedEnd = true;
 	return ExecClearTuple(slot);
@@ -224,7 +224,7 @@ index_only_next(ScanNode *node, IndexOnlyScanState *state)
 							  state->ss.ps.state->es_snapshot);
 		return slot;
 	}
-	return node->taken.has_stopped ? NULL : ExecClearTuple(slot);
+	return node->base.has_stopped ? NULL : ExecClearTuple(slot);
 }
 
 /* Reset a memory context; the inlined tests save most rows the call. */
@@ -266,7 +266,7 @@ reset_if_used(MemoryContext mcxt)
 TupleTableSlot *
 ScanNextRow(PlanState *plan_state)
 {
-	ScanNode   *node = (ScanNode *) TakenNode(plan_state);
+	ScanNode   *node = (ScanNode *) AheadNodeOf(plan_state);
 	IndexScanState *state = (IndexScanState *) plan_state;
 
 	if (state->iss_NumRuntimeKeys != 0 && !state->iss_RuntimeKeysReady)
@@ -277,7 +277,7 @@ ScanNextRow(PlanState *plan_state)
 TupleTableSlot *
 ScanNextIndexOnlyRow(PlanState *plan_state)
 {
-	ScanNode   *node = (ScanNode *) TakenNode(plan_state);
+	ScanNode   *node = (ScanNode *) AheadNodeOf(plan_state);
 	IndexOnlyScanState *state = (IndexOnlyScanState *) plan_state;
 
 	if (state->ioss_NumRuntimeKeys != 0 && !state->ioss_RuntimeKeysReady)

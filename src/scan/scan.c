@@ -70,7 +70,7 @@ refusal_of(Relation heap, Relation index, ScanKey keys, int nkeys,
 }
 
 static bool
-serves(PlanState *plan_state, const char **refusal)
+scan_serves(PlanState *plan_state, const char **refusal)
 {
 	Relation	heap;
 
@@ -111,10 +111,10 @@ index_of(const ScanState *state)
 }
 
 static void
-begin(Taken *taken)
+scan_begin(AheadNode *base)
 {
-	ScanNode   *node = (ScanNode *) taken;
-	ScanState  *state = (ScanState *) taken->plan_state;
+	ScanNode   *node = (ScanNode *) base;
+	ScanState  *state = (ScanState *) base->plan_state;
 
 	node->reads = RelationUsesLocalBuffers(state->ss_currentRelation) ?
 		&pgBufferUsage.local_blks_read : &pgBufferUsage.shared_blks_read;
@@ -124,7 +124,7 @@ begin(Taken *taken)
 	node->step_at = index_of(state)->rd_rel->relam == BTREE_AM_OID ?
 		0 : PG_UINT64_MAX;
 	PolicyInit(&node->policy, lookahead_debug_force);
-	taken->plan_state->ExecProcNodeReal =
+	base->plan_state->ExecProcNodeReal =
 		IsA(state, IndexScanState) ? ScanNextRow : ScanNextIndexOnlyRow;
 	ScanStatsServed++;
 }
@@ -134,9 +134,9 @@ begin(Taken *taken)
  * at by ScanStep(), one by one.
  */
 static bool
-bound_search(Taken *taken)
+scan_bound_search(AheadNode *base)
 {
-	ScanNode   *node = (ScanNode *) taken;
+	ScanNode   *node = (ScanNode *) base;
 
 	if (node->step_at == PG_UINT64_MAX)
 		return false;
@@ -145,9 +145,9 @@ bound_search(Taken *taken)
 }
 
 static void
-end(Taken *taken)
+scan_end(AheadNode *base)
 {
-	ScanNode   *node = (ScanNode *) taken;
+	ScanNode   *node = (ScanNode *) base;
 
 	if (node->ahead != NULL)
 		HeapAheadEnd(node->ahead);
@@ -156,9 +156,9 @@ end(Taken *taken)
 }
 
 static void
-wait_for_reads(const Taken *taken)
+scan_wait_for_reads(const AheadNode *base)
 {
-	const ScanNode *node = (const ScanNode *) taken;
+	const ScanNode *node = (const ScanNode *) base;
 
 	if (node->ahead != NULL)
 		HeapAheadWait(node->ahead);
@@ -182,7 +182,7 @@ has_blocks(const HeapAheadReport *report)
 static const char *
 reason_of(const ScanNode *node)
 {
-	ScanState  *state = (ScanState *) node->taken.plan_state;
+	ScanState  *state = (ScanState *) node->base.plan_state;
 
 	if (get_tablespace_io_concurrency(
 			state->ss_currentRelation->rd_rel->reltablespace) == 0)
@@ -260,11 +260,11 @@ explain_properties(const HeapAheadReport *report, const ScanCounters *leaves,
  * workers did is in the view lookahead.index_scan_stats only.
  */
 static void
-explain(Taken *taken, bool asked, ExplainState *es)
+scan_explain(AheadNode *base, bool asked, ExplainState *es)
 {
-	ScanNode   *node = (ScanNode *) taken;
-	bool		leader_only = taken->plan_state->worker_instrument != NULL &&
-		taken->plan_state->worker_instrument->num_workers > 0;
+	ScanNode   *node = (ScanNode *) base;
+	bool		leader_only = base->plan_state->worker_instrument != NULL &&
+		base->plan_state->worker_instrument->num_workers > 0;
 	HeapAheadReport report = {0};
 	ScanCounters leaves = {0};
 
@@ -278,7 +278,7 @@ explain(Taken *taken, bool asked, ExplainState *es)
 	if (!has_blocks(&report) && leaves.leaf_reads == 0)
 	{
 		if (asked)
-			TakenExplainUnused(reason_of(node), es);
+			AheadExplainUnused(reason_of(node), es);
 	}
 	else if (es->format == EXPLAIN_FORMAT_TEXT)
 		explain_text(&report, &leaves, leader_only ? " of leader" : "", es);
@@ -291,24 +291,24 @@ explain(Taken *taken, bool asked, ExplainState *es)
 	}
 }
 
-#define EXPLAIN_SCAN explain
+#define EXPLAIN_SCAN scan_explain
 #else
 #define EXPLAIN_SCAN NULL
 #endif
 
-static const Taker taker = {
+static const AheadMethods methods = {
 	.enabled = &lookahead_index_scan,
 	.size = sizeof(ScanNode),
-	.serves = serves,
-	.begin = begin,
-	.end = end,
-	.wait = wait_for_reads,
-	.bound_search = bound_search,
+	.serves = scan_serves,
+	.begin = scan_begin,
+	.end = scan_end,
+	.wait = scan_wait_for_reads,
+	.bound_search = scan_bound_search,
 	.explain = EXPLAIN_SCAN,
 };
 
 void
 ScanInit(void)
 {
-	TakeoverRegister(&taker);
+	TakeoverRegister(&methods);
 }

@@ -11,7 +11,7 @@
 #define PG_LOOKAHEAD_SCAN_NODE_H
 
 #include "access/relscan.h"
-#include "exec/taken.h"
+#include "exec/ahead_node.h"
 #include "scan/heap_ahead.h"
 #include "scan/leaves_ahead.h"
 #include "scan/page_rows.h"
@@ -19,7 +19,7 @@
 
 typedef struct ScanNode
 {
-	Taken		taken;
+	AheadNode base;
 	Policy		policy;
 	HeapAhead  *ahead;			/* NULL until it first looks ahead */
 	PageRows   *rows;			/* NULL until some are looked up together */

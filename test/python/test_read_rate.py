@@ -22,7 +22,7 @@ from relations import Connection, Outcome, ask, assert_equal, await_no_pins, awa
 WAITS = "LookaheadReadRate"
 CODE = """
 #include "postgres.h"
-#include "stream/throttle.h"
+#include "read/throttle.h"
 static Throttle throttle;
 void restart(void) { memset(&throttle, 0, sizeof(throttle)); }
 int64 until(int64 now, int rate) { return ThrottleWait(&throttle, now, rate); }

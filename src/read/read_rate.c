@@ -13,8 +13,8 @@
 #include "miscadmin.h"
 #include "portability/instr_time.h"
 #include "storage/latch.h"
-#include "stream/read_rate.h"
-#include "stream/throttle.h"
+#include "read/read_rate.h"
+#include "read/throttle.h"
 #include "utils/guc.h"
 #include "utils/wait_event.h"
 

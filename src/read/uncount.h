@@ -15,7 +15,7 @@
  * What is looked at ahead and again by the server's own code (index pages,
  * pages of the visibility map) counts for nothing when it is looked at ahead.
  * If it had to be read, a read is owed: the hit that the server's code makes of
- * it is then counted as a read (SettleReads).  pg_stat_io shows what really
+ * it is then counted as a read (RecountReads).  pg_stat_io shows what really
  * happened.
  *
  * What a window reads counts as read at once; see page_read.h.
@@ -135,7 +135,7 @@ UncountSince(Relation rel, const CountsBefore *before)
  * had been read ahead is counted as read, as far as reads are owed.
  */
 static inline void
-SettleHits(Relation rel, int *owed, const CountsBefore *before)
+RecountHits(Relation rel, int *owed, const CountsBefore *before)
 {
 	int64		hits = Min(HitsSince(rel, before), *owed);
 
@@ -147,15 +147,15 @@ SettleHits(Relation rel, int *owed, const CountsBefore *before)
 }
 
 /*
- * Do as SettleHits() where all that the scan reads by itself had been read
+ * Do as RecountHits() where all that the scan reads by itself had been read
  * ahead and was evicted, so that its reads have been counted already.
  */
 static inline void
-SettleReads(Relation rel, int *owed, const CountsBefore *before)
+RecountReads(Relation rel, int *owed, const CountsBefore *before)
 {
 	int64		reads = ReadsSince(rel, before);
 
-	SettleHits(rel, owed, before);
+	RecountHits(rel, owed, before);
 	*owed -= Min(reads, *owed);
 }
 

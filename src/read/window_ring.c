@@ -22,7 +22,7 @@
 #include "postgres.h"
 
 #include "common/hashfn.h"
-#include "stream/window_ring.h"
+#include "read/window_ring.h"
 
 /* The ring has room for this many entries at first. */
 #define WINDOW_RING_SIZE 16

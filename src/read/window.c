@@ -23,7 +23,7 @@
 #include "compat.h"
 #include "miscadmin.h"
 #include "portability/instr_time.h"
-#include "stream/window_ring.h"
+#include "read/window_ring.h"
 #include "utils/rel.h"
 
 /* Turns may be off by a few, where entries came or went. */

@@ -1,6 +1,6 @@
 /*-------------------------------------------------------------------------
  *
- * taken.c
+ * ahead_node.c
  *		The plan nodes of running queries that this extension executes.
  *
  * A query is found by the callback by which it is forgotten, in the list of its
@@ -21,19 +21,19 @@
  */
 #include "postgres.h"
 
-#include "exec/taken.h"
+#include "exec/ahead_node.h"
 #include "miscadmin.h"
 #include "nodes/memnodes.h"
 #include "utils/memutils.h"
 
 static void forget_query(void *arg);
 
-static TakenQuery no_query;
-TakenQuery *lookahead_last_query = &no_query;
-static TakenQuery *spare = NULL;	/* to be used again */
+static AheadQuery no_query;
+AheadQuery *lookahead_last_query = &no_query;
+static AheadQuery *spare = NULL;	/* to be used again */
 
-TakenQuery *
-TakenQuerySearch(const EState *estate)
+AheadQuery *
+AheadQuerySearch(const EState *estate)
 {
 	for (MemoryContextCallback *callback = estate->es_query_cxt->reset_cbs;
 		 callback != NULL; callback = callback->next)
@@ -42,44 +42,44 @@ TakenQuerySearch(const EState *estate)
 	return NULL;
 }
 
-Taken *
-TakenFind(const PlanState *plan_state)
+AheadNode *
+AheadNodeFind(const PlanState *plan_state)
 {
-	const TakenQuery *query = TakenQueryOf(plan_state->state);
+	const AheadQuery *query = AheadQueryOf(plan_state->state);
 	int			id = plan_state->plan->plan_node_id;
-	Taken	   *taken;
+	AheadNode  *node;
 
 	if (query == NULL || id < 0 || id >= query->size)
 		return NULL;
-	taken = query->nodes[id][TAKEN_ITSELF];
-	return taken != NULL && taken->plan_state == plan_state ? taken : NULL;
+	node = query->nodes[id][AHEAD_ITSELF];
+	return node != NULL && node->plan_state == plan_state ? node : NULL;
 }
 
 void
-TakenQueryEnd(TakenQuery *query)
+AheadQueryEnd(AheadQuery *query)
 {
 	if (query->ended)
 		return;
-	for (Taken *taken = query->first; taken != NULL; taken = taken->next)
-		taken->taker->end(taken);
+	for (AheadNode *node = query->first; node != NULL; node = node->next)
+		node->methods->end(node);
 	query->ended = true;
 }
 
 void
-TakenQueryWait(const TakenQuery *query)
+AheadQueryWait(const AheadQuery *query)
 {
 	Assert(query->ended);
-	for (Taken *taken = query->first; taken != NULL; taken = taken->next)
-		taken->taker->wait(taken);
+	for (AheadNode *node = query->first; node != NULL; node = node->next)
+		node->methods->wait(node);
 }
 
 /* Called when the memory of a query goes away, after an error or not. */
 static void
 forget_query(void *arg)
 {
-	TakenQuery *query = arg;
+	AheadQuery *query = arg;
 
-	TakenQueryEnd(query);
+	AheadQueryEnd(query);
 	if (lookahead_last_query == query)
 		lookahead_last_query = &no_query;
 	if (spare == NULL)
@@ -88,15 +88,15 @@ forget_query(void *arg)
 		pfree(query);
 }
 
-TakenQuery *
-TakenQueryMake(EState *estate)
+AheadQuery *
+AheadQueryMake(EState *estate)
 {
-	TakenQuery *query = spare;
+	AheadQuery *query = spare;
 
 	if (query == NULL)
-		query = MemoryContextAlloc(TopMemoryContext, sizeof(TakenQuery));
+		query = MemoryContextAlloc(TopMemoryContext, sizeof(AheadQuery));
 	spare = NULL;
-	memset(query, 0, offsetof(TakenQuery, space));
+	memset(query, 0, offsetof(AheadQuery, space));
 	query->estate = estate;
 	query->size = lengthof(query->first_nodes);
 	query->nodes = query->first_nodes;
@@ -108,8 +108,8 @@ TakenQueryMake(EState *estate)
 }
 
 /* The entry of a node in one role; NULL if it is none of a plan. */
-static Taken **
-entry_of(TakenQuery *query, const PlanState *plan_state, TakenRole role)
+static AheadNode **
+entry_of(AheadQuery *query, const PlanState *plan_state, AheadRole role)
 {
 	int			id = plan_state->plan->plan_node_id;
 
@@ -132,66 +132,67 @@ entry_of(TakenQuery *query, const PlanState *plan_state, TakenRole role)
 }
 
 bool
-TakenAddRole(Taken *taken, PlanState *plan_state, TakenRole role)
+AheadNodeAddRole(AheadNode *node, PlanState *plan_state, AheadRole role)
 {
-	Taken	  **entry = entry_of(taken->query, plan_state, role);
+	AheadNode	  **entry = entry_of(node->query, plan_state, role);
 
 	if (entry == NULL || *entry != NULL)
 		return false;
-	*entry = taken;
+	*entry = node;
 	return true;
 }
 
-Taken *
-TakenAdd(TakenQuery *query, PlanState *plan_state, const Taker *taker)
+AheadNode *
+AheadNodeAdd(AheadQuery *query, PlanState *plan_state,
+			 const AheadMethods *methods)
 {
-	Taken	  **entry = entry_of(query, plan_state, TAKEN_ITSELF);
-	Taken	   *taken;
+	AheadNode	  **entry = entry_of(query, plan_state, AHEAD_ITSELF);
+	AheadNode  *node;
 
 	if (entry == NULL || *entry != NULL)
 		return NULL;
-	if (query->space_used + MAXALIGN(taker->size) <= sizeof(query->space))
+	if (query->space_used + MAXALIGN(methods->size) <= sizeof(query->space))
 	{
-		taken = (Taken *) ((char *) query->space + query->space_used);
-		query->space_used += MAXALIGN(taker->size);
-		memset(taken, 0, taker->size);
+		node = (AheadNode *) ((char *) query->space + query->space_used);
+		query->space_used += MAXALIGN(methods->size);
+		memset(node, 0, methods->size);
 	}
 	else
-		taken = MemoryContextAllocZero(query->estate->es_query_cxt,
-									   taker->size);
-	*entry = taken;
-	taken->plan_state = plan_state;
-	taken->query = query;
-	taken->taker = taker;
-	taken->next = query->first;
-	query->first = taken;
-	return taken;
+		node = MemoryContextAllocZero(query->estate->es_query_cxt,
+									   methods->size);
+	*entry = node;
+	node->plan_state = plan_state;
+	node->query = query;
+	node->methods = methods;
+	node->next = query->first;
+	query->first = node;
+	return node;
 }
 
 TupleTableSlot *
-TakenFetchNear(PlanState *plan_state, ExecProcNodeMtd fetch, int steps,
+AheadFetchNear(PlanState *plan_state, ExecProcNodeMtd fetch, int steps,
 			   bool *has_stopped)
 {
-	Taken	   *taken = TakenFind(plan_state);
+	AheadNode	   *node = AheadNodeFind(plan_state);
 	TupleTableSlot *slot = NULL;
 
 	*has_stopped = true;
-	if (taken == NULL || taken->taker->bound_search == NULL)
+	if (node == NULL || node->methods->bound_search == NULL)
 		return NULL;
-	taken->steps_left = steps;
-	taken->has_stopped = false;
-	if (taken->taker->bound_search(taken))
+	node->steps_left = steps;
+	node->has_stopped = false;
+	if (node->methods->bound_search(node))
 	{
 		slot = fetch(plan_state);
-		*has_stopped = taken->has_stopped;
-		taken->has_stopped = false;
+		*has_stopped = node->has_stopped;
+		node->has_stopped = false;
 	}
-	taken->steps_left = 0;
+	node->steps_left = 0;
 	return slot;
 }
 
 int64
-TakenGrant(TakenQuery *query, int64 wanted, int64 least)
+AheadGrant(AheadQuery *query, int64 wanted, int64 least)
 {
 	int64		left = work_mem * INT64CONST(1024) - query->memory;
 	int64		granted = Max(least, Min(wanted, left / 2));

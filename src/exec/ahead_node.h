@@ -1,6 +1,6 @@
 /*-------------------------------------------------------------------------
  *
- * taken.h
+ * ahead_node.h
  *		The plan nodes of running queries that this extension executes.
  *
  * What we keep for a plan state is found by the query's EState and the node's
@@ -9,32 +9,32 @@
  *
  *-------------------------------------------------------------------------
  */
-#ifndef PG_LOOKAHEAD_TAKEN_H
-#define PG_LOOKAHEAD_TAKEN_H
+#ifndef PG_LOOKAHEAD_AHEAD_NODE_H
+#define PG_LOOKAHEAD_AHEAD_NODE_H
 
 #include "nodes/execnodes.h"
 
 struct ExplainState;
-typedef struct Taken Taken;
+typedef struct AheadNode AheadNode;
 
 /*
  * What a plan node can be to somebody who takes nodes.  It can be all at once:
  * an index scan that looks ahead, on the outer side of a nested loop that does,
  * which is on the inner side of another one.
  */
-typedef enum TakenRole
+typedef enum AheadRole
 {
-	TAKEN_ITSELF,				/* the node that was taken */
-	TAKEN_AS_OUTER,				/* the outer child of one */
-	TAKEN_AS_INNER,				/* on the inner side of one */
-	TAKEN_ROLES
-} TakenRole;
+	AHEAD_ITSELF,				/* the node that was taken */
+	AHEAD_AS_OUTER,				/* the outer child of one */
+	AHEAD_AS_INNER,				/* on the inner side of one */
+	AHEAD_ROLES
+} AheadRole;
 
 /* One kind of takeover; each directory that drives nodes registers one. */
-typedef struct Taker
+typedef struct AheadMethods
 {
 	const bool *enabled;		/* the setting that switches the takeover */
-	Size		size;			/* of the state, which begins with a Taken */
+	Size		size;			/* of the state, beginning with AheadNode */
 
 	/*
 	 * Is this a node of its kind?  Then *refusal tells why the node is to be
@@ -44,9 +44,9 @@ typedef struct Taker
 
 	/*
 	 * The node has been taken: give it another ExecProcNodeReal.  All but the
-	 * Taken is zero.
+	 * AheadNode is zero.
 	 */
-	void		(*begin) (Taken *taken);
+	void		(*begin) (AheadNode *node);
 
 	/*
 	 * The node will not be executed again: take it out of all that outlives
@@ -56,28 +56,29 @@ typedef struct Taker
 	 * going away and its relations may have been closed, so that nothing but
 	 * the node's own memory may be looked at.
 	 */
-	void		(*end) (Taken *taken);
+	void		(*end) (AheadNode *node);
 
 	/*
 	 * Wait for the node's reads in flight.  Called, if at all, when all nodes
 	 * of the query have been ended.  May raise an error.
 	 */
-	void		(*wait) (const Taken *taken);
+	void		(*wait) (const AheadNode *node);
 
 	/*
 	 * May be NULL.  Can the node's search for its next row be bounded now?
-	 * Then it looks at taken->steps_left entries at most, and has_stopped is
+	 * Then it looks at node->steps_left entries at most, and has_stopped is
 	 * set if it has found none among them: it returns NULL, and goes on when
 	 * it is executed again.
 	 */
-	bool		(*bound_search) (Taken *taken);
+	bool		(*bound_search) (AheadNode *node);
 
 	/*
 	 * EXPLAIN (ANALYZE) of a node that was executed; asked: by the option
 	 * LOOKAHEAD, so that a node for which there was nothing to do is to say so.
 	 */
-	void		(*explain) (Taken *taken, bool asked, struct ExplainState *es);
-} Taker;
+	void		(*explain) (AheadNode *node, bool asked,
+							struct ExplainState *es);
+} AheadMethods;
 
 /*
  * A join above a node, on its outer side.  A hash join may leave that side
@@ -113,7 +114,7 @@ typedef struct RowBounds
 } RowBounds;
 
 /* The taken nodes of one query. */
-typedef struct TakenQuery
+typedef struct AheadQuery
 {
 	EState	   *estate;
 	PlanState  *top;			/* topmost node of the plan */
@@ -125,22 +126,22 @@ typedef struct TakenQuery
 	int64		memory;			/* bytes that its nodes have been granted */
 	ExprContext *econtext;		/* for expressions of its nodes, or NULL */
 	MemoryContextCallback forget;
-	Taken	   *first;			/* head of the list of taken nodes */
+	AheadNode  *first;			/* head of the list of taken nodes */
 	int			size;			/* length of "nodes" */
-	Taken	 *(*nodes)[TAKEN_ROLES];	/* by plan_node_id; NULL: not taken */
-	Taken	   *first_nodes[8][TAKEN_ROLES];
+	AheadNode *(*nodes)[AHEAD_ROLES];	/* by plan_node_id; NULL: not taken */
+	AheadNode  *first_nodes[8][AHEAD_ROLES];
 
 	/* the first nodes are kept here: short queries allocate nothing */
 	Size		space_used;		/* bytes of "space" in use */
 	int64		space[64];
-} TakenQuery;
+} AheadQuery;
 
-struct Taken
+struct AheadNode
 {
 	PlanState  *plan_state;
-	TakenQuery *query;
-	const Taker *taker;
-	Taken	   *next;			/* next one in the query's list */
+	AheadQuery *query;
+	const AheadMethods *methods;
+	AheadNode  *next;			/* next one in the query's list */
 
 	RowBounds	bounds;
 	int			rows_held;		/* rows of its outer side that are ahead */
@@ -151,66 +152,67 @@ struct Taken
 };
 
 /* The query looked for last; never NULL. */
-extern TakenQuery *lookahead_last_query;
+extern AheadQuery *lookahead_last_query;
 
-extern TakenQuery *TakenQuerySearch(const EState *estate);
+extern AheadQuery *AheadQuerySearch(const EState *estate);
 
 /* The nodes of a query, or NULL if none of it has been taken. */
-static inline TakenQuery *
-TakenQueryOf(const EState *estate)
+static inline AheadQuery *
+AheadQueryOf(const EState *estate)
 {
 	if (likely(lookahead_last_query->estate == estate))
 		return lookahead_last_query;
-	return TakenQuerySearch(estate);
+	return AheadQuerySearch(estate);
 }
 
 /* The taken node for which a node has a role; there must be one. */
-static inline Taken *
-TakenBy(const PlanState *plan_state, TakenRole role)
+static inline AheadNode *
+AheadNodeBy(const PlanState *plan_state, AheadRole role)
 {
-	const TakenQuery *query = TakenQueryOf(plan_state->state);
+	const AheadQuery *query = AheadQueryOf(plan_state->state);
 
 	return query->nodes[plan_state->plan->plan_node_id][role];
 }
 
 /* The state of a node that has been taken. */
-static inline Taken *
-TakenNode(const PlanState *plan_state)
+static inline AheadNode *
+AheadNodeOf(const PlanState *plan_state)
 {
-	Assert(TakenBy(plan_state, TAKEN_ITSELF)->plan_state == plan_state);
-	return TakenBy(plan_state, TAKEN_ITSELF);
+	Assert(AheadNodeBy(plan_state, AHEAD_ITSELF)->plan_state == plan_state);
+	return AheadNodeBy(plan_state, AHEAD_ITSELF);
 }
 
 /* The state of a node, or NULL if it has not been taken. */
-extern Taken *TakenFind(const PlanState *plan_state);
+extern AheadNode *AheadNodeFind(const PlanState *plan_state);
 
-extern TakenQuery *TakenQueryMake(EState *estate);
+extern AheadQuery *AheadQueryMake(EState *estate);
 
 /* Add a node; NULL if there is another one with the same plan_node_id. */
-extern Taken *TakenAdd(TakenQuery *query, PlanState *plan_state,
-					   const Taker *taker);
+extern AheadNode *AheadNodeAdd(AheadQuery *query, PlanState *plan_state,
+					   const AheadMethods *methods);
 
 /*
  * Give a node a role for one that was taken.  False if it has that role for
  * another one already.
  */
-extern bool TakenAddRole(Taken *taken, PlanState *plan_state, TakenRole role);
+extern bool AheadNodeAddRole(AheadNode *node, PlanState *plan_state,
+							 AheadRole role);
 
 /*
  * End all nodes of a query, none of which will be executed again.  Raises no
  * error.
  */
-extern void TakenQueryEnd(TakenQuery *query);
+extern void AheadQueryEnd(AheadQuery *query);
 
 /* Wait for the reads in flight of a query that has been ended. */
-extern void TakenQueryWait(const TakenQuery *query);
+extern void AheadQueryWait(const AheadQuery *query);
 
 /*
  * Fetch the next row of a node that has been taken for itself, by the function
  * "fetch", if it is found among the next "steps" entries.  Returns NULL if it
  * is not, and sets *has_stopped: it is false if the node has no more rows.
  */
-extern TupleTableSlot *TakenFetchNear(PlanState *plan_state,
+extern TupleTableSlot *AheadFetchNear(PlanState *plan_state,
 									  ExecProcNodeMtd fetch, int steps,
 									  bool *has_stopped);
 
@@ -219,6 +221,6 @@ extern TupleTableSlot *TakenFetchNear(PlanState *plan_state,
  * reads ahead: half of what the others have left of work_mem, or what it needs
  * at least.  Given back by subtracting them from query->memory.
  */
-extern int64 TakenGrant(TakenQuery *query, int64 wanted, int64 least);
+extern int64 AheadGrant(AheadQuery *query, int64 wanted, int64 least);
 
-#endif							/* PG_LOOKAHEAD_TAKEN_H */
+#endif							/* PG_LOOKAHEAD_AHEAD_NODE_H */

@@ -41,7 +41,7 @@
 #include <float.h>
 
 #include "executor/instrument.h"
-#include "stream/depth.h"
+#include "read/depth.h"
 
 /* 2 MB: as much as 16 reads of 128 kB, the default depth. */
 #define DEPTH_LEG_BLOCKS	((BlockNumber) (2 * 1024 * 1024 / BLCKSZ))

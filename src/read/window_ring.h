@@ -17,8 +17,8 @@
 #ifndef PG_LOOKAHEAD_WINDOW_RING_H
 #define PG_LOOKAHEAD_WINDOW_RING_H
 
-#include "stream/page_read.h"
-#include "stream/window.h"
+#include "read/page_read.h"
+#include "read/window.h"
 
 typedef enum EntryState
 {

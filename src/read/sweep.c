@@ -44,7 +44,7 @@
 #include "observe/profile.h"
 #include "observe/progress.h"
 #include "storage/bufmgr.h"
-#include "stream/sweep.h"
+#include "read/sweep.h"
 #include "utils/rel.h"
 
 /* Names the relation, and the block if one is being looked at. */

@@ -23,8 +23,8 @@
 
 #include "observe/profile.h"
 #include "storage/smgr.h"
-#include "stream/page_read.h"
-#include "stream/uncount.h"
+#include "read/page_read.h"
+#include "read/uncount.h"
 #include "utils/rel.h"
 
 /*
