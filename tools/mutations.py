@@ -575,7 +575,7 @@ MUTATIONS = [
     # Nested loops: what may not run early
     Mutation(
         "volatile functions early",
-        "src/join/harmless.c",
+        "src/early/harmless.c",
         "volatility = func_volatile(function);",
         "volatility = PROVOLATILE_IMMUTABLE;",
         (JOIN_HAZARDS + "test_no_effect_ahead_of_time",),
@@ -583,7 +583,7 @@ MUTATIONS = [
     ),
     Mutation(
         "functions of others early",
-        "src/join/harmless.c",
+        "src/early/harmless.c",
         "if (function >= FirstNormalObjectId ||\n\t\tfunction == F_SATISFIES_HASH_PARTITION ||",
         "if (",
         (JOIN_HAZARDS + "test_no_effect_ahead_of_time",),
@@ -591,7 +591,7 @@ MUTATIONS = [
     ),
     Mutation(
         "settings that change, between two rows",
-        "src/join/early_plan.c",
+        "src/early/early_plan.c",
         "query->plan_sets_nothing = !is_harmful_plan(query->top, &search);",
         "query->plan_sets_nothing = true;",
         (JOIN_HAZARDS + "test_settings_that_change_between_two_rows",),
@@ -615,7 +615,7 @@ MUTATIONS = [
     ),
     Mutation(
         "subplans in keys",
-        "src/join/harmless.c",
+        "src/early/harmless.c",
         "harmless = search->subplans;",
         "harmless = true;",
         (JOIN_HAZARDS + "test_no_effect_ahead_of_time",),
@@ -623,7 +623,7 @@ MUTATIONS = [
     ),
     Mutation(
         "row locks early",
-        "src/join/early_plan.c",
+        "src/early/early_plan.c",
         'return "outer side locks rows";',
         "return NULL;",
         (JOIN_ENDS + "test_reasons",),
@@ -632,7 +632,7 @@ MUTATIONS = [
     ),
     Mutation(
         "changes early",
-        "src/join/early_plan.c",
+        "src/early/early_plan.c",
         'return "outer side changes data";',
         "return NULL;",
         (JOIN_ENDS + "test_reasons",),
@@ -641,7 +641,7 @@ MUTATIONS = [
     ),
     Mutation(
         "what the statement changes is read early",
-        "src/join/early_plan.c",
+        "src/early/early_plan.c",
         'search->refusal = "outer side reads what the statement changes";',
         ";",
         (JOIN_HAZARDS + "test_changed_tables", JOIN_ENDS + "test_reasons"),
@@ -714,7 +714,7 @@ MUTATIONS = [
     ),
     Mutation(
         "types of users compute",
-        "src/join/harmless.c",
+        "src/early/harmless.c",
         "return is_ordered(type) || is_ordered(get_element_type(type));",
         "return true;",
         (NO_HARM + "test_no_effect_of_rows_that_are_not_come_to", NO_HARM + "test_effects_come_in_order"),
@@ -722,7 +722,7 @@ MUTATIONS = [
     ),
     Mutation(
         "settings that immutable functions read",
-        "src/join/harmless.c",
+        "src/early/harmless.c",
         "return search->settings_stay || are_all(is_number, result, args) ||",
         "return true ||",
         (NO_HARM + "test_what_a_review_found",),
@@ -730,7 +730,7 @@ MUTATIONS = [
     ),
     Mutation(
         "system columns early",
-        "src/join/harmless.c",
+        "src/early/harmless.c",
         "harmless = is_constant_column((Var *) node);",
         "",
         (NO_HARM + "test_what_a_review_found",),
@@ -738,7 +738,7 @@ MUTATIONS = [
     ),
     Mutation(
         "hooks of parameters",
-        "src/join/infallible.c",
+        "src/early/infallible.c",
         "externs->paramCompile == NULL);",
         "true);\n\t\t\tinfallible = true;",
         (NO_HARM + "test_what_a_review_found",),
@@ -746,7 +746,7 @@ MUTATIONS = [
     ),
     Mutation(
         "sorts that merge",
-        "src/join/early_plan.c",
+        "src/early/early_plan.c",
         "if (IsA(plan_state, SortState))\n\t\treturn",
         "if (IsA(plan_state, SortState))\n\t\treturn true ||",
         (NO_HARM + "test_what_a_review_found",),
@@ -754,7 +754,7 @@ MUTATIONS = [
     ),
     Mutation(
         "outer recursion",
-        "src/join/early_plan.c",
+        "src/early/early_plan.c",
         'return "outer side is a recursion";',
         "return NULL;",
         (NO_HARM + "test_what_a_review_found",),
@@ -762,7 +762,7 @@ MUTATIONS = [
     ),
     Mutation(
         "outer partitions found by functions of others",
-        "src/join/early_plan.c",
+        "src/early/early_plan.c",
         "case T_Append:\n\t\t\treturn",
         "case T_Append:\n\t\t\treturn true ||",
         (NO_HARM + "test_what_a_review_found",),
@@ -814,7 +814,7 @@ MUTATIONS = [
     ),
     Mutation(
         "pins of the rows ahead",
-        "src/join/rows_ahead.c",
+        "src/early/rows_ahead.c",
         "ExecMaterializeSlot(row->slot);",
         "",
         (JOIN_HAZARDS + "test_idle_portal_pins_what_stock_pins",),
@@ -822,7 +822,7 @@ MUTATIONS = [
     ),
     Mutation(
         "memory without bound",
-        "src/join/rows_ahead.c",
+        "src/early/rows_ahead.c",
         "rows->used < rows->bytes",
         "true",
         (JOIN_HAZARDS + "test_wide_rows",),
@@ -981,7 +981,7 @@ MUTATIONS = [
     ),
     Mutation(
         "partitions found by functions of others",
-        "src/join/pruning.c",
+        "src/early/pruning.c",
         "if (function >= FirstNormalObjectId)",
         "if (false)",
         (JOIN_SIDES + "test_no_effect_ahead_of_time",),
@@ -989,7 +989,7 @@ MUTATIONS = [
     ),
     Mutation(
         "partitions found by values that may fail",
-        "src/join/pruning.c",
+        "src/early/pruning.c",
         "*infallible &= IsInfallible(lfirst(lc), estate);",
         ";",
         (JOIN_SIDES + "test_no_effect_ahead_of_time",),

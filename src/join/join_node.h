@@ -15,7 +15,7 @@
 #include "exec/ahead_node.h"
 #include "join/inner_side.h"
 #include "join/policy.h"
-#include "join/rows_ahead.h"
+#include "early/rows_ahead.h"
 #include "observe/join_stats.h"
 #include "portability/instr_time.h"
 

@@ -23,7 +23,7 @@
 #include "exec/settings.h"
 #include "executor/executor.h"
 #include "executor/instrument.h"
-#include "join/early_plan.h"
+#include "early/early_plan.h"
 #include "join/join_node.h"
 #include "miscadmin.h"
 #include "utils/rel.h"
@@ -115,7 +115,7 @@ refusal_of(JoinNode *node)
 	if (node->inner == NULL)
 		return refusal;
 	node->rows = RowsAheadCreate(node->base.query->estate->es_query_cxt, rows,
-								 bytes);
+								 bytes, sizeof(InnerParts));
 	JoinPolicySetMaximum(&node->policy, rows);
 	return NULL;
 }
@@ -172,7 +172,7 @@ JoinTell(const JoinNode *node)
 	counters.rows_unused += unused;
 	for (int i = 0; i < unused; i++)
 		counters.blocks_unused +=
-			InnerSideReads(&RowsAheadAt(node->rows, i)->inner);
+			InnerSideReads(RowsAheadAt(node->rows, i)->work);
 	counters.blocks_unused += InnerSideLeftOver(node->inner);
 	return counters;
 }
@@ -187,7 +187,7 @@ forget_rows(JoinNode *node)
 	node->left_early |= unused > 0 || node->outer_ended;
 	InnerSidePass(node->inner);
 	for (int i = 0; i < unused; i++)
-		InnerSideForget(node->inner, &RowsAheadAt(node->rows, i)->inner);
+		InnerSideForget(node->inner, RowsAheadAt(node->rows, i)->work);
 	RowsAheadForget(node->rows);
 	node->base.rows_held = 0;
 	JoinPolicyBegunAgain(&node->policy, (int) Min(node->handed_out, INT_MAX),
@@ -316,7 +316,7 @@ read_ahead(JoinNode *node)
 		{
 			RowAhead   *row = RowsAheadAt(node->rows, i);
 
-			InnerSideAdvance(node->inner, &row->inner, row->slot,
+			InnerSideAdvance(node->inner, row->work, row->slot,
 							  pass == 0 && i <= size / 2);
 		}
 		InnerSideRead(node->inner);
@@ -378,7 +378,7 @@ fill(JoinNode *node, PlanState *outer)
 			break;
 		}
 		row = RowsAheadAdd(node->rows, slot);
-		InnerSideBegin(node->inner, &row->inner);
+		InnerSideBegin(node->inner, row->work);
 		node->counters.rows += size > 0;
 	}
 	read_ahead(node);
@@ -429,7 +429,7 @@ next_of_ring(JoinNode *node, PlanState *outer, bool *known)
 	row = RowsAheadNext(node->rows);
 	node->base.rows_held = RowsAheadSize(node->rows);
 	InnerSidePass(node->inner);
-	InnerSideArrive(node->inner, &row->inner);
+	InnerSideArrive(node->inner, row->work);
 	node->rows_of_ring++;
 	node->size_sum += RowsAheadSize(node->rows);
 	return row->slot;

@@ -1282,7 +1282,7 @@ def test_wide_rows(joins: dict[str, JoinSide], width: int) -> None:
         with side.connect() as conn:
             conn.execute("SET work_mem = '2MB'; SET pg_lookahead.max_distance = 512; SET enable_sort = on")
             wide = f"(SELECT n, repeat(md5(n::text), {width // 32}) AS big FROM generate_series(1, 900) AS n ORDER BY big) AS w"
-            memory = "CASE WHEN n % 300 = 7 THEN (SELECT max(total_bytes) FROM pg_backend_memory_contexts WHERE name = 'look-ahead outer rows' AND n > 0) END"
+            memory = "CASE WHEN n % 300 = 7 THEN (SELECT max(total_bytes) FROM pg_backend_memory_contexts WHERE name = 'look-ahead rows' AND n > 0) END"
             side.evict("i2", "i2_k")
             rows = fetch(conn, f"SELECT n, md5(big), i2.id, {memory} FROM {wide} JOIN i2 ON i2.k = w.n")
             used[side.forced] = max((row[3] or 0) for row in rows)

@@ -11,9 +11,9 @@
 #include "compat.h"
 #include "executor/execPartition.h"
 #include "index/key_type.h"
-#include "join/harmless.h"
-#include "join/infallible.h"
-#include "join/pruning.h"
+#include "early/harmless.h"
+#include "early/infallible.h"
+#include "early/pruning.h"
 
 int
 AppendChildren(PlanState *node, PlanState ***children)

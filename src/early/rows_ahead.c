@@ -1,8 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * rows_ahead.c
- *		Outer rows of a nested loop that were fetched ahead: a ring; see
- *		rows_ahead.h.
+ *		Rows of a plan node that were fetched ahead: a ring; see rows_ahead.h.
  *
  *-------------------------------------------------------------------------
  */
@@ -10,14 +9,14 @@
 
 #include "access/htup_details.h"
 #include "executor/executor.h"
-#include "join/rows_ahead.h"
+#include "early/rows_ahead.h"
 #include "utils/memutils.h"
 
 /* A row descriptor; a node that appends several others may return many. */
 typedef struct RowKind
 {
 	struct RowKind *next;
-	TupleDesc	desc;			/* the outer node's descriptor */
+	TupleDesc	desc;			/* the node's descriptor */
 	TupleDesc	copy;			/* our copy, which has no resource owner */
 } RowKind;
 
@@ -35,14 +34,19 @@ struct RowsAhead
 };
 
 RowsAhead *
-RowsAheadCreate(MemoryContext mcxt, int capacity, Size bytes)
+RowsAheadCreate(MemoryContext mcxt, int capacity, Size bytes, Size work_size)
 {
 	Size		size = offsetof(RowsAhead, rows) +
 		(capacity + 2) * sizeof(RowAhead);
 	RowsAhead  *rows = MemoryContextAllocZero(mcxt, size);
+	char	   *work;
 
+	work_size = MAXALIGN(work_size);
+	work = MemoryContextAllocZero(mcxt, (capacity + 2) * work_size);
+	for (int i = 0; i < capacity + 2; i++)
+		rows->rows[i].work = work + i * work_size;
 	rows->kinds_mcxt = mcxt;
-	rows->mcxt = AllocSetContextCreate(mcxt, "look-ahead outer rows",
+	rows->mcxt = AllocSetContextCreate(mcxt, "look-ahead rows",
 									   ALLOCSET_START_SMALL_SIZES);
 	rows->capacity = capacity;
 	rows->bytes = bytes;

@@ -1,9 +1,9 @@
 /*-------------------------------------------------------------------------
  *
  * rows_ahead.h
- *		Outer rows of a nested loop that were fetched ahead: a ring.
+ *		Rows of a plan node that were fetched ahead: a ring.
  *
- * A row is a copy in a slot of the kind that the outer node returned, so that
+ * A row is a copy in a slot of the kind that the node returned, so that
  * expressions compiled for that kind go on working.  It holds neither a pin nor
  * anything else of a resource owner, so that it may stay while a cursor is idle
  * or a subtransaction is rolled back.
@@ -17,7 +17,6 @@
 #define PG_LOOKAHEAD_ROWS_AHEAD_H
 
 #include "executor/tuptable.h"
-#include "join/inner_side.h"
 
 typedef struct RowsAhead RowsAhead;
 
@@ -26,14 +25,16 @@ typedef struct RowAhead
 	TupleTableSlot *slot;
 	TupleDesc	desc;			/* descriptor of rows that are copied here */
 	Size		size;			/* bytes that it takes, roughly */
-	InnerParts	inner;
+	void	   *work;			/* what the caller keeps for the row */
 } RowAhead;
 
 /*
- * Create a ring.  capacity: the most rows; bytes: what they may take,
- * roughly.
+ * Create a ring.  capacity: the most rows; bytes: what they may take, roughly.
+ * work_size: bytes of "work" of each row; they are zero when the ring is made,
+ * and belong to one row after the other.
  */
-extern RowsAhead *RowsAheadCreate(MemoryContext mcxt, int capacity, Size bytes);
+extern RowsAhead *RowsAheadCreate(MemoryContext mcxt, int capacity, Size bytes,
+								  Size work_size);
 
 /* The number of rows that have been added and not been handed out. */
 extern int	RowsAheadSize(const RowsAhead *rows);

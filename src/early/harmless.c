@@ -24,7 +24,7 @@
 #include "catalog/pg_proc.h"
 #include "catalog/pg_type_d.h"
 #include "compat.h"
-#include "join/harmless.h"
+#include "early/harmless.h"
 #include "nodes/nodeFuncs.h"
 #include "optimizer/tlist.h"
 #include "utils/fmgroids.h"

@@ -10,7 +10,7 @@
 
 #include "catalog/pg_type_d.h"
 #include "compat.h"
-#include "join/infallible.h"
+#include "early/infallible.h"
 #include "nodes/nodeFuncs.h"
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
