@@ -592,7 +592,7 @@ MUTATIONS = [
     Mutation(
         "settings that change, between two rows",
         "src/early/early_plan.c",
-        "query->plan_sets_nothing = !is_harmful_plan(query->top, &search);",
+        "query->plan_sets_nothing = !early_is_harmful(query->top, &search);",
         "query->plan_sets_nothing = true;",
         (JOIN_HAZARDS + "test_settings_that_change_between_two_rows",),
         "Rows that are fetched ahead are filtered by the time zone of an earlier row.",
@@ -715,7 +715,7 @@ MUTATIONS = [
     Mutation(
         "types of users compute",
         "src/early/harmless.c",
-        "return is_ordered(type) || is_ordered(get_element_type(type));",
+        "return harmless_is_ordered(type) ||\n\t\t\t\tharmless_is_ordered(get_element_type(type));",
         "return true;",
         (NO_HARM + "test_no_effect_of_rows_that_are_not_come_to", NO_HARM + "test_effects_come_in_order"),
         "A function that checks a domain calls nextval() early.",
@@ -723,7 +723,7 @@ MUTATIONS = [
     Mutation(
         "settings that immutable functions read",
         "src/early/harmless.c",
-        "return search->settings_stay || are_all(is_number, result, args) ||",
+        "return search->settings_stay || get_func_leakproof(function) ||",
         "return true ||",
         (NO_HARM + "test_what_a_review_found",),
         "A number has the digits that an earlier row has set.",
@@ -731,7 +731,7 @@ MUTATIONS = [
     Mutation(
         "system columns early",
         "src/early/harmless.c",
-        "harmless = is_constant_column((Var *) node);",
+        "harmless = harmless_column((Var *) node);",
         "",
         (NO_HARM + "test_what_a_review_found",),
         "A row is not locked yet when its xmax is read.",

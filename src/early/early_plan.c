@@ -37,7 +37,7 @@ typedef struct Search
 } Search;
 
 static bool
-are_harmless(List *expressions, Search *search)
+early_exprs(List *expressions, Search *search)
 {
 	return HarmlessExpression((Node *) expressions, search->settings_stay, true,
 							  &search->params);
@@ -48,7 +48,7 @@ are_harmless(List *expressions, Search *search)
  * only plain ones?
  */
 static bool
-compares_plainly(const Plan *plan, int n, const AttrNumber *columns,
+early_compares(const Plan *plan, int n, const AttrNumber *columns,
 				 const Oid *operators)
 {
 	const Plan *input = plan->lefttree != NULL ? plan->lefttree : plan;
@@ -64,9 +64,15 @@ compares_plainly(const Plan *plan, int n, const AttrNumber *columns,
 	return true;
 }
 
+/* Ask that of a node whose columns and operators have names of this prefix. */
+#define EARLY_COMPARES(Node, prefix) \
+	early_compares(plan, ((Node *) plan)->numCols, \
+				   ((Node *) plan)->prefix##ColIdx, \
+				   ((Node *) plan)->prefix##Operators)
+
 /* Does a scan compare the keys of an index by the server's own functions? */
 static bool
-compares_by_server(Relation index)
+early_index(Relation index)
 {
 	if (index == NULL)
 		return true;
@@ -86,7 +92,7 @@ compares_by_server(Relation index)
 }
 
 static bool
-are_families_of_server(int n, const Oid *families)
+early_operators(int n, const Oid *families)
 {
 	for (int i = 0; i < n; i++)
 		if (families[i] >= FirstNormalObjectId)
@@ -96,7 +102,7 @@ are_families_of_server(int n, const Oid *families)
 
 /* Does a Memoize node compare its keys so? */
 static bool
-remembers_plainly(const Memoize *memoize)
+early_memoize(const Memoize *memoize)
 {
 	for (int i = 0; i < memoize->numKeys; i++)
 		if (!HarmlessToCompare(memoize->hashOperators[i],
@@ -106,38 +112,38 @@ remembers_plainly(const Memoize *memoize)
 }
 
 static bool
-is_harmless_aggregation(const Agg *agg)
+early_agg(const Agg *agg)
 {
 	ListCell   *lc;
 
 	foreach(lc, agg->chain)
-		if (!is_harmless_aggregation(lfirst(lc)))
+		if (!early_agg(lfirst(lc)))
 			return false;
 
 	/* a chained node has no input of its own; its columns are the first's */
 	return agg->plan.lefttree == NULL ?
-		are_families_of_server(agg->numCols, agg->grpOperators) :
-		compares_plainly(&agg->plan, agg->numCols, agg->grpColIdx,
+		early_operators(agg->numCols, agg->grpOperators) :
+		early_compares(&agg->plan, agg->numCols, agg->grpColIdx,
 						 agg->grpOperators);
 }
 
 static bool
-is_harmless_window(const WindowAgg *window, Search *search)
+early_window(const WindowAgg *window, Search *search)
 {
-	return compares_plainly(&window->plan, window->partNumCols,
+	return early_compares(&window->plan, window->partNumCols,
 							window->partColIdx, window->partOperators) &&
-		compares_plainly(&window->plan, window->ordNumCols, window->ordColIdx,
+		early_compares(&window->plan, window->ordNumCols, window->ordColIdx,
 						 window->ordOperators) &&
 		window->startInRangeFunc < FirstNormalObjectId &&
 		window->endInRangeFunc < FirstNormalObjectId &&
-		are_harmless((List *) window->startOffset, search) &&
-		are_harmless((List *) window->endOffset, search) &&
-		are_harmless(window->runConditionOrig, search);
+		early_exprs((List *) window->startOffset, search) &&
+		early_exprs((List *) window->endOffset, search) &&
+		early_exprs(window->runConditionOrig, search);
 }
 
 /* Are the expressions of a node harmless besides its target list and filter? */
 static bool
-is_harmless_node(PlanState *plan_state, Search *search)
+early_node(PlanState *plan_state, Search *search)
 {
 	Plan	   *plan = plan_state->plan;
 
@@ -159,84 +165,72 @@ is_harmless_node(PlanState *plan_state, Search *search)
 			return PruningIsHarmless(plan_state, search->settings_stay, NULL,
 									 &search->params);
 		case T_Result:
-			return are_harmless((List *) ((Result *) plan)->resconstantqual,
+			return early_exprs((List *) ((Result *) plan)->resconstantqual,
 								search);
 		case T_IndexScan:
-			return compares_by_server(
+			return early_index(
 				((IndexScanState *) plan_state)->iss_RelationDesc) &&
-				are_harmless(((IndexScan *) plan)->indexqualorig, search) &&
-				are_harmless(((IndexScan *) plan)->indexorderbyorig, search);
+				early_exprs(((IndexScan *) plan)->indexqualorig, search) &&
+				early_exprs(((IndexScan *) plan)->indexorderbyorig, search);
 		case T_IndexOnlyScan:
-			return compares_by_server(
+			return early_index(
 				((IndexOnlyScanState *) plan_state)->ioss_RelationDesc) &&
-				are_harmless(((IndexOnlyScan *) plan)->recheckqual, search) &&
-				are_harmless(((IndexOnlyScan *) plan)->indexorderby, search);
+				early_exprs(((IndexOnlyScan *) plan)->recheckqual, search) &&
+				early_exprs(((IndexOnlyScan *) plan)->indexorderby, search);
 		case T_BitmapHeapScan:
 			/* has the conditions of partial indexes, too */
-			return are_harmless(((BitmapHeapScan *) plan)->bitmapqualorig,
+			return early_exprs(((BitmapHeapScan *) plan)->bitmapqualorig,
 								search);
 		case T_BitmapIndexScan:
-			return compares_by_server(
+			return early_index(
 				((BitmapIndexScanState *) plan_state)->biss_RelationDesc) &&
-				are_harmless(((BitmapIndexScan *) plan)->indexqualorig, search);
+				early_exprs(((BitmapIndexScan *) plan)->indexqualorig, search);
 		case T_TidScan:
-			return are_harmless(((TidScan *) plan)->tidquals, search);
+			return early_exprs(((TidScan *) plan)->tidquals, search);
 		case T_TidRangeScan:
-			return are_harmless(((TidRangeScan *) plan)->tidrangequals, search);
+			return early_exprs(((TidRangeScan *) plan)->tidrangequals, search);
 		case T_FunctionScan:
-			return are_harmless(((FunctionScan *) plan)->functions, search);
+			return early_exprs(((FunctionScan *) plan)->functions, search);
 		case T_ValuesScan:
-			return are_harmless(((ValuesScan *) plan)->values_lists, search);
+			return early_exprs(((ValuesScan *) plan)->values_lists, search);
 		case T_NestLoop:
-			return are_harmless(((Join *) plan)->joinqual, search);
+			return early_exprs(((Join *) plan)->joinqual, search);
 		case T_MergeJoin:
-			return are_harmless(((Join *) plan)->joinqual, search) &&
-				are_harmless(((MergeJoin *) plan)->mergeclauses, search) &&
-				are_families_of_server(
+			return early_exprs(((Join *) plan)->joinqual, search) &&
+				early_exprs(((MergeJoin *) plan)->mergeclauses, search) &&
+				early_operators(
 					list_length(((MergeJoin *) plan)->mergeclauses),
 					((MergeJoin *) plan)->mergeFamilies);
 		case T_HashJoin:
-			return are_harmless(((Join *) plan)->joinqual, search) &&
-				are_harmless(((HashJoin *) plan)->hashclauses, search);
+			return early_exprs(((Join *) plan)->joinqual, search) &&
+				early_exprs(((HashJoin *) plan)->hashclauses, search);
 		case T_Memoize:
-			return remembers_plainly((Memoize *) plan) &&
-				are_harmless(((Memoize *) plan)->param_exprs, search);
+			return early_memoize((Memoize *) plan) &&
+				early_exprs(((Memoize *) plan)->param_exprs, search);
 		case T_Sort:
 		case T_IncrementalSort:
-			return compares_plainly(plan, ((Sort *) plan)->numCols,
-									((Sort *) plan)->sortColIdx,
-									((Sort *) plan)->sortOperators);
+			return EARLY_COMPARES(Sort, sort);
 		case T_MergeAppend:
 			return PruningIsHarmless(plan_state, search->settings_stay, NULL,
 									 &search->params) &&
-				compares_plainly(plan, ((MergeAppend *) plan)->numCols,
-									((MergeAppend *) plan)->sortColIdx,
-									((MergeAppend *) plan)->sortOperators);
+				EARLY_COMPARES(MergeAppend, sort);
 		case T_GatherMerge:
-			return compares_plainly(plan, ((GatherMerge *) plan)->numCols,
-									((GatherMerge *) plan)->sortColIdx,
-									((GatherMerge *) plan)->sortOperators);
+			return EARLY_COMPARES(GatherMerge, sort);
 		case T_Group:
-			return compares_plainly(plan, ((Group *) plan)->numCols,
-									((Group *) plan)->grpColIdx,
-									((Group *) plan)->grpOperators);
+			return EARLY_COMPARES(Group, grp);
 		case T_Unique:
-			return compares_plainly(plan, ((Unique *) plan)->numCols,
-									((Unique *) plan)->uniqColIdx,
-									((Unique *) plan)->uniqOperators);
+			return EARLY_COMPARES(Unique, uniq);
 		case T_RecursiveUnion:
-			return compares_plainly(plan, ((RecursiveUnion *) plan)->numCols,
-									((RecursiveUnion *) plan)->dupColIdx,
-									((RecursiveUnion *) plan)->dupOperators);
+			return EARLY_COMPARES(RecursiveUnion, dup);
 		case T_Agg:
-			return is_harmless_aggregation((Agg *) plan);
+			return early_agg((Agg *) plan);
 		case T_WindowAgg:
-			return is_harmless_window((WindowAgg *) plan, search);
+			return early_window((WindowAgg *) plan, search);
 		case T_Limit:
-			return are_harmless((List *) ((Limit *) plan)->limitCount,
+			return early_exprs((List *) ((Limit *) plan)->limitCount,
 								search) &&
-				are_harmless((List *) ((Limit *) plan)->limitOffset, search) &&
-				are_families_of_server(((Limit *) plan)->uniqNumCols,
+				early_exprs((List *) ((Limit *) plan)->limitOffset, search) &&
+				early_operators(((Limit *) plan)->uniqNumCols,
 									   ((Limit *) plan)->uniqOperators);
 		default:
 			return false;
@@ -245,7 +239,7 @@ is_harmless_node(PlanState *plan_state, Search *search)
 
 /* The reason why a kind of node is never executed early, or NULL. */
 static const char *
-kind_refusal(PlanState *plan_state)
+early_kind_refusal(PlanState *plan_state)
 {
 	switch (nodeTag(plan_state))
 	{
@@ -270,7 +264,7 @@ kind_refusal(PlanState *plan_state)
  * function may change a sequence, whose row is the same for all snapshots.
  */
 static bool
-scans_what_changes(PlanState *plan_state, const Search *search)
+early_scans_changed(PlanState *plan_state, const Search *search)
 {
 	Relation	relation;
 
@@ -294,28 +288,28 @@ scans_what_changes(PlanState *plan_state, const Search *search)
 
 /* Find a node that is not harmless. */
 static bool
-is_harmful_plan(PlanState *plan_state, void *context)
+early_is_harmful(PlanState *plan_state, void *context)
 {
 	Search	   *search = context;
 	Plan	   *plan = plan_state->plan;
 
 	check_stack_depth();
-	search->refusal = search->early ? kind_refusal(plan_state) : NULL;
+	search->refusal = search->early ? early_kind_refusal(plan_state) : NULL;
 	if (search->refusal != NULL)
 		return true;
-	if (scans_what_changes(plan_state, search))
+	if (early_scans_changed(plan_state, search))
 		search->refusal = "outer side reads what the statement changes";
-	else if (!is_harmless_node(plan_state, search))
+	else if (!early_node(plan_state, search))
 		search->refusal = "outer side cannot be executed early";
-	else if (!are_harmless(plan->targetlist, search) ||
-			 !are_harmless(plan->qual, search))
+	else if (!early_exprs(plan->targetlist, search) ||
+			 !early_exprs(plan->qual, search))
 		search->refusal = "outer side may have side effects";
 	if (search->refusal != NULL)
 		return true;
 	if (IsA(plan_state, CteScanState) &&
-		is_harmful_plan(((CteScanState *) plan_state)->cteplanstate, search))
+		early_is_harmful(((CteScanState *) plan_state)->cteplanstate, search))
 		return true;
-	return planstate_tree_walker(plan_state, is_harmful_plan, search);
+	return planstate_tree_walker(plan_state, early_is_harmful, search);
 }
 
 /*
@@ -323,14 +317,12 @@ is_harmful_plan(PlanState *plan_state, void *context)
  * may still merge what it has sorted.
  */
 static bool
-is_done_at_first_row(PlanState *plan_state)
+early_is_done(PlanState *plan_state)
 {
 	Plan	   *plan = plan_state->plan;
 
 	if (IsA(plan_state, SortState))
-		return compares_plainly(plan, ((Sort *) plan)->numCols,
-								((Sort *) plan)->sortColIdx,
-								((Sort *) plan)->sortOperators);
+		return EARLY_COMPARES(Sort, sort);
 	return IsA(plan_state, FunctionScanState) ||
 		IsA(plan_state, TableFuncScanState);
 }
@@ -347,10 +339,10 @@ HarmlessPlanRefusal(PlanState *plan_state, bool settings_stay, List **params)
 	};
 
 	/* what was done before the first row came needs no second thought */
-	if (is_done_at_first_row(plan_state) && plan_state->initPlan == NIL &&
+	if (early_is_done(plan_state) && plan_state->initPlan == NIL &&
 		plan_state->subPlan == NIL &&
-		are_harmless(plan_state->plan->targetlist, &search) &&
-		are_harmless(plan_state->plan->qual, &search))
+		early_exprs(plan_state->plan->targetlist, &search) &&
+		early_exprs(plan_state->plan->qual, &search))
 	{
 		*params = search.params;
 		return NULL;
@@ -359,7 +351,7 @@ HarmlessPlanRefusal(PlanState *plan_state, bool settings_stay, List **params)
 		if (LOOKAHEAD_IS_RESULT_RELATION(statement, i))
 			search.changed =
 				lappend_oid(search.changed, exec_rt_fetch(i, estate)->relid);
-	(void) is_harmful_plan(plan_state, &search);
+	(void) early_is_harmful(plan_state, &search);
 	*params = search.params;
 	return search.refusal;
 }
@@ -372,7 +364,7 @@ SettingsStay(AheadQuery *query)
 	{
 		Search		search = {.settings_stay = true};
 
-		query->plan_sets_nothing = !is_harmful_plan(query->top, &search);
+		query->plan_sets_nothing = !early_is_harmful(query->top, &search);
 		query->plan_was_searched = true;
 	}
 	return query->plan_sets_nothing;
@@ -380,7 +372,7 @@ SettingsStay(AheadQuery *query)
 
 /* Can the comparisons of a sort, if it is one, not fail? */
 static bool
-sorts_infallibly(const Plan *plan)
+early_sorts_infallibly(const Plan *plan)
 {
 	const Sort *sort = (const Sort *) plan;
 
@@ -414,8 +406,8 @@ ReturnsInfallibly(PlanState *plan_state)
 				return false;
 			break;
 		default:
-			if (plan->qual != NIL || !is_done_at_first_row(plan_state) ||
-				!sorts_infallibly(plan))
+			if (plan->qual != NIL || !early_is_done(plan_state) ||
+				!early_sorts_infallibly(plan))
 				return false;
 	}
 	return IsInfallible((Node *) plan->targetlist, plan_state->state) &&
@@ -437,6 +429,6 @@ NextRowIsKnown(PlanState *plan_state)
 				(scan->rs_base.rs_flags & SO_ALLOW_PAGEMODE) != 0 &&
 				scan->rs_cindex + 1 < scan->rs_ntuples;
 		default:
-			return is_done_at_first_row(plan_state);
+			return early_is_done(plan_state);
 	}
 }

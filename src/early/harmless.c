@@ -40,7 +40,7 @@ typedef struct Search
 
 /* Is this a type of numbers, whose functions read no setting? */
 static bool
-is_number(Oid type)
+harmless_is_number(Oid type)
 {
 	switch (type)
 	{
@@ -63,7 +63,7 @@ is_number(Oid type)
 
 /* Is this one of the server's types that it can sort? */
 static bool
-is_ordered(Oid type)
+harmless_is_ordered(Oid type)
 {
 	switch (type)
 	{
@@ -95,12 +95,12 @@ is_ordered(Oid type)
 		case TSTZRANGEOID:
 			return true;
 		default:
-			return is_number(type);
+			return harmless_is_number(type);
 	}
 }
 
 static bool
-is_enum(Oid type)
+harmless_is_enum(Oid type)
 {
 	return type >= FirstNormalObjectId && get_typtype(type) == TYPTYPE_ENUM;
 }
@@ -111,7 +111,7 @@ is_enum(Oid type)
  * what is their type's default.
  */
 static bool
-is_plain(Oid type)
+harmless_is_plain(Oid type)
 {
 	switch (type)
 	{
@@ -126,7 +126,8 @@ is_plain(Oid type)
 		case CIRCLEOID:
 			return true;
 		default:
-			return is_ordered(type) || is_ordered(get_element_type(type));
+			return harmless_is_ordered(type) ||
+				harmless_is_ordered(get_element_type(type));
 	}
 }
 
@@ -134,13 +135,13 @@ bool
 HarmlessToCompare(Oid operator, Oid type)
 {
 	return operator < FirstNormalObjectId &&
-		(is_ordered(type) || is_enum(type) ||
-		 is_ordered(get_element_type(type)));
+		(harmless_is_ordered(type) || harmless_is_enum(type) ||
+		 harmless_is_ordered(get_element_type(type)));
 }
 
 /* Are all arguments and the result of types of one kind? */
 static bool
-are_all(bool (*is_kind) (Oid), Oid result, List *args)
+harmless_are_all(bool (*is_kind) (Oid), Oid result, List *args)
 {
 	ListCell   *lc;
 
@@ -151,14 +152,15 @@ are_all(bool (*is_kind) (Oid), Oid result, List *args)
 }
 
 static bool
-is_enum_or_bool(Oid type)
+harmless_is_enum_or_bool(Oid type)
 {
-	return type == BOOLOID || is_enum(type) || is_enum(get_element_type(type));
+	return type == BOOLOID || harmless_is_enum(type) ||
+		harmless_is_enum(get_element_type(type));
 }
 
 /* Is this one of the functions of enums that call no others? */
 static bool
-compares_enums(Oid function)
+harmless_compares_enums(Oid function)
 {
 	switch (function)
 	{
@@ -178,7 +180,7 @@ compares_enums(Oid function)
 
 /* Is one of the arguments a time, whose zone and format are settings? */
 static bool
-has_time(List *args)
+harmless_has_time(List *args)
 {
 	ListCell   *lc;
 
@@ -200,7 +202,7 @@ has_time(List *args)
 
 /* Does a stable function depend on nothing but settings and the statement? */
 static bool
-depends_on_settings(Oid function, List *args)
+harmless_depends_on_settings(Oid function, List *args)
 {
 	switch (function)
 	{
@@ -215,46 +217,46 @@ depends_on_settings(Oid function, List *args)
 		case F_TO_TIMESTAMP_TEXT_TEXT:
 			return true;
 		default:
-			return has_time(args);
+			return harmless_has_time(args);
 	}
 }
 
 /* Is a function harmless with these arguments? */
 static bool
-is_harmless_function(Oid function, Oid result, List *args,
+harmless_function(Oid function, Oid result, List *args,
 					 const Search *search)
 {
 	char		volatility;
 
 	if (function == F_NOW || function == F_TRANSACTION_TIMESTAMP)
 		return true;
-	if (compares_enums(function))
-		return are_all(is_enum_or_bool, result, args);
+	if (harmless_compares_enums(function))
+		return harmless_are_all(harmless_is_enum_or_bool, result, args);
 	if (function >= FirstNormalObjectId ||
 		function == F_SATISFIES_HASH_PARTITION ||
-		!are_all(is_plain, result, args))
+		!harmless_are_all(harmless_is_plain, result, args))
 		return false;
 	volatility = func_volatile(function);
 	if (volatility == PROVOLATILE_IMMUTABLE)
-		return search->settings_stay || are_all(is_number, result, args) ||
-			get_func_leakproof(function);
+		return search->settings_stay || get_func_leakproof(function) ||
+			harmless_are_all(harmless_is_number, result, args);
 	return volatility == PROVOLATILE_STABLE && search->settings_stay &&
-		depends_on_settings(function, args);
+		harmless_depends_on_settings(function, args);
 }
 
 /* Is an operator harmless?  Its function may not have been looked up. */
 static bool
-is_harmless_operator(Oid operator, Oid function, List *args,
+harmless_operator(Oid operator, Oid function, List *args,
 					 const Search *search)
 {
 	if (!OidIsValid(function))
 		function = get_opcode(operator);
-	return is_harmless_function(function, BOOLOID, args, search);
+	return harmless_function(function, BOOLOID, args, search);
 }
 
 /* Is the text of a value of this type the same whatever the settings are? */
 static bool
-has_one_text(Oid type)
+harmless_has_one_text(Oid type)
 {
 	switch (type)
 	{
@@ -270,28 +272,29 @@ has_one_text(Oid type)
 		case BPCHAROID:
 			return true;
 		default:
-			return is_enum(type);
+			return harmless_is_enum(type);
 	}
 }
 
 /* Is a conversion from one type to another by way of a text harmless? */
 static bool
-converts_harmlessly(const CoerceViaIO *coercion, const Search *search)
+harmless_conversion(const CoerceViaIO *coercion, const Search *search)
 {
 	Oid			from = exprType((Node *) coercion->arg);
 	Oid			to = coercion->resulttype;
 
-	if (has_one_text(from) && has_one_text(to))
+	if (harmless_has_one_text(from) && harmless_has_one_text(to))
 		return true;
 
 	/* a text search query may have nothing to search for: a notice tells */
 	return search->settings_stay && to != TSQUERYOID &&
-		(is_ordered(from) || is_enum(from)) && (is_ordered(to) || is_enum(to));
+		(harmless_is_ordered(from) || harmless_is_enum(from)) &&
+		(harmless_is_ordered(to) || harmless_is_enum(to));
 }
 
 /* Does sorting or grouping by a list of clauses compare plain values? */
 static bool
-sorts_plainly(List *clauses)
+harmless_sort(List *clauses)
 {
 	ListCell   *lc;
 
@@ -308,20 +311,22 @@ sorts_plainly(List *clauses)
 
 /* Is a call of an aggregate or of a window function harmless? */
 static bool
-aggregates_harmlessly(Oid function, Oid result, List *args,
-					  const Search *search)
+harmless_aggregate(Oid function, Oid result, List *args,
+				   const Search *search)
 {
 	if (function == F_COUNT_ANY || function == F_COUNT_)
 		return true;
-	if (compares_enums(function))
-		return are_all(is_enum_or_bool, result, args);
-	return function < FirstNormalObjectId && are_all(is_plain, result, args) &&
-		(search->settings_stay || are_all(is_number, result, args));
+	if (harmless_compares_enums(function))
+		return harmless_are_all(harmless_is_enum_or_bool, result, args);
+	return function < FirstNormalObjectId &&
+		harmless_are_all(harmless_is_plain, result, args) &&
+		(search->settings_stay ||
+		 harmless_are_all(harmless_is_number, result, args));
 }
 
 /* Is a column's value the same until the query ends? */
 static bool
-is_constant_column(const Var *var)
+harmless_column(const Var *var)
 {
 	/* xmax and cmax change when the statement locks or changes the row */
 	return var->varattno >= 0 ||
@@ -331,7 +336,7 @@ is_constant_column(const Var *var)
 
 /* Find what is not harmless in an expression. */
 static bool
-is_harmful(Node *node, void *context)
+harmless_is_not(Node *node, void *context)
 {
 	Search	   *search = context;
 	bool		harmless = true;
@@ -346,12 +351,12 @@ is_harmful(Node *node, void *context)
 					search->params, ((Param *) node)->paramid);
 			return false;
 		case T_FuncExpr:
-			harmless = is_harmless_function(((FuncExpr *) node)->funcid,
+			harmless = harmless_function(((FuncExpr *) node)->funcid,
 											exprType(node),
 											((FuncExpr *) node)->args, search);
 			break;
 		case T_OpExpr:
-			harmless = is_harmless_function(
+			harmless = harmless_function(
 				OidIsValid(((OpExpr *) node)->opfuncid) ?
 				((OpExpr *) node)->opfuncid :
 				get_opcode(((OpExpr *) node)->opno),
@@ -359,33 +364,33 @@ is_harmful(Node *node, void *context)
 			break;
 		case T_DistinctExpr:
 		case T_NullIfExpr:
-			harmless = is_harmless_operator(((OpExpr *) node)->opno,
+			harmless = harmless_operator(((OpExpr *) node)->opno,
 											((OpExpr *) node)->opfuncid,
 											((OpExpr *) node)->args, search);
 			break;
 		case T_ScalarArrayOpExpr:
-			harmless = is_harmless_operator(
+			harmless = harmless_operator(
 				((ScalarArrayOpExpr *) node)->opno,
 				((ScalarArrayOpExpr *) node)->opfuncid,
 				((ScalarArrayOpExpr *) node)->args, search);
 			break;
 		case T_CoerceViaIO:
-			harmless = converts_harmlessly((CoerceViaIO *) node, search);
+			harmless = harmless_conversion((CoerceViaIO *) node, search);
 			break;
 		case T_MinMaxExpr:
-			harmless = is_ordered(exprType(node));
+			harmless = harmless_is_ordered(exprType(node));
 			break;
 		case T_Aggref:
-			harmless = sorts_plainly(((Aggref *) node)->aggorder) &&
-				sorts_plainly(((Aggref *) node)->aggdistinct) &&
-				aggregates_harmlessly(((Aggref *) node)->aggfnoid,
+			harmless = harmless_sort(((Aggref *) node)->aggorder) &&
+				harmless_sort(((Aggref *) node)->aggdistinct) &&
+				harmless_aggregate(((Aggref *) node)->aggfnoid,
 									  exprType(node),
 									  get_tlist_exprs(((Aggref *) node)->args,
 													  true),
 									  search);
 			break;
 		case T_WindowFunc:
-			harmless = aggregates_harmlessly(((WindowFunc *) node)->winfnoid,
+			harmless = harmless_aggregate(((WindowFunc *) node)->winfnoid,
 											 exprType(node),
 											 ((WindowFunc *) node)->args,
 											 search);
@@ -399,7 +404,7 @@ is_harmful(Node *node, void *context)
 				((SQLValueFunction *) node)->op == SVFOP_CURRENT_TIMESTAMP_N;
 			break;
 		case T_Var:
-			harmless = is_constant_column((Var *) node);
+			harmless = harmless_column((Var *) node);
 			break;
 		case T_Const:
 		case T_CaseTestExpr:
@@ -421,7 +426,7 @@ is_harmful(Node *node, void *context)
 		default:
 			harmless = false;
 	}
-	return !harmless || expression_tree_walker(node, is_harmful, context);
+	return !harmless || expression_tree_walker(node, harmless_is_not, context);
 }
 
 bool
@@ -431,7 +436,7 @@ HarmlessExpression(Node *expression, bool settings_stay, bool subplans,
 	Search		search = {.settings_stay = settings_stay,
 						  .subplans = subplans,
 						  .params = *params};
-	bool		harmful = is_harmful(expression, &search);
+	bool		harmful = harmless_is_not(expression, &search);
 
 	*params = search.params;
 	return !harmful;

@@ -17,7 +17,7 @@
 
 /* Is a type compared by functions that have nothing to complain of? */
 static bool
-compares_infallibly(Oid type)
+infallible_type(Oid type)
 {
 	switch (type)
 	{
@@ -49,13 +49,13 @@ compares_infallibly(Oid type)
 bool
 ComparesInfallibly(Oid type, Oid collation)
 {
-	return compares_infallibly(type) &&
+	return infallible_type(type) &&
 		(OidIsValid(collation) || !OidIsValid(get_typcollation(type)));
 }
 
 /* Is this a comparison of two such values, whose collation is known? */
 static bool
-is_infallible_comparison(Oid operator, Oid function, Oid collation, List *args)
+infallible_comparison(Oid operator, Oid function, Oid collation, List *args)
 {
 	Oid			type;
 	Oid			other;
@@ -87,7 +87,7 @@ is_infallible_comparison(Oid operator, Oid function, Oid collation, List *args)
 
 /* Does a function make the same number wider? */
 static bool
-is_widening(Oid function)
+infallible_function(Oid function)
 {
 	switch (function)
 	{
@@ -110,7 +110,7 @@ is_widening(Oid function)
 
 /* Find what may fail in an expression. */
 static bool
-may_fail(Node *node, void *context)
+infallible_is_not(Node *node, void *context)
 {
 	const ParamListInfo externs = context;
 	bool		infallible = true;
@@ -120,16 +120,16 @@ may_fail(Node *node, void *context)
 	switch (nodeTag(node))
 	{
 		case T_FuncExpr:
-			infallible = is_widening(((FuncExpr *) node)->funcid);
+			infallible = infallible_function(((FuncExpr *) node)->funcid);
 			break;
 		case T_OpExpr:
 		case T_DistinctExpr:
-			infallible = is_infallible_comparison(
+			infallible = infallible_comparison(
 				((OpExpr *) node)->opno, ((OpExpr *) node)->opfuncid,
 				((OpExpr *) node)->inputcollid, ((OpExpr *) node)->args);
 			break;
 		case T_ScalarArrayOpExpr:
-			infallible = is_infallible_comparison(
+			infallible = infallible_comparison(
 				((ScalarArrayOpExpr *) node)->opno,
 				((ScalarArrayOpExpr *) node)->opfuncid,
 				((ScalarArrayOpExpr *) node)->inputcollid,
@@ -153,11 +153,12 @@ may_fail(Node *node, void *context)
 		default:
 			infallible = false;
 	}
-	return !infallible || expression_tree_walker(node, may_fail, context);
+	return !infallible ||
+		expression_tree_walker(node, infallible_is_not, context);
 }
 
 bool
 IsInfallible(Node *expression, const EState *estate)
 {
-	return !may_fail(expression, estate->es_param_list_info);
+	return !infallible_is_not(expression, estate->es_param_list_info);
 }

@@ -32,7 +32,7 @@ AppendChildren(PlanState *node, PlanState ***children)
 }
 
 static PartitionPruneState *
-prune_state(PlanState *append)
+pruning_state(PlanState *append)
 {
 	return IsA(append, AppendState) ?
 		((AppendState *) append)->as_prune_state :
@@ -42,14 +42,14 @@ prune_state(PlanState *append)
 bool
 PruningIsDone(PlanState *append)
 {
-	PartitionPruneState *state = prune_state(append);
+	PartitionPruneState *state = pruning_state(append);
 
 	return state != NULL && state->do_exec_prune;
 }
 
 /* Does a function that compares or hashes values do no more? */
 static bool
-is_plain(Oid function)
+pruning_is_plain(Oid function)
 {
 	Oid		   *types;
 	int			n;
@@ -61,7 +61,7 @@ is_plain(Oid function)
 }
 
 static bool
-is_harmless_step(const PartitionPruneStep *step, const EState *estate,
+pruning_step_is_harmless(const PartitionPruneStep *step, const EState *estate,
 				 bool settings_stay, bool *infallible, List **params)
 {
 	const PartitionPruneStepOp *op;
@@ -71,7 +71,7 @@ is_harmless_step(const PartitionPruneStep *step, const EState *estate,
 		return true;
 	op = (const PartitionPruneStepOp *) step;
 	foreach(lc, op->cmpfns)
-		if (!is_plain(lfirst_oid(lc)))
+		if (!pruning_is_plain(lfirst_oid(lc)))
 			return false;
 	foreach(lc, op->exprs)
 	{
@@ -87,7 +87,7 @@ bool
 PruningIsHarmless(PlanState *append, bool settings_stay, bool *infallible,
 				  List **params)
 {
-	const PartitionPruneState *state = prune_state(append);
+	const PartitionPruneState *state = pruning_state(append);
 	ListCell   *lc;
 
 	if (!PruningIsDone(append))
@@ -98,8 +98,9 @@ PruningIsHarmless(PlanState *append, bool settings_stay, bool *infallible,
 
 		for (int j = 0; j < tree->num_partrelprunedata; j++)
 			foreach(lc, tree->partrelprunedata[j].exec_pruning_steps)
-				if (!is_harmless_step(lfirst(lc), append->state, settings_stay,
-									  infallible, params))
+				if (!pruning_step_is_harmless(lfirst(lc), append->state,
+											  settings_stay, infallible,
+											  params))
 					return false;
 	}
 	return true;
@@ -108,5 +109,5 @@ PruningIsHarmless(PlanState *append, bool settings_stay, bool *infallible,
 Bitmapset *
 PruningSelect(PlanState *append)
 {
-	return LOOKAHEAD_FIND_MATCHING_SUBPLANS(prune_state(append));
+	return LOOKAHEAD_FIND_MATCHING_SUBPLANS(pruning_state(append));
 }

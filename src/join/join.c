@@ -25,7 +25,7 @@
 
 /* Is a node executed by the server, or by us? */
 static inline bool
-is_ours_to_take(PlanState *plan_state)
+join_is_ours_to_take(PlanState *plan_state)
 {
 	return AheadNodeFind(plan_state) != NULL ||
 		TakeoverIsServersOwn(plan_state->ExecProcNodeReal);
@@ -33,7 +33,7 @@ is_ours_to_take(PlanState *plan_state)
 
 /* Why is a join left to the server, as far as can be seen at once? */
 static const char *
-refusal_of(NestLoopState *join)
+join_refusal(NestLoopState *join)
 {
 	const char *refusal;
 
@@ -44,7 +44,7 @@ refusal_of(NestLoopState *join)
 		return "pg_lookahead.max_distance is 0";
 	if (!LookaheadReadsAreAsync() && !LookaheadAdviceIsUseful())
 		return "reads are synchronous and direct";
-	if (!is_ours_to_take(outerPlanState(join)))
+	if (!join_is_ours_to_take(outerPlanState(join)))
 		return "executed by another extension";
 	return NULL;
 }
@@ -56,7 +56,7 @@ join_serves(PlanState *plan_state, const char **refusal)
 		((NestLoop *) plan_state->plan)->nestParams == NIL)
 		return false;
 	if (AheadNodeFind(plan_state) == NULL)
-		*refusal = refusal_of((NestLoopState *) plan_state);
+		*refusal = join_refusal((NestLoopState *) plan_state);
 	return true;
 }
 
@@ -101,7 +101,7 @@ join_wait_for_reads(const AheadNode *base)
 #include "commands/explain_state.h"
 
 static void
-explain_text(const JoinCounters *c, double mean, const char *scope,
+join_explain_text(const JoinCounters *c, double mean, const char *scope,
 			 ExplainState *es)
 {
 	ExplainIndentText(es);
@@ -116,7 +116,7 @@ explain_text(const JoinCounters *c, double mean, const char *scope,
 }
 
 static void
-explain_properties(const JoinCounters *c, double mean, ExplainState *es)
+join_explain_properties(const JoinCounters *c, double mean, ExplainState *es)
 {
 	ExplainPropertyFloat("Look-Ahead Mean Rows", NULL, mean, 1, es);
 	ExplainPropertyUInteger("Look-Ahead Maximum Rows", NULL, c->max_rows, es);
@@ -128,7 +128,7 @@ explain_properties(const JoinCounters *c, double mean, ExplainState *es)
 
 /* Why was nothing read ahead? */
 static const char *
-reason_of(const JoinNode *node)
+join_reason(const JoinNode *node)
 {
 	if (node->refusal != NULL)
 		return node->refusal;
@@ -155,16 +155,16 @@ join_explain(AheadNode *base, bool asked, ExplainState *es)
 	if (counters.leaf_blocks_read == 0 && counters.heap_blocks_read == 0)
 	{
 		if (asked)
-			AheadExplainUnused(reason_of(node), es);
+			AheadExplainUnused(join_reason(node), es);
 	}
 	else if (es->format == EXPLAIN_FORMAT_TEXT)
-		explain_text(&counters, mean, leader_only ? " of leader" : "", es);
+		join_explain_text(&counters, mean, leader_only ? " of leader" : "", es);
 	else
 	{
 		ExplainPropertyText("Look-Ahead", "used", es);
 		if (leader_only)
 			ExplainPropertyBool("Look-Ahead of Leader Only", true, es);
-		explain_properties(&counters, mean, es);
+		join_explain_properties(&counters, mean, es);
 	}
 }
 
