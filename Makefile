@@ -1,7 +1,7 @@
 # pg_lookahead
 #
 # With a server of one's own:	make && make install && make installcheck PG_CONFIG=...
-# For developers:		the same with PROFILE=1, which compiles function profiles in (docs/profiles.md)
+# For developers:		the same with PROFILE=1, which compiles function profiles in (docs/lab.md)
 # Without one:			make demo, make bench, make test, make lint (set themselves up; see the second half)
 
 TOOL_GOALS = setup demo bench figures test torture mutants matrix sanitize fuzz packages dist lint format lock

@@ -25,7 +25,7 @@ LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION @extschema@.function_stats() IS 'is shown by the view function_stats';
 COMMENT ON FUNCTION @extschema@.function_stats_reset() IS 'sets the figures of this process to zero';
 COMMENT ON VIEW @extschema@.function_stats IS 'calls and times of functions of this session''s process';
-COMMENT ON COLUMN @extschema@.function_stats.function IS 'function, or what stands for it (docs/profiles.md)';
+COMMENT ON COLUMN @extschema@.function_stats.function IS 'function, or what stands for it (docs/lab.md)';
 COMMENT ON COLUMN @extschema@.function_stats.calls IS 'number of calls';
 COMMENT ON COLUMN @extschema@.function_stats.total_time IS 'milliseconds in the function and in those that it called';
 COMMENT ON COLUMN @extschema@.function_stats.self_time IS 'milliseconds in the function itself';

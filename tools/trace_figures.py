@@ -3,7 +3,7 @@
     python tools/trace_figures.py TRACE PREFIX [MODEL]
 
 PREFIX-access.png has a panel for each order at depth 1 and 16, PREFIX-chunks.png the predicted time by
-the size of a chunk.  MODEL is a device that ``pg_lookahead simulate`` knows."""
+the size of a chunk.  MODEL is a device that ``pg_lookahead lab simulate`` knows."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
+from pg_lookahead.lab.trace import Batches, Floats, Ints, TraceError, models
+from pg_lookahead.lab.trace.command import ORDERS
+from pg_lookahead.lab.trace.format import Trace
+from pg_lookahead.lab.trace.models import Device
+from pg_lookahead.lab.trace.policy import COMBINE, Policy, combinations, in_chunks, reads
 from pg_lookahead.report import page, words
 from pg_lookahead.report.files import replacing
 from pg_lookahead.server.installation import ClusterError
-from pg_lookahead.trace import Batches, Floats, Ints, TraceError, models
-from pg_lookahead.trace.command import ORDERS
-from pg_lookahead.trace.format import Trace
-from pg_lookahead.trace.models import Device
-from pg_lookahead.trace.policy import COMBINE, Policy, combinations, in_chunks, reads
 
 CHUNK = 403
 SIZES = (10, 30, 100, CHUNK, 1_000, 3_000, 12_900, 30_000, 100_000, 300_000, 1_000_000)

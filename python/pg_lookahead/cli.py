@@ -15,13 +15,13 @@ import typer
 from . import __version__
 from .bench import command
 from .fleet.command import report
-from .profile import command as profile
+from .lab.profile import command as profile
+from .lab.trace import TraceError
+from .lab.trace.command import replay, simulate, trace
 from .query.command import try_
 from .report import words
 from .server.cluster import end_on_signals
 from .server.installation import ClusterError
-from .trace import TraceError
-from .trace.command import replay, simulate, trace
 
 app = typer.Typer(
     pretty_exceptions_enable=False,
@@ -50,10 +50,12 @@ app.command("try")(try_)
 app.command("bench")(command.bench)
 app.command("bench-report")(command.report)
 app.command("report")(report)
-app.add_typer(profile.app, name="profile")
-app.command("trace")(trace)
-app.command("simulate")(simulate)
-app.command("replay")(replay)
+lab = typer.Typer(no_args_is_help=True, help="Instruments for those who develop look-ahead.")
+lab.add_typer(profile.app, name="profile")
+lab.command("trace")(trace)
+lab.command("simulate")(simulate)
+lab.command("replay")(replay)
+app.add_typer(lab, name="lab")
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -2,7 +2,7 @@
  *
  * profile_record.c
  *		The record that a process leaves of its function profile when it exits:
- *		a file in JSON, which docs/profiles.md describes.
+ *		a file in JSON, which docs/lab.md describes.
  *
  * Records are in one directory of the data directory, which has the newest
  * MAX_FILES of them: a process that finds that many removes the oldest one

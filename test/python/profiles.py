@@ -9,7 +9,7 @@ from pathlib import Path
 import psycopg
 
 from conftest import MakeCluster
-from pg_lookahead.profile import record, records, variant
+from pg_lookahead.lab.profile import record, records, variant
 from pg_lookahead.server.cluster import Cluster
 from queries import run
 

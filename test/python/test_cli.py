@@ -83,7 +83,7 @@ def test_a_missing_directory_is_said_to_be_missing(tmp_path: Path) -> None:
     assert f"PG_LOOKAHEAD_TMPDIR={tmp_path / 'no'}: there is no such directory" in done.stderr
 
 
-@pytest.mark.parametrize("command", [[], ["bench"], ["profile"], ["profile", "record"]], ids=" ".join)
+@pytest.mark.parametrize("command", [[], ["bench"], ["lab"], ["lab", "profile", "record"]], ids=" ".join)
 def test_h_is_help(command: list[str]) -> None:
     assert tool(*command, "-h").stdout == tool(*command, "--help").stdout != ""
 
@@ -175,7 +175,7 @@ def test_processor() -> None:
 
 @pytest.mark.parametrize(
     ("line", "completed"),
-    [("bench --sc", {"--scenario"}), ("profile re", {"record"}), ("bench --suite dem", {"demo"})],
+    [("bench --sc", {"--scenario"}), ("lab profile re", {"record"}), ("bench --suite dem", {"demo"})],
 )
 def test_a_shell_completes_commands_options_and_choices(line: str, completed: set[str]) -> None:
     words = f"pg_lookahead {line}"

@@ -30,8 +30,8 @@ from command_line import refused, start, tool
 from fleet import DATABASES, Fleet, dsn_of, fleet
 from pg_lookahead.fleet import collect, records, terminal
 from pg_lookahead.fleet.records import Report, Server
+from pg_lookahead.measure import fio
 from pg_lookahead.server.cluster import Cluster
-from pg_lookahead.trace import fio
 from queries import fetch_row
 
 ROOT = Path(__file__).resolve().parents[2]

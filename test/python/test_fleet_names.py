@@ -129,8 +129,8 @@ def test_a_malformed_connection_string_is_not_echoed(command: str, text: str, tm
         "report": ("report",),
         "try": ("try", "SELECT 1"),
         "bench": ("bench",),
-        "trace": ("trace", tmp_path / "t", "--index", "i"),
-        "profile": ("profile", "record", "--query", "SELECT 1", "--output", tmp_path / "out"),
+        "trace": ("lab", "trace", tmp_path / "t", "--index", "i"),
+        "profile": ("lab", "profile", "record", "--query", "SELECT 1", "--output", tmp_path / "out"),
     }
     line = refused(*arguments[command], "--dsn", text)
     assert "hunter2" not in line and "er2" not in line and "--dsn: " in line

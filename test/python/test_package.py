@@ -22,9 +22,12 @@ PAGES = [
     REPOSITORY / "CONTRIBUTING.md",
 ]
 COMMANDS = (
-    *("demo", "try", "report", "bench", "bench-report", "trace", "simulate", "replay"),
-    *("profile", "profile record", "profile compare"),
+    *("demo", "try", "report", "bench", "bench-report", "lab trace", "lab simulate", "lab replay"),
+    *("lab profile record", "lab profile compare"),
 )
+
+COMMAND = re.compile(r"\bpg_lookahead ((?:lab )?(?:profile )?[a-z-]+)((?: [^|&;#]*)?)")
+"""A command of the tool, and what follows it on its line."""
 
 
 def imported(file: Path) -> set[str]:
@@ -54,7 +57,7 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
     assert set(graph) <= set(order) and graph["bench.run"] > {"report.record", "server.cluster"}
 
 
-FLOORS = ("server", "measure", "report", "query", "bench", "fleet")
+FLOORS = ("server", "measure", "report", "query", "bench", "fleet", "lab")
 
 
 @pytest.mark.parametrize("name", FLOORS)
@@ -91,7 +94,9 @@ def known() -> dict[str, set[str]]:
 def test_commands_and_options_that_a_page_shows_exist(page: Path, known: dict[str, set[str]]) -> None:
     wrong = []
     for line in code(page).splitlines():
-        for command, rest in re.findall(r"\bpg_lookahead ((?:profile )?[a-z-]+)((?: [^|&;#]*)?)", line):
+        for command, rest in re.findall(
+            r"\bpg_lookahead ((?:lab )?(?:profile )?[a-z-]+)((?: [^|&;#]*)?)", line
+        ):
             name = command if command in known else command.split()[0]
             options = re.findall(r"(?<=\s)--[a-z][a-z-]*", rest.partition(" -- ")[0])
             wrong += [f"{name} {word}" for word in options if name in known and word not in known[name]]
@@ -114,11 +119,7 @@ def test_set_up_ends_with_what_to_run_next() -> None:
     assert "make demo" in done.stdout and "--install-completion" in done.stdout
 
 
-OPTIONS = [
-    page
-    for page in PAGES
-    if page.stem in ("try", "report", "benchmarks", "traces", "profiles", "comparing-profiles")
-]
+OPTIONS = [page for page in PAGES if page.stem in ("try", "report", "benchmarks", "lab")]
 
 
 @pytest.mark.parametrize("page", OPTIONS, ids=lambda page: page.name)

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from command_line import refused, tool
+from pg_lookahead.lab.profile import compare, compare_views
+from pg_lookahead.lab.profile.records import Function, Process, Record, Run, load, save
 from pg_lookahead.measure import statistics
-from pg_lookahead.profile import compare, compare_views
-from pg_lookahead.profile.records import Function, Process, Record, Run, load, save
 from pg_lookahead.server.installation import ClusterError
 
 SIMULATIONS = int(os.environ.get("PG_LOOKAHEAD_SIMULATIONS", "400"))
@@ -266,9 +266,11 @@ def saved(tmp_path: Path) -> Path:
 
 
 def test_commands(saved: Path) -> None:
-    done = tool("profile", "compare", saved / "off", saved / "on", "--by", "self")
+    done = tool("lab", "profile", "compare", saved / "off", saved / "on", "--by", "self")
     assert done.returncode == 0 and "self ms, on" in done.stdout and "4 parallel workers" in done.stdout
-    done = tool("profile", "compare", saved / "off", saved / "on", "--format", "json", "-o", saved / "x.json")
+    done = tool(
+        "lab", "profile", "compare", saved / "off", saved / "on", "--format", "json", "-o", saved / "x.json"
+    )
     assert (done.returncode, done.stdout) == (0, "") and json.loads((saved / "x.json").read_text())[
         "by"
     ] == "total"
@@ -341,4 +343,4 @@ def test_bad_input_is_one_line_and_status_2(
 ) -> None:
     monkeypatch.chdir(saved)
     Path("single/bad.json").write_text("{}")
-    assert named in refused("profile", *arguments)
+    assert named in refused("lab", "profile", *arguments)

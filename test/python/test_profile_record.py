@@ -19,8 +19,8 @@ import pytest
 
 from command_line import refused, tool
 from conftest import MakeCluster
+from pg_lookahead.lab.profile import command, record, records, variant
 from pg_lookahead.measure import perf
-from pg_lookahead.profile import command, record, records, variant
 from pg_lookahead.server.cluster import Cluster
 from pg_lookahead.server.installation import ClusterError, Installation
 from profiles import (
@@ -93,7 +93,17 @@ def test_only_the_variant_has_profiles(make_cluster: MakeCluster, server: Cluste
 def test_a_server_without_profiles_is_told(make_cluster: MakeCluster, tmp_path: Path) -> None:
     default = make_cluster({"shared_preload_libraries": "pg_lookahead"})
     line = refused(
-        *("profile", "record", "--dsn", dsn_of(default), "--query", "SELECT 1", "--output", tmp_path / "out")
+        *(
+            "lab",
+            "profile",
+            "record",
+            "--dsn",
+            dsn_of(default),
+            "--query",
+            "SELECT 1",
+            "--output",
+            tmp_path / "out",
+        )
     )
     assert "has no function profiles" in line and "make PROFILE=1" in line
 
@@ -230,7 +240,7 @@ def test_record_command(server: Cluster, tmp_path: Path) -> None:
     """Two configurations on a server of the user's: a file a run, and records in it of these runs only."""
     dsn = dsn_of(server)
     done = tool(
-        *("profile", "record", "--dsn", dsn, "--query", SCAN, "--runs", "3", "--warm", "0"),
+        *("lab", "profile", "record", "--dsn", dsn, "--query", SCAN, "--runs", "3", "--warm", "0"),
         *("--config", "off:enable_seqscan=off,enable_bitmapscan=off,pg_lookahead.index_scan=off"),
         *("--config", "on:enable_seqscan=off,enable_bitmapscan=off", "--output", tmp_path / "out"),
     )
@@ -243,13 +253,25 @@ def test_record_command(server: Cluster, tmp_path: Path) -> None:
     backends = [[one for one in run.records if one.process.kind == "backend"] for run in runs]
     assert [[calls(one)["IndexScan"] for one in of_run] for of_run in backends] == 6 * [[ROWS + 1]]
     refused(
-        *("profile", "record", "--dsn", dsn, "--query", SCAN, "--config", "on", "--output", tmp_path / "out")
+        *(
+            "lab",
+            "profile",
+            "record",
+            "--dsn",
+            dsn,
+            "--query",
+            SCAN,
+            "--config",
+            "on",
+            "--output",
+            tmp_path / "out",
+        )
     )
 
 
 def test_a_server_of_ones_own_is_not_written_to(server: Cluster, tmp_path: Path) -> None:
     """Neither by a statement nor by a COMMIT in the text, unless a configuration says so."""
-    record = ("profile", "record", "--dsn", dsn_of(server), "--runs", "1", "--warm", "0", "--config")
+    record = ("lab", "profile", "record", "--dsn", dsn_of(server), "--runs", "1", "--warm", "0", "--config")
     told = tool(*record, "on", "--output", tmp_path / "a", "--query", "BEGIN; COMMIT; DELETE FROM scanned")
     assert told.returncode == 2 and "read-only transaction" in told.stderr
     with server.connect() as conn:
@@ -271,7 +293,7 @@ def test_record_on_a_private_server(tmp_path: Path) -> None:
     setup = tmp_path / "setup.sql"
     setup.write_text("CREATE TABLE t AS SELECT i FROM generate_series(1, 1000) i; CREATE INDEX t_i ON t (i)")
     done = tool(
-        *("profile", "record", "--query", "SELECT (lookahead.pgstatindex('t_i')).index_size"),
+        *("lab", "profile", "record", "--query", "SELECT (lookahead.pgstatindex('t_i')).index_size"),
         *("--setup", setup, "--runs", "1", "--warm", "0", "--config", "on", "--output", tmp_path / "out"),
     )
     assert done.returncode == 0, done.stderr
@@ -296,7 +318,7 @@ def test_bad_input_is_one_line(
     arguments: list[str], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert words in refused("profile", "record", *arguments)
+    assert words in refused("lab", "profile", "record", *arguments)
 
 
 def test_config_of_a_text() -> None:
@@ -353,7 +375,20 @@ def test_perf_in_the_same_tables(server: Cluster, tmp_path: Path) -> None:
     def both_seen() -> bool:
         output = tmp_path / str(len(list(tmp_path.iterdir())))
         done = tool(
-            *("profile", "record", "--dsn", dsn, "--query", query, "--runs", "1", "--warm", "0", "--perf"),
+            *(
+                "lab",
+                "profile",
+                "record",
+                "--dsn",
+                dsn,
+                "--query",
+                query,
+                "--runs",
+                "1",
+                "--warm",
+                "0",
+                "--perf",
+            ),
             *("--config", f"a:{plan}", "--config", f"b:{plan}", "--output", output),
         )
         assert done.returncode == 0, done.stderr
@@ -363,7 +398,7 @@ def test_perf_in_the_same_tables(server: Cluster, tmp_path: Path) -> None:
         assert all(";" in (output / name / "run-0001.collapsed").read_text() for name in "ab")
         if "_bt_compare" not in sampled:
             return False
-        told = tool("profile", "compare", output / "a", output / "b")
+        told = tool("lab", "profile", "compare", output / "a", output / "b")
         assert "\namgettuple " in told.stdout and "\namgettuple (" not in told.stdout
         return "_bt_compare (sampled)" in told.stdout
 

@@ -213,7 +213,7 @@ def test_a_marker_names_scenarios_of_its_run(file: Path, words: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["README", "benchmarks", "index-scans", "nested-loops", "diagnostics", "maintenance", "block-order"],
+    ["README", "benchmarks", "index-scans", "nested-loops", "diagnostics", "maintenance", "lab"],
 )
 def test_a_page_with_figures_has_them_from_runs(name: str) -> None:
     (file,) = (one for one in PAGES if one.stem == name)

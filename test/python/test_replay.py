@@ -16,10 +16,12 @@ import numpy as np
 import pytest
 
 from command_line import refused, tool
-from pg_lookahead.trace import TraceError, calibrate, fio, generate, models, policy, replay, sources
-from pg_lookahead.trace.command import ORDERS
-from pg_lookahead.trace.format import Trace, writing
-from pg_lookahead.trace.parallel import Parallel
+from pg_lookahead.lab.trace import calibrate, generate, models, policy, replay, sources
+from pg_lookahead.lab.trace.command import ORDERS
+from pg_lookahead.lab.trace.format import Trace, writing
+from pg_lookahead.lab.trace.parallel import Parallel
+from pg_lookahead.measure import fio
+from pg_lookahead.server.installation import ClusterError
 
 if shutil.which("fio") is None:
     pytest.skip("no fio here", allow_module_level=True)
@@ -53,7 +55,7 @@ def trace(tmp_path: Path) -> Trace:
 
 
 def test_reads_of_each_policy_are_done_and_told(data: Path, trace: Trace, tmp_path: Path) -> None:
-    done = tool("replay", trace.path, "--file", data, "--model", "nvme", "--depth", "1,8", "--json")
+    done = tool("lab", "replay", trace.path, "--file", data, "--model", "nvme", "--depth", "1,8", "--json")
     assert done.returncode == 0, done.stderr
     cells = json.loads(done.stdout)["cells"]
     wanted = policy.combinations(ORDERS, (403,), (1, 8))
@@ -66,6 +68,7 @@ def test_reads_of_each_policy_are_done_and_told(data: Path, trace: Trace, tmp_pa
 def test_a_bound_on_reads_cuts_the_trace_for_all_policies_and_is_told(data: Path, trace: Trace) -> None:
     """The policies do the same wanted reads; each one's reads are not cut by itself."""
     arguments = (
+        "lab",
         "replay",
         trace.path,
         "--file",
@@ -103,7 +106,17 @@ def test_what_was_measured_before_an_interruption_is_shown(
 
     monkeypatch.setattr(fio, "run", interrupted)
     done = tool(
-        "replay", trace.path, "--file", data, "--model", "nvme", "--policy", "issued,all", "--depth", "1"
+        "lab",
+        "replay",
+        trace.path,
+        "--file",
+        data,
+        "--model",
+        "nvme",
+        "--policy",
+        "issued,all",
+        "--depth",
+        "1",
     )
     assert done.returncode == 130 and "as issued" in done.stdout and "sorted" not in done.stdout
 
@@ -117,10 +130,10 @@ def test_the_file_is_never_opened_for_writing(data: Path, trace: Trace, tmp_path
     seen = tmp_path / "seen"
     calls = "trace=%file,openat2,io_uring_setup,pwrite64,pwritev,write,ftruncate,fallocate"
     # The tool, calibrating at two depths.
-    program = "from pg_lookahead import cli; from pg_lookahead.trace import calibrate"
+    program = "from pg_lookahead import cli; from pg_lookahead.lab.trace import calibrate"
     program += "; calibrate.DEPTHS = (1, 64); cli.main()"
     command = ["strace", "-f", "-y", "-e", calls, "-o", seen, sys.executable, "-I", "-c", program]
-    arguments = ["replay", trace.path, "--file", data, "--seconds", "0.1", "--depth", "1,4"]
+    arguments = ["lab", "replay", trace.path, "--file", data, "--seconds", "0.1", "--depth", "1,4"]
     done = subprocess.run([*map(str, command + arguments)], capture_output=True, text=True)
     if "ptrace" in done.stderr:
         pytest.skip("strace may not trace here")
@@ -141,6 +154,7 @@ def test_the_file_is_never_opened_for_writing(data: Path, trace: Trace, tmp_path
 def test_a_file_that_may_only_be_read_is_enough(data: Path, trace: Trace) -> None:
     data.chmod(0o444)
     replay = (
+        "lab",
         "replay",
         trace.path,
         "--file",
@@ -163,7 +177,7 @@ def test_a_read_only_run_refuses_to_write(data: Path, tmp_path: Path) -> None:
         "fio version 2 iolog\ndata0 add\ndata0 open\ndata0 write 0 8192\ndata0 close\n"
     )
     before = data.read_bytes()
-    with pytest.raises(TraceError):
+    with pytest.raises(ClusterError):
         fio.run(["--read_iolog=iolog", "--ioengine=psync"], tmp_path)
     assert data.read_bytes() == before
 
@@ -199,13 +213,17 @@ def test_what_cannot_be_replayed_is_one_line(data: Path, trace: Trace, tmp_path:
     short = tmp_path / "short"
     short.write_bytes(bytes(8192))
     with_model = ("--model", "nvme")
-    assert "has 8,192 bytes" in refused("replay", trace.path, "--file", short, *with_model)
-    assert "neither a file nor" in refused("replay", trace.path, "--file", tmp_path, *with_model)
-    assert "No such file" in refused("replay", trace.path, "--file", tmp_path / "none", *with_model)
+    assert "has 8,192 bytes" in refused("lab", "replay", trace.path, "--file", short, *with_model)
+    assert "neither a file nor" in refused("lab", "replay", trace.path, "--file", tmp_path, *with_model)
+    assert "No such file" in refused("lab", "replay", trace.path, "--file", tmp_path / "none", *with_model)
     deep = ("--engine", "psync", "--depth", "2")
-    assert "psync reads one at a time" in refused("replay", trace.path, "--file", data, *with_model, *deep)
-    assert "'x' is not one of" in refused("replay", trace.path, "--file", data, *with_model, "--engine", "x")
-    assert "too short to measure by" in refused("simulate", trace.path, "--calibrate", short)
+    assert "psync reads one at a time" in refused(
+        "lab", "replay", trace.path, "--file", data, *with_model, *deep
+    )
+    assert "'x' is not one of" in refused(
+        "lab", "replay", trace.path, "--file", data, *with_model, "--engine", "x"
+    )
+    assert "too short to measure by" in refused("lab", "simulate", trace.path, "--calibrate", short)
 
 
 def test_calibration_gives_a_model_that_is_its_own_measurement() -> None:
@@ -235,7 +253,17 @@ def test_calibrate_measures_and_saves(
     monkeypatch.setattr(calibrate, "DEPTHS", (1, 4, 64))
     saved = tmp_path / "model"
     done = tool(
-        "simulate", trace.path, "--calibrate", data, "--seconds", "0.1", "--save", saved, "--policy", "issued"
+        "lab",
+        "simulate",
+        trace.path,
+        "--calibrate",
+        data,
+        "--seconds",
+        "0.1",
+        "--save",
+        saved,
+        "--policy",
+        "issued",
     )
     assert done.returncode == 0, done.stderr
     model = models.find(str(saved))

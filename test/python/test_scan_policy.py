@@ -20,7 +20,7 @@ import pytest
 
 from conftest import MakeCluster, reads_are_async
 from differential import bad_lines
-from pg_lookahead.profile import variant
+from pg_lookahead.lab.profile import variant
 from pg_lookahead.server import cache
 from pg_lookahead.server.cluster import Cluster
 from queries import fetch, fetch_row, run

@@ -17,12 +17,12 @@ from matplotlib.legend import Legend
 
 import trace_figures
 from command_line import refused, tool
-from pg_lookahead.trace import Batches, generate, models, policy, simulate
-from pg_lookahead.trace.command import ORDERS
-from pg_lookahead.trace.disk import Disk
-from pg_lookahead.trace.format import Trace
-from pg_lookahead.trace.parallel import Parallel, window
-from pg_lookahead.trace.policy import Policy
+from pg_lookahead.lab.trace import Batches, generate, models, policy, simulate
+from pg_lookahead.lab.trace.command import ORDERS
+from pg_lookahead.lab.trace.disk import Disk
+from pg_lookahead.lab.trace.format import Trace
+from pg_lookahead.lab.trace.parallel import Parallel, window
+from pg_lookahead.lab.trace.policy import Policy
 
 BLOCK = 8192
 
@@ -230,7 +230,7 @@ def test_every_preset_names_the_source_of_each_parameter(name: str, trace: Path)
 
 def test_json(trace: Path, tmp_path: Path) -> None:
     done = tool(
-        *("simulate", trace, "--json", "--chunk", "10,403"),
+        *("lab", "simulate", trace, "--json", "--chunk", "10,403"),
         *("--model", "ultrastar-146z10", "--set", "rpm=7200"),
     )
     assert done.returncode == 0, done.stderr
@@ -248,9 +248,9 @@ def test_json(trace: Path, tmp_path: Path) -> None:
 
 
 def test_without_a_model_it_is_an_nvme_and_the_disk_of_2002_has_a_name(trace: Path) -> None:
-    done = tool("simulate", trace, "--policy", "issued", "--parameters")
+    done = tool("lab", "simulate", trace, "--policy", "issued", "--parameters")
     assert "on nvme" in done.stdout and "()" not in done.stdout
-    old = tool("simulate", trace, "--policy", "issued", "--model", "ultrastar-146z10")
+    old = tool("lab", "simulate", trace, "--policy", "issued", "--model", "ultrastar-146z10")
     assert "on ultrastar-146z10" in old.stdout
 
 
@@ -294,7 +294,7 @@ def test_panels_have_the_same_axes_and_labels_do_not_meet(trace: Path) -> None:
 
 def test_a_model_saved_is_a_model_read(trace: Path, tmp_path: Path) -> None:
     saved = tmp_path / "model.json"
-    arguments = ("simulate", trace, "--json", "--policy", "issued")
+    arguments = ("lab", "simulate", trace, "--json", "--policy", "issued")
     first = tool(*arguments, "--model", "cloud", "--set", "spread=0.1", "--save", saved)
     assert json.loads(tool(*arguments, "--model", saved).stdout) == json.loads(first.stdout)
 
@@ -321,8 +321,8 @@ def test_bad_options_are_one_line(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("bad.json").write_text('{"model": "disk", "parameters": {"rpm": 1}}')
-    assert said in refused("simulate", trace, *arguments)
+    assert said in refused("lab", "simulate", trace, *arguments)
 
 
 def test_a_missing_trace_is_one_line(tmp_path: Path) -> None:
-    assert "none" in refused("simulate", tmp_path / "none")
+    assert "none" in refused("lab", "simulate", tmp_path / "none")

@@ -119,7 +119,7 @@ def test_try_queryid(server: Cluster, database: str) -> None:
 
 @pytest.mark.parametrize("database", [HIDDEN, BARE])
 def test_trace(server: Cluster, database: str, tmp_path: Path) -> None:
-    done = tool("trace", tmp_path / "t", "--index", "t_id", "--dsn", dsn(server, database))
+    done = tool("lab", "trace", tmp_path / "t", "--index", "t_id", "--dsn", dsn(server, database))
     if database == BARE:
         assert done.returncode == 2 and "CREATE EXTENSION pg_lookahead" in done.stderr
     else:
@@ -245,7 +245,7 @@ def test_bench_does_not_take_a_schema_of_the_tenant_for_its_own(server: Cluster)
 
 def test_profile(server: Cluster, tmp_path: Path) -> None:
     """The library is not built for it; that is found out by a query on the server."""
-    arguments = ("profile", "record", "--query", "SELECT 1", "--output", tmp_path / "out", "--dsn")
+    arguments = ("lab", "profile", "record", "--query", "SELECT 1", "--output", tmp_path / "out", "--dsn")
     done = tool(*arguments, dsn(server, HIDDEN))
     assert done.returncode == 2 and "no function profiles" in done.stderr.splitlines()[-1]
 

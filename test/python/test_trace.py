@@ -20,10 +20,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from command_line import no_file_longer_than, refused, tool
+from pg_lookahead.lab.trace import TraceError, generate, sources
+from pg_lookahead.lab.trace import format as trace_format
+from pg_lookahead.lab.trace.format import SCHEMA, Trace, writing
 from pg_lookahead.server.cluster import Cluster
-from pg_lookahead.trace import TraceError, generate, sources
-from pg_lookahead.trace import format as trace_format
-from pg_lookahead.trace.format import SCHEMA, Trace, writing
 from queries import fetch, fetch_row
 
 SCALE = int(os.environ.get("PG_LOOKAHEAD_TEST_SCALE", "1"))
@@ -74,7 +74,9 @@ def test_strace_lines_of_every_form() -> None:
 
 def test_segments_of_a_relation_are_one_file(tmp_path: Path) -> None:
     (tmp_path / "text").write_text(STRACE)
-    assert tool("trace", tmp_path / "t", "--strace", tmp_path / "text", "--only", "16385").returncode == 0
+    assert (
+        tool("lab", "trace", tmp_path / "t", "--strace", tmp_path / "text", "--only", "16385").returncode == 0
+    )
     assert rows(tmp_path / "t") == [
         ("/data/base/5/16385", 1 << 30, 8192),
         ("/data/base/5/16385", 16384, 16384),
@@ -93,7 +95,10 @@ def test_strace_of_a_real_program(tmp_path: Path, rng: random.Random) -> None:
     )
     if done.returncode:
         pytest.skip(f"strace may not trace here: {done.stderr[-100:]!r}")
-    assert tool("trace", tmp_path / "t", "--strace", tmp_path / "text", "--only", str(data)).returncode == 0
+    assert (
+        tool("lab", "trace", tmp_path / "t", "--strace", tmp_path / "text", "--only", str(data)).returncode
+        == 0
+    )
     assert [(o, n) for _, o, n in rows(tmp_path / "t")] == wanted
 
 
@@ -135,7 +140,7 @@ def test_iologs_of_both_versions() -> None:
 def test_an_iolog_that_fio_writes(tmp_path: Path) -> None:
     command = ["fio", "--name=x", f"--filename={tmp_path}/data", "--size=1m", "--bs=8k", "--rw=randread"]
     subprocess.run([*command, f"--write_iolog={tmp_path}/log"], capture_output=True, check=True)
-    assert tool("trace", tmp_path / "t", "--iolog", tmp_path / "log").returncode == 0
+    assert tool("lab", "trace", tmp_path / "t", "--iolog", tmp_path / "log").returncode == 0
     assert sorted(o for _, o, _ in rows(tmp_path / "t")) == list(range(0, 1 << 20, 8192))
 
 
@@ -180,7 +185,7 @@ def test_malformed_text_is_told(tmp_path: Path, kind: str, text: str, said: str)
 @pytest.mark.parametrize("kind", BAD_TEXT)
 def test_malformed_text_is_one_line(tmp_path: Path, kind: str) -> None:
     text, said = BAD_TEXT[kind][0]
-    assert said in refused("trace", tmp_path / "t", f"--{kind}", "-", stdin=text.encode())
+    assert said in refused("lab", "trace", tmp_path / "t", f"--{kind}", "-", stdin=text.encode())
     assert list(tmp_path.iterdir()) == []
 
 
@@ -200,7 +205,17 @@ def test_no_bytes_crash_a_parser(kind: str, sample: str, data: st.DataObject) ->
 
 @pytest.mark.parametrize("piece", [b"\xff\x00garbage", b"garbage\n"], ids=["one line", "lines"])
 def test_endless_garbage_is_refused_at_once(tmp_path: Path, piece: bytes) -> None:
-    command = [sys.executable, "-I", "-m", "pg_lookahead", "trace", str(tmp_path / "t"), "--strace", "-"]
+    command = [
+        sys.executable,
+        "-I",
+        "-m",
+        "pg_lookahead",
+        "lab",
+        "trace",
+        str(tmp_path / "t"),
+        "--strace",
+        "-",
+    ]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdin and process.stderr
         fed = 0
@@ -220,20 +235,20 @@ def test_endless_garbage_is_refused_at_once(tmp_path: Path, piece: bytes) -> Non
 
 
 def test_not_both_sources(tmp_path: Path) -> None:
-    assert "not both" in refused("trace", tmp_path / "t", "--strace", "x", "--random")
+    assert "not both" in refused("lab", "trace", tmp_path / "t", "--strace", "x", "--random")
 
 
 def test_a_file_that_is_not_there_is_the_one_that_is_named(tmp_path: Path) -> None:
     missing = tmp_path / "missing"
     for arguments in ([missing], [tmp_path / "t", "--strace", missing]):
-        assert refused("trace", *arguments) == f"pg_lookahead: {missing}: No such file or directory\n"
+        assert refused("lab", "trace", *arguments) == f"pg_lookahead: {missing}: No such file or directory\n"
     assert list(tmp_path.iterdir()) == []
 
 
 def test_the_source_of_a_trace_stays(tmp_path: Path) -> None:
     file = tmp_path / "out"
     file.write_text('pread64(3, "", 8192, 0) = 8192\n')
-    assert "take the place of this file" in refused("trace", file, "--strace", tmp_path / "." / "out")
+    assert "take the place of this file" in refused("lab", "trace", file, "--strace", tmp_path / "." / "out")
     assert file.read_text().startswith("pread64")
 
 
@@ -246,7 +261,7 @@ def test_the_source_of_a_trace_stays(tmp_path: Path) -> None:
     ],
 )
 def test_an_option_of_another_source_is_refused(tmp_path: Path, arguments: list[str], said: str) -> None:
-    assert said in refused("trace", tmp_path / "t", *arguments)
+    assert said in refused("lab", "trace", tmp_path / "t", *arguments)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -269,7 +284,7 @@ def test_a_cut_or_garbled_trace_is_one_line(good: Path, tmp_path: Path, rng: ran
         data[:-100] + data[-50:],
     ):
         bad.write_bytes(damaged)
-        assert str(bad) in refused("simulate", bad)
+        assert str(bad) in refused("lab", "simulate", bad)
 
 
 def test_flipped_bytes_are_told_or_harmless(good: Path, tmp_path: Path, rng: random.Random) -> None:
@@ -386,8 +401,8 @@ def test_memory_grows_by_less_than_20_bytes_a_read(tmp_path: Path) -> None:
 MEASURE = r"""
 import re, sys
 from pathlib import Path
-from pg_lookahead.trace import models, policy, simulate
-from pg_lookahead.trace.format import Trace
+from pg_lookahead.lab.trace import models, policy, simulate
+from pg_lookahead.lab.trace.format import Trace
 trace = Trace.open(Path(sys.argv[1]))
 for name, policies in (("ultrastar-146z10", "issued,chunk,all,sequential"), ("nvme", "all")):
     for one in policy.combinations(policies.split(","), (403,), (1,)):
@@ -414,7 +429,7 @@ def test_an_index_traces_its_heap_blocks_in_key_order(
     query = "SELECT (ctid::text::point)[0]::int FROM t WHERE id BETWEEN 100 AND 4000 ORDER BY id"
     wanted = [row[0] * 8192 for row in fetch(conn, query)]
     done = tool(
-        "trace", tmp_path / "t", "--dsn", table, "--index", "t_id", "--lower", "100", "--upper", "4000"
+        "lab", "trace", tmp_path / "t", "--dsn", table, "--index", "t_id", "--lower", "100", "--upper", "4000"
     )
     assert done.returncode == 0, done.stderr
     assert [(o, n) for _, o, n in rows(tmp_path / "t")] == [(o, 8192) for o in wanted]
@@ -428,12 +443,14 @@ def test_an_index_traces_its_heap_blocks_in_key_order(
 
 def test_an_index_that_will_not_do_is_one_line(table: str, tmp_path: Path) -> None:
     trace = tmp_path / "t"
-    told = refused("trace", trace, "--dsn", table, "--index", "no_such")
+    told = refused("lab", "trace", trace, "--dsn", table, "--index", "no_such")
     assert told == 'pg_lookahead: relation "no_such" does not exist\n'
-    assert "not an index" in refused("trace", trace, "--dsn", table, "--index", "t")
-    assert "abc" in refused("trace", trace, "--dsn", table, "--index", "t_id", "--lower", "abc")
-    assert "no read in it" in refused("trace", trace, "--dsn", table, "--index", "t_id", "--lower", "9999")
-    assert "connection" in refused("trace", trace, "--dsn", "host=/nowhere", "--index", "t_id")
+    assert "not an index" in refused("lab", "trace", trace, "--dsn", table, "--index", "t")
+    assert "abc" in refused("lab", "trace", trace, "--dsn", table, "--index", "t_id", "--lower", "abc")
+    assert "no read in it" in refused(
+        "lab", "trace", trace, "--dsn", table, "--index", "t_id", "--lower", "9999"
+    )
+    assert "connection" in refused("lab", "trace", trace, "--dsn", "host=/nowhere", "--index", "t_id")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -441,12 +458,12 @@ def test_a_database_without_the_extension_is_told_what_to_do(
     conn: psycopg.Connection[Any], tmp_path: Path
 ) -> None:
     conn.execute("CREATE TABLE t (id int PRIMARY KEY)")
-    told = refused("trace", tmp_path / "t", "--dsn", conn.info.dsn, "--index", "t_pkey")
+    told = refused("lab", "trace", tmp_path / "t", "--dsn", conn.info.dsn, "--index", "t_pkey")
     assert "CREATE EXTENSION pg_lookahead" in told and "lookahead.heap_block_order(" not in told
 
 
 def test_reading_an_index_shows_progress(table: str, tmp_path: Path) -> None:
-    assert "5,000 entries" in tool("trace", tmp_path / "t", "--dsn", table, "--index", "t_id").stderr
+    assert "5,000 entries" in tool("lab", "trace", tmp_path / "t", "--dsn", table, "--index", "t_id").stderr
 
 
 @pytest.mark.parametrize("source", ["strace", "random"])
@@ -458,5 +475,5 @@ def test_a_full_disk_names_the_file_and_leaves_nothing(tmp_path: Path, source: s
     made.mkdir()
     wanted = {"strace": ["--strace", text], "random": ["--random", "--reads", 500_000]}[source]
     with no_file_longer_than(4096):
-        told = refused("trace", made / "t", *wanted)
+        told = refused("lab", "trace", made / "t", *wanted)
     assert str(made / "t") in told and list(made.iterdir()) == []

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ..trace import TraceError, fio
-from ..trace.calibrate import LARGE, SMALL, SMALLEST_FILE, reads_a_second
+from ..measure import fio
+from ..measure.fio import LARGE, SMALL, reads_a_second
 from .records import Depth, Storage
 
 DEPTHS = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -15,10 +15,8 @@ _ENOUGH = 0.9
 
 
 def measure(path: Path, seconds: float, say: Callable[[str], None]) -> Storage:
-    """Measure; takes nine times ``seconds``, and reads only.  TraceError if fio or the file will not do."""
-    fio.need()
-    if fio.length(path) < SMALLEST_FILE:
-        raise TraceError(f"{path} is shorter than {SMALLEST_FILE >> 20} MiB, too short to measure by")
+    """Measure; takes nine times ``seconds``, and reads only.  ClusterError if fio or the file will not do."""
+    fio.check(path)
     curve = []
     for depth in DEPTHS:
         say(f"storage: {SMALL >> 10} KiB reads at depth {depth}")

@@ -14,7 +14,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import TraceError
+from ..server.installation import ClusterError
+
+SMALL, LARGE = 8 << 10, 128 << 10
+"""Bytes of the reads that storage is measured by."""
+
+SMALLEST_FILE = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -26,18 +31,25 @@ class Measured:
 
 
 def need() -> None:
-    """TraceError if there is no fio."""
+    """ClusterError if there is no fio."""
     if shutil.which("fio") is None:
-        raise TraceError("fio is not installed (Debian, Ubuntu: apt install fio)")
+        raise ClusterError("fio is not installed (Debian, Ubuntu: apt install fio)")
 
 
 def length(path: Path) -> int:
-    """Return bytes of a file or a block device that can be read; TraceError if it is neither."""
+    """Return bytes of a file or a block device that can be read; ClusterError if it is neither."""
     mode = path.stat().st_mode
     if not stat.S_ISREG(mode) and not stat.S_ISBLK(mode):
-        raise TraceError(f"{path} is neither a file nor a block device")
+        raise ClusterError(f"{path} is neither a file nor a block device")
     with path.open("rb") as file:
         return file.seek(0, os.SEEK_END)
+
+
+def check(path: Path) -> None:
+    """ClusterError if storage cannot be measured by reading this file or device."""
+    need()
+    if length(path) < SMALLEST_FILE:
+        raise ClusterError(f"{path} is shorter than {SMALLEST_FILE >> 20} MiB, too short to measure by")
 
 
 def forget(path: Path) -> None:
@@ -50,7 +62,7 @@ def forget(path: Path) -> None:
 
 
 def run(arguments: Sequence[str], directory: Path | None = None) -> Measured:
-    """Run one job of fio that only reads; TraceError with what fio says if it fails.
+    """Run one job of fio that only reads; ClusterError with what fio says if it fails.
 
     arguments: but for those that every job has
     directory: to run in"""
@@ -60,13 +72,35 @@ def run(arguments: Sequence[str], directory: Path | None = None) -> Measured:
     )
     said = (done.stderr or done.stdout).strip().splitlines()
     if done.returncode:
-        raise TraceError(f"fio failed: {said[0] if said else f'exit status {done.returncode}'}")
+        raise ClusterError(f"fio failed: {said[0] if said else f'exit status {done.returncode}'}")
     try:
         job = json.loads(done.stdout[done.stdout.index("{") :])["jobs"][0]
         read = job["read"]
         wrote = job["write"]["total_ios"] + job["trim"]["total_ios"]
     except (ValueError, KeyError, IndexError):
-        raise TraceError("fio printed no report that could be read") from None
+        raise ClusterError("fio printed no report that could be read") from None
     if job["error"] or wrote:
-        raise TraceError(f"fio failed: {said[0] if said else 'error ' + str(job['error'])}")
+        raise ClusterError(f"fio failed: {said[0] if said else 'error ' + str(job['error'])}")
     return Measured(read["total_ios"], read["runtime"] / 1e3)
+
+
+def reads_a_second(path: Path, size: int, depth: int, seconds: float) -> float:
+    """Return random reads of ``size`` bytes, with ``depth`` of them in flight."""
+    escaped = str(path.resolve()).replace("\\", "\\\\").replace(":", "\\:")
+    done = run(
+        [
+            f"--filename={escaped}",
+            "--rw=randread",
+            f"--bs={size}",
+            "--ioengine=io_uring",
+            f"--iodepth={depth}",
+            f"--runtime={round(seconds * 1000)}ms",  # fio takes a fraction for 0
+            "--time_based",
+            "--ramp_time=0.2",
+            "--norandommap",
+            "--randrepeat=0",
+        ]
+    )
+    if not done.reads or not done.seconds:
+        raise ClusterError(f"fio read nothing from {path} in {seconds:g} s")
+    return done.reads / done.seconds

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-from . import Batches, Ints, Reads, TraceError, fio
+from ...measure import fio
+from . import Batches, Ints, Reads, TraceError
 from .format import Trace
 from .models import Device
 from .policy import COMBINE, Policy, reads

@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from ..parameters import assignments
+from ...parameters import assignments
 from . import TraceError
 from .disk import Disk
 from .parallel import Parallel

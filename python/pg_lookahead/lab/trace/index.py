@@ -11,9 +11,9 @@ import numpy as np
 import psycopg
 from psycopg import sql
 
-from ..server import catalogs
-from ..server import dsn as servers
-from ..server.installation import ClusterError
+from ...server import catalogs
+from ...server import dsn as servers
+from ...server.installation import ClusterError
 from . import TraceError
 from .format import Trace, writing
 
@@ -40,7 +40,7 @@ def trace(
     say: told how far it is
     TraceError if there is no entry, or the database will not have it."""
     try:
-        with servers.connect(dsn, "pg_lookahead trace") as conn:
+        with servers.connect(dsn, "pg_lookahead lab trace") as conn:
             extension = catalogs.require(conn, "pg_lookahead", _MEMBER)
             oid = catalogs.oid_of(conn, index)
             facts = catalogs.ask(conn, _FACTS, [oid])

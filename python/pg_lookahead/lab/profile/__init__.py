@@ -1,3 +1,3 @@
 """Function profiles, a tool for developers: recording them on a server, reading and comparing them.
 
-docs/profiles.md describes what is measured, and the two formats of files."""
+docs/lab.md describes what is measured, and the two formats of files."""

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..measure.statistics import Test, holm, welch
+from ...measure.statistics import Test, holm, welch
 from .records import Function, Run
 
 LEVEL = 0.05

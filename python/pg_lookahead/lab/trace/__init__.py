@@ -1,4 +1,4 @@
-"""``pg_lookahead trace``, ``simulate`` and ``replay``: reads in other orders, predicted and done.
+"""``pg_lookahead lab trace``, ``simulate`` and ``replay``: reads in other orders, predicted and done.
 
 format      the trace file: Parquet, versioned, read and written in batches
 sources     traces from text: strace, blkparse, fio's iolog

@@ -1,4 +1,4 @@
-"""The commands ``pg_lookahead trace``, ``simulate`` and ``replay``.
+"""The commands ``pg_lookahead lab trace``, ``simulate`` and ``replay``.
 
 Modules that take long to load are imported where the options are good."""
 
@@ -16,9 +16,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from .. import parameters
-from ..parameters import option
-from ..report import files, words
+from ... import parameters
+from ...parameters import option
+from ...report import files, words
 from . import TraceError
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ ORDERS = ("issued", "chunk", "all", "sequential")
 _ALL = ",".join(ORDERS)
 _NUMBERS = parameters.numbers(1, 1 << 20)
 
-TracePath = Annotated[Path, typer.Argument(metavar="TRACE", help="A file that pg_lookahead trace wrote.")]
+TracePath = Annotated[Path, typer.Argument(metavar="TRACE", help="A file that pg_lookahead lab trace wrote.")]
 Orders = Annotated[
     Any, option("Do the reads in these orders.", "LIST", "--policy", parser=parameters.words(*ORDERS))
 ]

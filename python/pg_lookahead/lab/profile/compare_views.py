@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from ..measure.statistics import FEWEST_RUNS, Test
-from ..report import words
+from ...measure.statistics import FEWEST_RUNS, Test
+from ...report import words
 from .compare import LEVEL, METHOD, Comparison, Difference, Side, change
 
 _SOURCES = {"timed": "", "counter": " (counter)", "sampled": " (sampled)"}

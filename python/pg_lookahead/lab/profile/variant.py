@@ -21,10 +21,10 @@ from typing import Any
 
 import psycopg
 
-from ..server.home import Home
-from ..server.installation import ClusterError, Installation
+from ...server.home import Home
+from ...server.installation import ClusterError, Installation
 
-_SOURCES = Path(__file__).resolve().parents[3]
+_SOURCES = Path(__file__).resolve().parents[4]
 _PARTS = ("Makefile", "VERSION", "pg_lookahead.control", "sql", "src")
 _SCHEMA = "lookahead"
 

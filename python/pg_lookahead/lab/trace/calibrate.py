@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from . import TraceError, fio
+from ...measure import fio
+from ...measure.fio import LARGE, SMALL, reads_a_second
 from .models import Model
 from .parallel import Parallel
 
 DEPTHS = (1, 2, 4, 8, 16, 32, 64)
-SMALL, LARGE = 8 << 10, 128 << 10
-SMALLEST_FILE = 64 << 20
 
 
 def measure(path: Path, seconds: float, say: Callable[[str], None]) -> Model:
@@ -24,9 +23,7 @@ def measure(path: Path, seconds: float, say: Callable[[str], None]) -> Model:
 
     path: a file of at least 64 MiB (the longer, the less of it is in a cache), or a device
     say: told before each measurement"""
-    fio.need()
-    if fio.length(path) < SMALLEST_FILE:
-        raise TraceError(f"{path} is shorter than {SMALLEST_FILE >> 20} MiB, too short to measure by")
+    fio.check(path)
     table = []
     for depth in DEPTHS:
         took = {}
@@ -43,25 +40,3 @@ def row(depth: int, small: float, large: float) -> tuple[float, float, float]:
     per_byte = max(large - small, large * 0.01) / (LARGE - SMALL)
     fixed = max(small - SMALL * per_byte, small * 0.1)
     return depth, fixed * 1e6, 1 / per_byte / 1e6
-
-
-def reads_a_second(path: Path, size: int, depth: int, seconds: float) -> float:
-    """Return random reads of ``size`` bytes, with ``depth`` of them in flight."""
-    escaped = str(path.resolve()).replace("\\", "\\\\").replace(":", "\\:")
-    done = fio.run(
-        [
-            f"--filename={escaped}",
-            "--rw=randread",
-            f"--bs={size}",
-            "--ioengine=io_uring",
-            f"--iodepth={depth}",
-            f"--runtime={round(seconds * 1000)}ms",  # fio takes a fraction for 0
-            "--time_based",
-            "--ramp_time=0.2",
-            "--norandommap",
-            "--randrepeat=0",
-        ]
-    )
-    if not done.reads or not done.seconds:
-        raise TraceError(f"fio read nothing from {path} in {seconds:g} s")
-    return done.reads / done.seconds

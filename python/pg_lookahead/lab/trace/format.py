@@ -1,4 +1,4 @@
-"""The trace file, an Apache Parquet file whose columns and metadata docs/traces.md describes.
+"""The trace file, an Apache Parquet file whose columns and metadata docs/lab.md describes.
 
 Rows of kind ``index`` are entries of the index: an entry in the same block as the one before it needs no
 new read, and :meth:`Trace.batches` leaves it out.  Several files are addressed as if they lay one after
@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..report.files import replacing
+from ...report.files import replacing
 from . import BATCH, Batches, Ints, TraceError
 
 VERSION = 1

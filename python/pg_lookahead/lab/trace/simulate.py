@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..report import words
+from ...report import words
 from . import Batches
 from .format import Trace
 from .models import Device

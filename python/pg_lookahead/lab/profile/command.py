@@ -1,4 +1,4 @@
-"""The commands ``pg_lookahead profile record`` and ``profile compare``."""
+"""The commands ``pg_lookahead lab profile record`` and ``profile compare``."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from .. import parameters
-from ..parameters import option
-from ..report import files, words
-from ..server.installation import ClusterError
+from ... import parameters
+from ...parameters import option
+from ...report import files, words
+from ...server.installation import ClusterError
 from . import record as recording
 from .records import Run, load
 
@@ -65,7 +65,7 @@ def record(
     file: Annotated[Path | None, typer.Argument(metavar="FILE.sql", help="SQL to run.")] = None,
     query: Annotated[str | None, option("SQL to run, in place of a file.", "SQL")] = None,
     experiment: Annotated[
-        int | None, option("Do the experiment of docs/profiles.md, with this many rows.", "ROWS", min=1000)
+        int | None, option("Do the experiment of docs/lab.md, with this many rows.", "ROWS", min=1000)
     ] = None,
     configs: Annotated[
         list[str] | None,
@@ -127,7 +127,7 @@ def record(
     console.print(table)
     if len(taken) > 1:
         first, *_, last = (shlex.quote(str(output / name)) for name in taken)
-        words.say(console, f"pg_lookahead profile compare {first} {last}")
+        words.say(console, f"pg_lookahead lab profile compare {first} {last}")
 
 
 def rows(runs: Mapping[str, Sequence[Run]]) -> list[tuple[str, ...]]:

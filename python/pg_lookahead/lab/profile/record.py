@@ -1,7 +1,7 @@
 """Run a workload several times under each of several configurations, and keep the profiles.
 
 Each run is a session of its own, which sets the configuration, does the workload and ends;
-its process, and those that worked for it, leave records on the server (docs/profiles.md),
+its process, and those that worked for it, leave records on the server (docs/lab.md),
 which are fetched through SQL: the server need not be on this machine.
 
 The invariant: a run that is kept has the record of the session that did the work."""
@@ -20,12 +20,12 @@ from typing import Any
 import msgspec
 import psycopg
 
-from ..measure import perf
-from ..server import catalogs
-from ..server import dsn as servers
-from ..server.cluster import Cluster
-from ..server.installation import ClusterError
-from ..server.queries import fetch_row, scalar
+from ...measure import perf
+from ...server import catalogs
+from ...server import dsn as servers
+from ...server.cluster import Cluster
+from ...server.installation import ClusterError
+from ...server.queries import fetch_row, scalar
 from . import records, variant
 
 Report = Callable[[str], None]
@@ -118,7 +118,7 @@ def record(plan: Plan, report: Report) -> dict[str, list[records.Run]]:
                     conn.execute(plan.setup.encode())
                 conn.execute("VACUUM (FREEZE, ANALYZE)")
                 conn.execute("CHECKPOINT")
-        admin = stack.enter_context(servers.connect(dsn, "pg_lookahead profile"))
+        admin = stack.enter_context(servers.connect(dsn, "pg_lookahead lab profile"))
         admin.execute(f"SET {catalogs.PATH}; SET default_transaction_read_only = on")
         recorder = _Recorder(plan, dsn, admin)
         return _interleave(plan, recorder, report)
@@ -164,7 +164,7 @@ class _Recorder:
         if compiled_in is None:
             raise ClusterError(
                 "the server's pg_lookahead has no function profiles, which only make PROFILE=1 compiles in"
-                " (docs/profiles.md); without --dsn, a private server has them"
+                " (docs/lab.md); without --dsn, a private server has them"
             )
         self._seen = set(self._names())
 

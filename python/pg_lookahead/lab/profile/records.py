@@ -2,7 +2,7 @@
 
 A *record* is what one server process leaves at its exit.  A *run* is one execution of a
 workload under one configuration: the records of the processes that took part, and what the
-client saw.  docs/profiles.md has the formats.
+client saw.  docs/lab.md has the formats.
 
 The invariant: a file is either understood in full or refused in one line that names it."""
 
@@ -14,8 +14,8 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from ..report import files
-from ..server.installation import ClusterError
+from ...report import files
+from ...server.installation import ClusterError
 
 # Beyond these bounds a member is damage.
 Count = Annotated[int, msgspec.Meta(gt=-(2**62), lt=2**62)]
