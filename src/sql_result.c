@@ -11,8 +11,8 @@
 #include "compat.h"
 #include "funcapi.h"
 #include "sql_result.h"
-#include "utils/builtins.h"
 #include "utils/regproc.h"
+#include "utils/tuplestore.h"
 
 /*
  * Refuse a function that is declared to return something else than the
@@ -50,15 +50,12 @@ check_columns(FunctionCallInfo fcinfo, int ncolumns, const Oid *types)
 }
 
 Datum
-ResultRow(FunctionCallInfo fcinfo, int ncolumns, const Oid *types,
-		  const Datum *values, const bool *nulls)
+ResultReturn(FunctionCallInfo fcinfo, const ResultRow *row)
 {
-	TupleDesc	tupdesc = check_columns(fcinfo, ncolumns, types);
+	TupleDesc	tupdesc = check_columns(fcinfo, row->ncolumns, row->types);
 
-	if (nulls == NULL)
-		nulls = palloc0(ncolumns * sizeof(bool));
-	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(tupdesc), values,
-											 nulls));
+	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(tupdesc),
+											 row->values, row->nulls));
 }
 
 ReturnSetInfo *
@@ -67,4 +64,12 @@ ResultSet(FunctionCallInfo fcinfo, int ncolumns, const Oid *types)
 	(void) check_columns(fcinfo, ncolumns, types);
 	InitMaterializedSRF(fcinfo, 0);
 	return (ReturnSetInfo *) fcinfo->resultinfo;
+}
+
+void
+ResultPut(ReturnSetInfo *set, const ResultRow *row)
+{
+	Assert(row->ncolumns == set->setDesc->natts);
+	tuplestore_putvalues(set->setResult, set->setDesc, row->values,
+						 row->nulls);
 }

@@ -1092,22 +1092,22 @@ MUTATIONS = [
     *(
         Mutation(
             f"{method}: any special area",
-            f"src/inspect/estimate_{method}.c",
-            f"!IndexPageHasSpecial(page, sizeof({area}))",
-            "false",
+            f"src/inspect/{method}.c",
+            f"(!IndexPageHasSpecial(page, sizeof({area}){end}",
+            f"(false{end[1:]}",
             (f"test/python/test_estimate_corruption.py::test_misleading_pages[d_{method}]",),
             "The flags of a page of another kind are read from where its items, or another page, lie.",
         )
-        for method, area in (
-            ("btree", "BTPageOpaqueData"),
-            ("hash", "HashPageOpaqueData"),
-            ("gist", "GISTPageOpaqueData"),
-            ("gin", "GinPageOpaqueData"),
+        for method, area, end in (
+            ("btree", "BTPageOpaqueData", "))"),
+            ("hash", "HashPageOpaqueData", "))"),
+            ("gist", "GISTPageOpaqueData", ") ||"),
+            ("gin", "GinPageOpaqueData", "))"),
         )
     ),
     Mutation(
         "errors are added",
-        "src/inspect/estimate_btree.c",
+        "src/inspect/btree.c",
         "hypot(bytes.high - bytes.value, model)",
         "bytes.high - bytes.value + model",
         ("test/python/test_estimate_coverage.py::test_bounds_on_both_sides",),
@@ -1131,7 +1131,7 @@ MUTATIONS = [
     ),
     Mutation(
         "keys on two leaves stay two",
-        "src/inspect/estimate_btree.c",
+        "src/inspect/btree.c",
         "(1 - joined) *",
         "1 *",
         ("test/python/test_estimate_coverage.py::test_coverage[long keys on two leaves]",),
@@ -1139,7 +1139,7 @@ MUTATIONS = [
     ),
     Mutation(
         "empty buckets are a gain",
-        "src/inspect/estimate_hash.c",
+        "src/inspect/hash.c",
         "return 1 + buckets + overflow + Max(maps, 1);",
         "return 1 + Min(buckets, state->buckets_now) + overflow + Max(maps, 1);",
         ("test/python/test_estimate.py::test_bloat_of_hash",),

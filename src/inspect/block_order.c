@@ -25,23 +25,21 @@
 
 #include "access/genam.h"
 #include "access/nbtree.h"
+#include "access/relation.h"
 #include "access/stratnum.h"
 #include "access/table.h"
 #include "catalog/index.h"
 #include "catalog/pg_am_d.h"
 #include "catalog/pg_authid_d.h"
-#include "catalog/pg_type_d.h"
 #include "compat.h"
 #include "inspect/inspect.h"
 #include "miscadmin.h"
 #include "sql_result.h"
 #include "storage/bufmgr.h"
 #include "utils/acl.h"
-#include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/rls.h"
 #include "utils/snapmgr.h"
-#include "utils/tuplestore.h"
 
 PG_FUNCTION_INFO_V1(lookahead_heap_block_order);
 
@@ -55,7 +53,7 @@ PG_FUNCTION_INFO_V1(lookahead_heap_block_order);
  * bounds: by these one can search for the values of keys.
  */
 static void
-check_privileges(Oid index, Oid heap, bool bounded)
+order_check_privileges(Oid index, Oid heap, bool bounded)
 {
 	if (!bounded && has_privs_of_role(GetUserId(), ROLE_PG_STAT_SCAN_TABLES))
 		return;
@@ -74,7 +72,7 @@ check_privileges(Oid index, Oid heap, bool bounded)
 
 /* The type of the first column's keys, as its operators take it. */
 static Oid
-key_type(Relation index)
+order_key_type(Relation index)
 {
 	Oid			type = index->rd_opcintype[0];
 
@@ -86,7 +84,8 @@ key_type(Relation index)
 
 /* Make a scan key: first column, operator of a strategy, value from text. */
 static void
-make_bound(Relation index, StrategyNumber strategy, text *bound, ScanKey key)
+order_make_bound(Relation index, StrategyNumber strategy, text *bound,
+				 ScanKey key)
 {
 	Oid			opcintype = index->rd_opcintype[0];
 	Oid			opno = get_opfamily_member(index->rd_opfamily[0],
@@ -97,7 +96,7 @@ make_bound(Relation index, StrategyNumber strategy, text *bound, ScanKey key)
 	if (!OidIsValid(opno))
 		elog(ERROR, "missing operator %d(%u,%u) in opfamily %u", strategy,
 			 opcintype, opcintype, index->rd_opfamily[0]);
-	getTypeInputInfo(key_type(index), &input, &ioparam);
+	getTypeInputInfo(order_key_type(index), &input, &ioparam);
 	ScanKeyEntryInitialize(key, 0, 1, strategy, opcintype,
 						   index->rd_indcollation[0], get_opcode(opno),
 						   OidInputFunctionCall(input, text_to_cstring(bound),
@@ -109,15 +108,15 @@ make_bound(Relation index, StrategyNumber strategy, text *bound, ScanKey key)
  * What is no btree is refused, if the caller may at least read it.
  */
 static void
-open_index(Oid relid, bool bounded, Relation *table, Relation *index)
+order_open_index(Oid relid, bool bounded, Relation *table, Relation *index)
 {
 	Oid			heap = IndexGetRelation(relid, true);
 
 	*table = NULL;
-	check_privileges(relid, OidIsValid(heap) ? heap : relid, bounded);
+	order_check_privileges(relid, OidIsValid(heap) ? heap : relid, bounded);
 	if (OidIsValid(heap))
 		*table = table_open(heap, AccessShareLock);
-	*index = InspectOpen(relid);
+	*index = relation_open(relid, AccessShareLock);
 	InspectCheckIndex(*index, BTREE_AM_OID, "btree", "indexes");
 
 	/* its OID may have become another index's before we had the lock */
@@ -127,7 +126,7 @@ open_index(Oid relid, bool bounded, Relation *table, Relation *index)
 				 errmsg("could not open the table of index \"%s\"",
 						RelationGetRelationName(*index)),
 				 errdetail("The index was dropped and another one was created concurrently.")));
-	check_privileges(relid, heap, bounded);
+	order_check_privileges(relid, heap, bounded);
 }
 
 /*
@@ -135,7 +134,7 @@ open_index(Oid relid, bool bounded, Relation *table, Relation *index)
  * its pages can hold.
  */
 static void
-check_count(Relation index, int64 entries, int64 *most)
+order_check_count(Relation index, int64 entries, int64 *most)
 {
 	if (entries <= *most)
 		return;
@@ -162,7 +161,7 @@ Datum
 lookahead_heap_block_order(PG_FUNCTION_ARGS)
 {
 	static const Oid columns[] = {INT8OID, INT8OID};
-	ReturnSetInfo *rsinfo = ResultSet(fcinfo, lengthof(columns), columns);
+	ReturnSetInfo *set = ResultSet(fcinfo, lengthof(columns), columns);
 	ScanKeyData keys[2];
 	int			nkeys = 0;
 	int64		max_entries = PG_INT64_MAX;
@@ -183,8 +182,8 @@ lookahead_heap_block_order(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("max_entries must not be negative")));
 
-	open_index(PG_GETARG_OID(0), !PG_ARGISNULL(1) || !PG_ARGISNULL(2),
-			   &table, &index);
+	order_open_index(PG_GETARG_OID(0), !PG_ARGISNULL(1) || !PG_ARGISNULL(2),
+					 &table, &index);
 	GetUserIdAndSecContext(&user, &sec_context);
 	SetUserIdAndSecContext(table->rd_rel->relowner,
 						   sec_context | SECURITY_RESTRICTED_OPERATION);
@@ -192,11 +191,11 @@ lookahead_heap_block_order(PG_FUNCTION_ARGS)
 	RestrictSearchPath();
 
 	if (!PG_ARGISNULL(1))
-		make_bound(index, BTGreaterEqualStrategyNumber, PG_GETARG_TEXT_PP(1),
-				   &keys[nkeys++]);
+		order_make_bound(index, BTGreaterEqualStrategyNumber,
+						 PG_GETARG_TEXT_PP(1), &keys[nkeys++]);
 	if (!PG_ARGISNULL(2))
-		make_bound(index, BTLessEqualStrategyNumber, PG_GETARG_TEXT_PP(2),
-				   &keys[nkeys++]);
+		order_make_bound(index, BTLessEqualStrategyNumber,
+						 PG_GETARG_TEXT_PP(2), &keys[nkeys++]);
 
 	/* no snapshot of the transaction's: entries are no reads of rows */
 	scan = LOOKAHEAD_BEGIN_OWN_SCAN(table, index, SnapshotAny, nkeys);
@@ -204,18 +203,15 @@ lookahead_heap_block_order(PG_FUNCTION_ARGS)
 	for (int64 entry = 1; entry <= max_entries; entry++)
 	{
 		ItemPointer tid = index_getnext_tid(scan, ForwardScanDirection);
-		Datum		values[2];
-		bool		nulls[2] = {false, false};
+		ResultRow	row = {0};
 
 		CHECK_FOR_INTERRUPTS();
 		if (tid == NULL)
 			break;
-		check_count(index, entry, &most);
-		values[0] = Int64GetDatum(entry);
-		values[1] = Int64GetDatum(
-			(int64) ItemPointerGetBlockNumberNoCheck(tid));
-		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values,
-							 nulls);
+		order_check_count(index, entry, &most);
+		ResultInt64(&row, entry);
+		ResultInt64(&row, ItemPointerGetBlockNumberNoCheck(tid));
+		ResultPut(set, &row);
 	}
 	index_endscan(scan);
 

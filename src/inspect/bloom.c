@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * bloom.c
- *		Bloom indexes: pgstatbloomindex.
+ *		What the pages of a Bloom index hold: pgstatbloomindex, and estimates.
  *
  * Each entry of a Bloom index is a signature of m bits; for a value of a
  * column with k bits, contrib/bloom draws k positions out of the m, with
@@ -22,40 +22,36 @@
 
 #include <math.h>
 
-#include "catalog/pg_type_d.h"
+#include "access/relation.h"
 #include "index/bloom_page.h"
 #include "compat.h"
+#include "inspect/estimate.h"
 #include "inspect/inspect.h"
 #include "observe/progress.h"
 #include "port/pg_bitutils.h"
 #include "sql_result.h"
 #include "storage/bufmgr.h"
 #include "utils/array.h"
-#include "utils/lsyscache.h"
-
-/* The sums of a sweep, and what it needs from the metapage. */
-typedef struct BloomStats
-{
-	BloomMeta	meta;
-	int			signature_bits; /* m */
-	uint64		deleted_pages;
-	uint64		new_pages;
-	uint64		entries;
-	uint64		free_space;		/* bytes */
-	uint64	   *entries_by_bits;	/* [b]: entries with b bits set, b <= m */
-} BloomStats;
-
-/* The columns of the result row. */
-static const Oid columns[] = {
-	INT8OID, INT8OID, INT8OID, INT8OID, INT8OID, INT4OID, INT4ARRAYOID,
-	FLOAT8OID, FLOAT8ARRAYOID
-};
 
 PG_FUNCTION_INFO_V1(lookahead_pgstatbloomindex);
 
+/* The values of a page: pages by kind are 0 or 1, sizes in bytes. */
+enum
+{
+	FREE = VALUE_FREE,			/* for entries */
+	DELETED,
+	NEW,
+	ENTRIES,
+	FILL,						/* sum over entries of the part of set bits */
+	FALSE_POSITIVES				/* sum over entries; one for each column */
+};
+
+StaticAssertDecl(FALSE_POSITIVES + INDEX_MAX_KEYS <= MAX_VALUES,
+				 "a page has no more values");
+
 /* Refuse all but a valid Bloom index of this session or of all. */
 static void
-check_relation(Relation rel)
+bloom_check_relation(Relation rel)
 {
 	if (rel->rd_rel->relkind != RELKIND_INDEX ||
 		!BloomIsHandler(rel->rd_amhandler))
@@ -68,41 +64,67 @@ check_relation(Relation rel)
 	InspectRefuseInvalid(rel);
 }
 
-/* Add one page other than the metapage to the sums. */
-static void
-count_page(void *arg, Relation rel, BlockNumber block, Page page)
+/*
+ * Add what a page other than the metapage is to the values.  Errors: XX002 if
+ * it is none of a Bloom index's.
+ *		returns	the number of its entries
+ */
+static int
+bloom_add_page(Relation rel, const BloomMeta *meta, BlockNumber block,
+			   Page page, double *values)
 {
-	BloomStats *stats = arg;
-	Size		entry_size = BloomEntrySize(&stats->meta);
-	Size		signature_size = entry_size - BLOOM_SIGNATURE_OFFSET;
-	const BloomTail *tail = BloomCheckPage(rel, &stats->meta, block, page);
-	const char *signature;
+	const BloomTail *tail = BloomCheckPage(rel, meta, block, page);
+	int			nentries = tail == NULL ? 0 : tail->nentries;
 
 	if (tail == NULL)
-	{
-		if (PageIsNew(page))
-			stats->new_pages++;
-		else
-			stats->deleted_pages++;
-		stats->free_space += BLOOM_PAGE_SPACE;
-		return;
-	}
+		values[PageIsNew(page) ? NEW : DELETED]++;
+	values[ENTRIES] += nentries;
+	values[FREE] += BLOOM_PAGE_SPACE - nentries * BloomEntrySize(meta);
+	return nentries;
+}
 
-	stats->entries += tail->nentries;
-	stats->free_space += BLOOM_PAGE_SPACE - tail->nentries * entry_size;
+/* The signature of the first entry of a page. */
+static const char *
+bloom_signatures(Page page)
+{
+	return PageGetContents(page) + BLOOM_SIGNATURE_OFFSET;
+}
 
-	signature = PageGetContents(page) + BLOOM_SIGNATURE_OFFSET;
-	for (int i = 0; i < tail->nentries; i++, signature += entry_size)
-		stats->entries_by_bits[pg_popcount(signature, signature_size)]++;
+/* How many bits of a signature are set? */
+static inline int
+bloom_bits_set(const BloomMeta *meta, const char *signature)
+{
+	return pg_popcount(signature, meta->signature_words * sizeof(uint16));
+}
+
+/* The sums of a sweep, and what it needs from the metapage. */
+typedef struct BloomStats
+{
+	BloomMeta	meta;
+	int			signature_bits; /* m */
+	double		sums[FALSE_POSITIVES];
+	uint64	   *entries_by_bits;	/* [b]: entries with b bits set, b <= m */
+} BloomStats;
+
+static void
+bloom_count_page(void *arg, Relation rel, BlockNumber block, Page page)
+{
+	BloomStats *stats = arg;
+	int			n = bloom_add_page(rel, &stats->meta, block, page,
+								   stats->sums);
+	const char *signature = bloom_signatures(page);
+
+	for (int i = 0; i < n; i++, signature += BloomEntrySize(&stats->meta))
+		stats->entries_by_bits[bloom_bits_set(&stats->meta, signature)]++;
 }
 
 /*
  * The mean over all entries of (b/m)^k, where b of an entry's m bits are set:
- * for k = 1 the mean fill, else the rate of false positives.  There must be
+ * for k = 1 the mean fill, else the rate of false positives; 0 if there are no
  * entries.
  */
 static double
-mean_power(const BloomStats *stats, int k)
+bloom_mean_power(const BloomStats *stats, int k)
 {
 	double		sum = 0;
 
@@ -110,37 +132,23 @@ mean_power(const BloomStats *stats, int k)
 		if (stats->entries_by_bits[b] > 0)
 			sum += stats->entries_by_bits[b] *
 				pow((double) b / stats->signature_bits, k);
-	return sum / stats->entries;
-}
-
-/* An array of a number type as a Datum. */
-static Datum
-make_array(Datum *elements, int n, Oid type)
-{
-	int16		typlen;
-	bool		typbyval;
-	char		typalign;
-
-	get_typlenbyvalalign(type, &typlen, &typbyval, &typalign);
-	return PointerGetDatum(construct_array(elements, n, type,
-										   typlen, typbyval, typalign));
+	return sum / Max(stats->sums[ENTRIES], 1);
 }
 
 /* pgstatbloomindex(regclass) */
 Datum
 lookahead_pgstatbloomindex(PG_FUNCTION_ARGS)
 {
-	Relation	rel = InspectOpen(PG_GETARG_OID(0));
+	Relation	rel = relation_open(PG_GETARG_OID(0), AccessShareLock);
 	BloomStats	stats = {0};
+	double	   *sums = stats.sums;
 	BlockNumber nblocks;
 	int			ncolumns;
 	Datum		column_bits[INDEX_MAX_KEYS];
 	Datum		rates[INDEX_MAX_KEYS];
-	Datum		values[lengthof(columns)];
-	bool		nulls[lengthof(columns)] = {false};
-	int			i = 0;
+	ResultRow	row = {0};
 
-	check_relation(rel);
+	bloom_check_relation(rel);
 	ProgressBegin("pgstatbloomindex", RelationGetRelid(rel), true);
 	BloomReadMeta(rel, &stats.meta);
 	stats.signature_bits = stats.meta.signature_words * BLOOM_WORD_BITS;
@@ -148,7 +156,7 @@ lookahead_pgstatbloomindex(PG_FUNCTION_ARGS)
 
 	nblocks = RelationGetNumberOfBlocks(rel);
 	InspectPages(rel, BLOOM_META_BLOCK + 1, nblocks,
-				 PROFILE_PAGE_BLOOM, count_page, &stats);
+				 PROFILE_PAGE_BLOOM, bloom_count_page, &stats);
 
 	ncolumns = RelationGetNumberOfAttributes(rel);
 	for (int column = 0; column < ncolumns; column++)
@@ -156,21 +164,102 @@ lookahead_pgstatbloomindex(PG_FUNCTION_ARGS)
 		int			k = stats.meta.column_bits[column];
 
 		column_bits[column] = Int32GetDatum(k);
-		rates[column] = Float8GetDatum(stats.entries == 0 ? 0.0 :
-									   mean_power(&stats, k));
+		rates[column] = Float8GetDatum(bloom_mean_power(&stats, k));
 	}
 	InspectClose(rel);
 
-	values[i++] = Int64GetDatum((int64) nblocks);
-	values[i++] = Int64GetDatum(stats.deleted_pages);
-	values[i++] = Int64GetDatum(stats.new_pages);
-	values[i++] = Int64GetDatum(stats.entries);
-	values[i++] = Int64GetDatum(stats.free_space);
-	values[i++] = Int32GetDatum(stats.signature_bits);
-	values[i++] = make_array(column_bits, ncolumns, INT4OID);
-	nulls[i] = nulls[i + 1] = stats.entries == 0;
-	values[i++] = Float8GetDatum(stats.entries == 0 ? 0.0 :
-								 mean_power(&stats, 1));
-	values[i++] = make_array(rates, ncolumns, FLOAT8OID);
-	return ResultRow(fcinfo, lengthof(columns), columns, values, nulls);
+	ResultInt64(&row, nblocks);
+	ResultInt64(&row, sums[DELETED]);
+	ResultInt64(&row, sums[NEW]);
+	ResultInt64(&row, sums[ENTRIES]);
+	ResultInt64(&row, sums[FREE]);
+	ResultInt32(&row, stats.signature_bits);
+	ResultDatum(&row, INT4ARRAYOID,
+				PointerGetDatum(construct_array_builtin(column_bits, ncolumns,
+														INT4OID)), false);
+	ResultDatum(&row, FLOAT8OID, Float8GetDatum(bloom_mean_power(&stats, 1)),
+				sums[ENTRIES] == 0);
+	ResultDatum(&row, FLOAT8ARRAYOID,
+				PointerGetDatum(construct_array(rates, ncolumns, FLOAT8OID,
+												sizeof(float8),
+												FLOAT8PASSBYVAL,
+												TYPALIGN_DOUBLE)),
+				sums[ENTRIES] == 0);
+	return ResultReturn(fcinfo, &row);
 }
+
+static void
+bloom_begin(Estimate *estimate)
+{
+	BloomMeta  *meta = palloc_object(BloomMeta);
+
+	BloomReadMeta(estimate->rel, meta);
+	estimate->state = meta;
+	estimate->moments.nvalues = FALSE_POSITIVES +
+		RelationGetNumberOfAttributes(estimate->rel);
+}
+
+static bool
+bloom_look(Estimate *estimate, BlockNumber block, Buffer buffer,
+		   double *values)
+{
+	const BloomMeta *meta = estimate->state;
+	Page		page = BufferGetPage(buffer);
+	const char *signature = bloom_signatures(page);
+	int			n;
+
+	if (!BloomPageIsSound(meta, page))
+		return false;
+	n = bloom_add_page(estimate->rel, meta, block, page, values);
+	for (int i = 0; i < n; i++, signature += BloomEntrySize(meta))
+	{
+		double		fill = bloom_bits_set(meta, signature) /
+			((double) meta->signature_words * BLOOM_WORD_BITS);
+
+		values[FILL] += fill;
+		for (int column = FALSE_POSITIVES;
+			 column < estimate->moments.nvalues; column++)
+			values[column] +=
+				pow(fill, meta->column_bits[column - FALSE_POSITIVES]);
+	}
+	return true;
+}
+
+static void
+bloom_report(Estimate *estimate)
+{
+	const BloomMeta *meta = estimate->state;
+	const Moments *moments = &estimate->moments;
+	bool		exact = MomentsAreExact(moments);
+	double		most = BLOOM_PAGE_SPACE / BloomEntrySize(meta);
+	Bounded		entries = IntervalOfTotal(moments, ENTRIES, most);
+
+	EstimateAddPages(estimate, "deleted_pages", DELETED);
+	EstimateAddPages(estimate, "new_pages", NEW);
+	EstimateAddTotal(estimate, "live_tuples", "entries", ENTRIES, most);
+	EstimateAddKnown(estimate, "signature_bits", "bits",
+					 meta->signature_words * BLOOM_WORD_BITS);
+	EstimateAdd(estimate, "signature_fill", "",
+				IntervalOfRatio(moments, FILL, ENTRIES, 1, most), exact);
+	for (int column = 0;
+		 column < RelationGetNumberOfAttributes(estimate->rel); column++)
+		EstimateAdd(estimate, psprintf("false_positive_rate_%d", column + 1), "",
+					IntervalOfRatio(moments, FALSE_POSITIVES + column, ENTRIES,
+									1, most), exact);
+	EstimateAddTotal(estimate, "free_bytes", "bytes", FREE, BLOOM_PAGE_SPACE);
+
+	/* after the metapage, a build leaves no room on any page but the last */
+	EstimateAddRebuilt(estimate,
+					   (Bounded) {1 + ceil(entries.value / most),
+								   1 + ceil(entries.low / most),
+								   1 + ceil(entries.high / most)});
+}
+
+const PageMethod bloom_method = {
+	.first = BLOOM_META_BLOCK + 1,
+	.nvalues = FALSE_POSITIVES,
+	.most_free = BLOOM_PAGE_SPACE,
+	.begin = bloom_begin,
+	.look = bloom_look,
+	.report = bloom_report,
+};

@@ -1,51 +1,58 @@
 /*-------------------------------------------------------------------------
  *
  * btree.c
- *		B-tree indexes: pgstatindex, and their part of pgstattuple.
+ *		What the pages of a btree hold: pgstatindex, and estimates.
  *
- * The figures are those of contrib/pgstattuple: kinds of pages, how full the
- * leaves are, and how many leaves are followed by one that stands earlier in
- * the file.  Block 0 is the metapage and is read by itself.
+ * The figures of pgstatindex are those of contrib/pgstattuple: kinds of pages,
+ * how full the leaves are, and how many leaves are followed by one that stands
+ * earlier in the file.  An estimate adds dead entries, free space, and the size
+ * after REINDEX.  The metapage is always read; sweeps and samples are of the
+ * other pages.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
+#include <math.h>
+
 #include "access/nbtree.h"
+#include "access/relation.h"
 #include "catalog/pg_am_d.h"
-#include "catalog/pg_type_d.h"
 #include "compat.h"
 #include "index/index_page.h"
+#include "inspect/estimate.h"
 #include "inspect/inspect.h"
+#include "inspect/rebuild.h"
 #include "observe/progress.h"
-#include "inspect/tuples.h"
 #include "sql_result.h"
 #include "storage/bufmgr.h"
 #include "utils/float.h"
 
-/* What pgstatindex counts; pages, and bytes of the leaves. */
-typedef struct BtreeStats
-{
-	uint64		internal_pages;
-	uint64		leaf_pages;
-	uint64		half_dead_pages;
-	uint64		deleted_pages;
-	uint64		fragments;		/* leaves followed by an earlier block */
-	uint64		leaf_capacity;
-	uint64		leaf_free;
-} BtreeStats;
-
-/* The columns of the result row. */
-static const Oid columns[] = {
-	INT4OID, INT4OID, INT8OID, INT8OID, INT8OID, INT8OID, INT8OID, INT8OID,
-	FLOAT8OID, FLOAT8OID
-};
-
 PG_FUNCTION_INFO_V1(lookahead_pgstatindex);
 PG_FUNCTION_INFO_V1(lookahead_pgstatindex_byname);
 
-void
-BtreeReadMetapage(Relation rel, BTMetaPageData *meta)
+/* The values of a page: pages by kind are 0 or 1, sizes in bytes. */
+enum
+{
+	FREE = VALUE_FREE,
+	LEAF,
+	INTERNAL,					/* new pages, too: by its flags, which are
+								 * zero, contrib counts one so */
+	EMPTY,
+	DELETED,
+	NEW,
+	CAPACITY,					/* of a leaf */
+	LEAF_FREE,
+	FRAGMENT,					/* a leaf followed by an earlier block */
+	ENTRIES,
+	DEAD,
+	REBUILT,					/* bytes of entries, after REINDEX */
+	NVALUES
+};
+
+/* Read the metapage: version, level and root.  XX002 if it is none. */
+static void
+btree_read_metapage(Relation rel, BTMetaPageData *meta)
 {
 	Buffer		buffer = ReadBuffer(rel, BTREE_METAPAGE);
 
@@ -63,111 +70,191 @@ BtreeReadMetapage(Relation rel, BTMetaPageData *meta)
 }
 
 /*
- * Add one page other than the metapage to the sums.
+ * Add what a page other than the metapage is to the values.  False, with
+ * nothing added, if it is none of a btree's.
  */
-static void
-count_page(void *arg, Relation rel, BlockNumber block, Page page)
+static bool
+btree_add_page(Page page, BlockNumber block, double *values)
 {
-	BtreeStats *stats = arg;
 	BTPageOpaque opaque;
 
-	/*
-	 * A page that was added to the file and never initialised has no flags
-	 * set, and by its flags contrib counts it as internal.
-	 */
 	if (PageIsNew(page))
 	{
-		stats->internal_pages++;
-		return;
+		values[NEW]++;
+		values[INTERNAL]++;
+		values[FREE] += BLCKSZ;
+		return true;
 	}
-
-	IndexPageCheckSpecial(rel, block, page, sizeof(BTPageOpaqueData));
+	if (!IndexPageHasSpecial(page, sizeof(BTPageOpaqueData)))
+		return false;
 	opaque = BTPageGetOpaque(page);
 
-	if (P_ISDELETED(opaque))
-		stats->deleted_pages++;
-	else if (P_IGNORE(opaque))
-		stats->half_dead_pages++;
+	if (P_IGNORE(opaque))
+	{
+		values[P_ISDELETED(opaque) ? DELETED : EMPTY]++;
+		values[FREE] += BLCKSZ;
+	}
 	else if (P_ISLEAF(opaque))
 	{
-		stats->leaf_pages++;
-		stats->leaf_capacity += ((PageHeader) page)->pd_special -
+		Size		free = IndexPageFreeSpace(page);
+
+		values[LEAF]++;
+		values[CAPACITY] += ((PageHeader) page)->pd_special -
 			SizeOfPageHeaderData;
-		stats->leaf_free += IndexPageFreeSpace(page);
+		values[FREE] += free;
+		values[LEAF_FREE] += free;
 		if (opaque->btpo_next != P_NONE && opaque->btpo_next < block)
-			stats->fragments++;
+			values[FRAGMENT]++;
 	}
 	else
-		stats->internal_pages++;
+		values[INTERNAL]++;
+	return true;
+}
+
+static void
+btree_count_page(void *sums, Relation rel, BlockNumber block, Page page)
+{
+	if (!btree_add_page(page, block, sums))
+		IndexPageIsBad(rel, block);
 }
 
 /* pgstatindex, given the relation; closes it. */
 static Datum
-describe_btree(Relation rel, FunctionCallInfo fcinfo)
+btree_describe(Relation rel, FunctionCallInfo fcinfo)
 {
 	BTMetaPageData meta;
-	BtreeStats	stats = {0};
-	Datum		values[lengthof(columns)];
-	int			i = 0;
+	double		sums[NVALUES] = {0};
+	ResultRow	row = {0};
 
 	InspectCheckIndex(rel, BTREE_AM_OID, "btree", "tables");
 	ProgressBegin("pgstatindex", RelationGetRelid(rel), true);
-	BtreeReadMetapage(rel, &meta);
+	btree_read_metapage(rel, &meta);
 
 	InspectPages(rel, BTREE_METAPAGE + 1, RelationGetNumberOfBlocks(rel),
-				 PROFILE_PAGE_BTREE, count_page, &stats);
+				 PROFILE_PAGE_BTREE, btree_count_page, sums);
 	InspectClose(rel);
 
-	values[i++] = Int32GetDatum((int32) meta.btm_version);
-	values[i++] = Int32GetDatum((int32) meta.btm_level);
-	values[i++] = Int64GetDatum((1 + stats.leaf_pages + stats.internal_pages +
-								 stats.deleted_pages + stats.half_dead_pages) *
-								BLCKSZ);
-	values[i++] = Int64GetDatum((int64) meta.btm_root);
-	values[i++] = Int64GetDatum(stats.internal_pages);
-	values[i++] = Int64GetDatum(stats.leaf_pages);
-	values[i++] = Int64GetDatum(stats.half_dead_pages);
-	values[i++] = Int64GetDatum(stats.deleted_pages);
-	values[i++] = stats.leaf_capacity == 0 ? Float8GetDatum(get_float8_nan()) :
-		InspectRounded(100.0 - (double) stats.leaf_free /
-					   (double) stats.leaf_capacity * 100.0);
-	values[i++] = stats.leaf_pages == 0 ? Float8GetDatum(get_float8_nan()) :
-		InspectRounded((double) stats.fragments /
-					   (double) stats.leaf_pages * 100.0);
-	return ResultRow(fcinfo, lengthof(columns), columns, values, NULL);
+	ResultInt32(&row, (int32) meta.btm_version);
+	ResultInt32(&row, (int32) meta.btm_level);
+	ResultInt64(&row, (1 + sums[LEAF] + sums[INTERNAL] + sums[DELETED] +
+					   sums[EMPTY]) * BLCKSZ);
+	ResultInt64(&row, meta.btm_root);
+	ResultInt64(&row, sums[INTERNAL]);
+	ResultInt64(&row, sums[LEAF]);
+	ResultInt64(&row, sums[EMPTY]);
+	ResultInt64(&row, sums[DELETED]);
+	ResultFloat8(&row, sums[CAPACITY] == 0 ? get_float8_nan() :
+				 InspectRounded(100.0 -
+								sums[LEAF_FREE] / sums[CAPACITY] * 100.0));
+	ResultFloat8(&row, sums[LEAF] == 0 ? get_float8_nan() :
+				 InspectRounded(sums[FRAGMENT] / sums[LEAF] * 100.0));
+	return ResultReturn(fcinfo, &row);
 }
 
 /* pgstatindex(regclass) */
 Datum
 lookahead_pgstatindex(PG_FUNCTION_ARGS)
 {
-	return describe_btree(InspectOpen(PG_GETARG_OID(0)), fcinfo);
+	return btree_describe(relation_open(PG_GETARG_OID(0), AccessShareLock),
+						  fcinfo);
 }
 
 /* pgstatindex(text) */
 Datum
 lookahead_pgstatindex_byname(PG_FUNCTION_ARGS)
 {
-	return describe_btree(InspectOpenByName(PG_GETARG_TEXT_PP(0)), fcinfo);
+	return btree_describe(InspectOpenByName(PG_GETARG_TEXT_PP(0)), fcinfo);
 }
 
-void
-TupleStatsBtreePage(void *arg, Relation index, BlockNumber block, Page page)
+/* What an estimate needs besides the values. */
+typedef struct BtreeState
 {
-	TupleStats *stats = arg;
-	BTPageOpaque opaque;
+	BTMetaPageData meta;
+	Rebuild		rebuild;
+} BtreeState;
 
-	if (PageIsNew(page))
-	{
-		stats->free_space += BLCKSZ;
-		return;
-	}
-	if (!IndexPageHasSpecial(page, sizeof(BTPageOpaqueData)))
-		return;
-	opaque = BTPageGetOpaque(page);
+static void
+btree_begin(Estimate *estimate)
+{
+	BtreeState *state = palloc0_object(BtreeState);
 
-	if (P_IGNORE(opaque))
-		stats->free_space += BLCKSZ;
-	else if (P_ISLEAF(opaque))
-		TupleStatsIndexItems(stats, page, P_FIRSTDATAKEY(opaque));
+	btree_read_metapage(estimate->rel, &state->meta);
+	RebuildInit(&state->rebuild, estimate->rel);
+	estimate->state = state;
 }
+
+static bool
+btree_look(Estimate *estimate, BlockNumber block, Buffer buffer,
+		   double *values)
+{
+	BtreeState *state = estimate->state;
+	Page		page = BufferGetPage(buffer);
+
+	return btree_add_page(page, block, values) &&
+		(values[LEAF] == 0 ||
+		 RebuildAddLeaf(&state->rebuild, page, &values[ENTRIES],
+						&values[DEAD], &values[REBUILT]));
+}
+
+/*
+ * The size after REINDEX, in pages.  The error of the sample and that of the
+ * model have nothing to do with each other, so their squares are added.  The
+ * second one has no variance, only a bound; but it seldom comes near it.
+ */
+static Bounded
+btree_rebuilt_pages(const Estimate *estimate)
+{
+	Rebuild    *rebuild = &((BtreeState *) estimate->state)->rebuild;
+	Bounded		per_leaf = RebuildBytesPerLeaf(rebuild);
+	Bounded		bytes = IntervalOfTotal(&estimate->moments, REBUILT, BLCKSZ);
+	double		model = bytes.value * REBUILD_ERROR + per_leaf.value;
+	double		joined = RebuildJoined(rebuild);
+
+	bytes.low = (1 - joined) *
+		Max(bytes.value - hypot(bytes.value - bytes.low, model), 0);
+	bytes.high = bytes.value + hypot(bytes.high - bytes.value, model);
+	bytes.value *= 1 - joined / 2;
+	return (Bounded) {
+		RebuildPages(rebuild, ceil(bytes.value / per_leaf.value), false),
+		RebuildPages(rebuild, ceil(bytes.low / per_leaf.high), false),
+		RebuildPages(rebuild, ceil(bytes.high / per_leaf.low), true)
+	};
+}
+
+static void
+btree_report(Estimate *estimate)
+{
+	const BtreeState *state = estimate->state;
+	const Moments *moments = &estimate->moments;
+
+	/* posting lists are the densest, where there can be any */
+	double		most = state->meta.btm_allequalimage ? MaxTIDsPerBTreePage :
+		MaxIndexTuplesPerPage;
+
+	EstimateAddKnown(estimate, "version", "", state->meta.btm_version);
+	EstimateAddKnown(estimate, "tree_level", "levels", state->meta.btm_level);
+	EstimateAddKnown(estimate, "root_block_no", "block", state->meta.btm_root);
+	EstimateAddPages(estimate, "internal_pages", INTERNAL);
+	EstimateAddPages(estimate, "leaf_pages", LEAF);
+	EstimateAddPages(estimate, "empty_pages", EMPTY);
+	EstimateAddPages(estimate, "deleted_pages", DELETED);
+	EstimateAddPages(estimate, "new_pages", NEW);
+	EstimateAddDensity(estimate, "avg_leaf_density", LEAF_FREE, CAPACITY);
+	EstimateAddPercent(estimate, "leaf_fragmentation",
+					   IntervalOfPart(moments, FRAGMENT, LEAF));
+	EstimateAddTotal(estimate, "entries", "entries", ENTRIES, most);
+	EstimateAddTotal(estimate, "dead_entries", "entries", DEAD, most);
+	EstimateAddPercent(estimate, "dead_entries_percent",
+					   IntervalOfRatio(moments, DEAD, ENTRIES, 1, most));
+	EstimateAddTotal(estimate, "free_bytes", "bytes", FREE, BLCKSZ);
+	EstimateAddRebuilt(estimate, btree_rebuilt_pages(estimate));
+}
+
+const PageMethod btree_method = {
+	.first = BTREE_METAPAGE + 1,
+	.nvalues = NVALUES,
+	.most_free = BLCKSZ,
+	.begin = btree_begin,
+	.look = btree_look,
+	.report = btree_report,
+};

@@ -14,12 +14,12 @@
 
 #include <math.h>
 
+#include "access/relation.h"
 #include "access/visibilitymap.h"
-#include "index/bloom_page.h"
 #include "catalog/pg_am_d.h"
 #include "catalog/pg_class.h"
-#include "catalog/pg_type_d.h"
 #include "compat.h"
+#include "index/bloom_page.h"
 #include "inspect/estimate.h"
 #include "inspect/inspect.h"
 #include "miscadmin.h"
@@ -28,9 +28,6 @@
 #include "sql_result.h"
 #include "storage/bufmgr.h"
 #include "storage/smgr.h"
-#include "utils/builtins.h"
-#include "utils/lsyscache.h"
-#include "utils/tuplestore.h"
 
 PG_FUNCTION_INFO_V1(lookahead_index_estimate);
 PG_FUNCTION_INFO_V1(lookahead_table_estimate);
@@ -88,7 +85,7 @@ EstimateAddKnown(Estimate *estimate, const char *name, const char *unit,
 
 /* Add a number of pages; the truth is a whole number. */
 static void
-add_pages(Estimate *estimate, const char *name, Bounded pages)
+estimate_add_pages(Estimate *estimate, const char *name, Bounded pages)
 {
 	pages.value = rint(pages.value);
 	pages.low = Min(ceil(pages.low - 1e-6), pages.value);
@@ -102,8 +99,8 @@ EstimateAddPages(Estimate *estimate, const char *name, int value)
 {
 	const Moments *moments = &estimate->moments;
 
-	add_pages(estimate, name,
-			  IntervalOfCount(moments->population, moments->n,
+	estimate_add_pages(estimate, name,
+					   IntervalOfCount(moments->population, moments->n,
 							  moments->sum[value], moments->confidence));
 }
 
@@ -125,7 +122,7 @@ EstimateAddPercent(Estimate *estimate, const char *name, Bounded ratio)
 {
 	bool		exact = MomentsAreExact(&estimate->moments);
 
-	ratio.value = DatumGetFloat8(InspectRounded(100 * ratio.value));
+	ratio.value = InspectRounded(100 * ratio.value);
 	ratio.low = exact ? ratio.value : floor(ratio.low * 10000) / 100;
 	ratio.high = exact ? ratio.value : ceil(ratio.high * 10000) / 100;
 	EstimateAdd(estimate, name, "%", ratio, exact);
@@ -177,7 +174,7 @@ EstimateFigure(Estimate *estimate, const char *name)
 
 /* Tell once of all corrupt pages that were met. */
 static void
-warn_of_corrupt_pages(Estimate *estimate)
+estimate_warn_of_corrupt_pages(Estimate *estimate)
 {
 	StringInfoData blocks;
 
@@ -222,16 +219,16 @@ EstimateRelation(Relation rel, const PageMethod *method,
 					 (double) estimate->nblocks * BLCKSZ);
 	method->report(estimate);
 	EstimateAddKnown(estimate, "sampled_pages", "pages", moments->n);
-	add_pages(estimate, "corrupt_pages",
-			  IntervalOfCount(moments->population, moments->n,
+	estimate_add_pages(estimate, "corrupt_pages",
+					   IntervalOfCount(moments->population, moments->n,
 							  estimate->corrupt, moments->confidence));
-	warn_of_corrupt_pages(estimate);
+	estimate_warn_of_corrupt_pages(estimate);
 	return estimate;
 }
 
 /* Refuse an argument. */
 pg_noreturn static void
-refuse(const char *name, const char *range)
+estimate_refuse(const char *name, const char *range)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
@@ -240,20 +237,20 @@ refuse(const char *name, const char *range)
 
 /* The arguments that follow the relation, from number "first" on. */
 static void
-get_options(FunctionCallInfo fcinfo, EstimateOptions *options)
+estimate_get_options(FunctionCallInfo fcinfo, EstimateOptions *options)
 {
 	int64		pages = PG_ARGISNULL(1) ? 0 : PG_GETARG_INT32(1);
 
 	if (pages < 2)
-		refuse("sample_pages", "2 or more");
+		estimate_refuse("sample_pages", "2 or more");
 	options->sample_pages = (BlockNumber) pages;
 	options->precision = PG_ARGISNULL(2) ? 0 : PG_GETARG_FLOAT8(2);
 	if (!PG_ARGISNULL(2) &&
 		!(options->precision > 0 && options->precision < 1))
-		refuse("precision", "greater than 0 and less than 1");
+		estimate_refuse("precision", "greater than 0 and less than 1");
 	options->confidence = PG_ARGISNULL(3) ? 0 : PG_GETARG_FLOAT8(3);
 	if (!(options->confidence >= 0.5 && options->confidence <= 0.9999))
-		refuse("confidence", "0.5 or more, and 0.9999 or less");
+		estimate_refuse("confidence", "0.5 or more, and 0.9999 or less");
 	pg_prng_seed(&options->random, PG_ARGISNULL(4) ?
 				 pg_prng_uint64(&pg_global_prng_state) :
 				 (uint64) PG_GETARG_INT64(4));
@@ -263,30 +260,31 @@ static const Oid columns[] = {
 	TEXTOID, TEXTOID, FLOAT8OID, FLOAT8OID, FLOAT8OID, BOOLOID
 };
 
+/* Add a number to a row; NaN becomes NULL. */
+static void
+estimate_put_number(ResultRow *row, double number)
+{
+	ResultDatum(row, FLOAT8OID, Float8GetDatum(number), isnan(number));
+}
+
 /* Return the figures. */
 static void
-put_figures(ReturnSetInfo *rsinfo, const Estimate *estimate)
+estimate_put_figures(ReturnSetInfo *set, const Estimate *estimate)
 {
 	ListCell   *cell;
 
 	foreach(cell, estimate->figures)
 	{
 		const Figure *figure = lfirst(cell);
-		Datum		values[lengthof(columns)];
-		bool		nulls[lengthof(columns)] = {false};
-		int			i = 0;
+		ResultRow	row = {0};
 
-		values[i++] = CStringGetTextDatum(figure->name);
-		values[i++] = CStringGetTextDatum(figure->unit);
-		nulls[i] = isnan(figure->interval.value);
-		values[i++] = Float8GetDatum(figure->interval.value);
-		nulls[i] = isnan(figure->interval.low);
-		values[i++] = Float8GetDatum(figure->interval.low);
-		nulls[i] = isnan(figure->interval.high);
-		values[i++] = Float8GetDatum(figure->interval.high);
-		values[i++] = BoolGetDatum(figure->exact);
-		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values,
-							 nulls);
+		ResultText(&row, figure->name);
+		ResultText(&row, figure->unit);
+		estimate_put_number(&row, figure->interval.value);
+		estimate_put_number(&row, figure->interval.low);
+		estimate_put_number(&row, figure->interval.high);
+		ResultDatum(&row, BOOLOID, BoolGetDatum(figure->exact), false);
+		ResultPut(set, &row);
 	}
 }
 
@@ -297,20 +295,20 @@ put_figures(ReturnSetInfo *rsinfo, const Estimate *estimate)
 Datum
 lookahead_index_estimate(PG_FUNCTION_ARGS)
 {
-	ReturnSetInfo *rsinfo = ResultSet(fcinfo, lengthof(columns), columns);
+	ReturnSetInfo *set = ResultSet(fcinfo, lengthof(columns), columns);
 	EstimateOptions options;
 	Relation	rel;
 	const PageMethod *method;
 
 	if (PG_ARGISNULL(0))
 		return (Datum) 0;
-	get_options(fcinfo, &options);
-	rel = InspectOpen(PG_GETARG_OID(0));
+	estimate_get_options(fcinfo, &options);
+	rel = relation_open(PG_GETARG_OID(0), AccessShareLock);
 	method = EstimateMethodOfIndex(rel);
 	InspectRefuseOtherTemp(rel, "indexes");
 	InspectRefuseInvalid(rel);
 	ProgressBegin("index_estimate", RelationGetRelid(rel), true);
-	put_figures(rsinfo, EstimateRelation(rel, method, &options, ""));
+	estimate_put_figures(set, EstimateRelation(rel, method, &options, ""));
 	InspectClose(rel);
 	return (Datum) 0;
 }
@@ -325,16 +323,18 @@ typedef struct VisibilityBits
 
 /* Count the bits of a table's visibility map, all of which is read. */
 static void
-count_visibility(void *arg)
+estimate_count_visibility(void *arg)
 {
 	VisibilityBits *bits = arg;
-	Relation	rel = bits->rel;
-	Sweep		sweep;
+	Sweep		sweep = {
+		.rel = bits->rel,
+		.fork = VISIBILITYMAP_FORKNUM,
+		.end = RelationGetNumberOfBlocksInFork(bits->rel,
+											   VISIBILITYMAP_FORKNUM),
+	};
 	Buffer		buffer;
 
-	SweepBegin(&sweep, rel, VISIBILITYMAP_FORKNUM, 0,
-			   RelationGetNumberOfBlocksInFork(rel, VISIBILITYMAP_FORKNUM),
-			   NULL, NULL);
+	SweepBegin(&sweep);
 	while (BufferIsValid(buffer = SweepNext(&sweep)))
 	{
 		const char *map = PageGetContents(BufferGetPage(buffer));
@@ -356,7 +356,7 @@ count_visibility(void *arg)
  * count if there is one.
  */
 static void
-add_visibility(Estimate *estimate)
+estimate_add_visibility(Estimate *estimate)
 {
 	VisibilityBits bits = {.rel = estimate->rel};
 
@@ -365,7 +365,7 @@ add_visibility(Estimate *estimate)
 		ErrorData  *error;
 
 		ProgressPhase("reading visibility map");
-		error = InspectTry(count_visibility, &bits);
+		error = InspectTry(estimate_count_visibility, &bits);
 		if (error != NULL)
 		{
 			BlockNumber all_visible;
@@ -384,7 +384,7 @@ add_visibility(Estimate *estimate)
 
 /* Refuse what is no heap. */
 static void
-check_table(Relation rel)
+estimate_check_table(Relation rel)
 {
 	InspectRefuseOtherTemp(rel, "tables");
 	if (!RELKIND_HAS_TABLE_AM(rel->rd_rel->relkind))
@@ -402,16 +402,16 @@ check_table(Relation rel)
 
 /* Estimate one heap, which is open. */
 static void
-estimate_heap(ReturnSetInfo *rsinfo, Relation rel, EstimateOptions *options,
+estimate_heap(ReturnSetInfo *set, Relation rel, EstimateOptions *options,
 			  const char *prefix)
 {
 	Estimate   *estimate;
 
-	check_table(rel);
+	estimate_check_table(rel);
 	ProgressBegin("table_estimate", RelationGetRelid(rel), true);
 	estimate = EstimateRelation(rel, &heap_method, options, prefix);
-	add_visibility(estimate);
-	put_figures(rsinfo, estimate);
+	estimate_add_visibility(estimate);
+	estimate_put_figures(set, estimate);
 }
 
 /*
@@ -423,20 +423,21 @@ estimate_heap(ReturnSetInfo *rsinfo, Relation rel, EstimateOptions *options,
 Datum
 lookahead_table_estimate(PG_FUNCTION_ARGS)
 {
-	ReturnSetInfo *rsinfo = ResultSet(fcinfo, lengthof(columns), columns);
+	ReturnSetInfo *set = ResultSet(fcinfo, lengthof(columns), columns);
 	EstimateOptions options;
 	Relation	rel;
 
 	if (PG_ARGISNULL(0))
 		return (Datum) 0;
-	get_options(fcinfo, &options);
-	rel = InspectOpen(PG_GETARG_OID(0));
-	estimate_heap(rsinfo, rel, &options, "");
+	estimate_get_options(fcinfo, &options);
+	rel = relation_open(PG_GETARG_OID(0), AccessShareLock);
+	estimate_heap(set, rel, &options, "");
 	if (OidIsValid(rel->rd_rel->reltoastrelid))
 	{
-		Relation	toast = InspectOpen(rel->rd_rel->reltoastrelid);
+		Relation	toast = relation_open(rel->rd_rel->reltoastrelid,
+									  AccessShareLock);
 
-		estimate_heap(rsinfo, toast, &options, "toast_");
+		estimate_heap(set, toast, &options, "toast_");
 		InspectClose(toast);
 	}
 	InspectClose(rel);

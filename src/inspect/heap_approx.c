@@ -20,14 +20,15 @@
 #include "postgres.h"
 
 #include "access/heapam.h"
+#include "access/relation.h"
 #include "access/visibilitymap.h"
 #include "catalog/pg_am_d.h"
 #include "catalog/pg_class.h"
-#include "catalog/pg_type_d.h"
 #include "commands/vacuum.h"
 #include "compat.h"
 #include "inspect/heap.h"
 #include "inspect/inspect.h"
+#include "inspect/tuples.h"
 #include "observe/profile.h"
 #include "observe/progress.h"
 #include "sql_result.h"
@@ -36,49 +37,39 @@
 #include "storage/procarray.h"
 #include "read/sweep.h"
 
-/* Lengths and free space in bytes. */
-typedef struct ApproxStats
+/* A sweep of the pages that are not skipped. */
+typedef struct ApproxSweep
 {
 	Relation	rel;
 	Buffer		vmbuffer;		/* visibility map page read last, pinned */
-	BlockNumber nblocks;
+	TransactionId oldest_xmin;
+	TupleStats	stats;			/* tuple_count: on the pages that were read */
 	BlockNumber scanned;		/* blocks not skipped */
-	uint64		live_count;		/* live tuples on the scanned blocks */
-	uint64		live_len;
-	uint64		dead_count;
-	uint64		dead_len;
-	uint64		free_space;
-} ApproxStats;
-
-/* The columns of the result row. */
-static const Oid columns[] = {
-	INT8OID, FLOAT8OID, INT8OID, INT8OID, FLOAT8OID, INT8OID, INT8OID,
-	FLOAT8OID, INT8OID, FLOAT8OID
-};
+} ApproxSweep;
 
 PG_FUNCTION_INFO_V1(lookahead_pgstattuple_approx);
 
 /* Skip all-visible blocks; what is not free on them is live. */
 static bool
-skip_all_visible(BlockNumber block, void *arg)
+approx_skip(BlockNumber block, void *arg)
 {
-	ApproxStats *stats = (ApproxStats *) arg;
+	ApproxSweep *approx = arg;
 	Size		free_space;
 
-	if (!VM_ALL_VISIBLE(stats->rel, block, &stats->vmbuffer))
+	if (!VM_ALL_VISIBLE(approx->rel, block, &approx->vmbuffer))
 		return false;
 
-	free_space = GetRecordedFreeSpace(stats->rel, block);
-	stats->live_len += BLCKSZ - free_space;
-	stats->free_space += free_space;
+	free_space = GetRecordedFreeSpace(approx->rel, block);
+	approx->stats.tuple_len += BLCKSZ - free_space;
+	approx->stats.free_space += free_space;
 	return true;
 }
 
 /* Add one share-locked page to the sums. */
 static void
-count_page(ApproxStats *stats, BlockNumber block, Buffer buffer,
-		   TransactionId oldest_xmin)
+approx_count_page(ApproxSweep *approx, BlockNumber block, Buffer buffer)
 {
+	TupleStats *stats = &approx->stats;
 	Page		page = BufferGetPage(buffer);
 	OffsetNumber last;
 	HeapTupleData tuple;
@@ -90,21 +81,21 @@ count_page(ApproxStats *stats, BlockNumber block, Buffer buffer,
 	last = PageGetMaxOffsetNumber(page);
 	for (OffsetNumber offset = FirstOffsetNumber; offset <= last; offset++)
 	{
-		if (!HeapPageGetTuple(stats->rel, block, page, offset, &tuple))
+		if (!HeapPageGetTuple(approx->rel, block, page, offset, &tuple))
 			continue;
 
-		switch (HeapTupleSatisfiesVacuum(&tuple, oldest_xmin, buffer))
+		switch (HeapTupleSatisfiesVacuum(&tuple, approx->oldest_xmin, buffer))
 		{
 			case HEAPTUPLE_LIVE:
 			case HEAPTUPLE_DELETE_IN_PROGRESS:
-				stats->live_count++;
-				stats->live_len += tuple.t_len;
+				stats->tuple_count++;
+				stats->tuple_len += tuple.t_len;
 				break;
 			case HEAPTUPLE_DEAD:
 			case HEAPTUPLE_RECENTLY_DEAD:
 			case HEAPTUPLE_INSERT_IN_PROGRESS:
-				stats->dead_count++;
-				stats->dead_len += tuple.t_len;
+				stats->dead_tuple_count++;
+				stats->dead_tuple_len += tuple.t_len;
 				break;
 			default:
 				elog(ERROR, "unexpected HeapTupleSatisfiesVacuum result");
@@ -112,38 +103,35 @@ count_page(ApproxStats *stats, BlockNumber block, Buffer buffer,
 	}
 }
 
-/* Sweep the table. */
 static void
-sweep_heap(ApproxStats *stats, Relation rel)
+approx_sweep(ApproxSweep *approx)
 {
-	TransactionId oldest_xmin = GetOldestNonRemovableTransactionId(rel);
-	Sweep		sweep;
+	Sweep		sweep = {
+		.rel = approx->rel,
+		.end = approx->stats.nblocks,
+		.skip = approx_skip,
+		.arg = approx,
+	};
 	Buffer		buffer;
 
-	stats->rel = rel;
-	stats->vmbuffer = InvalidBuffer;
-	stats->nblocks = RelationGetNumberOfBlocks(rel);
-
-	SweepBegin(&sweep, rel, MAIN_FORKNUM, 0, stats->nblocks,
-			   skip_all_visible, stats);
+	SweepBegin(&sweep);
 	while (BufferIsValid(buffer = SweepNext(&sweep)))
 	{
 		LockBuffer(buffer, BUFFER_LOCK_SHARE);
 		PROFILED_VOID(PROFILE_PAGE_HEAP_APPROX,
-					  count_page(stats, SweepBlock(&sweep), buffer,
-								 oldest_xmin));
+					  approx_count_page(approx, SweepBlock(&sweep), buffer));
 		UnlockReleaseBuffer(buffer);
 	}
-	stats->scanned = SweepReturned(&sweep);
+	approx->scanned = SweepReturned(&sweep);
 	SweepEnd(&sweep);
 
-	if (BufferIsValid(stats->vmbuffer))
-		ReleaseBuffer(stats->vmbuffer);
+	if (BufferIsValid(approx->vmbuffer))
+		ReleaseBuffer(approx->vmbuffer);
 }
 
 /* Refuse what is no heap with a visibility map. */
 static void
-check_relation(Relation rel)
+approx_check_relation(Relation rel)
 {
 	char		relkind = rel->rd_rel->relkind;
 
@@ -161,43 +149,45 @@ check_relation(Relation rel)
 				 errmsg("only heap AM is supported")));
 }
 
-/* A part of the whole as a percentage; 0 of an empty table. */
-static Datum
-percent_of(double part, double whole)
+/* Add a part of the whole as a percentage; 0 of an empty table. */
+static void
+approx_put_percent(ResultRow *row, double part, double whole)
 {
-	return Float8GetDatum(whole == 0 ? 0.0 : 100.0 * part / whole);
+	ResultFloat8(row, whole == 0 ? 0.0 : 100.0 * part / whole);
 }
 
 /* pgstattuple_approx(regclass) */
 Datum
 lookahead_pgstattuple_approx(PG_FUNCTION_ARGS)
 {
-	Relation	rel = InspectOpen(PG_GETARG_OID(0));
-	ApproxStats stats = {0};
+	Relation	rel = relation_open(PG_GETARG_OID(0), AccessShareLock);
+	ApproxSweep approx = {.rel = rel, .vmbuffer = InvalidBuffer};
+	const TupleStats *stats = &approx.stats;
 	uint64		table_len;
 	double		all_live;
-	Datum		values[lengthof(columns)];
-	int			i = 0;
+	ResultRow	row = {0};
 
-	check_relation(rel);
+	approx_check_relation(rel);
 	ProgressBegin("pgstattuple_approx", RelationGetRelid(rel), true);
-	sweep_heap(&stats, rel);
+	approx.oldest_xmin = GetOldestNonRemovableTransactionId(rel);
+	approx.stats.nblocks = RelationGetNumberOfBlocks(rel);
+	approx_sweep(&approx);
 
-	table_len = (uint64) stats.nblocks * BLCKSZ;
-	all_live = vac_estimate_reltuples(rel, stats.nblocks, stats.scanned,
-									  stats.live_count);
+	table_len = (uint64) stats->nblocks * BLCKSZ;
+	all_live = vac_estimate_reltuples(rel, stats->nblocks, approx.scanned,
+									  stats->tuple_count);
 	InspectClose(rel);
 
-	values[i++] = Int64GetDatum(table_len);
-	values[i++] = percent_of(stats.scanned, stats.nblocks);
+	ResultInt64(&row, table_len);
+	approx_put_percent(&row, approx.scanned, stats->nblocks);
 	/* -1, as contrib, if none are known and some pages were skipped */
-	values[i++] = Int64GetDatum((int64) all_live);
-	values[i++] = Int64GetDatum(stats.live_len);
-	values[i++] = percent_of(stats.live_len, table_len);
-	values[i++] = Int64GetDatum(stats.dead_count);
-	values[i++] = Int64GetDatum(stats.dead_len);
-	values[i++] = percent_of(stats.dead_len, table_len);
-	values[i++] = Int64GetDatum(stats.free_space);
-	values[i++] = percent_of(stats.free_space, table_len);
-	return ResultRow(fcinfo, lengthof(columns), columns, values, NULL);
+	ResultInt64(&row, all_live);
+	ResultInt64(&row, stats->tuple_len);
+	approx_put_percent(&row, stats->tuple_len, table_len);
+	ResultInt64(&row, stats->dead_tuple_count);
+	ResultInt64(&row, stats->dead_tuple_len);
+	approx_put_percent(&row, stats->dead_tuple_len, table_len);
+	ResultInt64(&row, stats->free_space);
+	approx_put_percent(&row, stats->free_space, table_len);
+	return ResultReturn(fcinfo, &row);
 }

@@ -19,7 +19,6 @@
 #include <math.h>
 
 #include "access/relation.h"
-#include "catalog/pg_type_d.h"
 #include "compat.h"
 #include "inspect/estimate.h"
 #include "inspect/inspect.h"
@@ -27,7 +26,6 @@
 #include "observe/progress.h"
 #include "sql_result.h"
 #include "storage/lmgr.h"
-#include "utils/builtins.h"
 
 #define SAMPLE_CONFIDENCE 0.95
 
@@ -47,7 +45,7 @@ PG_FUNCTION_INFO_V1(lookahead_index_gain);
 
 /* Estimate the gain of an open index.  Errors: those of estimates. */
 static void
-estimate_gain(Gain *gain, Relation index)
+gain_estimate(Gain *gain, Relation index)
 {
 	const PageMethod *method = EstimateMethodOfIndex(index);
 	Estimate   *estimate;
@@ -82,7 +80,7 @@ estimate_gain(Gain *gain, Relation index)
 
 /* Estimate the gain of one that may be locked, gone, or too small to matter. */
 static void
-try_index(void *arg)
+gain_try_index(void *arg)
 {
 	Gain	   *gain = arg;
 	Relation	index;
@@ -99,10 +97,18 @@ try_index(void *arg)
 	{
 		gain->size = (double) RelationGetNumberOfBlocks(index) * BLCKSZ;
 		if (gain->size >= gain->min_size)
-			estimate_gain(gain, index);
+			gain_estimate(gain, index);
 		relation_close(index, NoLock);
 	}
 	UnlockRelationOid(gain->relid, AccessShareLock);
+}
+
+/* Add a number of bytes, or NULL if it is not known. */
+static void
+gain_put_bytes(ResultRow *row, double bytes, bool known)
+{
+	ResultDatum(row, INT8OID, Int64GetDatum(known ? (int64) bytes : 0),
+				!known);
 }
 
 /*
@@ -113,14 +119,10 @@ try_index(void *arg)
 Datum
 lookahead_index_gain(PG_FUNCTION_ARGS)
 {
-	static const Oid columns[] = {
-		INT8OID, INT8OID, INT8OID, INT8OID, TEXTOID, TEXTOID
-	};
 	Gain		gain = {.options.confidence = SAMPLE_CONFIDENCE, .size = -1};
 	ErrorData  *error;
-	Datum		values[lengthof(columns)] = {0};
-	bool		nulls[lengthof(columns)];
-	int			i = 0;
+	ResultRow	row = {0};
+	bool		known;
 
 	if (PG_ARGISNULL(0) || PG_ARGISNULL(1))
 		ereport(ERROR,
@@ -138,7 +140,7 @@ lookahead_index_gain(PG_FUNCTION_ARGS)
 				 pg_prng_uint64(&pg_global_prng_state) :
 				 (uint64) PG_GETARG_INT64(3));
 
-	error = InspectTry(try_index, &gain);
+	error = InspectTry(gain_try_index, &gain);
 	if (error != NULL)
 	{
 		if (InspectErrorIsOfSession(error))
@@ -146,24 +148,12 @@ lookahead_index_gain(PG_FUNCTION_ARGS)
 		gain.skipped = error->message;
 	}
 
-	if (gain.skipped != NULL)
-		gain.gain = (Bounded) {0};
-	memset(nulls, !gain.estimated || gain.skipped != NULL, sizeof(nulls));
-	nulls[0] = gain.size < 0;
-	values[i++] = Int64GetDatum((int64) gain.size);
-	values[i++] = Int64GetDatum((int64) gain.gain.value);
-	if (isnan(gain.gain.low))
-		nulls[i] = nulls[i + 1] = true;
-	else
-	{
-		values[i] = Int64GetDatum((int64) gain.gain.low);
-		values[i + 1] = Int64GetDatum((int64) gain.gain.high);
-	}
-	i += 2;
-	values[i++] = gain.basis == NULL ? (Datum) 0 :
-		CStringGetTextDatum(gain.basis);
-	nulls[i] = gain.skipped == NULL;
-	values[i] = gain.skipped == NULL ? (Datum) 0 :
-		CStringGetTextDatum(gain.skipped);
-	return ResultRow(fcinfo, lengthof(columns), columns, values, nulls);
+	known = gain.estimated && gain.skipped == NULL;
+	gain_put_bytes(&row, gain.size, gain.size >= 0);
+	gain_put_bytes(&row, gain.gain.value, known);
+	gain_put_bytes(&row, gain.gain.low, known && !isnan(gain.gain.low));
+	gain_put_bytes(&row, gain.gain.high, known && !isnan(gain.gain.low));
+	ResultText(&row, known ? gain.basis : NULL);
+	ResultText(&row, gain.skipped);
+	return ResultReturn(fcinfo, &row);
 }

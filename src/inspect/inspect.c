@@ -26,12 +26,6 @@ InspectOpenByName(text *name)
 	return relation_openrv(makeRangeVarFromNameList(names), AccessShareLock);
 }
 
-Relation
-InspectOpen(Oid relid)
-{
-	return relation_open(relid, AccessShareLock);
-}
-
 void
 InspectClose(Relation rel)
 {
@@ -79,6 +73,30 @@ InspectHintPartitions(Relation rel)
 	return errhint("Name one of its partitions instead: pg_partition_tree() lists them.");
 }
 
+ItemCounts
+InspectCountItems(Page page, OffsetNumber first)
+{
+	OffsetNumber last = PageGetMaxOffsetNumber(page);
+	ItemCounts	counts = {0};
+
+	for (OffsetNumber offset = first; offset <= last; offset++)
+	{
+		ItemId		item = PageGetItemId(page, offset);
+
+		if (ItemIdIsDead(item))
+		{
+			counts.dead++;
+			counts.dead_len += ItemIdGetLength(item);
+		}
+		else
+		{
+			counts.live++;
+			counts.live_len += ItemIdGetLength(item);
+		}
+	}
+	return counts;
+}
+
 ErrorData *
 InspectTry(void (*function) (void *arg), void *arg)
 {
@@ -116,11 +134,11 @@ InspectErrorIsOfSession(const ErrorData *error)
 		category == ERRCODE_TO_CATEGORY(ERRCODE_T_R_SERIALIZATION_FAILURE);
 }
 
-Datum
+double
 InspectRounded(double value)
 {
 	char		digits[400];	/* DBL_MAX has 309 before the point */
 
 	snprintf(digits, sizeof(digits), "%.2f", value);
-	return DirectFunctionCall1(float8in, CStringGetDatum(digits));
+	return strtod(digits, NULL);
 }

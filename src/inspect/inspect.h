@@ -20,18 +20,12 @@
 #include "read/sweep.h"
 #include "utils/rel.h"
 
-struct BTMetaPageData;
-struct GinMetaPageData;
-
 /*
  * Open a relation under AccessShareLock by its name, which may be qualified
  * and quoted as in SQL.  Errors: those of relation_openrv.  The caller closes
  * it with InspectClose.
  */
 extern Relation InspectOpenByName(text *name);
-
-/* Open a relation by OID, with the same checks. */
-extern Relation InspectOpen(Oid relid);
 
 /*
  * Close a relation and release its lock.  What lookahead.progress tells of it
@@ -66,7 +60,7 @@ extern void InspectRefuseInvalid(Relation index);
  */
 extern int	InspectHintPartitions(Relation rel);
 
-/* Looks at one page of an index, which is under a share lock. */
+/* Looks at one page of an index, which is share-locked. */
 typedef void (*InspectPage) (void *arg, Relation index, BlockNumber block,
 							 Page page);
 
@@ -79,10 +73,10 @@ static pg_attribute_always_inline void
 InspectPages(Relation index, BlockNumber first, BlockNumber nblocks,
 			 ProfileFunction function, InspectPage look, void *arg)
 {
-	Sweep		sweep;
+	Sweep		sweep = {.rel = index, .first = first, .end = nblocks};
 	Buffer		buffer;
 
-	SweepBegin(&sweep, index, MAIN_FORKNUM, first, nblocks, NULL, NULL);
+	SweepBegin(&sweep);
 	while (BufferIsValid(buffer = SweepNext(&sweep)))
 	{
 		LockBuffer(buffer, BUFFER_LOCK_SHARE);
@@ -93,13 +87,17 @@ InspectPages(Relation index, BlockNumber first, BlockNumber nblocks,
 	SweepEnd(&sweep);
 }
 
-/*
- * Read a btree's metapage: version, level and root.  XX002 if it is none.
- */
-extern void BtreeReadMetapage(Relation rel, struct BTMetaPageData *meta);
+/* Live and dead entries of an index page; lengths in bytes. */
+typedef struct ItemCounts
+{
+	int			live;
+	int			live_len;
+	int			dead;
+	int			dead_len;
+} ItemCounts;
 
-/* Read and check the metapage of a GIN index. */
-extern void GinReadMetapage(Relation rel, struct GinMetaPageData *meta);
+/* Count the line pointers of an index page from an offset on. */
+extern ItemCounts InspectCountItems(Page page, OffsetNumber first);
 
 /*
  * Call a function in a subtransaction.  Returns NULL, or the error that the
@@ -118,6 +116,6 @@ extern bool InspectErrorIsOfSession(const ErrorData *error);
  * A float8 rounded to two decimals, in the way contrib/pgstattuple rounds:
  * by printing and reading back.
  */
-extern Datum InspectRounded(double value);
+extern double InspectRounded(double value);
 
 #endif							/* PG_LOOKAHEAD_INSPECT_H */

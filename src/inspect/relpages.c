@@ -9,6 +9,7 @@
  */
 #include "postgres.h"
 
+#include "access/relation.h"
 #include "catalog/pg_class.h"
 #include "compat.h"
 #include "inspect/inspect.h"
@@ -19,7 +20,7 @@ PG_FUNCTION_INFO_V1(lookahead_pg_relpages_byname);
 
 /* pg_relpages, given the relation; closes it. */
 static Datum
-count_blocks(Relation rel)
+relpages_count(Relation rel)
 {
 	BlockNumber nblocks;
 
@@ -40,12 +41,12 @@ count_blocks(Relation rel)
 Datum
 lookahead_pg_relpages(PG_FUNCTION_ARGS)
 {
-	return count_blocks(InspectOpen(PG_GETARG_OID(0)));
+	return relpages_count(relation_open(PG_GETARG_OID(0), AccessShareLock));
 }
 
 /* pg_relpages(text) */
 Datum
 lookahead_pg_relpages_byname(PG_FUNCTION_ARGS)
 {
-	return count_blocks(InspectOpenByName(PG_GETARG_TEXT_PP(0)));
+	return relpages_count(InspectOpenByName(PG_GETARG_TEXT_PP(0)));
 }

@@ -43,6 +43,7 @@
 #include "read/sweep.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
+#include "utils/sampling.h"
 
 /* Pages that decide how many are needed. */
 #define PILOT_PAGES 1000
@@ -50,58 +51,24 @@
 /* More than the pilot says, since what it says is an estimate, too. */
 #define PILOT_SAFETY 1.1
 
-static int
-compare_blocks(const void *a, const void *b)
-{
-	BlockNumber x = *(const BlockNumber *) a;
-	BlockNumber y = *(const BlockNumber *) b;
-
-	return x < y ? -1 : x > y;
-}
-
 /*
  * Choose n of the numbers 0 .. population - 1, each set of n as likely as any
- * other.  The numbers are sorted.
- *
- * Numbers are drawn until there are n different ones.  If more than half are
- * wanted, those that are not are drawn.
+ * other, as ANALYZE chooses blocks.  The numbers are sorted.
  */
 static BlockNumber *
-draw(pg_prng_state *random, BlockNumber population, BlockNumber n)
+sample_draw(pg_prng_state *random, BlockNumber population, BlockNumber n)
 {
-	BlockNumber wanted = n > population / 2 ? population - n : n;
-	BlockNumber *drawn = palloc_extended(Max(wanted, 1) * sizeof(BlockNumber),
+	BlockNumber *drawn = palloc_extended(n * sizeof(BlockNumber),
 										 MCXT_ALLOC_HUGE);
-	BlockNumber ndrawn = 0;
-	BlockNumber *rest;
-	BlockNumber nrest = 0;
+	BlockSamplerData sampler;
 
-	while (ndrawn < wanted)
+	BlockSampler_Init(&sampler, population, n, pg_prng_uint32(random));
+	for (BlockNumber i = 0; i < n; i++)
 	{
-		BlockNumber kept = 0;
-
 		CHECK_FOR_INTERRUPTS();
-		while (ndrawn < wanted)
-			drawn[ndrawn++] = pg_prng_uint64_range(random, 0, population - 1);
-		qsort(drawn, ndrawn, sizeof(BlockNumber), compare_blocks);
-		for (BlockNumber i = 0; i < ndrawn; i++)
-			if (i == 0 || drawn[i] != drawn[kept - 1])
-				drawn[kept++] = drawn[i];
-		ndrawn = kept;
+		drawn[i] = BlockSampler_Next(&sampler);
 	}
-	if (wanted == n)
-		return drawn;
-
-	rest = palloc_extended(n * sizeof(BlockNumber), MCXT_ALLOC_HUGE);
-	for (BlockNumber i = 0, d = 0; i < population; i++)
-	{
-		if (d < wanted && drawn[d] == i)
-			d++;
-		else
-			rest[nrest++] = i;
-	}
-	pfree(drawn);
-	return rest;
+	return drawn;
 }
 
 /*
@@ -109,8 +76,8 @@ draw(pg_prng_state *random, BlockNumber population, BlockNumber n)
  * numbers of the whole.  Both are sorted.
  */
 static void
-pass_over(BlockNumber *numbers, BlockNumber n,
-		  const BlockNumber *taken, BlockNumber ntaken)
+sample_pass_over(BlockNumber *numbers, BlockNumber n,
+				 const BlockNumber *taken, BlockNumber ntaken)
 {
 	BlockNumber t = 0;
 
@@ -122,24 +89,6 @@ pass_over(BlockNumber *numbers, BlockNumber n,
 	}
 }
 
-/* The block of an item: of a list, or of all that may be sampled. */
-static BlockNumber
-item_block(const Estimate *estimate, const BlockNumber *list, BlockNumber item)
-{
-	return list != NULL ? list[item] : estimate->method->first + item;
-}
-
-static void
-add_corrupt(Estimate *estimate, BlockNumber block)
-{
-	static const double nothing[MAX_VALUES] = {0};
-
-	if (estimate->corrupt < CORRUPT_NAMED)
-		estimate->corrupt_blocks[estimate->corrupt] = block;
-	estimate->corrupt++;
-	MomentsAdd(&estimate->moments, nothing);
-}
-
 /* Items to read. */
 typedef struct Items
 {
@@ -149,23 +98,50 @@ typedef struct Items
 	MemoryContext context;		/* for what only the reading needs */
 } Items;
 
+/* The block of an item. */
+static BlockNumber
+sample_block(BlockNumber item, void *arg)
+{
+	const Items *items = arg;
+
+	return items->estimate->method->first +
+		(items->list != NULL ? items->list[item] : item);
+}
+
+static void
+sample_add_corrupt(Estimate *estimate, BlockNumber block)
+{
+	static const double nothing[MAX_VALUES] = {0};
+
+	if (estimate->corrupt < CORRUPT_NAMED)
+		estimate->corrupt_blocks[estimate->corrupt] = block;
+	estimate->corrupt++;
+	MomentsAdd(&estimate->moments, nothing);
+}
+
 /* Read the items estimate->next .. end - 1, and look at their pages. */
 static void
-sweep_items(void *arg)
+sample_sweep_items(void *arg)
 {
 	const Items *items = arg;
 	Estimate   *estimate = items->estimate;
-	BlockNumber first = estimate->method->first;
 	MemoryContext caller = MemoryContextSwitchTo(items->context);
-	Sweep		sweep;
+	Sweep		sweep = {.rel = estimate->rel};
 	Buffer		buffer;
 
 	if (items->list != NULL)
-		SweepBeginList(&sweep, estimate->rel, MAIN_FORKNUM, items->list,
-					   estimate->next, items->end);
+	{
+		sweep.first = estimate->next;
+		sweep.end = items->end;
+		sweep.locate = sample_block;
+		sweep.arg = arg;
+	}
 	else
-		SweepBegin(&sweep, estimate->rel, MAIN_FORKNUM,
-				   first + estimate->next, first + items->end, NULL, NULL);
+	{
+		sweep.first = estimate->method->first + estimate->next;
+		sweep.end = estimate->method->first + items->end;
+	}
+	SweepBegin(&sweep);
 	MemoryContextSwitchTo(caller);
 	while (BufferIsValid(buffer = SweepNext(&sweep)))
 	{
@@ -181,7 +157,7 @@ sweep_items(void *arg)
 		if (sound)
 			MomentsAdd(&estimate->moments, values);
 		else
-			add_corrupt(estimate, SweepBlock(&sweep));
+			sample_add_corrupt(estimate, SweepBlock(&sweep));
 		estimate->next++;
 	}
 	SweepEnd(&sweep);
@@ -192,17 +168,17 @@ sweep_items(void *arg)
  * a page is found to be corrupt by an error.
  */
 static bool
-try_items(Estimate *estimate, const BlockNumber *list, BlockNumber end)
+sample_try_items(Items *items)
 {
-	Items		items = {estimate, list, end};
+	Estimate   *estimate = items->estimate;
 	ErrorData  *error;
 
 	/* an error leaves what a sweep has allocated, and there may be many */
-	items.context = AllocSetContextCreate(CurrentMemoryContext,
-										  "pages of a sample",
-										  ALLOCSET_DEFAULT_SIZES);
-	error = InspectTry(sweep_items, &items);
-	MemoryContextDelete(items.context);
+	items->context = AllocSetContextCreate(CurrentMemoryContext,
+										   "pages of a sample",
+										   ALLOCSET_DEFAULT_SIZES);
+	error = InspectTry(sample_sweep_items, items);
+	MemoryContextDelete(items->context);
 
 	if (error == NULL)
 		return true;
@@ -213,31 +189,31 @@ try_items(Estimate *estimate, const BlockNumber *list, BlockNumber end)
 	FreeErrorData(error);
 
 	/* what is left will be expected anew */
-	ProgressExpect(-(uint64) (end - estimate->next));
+	ProgressExpect(-(uint64) (items->end - estimate->next));
 	return false;
 }
 
 /* Look at n pages: of a list, or if that is NULL the first ones. */
 static void
-read_items(Estimate *estimate, const BlockNumber *list, BlockNumber n)
+sample_read_items(Estimate *estimate, const BlockNumber *list, BlockNumber n)
 {
-	bool		single = false;
+	Items		items = {estimate, list, n};
 
 	estimate->next = 0;
 	while (estimate->next < n)
 	{
 		BlockNumber item = estimate->next;
 
-		if (try_items(estimate, list, single ? item + 1 : n))
-			single = false;
-		else if (single)
-		{
-			add_corrupt(estimate, item_block(estimate, list, item));
-			estimate->next++;
-			single = false;
-		}
+		if (sample_try_items(&items))
+			items.end = n;
+		else if (items.end > item + 1)
+			items.end = estimate->next + 1;
 		else
-			single = true;
+		{
+			sample_add_corrupt(estimate, sample_block(item, &items));
+			estimate->next++;
+			items.end = n;
+		}
 	}
 }
 
@@ -247,7 +223,7 @@ read_items(Estimate *estimate, const BlockNumber *list, BlockNumber n)
  * goes by 1/n - 1/N.
  */
 static BlockNumber
-pages_needed(Estimate *estimate)
+sample_pages_needed(Estimate *estimate)
 {
 	const Moments *moments = &estimate->moments;
 	double		wanted = estimate->options->precision * moments->population *
@@ -274,33 +250,29 @@ SampleRead(Estimate *estimate)
 	BlockNumber population = (BlockNumber) estimate->moments.population;
 	BlockNumber n = options->sample_pages;
 	BlockNumber needed;
+	BlockNumber more;
 	BlockNumber *pilot;
-	BlockNumber *list;
+	BlockNumber *rest;
 
 	if (options->precision > 0)
 		n = Min(n, PILOT_PAGES);
 	if (n >= population)
 	{
-		read_items(estimate, NULL, population);
+		sample_read_items(estimate, NULL, population);
 		return;
 	}
 
-	pilot = draw(&options->random, population, n);
-	for (BlockNumber i = 0; i < n; i++)
-		pilot[i] += estimate->method->first;
+	pilot = sample_draw(&options->random, population, n);
 	ProgressPhase(options->precision > 0 ? "reading pilot sample" :
 				  "reading sample");
-	read_items(estimate, pilot, n);
+	sample_read_items(estimate, pilot, n);
 	if (options->precision == 0 ||
-		(needed = pages_needed(estimate)) <= n)
+		(needed = sample_pages_needed(estimate)) <= n)
 		return;
 
-	list = draw(&options->random, population - n, needed - n);
-	for (BlockNumber i = 0; i < n; i++)
-		pilot[i] -= estimate->method->first;
-	pass_over(list, needed - n, pilot, n);
-	for (BlockNumber i = 0; i < needed - n; i++)
-		list[i] += estimate->method->first;
+	more = Min(needed - n, INT_MAX);	/* which is a sampler's limit */
+	rest = sample_draw(&options->random, population - n, more);
+	sample_pass_over(rest, more, pilot, n);
 	ProgressPhase("reading sample");
-	read_items(estimate, list, needed - n);
+	sample_read_items(estimate, rest, more);
 }

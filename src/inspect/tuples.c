@@ -4,52 +4,93 @@
  *		pgstattuple: live and dead tuples and free space of any relation.
  *
  * Heaps are counted by visibility (heap.c), the leaf pages of btree, hash and
- * GiST indexes by their line pointers.
+ * GiST indexes by their line pointers.  A page of an index that nobody uses is
+ * free as a whole.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
+#include "access/gist_private.h"
+#include "access/hash.h"
+#include "access/nbtree.h"
+#include "access/relation.h"
 #include "catalog/pg_am_d.h"
 #include "catalog/pg_class.h"
-#include "catalog/pg_type_d.h"
 #include "compat.h"
+#include "index/index_page.h"
 #include "inspect/inspect.h"
-#include "observe/progress.h"
 #include "inspect/tuples.h"
+#include "observe/progress.h"
 #include "sql_result.h"
 #include "storage/lmgr.h"
-
-/* The columns of the result row. */
-static const Oid columns[] = {
-	INT8OID, INT8OID, INT8OID, FLOAT8OID, INT8OID, INT8OID, FLOAT8OID,
-	INT8OID, FLOAT8OID
-};
 
 PG_FUNCTION_INFO_V1(lookahead_pgstattuple);
 PG_FUNCTION_INFO_V1(lookahead_pgstattuple_byname);
 
-void
-TupleStatsIndexItems(TupleStats *stats, Page page, OffsetNumber first)
+/*
+ * Where the entries of an index page begin, if any are counted.  A page whose
+ * special area is not the access method's has none, as in contrib.
+ *		unused	is set if all of the page is free
+ *		returns	InvalidOffsetNumber if there are none
+ */
+static OffsetNumber
+tuples_first_entry(Relation index, Page page, bool *unused)
 {
-	OffsetNumber last = PageGetMaxOffsetNumber(page);
-
-	stats->free_space += IndexPageFreeSpace(page);
-
-	for (OffsetNumber offset = first; offset <= last; offset++)
+	*unused = PageIsNew(page);
+	if (*unused)
+		return InvalidOffsetNumber;
+	switch (index->rd_rel->relam)
 	{
-		ItemId		item = PageGetItemId(page, offset);
+		case BTREE_AM_OID:
+			if (IndexPageHasSpecial(page, sizeof(BTPageOpaqueData)))
+			{
+				BTPageOpaque opaque = BTPageGetOpaque(page);
 
-		if (ItemIdIsDead(item))
-		{
-			stats->dead_tuple_count++;
-			stats->dead_tuple_len += ItemIdGetLength(item);
-		}
-		else
-		{
-			stats->tuple_count++;
-			stats->tuple_len += ItemIdGetLength(item);
-		}
+				*unused = P_IGNORE(opaque);
+				if (!*unused && P_ISLEAF(opaque))
+					return P_FIRSTDATAKEY(opaque);
+			}
+			break;
+		case HASH_AM_OID:
+			if (IndexPageHasSpecial(page, sizeof(HashPageOpaqueData)))
+			{
+				int			type = HashPageGetOpaque(page)->hasho_flag &
+					LH_PAGE_TYPE;
+
+				*unused = type == LH_UNUSED_PAGE;
+				if (type == LH_BUCKET_PAGE || type == LH_OVERFLOW_PAGE)
+					return FirstOffsetNumber;
+			}
+			break;
+		case GIST_AM_OID:
+			if (IndexPageHasSpecial(page, sizeof(GISTPageOpaqueData)) &&
+				GistPageIsLeaf(page))
+				return FirstOffsetNumber;
+			break;
+	}
+	return InvalidOffsetNumber;
+}
+
+/* Add one index page to the sums. */
+static void
+tuples_index_page(void *arg, Relation index, BlockNumber block, Page page)
+{
+	TupleStats *stats = arg;
+	bool		unused;
+	OffsetNumber first = tuples_first_entry(index, page, &unused);
+
+	if (unused)
+		stats->free_space += BLCKSZ;
+	else if (first != InvalidOffsetNumber)
+	{
+		ItemCounts	items = InspectCountItems(page, first);
+
+		stats->free_space += IndexPageFreeSpace(page);
+		stats->tuple_count += items.live;
+		stats->tuple_len += items.live_len;
+		stats->dead_tuple_count += items.dead;
+		stats->dead_tuple_len += items.dead_len;
 	}
 }
 
@@ -59,7 +100,7 @@ TupleStatsIndexItems(TupleStats *stats, Page page, OffsetNumber first)
  * extension, so that no page is met half-made.
  */
 static void
-sweep_index(TupleStats *stats, Relation rel, InspectPage add_page)
+tuples_sweep_index(TupleStats *stats, Relation rel)
 {
 	BlockNumber first = 1;
 
@@ -71,29 +112,23 @@ sweep_index(TupleStats *stats, Relation rel, InspectPage add_page)
 		if (first >= stats->nblocks)
 			break;
 		InspectPages(rel, first, stats->nblocks, PROFILE_PAGE_INDEX,
-					 add_page, stats);
+					 tuples_index_page, stats);
 		first = stats->nblocks;
 	}
 }
 
-/* Sweep an index of a supported access method, or refuse it. */
+/* Refuse an index that is not valid, or of another access method. */
 static void
-sweep_any_index(TupleStats *stats, Relation rel)
+tuples_check_index(Relation rel)
 {
 	const char *kind;
 
 	InspectRefuseInvalid(rel);
-
 	switch (rel->rd_rel->relam)
 	{
 		case BTREE_AM_OID:
-			sweep_index(stats, rel, TupleStatsBtreePage);
-			return;
 		case HASH_AM_OID:
-			sweep_index(stats, rel, TupleStatsHashPage);
-			return;
 		case GIST_AM_OID:
-			sweep_index(stats, rel, TupleStatsGistPage);
 			return;
 		case GIN_AM_OID:
 			kind = "gin index";
@@ -114,22 +149,23 @@ sweep_any_index(TupleStats *stats, Relation rel)
 					RelationGetRelationName(rel), kind)));
 }
 
-/* Bytes as a percentage of the whole relation, as contrib rounds it. */
-static Datum
-percent_of(uint64 bytes, uint64 table_len)
+/* Add bytes, and what they are of the whole relation, as contrib rounds it. */
+static void
+tuples_put_bytes(ResultRow *row, uint64 bytes, uint64 table_len)
 {
-	return InspectRounded(table_len == 0 ? 0.0 : 100.0 * bytes / table_len);
+	ResultInt64(row, bytes);
+	ResultFloat8(row, InspectRounded(table_len == 0 ? 0.0 :
+									 100.0 * bytes / table_len));
 }
 
 /* pgstattuple, given the relation; closes it. */
 static Datum
-describe_tuples(Relation rel, FunctionCallInfo fcinfo)
+tuples_describe(Relation rel, FunctionCallInfo fcinfo)
 {
 	char		relkind = rel->rd_rel->relkind;
 	TupleStats	stats = {0};
 	uint64		table_len;
-	Datum		values[lengthof(columns)];
-	int			i = 0;
+	ResultRow	row = {0};
 
 	InspectRefuseOtherTemp(rel, "tables");
 	ProgressBegin("pgstattuple", RelationGetRelid(rel), true);
@@ -137,7 +173,10 @@ describe_tuples(Relation rel, FunctionCallInfo fcinfo)
 	if (RELKIND_HAS_TABLE_AM(relkind) || relkind == RELKIND_SEQUENCE)
 		TupleStatsHeap(&stats, rel);
 	else if (relkind == RELKIND_INDEX)
-		sweep_any_index(&stats, rel);
+	{
+		tuples_check_index(rel);
+		tuples_sweep_index(&stats, rel);
+	}
 	else
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
@@ -148,28 +187,26 @@ describe_tuples(Relation rel, FunctionCallInfo fcinfo)
 	InspectClose(rel);
 
 	table_len = (uint64) stats.nblocks * BLCKSZ;
-	values[i++] = Int64GetDatum(table_len);
-	values[i++] = Int64GetDatum(stats.tuple_count);
-	values[i++] = Int64GetDatum(stats.tuple_len);
-	values[i++] = percent_of(stats.tuple_len, table_len);
-	values[i++] = Int64GetDatum(stats.dead_tuple_count);
-	values[i++] = Int64GetDatum(stats.dead_tuple_len);
-	values[i++] = percent_of(stats.dead_tuple_len, table_len);
-	values[i++] = Int64GetDatum(stats.free_space);
-	values[i++] = percent_of(stats.free_space, table_len);
-	return ResultRow(fcinfo, lengthof(columns), columns, values, NULL);
+	ResultInt64(&row, table_len);
+	ResultInt64(&row, stats.tuple_count);
+	tuples_put_bytes(&row, stats.tuple_len, table_len);
+	ResultInt64(&row, stats.dead_tuple_count);
+	tuples_put_bytes(&row, stats.dead_tuple_len, table_len);
+	tuples_put_bytes(&row, stats.free_space, table_len);
+	return ResultReturn(fcinfo, &row);
 }
 
 /* pgstattuple(regclass) */
 Datum
 lookahead_pgstattuple(PG_FUNCTION_ARGS)
 {
-	return describe_tuples(InspectOpen(PG_GETARG_OID(0)), fcinfo);
+	return tuples_describe(relation_open(PG_GETARG_OID(0), AccessShareLock),
+						   fcinfo);
 }
 
 /* pgstattuple(text) */
 Datum
 lookahead_pgstattuple_byname(PG_FUNCTION_ARGS)
 {
-	return describe_tuples(InspectOpenByName(PG_GETARG_TEXT_PP(0)), fcinfo);
+	return tuples_describe(InspectOpenByName(PG_GETARG_TEXT_PP(0)), fcinfo);
 }

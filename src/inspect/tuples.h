@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * tuples.h
- *		The sums of pgstattuple, and who adds what kind of page to them.
+ *		The sums of pgstattuple and pgstattuple_approx.
  *
  *-------------------------------------------------------------------------
  */
@@ -9,8 +9,6 @@
 #define PG_LOOKAHEAD_TUPLES_H
 
 #include "storage/block.h"
-#include "storage/bufpage.h"
-#include "storage/off.h"
 #include "utils/relcache.h"
 
 /* Lengths and free space in bytes. */
@@ -29,20 +27,5 @@ typedef struct TupleStats
  * XX001 if a line pointer leads out of its page.
  */
 extern void TupleStatsHeap(TupleStats *stats, Relation rel);
-
-/*
- * Add one index page to a TupleStats, as InspectPage functions.  A page whose
- * special area is not the access method's adds nothing, as in contrib.
- */
-extern void TupleStatsBtreePage(void *arg, Relation index, BlockNumber block,
-								Page page);
-extern void TupleStatsHashPage(void *arg, Relation index, BlockNumber block,
-							   Page page);
-extern void TupleStatsGistPage(void *arg, Relation index, BlockNumber block,
-							   Page page);
-
-/* Add a leaf page's free space, and its items from "first" on. */
-extern void TupleStatsIndexItems(TupleStats *stats, Page page,
-								 OffsetNumber first);
 
 #endif							/* PG_LOOKAHEAD_TUPLES_H */

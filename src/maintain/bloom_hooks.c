@@ -20,7 +20,7 @@
 #include "compat.h"
 #include "executor/executor.h"
 #include "maintain/maintain.h"
-#include "maintain/replace.h"
+#include "maintain/routine.h"
 #include "nodes/nodeFuncs.h"
 #include "optimizer/plancat.h"
 #include "utils/rel.h"
@@ -71,8 +71,8 @@ serve_bloom(PlanState *node, void *context)
 		StreamUser	user;
 
 		if (index != NULL && index->rd_rel->relam >= FirstNormalObjectId &&
-			ReplaceKnows(index->rd_amhandler, &user))
-			(void) ReplaceRoutine(index, user);
+			RoutineKind(index->rd_amhandler, &user))
+			(void) RoutineReplace(index, user);
 	}
 	return planstate_tree_walker(node, serve_bloom, context);
 }

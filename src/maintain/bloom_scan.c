@@ -33,13 +33,9 @@
 #include "access/relscan.h"
 #include "index/bloom_page.h"
 #include "compat.h"
-#include "maintain/maintain.h"
 #include "maintain/members.h"
-#include "maintain/routine.h"
 #include "observe/profile.h"
-#include "observe/stream_stats.h"
 #include "storage/bufmgr.h"
-#include "read/sweep.h"
 
 /* The number of the operator classes' hash function. */
 #define BLOOM_HASH_SUPPORT	1
@@ -62,14 +58,14 @@ typedef struct Sought
 } Sought;
 
 static int64
-start_generator(int32 seed)
+bloom_start_generator(int32 seed)
 {
 	return seed % (int32) (GENERATOR_MODULUS - 1) + 1;
 }
 
 /* The next number: 0 .. 2^31 - 3, or -1 from the state 0. */
 static int32
-draw(int64 *generator)
+bloom_draw(int64 *generator)
 {
 	*generator = GENERATOR_FACTOR * *generator % GENERATOR_MODULUS;
 	if (*generator < 0)
@@ -83,14 +79,16 @@ draw(int64 *generator)
  *		hash	of the value, by the column's operator class
  */
 static void
-set_bits(const BloomMeta *meta, uint16 *signature, int column, uint32 hash)
+bloom_set_bits(const BloomMeta *meta, uint16 *signature, int column,
+			   uint32 hash)
 {
-	int64		generator = start_generator(column);
+	int64		generator = bloom_start_generator(column);
 
-	generator = start_generator((int32) (hash ^ (uint32) draw(&generator)));
+	hash ^= (uint32) bloom_draw(&generator);
+	generator = bloom_start_generator((int32) hash);
 	for (int i = 0; i < meta->column_bits[column]; i++)
 	{
-		int32		bit = draw(&generator);
+		int32		bit = bloom_draw(&generator);
 
 		if (bit < 0)
 			return;
@@ -104,7 +102,7 @@ set_bits(const BloomMeta *meta, uint16 *signature, int column, uint32 hash)
  * operators are strict, so a key that is null finds nothing.
  */
 static bool
-prepare(IndexScanDesc scan, const BloomMeta *meta, Sought *sought)
+bloom_prepare(IndexScanDesc scan, const BloomMeta *meta, Sought *sought)
 {
 	Relation	index = scan->indexRelation;
 	uint16		signature[BLOOM_MAX_WORDS] = {0};
@@ -126,7 +124,7 @@ prepare(IndexScanDesc scan, const BloomMeta *meta, Sought *sought)
 					   CurrentMemoryContext);
 		hash = FunctionCall1Coll(&function, index->rd_indcollation[column],
 								 key->sk_argument);
-		set_bits(meta, signature, column, DatumGetUInt32(hash));
+		bloom_set_bits(meta, signature, column, DatumGetUInt32(hash));
 	}
 
 	sought->nwords = 0;
@@ -141,7 +139,7 @@ prepare(IndexScanDesc scan, const BloomMeta *meta, Sought *sought)
 }
 
 static inline bool
-matches(const Sought *sought, const uint16 *signature)
+bloom_matches(const Sought *sought, const uint16 *signature)
 {
 	for (int i = 0; i < sought->nwords; i++)
 	{
@@ -155,8 +153,8 @@ matches(const Sought *sought, const uint16 *signature)
 
 /* Copy the TIDs of the entries on a page that match; how many. */
 static int
-collect(const Sought *sought, Page page, int nentries, Size entry_size,
-		ItemPointerData *tids)
+bloom_collect(const Sought *sought, Page page, int nentries, Size entry_size,
+			  ItemPointerData *tids)
 {
 	const char *entry = PageGetContents(page);
 	int			ntids = 0;
@@ -165,34 +163,33 @@ collect(const Sought *sought, Page page, int nentries, Size entry_size,
 	{
 		const char *signature = entry + BLOOM_SIGNATURE_OFFSET;
 
-		if (matches(sought, (const uint16 *) signature))
+		if (bloom_matches(sought, (const uint16 *) signature))
 			tids[ntids++] = *(const ItemPointerData *) entry;
 	}
 	return ntids;
 }
 
 int64
-bloom_getbitmap(IndexScanDesc scan, TIDBitmap *tbm)
+BloomGetBitmap(IndexScanDesc scan, TIDBitmap *tbm)
 {
 	Relation	index = scan->indexRelation;
 	BloomMeta	meta;
 	Sought		sought;
 	ItemPointerData tids[BLOOM_MAX_ENTRIES];
 	int64		total = 0;
-	Sweep		sweep;
+	Sweep		sweep = {
+		.rel = index,
+		.first = BLOOM_META_BLOCK + 1,
+		.end = RelationGetNumberOfBlocks(index),
+	};
 	Buffer		buffer;
 
-	/* other queries of the process may have left this function here */
-	if (!lookahead_bloom_scan)
-		return RoutineStock(STREAM_USER_BLOOM)->amgetbitmap(scan, tbm);
-
 	BloomReadMeta(index, &meta);
-	if (!prepare(scan, &meta, &sought))
+	if (!bloom_prepare(scan, &meta, &sought))
 		return 0;
 
 	LookaheadCountIndexSearch(scan);
-	SweepBegin(&sweep, index, MAIN_FORKNUM, BLOOM_META_BLOCK + 1,
-			   RelationGetNumberOfBlocks(index), NULL, NULL);
+	SweepBegin(&sweep);
 	while (BufferIsValid(buffer = SweepNext(&sweep)))
 	{
 		Page		page = BufferGetPage(buffer);
@@ -203,8 +200,8 @@ bloom_getbitmap(IndexScanDesc scan, TIDBitmap *tbm)
 		tail = BloomCheckPage(index, &meta, SweepBlock(&sweep), page);
 		if (tail != NULL)
 			ntids = PROFILED(PROFILE_SCAN_BLOOM,
-							 collect(&sought, page, tail->nentries,
-									 BloomEntrySize(&meta), tids));
+							 bloom_collect(&sought, page, tail->nentries,
+										   BloomEntrySize(&meta), tids));
 		UnlockReleaseBuffer(buffer);
 
 		/* rows are to be checked again, since bits may coincide */

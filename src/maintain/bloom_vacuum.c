@@ -28,13 +28,9 @@
 #include "compat.h"
 #include "index/index_page.h"
 #include "maintain/members.h"
-#include "maintain/routine.h"
-#include "maintain/served.h"
 #include "observe/profile.h"
-#include "observe/progress.h"
 #include "storage/bufmgr.h"
 #include "storage/indexfsm.h"
-#include "read/sweep.h"
 
 /* What a pass of deletion needs for each page. */
 typedef struct Deletion
@@ -49,41 +45,13 @@ typedef struct Deletion
 	BlockNumber list[BLOOM_LIST_LENGTH];
 } Deletion;
 
-/* The next page of a sweep, after VACUUM's pause, if it wants one. */
-static Buffer
-next_page(Sweep *sweep)
-{
-	LookaheadVacuumDelay();
-	return SweepNext(sweep);
-}
-
-/* Start a sweep over all pages but the metapage; the size of the index. */
-static BlockNumber
-begin_sweep(Sweep *sweep, IndexVacuumInfo *info)
-{
-	BlockNumber nblocks = RelationGetNumberOfBlocks(info->index);
-
-	ProgressBegin("VACUUM", RelationGetRelid(info->index), false);
-	SweepBeginMaintenance(sweep, info->index, MAIN_FORKNUM,
-						  BLOOM_META_BLOCK + 1, nblocks, info->strategy);
-	return nblocks;
-}
-
-static void
-end_sweep(Sweep *sweep, ServedIndex *served)
-{
-	SweepEnd(sweep);
-	ProgressEnd();
-	ServedPass(served, SweepReturned(sweep));
-}
-
 /*
  * What is on a page, which is locked.  NULL if it is new, deleted, or stray; a
  * stray page is unlocked and unpinned, since to warn of it may take a while.
  */
 static BloomTail *
-check_page(Relation index, const BloomMeta *meta, BlockNumber block,
-		   Buffer *buffer)
+bloom_check_page(Relation index, const BloomMeta *meta, BlockNumber block,
+				 Buffer *buffer)
 {
 	if (unlikely(BloomPageIsStray(BufferGetPage(*buffer))))
 	{
@@ -101,7 +69,7 @@ check_page(Relation index, const BloomMeta *meta, BlockNumber block,
  *		returns how many are
  */
 static int
-find_doomed(Deletion *deletion, Page page, int nentries, bool *doomed)
+bloom_find_doomed(Deletion *deletion, Page page, int nentries, bool *doomed)
 {
 	char	   *entry = PageGetContents(page);
 	int			ndoomed = 0;
@@ -122,8 +90,8 @@ find_doomed(Deletion *deletion, Page page, int nentries, bool *doomed)
  * come first; contrib does not check that.
  */
 static void
-delete_entries(Deletion *deletion, Buffer buffer, const bool *doomed,
-			   int nleft)
+bloom_delete_entries(Deletion *deletion, Buffer buffer, const bool *doomed,
+					 int nleft)
 {
 	GenericXLogState *state = GenericXLogStart(deletion->index);
 	Page		page = GenericXLogRegisterBuffer(state, buffer, 0);
@@ -150,7 +118,7 @@ delete_entries(Deletion *deletion, Buffer buffer, const bool *doomed,
 
 /* Delete what is to be deleted from one page, which is pinned. */
 static void
-vacuum_page(Deletion *deletion, BlockNumber block, Buffer buffer)
+bloom_vacuum_page(Deletion *deletion, BlockNumber block, Buffer buffer)
 {
 	bool		doomed[BLOOM_MAX_ENTRIES];
 	BloomTail  *tail;
@@ -158,7 +126,7 @@ vacuum_page(Deletion *deletion, BlockNumber block, Buffer buffer)
 	int			nleft;
 
 	LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
-	tail = check_page(deletion->index, &deletion->meta, block, &buffer);
+	tail = bloom_check_page(deletion->index, &deletion->meta, block, &buffer);
 
 	/* new and deleted pages are for the cleanup to collect */
 	if (tail == NULL)
@@ -168,11 +136,11 @@ vacuum_page(Deletion *deletion, BlockNumber block, Buffer buffer)
 		return;
 	}
 
-	ndoomed = find_doomed(deletion, BufferGetPage(buffer), tail->nentries,
-						  doomed);
+	ndoomed = bloom_find_doomed(deletion, BufferGetPage(buffer), tail->nentries,
+								doomed);
 	nleft = tail->nentries - ndoomed;
 	if (ndoomed > 0)
-		delete_entries(deletion, buffer, doomed, nleft);
+		bloom_delete_entries(deletion, buffer, doomed, nleft);
 	UnlockReleaseBuffer(buffer);
 
 	deletion->removed += ndoomed;
@@ -186,7 +154,7 @@ vacuum_page(Deletion *deletion, BlockNumber block, Buffer buffer)
  * now; an insertion looks at a page before it believes that there is room.
  */
 static void
-write_list(const Deletion *deletion)
+bloom_write_list(const Deletion *deletion)
 {
 	Buffer		buffer = ReadBuffer(deletion->index, BLOOM_META_BLOCK);
 	GenericXLogState *state;
@@ -204,21 +172,18 @@ write_list(const Deletion *deletion)
 	UnlockReleaseBuffer(buffer);
 }
 
-static IndexBulkDeleteResult *
-bloom_bulkdelete(IndexVacuumInfo *info, IndexBulkDeleteResult *stats,
-				 IndexBulkDeleteCallback callback, void *callback_state)
+IndexBulkDeleteResult *
+BloomBulkDelete(ServedIndex *served, IndexVacuumInfo *info,
+				IndexBulkDeleteResult *stats, IndexBulkDeleteCallback callback,
+				void *callback_state)
 {
-	ServedIndex *served = ServedFind(info->index);
-	Deletion   *deletion;
-	Sweep		sweep;
+	Deletion   *deletion = palloc0_object(Deletion);
+	Sweep		sweep = {
+		.first = BLOOM_META_BLOCK + 1,
+		.end = RelationGetNumberOfBlocks(info->index),
+	};
 	Buffer		buffer;
 
-	if (served == NULL)
-		return RoutineStock(STREAM_USER_BLOOM)->ambulkdelete(info, stats,
-															 callback,
-															 callback_state);
-
-	deletion = palloc0_object(Deletion);
 	if (stats == NULL)
 		stats = palloc0_object(IndexBulkDeleteResult);
 
@@ -228,44 +193,44 @@ bloom_bulkdelete(IndexVacuumInfo *info, IndexBulkDeleteResult *stats,
 	BloomReadMeta(info->index, &deletion->meta);
 	deletion->entry_size = BloomEntrySize(&deletion->meta);
 
-	begin_sweep(&sweep, info);
-	while (BufferIsValid(buffer = next_page(&sweep)))
+	ServedPassBegin(&sweep, info);
+	while (BufferIsValid(buffer = ServedPassNext(&sweep)))
 		PROFILED_VOID(PROFILE_VACUUM_BLOOM,
-					  vacuum_page(deletion, SweepBlock(&sweep), buffer));
-	end_sweep(&sweep, served);
+					  bloom_vacuum_page(deletion, SweepBlock(&sweep), buffer));
+	ServedPassEnd(served, &sweep, SweepReturned(&sweep));
 
-	write_list(deletion);
+	bloom_write_list(deletion);
 	stats->tuples_removed += deletion->removed;
 	pfree(deletion);
 	return stats;
 }
 
-static IndexBulkDeleteResult *
-bloom_vacuumcleanup(IndexVacuumInfo *info, IndexBulkDeleteResult *stats)
+IndexBulkDeleteResult *
+BloomVacuumCleanup(ServedIndex *served, IndexVacuumInfo *info,
+				   IndexBulkDeleteResult *stats)
 {
-	ServedIndex *served = ServedFind(info->index);
 	BloomMeta	meta;
-	Sweep		sweep;
+	Sweep		sweep = {
+		.first = BLOOM_META_BLOCK + 1,
+		.end = RelationGetNumberOfBlocks(info->index),
+	};
 	Buffer		buffer;
-
-	/* ANALYZE calls this, too */
-	if (served == NULL || info->analyze_only)
-		return RoutineStock(STREAM_USER_BLOOM)->amvacuumcleanup(info, stats);
 
 	if (stats == NULL)
 		stats = palloc0_object(IndexBulkDeleteResult);
 
 	BloomReadMeta(info->index, &meta);
-	stats->num_pages = begin_sweep(&sweep, info);
+	stats->num_pages = sweep.end;
 	stats->pages_free = 0;
 	stats->num_index_tuples = 0;
-	while (BufferIsValid(buffer = next_page(&sweep)))
+	ServedPassBegin(&sweep, info);
+	while (BufferIsValid(buffer = ServedPassNext(&sweep)))
 	{
 		BlockNumber block = SweepBlock(&sweep);
 		BloomTail  *tail;
 
 		LockBuffer(buffer, BUFFER_LOCK_SHARE);
-		tail = check_page(info->index, &meta, block, &buffer);
+		tail = bloom_check_page(info->index, &meta, block, &buffer);
 		if (!BufferIsValid(buffer))
 			continue;
 		if (tail != NULL)
@@ -277,15 +242,7 @@ bloom_vacuumcleanup(IndexVacuumInfo *info, IndexBulkDeleteResult *stats)
 		}
 		UnlockReleaseBuffer(buffer);
 	}
-	end_sweep(&sweep, served);
+	ServedPassEnd(served, &sweep, SweepReturned(&sweep));
 	IndexFreeSpaceMapVacuum(info->index);
 	return stats;
-}
-
-void
-BloomReplaceMembers(IndexAmRoutine *routine)
-{
-	routine->amgetbitmap = bloom_getbitmap;
-	routine->ambulkdelete = bloom_bulkdelete;
-	routine->amvacuumcleanup = bloom_vacuumcleanup;
 }

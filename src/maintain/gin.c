@@ -21,16 +21,11 @@
 #include "compat.h"
 #include "index/index_page.h"
 #include "maintain/members.h"
-#include "maintain/routine.h"
-#include "maintain/served.h"
-#include "miscadmin.h"
 #include "observe/profile.h"
-#include "observe/progress.h"
 #include "postmaster/autovacuum.h"
 #include "storage/bufmgr.h"
 #include "storage/indexfsm.h"
 #include "storage/lmgr.h"
-#include "read/sweep.h"
 #include "utils/rel.h"
 
 /*
@@ -40,7 +35,7 @@
  *		stats		counts what is freed
  */
 static void
-move_pending_list(Relation index, IndexBulkDeleteResult *stats)
+gin_move_pending_list(Relation index, IndexBulkDeleteResult *stats)
 {
 	GinState	state;
 
@@ -50,7 +45,7 @@ move_pending_list(Relation index, IndexBulkDeleteResult *stats)
 
 /* The length of the index in blocks, while nobody is extending it. */
 static BlockNumber
-index_length(Relation index)
+gin_index_length(Relation index)
 {
 	bool		lock = !RELATION_IS_LOCAL(index);
 	BlockNumber nblocks;
@@ -70,7 +65,7 @@ index_length(Relation index)
  *		stray	is set if it is one
  */
 static bool
-count_page(Page page, GinStatsData *counts, bool *stray)
+gin_count_page(Page page, GinStatsData *counts, bool *stray)
 {
 	*stray = !PageIsNew(page) &&
 		!IndexPageHasSpecial(page, sizeof(GinPageOpaqueData));
@@ -98,29 +93,23 @@ count_page(Page page, GinStatsData *counts, bool *stray)
  *		returns	how many are free
  */
 static BlockNumber
-sweep_pages(IndexVacuumInfo *info, ServedIndex *served, GinStatsData *counts)
+gin_sweep_pages(IndexVacuumInfo *info, ServedIndex *served,
+				GinStatsData *counts)
 {
 	Relation	index = info->index;
 	BlockNumber nfree = 0;
-	Sweep		sweep;
+	Sweep		sweep = {.first = GIN_ROOT_BLKNO};
+	Buffer		buffer;
 
-	counts->nTotalPages = index_length(index);
-	ProgressBegin("VACUUM", RelationGetRelid(index), false);
-	SweepBeginMaintenance(&sweep, index, MAIN_FORKNUM, GIN_ROOT_BLKNO,
-						  counts->nTotalPages, info->strategy);
-	for (;;)
+	counts->nTotalPages = sweep.end = gin_index_length(index);
+	ServedPassBegin(&sweep, info);
+	while (BufferIsValid(buffer = ServedPassNext(&sweep)))
 	{
-		Buffer		buffer;
 		bool		stray;
-
-		LookaheadVacuumDelay();
-		buffer = SweepNext(&sweep);
-		if (!BufferIsValid(buffer))
-			break;
 
 		LockBuffer(buffer, GIN_SHARE);
 		if (PROFILED(PROFILE_VACUUM_GIN,
-					 count_page(BufferGetPage(buffer), counts, &stray)))
+					 gin_count_page(BufferGetPage(buffer), counts, &stray)))
 		{
 			RecordFreeIndexPage(index, SweepBlock(&sweep));
 			nfree++;
@@ -129,31 +118,21 @@ sweep_pages(IndexVacuumInfo *info, ServedIndex *served, GinStatsData *counts)
 		if (unlikely(stray))
 			IndexPageIsSkipped(index, SweepBlock(&sweep));
 	}
-	SweepEnd(&sweep);
-	ProgressEnd();
-	ServedPass(served, SweepReturned(&sweep));
+	ServedPassEnd(served, &sweep, SweepReturned(&sweep));
 	return nfree;
 }
 
-/*
- * amvacuumcleanup.  Result, in palloc'd memory, and errors are those of the
- * stock function.
- */
-static IndexBulkDeleteResult *
-gin_vacuum_cleanup(IndexVacuumInfo *info, IndexBulkDeleteResult *stats)
+IndexBulkDeleteResult *
+GinVacuumCleanup(ServedIndex *served, IndexVacuumInfo *info,
+				 IndexBulkDeleteResult *stats)
 {
-	ServedIndex *served = ServedFind(info->index);
 	GinStatsData counts = {0};
-
-	/* ANALYZE calls this, too */
-	if (served == NULL || info->analyze_only)
-		return RoutineStock(STREAM_USER_GIN)->amvacuumcleanup(info, stats);
 
 	/* bulk deletion has moved the pending list, if there was one */
 	if (stats == NULL)
 	{
 		stats = palloc0(sizeof(IndexBulkDeleteResult));
-		move_pending_list(info->index, stats);
+		gin_move_pending_list(info->index, stats);
 	}
 
 	/*
@@ -163,16 +142,10 @@ gin_vacuum_cleanup(IndexVacuumInfo *info, IndexBulkDeleteResult *stats)
 	stats->num_index_tuples = Max(info->num_heap_tuples, 0);
 	stats->estimated_count = info->estimated_count;
 
-	stats->pages_free = sweep_pages(info, served, &counts);
+	stats->pages_free = gin_sweep_pages(info, served, &counts);
 	ginUpdateStats(info->index, &counts, false);
 	IndexFreeSpaceMapVacuum(info->index);
 
-	stats->num_pages = index_length(info->index);
+	stats->num_pages = gin_index_length(info->index);
 	return stats;
-}
-
-void
-GinReplaceMembers(IndexAmRoutine *routine)
-{
-	routine->amvacuumcleanup = gin_vacuum_cleanup;
 }

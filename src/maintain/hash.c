@@ -37,13 +37,9 @@
 #include "access/xloginsert.h"
 #include "compat.h"
 #include "maintain/members.h"
-#include "maintain/routine.h"
-#include "maintain/served.h"
 #include "miscadmin.h"
 #include "observe/profile.h"
-#include "observe/progress.h"
 #include "storage/bufmgr.h"
-#include "read/sweep.h"
 #include "utils/rel.h"
 
 /* A bulk deletion in progress. */
@@ -63,7 +59,7 @@ typedef struct HashDeletion
  * Copy the metapage, from the relation cache or, if refresh, from the index.
  */
 static void
-copy_metapage(HashDeletion *deletion, bool refresh)
+hash_copy_metapage(HashDeletion *deletion, bool refresh)
 {
 	Relation	index = deletion->info->index;
 	HashMetaPage cached = _hash_getcachedmetap(index, &deletion->metabuf,
@@ -82,7 +78,7 @@ copy_metapage(HashDeletion *deletion, bool refresh)
 
 /* The block of a bucket's primary page, for the sweep. */
 static BlockNumber
-bucket_block(BlockNumber bucket, void *arg)
+hash_bucket_block(BlockNumber bucket, void *arg)
 {
 	HashMetaPage meta = &((HashDeletion *) arg)->meta;
 
@@ -95,8 +91,8 @@ bucket_block(BlockNumber bucket, void *arg)
  * Gives up the pin.
  */
 static void
-clean_bucket(HashDeletion *deletion, Bucket bucket, BlockNumber block,
-			 Buffer buffer)
+hash_clean_bucket(HashDeletion *deletion, Bucket bucket, BlockNumber block,
+				  Buffer buffer)
 {
 	IndexVacuumInfo *info = deletion->info;
 	HashPageOpaque opaque;
@@ -121,7 +117,7 @@ clean_bucket(HashDeletion *deletion, Bucket bucket, BlockNumber block,
 	 */
 	if (split_cleanup &&
 		opaque->hasho_prevblkno > deletion->meta.hashm_maxbucket)
-		copy_metapage(deletion, true);
+		hash_copy_metapage(deletion, true);
 
 	hashbucketcleanup(info->index, bucket, buffer, block, info->strategy,
 					  deletion->meta.hashm_maxbucket,
@@ -138,7 +134,7 @@ clean_bucket(HashDeletion *deletion, Bucket bucket, BlockNumber block,
  *		returns		the number
  */
 static double
-set_tuple_count(HashDeletion *deletion, bool unchanged)
+hash_set_tuple_count(HashDeletion *deletion, bool unchanged)
 {
 	HashMetaPage meta = HashPageGetMeta(BufferGetPage(deletion->metabuf));
 	double		count;
@@ -174,20 +170,17 @@ set_tuple_count(HashDeletion *deletion, bool unchanged)
 	return count;
 }
 
-/*
- * ambulkdelete: remove all entries whose heap TIDs the callback wants removed.
- * Result, in palloc'd memory, and errors are those of the stock function.
- */
-static IndexBulkDeleteResult *
-hash_bulk_delete(IndexVacuumInfo *info, IndexBulkDeleteResult *stats,
-				 IndexBulkDeleteCallback callback, void *callback_state)
+IndexBulkDeleteResult *
+HashBulkDelete(ServedIndex *served, IndexVacuumInfo *info,
+			   IndexBulkDeleteResult *stats, IndexBulkDeleteCallback callback,
+			   void *callback_state)
 {
-	ServedIndex *served = ServedFind(info->index);
 	HashDeletion deletion = {
 		.info = info,
 		.callback = callback,
 		.callback_state = callback_state,
 		.metabuf = InvalidBuffer,
+		.sweep = {.locate = hash_bucket_block},
 	};
 	Bucket		bucket = 0;
 	Bucket		maxbucket;		/* the sweep's last */
@@ -197,18 +190,13 @@ hash_bulk_delete(IndexVacuumInfo *info, IndexBulkDeleteResult *stats,
 	uint64		streamed = 0;
 	Sweep	   *sweep = &deletion.sweep;
 
-	if (served == NULL)
-		return RoutineStock(STREAM_USER_HASH)->ambulkdelete(info, stats,
-															callback,
-															callback_state);
-
-	copy_metapage(&deletion, false);
+	hash_copy_metapage(&deletion, false);
 	first_maxbucket = maxbucket = deletion.meta.hashm_maxbucket;
 	first_ntuples = deletion.meta.hashm_ntuples;
 
-	ProgressBegin("VACUUM", RelationGetRelid(info->index), false);
-	SweepBeginItems(sweep, info->index, MAIN_FORKNUM, 0, maxbucket + 1,
-					bucket_block, &deletion, info->strategy);
+	sweep->end = maxbucket + 1;
+	sweep->arg = &deletion;
+	ServedPassBegin(sweep, info);
 	for (;;)
 	{
 		HashMetaPage meta;
@@ -216,8 +204,8 @@ hash_bulk_delete(IndexVacuumInfo *info, IndexBulkDeleteResult *stats,
 
 		while (BufferIsValid(buffer = SweepNext(sweep)))
 			PROFILED_VOID(PROFILE_VACUUM_HASH,
-						  clean_bucket(&deletion, bucket++,
-									   SweepBlock(sweep), buffer));
+						  hash_clean_bucket(&deletion, bucket++,
+											SweepBlock(sweep), buffer));
 		streamed += SweepReturned(sweep);
 
 		if (!BufferIsValid(deletion.metabuf))
@@ -227,22 +215,20 @@ hash_bulk_delete(IndexVacuumInfo *info, IndexBulkDeleteResult *stats,
 		meta = HashPageGetMeta(BufferGetPage(deletion.metabuf));
 		if (meta->hashm_maxbucket == maxbucket)
 		{
-			count = set_tuple_count(&deletion,
-									maxbucket == first_maxbucket &&
-									meta->hashm_ntuples == first_ntuples);
+			count = hash_set_tuple_count(&deletion,
+										 maxbucket == first_maxbucket &&
+										 meta->hashm_ntuples == first_ntuples);
 			break;
 		}
 
 		/* go on with the buckets that came along */
 		LockBuffer(deletion.metabuf, BUFFER_LOCK_UNLOCK);
-		copy_metapage(&deletion, true);
+		hash_copy_metapage(&deletion, true);
 		maxbucket = deletion.meta.hashm_maxbucket;
 		SweepRestart(sweep, bucket, maxbucket + 1);
 	}
 	_hash_relbuf(info->index, deletion.metabuf);
-	SweepEnd(sweep);
-	ProgressEnd();
-	ServedPass(served, streamed);
+	ServedPassEnd(served, sweep, streamed);
 
 	/* the number of pages is left to amvacuumcleanup */
 	if (stats == NULL)
@@ -251,10 +237,4 @@ hash_bulk_delete(IndexVacuumInfo *info, IndexBulkDeleteResult *stats,
 	stats->num_index_tuples = count;
 	stats->tuples_removed += deletion.removed;
 	return stats;
-}
-
-void
-HashReplaceMembers(IndexAmRoutine *routine)
-{
-	routine->ambulkdelete = hash_bulk_delete;
 }

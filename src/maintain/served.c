@@ -7,7 +7,6 @@
  */
 #include "postgres.h"
 
-#include "access/genam.h"
 #include "access/xact.h"
 #include "commands/dbcommands.h"
 #include "compat.h"
@@ -15,6 +14,7 @@
 #include "maintain/maintain.h"
 #include "maintain/served.h"
 #include "miscadmin.h"
+#include "observe/progress.h"
 #include "postmaster/autovacuum.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
@@ -34,10 +34,9 @@ static int	log_min_duration = -1;
  * long enough; tell which of its indexes were read ahead.
  */
 static void
-log_autovacuum(void)
+served_log_autovacuum(void)
 {
 	StringInfoData text;
-	ListCell   *cell;
 
 	if (!AmAutoVacuumWorkerProcess() || log_min_duration < 0 ||
 		!TimestampDifferenceExceeds(GetCurrentTransactionStartTimestamp(),
@@ -45,10 +44,8 @@ log_autovacuum(void)
 		return;
 
 	initStringInfo(&text);
-	foreach(cell, served_indexes)
+	foreach_ptr(const ServedIndex, served, served_indexes)
 	{
-		const ServedIndex *served = lfirst(cell);
-
 		if (served->counted)
 			appendStringInfo(&text, "%sindex \"%s\": " UINT64_FORMAT " pages",
 							 text.len == 0 ? "" : ", ",
@@ -63,21 +60,19 @@ log_autovacuum(void)
 }
 
 static void
-close_all(void)
+served_close_all(void)
 {
 	ResourceOwner owner = CurrentResourceOwner;
-	ListCell   *cell;
-
 	CurrentResourceOwner = TopTransactionResourceOwner;
-	foreach(cell, served_indexes)
-		index_close(((ServedIndex *) lfirst(cell))->index, NoLock);
+	foreach_ptr(ServedIndex, served, served_indexes)
+		index_close(served->index, NoLock);
 	CurrentResourceOwner = owner;
 	served_indexes = NIL;
 }
 
 /* After an error, the resource owner closes what is open. */
 static void
-at_xact_event(XactEvent event, void *arg)
+served_at_xact_event(XactEvent event, void *arg)
 {
 	if (likely(served_indexes == NIL))
 		return;
@@ -85,8 +80,8 @@ at_xact_event(XactEvent event, void *arg)
 	{
 		case XACT_EVENT_PRE_COMMIT:
 		case XACT_EVENT_PARALLEL_PRE_COMMIT:
-			log_autovacuum();
-			close_all();
+			served_log_autovacuum();
+			served_close_all();
 			break;
 		case XACT_EVENT_ABORT:
 		case XACT_EVENT_PARALLEL_ABORT:
@@ -100,7 +95,7 @@ at_xact_event(XactEvent event, void *arg)
 void
 ServedInit(void)
 {
-	RegisterXactCallback(at_xact_event, NULL);
+	RegisterXactCallback(served_at_xact_event, NULL);
 }
 
 void
@@ -147,23 +142,34 @@ ServedAny(void)
 ServedIndex *
 ServedFind(Relation index)
 {
-	ListCell   *cell;
-
-	if (!lookahead_index_vacuum)
-		return NULL;
-	foreach(cell, served_indexes)
-	{
-		ServedIndex *served = lfirst(cell);
-
-		if (served->index == index)
+	foreach_ptr(ServedIndex, served, served_indexes)
+		if (served->index == index && lookahead_index_vacuum)
 			return served;
-	}
 	return NULL;
 }
 
 void
-ServedPass(ServedIndex *served, uint64 blocks)
+ServedPassBegin(Sweep *sweep, const IndexVacuumInfo *info)
 {
+	ProgressBegin("VACUUM", RelationGetRelid(info->index), false);
+	sweep->rel = info->index;
+	sweep->maintenance = true;
+	sweep->strategy = info->strategy;
+	SweepBegin(sweep);
+}
+
+Buffer
+ServedPassNext(Sweep *sweep)
+{
+	LookaheadVacuumDelay();
+	return SweepNext(sweep);
+}
+
+void
+ServedPassEnd(ServedIndex *served, Sweep *sweep, uint64 blocks)
+{
+	SweepEnd(sweep);
+	ProgressEnd();
 	if (!served->counted)
 		StreamStatsAdd(served->user, STREAM_VACUUMS_SERVED, 1);
 	served->counted = true;

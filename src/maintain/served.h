@@ -12,7 +12,9 @@
 #ifndef PG_LOOKAHEAD_SERVED_H
 #define PG_LOOKAHEAD_SERVED_H
 
+#include "access/genam.h"
 #include "observe/stream_stats.h"
+#include "read/sweep.h"
 #include "utils/relcache.h"
 
 typedef struct ServedIndex
@@ -49,10 +51,21 @@ extern bool ServedAny(void);
 extern ServedIndex *ServedFind(Relation index);
 
 /*
- * A pass over an index has ended, in which "blocks" blocks came through a
- * stream: count it and, where VACUUM is VERBOSE, tell so.  No page lock may be
- * held.
+ * A pass over an index begins: start its sweep, of which the caller has set the
+ * range.
  */
-extern void ServedPass(ServedIndex *served, uint64 blocks);
+extern void ServedPassBegin(Sweep *sweep, const IndexVacuumInfo *info);
+
+/*
+ * The next page of a sweep, after a pause of VACUUM's if its costs demand one;
+ * InvalidBuffer after the last.
+ */
+extern Buffer ServedPassNext(Sweep *sweep);
+
+/*
+ * The pass has ended, in which "blocks" blocks came through the sweep: count it
+ * and, where VACUUM is VERBOSE, tell so.  No page lock may be held.
+ */
+extern void ServedPassEnd(ServedIndex *served, Sweep *sweep, uint64 blocks);
 
 #endif							/* PG_LOOKAHEAD_SERVED_H */

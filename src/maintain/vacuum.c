@@ -42,7 +42,7 @@
 #include "commands/defrem.h"
 #include "compat.h"
 #include "maintain/maintain.h"
-#include "maintain/replace.h"
+#include "maintain/routine.h"
 #include "maintain/served.h"
 #include "miscadmin.h"
 #include "nodes/value.h"
@@ -73,7 +73,7 @@ static bool verbose = false;
  *		returns how many they are, at most MAX_LOCKED
  */
 static int
-find_locked(const PGPROC *proc, Oid *tables)
+vacuum_find_locked(const PGPROC *proc, Oid *tables)
 {
 	int			n = 0;
 
@@ -107,7 +107,7 @@ find_locked(const PGPROC *proc, Oid *tables)
  * that cannot be read through streams, or has been dropped.
  */
 static bool
-kind_of_index(Oid index, StreamUser *user)
+vacuum_kind_of_index(Oid index, StreamUser *user)
 {
 	HeapTuple	tuple = SearchSysCache1(AMOID,
 										ObjectIdGetDatum(get_rel_relam(index)));
@@ -117,7 +117,7 @@ kind_of_index(Oid index, StreamUser *user)
 		return false;
 	handler = ((Form_pg_am) GETSTRUCT(tuple))->amhandler;
 	ReleaseSysCache(tuple);
-	return ReplaceKnows(handler, user);
+	return RoutineKind(handler, user);
 }
 
 /*
@@ -125,12 +125,12 @@ kind_of_index(Oid index, StreamUser *user)
  * has locked it, VACUUM is left to wait for that.
  */
 static void
-serve_index(Oid oid)
+vacuum_serve_index(Oid oid)
 {
 	StreamUser	user;
 	Relation	index;
 
-	if (!kind_of_index(oid, &user))
+	if (!vacuum_kind_of_index(oid, &user))
 		return;
 	if (!ConditionalLockRelationOid(oid, RowExclusiveLock))
 	{
@@ -144,7 +144,7 @@ serve_index(Oid oid)
 	/* VACUUM passes over an index that is not ready, and keeps no lock on it */
 	if (!index->rd_index->indisready)
 		index_close(index, RowExclusiveLock);
-	else if (ReplaceRoutine(index, user))
+	else if (RoutineReplace(index, user))
 		ServedAdd(index, user);
 	else
 	{
@@ -158,10 +158,10 @@ serve_index(Oid oid)
  * process, or by the leader of its parallel group.
  */
 static void
-serve(const PGPROC *proc)
+vacuum_serve(const PGPROC *proc)
 {
 	Oid			tables[MAX_LOCKED];
-	int			ntables = find_locked(proc, tables);
+	int			ntables = vacuum_find_locked(proc, tables);
 	Relation	table;
 	List	   *indexes;
 	ListCell   *cell;
@@ -177,14 +177,14 @@ serve(const PGPROC *proc)
 	ServedBegin(table);
 	indexes = RelationGetIndexList(table);
 	foreach(cell, indexes)
-		serve_index(lfirst_oid(cell));
+		vacuum_serve_index(lfirst_oid(cell));
 	list_free(indexes);
 	RelationClose(table);
 }
 
 /* In a parallel worker of 17: the relation cache has been cleared. */
 static void
-at_relcache_invalidation(Datum arg, Oid relation)
+vacuum_at_relcache_invalidation(Datum arg, Oid relation)
 {
 	static bool served = false;
 
@@ -192,20 +192,21 @@ at_relcache_invalidation(Datum arg, Oid relation)
 		(MyProc->statusFlags & PROC_IN_VACUUM) == 0)
 		return;
 	served = true;
-	serve(MyProc->lockGroupLeader);
+	vacuum_serve(MyProc->lockGroupLeader);
 }
 
 /* In a parallel worker, search_path is set to the leader's. */
 static void
-begin_worker(void)
+vacuum_begin_worker(void)
 {
 	static bool registered = false;
 
 	if ((MyProc->statusFlags & PROC_IN_VACUUM) != 0)
-		serve(MyProc->lockGroupLeader);
+		vacuum_serve(MyProc->lockGroupLeader);
 	else if (LOOKAHEAD_SETTINGS_COME_FIRST && !registered)
 	{
-		CacheRegisterRelcacheCallback(at_relcache_invalidation, (Datum) 0);
+		CacheRegisterRelcacheCallback(vacuum_at_relcache_invalidation,
+									  (Datum) 0);
 		registered = true;
 	}
 }
@@ -216,7 +217,7 @@ begin_worker(void)
  * set search_path later, in the middle of the VACUUM, and in a subtransaction.
  */
 static void
-begin_table(void)
+vacuum_begin_table(void)
 {
 	static LocalTransactionId last = InvalidLocalTransactionId;
 
@@ -225,7 +226,7 @@ begin_table(void)
 	last = MyProc->vxid.lxid;
 	if (!lookahead_index_vacuum)
 		return;
-	serve(MyProc);
+	vacuum_serve(MyProc);
 
 	/* until the end of the table, and for parallel workers */
 	if (verbose && ServedAny())
@@ -235,22 +236,22 @@ begin_table(void)
 }
 
 static bool
-check_search_path(char **newval, void **extra, GucSource source)
+vacuum_check_search_path(char **newval, void **extra, GucSource source)
 {
 	if (source == PGC_S_SESSION && MyProc != NULL)
 	{
 		if (InitializingParallelWorker)
-			begin_worker();
+			vacuum_begin_worker();
 		else if ((MyProc->statusFlags & PROC_IN_VACUUM) != 0 &&
 				 !IsParallelWorker())
-			begin_table();
+			vacuum_begin_table();
 	}
 	return next_check_search_path(newval, extra, source);
 }
 
 /* Is an option of VACUUM on?  VACUUM itself refuses one with a wrong value. */
 static bool
-says_yes(const DefElem *option)
+vacuum_says_yes(const DefElem *option)
 {
 	bool		value = false;
 
@@ -276,7 +277,7 @@ vacuum_ProcessUtility(PlannedStmt *pstmt, const char *queryString,
 		verbose = false;
 		foreach(cell, ((VacuumStmt *) pstmt->utilityStmt)->options)
 			if (strcmp(lfirst_node(DefElem, cell)->defname, "verbose") == 0)
-				verbose = says_yes(lfirst_node(DefElem, cell));
+				verbose = vacuum_says_yes(lfirst_node(DefElem, cell));
 	}
 	prev_ProcessUtility(pstmt, queryString, readOnlyTree, context, params,
 						queryEnv, dest, qc);
@@ -288,7 +289,8 @@ MaintainInit(void)
 	if (LOOKAHEAD_SERVER_STREAMS_INDEXES)
 		return;
 
-	next_check_search_path = LookaheadCheckSearchPathBy(check_search_path);
+	next_check_search_path =
+		LookaheadCheckSearchPathBy(vacuum_check_search_path);
 	if (next_check_search_path != NULL)
 	{
 		ServedInit();

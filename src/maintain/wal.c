@@ -99,7 +99,7 @@ PG_FUNCTION_INFO_V1(lookahead_log_relation);
  * indexes whose build has not ended.
  */
 static void
-check_relation(Relation rel)
+wal_check_relation(Relation rel)
 {
 	const char *name = RelationGetRelationName(rel);
 
@@ -147,8 +147,8 @@ check_relation(Relation rel)
 
 /* Check a block number that was given as an argument. */
 static BlockNumber
-check_block(LogRange *range, const char *argument, int64 block,
-			BlockNumber nblocks)
+wal_check_block(LogRange *range, const char *argument, int64 block,
+				BlockNumber nblocks)
 {
 	if (block < 0 || block >= nblocks)
 		ereport(ERROR,
@@ -171,7 +171,7 @@ check_block(LogRange *range, const char *argument, int64 block,
  * Where the header describes no hole, xloginsert.c itself takes all.
  */
 static uint8
-image_flags(LogRange *range, Page page)
+wal_image_flags(LogRange *range, Page page)
 {
 	PageHeader	header = (PageHeader) page;
 	const char *hole = page + header->pd_lower;
@@ -195,7 +195,7 @@ image_flags(LogRange *range, Page page)
  * it has been logged; see the head of this file.
  */
 static void
-forget_logged_values(Relation rel, Buffer buffer)
+wal_forget_logged_values(Relation rel, Buffer buffer)
 {
 	Page		page = BufferGetPage(buffer);
 	HeapTupleHeader tuple;
@@ -222,13 +222,13 @@ forget_logged_values(Relation rel, Buffer buffer)
  * new; unlock and unpin them.
  */
 static void
-log_record(LogRange *range, Buffer *buffers, int n)
+wal_log_record(LogRange *range, Buffer *buffers, int n)
 {
 	XLogRecPtr	end;
 
 	if (range->rel->rd_rel->relkind == RELKIND_SEQUENCE)
 		for (int i = 0; i < n; i++)
-			forget_logged_values(range->rel, buffers[i]);
+			wal_forget_logged_values(range->rel, buffers[i]);
 
 	for (int i = 0; i < n; i++)
 		memcpy(range->copies[i].data, BufferGetPage(buffers[i]), BLCKSZ);
@@ -247,7 +247,7 @@ log_record(LogRange *range, Buffer *buffers, int n)
 		MarkBufferDirty(buffers[i]);
 		BufferGetTag(buffers[i], &locator, &fork, &block);
 		XLogRegisterBlock(i, &locator, fork, block, copy,
-						  image_flags(range, copy));
+						  wal_image_flags(range, copy));
 	}
 	end = XLogInsert(RM_XLOG_ID, XLOG_FPI);
 	for (int i = 0; i < n; i++)
@@ -267,7 +267,7 @@ log_record(LogRange *range, Buffer *buffers, int n)
  * not empty.
  */
 static void
-log_pinned(LogRange *range, Buffer *buffers, int n)
+wal_log_pinned(LogRange *range, Buffer *buffers, int n)
 {
 	int			done = 0;
 
@@ -294,13 +294,13 @@ log_pinned(LogRange *range, Buffer *buffers, int n)
 		}
 		if (nlocked > 0)
 			PROFILED_VOID(PROFILE_LOG_PAGES,
-						  log_record(range, locked, nlocked));
+						  wal_log_record(range, locked, nlocked));
 	}
 }
 
 /* The next page of the range, pinned; InvalidBuffer after the last. */
 static Buffer
-next_page(LogRange *range)
+wal_next_page(LogRange *range)
 {
 	if (range->sweep)
 		return SweepNext(range->sweep);
@@ -318,7 +318,7 @@ next_page(LogRange *range)
  * buffers writes smaller records.
  */
 static void
-log_range(LogRange *range)
+wal_log_range(LogRange *range)
 {
 	Buffer		buffers[XLR_MAX_BLOCK_ID];
 	int			capacity;
@@ -329,16 +329,16 @@ log_range(LogRange *range)
 	XLogEnsureRecordSpace(XLR_MAX_BLOCK_ID - 1, 0);
 	range->copies = palloc_array(PGAlignedBlock, capacity);
 
-	while (BufferIsValid(buffer = next_page(range)))
+	while (BufferIsValid(buffer = wal_next_page(range)))
 	{
 		buffers[n++] = buffer;
 		if (n == capacity)
 		{
-			log_pinned(range, buffers, n);
+			wal_log_pinned(range, buffers, n);
 			n = 0;
 		}
 	}
-	log_pinned(range, buffers, n);
+	wal_log_pinned(range, buffers, n);
 	pfree(range->copies);
 }
 
@@ -387,7 +387,7 @@ lookahead_log_relation(PG_FUNCTION_ARGS)
 				 errdetail("VACUUM changes pages of it without a lock on them."),
 				 errhint("It needs no repair: the server reads a damaged page of it as an empty one, and VACUUM fills it in again.")));
 	range.rel = relation_open(PG_GETARG_OID(0), AccessShareLock);
-	check_relation(range.rel);
+	wal_check_relation(range.rel);
 	if (!smgrexists(RelationGetSmgr(range.rel), range.fork))
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_OBJECT),
@@ -399,11 +399,11 @@ lookahead_log_relation(PG_FUNCTION_ARGS)
 	nblocks = RelationGetNumberOfBlocksInFork(range.rel, range.fork);
 	first = PG_GETARG_INT64(2);
 	if (nblocks > 0 || first != 0)
-		range.next = check_block(&range, "first_block", first, nblocks);
+		range.next = wal_check_block(&range, "first_block", first, nblocks);
 	range.end = nblocks;
 	if (!PG_ARGISNULL(3))
-		range.end = check_block(&range, "last_block", PG_GETARG_INT64(3),
-								nblocks) + 1;
+		range.end = wal_check_block(&range, "last_block", PG_GETARG_INT64(3),
+									nblocks) + 1;
 	if (range.next >= range.end && nblocks > 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
@@ -416,12 +416,14 @@ lookahead_log_relation(PG_FUNCTION_ARGS)
 	if (PG_GETARG_BOOL(4))
 	{
 		range.sweep = &sweep;
-		SweepBeginMaintenance(&sweep, range.rel, range.fork,
-							  range.next, range.end, range.strategy);
+		sweep = (Sweep) {.rel = range.rel, .fork = range.fork,
+						 .first = range.next, .end = range.end,
+						 .maintenance = true, .strategy = range.strategy};
+		SweepBegin(&sweep);
 	}
 	else
 		ProgressExpect(range.end - range.next);
-	log_range(&range);
+	wal_log_range(&range);
 	if (range.sweep)
 		SweepEnd(range.sweep);
 	FreeAccessStrategy(range.strategy);

@@ -109,22 +109,14 @@ Datum
 TotalsRow(Totals *totals, FunctionCallInfo fcinfo)
 {
 	SharedTotals *shared = SharedSegmentGet(&totals->segment);
-	Oid			columns[TOTALS_MAX + 1];
-	Datum		values[TOTALS_MAX + 1] = {0};
-	bool		nulls[TOTALS_MAX + 1];
-	int			n = totals->n;
+	ResultRow	row = {0};
 
-	memset(nulls, shared == NULL, sizeof(nulls));
 	flush(totals);
-	for (int i = 0; i < n; i++)
-	{
-		columns[i] = INT8OID;
-		if (shared != NULL)
-			values[i] =
-				Int64GetDatum((int64) pg_atomic_read_u64(&shared->counters[i]));
-	}
-	columns[n] = TIMESTAMPTZOID;
-	if (shared != NULL)
-		values[n] = TimestampTzGetDatum(shared->since);
-	return ResultRow(fcinfo, n + 1, columns, values, nulls);
+	for (int i = 0; i < totals->n; i++)
+		ResultInt64(&row, shared == NULL ? 0 :
+					pg_atomic_read_u64(&shared->counters[i]));
+	ResultDatum(&row, TIMESTAMPTZOID,
+				TimestampTzGetDatum(shared == NULL ? 0 : shared->since), false);
+	memset(row.nulls, shared == NULL, sizeof(row.nulls));
+	return ResultReturn(fcinfo, &row);
 }

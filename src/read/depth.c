@@ -56,23 +56,24 @@
 
 /* Blocks of relations that this backend has read so far. */
 static int64
-blocks_read(void)
+depth_blocks_read(void)
 {
 	return pgBufferUsage.shared_blks_read + pgBufferUsage.local_blks_read;
 }
 
 /* Set a leg of so many blocks, if so many are left. */
 static void
-set_leg(Depth *depth, BlockNumber first, BlockNumber length, BlockNumber end)
+depth_set_leg(Depth *depth, BlockNumber first, BlockNumber length,
+			  BlockNumber end)
 {
 	depth->length = length;
 	depth->stop = end - first > length ? first + length : end;
-	depth->read_before = blocks_read();
+	depth->read_before = depth_blocks_read();
 	INSTR_TIME_SET_CURRENT(depth->started);
 }
 
 static void
-begin_trial(Depth *depth)
+depth_begin_trial(Depth *depth)
 {
 	depth->leg = 0;
 	depth->deep = depth->deep_first;
@@ -88,8 +89,8 @@ DepthBegin(Depth *depth, BlockNumber first, BlockNumber end,
 	depth->deep_first = deep_first;
 	if (choose)
 	{
-		begin_trial(depth);
-		set_leg(depth, first, DEPTH_LEG_BLOCKS, end);
+		depth_begin_trial(depth);
+		depth_set_leg(depth, first, DEPTH_LEG_BLOCKS, end);
 	}
 	else
 	{
@@ -102,9 +103,10 @@ bool
 DepthExtendLeg(Depth *depth, BlockNumber end)
 {
 	if (depth->stop >= end || depth->leg == DEPTH_TRIAL_LEGS ||
-		blocks_read() - depth->read_before >= depth->length / 4)
+		depth_blocks_read() - depth->read_before >= depth->length / 4)
 		return false;
-	set_leg(depth, depth->stop, Min(depth->length * 2, DEPTH_LONG_LEG), end);
+	depth_set_leg(depth, depth->stop,
+				  Min(depth->length * 2, DEPTH_LONG_LEG), end);
 	return true;
 }
 
@@ -114,10 +116,10 @@ DepthNextLeg(Depth *depth, BlockNumber end)
 	BlockNumber length = DEPTH_LEG_BLOCKS;
 
 	if (depth->leg == DEPTH_TRIAL_LEGS)
-		begin_trial(depth);
+		depth_begin_trial(depth);
 	else
 	{
-		int64		nread = blocks_read() - depth->read_before;
+		int64		nread = depth_blocks_read() - depth->read_before;
 		instr_time	elapsed;
 		double		us;
 
@@ -138,5 +140,5 @@ DepthNextLeg(Depth *depth, BlockNumber end)
 				 depth->best[false], depth->best[true]);
 		}
 	}
-	set_leg(depth, depth->stop, length, end);
+	depth_set_leg(depth, depth->stop, length, end);
 }

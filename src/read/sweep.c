@@ -63,7 +63,7 @@ sweep_error_context(void *arg)
 
 /* The block of an item. */
 static inline BlockNumber
-item_block(const Sweep *sweep, BlockNumber item)
+sweep_item_block(const Sweep *sweep, BlockNumber item)
 {
 	return sweep->locate ? sweep->locate(item, sweep->arg) : item;
 }
@@ -73,7 +73,7 @@ item_block(const Sweep *sweep, BlockNumber item)
  * limit may be gone when the stream has handed out what it was given.
  */
 static inline bool
-rate_allows(Sweep *sweep)
+sweep_rate_allows(Sweep *sweep)
 {
 	if (ReadRateAllows(&sweep->rate))
 		return true;
@@ -88,12 +88,12 @@ sweep_next_block(ReadStream *stream, void *callback_private_data,
 {
 	Sweep	   *sweep = (Sweep *) callback_private_data;
 
-	if (!rate_allows(sweep) ||
+	if (!sweep_rate_allows(sweep) ||
 		(sweep->ahead >= sweep->depth.stop &&
 		 !DepthExtendLeg(&sweep->depth, sweep->end)))
 		return InvalidBlockNumber;
 	ReadRateUse(&sweep->rate);
-	return item_block(sweep, sweep->ahead++);
+	return sweep_item_block(sweep, sweep->ahead++);
 }
 
 /*
@@ -106,7 +106,7 @@ sweep_next_unskipped_block(ReadStream *stream, void *callback_private_data,
 {
 	Sweep	   *sweep = (Sweep *) callback_private_data;
 
-	while (rate_allows(sweep) &&
+	while (sweep_rate_allows(sweep) &&
 		   (sweep->ahead < sweep->depth.stop ||
 			DepthExtendLeg(&sweep->depth, sweep->end)))
 	{
@@ -129,7 +129,7 @@ sweep_next_unskipped_block(ReadStream *stream, void *callback_private_data,
  * it was not held up, accounted for?
  */
 static void
-check_complete(Sweep *sweep, bool held_up)
+sweep_check_complete(Sweep *sweep, bool held_up)
 {
 	BlockNumber range = (held_up ? sweep->ahead : sweep->depth.stop) -
 		sweep->first;
@@ -140,7 +140,7 @@ check_complete(Sweep *sweep, bool held_up)
 				(errcode(ERRCODE_INTERNAL_ERROR),
 				 errmsg("reading ahead in relation \"%s\" ended early, before block %u",
 						RelationGetRelationName(sweep->rel),
-						item_block(sweep, sweep->expected)),
+						sweep_item_block(sweep, sweep->expected)),
 				 errdetail("Of %u blocks, %u were read and %u skipped.",
 						   range, sweep->taken, sweep->skipped)));
 }
@@ -151,8 +151,11 @@ check_complete(Sweep *sweep, bool held_up)
  * of a tablespace goes before ours, and the trial is then one of equals.
  */
 static void
-begin_stream(Sweep *sweep)
+sweep_begin_stream(Sweep *sweep)
 {
+	int			flags = READ_STREAM_FULL |
+		(sweep->maintenance ? READ_STREAM_MAINTENANCE : 0) |
+		(sweep->skip ? 0 : READ_STREAM_USE_BATCHING);
 	int			concurrency = effective_io_concurrency;
 	int			maintenance_concurrency = maintenance_io_concurrency;
 	MemoryContext caller = MemoryContextSwitchTo(sweep->mcxt);
@@ -165,8 +168,7 @@ begin_stream(Sweep *sweep)
 			maintenance_io_concurrency = 0;
 		}
 		sweep->stream =
-			read_stream_begin_relation(READ_STREAM_FULL | sweep->flags,
-									   sweep->strategy, sweep->rel,
+			read_stream_begin_relation(flags, sweep->strategy, sweep->rel,
 									   sweep->fork,
 									   sweep->skip ?
 									   sweep_next_unskipped_block :
@@ -184,14 +186,14 @@ begin_stream(Sweep *sweep)
 
 /* Go on with the range or leg that has been set. */
 static void
-continue_stream(Sweep *sweep, bool was_deep)
+sweep_continue_stream(Sweep *sweep, bool was_deep)
 {
 	if (sweep->depth.deep == was_deep)
 		read_stream_reset(sweep->stream);
 	else
 	{
 		read_stream_end(sweep->stream);
-		begin_stream(sweep);
+		sweep_begin_stream(sweep);
 	}
 }
 
@@ -200,7 +202,7 @@ continue_stream(Sweep *sweep, bool was_deep)
  * the range, or, with "dropped" set, where the rate has to be kept first.
  */
 static Buffer
-next_buffer(Sweep *sweep)
+sweep_next_buffer(Sweep *sweep)
 {
 	for (;;)
 	{
@@ -214,7 +216,7 @@ next_buffer(Sweep *sweep)
 			return buffer;
 		held_up = sweep->held_up && sweep->ahead < sweep->end;
 		sweep->held_up = false;
-		check_complete(sweep, held_up);
+		sweep_check_complete(sweep, held_up);
 		if (held_up)
 		{
 			sweep->dropped = true;
@@ -225,7 +227,7 @@ next_buffer(Sweep *sweep)
 			return InvalidBuffer;
 
 		DepthNextLeg(&sweep->depth, sweep->end);
-		continue_stream(sweep, was_deep);
+		sweep_continue_stream(sweep, was_deep);
 	}
 }
 
@@ -233,11 +235,11 @@ next_buffer(Sweep *sweep)
  * Take one block; check that it is the one that is due.
  */
 static void
-take_upcoming(Sweep *sweep)
+sweep_take_upcoming(Sweep *sweep)
 {
 	BlockNumber block;
 
-	sweep->upcoming = next_buffer(sweep);
+	sweep->upcoming = sweep_next_buffer(sweep);
 	if (unlikely(!BufferIsValid(sweep->upcoming)))
 		return;
 
@@ -246,7 +248,7 @@ take_upcoming(Sweep *sweep)
 	if (unlikely(sweep->expected >= sweep->end ||
 				 (sweep->skip ?
 				  block < sweep->expected || block >= sweep->end :
-				  block != item_block(sweep, sweep->expected))))
+				  block != sweep_item_block(sweep, sweep->expected))))
 		ereport(ERROR,
 				(errcode(ERRCODE_INTERNAL_ERROR),
 				 errmsg("reading ahead in relation \"%s\" gave block %u out of order",
@@ -271,7 +273,7 @@ take_upcoming(Sweep *sweep)
 
 /* Set the range of items to read. */
 static void
-set_range(Sweep *sweep, BlockNumber first, BlockNumber end)
+sweep_set_range(Sweep *sweep, BlockNumber first, BlockNumber end)
 {
 	sweep->first = first;
 	sweep->end = Max(first, end);
@@ -289,91 +291,38 @@ set_range(Sweep *sweep, BlockNumber first, BlockNumber end)
 			   sweep->skip != NULL);
 }
 
-/*
- * Start a sweep of which the callbacks are set, with flags beside
- * READ_STREAM_FULL.
- */
+/* Take the first block of a range, unless the rate has to be kept first. */
 static void
-begin(Sweep *sweep, Relation rel, ForkNumber fork,
-	  BlockNumber first, BlockNumber end,
-	  int flags, BufferAccessStrategy strategy)
+sweep_take_first(Sweep *sweep)
 {
-	sweep->rel = rel;
-	sweep->fork = fork;
-	sweep->flags = flags;
-	sweep->strategy = strategy;
+	if (ReadRateAllows(&sweep->rate))
+		sweep_take_upcoming(sweep);
+	else
+		sweep->dropped = true;
+}
+
+void
+SweepBegin(Sweep *sweep)
+{
 	sweep->mcxt = CurrentMemoryContext;
 	sweep->current = InvalidBlockNumber;
 	sweep->rate.throttled = progress_activity.throttled;
-	set_range(sweep, first, end);
+	if (!sweep->maintenance)
+		sweep->strategy = GetAccessStrategy(BAS_BULKREAD);
+	sweep_set_range(sweep, sweep->first, sweep->end);
 
 	sweep->context.callback = sweep_error_context;
 	sweep->context.arg = sweep;
 	sweep->context.previous = error_context_stack;
 	error_context_stack = &sweep->context;
 
-	begin_stream(sweep);
-	if (ReadRateAllows(&sweep->rate))
-		take_upcoming(sweep);
-	else
-		sweep->dropped = true;
-}
-
-void
-SweepBegin(Sweep *sweep, Relation rel, ForkNumber fork,
-		   BlockNumber first, BlockNumber end,
-		   SweepSkip skip, void *skip_arg)
-{
-	memset(sweep, 0, sizeof(*sweep));
-	sweep->skip = skip;
-	sweep->arg = skip_arg;
-	sweep->ring = GetAccessStrategy(BAS_BULKREAD);
-	begin(sweep, rel, fork, first, end,
-		  skip ? 0 : READ_STREAM_USE_BATCHING, sweep->ring);
-}
-
-/* The block of an item of a list. */
-static BlockNumber
-listed_block(BlockNumber item, void *arg)
-{
-	return ((const BlockNumber *) arg)[item];
-}
-
-void
-SweepBeginList(Sweep *sweep, Relation rel, ForkNumber fork,
-			   const BlockNumber *blocks, BlockNumber first, BlockNumber end)
-{
-	memset(sweep, 0, sizeof(*sweep));
-	sweep->locate = listed_block;
-	sweep->arg = unconstify(BlockNumber *, blocks);
-	sweep->ring = GetAccessStrategy(BAS_BULKREAD);
-	begin(sweep, rel, fork, first, end, READ_STREAM_USE_BATCHING, sweep->ring);
-}
-
-void
-SweepBeginMaintenance(Sweep *sweep, Relation rel, ForkNumber fork,
-					  BlockNumber first, BlockNumber end,
-					  BufferAccessStrategy strategy)
-{
-	SweepBeginItems(sweep, rel, fork, first, end, NULL, NULL, strategy);
-}
-
-void
-SweepBeginItems(Sweep *sweep, Relation rel, ForkNumber fork,
-				BlockNumber first, BlockNumber end,
-				SweepLocate locate, void *arg,
-				BufferAccessStrategy strategy)
-{
-	memset(sweep, 0, sizeof(*sweep));
-	sweep->locate = locate;
-	sweep->arg = arg;
-	begin(sweep, rel, fork, first, end,
-		  READ_STREAM_MAINTENANCE | READ_STREAM_USE_BATCHING, strategy);
+	sweep_begin_stream(sweep);
+	sweep_take_first(sweep);
 }
 
 /* Raise an error unless the whole range has been handed out. */
 static void
-check_exhausted(Sweep *sweep)
+sweep_check_exhausted(Sweep *sweep)
 {
 	sweep->current = InvalidBlockNumber;
 
@@ -390,13 +339,10 @@ SweepRestart(Sweep *sweep, BlockNumber first, BlockNumber end)
 {
 	bool		was_deep = sweep->depth.deep;
 
-	check_exhausted(sweep);
-	set_range(sweep, first, end);
-	continue_stream(sweep, was_deep);
-	if (ReadRateAllows(&sweep->rate))
-		take_upcoming(sweep);
-	else
-		sweep->dropped = true;
+	sweep_check_exhausted(sweep);
+	sweep_set_range(sweep, first, end);
+	sweep_continue_stream(sweep, was_deep);
+	sweep_take_first(sweep);
 }
 
 void
@@ -429,7 +375,7 @@ SweepNext(Sweep *sweep)
 		sweep->dropped = false;
 		if (!ReadRateAllows(&sweep->rate))
 			ReadRateWait(&sweep->rate);
-		take_upcoming(sweep);
+		sweep_take_upcoming(sweep);
 	}
 	else
 		ReadRateFollow(&sweep->rate);
@@ -438,7 +384,7 @@ SweepNext(Sweep *sweep)
 	{
 		BlockNumber block = sweep->upcoming_block;
 
-		take_upcoming(sweep);
+		sweep_take_upcoming(sweep);
 		sweep->current = block;
 	}
 	if (sweep->expected > sweep->told)
@@ -452,10 +398,10 @@ SweepNext(Sweep *sweep)
 void
 SweepEnd(Sweep *sweep)
 {
-	check_exhausted(sweep);
+	sweep_check_exhausted(sweep);
 	read_stream_end(sweep->stream);
-	if (sweep->ring)
-		FreeAccessStrategy(sweep->ring);
+	if (!sweep->maintenance)
+		FreeAccessStrategy(sweep->strategy);
 
 	Assert(error_context_stack == &sweep->context);
 	error_context_stack = sweep->context.previous;

@@ -7,10 +7,10 @@
  * pinned, while PostgreSQL's read_stream reads the following ones.  It is the
  * only way in which the functions of src/inspect/ read more than a metapage:
  *
- *		Sweep		sweep;
+ *		Sweep		sweep = {.rel = rel, .first = 1, .end = nblocks};
  *		Buffer		buffer;
  *
- *		SweepBegin(&sweep, rel, MAIN_FORKNUM, 1, nblocks, NULL, NULL);
+ *		SweepBegin(&sweep);
  *		while (BufferIsValid(buffer = SweepNext(&sweep)))
  *		{
  *			LockBuffer(buffer, BUFFER_LOCK_SHARE);
@@ -55,24 +55,32 @@ typedef bool (*SweepSkip) (BlockNumber block, void *arg);
 typedef BlockNumber (*SweepLocate) (BlockNumber item, void *arg);
 
 /*
- * A sweep in progress.  It lives in the caller's frame, which must outlast
- * it; no member is for callers, who use the functions below.
+ * A sweep.  It lives in the caller's frame, which must outlast it.  The caller
+ * sets the first members before SweepBegin(), all others being zero, and reads
+ * and writes none after that.
  */
 typedef struct Sweep
 {
 	Relation	rel;
 	ForkNumber	fork;
-	int			flags;			/* flags of the stream */
-	BufferAccessStrategy ring;	/* owned by the sweep, or NULL */
-	BufferAccessStrategy strategy;	/* to read with: ring, or the caller's */
-	MemoryContext mcxt;			/* where the sweep was begun */
-	ReadStream *stream;
-	Depth		depth;			/* how it reads, and up to which item */
+	BlockNumber first;			/* the range of items, end exclusive */
+	BlockNumber end;
 	SweepSkip	skip;			/* NULL: skip nothing */
 	SweepLocate locate;			/* NULL: an item's number is its block */
 	void	   *arg;			/* argument of skip or locate */
-	BlockNumber first;			/* the range of items, end exclusive */
-	BlockNumber end;
+
+	/*
+	 * For VACUUM and the like: look ahead as far as maintenance_io_concurrency
+	 * allows, and read with this strategy, which outlasts the sweep; NULL: with
+	 * none.  Other sweeps have a ring of their own.
+	 */
+	bool		maintenance;
+	BufferAccessStrategy strategy;
+
+	/* of sweep.c */
+	MemoryContext mcxt;			/* where the sweep was begun */
+	ReadStream *stream;
+	Depth		depth;			/* how it reads, and up to which item */
 	BlockNumber ahead;			/* next item the stream will ask for */
 	BlockNumber skipped;		/* items left out so far */
 	Buffer		upcoming;		/* taken from the stream, to be returned next */
@@ -88,41 +96,13 @@ typedef struct Sweep
 } Sweep;
 
 /*
- * Start a sweep over the blocks first .. end - 1 of a fork; a range with
- * first >= end is empty.  The caller holds a lock on the relation that keeps
- * it from being truncated, and has refused temporary relations of other
- * sessions.  Every error raised from here to SweepEnd, by whomever, is given
- * a context line that names the relation, and the block being looked at.
+ * Start a sweep; a range with first >= end is empty.  The caller holds a lock
+ * on the relation that keeps it from being truncated, and has refused temporary
+ * relations of other sessions.  Every error raised from here to SweepEnd, by
+ * whomever, is given a context line that names the relation, and the block
+ * being looked at.
  */
-extern void SweepBegin(Sweep *sweep, Relation rel, ForkNumber fork,
-					   BlockNumber first, BlockNumber end,
-					   SweepSkip skip, void *skip_arg);
-
-/*
- * Begin a sweep without skipping for VACUUM and the like: it looks ahead as far
- * as maintenance_io_concurrency allows, and reads into the caller's ring.
- *		strategy	outlasts the sweep; NULL: no ring
- */
-extern void SweepBeginMaintenance(Sweep *sweep, Relation rel, ForkNumber fork,
-								  BlockNumber first, BlockNumber end,
-								  BufferAccessStrategy strategy);
-
-/*
- * Begin a maintenance sweep over the items first .. end - 1, each on a page of
- * its own whose block locate(item, arg) gives.
- */
-extern void SweepBeginItems(Sweep *sweep, Relation rel, ForkNumber fork,
-							BlockNumber first, BlockNumber end,
-							SweepLocate locate, void *arg,
-							BufferAccessStrategy strategy);
-
-/*
- * Begin a sweep like that of SweepBegin() over the blocks that a list names,
- * from its item number first to end - 1.  The list must outlast the sweep.
- */
-extern void SweepBeginList(Sweep *sweep, Relation rel, ForkNumber fork,
-						   const BlockNumber *blocks,
-						   BlockNumber first, BlockNumber end);
+extern void SweepBegin(Sweep *sweep);
 
 /*
  * Go on with another range, once SweepNext has returned InvalidBuffer; the
