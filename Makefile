@@ -1,7 +1,8 @@
 # pg_lookahead
 #
 # With a server of one's own:	make && make install && make installcheck PG_CONFIG=...
-# For developers:		the same with PROFILE=1, which compiles function profiles in (docs/lab.md)
+# For developers:		the same with PROFILE=1, which compiles function profiles in (docs/lab.md), or
+#						with SERVER_PREFETCH=1, for servers that prefetch by themselves (docs/inside.md)
 # Without one:			make demo, make bench, make test, make lint (set themselves up; see the second half)
 
 TOOL_GOALS = setup demo bench figures test torture mutants matrix sanitize fuzz packages dist lint format lock
@@ -12,10 +13,25 @@ ifeq ($(filter $(TOOL_GOALS),$(MAKECMDGOALS)),)
 EXTENSION = pg_lookahead
 MODULE_big = pg_lookahead
 PROFILE_OBJS = $(patsubst %.c,%.o,$(sort $(wildcard src/profile*.c src/observe/profile*.c)))
-OBJS = $(filter-out $(PROFILE_OBJS),$(patsubst %.c,%.o,$(sort $(wildcard src/*.c src/*/*.c))))
+ALL_OBJS = $(filter-out $(PROFILE_OBJS),$(patsubst %.c,%.o,$(sort $(wildcard src/*.c src/*/*.c))))
+OBJS = $(filter-out $(LEFT_OUT_OBJS),$(ALL_OBJS))
 DATA = $(wildcard sql/pg_lookahead--*.sql)
 LOOKAHEAD_VERSION = $(shell cat $(srcdir)/VERSION)
 PG_CPPFLAGS = -I$(srcdir)/src -DLOOKAHEAD_VERSION='"$(LOOKAHEAD_VERSION)"'
+# SERVER_PREFETCH=1: for a server that prefetches the heap pages of index scans by itself, which changes what the
+# descriptors of these scans hold.  The files that look into descriptors are left out; docs/inside.md lists them.
+DESCRIPTOR_OBJS = $(filter src/scan/%,$(ALL_OBJS)) $(addprefix src/,index/btree_children.o \
+	index/btree_descents.o index/btree_leaf.o index/scan_position.o inspect/block_order.o)
+ifneq ($(SERVER_PREFETCH),1)
+LEFT_OUT_OBJS = src/server_prefetch.o
+LEFT_OUT_TESTS = server_prefetch
+else ifeq ($(PROFILE),1)
+$(error SERVER_PREFETCH=1 leaves out what PROFILE=1 profiles; give only one of them)
+else
+LEFT_OUT_OBJS = $(DESCRIPTOR_OBJS)
+LEFT_OUT_TESTS = heap_block_order index_scan
+PG_CPPFLAGS += -DLOOKAHEAD_SERVER_PREFETCH
+endif
 ifeq ($(PROFILE),1)
 OBJS += $(PROFILE_OBJS)
 DATA += $(wildcard sql/pg_lookahead_profile*)
@@ -28,11 +44,12 @@ SHLIB_LINK += $(PROFILED_FUNCTIONS:%=-Wl,--wrap=%)
 # PGXS would take this for flags of the compiler.
 override PROFILE =
 endif
-REGRESS = $(patsubst test/sql/%.sql,%,$(sort $(wildcard test/sql/*.sql)))
+REGRESS = $(filter-out $(LEFT_OUT_TESTS),$(patsubst test/sql/%.sql,%,$(sort $(wildcard test/sql/*.sql))))
 REGRESS_OPTS = --inputdir=test --outputdir=build/regress
 ISOLATION = $(patsubst test/specs/%.spec,%,$(sort $(wildcard test/specs/*.spec)))
 ISOLATION_OPTS = --inputdir=test --outputdir=build/isolation
-EXTRA_CLEAN = build/regress build/isolation build/built_for $(PROFILE_OBJS) $(PROFILE_OBJS:.o=.bc)
+EXTRA_CLEAN = build/regress build/isolation build/built_for $(PROFILE_OBJS) $(PROFILE_OBJS:.o=.bc) \
+	$(LEFT_OUT_OBJS) $(LEFT_OUT_OBJS:.o=.bc)
 
 PG_CONFIG ?= pg_config
 PG_VERSION := $(shell $(PG_CONFIG) --version 2>/dev/null)

@@ -4,9 +4,9 @@
  *		Every difference between the PostgreSQL versions this extension
  *		supports.
  *
- * This is the only file in the project that may test PG_VERSION_NUM: the
- * rest is written against one vocabulary, and this header translates it for
- * each version.
+ * This file and compat_scan.h are the only ones in the project that may test
+ * PG_VERSION_NUM: the rest is written against one vocabulary, and these headers
+ * translate it for each version.
  *
  *-------------------------------------------------------------------------
  */
@@ -61,6 +61,26 @@
 /* 18 marks functions that do not return before the declaration, 17 after. */
 #ifndef pg_noreturn
 #define pg_noreturn pg_attribute_noreturn()
+#endif
+
+/* 19 has both names, 20 has only the first one. */
+#ifndef pg_always_inline
+#define pg_always_inline pg_attribute_always_inline
+#endif
+
+/*
+ * One of a relation's pending counts, which statistics views will show:
+ * numscans, blocks_fetched or blocks_hit.  Not to be used before
+ * pgstat_should_count_relation() has returned true.  Since 20 indexes have
+ * counts of their own, in other places than those of tables.
+ */
+#if PG_VERSION_NUM >= 200000
+#define LOOKAHEAD_COUNT(rel, field) \
+	(*((rel)->pgstat_info->kind == PGSTAT_KIND_INDEX ? \
+		   &(rel)->pgstat_info->idx.field : \
+		   &(rel)->pgstat_info->tab.counts.field))
+#else
+#define LOOKAHEAD_COUNT(rel, field) ((rel)->pgstat_info->counts.field)
 #endif
 
 /*
@@ -335,82 +355,6 @@ LookaheadPinLimit(bool temporary, int wanted)
 #endif
 }
 
-/* Does a btree scan return the TIDs of a posting list last one first? */
-static inline bool
-LookaheadPostingIsReversed(ScanDirection dir)
-{
-#if PG_VERSION_NUM >= 190000
-	return ScanDirectionIsBackward(dir);
-#else
-	return false;
-#endif
-}
-
-/* The leaf page to the left of a btree scan's position, as far as known. */
-static inline BlockNumber
-LookaheadPreviousLeaf(BTScanPos pos)
-{
-#if PG_VERSION_NUM >= 180000
-	return pos->prevPage;
-#else
-	return P_NONE;
-#endif
-}
-
-/*
- * The heap page that an index scan holds.
- */
-static inline Buffer
-LookaheadHeapBuffer(IndexScanDesc scan)
-{
-	return ((IndexFetchHeapData *) scan->xs_heapfetch)->xs_cbuf;
-}
-
-/* Return the block of the scan's heap buffer, or InvalidBlockNumber. */
-static inline BlockNumber
-LookaheadHeapBlock(IndexScanDesc scan)
-{
-	Buffer		buffer = LookaheadHeapBuffer(scan);
-
-	return BufferIsValid(buffer) ? BufferGetBlockNumber(buffer) :
-								   InvalidBlockNumber;
-}
-
-/* Take the heap page from an index scan, which then holds none. */
-static inline Buffer
-LookaheadGiveHeapBuffer(IndexScanDesc scan)
-{
-	IndexFetchHeapData *hscan = (IndexFetchHeapData *) scan->xs_heapfetch;
-	Buffer		buffer = hscan->xs_cbuf;
-
-	hscan->xs_cbuf = InvalidBuffer;
-#if PG_VERSION_NUM >= 190000
-	hscan->xs_blk = InvalidBlockNumber;
-#endif
-	return buffer;
-}
-
-/*
- * Make an index scan hold another heap page, whose pin it takes over, and
- * prune that page as the table access method does when it arrives there.
- */
-static inline void
-LookaheadSetHeapBuffer(IndexScanDesc scan, Buffer buffer)
-{
-	IndexFetchHeapData *hscan = (IndexFetchHeapData *) scan->xs_heapfetch;
-
-	if (BufferIsValid(hscan->xs_cbuf))
-		ReleaseBuffer(hscan->xs_cbuf);
-	hscan->xs_cbuf = buffer;
-#if PG_VERSION_NUM >= 190000
-	hscan->xs_blk = BufferGetBlockNumber(buffer);
-	heap_page_prune_opt(scan->heapRelation, buffer, &hscan->xs_vmbuffer,
-						(hscan->xs_base.flags & SO_HINT_REL_READ_ONLY) != 0);
-#else
-	heap_page_prune_opt(scan->heapRelation, buffer);
-#endif
-}
-
 /* The parameters of heap_page_prune_opt(), for who stands in for it. */
 #if PG_VERSION_NUM >= 190000
 #define LOOKAHEAD_PRUNE_PARAMS \
@@ -419,39 +363,6 @@ LookaheadSetHeapBuffer(IndexScanDesc scan, Buffer buffer)
 #else
 #define LOOKAHEAD_PRUNE_PARAMS (Relation relation, Buffer buffer)
 #define LOOKAHEAD_PRUNE_ARGS (relation, buffer)
-#endif
-
-/*
- * Open the scan of an index scan node, or of an index-only scan node, as the
- * server does when the node's first row is wanted.
- */
-#if PG_VERSION_NUM >= 190000
-#define LOOKAHEAD_BEGIN_SCAN(ss, index, instrument, nkeys, norderbys) \
-	index_beginscan((ss)->ss_currentRelation, (index), \
-					(ss)->ps.state->es_snapshot, (instrument), \
-					(nkeys), (norderbys), \
-					ScanRelIsReadOnly(ss) ? SO_HINT_REL_READ_ONLY : SO_NONE)
-#elif PG_VERSION_NUM >= 180000
-#define LOOKAHEAD_BEGIN_SCAN(ss, index, instrument, nkeys, norderbys) \
-	index_beginscan((ss)->ss_currentRelation, (index), \
-					(ss)->ps.state->es_snapshot, &(instrument), \
-					(nkeys), (norderbys))
-#else
-#define LOOKAHEAD_BEGIN_SCAN(ss, index, instrument, nkeys, norderbys) \
-	index_beginscan((ss)->ss_currentRelation, (index), \
-					(ss)->ps.state->es_snapshot, (nkeys), (norderbys))
-#endif
-
-/* Open a scan of an index that is no plan's. */
-#if PG_VERSION_NUM >= 190000
-#define LOOKAHEAD_BEGIN_OWN_SCAN(table, index, snapshot, nkeys) \
-	index_beginscan((table), (index), (snapshot), NULL, (nkeys), 0, SO_NONE)
-#elif PG_VERSION_NUM >= 180000
-#define LOOKAHEAD_BEGIN_OWN_SCAN(table, index, snapshot, nkeys) \
-	index_beginscan((table), (index), (snapshot), NULL, (nkeys), 0)
-#else
-#define LOOKAHEAD_BEGIN_OWN_SCAN(table, index, snapshot, nkeys) \
-	index_beginscan((table), (index), (snapshot), (nkeys), 0)
 #endif
 
 /*
@@ -471,62 +382,6 @@ LookaheadVacuumDelay(void)
 	vacuum_delay_point(false);
 #else
 	vacuum_delay_point();
-#endif
-}
-
-/*
- * Does a btree scan with array keys, whose search has come to its end, search
- * again?  Not for parallel scans.  19 has no function that could be called.
- */
-static inline bool
-LookaheadBTreeSearchesAgain(IndexScanDesc scan)
-{
-#if PG_VERSION_NUM >= 190000
-	BTScanOpaque so = (BTScanOpaque) scan->opaque;
-
-	so->scanBehind = so->oppositeDirCheck = false;
-	return so->needPrimScan;
-#else
-	return _bt_start_prim_scan(scan, ForwardScanDirection);
-#endif
-}
-
-/*
- * Preprocess the keys of a btree scan before its first search, which will do so
- * again.  17 asserts there that arrays stand at their current elements, and
- * that the keys can be met at all.
- */
-static inline void
-LookaheadPreprocessKeys(IndexScanDesc scan)
-{
-#if PG_VERSION_NUM < 180000
-	BTScanOpaque so = (BTScanOpaque) scan->opaque;
-
-	_bt_preprocess_keys(scan);
-	if (!so->qual_ok)
-		so->numberOfKeys = 0;
-	else if (so->numArrayKeys > 0)
-		_bt_start_array_keys(scan, ForwardScanDirection);
-#else
-	_bt_preprocess_keys(scan);
-#endif
-}
-
-/*
- * Does a key of a btree scan have a value that can be compared, and that stays
- * in memory when the scan goes on?  One that skips (since 18) may stand for
- * what comes before or after all values, or after one of them.
- */
-static inline bool
-LookaheadBTreeKeyIsSettled(Relation index, const ScanKeyData *key)
-{
-#if PG_VERSION_NUM >= 180000
-	return (key->sk_flags & SK_BT_SKIP) == 0 ||
-		((key->sk_flags & (SK_BT_MINVAL | SK_BT_MAXVAL | SK_BT_NEXT |
-						   SK_BT_PRIOR)) == 0 &&
-		 TupleDescAttr(RelationGetDescr(index), key->sk_attno - 1)->attbyval);
-#else
-	return true;
 #endif
 }
 

@@ -160,8 +160,12 @@ def run(command: Sequence[str | Path], cwd: Path, log: Path, **environment: str)
     return Done(done.returncode, log.read_text(errors="replace"), time.monotonic() - started)
 
 
-def run_sql_suite(suite: str, cell: Cell, pg_config: Path, copy: Path, log: Path, **more: object) -> Result:
-    """pg_regress or isolationtester, on a server of the cell, with further settings."""
+def run_sql_suite(
+    suite: str, cell: Cell, pg_config: Path, copy: Path, log: Path, *variables: str, **more: object
+) -> Result:
+    """pg_regress or isolationtester, on a server of the cell, with further settings.
+
+    variables: for make, which build() was called with"""
     settings: dict[str, object] = {"shared_preload_libraries": "pg_lookahead", **more}
     if cell.major >= 18:
         settings["io_method"] = cell.io_method
@@ -170,9 +174,9 @@ def run_sql_suite(suite: str, cell: Cell, pg_config: Path, copy: Path, log: Path
         (outputs / directory).mkdir(parents=True, exist_ok=True)
     other = "ISOLATION=" if suite == "regress" else "REGRESS="
     with Cluster(pg_config=pg_config, settings=settings, name="matrix") as cluster:
-        variables = {key: value for key, value in cluster.environment().items() if key.startswith("PG")}
-        command = ["make", "-s", "installcheck", other, "with_llvm=no", f"PG_CONFIG={pg_config}"]
-        done = run(command, copy, log, **variables)
+        environment = {key: value for key, value in cluster.environment().items() if key.startswith("PG")}
+        command = ["make", "-s", "installcheck", other, "with_llvm=no", f"PG_CONFIG={pg_config}", *variables]
+        done = run(command, copy, log, **environment)
     result = of_tap(done.output, done.status, done.seconds)
     differences = outputs / suite / "regression.diffs"
     if result.state == "failed" and differences.exists():
@@ -220,14 +224,17 @@ def run_python_suite(suite: str, cell: Cell, servers: Sequence[Path], log: Path)
     return of_junit(xml, done.status, done.seconds)
 
 
-def run_suite(suite: str, cell: Cell, servers: Sequence[Path], copy: Path) -> Result:
+def run_suite(
+    suite: str, cell: Cell, servers: Sequence[Path], copy: Path, variables: Sequence[str]
+) -> Result:
     """Return one field of the table.
 
-    servers: the pg_config of the cell's server, after those of older versions that have the extension, too"""
+    servers: the pg_config of the cell's server, after those of older versions that have the extension, too
+    variables: for make, which build() was called with"""
     pg_config = servers[-1]
     log = BUILD / "logs" / f"{cell.major}-{cell.io_method}-{suite}.log"
     if suite in ("regress", "isolation"):
-        return run_sql_suite(suite, cell, pg_config, copy, log)
+        return run_sql_suite(suite, cell, pg_config, copy, log, *variables)
     if suite == "core":
         return run_core_suite(cell, pg_config, log)
     return run_python_suite(suite, cell, servers, log)
@@ -287,9 +294,13 @@ def mirror_answers() -> bool:
 
 
 def run_cells(
-    cells: Sequence[Cell], suites: Sequence[str], trees: Path, say: Callable[[str], None], clang: bool
+    cells: Sequence[Cell],
+    suites: Sequence[str],
+    trees: Path,
+    say: Callable[[str], None],
+    variables: Sequence[str],
 ) -> Results:
-    """Provision in the directory ``trees``, build (by clang, if it is true) and run."""
+    """Provision in the directory ``trees``, build with some variables of make, and run."""
     results: dict[tuple[Cell, str], Result] = {}
     majors = sorted({cell.major for cell in cells})
     servers = servers_of(majors, trees, say)
@@ -302,8 +313,7 @@ def run_cells(
                 raise pg_config
             can_start(cell, pg_config)
             if cell.major not in built:
-                compiler = [f"CC={newest_clang()}", f"COPT={FLAGS_OF_GCC}"] if clang else []
-                built[cell.major] = build(str(cell.major), pg_config, *compiler)
+                built[cell.major] = build(str(cell.major), pg_config, *variables)
                 pg_configs.append(pg_config)
         except (Unavailable, BuildFailed) as error:
             state = "failed" if isinstance(error, BuildFailed) else "not run"
@@ -311,7 +321,7 @@ def run_cells(
             say(f"{cell}: {state.upper()}: {error}")
             continue
         for suite in suites:
-            result = results[cell, suite] = run_suite(suite, cell, pg_configs, built[cell.major])
+            result = results[cell, suite] = run_suite(suite, cell, pg_configs, built[cell.major], variables)
             say(f"{cell} {suite}: {result.brief()}")
     return results
 
@@ -322,6 +332,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--suites", default=",".join(SUITES), help="default: %(default)s")
     parser.add_argument(
         "--clang", action="store_true", help="build by the newest clang, not by the server's compiler"
+    )
+    parser.add_argument(
+        "--server-prefetch",
+        action="store_true",
+        help="build with SERVER_PREFETCH=1, as for a server that prefetches for index scans by itself",
     )
     parser.add_argument(
         "--forgive-mirror",
@@ -337,12 +352,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         majors = installed_servers(named) if named else debian_server.SUITES
         cells = parse_cells(options.cells, {*majors, *debian_server.SUITES}) or all_cells(majors)
         suites = parse_suites(options.suites)
-    except (ValueError, ClusterError) as error:
+        variables = ["SERVER_PREFETCH=1"] if options.server_prefetch else []
+        if options.clang:
+            variables += [f"CC={newest_clang()}", f"COPT={FLAGS_OF_GCC}"]
+    except (ValueError, ClusterError, BuildFailed) as error:
         parser.error(str(error))
     started = time.monotonic()
     with servers_directory(ROOT / "build") as trees:
         results = run_cells(
-            cells, suites, trees, lambda line: console.print(line, highlight=False), options.clang
+            cells, suites, trees, lambda line: console.print(line, highlight=False), variables
         )
     console.print(render(cells, suites, results))
     for line in remarks(results):

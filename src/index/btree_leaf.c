@@ -16,7 +16,7 @@
 #include "postgres.h"
 
 #include "access/genam.h"
-#include "compat.h"
+#include "compat_scan.h"
 #include "index/btree_leaf.h"
 #include "index/btree_tuple.h"
 #include "storage/bufmgr.h"

@@ -31,7 +31,7 @@
 #include "catalog/index.h"
 #include "catalog/pg_am_d.h"
 #include "catalog/pg_authid_d.h"
-#include "compat.h"
+#include "compat_scan.h"
 #include "inspect/inspect.h"
 #include "miscadmin.h"
 #include "sql_result.h"

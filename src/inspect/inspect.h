@@ -14,6 +14,7 @@
 #ifndef PG_LOOKAHEAD_INSPECT_H
 #define PG_LOOKAHEAD_INSPECT_H
 
+#include "compat.h"
 #include "fmgr.h"
 #include "observe/profile.h"
 #include "storage/bufmgr.h"
@@ -69,7 +70,7 @@ typedef void (*InspectPage) (void *arg, Relation index, BlockNumber block,
  *		function	what this counts as in a profile
  * Inline, so that the call of "look" is none.
  */
-static pg_attribute_always_inline void
+static pg_always_inline void
 InspectPages(Relation index, BlockNumber first, BlockNumber nblocks,
 			 ProfileFunction function, InspectPage look, void *arg)
 {

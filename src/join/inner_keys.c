@@ -161,17 +161,15 @@ int64
 InnerMisses(PlanState *scan)
 {
 	ScanFacts	facts;
-	const PgStat_TableCounts *heap,
-			   *index;
 
 	(void) facts_of(scan, &facts);
 	if (!pgstat_should_count_relation(facts.heap) ||
 		!pgstat_should_count_relation(facts.index))
 		return -1;
-	heap = &facts.heap->pgstat_info->counts;
-	index = &facts.index->pgstat_info->counts;
-	return heap->blocks_fetched - heap->blocks_hit +
-		index->blocks_fetched - index->blocks_hit;
+	return LOOKAHEAD_COUNT(facts.heap, blocks_fetched) -
+		LOOKAHEAD_COUNT(facts.heap, blocks_hit) +
+		LOOKAHEAD_COUNT(facts.index, blocks_fetched) -
+		LOOKAHEAD_COUNT(facts.index, blocks_hit);
 }
 
 /*

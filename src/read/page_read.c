@@ -199,8 +199,7 @@ start_reads(Relation rel, int nblocks, PageRead *pages, const void *owner)
 	hits = *UsageHits(rel) - before.hits;
 	UncountAccesses(rel, hits);
 	if (pgstat_should_count_relation(rel))
-		rel->pgstat_info->counts.blocks_fetched -=
-			nblocks - hits - started.blocks;
+		LOOKAHEAD_COUNT(rel, blocks_fetched) -= nblocks - hits - started.blocks;
 	return started;
 }
 

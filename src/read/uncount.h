@@ -25,6 +25,7 @@
 #ifndef PG_LOOKAHEAD_UNCOUNT_H
 #define PG_LOOKAHEAD_UNCOUNT_H
 
+#include "compat.h"
 #include "executor/instrument.h"
 #include "pgstat.h"
 #include "utils/rel.h"
@@ -60,8 +61,8 @@ UncountAccesses(Relation rel, int64 hits)
 	*UsageHits(rel) -= hits;
 	if (pgstat_should_count_relation(rel))
 	{
-		rel->pgstat_info->counts.blocks_fetched -= hits;
-		rel->pgstat_info->counts.blocks_hit -= hits;
+		LOOKAHEAD_COUNT(rel, blocks_fetched) -= hits;
+		LOOKAHEAD_COUNT(rel, blocks_hit) -= hits;
 	}
 }
 
@@ -70,7 +71,11 @@ typedef struct CountsBefore
 {
 	int64		hits;			/* a copy of the count in pgBufferUsage */
 	int64		reads;
-	PgStat_TableCounts counts;
+
+	/* copies of the relation's pending counts, if it has statistics */
+	PgStat_Counter numscans;
+	PgStat_Counter blocks_fetched;
+	PgStat_Counter blocks_hit;
 } CountsBefore;
 
 static inline CountsBefore
@@ -79,7 +84,11 @@ CountsNow(Relation rel)
 	CountsBefore now = {.hits = *UsageHits(rel), .reads = *UsageReads(rel)};
 
 	if (pgstat_should_count_relation(rel))
-		now.counts = rel->pgstat_info->counts;
+	{
+		now.numscans = LOOKAHEAD_COUNT(rel, numscans);
+		now.blocks_fetched = LOOKAHEAD_COUNT(rel, blocks_fetched);
+		now.blocks_hit = LOOKAHEAD_COUNT(rel, blocks_hit);
+	}
 	return now;
 }
 
@@ -92,7 +101,7 @@ static inline int64
 HitsSince(Relation rel, const CountsBefore *before)
 {
 	if (pgstat_should_count_relation(rel))
-		return rel->pgstat_info->counts.blocks_hit - before->counts.blocks_hit;
+		return LOOKAHEAD_COUNT(rel, blocks_hit) - before->blocks_hit;
 	return *UsageHits(rel) - before->hits;
 }
 
@@ -101,8 +110,8 @@ static inline int64
 ReadsSince(Relation rel, const CountsBefore *before)
 {
 	if (pgstat_should_count_relation(rel))
-		return rel->pgstat_info->counts.blocks_fetched -
-			before->counts.blocks_fetched - HitsSince(rel, before);
+		return LOOKAHEAD_COUNT(rel, blocks_fetched) - before->blocks_fetched -
+			HitsSince(rel, before);
 	return *UsageReads(rel) - before->reads;
 }
 
@@ -121,11 +130,9 @@ UncountSince(Relation rel, const CountsBefore *before)
 	*UsageReads(rel) -= reads;
 	if (pgstat_should_count_relation(rel))
 	{
-		PgStat_TableCounts *now = &rel->pgstat_info->counts;
-
-		now->blocks_hit -= hits;
-		now->blocks_fetched -= hits + reads;
-		now->numscans -= now->numscans - before->counts.numscans;
+		LOOKAHEAD_COUNT(rel, blocks_hit) -= hits;
+		LOOKAHEAD_COUNT(rel, blocks_fetched) -= hits + reads;
+		LOOKAHEAD_COUNT(rel, numscans) = before->numscans;
 	}
 	return (int) reads;
 }
@@ -142,7 +149,7 @@ RecountHits(Relation rel, int *owed, const CountsBefore *before)
 	*UsageHits(rel) -= hits;
 	*UsageReads(rel) += hits;
 	if (pgstat_should_count_relation(rel))
-		rel->pgstat_info->counts.blocks_hit -= hits;
+		LOOKAHEAD_COUNT(rel, blocks_hit) -= hits;
 	*owed -= hits;
 }
 

@@ -27,7 +27,7 @@
 #include "access/nbtree.h"
 #include "catalog/catalog.h"
 #include "catalog/pg_am_d.h"
-#include "compat.h"
+#include "compat_scan.h"
 #include "exec/explain.h"
 #include "exec/takeover.h"
 #include "executor/executor.h"

@@ -17,7 +17,7 @@
 #include "access/genam.h"
 #include "access/nbtree.h"
 #include "access/visibilitymap.h"
-#include "compat.h"
+#include "compat_scan.h"
 #include "exec/rows_wanted.h"
 #include "executor/instrument.h"
 #include "index/btree_descents.h"

@@ -14,7 +14,7 @@
 
 #include "access/genam.h"
 #include "access/visibilitymap.h"
-#include "compat.h"
+#include "compat_scan.h"
 #include "portability/instr_time.h"
 #include "scan/entries_ahead.h"
 #include "scan/heap_ahead.h"

@@ -21,7 +21,7 @@
 #include "access/genam.h"
 #include "access/visibilitymap.h"
 #include "access/xact.h"
-#include "compat.h"
+#include "compat_scan.h"
 #include "executor/executor.h"
 #include "executor/instrument.h"
 #include "miscadmin.h"
@@ -31,7 +31,7 @@
 #include "utils/rel.h"
 
 /* Step to the next entry of the index; false at the end of the scan. */
-static pg_attribute_always_inline bool
+static pg_always_inline bool
 next_entry(ScanNode *node, IndexScanDesc scan, ScanDirection direction)
 {
 	if (likely(node->returned < node->step_at) ?
@@ -47,7 +47,7 @@ next_entry(ScanNode *node, IndexScanDesc scan, ScanDirection direction)
 }
 
 /* Fetch the entry's tuple; false if it is not visible. */
-static pg_attribute_always_inline bool
+static pg_always_inline bool
 fetch_entry(ScanNode *node, IndexScanDesc scan, ScanDirection direction,
 			TupleTableSlot *slot)
 {
@@ -68,7 +68,7 @@ fetch_entry(ScanNode *node, IndexScanDesc scan, ScanDirection direction,
  * Notice that the scan was begun again: its slot is empty then.  The keys that
  * it had before may be gone.
  */
-static pg_attribute_always_inline void
+static pg_always_inline void
 look_if_anew(ScanNode *node, const TupleTableSlot *slot)
 {
 	if (unlikely(node->ahead != NULL || node->leaves != NULL) &&
@@ -77,7 +77,7 @@ look_if_anew(ScanNode *node, const TupleTableSlot *slot)
 }
 
 /* Return the next row of an index scan, before filter and projection. */
-static pg_attribute_always_inline TupleTableSlot *
+static pg_always_inline TupleTableSlot *
 index_next(ScanNode *node, IndexScanState *state)
 {
 	IndexScanDesc scan = state->iss_ScanDesc;
@@ -162,7 +162,7 @@ store_index_tuple(IndexOnlyScanState *state, TupleTableSlot *slot,
  * the scan stands on the entry, and never earlier: that is what makes the
  * answer safe (see the comment in IndexOnlyNext() of the server).
  */
-static pg_attribute_always_inline TupleTableSlot *
+static pg_always_inline TupleTableSlot *
 index_only_next(ScanNode *node, IndexOnlyScanState *state)
 {
 	IndexScanDesc scan = state->ioss_ScanDesc;

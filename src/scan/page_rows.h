@@ -19,7 +19,7 @@
 #include "access/htup.h"
 #include "access/relscan.h"
 #include "access/sdir.h"
-#include "compat.h"
+#include "compat_scan.h"
 #include "executor/tuptable.h"
 
 /* The most rows that are looked up together. */

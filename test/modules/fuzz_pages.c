@@ -27,7 +27,7 @@
 #include "catalog/index.h"
 #include "catalog/pg_am_d.h"
 #include "catalog/pg_type_d.h"
-#include "compat.h"
+#include "compat_scan.h"
 #include "executor/spi.h"
 #include "index/btree_children.h"
 #include "index/btree_leaf.h"

@@ -37,7 +37,7 @@ from psycopg import pq
 
 from pg_lookahead.server import cache
 from pg_lookahead.server.cluster import Cluster
-from queries import run
+from queries import relation_count, run
 
 Blocks = Literal["exact", "bounded", "any"]
 
@@ -251,12 +251,6 @@ def statements_of(script: str) -> Iterator[str]:
         yield script[start:].strip()
 
 
-_COUNTERS = """
-SELECT oid::regclass, relkind, pg_stat_get_numscans(oid), pg_stat_get_tuples_returned(oid),
-       pg_stat_get_tuples_fetched(oid), pg_stat_get_blocks_fetched(oid),
-       pg_stat_get_blocks_fetched(oid) - pg_stat_get_blocks_hit(oid)
-FROM pg_class WHERE oid >= 16384 AND relkind IN ('r', 'i', 't', 'm') AND relpersistence <> 't'
- AND relnamespace = 'public'::regnamespace ORDER BY oid"""
 _RELATIONS = "pg_class WHERE oid >= 16384 AND relkind IN ('r', 'i', 't') AND relpersistence <> 't'"
 
 # Of every page: its line pointers, and for index pages which are dead.
@@ -275,6 +269,16 @@ WHERE c.oid >= 16384 AND relkind = 'i' AND relnamespace = 'public'::regnamespace
 ORDER BY c.oid, 2, 3"""
 
 Counters = dict[bytes, tuple[int, ...]]
+
+
+def _counters() -> str:
+    """The query of the counters of all relations that a test made."""
+    return f"""
+SELECT oid::regclass, relkind, {relation_count("numscans")}, {relation_count("tuples_returned")},
+       {relation_count("tuples_fetched")}, {relation_count("blocks_fetched")},
+       {relation_count("blocks_fetched")} - {relation_count("blocks_hit")}
+FROM pg_class WHERE oid >= 16384 AND relkind IN ('r', 'i', 't', 'm') AND relpersistence <> 't'
+ AND relnamespace = 'public'::regnamespace ORDER BY oid"""
 
 
 def make_copies(cluster: Cluster, setup: Sequence[str], number: int) -> None:
@@ -456,7 +460,7 @@ class Differential:
     @staticmethod
     def _counters(session: Session) -> Counters:
         session.ask("SELECT pg_stat_force_next_flush()")
-        return {row[0]: (row[1] == b"r", *map(int, row[2:])) for row in session.ask(_COUNTERS)}
+        return {row[0]: (row[1] == b"r", *map(int, row[2:])) for row in session.ask(_counters())}
 
     def _compare_counters(self, case: Case, failed: bool) -> None:
         """Compare what was counted for a case; one that failed may have failed at another row."""

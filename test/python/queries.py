@@ -4,11 +4,15 @@ What is none of these (a cursor's description, a portal, COPY, notices) is psyco
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any, TypeAlias
 
 import psycopg
 from psycopg import sql
+
+from pg_lookahead.server.installation import Installation
 
 Query: TypeAlias = "str | bytes | sql.Composable"
 Parameters: TypeAlias = "Sequence[Any] | Mapping[str, Any] | None"
@@ -40,3 +44,16 @@ def fetch_row(
 def scalar(conn: psycopg.Connection[Any], query: Query, parameters: Parameters = None) -> Any:
     """The one value of a query."""
     return fetch_row(conn, query, parameters)[0]
+
+
+@cache
+def relation_count(name: str) -> str:
+    """The SQL of a count that a relation's statistics have, in a query of pg_class.
+
+    name: ``blocks_hit``, or ``xact_blocks_hit`` for what the transaction counted
+    Since PostgreSQL 20 other functions give those of indexes, for which a table's function gives 0."""
+    function = f"pg_stat_get_{name}(oid)"
+    if Installation.find().major < 20:
+        return function
+    of_index = re.sub("^(xact_|)", r"\1idx_", name)
+    return f"({function} + pg_stat_get_{of_index}(oid))"

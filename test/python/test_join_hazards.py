@@ -18,7 +18,7 @@ import pytest
 
 from conftest import MakeCluster
 from differential import Session
-from queries import fetch, fetch_row
+from queries import fetch, fetch_row, relation_count
 from test_scan_counters import compare, explained, statio
 from test_scan_ends import SETUP, WAYS, NamedPortals, pins_at_rest, waiting
 from test_scan_hazards import (
@@ -1017,9 +1017,8 @@ def test_what_is_left_early_does_not_search_on(joins: dict[str, JoinSide], name:
             )
             conn.execute("BEGIN")
             found = fetch(conn, query)
-            counts = (
-                "SELECT pg_stat_get_xact_tuples_returned(oid) FROM pg_class WHERE relname IN ('f', 'f_k_idx')"
-            )
+            count = relation_count("xact_tuples_returned")
+            counts = f"SELECT {count} FROM pg_class WHERE relname IN ('f', 'f_k_idx')"
             scanned[side.forced] = sum(row[0] for row in fetch(conn, counts))
             conn.execute("COMMIT")
         side.run("DROP TABLE f")

@@ -143,19 +143,45 @@ def fake_server(directory: Path, version: str) -> Path:
 
 
 def plain_sources(copy: Path) -> list[Path]:
-    return [path for path in copy.glob("src/**/*.c") if not path.name.startswith("profile")]
+    left_out = ("profile", "server_prefetch")
+    return [path for path in copy.glob("src/**/*.c") if not path.name.startswith(left_out)]
 
 
 def test_profiles_are_built_on_demand_only(copy: Path, tmp_path: Path) -> None:
     """By PROFILE=1, with all other objects, which have the macros in them; without it, all are built anew."""
     server = fake_server(tmp_path, "18.6")
-    plain, both = len(plain_sources(copy)), len(list(copy.glob("src/**/*.c")))
+    plain = len(plain_sources(copy))
+    both = plain + len(list(copy.glob("src/**/profile*.c")))
     assert plain < both
     for variables, built in ([], plain), (["PROFILE=1"], both), (["PROFILE=1"], 0), ([], plain), ([], 0):
         done = make(copy, "all", f"PG_CONFIG={server}", *variables)
         assert done.returncode == 0, done.stderr
         assert done.stdout.count("built") == built, (variables, done.stdout)
         assert ("profile" in done.stdout) == (variables != [] and built > 0)
+
+
+def test_a_build_for_a_server_that_prefetches_leaves_out_what_the_page_lists(
+    copy: Path, tmp_path: Path
+) -> None:
+    """SERVER_PREFETCH=1 builds server_prefetch.c instead, and what needs descriptors of scans is left out."""
+    server = fake_server(tmp_path, "18.6")
+    assert "server_prefetch" not in make(copy, "all", f"PG_CONFIG={server}").stdout
+    done = make(copy, "all", f"PG_CONFIG={server}", "SERVER_PREFETCH=1")
+    assert done.returncode == 0, done.stderr
+    built = {Path(word).with_suffix(".c") for word in re.findall(r"^built (\S+)", done.stdout, re.M)}
+    left_out = {path.relative_to(copy) for path in plain_sources(copy)} - built
+    section = (ROOT / "docs" / "inside.md").read_text().partition("\n## Servers that prefetch")[2]
+    listed = set(re.findall(r"`(\w+\.c)`", section.partition("`make SERVER_PREFETCH=1`")[0]))
+    assert {path.name for path in left_out if path.parent.name != "scan"} == listed
+    assert {path for path in left_out if path.parent.name == "scan"} == {
+        path.relative_to(copy) for path in copy.glob("src/scan/*.c")
+    }
+    # what is built includes none of what is left out
+    private = {path.relative_to("src").with_suffix(".h") for path in left_out} - {Path("scan/scan.h")}
+    for path in built:
+        included = re.findall(r'^#include "(.*)"', (copy / path).read_text(), re.M)
+        assert "compat_scan.h" not in included and private.isdisjoint(map(Path, included)), path
+    refused(make(copy, "all", f"PG_CONFIG={server}", "SERVER_PREFETCH=1", "PROFILE=1"), "only one of them")
 
 
 def test_objects_of_two_servers_are_not_mixed(copy: Path, tmp_path: Path) -> None:

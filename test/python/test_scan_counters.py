@@ -16,7 +16,7 @@ import psycopg
 import pytest
 
 from conftest import MakeCluster
-from queries import fetch, fetch_row
+from queries import fetch, fetch_row, relation_count
 from test_scan_ends import figures, increments
 from test_scan_hazards import SERVER, Side, Sides, alike, finish, until
 
@@ -103,7 +103,7 @@ def statio(side: Side) -> dict[str, tuple[int, int]]:
     return {
         name: (fetched, hit)
         for name, fetched, hit in side.rows(
-            "SELECT relname, pg_stat_get_blocks_fetched(oid), pg_stat_get_blocks_hit(oid) FROM pg_class"
+            f"SELECT relname, {relation_count('blocks_fetched')}, {relation_count('blocks_hit')} FROM pg_class"
             " WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'i')"
         )
     }
