@@ -16,10 +16,8 @@
 #include "join/join.h"
 #include "maintain/maintain.h"
 #include "observe/profile.h"
-#include "observe/join_stats.h"
 #include "observe/progress.h"
-#include "observe/scan_stats.h"
-#include "observe/stream_stats.h"
+#include "observe/totals.h"
 #include "scan/scan.h"
 #include "read/sweep.h"
 #include "utils/guc.h"
@@ -148,9 +146,9 @@ _PG_init(void)
 	 * cannot define, and those of the profile come last, so that they are
 	 * around the others.
 	 */
-	ScanStatsInit();
-	JoinStatsInit();
-	StreamStatsInit();
+	TotalsInit(&ScanTotals);
+	TotalsInit(&JoinTotals);
+	TotalsInit(&StreamTotals);
 	ProgressInit();
 	TakeoverInit();
 	AheadExplainInit();

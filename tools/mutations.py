@@ -434,7 +434,7 @@ MUTATIONS = [
         "slot of a living process",
         "src/observe/progress.c",
         "BackendPidGetProc(owner) == NULL &&",
-        "!is_alive(owner, slots[i].procno) &&",
+        "!progress_is_alive(owner, slots[i].procno) &&",
         (),
         "With all slots taken, one is taken from a process in the moment between its taking it and its telling its"
         " place: a few instructions, in which no test can hold it.",

@@ -16,7 +16,7 @@
 #include "join/inner_side.h"
 #include "join/policy.h"
 #include "early/rows_ahead.h"
-#include "observe/join_stats.h"
+#include "observe/totals.h"
 #include "portability/instr_time.h"
 
 typedef struct JoinNode

@@ -138,7 +138,7 @@ open_rows(JoinNode *node)
 		return false;
 	}
 	node->counters.joins = 1;
-	JoinStatsAttach();
+	TotalsAttach(&JoinTotals);
 	return true;
 }
 
@@ -544,5 +544,5 @@ JoinFinish(JoinNode *node)
 	JoinCounters counters = JoinTell(node);
 
 	if (node->rows != NULL)
-		JoinStatsAdd(&counters);
+		TotalsAdd(&JoinTotals, &counters);
 }

@@ -210,7 +210,8 @@ BloomGetBitmap(IndexScanDesc scan, TIDBitmap *tbm)
 		total += ntids;
 	}
 	SweepEnd(&sweep);
-	StreamStatsAdd(STREAM_USER_BLOOM, STREAM_SCANS_SERVED, 1);
-	StreamStatsAdd(STREAM_USER_BLOOM, STREAM_BLOCKS, SweepReturned(&sweep));
+	TotalsAddStream(STREAM_USER_BLOOM,
+					(StreamCounters) {.scans_served = 1,
+									  .blocks = SweepReturned(&sweep)});
 	return total;
 }

@@ -8,7 +8,7 @@
 #ifndef PG_LOOKAHEAD_ROUTINE_H
 #define PG_LOOKAHEAD_ROUTINE_H
 
-#include "observe/stream_stats.h"
+#include "observe/totals.h"
 #include "utils/relcache.h"
 
 /*

@@ -170,11 +170,11 @@ ServedPassEnd(ServedIndex *served, Sweep *sweep, uint64 blocks)
 {
 	SweepEnd(sweep);
 	ProgressEnd();
-	if (!served->counted)
-		StreamStatsAdd(served->user, STREAM_VACUUMS_SERVED, 1);
+	TotalsAddStream(served->user,
+					(StreamCounters) {.vacuums_served = !served->counted,
+									  .blocks = blocks});
 	served->counted = true;
 	served->blocks += blocks;
-	StreamStatsAdd(served->user, STREAM_BLOCKS, blocks);
 	ereport(lookahead_report_vacuum ? INFO : DEBUG2,
 			(errmsg("index \"%s\": pg_lookahead streamed " UINT64_FORMAT " pages",
 					RelationGetRelationName(served->index), blocks)));

@@ -13,7 +13,7 @@
 #define PG_LOOKAHEAD_SERVED_H
 
 #include "access/genam.h"
-#include "observe/stream_stats.h"
+#include "observe/totals.h"
 #include "read/sweep.h"
 #include "utils/relcache.h"
 

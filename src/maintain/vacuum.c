@@ -46,7 +46,7 @@
 #include "maintain/served.h"
 #include "miscadmin.h"
 #include "nodes/value.h"
-#include "observe/stream_stats.h"
+#include "observe/totals.h"
 #include "storage/lmgr.h"
 #include "storage/lock.h"
 #include "storage/lwlock.h"
@@ -134,7 +134,7 @@ vacuum_serve_index(Oid oid)
 		return;
 	if (!ConditionalLockRelationOid(oid, RowExclusiveLock))
 	{
-		StreamStatsAdd(user, STREAM_VACUUMS_NOT_SERVED, 1);
+		TotalsAddStream(user, (StreamCounters) {.vacuums_not_served = 1});
 		return;
 	}
 	index = try_index_open(oid, NoLock);
@@ -148,7 +148,7 @@ vacuum_serve_index(Oid oid)
 		ServedAdd(index, user);
 	else
 	{
-		StreamStatsAdd(user, STREAM_VACUUMS_NOT_SERVED, 1);
+		TotalsAddStream(user, (StreamCounters) {.vacuums_not_served = 1});
 		index_close(index, NoLock);
 	}
 }

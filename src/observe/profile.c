@@ -18,13 +18,12 @@
  */
 #include "postgres.h"
 
-#include "access/xact.h"
 #include "compat.h"
 #include "funcapi.h"
 #include "observe/profile.h"
 #include "observe/profile_internal.h"
-#include "utils/builtins.h"
-#include "utils/tuplestore.h"
+#include "observe/shared.h"
+#include "sql_result.h"
 
 /* Calls nested more deeply are counted, and their time is their caller's. */
 #define MAX_DEPTH 64
@@ -46,41 +45,9 @@ static int	depth = 0;
 static int	active[PROFILE_NFUNCTIONS]; /* frames of each function */
 
 const char *const lookahead_profile_names[PROFILE_NFUNCTIONS] = {
-	[PROFILE_INDEX_SCAN] = "IndexScan",
-	[PROFILE_INDEX_ONLY_SCAN] = "IndexOnlyScan",
-	[PROFILE_BITMAP_HEAP_SCAN] = "BitmapHeapScan",
-	[PROFILE_AMGETTUPLE] = "amgettuple",
-	[PROFILE_AMGETBITMAP] = "amgetbitmap",
-	[PROFILE_HEAP_FETCH] = "heap_fetch",
-	[PROFILE_PAGE_ROWS] = "page_rows",
-	[PROFILE_HOT_SEARCH] = "heap_hot_search",
-	[PROFILE_VISIBILITY_MAP] = "visibility_map",
-	[PROFILE_PRUNE] = "heap_page_prune",
-	[PROFILE_FOLLOW] = "follow_scan",
-	[PROFILE_FILL] = "fill_window",
-	[PROFILE_ENTRIES_NEXT] = "entries_next",
-	[PROFILE_LEAF_START] = "leaf_read_start",
-	[PROFILE_LEAF_EXAMINE] = "leaf_examine",
-	[PROFILE_DESCENTS_NEXT] = "descents_next",
-	[PROFILE_VISIT_BLOCK] = "visit_block",
-	[PROFILE_WINDOW_START] = "window_start",
-	[PROFILE_WINDOW_TAKE] = "window_take",
-	[PROFILE_WINDOW_DRAIN] = "window_drain",
-	[PROFILE_READ_WAIT] = "read_wait",
-	[PROFILE_READ_DIRECT] = "read_direct",
-	[PROFILE_STREAM_NEXT] = "read_stream_next_buffer",
-	[PROFILE_STREAM_CALLBACK] = "read_stream_callback",
-	[PROFILE_PAGE_BTREE] = "pgstatindex_page",
-	[PROFILE_PAGE_HASH] = "pgstathashindex_page",
-	[PROFILE_PAGE_BLOOM] = "pgstatbloomindex_page",
-	[PROFILE_PAGE_HEAP] = "pgstattuple_heap_page",
-	[PROFILE_PAGE_HEAP_APPROX] = "pgstattuple_approx_page",
-	[PROFILE_PAGE_INDEX] = "pgstattuple_index_page",
-	[PROFILE_VACUUM_HASH] = "hash_vacuum_bucket",
-	[PROFILE_VACUUM_GIN] = "gin_vacuum_page",
-	[PROFILE_VACUUM_BLOOM] = "bloom_vacuum_page",
-	[PROFILE_SCAN_BLOOM] = "bloom_scan_page",
-	[PROFILE_LOG_PAGES] = "log_pages",
+#define PROFILE_FUNCTION(function, name) [function] = name,
+#include "observe/profile_list.h"
+#undef PROFILE_FUNCTION
 };
 
 PG_FUNCTION_INFO_V1(lookahead_function_stats);
@@ -112,7 +79,7 @@ ProfileIsInside(void)
 
 /* Leave the function entered last. */
 static void
-leave_last(instr_time now)
+profile_leave_last(instr_time now)
 {
 	Frame	   *frame = &frames[--depth];
 	ProfileSums *sums = &lookahead_profile[frame->function];
@@ -134,29 +101,19 @@ ProfileLeave(int entered)
 
 	LOOKAHEAD_CLOCK(now);
 	while (depth > entered)
-		leave_last(now);
+		profile_leave_last(now);
 }
 
 static void
-at_xact_event(XactEvent event, void *arg)
+profile_at_xact_event(XactEvent event, void *arg)
 {
-	switch (event)
-	{
-		case XACT_EVENT_COMMIT:
-		case XACT_EVENT_PARALLEL_COMMIT:
-		case XACT_EVENT_ABORT:
-		case XACT_EVENT_PARALLEL_ABORT:
-		case XACT_EVENT_PREPARE:
-			ProfileLeave(0);
-			break;
-		default:
-			break;
-	}
+	if (XactIsEnding(event))
+		ProfileLeave(0);
 }
 
 static void
-at_subxact_event(SubXactEvent event, SubTransactionId mySubid,
-				 SubTransactionId parentSubid, void *arg)
+profile_at_subxact_event(SubXactEvent event, SubTransactionId mySubid,
+						 SubTransactionId parentSubid, void *arg)
 {
 	int			level = GetCurrentTransactionNestLevel();
 	int			remaining = depth;
@@ -171,8 +128,8 @@ at_subxact_event(SubXactEvent event, SubTransactionId mySubid,
 void
 ProfileStackInit(void)
 {
-	RegisterXactCallback(at_xact_event, NULL);
-	RegisterSubXactCallback(at_subxact_event, NULL);
+	RegisterXactCallback(profile_at_xact_event, NULL);
+	RegisterSubXactCallback(profile_at_subxact_event, NULL);
 }
 
 /*
@@ -190,14 +147,13 @@ lookahead_function_stats(PG_FUNCTION_ARGS)
 	for (int f = 0; f < PROFILE_NFUNCTIONS; f++)
 	{
 		const ProfileSums *sums = &lookahead_profile[f];
-		Datum		values[4];
-		bool		nulls[4] = {0};
+		ResultRow	row = {0};
 
-		values[0] = CStringGetTextDatum(lookahead_profile_names[f]);
-		values[1] = Int64GetDatum(sums->calls);
-		values[2] = Float8GetDatum((double) sums->total_ns / 1e6);
-		values[3] = Float8GetDatum((double) sums->self_ns / 1e6);
-		tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+		ResultText(&row, lookahead_profile_names[f]);
+		ResultInt64(&row, sums->calls);
+		ResultFloat8(&row, (double) sums->total_ns / 1e6);
+		ResultFloat8(&row, (double) sums->self_ns / 1e6);
+		ResultPut(result, &row);
 	}
 	return (Datum) 0;
 }

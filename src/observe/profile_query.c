@@ -37,6 +37,7 @@
 typedef struct ProfileNode
 {
 	PlanState  *plan_state;
+	ProfileFunction function;	/* what its calls count as */
 	ExecProcNodeMtd inner;		/* the ExecProcNode that it calls */
 	char		status;
 } ProfileNode;
@@ -70,7 +71,7 @@ static ExecutorStart_hook_type prev_ExecutorStart = NULL;
 
 /* The method of an index, NULL if it is none of PostgreSQL's own. */
 static ProfileMethod *
-method_of(Relation index)
+profile_method_of(Relation index)
 {
 	for (Size i = 0; i < lengthof(methods); i++)
 		if (methods[i].am == index->rd_rel->relam)
@@ -81,7 +82,7 @@ method_of(Relation index)
 static bool
 profiled_amgettuple(IndexScanDesc scan, ScanDirection direction)
 {
-	ProfileMethod *method = method_of(scan->indexRelation);
+	ProfileMethod *method = profile_method_of(scan->indexRelation);
 
 	if (!ProfileIsInside())
 		return method->stock.amgettuple(scan, direction);
@@ -92,7 +93,7 @@ profiled_amgettuple(IndexScanDesc scan, ScanDirection direction)
 static int64
 profiled_amgetbitmap(IndexScanDesc scan, TIDBitmap *bitmap)
 {
-	ProfileMethod *method = method_of(scan->indexRelation);
+	ProfileMethod *method = profile_method_of(scan->indexRelation);
 
 	if (!ProfileIsInside())
 		return method->stock.amgetbitmap(scan, bitmap);
@@ -101,7 +102,7 @@ profiled_amgetbitmap(IndexScanDesc scan, TIDBitmap *bitmap)
 }
 
 static bool
-is_profiled(const IndexAmRoutine *routine)
+profile_is_profiled(const IndexAmRoutine *routine)
 {
 	return routine->amgettuple == profiled_amgettuple ||
 		routine->amgetbitmap == profiled_amgetbitmap;
@@ -110,9 +111,9 @@ is_profiled(const IndexAmRoutine *routine)
 static void
 profile_index(Relation index)
 {
-	ProfileMethod *method = method_of(index);
+	ProfileMethod *method = profile_method_of(index);
 
-	if (method == NULL || is_profiled(index->rd_indam))
+	if (method == NULL || profile_is_profiled(index->rd_indam))
 		return;
 	if (method->stock.type == T_Invalid)
 	{
@@ -129,50 +130,32 @@ profile_index(Relation index)
 const IndexAmRoutine *
 ProfileStockRoutine(Relation index)
 {
-	return is_profiled(index->rd_indam) ? &method_of(index)->stock :
-										  index->rd_indam;
+	return profile_is_profiled(index->rd_indam) ?
+		&profile_method_of(index)->stock : index->rd_indam;
 }
 
 static TupleTableSlot *
-exec_profiled_node(PlanState *plan_state, ProfileFunction function)
+profile_exec_node(PlanState *plan_state)
 {
-	ProfileNode *node = profilenode_lookup(nodes, plan_state);
-	ExecProcNodeMtd inner;
+	ProfileNode *found = profilenode_lookup(nodes, plan_state);
+	ProfileNode node;
 
-	if (unlikely(node == NULL))
+	if (unlikely(found == NULL))
 		elog(ERROR, "scan node is not known to pg_lookahead's profile");
-	inner = node->inner;		/* the table may grow meanwhile */
-	return PROFILED(function, inner(plan_state));
-}
-
-static TupleTableSlot *
-exec_index_scan(PlanState *plan_state)
-{
-	return exec_profiled_node(plan_state, PROFILE_INDEX_SCAN);
-}
-
-static TupleTableSlot *
-exec_index_only_scan(PlanState *plan_state)
-{
-	return exec_profiled_node(plan_state, PROFILE_INDEX_ONLY_SCAN);
-}
-
-static TupleTableSlot *
-exec_bitmap_heap_scan(PlanState *plan_state)
-{
-	return exec_profiled_node(plan_state, PROFILE_BITMAP_HEAP_SCAN);
+	node = *found;				/* the table may grow meanwhile */
+	return PROFILED(node.function, node.inner(plan_state));
 }
 
 /* Called when the memory of a query goes away, after an error or not. */
 static void
-forget_node(void *plan_state)
+profile_forget_node(void *plan_state)
 {
 	profilenode_delete(nodes, plan_state);
 }
 
 /* False if the node has been taken before. */
 static bool
-profile_node(PlanState *plan_state, ExecProcNodeMtd ours)
+profile_node(PlanState *plan_state, ProfileFunction function)
 {
 	MemoryContextCallback *forget;
 	ProfileNode *node;
@@ -182,19 +165,20 @@ profile_node(PlanState *plan_state, ExecProcNodeMtd ours)
 		return false;
 	forget = MemoryContextAlloc(plan_state->state->es_query_cxt,
 								sizeof(MemoryContextCallback));
-	forget->func = forget_node;
+	forget->func = profile_forget_node;
 	forget->arg = plan_state;
 	node = profilenode_insert(nodes, plan_state, &found);
+	node->function = function;
 	node->inner = plan_state->ExecProcNodeReal;
 	MemoryContextRegisterResetCallback(plan_state->state->es_query_cxt, forget);
-	plan_state->ExecProcNodeReal = ours;
+	plan_state->ExecProcNodeReal = profile_exec_node;
 	return true;
 }
 
 static bool
 profile_nodes(PlanState *plan_state, void *context)
 {
-	ExecProcNodeMtd ours = NULL;
+	ProfileFunction function = PROFILE_NFUNCTIONS;	/* none */
 	Relation	index = NULL;
 
 	if (plan_state == NULL)
@@ -202,15 +186,15 @@ profile_nodes(PlanState *plan_state, void *context)
 	switch (nodeTag(plan_state))
 	{
 		case T_IndexScanState:
-			ours = exec_index_scan;
+			function = PROFILE_INDEX_SCAN;
 			index = ((IndexScanState *) plan_state)->iss_RelationDesc;
 			break;
 		case T_IndexOnlyScanState:
-			ours = exec_index_only_scan;
+			function = PROFILE_INDEX_ONLY_SCAN;
 			index = ((IndexOnlyScanState *) plan_state)->ioss_RelationDesc;
 			break;
 		case T_BitmapHeapScanState:
-			ours = exec_bitmap_heap_scan;
+			function = PROFILE_BITMAP_HEAP_SCAN;
 			break;
 		case T_BitmapIndexScanState:
 			index = ((BitmapIndexScanState *) plan_state)->biss_RelationDesc;
@@ -218,7 +202,8 @@ profile_nodes(PlanState *plan_state, void *context)
 		default:
 			break;
 	}
-	if (ours != NULL && !profile_node(plan_state, ours))
+	if (function != PROFILE_NFUNCTIONS &&
+		!profile_node(plan_state, function))
 		return false;			/* a subplan may be met twice */
 	if (index != NULL)
 		profile_index(index);

@@ -51,7 +51,6 @@ static const char *const settings[] = {
 	"pg_lookahead.max_distance",
 	"pg_lookahead.issue_order",
 	"pg_lookahead.order_window",
-	"pg_lookahead.window",
 	"pg_lookahead.max_read_rate",
 	"pg_lookahead.debug_force",
 	"pg_lookahead.track_functions",
@@ -76,51 +75,41 @@ static const char *const settings[] = {
 };
 
 static const char *
-process_kind(void)
+record_process_kind(void)
 {
-	if (IsParallelWorker())
-		return "parallel worker";
-	switch (MyBackendType)
-	{
-		case B_BACKEND:
-			return "backend";
-		case B_AUTOVAC_WORKER:
-			return "autovacuum worker";
-		case B_BG_WORKER:
-			return "background worker";
-		default:
-			return "other";
-	}
+	return IsParallelWorker() ? "parallel worker" :
+		MyBackendType == B_BACKEND ? "backend" :
+		GetBackendTypeDesc(MyBackendType);
 }
 
 /* A time in seconds since 1970. */
 static double
-unix_time(TimestampTz time)
+record_unix_time(TimestampTz time)
 {
 	return time / 1e6 +
 		(double) (POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * SECS_PER_DAY;
 }
 
 static void
-append_process(StringInfo json)
+record_append_process(StringInfo json)
 {
 	PGPROC	   *leader = MyProc ? MyProc->lockGroupLeader : NULL;
 
 	appendStringInfo(json, "{\"kind\": \"%s\", \"pid\": %d, \"leader_pid\": ",
-					 process_kind(), MyProcPid);
+					 record_process_kind(), MyProcPid);
 	if (IsParallelWorker() && leader != NULL)
 		appendStringInfo(json, "%d", leader->pid);
 	else
 		appendStringInfoString(json, "null");
 	appendStringInfo(json, ", \"started\": %.6f, \"ended\": %.6f, \"application_name\": ",
-					 unix_time(MyStartTimestamp),
-					 unix_time(GetCurrentTimestamp()));
+					 record_unix_time(MyStartTimestamp),
+					 record_unix_time(GetCurrentTimestamp()));
 	escape_json(json, application_name ? application_name : "");
 	appendStringInfoChar(json, '}');
 }
 
 static void
-append_settings(StringInfo json)
+record_append_settings(StringInfo json)
 {
 	const char *separator = "";
 
@@ -139,7 +128,7 @@ append_settings(StringInfo json)
 }
 
 static void
-append_statistics(StringInfo json, const BufferUsage *used)
+record_append_statistics(StringInfo json, const BufferUsage *used)
 {
 	appendStringInfo(json,
 					 "{\"shared_blks_hit\": %lld, \"shared_blks_read\": %lld,"
@@ -151,8 +140,8 @@ append_statistics(StringInfo json, const BufferUsage *used)
 }
 
 static void
-append_function(StringInfo json, const char *name, const char *source,
-				ProfileSums sums)
+record_append_function(StringInfo json, const char *name, const char *source,
+					   ProfileSums sums)
 {
 	appendStringInfo(json,
 					 "{\"name\": \"%s\", \"source\": \"%s\","
@@ -163,7 +152,7 @@ append_function(StringInfo json, const char *name, const char *source,
 
 /* The first one is the server's own reads, by its own counters. */
 static void
-append_functions(StringInfo json, const BufferUsage *used)
+record_append_functions(StringInfo json, const BufferUsage *used)
 {
 	instr_time	waited = used->shared_blk_read_time;
 	ProfileSums read = {0};
@@ -172,21 +161,21 @@ append_functions(StringInfo json, const BufferUsage *used)
 	read.calls = used->shared_blks_read + used->local_blks_read;
 	read.total_ns = read.self_ns = INSTR_TIME_GET_NANOSEC(waited);
 	appendStringInfoString(json, "[\n");
-	append_function(json, "server_read", "counter", read);
+	record_append_function(json, "server_read", "counter", read);
 	for (int f = 0; f < PROFILE_NFUNCTIONS; f++)
 	{
 		if (lookahead_profile[f].calls == 0)
 			continue;
 		appendStringInfoString(json, ",\n");
-		append_function(json, lookahead_profile_names[f], "timed",
-						lookahead_profile[f]);
+		record_append_function(json, lookahead_profile_names[f], "timed",
+							   lookahead_profile[f]);
 	}
 	appendStringInfoChar(json, ']');
 }
 
 /* Remove the oldest file if there are MAX_FILES. */
 static void
-make_room(void)
+record_make_room(void)
 {
 	DIR		   *dir = opendir(DIRECTORY);
 	struct dirent *entry;
@@ -214,7 +203,7 @@ make_room(void)
 
 /* False, with errno, if that fails. */
 static bool
-write_record(StringInfo json)
+record_write_record(StringInfo json)
 {
 	char		path[MAXPGPATH];
 	char		unfinished[MAXPGPATH];
@@ -224,7 +213,7 @@ write_record(StringInfo json)
 
 	if (MakePGDirectory(DIRECTORY) != 0 && errno != EEXIST)
 		return false;
-	make_room();
+	record_make_room();
 	snprintf(path, sizeof(path), DIRECTORY "/%016llx-%d.json",
 			 (unsigned long long) GetCurrentTimestamp(), MyProcPid);
 	snprintf(unfinished, sizeof(unfinished), "%s.new", path);
@@ -248,7 +237,7 @@ write_record(StringInfo json)
  * reading the clock takes longer.  No function may be entered.
  */
 static double
-cost_of_timing(void)
+record_cost_of_timing(void)
 {
 	ProfileSums saved = lookahead_profile[0];
 	double		least = 0;
@@ -274,7 +263,7 @@ cost_of_timing(void)
 
 /* Write the record at the process's exit, before shared memory is detached. */
 static void
-leave_record(int code, Datum arg)
+record_leave(int code, Datum arg)
 {
 	const BufferUsage *before = &lookahead_profile_usage_before;
 	BufferUsage used = {0};
@@ -289,16 +278,16 @@ leave_record(int code, Datum arg)
 	appendStringInfo(&json,
 					 "{\"format\": \"pg_lookahead profile record\", \"version\": 1,"
 					 " \"server_version\": %d, \"timing_ns\": %.1f,\n\"process\": ",
-					 LOOKAHEAD_BUILT_FOR, cost_of_timing());
-	append_process(&json);
+					 LOOKAHEAD_BUILT_FOR, record_cost_of_timing());
+	record_append_process(&json);
 	appendStringInfoString(&json, ",\n\"settings\": ");
-	append_settings(&json);
+	record_append_settings(&json);
 	appendStringInfoString(&json, ",\n\"statistics\": ");
-	append_statistics(&json, &used);
+	record_append_statistics(&json, &used);
 	appendStringInfoString(&json, ",\n\"functions\": ");
-	append_functions(&json, &used);
+	record_append_functions(&json, &used);
 	appendStringInfoString(&json, "}\n");
-	if (!write_record(&json))
+	if (!record_write_record(&json))
 		ereport(LOG,
 				(errcode_for_file_access(),
 				 errmsg("could not write a function profile to \"%s\": %m",
@@ -307,18 +296,18 @@ leave_record(int code, Datum arg)
 
 /* Register the exit's callback when a transaction ends that has profiled. */
 static void
-at_xact_event(XactEvent event, void *arg)
+record_at_xact_event(XactEvent event, void *arg)
 {
 	static bool registered = false;
 
 	if (registered || !lookahead_track_functions)
 		return;
-	before_shmem_exit(leave_record, (Datum) 0);
+	before_shmem_exit(record_leave, (Datum) 0);
 	registered = true;
 }
 
 void
 ProfileRecordInit(void)
 {
-	RegisterXactCallback(at_xact_event, NULL);
+	RegisterXactCallback(record_at_xact_event, NULL);
 }

@@ -27,7 +27,6 @@
 
 #include "access/xact.h"
 #include "catalog/pg_authid_d.h"
-#include "catalog/pg_type_d.h"
 #include "compat.h"
 #include "miscadmin.h"
 #include "observe/progress.h"
@@ -37,9 +36,7 @@
 #include "storage/proc.h"
 #include "storage/procarray.h"
 #include "utils/acl.h"
-#include "utils/builtins.h"
 #include "utils/timestamp.h"
-#include "utils/tuplestore.h"
 
 /* Activities that can be shown at a time. */
 #define PROGRESS_SLOTS 64
@@ -71,7 +68,7 @@ static int	my_nest_level;		/* transaction nest level at which it began */
 PG_FUNCTION_INFO_V1(lookahead_progress);
 
 static void
-init_shared(void *ptr)
+progress_init_shared(void *ptr)
 {
 	ProgressSlot *slots = ptr;
 
@@ -86,18 +83,18 @@ init_shared(void *ptr)
 
 static SharedSegment segment = {"progress",
 								PROGRESS_SLOTS * sizeof(ProgressSlot),
-								init_shared};
+								progress_init_shared};
 
 /* The owner is about to change its slot, or has done so. */
 static void
-mark_change(ProgressSlot *slot)
+progress_mark_change(ProgressSlot *slot)
 {
 	pg_atomic_fetch_add_u32(&slot->changes, 1); /* a full barrier */
 }
 
 /* Is there such a process, at that place? */
 static bool
-is_alive(int pid, ProcNumber procno)
+progress_is_alive(int pid, ProcNumber procno)
 {
 	return procno >= 0 && procno < ProcGlobal->allProcCount &&
 		GetPGProcByNumber(procno)->pid == pid;
@@ -109,7 +106,7 @@ is_alive(int pid, ProcNumber procno)
  * the slot has not yet said where its place is.
  */
 static ProgressSlot *
-take_slot(ProgressSlot *slots)
+progress_take_slot(ProgressSlot *slots)
 {
 	for (int i = 0; i < PROGRESS_SLOTS; i++)
 	{
@@ -135,14 +132,14 @@ ProgressBegin(const char *function, Oid relid, bool throttled)
 	ProgressSlot *slots = SharedSegmentGet(&segment);
 
 	if (my_slot == NULL && slots != NULL)
-		my_slot = take_slot(slots);
+		my_slot = progress_take_slot(slots);
 	progress_activity.active = true;
 	progress_activity.throttled = throttled;
 	my_nest_level = GetCurrentTransactionNestLevel();
 	if (my_slot == NULL)
 		return;
 
-	mark_change(my_slot);
+	progress_mark_change(my_slot);
 	my_slot->procno = MyProcNumber;
 	my_slot->database = MyDatabaseId;
 	my_slot->relid = relid;
@@ -151,7 +148,7 @@ ProgressBegin(const char *function, Oid relid, bool throttled)
 	snprintf(my_slot->phase, NAME_SIZE, "reading pages");
 	pg_atomic_write_u64(&my_slot->total, 0);
 	pg_atomic_write_u64(&my_slot->done, 0);
-	mark_change(my_slot);
+	progress_mark_change(my_slot);
 	progress_activity.total = &my_slot->total;
 	progress_activity.done = &my_slot->done;
 }
@@ -161,12 +158,12 @@ ProgressPhase(const char *phase)
 {
 	if (my_slot == NULL)
 		return;
-	mark_change(my_slot);
+	progress_mark_change(my_slot);
 	my_slot->phase_started = GetCurrentTimestamp();
 	snprintf(my_slot->phase, NAME_SIZE, "%s", phase);
 	pg_atomic_write_u64(&my_slot->total, 0);
 	pg_atomic_write_u64(&my_slot->done, 0);
-	mark_change(my_slot);
+	progress_mark_change(my_slot);
 }
 
 void
@@ -180,27 +177,16 @@ ProgressEnd(void)
 
 /* End an activity that an error has left, at the end of its transaction. */
 static void
-at_xact_end(XactEvent event, void *arg)
+progress_at_xact_event(XactEvent event, void *arg)
 {
-	if (likely(!progress_activity.active))
-		return;
-	switch (event)
-	{
-		case XACT_EVENT_COMMIT:
-		case XACT_EVENT_PARALLEL_COMMIT:
-		case XACT_EVENT_ABORT:
-		case XACT_EVENT_PARALLEL_ABORT:
-			ProgressEnd();
-			break;
-		default:
-			break;
-	}
+	if (unlikely(progress_activity.active) && XactIsEnding(event))
+		ProgressEnd();
 }
 
 /* End it at the end of the subtransaction in which it began, if that failed. */
 static void
-at_subxact_end(SubXactEvent event, SubTransactionId subxact,
-			   SubTransactionId parent, void *arg)
+progress_at_subxact_event(SubXactEvent event, SubTransactionId subxact,
+						  SubTransactionId parent, void *arg)
 {
 	if (unlikely(progress_activity.active) &&
 		event == SUBXACT_EVENT_ABORT_SUB &&
@@ -212,13 +198,13 @@ void
 ProgressInit(void)
 {
 	SharedSegmentRegister(&segment);
-	RegisterXactCallback(at_xact_end, NULL);
-	RegisterSubXactCallback(at_subxact_end, NULL);
+	RegisterXactCallback(progress_at_xact_event, NULL);
+	RegisterSubXactCallback(progress_at_subxact_event, NULL);
 }
 
 /* Copy a slot.  False if it is free, or has no living owner. */
 static bool
-read_slot(ProgressSlot *slot, ProgressSlot *copy, int *pid)
+progress_read_slot(ProgressSlot *slot, ProgressSlot *copy, int *pid)
 {
 	for (;;)
 	{
@@ -232,13 +218,14 @@ read_slot(ProgressSlot *slot, ProgressSlot *copy, int *pid)
 		pg_read_barrier();
 		if (before % 2 == 0 && pg_atomic_read_u32(&slot->changes) == before)
 			break;
-		if (!is_alive(*pid, slot->procno))
+		if (!progress_is_alive(*pid, slot->procno))
 			return false;		/* nobody will finish the change */
 		CHECK_FOR_INTERRUPTS();
 	}
 
 	/* what a process has begun since it took the slot is all there is */
-	return copy->database != InvalidOid && is_alive(*pid, copy->procno);
+	return copy->database != InvalidOid &&
+		progress_is_alive(*pid, copy->procno);
 }
 
 /*
@@ -254,55 +241,50 @@ lookahead_progress(PG_FUNCTION_ARGS)
 		INT4OID, OIDOID, OIDOID, TEXTOID, TEXTOID, INT8OID, INT8OID,
 		FLOAT8OID, TIMESTAMPTZOID, TIMESTAMPTZOID
 	};
-	ReturnSetInfo *rsinfo = ResultSet(fcinfo, lengthof(columns), columns);
+	ReturnSetInfo *set = ResultSet(fcinfo, lengthof(columns), columns);
 	ProgressSlot *slots = SharedSegmentGet(&segment);
 	TimestampTz now = GetCurrentTimestamp();
 
 	for (int i = 0; slots != NULL && i < PROGRESS_SLOTS; i++)
 	{
 		ProgressSlot slot;
-		Datum		values[lengthof(columns)] = {0};
-		bool		nulls[lengthof(columns)] = {false};
+		ResultRow	row = {0};
 		double		seconds;
 		uint64		total;
 		uint64		done;
+		TimestampTz end;
 		int			pid;
-		int			c = 0;
 
-		if (!read_slot(&slots[i], &slot, &pid))
+		if (!progress_read_slot(&slots[i], &slot, &pid))
 			continue;
-
-		values[c++] = Int32GetDatum(pid);
-		values[c++] = ObjectIdGetDatum(slot.database);
-		if (!has_privs_of_role(GetUserId(), ROLE_PG_READ_ALL_STATS) &&
-			!has_privs_of_role(GetUserId(),
-							   GetPGProcByNumber(slot.procno)->roleId))
-		{
-			memset(nulls + c, true, sizeof(nulls) - c);
-			tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values,
-								 nulls);
-			continue;
-		}
 
 		total = pg_atomic_read_u64(&slot.total);
 		done = Min(pg_atomic_read_u64(&slot.done), total);
 		seconds = (now - slot.phase_started) / 1e6;
-		values[c++] = ObjectIdGetDatum(slot.relid);
-		values[c++] = CStringGetTextDatum(slot.function);
-		values[c++] = CStringGetTextDatum(slot.phase);
-		values[c++] = Int64GetDatum((int64) total);
-		values[c++] = Int64GetDatum((int64) done);
-		values[c] = Float8GetDatum(seconds <= 0 ? 0 : done * (BLCKSZ / 1024.0) /
-								   seconds);
-		nulls[c++] = seconds <= 0;
-		values[c++] = TimestampTzGetDatum(slot.started);
-		values[c] = TimestampTzGetDatum(done == 0 ? 0 :
-										slot.phase_started +
-										(TimestampTz) (seconds * 1e6 *
-													   total / done));
-		nulls[c] = done == 0 || seconds <= 0;
-		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values,
-							 nulls);
+		ResultInt32(&row, pid);
+		ResultDatum(&row, OIDOID, ObjectIdGetDatum(slot.database), false);
+		ResultDatum(&row, OIDOID, ObjectIdGetDatum(slot.relid), false);
+		ResultText(&row, slot.function);
+		ResultText(&row, slot.phase);
+		ResultInt64(&row, total);
+		ResultInt64(&row, done);
+		ResultDatum(&row, FLOAT8OID,
+					Float8GetDatum(done * (BLCKSZ / 1024.0) / seconds),
+					seconds <= 0);
+		ResultDatum(&row, TIMESTAMPTZOID, TimestampTzGetDatum(slot.started),
+					false);
+		end = slot.phase_started;
+		if (done > 0)
+			end += (TimestampTz) (seconds * 1e6 * total / done);
+		ResultDatum(&row, TIMESTAMPTZOID, TimestampTzGetDatum(end),
+					done == 0 || seconds <= 0);
+
+		/* all but the process and its database */
+		if (!has_privs_of_role(GetUserId(), ROLE_PG_READ_ALL_STATS) &&
+			!has_privs_of_role(GetUserId(),
+							   GetPGProcByNumber(slot.procno)->roleId))
+			memset(row.nulls + 2, true, row.ncolumns - 2);
+		ResultPut(set, &row);
 	}
 	return (Datum) 0;
 }

@@ -53,7 +53,7 @@ static shmem_startup_hook_type next_shmem_startup_hook = NULL;
 
 /* Make the memory, or find it.  Raises the server's errors. */
 static void
-attach(SharedSegment *segment)
+shared_attach(SharedSegment *segment)
 {
 	char		name[NAME_SIZE];
 	bool		found;
@@ -72,7 +72,7 @@ attach(SharedSegment *segment)
 }
 
 static void
-warn(const SharedSegment *segment, const char *reason)
+shared_warn(const SharedSegment *segment, const char *reason)
 {
 	static bool warned = false;
 
@@ -89,7 +89,7 @@ warn(const SharedSegment *segment, const char *reason)
 
 /* Make the memory, or find it; if that fails, remember it and warn. */
 static void
-try_to_attach(SharedSegment *segment)
+shared_try_to_attach(SharedSegment *segment)
 {
 	MemoryContext context = CurrentMemoryContext;
 	ErrorData  *error = NULL;
@@ -100,7 +100,7 @@ try_to_attach(SharedSegment *segment)
 
 	PG_TRY();
 	{
-		attach(segment);
+		shared_attach(segment);
 	}
 	PG_CATCH();
 	{
@@ -114,7 +114,7 @@ try_to_attach(SharedSegment *segment)
 
 	if (segment->failed)
 	{
-		warn(segment, error->message);
+		shared_warn(segment, error->message);
 		FreeErrorData(error);
 	}
 }
@@ -123,12 +123,12 @@ void *
 SharedSegmentGet(SharedSegment *segment)
 {
 	if (segment->memory == NULL && !segment->failed)
-		try_to_attach(segment);
+		shared_try_to_attach(segment);
 	return segment->memory;
 }
 
 static void
-request_memory(void)
+shared_request_memory(void)
 {
 	if (next_shmem_request_hook)
 		next_shmem_request_hook();
@@ -138,12 +138,12 @@ request_memory(void)
 
 /* Create the segments' memory, also when the server restarts after a crash. */
 static void
-make_memory(void)
+shared_make_memory(void)
 {
 	if (next_shmem_startup_hook)
 		next_shmem_startup_hook();
 	for (SharedSegment *segment = registered; segment; segment = segment->next)
-		attach(segment);
+		shared_attach(segment);
 }
 
 void
@@ -154,9 +154,9 @@ SharedSegmentRegister(SharedSegment *segment)
 	if (registered == NULL)
 	{
 		next_shmem_request_hook = shmem_request_hook;
-		shmem_request_hook = request_memory;
+		shmem_request_hook = shared_request_memory;
 		next_shmem_startup_hook = shmem_startup_hook;
-		shmem_startup_hook = make_memory;
+		shmem_startup_hook = shared_make_memory;
 	}
 	segment->next = registered;
 	registered = segment;

@@ -19,6 +19,8 @@
 #ifndef PG_LOOKAHEAD_SHARED_H
 #define PG_LOOKAHEAD_SHARED_H
 
+#include "access/xact.h"
+
 typedef struct SharedSegment
 {
 	const char *name;			/* what is counted, in at most 20 characters */
@@ -43,5 +45,17 @@ extern void SharedSegmentRegister(SharedSegment *segment);
  * holds an LWLock (that of a buffer, for instance), no attempt is made.
  */
 extern void *SharedSegmentGet(SharedSegment *segment);
+
+/*
+ * Does an event end a transaction, whichever way?  What a process keeps of its
+ * own until then is given up or made visible at such events.
+ */
+static inline bool
+XactIsEnding(XactEvent event)
+{
+	return event == XACT_EVENT_COMMIT || event == XACT_EVENT_PARALLEL_COMMIT ||
+		event == XACT_EVENT_ABORT || event == XACT_EVENT_PARALLEL_ABORT ||
+		event == XACT_EVENT_PREPARE;
+}
 
 #endif							/* PG_LOOKAHEAD_SHARED_H */

@@ -8,7 +8,6 @@
 #include "postgres.h"
 
 #include "access/xact.h"
-#include "catalog/pg_type_d.h"
 #include "compat.h"
 #include "observe/totals.h"
 #include "port/atomics.h"
@@ -21,10 +20,30 @@ typedef struct SharedTotals
 	pg_atomic_uint64 counters[TOTALS_MAX];
 } SharedTotals;
 
+#define NCOUNTERS(type) (sizeof(type) / sizeof(uint64))
+
+StaticAssertDecl(offsetof(ScanCounters, max_distance) ==
+				 sizeof(ScanCounters) - sizeof(uint64),
+				 "the maximum must be the last counter");
+StaticAssertDecl(offsetof(JoinCounters, max_rows) ==
+				 sizeof(JoinCounters) - sizeof(uint64),
+				 "the maximum must be the last counter");
+
+Totals		ScanTotals = {.name = "index scans", .n = NCOUNTERS(ScanCounters)};
+Totals		JoinTotals = {.name = "nested loops", .n = NCOUNTERS(JoinCounters)};
+Totals		StreamTotals = {.name = "index VACUUMs",
+	.n = STREAM_USERS * NCOUNTERS(StreamCounters), .all_sums = true};
+uint64		ScansServed = 0;
+
 static Totals *known = NULL;
 
+PG_FUNCTION_INFO_V1(lookahead_index_scan_stats);
+PG_FUNCTION_INFO_V1(lookahead_index_scans_served);
+PG_FUNCTION_INFO_V1(lookahead_join_stats);
+PG_FUNCTION_INFO_V1(lookahead_index_vacuum_stats);
+
 static void
-init_shared(void *ptr)
+totals_init_shared(void *ptr)
 {
 	SharedTotals *shared = ptr;
 
@@ -33,33 +52,52 @@ init_shared(void *ptr)
 		pg_atomic_init_u64(&shared->counters[i], 0);
 }
 
-void
-TotalsAdd(Totals *totals, const uint64 *values)
+/* Is a counter a maximum, not a sum? */
+static bool
+totals_is_maximum(const Totals *totals, int i)
 {
-	int			last = totals->n - 1;
+	return !totals->all_sums && i == totals->n - 1;
+}
 
-	for (int i = 0; i < last; i++)
-		totals->pending[i] += values[i];
-	totals->pending[last] = Max(totals->pending[last], values[last]);
+void
+TotalsAdd(Totals *totals, const void *counters)
+{
+	const uint64 *values = counters;
+
+	for (int i = 0; i < totals->n; i++)
+		totals->pending[i] = totals_is_maximum(totals, i) ?
+			Max(totals->pending[i], values[i]) :
+			totals->pending[i] + values[i];
 	totals->have_pending = true;
 }
 
 /* Make visible what was added.  Cannot fail. */
 static void
-flush(Totals *totals)
+totals_flush(Totals *totals)
 {
 	SharedTotals *shared = totals->segment.memory;
-	int			last = totals->n - 1;
 
 	if (!totals->have_pending || shared == NULL)
 		return;
-	for (int i = 0; i < last; i++)
-		if (totals->pending[i] != 0)
+	for (int i = 0; i < totals->n; i++)
+		if (totals_is_maximum(totals, i))
+			pg_atomic_monotonic_advance_u64(&shared->counters[i],
+											totals->pending[i]);
+		else if (totals->pending[i] != 0)
 			pg_atomic_fetch_add_u64(&shared->counters[i], totals->pending[i]);
-	pg_atomic_monotonic_advance_u64(&shared->counters[last],
-									totals->pending[last]);
 	memset(totals->pending, 0, sizeof(totals->pending));
 	totals->have_pending = false;
+}
+
+void
+TotalsAddStream(StreamUser user, StreamCounters counters)
+{
+	StreamCounters all[STREAM_USERS] = {0};
+
+	all[user] = counters;
+	TotalsAttach(&StreamTotals);
+	TotalsAdd(&StreamTotals, all);
+	totals_flush(&StreamTotals);
 }
 
 /*
@@ -68,21 +106,11 @@ flush(Totals *totals)
  * (TotalsAttach()), or cannot, so that nothing is attached to here.
  */
 static void
-at_xact_end(XactEvent event, void *arg)
+totals_at_xact_event(XactEvent event, void *arg)
 {
-	switch (event)
-	{
-		case XACT_EVENT_COMMIT:
-		case XACT_EVENT_PARALLEL_COMMIT:
-		case XACT_EVENT_ABORT:
-		case XACT_EVENT_PARALLEL_ABORT:
-		case XACT_EVENT_PREPARE:
-			for (Totals *totals = known; totals; totals = totals->next)
-				flush(totals);
-			break;
-		default:
-			break;
-	}
+	if (XactIsEnding(event))
+		for (Totals *totals = known; totals; totals = totals->next)
+			totals_flush(totals);
 }
 
 void
@@ -91,10 +119,10 @@ TotalsInit(Totals *totals)
 	Assert(totals->n <= TOTALS_MAX);
 	totals->segment.name = totals->name;
 	totals->segment.size = sizeof(SharedTotals);
-	totals->segment.init = init_shared;
+	totals->segment.init = totals_init_shared;
 	SharedSegmentRegister(&totals->segment);
 	if (known == NULL)
-		RegisterXactCallback(at_xact_end, NULL);
+		RegisterXactCallback(totals_at_xact_event, NULL);
 	totals->next = known;
 	known = totals;
 }
@@ -111,7 +139,7 @@ TotalsRow(Totals *totals, FunctionCallInfo fcinfo)
 	SharedTotals *shared = SharedSegmentGet(&totals->segment);
 	ResultRow	row = {0};
 
-	flush(totals);
+	totals_flush(totals);
 	for (int i = 0; i < totals->n; i++)
 		ResultInt64(&row, shared == NULL ? 0 :
 					pg_atomic_read_u64(&shared->counters[i]));
@@ -119,4 +147,57 @@ TotalsRow(Totals *totals, FunctionCallInfo fcinfo)
 				TimestampTzGetDatum(shared == NULL ? 0 : shared->since), false);
 	memset(row.nulls, shared == NULL, sizeof(row.nulls));
 	return ResultReturn(fcinfo, &row);
+}
+
+/* lookahead.index_scan_stats() returns record: see TotalsRow(). */
+Datum
+lookahead_index_scan_stats(PG_FUNCTION_ARGS)
+{
+	return TotalsRow(&ScanTotals, fcinfo);
+}
+
+/* lookahead.index_scans_served() returns bigint: ScansServed. */
+Datum
+lookahead_index_scans_served(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_INT64((int64) ScansServed);
+}
+
+/* lookahead.join_stats() returns record: see TotalsRow(). */
+Datum
+lookahead_join_stats(PG_FUNCTION_ARGS)
+{
+	return TotalsRow(&JoinTotals, fcinfo);
+}
+
+/*
+ * lookahead.index_vacuum_stats() returns setof record
+ *
+ * One row for each access method: its name, and its counters.  Without shared
+ * memory there are no rows.
+ */
+Datum
+lookahead_index_vacuum_stats(PG_FUNCTION_ARGS)
+{
+	static const char *const names[STREAM_USERS] = {
+		[STREAM_USER_HASH] = "hash",
+		[STREAM_USER_GIN] = "gin",
+		[STREAM_USER_BLOOM] = "bloom",
+	};
+	static const Oid columns[] = {TEXTOID, INT8OID, INT8OID, INT8OID, INT8OID};
+	ReturnSetInfo *set = ResultSet(fcinfo, lengthof(columns), columns);
+	SharedTotals *shared = SharedSegmentGet(&StreamTotals.segment);
+
+	for (int user = 0; shared != NULL && user < STREAM_USERS; user++)
+	{
+		pg_atomic_uint64 *counters =
+			&shared->counters[user * NCOUNTERS(StreamCounters)];
+		ResultRow	row = {0};
+
+		ResultText(&row, names[user]);
+		for (int i = 0; i < NCOUNTERS(StreamCounters); i++)
+			ResultInt64(&row, pg_atomic_read_u64(&counters[i]));
+		ResultPut(set, &row);
+	}
+	return (Datum) 0;
 }

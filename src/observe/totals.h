@@ -1,11 +1,16 @@
 /*-------------------------------------------------------------------------
  *
  * totals.h
- *		Counters that are summed over all processes.
+ *		Counters that are summed over all processes, for the views
+ *		lookahead.index_scan_stats, join_stats and index_vacuum_stats.
  *
  * A process gathers its own counts and adds them to those in shared memory
  * with atomic operations, never in the middle of a query: they become visible
  * to others when the transaction ends, whichever way it ends.
+ *
+ * Each kind of work has a struct of uint64 counters, in the order of its view's
+ * columns, and one Totals.  Its nodes count in such a struct of their own,
+ * which EXPLAIN shows, and add it at their end.
  *
  *-------------------------------------------------------------------------
  */
@@ -15,13 +20,65 @@
 #include "fmgr.h"
 #include "observe/shared.h"
 
+/* Index scans that look ahead */
+typedef struct ScanCounters
+{
+	uint64		scans;			/* scan nodes that looked ahead */
+	uint64		blocks_read;	/* heap blocks whose read was started ahead */
+	uint64		reads;			/* the reads that took; neighbours combine */
+	uint64		reads_combined; /* of these, reads of more than one block */
+	uint64		blocks_hit;		/* heap blocks looked at ahead, found cached */
+	uint64		blocks_visited; /* heap blocks visited while looking ahead */
+	uint64		blocks_direct;	/* of these, not looked at ahead */
+	uint64		blocks_unused;	/* read ahead and never visited */
+	uint64		blocks_evicted; /* looked at ahead, and gone when visited */
+	uint64		stalls;			/* visits that waited for a read to end */
+	uint64		leaf_pages_read;	/* leaf pages read ahead, of btrees */
+	uint64		leaf_reads;		/* the reads that took */
+	uint64		leaf_pages_unused;	/* of these pages, those never visited */
+	uint64		max_distance;	/* largest number of blocks in the window */
+} ScanCounters;
+
+/* Nested loops that look ahead */
+typedef struct JoinCounters
+{
+	uint64		joins;			/* nested loops that looked ahead */
+	uint64		rows;			/* outer rows that were fetched ahead */
+	uint64		rows_unused;	/* of these, rows that nobody asked for */
+	uint64		leaf_blocks_read;	/* index blocks read ahead */
+	uint64		heap_blocks_read;	/* heap blocks read ahead */
+	uint64		blocks_hit;		/* blocks looked at ahead, found cached */
+	uint64		blocks_unused;	/* read ahead for rows that were not used */
+	uint64		max_rows;		/* most outer rows ahead at a time */
+} JoinCounters;
+
+/* Whose maintenance and searches are streamed */
+typedef enum StreamUser
+{
+	STREAM_USER_HASH,
+	STREAM_USER_GIN,
+	STREAM_USER_BLOOM
+} StreamUser;
+
+#define STREAM_USERS (STREAM_USER_BLOOM + 1)
+
+typedef struct StreamCounters
+{
+	uint64		vacuums_served; /* VACUUMs of an index in a process */
+	uint64		vacuums_not_served; /* those that were to be served, and were
+									 * not */
+	uint64		scans_served;	/* searches by queries */
+	uint64		blocks;			/* that came through streams, cached or not */
+} StreamCounters;
+
 /* The most counters of one kind. */
 #define TOTALS_MAX 16
 
 typedef struct Totals
 {
 	const char *name;			/* name of the segment; see SharedSegment */
-	int			n;				/* counters: sums, and at last a maximum */
+	int			n;				/* number of counters */
+	bool		all_sums;		/* if not, the last counter is a maximum */
 
 	/* of totals.c */
 	SharedSegment segment;
@@ -29,6 +86,10 @@ typedef struct Totals
 	bool		have_pending;
 	struct Totals *next;
 } Totals;
+
+extern Totals ScanTotals;
+extern Totals JoinTotals;
+extern Totals StreamTotals;		/* StreamCounters of each StreamUser */
 
 /* Install what they need; from _PG_init(). */
 extern void TotalsInit(Totals *totals);
@@ -39,8 +100,14 @@ extern void TotalsInit(Totals *totals);
  */
 extern void TotalsAttach(Totals *totals);
 
-/* Add to what this process has counted: totals->n values. */
-extern void TotalsAdd(Totals *totals, const uint64 *values);
+/* Add to what this process has counted: a struct of counters of that kind. */
+extern void TotalsAdd(Totals *totals, const void *counters);
+
+/*
+ * Add to what the streams of a kind of index have done; visible at once.  To be
+ * called when no page lock is held.
+ */
+extern void TotalsAddStream(StreamUser user, StreamCounters counters);
 
 /*
  * The result of a function that returns one row: the counters, and since when
@@ -48,5 +115,12 @@ extern void TotalsAdd(Totals *totals, const uint64 *values);
  * session has not made visible yet.
  */
 extern Datum TotalsRow(Totals *totals, FunctionCallInfo fcinfo);
+
+/*
+ * How many nodes of index scans this process has served so far, whether they
+ * read ahead or not.  Not shared: short scans of cached pages are to pay for no
+ * more than an increment.
+ */
+extern uint64 ScansServed;
 
 #endif							/* PG_LOOKAHEAD_TOTALS_H */

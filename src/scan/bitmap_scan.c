@@ -361,7 +361,7 @@ bitmap_begin(AheadNode *base)
 	{
 		check_nodes();
 		dlist_push_head(&nodes, &((BitmapNode *) base)->link);
-		ScanStatsServed++;
+		ScansServed++;
 	}
 }
 

@@ -168,7 +168,7 @@ open_window(HeapAhead *ahead)
 										ahead->window);
 	forget_blocks(ahead);
 	ahead->report.counters.scans = 1;
-	ScanStatsAttach();
+	TotalsAttach(&ScanTotals);
 }
 
 HeapAheadReport
@@ -449,7 +449,7 @@ HeapAheadEnd(HeapAhead *ahead)
 		WindowForget(ahead->window);
 	sum = HeapAheadTell(ahead);
 	if (sum.counters.scans > 0)
-		ScanStatsAdd(&sum.counters);
+		TotalsAdd(&ScanTotals, &sum.counters);
 }
 
 void

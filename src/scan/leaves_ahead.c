@@ -243,7 +243,7 @@ LeavesAheadEnd(const LeavesAhead *leaves)
 	ScanCounters counters = LeavesAheadTell(leaves);
 
 	if (counters.leaf_reads > 0)
-		ScanStatsAdd(&counters);
+		TotalsAdd(&ScanTotals, &counters);
 }
 
 void
@@ -628,7 +628,7 @@ start_reads(LeavesAhead *leaves, int n)
 		if (!list->leaves[i].is_probe)
 			sorted[nsorted++] = &list->leaves[i];
 	qsort(sorted, nsorted, sizeof(Leaf *), compare_leaves);
-	ScanStatsAttach();			/* to count them at the end */
+	TotalsAttach(&ScanTotals);			/* to count them at the end */
 
 	/* an error in between leaves batch mode at the end of the transaction */
 	if (background)

@@ -25,7 +25,7 @@
 #include "access/relscan.h"
 #include "access/sdir.h"
 #include "exec/ahead_node.h"
-#include "observe/scan_stats.h"
+#include "observe/totals.h"
 #include "portability/instr_time.h"
 #include "read/page_read.h"
 #include "read/uncount.h"

@@ -126,7 +126,7 @@ scan_begin(AheadNode *base)
 	PolicyInit(&node->policy, lookahead_debug_force);
 	base->plan_state->ExecProcNodeReal =
 		IsA(state, IndexScanState) ? ScanNextRow : ScanNextIndexOnlyRow;
-	ScanStatsServed++;
+	ScansServed++;
 }
 
 /*

@@ -112,9 +112,9 @@ def build_next(directory: Path) -> Path:
     directory: an empty one for the sources and objects"""
     copy_sources(directory)
     (directory / "VERSION").write_text(f"{NEXT}\n")
-    file = directory / "src" / "observe" / "scan_stats.h"
+    file = directory / "src" / "observe" / "totals.h"
     text, last = file.read_text(), "\tuint64\t\tmax_distance;"
-    assert text.count(last) == 1, "scan_stats.h is no longer what this test changes"
+    assert text.count(last) == 1, "totals.h is no longer what this test changes"
     file.write_text(text.replace(last, f"\tuint64\t\textra;\n{last}"))
     return make_library(directory)
 

@@ -42,8 +42,7 @@ class Function(msgspec.Struct, frozen=True):
 class Process(msgspec.Struct, frozen=True):
     """The process that left a record.
 
-    kind: ``backend``, ``parallel worker``, ``autovacuum worker``, ``background worker`` or
-        ``other``
+    kind: ``backend``, ``parallel worker``, or what the server calls it, such as ``autovacuum worker``
     pid, leader_pid: process numbers; leader_pid is None if there is no leader
     started, ended: seconds since 1970, by the server's clock
     application_name: as set at the end"""
