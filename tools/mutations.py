@@ -407,7 +407,7 @@ MUTATIONS = [
     Mutation(
         "pages of a join are not submitted",
         "src/lookup/lookup.c",
-        "\tif (PageReadsInBackground(lookup->index))\n\t\tLookaheadExitBatch();\n",
+        "\tif (PageReadsInBackground(leaves->rel))\n\t\tLookaheadExitBatch();\n",
         "",
         (LOCK_WAITS + "[worker-FOR UPDATE of a join]",),
         "A session waits for a lock whose holder waits for what it has not submitted.",
@@ -500,7 +500,7 @@ MUTATIONS = [
     # Damaged pages of a btree
     Mutation(
         "tuples of any length",
-        "src/index/btree_tuple.c",
+        "src/index/btree_page.c",
         "return off <= size;",
         "return true;",
         (),
@@ -509,7 +509,7 @@ MUTATIONS = [
     ),
     Mutation(
         "key beyond its tuple",
-        "src/index/btree_tuple.c",
+        "src/index/btree_page.c",
         "if (off >= size || VARATT_IS_EXTERNAL(tuple + off) ||",
         "if (",
         (),
@@ -526,12 +526,12 @@ MUTATIONS = [
         " guards stop most of it; what is left only a tool that watches each access would show.",
     ),
     Mutation(
-        "page that is no leaf",
-        "src/index/btree_leaf.c",
-        "if (!P_ISLEAF(opaque) || P_IGNORE(opaque) || P_ISMETA(opaque) ||",
-        "if (",
+        "page that was deleted",
+        "src/index/btree_page.c",
+        "return !P_ISMETA(opaque) && !P_ISDELETED(opaque) &&",
+        "return",
         (),
-        "What is no leaf, or a leaf that was deleted, is read as one, and becomes a hint.",
+        "A page that was deleted is read as one that was not, and becomes a hint.",
     ),
     Mutation(
         "leaf beyond the end",
@@ -864,7 +864,7 @@ MUTATIONS = [
     Mutation(
         "reads that are not owed",
         "src/lookup/lookup.c",
-        "*(is_index ? &lookup->index_owed : &lookup->heap_owed) += 1;",
+        "\tpages->owed += n;\n",
         "",
         (JOIN_HAZARDS + "test_reads_stay_at_the_inner_side",),
         "What was read ahead is counted as found.",
@@ -1149,8 +1149,8 @@ MUTATIONS = [
     Mutation(
         "read past the range",
         "src/index/btree_children.c",
-        "						 &failed) ||\n		!failed;",
-        "						 &failed) ||\n		true;",
+        "						 BTREE_REQUIRED_KEYS, &failed) ||\n		!failed;",
+        "						 BTREE_REQUIRED_KEYS, &failed) ||\n		true;",
         (PAGES + "test_no_leaf_page_beyond_the_range_is_read",),
         "All leaf pages to the end of the index are read for a scan of a few.",
     ),
@@ -1252,9 +1252,9 @@ MUTATIONS = [
     ),
     Mutation(
         "believe any parent",
-        "src/index/btree_children.c",
-        "		!BTreeTupleFits(itup, RelationGetDescr(index), natts))",
-        "		false)",
+        "src/index/btree_page.c",
+        "	if (!page_attributes_fit(itup, RelationGetDescr(index), natts))\n		return NULL;",
+        "",
         (),
         "A damaged length in a page of level 1 leads out of the page; only by chance does that crash.",
     ),

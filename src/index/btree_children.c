@@ -20,198 +20,46 @@
  */
 #include "postgres.h"
 
-#include "access/genam.h"
 #include "compat_scan.h"
 #include "index/btree_children.h"
 #include "index/btree_leaf.h"
-#include "index/btree_tuple.h"
-#include "index/index_page.h"
+#include "index/btree_page.h"
+#include "index/btree_search.h"
 #include "miscadmin.h"
-#include "storage/bufmgr.h"
 #include "read/uncount.h"
-#include "utils/lsyscache.h"
-#include "utils/rel.h"
+#include "storage/bufmgr.h"
 
-/* The most steps of a search, to the right or down. */
+/* The most pages that a search visits. */
 #define MAX_MOVES 32
 
 /* The most combinations of array elements that one call searches for. */
 #define MAX_COMBINATIONS 1024
 
-/* Is a page an internal page of the level, as far as we rely on it? */
-static bool
-is_internal(Page page, uint32 level)
+/* Make an element the current one of an array. */
+static void
+children_set_element(BTreeChildren *children, int array, int element)
 {
-	BTPageOpaque opaque;
+	BTreeChildrenArray *it = &children->arrays[array];
 
-	if (PageIsNew(page) || !IndexPageHasSpecial(page, sizeof(BTPageOpaqueData)))
-		return false;
-	opaque = BTPageGetOpaque(page);
-	return !P_ISLEAF(opaque) && !P_IGNORE(opaque) && !P_ISMETA(opaque) &&
-		opaque->btpo_level == level &&
-		PageGetMaxOffsetNumber(page) >= P_FIRSTDATAKEY(opaque) &&
-		PageGetMaxOffsetNumber(page) <= MaxIndexTuplesPerPage;
-}
-
-/* The pivot tuple at an offset, or NULL if the page is damaged there. */
-static IndexTuple
-pivot_at(Relation index, Page page, OffsetNumber offnum)
-{
-	IndexTuple	itup = BTreeTupleAt(page, offnum);
-	int			natts;
-
-	if (itup == NULL || BTreeTupleIsPosting(itup))
-		return NULL;
-	natts = BTreeTupleGetNAtts(itup, index);
-	if (natts > IndexRelationGetNumberOfAttributes(index) ||
-		!BTreeTupleFits(itup, RelationGetDescr(index), natts))
-		return NULL;
-	return itup;
-}
-
-/*
- * How does a key compare with the tuple at an offset, as _bt_compare() says?
- * False if the page is damaged.
- */
-static bool
-compare(Relation index, BTScanInsert key, Page page, OffsetNumber offnum,
-		int *result)
-{
-	if (offnum == P_FIRSTDATAKEY(BTPageGetOpaque(page)))
-		*result = 1;			/* the first bound of a page says nothing */
-	else if (pivot_at(index, page, offnum) == NULL ||
-			 !_bt_check_natts(index, key->heapkeyspace, page, offnum))
-		return false;
-	else
-		*result = _bt_compare(index, key, page, offnum);
-	return true;
-}
-
-/*
- * The downlink to follow for a key: the last one whose bound is less than the
- * key, or, if key->nextkey, not greater.  Invalid if the page is damaged.
- */
-static OffsetNumber
-find_downlink(Relation index, BTScanInsert key, Page page)
-{
-	int			low = P_FIRSTDATAKEY(BTPageGetOpaque(page));
-	int			high = PageGetMaxOffsetNumber(page);
-
-	while (low < high)
-	{
-		int			middle = (low + high + 1) / 2;
-		int			result;
-
-		if (!compare(index, key, page, middle, &result))
-			return InvalidOffsetNumber;
-		if (result >= (key->nextkey ? 0 : 1))
-			low = middle;
-		else
-			high = middle - 1;
-	}
-	return low;
-}
-
-/* Does a key lie beyond the high key of a page?  Yes, if that is damaged. */
-static bool
-lies_beyond(Relation index, BTScanInsert key, Page page)
-{
-	if (P_RIGHTMOST(BTPageGetOpaque(page)))
-		return false;
-	return pivot_at(index, page, P_HIKEY) == NULL ||
-		!_bt_check_natts(index, key->heapkeyspace, page, P_HIKEY) ||
-		_bt_compare(index, key, page, P_HIKEY) >= (key->nextkey ? 0 : 1);
-}
-
-/*
- * Does a key belong to the right of a page?  One without columns stands for the
- * first page, or the last one if we go backward.
- */
-static bool
-lies_to_the_right(Relation index, BTScanInsert key, Page page)
-{
-	return key->keysz > 0 ? lies_beyond(index, key, page) :
-		key->backward && !P_RIGHTMOST(BTPageGetOpaque(page));
-}
-
-/* The downlink to follow for a key, on the page to which the key belongs. */
-static OffsetNumber
-downlink_of(Relation index, BTScanInsert key, Page page)
-{
-	if (key->keysz > 0)
-		return find_downlink(index, key, page);
-	return key->backward ? PageGetMaxOffsetNumber(page) :
-		P_FIRSTDATAKEY(BTPageGetOpaque(page));
-}
-
-/*
- * Go down to a level of which no page has been looked at yet.  Returns the page
- * to be looked at, or InvalidBlockNumber.  If the root is of that level, it is
- * returned in *root, pinned and locked.
- */
-static BlockNumber
-descend(Relation index, BTScanInsert key, uint32 to_level, Buffer *root)
-{
-	Buffer		buffer = _bt_getroot(index, NULL, BT_READ);
-	BlockNumber nblocks = RelationGetNumberOfBlocks(index);
-	BlockNumber next = InvalidBlockNumber;
-	uint32		level;
-
-	if (!BufferIsValid(buffer))
-		return InvalidBlockNumber;
-	level = BTPageGetOpaque(BufferGetPage(buffer))->btpo_level;
-	if (level == to_level)
-	{
-		*root = buffer;
-		return InvalidBlockNumber;
-	}
-	for (int moves = 0; moves < MAX_MOVES && level > to_level; moves++)
-	{
-		Page		page = BufferGetPage(buffer);
-
-		if (!is_internal(page, level))
-			break;
-		if (lies_to_the_right(index, key, page))
-			next = BTPageGetOpaque(page)->btpo_next;
-		else
-		{
-			OffsetNumber offnum = downlink_of(index, key, page);
-
-			if (offnum == InvalidOffsetNumber ||
-				BTreeTupleAt(page, offnum) == NULL)
-				break;
-			next = BTreeTupleGetDownLink(BTreeTupleAt(page, offnum));
-			level--;
-		}
-		if (level == to_level || next >= nblocks)
-			break;
-		UnlockReleaseBuffer(buffer);
-		buffer = ReadBuffer(index, next);
-		LockBuffer(buffer, BUFFER_LOCK_SHARE);
-	}
-	UnlockReleaseBuffer(buffer);
-	return level == to_level && next < nblocks ? next : InvalidBlockNumber;
+	it->element = element;
+	children->key_data[it->key].sk_argument =
+		children->search.scankeys[it->column].sk_argument =
+			it->elements[element];
 }
 
 /* Go to the next combination of array elements; false after the last. */
 static bool
-next_combination(BTreeChildren *children)
+children_next_combination(BTreeChildren *children)
 {
-	int			step = ScanDirectionIsForward(children->dir) ? 1 : -1;
+	int			step = ScanDirectionIsForward(children->keys.dir) ? 1 : -1;
 
 	for (int i = children->narrays - 1; i >= 0; i--)
 	{
+		int			n = children->arrays[i].nelements;
 		int			element = children->arrays[i].element + step;
-		bool		within =
-			element >= 0 && element < children->arrays[i].nelements;
 
-		if (!within)
-			element = step > 0 ? 0 : children->arrays[i].nelements - 1;
-		children->arrays[i].element = element;
-		children->keys[children->arrays[i].key].sk_argument =
-			children->prefix.scankeys[children->arrays[i].prefix].sk_argument =
-				children->arrays[i].elements[element];
-		if (within)
+		children_set_element(children, i, (element + n) % n);
+		if (element >= 0 && element < n)
 			return true;
 	}
 	return false;
@@ -219,29 +67,27 @@ next_combination(BTreeChildren *children)
 
 /* Does the scan go on where this bound stands between two leaf pages? */
 static bool
-passes_bound(BTreeChildren *children, Relation index, Page page,
-			 OffsetNumber offnum)
+children_passes_bound(BTreeChildren *children, Page page, OffsetNumber offnum)
 {
-	IndexTuple	itup = pivot_at(index, page, offnum);
-	bool		failed;
+	const BTreeKeys *keys = &children->keys;
+	IndexTuple	itup = BTreeTupleAt(keys->index, page, offnum, keys->natts);
+	bool		failed = false;
 
-	if (itup == NULL)
+	if (itup == NULL || BTreeTupleIsPosting(itup))
 	{
 		children->ended = true;
 		return false;
 	}
-	return BTreeKeysPass(children->keys, children->nkeys,
-						 RelationGetDescr(index), children->dir, itup,
-						 BTreeTupleGetNAtts(itup, index), true, false,
-						 &failed) ||
+	return BTreeKeysPass(keys, itup, BTreeTupleGetNAtts(itup, keys->index),
+						 BTREE_REQUIRED_KEYS, &failed) ||
 		!failed;
 }
 
 /* Add the leaf page of a downlink to the list. */
 static void
-tell(BTreeChildren *children, Page page, OffsetNumber offnum)
+children_add_child(BTreeChildren *children, Page page, OffsetNumber offnum)
 {
-	IndexTuple	itup = BTreeTupleAt(page, offnum);
+	IndexTuple	itup = BTreeTupleAt(children->keys.index, page, offnum, 0);
 	BlockNumber block;
 
 	if (itup == NULL)
@@ -255,83 +101,97 @@ tell(BTreeChildren *children, Page page, OffsetNumber offnum)
 	children->last = block;
 }
 
+/* Where does the search lead on a page of the level that is looked at? */
+static BTreeFound
+children_search_page(BTreeChildren *children, Page page, OffsetNumber *offnum)
+{
+	IndexPlace	place = {.level = children->level};
+	BTreeFound	found = BTreeSearchPage(&children->search,
+										children->keys.index, page, &place,
+										offnum);
+
+	children->ended |= found == BTREE_DAMAGED;
+	if (found == BTREE_TO_THE_RIGHT)
+		children->next = place.page;
+	return found;
+}
+
 /*
- * Add the leaf pages from one downlink on; if it is Invalid, from the page's
- * first one, since the page before ended within the range of the scan.
+ * Add the leaf pages from one downlink on, as far as the scan goes.  Return
+ * false if it goes on beyond the page.
  */
-static void
-tell_of_page(BTreeChildren *children, Relation index, Page page,
-			 BlockNumber block, OffsetNumber offnum)
+static bool
+children_add_children(BTreeChildren *children, Page page, OffsetNumber offnum)
 {
 	BTPageOpaque opaque = BTPageGetOpaque(page);
-	bool		forward = ScanDirectionIsForward(children->dir);
-	OffsetNumber low = P_FIRSTDATAKEY(opaque);
-	OffsetNumber high = PageGetMaxOffsetNumber(page);
+	bool		forward = ScanDirectionIsForward(children->keys.dir);
+	OffsetNumber end =
+		forward ? PageGetMaxOffsetNumber(page) : P_FIRSTDATAKEY(opaque);
 
-	children->parent = block;
-	children->next = InvalidBlockNumber;
-	if (offnum == InvalidOffsetNumber)
-		offnum = forward ? low : high;
-	for (int i = 0; i < MAX_COMBINATIONS && !children->ended; i++)
+	for (;;)
 	{
-		bool		passes = true;
-
-		tell(children, page, offnum);
-		while (passes && !children->ended &&
-			   (forward ? offnum < high : offnum > low))
-		{
-			passes = passes_bound(children, index, page,
-								  forward ? offnum + 1 : offnum);
-			if (!passes)
-				break;
-			offnum = forward ? offnum + 1 : offnum - 1;
-			tell(children, page, offnum);
-		}
-
 		/* the bound of the page that follows backward stands on that page */
-		if (passes && forward && !P_RIGHTMOST(opaque))
-			passes = passes_bound(children, index, page, P_HIKEY);
-		if (children->ended)
-			return;
-		if (passes && !(forward ? P_RIGHTMOST(opaque) : P_LEFTMOST(opaque)))
+		bool		is_last = offnum == end;
+		OffsetNumber bound = !forward ? offnum :
+			is_last ? P_HIKEY : offnum + 1;
+
+		children_add_child(children, page, offnum);
+		if (is_last && (forward ? P_RIGHTMOST(opaque) : P_LEFTMOST(opaque)))
+			return true;
+		if ((forward || !is_last) &&
+			!children_passes_bound(children, page, bound))
+			return true;
+		if (is_last || children->ended)
+			return children->ended;
+		offnum += forward ? 1 : -1;
+	}
+}
+
+/*
+ * Add the leaf pages from one downlink on, and those of further combinations
+ * that are found on the same page.
+ */
+static void
+children_add_from(BTreeChildren *children, Page page, OffsetNumber offnum)
+{
+	BTPageOpaque opaque = BTPageGetOpaque(page);
+	bool		forward = ScanDirectionIsForward(children->keys.dir);
+
+	for (int i = 0; i < MAX_COMBINATIONS; i++)
+	{
+		if (!children_add_children(children, page, offnum))
 		{
 			children->next = forward ? opaque->btpo_next : opaque->btpo_prev;
 			return;
 		}
-		if (!next_combination(children))
+		if (children->ended || !children_next_combination(children))
 		{
 			children->ended = true;
 			return;
 		}
 
-		/* is the next combination on this page, too? */
-		if (forward ? lies_beyond(index, &children->prefix, page) :
-					  !P_LEFTMOST(opaque))
+		/* a new search finds the combinations that are not on this page */
+		if (!forward && !P_LEFTMOST(opaque))
 			return;
-		offnum = find_downlink(index, &children->prefix, page);
-		if (offnum == InvalidOffsetNumber)
-			children->ended = true;
+		if (children_search_page(children, page, &offnum) != BTREE_HERE)
+		{
+			children->next = InvalidBlockNumber;
+			return;
+		}
 	}
-}
-
-/* Is this a skip scan, which finds out by itself what values there are? */
-static bool
-skips(BTScanOpaque so)
-{
-	for (int i = 0; i < so->numArrayKeys; i++)
-		if (so->arrayKeys[i].num_elems < 0)
-			return true;
-	return false;
 }
 
 /* Note the keys that end a scan of this direction. */
 static bool
-note_keys(BTreeChildren *children, Relation index, BTScanOpaque so)
+children_note_keys(BTreeChildren *children, IndexScanDesc scan,
+				   ScanDirection dir)
 {
-	int			ends = ScanDirectionIsForward(children->dir) ? SK_BT_REQFWD :
-		SK_BT_REQBKWD;
+	BTScanOpaque so = (BTScanOpaque) scan->opaque;
+	Relation	index = scan->indexRelation;
+	int			ends =
+		ScanDirectionIsForward(dir) ? SK_BT_REQFWD : SK_BT_REQBKWD;
+	int			nkeys = 0;
 
-	children->nkeys = 0;
 	for (int i = 0; i < so->numberOfKeys; i++)
 	{
 		ScanKey		key = &so->keyData[i];
@@ -339,7 +199,7 @@ note_keys(BTreeChildren *children, Relation index, BTScanOpaque so)
 		if ((key->sk_flags & ends) == 0)
 			continue;
 		if ((key->sk_flags & (SK_ROW_HEADER | SK_ROW_MEMBER)) != 0 ||
-			children->nkeys == lengthof(children->keys) ||
+			nkeys == lengthof(children->key_data) ||
 			!LookaheadBTreeKeyIsSettled(index, key))
 			return false;
 		for (int j = 0; j < so->numArrayKeys; j++)
@@ -348,78 +208,26 @@ note_keys(BTreeChildren *children, Relation index, BTScanOpaque so)
 				continue;
 			if (children->narrays == lengthof(children->arrays))
 				return false;
-			children->arrays[children->narrays++].key = children->nkeys;
+			children->arrays[children->narrays++].key = nkeys;
 		}
-		children->keys[children->nkeys++] = *key;
+
+		/* of an array, the current element is the key */
+		children->key_data[nkeys] = *key;
+		children->key_data[nkeys++].sk_flags &= ~SK_SEARCHARRAY;
 	}
+	children->keys = BTreeKeysMake(index, dir, children->key_data, nkeys);
 
 	/* only a skip scan itself knows which values it will come to */
-	if (skips(so))
+	if (BTreeScanSkips(scan))
 		children->narrays = 0;
 	return true;
 }
 
-/* Look up the function that compares a column with a key's argument. */
-static void
-note_comparison(ScanKey to, Relation index, const ScanKeyData *key)
-{
-	int			column = key->sk_attno - 1;
-	RegProcedure function;
-
-	if (key->sk_subtype == index->rd_opcintype[column] ||
-		!OidIsValid(key->sk_subtype))
-		ScanKeyEntryInitializeWithInfo(
-			to, key->sk_flags, key->sk_attno, InvalidStrategy, key->sk_subtype,
-			key->sk_collation,
-			index_getprocinfo(index, key->sk_attno, BTORDER_PROC),
-			key->sk_argument);
-	else
-	{
-		function = get_opfamily_proc(index->rd_opfamily[column],
-									 index->rd_opcintype[column],
-									 key->sk_subtype, BTORDER_PROC);
-		ScanKeyEntryInitialize(to, key->sk_flags, key->sk_attno,
-							   InvalidStrategy, key->sk_subtype,
-							   key->sk_collation, function, key->sk_argument);
-	}
-}
-
-/*
- * Where does the scan, or each of its searches, begin?  That is told by its
- * equality keys on the first columns, and the bound on the one after them.
- */
-static void
-note_prefix(BTreeChildren *children, Relation index, BTScanOpaque so)
-{
-	BTScanInsert prefix = &children->prefix;
-	bool		forward = ScanDirectionIsForward(children->dir);
-
-	for (int i = 0; i < so->numberOfKeys; i++)
-	{
-		ScanKey		key = &so->keyData[i];
-		bool		equal = key->sk_strategy == BTEqualStrategyNumber;
-		bool		greater = key->sk_strategy > BTEqualStrategyNumber;
-
-		if (key->sk_attno > prefix->keysz + 1 ||
-			(key->sk_flags & (SK_BT_REQFWD | SK_BT_REQBKWD)) == 0 ||
-			(key->sk_flags & SK_ROW_HEADER) != 0)
-			return;
-		if (key->sk_attno <= prefix->keysz || (!equal && greater != forward))
-			continue;
-		note_comparison(&prefix->scankeys[prefix->keysz++], index, key);
-		prefix->nextkey = forward ?
-			key->sk_strategy == BTGreaterStrategyNumber :
-			key->sk_strategy != BTLessStrategyNumber;
-		if (!equal)
-			return;
-	}
-}
-
 /* Note the elements of the arrays that end a search. */
 static bool
-note_arrays(BTreeChildren *children, BTScanOpaque so, bool from_start)
+children_note_arrays(BTreeChildren *children, BTScanOpaque so, bool from_start)
 {
-	bool		forward = ScanDirectionIsForward(children->dir);
+	bool		forward = ScanDirectionIsForward(children->keys.dir);
 	int			n = 0;
 
 	for (int i = 0; i < so->numArrayKeys; i++)
@@ -432,20 +240,16 @@ note_arrays(BTreeChildren *children, BTScanOpaque so, bool from_start)
 			return false;
 		if ((key->sk_flags & (SK_BT_REQFWD | SK_BT_REQBKWD)) == 0)
 			continue;
-		if (key->sk_attno > children->prefix.keysz || n == children->narrays)
+		if (key->sk_attno > children->search.keysz || n == children->narrays)
 			return false;
 		if (from_start)
 			element = forward ? 0 : array->num_elems - 1;
 		if (element < 0 || element >= array->num_elems)
 			return false;
-		children->arrays[n].element = element;
 		children->arrays[n].nelements = array->num_elems;
 		children->arrays[n].elements = array->elem_values;
-		children->arrays[n].prefix = key->sk_attno - 1;
-		children->keys[children->arrays[n].key].sk_argument =
-			children->prefix.scankeys[key->sk_attno - 1].sk_argument =
-				array->elem_values[element];
-		n++;
+		children->arrays[n].column = key->sk_attno - 1;
+		children_set_element(children, n++, element);
 	}
 	return n == children->narrays;
 }
@@ -455,15 +259,16 @@ note_arrays(BTreeChildren *children, BTScanOpaque so, bool from_start)
  * there is nothing to its right, and the last page is where it stands.
  */
 static bool
-note_place(BTreeChildren *children, IndexScanDesc scan)
+children_note_place(BTreeChildren *children, IndexScanDesc scan)
 {
 	BTScanOpaque so = (BTScanOpaque) scan->opaque;
 	Relation	index = scan->indexRelation;
-	bool		forward = ScanDirectionIsForward(children->dir);
+	bool		forward = ScanDirectionIsForward(children->keys.dir);
+	IndexTuple	high_key = NULL;
+	bool		is_last = false;
 	Buffer		buffer;
 	Page		page;
-	IndexTuple	high_key = NULL;
-	bool		found = false;
+	BTScanInsert key;
 
 	if (!BTScanPosIsValid(so->currPos) ||
 		!(forward ? so->currPos.moreRight : so->currPos.moreLeft))
@@ -472,28 +277,28 @@ note_place(BTreeChildren *children, IndexScanDesc scan)
 	buffer = ReadBuffer(index, so->currPos.currPage);
 	LockBuffer(buffer, BUFFER_LOCK_SHARE);
 	page = BufferGetPage(buffer);
-	if (!PageIsNew(page) && IndexPageHasSpecial(page, sizeof(BTPageOpaqueData)))
+	if (BTreePageIsOfLevel(page, 0) && !P_IGNORE(BTPageGetOpaque(page)))
 	{
-		found = P_RIGHTMOST(BTPageGetOpaque(page));
-		if (!found && (high_key = pivot_at(index, page, P_HIKEY)) != NULL)
-			high_key = CopyIndexTuple(high_key);
+		is_last = P_RIGHTMOST(BTPageGetOpaque(page));
+		if (!is_last)
+			high_key = BTreeTupleAt(index, page, P_HIKEY, INDEX_MAX_KEYS);
+		if (high_key != NULL)
+			high_key = BTreeTupleIsPosting(high_key) ? NULL :
+				CopyIndexTuple(high_key);
 	}
 	UnlockReleaseBuffer(buffer);
-	if (high_key != NULL)
-	{
-		BTScanInsert key = _bt_mkscankey(index, high_key);
+	if (high_key == NULL)
+		return is_last && !forward;
+	key = _bt_mkscankey(index, high_key);
+	memcpy(&children->search, key, offsetof(BTScanInsertData, scankeys));
+	memcpy(children->search.scankeys, key->scankeys,
+		   key->keysz * sizeof(ScanKeyData));
 
-		memcpy(&children->prefix, key, offsetof(BTScanInsertData, scankeys));
-		memcpy(children->prefix.scankeys, key->scankeys,
-			   key->keysz * sizeof(ScanKeyData));
-
-		/* the leaf to the right has this bound; our own has a lesser one */
-		children->prefix.backward = true;
-		children->prefix.nextkey = forward;
-		pfree(key);
-		return true;
-	}
-	return found && !forward;
+	/* the leaf to the right has this bound; our own has a lesser one */
+	children->search.backward = true;
+	children->search.nextkey = forward;
+	pfree(key);
+	return true;
 }
 
 bool
@@ -509,27 +314,21 @@ BTreeChildrenBegin(BTreeChildren *children, IndexScanDesc scan,
 	children->next = children->parent = children->last = InvalidBlockNumber;
 	children->n = children->narrays = 0;
 	children->level = level;
-	children->dir = dir;
 	children->searching = false;
 	children->ended = true;
 	if (scan->parallel_scan != NULL || !so->qual_ok ||
-		(from_start && skips(so)) || !note_keys(children, index, so))
+		(from_start && BTreeScanSkips(scan)) ||
+		!children_note_keys(children, scan, dir))
 		return false;
-
-	memset(&children->prefix, 0, offsetof(BTScanInsertData, scankeys));
+	children->searches = children->narrays > 0 || from_start;
 	before = CountsNow(index);
 	hits = pgBufferUsage.shared_blks_hit;
-	_bt_metaversion(index, &children->prefix.heapkeyspace,
-					&children->prefix.allequalimage);
-	children->prefix.backward = ScanDirectionIsBackward(dir);
-	children->searches = children->narrays > 0 || from_start;
-	if (children->searches)
-	{
-		note_prefix(children, index, so);
-		known = note_arrays(children, so, from_start);
-	}
-	else
-		known = note_place(children, scan);
+	BTreeSearchInit(&children->search, index,
+					so->keyData, children->searches ? so->numberOfKeys : 0, dir,
+					NULL);
+	known = children->searches ?
+		children_note_arrays(children, so, from_start) :
+		children_note_place(children, scan);
 
 	/* stock does not look this up: do not count it */
 	(void) UncountSince(index, &before);
@@ -538,69 +337,101 @@ BTreeChildrenBegin(BTreeChildren *children, IndexScanDesc scan,
 	return known;
 }
 
-/* Fill the list from the page of a search, or from the page after it. */
+/* Fill the list from page "next", which is locked. */
 static void
-examine(BTreeChildren *children, Relation index, BlockNumber block, Page page)
+children_examine(BTreeChildren *children, Page page)
 {
-	bool		forward = ScanDirectionIsForward(children->dir);
+	BlockNumber block = children->next;
+	bool		forward = ScanDirectionIsForward(children->keys.dir);
 	BTPageOpaque opaque;
-	OffsetNumber offnum = InvalidOffsetNumber;
+	OffsetNumber offnum;
 
-	if (!is_internal(page, children->level))
-	{
-		children->ended = true;
+	children->next = InvalidBlockNumber;
+	children->ended = !BTreePageIsOfLevel(page, children->level);
+	if (children->ended)
 		return;
-	}
 	opaque = BTPageGetOpaque(page);
 	if (children->searching)
 	{
-		if (lies_to_the_right(index, &children->prefix, page))
+		if (children_search_page(children, page, &offnum) != BTREE_HERE)
+			return;
+		children->searching = false;
+	}
+	else
+	{
+		/* the page before ended within the range of the scan */
+		children->ended = P_IGNORE(opaque) ||
+			(forward ? opaque->btpo_prev : opaque->btpo_next) !=
+				children->parent;
+		if (children->ended)
+			return;
+		if (!forward && !children_passes_bound(children, page, P_HIKEY))
 		{
-			children->next = opaque->btpo_next;
+			children->ended |= !children_next_combination(children);
 			return;
 		}
-		children->searching = false;
-		offnum = downlink_of(index, &children->prefix, page);
-		children->ended = offnum == InvalidOffsetNumber;
+		offnum =
+			forward ? P_FIRSTDATAKEY(opaque) : PageGetMaxOffsetNumber(page);
 	}
-	else if ((forward ? opaque->btpo_prev : opaque->btpo_next) !=
-			 children->parent)
-		children->ended = true;
-	else if (!forward && !passes_bound(children, index, page, P_HIKEY))
+	children->parent = block;
+	children_add_from(children, page, offnum);
+}
+
+/*
+ * Go down to the page of the level that is looked at, which is not looked at
+ * yet.  The server's own look at the root keeps the copy of the metapage up to
+ * date, which tells where the root is.
+ */
+static BlockNumber
+children_descend(BTreeChildren *children)
+{
+	Relation	index = children->keys.index;
+	BlockNumber nblocks = RelationGetNumberOfBlocks(index);
+	Buffer		buffer = _bt_getroot(index, NULL, BT_READ);
+	IndexPlace	place;
+	OffsetNumber offnum;
+
+	if (!BufferIsValid(buffer))
+		return InvalidBlockNumber;
+	UnlockReleaseBuffer(buffer);
+	if (!BTreeSearchRoot(&children->search, index, &place))
+		return InvalidBlockNumber;
+	for (int moves = 0; place.page < nblocks; moves++)
 	{
-		children->next = InvalidBlockNumber;
-		children->ended |= !next_combination(children);
-		return;
+		BTreeFound	found;
+
+		if (place.level <= (int) children->level)
+			return place.level == (int) children->level ? place.page :
+														  InvalidBlockNumber;
+		if (moves == MAX_MOVES)
+			break;
+		buffer = ReadBuffer(index, place.page);
+		LockBuffer(buffer, BUFFER_LOCK_SHARE);
+		found = BTreeSearchPage(&children->search, index,
+								BufferGetPage(buffer), &place, &offnum);
+		UnlockReleaseBuffer(buffer);
+		if (found == BTREE_DAMAGED)
+			break;
 	}
-	if (!children->ended)
-		tell_of_page(children, index, page, block, offnum);
+	return InvalidBlockNumber;
 }
 
 int
-BTreeChildrenSearch(BTreeChildren *children, IndexScanDesc scan)
+BTreeChildrenSearch(BTreeChildren *children)
 {
-	Relation	index = scan->indexRelation;
-	CountsBefore before = CountsNow(index);
-	Buffer		root = InvalidBuffer;
+	CountsBefore before = CountsNow(children->keys.index);
 	int			nread;
 
 	children->n = 0;
 	children->searching = true;
-	children->next = descend(index, &children->prefix, children->level, &root);
-	nread = UncountSince(index, &before);
-	if (BufferIsValid(root))
-	{
-		examine(children, index, BufferGetBlockNumber(root),
-				BufferGetPage(root));
-		UnlockReleaseBuffer(root);
-	}
-	else
-		children->ended = children->next == InvalidBlockNumber;
+	children->next = children_descend(children);
+	children->ended = children->next == InvalidBlockNumber;
+	nread = UncountSince(children->keys.index, &before);
 	return children->searches ? nread : 0;
 }
 
 void
-BTreeChildrenExamine(BTreeChildren *children, IndexScanDesc scan, Buffer buffer)
+BTreeChildrenExamine(BTreeChildren *children, Buffer buffer)
 {
 	children->n = 0;
 	if (!BufferIsValid(buffer))
@@ -609,7 +440,6 @@ BTreeChildrenExamine(BTreeChildren *children, IndexScanDesc scan, Buffer buffer)
 		return;
 	}
 	LockBuffer(buffer, BUFFER_LOCK_SHARE);
-	examine(children, scan->indexRelation, children->next,
-			BufferGetPage(buffer));
+	children_examine(children, BufferGetPage(buffer));
 	LockBuffer(buffer, BUFFER_LOCK_UNLOCK);
 }

@@ -21,11 +21,18 @@
 #ifndef PG_LOOKAHEAD_BTREE_CHILDREN_H
 #define PG_LOOKAHEAD_BTREE_CHILDREN_H
 
-#include "access/itup.h"
-#include "access/nbtree.h"
-#include "access/relscan.h"
-#include "access/sdir.h"
+#include "index/btree_keys.h"
 #include "storage/buf.h"
+
+/* An array of a scan, each element of which is a key of one search. */
+typedef struct BTreeChildrenArray
+{
+	int			key;			/* its index in key_data */
+	int			column;			/* its index in search.scankeys */
+	int			element;		/* the current element */
+	int			nelements;
+	Datum	   *elements;
+} BTreeChildrenArray;
 
 typedef struct BTreeChildren
 {
@@ -36,23 +43,15 @@ typedef struct BTreeChildren
 
 	/* the rest is for btree_children.c */
 	uint32		level;			/* level of the pages that are looked at */
-	ScanDirection dir;
 	bool		searches;		/* once for each set of array elements */
 	bool		searching;		/* "next" is a page on the way down */
 	BlockNumber parent;			/* the page that was looked at last */
 	BlockNumber last;			/* last one listed, or the scan's own page */
-	int			nkeys;			/* keys that end the scan when they fail */
-	ScanKeyData keys[2 * INDEX_MAX_KEYS];
-	BTScanInsertData prefix;	/* start of the scan, or of its next search */
-	int			narrays;		/* arrays, the most significant one first */
-	struct
-	{
-		int			key;		/* its index in keys */
-		int			prefix;		/* its index in prefix.scankeys */
-		int			element;	/* the current element */
-		int			nelements;
-		Datum	   *elements;
-	}			arrays[INDEX_MAX_KEYS];
+	BTreeKeys	keys;			/* those that end the scan when they fail */
+	ScanKeyData key_data[2 * INDEX_MAX_KEYS];
+	BTScanInsertData search;	/* start of the scan, or of its next search */
+	int			narrays;		/* the most significant one first */
+	BTreeChildrenArray arrays[INDEX_MAX_KEYS];
 } BTreeChildren;
 
 /*
@@ -74,13 +73,12 @@ extern bool BTreeChildrenBegin(BTreeChildren *children, IndexScanDesc scan,
  * that had to be read, and that the scan will search, too: as many reads are
  * owed; see uncount.h.
  */
-extern int BTreeChildrenSearch(BTreeChildren *children, IndexScanDesc scan);
+extern int BTreeChildrenSearch(BTreeChildren *children);
 
 /*
  * Tell of more leaf pages in "blocks", which replace those told of before, by a
  * look at page "next" in a pinned buffer (Invalid: it could not be read).
  */
-extern void BTreeChildrenExamine(BTreeChildren *children, IndexScanDesc scan,
-								 Buffer buffer);
+extern void BTreeChildrenExamine(BTreeChildren *children, Buffer buffer);
 
 #endif							/* PG_LOOKAHEAD_BTREE_CHILDREN_H */

@@ -29,6 +29,7 @@
 #include "access/xact.h"
 #include "miscadmin.h"
 #include "index/btree_descents.h"
+#include "index/btree_keys.h"
 #include "read/uncount.h"
 #include "utils/datum.h"
 #include "utils/lsyscache.h"
@@ -61,13 +62,9 @@ BTreeMatchesLieApart(IndexScanDesc scan)
 {
 	BTScanOpaque so = (BTScanOpaque) scan->opaque;
 
-	for (int i = 0; i < so->numArrayKeys; i++)
-		if (so->arrayKeys[i].num_elems < 0)
-			return true;		/* a skip scan finds its elements itself */
-	for (int i = 0; i < so->numberOfKeys; i++)
-		if ((so->keyData[i].sk_flags & (SK_BT_REQFWD | SK_BT_REQBKWD)) == 0)
-			return true;
-	return false;
+	return BTreeScanSkips(scan) ||
+		!BTreeKeysMake(scan->indexRelation, ForwardScanDirection, so->keyData,
+					   so->numberOfKeys).all_required;
 }
 
 BTreeDescents *
@@ -85,7 +82,7 @@ BTreeDescentsCreate(MemoryContext mcxt)
  * Copy a key whose argument the scan may free when it is begun again.
  */
 static void
-copy_argument(Relation index, ScanKey key)
+descents_copy_argument(Relation index, ScanKey key)
 {
 	Oid			type = key->sk_subtype;
 	int16		length = -1;
@@ -105,7 +102,7 @@ copy_argument(Relation index, ScanKey key)
 		for (int i = 0; i < n; i++)
 		{
 			to[i] = from[i];
-			copy_argument(index, &to[i]);
+			descents_copy_argument(index, &to[i]);
 		}
 		key->sk_argument = PointerGetDatum(to);
 		return;
@@ -121,7 +118,7 @@ copy_argument(Relation index, ScanKey key)
 
 /* Start a scan of the same keys. */
 static void
-start(BTreeDescents *descents, IndexScanDesc scan)
+descents_start(BTreeDescents *descents, IndexScanDesc scan)
 {
 	MemoryContext old = MemoryContextSwitchTo(descents->mcxt);
 	ScanKey		keys = palloc_array(ScanKeyData, scan->numberOfKeys);
@@ -130,7 +127,7 @@ start(BTreeDescents *descents, IndexScanDesc scan)
 	for (int i = 0; i < scan->numberOfKeys; i++)
 	{
 		keys[i] = scan->keyData[i];
-		copy_argument(scan->indexRelation, &keys[i]);
+		descents_copy_argument(scan->indexRelation, &keys[i]);
 	}
 	/* a parallel worker looked the types up in the catalogs: not counted */
 	pgBufferUsage.shared_blks_hit = hits;
@@ -146,7 +143,7 @@ start(BTreeDescents *descents, IndexScanDesc scan)
 
 /* Go to the next page that holds matches; false if there is none. */
 static bool
-step(BTreeDescents *descents, ScanDirection dir)
+descents_step(BTreeDescents *descents, ScanDirection dir)
 {
 	IndexScanDesc scan = descents->scan;
 	Relation	index = scan->indexRelation;
@@ -170,7 +167,7 @@ step(BTreeDescents *descents, ScanDirection dir)
 
 /* Is the second scan on the page, and among the matches, of the scan? */
 static bool
-has_caught_up(BTreeDescents *descents, IndexScanDesc scan)
+descents_has_caught_up(BTreeDescents *descents, IndexScanDesc scan)
 {
 	BTScanPos	ours = &((BTScanOpaque) descents->scan->opaque)->currPos;
 	BTScanPos	theirs = &((BTScanOpaque) scan->opaque)->currPos;
@@ -194,19 +191,19 @@ BTreeDescentsNext(BTreeDescents *descents, IndexScanDesc scan,
 		return false;
 	if (descents->scan == NULL)
 	{
-		start(descents, scan);
+		descents_start(descents, scan);
 		do
 		{
 			CHECK_FOR_INTERRUPTS();
 			if (++descents->caught_up > PAGES_TO_CATCH_UP + returned ||
-				!step(descents, dir))
+				!descents_step(descents, dir))
 			{
 				descents->lost = true;
 				return false;
 			}
-		} while (!has_caught_up(descents, scan));
+		} while (!descents_has_caught_up(descents, scan));
 	}
-	if (!step(descents, dir))
+	if (!descents_step(descents, dir))
 	{
 		descents->lost = true;
 		return false;

@@ -15,18 +15,13 @@
  */
 #include "postgres.h"
 
-#include "access/genam.h"
 #include "compat_scan.h"
+#include "index/btree_keys.h"
 #include "index/btree_leaf.h"
-#include "index/btree_tuple.h"
+#include "index/btree_page.h"
+#include "index/key_type.h"
 #include "storage/bufmgr.h"
 #include "utils/rel.h"
-
-/* Keys that only _bt_checkkeys() can test. */
-#define UNUSUAL_KEY (SK_ROW_HEADER | SK_ROW_MEMBER | SK_SEARCHARRAY)
-
-/* Keys that end a scan in one direction or the other when they fail. */
-#define REQUIRED_KEY (SK_BT_REQFWD | SK_BT_REQBKWD)
 
 bool
 BTreeLeafKeysAreUsual(IndexScanDesc scan)
@@ -36,9 +31,20 @@ BTreeLeafKeysAreUsual(IndexScanDesc scan)
 	if (so->numArrayKeys > 0)
 		return false;
 	for (int i = 0; i < so->numberOfKeys; i++)
-		if (so->keyData[i].sk_flags & UNUSUAL_KEY)
+		if (!KeyIsUsual(&so->keyData[i]))
 			return false;
 	return true;
+}
+
+bool
+BTreeScanSkips(IndexScanDesc scan)
+{
+	BTScanOpaque so = (BTScanOpaque) scan->opaque;
+
+	for (int i = 0; i < so->numArrayKeys; i++)
+		if (so->arrayKeys[i].num_elems < 0)
+			return true;
+	return false;
 }
 
 BlockNumber
@@ -91,94 +97,12 @@ BTreeLeafGrow(BTreeLeaf *leaf)
 	leaf->blocks = repalloc_array(leaf->blocks, BlockNumber, leaf->size);
 }
 
-bool
-BTreeKeysPass(const ScanKeyData *keys, int nkeys, TupleDesc tupdesc,
-			  ScanDirection dir, IndexTuple itup, int natts, bool required,
-			  bool others, bool *required_failed)
-{
-	int			reqflag = ScanDirectionIsForward(dir) ? SK_BT_REQFWD :
-		SK_BT_REQBKWD;
-	int			last = 0;
-
-	*required_failed = false;
-	if (nkeys == 0)
-		return true;
-
-	/* keys that do not end a scan may follow those of later columns */
-	for (int i = 0; i < nkeys; i++)
-		last = Max(last, keys[i].sk_attno);
-	if (!BTreeTupleFits(itup, tupdesc, Min(natts, last)))
-	{
-		*required_failed = true;
-		return false;
-	}
-	for (int i = 0; i < nkeys; i++)
-	{
-		ScanKey		key = unconstify(ScanKeyData *, &keys[i]);
-		bool		either = (key->sk_flags & REQUIRED_KEY) != 0;
-		bool		ends = (key->sk_flags & reqflag) != 0;
-		bool		pass;
-		bool		isnull;
-		Datum		value;
-
-		if (either ? !required : !others)
-			continue;
-		if (key->sk_attno > natts)
-			continue;
-		value = index_getattr(itup, key->sk_attno, tupdesc, &isnull);
-		if (key->sk_flags & SK_ISNULL)
-			pass = (key->sk_flags & SK_SEARCHNULL) ? isnull : !isnull;
-		else if (isnull)
-		{
-			pass = false;
-
-			/* where NULLs are sorted last, nothing follows them */
-			if (either && ScanDirectionIsForward(dir) ==
-				((key->sk_flags & SK_BT_NULLS_FIRST) == 0))
-				ends = true;
-		}
-		else
-			pass = DatumGetBool(FunctionCall2Coll(
-				&key->sk_func, key->sk_collation, value, key->sk_argument));
-		if (!pass)
-		{
-			*required_failed = ends;
-			return false;
-		}
-	}
-	return true;
-}
-
-/* Are all keys of a scan such that some scan ends when they fail? */
-static bool
-all_keys_required(IndexScanDesc scan)
-{
-	BTScanOpaque so = (BTScanOpaque) scan->opaque;
-
-	for (int i = 0; i < so->numberOfKeys; i++)
-		if ((so->keyData[i].sk_flags & REQUIRED_KEY) == 0)
-			return false;
-	return true;
-}
-
-/* Does a tuple pass the scan's keys?  See BTreeKeysPass(). */
-static inline bool
-keys_pass(IndexScanDesc scan, ScanDirection dir, IndexTuple itup, int natts,
-		  bool required, bool others, bool *required_failed)
-{
-	BTScanOpaque so = (BTScanOpaque) scan->opaque;
-
-	return BTreeKeysPass(so->keyData, so->numberOfKeys,
-						 RelationGetDescr(scan->indexRelation), dir, itup,
-						 natts, required, others, required_failed);
-}
-
 /*
  * Add the heap block or blocks of a matching tuple, in the order in which the
  * scan will return them.
  */
 static bool
-note_tuple(BTreeLeaf *leaf, IndexTuple itup, ScanDirection dir)
+btree_leaf_note_tuple(BTreeLeaf *leaf, IndexTuple itup, ScanDirection dir)
 {
 	bool		reversed = LookaheadPostingIsReversed(dir);
 	int			n = BTreeTupleIsPosting(itup) ? BTreeTupleGetNPosting(itup) : 1;
@@ -196,85 +120,65 @@ note_tuple(BTreeLeaf *leaf, IndexTuple itup, ScanDirection dir)
 
 /* Do the work of BTreeLeafExamine() while the page is locked. */
 static bool
-examine_page(Page page, BTreeLeaf *leaf, IndexScanDesc scan, ScanDirection dir,
-			 BlockNumber from)
+btree_leaf_examine_page(Page page, BTreeLeaf *leaf, const BTreeKeys *keys,
+			 bool ignore_killed, BlockNumber from)
 {
-	bool		forward = ScanDirectionIsForward(dir);
-	int			natts = IndexRelationGetNumberOfAttributes(scan->indexRelation);
+	bool		forward = ScanDirectionIsForward(keys->dir);
+	int			natts = IndexRelationGetNumberOfAttributes(keys->index);
+	BTreeMatches matches = {.keys = keys,
+							.page = page,
+							.ignore_killed = ignore_killed};
 	BTPageOpaque opaque;
 	OffsetNumber low,
 				high;
 	IndexTuple	itup;
-	bool		test_required,
-				test_any,
-				failed,
-				ended = false;
+	bool		ended = false;
 
-	if (PageIsNew(page) ||
-		PageGetSpecialSize(page) != MAXALIGN(sizeof(BTPageOpaqueData)))
+	if (!BTreePageIsOfLevel(page, 0))
 		return false;
 	opaque = BTPageGetOpaque(page);
-	if (!P_ISLEAF(opaque) || P_IGNORE(opaque) || P_ISMETA(opaque) ||
-		(!forward && opaque->btpo_next != from))
+	if (P_IGNORE(opaque) || (!forward && opaque->btpo_next != from))
 		return false;
 	low = P_FIRSTDATAKEY(opaque);
 	high = PageGetMaxOffsetNumber(page);
-	if (high > MaxIndexTuplesPerPage)
-		return false;
 
 	/*
 	 * If the last entry, in scan order, passes the keys that end the scan
 	 * when they fail, so do all before it.
 	 */
-	test_required = true;
 	if (low <= high)
 	{
-		itup = BTreeTupleAt(page, forward ? high : low);
+		itup = BTreeTupleAt(keys->index, page, forward ? high : low,
+							keys->natts);
 		if (itup == NULL || BTreeTupleIsPivot(itup))
 			return false;
-		test_required =
-			!keys_pass(scan, dir, itup, natts, true, false, &failed);
+		if (!BTreeKeysPass(keys, itup, natts, BTREE_REQUIRED_KEYS, &ended))
+			matches.tests = BTREE_ALL_KEYS;
+		else if (!keys->all_required)
+			matches.tests = BTREE_OTHER_KEYS;
 	}
-	test_any = test_required || !all_keys_required(scan);
-
-	for (int i = 0; i <= (int) high - (int) low && !ended; i++)
-	{
-		OffsetNumber offnum = forward ? low + i : high - i;
-		bool		killed = scan->ignore_killed_tuples &&
-			ItemIdIsDead(PageGetItemId(page, offnum));
-
-		/* a scan backward asks the first tuple whether to go on, though dead */
-		if (killed && (forward || offnum > low))
-			continue;
-		itup = BTreeTupleAt(page, offnum);
-		if (itup == NULL || BTreeTupleIsPivot(itup))
+	matches.next = forward ? low : high;
+	matches.left = high + 1 - low;
+	while ((itup = BTreeMatchesNext(&matches)) != NULL)
+		if (!btree_leaf_note_tuple(leaf, itup, keys->dir))
 			return false;
-		if (!test_any ||
-			keys_pass(scan, dir, itup, natts, test_required, true, &failed))
-		{
-			if (!killed && !note_tuple(leaf, itup, dir))
-				return false;
-		}
-		else
-			ended = failed;
-	}
+	if (matches.damaged)
+		return false;
 
 	/* the scan asks the high key whether there is more to the right */
+	ended = matches.ended;
 	if (forward && !ended && !P_RIGHTMOST(opaque))
 	{
-		itup = BTreeTupleAt(page, P_HIKEY);
+		itup = BTreeTupleAt(keys->index, page, P_HIKEY, keys->natts);
 		if (itup == NULL)
 			return false;
-		ended = !keys_pass(scan, dir, itup,
-						   BTreeTupleGetNAtts(itup, scan->indexRelation),
-						   true, false, &failed);
+		ended = !BTreeKeysPass(keys, itup,
+							   BTreeTupleGetNAtts(itup, keys->index),
+							   BTREE_REQUIRED_KEYS, &ended);
 	}
-	if (!ended)
-	{
-		leaf->next = forward ? opaque->btpo_next : opaque->btpo_prev;
-		if (leaf->next == P_NONE)
-			leaf->next = InvalidBlockNumber;
-	}
+	leaf->next = forward ? opaque->btpo_next : opaque->btpo_prev;
+	if (ended || leaf->next == P_NONE)
+		leaf->next = InvalidBlockNumber;
 	return true;
 }
 
@@ -282,11 +186,15 @@ bool
 BTreeLeafExamine(BTreeLeaf *leaf, BlockNumber page, Buffer buffer,
 				 IndexScanDesc scan, ScanDirection dir, BlockNumber from)
 {
+	BTScanOpaque so = (BTScanOpaque) scan->opaque;
+	BTreeKeys	keys = BTreeKeysMake(scan->indexRelation, dir, so->keyData,
+									 so->numberOfKeys);
 	bool		known;
 
 	BTreeLeafInit(leaf, page);
 	LockBuffer(buffer, BUFFER_LOCK_SHARE);
-	known = examine_page(BufferGetPage(buffer), leaf, scan, dir, from);
+	known = btree_leaf_examine_page(BufferGetPage(buffer), leaf, &keys,
+						 scan->ignore_killed_tuples, from);
 	LockBuffer(buffer, BUFFER_LOCK_UNLOCK);
 	return known;
 }

@@ -8,7 +8,6 @@
 #ifndef PG_LOOKAHEAD_BTREE_LEAF_H
 #define PG_LOOKAHEAD_BTREE_LEAF_H
 
-#include "access/itup.h"
 #include "access/nbtree.h"
 #include "access/relscan.h"
 #include "access/sdir.h"
@@ -29,6 +28,9 @@ typedef struct BTreeLeaf
  * compares rows.
  */
 extern bool BTreeLeafKeysAreUsual(IndexScanDesc scan);
+
+/* Is this a skip scan, which finds out by itself what values there are? */
+extern bool BTreeScanSkips(IndexScanDesc scan);
 
 /*
  * The leaf page to which a scan will step from its current page, or
@@ -65,17 +67,5 @@ BTreeLeafNote(BTreeLeaf *leaf, ItemPointer tid)
 extern bool BTreeLeafExamine(BTreeLeaf *leaf, BlockNumber page, Buffer buffer,
 							 IndexScanDesc scan, ScanDirection dir,
 							 BlockNumber from);
-
-/*
- * Does a tuple of "natts" attributes pass the keys that are required (those
- * that can end a scan of some direction when they fail), the others, or both?
- * Sets *required_failed if the scan ends here, or the tuple is damaged.  Keys
- * on attributes that were truncated away pass.  (The keys are in the order of
- * their attributes.)
- */
-extern bool BTreeKeysPass(const ScanKeyData *keys, int nkeys,
-						  TupleDesc tupdesc, ScanDirection dir,
-						  IndexTuple itup, int natts, bool required,
-						  bool others, bool *required_failed);
 
 #endif							/* PG_LOOKAHEAD_BTREE_LEAF_H */

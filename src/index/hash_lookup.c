@@ -2,7 +2,7 @@
  *
  * hash_lookup.c
  *		Where a scan of a hash index that has not begun will find its first
- *		entries; see hash_lookup.h.
+ *		entries; see index_lookup.h.
  *
  * The access method keeps a copy of the metapage in the relation's cache entry,
  * which tells the bucket of a hash code.  The copy is used here as it is: a
@@ -14,20 +14,145 @@
 
 #include "access/hash.h"
 #include "access/transam.h"
-#include "index/hash_lookup.h"
-#include "index/index_page.h"
-#include "index/key_type.h"
-#include "storage/bufmgr.h"
+#include "index/index_lookup.h"
 #include "utils/rel.h"
 
-struct HashLookup
+typedef struct HashLookup
 {
-	Relation	index;
+	IndexLookup base;
 	FmgrInfo	hash;			/* hash function of the key's type */
-};
+} HashLookup;
 
-HashLookup *
-HashLookupCreate(MemoryContext mcxt, Relation index, ScanKey keys, int nkeys,
+static uint32
+hash_code(HashLookup *lookup)
+{
+	return DatumGetUInt32(
+		FunctionCall1Coll(&lookup->hash, lookup->base.index->rd_indcollation[0],
+						  lookup->base.keys[0].sk_argument));
+}
+
+/* The copy of the metapage in the relation's cache entry, or NULL. */
+static inline const HashMetaPageData *
+hash_metadata(const HashLookup *lookup)
+{
+	return (const HashMetaPageData *) lookup->base.index->rd_amcache;
+}
+
+static inline Bucket
+hash_bucket_of(const HashMetaPageData *meta, uint32 code)
+{
+	return _hash_hashkey2bucket(code, meta->hashm_maxbucket,
+								meta->hashm_highmask, meta->hashm_lowmask);
+}
+
+static bool
+hash_begin(IndexLookup *base, IndexPlace *place)
+{
+	HashLookup *lookup = (HashLookup *) base;
+	const HashMetaPageData *meta = hash_metadata(lookup);
+	Bucket		bucket;
+	uint32		spares = 0;
+
+	if (meta == NULL)
+		return false;
+	bucket = hash_bucket_of(meta, hash_code(lookup));
+	if (bucket == InvalidBucket)
+		return false;
+
+	/* overflow pages lie between those of buckets that were added together */
+	if (bucket > 0)
+	{
+		uint32		phase = _hash_spareindex(bucket + 1) - 1;
+
+		if (phase >= HASH_MAX_SPLITPOINTS)
+			return false;
+		spares = meta->hashm_spares[phase];
+	}
+	*place = (IndexPlace) {.page = bucket + spares + 1};
+	return true;
+}
+
+/* Is this the first page of the hash code's bucket, as far as is known? */
+static bool
+hash_check_page(const HashLookup *lookup, uint32 code, Page page)
+{
+	const HashMetaPageData *meta = hash_metadata(lookup);
+	HashPageOpaque opaque;
+
+	if (meta == NULL || PageIsNew(page) ||
+		!IndexPageHasSpecial(page, sizeof(HashPageOpaqueData)))
+		return false;
+	opaque = HashPageGetOpaque(page);
+	return (opaque->hasho_flag & LH_PAGE_TYPE) == LH_BUCKET_PAGE &&
+		opaque->hasho_page_id == HASHO_PAGE_ID &&
+		opaque->hasho_prevblkno <= meta->hashm_maxbucket &&
+		opaque->hasho_bucket == hash_bucket_of(meta, code) &&
+		PageGetMaxOffsetNumber(page) <= MaxIndexTuplesPerPage;
+}
+
+/* The entry at an offset, or NULL if the page is damaged there. */
+static IndexTuple
+hash_entry_at(Page page, OffsetNumber offnum)
+{
+	IndexTuple	itup = IndexTupleAt(page, offnum);
+
+	if (itup == NULL ||
+		IndexInfoFindDataOffset(itup->t_info) + sizeof(uint32) >
+			IndexTupleSize(itup))
+		return NULL;
+	return itup;
+}
+
+/* The first entry with this hash code or a greater one; 0: page is damaged. */
+static OffsetNumber
+hash_search_page(Page page, uint32 code)
+{
+	int			first = FirstOffsetNumber,
+				end = PageGetMaxOffsetNumber(page) + 1;
+
+	while (first < end)
+	{
+		int			middle = first + (end - first) / 2;
+		IndexTuple	itup = hash_entry_at(page, middle);
+
+		if (itup == NULL)
+			return InvalidOffsetNumber;
+		if (_hash_get_indextuple_hashkey(itup) < code)
+			first = middle + 1;
+		else
+			end = middle;
+	}
+	return first;
+}
+
+static int
+hash_look(IndexLookup *base, Page page, IndexPlace *place, bool ignore_killed,
+		  BlockNumber *blocks, int most)
+{
+	HashLookup *lookup = (HashLookup *) base;
+	uint32		code = hash_code(lookup);
+	OffsetNumber offnum;
+	int			n = 0;
+
+	if (!hash_check_page(lookup, code, page))
+		return 0;
+	offnum = hash_search_page(page, code);
+	if (offnum == InvalidOffsetNumber)
+		return 0;
+	for (; offnum <= PageGetMaxOffsetNumber(page) && n < most; offnum++)
+	{
+		IndexTuple	itup = hash_entry_at(page, offnum);
+
+		if (itup == NULL || _hash_get_indextuple_hashkey(itup) != code)
+			break;
+		if (!ignore_killed || !ItemIdIsDead(PageGetItemId(page, offnum)))
+			n = IndexLookupNote(blocks, n, &itup->t_tid);
+	}
+	return n;
+}
+
+IndexLookup *
+HashLookupCreate(Relation index, const ScanKeyData *keys, int nkeys,
 				 const char **refusal)
 {
 	HashLookup *lookup;
@@ -49,153 +174,11 @@ HashLookupCreate(MemoryContext mcxt, Relation index, ScanKey keys, int nkeys,
 		*refusal = "index on a type of an extension";
 	if (*refusal != NULL)
 		return NULL;
-	lookup = MemoryContextAllocZero(mcxt, sizeof(HashLookup));
-	lookup->index = index;
-	fmgr_info_cxt(function, &lookup->hash, mcxt);
-	return lookup;
-}
-
-static uint32
-hash_code(HashLookup *lookup, ScanKey keys)
-{
-	return DatumGetUInt32(FunctionCall1Coll(&lookup->hash,
-											lookup->index->rd_indcollation[0],
-											keys[0].sk_argument));
-}
-
-/* The copy of the metapage in the relation's cache entry, or NULL. */
-static inline const HashMetaPageData *
-metadata(const HashLookup *lookup)
-{
-	return (const HashMetaPageData *) lookup->index->rd_amcache;
-}
-
-static inline Bucket
-bucket_of(const HashMetaPageData *meta, uint32 code)
-{
-	return _hash_hashkey2bucket(code, meta->hashm_maxbucket,
-								meta->hashm_highmask, meta->hashm_lowmask);
-}
-
-bool
-HashLookupBucket(HashLookup *lookup, ScanKey keys, BlockNumber *bucket_page)
-{
-	uint32		code = hash_code(lookup, keys);
-	const HashMetaPageData *meta = metadata(lookup);
-	Bucket		bucket;
-	uint32		spares = 0;
-
-	if (meta == NULL)
-		return false;
-	bucket = bucket_of(meta, code);
-	if (bucket == InvalidBucket)
-		return false;
-
-	/* overflow pages lie between those of buckets that were added together */
-	if (bucket > 0)
-	{
-		uint32		phase = _hash_spareindex(bucket + 1) - 1;
-
-		if (phase >= HASH_MAX_SPLITPOINTS)
-			return false;
-		spares = meta->hashm_spares[phase];
-	}
-	*bucket_page = bucket + spares + 1;
-	return true;
-}
-
-/* Is this the first page of the hash code's bucket, as far as is known? */
-static bool
-check_page(const HashLookup *lookup, uint32 code, Page page)
-{
-	const HashMetaPageData *meta = metadata(lookup);
-	HashPageOpaque opaque;
-
-	if (meta == NULL || PageIsNew(page) ||
-		!IndexPageHasSpecial(page, sizeof(HashPageOpaqueData)))
-		return false;
-	opaque = HashPageGetOpaque(page);
-	return (opaque->hasho_flag & LH_PAGE_TYPE) == LH_BUCKET_PAGE &&
-		opaque->hasho_page_id == HASHO_PAGE_ID &&
-		opaque->hasho_prevblkno <= meta->hashm_maxbucket &&
-		opaque->hasho_bucket == bucket_of(meta, code) &&
-		PageGetMaxOffsetNumber(page) <= MaxIndexTuplesPerPage;
-}
-
-/* The entry at an offset, or NULL if the page is damaged there. */
-static IndexTuple
-entry_at(Page page, OffsetNumber offnum)
-{
-	IndexTuple	itup = IndexTupleAt(page, offnum);
-
-	if (itup == NULL ||
-		IndexInfoFindDataOffset(itup->t_info) + sizeof(uint32) >
-			IndexTupleSize(itup))
-		return NULL;
-	return itup;
-}
-
-/* The first entry with this hash code or a greater one; 0: page is damaged. */
-static OffsetNumber
-search_page(Page page, uint32 code)
-{
-	int			first = FirstOffsetNumber,
-				end = PageGetMaxOffsetNumber(page) + 1;
-
-	while (first < end)
-	{
-		int			middle = first + (end - first) / 2;
-		IndexTuple	itup = entry_at(page, middle);
-
-		if (itup == NULL)
-			return InvalidOffsetNumber;
-		if (_hash_get_indextuple_hashkey(itup) < code)
-			first = middle + 1;
-		else
-			end = middle;
-	}
-	return first;
-}
-
-/* Do the work of HashLookupMatches() while the page is locked. */
-static int
-find_matches(const HashLookup *lookup, uint32 code, Page page,
-			 bool ignore_killed, BlockNumber *blocks, int most)
-{
-	OffsetNumber offnum;
-	int			n = 0;
-
-	if (!check_page(lookup, code, page))
-		return 0;
-	offnum = search_page(page, code);
-	if (offnum == InvalidOffsetNumber)
-		return 0;
-	for (; offnum <= PageGetMaxOffsetNumber(page) && n < most; offnum++)
-	{
-		IndexTuple	itup = entry_at(page, offnum);
-		BlockNumber block;
-
-		if (itup == NULL || _hash_get_indextuple_hashkey(itup) != code)
-			break;
-		if (ignore_killed && ItemIdIsDead(PageGetItemId(page, offnum)))
-			continue;
-		block = ItemPointerGetBlockNumberNoCheck(&itup->t_tid);
-		if (n == 0 || blocks[n - 1] != block)
-			blocks[n++] = block;
-	}
-	return n;
-}
-
-int
-HashLookupMatches(HashLookup *lookup, ScanKey keys, Buffer buffer,
-				  bool ignore_killed, BlockNumber *blocks, int most)
-{
-	uint32		code = hash_code(lookup, keys);
-	int			n;
-
-	LockBuffer(buffer, BUFFER_LOCK_SHARE);
-	n = find_matches(lookup, code, BufferGetPage(buffer), ignore_killed,
-					 blocks, most);
-	LockBuffer(buffer, BUFFER_LOCK_UNLOCK);
-	return n;
+	lookup = palloc_object(HashLookup);
+	lookup->base = (IndexLookup) {.index = index, .nkeys = 1,
+								  .begin = hash_begin, .look = hash_look};
+	lookup->base.keys = palloc_object(ScanKeyData);
+	*lookup->base.keys = keys[0];
+	fmgr_info(function, &lookup->hash);
+	return &lookup->base;
 }

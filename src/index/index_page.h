@@ -14,6 +14,14 @@
 #include "storage/bufpage.h"
 #include "utils/relcache.h"
 
+/* A page of an index that a search is to look at next. */
+typedef struct IndexPlace
+{
+	BlockNumber page;
+	int			level;			/* 0: a leaf page, or one of a bucket */
+	bool		is_root;		/* the root page, as far as is remembered */
+} IndexPlace;
+
 /* Raise the error of an index page that is none of its kind (XX002). */
 pg_noreturn extern void IndexPageIsBad(Relation index, BlockNumber block);
 

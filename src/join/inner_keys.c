@@ -205,7 +205,7 @@ find_keys(InnerKeys *inner, const ScanFacts *facts, bool *infallible)
 
 		/* skip members of row comparisons: they have their own list */
 		if (key < 0 || key >= facts->nkeys ||
-			!BTreeLookupUses(info->scan_key))
+			!KeyIsUsual(info->scan_key))
 			continue;
 		if (!is_known_early(inner, (Node *) info->key_expr->expr, infallible))
 			return "a key of the inner scan is no plain value";

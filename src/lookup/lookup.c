@@ -16,59 +16,53 @@
 #include "access/xact.h"
 #include "catalog/pg_am_d.h"
 #include "compat.h"
-#include "index/hash_lookup.h"
 #include "lookup/lookup.h"
 #include "miscadmin.h"
 #include "read/uncount.h"
 #include "utils/rel.h"
 
 /* The most index pages visited for one key: its levels, and steps right. */
-#define MAX_STEPS 16
+#define MAX_VISITED 16
 
-/* A heap block that a key has asked for. */
-typedef struct WantedBlock
+/* A page whose read a key has asked for. */
+typedef struct WantedPage
 {
 	BlockNumber block;
 	LookupKey  *key;
-	uint32		serial;			/* the key's serial when it was queued */
-} WantedBlock;
+} WantedPage;
+
+/* The pages of the index, or of the heap. */
+typedef struct LookupPages
+{
+	Relation	rel;			/* NULL: no heap page is needed */
+	BlockNumber size;			/* blocks when last looked up, or Invalid */
+	PageRead   *started;		/* last reads, by block modulo the table_size */
+	uint64	   *nread;			/* counter of the blocks read ahead */
+	int			owed;			/* reads owed; see uncount.h */
+	CountsBefore before;
+
+	/* asked for, and not yet started */
+	int			nwanted;
+	int			wanted_size;
+	WantedPage *wanted;
+} LookupPages;
 
 struct Lookup
 {
-	Relation	heap;
-	Relation	index;
+	IndexLookup *way;			/* tells the way of a key through the index */
+	LookupPages index;
+	LookupPages heap;
 	bool		index_only;
 	bool		ignore_killed;
 	int			most_blocks;	/* most heap blocks read ahead for one key */
-	LookupShared *shared;
-	BTreeLookup *btree;			/* NULL if it is a hash index */
-	HashLookup *hash;
-
-	/* pages whose read was started last, by block number modulo the size */
 	int			table_size;
-	PageRead   *index_pages;
-	PageRead   *heap_pages;
-
-	/* asked for, and not yet started */
-	int			nleaves;
-	int			leaves_size;
-	LookupKey **leaves;
-	int			nblocks;
-	int			blocks_size;
-	WantedBlock *blocks;
-
+	LookupShared *shared;
 	bool		behind;			/* wanted reads wait for others to end */
-	BlockNumber index_size;		/* blocks when last looked up, or Invalid */
-	BlockNumber heap_size;
 	Buffer		vm_buffer;		/* visibility map page, until LookupRead() */
 	BlockNumber last_block;		/* heap block that was read ahead last */
 
-	int			index_owed;		/* reads owed; see uncount.h */
-	int			heap_owed;
-	int			heap_ahead;		/* of these, for keys that are not over */
+	int			heap_ahead;		/* reads owed for keys that are not over */
 	int			heap_arrived;	/* of these, for keys whose turn it is */
-	CountsBefore index_before;
-	CountsBefore heap_before;
 };
 
 bool
@@ -78,15 +72,16 @@ LookupKnowsIndex(Relation index)
 		index->rd_rel->relam == HASH_AM_OID;
 }
 
-/* Room for the pages whose read was started last. */
-static PageRead *
-make_pages(int n)
+static void
+lookup_init_pages(LookupPages *pages, Relation rel, int table_size,
+				  uint64 *nread)
 {
-	PageRead   *pages = palloc_array(PageRead, n);
-
-	for (int i = 0; i < n; i++)
-		pages[i].block = InvalidBlockNumber;
-	return pages;
+	*pages = (LookupPages) {.rel = rel, .size = InvalidBlockNumber,
+							.nread = nread, .wanted_size = LOOKUP_MAX_BLOCKS};
+	pages->started = palloc_array(PageRead, table_size);
+	for (int i = 0; i < table_size; i++)
+		pages->started[i].block = InvalidBlockNumber;
+	pages->wanted = palloc_array(WantedPage, pages->wanted_size);
 }
 
 Lookup *
@@ -94,104 +89,133 @@ LookupCreate(LookupShared *shared, Relation heap, Relation index, ScanKey keys,
 			 int nkeys, ScanDirection direction, bool index_only,
 			 int most_blocks, const char **refusal)
 {
-	Lookup	   *lookup = palloc0_object(Lookup);
+	IndexLookup *way = index->rd_rel->relam == HASH_AM_OID ?
+		HashLookupCreate(index, keys, nkeys, refusal) :
+		BTreeLookupCreate(index, keys, nkeys, direction, refusal);
+	Lookup	   *lookup;
 
-	*refusal = NULL;
-	if (index->rd_rel->relam == HASH_AM_OID)
-		lookup->hash = HashLookupCreate(CurrentMemoryContext, index, keys,
-										nkeys, refusal);
-	else
-		lookup->btree = BTreeLookupCreate(CurrentMemoryContext, index, keys,
-										  nkeys, direction, refusal);
-	if (*refusal != NULL)
+	if (way == NULL)
 		return NULL;
-	lookup->heap = heap;
-	lookup->index = index;
+	lookup = palloc0_object(Lookup);
+	lookup->way = way;
 	lookup->index_only = index_only;
 	lookup->ignore_killed = !TransactionStartedDuringRecovery();
 	lookup->most_blocks = Min(most_blocks, LOOKUP_MAX_BLOCKS);
 	lookup->shared = shared;
 	lookup->table_size = Max(4 * shared->max_keys / Min(shared->nlookups, 16),
 							 2 * Min(shared->max_reads, shared->max_keys)) + 1;
-	lookup->index_pages = make_pages(lookup->table_size);
-	lookup->heap_pages = make_pages(lookup->table_size);
-	lookup->leaves_size = LOOKUP_MAX_BLOCKS;
-	lookup->leaves = palloc_array(LookupKey *, lookup->leaves_size);
-	lookup->blocks_size = LOOKUP_MAX_BLOCKS;
-	lookup->blocks = palloc_array(WantedBlock, lookup->blocks_size);
+	lookup_init_pages(&lookup->index, index, lookup->table_size,
+			   &shared->counters.leaf_blocks_read);
+	if (most_blocks > 0)
+		lookup_init_pages(&lookup->heap, heap, lookup->table_size,
+				   &shared->counters.heap_blocks_read);
 	lookup->vm_buffer = InvalidBuffer;
 	lookup->last_block = InvalidBlockNumber;
-	lookup->index_size = lookup->heap_size = InvalidBlockNumber;
 	return lookup;
 }
 
 void
 LookupBegin(Lookup *lookup, LookupKey *key)
 {
-	*key = (LookupKey) {.stage = LOOKUP_NEW,
-						.serial = ++lookup->shared->serial};
+	*key = (LookupKey) {.stage = LOOKUP_NEW};
 }
 
-/* Does a page of the index or of the table exist?  Both may grow. */
+/* Does a page exist?  The index and the table may grow. */
 static bool
-page_exists(Lookup *lookup, bool of_index, BlockNumber block)
+lookup_page_exists(LookupPages *pages, BlockNumber block)
 {
-	BlockNumber *size = of_index ? &lookup->index_size : &lookup->heap_size;
+	if (pages->size == InvalidBlockNumber || block >= pages->size)
+		pages->size = RelationGetNumberOfBlocks(pages->rel);
+	return block < pages->size;
+}
 
-	if (*size == InvalidBlockNumber || block >= *size)
-		*size = RelationGetNumberOfBlocks(of_index ? lookup->index :
-													 lookup->heap);
-	return block < *size;
+/* The read of a page, if it was started lately; else of another page. */
+static inline PageRead *
+lookup_last_read(Lookup *lookup, LookupPages *pages, BlockNumber block)
+{
+	return &pages->started[block % lookup->table_size];
+}
+
+/*
+ * Was a page read ahead, and is it still being read, or believed to be cached?
+ * That is believed of pages of the index, which many keys have in common.
+ */
+static bool
+lookup_is_started(Lookup *lookup, LookupPages *pages, BlockNumber block)
+{
+	const PageRead *read = lookup_last_read(lookup, pages, block);
+
+	return read->block == block &&
+		(pages == &lookup->index || !PageReadIsDone(read));
 }
 
 /* Note that pages were read for a key. */
 static void
-note_reads(Lookup *lookup, LookupKey *key, int n, bool of_heap)
+lookup_note_reads(Lookup *lookup, LookupPages *pages, LookupKey *key, int n)
 {
+	pages->owed += n;
 	key->reads += n;
-	if (of_heap)
+	if (pages == &lookup->heap)
 	{
 		key->heap_reads += n;
 		lookup->heap_ahead += n;
 	}
 }
 
-/*
- * Start reading a page.  If its read is in flight already, *read tells of that
- * one.  again: if the page was read ahead before, assume that it is still
- * cached, and do not look for it.  False if it cannot be started now.
- */
-static bool
-start_page(Lookup *lookup, Relation rel, BlockNumber block, bool again,
-		   LookupKey *key, PageRead *read)
+/* Start reading adjacent pages together.  Returns the number of reads. */
+static int
+lookup_start_pages(Lookup *lookup, LookupPages *pages,
+				   const WantedPage *wanted, int n)
 {
-	bool		is_index = rel == lookup->index;
-	PageRead   *table = is_index ? lookup->index_pages : lookup->heap_pages;
-	PageRead   *known = &table[block % lookup->table_size];
-	CountsBefore before;
+	PageRead	reads[MAX_IO_COMBINE_LIMIT];
+	CountsBefore before = CountsNow(pages->rel);
+	PagesStarted started = PageReadStartRange(pages->rel, wanted[0].block, n,
+											  reads, lookup->shared);
 
-	if (known->block == block && (again || !PageReadIsDone(known)))
+	(void) UncountSince(pages->rel, &before);
+	*pages->nread += started.blocks;
+	lookup->shared->counters.blocks_hit += n - started.blocks;
+	for (int i = 0; i < n; i++)
 	{
-		*read = *known;
-		return true;
+		*lookup_last_read(lookup, pages, reads[i].block) = reads[i];
+		lookup_note_reads(lookup, pages, wanted[i].key,
+						  PageReadWasRead(&reads[i]));
 	}
-	if (!page_exists(lookup, is_index, block) ||
-		(PageReadsInBackground(rel) && PageReadRoom(rel, 1) < 1))
-		return false;
-	before = CountsNow(rel);
-	(void) PageReadStartRange(rel, block, 1, read, lookup->shared);
-	(void) UncountSince(rel, &before);
-	*known = *read;
-	if (PageReadWasRead(read))
+	if (pages == &lookup->heap && started.blocks > 0)
 	{
-		*(is_index ? &lookup->index_owed : &lookup->heap_owed) += 1;
-		*(is_index ? &lookup->shared->counters.leaf_blocks_read :
-		  &lookup->shared->counters.heap_blocks_read) += 1;
-		note_reads(lookup, key, 1, !is_index);
+		lookup->shared->blocks += started.blocks;
+		lookup->shared->neighbours +=
+			(reads[0].block == lookup->last_block + 1) + n - 1;
+		lookup->last_block = reads[n - 1].block;
 	}
-	else
-		lookup->shared->counters.blocks_hit++;
-	return true;
+	return started.reads;
+}
+
+/*
+ * Start reading the index page of a key, unless that was done for another key.
+ * Returns the number of reads; the key is done if the page cannot be started.
+ */
+static int
+lookup_start_index_page(Lookup *lookup, LookupKey *key)
+{
+	LookupPages *pages = &lookup->index;
+	WantedPage	wanted = {.block = key->place.page, .key = key};
+	int			reads = 0;
+
+	if (!lookup_is_started(lookup, pages, wanted.block))
+	{
+		if (!lookup_page_exists(pages, wanted.block) ||
+			(PageReadsInBackground(pages->rel) &&
+			 PageReadRoom(pages->rel, 1) < 1))
+		{
+			key->stage = LOOKUP_DONE;
+			return 0;
+		}
+		reads = lookup_start_pages(lookup, pages, &wanted, 1);
+	}
+	key->read = *lookup_last_read(lookup, pages, wanted.block);
+	key->stage = LOOKUP_READING;
+	return reads;
 }
 
 /*
@@ -199,114 +223,113 @@ start_page(Lookup *lookup, Relation rel, BlockNumber block, bool again,
  * the kernel to prefetch is read now.
  */
 static Buffer
-finish_page(Lookup *lookup, LookupKey *key)
+lookup_finish_page(Lookup *lookup, LookupKey *key)
 {
-	Buffer		buffer = PageReadFinish(lookup->index, &key->read);
+	LookupPages *pages = &lookup->index;
+	Buffer		buffer = PageReadFinish(pages->rel, &key->read);
 
 	if (!BufferIsValid(buffer) && key->read.origin == PAGE_ADVISED)
 	{
-		CountsBefore before = CountsNow(lookup->index);
+		CountsBefore before = CountsNow(pages->rel);
 
-		buffer = ReadBuffer(lookup->index, key->read.block);
-		(void) UncountSince(lookup->index, &before); /* owed already */
+		buffer = ReadBuffer(pages->rel, key->read.block);
+		(void) UncountSince(pages->rel, &before);	/* owed already */
 	}
 	if (!BufferIsValid(buffer))
-		lookup->index_pages[key->read.block % lookup->table_size].block =
+		lookup_last_read(lookup, pages, key->read.block)->block =
 			InvalidBlockNumber;
 	return buffer;
 }
 
 /* Does the server need the heap page?  Not if it is all-visible or missing. */
 static bool
-needs_heap_page(Lookup *lookup, LookupKey *key, BlockNumber block)
+lookup_needs_heap_page(Lookup *lookup, LookupKey *key, BlockNumber block)
 {
+	LookupPages *pages = &lookup->heap;
 	CountsBefore before;
 	bool		visible;
-	int			reads;
 
-	if (!page_exists(lookup, false, block))
+	if (!lookup_page_exists(pages, block))
 		return false;
 	if (!lookup->index_only)
 		return true;
-	before = CountsNow(lookup->heap);
-	visible = VM_ALL_VISIBLE(lookup->heap, block, &lookup->vm_buffer);
-	reads = UncountSince(lookup->heap, &before);
-	lookup->heap_owed += reads;
-	note_reads(lookup, key, reads, true);
+	before = CountsNow(pages->rel);
+	visible = VM_ALL_VISIBLE(pages->rel, block, &lookup->vm_buffer);
+	lookup_note_reads(lookup, pages, key, UncountSince(pages->rel, &before));
 	return !visible;
 }
 
-/* Queue the leaf page that a key looks at next. */
+/* Queue a page of a key. */
 static void
-want_leaf(Lookup *lookup, LookupKey *key)
+lookup_want_page(LookupPages *pages, LookupKey *key, BlockNumber block)
 {
-	if (lookup->nleaves == lookup->leaves_size)
+	if (pages->nwanted == pages->wanted_size)
 	{
-		lookup->leaves_size *= 2;
-		lookup->leaves = repalloc_array(lookup->leaves, LookupKey *,
-									   lookup->leaves_size);
+		pages->wanted_size *= 2;
+		pages->wanted =
+			repalloc_array(pages->wanted, WantedPage, pages->wanted_size);
 	}
-	lookup->leaves[lookup->nleaves++] = key;
+	pages->wanted[pages->nwanted++] =
+		(WantedPage) {.block = block, .key = key};
 }
 
 /* Queue the heap blocks that a leaf page has named. */
 static void
-want_blocks(Lookup *lookup, LookupKey *key, const BlockNumber *blocks, int n)
+lookup_want_blocks(Lookup *lookup, LookupKey *key, const BlockNumber *blocks,
+				   int n)
 {
-	if (lookup->nblocks + n > lookup->blocks_size)
-	{
-		lookup->blocks_size = 2 * lookup->blocks_size + n;
-		lookup->blocks = repalloc_array(lookup->blocks, WantedBlock,
-									   lookup->blocks_size);
-	}
+	LookupPages *heap = &lookup->heap;
+
 	for (int i = 0; i < n; i++)
-		if ((lookup->nblocks == 0 ||
-			 lookup->blocks[lookup->nblocks - 1].block != blocks[i]) &&
-			needs_heap_page(lookup, key, blocks[i]))
-			lookup->blocks[lookup->nblocks++] =
-				(WantedBlock) {.block = blocks[i], .key = key,
-							   .serial = key->serial};
+		if ((heap->nwanted == 0 ||
+			 heap->wanted[heap->nwanted - 1].block != blocks[i]) &&
+			lookup_needs_heap_page(lookup, key, blocks[i]))
+		{
+			lookup_want_page(heap, key, blocks[i]);
+			key->queued++;
+		}
+}
+
+/* Remove a key's heap blocks from the queue. */
+static void
+lookup_drop_wanted(Lookup *lookup, LookupKey *key)
+{
+	LookupPages *heap = &lookup->heap;
+	int			n = 0;
+
+	if (key->queued == 0)
+		return;
+	for (int i = 0; i < heap->nwanted; i++)
+		if (heap->wanted[i].key != key)
+			heap->wanted[n++] = heap->wanted[i];
+	heap->nwanted = n;
+	key->queued = 0;
 }
 
 /* Go on from a page that has been read. */
 static void
-visit_page(Lookup *lookup, LookupKey *key, ScanKey keys, Buffer buffer)
+lookup_visit_page(Lookup *lookup, LookupKey *key, ScanKey keys, Buffer buffer)
 {
 	BlockNumber blocks[LOOKUP_MAX_BLOCKS];
-	int			n;
+	int			n = IndexLookupPage(lookup->way, keys, buffer, &key->place,
+									lookup->ignore_killed, blocks,
+									lookup->most_blocks);
 
-	key->stage = LOOKUP_LOOK;
-	if (lookup->hash != NULL)
+	if (n != INDEX_LOOKUP_GOES_ON)
 	{
 		key->stage = LOOKUP_DONE;
-		n = HashLookupMatches(lookup->hash, keys, buffer,
-							  lookup->ignore_killed, blocks,
-							  lookup->most_blocks);
-		want_blocks(lookup, key, blocks, n);
-		return;
+		lookup_want_blocks(lookup, key, blocks, n);
 	}
-	if (key->place.level > 0)
-	{
-		if (!BTreeLookupStep(lookup->btree, keys, buffer, &key->place))
-			key->stage = LOOKUP_DONE;
-		return;
-	}
-	n = BTreeLookupMatches(lookup->btree, keys, buffer, &key->place,
-						   lookup->ignore_killed, blocks, lookup->most_blocks);
-	if (n == -1)
-		return;
-	key->stage = LOOKUP_DONE;
-	want_blocks(lookup, key, blocks, n);
+	else
+		key->stage =
+			++key->visited < MAX_VISITED ? LOOKUP_LOOK : LOOKUP_DONE;
 }
 
-/* Find the first page for a key; false if it is not known. */
-static bool
-find_first_page(Lookup *lookup, LookupKey *key, ScanKey keys)
+/* Is there something better to do than to wait for a key's page? */
+static inline bool
+lookup_must_wait(const LookupKey *key)
 {
-	if (lookup->hash == NULL)
-		return BTreeLookupRoot(lookup->btree, &key->place);
-	key->place = (BTreePlace) {.level = 0};
-	return HashLookupBucket(lookup->hash, keys, &key->place.page);
+	return !PageReadIsDone(&key->read) || key->read.origin == PAGE_ADVISED;
 }
 
 void
@@ -315,163 +338,111 @@ LookupAdvance(Lookup *lookup, LookupKey *key, ScanKey keys, bool wait)
 	if (keys == NULL)
 		key->stage = LOOKUP_DONE;
 	else if (key->stage == LOOKUP_NEW)
-		key->stage = find_first_page(lookup, key, keys) ? LOOKUP_LOOK :
-														LOOKUP_DONE;
-	for (;;)
+		key->stage = IndexLookupBegin(lookup->way, keys, &key->place) ?
+			LOOKUP_LOOK : LOOKUP_DONE;
+	while (key->stage != LOOKUP_DONE)
 	{
 		Buffer		buffer;
 
 		CHECK_FOR_INTERRUPTS();
-		if (key->stage == LOOKUP_DONE)
+		if (key->stage == LOOKUP_LOOK && key->place.level == 0)
+		{
+			lookup_want_page(&lookup->index, key, key->place.page);
 			return;
+		}
 		if (key->stage == LOOKUP_LOOK)
 		{
-			if (++key->steps > MAX_STEPS)
-			{
-				key->stage = LOOKUP_DONE;
-				return;
-			}
-			if (key->place.level == 0)
-			{
-				want_leaf(lookup, key);
-				return;
-			}
-			if (!start_page(lookup, lookup->index, key->place.page, true, key,
-							&key->read))
-			{
-				key->stage = LOOKUP_DONE;
-				return;
-			}
-			key->stage = LOOKUP_READING;
+			(void) lookup_start_index_page(lookup, key);
 
 			/* see to other keys while the page is being read */
-			if (!PageReadIsDone(&key->read) ||
-				key->read.origin == PAGE_ADVISED)
+			if (key->stage == LOOKUP_DONE || lookup_must_wait(key))
 				return;
 		}
-		if (!wait && (!PageReadIsDone(&key->read) ||
-					  key->read.origin == PAGE_ADVISED))
+		else if (!wait && lookup_must_wait(key))
 			return;
-		buffer = finish_page(lookup, key);
+		buffer = lookup_finish_page(lookup, key);
 		if (BufferIsValid(buffer))
 		{
-			visit_page(lookup, key, keys, buffer);
+			lookup_visit_page(lookup, key, keys, buffer);
 			ReleaseBuffer(buffer);
 		}
 		else
-			key->stage = LOOKUP_LOOK;
+			key->stage =
+				++key->visited < MAX_VISITED ? LOOKUP_LOOK : LOOKUP_DONE;
 	}
 }
 
 /*
- * How many of the blocks wanted, from the i-th on, follow each other and can be
- * read together?
+ * How many of the heap blocks that are wanted, from one on, follow each other
+ * and can be read together?  0: the first one cannot be read, or need not be.
  */
 static int
-run_length(Lookup *lookup, int i)
+lookup_run_length(Lookup *lookup, const WantedPage *wanted, int most)
 {
-	const WantedBlock *wanted = &lookup->blocks[i];
-	int			most = Min(lookup->nblocks - i, io_combine_limit);
+	LookupPages *heap = &lookup->heap;
 	int			n = 1;
 
-	if (!PageReadsInBackground(lookup->heap))
+	if (lookup_is_started(lookup, heap, wanted->block))
+		return 0;
+	if (!PageReadsInBackground(heap->rel))
 		return 1;
-	while (n < most && wanted[n].block == wanted[0].block + n &&
-		   wanted[n].key->serial == wanted[n].serial)
+	while (n < Min(most, io_combine_limit) &&
+		   wanted[n].block == wanted[0].block + n &&
+		   !lookup_is_started(lookup, heap, wanted[n].block))
 		n++;
-	return n == 1 ? 1 : Max(1, PageReadRoom(lookup->heap, n));
+	return Max(0, PageReadRoom(heap->rel, n));
 }
 
-/* Start reading adjacent heap blocks together.  Returns the number of reads. */
+/* Start reading the heap blocks that are wanted; return what room is left. */
 static int
-read_run(Lookup *lookup, const WantedBlock *wanted, int n)
+lookup_read_blocks(Lookup *lookup, int room)
 {
-	CountsBefore before = CountsNow(lookup->heap);
-	PageRead	pages[MAX_IO_COMBINE_LIMIT];
-	PagesStarted started = PageReadStartRange(lookup->heap, wanted[0].block, n,
-											  pages, lookup->shared);
+	LookupPages *heap = &lookup->heap;
+	int			done = 0;
 
-	lookup->heap_owed += UncountSince(lookup->heap, &before);
-	lookup->shared->counters.heap_blocks_read += started.blocks;
-	lookup->shared->counters.blocks_hit += n - started.blocks;
-	for (int i = 0; i < n; i++)
+	while (done < heap->nwanted && room > 0)
 	{
-		lookup->heap_pages[pages[i].block % lookup->table_size] = pages[i];
-		note_reads(lookup, wanted[i].key, PageReadWasRead(&pages[i]), true);
+		WantedPage *wanted = &heap->wanted[done];
+		int			n = lookup_run_length(lookup, wanted, heap->nwanted - done);
+
+		if (n > 0)
+			room -= lookup_start_pages(lookup, heap, wanted, n);
+		for (int i = 0; i < Max(n, 1); i++)
+			wanted[i].key->queued--;
+		done += Max(n, 1);
 	}
-	return started.reads;
-}
-
-/* Start reading queued heap blocks; return the number of reads. */
-static int
-read_blocks(Lookup *lookup, int room)
-{
-	int			i = 0;
-	int			n;
-
-	for (; i < lookup->nblocks && room > 0; i += n)
-	{
-		const WantedBlock *wanted = &lookup->blocks[i];
-		uint64		before = lookup->shared->counters.heap_blocks_read;
-		PageRead	read;
-
-		n = run_length(lookup, i);
-		if (wanted->key->serial != wanted->serial)
-			n = 1;
-		else if (n > 1)
-			room -= read_run(lookup, wanted, n);
-		else if (start_page(lookup, lookup->heap, wanted->block, false,
-							wanted->key, &read))
-			room -= lookup->shared->counters.heap_blocks_read - before;
-		lookup->shared->blocks +=
-			lookup->shared->counters.heap_blocks_read - before;
-		if (lookup->shared->counters.heap_blocks_read != before)
-		{
-			lookup->shared->neighbours +=
-				(wanted->block == lookup->last_block + 1) + n - 1;
-			lookup->last_block = wanted[n - 1].block;
-		}
-	}
-	lookup->nblocks -= i;
-	memmove(lookup->blocks, &lookup->blocks[i],
-			lookup->nblocks * sizeof(WantedBlock));
+	if (done == 0)
+		return room;
+	heap->nwanted -= done;
+	memmove(heap->wanted, &heap->wanted[done],
+			heap->nwanted * sizeof(WantedPage));
 	return room;
 }
 
 void
 LookupRead(Lookup *lookup)
 {
-	int			room = lookup->shared->max_reads -
-		PageReadsInFlight(lookup->shared);
+	LookupPages *leaves = &lookup->index;
+	int			room;
 
 	if (BufferIsValid(lookup->vm_buffer))
 		ReleaseBuffer(lookup->vm_buffer);
 	lookup->vm_buffer = InvalidBuffer;
-	if (lookup->nblocks == 0 && lookup->nleaves == 0)
+	if (lookup->heap.nwanted == 0 && leaves->nwanted == 0)
 		return;
-	if (PageReadsInBackground(lookup->index))
+	room = lookup->shared->max_reads - PageReadsInFlight(lookup->shared);
+	if (PageReadsInBackground(leaves->rel))
 		LookaheadEnterBatch();
-	room = read_blocks(lookup, room);
-	lookup->behind = lookup->nblocks > 0;
-	for (int i = 0; i < lookup->nleaves; i++)
-	{
-		LookupKey  *key = lookup->leaves[i];
-		uint16		reads = key->reads;
-
-		if (room <= 0)
-		{
-			key->steps--;
-			lookup->behind = true;
-			continue;
-		}
-		key->stage = start_page(lookup, lookup->index, key->place.page, true,
-								key, &key->read) ?
-			LOOKUP_READING : LOOKUP_DONE;
-		room -= key->reads - reads;
-	}
-	if (PageReadsInBackground(lookup->index))
+	room = lookup_read_blocks(lookup, room);
+	lookup->behind = lookup->heap.nwanted > 0;
+	for (int i = 0; i < leaves->nwanted; i++)
+		if (room > 0)
+			room -= lookup_start_index_page(lookup, leaves->wanted[i].key);
+		else
+			lookup->behind = true;	/* its key asks again */
+	if (PageReadsInBackground(leaves->rel))
 		LookaheadExitBatch();
-	lookup->nleaves = 0;
+	leaves->nwanted = 0;
 }
 
 bool
@@ -483,8 +454,9 @@ LookupIsBehind(const Lookup *lookup)
 void
 LookupForget(Lookup *lookup, LookupKey *key)
 {
+	lookup_drop_wanted(lookup, key);
 	lookup->heap_ahead -= key->heap_reads;
-	lookup->heap_owed -= Min(lookup->heap_owed, key->heap_reads);
+	lookup->heap.owed -= Min(lookup->heap.owed, key->heap_reads);
 	lookup->shared->counters.blocks_unused += key->reads;
 	*key = (LookupKey) {.stage = LOOKUP_DONE};
 }
@@ -494,7 +466,7 @@ LookupLeftOver(const Lookup *lookup)
 {
 	int			wanted = lookup->heap_ahead - lookup->heap_arrived;
 
-	return Max(0, lookup->heap_owed - wanted);
+	return Max(0, lookup->heap.owed - wanted);
 }
 
 void
@@ -503,7 +475,7 @@ LookupPass(Lookup *lookup)
 	int			left = LookupLeftOver(lookup);
 
 	lookup->shared->counters.blocks_unused += left;
-	lookup->heap_owed -= left;
+	lookup->heap.owed -= left;
 	lookup->heap_ahead -= lookup->heap_arrived;
 	lookup->heap_arrived = 0;
 }
@@ -511,20 +483,22 @@ LookupPass(Lookup *lookup)
 void
 LookupArrive(Lookup *lookup, LookupKey *key)
 {
+	lookup_drop_wanted(lookup, key);
 	lookup->heap_arrived += key->heap_reads;
-	key->serial = 0;
 }
 
 void
 LookupCountBegin(Lookup *lookup)
 {
-	lookup->index_before = CountsNow(lookup->index);
-	lookup->heap_before = CountsNow(lookup->heap);
+	lookup->index.before = CountsNow(lookup->index.rel);
+	if (lookup->heap.rel != NULL)
+		lookup->heap.before = CountsNow(lookup->heap.rel);
 }
 
 void
 LookupCountEnd(Lookup *lookup)
 {
-	RecountHits(lookup->index, &lookup->index_owed, &lookup->index_before);
-	RecountHits(lookup->heap, &lookup->heap_owed, &lookup->heap_before);
+	RecountHits(lookup->index.rel, &lookup->index.owed, &lookup->index.before);
+	if (lookup->heap.rel != NULL)
+		RecountHits(lookup->heap.rel, &lookup->heap.owed, &lookup->heap.before);
 }

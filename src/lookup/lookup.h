@@ -34,7 +34,8 @@
 #ifndef PG_LOOKAHEAD_LOOKUP_H
 #define PG_LOOKAHEAD_LOOKUP_H
 
-#include "index/btree_lookup.h"
+#include "access/sdir.h"
+#include "index/index_lookup.h"
 #include "read/page_read.h"
 
 /* The most heap blocks that are read ahead for one key: its first ones. */
@@ -53,12 +54,12 @@ typedef enum LookupStage
 typedef struct LookupKey
 {
 	LookupStage stage;
-	BTreePlace	place;			/* the page to look at next */
+	IndexPlace	place;			/* the page to look at next */
 	PageRead	read;			/* the read of that page */
-	uint16		steps;			/* pages visited so far */
+	uint16		visited;		/* number of index pages looked at so far */
 	uint16		reads;			/* number of pages that were read for it */
 	uint16		heap_reads;		/* of these, pages of the table and its map */
-	uint32		serial;			/* 0: its turn has come */
+	uint16		queued;			/* heap blocks that wait for LookupRead() */
 } LookupKey;
 
 /* Counters of pages. */
@@ -76,7 +77,6 @@ typedef struct LookupShared
 	int			max_keys;		/* the most keys that are known early */
 	int			max_reads;		/* the most reads in flight */
 	int			nlookups;		/* that keys are divided among, roughly */
-	uint32		serial;			/* serial of the key that was begun last */
 	int			blocks;			/* heap blocks read, and how many of them */
 	int			neighbours;		/* follow the one read before */
 	LookupCounters counters;
@@ -89,15 +89,19 @@ extern bool LookupKnowsIndex(Relation index);
  * Create the state for look-ups in an index over a heap, in the caller's memory
  * context.  keys: as they are before the access method has preprocessed them;
  * their arguments are not looked at.  index_only: all-visible heap pages are
- * not needed.  most_blocks: the most heap blocks that one look-up can need.
- * Return NULL, and the reason in *refusal, if the keys do not tell which pages
- * are needed.
+ * not needed.  most_blocks: the most heap blocks that one look-up can need; if
+ * none, look-ups end at the leaf page, and the heap may be NULL.  Return NULL,
+ * and the reason in *refusal, if the keys do not tell which pages are needed.
  */
 extern Lookup *LookupCreate(LookupShared *shared, Relation heap,
 							Relation index, ScanKey keys, int nkeys,
 							ScanDirection direction, bool index_only,
 							int most_blocks, const char **refusal);
 
+/*
+ * A key is known from now on.  Its LookupKey stays where it is until
+ * LookupArrive() or LookupForget() has been called for it.
+ */
 extern void LookupBegin(Lookup *lookup, LookupKey *key);
 
 /* Is there something to do for a key now? */

@@ -432,7 +432,7 @@ judge_order(LeavesAhead *leaves)
 static void
 examine(BTreeChildren *children, IndexScanDesc scan, Buffer buffer)
 {
-	BTreeChildrenExamine(children, scan, buffer);
+	BTreeChildrenExamine(children, buffer);
 	if (BufferIsValid(buffer))
 		ReleaseBuffer(buffer);
 }
@@ -446,7 +446,7 @@ examine_next(LeavesAhead *leaves, IndexScanDesc scan, BTreeChildren *children)
 
 	if (children->next == InvalidBlockNumber)
 	{
-		leaves->parents_owed += BTreeChildrenSearch(children, scan);
+		leaves->parents_owed += BTreeChildrenSearch(children);
 		return;
 	}
 	if (children->next < leaves->nblocks)

@@ -31,8 +31,7 @@
 #include "executor/spi.h"
 #include "index/btree_children.h"
 #include "index/btree_leaf.h"
-#include "index/btree_lookup.h"
-#include "index/hash_lookup.h"
+#include "index/index_lookup.h"
 #include "miscadmin.h"
 #include "storage/bufmgr.h"
 #include "utils/array.h"
@@ -50,8 +49,7 @@ static BlockNumber nblocks;
 static SPIPlanPtr statement;	/* or NULL: look at the page ahead of a scan */
 static ScanKeyData keys[2];
 static IndexScanDesc scan;
-static BTreeLookup *lookup;
-static HashLookup *hash_lookup;
+static IndexLookup *lookup;
 
 /* Exchange the contents of a page with those of a buffer. */
 static void
@@ -73,12 +71,13 @@ examine_bucket(BlockNumber block)
 {
 	Buffer		buffer = ReadBuffer(rel, block);
 	BlockNumber blocks[16];
+	IndexPlace	place = {.page = block};
 
 	for (int value = 0; value < 20; value++)
 	{
 		keys[0].sk_argument = Int32GetDatum(value);
-		HashLookupMatches(hash_lookup, keys, buffer, value % 2 == 0, blocks,
-						  lengthof(blocks));
+		IndexLookupPage(lookup, keys, buffer, &place, value % 2 == 0, blocks,
+						lengthof(blocks));
 	}
 	ReleaseBuffer(buffer);
 }
@@ -100,18 +99,18 @@ examine_page(BlockNumber block, BlockNumber from)
 		if (BTreeChildrenBegin(&children, scan, dir, 1, true))
 		{
 			children.next = block;
-			BTreeChildrenExamine(&children, scan, buffer);
+			BTreeChildrenExamine(&children, buffer);
 		}
 	}
 	for (int level = 0; level <= 2; level++)
 	{
-		BTreePlace	place = {block, level, from % 2 == 1};
+		IndexPlace	place;
 
-		if (level > 0)
-			BTreeLookupStep(lookup, keys, buffer, &place);
-		else
-			BTreeLookupMatches(lookup, keys, buffer, &place, true, blocks,
-							   lengthof(blocks));
+		/* a search knows the index's version from its beginning */
+		IndexLookupBegin(lookup, keys, &place);
+		place = (IndexPlace) {block, level, from % 2 == 1};
+		IndexLookupPage(lookup, keys, buffer, &place, true, blocks,
+						lengthof(blocks));
 	}
 	BTreeLeafDestroy(leaf);
 	ReleaseBuffer(buffer);
@@ -161,7 +160,7 @@ test_one_input(const uint8 *data, size_t size)
 	MemoryContextSwitchTo(context);
 	PG_TRY();
 	{
-		if (hash_lookup != NULL)
+		if (statement == NULL && rel->rd_rel->relam == HASH_AM_OID)
 			examine_bucket(block);
 		else if (statement == NULL)
 			examine_page(block, data[0] / nblocks);
@@ -227,9 +226,9 @@ fuzz_pages(PG_FUNCTION_ARGS)
 		if (BufferIsValid(metapage))
 			ReleaseBuffer(metapage);
 		ScanKeyInit(&keys[0], 1, HTEqualStrategyNumber, F_INT4EQ, 0);
-		hash_lookup = HashLookupCreate(TopMemoryContext, rel, keys, 1,
-									   &refusal);
-		if (hash_lookup == NULL)
+		MemoryContextSwitchTo(TopMemoryContext);
+		lookup = HashLookupCreate(rel, keys, 1, &refusal);
+		if (lookup == NULL)
 			elog(ERROR, "no look-up: %s", refusal);
 	}
 	else
@@ -244,8 +243,9 @@ fuzz_pages(PG_FUNCTION_ARGS)
 		index_rescan(scan, keys, 2, NULL, 0);
 		/* the keys are preprocessed by the first step */
 		index_getnext_tid(scan, ForwardScanDirection);
-		lookup = BTreeLookupCreate(TopMemoryContext, rel, keys, 2,
-								   ForwardScanDirection, &refusal);
+		MemoryContextSwitchTo(TopMemoryContext);
+		lookup = BTreeLookupCreate(rel, keys, 2, ForwardScanDirection,
+								   &refusal);
 		if (lookup == NULL)
 			elog(ERROR, "no look-up: %s", refusal);
 	}

@@ -1,0 +1,73 @@
+/*-------------------------------------------------------------------------
+ *
+ * btree_keys.h
+ *		The keys of a btree scan, and which entries of a page they match.
+ *
+ * Keys are as the access method has preprocessed them: their strategies and
+ * flags follow the order of the index, and a required key ends a scan of some
+ * direction when it fails.  Keys that only the access method itself can test
+ * are passed over: see KeyIsUsual().
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef PG_LOOKAHEAD_BTREE_KEYS_H
+#define PG_LOOKAHEAD_BTREE_KEYS_H
+
+#include "access/nbtree.h"
+#include "access/relscan.h"
+#include "access/sdir.h"
+
+/* Which keys are to be tested. */
+#define BTREE_REQUIRED_KEYS 1	/* those that end a scan of some direction */
+#define BTREE_OTHER_KEYS 2
+#define BTREE_ALL_KEYS (BTREE_REQUIRED_KEYS | BTREE_OTHER_KEYS)
+
+typedef struct BTreeKeys
+{
+	Relation	index;
+	ScanDirection dir;
+	int			nkeys;
+	ScanKey		keys;
+	int			natts;			/* they test no attributes beyond these */
+	bool		all_required;
+} BTreeKeys;
+
+/* The entries of a leaf page that match, one after the other. */
+typedef struct BTreeMatches
+{
+	const BTreeKeys *keys;
+	Page		page;
+	OffsetNumber next;			/* the entry to look at next */
+	int			left;			/* number of entries to look at */
+	int			tests;			/* which keys are tested, if any */
+	bool		ignore_killed;	/* pass over entries that are marked dead */
+	bool		ended;			/* no entry after these can match */
+	bool		damaged;
+} BTreeMatches;
+
+/*
+ * Bring keys into the form that the access method would give them, but for
+ * their arguments, which are not looked at.
+ */
+extern void BTreeKeysPrepare(Relation index, ScanKey keys, int nkeys);
+
+/* Describe keys; they are not copied. */
+extern BTreeKeys BTreeKeysMake(Relation index, ScanDirection dir, ScanKey keys,
+							   int nkeys);
+
+/*
+ * Does a tuple of "natts" attributes pass the keys?  tests: which of them.  Sets
+ * *ended if one fails that ends the scan.  Keys on attributes that were
+ * truncated away pass.  The first keys->natts attributes must have been checked
+ * by BTreeTupleAt().
+ */
+extern bool BTreeKeysPass(const BTreeKeys *keys, IndexTuple itup, int natts,
+						  int tests, bool *ended);
+
+/*
+ * The next match, or NULL if there is none, or the page is damaged.  Only to be
+ * called while the page is locked.
+ */
+extern IndexTuple BTreeMatchesNext(BTreeMatches *matches);
+
+#endif							/* PG_LOOKAHEAD_BTREE_KEYS_H */

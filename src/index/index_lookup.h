@@ -1,0 +1,112 @@
+/*-------------------------------------------------------------------------
+ *
+ * index_lookup.h
+ *		Where a scan of an index that has not begun will find its entries.
+ *
+ * The keys of such a scan tell the way to its first leaf page (or to the first
+ * page of its bucket), and which entries of that page match.  The caller reads
+ * the pages, one after the other, so that it need not wait for any of them, and
+ * many keys can be on their way side by side.
+ *
+ * btree_lookup.c and hash_lookup.c do so for the two kinds of indexes.  They
+ * call no function but the server's own, and refuse indexes for which others
+ * would be needed.  What is found is a hint: every doubt (a page split, deleted
+ * or damaged) is answered by knowing nothing.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef PG_LOOKAHEAD_INDEX_LOOKUP_H
+#define PG_LOOKAHEAD_INDEX_LOOKUP_H
+
+#include "access/sdir.h"
+#include "access/skey.h"
+#include "index/index_page.h"
+#include "index/key_type.h"
+#include "storage/bufmgr.h"
+
+typedef struct IndexLookup IndexLookup;
+
+struct IndexLookup
+{
+	Relation	index;
+	int			nkeys;
+	ScanKey		keys;			/* a copy; its arguments are those looked up */
+
+	/* Find the page where the keys' way begins; false if it is not known. */
+	bool		(*begin) (IndexLookup *lookup, IndexPlace *place);
+
+	/* Look at a page, which is locked; see IndexLookupPage(). */
+	int			(*look) (IndexLookup *lookup, Page page, IndexPlace *place,
+						 bool ignore_killed, BlockNumber *blocks, int most);
+};
+
+/*
+ * Create a look-up for scans with these keys, in the current memory context.
+ * keys: as they are before the access method has preprocessed them; their
+ * arguments are not looked at.  Return NULL, and the reason in *refusal, if the
+ * keys do not lead to a page, or if types or operators are those of an
+ * extension, whose functions may do anything.
+ */
+extern IndexLookup *BTreeLookupCreate(Relation index, const ScanKeyData *keys,
+									  int nkeys, ScanDirection dir,
+									  const char **refusal);
+extern IndexLookup *HashLookupCreate(Relation index, const ScanKeyData *keys,
+									 int nkeys, const char **refusal);
+
+/* What IndexLookupPage() returns if the place has changed. */
+#define INDEX_LOOKUP_GOES_ON (-1)
+
+static inline void
+IndexLookupSetArguments(IndexLookup *lookup, const ScanKeyData *keys)
+{
+	for (int i = 0; i < lookup->nkeys; i++)
+		lookup->keys[i].sk_argument = keys[i].sk_argument;
+}
+
+/*
+ * Find the page where the way of some keys begins; false if it is not known.
+ * keys: those with which the look-up was created, with arguments, none of which
+ * is NULL.
+ */
+static inline bool
+IndexLookupBegin(IndexLookup *lookup, const ScanKeyData *keys,
+				 IndexPlace *place)
+{
+	IndexLookupSetArguments(lookup, keys);
+	return lookup->begin(lookup, place);
+}
+
+/*
+ * Look at the page of a place, pinned in a buffer.  Return INDEX_LOOKUP_GOES_ON
+ * if the way leads to another page, which becomes the place.  Else write at
+ * most "most" heap blocks of matching entries into an array, in scan order and
+ * without repetitions in a row, and return their number.  ignore_killed: leave
+ * out entries that are marked dead.
+ */
+static inline int
+IndexLookupPage(IndexLookup *lookup, const ScanKeyData *keys, Buffer buffer,
+				IndexPlace *place, bool ignore_killed, BlockNumber *blocks,
+				int most)
+{
+	int			n;
+
+	IndexLookupSetArguments(lookup, keys);
+	LockBuffer(buffer, BUFFER_LOCK_SHARE);
+	n = lookup->look(lookup, BufferGetPage(buffer), place, ignore_killed,
+					 blocks, most);
+	LockBuffer(buffer, BUFFER_LOCK_UNLOCK);
+	return n;
+}
+
+/* Note a heap block, unless it is the one noted last; return the new number. */
+static inline int
+IndexLookupNote(BlockNumber *blocks, int n, const ItemPointerData *tid)
+{
+	BlockNumber block = ItemPointerGetBlockNumberNoCheck(tid);
+
+	if (n == 0 || blocks[n - 1] != block)
+		blocks[n++] = block;
+	return n;
+}
+
+#endif							/* PG_LOOKAHEAD_INDEX_LOOKUP_H */
