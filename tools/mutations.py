@@ -21,6 +21,7 @@ JOIN_ENDS = "test/python/test_join_ends.py::"
 NO_HARM = "test/python/test_no_harm.py::"
 WALKS = "test/python/test_policy.py::test_walks"
 JOIN_SIDES = "test/python/test_join_sides.py::"
+JOIN_SUBTREES = "test/python/test_join_subtrees.py::"
 INTERRUPTS = "test/python/test_interrupts.py::test_interrupted"
 LOCK_WAITS = "test/python/test_lock_waits.py::test_lock"
 
@@ -966,7 +967,7 @@ MUTATIONS = [
     Mutation(
         "scans that begin later",
         "src/join/inner_side.c",
-        "\tif (side->executes)\n\t\ttake_scan(scan);",
+        "\tif (side->executes)\n\t\tinner_side_take(scan);",
         "",
         (JOIN_SIDES + "test_reads_stay_at_their_scan",),
         "What was read ahead in partitions but the first is counted as found.",
@@ -974,10 +975,50 @@ MUTATIONS = [
     Mutation(
         "partitions that the row does not select",
         "src/join/inner_side.c",
-        "side->prunes = PruningIsDone(side->append);",
-        "side->prunes = false;",
+        "if (PruningIsDone(node) && side != NULL)",
+        "if (false)",
         (JOIN_SIDES + "test_what_is_read_ahead_is_what_is_needed",),
         "Pages of all partitions are read ahead for each row.",
+    ),
+    Mutation(
+        "scans that may not be executed",
+        "src/join/inner_side.c",
+        "if (certain || inner_side_is_likely(scan))",
+        "if (true)",
+        (JOIN_SUBTREES + "test_what_is_not_executed_is_not_looked_up",),
+        "Pages are read for scans that no row comes to.",
+    ),
+    Mutation(
+        "scans that are executed mostly",
+        "src/join/inner_side.c",
+        "return scan->rows > 0 && 2 * scan->runs >= scan->rows;",
+        "return false;",
+        (JOIN_SUBTREES + "test_subtrees_count_as_stock",),
+        "Only the first scan of an inner side is looked ahead in.",
+    ),
+    Mutation(
+        "heap pages of rows that a filter rejects",
+        "src/join/inner_side.c",
+        "if (scan->most_blocks < LOOKUP_MAX_BLOCKS && ran)",
+        "if (false)",
+        (JOIN_SUBTREES + "test_a_bound_grows_with_what_rows_need",),
+        "Below a LIMIT whose filter rejects most rows, one heap page is read ahead.",
+    ),
+    Mutation(
+        "more heap pages than rows need",
+        "src/join/inner_side.c",
+        "(scan->runs_blocks + scan->runs / 2) / scan->runs));",
+        "LOOKUP_MAX_BLOCKS));",
+        (JOIN_SUBTREES + "test_a_bound_grows_with_what_rows_need",),
+        "Below a LIMIT, pages are read for rows that are not asked for.",
+    ),
+    Mutation(
+        "keys that the inner side computes",
+        "src/join/inner_keys.c",
+        "if (!bms_is_member(lfirst_int(lc), inner->shared->outside))",
+        "if (false)",
+        (JOIN_SUBTREES + "test_keys_that_the_inner_side_computes_are_not_looked_up",),
+        "Keys of the row before are looked up: pages are read that nobody needs, and values that have been freed are looked at.",
     ),
     Mutation(
         "partitions found by functions of others",
@@ -998,7 +1039,7 @@ MUTATIONS = [
     Mutation(
         "partitions found by what is not computed",
         "src/join/inner_side.c",
-        "if (!OuterValuesKnow(values, side->params))",
+        "if (!OuterValuesKnow(values, append->params))",
         "if (false)",
         (JOIN_SIDES + "test_no_effect_ahead_of_time",),
         "A subquery that selects partitions is executed before its value is asked for.",

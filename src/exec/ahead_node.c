@@ -55,6 +55,19 @@ AheadNodeFind(const PlanState *plan_state)
 	return node != NULL && node->plan_state == plan_state ? node : NULL;
 }
 
+bool
+AheadNodeIsOurs(const PlanState *plan_state)
+{
+	const AheadQuery *query = AheadQueryOf(plan_state->state);
+	int			id = plan_state->plan->plan_node_id;
+
+	for (int role = 0; query != NULL && id >= 0 && id < query->size &&
+		 role < AHEAD_ROLES; role++)
+		if (query->nodes[id][role] != NULL)
+			return true;
+	return false;
+}
+
 void
 AheadQueryEnd(AheadQuery *query)
 {

@@ -185,6 +185,9 @@ AheadNodeOf(const PlanState *plan_state)
 /* The state of a node, or NULL if it has not been taken. */
 extern AheadNode *AheadNodeFind(const PlanState *plan_state);
 
+/* Is a node executed by us, in any role? */
+extern bool AheadNodeIsOurs(const PlanState *plan_state);
+
 extern AheadQuery *AheadQueryMake(EState *estate);
 
 /* Add a node; NULL if there is another one with the same plan_node_id. */

@@ -14,7 +14,6 @@
 
 #include "compat.h"
 #include "executor/executor.h"
-#include "exec/rows_wanted.h"
 #include "early/harmless.h"
 #include "early/infallible.h"
 #include "join/inner_keys.h"
@@ -62,7 +61,7 @@ typedef struct ScanFacts
 } ScanFacts;
 
 static bool
-facts_of(PlanState *scan, ScanFacts *facts)
+inner_keys_facts(PlanState *scan, ScanFacts *facts)
 {
 	*facts = (ScanFacts) {.direction = ForwardScanDirection};
 	if (IsA(scan, IndexScanState))
@@ -105,40 +104,12 @@ facts_of(PlanState *scan, ScanFacts *facts)
 	return facts->heap != NULL && facts->index != NULL;
 }
 
-PlanState *
-InnerIndexScan(PlanState *node)
+bool
+InnerIsIndexScan(PlanState *node)
 {
-	while (node != NULL && !node->plan->parallel_aware)
-		switch (nodeTag(node))
-		{
-			case T_IndexScanState:
-			case T_IndexOnlyScanState:
-			case T_AppendState:
-			case T_MergeAppendState:
-				return node;
-			case T_BitmapHeapScanState:
-				return IsA(outerPlanState(node), BitmapIndexScanState) ?
-					node : NULL;
-			case T_SubqueryScanState:
-				node = ((SubqueryScanState *) node)->subplan;
-				break;
-			case T_MemoizeState:
-			case T_LimitState:
-			case T_AggState:
-			case T_SortState:
-			case T_IncrementalSortState:
-			case T_UniqueState:
-			case T_GroupState:
-			case T_WindowAggState:
-			case T_MaterialState:
-			case T_ResultState:
-			case T_NestLoopState:
-				node = outerPlanState(node);
-				break;
-			default:
-				return NULL;
-		}
-	return NULL;
+	return IsA(node, IndexScanState) || IsA(node, IndexOnlyScanState) ||
+		(IsA(node, BitmapHeapScanState) &&
+		 IsA(outerPlanState(node), BitmapIndexScanState));
 }
 
 Relation
@@ -146,7 +117,7 @@ InnerTable(PlanState *scan)
 {
 	ScanFacts	facts;
 
-	return facts_of(scan, &facts) ? facts.heap : NULL;
+	return inner_keys_facts(scan, &facts) ? facts.heap : NULL;
 }
 
 bool
@@ -154,7 +125,16 @@ InnerIndexIsKnown(PlanState *scan)
 {
 	ScanFacts	facts;
 
-	return facts_of(scan, &facts) && LookupKnowsIndex(facts.index);
+	return inner_keys_facts(scan, &facts) && LookupKnowsIndex(facts.index);
+}
+
+const char *
+InnerIndexName(PlanState *scan)
+{
+	ScanFacts	facts;
+
+	(void) inner_keys_facts(scan, &facts);
+	return RelationGetRelationName(facts.index);
 }
 
 int64
@@ -162,7 +142,7 @@ InnerMisses(PlanState *scan)
 {
 	ScanFacts	facts;
 
-	(void) facts_of(scan, &facts);
+	(void) inner_keys_facts(scan, &facts);
 	if (!pgstat_should_count_relation(facts.heap) ||
 		!pgstat_should_count_relation(facts.index))
 		return -1;
@@ -172,14 +152,23 @@ InnerMisses(PlanState *scan)
 		LOOKAHEAD_COUNT(facts.index, blocks_hit);
 }
 
+int64
+InnerHeapFetches(PlanState *scan)
+{
+	Relation	heap = ((ScanState *) scan)->ss_currentRelation;
+
+	return pgstat_should_count_relation(heap) ?
+		heap->pgstat_info->counts.blocks_fetched : 0;
+}
+
 /*
  * May an expression be evaluated for an outer row that is ahead?  Clears
  * *infallible if only because the row will be asked for.
  */
 static bool
-is_known_early(InnerKeys *inner, Node *expression, bool *infallible)
+inner_keys_known_early(InnerKeys *inner, Node *expression, bool *infallible)
 {
-	if (!IsInfallible(expression, inner->shared->join->js.ps.state))
+	if (!IsInfallible(expression, inner->shared->estate))
 	{
 		if (inner->shared->infallible)
 			return false;
@@ -191,7 +180,7 @@ is_known_early(InnerKeys *inner, Node *expression, bool *infallible)
 
 /* Find the keys whose arguments depend on parameters; return a refusal. */
 static const char *
-find_keys(InnerKeys *inner, const ScanFacts *facts, bool *infallible)
+inner_keys_find(InnerKeys *inner, const ScanFacts *facts, bool *infallible)
 {
 	inner->nkeys = facts->nkeys;
 	inner->keys = palloc_array(ScanKeyData, facts->nkeys);
@@ -207,7 +196,8 @@ find_keys(InnerKeys *inner, const ScanFacts *facts, bool *infallible)
 		if (key < 0 || key >= facts->nkeys ||
 			!KeyIsUsual(info->scan_key))
 			continue;
-		if (!is_known_early(inner, (Node *) info->key_expr->expr, infallible))
+		if (!inner_keys_known_early(inner, (Node *) info->key_expr->expr,
+									infallible))
 			return "a key of the inner scan is no plain value";
 		row_key->key = key;
 		row_key->argument = info->key_expr;
@@ -218,121 +208,58 @@ find_keys(InnerKeys *inner, const ScanFacts *facts, bool *infallible)
 		NULL : "the inner scan has no key of the outer row";
 }
 
-/*
- * Find the conditions on the outer row, between a node and one below it,
- * without which the server does not begin what is below; return a refusal.
- */
-static const char *
-find_conditions(InnerKeys *inner, PlanState *node, const PlanState *below,
-				bool *infallible)
-{
-	for (; node != below && node != NULL;
-		 node = IsA(node, SubqueryScanState) ?
-			((SubqueryScanState *) node)->subplan : outerPlanState(node))
-	{
-		ExprState  *condition;
-
-		if (!IsA(node, ResultState))
-			continue;
-		condition = ((ResultState *) node)->resconstantqual;
-		if (condition == NULL)
-			continue;
-		if (!is_known_early(inner, ((Result *) node->plan)->resconstantqual,
-							infallible))
-			return "a condition of the inner scan is no plain value";
-		inner->conditions = lappend(inner->conditions, condition);
-	}
-	(void) OuterValuesRemove(inner->shared->values, &inner->other_params);
-	return NULL;
-}
-
-/* Is there a Memoize node above the scan? */
+/* Do none of the other parameters change while a row is the outer one? */
 static bool
-is_memoized(NestLoopState *join, PlanState *scan)
+inner_keys_stay(InnerKeys *inner)
 {
-	for (PlanState *node = innerPlanState(join); node != scan && node != NULL;
-		 node = IsA(node, SubqueryScanState) ?
-			((SubqueryScanState *) node)->subplan : outerPlanState(node))
-		if (IsA(node, MemoizeState))
-			return true;
-	return false;
+	ListCell   *lc;
+
+	(void) OuterValuesRemove(inner->shared->values, &inner->other_params);
+	foreach(lc, inner->other_params)
+		if (!bms_is_member(lfirst_int(lc), inner->shared->outside))
+			return false;
+	return true;
 }
 
-/* Bound the rows of a node by those between it and one above. */
-static void
-bound_rows(RowBounds *bounds, PlanState *node, const PlanState *below)
+/* Take the conditions of Result nodes; return a refusal. */
+static const char *
+inner_keys_conditions(InnerKeys *inner, List *nodes, bool *infallible)
 {
-	for (; node != below && node != NULL;
-		 node = IsA(node, SubqueryScanState) ?
-			((SubqueryScanState *) node)->subplan : outerPlanState(node))
-		RowBoundsBelow(bounds, node);
-}
+	ListCell   *lc;
 
-/* The number of rows that a LIMIT will ask for, as far as its plan tells. */
-static int
-constant_limit(const LimitState *limit)
-{
-	const Limit *plan = (const Limit *) limit->ps.plan;
-	int64		rows = 0;
-	Node	   *numbers[] = {plan->limitCount, plan->limitOffset};
-
-	for (int i = 0; i < lengthof(numbers); i++)
+	foreach(lc, nodes)
 	{
-		const Const *number = (const Const *) numbers[i];
+		ResultState *node = lfirst_node(ResultState, lc);
 
-		if (number == NULL)
-			continue;
-		if (!IsA(number, Const) || number->constisnull)
-			return 1;
-		rows += Min(DatumGetInt64(number->constvalue), PG_INT32_MAX);
+		if (!inner_keys_known_early(inner,
+									((Result *) node->ps.plan)->resconstantqual,
+									infallible))
+			return "a condition of the inner scan is no plain value";
+		inner->conditions = lappend(inner->conditions, node->resconstantqual);
 	}
-	return (int) Max(1, Min(rows, PG_INT32_MAX));
-}
-
-int
-InnerRowsAsked(NestLoopState *join, PlanState *child)
-{
-	RowBounds	bounds = {0};
-	PlanState  *top = InnerIndexScan(innerPlanState(join));
-
-	RowBoundsOfChild(&bounds, &join->js.ps, innerPlanState(join));
-	bound_rows(&bounds, innerPlanState(join), top);
-	if (child != innerPlanState(join))
-	{
-		RowBoundsBelow(&bounds, top);
-		bound_rows(&bounds, child, InnerIndexScan(child));
-	}
-	if (bounds.may_stop)
-		return 1;
-	return bounds.enough == NULL ? PG_INT32_MAX :
-		constant_limit(bounds.enough);
+	return inner_keys_stay(inner) ? NULL :
+		"a key of the inner scan is computed by the inner side";
 }
 
 InnerKeys *
-InnerKeysCreate(InnerShared *shared, PlanState *child, bool *infallible,
+InnerKeysCreate(InnerShared *shared, PlanState *scan, List *conditions,
+				bool memoized, int most_blocks, bool *infallible,
 				const char **refusal)
 {
-	PlanState  *scan = InnerIndexScan(child);
-	NestLoopState *join = shared->join;
-	PlanState  *top = innerPlanState(join);
-	MemoryContext old =
-		MemoryContextSwitchTo(join->js.ps.state->es_query_cxt);
+	MemoryContext old = MemoryContextSwitchTo(shared->estate->es_query_cxt);
 	InnerKeys  *inner = palloc0_object(InnerKeys);
 	ScanFacts	facts;
 
-	(void) facts_of(scan, &facts);
+	(void) inner_keys_facts(scan, &facts);
 	inner->shared = shared;
-	*refusal = find_keys(inner, &facts, infallible);
+	*refusal = inner_keys_find(inner, &facts, infallible);
 	if (*refusal == NULL)
-		*refusal = find_conditions(inner, child, scan, infallible);
-	if (*refusal == NULL && child != top)
-		*refusal = find_conditions(inner, top, InnerIndexScan(top), infallible);
+		*refusal = inner_keys_conditions(inner, conditions, infallible);
 	if (*refusal == NULL)
 		inner->lookup = LookupCreate(&shared->lookups, facts.heap, facts.index,
 									 facts.keys, facts.nkeys, facts.direction,
-									 facts.index_only,
-									 InnerRowsAsked(join, child), refusal);
-	if (*refusal == NULL && is_memoized(join, scan))
+									 facts.index_only, most_blocks, refusal);
+	if (*refusal == NULL && memoized)
 		inner->recent = palloc0_array(uint32, RECENT_KEYS);
 	MemoryContextSwitchTo(old);
 	return *refusal == NULL ? inner : NULL;
@@ -340,7 +267,7 @@ InnerKeysCreate(InnerShared *shared, PlanState *child, bool *infallible,
 
 /* Evaluate the keys that depend on the row; false if nothing can match. */
 static bool
-evaluate_keys(InnerKeys *inner)
+inner_keys_evaluate(InnerKeys *inner)
 {
 	ListCell   *lc;
 
@@ -368,7 +295,7 @@ evaluate_keys(InnerKeys *inner)
 
 /* Has a row with the same keys been looked ahead for lately? */
 static bool
-is_recent(InnerKeys *inner)
+inner_keys_are_recent(InnerKeys *inner)
 {
 	const OuterValues *values = inner->shared->values;
 	uint32		hash = 1;
@@ -398,7 +325,7 @@ is_recent(InnerKeys *inner)
  * for it.  Leaves the memory of the expression context in use.
  */
 static bool
-set_keys(InnerKeys *inner, TupleTableSlot *slot, bool is_new)
+inner_keys_set(InnerKeys *inner, TupleTableSlot *slot, bool is_new)
 {
 	OuterValues *values = inner->shared->values;
 	bool		known;
@@ -406,8 +333,8 @@ set_keys(InnerKeys *inner, TupleTableSlot *slot, bool is_new)
 	if (!OuterValuesKnow(values, inner->other_params))
 		return false;
 	OuterValuesSet(values, slot);
-	known = evaluate_keys(inner) &&
-		!(is_new && inner->recent != NULL && is_recent(inner));
+	known = inner_keys_evaluate(inner) &&
+		!(is_new && inner->recent != NULL && inner_keys_are_recent(inner));
 	OuterValuesRestore(values);
 	return known;
 }
@@ -424,7 +351,7 @@ InnerKeysAdvance(InnerKeys *inner, LookupKey *key, TupleTableSlot *slot,
 		return;
 	ResetExprContext(econtext);
 	old = MemoryContextSwitchTo(econtext->ecxt_per_tuple_memory);
-	known = set_keys(inner, slot, key->stage == LOOKUP_NEW);
+	known = inner_keys_set(inner, slot, key->stage == LOOKUP_NEW);
 	LookupAdvance(inner->lookup, key, known ? inner->keys : NULL, wait);
 	MemoryContextSwitchTo(old);
 }

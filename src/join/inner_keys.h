@@ -22,23 +22,23 @@ typedef struct InnerKeys InnerKeys;
 typedef struct InnerShared
 {
 	LookupShared lookups;
-	NestLoopState *join;
+	EState	   *estate;
 	OuterValues *values;
+	const Bitmapset *outside;	/* parameters set outside the inner side */
 	ExprContext *econtext;		/* shared with other joins: reset before use */
 	bool		settings_stay;	/* see harmless.h */
 	bool		infallible;		/* no key may fail: rows may not be asked for */
 } InnerShared;
 
-/*
- * A node on the inner side of a nested loop, if it is an index scan or appends
- * the rows of several; or else such a node below it, if those in between scan
- * what is below them anew with each outer row.  NULL if there is none.
- */
-extern PlanState *InnerIndexScan(PlanState *node);
+/* Is this a scan of an index, or of the bitmap of one index? */
+extern bool InnerIsIndexScan(PlanState *node);
 
 /* The table that such a node scans; and whether we can search its index. */
 extern Relation InnerTable(PlanState *scan);
 extern bool InnerIndexIsKnown(PlanState *scan);
+
+/* The name of that index. */
+extern const char *InnerIndexName(PlanState *scan);
 
 /*
  * The blocks that this process has read for scans of the table and the index,
@@ -46,21 +46,20 @@ extern bool InnerIndexIsKnown(PlanState *scan);
  */
 extern int64 InnerMisses(PlanState *scan);
 
-/*
- * How many rows can a nested loop ask of a scan on its inner side, for each
- * outer row, at most?  PG_INT32_MAX: all rows.  child: a child of the Append
- * node by whose way the loop comes to the scan, or its own inner child.
- */
-extern int	InnerRowsAsked(NestLoopState *join, PlanState *child);
+/* The heap blocks that were fetched, read or not; 0 if it is not known. */
+extern int64 InnerHeapFetches(PlanState *scan);
 
 /*
- * Create the state for the keys of the scan of InnerIndexScan(child), the child
- * being that of the join or of the Append node.  Return NULL, and the reason in
- * *refusal, if it cannot be known what the scan will read.  Sets *infallible to
- * false if that may fail.
+ * Create the state for the keys of a scan.  conditions: the Result nodes above
+ * it on the inner side, without whose conditions the server does not begin it.
+ * memoized: is there a Memoize node above it?  most_blocks: see LookupCreate().
+ * Return NULL, and the reason in *refusal, if it cannot be known what the scan
+ * will read.  Sets *infallible to false if that may fail.
  */
-extern InnerKeys *InnerKeysCreate(InnerShared *shared, PlanState *child,
-								  bool *infallible, const char **refusal);
+extern InnerKeys *InnerKeysCreate(InnerShared *shared, PlanState *scan,
+								  List *conditions, bool memoized,
+								  int most_blocks, bool *infallible,
+								  const char **refusal);
 
 /* The look-ups of its keys. */
 extern Lookup *InnerKeysLookup(const InnerKeys *inner);

@@ -11,152 +11,392 @@
 #include "catalog/catalog.h"
 #include "compat.h"
 #include "early/pruning.h"
+#include "exec/rows_wanted.h"
 #include "exec/takeover.h"
 #include "executor/executor.h"
 #include "join/inner_side.h"
+#include "miscadmin.h"
+#include "nodes/nodeFuncs.h"
+#include "nodes/value.h"
 #include "read/page_read.h"
 #include "read/uncount.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 
-/* One of the scans of the inner side. */
+/* What scans did is halved after so many rows, so that it is forgotten. */
+#define ROWS_REMEMBERED 64
+
+/* A walk through the plan of an inner side, at one of its nodes. */
+typedef struct InnerWalk
+{
+	const NestLoop *join;
+	InnerSide  *side;			/* NULL: its state is not wanted */
+	int			n;				/* number of scans found, or tried */
+	PlanState  *first;			/* the first of them */
+	const char *refusal;		/* why the first other one is left */
+
+	/* of the node */
+	PlanState  *parent;
+	RowBounds	bounds;
+	List	   *conditions;		/* Result nodes above it */
+	bool		memoized;		/* there is a Memoize node above it */
+	bool		certain;		/* it is executed for each outer row */
+	bool		selected;		/* it is below an Append node that prunes */
+} InnerWalk;
+
+/* An index scan of the inner side. */
 typedef struct InnerScan
 {
-	AheadNode base;			/* leads from its plan node to this struct */
+	AheadNode	base;			/* leads from its plan node to this struct */
 	InnerSide  *side;
 	PlanState  *node;
-	ExecProcNodeMtd fetch;		/* its own ExecProcNode; NULL: not replaced */
-	InnerKeys  *keys;			/* NULL if it is left to the server */
+
+	/* what is known from the plan */
+	List	   *conditions;		/* Result nodes above it */
+	bool		memoized;		/* there is a Memoize node above it */
+	bool		certain;		/* it is executed for each row */
+	int			most_blocks;	/* most heap blocks that a row asks for */
+
+	/* made when it is looked ahead in for the first time */
+	bool		is_made;
+	InnerKeys  *keys;			/* NULL: it is left to the server */
 	Lookup	   *lookup;
+	ExecProcNodeMtd fetch;		/* its own ExecProcNode; NULL: not replaced */
+	bool		looks_up;		/* a key has been looked up */
 	bool		active;			/* it is in the side's "active" */
+
+	/* what it did for the rows of late */
+	uint64		row;			/* the row for which it was executed last */
+	int			blocks;			/* heap blocks that it fetched for that one */
+	int			rows;			/* rows that selected it */
+	int			runs;			/* those of them for which it was executed */
+	int			runs_blocks;	/* heap blocks that it fetched for these */
 } InnerScan;
+
+/* An Append node whose children are selected by run-time pruning. */
+typedef struct InnerAppend
+{
+	PlanState  *node;
+	int			nchildren;
+	int		   *first;			/* first scan of each child, and the end */
+	bool		may_stop;		/* it may be left at one of its children */
+	List	   *params;			/* for pruning, besides the outer row's */
+} InnerAppend;
 
 struct InnerSide
 {
 	InnerShared shared;
 	AheadNode  *join_node;
-	PlanState  *append;			/* NULL: there is one scan */
-	bool		left_early;			/* it may be left at one of its children */
-	PlanState **children;
-	InnerScan **scans;			/* shared.nscans of them; NULL: not made */
+	int			nscans;
+	int			scans_size;
+	InnerScan **scans;			/* in the order of the plan */
+	List	   *fixed;			/* numbers of those that no row selects */
+	List	   *appends;
 	int			nmade;
 	InnerScan **made;			/* the scans that look ahead */
 	int			nactive;
 	InnerScan **active;			/* those with work, in the order of rows */
+	uint64		row;			/* rows that have arrived */
 	InnerParts *arrived;		/* of the row at which the join is, or NULL */
 	bool		infallible;		/* no key that is known so far can fail */
 	bool		executes;		/* scans are executed through this file */
-	bool		prunes;
-	List	   *params;			/* for pruning, besides the outer row's */
 	MemoryContext mcxt;			/* memory context for pruning */
 	int64		misses;
 };
 
+static bool inner_side_walk(PlanState *node, void *context);
+
+/* Does a node use a value of the join's outer row? */
+static bool
+inner_side_depends(const NestLoop *join, const Plan *plan)
+{
+	ListCell   *lc;
+
+	foreach(lc, join->nestParams)
+		if (bms_is_member(lfirst_node(NestLoopParam, lc)->paramno,
+						  plan->allParam))
+			return true;
+	return false;
+}
+
 /* Why is a scan left to the server, as far as can be seen at once? */
 static const char *
-scan_refusal(PlanState *scan)
+inner_side_refusal(const NestLoop *join, PlanState *scan)
 {
-	Relation	table;
+	Relation	table = InnerTable(scan);
 
-	if (scan == NULL || IsA(scan, AppendState) || IsA(scan, MergeAppendState))
-		return "no index scan on the inner side";
-	table = InnerTable(scan);
 	if (table == NULL || table->rd_tableam != GetHeapamTableAmRoutine())
 		return "not a heap table";
 	if (IsCatalogRelation(table))
 		return "system catalog";
 	if (!InnerIndexIsKnown(scan))
 		return "the inner index is no btree or hash index";
-	if (AheadNodeFind(scan) == NULL &&
+	if (!inner_side_depends(join, scan->plan))
+		return "the inner scan has no key of the outer row";
+	if (!AheadNodeIsOurs(scan) &&
 		!TakeoverIsServersOwn(scan->ExecProcNodeReal))
 		return "executed by another extension";
 	return NULL;
 }
 
-/* The node that returns the rows of the inner side; NULL if not known. */
-static PlanState *
-top_of(NestLoopState *join)
+/* The number of rows that a LIMIT will ask for, as far as its plan tells. */
+static int
+inner_side_limit(const LimitState *limit)
 {
-	return InnerIndexScan(innerPlanState(join));
+	const Limit *plan = (const Limit *) limit->ps.plan;
+	int64		rows = 0;
+	Node	   *numbers[] = {plan->limitCount, plan->limitOffset};
+
+	for (int i = 0; i < lengthof(numbers); i++)
+	{
+		const Const *number = (const Const *) numbers[i];
+
+		if (number == NULL)
+			continue;
+		if (!IsA(number, Const) || number->constisnull)
+			return 1;
+		rows += Min(DatumGetInt64(number->constvalue), PG_INT32_MAX);
+	}
+	return (int) Max(1, Min(rows, PG_INT32_MAX));
 }
 
-/* Is this a bitmap heap scan that takes its bitmap from several indexes? */
+/* Add a scan that has been found to the side. */
+static void
+inner_side_add(InnerWalk *walk, PlanState *node)
+{
+	InnerSide  *side = walk->side;
+	InnerScan  *scan = palloc0_object(InnerScan);
+
+	if (side->nscans == side->scans_size)
+	{
+		side->scans_size *= 2;
+		side->scans = repalloc_array(side->scans, InnerScan *,
+									 side->scans_size);
+	}
+	if (!walk->selected)
+		side->fixed = lappend_int(side->fixed, side->nscans);
+	side->scans[side->nscans++] = scan;
+	scan->base = *side->join_node;
+	scan->side = side;
+	scan->node = node;
+	scan->conditions = walk->conditions;
+	scan->memoized = walk->memoized;
+	scan->certain = walk->certain;
+	scan->most_blocks = walk->bounds.may_stop ? 1 :
+		walk->bounds.enough == NULL ? LOOKUP_MAX_BLOCKS :
+		Min(inner_side_limit(walk->bounds.enough), LOOKUP_MAX_BLOCKS);
+}
+
+/* A scan of an index has been found; true: no further one is wanted. */
 static bool
-has_bitmap_of_several(NestLoopState *join)
+inner_side_found(InnerWalk *walk, PlanState *node)
 {
-	PlanState  *node = innerPlanState(join);
+	const char *refusal = inner_side_refusal(walk->join, node);
 
-	while (node != NULL && IsA(node, MemoizeState))
-		node = outerPlanState(node);
-	return node != NULL && IsA(node, BitmapHeapScanState);
+	if (refusal != NULL)
+	{
+		if (walk->refusal == NULL)
+			walk->refusal = refusal;
+		return false;
+	}
+	if (walk->n++ == 0)
+		walk->first = node;
+	if (walk->side != NULL)
+		inner_side_add(walk, node);
+	return walk->side == NULL && walk->n > 1;
 }
 
-bool
-InnerSideIsAppend(NestLoopState *join)
+/* Walk through the children of an Append or MergeAppend node. */
+static bool
+inner_side_walk_append(InnerWalk *walk, PlanState *node)
 {
-	PlanState  *top = top_of(join);
+	InnerSide  *side = walk->side;
+	bool		may_stop = IsA(node, AppendState) &&
+		(walk->bounds.may_stop || walk->bounds.enough != NULL);
+	bool		certain = walk->certain;
+	InnerAppend *append = NULL;
+	PlanState **children;
+	int			n = AppendChildren(node, &children);
 
-	return top != NULL &&
-		(IsA(top, AppendState) || IsA(top, MergeAppendState));
+	RowBoundsBelow(&walk->bounds, node);
+	if (PruningIsDone(node) && side != NULL)
+	{
+		append = palloc0_object(InnerAppend);
+		append->node = node;
+		append->nchildren = n;
+		append->first = palloc_array(int, n + 1);
+		append->may_stop = may_stop;
+
+		/* of one that a row may select, no row selects children */
+		if (walk->selected ||
+			!PruningIsHarmless(node, side->shared.settings_stay,
+							   &side->infallible, &append->params))
+		{
+			walk->refusal = "a partition is found by no plain value";
+			return false;
+		}
+		(void) OuterValuesRemove(side->shared.values, &append->params);
+		side->appends = lappend(side->appends, append);
+		walk->selected = true;
+	}
+	for (int i = 0; i < n; i++)
+	{
+		walk->certain = certain && (i == 0 || append != NULL || !may_stop);
+		if (append != NULL)
+			append->first[i] = side->nscans;
+		if (inner_side_walk(children[i], walk))
+			return true;
+	}
+	if (append != NULL)
+		append->first[n] = side->nscans;
+	return false;
+}
+
+/*
+ * Note what a node means for a child: what it asks of it, and whether it
+ * executes it for each outer row.  What is not listed may or may not.
+ */
+static void
+inner_side_enter(InnerWalk *walk, PlanState *child)
+{
+	PlanState  *parent = walk->parent;
+
+	if (child != outerPlanState(parent) && child != innerPlanState(parent) &&
+		!IsA(parent, SubqueryScanState))
+	{
+		/* a subplan */
+		walk->bounds = (RowBounds) {.may_stop = true};
+		walk->certain = false;
+		return;
+	}
+	RowBoundsOfChild(&walk->bounds, parent, child);
+	switch (nodeTag(parent))
+	{
+		case T_MemoizeState:
+			walk->memoized = true;
+			break;
+		case T_ResultState:
+			if (((ResultState *) parent)->resconstantqual != NULL)
+				walk->conditions = lappend(list_copy(walk->conditions), parent);
+			break;
+		case T_NestLoopState:
+		case T_MergeJoinState:
+			walk->certain &= child == outerPlanState(parent);
+			break;
+		case T_SubqueryScanState:
+		case T_LimitState:
+		case T_AggState:
+		case T_SortState:
+		case T_IncrementalSortState:
+		case T_UniqueState:
+		case T_GroupState:
+		case T_WindowAggState:
+		case T_MaterialState:
+		case T_LockRowsState:
+		case T_ProjectSetState:
+			break;
+		default:
+			walk->certain = false;
+	}
+}
+
+/* Find index scans below a node; true: no further one is wanted. */
+static bool
+inner_side_walk(PlanState *node, void *context)
+{
+	InnerWalk  *walk = context;
+	InnerWalk	above = *walk;
+	bool		done = false;
+
+	check_stack_depth();
+	if (walk->parent != NULL)
+		inner_side_enter(walk, node);
+	if (node->plan->parallel_aware || IsA(node, CustomScanState) ||
+		IsA(node, ForeignScanState))
+		 /* leave it */ ;
+	else if (InnerIsIndexScan(node) && inner_side_found(walk, node))
+		done = true;
+	else if (IsA(node, AppendState) || IsA(node, MergeAppendState))
+	{
+		walk->parent = NULL;
+		done = inner_side_walk_append(walk, node);
+	}
+	else
+	{
+		if (IsA(node, BitmapHeapScanState) && !InnerIsIndexScan(node) &&
+			walk->refusal == NULL)
+			walk->refusal = "the inner bitmap is made of several indexes";
+		RowBoundsBelow(&walk->bounds, node);
+		walk->parent = node;
+		done = planstate_tree_walker(node, inner_side_walk, walk);
+	}
+
+	/* what was found stays, what was noted of the node does not */
+	above.n = walk->n;
+	above.first = walk->first;
+	above.refusal = walk->refusal;
+	*walk = above;
+	return done;
 }
 
 PlanState *
-InnerSideFirstScan(NestLoopState *join, const char **refusal)
+InnerSideFirstScan(NestLoopState *join, bool *several, const char **refusal)
 {
-	PlanState  *scan = top_of(join);
-	PlanState **children;
-	int			n;
+	InnerWalk	walk = {.join = (NestLoop *) join->js.ps.plan};
 
-	if (scan == NULL && has_bitmap_of_several(join))
-		*refusal = "the inner bitmap is made of several indexes";
-	else
-		*refusal = scan_refusal(scan);
-	if (scan == NULL || *refusal == NULL)
-		return scan;
-	n = AppendChildren(scan, &children);
-	for (int i = 0; i < n; i++)
-	{
-		scan = InnerIndexScan(children[i]);
-		*refusal = scan_refusal(scan);
-		if (*refusal == NULL)
-			return scan;
-	}
-	return NULL;
+	(void) inner_side_walk(innerPlanState(join), &walk);
+	*several = walk.n > 1;
+	*refusal = walk.n > 0 ? NULL :
+		walk.refusal != NULL ? walk.refusal :
+		"no index scan on the inner side";
+	return walk.first;
+}
+
+/* Note that a scan is executed, for a row; its look-ups are not for others. */
+static inline void
+inner_side_note_run(InnerScan *scan, int64 blocks)
+{
+	if (scan->row != scan->side->row)
+		scan->blocks = 0;
+	scan->row = scan->side->row;
+	scan->blocks += (int) Min(blocks, LOOKUP_MAX_BLOCKS);
 }
 
 /* Execute one of the scans, and account for what was read ahead for it. */
 static TupleTableSlot *
-next_row(PlanState *node)
+inner_side_next(PlanState *node)
 {
 	InnerScan  *scan = (InnerScan *) AheadNodeBy(node, AHEAD_AS_INNER);
 	InnerSide  *side = scan->side;
-	int64		misses;
+	int64		misses = side->nscans == 1 ? 0 : InnerMisses(node);
+	int64		blocks = InnerHeapFetches(node);
 	TupleTableSlot *slot;
 
-	misses = side->append == NULL ? 0 : InnerMisses(node);
 	LookupCountBegin(scan->lookup);
 	slot = scan->fetch(node);
 	LookupCountEnd(scan->lookup);
-	if (side->append != NULL)
+	inner_side_note_run(scan, InnerHeapFetches(node) - blocks);
+	if (side->nscans > 1)
 		side->misses += InnerMisses(node) - misses;
 	return slot;
 }
 
-/* A scan that could not be given back is still executed by next_row(). */
+/* A scan that could not be given back is still executed by our function. */
 static void
-take_scan(InnerScan *scan)
+inner_side_take(InnerScan *scan)
 {
 	if (scan->fetch != NULL)
 		return;
 	scan->fetch = scan->node->ExecProcNodeReal;
-	ExecSetExecProcNode(scan->node, next_row);
+	ExecSetExecProcNode(scan->node, inner_side_next);
 }
 
-/* Let a scan be executed as it was before take_scan(). */
+/* Let a scan be executed as it was before inner_side_take(). */
 static void
-give_scan_back(InnerScan *scan)
+inner_side_give_back(InnerScan *scan)
 {
-	if (scan->fetch == NULL || scan->node->ExecProcNodeReal != next_row)
+	if (scan->fetch == NULL ||
+		scan->node->ExecProcNodeReal != inner_side_next)
 		return;
 	ExecSetExecProcNode(scan->node, scan->fetch);
 	scan->fetch = NULL;
@@ -164,24 +404,17 @@ give_scan_back(InnerScan *scan)
 
 /* Create the state for looking ahead in a scan; return a refusal, or NULL. */
 static const char *
-make_scan(InnerSide *side, int i)
+inner_side_make(InnerSide *side, InnerScan *scan)
 {
-	EState	   *estate = side->shared.join->js.ps.state;
-	InnerScan  *scan = MemoryContextAllocZero(estate->es_query_cxt,
-											  sizeof(InnerScan));
 	int64		hits = pgBufferUsage.shared_blks_hit;
 	bool		infallible = true;
-	const char *refusal;
+	const char *refusal = NULL;
 
-	side->scans[i] = scan;
-	scan->base = *side->join_node;
-	scan->side = side;
-	scan->node = InnerIndexScan(side->children[i]);
-	refusal = scan_refusal(scan->node);
-	if (refusal == NULL)
-		scan->keys = InnerKeysCreate(&side->shared, side->children[i],
-									 &infallible, &refusal);
-	if (refusal == NULL &&
+	scan->is_made = true;
+	scan->keys = InnerKeysCreate(&side->shared, scan->node, scan->conditions,
+								 scan->memoized, scan->most_blocks,
+								 &infallible, &refusal);
+	if (scan->keys != NULL &&
 		!AheadNodeAddRole(&scan->base, scan->node, AHEAD_AS_INNER))
 	{
 		scan->keys = NULL;
@@ -194,9 +427,37 @@ make_scan(InnerSide *side, int i)
 		return refusal;
 	scan->lookup = InnerKeysLookup(scan->keys);
 	if (side->executes)
-		take_scan(scan);
+		inner_side_take(scan);
 	side->infallible &= infallible;
 	side->made[side->nmade++] = scan;
+	return NULL;
+}
+
+/* Make the first scan that can be made, and all that no row selects. */
+static const char *
+inner_side_make_first(InnerSide *side)
+{
+	const char *refusal = NULL;
+	ListCell   *lc;
+
+	side->made = palloc_array(InnerScan *, side->nscans);
+	side->active = palloc_array(InnerScan *, side->nscans);
+	for (int i = 0; i < side->nscans && side->nmade == 0; i++)
+	{
+		const char *why = inner_side_make(side, side->scans[i]);
+
+		if (refusal == NULL)
+			refusal = why;
+	}
+	if (side->nmade == 0)
+		return refusal;
+
+	/* no further one is to make rows wait until they are certain */
+	side->shared.infallible = side->infallible;
+	foreach(lc, side->fixed)
+		if (!side->scans[lfirst_int(lc)]->is_made &&
+			side->nmade < MAX_SCANS_OF_ROW)
+			(void) inner_side_make(side, side->scans[lfirst_int(lc)]);
 	return NULL;
 }
 
@@ -205,50 +466,39 @@ InnerSideCreate(AheadNode *base, bool settings_stay, bool *infallible,
 				int max_rows, int max_reads, const char **refusal)
 {
 	NestLoopState *join = (NestLoopState *) base->plan_state;
+	PlanState  *inner = innerPlanState(join);
 	EState	   *estate = join->js.ps.state;
 	MemoryContext old = MemoryContextSwitchTo(estate->es_query_cxt);
 	InnerSide  *side = palloc0_object(InnerSide);
-	int			n = 1;
+	InnerWalk	walk = {.join = (NestLoop *) join->js.ps.plan,
+						.side = side,
+						.parent = &join->js.ps,
+						.certain = true};
 
-	*refusal = NULL;
 	side->join_node = base;
 	side->infallible = *infallible;
-	side->children = palloc_object(PlanState *);
-	*side->children = innerPlanState(join);
-	if (InnerSideIsAppend(join))
-	{
-		side->append = top_of(join);
-		n = AppendChildren(side->append, &side->children);
-		side->prunes = PruningIsDone(side->append);
-		side->mcxt = AllocSetContextCreate(estate->es_query_cxt,
-										   "look-ahead pruning",
-										   ALLOCSET_SMALL_SIZES);
-	}
-	side->scans = palloc0_array(InnerScan *, n);
-	side->made = palloc_array(InnerScan *, n);
-	side->active = palloc_array(InnerScan *, n);
+	side->scans_size = 4;
+	side->scans = palloc_array(InnerScan *, side->scans_size);
 	if (base->query->econtext == NULL)
 		base->query->econtext = CreateExprContext(estate);
 	side->shared = (InnerShared) {.lookups = {.max_keys = max_rows,
-											  .max_reads = max_reads,
-											  .nlookups = n},
-								  .join = join,
+											  .max_reads = max_reads},
+								  .estate = estate,
 								  .values = OuterValuesCreate(join),
+								  .outside = inner->plan->extParam,
 								  .econtext = base->query->econtext,
 								  .settings_stay = settings_stay};
-
-	side->left_early = side->append != NULL && IsA(side->append, AppendState) &&
-		InnerRowsAsked(join, side->children[0]) < PG_INT32_MAX;
-	if (side->prunes &&
-		!PruningIsHarmless(side->append, settings_stay, &side->infallible,
-						   &side->params))
-		*refusal = "a partition is found by no plain value";
-	else
-		for (int i = 0; i < n && side->nmade == 0; i++)
-			*refusal = make_scan(side, i);
+	inner_side_enter(&walk, inner);
+	walk.parent = NULL;
+	walk.certain = true;
+	(void) inner_side_walk(inner, &walk);
+	side->shared.lookups.nlookups = Max(1, side->nscans);
+	if (side->appends != NIL)
+		side->mcxt = AllocSetContextCreate(estate->es_query_cxt,
+										   "look-ahead pruning",
+										   ALLOCSET_SMALL_SIZES);
+	*refusal = side->nscans > 0 ? inner_side_make_first(side) : walk.refusal;
 	*infallible = side->infallible;
-	side->shared.infallible = side->infallible;
-	(void) OuterValuesRemove(side->shared.values, &side->params);
 	MemoryContextSwitchTo(old);
 	return *refusal == NULL ? side : NULL;
 }
@@ -260,7 +510,7 @@ InnerSideTake(InnerSide *side)
 		return;
 	side->executes = true;
 	for (int i = 0; i < side->nmade; i++)
-		take_scan(side->made[i]);
+		inner_side_take(side->made[i]);
 }
 
 void
@@ -270,7 +520,7 @@ InnerSideGiveBack(InnerSide *side)
 		return;
 	side->executes = false;
 	for (int i = 0; i < side->nmade; i++)
-		give_scan_back(side->made[i]);
+		inner_side_give_back(side->made[i]);
 }
 
 int64
@@ -279,16 +529,25 @@ InnerSideMisses(const InnerSide *side)
 	return side->misses;
 }
 
+/* Is there one scan, which is executed for each row? */
+static inline bool
+inner_side_is_plain(const InnerSide *side)
+{
+	return side->nscans == 1 && side->scans[0]->certain &&
+		side->appends == NIL;
+}
+
 void
 InnerSideBegin(InnerSide *side, InnerParts *parts)
 {
 	parts->n = -1;
-	if (side->append != NULL)
+	if (!inner_side_is_plain(side))
 		return;
 	parts->n = 1;
 	parts->parts = &parts->only;
 	parts->only.scan = 0;
 	LookupBegin(side->scans[0]->lookup, &parts->only.key);
+	side->scans[0]->looks_up = true;
 }
 
 int
@@ -301,18 +560,48 @@ InnerSideReads(const InnerParts *parts)
 	return reads;
 }
 
-/* The scan that does a part of what is done for a row. */
+/* The look-ups of a scan that does a part of what is done for a row. */
 static inline Lookup *
-lookup_of(const InnerSide *side, const InnerPart *part)
+inner_side_lookup(const InnerSide *side, const InnerPart *part)
 {
 	return side->scans[part->scan]->lookup;
+}
+
+/*
+ * Learn from what a scan did for the row whose turn is over: how likely it is
+ * to be executed, and how many heap blocks it needs, where the rows that are
+ * asked of it are few, but may be found late.  That is the mean of the rows of
+ * late, so that more blocks are used than are read for nothing.
+ */
+static void
+inner_side_learn(InnerScan *scan)
+{
+	bool		ran = scan->row == scan->side->row;
+
+	scan->rows++;
+	scan->runs += ran;
+	scan->runs_blocks += ran ? scan->blocks : 0;
+	if (scan->most_blocks < LOOKUP_MAX_BLOCKS && ran)
+		LookupBound(scan->lookup,
+					Max(scan->most_blocks,
+						(scan->runs_blocks + scan->runs / 2) / scan->runs));
+	if (scan->rows < ROWS_REMEMBERED)
+		return;
+	scan->rows /= 2;
+	scan->runs /= 2;
+	scan->runs_blocks /= 2;
 }
 
 void
 InnerSidePass(InnerSide *side)
 {
 	for (int i = 0; side->arrived != NULL && i < side->arrived->n; i++)
-		LookupPass(lookup_of(side, &side->arrived->parts[i]));
+	{
+		InnerScan  *scan = side->scans[side->arrived->parts[i].scan];
+
+		LookupPass(scan->lookup);
+		inner_side_learn(scan);
+	}
 	side->arrived = NULL;
 }
 
@@ -320,16 +609,17 @@ void
 InnerSideArrive(InnerSide *side, InnerParts *parts)
 {
 	for (int i = 0; i < parts->n; i++)
-		LookupArrive(lookup_of(side, &parts->parts[i]),
+		LookupArrive(inner_side_lookup(side, &parts->parts[i]),
 						 &parts->parts[i].key);
 	side->arrived = parts;
+	side->row++;
 }
 
 void
 InnerSideForget(InnerSide *side, InnerParts *parts)
 {
 	for (int i = 0; i < parts->n; i++)
-		LookupForget(lookup_of(side, &parts->parts[i]),
+		LookupForget(inner_side_lookup(side, &parts->parts[i]),
 						 &parts->parts[i].key);
 }
 
@@ -339,65 +629,91 @@ InnerSideLeftOver(const InnerSide *side)
 	int			left = 0;
 
 	for (int i = 0; side->arrived != NULL && i < side->arrived->n; i++)
-		left += LookupLeftOver(lookup_of(side, &side->arrived->parts[i]));
+		left += LookupLeftOver(inner_side_lookup(side,
+												 &side->arrived->parts[i]));
 	return left;
 }
 
-/* The children that a row selects, allocated in side->mcxt. */
+/* The children of an Append node that a row selects, in side->mcxt. */
 static Bitmapset *
-children_of(InnerSide *side, TupleTableSlot *slot)
+inner_side_children(InnerSide *side, const InnerAppend *append,
+					TupleTableSlot *slot)
 {
 	OuterValues *values = side->shared.values;
+	MemoryContext old;
 	Bitmapset  *children = NULL;
 
-	if (!side->prunes)
-		return bms_add_range(NULL, 0, Min(side->shared.lookups.nlookups,
-										  MAX_SCANS_OF_ROW) - 1);
-	if (!OuterValuesKnow(values, side->params))
+	if (!OuterValuesKnow(values, append->params))
 		return NULL;
+	MemoryContextReset(side->mcxt);
+	old = MemoryContextSwitchTo(side->mcxt);
 	OuterValuesSet(values, slot);
 	if (!OuterValuesAreToasted(values))
-		children = PruningSelect(side->append);
+		children = PruningSelect(append->node);
 	OuterValuesRestore(values);
+	MemoryContextSwitchTo(old);
 	return children;
+}
+
+/* Is a scan executed for most of the rows that select it? */
+static inline bool
+inner_side_is_likely(const InnerScan *scan)
+{
+	return scan->rows > 0 && 2 * scan->runs >= scan->rows;
+}
+
+/*
+ * A row selects a scan.  Its key is looked up if it is certain, or likely, that
+ * the scan is executed; otherwise, it is learnt whether it is.
+ */
+static void
+inner_side_select(InnerSide *side, InnerParts *parts, int number, bool certain)
+{
+	InnerScan  *scan = side->scans[number];
+	InnerPart  *part = &parts->parts[parts->n];
+
+	if (!scan->is_made)
+		(void) inner_side_make(side, scan);
+	if (scan->keys == NULL || parts->n == MAX_SCANS_OF_ROW)
+		return;
+	part->scan = number;
+	parts->n++;
+	if (certain || inner_side_is_likely(scan))
+	{
+		LookupBegin(scan->lookup, &part->key);
+		scan->looks_up = true;
+	}
+	else
+		part->key = (LookupKey) {.stage = LOOKUP_DONE};
 }
 
 /* Select the scans for a row. */
 static void
-select_scans(InnerSide *side, InnerParts *parts, TupleTableSlot *slot)
+inner_side_select_all(InnerSide *side, InnerParts *parts, TupleTableSlot *slot)
 {
-	MemoryContext old;
-	Bitmapset  *children;
-	int			i = -1;
+	ListCell   *lc;
 
-	MemoryContextReset(side->mcxt);
-	old = MemoryContextSwitchTo(side->mcxt);
-	children = children_of(side, slot);
-	MemoryContextSwitchTo(old);
+	if (parts->several == NULL)
+		parts->several =
+			MemoryContextAllocZero(side->shared.estate->es_query_cxt,
+								   Min(side->nscans, MAX_SCANS_OF_ROW) *
+								   sizeof(InnerPart));
+	parts->parts = parts->several;
 	parts->n = 0;
-	parts->parts = &parts->only;
-	if (bms_membership(children) == BMS_MULTIPLE)
+	foreach(lc, side->fixed)
+		inner_side_select(side, parts, lfirst_int(lc),
+						  side->scans[lfirst_int(lc)]->certain);
+	foreach(lc, side->appends)
 	{
-		if (parts->several == NULL)
-			parts->several = MemoryContextAlloc(
-				side->shared.join->js.ps.state->es_query_cxt,
-				MAX_SCANS_OF_ROW * sizeof(InnerPart));
-		parts->parts = parts->several;
-	}
-	while ((i = bms_next_member(children, i)) >= 0 &&
-		   parts->n < MAX_SCANS_OF_ROW)
-	{
-		InnerPart  *part = &parts->parts[parts->n];
+		const InnerAppend *append = lfirst(lc);
+		Bitmapset  *children = inner_side_children(side, append, slot);
+		bool		is_first = true;
 
-		if (side->scans[i] == NULL)
-			(void) make_scan(side, i);
-		if (side->scans[i]->keys == NULL)
-			continue;
-		part->scan = i;
-		LookupBegin(side->scans[i]->lookup, &part->key);
-		parts->n++;
-		if (side->left_early)
-			break;				/* the next one may not be come to */
+		for (int i = -1; (i = bms_next_member(children, i)) >= 0;
+			 is_first = false)
+			for (int j = append->first[i]; j < append->first[i + 1]; j++)
+				inner_side_select(side, parts, j, side->scans[j]->certain &&
+								  (is_first || !append->may_stop));
 	}
 }
 
@@ -406,7 +722,7 @@ InnerSideAdvance(InnerSide *side, InnerParts *parts, TupleTableSlot *slot,
 				 bool wait)
 {
 	if (parts->n < 0)
-		select_scans(side, parts, slot);
+		inner_side_select_all(side, parts, slot);
 	for (int i = 0; i < parts->n; i++)
 	{
 		InnerPart  *part = &parts->parts[i];
@@ -463,7 +779,6 @@ void
 InnerSideNeighbours(InnerSide *side, int *blocks, int *neighbours)
 {
 	bool		kernel = LookaheadAdviceIsUseful();
-
 	LookupShared *shared = &side->shared.lookups;
 
 	*blocks = kernel ? shared->blocks : 0;
@@ -475,6 +790,21 @@ const LookupCounters *
 InnerSideCounters(const InnerSide *side)
 {
 	return &side->shared.lookups.counters;
+}
+
+List *
+InnerSideIndexes(const InnerSide *side)
+{
+	List	   *names = NIL;
+
+	for (int i = 0; i < side->nmade; i++)
+	{
+		char	   *name = (char *) InnerIndexName(side->made[i]->node);
+
+		if (side->made[i]->looks_up)
+			names = list_append_unique(names, makeString(name));
+	}
+	return names;
 }
 
 void

@@ -1,15 +1,16 @@
 /*-------------------------------------------------------------------------
  *
  * inner_side.h
- *		The inner side of a nested loop that looks ahead: one index scan, or
- *		several, whose rows an Append node returns.
+ *		The inner side of a nested loop that looks ahead: all index scans in it
+ *		that have keys of the outer row.
  *
- * For an outer row that is ahead, each scan that the row selects computes and
- * looks up a key of its own.  Of the children of an Append node those
- * are selected that run-time pruning leaves for the row.  What is kept for a
- * child is made when a row selects it for the first time.  A child that is no
- * index scan, or none of which it can be told what it will read, is left to the
- * server.
+ * They may lie anywhere below: under a LIMIT, a sort, an aggregate, further
+ * joins, an Append node, in a subplan.  For an outer row that is ahead, each of
+ * them computes and looks up a key of its own, if it is executed for each outer
+ * row, or was for half of the rows of late.  Of the children of an Append node
+ * that prunes, those are selected that are left for the row.  What is kept for
+ * a scan is made when it is selected for the first time.  A scan of which it
+ * cannot be told what it will read is left to the server.
  *
  * While outer rows are ahead, the scans are executed by way of this file, which
  * accounts for what has been read ahead for them.
@@ -40,19 +41,16 @@ typedef struct InnerParts
 	int			n;				/* number of "parts"; -1: not yet selected */
 	InnerPart  *parts;			/* points to "only" or to "several" */
 	InnerPart	only;
-	InnerPart  *several;		/* NULL, or room for MAX_SCANS_OF_ROW */
+	InnerPart  *several;		/* NULL, or room for all scans of a row */
 } InnerParts;
 
 /*
  * The first index scan on the inner side of a nested loop that can be looked
- * ahead in, as far as is seen at once.  NULL, and *refusal tells why, if there
- * is none.
+ * ahead in, as far as is seen at once; *several: there are further ones.  NULL,
+ * and *refusal tells why, if there is none.
  */
-extern PlanState *InnerSideFirstScan(NestLoopState *join,
+extern PlanState *InnerSideFirstScan(NestLoopState *join, bool *several,
 									 const char **refusal);
-
-/* Does an Append node return the rows of the inner side? */
-extern bool InnerSideIsAppend(NestLoopState *join);
 
 /*
  * Create the inner side's state.  Return NULL, and the reason in *refusal, if
@@ -96,6 +94,9 @@ extern void InnerSideNeighbours(InnerSide *side, int *blocks, int *neighbours);
 
 /* What has been read ahead so far. */
 extern const LookupCounters *InnerSideCounters(const InnerSide *side);
+
+/* The names of the indexes in which keys were looked up, each once. */
+extern List *InnerSideIndexes(const InnerSide *side);
 
 /* Wait for its reads in flight. */
 extern void InnerSideWait(InnerSide *side);

@@ -23,28 +23,22 @@
 #include "join/join_node.h"
 #include "utils/rel.h"
 
-/* Is a node executed by the server, or by us? */
-static inline bool
-join_is_ours_to_take(PlanState *plan_state)
-{
-	return AheadNodeFind(plan_state) != NULL ||
-		TakeoverIsServersOwn(plan_state->ExecProcNodeReal);
-}
-
 /* Why is a join left to the server, as far as can be seen at once? */
 static const char *
 join_refusal(NestLoopState *join)
 {
 	const char *refusal;
+	bool		several;
 
-	(void) InnerSideFirstScan(join, &refusal);
+	(void) InnerSideFirstScan(join, &several, &refusal);
 	if (refusal != NULL)
 		return refusal;
 	if (lookahead_max_distance == 0)
 		return "pg_lookahead.max_distance is 0";
 	if (!LookaheadReadsAreAsync() && !LookaheadAdviceIsUseful())
 		return "reads are synchronous and direct";
-	if (!join_is_ours_to_take(outerPlanState(join)))
+	if (!AheadNodeIsOurs(outerPlanState(join)) &&
+		!TakeoverIsServersOwn(outerPlanState(join)->ExecProcNodeReal))
 		return "executed by another extension";
 	return NULL;
 }
@@ -67,11 +61,10 @@ join_begin(AheadNode *base)
 	NestLoopState *join = (NestLoopState *) base->plan_state;
 	PlanState  *outer = outerPlanState(join);
 	const char *refusal;
-	PlanState  *scan = InnerSideFirstScan(join, &refusal);
+	PlanState  *scan = InnerSideFirstScan(join, &node->several, &refusal);
 
 	JoinPolicyInit(&node->policy, lookahead_debug_force);
 	node->scan = scan;
-	node->is_append = InnerSideIsAppend(join);
 	node->reads = RelationUsesLocalBuffers(InnerTable(scan)) ?
 		&pgBufferUsage.local_blks_read : &pgBufferUsage.shared_blks_read;
 	node->reads_seen = *node->reads;
@@ -126,6 +119,20 @@ join_explain_properties(const JoinCounters *c, double mean, ExplainState *es)
 	ExplainPropertyUInteger("Look-Ahead Blocks Unused", NULL, c->blocks_unused, es);
 }
 
+/* Which indexes were keys looked up in, if the inner side scans several? */
+static void
+join_explain_indexes(const JoinNode *node, ExplainState *es)
+{
+	List	   *names = NIL;
+	ListCell   *lc;
+
+	if (!node->several)
+		return;
+	foreach(lc, InnerSideIndexes(node->inner))
+		names = lappend(names, strVal(lfirst(lc)));
+	ExplainPropertyList("Look-Ahead Indexes", names, es);
+}
+
 /* Why was nothing read ahead? */
 static const char *
 join_reason(const JoinNode *node)
@@ -158,13 +165,17 @@ join_explain(AheadNode *base, bool asked, ExplainState *es)
 			AheadExplainUnused(join_reason(node), es);
 	}
 	else if (es->format == EXPLAIN_FORMAT_TEXT)
+	{
 		join_explain_text(&counters, mean, leader_only ? " of leader" : "", es);
+		join_explain_indexes(node, es);
+	}
 	else
 	{
 		ExplainPropertyText("Look-Ahead", "used", es);
 		if (leader_only)
 			ExplainPropertyBool("Look-Ahead of Leader Only", true, es);
 		join_explain_properties(&counters, mean, es);
+		join_explain_indexes(node, es);
 	}
 }
 

@@ -25,7 +25,7 @@ typedef struct JoinNode
 	JoinPolicy	policy;
 	ExecProcNodeMtd fetch;		/* the outer child's own ExecProcNode */
 	PlanState  *scan;			/* the first index scan on the inner side */
-	bool		is_append;		/* an Append node may have further ones */
+	bool		several;		/* there are further ones */
 
 	const int64 *reads;			/* this backend's count of blocks read */
 	int64		reads_seen;		/* its value when a row was handed out */

@@ -437,15 +437,15 @@ next_of_ring(JoinNode *node, PlanState *outer, bool *known)
 
 /*
  * The blocks that the inner side has read, as the statistics of its tables and
- * indexes count; -1 if that is not known.  The scans below an Append node are
- * too many to ask each of them: it is known while they are executed by us.
+ * indexes count; -1 if that is not known.  Several scans are too many to ask
+ * each of them: it is known while they are executed by us.
  */
 static int64
 inner_misses(const JoinNode *node)
 {
 	int64		misses = InnerMisses(node->scan);
 
-	if (!node->is_append || misses < 0)
+	if (!node->several || misses < 0)
 		return misses;
 	return node->policy.mode >= JOIN_AHEAD && node->inner != NULL ?
 		InnerSideMisses(node->inner) : -1;

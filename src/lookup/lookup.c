@@ -100,7 +100,7 @@ LookupCreate(LookupShared *shared, Relation heap, Relation index, ScanKey keys,
 	lookup->way = way;
 	lookup->index_only = index_only;
 	lookup->ignore_killed = !TransactionStartedDuringRecovery();
-	lookup->most_blocks = Min(most_blocks, LOOKUP_MAX_BLOCKS);
+	LookupBound(lookup, most_blocks);
 	lookup->shared = shared;
 	lookup->table_size = Max(4 * shared->max_keys / Min(shared->nlookups, 16),
 							 2 * Min(shared->max_reads, shared->max_keys)) + 1;
@@ -112,6 +112,12 @@ LookupCreate(LookupShared *shared, Relation heap, Relation index, ScanKey keys,
 	lookup->vm_buffer = InvalidBuffer;
 	lookup->last_block = InvalidBlockNumber;
 	return lookup;
+}
+
+void
+LookupBound(Lookup *lookup, int most_blocks)
+{
+	lookup->most_blocks = Min(most_blocks, LOOKUP_MAX_BLOCKS);
 }
 
 void

@@ -98,6 +98,9 @@ extern Lookup *LookupCreate(LookupShared *shared, Relation heap,
 							ScanDirection direction, bool index_only,
 							int most_blocks, const char **refusal);
 
+/* From now on, one look-up can need so many heap blocks at most. */
+extern void LookupBound(Lookup *lookup, int most_blocks);
+
 /*
  * A key is known from now on.  Its LookupKey stays where it is until
  * LookupArrive() or LookupForget() has been called for it.

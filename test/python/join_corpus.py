@@ -390,24 +390,55 @@ class JoinCorpus(Corpus):
             x, y = rng.choice((join.names[-1], rng.choice(join.names))), self._name()
             table, on = self.inner(join, writing), self.key(x, y)
             kind = rng.random()
-            if kind < 0.5:
+            if kind < 0.45:
                 join.text += f" JOIN {table} {y} ON {on}"
-            elif kind < 0.85:
+            elif kind < 0.75:
                 join.text += f" LEFT JOIN {table} {y} ON {on}"
-            elif kind < 0.9 and len(join.names) == 1:
+            elif kind < 0.8 and len(join.names) == 1:
                 join.text = f"{table} {y} RIGHT JOIN {join.text} ON {on}"
-            elif kind < 0.95:
+            elif kind < 0.85:
                 join.text += f" LEFT JOIN {table} {y} ON {on}"
                 join.where.append(f"{y}.id IS NULL")
                 join.whole = False  # an anti join goes on after the first match
             else:
-                join.text += f" CROSS JOIN LATERAL (SELECT * FROM {table} {y} WHERE {on} ORDER BY a, id LIMIT {rng.choice((1, 2, 9))}) {y}"
-                join.whole = False
+                lateral = self.lateral(join, x, y, table, on, writing)
+                join.text += f" {rng.choice(('CROSS JOIN LATERAL ({}) {}', 'LEFT JOIN LATERAL ({}) {} ON true'))}".format(
+                    lateral, y
+                )
             join.names.append(y)
-            join.plain += [y] if kind < 0.95 and table != "three" else []
+            join.plain += [y] if kind < 0.85 and table != "three" else []
         while rng.random() < 0.3:
             join.where.append(self.semi_join(join, writing))
         return join
+
+    def lateral(self, join: Join, x: str, y: str, table: str, on: str, writing: Table | None = None) -> str:
+        """A subquery with keys of an outer row, in one of its scans or in several, below other nodes."""
+        rng, z = self.rng, self._name()
+        columns = ", ".join(f"{y}.{column}" for column in f"{SOURCE}, pad".split(", "))
+        rows = f"SELECT {columns} FROM {table} {y} WHERE {on}"
+        other, also = self._side(join, writing).name, self.key(x, z)
+        made = (
+            f"{rows} ORDER BY {y}.a, {y}.id LIMIT {rng.choice((1, 2, 9))}",
+            f"{rows} ORDER BY {y}.b DESC, {y}.id LIMIT {rng.choice((1, 3))}",
+            f"{rows} AND {y}.id % 3 = 1 ORDER BY {y}.a LIMIT 1",
+            f"SELECT {columns} FROM (SELECT *, row_number() OVER (ORDER BY a, id) AS n_th FROM {table} {y} WHERE {on}) {y} WHERE n_th < 3",
+            f"SELECT {columns} FROM {table} {y} WHERE {y}.id = (SELECT max({z}.id) FROM {other} {z} WHERE {also})",
+            f"{rows} AND EXISTS (SELECT FROM {other} {z} WHERE {also})",
+            f"{rows} UNION ALL SELECT {columns.replace(y, z)} FROM {other} {z} WHERE {also} LIMIT 7",
+            f"SELECT {columns} FROM {other} {z}, {table} {y} WHERE {on} AND {also} ORDER BY {y}.id, {z}.id LIMIT 5",
+            # of which every scan runs to its end
+            f"SELECT DISTINCT ON (b) {columns} FROM {table} {y} WHERE {on} ORDER BY b, id",
+            f"SELECT min(id) AS id, a, b, s, min(l) AS l, min(n) AS n, c, min(nm::text)::name AS nm, min(d) AS d, min(ts) AS ts,"
+            f" max(pad) AS pad FROM {table} {y} WHERE {on} GROUP BY a, b, s, c",
+            f"{rows} ORDER BY {y}.b, {y}.a, {y}.id OFFSET 0",
+            f"{rows} UNION ALL SELECT {columns.replace(y, z)} FROM {other} {z} WHERE {also}",
+            f"SELECT {columns} FROM {table} {y} LEFT JOIN {other} {z} ON {z}.id = {y}.a WHERE {on} OFFSET 0",
+            f"SELECT {columns} FROM {table} {y} LEFT JOIN {other} {z} ON {also} AND {z}.id < 9 WHERE {on} OFFSET 0",
+        )
+        choice = rng.randrange(len(made))
+        join.whole &= choice >= 8
+        self.joins += choice in (7, 12, 13)
+        return made[choice]
 
     def semi_join(self, join: Join, writing: Table | None = None) -> str:
         """A condition of one of the sides, by rows of another table."""

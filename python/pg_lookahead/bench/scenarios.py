@@ -364,6 +364,9 @@ _SCENARIOS: dict[str, Callable[[Size], Iterator[Cell]]] = {
     "join_memoize": _join("join_memoize", inner="Memoize", planner="SET enable_memoize = on"),
     "join_parallel": _join("join_parallel", planner=_PARALLEL),
     "join_clients": _join_clients,
+    "lateral_latest": _join("lateral_latest", inner="Limit"),
+    "lateral_json": _join("lateral_json", inner="Aggregate"),
+    "exists_filter": _join("exists_filter"),
     "join_key_order": _join_key_order(
         "join_key_order", ("Nested Loop", "Hash Join"), planner=f"{_IN_ORDER}; SET enable_hashjoin = on"
     ),

@@ -44,7 +44,7 @@ COLUMNS = {"sequential": "seq", "periodic": "per", "random": "rnd"}
 """Columns of ``t``, by the order of rows that their indexes give."""
 
 CLIENT_TABLES = 4
-BYTES_PER_ROW = {"t": 200, "o": 110, "c": 120, "d": 340, "e": 500, "hash": 40, "gin": 60, "bloom": 30}
+BYTES_PER_ROW = {"t": 260, "o": 110, "c": 120, "d": 340, "e": 500, "hash": 40, "gin": 60, "bloom": 30}
 """Bytes on disk that each table takes for each row of the run's size, with its indexes, rounded up."""
 
 _BATCH = 500_000
@@ -63,6 +63,8 @@ INSERT INTO {schema}.o SELECT %(start)s + i - 1, k, k / 5, k %% {distinct} * ({r
 FROM unnest(%(ids)s::bigint[]) WITH ORDINALITY u(k, i)
 """
 _FIVES = "CREATE INDEX t_fives ON {schema}.t ((rnd / 5))"
+_GROUPS = "CREATE INDEX t_groups ON {schema}.t ((rnd / 40), seq)"
+_TENS = "CREATE INDEX t_tens ON {schema}.t ((rnd / 10))"
 _LINES = "CREATE UNIQUE INDEX t_lines ON {schema}.t ((seq / 2), (seq % 2))"
 _BUYERS = (
     "CREATE TABLE {schema}.buyers AS SELECT DISTINCT few FROM {schema}.o"
@@ -175,6 +177,13 @@ JOINS = {
     f" AND {_SLICE.removeprefix('WHERE ')}",
     "join_limit": f"{_JOINED} seq = k WHERE place >= start ORDER BY place LIMIT n",
     "join_heap_order": f"{_JOINED} seq = place {_SLICE}",
+    "lateral_latest": f"SELECT l.pad FROM {OUTER}, LATERAL (SELECT pad FROM {TABLE} WHERE rnd / 40 = k / 40"
+    f" ORDER BY seq DESC LIMIT 1) l {_SLICE}",
+    "lateral_json": f"SELECT l.pad FROM {OUTER}, LATERAL (SELECT json_agg(pad) AS pad FROM {TABLE}"
+    f" WHERE rnd / 10 = k / 10) l {_SLICE}",
+    "exists_filter": f"SELECT k AS pad FROM {OUTER}"
+    f" WHERE EXISTS (SELECT FROM {TABLE} WHERE rnd / 10 = k / 10 AND seq % 4 = 0)"
+    f" AND {_SLICE.removeprefix('WHERE ')}",
     "join_memoize": f"{_JOINED} seq = few {_SLICE}",
     "join_parallel": f"{_JOINED} seq = k {_SLICE.removesuffix(' ORDER BY place')}",
     "join_key_order": f"SELECT pad FROM {OUTER} JOIN {BUYERS} USING (few) JOIN {TABLE} ON seq / 2 = place"
@@ -320,10 +329,9 @@ def _load_o(conn: Connection, permutation: Any, report: Report) -> None:
     # another random order than that of the column rnd
     keys = permutation[permutation][: outer_rows(rows)]
     _make(conn, "o", _CREATE_O, insert, keys, ["UNIQUE INDEX o_place ON {schema}.o (place)"], report)
-    report("building the index t_fives")
-    _execute(conn, _FIVES)
-    report("building the index t_lines")
-    _execute(conn, _LINES)
+    for index in (_FIVES, _GROUPS, _TENS, _LINES):
+        report(f"building {index.split(' ON ')[0].split()[-1]}")
+        _execute(conn, index)
     _execute(conn, _BUYERS, rows=rows, distinct=min(_DISTINCT, rows), one_in=ONE_IN["join_key_order"])
     _execute(conn, "VACUUM (FREEZE, ANALYZE) {schema}.buyers")
     _execute(conn, "ANALYZE {schema}.t")

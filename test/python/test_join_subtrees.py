@@ -1,0 +1,145 @@
+# ruff: noqa: E501
+"""Nested loops that look ahead where the index scans lie below other nodes of the inner side.
+
+As in test_join_hazards.py, everything is done in two databases, and must be equal.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from conftest import MakeCluster
+from scans import EVICT_ALL
+from test_join_hazards import JoinSide, as_sides, loops, make_sides, same
+from test_join_sides import plan_of
+from test_scan_counters import compare, explained, statio
+from test_scan_hazards import SERVER, finish
+
+
+@pytest.fixture(scope="module")
+def sides(make_cluster: MakeCluster) -> Iterator[dict[str, JoinSide]]:
+    found = make_sides(make_cluster(SERVER))
+    for side in found.values():
+        side.run(
+            "CREATE TABLE j (id int, k int, m int, pad text) WITH (autovacuum_enabled = off)",
+            "INSERT INTO j SELECT n, n * 37 % 6000, n % 60, repeat('j', 150) FROM generate_series(0, 5999) AS n ORDER BY n * 7919 % 6000",
+            "CREATE UNIQUE INDEX j_k ON j (k)",
+            "CREATE INDEX j_m ON j (m, id)",
+            "VACUUM ANALYZE j",
+            # four rows a page
+            "CREATE TABLE g (id int, m int, pad text STORAGE PLAIN) WITH (autovacuum_enabled = off)",
+            "INSERT INTO g SELECT n, n % 60, repeat('g', 1800) FROM generate_series(0, 5999) AS n ORDER BY n * 7919 % 6000",
+            "CREATE INDEX g_m ON g (m, id)",
+            "VACUUM ANALYZE g",
+        )
+    yield found
+    finish(as_sides(found))
+
+
+# What must be in the plan, how many indexes are looked up, and the query.
+SUBTREES = {
+    "latest": ("Limit", 1, "SELECT o.id, q.id FROM o, LATERAL (SELECT id FROM j WHERE j.m = o.m ORDER BY id DESC LIMIT 1) q"),
+    "first few, sorted": ("Sort", 1, "SELECT o.id, q.id FROM o, LATERAL (SELECT id FROM j WHERE j.m = o.m ORDER BY k % 7, id LIMIT 3) q WHERE o.id < 300"),
+    "aggregate": ("Aggregate", 1, "SELECT o.id, q.s FROM o, LATERAL (SELECT json_agg(j.id) AS s FROM j WHERE j.m = o.m) q WHERE o.id < 300"),
+    "maximum": ("InitPlan", 1, "SELECT o.id, q.s FROM o, LATERAL (SELECT max(j.id) AS s FROM j WHERE j.m = o.m OFFSET 0) q"),
+    "groups": ("Group Key", 1, "SELECT o.id, q.* FROM o, LATERAL (SELECT j.k % 3 AS g, count(*) FROM j WHERE j.m = o.m GROUP BY 1) q WHERE o.id < 300"),
+    "distinct": ("Unique", 1, "SELECT o.id, q.id FROM o, LATERAL (SELECT DISTINCT ON (k % 4) id FROM j WHERE j.m = o.m ORDER BY k % 4, id) q WHERE o.id < 300"),
+    "window": ("WindowAgg", 1, "SELECT o.id, q.id FROM o, LATERAL (SELECT id, row_number() OVER (ORDER BY k) AS n FROM j WHERE j.m = o.m) q WHERE q.n < 4 AND o.id < 300"),
+    "chain": ("Nested Loop", 1, "SELECT o.id, q.* FROM o, LATERAL (SELECT j.id, i2.id AS i FROM j, i2 WHERE j.k = o.k AND i2.k = j.id OFFSET 0) q"),
+    "two keys of one row": ("Nested Loop", 2, "SELECT o.id, q.* FROM o, LATERAL (SELECT j.id, i2.id AS i FROM j, i2 WHERE j.k = o.k AND i2.k = o.m OFFSET 0) q"),
+    "a hash join": ("Hash Join", 2, "SELECT o.id, q.* FROM o, LATERAL (SELECT j.id, i2.id AS i FROM j JOIN i2 ON i2.k = j.k WHERE j.m = o.m AND i2.m = o.m OFFSET 0) q WHERE o.id < 300"),
+    "a merge join": ("Merge Join", 2, "SELECT o.id, q.* FROM o, LATERAL (SELECT j.id, i2.id AS i FROM j JOIN i2 ON i2.id = j.id WHERE j.m = o.m AND i2.m = o.m OFFSET 0) q WHERE o.id < 300"),
+    "scans of one index": ("Append", 1, "SELECT o.id, q.id FROM o, LATERAL (SELECT id FROM j WHERE j.k = o.k UNION ALL SELECT id FROM j WHERE j.k = o.m) q"),
+    "joins below UNION ALL": ("Append", 3, "SELECT o.id, q.i FROM o, LATERAL (SELECT j.id AS i FROM j, i2 WHERE j.k = o.k AND i2.k = o.m UNION ALL SELECT id FROM j WHERE j.m = o.m) q WHERE o.id < 300"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", ("forced", "natural"))
+@pytest.mark.parametrize("name", SUBTREES)
+def test_subtrees_count_as_stock(sides: dict[str, JoinSide], name: str, mode: str) -> None:
+    """Rows, and the blocks of each node and relation, are stock's; EXPLAIN names the indexes, if they are several."""
+    node, indexes, query = SUBTREES[name]
+    ours = sides["forced"]
+    join = name.removeprefix("a ").replace(" ", "")
+    for side in sides.values():
+        side.run(
+            *(f"SET enable_{kind} = {'on' if kind == join else 'off'}" for kind in ("hashjoin", "mergejoin")),
+            f"SET enable_nestloop = {'off' if join in ('hashjoin', 'mergejoin') else 'on'}",
+        )
+    if mode == "natural":
+        ours.run("SET pg_lookahead.debug_force = off")
+
+    def counters(side: JoinSide) -> dict[str, Any]:
+        side.rows(EVICT_ALL)
+        before = statio(side)
+        plan = plan_of(side, query)
+        after = statio(side)
+        found = {name: after[name][0] - before[name][0] for name in after}
+        return {"EXPLAIN": explained(plan), "nodes": loops(plan), **found}
+
+    try:
+        rows = [side.rows(query) for side in sides.values()]
+        assert rows[0] == rows[1]
+        compare(as_sides(sides), lambda side: counters(sides["forced" if side.forced else "off"]))
+        plan = json.dumps(plan_of(sides["off"], query))
+        assert node in plan, plan
+        if mode == "forced":
+            ours.rows(EVICT_ALL)
+            found = plan_of(ours, query)
+            while found["Node Type"] != "Nested Loop":
+                found = found["Plans"][0]
+            assert found["Look-Ahead Leaf Blocks Read"] > 0
+            if ours.cluster.version >= 18 and indexes > 1:
+                assert len(found["Look-Ahead Indexes"]) == min(indexes, 3), found["Look-Ahead Indexes"]
+    finally:
+        ours.run("SET pg_lookahead.debug_force = on")
+        for side in sides.values():
+            side.run("SET enable_hashjoin = off; SET enable_mergejoin = off; RESET enable_nestloop")
+
+
+NOT_EXECUTED = {
+    "an inner side": "SELECT o.id, q.* FROM o LEFT JOIN LATERAL (SELECT j.id, i2.id AS i FROM j, i2 WHERE j.k = -o.k - 1 AND i2.k = o.m OFFSET 0) q ON true",
+    "a later child": "SELECT o.id FROM o WHERE EXISTS (SELECT FROM j WHERE j.m = o.m UNION ALL SELECT FROM i2 WHERE i2.k = o.m OFFSET 0)",
+    "a subplan": "SELECT o.id, q.* FROM o, LATERAL (SELECT j.id, CASE WHEN j.id < 0 THEN (SELECT max(i2.id) FROM i2 WHERE i2.m = o.m) END FROM j WHERE j.k = o.k OFFSET 0) q",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NOT_EXECUTED)
+def test_what_is_not_executed_is_not_looked_up(sides: dict[str, JoinSide], name: str) -> None:
+    """No page of i2 is read, whose scan depends on what another scan finds."""
+
+    def steps(side: JoinSide) -> list[Any]:
+        side.rows(EVICT_ALL)
+        seen = side.rows(NOT_EXECUTED[name])
+        cached = side.rows(
+            "SELECT count(*) FROM pg_buffercache AS b JOIN pg_class AS c ON b.relfilenode = pg_relation_filenode(c.oid)"
+            " WHERE relname IN ('i2', 'i2_k', 'i2_m') AND relblocknumber > 0"
+            " AND reldatabase = (SELECT oid FROM pg_database WHERE datname = current_database())"
+        )
+        return [*seen, cached[0][0]]
+
+    assert same(sides, steps, ahead=None)[-1] <= 1
+
+
+def test_a_bound_grows_with_what_rows_need(sides: dict[str, JoinSide]) -> None:
+    """Where a filter rejects the first matches, as many heap pages are read ahead as rows have needed, and few are not used."""
+    ours = sides["forced"]
+    query = "SELECT o.id, q.id FROM o, LATERAL (SELECT id FROM g WHERE g.m = o.m AND hashint4(id) % 6 = 1 AND pad <> 'g' ORDER BY id LIMIT 1) q WHERE o.id < 60"
+    ahead = ours.ahead(lambda: (ours.rows(EVICT_ALL), ours.rows(query)))
+    assert ahead["heap_blocks_read"] > 150, ahead
+    assert ahead["blocks_unused"] < ahead["heap_blocks_read"] / 2, ahead
+
+
+def test_keys_that_the_inner_side_computes_are_not_looked_up(sides: dict[str, JoinSide]) -> None:
+    """A key that is of the outer row and of another inner scan, too, is of one outer row before its turn."""
+    ours = sides["forced"]
+    query = "SELECT o.id, q.* FROM o, LATERAL (SELECT j.id, g.id AS i FROM j, g WHERE j.k = o.k AND g.m = j.m AND g.id = o.id OFFSET 0) q"
+    ours.rows(EVICT_ALL)
+    plan = plan_of(ours, query)
+    if ours.cluster.version >= 18:
+        assert plan["Look-Ahead Indexes"] == ["j_k"], plan
+    same(sides, lambda side: side.rows(query))
