@@ -10,6 +10,7 @@
 #include <limits.h>
 
 #include "compat.h"
+#include "enabled.h"
 #include "exec/explain.h"
 #include "exec/settings.h"
 #include "exec/takeover.h"
@@ -25,6 +26,7 @@
 
 LOOKAHEAD_MODULE_MAGIC;
 
+bool		lookahead_enabled = true;
 bool		lookahead_index_scan = true;
 bool		lookahead_nested_loop = true;
 bool		lookahead_index_pages = true;
@@ -51,6 +53,14 @@ void
 _PG_init(void)
 {
 	VersionCheckServer();
+	DefineCustomBoolVariable("pg_lookahead.enabled",
+							 "Lets queries and VACUUM read ahead, as the other settings say.",
+							 "Takes effect with the next query or cursor, and in a VACUUM with the next table.",
+							 &lookahead_enabled,
+							 true,
+							 PGC_USERSET,
+							 GUC_EXPLAIN,
+							 NULL, NULL, NULL);
 	DefineCustomBoolVariable("pg_lookahead.index_scan",
 							 "Lets index scans read the heap blocks of coming entries ahead.",
 							 "Takes effect with the next query or cursor.",

@@ -22,6 +22,7 @@
 #include <dlfcn.h>
 
 #include "compat.h"
+#include "enabled.h"
 #include "exec/rows_wanted.h"
 #include "exec/takeover.h"
 #include "executor/executor.h"
@@ -108,9 +109,12 @@ TakeoverRefusal(PlanState *plan_state)
 {
 	const char *refusal = NULL;
 
-	if (methods_of(plan_state, &refusal) != NULL && refusal == NULL &&
-		AheadNodeFind(plan_state) == NULL)
-		refusal = "executed by another extension";
+	if (methods_of(plan_state, &refusal) == NULL)
+		return NULL;
+	if (!lookahead_enabled)
+		return "pg_lookahead.enabled is off";
+	if (refusal == NULL && AheadNodeFind(plan_state) == NULL)
+		return "executed by another extension";
 	return refusal;
 }
 
@@ -277,7 +281,7 @@ lookahead_ExecutorStart(QueryDesc *queryDesc, int eflags)
 	Walk		walk = {.bounds = RowBoundsOfTop()};
 
 	prev_ExecutorStart(queryDesc, eflags);
-	if ((eflags & EXEC_FLAG_EXPLAIN_ONLY) == 0 &&
+	if (lookahead_enabled && (eflags & EXEC_FLAG_EXPLAIN_ONLY) == 0 &&
 		queryDesc->planstate != NULL &&
 		queryDesc->estate->es_snapshot != NULL &&
 		IsMVCCSnapshot(queryDesc->estate->es_snapshot))

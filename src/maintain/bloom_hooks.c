@@ -18,6 +18,7 @@
 #include "access/parallel.h"
 #include "access/transam.h"
 #include "compat.h"
+#include "enabled.h"
 #include "executor/executor.h"
 #include "maintain/maintain.h"
 #include "maintain/routine.h"
@@ -81,8 +82,8 @@ static void
 bloom_ExecutorStart(QueryDesc *queryDesc, int eflags)
 {
 	prev_ExecutorStart(queryDesc, eflags);
-	if (unlikely(met || IsParallelWorker()) && lookahead_bloom_scan &&
-		(eflags & EXEC_FLAG_EXPLAIN_ONLY) == 0)
+	if (unlikely(met || IsParallelWorker()) && lookahead_enabled &&
+		lookahead_bloom_scan && (eflags & EXEC_FLAG_EXPLAIN_ONLY) == 0)
 		serve_bloom(queryDesc->planstate, NULL);
 }
 

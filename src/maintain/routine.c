@@ -23,6 +23,7 @@
 #include "access/relscan.h"
 #include "access/transam.h"
 #include "compat.h"
+#include "enabled.h"
 #include "index/bloom_page.h"
 #include "maintain/maintain.h"
 #include "maintain/members.h"
@@ -83,7 +84,7 @@ routine_getbitmap(IndexScanDesc scan, TIDBitmap *tbm)
 {
 	IndexAmRoutine stock;
 
-	if (lookahead_bloom_scan)
+	if (lookahead_enabled && lookahead_bloom_scan)
 		return BloomGetBitmap(scan, tbm);
 	LookaheadStockRoutine(scan->indexRelation->rd_amhandler, &stock);
 	return stock.amgetbitmap(scan, tbm);

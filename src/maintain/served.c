@@ -10,6 +10,7 @@
 #include "access/xact.h"
 #include "commands/dbcommands.h"
 #include "compat.h"
+#include "enabled.h"
 #include "lib/stringinfo.h"
 #include "maintain/maintain.h"
 #include "maintain/served.h"
@@ -143,7 +144,8 @@ ServedIndex *
 ServedFind(Relation index)
 {
 	foreach_ptr(ServedIndex, served, served_indexes)
-		if (served->index == index && lookahead_index_vacuum)
+		if (served->index == index && lookahead_enabled &&
+			lookahead_index_vacuum)
 			return served;
 	return NULL;
 }

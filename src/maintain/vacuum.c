@@ -41,6 +41,7 @@
 #include "catalog/pg_class.h"
 #include "commands/defrem.h"
 #include "compat.h"
+#include "enabled.h"
 #include "maintain/maintain.h"
 #include "maintain/routine.h"
 #include "maintain/served.h"
@@ -224,7 +225,7 @@ vacuum_begin_table(void)
 	if (last == MyProc->vxid.lxid)
 		return;
 	last = MyProc->vxid.lxid;
-	if (!lookahead_index_vacuum)
+	if (!lookahead_enabled || !lookahead_index_vacuum)
 		return;
 	vacuum_serve(MyProc);
 

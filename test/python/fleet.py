@@ -152,7 +152,7 @@ def _fill(named: tuple[str, Cluster]) -> None:
             conn.execute(f"CREATE DATABASE {name}{number}".encode())
         conn.execute("CREATE ROLE monitor LOGIN IN ROLE pg_monitor; CREATE ROLE nobody LOGIN")
         if name == "shop":
-            conn.execute("ALTER DATABASE shop3 SET pg_lookahead.index_scan = off")
+            conn.execute("ALTER DATABASE shop3 SET pg_lookahead.enabled = off")
         if name == "unloaded":
             conn.execute("ALTER DATABASE unloaded2 SET session_preload_libraries = pg_lookahead")
             conn.execute("CREATE ROLE app LOGIN PASSWORD 'right'")

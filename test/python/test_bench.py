@@ -383,7 +383,7 @@ def test_look_ahead_that_did_not_run_is_refused(loaded: Private, monkeypatch: py
 
 
 def test_stock_that_looks_ahead_is_refused(loaded: Private, monkeypatch: pytest.MonkeyPatch) -> None:
-    forced = {"pg_lookahead.index_scan": "on", "pg_lookahead.debug_force": "on"}
+    forced = {"pg_lookahead.enabled": "on", "pg_lookahead.debug_force": "on"}
     monkeypatch.setattr(scans, "OFF", forced)
     with scan(loaded, COLD) as cold:
         cold.prepare()
@@ -474,7 +474,7 @@ def test_a_server_that_loads_the_library_for_all(loaded: Private) -> None:
 
 
 def test_what_look_ahead_leaves_to_the_server_is_said(loaded: Private) -> None:
-    none = {"pg_lookahead.index_scan": "on", "pg_lookahead.max_distance": "0"}
+    none = {"pg_lookahead.enabled": "on", "pg_lookahead.max_distance": "0"}
     with scan(loaded, replace(WARM, ours=none)) as left:
         left.prepare()
         assert left.sample(True, 0)[1]["served"] == 0

@@ -100,9 +100,8 @@ def test_advice() -> None:
     good = {"effective_io_concurrency": "16", "io_combine_limit": "16", "random_page_cost": "1.1"}
     good |= {"track_io_timing": "on", "io_method": "worker", "io_workers": "8", "block_size": "8192"}
     assert advice(SERVER, FAST, **good) == {}
-    assert advice(SERVER, FAST, **good, **{"pg_lookahead.index_scan": "off"}) == {
-        "pg_lookahead.index_scan": ("ALTER SYSTEM SET pg_lookahead.index_scan = on;", RELOAD)
-    }
+    for name in ("pg_lookahead.enabled", "pg_lookahead.index_scan"):
+        assert advice(SERVER, FAST, **good, **{name: "off"}) == {name: (f"ALTER SYSTEM SET {name} = on;", RELOAD)}
     assert advice(SERVER, FAST, **{**good, "effective_io_concurrency": "4", "io_workers": "3"}) == {
         "effective_io_concurrency": ("ALTER SYSTEM SET effective_io_concurrency = 8;", RELOAD),
         "io_workers": ("ALTER SYSTEM SET io_workers = 8;", RELOAD),

@@ -351,7 +351,7 @@ def test_session_setting_that_names_a_missing_library(copy: Copy) -> None:
     with cluster.connect() as conn:
         conn.execute("ALTER ROLE postgres SET session_preload_libraries = pg_lookahead")
     with cluster.connect() as conn:
-        assert fetch(conn, "SHOW pg_lookahead.index_scan") == [("on",)]
+        assert fetch(conn, "SHOW pg_lookahead.enabled") == [("on",)]
     copy.library.unlink()
     with pytest.raises(psycopg.OperationalError, match='could not access file "pg_lookahead"'):
         cluster.connect()

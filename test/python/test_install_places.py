@@ -125,7 +125,7 @@ def test_a_plugin_needs_no_superuser(sources: Path, bare: Copy) -> None:
                     ):
                         conn.execute(f"SET {preloaded} = 'pg_lookahead'".encode())
             with cluster.connect(user="reader", options="-c local_preload_libraries=pg_lookahead") as conn:
-                row = fetch_row(conn, "SHOW pg_lookahead.index_scan")
+                row = fetch_row(conn, "SHOW pg_lookahead.enabled")
                 assert row == ("on",)
     finally:
         make_library(sources, "uninstall-plugin", f"pkglibdir={bare.pkglibdir}")

@@ -1364,7 +1364,12 @@ def rows_beside_one_that_stands(side: JoinSide) -> int:
 
 @pytest.mark.parametrize(
     "setting",
-    ("pg_lookahead.nested_loop = off", "pg_lookahead.max_distance = 0", "effective_io_concurrency = 0"),
+    (
+        "pg_lookahead.enabled = off",
+        "pg_lookahead.nested_loop = off",
+        "pg_lookahead.max_distance = 0",
+        "effective_io_concurrency = 0",
+    ),
 )
 def test_turned_off(joins: dict[str, JoinSide], setting: str) -> None:
     """The settings that turn look-ahead off do."""

@@ -10,7 +10,7 @@ import random
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import psycopg
@@ -163,7 +163,8 @@ def test_parallel_workers(db: Connection) -> None:
     assert {method: streamed(db, method) for method in METHODS} == before
 
 
-def test_settings(db: Connection) -> None:
+@pytest.mark.parametrize("settings", (("index_vacuum", "bloom_scan"), ("enabled",)))
+def test_settings(db: Connection, settings: Sequence[str]) -> None:
     """Off is the server's own code, also where a routine has been replaced before; on again serves."""
     query = LOOKUPS[2]
     run(db, f"PREPARE p AS {query}")
@@ -172,7 +173,7 @@ def test_settings(db: Connection) -> None:
         return [*served(db).values(), counter(db, "bloom", "scans_served")]
 
     for wanted in (True, False, True, False):
-        set_served(db, wanted)
+        run(db, *(f"SET pg_lookahead.{name} = {wanted}" for name in settings))
         before = counts()
         run(db, "DELETE FROM t WHERE ctid = (SELECT max(ctid) FROM t)", VACUUM)
         assert scalar(db, query) == 1 and scalar(db, "EXECUTE p") == 1
@@ -368,7 +369,8 @@ def test_autovacuums_are_served(own_cluster: MakeCluster, rng: random.Random) ->
         assert served(conn) == before
 
 
-def test_a_setting_that_changes_meanwhile(own_cluster: MakeCluster) -> None:
+@pytest.mark.parametrize("setting", ("index_vacuum", "enabled"))
+def test_a_setting_that_changes_meanwhile(own_cluster: MakeCluster, setting: str) -> None:
     """Bulk deletion by ours, and the cleanup of the same VACUUM by the server's own code."""
     server = own_cluster({**AUTOVACUUM, "shared_buffers": "16MB"}, name="between")
     require_serving(server)
@@ -385,7 +387,7 @@ def test_a_setting_that_changes_meanwhile(own_cluster: MakeCluster) -> None:
         await_true(lambda: fetch(conn, phase) == [("vacuuming indexes",)], "VACUUM of indexes", 60)
         # autovacuum reads its settings while it pauses; each pass asks when it begins
         await_true(lambda: streamed(conn, "bloom") == pages, "the end of bulk deletion", 60)
-        run(conn, "ALTER SYSTEM SET pg_lookahead.index_vacuum = off", "SELECT pg_reload_conf()")
+        run(conn, f"ALTER SYSTEM SET pg_lookahead.{setting} = off", "SELECT pg_reload_conf()")
         await_true(
             lambda: scalar(conn, "SELECT autovacuum_count FROM pg_stat_all_tables WHERE relname = 't'") > 0,
             "autovacuum",

@@ -690,6 +690,7 @@ def test_taken_over_while_it_runs(served: Served, name: str, before: int) -> Non
     "setting, says",
     (
         ("pg_lookahead.index_scan = off", None),
+        ("pg_lookahead.enabled = off", "pg_lookahead.enabled is off"),
         ("pg_lookahead.max_distance = 0", "pg_lookahead.max_distance is 0"),
         ("effective_io_concurrency = 0", "effective_io_concurrency is 0"),
     ),

@@ -189,6 +189,7 @@ def test_explain_only_foretells_what_an_execution_says(server: Cluster, query: s
         ("pg_lookahead.index_pages=on", "would look ahead"),
         ("pg_lookahead.index_pages=off", ""),
         ("pg_lookahead.max_distance=0", "pg_lookahead.max_distance is 0"),
+        ("pg_lookahead.enabled=off", "pg_lookahead.enabled is off"),
     ],
 )
 def test_explain_only_tells_of_the_leaf_pages_of_bitmap_index_scans(
@@ -449,7 +450,7 @@ def test_a_user_without_rights_tries_as_found(server: Cluster) -> None:
 
 def loaded(cluster: Cluster) -> bool:
     with cluster.connect(user=PLAIN) as conn:
-        return bool(scalar(conn, "SELECT count(*) FROM pg_settings WHERE name = 'pg_lookahead.index_scan'"))
+        return bool(scalar(conn, "SELECT count(*) FROM pg_settings WHERE name = 'pg_lookahead.enabled'"))
 
 
 def test_the_library_in_the_plugins_directory_or_missing() -> None:

@@ -7,7 +7,7 @@ SET search_path = index_scan, public;
 
 -- settings
 SELECT name, setting, vartype, context, min_val, max_val, boot_val FROM pg_settings
-WHERE name IN ('pg_lookahead.index_scan', 'pg_lookahead.index_pages', 'pg_lookahead.max_distance', 'pg_lookahead.debug_force') ORDER BY name COLLATE "C";
+WHERE name IN ('pg_lookahead.enabled', 'pg_lookahead.index_scan', 'pg_lookahead.index_pages', 'pg_lookahead.max_distance', 'pg_lookahead.debug_force') ORDER BY name COLLATE "C";
 SET pg_lookahead.index_scan = 'sometimes';
 SET pg_lookahead.index_pages = 'leaf';
 SET pg_lookahead.index_pages = off;
@@ -51,6 +51,9 @@ SELECT count(*) FROM t WHERE k BETWEEN 100 AND 1500;
 SET pg_lookahead.index_scan = off;
 SELECT count(*) FROM t WHERE k BETWEEN 100 AND 1500;
 RESET pg_lookahead.index_scan;
+SET pg_lookahead.enabled = off;
+SELECT count(*) FROM t WHERE k BETWEEN 100 AND 1500;
+RESET pg_lookahead.enabled;
 SELECT lookahead.index_scans_served() - :before AS served;
 
 -- on cached pages nothing is read ahead, forced or not

@@ -16,12 +16,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-OFF = {
-    "pg_lookahead.index_scan": "off",
-    "pg_lookahead.nested_loop": "off",
-    "pg_lookahead.index_pages": "off",
-}
+OFF = {"pg_lookahead.enabled": "off"}
 ON = {
+    "pg_lookahead.enabled": "on",
     "pg_lookahead.index_scan": "on",
     "pg_lookahead.nested_loop": "on",
     "pg_lookahead.index_pages": "on",

@@ -235,7 +235,7 @@ class Scan(Subject):
         with self.target.connect(loaded=False) as conn:
             self._without = not loaded(conn)
         if not self._without:
-            self.note = "this server loads the library for all, stock has pg_lookahead.index_scan off"
+            self.note = "this server loads the library for all, stock has pg_lookahead.enabled off"
 
     def _find_out_who_runs_it(self) -> None:
         if self.context.control or self.cell.same:

@@ -81,7 +81,8 @@ def advise(server: Server, storage: Storage | None) -> list[Advice]:
 def _advice(server: Server, storage: Storage | None) -> Iterator[Advice]:
     settings = server.settings
     yield from _library(server)
-    for name, needed in (("pg_lookahead.index_scan", "on"), ("pg_lookahead.max_distance", "-1")):
+    needs = {"pg_lookahead.enabled": "on", "pg_lookahead.index_scan": "on", "pg_lookahead.max_distance": "-1"}
+    for name, needed in needs.items():
         if name in settings and settings[name].setting in ("off", "0"):
             yield _set(settings, name, needed, "look-ahead is switched off by this setting")
     if "track_io_timing" in settings and settings["track_io_timing"].setting == "off":

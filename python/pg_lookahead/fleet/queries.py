@@ -16,7 +16,7 @@ SET LOCAL pg_lookahead.max_read_rate = {{rate}}
 SERVER = """
 SELECT split_part(current_setting('server_version'), ' ', 1) AS version, pg_is_in_recovery() AS standby,
        (SELECT system_identifier::text FROM pg_control_system()) AS system_identifier,
-       EXISTS (SELECT FROM pg_settings WHERE name = 'pg_lookahead.index_scan') AS loaded,
+       EXISTS (SELECT FROM pg_settings WHERE name = 'pg_lookahead.enabled') AS loaded,
        (SELECT default_version FROM pg_available_extensions WHERE name = 'pg_lookahead') AS available
 """
 
@@ -43,7 +43,7 @@ WHERE datallowconn AND NOT datistemplate ORDER BY datname
 
 DATABASE = """
 SELECT blks_read AS blocks_read, blks_hit AS blocks_hit, blk_read_time / 1000 AS read_seconds,
-       (SELECT setting FROM pg_settings WHERE name = 'pg_lookahead.index_scan') AS index_scan
+       (SELECT setting FROM pg_settings WHERE name = 'pg_lookahead.enabled') AS enabled
 FROM pg_stat_database WHERE datname = current_database()
 """
 

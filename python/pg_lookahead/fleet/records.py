@@ -83,14 +83,14 @@ class Database(msgspec.Struct):
     """A database and what it answered.
 
     extension: version of the extension, None if it was not created here
-    index_scan: pg_lookahead.index_scan in new sessions, None if they do not load the library
+    enabled: pg_lookahead.enabled in new sessions, None if they do not load the library
     bloat: where the indexes were read, or why they were not"""
 
     name: str
     error: str = ""
     problems: list[str] = msgspec.field(default_factory=list)
     extension: str | None = None
-    index_scan: str | None = None
+    enabled: str | None = None
     blocks_read: int = 0
     blocks_hit: int = 0
     read_seconds: float = 0.0

@@ -104,7 +104,7 @@ def state(report: Report) -> list[Table]:
 
 def _library(server: Server) -> str:
     """Tell whether new sessions have the library, by what each database says."""
-    said = [one.index_scan for one in server.databases if not one.error]
+    said = [one.enabled for one in server.databases if not one.error]
     loaded = [one for one in said if one is not None]
     if not loaded:
         return "not loaded" if said else ""

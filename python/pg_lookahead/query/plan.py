@@ -27,6 +27,7 @@ _REMEDIES = {
     "not a heap table": "its access method fetches rows in its own way",
     "nothing to wait for": "what it read was cached, or too little",
     "ordered by distance": "the access method finds the next row one at a time",
+    "pg_lookahead.enabled is off": "set it to on",
     "pg_lookahead.max_distance is 0": "set pg_lookahead.max_distance to -1",
     "reads are fast": "they come from the operating system's cache",
     "reads are synchronous and direct": "io_method = worker reads in the background (PostgreSQL 18, restart)",
@@ -232,6 +233,8 @@ def _streamed(node: Json) -> str:
 
 def _refusal(node: Json, index: Index | None, settings: Mapping[str, str]) -> str:
     """Return why look-ahead would leave an index scan to the server; empty if it would not."""
+    if settings.get("pg_lookahead.enabled") == "off":
+        return "pg_lookahead.enabled is off"
     if node["Node Type"] in INDEX_SCANS and settings.get("pg_lookahead.index_scan") == "off":
         return "pg_lookahead.index_scan is off"
     for name in ("pg_lookahead.max_distance", "effective_io_concurrency"):
