@@ -101,7 +101,9 @@ def test_advice() -> None:
     good |= {"track_io_timing": "on", "io_method": "worker", "io_workers": "8", "block_size": "8192"}
     assert advice(SERVER, FAST, **good) == {}
     for name in ("pg_lookahead.enabled", "pg_lookahead.index_scan"):
-        assert advice(SERVER, FAST, **good, **{name: "off"}) == {name: (f"ALTER SYSTEM SET {name} = on;", RELOAD)}
+        assert advice(SERVER, FAST, **good, **{name: "off"}) == {
+            name: (f"ALTER SYSTEM SET {name} = on;", RELOAD)
+        }
     assert advice(SERVER, FAST, **{**good, "effective_io_concurrency": "4", "io_workers": "3"}) == {
         "effective_io_concurrency": ("ALTER SYSTEM SET effective_io_concurrency = 8;", RELOAD),
         "io_workers": ("ALTER SYSTEM SET io_workers = 8;", RELOAD),
