@@ -12,6 +12,7 @@
 #include "compat.h"
 #include "enabled.h"
 #include "exec/explain.h"
+#include "exec/judge.h"
 #include "exec/settings.h"
 #include "exec/takeover.h"
 #include "join/join.h"
@@ -31,12 +32,25 @@ bool		lookahead_index_scan = true;
 bool		lookahead_nested_loop = true;
 bool		lookahead_index_pages = true;
 int			lookahead_max_distance = -1;
-bool		lookahead_debug_force = false;
+int			lookahead_debug_force = JUDGE_MEASURES;
 bool		lookahead_index_vacuum = true;
 bool		lookahead_bloom_scan = true;
 bool		lookahead_report_vacuum = false;
 int			lookahead_issue_order = ISSUE_ORDER_INDEX;
 int			lookahead_order_window = 512;
+
+static const struct config_enum_entry forces[] = {
+	{"off", JUDGE_MEASURES, false},
+	{"on", JUDGE_FORCED, false},
+	{"paying", JUDGE_BELIEVES, false},
+	{"false", JUDGE_MEASURES, true},
+	{"true", JUDGE_FORCED, true},
+	{"no", JUDGE_MEASURES, true},
+	{"yes", JUDGE_FORCED, true},
+	{"0", JUDGE_MEASURES, true},
+	{"1", JUDGE_FORCED, true},
+	{NULL, 0, false}
+};
 
 static const struct config_enum_entry issue_orders[] = {
 	{"index", ISSUE_ORDER_INDEX, false},
@@ -109,11 +123,12 @@ _PG_init(void)
 							PGC_USERSET,
 							GUC_EXPLAIN,
 							NULL, NULL, NULL);
-	DefineCustomBoolVariable("pg_lookahead.debug_force",
+	DefineCustomEnumVariable("pg_lookahead.debug_force",
 							 "Makes index scans and nested loops look ahead from their first row on, whether it pays or not.",
-							 "This is for testing.",
+							 "This is for testing.  With \"paying\", they begin and end as usual, but do not measure whether look-ahead pays.",
 							 &lookahead_debug_force,
-							 false,
+							 JUDGE_MEASURES,
+							 forces,
 							 PGC_USERSET,
 							 GUC_NOT_IN_SAMPLE,
 							 NULL, NULL, NULL);

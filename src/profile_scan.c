@@ -64,8 +64,8 @@ WRAPPED(PROFILE_FOLLOW, bool, HeapAheadFollow,
 		(ahead, scan, direction, returned, anew))
 WRAPPED_VOID(PROFILE_FILL, HeapAheadFill,
 			 (HeapAhead *ahead, IndexScanDesc scan, const Buffer *vm_buffer,
-			  int distance, int64 rows, bool probe, bool may_be_left),
-			 (ahead, scan, vm_buffer, distance, rows, probe, may_be_left))
+			  int distance, int64 rows, bool may_be_left),
+			 (ahead, scan, vm_buffer, distance, rows, may_be_left))
 WRAPPED(PROFILE_ENTRIES_NEXT, bool, EntriesAheadNext,
 		(EntriesAhead *ahead, IndexScanDesc scan, bool wait,
 		 BlockNumber *block, uint64 *ordinal),
@@ -83,8 +83,7 @@ WRAPPED(PROFILE_LEAF_EXAMINE, bool, BTreeLeafExamine,
 		 ScanDirection dir, BlockNumber from),
 		(leaf, page, buffer, scan, dir, from))
 WRAPPED(PROFILE_VISIT_BLOCK, bool, HeapAheadVisit,
-		(HeapAhead *ahead, IndexScanDesc scan, double *read_us),
-		(ahead, scan, read_us))
+		(HeapAhead *ahead, IndexScanDesc scan), (ahead, scan))
 WRAPPED(PROFILE_READ_DIRECT, Buffer, ReleaseAndReadBuffer,
 		(Buffer buffer, Relation relation, BlockNumber block),
 		(buffer, relation, block))

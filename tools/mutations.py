@@ -870,49 +870,7 @@ MUTATIONS = [
         (JOIN_HAZARDS + "test_reads_stay_at_the_inner_side",),
         "What was read ahead is counted as found.",
     ),
-    # The policies of nested loops and of leaf pages; that of index scans is mutated in test_policy.py
-    *(
-        Mutation(
-            f"join policy: {name}",
-            "src/join/policy.c",
-            old,
-            new,
-            (WALKS + "[join]",),
-            "The policy breaks its word.",
-        )
-        for name, old, new in (
-            ("hits do not end it", "policy->judged_reads < LEAST_READS", "policy->judged_reads < 0"),
-            ("reads are not timed again", "policy->clock.reads >= policy->clock.granted", "false"),
-            ("the kernel is not noticed", "policy->neighbours >= policy->blocks / 4 * 3", "false"),
-            ("slow reads never suffice", "&& more_wanted)", "&& more_wanted && policy->idle_rows)"),
-            (
-                "an empty ring is kept",
-                "JoinPolicyEnded(JoinPolicy *policy)\n{\n\tstart_timing(policy);",
-                "JoinPolicyEnded(JoinPolicy *policy)\n{",
-            ),
-            (
-                "the distance does not grow",
-                "Min(policy->distance * 2, policy->max_distance)",
-                "Min(policy->distance, policy->max_distance)",
-            ),
-            (
-                "the distance exceeds the ring",
-                "Min(policy->distance * 2, policy->max_distance)",
-                "policy->distance * 2",
-            ),
-            ("forbidden, and done", "if (!policy->forbidden)", "if (true)"),
-            (
-                "useless, and kept",
-                "policy->mode >= JOIN_AHEAD)\n\t\tstart_timing(policy);",
-                "false)\n\t\tstart_timing(policy);",
-            ),
-            (
-                "a way that the table does not have",
-                "\tpolicy->mode = JOIN_ENDING;\n\tReadClockRest",
-                "\tpolicy->mode = JOIN_WATCH;\n\tReadClockRest",
-            ),
-        )
-    ),
+    # The policy of leaf pages; the judge is mutated in test_judge.py
     *(
         Mutation(
             f"leaf policy: {name}",
@@ -941,26 +899,6 @@ MUTATIONS = [
                 "a way that the table does not have",
                 "\t\tstart_timing(policy);\n\tpolicy->in_order",
                 "\t\tpolicy->mode = LEAF_WATCH;\n\tpolicy->in_order",
-            ),
-        )
-    ),
-    *(
-        Mutation(
-            f"clock: {name}", "src/exec/read_clock.h", old, new, (WALKS,), "All policies break their word."
-        )
-        for name, old, new in (
-            ("it never rests", "clock->rest = clock->last_rest =\n", "clock->last_rest =\n"),
-            ("it never runs again", "\t\tclock->rest--;", "\t\t;"),
-            (
-                "rests without bound",
-                "return Min(Max(number * 2, least), most);",
-                "return Max(number * 2, least);",
-            ),
-            ("useless look-ahead without bound", "Min(wanted * 2, SLOW_READS_MAX)", "wanted * 2"),
-            (
-                "what is useless is not noticed",
-                "bool\t\tuseless = unused > MAX_UNUSED * used;",
-                "bool\t\tuseless = unused > 100 * MAX_UNUSED * used;",
             ),
         )
     ),

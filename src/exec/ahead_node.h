@@ -27,6 +27,7 @@ typedef enum AheadRole
 	AHEAD_ITSELF,				/* the node that was taken */
 	AHEAD_AS_OUTER,				/* the outer child of one */
 	AHEAD_AS_INNER,				/* on the inner side of one */
+	AHEAD_AS_TIMED,				/* its inner child, whose time is measured */
 	AHEAD_ROLES
 } AheadRole;
 

@@ -13,6 +13,6 @@
 extern int	lookahead_max_distance;
 
 /* Look ahead from the first row on, whether it pays or not. */
-extern bool lookahead_debug_force;
+extern int	lookahead_debug_force;	/* JudgeForce */
 
 #endif							/* PG_LOOKAHEAD_SETTINGS_H */

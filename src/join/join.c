@@ -63,13 +63,14 @@ join_begin(AheadNode *base)
 	const char *refusal;
 	PlanState  *scan = InnerSideFirstScan(join, &node->several, &refusal);
 
-	JoinPolicyInit(&node->policy, lookahead_debug_force);
+	JudgeInit(&node->judge, JUDGE_LOOKUPS, lookahead_debug_force);
 	node->scan = scan;
 	node->reads = RelationUsesLocalBuffers(InnerTable(scan)) ?
 		&pgBufferUsage.local_blks_read : &pgBufferUsage.shared_blks_read;
 	node->reads_seen = *node->reads;
 	node->fetch = outer->ExecProcNodeReal;
-	if (AheadNodeAddRole(base, outer, AHEAD_AS_OUTER))
+	if (AheadNodeAddRole(base, outer, AHEAD_AS_OUTER) &&
+		AheadNodeAddRole(base, innerPlanState(join), AHEAD_AS_TIMED))
 		outer->ExecProcNodeReal = JoinNextOuter;
 }
 
@@ -141,8 +142,7 @@ join_reason(const JoinNode *node)
 		return node->refusal;
 	if (node->rows != NULL)
 		return "nothing could be read ahead";
-	return node->policy.clock.last_rest > 0 ? "reads are fast" :
-		"nothing to wait for";
+	return JudgeReason(&node->judge);
 }
 
 /*

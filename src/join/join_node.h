@@ -13,8 +13,8 @@
 #define PG_LOOKAHEAD_JOIN_NODE_H
 
 #include "exec/ahead_node.h"
+#include "exec/judge.h"
 #include "join/inner_side.h"
-#include "join/policy.h"
 #include "early/rows_ahead.h"
 #include "observe/totals.h"
 #include "portability/instr_time.h"
@@ -22,7 +22,7 @@
 typedef struct JoinNode
 {
 	AheadNode base;
-	JoinPolicy	policy;
+	Judge		judge;			/* of outer rows */
 	ExecProcNodeMtd fetch;		/* the outer child's own ExecProcNode */
 	PlanState  *scan;			/* the first index scan on the inner side */
 	bool		several;		/* there are further ones */
@@ -30,8 +30,8 @@ typedef struct JoinNode
 	const int64 *reads;			/* this backend's count of blocks read */
 	int64		reads_seen;		/* its value when a row was handed out */
 	int64		misses_seen;	/* the inner side's misses at that time */
-	bool		timed;			/* "started" was set at that time */
-	instr_time	started;
+	ExecProcNodeMtd fetch_inner;	/* the inner child's, while it is timed */
+	instr_time	inside;			/* time spent for the row, if that is wanted */
 
 	/* made when it first looks ahead */
 	const char *refusal;		/* why the join must not look ahead */
@@ -41,6 +41,7 @@ typedef struct JoinNode
 	bool		infallible;		/* rows may be ahead that are not certain */
 	bool		search_stopped;	/* none of these is near */
 
+	bool		executes_inner; /* the inner scans, by inner_side.c */
 	bool		watching;		/* rescans of the outer child are noticed */
 	bool		begun_again;	/* the outer child was rescanned */
 	bool		outer_ended;	/* the child has ended, the ring has not */

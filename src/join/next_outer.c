@@ -6,7 +6,7 @@
  * While the join is only watched, all that is added for an outer row is to
  * compare the count of blocks that this backend has read with its last value.
  *
- * Where rows are fetched ahead, the policy says how many; a LIMIT or a FETCH,
+ * Where rows are fetched ahead, the judge says how many; a LIMIT or a FETCH,
  * the number of rows handed out so far, and memory bound that.
  *
  * One question comes first: will the query certainly ask for the row?  Then the
@@ -26,14 +26,12 @@
 #include "early/early_plan.h"
 #include "join/join_node.h"
 #include "miscadmin.h"
+#include "storage/bufmgr.h"
 #include "utils/rel.h"
 #include "utils/spccache.h"
 
 /* More rows ahead than this bring nothing. */
 #define MAX_ROWS 512
-
-/* It does not pay to begin for fewer rows than this. */
-#define LEAST_ROWS 16
 
 /* The most rows ahead before the first one has been handed out. */
 #define FIRST_ROWS 2
@@ -116,8 +114,63 @@ refusal_of(JoinNode *node)
 		return refusal;
 	node->rows = RowsAheadCreate(node->base.query->estate->es_query_cxt, rows,
 								 bytes, sizeof(InnerParts));
-	JoinPolicySetMaximum(&node->policy, rows);
+	JudgeSetMaximum(&node->judge, rows, 0);
 	return NULL;
+}
+
+/* Begin and end to count time as spent for a row, if that is wanted. */
+static inline instr_time
+start_timing(const JoinNode *node)
+{
+	instr_time	start;
+
+	INSTR_TIME_SET_ZERO(start);
+	if (node->judge.timed)
+		INSTR_TIME_SET_CURRENT(start);
+	return start;
+}
+
+static inline void
+stop_timing(JoinNode *node, instr_time start)
+{
+	instr_time	now;
+
+	if (INSTR_TIME_IS_ZERO(start))
+		return;
+	INSTR_TIME_SET_CURRENT(now);
+	INSTR_TIME_ACCUM_DIFF(node->inside, now, start);
+}
+
+/* Execute the inner child, and count the time that it takes. */
+static TupleTableSlot *
+next_inner_row(PlanState *inner)
+{
+	JoinNode   *node = (JoinNode *) AheadNodeBy(inner, AHEAD_AS_TIMED);
+	instr_time	start = start_timing(node);
+	TupleTableSlot *slot = node->fetch_inner(inner);
+
+	stop_timing(node, start);
+	return slot;
+}
+
+/* Count the time of the inner child from now on, or no longer. */
+static void
+time_inner(JoinNode *node, bool timed)
+{
+	PlanState  *inner = innerPlanState(node->base.plan_state);
+
+	if (timed == (node->fetch_inner != NULL))
+		return;
+	if (timed)
+	{
+		node->fetch_inner = inner->ExecProcNodeReal;
+		ExecSetExecProcNode(inner, next_inner_row);
+	}
+	else if (inner->ExecProcNodeReal == next_inner_row)
+	{
+		ExecSetExecProcNode(inner, node->fetch_inner);
+		node->fetch_inner = NULL;
+	}
 }
 
 /* Create the state for looking ahead; false if the join must not look ahead. */
@@ -128,13 +181,14 @@ open_rows(JoinNode *node)
 
 	if (node->rows != NULL)
 		return true;
+	time_inner(node, false);	/* whose function it is, is asked */
 	node->refusal = refusal_of(node);
 
 	/* a parallel worker had to look at the catalogs: not counted */
 	pgBufferUsage.shared_blks_hit -= pgBufferUsage.shared_blks_hit - hits;
 	if (node->refusal != NULL)
 	{
-		JoinPolicyForbid(&node->policy);
+		JudgeForbid(&node->judge);
 		return false;
 	}
 	node->counters.joins = 1;
@@ -190,8 +244,7 @@ forget_rows(JoinNode *node)
 		InnerSideForget(node->inner, RowsAheadAt(node->rows, i)->work);
 	RowsAheadForget(node->rows);
 	node->base.rows_held = 0;
-	JoinPolicyBegunAgain(&node->policy, (int) Min(node->handed_out, INT_MAX),
-						 unused);
+	JudgeBegunAgain(&node->judge, node->handed_out, unused);
 	node->outer_ended = false;
 }
 
@@ -288,13 +341,27 @@ params_are_known(const JoinNode *node)
 	return true;
 }
 
+/* Have the inner scans executed by inner_side.c from now on, or no longer. */
+static void
+execute_inner(JoinNode *node, bool executes)
+{
+	if (node->executes_inner == executes)
+		return;
+	time_inner(node, false);	/* it is above inner_side.c */
+	if (executes)
+		InnerSideTake(node->inner);
+	else
+		InnerSideGiveBack(node->inner);
+	node->executes_inner = executes;
+}
+
 /* How many rows are to be ahead of the one that is handed out next? */
 static int
 rows_wanted_ahead(JoinNode *node)
 {
-	int64		rows = node->policy.distance;
+	int64		rows = node->judge.distance;
 
-	if (node->policy.mode != JOIN_AHEAD || !params_are_known(node))
+	if (node->judge.mode != JUDGE_AHEAD || !params_are_known(node))
 		return 0;
 	rows = Min(rows, (int64) node->handed_out + FIRST_ROWS);
 	rows = Min(rows, Max(rows_certain(node), rows_likely(node)));
@@ -306,8 +373,6 @@ static void
 read_ahead(JoinNode *node)
 {
 	int			size = RowsAheadSize(node->rows);
-	int			blocks,
-				neighbours;
 
 	for (int pass = 0; pass < 2; pass++)
 	{
@@ -321,15 +386,13 @@ read_ahead(JoinNode *node)
 		}
 		InnerSideRead(node->inner);
 	}
-	InnerSideNeighbours(node->inner, &blocks, &neighbours);
-	JoinPolicyBlocks(&node->policy, blocks, neighbours);
 }
 
 /* Is there so much to fetch, or to have read, that it pays to begin? */
 static bool
 is_time_to_fill(JoinNode *node, int size, int wanted)
 {
-	if (node->policy.mode != JOIN_ENDING)
+	if (node->judge.mode != JUDGE_ENDING)
 	{
 		if (size <= wanted - Min(wanted / 8, ROWS_PER_FILL))
 			return true;
@@ -345,17 +408,22 @@ is_time_to_fill(JoinNode *node, int size, int wanted)
 	return InnerSideHasRoom(node->inner);
 }
 
-/* Fetch rows ahead, and one in any case; none if look-ahead is ending. */
+/*
+ * Fetch rows ahead, and one in any case; none if look-ahead is ending.  The
+ * time of the outer side is not counted: without look-ahead, too, it takes it.
+ */
 static void
 fill(JoinNode *node, PlanState *outer)
 {
-	bool		ending = node->policy.mode == JOIN_ENDING;
+	bool		ending = node->judge.mode == JUDGE_ENDING;
 	int			wanted = rows_wanted_ahead(node);
 	int			size = RowsAheadSize(node->rows);
 	int64		certain;
+	instr_time	start;
 
 	if (size > 0 && !is_time_to_fill(node, size, wanted))
 		return;
+	start = start_timing(node);
 	certain = rows_certain(node);
 	while (!ending && !node->outer_ended &&
 		   (size = RowsAheadSize(node->rows)) < wanted + 1 &&
@@ -369,7 +437,9 @@ fill(JoinNode *node, PlanState *outer)
 		if (size == 0)
 			node->search_stopped = false;	/* the server searches itself */
 		node->base.rows_held = size;
+		stop_timing(node, start);
 		slot = fetch_ahead(node, outer, size <= certain, &more);
+		start = start_timing(node);
 		if (!more)
 			break;
 		if (TupIsNull(slot))
@@ -385,10 +455,11 @@ fill(JoinNode *node, PlanState *outer)
 	size = RowsAheadSize(node->rows);
 	node->base.rows_held = Max(0, size - 1);
 	if (size == 1 && wanted > 0 && !RowsAheadHasRoom(node->rows))
-		JoinPolicyTooWide(&node->policy);
+		JudgeNoRoom(&node->judge);
 	if (size > 1)
 		node->counters.max_rows =
 			Max(node->counters.max_rows, (uint64) size - 1);
+	stop_timing(node, start);
 }
 
 /*
@@ -413,9 +484,9 @@ next_of_ring(JoinNode *node, PlanState *outer, bool *known)
 									note_rescan, PointerGetDatum(node));
 		node->watching = true;
 	}
-	if (node->policy.mode >= JOIN_AHEAD)
+	if (node->judge.mode >= JUDGE_AHEAD)
 	{
-		InnerSideTake(node->inner);
+		execute_inner(node, true);
 		fill(node, outer);
 	}
 	if (RowsAheadSize(node->rows) == 0)
@@ -447,40 +518,34 @@ inner_misses(const JoinNode *node)
 
 	if (!node->several || misses < 0)
 		return misses;
-	return node->policy.mode >= JOIN_AHEAD && node->inner != NULL ?
+	return node->judge.mode >= JUDGE_AHEAD && node->inner != NULL ?
 		InnerSideMisses(node->inner) : -1;
 }
 
-/* Tell the policy what the inner side has read for the last row. */
+/* Tell the judge what the inner side has read for the last row. */
 static void
-tell_policy(JoinNode *node)
+tell_judge(JoinNode *node)
 {
+	Judge	   *judge = &node->judge;
 	int64		reads = *node->reads - node->reads_seen;
 	int64		misses = inner_misses(node);
 	bool		was_read = misses < 0 ? reads > 0 : misses != node->misses_seen;
-	double		read_us = -1;
+	bool		in_trial = judge->mode == JUDGE_TRIAL;
 
-	if (node->policy.mode == JOIN_WATCH)
-		JoinPolicyReadSeen(&node->policy);
-	else if (node->policy.mode == JOIN_TIME)
-	{
-		if (was_read && node->timed)
-		{
-			instr_time	elapsed;
-
-			INSTR_TIME_SET_CURRENT(elapsed);
-			INSTR_TIME_SUBTRACT(elapsed, node->started);
-			read_us = INSTR_TIME_GET_DOUBLE(elapsed) * 1000000.0 /
-				Max(1, reads);
-		}
-		JoinPolicyTimed(&node->policy, was_read, read_us,
-						rows_needed(node) >= LEAST_ROWS,
-						node->base.query->reads_are_slow);
-		if (node->policy.mode == JOIN_AHEAD)
-			node->base.query->reads_are_slow = true;
-	}
+	if (judge->mode == JUDGE_WATCH)
+		JudgeReadSeen(judge,
+					  JudgeRecall(JUDGE_LOOKUPS,
+								  RelationGetRelid(InnerTable(node->scan)),
+								  effective_io_concurrency));
 	else
-		JoinPolicyRow(&node->policy, was_read);
+		JudgeUnit(judge, was_read ? (int) Max(1, reads) : 0,
+				  INSTR_TIME_GET_NANOSEC(node->inside) / 1000.0,
+				  in_trial ? 0 : RowsAheadSize(node->rows),
+				  in_trial && was_read ? rows_needed(node) : 0,
+				  node->base.query->reads_are_slow);
+	INSTR_TIME_SET_ZERO(node->inside);
+	if (in_trial && judge->mode == JUDGE_AHEAD)
+		node->base.query->reads_are_slow = true;
 }
 
 /* Remember what the counters are when a row is handed out. */
@@ -489,13 +554,9 @@ note_counters(JoinNode *node)
 {
 	node->reads_seen = *node->reads;
 	node->misses_seen = inner_misses(node);
-	node->timed = node->policy.mode == JOIN_TIME &&
-		JoinPolicyTimes(&node->policy);
-	if (node->timed)
-		INSTR_TIME_SET_CURRENT(node->started);
 }
 
-/* Return the next row, where the policy has something to see or to do. */
+/* Return the next row, where the judge has something to see or to do. */
 static pg_noinline TupleTableSlot *
 next_row(JoinNode *node, PlanState *outer)
 {
@@ -503,19 +564,19 @@ next_row(JoinNode *node, PlanState *outer)
 	bool		known = false;
 
 	if (node->handed_out > 0)
-		tell_policy(node);
+		tell_judge(node);
 	if (RowsCertain(&node->base) < PG_INT64_MAX)
 		note_returned(node);
-	if (node->policy.mode >= JOIN_AHEAD && open_rows(node))
+	if (node->judge.mode >= JUDGE_AHEAD && open_rows(node))
 	{
 		slot = next_of_ring(node, outer, &known);
 		if (!known)
 		{
-			JoinPolicyEnded(&node->policy);
-			if (node->inner != NULL)
-				InnerSideGiveBack(node->inner);
+			JudgeEntries(&node->judge, 0, 0);
+			execute_inner(node, node->judge.mode == JUDGE_AHEAD);
 		}
 	}
+	time_inner(node, node->judge.timed);
 	if (!known)
 		slot = node->fetch(outer);
 	if (node->handed_out++ == 0)
@@ -530,7 +591,7 @@ JoinNextOuter(PlanState *outer)
 	JoinNode   *node = (JoinNode *) AheadNodeBy(outer, AHEAD_AS_OUTER);
 	TupleTableSlot *slot;
 
-	if (unlikely(node->policy.mode != JOIN_WATCH ||
+	if (unlikely(node->judge.mode != JUDGE_WATCH ||
 				 *node->reads != node->reads_seen))
 		return next_row(node, outer);
 	slot = node->fetch(outer);

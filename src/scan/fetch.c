@@ -1,11 +1,11 @@
 /*-------------------------------------------------------------------------
  *
  * fetch.c
- *		The heap tuple of an index scan's entry, in each mode of the policy.
+ *		The heap tuple of an index scan's entry, in each mode of its judge.
  *
- * This is where facts and decision meet: what happens is told to the policy
- * (policy.c), and what it decides is done with the heap pages ahead
- * (heap_ahead.c) and the rows of a page (page_rows.c).
+ * This is where facts and decision meet: what happens is told to the judge
+ * (exec/judge.c), and what it decides is done with the heap pages ahead
+ * (heap_ahead.c).
  *
  * Invariant: the scan stands on the entry whose tuple is fetched, in every
  * mode; whatever is done ahead changes nothing of what it returns.
@@ -24,8 +24,12 @@
 #include "miscadmin.h"
 #include "scan/scan.h"
 #include "scan/scan_node.h"
+#include "storage/bufmgr.h"
 #include "utils/rel.h"
 #include "utils/spccache.h"
+
+/* If only watched, the number of entries between two that are looked at. */
+#define LOOK_ENTRIES 16
 
 /* In AHEAD, on a page visited again, look ahead after so many entries. */
 #define ENTRIES_PER_LOOK 16
@@ -53,55 +57,93 @@ vm_buffer(const ScanNode *node)
 		&((IndexOnlyScanState *) node->base.plan_state)->ioss_VMBuffer;
 }
 
+/* A block was read, by whomever, and nothing is timed. */
+static void
+see_read(ScanNode *node, IndexScanDesc scan)
+{
+	uint32		settings = effective_io_concurrency * 2 +
+		(lookahead_issue_order == ISSUE_ORDER_BLOCK);
+
+	JudgeReadSeen(&node->judge,
+				  JudgeRecall(JUDGE_HEAP_PAGES,
+							  RelationGetRelid(scan->indexRelation), settings));
+}
+
 void
 ScanWatch(ScanNode *node, IndexScanDesc scan)
 {
 	BlockNumber block = ItemPointerGetBlockNumber(&scan->xs_heaptid);
 
-	node->entries_to_look = POLICY_LOOK_ENTRIES;
+	node->entries_to_look = LOOK_ENTRIES;
 	node->looked_at = node->returned;
 	if (*node->reads != node->reads_seen)
-		PolicyReadSeen(&node->policy, lookahead_debug_force);
+	{
+		node->reads_seen = *node->reads;
+		PageNeighboursFound(&node->neighbours);
+		see_read(node, scan);
+	}
 	else if (block == node->last_block)
-		PolicySameBlock(&node->policy);
+		PageNeighboursFound(&node->neighbours);
 	node->last_block = block;
 }
 
-/*
- * Let the server fetch the tuple, and note whether it had to read the page;
- * time the fetch only if blocks were read since the fetch before, so that a
- * scan of cached pages never reads the clock.
- */
-static bool
-fetch_timed(ScanNode *node, IndexScanDesc scan, TupleTableSlot *slot)
+/* Begin and end to count time as spent on heap pages, if that is wanted. */
+static inline instr_time
+start_timing(const ScanNode *node)
 {
-	bool		others_slow = node->base.query->reads_are_slow;
-	int64		before = *node->reads;
-	bool		read_before = before != node->reads_seen;
-	bool		timed = read_before && PolicyTimesReads(&node->policy);
-	double		read_us = -1;
-	bool		found;
-	instr_time	start,
-				elapsed;
+	instr_time	start;
 
-	node->reads_seen = before;
-	node->looked_at = node->returned;
 	INSTR_TIME_SET_ZERO(start);
-	if (unlikely(timed))
+	if (node->judge.timed)
 		INSTR_TIME_SET_CURRENT(start);
-	found = index_fetch_heap(scan, slot);
-	if (likely(*node->reads == before) || !read_before)
-		return found;
-	if (timed)
-	{
-		INSTR_TIME_SET_CURRENT(elapsed);
-		INSTR_TIME_SUBTRACT(elapsed, start);
-		read_us = INSTR_TIME_GET_DOUBLE(elapsed) * 1000000.0;
-	}
-	PolicyRead(&node->policy, read_us, RowsWanted(&node->base) > 1,
-			   others_slow);
-	if (node->policy.mode == POLICY_AHEAD)
+	return start;
+}
+
+static inline void
+stop_timing(ScanNode *node, instr_time start)
+{
+	instr_time	now;
+
+	if (INSTR_TIME_IS_ZERO(start))
+		return;
+	INSTR_TIME_SET_CURRENT(now);
+	INSTR_TIME_ACCUM_DIFF(node->inside, now, start);
+}
+
+/* Tell the judge of a heap page, for which blocks had to be read or had not. */
+static void
+tell_judge(ScanNode *node, int64 reads)
+{
+	Judge	   *judge = &node->judge;
+	bool		in_trial = judge->mode == JUDGE_TRIAL;
+
+	JudgeUnit(judge, (int) reads, INSTR_TIME_GET_NANOSEC(node->inside) / 1000.0,
+			  node->ahead == NULL ? 0 : HeapAheadSize(node->ahead),
+			  in_trial && reads > 0 ? RowsWanted(&node->base) - 1 : 0,
+			  node->base.query->reads_are_slow);
+	INSTR_TIME_SET_ZERO(node->inside);
+	if (in_trial && judge->mode == JUDGE_AHEAD)
 		node->base.query->reads_are_slow = true;
+}
+
+/* Let the server fetch the tuple, and note whether it had to read the page. */
+static bool
+fetch_watched(ScanNode *node, IndexScanDesc scan, TupleTableSlot *slot)
+{
+	int64		before = *node->reads;
+	instr_time	start = start_timing(node);
+	bool		found = index_fetch_heap(scan, slot);
+	int64		reads = *node->reads - before;
+
+	node->reads_seen = *node->reads;
+	node->looked_at = node->returned;
+	if (node->judge.mode == JUDGE_TRIAL)
+	{
+		stop_timing(node, start);
+		tell_judge(node, reads);
+	}
+	else if (reads > 0)
+		see_read(node, scan);
 	return found;
 }
 
@@ -116,15 +158,15 @@ may_be_left(const ScanNode *node)
 		(certain < PG_INT64_MAX && RowsWanted(&node->base) == PG_INT64_MAX);
 }
 
-/* Drop the window if the policy has decided to look ahead no longer. */
+/* Drop the window if the judge has decided to look ahead no longer. */
 static inline void
 obey(ScanNode *node)
 {
-	if (node->policy.mode < POLICY_AHEAD)
+	if (node->judge.mode < JUDGE_AHEAD)
 		HeapAheadPause(node->ahead);
 }
 
-/* Tell the policy that the scan was begun again or moved, and what was used. */
+/* Tell the judge that the scan was begun again or moved, and what was used. */
 static void
 begun_again(ScanNode *node)
 {
@@ -132,7 +174,7 @@ begun_again(ScanNode *node)
 				unused;
 
 	HeapAheadRound(node->ahead, &used, &unused);
-	PolicyBegunAgain(&node->policy, used, unused);
+	JudgeBegunAgain(&node->judge, used, unused);
 	obey(node);
 }
 
@@ -271,7 +313,7 @@ begin_ahead(ScanNode *node, IndexScanDesc scan)
 	pgBufferUsage.shared_blks_hit = hits;
 	if (concurrency == 0 || local_buffers_are_short(node))
 	{
-		PolicyForbid(&node->policy);
+		JudgeForbid(&node->judge);
 		return false;
 	}
 	node->ahead = HeapAheadCreate(&node->base, heap, scan->indexRelation,
@@ -285,8 +327,9 @@ begin_ahead(ScanNode *node, IndexScanDesc scan)
 static bool
 look_ahead(ScanNode *node, IndexScanDesc scan, ScanDirection direction)
 {
-	Policy	   *policy = &node->policy;
+	Judge	   *judge = &node->judge;
 	bool		uncertain = may_be_left(node);
+	int			capacity;
 	int			distance;
 
 	if (node->ahead == NULL && !begin_ahead(node, scan))
@@ -295,29 +338,28 @@ look_ahead(ScanNode *node, IndexScanDesc scan, ScanDirection direction)
 						 node->anew))
 		begun_again(node);
 	node->anew = false;
-	if (policy->mode < POLICY_AHEAD)
+	if (judge->mode < JUDGE_AHEAD)
 		return false;
 
-	/* block order wants some windows before it is judged */
-	PolicySetWindow(policy, HeapAheadCapacity(node->ahead),
-					HeapAheadIsSorted(node->ahead) ?
-					4 * HeapAheadCapacity(node->ahead) : 0);
-	distance = policy->mode == POLICY_ENDING ? 0 : policy->distance;
+	/* in block order, half a window is started at a time */
+	capacity = HeapAheadCapacity(node->ahead);
+	JudgeSetMaximum(judge, capacity,
+					HeapAheadIsSorted(node->ahead) ? capacity : 0);
+	distance = judge->mode == JUDGE_ENDING ? 0 : judge->distance;
 	if (uncertain)
 		distance = (int) Min((uint64) distance,
 							 HeapAheadVisited(node->ahead) / UNCERTAIN_PART);
 	HeapAheadFill(node->ahead, scan, vm_buffer(node), distance,
-				  RowsWanted(&node->base), PolicyWantsProbe(policy),
-				  uncertain);
+				  RowsWanted(&node->base), uncertain);
 	return true;
 }
 
-/* Tell the policy of the entries since the last look ahead. */
+/* Tell the judge of the entries since the last look ahead. */
 static void
 count_entries(ScanNode *node)
 {
-	PolicyEntries(&node->policy, (int) (node->returned - node->looked_at),
-				  HeapAheadSize(node->ahead));
+	JudgeEntries(&node->judge, (int) (node->returned - node->looked_at),
+				 HeapAheadSize(node->ahead));
 	node->looked_at = node->returned;
 	obey(node);
 }
@@ -327,6 +369,7 @@ ScanAllVisible(ScanNode *node, IndexScanDesc scan, ScanDirection direction,
 			   BlockNumber block, Buffer *vm_buffer)
 {
 	HeapAhead  *ahead = node->ahead;
+	bool		is_ahead = node->judge.mode >= JUDGE_AHEAD;
 	bool		result;
 
 	if (ahead == NULL)
@@ -335,15 +378,20 @@ ScanAllVisible(ScanNode *node, IndexScanDesc scan, ScanDirection direction,
 		return VM_ALL_VISIBLE(scan->heapRelation, block, vm_buffer);
 	}
 	result = HeapAheadAllVisible(ahead, block, vm_buffer);
-	if (result && node->policy.mode >= POLICY_AHEAD &&
-		node->returned - node->looked_at >= VISIBLE_ENTRIES_PER_LOOK &&
-		look_ahead(node, scan, direction))
-		count_entries(node);
+	if (result && is_ahead &&
+		node->returned - node->looked_at >= VISIBLE_ENTRIES_PER_LOOK)
+	{
+		instr_time	start = start_timing(node);
+
+		if (look_ahead(node, scan, direction))
+			count_entries(node);
+		stop_timing(node, start);
+	}
 
 	/* until "look_at", all that is done is to ask the visibility map */
 	if (HeapAheadOwesHeap(ahead))
 		node->look_at = 0;
-	else if (node->policy.mode >= POLICY_AHEAD)
+	else if (node->judge.mode >= JUDGE_AHEAD)
 		node->look_at = node->looked_at + VISIBLE_ENTRIES_PER_LOOK;
 	else
 		node->look_at = PG_UINT64_MAX;
@@ -354,42 +402,44 @@ bool
 ScanFetch(ScanNode *node, IndexScanDesc scan, ScanDirection direction,
 		  TupleTableSlot *slot)
 {
-	Policy	   *policy = &node->policy;
 	BlockNumber block = ItemPointerGetBlockNumber(&scan->xs_heaptid);
 	bool		holds_page = block == LookaheadHeapBlock(scan);
-	bool		was_read;
-	double		read_us;
 
 	node->look_at = 0;			/* the mode may change here */
-	if (policy->mode >= POLICY_AHEAD)
+	if (node->judge.mode >= JUDGE_AHEAD)
 	{
 		if (!holds_page)
 		{
+			instr_time	start;
+			bool		was_read;
+
 			if (node->ahead != NULL && !node->anew &&
 				node->returned - node->looked_at < ENTRIES_PER_LOOK &&
 				HeapAheadWasVisited(node->ahead, block))
 				return index_fetch_heap(scan, slot);
+			start = start_timing(node);
 			if (!look_ahead(node, scan, direction))
 				return index_fetch_heap(scan, slot);
-			was_read = HeapAheadVisit(node->ahead, scan, &read_us);
-			PolicyBlock(policy, was_read, read_us);
+			was_read = HeapAheadVisit(node->ahead, scan);
+			stop_timing(node, start);
+			tell_judge(node, was_read);
 			count_entries(node);
 		}
 	}
 	else if (block != node->last_block)
 	{
 		node->last_block = block;
-		PolicyPage(policy);
-		return fetch_timed(node, scan, slot);
+		PageNeighboursPage(&node->neighbours);
+		return fetch_watched(node, scan, slot);
 	}
 	else if (!holds_page)
-		return fetch_timed(node, scan, slot);
+		return fetch_watched(node, scan, slot);
 
 	/* the second entry on a page tells that there may be more */
 	if (!PageRowsLookUp(&node->rows, node->base.query->estate->es_query_cxt,
 						scan, direction, RowsWanted(&node->base)))
 		return index_fetch_heap(scan, slot);
-	PolicyNeighbours(policy);
+	PageNeighboursFound(&node->neighbours);
 	return PageRowsNext(node->rows, scan, slot);
 }
 

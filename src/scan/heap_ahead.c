@@ -15,7 +15,6 @@
 #include "access/genam.h"
 #include "access/visibilitymap.h"
 #include "compat_scan.h"
-#include "portability/instr_time.h"
 #include "scan/entries_ahead.h"
 #include "scan/heap_ahead.h"
 #include "scan/scan.h"
@@ -45,9 +44,6 @@
 /* The number of recently visited blocks that are remembered. */
 #define RECENT_BLOCKS 64
 
-/* A probe that was not visited by so many entries later never will be. */
-#define PROBE_SLACK 64
-
 struct HeapAhead
 {
 	const AheadNode *base;
@@ -67,8 +63,6 @@ struct HeapAhead
 	BlockNumber appended;		/* block appended last, or held by the scan */
 	BlockNumber visible;		/* block last found to be all-visible */
 	BlockNumber recent[RECENT_BLOCKS];	/* visited, by number modulo size */
-	BlockNumber probe;			/* left out, and not yet visited */
-	uint64		probe_turn;		/* ordinal of the entry that needs the probe */
 
 	bool		active;			/* it was used since the last pause */
 	bool		finished;		/* the scan has come to its end before */
@@ -85,7 +79,7 @@ struct HeapAhead
 static void
 forget_blocks(HeapAhead *ahead)
 {
-	ahead->appended = ahead->visible = ahead->probe = InvalidBlockNumber;
+	ahead->appended = ahead->visible = InvalidBlockNumber;
 	for (int i = 0; i < RECENT_BLOCKS; i++)
 		ahead->recent[i] = InvalidBlockNumber;
 }
@@ -244,8 +238,6 @@ HeapAheadFollow(HeapAhead *ahead, IndexScanDesc scan, ScanDirection direction,
 	if (EntriesAheadFollow(ahead->entries, scan, direction, returned, anew))
 	{
 		WindowExpire(ahead->window, returned);
-		if (ahead->probe_turn + PROBE_SLACK < returned)
-			ahead->probe = InvalidBlockNumber;
 		return true;
 	}
 	HeapAheadOweNothing(ahead);
@@ -278,7 +270,7 @@ is_all_visible(HeapAhead *ahead, BlockNumber block, Buffer scans, Buffer *ours)
  */
 static void
 append_blocks(HeapAhead *ahead, IndexScanDesc scan, const Buffer *vm_buffer,
-			  int wanted, uint64 last, bool probe)
+			  int wanted, uint64 last)
 {
 	BlockNumber current = ItemPointerGetBlockNumber(&scan->xs_heaptid);
 	Buffer		ours = InvalidBuffer;
@@ -293,8 +285,7 @@ append_blocks(HeapAhead *ahead, IndexScanDesc scan, const Buffer *vm_buffer,
 							&ordinal))
 	{
 		if (block == ahead->appended || block == ahead->visible ||
-			block == current || block == ahead->probe ||
-			HeapAheadWasVisited(ahead, block))
+			block == current || HeapAheadWasVisited(ahead, block))
 			continue;
 		if (vm_buffer != NULL &&
 			is_all_visible(ahead, block, *vm_buffer, &ours))
@@ -305,12 +296,6 @@ append_blocks(HeapAhead *ahead, IndexScanDesc scan, const Buffer *vm_buffer,
 		ahead->appended = block;
 		if (WindowContains(ahead->window, block))
 			continue;
-		if (probe && ahead->probe == InvalidBlockNumber)
-		{
-			ahead->probe = block;
-			ahead->probe_turn = ordinal;
-			continue;
-		}
 		WindowAppend(ahead->window, block, ordinal);
 		wanted--;
 	}
@@ -320,7 +305,7 @@ append_blocks(HeapAhead *ahead, IndexScanDesc scan, const Buffer *vm_buffer,
 
 void
 HeapAheadFill(HeapAhead *ahead, IndexScanDesc scan, const Buffer *vm_buffer,
-			  int distance, int64 rows, bool probe, bool may_be_left)
+			  int distance, int64 rows, bool may_be_left)
 {
 	Window	   *window = ahead->window;
 	int			wanted = distance - WindowSize(window);
@@ -347,21 +332,19 @@ HeapAheadFill(HeapAhead *ahead, IndexScanDesc scan, const Buffer *vm_buffer,
 		ahead->appended = LookaheadHeapBlock(scan);
 	EntriesAheadSetLeaves(ahead->entries, ahead->leaves, rows);
 	EntriesAheadSetMayBeLeft(ahead->entries, may_be_left);
-	append_blocks(ahead, scan, vm_buffer, wanted, last,
-				  probe && !ahead->sorted);
+	append_blocks(ahead, scan, vm_buffer, wanted, last);
 	ahead->index_owed += EntriesAheadOwed(ahead->entries);
 	WindowStart(window);
 }
 
 bool
-HeapAheadVisit(HeapAhead *ahead, IndexScanDesc scan, double *read_us)
+HeapAheadVisit(HeapAhead *ahead, IndexScanDesc scan)
 {
 	BlockNumber block = ItemPointerGetBlockNumber(&scan->xs_heaptid);
 	uint64		size = WindowSize(ahead->window);
 	bool		was_read;
 	Buffer		buffer = WindowTake(ahead->window, block, &was_read);
 
-	*read_us = -1;
 	ahead->distance_sum += size;
 	ahead->report.counters.blocks_visited++;
 	ahead->report.counters.max_distance =
@@ -369,25 +352,11 @@ HeapAheadVisit(HeapAhead *ahead, IndexScanDesc scan, double *read_us)
 	if (!BufferIsValid(buffer))
 	{
 		int64		before = *UsageReads(ahead->heap);
-		bool		probe = block == ahead->probe;
-		instr_time	start,
-					elapsed;
 
-		INSTR_TIME_SET_ZERO(start);
-		if (probe)
-			INSTR_TIME_SET_CURRENT(start);
 		ahead->report.counters.blocks_direct++;
 		buffer = ReleaseAndReadBuffer(LookaheadGiveHeapBuffer(scan),
 									  ahead->heap, block);
 		was_read = *UsageReads(ahead->heap) != before;
-		if (probe && was_read)
-		{
-			INSTR_TIME_SET_CURRENT(elapsed);
-			INSTR_TIME_SUBTRACT(elapsed, start);
-			*read_us = INSTR_TIME_GET_DOUBLE(elapsed) * 1000000.0;
-		}
-		if (probe)
-			ahead->probe = InvalidBlockNumber;
 	}
 	LookaheadSetHeapBuffer(scan, buffer);
 	ahead->recent[block % RECENT_BLOCKS] = block;

@@ -73,20 +73,18 @@ extern bool HeapAheadFollow(HeapAhead *ahead, IndexScanDesc scan,
 /*
  * After HeapAheadFollow(): start reading, so that "distance" blocks are held
  * for the next "rows" entries.  vm_buffer: a page of the visibility map that
- * an index-only scan holds, NULL for other scans.  probe: in index order,
- * leave one block out.  may_be_left: see EntriesAheadSetMayBeLeft().
+ * an index-only scan holds, NULL for other scans.  may_be_left: see
+ * EntriesAheadSetMayBeLeft().
  */
 extern void HeapAheadFill(HeapAhead *ahead, IndexScanDesc scan,
 						  const Buffer *vm_buffer, int distance, int64 rows,
-						  bool probe, bool may_be_left);
+						  bool may_be_left);
 
 /*
  * Make the scan hold the heap page of its current entry, from the window if it
- * is there.  Did it have to be read?  *read_us is set to the microseconds that
- * this took if it is the block that was left out, else to -1.
+ * is there.  Did it have to be read?
  */
-extern bool HeapAheadVisit(HeapAhead *ahead, IndexScanDesc scan,
-						   double *read_us);
+extern bool HeapAheadVisit(HeapAhead *ahead, IndexScanDesc scan);
 
 /*
  * Was a block visited a short while ago, as one of a few between which the scan

@@ -51,12 +51,12 @@ static pg_always_inline bool
 fetch_entry(ScanNode *node, IndexScanDesc scan, ScanDirection direction,
 			TupleTableSlot *slot)
 {
-	if (likely(node->policy.mode == POLICY_WATCH))
+	if (likely(ScanIsOnlyWatched(node)))
 	{
 		if (unlikely(*node->reads != node->reads_seen ||
 					 --node->entries_to_look < 0))
 			ScanWatch(node, scan);
-		if (likely(node->policy.mode == POLICY_WATCH))
+		if (likely(ScanIsOnlyWatched(node)))
 			return index_fetch_heap(scan, slot);
 	}
 	if (PageRowsHave(node->rows, scan))

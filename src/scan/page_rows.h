@@ -22,8 +22,22 @@
 #include "compat_scan.h"
 #include "executor/tuptable.h"
 
+/* Pages in a row that have one row each, until no others are looked for. */
+#define LONE_PAGES 8
+
 /* The most rows that are looked up together. */
 #define PAGE_ROWS_MAX 32
+
+/*
+ * Whether rows of one page follow each other.  That is looked for after a read,
+ * or when an entry lies on the page of one that was looked at some entries
+ * before; and no longer when LONE_PAGES pages in a row had one row each.
+ */
+typedef struct PageNeighbours
+{
+	bool		are_looked_for;
+	int			lone_pages;		/* pages in a row that had one row each */
+} PageNeighbours;
 
 typedef struct PageRow
 {
@@ -42,6 +56,22 @@ typedef struct PageRows
 	int			next;
 	PageRow		rows[PAGE_ROWS_MAX];
 } PageRows;
+
+/* Look for neighbours from now on, or go on since some have been found. */
+static inline void
+PageNeighboursFound(PageNeighbours *neighbours)
+{
+	neighbours->are_looked_for = true;
+	neighbours->lone_pages = 0;
+}
+
+/* The scan has come to another page. */
+static inline void
+PageNeighboursPage(PageNeighbours *neighbours)
+{
+	if (++neighbours->lone_pages >= LONE_PAGES)
+		neighbours->are_looked_for = false;
+}
 
 /*
  * Look up the current entry of a scan, whose page it holds, and at most "most"

@@ -123,7 +123,7 @@ scan_begin(AheadNode *base)
 	node->last_block = InvalidBlockNumber;
 	node->step_at = index_of(state)->rd_rel->relam == BTREE_AM_OID ?
 		0 : PG_UINT64_MAX;
-	PolicyInit(&node->policy, lookahead_debug_force);
+	JudgeInit(&node->judge, JUDGE_HEAP_PAGES, lookahead_debug_force);
 	base->plan_state->ExecProcNodeReal =
 		IsA(state, IndexScanState) ? ScanNextRow : ScanNextIndexOnlyRow;
 	ScansServed++;
@@ -187,12 +187,11 @@ reason_of(const ScanNode *node)
 	if (get_tablespace_io_concurrency(
 			state->ss_currentRelation->rd_rel->reltablespace) == 0)
 		return "effective_io_concurrency is 0";
-	if (node->policy.forbidden)
+	if (node->judge.forbidden)
 		return "too many scans of temporary tables";
 	if (node->ahead != NULL)
 		return "nothing could be read ahead";
-	return node->policy.clock.last_rest > 0 ? "reads are fast" :
-										 "nothing to wait for";
+	return JudgeReason(&node->judge);
 }
 
 /* Append the part of the line that is about heap blocks. */

@@ -12,22 +12,25 @@
 
 #include "access/relscan.h"
 #include "exec/ahead_node.h"
+#include "exec/judge.h"
+#include "portability/instr_time.h"
 #include "scan/heap_ahead.h"
 #include "scan/leaves_ahead.h"
 #include "scan/page_rows.h"
-#include "scan/policy.h"
 
 typedef struct ScanNode
 {
 	AheadNode base;
-	Policy		policy;
+	Judge		judge;			/* of heap pages */
 	HeapAhead  *ahead;			/* NULL until it first looks ahead */
 	PageRows   *rows;			/* NULL until some are looked up together */
+	PageNeighbours neighbours;
+	instr_time	inside;			/* time spent on a heap page, if wanted */
 	LeavesAhead *leaves;		/* NULL until a page of a btree was read */
 
 	const int64 *reads;			/* this backend's count of blocks read */
 	int64		reads_seen;		/* its value when ScanWatch() looked last */
-	int			entries_to_look;	/* in WATCH, until a block is looked at */
+	int			entries_to_look;	/* if only watched, until the next look */
 	BlockNumber last_block;		/* heap block of the entry looked at last */
 
 	bool		anew;			/* begun again, and not yet looked ahead */
@@ -36,6 +39,13 @@ typedef struct ScanNode
 	uint64		looked_at;		/* "returned" at the last look ahead */
 	uint64		look_at;		/* "returned" for ScanAllVisible() */
 } ScanNode;
+
+/* Is nothing done for an entry but to count it? */
+static inline bool
+ScanIsOnlyWatched(const ScanNode *node)
+{
+	return node->judge.mode == JUDGE_WATCH && !node->neighbours.are_looked_for;
+}
 
 /* next_row.c: the ExecProcNode functions of both kinds. */
 extern TupleTableSlot *ScanNextRow(PlanState *plan_state);
@@ -50,10 +60,10 @@ extern TupleTableSlot *ScanNextIndexOnlyRow(PlanState *plan_state);
 extern bool ScanStep(ScanNode *node, IndexScanDesc scan,
 					 ScanDirection direction);
 
-/* In WATCH: something is to be seen before this entry is fetched. */
+/* If only watched: something is to be seen before this entry is fetched. */
 extern void ScanWatch(ScanNode *node, IndexScanDesc scan);
 
-/* In other modes: fetch the tuple of the scan's entry; false if invisible. */
+/* Else: fetch the tuple of the scan's entry; false if invisible. */
 extern bool ScanFetch(ScanNode *node, IndexScanDesc scan,
 					  ScanDirection direction, TupleTableSlot *slot);
 

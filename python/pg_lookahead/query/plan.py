@@ -30,6 +30,7 @@ _REMEDIES = {
     "pg_lookahead.enabled is off": "set it to on",
     "pg_lookahead.max_distance is 0": "set pg_lookahead.max_distance to -1",
     "reads are fast": "they come from the operating system's cache",
+    "it was not faster": "tried on the same index in this session",
     "reads are synchronous and direct": "io_method = worker reads in the background (PostgreSQL 18, restart)",
     "system catalog": "catalogs are small, and cached",
     "too many scans of temporary tables": "raise temp_buffers",

@@ -1,0 +1,551 @@
+/*-------------------------------------------------------------------------
+ *
+ * judge.c
+ *		When a node looks ahead, and how far.
+ *
+ * The judge measures what a unit of work (see JudgeKind) costs inside the node
+ * with look-ahead, and what it costs without, in blocks that alternate, and
+ * keeps what is cheaper.  A node is always in one of four modes, and begins in
+ * WATCH (if it is forced, in AHEAD, where it stays).  All transitions, which
+ * may happen between any two units:
+ *
+ *	from	to		when
+ *	WATCH	TRIAL	something was read, and no rest is left
+ *	TRIAL	WATCH	some units in a row needed no read; or reads are fast; or
+ *					look-ahead was found dearer, and it is not time to ask again
+ *	TRIAL	AHEAD	enough units were slow, and much is left to be won; or a
+ *					block without look-ahead has been measured, and one with it
+ *					is due, or was cheaper
+ *	AHEAD	ENDING	hardly a unit needed a read; or many entries needed no unit;
+ *					or a block with look-ahead has been measured, and one
+ *					without is due, or was cheaper; or there is no room
+ *	ENDING	TRIAL	nothing is ahead any more, and a block without is due
+ *	ENDING	WATCH	nothing is ahead any more
+ *	AHEAD,	WATCH	the node was begun again, and look-ahead was useless
+ *	ENDING
+ *	any		WATCH	look-ahead is forbidden
+ *
+ * The question is asked as follows.  Some units of TRIAL that are slow begin a
+ * first block with look-ahead.  Its first units are not counted, until the
+ * distance has grown.  If it is clearly cheaper (CLEAR times) than the cheapest
+ * of the units of TRIAL, the question is settled.  Else what is ahead is used
+ * up, so that the block without that follows does not profit from it; and so
+ * on for JUDGE_ROUNDS blocks of each side, whose medians are compared.  The
+ * question is settled earlier if all blocks of one side are clearly cheaper, or
+ * if the first pair says what had been found before.  A difference under a
+ * tenth is a draw, and means "without".  It is asked again after an interval
+ * that doubles as long as the answer stays the same.
+ *
+ * Only units that had to be read are counted, but the time of the others is
+ * added to theirs, since to pass them costs more with look-ahead.  What was
+ * learnt, and blocks that are half measured, stay with the session: executions
+ * that are too short for a question share one.
+ *
+ * FLOOR_US only says when not even to try: reads that take less come from the
+ * page cache of the system.  Nor is it tried if less than STAKE_US is to be
+ * won.
+ *
+ * In AHEAD, distance is no more than twice the units visited so far (so that a
+ * node that is left early has read at most about two for nothing for each one
+ * used), and no more than TRIAL_DISTANCE while a block is measured.  In the
+ * first block it still grows, so that more units are started than are visited,
+ * and it may look too dear; the later ones begin with all of it.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "c.h"
+
+#include "exec/judge.h"
+
+#define FLOOR_US 25
+#define FLOOR_UNITS 8			/* so many fast reads are enough */
+#define REST_MIN 32
+#define REST_MAX 1024
+#define STAKE_US 2000
+#define CHANGED 4				/* times dearer: what was learnt is outdated */
+
+#define TRIAL_DISTANCE 64
+#define CLEAR 2
+#define DRAW 0.9
+#define CLEAR_UNITS_WITH 16
+#define CLEAR_UNITS_WITHOUT 3
+#define CLEAR_ROUNDS_WITHOUT 2
+#define LOST_UNITS 16			/* what a trial may cost */
+
+#define EVIDENCE_MIN 2
+#define EVIDENCE_MAX 64
+#define MAX_UNUSED 3
+#define IDLE_ENTRIES 4096
+#define READ_WEIGHS 16			/* units without a read that one with it makes
+								 * up for */
+
+static const struct
+{
+	int			least_distance;
+	int			cached_in_trial;	/* units without a read: TRIAL ends */
+	int			cached_ahead;		/* and AHEAD ends */
+	int			warm_up;			/* units before a block with look-ahead */
+	int			block_with;			/* units of a block with look-ahead */
+	int			block_without;
+	int			interval_min[2];	/* units between questions, by JudgeSide */
+	int			interval_max[2];
+}			numbers[] =
+{
+	[JUDGE_HEAP_PAGES] = {4, 8, 256, 16, 48, 32, {1024, 1024}, {16384, 65536}},
+	[JUDGE_LEAF_PAGES] = {4, 8, 32, 16, 32, 32, {256, 256}, {4096, 16384}},
+	[JUDGE_LOOKUPS] = {1, 16, 64, 16, 48, 32, {1024, 1024}, {16384, 65536}},
+};
+
+/* What the session has learnt, at the hash value of each key. */
+static JudgeLearnt remembered[64];
+
+JudgeLearnt *
+JudgeRecall(JudgeKind kind, Oid relation, uint32 settings)
+{
+	uint64		key = ((uint64) relation << 32 | settings << 2 | kind) + 1;
+	JudgeLearnt *learnt = &remembered[key * UINT64CONST(0x9E3779B97F4A7C15) >>
+									  58];
+
+	if (learnt->key != key)
+		*learnt = (JudgeLearnt) {.key = key, .verdict = JUDGE_UNDECIDED};
+	return learnt;
+}
+
+static inline bool
+is_question_open(const Judge *judge)
+{
+	const JudgeLearnt *learnt = judge->learnt;
+
+	return judge->force == JUDGE_MEASURES &&
+		(learnt->verdict == JUDGE_UNDECIDED || learnt->left <= 0);
+}
+
+/* Was look-ahead found dearer, and is it not time to ask again? */
+static inline bool
+is_resting(const Judge *judge)
+{
+	return judge->force == JUDGE_MEASURES && judge->learnt->left > 0 &&
+		judge->learnt->verdict == JUDGE_WITHOUT;
+}
+
+/* Is the next block to be measured one without look-ahead? */
+static inline bool
+is_without_due(const Judge *judge)
+{
+	return is_question_open(judge) &&
+		judge->learnt->nblocks[JUDGE_WITH] >
+		judge->learnt->nblocks[JUDGE_WITHOUT];
+}
+
+static void
+start_block(JudgeLearnt *learnt)
+{
+	learnt->units = learnt->warm_units = 0;
+	learnt->us = learnt->all_us = learnt->cheapest = 0;
+}
+
+static void
+start_question(JudgeLearnt *learnt)
+{
+	learnt->left = 0;
+	learnt->nblocks[JUDGE_WITHOUT] = learnt->nblocks[JUDGE_WITH] = 0;
+	start_block(learnt);
+}
+
+static void
+start_watching(Judge *judge)
+{
+	judge->mode = JUDGE_WATCH;
+	judge->timed = false;
+	judge->cached = 0;
+}
+
+static void
+start_trial(Judge *judge)
+{
+	judge->mode = JUDGE_TRIAL;
+	judge->timed = true;
+	judge->cached = judge->tried = judge->slow = 0;
+	judge->tried_us = judge->clipped_us = judge->cheapest = 0;
+}
+
+/* Let the distance grow with the units visited. */
+static void
+set_distance(Judge *judge)
+{
+	int64		earned = numbers[judge->kind].least_distance +
+		2 * (int64) judge->visited;
+	int			most = judge->max_distance;
+
+	if (judge->timed)
+		most = Min(most, Max(TRIAL_DISTANCE, judge->batch));
+	judge->distance = (int) Min(earned, most);
+}
+
+static void
+start_ahead(Judge *judge)
+{
+	judge->mode = JUDGE_AHEAD;
+	judge->timed = is_question_open(judge);
+	judge->cached = judge->idle_entries = 0;
+	set_distance(judge);
+}
+
+static void
+start_ending(Judge *judge)
+{
+	judge->mode = JUDGE_ENDING;
+	judge->timed = false;
+}
+
+static void
+start_rest(Judge *judge)
+{
+	judge->last_rest = Min(Max(judge->last_rest * 2, REST_MIN), REST_MAX);
+	judge->rest = judge->last_rest;
+}
+
+/* The median of at most three numbers; of two, their mean. */
+static double
+median(const double *x, int n)
+{
+	if (n < 3)
+		return (x[0] + x[n - 1]) / 2;
+	return Max(Min(x[0], x[1]), Min(Max(x[0], x[1]), x[2]));
+}
+
+/* Is each of n numbers CLEAR times as large as each of others? */
+static bool
+is_clearly_dearer(const double *x, const double *others, int n)
+{
+	for (int i = 0; i < n; i++)
+		for (int j = 0; j < n; j++)
+			if (x[i] < CLEAR * others[j])
+				return false;
+	return true;
+}
+
+/* Settle the question, if the blocks measured so far do. */
+static void
+settle(JudgeKind kind, JudgeLearnt *learnt)
+{
+	const double *without = learnt->costs[JUDGE_WITHOUT];
+	const double *with = learnt->costs[JUDGE_WITH];
+	int			n = Min(learnt->nblocks[JUDGE_WITHOUT],
+						learnt->nblocks[JUDGE_WITH]);
+	JudgeSide	verdict;
+
+	if (n == 0)
+		return;
+	verdict = median(with, n) < DRAW * median(without, n) ?
+		JUDGE_WITH : JUDGE_WITHOUT;
+	if (n < JUDGE_ROUNDS && verdict != learnt->verdict &&
+		!is_clearly_dearer(without, with, n) &&
+		!(n >= CLEAR_ROUNDS_WITHOUT && is_clearly_dearer(with, without, n)))
+		return;
+	if (verdict == learnt->verdict)
+		learnt->interval *= 2;
+	else
+		learnt->interval = numbers[kind].interval_min[verdict] *
+			Max(1, median(without, n) / Max(1, median(with, n)));
+	learnt->interval =
+		Min(learnt->interval, numbers[kind].interval_max[verdict]);
+	learnt->verdict = verdict;
+	learnt->cost_without = median(without, n);
+	start_question(learnt);
+	learnt->left = learnt->interval;
+}
+
+/* A block of a side has been measured. */
+static void
+note_block(Judge *judge, JudgeSide side, double cost)
+{
+	JudgeLearnt *learnt = judge->learnt;
+	int			n = Min(learnt->nblocks[side], JUDGE_ROUNDS - 1);
+
+	learnt->costs[side][n] = cost;
+	learnt->nblocks[side] = n + 1;
+	start_block(learnt);
+	settle(judge->kind, learnt);
+}
+
+/* Is so much to be won, and has look-ahead not been found to be dearer? */
+static bool
+is_worth_while(const Judge *judge, int64 wanted, double cost)
+{
+	if (judge->force == JUDGE_BELIEVES)
+		return wanted > 0;
+	if (!is_question_open(judge))
+		return wanted > 0 && judge->learnt->verdict == JUDGE_WITH;
+	return wanted > 0 && wanted * cost + judge->learnt->stake_us >= STAKE_US;
+}
+
+/* In TRIAL, a unit of a block without look-ahead. */
+static void
+measure_without(Judge *judge, int reads, double us, int64 wanted)
+{
+	JudgeLearnt *learnt = judge->learnt;
+	double		cost;
+
+	learnt->us += us;
+	if (reads == 0)
+		return;
+	learnt->cheapest =
+		learnt->units == 0 ? us : Min(learnt->cheapest, us);
+	learnt->units++;
+	if (learnt->units < numbers[judge->kind].block_without &&
+		(learnt->units < CLEAR_UNITS_WITHOUT ||
+		 learnt->cheapest < CLEAR *
+		 learnt->costs[JUDGE_WITH][learnt->nblocks[JUDGE_WITH] - 1]))
+		return;
+	cost = learnt->us / learnt->units;
+	note_block(judge, JUDGE_WITHOUT, cost);
+	if (is_worth_while(judge, wanted, cost))
+		start_ahead(judge);
+	else
+		start_watching(judge);
+}
+
+/* In TRIAL: is it worth while to look ahead? */
+static void
+consider(Judge *judge, int reads, double us, int64 wanted, bool others_slow)
+{
+	JudgeLearnt *learnt = judge->learnt;
+	double		read_us = us / reads;
+	int			evidence = Max(learnt->evidence, EVIDENCE_MIN);
+	double		cost;
+
+	learnt->stake_us += us;
+	judge->cheapest = judge->tried == 0 ? us : Min(judge->cheapest, us);
+	judge->tried++;
+	judge->tried_us += us;
+	judge->clipped_us += Min(read_us, 4 * FLOOR_US);
+	judge->slow += read_us >= FLOOR_US;
+	cost = judge->tried_us / judge->tried;
+	if (judge->force == JUDGE_BELIEVES)
+		judge->slow = judge->tried;
+	else if (judge->clipped_us < FLOOR_US * judge->tried)
+	{
+		if (judge->tried >= FLOOR_UNITS)
+		{
+			start_rest(judge);
+			start_watching(judge);
+		}
+		return;
+	}
+	if (evidence == EVIDENCE_MIN &&
+		(others_slow || learnt->verdict == JUDGE_WITH))
+		evidence = 1;
+	if (judge->slow < evidence)
+		return;
+	judge->was_checked = true;
+	if (is_resting(judge) && cost >= CHANGED * learnt->cost_without)
+	{
+		learnt->verdict = JUDGE_UNDECIDED;
+		start_question(learnt);
+	}
+	if (is_resting(judge))
+		start_watching(judge);
+	else if (is_worth_while(judge, wanted, cost))
+		start_ahead(judge);
+}
+
+/* In AHEAD, a unit of a block with look-ahead. */
+static void
+measure_with(Judge *judge, int reads, double us, int held)
+{
+	JudgeLearnt *learnt = judge->learnt;
+	bool		is_first = learnt->nblocks[JUDGE_WITHOUT] == 0;
+	int			least = Max(numbers[judge->kind].warm_up, judge->batch);
+	int			most = Max(numbers[judge->kind].block_with, 4 * judge->batch);
+	double		without = is_first ?
+		(judge->tried > 0 ? judge->tried_us / judge->tried : 0) :
+		median(learnt->costs[JUDGE_WITHOUT], learnt->nblocks[JUDGE_WITHOUT]);
+	double		cost;
+	int			all;
+
+	if (is_without_due(judge))
+	{
+		start_ending(judge);
+		return;
+	}
+	learnt->all_us += us;
+	if (learnt->warm_units < least)
+		learnt->warm_units += reads > 0;
+	else
+	{
+		learnt->us += us;
+		learnt->units += reads > 0;
+	}
+	if (reads == 0)
+		return;
+
+	/* stop a trial that costs much */
+	all = learnt->warm_units + learnt->units;
+	if (without > 0 &&
+		learnt->all_us > without * (CLEAR * (all + LOST_UNITS) + held))
+	{
+		note_block(judge, JUDGE_WITH, learnt->all_us / (all + held));
+		start_ending(judge);
+		return;
+	}
+	if (learnt->units < Min(most, CLEAR_UNITS_WITH + judge->batch))
+		return;
+	cost = Max(learnt->us / learnt->units, learnt->all_us / (all + held));
+	if (is_first && judge->tried >= EVIDENCE_MIN &&
+		judge->cheapest >= CLEAR * cost)
+	{
+		learnt->costs[JUDGE_WITHOUT][0] = judge->cheapest;
+		learnt->nblocks[JUDGE_WITHOUT] = 1;
+	}
+	else if (learnt->units < most)
+		return;
+	note_block(judge, JUDGE_WITH, cost);
+	judge->timed = false;
+	if (is_question_open(judge) || learnt->verdict == JUDGE_WITHOUT)
+		start_ending(judge);
+}
+
+void
+JudgeInit(Judge *judge, JudgeKind kind, JudgeForce force)
+{
+	*judge = (Judge) {
+		.mode = JUDGE_WATCH,
+		.kind = kind,
+		.force = force,
+		.max_distance = PG_INT32_MAX,
+		.learnt = &judge->own,
+		.own = {.verdict = JUDGE_UNDECIDED},
+	};
+	if (force == JUDGE_FORCED)
+		start_ahead(judge);
+}
+
+void
+JudgeForbid(Judge *judge)
+{
+	judge->forbidden = true;
+	start_watching(judge);
+}
+
+void
+JudgeSetMaximum(Judge *judge, int max_distance, int batch)
+{
+	judge->max_distance = max_distance;
+	judge->batch = batch;
+	set_distance(judge);
+}
+
+void
+JudgeReadSeen(Judge *judge, JudgeLearnt *learnt)
+{
+	if (judge->forbidden)
+		return;
+	if (judge->learnt == &judge->own && learnt != NULL)
+		judge->learnt = learnt;
+	if (judge->rest > 0)
+		judge->rest--;
+	else if (judge->was_checked && is_resting(judge))
+		judge->learnt->left--;
+	else if (judge->force == JUDGE_FORCED)
+		start_ahead(judge);
+	else
+		start_trial(judge);
+}
+
+void
+JudgeUnit(Judge *judge, int reads, double us, int held, int64 wanted,
+		  bool others_slow)
+{
+	judge->visited++;
+	if (judge->mode == JUDGE_TRIAL)
+	{
+		judge->cached = reads > 0 ? 0 : judge->cached + 1;
+		if (judge->cached >= numbers[judge->kind].cached_in_trial)
+			start_watching(judge);
+		else if (is_without_due(judge))
+			measure_without(judge, reads, us, wanted);
+		else if (reads > 0)
+			consider(judge, reads, us, wanted, others_slow);
+		else
+			judge->tried_us += us;
+	}
+	else if (judge->mode == JUDGE_AHEAD)
+	{
+		judge->cached = reads > 0 ? Max(0, judge->cached - READ_WEIGHS) :
+			judge->cached + 1;
+		if (reads > 0)
+			judge->idle_entries = 0;
+		set_distance(judge);
+		if (judge->force == JUDGE_FORCED)
+			return;
+		if (judge->cached >= numbers[judge->kind].cached_ahead)
+			start_ending(judge);
+		else if (is_question_open(judge))
+			measure_with(judge, reads, us, held);
+		else if (judge->force == JUDGE_MEASURES && reads > 0 &&
+				 --judge->learnt->left <= 0)
+		{
+			/* the distance has grown */
+			start_question(judge->learnt);
+			judge->learnt->warm_units =
+				Max(numbers[judge->kind].warm_up, judge->batch);
+			judge->timed = true;
+			judge->tried = 0;
+		}
+	}
+}
+
+void
+JudgeEntries(Judge *judge, int entries, int held)
+{
+	judge->idle_entries += entries;
+	if (judge->mode == JUDGE_AHEAD && judge->force != JUDGE_FORCED &&
+		judge->idle_entries >= IDLE_ENTRIES)
+		start_ending(judge);
+	if (judge->mode != JUDGE_ENDING || held > 0)
+		return;
+	if (is_without_due(judge))
+		start_trial(judge);
+	else
+		start_watching(judge);
+}
+
+void
+JudgeNoRoom(Judge *judge)
+{
+	if (judge->mode != JUDGE_AHEAD)
+		return;
+	start_rest(judge);
+	start_ending(judge);
+}
+
+void
+JudgeBegunAgain(Judge *judge, uint64 used, uint64 unused)
+{
+	JudgeLearnt *learnt = judge->learnt;
+	int			evidence;
+
+	judge->visited = 0;
+	if (judge->mode == JUDGE_AHEAD)
+		set_distance(judge);
+	if (judge->force == JUDGE_FORCED)
+		return;
+	evidence = Max(learnt->evidence, EVIDENCE_MIN);
+	if (unused > MAX_UNUSED * used)
+	{
+		learnt->evidence = Min(evidence * 2, EVIDENCE_MAX);
+		if (judge->mode >= JUDGE_AHEAD)
+			start_watching(judge);
+	}
+	else if (used > 0)
+		learnt->evidence = evidence - 1;
+}
+
+const char *
+JudgeReason(const Judge *judge)
+{
+	if (judge->learnt->verdict == JUDGE_WITHOUT)
+		return "it was not faster";
+	return judge->last_rest > 0 ? "reads are fast" : "nothing to wait for";
+}

@@ -1,0 +1,226 @@
+# ruff: noqa: E501
+"""The judge, without a server: walked through at random, and on simulated storage; and mutants of it."""
+
+from __future__ import annotations
+
+import random
+import re
+import subprocess
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from pg_lookahead.server import cache, latency
+from pg_lookahead.server.cluster import Cluster
+from pg_lookahead.server.installation import Installation
+from pg_lookahead.server.latency import Mount
+from queries import run, scalar
+from scans import INDEX_SCANS
+
+ROOT = Path(__file__).parents[2]
+JUDGE = ROOT / "src" / "exec" / "judge.c"
+KINDS = ("heap pages", "leaf pages", "look-ups")
+EVENTS = 4_000_000
+
+
+def built(directory: Path, text: str) -> Path:
+    """The walker, with this text of the judge."""
+    include = subprocess.run(
+        [Installation.find().bindir / "pg_config", "--includedir-server"],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout.strip()
+    walker, judge = directory / "judge_walk", directory / "judge.c"
+    judge.write_text(text)
+    sources = [judge, ROOT / "test" / "modules" / "judge_walk.c"]
+    command = ["gcc", "-O2", "-std=gnu11", f"-I{ROOT / 'src'}", f"-I{include}"]
+    subprocess.run([*command, "-o", walker, *sources], check=True)
+    return walker
+
+
+def found(walker: Path, *arguments: object) -> str:
+    """What was found wrong; nothing if all is well."""
+    done = subprocess.run([walker, *map(str, arguments)], capture_output=True, text=True)
+    assert done.returncode == (1 if done.stdout else 0), done
+    return done.stdout
+
+
+def walked(walker: Path, kind: int, seed: int) -> str:
+    return found(walker, "walk", kind, seed, EVENTS)
+
+
+def test_is_pure() -> None:
+    """It calls nobody, and includes nothing of the server but c.h."""
+    for path, names in ((JUDGE, ["c.h", "exec/judge.h"]), (JUDGE.with_suffix(".h"), [])):
+        assert re.findall(r'^#include ["<](.*)[">]', path.read_text(), re.M) == names
+
+
+@pytest.mark.parametrize("kind", range(len(KINDS)), ids=KINDS)
+def test_walks(tmp_path: Path, rng: random.Random, kind: int) -> None:
+    """Never ahead while everything is cached, the clock read in trials only, never at a distance of 1 or 2."""
+    walker = built(tmp_path, JUDGE.read_text())
+    for _ in range(5):
+        assert walked(walker, kind, rng.randrange(1, 2**31)) == ""
+
+
+def test_settles(tmp_path: Path, rng: random.Random) -> None:
+    """On page caches, disks, cloud volumes, with starving workers and busy processors: the cheaper side is kept."""
+    walker = built(tmp_path, JUDGE.read_text())
+    for _ in range(20):
+        assert found(walker, "settle", rng.randrange(1, 2**31)) == ""
+
+
+MAKE_SLOW = (
+    "CREATE EXTENSION pg_lookahead",
+    "CREATE EXTENSION pg_buffercache",
+    "CREATE TABLE t (id int PRIMARY KEY, k int, pad text)",
+    "ALTER TABLE t ALTER pad SET STORAGE PLAIN",
+    "INSERT INTO t SELECT i, i * 7919 % 400, repeat('x', 5000) FROM generate_series(0, 399) AS i",
+    "CREATE INDEX t_k ON t (k)",
+    "CREATE TABLE o AS SELECT i * 3 % 400 AS id FROM generate_series(0, 399) AS i",
+    "VACUUM ANALYZE o",
+    "VACUUM ANALYZE t",
+)
+SLOW = {
+    "scan": (
+        "SELECT sum(id) FROM (SELECT id FROM t WHERE k >= 0 ORDER BY k OFFSET 0)",
+        "SELECT blocks_read FROM lookahead.index_scan_stats",
+    ),
+    "join": (
+        "SELECT sum(length(pad)) FROM o JOIN t USING (id)",
+        "SELECT heap_blocks_read FROM lookahead.join_stats",
+    ),
+}
+
+
+@pytest.mark.skipif(latency.why_not() is not None, reason=str(latency.why_not()))
+def test_slow_storage_is_looked_ahead_on() -> None:
+    """Where each read takes 3 ms, and 16 wait together, most of 400 pages are read ahead; noise costs some blocks."""
+    settings = {
+        "shared_preload_libraries": "pg_lookahead",
+        "autovacuum": False,
+        "debug_io_direct": "data",
+        "io_workers": 16,
+    }
+    with ExitStack() as stack:
+        mount = stack.enter_context(Mount())
+        cluster = stack.enter_context(Cluster(settings=settings, directory=mount.path / "main"))
+        conn = stack.enter_context(cluster.connect())
+        if conn.info.server_version < 180000:
+            pytest.skip("reads are not done in the background")
+        run(conn, *MAKE_SLOW, INDEX_SCANS, "SET effective_io_concurrency = 16")
+        run(conn, "SET enable_hashjoin = off", "SET enable_mergejoin = off", "SET enable_memoize = off")
+        mount.set(3)
+        for query, counter in SLOW.values():
+            for _ in range(2):
+                cache.evict(conn, "t")
+                before = scalar(conn, counter)
+                conn.execute(query.encode())
+                assert 200 < scalar(conn, counter) - before <= 400, query
+        mount.set(0)
+
+
+# What is changed, into what, and the property that is lost.
+MUTANTS = {
+    "cached units do not end it": (
+        "judge->cached >= numbers[judge->kind].cached_ahead",
+        "false",
+        "never ahead while everything is cached",
+    ),
+    "idle entries do not end it": (
+        "judge->idle_entries >= IDLE_ENTRIES",
+        "false",
+        "never ahead while nothing is read",
+    ),
+    "an empty window is kept": (
+        "judge->mode != JUDGE_ENDING || held > 0",
+        "judge->mode != JUDGE_ENDING || held >= 0",
+        "an empty window is left",
+    ),
+    "the distance is not earned": (
+        "		2 * (int64) judge->visited;",
+        "		200 * (int64) judge->visited;",
+        "the distance is earned",
+    ),
+    "the distance exceeds the window": (
+        "judge->distance = (int) Min(earned, most);",
+        "judge->distance = (int) Min(earned, most + 1);",
+        "the distance fits the window",
+    ),
+    "the distance begins at 1": (
+        "[JUDGE_HEAP_PAGES] = {4,",
+        "[JUDGE_HEAP_PAGES] = {1,",
+        "never hovers at 1 or 2",
+    ),
+    "forbidden, and done": (
+        "	if (judge->forbidden)\n		return;\n",
+        "",
+        "what is forbidden is not done",
+    ),
+    "forced, and not done": (
+        "		if (judge->force == JUDGE_FORCED)\n			return;\n		if (judge->cached",
+        "		if (judge->cached",
+        "what is forced is done",
+    ),
+    "the clock is read for ever": (
+        "	judge->timed = is_question_open(judge);\n",
+        "	judge->timed = true;\n",
+        "the clock is read",
+    ),
+    "useless, and kept": (
+        "		if (judge->mode >= JUDGE_AHEAD)\n			start_watching(judge);",
+        "",
+        "what is useless is left",
+    ),
+    "the dearer side is kept": (
+        "median(with, n) < DRAW",
+        "median(with, n) > DRAW",
+        "the cheaper side is kept",
+    ),
+    "a draw means with": (
+        "#define DRAW 0.9",
+        "#define DRAW 2",
+        "the cheaper side is kept",
+    ),
+    "a trial may cost anything": (
+        "learnt->all_us > without *",
+        "learnt->all_us > 1000 * without *",
+        "stock",
+    ),
+    "no rest": (
+        "	learnt->left = learnt->interval;\n",
+        "	learnt->left = 0;\n",
+        "the clock is read seldom",
+    ),
+    "the interval does not grow": (
+        "		learnt->interval *= 2;\n",
+        "		learnt->interval = 64;\n",
+        "the clock is read seldom",
+    ),
+    "what was learnt is believed for ever": (
+        "cost >= CHANGED * learnt->cost_without",
+        "false",
+        "what has changed is noticed",
+    ),
+    "reads of the page cache are tried": (
+        "#define FLOOR_US 25",
+        "#define FLOOR_US 0",
+        "page cache",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_mutants_are_caught(tmp_path: Path, rng: random.Random, name: str) -> None:
+    old, new, property_lost = MUTANTS[name]
+    text = JUDGE.read_text()
+    assert text.count(old) == 1
+    walker = built(tmp_path, text.replace(old, new))
+    for _ in range(20):
+        seed = rng.randrange(1, 2**31)
+        told = walked(walker, 0, seed) or found(walker, "settle", seed)
+        if told:
+            break
+    assert property_lost in told
