@@ -70,9 +70,9 @@
 
 /*
  * One of a relation's pending counts, which statistics views will show:
- * numscans, blocks_fetched or blocks_hit.  Not to be used before
- * pgstat_should_count_relation() has returned true.  Since 20 indexes have
- * counts of their own, in other places than those of tables.
+ * numscans, tuples_returned, blocks_fetched or blocks_hit.  Not to be used
+ * before pgstat_should_count_relation() has returned true.  Since 20 indexes
+ * have counts of their own, in other places than those of tables.
  */
 #if PG_VERSION_NUM >= 200000
 #define LOOKAHEAD_COUNT(rel, field) \

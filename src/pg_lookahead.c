@@ -1,7 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * pg_lookahead.c
- *		The front door: module magic, settings and hooks, nothing else.
+ *		The front door: module magic, settings and hooks; and whether library,
+ *		server and schema fit each other.
  *
  *-------------------------------------------------------------------------
  */
@@ -9,6 +10,9 @@
 
 #include <limits.h>
 
+#include "access/htup_details.h"
+#include "catalog/namespace.h"
+#include "catalog/pg_namespace.h"
 #include "compat.h"
 #include "enabled.h"
 #include "exec/explain.h"
@@ -17,15 +21,19 @@
 #include "exec/takeover.h"
 #include "join/join.h"
 #include "maintain/maintain.h"
+#include "miscadmin.h"
 #include "observe/profile.h"
 #include "observe/progress.h"
 #include "observe/totals.h"
+#include "read/read_rate.h"
 #include "scan/scan.h"
-#include "read/sweep.h"
+#include "utils/builtins.h"
 #include "utils/guc.h"
-#include "version.h"
+#include "utils/syscache.h"
 
 LOOKAHEAD_MODULE_MAGIC;
+
+#define SCHEMA "lookahead"
 
 bool		lookahead_enabled = true;
 bool		lookahead_index_scan = true;
@@ -58,7 +66,88 @@ static const struct config_enum_entry issue_orders[] = {
 	{NULL, 0, false}
 };
 
+/* The settings that are on or off, which any user may change. */
+static const struct
+{
+	const char *name;
+	const char *summary;
+	const char *details;
+	bool	   *variable;
+	int			flags;
+} switches[] = {
+	{
+		"pg_lookahead.enabled",
+		"Lets queries and VACUUM read ahead, as the other settings say.",
+		"Takes effect with the next query or cursor, and in a VACUUM with the next table.",
+		&lookahead_enabled, GUC_EXPLAIN
+	},
+	{
+		"pg_lookahead.index_scan",
+		"Lets index scans read the heap blocks of coming entries ahead.",
+		"Takes effect with the next query or cursor.",
+		&lookahead_index_scan, GUC_EXPLAIN
+	},
+	{
+		"pg_lookahead.nested_loop",
+		"Lets nested loops fetch outer rows ahead, and read for them what the inner index scan will need.",
+		"Takes effect with the next query or cursor.",
+		&lookahead_nested_loop, GUC_EXPLAIN
+	},
+	{
+		"pg_lookahead.index_pages",
+		"Lets scans of btrees read coming leaf pages ahead.",
+		"Takes effect with the next query or cursor.",
+		&lookahead_index_pages, GUC_EXPLAIN
+	},
+	{
+		"pg_lookahead.index_vacuum",
+		"Lets VACUUM read hash, GIN and Bloom indexes ahead.",
+		"Takes effect with the next table.  PostgreSQL 19 does this itself.",
+		&lookahead_index_vacuum, 0
+	},
+	{
+		"pg_lookahead.bloom_scan",
+		"Lets queries read Bloom indexes ahead.",
+		"PostgreSQL 19 does this itself.",
+		&lookahead_bloom_scan, GUC_EXPLAIN
+	},
+	{
+		REPORT_VACUUM_SETTING,
+		"Makes VACUUM tell which indexes it reads ahead.",
+		"It is set by VACUUM (VERBOSE) for its parallel workers.",
+		&lookahead_report_vacuum,
+		GUC_NO_SHOW_ALL | GUC_NOT_IN_SAMPLE | GUC_DISALLOW_IN_FILE
+	},
+};
+
+PG_FUNCTION_INFO_V1(lookahead_version);
+PG_FUNCTION_INFO_V1(lookahead_check_schema);
+
 void		_PG_init(void);
+
+/*
+ * Raise an error if the server is of an older minor version than the headers
+ * that the library was built with.
+ *
+ * The server itself refuses a library that was built for another major version.
+ * Within a major version PostgreSQL keeps the layout of what extensions use, so
+ * that packages are not built anew for each minor version; but only forwards: a
+ * library built with newer headers may use what an older server does not have.
+ */
+static void
+check_server(void)
+{
+	const char *server = GetConfigOption("server_version_num", false, false);
+
+	if (pg_strtoint32(server) < LOOKAHEAD_BUILT_FOR)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("pg_lookahead %s was built for PostgreSQL %d.%d or later, and this server is %s",
+						LOOKAHEAD_VERSION, LOOKAHEAD_BUILT_FOR / 10000,
+						LOOKAHEAD_BUILT_FOR % 10000,
+						GetConfigOption("server_version", false, false)),
+				 errhint("Install the server's newest minor version, or a build of pg_lookahead for this one.")));
+}
 
 /*
  * Called once per process when the library is loaded.
@@ -66,39 +155,12 @@ void		_PG_init(void);
 void
 _PG_init(void)
 {
-	VersionCheckServer();
-	DefineCustomBoolVariable("pg_lookahead.enabled",
-							 "Lets queries and VACUUM read ahead, as the other settings say.",
-							 "Takes effect with the next query or cursor, and in a VACUUM with the next table.",
-							 &lookahead_enabled,
-							 true,
-							 PGC_USERSET,
-							 GUC_EXPLAIN,
-							 NULL, NULL, NULL);
-	DefineCustomBoolVariable("pg_lookahead.index_scan",
-							 "Lets index scans read the heap blocks of coming entries ahead.",
-							 "Takes effect with the next query or cursor.",
-							 &lookahead_index_scan,
-							 true,
-							 PGC_USERSET,
-							 GUC_EXPLAIN,
-							 NULL, NULL, NULL);
-	DefineCustomBoolVariable("pg_lookahead.nested_loop",
-							 "Lets nested loops fetch outer rows ahead, and read for them what the inner index scan will need.",
-							 "Takes effect with the next query or cursor.",
-							 &lookahead_nested_loop,
-							 true,
-							 PGC_USERSET,
-							 GUC_EXPLAIN,
-							 NULL, NULL, NULL);
-	DefineCustomBoolVariable("pg_lookahead.index_pages",
-							 "Lets scans of btrees read coming leaf pages ahead.",
-							 "Takes effect with the next query or cursor.",
-							 &lookahead_index_pages,
-							 true,
-							 PGC_USERSET,
-							 GUC_EXPLAIN,
-							 NULL, NULL, NULL);
+	check_server();
+	for (Size i = 0; i < lengthof(switches); i++)
+		DefineCustomBoolVariable(switches[i].name, switches[i].summary,
+								 switches[i].details, switches[i].variable,
+								 *switches[i].variable, PGC_USERSET,
+								 switches[i].flags, NULL, NULL, NULL);
 	DefineCustomIntVariable("pg_lookahead.max_distance",
 							"Sets how many heap blocks an index scan, or outer rows a nested loop, may be ahead.",
 							"-1 leaves it to effective_io_concurrency; 0 means none.",
@@ -107,6 +169,15 @@ _PG_init(void)
 							PGC_USERSET,
 							GUC_EXPLAIN,
 							NULL, NULL, NULL);
+	DefineCustomEnumVariable("pg_lookahead.debug_force",
+							 "Makes index scans and nested loops look ahead from their first row on, whether it pays or not.",
+							 "This is for testing.  With \"paying\", they begin and end as usual, but do not measure whether look-ahead pays.",
+							 &lookahead_debug_force,
+							 JUDGE_MEASURES,
+							 forces,
+							 PGC_USERSET,
+							 GUC_NOT_IN_SAMPLE,
+							 NULL, NULL, NULL);
 	DefineCustomEnumVariable("pg_lookahead.issue_order",
 							 "Sets the order in which heap blocks of coming entries are read ahead.",
 							 "\"index\" reads them in the order of the index, \"block\" sorts those of a window.",
@@ -123,31 +194,6 @@ _PG_init(void)
 							PGC_USERSET,
 							GUC_EXPLAIN,
 							NULL, NULL, NULL);
-	DefineCustomEnumVariable("pg_lookahead.debug_force",
-							 "Makes index scans and nested loops look ahead from their first row on, whether it pays or not.",
-							 "This is for testing.  With \"paying\", they begin and end as usual, but do not measure whether look-ahead pays.",
-							 &lookahead_debug_force,
-							 JUDGE_MEASURES,
-							 forces,
-							 PGC_USERSET,
-							 GUC_NOT_IN_SAMPLE,
-							 NULL, NULL, NULL);
-	DefineCustomBoolVariable("pg_lookahead.index_vacuum",
-							 "Lets VACUUM read hash, GIN and Bloom indexes ahead.",
-							 "Takes effect with the next table.  PostgreSQL 19 does this itself.",
-							 &lookahead_index_vacuum,
-							 true,
-							 PGC_USERSET,
-							 0,
-							 NULL, NULL, NULL);
-	DefineCustomBoolVariable("pg_lookahead.bloom_scan",
-							 "Lets queries read Bloom indexes ahead.",
-							 "PostgreSQL 19 does this itself.",
-							 &lookahead_bloom_scan,
-							 true,
-							 PGC_USERSET,
-							 GUC_EXPLAIN,
-							 NULL, NULL, NULL);
 	DefineCustomIntVariable("pg_lookahead.max_read_rate",
 							"Limits how much a diagnostic function or an estimate reads per second.",
 							"0 means no limit.  A function that is running follows a change at once.",
@@ -156,15 +202,6 @@ _PG_init(void)
 							PGC_USERSET,
 							GUC_UNIT_KB,
 							NULL, NULL, NULL);
-	DefineCustomBoolVariable(REPORT_VACUUM_SETTING,
-							 "Makes VACUUM tell which indexes it reads ahead.",
-							 "It is set by VACUUM (VERBOSE) for its parallel workers.",
-							 &lookahead_report_vacuum,
-							 false,
-							 PGC_USERSET,
-							 GUC_NO_SHOW_ALL | GUC_NOT_IN_SAMPLE |
-							 GUC_DISALLOW_IN_FILE,
-							 NULL, NULL, NULL);
 
 	/*
 	 * The hooks come after the settings, which a second copy of the library
@@ -183,4 +220,42 @@ _PG_init(void)
 	MaintainInit();
 	ProfileInit();
 	MarkGUCPrefixReserved("pg_lookahead");
+}
+
+/* lookahead.version() returns text */
+Datum
+lookahead_version(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_TEXT_P(cstring_to_text(LOOKAHEAD_VERSION));
+}
+
+/*
+ * lookahead.check_schema() returns void
+ *
+ * Raises an error unless the schema belongs to a superuser or to the current
+ * user, who is the extension's owner.  Only the extension's script has it.
+ *
+ * CREATE EXTENSION takes a schema as it finds it.  Whoever owns it could add
+ * functions there at any time, to which calls of the extension's functions
+ * would then be resolved, with the rights of the caller.
+ */
+Datum
+lookahead_check_schema(PG_FUNCTION_ARGS)
+{
+	HeapTuple	tuple =
+		SearchSysCache1(NAMESPACEOID,
+						ObjectIdGetDatum(get_namespace_oid(SCHEMA, false)));
+	Oid			owner;
+
+	if (!HeapTupleIsValid(tuple))
+		elog(ERROR, "cache lookup failed for schema \"%s\"", SCHEMA);
+	owner = ((Form_pg_namespace) GETSTRUCT(tuple))->nspowner;
+	ReleaseSysCache(tuple);
+	if (owner != GetUserId() && !superuser_arg(owner))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("schema \"%s\" belongs to role \"%s\", which is no superuser",
+						SCHEMA, GetUserNameFromId(owner, false)),
+				 errhint("Drop the schema, or see what it has and make a superuser its owner.")));
+	PG_RETURN_VOID();
 }

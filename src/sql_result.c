@@ -8,7 +8,6 @@
 #include "postgres.h"
 
 #include "access/htup_details.h"
-#include "compat.h"
 #include "funcapi.h"
 #include "sql_result.h"
 #include "utils/regproc.h"

@@ -416,7 +416,7 @@ MUTATIONS = [
     Mutation(
         "list of reads without an end",
         "src/read/page_read.c",
-        "\t\tmake_room();\n",
+        "\t\tpage_make_room();\n",
         "",
         (),
         "A read beyond the last place of the list overwrites what lies behind it. The server itself allows one process"
@@ -444,7 +444,7 @@ MUTATIONS = [
     Mutation(
         "hits ahead are counted",
         "src/read/page_read.c",
-        "UncountAccesses(rel, hits);",
+        "CountsAdd(rel, -hits, 0);",
         "(void) hits;",
         (COUNTERS + "test_completed_scans_count_as_stock",),
         "A block that is found cached when it is looked at ahead is counted twice.",
@@ -468,7 +468,7 @@ MUTATIONS = [
     Mutation(
         "searches of the second scan",
         "src/read/uncount.h",
-        "now->numscans -= now->numscans - before->counts.numscans;",
+        "LOOKAHEAD_COUNT(rel, numscans) = before->numscans;",
         ";",
         (MUTANTS + "test_searches_of_an_index_are_counted_once",),
         "idx_scan counts descents that the scan did not make.",
@@ -476,7 +476,7 @@ MUTATIONS = [
     Mutation(
         "counters set back",
         "src/read/uncount.h",
-        "return rel->pgstat_info->counts.blocks_hit - before->counts.blocks_hit;",
+        "return LOOKAHEAD_COUNT(rel, blocks_hit) - before->blocks_hit;",
         "return *UsageHits(rel) - before->hits;",
         (),
         "What operators' own queries count would be taken back with our own, but as many reads are then owed less"

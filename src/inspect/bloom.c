@@ -24,7 +24,6 @@
 
 #include "access/relation.h"
 #include "index/bloom_page.h"
-#include "compat.h"
 #include "inspect/estimate.h"
 #include "inspect/inspect.h"
 #include "observe/progress.h"

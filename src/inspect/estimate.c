@@ -22,7 +22,6 @@
 #include "index/bloom_page.h"
 #include "inspect/estimate.h"
 #include "inspect/inspect.h"
-#include "miscadmin.h"
 #include "observe/progress.h"
 #include "port/pg_bitutils.h"
 #include "sql_result.h"

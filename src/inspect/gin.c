@@ -14,7 +14,6 @@
 #include "access/gin_private.h"
 #include "access/relation.h"
 #include "catalog/pg_am_d.h"
-#include "compat.h"
 #include "index/index_page.h"
 #include "inspect/estimate.h"
 #include "inspect/inspect.h"

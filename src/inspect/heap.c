@@ -144,7 +144,8 @@ TupleStatsHeap(TupleStats *stats, Relation rel)
 		UnlockReleaseBuffer(buffer);
 	}
 	SweepEnd(&sweep);
-	pgstat_count_index_tuples(rel, sums[TUPLES]);	/* adds to any relation's */
+	if (pgstat_should_count_relation(rel))
+		LOOKAHEAD_COUNT(rel, tuples_returned) += (int64) sums[TUPLES];
 	stats->tuple_count = sums[LIVE];
 	stats->tuple_len = sums[LIVE_LENGTH];
 	stats->dead_tuple_count = sums[DEAD];

@@ -19,10 +19,8 @@
 #include <math.h>
 
 #include "access/relation.h"
-#include "compat.h"
 #include "inspect/estimate.h"
 #include "inspect/inspect.h"
-#include "miscadmin.h"
 #include "observe/progress.h"
 #include "sql_result.h"
 #include "storage/lmgr.h"

@@ -11,10 +11,8 @@
 #include "access/xact.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_class.h"
-#include "compat.h"
 #include "inspect/inspect.h"
 #include "observe/progress.h"
-#include "utils/builtins.h"
 #include "utils/resowner.h"
 #include "utils/varlena.h"
 

@@ -46,7 +46,6 @@
 
 #include "access/itup.h"
 #include "access/nbtree.h"
-#include "compat.h"
 #include "inspect/rebuild.h"
 #include "utils/rel.h"
 

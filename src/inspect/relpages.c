@@ -11,7 +11,6 @@
 
 #include "access/relation.h"
 #include "catalog/pg_class.h"
-#include "compat.h"
 #include "inspect/inspect.h"
 #include "storage/bufmgr.h"
 

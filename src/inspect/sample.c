@@ -34,7 +34,6 @@
 
 #include <math.h>
 
-#include "compat.h"
 #include "inspect/estimate.h"
 #include "inspect/inspect.h"
 #include "miscadmin.h"
@@ -42,7 +41,6 @@
 #include "storage/bufmgr.h"
 #include "read/sweep.h"
 #include "utils/memutils.h"
-#include "utils/rel.h"
 #include "utils/sampling.h"
 
 /* Pages that decide how many are needed. */

@@ -62,7 +62,7 @@ bloom_get_relation_info(PlannerInfo *root, Oid table, bool inhparent,
 }
 
 static bool
-serve_bloom(PlanState *node, void *context)
+bloom_serve(PlanState *node, void *context)
 {
 	if (node == NULL)
 		return false;
@@ -75,7 +75,7 @@ serve_bloom(PlanState *node, void *context)
 			RoutineKind(index->rd_amhandler, &user))
 			(void) RoutineReplace(index, user);
 	}
-	return planstate_tree_walker(node, serve_bloom, context);
+	return planstate_tree_walker(node, bloom_serve, context);
 }
 
 static void
@@ -84,7 +84,7 @@ bloom_ExecutorStart(QueryDesc *queryDesc, int eflags)
 	prev_ExecutorStart(queryDesc, eflags);
 	if (unlikely(met || IsParallelWorker()) && lookahead_enabled &&
 		lookahead_bloom_scan && (eflags & EXEC_FLAG_EXPLAIN_ONLY) == 0)
-		serve_bloom(queryDesc->planstate, NULL);
+		bloom_serve(queryDesc->planstate, NULL);
 }
 
 void

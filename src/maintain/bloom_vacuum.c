@@ -25,7 +25,6 @@
 
 #include "access/generic_xlog.h"
 #include "index/bloom_page.h"
-#include "compat.h"
 #include "index/index_page.h"
 #include "maintain/members.h"
 #include "observe/profile.h"

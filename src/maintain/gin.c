@@ -18,11 +18,9 @@
 #include "postgres.h"
 
 #include "access/gin_private.h"
-#include "compat.h"
 #include "index/index_page.h"
 #include "maintain/members.h"
 #include "observe/profile.h"
-#include "postmaster/autovacuum.h"
 #include "storage/bufmgr.h"
 #include "storage/indexfsm.h"
 #include "storage/lmgr.h"

@@ -35,7 +35,6 @@
 #include "access/hash.h"
 #include "access/hash_xlog.h"
 #include "access/xloginsert.h"
-#include "compat.h"
 #include "maintain/members.h"
 #include "miscadmin.h"
 #include "observe/profile.h"

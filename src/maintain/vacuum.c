@@ -3,32 +3,29 @@
  * vacuum.c
  *		When the indexes of a table are made to be vacuumed through streams.
  *
- * The right moment is when VACUUM has locked the table and not yet opened its
- * indexes.  Earlier, what is done to an index's entry in the relation cache is
- * undone by whatever happens to the index while VACUUM waits for its lock;
- * later, VACUUM has begun.  The server calls no hook of extensions there.  But
- * it does there what it does before any maintenance: it sets search_path to a
- * safe value, for the rest of the command.  A setting's check hook is called
- * for each new value, and this puts itself in front of the one of search_path.
+ * VACUUM is noticed by the check hook of search_path, which the server calls
+ * when it sets a safe value: after it has locked the table, and before it opens
+ * the indexes.  No hook of extensions is called then.  Earlier, what is done to
+ * an index's entry in the relation cache is undone by whatever happens to the
+ * index while VACUUM waits for its lock: a hook of utility commands served 54
+ * of 150 beside ANALYZE, this one all.  And autovacuum workers run no utility
+ * command, while parallel workers get search_path with their leader's settings;
+ * so this is one way in place of three.
  *
- * That moment is the same for a VACUUM command, for each table of one, and for
- * an autovacuum worker.  All locks have been taken, permissions checked, and
- * tables skipped, in the way that VACUUM does it.  What is done here is what
- * VACUUM does itself as its next step: it opens the indexes, with the same
- * locks; so there is no error here that VACUUM would not meet.  But it waits
- * for no lock.
- *
- * A server that does not set search_path there would not be served, and nothing
- * else would be different.
+ * All locks have been taken by then, permissions checked, and tables skipped,
+ * in the way that VACUUM does it.  What is done here is what VACUUM does itself
+ * as its next step: it opens the indexes, with the same locks; so there is no
+ * error here that VACUUM would not meet.  But it waits for no lock.  A server
+ * that does not set search_path there would not be served, and nothing else
+ * would be different.
  *
  * The table is found by its lock.  In a transaction of VACUUM, the process
  * holds VACUUM's kind of lock on the table that it vacuums and, if that is a
  * TOAST table, on the table which that belongs to, but on nothing else.
  *
- * A parallel worker gets its leader's settings, search_path among them, and the
- * leader holds the lock.  On PostgreSQL 17 it gets them before it joins the
- * leader's transaction, and then clears its relation cache; a callback that is
- * called after that does the work.
+ * In a parallel worker, the leader holds the lock.  On PostgreSQL 17 a worker
+ * gets the settings before it joins the leader's transaction, and then clears
+ * its relation cache; a callback that is called after that does the work.
  *
  *-------------------------------------------------------------------------
  */
@@ -36,7 +33,6 @@
 
 #include "access/genam.h"
 #include "access/parallel.h"
-#include "access/xact.h"
 #include "catalog/pg_am.h"
 #include "catalog/pg_class.h"
 #include "commands/defrem.h"
@@ -46,14 +42,12 @@
 #include "maintain/routine.h"
 #include "maintain/served.h"
 #include "miscadmin.h"
-#include "nodes/value.h"
 #include "observe/totals.h"
 #include "storage/lmgr.h"
 #include "storage/lock.h"
 #include "storage/lwlock.h"
 #include "storage/proc.h"
 #include "tcop/utility.h"
-#include "utils/builtins.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
@@ -165,7 +159,6 @@ vacuum_serve(const PGPROC *proc)
 	int			ntables = vacuum_find_locked(proc, tables);
 	Relation	table;
 	List	   *indexes;
-	ListCell   *cell;
 
 	/* one of two is a TOAST table, and indexes of that are btrees */
 	if (ntables != 1 || get_rel_relkind(tables[0]) == RELKIND_TOASTVALUE)
@@ -177,8 +170,8 @@ vacuum_serve(const PGPROC *proc)
 		return;
 	ServedBegin(table);
 	indexes = RelationGetIndexList(table);
-	foreach(cell, indexes)
-		vacuum_serve_index(lfirst_oid(cell));
+	foreach_oid(index, indexes)
+		vacuum_serve_index(index);
 	list_free(indexes);
 	RelationClose(table);
 }
@@ -250,20 +243,6 @@ vacuum_check_search_path(char **newval, void **extra, GucSource source)
 	return next_check_search_path(newval, extra, source);
 }
 
-/* Is an option of VACUUM on?  VACUUM itself refuses one with a wrong value. */
-static bool
-vacuum_says_yes(const DefElem *option)
-{
-	bool		value = false;
-
-	if (option->arg == NULL)
-		return true;
-	if (IsA(option->arg, Integer))
-		return intVal(option->arg) == 1;
-	return IsA(option->arg, String) &&
-		parse_bool(strVal(option->arg), &value) && value;
-}
-
 /* Find out whether VACUUM is VERBOSE; all else is left to the server. */
 static void
 vacuum_ProcessUtility(PlannedStmt *pstmt, const char *queryString,
@@ -273,12 +252,11 @@ vacuum_ProcessUtility(PlannedStmt *pstmt, const char *queryString,
 {
 	if (IsA(pstmt->utilityStmt, VacuumStmt))
 	{
-		ListCell   *cell;
-
 		verbose = false;
-		foreach(cell, ((VacuumStmt *) pstmt->utilityStmt)->options)
-			if (strcmp(lfirst_node(DefElem, cell)->defname, "verbose") == 0)
-				verbose = vacuum_says_yes(lfirst_node(DefElem, cell));
+		foreach_node(DefElem, option,
+					 ((VacuumStmt *) pstmt->utilityStmt)->options)
+			if (strcmp(option->defname, "verbose") == 0)
+				verbose = defGetBoolean(option);
 	}
 	prev_ProcessUtility(pstmt, queryString, readOnlyTree, context, params,
 						queryEnv, dest, qc);

@@ -27,12 +27,10 @@
 
 #include "access/xact.h"
 #include "catalog/pg_authid_d.h"
-#include "compat.h"
 #include "miscadmin.h"
 #include "observe/progress.h"
 #include "observe/shared.h"
 #include "sql_result.h"
-#include "storage/ipc.h"
 #include "storage/proc.h"
 #include "storage/procarray.h"
 #include "utils/acl.h"

@@ -36,7 +36,6 @@
 #include "postgres.h"
 
 #include "access/parallel.h"
-#include "compat.h"
 #include "miscadmin.h"
 #include "observe/shared.h"
 #include "storage/ipc.h"

@@ -8,7 +8,6 @@
 #include "postgres.h"
 
 #include "access/xact.h"
-#include "compat.h"
 #include "observe/totals.h"
 #include "port/atomics.h"
 #include "sql_result.h"

@@ -22,7 +22,6 @@
 #include "postgres.h"
 
 #include "observe/profile.h"
-#include "storage/smgr.h"
 #include "read/page_read.h"
 #include "read/uncount.h"
 #include "utils/rel.h"
@@ -58,7 +57,7 @@ PageReadsInBackground(Relation rel)
 
 /* Remove the reads that have ended from the list. */
 static void
-forget_ended(void)
+page_forget_ended(void)
 {
 	int			n = 0;
 
@@ -74,16 +73,16 @@ forget_ended(void)
  * read of his own that is only staged.
  */
 static void
-make_room(void)
+page_make_room(void)
 {
 	if (likely(nin_flight < MAX_IN_FLIGHT))
 		return;
-	forget_ended();
+	page_forget_ended();
 	if (nin_flight < MAX_IN_FLIGHT)
 		return;
 	LookaheadSubmit();
 	LookaheadReadWait(&in_flight[0].io, in_flight[0].local);
-	forget_ended();
+	page_forget_ended();
 }
 
 int
@@ -91,7 +90,7 @@ PageReadsInFlight(const void *owner)
 {
 	int			n = 0;
 
-	forget_ended();
+	page_forget_ended();
 	for (int i = 0; i < nin_flight; i++)
 		n += (in_flight[i].owner == owner);
 	return n;
@@ -109,7 +108,7 @@ PageReadsWait(const void *owner, bool all)
 		LookaheadReadWait(&in_flight[i].io, in_flight[i].local);
 		any = true;
 	}
-	forget_ended();
+	page_forget_ended();
 	return any;
 }
 
@@ -127,7 +126,7 @@ PageReadRoom(Relation rel, int wanted)
 	bool		local = RelationUsesLocalBuffers(rel);
 	int			blocks = 0;
 
-	forget_ended();
+	page_forget_ended();
 	for (int i = 0; i < nin_flight; i++)
 		if (in_flight[i].local == local)
 			blocks += in_flight[i].nblocks;
@@ -139,7 +138,7 @@ PageReadRoom(Relation rel, int wanted)
 
 /* Leave a page to the kernel, unless it is in a buffer already. */
 static void
-advise(Relation rel, PageRead *page)
+page_advise(Relation rel, PageRead *page)
 {
 	page->buffer = PrefetchBuffer(rel, page->fork, page->block).recent_buffer;
 	page->origin = BufferIsValid(page->buffer) ? PAGE_FOUND : PAGE_ADVISED;
@@ -152,7 +151,7 @@ advise(Relation rel, PageRead *page)
  * handed to it again.
  */
 static PagesStarted
-start_reads(Relation rel, int nblocks, PageRead *pages, const void *owner)
+page_start_reads(Relation rel, int nblocks, PageRead *pages, const void *owner)
 {
 	PagesStarted started = {0};
 	CountsBefore before = CountsNow(rel);
@@ -168,7 +167,7 @@ start_reads(Relation rel, int nblocks, PageRead *pages, const void *owner)
 		PageOrigin	origin = PAGE_HIT;
 
 		n = nblocks - i;
-		make_room();
+		page_make_room();
 		if (LookaheadStartRead(rel, pages[i].fork, pages[i].block,
 							   &buffers[i], &n, &io))
 		{
@@ -197,7 +196,7 @@ start_reads(Relation rel, int nblocks, PageRead *pages, const void *owner)
 
 	/* what was not read is counted when it is wanted */
 	hits = *UsageHits(rel) - before.hits;
-	UncountAccesses(rel, hits);
+	CountsAdd(rel, -hits, 0);
 	if (pgstat_should_count_relation(rel))
 		LOOKAHEAD_COUNT(rel, blocks_fetched) -= nblocks - hits - started.blocks;
 	return started;
@@ -216,10 +215,10 @@ PageReadStartRange(Relation rel, BlockNumber block, int nblocks,
 		LookaheadReadClear(&pages[i].io);
 	}
 	if (PageReadsInBackground(rel))
-		return start_reads(rel, nblocks, pages, owner);
+		return page_start_reads(rel, nblocks, pages, owner);
 	for (int i = 0; i < nblocks; i++)
 	{
-		advise(rel, &pages[i]);
+		page_advise(rel, &pages[i]);
 		started.blocks += PageReadWasRead(&pages[i]);
 	}
 	started.reads = started.blocks;
@@ -236,14 +235,14 @@ PageReadStart(Relation rel, ForkNumber fork, BlockNumber block, PageRead *page,
 	page->fork = fork;
 	LookaheadReadClear(&page->io);
 	if (!PageReadsInBackground(rel))
-		advise(rel, page);
+		page_advise(rel, page);
 	else if (PageReadRoom(rel, 1) < 1)
 		return false;
 	else
 	{
 		CountsBefore before = CountsNow(rel);
 
-		start_reads(rel, 1, page, owner);
+		page_start_reads(rel, 1, page, owner);
 		(void) UncountSince(rel, &before);
 	}
 	return page->origin != PAGE_ADVISED;
@@ -273,7 +272,7 @@ PageReadTake(Relation rel, const PageRead *page, bool *was_read, bool *evicted)
 	if (BufferIsValid(buffer))
 	{
 		if (!*was_read)
-			CountHit(rel);
+			CountsAdd(rel, 1, 0);
 		if (page->origin == PAGE_FOUND)
 			LookaheadCountIoHit(RelationUsesLocalBuffers(rel));
 		return buffer;

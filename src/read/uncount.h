@@ -45,24 +45,19 @@ UsageReads(Relation rel)
 										   &pgBufferUsage.shared_blks_read;
 }
 
-/* A hit, as the ordinary read of a block counts it (but for pg_stat_io). */
+/*
+ * Add to the counts of hits and reads, or take back from them: this process's
+ * and, if the relation has statistics, those (but not pg_stat_io).
+ */
 static inline void
-CountHit(Relation rel)
+CountsAdd(Relation rel, int64 hits, int64 reads)
 {
-	(*UsageHits(rel))++;
-	pgstat_count_buffer_read(rel);
-	pgstat_count_buffer_hit(rel);
-}
-
-/* Some hits that have just been counted, by the relation's statistics, too. */
-static inline void
-UncountAccesses(Relation rel, int64 hits)
-{
-	*UsageHits(rel) -= hits;
+	*UsageHits(rel) += hits;
+	*UsageReads(rel) += reads;
 	if (pgstat_should_count_relation(rel))
 	{
-		LOOKAHEAD_COUNT(rel, blocks_fetched) -= hits;
-		LOOKAHEAD_COUNT(rel, blocks_hit) -= hits;
+		LOOKAHEAD_COUNT(rel, blocks_hit) += hits;
+		LOOKAHEAD_COUNT(rel, blocks_fetched) += hits + reads;
 	}
 }
 
@@ -126,14 +121,9 @@ UncountSince(Relation rel, const CountsBefore *before)
 	int64		hits = HitsSince(rel, before);
 	int64		reads = ReadsSince(rel, before);
 
-	*UsageHits(rel) -= hits;
-	*UsageReads(rel) -= reads;
+	CountsAdd(rel, -hits, -reads);
 	if (pgstat_should_count_relation(rel))
-	{
-		LOOKAHEAD_COUNT(rel, blocks_hit) -= hits;
-		LOOKAHEAD_COUNT(rel, blocks_fetched) -= hits + reads;
 		LOOKAHEAD_COUNT(rel, numscans) = before->numscans;
-	}
 	return (int) reads;
 }
 
@@ -146,10 +136,7 @@ RecountHits(Relation rel, int *owed, const CountsBefore *before)
 {
 	int64		hits = Min(HitsSince(rel, before), *owed);
 
-	*UsageHits(rel) -= hits;
-	*UsageReads(rel) += hits;
-	if (pgstat_should_count_relation(rel))
-		LOOKAHEAD_COUNT(rel, blocks_hit) -= hits;
+	CountsAdd(rel, -hits, hits);
 	*owed -= hits;
 }
 

@@ -81,7 +81,7 @@ WindowHasRoom(Window *window)
 
 /* Remove an entry that nobody took. */
 static void
-give_up(Window *window, WindowEntry *entry)
+window_give_up(Window *window, WindowEntry *entry)
 {
 	if (entry->state == ENTRY_STARTED && PageReadWasRead(&entry->page))
 		window->counters.unused_blocks++;
@@ -93,7 +93,7 @@ give_up(Window *window, WindowEntry *entry)
  * number of reads.
  */
 static int
-start_run(Window *window, int nblocks)
+window_start_run(Window *window, int nblocks)
 {
 	PageRead	pages[MAX_IO_COMBINE_LIMIT];
 	PagesStarted started =
@@ -118,7 +118,7 @@ start_run(Window *window, int nblocks)
 
 /* How many more reads may be in flight? */
 static int
-reads_allowed(Window *window)
+window_reads_allowed(Window *window)
 {
 	return window->max_reads -
 		(window->sorted && PageReadsInBackground(window->rel) ?
@@ -127,12 +127,12 @@ reads_allowed(Window *window)
 
 /* Start what is in order, as far as reads in flight and buffers allow. */
 static void
-issue(Window *window)
+window_issue(Window *window)
 {
 	bool		background = PageReadsInBackground(window->rel);
 	int			most = background ? io_combine_limit : 1;
 	int			room = window->ready - window->start;
-	int			reads = reads_allowed(window);
+	int			reads = window_reads_allowed(window);
 
 	if (background)
 		room = PageReadRoom(window->rel, room);
@@ -149,7 +149,7 @@ issue(Window *window)
 
 		if (n == 0)
 			break;
-		reads -= start_run(window, n);
+		reads -= window_start_run(window, n);
 		room -= n;
 	}
 	if (background)
@@ -162,7 +162,7 @@ WindowStart(Window *window)
 {
 	WindowOrder(window);
 	if (window->start != window->ready)
-		issue(window);
+		window_issue(window);
 }
 
 void
@@ -170,14 +170,14 @@ WindowContinue(Window *window)
 {
 	if (window->start == window->ready)
 		return;
-	if (reads_allowed(window) >=
+	if (window_reads_allowed(window) >=
 		Min(WINDOW_SUBMIT, (window->max_reads + 1) / 2))
-		issue(window);
+		window_issue(window);
 }
 
 /* Have one read less in flight; false if there is none. */
 static bool
-finish_oldest(Window *window)
+window_finish_oldest(Window *window)
 {
 	if (PageReadsWait(window, false))
 		return true;
@@ -192,7 +192,7 @@ finish_oldest(Window *window)
  * entry, or NULL if there is no room for its read.
  */
 static WindowEntry *
-start_wanted(Window *window, BlockNumber block)
+window_start_wanted(Window *window, BlockNumber block)
 {
 	for (;;)
 	{
@@ -203,7 +203,7 @@ start_wanted(Window *window, BlockNumber block)
 		entry = WindowFind(window, block);
 		if (entry->state != ENTRY_WAITS)
 			return entry;
-		if (!finish_oldest(window))
+		if (!window_finish_oldest(window))
 		{
 			WindowRemove(window, entry);
 			return NULL;
@@ -242,7 +242,7 @@ WindowTake(Window *window, BlockNumber block, bool *was_read)
 	if (timed)
 		INSTR_TIME_SET_CURRENT(start);
 	if (entry->state == ENTRY_WAITS)
-		entry = start_wanted(window, block);
+		entry = window_start_wanted(window, block);
 	if (entry == NULL)
 		return InvalidBuffer;
 	page = entry->page;
@@ -267,7 +267,7 @@ WindowExpire(Window *window, uint64 turn)
 
 	while ((entry = WindowFirstStarted(window)) != NULL &&
 		   entry->turn + WINDOW_SLACK < turn)
-		give_up(window, entry);
+		window_give_up(window, entry);
 }
 
 void
@@ -275,7 +275,7 @@ WindowForget(Window *window)
 {
 	for (uint32 p = window->head; p != window->tail; p++)
 		if (WindowEntryAt(window, p)->state != ENTRY_HOLE)
-			give_up(window, WindowEntryAt(window, p));
+			window_give_up(window, WindowEntryAt(window, p));
 	window->head = window->start = window->ready = window->tail = 0;
 	window->to_start = 0;
 	Assert(window->nheld == 0 && window->untaken == 0);

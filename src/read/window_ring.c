@@ -63,7 +63,7 @@ WindowContains(Window *window, BlockNumber block)
 
 /* Make the ring, or double its size. */
 static void
-grow(Window *window)
+window_grow(Window *window)
 {
 	uint32		size = Max(window->nentries * 2, WINDOW_RING_SIZE);
 	WindowEntry *entries =
@@ -98,7 +98,7 @@ WindowAppend(Window *window, BlockNumber block, uint64 turn)
 	}
 
 	if (window->tail - window->head == window->nentries)
-		grow(window);
+		window_grow(window);
 	if (window->tail == window->ready ||
 		WindowEntryAt(window, window->tail - 1)->page.block + 1 != block)
 		window->to_start++;
@@ -134,7 +134,7 @@ WindowRemove(Window *window, WindowEntry *entry)
 }
 
 static int
-compare_blocks(const void *a, const void *b)
+window_compare_blocks(const void *a, const void *b)
 {
 	BlockNumber one = ((const WindowEntry *) a)->page.block;
 	BlockNumber other = ((const WindowEntry *) b)->page.block;
@@ -157,7 +157,7 @@ WindowOrder(Window *window)
 	for (uint32 p = window->ready; p != window->tail; p++)
 		if (WindowEntryAt(window, p)->state != ENTRY_HOLE)
 			batch[n++] = *WindowEntryAt(window, p);
-	qsort(batch, n, sizeof(WindowEntry), compare_blocks);
+	qsort(batch, n, sizeof(WindowEntry), window_compare_blocks);
 	window->tail = window->ready + n;
 	for (int i = 0; i < n; i++)
 	{

@@ -139,9 +139,9 @@ def test_an_older_minor_version_is_refused() -> None:
     """By CREATE EXTENSION and LOAD, in one line; and a server that is to preload it says so and stops."""
     directory = Home.of_this_process().make_directory("newer")
     copy_sources(directory, objects=True)
-    file = directory / "src" / "version.c"
+    file = directory / "src" / "pg_lookahead.c"
     newer = f"#undef LOOKAHEAD_BUILT_FOR\n#define LOOKAHEAD_BUILT_FOR {MAJOR}0099\n"
-    file.write_text(file.read_text().replace("\nvoid\n", f"\n{newer}\nvoid\n", 1))
+    file.write_text(file.read_text().replace("\nstatic void\n", f"\n{newer}\nstatic void\n", 1))
     copy = copy_installation()
     copy.replace_library(make_library(directory))
     refusal = (
