@@ -19,7 +19,7 @@
  */
 #include "postgres.h"
 
-#include <dlfcn.h>
+#include <link.h>
 
 #include "compat.h"
 #include "enabled.h"
@@ -60,34 +60,39 @@ TakeoverRegister(const AheadMethods *methods)
 	all_methods[nmethods++] = methods;
 }
 
-/*
- * dladdr() may look at all symbols of the server, so that each function is
- * looked up once.  The answer stays true, since no library is ever unloaded.
- */
+/* The server's code in memory, between "begin" and "end". */
+static struct
+{
+	const char *begin;
+	const char *end;
+}			servers_code;
+
+/* Note the part of a loaded object in which the server's code lies. */
+static int
+takeover_find_code(struct dl_phdr_info *object, size_t size, void *arg)
+{
+	for (int i = 0; i < object->dlpi_phnum; i++)
+	{
+		const ElfW(Phdr) * part = &object->dlpi_phdr[i];
+		const char *begin = (const char *) (object->dlpi_addr + part->p_vaddr);
+		const char *code = (const char *) ExecInitNode;
+
+		if (part->p_type != PT_LOAD || code < begin ||
+			code >= begin + part->p_memsz)
+			continue;
+		servers_code.begin = begin;
+		servers_code.end = begin + part->p_memsz;
+		return 1;
+	}
+	return 0;
+}
+
+/* dladdr() would look at all symbols of the server, which takes 0.1 ms. */
 bool
 TakeoverIsServersOwn(ExecProcNodeMtd function)
 {
-	static struct
-	{
-		ExecProcNodeMtd function;
-		bool		servers_own;
-	}			known[16];
-	static int	next = 0;
-	Dl_info		its_object,
-				servers_object;
-	bool		servers_own;
-
-	for (int i = 0; i < lengthof(known) && known[i].function != NULL; i++)
-		if (known[i].function == function)
-			return known[i].servers_own;
-
-	servers_own = dladdr((void *) function, &its_object) != 0 &&
-		dladdr((void *) ExecInitNode, &servers_object) != 0 &&
-		its_object.dli_fbase == servers_object.dli_fbase;
-	known[next].function = function;
-	known[next].servers_own = servers_own;
-	next = (next + 1) % lengthof(known);
-	return servers_own;
+	return (const char *) function >= servers_code.begin &&
+		(const char *) function < servers_code.end;
 }
 
 /*
@@ -350,6 +355,7 @@ lookahead_ExecutorEnd(QueryDesc *queryDesc)
 void
 TakeoverInit(void)
 {
+	(void) dl_iterate_phdr(takeover_find_code, NULL);
 	INSTALL(ExecutorStart);
 	INSTALL(ExecutorRun);
 	INSTALL(ExecutorEnd);

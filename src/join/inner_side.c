@@ -717,10 +717,12 @@ inner_side_select_all(InnerSide *side, InnerParts *parts, TupleTableSlot *slot)
 	}
 }
 
-void
+bool
 InnerSideAdvance(InnerSide *side, InnerParts *parts, TupleTableSlot *slot,
 				 bool wait)
 {
+	bool		done = true;
+
 	if (parts->n < 0)
 		inner_side_select_all(side, parts, slot);
 	for (int i = 0; i < parts->n; i++)
@@ -734,7 +736,9 @@ InnerSideAdvance(InnerSide *side, InnerParts *parts, TupleTableSlot *slot,
 			side->active[side->nactive++] = scan;
 		scan->active = true;
 		InnerKeysAdvance(scan->keys, &part->key, slot, wait);
+		done &= part->key.stage == LOOKUP_DONE;
 	}
+	return done;
 }
 
 void

@@ -81,7 +81,7 @@ extern void InnerSidePass(InnerSide *side);
 extern void InnerSideArrive(InnerSide *side, InnerParts *parts);
 extern void InnerSideForget(InnerSide *side, InnerParts *parts);
 extern int	InnerSideLeftOver(const InnerSide *side);
-extern void InnerSideAdvance(InnerSide *side, InnerParts *parts,
+extern bool InnerSideAdvance(InnerSide *side, InnerParts *parts,
 							 TupleTableSlot *slot, bool wait);
 extern void InnerSideRead(InnerSide *side);
 extern bool InnerSideIsBehind(InnerSide *side);

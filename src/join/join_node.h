@@ -37,6 +37,7 @@ typedef struct JoinNode
 	const char *refusal;		/* why the join must not look ahead */
 	InnerSide  *inner;
 	RowsAhead  *rows;
+	int			rows_done;		/* of the first ones, nothing is left to do */
 	List	   *params;			/* parameters that the outer side uses */
 	bool		infallible;		/* rows may be ahead that are not certain */
 	bool		search_stopped;	/* none of these is near */

@@ -243,6 +243,7 @@ forget_rows(JoinNode *node)
 	for (int i = 0; i < unused; i++)
 		InnerSideForget(node->inner, RowsAheadAt(node->rows, i)->work);
 	RowsAheadForget(node->rows);
+	node->rows_done = 0;
 	node->base.rows_held = 0;
 	JudgeBegunAgain(&node->judge, node->handed_out, unused);
 	node->outer_ended = false;
@@ -377,35 +378,38 @@ read_ahead(JoinNode *node)
 	for (int pass = 0; pass < 2; pass++)
 	{
 		/* row 0 is handed out next, and reads its pages by itself */
-		for (int i = 1; i < size; i++)
+		for (int i = Max(1, node->rows_done); i < size; i++)
 		{
 			RowAhead   *row = RowsAheadAt(node->rows, i);
 
-			InnerSideAdvance(node->inner, row->work, row->slot,
-							  pass == 0 && i <= size / 2);
+			if (InnerSideAdvance(node->inner, row->work, row->slot,
+								 pass == 0 && i <= size / 2) &&
+				i == Max(1, node->rows_done))
+				node->rows_done = i + 1;
 		}
 		InnerSideRead(node->inner);
 	}
 }
 
-/* Is there so much to fetch, or to have read, that it pays to begin? */
+/*
+ * Is there so much to fetch, or to have read, that it pays to begin?  At the
+ * end, go on reading for the rows that are left.
+ */
 static bool
 is_time_to_fill(JoinNode *node, int size, int wanted)
 {
+	int			step = Min(wanted / 8, ROWS_PER_FILL);
+
 	if (node->judge.mode != JUDGE_ENDING)
 	{
-		if (size <= wanted - Min(wanted / 8, ROWS_PER_FILL))
+		if (size <= wanted - step)
 			return true;
-		if (size > wanted && !InnerSideIsBehind(node->inner))
-			return false;
 	}
-
-	/* at the end, go on reading for the rows that are left */
 	else if (node->rows_of_ring % ROWS_PER_FILL == 0)
 		return true;
-	else if (!InnerSideIsBehind(node->inner))
-		return false;
-	return InnerSideHasRoom(node->inner);
+	return InnerSideIsBehind(node->inner) &&
+		node->rows_of_ring % Max(1, step) == 0 &&
+		InnerSideHasRoom(node->inner);
 }
 
 /*
@@ -498,6 +502,7 @@ next_of_ring(JoinNode *node, PlanState *outer, bool *known)
 		return NULL;
 	}
 	row = RowsAheadNext(node->rows);
+	node->rows_done = Max(0, node->rows_done - 1);
 	node->base.rows_held = RowsAheadSize(node->rows);
 	InnerSidePass(node->inner);
 	InnerSideArrive(node->inner, row->work);

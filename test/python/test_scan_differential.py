@@ -584,38 +584,6 @@ def test_nodes_that_another_extension_wraps(
         assert (outcome("on", "off"), outcome("on", "on")) == (expected, expected)
 
 
-def test_who_executes_a_node_is_found_out_once(
-    own_cluster: MakeCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The search for the library of a function costs as much as a join of a thousand rows."""
-    cluster = own_cluster({"autovacuum": False})
-    modules = Path(__file__).parents[1] / "modules"
-    wrapper = compiled(cluster, modules / "wrap_nodes.c")
-    counting = compiled(cluster, modules / "count_dladdr.c")
-    others = os.environ.get("LD_PRELOAD")
-    monkeypatch.setenv("LD_PRELOAD", f"{others}:{counting}" if others else str(counting))
-    cluster.restart()
-    tables = ["CREATE TABLE few AS SELECT i FROM generate_series(1, 9) i"]
-    for method in ("btree", "hash"):
-        tables.append(f"CREATE TABLE {method} AS SELECT i, i AS v FROM generate_series(1, 2000) i")
-        tables.append(f"CREATE INDEX ON {method} USING {method} (i)")
-    joins = [f"SELECT x.v FROM few JOIN {method} x USING (i)" for method in ("btree", "hash")]
-    joins += ["SELECT x.i FROM few JOIN btree x USING (i)"]
-    with cluster.connect(prepare_threshold=None) as conn:
-        run(conn, *tables, "VACUUM ANALYZE", f"LOAD '{wrapper}'", "LOAD 'pg_lookahead'", INDEX_SCANS)
-        run(conn, "SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_memoize = off")
-
-        def calls() -> int:
-            """How often it was searched for while each join was executed once, by each of two who may."""
-            before = cluster.log.count("dladdr was called")
-            for wrapped in ("off", "on"):
-                run(conn, f"SET wrap_nodes.rows = {wrapped}", f"SET wrap_nodes.entries = {wrapped}", *joins)
-            return cluster.log.count("dladdr was called") - before
-
-        assert calls() > 0
-        assert calls() == 0
-
-
 # more than one row may have such a key
 SERVED_UNIQUE = (
     "a = 77",
