@@ -67,9 +67,9 @@ WRAPPED_VOID(PROFILE_FILL, HeapAheadFill,
 			  int distance, int64 rows, bool may_be_left),
 			 (ahead, scan, vm_buffer, distance, rows, may_be_left))
 WRAPPED(PROFILE_ENTRIES_NEXT, bool, EntriesAheadNext,
-		(EntriesAhead *ahead, IndexScanDesc scan, bool wait,
+		(EntriesAhead *ahead, IndexScanDesc scan, LeafLook *look,
 		 BlockNumber *block, uint64 *ordinal),
-		(ahead, scan, wait, block, ordinal))
+		(ahead, scan, look, block, ordinal))
 WRAPPED(PROFILE_DESCENTS_NEXT, bool, BTreeDescentsNext,
 		(BTreeDescents *descents, IndexScanDesc scan, ScanDirection dir,
 		 uint64 returned, BTreeLeaf *leaf),

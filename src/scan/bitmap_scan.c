@@ -32,123 +32,57 @@
 #include "exec/takeover.h"
 #include "executor/executor.h"
 #include "executor/instrument.h"
-#include "lib/ilist.h"
 #include "miscadmin.h"
 #include "nodes/tidbitmap.h"
 #include "observe/profile.h"
-#include "scan/leaves_ahead.h"
+#include "scan/leaf_ring.h"
 #include "scan/scan.h"
+#include "utils/hsearch.h"
 #include "utils/rel.h"
 
 /* A bitmap index scan that has been taken over, or a BitmapOr. */
 typedef struct BitmapNode
 {
 	AheadNode base;
-	dlist_node	link;			/* entry of a scan in "nodes" */
-	bool		linked;			/* "parent" and "next" are known */
+	IndexScanDesc scan;			/* NULL for a BitmapOr */
 	struct BitmapNode *parent;	/* of a scan: the BitmapOr above, or NULL */
 	struct BitmapNode *next;	/* the next scan below that BitmapOr */
 	bool		after_another;	/* the child before it is none of ours */
 	bool		prepared;		/* its keys have been preprocessed early */
-	LeavesAhead *leaves;		/* a BitmapOr has those of its first scan */
+	LeafRing   *ring;			/* a BitmapOr has that of its first scan */
 } BitmapNode;
 
-static dlist_head nodes = DLIST_STATIC_INIT(nodes);
+/* The nodes by their scans: getbitmap() is given only a scan. */
+typedef struct BitmapEntry
+{
+	IndexScanDesc scan;
+	BitmapNode *node;
+} BitmapEntry;
+
+static HTAB *bitmap_nodes;
 
 /* The routine of btrees with our function in it; made at the first use. */
-static IndexAmRoutine routine;
+static IndexAmRoutine bitmap_routine;
 
 static inline BitmapIndexScanState *
-state_of(const BitmapNode *node)
+bitmap_state(const BitmapNode *node)
 {
 	return (BitmapIndexScanState *) node->base.plan_state;
 }
 
-/* Does this entry of "nodes" stand for a scan? */
-static inline bool
-is_of_scan(dlist_node *link, IndexScanDesc scan)
+/* The ring of a scan's leaf pages. */
+static LeafRing *
+bitmap_ring(BitmapNode *node)
 {
-	return state_of(dlist_container(BitmapNode, link, link))->biss_ScanDesc ==
-		scan;
-}
+	BitmapNode *parent = node->parent;
 
-/*
- * The node whose scan this is, or NULL.  Looked for from both ends, since a
- * query goes round its scans, or has changed between a few of them lately: what
- * is found comes first then, and the scan that was found longest ago is last.
- */
-static BitmapNode *
-find_node(IndexScanDesc scan)
-{
-	dlist_node *last = nodes.head.prev;
-	dlist_iter	iter;
-
-	dlist_foreach(iter, &nodes)
-	{
-		dlist_node *found = is_of_scan(iter.cur, scan) ? iter.cur :
-			is_of_scan(last, scan) ? last : NULL;
-
-		if (found != NULL)
-		{
-			dlist_move_head(&nodes, found);
-			return dlist_container(BitmapNode, link, found);
-		}
-		if (last == iter.cur || last->prev == iter.cur)
-			break;
-		last = last->prev;
-	}
-	return NULL;
-}
-
-/* Find out which scans follow each other below the BitmapOrs of a query. */
-static void
-link_nodes(AheadQuery *query, const AheadMethods *methods)
-{
-	for (AheadNode *base = query->first; base != NULL; base = base->next)
-	{
-		BitmapNode *parent = (BitmapNode *) base;
-		BitmapOrState *state = (BitmapOrState *) base->plan_state;
-		BitmapNode *before = NULL;
-		bool		another = false;
-
-		if (base->methods != methods)
-			continue;
-		parent->linked = true;
-		for (int i = 0; IsA(state, BitmapOrState) && i < state->nplans; i++)
-		{
-			AheadNode	   *child = AheadNodeFind(state->bitmapplans[i]);
-
-			if (child == NULL || child->methods != methods ||
-				!IsA(child->plan_state, BitmapIndexScanState))
-			{
-				another = true;
-				continue;
-			}
-			((BitmapNode *) child)->parent = parent;
-			((BitmapNode *) child)->after_another = another;
-			another = false;
-			if (before != NULL)
-				before->next = (BitmapNode *) child;
-			before = (BitmapNode *) child;
-		}
-	}
-}
-
-/* Create the state for looking ahead; false if the scan must not look ahead. */
-static bool
-make_leaves(BitmapNode *node)
-{
-	if (node->leaves != NULL)
-		return true;
-	node->leaves = LeavesAheadCreate(&node->base,
-									 state_of(node)->biss_RelationDesc, true);
-	if (node->leaves == NULL)
-		return false;
-	if (node->parent != NULL && node->parent->leaves == NULL)
-		node->parent->leaves = node->leaves;
-	else if (node->parent != NULL)
-		LeavesAheadShare(node->leaves, node->parent->leaves);
-	return true;
+	if (node->ring == NULL)
+		node->ring =
+			LeafRingCreate(&node->base, node->scan->indexRelation, true,
+						   parent != NULL ? parent->ring : NULL);
+	if (parent != NULL && parent->ring == NULL)
+		parent->ring = node->ring;
+	return node->ring;
 }
 
 /*
@@ -160,9 +94,9 @@ make_leaves(BitmapNode *node)
  * if both raise an error, it must be the error of the first one.
  */
 static bool
-prepare_keys(BitmapNode *node, bool after_another)
+bitmap_prepare_keys(BitmapNode *node, bool after_another)
 {
-	BitmapIndexScanState *state = state_of(node);
+	BitmapIndexScanState *state = bitmap_state(node);
 	PlanState  *plan_state = &state->ss.ps;
 	Bitmapset  *params = plan_state->plan->allParam;
 	int			param = -1;
@@ -179,7 +113,7 @@ prepare_keys(BitmapNode *node, bool after_another)
 		node->prepared = false;
 	}
 	if (!node->prepared)
-		LookaheadPreprocessKeys(state->biss_ScanDesc);
+		LookaheadPreprocessKeys(node->scan);
 	node->prepared = true;
 	return true;
 }
@@ -189,9 +123,9 @@ prepare_keys(BitmapNode *node, bool after_another)
  * allows.  Their keys are preprocessed here, and not again at their turn.
  */
 static void
-fill_next(BitmapNode *node)
+bitmap_fill_next(BitmapNode *node)
 {
-	int			room = LeavesAheadRoom(node->leaves);
+	int			room = LeafRingRoom(node->ring);
 	bool		after_another = false;
 	MemoryContext old;
 
@@ -201,54 +135,50 @@ fill_next(BitmapNode *node)
 	{
 		CHECK_FOR_INTERRUPTS();
 		after_another |= next->after_another;
-		if (!make_leaves(next) || !prepare_keys(next, after_another))
+		if (!bitmap_prepare_keys(next, after_another))
 			break;
-		room -= LeavesAheadFillAtStart(next->leaves,
-									   state_of(next)->biss_ScanDesc, room);
+		room -= LeafRingFillAtStart(bitmap_ring(next), next->scan, room);
 	}
 	MemoryContextSwitchTo(old);
 }
 
-/* Go to the first page of a search that holds matches, or to the next one. */
+/*
+ * Go to the first page of a search that holds matches, or to the next one;
+ * false if there is none.  *more: there is one, or another search may find
+ * some.
+ */
 static bool
-step(BitmapNode *node, IndexScanDesc scan, bool begins, bool *more)
+bitmap_step(BitmapNode *node, bool begins, bool *more)
 {
-	BTScanOpaque so = (BTScanOpaque) scan->opaque;
+	IndexScanDesc scan = node->scan;
 	const int64 *reads = UsageReads(scan->indexRelation);
 	int64		reads_before = *reads;
-	bool		active =
-		node->leaves != NULL && LeavesAheadIsActive(node->leaves);
+	bool		active = node->ring != NULL && LeafRingIsActive(node->ring);
 	LeafStep	leaf_step;
-	int			none = 0;
 	bool		found;
 
 	if (active)
-		LeavesAheadBefore(node->leaves, scan, ForwardScanDirection, &leaf_step);
+		LeafRingBefore(node->ring, scan, ForwardScanDirection, &leaf_step);
 	found = begins ? _bt_first(scan, ForwardScanDirection) :
 		_bt_next(scan, ForwardScanDirection);
-	*more = found ||
-		(so->numArrayKeys > 0 && LookaheadBTreeSearchesAgain(scan));
+	*more = found || (((BTScanOpaque) scan->opaque)->numArrayKeys > 0 &&
+					  LookaheadBTreeSearchesAgain(scan));
 	if (active)
 	{
-		LeavesAheadAfter(node->leaves, scan, ForwardScanDirection, &leaf_step,
-						 !*more, &none);
-		if (found && LeavesAheadRoom(node->leaves) > 0)
-			LeavesAheadFill(node->leaves, scan, ForwardScanDirection,
-							PG_INT64_MAX);
-		if (node->next != NULL && LeavesAheadListEnds(node->leaves))
-			fill_next(node);
+		LeafRingAfter(node->ring, scan, &leaf_step, !*more);
+		if (found)
+			LeafRingFill(node->ring, scan, PG_INT64_MAX);
+		if (node->next != NULL && LeafRingIsComplete(node->ring))
+			bitmap_fill_next(node);
 	}
 	else if (unlikely(*reads != reads_before))
-	{
-		if (make_leaves(node))
-			LeavesAheadReadSeen(node->leaves);
-	}
+		LeafRingReadSeen(bitmap_ring(node), scan);
 	return found;
 }
 
 /* Add the matches of the scan's page to the bitmap; return their number. */
 static int
-add_matches(BTScanPos pos, TIDBitmap *tbm)
+bitmap_add_matches(BTScanPos pos, TIDBitmap *tbm)
 {
 	ItemPointerData tids[MaxTIDsPerBTreePage];
 	int			n = 0;
@@ -262,32 +192,31 @@ add_matches(BTScanPos pos, TIDBitmap *tbm)
 
 /* The amgetbitmap function of btrees, for the nodes that were taken over. */
 static int64
-getbitmap(IndexScanDesc scan, TIDBitmap *tbm)
+bitmap_getbitmap(IndexScanDesc scan, TIDBitmap *tbm)
 {
-	BTScanOpaque so = (BTScanOpaque) scan->opaque;
-	BitmapNode *node = find_node(scan);
+	BTScanPos	pos = &((BTScanOpaque) scan->opaque)->currPos;
+	BitmapEntry *entry = hash_search(bitmap_nodes, &scan, HASH_FIND, NULL);
+	BitmapNode *node;
 	int64		ntids = 0;
 	bool		found;
 	bool		more;
 
-	if (node == NULL)
+	if (entry == NULL)
 		return btgetbitmap(scan, tbm);
-	if (!node->linked)
-		link_nodes(node->base.query, node->base.methods);
-	if (node->parent != NULL && node->parent->leaves != NULL)
-		(void) make_leaves(node);
+	node = entry->node;
+	if (node->parent != NULL && node->parent->ring != NULL)
+		(void) bitmap_ring(node);
 	do
 	{
-		found = step(node, scan, true, &more);
-		while (found)
+		for (found = bitmap_step(node, true, &more); found;
+			 found = bitmap_step(node, false, &more))
 		{
 			CHECK_FOR_INTERRUPTS();
-			ntids += add_matches(&so->currPos, tbm);
-			found = step(node, scan, false, &more);
+			ntids += bitmap_add_matches(pos, tbm);
 		}
 	} while (more);
-	if (node->leaves != NULL)
-		LeavesAheadForget(node->leaves);
+	if (node->ring != NULL)
+		LeafRingForget(node->ring);
 	node->prepared = false;
 	return ntids;
 }
@@ -298,19 +227,19 @@ getbitmap(IndexScanDesc scan, TIDBitmap *tbm)
  * it.
  */
 static bool
-replace_routine(Relation index)
+bitmap_replace_routine(Relation index)
 {
 	IndexAmRoutine stock;
 
-	if (index->rd_indam == &routine)
+	if (index->rd_indam == &bitmap_routine)
 		return true;
 	LookaheadStockRoutine(index->rd_amhandler, &stock);
 	if (stock.amgetbitmap != btgetbitmap ||
 		memcmp(index->rd_indam, &stock, sizeof(stock)) != 0)
 		return false;
-	routine = stock;
-	routine.amgetbitmap = getbitmap;
-	LookaheadSetRoutine(index, &routine);
+	bitmap_routine = stock;
+	bitmap_routine.amgetbitmap = bitmap_getbitmap;
+	LookaheadSetRoutine(index, &bitmap_routine);
 	return true;
 }
 
@@ -332,37 +261,66 @@ bitmap_serves(PlanState *plan_state, const char **refusal)
 		*refusal = "reads are synchronous and direct";
 	else if (IsCatalogRelationOid(index->rd_index->indrelid))
 		*refusal = "system catalog";
-	else if (!replace_routine(index))
+	else if (!bitmap_replace_routine(index))
 		*refusal = "index access method of an extension";
 	return true;
 }
 
-/* All of "nodes" belong to queries that have not been ended. */
+/*
+ * Find out which scans follow each other below a BitmapOr.  They have been
+ * taken before it.
+ */
 static void
-check_nodes(void)
+bitmap_link(BitmapNode *parent, const BitmapOrState *state)
 {
-#ifdef USE_ASSERT_CHECKING
-	dlist_iter	iter;
+	BitmapNode *before = NULL;
+	bool		another = false;
 
-	dlist_foreach(iter, &nodes)
+	for (int i = 0; i < state->nplans; i++)
 	{
-		const BitmapNode *node = dlist_container(BitmapNode, link, iter.cur);
+		BitmapNode *node = (BitmapNode *) AheadNodeFind(state->bitmapplans[i]);
 
-		Assert(!node->base.query->ended);
-		Assert(AheadNodeFind(node->base.plan_state) == &node->base);
+		if (node == NULL || node->base.methods != parent->base.methods ||
+			node->scan == NULL)
+		{
+			another = true;
+			continue;
+		}
+		node->parent = parent;
+		node->after_another = another;
+		another = false;
+		if (before != NULL)
+			before->next = node;
+		before = node;
 	}
-#endif
+}
+
+/* Make a scan's node be found by getbitmap(). */
+static void
+bitmap_register(BitmapNode *node)
+{
+	BitmapEntry *entry;
+	bool		found;
+
+	entry = hash_search(bitmap_nodes, &node->scan, HASH_ENTER, &found);
+	entry->node = node;
+	if (found)
+		elog(ERROR, "bitmap index scan of an ended query was kept");
 }
 
 static void
 bitmap_begin(AheadNode *base)
 {
-	if (IsA(base->plan_state, BitmapIndexScanState))
+	BitmapNode *node = (BitmapNode *) base;
+
+	if (IsA(base->plan_state, BitmapOrState))
 	{
-		check_nodes();
-		dlist_push_head(&nodes, &((BitmapNode *) base)->link);
-		ScansServed++;
+		bitmap_link(node, (BitmapOrState *) base->plan_state);
+		return;
 	}
+	node->scan = bitmap_state(node)->biss_ScanDesc;
+	bitmap_register(node);
+	ScansServed++;
 }
 
 static void
@@ -370,11 +328,11 @@ bitmap_end(AheadNode *base)
 {
 	BitmapNode *node = (BitmapNode *) base;
 
-	if (!IsA(base->plan_state, BitmapIndexScanState))
+	if (node->scan == NULL)
 		return;
-	dlist_delete(&node->link);
-	if (node->leaves != NULL)
-		LeavesAheadEnd(node->leaves);
+	(void) hash_search(bitmap_nodes, &node->scan, HASH_REMOVE, NULL);
+	if (node->ring != NULL)
+		LeafRingEnd(node->ring);
 }
 
 /* A BitmapOr has the reads of its first scan. */
@@ -383,8 +341,8 @@ bitmap_wait_for_reads(const AheadNode *base)
 {
 	const BitmapNode *node = (const BitmapNode *) base;
 
-	if (node->leaves != NULL)
-		LeavesAheadWait(node->leaves);
+	if (node->ring != NULL)
+		LeafRingWait(node->ring);
 }
 
 #if LOOKAHEAD_HAVE_EXPLAIN_HOOK
@@ -398,10 +356,10 @@ bitmap_explain(AheadNode *base, bool asked, ExplainState *es)
 	BitmapNode *node = (BitmapNode *) base;
 	ScanCounters counters = {0};
 
-	if (!IsA(base->plan_state, BitmapIndexScanState))
+	if (node->scan == NULL)
 		return;
-	if (node->leaves != NULL)
-		counters = LeavesAheadTell(node->leaves);
+	if (node->ring != NULL)
+		counters = LeafRingTell(node->ring);
 	if (counters.leaf_reads == 0)
 	{
 		if (asked)
@@ -411,13 +369,13 @@ bitmap_explain(AheadNode *base, bool asked, ExplainState *es)
 	{
 		ExplainIndentText(es);
 		appendStringInfoString(es->str, "Look-Ahead: ");
-		LeavesAheadExplain(&counters, es);
+		LeafRingExplain(&counters, es);
 		appendStringInfoChar(es->str, '\n');
 	}
 	else
 	{
 		ExplainPropertyText("Look-Ahead", "used", es);
-		LeavesAheadExplain(&counters, es);
+		LeafRingExplain(&counters, es);
 	}
 }
 
@@ -426,7 +384,7 @@ bitmap_explain(AheadNode *base, bool asked, ExplainState *es)
 #define EXPLAIN_BITMAP NULL
 #endif
 
-static const AheadMethods methods = {
+static const AheadMethods bitmap_methods = {
 	.enabled = &lookahead_index_pages,
 	.size = sizeof(BitmapNode),
 	.serves = bitmap_serves,
@@ -439,5 +397,10 @@ static const AheadMethods methods = {
 void
 BitmapScanInit(void)
 {
-	TakeoverRegister(&methods);
+	HASHCTL		ctl = {.keysize = sizeof(IndexScanDesc),
+					   .entrysize = sizeof(BitmapEntry)};
+
+	bitmap_nodes = hash_create("look-ahead bitmap index scans", 32, &ctl,
+							   HASH_ELEM | HASH_BLOBS);
+	TakeoverRegister(&bitmap_methods);
 }

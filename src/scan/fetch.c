@@ -17,19 +17,16 @@
 #include "access/genam.h"
 #include "access/nbtree.h"
 #include "access/visibilitymap.h"
+#include "catalog/pg_am_d.h"
 #include "compat_scan.h"
 #include "exec/rows_wanted.h"
 #include "executor/instrument.h"
-#include "index/btree_descents.h"
 #include "miscadmin.h"
 #include "scan/scan.h"
 #include "scan/scan_node.h"
 #include "storage/bufmgr.h"
 #include "utils/rel.h"
 #include "utils/spccache.h"
-
-/* If only watched, the number of entries between two that are looked at. */
-#define LOOK_ENTRIES 16
 
 /* In AHEAD, on a page visited again, look ahead after so many entries. */
 #define ENTRIES_PER_LOOK 16
@@ -39,6 +36,9 @@
  * often enough, since the leaf pages ahead hold far more entries.
  */
 #define VISIBLE_ENTRIES_PER_LOOK 64
+
+/* Where no leaf pages are followed, one step of this number is ScanStep()'s. */
+#define ENTRIES_PER_STEP 64
 
 /*
  * Where a scan may be left at any row, a quarter as many blocks are ahead as it
@@ -51,7 +51,7 @@
 
 /* The page of the visibility map that an index-only scan holds, else NULL. */
 static inline const Buffer *
-vm_buffer(const ScanNode *node)
+fetch_vm_buffer(const ScanNode *node)
 {
 	return IsA(node->base.plan_state, IndexScanState) ? NULL :
 		&((IndexOnlyScanState *) node->base.plan_state)->ioss_VMBuffer;
@@ -59,7 +59,7 @@ vm_buffer(const ScanNode *node)
 
 /* A block was read, by whomever, and nothing is timed. */
 static void
-see_read(ScanNode *node, IndexScanDesc scan)
+fetch_see_read(ScanNode *node, IndexScanDesc scan)
 {
 	uint32		settings = effective_io_concurrency * 2 +
 		(lookahead_issue_order == ISSUE_ORDER_BLOCK);
@@ -74,13 +74,12 @@ ScanWatch(ScanNode *node, IndexScanDesc scan)
 {
 	BlockNumber block = ItemPointerGetBlockNumber(&scan->xs_heaptid);
 
-	node->entries_to_look = LOOK_ENTRIES;
 	node->looked_at = node->returned;
 	if (*node->reads != node->reads_seen)
 	{
 		node->reads_seen = *node->reads;
 		PageNeighboursFound(&node->neighbours);
-		see_read(node, scan);
+		fetch_see_read(node, scan);
 	}
 	else if (block == node->last_block)
 		PageNeighboursFound(&node->neighbours);
@@ -89,7 +88,7 @@ ScanWatch(ScanNode *node, IndexScanDesc scan)
 
 /* Begin and end to count time as spent on heap pages, if that is wanted. */
 static inline instr_time
-start_timing(const ScanNode *node)
+fetch_start_timing(const ScanNode *node)
 {
 	instr_time	start;
 
@@ -100,7 +99,7 @@ start_timing(const ScanNode *node)
 }
 
 static inline void
-stop_timing(ScanNode *node, instr_time start)
+fetch_stop_timing(ScanNode *node, instr_time start)
 {
 	instr_time	now;
 
@@ -112,7 +111,7 @@ stop_timing(ScanNode *node, instr_time start)
 
 /* Tell the judge of a heap page, for which blocks had to be read or had not. */
 static void
-tell_judge(ScanNode *node, int64 reads)
+fetch_tell_judge(ScanNode *node, int64 reads)
 {
 	Judge	   *judge = &node->judge;
 	bool		in_trial = judge->mode == JUDGE_TRIAL;
@@ -131,7 +130,7 @@ static bool
 fetch_watched(ScanNode *node, IndexScanDesc scan, TupleTableSlot *slot)
 {
 	int64		before = *node->reads;
-	instr_time	start = start_timing(node);
+	instr_time	start = fetch_start_timing(node);
 	bool		found = index_fetch_heap(scan, slot);
 	int64		reads = *node->reads - before;
 
@@ -139,17 +138,17 @@ fetch_watched(ScanNode *node, IndexScanDesc scan, TupleTableSlot *slot)
 	node->looked_at = node->returned;
 	if (node->judge.mode == JUDGE_TRIAL)
 	{
-		stop_timing(node, start);
-		tell_judge(node, reads);
+		fetch_stop_timing(node, start);
+		fetch_tell_judge(node, reads);
 	}
 	else if (reads > 0)
-		see_read(node, scan);
+		fetch_see_read(node, scan);
 	return found;
 }
 
 /* May the scan be left before its end, at a row that is not known now? */
 static bool
-may_be_left(const ScanNode *node)
+fetch_may_be_left(const ScanNode *node)
 {
 	int64		certain = RowsCertain(&node->base);
 
@@ -160,7 +159,7 @@ may_be_left(const ScanNode *node)
 
 /* Drop the window if the judge has decided to look ahead no longer. */
 static inline void
-obey(ScanNode *node)
+fetch_obey(ScanNode *node)
 {
 	if (node->judge.mode < JUDGE_AHEAD)
 		HeapAheadPause(node->ahead);
@@ -168,14 +167,14 @@ obey(ScanNode *node)
 
 /* Tell the judge that the scan was begun again or moved, and what was used. */
 static void
-begun_again(ScanNode *node)
+fetch_begun_again(ScanNode *node)
 {
 	uint64		used,
 				unused;
 
 	HeapAheadRound(node->ahead, &used, &unused);
 	JudgeBegunAgain(&node->judge, used, unused);
-	obey(node);
+	fetch_obey(node);
 }
 
 /*
@@ -184,7 +183,7 @@ begun_again(ScanNode *node)
  * and the scans themselves must manage with three quarters of them.
  */
 static bool
-local_buffers_are_short(const ScanNode *node)
+fetch_local_buffers_are_short(const ScanNode *node)
 {
 	int			scans = 0;
 
@@ -198,110 +197,104 @@ local_buffers_are_short(const ScanNode *node)
 }
 
 /*
- * How many entries does a btree scan return, after its current one, without
- * leaving its page?  -1 if it stands on none.
+ * Does the scan go from one leaf page of a btree to the next?  In a parallel
+ * scan, other processes take the leaf pages that follow.
+ */
+static inline bool
+fetch_follows_leaves(IndexScanDesc scan)
+{
+	return scan->indexRelation->rd_rel->relam == BTREE_AM_OID &&
+		scan->parallel_scan == NULL;
+}
+
+/*
+ * How many entries does a scan return, after its current one, without going to
+ * another leaf page?  0 if it stands on none.
  */
 static inline int
-entries_left(IndexScanDesc scan, ScanDirection direction)
+fetch_entries_left(IndexScanDesc scan, ScanDirection direction)
 {
 	BTScanPos	pos = &((BTScanOpaque) scan->opaque)->currPos;
 
+	if (!fetch_follows_leaves(scan))
+		return ENTRIES_PER_STEP;
 	if (!BTScanPosIsValid(*pos))
-		return -1;
+		return 0;
 	return ScanDirectionIsForward(direction) ? pos->lastItem - pos->itemIndex :
 		pos->itemIndex - pos->firstItem;
 }
 
-/* Step to an index page, and settle the reads that are owed for it. */
-static bool
-step_and_count(ScanNode *node, IndexScanDesc scan, ScanDirection direction,
-				int *owed)
+/* For how many entries, after the current one, is the scan quiet? */
+static inline int
+fetch_quiet_entries(const ScanNode *node, IndexScanDesc scan,
+					ScanDirection direction)
 {
-	LeavesAhead *leaves = node->leaves;
+	int			left = fetch_entries_left(scan, direction);
+
+	if (node->base.steps_left > 0 ||
+		(node->ahead != NULL && HeapAheadOwesHeap(node->ahead)))
+		return 0;
+	return node->judge.mode >= JUDGE_AHEAD ?
+		Min(left, VISIBLE_ENTRIES_PER_LOOK) : left;
+}
+
+/* The ring of the scan's leaf pages, or NULL if it does not follow them. */
+static LeafRing *
+fetch_ring(ScanNode *node, IndexScanDesc scan)
+{
+	if (node->ring == NULL && fetch_follows_leaves(scan))
+		node->ring =
+			LeafRingCreate(&node->base, scan->indexRelation, false, NULL);
+	return node->ring;
+}
+
+/* Step to another leaf page, which may have been read ahead. */
+static bool
+fetch_step_to_leaf(ScanNode *node, IndexScanDesc scan, ScanDirection direction)
+{
 	LeafStep	step;
 	bool		found;
 
-	if (leaves == NULL)
-	{
-		step.before = CountsNow(scan->indexRelation);
-		found = index_getnext_tid(scan, direction) != NULL;
-		RecountReads(scan->indexRelation, owed, &step.before);
-		return found;
-	}
-	if (entries_left(scan, direction) < 0)
-		LeavesAheadForget(leaves);	/* it was begun again */
-	LeavesAheadBefore(leaves, scan, direction, &step);
+	LeafRingBefore(node->ring, scan, direction, &step);
 	found = index_getnext_tid(scan, direction) != NULL;
-	LeavesAheadAfter(leaves, scan, direction, &step, !found, owed);
-	if (found && LeavesAheadRoom(leaves) > 0)
-		LeavesAheadFill(leaves, scan, direction, RowsWanted(&node->base));
+	LeafRingAfter(node->ring, scan, &step, !found);
+	if (found)
+		LeafRingFill(node->ring, scan, RowsWanted(&node->base));
 	return found;
-}
-
-/* The scan had to wait for a page of its index, and is not active yet. */
-static void
-leaf_was_read(ScanNode *node, IndexScanDesc scan)
-{
-	if (!lookahead_index_pages)
-		return;
-
-	/*
-	 * A scan that searches its index many times passes over leaf pages
-	 * without being seen there, so that their reads could not be counted where
-	 * they belong.  Its second scan reads them (see btree_descents.h).
-	 */
-	if (BTreeNeedsDescents(scan))
-		return;
-	if (node->leaves == NULL)
-	{
-		node->leaves =
-			LeavesAheadCreate(&node->base, scan->indexRelation, false);
-		if (node->ahead != NULL)
-			HeapAheadSetLeaves(node->ahead, node->leaves);
-	}
-	if (node->leaves != NULL)
-		LeavesAheadReadSeen(node->leaves);
 }
 
 bool
 ScanStep(ScanNode *node, IndexScanDesc scan, ScanDirection direction)
 {
-	bool		active =
-		node->leaves != NULL && LeavesAheadIsActive(node->leaves);
-	int			none = 0;
-	int		   *owed =
-		node->ahead == NULL ? &none : HeapAheadIndexOwed(node->ahead);
 	int64		reads = *node->reads;
+	int			left = fetch_entries_left(scan, direction);
 	bool		found;
 
 	/* what lies beyond the page, and how far, is not known */
 	if (unlikely(node->base.steps_left > 0) &&
 		(scan->parallel_scan != NULL || --node->base.steps_left == 0 ||
-		 entries_left(scan, direction) <= 0))
+		 left == 0))
 	{
 		node->base.has_stopped = true;
 		return false;
 	}
-	if (scan->parallel_scan != NULL)
-	{
-		/* other processes take the leaf pages that follow */
-		node->step_at = PG_UINT64_MAX;
-		return index_getnext_tid(scan, direction) != NULL;
-	}
-	if ((active || *owed > 0) && entries_left(scan, direction) <= 0)
-		found = step_and_count(node, scan, direction, owed);
+	if (left == 0 && node->ring != NULL && LeafRingIsActive(node->ring))
+		found = fetch_step_to_leaf(node, scan, direction);
 	else
+	{
 		found = index_getnext_tid(scan, direction) != NULL;
-	if (unlikely(!active && *node->reads != reads))
-		leaf_was_read(node, scan);
-	node->step_at = found && node->base.steps_left == 0 ?
-		node->returned + 1 + entries_left(scan, direction) : 0;
+		if (unlikely(*node->reads != reads) && fetch_ring(node, scan) != NULL)
+			LeafRingReadSeen(node->ring, scan);
+	}
+	if (found)
+		node->quiet_until =
+			node->returned + 1 + fetch_quiet_entries(node, scan, direction);
 	return found;
 }
 
 /* Create the state for looking ahead; false if the scan must not look ahead. */
 static bool
-begin_ahead(ScanNode *node, IndexScanDesc scan)
+fetch_begin_ahead(ScanNode *node, IndexScanDesc scan)
 {
 	Relation	heap = scan->heapRelation;
 	int64		hits = pgBufferUsage.shared_blks_hit;
@@ -311,32 +304,31 @@ begin_ahead(ScanNode *node, IndexScanDesc scan)
 
 	/* a parallel worker had to look it up in the catalogs: not counted */
 	pgBufferUsage.shared_blks_hit = hits;
-	if (concurrency == 0 || local_buffers_are_short(node))
+	if (concurrency == 0 || fetch_local_buffers_are_short(node))
 	{
 		JudgeForbid(&node->judge);
 		return false;
 	}
-	node->ahead = HeapAheadCreate(&node->base, heap, scan->indexRelation,
+	node->ahead = HeapAheadCreate(&node->base, heap, fetch_ring(node, scan),
 								  LookaheadReadsInFlight(concurrency),
 								  sorted ? lookahead_order_window : 0);
-	HeapAheadSetLeaves(node->ahead, node->leaves);
 	return true;
 }
 
 /* Look ahead from the entry on which the scan stands, if it still may. */
 static bool
-look_ahead(ScanNode *node, IndexScanDesc scan, ScanDirection direction)
+fetch_look_ahead(ScanNode *node, IndexScanDesc scan, ScanDirection direction)
 {
 	Judge	   *judge = &node->judge;
-	bool		uncertain = may_be_left(node);
+	bool		uncertain = fetch_may_be_left(node);
 	int			capacity;
 	int			distance;
 
-	if (node->ahead == NULL && !begin_ahead(node, scan))
+	if (node->ahead == NULL && !fetch_begin_ahead(node, scan))
 		return false;
 	if (!HeapAheadFollow(node->ahead, scan, direction, node->returned,
 						 node->anew))
-		begun_again(node);
+		fetch_begun_again(node);
 	node->anew = false;
 	if (judge->mode < JUDGE_AHEAD)
 		return false;
@@ -349,52 +341,41 @@ look_ahead(ScanNode *node, IndexScanDesc scan, ScanDirection direction)
 	if (uncertain)
 		distance = (int) Min((uint64) distance,
 							 HeapAheadVisited(node->ahead) / UNCERTAIN_PART);
-	HeapAheadFill(node->ahead, scan, vm_buffer(node), distance,
+	HeapAheadFill(node->ahead, scan, fetch_vm_buffer(node), distance,
 				  RowsWanted(&node->base), uncertain);
+	node->quiet_until =
+		node->returned + fetch_quiet_entries(node, scan, direction);
 	return true;
 }
 
 /* Tell the judge of the entries since the last look ahead. */
 static void
-count_entries(ScanNode *node)
+fetch_count_entries(ScanNode *node)
 {
 	JudgeEntries(&node->judge, (int) (node->returned - node->looked_at),
 				 HeapAheadSize(node->ahead));
 	node->looked_at = node->returned;
-	obey(node);
+	fetch_obey(node);
 }
 
 bool
 ScanAllVisible(ScanNode *node, IndexScanDesc scan, ScanDirection direction,
 			   BlockNumber block, Buffer *vm_buffer)
 {
-	HeapAhead  *ahead = node->ahead;
-	bool		is_ahead = node->judge.mode >= JUDGE_AHEAD;
 	bool		result;
 
-	if (ahead == NULL)
-	{
-		node->look_at = PG_UINT64_MAX;
+	if (node->ahead == NULL)
 		return VM_ALL_VISIBLE(scan->heapRelation, block, vm_buffer);
-	}
-	result = HeapAheadAllVisible(ahead, block, vm_buffer);
-	if (result && is_ahead &&
+	result = HeapAheadAllVisible(node->ahead, block, vm_buffer);
+	if (result && node->judge.mode >= JUDGE_AHEAD &&
 		node->returned - node->looked_at >= VISIBLE_ENTRIES_PER_LOOK)
 	{
-		instr_time	start = start_timing(node);
+		instr_time	start = fetch_start_timing(node);
 
-		if (look_ahead(node, scan, direction))
-			count_entries(node);
-		stop_timing(node, start);
+		if (fetch_look_ahead(node, scan, direction))
+			fetch_count_entries(node);
+		fetch_stop_timing(node, start);
 	}
-
-	/* until "look_at", all that is done is to ask the visibility map */
-	if (HeapAheadOwesHeap(ahead))
-		node->look_at = 0;
-	else if (node->judge.mode >= JUDGE_AHEAD)
-		node->look_at = node->looked_at + VISIBLE_ENTRIES_PER_LOOK;
-	else
-		node->look_at = PG_UINT64_MAX;
 	return result;
 }
 
@@ -405,7 +386,6 @@ ScanFetch(ScanNode *node, IndexScanDesc scan, ScanDirection direction,
 	BlockNumber block = ItemPointerGetBlockNumber(&scan->xs_heaptid);
 	bool		holds_page = block == LookaheadHeapBlock(scan);
 
-	node->look_at = 0;			/* the mode may change here */
 	if (node->judge.mode >= JUDGE_AHEAD)
 	{
 		if (!holds_page)
@@ -417,13 +397,13 @@ ScanFetch(ScanNode *node, IndexScanDesc scan, ScanDirection direction,
 				node->returned - node->looked_at < ENTRIES_PER_LOOK &&
 				HeapAheadWasVisited(node->ahead, block))
 				return index_fetch_heap(scan, slot);
-			start = start_timing(node);
-			if (!look_ahead(node, scan, direction))
+			start = fetch_start_timing(node);
+			if (!fetch_look_ahead(node, scan, direction))
 				return index_fetch_heap(scan, slot);
 			was_read = HeapAheadVisit(node->ahead, scan);
-			stop_timing(node, start);
-			tell_judge(node, was_read);
-			count_entries(node);
+			fetch_stop_timing(node, start);
+			fetch_tell_judge(node, was_read);
+			fetch_count_entries(node);
 		}
 	}
 	else if (block != node->last_block)
@@ -445,12 +425,11 @@ ScanFetch(ScanNode *node, IndexScanDesc scan, ScanDirection direction,
 
 /* What is left of the scan's leaf page tells nothing of the next one. */
 static void
-forget_leaves(ScanNode *node)
+fetch_forget_leaves(ScanNode *node)
 {
-	if (node->step_at != PG_UINT64_MAX)
-		node->step_at = 0;
-	if (node->leaves != NULL)
-		LeavesAheadForget(node->leaves);
+	node->quiet_until = node->returned;
+	if (node->ring != NULL)
+		LeafRingForget(node->ring);
 }
 
 void
@@ -461,17 +440,17 @@ ScanFinish(ScanNode *node)
 		pfree(node->rows);
 		node->rows = NULL;
 	}
-	forget_leaves(node);
+	fetch_forget_leaves(node);
 	if (node->ahead == NULL)
 		return;
 	HeapAheadFinish(node->ahead);
-	begun_again(node);
+	fetch_begun_again(node);
 }
 
 void
 ScanBegunAgain(ScanNode *node)
 {
-	forget_leaves(node);
+	fetch_forget_leaves(node);
 	if (node->ahead == NULL)
 		return;
 	node->anew = true;

@@ -48,15 +48,14 @@ struct HeapAhead
 {
 	const AheadNode *base;
 	Relation	heap;
-	Relation	index;
 	int			reads;
-	LeavesAhead *leaves;		/* leaf pages ahead, if there are any */
 	bool		sorted;
 	int			max_blocks;		/* most blocks ahead that the settings allow */
 
 	/* open from the first use to the end of the scan */
-	EntriesAhead *entries;
 	Window	   *window;
+	EntriesAhead entries;
+	int			max_entries;	/* of leaf pages that are known ahead */
 	int			capacity;
 	int64		granted;		/* bytes of memory granted by the query */
 	uint64		returned;		/* entries that the scan has returned */
@@ -66,8 +65,7 @@ struct HeapAhead
 
 	bool		active;			/* it was used since the last pause */
 	bool		finished;		/* the scan has come to its end before */
-	int			index_owed;		/* reads owed; see uncount.h */
-	int			heap_owed;
+	int			owed;			/* reads of the visibility map; see uncount.h */
 	HeapAheadReport report;		/* without what the window has counted */
 	uint64		distance_sum;	/* over report.counters.blocks_visited */
 	uint64		used_before;	/* used blocks at the last HeapAheadRound() */
@@ -77,7 +75,7 @@ struct HeapAhead
 
 /* No block is known to have been appended, visited, or found visible. */
 static void
-forget_blocks(HeapAhead *ahead)
+heap_ahead_forget_blocks(HeapAhead *ahead)
 {
 	ahead->appended = ahead->visible = InvalidBlockNumber;
 	for (int i = 0; i < RECENT_BLOCKS; i++)
@@ -91,7 +89,7 @@ forget_blocks(HeapAhead *ahead)
  * used.  In block order, one window is consumed while the next is in flight.
  */
 HeapAhead *
-HeapAheadCreate(const AheadNode *base, Relation heap, Relation index, int reads,
+HeapAheadCreate(const AheadNode *base, Relation heap, LeafRing *ring, int reads,
 				int window)
 {
 	MemoryContext mcxt = base->query->estate->es_query_cxt;
@@ -106,7 +104,7 @@ HeapAheadCreate(const AheadNode *base, Relation heap, Relation index, int reads,
 		LookaheadPinLimit(false, blocks);
 	ahead->base = base;
 	ahead->heap = heap;
-	ahead->index = index;
+	ahead->entries.ring = ring;
 	ahead->reads = reads;
 	ahead->sorted = window > 0;
 	ahead->max_blocks =
@@ -140,7 +138,7 @@ HeapAheadSize(const HeapAhead *ahead)
 
 /* Make the window, when it is needed. */
 static void
-open_window(HeapAhead *ahead)
+heap_ahead_open_window(HeapAhead *ahead)
 {
 	AheadQuery *query = ahead->base->query;
 	MemoryContext mcxt = query->estate->es_query_cxt;
@@ -157,10 +155,8 @@ open_window(HeapAhead *ahead)
 	ahead->window = WindowCreate(mcxt, ahead->heap, ahead->capacity,
 								 Min(ahead->reads, ahead->capacity),
 								 ahead->sorted);
-	ahead->entries = EntriesAheadCreate(mcxt, ahead->index,
-										for_entries / BYTES_PER_ENTRY,
-										ahead->window);
-	forget_blocks(ahead);
+	ahead->max_entries = for_entries / BYTES_PER_ENTRY;
+	heap_ahead_forget_blocks(ahead);
 	ahead->report.counters.scans = 1;
 	TotalsAttach(&ScanTotals);
 }
@@ -192,25 +188,13 @@ HeapAheadTell(const HeapAhead *ahead)
 void
 HeapAheadOweNothing(HeapAhead *ahead)
 {
-	ahead->index_owed = ahead->heap_owed = 0;
-}
-
-int *
-HeapAheadIndexOwed(HeapAhead *ahead)
-{
-	return &ahead->index_owed;
-}
-
-void
-HeapAheadSetLeaves(HeapAhead *ahead, LeavesAhead *leaves)
-{
-	ahead->leaves = leaves;
+	ahead->owed = 0;
 }
 
 bool
 HeapAheadOwesHeap(const HeapAhead *ahead)
 {
-	return ahead->heap_owed > 0;
+	return ahead->owed > 0;
 }
 
 bool
@@ -219,11 +203,11 @@ HeapAheadAllVisible(HeapAhead *ahead, BlockNumber block, Buffer *vm_buffer)
 	CountsBefore before;
 	bool		result;
 
-	if (likely(ahead->heap_owed == 0))
+	if (likely(ahead->owed == 0))
 		return VM_ALL_VISIBLE(ahead->heap, block, vm_buffer);
 	before = CountsNow(ahead->heap);
 	result = VM_ALL_VISIBLE(ahead->heap, block, vm_buffer);
-	RecountReads(ahead->heap, &ahead->heap_owed, &before);
+	RecountReads(ahead->heap, &ahead->owed, &before);
 	return result;
 }
 
@@ -232,10 +216,10 @@ HeapAheadFollow(HeapAhead *ahead, IndexScanDesc scan, ScanDirection direction,
 				uint64 returned, bool anew)
 {
 	if (ahead->window == NULL)
-		open_window(ahead);
+		heap_ahead_open_window(ahead);
 	ahead->active = true;
 	ahead->returned = returned;
-	if (EntriesAheadFollow(ahead->entries, scan, direction, returned, anew))
+	if (EntriesAheadFollow(&ahead->entries, scan, direction, returned, anew))
 	{
 		WindowExpire(ahead->window, returned);
 		return true;
@@ -250,7 +234,8 @@ HeapAheadFollow(HeapAhead *ahead, IndexScanDesc scan, ScanDirection direction,
  * that page of the map, look there; otherwise pin it ourselves.
  */
 static bool
-is_all_visible(HeapAhead *ahead, BlockNumber block, Buffer scans, Buffer *ours)
+heap_ahead_is_all_visible(HeapAhead *ahead, BlockNumber block, Buffer scans,
+						  Buffer *ours)
 {
 	CountsBefore before;
 	bool		result;
@@ -261,7 +246,7 @@ is_all_visible(HeapAhead *ahead, BlockNumber block, Buffer scans, Buffer *ours)
 		return VM_ALL_VISIBLE(ahead->heap, block, ours);
 	before = CountsNow(ahead->heap);
 	result = VM_ALL_VISIBLE(ahead->heap, block, ours);
-	ahead->heap_owed += UncountSince(ahead->heap, &before);
+	ahead->owed += UncountSince(ahead->heap, &before);
 	return result;
 }
 
@@ -269,8 +254,9 @@ is_all_visible(HeapAhead *ahead, BlockNumber block, Buffer scans, Buffer *ours)
  * Append at most "wanted" blocks of the entries up to the one numbered "last".
  */
 static void
-append_blocks(HeapAhead *ahead, IndexScanDesc scan, const Buffer *vm_buffer,
-			  int wanted, uint64 last)
+heap_ahead_append_blocks(HeapAhead *ahead, IndexScanDesc scan,
+						 const Buffer *vm_buffer, int wanted, uint64 last,
+						 LeafLook *look)
 {
 	BlockNumber current = ItemPointerGetBlockNumber(&scan->xs_heaptid);
 	Buffer		ours = InvalidBuffer;
@@ -280,15 +266,14 @@ append_blocks(HeapAhead *ahead, IndexScanDesc scan, const Buffer *vm_buffer,
 	uint64		ordinal;
 
 	while (looks-- > 0 && wanted > 0 && WindowHasRoom(ahead->window) &&
-		   EntriesAheadOrdinal(ahead->entries) < last &&
-		   EntriesAheadNext(ahead->entries, scan, ahead->sorted, &block,
-							&ordinal))
+		   ahead->entries.ordinal < last &&
+		   EntriesAheadNext(&ahead->entries, scan, look, &block, &ordinal))
 	{
 		if (block == ahead->appended || block == ahead->visible ||
 			block == current || HeapAheadWasVisited(ahead, block))
 			continue;
 		if (vm_buffer != NULL &&
-			is_all_visible(ahead, block, *vm_buffer, &ours))
+			heap_ahead_is_all_visible(ahead, block, *vm_buffer, &ours))
 		{
 			ahead->visible = block;
 			continue;
@@ -311,6 +296,10 @@ HeapAheadFill(HeapAhead *ahead, IndexScanDesc scan, const Buffer *vm_buffer,
 	int			wanted = distance - WindowSize(window);
 	uint64		last = rows == PG_INT64_MAX ? PG_UINT64_MAX :
 		ahead->returned + Max(0, rows - 1);
+	LeafLook	look = {.rows = rows,
+						.max_entries = ahead->max_entries,
+						.may_be_left = may_be_left,
+						.wait = ahead->sorted};
 
 	/*
 	 * Append many blocks at a time, so that neighbours are combined and
@@ -328,12 +317,9 @@ HeapAheadFill(HeapAhead *ahead, IndexScanDesc scan, const Buffer *vm_buffer,
 
 	/* the page that the scan has pinned need not be read ahead */
 	if (ahead->appended == InvalidBlockNumber ||
-		EntriesAheadOrdinal(ahead->entries) == ahead->returned)
+		ahead->entries.ordinal == ahead->returned)
 		ahead->appended = LookaheadHeapBlock(scan);
-	EntriesAheadSetLeaves(ahead->entries, ahead->leaves, rows);
-	EntriesAheadSetMayBeLeft(ahead->entries, may_be_left);
-	append_blocks(ahead, scan, vm_buffer, wanted, last);
-	ahead->index_owed += EntriesAheadOwed(ahead->entries);
+	heap_ahead_append_blocks(ahead, scan, vm_buffer, wanted, last, &look);
 	WindowStart(window);
 }
 
@@ -389,7 +375,7 @@ HeapAheadPause(HeapAhead *ahead)
 	if (!ahead->active)
 		return;
 	ahead->active = false;
-	forget_blocks(ahead);
+	heap_ahead_forget_blocks(ahead);
 	WindowDrain(ahead->window);
 }
 
@@ -401,9 +387,7 @@ HeapAheadFinish(HeapAhead *ahead)
 	{
 		ahead->report = HeapAheadTell(ahead);
 		WindowDestroy(ahead->window);
-		EntriesAheadDestroy(ahead->entries);
 		ahead->window = NULL;
-		ahead->entries = NULL;
 		ahead->base->query->memory -= ahead->granted;
 	}
 	ahead->finished = true;

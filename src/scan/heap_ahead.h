@@ -26,17 +26,18 @@
 #include "access/sdir.h"
 #include "exec/ahead_node.h"
 #include "observe/totals.h"
-#include "scan/leaves_ahead.h"
+#include "scan/leaf_ring.h"
 
 typedef struct HeapAhead HeapAhead;
 
 /*
- * Create the state for a node that scans an index over a heap.  reads: the most
- * reads in flight.  window: the number of blocks that are sorted together, or 0
- * for the order of the index.
+ * Create the state for a node that scans an index over a heap.  ring: of the
+ * scan's leaf pages, or NULL if the index is no btree.  reads: the most reads
+ * in flight.  window: the number of blocks that are sorted together, or 0 for
+ * the order of the index.
  */
 extern HeapAhead *HeapAheadCreate(const AheadNode *base, Relation heap,
-								  Relation index, int reads, int window);
+								  LeafRing *ring, int reads, int window);
 
 /*
  * The most blocks that the window may hold, once HeapAheadFollow() was
@@ -56,12 +57,6 @@ extern int	HeapAheadSize(const HeapAhead *ahead);
 /* Owe no reads: the scan will not come to what was read; see uncount.h. */
 extern void HeapAheadOweNothing(HeapAhead *ahead);
 
-/* The reads owed for index pages, to be settled when the scan steps there. */
-extern int *HeapAheadIndexOwed(HeapAhead *ahead);
-
-/* Share the scan's state that reads leaf pages ahead. */
-extern void HeapAheadSetLeaves(HeapAhead *ahead, LeavesAhead *leaves);
-
 /*
  * Tell where the scan is; see EntriesAheadFollow().  False if what was read
  * ahead has been dropped.
@@ -73,8 +68,7 @@ extern bool HeapAheadFollow(HeapAhead *ahead, IndexScanDesc scan,
 /*
  * After HeapAheadFollow(): start reading, so that "distance" blocks are held
  * for the next "rows" entries.  vm_buffer: a page of the visibility map that
- * an index-only scan holds, NULL for other scans.  may_be_left: see
- * EntriesAheadSetMayBeLeft().
+ * an index-only scan holds, NULL for other scans.  may_be_left: see LeafLook.
  */
 extern void HeapAheadFill(HeapAhead *ahead, IndexScanDesc scan,
 						  const Buffer *vm_buffer, int distance, int64 rows,

@@ -32,9 +32,9 @@
 
 /* Step to the next entry of the index; false at the end of the scan. */
 static pg_always_inline bool
-next_entry(ScanNode *node, IndexScanDesc scan, ScanDirection direction)
+next_row_step(ScanNode *node, IndexScanDesc scan, ScanDirection direction)
 {
-	if (likely(node->returned < node->step_at) ?
+	if (likely(ScanIsQuiet(node)) ?
 			index_getnext_tid(scan, direction) != NULL :
 			ScanStep(node, scan, direction))
 	{
@@ -48,13 +48,13 @@ next_entry(ScanNode *node, IndexScanDesc scan, ScanDirection direction)
 
 /* Fetch the entry's tuple; false if it is not visible. */
 static pg_always_inline bool
-fetch_entry(ScanNode *node, IndexScanDesc scan, ScanDirection direction,
+next_row_fetch(ScanNode *node, IndexScanDesc scan, ScanDirection direction,
 			TupleTableSlot *slot)
 {
 	if (likely(ScanIsOnlyWatched(node)))
 	{
 		if (unlikely(*node->reads != node->reads_seen ||
-					 --node->entries_to_look < 0))
+					 node->returned - node->looked_at > LOOK_ENTRIES))
 			ScanWatch(node, scan);
 		if (likely(ScanIsOnlyWatched(node)))
 			return index_fetch_heap(scan, slot);
@@ -69,16 +69,16 @@ fetch_entry(ScanNode *node, IndexScanDesc scan, ScanDirection direction,
  * it had before may be gone.
  */
 static pg_always_inline void
-look_if_anew(ScanNode *node, const TupleTableSlot *slot)
+next_row_look_if_anew(ScanNode *node, const TupleTableSlot *slot)
 {
-	if (unlikely(node->ahead != NULL || node->leaves != NULL) &&
+	if (unlikely(node->ahead != NULL || node->ring != NULL) &&
 		TTS_EMPTY(slot))
 		ScanBegunAgain(node);
 }
 
 /* Return the next row of an index scan, before filter and projection. */
 static pg_always_inline TupleTableSlot *
-index_next(ScanNode *node, IndexScanState *state)
+next_row_of_index(ScanNode *node, IndexScanState *state)
 {
 	IndexScanDesc scan = state->iss_ScanDesc;
 	ExprContext *econtext = state->ss.ps.ps_ExprContext;
@@ -97,12 +97,12 @@ index_next(ScanNode *node, IndexScanState *state)
 			index_rescan(scan, state->iss_ScanKeys, state->iss_NumScanKeys,
 						 state->iss_OrderByKeys, state->iss_NumOrderByKeys);
 	}
-	look_if_anew(node, slot);
+	next_row_look_if_anew(node, slot);
 
-	while (next_entry(node, scan, direction))
+	while (next_row_step(node, scan, direction))
 	{
 		CHECK_FOR_INTERRUPTS();
-		if (!fetch_entry(node, scan, direction, slot))
+		if (!next_row_fetch(node, scan, direction, slot))
 			continue;
 		Assert(!scan->xs_heap_continue);
 
@@ -129,7 +129,7 @@ index_next(ScanNode *node, IndexScanState *state)
  * may be stored as C strings, and are padded again to their full size.
  */
 static void
-store_index_tuple(IndexOnlyScanState *state, TupleTableSlot *slot,
+next_row_store(IndexOnlyScanState *state, TupleTableSlot *slot,
 				  IndexScanDesc scan)
 {
 	ExecClearTuple(slot);
@@ -163,7 +163,7 @@ store_index_tuple(IndexOnlyScanState *state, TupleTableSlot *slot,
  * answer safe (see the comment in IndexOnlyNext() of the server).
  */
 static pg_always_inline TupleTableSlot *
-index_only_next(ScanNode *node, IndexOnlyScanState *state)
+next_row_of_index_only(ScanNode *node, IndexOnlyScanState *state)
 {
 	IndexScanDesc scan = state->ioss_ScanDesc;
 	ExprContext *econtext = state->ss.ps.ps_ExprContext;
@@ -186,29 +186,29 @@ index_only_next(ScanNode *node, IndexOnlyScanState *state)
 						 state->ioss_OrderByKeys,
 						 state->ioss_NumOrderByKeys);
 	}
-	look_if_anew(node, slot);
+	next_row_look_if_anew(node, slot);
 
-	while (next_entry(node, scan, direction))
+	while (next_row_step(node, scan, direction))
 	{
 		BlockNumber block = ItemPointerGetBlockNumber(&scan->xs_heaptid);
 		bool		from_heap = false;
 
 		CHECK_FOR_INTERRUPTS();
-		if (likely(node->returned < node->look_at) ?
+		if (likely(ScanIsQuiet(node)) ?
 				!VM_ALL_VISIBLE(scan->heapRelation, block,
 								&state->ioss_VMBuffer) :
 				!ScanAllVisible(node, scan, direction, block,
 								&state->ioss_VMBuffer))
 		{
 			InstrCountTuples2(state, 1);
-			if (!fetch_entry(node, scan, direction, state->ioss_TableSlot))
+			if (!next_row_fetch(node, scan, direction, state->ioss_TableSlot))
 				continue;
 			ExecClearTuple(state->ioss_TableSlot);
 			if (scan->xs_heap_continue)
 				elog(ERROR, "non-MVCC snapshots are not supported in index-only scans");
 			from_heap = true;
 		}
-		store_index_tuple(state, slot, scan);
+		next_row_store(state, slot, scan);
 
 		if (scan->xs_recheck)
 		{
@@ -229,7 +229,7 @@ index_only_next(ScanNode *node, IndexOnlyScanState *state)
 
 /* Reset a memory context; the inlined tests save most rows the call. */
 static inline void
-reset_if_used(MemoryContext mcxt)
+next_row_reset(MemoryContext mcxt)
 {
 	if (unlikely(!mcxt->isReset || mcxt->firstchild != NULL))
 		MemoryContextReset(mcxt);
@@ -249,7 +249,7 @@ reset_if_used(MemoryContext mcxt)
 		{ \
 			TupleTableSlot *slot; \
 			\
-			reset_if_used(econtext->ecxt_per_tuple_memory); \
+			next_row_reset(econtext->ecxt_per_tuple_memory); \
 			CHECK_FOR_INTERRUPTS(); \
 			slot = next(node, state); \
 			if (TupIsNull(slot)) \
@@ -271,7 +271,7 @@ ScanNextRow(PlanState *plan_state)
 
 	if (state->iss_NumRuntimeKeys != 0 && !state->iss_RuntimeKeysReady)
 		ExecReScan(&state->ss.ps);
-	EXEC_SCAN(node, state, index_next);
+	EXEC_SCAN(node, state, next_row_of_index);
 }
 
 TupleTableSlot *
@@ -282,5 +282,5 @@ ScanNextIndexOnlyRow(PlanState *plan_state)
 
 	if (state->ioss_NumRuntimeKeys != 0 && !state->ioss_RuntimeKeysReady)
 		ExecReScan(&state->ss.ps);
-	EXEC_SCAN(node, state, index_only_next);
+	EXEC_SCAN(node, state, next_row_of_index_only);
 }

@@ -26,7 +26,7 @@
  * to look ahead to.
  */
 static inline bool
-is_unique_lookup(Relation index, ScanKey keys, int nkeys)
+scan_is_unique_lookup(Relation index, ScanKey keys, int nkeys)
 {
 	int			columns;
 
@@ -48,11 +48,11 @@ is_unique_lookup(Relation index, ScanKey keys, int nkeys)
 
 /* The reason why a scan is left to the server, or NULL. */
 static inline const char *
-refusal_of(Relation heap, Relation index, ScanKey keys, int nkeys,
+scan_refusal_of(Relation heap, Relation index, ScanKey keys, int nkeys,
 		   int norderbys)
 {
 	/* test this first, as the shortest queries have the least time to lose */
-	if (is_unique_lookup(index, keys, nkeys))
+	if (scan_is_unique_lookup(index, keys, nkeys))
 		return "at most one row";
 	if (lookahead_max_distance == 0)
 		return "pg_lookahead.max_distance is 0";
@@ -81,7 +81,7 @@ scan_serves(PlanState *plan_state, const char **refusal)
 		heap = state->ss.ss_currentRelation;
 		if (heap == NULL || state->iss_RelationDesc == NULL)
 			return false;
-		*refusal = refusal_of(heap, state->iss_RelationDesc,
+		*refusal = scan_refusal_of(heap, state->iss_RelationDesc,
 							  state->iss_ScanKeys, state->iss_NumScanKeys,
 							  state->iss_NumOrderByKeys);
 		return true;
@@ -93,7 +93,7 @@ scan_serves(PlanState *plan_state, const char **refusal)
 		heap = state->ss.ss_currentRelation;
 		if (heap == NULL || state->ioss_RelationDesc == NULL)
 			return false;
-		*refusal = refusal_of(heap, state->ioss_RelationDesc,
+		*refusal = scan_refusal_of(heap, state->ioss_RelationDesc,
 							  state->ioss_ScanKeys, state->ioss_NumScanKeys,
 							  state->ioss_NumOrderByKeys);
 		return true;
@@ -103,7 +103,7 @@ scan_serves(PlanState *plan_state, const char **refusal)
 
 /* The index that a node scans. */
 static inline Relation
-index_of(const ScanState *state)
+scan_index_of(const ScanState *state)
 {
 	return IsA(state, IndexScanState) ?
 		((const IndexScanState *) state)->iss_RelationDesc :
@@ -119,10 +119,7 @@ scan_begin(AheadNode *base)
 	node->reads = RelationUsesLocalBuffers(state->ss_currentRelation) ?
 		&pgBufferUsage.local_blks_read : &pgBufferUsage.shared_blks_read;
 	node->reads_seen = *node->reads;
-	node->entries_to_look = 1;	/* no other came before the first one */
 	node->last_block = InvalidBlockNumber;
-	node->step_at = index_of(state)->rd_rel->relam == BTREE_AM_OID ?
-		0 : PG_UINT64_MAX;
 	JudgeInit(&node->judge, JUDGE_HEAP_PAGES, lookahead_debug_force);
 	base->plan_state->ExecProcNodeReal =
 		IsA(state, IndexScanState) ? ScanNextRow : ScanNextIndexOnlyRow;
@@ -137,10 +134,11 @@ static bool
 scan_bound_search(AheadNode *base)
 {
 	ScanNode   *node = (ScanNode *) base;
+	ScanState  *state = (ScanState *) base->plan_state;
 
-	if (node->step_at == PG_UINT64_MAX)
+	if (scan_index_of(state)->rd_rel->relam != BTREE_AM_OID)
 		return false;
-	node->step_at = 0;
+	node->quiet_until = node->returned;
 	return true;
 }
 
@@ -151,8 +149,8 @@ scan_end(AheadNode *base)
 
 	if (node->ahead != NULL)
 		HeapAheadEnd(node->ahead);
-	if (node->leaves != NULL)
-		LeavesAheadEnd(node->leaves);
+	if (node->ring != NULL)
+		LeafRingEnd(node->ring);
 }
 
 static void
@@ -162,8 +160,8 @@ scan_wait_for_reads(const AheadNode *base)
 
 	if (node->ahead != NULL)
 		HeapAheadWait(node->ahead);
-	if (node->leaves != NULL)
-		LeavesAheadWait(node->leaves);
+	if (node->ring != NULL)
+		LeafRingWait(node->ring);
 }
 
 #if LOOKAHEAD_HAVE_EXPLAIN_HOOK
@@ -173,14 +171,14 @@ scan_wait_for_reads(const AheadNode *base)
 
 /* Were heap blocks looked at ahead? */
 static inline bool
-has_blocks(const HeapAheadReport *report)
+scan_has_blocks(const HeapAheadReport *report)
 {
 	return report->counters.blocks_read > 0 || report->counters.blocks_hit > 0;
 }
 
 /* Why was nothing read ahead? */
 static const char *
-reason_of(const ScanNode *node)
+scan_reason_of(const ScanNode *node)
 {
 	ScanState  *state = (ScanState *) node->base.plan_state;
 
@@ -196,7 +194,7 @@ reason_of(const ScanNode *node)
 
 /* Append the part of the line that is about heap blocks. */
 static void
-explain_blocks(const HeapAheadReport *report, ExplainState *es)
+scan_explain_blocks(const HeapAheadReport *report, ExplainState *es)
 {
 	const ScanCounters *c = &report->counters;
 
@@ -218,24 +216,24 @@ explain_blocks(const HeapAheadReport *report, ExplainState *es)
 }
 
 static void
-explain_text(const HeapAheadReport *report, const ScanCounters *leaves,
+scan_explain_text(const HeapAheadReport *report, const ScanCounters *leaves,
 			 const char *scope, ExplainState *es)
 {
 	ExplainIndentText(es);
 	appendStringInfo(es->str, "Look-Ahead%s:", scope);
-	if (has_blocks(report))
-		explain_blocks(report, es);
+	if (scan_has_blocks(report))
+		scan_explain_blocks(report, es);
 	if (leaves->leaf_reads > 0)
 	{
-		appendStringInfoString(es->str, has_blocks(report) ? "  " : " ");
-		LeavesAheadExplain(leaves, es);
+		appendStringInfoString(es->str, scan_has_blocks(report) ? "  " : " ");
+		LeafRingExplain(leaves, es);
 	}
 	appendStringInfoChar(es->str, '\n');
 }
 
 static void
-explain_properties(const HeapAheadReport *report, const ScanCounters *leaves,
-				   ExplainState *es)
+scan_explain_properties(const HeapAheadReport *report,
+						const ScanCounters *leaves, ExplainState *es)
 {
 	const ScanCounters *c = &report->counters;
 
@@ -251,7 +249,7 @@ explain_properties(const HeapAheadReport *report, const ScanCounters *leaves,
 	ExplainPropertyInteger("Look-Ahead Blocks Sorted", NULL, report->largest_batch, es);
 	ExplainPropertyUInteger("Look-Ahead Reads Combined", NULL, c->reads_combined, es);
 	ExplainPropertyUInteger("Look-Ahead Blocks Evicted", NULL, c->blocks_evicted, es);
-	LeavesAheadExplain(leaves, es);
+	LeafRingExplain(leaves, es);
 }
 
 /*
@@ -267,26 +265,26 @@ scan_explain(AheadNode *base, bool asked, ExplainState *es)
 	HeapAheadReport report = {0};
 	ScanCounters leaves = {0};
 
-	if (node->leaves != NULL)
-		leaves = LeavesAheadTell(node->leaves);
+	if (node->ring != NULL)
+		leaves = LeafRingTell(node->ring);
 	if (node->ahead != NULL)
 	{
 		HeapAheadPause(node->ahead);	/* what is left in it is not used */
 		report = HeapAheadTell(node->ahead);
 	}
-	if (!has_blocks(&report) && leaves.leaf_reads == 0)
+	if (!scan_has_blocks(&report) && leaves.leaf_reads == 0)
 	{
 		if (asked)
-			AheadExplainUnused(reason_of(node), es);
+			AheadExplainUnused(scan_reason_of(node), es);
 	}
 	else if (es->format == EXPLAIN_FORMAT_TEXT)
-		explain_text(&report, &leaves, leader_only ? " of leader" : "", es);
+		scan_explain_text(&report, &leaves, leader_only ? " of leader" : "", es);
 	else
 	{
 		ExplainPropertyText("Look-Ahead", "used", es);
 		if (leader_only)
 			ExplainPropertyBool("Look-Ahead of Leader Only", true, es);
-		explain_properties(&report, &leaves, es);
+		scan_explain_properties(&report, &leaves, es);
 	}
 }
 
@@ -295,7 +293,7 @@ scan_explain(AheadNode *base, bool asked, ExplainState *es)
 #define EXPLAIN_SCAN NULL
 #endif
 
-static const AheadMethods methods = {
+static const AheadMethods scan_methods = {
 	.enabled = &lookahead_index_scan,
 	.size = sizeof(ScanNode),
 	.serves = scan_serves,
@@ -309,5 +307,5 @@ static const AheadMethods methods = {
 void
 ScanInit(void)
 {
-	TakeoverRegister(&methods);
+	TakeoverRegister(&scan_methods);
 }

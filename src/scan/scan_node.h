@@ -15,8 +15,11 @@
 #include "exec/judge.h"
 #include "portability/instr_time.h"
 #include "scan/heap_ahead.h"
-#include "scan/leaves_ahead.h"
+#include "scan/leaf_ring.h"
 #include "scan/page_rows.h"
+
+/* If only watched, the number of entries between two that are looked at. */
+#define LOOK_ENTRIES 16
 
 typedef struct ScanNode
 {
@@ -26,18 +29,16 @@ typedef struct ScanNode
 	PageRows   *rows;			/* NULL until some are looked up together */
 	PageNeighbours neighbours;
 	instr_time	inside;			/* time spent on a heap page, if wanted */
-	LeavesAhead *leaves;		/* NULL until a page of a btree was read */
+	LeafRing   *ring;			/* of a btree; NULL until a page was read */
 
 	const int64 *reads;			/* this backend's count of blocks read */
 	int64		reads_seen;		/* its value when ScanWatch() looked last */
-	int			entries_to_look;	/* if only watched, until the next look */
 	BlockNumber last_block;		/* heap block of the entry looked at last */
 
 	bool		anew;			/* begun again, and not yet looked ahead */
 	uint64		returned;		/* entries that the scan has returned */
-	uint64		step_at;		/* "returned" from which to call ScanStep() */
-	uint64		looked_at;		/* "returned" at the last look ahead */
-	uint64		look_at;		/* "returned" for ScanAllVisible() */
+	uint64		looked_at;		/* "returned" at the last look, see fetch.c */
+	uint64		quiet_until;	/* see ScanIsQuiet() */
 } ScanNode;
 
 /* Is nothing done for an entry but to count it? */
@@ -47,6 +48,18 @@ ScanIsOnlyWatched(const ScanNode *node)
 	return node->judge.mode == JUDGE_WATCH && !node->neighbours.are_looked_for;
 }
 
+/*
+ * Is nothing to be done at the step to the next entry, and nothing when the
+ * visibility map is asked for the current one, but what the server does?  It is
+ * known in advance for how many entries that is so: until the scan steps to
+ * another leaf page, at the latest.
+ */
+static inline bool
+ScanIsQuiet(const ScanNode *node)
+{
+	return node->returned < node->quiet_until;
+}
+
 /* next_row.c: the ExecProcNode functions of both kinds. */
 extern TupleTableSlot *ScanNextRow(PlanState *plan_state);
 extern TupleTableSlot *ScanNextIndexOnlyRow(PlanState *plan_state);
@@ -54,8 +67,8 @@ extern TupleTableSlot *ScanNextIndexOnlyRow(PlanState *plan_state);
 /* fetch.c */
 
 /*
- * Step to the next entry, which may be on another leaf page; false at the end
- * of the scan.
+ * Unless the scan is quiet: step to the next entry, which may be on another
+ * leaf page.  False at the end of the scan.
  */
 extern bool ScanStep(ScanNode *node, IndexScanDesc scan,
 					 ScanDirection direction);
@@ -68,8 +81,8 @@ extern bool ScanFetch(ScanNode *node, IndexScanDesc scan,
 					  ScanDirection direction, TupleTableSlot *slot);
 
 /*
- * VM_ALL_VISIBLE() of the scan's entry, after which a scan in AHEAD looks ahead
- * now and then, though it has come to no heap page.
+ * Unless the scan is quiet: VM_ALL_VISIBLE() of the scan's entry, after which a
+ * scan in AHEAD looks ahead now and then, though it has come to no heap page.
  */
 extern bool ScanAllVisible(ScanNode *node, IndexScanDesc scan,
 						   ScanDirection direction, BlockNumber block,

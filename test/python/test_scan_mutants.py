@@ -573,7 +573,7 @@ def test_work_mem_bounds_what_is_known_ahead(sides: Sides) -> None:
         "CREATE INDEX ON spread (k)",
         "ANALYZE spread",
     )
-    used = "SELECT sum(used_bytes)::int FROM pg_backend_memory_contexts WHERE name = 'ExecutorState'"
+    used = "SELECT sum(used_bytes)::int FROM pg_backend_memory_contexts WHERE name = 'ExecutorState' OR name LIKE 'look-ahead%'"
     kilobytes = {}
     for setting in ("off", "64kB", "64MB"):
         side.evict(*(f"spread{i}" for i in range(8)))

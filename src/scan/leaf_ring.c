@@ -1,0 +1,981 @@
+/*-------------------------------------------------------------------------
+ *
+ * leaf_ring.c
+ *		The leaf pages of a btree that a scan will come to, in one ring; see
+ *		leaf_ring.h.
+ *
+ * A position is a number that only grows; the page at a position stands in slot
+ * "position modulo size".  The page on which the scan stands has position
+ * "scan" - 1, if the ring had it, or takes that of the page before.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/nbtree.h"
+#include "compat_scan.h"
+#include "index/btree_descents.h"
+#include "miscadmin.h"
+#include "read/page_read.h"
+#include "scan/leaf_parents.h"
+#include "scan/leaf_policy.h"
+#include "scan/leaf_ring.h"
+#include "scan/scan.h"
+#include "storage/fd.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+#include "utils/spccache.h"
+
+/* The most leaf pages that are started, or looked at, ahead. */
+#define MAX_STARTED 256
+
+/* The slots of a ring at first; their number is doubled when needed. */
+#define LEAST_SLOTS 8
+
+/* Start at least this many reads at once, if the distance allows it. */
+#define FILL_LEAVES 16
+
+/*
+ * Where a LIMIT wants fewer leaf pages than this, none is read ahead: the scan
+ * itself reads them as fast as another process can be woken to do so.
+ */
+#define LEAST_LEAVES 8
+
+/* The most lists that are made for a page: a damaged one may repeat itself. */
+#define MAX_LISTS 4
+
+/* After this many consecutive pages that were not listed, list anew. */
+#define MISSES_TO_LIST 4
+
+/*
+ * Leaf pages that a scan which may be left must have visited before any is read
+ * ahead, and before a second scan is begun, which searches for the next match
+ * however many pages lie before it: most of the scans that are abandoned are
+ * abandoned on their first page.
+ */
+#define PAGES_BEFORE 2
+
+/*
+ * Where the scan may be left, no second scan is begun before it has returned as
+ * many entries as the index has pages, but for this number: there may be no
+ * next match, and the search for it then goes through the rest of the index.
+ */
+#define PAGES_IN_VAIN 64
+
+typedef struct LeafSlot
+{
+	PageRead	page;
+	BTreeLeaf  *leaf;			/* the entries, if they are known */
+	int			reads;			/* reads that are owed once the scan is here */
+	bool		is_probe;		/* left out, to be read by the scan itself */
+	bool		is_counted;		/* in leaf_pages_read */
+} LeafSlot;
+
+/*
+ * When leaf pages are read ahead, and how many.  The scans below a BitmapOr
+ * have one in common.  It owns the reads.
+ */
+typedef struct LeafReader
+{
+	bool		begun;			/* a page of an index had to be read */
+	int			max_reads;		/* in flight */
+	int			max_leaves;		/* ahead; 0: never read ahead */
+	LeafPolicy	policy;
+} LeafReader;
+
+struct LeafRing
+{
+	/* unchanging */
+	const AheadNode *base;
+	Relation	index;
+	bool		bitmap;
+	LeafReader *reader;			/* own_reader or another scan's */
+	LeafReader	own_reader;
+
+	/* since the scan was begun, or moved */
+	ScanDirection dir;
+	BlockNumber page;			/* on which it stands, or Invalid: not known */
+	int			pages;			/* that it has visited */
+	int			misses;			/* consecutive pages that were not listed */
+	int			owed;			/* reads; see leaf_ring.h */
+	int			owed_next;		/* will be owed with the page listed next */
+	bool		dead_end;		/* nothing can be learnt of page "looked" */
+	LeafParents *parents;		/* NULL: none is listed by its parent */
+	BTreeDescents *descents;	/* the second scan, if there is one */
+
+	/* the ring; what it has allocated is in "mcxt" */
+	MemoryContext mcxt;			/* NULL while the ring has not been used */
+	LeafSlot   *slots;
+	int			size;			/* a power of 2 */
+	uint64		scan;
+	uint64		looked;
+	uint64		started;
+	uint64		listed;
+	int			nentries;		/* on the pages that were looked at */
+	BTreeLeaf  *spare;			/* to be used for the next look, or NULL */
+
+	ScanCounters counters;		/* counters of leaf pages */
+};
+
+static inline LeafSlot *
+leaf_ring_slot(const LeafRing *ring, uint64 position)
+{
+	return &ring->slots[position & (ring->size - 1)];
+}
+
+static void
+leaf_ring_check(const LeafRing *ring)
+{
+	Assert(ring->scan <= ring->looked);
+	Assert(ring->looked <= ring->started);
+	Assert(ring->started <= ring->listed);
+	Assert(ring->listed - ring->scan <= (uint64) ring->size);
+}
+
+/*
+ * The policy.  Nothing below this part calls it.
+ */
+
+static inline bool
+leaf_ring_is_ahead(const LeafRing *ring)
+{
+	return ring->reader->begun && ring->reader->policy.mode == LEAF_AHEAD;
+}
+
+static inline bool
+leaf_ring_is_watching(const LeafRing *ring)
+{
+	return !ring->reader->begun || ring->reader->policy.mode == LEAF_WATCH;
+}
+
+static inline bool
+leaf_ring_is_timing(const LeafRing *ring)
+{
+	return ring->reader->begun && LeafPolicyTimes(&ring->reader->policy);
+}
+
+/* How many leaf pages are wanted ahead of the last one looked at? */
+static inline int
+leaf_ring_distance(const LeafRing *ring)
+{
+	const LeafReader *reader = ring->reader;
+
+	return leaf_ring_is_ahead(ring) ?
+		Min(reader->policy.distance, reader->max_leaves) : 0;
+}
+
+/* Is it too early to read ahead? */
+static inline bool
+leaf_ring_is_early(const LeafRing *ring)
+{
+	return !ring->bitmap && ring->reader->policy.visited < PAGES_BEFORE;
+}
+
+/* Leave out the next page as a probe? */
+static inline bool
+leaf_ring_takes_probe(LeafRing *ring)
+{
+	bool		probe = ring->reader->policy.probe;
+
+	ring->reader->policy.probe = false;
+	return probe;
+}
+
+/* Begin to read ahead; false if nothing may be read ahead. */
+static bool
+leaf_ring_begin(LeafRing *ring, IndexScanDesc scan)
+{
+	LeafReader *reader = ring->reader;
+
+	/*
+	 * An index scan that searches its index many times passes over leaf pages
+	 * without being seen there, so that their reads could not be counted where
+	 * they belong.  Its second scan reads them (see btree_descents.h).
+	 */
+	if (reader->max_leaves == 0 || !lookahead_index_pages ||
+		(!ring->bitmap && BTreeNeedsDescents(scan)))
+		return false;
+	if (!reader->begun)
+		LeafPolicyInit(&reader->policy, lookahead_debug_force,
+					   (io_direct_flags & IO_DIRECT_DATA) != 0, ring->bitmap);
+	reader->begun = true;
+	return true;
+}
+
+/* What a step to a leaf page took. */
+typedef struct LeafVisit
+{
+	bool		was_read;		/* by the scan, or ahead of it */
+	bool		is_probe;
+	double		read_us;		/* the time of the scan's own read, or 0 */
+} LeafVisit;
+
+/* Tell the policy that the scan has come to a leaf page. */
+static void
+leaf_ring_visited(LeafRing *ring, LeafVisit visit)
+{
+	LeafPolicy *policy = &ring->reader->policy;
+	AheadQuery *query = ring->base->query;
+	bool		timed = policy->mode == LEAF_TIME;
+
+	/* a probe that was found in shared buffers tells nothing */
+	if (visit.is_probe && visit.read_us > 0)
+		LeafPolicyProbed(policy, visit.read_us);
+	LeafPolicyPage(policy, !visit.was_read ? 0 :
+				   visit.read_us > 0 ? visit.read_us : -1);
+	if (timed && policy->mode == LEAF_AHEAD)
+		query->reads_are_slow = true;
+	else if (query->reads_are_slow)
+		LeafPolicyIsSlow(policy);
+}
+
+/* Tell the policy whether the leaf pages of a list lie in order on disk. */
+static void
+leaf_ring_note_order(LeafRing *ring, const BlockNumber *blocks, int n)
+{
+	int			adjacent = 0;
+
+	if (n < 4)
+		return;
+	for (int i = 1; i < n; i++)
+		adjacent += blocks[i] == blocks[i - 1] + 1;
+	LeafPolicyOrder(&ring->reader->policy, adjacent >= (n - 1) * 3 / 4);
+}
+
+/*
+ * Leaf pages were started, of which some had to be read.  Those that were
+ * started for a look at their entries only are not counted.
+ */
+static void
+leaf_ring_note_started(LeafRing *ring, int leaves, int reads, int leaves_read)
+{
+	if (!leaf_ring_is_ahead(ring))
+		return;
+	ring->counters.leaf_pages_read += leaves_read;
+	ring->counters.leaf_reads += reads;
+	LeafPolicyStarted(&ring->reader->policy, reads, leaves - leaves_read,
+					  leaves_read);
+}
+
+LeafRing *
+LeafRingCreate(const AheadNode *base, Relation index, bool bitmap,
+			   LeafRing *shares)
+{
+	LeafRing   *ring = MemoryContextAllocZero(base->query->estate->es_query_cxt,
+											  sizeof(LeafRing));
+	LeafReader *reader = &ring->own_reader;
+	int64		hits = pgBufferUsage.shared_blks_hit;
+	int			concurrency =
+		get_tablespace_io_concurrency(index->rd_rel->reltablespace);
+
+	/* a parallel worker had to look it up in the catalogs: not counted */
+	pgBufferUsage.shared_blks_hit = hits;
+	if (concurrency > 0)
+	{
+		reader->max_reads = LookaheadReadsInFlight(concurrency);
+		reader->max_leaves =
+			Min(MAX_STARTED, 2 * Max(reader->max_reads, io_combine_limit));
+		if (lookahead_max_distance >= 0)
+			reader->max_leaves =
+				Min(reader->max_leaves, lookahead_max_distance);
+	}
+	ring->reader = shares != NULL ? shares->reader : reader;
+	ring->base = base;
+	ring->index = index;
+	ring->bitmap = bitmap;
+	ring->page = InvalidBlockNumber;
+	ring->dir = ForwardScanDirection;
+	ring->scan = ring->looked = ring->started = ring->listed = 1;
+	return ring;
+}
+
+bool
+LeafRingIsActive(const LeafRing *ring)
+{
+	return !leaf_ring_is_watching(ring) || ring->scan < ring->listed ||
+		ring->owed > 0;
+}
+
+int
+LeafRingRoom(const LeafRing *ring)
+{
+	return leaf_ring_distance(ring) - (int) (ring->started - ring->looked);
+}
+
+bool
+LeafRingIsComplete(const LeafRing *ring)
+{
+	return ring->started == ring->listed &&
+		(ring->parents == NULL || LeafParentsEnded(ring->parents));
+}
+
+uint64
+LeafRingPosition(const LeafRing *ring)
+{
+	return ring->scan - 1;
+}
+
+/* How many of the pages at some positions are counted as read ahead? */
+static int
+leaf_ring_unused(const LeafRing *ring, uint64 from, uint64 to)
+{
+	int			unused = 0;
+
+	for (; from < to; from++)
+		unused += leaf_ring_slot(ring, from)->is_counted;
+	return unused;
+}
+
+ScanCounters
+LeafRingTell(const LeafRing *ring)
+{
+	ScanCounters counters = ring->counters;
+
+	counters.leaf_pages_unused +=
+		leaf_ring_unused(ring, ring->scan, ring->started);
+	return counters;
+}
+
+void
+LeafRingEnd(const LeafRing *ring)
+{
+	ScanCounters counters = LeafRingTell(ring);
+
+	if (counters.leaf_reads > 0)
+		TotalsAdd(&ScanTotals, &counters);
+}
+
+void
+LeafRingWait(const LeafRing *ring)
+{
+	(void) PageReadsWait(ring->reader, true);
+}
+
+/*
+ * The slots.
+ */
+
+/* Return the position of a page; that of the end if the ring has it not. */
+static uint64
+leaf_ring_find(const LeafRing *ring, BlockNumber block, uint64 from)
+{
+	while (from < ring->listed &&
+		   leaf_ring_slot(ring, from)->page.block != block)
+		from++;
+	return from;
+}
+
+/* Make room for one more page. */
+static void
+leaf_ring_grow(LeafRing *ring)
+{
+	LeafRing	old = *ring;
+
+	if (ring->mcxt != NULL && ring->listed - ring->scan < (uint64) ring->size)
+		return;
+	if (ring->mcxt == NULL)
+		ring->mcxt =
+			AllocSetContextCreate(ring->base->query->estate->es_query_cxt,
+								  "look-ahead leaf pages",
+								  ALLOCSET_SMALL_SIZES);
+	ring->size = Max(LEAST_SLOTS, 2 * old.size);
+	ring->slots = MemoryContextAlloc(ring->mcxt, ring->size * sizeof(LeafSlot));
+	for (uint64 i = ring->scan; i < ring->listed; i++)
+		*leaf_ring_slot(ring, i) = *leaf_ring_slot(&old, i);
+	if (old.size > 0)
+		pfree(old.slots);
+}
+
+/* Insert a page, which carries the reads that were made for its parents. */
+static LeafSlot *
+leaf_ring_insert(LeafRing *ring, uint64 position, BlockNumber block)
+{
+	LeafSlot   *slot;
+
+	leaf_ring_grow(ring);
+	for (uint64 i = ring->listed++; i > position; i--)
+		*leaf_ring_slot(ring, i) = *leaf_ring_slot(ring, i - 1);
+	slot = leaf_ring_slot(ring, position);
+	*slot = (LeafSlot) {.page = {.block = block, .origin = PAGE_FOUND},
+						.reads = ring->owed_next};
+	LookaheadReadClear(&slot->page.io);
+	ring->owed_next = 0;
+	return slot;
+}
+
+/* Remove "n" pages, since the scan will not come to them. */
+static void
+leaf_ring_remove(LeafRing *ring, uint64 position, int n)
+{
+	ring->counters.leaf_pages_unused +=
+		leaf_ring_unused(ring, position, position + n);
+	ring->listed -= n;
+	for (uint64 i = position; i < ring->listed; i++)
+		*leaf_ring_slot(ring, i) = *leaf_ring_slot(ring, i + n);
+	ring->started = Max(position, ring->started - n);
+	leaf_ring_check(ring);
+}
+
+/* List no more leaf pages, and forget those that have not been started. */
+static void
+leaf_ring_stop_listing(LeafRing *ring)
+{
+	while (ring->listed > ring->started)
+		ring->owed_next += leaf_ring_slot(ring, --ring->listed)->reads;
+	if (ring->parents != NULL)
+	{
+		LeafParentsEnd(ring->parents);
+		ring->parents = NULL;
+		ring->base->query->memory -= LeafParentsSize();
+	}
+}
+
+/* Leave the first page of the ring behind. */
+static void
+leaf_ring_release(LeafRing *ring)
+{
+	LeafSlot   *slot = leaf_ring_slot(ring, ring->scan++);
+
+	if (slot->leaf != NULL)
+	{
+		ring->nentries -= slot->leaf->nblocks;
+		if (ring->spare == NULL)
+			ring->spare = slot->leaf;
+		else
+			BTreeLeafDestroy(slot->leaf);
+	}
+	if (ring->looked < ring->scan)
+		ring->dead_end = false;
+	ring->looked = Max(ring->looked, ring->scan);
+	ring->started = Max(ring->started, ring->scan);
+	leaf_ring_check(ring);
+}
+
+/* The scan has come to the page before this position, or past it. */
+static void
+leaf_ring_pass(LeafRing *ring, uint64 position)
+{
+	while (ring->scan < position)
+	{
+		ring->owed += leaf_ring_slot(ring, ring->scan)->reads;
+		ring->pages++;
+		leaf_ring_release(ring);
+	}
+}
+
+/* The scan has come to a page that the ring does not have. */
+static void
+leaf_ring_pass_unknown(LeafRing *ring)
+{
+	if (ring->looked == ring->scan)
+		ring->dead_end = false;
+	ring->pages++;
+}
+
+/* Empty the ring, since the scan will not come to its pages. */
+static void
+leaf_ring_drop(LeafRing *ring)
+{
+	ring->counters.leaf_pages_unused +=
+		leaf_ring_unused(ring, ring->scan, ring->started);
+	leaf_ring_stop_listing(ring);
+	while (ring->scan < ring->listed)
+		leaf_ring_release(ring);
+	ring->scan = ring->looked = ring->started = ++ring->listed;
+	ring->owed_next = ring->misses = 0;
+	ring->dead_end = false;
+	if (ring->descents != NULL)
+		BTreeDescentsReset(ring->descents);
+}
+
+void
+LeafRingForget(LeafRing *ring)
+{
+	leaf_ring_drop(ring);
+	if (ring->mcxt != NULL)
+		MemoryContextDelete(ring->mcxt);
+	ring->mcxt = NULL;
+	ring->slots = NULL;
+	ring->spare = NULL;
+	ring->descents = NULL;
+	ring->size = 0;
+	ring->page = InvalidBlockNumber;
+	ring->pages = ring->owed = 0;
+	if (ring->reader->begun)
+		LeafPolicyBegunAgain(&ring->reader->policy);
+}
+
+/*
+ * Reads.
+ */
+
+static int
+leaf_ring_compare(const void *a, const void *b)
+{
+	BlockNumber one = (*(LeafSlot *const *) a)->page.block;
+	BlockNumber other = (*(LeafSlot *const *) b)->page.block;
+
+	return one < other ? -1 : one > other;
+}
+
+/*
+ * Start reading "n" leaf pages, neighbours together.  They exist, and there is
+ * room for their reads.
+ */
+static void
+leaf_ring_start(LeafRing *ring, uint64 position, int n)
+{
+	bool		background = PageReadsInBackground(ring->index);
+	CountsBefore before = CountsNow(ring->index);
+	PagesStarted sum = {0};
+	LeafSlot   *sorted[MAX_STARTED];
+	int			nsorted = 0;
+
+	for (uint64 i = position; i < position + n; i++)
+		if (!leaf_ring_slot(ring, i)->is_probe)
+			sorted[nsorted++] = leaf_ring_slot(ring, i);
+	ring->started += n;
+	leaf_ring_check(ring);
+	qsort(sorted, nsorted, sizeof(LeafSlot *), leaf_ring_compare);
+	TotalsAttach(&ScanTotals);			/* to count them at the end */
+
+	/* an error in between leaves batch mode at the end of the transaction */
+	if (background)
+		LookaheadEnterBatch();
+	for (int i = 0, run; i < nsorted; i += run)
+	{
+		BlockNumber first = sorted[i]->page.block;
+		PageRead	pages[MAX_IO_COMBINE_LIMIT];
+		PagesStarted started;
+
+		run = 1;
+		while (i + run < nsorted && run < io_combine_limit &&
+			   sorted[i + run]->page.block == first + run)
+			run++;
+		started =
+			PageReadStartRange(ring->index, first, run, pages, ring->reader);
+		for (int j = 0; j < run; j++)
+		{
+			bool		read = pages[j].origin == PAGE_READ;
+
+			sorted[i + j]->page = pages[j];
+			sorted[i + j]->reads += read;
+			sorted[i + j]->is_counted = read && leaf_ring_is_ahead(ring);
+		}
+		sum.reads += started.reads;
+		sum.blocks += started.blocks;
+	}
+	if (background)
+		LookaheadExitBatch();
+
+	/* they are counted when the scan comes there */
+	(void) UncountSince(ring->index, &before);
+	leaf_ring_note_started(ring, nsorted, sum.reads, sum.blocks);
+}
+
+/* List the next leaf pages; false if no more are known. */
+static bool
+leaf_ring_list(LeafRing *ring, bool wait)
+{
+	uint64		before = ring->listed;
+
+	/* do not wait for a parent while there are leaf pages ahead */
+	wait &= ring->started == ring->looked;
+	for (int lists = 0; ring->listed == before && lists < MAX_LISTS; lists++)
+	{
+		const BlockNumber *blocks;
+		int			n;
+
+		if (!LeafParentsNext(ring->parents, wait))
+			break;
+		ring->owed_next += LeafParentsOwed(ring->parents);
+		blocks = LeafParentsList(ring->parents, &n);
+		leaf_ring_note_order(ring, blocks, n);
+		for (int i = 0; i < n; i++)
+			if (blocks[i] != ring->page &&
+				leaf_ring_find(ring, blocks[i], ring->scan) == ring->listed)
+				(void) leaf_ring_insert(ring, ring->listed, blocks[i]);
+	}
+	return ring->listed > before;
+}
+
+/* Begin to list leaf pages by their parents; false if they cannot be known. */
+static bool
+leaf_ring_begin_list(LeafRing *ring, IndexScanDesc scan, bool from_start)
+{
+	if (ring->parents != NULL)
+		return true;
+	leaf_ring_grow(ring);
+	ring->misses = 0;
+	ring->parents = LeafParentsBegin(ring->mcxt, scan, ring->dir, from_start,
+									 ring->reader);
+	if (ring->parents == NULL)
+		return false;
+	ring->base->query->memory += LeafParentsSize();
+	return true;
+}
+
+/* Start at most "wanted" more leaf pages; wait: for their parents. */
+static void
+leaf_ring_fill(LeafRing *ring, int wanted, bool wait)
+{
+	int			room =
+		ring->reader->max_reads - PageReadsInFlight(ring->reader);
+	BlockNumber before = InvalidBlockNumber;
+	int			run = 0;
+	int			n = 0;
+
+	wanted = Min(wanted, MAX_STARTED - (int) (ring->started - ring->scan));
+	if (PageReadsInBackground(ring->index))
+		wanted = PageReadRoom(ring->index, wanted);
+	for (; n < wanted; n++)
+	{
+		LeafSlot   *slot;
+
+		if (ring->started + n == ring->listed &&
+			!leaf_ring_list(ring, wait && n == 0))
+			break;
+		if (!leaf_ring_is_ahead(ring))
+			break;				/* the list has changed the policy's mind */
+
+		/* neighbours are read together */
+		slot = leaf_ring_slot(ring, ring->started + n);
+		if (n == 0 || run == io_combine_limit ||
+			(slot->page.block != before + 1 && slot->page.block + 1 != before))
+		{
+			if (room-- <= 0)
+				break;
+			run = 0;
+		}
+		run++;
+		before = slot->page.block;
+		slot->is_probe = leaf_ring_takes_probe(ring);
+	}
+	if (n > 0)
+		leaf_ring_start(ring, ring->started, n);
+	if (!leaf_ring_is_ahead(ring))
+		leaf_ring_stop_listing(ring);
+}
+
+/*
+ * How many leaf pages after the scan's own hold so many rows, if each of them
+ * holds as many matches as its own?
+ */
+static int
+leaf_ring_leaves_of(IndexScanDesc scan, ScanDirection dir, int64 rows)
+{
+	BTScanPos	pos = &((BTScanOpaque) scan->opaque)->currPos;
+	int			matches = Max(1, pos->lastItem - pos->firstItem + 1);
+	int			left = ScanDirectionIsForward(dir) ?
+		pos->lastItem - pos->itemIndex : pos->itemIndex - pos->firstItem;
+	int64		wanted = (rows - left + matches - 1) / matches;
+
+	return (int) Max(0, Min(wanted, MAX_STARTED));
+}
+
+void
+LeafRingFill(LeafRing *ring, IndexScanDesc scan, int64 rows)
+{
+	int			wanted = LeafRingRoom(ring);
+
+	if (wanted <= 0 || leaf_ring_is_early(ring) ||
+		!BTScanPosIsValid(((BTScanOpaque) scan->opaque)->currPos))
+		return;
+	if (rows < PG_INT64_MAX)
+	{
+		int			most = leaf_ring_leaves_of(scan, ring->dir, rows);
+		bool		begins = ring->parents == NULL;
+
+		if (most < (begins ? LEAST_LEAVES : 2) && !lookahead_debug_force)
+			return;
+		wanted = Min(wanted, most - (int) (ring->started - ring->scan));
+	}
+	else if (wanted < Min(FILL_LEAVES, leaf_ring_distance(ring) / 2))
+		return;
+	if (wanted > 0 && leaf_ring_begin_list(ring, scan, false))
+		leaf_ring_fill(ring, wanted, true);
+}
+
+int
+LeafRingFillAtStart(LeafRing *ring, IndexScanDesc scan, int most)
+{
+	if (most > 0 && leaf_ring_is_ahead(ring) &&
+		leaf_ring_begin_list(ring, scan, true))
+		leaf_ring_fill(ring, most, false);
+	return (int) (ring->started - ring->scan) +
+		(ring->parents != NULL && LeafParentsAreReading(ring->parents));
+}
+
+/*
+ * The steps of the scan.
+ */
+
+/* The scan has come to a page. */
+static void
+leaf_ring_arrive(LeafRing *ring, BlockNumber page, LeafVisit *visit)
+{
+	uint64		position = leaf_ring_find(ring, page, ring->scan);
+
+	if (position < ring->listed)
+	{
+		LeafSlot   *slot = leaf_ring_slot(ring, position);
+
+		visit->is_probe = slot->is_probe;
+		visit->was_read = slot->page.origin == PAGE_READ || slot->reads > 0;
+		ring->misses = 0;
+		leaf_ring_pass(ring, position + 1);
+		return;
+	}
+	if (++ring->misses >= MISSES_TO_LIST ||
+		(ring->scan == ring->listed && LeafRingIsComplete(ring)))
+		leaf_ring_drop(ring);
+	leaf_ring_pass_unknown(ring);
+}
+
+void
+LeafRingBefore(LeafRing *ring, IndexScanDesc scan, ScanDirection dir,
+			   LeafStep *step)
+{
+	BTScanPos	pos = &((BTScanOpaque) scan->opaque)->currPos;
+	const LeafSlot *next;
+
+	/* the scan may have been begun again, or restored to another page */
+	if (ring->page != InvalidBlockNumber &&
+		(!BTScanPosIsValid(*pos) || pos->currPage != ring->page))
+		LeafRingForget(ring);
+	if (dir != ring->dir)
+		leaf_ring_drop(ring);
+	ring->dir = dir;
+	next = ring->scan < ring->started ? leaf_ring_slot(ring, ring->scan) : NULL;
+
+	/* 18 does not time waits for a read that was started earlier */
+	if (next != NULL)
+		PageReadAbandon(ring->index, &next->page);
+	step->timed = leaf_ring_is_timing(ring) || (next != NULL && next->is_probe);
+	step->before = CountsNow(ring->index);
+	if (step->timed)
+		INSTR_TIME_SET_CURRENT(step->start);
+}
+
+void
+LeafRingAfter(LeafRing *ring, IndexScanDesc scan, const LeafStep *step,
+			  bool ended)
+{
+	BTScanPos	pos = &((BTScanOpaque) scan->opaque)->currPos;
+	BlockNumber page = BTScanPosIsValid(*pos) ? pos->currPage :
+												InvalidBlockNumber;
+	int64		reads = ReadsSince(ring->index, &step->before);
+	LeafVisit	visit = {0};
+
+	/* after the last match, the scan has looked at all of its range */
+	if (ended)
+		leaf_ring_pass(ring, ring->started);
+	else if (page != InvalidBlockNumber &&
+			 (page != ring->page ||
+			  leaf_ring_find(ring, page, ring->scan) == ring->scan))
+		leaf_ring_arrive(ring, page, &visit);
+	ring->page = page;
+	if (ring->scan == ring->listed)
+	{
+		ring->owed += ring->owed_next;
+		ring->owed_next = 0;
+	}
+
+	/* what was read ahead and evicted has been read, and counted, again */
+	RecountHits(ring->index, &ring->owed, &step->before);
+	ring->owed -= Min(reads - (reads > 0 && !visit.was_read), ring->owed);
+
+	if (reads > 0 && step->timed)
+	{
+		instr_time	elapsed;
+
+		INSTR_TIME_SET_CURRENT(elapsed);
+		INSTR_TIME_SUBTRACT(elapsed, step->start);
+		visit.read_us = INSTR_TIME_GET_DOUBLE(elapsed) * 1000000.0 / reads;
+	}
+	visit.was_read |= reads > 0;
+	if (page == InvalidBlockNumber)
+		return;
+	if (ring->reader->begun || (visit.was_read && leaf_ring_begin(ring, scan)))
+		leaf_ring_visited(ring, visit);
+	if (!leaf_ring_is_ahead(ring))
+		leaf_ring_stop_listing(ring);
+}
+
+void
+LeafRingReadSeen(LeafRing *ring, IndexScanDesc scan)
+{
+	ring->page = InvalidBlockNumber;	/* its steps were not seen */
+	if (leaf_ring_begin(ring, scan))
+		leaf_ring_visited(ring, (LeafVisit) {.was_read = true});
+}
+
+/*
+ * Looks at entries.
+ */
+
+bool
+LeafRingFollow(LeafRing *ring, IndexScanDesc scan, ScanDirection dir)
+{
+	BTScanPos	pos = &((BTScanOpaque) scan->opaque)->currPos;
+	bool		known = dir == ring->dir &&
+		(pos->currPage == ring->page || ring->scan == ring->listed);
+
+	if (!known)
+		ring->pages = 0;
+	if (!known || pos->currPage != ring->page)
+	{
+		leaf_ring_drop(ring);
+		leaf_ring_pass_unknown(ring);
+	}
+	ring->dir = dir;
+	ring->page = pos->currPage;
+	return known;
+}
+
+/*
+ * Make a page be the next one to be looked at, as a link to it says, and start
+ * its read.  False if it cannot be read.
+ */
+static bool
+leaf_ring_link(LeafRing *ring, BlockNumber block)
+{
+	uint64		position = leaf_ring_find(ring, block, ring->looked);
+
+	bool		is_listed = position < ring->listed;
+
+	if (is_listed)
+	{
+		/* those before it were deleted after they were listed */
+		if (position > ring->looked)
+			leaf_ring_remove(ring, ring->looked, position - ring->looked);
+		if (ring->looked < ring->started)
+			return true;
+	}
+	else if (block >= RelationGetNumberOfBlocks(ring->index))
+	{
+		ring->dead_end = true;
+		return false;
+	}
+	if (PageReadsInBackground(ring->index) && PageReadRoom(ring->index, 1) < 1)
+		return false;
+
+	/* a page that was split after it was listed has got a new neighbour */
+	if (!is_listed)
+		(void) leaf_ring_insert(ring, ring->looked, block);
+	leaf_ring_start(ring, ring->looked, 1);
+	return true;
+}
+
+/* Look at the next page, as the one before it links to it. */
+static BTreeLeaf *
+leaf_ring_look(LeafRing *ring, IndexScanDesc scan, const LeafLook *look)
+{
+	const LeafSlot *last = ring->looked == ring->scan ? NULL :
+		leaf_ring_slot(ring, ring->looked - 1);
+	BlockNumber from = last != NULL ? last->page.block : ring->page;
+	BlockNumber block = last != NULL ? last->leaf->next :
+									   BTreeNextLeafOfScan(scan, ring->dir);
+	BTreeLeaf  *leaf = ring->spare;
+	PageRead   *page;
+	Buffer		buffer;
+
+	if (block == InvalidBlockNumber || !leaf_ring_link(ring, block))
+		return NULL;
+	page = &leaf_ring_slot(ring, ring->looked)->page;
+	if (!look->wait && !PageReadIsDone(page))
+		return NULL;
+	if (leaf == NULL)
+		leaf = BTreeLeafCreate(ring->mcxt);
+	ring->spare = leaf;
+	buffer = PageReadFinish(ring->index, page);
+	ring->dead_end = !BufferIsValid(buffer) ||
+		!BTreeLeafExamine(leaf, block, buffer, scan, ring->dir, from);
+	if (BufferIsValid(buffer))
+		ReleaseBuffer(buffer);
+	return ring->dead_end ? NULL : leaf;
+}
+
+/* Might a second scan go through far more pages than the scan has? */
+static bool
+leaf_ring_may_search_in_vain(LeafRing *ring, IndexScanDesc scan,
+							 const LeafLook *look)
+{
+	return look->may_be_left && BTreeMatchesLieApart(scan) &&
+		RelationGetNumberOfBlocks(ring->index) >
+			PAGES_IN_VAIN + (look->returned - look->begun);
+}
+
+/* Have a second scan look at the page of its next matches. */
+static BTreeLeaf *
+leaf_ring_descend(LeafRing *ring, IndexScanDesc scan, const LeafLook *look)
+{
+	BTreeLeaf  *leaf = ring->spare;
+	bool		known;
+
+	if (ring->looked < ring->listed || ring->pages < PAGES_BEFORE ||
+		leaf_ring_may_search_in_vain(ring, scan, look))
+		return NULL;
+	leaf_ring_grow(ring);
+	if (ring->descents == NULL)
+		ring->descents = BTreeDescentsCreate(ring->mcxt);
+	if (leaf == NULL)
+		leaf = BTreeLeafCreate(ring->mcxt);
+	ring->spare = leaf;
+	known = BTreeDescentsNext(ring->descents, scan, ring->dir, look->returned,
+							  leaf);
+	ring->owed_next += BTreeDescentsOwed(ring->descents);
+	if (!known)
+		return NULL;
+	(void) leaf_ring_insert(ring, ring->listed, leaf->page);
+	ring->started++;
+	return leaf;
+}
+
+const BTreeLeaf *
+LeafRingLook(LeafRing *ring, IndexScanDesc scan, uint64 position,
+			 const LeafLook *look)
+{
+	BTreeLeaf  *leaf;
+
+	Assert(position <= ring->looked);
+	if (position < ring->looked)
+		return leaf_ring_slot(ring, position)->leaf;
+	if (ring->dead_end || ring->looked - ring->scan >= MAX_STARTED ||
+		ring->nentries >= look->max_entries)
+		return NULL;
+	leaf = BTreeNeedsDescents(scan) ? leaf_ring_descend(ring, scan, look) :
+									  leaf_ring_look(ring, scan, look);
+	if (leaf == NULL)
+		return NULL;
+	ring->spare = NULL;
+	ring->nentries += leaf->nblocks;
+	leaf_ring_slot(ring, ring->looked++)->leaf = leaf;
+	leaf_ring_check(ring);
+	LeafRingFill(ring, scan, look->rows);
+	return leaf;
+}
+
+#if LOOKAHEAD_HAVE_EXPLAIN_HOOK
+
+#include "commands/explain_format.h"
+#include "commands/explain_state.h"
+
+void
+LeafRingExplain(const ScanCounters *counters, ExplainState *es)
+{
+	if (es->format == EXPLAIN_FORMAT_TEXT)
+	{
+		appendStringInfo(es->str,
+						 "leaf pages read=" UINT64_FORMAT
+						 " unused=" UINT64_FORMAT "  reads=" UINT64_FORMAT,
+						 counters->leaf_pages_read,
+						 counters->leaf_pages_unused, counters->leaf_reads);
+		return;
+	}
+	ExplainPropertyUInteger("Look-Ahead Leaf Pages Read", NULL, counters->leaf_pages_read, es);
+	ExplainPropertyUInteger("Look-Ahead Leaf Pages Unused", NULL, counters->leaf_pages_unused, es);
+	ExplainPropertyUInteger("Look-Ahead Leaf Reads", NULL, counters->leaf_reads, es);
+}
+
+#endif
