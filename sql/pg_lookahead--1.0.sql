@@ -359,6 +359,21 @@ LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
 CREATE VIEW join_stats AS SELECT * FROM @extschema@.join_stats();
 GRANT SELECT ON join_stats TO PUBLIC;
 
+CREATE FUNCTION write_stats(
+    OUT statements bigint,
+    OUT rows bigint,
+    OUT index_blocks_read bigint,
+    OUT heap_blocks_read bigint,
+    OUT blocks_hit bigint,
+    OUT blocks_unused bigint,
+    OUT max_rows bigint,
+    OUT stats_since timestamptz)
+AS 'MODULE_PATHNAME', 'lookahead_write_stats'
+LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
+
+CREATE VIEW write_stats AS SELECT * FROM @extschema@.write_stats();
+GRANT SELECT ON write_stats TO PUBLIC;
+
 -- Index scan nodes that this session's own process has served, reading ahead or not.
 CREATE FUNCTION index_scans_served() RETURNS bigint
 AS 'MODULE_PATHNAME', 'lookahead_index_scans_served'
@@ -436,6 +451,7 @@ COMMENT ON FUNCTION @extschema@.index_bloat IS 'estimates what REINDEX would giv
 COMMENT ON FUNCTION @extschema@.progress() IS 'is shown by the view progress';
 COMMENT ON FUNCTION @extschema@.index_scan_stats() IS 'is shown by the view index_scan_stats';
 COMMENT ON FUNCTION @extschema@.join_stats() IS 'is shown by the view join_stats';
+COMMENT ON FUNCTION @extschema@.write_stats() IS 'is shown by the view write_stats';
 COMMENT ON FUNCTION @extschema@.index_vacuum_stats() IS 'is shown by the view index_vacuum_stats';
 COMMENT ON FUNCTION @extschema@.index_scans_served() IS 'number of index scans that the library has executed in this session, whether they read ahead or not';
 COMMENT ON FUNCTION @extschema@.heap_block_order IS 'lists the table blocks that a scan of a btree asks for, in the order of the index';
@@ -481,6 +497,16 @@ COMMENT ON COLUMN @extschema@.join_stats.blocks_hit IS 'number of blocks that we
 COMMENT ON COLUMN @extschema@.join_stats.blocks_unused IS 'number of blocks that were read ahead for rows that were not asked for';
 COMMENT ON COLUMN @extschema@.join_stats.max_rows IS 'the most outer rows that one nested loop had ahead at a time';
 COMMENT ON COLUMN @extschema@.join_stats.stats_since IS 'when the counts began';
+
+COMMENT ON VIEW @extschema@.write_stats IS 'what statements that write rows read ahead since the server started, in all databases';
+COMMENT ON COLUMN @extschema@.write_stats.statements IS 'number of statements that looked ahead';
+COMMENT ON COLUMN @extschema@.write_stats.rows IS 'number of rows that were known before their turn';
+COMMENT ON COLUMN @extschema@.write_stats.index_blocks_read IS 'number of blocks of indexes whose read was started ahead';
+COMMENT ON COLUMN @extschema@.write_stats.heap_blocks_read IS 'number of blocks of tables whose read was started ahead';
+COMMENT ON COLUMN @extschema@.write_stats.blocks_hit IS 'number of blocks that were looked at ahead and found cached';
+COMMENT ON COLUMN @extschema@.write_stats.blocks_unused IS 'number of blocks that were read ahead and not used';
+COMMENT ON COLUMN @extschema@.write_stats.max_rows IS 'the most rows that one statement had ahead at a time';
+COMMENT ON COLUMN @extschema@.write_stats.stats_since IS 'when the counts began';
 
 COMMENT ON VIEW @extschema@.index_vacuum_stats IS 'what VACUUM of indexes and Bloom searches read ahead since the server started, in all databases';
 COMMENT ON COLUMN @extschema@.index_vacuum_stats.access_method IS 'access method of the indexes';

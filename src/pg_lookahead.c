@@ -30,6 +30,7 @@
 #include "utils/builtins.h"
 #include "utils/guc.h"
 #include "utils/syscache.h"
+#include "write/write.h"
 
 LOOKAHEAD_MODULE_MAGIC;
 
@@ -39,6 +40,7 @@ bool		lookahead_enabled = true;
 bool		lookahead_index_scan = true;
 bool		lookahead_nested_loop = true;
 bool		lookahead_index_pages = true;
+bool		lookahead_writes = true;
 int			lookahead_max_distance = -1;
 int			lookahead_debug_force = JUDGE_MEASURES;
 bool		lookahead_index_vacuum = true;
@@ -98,6 +100,12 @@ static const struct
 		"Lets scans of btrees read coming leaf pages ahead.",
 		"Takes effect with the next query or cursor.",
 		&lookahead_index_pages, GUC_EXPLAIN
+	},
+	{
+		"pg_lookahead.writes",
+		"Lets statements that write rows read the index pages of coming rows ahead.",
+		"Takes effect with the next statement.",
+		&lookahead_writes, GUC_EXPLAIN
 	},
 	{
 		"pg_lookahead.index_vacuum",
@@ -210,12 +218,14 @@ _PG_init(void)
 	 */
 	TotalsInit(&ScanTotals);
 	TotalsInit(&JoinTotals);
+	TotalsInit(&WriteTotals);
 	TotalsInit(&StreamTotals);
 	ProgressInit();
 	TakeoverInit();
 	AheadExplainInit();
 	ScanInit();
 	JoinInit();
+	WriteInit();
 	BitmapScanInit();
 	MaintainInit();
 	ProfileInit();

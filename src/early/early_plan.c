@@ -328,7 +328,8 @@ early_is_done(PlanState *plan_state)
 }
 
 const char *
-HarmlessPlanRefusal(PlanState *plan_state, bool settings_stay, List **params)
+HarmlessPlanRefusal(PlanState *plan_state, bool settings_stay,
+					bool reads_changed, List **params)
 {
 	const PlannedStmt *statement = plan_state->state->es_plannedstmt;
 	EState	   *estate = plan_state->state;
@@ -347,13 +348,24 @@ HarmlessPlanRefusal(PlanState *plan_state, bool settings_stay, List **params)
 		*params = search.params;
 		return NULL;
 	}
-	for (Index i = 1; i <= estate->es_range_table_size; i++)
+	for (Index i = 1; i <= estate->es_range_table_size && !reads_changed; i++)
 		if (LOOKAHEAD_IS_RESULT_RELATION(statement, i))
 			search.changed =
 				lappend_oid(search.changed, exec_rt_fetch(i, estate)->relid);
 	(void) early_is_harmful(plan_state, &search);
 	*params = search.params;
 	return search.refusal;
+}
+
+bool
+ParamsAreKnown(const EState *estate, List *params)
+{
+	ListCell   *lc;
+
+	foreach(lc, params)
+		if (estate->es_param_exec_vals[lfirst_int(lc)].execPlan != NULL)
+			return false;
+	return true;
 }
 
 bool

@@ -94,6 +94,7 @@ static const struct
 	[JUDGE_HEAP_PAGES] = {4, 8, 256, 16, 48, 32, {1024, 1024}, {16384, 65536}},
 	[JUDGE_LEAF_PAGES] = {4, 8, 32, 16, 32, 32, {256, 256}, {4096, 16384}},
 	[JUDGE_LOOKUPS] = {1, 16, 64, 16, 48, 32, {1024, 1024}, {16384, 65536}},
+	[JUDGE_WRITES] = {1, 16, 64, 16, 48, 32, {1024, 1024}, {16384, 65536}},
 };
 
 /* What the session has learnt, at the hash value of each key. */

@@ -31,7 +31,7 @@
 #include "tcop/dest.h"
 #include "utils/snapmgr.h"
 
-#define MAX_METHODS 4
+#define MAX_METHODS 8
 
 static const AheadMethods *all_methods[MAX_METHODS];
 static int	nmethods = 0;
@@ -238,7 +238,8 @@ take_nodes(PlanState *plan_state, void *context)
 		return false;
 	while (outerPlanState(plan_state) != NULL &&
 		   innerPlanState(plan_state) == NULL &&
-		   !has_subplans(plan_state) && !IsA(plan_state, CustomScanState))
+		   !has_subplans(plan_state) && !IsA(plan_state, CustomScanState) &&
+		   !IsA(plan_state, ModifyTableState))
 	{
 		RowBoundsBelow(&walk->bounds, plan_state);
 		plan_state = outerPlanState(plan_state);

@@ -97,7 +97,7 @@ refusal_of(JoinNode *node)
 		return "effective_io_concurrency is 0";
 	if (IsolationIsSerializable())
 		return "transaction is serializable";
-	refusal = HarmlessPlanRefusal(outer, settings_stay, &node->params);
+	refusal = HarmlessPlanRefusal(outer, settings_stay, false, &node->params);
 	if (refusal != NULL)
 		return refusal;
 	node->infallible = ReturnsInfallibly(outer);
@@ -328,20 +328,6 @@ fetch_ahead(JoinNode *node, PlanState *outer, bool certain, bool *more)
 	return slot;
 }
 
-/* Have all parameters of the outer side been computed? */
-static bool
-params_are_known(const JoinNode *node)
-{
-	const ParamExecData *params =
-		node->base.query->estate->es_param_exec_vals;
-	ListCell   *lc;
-
-	foreach(lc, node->params)
-		if (params[lfirst_int(lc)].execPlan != NULL)
-			return false;
-	return true;
-}
-
 /* Have the inner scans executed by inner_side.c from now on, or no longer. */
 static void
 execute_inner(JoinNode *node, bool executes)
@@ -362,7 +348,8 @@ rows_wanted_ahead(JoinNode *node)
 {
 	int64		rows = node->judge.distance;
 
-	if (node->judge.mode != JUDGE_AHEAD || !params_are_known(node))
+	if (node->judge.mode != JUDGE_AHEAD ||
+		!ParamsAreKnown(node->base.query->estate, node->params))
 		return 0;
 	rows = Min(rows, (int64) node->handed_out + FIRST_ROWS);
 	rows = Min(rows, Max(rows_certain(node), rows_likely(node)));

@@ -27,9 +27,13 @@ StaticAssertDecl(offsetof(ScanCounters, max_distance) ==
 StaticAssertDecl(offsetof(JoinCounters, max_rows) ==
 				 sizeof(JoinCounters) - sizeof(uint64),
 				 "the maximum must be the last counter");
+StaticAssertDecl(offsetof(WriteCounters, max_rows) ==
+				 sizeof(WriteCounters) - sizeof(uint64),
+				 "the maximum must be the last counter");
 
 Totals		ScanTotals = {.name = "index scans", .n = NCOUNTERS(ScanCounters)};
 Totals		JoinTotals = {.name = "nested loops", .n = NCOUNTERS(JoinCounters)};
+Totals		WriteTotals = {.name = "writes", .n = NCOUNTERS(WriteCounters)};
 Totals		StreamTotals = {.name = "index VACUUMs",
 	.n = STREAM_USERS * NCOUNTERS(StreamCounters), .all_sums = true};
 uint64		ScansServed = 0;
@@ -39,6 +43,7 @@ static Totals *known = NULL;
 PG_FUNCTION_INFO_V1(lookahead_index_scan_stats);
 PG_FUNCTION_INFO_V1(lookahead_index_scans_served);
 PG_FUNCTION_INFO_V1(lookahead_join_stats);
+PG_FUNCTION_INFO_V1(lookahead_write_stats);
 PG_FUNCTION_INFO_V1(lookahead_index_vacuum_stats);
 
 static void
@@ -167,6 +172,13 @@ Datum
 lookahead_join_stats(PG_FUNCTION_ARGS)
 {
 	return TotalsRow(&JoinTotals, fcinfo);
+}
+
+/* lookahead.write_stats() returns record: see TotalsRow(). */
+Datum
+lookahead_write_stats(PG_FUNCTION_ARGS)
+{
+	return TotalsRow(&WriteTotals, fcinfo);
 }
 
 /*

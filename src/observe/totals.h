@@ -2,7 +2,8 @@
  *
  * totals.h
  *		Counters that are summed over all processes, for the views
- *		lookahead.index_scan_stats, join_stats and index_vacuum_stats.
+ *		lookahead.index_scan_stats, join_stats, write_stats and
+ *		index_vacuum_stats.
  *
  * A process gathers its own counts and adds them to those in shared memory
  * with atomic operations, never in the middle of a query: they become visible
@@ -52,6 +53,18 @@ typedef struct JoinCounters
 	uint64		max_rows;		/* most outer rows ahead at a time */
 } JoinCounters;
 
+/* Statements that write rows and look ahead */
+typedef struct WriteCounters
+{
+	uint64		statements;		/* statements that looked ahead */
+	uint64		rows;			/* rows that were known early */
+	uint64		index_blocks_read;	/* index blocks read ahead */
+	uint64		heap_blocks_read;	/* heap blocks read ahead */
+	uint64		blocks_hit;		/* blocks looked at ahead, found cached */
+	uint64		blocks_unused;	/* read ahead and not used */
+	uint64		max_rows;		/* most rows ahead at a time */
+} WriteCounters;
+
 /* Whose maintenance and searches are streamed */
 typedef enum StreamUser
 {
@@ -89,6 +102,7 @@ typedef struct Totals
 
 extern Totals ScanTotals;
 extern Totals JoinTotals;
+extern Totals WriteTotals;
 extern Totals StreamTotals;		/* StreamCounters of each StreamUser */
 
 /* Install what they need; from _PG_init(). */

@@ -111,12 +111,14 @@ class Way:
     query: the timed statement; ``{contrib}`` stands for the schema of contrib/pgstattuple
     before: SQL executed first, untimed
     function: the function that a run must have called once, as text that casts to regprocedure
-    method: name of the access method whose blocks look-ahead must stream and stock must not"""
+    method: name of the access method whose blocks look-ahead must stream and stock must not
+    writes: whether look-ahead must know rows to be written early, and stock must not"""
 
     query: str
     before: tuple[str, ...] = ()
     function: str = ""
     method: str = ""
+    writes: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -322,6 +322,40 @@ def _wal_logging(size: Size) -> Iterator[Cell]:
     yield from _statement("a btree index", ("d_taken",), way, **more)
 
 
+def _write(index: str, query: str, part: float) -> Callable[[Size], Iterator[Cell]]:
+    """Yield cells of a statement that writes some rows into a table, each with random keys.
+
+    index: of which a cold run reads this part, at least
+    query: the statement; ``{n}`` stands for the number of rows, ``{share}`` for their part of all rows"""
+
+    def of(size: Size) -> Iterator[Cell]:
+        table = index.partition("_")[0]
+        n = size.rows // 400
+        statement = query.format(table=f"{SCHEMA}.{table}", n=n, share=2**64 // 400)
+        counted = f"WITH written AS ({statement} RETURNING 1) SELECT count(*) FROM written"
+
+        def way(ours: bool) -> Way:
+            return Way(counted, (f"SET pg_lookahead.writes = {'on' if ours else 'off'}",), writes=True)
+
+        relations = {"w": ("w_id", "w"), "w5": (index, "w5_id", "w5_a", "w5_b", "w5_c", "w5_d", "w5")}
+        more: dict[str, Any] = {"tables": (table,), "needs": ("setting:pg_lookahead.writes",), "part": part}
+        yield from _statement(f"{n:,} rows", relations[table], way, **more)
+
+    return of
+
+
+_UUIDS = "INSERT INTO {table} SELECT gen_random_uuid(), i, repeat('.', 36) FROM generate_series(1, {n}) i"
+_UPSERT = (
+    "INSERT INTO {table} SELECT md5((i * 397)::text)::uuid, i, repeat('.', 36) FROM generate_series(1, {n}) i"
+    " ON CONFLICT (id) DO UPDATE SET n = w.n + 1"
+)
+_FIVE = (
+    "INSERT INTO {table} SELECT gen_random_uuid(), hashint8extended(i, 5), hashint8extended(i, 6),"
+    " gen_random_uuid(), hashint8extended(i, 7) & 2147483647 FROM generate_series(1, {n}) i"
+)
+_NOT_HOT = "UPDATE {table} SET a = -a WHERE b BETWEEN 0 AND {share}"
+
+
 def _vacuum(method: str, dead: tuple[int, ...]) -> Callable[[Size], Iterator[Cell]]:
     def of(size: Size) -> Iterator[Cell]:
         for one_in in dead:
@@ -381,6 +415,10 @@ _SCENARIOS: dict[str, Callable[[Size], Iterator[Cell]]] = {
     "hash_vacuum": _vacuum("hash", (10,)),
     "gin_vacuum": _vacuum("gin", (10, 0)),
     "wal_logging": _wal_logging,
+    "insert_select_uuid": _write("w_id", _UUIDS, 0.2),
+    "insert_select_five": _write("w5_id", _FIVE, 0.2),
+    "upsert_uuid": _write("w_id", _UPSERT, 0.2),
+    "update_nonhot": _write("w5_a", _NOT_HOT, 0.2),
 }
 
 NAMES = tuple(_SCENARIOS)

@@ -91,6 +91,8 @@ class Statement(Subject):
 
     def counters(self) -> Counters:
         method = self.cell.ours.method
+        if self.cell.ours.writes:
+            return {"rows_ahead": int(scalar(self.conn, "SELECT rows FROM lookahead.write_stats"))}
         return streamed(self.conn, method) if method else {}
 
     def check(self, ours: bool, sample: Sample, counters: Counters) -> None:
@@ -101,6 +103,9 @@ class Statement(Subject):
         else:
             super().check(ours, sample, counters)
         check_streamed(ours, counters)
+        ahead = counters.get("rows_ahead")
+        if ahead is not None and self.cell.cache == "cold" and ours != (ahead > 0):
+            raise Refused("no row was known early" if ours else f"stock knew {ahead} rows early")
 
 
 def streamed(conn: Connection, method: str) -> Counters:

@@ -15,8 +15,9 @@ Or its rows are orders in the order of their key ``place``, each of two lines in
 ``t_lines`` on order and line), of customers ``few``, of whom those in ``buyers`` are asked for.
 
 ``c1`` .. are small copies of it for clients of their own; ``d`` has a column for each kind of
-index that diagnostics look at.  A row of either takes about 90 bytes.  The vacuum tables are
-in databases of their own (see ``vacuum``).
+index that diagnostics look at.  A row of either takes about 90 bytes.  ``w`` and ``w5`` are written to:
+the keys of their indexes, one or five, are random.  The vacuum tables are in databases of their own
+(see ``vacuum``).
 
 A layout: ``unfragmented`` indexes are built over the loaded table; ``fragmented`` ones were
 there before the rows, which came in random order of the key, so that their pages were split.
@@ -44,7 +45,18 @@ COLUMNS = {"sequential": "seq", "periodic": "per", "random": "rnd"}
 """Columns of ``t``, by the order of rows that their indexes give."""
 
 CLIENT_TABLES = 4
-BYTES_PER_ROW = {"t": 260, "o": 110, "c": 120, "d": 340, "e": 500, "hash": 40, "gin": 60, "bloom": 30}
+BYTES_PER_ROW = {
+    "t": 260,
+    "o": 110,
+    "c": 120,
+    "d": 340,
+    "e": 500,
+    "w": 160,
+    "w5": 350,
+    "hash": 40,
+    "gin": 60,
+    "bloom": 30,
+}
 """Bytes on disk that each table takes for each row of the run's size, with its indexes, rounded up."""
 
 _BATCH = 500_000
@@ -86,6 +98,25 @@ _CREATE_E = "CREATE TABLE {schema}.e (k text)"
 _INSERT_E = """
 INSERT INTO {schema}.e SELECT rpad(md5(id::text), 190, '.') FROM unnest(%(ids)s::bigint[]) id
 """
+_CREATE_W = "CREATE TABLE {schema}.w (id uuid, n bigint, note text)"
+_INSERT_W = """
+INSERT INTO {schema}.w
+SELECT md5(id::text)::uuid, id, rpad(id::text, 36, '.') FROM unnest(%(ids)s::bigint[]) id
+"""
+_CREATE_W5 = "CREATE TABLE {schema}.w5 (id uuid, a bigint, b bigint, c uuid, d int)"
+_INSERT_W5 = """
+INSERT INTO {schema}.w5
+SELECT md5(id::text)::uuid, hashint8extended(id, 1), hashint8extended(id, 2), md5('c' || id)::uuid,
+       hashint8extended(id, 3) & 2147483647
+FROM unnest(%(ids)s::bigint[]) id
+"""
+_INDEXES_OF_W5 = (
+    "UNIQUE INDEX w5_id ON {schema}.w5 (id)",
+    "INDEX w5_a ON {schema}.w5 (a)",
+    "INDEX w5_b ON {schema}.w5 (b)",
+    "INDEX w5_c ON {schema}.w5 USING hash (c)",
+    "INDEX w5_d ON {schema}.w5 (d)",
+)
 INDEXES_OF_D = {
     "d_pkey": "UNIQUE INDEX d_pkey ON {schema}.d (id)",
     "d_taken": "INDEX d_taken ON {schema}.d (taken)",
@@ -231,7 +262,7 @@ def load(
     indexes: Collection[str] = tuple(INDEXES_OF_D),
     extensions: Iterable[str] = ("pg_prewarm", "pg_buffercache", "pgstattuple", "bloom"),
 ) -> None:
-    """Make the schema anew with the tables named, of ``t``, ``o``, ``c``, ``d`` and ``e``.
+    """Make the schema anew with the tables named, of ``t``, ``o``, ``c``, ``d``, ``e``, ``w`` and ``w5``.
 
     indexes: of ``d``; of INDEXES_OF_D
     extensions: put into the schema where the database lacks them"""
@@ -257,6 +288,12 @@ def load(
     if "e" in wanted:
         insert = _INSERT_E.format(schema=SCHEMA)
         _make(conn, "e", _CREATE_E, insert, permutation, ["INDEX e_k ON {schema}.e (k)"], report, layout)
+    if "w" in wanted:
+        indexes = ["UNIQUE INDEX w_id ON {schema}.w (id)"]
+        _make(conn, "w", _CREATE_W, _INSERT_W.format(schema=SCHEMA), permutation, indexes, report, layout)
+    if "w5" in wanted:
+        insert = _INSERT_W5.format(schema=SCHEMA)
+        _make(conn, "w5", _CREATE_W5, insert, permutation, [*_INDEXES_OF_W5], report, layout)
     conn.execute("CHECKPOINT")
 
 

@@ -1,0 +1,234 @@
+/*-------------------------------------------------------------------------
+ *
+ * index_keys.c
+ *		The keys that rows to be written will have in an index; see
+ *		index_keys.h.
+ *
+ * The key of an entry has a value for each key column of the index, so that
+ * each is looked up by "=".  The server puts an entry of an index that is not
+ * unique behind all equal ones, as the TID of a new row is mostly the highest:
+ * there the look-up goes to the last leaf page that can have equal entries.  In
+ * a unique index the server begins with the first one.
+ *
+ * An entry with a NULL is not looked up.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/sysattr.h"
+#include "catalog/index.h"
+#include "catalog/pg_am_d.h"
+#include "compat.h"
+#include "early/harmless.h"
+#include "early/infallible.h"
+#include "executor/executor.h"
+#include "optimizer/optimizer.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
+#include "varatt.h"
+#include "write/index_keys.h"
+
+/* After so many rows without a read, nothing is looked up in the index. */
+#define IDLE_ROWS 64
+
+struct IndexKeys
+{
+	IndexShared *shared;
+	Relation	index;
+	IndexInfo  *info;			/* our own: the server has another one */
+	Bitmapset  *columns;
+	ScanKey		keys;			/* one for each key column */
+	Lookup	   *lookup;
+	int64		misses_seen;
+	int			idle_rows;		/* consecutive rows without a read */
+};
+
+int64
+IndexMisses(Relation index)
+{
+	if (!pgstat_should_count_relation(index))
+		return -1;
+	return LOOKAHEAD_COUNT(index, blocks_fetched) -
+		LOOKAHEAD_COUNT(index, blocks_hit);
+}
+
+/* Note the columns that an index depends on; return the reason against it. */
+static const char *
+keys_find_columns(IndexKeys *index, TupleDesc table)
+{
+	IndexInfo  *info = index->info;
+	int			i = -1;
+
+	for (int j = 0; j < info->ii_NumIndexKeyAttrs; j++)
+		if (info->ii_IndexAttrNumbers[j] != 0)
+			index->columns = bms_add_member(
+				index->columns, info->ii_IndexAttrNumbers[j] -
+				FirstLowInvalidHeapAttributeNumber);
+	pull_varattnos((Node *) info->ii_Expressions, 1, &index->columns);
+	pull_varattnos((Node *) info->ii_Predicate, 1, &index->columns);
+	while ((i = bms_next_member(index->columns, i)) >= 0)
+	{
+		int			column = i + FirstLowInvalidHeapAttributeNumber;
+
+		if (column <= 0)
+			return "an index depends on the whole row";
+		if (TupleDescAttr(table, column - 1)->attgenerated != '\0')
+			return "an index depends on a generated column";
+	}
+	return NULL;
+}
+
+/* Is an expression of an index one that can be evaluated early? */
+static bool
+keys_are_known_early(const IndexKeys *index, List *expression)
+{
+	List	   *params = NIL;
+
+	return HarmlessExpression((Node *) expression, false, false, &params) &&
+		params == NIL &&
+		IsInfallible((Node *) expression, index->shared->estate);
+}
+
+/* Make the keys; return the reason why that cannot be done. */
+static const char *
+keys_make(IndexKeys *index)
+{
+	Relation	rel = index->index;
+	bool		is_hash = rel->rd_rel->relam == HASH_AM_OID;
+	int			n = index->info->ii_NumIndexKeyAttrs;
+
+	index->keys = palloc0_array(ScanKeyData, n);
+	for (int i = 0; i < n; i++)
+	{
+		Oid			type = rel->rd_opcintype[i];
+		StrategyNumber equal = is_hash ? HTEqualStrategyNumber :
+			BTEqualStrategyNumber;
+		Oid			operator = get_opfamily_member(rel->rd_opfamily[i], type,
+												   type, equal);
+
+		if (!ComparesInfallibly(type, rel->rd_indcollation[i]) ||
+			!OidIsValid(operator))
+			return "an index is on a type whose comparisons may fail";
+		ScanKeyEntryInitialize(&index->keys[i], 0, i + 1, equal, type,
+							   rel->rd_indcollation[i], get_opcode(operator),
+							   (Datum) 0);
+	}
+	return NULL;
+}
+
+IndexKeys *
+IndexKeysCreate(IndexShared *shared, Relation heap, Relation rel,
+				bool conflicts, const char **refusal)
+{
+	IndexKeys  *index = palloc0_object(IndexKeys);
+
+	index->shared = shared;
+	index->index = rel;
+	*refusal = NULL;
+	if (!LookupKnowsIndex(rel))
+		*refusal = "an index is no btree or hash index";
+	if (*refusal == NULL)
+	{
+		index->info = BuildIndexInfo(rel);
+		*refusal = keys_find_columns(index, RelationGetDescr(heap));
+	}
+	if (*refusal == NULL &&
+		(!keys_are_known_early(index, index->info->ii_Expressions) ||
+		 !keys_are_known_early(index, index->info->ii_Predicate)))
+		*refusal = "an expression of an index is no plain value";
+	if (*refusal == NULL && !index->info->ii_ReadyForInserts)
+		*refusal = "an index is being created";
+	if (*refusal == NULL)
+		*refusal = keys_make(index);
+	if (*refusal == NULL)
+		index->lookup = LookupCreate(&shared->lookups, heap, rel, index->keys,
+									 index->info->ii_NumIndexKeyAttrs,
+									 index->info->ii_Unique ?
+									 ForwardScanDirection :
+									 BackwardScanDirection,
+									 false, conflicts ? 1 : 0, refusal);
+	if (*refusal != NULL)
+		return NULL;
+	index->misses_seen = IndexMisses(rel);
+	return index;
+}
+
+Lookup *
+IndexKeysLookup(const IndexKeys *index)
+{
+	return index->lookup;
+}
+
+const Bitmapset *
+IndexKeysColumns(const IndexKeys *index)
+{
+	return index->columns;
+}
+
+bool
+IndexKeysWereRead(IndexKeys *index)
+{
+	int64		misses = IndexMisses(index->index);
+	bool		was_read = misses != index->misses_seen;
+
+	index->misses_seen = misses;
+	index->idle_rows = was_read ? 0 : Min(index->idle_rows + 1, IDLE_ROWS);
+	return was_read;
+}
+
+bool
+IndexKeysAreActive(const IndexKeys *index)
+{
+	return index->shared->forced || index->misses_seen < 0 ||
+		index->idle_rows < IDLE_ROWS;
+}
+
+/*
+ * Set the keys to those of a row.  False if it gets no entry, or one that is
+ * not looked up.
+ */
+static bool
+keys_set(IndexKeys *index, TupleTableSlot *row)
+{
+	IndexInfo  *info = index->info;
+	EState	   *estate = index->shared->estate;
+	ExprContext *econtext = GetPerTupleExprContext(estate);
+	TupleTableSlot *scan_row = econtext->ecxt_scantuple;
+	Datum		values[INDEX_MAX_KEYS];
+	bool		nulls[INDEX_MAX_KEYS];
+	bool		has_entry;
+
+	econtext->ecxt_scantuple = row;
+	if (info->ii_Predicate != NIL && info->ii_PredicateState == NULL)
+		info->ii_PredicateState = ExecPrepareQual(info->ii_Predicate, estate);
+	has_entry = ExecQual(info->ii_PredicateState, econtext);
+	if (has_entry)
+		FormIndexDatum(info, row, estate, values, nulls);
+	econtext->ecxt_scantuple = scan_row;
+	for (int i = 0; has_entry && i < info->ii_NumIndexKeyAttrs; i++)
+	{
+		/* a value in a TOAST table is not fetched here */
+		if (nulls[i] ||
+			(TupleDescAttr(RelationGetDescr(index->index), i)->attlen == -1 &&
+			 VARATT_IS_EXTERNAL(DatumGetPointer(values[i]))))
+			return false;
+		index->keys[i].sk_argument = values[i];
+	}
+	return has_entry;
+}
+
+void
+IndexKeysAdvance(IndexKeys *index, LookupKey *key, TupleTableSlot *row,
+				 bool wait)
+{
+	ExprContext *econtext = index->shared->econtext;
+	MemoryContext old;
+	bool		known;
+
+	ResetExprContext(econtext);
+	old = MemoryContextSwitchTo(econtext->ecxt_per_tuple_memory);
+	known = keys_set(index, row);
+	LookupAdvance(index->lookup, key, known ? index->keys : NULL, wait);
+	MemoryContextSwitchTo(old);
+}

@@ -1,0 +1,333 @@
+"""Statements that change data leave the same behind with look-ahead as without it.
+
+Each session has a database of its own, all copied from one template.  A random statement that changes data is
+executed by all of them, and then rows, tags, errors, records in the WAL, sequences, tables with the places of
+their rows, and indexes page for page are compared with those of the session without look-ahead.
+
+How many statements are compared can be raised by $PG_LOOKAHEAD_WRITES.
+"""
+
+# ruff: noqa: E501
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from conftest import MakeCluster
+from differential import FORCED, bad_lines, make_copies
+from queries import fetch, fetch_row
+from relations import Connection
+
+WRITES = int(os.environ.get("PG_LOOKAHEAD_WRITES", "400"))
+SERVER: dict[str, object] = {
+    "shared_preload_libraries": "pg_lookahead",
+    "autovacuum": False,
+    "shared_buffers": "16MB",
+    "statement_timeout": "3min",
+    "synchronize_seqscans": False,
+    "wal_writer_delay": "1ms",
+}
+CONFIGS: dict[str, dict[str, object]] = {
+    "off": {"pg_lookahead.writes": "off"},
+    "forced": FORCED,
+    "3 rows ahead": {**FORCED, "pg_lookahead.max_distance": 3, "effective_io_concurrency": 2},
+    "normal": {},
+}
+RUNS: dict[str, dict[str, object]] = {
+    "default": {},
+    "few buffers": {"shared_buffers": "1MB"},
+    "direct": {"debug_io_direct": "data"},
+    "sync": {"io_method": "sync"},
+}
+STRAY_BLOCKS = 8
+
+COLUMNS = "id uuid {key}, a int, b text, c int {check}, d numeric"
+SETUP = (
+    f"CREATE TABLE plain ({COLUMNS.format(key='PRIMARY KEY', check='UNIQUE')})",
+    "CREATE INDEX ON plain (a)",
+    "CREATE INDEX ON plain USING hash (b)",
+    "CREATE INDEX ON plain (a DESC NULLS FIRST, b)",
+    "CREATE INDEX ON plain (d) INCLUDE (b)",
+    "CREATE INDEX ON plain (b) WHERE a > 500",
+    "CREATE INDEX ON plain (lower(b))",
+    "CREATE INDEX ON plain ((1000 / (a + 7)))",
+    "CREATE INDEX ON plain USING brin (c)",
+    f"CREATE TABLE parent ({COLUMNS.format(key='PRIMARY KEY', check='')})",
+    f"CREATE TABLE child ({COLUMNS.format(key='', check='')}, n bigserial UNIQUE, g int GENERATED ALWAYS AS (a * 2) STORED,"
+    " p uuid REFERENCES parent ON DELETE CASCADE DEFERRABLE, CHECK (a <> 13))",
+    "CREATE INDEX ON child (p)",
+    "CREATE INDEX ON child (g, a)",
+    "CREATE UNIQUE INDEX ON child (c, b)",
+    f"CREATE TABLE watched ({COLUMNS.format(key='PRIMARY KEY', check='')})",
+    "CREATE INDEX ON watched (a)",
+    "CREATE TABLE seen (n serial, what text)",
+    "CREATE FUNCTION before_row() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+    " INSERT INTO seen (what) VALUES (TG_OP || NEW.a); NEW.a := NEW.a + 1; IF NEW.a % 11 = 0 THEN RETURN NULL; END IF;"
+    " RETURN NEW; END $$",
+    "CREATE TRIGGER before_row BEFORE INSERT OR UPDATE ON watched FOR EACH ROW EXECUTE FUNCTION before_row()",
+    f"CREATE TABLE told ({COLUMNS.format(key='PRIMARY KEY', check='')})",
+    "CREATE INDEX ON told (a, c)",
+    "CREATE FUNCTION after_row() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+    " INSERT INTO seen (what) SELECT TG_OP || NEW.a || count(*) FROM told WHERE a < NEW.a; RETURN NULL; END $$",
+    "CREATE TRIGGER after_row AFTER INSERT OR UPDATE ON told FOR EACH ROW WHEN (NEW.a % 50 = 0) EXECUTE FUNCTION after_row()",
+    f"CREATE TABLE parts ({COLUMNS.format(key='', check='')}) PARTITION BY RANGE (a)",
+    "CREATE TABLE parts_1 PARTITION OF parts FOR VALUES FROM (0) TO (400)",
+    "CREATE TABLE parts_2 PARTITION OF parts DEFAULT",
+    "CREATE INDEX ON parts (id)",
+    f"CREATE UNLOGGED TABLE unlogged ({COLUMNS.format(key='PRIMARY KEY', check='')})",
+    f"CREATE TABLE s ({COLUMNS.format(key='', check='')})",
+    "INSERT INTO s SELECT md5(i::text)::uuid, nullif(i * 7919 % 1000, 77), md5((i % 700)::text), i * 31 % 90001, i % 97"
+    " FROM generate_series(1, 3000) AS i",
+    "INSERT INTO s SELECT * FROM s WHERE a < 5",
+    *(
+        f"INSERT INTO {table} (id, a, b, c, d) SELECT md5('{table}' || i)::uuid, i * 7919 % 1000, md5((i % 900)::text), i * 17, i % 89"
+        f" FROM generate_series(1, 4000) AS i WHERE i * 7919 % 1000 <> 13"
+        for table in ("plain", "parent", "child", "watched", "told", "parts", "unlogged")
+    ),
+    "UPDATE child SET p = md5('parent' || n)::uuid WHERE n < 3900 AND n * 7919 % 1000 <> 13",
+    "VACUUM ANALYZE",
+)
+TABLES = ("plain", "parent", "child", "watched", "told", "parts", "unlogged")
+
+
+class Corpus:
+    """Random statements."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self._rng = rng
+
+    def _source(self) -> str:
+        """Rows of the five columns."""
+        rng = self._rng
+        low = rng.randrange(3000)
+        high = low + rng.choice((1, 20, 300))
+        a = rng.choice(("a", "a", "a + 1", "a % 14", "100 / (a - 5)"))
+        where = f"c BETWEEN {low * 30} AND {high * 30}"
+        uuid = rng.choice(("id", f"md5(id::text || '{low}')::uuid"))
+        return rng.choice(
+            (
+                f"SELECT {uuid}, {a}, b, c, d FROM s WHERE {where}",
+                f"SELECT {uuid}, {a}, b, c, d FROM s WHERE {where} ORDER BY b, d, c",
+                f"SELECT s.id, s.a, parent.b, s.c + {low}, s.d FROM s JOIN parent USING (a) WHERE s.{where}",
+                f"SELECT md5(i::text)::uuid, i % 1000, md5(i::text), i + 100000, i FROM generate_series({low}, {high}) AS i",
+                f"SELECT md5(i::text)::uuid, nextval('seen_n_seq')::int, b, i + 200000, i FROM generate_series({low}, {high}) AS i, (VALUES ('x'), (NULL)) AS v (b) ",
+                f"SELECT gen_random_uuid(), {a}, b, c, d FROM s WHERE {where} LIMIT 0",
+                "VALUES " + ", ".join(self._row(low + i) for i in range(rng.choice((1, 2, 40)))),
+            )
+        )
+
+    def _row(self, i: int) -> str:
+        a = self._rng.choice((str(i), str(i), "NULL", "13", "-7"))
+        return f"(md5('{i}')::uuid, {a}, repeat(md5('{i}'), {self._rng.choice((1, 1, 80))}), {i * 31}, 0.5)"
+
+    def _insert(self) -> str:
+        rng = self._rng
+        table = rng.choice(TABLES)
+        conflict = ""
+        if table in ("plain", "parent", "watched", "told", "unlogged"):
+            conflict = rng.choice(
+                (
+                    "",
+                    "",
+                    " ON CONFLICT DO NOTHING",
+                    " ON CONFLICT (id) DO UPDATE SET a = excluded.a, d = excluded.d + 1",
+                    " ON CONFLICT (id) DO UPDATE SET c = excluded.c WHERE excluded.a > 300",
+                )
+            )
+        returning = rng.choice(("", "", " RETURNING id, a, c"))
+        return f"INSERT INTO {table} (id, a, b, c, d) {self._source()}{conflict}{returning}"
+
+    def _update(self) -> str:
+        rng = self._rng
+        table = rng.choice(TABLES)
+        changes = rng.choice(
+            (
+                "a = a + 1",
+                "c = c + 1",
+                "d = d + 1",
+                "b = b",
+                "b = b || 'x'",
+                "id = md5(id::text)::uuid",
+                "a = a, c = c",
+            )
+        )
+        low = rng.randrange(1000)
+        where = rng.choice(
+            (
+                f"a BETWEEN {low} AND {low + 60}",
+                f"c % 100 = {low % 100}",
+                f"id > '{low % 10}{low // 10 % 10}' AND a < 200",
+                f"id = md5('{table}{low}')::uuid",
+            )
+        )
+        if rng.random() < 0.3:
+            return f"UPDATE {table} AS t SET {changes.replace('= ', '= t.', 1) if '(' not in changes else 'd = s.d'} FROM s WHERE s.a = t.a AND s.c BETWEEN {low * 10} AND {low * 10 + 2000}"
+        return f"UPDATE {table} SET {changes} WHERE {where}"
+
+    def _other(self) -> str:
+        rng = self._rng
+        low = rng.randrange(1000)
+        return rng.choice(
+            (
+                f"DELETE FROM {rng.choice(TABLES)} WHERE a BETWEEN {low} AND {low + 20}",
+                f"WITH x AS (INSERT INTO told (id, a, b, c, d) {self._source()} ON CONFLICT DO NOTHING RETURNING a) SELECT count(*), sum(a) FROM x",
+                f"MERGE INTO plain AS t USING (SELECT DISTINCT ON (id) * FROM s WHERE a BETWEEN {low} AND {low + 20}) AS s ON t.id = s.id"
+                " WHEN MATCHED THEN UPDATE SET d = s.d WHEN NOT MATCHED THEN INSERT (id, a, d) VALUES (s.id, s.a, s.d)",
+                f"DO $$ BEGIN INSERT INTO plain (id, a, b, c, d) {self._source()}; EXCEPTION WHEN unique_violation OR division_by_zero OR"
+                " not_null_violation OR numeric_value_out_of_range THEN INSERT INTO seen (what) VALUES (SQLSTATE); END $$",
+                f"INSERT INTO child (id, p, c, b) SELECT id, id, c, b FROM parent WHERE a BETWEEN {low} AND {low + 30}",
+            )
+        )
+
+    def statement(self) -> str:
+        return self._rng.choice((self._insert, self._insert, self._update, self._other))()
+
+
+def outcome(conn: Connection, statement: str) -> Any:
+    """The rows and tag of a statement, or its error; of one that is explained, what it wrote and visited."""
+    try:
+        cursor = conn.execute(statement.encode())
+        rows = cursor.fetchall() if cursor.description else []
+    except psycopg.Error as error:
+        return error.sqlstate
+    if statement.startswith("EXPLAIN"):
+        plan = rows[0][0][0]["Plan"] if not isinstance(rows[0][0], str) else json.loads(rows[0][0])[0]["Plan"]
+        return [counts(node) for node in nodes(plan)]
+    return cursor.statusmessage, rows
+
+
+def alike(stock: Any, ours: Any) -> bool:
+    """Whether two outcomes are equal, but for some blocks.
+
+    Where a session has lost what it remembered of an index, since the relation cache was reset, it reads the
+    index's first page again: sessions without look-ahead differ in that, too."""
+    if isinstance(stock, list) and isinstance(ours, list):
+        return [node[:-1] for node in stock] == [node[:-1] for node in ours] and all(
+            abs(one[-1] - other[-1]) <= STRAY_BLOCKS for one, other in zip(stock, ours, strict=True)
+        )
+    return bool(stock == ours)
+
+
+def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield plan
+    for child in plan.get("Plans", ()):
+        yield from nodes(child)
+
+
+def counts(node: dict[str, Any]) -> list[Any]:
+    blocks = sum(
+        node.get(f"{kind} {what} Blocks", 0) for kind in ("Shared", "Local") for what in ("Hit", "Read")
+    )
+    names = ("Node Type", "Actual Rows", "WAL Records", "Tuples Inserted", "Conflicting Tuples")
+    return [*(node.get(name) for name in names), blocks]
+
+
+# Of an index's page, all but the LSN and the checksum; rows of a table with their places.
+PAGES = """
+SELECT c.relname, b, md5(substr(get_raw_page(c.oid::regclass::text, b), 11)), length(get_raw_page(c.oid::regclass::text, b))
+FROM pg_class AS c, generate_series(0, pg_relation_size(c.oid) / 8192 - 1) AS b
+WHERE c.oid >= 16384 AND relkind = 'i' AND relnamespace = 'public'::regnamespace AND relpersistence = 'p' ORDER BY 1, 2"""
+
+BLOCKS = """
+SELECT oid::regclass::text, pg_relation_size(oid) / 8192 FROM pg_class WHERE oid >= 16384 AND relkind IN ('r', 'i', 't') AND relpersistence <> 't'
+ ORDER BY 1"""
+ITEMS = """
+SELECT c.oid::regclass::text, b, p.lp, p.lp_flags, p.lp_len FROM pg_class c, generate_series(0, pg_relation_size(c.oid) / 8192 - 1) AS b,
+ heap_page_items(get_raw_page(c.oid::regclass::text, b)) AS p
+ WHERE c.oid >= 16384 AND relkind = 'r' AND relnamespace = 'public'::regnamespace AND relpersistence = 'p' ORDER BY 1, 2, 3"""
+
+
+def state(conn: Connection) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        table: fetch(
+            conn, f"SELECT tableoid::regclass::text, ctid::text, t::text FROM {table} AS t ORDER BY 1, t.ctid"
+        )
+        for table in (*TABLES, "seen")
+    }
+    found["blocks"] = fetch(conn, BLOCKS)
+    found["items"] = fetch(conn, ITEMS)
+    found["pages"] = fetch(conn, PAGES)
+    found["sequences"] = fetch(
+        conn, "SELECT (SELECT last_value FROM seen_n_seq), (SELECT last_value FROM child_n_seq)"
+    )
+    return found
+
+
+def check_indexes(conn: Connection) -> None:
+    fetch(
+        conn,
+        "SELECT bt_index_check(c.oid, true, true) FROM pg_class AS c JOIN pg_am AS m ON m.oid = relam"
+        " WHERE amname = 'btree' AND c.oid >= 16384 AND relkind = 'i' AND relpersistence <> 't'",
+    )
+
+
+def executed(rng: random.Random, statement: str) -> list[str]:
+    """How a statement is executed: by itself, explained, below a savepoint, or rolled back.
+
+    A plan that reads what an UPDATE changes visits pages earlier with look-ahead.  Where they have dead rows,
+    these are pruned earlier, and new row versions may lie elsewhere: there are none, after VACUUM."""
+    kind = rng.randrange(6)
+    vacuum = [f"VACUUM {statement.split()[1]}"] if statement.startswith("UPDATE") else []
+    return [*vacuum, *_executed(kind, statement)]
+
+
+def _executed(kind: int, statement: str) -> list[str]:
+    if kind == 0 and not statement.startswith("DO"):
+        return [f"EXPLAIN (ANALYZE, BUFFERS, WAL, TIMING off, FORMAT json) {statement}"]
+    if kind == 1:
+        return ["BEGIN", "SAVEPOINT one", statement, "ROLLBACK TO one", statement, "COMMIT"]
+    if kind == 2:
+        return ["BEGIN", statement, "ROLLBACK"]
+    return [statement]
+
+
+@pytest.mark.timeout(max(900, WRITES))
+@pytest.mark.parametrize("name", RUNS)
+def test_corpus(make_cluster: MakeCluster, rng: random.Random, name: str) -> None:
+    cluster = make_cluster({**SERVER, **RUNS[name]})
+    if "io_method" not in RUNS[name] and cluster.version < 18 and name == "direct":
+        pytest.skip("needs PostgreSQL 18")
+    make_copies(cluster, SETUP, len(CONFIGS))
+    sessions: dict[str, Connection] = {}
+    for i, (config, settings) in enumerate(CONFIGS.items()):
+        sessions[config] = cluster.connect(f"differential_{i}", prepare_threshold=None)
+        fetch(sessions[config], "SELECT count(*) FROM pg_class")
+        sessions[config].execute("CREATE EXTENSION amcheck")
+        for setting, value in settings.items():
+            sessions[config].execute(f"SET {setting} = {value}".encode())
+    corpus = Corpus(rng)
+    errors: dict[str, int] = {}
+    number = WRITES if name == "default" else WRITES // 4
+    for i in range(number):
+        for statement in executed(rng, corpus.statement()):
+            seen = {config: outcome(conn, statement) for config, conn in sessions.items()}
+            if isinstance(seen["off"], str):
+                errors[seen["off"]] = errors.get(seen["off"], 0) + 1
+            for config, result in seen.items():
+                assert alike(seen["off"], result), f"{config}: {statement}\n{seen['off']}\n{result}"
+        if i % 20 == 0 or i == number - 1:
+            states = {config: state(conn) for config, conn in sessions.items()}
+            for config, found in states.items():
+                for what, rows in found.items():
+                    assert rows == states["off"][what], f"{config}: {what}, after {statement}"
+    for conn in sessions.values():
+        check_indexes(conn)
+        conn.close()
+    with cluster.connect("differential_1") as conn:
+        looked, rows, most, blocks = fetch_row(
+            conn, "SELECT statements, rows, max_rows, index_blocks_read FROM lookahead.write_stats"
+        )
+    print(
+        f"{number} statements, errors {errors}; {looked} had {rows} rows ahead, at most {most}, and read {blocks} blocks"
+    )
+    assert looked > number // 4 and most > 2
+    assert name != "default" or blocks > number
+    assert not bad_lines(cluster.log)
+    cluster.stop()
