@@ -20,21 +20,21 @@
 
 /* Every index scan and index-only scan is left to the server. */
 static bool
-serves_index_scan(PlanState *plan_state, const char **refusal)
+serves_index_scan(PlanState *plan_state, Refusal *refusal)
 {
 	if (!IsA(plan_state, IndexScanState) &&
 		!IsA(plan_state, IndexOnlyScanState))
 		return false;
-	*refusal = "left to the server's own prefetching";
+	*refusal = REFUSED_SERVER_PREFETCHES;
 	return true;
 }
 
 static bool
-serves_bitmap_scan(PlanState *plan_state, const char **refusal)
+serves_bitmap_scan(PlanState *plan_state, Refusal *refusal)
 {
 	if (!IsA(plan_state, BitmapIndexScanState))
 		return false;
-	*refusal = "built with SERVER_PREFETCH=1";
+	*refusal = REFUSED_BUILT_FOR_PREFETCH;
 	return true;
 }
 

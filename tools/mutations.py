@@ -140,7 +140,7 @@ MUTATIONS = [
     Mutation(
         "ordered by distance",
         "src/scan/scan.c",
-        "if (norderbys > 0)",
+        "if (refusal == NOT_REFUSED && norderbys > 0)",
         "if (false)",
         (MUTANTS + "test_nearest_neighbours_come_in_their_order",),
         "The server reorders what an index can order only roughly; our loop does not.",
@@ -264,8 +264,8 @@ MUTATIONS = [
     # Which tables and nodes
     Mutation(
         "table that is not heap",
-        "src/scan/scan.c",
-        "if (heap->rd_tableam != GetHeapamTableAmRoutine())",
+        "src/exec/takeover.c",
+        "if (table->rd_tableam != GetHeapamTableAmRoutine())",
         "if (false)",
         (DIFFERENTIAL + "test_a_table_that_is_not_heap",),
         "Another table access method's rows are read as heap's.",
@@ -625,8 +625,8 @@ MUTATIONS = [
     Mutation(
         "row locks early",
         "src/early/early_plan.c",
-        'return "outer side locks rows";',
-        "return NULL;",
+        "return REFUSED_OUTER_LOCKS;",
+        "return NOT_REFUSED;",
         (JOIN_ENDS + "test_reasons",),
         "Rows are locked that nobody asks for. Nodes that are not listed are refused in any case, so that only"
         " the reason tells.",
@@ -634,8 +634,8 @@ MUTATIONS = [
     Mutation(
         "changes early",
         "src/early/early_plan.c",
-        'return "outer side changes data";',
-        "return NULL;",
+        "return REFUSED_OUTER_CHANGES;",
+        "return NOT_REFUSED;",
         (JOIN_ENDS + "test_reasons",),
         "Rows are changed before the query asks for them. Nodes that are not listed are refused in any case,"
         " so that only the reason tells.",
@@ -643,7 +643,7 @@ MUTATIONS = [
     Mutation(
         "what the statement changes is read early",
         "src/early/early_plan.c",
-        'search->refusal = "outer side reads what the statement changes";',
+        "search->refusal = REFUSED_OUTER_READS_CHANGED;",
         ";",
         (JOIN_HAZARDS + "test_changed_tables", JOIN_ENDS + "test_reasons"),
         "Pages are pruned before the row versions of earlier rows are put there, which then lie elsewhere.",
@@ -756,8 +756,8 @@ MUTATIONS = [
     Mutation(
         "outer recursion",
         "src/early/early_plan.c",
-        'return "outer side is a recursion";',
-        "return NULL;",
+        "return REFUSED_OUTER_IS_RECURSIVE;",
+        "return NOT_REFUSED;",
         (NO_HARM + "test_what_a_review_found",),
         "A query that fails at a row searches a recursion without an end for the next ones.",
     ),

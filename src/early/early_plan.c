@@ -33,7 +33,7 @@ typedef struct Search
 	bool		early;			/* the plan is to be executed early */
 	List	   *changed;		/* tables that the statement changes */
 	List	   *params;			/* parameters of the executor that are used */
-	const char *refusal;
+	Refusal		refusal;
 } Search;
 
 static bool
@@ -237,25 +237,25 @@ early_node(PlanState *plan_state, Search *search)
 	}
 }
 
-/* The reason why a kind of node is never executed early, or NULL. */
-static const char *
+/* The reason why a kind of node is never executed early. */
+static Refusal
 early_kind_refusal(PlanState *plan_state)
 {
 	switch (nodeTag(plan_state))
 	{
 		case T_LockRowsState:
-			return "outer side locks rows";
+			return REFUSED_OUTER_LOCKS;
 		case T_ModifyTableState:
-			return "outer side changes data";
+			return REFUSED_OUTER_CHANGES;
 		case T_ForeignScanState:
-			return "outer side reads a foreign table";
+			return REFUSED_OUTER_IS_FOREIGN;
 		case T_CustomScanState:
-			return "outer side is an extension's";
+			return REFUSED_OUTER_IS_CUSTOM;
 		case T_RecursiveUnionState:
 			/* it may have no end but an error of the query */
-			return "outer side is a recursion";
+			return REFUSED_OUTER_IS_RECURSIVE;
 		default:
-			return NULL;
+			return NOT_REFUSED;
 	}
 }
 
@@ -294,17 +294,18 @@ early_is_harmful(PlanState *plan_state, void *context)
 	Plan	   *plan = plan_state->plan;
 
 	check_stack_depth();
-	search->refusal = search->early ? early_kind_refusal(plan_state) : NULL;
-	if (search->refusal != NULL)
+	search->refusal = search->early ?
+		early_kind_refusal(plan_state) : NOT_REFUSED;
+	if (search->refusal != NOT_REFUSED)
 		return true;
 	if (early_scans_changed(plan_state, search))
-		search->refusal = "outer side reads what the statement changes";
+		search->refusal = REFUSED_OUTER_READS_CHANGED;
 	else if (!early_node(plan_state, search))
-		search->refusal = "outer side cannot be executed early";
+		search->refusal = REFUSED_OUTER_KIND;
 	else if (!early_exprs(plan->targetlist, search) ||
 			 !early_exprs(plan->qual, search))
-		search->refusal = "outer side may have side effects";
-	if (search->refusal != NULL)
+		search->refusal = REFUSED_OUTER_EFFECTS;
+	if (search->refusal != NOT_REFUSED)
 		return true;
 	if (IsA(plan_state, CteScanState) &&
 		early_is_harmful(((CteScanState *) plan_state)->cteplanstate, search))
@@ -327,7 +328,7 @@ early_is_done(PlanState *plan_state)
 		IsA(plan_state, TableFuncScanState);
 }
 
-const char *
+Refusal
 HarmlessPlanRefusal(PlanState *plan_state, bool settings_stay,
 					bool reads_changed, List **params)
 {
@@ -346,7 +347,7 @@ HarmlessPlanRefusal(PlanState *plan_state, bool settings_stay,
 		early_exprs(plan_state->plan->qual, &search))
 	{
 		*params = search.params;
-		return NULL;
+		return NOT_REFUSED;
 	}
 	for (Index i = 1; i <= estate->es_range_table_size && !reads_changed; i++)
 		if (LOOKAHEAD_IS_RESULT_RELATION(statement, i))

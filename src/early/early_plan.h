@@ -23,14 +23,13 @@
 extern bool SettingsStay(AheadQuery *query);
 
 /*
- * Return the reason why a plan, with all below it, is not harmless, or NULL if
- * it is.  Nor may it scan what the statement changes, unless reads_changed is
+ * Return the reason why a plan, with all below it, is not harmless, if it
+ * is not.  Nor may it scan what the statement changes, unless reads_changed is
  * true: pages that are visited earlier are pruned earlier, and where they have
  * dead rows, new row versions may lie elsewhere, or HOT updates be lost.
  */
-extern const char *HarmlessPlanRefusal(PlanState *plan_state,
-									   bool settings_stay, bool reads_changed,
-									   List **params);
+extern Refusal HarmlessPlanRefusal(PlanState *plan_state, bool settings_stay,
+								   bool reads_changed, List **params);
 
 /* Have the parameters of such a list been computed? */
 extern bool ParamsAreKnown(const EState *estate, List *params);

@@ -13,9 +13,29 @@
 #define PG_LOOKAHEAD_AHEAD_NODE_H
 
 #include "nodes/execnodes.h"
+#include "observe/refusal.h"
 
-struct ExplainState;
 typedef struct AheadNode AheadNode;
+
+/* A figure that EXPLAIN shows of a node. */
+typedef struct AheadFigure
+{
+	const char *label;			/* in text; NULL: only a property */
+	const char *property;		/* name of the property, after "Look-Ahead" */
+	double		value;
+	int			decimals;
+	const char *word;			/* shown instead of the value, or NULL */
+} AheadFigure;
+
+/* What EXPLAIN shows of a node: figures, or why nothing was read ahead. */
+typedef struct AheadReport
+{
+	Refusal		reason;
+	int			n;
+	AheadFigure figures[16];
+	List	   *indexes;		/* names of those in which keys were looked up,
+								 * as String nodes; or NIL */
+} AheadReport;
 
 /*
  * What a plan node can be to somebody who takes nodes.  It can be all at once:
@@ -38,10 +58,11 @@ typedef struct AheadMethods
 	Size		size;			/* of the state, beginning with AheadNode */
 
 	/*
-	 * Is this a node of its kind?  Then *refusal tells why the node is to be
-	 * left to the server, or is NULL.  Called for each node of each query.
+	 * Is this a node of its kind?  Then *refusal, which was NOT_REFUSED, tells
+	 * if the node is to be left to the server.  Called for each node of each
+	 * query.
 	 */
-	bool		(*serves) (PlanState *plan_state, const char **refusal);
+	bool		(*serves) (PlanState *plan_state, Refusal *refusal);
 
 	/*
 	 * The node has been taken: give it another ExecProcNodeReal.  All but the
@@ -74,11 +95,10 @@ typedef struct AheadMethods
 	bool		(*bound_search) (AheadNode *node);
 
 	/*
-	 * EXPLAIN (ANALYZE) of a node that was executed; asked: by the option
-	 * LOOKAHEAD, so that a node for which there was nothing to do is to say so.
+	 * Report what was done for a node that was executed.  May be NULL, or
+	 * report nothing.
 	 */
-	void		(*explain) (AheadNode *node, bool asked,
-							struct ExplainState *es);
+	void		(*report) (AheadNode *node, AheadReport *report);
 } AheadMethods;
 
 /*

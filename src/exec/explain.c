@@ -17,6 +17,7 @@
 #include "commands/explain.h"
 #include "commands/explain_format.h"
 #include "commands/explain_state.h"
+#include "nodes/value.h"
 
 static explain_per_node_hook_type prev_explain_per_node = NULL;
 static int	extension_id;
@@ -31,16 +32,94 @@ set_option(ExplainState *es, DefElem *option, ParseState *pstate)
 	SetExplainExtensionState(es, extension_id, asked);
 }
 
-void
-AheadExplainUnused(const char *reason, ExplainState *es)
+/* Print the line or the property of a node that read nothing ahead. */
+static void
+explain_unused(Refusal reason, ExplainState *es)
 {
-	if (es->format == EXPLAIN_FORMAT_TEXT)
+	if (es->format != EXPLAIN_FORMAT_TEXT)
+		ExplainPropertyText("Look-Ahead", RefusalSentence(reason), es);
+	else
 	{
 		ExplainIndentText(es);
-		appendStringInfo(es->str, "Look-Ahead: not used (%s)\n", reason);
+		appendStringInfo(es->str, "Look-Ahead: not used (%s)\n",
+						 RefusalSentence(reason));
 	}
+}
+
+static void
+explain_text(const AheadReport *report, bool leader_only, ExplainState *es)
+{
+	const char *space = "";
+
+	ExplainIndentText(es);
+	appendStringInfo(es->str, "Look-Ahead%s:", leader_only ? " of leader" : "");
+	for (int i = 0; i < report->n; i++)
+	{
+		const AheadFigure *figure = &report->figures[i];
+
+		if (figure->label == NULL)
+			continue;
+		if (*figure->label != ' ')
+			space = " ";
+		appendStringInfo(es->str, "%s%s=%.*f", space, figure->label,
+						 figure->decimals, figure->value);
+		space = " ";
+	}
+	appendStringInfoChar(es->str, '\n');
+}
+
+static void
+explain_properties(const AheadReport *report, bool leader_only,
+				   ExplainState *es)
+{
+	ExplainPropertyText("Look-Ahead", "used", es);
+	if (leader_only)
+		ExplainPropertyBool("Look-Ahead of Leader Only", true, es);
+	for (int i = 0; i < report->n; i++)
+	{
+		const AheadFigure *figure = &report->figures[i];
+		char	   *name = psprintf("Look-Ahead %s", figure->property);
+
+		if (figure->word != NULL)
+			ExplainPropertyText(name, figure->word, es);
+		else
+			ExplainPropertyFloat(name, NULL, figure->value, figure->decimals,
+								 es);
+	}
+}
+
+/*
+ * Print what was done for a taken node.  The figures are those of the process
+ * that runs EXPLAIN; what parallel workers did is in the views only.
+ */
+static void
+explain_taken(AheadNode *node, bool asked, ExplainState *es)
+{
+	const WorkerInstrumentation *workers =
+		node->plan_state->worker_instrument;
+	bool		leader_only = workers != NULL && workers->num_workers > 0;
+	AheadReport report = {0};
+	List	   *names = NIL;
+	ListCell   *lc;
+
+	if (node->methods->report == NULL)
+		return;
+	node->methods->report(node, &report);
+	if (report.reason != NOT_REFUSED)
+	{
+		if (asked)
+			explain_unused(report.reason, es);
+	}
+	else if (report.n == 0)
+		return;
+	else if (es->format == EXPLAIN_FORMAT_TEXT)
+		explain_text(&report, leader_only, es);
 	else
-		ExplainPropertyText("Look-Ahead", reason, es);
+		explain_properties(&report, leader_only, es);
+	foreach(lc, report.indexes)
+		names = lappend(names, strVal(lfirst(lc)));
+	if (names != NIL)
+		ExplainPropertyList("Look-Ahead Indexes", names, es);
 }
 
 static void
@@ -50,7 +129,7 @@ explain_node(PlanState *planstate, List *ancestors, const char *relationship,
 	bool	   *option = GetExplainExtensionState(es, extension_id);
 	bool		asked = option != NULL && *option;
 	AheadNode  *base;
-	const char *refusal;
+	Refusal		refusal;
 
 	if (prev_explain_per_node)
 		prev_explain_per_node(planstate, ancestors, relationship, plan_name,
@@ -62,9 +141,10 @@ explain_node(PlanState *planstate, List *ancestors, const char *relationship,
 		return;
 	base = AheadNodeFind(planstate);
 	if (base != NULL)
-		base->methods->explain(base, asked, es);
-	else if (asked && (refusal = TakeoverRefusal(planstate)) != NULL)
-		AheadExplainUnused(refusal, es);
+		explain_taken(base, asked, es);
+	else if (asked &&
+			 (refusal = TakeoverRefusal(planstate)) != NOT_REFUSED)
+		explain_unused(refusal, es);
 }
 
 void

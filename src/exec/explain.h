@@ -8,16 +8,29 @@
  * to do for it.  EXPLAIN (ANALYZE, LOOKAHEAD) gives each node of a kind that is
  * served a line, and the reason where nothing was read ahead.
  *
+ * In text the figures of a report stand in the line, as far as they have a
+ * label; a label that begins with a space begins a group.  In other formats
+ * each is a property.
+ *
  *-------------------------------------------------------------------------
  */
 #ifndef PG_LOOKAHEAD_EXPLAIN_H
 #define PG_LOOKAHEAD_EXPLAIN_H
 
+#include "exec/ahead_node.h"
+
 /* Install the hook; called once, when the library is loaded. */
 extern void AheadExplainInit(void);
 
-/* Print the line or the property of a node that read nothing ahead. */
-struct ExplainState;
-extern void AheadExplainUnused(const char *reason, struct ExplainState *es);
+/* Add a figure to a report. */
+static inline void
+AheadReportAdd(AheadReport *report, const char *label, const char *property,
+			   double value, int decimals)
+{
+	Assert(report->n < lengthof(report->figures));
+	report->figures[report->n++] =
+		(AheadFigure) {.label = label, .property = property, .value = value,
+					   .decimals = decimals};
+}
 
 #endif							/* PG_LOOKAHEAD_EXPLAIN_H */

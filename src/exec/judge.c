@@ -543,10 +543,11 @@ JudgeBegunAgain(Judge *judge, uint64 used, uint64 unused)
 		learnt->evidence = evidence - 1;
 }
 
-const char *
+Refusal
 JudgeReason(const Judge *judge)
 {
 	if (judge->learnt->verdict == JUDGE_WITHOUT)
-		return "it was not faster";
-	return judge->last_rest > 0 ? "reads are fast" : "nothing to wait for";
+		return REFUSED_NOT_FASTER;
+	return judge->last_rest > 0 ? REFUSED_FAST_READS :
+								  REFUSED_NOTHING_TO_WAIT_FOR;
 }

@@ -12,6 +12,8 @@
 #ifndef PG_LOOKAHEAD_JUDGE_H
 #define PG_LOOKAHEAD_JUDGE_H
 
+#include "observe/refusal.h"
+
 /* What is counted: the units of work. */
 typedef enum JudgeKind
 {
@@ -139,7 +141,7 @@ extern void JudgeNoRoom(Judge *judge);
  */
 extern void JudgeBegunAgain(Judge *judge, uint64 used, uint64 unused);
 
-/* Return why nothing was read ahead, in the words that EXPLAIN prints. */
-extern const char *JudgeReason(const Judge *judge);
+/* Return why nothing was read ahead. */
+extern Refusal JudgeReason(const Judge *judge);
 
 #endif							/* PG_LOOKAHEAD_JUDGE_H */

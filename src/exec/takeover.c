@@ -21,6 +21,8 @@
 
 #include <link.h>
 
+#include "access/tableam.h"
+#include "catalog/catalog.h"
 #include "compat.h"
 #include "enabled.h"
 #include "exec/rows_wanted.h"
@@ -100,7 +102,7 @@ TakeoverIsServersOwn(ExecProcNodeMtd function)
  * the node.
  */
 static inline const AheadMethods *
-methods_of(PlanState *plan_state, const char **refusal)
+methods_of(PlanState *plan_state, Refusal *refusal)
 {
 	for (int i = 0; i < nmethods; i++)
 		if (*all_methods[i]->enabled &&
@@ -109,29 +111,37 @@ methods_of(PlanState *plan_state, const char **refusal)
 	return NULL;
 }
 
-const char *
+Refusal
 TakeoverRefusal(PlanState *plan_state)
 {
-	const char *refusal = NULL;
+	Refusal		refusal = NOT_REFUSED;
 
 	if (methods_of(plan_state, &refusal) == NULL)
-		return NULL;
+		return NOT_REFUSED;
 	if (!lookahead_enabled)
-		return "pg_lookahead.enabled is off";
-	if (refusal == NULL && AheadNodeFind(plan_state) == NULL)
-		return "executed by another extension";
+		return REFUSED_DISABLED;
+	if (refusal == NOT_REFUSED && AheadNodeFind(plan_state) == NULL)
+		return REFUSED_OTHER_EXTENSION;
 	return refusal;
+}
+
+Refusal
+TakeoverTableRefusal(Relation table)
+{
+	if (table->rd_tableam != GetHeapamTableAmRoutine())
+		return REFUSED_NO_HEAP;
+	return IsCatalogRelation(table) ? REFUSED_CATALOG : NOT_REFUSED;
 }
 
 /* Take a node over, if one of the users serves it. */
 static inline void
 take_node(Walk *walk, PlanState *plan_state)
 {
-	const char *refusal = NULL;
+	Refusal		refusal = NOT_REFUSED;
 	const AheadMethods *methods = methods_of(plan_state, &refusal);
 	AheadNode  *base;
 
-	if (methods == NULL || refusal != NULL ||
+	if (methods == NULL || refusal != NOT_REFUSED ||
 		!TakeoverIsServersOwn(plan_state->ExecProcNodeReal))
 		return;
 	if (walk->query == NULL)

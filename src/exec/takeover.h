@@ -13,11 +13,11 @@
 /* Serve nodes from now on; called when the library is loaded. */
 extern void TakeoverRegister(const AheadMethods *methods);
 
-/*
- * Return the reason why a node is not served although its kind is; NULL if its
- * kind is not, or if the node is served.
- */
-extern const char *TakeoverRefusal(PlanState *plan_state);
+/* Return the reason why a node is not served although its kind is. */
+extern Refusal TakeoverRefusal(PlanState *plan_state);
+
+/* Why is a table not one of those of which pages are read ahead? */
+extern Refusal TakeoverTableRefusal(Relation table);
 
 /* Is this a function of the server itself, and not of another extension? */
 extern bool TakeoverIsServersOwn(ExecProcNodeMtd function);

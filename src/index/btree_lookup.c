@@ -85,7 +85,7 @@ lookup_look(IndexLookup *base, Page page, IndexPlace *place,
 }
 
 /* Why are no look-ups possible?  NULL if they are. */
-static const char *
+static Refusal
 lookup_refusal(const BTreeLookup *lookup)
 {
 	Relation	index = lookup->base.index;
@@ -97,20 +97,20 @@ lookup_refusal(const BTreeLookup *lookup)
 		if (!KeyIsUsual(key))
 			continue;
 		if (KeyTypeCallsOthers(index->rd_opcintype[key->sk_attno - 1]))
-			return "a key of the inner scan is of several values";
+			return REFUSED_KEY_OF_SEVERAL;
 		if (key->sk_func.fn_oid >= FirstNormalObjectId)
-			return "operator of an extension";
+			return REFUSED_OPERATOR;
 	}
 	for (int i = 0; i < lookup->search.keysz; i++)
 		if (lookup->search.scankeys[i].sk_func.fn_oid >= FirstNormalObjectId)
-			return "index on a type of an extension";
-	return lookup->search.keysz > 0 ? NULL :
-		"no key bounds the first column of its index";
+			return REFUSED_INDEX_TYPE;
+	return lookup->search.keysz > 0 ? NOT_REFUSED :
+		REFUSED_NO_BOUND;
 }
 
 IndexLookup *
 BTreeLookupCreate(Relation index, const ScanKeyData *keys, int nkeys,
-				  ScanDirection dir, const char **refusal)
+				  ScanDirection dir, Refusal *refusal)
 {
 	BTreeLookup *lookup = palloc_object(BTreeLookup);
 	ScanKey		copies = palloc_array(ScanKeyData, nkeys);
@@ -123,5 +123,5 @@ BTreeLookupCreate(Relation index, const ScanKeyData *keys, int nkeys,
 	lookup->keys = BTreeKeysMake(index, dir, copies, nkeys);
 	BTreeSearchInit(&lookup->search, index, copies, nkeys, dir, lookup->bounds);
 	*refusal = lookup_refusal(lookup);
-	return *refusal == NULL ? &lookup->base : NULL;
+	return *refusal == NOT_REFUSED ? &lookup->base : NULL;
 }

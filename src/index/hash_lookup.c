@@ -153,7 +153,7 @@ hash_look(IndexLookup *base, Page page, IndexPlace *place, bool ignore_killed,
 
 IndexLookup *
 HashLookupCreate(Relation index, const ScanKeyData *keys, int nkeys,
-				 const char **refusal)
+				 Refusal *refusal)
 {
 	HashLookup *lookup;
 	Oid			type = index->rd_opcintype[0];
@@ -165,14 +165,14 @@ HashLookupCreate(Relation index, const ScanKeyData *keys, int nkeys,
 		function = get_opfamily_proc(index->rd_opfamily[0],
 									 keys[0].sk_subtype, keys[0].sk_subtype,
 									 HASHSTANDARD_PROC);
-	*refusal = NULL;
+	*refusal = NOT_REFUSED;
 	if (nkeys == 0)
-		*refusal = "no key bounds the first column of its index";
+		*refusal = REFUSED_NO_BOUND;
 	else if (KeyTypeCallsOthers(type))
-		*refusal = "a key of the inner scan is of several values";
+		*refusal = REFUSED_KEY_OF_SEVERAL;
 	else if (!OidIsValid(function) || function >= FirstNormalObjectId)
-		*refusal = "index on a type of an extension";
-	if (*refusal != NULL)
+		*refusal = REFUSED_INDEX_TYPE;
+	if (*refusal != NOT_REFUSED)
 		return NULL;
 	lookup = palloc_object(HashLookup);
 	lookup->base = (IndexLookup) {.index = index, .nkeys = 1,

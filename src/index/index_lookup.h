@@ -22,6 +22,7 @@
 #include "access/skey.h"
 #include "index/index_page.h"
 #include "index/key_type.h"
+#include "observe/refusal.h"
 #include "storage/bufmgr.h"
 
 typedef struct IndexLookup IndexLookup;
@@ -49,9 +50,9 @@ struct IndexLookup
  */
 extern IndexLookup *BTreeLookupCreate(Relation index, const ScanKeyData *keys,
 									  int nkeys, ScanDirection dir,
-									  const char **refusal);
+									  Refusal *refusal);
 extern IndexLookup *HashLookupCreate(Relation index, const ScanKeyData *keys,
-									 int nkeys, const char **refusal);
+									 int nkeys, Refusal *refusal);
 
 /* What IndexLookupPage() returns if the place has changed. */
 #define INDEX_LOOKUP_GOES_ON (-1)

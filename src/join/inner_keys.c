@@ -179,7 +179,7 @@ inner_keys_known_early(InnerKeys *inner, Node *expression, bool *infallible)
 }
 
 /* Find the keys whose arguments depend on parameters; return a refusal. */
-static const char *
+static Refusal
 inner_keys_find(InnerKeys *inner, const ScanFacts *facts, bool *infallible)
 {
 	inner->nkeys = facts->nkeys;
@@ -198,14 +198,14 @@ inner_keys_find(InnerKeys *inner, const ScanFacts *facts, bool *infallible)
 			continue;
 		if (!inner_keys_known_early(inner, (Node *) info->key_expr->expr,
 									infallible))
-			return "a key of the inner scan is no plain value";
+			return REFUSED_INNER_KEY;
 		row_key->key = key;
 		row_key->argument = info->key_expr;
 		row_key->toastable = info->key_toastable;
 		inner->nrow_keys++;
 	}
 	return OuterValuesRemove(inner->shared->values, &inner->other_params) ?
-		NULL : "the inner scan has no key of the outer row";
+		NOT_REFUSED : REFUSED_NO_OUTER_KEY;
 }
 
 /* Do none of the other parameters change while a row is the outer one? */
@@ -222,7 +222,7 @@ inner_keys_stay(InnerKeys *inner)
 }
 
 /* Take the conditions of Result nodes; return a refusal. */
-static const char *
+static Refusal
 inner_keys_conditions(InnerKeys *inner, List *nodes, bool *infallible)
 {
 	ListCell   *lc;
@@ -234,17 +234,17 @@ inner_keys_conditions(InnerKeys *inner, List *nodes, bool *infallible)
 		if (!inner_keys_known_early(inner,
 									((Result *) node->ps.plan)->resconstantqual,
 									infallible))
-			return "a condition of the inner scan is no plain value";
+			return REFUSED_INNER_CONDITION;
 		inner->conditions = lappend(inner->conditions, node->resconstantqual);
 	}
-	return inner_keys_stay(inner) ? NULL :
-		"a key of the inner scan is computed by the inner side";
+	return inner_keys_stay(inner) ? NOT_REFUSED :
+		REFUSED_COMPUTED_KEY;
 }
 
 InnerKeys *
 InnerKeysCreate(InnerShared *shared, PlanState *scan, List *conditions,
 				bool memoized, int most_blocks, bool *infallible,
-				const char **refusal)
+				Refusal *refusal)
 {
 	MemoryContext old = MemoryContextSwitchTo(shared->estate->es_query_cxt);
 	InnerKeys  *inner = palloc0_object(InnerKeys);
@@ -253,16 +253,16 @@ InnerKeysCreate(InnerShared *shared, PlanState *scan, List *conditions,
 	(void) inner_keys_facts(scan, &facts);
 	inner->shared = shared;
 	*refusal = inner_keys_find(inner, &facts, infallible);
-	if (*refusal == NULL)
+	if (*refusal == NOT_REFUSED)
 		*refusal = inner_keys_conditions(inner, conditions, infallible);
-	if (*refusal == NULL)
+	if (*refusal == NOT_REFUSED)
 		inner->lookup = LookupCreate(&shared->lookups, facts.heap, facts.index,
 									 facts.keys, facts.nkeys, facts.direction,
 									 facts.index_only, most_blocks, refusal);
-	if (*refusal == NULL && memoized)
+	if (*refusal == NOT_REFUSED && memoized)
 		inner->recent = palloc0_array(uint32, RECENT_KEYS);
 	MemoryContextSwitchTo(old);
-	return *refusal == NULL ? inner : NULL;
+	return *refusal == NOT_REFUSED ? inner : NULL;
 }
 
 /* Evaluate the keys that depend on the row; false if nothing can match. */

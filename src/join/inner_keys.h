@@ -59,7 +59,7 @@ extern int64 InnerHeapFetches(PlanState *scan);
 extern InnerKeys *InnerKeysCreate(InnerShared *shared, PlanState *scan,
 								  List *conditions, bool memoized,
 								  int most_blocks, bool *infallible,
-								  const char **refusal);
+								  Refusal *refusal);
 
 /* The look-ups of its keys. */
 extern Lookup *InnerKeysLookup(const InnerKeys *inner);

@@ -7,8 +7,6 @@
  */
 #include "postgres.h"
 
-#include "access/tableam.h"
-#include "catalog/catalog.h"
 #include "compat.h"
 #include "early/pruning.h"
 #include "exec/rows_wanted.h"
@@ -33,7 +31,7 @@ typedef struct InnerWalk
 	InnerSide  *side;			/* NULL: its state is not wanted */
 	int			n;				/* number of scans found, or tried */
 	PlanState  *first;			/* the first of them */
-	const char *refusal;		/* why the first other one is left */
+	Refusal		refusal;		/* why the first other one is left */
 
 	/* of the node */
 	PlanState  *parent;
@@ -120,23 +118,23 @@ inner_side_depends(const NestLoop *join, const Plan *plan)
 }
 
 /* Why is a scan left to the server, as far as can be seen at once? */
-static const char *
+static Refusal
 inner_side_refusal(const NestLoop *join, PlanState *scan)
 {
 	Relation	table = InnerTable(scan);
+	Refusal		refusal =
+		table == NULL ? REFUSED_NO_HEAP : TakeoverTableRefusal(table);
 
-	if (table == NULL || table->rd_tableam != GetHeapamTableAmRoutine())
-		return "not a heap table";
-	if (IsCatalogRelation(table))
-		return "system catalog";
+	if (refusal != NOT_REFUSED)
+		return refusal;
 	if (!InnerIndexIsKnown(scan))
-		return "the inner index is no btree or hash index";
+		return REFUSED_INNER_METHOD;
 	if (!inner_side_depends(join, scan->plan))
-		return "the inner scan has no key of the outer row";
+		return REFUSED_NO_OUTER_KEY;
 	if (!AheadNodeIsOurs(scan) &&
 		!TakeoverIsServersOwn(scan->ExecProcNodeReal))
-		return "executed by another extension";
-	return NULL;
+		return REFUSED_OTHER_EXTENSION;
+	return NOT_REFUSED;
 }
 
 /* The number of rows that a LIMIT will ask for, as far as its plan tells. */
@@ -191,11 +189,11 @@ inner_side_add(InnerWalk *walk, PlanState *node)
 static bool
 inner_side_found(InnerWalk *walk, PlanState *node)
 {
-	const char *refusal = inner_side_refusal(walk->join, node);
+	Refusal		refusal = inner_side_refusal(walk->join, node);
 
-	if (refusal != NULL)
+	if (refusal != NOT_REFUSED)
 	{
-		if (walk->refusal == NULL)
+		if (walk->refusal == NOT_REFUSED)
 			walk->refusal = refusal;
 		return false;
 	}
@@ -232,7 +230,7 @@ inner_side_walk_append(InnerWalk *walk, PlanState *node)
 			!PruningIsHarmless(node, side->shared.settings_stay,
 							   &side->infallible, &append->params))
 		{
-			walk->refusal = "a partition is found by no plain value";
+			walk->refusal = REFUSED_PARTITION_KEY;
 			return false;
 		}
 		(void) OuterValuesRemove(side->shared.values, &append->params);
@@ -324,8 +322,8 @@ inner_side_walk(PlanState *node, void *context)
 	else
 	{
 		if (IsA(node, BitmapHeapScanState) && !InnerIsIndexScan(node) &&
-			walk->refusal == NULL)
-			walk->refusal = "the inner bitmap is made of several indexes";
+			walk->refusal == NOT_REFUSED)
+			walk->refusal = REFUSED_INNER_BITMAP;
 		RowBoundsBelow(&walk->bounds, node);
 		walk->parent = node;
 		done = planstate_tree_walker(node, inner_side_walk, walk);
@@ -340,15 +338,15 @@ inner_side_walk(PlanState *node, void *context)
 }
 
 PlanState *
-InnerSideFirstScan(NestLoopState *join, bool *several, const char **refusal)
+InnerSideFirstScan(NestLoopState *join, bool *several, Refusal *refusal)
 {
 	InnerWalk	walk = {.join = (NestLoop *) join->js.ps.plan};
 
 	(void) inner_side_walk(innerPlanState(join), &walk);
 	*several = walk.n > 1;
-	*refusal = walk.n > 0 ? NULL :
-		walk.refusal != NULL ? walk.refusal :
-		"no index scan on the inner side";
+	*refusal = walk.n > 0 ? NOT_REFUSED :
+		walk.refusal != NOT_REFUSED ? walk.refusal :
+		REFUSED_NO_INNER_SCAN;
 	return walk.first;
 }
 
@@ -403,12 +401,12 @@ inner_side_give_back(InnerScan *scan)
 }
 
 /* Create the state for looking ahead in a scan; return a refusal, or NULL. */
-static const char *
+static Refusal
 inner_side_make(InnerSide *side, InnerScan *scan)
 {
 	int64		hits = pgBufferUsage.shared_blks_hit;
 	bool		infallible = true;
-	const char *refusal = NULL;
+	Refusal		refusal = NOT_REFUSED;
 
 	scan->is_made = true;
 	scan->keys = InnerKeysCreate(&side->shared, scan->node, scan->conditions,
@@ -418,7 +416,7 @@ inner_side_make(InnerSide *side, InnerScan *scan)
 		!AheadNodeAddRole(&scan->base, scan->node, AHEAD_AS_INNER))
 	{
 		scan->keys = NULL;
-		refusal = "executed by another extension";
+		refusal = REFUSED_OTHER_EXTENSION;
 	}
 
 	/* do not count lookups in the catalogs */
@@ -430,23 +428,23 @@ inner_side_make(InnerSide *side, InnerScan *scan)
 		inner_side_take(scan);
 	side->infallible &= infallible;
 	side->made[side->nmade++] = scan;
-	return NULL;
+	return NOT_REFUSED;
 }
 
 /* Make the first scan that can be made, and all that no row selects. */
-static const char *
+static Refusal
 inner_side_make_first(InnerSide *side)
 {
-	const char *refusal = NULL;
+	Refusal		refusal = NOT_REFUSED;
 	ListCell   *lc;
 
 	side->made = palloc_array(InnerScan *, side->nscans);
 	side->active = palloc_array(InnerScan *, side->nscans);
 	for (int i = 0; i < side->nscans && side->nmade == 0; i++)
 	{
-		const char *why = inner_side_make(side, side->scans[i]);
+		Refusal		why = inner_side_make(side, side->scans[i]);
 
-		if (refusal == NULL)
+		if (refusal == NOT_REFUSED)
 			refusal = why;
 	}
 	if (side->nmade == 0)
@@ -458,12 +456,12 @@ inner_side_make_first(InnerSide *side)
 		if (!side->scans[lfirst_int(lc)]->is_made &&
 			side->nmade < MAX_SCANS_OF_ROW)
 			(void) inner_side_make(side, side->scans[lfirst_int(lc)]);
-	return NULL;
+	return NOT_REFUSED;
 }
 
 InnerSide *
 InnerSideCreate(AheadNode *base, bool settings_stay, bool *infallible,
-				int max_rows, int max_reads, const char **refusal)
+				int max_rows, int max_reads, Refusal *refusal)
 {
 	NestLoopState *join = (NestLoopState *) base->plan_state;
 	PlanState  *inner = innerPlanState(join);
@@ -500,7 +498,7 @@ InnerSideCreate(AheadNode *base, bool settings_stay, bool *infallible,
 	*refusal = side->nscans > 0 ? inner_side_make_first(side) : walk.refusal;
 	*infallible = side->infallible;
 	MemoryContextSwitchTo(old);
-	return *refusal == NULL ? side : NULL;
+	return *refusal == NOT_REFUSED ? side : NULL;
 }
 
 void

@@ -50,7 +50,7 @@ typedef struct InnerParts
  * and *refusal tells why, if there is none.
  */
 extern PlanState *InnerSideFirstScan(NestLoopState *join, bool *several,
-									 const char **refusal);
+									 Refusal *refusal);
 
 /*
  * Create the inner side's state.  Return NULL, and the reason in *refusal, if
@@ -61,7 +61,7 @@ extern PlanState *InnerSideFirstScan(NestLoopState *join, bool *several,
  */
 extern InnerSide *InnerSideCreate(AheadNode *base, bool settings_stay,
 								  bool *infallible, int max_rows,
-								  int max_reads, const char **refusal);
+								  int max_reads, Refusal *refusal);
 
 /* Execute the scans through inner_side.c from now on, or no longer. */
 extern void InnerSideTake(InnerSide *side);

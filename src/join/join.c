@@ -24,27 +24,23 @@
 #include "utils/rel.h"
 
 /* Why is a join left to the server, as far as can be seen at once? */
-static const char *
+static Refusal
 join_refusal(NestLoopState *join)
 {
-	const char *refusal;
+	Refusal		refusal;
 	bool		several;
 
 	(void) InnerSideFirstScan(join, &several, &refusal);
-	if (refusal != NULL)
-		return refusal;
-	if (lookahead_max_distance == 0)
-		return "pg_lookahead.max_distance is 0";
-	if (!LookaheadReadsAreAsync() && !LookaheadAdviceIsUseful())
-		return "reads are synchronous and direct";
-	if (!AheadNodeIsOurs(outerPlanState(join)) &&
+	if (refusal == NOT_REFUSED)
+		refusal = SettingsRefusal();
+	if (refusal == NOT_REFUSED && !AheadNodeIsOurs(outerPlanState(join)) &&
 		!TakeoverIsServersOwn(outerPlanState(join)->ExecProcNodeReal))
-		return "executed by another extension";
-	return NULL;
+		refusal = REFUSED_OTHER_EXTENSION;
+	return refusal;
 }
 
 static bool
-join_serves(PlanState *plan_state, const char **refusal)
+join_serves(PlanState *plan_state, Refusal *refusal)
 {
 	if (!IsA(plan_state, NestLoopState) ||
 		((NestLoop *) plan_state->plan)->nestParams == NIL)
@@ -60,7 +56,7 @@ join_begin(AheadNode *base)
 	JoinNode   *node = (JoinNode *) base;
 	NestLoopState *join = (NestLoopState *) base->plan_state;
 	PlanState  *outer = outerPlanState(join);
-	const char *refusal;
+	Refusal		refusal;
 	PlanState  *scan = InnerSideFirstScan(join, &node->several, &refusal);
 
 	JudgeInit(&node->judge, JUDGE_LOOKUPS, lookahead_debug_force);
@@ -89,100 +85,40 @@ join_wait_for_reads(const AheadNode *base)
 		InnerSideWait(node->inner);
 }
 
-#if LOOKAHEAD_HAVE_EXPLAIN_HOOK
-
-#include "commands/explain_format.h"
-#include "commands/explain_state.h"
-
-static void
-join_explain_text(const JoinCounters *c, double mean, const char *scope,
-			 ExplainState *es)
-{
-	ExplainIndentText(es);
-	appendStringInfo(es->str,
-					 "Look-Ahead%s: rows mean=%.1f max=" UINT64_FORMAT
-					 " unused=" UINT64_FORMAT "  leaf blocks read="
-					 UINT64_FORMAT "  heap blocks read=" UINT64_FORMAT
-					 "  unused=" UINT64_FORMAT "\n",
-					 scope, mean, c->max_rows, c->rows_unused,
-					 c->leaf_blocks_read, c->heap_blocks_read,
-					 c->blocks_unused);
-}
-
-static void
-join_explain_properties(const JoinCounters *c, double mean, ExplainState *es)
-{
-	ExplainPropertyFloat("Look-Ahead Mean Rows", NULL, mean, 1, es);
-	ExplainPropertyUInteger("Look-Ahead Maximum Rows", NULL, c->max_rows, es);
-	ExplainPropertyUInteger("Look-Ahead Rows Unused", NULL, c->rows_unused, es);
-	ExplainPropertyUInteger("Look-Ahead Leaf Blocks Read", NULL, c->leaf_blocks_read, es);
-	ExplainPropertyUInteger("Look-Ahead Heap Blocks Read", NULL, c->heap_blocks_read, es);
-	ExplainPropertyUInteger("Look-Ahead Blocks Unused", NULL, c->blocks_unused, es);
-}
-
-/* Which indexes were keys looked up in, if the inner side scans several? */
-static void
-join_explain_indexes(const JoinNode *node, ExplainState *es)
-{
-	List	   *names = NIL;
-	ListCell   *lc;
-
-	if (!node->several)
-		return;
-	foreach(lc, InnerSideIndexes(node->inner))
-		names = lappend(names, strVal(lfirst(lc)));
-	ExplainPropertyList("Look-Ahead Indexes", names, es);
-}
-
 /* Why was nothing read ahead? */
-static const char *
+static Refusal
 join_reason(const JoinNode *node)
 {
-	if (node->refusal != NULL)
+	if (node->refusal != NOT_REFUSED)
 		return node->refusal;
 	if (node->rows != NULL)
-		return "nothing could be read ahead";
+		return REFUSED_NOTHING_TO_READ;
 	return JudgeReason(&node->judge);
 }
 
-/*
- * The figures are those of the process that runs EXPLAIN; what parallel
- * workers did is in the view lookahead.join_stats only.
- */
 static void
-join_explain(AheadNode *base, bool asked, ExplainState *es)
+join_report(AheadNode *base, AheadReport *report)
 {
 	JoinNode   *node = (JoinNode *) base;
-	bool		leader_only = base->plan_state->worker_instrument != NULL &&
-		base->plan_state->worker_instrument->num_workers > 0;
-	JoinCounters counters = JoinTell(node);
-	double		mean = (double) node->size_sum /
-		Max(1, node->rows_of_ring);
+	JoinCounters c = JoinTell(node);
+	double		mean = (double) node->size_sum / Max(1, node->rows_of_ring);
 
-	if (counters.leaf_blocks_read == 0 && counters.heap_blocks_read == 0)
+	if (c.leaf_blocks_read == 0 && c.heap_blocks_read == 0)
 	{
-		if (asked)
-			AheadExplainUnused(join_reason(node), es);
+		report->reason = join_reason(node);
+		return;
 	}
-	else if (es->format == EXPLAIN_FORMAT_TEXT)
-	{
-		join_explain_text(&counters, mean, leader_only ? " of leader" : "", es);
-		join_explain_indexes(node, es);
-	}
-	else
-	{
-		ExplainPropertyText("Look-Ahead", "used", es);
-		if (leader_only)
-			ExplainPropertyBool("Look-Ahead of Leader Only", true, es);
-		join_explain_properties(&counters, mean, es);
-		join_explain_indexes(node, es);
-	}
+	AheadReportAdd(report, "rows mean", "Mean Rows", mean, 1);
+	AheadReportAdd(report, "max", "Maximum Rows", c.max_rows, 0);
+	AheadReportAdd(report, "unused", "Rows Unused", c.rows_unused, 0);
+	AheadReportAdd(report, " leaf blocks read", "Leaf Blocks Read",
+				   c.leaf_blocks_read, 0);
+	AheadReportAdd(report, " heap blocks read", "Heap Blocks Read",
+				   c.heap_blocks_read, 0);
+	AheadReportAdd(report, " unused", "Blocks Unused", c.blocks_unused, 0);
+	if (node->several)
+		report->indexes = InnerSideIndexes(node->inner);
 }
-
-#define EXPLAIN_JOIN join_explain
-#else
-#define EXPLAIN_JOIN NULL
-#endif
 
 static const AheadMethods methods = {
 	.enabled = &lookahead_nested_loop,
@@ -191,7 +127,7 @@ static const AheadMethods methods = {
 	.begin = join_begin,
 	.end = join_end,
 	.wait = join_wait_for_reads,
-	.explain = EXPLAIN_JOIN,
+	.report = join_report,
 };
 
 void

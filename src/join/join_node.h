@@ -34,7 +34,7 @@ typedef struct JoinNode
 	instr_time	inside;			/* time spent for the row, if that is wanted */
 
 	/* made when it first looks ahead */
-	const char *refusal;		/* why the join must not look ahead */
+	Refusal		refusal;		/* why the join must not look ahead */
 	InnerSide  *inner;
 	RowsAhead  *rows;
 	int			rows_done;		/* of the first ones, nothing is left to do */

@@ -78,7 +78,7 @@ rows_certain(const JoinNode *node)
 }
 
 /* Create the join's state; return the reason why it must not look ahead. */
-static const char *
+static Refusal
 refusal_of(JoinNode *node)
 {
 	Relation	table = InnerTable(node->scan);
@@ -91,20 +91,20 @@ refusal_of(JoinNode *node)
 	bool		settings_stay = SettingsStay(node->base.query);
 	PlanState  *outer = outerPlanState(join);
 	int64		bytes;
-	const char *refusal;
+	Refusal		refusal;
 
 	if (concurrency == 0)
-		return "effective_io_concurrency is 0";
+		return REFUSED_NO_CONCURRENCY;
 	if (IsolationIsSerializable())
-		return "transaction is serializable";
+		return REFUSED_SERIALIZABLE;
 	refusal = HarmlessPlanRefusal(outer, settings_stay, false, &node->params);
-	if (refusal != NULL)
+	if (refusal != NOT_REFUSED)
 		return refusal;
 	node->infallible = ReturnsInfallibly(outer);
 	if (!node->infallible &&
 		(node->base.bounds.may_stop ||
 		 (!is_single(node) && rows_certain(node) == 0)))
-		return "the query may not ask for all outer rows";
+		return REFUSED_ROWS_UNCERTAIN;
 	rows = Max(1, Min(rows, MAX_ROWS));
 	bytes = AheadGrant(node->base.query, rows * BYTES_PER_ROW, LEAST_BYTES);
 	rows = Min(rows, bytes / BYTES_PER_PLACE);
@@ -115,7 +115,7 @@ refusal_of(JoinNode *node)
 	node->rows = RowsAheadCreate(node->base.query->estate->es_query_cxt, rows,
 								 bytes, sizeof(InnerParts));
 	JudgeSetMaximum(&node->judge, rows, 0);
-	return NULL;
+	return NOT_REFUSED;
 }
 
 /* Begin and end to count time as spent for a row, if that is wanted. */
@@ -186,7 +186,7 @@ open_rows(JoinNode *node)
 
 	/* a parallel worker had to look at the catalogs: not counted */
 	pgBufferUsage.shared_blks_hit -= pgBufferUsage.shared_blks_hit - hits;
-	if (node->refusal != NULL)
+	if (node->refusal != NOT_REFUSED)
 	{
 		JudgeForbid(&node->judge);
 		return false;

@@ -87,7 +87,7 @@ lookup_init_pages(LookupPages *pages, Relation rel, int table_size,
 Lookup *
 LookupCreate(LookupShared *shared, Relation heap, Relation index, ScanKey keys,
 			 int nkeys, ScanDirection direction, bool index_only,
-			 int most_blocks, const char **refusal)
+			 int most_blocks, Refusal *refusal)
 {
 	IndexLookup *way = index->rd_rel->relam == HASH_AM_OID ?
 		HashLookupCreate(index, keys, nkeys, refusal) :

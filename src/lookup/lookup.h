@@ -96,7 +96,7 @@ extern bool LookupKnowsIndex(Relation index);
 extern Lookup *LookupCreate(LookupShared *shared, Relation heap,
 							Relation index, ScanKey keys, int nkeys,
 							ScanDirection direction, bool index_only,
-							int most_blocks, const char **refusal);
+							int most_blocks, Refusal *refusal);
 
 /* From now on, one look-up can need so many heap blocks at most. */
 extern void LookupBound(Lookup *lookup, int most_blocks);

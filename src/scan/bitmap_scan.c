@@ -244,7 +244,7 @@ bitmap_replace_routine(Relation index)
 }
 
 static bool
-bitmap_serves(PlanState *plan_state, const char **refusal)
+bitmap_serves(PlanState *plan_state, Refusal *refusal)
 {
 	Relation	index;
 
@@ -255,14 +255,13 @@ bitmap_serves(PlanState *plan_state, const char **refusal)
 	index = ((BitmapIndexScanState *) plan_state)->biss_RelationDesc;
 	if (index == NULL || index->rd_rel->relam != BTREE_AM_OID)
 		return false;
-	if (lookahead_max_distance == 0)
-		*refusal = "pg_lookahead.max_distance is 0";
-	else if (!LookaheadReadsAreAsync() && !LookaheadAdviceIsUseful())
-		*refusal = "reads are synchronous and direct";
-	else if (IsCatalogRelationOid(index->rd_index->indrelid))
-		*refusal = "system catalog";
+	*refusal = SettingsRefusal();
+	if (*refusal != NOT_REFUSED)
+		return true;
+	if (IsCatalogRelationOid(index->rd_index->indrelid))
+		*refusal = REFUSED_CATALOG;
 	else if (!bitmap_replace_routine(index))
-		*refusal = "index access method of an extension";
+		*refusal = REFUSED_INDEX_METHOD;
 	return true;
 }
 
@@ -345,13 +344,8 @@ bitmap_wait_for_reads(const AheadNode *base)
 		LeafRingWait(node->ring);
 }
 
-#if LOOKAHEAD_HAVE_EXPLAIN_HOOK
-
-#include "commands/explain_format.h"
-#include "commands/explain_state.h"
-
 static void
-bitmap_explain(AheadNode *base, bool asked, ExplainState *es)
+bitmap_report(AheadNode *base, AheadReport *report)
 {
 	BitmapNode *node = (BitmapNode *) base;
 	ScanCounters counters = {0};
@@ -361,28 +355,10 @@ bitmap_explain(AheadNode *base, bool asked, ExplainState *es)
 	if (node->ring != NULL)
 		counters = LeafRingTell(node->ring);
 	if (counters.leaf_reads == 0)
-	{
-		if (asked)
-			AheadExplainUnused("nothing to wait for", es);
-	}
-	else if (es->format == EXPLAIN_FORMAT_TEXT)
-	{
-		ExplainIndentText(es);
-		appendStringInfoString(es->str, "Look-Ahead: ");
-		LeafRingExplain(&counters, es);
-		appendStringInfoChar(es->str, '\n');
-	}
+		report->reason = REFUSED_NOTHING_TO_WAIT_FOR;
 	else
-	{
-		ExplainPropertyText("Look-Ahead", "used", es);
-		LeafRingExplain(&counters, es);
-	}
+		LeafRingReport(&counters, report);
 }
-
-#define EXPLAIN_BITMAP bitmap_explain
-#else
-#define EXPLAIN_BITMAP NULL
-#endif
 
 static const AheadMethods bitmap_methods = {
 	.enabled = &lookahead_index_pages,
@@ -391,7 +367,7 @@ static const AheadMethods bitmap_methods = {
 	.begin = bitmap_begin,
 	.end = bitmap_end,
 	.wait = bitmap_wait_for_reads,
-	.explain = EXPLAIN_BITMAP,
+	.report = bitmap_report,
 };
 
 void

@@ -14,6 +14,7 @@
 
 #include "access/nbtree.h"
 #include "compat_scan.h"
+#include "exec/explain.h"
 #include "index/btree_descents.h"
 #include "miscadmin.h"
 #include "read/page_read.h"
@@ -956,26 +957,15 @@ LeafRingLook(LeafRing *ring, IndexScanDesc scan, uint64 position,
 	return leaf;
 }
 
-#if LOOKAHEAD_HAVE_EXPLAIN_HOOK
-
-#include "commands/explain_format.h"
-#include "commands/explain_state.h"
-
 void
-LeafRingExplain(const ScanCounters *counters, ExplainState *es)
+LeafRingReport(const ScanCounters *counters, AheadReport *report)
 {
-	if (es->format == EXPLAIN_FORMAT_TEXT)
-	{
-		appendStringInfo(es->str,
-						 "leaf pages read=" UINT64_FORMAT
-						 " unused=" UINT64_FORMAT "  reads=" UINT64_FORMAT,
-						 counters->leaf_pages_read,
-						 counters->leaf_pages_unused, counters->leaf_reads);
-		return;
-	}
-	ExplainPropertyUInteger("Look-Ahead Leaf Pages Read", NULL, counters->leaf_pages_read, es);
-	ExplainPropertyUInteger("Look-Ahead Leaf Pages Unused", NULL, counters->leaf_pages_unused, es);
-	ExplainPropertyUInteger("Look-Ahead Leaf Reads", NULL, counters->leaf_reads, es);
-}
+	bool		shown = counters->leaf_reads > 0;
 
-#endif
+	AheadReportAdd(report, shown ? " leaf pages read" : NULL, "Leaf Pages Read",
+				   counters->leaf_pages_read, 0);
+	AheadReportAdd(report, shown ? "unused" : NULL, "Leaf Pages Unused",
+				   counters->leaf_pages_unused, 0);
+	AheadReportAdd(report, shown ? " reads" : NULL, "Leaf Reads",
+				   counters->leaf_reads, 0);
+}

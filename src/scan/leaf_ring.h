@@ -154,9 +154,7 @@ extern void LeafRingWait(const LeafRing *ring);
 /* Return the counters; what is still ahead counts as unused. */
 extern ScanCounters LeafRingTell(const LeafRing *ring);
 
-/* Print EXPLAIN's part of the line, or its properties, about leaf pages. */
-struct ExplainState;
-extern void LeafRingExplain(const ScanCounters *counters,
-							struct ExplainState *es);
+/* Report what EXPLAIN shows of leaf pages. */
+extern void LeafRingReport(const ScanCounters *counters, AheadReport *report);
 
 #endif							/* PG_LOOKAHEAD_LEAF_RING_H */

@@ -7,14 +7,11 @@
  */
 #include "postgres.h"
 
-#include "access/tableam.h"
-#include "catalog/catalog.h"
 #include "catalog/pg_am_d.h"
 #include "catalog/pg_index.h"
 #include "compat.h"
 #include "exec/explain.h"
 #include "exec/takeover.h"
-#include "executor/instrument.h"
 #include "index/scan_position.h"
 #include "scan/scan.h"
 #include "scan/scan_node.h"
@@ -46,31 +43,28 @@ scan_is_unique_lookup(Relation index, ScanKey keys, int nkeys)
 	return true;
 }
 
-/* The reason why a scan is left to the server, or NULL. */
-static inline const char *
+/* The reason why a scan is left to the server. */
+static inline Refusal
 scan_refusal_of(Relation heap, Relation index, ScanKey keys, int nkeys,
-		   int norderbys)
+				int norderbys)
 {
+	Refusal		refusal;
+
 	/* test this first, as the shortest queries have the least time to lose */
 	if (scan_is_unique_lookup(index, keys, nkeys))
-		return "at most one row";
-	if (lookahead_max_distance == 0)
-		return "pg_lookahead.max_distance is 0";
-	if (!LookaheadReadsAreAsync() && !LookaheadAdviceIsUseful())
-		return "reads are synchronous and direct";
-	if (norderbys > 0)
-		return "ordered by distance";
-	if (heap->rd_tableam != GetHeapamTableAmRoutine())
-		return "not a heap table";
-	if (IsCatalogRelation(heap))
-		return "system catalog";
-	if (!ScanPositionIsKnown(index))
-		return "index access method of an extension";
-	return NULL;
+		return REFUSED_ONE_ROW;
+	refusal = SettingsRefusal();
+	if (refusal == NOT_REFUSED && norderbys > 0)
+		refusal = REFUSED_ORDERED_BY_DISTANCE;
+	if (refusal == NOT_REFUSED)
+		refusal = TakeoverTableRefusal(heap);
+	if (refusal == NOT_REFUSED && !ScanPositionIsKnown(index))
+		refusal = REFUSED_INDEX_METHOD;
+	return refusal;
 }
 
 static bool
-scan_serves(PlanState *plan_state, const char **refusal)
+scan_serves(PlanState *plan_state, Refusal *refusal)
 {
 	Relation	heap;
 
@@ -164,134 +158,78 @@ scan_wait_for_reads(const AheadNode *base)
 		LeafRingWait(node->ring);
 }
 
-#if LOOKAHEAD_HAVE_EXPLAIN_HOOK
-
-#include "commands/explain_format.h"
-#include "commands/explain_state.h"
-
-/* Were heap blocks looked at ahead? */
-static inline bool
-scan_has_blocks(const HeapAheadReport *report)
-{
-	return report->counters.blocks_read > 0 || report->counters.blocks_hit > 0;
-}
-
 /* Why was nothing read ahead? */
-static const char *
+static Refusal
 scan_reason_of(const ScanNode *node)
 {
 	ScanState  *state = (ScanState *) node->base.plan_state;
 
 	if (get_tablespace_io_concurrency(
 			state->ss_currentRelation->rd_rel->reltablespace) == 0)
-		return "effective_io_concurrency is 0";
+		return REFUSED_NO_CONCURRENCY;
 	if (node->judge.forbidden)
-		return "too many scans of temporary tables";
+		return REFUSED_TEMPORARY_SCANS;
 	if (node->ahead != NULL)
-		return "nothing could be read ahead";
+		return REFUSED_NOTHING_TO_READ;
 	return JudgeReason(&node->judge);
 }
 
-/* Append the part of the line that is about heap blocks. */
+/* Report on heap blocks. */
 static void
-scan_explain_blocks(const HeapAheadReport *report, ExplainState *es)
+scan_report_blocks(const HeapAheadReport *blocks, bool shown,
+				   AheadReport *report)
 {
-	const ScanCounters *c = &report->counters;
+	const ScanCounters *c = &blocks->counters;
+	bool		sorted = shown && blocks->sorted;
 
-	appendStringInfo(es->str,
-					 " blocks read=" UINT64_FORMAT
-					 " cached=" UINT64_FORMAT " missed=" UINT64_FORMAT
-					 " unused=" UINT64_FORMAT "  reads=" UINT64_FORMAT
-					 " waits=" UINT64_FORMAT "  distance mean=%.1f max="
-					 UINT64_FORMAT,
-					 c->blocks_read, c->blocks_hit, c->blocks_direct,
-					 c->blocks_unused, c->reads, c->stalls,
-					 report->mean_distance, c->max_distance);
-	if (report->sorted)
-		appendStringInfo(es->str,
-						 "  sorted=%d combined=" UINT64_FORMAT
-						 " evicted=" UINT64_FORMAT,
-						 report->largest_batch, c->reads_combined,
-						 c->blocks_evicted);
+#define ADD(label, property, value) \
+	AheadReportAdd(report, shown ? label : NULL, property, value, 0)
+
+	ADD("blocks read", "Blocks Read", c->blocks_read);
+	ADD("cached", "Blocks Cached", c->blocks_hit);
+	ADD("missed", "Blocks Missed", c->blocks_direct);
+	ADD("unused", "Blocks Unused", c->blocks_unused);
+	ADD(" reads", "Reads", c->reads);
+	ADD("waits", "Waits", c->stalls);
+	AheadReportAdd(report, shown ? " distance mean" : NULL, "Mean Distance",
+				   blocks->mean_distance, 1);
+	ADD("max", "Maximum Distance", c->max_distance);
+#undef ADD
+	AheadReportAdd(report, NULL, "Issue Order", 0, 0);
+	report->figures[report->n - 1].word = blocks->sorted ? "block" : "index";
+	AheadReportAdd(report, sorted ? " sorted" : NULL, "Blocks Sorted",
+				   blocks->largest_batch, 0);
+	AheadReportAdd(report, sorted ? "combined" : NULL, "Reads Combined",
+				   c->reads_combined, 0);
+	AheadReportAdd(report, sorted ? "evicted" : NULL, "Blocks Evicted",
+				   c->blocks_evicted, 0);
 }
 
 static void
-scan_explain_text(const HeapAheadReport *report, const ScanCounters *leaves,
-			 const char *scope, ExplainState *es)
-{
-	ExplainIndentText(es);
-	appendStringInfo(es->str, "Look-Ahead%s:", scope);
-	if (scan_has_blocks(report))
-		scan_explain_blocks(report, es);
-	if (leaves->leaf_reads > 0)
-	{
-		appendStringInfoString(es->str, scan_has_blocks(report) ? "  " : " ");
-		LeafRingExplain(leaves, es);
-	}
-	appendStringInfoChar(es->str, '\n');
-}
-
-static void
-scan_explain_properties(const HeapAheadReport *report,
-						const ScanCounters *leaves, ExplainState *es)
-{
-	const ScanCounters *c = &report->counters;
-
-	ExplainPropertyUInteger("Look-Ahead Blocks Read", NULL, c->blocks_read, es);
-	ExplainPropertyUInteger("Look-Ahead Blocks Cached", NULL, c->blocks_hit, es);
-	ExplainPropertyUInteger("Look-Ahead Blocks Missed", NULL, c->blocks_direct, es);
-	ExplainPropertyUInteger("Look-Ahead Blocks Unused", NULL, c->blocks_unused, es);
-	ExplainPropertyUInteger("Look-Ahead Reads", NULL, c->reads, es);
-	ExplainPropertyUInteger("Look-Ahead Waits", NULL, c->stalls, es);
-	ExplainPropertyFloat("Look-Ahead Mean Distance", NULL, report->mean_distance, 1, es);
-	ExplainPropertyUInteger("Look-Ahead Maximum Distance", NULL, c->max_distance, es);
-	ExplainPropertyText("Look-Ahead Issue Order", report->sorted ? "block" : "index", es);
-	ExplainPropertyInteger("Look-Ahead Blocks Sorted", NULL, report->largest_batch, es);
-	ExplainPropertyUInteger("Look-Ahead Reads Combined", NULL, c->reads_combined, es);
-	ExplainPropertyUInteger("Look-Ahead Blocks Evicted", NULL, c->blocks_evicted, es);
-	LeafRingExplain(leaves, es);
-}
-
-/*
- * The figures are those of the process that runs EXPLAIN; what parallel
- * workers did is in the view lookahead.index_scan_stats only.
- */
-static void
-scan_explain(AheadNode *base, bool asked, ExplainState *es)
+scan_report(AheadNode *base, AheadReport *report)
 {
 	ScanNode   *node = (ScanNode *) base;
-	bool		leader_only = base->plan_state->worker_instrument != NULL &&
-		base->plan_state->worker_instrument->num_workers > 0;
-	HeapAheadReport report = {0};
+	HeapAheadReport blocks = {0};
 	ScanCounters leaves = {0};
+	bool		has_blocks;
 
 	if (node->ring != NULL)
 		leaves = LeafRingTell(node->ring);
 	if (node->ahead != NULL)
 	{
 		HeapAheadPause(node->ahead);	/* what is left in it is not used */
-		report = HeapAheadTell(node->ahead);
+		blocks = HeapAheadTell(node->ahead);
 	}
-	if (!scan_has_blocks(&report) && leaves.leaf_reads == 0)
+	has_blocks =
+		blocks.counters.blocks_read > 0 || blocks.counters.blocks_hit > 0;
+	if (!has_blocks && leaves.leaf_reads == 0)
 	{
-		if (asked)
-			AheadExplainUnused(scan_reason_of(node), es);
+		report->reason = scan_reason_of(node);
+		return;
 	}
-	else if (es->format == EXPLAIN_FORMAT_TEXT)
-		scan_explain_text(&report, &leaves, leader_only ? " of leader" : "", es);
-	else
-	{
-		ExplainPropertyText("Look-Ahead", "used", es);
-		if (leader_only)
-			ExplainPropertyBool("Look-Ahead of Leader Only", true, es);
-		scan_explain_properties(&report, &leaves, es);
-	}
+	scan_report_blocks(&blocks, has_blocks, report);
+	LeafRingReport(&leaves, report);
 }
-
-#define EXPLAIN_SCAN scan_explain
-#else
-#define EXPLAIN_SCAN NULL
-#endif
 
 static const AheadMethods scan_methods = {
 	.enabled = &lookahead_index_scan,
@@ -301,7 +239,7 @@ static const AheadMethods scan_methods = {
 	.end = scan_end,
 	.wait = scan_wait_for_reads,
 	.bound_search = scan_bound_search,
-	.explain = EXPLAIN_SCAN,
+	.report = scan_report,
 };
 
 void

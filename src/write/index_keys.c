@@ -54,7 +54,7 @@ IndexMisses(Relation index)
 }
 
 /* Note the columns that an index depends on; return the reason against it. */
-static const char *
+static Refusal
 keys_find_columns(IndexKeys *index, TupleDesc table)
 {
 	IndexInfo  *info = index->info;
@@ -72,11 +72,11 @@ keys_find_columns(IndexKeys *index, TupleDesc table)
 		int			column = i + FirstLowInvalidHeapAttributeNumber;
 
 		if (column <= 0)
-			return "an index depends on the whole row";
+			return REFUSED_INDEX_WHOLE_ROW;
 		if (TupleDescAttr(table, column - 1)->attgenerated != '\0')
-			return "an index depends on a generated column";
+			return REFUSED_INDEX_GENERATED;
 	}
-	return NULL;
+	return NOT_REFUSED;
 }
 
 /* Is an expression of an index one that can be evaluated early? */
@@ -91,7 +91,7 @@ keys_are_known_early(const IndexKeys *index, List *expression)
 }
 
 /* Make the keys; return the reason why that cannot be done. */
-static const char *
+static Refusal
 keys_make(IndexKeys *index)
 {
 	Relation	rel = index->index;
@@ -109,46 +109,46 @@ keys_make(IndexKeys *index)
 
 		if (!ComparesInfallibly(type, rel->rd_indcollation[i]) ||
 			!OidIsValid(operator))
-			return "an index is on a type whose comparisons may fail";
+			return REFUSED_INDEX_FALLIBLE;
 		ScanKeyEntryInitialize(&index->keys[i], 0, i + 1, equal, type,
 							   rel->rd_indcollation[i], get_opcode(operator),
 							   (Datum) 0);
 	}
-	return NULL;
+	return NOT_REFUSED;
 }
 
 IndexKeys *
 IndexKeysCreate(IndexShared *shared, Relation heap, Relation rel,
-				bool conflicts, const char **refusal)
+				bool conflicts, Refusal *refusal)
 {
 	IndexKeys  *index = palloc0_object(IndexKeys);
 
 	index->shared = shared;
 	index->index = rel;
-	*refusal = NULL;
+	*refusal = NOT_REFUSED;
 	if (!LookupKnowsIndex(rel))
-		*refusal = "an index is no btree or hash index";
-	if (*refusal == NULL)
+		*refusal = REFUSED_WRITTEN_METHOD;
+	if (*refusal == NOT_REFUSED)
 	{
 		index->info = BuildIndexInfo(rel);
 		*refusal = keys_find_columns(index, RelationGetDescr(heap));
 	}
-	if (*refusal == NULL &&
+	if (*refusal == NOT_REFUSED &&
 		(!keys_are_known_early(index, index->info->ii_Expressions) ||
 		 !keys_are_known_early(index, index->info->ii_Predicate)))
-		*refusal = "an expression of an index is no plain value";
-	if (*refusal == NULL && !index->info->ii_ReadyForInserts)
-		*refusal = "an index is being created";
-	if (*refusal == NULL)
+		*refusal = REFUSED_INDEX_EXPRESSION;
+	if (*refusal == NOT_REFUSED && !index->info->ii_ReadyForInserts)
+		*refusal = REFUSED_INDEX_UNFINISHED;
+	if (*refusal == NOT_REFUSED)
 		*refusal = keys_make(index);
-	if (*refusal == NULL)
+	if (*refusal == NOT_REFUSED)
 		index->lookup = LookupCreate(&shared->lookups, heap, rel, index->keys,
 									 index->info->ii_NumIndexKeyAttrs,
 									 index->info->ii_Unique ?
 									 ForwardScanDirection :
 									 BackwardScanDirection,
 									 false, conflicts ? 1 : 0, refusal);
-	if (*refusal != NULL)
+	if (*refusal != NOT_REFUSED)
 		return NULL;
 	index->misses_seen = IndexMisses(rel);
 	return index;

@@ -38,7 +38,7 @@ typedef struct IndexShared
  */
 extern IndexKeys *IndexKeysCreate(IndexShared *shared, Relation heap,
 								  Relation index, bool conflicts,
-								  const char **refusal);
+								  Refusal *refusal);
 
 /* The look-ups of its keys. */
 extern Lookup *IndexKeysLookup(const IndexKeys *index);

@@ -98,11 +98,11 @@ rows_fetch(WriteNode *node, PlanState *child)
  * Make the state of all indexes whose pages can be known early, in the query's
  * memory.  Return a refusal if there is none.
  */
-static const char *
+static Refusal
 rows_open_indexes(WriteNode *node)
 {
 	ResultRelInfo *table = rows_table(node);
-	const char *refusal = "the table has no indexes";
+	Refusal		refusal = REFUSED_NO_INDEXES;
 	Bitmapset  *needed = NULL;
 
 	node->indexes = palloc0_array(IndexKeys *, Max(1, table->ri_NumIndices));
@@ -123,7 +123,7 @@ rows_open_indexes(WriteNode *node)
 	if (node->nindexes == 0)
 		return refusal;
 	NewRowPrepare(&node->new_row, rows_statement(node), needed);
-	return NULL;
+	return NOT_REFUSED;
 }
 
 /* Does an UPDATE leave all indexed columns as they are, so that it is HOT? */
@@ -141,7 +141,7 @@ rows_update_nothing_indexed(const WriteNode *node)
 }
 
 /* Create the node's state; return the reason why it must not look ahead. */
-static const char *
+static Refusal
 rows_refusal(WriteNode *node)
 {
 	ResultRelInfo *table = rows_table(node);
@@ -154,20 +154,20 @@ rows_refusal(WriteNode *node)
 		2 * reads;
 	Size		place;
 	int64		bytes;
-	const char *refusal;
+	Refusal		refusal;
 
 	if (concurrency == 0)
-		return "effective_io_concurrency is 0";
+		return REFUSED_NO_CONCURRENCY;
 	if (IsolationIsSerializable())
-		return "transaction is serializable";
+		return REFUSED_SERIALIZABLE;
 	if (RowsCertain(&node->base) < PG_INT64_MAX)
-		return "the query may not ask for all rows";
+		return REFUSED_NOT_ALL_ROWS;
 	if (rows_update_nothing_indexed(node))
-		return "no indexed column is updated";
+		return REFUSED_HOT_UPDATES;
 	refusal = HarmlessPlanRefusal(child, false,
 								  rows_statement(node)->operation == CMD_UPDATE,
 								  &node->params);
-	if (refusal != NULL)
+	if (refusal != NOT_REFUSED)
 		return refusal;
 	if (node->base.query->econtext == NULL)
 		node->base.query->econtext = CreateExprContext(estate);
@@ -184,12 +184,12 @@ rows_refusal(WriteNode *node)
 		.forced = lookahead_debug_force != JUDGE_MEASURES,
 	};
 	refusal = rows_open_indexes(node);
-	if (refusal != NULL)
+	if (refusal != NOT_REFUSED)
 		return refusal;
 	node->rows = RowsAheadCreate(estate->es_query_cxt, rows, bytes,
 								 node->nindexes * sizeof(LookupKey));
 	JudgeSetMaximum(&node->judge, rows, 0);
-	return NULL;
+	return NOT_REFUSED;
 }
 
 /* Create the state for looking ahead; false if the node must not look ahead. */
@@ -210,7 +210,7 @@ rows_open(WriteNode *node)
 		pgBufferUsage.shared_blks_hit - before.shared_blks_hit;
 	pgBufferUsage.shared_blks_read -=
 		pgBufferUsage.shared_blks_read - before.shared_blks_read;
-	if (node->refusal != NULL)
+	if (node->refusal != NOT_REFUSED)
 	{
 		JudgeForbid(&node->judge);
 		return false;

@@ -12,13 +12,10 @@
  */
 #include "postgres.h"
 
-#include "access/tableam.h"
-#include "catalog/catalog.h"
 #include "compat.h"
 #include "exec/explain.h"
 #include "exec/settings.h"
 #include "exec/takeover.h"
-#include "executor/instrument.h"
 #include "read/page_read.h"
 #include "utils/rel.h"
 #include "write/write.h"
@@ -38,34 +35,31 @@ write_has_triggers(const ModifyTableState *node)
 }
 
 /* Why is a statement left to the server, as far as can be seen at once? */
-static const char *
+static Refusal
 write_refusal(ModifyTableState *node)
 {
 	Relation	table = node->resultRelInfo->ri_RelationDesc;
 	PlanState  *child = outerPlanState(node);
+	Refusal		refusal;
 
 	if (node->mt_nrels != 1 || node->mt_partition_tuple_routing != NULL)
-		return "partitioned table";
-	if (table->rd_tableam != GetHeapamTableAmRoutine())
-		return "not a heap table";
-	if (IsCatalogRelation(table))
-		return "system catalog";
+		return REFUSED_PARTITIONED;
+	refusal = TakeoverTableRefusal(table);
+	if (refusal != NOT_REFUSED)
+		return refusal;
 	if (write_has_triggers(node))
-		return "triggers run before each row";
+		return REFUSED_TRIGGERS;
 	if (child->plan->plan_rows <= 1)
-		return "one row";
-	if (lookahead_max_distance == 0)
-		return "pg_lookahead.max_distance is 0";
-	if (!LookaheadReadsAreAsync() && !LookaheadAdviceIsUseful())
-		return "reads are synchronous and direct";
-	if (AheadNodeFind(child) == NULL &&
+		return REFUSED_WRITES_ONE_ROW;
+	refusal = SettingsRefusal();
+	if (refusal == NOT_REFUSED && AheadNodeFind(child) == NULL &&
 		!TakeoverIsServersOwn(child->ExecProcNodeReal))
-		return "executed by another extension";
-	return NULL;
+		refusal = REFUSED_OTHER_EXTENSION;
+	return refusal;
 }
 
 static bool
-write_serves(PlanState *plan_state, const char **refusal)
+write_serves(PlanState *plan_state, Refusal *refusal)
 {
 	ModifyTableState *node = (ModifyTableState *) plan_state;
 
@@ -112,24 +106,19 @@ write_wait(const AheadNode *base)
 	(void) PageReadsWait(&node->shared.lookups, true);
 }
 
-#if LOOKAHEAD_HAVE_EXPLAIN_HOOK
-
-#include "commands/explain_format.h"
-#include "commands/explain_state.h"
-
 /* Why was nothing read ahead? */
-static const char *
+static Refusal
 write_reason(const WriteNode *node)
 {
-	if (node->refusal != NULL)
+	if (node->refusal != NOT_REFUSED)
 		return node->refusal;
 	if (node->rows != NULL)
-		return "nothing could be read ahead";
+		return REFUSED_NOTHING_TO_READ;
 	return JudgeReason(&node->judge);
 }
 
 static void
-write_explain(AheadNode *base, bool asked, ExplainState *es)
+write_report(AheadNode *base, AheadReport *report)
 {
 	const WriteNode *node = (const WriteNode *) base;
 	WriteCounters c = WriteTell(node);
@@ -137,39 +126,17 @@ write_explain(AheadNode *base, bool asked, ExplainState *es)
 
 	if (c.index_blocks_read == 0 && c.heap_blocks_read == 0)
 	{
-		if (asked)
-			AheadExplainUnused(write_reason(node), es);
+		report->reason = write_reason(node);
+		return;
 	}
-	else if (es->format == EXPLAIN_FORMAT_TEXT)
-	{
-		ExplainIndentText(es);
-		appendStringInfo(es->str,
-						 "Look-Ahead: rows mean=%.1f max=" UINT64_FORMAT
-						 "  index blocks read=" UINT64_FORMAT
-						 "  heap blocks read=" UINT64_FORMAT
-						 "  unused=" UINT64_FORMAT "\n",
-						 mean, c.max_rows, c.index_blocks_read,
-						 c.heap_blocks_read, c.blocks_unused);
-	}
-	else
-	{
-		ExplainPropertyText("Look-Ahead", "used", es);
-		ExplainPropertyFloat("Look-Ahead Mean Rows", NULL, mean, 1, es);
-		ExplainPropertyUInteger("Look-Ahead Maximum Rows", NULL,
-								c.max_rows, es);
-		ExplainPropertyUInteger("Look-Ahead Index Blocks Read", NULL,
-								c.index_blocks_read, es);
-		ExplainPropertyUInteger("Look-Ahead Heap Blocks Read", NULL,
-								c.heap_blocks_read, es);
-		ExplainPropertyUInteger("Look-Ahead Blocks Unused", NULL,
-								c.blocks_unused, es);
-	}
+	AheadReportAdd(report, "rows mean", "Mean Rows", mean, 1);
+	AheadReportAdd(report, "max", "Maximum Rows", c.max_rows, 0);
+	AheadReportAdd(report, " index blocks read", "Index Blocks Read",
+				   c.index_blocks_read, 0);
+	AheadReportAdd(report, " heap blocks read", "Heap Blocks Read",
+				   c.heap_blocks_read, 0);
+	AheadReportAdd(report, " unused", "Blocks Unused", c.blocks_unused, 0);
 }
-
-#define EXPLAIN_WRITE write_explain
-#else
-#define EXPLAIN_WRITE NULL
-#endif
 
 static const AheadMethods write_methods = {
 	.enabled = &lookahead_writes,
@@ -178,7 +145,7 @@ static const AheadMethods write_methods = {
 	.begin = write_begin,
 	.end = write_end,
 	.wait = write_wait,
-	.explain = EXPLAIN_WRITE,
+	.report = write_report,
 };
 
 void

@@ -34,7 +34,7 @@ typedef struct WriteNode
 	instr_time	inside;			/* spent for that row, without the child */
 
 	/* made when it first looks ahead */
-	const char *refusal;		/* why the node must not look ahead */
+	Refusal		refusal;		/* why the node must not look ahead */
 	RowsAhead  *rows;			/* with a LookupKey for each index */
 	List	   *params;			/* parameters that the child uses */
 	IndexShared shared;

@@ -218,7 +218,7 @@ fuzz_pages(PG_FUNCTION_ARGS)
 	}
 	else if (rel->rd_rel->relam == HASH_AM_OID)
 	{
-		const char *refusal;
+		Refusal		refusal;
 		Buffer		metapage = InvalidBuffer;
 
 		/* look-ahead needs what the access method remembers of the metapage */
@@ -229,12 +229,12 @@ fuzz_pages(PG_FUNCTION_ARGS)
 		MemoryContextSwitchTo(TopMemoryContext);
 		lookup = HashLookupCreate(rel, keys, 1, &refusal);
 		if (lookup == NULL)
-			elog(ERROR, "no look-up: %s", refusal);
+			elog(ERROR, "no look-up: %s", RefusalSentence(refusal));
 	}
 	else
 	{
 		Oid			table = IndexGetRelation(RelationGetRelid(rel), false);
-		const char *refusal;
+		Refusal		refusal;
 
 		ScanKeyInit(&keys[0], 1, BTGreaterEqualStrategyNumber, F_INT4GE, 100);
 		ScanKeyInit(&keys[1], 1, BTLessEqualStrategyNumber, F_INT4LE, 3000);
@@ -247,7 +247,7 @@ fuzz_pages(PG_FUNCTION_ARGS)
 		lookup = BTreeLookupCreate(rel, keys, 2, ForwardScanDirection,
 								   &refusal);
 		if (lookup == NULL)
-			elog(ERROR, "no look-up: %s", refusal);
+			elog(ERROR, "no look-up: %s", RefusalSentence(refusal));
 	}
 	PG_RETURN_INT32(LLVMFuzzerRunDriver(&argc, &argv, test_one_input));
 }
