@@ -95,9 +95,9 @@ explain_properties(const AheadReport *report, bool leader_only,
 static void
 explain_taken(AheadNode *node, bool asked, ExplainState *es)
 {
-	const WorkerInstrumentation *workers =
-		node->plan_state->worker_instrument;
-	bool		leader_only = workers != NULL && workers->num_workers > 0;
+	const PlanState *state = node->plan_state;
+	bool		leader_only = state->worker_instrument != NULL &&
+		state->worker_instrument->num_workers > 0;
 	AheadReport report = {0};
 	List	   *names = NIL;
 	ListCell   *lc;
