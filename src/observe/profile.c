@@ -21,7 +21,6 @@
 #include "compat.h"
 #include "funcapi.h"
 #include "observe/profile.h"
-#include "observe/profile_internal.h"
 #include "observe/shared.h"
 #include "sql_result.h"
 

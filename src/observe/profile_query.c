@@ -29,7 +29,6 @@
 #include "executor/executor.h"
 #include "nodes/nodeFuncs.h"
 #include "observe/profile.h"
-#include "observe/profile_internal.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"

@@ -28,7 +28,6 @@
 #include "compat.h"
 #include "miscadmin.h"
 #include "observe/profile.h"
-#include "observe/profile_internal.h"
 #include "storage/fd.h"
 #include "storage/ipc.h"
 #include "storage/proc.h"
