@@ -17,16 +17,29 @@ import numpy as np
 import pytest
 
 from command_line import refused, tool
-from pg_lookahead.bench import cells, command, options, scans, scenarios, settings, subjects, tables
+from pg_lookahead.bench import (
+    cells,
+    command,
+    options,
+    queries,
+    scans,
+    scenarios,
+    settings,
+    subjects,
+    tables,
+    tpch,
+)
 from pg_lookahead.bench.cells import OFF, JoinCell, ScanCell, Size
 from pg_lookahead.bench.compare import identity
 from pg_lookahead.bench.joins import Join
+from pg_lookahead.bench.plan import able, why_not
 from pg_lookahead.bench.statements import Statement
 from pg_lookahead.bench.subjects import Context
 from pg_lookahead.measure import statistics, turns
 from pg_lookahead.measure.meter import Sample, cpu_seconds, differences, stolen_seconds
 from pg_lookahead.measure.statistics import Interval, Verdict
-from pg_lookahead.report.record import OURS, STOCK, Server, interval, result
+from pg_lookahead.report import terminal
+from pg_lookahead.report.record import OURS, STOCK, Identity, Result, Server, interval, result
 from pg_lookahead.server import environment
 from pg_lookahead.server.cluster import Cluster
 from pg_lookahead.server.installation import Installation
@@ -194,6 +207,8 @@ def test_when_to_stop() -> None:
         (["--pg-config", "/no/pg_config"], "/no/pg_config"),
         (["--pg-config", "/bin/true"], "/bin/true is no pg_config"),
         (["--report", "/no/such/place/x.html"], "--report"),
+        (["--suite", "tpch", "--scale", "0"], "--scale"),
+        (["--suite", "tpch", "--scale", "1", "--rows", "60000"], "--scale and --rows"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -294,6 +309,7 @@ def test_settings_of_a_server() -> None:
 
 
 def test_suites_hold_what_is_not_given() -> None:
+    assert "tpch" not in options.choose({}, "default").scenario
     demo = options.choose({"rows": (200_000,)}, "demo")
     assert demo.cache == ("cold",) and demo.rows == (200_000,) and demo.io == options.IO
 
@@ -711,3 +727,104 @@ def test_differences_name_columns() -> None:
     assert differences(["a", "b"], [(1, 2.0)], [(1, 3.0)]) == ["b: 2.0 and 3.0"]
     assert differences(["a"], [(1,)], [(None,)]) == ["a: 1 and None"]
     assert differences(["a"], [(1,)], []) == ["1 rows and 0 rows"]
+
+
+# The queries of tpch
+
+
+@pytest.fixture(scope="module")
+def generated() -> Iterator[Private]:
+    """A server with the tables of tpch at the scale 0.01; what a query may read is evicted by each sample."""
+    pytest.importorskip("duckdb")
+    settings = {"autovacuum": False, "track_io_timing": True, "shared_buffers": "256MB"}
+    with Cluster(name="tpch", settings=settings) as cluster:
+        with cluster.connect() as conn:
+            conn.execute("CREATE EXTENSION pg_lookahead")
+            tables.load(conn, ["tpch"], tpch.ROWS // 100, "unfragmented", 1, lambda text: None)
+        yield Private(cluster)
+
+
+def tpch_query(target: Private, number: int, cache: str = "cold") -> queries.Query:
+    found = {(cell.name, cell.cache): cell for cell in scenarios.cells("tpch", Size(60_000, True))}
+    cell = found[f"Q{number}", cache]
+    assert isinstance(cell, cells.QueryCell)
+    return queries.Query(target, cell, context())
+
+
+def test_the_tables_of_tpch(generated: Private) -> None:
+    """Each has a primary key, and each foreign key an index that begins with it."""
+    with generated.connect() as conn:
+        rows = {
+            name: fetch_row(conn, f"SELECT count(*) FROM lookahead_bench.{name}")[0]
+            for name in ("region", "nation", "supplier", "part", "partsupp", "customer", "orders", "lineitem")
+        }
+        keys = fetch_row(
+            conn,
+            "SELECT count(*) FROM pg_constraint WHERE contype = 'p' AND conname ~ '_pkey$'"
+            " AND connamespace = 'lookahead_bench'::regnamespace",
+        )
+        indexed = fetch(
+            conn,
+            "SELECT attname FROM pg_index JOIN pg_attribute a ON a.attrelid = indrelid AND attnum = indkey[0]"
+            " JOIN pg_class c ON c.oid = indrelid WHERE relnamespace = 'lookahead_bench'::regnamespace",
+        )
+    assert (rows["region"], rows["nation"], rows["supplier"]) == (5, 25, 100)
+    assert (rows["part"], rows["partsupp"], rows["customer"]) == (2000, 8000, 1500)
+    assert rows["orders"] == 15000 and 59_000 < rows["lineitem"] < 61_000
+    assert keys == (8,)
+    foreign = ("n_regionkey", "s_nationkey", "c_nationkey", "ps_partkey", "ps_suppkey", "o_custkey")
+    assert {*foreign, "l_orderkey", "l_partkey", "l_suppkey"} <= {name for (name,) in indexed}
+
+
+@pytest.mark.parametrize("number", tpch.QUERIES)
+def test_queries_of_tpch_run_by_both_sides(generated: Private, number: int) -> None:
+    """With the same answers, and as many blocks read."""
+    with tpch_query(generated, number) as subject:
+        subject.prepare()
+        (stock, none), (ours, _) = (subject.sample(side, 0) for side in (False, True))
+    assert not any(none.values())
+    assert stock.items == ours.items and stock.blocks_read > 0
+    assert 0.8 * stock.blocks_read <= ours.blocks_read <= 1.3 * stock.blocks_read + 32
+
+
+def test_other_answers_and_a_stock_that_looks_ahead_are_refused(
+    generated: Private, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with tpch_query(generated, 5) as subject:
+        subject.prepare()
+        monkeypatch.setattr(queries, "OFF", {**cells.ON, "pg_lookahead.debug_force": "on"})
+        with pytest.raises(subjects.Refused, match="stock has looked ahead"):
+            subject.sample(False, 0)
+        subject._answer = subject._answer[1:]
+        with pytest.raises(subjects.Refused, match="the answers differ"):
+            subject.sample(True, 0)
+
+
+def test_without_duckdb_tpch_is_not_available(loaded: Private, monkeypatch: pytest.MonkeyPatch) -> None:
+    cell = scenarios.cells("tpch", Size(ROWS, True))[0]
+    monkeypatch.setattr(tpch, "available", lambda: False)
+    assert why_not(loaded, able(loaded), cell) == ("Python has no module duckdb (pip install duckdb==1.2.2)")
+    monkeypatch.setattr(tpch, "available", lambda: True)
+    assert why_not(loaded, able(loaded), cell) == ""
+
+
+def test_the_whole_of_a_benchmark_is_the_sum_of_its_queries() -> None:
+    def measured(number: int, *seconds: float) -> Result:
+        of = Identity(
+            server=Server(ROWS),
+            scenario="tpch",
+            cell=f"Q{number}",
+            cache="cold",
+            parameters={"query": number},
+        )
+        samples = {
+            side: [Sample(took, 1, 8192, took)] * 2
+            for side, took in zip((STOCK, OURS), seconds, strict=False)
+        }
+        return result(of, 1, samples, refused="" if seconds else "no")
+
+    found = [measured(1, 4.0, 1.0), measured(2, 2.0, 2.0), measured(3)]
+    assert terminal.wholes(found) == [
+        "tpch, cold: 2 of 3 queries in 6.00 s by stock, in 3.00 s with look-ahead, 2.00"
+    ]
+    assert terminal.wholes(found[:1]) == []

@@ -8,6 +8,7 @@ execute it and what proves that it did (in brackets):
                    not loaded the library (scans)
     JoinCell       a nested loop, by a function of ``tables``, in one session or several (joins)
     StatementCell  two statements that give the same answer (statements)
+    QueryCell      a whole statement of a benchmark, with the plan that PostgreSQL chooses (queries)
     VacuumCell     VACUUM of a table in a database that is copied anew for each sample (vacuum)
 """
 
@@ -38,7 +39,8 @@ class Cell:
         latter), or ``warm`` (in shared buffers)
     parameters: the same as ``name``, for machines
     tables: names of the tables of the module ``tables`` that it reads
-    needs: capabilities that the server must have: ``vacuum:METHOD``, ``log_relation``, ``setting:NAME``
+    needs: capabilities that the server must have: ``vacuum:METHOD``, ``log_relation``, ``setting:NAME``;
+        or this Python: ``module:NAME``
     extensions: contrib's extensions that it needs besides those that all cells need
     private: whether it needs a server of its own
     setup, teardown: SQL that is executed before and after the cell; neighbours with equal SQL share it"""
@@ -146,6 +148,15 @@ class VacuumCell(Cell):
 
     method: str
     one_in: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueryCell(Cell):
+    """A comparison of a query of ``tpch`` with itself.
+
+    number: of the query"""
+
+    number: int
 
 
 @dataclass(frozen=True)

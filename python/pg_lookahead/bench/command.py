@@ -25,9 +25,9 @@ from ..report import files, journal, record, terminal, words
 from ..server.installation import ClusterError
 from ..server.latency import LONGEST_MS
 from ..server.load import processors
-from . import options, scenarios
+from . import options, scenarios, tpch
 
-_SUITES = Literal["default", "quick", "demo", "sweeps", "latency"]
+_SUITES = Literal["default", "quick", "demo", "sweeps", "latency", "tpch"]
 
 
 def _help_all(ctx: typer.Context, wanted: bool) -> None:
@@ -70,7 +70,7 @@ def bench(
         Any, option("Run these, by name or pattern; else all.", "NAME,...", parser=_scenarios)
     ] = None,
     suite: Annotated[
-        _SUITES, option("Choose quick, demo, sweeps or latency.", "NAME", show_default=False)
+        _SUITES, option("Choose quick, demo, sweeps, latency or tpch.", "NAME", show_default=False)
     ] = "default",
     rows: Annotated[Any, option("Rows of the tables; else 5,000,000.", "LIST", parser=_ROWS)] = None,
     io: Annotated[
@@ -92,6 +92,9 @@ def bench(
     dsn: Annotated[str | None, option("Measure a server of your own.", "DSN")] = None,
     pg_config: PgConfig = None,
     cell: Annotated[list[str] | None, _rare("Run these cells only, by name or pattern.", "NAME")] = None,
+    scale: Annotated[
+        float | None, _rare("Scale of the tables of tpch, instead of --rows; else 1.", "N", min=0.01, max=100)
+    ] = None,
     layout: Annotated[
         Any,
         _rare("Make unfragmented, fragmented indexes.", "LIST", parser=parameters.words(*options.LAYOUTS)),
@@ -135,6 +138,10 @@ def bench(
     }
     if settings:
         given["set"] = options.combined(parameters.assignments("--set", settings))
+    if scale is not None:
+        if rows is not None:
+            raise ClusterError("--scale and --rows both tell the size; give one of them")
+        given["rows"] = (round(scale * tpch.ROWS),)
     if resume is None:
         chosen = options.choose({"seed": random.SystemRandom().randrange(2**31), **given}, suite)
         earlier = None

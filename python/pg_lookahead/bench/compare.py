@@ -22,9 +22,10 @@ from ..measure.turns import take
 from ..report.journal import Journal
 from ..report.record import OURS, STOCK, Identity, Repetition, Result, Server, interval, result
 from ..server.target import Target
-from .cells import Cell, JoinCell, ScanCell, StatementCell, VacuumCell
+from .cells import Cell, JoinCell, QueryCell, ScanCell, StatementCell, VacuumCell
 from .joins import Join
 from .options import Options
+from .queries import Query
 from .scans import Scan
 from .statements import Statement
 from .subjects import Context, Refused, Subject
@@ -39,6 +40,7 @@ _SUBJECTS: dict[type[Cell], Any] = {
     ScanCell: Scan,
     JoinCell: Join,
     StatementCell: Statement,
+    QueryCell: Query,
     VacuumCell: Vacuum,
 }
 

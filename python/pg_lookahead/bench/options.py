@@ -12,7 +12,7 @@ import msgspec
 from ..report.record import Server
 from ..server import latency
 from ..server.installation import ClusterError
-from . import scenarios
+from . import scenarios, tpch
 from .cells import Size
 
 IO = ("buffered", "direct")
@@ -57,6 +57,13 @@ SUITES: dict[str, dict[str, Any]] = {
         "latency": (0.0, 0.5, 1.0, 4.0),
         "seconds": 6.0,
     },
+    "tpch": {
+        "scenario": ("tpch",),
+        "rows": (tpch.ROWS,),
+        "rounds": 2,
+        "seconds": 30.0,
+        "precision": 5.0,
+    },
 }
 """Choices of options for a purpose; what is given besides overrides them."""
 
@@ -75,7 +82,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     dsn: that of a server to attach to; None: a private server is started
     control: ``same`` or ``slower``: stock against stock"""
 
-    scenario: tuple[str, ...] = scenarios.NAMES
+    scenario: tuple[str, ...] = scenarios.DEFAULT
     cell: tuple[str, ...] = ()
     rows: tuple[int, ...] = (5_000_000,)
     layout: tuple[str, ...] = LAYOUTS[:1]

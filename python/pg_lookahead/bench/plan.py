@@ -10,7 +10,7 @@ from pathlib import Path
 from ..report.record import Server
 from ..server.installation import ClusterError
 from ..server.target import Connection, Target
-from . import scenarios, tables
+from . import scenarios, tables, tpch
 from .cells import Cell, ScanCell, Size, StatementCell
 from .options import Options
 
@@ -26,7 +26,7 @@ _OVERHEAD_OF_A_MILLION = 0.8
 """Seconds that are spent around a cell, and so many more for each million rows of the tables."""
 
 _LOADING_OF_A_MILLION = {"t": 5.0, "o": 3.0, "c": 2.5, "d": 5.0, "e": 6.0, "w": 4.0, "w5": 9.0}
-_LOADING_OF_A_MILLION |= {"hash": 0.6, "gin": 1.5, "bloom": 0.6}
+_LOADING_OF_A_MILLION |= {"hash": 0.6, "gin": 1.5, "bloom": 0.6, "tpch": 15.0}
 _ROWS_OF_A_BLOCK = 100
 """An estimate for the tables of all scenarios; no cell reads a block twice."""
 
@@ -86,7 +86,7 @@ def check_settings(conn: Connection, options: Options) -> None:
 
 
 def able(target: Target) -> set[str]:
-    """Return which capabilities of Cell.needs the installed library has."""
+    """Return which capabilities of Cell.needs the installed library and this Python have."""
     with target.connect() as conn:
         found = {
             f"setting:{row[0]}" for row in conn.execute("SHOW ALL") if row[0].startswith("pg_lookahead.")
@@ -98,7 +98,7 @@ def able(target: Target) -> set[str]:
         if "index_vacuum_stats" in found and target.version < 19:
             for row in conn.execute("SELECT access_method FROM lookahead.index_vacuum_stats"):
                 found.add(f"vacuum:{row[0]}")
-    return found
+    return found | ({"module:duckdb"} if tpch.available() else set())
 
 
 def why_not(target: Target, able_to: set[str], cell: Cell) -> str:
@@ -110,6 +110,8 @@ def why_not(target: Target, able_to: set[str], cell: Cell) -> str:
             kind, _, name = need.rpartition(":")
             if kind == "vacuum" and "index_vacuum_stats" in able_to:
                 return f"this server reads {name} indexes ahead itself"
+            if kind == "module":
+                return f"Python has no module {name} (pip install duckdb==1.2.2)"
             what = f"setting {name}" if kind == "setting" else f"function {kind or name}()"
             return f"this version of pg_lookahead has no {what}"
     return ""

@@ -11,12 +11,14 @@ from itertools import product
 from typing import Any
 
 from ..server.target import SCHEMA
+from . import tpch
 from .cells import (
     OFF,
     ON,
     Cell,
     JoinCell,
     Parameters,
+    QueryCell,
     ScanCell,
     Size,
     StatementCell,
@@ -374,6 +376,21 @@ def _vacuum(method: str, dead: tuple[int, ...]) -> Callable[[Size], Iterator[Cel
     return of
 
 
+# Whole statements
+
+
+def _tpch(size: Size) -> Iterator[Cell]:
+    for cache, number in product(_BOTH, tpch.QUERIES):
+        yield QueryCell(
+            name=f"Q{number}",
+            cache=cache,
+            parameters={"query": number},
+            tables=("tpch",),
+            needs=("module:duckdb",),
+            number=number,
+        )
+
+
 _SCENARIOS: dict[str, Callable[[Size], Iterator[Cell]]] = {
     "index_scan_random": _random,
     "index_scan_range": _ordered,
@@ -419,9 +436,12 @@ _SCENARIOS: dict[str, Callable[[Size], Iterator[Cell]]] = {
     "insert_select_five": _write("w5_id", _FIVE, 0.2),
     "upsert_uuid": _write("w_id", _UPSERT, 0.2),
     "update_nonhot": _write("w5_a", _NOT_HOT, 0.2),
+    "tpch": _tpch,
 }
 
 NAMES = tuple(_SCENARIOS)
+DEFAULT = tuple(name for name in NAMES if name != "tpch")
+"""Those that need nothing that is not installed with the tool."""
 
 
 def select(pattern: str) -> list[str]:

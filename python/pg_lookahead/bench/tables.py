@@ -37,6 +37,7 @@ from psycopg import sql
 
 from ..server import catalogs
 from ..server.target import OURS, SCHEMA, Connection
+from . import tpch
 
 TABLE = f"{SCHEMA}.t"
 OUTER = f"{SCHEMA}.o"
@@ -56,6 +57,7 @@ BYTES_PER_ROW = {
     "hash": 40,
     "gin": 60,
     "bloom": 30,
+    "tpch": 480,
 }
 """Bytes on disk that each table takes for each row of the run's size, with its indexes, rounded up."""
 
@@ -262,7 +264,7 @@ def load(
     indexes: Collection[str] = tuple(INDEXES_OF_D),
     extensions: Iterable[str] = ("pg_prewarm", "pg_buffercache", "pgstattuple", "bloom"),
 ) -> None:
-    """Make the schema anew with the tables named, of ``t``, ``o``, ``c``, ``d``, ``e``, ``w`` and ``w5``.
+    """Make the schema anew with the tables named, of the keys of BYTES_PER_ROW but those of VACUUM.
 
     indexes: of ``d``; of INDEXES_OF_D
     extensions: put into the schema where the database lacks them"""
@@ -294,6 +296,8 @@ def load(
     if "w5" in wanted:
         insert = _INSERT_W5.format(schema=SCHEMA)
         _make(conn, "w5", _CREATE_W5, insert, permutation, [*_INDEXES_OF_W5], report, layout)
+    if "tpch" in wanted:
+        tpch.load(conn, rows, report)
     conn.execute("CHECKPOINT")
 
 

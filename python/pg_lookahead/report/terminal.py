@@ -130,6 +130,24 @@ def table(results: Sequence[Result], width: int) -> list[str]:
     return lines
 
 
+def wholes(results: Sequence[Result]) -> list[str]:
+    """Return a line for each scenario and cache whose cells are the queries of one benchmark: their sum."""
+    lines = []
+    queries = [one for one in results if "query" in one.parameters]
+    for (scenario, cache), group in groupby(queries, lambda one: (one.scenario, one.cache)):
+        found = list(group)
+        measured = [one.both for one in found if one.both]
+        if len(measured) < 2:
+            continue
+        stock, ours = (sum(side.seconds for side in sides) for sides in zip(*measured, strict=True))
+        of = "" if len(measured) == len(found) else f" of {len(found)}"
+        lines.append(
+            f"{scenario}, {cache}: {len(measured)}{of} queries in {words.duration(stock)} by stock, in"
+            f" {words.duration(ours)} with look-ahead, {words.ratio(stock / ours)}"
+        )
+    return lines
+
+
 def _line(columns: dict[str, int], told: dict[str, str]) -> str:
     cells = []
     for name, size in columns.items():
@@ -147,11 +165,12 @@ def show(console: Console, run: Run) -> None:
     """Show where a run took place, its results, and notes on them."""
     words.show_facts(console, run.facts)
     for server, group in groupby(run.results, lambda one: one.server):
-        words.say(console, "", run.place(server), *table(list(group), console.width))
+        found = list(group)
+        words.say(console, "", run.place(server), *table(found, console.width), *wholes(found))
     if run.results:
         words.say(console, "", *textwrap.wrap(RATIO, console.width))
-    found = [result.interval for result in run.results if result.interval]
-    notes = [DISTURBED] if any(one.left_out or one.disturbed for one in found) else []
+    intervals = [result.interval for result in run.results if result.interval]
+    notes = [DISTURBED] if any(one.left_out or one.disturbed for one in intervals) else []
     notes += run.notes + [f"{result}: {result.note}" for result in run.results if result.note]
     notes += [f"{scenario} is not available: {reason}" for scenario, reason in run.unavailable.items()]
     for note in notes:

@@ -1,0 +1,96 @@
+"""The tables and the 22 queries of a benchmark derived from TPC-H, as the package ``duckdb`` makes them.
+
+What they give is no result of TPC-H: its generator made the rows and the parameters, but nothing else follows
+its rules.  The tables have their primary keys, and an index on each foreign key.
+
+duckdb is not needed for anything else, and is imported only here, when it is used.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+
+from ..server.target import SCHEMA, Connection
+
+ROWS = 6_000_000
+"""Rows of the largest table at scale 1."""
+
+QUERIES = range(1, 23)
+
+_KEYS = {
+    "region": "r_regionkey",
+    "nation": "n_nationkey",
+    "supplier": "s_suppkey",
+    "customer": "c_custkey",
+    "part": "p_partkey",
+    "partsupp": "ps_partkey, ps_suppkey",
+    "orders": "o_orderkey",
+    "lineitem": "l_orderkey, l_linenumber",
+}
+"""The primary key of each table."""
+
+_FOREIGN_KEYS = (
+    ("nation", "n_regionkey"),
+    ("supplier", "s_nationkey"),
+    ("customer", "c_nationkey"),
+    ("partsupp", "ps_suppkey"),
+    ("orders", "o_custkey"),
+    ("lineitem", "l_partkey, l_suppkey"),
+    ("lineitem", "l_suppkey"),
+)
+"""Those that no primary key begins with."""
+
+_PIECE = 2**20
+
+
+def available() -> bool:
+    """Return whether duckdb is installed."""
+    return find_spec("duckdb") is not None
+
+
+def queries() -> dict[int, str]:
+    """Return the texts of the queries by number."""
+    import duckdb
+
+    with duckdb.connect() as made:
+        made.execute("LOAD tpch")
+        return dict(made.execute("SELECT query_nr, query FROM tpch_queries()").fetchall())
+
+
+def load(conn: Connection, rows: int, report: Callable[[str], None]) -> None:
+    """Make the tables in our schema, the largest one with about so many rows."""
+    import duckdb
+
+    report("generating the tables of tpch")
+    with duckdb.connect() as made, tempfile.TemporaryDirectory() as directory:
+        made.execute("LOAD tpch")
+        made.execute(f"CALL dbgen(sf = {rows / ROWS})")
+        for table in _KEYS:
+            report(f"loading the table {table}")
+            columns = made.execute(
+                "SELECT column_name, data_type FROM duckdb_columns()"
+                " WHERE table_name = ? ORDER BY column_index",
+                [table],
+            ).fetchall()
+            file = Path(directory, table)
+            made.execute(f"COPY {table} TO '{file}' (FORMAT csv, HEADER false)")
+            _fill(conn, table, ", ".join(f"{name} {kind} NOT NULL" for name, kind in columns), file)
+            file.unlink()
+    for table, key in _KEYS.items():
+        report(f"building the indexes of {table}")
+        conn.execute(f"ALTER TABLE {SCHEMA}.{table} ADD PRIMARY KEY ({key})".encode())
+        for _, foreign in (one for one in _FOREIGN_KEYS if one[0] == table):
+            conn.execute(f"CREATE INDEX ON {SCHEMA}.{table} ({foreign})".encode())
+        conn.execute(f"VACUUM (FREEZE, ANALYZE) {SCHEMA}.{table}".encode())
+
+
+def _fill(conn: Connection, table: str, columns: str, file: Path) -> None:
+    # a table that is made in the same transaction needs no WAL
+    with conn.transaction(), conn.cursor() as cursor, file.open("rb") as rows:
+        cursor.execute(f"CREATE TABLE {SCHEMA}.{table} ({columns})".encode())
+        with cursor.copy(f"COPY {SCHEMA}.{table} FROM STDIN (FORMAT csv)".encode()) as copy:
+            while piece := rows.read(_PIECE):
+                copy.write(piece)
