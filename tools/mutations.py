@@ -19,7 +19,6 @@ PAGES = "test/python/test_index_pages.py::"
 JOIN_HAZARDS = "test/python/test_join_hazards.py::"
 JOIN_ENDS = "test/python/test_join_ends.py::"
 NO_HARM = "test/python/test_no_harm.py::"
-WALKS = "test/python/test_policy.py::test_walks"
 JOIN_SIDES = "test/python/test_join_sides.py::"
 JOIN_SUBTREES = "test/python/test_join_subtrees.py::"
 INTERRUPTS = "test/python/test_interrupts.py::test_interrupted"
@@ -870,38 +869,7 @@ MUTATIONS = [
         (JOIN_HAZARDS + "test_reads_stay_at_the_inner_side",),
         "What was read ahead is counted as found.",
     ),
-    # The policy of leaf pages; the judge is mutated in test_judge.py
-    *(
-        Mutation(
-            f"leaf policy: {name}",
-            "src/scan/leaf_policy.c",
-            old,
-            new,
-            (WALKS + "[leaf]",),
-            "The policy breaks its word.",
-        )
-        for name, old, new in (
-            ("hits do not end it", "policy->hits_in_row >= HITS_TO_STOP", "false"),
-            ("fast probes do not end it", "if (read_us < SLOW_READ_US)\n\t\tstop(policy, true);\n\telse", ""),
-            ("reads are not timed again", "policy->clock.reads < policy->clock.granted", "true"),
-            ("no rest", "\tif (rests)\n", "\tif (false)\n"),
-            ("a rest without end", "policy->clock.rest--;", ";"),
-            ("slow reads never suffice", "policy->sampled_us >= SLOW_READ_US * policy->samples", "false"),
-            ("the distance is not earned", "2 * policy->visited", "3 * policy->visited"),
-            ("the distance begins at 1", "#define MIN_DISTANCE 4", "#define MIN_DISTANCE 1"),
-            ("direct reads are probed", "if (policy->forced || policy->direct)", "if (policy->forced)"),
-            (
-                "forced, and not done",
-                "\tif (policy->forced)\n\t\treturn;\n\tpolicy->mode = LEAF_WATCH;",
-                "\tpolicy->mode = LEAF_WATCH;",
-            ),
-            (
-                "a way that the table does not have",
-                "\t\tstart_timing(policy);\n\tpolicy->in_order",
-                "\t\tpolicy->mode = LEAF_WATCH;\n\tpolicy->in_order",
-            ),
-        )
-    ),
+    # The judge is mutated in test_judge.py.
     Mutation(
         "scans that begin later",
         "src/join/inner_side.c",
@@ -1144,7 +1112,7 @@ MUTATIONS = [
     Mutation(
         "read leaf pages at once",
         "src/scan/leaf_ring.c",
-        "	return !ring->bitmap && ring->reader->policy.visited < PAGES_BEFORE;",
+        "	return !ring->bitmap && ring->pages < PAGES_BEFORE;",
         "	return false;",
         (HAZARDS + "test_array_scans_abandoned_one_after_the_other_stay_on_their_pages",),
         "Scans that are left on their first leaf page have others read for nothing.",

@@ -180,7 +180,7 @@ set_distance(Judge *judge)
 
 	if (judge->timed)
 		most = Min(most, Max(TRIAL_DISTANCE, judge->batch));
-	judge->distance = (int) Min(earned, most);
+	judge->distance = judge->runs_to_end ? most : (int) Min(earned, most);
 }
 
 static void
@@ -420,6 +420,13 @@ JudgeInit(Judge *judge, JudgeKind kind, JudgeForce force)
 	};
 	if (force == JUDGE_FORCED)
 		start_ahead(judge);
+}
+
+void
+JudgeRunsToEnd(Judge *judge)
+{
+	judge->runs_to_end = true;
+	set_distance(judge);
 }
 
 void

@@ -81,6 +81,7 @@ typedef struct Judge
 	JudgeKind	kind;
 	JudgeForce	force;
 	bool		forbidden;
+	bool		runs_to_end;
 	int			max_distance;
 	int			batch;			/* most units whose reads start together */
 	JudgeLearnt *learnt;		/* points to the session's, or to "own" */
@@ -104,6 +105,9 @@ extern void JudgeInit(Judge *judge, JudgeKind kind, JudgeForce force);
 
 /* What the session remembers of units of a kind of a relation. */
 extern JudgeLearnt *JudgeRecall(JudgeKind kind, Oid relation, uint32 settings);
+
+/* The node is never left early, so that the distance is not to be earned. */
+extern void JudgeRunsToEnd(Judge *judge);
 
 /* Never look ahead: there is no way to. */
 extern void JudgeForbid(Judge *judge);

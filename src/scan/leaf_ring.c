@@ -15,11 +15,11 @@
 #include "access/nbtree.h"
 #include "compat_scan.h"
 #include "exec/explain.h"
+#include "exec/judge.h"
 #include "index/btree_descents.h"
 #include "miscadmin.h"
 #include "read/page_read.h"
 #include "scan/leaf_parents.h"
-#include "scan/leaf_policy.h"
 #include "scan/leaf_ring.h"
 #include "scan/scan.h"
 #include "storage/fd.h"
@@ -32,6 +32,12 @@
 
 /* The slots of a ring at first; their number is doubled when needed. */
 #define LEAST_SLOTS 8
+
+/* The pages that are wanted ahead at least, if any are. */
+#define LEAST_DISTANCE 4
+
+/* A look has an effect on so many pages that the scan comes to. */
+#define LOOKS_LAST 3
 
 /* Start at least this many reads at once, if the distance allows it. */
 #define FILL_LEAVES 16
@@ -68,7 +74,6 @@ typedef struct LeafSlot
 	PageRead	page;
 	BTreeLeaf  *leaf;			/* the entries, if they are known */
 	int			reads;			/* reads that are owed once the scan is here */
-	bool		is_probe;		/* left out, to be read by the scan itself */
 	bool		is_counted;		/* in leaf_pages_read */
 } LeafSlot;
 
@@ -81,7 +86,8 @@ typedef struct LeafReader
 	bool		begun;			/* a page of an index had to be read */
 	int			max_reads;		/* in flight */
 	int			max_leaves;		/* ahead; 0: never read ahead */
-	LeafPolicy	policy;
+	Judge		judge;
+	instr_time	inside;			/* time spent on a leaf page, if wanted */
 } LeafReader;
 
 struct LeafRing
@@ -97,6 +103,7 @@ struct LeafRing
 	ScanDirection dir;
 	BlockNumber page;			/* on which it stands, or Invalid: not known */
 	int			pages;			/* that it has visited */
+	int			looks_until;	/* see leaf_ring_is_looked_at() */
 	int			misses;			/* consecutive pages that were not listed */
 	int			owed;			/* reads; see leaf_ring.h */
 	int			owed_next;		/* will be owed with the page listed next */
@@ -134,25 +141,34 @@ leaf_ring_check(const LeafRing *ring)
 }
 
 /*
- * The policy.  Nothing below this part calls it.
+ * The judge.  Nothing below this part calls it.
  */
+
+/*
+ * Has a look at heap pages ahead lately come to a page ahead?  It would have to
+ * wait for each leaf page, and the judge would not see that: the scan itself
+ * finds the page that was looked at.  The judge of heap pages does.
+ */
+static inline bool
+leaf_ring_is_looked_at(const LeafRing *ring)
+{
+	return ring->pages < ring->looks_until;
+}
 
 static inline bool
 leaf_ring_is_ahead(const LeafRing *ring)
 {
-	return ring->reader->begun && ring->reader->policy.mode == LEAF_AHEAD;
+	return ring->reader->begun &&
+		(ring->reader->judge.mode == JUDGE_AHEAD ||
+		 leaf_ring_is_looked_at(ring));
 }
 
 static inline bool
 leaf_ring_is_watching(const LeafRing *ring)
 {
-	return !ring->reader->begun || ring->reader->policy.mode == LEAF_WATCH;
-}
-
-static inline bool
-leaf_ring_is_timing(const LeafRing *ring)
-{
-	return ring->reader->begun && LeafPolicyTimes(&ring->reader->policy);
+	return !ring->reader->begun ||
+		(ring->reader->judge.mode == JUDGE_WATCH &&
+		 !leaf_ring_is_looked_at(ring));
 }
 
 /* How many leaf pages are wanted ahead of the last one looked at? */
@@ -160,26 +176,40 @@ static inline int
 leaf_ring_distance(const LeafRing *ring)
 {
 	const LeafReader *reader = ring->reader;
+	int			distance = reader->judge.mode == JUDGE_AHEAD ?
+		reader->judge.distance : LEAST_DISTANCE + 2 * ring->pages;
 
-	return leaf_ring_is_ahead(ring) ?
-		Min(reader->policy.distance, reader->max_leaves) : 0;
+	return leaf_ring_is_ahead(ring) ? Min(distance, reader->max_leaves) : 0;
 }
 
 /* Is it too early to read ahead? */
 static inline bool
 leaf_ring_is_early(const LeafRing *ring)
 {
-	return !ring->bitmap && ring->reader->policy.visited < PAGES_BEFORE;
+	return !ring->bitmap && ring->pages < PAGES_BEFORE;
 }
 
-/* Leave out the next page as a probe? */
-static inline bool
-leaf_ring_takes_probe(LeafRing *ring)
+/* Begin and end to count time as spent on a leaf page, if that is wanted. */
+static inline instr_time
+leaf_ring_start_timing(const LeafRing *ring)
 {
-	bool		probe = ring->reader->policy.probe;
+	instr_time	start;
 
-	ring->reader->policy.probe = false;
-	return probe;
+	INSTR_TIME_SET_ZERO(start);
+	if (ring->reader->judge.timed)
+		INSTR_TIME_SET_CURRENT(start);
+	return start;
+}
+
+static inline void
+leaf_ring_stop_timing(LeafRing *ring, instr_time start)
+{
+	instr_time	now;
+
+	if (INSTR_TIME_IS_ZERO(start))
+		return;
+	INSTR_TIME_SET_CURRENT(now);
+	INSTR_TIME_ACCUM_DIFF(ring->reader->inside, now, start);
 }
 
 /* Begin to read ahead; false if nothing may be read ahead. */
@@ -197,65 +227,43 @@ leaf_ring_begin(LeafRing *ring, IndexScanDesc scan)
 		(!ring->bitmap && BTreeNeedsDescents(scan)))
 		return false;
 	if (!reader->begun)
-		LeafPolicyInit(&reader->policy, lookahead_debug_force,
-					   (io_direct_flags & IO_DIRECT_DATA) != 0, ring->bitmap);
+	{
+		JudgeInit(&reader->judge, JUDGE_LEAF_PAGES, lookahead_debug_force);
+		JudgeSetMaximum(&reader->judge, reader->max_leaves, 0);
+		if (ring->bitmap)
+			JudgeRunsToEnd(&reader->judge);
+	}
 	reader->begun = true;
 	return true;
 }
 
-/* What a step to a leaf page took. */
-typedef struct LeafVisit
-{
-	bool		was_read;		/* by the scan, or ahead of it */
-	bool		is_probe;
-	double		read_us;		/* the time of the scan's own read, or 0 */
-} LeafVisit;
-
-/* Tell the policy that the scan has come to a leaf page. */
-static void
-leaf_ring_visited(LeafRing *ring, LeafVisit visit)
-{
-	LeafPolicy *policy = &ring->reader->policy;
-	AheadQuery *query = ring->base->query;
-	bool		timed = policy->mode == LEAF_TIME;
-
-	/* a probe that was found in shared buffers tells nothing */
-	if (visit.is_probe && visit.read_us > 0)
-		LeafPolicyProbed(policy, visit.read_us);
-	LeafPolicyPage(policy, !visit.was_read ? 0 :
-				   visit.read_us > 0 ? visit.read_us : -1);
-	if (timed && policy->mode == LEAF_AHEAD)
-		query->reads_are_slow = true;
-	else if (query->reads_are_slow)
-		LeafPolicyIsSlow(policy);
-}
-
-/* Tell the policy whether the leaf pages of a list lie in order on disk. */
-static void
-leaf_ring_note_order(LeafRing *ring, const BlockNumber *blocks, int n)
-{
-	int			adjacent = 0;
-
-	if (n < 4)
-		return;
-	for (int i = 1; i < n; i++)
-		adjacent += blocks[i] == blocks[i - 1] + 1;
-	LeafPolicyOrder(&ring->reader->policy, adjacent >= (n - 1) * 3 / 4);
-}
-
 /*
- * Leaf pages were started, of which some had to be read.  Those that were
- * started for a look at their entries only are not counted.
+ * Tell the judge that the scan has come to a leaf page.  reads: blocks that it
+ * had to read; was_read: it was read ahead of the scan.
  */
 static void
-leaf_ring_note_started(LeafRing *ring, int leaves, int reads, int leaves_read)
+leaf_ring_visited(LeafRing *ring, int reads, bool was_read)
 {
-	if (!leaf_ring_is_ahead(ring))
-		return;
-	ring->counters.leaf_pages_read += leaves_read;
-	ring->counters.leaf_reads += reads;
-	LeafPolicyStarted(&ring->reader->policy, reads, leaves - leaves_read,
-					  leaves_read);
+	LeafReader *reader = ring->reader;
+	Judge	   *judge = &reader->judge;
+	AheadQuery *query = ring->base->query;
+	bool		in_trial = judge->mode == JUDGE_TRIAL;
+	double		us = INSTR_TIME_GET_NANOSEC(reader->inside) / 1000.0;
+	int			held = (int) (ring->started - ring->scan);
+
+	INSTR_TIME_SET_ZERO(reader->inside);
+	if (judge->mode < JUDGE_AHEAD && (was_read || leaf_ring_is_looked_at(ring)))
+		return;					/* it tells nothing of pages not read ahead */
+	if (judge->mode != JUDGE_WATCH)
+		JudgeUnit(judge, Max(reads, was_read), us, held, PG_INT64_MAX,
+				  query->reads_are_slow);
+	else if (reads > 0)
+		JudgeReadSeen(judge, JudgeRecall(JUDGE_LEAF_PAGES,
+										 RelationGetRelid(ring->index),
+										 effective_io_concurrency));
+	JudgeEntries(judge, 0, held);
+	if (in_trial && judge->mode == JUDGE_AHEAD)
+		query->reads_are_slow = true;
 }
 
 LeafRing *
@@ -501,9 +509,9 @@ LeafRingForget(LeafRing *ring)
 	ring->descents = NULL;
 	ring->size = 0;
 	ring->page = InvalidBlockNumber;
-	ring->pages = ring->owed = 0;
+	ring->pages = ring->looks_until = ring->owed = 0;
 	if (ring->reader->begun)
-		LeafPolicyBegunAgain(&ring->reader->policy);
+		JudgeBegunAgain(&ring->reader->judge, 0, 0);
 }
 
 /*
@@ -533,8 +541,7 @@ leaf_ring_start(LeafRing *ring, uint64 position, int n)
 	int			nsorted = 0;
 
 	for (uint64 i = position; i < position + n; i++)
-		if (!leaf_ring_slot(ring, i)->is_probe)
-			sorted[nsorted++] = leaf_ring_slot(ring, i);
+		sorted[nsorted++] = leaf_ring_slot(ring, i);
 	ring->started += n;
 	leaf_ring_check(ring);
 	qsort(sorted, nsorted, sizeof(LeafSlot *), leaf_ring_compare);
@@ -571,7 +578,11 @@ leaf_ring_start(LeafRing *ring, uint64 position, int n)
 
 	/* they are counted when the scan comes there */
 	(void) UncountSince(ring->index, &before);
-	leaf_ring_note_started(ring, nsorted, sum.reads, sum.blocks);
+	if (leaf_ring_is_ahead(ring))
+	{
+		ring->counters.leaf_pages_read += sum.blocks;
+		ring->counters.leaf_reads += sum.reads;
+	}
 }
 
 /* List the next leaf pages; false if no more are known. */
@@ -591,7 +602,6 @@ leaf_ring_list(LeafRing *ring, bool wait)
 			break;
 		ring->owed_next += LeafParentsOwed(ring->parents);
 		blocks = LeafParentsList(ring->parents, &n);
-		leaf_ring_note_order(ring, blocks, n);
 		for (int i = 0; i < n; i++)
 			if (blocks[i] != ring->page &&
 				leaf_ring_find(ring, blocks[i], ring->scan) == ring->listed)
@@ -636,8 +646,6 @@ leaf_ring_fill(LeafRing *ring, int wanted, bool wait)
 		if (ring->started + n == ring->listed &&
 			!leaf_ring_list(ring, wait && n == 0))
 			break;
-		if (!leaf_ring_is_ahead(ring))
-			break;				/* the list has changed the policy's mind */
 
 		/* neighbours are read together */
 		slot = leaf_ring_slot(ring, ring->started + n);
@@ -650,12 +658,9 @@ leaf_ring_fill(LeafRing *ring, int wanted, bool wait)
 		}
 		run++;
 		before = slot->page.block;
-		slot->is_probe = leaf_ring_takes_probe(ring);
 	}
 	if (n > 0)
 		leaf_ring_start(ring, ring->started, n);
-	if (!leaf_ring_is_ahead(ring))
-		leaf_ring_stop_listing(ring);
 }
 
 /*
@@ -678,6 +683,7 @@ void
 LeafRingFill(LeafRing *ring, IndexScanDesc scan, int64 rows)
 {
 	int			wanted = LeafRingRoom(ring);
+	instr_time	start;
 
 	if (wanted <= 0 || leaf_ring_is_early(ring) ||
 		!BTScanPosIsValid(((BTScanOpaque) scan->opaque)->currPos))
@@ -693,16 +699,23 @@ LeafRingFill(LeafRing *ring, IndexScanDesc scan, int64 rows)
 	}
 	else if (wanted < Min(FILL_LEAVES, leaf_ring_distance(ring) / 2))
 		return;
-	if (wanted > 0 && leaf_ring_begin_list(ring, scan, false))
+	if (wanted <= 0)
+		return;
+	start = leaf_ring_start_timing(ring);
+	if (leaf_ring_begin_list(ring, scan, false))
 		leaf_ring_fill(ring, wanted, true);
+	leaf_ring_stop_timing(ring, start);
 }
 
 int
 LeafRingFillAtStart(LeafRing *ring, IndexScanDesc scan, int most)
 {
+	instr_time	start = leaf_ring_start_timing(ring);
+
 	if (most > 0 && leaf_ring_is_ahead(ring) &&
 		leaf_ring_begin_list(ring, scan, true))
 		leaf_ring_fill(ring, most, false);
+	leaf_ring_stop_timing(ring, start);
 	return (int) (ring->started - ring->scan) +
 		(ring->parents != NULL && LeafParentsAreReading(ring->parents));
 }
@@ -711,26 +724,27 @@ LeafRingFillAtStart(LeafRing *ring, IndexScanDesc scan, int most)
  * The steps of the scan.
  */
 
-/* The scan has come to a page. */
-static void
-leaf_ring_arrive(LeafRing *ring, BlockNumber page, LeafVisit *visit)
+/* The scan has come to a page; true if that was read ahead of it. */
+static bool
+leaf_ring_arrive(LeafRing *ring, BlockNumber page)
 {
 	uint64		position = leaf_ring_find(ring, page, ring->scan);
 
 	if (position < ring->listed)
 	{
 		LeafSlot   *slot = leaf_ring_slot(ring, position);
+		bool		was_read =
+			slot->page.origin == PAGE_READ || slot->reads > 0;
 
-		visit->is_probe = slot->is_probe;
-		visit->was_read = slot->page.origin == PAGE_READ || slot->reads > 0;
 		ring->misses = 0;
 		leaf_ring_pass(ring, position + 1);
-		return;
+		return was_read;
 	}
 	if (++ring->misses >= MISSES_TO_LIST ||
 		(ring->scan == ring->listed && LeafRingIsComplete(ring)))
 		leaf_ring_drop(ring);
 	leaf_ring_pass_unknown(ring);
+	return false;
 }
 
 void
@@ -752,10 +766,8 @@ LeafRingBefore(LeafRing *ring, IndexScanDesc scan, ScanDirection dir,
 	/* 18 does not time waits for a read that was started earlier */
 	if (next != NULL)
 		PageReadAbandon(ring->index, &next->page);
-	step->timed = leaf_ring_is_timing(ring) || (next != NULL && next->is_probe);
 	step->before = CountsNow(ring->index);
-	if (step->timed)
-		INSTR_TIME_SET_CURRENT(step->start);
+	step->start = leaf_ring_start_timing(ring);
 }
 
 void
@@ -766,7 +778,7 @@ LeafRingAfter(LeafRing *ring, IndexScanDesc scan, const LeafStep *step,
 	BlockNumber page = BTScanPosIsValid(*pos) ? pos->currPage :
 												InvalidBlockNumber;
 	int64		reads = ReadsSince(ring->index, &step->before);
-	LeafVisit	visit = {0};
+	bool		was_read = false;
 
 	/* after the last match, the scan has looked at all of its range */
 	if (ended)
@@ -774,7 +786,7 @@ LeafRingAfter(LeafRing *ring, IndexScanDesc scan, const LeafStep *step,
 	else if (page != InvalidBlockNumber &&
 			 (page != ring->page ||
 			  leaf_ring_find(ring, page, ring->scan) == ring->scan))
-		leaf_ring_arrive(ring, page, &visit);
+		was_read = leaf_ring_arrive(ring, page);
 	ring->page = page;
 	if (ring->scan == ring->listed)
 	{
@@ -784,21 +796,14 @@ LeafRingAfter(LeafRing *ring, IndexScanDesc scan, const LeafStep *step,
 
 	/* what was read ahead and evicted has been read, and counted, again */
 	RecountHits(ring->index, &ring->owed, &step->before);
-	ring->owed -= Min(reads - (reads > 0 && !visit.was_read), ring->owed);
+	ring->owed -= Min(reads - (reads > 0 && !was_read), ring->owed);
 
-	if (reads > 0 && step->timed)
-	{
-		instr_time	elapsed;
-
-		INSTR_TIME_SET_CURRENT(elapsed);
-		INSTR_TIME_SUBTRACT(elapsed, step->start);
-		visit.read_us = INSTR_TIME_GET_DOUBLE(elapsed) * 1000000.0 / reads;
-	}
-	visit.was_read |= reads > 0;
+	leaf_ring_stop_timing(ring, step->start);
 	if (page == InvalidBlockNumber)
 		return;
-	if (ring->reader->begun || (visit.was_read && leaf_ring_begin(ring, scan)))
-		leaf_ring_visited(ring, visit);
+	if (ring->reader->begun ||
+		((reads > 0 || was_read) && leaf_ring_begin(ring, scan)))
+		leaf_ring_visited(ring, (int) reads, was_read);
 	if (!leaf_ring_is_ahead(ring))
 		leaf_ring_stop_listing(ring);
 }
@@ -808,7 +813,7 @@ LeafRingReadSeen(LeafRing *ring, IndexScanDesc scan)
 {
 	ring->page = InvalidBlockNumber;	/* its steps were not seen */
 	if (leaf_ring_begin(ring, scan))
-		leaf_ring_visited(ring, (LeafVisit) {.was_read = true});
+		leaf_ring_visited(ring, 1, false);
 }
 
 /*
@@ -823,7 +828,7 @@ LeafRingFollow(LeafRing *ring, IndexScanDesc scan, ScanDirection dir)
 		(pos->currPage == ring->page || ring->scan == ring->listed);
 
 	if (!known)
-		ring->pages = 0;
+		ring->pages = ring->looks_until = 0;
 	if (!known || pos->currPage != ring->page)
 	{
 		leaf_ring_drop(ring);
@@ -953,6 +958,7 @@ LeafRingLook(LeafRing *ring, IndexScanDesc scan, uint64 position,
 	ring->nentries += leaf->nblocks;
 	leaf_ring_slot(ring, ring->looked++)->leaf = leaf;
 	leaf_ring_check(ring);
+	ring->looks_until = ring->pages + LOOKS_LAST;
 	LeafRingFill(ring, scan, look->rows);
 	return leaf;
 }

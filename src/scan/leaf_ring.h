@@ -24,7 +24,7 @@
  *
  * One rule tells when the read of a page is started: when fewer pages are
  * started and not looked at than are wanted, which is the distance of the
- * policy (leaf_policy.h) where leaf pages are to be read ahead, and otherwise
+ * judge (exec/judge.h) where leaf pages are to be read ahead, and otherwise
  * one when the next page is to be looked at.
  *
  * One account is kept of reads for which the counters have to be put right
@@ -61,7 +61,7 @@ typedef struct LeafRing LeafRing;
 /*
  * Create the ring of a node that scans a btree.  bitmap: the scans run to their
  * end, and are seen on each page.  shares: another scan of the same BitmapOr,
- * or NULL; the two read ahead by one policy, and within one limit.
+ * or NULL; the two have one judge, and one limit.
  */
 extern LeafRing *LeafRingCreate(const AheadNode *base, Relation index,
 								bool bitmap, LeafRing *shares);
@@ -73,8 +73,7 @@ extern bool LeafRingIsActive(const LeafRing *ring);
 typedef struct LeafStep
 {
 	CountsBefore before;
-	instr_time	start;
-	bool		timed;
+	instr_time	start;			/* 0: not wanted */
 } LeafStep;
 
 /*

@@ -114,6 +114,9 @@ scan_begin(AheadNode *base)
 		&pgBufferUsage.local_blks_read : &pgBufferUsage.shared_blks_read;
 	node->reads_seen = *node->reads;
 	node->last_block = InvalidBlockNumber;
+
+	/* the second entry is looked at: no other came before the first one */
+	node->looked_at = (uint64) 1 - LOOK_ENTRIES;
 	JudgeInit(&node->judge, JUDGE_HEAP_PAGES, lookahead_debug_force);
 	base->plan_state->ExecProcNodeReal =
 		IsA(state, IndexScanState) ? ScanNextRow : ScanNextIndexOnlyRow;

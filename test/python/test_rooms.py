@@ -90,4 +90,4 @@ def test_names_and_links_of_a_page_lead_somewhere(page: Path) -> None:
     ]
     assert named and not named - words
     assert [link for link in links if not (page.parent / link).exists()] == []
-    assert set(files) <= {"judge_walk.c", "policy_walk.c", "read_stream.c"}
+    assert set(files) <= {"judge_walk.c", "read_stream.c"}
