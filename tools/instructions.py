@@ -1,4 +1,4 @@
-"""Count the instructions that cached index scans take, with the library and without it.
+"""Count the instructions that cached index scans and writes take, with the library and without it.
 
     .venv/bin/python -I tools/instructions.py [CASE ...] [--show FUNCTIONS]
 
@@ -39,10 +39,14 @@ CREATE INDEX ordered_k ON ordered (k);
 CREATE INDEX scattered_k ON scattered (k);
 CREATE INDEX scattered_k_v ON scattered (k) INCLUDE (v);
 CREATE INDEX scattered_hash ON scattered USING hash (id);
+CREATE TABLE written (id uuid PRIMARY KEY, k int, pad text);
+CREATE INDEX written_k ON written (k);
+INSERT INTO written SELECT md5(i::text)::uuid, i * 7919 % 20000, 'x' FROM generate_series(1, 20000) AS i;
 CREATE TABLE few AS SELECT i * 7 AS id FROM generate_series(1, 200) AS i;
 VACUUM (ANALYZE) ordered;
 VACUUM (ANALYZE) few;
 VACUUM (ANALYZE) scattered;
+VACUUM (ANALYZE) written;
 """
 CASES = {
     "1 row by a unique key": "SELECT pad FROM ordered WHERE id = i",
@@ -61,6 +65,10 @@ PREPARED = {
     "1 row by a unique key, prepared": "SELECT pad FROM ordered WHERE id = $1",
     "1 row by a range, prepared": "SELECT pad FROM ordered WHERE k BETWEEN $1 AND $1",
     "1 row, hash index, prepared": "SELECT pad FROM scattered WHERE id = $1",
+    "1 row inserted, prepared": "INSERT INTO written VALUES (gen_random_uuid(), $1, 'x')",
+    "100 rows inserted, prepared": "INSERT INTO written SELECT gen_random_uuid(), $1 + i, 'x'"
+    " FROM generate_series(1, 100) AS i",
+    "1 row updated, prepared": "UPDATE written SET k = k + 1 WHERE id = md5($1::text)::uuid",
 }
 UNCOUNTED, EXECUTED = 10, 30
 """Executions of a prepared statement: those before the first one that counts, and all."""
