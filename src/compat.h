@@ -504,4 +504,11 @@ LookaheadCheckSearchPathBy(GucStringCheckHook hook)
 	RegisterExtensionExplainOption((name), (handler))
 #endif
 
+/* What EXPLAIN counts of an instrumented node: its times and its buffers. */
+#if PG_VERSION_NUM >= 190000
+#define LOOKAHEAD_INSTRUMENTATION(node) (&(node)->instrument->instr)
+#else
+#define LOOKAHEAD_INSTRUMENTATION(node) ((node)->instrument)
+#endif
+
 #endif							/* PG_LOOKAHEAD_COMPAT_H */

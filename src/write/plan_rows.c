@@ -228,8 +228,9 @@ rows_open(WriteNode *node)
 static void
 rows_count_for_node(PlanState *child, const BufferUsage *before)
 {
-	if (child->instrument != NULL && child->instrument->need_bufusage)
-		BufferUsageAccumDiff(&child->instrument->bufusage_start,
+	if (child->instrument != NULL &&
+		LOOKAHEAD_INSTRUMENTATION(child)->need_bufusage)
+		BufferUsageAccumDiff(&LOOKAHEAD_INSTRUMENTATION(child)->bufusage_start,
 							 &pgBufferUsage, before);
 }
 

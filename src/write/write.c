@@ -16,6 +16,7 @@
 #include "exec/explain.h"
 #include "exec/settings.h"
 #include "exec/takeover.h"
+#include "executor/instrument.h"
 #include "read/page_read.h"
 #include "utils/rel.h"
 #include "write/write.h"
