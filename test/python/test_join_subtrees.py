@@ -143,3 +143,41 @@ def test_keys_that_the_inner_side_computes_are_not_looked_up(sides: dict[str, Jo
     if ours.cluster.version >= 18:
         assert plan["Look-Ahead Indexes"] == ["j_k"], plan
     same(sides, lambda side: side.rows(query))
+
+
+CHANGES = {
+    "UPDATE ... FROM": "UPDATE v SET n = v.n + o.id FROM o WHERE v.k = o.k AND o.id < 900 RETURNING v.ctid, v.id, o.id",
+    "UPDATE ... FROM, of an indexed column": "UPDATE v SET m = v.m + 1 FROM o WHERE v.k = o.k AND o.id < 900 RETURNING v.ctid, v.id, o.id",
+    "several matches": "UPDATE v SET n = o.id FROM o WHERE v.m = o.m AND o.id < 200 RETURNING v.id, o.id",
+    "DELETE ... USING": "DELETE FROM v USING o WHERE v.k = o.k AND o.id % 3 = 1 RETURNING v.ctid, v.id, o.id",
+    "MERGE": "MERGE INTO v USING o ON v.k = o.k WHEN MATCHED AND o.id % 5 = 0 THEN DELETE WHEN MATCHED AND o.id % 2 = 0 THEN"
+    " UPDATE SET n = o.id WHEN NOT MATCHED AND o.id < 90 THEN INSERT (id, k, m, n) VALUES (o.id, -o.id, 0, 0)",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_the_rows_to_be_changed_are_found_ahead(sides: dict[str, JoinSide], name: str) -> None:
+    """The inner side finds them; what becomes of the table, its pages and its counters is stock's."""
+    counted = "n_tup_ins, n_tup_upd, n_tup_hot_upd, n_tup_del, n_live_tup, n_dead_tup"
+
+    def steps(side: JoinSide) -> list[Any]:
+        side.run(
+            "DROP TABLE IF EXISTS v",
+            "CREATE TABLE v (id int, k int, m int, n int, pad text) WITH (autovacuum_enabled = off, fillfactor = 70)",
+            "INSERT INTO v SELECT id, k, m, 0, pad FROM j WHERE k % 4 <> 3",
+            "CREATE INDEX v_k ON v (k)",
+            "CREATE INDEX v_m ON v (m)",
+            "VACUUM ANALYZE v",
+            "SELECT pg_stat_force_next_flush()",
+        )
+        side.rows(EVICT_ALL)
+        before = side.stats()["heap_blocks_read"]
+        changed = side.conn.execute(CHANGES[name].encode())
+        seen: list[Any] = [changed.fetchall() if changed.description else changed.rowcount]
+        assert (side.stats()["heap_blocks_read"] > before + 5) == side.forced
+        side.run("SELECT pg_stat_force_next_flush()")
+        seen.append(side.rows(f"SELECT {counted} FROM pg_stat_user_tables WHERE relname = 'v'"))
+        seen.append(side.rows("SELECT ctid, * FROM v"))
+        return seen
+
+    same(sides, steps)
