@@ -919,6 +919,22 @@ MUTATIONS = [
         "Below a LIMIT, pages are read for rows that are not asked for.",
     ),
     Mutation(
+        "rows that need no read",
+        "src/join/next_outer.c",
+        "rows = Min(rows + node->idle, node->max_rows);",
+        "rows = Min(rows, node->max_rows);",
+        (JOIN_SUBTREES + "test_rows_ahead_are_counted_by_their_reads",),
+        "Outer rows in the order of the inner table have few reads in flight.",
+    ),
+    Mutation(
+        "rows that need a read",
+        "src/join/inner_side.c",
+        "parts->idle &= parts->parts[i].key.reads == 0 &&",
+        "parts->idle &=",
+        (JOIN_SUBTREES + "test_rows_ahead_are_counted_by_their_reads",),
+        "A thousand rows are ahead where each needs a read.",
+    ),
+    Mutation(
         "keys that the inner side computes",
         "src/join/inner_keys.c",
         "if (!bms_is_member(lfirst_int(lc), inner->shared->outside))",

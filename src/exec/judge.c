@@ -76,14 +76,14 @@
 #define EVIDENCE_MAX 64
 #define MAX_UNUSED 3
 #define IDLE_ENTRIES 4096
-#define READ_WEIGHS 16			/* units without a read that one with it makes
-								 * up for */
 
 static const struct
 {
 	int			least_distance;
 	int			cached_in_trial;	/* units without a read: TRIAL ends */
 	int			cached_ahead;		/* and AHEAD ends */
+	int			read_weighs;		/* so many of them, one with a read makes up
+									 * for */
 	int			warm_up;			/* units before a block with look-ahead */
 	int			block_with;			/* units of a block with look-ahead */
 	int			block_without;
@@ -91,10 +91,14 @@ static const struct
 	int			interval_max[2];
 }			numbers[] =
 {
-	[JUDGE_HEAP_PAGES] = {4, 8, 256, 16, 48, 32, {1024, 1024}, {16384, 65536}},
-	[JUDGE_LEAF_PAGES] = {4, 8, 32, 16, 32, 32, {256, 256}, {4096, 16384}},
-	[JUDGE_LOOKUPS] = {1, 16, 64, 16, 48, 32, {1024, 1024}, {16384, 65536}},
-	[JUDGE_WRITES] = {1, 16, 64, 16, 48, 32, {1024, 1024}, {16384, 65536}},
+	[JUDGE_HEAP_PAGES] = {4, 8, 256, 16, 16, 48, 32,
+						  {1024, 1024}, {16384, 65536}},
+	[JUDGE_LEAF_PAGES] = {4, 8, 32, 16, 16, 32, 32,
+						  {256, 256}, {4096, 16384}},
+	[JUDGE_LOOKUPS] = {1, 256, 512, 256, 16, 48, 32,
+					   {1024, 1024}, {16384, 65536}},
+	[JUDGE_WRITES] = {1, 16, 64, 16, 16, 48, 32,
+					  {1024, 1024}, {16384, 65536}},
 };
 
 /* What the session has learnt, at the hash value of each key. */
@@ -480,7 +484,8 @@ JudgeUnit(Judge *judge, int reads, double us, int held, int64 wanted,
 	}
 	else if (judge->mode == JUDGE_AHEAD)
 	{
-		judge->cached = reads > 0 ? Max(0, judge->cached - READ_WEIGHS) :
+		judge->cached = reads > 0 ?
+			Max(0, judge->cached - numbers[judge->kind].read_weighs) :
 			judge->cached + 1;
 		if (reads > 0)
 			judge->idle_entries = 0;

@@ -548,6 +548,20 @@ InnerSideBegin(InnerSide *side, InnerParts *parts)
 	side->scans[0]->looks_up = true;
 }
 
+bool
+InnerSideIsDone(InnerParts *parts)
+{
+	parts->idle = false;
+	for (int i = 0; i < parts->n; i++)
+		if (parts->parts[i].key.stage != LOOKUP_DONE)
+			return false;
+	parts->idle = parts->n >= 0;
+	for (int i = 0; i < parts->n; i++)
+		parts->idle &= parts->parts[i].key.reads == 0 &&
+			parts->parts[i].key.queued == 0;
+	return parts->n >= 0;
+}
+
 int
 InnerSideReads(const InnerParts *parts)
 {
@@ -715,12 +729,10 @@ inner_side_select_all(InnerSide *side, InnerParts *parts, TupleTableSlot *slot)
 	}
 }
 
-bool
+void
 InnerSideAdvance(InnerSide *side, InnerParts *parts, TupleTableSlot *slot,
 				 bool wait)
 {
-	bool		done = true;
-
 	if (parts->n < 0)
 		inner_side_select_all(side, parts, slot);
 	for (int i = 0; i < parts->n; i++)
@@ -734,9 +746,7 @@ InnerSideAdvance(InnerSide *side, InnerParts *parts, TupleTableSlot *slot,
 			side->active[side->nactive++] = scan;
 		scan->active = true;
 		InnerKeysAdvance(scan->keys, &part->key, slot, wait);
-		done &= part->key.stage == LOOKUP_DONE;
 	}
-	return done;
 }
 
 void

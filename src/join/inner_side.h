@@ -38,6 +38,7 @@ typedef struct InnerPart
 /* What is done for an outer row.  All zero: it has never been used. */
 typedef struct InnerParts
 {
+	bool		idle;			/* all is done, and nothing had to be read */
 	int			n;				/* number of "parts"; -1: not yet selected */
 	InnerPart  *parts;			/* points to "only" or to "several" */
 	InnerPart	only;
@@ -73,6 +74,12 @@ extern int64 InnerSideMisses(const InnerSide *side);
 /* Begin the work for a row that has been queued. */
 extern void InnerSideBegin(InnerSide *side, InnerParts *parts);
 
+/*
+ * Is all done for a row that can be done early?  Sets parts->idle: no page had
+ * to be read, or is to be.
+ */
+extern bool InnerSideIsDone(InnerParts *parts);
+
 /* Return the number of pages that were read for a row. */
 extern int	InnerSideReads(const InnerParts *parts);
 
@@ -81,7 +88,7 @@ extern void InnerSidePass(InnerSide *side);
 extern void InnerSideArrive(InnerSide *side, InnerParts *parts);
 extern void InnerSideForget(InnerSide *side, InnerParts *parts);
 extern int	InnerSideLeftOver(const InnerSide *side);
-extern bool InnerSideAdvance(InnerSide *side, InnerParts *parts,
+extern void InnerSideAdvance(InnerSide *side, InnerParts *parts,
 							 TupleTableSlot *slot, bool wait);
 extern void InnerSideRead(InnerSide *side);
 extern bool InnerSideIsBehind(InnerSide *side);

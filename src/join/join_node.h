@@ -37,9 +37,11 @@ typedef struct JoinNode
 	Refusal		refusal;		/* why the join must not look ahead */
 	InnerSide  *inner;
 	RowsAhead  *rows;
-	int			rows_done;		/* of the first ones, nothing is left to do */
 	List	   *params;			/* parameters that the outer side uses */
 	bool		infallible;		/* rows may be ahead that are not certain */
+	int			max_rows;		/* most rows ahead */
+	int			settled;		/* rows, from the oldest on, that are done */
+	int			idle;			/* of these, rows for which nothing was read */
 	bool		search_stopped;	/* none of these is near */
 
 	bool		executes_inner; /* the inner scans, by inner_side.c */

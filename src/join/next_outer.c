@@ -30,8 +30,9 @@
 #include "utils/rel.h"
 #include "utils/spccache.h"
 
-/* More rows ahead than this bring nothing. */
-#define MAX_ROWS 512
+/* The most rows ahead, and the most of these that need a read. */
+#define MAX_ROWS 1024
+#define MAX_READ_ROWS 512
 
 /* The most rows ahead before the first one has been handed out. */
 #define FIRST_ROWS 2
@@ -90,6 +91,7 @@ refusal_of(JoinNode *node)
 		2 * reads;
 	bool		settings_stay = SettingsStay(node->base.query);
 	PlanState  *outer = outerPlanState(join);
+	int			most;
 	int64		bytes;
 	Refusal		refusal;
 
@@ -105,15 +107,19 @@ refusal_of(JoinNode *node)
 		(node->base.bounds.may_stop ||
 		 (!is_single(node) && rows_certain(node) == 0)))
 		return REFUSED_ROWS_UNCERTAIN;
-	rows = Max(1, Min(rows, MAX_ROWS));
-	bytes = AheadGrant(node->base.query, rows * BYTES_PER_ROW, LEAST_BYTES);
-	rows = Min(rows, bytes / BYTES_PER_PLACE);
+	rows = Max(1, Min(rows, MAX_READ_ROWS));
+	most = lookahead_max_distance >= 0 ? rows : MAX_ROWS;
+	bytes = AheadGrant(node->base.query,
+					   rows * BYTES_PER_ROW + (most - rows) * BYTES_PER_PLACE,
+					   LEAST_BYTES);
+	node->max_rows = Min(most, bytes / BYTES_PER_PLACE);
+	rows = Min(rows, node->max_rows);
 	node->inner = InnerSideCreate(&node->base, settings_stay,
 								  &node->infallible, rows, reads, &refusal);
 	if (node->inner == NULL)
 		return refusal;
-	node->rows = RowsAheadCreate(node->base.query->estate->es_query_cxt, rows,
-								 bytes, sizeof(InnerParts));
+	node->rows = RowsAheadCreate(node->base.query->estate->es_query_cxt,
+								 node->max_rows, bytes, sizeof(InnerParts));
 	JudgeSetMaximum(&node->judge, rows, 0);
 	return NOT_REFUSED;
 }
@@ -243,8 +249,7 @@ forget_rows(JoinNode *node)
 	for (int i = 0; i < unused; i++)
 		InnerSideForget(node->inner, RowsAheadAt(node->rows, i)->work);
 	RowsAheadForget(node->rows);
-	node->rows_done = 0;
-	node->base.rows_held = 0;
+	node->base.rows_held = node->settled = node->idle = 0;
 	JudgeBegunAgain(&node->judge, node->handed_out, unused);
 	node->outer_ended = false;
 }
@@ -342,7 +347,10 @@ execute_inner(JoinNode *node, bool executes)
 	node->executes_inner = executes;
 }
 
-/* How many rows are to be ahead of the one that is handed out next? */
+/*
+ * How many rows are to be ahead of the one that is handed out next?  Those for
+ * which nothing had to be read do not count.
+ */
 static int
 rows_wanted_ahead(JoinNode *node)
 {
@@ -351,6 +359,7 @@ rows_wanted_ahead(JoinNode *node)
 	if (node->judge.mode != JUDGE_AHEAD ||
 		!ParamsAreKnown(node->base.query->estate, node->params))
 		return 0;
+	rows = Min(rows + node->idle, node->max_rows);
 	rows = Min(rows, (int64) node->handed_out + FIRST_ROWS);
 	rows = Min(rows, Max(rows_certain(node), rows_likely(node)));
 	return (int) Min(rows, rows_needed(node));
@@ -365,16 +374,30 @@ read_ahead(JoinNode *node)
 	for (int pass = 0; pass < 2; pass++)
 	{
 		/* row 0 is handed out next, and reads its pages by itself */
-		for (int i = Max(1, node->rows_done); i < size; i++)
+		for (int i = Max(1, node->settled); i < size; i++)
 		{
 			RowAhead   *row = RowsAheadAt(node->rows, i);
 
-			if (InnerSideAdvance(node->inner, row->work, row->slot,
-								 pass == 0 && i <= size / 2) &&
-				i == Max(1, node->rows_done))
-				node->rows_done = i + 1;
+			InnerSideAdvance(node->inner, row->work, row->slot,
+							 pass == 0 && i <= size / 2);
 		}
 		InnerSideRead(node->inner);
+	}
+}
+
+/* Note which rows are done. */
+static void
+settle_rows(JoinNode *node)
+{
+	int			size = RowsAheadSize(node->rows);
+
+	for (; node->settled < size; node->settled++)
+	{
+		InnerParts *parts = RowsAheadAt(node->rows, node->settled)->work;
+
+		if (!InnerSideIsDone(parts) && node->settled > 0)
+			break;
+		node->idle += parts->idle;
 	}
 }
 
@@ -385,7 +408,7 @@ read_ahead(JoinNode *node)
 static bool
 is_time_to_fill(JoinNode *node, int size, int wanted)
 {
-	int			step = Min(wanted / 8, ROWS_PER_FILL);
+	int			step = Min(Max(0, wanted - node->idle) / 8, ROWS_PER_FILL);
 
 	if (node->judge.mode != JUDGE_ENDING)
 	{
@@ -400,50 +423,70 @@ is_time_to_fill(JoinNode *node, int size, int wanted)
 }
 
 /*
- * Fetch rows ahead, and one in any case; none if look-ahead is ending.  The
- * time of the outer side is not counted: without look-ahead, too, it takes it.
+ * Fetch so many rows ahead, and one in any case.  False if no more are to be
+ * had, for now.  The time of the outer side is not counted: without look-ahead,
+ * too, it takes it.
  */
-static void
-fill(JoinNode *node, PlanState *outer)
+static bool
+fetch_rows(JoinNode *node, PlanState *outer, int wanted, instr_time *start)
 {
-	bool		ending = node->judge.mode == JUDGE_ENDING;
-	int			wanted = rows_wanted_ahead(node);
-	int			size = RowsAheadSize(node->rows);
-	int64		certain;
-	instr_time	start;
+	int64		certain = rows_certain(node);
+	int			size;
 
-	if (size > 0 && !is_time_to_fill(node, size, wanted))
-		return;
-	start = start_timing(node);
-	certain = rows_certain(node);
-	while (!ending && !node->outer_ended &&
-		   (size = RowsAheadSize(node->rows)) < wanted + 1 &&
-		   RowsAheadHasRoom(node->rows))
+	while ((size = RowsAheadSize(node->rows)) < wanted + 1)
 	{
 		TupleTableSlot *slot;
 		RowAhead   *row;
 		bool		more;
 
 		CHECK_FOR_INTERRUPTS();
+		if (node->outer_ended || !RowsAheadHasRoom(node->rows))
+			return false;
 		if (size == 0)
 			node->search_stopped = false;	/* the server searches itself */
 		node->base.rows_held = size;
-		stop_timing(node, start);
+		stop_timing(node, *start);
 		slot = fetch_ahead(node, outer, size <= certain, &more);
-		start = start_timing(node);
+		*start = start_timing(node);
 		if (!more)
-			break;
+			return false;
 		if (TupIsNull(slot))
 		{
 			node->outer_ended = true;
-			break;
+			return false;
 		}
 		row = RowsAheadAdd(node->rows, slot);
 		InnerSideBegin(node->inner, row->work);
 		node->counters.rows += size > 0;
 	}
-	read_ahead(node);
-	size = RowsAheadSize(node->rows);
+	return true;
+}
+
+/*
+ * Fetch rows ahead, and one in any case; none if look-ahead is ending.  Where
+ * rows turn out to need no read, others are fetched in their place, until as
+ * many reads are in flight as may be.
+ */
+static void
+fill(JoinNode *node, PlanState *outer)
+{
+	int			wanted = rows_wanted_ahead(node);
+	int			size = RowsAheadSize(node->rows);
+	bool		more;
+	instr_time	start;
+
+	if (size > 0 && !is_time_to_fill(node, size, wanted))
+		return;
+	start = start_timing(node);
+	do
+	{
+		more = node->judge.mode != JUDGE_ENDING &&
+			fetch_rows(node, outer, wanted, &start);
+		read_ahead(node);
+		settle_rows(node);
+		size = RowsAheadSize(node->rows);
+		wanted = rows_wanted_ahead(node);
+	} while (more && size < wanted + 1 && !InnerSideIsBehind(node->inner));
 	node->base.rows_held = Max(0, size - 1);
 	if (size == 1 && wanted > 0 && !RowsAheadHasRoom(node->rows))
 		JudgeNoRoom(&node->judge);
@@ -489,7 +532,11 @@ next_of_ring(JoinNode *node, PlanState *outer, bool *known)
 		return NULL;
 	}
 	row = RowsAheadNext(node->rows);
-	node->rows_done = Max(0, node->rows_done - 1);
+	if (node->settled > 0)
+	{
+		node->settled--;
+		node->idle -= ((InnerParts *) row->work)->idle;
+	}
 	node->base.rows_held = RowsAheadSize(node->rows);
 	InnerSidePass(node->inner);
 	InnerSideArrive(node->inner, row->work);
@@ -532,7 +579,7 @@ tell_judge(JoinNode *node)
 	else
 		JudgeUnit(judge, was_read ? (int) Max(1, reads) : 0,
 				  INSTR_TIME_GET_NANOSEC(node->inside) / 1000.0,
-				  in_trial ? 0 : RowsAheadSize(node->rows),
+				  in_trial ? 0 : RowsAheadSize(node->rows) - node->idle,
 				  in_trial && was_read ? rows_needed(node) : 0,
 				  node->base.query->reads_are_slow);
 	INSTR_TIME_SET_ZERO(node->inside);

@@ -181,3 +181,19 @@ def test_the_rows_to_be_changed_are_found_ahead(sides: dict[str, JoinSide], name
         return seen
 
     same(sides, steps)
+
+
+def test_rows_ahead_are_counted_by_their_reads(sides: dict[str, JoinSide]) -> None:
+    """Where many outer rows lie on a page, hundreds are ahead; where nearly each needs a page of its own, 32 and a few."""
+    ours = sides["forced"]
+    ours.run("SET effective_io_concurrency = 16")
+
+    def most_rows(query: str) -> int:
+        ours.rows(EVICT_ALL)
+        return int(plan_of(ours, query)["Look-Ahead Maximum Rows"])
+
+    if ours.cluster.version >= 18:
+        assert most_rows("SELECT o.id, t.pad FROM o JOIN t ON t.id = o.id") > 200
+        assert (
+            most_rows("SELECT o.id, g.pad FROM o JOIN g ON g.m = o.m AND g.id = o.id WHERE o.id < 600") < 120
+        )
