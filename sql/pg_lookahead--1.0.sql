@@ -374,6 +374,26 @@ LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
 CREATE VIEW write_stats AS SELECT * FROM @extschema@.write_stats();
 GRANT SELECT ON write_stats TO PUBLIC;
 
+/*
+ * TOASTed values that are read ahead (src/toast/), in the same way.
+ */
+
+CREATE FUNCTION toast_stats(
+    OUT scans bigint,
+    OUT "values" bigint,
+    OUT values_unused bigint,
+    OUT index_blocks_read bigint,
+    OUT chunk_blocks_read bigint,
+    OUT blocks_hit bigint,
+    OUT blocks_unused bigint,
+    OUT max_values bigint,
+    OUT stats_since timestamptz)
+AS 'MODULE_PATHNAME', 'lookahead_toast_stats'
+LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
+
+CREATE VIEW toast_stats AS SELECT * FROM @extschema@.toast_stats();
+GRANT SELECT ON toast_stats TO PUBLIC;
+
 -- Index scan nodes that this session's own process has served, reading ahead or not.
 CREATE FUNCTION index_scans_served() RETURNS bigint
 AS 'MODULE_PATHNAME', 'lookahead_index_scans_served'
@@ -452,6 +472,7 @@ COMMENT ON FUNCTION @extschema@.progress() IS 'is shown by the view progress';
 COMMENT ON FUNCTION @extschema@.index_scan_stats() IS 'is shown by the view index_scan_stats';
 COMMENT ON FUNCTION @extschema@.join_stats() IS 'is shown by the view join_stats';
 COMMENT ON FUNCTION @extschema@.write_stats() IS 'is shown by the view write_stats';
+COMMENT ON FUNCTION @extschema@.toast_stats() IS 'is shown by the view toast_stats';
 COMMENT ON FUNCTION @extschema@.index_vacuum_stats() IS 'is shown by the view index_vacuum_stats';
 COMMENT ON FUNCTION @extschema@.index_scans_served() IS 'number of index scans that the library has executed in this session, whether they read ahead or not';
 COMMENT ON FUNCTION @extschema@.heap_block_order IS 'lists the table blocks that a scan of a btree asks for, in the order of the index';
@@ -507,6 +528,17 @@ COMMENT ON COLUMN @extschema@.write_stats.blocks_hit IS 'number of blocks that w
 COMMENT ON COLUMN @extschema@.write_stats.blocks_unused IS 'number of blocks that were read ahead and not used';
 COMMENT ON COLUMN @extschema@.write_stats.max_rows IS 'the most rows that one statement had ahead at a time';
 COMMENT ON COLUMN @extschema@.write_stats.stats_since IS 'when the counts began';
+
+COMMENT ON VIEW @extschema@.toast_stats IS 'which TOASTed values were read ahead since the server started, in all databases';
+COMMENT ON COLUMN @extschema@.toast_stats.scans IS 'number of scans whose rows had TOASTed values read ahead';
+COMMENT ON COLUMN @extschema@.toast_stats."values" IS 'number of values that were looked up ahead';
+COMMENT ON COLUMN @extschema@.toast_stats.values_unused IS 'number of these values that were not fetched';
+COMMENT ON COLUMN @extschema@.toast_stats.index_blocks_read IS 'number of blocks of indexes of TOAST tables whose read was started ahead';
+COMMENT ON COLUMN @extschema@.toast_stats.chunk_blocks_read IS 'number of blocks of TOAST tables whose read was started ahead';
+COMMENT ON COLUMN @extschema@.toast_stats.blocks_hit IS 'number of blocks that were looked at ahead and found cached';
+COMMENT ON COLUMN @extschema@.toast_stats.blocks_unused IS 'number of blocks that were read ahead and not used';
+COMMENT ON COLUMN @extschema@.toast_stats.max_values IS 'the most values that one scan had ahead at a time';
+COMMENT ON COLUMN @extschema@.toast_stats.stats_since IS 'when the counts began';
 
 COMMENT ON VIEW @extschema@.index_vacuum_stats IS 'what VACUUM of indexes and Bloom searches read ahead since the server started, in all databases';
 COMMENT ON COLUMN @extschema@.index_vacuum_stats.access_method IS 'access method of the indexes';

@@ -27,6 +27,7 @@
 #include "observe/totals.h"
 #include "read/read_rate.h"
 #include "scan/scan.h"
+#include "toast/toast.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
 #include "utils/syscache.h"
@@ -41,6 +42,7 @@ bool		lookahead_index_scan = true;
 bool		lookahead_nested_loop = true;
 bool		lookahead_index_pages = true;
 bool		lookahead_writes = true;
+bool		lookahead_toast = true;
 int			lookahead_max_distance = -1;
 int			lookahead_debug_force = JUDGE_MEASURES;
 bool		lookahead_index_vacuum = true;
@@ -108,6 +110,12 @@ static const struct
 		&lookahead_writes, GUC_EXPLAIN
 	},
 	{
+		"pg_lookahead.toast",
+		"Lets scans of tables read TOASTed values of coming rows ahead.",
+		"Takes effect with the next query or cursor.",
+		&lookahead_toast, GUC_EXPLAIN
+	},
+	{
 		"pg_lookahead.index_vacuum",
 		"Lets VACUUM read hash, GIN and Bloom indexes ahead.",
 		"Takes effect with the next table.  PostgreSQL 19 does this itself.",
@@ -170,7 +178,7 @@ _PG_init(void)
 								 *switches[i].variable, PGC_USERSET,
 								 switches[i].flags, NULL, NULL, NULL);
 	DefineCustomIntVariable("pg_lookahead.max_distance",
-							"Sets how many heap blocks an index scan, or outer rows a nested loop, may be ahead.",
+							"Sets how many heap blocks an index scan, outer rows a nested loop, or TOASTed values a scan may be ahead.",
 							"-1 leaves it to effective_io_concurrency; 0 means none.",
 							&lookahead_max_distance,
 							-1, -1, 1024,
@@ -219,6 +227,7 @@ _PG_init(void)
 	TotalsInit(&ScanTotals);
 	TotalsInit(&JoinTotals);
 	TotalsInit(&WriteTotals);
+	TotalsInit(&ToastTotals);
 	TotalsInit(&StreamTotals);
 	ProgressInit();
 	TakeoverInit();
@@ -227,6 +236,7 @@ _PG_init(void)
 	JoinInit();
 	WriteInit();
 	BitmapScanInit();
+	ToastInit();
 	MaintainInit();
 	ProfileInit();
 	MarkGUCPrefixReserved("pg_lookahead");

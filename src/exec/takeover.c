@@ -249,7 +249,8 @@ take_nodes(PlanState *plan_state, void *context)
 	while (outerPlanState(plan_state) != NULL &&
 		   innerPlanState(plan_state) == NULL &&
 		   !has_subplans(plan_state) && !IsA(plan_state, CustomScanState) &&
-		   !IsA(plan_state, ModifyTableState))
+		   !IsA(plan_state, ModifyTableState) &&
+		   !IsA(plan_state, BitmapHeapScanState))
 	{
 		RowBoundsBelow(&walk->bounds, plan_state);
 		plan_state = outerPlanState(plan_state);

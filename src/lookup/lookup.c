@@ -126,6 +126,15 @@ LookupBegin(Lookup *lookup, LookupKey *key)
 	*key = (LookupKey) {.stage = LOOKUP_NEW};
 }
 
+void
+LookupAgain(LookupKey *key)
+{
+	Assert(key->stage == LOOKUP_DONE);
+	key->stage = LOOKUP_NEW;
+	key->visited = 0;
+	key->blocks = 0;
+}
+
 /* Does a page exist?  The index and the table may grow. */
 static bool
 lookup_page_exists(LookupPages *pages, BlockNumber block)
@@ -153,6 +162,14 @@ lookup_is_started(Lookup *lookup, LookupPages *pages, BlockNumber block)
 
 	return read->block == block &&
 		(pages == &lookup->index || !PageReadIsDone(read));
+}
+
+/* May one more page be read into a buffer now? */
+static bool
+lookup_has_buffers(LookupPages *pages)
+{
+	return !PageReadsInBackground(pages->rel) ||
+		PageReadRoom(pages->rel, 1) > 0;
 }
 
 /* Note that pages were read for a key. */
@@ -199,7 +216,7 @@ lookup_start_pages(Lookup *lookup, LookupPages *pages,
 
 /*
  * Start reading the index page of a key, unless that was done for another key.
- * Returns the number of reads; the key is done if the page cannot be started.
+ * Returns the number of reads; the key is done if there is no such page.
  */
 static int
 lookup_start_index_page(Lookup *lookup, LookupKey *key)
@@ -210,11 +227,14 @@ lookup_start_index_page(Lookup *lookup, LookupKey *key)
 
 	if (!lookup_is_started(lookup, pages, wanted.block))
 	{
-		if (!lookup_page_exists(pages, wanted.block) ||
-			(PageReadsInBackground(pages->rel) &&
-			 PageReadRoom(pages->rel, 1) < 1))
+		if (!lookup_page_exists(pages, wanted.block))
 		{
 			key->stage = LOOKUP_DONE;
+			return 0;
+		}
+		if (!lookup_has_buffers(pages))
+		{
+			lookup->behind = true;	/* the key asks again */
 			return 0;
 		}
 		reads = lookup_start_pages(lookup, pages, &wanted, 1);
@@ -286,6 +306,7 @@ lookup_want_blocks(Lookup *lookup, LookupKey *key, const BlockNumber *blocks,
 {
 	LookupPages *heap = &lookup->heap;
 
+	key->blocks = Max(n, 0);
 	for (int i = 0; i < n; i++)
 		if ((heap->nwanted == 0 ||
 			 heap->wanted[heap->nwanted - 1].block != blocks[i]) &&
@@ -294,6 +315,21 @@ lookup_want_blocks(Lookup *lookup, LookupKey *key, const BlockNumber *blocks,
 			lookup_want_page(heap, key, blocks[i]);
 			key->queued++;
 		}
+}
+
+void
+LookupForgetSizes(Lookup *lookup)
+{
+	LookupPages *heap = &lookup->heap;
+	int			n = 0;
+
+	lookup->index.size = heap->size = InvalidBlockNumber;
+	for (int i = 0; i < heap->nwanted; i++)
+		if (lookup_page_exists(heap, heap->wanted[i].block))
+			heap->wanted[n++] = heap->wanted[i];
+		else
+			heap->wanted[i].key->queued--;
+	heap->nwanted = n;
 }
 
 /* Remove a key's heap blocks from the queue. */
@@ -361,7 +397,7 @@ LookupAdvance(Lookup *lookup, LookupKey *key, ScanKey keys, bool wait)
 			(void) lookup_start_index_page(lookup, key);
 
 			/* see to other keys while the page is being read */
-			if (key->stage == LOOKUP_DONE || lookup_must_wait(key))
+			if (key->stage != LOOKUP_READING || lookup_must_wait(key))
 				return;
 		}
 		else if (!wait && lookup_must_wait(key))
@@ -380,7 +416,8 @@ LookupAdvance(Lookup *lookup, LookupKey *key, ScanKey keys, bool wait)
 
 /*
  * How many of the heap blocks that are wanted, from one on, follow each other
- * and can be read together?  0: the first one cannot be read, or need not be.
+ * and can be read together?  0: the first one need not be read; -1: there is no
+ * buffer for it now.
  */
 static int
 lookup_run_length(Lookup *lookup, const WantedPage *wanted, int most)
@@ -396,7 +433,8 @@ lookup_run_length(Lookup *lookup, const WantedPage *wanted, int most)
 		   wanted[n].block == wanted[0].block + n &&
 		   !lookup_is_started(lookup, heap, wanted[n].block))
 		n++;
-	return Max(0, PageReadRoom(heap->rel, n));
+	n = PageReadRoom(heap->rel, n);
+	return n > 0 ? n : -1;
 }
 
 /* Start reading the heap blocks that are wanted; return what room is left. */
@@ -411,6 +449,8 @@ lookup_read_blocks(Lookup *lookup, int room)
 		WantedPage *wanted = &heap->wanted[done];
 		int			n = lookup_run_length(lookup, wanted, heap->nwanted - done);
 
+		if (n < 0)
+			break;
 		if (n > 0)
 			room -= lookup_start_pages(lookup, heap, wanted, n);
 		for (int i = 0; i < Max(n, 1); i++)

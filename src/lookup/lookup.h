@@ -60,6 +60,7 @@ typedef struct LookupKey
 	uint16		reads;			/* number of pages that were read for it */
 	uint16		heap_reads;		/* of these, pages of the table and its map */
 	uint16		queued;			/* heap blocks that wait for LookupRead() */
+	uint16		blocks;			/* heap blocks that its leaf page named */
 } LookupKey;
 
 /* Counters of pages. */
@@ -123,11 +124,31 @@ LookupIsWanted(const LookupKey *key, bool wait)
 extern void LookupAdvance(Lookup *lookup, LookupKey *key, ScanKey keys,
 						  bool wait);
 
+/*
+ * A key is done, and its leaf page did not name all that it stands for: look up
+ * the rest, which LookupAdvance() is to be given the keys of.
+ */
+extern void LookupAgain(LookupKey *key);
+
+/*
+ * The table and the index have not been locked all the time since they were
+ * looked at last, so that they may be shorter.  What is wanted of what is gone
+ * is forgotten.
+ */
+extern void LookupForgetSizes(Lookup *lookup);
+
 /* Start reading what the keys that were advanced have asked for. */
 extern void LookupRead(Lookup *lookup);
 
 /* Are there reads that had to wait because too many were in flight? */
 extern bool LookupIsBehind(const Lookup *lookup);
+
+/* Has all been started that is to be read for a key? */
+static inline bool
+LookupIsStarted(const LookupKey *key)
+{
+	return key->stage == LOOKUP_DONE && key->queued == 0;
+}
 
 /* The turn of a key has come; or it will not come. */
 extern void LookupArrive(Lookup *lookup, LookupKey *key);

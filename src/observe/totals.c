@@ -30,10 +30,15 @@ StaticAssertDecl(offsetof(JoinCounters, max_rows) ==
 StaticAssertDecl(offsetof(WriteCounters, max_rows) ==
 				 sizeof(WriteCounters) - sizeof(uint64),
 				 "the maximum must be the last counter");
+StaticAssertDecl(offsetof(ToastCounters, max_values) ==
+				 sizeof(ToastCounters) - sizeof(uint64),
+				 "the maximum must be the last counter");
 
 Totals		ScanTotals = {.name = "index scans", .n = NCOUNTERS(ScanCounters)};
 Totals		JoinTotals = {.name = "nested loops", .n = NCOUNTERS(JoinCounters)};
 Totals		WriteTotals = {.name = "writes", .n = NCOUNTERS(WriteCounters)};
+Totals		ToastTotals = {.name = "TOASTed values",
+	.n = NCOUNTERS(ToastCounters)};
 Totals		StreamTotals = {.name = "index VACUUMs",
 	.n = STREAM_USERS * NCOUNTERS(StreamCounters), .all_sums = true};
 uint64		ScansServed = 0;
@@ -44,6 +49,7 @@ PG_FUNCTION_INFO_V1(lookahead_index_scan_stats);
 PG_FUNCTION_INFO_V1(lookahead_index_scans_served);
 PG_FUNCTION_INFO_V1(lookahead_join_stats);
 PG_FUNCTION_INFO_V1(lookahead_write_stats);
+PG_FUNCTION_INFO_V1(lookahead_toast_stats);
 PG_FUNCTION_INFO_V1(lookahead_index_vacuum_stats);
 
 static void
@@ -179,6 +185,13 @@ Datum
 lookahead_write_stats(PG_FUNCTION_ARGS)
 {
 	return TotalsRow(&WriteTotals, fcinfo);
+}
+
+/* lookahead.toast_stats() returns record: see TotalsRow(). */
+Datum
+lookahead_toast_stats(PG_FUNCTION_ARGS)
+{
+	return TotalsRow(&ToastTotals, fcinfo);
 }
 
 /*

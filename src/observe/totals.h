@@ -2,7 +2,7 @@
  *
  * totals.h
  *		Counters that are summed over all processes, for the views
- *		lookahead.index_scan_stats, join_stats, write_stats and
+ *		lookahead.index_scan_stats, join_stats, write_stats, toast_stats and
  *		index_vacuum_stats.
  *
  * A process gathers its own counts and adds them to those in shared memory
@@ -65,6 +65,19 @@ typedef struct WriteCounters
 	uint64		max_rows;		/* most rows ahead at a time */
 } WriteCounters;
 
+/* Scans whose rows have TOASTed values that are read ahead */
+typedef struct ToastCounters
+{
+	uint64		scans;			/* scans that looked ahead */
+	uint64		values;			/* values whose chunks were looked up ahead */
+	uint64		values_unused;	/* of these, values that were not fetched */
+	uint64		index_blocks_read;	/* blocks of TOAST indexes read ahead */
+	uint64		chunk_blocks_read;	/* blocks of TOAST tables read ahead */
+	uint64		blocks_hit;		/* blocks looked at ahead, found cached */
+	uint64		blocks_unused;	/* read ahead, and not used */
+	uint64		max_values;		/* most values ahead at a time */
+} ToastCounters;
+
 /* Whose maintenance and searches are streamed */
 typedef enum StreamUser
 {
@@ -103,6 +116,7 @@ typedef struct Totals
 extern Totals ScanTotals;
 extern Totals JoinTotals;
 extern Totals WriteTotals;
+extern Totals ToastTotals;
 extern Totals StreamTotals;		/* StreamCounters of each StreamUser */
 
 /* Install what they need; from _PG_init(). */

@@ -1,0 +1,308 @@
+/*-------------------------------------------------------------------------
+ *
+ * fetches.c
+ *		The server's fetches of TOASTed values, and the scans that they are
+ *		made for; see fetches.h.
+ *
+ * The server fetches a value when an expression, a DELETE or the client needs
+ * it, in whatever node that may be: it searches the index of the TOAST table
+ * for the value's chunks.  So the index's routine is replaced, in the relation
+ * cache of this process, by one that calls the same functions and tells the
+ * scan of the main table that a search begins, goes on and ends.  The routine
+ * of the TOAST table itself is never replaced, since VACUUM and others ask
+ * which one that is.
+ *
+ * An entry of the relation cache keeps the routine while the index is open.  It
+ * is open only during a fetch, so that any invalidation drops the routine.
+ * Then the server's own functions run, and nothing is read ahead.  So a
+ * callback notes which TOAST tables are concerned.  For them the routine is
+ * replaced anew at the next row of a scan that runs, or when the next one
+ * starts.
+ *
+ * Invariants:
+ * - The current fetch is reset when its scan is removed, after an error, too,
+ *	 and no search is taken for it that has not begun as one.
+ * - Nothing is done while the server holds a lock on a page.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/amapi.h"
+#include "access/nbtree.h"
+#include "access/table.h"
+#include "catalog/pg_am_d.h"
+#include "compat.h"
+#include "executor/executor.h"
+#include "miscadmin.h"
+#include "storage/lmgr.h"
+#include "toast/fetches.h"
+#include "utils/fmgroids.h"
+#include "utils/inval.h"
+#include "utils/rel.h"
+
+/* The TOAST tables whose index has our routine, as far as is remembered. */
+#define REMEMBERED 64
+
+typedef struct Replaced
+{
+	Oid			table;			/* InvalidOid: none */
+	Oid			index;
+} Replaced;
+
+static Replaced replaced[REMEMBERED];
+static dlist_head scans = DLIST_STATIC_INIT(scans);
+
+/* The routine of btrees with our functions in it; made at the first use. */
+static IndexAmRoutine routine;
+
+/* The fetch that is going on, and the scan of a table that it is for. */
+static IndexScanDesc search = NULL;
+static ToastScan *searching = NULL;
+
+static inline Replaced *
+entry_of(Oid toast_table)
+{
+	return &replaced[toast_table % REMEMBERED];
+}
+
+/* Find out from the keys of a search which chunks of which value it is for. */
+static bool
+read_keys(ScanKey keys, int nkeys, ToastFetch *fetch)
+{
+	if (nkeys < 1 || keys[0].sk_attno != 1 || keys[0].sk_flags != 0 ||
+		keys[0].sk_func.fn_oid != F_OIDEQ)
+		return false;
+	fetch->value = DatumGetObjectId(keys[0].sk_argument);
+	fetch->first = 0;
+	fetch->last = PG_INT32_MAX;
+	for (int i = 1; i < nkeys; i++)
+	{
+		int32		chunk = DatumGetInt32(keys[i].sk_argument);
+
+		if (keys[i].sk_attno != 2 || keys[i].sk_flags != 0)
+			return false;
+		switch (keys[i].sk_func.fn_oid)
+		{
+			case F_INT4EQ:
+				fetch->first = fetch->last = chunk;
+				break;
+			case F_INT4GE:
+				fetch->first = Max(chunk, 0);
+				break;
+			case F_INT4LE:
+				fetch->last = chunk;
+				break;
+			default:
+				return false;
+		}
+	}
+	return true;
+}
+
+/* Tell the scan for whose rows the server fetches a value. */
+static void
+begin_fetch(IndexScanDesc scan, ToastFetch *fetch)
+{
+	dlist_mutable_iter iter;
+
+	fetch->table = scan->heapRelation;
+	fetch->index = scan->indexRelation;
+	dlist_foreach_modify(iter, &scans)
+	{
+		ToastScan  *candidate = dlist_container(ToastScan, link, iter.cur);
+
+		CHECK_FOR_INTERRUPTS();
+		if (candidate->toast_table != RelationGetRelid(fetch->table))
+			continue;
+		if (candidate->ahead == NULL)
+			candidate->ahead = ValuesAheadCreate(&candidate->base,
+												 candidate->toast_table);
+		if (ValuesAheadFetch(candidate->ahead, fetch))
+		{
+			/* the scan that is found is probably the next one, too */
+			dlist_move_head(&scans, iter.cur);
+			search = scan;
+			searching = candidate;
+			return;
+		}
+	}
+}
+
+/* The amrescan function: a search begins. */
+static void
+rescan(IndexScanDesc scan, ScanKey keys, int nkeys, ScanKey orderbys,
+	   int norderbys)
+{
+	ToastFetch	fetch;
+
+	btrescan(scan, keys, nkeys, orderbys, norderbys);
+	search = NULL;
+	searching = NULL;
+	if (!dlist_is_empty(&scans) && scan->heapRelation != NULL &&
+		InterruptHoldoffCount == 0 && CritSectionCount == 0 &&
+		read_keys(keys, nkeys, &fetch))
+		begin_fetch(scan, &fetch);
+}
+
+/* The amgettuple function: the next chunk is wanted. */
+static bool
+gettuple(IndexScanDesc scan, ScanDirection direction)
+{
+	bool		found = btgettuple(scan, direction);
+
+	if (scan == search && found)
+		ValuesAheadNextChunk(searching->ahead);
+	return found;
+}
+
+/* The amendscan function: a search has ended. */
+static void
+endscan(IndexScanDesc scan)
+{
+	if (scan == search)
+	{
+		ToastScan  *was = searching;
+
+		search = NULL;
+		searching = NULL;
+		ValuesAheadFetched(was->ahead);
+	}
+	btendscan(scan);
+}
+
+/*
+ * Make an index use our functions, unless its routine is not exactly what its
+ * handler returns, since another extension has then replaced it.
+ */
+static void
+replace_routine(Relation index)
+{
+	IndexAmRoutine stock;
+
+	if (index->rd_indam == &routine || index->rd_rel->relam != BTREE_AM_OID)
+		return;
+	LookaheadStockRoutine(index->rd_amhandler, &stock);
+	if (stock.amrescan != btrescan || stock.amgettuple != btgettuple ||
+		stock.amendscan != btendscan ||
+		memcmp(index->rd_indam, &stock, sizeof(stock)) != 0)
+		return;
+	routine = stock;
+	routine.amrescan = rescan;
+	routine.amgettuple = gettuple;
+	routine.amendscan = endscan;
+	LookaheadSetRoutine(index, &routine);
+}
+
+/*
+ * Make the index of a TOAST table use our functions.  Neither it nor the table
+ * is waited for, if another process has locked it: the query need not come to
+ * fetch a value.
+ */
+static void
+watch(Oid toast_table)
+{
+	Replaced   *entry = entry_of(toast_table);
+	Relation	table;
+	List	   *indexes;
+	ListCell   *lc;
+
+	if (entry->table == toast_table ||
+		!ConditionalLockRelationOid(toast_table, AccessShareLock))
+		return;
+	table = table_open(toast_table, NoLock);
+	indexes = RelationGetIndexList(table);
+	*entry = (Replaced) {.table = toast_table};
+	foreach(lc, indexes)
+	{
+		Oid			oid = lfirst_oid(lc);
+		Relation	index;
+
+		if (!ConditionalLockRelationOid(oid, AccessShareLock))
+			continue;
+		index = index_open(oid, NoLock);
+		if (index->rd_index->indisvalid)
+		{
+			entry->index = oid;
+			replace_routine(index);
+		}
+		index_close(index, AccessShareLock);
+	}
+	list_free(indexes);
+	table_close(table, AccessShareLock);
+}
+
+/* Fetch a row, after the routine has been replaced anew. */
+static TupleTableSlot *
+fetch_after_loss(PlanState *plan_state)
+{
+	dlist_iter	iter;
+
+	dlist_foreach(iter, &scans)
+	{
+		ToastScan  *scan = dlist_container(ToastScan, link, iter.cur);
+
+		if (scan->base.plan_state != plan_state)
+			continue;
+		if (plan_state->ExecProcNodeReal == fetch_after_loss)
+			ExecSetExecProcNode(plan_state, scan->fetch);
+		watch(scan->toast_table);
+		return scan->fetch(plan_state);
+	}
+	elog(ERROR, "scan is not known");
+	return NULL;
+}
+
+/* The entry of a relation, or each one, may have been dropped. */
+static void
+note_invalidation(Datum arg, Oid relation)
+{
+	dlist_iter	iter;
+	bool		any = false;
+
+	for (int i = 0; i < REMEMBERED; i++)
+		if (replaced[i].table != InvalidOid &&
+			(relation == InvalidOid || relation == replaced[i].table ||
+			 relation == replaced[i].index))
+		{
+			replaced[i].table = InvalidOid;
+			any = true;
+		}
+	if (!any)
+		return;
+	dlist_foreach(iter, &scans)
+	{
+		ToastScan  *scan = dlist_container(ToastScan, link, iter.cur);
+		PlanState  *plan_state = scan->base.plan_state;
+
+		/* leave it if another function stands in for the node's own */
+		if (entry_of(scan->toast_table)->table != scan->toast_table &&
+			plan_state->ExecProcNodeReal == scan->fetch)
+			ExecSetExecProcNode(plan_state, fetch_after_loss);
+	}
+}
+
+void
+ToastFetchesAdd(ToastScan *scan)
+{
+	scan->fetch = scan->base.plan_state->ExecProcNodeReal;
+	dlist_push_head(&scans, &scan->link);
+	watch(scan->toast_table);
+}
+
+void
+ToastFetchesRemove(ToastScan *scan)
+{
+	dlist_delete(&scan->link);
+	if (searching == scan)
+	{
+		search = NULL;
+		searching = NULL;
+	}
+}
+
+void
+ToastFetchesInit(void)
+{
+	CacheRegisterRelcacheCallback(note_invalidation, (Datum) 0);
+}

@@ -1,0 +1,36 @@
+/*-------------------------------------------------------------------------
+ *
+ * fetches.h
+ *		The server's fetches of TOASTed values, and the scans that they are
+ *		made for.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef PG_LOOKAHEAD_FETCHES_H
+#define PG_LOOKAHEAD_FETCHES_H
+
+#include "exec/ahead_node.h"
+#include "lib/ilist.h"
+#include "toast/values_ahead.h"
+
+/* A scan of a table with a TOAST table. */
+typedef struct ToastScan
+{
+	AheadNode	base;
+	dlist_node	link;			/* in the list of all scans */
+	Oid			toast_table;
+	ExecProcNodeMtd fetch;		/* the node's own function */
+	ValuesAhead *ahead;			/* NULL until the server fetches a value */
+} ToastScan;
+
+/* Install what is needed; called once, when the library is loaded. */
+extern void ToastFetchesInit(void);
+
+/*
+ * From now on, tell of the values that the server fetches for the rows of a
+ * scan; and no longer, which must not fail.
+ */
+extern void ToastFetchesAdd(ToastScan *scan);
+extern void ToastFetchesRemove(ToastScan *scan);
+
+#endif							/* PG_LOOKAHEAD_FETCHES_H */

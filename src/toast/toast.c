@@ -1,0 +1,118 @@
+/*-------------------------------------------------------------------------
+ *
+ * toast.c
+ *		Which scans have the TOASTed values of their rows read ahead, and what
+ *		EXPLAIN says of them.
+ *
+ * The server executes these scans by itself.  What is done for them is done
+ * when it fetches a value (fetches.c).
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/tableam.h"
+#include "catalog/catalog.h"
+#include "compat.h"
+#include "exec/explain.h"
+#include "exec/settings.h"
+#include "exec/takeover.h"
+#include "toast/coming_rows.h"
+#include "toast/fetches.h"
+#include "toast/toast.h"
+#include "utils/rel.h"
+
+/*
+ * Scans that cannot profit are none of ours, and EXPLAIN says nothing of them:
+ * most tables have a TOAST table, and few queries fetch anything from it.
+ */
+static bool
+toast_serves(PlanState *plan_state, Refusal *refusal)
+{
+	Relation	table;
+
+	if (!ComingRowsKnow(plan_state) || lookahead_max_distance == 0 ||
+		(!LookaheadReadsAreAsync() && !LookaheadAdviceIsUseful()))
+		return false;
+	table = ((ScanState *) plan_state)->ss_currentRelation;
+	return table != NULL && OidIsValid(table->rd_rel->reltoastrelid) &&
+		!RelationUsesLocalBuffers(table) && !IsCatalogRelation(table) &&
+		table->rd_tableam == GetHeapamTableAmRoutine();
+}
+
+static void
+toast_begin(AheadNode *node)
+{
+	ToastScan  *scan = (ToastScan *) node;
+	ScanState  *state = (ScanState *) node->plan_state;
+
+	scan->toast_table = state->ss_currentRelation->rd_rel->reltoastrelid;
+	ToastFetchesAdd(scan);
+}
+
+static void
+toast_end(AheadNode *node)
+{
+	ToastScan  *scan = (ToastScan *) node;
+
+	ToastFetchesRemove(scan);
+	if (scan->ahead != NULL)
+		ValuesAheadEnd(scan->ahead);
+}
+
+static void
+toast_wait_for_reads(const AheadNode *node)
+{
+	const ToastScan *scan = (const ToastScan *) node;
+
+	if (scan->ahead != NULL)
+		ValuesAheadWait(scan->ahead);
+}
+
+/*
+ * Most scans fetch no value, and nothing is to be said of them.  The figures
+ * are those of the process that runs EXPLAIN; what parallel workers did is in
+ * the view lookahead.toast_stats only.
+ */
+static void
+toast_report(AheadNode *node, AheadReport *report)
+{
+	const ToastScan *scan = (const ToastScan *) node;
+	ToastCounters c;
+
+	if (scan->ahead == NULL)
+		return;
+	c = ValuesAheadTell(scan->ahead);
+	if (c.values == 0)
+	{
+		report->reason = REFUSED_NOTHING_TO_WAIT_FOR;
+		return;
+	}
+	AheadReportAdd(report, "values", "Values", c.values, 0);
+	AheadReportAdd(report, "unused", "Values Unused", c.values_unused, 0);
+	AheadReportAdd(report, "max", "Maximum Values", c.max_values, 0);
+	AheadReportAdd(report, " toast index blocks read",
+				   "TOAST Index Blocks Read", c.index_blocks_read, 0);
+	AheadReportAdd(report, " toast blocks read", "TOAST Blocks Read",
+				   c.chunk_blocks_read, 0);
+	AheadReportAdd(report, "cached", "TOAST Blocks Cached", c.blocks_hit, 0);
+	AheadReportAdd(report, " unused", "TOAST Blocks Unused", c.blocks_unused,
+				   0);
+}
+
+static const AheadMethods toast_methods = {
+	.enabled = &lookahead_toast,
+	.size = sizeof(ToastScan),
+	.serves = toast_serves,
+	.begin = toast_begin,
+	.end = toast_end,
+	.wait = toast_wait_for_reads,
+	.report = toast_report,
+};
+
+void
+ToastInit(void)
+{
+	ToastFetchesInit();
+	TakeoverRegister(&toast_methods);
+}

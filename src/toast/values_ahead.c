@@ -1,0 +1,669 @@
+/*-------------------------------------------------------------------------
+ *
+ * values_ahead.c
+ *		The TOASTed values that one scan will come to, and the reads of their
+ *		chunks; see values_ahead.h.
+ *
+ * Values stand in a ring in the order of their rows.  Those that the policy
+ * expects to be fetched are looked up in parts of PART_CHUNKS chunks, so that
+ * what is ahead is bounded by blocks and not by values: a large value is read
+ * as far as the distance allows, and goes on while the server fetches it.
+ *
+ *		passed	  next			  tail		of the ring of values
+ *		  |  parts  |  known, and   |
+ *		  |  begun  |  not begun	|
+ *
+ * Invariants:
+ * - A part is in the ring of parts from LookupBegin() until its turn has come
+ *	 or its value has passed.
+ * - A value has passed when one of a later row is fetched.
+ * - No relation is looked at but in a fetch, where the server has it locked.
+ *	 The relations of two fetches need not be the same, and a table may be
+ *	 shorter than it was.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/heaptoast.h"
+#include "access/stratnum.h"
+#include "compat.h"
+#include "exec/judge.h"
+#include "exec/settings.h"
+#include "lookup/lookup.h"
+#include "miscadmin.h"
+#include "portability/instr_time.h"
+#include "storage/bufmgr.h"
+#include "read/uncount.h"
+#include "toast/coming_rows.h"
+#include "toast/policy.h"
+#include "toast/values_ahead.h"
+#include "utils/fmgroids.h"
+#include "utils/rel.h"
+#include "utils/spccache.h"
+
+/* The chunks of a part: they fill as many blocks as one look-up reads. */
+#define PART_CHUNKS (LOOKUP_MAX_BLOCKS * EXTERN_TUPLES_PER_PAGE)
+
+/* Powers of two. */
+#define MAX_VALUES 128
+#define MAX_PARTS 64
+
+/* The values known ahead while none is read ahead. */
+#define VALUES_WATCHED 16
+
+/* The most pointers taken from one row. */
+#define ROW_POINTERS 32
+
+/* While a large value is fetched, look further after so many chunks. */
+#define CHUNKS_PER_LOOK 16
+
+/* How often the relations of a scan may turn out to be others. */
+#define MAX_RELATIONS 8
+
+typedef struct Value
+{
+	ToastPointer pointer;
+	int32		next_chunk;		/* of the part to begin next */
+	bool		begun;			/* a part has been */
+	bool		fetched;
+} Value;
+
+typedef struct Part
+{
+	LookupKey	key;
+	Oid			value;
+	int32		first;			/* its chunks */
+	int32		last;
+	int32		from;			/* of these, the first to be looked up */
+	bool		over;			/* its turn has come, or will not */
+} Part;
+
+struct ValuesAhead
+{
+	AheadNode  *node;
+	ComingRows	rows;
+	ToastPolicy policy;
+	ToastColumn *columns;		/* by attribute number - 1 */
+	ToastCounters counters;
+	LookupShared shared;
+
+	/* rings: positions only grow, and are taken modulo the size */
+	uint32		passed;			/* values before it have passed */
+	uint32		next;			/* the first with parts to begin */
+	uint32		tail;
+	uint32		first_part;
+	uint32		last_part;
+	int			nbegun;			/* values with parts that have not passed */
+	Value		values[MAX_VALUES];
+	Part	   *parts;
+
+	/* of the TOAST table and its index, as they were last */
+	Lookup	   *lookup;			/* NULL: none yet, or they have changed */
+	int			nrelations;
+	Relation	table;
+	Relation	index;
+	Oid			index_oid;
+	RelFileLocator table_file;
+	RelFileLocator index_file;
+
+	/* the fetch that is going on */
+	ToastFetch	fetch;
+	uint32		position;		/* of its value */
+	int32		chunk;			/* the one that the server reads */
+	bool		timed;			/* its own reads are to be timed */
+	bool		settles;		/* LookupCountEnd() has to follow */
+	instr_time	start;
+	CountsBefore table_before;
+	CountsBefore index_before;
+};
+
+static inline Value *
+value_at(ValuesAhead *ahead, uint32 position)
+{
+	return &ahead->values[position % MAX_VALUES];
+}
+
+static inline Part *
+part_at(ValuesAhead *ahead, uint32 position)
+{
+	return &ahead->parts[position % MAX_PARTS];
+}
+
+ValuesAhead *
+ValuesAheadCreate(AheadNode *node, Oid toast_table)
+{
+	ScanState  *scan = (ScanState *) node->plan_state;
+	Relation	rel = scan->ss_currentRelation;
+	MemoryContext mcxt = node->query->estate->es_query_cxt;
+	int			concurrency =
+		get_tablespace_io_concurrency(rel->rd_rel->reltablespace);
+	int			reads = LookaheadReadsInFlight(concurrency);
+	int			most = lookahead_max_distance >= 0 ? lookahead_max_distance :
+		2 * reads;
+	ValuesAhead *ahead = MemoryContextAllocZero(mcxt, sizeof(ValuesAhead));
+
+	ahead->node = node;
+	ahead->rows.scan = scan;
+	ahead->rows.toast_table = toast_table;
+	ahead->columns =
+		MemoryContextAllocZero(mcxt, RelationGetDescr(rel)->natts *
+							   sizeof(ToastColumn));
+
+	/* a part may take a whole read, and a small cache is not to be flooded */
+	most = Min(most, NBuffers / (16 * LOOKUP_MAX_BLOCKS));
+	ahead->shared.max_reads = concurrency == 0 ? 0 : reads;
+	ahead->shared.nlookups = 1;
+	ToastPolicyInit(&ahead->policy, lookahead_debug_force == JUDGE_FORCED,
+					Max(1, Min(most, MAX_PARTS)));
+	ahead->shared.max_keys = ahead->policy.max_distance;
+	return ahead;
+}
+
+/* Remove the parts that are over from the head of their ring. */
+static void
+remove_parts(ValuesAhead *ahead)
+{
+	while (ahead->first_part != ahead->last_part &&
+		   part_at(ahead, ahead->first_part)->over)
+		ahead->first_part++;
+}
+
+/*
+ * The turn of the parts of a value has come, or it will not come.
+ *		last		of the parts that begin behind this chunk, it has not come
+ */
+static void
+end_parts(ValuesAhead *ahead, Oid value, int32 last, bool comes)
+{
+	for (uint32 i = ahead->first_part; i != ahead->last_part; i++)
+	{
+		Part	   *part = part_at(ahead, i);
+
+		if (part->over || part->value != value || part->first > last)
+			continue;
+		part->over = true;
+		if (!comes)
+		{
+			LookupForget(ahead->lookup, &part->key);
+			continue;
+		}
+		ToastPolicyPart(&ahead->policy, part->key.reads > 0 ||
+						part->key.stage != LOOKUP_DONE);
+		LookupArrive(ahead->lookup, &part->key);
+	}
+	remove_parts(ahead);
+}
+
+/* Values of rows before this turn have passed. */
+static void
+pass_values(ValuesAhead *ahead, uint64 turn)
+{
+	for (; ahead->passed != ahead->tail; ahead->passed++)
+	{
+		Value	   *value = value_at(ahead, ahead->passed);
+		ToastColumn *column = &ahead->columns[value->pointer.column - 1];
+		bool		was_wanted = ToastColumnIsWanted(column);
+
+		if (value->pointer.turn >= turn)
+			break;
+		ToastColumnPassed(column, value->fetched);
+
+		/* values that were passed over are wanted now */
+		if (!was_wanted && ToastColumnIsWanted(column))
+			ahead->next = ahead->passed;
+		ahead->nbegun -= value->begun;
+		if (value->begun && !value->fetched)
+		{
+			end_parts(ahead, value->pointer.value, PG_INT32_MAX, false);
+			ahead->counters.values_unused++;
+		}
+		if (ahead->next == ahead->passed)
+			ahead->next++;
+	}
+}
+
+/* Forget all values, and all that is known of the relations. */
+static void
+forget_all(ValuesAhead *ahead)
+{
+	for (uint32 i = ahead->first_part; i != ahead->last_part; i++)
+	{
+		Part	   *part = part_at(ahead, i);
+
+		if (!part->over)
+			LookupForget(ahead->lookup, &part->key);
+		part->over = true;
+	}
+	remove_parts(ahead);
+	ahead->passed = ahead->next = ahead->tail;
+	ahead->nbegun = 0;
+}
+
+/* Add values to the ring; there must be room. */
+static void
+add_values(ValuesAhead *ahead, const ToastPointer *pointers, int n)
+{
+	for (int i = 0; i < n; i++)
+		*value_at(ahead, ahead->tail++) = (Value) {.pointer = pointers[i]};
+}
+
+/* The position of a value in the ring, among those that have not passed. */
+static bool
+find_value(ValuesAhead *ahead, Oid value, uint32 *position)
+{
+	for (uint32 i = ahead->passed; i != ahead->tail; i++)
+		if (value_at(ahead, i)->pointer.value == value)
+		{
+			*position = i;
+			return true;
+		}
+	return false;
+}
+
+/*
+ * Find the value that is fetched.  If it is not one of those known ahead, begin
+ * anew with the row on which the scan stands.
+ */
+static bool
+find_fetched(ValuesAhead *ahead, Oid value)
+{
+	ToastPointer pointers[ROW_POINTERS];
+	uint64		turn;
+	int			n;
+	int			i = 0;
+
+	if (find_value(ahead, value, &ahead->position))
+		return true;
+	n = ComingRowsCurrent(&ahead->rows, &turn, pointers, ROW_POINTERS);
+	while (i < n && pointers[i].value != value)
+		i++;
+	if (i == n)
+		return false;
+	pass_values(ahead, turn);
+	forget_all(ahead);
+	add_values(ahead, pointers, n);
+	ahead->position = ahead->passed + i;
+	ComingRowsRestart(&ahead->rows);
+	return true;
+}
+
+/* Have the relations changed since the last fetch? */
+static bool
+are_others(const ValuesAhead *ahead, const ToastFetch *fetch)
+{
+	return fetch->table != ahead->table || fetch->index != ahead->index ||
+		RelationGetRelid(fetch->index) != ahead->index_oid ||
+		!RelFileLocatorEquals(fetch->table->rd_locator, ahead->table_file) ||
+		!RelFileLocatorEquals(fetch->index->rd_locator, ahead->index_file);
+}
+
+/* Set the keys by which the chunks of a value are found. */
+static void
+set_keys(ScanKey keys, Oid value, int32 first, int32 last)
+{
+	ScanKeyInit(&keys[0], 1, BTEqualStrategyNumber, F_OIDEQ,
+				ObjectIdGetDatum(value));
+	ScanKeyInit(&keys[1], 2, BTGreaterEqualStrategyNumber, F_INT4GE,
+				Int32GetDatum(first));
+	ScanKeyInit(&keys[2], 2, BTLessEqualStrategyNumber, F_INT4LE,
+				Int32GetDatum(last));
+}
+
+#define NKEYS 3
+
+/* Create the state for look-ups in the relations as they are now. */
+static void
+open_lookup(ValuesAhead *ahead, const ToastFetch *fetch)
+{
+	MemoryContext old;
+	ScanKeyData keys[NKEYS];
+	Refusal		refusal;
+
+	/* what has been created before is not freed until the query ends */
+	ahead->nrelations++;
+	old = MemoryContextSwitchTo(ahead->node->query->estate->es_query_cxt);
+	if (ahead->parts == NULL)
+	{
+		ahead->parts = palloc_array(Part, MAX_PARTS);
+		TotalsAttach(&ToastTotals);
+	}
+	ahead->table = fetch->table;
+	ahead->index = fetch->index;
+	ahead->index_oid = RelationGetRelid(fetch->index);
+	ahead->table_file = fetch->table->rd_locator;
+	ahead->index_file = fetch->index->rd_locator;
+	set_keys(keys, fetch->value, 0, 0);
+	ahead->lookup = LookupCreate(&ahead->shared, fetch->table, fetch->index,
+								 keys, NKEYS, ForwardScanDirection, false,
+								 LOOKUP_MAX_BLOCKS, &refusal);
+	MemoryContextSwitchTo(old);
+}
+
+/* Begin the next part of a value; false if no more of it is wanted. */
+static bool
+begin_part(ValuesAhead *ahead, Value *value)
+{
+	const ToastColumn *column = &ahead->columns[value->pointer.column - 1];
+	bool		is_fetched = value == value_at(ahead, ahead->position);
+	int32		first = 0;
+	int32		last = value->pointer.chunks - 1;
+	Part	   *part;
+
+	if (is_fetched)
+	{
+		/* the server has begun to read the block of its chunk */
+		first = ahead->chunk + EXTERN_TUPLES_PER_PAGE;
+		last = Min(last, ahead->fetch.last);
+	}
+	else if (value->fetched || !ToastColumnIsWanted(column))
+		return false;
+	else if (column->sliced)
+	{
+		first = column->first_chunk;
+		last = Min(last, column->last_chunk);
+	}
+	first = Max(first, value->next_chunk);
+	if (first > last)
+		return false;
+	part = part_at(ahead, ahead->last_part++);
+	*part = (Part) {.value = value->pointer.value,
+					.first = first,
+					.from = first,
+					.last = Min(last, first + PART_CHUNKS - 1)};
+	LookupBegin(ahead->lookup, &part->key);
+	value->next_chunk = part->last + 1;
+	if (!value->begun)
+	{
+		value->begun = true;
+		ahead->nbegun++;
+		ahead->counters.values++;
+		ahead->counters.max_values = Max(ahead->counters.max_values,
+										 (uint64) ahead->nbegun);
+	}
+	return true;
+}
+
+/* Learn of more rows; false if none are known now. */
+static bool
+learn_rows(ValuesAhead *ahead)
+{
+	ToastPointer pointers[ROW_POINTERS];
+	int			n = 0;
+
+	if (ahead->tail - ahead->passed + ROW_POINTERS <= MAX_VALUES)
+		n = ComingRowsNext(&ahead->rows, pointers, ROW_POINTERS);
+	add_values(ahead, pointers, n);
+	return n > 0;
+}
+
+/* Begin parts until as many are ahead as the distance allows. */
+static void
+begin_parts(ValuesAhead *ahead)
+{
+	while (ahead->last_part - ahead->first_part <
+		   (uint32) ahead->policy.distance)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (ahead->next == ahead->tail)
+		{
+			if (!learn_rows(ahead))
+				break;
+		}
+		else if (!begin_part(ahead, value_at(ahead, ahead->next)))
+			ahead->next++;
+	}
+}
+
+/* Can more reads be started, without waiting for each of them? */
+static bool
+has_room(ValuesAhead *ahead)
+{
+	int			most = ahead->shared.max_reads -
+		(ahead->shared.max_reads + 3) / 4;
+
+	if (PageReadsInFlight(&ahead->shared) <= most)
+		return true;
+	return LookupIsBehind(ahead->lookup) && LookaheadReadsEndUnseen() &&
+		PageReadsWait(&ahead->shared, false) &&
+		PageReadsInFlight(&ahead->shared) <= most;
+}
+
+/*
+ * Do what can be done now for a part.  Its chunks may be named by two leaf
+ * pages, of which the second one is found by a look-up of its own.
+ */
+static void
+advance_part(ValuesAhead *ahead, Part *part, bool wait)
+{
+	ScanKeyData keys[NKEYS];
+
+	while (LookupIsWanted(&part->key, wait))
+	{
+		int32		next;
+
+		CHECK_FOR_INTERRUPTS();
+		set_keys(keys, part->value, part->from, part->last);
+		LookupAdvance(ahead->lookup, &part->key, keys, wait);
+		if (part->key.stage != LOOKUP_DONE)
+			break;
+		next = part->from + part->key.blocks * EXTERN_TUPLES_PER_PAGE;
+		if (next == part->from || next > part->last)
+			break;
+		part->from = next;
+		LookupAgain(&part->key);
+	}
+}
+
+/*
+ * Do what can be done now for the parts that are ahead.  If they may wait, the
+ * leaf page is waited for that the server needs at once, or soon.
+ */
+static void
+advance_parts(ValuesAhead *ahead, bool may_wait)
+{
+	uint32		n = ahead->last_part - ahead->first_part;
+
+	for (uint32 i = 0; i < n; i++)
+	{
+		Part	   *part = part_at(ahead, ahead->first_part + i);
+		bool		wait = may_wait &&
+			(i < n / 4 || part->value == ahead->fetch.value);
+
+		if (!part->over)
+			advance_part(ahead, part, wait);
+	}
+	LookupRead(ahead->lookup);
+}
+
+/* Has the server come to a part of which not all reads have been started? */
+static bool
+is_late(ValuesAhead *ahead)
+{
+	for (uint32 i = ahead->first_part; i != ahead->last_part; i++)
+	{
+		const Part *part = part_at(ahead, i);
+
+		if (!part->over && part->value == ahead->fetch.value &&
+			part->first <= ahead->chunk && !LookupIsStarted(&part->key))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Start the reads of the parts that the server has come to.  If there is no
+ * room, wait until other reads have ended: the server would read what is left
+ * page by page.
+ */
+static void
+catch_up(ValuesAhead *ahead)
+{
+	for (int i = 0; i <= LOOKUP_MAX_BLOCKS && is_late(ahead); i++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		LookupForgetSizes(ahead->lookup);
+		advance_parts(ahead, true);
+		if (!is_late(ahead) || !PageReadsWait(&ahead->shared, false))
+			break;
+	}
+}
+
+/* Know the values of some rows, to see which of them are fetched. */
+static void
+watch_rows(ValuesAhead *ahead)
+{
+	while (ahead->tail - ahead->passed < VALUES_WATCHED && learn_rows(ahead))
+		CHECK_FOR_INTERRUPTS();
+}
+
+/* The server comes to a chunk of the value that it fetches: look ahead. */
+static void
+look_ahead(ValuesAhead *ahead)
+{
+	/* the index's root is known once the server has searched it */
+	bool		may_read = ahead->policy.ahead && ahead->shared.max_reads > 0 &&
+		ahead->fetch.index->rd_amcache != NULL &&
+		ahead->nrelations < MAX_RELATIONS;
+
+	if (ahead->lookup != NULL)
+	{
+		catch_up(ahead);
+		end_parts(ahead, ahead->fetch.value, ahead->chunk, true);
+	}
+	else if (may_read)
+		open_lookup(ahead, &ahead->fetch);
+	if (!may_read || ahead->lookup == NULL)
+		watch_rows(ahead);
+	else if (has_room(ahead))
+	{
+		LookupForgetSizes(ahead->lookup);
+		begin_parts(ahead);
+		advance_parts(ahead, false);
+		advance_parts(ahead, true); /* most leaf pages are cached */
+	}
+}
+
+/* Begin to count what the server reads for the fetch by itself. */
+static void
+start_fetch(ValuesAhead *ahead)
+{
+	ahead->settles = ahead->lookup != NULL;
+	if (ahead->settles)
+		LookupCountBegin(ahead->lookup);
+	ahead->timed = !ahead->policy.ahead;
+	if (!ahead->timed)
+		return;
+	ahead->table_before = CountsNow(ahead->fetch.table);
+	ahead->index_before = CountsNow(ahead->fetch.index);
+	INSTR_TIME_SET_CURRENT(ahead->start);
+}
+
+/* Tell the policy what the server has read since then. */
+static void
+stop_fetch(ValuesAhead *ahead)
+{
+	if (ahead->timed)
+	{
+		int			reads = (int) (ReadsSince(ahead->fetch.table,
+											  &ahead->table_before) +
+								   ReadsSince(ahead->fetch.index,
+											  &ahead->index_before));
+		instr_time	time;
+
+		INSTR_TIME_SET_CURRENT(time);
+		INSTR_TIME_SUBTRACT(time, ahead->start);
+		if (reads > 0)
+			ToastPolicyFetched(&ahead->policy, reads,
+							   INSTR_TIME_GET_MICROSEC(time),
+							   ahead->node->query->reads_are_slow);
+		if (ahead->policy.ahead)
+			ahead->node->query->reads_are_slow = true;
+	}
+	if (ahead->settles)
+		LookupCountEnd(ahead->lookup);
+}
+
+bool
+ValuesAheadFetch(ValuesAhead *ahead, const ToastFetch *fetch)
+{
+	Value	   *value;
+
+	if (ahead->lookup != NULL && are_others(ahead, fetch))
+	{
+		forget_all(ahead);
+		ahead->lookup = NULL;
+	}
+	if (!find_fetched(ahead, fetch->value))
+		return false;
+	ahead->fetch = *fetch;
+	value = value_at(ahead, ahead->position);
+	value->fetched = true;
+	if ((int32) (ahead->next - ahead->position) > 0)
+		ahead->next = ahead->position;	/* what is left of it is wanted */
+	ahead->fetch.last = Min(fetch->last, value->pointer.chunks - 1);
+	ahead->chunk = fetch->first;
+	ToastColumnFetched(&ahead->columns[value->pointer.column - 1],
+					   fetch->first, ahead->fetch.last, value->pointer.chunks);
+	pass_values(ahead, value->pointer.turn);
+	look_ahead(ahead);
+	start_fetch(ahead);
+	return true;
+}
+
+void
+ValuesAheadNextChunk(ValuesAhead *ahead)
+{
+	ahead->chunk++;
+	if ((ahead->chunk - ahead->fetch.first) % CHUNKS_PER_LOOK != 0 ||
+		ahead->chunk > ahead->fetch.last)
+		return;
+	stop_fetch(ahead);
+	look_ahead(ahead);
+	start_fetch(ahead);
+}
+
+void
+ValuesAheadFetched(ValuesAhead *ahead)
+{
+	stop_fetch(ahead);
+	if (ahead->lookup == NULL)
+		return;
+	end_parts(ahead, ahead->fetch.value, ahead->fetch.last, true);
+	end_parts(ahead, ahead->fetch.value, PG_INT32_MAX, false);
+	LookupPass(ahead->lookup);
+}
+
+void
+ValuesAheadEnd(ValuesAhead *ahead)
+{
+	ToastCounters counters;
+
+	if (ahead->lookup != NULL)
+	{
+		forget_all(ahead);
+		LookupPass(ahead->lookup);
+	}
+	counters = ValuesAheadTell(ahead);
+	if (counters.values > 0)
+		TotalsAdd(&ToastTotals, &counters);
+}
+
+void
+ValuesAheadWait(const ValuesAhead *ahead)
+{
+	(void) PageReadsWait(&ahead->shared, true);
+}
+
+ToastCounters
+ValuesAheadTell(const ValuesAhead *ahead)
+{
+	ToastCounters counters = ahead->counters;
+
+	counters.scans = counters.values > 0;
+	counters.index_blocks_read = ahead->shared.counters.leaf_blocks_read;
+	counters.chunk_blocks_read = ahead->shared.counters.heap_blocks_read;
+	counters.blocks_hit = ahead->shared.counters.blocks_hit;
+	counters.blocks_unused = ahead->shared.counters.blocks_unused;
+	return counters;
+}

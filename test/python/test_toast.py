@@ -1,0 +1,330 @@
+# ruff: noqa: E501
+"""TOASTed values of coming rows that are read ahead: what is read, counted and held is what stock reads, counts and holds.
+
+One side has look-ahead of TOASTed values off, the other has it from the first value on, whether reads
+are slow or not; which columns are read ahead is learnt as always."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from conftest import MakeCluster
+from differential import bad_lines
+from pg_lookahead.server.cluster import Cluster
+from queries import fetch, fetch_row, run, scalar
+from test_scan_hazards import until
+
+Connection = psycopg.Connection[Any]
+
+ROWS = 600
+MIXED = 120
+"""Rows with values of 0 to 20 MB."""
+SERVER: dict[str, object] = {
+    "shared_preload_libraries": "pg_lookahead",
+    "autovacuum": False,
+    "shared_buffers": "64MB",
+    "max_parallel_workers_per_gather": 0,
+    "jit": False,
+}
+SETUP = f"""
+CREATE EXTENSION pg_lookahead;
+CREATE EXTENSION pg_buffercache;
+CREATE TABLE d (id int, a text STORAGE EXTERNAL, b text STORAGE EXTERNAL) WITH (autovacuum_enabled = off);
+INSERT INTO d SELECT i, repeat(md5(i::text), 125 + i * 7919 % 500), CASE WHEN i % 3 = 0 THEN repeat('b', 5000) END
+    FROM generate_series(1, {ROWS}) AS i;
+CREATE INDEX d_id ON d (id);
+CREATE TABLE large (id int, a text STORAGE EXTERNAL) WITH (autovacuum_enabled = off);
+INSERT INTO large SELECT i, repeat(md5(i::text), CASE WHEN i = 6 THEN 312500 ELSE 200 END) FROM generate_series(1, 8) AS i;
+VACUUM (ANALYZE) d, large
+"""
+
+
+class Side:
+    """A session with look-ahead off or forced."""
+
+    def __init__(self, cluster: Cluster, name: str) -> None:
+        self.cluster = cluster
+        self.name = name
+        self.conn = cluster.connect(prepare_threshold=None)
+        if name == "forced":
+            run(self.conn, "SET pg_lookahead.debug_force = on")
+        else:
+            run(self.conn, "SET pg_lookahead.toast = off")
+
+    def toast(self, table: str = "d") -> tuple[str, str]:
+        """The names of a table's TOAST table and of its index."""
+        name = scalar(
+            self.conn, "SELECT reltoastrelid::regclass::text FROM pg_class WHERE oid = %s::regclass", [table]
+        )
+        index = scalar(
+            self.conn,
+            "SELECT indexrelid::regclass::text FROM pg_index WHERE indrelid = %s::regclass AND indisvalid",
+            [name],
+        )
+        return name, index
+
+    def chill(self, table: str = "d") -> None:
+        for relation in (table, *self.toast(table)):
+            self.cluster.evict(self.conn, relation, os_cache=False)
+
+    def accesses(self, table: str = "d") -> dict[str, int]:
+        """Blocks of the TOAST table and its index, read and found, and searches of the index, in all."""
+        run(self.conn, "SELECT pg_stat_force_next_flush()")
+        row = fetch_row(
+            self.conn,
+            "SELECT toast_blks_read, toast_blks_hit, tidx_blks_read, tidx_blks_hit,"
+            " pg_stat_get_numscans(%s::regclass) FROM pg_statio_user_tables WHERE relid = %s::regclass",
+            [self.toast(table)[1], table],
+        )
+        return dict(zip(("read", "hit", "index read", "index hit", "searches"), row, strict=True))
+
+    def ahead(self) -> dict[str, int]:
+        row = fetch_row(self.conn, "SELECT to_jsonb(s) - 'stats_since' FROM lookahead.toast_stats AS s")[0]
+        return {name: int(value) for name, value in row.items()}
+
+    def run(
+        self, query: str, table: str = "d"
+    ) -> tuple[list[tuple[Any, ...]], dict[str, int], dict[str, int]]:
+        """The rows of a query on cold tables, the accesses that it counted, and what was read ahead."""
+        self.chill(table)
+        before, ahead = self.accesses(table), self.ahead()
+        if query.startswith(("DELETE", "UPDATE")):
+            with self.conn.transaction(force_rollback=True):
+                self.conn.execute(query.encode())
+            rows = []
+        else:
+            rows = fetch(self.conn, query)
+        after, ahead_after = self.accesses(table), self.ahead()
+        return (
+            rows,
+            {name: after[name] - before[name] for name in after},
+            {name: ahead_after[name] - ahead[name] for name in ahead},
+        )
+
+
+Sides = dict[str, Side]
+
+
+@pytest.fixture(scope="module")
+def sides(make_cluster: MakeCluster) -> Iterator[Sides]:
+    cluster = make_cluster(SERVER)
+    with cluster.connect() as conn:
+        run(conn, *SETUP.split(";\n"))
+        # no page is all-visible any more, so that it does not matter which side deletes first
+        run(conn, "BEGIN", "DELETE FROM d", "ROLLBACK")
+    sides = {name: Side(cluster, name) for name in ("off", "forced")}
+    yield sides
+    for side in sides.values():
+        side.conn.close()
+    assert not bad_lines(cluster.log)
+
+
+ALL = {
+    "an aggregate": "SELECT sum(length(a)), count(b || '') FROM d",
+    "to the client": "SELECT * FROM d",
+    "one column": "SELECT id, md5(b) FROM d",
+    "a slice": "SELECT sum(length(substr(a, 1, 100))) FROM d",
+    "a slice in the middle": "SELECT md5(string_agg(substr(a, 2500, 3000), '')) FROM d",
+    "columns in another order": "SELECT b, a FROM d",
+    "in a filter": "SELECT id FROM d WHERE a LIKE '%00%'",
+    "twice": "SELECT md5(a), length(a) FROM d WHERE a <> ''",
+    "above a sort": "SELECT length(a) FROM (SELECT * FROM d ORDER BY id % 7, id OFFSET 0) AS s",
+    "above an outer side": "SELECT length(d.a) FROM d JOIN large AS l ON l.id = d.id % 8 + 1",
+    "bitmap": "/* bitmap */ SELECT md5(a) FROM d WHERE id BETWEEN 5 AND 570",
+    "DELETE": "DELETE FROM d",
+    "UPDATE": "UPDATE d SET a = 'short'",
+    "sizes": "SELECT sum(pg_column_size(a)), count(b) FROM d",
+}
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_accesses_are_those_of_stock(sides: Sides, name: str) -> None:
+    """Rows are equal, and blocks are counted as read, and as found, as often."""
+    seen = {}
+    for side in sides.values():
+        run(
+            side.conn,
+            f"SET enable_seqscan = {'off' if name == 'bitmap' else 'on'}",
+            "SET enable_indexscan = off",
+        )
+        rows, counted, ahead = side.run(ALL[name])
+        seen[side.name] = (rows, counted)
+    print(name, seen["off"][1], seen["forced"][1], ahead)
+    assert seen["forced"][0] == seen["off"][0]
+    assert seen["forced"][1] == seen["off"][1]
+    if name in ("sizes", "above a sort"):
+        assert ahead["values"] == 0 or name != "sizes"
+        assert ahead["blocks_unused"] == 0
+    else:
+        assert ahead["chunk_blocks_read"] > 0.9 * (seen["off"][1]["read"] - 16)
+        assert ahead["blocks_unused"] <= ahead["chunk_blocks_read"] / 20
+
+
+@pytest.mark.parametrize("percent", (1, 10, 30, 60))
+def test_values_of_filtered_rows_are_not_read(sides: Sides, percent: int) -> None:
+    """Where a filter rejects rows, no more than half as much again is read as stock reads."""
+    query = f"SELECT sum(length(a)) FROM d WHERE abs(hashint4(id)) %% 100 < {percent}"
+    _, stock, _ = sides["off"].run(query.replace("%%", "%"))
+    _, counted, ahead = sides["forced"].run(query.replace("%%", "%"))
+    print(percent, stock, counted, ahead)
+    assert sum(counted.values()) == sum(stock.values())
+    assert counted["read"] + ahead["blocks_unused"] <= 1.5 * stock["read"]
+
+
+def test_a_large_value_is_read_ahead_within(sides: Sides) -> None:
+    rows, stock, _ = sides["off"].run("SELECT md5(a) FROM large WHERE id = 6", "large")
+    same, counted, ahead = sides["forced"].run("SELECT md5(a) FROM large WHERE id = 6", "large")
+    print(stock, counted, ahead)
+    assert (rows, stock) == (same, counted)
+    assert stock["read"] > 1200
+    assert ahead["chunk_blocks_read"] > 0.95 * stock["read"]
+    assert ahead["blocks_unused"] == 0
+
+
+def test_a_large_value_is_bounded_by_blocks(sides: Sides) -> None:
+    """A value of 10 MB in a row that the query does not come to is not read as a whole."""
+    side = sides["forced"]
+    run(side.conn, "SET pg_lookahead.max_distance = 3")
+    _, counted, ahead = side.run("SELECT sum(length(a)) FROM (SELECT a FROM large LIMIT 5) AS s", "large")
+    run(side.conn, "RESET pg_lookahead.max_distance")
+    print(counted, ahead)
+    assert 0 < ahead["blocks_unused"] <= 3 * 16
+
+
+def test_only_the_chunks_of_a_slice_are_read(sides: Sides) -> None:
+    _, stock, _ = sides["off"].run("SELECT count(substr(a, 1, 100)) FROM large", "large")
+    _, counted, ahead = sides["forced"].run("SELECT count(substr(a, 1, 100)) FROM large", "large")
+    assert counted == stock
+    assert counted["read"] <= 8 and ahead["blocks_unused"] == 0
+
+
+# Beside a query that stands still
+
+
+def test_nothing_is_locked_between_two_rows(sides: Sides) -> None:
+    """A cursor that read values ahead has no lock on the TOAST table, nor on its index, and no pin there."""
+    for side in sides.values():
+        side.chill()
+        with side.conn.transaction():
+            run(side.conn, "DECLARE c CURSOR FOR SELECT a FROM d")
+            fetch(side.conn, "FETCH 50 FROM c")
+            locks = "SELECT count(*) FROM pg_locks WHERE pid = pg_backend_pid() AND relation = ANY (%s::regclass[])"
+            assert scalar(side.conn, locks, [list(side.toast())]) == 0
+            pins = (
+                "SELECT count(*) FROM pg_buffercache WHERE pinning_backends > 0 AND relfilenode = ANY"
+                " (SELECT pg_relation_filenode(r) FROM unnest(%s::regclass[]) AS r)"
+            )
+            assert until(lambda: scalar(side.conn, pins, [list(side.toast())]) == 0)  # noqa: B023
+
+
+REBUILT = """
+CREATE TABLE x (id int, a text STORAGE EXTERNAL) WITH (autovacuum_enabled = off);
+INSERT INTO x SELECT i, repeat(md5(i::text), 200) FROM generate_series(1, 500) AS i;
+DELETE FROM x WHERE id > 400;
+SELECT count(*) FROM x
+"""
+MEANWHILE = {
+    "VACUUM": ("VACUUM {table}",),
+    "ANALYZE": ("VACUUM (ANALYZE) {table}", "ANALYZE x"),
+    "REINDEX": ("REINDEX TABLE {toast}",),
+    "DDL": ("ALTER TABLE {toast} SET (toast.autovacuum_enabled = on)", "VACUUM {toast}"),
+}
+
+
+@pytest.mark.parametrize("name", ("VACUUM", "REINDEX", "REINDEX CONCURRENTLY"))
+def test_maintenance_beside_a_cursor(sides: Sides, name: str) -> None:
+    """VACUUM truncates the TOAST table, and REINDEX rebuilds its index; then values are read ahead again."""
+    seen = {}
+    for side in sides.values():
+        with side.cluster.connect() as other:
+            run(other, "DROP TABLE IF EXISTS x", *REBUILT.split(";\n"), "SET lock_timeout = '60s'")
+            toast, index = side.toast("x")
+            size = scalar(other, "SELECT pg_relation_size(%s::regclass)", [toast])
+            file = scalar(other, "SELECT pg_relation_filenode(%s::regclass)", [index])
+            side.chill("x")
+            before = side.ahead()
+            with side.conn.transaction():
+                run(side.conn, "DECLARE c CURSOR FOR SELECT id, a FROM x")
+                rows = fetch(side.conn, "FETCH 30 FROM c") + fetch(side.conn, "FETCH 30 FROM c")
+                thread = None
+                if name == "REINDEX CONCURRENTLY":
+                    command = f"REINDEX INDEX CONCURRENTLY {index}".encode()
+                    thread = threading.Thread(target=other.execute, args=(command,))
+                    thread.start()  # waits for this transaction, and there are two indexes
+                    indexes = "SELECT count(*) FROM pg_index WHERE indrelid = %s::regclass"
+                    with side.cluster.connect() as watcher:
+                        assert until(lambda: scalar(watcher, indexes, [toast]) == 2)  # noqa: B023
+                elif name == "VACUUM":
+                    run(other, "VACUUM x")
+                    assert scalar(other, "SELECT pg_relation_size(%s::regclass)", [toast]) < size
+                else:
+                    run(other, f"REINDEX INDEX {index}")
+                    assert scalar(other, "SELECT pg_relation_filenode(%s::regclass)", [index]) != file
+                for relation in side.toast("x"):
+                    side.cluster.evict(other if thread is None else side.conn, relation, os_cache=False)
+                for _ in range(17):
+                    rows += fetch(side.conn, "FETCH 20 FROM c")
+            if thread is not None:
+                thread.join(60)
+                assert not thread.is_alive()
+            seen[side.name] = rows
+            after = side.ahead()
+            values = after["values"] - before["values"]
+            if side.name == "forced":
+                print(name, {key: after[key] - before[key] for key in after})
+                assert values > 300
+                assert after["blocks_unused"] - before["blocks_unused"] <= 40  # that we evicted
+    assert seen["forced"] == seen["off"] and len(seen["off"]) == 400
+
+
+def test_truncate_and_drop_after_a_cursor(sides: Sides) -> None:
+    """A session that has read values ahead can change and drop the tables at once."""
+    side = sides["forced"]
+    with side.cluster.connect() as other:
+        run(other, "DROP TABLE IF EXISTS x", *REBUILT.split(";\n"))
+    run(side.conn, "BEGIN", "DECLARE c CURSOR FOR SELECT a FROM x")
+    fetch(side.conn, "FETCH 100 FROM c")
+    run(side.conn, f"REINDEX TABLE {side.toast('x')[0]}")
+    assert len(fetch(side.conn, "FETCH ALL FROM c")) == 300
+    run(side.conn, "CLOSE c", "TRUNCATE x", "INSERT INTO x SELECT 1, repeat('x', 100000)")
+    assert fetch(side.conn, "SELECT length(a) FROM x") == [(100000,)]
+    run(side.conn, "DROP TABLE x", "COMMIT")
+
+
+def test_temporary_tables_and_catalogs_are_left_alone(sides: Sides) -> None:
+    side = sides["forced"]
+    before = side.ahead()
+    run(side.conn, "CREATE TEMP TABLE q AS SELECT id, a FROM d")
+    before = side.ahead()
+    run(side.conn, "SELECT sum(length(a)) FROM q", "DROP TABLE q")
+    run(
+        side.conn,
+        "SELECT count(prosrc || '') FROM pg_proc",
+        "SELECT count(md5(ev_action::text)) FROM pg_rewrite",
+    )
+    assert side.ahead()["values"] == before["values"]
+
+
+# EXPLAIN
+
+
+def test_explain(sides: Sides) -> None:
+    side = sides["forced"]
+    if side.cluster.version < 18:
+        pytest.skip("PostgreSQL 17 lets nobody add to EXPLAIN")
+    side.chill()
+    query = "EXPLAIN (ANALYZE, COSTS off, FORMAT json) SELECT sum(length(a)) FROM d"
+    scan = scalar(side.conn, query)[0]["Plan"]["Plans"][0]
+    assert scan["Look-Ahead"] == "used"
+    assert scan["Look-Ahead Values"] > 0.9 * ROWS and scan["Look-Ahead TOAST Blocks Read"] > ROWS
+    side.chill()
+    text = json.dumps(fetch(side.conn, "EXPLAIN (ANALYZE, COSTS off) SELECT sum(length(a)) FROM d"))
+    assert "Look-Ahead: values=" in text
+    text = json.dumps(fetch(side.conn, "EXPLAIN (ANALYZE, COSTS off, LOOKAHEAD) SELECT count(a) FROM d"))
+    assert "Look-Ahead" not in text
