@@ -158,7 +158,7 @@ InnerHeapFetches(PlanState *scan)
 	Relation	heap = ((ScanState *) scan)->ss_currentRelation;
 
 	return pgstat_should_count_relation(heap) ?
-		heap->pgstat_info->counts.blocks_fetched : 0;
+		LOOKAHEAD_COUNT(heap, blocks_fetched) : 0;
 }
 
 /*
