@@ -15,6 +15,7 @@ ENDS = "test/python/test_scan_ends.py::"
 COUNTERS = "test/python/test_scan_counters.py::"
 MUTANTS = "test/python/test_scan_mutants.py::"
 DIFFERENTIAL = "test/python/test_scan_differential.py::"
+RING = "test/python/test_leaf_ring.py::"
 PAGES = "test/python/test_index_pages.py::"
 JOIN_HAZARDS = "test/python/test_join_hazards.py::"
 JOIN_ENDS = "test/python/test_join_ends.py::"
@@ -1132,6 +1133,14 @@ MUTATIONS = [
         "	return false;",
         (HAZARDS + "test_array_scans_abandoned_one_after_the_other_stay_on_their_pages",),
         "Scans that are left on their first leaf page have others read for nothing.",
+    ),
+    Mutation(
+        "drop leaf pages at a split",
+        "src/scan/leaf_ring.c",
+        "if (++ring->misses >= MISSES_TO_LIST ||",
+        "if (true ||",
+        (RING + "test_leaf_pages_that_change_after_they_were_listed[split_pages-b-DESC]",),
+        "A page that was split after it was listed makes all that is read ahead useless.",
     ),
     Mutation(
         "count leaf pages twice",
