@@ -18,14 +18,13 @@
  *
  *	from		to			when
  *	not ahead	ahead		SLOW_FETCHES fetches in a row had slow reads, or one
- *							if another node of the query has found slow reads
+ *							if another node of the query has seen them
  *	ahead		not ahead	CACHED_PARTS parts in a row needed no read; or as
- *							many parts needed one as were granted, and reads
- *							are to be timed again
+ *							many parts needed one as were granted
  *
- * FAST_FETCHES fetches in a row with fast reads, and parts that were all cached,
- * begin a rest: as many fetches as it lasts are not timed.  It doubles each time,
- * and so does what is granted.
+ * FAST_FETCHES fetches in a row with fast reads, and parts that were all
+ * cached, begin a rest: as many fetches as it lasts are not timed.  It doubles
+ * each time, and so does what is granted.
  *
  * The distance starts at 1 part and doubles with each part that needed a read,
  * up to max_distance.  It stays when reads are timed again.
