@@ -24,6 +24,7 @@ JOIN_SIDES = "test/python/test_join_sides.py::"
 JOIN_SUBTREES = "test/python/test_join_subtrees.py::"
 INTERRUPTS = "test/python/test_interrupts.py::test_interrupted"
 LOCK_WAITS = "test/python/test_lock_waits.py::test_lock"
+TOAST = "test/python/test_toast.py::"
 
 
 @dataclass(frozen=True)
@@ -1229,5 +1230,30 @@ MUTATIONS = [
         "",
         (),
         "A damaged length in a page of level 1 leads out of the page; only by chance does that crash.",
+    ),
+    # TOASTed values
+    Mutation(
+        "read values that nobody fetches",
+        "src/toast/policy.c",
+        "pg_popcount64(column->history) * 3 >= column->passed * 2",
+        "column->history != 0",
+        (TOAST + "test_values_of_filtered_rows_are_not_read",),
+        "Values of rows that a filter removes are read, up to a hundred times as many as are fetched.",
+    ),
+    Mutation(
+        "read a large value up to the end of a leaf page",
+        "src/toast/values_ahead.c",
+        "if (next == part->from || next > part->last)",
+        "if (true)",
+        (TOAST + "test_a_large_value_is_read_ahead_within",),
+        "Where the chunks of a part are named by two leaf pages, those of the second one are read one by one.",
+    ),
+    Mutation(
+        "search with the index of yesterday",
+        "src/toast/fetches.c",
+        "ExecSetExecProcNode(plan_state, fetch_after_loss);",
+        "(void) fetch_after_loss;",
+        (TOAST + "test_maintenance_beside_a_cursor",),
+        "After REINDEX, VACUUM or ANALYZE no value is read ahead any more until the next query.",
     ),
 ]
