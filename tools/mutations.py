@@ -25,6 +25,7 @@ JOIN_SUBTREES = "test/python/test_join_subtrees.py::"
 INTERRUPTS = "test/python/test_interrupts.py::test_interrupted"
 LOCK_WAITS = "test/python/test_lock_waits.py::test_lock"
 TOAST = "test/python/test_toast.py::"
+WRITES = "test/python/test_write_hazards.py::"
 
 
 @dataclass(frozen=True)
@@ -1255,5 +1256,45 @@ MUTATIONS = [
         "(void) fetch_after_loss;",
         (TOAST + "test_maintenance_beside_a_cursor",),
         "After REINDEX, VACUUM or ANALYZE no value is read ahead any more until the next query.",
+    # Statements that write rows
+    Mutation(
+        "rows ahead of triggers",
+        "src/write/write.c",
+        "	if (write_has_triggers(node))",
+        "	if (false)",
+        (WRITES + "test_rows_are_ahead_only_of_harmless_plans",),
+        "A trigger that runs before a row sees what later rows of the plan have done already, or changes the row.",
+    ),
+    Mutation(
+        "read early what an INSERT changes",
+        "src/write/plan_rows.c",
+        "								  rows_statement(node)->operation == CMD_UPDATE,",
+        "								  true,",
+        (WRITES + "test_rows_are_ahead_only_of_harmless_plans",),
+        "Pages of the table are pruned earlier, so that rows get other places than without look-ahead.",
+    ),
+    Mutation(
+        "write ahead in serializable transactions",
+        "src/write/plan_rows.c",
+        "	if (IsolationIsSerializable())",
+        "	if (false)",
+        (WRITES + "test_serializable_transactions_are_left_to_the_server",),
+        "Rows that are fetched early are locked early, and another transaction may fail.",
+    ),
+    Mutation(
+        "compute keys that may fail",
+        "src/write/index_keys.c",
+        "		params == NIL &&\n		IsInfallible((Node *) expression, index->shared->estate);",
+        "		params == NIL;",
+        (WRITES + "test_a_key_that_may_fail_is_not_computed_early",),
+        "A row that violates a constraint fails by the expression of an index instead.",
+    ),
+    Mutation(
+        "look ahead for HOT updates",
+        "src/write/plan_rows.c",
+        "	if (rows_update_nothing_indexed(node))",
+        "	if (false)",
+        (WRITES + "test_updates_of_unindexed_columns_are_left_to_the_server",),
+        "Pages are read that no update writes to.",
     ),
 ]
