@@ -1256,6 +1256,7 @@ MUTATIONS = [
         "(void) fetch_after_loss;",
         (TOAST + "test_maintenance_beside_a_cursor",),
         "After REINDEX, VACUUM or ANALYZE no value is read ahead any more until the next query.",
+    ),
     # Statements that write rows
     Mutation(
         "rows ahead of triggers",
