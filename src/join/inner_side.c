@@ -787,17 +787,6 @@ InnerSideHasRoom(InnerSide *side)
 		PageReadsWait(shared, false) && PageReadsInFlight(shared) <= most;
 }
 
-void
-InnerSideNeighbours(InnerSide *side, int *blocks, int *neighbours)
-{
-	bool		kernel = LookaheadAdviceIsUseful();
-	LookupShared *shared = &side->shared.lookups;
-
-	*blocks = kernel ? shared->blocks : 0;
-	*neighbours = kernel ? shared->neighbours : 0;
-	shared->blocks = shared->neighbours = 0;
-}
-
 const LookupCounters *
 InnerSideCounters(const InnerSide *side)
 {

@@ -96,9 +96,6 @@ extern bool InnerSideIsBehind(InnerSide *side);
 /* Are a quarter of the reads that may be in flight free to be started? */
 extern bool InnerSideHasRoom(InnerSide *side);
 
-/* Count heap blocks read ahead since the last call; see JoinPolicyBlocks(). */
-extern void InnerSideNeighbours(InnerSide *side, int *blocks, int *neighbours);
-
 /* What has been read ahead so far. */
 extern const LookupCounters *InnerSideCounters(const InnerSide *side);
 

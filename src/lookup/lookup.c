@@ -59,7 +59,6 @@ struct Lookup
 	LookupShared *shared;
 	bool		behind;			/* wanted reads wait for others to end */
 	Buffer		vm_buffer;		/* visibility map page, until LookupRead() */
-	BlockNumber last_block;		/* heap block that was read ahead last */
 
 	int			heap_ahead;		/* reads owed for keys that are not over */
 	int			heap_arrived;	/* of these, for keys whose turn it is */
@@ -110,7 +109,6 @@ LookupCreate(LookupShared *shared, Relation heap, Relation index, ScanKey keys,
 		lookup_init_pages(&lookup->heap, heap, lookup->table_size,
 				   &shared->counters.heap_blocks_read);
 	lookup->vm_buffer = InvalidBuffer;
-	lookup->last_block = InvalidBlockNumber;
 	return lookup;
 }
 
@@ -203,13 +201,6 @@ lookup_start_pages(Lookup *lookup, LookupPages *pages,
 		*lookup_last_read(lookup, pages, reads[i].block) = reads[i];
 		lookup_note_reads(lookup, pages, wanted[i].key,
 						  PageReadWasRead(&reads[i]));
-	}
-	if (pages == &lookup->heap && started.blocks > 0)
-	{
-		lookup->shared->blocks += started.blocks;
-		lookup->shared->neighbours +=
-			(reads[0].block == lookup->last_block + 1) + n - 1;
-		lookup->last_block = reads[n - 1].block;
 	}
 	return started.reads;
 }

@@ -78,8 +78,6 @@ typedef struct LookupShared
 	int			max_keys;		/* the most keys that are known early */
 	int			max_reads;		/* the most reads in flight */
 	int			nlookups;		/* that keys are divided among, roughly */
-	int			blocks;			/* heap blocks read, and how many of them */
-	int			neighbours;		/* follow the one read before */
 	LookupCounters counters;
 } LookupShared;
 
