@@ -48,7 +48,7 @@ compile()
 
 versions()
 {
-	found=$(grep -n PG_VERSION_NUM $sources $headers | grep -v '^src/compat\(_scan\)\?\.h:')
+	found=$(grep -nE 'PG_VERSION_NUM|pgstat_info->|pg_attribute_always_inline' $sources $headers | grep -v '^src/compat\(_scan\)\?\.h:')
 	[ -z "$found" ] || { echo "$found"; return 1; }
 }
 
@@ -66,7 +66,7 @@ else
 	echo "NOT RUN C without warnings, by clang: there is none (Debian, Ubuntu: apt install clang)"
 fi
 check "C in form" "$bin/python" -I tools/format_c.py --check $sources $headers
-check "PG_VERSION_NUM in src/compat*.h only" versions
+check "versions told apart in src/compat*.h only" versions
 check "Python by ruff's rules" "$bin/ruff" check -q python test/python tools
 check "Python in form" "$bin/ruff" format -q --check python test/python tools
 check "Python types" "$bin/mypy"
