@@ -20,7 +20,7 @@ LOOKAHEAD_VERSION = $(shell cat $(srcdir)/VERSION)
 PG_CPPFLAGS = -I$(srcdir)/src -DLOOKAHEAD_VERSION='"$(LOOKAHEAD_VERSION)"'
 # SERVER_PREFETCH=1: for a server that prefetches the heap pages of index scans by itself, which changes what the
 # descriptors of these scans hold.  The files that look into descriptors are left out; docs/inside.md lists them.
-DESCRIPTOR_OBJS = $(filter src/scan/%,$(ALL_OBJS)) $(addprefix src/,index/btree_children.o \
+DESCRIPTOR_OBJS = $(filter src/scan/% src/toast/%,$(ALL_OBJS)) $(addprefix src/,index/btree_children.o \
 	index/btree_descents.o index/btree_leaf.o index/scan_position.o inspect/block_order.o)
 ifneq ($(SERVER_PREFETCH),1)
 LEFT_OUT_OBJS = src/server_prefetch.o
@@ -29,7 +29,7 @@ else ifeq ($(PROFILE),1)
 $(error SERVER_PREFETCH=1 leaves out what PROFILE=1 profiles; give only one of them)
 else
 LEFT_OUT_OBJS = $(DESCRIPTOR_OBJS)
-LEFT_OUT_TESTS = heap_block_order index_scan
+LEFT_OUT_TESTS = heap_block_order index_scan toast
 PG_CPPFLAGS += -DLOOKAHEAD_SERVER_PREFETCH
 endif
 ifeq ($(PROFILE),1)

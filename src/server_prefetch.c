@@ -17,6 +17,7 @@
 #include "compat.h"
 #include "exec/takeover.h"
 #include "scan/scan.h"
+#include "toast/toast.h"
 
 /* Every index scan and index-only scan is left to the server. */
 static bool
@@ -58,6 +59,12 @@ BitmapScanInit(void)
 	};
 
 	TakeoverRegister(&methods);
+}
+
+/* The server fetches TOASTed values by an interface that is another one there. */
+void
+ToastInit(void)
+{
 }
 
 PG_FUNCTION_INFO_V1(lookahead_heap_block_order);
