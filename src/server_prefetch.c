@@ -61,7 +61,7 @@ BitmapScanInit(void)
 	TakeoverRegister(&methods);
 }
 
-/* The server fetches TOASTed values by an interface that is another one there. */
+/* The server calls the functions of a TOAST table's index in another way. */
 void
 ToastInit(void)
 {
@@ -74,7 +74,7 @@ lookahead_heap_block_order(PG_FUNCTION_ARGS)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-			 errmsg("lookahead.heap_block_order() is not supported by this build of pg_lookahead"),
+			 errmsg("lookahead.heap_block_order() is not supported by this build"),
 			 errdetail("It was built with SERVER_PREFETCH=1, without the functions that step through an index."),
 			 errhint("Call the function on a server without enable_indexscan_prefetch.")));
 }

@@ -1269,8 +1269,8 @@ MUTATIONS = [
     Mutation(
         "read early what an INSERT changes",
         "src/write/plan_rows.c",
-        "								  rows_statement(node)->operation == CMD_UPDATE,",
-        "								  true,",
+        "HarmlessPlanRefusal(child, false, false, &node->params)",
+        "HarmlessPlanRefusal(child, false, true, &node->params)",
         (WRITES + "test_rows_are_ahead_only_of_harmless_plans",),
         "Pages of the table are pruned earlier, so that rows get other places than without look-ahead.",
     ),
@@ -1291,11 +1291,11 @@ MUTATIONS = [
         "A row that violates a constraint fails by the expression of an index instead.",
     ),
     Mutation(
-        "look ahead for HOT updates",
-        "src/write/plan_rows.c",
-        "	if (rows_update_nothing_indexed(node))",
+        "look ahead for an UPDATE",
+        "src/write/write.c",
+        "	if (node->operation != CMD_INSERT)",
         "	if (false)",
-        (WRITES + "test_updates_of_unindexed_columns_are_left_to_the_server",),
-        "Pages are read that no update writes to.",
+        (WRITES + "test_updates_are_left_to_the_server",),
+        "Pages of the table are pruned earlier, so that row versions get other places than without look-ahead.",
     ),
 ]

@@ -705,12 +705,12 @@ inner_side_select_all(InnerSide *side, InnerParts *parts, TupleTableSlot *slot)
 {
 	ListCell   *lc;
 
-	if (parts->several == NULL)
+	if (side->nscans > 1 && parts->several == NULL)
 		parts->several =
 			MemoryContextAllocZero(side->shared.estate->es_query_cxt,
 								   Min(side->nscans, MAX_SCANS_OF_ROW) *
 								   sizeof(InnerPart));
-	parts->parts = parts->several;
+	parts->parts = side->nscans > 1 ? parts->several : &parts->only;
 	parts->n = 0;
 	foreach(lc, side->fixed)
 		inner_side_select(side, parts, lfirst_int(lc),

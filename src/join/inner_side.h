@@ -42,7 +42,7 @@ typedef struct InnerParts
 	int			n;				/* number of "parts"; -1: not yet selected */
 	InnerPart  *parts;			/* points to "only" or to "several" */
 	InnerPart	only;
-	InnerPart  *several;		/* NULL, or room for all scans of a row */
+	InnerPart  *several;		/* NULL, or room for several scans of a row */
 } InnerParts;
 
 /*

@@ -52,7 +52,7 @@
 #define LEAST_BYTES (4 * BLCKSZ)
 
 /* What is kept for each row ahead besides, and stays when it is handed out. */
-#define BYTES_PER_PLACE 1024
+#define BYTES_PER_PLACE 2048
 
 /* Does the join take one row at most for each outer row? */
 static bool

@@ -58,7 +58,6 @@
 	R(TRIGGERS, "triggers run before each row") \
 	R(WRITES_ONE_ROW, "one row") \
 	R(NOT_ALL_ROWS, "the query may not ask for all rows") \
-	R(HOT_UPDATES, "no indexed column is updated") \
 	R(NO_INDEXES, "the table has no indexes") \
 	R(WRITTEN_METHOD, "an index is no btree or hash index") \
 	R(INDEX_EXPRESSION, "an expression of an index is no plain value") \

@@ -302,7 +302,7 @@ bool
 LeafRingIsActive(const LeafRing *ring)
 {
 	return !leaf_ring_is_watching(ring) || ring->scan < ring->listed ||
-		ring->owed > 0;
+		ring->owed > 0 || ring->owed_next > 0;
 }
 
 int

@@ -37,7 +37,6 @@ struct IndexKeys
 	IndexShared *shared;
 	Relation	index;
 	IndexInfo  *info;			/* our own: the server has another one */
-	Bitmapset  *columns;
 	ScanKey		keys;			/* one for each key column */
 	Lookup	   *lookup;
 	int64		misses_seen;
@@ -53,21 +52,20 @@ IndexMisses(Relation index)
 		LOOKAHEAD_COUNT(index, blocks_hit);
 }
 
-/* Note the columns that an index depends on; return the reason against it. */
+/* Return the reason against an index in the columns that it depends on. */
 static Refusal
-keys_find_columns(IndexKeys *index, TupleDesc table)
+keys_columns_refusal(const IndexInfo *info, TupleDesc table)
 {
-	IndexInfo  *info = index->info;
+	Bitmapset  *columns = NULL;
 	int			i = -1;
 
 	for (int j = 0; j < info->ii_NumIndexKeyAttrs; j++)
 		if (info->ii_IndexAttrNumbers[j] != 0)
-			index->columns = bms_add_member(
-				index->columns, info->ii_IndexAttrNumbers[j] -
-				FirstLowInvalidHeapAttributeNumber);
-	pull_varattnos((Node *) info->ii_Expressions, 1, &index->columns);
-	pull_varattnos((Node *) info->ii_Predicate, 1, &index->columns);
-	while ((i = bms_next_member(index->columns, i)) >= 0)
+			columns = bms_add_member(columns, info->ii_IndexAttrNumbers[j] -
+									 FirstLowInvalidHeapAttributeNumber);
+	pull_varattnos((Node *) info->ii_Expressions, 1, &columns);
+	pull_varattnos((Node *) info->ii_Predicate, 1, &columns);
+	while ((i = bms_next_member(columns, i)) >= 0)
 	{
 		int			column = i + FirstLowInvalidHeapAttributeNumber;
 
@@ -131,7 +129,7 @@ IndexKeysCreate(IndexShared *shared, Relation heap, Relation rel,
 	if (*refusal == NOT_REFUSED)
 	{
 		index->info = BuildIndexInfo(rel);
-		*refusal = keys_find_columns(index, RelationGetDescr(heap));
+		*refusal = keys_columns_refusal(index->info, RelationGetDescr(heap));
 	}
 	if (*refusal == NOT_REFUSED &&
 		(!keys_are_known_early(index, index->info->ii_Expressions) ||
@@ -158,12 +156,6 @@ Lookup *
 IndexKeysLookup(const IndexKeys *index)
 {
 	return index->lookup;
-}
-
-const Bitmapset *
-IndexKeysColumns(const IndexKeys *index)
-{
-	return index->columns;
 }
 
 bool

@@ -44,12 +44,6 @@ extern IndexKeys *IndexKeysCreate(IndexShared *shared, Relation heap,
 extern Lookup *IndexKeysLookup(const IndexKeys *index);
 
 /*
- * The columns of the table that its entries depend on, as a set of attribute
- * numbers less FirstLowInvalidHeapAttributeNumber.
- */
-extern const Bitmapset *IndexKeysColumns(const IndexKeys *index);
-
-/*
  * A row has been written.  Return whether pages of the index had to be read for
  * it, or would have had to be.
  */

@@ -103,7 +103,6 @@ rows_open_indexes(WriteNode *node)
 {
 	ResultRelInfo *table = rows_table(node);
 	Refusal		refusal = REFUSED_NO_INDEXES;
-	Bitmapset  *needed = NULL;
 
 	node->indexes = palloc0_array(IndexKeys *, Max(1, table->ri_NumIndices));
 	for (int i = 0; i < table->ri_NumIndices; i++)
@@ -118,26 +117,8 @@ rows_open_indexes(WriteNode *node)
 		if (index == NULL)
 			continue;
 		node->indexes[node->nindexes++] = index;
-		needed = bms_add_members(needed, IndexKeysColumns(index));
 	}
-	if (node->nindexes == 0)
-		return refusal;
-	NewRowPrepare(&node->new_row, rows_statement(node), needed);
-	return NOT_REFUSED;
-}
-
-/* Does an UPDATE leave all indexed columns as they are, so that it is HOT? */
-static bool
-rows_update_nothing_indexed(const WriteNode *node)
-{
-	ResultRelInfo *table = rows_table(node);
-
-	return rows_statement(node)->operation == CMD_UPDATE &&
-		!bms_overlap(ExecGetAllUpdatedCols(table,
-										   node->base.query->estate),
-					 RelationGetIndexAttrBitmap(
-						 table->ri_RelationDesc,
-						 INDEX_ATTR_BITMAP_HOT_BLOCKING));
+	return node->nindexes == 0 ? refusal : NOT_REFUSED;
 }
 
 /* Create the node's state; return the reason why it must not look ahead. */
@@ -162,11 +143,7 @@ rows_refusal(WriteNode *node)
 		return REFUSED_SERIALIZABLE;
 	if (RowsCertain(&node->base) < PG_INT64_MAX)
 		return REFUSED_NOT_ALL_ROWS;
-	if (rows_update_nothing_indexed(node))
-		return REFUSED_HOT_UPDATES;
-	refusal = HarmlessPlanRefusal(child, false,
-								  rows_statement(node)->operation == CMD_UPDATE,
-								  &node->params);
+	refusal = HarmlessPlanRefusal(child, false, false, &node->params);
 	if (refusal != NOT_REFUSED)
 		return refusal;
 	if (node->base.query->econtext == NULL)
@@ -239,21 +216,14 @@ static void
 rows_advance(WriteNode *node, RowAhead *ahead, bool wait)
 {
 	LookupKey  *keys = ahead->work;
-	TupleTableSlot *row = NULL;
 
 	for (int i = 0; i < node->nindexes; i++)
 	{
 		IndexKeys  *index = node->indexes[i];
 
-		if (!LookupIsWanted(&keys[i], wait) || !IndexKeysAreActive(index))
-			continue;
-		if (row == NULL)
-			row = NewRowOf(&node->new_row, ahead->slot);
-		if (row == NULL)
-			break;
-		IndexKeysAdvance(index, &keys[i], row, wait);
+		if (LookupIsWanted(&keys[i], wait) && IndexKeysAreActive(index))
+			IndexKeysAdvance(index, &keys[i], ahead->slot, wait);
 	}
-	NewRowRelease(&node->new_row);
 }
 
 /* Start the reads that have been asked for. */

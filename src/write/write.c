@@ -31,8 +31,7 @@ write_has_triggers(const ModifyTableState *node)
 	return triggers != NULL &&
 		(triggers->trig_insert_before_row ||
 		 triggers->trig_insert_instead_row ||
-		 triggers->trig_update_before_row ||
-		 triggers->trig_update_instead_row);
+		 triggers->trig_update_before_row);
 }
 
 /* Why is a statement left to the server, as far as can be seen at once? */
@@ -43,6 +42,9 @@ write_refusal(ModifyTableState *node)
 	PlanState  *child = outerPlanState(node);
 	Refusal		refusal;
 
+	/* pages of the table would be pruned before the server comes to them */
+	if (node->operation != CMD_INSERT)
+		return REFUSED_OUTER_READS_CHANGED;
 	if (node->mt_nrels != 1 || node->mt_partition_tuple_routing != NULL)
 		return REFUSED_PARTITIONED;
 	refusal = TakeoverTableRefusal(table);

@@ -17,7 +17,6 @@
 #include "observe/totals.h"
 #include "portability/instr_time.h"
 #include "write/index_keys.h"
-#include "write/new_row.h"
 
 typedef struct WriteNode
 {
@@ -40,7 +39,6 @@ typedef struct WriteNode
 	IndexShared shared;
 	int			nindexes;
 	IndexKeys **indexes;
-	NewRow		new_row;
 	RowAhead   *arrived;		/* the row that was handed out of the ring */
 	bool		child_ended;	/* the child has ended, the ring has not */
 	uint64		rows_of_ring;	/* rows that were handed out of the ring */

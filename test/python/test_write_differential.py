@@ -269,16 +269,8 @@ def check_indexes(conn: Connection) -> None:
 
 
 def executed(rng: random.Random, statement: str) -> list[str]:
-    """How a statement is executed: by itself, explained, below a savepoint, or rolled back.
-
-    A plan that reads what an UPDATE changes visits pages earlier with look-ahead.  Where they have dead rows,
-    these are pruned earlier, and new row versions may lie elsewhere: there are none, after VACUUM."""
+    """How a statement is executed: by itself, explained, below a savepoint, or rolled back."""
     kind = rng.randrange(6)
-    vacuum = [f"VACUUM {statement.split()[1]}"] if statement.startswith("UPDATE") else []
-    return [*vacuum, *_executed(kind, statement)]
-
-
-def _executed(kind: int, statement: str) -> list[str]:
     if kind == 0 and not statement.startswith("DO"):
         return [f"EXPLAIN (ANALYZE, BUFFERS, WAL, TIMING off, FORMAT json) {statement}"]
     if kind == 1:

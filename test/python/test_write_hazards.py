@@ -61,10 +61,9 @@ def test_rows_are_ahead_only_of_harmless_plans(conn: Connection, statement: str,
     assert (rows_ahead(conn, statement) > 0) == ahead
 
 
-def test_updates_of_unindexed_columns_are_left_to_the_server(conn: Connection) -> None:
+def test_updates_are_left_to_the_server(conn: Connection) -> None:
     run(conn, "INSERT INTO t SELECT id, a, a FROM s")
-    assert rows_ahead(conn, "UPDATE t SET id = id + 1000") > 0
-    assert rows_ahead(conn, "UPDATE t SET b = b + 1") == 0
+    assert rows_ahead(conn, "UPDATE t SET id = id + 1000") == 0
     run(conn, "TRUNCATE t")
 
 
