@@ -389,13 +389,13 @@ def test_background_worker_goes_on_after_errors(sides: Sides) -> None:
     prepare(side)
     worker = Worker(side)
     side.run("SELECT pg_advisory_lock(7)")
-    # forced only when the scan has begun
+    # looks ahead only when the scan has begun and something was read
     worker.start(
-        "RESET pg_lookahead.debug_force",
+        "SET pg_lookahead.debug_force = paying",
         *["DO $$ BEGIN PERFORM fail_in_loop(40); END $$"] * 70,
         "SELECT pg_advisory_lock(7)",
         "DO $$ DECLARE r record; n int := 0; c CURSOR FOR SELECT id FROM t WHERE k > 5 ORDER BY k; BEGIN"
-        " OPEN c; SET pg_lookahead.debug_force = on; LOOP FETCH c INTO r; EXIT WHEN NOT FOUND; n := n + 1; END LOOP;"
+        " OPEN c; LOOP FETCH c INTO r; EXIT WHEN NOT FOUND; n := n + 1; END LOOP;"
         " INSERT INTO seen (job, id) VALUES (1, n); END $$",
     )
     assert until(worker.waits)
