@@ -328,12 +328,12 @@ def _write(index: str, query: str, part: float) -> Callable[[Size], Iterator[Cel
     """Yield cells of a statement that writes some rows into a table, each with random keys.
 
     index: of which a cold run reads this part, at least
-    query: the statement; ``{n}`` stands for the number of rows, ``{share}`` for their part of all rows"""
+    query: the statement; ``{n}`` stands for the number of rows"""
 
     def of(size: Size) -> Iterator[Cell]:
         table = index.partition("_")[0]
         n = size.rows // 400
-        statement = query.format(table=f"{SCHEMA}.{table}", n=n, share=2**64 // 400)
+        statement = query.format(table=f"{SCHEMA}.{table}", n=n)
         counted = f"WITH written AS ({statement} RETURNING 1) SELECT count(*) FROM written"
 
         def way(ours: bool) -> Way:
@@ -355,7 +355,6 @@ _FIVE = (
     "INSERT INTO {table} SELECT gen_random_uuid(), hashint8extended(i, 5), hashint8extended(i, 6),"
     " gen_random_uuid(), hashint8extended(i, 7) & 2147483647 FROM generate_series(1, {n}) i"
 )
-_NOT_HOT = "UPDATE {table} SET a = -a WHERE b BETWEEN 0 AND {share}"
 
 
 def _vacuum(method: str, dead: tuple[int, ...]) -> Callable[[Size], Iterator[Cell]]:
@@ -435,7 +434,6 @@ _SCENARIOS: dict[str, Callable[[Size], Iterator[Cell]]] = {
     "insert_select_uuid": _write("w_id", _UUIDS, 0.2),
     "insert_select_five": _write("w5_id", _FIVE, 0.2),
     "upsert_uuid": _write("w_id", _UPSERT, 0.2),
-    "update_nonhot": _write("w5_a", _NOT_HOT, 0.2),
     "tpch": _tpch,
 }
 
