@@ -58,7 +58,7 @@
 #include "exec/judge.h"
 
 #define FLOOR_US 25
-#define FLOOR_UNITS 8			/* so many fast reads are enough */
+#define FLOOR_UNITS 8			/* fast reads that are enough */
 #define REST_MIN 32
 #define REST_MAX 1024
 #define STAKE_US 2000
@@ -82,7 +82,7 @@ static const struct
 	int			least_distance;
 	int			cached_in_trial;	/* units without a read: TRIAL ends */
 	int			cached_ahead;		/* and AHEAD ends */
-	int			read_weighs;		/* so many of them, one with a read makes up
+	int			read_weighs;		/* units that one with a read makes up
 									 * for */
 	int			warm_up;			/* units before a block with look-ahead */
 	int			block_with;			/* units of a block with look-ahead */

@@ -21,7 +21,7 @@
 #include "utils/memutils.h"
 #include "utils/rel.h"
 
-/* What scans did is halved after so many rows, so that it is forgotten. */
+/* What scans did is halved after this number of rows: it is forgotten. */
 #define ROWS_REMEMBERED 64
 
 /* A walk through the plan of an inner side, at one of its nodes. */

@@ -423,9 +423,9 @@ is_time_to_fill(JoinNode *node, int size, int wanted)
 }
 
 /*
- * Fetch so many rows ahead, and one in any case.  False if no more are to be
- * had, for now.  The time of the outer side is not counted: without look-ahead,
- * too, it takes it.
+ * Fetch this number of rows ahead, and one in any case.  False if no more are
+ * to be had, for now.  The time of the outer side is not counted, since the
+ * outer side takes it without look-ahead, too.
  */
 static bool
 fetch_rows(JoinNode *node, PlanState *outer, int wanted, instr_time *start)

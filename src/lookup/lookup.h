@@ -97,7 +97,7 @@ extern Lookup *LookupCreate(LookupShared *shared, Relation heap,
 							ScanDirection direction, bool index_only,
 							int most_blocks, Refusal *refusal);
 
-/* From now on, one look-up can need so many heap blocks at most. */
+/* From now on, one look-up can need most_blocks heap blocks at most. */
 extern void LookupBound(Lookup *lookup, int most_blocks);
 
 /*

@@ -36,7 +36,7 @@
 /* The pages that are wanted ahead at least, if any are. */
 #define LEAST_DISTANCE 4
 
-/* A look has an effect on so many pages that the scan comes to. */
+/* A look has an effect on this number of pages that the scan comes to. */
 #define LOOKS_LAST 3
 
 /* Start at least this many reads at once, if the distance allows it. */
@@ -664,7 +664,7 @@ leaf_ring_fill(LeafRing *ring, int wanted, bool wait)
 }
 
 /*
- * How many leaf pages after the scan's own hold so many rows, if each of them
+ * How many leaf pages after the scan's own hold "rows" rows, if each of them
  * holds as many matches as its own?
  */
 static int

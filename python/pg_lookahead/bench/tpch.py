@@ -61,7 +61,7 @@ def queries() -> dict[int, str]:
 
 
 def load(conn: Connection, rows: int, report: Callable[[str], None]) -> None:
-    """Make the tables in our schema, the largest one with about so many rows."""
+    """Make the tables in our schema; the largest one has about that number of rows."""
     import duckdb
 
     report("generating the tables of tpch")
