@@ -19,6 +19,7 @@
 
 #include "access/xact.h"
 #include "compat.h"
+#include "exec/judge_timing.h"
 #include "exec/rows_wanted.h"
 #include "exec/settings.h"
 #include "executor/executor.h"
@@ -44,7 +45,7 @@
 #define UNCERTAIN_PART 4
 #define UNCERTAIN_STEPS 16
 
-/* Fetch so many at a time, so that their reads are started together. */
+/* Rows that are fetched at a time, so that their reads are started together. */
 #define ROWS_PER_FILL 16
 
 /* Bytes of memory: wanted for each row ahead, and the least for all of them. */
@@ -124,38 +125,15 @@ refusal_of(JoinNode *node)
 	return NOT_REFUSED;
 }
 
-/* Begin and end to count time as spent for a row, if that is wanted. */
-static inline instr_time
-start_timing(const JoinNode *node)
-{
-	instr_time	start;
-
-	INSTR_TIME_SET_ZERO(start);
-	if (node->judge.timed)
-		INSTR_TIME_SET_CURRENT(start);
-	return start;
-}
-
-static inline void
-stop_timing(JoinNode *node, instr_time start)
-{
-	instr_time	now;
-
-	if (INSTR_TIME_IS_ZERO(start))
-		return;
-	INSTR_TIME_SET_CURRENT(now);
-	INSTR_TIME_ACCUM_DIFF(node->inside, now, start);
-}
-
 /* Execute the inner child, and count the time that it takes. */
 static TupleTableSlot *
 next_inner_row(PlanState *inner)
 {
 	JoinNode   *node = (JoinNode *) AheadNodeBy(inner, AHEAD_AS_TIMED);
-	instr_time	start = start_timing(node);
+	instr_time	start = JudgeStartTiming(&node->judge);
 	TupleTableSlot *slot = node->fetch_inner(inner);
 
-	stop_timing(node, start);
+	JudgeStopTiming(&node->inside, start);
 	return slot;
 }
 
@@ -445,9 +423,9 @@ fetch_rows(JoinNode *node, PlanState *outer, int wanted, instr_time *start)
 		if (size == 0)
 			node->search_stopped = false;	/* the server searches itself */
 		node->base.rows_held = size;
-		stop_timing(node, *start);
+		JudgeStopTiming(&node->inside, *start);
 		slot = fetch_ahead(node, outer, size <= certain, &more);
-		*start = start_timing(node);
+		*start = JudgeStartTiming(&node->judge);
 		if (!more)
 			return false;
 		if (TupIsNull(slot))
@@ -477,7 +455,7 @@ fill(JoinNode *node, PlanState *outer)
 
 	if (size > 0 && !is_time_to_fill(node, size, wanted))
 		return;
-	start = start_timing(node);
+	start = JudgeStartTiming(&node->judge);
 	do
 	{
 		more = node->judge.mode != JUDGE_ENDING &&
@@ -493,7 +471,7 @@ fill(JoinNode *node, PlanState *outer)
 	if (size > 1)
 		node->counters.max_rows =
 			Max(node->counters.max_rows, (uint64) size - 1);
-	stop_timing(node, start);
+	JudgeStopTiming(&node->inside, start);
 }
 
 /*

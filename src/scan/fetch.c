@@ -19,6 +19,7 @@
 #include "access/visibilitymap.h"
 #include "catalog/pg_am_d.h"
 #include "compat_scan.h"
+#include "exec/judge_timing.h"
 #include "exec/rows_wanted.h"
 #include "executor/instrument.h"
 #include "miscadmin.h"
@@ -86,29 +87,6 @@ ScanWatch(ScanNode *node, IndexScanDesc scan)
 	node->last_block = block;
 }
 
-/* Begin and end to count time as spent on heap pages, if that is wanted. */
-static inline instr_time
-fetch_start_timing(const ScanNode *node)
-{
-	instr_time	start;
-
-	INSTR_TIME_SET_ZERO(start);
-	if (node->judge.timed)
-		INSTR_TIME_SET_CURRENT(start);
-	return start;
-}
-
-static inline void
-fetch_stop_timing(ScanNode *node, instr_time start)
-{
-	instr_time	now;
-
-	if (INSTR_TIME_IS_ZERO(start))
-		return;
-	INSTR_TIME_SET_CURRENT(now);
-	INSTR_TIME_ACCUM_DIFF(node->inside, now, start);
-}
-
 /* Tell the judge of a heap page, for which blocks had to be read or had not. */
 static void
 fetch_tell_judge(ScanNode *node, int64 reads)
@@ -130,7 +108,7 @@ static bool
 fetch_watched(ScanNode *node, IndexScanDesc scan, TupleTableSlot *slot)
 {
 	int64		before = *node->reads;
-	instr_time	start = fetch_start_timing(node);
+	instr_time	start = JudgeStartTiming(&node->judge);
 	bool		found = index_fetch_heap(scan, slot);
 	int64		reads = *node->reads - before;
 
@@ -138,7 +116,7 @@ fetch_watched(ScanNode *node, IndexScanDesc scan, TupleTableSlot *slot)
 	node->looked_at = node->returned;
 	if (node->judge.mode == JUDGE_TRIAL)
 	{
-		fetch_stop_timing(node, start);
+		JudgeStopTiming(&node->inside, start);
 		fetch_tell_judge(node, reads);
 	}
 	else if (reads > 0)
@@ -370,11 +348,11 @@ ScanAllVisible(ScanNode *node, IndexScanDesc scan, ScanDirection direction,
 	if (result && node->judge.mode >= JUDGE_AHEAD &&
 		node->returned - node->looked_at >= VISIBLE_ENTRIES_PER_LOOK)
 	{
-		instr_time	start = fetch_start_timing(node);
+		instr_time	start = JudgeStartTiming(&node->judge);
 
 		if (fetch_look_ahead(node, scan, direction))
 			fetch_count_entries(node);
-		fetch_stop_timing(node, start);
+		JudgeStopTiming(&node->inside, start);
 	}
 	return result;
 }
@@ -397,11 +375,11 @@ ScanFetch(ScanNode *node, IndexScanDesc scan, ScanDirection direction,
 				node->returned - node->looked_at < ENTRIES_PER_LOOK &&
 				HeapAheadWasVisited(node->ahead, block))
 				return index_fetch_heap(scan, slot);
-			start = fetch_start_timing(node);
+			start = JudgeStartTiming(&node->judge);
 			if (!fetch_look_ahead(node, scan, direction))
 				return index_fetch_heap(scan, slot);
 			was_read = HeapAheadVisit(node->ahead, scan);
-			fetch_stop_timing(node, start);
+			JudgeStopTiming(&node->inside, start);
 			fetch_tell_judge(node, was_read);
 			fetch_count_entries(node);
 		}

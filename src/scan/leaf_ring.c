@@ -15,7 +15,7 @@
 #include "access/nbtree.h"
 #include "compat_scan.h"
 #include "exec/explain.h"
-#include "exec/judge.h"
+#include "exec/judge_timing.h"
 #include "index/btree_descents.h"
 #include "miscadmin.h"
 #include "read/page_read.h"
@@ -187,29 +187,6 @@ static inline bool
 leaf_ring_is_early(const LeafRing *ring)
 {
 	return !ring->bitmap && ring->pages < PAGES_BEFORE;
-}
-
-/* Begin and end to count time as spent on a leaf page, if that is wanted. */
-static inline instr_time
-leaf_ring_start_timing(const LeafRing *ring)
-{
-	instr_time	start;
-
-	INSTR_TIME_SET_ZERO(start);
-	if (ring->reader->judge.timed)
-		INSTR_TIME_SET_CURRENT(start);
-	return start;
-}
-
-static inline void
-leaf_ring_stop_timing(LeafRing *ring, instr_time start)
-{
-	instr_time	now;
-
-	if (INSTR_TIME_IS_ZERO(start))
-		return;
-	INSTR_TIME_SET_CURRENT(now);
-	INSTR_TIME_ACCUM_DIFF(ring->reader->inside, now, start);
 }
 
 /* Begin to read ahead; false if nothing may be read ahead. */
@@ -701,21 +678,21 @@ LeafRingFill(LeafRing *ring, IndexScanDesc scan, int64 rows)
 		return;
 	if (wanted <= 0)
 		return;
-	start = leaf_ring_start_timing(ring);
+	start = JudgeStartTiming(&ring->reader->judge);
 	if (leaf_ring_begin_list(ring, scan, false))
 		leaf_ring_fill(ring, wanted, true);
-	leaf_ring_stop_timing(ring, start);
+	JudgeStopTiming(&ring->reader->inside, start);
 }
 
 int
 LeafRingFillAtStart(LeafRing *ring, IndexScanDesc scan, int most)
 {
-	instr_time	start = leaf_ring_start_timing(ring);
+	instr_time	start = JudgeStartTiming(&ring->reader->judge);
 
 	if (most > 0 && leaf_ring_is_ahead(ring) &&
 		leaf_ring_begin_list(ring, scan, true))
 		leaf_ring_fill(ring, most, false);
-	leaf_ring_stop_timing(ring, start);
+	JudgeStopTiming(&ring->reader->inside, start);
 	return (int) (ring->started - ring->scan) +
 		(ring->parents != NULL && LeafParentsAreReading(ring->parents));
 }
@@ -767,7 +744,7 @@ LeafRingBefore(LeafRing *ring, IndexScanDesc scan, ScanDirection dir,
 	if (next != NULL)
 		PageReadAbandon(ring->index, &next->page);
 	step->before = CountsNow(ring->index);
-	step->start = leaf_ring_start_timing(ring);
+	step->start = JudgeStartTiming(&ring->reader->judge);
 }
 
 void
@@ -798,7 +775,7 @@ LeafRingAfter(LeafRing *ring, IndexScanDesc scan, const LeafStep *step,
 	RecountHits(ring->index, &ring->owed, &step->before);
 	ring->owed -= Min(reads - (reads > 0 && !was_read), ring->owed);
 
-	leaf_ring_stop_timing(ring, step->start);
+	JudgeStopTiming(&ring->reader->inside, step->start);
 	if (page == InvalidBlockNumber)
 		return;
 	if (ring->reader->begun ||

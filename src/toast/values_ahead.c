@@ -55,7 +55,7 @@
 /* The most pointers taken from one row. */
 #define ROW_POINTERS 32
 
-/* While a large value is fetched, look further after so many chunks. */
+/* Chunks of a large value that are fetched before it is looked further. */
 #define CHUNKS_PER_LOOK 16
 
 /* How often the relations of a scan may turn out to be others. */

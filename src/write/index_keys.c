@@ -29,7 +29,7 @@
 #include "varatt.h"
 #include "write/index_keys.h"
 
-/* After so many rows without a read, nothing is looked up in the index. */
+/* Rows without a read after which nothing is looked up in the index. */
 #define IDLE_ROWS 64
 
 struct IndexKeys

@@ -29,7 +29,7 @@
 /* More rows ahead than this bring nothing. */
 #define MAX_ROWS 512
 
-/* Fetch so many at a time, so that their reads are started together. */
+/* Rows that are fetched at a time, so that their reads are started together. */
 #define ROWS_PER_FILL 16
 
 /* Bytes of memory: wanted for each row ahead, and the least for all of them. */
