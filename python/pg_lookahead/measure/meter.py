@@ -1,8 +1,9 @@
 """What one execution cost: time, reads, and the processor time of who did them.
 
 Reads come from pg_stat_io: summed over client backends where the server is ours alone, else
-of the measured backends (PostgreSQL 18 and later), else summed all the same.  Processor time,
-also what a hypervisor gave to others, comes from /proc, for a server on this machine.
+of the measured backends (PostgreSQL 18 and later), else summed all the same; those of background
+workers are added, since a parallel plan reads in them, too.  Processor time, also what a
+hypervisor gave to others, comes from /proc, for a server on this machine.
 """
 
 from __future__ import annotations
@@ -58,7 +59,12 @@ _COUNTERS = """
 SELECT coalesce(sum(reads), 0)::bigint, coalesce(sum({bytes}), 0)::bigint,
        coalesce(sum(read_time), 0)::float8 / 1000, coalesce(sum(hits), 0)::bigint
 FROM {source}
-WHERE backend_type = 'client backend' AND object <> 'wal'
+WHERE backend_type IN ('client backend', 'background worker') AND object <> 'wal'
+"""
+
+_OF_BACKENDS = """
+(SELECT own.* FROM unnest(%s::int[]) pid, pg_stat_get_backend_io(pid) own
+ UNION ALL SELECT * FROM pg_stat_io WHERE backend_type = 'background worker')
 """
 
 
@@ -75,7 +81,7 @@ class Meter:
         self._pids = [conn.info.backend_pid for conn in sessions]
         self._local = target.data is not None
         by_backend = not target.private and target.version >= 18
-        source = "unnest(%s::int[]) pid, pg_stat_get_backend_io(pid)" if by_backend else "pg_stat_io"
+        source = _OF_BACKENDS if by_backend else "pg_stat_io"
         read_bytes = "read_bytes" if target.version >= 18 else "reads * op_bytes"
         self._query = sql.SQL(_COUNTERS).format(bytes=sql.SQL(read_bytes), source=sql.SQL(source))
         self._arguments = [self._pids] if by_backend else []
