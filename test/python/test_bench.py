@@ -20,6 +20,7 @@ from command_line import refused, tool
 from pg_lookahead.bench import (
     cells,
     command,
+    documents,
     options,
     queries,
     scans,
@@ -323,7 +324,9 @@ def loaded() -> Iterator[Private]:
     with Cluster(name="loaded", settings=settings) as cluster:
         with cluster.connect() as conn:
             conn.execute("CREATE EXTENSION pg_lookahead")
-            tables.load(conn, ["t", "o", "c", "d"], ROWS, "unfragmented", 1, lambda text: None)
+            tables.load(
+                conn, ["t", "o", "c", "d", "doc", "large"], ROWS, "unfragmented", 1, lambda text: None
+            )
         yield Private(cluster)
 
 
@@ -617,6 +620,57 @@ def test_other_answers_are_refused(loaded: Private, monkeypatch: pytest.MonkeyPa
         monkeypatch.setattr(diagnostic, "cell", replace(diagnostic.cell, ours=ours))
         with pytest.raises(subjects.Refused, match="the answers differ"):
             diagnostic.prepare()
+
+
+def documents_cell(scenario: str, cache: str, number: int = 0) -> cells.ToastCell:
+    found = [cell for cell in scenarios.cells(scenario, Size(ROWS, True)) if cell.cache == cache]
+    assert isinstance(found[number], cells.ToastCell)
+    return found[number]  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("cache", ["cold", "warm"])
+@pytest.mark.parametrize("scenario", scenarios.select("toast"))
+def test_toasted_values(loaded: Private, scenario: str, cache: str) -> None:
+    """Whether reads are slow enough here to be made ahead is not the tool's doing."""
+    cell = replace(documents_cell(scenario, cache), ahead=False)
+    with documents.Toast(loaded, cell, context()) as toast:
+        toast.prepare()
+        samples = [toast.sample(ours, 0)[0] for ours in (False, True)]
+        assert samples[0].items == samples[1].items > 0
+        blocks = subjects.blocks_of(toast.conn, toast.relations[1:2])
+        if scenario in ("toast_seq", "toast_copy", "toast_dump", "toast_large_value") and cache == "cold":
+            assert samples[0].blocks_read > blocks > 400
+        # what was deleted is there again
+        count = f"SELECT count(*) FROM {toast.relations[0]}"
+        assert fetch_row(toast.conn, count)[0] == (1 if "large" in scenario else ROWS // 100)
+
+
+def test_filters_of_toasted_values_let_their_part_pass(loaded: Private) -> None:
+    for number, percent in enumerate((1, 10, 30, 60)):
+        with documents.Toast(loaded, documents_cell("toast_filter", "cold", number), context()) as toast:
+            toast.prepare()
+            assert toast.sample(False, 0)[0].items == ROWS // 100 * percent // 100
+
+
+def test_toasted_values_by_others_are_refused(loaded: Private, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another plan, another answer, a stock that reads ahead, and a look-ahead that does not."""
+    cell = documents_cell("toast_seq", "cold")
+    other = replace(cell, scan="Index Scan")
+    with documents.Toast(loaded, other, context()) as toast, pytest.raises(subjects.Refused, match="plan is"):
+        toast.prepare()
+    with documents.Toast(loaded, cell, context()) as toast:
+        toast.prepare()
+        toast.conn.execute("SET pg_lookahead.debug_force = on")
+        toast.sample(True, 0)
+        monkeypatch.setattr(documents, "OFF", cells.ON)
+        with pytest.raises(subjects.Refused, match=r"stock has read .* ahead"):
+            toast.sample(False, 0)
+        monkeypatch.setattr(documents, "ON", {"pg_lookahead.enabled": "off"})
+        with pytest.raises(subjects.Refused, match="no block was read ahead"):
+            toast.sample(True, 0)
+        monkeypatch.setattr(toast, "cell", replace(cell, query=cell.query.replace("hashtext", "length")))
+        with pytest.raises(subjects.Refused, match="the answers differ"):
+            toast.sample(True, 0)
 
 
 def test_fragmented_tables_have_fragmented_indexes(loaded: Private) -> None:

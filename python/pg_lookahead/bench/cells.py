@@ -9,6 +9,7 @@ execute it and what proves that it did (in brackets):
     JoinCell       a nested loop, by a function of ``tables``, in one session or several (joins)
     StatementCell  two statements that give the same answer (statements)
     QueryCell      a whole statement of a benchmark, with the plan that PostgreSQL chooses (queries)
+    ToastCell      a statement that fetches TOASTed values, COPY and pg_dump among them (documents)
     VacuumCell     VACUUM of a table in a database that is copied anew for each sample (vacuum)
 """
 
@@ -159,6 +160,21 @@ class QueryCell(Cell):
     number: int
 
 
+@dataclass(frozen=True, kw_only=True)
+class ToastCell(Cell):
+    """A comparison of a statement that fetches TOASTed values with itself.
+
+    way: ``query``; ``delete``, which is rolled back; ``copy``, to the client; or ``dump``
+    query: of dump: the arguments of pg_dump; of query: the first column of its row is the number of values
+    scan: the lowest node of its plan
+    ahead: whether a cold run in which nothing was read ahead must be refused"""
+
+    way: str = "query"
+    query: str
+    scan: str = "Seq Scan"
+    ahead: bool = True
+
+
 @dataclass(frozen=True)
 class Size:
     """The size of a run.  rows: number of the table's rows; quick: whether to do with fewer cells"""
@@ -170,6 +186,11 @@ class Size:
     def fetched(self) -> int:
         """Rows of the scenarios that fetch a small part of a large table."""
         return min(25_000, self.rows // 40)
+
+    @property
+    def documents(self) -> int:
+        """Rows of the table of documents, each of about a block."""
+        return self.rows // 100
 
     def cold_times(self, n: int) -> int:
         """Return how often n rows can be fetched from fresh places of a cold table in one sample.

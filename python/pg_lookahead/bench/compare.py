@@ -22,7 +22,8 @@ from ..measure.turns import take
 from ..report.journal import Journal
 from ..report.record import OURS, STOCK, Identity, Repetition, Result, Server, interval, result
 from ..server.target import Target
-from .cells import Cell, JoinCell, QueryCell, ScanCell, StatementCell, VacuumCell
+from .cells import Cell, JoinCell, QueryCell, ScanCell, StatementCell, ToastCell, VacuumCell
+from .documents import Toast
 from .joins import Join
 from .options import Options
 from .queries import Query
@@ -41,6 +42,7 @@ _SUBJECTS: dict[type[Cell], Any] = {
     JoinCell: Join,
     StatementCell: Statement,
     QueryCell: Query,
+    ToastCell: Toast,
     VacuumCell: Vacuum,
 }
 

@@ -22,6 +22,7 @@ from .cells import (
     ScanCell,
     Size,
     StatementCell,
+    ToastCell,
     VacuumCell,
     Way,
 )
@@ -375,6 +376,36 @@ def _vacuum(method: str, dead: tuple[int, ...]) -> Callable[[Size], Iterator[Cel
     return of
 
 
+# TOASTed values
+
+
+def _toast(query: str, table: str = "doc", **more: Any) -> Callable[[Size], Iterator[Cell]]:
+    """Yield cells of a statement that fetches the TOASTed values of a table.
+
+    query: ``{table}`` stands for the table, and ``{n}`` for a quarter of the rows of ``doc``"""
+
+    def of(size: Size) -> Iterator[Cell]:
+        known: dict[str, Any] = {"tables": (table,), "needs": ("setting:pg_lookahead.toast",), **more}
+        known["query"] = query.format(table=f"{SCHEMA}.{table}", n=size.documents // 4)
+        name = known.pop("name", f"{size.documents:,} values")
+        for cache in _BOTH:
+            yield ToastCell(name=name, cache=cache, **known)
+
+    return of
+
+
+def _toast_filter(size: Size) -> Iterator[Cell]:
+    """Yield cells with filters by a random key; where few values are fetched, none is to be read ahead."""
+    for percent in (1, 10, 30, 60):
+        query = f"SELECT count(*), sum(hashtext(body)) FROM {{table}} WHERE k % 100 < {percent}"
+        more: dict[str, Any] = {"name": f"{percent} %", "parameters": {"percent": percent}}
+        yield from _toast(query, ahead=False, **more)(size)
+
+
+_BODIES = "SELECT count(*), sum(hashtext(body)) FROM"
+_TOAST_INDEX = f"{_BODIES} (SELECT body FROM {{table}} WHERE k >= 0 AND k < {{n}} ORDER BY k OFFSET 0) s"
+_TOAST_SLICE = "SELECT count(*), sum(hashtext(substr(body, 1, 100))) FROM {table}"
+
 # Whole statements
 
 
@@ -434,6 +465,16 @@ _SCENARIOS: dict[str, Callable[[Size], Iterator[Cell]]] = {
     "insert_select_uuid": _write("w_id", _UUIDS, 0.2),
     "insert_select_five": _write("w5_id", _FIVE, 0.2),
     "upsert_uuid": _write("w_id", _UPSERT, 0.2),
+    "toast_seq": _toast(f"{_BODIES} {{table}}"),
+    "toast_index": _toast(_TOAST_INDEX, scan="Index Scan", name="a quarter of the values", ahead=False),
+    "toast_copy": _toast("COPY {table} TO STDOUT", way="copy", ahead=False),
+    "toast_dump": _toast("--table={table}", way="dump", private=True, ahead=False),
+    "toast_delete": _toast(
+        "DELETE FROM {table} WHERE id < {n}", way="delete", name="a quarter of the values"
+    ),
+    "toast_large_value": _toast(f"{_BODIES} {{table}}", "large", name="10 MB"),
+    "toast_slice": _toast(_TOAST_SLICE),
+    "toast_filter": _toast_filter,
     "tpch": _tpch,
 }
 

@@ -16,8 +16,9 @@ Or its rows are orders in the order of their key ``place``, each of two lines in
 
 ``c1`` .. are small copies of it for clients of their own; ``d`` has a column for each kind of
 index that diagnostics look at.  A row of either takes about 90 bytes.  ``w`` and ``w5`` are written to:
-the keys of their indexes, one or five, are random.  The vacuum tables are in databases of their own
-(see ``vacuum``).
+the keys of their indexes, one or five, are random.  ``doc`` has documents of 4 to 12 kB out of line,
+in a row for each hundred rows of the run's size, and ``large`` one of 10 MB.  The vacuum tables are in
+databases of their own (see ``vacuum``).
 
 A layout: ``unfragmented`` indexes are built over the loaded table; ``fragmented`` ones were
 there before the rows, which came in random order of the key, so that their pages were split.
@@ -38,6 +39,7 @@ from psycopg import sql
 from ..server import catalogs
 from ..server.target import OURS, SCHEMA, Connection
 from . import tpch
+from .cells import Size
 
 TABLE = f"{SCHEMA}.t"
 OUTER = f"{SCHEMA}.o"
@@ -54,6 +56,8 @@ BYTES_PER_ROW = {
     "e": 500,
     "w": 160,
     "w5": 350,
+    "doc": 100,
+    "large": 1,
     "hash": 40,
     "gin": 60,
     "bloom": 30,
@@ -119,6 +123,15 @@ _INDEXES_OF_W5 = (
     "INDEX w5_c ON {schema}.w5 USING hash (c)",
     "INDEX w5_d ON {schema}.w5 (d)",
 )
+_CREATE_DOC = "CREATE TABLE {schema}.doc (id bigint, k bigint, body text STORAGE EXTERNAL)"
+_INSERT_DOC = """
+INSERT INTO {schema}.doc SELECT %(start)s + i - 1, k, repeat(md5(k::text), (128 + k * 7919 %% 256)::int)
+FROM unnest(%(ids)s::bigint[]) WITH ORDINALITY u(k, i)
+"""
+_CREATE_LARGE = "CREATE TABLE {schema}.large (id bigint, body text STORAGE EXTERNAL)"
+_INSERT_LARGE = """
+INSERT INTO {schema}.large SELECT id, repeat(md5(id::text), 327680) FROM unnest(%(ids)s::bigint[]) id
+"""
 INDEXES_OF_D = {
     "d_pkey": "UNIQUE INDEX d_pkey ON {schema}.d (id)",
     "d_taken": "INDEX d_taken ON {schema}.d (taken)",
@@ -296,6 +309,20 @@ def load(
     if "w5" in wanted:
         insert = _INSERT_W5.format(schema=SCHEMA)
         _make(conn, "w5", _CREATE_W5, insert, permutation, [*_INDEXES_OF_W5], report, layout)
+    if "doc" in wanted:
+        index = "UNIQUE INDEX doc_k ON {schema}.doc (k)"
+        documents = _permutation(seed, Size(rows, False).documents)
+        _make(conn, "doc", _CREATE_DOC, _INSERT_DOC.format(schema=SCHEMA), documents, [index], report)
+    if "large" in wanted:
+        _make(
+            conn,
+            "large",
+            _CREATE_LARGE,
+            _INSERT_LARGE.format(schema=SCHEMA),
+            _permutation(seed, 1),
+            [],
+            report,
+        )
     if "tpch" in wanted:
         tpch.load(conn, rows, report)
     conn.execute("CHECKPOINT")
