@@ -18,11 +18,10 @@
 extern bool RoutineKind(Oid handler, StreamUser *user);
 
 /*
- * Make an open index of a kind use a copy of its routine, until its entry is
- * dropped from the relation cache.  The copy is made once in a process for each
- * kind.
- *		returns	false, with nothing changed, if the index has a routine that is
- *				not exactly what its handler gives
+ * Make an open index of a kind use the streamed members, until its entry is
+ * dropped from the relation cache.
+ *		returns	false, with nothing changed, if another extension has replaced
+ *				its routine
  */
 extern bool RoutineReplace(Relation index, StreamUser user);
 

@@ -23,7 +23,6 @@
  */
 #include "postgres.h"
 
-#include "access/amapi.h"
 #include "access/nbtree.h"
 #include "catalog/catalog.h"
 #include "catalog/pg_am_d.h"
@@ -32,11 +31,13 @@
 #include "exec/takeover.h"
 #include "executor/executor.h"
 #include "executor/instrument.h"
+#include "index/index_routine.h"
 #include "miscadmin.h"
 #include "nodes/tidbitmap.h"
 #include "observe/profile.h"
 #include "scan/leaf_ring.h"
 #include "scan/scan.h"
+#include "utils/fmgroids.h"
 #include "utils/hsearch.h"
 #include "utils/rel.h"
 
@@ -60,9 +61,6 @@ typedef struct BitmapEntry
 } BitmapEntry;
 
 static HTAB *bitmap_nodes;
-
-/* The routine of btrees with our function in it; made at the first use. */
-static IndexAmRoutine bitmap_routine;
 
 static inline BitmapIndexScanState *
 bitmap_state(const BitmapNode *node)
@@ -222,25 +220,16 @@ bitmap_getbitmap(IndexScanDesc scan, TIDBitmap *tbm)
 }
 
 /*
- * Make an index use our amgetbitmap.  Return false if its routine is not
- * exactly what its handler returns, since another extension has then replaced
- * it.
+ * Make an index use our amgetbitmap.  Return false if another extension has
+ * replaced its routine.
  */
 static bool
 bitmap_replace_routine(Relation index)
 {
-	IndexAmRoutine stock;
+	static const IndexMembers members = {.amgetbitmap = bitmap_getbitmap};
 
-	if (index->rd_indam == &bitmap_routine)
-		return true;
-	LookaheadStockRoutine(index->rd_amhandler, &stock);
-	if (stock.amgetbitmap != btgetbitmap ||
-		memcmp(index->rd_indam, &stock, sizeof(stock)) != 0)
-		return false;
-	bitmap_routine = stock;
-	bitmap_routine.amgetbitmap = bitmap_getbitmap;
-	LookaheadSetRoutine(index, &bitmap_routine);
-	return true;
+	return index->rd_amhandler == F_BTHANDLER &&
+		IndexRoutineAdd(index, &members);
 }
 
 static bool

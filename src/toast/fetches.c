@@ -28,12 +28,11 @@
  */
 #include "postgres.h"
 
-#include "access/amapi.h"
 #include "access/nbtree.h"
 #include "access/table.h"
-#include "catalog/pg_am_d.h"
 #include "compat.h"
 #include "executor/executor.h"
+#include "index/index_routine.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
 #include "toast/fetches.h"
@@ -52,9 +51,6 @@ typedef struct Replaced
 
 static Replaced replaced[REMEMBERED];
 static dlist_head scans = DLIST_STATIC_INIT(scans);
-
-/* The routine of btrees with our functions in it; made at the first use. */
-static IndexAmRoutine routine;
 
 /* The fetch that is going on, and the scan of a table that it is for. */
 static IndexScanDesc search = NULL;
@@ -171,27 +167,18 @@ endscan(IndexScanDesc scan)
 	btendscan(scan);
 }
 
-/*
- * Make an index use our functions, unless its routine is not exactly what its
- * handler returns, since another extension has then replaced it.
- */
+/* Make an index use our functions, if it is a btree. */
 static void
 replace_routine(Relation index)
 {
-	IndexAmRoutine stock;
+	static const IndexMembers members = {
+		.amrescan = rescan,
+		.amgettuple = gettuple,
+		.amendscan = endscan,
+	};
 
-	if (index->rd_indam == &routine || index->rd_rel->relam != BTREE_AM_OID)
-		return;
-	LookaheadStockRoutine(index->rd_amhandler, &stock);
-	if (stock.amrescan != btrescan || stock.amgettuple != btgettuple ||
-		stock.amendscan != btendscan ||
-		memcmp(index->rd_indam, &stock, sizeof(stock)) != 0)
-		return;
-	routine = stock;
-	routine.amrescan = rescan;
-	routine.amgettuple = gettuple;
-	routine.amendscan = endscan;
-	LookaheadSetRoutine(index, &routine);
+	if (index->rd_amhandler == F_BTHANDLER)
+		(void) IndexRoutineAdd(index, &members);
 }
 
 /*
