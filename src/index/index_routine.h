@@ -10,9 +10,9 @@
  *
  * The relation cache keeps the pointer as long as the index is open, even if
  * the entry is rebuilt meanwhile.  An entry of an index that nobody has open
- * may be dropped by any invalidation; a new one has the stock routine again.  So
- * the server's own members may come back between any two calls.  A copy must
- * outlast all entries that may point to it: it is never freed.
+ * may be dropped by any invalidation, and a new one has the stock routine
+ * again.  So the server's own members may come back between any two calls.  A
+ * copy must outlast all entries that may point to it: it is never freed.
  *
  * For the same reason a member may be called at any time, by anyone.  Each asks
  * first whether it has something to do, and calls the stock member, which
