@@ -29,6 +29,7 @@ from pg_lookahead.bench import (
     subjects,
     tables,
     tpch,
+    web,
 )
 from pg_lookahead.bench.cells import OFF, JoinCell, ScanCell, Size
 from pg_lookahead.bench.compare import identity
@@ -310,7 +311,7 @@ def test_settings_of_a_server() -> None:
 
 
 def test_suites_hold_what_is_not_given() -> None:
-    assert "tpch" not in options.choose({}, "default").scenario
+    assert not {"tpch", "web"}.intersection(options.choose({}, "default").scenario)
     demo = options.choose({"rows": (200_000,)}, "demo")
     assert demo.cache == ("cold",) and demo.rows == (200_000,) and demo.io == options.IO
 
@@ -783,30 +784,33 @@ def test_differences_name_columns() -> None:
     assert differences(["a"], [(1,)], []) == ["1 rows and 0 rows"]
 
 
-# The queries of tpch
+# The statements of whole benchmarks
+
+
+SMALL = tpch.ROWS // 100
 
 
 @pytest.fixture(scope="module")
 def generated() -> Iterator[Private]:
-    """A server with the tables of tpch at the scale 0.01; what a query may read is evicted by each sample."""
+    """A server with small tables of tpch and web; what a query may read is evicted by each sample."""
     pytest.importorskip("duckdb")
     settings = {"autovacuum": False, "track_io_timing": True, "shared_buffers": "256MB"}
     with Cluster(name="tpch", settings=settings) as cluster:
         with cluster.connect() as conn:
             conn.execute("CREATE EXTENSION pg_lookahead")
-            tables.load(conn, ["tpch"], tpch.ROWS // 100, "unfragmented", 1, lambda text: None)
+            tables.load(conn, ["tpch", "web"], SMALL, "unfragmented", 1, lambda text: None)
         yield Private(cluster)
 
 
-def tpch_query(target: Private, number: int, cache: str = "cold") -> queries.Query:
-    found = {(cell.name, cell.cache): cell for cell in scenarios.cells("tpch", Size(60_000, True))}
-    cell = found[f"Q{number}", cache]
+def whole_query(target: Private, scenario: str, name: str) -> queries.Query:
+    found = {(cell.name, cell.cache): cell for cell in scenarios.cells(scenario, Size(SMALL, True))}
+    cell = found[name, "cold"]
     assert isinstance(cell, cells.QueryCell)
     return queries.Query(target, cell, context())
 
 
 def test_the_tables_of_tpch(generated: Private) -> None:
-    """Each has a primary key, and each foreign key an index that begins with it."""
+    """Each has a primary key, as the seven of web have, and each foreign key an index that begins with it."""
     with generated.connect() as conn:
         rows = {
             name: fetch_row(conn, f"SELECT count(*) FROM lookahead_bench.{name}")[0]
@@ -825,15 +829,17 @@ def test_the_tables_of_tpch(generated: Private) -> None:
     assert (rows["region"], rows["nation"], rows["supplier"]) == (5, 25, 100)
     assert (rows["part"], rows["partsupp"], rows["customer"]) == (2000, 8000, 1500)
     assert rows["orders"] == 15000 and 59_000 < rows["lineitem"] < 61_000
-    assert keys == (8,)
+    assert keys == (8 + 7,)
     foreign = ("n_regionkey", "s_nationkey", "c_nationkey", "ps_partkey", "ps_suppkey", "o_custkey")
     assert {*foreign, "l_orderkey", "l_partkey", "l_suppkey"} <= {name for (name,) in indexed}
 
 
-@pytest.mark.parametrize("number", tpch.QUERIES)
-def test_queries_of_tpch_run_by_both_sides(generated: Private, number: int) -> None:
+@pytest.mark.parametrize(
+    "scenario, name", [*(("tpch", name) for name in tpch.QUERIES), *(("web", name) for name in web.queries())]
+)
+def test_whole_queries_run_by_both_sides(generated: Private, scenario: str, name: str) -> None:
     """With the same answers, and as many blocks read."""
-    with tpch_query(generated, number) as subject:
+    with whole_query(generated, scenario, name) as subject:
         subject.prepare()
         (stock, none), (ours, _) = (subject.sample(side, 0) for side in (False, True))
     assert not any(none.values())
@@ -844,7 +850,7 @@ def test_queries_of_tpch_run_by_both_sides(generated: Private, number: int) -> N
 def test_other_answers_and_a_stock_that_looks_ahead_are_refused(
     generated: Private, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with tpch_query(generated, 5) as subject:
+    with whole_query(generated, "tpch", "Q5") as subject:
         subject.prepare()
         monkeypatch.setattr(queries, "OFF", {**cells.ON, "pg_lookahead.debug_force": "on"})
         with pytest.raises(subjects.Refused, match="stock has looked ahead"):
@@ -869,7 +875,7 @@ def test_the_whole_of_a_benchmark_is_the_sum_of_its_queries() -> None:
             scenario="tpch",
             cell=f"Q{number}",
             cache="cold",
-            parameters={"query": number},
+            parameters={"query": f"Q{number}"},
         )
         samples = {
             side: [Sample(took, 1, 8192, took)] * 2

@@ -153,11 +153,7 @@ class VacuumCell(Cell):
 
 @dataclass(frozen=True, kw_only=True)
 class QueryCell(Cell):
-    """A comparison of a query of ``tpch`` with itself.
-
-    number: of the query"""
-
-    number: int
+    """A comparison of a statement of ``tpch`` or ``web``, the one of the cell's name, with itself."""
 
 
 @dataclass(frozen=True, kw_only=True)

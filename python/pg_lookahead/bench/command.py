@@ -27,7 +27,7 @@ from ..server.latency import LONGEST_MS
 from ..server.load import processors
 from . import options, scenarios, tpch
 
-_SUITES = Literal["default", "quick", "demo", "sweeps", "latency", "tpch"]
+_SUITES = Literal["default", "quick", "demo", "sweeps", "latency", "tpch", "web"]
 
 
 def _help_all(ctx: typer.Context, wanted: bool) -> None:
@@ -70,7 +70,7 @@ def bench(
         Any, option("Run these, by name or pattern; else all.", "NAME,...", parser=_scenarios)
     ] = None,
     suite: Annotated[
-        _SUITES, option("Choose quick, demo, sweeps, latency or tpch.", "NAME", show_default=False)
+        _SUITES, option("Choose quick, demo, sweeps, latency, tpch or web.", "NAME", show_default=False)
     ] = "default",
     rows: Annotated[Any, option("Rows of the tables; else 5,000,000.", "LIST", parser=_ROWS)] = None,
     io: Annotated[

@@ -12,7 +12,7 @@ import msgspec
 from ..report.record import Server
 from ..server import latency
 from ..server.installation import ClusterError
-from . import scenarios, tpch
+from . import scenarios, tpch, web
 from .cells import Size
 
 IO = ("buffered", "direct")
@@ -62,6 +62,12 @@ SUITES: dict[str, dict[str, Any]] = {
         "rows": (tpch.ROWS,),
         "rounds": 2,
         "seconds": 30.0,
+        "precision": 5.0,
+    },
+    "web": {
+        "scenario": ("web",),
+        "rows": (web.ROWS,),
+        "seconds": 10.0,
         "precision": 5.0,
     },
 }

@@ -1,4 +1,4 @@
-"""Whole statements, with the plans that PostgreSQL chooses by itself: the queries of ``tpch``.
+"""Whole statements, with the plans that PostgreSQL chooses by itself: those of ``tpch`` and ``web``.
 
 Both sides execute the same plan in the same session, and differ in ``pg_lookahead.enabled`` only."""
 
@@ -12,7 +12,7 @@ import msgspec
 from ..measure.meter import Sample, differences
 from ..server.queries import scalar
 from ..server.target import SCHEMA, Connection, Target
-from . import tpch
+from . import tpch, web
 from .cells import OFF, ON, QueryCell
 from .subjects import Context, Counters, Refused, Subject
 
@@ -21,6 +21,9 @@ _OWN_PLANS = (
     # where a scan begins must not depend on the one before it
     " SET synchronize_seqscans = off"
 )
+_TEXTS = {"tpch": tpch.queries, "web": web.queries}
+"""The statements of a benchmark by name, by scenario."""
+
 _COLD_PART = 0.8
 """Part of the blocks that stock had to read which each cold sample must have read."""
 
@@ -38,7 +41,7 @@ class Query(Subject):
     def __init__(self, target: Target, cell: QueryCell, context: Context) -> None:
         super().__init__(target, cell, context)
         self.relations = tuple(name for (name,) in self.conn.execute(_RELATIONS, [SCHEMA]))
-        self._query = tpch.queries()[cell.number].encode()
+        self._query = _TEXTS[cell.scenario]()[cell.name].encode()
         self._answer: list[Any] = []
         self._columns: list[str] = []
 

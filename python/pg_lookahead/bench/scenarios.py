@@ -4,14 +4,14 @@ A scenario is a function that gives its cells (see ``cells``), for tables of a s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from itertools import product
 from typing import Any
 
 from ..server.target import SCHEMA
-from . import tpch
+from . import tpch, web
 from .cells import (
     OFF,
     ON,
@@ -409,16 +409,17 @@ _TOAST_SLICE = "SELECT count(*), sum(hashtext(substr(body, 1, 100))) FROM {table
 # Whole statements
 
 
+def _whole(table: str, names: Iterable[str], needs: tuple[str, ...] = ()) -> Iterator[Cell]:
+    for cache, name in product(_BOTH, names):
+        yield QueryCell(name=name, cache=cache, parameters={"query": name}, tables=(table,), needs=needs)
+
+
 def _tpch(size: Size) -> Iterator[Cell]:
-    for cache, number in product(_BOTH, tpch.QUERIES):
-        yield QueryCell(
-            name=f"Q{number}",
-            cache=cache,
-            parameters={"query": number},
-            tables=("tpch",),
-            needs=("module:duckdb",),
-            number=number,
-        )
+    yield from _whole("tpch", tpch.QUERIES, ("module:duckdb",))
+
+
+def _web(size: Size) -> Iterator[Cell]:
+    yield from _whole("web", web.queries())
 
 
 _SCENARIOS: dict[str, Callable[[Size], Iterator[Cell]]] = {
@@ -476,11 +477,12 @@ _SCENARIOS: dict[str, Callable[[Size], Iterator[Cell]]] = {
     "toast_slice": _toast(_TOAST_SLICE),
     "toast_filter": _toast_filter,
     "tpch": _tpch,
+    "web": _web,
 }
 
 NAMES = tuple(_SCENARIOS)
-DEFAULT = tuple(name for name in NAMES if name != "tpch")
-"""Those that need nothing that is not installed with the tool."""
+DEFAULT = tuple(name for name in NAMES if name not in ("tpch", "web"))
+"""Those that have no tables of their own, which take long to load."""
 
 
 def select(pattern: str) -> list[str]:

@@ -48,8 +48,8 @@ def base(options: Options) -> dict[str, object]:
 
     Shared buffers hold a table with its indexes, where the machine has the memory."""
     memory = psutil.virtual_memory().total
-    largest = "tpch" if "tpch" in options.scenario else "t"
-    wanted = max(options.rows) * tables.BYTES_PER_ROW[largest] + 64 * 2**20
+    row = max(tables.BYTES_PER_ROW[name] for name in ("t", *{"tpch", "web"}.intersection(options.scenario)))
+    wanted = max(options.rows) * row + 64 * 2**20
     buffers = max(128, int(min(wanted, _MOST_MEMORY * memory)) // 2**20)
     return {**_SETTINGS, "shared_buffers": f"{buffers}MB"}
 

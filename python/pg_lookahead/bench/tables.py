@@ -38,7 +38,7 @@ from psycopg import sql
 
 from ..server import catalogs
 from ..server.target import OURS, SCHEMA, Connection
-from . import tpch
+from . import tpch, web
 from .cells import Size
 
 TABLE = f"{SCHEMA}.t"
@@ -62,6 +62,7 @@ BYTES_PER_ROW = {
     "gin": 60,
     "bloom": 30,
     "tpch": 480,
+    "web": 500,
 }
 """Bytes on disk that each table takes for each row of the run's size, with its indexes, rounded up."""
 
@@ -325,6 +326,8 @@ def load(
         )
     if "tpch" in wanted:
         tpch.load(conn, rows, report)
+    if "web" in wanted:
+        web.load(conn, rows, report)
     conn.execute("CHECKPOINT")
 
 

@@ -18,7 +18,7 @@ from ..server.target import SCHEMA, Connection
 ROWS = 6_000_000
 """Rows of the largest table at scale 1."""
 
-QUERIES = range(1, 23)
+QUERIES = tuple(f"Q{number}" for number in range(1, 23))
 
 _KEYS = {
     "region": "r_regionkey",
@@ -51,13 +51,14 @@ def available() -> bool:
     return find_spec("duckdb") is not None
 
 
-def queries() -> dict[int, str]:
-    """Return the texts of the queries by number."""
+def queries() -> dict[str, str]:
+    """Return the texts of the queries by name."""
     import duckdb
 
     with duckdb.connect() as made:
         made.execute("LOAD tpch")
-        return dict(made.execute("SELECT query_nr, query FROM tpch_queries()").fetchall())
+        found = made.execute("SELECT query_nr, query FROM tpch_queries()").fetchall()
+        return {f"Q{number}": text for number, text in found}
 
 
 def load(conn: Connection, rows: int, report: Callable[[str], None]) -> None:
