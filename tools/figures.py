@@ -38,7 +38,7 @@ import typer
 
 from pg_lookahead.bench import scenarios
 from pg_lookahead.measure.statistics import Verdict
-from pg_lookahead.report import journal, terminal
+from pg_lookahead.report import journal, terminal, words
 from pg_lookahead.report.record import Result, Run
 from pg_lookahead.server.installation import ClusterError, Installation
 
@@ -118,7 +118,9 @@ _SCREEN = 100
 _NONE = "`make figures` has measured none of these.\n"
 _PROVES_NOTHING = "\n**These figures are of a trial run with little data, and prove nothing.**\n"
 _MARKED = re.compile(r"(<!-- figures: (.*?) -->\n).*?(<!-- end of figures -->)", re.S)
-_COLUMNS = ("", "cache", "I/O", "stock", "look-ahead", "ratio, 95 % interval", "reads", "pairs")
+_FIGURES = "stock → look-ahead: **ratio** (95 % interval)"
+_NO_IO = {"warm": "cached", "os": "page cache"}
+"""What a table has in the place of the I/O where nothing is read from storage."""
 
 
 def options(name: str, quick: bool) -> list[str]:
@@ -190,21 +192,27 @@ def kept() -> dict[str, Run]:
     return found
 
 
-def row(run: Run, result: Result, title: str) -> list[str]:
-    """Return a result's figures as a line of a table."""
-    told = terminal.row(result)
+def place(run: Run, result: Result) -> str:
+    """Return where pages came from: what tells the run's servers apart, or the cache that had the pages."""
+    return _NO_IO.get(result.cache) or run.place(result.server) or str(result.server.io)
+
+
+def figures(result: Result) -> str:
+    """Return what was measured, or why nothing was."""
     if result.both is None or result.interval is None:
-        return [title, result.cache, result.server.io or "", told[""], "", "", "", ""]
-    figures = [told["stock"], told["look-ahead"], f"**{terminal.ratio(result.interval)}**"]
-    io = "" if result.cache == "warm" else run.place(result.server) or str(result.server.io)
-    return [title, result.cache, io, *figures, told["reads"], result.interval.counted]
+        return terminal.row(result)[""]
+    stock, ours = (words.duration(side.seconds) for side in result.both)
+    interval = terminal.interval(result.interval)
+    return f"{stock} → {ours}: **{words.ratio(result.interval.ratio)}**" + (
+        f" ({interval})" if interval else ""
+    )
 
 
-def markdown(rows: Sequence[Sequence[str]], run: Run | None) -> str:
+def markdown(heads: Sequence[str], rows: Sequence[Sequence[str]], run: Run | None) -> str:
     """Return a table of results, or a sentence if there are none."""
     if not rows:
         return _NONE
-    lines = [_COLUMNS, ["---"] * len(_COLUMNS), *rows]
+    lines = [heads, ["---"] * len(heads), *rows]
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines) + _trial(run)
 
 
@@ -218,11 +226,18 @@ def _trial(run: Run | None) -> str:
 
 
 def table(runs: dict[str, Run], name: str, patterns: str) -> str:
-    """Return all cells of some scenarios of a run."""
+    """Return the cells of some scenarios of a run: a line for each, with its figures at each place."""
     run = runs.get(name)
+    if run is None:
+        return _NONE
     names = [one for word in patterns.split(",") for one in scenarios.select(word)]
-    found = [result for one in names for result in (run.results if run else []) if result.scenario == one]
-    return markdown([row(run, one, f"`{one.scenario}`, {one.cell}") for one in found if run], run)
+    rows: dict[str, dict[str, str]] = {}
+    for result in (one for name in names for one in run.results if one.scenario == name):
+        title = f"`{result.scenario}`, {result.cell}"
+        rows.setdefault(title, {})[place(run, result)] = figures(result)
+    places = list(dict.fromkeys(one for row in rows.values() for one in row))
+    cells = [[title, *(row.get(one, "") for one in places)] for title, row in rows.items()]
+    return markdown([_FIGURES, *places], cells, run)
 
 
 def summary(runs: dict[str, Run]) -> str:
@@ -232,13 +247,13 @@ def summary(runs: dict[str, Run]) -> str:
         run = runs.get(name)
         for one in run.results if run else []:
             if (one.scenario, one.server.io) == (scenario, io) and fnmatchcase(one.cell, cell) and run:
-                rows.append(row(run, one, title.format(cell=one.cell)))
+                rows.append([title.format(cell=one.cell), place(run, one), figures(one)])
     worst = _worst(runs)
     if worst:
         run, one = worst
         title = f"the lowest ratio of all that were measured: `{one.scenario}`, {one.cell}"
-        rows.append(row(run, one, title))
-    return markdown(rows, runs.get("cold"))
+        rows.append([title, place(run, one), figures(one)])
+    return markdown(["", "I/O", _FIGURES], rows, runs.get("cold"))
 
 
 def _worst(runs: dict[str, Run]) -> tuple[Run, Result] | None:
@@ -262,17 +277,18 @@ def demo(runs: dict[str, Run], io: str) -> str:
 
 
 def machine(runs: dict[str, Run]) -> str:
-    """Where, with what and when: of each run what tells it from the others."""
+    """Where, with what and when; of each run its settings."""
     if not runs:
         return _NONE
     first = next(iter(runs.values()))
     facts = first.environments[0].facts if first.environments else {}
     told = [facts[name] for name in ("processor", "memory", "file system", "server") if name in facts]
-    lines = [f"{'; '.join(told)}; pg_lookahead {first.sessions[0].version}.\n\n"]
+    told += [f"pg_lookahead {first.sessions[0].version}", f"{first.began[:10]}"]
+    lines = [f"{'; '.join(told)}.\n\n"]
     for name, run in runs.items():
         reads = run.environments[0].facts.get("read latency", "") if run.environments else ""
         alike = dict(run.facts).get("measured", "")
-        lines.append(f"- `{name}`: {alike}; {run.began[:16].replace('T', ' ')} UTC; a single read: {reads}\n")
+        lines.append(f"- `{name}`: {alike}; a single read takes {reads.partition(' (')[0]}\n")
     return "".join(lines)
 
 
