@@ -21,6 +21,7 @@
 #include "access/nbtree.h"
 #include "access/relscan.h"
 #include "compat.h"
+#include "nodes/tidbitmap.h"
 
 /* Does a btree scan return the TIDs of a posting list last one first? */
 static inline bool
@@ -184,6 +185,66 @@ LookaheadBTreeKeyIsSettled(Relation index, const ScanKeyData *key)
 		 TupleDescAttr(RelationGetDescr(index), key->sk_attno - 1)->attbyval);
 #else
 	return true;
+#endif
+}
+
+/*
+ * Go through a bitmap that a scan goes through as well.  18 has iterators of
+ * its own for bitmaps that are not shared.
+ */
+#if PG_VERSION_NUM >= 180000
+typedef TBMPrivateIterator LookaheadBitmap;
+#else
+typedef TBMIterator LookaheadBitmap;
+#endif
+
+static inline LookaheadBitmap *
+LookaheadBeginBitmap(TIDBitmap *tbm)
+{
+#if PG_VERSION_NUM >= 180000
+	return tbm_begin_private_iterate(tbm);
+#else
+	return tbm_begin_iterate(tbm);
+#endif
+}
+
+/*
+ * The next page, and the offsets of at most MaxHeapTuplesPerPage rows; -1 of
+ * them: any row.  False at the end.
+ */
+static inline bool
+LookaheadNextOfBitmap(LookaheadBitmap *bitmap, BlockNumber *block,
+					  OffsetNumber *offsets, int *noffsets)
+{
+#if PG_VERSION_NUM >= 180000
+	TBMIterateResult result;
+
+	if (!tbm_private_iterate(bitmap, &result))
+		return false;
+	*block = result.blockno;
+	*noffsets = result.lossy ? -1 :
+		tbm_extract_page_tuple(&result, offsets, MaxHeapTuplesPerPage);
+	*noffsets = Min(*noffsets, MaxHeapTuplesPerPage);
+#else
+	TBMIterateResult *result = tbm_iterate(bitmap);
+
+	if (result == NULL)
+		return false;
+	*block = result->blockno;
+	*noffsets = Min(result->ntuples, MaxHeapTuplesPerPage);
+	if (*noffsets > 0)
+		memcpy(offsets, result->offsets, *noffsets * sizeof(OffsetNumber));
+#endif
+	return true;
+}
+
+static inline void
+LookaheadEndBitmap(LookaheadBitmap *bitmap)
+{
+#if PG_VERSION_NUM >= 180000
+	tbm_end_private_iterate(bitmap);
+#else
+	tbm_end_iterate(bitmap);
 #endif
 }
 

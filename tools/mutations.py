@@ -1235,7 +1235,7 @@ MUTATIONS = [
     # TOASTed values
     Mutation(
         "read values that nobody fetches",
-        "src/toast/policy.c",
+        "src/toast/column.c",
         "pg_popcount64(column->history) * 3 >= column->passed * 2",
         "column->history != 0",
         (TOAST + "test_values_of_filtered_rows_are_not_read",),

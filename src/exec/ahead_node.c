@@ -43,7 +43,7 @@ AheadQuerySearch(const EState *estate)
 }
 
 AheadNode *
-AheadNodeFind(const PlanState *plan_state)
+AheadNodeFindBy(const PlanState *plan_state, AheadRole role)
 {
 	const AheadQuery *query = AheadQueryOf(plan_state->state);
 	int			id = plan_state->plan->plan_node_id;
@@ -51,7 +51,7 @@ AheadNodeFind(const PlanState *plan_state)
 
 	if (query == NULL || id < 0 || id >= query->size)
 		return NULL;
-	node = query->nodes[id][AHEAD_ITSELF];
+	node = query->nodes[id][role];
 	return node != NULL && node->plan_state == plan_state ? node : NULL;
 }
 
@@ -159,7 +159,7 @@ AheadNode *
 AheadNodeAdd(AheadQuery *query, PlanState *plan_state,
 			 const AheadMethods *methods)
 {
-	AheadNode	  **entry = entry_of(query, plan_state, AHEAD_ITSELF);
+	AheadNode	  **entry = entry_of(query, plan_state, methods->role);
 	AheadNode  *node;
 
 	if (entry == NULL || *entry != NULL)

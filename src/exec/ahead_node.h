@@ -32,7 +32,7 @@ typedef struct AheadReport
 {
 	Refusal		reason;
 	int			n;
-	AheadFigure figures[16];
+	AheadFigure figures[32];
 	List	   *indexes;		/* names of those in which keys were looked up,
 								 * as String nodes; or NIL */
 } AheadReport;
@@ -48,6 +48,7 @@ typedef enum AheadRole
 	AHEAD_AS_OUTER,				/* the outer child of one */
 	AHEAD_AS_INNER,				/* on the inner side of one */
 	AHEAD_AS_TIMED,				/* its inner child, whose time is measured */
+	AHEAD_FOR_VALUES,			/* the scan whose TOASTed values are fetched */
 	AHEAD_ROLES
 } AheadRole;
 
@@ -56,6 +57,7 @@ typedef struct AheadMethods
 {
 	const bool *enabled;		/* the setting that switches the takeover */
 	Size		size;			/* of the state, beginning with AheadNode */
+	AheadRole	role;			/* for which a node is taken */
 
 	/*
 	 * Is this a node of its kind?  Then *refusal, which was NOT_REFUSED, tells
@@ -65,8 +67,8 @@ typedef struct AheadMethods
 	bool		(*serves) (PlanState *plan_state, Refusal *refusal);
 
 	/*
-	 * The node has been taken: give it another ExecProcNodeReal.  All but the
-	 * AheadNode is zero.
+	 * The node has been taken for a role: if it is AHEAD_ITSELF, give it
+	 * another ExecProcNodeReal.  All but the AheadNode is zero.
 	 */
 	void		(*begin) (AheadNode *node);
 
@@ -203,15 +205,25 @@ AheadNodeOf(const PlanState *plan_state)
 	return AheadNodeBy(plan_state, AHEAD_ITSELF);
 }
 
-/* The state of a node, or NULL if it has not been taken. */
-extern AheadNode *AheadNodeFind(const PlanState *plan_state);
+/* What was taken for a node in a role, or NULL. */
+extern AheadNode *AheadNodeFindBy(const PlanState *plan_state, AheadRole role);
+
+/* The state of a node, or NULL if it has not been taken for itself. */
+static inline AheadNode *
+AheadNodeFind(const PlanState *plan_state)
+{
+	return AheadNodeFindBy(plan_state, AHEAD_ITSELF);
+}
 
 /* Is a node executed by us, in any role? */
 extern bool AheadNodeIsOurs(const PlanState *plan_state);
 
 extern AheadQuery *AheadQueryMake(EState *estate);
 
-/* Add a node; NULL if there is another one with the same plan_node_id. */
+/*
+ * Add a node for the role of its methods; NULL if there is another one with the
+ * same plan_node_id.
+ */
 extern AheadNode *AheadNodeAdd(AheadQuery *query, PlanState *plan_state,
 					   const AheadMethods *methods);
 

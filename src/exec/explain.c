@@ -89,29 +89,29 @@ explain_properties(const AheadReport *report, bool leader_only,
 }
 
 /*
- * Print what was done for a taken node.  The figures are those of the process
- * that runs EXPLAIN; what parallel workers did is in the views only.
+ * Print what was done for a taken node, and for the values of its rows.  The
+ * figures are those of the process that runs EXPLAIN; what parallel workers did
+ * is in the views only.
  */
 static void
-explain_taken(AheadNode *node, bool asked, ExplainState *es)
+explain_taken(const PlanState *state, AheadNode *node, AheadNode *values,
+			  bool asked, ExplainState *es)
 {
-	const PlanState *state = node->plan_state;
 	bool		leader_only = state->worker_instrument != NULL &&
 		state->worker_instrument->num_workers > 0;
 	AheadReport report = {0};
 	List	   *names = NIL;
 	ListCell   *lc;
 
-	if (node->methods->report == NULL)
-		return;
-	node->methods->report(node, &report);
-	if (report.reason != NOT_REFUSED)
+	if (node != NULL && node->methods->report != NULL)
+		node->methods->report(node, &report);
+	if (values != NULL)
+		values->methods->report(values, &report);
+	if (report.n == 0)
 	{
-		if (asked)
+		if (asked && report.reason != NOT_REFUSED)
 			explain_unused(report.reason, es);
 	}
-	else if (report.n == 0)
-		return;
 	else if (es->format == EXPLAIN_FORMAT_TEXT)
 		explain_text(&report, leader_only, es);
 	else
@@ -129,6 +129,7 @@ explain_node(PlanState *planstate, List *ancestors, const char *relationship,
 	bool	   *option = GetExplainExtensionState(es, extension_id);
 	bool		asked = option != NULL && *option;
 	AheadNode  *base;
+	AheadNode  *values;
 	Refusal		refusal;
 
 	if (prev_explain_per_node)
@@ -140,8 +141,9 @@ explain_node(PlanState *planstate, List *ancestors, const char *relationship,
 		planstate->instrument == NULL || planstate->instrument->nloops == 0)
 		return;
 	base = AheadNodeFind(planstate);
-	if (base != NULL)
-		explain_taken(base, asked, es);
+	values = AheadNodeFindBy(planstate, AHEAD_FOR_VALUES);
+	if (base != NULL || values != NULL)
+		explain_taken(planstate, base, values, asked, es);
 	else if (asked &&
 			 (refusal = TakeoverRefusal(planstate)) != NOT_REFUSED)
 		explain_unused(refusal, es);

@@ -99,6 +99,8 @@ static const struct
 					   {1024, 1024}, {16384, 65536}},
 	[JUDGE_WRITES] = {1, 16, 64, 16, 16, 48, 32,
 					  {1024, 1024}, {16384, 65536}},
+	[JUDGE_VALUES] = {4, 16, 64, 16, 32, 64, 32,
+					  {1024, 1024}, {16384, 65536}},
 };
 
 /* What the session has learnt, at the hash value of each key. */
@@ -107,7 +109,7 @@ static JudgeLearnt remembered[64];
 JudgeLearnt *
 JudgeRecall(JudgeKind kind, Oid relation, uint32 settings)
 {
-	uint64		key = ((uint64) relation << 32 | settings << 2 | kind) + 1;
+	uint64		key = ((uint64) relation << 32 | settings << 3 | kind) + 1;
 	JudgeLearnt *learnt = &remembered[key * UINT64CONST(0x9E3779B97F4A7C15) >>
 									  58];
 

@@ -20,7 +20,8 @@ typedef enum JudgeKind
 	JUDGE_HEAP_PAGES,			/* heap pages of an index scan */
 	JUDGE_LEAF_PAGES,			/* leaf pages of a btree */
 	JUDGE_LOOKUPS,				/* outer rows of a nested loop */
-	JUDGE_WRITES				/* rows that are written */
+	JUDGE_WRITES,				/* rows that are written */
+	JUDGE_VALUES				/* TOASTed values, or parts of long ones */
 } JudgeKind;
 
 typedef enum JudgeMode

@@ -98,14 +98,14 @@ TakeoverIsServersOwn(ExecProcNodeMtd function)
 }
 
 /*
- * The methods of the user that serves a node, or NULL; *refusal: why it leaves
- * the node.
+ * The methods of the user that serves a node in a role, or NULL; *refusal: why
+ * it leaves the node.
  */
 static inline const AheadMethods *
-methods_of(PlanState *plan_state, Refusal *refusal)
+methods_of(PlanState *plan_state, AheadRole role, Refusal *refusal)
 {
 	for (int i = 0; i < nmethods; i++)
-		if (*all_methods[i]->enabled &&
+		if (all_methods[i]->role == role && *all_methods[i]->enabled &&
 			all_methods[i]->serves(plan_state, refusal))
 			return all_methods[i];
 	return NULL;
@@ -116,7 +116,7 @@ TakeoverRefusal(PlanState *plan_state)
 {
 	Refusal		refusal = NOT_REFUSED;
 
-	if (methods_of(plan_state, &refusal) == NULL)
+	if (methods_of(plan_state, AHEAD_ITSELF, &refusal) == NULL)
 		return NOT_REFUSED;
 	if (!lookahead_enabled)
 		return REFUSED_DISABLED;
@@ -133,16 +133,17 @@ TakeoverTableRefusal(Relation table)
 	return IsCatalogRelation(table) ? REFUSED_CATALOG : NOT_REFUSED;
 }
 
-/* Take a node over, if one of the users serves it. */
+/* Take a node over in a role, if one of the users serves it. */
 static inline void
-take_node(Walk *walk, PlanState *plan_state)
+take_node(Walk *walk, PlanState *plan_state, AheadRole role)
 {
 	Refusal		refusal = NOT_REFUSED;
-	const AheadMethods *methods = methods_of(plan_state, &refusal);
+	const AheadMethods *methods = methods_of(plan_state, role, &refusal);
 	AheadNode  *base;
 
 	if (methods == NULL || refusal != NOT_REFUSED ||
-		!TakeoverIsServersOwn(plan_state->ExecProcNodeReal))
+		(AheadNodeFind(plan_state) == NULL &&
+		 !TakeoverIsServersOwn(plan_state->ExecProcNodeReal)))
 		return;
 	if (walk->query == NULL)
 	{
@@ -267,7 +268,8 @@ take_nodes(PlanState *plan_state, void *context)
 	}
 	if (IsA(plan_state, CteScanState))
 		note_reader(walk, ((CteScan *) plan_state->plan)->ctePlanId);
-	take_node(walk, plan_state);
+	take_node(walk, plan_state, AHEAD_ITSELF);
+	take_node(walk, plan_state, AHEAD_FOR_VALUES);
 	walk->bounds = bounds;
 	return false;
 }

@@ -4,39 +4,108 @@
  *		The row on which a scan stands, and the TOAST pointers of the rows that
  *		it will come to next; see coming_rows.h.
  *
- * A turn is the place of a row in the scan: the block's place in the upper
- * bits, the row's place in the block in the lower ones.
+ * A turn is the place of a row in the scan: that of its page in the upper bits,
+ * and that of the row on the page in the lower 16.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
 #include "access/heapam.h"
-#include "access/htup_details.h"
-#include "compat.h"
+#include "access/relscan.h"
+#include "executor/executor.h"
 #include "executor/tuptable.h"
+#include "index/scan_position.h"
 #include "miscadmin.h"
-#include "storage/bufmgr.h"
 #include "read/uncount.h"
+#include "storage/bufmgr.h"
 #include "toast/coming_rows.h"
 #include "utils/rel.h"
 
-/* How many pages behind that of the scan are looked at. */
-#define MAX_PAGES 32
+/* How many pages, or entries of an index, are passed over in one look. */
+#define PAGES_PER_LOOK 8
+#define ENTRIES_PER_LOOK 64
+
+/* If a page is not there, how many looks to wait before the next one. */
+#define LOOKS_WITHOUT_PAGE 7
 
 bool
 ComingRowsKnow(PlanState *plan_state)
 {
 	return IsA(plan_state, SeqScanState) ||
-		IsA(plan_state, BitmapHeapScanState);
+		IsA(plan_state, BitmapHeapScanState) ||
+		IsA(plan_state, IndexScanState);
 }
+
+void
+ComingRowsInit(ComingRows *rows, ScanState *scan, Oid toast_table)
+{
+	rows->scan = scan;
+	rows->toast_table = toast_table;
+	rows->block = InvalidBlockNumber;
+}
+
+/* What is looked for in a row with this turn. */
+static ToastPointers
+wanted_of(const ComingRows *rows, uint64 turn, ToastPointer *pointers, int most)
+{
+	return (ToastPointers) {
+		.desc = RelationGetDescr(rows->scan->ss_currentRelation),
+		.toast_table = rows->toast_table,
+		.turn = turn,
+		.most = most,
+		.array = pointers,
+	};
+}
+
+/* The row in the slot of the scan, or NULL. */
+static HeapTuple
+row_of_slot(const ComingRows *rows)
+{
+	TupleTableSlot *slot = rows->scan->ss_ScanTupleSlot;
+
+	if (TTS_EMPTY(slot) || !TTS_IS_BUFFERTUPLE(slot))
+		return NULL;
+	return ((BufferHeapTupleTableSlot *) slot)->base.tuple;
+}
+
+/*
+ * Pin a page of the table if it is in shared buffers.  What is not there is
+ * being read, or will be, by the scan itself.  Counts for nothing.
+ */
+static Buffer
+pin_cached(ComingRows *rows, BlockNumber block)
+{
+	Relation	rel = rows->scan->ss_currentRelation;
+	Buffer		buffer;
+
+	if (rows->rest > 0)
+	{
+		rows->rest--;
+		return InvalidBuffer;
+	}
+	buffer = PrefetchBuffer(rel, MAIN_FORKNUM, block).recent_buffer;
+	if (!BufferIsValid(buffer) ||
+		!ReadRecentBuffer(rel->rd_locator, MAIN_FORKNUM, block, buffer))
+	{
+		rows->rest = LOOKS_WITHOUT_PAGE;
+		return InvalidBuffer;
+	}
+	(*UsageHits(rel))--;		/* it has counted this, and nothing else */
+	LockBuffer(buffer, BUFFER_LOCK_SHARE);
+	return buffer;
+}
+
+/*
+ * Heap scans.
+ */
 
 /*
  * The heap scan of the node, if it holds a page and its rows; NULL if it holds
  * none, or goes backwards.
  */
 static HeapScanDesc
-scan_of(const ComingRows *rows)
+heap_scan_of(const ComingRows *rows)
 {
 	HeapScanDesc scan = (HeapScanDesc) rows->scan->ss_currentScanDesc;
 
@@ -47,262 +116,369 @@ scan_of(const ComingRows *rows)
 	return scan;
 }
 
-/* Do the pages of the table follow each other in the scan? */
 static inline bool
-is_sequential(const ComingRows *rows, HeapScanDesc scan)
+is_parallel(HeapScanDesc scan)
 {
-	return IsA(rows->scan, SeqScanState) && scan->rs_base.rs_parallel == NULL;
+	return scan->rs_base.rs_parallel != NULL;
 }
 
 /* The place of a block in the order of the scan, which may begin anywhere. */
 static inline uint64
-place_of(HeapScanDesc scan, BlockNumber block)
+place_of(const ComingRows *rows, HeapScanDesc scan, BlockNumber block)
 {
-	return block >= scan->rs_startblock ? block - scan->rs_startblock :
-		(uint64) block + scan->rs_nblocks - scan->rs_startblock;
+	ParallelBlockTableScanDesc parallel =
+		(ParallelBlockTableScanDesc) scan->rs_base.rs_parallel;
+	BlockNumber start =
+		parallel != NULL ? parallel->phs_startblock : scan->rs_startblock;
+
+	if (IsA(rows->scan, BitmapHeapScanState))
+		return block;
+	return block >= start ? block - start :
+		(uint64) block + scan->rs_nblocks - start;
 }
 
-/* The turn of a row, which is the i-th visible one of its page. */
-static inline uint64
-turn_of(const ComingRows *rows, HeapScanDesc scan, BlockNumber block,
-		OffsetNumber offset, int i)
+static inline OffsetNumber
+offset_of(const ComingRows *rows, int row)
 {
-	/* a bitmap does not name the rows of a page in their order */
-	if (IsA(rows->scan, BitmapHeapScanState))
-		return (uint64) block << 16 | (i + 1);
-	return place_of(scan, block) << 16 | offset;
+	return rows->nrows < 0 ? row + 1 : rows->offsets[row];
+}
+
+/* The turn of a row of the page that is looked at. */
+static inline uint64
+heap_turn(const ComingRows *rows, HeapScanDesc scan, int row)
+{
+	return place_of(rows, scan, rows->block) << 16 | offset_of(rows, row);
+}
+
+/* Go on after the current row; false if the scan stands on none. */
+static bool
+heap_restart(ComingRows *rows, HeapScanDesc scan)
+{
+	HeapTuple	tuple = row_of_slot(rows);
+	int			row = 0;
+
+	if (tuple == NULL || ItemPointerGetBlockNumberNoCheck(&tuple->t_self) !=
+		scan->rs_cblock)
+		return false;
+	rows->block = scan->rs_cblock;
+	rows->how = ROW_IS_VISIBLE;
+	rows->nrows = Min((int) scan->rs_ntuples, MaxHeapTuplesPerPage);
+	memcpy(rows->offsets, scan->rs_vistuples,
+		   rows->nrows * sizeof(OffsetNumber));
+	while (row < rows->nrows && rows->offsets[row] !=
+		   ItemPointerGetOffsetNumberNoCheck(&tuple->t_self))
+		row++;
+	rows->row = row;
+	return row < rows->nrows;
 }
 
 /*
- * The index of a row among the visible ones of the scan's page; that of the
- * last row before it if it is not one of them, or -1.
+ * In a parallel scan, note the page that this process has asked for last: it
+ * will come to all that it has asked for.
  */
-static int
-index_of(const ComingRows *rows, HeapScanDesc scan, OffsetNumber offset)
+static void
+note_asked(ComingRows *rows, HeapScanDesc scan)
 {
-	bool		sorted = IsA(rows->scan, SeqScanState);
-	int			n = (int) scan->rs_ntuples;
+	BlockNumber block = scan->rs_prefetch_block;
 
-	for (int i = 0; i < n; i++)
+	if (!IsA(rows->scan, SeqScanState) || !is_parallel(scan) ||
+		!BlockNumberIsValid(block) ||
+		(rows->last_asked > 0 &&
+		 rows->asked[(rows->last_asked - 1) % COMING_PAGES] == block))
+		return;
+	rows->asked[rows->last_asked++ % COMING_PAGES] = block;
+	if (rows->last_asked - rows->first_asked > COMING_PAGES)
+		rows->first_asked++;
+}
+
+/* The next page that a parallel scan has asked for, or InvalidBlockNumber. */
+static BlockNumber
+next_asked(ComingRows *rows, HeapScanDesc scan)
+{
+	while (rows->first_asked != rows->last_asked)
 	{
-		if (scan->rs_vistuples[i] == offset)
-			return i;
-		if (sorted && scan->rs_vistuples[i] > offset)
-			return i - 1;
+		BlockNumber block = rows->asked[rows->first_asked++ % COMING_PAGES];
+
+		if (place_of(rows, scan, block) > place_of(rows, scan, rows->block))
+			return block;
 	}
-	return sorted ? n - 1 : -1;
+	return InvalidBlockNumber;
 }
 
-/* The row in the slot of the scan, if it is on the scan's page; or NULL. */
-static HeapTuple
-current_row(const ComingRows *rows, HeapScanDesc scan)
+/* The scan is begun again, and the bitmap is going to be freed. */
+static void
+forget_bitmap(Datum arg)
 {
-	TupleTableSlot *slot = rows->scan->ss_ScanTupleSlot;
-	HeapTuple	tuple;
+	ComingRows *rows = (ComingRows *) DatumGetPointer(arg);
 
-	if (TTS_EMPTY(slot) || !TTS_IS_BUFFERTUPLE(slot))
-		return NULL;
-	tuple = ((BufferHeapTupleTableSlot *) slot)->base.tuple;
-	if (tuple == NULL || ItemPointerGetBlockNumberNoCheck(&tuple->t_self) !=
-		scan->rs_cblock)
-		return NULL;
-	return tuple;
+	LookaheadEndBitmap(rows->bitmap);
+	rows->bitmap = NULL;
+	rows->block = InvalidBlockNumber;
 }
 
-int
-ComingRowsCurrent(const ComingRows *rows, uint64 *turn, ToastPointer *pointers,
-				  int most)
+/*
+ * The next page of the bitmap, and its rows.  The bitmap has an iterator for
+ * this, since it can have several.
+ */
+static BlockNumber
+next_of_bitmap(ComingRows *rows, HeapScanDesc scan)
 {
-	HeapScanDesc scan = scan_of(rows);
-	HeapTuple	tuple = scan == NULL ? NULL : current_row(rows, scan);
-	OffsetNumber offset;
+	BitmapHeapScanState *state = (BitmapHeapScanState *) rows->scan;
+	PlanState  *plan_state = &state->ss.ps;
+	BlockNumber block;
 
-	if (tuple == NULL)
-		return 0;
-	offset = ItemPointerGetOffsetNumberNoCheck(&tuple->t_self);
-	*turn = turn_of(rows, scan, scan->rs_cblock, offset,
-					index_of(rows, scan, offset));
-	return ToastPointersOf(RelationGetDescr(rows->scan->ss_currentRelation),
-						   tuple->t_data, tuple->t_len, rows->toast_table,
-						   *turn, pointers, most);
+	if (state->tbm == NULL || state->pstate != NULL)
+		return InvalidBlockNumber;
+	if (rows->bitmap == NULL)
+	{
+		MemoryContext old =
+			MemoryContextSwitchTo(plan_state->state->es_query_cxt);
+
+		RegisterExprContextCallback(plan_state->ps_ExprContext, forget_bitmap,
+									PointerGetDatum(rows));
+		rows->bitmap = LookaheadBeginBitmap(state->tbm);
+		MemoryContextSwitchTo(old);
+	}
+	do
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (!LookaheadNextOfBitmap(rows->bitmap, &block, rows->offsets,
+								   &rows->nrows) ||
+			block >= scan->rs_nblocks)
+		{
+			rows->nrows = 0;
+			return InvalidBlockNumber;
+		}
+	} while (block <= rows->block);
+	return block;
 }
 
-/* Go on after the current row. */
+/* Go to the next page of the table; false if none is known. */
 static bool
-restart(ComingRows *rows, HeapScanDesc scan)
+next_page(ComingRows *rows, HeapScanDesc scan)
 {
-	HeapTuple	tuple = current_row(rows, scan);
+	BlockNumber next;
 
-	if (tuple == NULL)
+	if (IsA(rows->scan, BitmapHeapScanState))
+		next = next_of_bitmap(rows, scan);
+	else if (is_parallel(scan))
+		next = next_asked(rows, scan);
+	else
+	{
+		next = rows->block + 1 < scan->rs_nblocks ? rows->block + 1 : 0;
+		if (next == scan->rs_startblock)
+			next = InvalidBlockNumber;
+	}
+	if (!BlockNumberIsValid(next))
 		return false;
-	rows->block = scan->rs_cblock;
-	rows->offset = ItemPointerGetOffsetNumberNoCheck(&tuple->t_self);
-	rows->turn = turn_of(rows, scan, rows->block, rows->offset,
-						 index_of(rows, scan, rows->offset));
+	rows->how = ROW_OF_CHAIN;
+	if (!IsA(rows->scan, BitmapHeapScanState))
+	{
+		rows->how = ROW_BY_ITSELF;
+		rows->nrows = -1;
+	}
+	rows->block = next;
+	rows->row = -1;
 	return true;
 }
 
-void
-ComingRowsRestart(ComingRows *rows)
-{
-	HeapScanDesc scan = scan_of(rows);
-
-	if (scan != NULL)
-		(void) restart(rows, scan);
-}
-
-/* May the query come to a tuple, as far as its hint bits tell? */
-static bool
-may_be_visible(const HeapTupleHeaderData *tuple)
-{
-	if (HeapTupleHeaderXminInvalid(tuple))
-		return false;
-	return (tuple->t_infomask & HEAP_XMAX_COMMITTED) == 0 ||
-		HEAP_XMAX_IS_LOCKED_ONLY(tuple->t_infomask);
-}
-
-/* The pointers of a tuple on a page, whose line pointer need not be sound. */
-static int
-pointers_at(const ComingRows *rows, Page page, OffsetNumber offset,
-			bool is_visible, uint64 turn, ToastPointer *pointers, int most)
-{
-	ItemId		id = PageGetItemId(page, offset);
-	HeapTupleHeader tuple;
-
-	if (!ItemIdIsNormal(id) || ItemIdGetOffset(id) < SizeOfPageHeaderData ||
-		ItemIdGetOffset(id) + ItemIdGetLength(id) > BLCKSZ ||
-		ItemIdGetOffset(id) != MAXALIGN(ItemIdGetOffset(id)) ||
-		ItemIdGetLength(id) < SizeofHeapTupleHeader)
-		return 0;
-	tuple = (HeapTupleHeader) PageGetItem(page, id);
-	if (!is_visible && !may_be_visible(tuple))
-		return 0;
-	return ToastPointersOf(RelationGetDescr(rows->scan->ss_currentRelation),
-						   tuple, ItemIdGetLength(id), rows->toast_table, turn,
-						   pointers, most);
-}
-
 /*
- * The pointers of rows on the scan's page, which it has pinned.  Goes on until
- * the page has no more rows, or half of the array is filled.
+ * The pointers of rows of the page, until it has no more rows or half of the
+ * array is filled.  Returns -1 if the page is not there.
  */
 static int
 rows_of_page(ComingRows *rows, HeapScanDesc scan, ToastPointer *pointers,
-			 int most)
+			 int most, bool *ended)
 {
-	Page		page = BufferGetPage(scan->rs_cbuf);
-	int			i = index_of(rows, scan, rows->offset) + 1;
-	int			n = 0;
-
-	for (; i < (int) scan->rs_ntuples && n < (most + 1) / 2; i++)
-	{
-		OffsetNumber offset = scan->rs_vistuples[i];
-		uint64		turn = turn_of(rows, scan, rows->block, offset, i);
-
-		if (offset == InvalidOffsetNumber ||
-			offset > PageGetMaxOffsetNumber(page))
-			break;
-		n += pointers_at(rows, page, offset, true, turn, pointers + n,
-						 most - n);
-		rows->offset = offset;
-		rows->turn = turn;
-	}
-	return n;
-}
-
-/*
- * Pin a page if it is in shared buffers.  What is not there is being read, or
- * will be, by the scan itself.  Counts for nothing.
- */
-static Buffer
-pin_cached(Relation rel, BlockNumber block)
-{
-	Buffer		buffer = PrefetchBuffer(rel, MAIN_FORKNUM, block).recent_buffer;
-
-	if (!BufferIsValid(buffer) ||
-		!ReadRecentBuffer(rel->rd_locator, MAIN_FORKNUM, block, buffer))
-		return InvalidBuffer;
-	(*UsageHits(rel))--;		/* it has counted this, and nothing else */
-	return buffer;
-}
-
-/*
- * Do as rows_of_page() for a page that the scan will come to.  Sets *ended if
- * the page has no more rows; returns -1 if the page is not there.
- */
-static int
-rows_of_later_page(ComingRows *rows, HeapScanDesc scan,
-				   ToastPointer *pointers, int most, bool *ended)
-{
-	Buffer		buffer = pin_cached(scan->rs_base.rs_rd, rows->block);
+	Buffer		buffer = pin_cached(rows, rows->block);
 	Page		page;
-	int			last;
+	int			nrows = rows->nrows;
 	int			n = 0;
 
 	*ended = false;
 	if (!BufferIsValid(buffer))
 		return -1;
-	LockBuffer(buffer, BUFFER_LOCK_SHARE);
 	page = BufferGetPage(buffer);
-	last = PageIsNew(page) ? 0 :
-		Min(PageGetMaxOffsetNumber(page), MaxHeapTuplesPerPage);
-	while (rows->offset < last && n < (most + 1) / 2)
+	if (nrows < 0)
+		nrows = Min(PageGetMaxOffsetNumber(page), MaxHeapTuplesPerPage);
+	while (rows->row + 1 < nrows && n < (most + 1) / 2)
 	{
-		rows->offset++;
-		rows->turn = turn_of(rows, scan, rows->block, rows->offset, 0);
-		n += pointers_at(rows, page, rows->offset, false, rows->turn,
-						 pointers + n, most - n);
+		ToastPointers wanted;
+
+		rows->row++;
+		wanted = wanted_of(rows, heap_turn(rows, scan, rows->row),
+						   pointers + n, most - n);
+		n += ToastPointersAt(&wanted, page, offset_of(rows, rows->row),
+							 rows->how);
 	}
-	*ended = rows->offset >= last;
+	*ended = rows->row + 1 >= nrows;
 	UnlockReleaseBuffer(buffer);
 	return n;
 }
 
-/* Go to the next page of a sequential scan; false if there is none. */
-static bool
-next_page(ComingRows *rows, HeapScanDesc scan)
+static int
+heap_next(ComingRows *rows, ToastPointer *pointers, int most)
 {
-	BlockNumber next = rows->block + 1;
+	HeapScanDesc scan = heap_scan_of(rows);
 
-	if (!is_sequential(rows, scan))
-		return false;
-	if (next >= scan->rs_nblocks)
-		next = 0;
-	if (next == scan->rs_startblock ||
-		place_of(scan, next) > place_of(scan, scan->rs_cblock) + MAX_PAGES)
-		return false;
-	rows->block = next;
-	rows->offset = InvalidOffsetNumber;
-	return true;
+	if (scan == NULL)
+		return 0;
+	note_asked(rows, scan);
+	if (!BlockNumberIsValid(rows->block) && !heap_restart(rows, scan))
+		return 0;
+	for (int i = 0; i < PAGES_PER_LOOK; i++)
+	{
+		bool		ended;
+		int			n = rows_of_page(rows, scan, pointers, most, &ended);
+
+		CHECK_FOR_INTERRUPTS();
+		if (n != 0)
+			return Max(n, 0);
+		if (ended && !next_page(rows, scan))
+			break;
+	}
+	return 0;
+}
+
+/*
+ * Index scans.
+ */
+
+/* The turn of a row of the index page. */
+static inline uint64
+index_turn(const ComingRows *rows, int row)
+{
+	return rows->leaf << 16 | (row + 1);
+}
+
+/*
+ * See where the scan stands; NULL if it stands nowhere.  If it has gone to
+ * another page of the index, or back, what was known of the old one is over.
+ */
+static IndexScanDesc
+index_follow(ComingRows *rows, ScanPosition *at)
+{
+	IndexScanState *state = (IndexScanState *) rows->scan;
+	ScanDirection direction =
+		ScanDirectionCombine(state->ss.ps.state->es_direction,
+							 ((IndexScan *) state->ss.ps.plan)->indexorderdir);
+	int			current;
+
+	if (state->iss_ScanDesc == NULL)
+		return NULL;
+	*at = ScanPositionOf(state->iss_ScanDesc);
+	if (!BlockNumberIsValid(at->page))
+		return NULL;
+	current = ScanDirectionIsForward(direction) ? at->current - at->first :
+		at->last - at->current;
+	if (at->page != rows->block || current < rows->current ||
+		direction != rows->direction)
+	{
+		rows->leaf++;
+		rows->block = at->page;
+		rows->row = current;
+		rows->direction = direction;
+		rows->size = RelationGetNumberOfBlocks(state->ss.ss_currentRelation);
+	}
+	rows->current = current;
+	return state->iss_ScanDesc;
+}
+
+/* The TID of an entry of the index page; NULL if there is no such entry. */
+static ItemPointer
+index_tid(const ComingRows *rows, const ScanPosition *at, int row)
+{
+	if (row > at->last - at->first)
+		return NULL;
+	return ScanPositionTid(at, ScanDirectionIsForward(rows->direction) ?
+						   at->first + row : at->last - row);
+}
+
+static int
+index_next(ComingRows *rows, ToastPointer *pointers, int most)
+{
+	ScanPosition at;
+	ItemPointer tid;
+
+	if (index_follow(rows, &at) == NULL)
+		return 0;
+	for (int i = 0; i < ENTRIES_PER_LOOK &&
+		 (tid = index_tid(rows, &at, rows->row + 1)) != NULL; i++)
+	{
+		ToastPointers wanted =
+			wanted_of(rows, index_turn(rows, rows->row + 1), pointers, most);
+		BlockNumber block = ItemPointerGetBlockNumberNoCheck(tid);
+		int			n = 0;
+
+		CHECK_FOR_INTERRUPTS();
+		if (block < rows->size)
+		{
+			Buffer		buffer = pin_cached(rows, block);
+
+			if (!BufferIsValid(buffer))
+				break;
+			n = ToastPointersAt(&wanted, BufferGetPage(buffer),
+								ItemPointerGetOffsetNumberNoCheck(tid),
+								ROW_OF_CHAIN);
+			UnlockReleaseBuffer(buffer);
+		}
+		rows->row++;
+		if (n > 0)
+			return n;
+	}
+	return 0;
+}
+
+/*
+ * Both.
+ */
+
+int
+ComingRowsCurrent(ComingRows *rows, uint64 *turn, ToastPointer *pointers,
+				  int most)
+{
+	HeapTuple	tuple = row_of_slot(rows);
+	ToastPointers wanted;
+
+	if (tuple == NULL)
+		return 0;
+	if (IsA(rows->scan, IndexScanState))
+	{
+		ScanPosition at;
+
+		if (index_follow(rows, &at) == NULL)
+			return 0;
+		*turn = index_turn(rows, rows->current);
+	}
+	else
+	{
+		HeapScanDesc scan = heap_scan_of(rows);
+
+		if (scan == NULL)
+			return 0;
+		note_asked(rows, scan);
+		*turn = place_of(rows, scan, scan->rs_cblock) << 16 |
+			ItemPointerGetOffsetNumberNoCheck(&tuple->t_self);
+	}
+	wanted = wanted_of(rows, *turn, pointers, most);
+	return ToastPointersOf(&wanted, tuple->t_data, tuple->t_len);
+}
+
+void
+ComingRowsRestart(ComingRows *rows)
+{
+	HeapScanDesc scan;
+
+	if (IsA(rows->scan, IndexScanState))
+		rows->row = rows->current;
+	else if ((scan = heap_scan_of(rows)) == NULL || !heap_restart(rows, scan))
+		rows->block = InvalidBlockNumber;
+	rows->rest = 0;
 }
 
 int
 ComingRowsNext(ComingRows *rows, ToastPointer *pointers, int most)
 {
-	HeapScanDesc scan = scan_of(rows);
-	int			n = 0;
-
-	if (scan == NULL)
-		return 0;
-
-	/* of a bitmap, only the scan's page is known */
-	if (!is_sequential(rows, scan) && rows->block != scan->rs_cblock &&
-		!restart(rows, scan))
-		return 0;
-	for (;;)
-	{
-		bool		ended = true;
-
-		CHECK_FOR_INTERRUPTS();
-		if (rows->block == scan->rs_cblock)
-			n = rows_of_page(rows, scan, pointers, most);
-		else
-			n = rows_of_later_page(rows, scan, pointers, most, &ended);
-		if (n < 0)
-			return 0;
-		if (n > 0)
-			return n;
-		if (ended && !next_page(rows, scan))
-			return 0;
-	}
+	return IsA(rows->scan, IndexScanState) ?
+		index_next(rows, pointers, most) : heap_next(rows, pointers, most);
 }

@@ -4,43 +4,76 @@
  *		The row on which a scan of a table stands, and the TOAST pointers of the
  *		rows that it will come to next.
  *
- * Rows are known early from the pages of the table: of the page on which the
- * scan stands, the rows that it has found visible; of the pages that follow in
- * a sequential scan, those that are in shared buffers already.  No page is read
- * for this, none is waited for, and nothing on a page is changed.
+ * What comes next is known from:
+ * - a sequential scan: the rows that it has found visible on its page, and the
+ *	 pages that follow; in a parallel scan, those that this process has asked
+ *	 for;
+ * - a bitmap heap scan: the rows of its page, and the bitmap; in a parallel
+ *	 scan, its page only;
+ * - an index scan: the matches of the index page on which it stands.
  *
- * Whether a row of a later page is visible is guessed from its hint bits.  That
- * costs nothing and sets none, and a wrong guess costs a read at most.
+ * Of other pages than that of the scan, rows are known once the page is in
+ * shared buffers: the server's read stream has it read, or src/scan does.  No
+ * page is read for this, none is waited for, and nothing on a page is changed.
+ * Whether a row is visible is guessed from its hint bits.  That costs nothing
+ * and sets none, and a wrong guess costs a read at most.
  *
  *-------------------------------------------------------------------------
  */
 #ifndef PG_LOOKAHEAD_COMING_ROWS_H
 #define PG_LOOKAHEAD_COMING_ROWS_H
 
+#include "compat_scan.h"
 #include "nodes/execnodes.h"
 #include "toast/pointers.h"
+
+/* The pages asked for in a parallel scan that are known; a power of two. */
+#define COMING_PAGES 32
 
 typedef struct ComingRows
 {
 	ScanState  *scan;
 	Oid			toast_table;
-	uint64		turn;			/* of the row that was looked at last */
-	BlockNumber block;			/* where that row is */
-	OffsetNumber offset;
+
+	/* where rows were looked at last */
+	BlockNumber block;			/* of the table, or of the index */
+	int			row;			/* counted from 0 on that page */
+	int			rest;			/* looks until a page is looked for again */
+
+	/* of that page of the table: its rows */
+	ToastRowOf	how;
+	int			nrows;			/* so many offsets; -1: all line pointers */
+	OffsetNumber offsets[MaxHeapTuplesPerPage];
+
+	/* which pages follow, in a bitmap and in a parallel scan */
+	LookaheadBitmap *bitmap;	/* NULL until it is needed */
+	uint32		first_asked;	/* positions modulo COMING_PAGES */
+	uint32		last_asked;
+	BlockNumber asked[COMING_PAGES];
+
+	/* of an index: where the scan stood */
+	uint64		leaf;			/* grows with each page it is seen on */
+	int			current;		/* counted as "row" is */
+	ScanDirection direction;
+	BlockNumber size;			/* of the table, in blocks */
 } ComingRows;
 
 /* Is this a scan of a table whose coming rows are known? */
 extern bool ComingRowsKnow(PlanState *plan_state);
 
+/* Nothing is known of the scan. */
+extern void ComingRowsInit(ComingRows *rows, ScanState *scan, Oid toast_table);
+
 /*
  * The pointers of the row on which the scan stands.
  *		turn		is set to that of the row, if it stands on one
- *		returns		their number; 0 if it stands on none, or goes backwards
+ *		returns		their number; 0 if it stands on none, or if nothing is known
+ *					of the rows that follow
  */
-extern int	ComingRowsCurrent(const ComingRows *rows, uint64 *turn,
+extern int	ComingRowsCurrent(ComingRows *rows, uint64 *turn,
 							  ToastPointer *pointers, int most);
 
-/* Go on with the rows that follow the current one. */
+/* Go on with the rows that follow the current one, on which the scan stands. */
 extern void ComingRowsRestart(ComingRows *rows);
 
 /*

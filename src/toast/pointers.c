@@ -73,9 +73,9 @@ read_pointer(const char *value, Oid toast_table, ToastPointer *pointer)
 }
 
 int
-ToastPointersOf(TupleDesc desc, HeapTupleHeader tuple, Size length,
-				Oid toast_table, uint64 turn, ToastPointer *pointers, int most)
+ToastPointersOf(const ToastPointers *wanted, HeapTupleHeader tuple, Size length)
 {
+	TupleDesc	desc = wanted->desc;
 	const char *data = (const char *) tuple + tuple->t_hoff;
 	bool		has_nulls;
 	Size		size;
@@ -93,7 +93,7 @@ ToastPointersOf(TupleDesc desc, HeapTupleHeader tuple, Size length,
 		(has_nulls && SizeofHeapTupleHeader + BITMAPLEN(natts) > tuple->t_hoff))
 		return 0;
 	size = length - tuple->t_hoff;
-	for (int i = 0; i < natts && n < most; i++)
+	for (int i = 0; i < natts && n < wanted->most; i++)
 	{
 		Form_pg_attribute att = TupleDescAttr(desc, i);
 		Size		bytes;
@@ -110,13 +110,68 @@ ToastPointersOf(TupleDesc desc, HeapTupleHeader tuple, Size length,
 		if (bytes == 0)
 			break;
 		if (att->attlen == -1 && VARATT_IS_1B_E(data + offset) &&
-			read_pointer(data + offset, toast_table, &pointers[n]))
+			read_pointer(data + offset, wanted->toast_table,
+						 &wanted->array[n]))
 		{
-			pointers[n].turn = turn;
-			pointers[n].column = att->attnum;
+			wanted->array[n].turn = wanted->turn;
+			wanted->array[n].column = att->attnum;
 			n++;
 		}
 		offset += bytes;
 	}
 	return n;
+}
+
+/* The tuple of a line pointer, or NULL. */
+static HeapTupleHeader
+tuple_at(Page page, ItemId id)
+{
+	if (!ItemIdIsNormal(id) || ItemIdGetOffset(id) < SizeOfPageHeaderData ||
+		ItemIdGetOffset(id) + ItemIdGetLength(id) > BLCKSZ ||
+		ItemIdGetOffset(id) != MAXALIGN(ItemIdGetOffset(id)) ||
+		ItemIdGetLength(id) < SizeofHeapTupleHeader)
+		return NULL;
+	return (HeapTupleHeader) PageGetItem(page, id);
+}
+
+/* May the query come to a tuple, as far as its hint bits tell? */
+static bool
+may_be_visible(const HeapTupleHeaderData *tuple)
+{
+	if (HeapTupleHeaderXminInvalid(tuple))
+		return false;
+	return (tuple->t_infomask & HEAP_XMAX_COMMITTED) == 0 ||
+		HEAP_XMAX_IS_LOCKED_ONLY(tuple->t_infomask);
+}
+
+int
+ToastPointersAt(const ToastPointers *wanted, Page page, OffsetNumber offset,
+				ToastRowOf how)
+{
+	OffsetNumber last = Min(PageGetMaxOffsetNumber(page), MaxHeapTuplesPerPage);
+
+	/* a chain that is damaged may have no end */
+	for (int i = 0; i < MaxHeapTuplesPerPage; i++)
+	{
+		ItemId		id;
+		HeapTupleHeader tuple;
+
+		if (offset < FirstOffsetNumber || offset > last)
+			break;
+		id = PageGetItemId(page, offset);
+		if (how == ROW_OF_CHAIN && ItemIdIsRedirected(id))
+		{
+			offset = ItemIdGetRedirect(id);
+			continue;
+		}
+		tuple = tuple_at(page, id);
+		if (tuple == NULL)
+			break;
+		if (how == ROW_IS_VISIBLE || may_be_visible(tuple))
+			return ToastPointersOf(wanted, tuple, ItemIdGetLength(id));
+		if (how != ROW_OF_CHAIN || !HeapTupleHeaderIsHotUpdated(tuple))
+			break;
+		offset = ItemPointerGetOffsetNumberNoCheck(&tuple->t_ctid);
+	}
+	return 0;
 }

@@ -14,6 +14,7 @@
 
 #include "access/htup.h"
 #include "access/tupdesc.h"
+#include "storage/bufpage.h"
 
 typedef struct ToastPointer
 {
@@ -23,18 +24,40 @@ typedef struct ToastPointer
 	AttrNumber	column;
 } ToastPointer;
 
+/* Which pointers are looked for. */
+typedef struct ToastPointers
+{
+	TupleDesc	desc;			/* of the main table */
+	Oid			toast_table;	/* only those that lead there */
+	uint64		turn;			/* is set in each */
+	int			most;			/* length of the array; others are left out */
+	ToastPointer *array;
+} ToastPointers;
+
 /*
- * Write the pointers of a tuple that lead to a TOAST table into an array, and
- * set the turn of each.
+ * Write the pointers of a tuple into the array, and return their number.
  *		tuple		its header, which lies on a page or in memory
  *		length		bytes of the tuple, all of which can be read
- *		most		length of the array; pointers beyond it are left out
- *		returns		their number
  * No byte outside of the tuple is read, whatever the tuple holds, and nothing
  * is fetched.
  */
-extern int	ToastPointersOf(TupleDesc desc, HeapTupleHeader tuple, Size length,
-							Oid toast_table, uint64 turn,
-							ToastPointer *pointers, int most);
+extern int	ToastPointersOf(const ToastPointers *wanted, HeapTupleHeader tuple,
+							Size length);
+
+/* How a tuple of a page is found. */
+typedef enum ToastRowOf
+{
+	ROW_IS_VISIBLE,				/* its line pointer is that of a visible row */
+	ROW_BY_ITSELF,				/* it is visible as far as its hint bits tell */
+	ROW_OF_CHAIN				/* so is it, or one that follows it on the page,
+								 * as in an index */
+} ToastRowOf;
+
+/*
+ * Do the same for a tuple on a page, which need not be sound.  A page that may
+ * be changed meanwhile has to be locked.
+ */
+extern int	ToastPointersAt(const ToastPointers *wanted, Page page,
+							OffsetNumber offset, ToastRowOf how);
 
 #endif							/* PG_LOOKAHEAD_POINTERS_H */

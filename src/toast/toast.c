@@ -34,6 +34,10 @@ toast_serves(PlanState *plan_state, Refusal *refusal)
 	if (!ComingRowsKnow(plan_state) || lookahead_max_distance == 0 ||
 		(!LookaheadReadsAreAsync() && !LookaheadAdviceIsUseful()))
 		return false;
+
+	/* src/scan has the heap pages of coming entries read, or nobody does */
+	if (IsA(plan_state, IndexScanState) && AheadNodeFind(plan_state) == NULL)
+		return false;
 	table = ((ScanState *) plan_state)->ss_currentRelation;
 	return table != NULL && OidIsValid(table->rd_rel->reltoastrelid) &&
 		!RelationUsesLocalBuffers(table) && !IsCatalogRelation(table) &&
@@ -85,7 +89,8 @@ toast_report(AheadNode *node, AheadReport *report)
 	c = ValuesAheadTell(scan->ahead);
 	if (c.values == 0)
 	{
-		report->reason = REFUSED_NOTHING_TO_WAIT_FOR;
+		if (report->reason == NOT_REFUSED)
+			report->reason = ValuesAheadReason(scan->ahead);
 		return;
 	}
 	AheadReportAdd(report, "values", "Values", c.values, 0);
@@ -103,6 +108,7 @@ toast_report(AheadNode *node, AheadReport *report)
 static const AheadMethods toast_methods = {
 	.enabled = &lookahead_toast,
 	.size = sizeof(ToastScan),
+	.role = AHEAD_FOR_VALUES,
 	.serves = toast_serves,
 	.begin = toast_begin,
 	.end = toast_end,

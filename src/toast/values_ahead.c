@@ -4,10 +4,15 @@
  *		The TOASTed values that one scan will come to, and the reads of their
  *		chunks; see values_ahead.h.
  *
- * Values stand in a ring in the order of their rows.  Those that the policy
- * expects to be fetched are looked up in parts of PART_CHUNKS chunks, so that
+ * Values stand in a ring in the order of their rows.  Those that will probably
+ * be fetched (column.h) are looked up in parts of PART_CHUNKS chunks, so that
  * what is ahead is bounded by blocks and not by values: a large value is read
  * as far as the distance allows, and goes on while the server fetches it.
+ *
+ * The judge (exec/judge.h) decides when that is done, and how far.  Its unit of
+ * work is a value that the server fetches, or CHUNKS_PER_LOOK chunks of a long
+ * one.  While it only watches, a fetch is looked at only if this process has
+ * read a block since the last one.
  *
  *		passed	  next			  tail		of the ring of values
  *		  |  parts  |  known, and   |
@@ -28,15 +33,15 @@
 #include "access/heaptoast.h"
 #include "access/stratnum.h"
 #include "compat.h"
-#include "exec/judge.h"
+#include "exec/judge_timing.h"
+#include "exec/rows_wanted.h"
 #include "exec/settings.h"
 #include "lookup/lookup.h"
 #include "miscadmin.h"
-#include "portability/instr_time.h"
-#include "storage/bufmgr.h"
 #include "read/uncount.h"
+#include "storage/bufmgr.h"
+#include "toast/column.h"
 #include "toast/coming_rows.h"
-#include "toast/policy.h"
 #include "toast/values_ahead.h"
 #include "utils/fmgroids.h"
 #include "utils/rel.h"
@@ -52,6 +57,9 @@
 /* The values known ahead while none is read ahead. */
 #define VALUES_WATCHED 16
 
+/* Begin at least so many parts at once: reads of neighbours are combined. */
+#define FILL_PARTS 16
+
 /* The most pointers taken from one row. */
 #define ROW_POINTERS 32
 
@@ -64,6 +72,7 @@
 typedef struct Value
 {
 	ToastPointer pointer;
+	uint64		row;			/* rows with values are numbered */
 	int32		next_chunk;		/* of the part to begin next */
 	bool		begun;			/* a part has been */
 	bool		fetched;
@@ -83,7 +92,8 @@ struct ValuesAhead
 {
 	AheadNode  *node;
 	ComingRows	rows;
-	ToastPolicy policy;
+	Judge		judge;
+	int64		reads_seen;		/* of all blocks, at the last look in WATCH */
 	ToastColumn *columns;		/* by attribute number - 1 */
 	ToastCounters counters;
 	LookupShared shared;
@@ -95,6 +105,7 @@ struct ValuesAhead
 	uint32		first_part;
 	uint32		last_part;
 	int			nbegun;			/* values with parts that have not passed */
+	uint64		nrows;			/* number of the last row in the ring */
 	Value		values[MAX_VALUES];
 	Part	   *parts;
 
@@ -111,7 +122,7 @@ struct ValuesAhead
 	ToastFetch	fetch;
 	uint32		position;		/* of its value */
 	int32		chunk;			/* the one that the server reads */
-	bool		timed;			/* its own reads are to be timed */
+	int			reads;			/* made ahead, of the parts that arrived */
 	bool		settles;		/* LookupCountEnd() has to follow */
 	instr_time	start;
 	CountsBefore table_before;
@@ -130,6 +141,12 @@ part_at(ValuesAhead *ahead, uint32 position)
 	return &ahead->parts[position % MAX_PARTS];
 }
 
+static inline int
+number_of_parts(const ValuesAhead *ahead)
+{
+	return (int) (ahead->last_part - ahead->first_part);
+}
+
 ValuesAhead *
 ValuesAheadCreate(AheadNode *node, Oid toast_table)
 {
@@ -144,19 +161,20 @@ ValuesAheadCreate(AheadNode *node, Oid toast_table)
 	ValuesAhead *ahead = MemoryContextAllocZero(mcxt, sizeof(ValuesAhead));
 
 	ahead->node = node;
-	ahead->rows.scan = scan;
-	ahead->rows.toast_table = toast_table;
+	ComingRowsInit(&ahead->rows, scan, toast_table);
 	ahead->columns =
 		MemoryContextAllocZero(mcxt, RelationGetDescr(rel)->natts *
 							   sizeof(ToastColumn));
 
 	/* a part may take a whole read, and a small cache is not to be flooded */
 	most = Min(most, NBuffers / (16 * LOOKUP_MAX_BLOCKS));
-	ahead->shared.max_reads = concurrency == 0 ? 0 : reads;
+	ahead->shared.max_keys = Max(1, Min(most, MAX_PARTS));
+	ahead->shared.max_reads = reads;
 	ahead->shared.nlookups = 1;
-	ToastPolicyInit(&ahead->policy, lookahead_debug_force == JUDGE_FORCED,
-					Max(1, Min(most, MAX_PARTS)));
-	ahead->shared.max_keys = ahead->policy.max_distance;
+	JudgeInit(&ahead->judge, JUDGE_VALUES, lookahead_debug_force);
+	JudgeSetMaximum(&ahead->judge, ahead->shared.max_keys, 0);
+	if (concurrency == 0)
+		JudgeForbid(&ahead->judge);
 	return ahead;
 }
 
@@ -188,8 +206,7 @@ end_parts(ValuesAhead *ahead, Oid value, int32 last, bool comes)
 			LookupForget(ahead->lookup, &part->key);
 			continue;
 		}
-		ToastPolicyPart(&ahead->policy, part->key.reads > 0 ||
-						part->key.stage != LOOKUP_DONE);
+		ahead->reads += part->key.reads;
 		LookupArrive(ahead->lookup, &part->key);
 	}
 	remove_parts(ahead);
@@ -245,7 +262,13 @@ static void
 add_values(ValuesAhead *ahead, const ToastPointer *pointers, int n)
 {
 	for (int i = 0; i < n; i++)
-		*value_at(ahead, ahead->tail++) = (Value) {.pointer = pointers[i]};
+	{
+		if (ahead->tail == 0 || pointers[i].turn !=
+			value_at(ahead, ahead->tail - 1)->pointer.turn)
+			ahead->nrows++;
+		*value_at(ahead, ahead->tail++) = (Value) {.pointer = pointers[i],
+												   .row = ahead->nrows};
+	}
 }
 
 /* The position of a value in the ring, among those that have not passed. */
@@ -397,20 +420,33 @@ learn_rows(ValuesAhead *ahead)
 	return n > 0;
 }
 
-/* Begin parts until as many are ahead as the distance allows. */
+/*
+ * Begin parts until as many are ahead as the distance allows, but not for rows
+ * that the query will not ask for.
+ */
 static void
 begin_parts(ValuesAhead *ahead)
 {
-	while (ahead->last_part - ahead->first_part <
-		   (uint32) ahead->policy.distance)
+	int			distance = ahead->judge.distance;
+	int64		rows = RowsWanted(ahead->node);
+	uint64		current = value_at(ahead, ahead->position)->row;
+	uint64		last = rows == PG_INT64_MAX ? PG_UINT64_MAX : current + rows;
+
+	if (number_of_parts(ahead) > distance - Min(FILL_PARTS, (distance + 1) / 2))
+		return;
+	while (number_of_parts(ahead) < distance)
 	{
+		Value	   *value = value_at(ahead, ahead->next);
+
 		CHECK_FOR_INTERRUPTS();
 		if (ahead->next == ahead->tail)
 		{
 			if (!learn_rows(ahead))
 				break;
 		}
-		else if (!begin_part(ahead, value_at(ahead, ahead->next)))
+		else if (value->row > last)
+			break;
+		else if (!begin_part(ahead, value))
 			ahead->next++;
 	}
 }
@@ -522,66 +558,77 @@ static void
 look_ahead(ValuesAhead *ahead)
 {
 	/* the index's root is known once the server has searched it */
-	bool		may_read = ahead->policy.ahead && ahead->shared.max_reads > 0 &&
+	if (ahead->lookup == NULL && ahead->judge.mode == JUDGE_AHEAD &&
 		ahead->fetch.index->rd_amcache != NULL &&
-		ahead->nrelations < MAX_RELATIONS;
-
-	if (ahead->lookup != NULL)
-	{
-		catch_up(ahead);
-		end_parts(ahead, ahead->fetch.value, ahead->chunk, true);
-	}
-	else if (may_read)
+		ahead->nrelations < MAX_RELATIONS)
 		open_lookup(ahead, &ahead->fetch);
-	if (!may_read || ahead->lookup == NULL)
-		watch_rows(ahead);
-	else if (has_room(ahead))
+	if (ahead->judge.mode < JUDGE_AHEAD || ahead->lookup == NULL)
 	{
-		LookupForgetSizes(ahead->lookup);
-		begin_parts(ahead);
-		advance_parts(ahead, false);
-		advance_parts(ahead, true); /* most leaf pages are cached */
+		watch_rows(ahead);
+		return;
 	}
+	catch_up(ahead);
+	end_parts(ahead, ahead->fetch.value, ahead->chunk, true);
+	if (!has_room(ahead))
+		return;
+	LookupForgetSizes(ahead->lookup);
+	if (ahead->judge.mode == JUDGE_AHEAD)
+		begin_parts(ahead);
+	advance_parts(ahead, false);
+	advance_parts(ahead, true); /* most leaf pages are cached */
 }
 
-/* Begin to count what the server reads for the fetch by itself. */
+/* A unit of work begins: the server reads some chunks. */
 static void
-start_fetch(ValuesAhead *ahead)
+start_unit(ValuesAhead *ahead)
 {
+	ahead->start = JudgeStartTiming(&ahead->judge);
+	ahead->reads = 0;
+	if (ahead->judge.mode != JUDGE_WATCH)
+		look_ahead(ahead);
+	ahead->table_before = CountsNow(ahead->fetch.table);
+	ahead->index_before = CountsNow(ahead->fetch.index);
 	ahead->settles = ahead->lookup != NULL;
 	if (ahead->settles)
 		LookupCountBegin(ahead->lookup);
-	ahead->timed = !ahead->policy.ahead;
-	if (!ahead->timed)
-		return;
-	ahead->table_before = CountsNow(ahead->fetch.table);
-	ahead->index_before = CountsNow(ahead->fetch.index);
-	INSTR_TIME_SET_CURRENT(ahead->start);
 }
 
-/* Tell the policy what the server has read since then. */
+/* The server has read them: tell the judge. */
 static void
-stop_fetch(ValuesAhead *ahead)
+stop_unit(ValuesAhead *ahead)
 {
-	if (ahead->timed)
-	{
-		int			reads = (int) (ReadsSince(ahead->fetch.table,
-											  &ahead->table_before) +
-								   ReadsSince(ahead->fetch.index,
-											  &ahead->index_before));
-		instr_time	time;
+	Judge	   *judge = &ahead->judge;
+	AheadQuery *query = ahead->node->query;
+	bool		in_trial = judge->mode == JUDGE_TRIAL;
+	int			reads = ahead->reads +
+		(int) (ReadsSince(ahead->fetch.table, &ahead->table_before) +
+			   ReadsSince(ahead->fetch.index, &ahead->index_before));
+	int64		wanted = 0;
+	instr_time	inside;
 
-		INSTR_TIME_SET_CURRENT(time);
-		INSTR_TIME_SUBTRACT(time, ahead->start);
-		if (reads > 0)
-			ToastPolicyFetched(&ahead->policy, reads,
-							   INSTR_TIME_GET_MICROSEC(time),
-							   ahead->node->query->reads_are_slow);
-		if (ahead->policy.ahead)
-			ahead->node->query->reads_are_slow = true;
-	}
+	INSTR_TIME_SET_ZERO(inside);
+	JudgeStopTiming(&inside, ahead->start);
 	if (ahead->settles)
 		LookupCountEnd(ahead->lookup);
+	if (judge->mode == JUDGE_WATCH)
+	{
+		if (reads > 0)
+			JudgeReadSeen(judge,
+						  JudgeRecall(JUDGE_VALUES, ahead->rows.toast_table,
+									  effective_io_concurrency));
+		return;
+	}
+	if (in_trial && reads > 0)
+	{
+		wanted = RowsWanted(ahead->node);
+		if (wanted < PG_INT32_MAX)
+			wanted += (ahead->fetch.last - ahead->chunk) / CHUNKS_PER_LOOK;
+	}
+	JudgeUnit(judge, reads, INSTR_TIME_GET_NANOSEC(inside) / 1000.0,
+			  number_of_parts(ahead), wanted, query->reads_are_slow);
+	if (in_trial && judge->mode == JUDGE_AHEAD)
+		query->reads_are_slow = true;
+	JudgeEntries(judge, 0, number_of_parts(ahead));
 }
 
 bool
@@ -589,6 +636,12 @@ ValuesAheadFetch(ValuesAhead *ahead, const ToastFetch *fetch)
 {
 	Value	   *value;
 
+	if (ahead->judge.mode == JUDGE_WATCH)
+	{
+		if (ahead->reads_seen == pgBufferUsage.shared_blks_read)
+			return false;
+		ahead->reads_seen = pgBufferUsage.shared_blks_read;
+	}
 	if (ahead->lookup != NULL && are_others(ahead, fetch))
 	{
 		forget_all(ahead);
@@ -606,8 +659,7 @@ ValuesAheadFetch(ValuesAhead *ahead, const ToastFetch *fetch)
 	ToastColumnFetched(&ahead->columns[value->pointer.column - 1],
 					   fetch->first, ahead->fetch.last, value->pointer.chunks);
 	pass_values(ahead, value->pointer.turn);
-	look_ahead(ahead);
-	start_fetch(ahead);
+	start_unit(ahead);
 	return true;
 }
 
@@ -618,20 +670,21 @@ ValuesAheadNextChunk(ValuesAhead *ahead)
 	if ((ahead->chunk - ahead->fetch.first) % CHUNKS_PER_LOOK != 0 ||
 		ahead->chunk > ahead->fetch.last)
 		return;
-	stop_fetch(ahead);
-	look_ahead(ahead);
-	start_fetch(ahead);
+	stop_unit(ahead);
+	start_unit(ahead);
 }
 
 void
 ValuesAheadFetched(ValuesAhead *ahead)
 {
-	stop_fetch(ahead);
-	if (ahead->lookup == NULL)
-		return;
-	end_parts(ahead, ahead->fetch.value, ahead->fetch.last, true);
-	end_parts(ahead, ahead->fetch.value, PG_INT32_MAX, false);
-	LookupPass(ahead->lookup);
+	if (ahead->lookup != NULL)
+	{
+		end_parts(ahead, ahead->fetch.value, ahead->fetch.last, true);
+		end_parts(ahead, ahead->fetch.value, PG_INT32_MAX, false);
+	}
+	stop_unit(ahead);
+	if (ahead->lookup != NULL)
+		LookupPass(ahead->lookup);
 }
 
 void
@@ -653,6 +706,12 @@ void
 ValuesAheadWait(const ValuesAhead *ahead)
 {
 	(void) PageReadsWait(&ahead->shared, true);
+}
+
+Refusal
+ValuesAheadReason(const ValuesAhead *ahead)
+{
+	return JudgeReason(&ahead->judge);
 }
 
 ToastCounters

@@ -60,6 +60,9 @@ extern void ValuesAheadEnd(ValuesAhead *ahead);
 /* Wait for the reads in flight. */
 extern void ValuesAheadWait(const ValuesAhead *ahead);
 
+/* Why was nothing read ahead? */
+extern Refusal ValuesAheadReason(const ValuesAhead *ahead);
+
 /* What was read ahead so far; what is not used yet counts as used. */
 extern ToastCounters ValuesAheadTell(const ValuesAhead *ahead);
 

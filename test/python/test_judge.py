@@ -20,7 +20,7 @@ from scans import INDEX_SCANS
 
 ROOT = Path(__file__).parents[2]
 JUDGE = ROOT / "src" / "exec" / "judge.c"
-KINDS = ("heap pages", "leaf pages", "look-ups")
+KINDS = ("heap pages", "leaf pages", "look-ups", "writes", "values")
 EVENTS = 4_000_000
 
 

@@ -191,10 +191,21 @@ def test_a_large_value_is_bounded_by_blocks(sides: Sides) -> None:
     """A value of 10 MB in a row that the query does not come to is not read as a whole."""
     side = sides["forced"]
     run(side.conn, "SET pg_lookahead.max_distance = 3")
-    _, counted, ahead = side.run("SELECT sum(length(a)) FROM (SELECT a FROM large LIMIT 5) AS s", "large")
+    query = "SELECT sum(length(a)) FROM (SELECT a FROM large WHERE id > 0 LIMIT 5) AS s"
+    _, counted, ahead = side.run(query, "large")
     run(side.conn, "RESET pg_lookahead.max_distance")
     print(counted, ahead)
     assert 0 < ahead["blocks_unused"] <= 3 * 16
+
+
+@pytest.mark.parametrize("order", ("", "ORDER BY id"))
+def test_nothing_is_read_beyond_a_limit(sides: Sides, order: str) -> None:
+    side = sides["forced"]
+    run(side.conn, f"SET enable_sort = {'on' if order == '' else 'off'}")
+    _, _, ahead = side.run(f"SELECT sum(length(a)) FROM (SELECT a FROM d {order} LIMIT 40) AS s")
+    print(ahead)
+    assert ahead["values"] > 20
+    assert ahead["values_unused"] <= 1
 
 
 def test_only_the_chunks_of_a_slice_are_read(sides: Sides) -> None:
