@@ -1257,6 +1257,22 @@ MUTATIONS = [
         (TOAST + "test_maintenance_beside_a_cursor",),
         "After REINDEX, VACUUM or ANALYZE no value is read ahead any more until the next query.",
     ),
+    Mutation(
+        "functions of others in the routine of an index",
+        "src/index/index_routine.c",
+        "return more == 0;",
+        "return true;",
+        (TOAST + "test_indexes_of_tables_keep_their_functions",),
+        "A btree that a bitmap scan reads gets the functions for TOAST tables, and index scans of it look ahead no more.",
+    ),
+    Mutation(
+        "values beyond a LIMIT",
+        "src/toast/values_ahead.c",
+        "else if (value->row > last)",
+        "else if (false)",
+        (TOAST + "test_nothing_is_read_beyond_a_limit",),
+        "ORDER BY ... LIMIT 10 reads the values of some thirty rows more.",
+    ),
     # Statements that write rows
     Mutation(
         "rows ahead of triggers",

@@ -46,13 +46,19 @@ routine_place(const RoutineCopy *copy, const IndexMembers *user)
 	return -1;
 }
 
+/* Has a copy these users, and no others? */
 static bool
 routine_has_users(const RoutineCopy *copy, const IndexMembers *const *users)
 {
+	int			more = 0;
+
 	for (int i = 0; i < MAX_USERS; i++)
-		if (routine_place(copy, users[i]) < 0)
+	{
+		if (users[i] != NULL && routine_place(copy, users[i]) < 0)
 			return false;
-	return true;
+		more += (copy->users[i] != NULL) - (users[i] != NULL);
+	}
+	return more == 0;
 }
 
 /* Replace the members that a user wants; false if another user has one. */

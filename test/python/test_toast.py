@@ -201,8 +201,9 @@ def test_a_large_value_is_bounded_by_blocks(sides: Sides) -> None:
 @pytest.mark.parametrize("order", ("", "ORDER BY id"))
 def test_nothing_is_read_beyond_a_limit(sides: Sides, order: str) -> None:
     side = sides["forced"]
-    run(side.conn, f"SET enable_sort = {'on' if order == '' else 'off'}")
+    run(side.conn, f"SET enable_sort = {'off' if order else 'on'}", "SET enable_indexscan = on")
     _, _, ahead = side.run(f"SELECT sum(length(a)) FROM (SELECT a FROM d {order} LIMIT 40) AS s")
+    run(side.conn, "RESET enable_sort")
     print(ahead)
     assert ahead["values"] > 20
     assert ahead["values_unused"] <= 1
@@ -213,6 +214,18 @@ def test_only_the_chunks_of_a_slice_are_read(sides: Sides) -> None:
     _, counted, ahead = sides["forced"].run("SELECT count(substr(a, 1, 100)) FROM large", "large")
     assert counted == stock
     assert counted["read"] <= 8 and ahead["blocks_unused"] == 0
+
+
+def test_indexes_of_tables_keep_their_functions(sides: Sides) -> None:
+    """What stands in for functions of a TOAST table's index does not come into that of a bitmap scan."""
+    side = sides["forced"]
+    run(side.conn, "SET enable_seqscan = off", "SET enable_indexscan = off")
+    rows, _, ahead = side.run("SELECT md5(a) FROM d WHERE id BETWEEN 5 AND 70")
+    assert len(rows) == 66 and ahead["values"] > 40
+    run(side.conn, "SET enable_indexscan = on", "SET enable_bitmapscan = off")
+    same, _, ahead = side.run("SELECT md5(a) FROM d WHERE id BETWEEN 5 AND 70")
+    run(side.conn, "RESET enable_seqscan", "RESET enable_bitmapscan")
+    assert same == rows and ahead["values"] > 40
 
 
 # Beside a query that stands still
