@@ -199,6 +199,26 @@ def test_a_page_holds_what_the_kept_runs_say(file: Path) -> None:
     assert figures.written(file.read_text(), figures.kept()) == file.read_text()
 
 
+def anchors(page: Path) -> set[str]:
+    """What links may name of a page: its headings, as GitHub writes them."""
+    heads = re.findall(r"^#+ (.*)$", re.sub(r"```.*?```", "", page.read_text(), flags=re.S), re.M)
+    return {re.sub(r"[^\w -]", "", head).lower().replace(" ", "-") for head in heads}
+
+
+@pytest.mark.parametrize(
+    "file", [*PAGES, readme_walk.README.with_name("CONTRIBUTING.md")], ids=lambda file: str(file.name)
+)
+def test_links_of_a_page_lead_somewhere(file: Path) -> None:
+    links = [one.partition("#") for one in re.findall(r"\]\((?!http)([^)\s]+)\)", file.read_text())]
+    wrong = [
+        f"{path}#{anchor}"
+        for path, _, anchor in links
+        for page in [file.parent / path if path else file]
+        if not page.exists() or (anchor and anchor not in anchors(page))
+    ]
+    assert not wrong
+
+
 MARKERS = [
     (file, words)
     for file in PAGES
