@@ -8,7 +8,8 @@ however it ends.  What has failed, was interrupted or was not begun in time is m
 with the same build, which measures nothing twice.  Between markers a page says what it shows, and that is
 written anew:
 
-    <!-- figures: RUN SCENARIO,... -->     a table of all cells of these scenarios (by name or pattern)
+    <!-- figures: RUN SCENARIO,... -->     a table of all cells of these scenarios (by name or pattern); of
+                                           SCENARIO:CELL, the cells of that pattern
     <!-- figures: demo IO -->              what `make demo` prints of direct or buffered I/O
     <!-- figures: summary -->              the rows of SUMMARY, and the lowest ratio of all that were measured
     <!-- figures: machine -->              where, with what and when it was measured
@@ -225,14 +226,25 @@ def _trial(run: Run | None) -> str:
     return f"\n{len(run.results)} of {run.planned} cells were measured.\n"
 
 
+def chosen(patterns: str) -> list[tuple[str, str]]:
+    """Return the scenarios that a marker names, each with a pattern of its cells."""
+    words = [word.partition(":") for word in patterns.split(",")]
+    return [(one, cell or "*") for name, _, cell in words for one in scenarios.select(name)]
+
+
+def shows(result: Result, name: str, cell: str) -> bool:
+    """Whether a table of these cells has a result."""
+    return result.scenario == name and fnmatchcase(result.cell, cell)
+
+
 def table(runs: dict[str, Run], name: str, patterns: str) -> str:
     """Return the cells of some scenarios of a run: a line for each, with its figures at each place."""
     run = runs.get(name)
     if run is None:
         return _NONE
-    names = [one for word in patterns.split(",") for one in scenarios.select(word)]
+    wanted = [one for name, cell in chosen(patterns) for one in run.results if shows(one, name, cell)]
     rows: dict[str, dict[str, str]] = {}
-    for result in (one for name in names for one in run.results if one.scenario == name):
+    for result in wanted:
         title = f"`{result.scenario}`, {result.cell}"
         rows.setdefault(title, {})[place(run, result)] = figures(result)
     places = list(dict.fromkeys(one for row in rows.values() for one in row))
