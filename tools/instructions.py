@@ -43,6 +43,11 @@ CREATE TABLE written (id uuid PRIMARY KEY, k int, pad text);
 CREATE INDEX written_k ON written (k);
 INSERT INTO written SELECT md5(i::text)::uuid, i * 7919 % 20000, 'x' FROM generate_series(1, 20000) AS i;
 CREATE TABLE few AS SELECT i * 7 AS id FROM generate_series(1, 200) AS i;
+CREATE TABLE chained AS SELECT i AS id, i * 3 % 20000 + 1 AS a, i * 7 % 20000 + 1 AS b,
+    i * 11 % 20000 + 1 AS c, i * 13 % 20000 + 1 AS d, i * 17 % 20000 + 1 AS e
+    FROM generate_series(1, 20000) AS i;
+ALTER TABLE chained ADD PRIMARY KEY (id);
+VACUUM (ANALYZE) chained;
 VACUUM (ANALYZE) ordered;
 VACUUM (ANALYZE) few;
 VACUUM (ANALYZE) scattered;
@@ -57,6 +62,9 @@ CASES = {
     "100 rows, random order, index-only": "SELECT max(v) FROM scattered WHERE k BETWEEN 7001 AND 7100",
     "100 rows, filter": "SELECT max(pad) FROM scattered WHERE k BETWEEN 7001 AND 7100 AND v < 9",
     "1 row, hash index": "SELECT pad FROM scattered WHERE id = i",
+    "1 row, 5 joins": "SELECT a.pad, b.pad, c.pad, d.pad, e.pad FROM chained o JOIN ordered a ON a.id = o.a"
+    " JOIN ordered b ON b.id = o.b JOIN ordered c ON c.id = o.c JOIN ordered d ON d.id = o.d"
+    " JOIN ordered e ON e.id = o.e WHERE o.id = i % 50 + 1",
     "200 rows joined, unique key": "SELECT max(o.pad) FROM few f JOIN ordered o ON o.id = f.id",
     "200 rows joined, any key": "SELECT max(s.pad) FROM few f JOIN scattered s ON s.k = f.id",
     "200 rows joined, hash index": "SELECT max(s.pad) FROM few f JOIN scattered s ON s.id = f.id",

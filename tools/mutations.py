@@ -22,6 +22,7 @@ JOIN_ENDS = "test/python/test_join_ends.py::"
 NO_HARM = "test/python/test_no_harm.py::"
 JOIN_SIDES = "test/python/test_join_sides.py::"
 JOIN_SUBTREES = "test/python/test_join_subtrees.py::"
+JOIN_CHAIN = "test/python/test_join_chain.py::"
 INTERRUPTS = "test/python/test_interrupts.py::test_interrupted"
 LOCK_WAITS = "test/python/test_lock_waits.py::test_lock"
 TOAST = "test/python/test_toast.py::"
@@ -652,9 +653,9 @@ MUTATIONS = [
     ),
     Mutation(
         "serializable transactions",
-        "src/join/next_outer.c",
-        "if (IsolationIsSerializable())",
-        "if (false)",
+        "src/join/inner_run.c",
+        "return IsolationIsSerializable() ? REFUSED_SERIALIZABLE : NOT_REFUSED;",
+        "return NOT_REFUSED;",
         (JOIN_HAZARDS + "test_serializable",),
         "Predicate locks are taken on rows that nobody asks for.",
     ),
@@ -873,6 +874,30 @@ MUTATIONS = [
         "What was read ahead is counted as found.",
     ),
     # The judge is mutated in test_judge.py.
+    Mutation(
+        "keys of joins above that may fail",
+        "src/join/chain.c",
+        "!JoinOpenInner(node, JoinMaxRows(node), true) ||\n\t\t!InnerSideIsInfallible(node->inner))",
+        "!JoinOpenInner(node, JoinMaxRows(node), false))",
+        (JOIN_CHAIN + "test_a_key_that_may_fail_waits_for_its_turn",),
+        "A statement fails because of a join that it does not come to.",
+    ),
+    Mutation(
+        "all heap pages of a row that may be left",
+        "src/join/chain.c",
+        "RowsCertain(&nodes[i]->base) <\n\t\t\t\t\t\t\t\t\tPG_INT64_MAX",
+        "false",
+        (JOIN_CHAIN + "test_a_limit_leaves_one_heap_page",),
+        "Below a LIMIT, 16 heap pages are read for a join that is asked for one row.",
+    ),
+    Mutation(
+        "keys of what is computed below",
+        "src/join/chain.c",
+        "var->varno == OUTER_VAR ?",
+        "true ?",
+        (JOIN_CHAIN + "test_chains_count_as_stock",),
+        "Columns of an inner row are taken for those of the outer row, and wrong keys are looked up.",
+    ),
     Mutation(
         "scans that begin later",
         "src/join/inner_side.c",

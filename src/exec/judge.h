@@ -21,7 +21,8 @@ typedef enum JudgeKind
 	JUDGE_LEAF_PAGES,			/* leaf pages of a btree */
 	JUDGE_LOOKUPS,				/* outer rows of a nested loop */
 	JUDGE_WRITES,				/* rows that are written */
-	JUDGE_VALUES				/* TOASTed values, or parts of long ones */
+	JUDGE_VALUES,				/* TOASTed values, or parts of long ones */
+	JUDGE_CHAINS				/* first rows of chains of nested loops */
 } JudgeKind;
 
 typedef enum JudgeMode

@@ -340,9 +340,18 @@ inner_side_walk(PlanState *node, void *context)
 PlanState *
 InnerSideFirstScan(NestLoopState *join, bool *several, Refusal *refusal)
 {
+	PlanState  *inner = innerPlanState(join);
 	InnerWalk	walk = {.join = (NestLoop *) join->js.ps.plan};
 
-	(void) inner_side_walk(innerPlanState(join), &walk);
+	/* most joins of short queries are of this kind: no walk for these */
+	*several = false;
+	if (InnerIsIndexScan(inner) && inner->initPlan == NIL &&
+		inner->subPlan == NIL && !inner->plan->parallel_aware)
+	{
+		*refusal = inner_side_refusal(walk.join, inner);
+		return *refusal == NOT_REFUSED ? inner : NULL;
+	}
+	(void) inner_side_walk(inner, &walk);
 	*several = walk.n > 1;
 	*refusal = walk.n > 0 ? NOT_REFUSED :
 		walk.refusal != NOT_REFUSED ? walk.refusal :
@@ -433,7 +442,7 @@ inner_side_make(InnerSide *side, InnerScan *scan)
 
 /* Make the first scan that can be made, and all that no row selects. */
 static Refusal
-inner_side_make_first(InnerSide *side)
+inner_side_make_first(InnerSide *side, bool infallible)
 {
 	Refusal		refusal = NOT_REFUSED;
 	ListCell   *lc;
@@ -451,7 +460,7 @@ inner_side_make_first(InnerSide *side)
 		return refusal;
 
 	/* no further one is to make rows wait until they are certain */
-	side->shared.infallible = side->infallible;
+	side->shared.infallible = infallible && side->infallible;
 	foreach(lc, side->fixed)
 		if (!side->scans[lfirst_int(lc)]->is_made &&
 			side->nmade < MAX_SCANS_OF_ROW)
@@ -460,7 +469,7 @@ inner_side_make_first(InnerSide *side)
 }
 
 InnerSide *
-InnerSideCreate(AheadNode *base, bool settings_stay, bool *infallible,
+InnerSideCreate(AheadNode *base, bool settings_stay, bool infallible,
 				int max_rows, int max_reads, Refusal *refusal)
 {
 	NestLoopState *join = (NestLoopState *) base->plan_state;
@@ -474,7 +483,7 @@ InnerSideCreate(AheadNode *base, bool settings_stay, bool *infallible,
 						.certain = true};
 
 	side->join_node = base;
-	side->infallible = *infallible;
+	side->infallible = true;
 	side->scans_size = 4;
 	side->scans = palloc_array(InnerScan *, side->scans_size);
 	if (base->query->econtext == NULL)
@@ -495,10 +504,16 @@ InnerSideCreate(AheadNode *base, bool settings_stay, bool *infallible,
 		side->mcxt = AllocSetContextCreate(estate->es_query_cxt,
 										   "look-ahead pruning",
 										   ALLOCSET_SMALL_SIZES);
-	*refusal = side->nscans > 0 ? inner_side_make_first(side) : walk.refusal;
-	*infallible = side->infallible;
+	*refusal = side->nscans > 0 ?
+		inner_side_make_first(side, infallible) : walk.refusal;
 	MemoryContextSwitchTo(old);
 	return *refusal == NOT_REFUSED ? side : NULL;
+}
+
+bool
+InnerSideIsInfallible(const InnerSide *side)
+{
+	return side->infallible;
 }
 
 void
@@ -771,6 +786,57 @@ bool
 InnerSideIsBehind(InnerSide *side)
 {
 	return side->nactive > 0;
+}
+
+/* What a scan reads for a key at most, if that is not to be the least. */
+static void
+inner_side_bound(InnerSide *side, bool few)
+{
+	for (int i = 0; i < side->nmade; i++)
+		LookupBound(side->made[i]->lookup,
+					few ? 1 : side->made[i]->most_blocks);
+}
+
+bool
+InnerSideLookUp(InnerSide *side, InnerParts *parts, TupleTableSlot *slot,
+				const AttrNumber *columns, bool few, bool wait)
+{
+	OuterValues *values = side->shared.values;
+	const AttrNumber *own = values->columns;
+	bool		infallible = side->shared.infallible;
+
+	if (few)
+		inner_side_bound(side, true);
+	values->columns = columns;
+	side->shared.infallible = true;
+	InnerSideAdvance(side, parts, slot, wait);
+	side->shared.infallible = infallible;
+	values->columns = own;
+	InnerSideRead(side);
+	if (few)
+		inner_side_bound(side, false);
+	return InnerSideIsDone(parts) && !InnerSideIsBehind(side);
+}
+
+void
+InnerSideStop(InnerSide *side, InnerParts *parts)
+{
+	for (int i = 0; i < parts->n; i++)
+		LookupStop(inner_side_lookup(side, &parts->parts[i]),
+				   &parts->parts[i].key);
+}
+
+void
+InnerSideMove(InnerParts *to, InnerParts *from)
+{
+	InnerPart  *several = to->several;
+
+	*to = *from;
+	if (from->parts == &from->only)
+		to->parts = &to->only;
+	from->several = several;
+	from->parts = NULL;
+	from->n = 0;
 }
 
 bool

@@ -56,13 +56,15 @@ extern PlanState *InnerSideFirstScan(NestLoopState *join, bool *several,
 /*
  * Create the inner side's state.  Return NULL, and the reason in *refusal, if
  * it cannot be known what is read for a row.  settings_stay: see harmless.h.
- * infallible: may there be rows ahead that the query may not ask for?  It is
- * set to false if keys cannot be computed for these.  max_rows: the most outer
- * rows ahead.  max_reads: the most reads in flight.
+ * infallible: may there be rows ahead that the query may not ask for?  max_rows:
+ * the most outer rows ahead.  max_reads: the most reads in flight.
  */
 extern InnerSide *InnerSideCreate(AheadNode *base, bool settings_stay,
-								  bool *infallible, int max_rows,
+								  bool infallible, int max_rows,
 								  int max_reads, Refusal *refusal);
+
+/* Can keys be computed for rows that the query may not ask for? */
+extern bool InnerSideIsInfallible(const InnerSide *side);
 
 /* Execute the scans through inner_side.c from now on, or no longer. */
 extern void InnerSideTake(InnerSide *side);
@@ -92,6 +94,22 @@ extern void InnerSideAdvance(InnerSide *side, InnerParts *parts,
 							 TupleTableSlot *slot, bool wait);
 extern void InnerSideRead(InnerSide *side);
 extern bool InnerSideIsBehind(InnerSide *side);
+
+/*
+ * Do at once what can be done for a row that has just come to a join further
+ * below.  columns: those of this row that have the values of the inner side's
+ * parameters.  few: read no more than one heap block for each key.  wait: for
+ * the pages that the keys need next.  Returns true if all is done.
+ */
+extern bool InnerSideLookUp(InnerSide *side, InnerParts *parts,
+							TupleTableSlot *slot, const AttrNumber *columns,
+							bool few, bool wait);
+
+/* Nothing more is to be started for such a row. */
+extern void InnerSideStop(InnerSide *side, InnerParts *parts);
+
+/* Move what was done for such a row to where it stays until its turn. */
+extern void InnerSideMove(InnerParts *to, InnerParts *from);
 
 /* Are a quarter of the reads that may be in flight free to be started? */
 extern bool InnerSideHasRoom(InnerSide *side);

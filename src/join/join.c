@@ -19,8 +19,8 @@
 #include "exec/settings.h"
 #include "exec/takeover.h"
 #include "executor/instrument.h"
+#include "join/chain.h"
 #include "join/join.h"
-#include "join/join_node.h"
 #include "utils/rel.h"
 
 /* Why is a join left to the server, as far as can be seen at once? */
@@ -50,6 +50,13 @@ join_serves(PlanState *plan_state, Refusal *refusal)
 	return true;
 }
 
+/* The nested loop that is the outer child, if it has been taken over. */
+static JoinNode *
+join_below(PlanState *outer)
+{
+	return IsA(outer, NestLoopState) ? (JoinNode *) AheadNodeFind(outer) : NULL;
+}
+
 static void
 join_begin(AheadNode *base)
 {
@@ -68,6 +75,7 @@ join_begin(AheadNode *base)
 	if (AheadNodeAddRole(base, outer, AHEAD_AS_OUTER) &&
 		AheadNodeAddRole(base, innerPlanState(join), AHEAD_AS_TIMED))
 		outer->ExecProcNodeReal = JoinNextOuter;
+	ChainLink(node, join_below(outer));
 }
 
 static void
@@ -108,15 +116,20 @@ join_report(AheadNode *base, AheadReport *report)
 		report->reason = join_reason(node);
 		return;
 	}
-	AheadReportAdd(report, "rows mean", "Mean Rows", mean, 1);
-	AheadReportAdd(report, "max", "Maximum Rows", c.max_rows, 0);
-	AheadReportAdd(report, "unused", "Rows Unused", c.rows_unused, 0);
+	if (node->first_row != FIRST_ROW_TO_COME)
+		AheadReportAdd(report, "first row", "First Row", 1, 0);
+	if (node->rows != NULL)
+	{
+		AheadReportAdd(report, "rows mean", "Mean Rows", mean, 1);
+		AheadReportAdd(report, "max", "Maximum Rows", c.max_rows, 0);
+		AheadReportAdd(report, "unused", "Rows Unused", c.rows_unused, 0);
+	}
 	AheadReportAdd(report, " leaf blocks read", "Leaf Blocks Read",
 				   c.leaf_blocks_read, 0);
 	AheadReportAdd(report, " heap blocks read", "Heap Blocks Read",
 				   c.heap_blocks_read, 0);
 	AheadReportAdd(report, " unused", "Blocks Unused", c.blocks_unused, 0);
-	if (node->several)
+	if (node->several || node->first_row != FIRST_ROW_TO_COME)
 		report->indexes = InnerSideIndexes(node->inner);
 }
 

@@ -19,6 +19,25 @@
 #include "observe/totals.h"
 #include "portability/instr_time.h"
 
+/* What has been done for the first outer row; see chain.h. */
+typedef enum FirstRow
+{
+	FIRST_ROW_TO_COME,
+	FIRST_ROW_LOOKED_UP,		/* its key is being looked up */
+	FIRST_ROW_ARRIVED,			/* and its turn has come */
+	FIRST_ROW_OVER
+} FirstRow;
+
+/* An execution of a chain of joins that is watched closely, or looks ahead. */
+typedef struct JoinChain
+{
+	Judge	   *judge;			/* NULL: it has been told */
+	JudgeMode	mode;			/* of the judge, when the execution began */
+	bool		timed;			/* time of inner sides is added to "inside" */
+	instr_time	inside;
+	int64		reads_before;	/* when the first row came to the bottom, or -1 */
+} JoinChain;
+
 typedef struct JoinNode
 {
 	AheadNode base;
@@ -33,8 +52,21 @@ typedef struct JoinNode
 	ExecProcNodeMtd fetch_inner;	/* the inner child's, while it is timed */
 	instr_time	inside;			/* time spent for the row, if that is wanted */
 
+	/* its place in a chain; see chain.h */
+	struct JoinNode *below;		/* the join that is its outer child, or NULL */
+	struct JoinNode *above;
+	bool		asked;			/* it has been asked for a row */
+	Judge	   *chain_judge;	/* is to be told of reads, or NULL */
+	JoinChain  *chain;			/* NULL: nothing is to be done for it */
+	struct JoinNode *origin;	/* where its key is known first */
+	const AttrNumber *columns;	/* of the row there, for the key */
+	bool		looks_up;		/* it is the origin of a join above */
+	FirstRow	first_row;
+	InnerParts *first_parts;	/* of the first row, until it is in the ring */
+
 	/* made when it first looks ahead */
 	Refusal		refusal;		/* why the join must not look ahead */
+	Refusal		inner_refusal;	/* why no key can be looked up */
 	InnerSide  *inner;
 	RowsAhead  *rows;
 	List	   *params;			/* parameters that the outer side uses */
@@ -57,6 +89,34 @@ typedef struct JoinNode
 	uint64		size_sum;		/* sum of the numbers of rows ahead of each */
 	JoinCounters counters;
 } JoinNode;
+
+/* inner_run.c: how the inner side is executed. */
+
+/* Why may no key be looked up, as far as can be told without the plan? */
+extern Refusal JoinLookUpRefusal(const JoinNode *node);
+
+/*
+ * Create the state of the inner side, if that has not been done.  Return false
+ * if no key can be looked up.  max_rows: the most rows ahead.  infallible: may there be rows that the query may
+ * not ask for?
+ */
+extern bool JoinOpenInner(JoinNode *node, int max_rows, bool infallible);
+
+/* How many reads may be in flight, and how many rows needing reads ahead? */
+extern int	JoinMaxReads(const JoinNode *node);
+extern int	JoinMaxRows(const JoinNode *node);
+
+/* Have the inner scans executed by inner_side.c from now on, or no longer. */
+extern void JoinExecuteInner(JoinNode *node, bool executes);
+
+/* Count the time of the inner child from now on, if a judge wants it. */
+extern void JoinTimeInner(JoinNode *node);
+
+/* Leave the time of the inner child: its own function is asked for. */
+extern void JoinUntimeInner(JoinNode *node);
+
+/* Add the time since "start", unless it is zero, to what judges are told. */
+extern void JoinStopTiming(JoinNode *node, instr_time start);
 
 /* next_outer.c: the ExecProcNode function of the outer child. */
 extern TupleTableSlot *JoinNextOuter(PlanState *outer);

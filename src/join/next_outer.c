@@ -25,15 +25,14 @@
 #include "executor/executor.h"
 #include "executor/instrument.h"
 #include "early/early_plan.h"
-#include "join/join_node.h"
+#include "join/chain.h"
 #include "miscadmin.h"
 #include "storage/bufmgr.h"
 #include "utils/rel.h"
 #include "utils/spccache.h"
 
-/* The most rows ahead, and the most of these that need a read. */
+/* The most rows ahead. */
 #define MAX_ROWS 1024
-#define MAX_READ_ROWS 512
 
 /* The most rows ahead before the first one has been handed out. */
 #define FIRST_ROWS 2
@@ -83,24 +82,16 @@ rows_certain(const JoinNode *node)
 static Refusal
 refusal_of(JoinNode *node)
 {
-	Relation	table = InnerTable(node->scan);
-	NestLoopState *join = (NestLoopState *) node->base.plan_state;
-	int			concurrency =
-		get_tablespace_io_concurrency(table->rd_rel->reltablespace);
-	int			reads = LookaheadReadsInFlight(concurrency);
-	int			rows = lookahead_max_distance >= 0 ? lookahead_max_distance :
-		2 * reads;
-	bool		settings_stay = SettingsStay(node->base.query);
-	PlanState  *outer = outerPlanState(join);
+	PlanState  *outer = outerPlanState(node->base.plan_state);
+	Refusal		refusal = JoinLookUpRefusal(node);
+	int			rows;
 	int			most;
 	int64		bytes;
-	Refusal		refusal;
 
-	if (concurrency == 0)
-		return REFUSED_NO_CONCURRENCY;
-	if (IsolationIsSerializable())
-		return REFUSED_SERIALIZABLE;
-	refusal = HarmlessPlanRefusal(outer, settings_stay, false, &node->params);
+	if (refusal != NOT_REFUSED)
+		return refusal;
+	refusal = HarmlessPlanRefusal(outer, SettingsStay(node->base.query), false,
+								  &node->params);
 	if (refusal != NOT_REFUSED)
 		return refusal;
 	node->infallible = ReturnsInfallibly(outer);
@@ -108,53 +99,20 @@ refusal_of(JoinNode *node)
 		(node->base.bounds.may_stop ||
 		 (!is_single(node) && rows_certain(node) == 0)))
 		return REFUSED_ROWS_UNCERTAIN;
-	rows = Max(1, Min(rows, MAX_READ_ROWS));
+	rows = JoinMaxRows(node);
 	most = lookahead_max_distance >= 0 ? rows : MAX_ROWS;
 	bytes = AheadGrant(node->base.query,
 					   rows * BYTES_PER_ROW + (most - rows) * BYTES_PER_PLACE,
 					   LEAST_BYTES);
 	node->max_rows = Min(most, bytes / BYTES_PER_PLACE);
 	rows = Min(rows, node->max_rows);
-	node->inner = InnerSideCreate(&node->base, settings_stay,
-								  &node->infallible, rows, reads, &refusal);
-	if (node->inner == NULL)
-		return refusal;
+	if (!JoinOpenInner(node, rows, node->infallible))
+		return node->inner_refusal;
+	node->infallible &= InnerSideIsInfallible(node->inner);
 	node->rows = RowsAheadCreate(node->base.query->estate->es_query_cxt,
 								 node->max_rows, bytes, sizeof(InnerParts));
 	JudgeSetMaximum(&node->judge, rows, 0);
 	return NOT_REFUSED;
-}
-
-/* Execute the inner child, and count the time that it takes. */
-static TupleTableSlot *
-next_inner_row(PlanState *inner)
-{
-	JoinNode   *node = (JoinNode *) AheadNodeBy(inner, AHEAD_AS_TIMED);
-	instr_time	start = JudgeStartTiming(&node->judge);
-	TupleTableSlot *slot = node->fetch_inner(inner);
-
-	JudgeStopTiming(&node->inside, start);
-	return slot;
-}
-
-/* Count the time of the inner child from now on, or no longer. */
-static void
-time_inner(JoinNode *node, bool timed)
-{
-	PlanState  *inner = innerPlanState(node->base.plan_state);
-
-	if (timed == (node->fetch_inner != NULL))
-		return;
-	if (timed)
-	{
-		node->fetch_inner = inner->ExecProcNodeReal;
-		ExecSetExecProcNode(inner, next_inner_row);
-	}
-	else if (inner->ExecProcNodeReal == next_inner_row)
-	{
-		ExecSetExecProcNode(inner, node->fetch_inner);
-		node->fetch_inner = NULL;
-	}
 }
 
 /* Create the state for looking ahead; false if the join must not look ahead. */
@@ -165,7 +123,7 @@ open_rows(JoinNode *node)
 
 	if (node->rows != NULL)
 		return true;
-	time_inner(node, false);	/* whose function it is, is asked */
+	JoinUntimeInner(node);		/* whose function it is, is asked */
 	node->refusal = refusal_of(node);
 
 	/* a parallel worker had to look at the catalogs: not counted */
@@ -175,8 +133,6 @@ open_rows(JoinNode *node)
 		JudgeForbid(&node->judge);
 		return false;
 	}
-	node->counters.joins = 1;
-	TotalsAttach(&JoinTotals);
 	return true;
 }
 
@@ -197,7 +153,7 @@ JoinTell(const JoinNode *node)
 	const LookupCounters *pages;
 	int			unused;
 
-	if (node->rows == NULL)
+	if (node->inner == NULL)
 		return counters;
 	pages = InnerSideCounters(node->inner);
 	counters.leaf_blocks_read = pages->leaf_blocks_read;
@@ -206,12 +162,14 @@ JoinTell(const JoinNode *node)
 	counters.blocks_unused = pages->blocks_unused;
 
 	/* nobody will ask for the rows that are still ahead */
-	unused = RowsAheadSize(node->rows);
+	unused = node->rows == NULL ? 0 : RowsAheadSize(node->rows);
 	counters.rows_unused += unused;
 	for (int i = 0; i < unused; i++)
 		counters.blocks_unused +=
 			InnerSideReads(RowsAheadAt(node->rows, i)->work);
 	counters.blocks_unused += InnerSideLeftOver(node->inner);
+	if (node->first_row == FIRST_ROW_LOOKED_UP)
+		counters.blocks_unused += InnerSideReads(node->first_parts);
 	return counters;
 }
 
@@ -309,20 +267,6 @@ fetch_ahead(JoinNode *node, PlanState *outer, bool certain, bool *more)
 	node->search_stopped = has_stopped;
 	*more = !has_stopped;
 	return slot;
-}
-
-/* Have the inner scans executed by inner_side.c from now on, or no longer. */
-static void
-execute_inner(JoinNode *node, bool executes)
-{
-	if (node->executes_inner == executes)
-		return;
-	time_inner(node, false);	/* it is above inner_side.c */
-	if (executes)
-		InnerSideTake(node->inner);
-	else
-		InnerSideGiveBack(node->inner);
-	node->executes_inner = executes;
 }
 
 /*
@@ -434,7 +378,8 @@ fetch_rows(JoinNode *node, PlanState *outer, int wanted, instr_time *start)
 			return false;
 		}
 		row = RowsAheadAdd(node->rows, slot);
-		InnerSideBegin(node->inner, row->work);
+		if (!ChainTakesRow(node, row->work))
+			InnerSideBegin(node->inner, row->work);
 		node->counters.rows += size > 0;
 	}
 	return true;
@@ -498,7 +443,7 @@ next_of_ring(JoinNode *node, PlanState *outer, bool *known)
 	}
 	if (node->judge.mode >= JUDGE_AHEAD)
 	{
-		execute_inner(node, true);
+		JoinExecuteInner(node, true);
 		fill(node, outer);
 	}
 	if (RowsAheadSize(node->rows) == 0)
@@ -582,6 +527,8 @@ next_row(JoinNode *node, PlanState *outer)
 
 	if (node->handed_out > 0)
 		tell_judge(node);
+	if (node->above != NULL || node->below != NULL)
+		ChainBeforeRow(node);
 	if (RowsCertain(&node->base) < PG_INT64_MAX)
 		note_returned(node);
 	if (node->judge.mode >= JUDGE_AHEAD && open_rows(node))
@@ -590,15 +537,19 @@ next_row(JoinNode *node, PlanState *outer)
 		if (!known)
 		{
 			JudgeEntries(&node->judge, 0, 0);
-			execute_inner(node, node->judge.mode == JUDGE_AHEAD);
+			JoinExecuteInner(node, node->judge.mode == JUDGE_AHEAD);
 		}
 	}
-	time_inner(node, node->judge.timed);
+	JoinTimeInner(node);
 	if (!known)
 		slot = node->fetch(outer);
+	if (node->chain != NULL)
+		ChainAfterRow(node, slot);
 	if (node->handed_out++ == 0)
 		node->wanted_first = RowsWanted(&node->base);
 	note_counters(node);
+	if (node->chain != NULL && node->chain->judge != NULL)
+		node->reads_seen = -1;	/* the next call is not to be missed */
 	return slot;
 }
 
@@ -619,8 +570,11 @@ JoinNextOuter(PlanState *outer)
 void
 JoinFinish(JoinNode *node)
 {
-	JoinCounters counters = JoinTell(node);
+	JoinCounters counters;
 
-	if (node->rows != NULL)
-		TotalsAdd(&JoinTotals, &counters);
+	ChainEnd(node);
+	if (node->inner == NULL)
+		return;
+	counters = JoinTell(node);
+	TotalsAdd(&JoinTotals, &counters);
 }

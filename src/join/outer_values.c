@@ -20,16 +20,18 @@ OuterValuesCreate(NestLoopState *join)
 	List	   *params = ((NestLoop *) join->js.ps.plan)->nestParams;
 	OuterValues *values = palloc0(offsetof(OuterValues, values) +
 								  list_length(params) * sizeof(OuterValue));
+	AttrNumber *columns = palloc_array(AttrNumber, list_length(params));
 	ListCell   *lc;
 
+	values->columns = columns;
 	values->params = join->js.ps.state->es_param_exec_vals;
 	foreach(lc, params)
 	{
 		NestLoopParam *param = lfirst_node(NestLoopParam, lc);
-		OuterValue *value = &values->values[values->n++];
+		OuterValue *value = &values->values[values->n];
 
+		columns[values->n++] = param->paramval->varattno;
 		value->paramno = param->paramno;
-		value->attno = param->paramval->varattno;
 		get_typlenbyval(param->paramval->vartype, &value->typlen,
 						&value->typbyval);
 	}
@@ -72,7 +74,7 @@ OuterValuesSet(OuterValues *values, TupleTableSlot *slot)
 
 		value->saved = *param;
 		param->execPlan = NULL;
-		param->value = slot_getattr(slot, value->attno, &param->isnull);
+		param->value = slot_getattr(slot, values->columns[i], &param->isnull);
 	}
 }
 

@@ -14,11 +14,10 @@
 
 #include "nodes/execnodes.h"
 
-/* One value: a column of the outer row, and its parameter. */
+/* One value, and its parameter. */
 typedef struct OuterValue
 {
 	int			paramno;
-	AttrNumber	attno;
 	int16		typlen;
 	bool		typbyval;
 	ParamExecData saved;
@@ -27,6 +26,7 @@ typedef struct OuterValue
 typedef struct OuterValues
 {
 	ParamExecData *params;		/* es_param_exec_vals of the query */
+	const AttrNumber *columns;	/* of rows that are set: one for each value */
 	int			n;
 	OuterValue	values[FLEXIBLE_ARRAY_MEMBER];
 } OuterValues;

@@ -489,6 +489,13 @@ LookupIsBehind(const Lookup *lookup)
 }
 
 void
+LookupStop(Lookup *lookup, LookupKey *key)
+{
+	lookup_drop_wanted(lookup, key);
+	key->stage = LOOKUP_DONE;
+}
+
+void
 LookupForget(Lookup *lookup, LookupKey *key)
 {
 	lookup_drop_wanted(lookup, key);

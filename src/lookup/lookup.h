@@ -148,6 +148,9 @@ LookupIsStarted(const LookupKey *key)
 	return key->stage == LOOKUP_DONE && key->queued == 0;
 }
 
+/* Nothing more is to be started for a key. */
+extern void LookupStop(Lookup *lookup, LookupKey *key);
+
 /* The turn of a key has come; or it will not come. */
 extern void LookupArrive(Lookup *lookup, LookupKey *key);
 extern void LookupForget(Lookup *lookup, LookupKey *key);

@@ -115,13 +115,13 @@ class Way:
     before: SQL executed first, untimed
     function: the function that a run must have called once, as text that casts to regprocedure
     method: name of the access method whose blocks look-ahead must stream and stock must not
-    writes: whether look-ahead must know rows to be written early, and stock must not"""
+    ahead: the view of ``lookahead`` that counts rows which look-ahead must know early, and stock must not"""
 
     query: str
     before: tuple[str, ...] = ()
     function: str = ""
     method: str = ""
-    writes: bool = False
+    ahead: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -38,7 +38,7 @@ class Join(Scan):
         self._probed *= self._one_in or 1
         self.rows = tables.outer_rows(self.rows)
         self._place()
-        indexes = ("t_seq", "t_per", "t_fives", "t_groups", "t_tens", "o_place")
+        indexes = ("t_seq", "t_per", "t_rnd", "t_fives", "t_groups", "t_tens", "o_place")
         others = ("t_seq", "t_lines", "buyers") if self._one_in else indexes
         self.relations = (tables.TABLE, tables.OUTER, *(f"{SCHEMA}.{name}" for name in others))
 

@@ -338,7 +338,8 @@ def _write(index: str, query: str, part: float) -> Callable[[Size], Iterator[Cel
         counted = f"WITH written AS ({statement} RETURNING 1) SELECT count(*) FROM written"
 
         def way(ours: bool) -> Way:
-            return Way(counted, (f"SET pg_lookahead.writes = {'on' if ours else 'off'}",), writes=True)
+            setting = f"SET pg_lookahead.writes = {'on' if ours else 'off'}"
+            return Way(counted, (setting,), ahead="write_stats")
 
         relations = {"w": ("w_id", "w"), "w5": (index, "w5_id", "w5_a", "w5_b", "w5_c", "w5_d", "w5")}
         more: dict[str, Any] = {"tables": (table,), "needs": ("setting:pg_lookahead.writes",), "part": part}
@@ -356,6 +357,21 @@ _FIVE = (
     "INSERT INTO {table} SELECT gen_random_uuid(), hashint8extended(i, 5), hashint8extended(i, 6),"
     " gen_random_uuid(), hashint8extended(i, 7) & 2147483647 FROM generate_series(1, {n}) i"
 )
+
+
+def _update_from(size: Size) -> Iterator[Cell]:
+    n = size.rows // 400
+    keys = f"SELECT md5((i * 397)::text)::uuid AS id FROM generate_series(1, {n}) AS i OFFSET 0"
+    statement = f"UPDATE {SCHEMA}.w SET n = w.n + 1 FROM ({keys}) AS keys WHERE w.id = keys.id RETURNING 1"
+
+    def way(ours: bool) -> Way:
+        planner = "SET enable_indexscan = on; SET enable_hashjoin = off; SET enable_mergejoin = off"
+        setting = f"SET pg_lookahead.nested_loop = {'on' if ours else 'off'}"
+        counted = f"WITH written AS ({statement}) SELECT count(*) FROM written"
+        return Way(counted, (planner, setting), ahead="join_stats")
+
+    more: dict[str, Any] = {"tables": ("w",), "needs": ("setting:pg_lookahead.nested_loop",), "part": 0.2}
+    yield from _statement(f"{n:,} rows", ("w_id", "w"), way, **more)
 
 
 def _vacuum(method: str, dead: tuple[int, ...]) -> Callable[[Size], Iterator[Cell]]:
@@ -440,6 +456,7 @@ _SCENARIOS: dict[str, Callable[[Size], Iterator[Cell]]] = {
     "join_many": _join("join_many", ("cold", "os", "warm")),
     "join_index_only": _join("join_index_only", inner="Index Only Scan"),
     "join_chain": _join("join_chain"),
+    "chain_one_row": _join("chain_one_row", n=1, outer=("Nested Loop",) * 5 + ("Index Scan on o",)),
     "join_semi": _join("join_semi"),
     "join_limit": _join_limit,
     "join_heap_order": _join("join_heap_order", ("cold", "os", "warm")),
@@ -465,6 +482,7 @@ _SCENARIOS: dict[str, Callable[[Size], Iterator[Cell]]] = {
     "wal_logging": _wal_logging,
     "insert_select_uuid": _write("w_id", _UUIDS, 0.2),
     "insert_select_five": _write("w5_id", _FIVE, 0.2),
+    "update_from": _update_from,
     "upsert_uuid": _write("w_id", _UPSERT, 0.2),
     "toast_seq": _toast(f"{_BODIES} {{table}}"),
     "toast_index": _toast(_TOAST_INDEX, scan="Index Scan", name="a quarter of the values", ahead=False),

@@ -91,8 +91,9 @@ class Statement(Subject):
 
     def counters(self) -> Counters:
         method = self.cell.ours.method
-        if self.cell.ours.writes:
-            return {"rows_ahead": int(scalar(self.conn, "SELECT rows FROM lookahead.write_stats"))}
+        if self.cell.ours.ahead:
+            query = f"SELECT rows FROM lookahead.{self.cell.ours.ahead}"
+            return {"rows_ahead": int(scalar(self.conn, query))}
         return streamed(self.conn, method) if method else {}
 
     def check(self, ours: bool, sample: Sample, counters: Counters) -> None:

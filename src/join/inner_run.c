@@ -1,0 +1,155 @@
+/*-------------------------------------------------------------------------
+ *
+ * inner_run.c
+ *		How the inner side of a nested loop is executed: by whose functions, and
+ *		whether its time is counted.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "compat.h"
+#include "early/early_plan.h"
+#include "exec/judge_timing.h"
+#include "exec/settings.h"
+#include "executor/executor.h"
+#include "executor/instrument.h"
+#include "join/join_node.h"
+#include "utils/rel.h"
+#include "utils/spccache.h"
+
+/* The most rows ahead that need a read. */
+#define MAX_READ_ROWS 512
+
+static int
+inner_concurrency(const JoinNode *node)
+{
+	Relation	table = InnerTable(node->scan);
+
+	return get_tablespace_io_concurrency(table->rd_rel->reltablespace);
+}
+
+int
+JoinMaxReads(const JoinNode *node)
+{
+	return LookaheadReadsInFlight(inner_concurrency(node));
+}
+
+int
+JoinMaxRows(const JoinNode *node)
+{
+	int			rows = lookahead_max_distance >= 0 ? lookahead_max_distance :
+		2 * JoinMaxReads(node);
+
+	return Max(1, Min(rows, MAX_READ_ROWS));
+}
+
+Refusal
+JoinLookUpRefusal(const JoinNode *node)
+{
+	if (inner_concurrency(node) == 0)
+		return REFUSED_NO_CONCURRENCY;
+	return IsolationIsSerializable() ? REFUSED_SERIALIZABLE : NOT_REFUSED;
+}
+
+bool
+JoinOpenInner(JoinNode *node, int max_rows, bool infallible)
+{
+	int64		hits = pgBufferUsage.shared_blks_hit;
+
+	if (node->inner != NULL || node->inner_refusal != NOT_REFUSED)
+		return node->inner != NULL;
+	JoinUntimeInner(node);		/* whose function it is, is asked */
+	node->inner_refusal = JoinLookUpRefusal(node);
+	if (node->inner_refusal == NOT_REFUSED)
+		node->inner = InnerSideCreate(&node->base,
+									  SettingsStay(node->base.query),
+									  infallible, max_rows,
+									  JoinMaxReads(node), &node->inner_refusal);
+
+	/* a parallel worker had to look at the catalogs: not counted */
+	pgBufferUsage.shared_blks_hit -= pgBufferUsage.shared_blks_hit - hits;
+	if (node->inner == NULL)
+		return false;
+	node->counters.joins = 1;
+	TotalsAttach(&JoinTotals);
+	return true;
+}
+
+/* Does a judge want the time of the inner side? */
+static inline bool
+inner_is_timed(const JoinNode *node)
+{
+	return node->judge.timed || (node->chain != NULL && node->chain->timed);
+}
+
+void
+JoinStopTiming(JoinNode *node, instr_time start)
+{
+	instr_time	took;
+
+	INSTR_TIME_SET_ZERO(took);
+	JudgeStopTiming(&took, start);
+	INSTR_TIME_ADD(node->inside, took);
+	if (node->chain != NULL && node->chain->timed)
+		INSTR_TIME_ADD(node->chain->inside, took);
+}
+
+/* Execute the inner child, and count the time that it takes. */
+static TupleTableSlot *
+inner_next_row(PlanState *inner)
+{
+	JoinNode   *node = (JoinNode *) AheadNodeBy(inner, AHEAD_AS_TIMED);
+	ExecProcNodeMtd fetch = node->fetch_inner;
+	instr_time	start;
+	TupleTableSlot *slot;
+
+	if (!inner_is_timed(node))
+	{
+		JoinUntimeInner(node);
+		return fetch(inner);
+	}
+	INSTR_TIME_SET_CURRENT(start);
+	slot = fetch(inner);
+	JoinStopTiming(node, start);
+	return slot;
+}
+
+void
+JoinTimeInner(JoinNode *node)
+{
+	PlanState  *inner = innerPlanState(node->base.plan_state);
+
+	if (!inner_is_timed(node))
+		JoinUntimeInner(node);
+	else if (node->fetch_inner == NULL)
+	{
+		node->fetch_inner = inner->ExecProcNodeReal;
+		ExecSetExecProcNode(inner, inner_next_row);
+	}
+}
+
+void
+JoinUntimeInner(JoinNode *node)
+{
+	PlanState  *inner = innerPlanState(node->base.plan_state);
+
+	if (node->fetch_inner == NULL || inner->ExecProcNodeReal != inner_next_row)
+		return;
+	ExecSetExecProcNode(inner, node->fetch_inner);
+	node->fetch_inner = NULL;
+}
+
+void
+JoinExecuteInner(JoinNode *node, bool executes)
+{
+	if (node->executes_inner == executes)
+		return;
+	JoinUntimeInner(node);		/* it is above inner_side.c */
+	if (executes)
+		InnerSideTake(node->inner);
+	else
+		InnerSideGiveBack(node->inner);
+	node->executes_inner = executes;
+}

@@ -1,0 +1,154 @@
+# ruff: noqa: E501
+"""The first row of nested loops above each other, whose keys are looked up at once.
+
+As in test_join_hazards.py, everything is done in two databases, and must be equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from conftest import MakeCluster
+from scans import EVICT_ALL
+from test_join_hazards import JoinSide, as_sides, loops, make_sides, same
+from test_join_sides import plan_of
+from test_scan_counters import compare, explained, statio
+from test_scan_hazards import SERVER, finish
+
+TABLES = ("c", "a", "p", "s")
+
+
+@pytest.fixture(scope="module")
+def sides(make_cluster: MakeCluster) -> Iterator[dict[str, JoinSide]]:
+    found = make_sides(make_cluster(SERVER))
+    for side in found.values():
+        for table in TABLES:
+            side.run(
+                f"CREATE TABLE {table} (id int, up int, down int, name text, pad text) WITH (autovacuum_enabled = off)",
+                f"INSERT INTO {table} SELECT n, n * 31 % 6000, n * 41 % 6000, 'n' || n, repeat('c', 150) FROM generate_series(0, 5999) AS n ORDER BY n * 7919 % 6000",
+                f"CREATE UNIQUE INDEX {table}_id ON {table} (id)",
+                f"VACUUM ANALYZE {table}",
+            )
+        side.run(
+            "CREATE TABLE head (id int PRIMARY KEY, c int, a int, p int, s int, pad text) WITH (autovacuum_enabled = off)",
+            "INSERT INTO head SELECT n, n * 7 % 6000, n * 11 % 6000, n * 13 % 6000, n * 17 % 6000, repeat('h', 100) FROM generate_series(1, 6000) AS n",
+            "UPDATE head SET c = -1 WHERE id = 77",
+            "VACUUM ANALYZE head",
+            "SET join_collapse_limit = 1",
+        )
+    yield found
+    finish(as_sides(found))
+
+
+FROM = "FROM head h JOIN c ON c.id = h.c"
+# The joins from the top down, and whether the first row is looked up there; the query.
+CHAINS: dict[str, tuple[tuple[bool, ...], str]] = {
+    "of one row": ((True, True, True), f"SELECT c.name, a.name, p.name {FROM} JOIN a ON a.id = h.a JOIN p ON p.id = h.p WHERE h.id = 5"),
+    "of a row of the inner side": ((True, True, False), f"SELECT c.name, a.name, p.name {FROM} JOIN a ON a.id = c.up JOIN p ON p.id = c.down WHERE h.id = 5"),
+    "with a filter of an inner row": ((True, True, True), f"SELECT c.name, a.name {FROM} JOIN a ON a.id = h.a JOIN p ON p.id = h.p AND p.up > c.up - 6000 WHERE h.id = 5"),
+    "of each other": ((False, False, False), f"SELECT c.name, a.name, p.name {FROM} JOIN a ON a.id = c.up JOIN p ON p.id = a.up WHERE h.id = 5"),
+    "of left joins": ((True, True), "SELECT c.name, a.name FROM head h LEFT JOIN c ON c.id = h.c LEFT JOIN a ON a.id = h.a WHERE h.id = 77"),
+    "of many rows": ((True, True), f"SELECT c.name, a.name {FROM} JOIN a ON a.id = h.a WHERE h.id BETWEEN 5 AND 40"),
+    "of a semijoin": ((True, True), f"SELECT c.name {FROM} WHERE h.id = 5 AND EXISTS (SELECT FROM a WHERE a.id = h.a AND a.name > '')"),
+    "of no match": ((True, True), f"SELECT c.name, a.name {FROM} JOIN a ON a.id = h.a WHERE h.id = 77"),
+    "of no row": ((False, False), f"SELECT c.name, a.name {FROM} JOIN a ON a.id = h.a WHERE h.id = -5"),
+    "of a key that may fail": ((False, False), f"SELECT c.name, a.name {FROM} JOIN a ON a.id = 10 / (h.c + 1) WHERE h.id = 77"),
+}  # fmt: skip
+
+
+def joins(plan: dict[str, Any]) -> list[dict[str, Any]]:
+    """The nested loops along the outer sides, from the top down."""
+    while plan["Node Type"] != "Nested Loop":
+        plan = plan["Plans"][0]
+    found = []
+    while plan["Node Type"] == "Nested Loop":
+        found.append(plan)
+        plan = plan["Plans"][0]
+    return found
+
+
+def looked_up(plan: dict[str, Any]) -> tuple[bool, ...]:
+    return tuple("Look-Ahead First Row" in join for join in joins(plan))
+
+
+def cold_plan(side: JoinSide, query: str) -> dict[str, Any]:
+    side.rows(EVICT_ALL)
+    return plan_of(side, query)
+
+
+def learn(side: JoinSide, query: str) -> None:
+    """Execute a query with cold caches until the session has learnt that reads are slow."""
+    side.run("SET pg_lookahead.debug_force = paying")
+    for _ in range(6):
+        side.rows(EVICT_ALL)
+        side.rows(query)
+
+
+@pytest.mark.parametrize("mode", ("off", "paying"))
+@pytest.mark.parametrize("name", [name for name in CHAINS if "fail" not in name])
+def test_chains_count_as_stock(sides: dict[str, JoinSide], name: str, mode: str) -> None:
+    """Rows, and the blocks of each node and relation, are stock's, except those of joins that are not come to."""
+    wanted, query = CHAINS[name]
+    ours = sides["forced"]
+
+    def counters(side: JoinSide) -> dict[str, Any]:
+        side.rows(EVICT_ALL)
+        before = statio(side)
+        plan = plan_of(side, query)
+        after = statio(side)
+        found = {table: after[table][0] - before[table][0] for table in after}
+        return {"EXPLAIN": explained(plan), "nodes": loops(plan), **found}
+
+    try:
+        learn(ours, query)
+        if mode == "off":
+            ours.run("SET pg_lookahead.debug_force = on")
+        assert ours.rows(query) == sides["off"].rows(query)
+        compare(as_sides(sides), lambda side: counters(sides["forced" if side.forced else "off"]))
+        if ours.cluster.version >= 18 and mode == "paying":
+            assert looked_up(cold_plan(ours, query)) == wanted
+    finally:
+        ours.run("SET pg_lookahead.debug_force = on")
+
+
+def test_what_is_cached_is_not_looked_up(sides: dict[str, JoinSide]) -> None:
+    """After some executions without a read no key is looked up, and after slow reads keys are again."""
+    ours = sides["forced"]
+    if ours.cluster.version < 18:
+        pytest.skip("EXPLAIN does not show look-ahead")
+    query = CHAINS["of one row"][1]
+    try:
+        learn(ours, query)
+        assert any(looked_up(cold_plan(ours, query)))
+        for _ in range(12):
+            plan = plan_of(ours, query)
+        assert not any(looked_up(plan))
+        learn(ours, query)
+        assert any(looked_up(cold_plan(ours, query)))
+    finally:
+        ours.run("SET pg_lookahead.debug_force = on")
+
+
+def test_a_key_that_may_fail_waits_for_its_turn(sides: dict[str, JoinSide]) -> None:
+    """No error comes of a join that the query does not come to."""
+    query = CHAINS["of a key that may fail"][1]
+    assert same(sides, lambda side: side.rows(query), ahead=None) == []
+
+
+def test_what_is_read_for_a_join_without_its_turn_is_unused(sides: dict[str, JoinSide]) -> None:
+    """A leaf page and a heap page of each join above one that finds no match."""
+    ours = sides["forced"]
+    query = CHAINS["of no match"][1]
+    ahead = ours.ahead(lambda: (ours.rows(EVICT_ALL), ours.rows(query)))
+    assert ahead["heap_blocks_read"] == 1 and 1 <= ahead["blocks_unused"] <= 4, ahead
+
+
+def test_a_limit_leaves_one_heap_page(sides: dict[str, JoinSide]) -> None:
+    """Where a join may be left early, one heap page is read for the key of one above, however many match."""
+    ours = sides["forced"]
+    query = "SELECT c.name FROM head h JOIN c ON c.id = h.c JOIN t ON t.m = h.id WHERE h.id = 5 LIMIT 1"
+    ahead = ours.ahead(lambda: (ours.rows(EVICT_ALL), ours.rows(query)))
+    assert ahead["heap_blocks_read"] <= 2, ahead
