@@ -70,30 +70,34 @@ row_of_slot(const ComingRows *rows)
 	return ((BufferHeapTupleTableSlot *) slot)->base.tuple;
 }
 
-/*
- * Pin a page of the table if it is in shared buffers.  What is not there is
- * being read, or will be, by the scan itself.  Counts for nothing.
- */
+Buffer
+ComingRowsPin(Relation table, BlockNumber block)
+{
+	Buffer		buffer =
+		PrefetchBuffer(table, MAIN_FORKNUM, block).recent_buffer;
+
+	if (!BufferIsValid(buffer) ||
+		!ReadRecentBuffer(table->rd_locator, MAIN_FORKNUM, block, buffer))
+		return InvalidBuffer;
+	(*UsageHits(table))--;		/* it has counted this, and nothing else */
+	LockBuffer(buffer, BUFFER_LOCK_SHARE);
+	return buffer;
+}
+
+/* Do so, unless it is too early to look for a page again. */
 static Buffer
 pin_cached(ComingRows *rows, BlockNumber block)
 {
-	Relation	rel = rows->scan->ss_currentRelation;
-	Buffer		buffer;
+	Buffer		buffer = InvalidBuffer;
 
 	if (rows->rest > 0)
-	{
 		rows->rest--;
-		return InvalidBuffer;
-	}
-	buffer = PrefetchBuffer(rel, MAIN_FORKNUM, block).recent_buffer;
-	if (!BufferIsValid(buffer) ||
-		!ReadRecentBuffer(rel->rd_locator, MAIN_FORKNUM, block, buffer))
+	else
 	{
-		rows->rest = LOOKS_WITHOUT_PAGE;
-		return InvalidBuffer;
+		buffer = ComingRowsPin(rows->scan->ss_currentRelation, block);
+		if (!BufferIsValid(buffer))
+			rows->rest = LOOKS_WITHOUT_PAGE;
 	}
-	(*UsageHits(rel))--;		/* it has counted this, and nothing else */
-	LockBuffer(buffer, BUFFER_LOCK_SHARE);
 	return buffer;
 }
 

@@ -25,6 +25,7 @@
 
 #include "compat_scan.h"
 #include "nodes/execnodes.h"
+#include "storage/bufmgr.h"
 #include "toast/pointers.h"
 
 /* The pages asked for in a parallel scan that are known; a power of two. */
@@ -84,5 +85,11 @@ extern void ComingRowsRestart(ComingRows *rows);
  * of more than "most" pointers gives so many.
  */
 extern int	ComingRowsNext(ComingRows *rows, ToastPointer *pointers, int most);
+
+/*
+ * Pin and lock a page of a table if it is in shared buffers.  What is not there
+ * is being read, or will be, by the scan itself.  Counts for nothing.
+ */
+extern Buffer ComingRowsPin(Relation table, BlockNumber block);
 
 #endif							/* PG_LOOKAHEAD_COMING_ROWS_H */

@@ -96,6 +96,22 @@ read_keys(ScanKey keys, int nkeys, ToastFetch *fetch)
 	return true;
 }
 
+/* Is a fetch for a row of this scan?  Then it has been told. */
+static bool
+is_for(ToastScan *scan, const ToastFetch *fetch)
+{
+	bool		found;
+
+	if (scan->stand_in == NULL)
+		return ValuesAheadFetch(scan->ahead, fetch);
+	if (ValuesAheadIsIdle(scan->ahead) ||
+		!StandInFind(scan->stand_in, scan->toast_table, fetch->value))
+		return false;
+	found = ValuesAheadFetch(scan->ahead, fetch);
+	StandInLeave(scan->stand_in);
+	return found;
+}
+
 /* Tell the scan for whose rows the server fetches a value. */
 static void
 begin_fetch(IndexScanDesc scan, ToastFetch *fetch)
@@ -114,7 +130,7 @@ begin_fetch(IndexScanDesc scan, ToastFetch *fetch)
 		if (candidate->ahead == NULL)
 			candidate->ahead = ValuesAheadCreate(&candidate->base,
 												 candidate->toast_table);
-		if (ValuesAheadFetch(candidate->ahead, fetch))
+		if (is_for(candidate, fetch))
 		{
 			/* the scan that is found is probably the next one, too */
 			dlist_move_head(&scans, iter.cur);
@@ -274,6 +290,12 @@ ToastFetchesAdd(ToastScan *scan)
 {
 	scan->fetch = scan->base.plan_state->ExecProcNodeReal;
 	dlist_push_head(&scans, &scan->link);
+	watch(scan->toast_table);
+}
+
+void
+ToastFetchesWatch(const ToastScan *scan)
+{
 	watch(scan->toast_table);
 }
 

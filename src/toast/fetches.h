@@ -11,6 +11,7 @@
 
 #include "exec/ahead_node.h"
 #include "lib/ilist.h"
+#include "toast/stand_in.h"
 #include "toast/values_ahead.h"
 
 /* A scan of a table with a TOAST table. */
@@ -20,6 +21,7 @@ typedef struct ToastScan
 	dlist_node	link;			/* in the list of all scans */
 	Oid			toast_table;
 	ExecProcNodeMtd fetch;		/* the node's own function */
+	StandIn    *stand_in;		/* if the executor does not run the scan */
 	ValuesAhead *ahead;			/* NULL until the server fetches a value */
 } ToastScan;
 
@@ -32,5 +34,11 @@ extern void ToastFetchesInit(void);
  */
 extern void ToastFetchesAdd(ToastScan *scan);
 extern void ToastFetchesRemove(ToastScan *scan);
+
+/*
+ * Go on to be told of fetches for a scan without a node that is executed,
+ * though an invalidation may have ended that; called once a row.
+ */
+extern void ToastFetchesWatch(const ToastScan *scan);
 
 #endif							/* PG_LOOKAHEAD_FETCHES_H */

@@ -19,6 +19,7 @@
 #include "exec/takeover.h"
 #include "toast/coming_rows.h"
 #include "toast/fetches.h"
+#include "toast/following.h"
 #include "toast/toast.h"
 #include "utils/rel.h"
 
@@ -120,5 +121,6 @@ void
 ToastInit(void)
 {
 	ToastFetchesInit();
+	FollowingInit(&toast_methods);
 	TakeoverRegister(&toast_methods);
 }

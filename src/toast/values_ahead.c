@@ -632,16 +632,20 @@ stop_unit(ValuesAhead *ahead)
 }
 
 bool
+ValuesAheadIsIdle(const ValuesAhead *ahead)
+{
+	return ahead->judge.mode == JUDGE_WATCH &&
+		ahead->reads_seen == pgBufferUsage.shared_blks_read;
+}
+
+bool
 ValuesAheadFetch(ValuesAhead *ahead, const ToastFetch *fetch)
 {
 	Value	   *value;
 
-	if (ahead->judge.mode == JUDGE_WATCH)
-	{
-		if (ahead->reads_seen == pgBufferUsage.shared_blks_read)
-			return false;
-		ahead->reads_seen = pgBufferUsage.shared_blks_read;
-	}
+	if (ValuesAheadIsIdle(ahead))
+		return false;
+	ahead->reads_seen = pgBufferUsage.shared_blks_read;
 	if (ahead->lookup != NULL && are_others(ahead, fetch))
 	{
 		forget_all(ahead);

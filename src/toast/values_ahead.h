@@ -39,6 +39,12 @@ typedef struct ToastFetch
 extern ValuesAhead *ValuesAheadCreate(AheadNode *node, Oid toast_table);
 
 /*
+ * Will ValuesAheadFetch() return false, whatever is fetched, since the judge
+ * only watches, and no block was read since the last call?
+ */
+extern bool ValuesAheadIsIdle(const ValuesAhead *ahead);
+
+/*
  * The server begins to fetch a value.  Returns false, with nothing done, if the
  * scan does not stand on a row with this value and has not read it ahead.
  * Then the fetch is not of this scan.
