@@ -158,15 +158,14 @@ IndexKeysLookup(const IndexKeys *index)
 	return index->lookup;
 }
 
-bool
-IndexKeysWereRead(IndexKeys *index)
+void
+IndexKeysNoteReads(IndexKeys *index)
 {
 	int64		misses = IndexMisses(index->index);
-	bool		was_read = misses != index->misses_seen;
 
+	index->idle_rows = misses != index->misses_seen ? 0 :
+		Min(index->idle_rows + 1, IDLE_ROWS);
 	index->misses_seen = misses;
-	index->idle_rows = was_read ? 0 : Min(index->idle_rows + 1, IDLE_ROWS);
-	return was_read;
 }
 
 bool

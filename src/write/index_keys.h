@@ -44,10 +44,10 @@ extern IndexKeys *IndexKeysCreate(IndexShared *shared, Relation heap,
 extern Lookup *IndexKeysLookup(const IndexKeys *index);
 
 /*
- * A row has been written.  Return whether pages of the index had to be read for
+ * A row has been written.  Note whether pages of the index had to be read for
  * it, or would have had to be.
  */
-extern bool IndexKeysWereRead(IndexKeys *index);
+extern void IndexKeysNoteReads(IndexKeys *index);
 
 /*
  * Have pages of the index had to be read for one of the last rows?  Where not,

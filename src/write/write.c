@@ -34,6 +34,19 @@ write_has_triggers(const ModifyTableState *node)
 		 triggers->trig_update_before_row);
 }
 
+static inline bool
+write_is_of_one_row(const ModifyTableState *node)
+{
+	return outerPlanState(node)->plan->plan_rows <= 1;
+}
+
+/* Has the statement been executed?  EXPLAIN asks why it was not taken. */
+static inline bool
+write_has_run(const ModifyTableState *node)
+{
+	return node->ps.instrument != NULL && node->ps.instrument->nloops > 0;
+}
+
 /* Why is a statement left to the server, as far as can be seen at once? */
 static Refusal
 write_refusal(ModifyTableState *node)
@@ -52,7 +65,8 @@ write_refusal(ModifyTableState *node)
 		return refusal;
 	if (write_has_triggers(node))
 		return REFUSED_TRIGGERS;
-	if (child->plan->plan_rows <= 1)
+	if (write_is_of_one_row(node) &&
+		(write_has_run(node) || !OneRowIsWatched(table)))
 		return REFUSED_WRITES_ONE_ROW;
 	refusal = SettingsRefusal();
 	if (refusal == NOT_REFUSED && AheadNodeFind(child) == NULL &&
@@ -87,17 +101,21 @@ write_begin(AheadNode *base)
 		&pgBufferUsage.local_blks_read : &pgBufferUsage.shared_blks_read;
 	node->reads_seen = *node->reads;
 	node->fetch = child->ExecProcNodeReal;
+	if (write_is_of_one_row(statement))
+		node->one = OneRowOf(
+			RelationGetRelid(statement->resultRelInfo->ri_RelationDesc));
 	if (AheadNodeAddRole(base, child, AHEAD_AS_OUTER))
-		child->ExecProcNodeReal = WriteNextRow;
+		child->ExecProcNodeReal =
+			node->one != NULL ? WriteOneRow : WriteNextRow;
 }
 
 static void
 write_end(AheadNode *base)
 {
 	const WriteNode *node = (const WriteNode *) base;
-	WriteCounters counters = WriteTell(node);
+	WriteCounters counters = KeysAheadTell(&node->keys);
 
-	if (node->rows != NULL)
+	if (node->keys.rows != NULL)
 		TotalsAdd(&WriteTotals, &counters);
 }
 
@@ -106,7 +124,7 @@ write_wait(const AheadNode *base)
 {
 	const WriteNode *node = (const WriteNode *) base;
 
-	(void) PageReadsWait(&node->shared.lookups, true);
+	(void) PageReadsWait(&node->keys.shared.lookups, true);
 }
 
 /* Why was nothing read ahead? */
@@ -115,17 +133,19 @@ write_reason(const WriteNode *node)
 {
 	if (node->refusal != NOT_REFUSED)
 		return node->refusal;
-	if (node->rows != NULL)
+	if (node->keys.rows != NULL)
 		return REFUSED_NOTHING_TO_READ;
-	return JudgeReason(&node->judge);
+	return node->one != NULL ? OneRowReason(node->one) :
+		JudgeReason(&node->judge);
 }
 
 static void
 write_report(AheadNode *base, AheadReport *report)
 {
 	const WriteNode *node = (const WriteNode *) base;
-	WriteCounters c = WriteTell(node);
-	double		mean = (double) node->size_sum / Max(1, node->rows_of_ring);
+	WriteCounters c = KeysAheadTell(&node->keys);
+	double		mean = (double) node->keys.size_sum /
+		Max(1, node->keys.rows_of_ring);
 
 	if (c.index_blocks_read == 0 && c.heap_blocks_read == 0)
 	{
@@ -155,4 +175,5 @@ void
 WriteInit(void)
 {
 	TakeoverRegister(&write_methods);
+	CopyInit();
 }

@@ -14,4 +14,7 @@ extern bool lookahead_writes;
 /* Called once, when the library is loaded. */
 extern void WriteInit(void);
 
+/* Called by WriteInit(): serve COPY FROM. */
+extern void CopyInit(void);
+
 #endif							/* PG_LOOKAHEAD_WRITE_H */

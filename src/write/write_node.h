@@ -11,17 +11,19 @@
 #ifndef PG_LOOKAHEAD_WRITE_NODE_H
 #define PG_LOOKAHEAD_WRITE_NODE_H
 
-#include "early/rows_ahead.h"
 #include "exec/ahead_node.h"
 #include "exec/judge.h"
-#include "observe/totals.h"
+#include "executor/instrument.h"
 #include "portability/instr_time.h"
-#include "write/index_keys.h"
+#include "write/keys_ahead.h"
+
+typedef struct OneRow OneRow;
 
 typedef struct WriteNode
 {
 	AheadNode	base;
 	Judge		judge;
+	OneRow	   *one;			/* it writes one row only; else NULL */
 	ExecProcNodeMtd fetch;		/* the child's own ExecProcNode */
 
 	const int64 *reads;			/* this backend's count of blocks read */
@@ -34,22 +36,51 @@ typedef struct WriteNode
 
 	/* made when it first looks ahead */
 	Refusal		refusal;		/* why the node must not look ahead */
-	RowsAhead  *rows;			/* with a LookupKey for each index */
+	KeysAhead	keys;
 	List	   *params;			/* parameters that the child uses */
-	IndexShared shared;
-	int			nindexes;
-	IndexKeys **indexes;
-	RowAhead   *arrived;		/* the row that was handed out of the ring */
 	bool		child_ended;	/* the child has ended, the ring has not */
-	uint64		rows_of_ring;	/* rows that were handed out of the ring */
-	uint64		size_sum;		/* sum of the numbers of rows ahead of each */
-	WriteCounters counters;		/* of rows; see WriteTell() */
 } WriteNode;
 
-/* plan_rows.c: the ExecProcNode function of the child. */
-extern TupleTableSlot *WriteNextRow(PlanState *child);
+/* The table that is written to. */
+static inline ResultRelInfo *
+WriteTable(const WriteNode *node)
+{
+	return ((ModifyTableState *) node->base.plan_state)->resultRelInfo;
+}
 
-/* Return the counters, as if the node were not executed again. */
-extern WriteCounters WriteTell(const WriteNode *node);
+/*
+ * Open the ring for the table's indexes, which are open; called in the query's
+ * memory.
+ */
+extern Refusal WriteOpenKeys(WriteNode *node, const KeysBounds *bounds);
+
+/*
+ * The blocks that have been read of the indexes, as the statistics count; -1 if
+ * that is not known.
+ */
+extern int64 WriteMisses(const WriteNode *node);
+
+/*
+ * Our functions run while the child is executed, but what they read and count
+ * is the ModifyTable node's: have EXPLAIN (BUFFERS) say so.  before: what had
+ * been counted when they began.
+ */
+extern void WriteCountForNode(PlanState *child, const BufferUsage *before);
+
+/* The ExecProcNode functions of the child, for many rows and for one. */
+extern TupleTableSlot *WriteNextRow(PlanState *child);
+extern TupleTableSlot *WriteOneRow(PlanState *child);
+
+/*
+ * Is a statement that writes one row into a table to be looked at?  Nearly
+ * always it is not.  Called once for each such statement.
+ */
+extern bool OneRowIsWatched(Relation table);
+
+/* What the session knows of a table. */
+extern OneRow *OneRowOf(Oid table);
+
+/* Why was nothing looked up for the row? */
+extern Refusal OneRowReason(const OneRow *one);
 
 #endif							/* PG_LOOKAHEAD_WRITE_NODE_H */

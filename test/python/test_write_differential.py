@@ -2,7 +2,8 @@
 
 Each session has a database of its own, all copied from one template.  A random statement that changes data is
 executed by all of them, and then rows, tags, errors, records in the WAL, sequences, tables with the places of
-their rows, and indexes page for page are compared with those of the session without look-ahead.
+their rows, and indexes page for page are compared with those of the session without look-ahead.  COPY reads from
+a file, which the session has written before.
 
 How many statements are compared can be raised by $PG_LOOKAHEAD_WRITES.
 """
@@ -15,6 +16,7 @@ import json
 import os
 import random
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -22,7 +24,7 @@ import pytest
 
 from conftest import MakeCluster
 from differential import FORCED, bad_lines, make_copies
-from queries import fetch, fetch_row
+from queries import fetch, fetch_row, run, scalar
 from relations import Connection
 
 WRITES = int(os.environ.get("PG_LOOKAHEAD_WRITES", "400"))
@@ -94,14 +96,24 @@ SETUP = (
     "UPDATE child SET p = md5('parent' || n)::uuid WHERE n < 3900 AND n * 7919 % 1000 <> 13",
     "VACUUM ANALYZE",
 )
-TABLES = ("plain", "parent", "child", "watched", "told", "parts", "unlogged")
+
+# In each session: a temporary table, and what a session needs besides.
+SESSION = (
+    "CREATE EXTENSION IF NOT EXISTS amcheck",
+    "CREATE EXTENSION IF NOT EXISTS pg_walinspect",
+    f"CREATE TEMP TABLE passing ({COLUMNS.format(key='PRIMARY KEY', check='')})",
+    "CREATE INDEX ON passing (a)",
+    "CREATE INDEX ON passing USING hash (b)",
+)
+TABLES = ("plain", "parent", "child", "watched", "told", "parts", "unlogged", "passing")
 
 
 class Corpus:
-    """Random statements."""
+    """Random statements.  file: where COPY finds its rows"""
 
-    def __init__(self, rng: random.Random) -> None:
+    def __init__(self, rng: random.Random, file: Path) -> None:
         self._rng = rng
+        self._file = file
 
     def _source(self) -> str:
         """Rows of the five columns."""
@@ -186,17 +198,46 @@ class Corpus:
             )
         )
 
-    def statement(self) -> str:
-        return self._rng.choice((self._insert, self._insert, self._update, self._other))()
+    def _copy(self) -> list[str]:
+        """COPY of rows that have been put into a file, some of which may be at fault."""
+        rng = self._rng
+        source = self._source()
+        if rng.random() < 0.4:
+            low = rng.randrange(1000)
+            source = (
+                f"SELECT md5(i::text || '{low}')::uuid, i % 1000 + 14, md5(i::text), i * 7 + 300000, i"
+                f" FROM generate_series(1, {rng.choice((50, 700, 2500))}) AS i"
+            )
+        kind = rng.choice(("text", "text", "binary", "csv"))
+        if kind == "binary":
+            source = f"SELECT id, a::int, b, c::int, d::numeric FROM ({source}) AS x (id, a, b, c, d)"
+        options = [f"FORMAT {kind}"]
+        if kind != "binary" and rng.random() < 0.3:
+            source = f"SELECT id, CASE WHEN c % {rng.choice((7, 90))} = 0 THEN 'bad' ELSE a::text END, b, c, d FROM ({source}) AS x (id, a, b, c, d)"
+            options += rng.choice((["ON_ERROR ignore"], ["ON_ERROR ignore"], []))
+        where = rng.choice(("", "", "", " WHERE a % 3 <> 0", " WHERE random() < 2"))
+        return [
+            f"COPY ({source}) TO '{self._file}' (FORMAT {kind})",
+            f"COPY {rng.choice(TABLES)} (id, a, b, c, d) FROM '{self._file}' ({', '.join(options)}){where}",
+        ]
+
+    def statements(self) -> list[str]:
+        """Some, of which the last one changes data."""
+        if self._rng.random() < 0.3:
+            return self._copy()
+        return [self._rng.choice((self._insert, self._insert, self._update, self._other))()]
 
 
 def outcome(conn: Connection, statement: str) -> Any:
     """The rows and tag of a statement, or its error; of one that is explained, what it wrote and visited."""
     try:
+        begun = scalar(conn, "SELECT pg_current_wal_insert_lsn()") if counts_wal(conn, statement) else None
         cursor = conn.execute(statement.encode())
         rows = cursor.fetchall() if cursor.description else []
     except psycopg.Error as error:
         return error.sqlstate
+    if begun is not None and cursor.rowcount > 0:
+        return cursor.statusmessage, fetch(conn, WAL, (begun,))
     if statement.startswith("EXPLAIN"):
         plan = rows[0][0][0]["Plan"] if not isinstance(rows[0][0], str) else json.loads(rows[0][0])[0]["Plan"]
         return [counts(node) for node in nodes(plan)]
@@ -215,6 +256,13 @@ def alike(stock: Any, ours: Any) -> bool:
     return bool(stock == ours)
 
 
+def counts_wal(conn: Connection, statement: str) -> bool:
+    """Whether all that a statement writes into the WAL is there when it has ended."""
+    idle = conn.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
+    logged = not statement.startswith(("COPY passing", "COPY unlogged"))
+    return statement.startswith("COPY") and " FROM '" in statement and logged and idle
+
+
 def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
     yield plan
     for child in plan.get("Plans", ()):
@@ -228,6 +276,10 @@ def counts(node: dict[str, Any]) -> list[Any]:
     names = ("Node Type", "Actual Rows", "WAL Records", "Tuples Inserted", "Conflicting Tuples")
     return [*(node.get(name) for name in names), blocks]
 
+
+WAL = """
+SELECT resource_manager, record_type, count(*) FROM pg_get_wal_records_info(%s, pg_current_wal_flush_lsn())
+WHERE resource_manager IN ('Heap', 'Heap2', 'Btree', 'Hash', 'Transaction') GROUP BY 1, 2 ORDER BY 1, 2"""
 
 # Of an index's page, all but the LSN and the checksum; rows of a table with their places.
 PAGES = """
@@ -267,18 +319,19 @@ def check_indexes(conn: Connection) -> None:
     )
 
 
-def executed(rng: random.Random, statement: str, *, places: bool) -> list[str]:
-    """How a statement is executed: by itself, explained, below a savepoint, or rolled back.
+def executed(rng: random.Random, statements: list[str], *, places: bool) -> list[str]:
+    """How the last of some statements is executed: by itself, explained, below a savepoint, or rolled back.
 
     places: its WAL is that of all sides, too, since rows lie in the same places"""
+    *before, statement = statements
     kind = rng.randrange(6)
-    if kind == 0 and places and not statement.startswith("DO"):
+    if kind == 0 and places and not statement.startswith(("DO", "COPY")):
         return [f"EXPLAIN (ANALYZE, BUFFERS, WAL, TIMING off, FORMAT json) {statement}"]
     if kind == 1:
-        return ["BEGIN", "SAVEPOINT one", statement, "ROLLBACK TO one", statement, "COMMIT"]
+        return [*before, "BEGIN", "SAVEPOINT one", statement, "ROLLBACK TO one", statement, "COMMIT"]
     if kind == 2:
-        return ["BEGIN", statement, "ROLLBACK"]
-    return [statement]
+        return [*before, "BEGIN", statement, "ROLLBACK"]
+    return statements
 
 
 @pytest.mark.timeout(max(900, WRITES))
@@ -292,15 +345,15 @@ def test_corpus(make_cluster: MakeCluster, rng: random.Random, name: str) -> Non
     for i, (config, settings) in enumerate(CONFIGS.items()):
         sessions[config] = cluster.connect(f"differential_{i}", prepare_threshold=None)
         fetch(sessions[config], "SELECT count(*) FROM pg_class")
-        sessions[config].execute("CREATE EXTENSION amcheck")
+        run(sessions[config], *SESSION)
         for setting, value in settings.items():
             sessions[config].execute(f"SET {setting} = {value}".encode())
-    corpus = Corpus(rng)
+    corpus = Corpus(rng, cluster.data / "copied")
     places = name != "few buffers"  # two databases of stock differ there
     errors: dict[str, int] = {}
     number = WRITES if name == "default" else WRITES // 4
     for i in range(number):
-        for statement in executed(rng, corpus.statement(), places=places):
+        for statement in executed(rng, corpus.statements(), places=places):
             seen = {config: outcome(conn, statement) for config, conn in sessions.items()}
             if isinstance(seen["off"], str):
                 errors[seen["off"]] = errors.get(seen["off"], 0) + 1

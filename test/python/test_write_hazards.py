@@ -22,6 +22,12 @@ SETUP = (
     "CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'",
     "CREATE TRIGGER note BEFORE INSERT ON watched FOR EACH ROW EXECUTE FUNCTION note()",
     "CREATE SEQUENCE numbers",
+    "CREATE TABLE hashed (id int, a int)",
+    "CREATE INDEX hashed_a ON hashed USING hash (a)",
+    "CREATE INDEX ON hashed (id)",
+    "CREATE TABLE fallible (id int PRIMARY KEY, a int)",
+    "CREATE INDEX ON fallible ((100 / a))",
+    "CREATE TABLE teller (id int PRIMARY KEY)",
     "ANALYZE",
 )
 
@@ -34,6 +40,14 @@ def conn(make_cluster: MakeCluster) -> Iterator[Connection]:
         yield conn
     assert not bad_lines(cluster.log)
     cluster.stop()
+
+
+@pytest.fixture(scope="module")
+def file(conn: Connection) -> str:
+    """A file that COPY can read: the rows of the table s."""
+    place = f"{scalar(conn, 'SHOW data_directory')}/rows"
+    run(conn, f"COPY s TO '{place}'")
+    return place
 
 
 def rows_ahead(conn: Connection, statement: str) -> int:
@@ -83,3 +97,97 @@ def test_a_key_that_may_fail_is_not_computed_early(conn: Connection) -> None:
             run(conn, "INSERT INTO checked SELECT id, a FROM s WHERE a <> 1")
         states.add(error.value.sqlstate)
     assert states == {"23514"}
+
+
+def test_copy_knows_the_rows_of_its_batch(conn: Connection, file: str) -> None:
+    assert rows_ahead(conn, f"COPY t (id, a) FROM '{file}'") > 100
+    assert rows_ahead(conn, f"COPY t (id, a) FROM '{file}' WHERE id % 2 = 0") > 50
+    assert rows_ahead(conn, f"COPY watched FROM '{file}'") == 0
+
+
+def test_copy_computes_no_key_that_may_fail(conn: Connection, file: str) -> None:
+    """The first row is there already, and an expression of an index fails for the seventh."""
+    run(conn, "INSERT INTO fallible VALUES (1, 1)")
+    with pytest.raises(psycopg.errors.UniqueViolation):
+        run(conn, f"COPY fallible FROM '{file}'")
+    with pytest.raises(psycopg.errors.DivisionByZero):
+        run(conn, f"COPY fallible FROM '{file}' WHERE id > 1")
+
+
+def test_copy_below_copy(conn: Connection, file: str) -> None:
+    """A trigger of one COPY calls others, of the same table, too, one of which fails."""
+    fails = (
+        "BEGIN EXECUTE $q$COPY teller FROM PROGRAM 'seq 1 9; echo 1'$q$;"
+        " EXCEPTION WHEN unique_violation THEN NULL; END;"
+    )
+    run(
+        conn,
+        "CREATE FUNCTION copies() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+        f" IF pg_trigger_depth() > 1 THEN RETURN NULL; END IF; EXECUTE $q$COPY hashed FROM '{file}'$q$;"
+        f" {fails} EXECUTE $q$COPY teller FROM PROGRAM 'seq 1001 1040'$q$; RETURN NULL; END $$",
+        "CREATE TRIGGER copies AFTER INSERT ON teller FOR EACH STATEMENT EXECUTE FUNCTION copies()",
+    )
+    before = scalar(conn, "SELECT statements FROM lookahead.write_stats")
+    run(conn, "COPY teller FROM PROGRAM 'seq 2001 2100'")
+    assert scalar(conn, "SELECT statements FROM lookahead.write_stats") >= before + 2
+    assert scalar(conn, "SELECT count(*) FROM teller WHERE id > 9") == 140
+    run(conn, "TRUNCATE hashed")
+
+
+def test_a_hash_index_is_served_for_copy_and_for_vacuum(conn: Connection, file: str) -> None:
+    """VACUUM leaves its members in the index's routine, beside which COPY puts its own."""
+    streams = "SELECT vacuums_served FROM lookahead.index_vacuum_stats WHERE access_method = 'hash'"
+    streamed = scalar(conn, "SELECT current_setting('server_version_num')::int < 190000")
+    for _ in range(3):
+        before = scalar(conn, streams)
+        assert rows_ahead(conn, f"COPY hashed FROM '{file}'") > 100
+        run(
+            conn,
+            f"COPY hashed FROM '{file}'",
+            "DELETE FROM hashed WHERE id % 2 = 0",
+            "VACUUM (INDEX_CLEANUP on) hashed",
+        )
+        assert scalar(conn, streams) == before + streamed
+    run(conn, "SET enable_seqscan = off")
+    found = scalar(conn, "SELECT count(*) FROM hashed WHERE a = 3")
+    run(conn, "RESET enable_seqscan", "SET enable_indexscan = off", "SET enable_bitmapscan = off")
+    assert found == scalar(conn, "SELECT count(*) FROM hashed WHERE a = 3") > 0
+
+
+def test_an_index_that_is_locked_is_not_waited_for(conn: Connection, file: str) -> None:
+    """COPY does not wait for an index earlier than it does by itself: here it fails before that."""
+    with psycopg.connect(conn.info.dsn) as other:
+        run(other, "BEGIN", "ALTER INDEX hashed_a SET TABLESPACE pg_default")
+        run(conn, "SET lock_timeout = '2s'")
+        with pytest.raises(psycopg.errors.UndefinedFile):
+            run(conn, "COPY hashed FROM '/nowhere'")
+        other.rollback()
+    run(conn, "RESET lock_timeout")
+
+
+def test_the_indexes_of_one_row_are_looked_up_together(conn: Connection) -> None:
+    """Whatever its plan does; but not if a trigger may change the row, and not for one index."""
+    query = "SELECT statements FROM lookahead.write_stats"
+    for statement, looks in {
+        "INSERT INTO hashed VALUES (nextval('numbers'), 1)": 1,
+        "INSERT INTO hashed VALUES (1, 1), (2, 2) RETURNING id": 1,
+        "INSERT INTO fallible VALUES (-1, 1) ON CONFLICT (id) DO UPDATE SET a = 2": 1,
+        "INSERT INTO watched VALUES (-1, 1)": 0,
+        "INSERT INTO t VALUES (-1, 1)": 0,
+    }.items():
+        before = scalar(conn, query)
+        with conn.transaction(force_rollback=True):
+            conn.execute(statement.encode())
+        assert scalar(conn, query) == before + looks, statement
+
+
+def test_a_cached_row_is_left_to_the_server(conn: Connection) -> None:
+    """EXPLAIN says so, too, although the statement itself has read a page meanwhile."""
+    run(conn, "RESET pg_lookahead.debug_force")
+    explain = b"EXPLAIN (ANALYZE, LOOKAHEAD, COSTS off) INSERT INTO hashed VALUES (1, 1)"
+    try:
+        if int(scalar(conn, "SHOW server_version_num")) >= 180000:
+            for _ in range(2):
+                assert "Look-Ahead: not used (one row" in str(conn.execute(explain).fetchall())
+    finally:
+        run(conn, "SET pg_lookahead.debug_force = on")

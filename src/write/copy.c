@@ -1,0 +1,441 @@
+/*-------------------------------------------------------------------------
+ *
+ * copy.c
+ *		COPY FROM: leaf pages of the rows that it has gathered.
+ *
+ * COPY gathers up to 1,000 rows and writes them into the table before it makes
+ * their index entries, one row after the other.  When it comes to the first
+ * entry of a row, the rows that follow are known (heap_rows.h), and their keys
+ * are looked up early.  Where COPY writes rows one by one, since a trigger or a
+ * volatile default may look at the table, no row follows; then the indexes of
+ * one row are looked up together.
+ *
+ * No hook of the server's is called between two rows of COPY.  So each index
+ * has an aminsert member of ours (index_routine.h) while COPY runs, which calls
+ * the server's.  That is begun when COPY has locked the table and checked its
+ * privileges: there the indexes are opened as COPY itself will open them a
+ * little later, but without waiting for a lock.  It is undone when the command
+ * ends, before an error gives up the references to the indexes.
+ *
+ * Nothing is written early and nobody's code is run early: the rows have been
+ * written, with all their defaults and generated columns, and of the indexes'
+ * expressions only those are evaluated that cannot fail (index_keys.h).
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/table.h"
+#include "access/xact.h"
+#include "catalog/namespace.h"
+#include "compat.h"
+#include "enabled.h"
+#include "exec/judge_timing.h"
+#include "exec/settings.h"
+#include "exec/takeover.h"
+#include "executor/executor.h"
+#include "index/index_routine.h"
+#include "miscadmin.h"
+#include "nodes/parsenodes.h"
+#include "storage/lmgr.h"
+#include "tcop/utility.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+#include "write/heap_rows.h"
+#include "write/keys_ahead.h"
+#include "write/write.h"
+
+/* Rows that are taken into account when it is asked what is to be won. */
+#define MANY_ROWS 512
+
+/* A COPY that runs, in a memory context of its own. */
+typedef struct Copy
+{
+	struct Copy *outer;			/* by whose trigger it was called, or NULL */
+	SubTransactionId subid;		/* in which it runs */
+	MemoryContext mcxt;
+	EState	   *estate;
+	Relation	table;
+	int			nindexes;
+	Relation   *indexes;		/* those of kinds that are looked up */
+	Judge		judge;
+	Refusal		refusal;		/* why it must not look ahead */
+	KeysAhead	keys;
+	HeapRows	rows;
+
+	/* the row whose entries are being made */
+	bool		has_row;
+	ItemPointerData tid;
+	const int64 *reads;			/* this backend's count of blocks read */
+	int64		reads_seen;
+	int64		misses_seen;	/* the indexes' misses at that time */
+	instr_time	inside;
+} Copy;
+
+static ExecutorCheckPerms_hook_type prev_ExecutorCheckPerms = NULL;
+static ProcessUtility_hook_type prev_ProcessUtility = NULL;
+
+/* The COPY that has been called and has not checked its privileges, or NULL. */
+static const CopyStmt *starting = NULL;
+
+/* The innermost one that is served. */
+static Copy *running = NULL;
+
+static Copy *
+copy_into(Oid table)
+{
+	for (Copy *copy = running; copy != NULL; copy = copy->outer)
+		if (RelationGetRelid(copy->table) == table)
+			return copy;
+	return NULL;
+}
+
+/* The blocks that have been read of the indexes; -1 if that is not known. */
+static int64
+copy_misses(const Copy *copy)
+{
+	int64		sum = 0;
+
+	for (int i = 0; i < copy->nindexes; i++)
+	{
+		int64		misses = IndexMisses(copy->indexes[i]);
+
+		if (misses < 0)
+			return -1;
+		sum += misses;
+	}
+	return sum;
+}
+
+/* Create the ring; return the reason why there must be none. */
+static Refusal
+copy_open_ring(Copy *copy)
+{
+	bool	   *conflicts = palloc0_array(bool, copy->nindexes);
+	KeysBounds	bounds;
+	Refusal		refusal = KeysAheadBounds(copy->table, &bounds);
+
+	if (refusal != NOT_REFUSED)
+		return refusal;
+	bounds.bytes = Max(bounds.least_bytes,
+					   Min(bounds.bytes, work_mem * INT64CONST(1024) / 2));
+	copy->estate = CreateExecutorState();
+	refusal = KeysAheadOpen(&copy->keys, copy->estate,
+							CreateExprContext(copy->estate), copy->table,
+							copy->indexes, conflicts, copy->nindexes, &bounds);
+	if (refusal != NOT_REFUSED)
+		return refusal;
+	HeapRowsInit(&copy->rows, copy->table);
+	JudgeSetMaximum(&copy->judge, copy->keys.shared.lookups.max_keys, 0);
+	return NOT_REFUSED;
+}
+
+/* Create the ring when it is first needed; false if there must be none. */
+static bool
+copy_may_look_ahead(Copy *copy)
+{
+	BufferUsage before = pgBufferUsage;
+
+	if (copy->keys.rows != NULL)
+		return true;
+	copy->refusal = copy_open_ring(copy);
+	if (copy->refusal != NOT_REFUSED)
+		JudgeForbid(&copy->judge);
+
+	/* do not count look-ups in the catalogs */
+	pgBufferUsage.shared_blks_hit = before.shared_blks_hit;
+	pgBufferUsage.shared_blks_read = before.shared_blks_read;
+	return copy->refusal == NOT_REFUSED;
+}
+
+/* Add rows to the ring, beginning with the one at the row's place. */
+static void
+copy_fill(Copy *copy)
+{
+	RowsAhead  *rows = copy->keys.rows;
+	bool		is_ahead = copy->judge.mode == JUDGE_AHEAD;
+	int			wanted = is_ahead ? copy->judge.distance : 0;
+
+	if (RowsAheadSize(rows) == 0 && is_ahead)
+		HeapRowsBegin(&copy->rows, &copy->tid);
+	if (!KeysAheadIsTimeToFill(&copy->keys, wanted,
+							   is_ahead && !copy->rows.ended))
+		return;
+	while (is_ahead && RowsAheadSize(rows) < wanted + 1 &&
+		   RowsAheadHasRoom(rows))
+	{
+		TupleTableSlot *slot;
+
+		CHECK_FOR_INTERRUPTS();
+		slot = HeapRowsNext(&copy->rows);
+		if (slot == NULL)
+			break;
+		KeysAheadAdd(&copy->keys, slot);
+	}
+	HeapRowsRelease(&copy->rows);
+	KeysAheadRead(&copy->keys);
+	if (RowsAheadSize(rows) == 1 && wanted > 0 && !RowsAheadHasRoom(rows))
+		JudgeNoRoom(&copy->judge);
+}
+
+/* Look ahead from the row whose entries are to be made. */
+static void
+copy_look_ahead(Copy *copy)
+{
+	RowsAhead  *rows = copy->keys.rows;
+
+	/* the batch has gone on at another place, or there is another batch */
+	if (RowsAheadSize(rows) > 0 &&
+		!ItemPointerEquals(&RowsAheadAt(rows, 0)->slot->tts_tid, &copy->tid))
+		KeysAheadForget(&copy->keys);
+	copy_fill(copy);
+	if (RowsAheadSize(rows) > 0)
+		(void) KeysAheadNext(&copy->keys);
+	JudgeEntries(&copy->judge, 0, RowsAheadSize(rows));
+}
+
+/* The entries of a row have been made: tell the judge what that took. */
+static void
+copy_end_row(Copy *copy)
+{
+	Judge	   *judge = &copy->judge;
+	bool		in_trial = judge->mode == JUDGE_TRIAL;
+	int64		misses;
+	int64		reads;
+
+	if (judge->mode == JUDGE_WATCH)
+	{
+		if (unlikely(*copy->reads != copy->reads_seen))
+			JudgeReadSeen(judge, JudgeRecall(JUDGE_WRITES,
+											 RelationGetRelid(copy->table),
+											 effective_io_concurrency));
+		return;
+	}
+	if (copy->keys.rows != NULL)
+		KeysAheadPass(&copy->keys);
+	misses = copy_misses(copy);
+	reads = misses < 0 ? *copy->reads - copy->reads_seen :
+		misses - copy->misses_seen;
+	if (copy->keys.rows != NULL)
+		KeysAheadNoteReads(&copy->keys);
+	JudgeUnit(judge, (int) reads, INSTR_TIME_GET_NANOSEC(copy->inside) / 1000.0,
+			  in_trial || copy->keys.rows == NULL ? 0 :
+			  RowsAheadSize(copy->keys.rows),
+			  in_trial && reads > 0 ? MANY_ROWS : 0, false);
+	INSTR_TIME_SET_ZERO(copy->inside);
+}
+
+/* The first entry of another row is to be made. */
+static void
+copy_begin_row(Copy *copy, const ItemPointerData *tid)
+{
+	if (copy->has_row)
+		copy_end_row(copy);
+	copy->has_row = true;
+	copy->tid = *tid;
+	if (copy->judge.mode >= JUDGE_AHEAD)
+	{
+		MemoryContext old = MemoryContextSwitchTo(copy->mcxt);
+		instr_time	start = JudgeStartTiming(&copy->judge);
+
+		if (copy_may_look_ahead(copy))
+			copy_look_ahead(copy);
+		JudgeStopTiming(&copy->inside, start);
+		MemoryContextSwitchTo(old);
+	}
+	copy->reads_seen = *copy->reads;
+	if (copy->judge.mode != JUDGE_WATCH)
+		copy->misses_seen = copy_misses(copy);
+}
+
+/* The aminsert member of a table's indexes while COPY writes to it. */
+static bool
+copy_insert(Relation index, Datum *values, bool *isnull, ItemPointer tid,
+			Relation table, IndexUniqueCheck check, bool unchanged,
+			IndexInfo *info)
+{
+	aminsert_function insert = IndexRoutineStock(index)->aminsert;
+	Copy	   *copy = copy_into(RelationGetRelid(table));
+	instr_time	start;
+	bool		result;
+
+	/*
+	 * Whoever else writes to the table below an exception block is left alone,
+	 * since COPY survives his error.  Nor is an entry new that is checked at
+	 * the end of the statement.
+	 */
+	if (copy == NULL || check == UNIQUE_CHECK_EXISTING ||
+		copy->subid != GetCurrentSubTransactionId())
+		return insert(index, values, isnull, tid, table, check, unchanged,
+					  info);
+	if (!copy->has_row || !ItemPointerEquals(&copy->tid, tid))
+		copy_begin_row(copy, tid);
+	start = JudgeStartTiming(&copy->judge);
+	result = insert(index, values, isnull, tid, table, check, unchanged, info);
+	JudgeStopTiming(&copy->inside, start);
+	return result;
+}
+
+static const IndexMembers copy_members = {.aminsert = copy_insert};
+
+/* Open an index and give it our member, unless it is locked by another. */
+static void
+copy_serve_index(Copy *copy, Oid oid)
+{
+	Relation	index;
+
+	if (!ConditionalLockRelationOid(oid, RowExclusiveLock))
+		return;
+	index = try_index_open(oid, NoLock);
+	if (index == NULL)
+		return;
+	if (LookupKnowsIndex(index) && index->rd_index->indisready &&
+		IndexRoutineAdd(index, &copy_members))
+		copy->indexes[copy->nindexes++] = index;
+	else
+		index_close(index, NoLock);
+}
+
+/* May COPY look ahead when it writes to this table? */
+static bool
+copy_may_serve(Relation table)
+{
+	return table->rd_rel->relkind == RELKIND_RELATION &&
+		table->rd_rel->relhasindex &&
+		TakeoverTableRefusal(table) == NOT_REFUSED &&
+		SettingsRefusal() == NOT_REFUSED &&
+		copy_into(RelationGetRelid(table)) == NULL;
+}
+
+/* COPY has locked a table and may write to it. */
+static void
+copy_begin(Oid oid)
+{
+	Relation	table = table_open(oid, NoLock);
+	MemoryContext mcxt;
+	MemoryContext old;
+	List	   *indexes;
+	Copy	   *copy;
+
+	if (!copy_may_serve(table))
+	{
+		table_close(table, NoLock);
+		return;
+	}
+	mcxt = AllocSetContextCreate(CurrentMemoryContext, "look-ahead of COPY",
+								 ALLOCSET_DEFAULT_SIZES);
+	old = MemoryContextSwitchTo(mcxt);
+	indexes = RelationGetIndexList(table);
+	copy = palloc0_object(Copy);
+	copy->mcxt = mcxt;
+	copy->subid = GetCurrentSubTransactionId();
+	copy->table = table;
+	copy->indexes = palloc_array(Relation, Max(1, list_length(indexes)));
+	copy->reads = RelationUsesLocalBuffers(table) ?
+		&pgBufferUsage.local_blks_read : &pgBufferUsage.shared_blks_read;
+	JudgeInit(&copy->judge, JUDGE_WRITES, lookahead_debug_force);
+	copy->outer = running;
+	running = copy;
+	foreach_oid(index, indexes)
+		copy_serve_index(copy, index);
+	MemoryContextSwitchTo(old);
+}
+
+/*
+ * The innermost COPY has ended.  failed: an error is on its way, which will
+ * close what is open.
+ */
+static void
+copy_end(bool failed)
+{
+	Copy	   *copy = running;
+	WriteCounters counters;
+
+	running = copy->outer;
+	for (int i = 0; i < copy->nindexes; i++)
+		IndexRoutineRemove(copy->indexes[i], &copy_members);
+	if (!failed && copy->has_row)
+		copy_end_row(copy);
+	counters = KeysAheadTell(&copy->keys);
+	if (copy->keys.rows != NULL)
+		TotalsAdd(&WriteTotals, &counters);
+	if (!failed)
+	{
+		(void) PageReadsWait(&copy->keys.shared.lookups, true);
+		for (int i = 0; i < copy->nindexes; i++)
+			index_close(copy->indexes[i], NoLock);
+		table_close(copy->table, NoLock);
+	}
+	MemoryContextDelete(copy->mcxt);
+}
+
+static bool
+copy_ExecutorCheckPerms(List *range_table, List *perms, bool error)
+{
+	const CopyStmt *stmt = starting;
+	const RTEPermissionInfo *perm;
+
+	if (prev_ExecutorCheckPerms &&
+		!prev_ExecutorCheckPerms(range_table, perms, error))
+		return false;
+	if (stmt == NULL || list_length(perms) != 1)
+		return true;
+	perm = linitial_node(RTEPermissionInfo, perms);
+
+	/* a function that is called early, for a constant, checks others */
+	if ((perm->requiredPerms & ACL_INSERT) != 0 &&
+		RangeVarGetRelid(stmt->relation, NoLock, true) == perm->relid)
+	{
+		starting = NULL;
+		copy_begin(perm->relid);
+	}
+	return true;
+}
+
+static void
+copy_ProcessUtility(PlannedStmt *pstmt, const char *queryString,
+					bool readOnlyTree, ProcessUtilityContext context,
+					ParamListInfo params, QueryEnvironment *queryEnv,
+					DestReceiver *dest, QueryCompletion *qc)
+{
+	const CopyStmt *stmt = (const CopyStmt *) pstmt->utilityStmt;
+	const CopyStmt *outer_starting = starting;
+	Copy	   *outer = running;
+
+	if (!IsA(stmt, CopyStmt) || !stmt->is_from || !lookahead_enabled ||
+		!lookahead_writes)
+	{
+		prev_ProcessUtility(pstmt, queryString, readOnlyTree, context, params,
+							queryEnv, dest, qc);
+		return;
+	}
+	starting = stmt;
+	PG_TRY();
+	{
+		prev_ProcessUtility(pstmt, queryString, readOnlyTree, context, params,
+							queryEnv, dest, qc);
+	}
+	PG_CATCH();
+	{
+		starting = outer_starting;
+		while (running != outer)
+			copy_end(true);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	starting = outer_starting;
+	while (running != outer)
+		copy_end(false);
+}
+
+void
+CopyInit(void)
+{
+	prev_ExecutorCheckPerms = ExecutorCheckPerms_hook;
+	ExecutorCheckPerms_hook = copy_ExecutorCheckPerms;
+	prev_ProcessUtility = ProcessUtility_hook ? ProcessUtility_hook :
+											  standard_ProcessUtility;
+	ProcessUtility_hook = copy_ProcessUtility;
+}

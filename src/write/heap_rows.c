@@ -1,0 +1,143 @@
+/*-------------------------------------------------------------------------
+ *
+ * heap_rows.c
+ *		Rows that a statement has put into a table one behind the other; see
+ *		heap_rows.h.
+ *
+ * The rows are those of our own command, so that nobody removes them, and their
+ * line pointers stay as they are.  Which they are is noted under the page's
+ * lock; a pin is enough to read them.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "executor/executor.h"
+#include "read/uncount.h"
+#include "write/heap_rows.h"
+
+void
+HeapRowsInit(HeapRows *rows, Relation table)
+{
+	TupleDesc	desc = CreateTupleDescCopyConstr(RelationGetDescr(table));
+
+	*rows = (HeapRows) {.table = table, .buffer = InvalidBuffer, .ended = true};
+	rows->slot = MakeSingleTupleTableSlot(desc, &TTSOpsHeapTuple);
+}
+
+/* The tuple at a line pointer of a locked page; NULL if there is none. */
+static HeapTupleHeader
+rows_tuple(Page page, OffsetNumber offnum)
+{
+	ItemId		item = PageGetItemId(page, offnum);
+
+	if (!ItemIdIsNormal(item) ||
+		ItemIdGetLength(item) < SizeofHeapTupleHeader ||
+		ItemIdGetOffset(item) + ItemIdGetLength(item) > BLCKSZ)
+		return NULL;
+	return (HeapTupleHeader) PageGetItem(page, item);
+}
+
+/* Has the command written this tuple, and has nobody changed it since? */
+static bool
+rows_are(const HeapRows *rows, HeapTupleHeader tuple)
+{
+	return (tuple->t_infomask & HEAP_XMAX_INVALID) != 0 &&
+		HeapTupleHeaderGetRawXmin(tuple) == rows->xid &&
+		HeapTupleHeaderGetRawCommandId(tuple) == rows->command;
+}
+
+/* Pin the page of "block".  The access is not one of the server's. */
+static void
+rows_pin(HeapRows *rows)
+{
+	CountsBefore before = CountsNow(rows->table);
+
+	rows->buffer = ReadBuffer(rows->table, rows->block);
+	(void) UncountSince(rows->table, &before);
+}
+
+/*
+ * List the rows of "block" from an offset on.  begins: what the tuple at that
+ * offset says of its writer is what all rows are to say.
+ */
+static void
+rows_list(HeapRows *rows, OffsetNumber first, bool begins)
+{
+	Page		page;
+	OffsetNumber last;
+	HeapTupleHeader tuple;
+
+	rows->n = rows->next = 0;
+	rows_pin(rows);
+	LockBuffer(rows->buffer, BUFFER_LOCK_SHARE);
+	page = BufferGetPage(rows->buffer);
+	last = PageIsNew(page) ? 0 :
+		Min(PageGetMaxOffsetNumber(page), MaxHeapTuplesPerPage);
+	if (begins && first <= last && (tuple = rows_tuple(page, first)) != NULL)
+	{
+		rows->xid = HeapTupleHeaderGetRawXmin(tuple);
+		rows->command = HeapTupleHeaderGetRawCommandId(tuple);
+		rows->ended = false;
+	}
+	for (OffsetNumber i = first; i <= last && !rows->ended; i++)
+	{
+		tuple = rows_tuple(page, i);
+		if (tuple != NULL && rows_are(rows, tuple))
+			rows->offsets[rows->n++] = i;
+	}
+	LockBuffer(rows->buffer, BUFFER_LOCK_UNLOCK);
+}
+
+void
+HeapRowsBegin(HeapRows *rows, const ItemPointerData *tid)
+{
+	HeapRowsRelease(rows);
+	rows->ended = true;
+	rows->block = ItemPointerGetBlockNumber(tid);
+	rows_list(rows, ItemPointerGetOffsetNumber(tid), true);
+}
+
+/* Go to the next page, if there is one. */
+static bool
+rows_next_page(HeapRows *rows)
+{
+	HeapRowsRelease(rows);
+	if (rows->block + 1 >= RelationGetNumberOfBlocks(rows->table))
+		return false;
+	rows->block++;
+	rows_list(rows, FirstOffsetNumber, false);
+	return rows->n > 0;
+}
+
+TupleTableSlot *
+HeapRowsNext(HeapRows *rows)
+{
+	HeapTuple	tuple = &rows->tuple;
+	ItemId		item;
+
+	if (!rows->ended && rows->next == rows->n)
+		rows->ended = !rows_next_page(rows);
+	if (rows->ended)
+		return NULL;
+	if (!BufferIsValid(rows->buffer))
+		rows_pin(rows);
+	item = PageGetItemId(BufferGetPage(rows->buffer),
+						 rows->offsets[rows->next]);
+	tuple->t_data =
+		(HeapTupleHeader) PageGetItem(BufferGetPage(rows->buffer), item);
+	tuple->t_len = ItemIdGetLength(item);
+	tuple->t_tableOid = RelationGetRelid(rows->table);
+	ItemPointerSet(&tuple->t_self, rows->block, rows->offsets[rows->next]);
+	rows->next++;
+	return ExecStoreHeapTuple(tuple, rows->slot, false);
+}
+
+void
+HeapRowsRelease(HeapRows *rows)
+{
+	ExecClearTuple(rows->slot);
+	if (BufferIsValid(rows->buffer))
+		ReleaseBuffer(rows->buffer);
+	rows->buffer = InvalidBuffer;
+}

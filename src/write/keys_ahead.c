@@ -1,0 +1,245 @@
+/*-------------------------------------------------------------------------
+ *
+ * keys_ahead.c
+ *		Rows that are going to be written, and the look-ups of their keys; see
+ *		keys_ahead.h.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "compat.h"
+#include "exec/judge.h"
+#include "exec/settings.h"
+#include "utils/rel.h"
+#include "utils/spccache.h"
+#include "write/keys_ahead.h"
+
+/* More rows ahead than this bring nothing. */
+#define MAX_ROWS 512
+
+/* Rows that are added at a time, so that their reads are started together. */
+#define ROWS_PER_FILL 16
+
+/* Bytes of memory: wanted for each row ahead, and the least for all of them. */
+#define BYTES_PER_ROW BLCKSZ
+#define LEAST_BYTES (4 * BLCKSZ)
+
+Refusal
+KeysAheadBounds(Relation table, KeysBounds *bounds)
+{
+	int			concurrency =
+		get_tablespace_io_concurrency(table->rd_rel->reltablespace);
+
+	if (concurrency == 0)
+		return REFUSED_NO_CONCURRENCY;
+	bounds->reads = LookaheadReadsInFlight(concurrency);
+	bounds->rows = lookahead_max_distance >= 0 ? lookahead_max_distance :
+		2 * bounds->reads;
+	bounds->rows = Max(1, Min(bounds->rows, MAX_ROWS));
+	bounds->bytes = bounds->rows * BYTES_PER_ROW;
+	bounds->least_bytes = LEAST_BYTES;
+	return NOT_REFUSED;
+}
+
+Refusal
+KeysAheadOpen(KeysAhead *ahead, EState *estate, ExprContext *econtext,
+			  Relation table, const Relation *indexes, const bool *conflicts,
+			  int nindexes, const KeysBounds *bounds)
+{
+	Size		place = sizeof(RowAhead) + nindexes * sizeof(LookupKey);
+	int			rows = Max(1, Min(bounds->rows, bounds->bytes / 2 / place));
+	Refusal		refusal = REFUSED_NO_INDEXES;
+
+	ahead->shared = (IndexShared) {
+		.lookups = {.max_keys = rows,
+					.max_reads = bounds->reads,
+					.nlookups = 1},
+		.estate = estate,
+		.econtext = econtext,
+		.forced = lookahead_debug_force != JUDGE_MEASURES,
+	};
+	ahead->indexes = palloc0_array(IndexKeys *, Max(1, nindexes));
+	for (int i = 0; i < nindexes; i++)
+	{
+		IndexKeys  *index;
+
+		if (indexes[i] == NULL)
+			continue;
+		index = IndexKeysCreate(&ahead->shared, table, indexes[i],
+								conflicts[i], &refusal);
+		if (index != NULL)
+			ahead->indexes[ahead->nindexes++] = index;
+	}
+	if (ahead->nindexes == 0)
+		return refusal;
+	ahead->rows = RowsAheadCreate(CurrentMemoryContext, rows, bounds->bytes,
+								  ahead->nindexes * sizeof(LookupKey));
+	ahead->counters.statements = 1;
+	TotalsAttach(&WriteTotals);
+	return NOT_REFUSED;
+}
+
+void
+KeysAheadAdd(KeysAhead *ahead, TupleTableSlot *slot)
+{
+	int			size = RowsAheadSize(ahead->rows);
+	RowAhead   *row = RowsAheadAdd(ahead->rows, slot);
+
+	for (int i = 0; i < ahead->nindexes; i++)
+		LookupBegin(IndexKeysLookup(ahead->indexes[i]),
+					&((LookupKey *) row->work)[i]);
+	ahead->counters.rows += size > 0;
+	ahead->counters.max_rows = Max(ahead->counters.max_rows, (uint64) size);
+}
+
+/* Do for the entries of a row what can be done now. */
+static void
+keys_advance(KeysAhead *ahead, RowAhead *row, bool wait)
+{
+	LookupKey  *keys = row->work;
+
+	for (int i = 0; i < ahead->nindexes; i++)
+	{
+		IndexKeys  *index = ahead->indexes[i];
+
+		if (LookupIsWanted(&keys[i], wait) && IndexKeysAreActive(index))
+			IndexKeysAdvance(index, &keys[i], row->slot, wait);
+	}
+}
+
+/* Start the reads that have been asked for. */
+static void
+keys_start_reads(KeysAhead *ahead)
+{
+	for (int i = 0; i < ahead->nindexes; i++)
+		LookupRead(IndexKeysLookup(ahead->indexes[i]));
+}
+
+/*
+ * The row that is handed out next needs several pages if there are several
+ * indexes, so that it takes part.  Reads are started for a few rows at a time:
+ * what may be in flight is to be all pages of the next rows, and not one page
+ * each of many.
+ */
+void
+KeysAheadRead(KeysAhead *ahead)
+{
+	int			size = RowsAheadSize(ahead->rows);
+	int			some = Max(1,
+						   ahead->shared.lookups.max_reads / ahead->nindexes);
+
+	for (int pass = 0; pass < 2; pass++)
+	{
+		for (int i = ahead->nindexes > 1 ? 0 : 1; i < size; i++)
+		{
+			keys_advance(ahead, RowsAheadAt(ahead->rows, i),
+						 pass == 0 && i > 0 && i <= size / 2);
+			if (i % some == 0)
+				keys_start_reads(ahead);
+		}
+		keys_start_reads(ahead);
+	}
+}
+
+/* Are reads wanted that had to wait until others end, and have some ended? */
+static bool
+keys_may_go_on(const KeysAhead *ahead)
+{
+	bool		behind = false;
+
+	for (int i = 0; i < ahead->nindexes; i++)
+		behind |= LookupIsBehind(IndexKeysLookup(ahead->indexes[i]));
+	return behind && PageReadsInFlight(&ahead->shared.lookups) <=
+		ahead->shared.lookups.max_reads / 4 * 3;
+}
+
+bool
+KeysAheadIsTimeToFill(const KeysAhead *ahead, int wanted, bool more)
+{
+	int			size = RowsAheadSize(ahead->rows);
+
+	if (size == 0)
+		return true;
+	if (more)
+	{
+		if (size <= wanted - Min(wanted / 8, ROWS_PER_FILL))
+			return true;
+	}
+
+	/* at the end, go on reading for the rows that are left */
+	else if (ahead->rows_of_ring % ROWS_PER_FILL == 0)
+		return true;
+	return keys_may_go_on(ahead);
+}
+
+TupleTableSlot *
+KeysAheadNext(KeysAhead *ahead)
+{
+	RowAhead   *row = RowsAheadNext(ahead->rows);
+
+	for (int i = 0; i < ahead->nindexes; i++)
+	{
+		Lookup	   *lookup = IndexKeysLookup(ahead->indexes[i]);
+
+		LookupArrive(lookup, &((LookupKey *) row->work)[i]);
+		LookupCountBegin(lookup);
+	}
+	ahead->arrived = row;
+	ahead->rows_of_ring++;
+	ahead->size_sum += RowsAheadSize(ahead->rows);
+	return row->slot;
+}
+
+void
+KeysAheadPass(KeysAhead *ahead)
+{
+	if (ahead->arrived == NULL)
+		return;
+	for (int i = 0; i < ahead->nindexes; i++)
+	{
+		Lookup	   *lookup = IndexKeysLookup(ahead->indexes[i]);
+
+		LookupCountEnd(lookup);
+		LookupPass(lookup);
+	}
+	ahead->arrived = NULL;
+}
+
+void
+KeysAheadForget(KeysAhead *ahead)
+{
+	int			size = RowsAheadSize(ahead->rows);
+
+	for (int i = 0; i < size; i++)
+	{
+		LookupKey  *keys = RowsAheadAt(ahead->rows, i)->work;
+
+		for (int j = 0; j < ahead->nindexes; j++)
+			LookupForget(IndexKeysLookup(ahead->indexes[j]), &keys[j]);
+	}
+	RowsAheadForget(ahead->rows);
+}
+
+void
+KeysAheadNoteReads(KeysAhead *ahead)
+{
+	for (int i = 0; i < ahead->nindexes; i++)
+		IndexKeysNoteReads(ahead->indexes[i]);
+}
+
+WriteCounters
+KeysAheadTell(const KeysAhead *ahead)
+{
+	WriteCounters counters = ahead->counters;
+	const LookupCounters *pages = &ahead->shared.lookups.counters;
+
+	counters.index_blocks_read = pages->leaf_blocks_read;
+	counters.heap_blocks_read = pages->heap_blocks_read;
+	counters.blocks_hit = pages->blocks_hit;
+	counters.blocks_unused = pages->blocks_unused;
+	for (int i = 0; i < ahead->nindexes; i++)
+		counters.blocks_unused +=
+			LookupLeftOver(IndexKeysLookup(ahead->indexes[i]));
+	return counters;
+}

@@ -1,0 +1,91 @@
+/*-------------------------------------------------------------------------
+ *
+ * keys_ahead.h
+ *		A ring of rows that are going to be written into a table, and the
+ *		look-ups of their keys in its indexes.
+ *
+ * Who knows the rows adds them.  The oldest one is handed out when the server
+ * is about to write it, and is passed when the server has done so:
+ *
+ *		KeysAheadAdd()		a row is known
+ *		KeysAheadRead()		start reads for the rows of the ring
+ *		KeysAheadNext()		the server is about to write the oldest one
+ *		KeysAheadPass()		it has done so
+ *
+ * No page stays pinned between two calls.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef PG_LOOKAHEAD_KEYS_AHEAD_H
+#define PG_LOOKAHEAD_KEYS_AHEAD_H
+
+#include "early/rows_ahead.h"
+#include "observe/totals.h"
+#include "write/index_keys.h"
+
+/* Zero until it is opened. */
+typedef struct KeysAhead
+{
+	IndexShared shared;
+	RowsAhead  *rows;			/* with a LookupKey for each index */
+	int			nindexes;		/* whose pages can be known early */
+	IndexKeys **indexes;
+	RowAhead   *arrived;		/* the row that is being written */
+	uint64		rows_of_ring;	/* rows that were handed out of the ring */
+	uint64		size_sum;		/* sum of the numbers of rows ahead of each */
+	WriteCounters counters;		/* of rows; see KeysAheadTell() */
+} KeysAhead;
+
+/* How many rows may be ahead for a table, and how many reads in flight. */
+typedef struct KeysBounds
+{
+	int			rows;
+	int			reads;
+	int64		bytes;			/* of memory that so many rows want */
+	int64		least_bytes;
+} KeysBounds;
+
+/* Find the bounds of a table; return the reason if nothing may be ahead. */
+extern Refusal KeysAheadBounds(Relation table, KeysBounds *bounds);
+
+/*
+ * Create the ring in the current memory context, which lives longer than the
+ * table and its indexes are open.  indexes: some may be NULL; conflicts: of
+ * each, whether the server looks for conflicting rows in it.  econtext: may be
+ * shared with others, and is reset before use.  Return the reason if in none of
+ * the indexes pages can be known early.
+ */
+extern Refusal KeysAheadOpen(KeysAhead *ahead, EState *estate,
+							 ExprContext *econtext, Relation table,
+							 const Relation *indexes, const bool *conflicts,
+							 int nindexes, const KeysBounds *bounds);
+
+/* Add a copy of a row, for which there must be room. */
+extern void KeysAheadAdd(KeysAhead *ahead, TupleTableSlot *slot);
+
+/* Start reads for the rows of the ring, the one that is next included. */
+extern void KeysAheadRead(KeysAhead *ahead);
+
+/*
+ * Does it pay now to add rows, until "wanted" are ahead, and to start reads?
+ * more: there may be more rows to add.
+ */
+extern bool KeysAheadIsTimeToFill(const KeysAhead *ahead, int wanted,
+								  bool more);
+
+/* Hand out the oldest row; there must be one. */
+extern TupleTableSlot *KeysAheadNext(KeysAhead *ahead);
+
+/* The server has written the row that was handed out, if there is one. */
+extern void KeysAheadPass(KeysAhead *ahead);
+
+/* The rows of the ring will not be written next: let go of them. */
+extern void KeysAheadForget(KeysAhead *ahead);
+
+/* Note which indexes have been read since the last call. */
+extern void KeysAheadNoteReads(KeysAhead *ahead);
+
+/* Return the counters, as if nothing more were written. */
+extern WriteCounters KeysAheadTell(const KeysAhead *ahead);
+
+#endif							/* PG_LOOKAHEAD_KEYS_AHEAD_H */
