@@ -35,6 +35,7 @@
 #include "exec/settings.h"
 #include "exec/takeover.h"
 #include "executor/executor.h"
+#include "executor/instrument.h"
 #include "index/index_routine.h"
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
