@@ -27,6 +27,7 @@ INTERRUPTS = "test/python/test_interrupts.py::test_interrupted"
 LOCK_WAITS = "test/python/test_lock_waits.py::test_lock"
 TOAST = "test/python/test_toast.py::"
 WRITES = "test/python/test_write_hazards.py::"
+KEYS = "test/python/test_foreign_key_hazards.py::"
 
 
 @dataclass(frozen=True)
@@ -1427,5 +1428,70 @@ MUTATIONS = [
         (),
         "Each entry that the session makes later goes through our member, which asks whether a COPY runs and calls the"
         " server's. That costs some instructions, and nothing that a test could see.",
+    ),
+    # Foreign keys
+    Mutation(
+        "open what is not locked",
+        "src/foreign_keys/constraint_keys.c",
+        "		!CheckRelationOidLockedByMe(keys->index, AccessShareLock, true))",
+        "		(LockRelationOid(keys->index, ShareLock), false))",
+        (KEYS + "test_nothing_is_locked_that_stock_does_not_lock",),
+        "A table or an index is locked that stock locks later, or in another mode.",
+    ),
+    Mutation(
+        "keep tables of foreign keys open",
+        "src/foreign_keys/trigger_queue.c",
+        "	queue_close_constraints(rows, open);\n	queue_uncount",
+        "	bms_free(open);\n	queue_uncount",
+        (KEYS + "test_a_trigger_may_change_the_tables_of_others",),
+        "A command of a trigger finds a table in use that stock has closed.",
+    ),
+    Mutation(
+        "believe in an index that is gone",
+        "src/foreign_keys/constraint_keys.c",
+        "	return keys->heap_rel != NULL && keys->index_rel != NULL &&",
+        "	return keys->heap_rel != NULL &&",
+        (KEYS + "test_a_trigger_may_drop_the_index_that_is_used",),
+        "The server crashes if a trigger has dropped the index.",
+    ),
+    Mutation(
+        "believe in old relations",
+        "src/foreign_keys/constraint_keys.c",
+        "		*changed = true;\n		keys->seen_changes",
+        "		*changed = keys->lookup == NULL;\n		if (keys->lookup != NULL)\n			return true;\n		keys->seen_changes",
+        (),
+        "What was remembered of a relation is freed memory, which tests notice by luck only.",
+    ),
+    Mutation(
+        "note rows whose keys stay",
+        "src/foreign_keys/trigger_queue.c",
+        "		 (rows->are_kept || queue_keys_are_same(rows, row, other))))",
+        "		 (rows->are_kept && queue_keys_are_same(rows, row, other))))",
+        (KEYS + "test_rows_that_keep_their_keys_are_not_looked_up",),
+        "Rows for which no trigger is called are looked up.",
+    ),
+    Mutation(
+        "forget which queue runs",
+        "src/foreign_keys/foreign_keys.c",
+        "		lookahead_called_trigger = called;\n	}\n	PG_END_TRY();",
+        "	}\n	PG_END_TRY();",
+        (),
+        "After an error, a pointer to freed memory is left, which tests notice by luck only.",
+    ),
+    Mutation(
+        "leave cascades of cascades to the server",
+        "src/foreign_keys/foreign_keys.c",
+        "	if (running != NULL && TriggerQueueHasGrown(running))",
+        "	if (false)",
+        (KEYS + "test_rows_that_are_written_are_known",),
+        "The children of children that are deleted with their parents are read one by one.",
+    ),
+    Mutation(
+        "look up keys that may fail",
+        "src/foreign_keys/constraint_keys.c",
+        "		!ComparesInfallibly(rel->rd_opcintype[column], collation) ||\n		!ComparesInfallibly(given, collation))",
+        "		false)",
+        (),
+        "Types whose comparisons fail are rare as keys, and stock compares the same values a little later.",
     ),
 ]
