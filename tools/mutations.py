@@ -26,6 +26,7 @@ JOIN_CHAIN = "test/python/test_join_chain.py::"
 INTERRUPTS = "test/python/test_interrupts.py::test_interrupted"
 LOCK_WAITS = "test/python/test_lock_waits.py::test_lock"
 TOAST = "test/python/test_toast.py::"
+TOAST_COPY = "test/python/test_toast_copy.py::"
 WRITES = "test/python/test_write_hazards.py::"
 KEYS = "test/python/test_foreign_key_hazards.py::"
 
@@ -1346,6 +1347,46 @@ MUTATIONS = [
         "else if (false)",
         (TOAST + "test_nothing_is_read_beyond_a_limit",),
         "ORDER BY ... LIMIT 10 reads the values of some thirty rows more.",
+    ),
+    Mutation(
+        "a COPY that hears of no fetch after VACUUM",
+        "src/toast/following.c",
+        "		ToastFetchesWatch(innermost->scan);",
+        "		;",
+        (TOAST_COPY + "test_others_beside_a_copy",),
+        "After VACUUM, ANALYZE or REINDEX the rest of a COPY to the client reads nothing ahead.",
+    ),
+    Mutation(
+        "keep the page of a COPY pinned",
+        "src/toast/stand_in.c",
+        "	if (BufferIsValid(scan->rs_cbuf))\n		ReleaseBuffer(scan->rs_cbuf);",
+        "",
+        (TOAST_COPY + "test_bytes_and_accesses_are_those_of_stock",),
+        "Each row leaves a pin on its page, of which the server warns at the end of a COPY.",
+    ),
+    Mutation(
+        "look for the rows of a COPY from its first page on",
+        "src/toast/stand_in.c",
+        "	return ss_get_location(table, nblocks);",
+        "	return 0;",
+        (TOAST_COPY + "test_a_scan_that_begins_in_the_middle",),
+        "A COPY that begins where another scan of the table is reads nothing ahead.",
+    ),
+    Mutation(
+        "lose a COPY between two values that are far apart",
+        "src/toast/stand_in.c",
+        "	return (BlockNumber) read - SEARCH_PAGES;",
+        "	return stand_in->place;",
+        (TOAST_COPY + "test_bytes_and_accesses_are_those_of_stock",),
+        "Once 320 pages of a table have no value that is fetched, the rest of a COPY reads nothing ahead.",
+    ),
+    Mutation(
+        "follow a COPY that has failed",
+        "src/toast/following.c",
+        "		if (copy.query != NULL)\n			AheadQueryEnd(copy.query);",
+        "",
+        (TOAST_COPY + "test_a_copy_that_fails_in_a_block",),
+        "Until its memory goes away, a COPY that failed is asked for the fetches of other statements, and looks at a table that it has closed.",
     ),
     # Statements that write rows
     Mutation(

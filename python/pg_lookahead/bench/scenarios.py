@@ -516,9 +516,9 @@ _SCENARIOS: dict[str, Callable[[Size], Iterator[Cell]]] = {
     "fk_insert": _keys(_KEYS_INSERT, ("f1_id", "f1", "f2_id", "f2", "f3_id", "f3")),
     "fk_cascade_delete": _keys(_KEYS_DELETE, ("f_a", "f")),
     "toast_seq": _toast(f"{_BODIES} {{table}}"),
-    "toast_index": _toast(_TOAST_INDEX, scan="Index Scan", name="a quarter of the values", ahead=False),
-    "toast_copy": _toast("COPY {table} TO STDOUT", way="copy", ahead=False),
-    "toast_dump": _toast("--table={table}", way="dump", private=True, ahead=False),
+    "toast_index": _toast(_TOAST_INDEX, scan="Index Scan", name="a quarter of the values"),
+    "toast_copy": _toast("COPY {table} TO STDOUT", way="copy"),
+    "toast_dump": _toast("--table={table}", way="dump", private=True),
     "toast_delete": _toast(
         "DELETE FROM {table} WHERE id < {n}", way="delete", name="a quarter of the values"
     ),
