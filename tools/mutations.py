@@ -885,14 +885,6 @@ MUTATIONS = [
         "A statement fails because of a join that it does not come to.",
     ),
     Mutation(
-        "all heap pages of a row that may be left",
-        "src/join/chain.c",
-        "RowsCertain(&nodes[i]->base) <\n\t\t\t\t\t\t\t\t\tPG_INT64_MAX",
-        "false",
-        (JOIN_CHAIN + "test_a_limit_leaves_one_heap_page",),
-        "Below a LIMIT, 16 heap pages are read for a join that is asked for one row.",
-    ),
-    Mutation(
         "keys of what is computed below",
         "src/join/chain.c",
         "var->varno == OUTER_VAR ?",

@@ -144,11 +144,3 @@ def test_what_is_read_for_a_join_without_its_turn_is_unused(sides: dict[str, Joi
     query = CHAINS["of no match"][1]
     ahead = ours.ahead(lambda: (ours.rows(EVICT_ALL), ours.rows(query)))
     assert ahead["heap_blocks_read"] == 1 and 1 <= ahead["blocks_unused"] <= 4, ahead
-
-
-def test_a_limit_leaves_one_heap_page(sides: dict[str, JoinSide]) -> None:
-    """Where a join may be left early, one heap page is read for the key of one above, however many match."""
-    ours = sides["forced"]
-    query = "SELECT c.name FROM head h JOIN c ON c.id = h.c JOIN t ON t.m = h.id WHERE h.id = 5 LIMIT 1"
-    ahead = ours.ahead(lambda: (ours.rows(EVICT_ALL), ours.rows(query)))
-    assert ahead["heap_blocks_read"] <= 2, ahead
