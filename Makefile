@@ -10,6 +10,7 @@ ifeq ($(filter $(TOOL_GOALS),$(MAKECMDGOALS)),)
 
 # First half: PGXS build of the extension.
 
+PG_CONFIG ?= pg_config
 EXTENSION = pg_lookahead
 MODULE_big = pg_lookahead
 PROFILE_OBJS = $(patsubst %.c,%.o,$(sort $(wildcard src/profile*.c src/observe/profile*.c)))
@@ -20,6 +21,9 @@ LOOKAHEAD_VERSION = $(shell cat $(srcdir)/VERSION)
 PG_CPPFLAGS = -I$(srcdir)/src -DLOOKAHEAD_VERSION='"$(LOOKAHEAD_VERSION)"'
 # SERVER_PREFETCH=1: for a server that prefetches the heap pages of index scans by itself, which changes what the
 # descriptors of these scans hold.  The files that look into descriptors are left out; docs/inside.md lists them.
+# It is the default where the server's headers have the setting of its prefetching.
+COST_H = $(shell $(PG_CONFIG) --includedir-server 2>/dev/null)/optimizer/cost.h
+SERVER_PREFETCH ?= $(if $(shell grep -s enable_indexscan_prefetch '$(COST_H)'),1)
 DESCRIPTOR_OBJS = $(filter src/scan/% src/toast/%,$(ALL_OBJS)) $(addprefix src/,index/btree_children.o \
 	index/btree_descents.o index/btree_leaf.o index/scan_position.o inspect/block_order.o)
 ifneq ($(SERVER_PREFETCH),1)
@@ -51,7 +55,6 @@ ISOLATION_OPTS = --inputdir=test --outputdir=build/isolation
 EXTRA_CLEAN = build/regress build/isolation build/built_for $(PROFILE_OBJS) $(PROFILE_OBJS:.o=.bc) \
 	$(LEFT_OUT_OBJS) $(LEFT_OUT_OBJS:.o=.bc)
 
-PG_CONFIG ?= pg_config
 PG_VERSION := $(shell $(PG_CONFIG) --version 2>/dev/null)
 PG_MAJOR := $(shell echo '$(PG_VERSION)' | sed -n 's/^PostgreSQL \([0-9]*\).*/\1/p')
 ifeq ($(PG_MAJOR),)

@@ -19,7 +19,6 @@
 #include "exec/judge.h"
 #include "exec/settings.h"
 #include "exec/takeover.h"
-#include "foreign_keys/foreign_keys.h"
 #include "join/join.h"
 #include "maintain/maintain.h"
 #include "miscadmin.h"
@@ -236,7 +235,6 @@ _PG_init(void)
 	ScanInit();
 	JoinInit();
 	WriteInit();
-	ForeignKeysInit();
 	BitmapScanInit();
 	ToastInit();
 	MaintainInit();

@@ -171,6 +171,15 @@ def has_assertions(conn: Connection) -> bool:
     return bool(scalar(conn, "SELECT current_setting('debug_assertions')::bool"))
 
 
+def leaves_index_scans(conn: Connection) -> bool:
+    """Whether the library was built with SERVER_PREFETCH=1, by which index scans are left to the server."""
+    try:
+        conn.execute("SELECT count(*) FROM lookahead.heap_block_order('pg_class_oid_index')")
+    except psycopg.errors.FeatureNotSupported:
+        return True
+    return False
+
+
 def seed(conn: Connection, rng: random.Random) -> None:
     """Make random() of this session follow from ``rng``."""
     conn.execute("SELECT setseed(%s)", [rng.uniform(-1, 1)])

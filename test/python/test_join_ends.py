@@ -11,6 +11,7 @@ import pytest
 
 from conftest import MakeCluster
 from queries import fetch, fetch_row, run
+from relations import leaves_index_scans
 from scans import EVICT_ALL
 
 Connection = psycopg.Connection[Any]
@@ -126,7 +127,8 @@ def test_a_join_that_is_begun_again(joined: Connection) -> None:
         same(joined, f"SELECT g, (SELECT t.id FROM ({inner} LIMIT 1) AS t) FROM {outer} AS s(g)")
         same(joined, f"SELECT g, EXISTS ({inner} OFFSET 0) FROM {outer} AS s(g)")
     after = fetch_row(joined, unused)
-    assert before and after and after[0] > before[0]
+    # where index scans are left to the server, none can be told to look at a few entries only
+    assert after[0] > before[0] or leaves_index_scans(joined)
     run(joined, "DROP TABLE by_r", "RESET enable_seqscan", "RESET enable_bitmapscan")
 
 

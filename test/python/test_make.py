@@ -185,6 +185,23 @@ def test_a_build_for_a_server_that_prefetches_leaves_out_what_the_page_lists(
     refused(make(copy, "all", f"PG_CONFIG={server}", "SERVER_PREFETCH=1", "PROFILE=1"), "only one of them")
 
 
+def test_a_server_that_prefetches_is_recognised(copy: Path, tmp_path: Path) -> None:
+    """Its headers declare the setting; SERVER_PREFETCH=0 and =1 have their way with any server."""
+    server = fake_server(tmp_path, "20devel")
+    headers = tmp_path / "include"
+    (headers / "optimizer").mkdir(parents=True)
+    config = server.read_text().replace("*)", f"--includedir-server) echo {headers};; *)")
+    put(tmp_path, server.name, config)
+    for declared in ("enable_indexscan", "enable_indexscan_prefetch"):
+        (headers / "optimizer" / "cost.h").write_text(f"extern PGDLLIMPORT bool {declared};\n")
+        for variables in ([], ["SERVER_PREFETCH=0"], ["SERVER_PREFETCH=1"]):
+            done = make(copy, "--dry-run", "all", f"PG_CONFIG={server}", *variables)
+            assert done.returncode == 0, done.stderr
+            left_out = variables == ["SERVER_PREFETCH=1"] or (not variables and "_prefetch" in declared)
+            assert left_out == ("src/scan/fetch.o" not in done.stdout)
+            assert left_out == ("src/server_prefetch.o" in done.stdout)
+
+
 def test_objects_of_two_servers_are_not_mixed(copy: Path, tmp_path: Path) -> None:
     servers = {version: fake_server(tmp_path, version) for version in ("17.11", "18.6")}
     objects = len(plain_sources(copy))

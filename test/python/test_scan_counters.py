@@ -83,6 +83,8 @@ def sides(make_cluster: MakeCluster) -> Iterator[Sides]:
     for side in sides.values():
         side.run(*SETUP.split(";\n")[:-1], SETUP.split(";\n")[-1])
         side.run("SET stats_fetch_consistency = none", "SET enable_hashjoin = off")
+    # stock's nested loops must not look ahead, either
+    sides["off"].run("SET pg_lookahead.enabled = off")
     yield sides
     finish(sides)
 
