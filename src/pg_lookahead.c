@@ -19,6 +19,7 @@
 #include "exec/judge.h"
 #include "exec/settings.h"
 #include "exec/takeover.h"
+#include "foreign_keys/foreign_keys.h"
 #include "join/join.h"
 #include "maintain/maintain.h"
 #include "miscadmin.h"
@@ -235,6 +236,7 @@ _PG_init(void)
 	ScanInit();
 	JoinInit();
 	WriteInit();
+	ForeignKeysInit();
 	BitmapScanInit();
 	ToastInit();
 	MaintainInit();

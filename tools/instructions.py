@@ -42,6 +42,11 @@ CREATE INDEX scattered_hash ON scattered USING hash (id);
 CREATE TABLE written (id uuid PRIMARY KEY, k int, pad text);
 CREATE INDEX written_k ON written (k);
 INSERT INTO written SELECT md5(i::text)::uuid, i * 7919 % 20000, 'x' FROM generate_series(1, 20000) AS i;
+CREATE TABLE parent (id int PRIMARY KEY, pad text);
+INSERT INTO parent SELECT i, 'x' FROM generate_series(1, 20000) AS i;
+CREATE TABLE child (k int REFERENCES parent ON UPDATE CASCADE, other int REFERENCES ordered, pad text);
+CREATE INDEX child_k ON child (k);
+INSERT INTO child SELECT i, i, 'x' FROM generate_series(1, 20000) AS i;
 CREATE TABLE few AS SELECT i * 7 AS id FROM generate_series(1, 200) AS i;
 CREATE TABLE chained AS SELECT i AS id, i * 3 % 20000 + 1 AS a, i * 7 % 20000 + 1 AS b,
     i * 11 % 20000 + 1 AS c, i * 13 % 20000 + 1 AS d, i * 17 % 20000 + 1 AS e
@@ -52,6 +57,8 @@ VACUUM (ANALYZE) ordered;
 VACUUM (ANALYZE) few;
 VACUUM (ANALYZE) scattered;
 VACUUM (ANALYZE) written;
+VACUUM (ANALYZE) parent;
+VACUUM (ANALYZE) child;
 """
 CASES = {
     "1 row by a unique key": "SELECT pad FROM ordered WHERE id = i",
@@ -76,6 +83,12 @@ PREPARED = {
     "1 row inserted, prepared": "INSERT INTO written VALUES (gen_random_uuid(), $1, 'x')",
     "100 rows inserted, prepared": "INSERT INTO written SELECT gen_random_uuid(), $1 + i, 'x'"
     " FROM generate_series(1, 100) AS i",
+    "1 row with foreign keys inserted, prepared": "INSERT INTO child VALUES ($1, $1, 'x')",
+    "100 rows with foreign keys inserted, prepared": "INSERT INTO child SELECT $1 + i, $1 + i, 'x'"
+    " FROM generate_series(1, 100) AS i",
+    "1 key of a parent changed, prepared": "UPDATE parent SET id = -id WHERE id IN ($1 + 9000, -$1 - 9000)",
+    "100 rows with foreign keys updated, prepared": "UPDATE child SET pad = 'y'"
+    " WHERE k BETWEEN $1 AND $1 + 99",
     "1 row updated, prepared": "UPDATE written SET k = k + 1 WHERE id = md5($1::text)::uuid",
 }
 UNCOUNTED, EXECUTED = 10, 30

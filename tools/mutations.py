@@ -26,7 +26,9 @@ JOIN_CHAIN = "test/python/test_join_chain.py::"
 INTERRUPTS = "test/python/test_interrupts.py::test_interrupted"
 LOCK_WAITS = "test/python/test_lock_waits.py::test_lock"
 TOAST = "test/python/test_toast.py::"
+TOAST_COPY = "test/python/test_toast_copy.py::"
 WRITES = "test/python/test_write_hazards.py::"
+KEYS = "test/python/test_foreign_key_hazards.py::"
 
 
 @dataclass(frozen=True)
@@ -1283,12 +1285,100 @@ MUTATIONS = [
         "A btree that a bitmap scan reads gets the functions for TOAST tables, and index scans of it look ahead no more.",
     ),
     Mutation(
+        "chunks by an index that was rebuilt",
+        "src/toast/values_ahead.c",
+        "if (ahead->lookup != NULL && are_others(ahead, fetch))",
+        "if (false && are_others(ahead, fetch))",
+        (TOAST + "test_maintenance_beside_a_cursor",),
+        "A relation cache entry that is gone is used, and pages of an index that is no more are looked at.",
+    ),
+    Mutation(
+        "values of temporary tables",
+        "src/toast/toast.c",
+        "!RelationUsesLocalBuffers(table) && ",
+        "",
+        (TOAST + "test_temporary_tables_and_catalogs_are_left_alone",),
+        "Reads of shared buffers are counted, and nothing is gained.",
+    ),
+    Mutation(
+        "a bitmap that is gone",
+        "src/toast/coming_rows.c",
+        "	rows->bitmap = NULL;\n",
+        "	(void) rows;\n",
+        (TOAST + "test_scans_that_are_begun_again",),
+        "An iterator of a bitmap that was freed is used when the scan is begun again.",
+    ),
+    Mutation(
+        "pages of a bitmap, one after the other",
+        "src/toast/coming_rows.c",
+        "if (state->tbm == NULL || state->pstate != NULL)",
+        "if (true)",
+        (TOAST + "test_values_of_later_pages_are_known",),
+        "Of a bitmap scan only the rows of its page are known.",
+    ),
+    Mutation(
+        "pages of a parallel scan, one after the other",
+        "src/toast/coming_rows.c",
+        "next = next_asked(rows, scan);",
+        "next = InvalidBlockNumber;",
+        (TOAST + "test_values_of_later_pages_are_known",),
+        "Of a parallel scan only the rows of each process's page are known.",
+    ),
+    Mutation(
+        "rows that have moved within their page",
+        "src/toast/coming_rows.c",
+        "								ROW_OF_CHAIN);",
+        "								ROW_BY_ITSELF);",
+        (TOAST + "test_values_of_later_pages_are_known",),
+        "Rows that were updated are not found from an index, though their entry leads to them.",
+    ),
+    Mutation(
         "values beyond a LIMIT",
         "src/toast/values_ahead.c",
         "else if (value->row > last)",
         "else if (false)",
         (TOAST + "test_nothing_is_read_beyond_a_limit",),
         "ORDER BY ... LIMIT 10 reads the values of some thirty rows more.",
+    ),
+    Mutation(
+        "a COPY that hears of no fetch after VACUUM",
+        "src/toast/following.c",
+        "		ToastFetchesWatch(innermost->scan);",
+        "		;",
+        (TOAST_COPY + "test_others_beside_a_copy",),
+        "After VACUUM, ANALYZE or REINDEX the rest of a COPY to the client reads nothing ahead.",
+    ),
+    Mutation(
+        "keep the page of a COPY pinned",
+        "src/toast/stand_in.c",
+        "	if (BufferIsValid(scan->rs_cbuf))\n		ReleaseBuffer(scan->rs_cbuf);",
+        "",
+        (TOAST_COPY + "test_bytes_and_accesses_are_those_of_stock",),
+        "Each row leaves a pin on its page, of which the server warns at the end of a COPY.",
+    ),
+    Mutation(
+        "look for the rows of a COPY from its first page on",
+        "src/toast/stand_in.c",
+        "	return ss_get_location(table, nblocks);",
+        "	return 0;",
+        (TOAST_COPY + "test_a_scan_that_begins_in_the_middle",),
+        "A COPY that begins where another scan of the table is reads nothing ahead.",
+    ),
+    Mutation(
+        "lose a COPY between two values that are far apart",
+        "src/toast/stand_in.c",
+        "	return (BlockNumber) read - SEARCH_PAGES;",
+        "	return stand_in->place;",
+        (TOAST_COPY + "test_bytes_and_accesses_are_those_of_stock",),
+        "Once 320 pages of a table have no value that is fetched, the rest of a COPY reads nothing ahead.",
+    ),
+    Mutation(
+        "follow a COPY that has failed",
+        "src/toast/following.c",
+        "		if (copy.query != NULL)\n			AheadQueryEnd(copy.query);",
+        "",
+        (TOAST_COPY + "test_a_copy_that_fails_in_a_block",),
+        "Until its memory goes away, a COPY that failed is asked for the fetches of other statements, and looks at a table that it has closed.",
     ),
     # Statements that write rows
     Mutation(
@@ -1371,5 +1461,70 @@ MUTATIONS = [
         (),
         "Each entry that the session makes later goes through our member, which asks whether a COPY runs and calls the"
         " server's. That costs some instructions, and nothing that a test could see.",
+    ),
+    # Foreign keys
+    Mutation(
+        "open what is not locked",
+        "src/foreign_keys/constraint_keys.c",
+        "		!CheckRelationOidLockedByMe(keys->index, AccessShareLock, true))",
+        "		(LockRelationOid(keys->index, ShareLock), false))",
+        (KEYS + "test_nothing_is_locked_that_stock_does_not_lock",),
+        "A table or an index is locked that stock locks later, or in another mode.",
+    ),
+    Mutation(
+        "keep tables of foreign keys open",
+        "src/foreign_keys/trigger_queue.c",
+        "	queue_close_constraints(rows, open);\n	queue_uncount",
+        "	bms_free(open);\n	queue_uncount",
+        (KEYS + "test_a_trigger_may_change_the_tables_of_others",),
+        "A command of a trigger finds a table in use that stock has closed.",
+    ),
+    Mutation(
+        "believe in an index that is gone",
+        "src/foreign_keys/constraint_keys.c",
+        "	return keys->heap_rel != NULL && keys->index_rel != NULL &&",
+        "	return keys->heap_rel != NULL &&",
+        (KEYS + "test_a_trigger_may_drop_the_index_that_is_used",),
+        "The server crashes if a trigger has dropped the index.",
+    ),
+    Mutation(
+        "believe in old relations",
+        "src/foreign_keys/constraint_keys.c",
+        "		*changed = true;\n		keys->seen_changes",
+        "		*changed = keys->lookup == NULL;\n		if (keys->lookup != NULL)\n			return true;\n		keys->seen_changes",
+        (),
+        "What was remembered of a relation is freed memory, which tests notice by luck only.",
+    ),
+    Mutation(
+        "note rows whose keys stay",
+        "src/foreign_keys/trigger_queue.c",
+        "		 (rows->are_kept || queue_keys_are_same(rows, row, other))))",
+        "		 (rows->are_kept && queue_keys_are_same(rows, row, other))))",
+        (KEYS + "test_rows_that_keep_their_keys_are_not_looked_up",),
+        "Rows for which no trigger is called are looked up.",
+    ),
+    Mutation(
+        "forget which queue runs",
+        "src/foreign_keys/foreign_keys.c",
+        "		lookahead_called_trigger = called;\n	}\n	PG_END_TRY();",
+        "	}\n	PG_END_TRY();",
+        (),
+        "After an error, a pointer to freed memory is left, which tests notice by luck only.",
+    ),
+    Mutation(
+        "leave cascades of cascades to the server",
+        "src/foreign_keys/foreign_keys.c",
+        "	if (running != NULL && TriggerQueueHasGrown(running))",
+        "	if (false)",
+        (KEYS + "test_rows_that_are_written_are_known",),
+        "The children of children that are deleted with their parents are read one by one.",
+    ),
+    Mutation(
+        "look up keys that may fail",
+        "src/foreign_keys/constraint_keys.c",
+        "		!ComparesInfallibly(rel->rd_opcintype[column], collation) ||\n		!ComparesInfallibly(given, collation))",
+        "		false)",
+        (),
+        "Types whose comparisons fail are rare as keys, and stock compares the same values a little later.",
     ),
 ]

@@ -30,6 +30,7 @@ typedef struct AheadFigure
 /* What EXPLAIN shows of a node: figures, or why nothing was read ahead. */
 typedef struct AheadReport
 {
+	const char *subject;		/* NULL: the node itself */
 	Refusal		reason;
 	int			n;
 	AheadFigure figures[32];
@@ -49,6 +50,8 @@ typedef enum AheadRole
 	AHEAD_AS_INNER,				/* on the inner side of one */
 	AHEAD_AS_TIMED,				/* its inner child, whose time is measured */
 	AHEAD_FOR_VALUES,			/* the scan whose TOASTed values are fetched */
+	AHEAD_FOR_KEYS,				/* what writes rows that have foreign keys */
+	AHEAD_AS_WRITTEN,			/* its child, which returns the rows */
 	AHEAD_ROLES
 } AheadRole;
 

@@ -34,25 +34,26 @@ set_option(ExplainState *es, DefElem *option, ParseState *pstate)
 
 /* Print the line or the property of a node that read nothing ahead. */
 static void
-explain_unused(Refusal reason, ExplainState *es)
+explain_unused(const char *name, Refusal reason, ExplainState *es)
 {
 	if (es->format != EXPLAIN_FORMAT_TEXT)
-		ExplainPropertyText("Look-Ahead", RefusalSentence(reason), es);
+		ExplainPropertyText(name, RefusalSentence(reason), es);
 	else
 	{
 		ExplainIndentText(es);
-		appendStringInfo(es->str, "Look-Ahead: not used (%s)\n",
+		appendStringInfo(es->str, "%s: not used (%s)\n", name,
 						 RefusalSentence(reason));
 	}
 }
 
 static void
-explain_text(const AheadReport *report, bool leader_only, ExplainState *es)
+explain_text(const char *name, const AheadReport *report, bool leader_only,
+			 ExplainState *es)
 {
 	const char *space = "";
 
 	ExplainIndentText(es);
-	appendStringInfo(es->str, "Look-Ahead%s:", leader_only ? " of leader" : "");
+	appendStringInfo(es->str, "%s%s:", name, leader_only ? " of leader" : "");
 	for (int i = 0; i < report->n; i++)
 	{
 		const AheadFigure *figure = &report->figures[i];
@@ -69,21 +70,21 @@ explain_text(const AheadReport *report, bool leader_only, ExplainState *es)
 }
 
 static void
-explain_properties(const AheadReport *report, bool leader_only,
-				   ExplainState *es)
+explain_properties(const char *name, const AheadReport *report,
+				   bool leader_only, ExplainState *es)
 {
-	ExplainPropertyText("Look-Ahead", "used", es);
+	ExplainPropertyText(name, "used", es);
 	if (leader_only)
 		ExplainPropertyBool("Look-Ahead of Leader Only", true, es);
 	for (int i = 0; i < report->n; i++)
 	{
 		const AheadFigure *figure = &report->figures[i];
-		char	   *name = psprintf("Look-Ahead %s", figure->property);
+		char	   *label = psprintf("%s %s", name, figure->property);
 
 		if (figure->word != NULL)
-			ExplainPropertyText(name, figure->word, es);
+			ExplainPropertyText(label, figure->word, es);
 		else
-			ExplainPropertyFloat(name, NULL, figure->value, figure->decimals,
+			ExplainPropertyFloat(label, NULL, figure->value, figure->decimals,
 								 es);
 	}
 }
@@ -100,6 +101,7 @@ explain_taken(const PlanState *state, AheadNode *node, AheadNode *values,
 	bool		leader_only = state->worker_instrument != NULL &&
 		state->worker_instrument->num_workers > 0;
 	AheadReport report = {0};
+	const char *name = "Look-Ahead";
 	List	   *names = NIL;
 	ListCell   *lc;
 
@@ -107,15 +109,17 @@ explain_taken(const PlanState *state, AheadNode *node, AheadNode *values,
 		node->methods->report(node, &report);
 	if (values != NULL)
 		values->methods->report(values, &report);
+	if (report.subject != NULL)
+		name = psprintf("Look-Ahead of %s", report.subject);
 	if (report.n == 0)
 	{
 		if (asked && report.reason != NOT_REFUSED)
-			explain_unused(report.reason, es);
+			explain_unused(name, report.reason, es);
 	}
 	else if (es->format == EXPLAIN_FORMAT_TEXT)
-		explain_text(&report, leader_only, es);
+		explain_text(name, &report, leader_only, es);
 	else
-		explain_properties(&report, leader_only, es);
+		explain_properties(name, &report, leader_only, es);
 	foreach(lc, report.indexes)
 		names = lappend(names, strVal(lfirst(lc)));
 	if (names != NIL)
@@ -146,7 +150,10 @@ explain_node(PlanState *planstate, List *ancestors, const char *relationship,
 		explain_taken(planstate, base, values, asked, es);
 	else if (asked &&
 			 (refusal = TakeoverRefusal(planstate)) != NOT_REFUSED)
-		explain_unused(refusal, es);
+		explain_unused("Look-Ahead", refusal, es);
+	base = AheadNodeFindBy(planstate, AHEAD_FOR_KEYS);
+	if (base != NULL)
+		explain_taken(planstate, base, NULL, asked, es);
 }
 
 void

@@ -270,6 +270,8 @@ take_nodes(PlanState *plan_state, void *context)
 		note_reader(walk, ((CteScan *) plan_state->plan)->ctePlanId);
 	take_node(walk, plan_state, AHEAD_ITSELF);
 	take_node(walk, plan_state, AHEAD_FOR_VALUES);
+	if (IsA(plan_state, ModifyTableState))
+		take_node(walk, plan_state, AHEAD_FOR_KEYS);
 	walk->bounds = bounds;
 	return false;
 }

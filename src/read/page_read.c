@@ -120,6 +120,18 @@ PageReadsEnd(void)
 	nin_flight = 0;
 }
 
+Buffer
+PageFind(Relation rel, BlockNumber block)
+{
+	Buffer		buffer = PrefetchBuffer(rel, MAIN_FORKNUM, block).recent_buffer;
+
+	if (!BufferIsValid(buffer) ||
+		!ReadRecentBuffer(rel->rd_locator, MAIN_FORKNUM, block, buffer))
+		return InvalidBuffer;
+	(*UsageHits(rel))--;		/* it has counted this, and nothing else */
+	return buffer;
+}
+
 int
 PageReadRoom(Relation rel, int wanted)
 {

@@ -18,7 +18,7 @@
 #include "executor/tuptable.h"
 #include "index/scan_position.h"
 #include "miscadmin.h"
-#include "read/uncount.h"
+#include "read/page_read.h"
 #include "storage/bufmgr.h"
 #include "toast/coming_rows.h"
 #include "utils/rel.h"
@@ -73,14 +73,10 @@ row_of_slot(const ComingRows *rows)
 Buffer
 ComingRowsPin(Relation table, BlockNumber block)
 {
-	Buffer		buffer =
-		PrefetchBuffer(table, MAIN_FORKNUM, block).recent_buffer;
+	Buffer		buffer = PageFind(table, block);
 
-	if (!BufferIsValid(buffer) ||
-		!ReadRecentBuffer(table->rd_locator, MAIN_FORKNUM, block, buffer))
-		return InvalidBuffer;
-	(*UsageHits(table))--;		/* it has counted this, and nothing else */
-	LockBuffer(buffer, BUFFER_LOCK_SHARE);
+	if (BufferIsValid(buffer))
+		LockBuffer(buffer, BUFFER_LOCK_SHARE);
 	return buffer;
 }
 

@@ -257,20 +257,6 @@ forget_all(ValuesAhead *ahead)
 	ahead->nbegun = 0;
 }
 
-/* Add values to the ring; there must be room. */
-static void
-add_values(ValuesAhead *ahead, const ToastPointer *pointers, int n)
-{
-	for (int i = 0; i < n; i++)
-	{
-		if (ahead->tail == 0 || pointers[i].turn !=
-			value_at(ahead, ahead->tail - 1)->pointer.turn)
-			ahead->nrows++;
-		*value_at(ahead, ahead->tail++) = (Value) {.pointer = pointers[i],
-												   .row = ahead->nrows};
-	}
-}
-
 /* The position of a value in the ring, among those that have not passed. */
 static bool
 find_value(ValuesAhead *ahead, Oid value, uint32 *position)
@@ -282,6 +268,28 @@ find_value(ValuesAhead *ahead, Oid value, uint32 *position)
 			return true;
 		}
 	return false;
+}
+
+/*
+ * Add values to the ring; there must be room.  A row that has been updated is
+ * met twice, with the same values, while its hint bits do not tell which of
+ * both can be seen.
+ */
+static void
+add_values(ValuesAhead *ahead, const ToastPointer *pointers, int n)
+{
+	for (int i = 0; i < n; i++)
+	{
+		uint32		position;
+
+		if (find_value(ahead, pointers[i].value, &position))
+			continue;
+		if (ahead->tail == 0 || pointers[i].turn !=
+			value_at(ahead, ahead->tail - 1)->pointer.turn)
+			ahead->nrows++;
+		*value_at(ahead, ahead->tail++) = (Value) {.pointer = pointers[i],
+												   .row = ahead->nrows};
+	}
 }
 
 /*
@@ -306,9 +314,8 @@ find_fetched(ValuesAhead *ahead, Oid value)
 	pass_values(ahead, turn);
 	forget_all(ahead);
 	add_values(ahead, pointers, n);
-	ahead->position = ahead->passed + i;
 	ComingRowsRestart(&ahead->rows);
-	return true;
+	return find_value(ahead, value, &ahead->position);
 }
 
 /* Have the relations changed since the last fetch? */

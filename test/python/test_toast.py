@@ -41,7 +41,11 @@ INSERT INTO d SELECT i, repeat(md5(i::text), 125 + i * 7919 % 500), CASE WHEN i 
 CREATE INDEX d_id ON d (id);
 CREATE TABLE large (id int, a text STORAGE EXTERNAL) WITH (autovacuum_enabled = off);
 INSERT INTO large SELECT i, repeat(md5(i::text), CASE WHEN i = 6 THEN 312500 ELSE 200 END) FROM generate_series(1, 8) AS i;
-VACUUM (ANALYZE) d, large
+CREATE TABLE wide (id int, n int, pad text STORAGE PLAIN, a text STORAGE EXTERNAL) WITH (autovacuum_enabled = off, fillfactor = 35);
+INSERT INTO wide SELECT i, 0, repeat('p', 2200), repeat(md5(i::text), 100) FROM generate_series(1, {ROWS}) AS i;
+CREATE INDEX wide_id ON wide (id);
+UPDATE wide SET n = 1 WHERE id % 2 = 0;
+VACUUM (ANALYZE) d, large, wide
 """
 
 
@@ -214,6 +218,60 @@ def test_only_the_chunks_of_a_slice_are_read(sides: Sides) -> None:
     _, counted, ahead = sides["forced"].run("SELECT count(substr(a, 1, 100)) FROM large", "large")
     assert counted == stock
     assert counted["read"] <= 8 and ahead["blocks_unused"] == 0
+
+
+PLANS = {
+    "sequential": ("enable_indexscan", "enable_bitmapscan"),
+    "parallel": ("enable_indexscan", "enable_bitmapscan"),
+    "bitmap": ("enable_seqscan", "enable_indexscan"),
+    "index": ("enable_seqscan", "enable_bitmapscan"),
+    "index, backwards": ("enable_seqscan", "enable_bitmapscan", "enable_sort"),
+}
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_values_of_later_pages_are_known(sides: Sides, name: str) -> None:
+    """Where a page has one row, what is ahead is on other pages; some rows have moved within theirs."""
+    seen = {}
+    for side in sides.values():
+        with side.conn.transaction(force_rollback=True):
+            run(side.conn, *(f"SET LOCAL {setting} = off" for setting in PLANS[name]))
+            if name == "parallel":
+                run(
+                    side.conn,
+                    "SET LOCAL max_parallel_workers_per_gather = 2",
+                    "SET LOCAL max_parallel_workers = 1",
+                    "SET LOCAL parallel_leader_participation = off",
+                    "SET LOCAL parallel_setup_cost = 0",
+                    "SET LOCAL parallel_tuple_cost = 0",
+                    "SET LOCAL min_parallel_table_scan_size = 0",
+                )
+            run(side.conn, "UPDATE wide SET n = n + 1 WHERE id % 3 = 0")
+            order = "ORDER BY id DESC" if name == "index, backwards" else ""
+            rows, counted, ahead = side.run(
+                f"SELECT id, md5(a) FROM wide WHERE id BETWEEN 3 AND {ROWS - 3} {order}", "wide"
+            )
+        seen[side.name] = sorted(rows) if name == "parallel" else rows
+        if side.name == "forced":
+            print(name, counted, ahead)
+            assert ahead["values"] > 0.7 * ROWS
+            assert ahead["blocks_unused"] <= 0.15 * ahead["chunk_blocks_read"]
+    assert seen["forced"] == seen["off"] and len(seen["off"]) == ROWS - 5
+
+
+@pytest.mark.parametrize("name", ("bitmap", "index"))
+def test_scans_that_are_begun_again(sides: Sides, name: str) -> None:
+    """What was known of the rows of a scan, and its bitmap, is gone when it begins again."""
+    query = """SELECT l.id, (SELECT md5(string_agg(a, '')) FROM (SELECT a FROM wide WHERE id BETWEEN l.id * 50 AND l.id * 50 + 90 LIMIT 40 + l.id) AS s)
+        FROM large AS l"""
+    seen = {}
+    for side in sides.values():
+        with side.conn.transaction(force_rollback=True):
+            run(side.conn, *(f"SET LOCAL {setting} = off" for setting in PLANS[name]))
+            seen[side.name], _, ahead = side.run(query, "wide")
+    print(name, ahead)
+    assert seen["forced"] == seen["off"]
+    assert ahead["values"] > 150
 
 
 def test_indexes_of_tables_keep_their_functions(sides: Sides) -> None:

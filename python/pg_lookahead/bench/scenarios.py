@@ -26,7 +26,7 @@ from .cells import (
     VacuumCell,
     Way,
 )
-from .tables import CLIENT_TABLES, COLUMNS, INDEXES_OF_D, ONE_IN, RANGES, TABLE, outer_rows
+from .tables import CLIENT_TABLES, COLUMNS, INDEXES_OF_D, ONE_IN, RANGES, TABLE, outer_rows, parents
 
 # Index scans
 
@@ -348,6 +348,35 @@ def _write(index: str, query: str, part: float) -> Callable[[Size], Iterator[Cel
     return of
 
 
+def _keys(query: str, of: tuple[str, ...]) -> Callable[[Size], Iterator[Cell]]:
+    """Yield cells of a statement whose rows have foreign keys, or are parents of some.
+
+    of: the relations that are made cold; the first one is the index that the keys are looked up in"""
+
+    def cells_of(size: Size) -> Iterator[Cell]:
+        n = size.rows // 400
+        counted = f"WITH written AS ({query.format(schema=SCHEMA, n=n, rows=parents(size.rows))}"
+        counted += " RETURNING 1) SELECT count(*) FROM written"
+
+        def way(ours: bool) -> Way:
+            before = (f"SET pg_lookahead.writes = {'on' if ours else 'off'}", "SET enable_indexscan = on")
+            return Way(counted, before, writes=True)
+
+        more: dict[str, Any] = {"tables": ("f",), "needs": ("setting:pg_lookahead.writes",), "part": 0.2}
+        yield from _statement(f"{n:,} rows", of, way, **more)
+
+    return cells_of
+
+
+_PARENTS = ", ".join(
+    f"md5((hashint8extended(i, (random() * 1e9)::bigint) & 2147483647) % {{rows}} || 'f{k}')::uuid"
+    for k in (1, 2, 3)
+)
+_KEYS_INSERT = f"INSERT INTO {{schema}}.f0 SELECT i, {_PARENTS} FROM generate_series(1, {{n}}) i"
+_KEYS_DELETE = (
+    "DELETE FROM {schema}.f4 WHERE n BETWEEN (SELECT min(n) FROM {schema}.f4)"
+    " AND (SELECT min(n) + {n} - 1 FROM {schema}.f4)"
+)
 _UUIDS = "INSERT INTO {table} SELECT gen_random_uuid(), i, repeat('.', 36) FROM generate_series(1, {n}) i"
 _UPSERT = (
     "INSERT INTO {table} SELECT md5((i * 397)::text)::uuid, i, repeat('.', 36) FROM generate_series(1, {n}) i"
@@ -484,10 +513,12 @@ _SCENARIOS: dict[str, Callable[[Size], Iterator[Cell]]] = {
     "insert_select_five": _write("w5_id", _FIVE, 0.2),
     "update_from": _update_from,
     "upsert_uuid": _write("w_id", _UPSERT, 0.2),
+    "fk_insert": _keys(_KEYS_INSERT, ("f1_id", "f1", "f2_id", "f2", "f3_id", "f3")),
+    "fk_cascade_delete": _keys(_KEYS_DELETE, ("f_a", "f")),
     "toast_seq": _toast(f"{_BODIES} {{table}}"),
-    "toast_index": _toast(_TOAST_INDEX, scan="Index Scan", name="a quarter of the values", ahead=False),
-    "toast_copy": _toast("COPY {table} TO STDOUT", way="copy", ahead=False),
-    "toast_dump": _toast("--table={table}", way="dump", private=True, ahead=False),
+    "toast_index": _toast(_TOAST_INDEX, scan="Index Scan", name="a quarter of the values"),
+    "toast_copy": _toast("COPY {table} TO STDOUT", way="copy"),
+    "toast_dump": _toast("--table={table}", way="dump", private=True),
     "toast_delete": _toast(
         "DELETE FROM {table} WHERE id < {n}", way="delete", name="a quarter of the values"
     ),

@@ -17,8 +17,9 @@ Or its rows are orders in the order of their key ``place``, each of two lines in
 ``c1`` .. are small copies of it for clients of their own; ``d`` has a column for each kind of
 index that diagnostics look at.  A row of either takes about 90 bytes.  ``w`` and ``w5`` are written to:
 the keys of their indexes, one or five, are random.  ``doc`` has documents of 4 to 12 kB out of line,
-in a row for each hundred rows of the run's size, and ``large`` one of 10 MB.  The vacuum tables are in
-databases of their own (see ``vacuum``).
+in a row for each hundred rows of the run's size, and ``large`` one of 10 MB.  ``f0`` has three foreign
+keys, of ``f1``, ``f2`` and ``f3``; the children of ``f4`` in ``f`` lie in random places, and are deleted
+with their parents.  The vacuum tables are in databases of their own (see ``vacuum``).
 
 A layout: ``unfragmented`` indexes are built over the loaded table; ``fragmented`` ones were
 there before the rows, which came in random order of the key, so that their pages were split.
@@ -56,6 +57,7 @@ BYTES_PER_ROW = {
     "e": 500,
     "w": 160,
     "w5": 350,
+    "f": 220,
     "doc": 100,
     "large": 1,
     "hash": 40,
@@ -116,6 +118,23 @@ INSERT INTO {schema}.w5
 SELECT md5(id::text)::uuid, hashint8extended(id, 1), hashint8extended(id, 2), md5('c' || id)::uuid,
        hashint8extended(id, 3) & 2147483647
 FROM unnest(%(ids)s::bigint[]) id
+"""
+_CREATE_F = "CREATE TABLE {schema}.f{k} (id uuid, n bigint, note text)"
+_INSERT_F = """
+INSERT INTO {schema}.f{k}
+SELECT md5(id || 'f{k}')::uuid, %(start)s + n, rpad(id::text, 36, '.')
+FROM unnest(%(ids)s::bigint[]) WITH ORDINALITY u(id, n)
+"""
+_CREATE_F0 = """
+CREATE TABLE {schema}.f0 (n bigint, a uuid REFERENCES {schema}.f1 (id), b uuid REFERENCES {schema}.f2 (id),
+                          c uuid REFERENCES {schema}.f3 (id))
+"""
+_CREATE_CHILDREN = (
+    "CREATE TABLE {schema}.f (n bigint, a uuid REFERENCES {schema}.f4 (id) ON DELETE CASCADE, note text)"
+)
+_INSERT_CHILDREN = """
+INSERT INTO {schema}.f
+SELECT id, md5(id || 'f4')::uuid, rpad(id::text, 36, '.') FROM unnest(%(ids)s::bigint[]) id
 """
 _INDEXES_OF_W5 = (
     "UNIQUE INDEX w5_id ON {schema}.w5 (id)",
@@ -250,6 +269,11 @@ _DISTINCT = 5000
 """Number of distinct values of the column ``few``."""
 
 
+def parents(rows: int) -> int:
+    """Return how many rows each of the tables ``f`` and ``f1`` .. has if ``t`` has so many."""
+    return rows // 4
+
+
 def outer_rows(rows: int) -> int:
     """Return how many rows table ``o`` has if ``t`` has so many."""
     return rows // 2
@@ -326,6 +350,8 @@ def load(
             [],
             report,
         )
+    if "f" in wanted:
+        _load_f(conn, parents(rows), seed, report)
     if "tpch" in wanted:
         tpch.load(conn, rows, report)
     if "web" in wanted:
@@ -394,6 +420,18 @@ def _load_t(conn: Connection, permutation: Any, layout: str, report: Report) -> 
     for column in COLUMNS.values():
         for way in QUERIES:
             _function(conn, f"{way}_{column}", "t", way, column, rows)
+
+
+def _load_f(conn: Connection, rows: int, seed: int, report: Report) -> None:
+    for k in (1, 2, 3, 4):
+        insert = _INSERT_F.format(schema=SCHEMA, k=k)
+        indexes = [f"UNIQUE INDEX f{k}_id ON {{schema}}.f{k} (id)", f"INDEX f{k}_n ON {{schema}}.f{k} (n)"]
+        create = _CREATE_F.replace("{k}", str(k))
+        _make(conn, f"f{k}", create, insert, _permutation(seed + k, rows), indexes, report)
+    _execute(conn, _CREATE_F0)
+    children = _permutation(seed, rows)
+    insert = _INSERT_CHILDREN.format(schema=SCHEMA)
+    _make(conn, "f", _CREATE_CHILDREN, insert, children, ["INDEX f_a ON {schema}.f (a)"], report)
 
 
 def _load_o(conn: Connection, permutation: Any, report: Report) -> None:

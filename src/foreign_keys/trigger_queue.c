@@ -1,0 +1,909 @@
+/*-------------------------------------------------------------------------
+ *
+ * trigger_queue.c
+ *		The queue of after triggers that the server runs at the end of a
+ *		statement; see trigger_queue.h.
+ *
+ * The server calls the triggers of one row after the other, in the order in
+ * which the rows were written.  It looks for the function of a trigger in the
+ * table's ri_TrigFunctions, which it fills at the first call: there ours is put
+ * in before, which no other query sees.  A queue that runs at the end of the
+ * transaction, or of COPY, has tables of its own that nobody else knows, and is
+ * the server's.
+ *
+ *		written rows	 turn			  next
+ *		 ...  called  |	 row  |  the ring  |  not yet fetched ...
+ *
+ * The keys of a row are taken from the row itself, when its page is in shared
+ * buffers, where it has just been written.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "catalog/pg_trigger.h"
+#include "commands/trigger.h"
+#include "compat.h"
+#include "early/rows_ahead.h"
+#include "exec/judge.h"
+#include "exec/judge_timing.h"
+#include "exec/settings.h"
+#include "executor/executor.h"
+#include "executor/instrument.h"
+#include "foreign_keys/trigger_queue.h"
+#include "foreign_keys/written_rows.h"
+#include "miscadmin.h"
+#include "nodes/nodeFuncs.h"
+#include "read/page_read.h"
+#include "utils/fmgroids.h"
+#include "utils/rel.h"
+#include "utils/spccache.h"
+
+/* More rows ahead than this bring nothing. */
+#define MAX_ROWS 512
+
+/* Rows that are fetched at a time, so that their reads are started together. */
+#define ROWS_PER_FILL 16
+
+/* Bytes of memory: wanted for each row ahead, and the least for all of them. */
+#define BYTES_PER_ROW BLCKSZ
+#define LEAST_BYTES (4 * BLCKSZ)
+
+/* What the list of written rows of a table may take of work_mem. */
+#define LIST_PART 8
+
+/* The most tables of which rows are noted in one statement. */
+#define MAX_TABLES 64
+
+/* Rows without an event of ours after which a list is given up. */
+#define MAX_LOST 64
+
+/* Keys of one row that is ahead. */
+typedef struct RowKeys
+{
+	int64		number;			/* of the rows written before */
+	LookupKey	keys[FLEXIBLE_ARRAY_MEMBER];	/* by constraint */
+} RowKeys;
+
+struct QueuedRows
+{
+	QueuedRows *next_table;
+	TriggerQueue *queue;
+	Oid			table;
+	KeySide		side;
+	bool		are_kept;		/* updates of the statement change no key */
+	WrittenRows written;
+	int			nconstraints;
+	ConstraintKeys **constraints;
+	Bitmapset  *batched;		/* those that are checked in batches */
+
+	/* the row whose triggers are called */
+	RowPlace	turn;			/* behind it */
+	ItemPointerData current;
+	bool		is_known;		/* it is in the list */
+	int			lost;			/* consecutive rows that were not */
+	bool		is_measured;	/* the judge is to be told of it */
+	int64		reads;			/* blocks read for it */
+	instr_time	inside;			/* spent for it */
+
+	/* made when it first looks ahead */
+	Judge		judge;
+	Refusal		refusal;
+	LookupShared shared;
+	RowsAhead  *ring;			/* with RowKeys for each row */
+	TupleTableSlot *fetched;
+	RowPlace	next;			/* the row to be fetched next */
+	uint64		rows_of_ring;	/* rows that were in the ring */
+	uint64		size_sum;		/* sum of the numbers of rows ahead of each */
+	WriteCounters counters;		/* of rows; see TriggerQueueTell() */
+};
+
+/* A trigger that our function stands in for. */
+struct QueuedTrigger
+{
+	QueuedRows *rows;
+	int			constraint;		/* in rows->constraints */
+	PGFunction	function;		/* the server's */
+	const PlannedStmt *plan;	/* executed last; only compared */
+	bool		has_query;		/* it has executed one */
+};
+
+QueuedTrigger *lookahead_called_trigger = NULL;
+
+/* The side of a trigger function of foreign keys, or 0. */
+static int
+queue_side(const Trigger *trigger)
+{
+	switch (trigger->tgfoid)
+	{
+		case F_RI_FKEY_CHECK_INS:
+		case F_RI_FKEY_CHECK_UPD:
+			return KEYS_OF_CHILD;
+		case F_RI_FKEY_CASCADE_DEL:
+		case F_RI_FKEY_CASCADE_UPD:
+		case F_RI_FKEY_RESTRICT_DEL:
+		case F_RI_FKEY_RESTRICT_UPD:
+		case F_RI_FKEY_SETNULL_DEL:
+		case F_RI_FKEY_SETNULL_UPD:
+		case F_RI_FKEY_SETDEFAULT_DEL:
+		case F_RI_FKEY_SETDEFAULT_UPD:
+		case F_RI_FKEY_NOACTION_DEL:
+		case F_RI_FKEY_NOACTION_UPD:
+			return KEYS_OF_PARENT;
+		default:
+			return 0;
+	}
+}
+
+/* Is a trigger called at the end of statements that do something? */
+static bool
+queue_is_called(const Trigger *trigger, CmdType operation)
+{
+	if (trigger->tgenabled == TRIGGER_DISABLED || trigger->tginitdeferred)
+		return false;
+	return operation == CMD_MERGE ||
+		(operation == CMD_INSERT && TRIGGER_FOR_INSERT(trigger->tgtype)) ||
+		(operation == CMD_UPDATE && TRIGGER_FOR_UPDATE(trigger->tgtype)) ||
+		(operation == CMD_DELETE && TRIGGER_FOR_DELETE(trigger->tgtype));
+}
+
+int
+TriggerQueueSides(const ResultRelInfo *table, CmdType operation)
+{
+	const TriggerDesc *triggers = table->ri_TrigDesc;
+	int			sides = 0;
+
+	for (int i = 0; triggers != NULL && i < triggers->numtriggers; i++)
+		if (queue_is_called(&triggers->triggers[i], operation))
+			sides |= queue_side(&triggers->triggers[i]);
+	return sides;
+}
+
+/* The place of a constraint among those of a table's side, or -1. */
+static int
+queue_find_constraint(const QueuedRows *rows, Oid constraint)
+{
+	for (int i = 0; i < rows->nconstraints; i++)
+		if (ConstraintKeysOid(rows->constraints[i]) == constraint)
+			return i;
+	return -1;
+}
+
+/* Make the state of all constraints of a table's side. */
+static void
+queue_add_constraints(QueuedRows *rows, const TriggerDesc *triggers,
+					  MemoryContext mcxt)
+{
+	rows->constraints =
+		MemoryContextAlloc(mcxt, Max(1, triggers->numtriggers) *
+						   sizeof(ConstraintKeys *));
+	for (int i = 0; i < triggers->numtriggers; i++)
+	{
+		const Trigger *trigger = &triggers->triggers[i];
+
+		if (queue_side(trigger) == rows->side &&
+			queue_find_constraint(rows, trigger->tgconstraint) < 0)
+			rows->constraints[rows->nconstraints++] =
+				ConstraintKeysCreate(&rows->shared, mcxt,
+									 trigger->tgconstraint,
+									 rows->side == KEYS_OF_PARENT);
+	}
+}
+
+/*
+ * Take back what has been counted since then: all that was looked at and is
+ * still counted is in the catalogs.
+ */
+static void
+queue_uncount_catalogs(const BufferUsage *before)
+{
+	pgBufferUsage.shared_blks_hit -=
+		pgBufferUsage.shared_blks_hit - before->shared_blks_hit;
+	pgBufferUsage.shared_blks_read -=
+		pgBufferUsage.shared_blks_read - before->shared_blks_read;
+}
+
+static QueuedRows *
+queue_find_rows(TriggerQueue *queue, Oid table, KeySide side)
+{
+	QueuedRows *rows = queue->last;
+
+	if (rows != NULL && rows->table == table && rows->side == side)
+		return rows;
+	for (rows = queue->rows; rows != NULL; rows = rows->next_table)
+		if (rows->table == table && rows->side == side)
+			return queue->last = rows;
+	return NULL;
+}
+
+/* Create the list of rows of a table's side; NULL if there are too many. */
+static QueuedRows *
+queue_add_rows(TriggerQueue *queue, const ResultRelInfo *table, KeySide side)
+{
+	MemoryContext mcxt = queue->query->estate->es_query_cxt;
+	BufferUsage before = pgBufferUsage;
+	QueuedRows *rows;
+
+	if (queue->nrows == MAX_TABLES)
+		return NULL;
+	rows = MemoryContextAllocZero(mcxt, sizeof(QueuedRows));
+	rows->queue = queue;
+	rows->table = RelationGetRelid(table->ri_RelationDesc);
+	rows->side = side;
+	WrittenRowsInit(&rows->written, mcxt,
+					work_mem * INT64CONST(1024) / LIST_PART);
+	ItemPointerSetInvalid(&rows->current);
+	JudgeInit(&rows->judge, JUDGE_WRITES, lookahead_debug_force);
+	queue_add_constraints(rows, table->ri_TrigDesc, mcxt);
+	queue_uncount_catalogs(&before);
+	rows->next_table = queue->rows;
+	queue->rows = queue->last = rows;
+	queue->nrows++;
+	return rows;
+}
+
+/* Have two versions of a row the same keys for all constraints? */
+static bool
+queue_keys_are_same(QueuedRows *rows, TupleTableSlot *row,
+					TupleTableSlot *other)
+{
+	for (int i = 0; i < rows->nconstraints; i++)
+		if (!ConstraintKeysEqual(rows->constraints[i], row, other))
+			return false;
+	return true;
+}
+
+/* Does an update of a table assign to no column of a key? */
+static bool
+queue_keys_are_kept(QueuedRows *rows, ResultRelInfo *table)
+{
+	Bitmapset  *columns;
+
+	if (table->ri_TrigDesc->trig_update_before_row)
+		return false;
+	columns = ExecGetAllUpdatedCols(table, rows->queue->query->estate);
+	for (int i = 0; i < rows->nconstraints; i++)
+		if (ConstraintKeysAreAmong(rows->constraints[i], columns))
+			return false;
+	return true;
+}
+
+void
+TriggerQueueNote(TriggerQueue *queue, ResultRelInfo *table, KeySide side,
+				 TupleTableSlot *row, TupleTableSlot *other)
+{
+	QueuedRows *rows =
+		queue_find_rows(queue, RelationGetRelid(table->ri_RelationDesc), side);
+
+	if (rows == NULL)
+	{
+		rows = queue_add_rows(queue, table, side);
+		if (rows != NULL && other != NULL)
+			rows->are_kept = queue_keys_are_kept(rows, table);
+	}
+	if (rows == NULL ||
+		(other != NULL &&
+		 (rows->are_kept || queue_keys_are_same(rows, row, other))))
+		return;
+	WrittenRowsAdd(&rows->written, &row->tts_tid);
+}
+
+/* Blocks that this process has read. */
+static inline int64
+queue_blocks_read(void)
+{
+	return pgBufferUsage.shared_blks_read + pgBufferUsage.local_blks_read;
+}
+
+/* Forget the look-ups of a constraint, whose relations have changed. */
+static void
+queue_forget_keys(QueuedRows *rows, int constraint)
+{
+	for (int i = 0; i < RowsAheadSize(rows->ring); i++)
+	{
+		RowKeys    *row = RowsAheadAt(rows->ring, i)->work;
+
+		row->keys[constraint] = (LookupKey) {.stage = LOOKUP_DONE};
+	}
+}
+
+/*
+ * Open the relations of the constraints; returns those whose keys can be looked
+ * up.
+ */
+static Bitmapset *
+queue_open_constraints(QueuedRows *rows)
+{
+	Bitmapset  *open = NULL;
+
+	for (int i = 0; i < rows->nconstraints; i++)
+	{
+		bool		changed = false;
+
+		if (ConstraintKeysOpen(rows->constraints[i], &changed))
+			open = bms_add_member(open, i);
+		if (changed)
+			queue_forget_keys(rows, i);
+	}
+	return open;
+}
+
+static void
+queue_close_constraints(QueuedRows *rows, Bitmapset *open)
+{
+	int			i = -1;
+
+	while ((i = bms_next_member(open, i)) >= 0)
+		ConstraintKeysClose(rows->constraints[i]);
+	bms_free(open);
+}
+
+/* Create the state for looking ahead; false if that must not be done. */
+static bool
+queue_prepare(QueuedRows *rows, Relation table)
+{
+	MemoryContext mcxt = rows->queue->query->estate->es_query_cxt;
+	int			concurrency =
+		get_tablespace_io_concurrency(table->rd_rel->reltablespace);
+	int			reads = LookaheadReadsInFlight(concurrency);
+	int			size = lookahead_max_distance >= 0 ? lookahead_max_distance :
+		2 * reads;
+	Size		place = sizeof(RowAhead) + offsetof(RowKeys, keys) +
+		rows->nconstraints * sizeof(LookupKey);
+	MemoryContext old;
+	int64		bytes;
+
+	if (rows->ring != NULL)
+		return true;
+	if (concurrency == 0 || size == 0)
+	{
+		rows->refusal = concurrency == 0 ? REFUSED_NO_CONCURRENCY :
+			REFUSED_NO_DISTANCE;
+		JudgeForbid(&rows->judge);
+		return false;
+	}
+	size = Max(1, Min(size, MAX_ROWS));
+	bytes = AheadGrant(rows->queue->query, size * BYTES_PER_ROW, LEAST_BYTES);
+	size = Max(1, Min(size, bytes / 2 / (int64) place));
+	rows->shared = (LookupShared) {
+		.max_keys = size,
+		.max_reads = reads,
+		.nlookups = 1,
+	};
+	old = MemoryContextSwitchTo(mcxt);
+	rows->fetched =
+		MakeSingleTupleTableSlot(CreateTupleDescCopy(RelationGetDescr(table)),
+								 &TTSOpsHeapTuple);
+	rows->ring = RowsAheadCreate(mcxt, size, bytes,
+								 offsetof(RowKeys, keys) +
+								 rows->nconstraints * sizeof(LookupKey));
+	MemoryContextSwitchTo(old);
+	JudgeSetMaximum(&rows->judge, size, 0);
+	JudgeRunsToEnd(&rows->judge);
+	rows->next = rows->turn;
+	rows->counters.statements = 1;
+	TotalsAttach(&WriteTotals);
+	return true;
+}
+
+/*
+ * Copy a row that was written into our slot.  False if its page is not in
+ * shared buffers; the slot stays empty if there is no such row any more.
+ */
+static bool
+queue_fetch(QueuedRows *rows, Relation table, const ItemPointerData *tid)
+{
+	OffsetNumber offset = ItemPointerGetOffsetNumber(tid);
+	Buffer		buffer = PageFind(table, ItemPointerGetBlockNumber(tid));
+	Page		page;
+
+	ExecClearTuple(rows->fetched);
+	if (!BufferIsValid(buffer))
+		return false;
+	LockBuffer(buffer, BUFFER_LOCK_SHARE);
+	page = BufferGetPage(buffer);
+	if (!PageIsNew(page) && offset <= PageGetMaxOffsetNumber(page))
+	{
+		ItemId		id = PageGetItemId(page, offset);
+
+		if (ItemIdIsNormal(id) &&
+			ItemIdGetOffset(id) + ItemIdGetLength(id) <= BLCKSZ &&
+			ItemIdGetLength(id) >= SizeofHeapTupleHeader)
+		{
+			HeapTupleData tuple = {
+				.t_len = ItemIdGetLength(id),
+				.t_self = *tid,
+				.t_tableOid = RelationGetRelid(table),
+				.t_data = (HeapTupleHeader) PageGetItem(page, id),
+			};
+
+			ExecStoreHeapTuple(heap_copytuple(&tuple), rows->fetched, true);
+		}
+	}
+	UnlockReleaseBuffer(buffer);
+	return true;
+}
+
+/* Put the row in our slot into the ring. */
+static void
+queue_add_to_ring(QueuedRows *rows)
+{
+	RowKeys    *row = RowsAheadAdd(rows->ring, rows->fetched)->work;
+
+	row->number = rows->next.number;
+	for (int i = 0; i < rows->nconstraints; i++)
+	{
+		Lookup	   *lookup = ConstraintKeysLookup(rows->constraints[i]);
+
+		if (lookup != NULL)
+			LookupBegin(lookup, &row->keys[i]);
+		else
+			row->keys[i] = (LookupKey) {.stage = LOOKUP_DONE};
+	}
+	rows->counters.rows++;
+}
+
+/* Do for the keys of a row what can be done now. */
+static void
+queue_advance(QueuedRows *rows, const Bitmapset *open, RowAhead *ahead,
+			  bool wait)
+{
+	RowKeys    *row = ahead->work;
+	int			i = -1;
+
+	while ((i = bms_next_member(open, i)) >= 0)
+		if (LookupIsWanted(&row->keys[i], wait))
+			ConstraintKeysAdvance(rows->constraints[i], &row->keys[i],
+								  ahead->slot, wait);
+}
+
+/* Start the reads that have been asked for. */
+static void
+queue_start_reads(QueuedRows *rows, const Bitmapset *open)
+{
+	int			i = -1;
+
+	while ((i = bms_next_member(open, i)) >= 0)
+		LookupRead(ConstraintKeysLookup(rows->constraints[i]));
+}
+
+/*
+ * Read ahead the pages of the rows ahead.  Reads are started for a few rows at
+ * a time: what may be in flight is to be all pages of the next rows, and not
+ * one page each of many.
+ */
+static void
+queue_read_ahead(QueuedRows *rows, const Bitmapset *open)
+{
+	int			size = RowsAheadSize(rows->ring);
+	int			some =
+		Max(1, rows->shared.max_reads / Max(1, bms_num_members(open)));
+
+	for (int pass = 0; pass < 2; pass++)
+	{
+		for (int i = 0; i < size; i++)
+		{
+			queue_advance(rows, open, RowsAheadAt(rows->ring, i),
+						  pass == 0 && i <= size / 2);
+			if (i % some == 0)
+				queue_start_reads(rows, open);
+		}
+		queue_start_reads(rows, open);
+	}
+}
+
+/* Are reads wanted that had to wait until others end, and have some ended? */
+static bool
+queue_may_go_on(const QueuedRows *rows, const Bitmapset *open)
+{
+	bool		behind = false;
+	int			i = -1;
+
+	while ((i = bms_next_member(open, i)) >= 0)
+		behind |= LookupIsBehind(ConstraintKeysLookup(rows->constraints[i]));
+	return behind && PageReadsInFlight(&rows->shared) <=
+		rows->shared.max_reads / 4 * 3;
+}
+
+/* Fetch rows ahead, and have their keys looked up. */
+static void
+queue_fill(QueuedRows *rows, Relation table, const Bitmapset *open)
+{
+	int			size = RowsAheadSize(rows->ring);
+	int			wanted = rows->judge.mode == JUDGE_AHEAD ?
+		rows->judge.distance : 0;
+	ItemPointerData tid;
+
+	if (rows->next.number < rows->turn.number)
+		rows->next = rows->turn;
+	if ((wanted == 0 || size > wanted - Min(wanted / 8, ROWS_PER_FILL)) &&
+		rows->rows_of_ring % ROWS_PER_FILL != 0 &&
+		!queue_may_go_on(rows, open))
+		return;
+	while ((size = RowsAheadSize(rows->ring)) < wanted &&
+		   RowsAheadHasRoom(rows->ring) &&
+		   WrittenRowsAt(&rows->written, &rows->next, &tid) &&
+		   queue_fetch(rows, table, &tid))
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (!TupIsNull(rows->fetched))
+			queue_add_to_ring(rows);
+		RowPlaceStep(&rows->next);
+	}
+	ExecClearTuple(rows->fetched);
+	queue_read_ahead(rows, open);
+	rows->counters.max_rows = Max(rows->counters.max_rows, (uint64) size);
+}
+
+/*
+ * The turn of a row has come: take it and those before it, which have no event,
+ * from the ring.
+ */
+static void
+queue_arrive(QueuedRows *rows, int64 number)
+{
+	while (RowsAheadSize(rows->ring) > 0 &&
+		   ((RowKeys *) RowsAheadAt(rows->ring, 0)->work)->number <= number)
+	{
+		RowKeys    *row = RowsAheadNext(rows->ring)->work;
+		bool		is_it = row->number == number;
+
+		for (int i = 0; i < rows->nconstraints; i++)
+		{
+			Lookup	   *lookup = ConstraintKeysLookup(rows->constraints[i]);
+
+			if (lookup != NULL && is_it)
+				LookupArrive(lookup, &row->keys[i]);
+			else if (lookup != NULL)
+				LookupForget(lookup, &row->keys[i]);
+		}
+	}
+}
+
+/* Look ahead from a row whose first trigger is called. */
+static void
+queue_look_ahead(QueuedRows *rows, Relation table)
+{
+	BufferUsage before = pgBufferUsage;
+	Bitmapset  *open;
+
+	if (!queue_prepare(rows, table))
+		return;
+	open = queue_open_constraints(rows);
+	queue_arrive(rows, rows->turn.number - 1);
+	rows->rows_of_ring++;
+	rows->size_sum += RowsAheadSize(rows->ring);
+	queue_fill(rows, table, open);
+	queue_close_constraints(rows, open);
+	queue_uncount_catalogs(&before);
+	if (RowsAheadSize(rows->ring) == 0)
+		JudgeEntries(&rows->judge, 0, 0);
+}
+
+/* The triggers of a row have been called: tell the judge. */
+static void
+queue_end_row(QueuedRows *rows)
+{
+	AheadQuery *query = rows->queue->query;
+	bool		in_trial = rows->judge.mode == JUDGE_TRIAL;
+
+	JudgeUnit(&rows->judge, (int) Min(rows->reads, PG_INT32_MAX),
+			  INSTR_TIME_GET_NANOSEC(rows->inside) / 1000.0,
+			  in_trial || rows->ring == NULL ? 0 : RowsAheadSize(rows->ring),
+			  in_trial ? rows->written.n - rows->turn.number : 0,
+			  query->reads_are_slow);
+	if (in_trial && rows->judge.mode == JUDGE_AHEAD)
+		query->reads_are_slow = true;
+	rows->is_measured = false;
+	rows->reads = 0;
+	INSTR_TIME_SET_ZERO(rows->inside);
+}
+
+/* The first trigger is called for a row. */
+static void
+queue_begin_row(QueuedRows *rows, Relation table, const ItemPointerData *tid)
+{
+	if (rows->is_measured)
+		queue_end_row(rows);
+	rows->current = *tid;
+	rows->is_known = rows->lost < MAX_LOST &&
+		WrittenRowsFind(&rows->written, &rows->turn, tid);
+	if (!rows->is_known)
+	{
+		rows->lost++;
+		return;
+	}
+	rows->lost = 0;
+	RowPlaceStep(&rows->turn);
+	if (rows->judge.mode >= JUDGE_AHEAD)
+	{
+		instr_time	start = JudgeStartTiming(&rows->judge);
+
+		queue_look_ahead(rows, table);
+		JudgeStopTiming(&rows->inside, start);
+	}
+}
+
+/* Call the server's function. */
+static Datum
+queue_call_stock(QueuedTrigger *trigger, FunctionCallInfo fcinfo)
+{
+	ConstraintKeys *keys = trigger->rows->constraints[trigger->constraint];
+	Datum		result;
+
+	lookahead_called_trigger = trigger;
+	result = trigger->function(fcinfo);
+	if (lookahead_called_trigger == trigger && !trigger->has_query &&
+		trigger->rows->side == KEYS_OF_CHILD)
+		ConstraintKeysUseOwnIndex(keys);
+	lookahead_called_trigger = NULL;
+	return result;
+}
+
+/*
+ * The server makes the checks of a constraint in batches, so that the pages of
+ * this row may be used at a later event, or when the queue has been run.
+ */
+static void
+queue_note_batch(QueuedRows *rows, int constraint)
+{
+	if (!bms_is_member(constraint, rows->batched))
+	{
+		MemoryContext old =
+			MemoryContextSwitchTo(rows->queue->query->estate->es_query_cxt);
+
+		rows->batched = bms_add_member(rows->batched, constraint);
+		MemoryContextSwitchTo(old);
+	}
+	LookupCountBegin(ConstraintKeysLookup(rows->constraints[constraint]));
+}
+
+/* Call the server's function, and count what was read ahead for it as read. */
+static Datum
+queue_call_counted(QueuedTrigger *trigger, FunctionCallInfo fcinfo)
+{
+	QueuedRows *rows = trigger->rows;
+	ConstraintKeys *keys = rows->constraints[trigger->constraint];
+	bool		changed = false;
+	Lookup	   *lookup;
+	Datum		result;
+
+	if (rows->ring == NULL || !ConstraintKeysOpen(keys, &changed))
+		return queue_call_stock(trigger, fcinfo);
+	if (changed)
+		queue_forget_keys(rows, trigger->constraint);
+	lookup = ConstraintKeysLookup(keys);
+	LookupCountBegin(lookup);
+	result = queue_call_stock(trigger, fcinfo);
+	LookupCountEnd(lookup);
+	if (trigger->has_query)
+		LookupPass(lookup);
+	else
+		queue_note_batch(rows, trigger->constraint);
+	ConstraintKeysClose(keys);
+	return result;
+}
+
+/* The function of a trigger. */
+static Datum
+queue_call(PG_FUNCTION_ARGS)
+{
+	QueuedTrigger *trigger = fcinfo->flinfo->fn_extra;
+	QueuedRows *rows = trigger->rows;
+	const TriggerData *data = (const TriggerData *) fcinfo->context;
+	const TupleTableSlot *row = rows->side == KEYS_OF_CHILD &&
+		TRIGGER_FIRED_BY_UPDATE(data->tg_event) ?
+		data->tg_newslot : data->tg_trigslot;
+	int64		before = queue_blocks_read();
+	instr_time	start;
+	Datum		result;
+
+	if (!ItemPointerEquals(&rows->current,
+						   unconstify(ItemPointerData *, &row->tts_tid)))
+		queue_begin_row(rows, data->tg_relation, &row->tts_tid);
+	if (rows->judge.mode == JUDGE_WATCH || !rows->is_known)
+	{
+		result = queue_call_stock(trigger, fcinfo);
+		if (rows->is_known && queue_blocks_read() != before)
+			JudgeReadSeen(&rows->judge,
+						  JudgeRecall(JUDGE_WRITES,
+									  ConstraintKeysOid(rows->constraints[0]),
+									  effective_io_concurrency));
+		return result;
+	}
+	start = JudgeStartTiming(&rows->judge);
+	result = rows->judge.mode == JUDGE_TRIAL ?
+		queue_call_stock(trigger, fcinfo) :
+		queue_call_counted(trigger, fcinfo);
+	JudgeStopTiming(&rows->inside, start);
+	rows->reads += queue_blocks_read() - before;
+	rows->is_measured = true;
+	return result;
+}
+
+/* Let our function stand in for the triggers' of a table. */
+static void
+queue_watch_table(TriggerQueue *queue, ResultRelInfo *table)
+{
+	MemoryContext mcxt = queue->query->estate->es_query_cxt;
+	const TriggerDesc *triggers = table->ri_TrigDesc;
+
+	for (int i = 0; triggers != NULL && i < triggers->numtriggers; i++)
+	{
+		const Trigger *trigger = &triggers->triggers[i];
+		FmgrInfo   *function = &table->ri_TrigFunctions[i];
+		int			side = queue_side(trigger);
+		QueuedRows *rows = side == 0 ? NULL :
+			queue_find_rows(queue, RelationGetRelid(table->ri_RelationDesc),
+							side);
+		QueuedTrigger *queued;
+
+		if (rows == NULL || rows->written.n < 2)
+			continue;
+		if (!OidIsValid(function->fn_oid))
+			fmgr_info_cxt(trigger->tgfoid, function, mcxt);
+		if (function->fn_addr == queue_call || function->fn_extra != NULL)
+			continue;
+		queued = MemoryContextAllocZero(mcxt, sizeof(QueuedTrigger));
+		queued->rows = rows;
+		queued->constraint = queue_find_constraint(rows,
+												   trigger->tgconstraint);
+		queued->function = function->fn_addr;
+		function->fn_extra = queued;
+		function->fn_addr = queue_call;
+	}
+}
+
+static void
+queue_watch_tables(TriggerQueue *queue, List *tables)
+{
+	ListCell   *lc;
+
+	foreach(lc, tables)
+		queue_watch_table(queue, lfirst(lc));
+	queue->nrelations += list_length(tables);
+}
+
+void
+TriggerQueueWatch(TriggerQueue *queue)
+{
+	const EState *estate = queue->query->estate;
+
+	queue->nrelations = 0;
+	queue_watch_tables(queue, estate->es_opened_result_relations);
+	queue_watch_tables(queue, estate->es_tuple_routing_result_relations);
+	queue_watch_tables(queue, estate->es_trig_target_relations);
+}
+
+void
+TriggerQueueFinish(TriggerQueue *queue)
+{
+	for (QueuedRows *rows = queue->rows; rows != NULL; rows = rows->next_table)
+	{
+		int			i = -1;
+
+		if (rows->ring != NULL)
+			queue_arrive(rows, PG_INT64_MAX);
+		while ((i = bms_next_member(rows->batched, i)) >= 0)
+		{
+			ConstraintKeys *keys = rows->constraints[i];
+			bool		changed = false;
+
+			if (!ConstraintKeysOpen(keys, &changed))
+				continue;
+			if (!changed)
+				LookupCountEnd(ConstraintKeysLookup(keys));
+			ConstraintKeysClose(keys);
+		}
+	}
+}
+
+/* The indexes that a plan uses, as far as they have been found. */
+typedef struct UsedIndexes
+{
+	int			n;
+	Oid			index;
+} UsedIndexes;
+
+static bool
+queue_find_indexes(PlanState *plan_state, void *context)
+{
+	UsedIndexes *used = context;
+	Oid			index = InvalidOid;
+
+	if (plan_state == NULL)
+		return false;
+	if (IsA(plan_state, IndexScanState))
+		index = ((IndexScan *) plan_state->plan)->indexid;
+	else if (IsA(plan_state, IndexOnlyScanState))
+		index = ((IndexOnlyScan *) plan_state->plan)->indexid;
+	else if (IsA(plan_state, BitmapIndexScanState))
+		index = ((BitmapIndexScan *) plan_state->plan)->indexid;
+	if (OidIsValid(index))
+	{
+		used->n++;
+		used->index = index;
+	}
+	return planstate_tree_walker(plan_state, queue_find_indexes, context);
+}
+
+void
+TriggerQueueStarts(const QueryDesc *query)
+{
+	QueuedTrigger *trigger = lookahead_called_trigger;
+	UsedIndexes used = {0};
+
+	lookahead_called_trigger = NULL;
+	trigger->has_query = true;
+	if (trigger->plan == query->plannedstmt)
+		return;
+	trigger->plan = query->plannedstmt;
+	(void) queue_find_indexes(query->planstate, &used);
+	ConstraintKeysSetIndex(trigger->rows->constraints[trigger->constraint],
+						   used.n == 1 ? used.index : InvalidOid);
+}
+
+WriteCounters
+TriggerQueueTell(const TriggerQueue *queue)
+{
+	WriteCounters all = {0};
+
+	for (const QueuedRows *rows = queue->rows; rows != NULL;
+		 rows = rows->next_table)
+	{
+		const LookupCounters *pages = &rows->shared.counters;
+
+		all.statements |= rows->counters.statements;
+		all.rows += rows->counters.rows;
+		all.index_blocks_read += pages->leaf_blocks_read;
+		all.heap_blocks_read += pages->heap_blocks_read;
+		all.blocks_hit += pages->blocks_hit;
+		all.blocks_unused += pages->blocks_unused;
+		for (int i = 0; i < rows->nconstraints; i++)
+			if (ConstraintKeysLookup(rows->constraints[i]) != NULL)
+				all.blocks_unused += LookupLeftOver(
+					ConstraintKeysLookup(rows->constraints[i]));
+		all.max_rows = Max(all.max_rows, rows->counters.max_rows);
+	}
+	return all;
+}
+
+double
+TriggerQueueMean(const TriggerQueue *queue)
+{
+	uint64		sum = 0;
+	uint64		n = 0;
+
+	for (const QueuedRows *rows = queue->rows; rows != NULL;
+		 rows = rows->next_table)
+	{
+		sum += rows->size_sum;
+		n += rows->rows_of_ring;
+	}
+	return (double) sum / Max(1, n);
+}
+
+Refusal
+TriggerQueueReason(const TriggerQueue *queue)
+{
+	Refusal		reason = REFUSED_NOTHING_TO_WAIT_FOR;
+
+	for (const QueuedRows *rows = queue->rows; rows != NULL;
+		 rows = rows->next_table)
+		if (rows->refusal != NOT_REFUSED)
+			reason = rows->refusal;
+		else if (rows->ring != NULL)
+			reason = REFUSED_NOTHING_TO_READ;
+		else
+			reason = JudgeReason(&rows->judge);
+	return reason;
+}
+
+void
+TriggerQueueWait(const TriggerQueue *queue)
+{
+	for (const QueuedRows *rows = queue->rows; rows != NULL;
+		 rows = rows->next_table)
+		(void) PageReadsWait(&rows->shared, true);
+}
