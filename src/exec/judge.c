@@ -103,6 +103,8 @@ static const struct
 					  {1024, 1024}, {16384, 65536}},
 	[JUDGE_CHAINS] = {1, 16, 4, 4, 2, 32, 16,
 					  {256, 256}, {4096, 16384}},
+	[JUDGE_ONE_ROW] = {1, 4, 8, 4, 16, 48, 32,
+					   {1024, 1024}, {16384, 65536}},
 };
 
 /* What the session has learnt, at the hash value of each key. */

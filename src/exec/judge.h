@@ -22,7 +22,8 @@ typedef enum JudgeKind
 	JUDGE_LOOKUPS,				/* outer rows of a nested loop */
 	JUDGE_WRITES,				/* rows that are written */
 	JUDGE_VALUES,				/* TOASTed values, or parts of long ones */
-	JUDGE_CHAINS				/* first rows of chains of nested loops */
+	JUDGE_CHAINS,				/* first rows of chains of nested loops */
+	JUDGE_ONE_ROW				/* statements that write one row each */
 } JudgeKind;
 
 typedef enum JudgeMode

@@ -57,7 +57,7 @@ OneRowOf(Oid table)
 						 .force = lookahead_debug_force,
 						 .concurrency = effective_io_concurrency,
 						 .reads_seen = -1};
-		JudgeInit(&one->judge, JUDGE_WRITES, lookahead_debug_force);
+		JudgeInit(&one->judge, JUDGE_ONE_ROW, lookahead_debug_force);
 		JudgeSetMaximum(&one->judge, 1, 0);
 	}
 	return one;

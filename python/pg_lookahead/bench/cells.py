@@ -10,6 +10,7 @@ execute it and what proves that it did (in brackets):
     StatementCell  two statements that give the same answer (statements)
     QueryCell      a whole statement of a benchmark, with the plan that PostgreSQL chooses (queries)
     ToastCell      a statement that fetches TOASTed values, COPY and pg_dump among them (documents)
+    LoadCell       rows that are written, by COPY or one by one (loads)
     VacuumCell     VACUUM of a table in a database that is copied anew for each sample (vacuum)
 """
 
@@ -169,6 +170,22 @@ class ToastCell(Cell):
     query: str
     scan: str = "Seq Scan"
     ahead: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadCell(Cell):
+    """A comparison of two loads of rows, each with random keys.
+
+    rows: how many rows a sample writes
+    values: the values of row ``i``, in SQL
+    indexes: the table's indexes; a cold run must read ``part`` of the first one's blocks
+    one_by_one: whether each row is a statement of its own, of one PL/pgSQL loop; if not, COPY brings them"""
+
+    rows: int
+    values: str
+    indexes: tuple[str, ...]
+    part: float = 0.2
+    one_by_one: bool = False
 
 
 @dataclass(frozen=True)

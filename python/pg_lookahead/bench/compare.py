@@ -22,9 +22,10 @@ from ..measure.turns import take
 from ..report.journal import Journal
 from ..report.record import OURS, STOCK, Identity, Repetition, Result, Server, interval, result
 from ..server.target import Target
-from .cells import Cell, JoinCell, QueryCell, ScanCell, StatementCell, ToastCell, VacuumCell
+from .cells import Cell, JoinCell, LoadCell, QueryCell, ScanCell, StatementCell, ToastCell, VacuumCell
 from .documents import Toast
 from .joins import Join
+from .loads import Load
 from .options import Options
 from .queries import Query
 from .scans import Scan
@@ -43,6 +44,7 @@ _SUBJECTS: dict[type[Cell], Any] = {
     StatementCell: Statement,
     QueryCell: Query,
     ToastCell: Toast,
+    LoadCell: Load,
     VacuumCell: Vacuum,
 }
 

@@ -17,6 +17,7 @@ from .cells import (
     ON,
     Cell,
     JoinCell,
+    LoadCell,
     Parameters,
     QueryCell,
     ScanCell,
@@ -377,6 +378,35 @@ _KEYS_DELETE = (
     "DELETE FROM {schema}.f4 WHERE n BETWEEN (SELECT min(n) FROM {schema}.f4)"
     " AND (SELECT min(n) + {n} - 1 FROM {schema}.f4)"
 )
+
+
+def _load(table: str, values: str, *, one_by_one: bool = False) -> Callable[[Size], Iterator[Cell]]:
+    """Yield cells of rows that are written by COPY, or one by one."""
+    names = {"w": ("w_id",), "w5": ("w5_id", "w5_a", "w5_b", "w5_c", "w5_d")}[table]
+
+    def of(size: Size) -> Iterator[Cell]:
+        n = size.rows // 400
+        for cache in _BOTH:
+            yield LoadCell(
+                name=f"{n:,} rows",
+                cache=cache,
+                parameters={"rows": n},
+                tables=(table,),
+                needs=("setting:pg_lookahead.writes",),
+                rows=n,
+                values=values,
+                indexes=tuple(f"{SCHEMA}.{name}" for name in names),
+                one_by_one=one_by_one,
+            )
+
+    return of
+
+
+_ROW = "gen_random_uuid(), i, repeat('.', 36)"
+_ROW_OF_FIVE = (
+    "gen_random_uuid(), hashint8extended(i, 15), hashint8extended(i, 16), gen_random_uuid(),"
+    " hashint8extended(i, 17) & 2147483647"
+)
 _UUIDS = "INSERT INTO {table} SELECT gen_random_uuid(), i, repeat('.', 36) FROM generate_series(1, {n}) i"
 _UPSERT = (
     "INSERT INTO {table} SELECT md5((i * 397)::text)::uuid, i, repeat('.', 36) FROM generate_series(1, {n}) i"
@@ -509,6 +539,9 @@ _SCENARIOS: dict[str, Callable[[Size], Iterator[Cell]]] = {
     "hash_vacuum": _vacuum("hash", (10,)),
     "gin_vacuum": _vacuum("gin", (10, 0)),
     "wal_logging": _wal_logging,
+    "copy_uuid": _load("w", _ROW),
+    "copy_five_indexes": _load("w5", _ROW_OF_FIVE),
+    "insert_one_five_indexes": _load("w5", _ROW_OF_FIVE, one_by_one=True),
     "insert_select_uuid": _write("w_id", _UUIDS, 0.2),
     "insert_select_five": _write("w5_id", _FIVE, 0.2),
     "update_from": _update_from,

@@ -1,0 +1,67 @@
+"""Rows with random keys that are written into the tables ``w`` and ``w5``, by COPY or one by one.
+
+Both sides execute the same in sessions that differ in ``pg_lookahead.writes`` only.  The rows stay in the
+table, and those of each sample are others."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ..measure.meter import Sample
+from ..server.queries import scalar
+from ..server.target import SCHEMA, Target
+from .cells import LoadCell
+from .subjects import Context, Counters, Refused, Subject, blocks_of
+
+
+class Load(Subject):
+    """A LoadCell at work."""
+
+    cell: LoadCell
+
+    def __init__(self, target: Target, cell: LoadCell, context: Context) -> None:
+        super().__init__(target, cell, context)
+        self._table = f"{SCHEMA}.{cell.tables[0]}"
+        self.relations = (*cell.indexes, self._table)
+        self._first = 0
+        self._rows = b""
+
+    def prepare(self) -> None:
+        if self.cell.cache == "warm":
+            self.warm()
+        self._least_blocks = int(self.cell.part * blocks_of(self.conn, self.relations[:1]))
+
+    def switch(self, ours: bool, pair: int) -> None:
+        self.conn.execute(f"SET pg_lookahead.writes = {'on' if ours else 'off'}".encode())
+        self._first += self.cell.rows
+        if self.cell.one_by_one:
+            return
+        with self.conn.cursor().copy(f"COPY ({self._source()}) TO STDOUT".encode()) as copy:
+            self._rows = b"".join(bytes(data) for data in copy)
+
+    def execute(self, ours: bool, pair: int) -> Sample:
+        sample, _ = self.meter.take(self._insert if self.cell.one_by_one else self._copy)
+        return msgspec.structs.replace(sample, items=self.cell.rows)
+
+    def counters(self) -> Counters:
+        return {"statements": int(scalar(self.conn, "SELECT statements FROM lookahead.write_stats"))}
+
+    def check(self, ours: bool, sample: Sample, counters: Counters) -> None:
+        super().check(ours, sample, counters)
+        ahead = counters["statements"]
+        if self.cell.cache == "cold" and ours != (ahead > 0):
+            raise Refused("nothing was looked up early" if ours else f"stock looked ahead {ahead} times")
+
+    def _source(self) -> str:
+        last = self._first + self.cell.rows - 1
+        return f"SELECT {self.cell.values} FROM generate_series({self._first}, {last}) AS i"
+
+    def _copy(self) -> None:
+        with self.conn.cursor().copy(f"COPY {self._table} FROM STDIN".encode()) as copy:
+            copy.write(self._rows)
+
+    def _insert(self) -> None:
+        last = self._first + self.cell.rows - 1
+        body = f"INSERT INTO {self._table} VALUES ({self.cell.values})"
+        loop = f"BEGIN FOR i IN {self._first}..{last} LOOP {body}; END LOOP; END"
+        self.conn.execute(f"DO $${loop}$$".encode())
