@@ -361,7 +361,7 @@ def _keys(query: str, of: tuple[str, ...]) -> Callable[[Size], Iterator[Cell]]:
 
         def way(ours: bool) -> Way:
             before = (f"SET pg_lookahead.writes = {'on' if ours else 'off'}", "SET enable_indexscan = on")
-            return Way(counted, before, writes=True)
+            return Way(counted, before, ahead="write_stats")
 
         more: dict[str, Any] = {"tables": ("f",), "needs": ("setting:pg_lookahead.writes",), "part": 0.2}
         yield from _statement(f"{n:,} rows", of, way, **more)
