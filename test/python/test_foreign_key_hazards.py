@@ -187,6 +187,13 @@ def test_blocks_are_counted_as_stock_counts_them(conn: Connection, statement: st
             [[b - a for a, b in zip(x[1:], y[1:], strict=True)] for x, y in zip(before, after, strict=True)]
         )
     assert sum(map(sum, risen[1])) > 300
+    if (
+        conn.info.server_version < 180000
+    ):  # a page that the kernel is advised to read is read by the server, too
+        risen = [
+            [[read + hit, 0, index_read + index_hit, 0] for read, hit, index_read, index_hit in side]
+            for side in risen
+        ]
     for stock, ours in zip(risen[1], risen[2], strict=True):
         assert all(abs(a - b) <= 6 for a, b in zip(stock, ours, strict=True)), (risen[1], risen[2])
 
