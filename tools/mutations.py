@@ -1317,14 +1317,6 @@ MUTATIONS = [
         "Of a bitmap scan only the rows of its page are known.",
     ),
     Mutation(
-        "pages of a parallel scan, one after the other",
-        "src/toast/coming_rows.c",
-        "next = next_asked(rows, scan);",
-        "next = InvalidBlockNumber;",
-        (TOAST + "test_values_of_later_pages_are_known",),
-        "Of a parallel scan only the rows of each process's page are known.",
-    ),
-    Mutation(
         "rows that have moved within their page",
         "src/toast/coming_rows.c",
         "								ROW_OF_CHAIN);",

@@ -209,8 +209,7 @@ def test_nothing_is_read_beyond_a_limit(sides: Sides, order: str) -> None:
     _, _, ahead = side.run(f"SELECT sum(length(a)) FROM (SELECT a FROM d {order} LIMIT 40) AS s")
     run(side.conn, "RESET enable_sort")
     print(ahead)
-    assert ahead["values"] > 20
-    assert ahead["values_unused"] <= 1
+    assert 20 < ahead["values"] <= 41
 
 
 def test_only_the_chunks_of_a_slice_are_read(sides: Sides) -> None:
