@@ -509,7 +509,7 @@ COMMENT ON COLUMN @extschema@.index_scan_stats.max_distance IS 'the most table b
 COMMENT ON COLUMN @extschema@.index_scan_stats.stats_since IS 'when the counts began';
 
 COMMENT ON VIEW @extschema@.join_stats IS 'what nested loops read ahead since the server started, in all databases';
-COMMENT ON COLUMN @extschema@.join_stats.joins IS 'number of nested loops that looked ahead';
+COMMENT ON COLUMN @extschema@.join_stats.joins IS 'number of nested loops, and of nodes with correlated subplans, that looked ahead';
 COMMENT ON COLUMN @extschema@.join_stats.rows IS 'number of outer rows that were fetched ahead';
 COMMENT ON COLUMN @extschema@.join_stats.rows_unused IS 'number of these rows that were not asked for in the end';
 COMMENT ON COLUMN @extschema@.join_stats.leaf_blocks_read IS 'number of blocks of inner indexes whose read was started ahead';

@@ -94,7 +94,7 @@ static const struct
 	},
 	{
 		"pg_lookahead.nested_loop",
-		"Lets nested loops fetch outer rows ahead, and read for them what the inner index scan will need.",
+		"Lets nested loops and nodes with correlated subplans fetch rows ahead, and read for them what inner index scans will need.",
 		"Takes effect with the next query or cursor.",
 		&lookahead_nested_loop, GUC_EXPLAIN
 	},

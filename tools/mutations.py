@@ -23,6 +23,7 @@ NO_HARM = "test/python/test_no_harm.py::"
 JOIN_SIDES = "test/python/test_join_sides.py::"
 JOIN_SUBTREES = "test/python/test_join_subtrees.py::"
 JOIN_CHAIN = "test/python/test_join_chain.py::"
+JOIN_SUBPLANS = "test/python/test_join_subplans.py::"
 INTERRUPTS = "test/python/test_interrupts.py::test_interrupted"
 LOCK_WAITS = "test/python/test_lock_waits.py::test_lock"
 TOAST = "test/python/test_toast.py::"
@@ -223,7 +224,7 @@ MUTATIONS = [
     Mutation(
         "LIMIT below a filter",
         "src/exec/rows_wanted.c",
-        "if (base->plan_state->qual != NULL)\n\t\treturn wanted;",
+        "if (base->plan_state->plan->qual != NIL)\n\t\treturn wanted;",
         "",
         (),
         "With a filter, look-ahead ends after as many entries as rows are wanted: less is read ahead than could be.",
@@ -606,7 +607,7 @@ MUTATIONS = [
     Mutation(
         "errors early",
         "src/join/next_outer.c",
-        "node->infallible = ReturnsInfallibly(outer);",
+        "node->infallible = ReturnsInfallibly(node->source, is_scanned(node));",
         "node->infallible = true;",
         (JOIN_HAZARDS + "test_no_error_of_a_row_that_is_not_certain",),
         "A query with a LIMIT fails at a row that stock never comes to.",
@@ -614,10 +615,107 @@ MUTATIONS = [
     Mutation(
         "errors of keys early",
         "src/join/inner_keys.c",
-        "if (inner->shared->infallible)\n\t\t\treturn false;",
-        "",
+        "if (inner->shared->infallible || !inner->place->certain)\n\t\t\treturn false;",
+        "if (!inner->place->certain)\n\t\t\treturn false;",
         (JOIN_HAZARDS + "test_no_error_of_a_row_that_is_not_certain",),
         "A key fails of a scan that the join does not come to.",
+    ),
+    Mutation(
+        "errors of keys of what is not executed",
+        "src/join/inner_keys.c",
+        "if (inner->shared->infallible || !inner->place->certain)\n\t\t\treturn false;",
+        "if (inner->shared->infallible)\n\t\t\treturn false;",
+        (JOIN_SUBPLANS + "test_no_error_of_what_is_not_evaluated",),
+        "A key fails for a row for which a CASE, or another scan, keeps the server from computing it.",
+    ),
+    # Subplans
+    Mutation(
+        "subplans in a CASE",
+        "src/join/row_plans.c",
+        "\t\tdefault:\n\t\t\tsearch->certain = false;\n\t}\n\t(void) expression_tree_walker",
+        "\t\tdefault:\n\t\t\tbreak;\n\t}\n\t(void) expression_tree_walker",
+        (JOIN_SUBPLANS + "test_no_error_of_what_is_not_evaluated",),
+        "A key fails for a row that a CASE keeps from it.",
+    ),
+    Mutation(
+        "subplans behind a condition",
+        "src/join/row_plans.c",
+        "(void) row_plans_search(condition, search);\n\t\tsearch->certain = false;",
+        "(void) row_plans_search(condition, search);",
+        (JOIN_SUBPLANS + "test_no_error_of_what_is_not_evaluated",),
+        "A key fails for a row that an earlier condition rejects.",
+    ),
+    Mutation(
+        "conditions that fail are tried out of turn",
+        "src/join/row_plans.c",
+        "if (!search->certain || !search->all_certain)\n\t\treturn false;",
+        "if (!search->all_certain)\n\t\treturn false;",
+        (JOIN_SUBPLANS + "test_no_error_of_what_is_not_evaluated",),
+        "A condition fails for a row that an earlier one rejects.",
+    ),
+    Mutation(
+        "rows that a filter rejects",
+        "src/join/inner_side.c",
+        "if (!inner_side_passes(side, slot))\n\t\treturn;",
+        "",
+        (JOIN_SUBPLANS + "test_what_is_not_executed_is_not_looked_up",),
+        "Keys are looked up of rows that the scan does not return.",
+    ),
+    Mutation(
+        "the row of a cursor",
+        "src/join/scanned_rows.c",
+        "return IsA(scan, SubqueryScanState) ? slot :",
+        "return true ? slot :",
+        (JOIN_SUBPLANS + "test_current_of",),
+        "WHERE CURRENT OF finds the row that was fetched last, which is ahead of the cursor's.",
+    ),
+    Mutation(
+        "the row of a cursor over an index-only scan",
+        "src/join/scanned_rows.c",
+        "if (IsA(scan, IndexOnlyScanState))\n\t\t((IndexOnlyScanState",
+        "if (false)\n\t\t((IndexOnlyScanState",
+        (JOIN_SUBPLANS + "test_current_of",),
+        "The same of an index-only scan, whose slot has no ctid.",
+    ),
+    Mutation(
+        "the table of a row that is ahead",
+        "src/early/rows_ahead.c",
+        "row->slot->tts_tableOid = slot->tts_tableOid;",
+        "",
+        (JOIN_SUBPLANS + "test_system_columns",),
+        "The column tableoid of a row that was ahead is zero.",
+    ),
+    Mutation(
+        "cursors that go back",
+        "src/join/next_outer.c",
+        "if (loop_of(node) == NULL && may_turn(node))",
+        "if (loop_of(node) == NULL && node->base.bounds.restores)",
+        (JOIN_SUBPLANS + "test_cursors_that_turn",),
+        "FETCH BACKWARD begins at the row that was fetched last, which is ahead of the cursor's.",
+    ),
+    Mutation(
+        "scans that a merge join sets back",
+        "src/join/next_outer.c",
+        "return node->base.bounds.restores ||",
+        "return",
+        (JOIN_SUBPLANS + "test_rows_that_a_merge_join_goes_back_to",),
+        "The scan is set back to a row that it had fetched ahead, and rows are lost.",
+    ),
+    Mutation(
+        "groups that look as if they were begun again",
+        "src/join/row_plans.c",
+        "((Agg *) plan)->aggstrategy == AGG_SORTED)\n\t\t\t\tbreak;",
+        "false)\n\t\t\t\tbreak;",
+        (JOIN_SUBPLANS + "test_a_node_that_is_begun_again",),
+        "Where rows are grouped in order, those that are ahead at the end of a group are lost.",
+    ),
+    Mutation(
+        "index scans that compute their keys late",
+        "src/join/scanned_rows.c",
+        "if (unlikely(scanned_waits_for_keys(scan)))\n\t\tExecReScan(scan);",
+        "",
+        (JOIN_SUBPLANS + "test_keys_of_the_scan_itself",),
+        "The server begins such a scan again when its first row is fetched, and the rows ahead are lost.",
     ),
     Mutation(
         "subplans in keys",
@@ -689,7 +787,7 @@ MUTATIONS = [
     Mutation(
         "rows certain before a hash table is built",
         "src/exec/rows_wanted.c",
-        "if (((HashJoinState *) above->join)->hj_HashTable == NULL)\n\t\t\t\treturn 0;",
+        "if (IsA(above->holder, HashJoinState) &&\n\t\t\t((HashJoinState *) above->holder)->hj_HashTable == NULL)\n\t\t\treturn 0;",
         ";",
         (JOIN_HAZARDS + "test_no_error_of_a_row_that_is_not_certain",),
         "A hash join whose inner side is empty fails at the second row of its outer side.",
@@ -697,7 +795,7 @@ MUTATIONS = [
     Mutation(
         "rows that a join above holds",
         "src/exec/rows_wanted.c",
-        "held += join->rows_held;",
+        "held += rows_held_by(above->holder);",
         "",
         (NO_HARM + "test_no_error_of_rows_that_a_node_does_not_ask_for",),
         "Each join of a chain takes all rows that a LIMIT still wants for certain, and fails beyond it.",
@@ -927,7 +1025,7 @@ MUTATIONS = [
     Mutation(
         "heap pages of rows that a filter rejects",
         "src/join/inner_side.c",
-        "if (scan->most_blocks < LOOKUP_MAX_BLOCKS && ran)",
+        "if (scan->place.most_blocks < LOOKUP_MAX_BLOCKS && ran)",
         "if (false)",
         (JOIN_SUBTREES + "test_a_bound_grows_with_what_rows_need",),
         "Below a LIMIT whose filter rejects most rows, one heap page is read ahead.",
@@ -959,7 +1057,7 @@ MUTATIONS = [
     Mutation(
         "keys that the inner side computes",
         "src/join/inner_keys.c",
-        "if (!bms_is_member(lfirst_int(lc), inner->shared->outside))",
+        "if (!bms_is_member(lfirst_int(lc), inner->place->outside))",
         "if (false)",
         (JOIN_SUBTREES + "test_keys_that_the_inner_side_computes_are_not_looked_up",),
         "Keys of the row before are looked up: pages are read that nobody needs, and values that have been freed are looked at.",
@@ -1384,8 +1482,8 @@ MUTATIONS = [
     Mutation(
         "read early what an INSERT changes",
         "src/write/plan_rows.c",
-        "HarmlessPlanRefusal(child, false, false, &node->params)",
-        "HarmlessPlanRefusal(child, false, true, &node->params)",
+        "HarmlessPlanRefusal(child, false, false, false,",
+        "HarmlessPlanRefusal(child, false, false, true,",
         (WRITES + "test_rows_are_ahead_only_of_harmless_plans",),
         "Pages of the table are pruned earlier, so that rows get other places than without look-ahead.",
     ),

@@ -31,6 +31,8 @@ typedef struct Search
 {
 	bool		settings_stay;	/* see SettingsStay() */
 	bool		early;			/* the plan is to be executed early */
+	bool		scanned;		/* but of its topmost node, only the scan */
+	bool		plainly;		/* no subplans are looked at */
 	List	   *changed;		/* tables that the statement changes */
 	List	   *params;			/* parameters of the executor that are used */
 	Refusal		refusal;
@@ -39,8 +41,8 @@ typedef struct Search
 static bool
 early_exprs(List *expressions, Search *search)
 {
-	return HarmlessExpression((Node *) expressions, search->settings_stay, true,
-							  &search->params);
+	return HarmlessExpression((Node *) expressions, search->settings_stay,
+							  !search->plainly, &search->params);
 }
 
 /*
@@ -286,12 +288,34 @@ early_scans_changed(PlanState *plan_state, const Search *search)
 	}
 }
 
+static bool early_is_harmful(PlanState *plan_state, void *context);
+
+/* Find a node that is not harmless below a scan. */
+static bool
+early_is_harmful_below(PlanState *plan_state, Search *search)
+{
+	switch (nodeTag(plan_state))
+	{
+		case T_BitmapHeapScanState:
+			return early_is_harmful(outerPlanState(plan_state), search);
+		case T_SubqueryScanState:
+			return early_is_harmful(((SubqueryScanState *) plan_state)->subplan,
+									search);
+		case T_CteScanState:
+			return early_is_harmful(((CteScanState *) plan_state)->cteplanstate,
+									search);
+		default:
+			return false;
+	}
+}
+
 /* Find a node that is not harmless. */
 static bool
 early_is_harmful(PlanState *plan_state, void *context)
 {
 	Search	   *search = context;
 	Plan	   *plan = plan_state->plan;
+	bool		scanned = search->scanned;
 
 	check_stack_depth();
 	search->refusal = search->early ?
@@ -300,13 +324,19 @@ early_is_harmful(PlanState *plan_state, void *context)
 		return true;
 	if (early_scans_changed(plan_state, search))
 		search->refusal = REFUSED_OUTER_READS_CHANGED;
-	else if (!early_node(plan_state, search))
+	search->scanned = false;
+	search->plainly = scanned;
+	if (search->refusal == NOT_REFUSED && !early_node(plan_state, search))
 		search->refusal = REFUSED_OUTER_KIND;
-	else if (!early_exprs(plan->targetlist, search) ||
-			 !early_exprs(plan->qual, search))
+	search->plainly = false;
+	if (search->refusal == NOT_REFUSED && !scanned &&
+		(!early_exprs(plan->targetlist, search) ||
+		 !early_exprs(plan->qual, search)))
 		search->refusal = REFUSED_OUTER_EFFECTS;
 	if (search->refusal != NOT_REFUSED)
 		return true;
+	if (scanned)
+		return early_is_harmful_below(plan_state, search);
 	if (IsA(plan_state, CteScanState) &&
 		early_is_harmful(((CteScanState *) plan_state)->cteplanstate, search))
 		return true;
@@ -329,7 +359,7 @@ early_is_done(PlanState *plan_state)
 }
 
 Refusal
-HarmlessPlanRefusal(PlanState *plan_state, bool settings_stay,
+HarmlessPlanRefusal(PlanState *plan_state, bool scanned, bool settings_stay,
 					bool reads_changed, List **params)
 {
 	const PlannedStmt *statement = plan_state->state->es_plannedstmt;
@@ -337,11 +367,12 @@ HarmlessPlanRefusal(PlanState *plan_state, bool settings_stay,
 	Search		search = {
 		.settings_stay = settings_stay,
 		.early = true,
+		.scanned = scanned,
 		.params = *params,
 	};
 
 	/* what was done before the first row came needs no second thought */
-	if (early_is_done(plan_state) && plan_state->initPlan == NIL &&
+	if (early_is_done(plan_state) && !scanned && plan_state->initPlan == NIL &&
 		plan_state->subPlan == NIL &&
 		early_exprs(plan_state->plan->targetlist, &search) &&
 		early_exprs(plan_state->plan->qual, &search))
@@ -402,7 +433,7 @@ early_sorts_infallibly(const Plan *plan)
 }
 
 bool
-ReturnsInfallibly(PlanState *plan_state)
+ReturnsInfallibly(PlanState *plan_state, bool scanned)
 {
 	Plan	   *plan = plan_state->plan;
 
@@ -413,18 +444,19 @@ ReturnsInfallibly(PlanState *plan_state)
 			break;
 		case T_SeqScan:
 			/* which rows pass a filter is not known before it is tried */
-			if (plan->qual != NIL ||
+			if ((plan->qual != NIL && !scanned) ||
 				((ScanState *) plan_state)->ss_currentRelation->rd_tableam !=
 					GetHeapamTableAmRoutine())
 				return false;
 			break;
 		default:
-			if (plan->qual != NIL || !early_is_done(plan_state) ||
-				!early_sorts_infallibly(plan))
+			if ((plan->qual != NIL && !scanned) ||
+				!early_is_done(plan_state) || !early_sorts_infallibly(plan))
 				return false;
 	}
-	return IsInfallible((Node *) plan->targetlist, plan_state->state) &&
-		IsInfallible((Node *) plan->qual, plan_state->state);
+	return scanned ||
+		(IsInfallible((Node *) plan->targetlist, plan_state->state) &&
+		 IsInfallible((Node *) plan->qual, plan_state->state));
 }
 
 bool

@@ -23,13 +23,16 @@
 extern bool SettingsStay(AheadQuery *query);
 
 /*
- * Return the reason why a plan, with all below it, is not harmless, if it
- * is not.  Nor may it scan what the statement changes, unless reads_changed is
- * true: pages that are visited earlier are pruned earlier, and where they have
- * dead rows, new row versions may lie elsewhere, or HOT updates be lost.
+ * Return the reason why a plan, with all below it, is not harmless, if it is
+ * not.  scanned: it is a scan, which fetches rows and neither filters them nor
+ * computes anything of them.  Nor may it scan what the statement changes,
+ * unless reads_changed is true: pages that are visited earlier are pruned
+ * earlier, and where they have dead rows, new row versions may lie elsewhere,
+ * or HOT updates be lost.
  */
-extern Refusal HarmlessPlanRefusal(PlanState *plan_state, bool settings_stay,
-								   bool reads_changed, List **params);
+extern Refusal HarmlessPlanRefusal(PlanState *plan_state, bool scanned,
+								   bool settings_stay, bool reads_changed,
+								   List **params);
 
 /* Have the parameters of such a list been computed? */
 extern bool ParamsAreKnown(const EState *estate, List *params);
@@ -38,7 +41,7 @@ extern bool ParamsAreKnown(const EState *estate, List *params);
  * Is a node a scan, or has it its rows in memory, and does it compute nothing
  * of them that may fail?
  */
-extern bool ReturnsInfallibly(PlanState *plan_state);
+extern bool ReturnsInfallibly(PlanState *plan_state, bool scanned);
 
 /*
  * Can such a node return its next row without looking for it?  This is true

@@ -139,6 +139,8 @@ RowsAheadAdd(RowsAhead *rows, TupleTableSlot *slot)
 	prepare(rows, row, slot);
 	ExecCopySlot(row->slot, slot);
 	ExecMaterializeSlot(row->slot);
+	row->slot->tts_tid = slot->tts_tid;
+	row->slot->tts_tableOid = slot->tts_tableOid;
 	row->size = size_of(row->slot);
 	rows->used += row->size;
 	rows->n++;					/* once nothing can fail any more */

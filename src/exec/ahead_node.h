@@ -52,6 +52,7 @@ typedef enum AheadRole
 	AHEAD_FOR_VALUES,			/* the scan whose TOASTed values are fetched */
 	AHEAD_FOR_KEYS,				/* what writes rows that have foreign keys */
 	AHEAD_AS_WRITTEN,			/* its child, which returns the rows */
+	AHEAD_FOR_SUBPLANS,			/* a node that was taken for its subplans */
 	AHEAD_ROLES
 } AheadRole;
 
@@ -107,15 +108,15 @@ typedef struct AheadMethods
 } AheadMethods;
 
 /*
- * A join above a node, on its outer side.  A hash join may leave that side
- * after one row, until it has built its table; a nested loop that looks ahead
- * holds rows that have been asked for already.
+ * A node above a node.  A hash join may leave its outer side after one row,
+ * until it has built its table; a node that looks ahead holds rows that have
+ * been asked for already.
  */
-typedef struct JoinAbove
+typedef struct HolderAbove
 {
-	JoinState  *join;
-	struct JoinAbove *next;		/* above this one */
-} JoinAbove;
+	PlanState  *holder;
+	struct HolderAbove *next;	/* above this one */
+} HolderAbove;
 
 /* What the row count of a portal means for the rows asked of a node. */
 typedef enum PortalBound
@@ -136,7 +137,9 @@ typedef struct RowBounds
 	bool		may_stop;		/* the node may be left at any row */
 	PortalBound portal;
 	LimitState *enough;			/* as many as this one asks for, or NULL */
-	JoinAbove  *joins;
+	HolderAbove *holders;
+
+	bool		restores;		/* the node may be set back to an earlier row */
 } RowBounds;
 
 /* The taken nodes of one query. */

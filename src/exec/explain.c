@@ -32,6 +32,14 @@ set_option(ExplainState *es, DefElem *option, ParseState *pstate)
 	SetExplainExtensionState(es, extension_id, asked);
 }
 
+/* How the line and the properties of a node in a role begin. */
+static const char *
+explain_name(AheadRole role)
+{
+	return role == AHEAD_FOR_SUBPLANS ? "Look-Ahead for Subplans" :
+		"Look-Ahead";
+}
+
 /* Print the line or the property of a node that read nothing ahead. */
 static void
 explain_unused(const char *name, Refusal reason, ExplainState *es)
@@ -101,7 +109,8 @@ explain_taken(const PlanState *state, AheadNode *node, AheadNode *values,
 	bool		leader_only = state->worker_instrument != NULL &&
 		state->worker_instrument->num_workers > 0;
 	AheadReport report = {0};
-	const char *name = "Look-Ahead";
+	const char *name = node == NULL ? "Look-Ahead" :
+		explain_name(node->methods->role);
 	List	   *names = NIL;
 	ListCell   *lc;
 
@@ -123,7 +132,22 @@ explain_taken(const PlanState *state, AheadNode *node, AheadNode *values,
 	foreach(lc, report.indexes)
 		names = lappend(names, strVal(lfirst(lc)));
 	if (names != NIL)
-		ExplainPropertyList("Look-Ahead Indexes", names, es);
+		ExplainPropertyList(psprintf("%s Indexes", name), names, es);
+}
+
+/* Print what was done for the subplans of a node. */
+static void
+explain_subplans(PlanState *planstate, bool asked, ExplainState *es)
+{
+	AheadNode  *node = AheadNodeFindBy(planstate, AHEAD_FOR_SUBPLANS);
+	Refusal		refusal;
+
+	if (node != NULL)
+		explain_taken(planstate, node, NULL, asked, es);
+	else if (asked &&
+			 (refusal = TakeoverRefusal(planstate, AHEAD_FOR_SUBPLANS)) !=
+			 NOT_REFUSED)
+		explain_unused(explain_name(AHEAD_FOR_SUBPLANS), refusal, es);
 }
 
 static void
@@ -149,11 +173,14 @@ explain_node(PlanState *planstate, List *ancestors, const char *relationship,
 	if (base != NULL || values != NULL)
 		explain_taken(planstate, base, values, asked, es);
 	else if (asked &&
-			 (refusal = TakeoverRefusal(planstate)) != NOT_REFUSED)
+			 (refusal = TakeoverRefusal(planstate, AHEAD_ITSELF)) !=
+			 NOT_REFUSED)
 		explain_unused("Look-Ahead", refusal, es);
 	base = AheadNodeFindBy(planstate, AHEAD_FOR_KEYS);
 	if (base != NULL)
 		explain_taken(planstate, base, NULL, asked, es);
+	if (planstate->subPlan != NIL)
+		explain_subplans(planstate, asked, es);
 }
 
 void

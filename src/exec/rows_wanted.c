@@ -150,6 +150,8 @@ RowBoundsBelow(RowBounds *bounds, PlanState *plan_state)
 {
 	LimitState *limit;
 
+	/* other nodes that can be set back keep the rows themselves */
+	bounds->restores &= IsA(plan_state, ResultState);
 	if (!IsA(plan_state, LimitState))
 	{
 		bound_most(bounds, plan_state);
@@ -164,16 +166,23 @@ RowBoundsBelow(RowBounds *bounds, PlanState *plan_state)
 	bounds->enough = limit;
 }
 
-/* Remember a join on whose outer side a node is. */
+/* Remember a node above that may hold rows of this one. */
 static void
-note_join(RowBounds *bounds, JoinState *join)
+note_holder(RowBounds *bounds, PlanState *holder)
 {
-	JoinAbove  *above = MemoryContextAlloc(join->ps.state->es_query_cxt,
-										   sizeof(JoinAbove));
+	HolderAbove *above = MemoryContextAlloc(holder->state->es_query_cxt,
+											sizeof(HolderAbove));
 
-	above->join = join;
-	above->next = bounds->joins;
-	bounds->joins = above;
+	above->holder = holder;
+	above->next = bounds->holders;
+	bounds->holders = above;
+}
+
+/* Is it known how many rows will be asked for? */
+static inline bool
+is_counted(const RowBounds *bounds)
+{
+	return bounds->enough != NULL || bounds->portal == PORTAL_COUNTS;
 }
 
 void
@@ -187,15 +196,23 @@ RowBoundsOfChild(RowBounds *bounds, PlanState *parent, PlanState *child)
 				becomes_many(bounds);
 				bounds->may_stop |= stops_at_match((JoinState *) parent);
 			}
-			else if (bounds->enough != NULL ||
-					 bounds->portal == PORTAL_COUNTS)
-				note_join(bounds, (JoinState *) parent);
+			else if (is_counted(bounds))
+				note_holder(bounds, parent);
+			break;
+		case T_MergeJoinState:
+			bounds->restores = child == innerPlanState(parent) &&
+				!((MergeJoinState *) parent)->mj_SkipMarkRestore;
+			break;
+		case T_ResultState:
+		case T_SubqueryScanState:
+			if (parent->subPlan != NIL && is_counted(bounds))
+				note_holder(bounds, parent);
 			break;
 		case T_HashJoinState:
 			/* unmatched outer rows may be returned, too: all are asked for */
 			if (child == outerPlanState(parent) &&
 				((HashJoinState *) parent)->hj_NullInnerTupleSlot == NULL)
-				note_join(bounds, (JoinState *) parent);
+				note_holder(bounds, parent);
 			break;
 		default:
 			break;
@@ -245,7 +262,7 @@ RowsWanted(const AheadNode *base)
 	int64		wanted = PG_INT64_MAX;
 
 	/* with a filter, any number of rows may be fetched for one that counts */
-	if (base->plan_state->qual != NULL)
+	if (base->plan_state->plan->qual != NIL)
 		return wanted;
 	if (bounds->limit != NULL &&
 		bounds->limit->limitOption == LIMIT_OPTION_COUNT)
@@ -254,6 +271,18 @@ RowsWanted(const AheadNode *base)
 		wanted = Min(wanted, rows_of_run(base->query) +
 					 (int64) base->query->estate->es_total_processed);
 	return wanted;
+}
+
+/* How many rows of its input does a node hold? */
+static int
+rows_held_by(const PlanState *holder)
+{
+	const AheadNode *itself = AheadNodeFind(holder);
+	const AheadNode *for_subplans =
+		AheadNodeFindBy(holder, AHEAD_FOR_SUBPLANS);
+
+	return (itself == NULL ? 0 : itself->rows_held) +
+		(for_subplans == NULL ? 0 : for_subplans->rows_held);
 }
 
 int64
@@ -265,17 +294,13 @@ RowsCertain(const AheadNode *base)
 
 	if (bounds->may_stop)
 		return 0;
-	for (const JoinAbove *above = bounds->joins; above; above = above->next)
+	for (const HolderAbove *above = bounds->holders; above != NULL;
+		 above = above->next)
 	{
-		const AheadNode *join;
-
-		if (IsA(above->join, HashJoinState))
-		{
-			if (((HashJoinState *) above->join)->hj_HashTable == NULL)
-				return 0;
-		}
-		else if ((join = AheadNodeFind(&above->join->ps)) != NULL)
-			held += join->rows_held;
+		if (IsA(above->holder, HashJoinState) &&
+			((HashJoinState *) above->holder)->hj_HashTable == NULL)
+			return 0;
+		held += rows_held_by(above->holder);
 	}
 	certain = rows_of_limit(bounds->enough);
 	if (bounds->portal != PORTAL_COUNTS_NOT && base->query->row_count > 0)

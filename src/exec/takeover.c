@@ -112,15 +112,15 @@ methods_of(PlanState *plan_state, AheadRole role, Refusal *refusal)
 }
 
 Refusal
-TakeoverRefusal(PlanState *plan_state)
+TakeoverRefusal(PlanState *plan_state, AheadRole role)
 {
 	Refusal		refusal = NOT_REFUSED;
 
-	if (methods_of(plan_state, AHEAD_ITSELF, &refusal) == NULL)
+	if (methods_of(plan_state, role, &refusal) == NULL)
 		return NOT_REFUSED;
 	if (!lookahead_enabled)
 		return REFUSED_DISABLED;
-	if (refusal == NOT_REFUSED && AheadNodeFind(plan_state) == NULL)
+	if (refusal == NOT_REFUSED && AheadNodeFindBy(plan_state, role) == NULL)
 		return REFUSED_OTHER_EXTENSION;
 	return refusal;
 }
@@ -225,7 +225,7 @@ note_reader(Walk *walk, int cte)
 {
 	const RowBounds *bounds = &walk->bounds;
 
-	if (bounds->may_stop || bounds->joins != NULL || bounds->enough != NULL)
+	if (bounds->may_stop || bounds->holders != NULL || bounds->enough != NULL)
 		walk->stopped_ctes = bms_add_member(walk->stopped_ctes, cte);
 	if (bounds->portal != PORTAL_COUNTS_NOT)
 		walk->portal_ctes = bms_add_member(walk->portal_ctes, cte);
@@ -270,6 +270,8 @@ take_nodes(PlanState *plan_state, void *context)
 		note_reader(walk, ((CteScan *) plan_state->plan)->ctePlanId);
 	take_node(walk, plan_state, AHEAD_ITSELF);
 	take_node(walk, plan_state, AHEAD_FOR_VALUES);
+	if (plan_state->subPlan != NIL)
+		take_node(walk, plan_state, AHEAD_FOR_SUBPLANS);
 	if (IsA(plan_state, ModifyTableState))
 		take_node(walk, plan_state, AHEAD_FOR_KEYS);
 	walk->bounds = bounds;

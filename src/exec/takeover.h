@@ -13,8 +13,8 @@
 /* Serve nodes from now on; called when the library is loaded. */
 extern void TakeoverRegister(const AheadMethods *methods);
 
-/* Return the reason why a node is not served although its kind is. */
-extern Refusal TakeoverRefusal(PlanState *plan_state);
+/* Return the reason why a node is not served in a role although its kind is. */
+extern Refusal TakeoverRefusal(PlanState *plan_state, AheadRole role);
 
 /* Why is a table not one of those of which pages are read ahead? */
 extern Refusal TakeoverTableRefusal(Relation table);

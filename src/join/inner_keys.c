@@ -36,6 +36,7 @@ typedef struct RowKey
 struct InnerKeys
 {
 	InnerShared *shared;
+	const InnerPlace *place;
 	Lookup	   *lookup;
 
 	List	   *other_params;	/* other ones than the outer row's */
@@ -170,7 +171,7 @@ inner_keys_known_early(InnerKeys *inner, Node *expression, bool *infallible)
 {
 	if (!IsInfallible(expression, inner->shared->estate))
 	{
-		if (inner->shared->infallible)
+		if (inner->shared->infallible || !inner->place->certain)
 			return false;
 		*infallible = false;
 	}
@@ -216,18 +217,18 @@ inner_keys_stay(InnerKeys *inner)
 
 	(void) OuterValuesRemove(inner->shared->values, &inner->other_params);
 	foreach(lc, inner->other_params)
-		if (!bms_is_member(lfirst_int(lc), inner->shared->outside))
+		if (!bms_is_member(lfirst_int(lc), inner->place->outside))
 			return false;
 	return true;
 }
 
 /* Take the conditions of Result nodes; return a refusal. */
 static Refusal
-inner_keys_conditions(InnerKeys *inner, List *nodes, bool *infallible)
+inner_keys_conditions(InnerKeys *inner, bool *infallible)
 {
 	ListCell   *lc;
 
-	foreach(lc, nodes)
+	foreach(lc, inner->place->conditions)
 	{
 		ResultState *node = lfirst_node(ResultState, lc);
 
@@ -242,9 +243,8 @@ inner_keys_conditions(InnerKeys *inner, List *nodes, bool *infallible)
 }
 
 InnerKeys *
-InnerKeysCreate(InnerShared *shared, PlanState *scan, List *conditions,
-				bool memoized, int most_blocks, bool *infallible,
-				Refusal *refusal)
+InnerKeysCreate(InnerShared *shared, PlanState *scan, const InnerPlace *place,
+				bool *infallible, Refusal *refusal)
 {
 	MemoryContext old = MemoryContextSwitchTo(shared->estate->es_query_cxt);
 	InnerKeys  *inner = palloc0_object(InnerKeys);
@@ -252,14 +252,16 @@ InnerKeysCreate(InnerShared *shared, PlanState *scan, List *conditions,
 
 	(void) inner_keys_facts(scan, &facts);
 	inner->shared = shared;
+	inner->place = place;
 	*refusal = inner_keys_find(inner, &facts, infallible);
 	if (*refusal == NOT_REFUSED)
-		*refusal = inner_keys_conditions(inner, conditions, infallible);
+		*refusal = inner_keys_conditions(inner, infallible);
 	if (*refusal == NOT_REFUSED)
 		inner->lookup = LookupCreate(&shared->lookups, facts.heap, facts.index,
 									 facts.keys, facts.nkeys, facts.direction,
-									 facts.index_only, most_blocks, refusal);
-	if (*refusal == NOT_REFUSED && memoized)
+									 facts.index_only, place->most_blocks,
+									 refusal);
+	if (*refusal == NOT_REFUSED && place->memoized)
 		inner->recent = palloc0_array(uint32, RECENT_KEYS);
 	MemoryContextSwitchTo(old);
 	return *refusal == NOT_REFUSED ? inner : NULL;

@@ -18,13 +18,12 @@
 
 typedef struct InnerKeys InnerKeys;
 
-/* What the inner scans of one nested loop share. */
+/* What the inner scans of one node share. */
 typedef struct InnerShared
 {
 	LookupShared lookups;
 	EState	   *estate;
 	OuterValues *values;
-	const Bitmapset *outside;	/* parameters set outside the inner side */
 	ExprContext *econtext;		/* shared with other joins: reset before use */
 	bool		settings_stay;	/* see harmless.h */
 	bool		infallible;		/* no key may fail: rows may not be asked for */
@@ -49,16 +48,25 @@ extern int64 InnerMisses(PlanState *scan);
 /* The heap blocks that were fetched, read or not; 0 if it is not known. */
 extern int64 InnerHeapFetches(PlanState *scan);
 
+/* What is known of an inner scan from the plan. */
+typedef struct InnerPlace
+{
+	const Bitmapset *outside;	/* parameters that are set outside */
+	List	   *conditions;		/* Result nodes above it: without their
+								 * conditions the server does not begin it */
+	bool		memoized;		/* there is a Memoize node above it */
+	bool		certain;		/* it is begun for each row, and then it fails
+								 * for the same rows */
+	int			most_blocks;	/* see LookupCreate() */
+} InnerPlace;
+
 /*
- * Create the state for the keys of a scan.  conditions: the Result nodes above
- * it on the inner side, without whose conditions the server does not begin it.
- * memoized: is there a Memoize node above it?  most_blocks: see LookupCreate().
- * Return NULL, and the reason in *refusal, if it cannot be known what the scan
- * will read.  Sets *infallible to false if that may fail.
+ * Create the state for the keys of a scan.  Return NULL, and the reason in
+ * *refusal, if it cannot be known what the scan will read.  Sets *infallible to
+ * false if that may fail.
  */
 extern InnerKeys *InnerKeysCreate(InnerShared *shared, PlanState *scan,
-								  List *conditions, bool memoized,
-								  int most_blocks, bool *infallible,
+								  const InnerPlace *place, bool *infallible,
 								  Refusal *refusal);
 
 /* The look-ups of its keys. */

@@ -96,12 +96,13 @@ JoinStopTiming(JoinNode *node, instr_time start)
 		INSTR_TIME_ADD(node->chain->inside, took);
 }
 
-/* Execute the inner child, and count the time that it takes. */
+/* Execute a row plan, and count the time that it takes. */
 static TupleTableSlot *
 inner_next_row(PlanState *inner)
 {
-	JoinNode   *node = (JoinNode *) AheadNodeBy(inner, AHEAD_AS_TIMED);
-	ExecProcNodeMtd fetch = node->fetch_inner;
+	JoinTimed  *timed = (JoinTimed *) AheadNodeBy(inner, AHEAD_AS_TIMED);
+	JoinNode   *node = timed->node;
+	ExecProcNodeMtd fetch = timed->fetch;
 	instr_time	start;
 	TupleTableSlot *slot;
 
@@ -116,29 +117,64 @@ inner_next_row(PlanState *inner)
 	return slot;
 }
 
+/*
+ * Find the row plans.  Scans of partitions may share a subplan; then its time
+ * is that of the first one.
+ */
+static void
+inner_open_timed(JoinNode *node)
+{
+	RowPlans	plans;
+
+	RowPlansFind(node->base.plan_state, false, false, &plans);
+	node->timed = MemoryContextAllocZero(node->base.query->estate->es_query_cxt,
+										 plans.n * sizeof(JoinTimed));
+	for (int i = 0; i < plans.n; i++)
+	{
+		JoinTimed  *timed = &node->timed[node->ntimed];
+
+		timed->base = node->base;
+		timed->node = node;
+		timed->top = plans.plans[i].top;
+		node->ntimed += AheadNodeAddRole(&timed->base, timed->top,
+										 AHEAD_AS_TIMED);
+	}
+}
+
 void
 JoinTimeInner(JoinNode *node)
 {
-	PlanState  *inner = innerPlanState(node->base.plan_state);
-
 	if (!inner_is_timed(node))
-		JoinUntimeInner(node);
-	else if (node->fetch_inner == NULL)
 	{
-		node->fetch_inner = inner->ExecProcNodeReal;
-		ExecSetExecProcNode(inner, inner_next_row);
+		JoinUntimeInner(node);
+		return;
+	}
+	if (node->timed == NULL)
+		inner_open_timed(node);
+	for (int i = 0; i < node->ntimed; i++)
+	{
+		JoinTimed  *timed = &node->timed[i];
+
+		if (timed->fetch != NULL)
+			continue;
+		timed->fetch = timed->top->ExecProcNodeReal;
+		ExecSetExecProcNode(timed->top, inner_next_row);
 	}
 }
 
 void
 JoinUntimeInner(JoinNode *node)
 {
-	PlanState  *inner = innerPlanState(node->base.plan_state);
+	for (int i = 0; i < node->ntimed; i++)
+	{
+		JoinTimed  *timed = &node->timed[i];
 
-	if (node->fetch_inner == NULL || inner->ExecProcNodeReal != inner_next_row)
-		return;
-	ExecSetExecProcNode(inner, node->fetch_inner);
-	node->fetch_inner = NULL;
+		if (timed->fetch == NULL ||
+			timed->top->ExecProcNodeReal != inner_next_row)
+			continue;
+		ExecSetExecProcNode(timed->top, timed->fetch);
+		timed->fetch = NULL;
+	}
 }
 
 void

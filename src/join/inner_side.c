@@ -1,13 +1,14 @@
 /*-------------------------------------------------------------------------
  *
  * inner_side.c
- *		The inner side of a nested loop that looks ahead; see inner_side.h.
+ *		The inner side of a node that looks ahead; see inner_side.h.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
 #include "compat.h"
+#include "early/harmless.h"
 #include "early/pruning.h"
 #include "exec/rows_wanted.h"
 #include "exec/takeover.h"
@@ -24,21 +25,23 @@
 /* What scans did is halved after this number of rows: it is forgotten. */
 #define ROWS_REMEMBERED 64
 
-/* A walk through the plan of an inner side, at one of its nodes. */
+/* A walk through the plans of an inner side, at one of their nodes. */
 typedef struct InnerWalk
 {
-	const NestLoop *join;
+	const PlanState *node;		/* for whose rows they are executed */
 	InnerSide  *side;			/* NULL: its state is not wanted */
 	int			n;				/* number of scans found, or tried */
 	PlanState  *first;			/* the first of them */
 	Refusal		refusal;		/* why the first other one is left */
 
 	/* of the node */
+	const RowPlan *plan;		/* the plan that it belongs to */
 	PlanState  *parent;
 	RowBounds	bounds;
 	List	   *conditions;		/* Result nodes above it */
 	bool		memoized;		/* there is a Memoize node above it */
-	bool		certain;		/* it is executed for each outer row */
+	bool		certain;		/* it is executed for each outer row ... */
+	bool		may_stop;		/* ... unless it, or one before it, is not */
 	bool		selected;		/* it is below an Append node that prunes */
 } InnerWalk;
 
@@ -50,10 +53,9 @@ typedef struct InnerScan
 	PlanState  *node;
 
 	/* what is known from the plan */
-	List	   *conditions;		/* Result nodes above it */
-	bool		memoized;		/* there is a Memoize node above it */
-	bool		certain;		/* it is executed for each row */
-	int			most_blocks;	/* most heap blocks that a row asks for */
+	InnerPlace	place;
+	bool		certain;		/* it is executed for each row, or for one
+								 * that selects it */
 
 	/* made when it is looked ahead in for the first time */
 	bool		is_made;
@@ -85,6 +87,8 @@ struct InnerSide
 {
 	InnerShared shared;
 	AheadNode  *join_node;
+	ExprState  *filter;			/* of the node; NULL: none is tried early */
+	List	   *filter_params;	/* parameters that it uses */
 	int			nscans;
 	int			scans_size;
 	InnerScan **scans;			/* in the order of the plan */
@@ -104,22 +108,9 @@ struct InnerSide
 
 static bool inner_side_walk(PlanState *node, void *context);
 
-/* Does a node use a value of the join's outer row? */
-static bool
-inner_side_depends(const NestLoop *join, const Plan *plan)
-{
-	ListCell   *lc;
-
-	foreach(lc, join->nestParams)
-		if (bms_is_member(lfirst_node(NestLoopParam, lc)->paramno,
-						  plan->allParam))
-			return true;
-	return false;
-}
-
 /* Why is a scan left to the server, as far as can be seen at once? */
 static Refusal
-inner_side_refusal(const NestLoop *join, PlanState *scan)
+inner_side_refusal(const InnerWalk *walk, PlanState *scan)
 {
 	Relation	table = InnerTable(scan);
 	Refusal		refusal =
@@ -129,7 +120,7 @@ inner_side_refusal(const NestLoop *join, PlanState *scan)
 		return refusal;
 	if (!InnerIndexIsKnown(scan))
 		return REFUSED_INNER_METHOD;
-	if (!inner_side_depends(join, scan->plan))
+	if (!RowPlanGives(walk->node, walk->plan, scan->plan))
 		return REFUSED_NO_OUTER_KEY;
 	if (!AheadNodeIsOurs(scan) &&
 		!TakeoverIsServersOwn(scan->ExecProcNodeReal))
@@ -158,6 +149,18 @@ inner_side_limit(const LimitState *limit)
 	return (int) Max(1, Min(rows, PG_INT32_MAX));
 }
 
+/* Does a LIMIT ask for rows, whatever its parameters are? */
+static bool
+inner_side_asks(const LimitState *limit)
+{
+	const Const *count =
+		(const Const *) ((const Limit *) limit->ps.plan)->limitCount;
+
+	return count == NULL ||
+		(IsA(count, Const) &&
+		 (count->constisnull || DatumGetInt64(count->constvalue) > 0));
+}
+
 /* Add a scan that has been found to the side. */
 static void
 inner_side_add(InnerWalk *walk, PlanState *node)
@@ -177,19 +180,23 @@ inner_side_add(InnerWalk *walk, PlanState *node)
 	scan->base = *side->join_node;
 	scan->side = side;
 	scan->node = node;
-	scan->conditions = walk->conditions;
-	scan->memoized = walk->memoized;
 	scan->certain = walk->certain;
-	scan->most_blocks = walk->bounds.may_stop ? 1 :
-		walk->bounds.enough == NULL ? LOOKUP_MAX_BLOCKS :
-		Min(inner_side_limit(walk->bounds.enough), LOOKUP_MAX_BLOCKS);
+	scan->place = (InnerPlace) {
+		.outside = walk->plan->top->plan->extParam,
+		.conditions = walk->conditions,
+		.memoized = walk->memoized,
+		.certain = walk->certain && !walk->may_stop,
+		.most_blocks = walk->bounds.may_stop ? 1 :
+			walk->bounds.enough == NULL ? LOOKUP_MAX_BLOCKS :
+			Min(inner_side_limit(walk->bounds.enough), LOOKUP_MAX_BLOCKS),
+	};
 }
 
 /* A scan of an index has been found; true: no further one is wanted. */
 static bool
 inner_side_found(InnerWalk *walk, PlanState *node)
 {
-	Refusal		refusal = inner_side_refusal(walk->join, node);
+	Refusal		refusal = inner_side_refusal(walk, node);
 
 	if (refusal != NOT_REFUSED)
 	{
@@ -212,6 +219,7 @@ inner_side_walk_append(InnerWalk *walk, PlanState *node)
 	bool		may_stop = IsA(node, AppendState) &&
 		(walk->bounds.may_stop || walk->bounds.enough != NULL);
 	bool		certain = walk->certain;
+	bool		infallible = true;
 	InnerAppend *append = NULL;
 	PlanState **children;
 	int			n = AppendChildren(node, &children);
@@ -228,11 +236,14 @@ inner_side_walk_append(InnerWalk *walk, PlanState *node)
 		/* of one that a row may select, no row selects children */
 		if (walk->selected ||
 			!PruningIsHarmless(node, side->shared.settings_stay,
-							   &side->infallible, &append->params))
+							   &infallible, &append->params) ||
+			(!infallible && (!certain || walk->may_stop)))
 		{
 			walk->refusal = REFUSED_PARTITION_KEY;
 			return false;
 		}
+		side->infallible &= infallible;
+		walk->may_stop |= may_stop;
 		(void) OuterValuesRemove(side->shared.values, &append->params);
 		side->appends = lappend(side->appends, append);
 		walk->selected = true;
@@ -270,6 +281,9 @@ inner_side_enter(InnerWalk *walk, PlanState *child)
 	RowBoundsOfChild(&walk->bounds, parent, child);
 	switch (nodeTag(parent))
 	{
+		case T_LimitState:
+			walk->may_stop |= !inner_side_asks((LimitState *) parent);
+			break;
 		case T_MemoizeState:
 			walk->memoized = true;
 			break;
@@ -282,7 +296,6 @@ inner_side_enter(InnerWalk *walk, PlanState *child)
 			walk->certain &= child == outerPlanState(parent);
 			break;
 		case T_SubqueryScanState:
-		case T_LimitState:
 		case T_AggState:
 		case T_SortState:
 		case T_IncrementalSortState:
@@ -296,6 +309,16 @@ inner_side_enter(InnerWalk *walk, PlanState *child)
 		default:
 			walk->certain = false;
 	}
+}
+
+/* What was found at a node stays, what was noted of the node does not. */
+static inline void
+inner_side_leave(InnerWalk *walk, InnerWalk *above)
+{
+	above->n = walk->n;
+	above->first = walk->first;
+	above->refusal = walk->refusal;
+	*walk = *above;
 }
 
 /* Find index scans below a node; true: no further one is wanted. */
@@ -329,33 +352,58 @@ inner_side_walk(PlanState *node, void *context)
 		done = planstate_tree_walker(node, inner_side_walk, walk);
 	}
 
-	/* what was found stays, what was noted of the node does not */
-	above.n = walk->n;
-	above.first = walk->first;
-	above.refusal = walk->refusal;
-	*walk = above;
+	inner_side_leave(walk, &above);
 	return done;
 }
 
-PlanState *
-InnerSideFirstScan(NestLoopState *join, bool *several, Refusal *refusal)
+/* Find index scans in the plans that are executed for a row. */
+static void
+inner_side_walk_all(InnerWalk *walk, const RowPlans *plans)
 {
-	PlanState  *inner = innerPlanState(join);
-	InnerWalk	walk = {.join = (NestLoop *) join->js.ps.plan};
+	bool		done = false;
+
+	for (int i = 0; i < plans->n && !done; i++)
+	{
+		InnerWalk	above = *walk;
+
+		walk->plan = &plans->plans[i];
+		walk->certain = walk->plan->certain;
+		if (walk->plan->subplan != NULL)
+			walk->bounds = RowBoundsOfSubPlan(walk->plan->subplan);
+		else
+			RowBoundsOfChild(&walk->bounds, (PlanState *) walk->node,
+							 walk->plan->top);
+		done = inner_side_walk(walk->plan->top, walk);
+		inner_side_leave(walk, &above);
+	}
+	if (walk->refusal == NOT_REFUSED)
+		walk->refusal = plans->refusal != NOT_REFUSED ? plans->refusal :
+			REFUSED_NO_INNER_SCAN;
+}
+
+PlanState *
+InnerSideFirstScan(PlanState *node, bool *several, Refusal *refusal)
+{
+	InnerWalk	walk = {.node = node};
+	RowPlans	plans;
+	PlanState  *top;
+
+	*several = false;
+	RowPlansFind(node, false, false, &plans);
+	top = plans.plans[0].top;
 
 	/* most joins of short queries are of this kind: no walk for these */
-	*several = false;
-	if (InnerIsIndexScan(inner) && inner->initPlan == NIL &&
-		inner->subPlan == NIL && !inner->plan->parallel_aware)
+	if (plans.n == 1 && plans.plans[0].subplan == NULL &&
+		InnerIsIndexScan(top) && top->initPlan == NIL &&
+		top->subPlan == NIL && !top->plan->parallel_aware)
 	{
-		*refusal = inner_side_refusal(walk.join, inner);
-		return *refusal == NOT_REFUSED ? inner : NULL;
+		walk.plan = &plans.plans[0];
+		*refusal = inner_side_refusal(&walk, top);
+		return *refusal == NOT_REFUSED ? top : NULL;
 	}
-	(void) inner_side_walk(inner, &walk);
+	inner_side_walk_all(&walk, &plans);
 	*several = walk.n > 1;
-	*refusal = walk.n > 0 ? NOT_REFUSED :
-		walk.refusal != NOT_REFUSED ? walk.refusal :
-		REFUSED_NO_INNER_SCAN;
+	*refusal = walk.n > 0 ? NOT_REFUSED : walk.refusal;
 	return walk.first;
 }
 
@@ -418,8 +466,7 @@ inner_side_make(InnerSide *side, InnerScan *scan)
 	Refusal		refusal = NOT_REFUSED;
 
 	scan->is_made = true;
-	scan->keys = InnerKeysCreate(&side->shared, scan->node, scan->conditions,
-								 scan->memoized, scan->most_blocks,
+	scan->keys = InnerKeysCreate(&side->shared, scan->node, &scan->place,
 								 &infallible, &refusal);
 	if (scan->keys != NULL &&
 		!AheadNodeAddRole(&scan->base, scan->node, AHEAD_AS_INNER))
@@ -472,18 +519,16 @@ InnerSide *
 InnerSideCreate(AheadNode *base, bool settings_stay, bool infallible,
 				int max_rows, int max_reads, Refusal *refusal)
 {
-	NestLoopState *join = (NestLoopState *) base->plan_state;
-	PlanState  *inner = innerPlanState(join);
-	EState	   *estate = join->js.ps.state;
+	EState	   *estate = base->plan_state->state;
 	MemoryContext old = MemoryContextSwitchTo(estate->es_query_cxt);
 	InnerSide  *side = palloc0_object(InnerSide);
-	InnerWalk	walk = {.join = (NestLoop *) join->js.ps.plan,
-						.side = side,
-						.parent = &join->js.ps,
-						.certain = true};
+	InnerWalk	walk = {.node = base->plan_state, .side = side};
+	RowPlans   *plans = palloc_object(RowPlans);
 
+	RowPlansFind(base->plan_state, settings_stay,
+				 RowsCertain(base) == PG_INT64_MAX, plans);
 	side->join_node = base;
-	side->infallible = true;
+	side->infallible = !plans->fallible;
 	side->scans_size = 4;
 	side->scans = palloc_array(InnerScan *, side->scans_size);
 	if (base->query->econtext == NULL)
@@ -491,14 +536,15 @@ InnerSideCreate(AheadNode *base, bool settings_stay, bool infallible,
 	side->shared = (InnerShared) {.lookups = {.max_keys = max_rows,
 											  .max_reads = max_reads},
 								  .estate = estate,
-								  .values = OuterValuesCreate(join),
-								  .outside = inner->plan->extParam,
+								  .values = OuterValuesCreate(
+									  base->plan_state, plans,
+									  base->query->econtext),
 								  .econtext = base->query->econtext,
 								  .settings_stay = settings_stay};
-	inner_side_enter(&walk, inner);
-	walk.parent = NULL;
-	walk.certain = true;
-	(void) inner_side_walk(inner, &walk);
+	(void) HarmlessExpression((Node *) plans->filter, settings_stay, false,
+							  &side->filter_params);
+	side->filter = ExecInitQual(plans->filter, NULL);
+	inner_side_walk_all(&walk, plans);
 	side->shared.lookups.nlookups = Max(1, side->nscans);
 	if (side->appends != NIL)
 		side->mcxt = AllocSetContextCreate(estate->es_query_cxt,
@@ -547,7 +593,7 @@ static inline bool
 inner_side_is_plain(const InnerSide *side)
 {
 	return side->nscans == 1 && side->scans[0]->certain &&
-		side->appends == NIL;
+		side->appends == NIL && side->filter == NULL;
 }
 
 void
@@ -608,9 +654,9 @@ inner_side_learn(InnerScan *scan)
 	scan->rows++;
 	scan->runs += ran;
 	scan->runs_blocks += ran ? scan->blocks : 0;
-	if (scan->most_blocks < LOOKUP_MAX_BLOCKS && ran)
+	if (scan->place.most_blocks < LOOKUP_MAX_BLOCKS && ran)
 		LookupBound(scan->lookup,
-					Max(scan->most_blocks,
+					Max(scan->place.most_blocks,
 						(scan->runs_blocks + scan->runs / 2) / scan->runs));
 	if (scan->rows < ROWS_REMEMBERED)
 		return;
@@ -682,6 +728,21 @@ inner_side_children(InnerSide *side, const InnerAppend *append,
 	return children;
 }
 
+/* Will a row not be rejected, as far as is known? */
+static bool
+inner_side_passes(InnerSide *side, TupleTableSlot *slot)
+{
+	ExprContext *econtext = side->shared.econtext;
+
+	if (side->filter == NULL)
+		return true;
+	if (!OuterValuesKnow(side->shared.values, side->filter_params))
+		return false;
+	ResetExprContext(econtext);
+	econtext->ecxt_scantuple = slot;
+	return ExecQual(side->filter, econtext);
+}
+
 /* Is a scan executed for most of the rows that select it? */
 static inline bool
 inner_side_is_likely(const InnerScan *scan)
@@ -727,6 +788,8 @@ inner_side_select_all(InnerSide *side, InnerParts *parts, TupleTableSlot *slot)
 								   sizeof(InnerPart));
 	parts->parts = side->nscans > 1 ? parts->several : &parts->only;
 	parts->n = 0;
+	if (!inner_side_passes(side, slot))
+		return;
 	foreach(lc, side->fixed)
 		inner_side_select(side, parts, lfirst_int(lc),
 						  side->scans[lfirst_int(lc)]->certain);
@@ -794,7 +857,7 @@ inner_side_bound(InnerSide *side, bool few)
 {
 	for (int i = 0; i < side->nmade; i++)
 		LookupBound(side->made[i]->lookup,
-					few ? 1 : side->made[i]->most_blocks);
+					few ? 1 : side->made[i]->place.most_blocks);
 }
 
 bool

@@ -1,8 +1,9 @@
 /*-------------------------------------------------------------------------
  *
  * inner_side.h
- *		The inner side of a nested loop that looks ahead: all index scans in it
- *		that have keys of the outer row.
+ *		The inner side of a node that looks ahead: all index scans that have
+ *		keys of its outer row, in the plans that are executed for it (see
+ *		row_plans.h).
  *
  * They may lie anywhere below: under a LIMIT, a sort, an aggregate, further
  * joins, an Append node, in a subplan.  For an outer row that is ahead, each of
@@ -10,7 +11,8 @@
  * row, or was for half of the rows of late.  Of the children of an Append node
  * that prunes, those are selected that are left for the row.  What is kept for
  * a scan is made when it is selected for the first time.  A scan of which it
- * cannot be told what it will read is left to the server.
+ * cannot be told what it will read is left to the server.  Nothing is looked up
+ * for a row that a filter of the node will reject, as far as that is known.
  *
  * While outer rows are ahead, the scans are executed by way of this file, which
  * accounts for what has been read ahead for them.
@@ -46,11 +48,11 @@ typedef struct InnerParts
 } InnerParts;
 
 /*
- * The first index scan on the inner side of a nested loop that can be looked
- * ahead in, as far as is seen at once; *several: there are further ones.  NULL,
- * and *refusal tells why, if there is none.
+ * The first index scan on the inner side of a node that can be looked ahead in,
+ * as far as is seen at once; *several: there are further ones.  NULL, and
+ * *refusal tells why, if there is none.
  */
-extern PlanState *InnerSideFirstScan(NestLoopState *join, bool *several,
+extern PlanState *InnerSideFirstScan(PlanState *node, bool *several,
 									 Refusal *refusal);
 
 /*

@@ -1,11 +1,15 @@
 /*-------------------------------------------------------------------------
  *
  * join.c
- *		Which nested loops are taken over, and what EXPLAIN says of them.
+ *		Which nested loops and which nodes with correlated subplans are taken
+ *		over, and what EXPLAIN says of them.
  *
  * When a query starts, no more is looked at than whether there is an index scan
  * on the inner side.  Whether the outer side may be executed early is found out
  * when that would pay, since most queries never come to that.
+ *
+ * A nested loop is taken for itself, with its subplans.  Other nodes are taken
+ * for their subplans, besides what they are taken for otherwise.
  *
  *-------------------------------------------------------------------------
  */
@@ -16,6 +20,7 @@
 #include "catalog/pg_am_d.h"
 #include "compat.h"
 #include "exec/explain.h"
+#include "exec/rows_wanted.h"
 #include "exec/settings.h"
 #include "exec/takeover.h"
 #include "executor/instrument.h"
@@ -23,18 +28,19 @@
 #include "join/join.h"
 #include "utils/rel.h"
 
-/* Why is a join left to the server, as far as can be seen at once? */
+/* Why is a node left to the server, as far as can be seen at once? */
 static Refusal
-join_refusal(NestLoopState *join)
+join_refusal(PlanState *node)
 {
+	PlanState  *source = RowsAreScanned(node) ? node : outerPlanState(node);
 	Refusal		refusal;
 	bool		several;
 
-	(void) InnerSideFirstScan(join, &several, &refusal);
+	(void) InnerSideFirstScan(node, &several, &refusal);
 	if (refusal == NOT_REFUSED)
 		refusal = SettingsRefusal();
-	if (refusal == NOT_REFUSED && !AheadNodeIsOurs(outerPlanState(join)) &&
-		!TakeoverIsServersOwn(outerPlanState(join)->ExecProcNodeReal))
+	if (refusal == NOT_REFUSED && !AheadNodeIsOurs(source) &&
+		!TakeoverIsServersOwn(source->ExecProcNodeReal))
 		refusal = REFUSED_OTHER_EXTENSION;
 	return refusal;
 }
@@ -43,10 +49,11 @@ static bool
 join_serves(PlanState *plan_state, Refusal *refusal)
 {
 	if (!IsA(plan_state, NestLoopState) ||
-		((NestLoop *) plan_state->plan)->nestParams == NIL)
+		(((NestLoop *) plan_state->plan)->nestParams == NIL &&
+		 !RowPlansHaveSubplan(plan_state)))
 		return false;
 	if (AheadNodeFind(plan_state) == NULL)
-		*refusal = join_refusal((NestLoopState *) plan_state);
+		*refusal = join_refusal(plan_state);
 	return true;
 }
 
@@ -54,28 +61,63 @@ join_serves(PlanState *plan_state, Refusal *refusal)
 static JoinNode *
 join_below(PlanState *outer)
 {
-	return IsA(outer, NestLoopState) ? (JoinNode *) AheadNodeFind(outer) : NULL;
+	return IsA(outer, NestLoopState) && outer->subPlan == NIL ?
+		(JoinNode *) AheadNodeFind(outer) : NULL;
+}
+
+static bool
+join_serves_subplans(PlanState *plan_state, Refusal *refusal)
+{
+	if (IsA(plan_state, NestLoopState) || !RowPlansHaveSubplan(plan_state))
+		return false;
+	if (AheadNodeFindBy(plan_state, AHEAD_FOR_SUBPLANS) == NULL)
+		*refusal = join_refusal(plan_state);
+	return true;
+}
+
+/* Have the rows of a node's source fetched by us. */
+static void
+join_take_source(JoinNode *node)
+{
+	PlanState  *top = node->base.plan_state;
+
+	if (RowsAreScanned(top))
+	{
+		node->source = top;
+		node->fetch = JoinFetchScanned;
+		node->fetch_scan = top->ExecProcNodeReal;
+		top->ExecProcNodeReal = JoinScan;
+		return;
+	}
+	node->source = outerPlanState(top);
+	node->fetch = node->source->ExecProcNodeReal;
+
+	/* what is asked of the source is what counts */
+	if (!IsA(top, NestLoopState) && !IsA(top, ResultState))
+	{
+		RowBoundsBelow(&node->base.bounds, top);
+		RowBoundsOfChild(&node->base.bounds, top, node->source);
+	}
+	if (AheadNodeAddRole(&node->base, node->source, AHEAD_AS_OUTER))
+		node->source->ExecProcNodeReal = JoinNextOuter;
+	if (IsA(top, NestLoopState) && top->subPlan == NIL)
+		ChainLink(node, join_below(node->source));
 }
 
 static void
 join_begin(AheadNode *base)
 {
 	JoinNode   *node = (JoinNode *) base;
-	NestLoopState *join = (NestLoopState *) base->plan_state;
-	PlanState  *outer = outerPlanState(join);
 	Refusal		refusal;
-	PlanState  *scan = InnerSideFirstScan(join, &node->several, &refusal);
+	PlanState  *scan =
+		InnerSideFirstScan(base->plan_state, &node->several, &refusal);
 
 	JudgeInit(&node->judge, JUDGE_LOOKUPS, lookahead_debug_force);
 	node->scan = scan;
 	node->reads = RelationUsesLocalBuffers(InnerTable(scan)) ?
 		&pgBufferUsage.local_blks_read : &pgBufferUsage.shared_blks_read;
 	node->reads_seen = *node->reads;
-	node->fetch = outer->ExecProcNodeReal;
-	if (AheadNodeAddRole(base, outer, AHEAD_AS_OUTER) &&
-		AheadNodeAddRole(base, innerPlanState(join), AHEAD_AS_TIMED))
-		outer->ExecProcNodeReal = JoinNextOuter;
-	ChainLink(node, join_below(outer));
+	join_take_source(node);
 }
 
 static void
@@ -129,9 +171,21 @@ join_report(AheadNode *base, AheadReport *report)
 	AheadReportAdd(report, " heap blocks read", "Heap Blocks Read",
 				   c.heap_blocks_read, 0);
 	AheadReportAdd(report, " unused", "Blocks Unused", c.blocks_unused, 0);
-	if (node->several || node->first_row != FIRST_ROW_TO_COME)
+	if (node->several || node->first_row != FIRST_ROW_TO_COME ||
+		base->methods->role == AHEAD_FOR_SUBPLANS)
 		report->indexes = InnerSideIndexes(node->inner);
 }
+
+static const AheadMethods subplan_methods = {
+	.enabled = &lookahead_nested_loop,
+	.role = AHEAD_FOR_SUBPLANS,
+	.size = sizeof(JoinNode),
+	.serves = join_serves_subplans,
+	.begin = join_begin,
+	.end = join_end,
+	.wait = join_wait_for_reads,
+	.report = join_report,
+};
 
 static const AheadMethods methods = {
 	.enabled = &lookahead_nested_loop,
@@ -147,4 +201,5 @@ void
 JoinInit(void)
 {
 	TakeoverRegister(&methods);
+	TakeoverRegister(&subplan_methods);
 }

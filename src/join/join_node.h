@@ -1,11 +1,13 @@
 /*-------------------------------------------------------------------------
  *
  * join_node.h
- *		A nested loop that has been taken over.
+ *		A nested loop, or a node with correlated subplans, that has been taken
+ *		over.
  *
- * The nested loop itself is executed by the server.  What is replaced is the
- * function of its outer child and, while rows are fetched ahead, those of the
- * index scans on its inner side; see inner_side.h.
+ * The node itself is executed by the server.  What is replaced is the function
+ * of its outer child and, while rows are fetched ahead, those of the index
+ * scans on its inner side; see inner_side.h.  A scan with subplans has no outer
+ * child: it is the source of its own rows; see scanned_rows.c.
  *
  *-------------------------------------------------------------------------
  */
@@ -38,18 +40,30 @@ typedef struct JoinChain
 	int64		reads_before;	/* when the first row came to the bottom, or -1 */
 } JoinChain;
 
+/* A plan that is executed for each row, and whose time is measured. */
+typedef struct JoinTimed
+{
+	AheadNode	base;			/* leads from its topmost node to this struct */
+	struct JoinNode *node;
+	PlanState  *top;
+	ExecProcNodeMtd fetch;		/* its own ExecProcNode; NULL: not replaced */
+} JoinTimed;
+
 typedef struct JoinNode
 {
 	AheadNode base;
 	Judge		judge;			/* of outer rows */
-	ExecProcNodeMtd fetch;		/* the outer child's own ExecProcNode */
+	PlanState  *source;			/* the outer child; or the scan itself */
+	ExecProcNodeMtd fetch;		/* fetches its next row */
+	ExecProcNodeMtd fetch_scan; /* of a scan: its own ExecProcNode */
 	PlanState  *scan;			/* the first index scan on the inner side */
 	bool		several;		/* there are further ones */
 
 	const int64 *reads;			/* this backend's count of blocks read */
 	int64		reads_seen;		/* its value when a row was handed out */
 	int64		misses_seen;	/* the inner side's misses at that time */
-	ExecProcNodeMtd fetch_inner;	/* the inner child's, while it is timed */
+	int			ntimed;
+	JoinTimed  *timed;			/* made when times are wanted first */
 	instr_time	inside;			/* time spent for the row, if that is wanted */
 
 	/* its place in a chain; see chain.h */
@@ -97,8 +111,8 @@ extern Refusal JoinLookUpRefusal(const JoinNode *node);
 
 /*
  * Create the state of the inner side, if that has not been done.  Return false
- * if no key can be looked up.  max_rows: the most rows ahead.  infallible: may there be rows that the query may
- * not ask for?
+ * if no key can be looked up.  max_rows: the most rows ahead.  infallible: may
+ * there be rows that the query may not ask for?
  */
 extern bool JoinOpenInner(JoinNode *node, int max_rows, bool infallible);
 
@@ -109,17 +123,27 @@ extern int	JoinMaxRows(const JoinNode *node);
 /* Have the inner scans executed by inner_side.c from now on, or no longer. */
 extern void JoinExecuteInner(JoinNode *node, bool executes);
 
-/* Count the time of the inner child from now on, if a judge wants it. */
+/* Count the time of the row plans from now on, if a judge wants it. */
 extern void JoinTimeInner(JoinNode *node);
 
-/* Leave the time of the inner child: its own function is asked for. */
+/* Leave the time of the row plans: their own functions are asked for. */
 extern void JoinUntimeInner(JoinNode *node);
 
 /* Add the time since "start", unless it is zero, to what judges are told. */
 extern void JoinStopTiming(JoinNode *node, instr_time start);
 
-/* next_outer.c: the ExecProcNode function of the outer child. */
+/* next_outer.c: the next row of the source. */
+extern TupleTableSlot *JoinNextRow(JoinNode *node);
+
+/* The ExecProcNode function of the outer child. */
 extern TupleTableSlot *JoinNextOuter(PlanState *outer);
+
+/*
+ * scanned_rows.c: the ExecProcNode function of a scan with subplans; and what
+ * fetches its next row, before its filter and its target list.
+ */
+extern TupleTableSlot *JoinScan(PlanState *scan);
+extern TupleTableSlot *JoinFetchScanned(PlanState *scan);
 
 /* Return the counters, as if the join were not executed again. */
 extern JoinCounters JoinTell(const JoinNode *node);

@@ -1,7 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * next_outer.c
- *		The next outer row of a nested loop, fetched ahead or not.
+ *		The next outer row of a nested loop, or of a node with subplans, fetched
+ *		ahead or not.
  *
  * While the join is only watched, all that is added for an outer row is to
  * compare the count of blocks that this backend has read with its last value.
@@ -54,13 +55,37 @@
 /* What is kept for each row ahead besides, and stays when it is handed out. */
 #define BYTES_PER_PLACE 2048
 
-/* Does the join take one row at most for each outer row? */
+/* The nested loop; NULL if it is another node, with subplans. */
+static inline const JoinState *
+loop_of(const JoinNode *node)
+{
+	return IsA(node->base.plan_state, NestLoopState) ?
+		&((NestLoopState *) node->base.plan_state)->js : NULL;
+}
+
+/* Does the node return one row at most for each outer row? */
 static bool
 is_single(const JoinNode *node)
 {
-	const JoinState *join = &((NestLoopState *) node->base.plan_state)->js;
+	const JoinState *join = loop_of(node);
 
-	return join->single_match || join->jointype == JOIN_ANTI;
+	return join == NULL || join->single_match || join->jointype == JOIN_ANTI;
+}
+
+/* Is the outer row what a scan fetches, with nothing computed of it? */
+static inline bool
+is_scanned(const JoinNode *node)
+{
+	return node->source == node->base.plan_state;
+}
+
+/* May the node be asked for rows that it has returned before? */
+static bool
+may_turn(const JoinNode *node)
+{
+	return node->base.bounds.restores ||
+		(node->base.bounds.portal != PORTAL_COUNTS_NOT &&
+		 (node->base.query->estate->es_top_eflags & EXEC_FLAG_BACKWARD) != 0);
 }
 
 /*
@@ -82,7 +107,6 @@ rows_certain(const JoinNode *node)
 static Refusal
 refusal_of(JoinNode *node)
 {
-	PlanState  *outer = outerPlanState(node->base.plan_state);
 	Refusal		refusal = JoinLookUpRefusal(node);
 	int			rows;
 	int			most;
@@ -90,11 +114,14 @@ refusal_of(JoinNode *node)
 
 	if (refusal != NOT_REFUSED)
 		return refusal;
-	refusal = HarmlessPlanRefusal(outer, SettingsStay(node->base.query), false,
+	if (loop_of(node) == NULL && may_turn(node))
+		return REFUSED_BACKWARD;
+	refusal = HarmlessPlanRefusal(node->source, is_scanned(node),
+								  SettingsStay(node->base.query), false,
 								  &node->params);
 	if (refusal != NOT_REFUSED)
 		return refusal;
-	node->infallible = ReturnsInfallibly(outer);
+	node->infallible = ReturnsInfallibly(node->source, is_scanned(node));
 	if (!node->infallible &&
 		(node->base.bounds.may_stop ||
 		 (!is_single(node) && rows_certain(node) == 0)))
@@ -211,9 +238,10 @@ rows_needed(JoinNode *node)
 static void
 note_returned(JoinNode *node)
 {
+	const JoinState *join = loop_of(node);
 	int64		wanted = RowsWanted(&node->base);
 
-	if (((NestLoopState *) node->base.plan_state)->js.single_match)
+	if (join == NULL || join->single_match)
 		node->most_returned = 1;
 	else if (node->handed_out > 0)
 		node->most_returned =
@@ -231,7 +259,6 @@ note_returned(JoinNode *node)
 static int64
 rows_likely(JoinNode *node)
 {
-	const Plan *outer = outerPlan(node->base.plan_state->plan);
 	int64		wanted;
 
 	if (!node->infallible)
@@ -243,7 +270,7 @@ rows_likely(JoinNode *node)
 	if (node->left_early)
 		return 0;
 	return (int64) Min((double) (node->handed_out / UNCERTAIN_PART),
-					   outer->plan_rows - 1 - node->handed_out);
+					   node->source->plan->plan_rows - 1 - node->handed_out);
 }
 
 /*
@@ -252,8 +279,9 @@ rows_likely(JoinNode *node)
  * now.
  */
 static TupleTableSlot *
-fetch_ahead(JoinNode *node, PlanState *outer, bool certain, bool *more)
+fetch_ahead(JoinNode *node, bool certain, bool *more)
 {
+	PlanState  *outer = node->source;
 	bool		has_stopped;
 	TupleTableSlot *slot;
 
@@ -350,7 +378,7 @@ is_time_to_fill(JoinNode *node, int size, int wanted)
  * outer side takes it without look-ahead, too.
  */
 static bool
-fetch_rows(JoinNode *node, PlanState *outer, int wanted, instr_time *start)
+fetch_rows(JoinNode *node, int wanted, instr_time *start)
 {
 	int64		certain = rows_certain(node);
 	int			size;
@@ -368,7 +396,7 @@ fetch_rows(JoinNode *node, PlanState *outer, int wanted, instr_time *start)
 			node->search_stopped = false;	/* the server searches itself */
 		node->base.rows_held = size;
 		JudgeStopTiming(&node->inside, *start);
-		slot = fetch_ahead(node, outer, size <= certain, &more);
+		slot = fetch_ahead(node, size <= certain, &more);
 		*start = JudgeStartTiming(&node->judge);
 		if (!more)
 			return false;
@@ -391,7 +419,7 @@ fetch_rows(JoinNode *node, PlanState *outer, int wanted, instr_time *start)
  * many reads are in flight as may be.
  */
 static void
-fill(JoinNode *node, PlanState *outer)
+fill(JoinNode *node)
 {
 	int			wanted = rows_wanted_ahead(node);
 	int			size = RowsAheadSize(node->rows);
@@ -404,7 +432,7 @@ fill(JoinNode *node, PlanState *outer)
 	do
 	{
 		more = node->judge.mode != JUDGE_ENDING &&
-			fetch_rows(node, outer, wanted, &start);
+			fetch_rows(node, wanted, &start);
 		read_ahead(node);
 		settle_rows(node);
 		size = RowsAheadSize(node->rows);
@@ -424,7 +452,7 @@ fill(JoinNode *node, PlanState *outer)
  * more, and none is to be fetched ahead.
  */
 static TupleTableSlot *
-next_of_ring(JoinNode *node, PlanState *outer, bool *known)
+next_of_ring(JoinNode *node, bool *known)
 {
 	RowAhead   *row;
 
@@ -444,7 +472,7 @@ next_of_ring(JoinNode *node, PlanState *outer, bool *known)
 	if (node->judge.mode >= JUDGE_AHEAD)
 	{
 		JoinExecuteInner(node, true);
-		fill(node, outer);
+		fill(node);
 	}
 	if (RowsAheadSize(node->rows) == 0)
 	{
@@ -520,7 +548,7 @@ note_counters(JoinNode *node)
 
 /* Return the next row, where the judge has something to see or to do. */
 static pg_noinline TupleTableSlot *
-next_row(JoinNode *node, PlanState *outer)
+next_row(JoinNode *node)
 {
 	TupleTableSlot *slot = NULL;
 	bool		known = false;
@@ -533,7 +561,7 @@ next_row(JoinNode *node, PlanState *outer)
 		note_returned(node);
 	if (node->judge.mode >= JUDGE_AHEAD && open_rows(node))
 	{
-		slot = next_of_ring(node, outer, &known);
+		slot = next_of_ring(node, &known);
 		if (!known)
 		{
 			JudgeEntries(&node->judge, 0, 0);
@@ -542,7 +570,7 @@ next_row(JoinNode *node, PlanState *outer)
 	}
 	JoinTimeInner(node);
 	if (!known)
-		slot = node->fetch(outer);
+		slot = node->fetch(node->source);
 	if (node->chain != NULL)
 		ChainAfterRow(node, slot);
 	if (node->handed_out++ == 0)
@@ -554,17 +582,22 @@ next_row(JoinNode *node, PlanState *outer)
 }
 
 TupleTableSlot *
-JoinNextOuter(PlanState *outer)
+JoinNextRow(JoinNode *node)
 {
-	JoinNode   *node = (JoinNode *) AheadNodeBy(outer, AHEAD_AS_OUTER);
 	TupleTableSlot *slot;
 
 	if (unlikely(node->judge.mode != JUDGE_WATCH ||
 				 *node->reads != node->reads_seen))
-		return next_row(node, outer);
-	slot = node->fetch(outer);
+		return next_row(node);
+	slot = node->fetch(node->source);
 	node->reads_seen = *node->reads;
 	return slot;
+}
+
+TupleTableSlot *
+JoinNextOuter(PlanState *outer)
+{
+	return JoinNextRow((JoinNode *) AheadNodeBy(outer, AHEAD_AS_OUTER));
 }
 
 void

@@ -1,8 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * outer_values.c
- *		The values of an outer row that are parameters of the inner side; see
- *		outer_values.h.
+ *		The values of an outer row that are parameters of the plans that are
+ *		executed for it; see outer_values.h.
  *
  *-------------------------------------------------------------------------
  */
@@ -11,29 +11,62 @@
 #include "compat.h"
 #include "executor/executor.h"
 #include "join/outer_values.h"
+#include "nodes/nodeFuncs.h"
 #include "utils/lsyscache.h"
 #include "varatt.h"
 
-OuterValues *
-OuterValuesCreate(NestLoopState *join)
+/* Add a value: a column, or what is computed of the row. */
+static void
+outer_values_add(OuterValues *values, AttrNumber *columns, int paramno,
+				 Expr *expression)
 {
-	List	   *params = ((NestLoop *) join->js.ps.plan)->nestParams;
-	OuterValues *values = palloc0(offsetof(OuterValues, values) +
-								  list_length(params) * sizeof(OuterValue));
-	AttrNumber *columns = palloc_array(AttrNumber, list_length(params));
+	OuterValue *value = &values->values[values->n];
+	const Var  *var = (const Var *) expression;
+
+	value->paramno = paramno;
+	if (IsA(var, Var) && var->varattno > 0)
+		columns[values->n] = var->varattno;
+	else
+		value->expression = ExecInitExpr(expression, NULL);
+	values->n++;
+	get_typlenbyval(exprType((Node *) expression), &value->typlen,
+					&value->typbyval);
+}
+
+OuterValues *
+OuterValuesCreate(PlanState *node, const RowPlans *plans,
+				  ExprContext *econtext)
+{
+	OuterValues *values;
+	AttrNumber *columns;
 	ListCell   *lc;
+	ListCell   *lc2;
+	int			n = 0;
 
+	for (int i = 0; i < plans->n; i++)
+		n += list_length(plans->plans[i].subplan != NULL ?
+						 plans->plans[i].subplan->parParam :
+						 ((NestLoop *) node->plan)->nestParams);
+	values = palloc0(offsetof(OuterValues, values) + n * sizeof(OuterValue));
+	columns = palloc0_array(AttrNumber, n);
 	values->columns = columns;
-	values->params = join->js.ps.state->es_param_exec_vals;
-	foreach(lc, params)
+	values->params = node->state->es_param_exec_vals;
+	values->econtext = econtext;
+	for (int i = 0; i < plans->n; i++)
 	{
-		NestLoopParam *param = lfirst_node(NestLoopParam, lc);
-		OuterValue *value = &values->values[values->n];
+		const SubPlan *subplan = plans->plans[i].subplan;
 
-		columns[values->n++] = param->paramval->varattno;
-		value->paramno = param->paramno;
-		get_typlenbyval(param->paramval->vartype, &value->typlen,
-						&value->typbyval);
+		if (subplan != NULL)
+			forboth(lc, subplan->parParam, lc2, subplan->args)
+				outer_values_add(values, columns, lfirst_int(lc), lfirst(lc2));
+		else
+			foreach(lc, ((NestLoop *) node->plan)->nestParams)
+			{
+				NestLoopParam *param = lfirst_node(NestLoopParam, lc);
+
+				outer_values_add(values, columns, param->paramno,
+								 (Expr *) param->paramval);
+			}
 	}
 	return values;
 }
@@ -67,6 +100,8 @@ OuterValuesKnow(const OuterValues *values, const List *params)
 void
 OuterValuesSet(OuterValues *values, TupleTableSlot *slot)
 {
+	values->econtext->ecxt_outertuple = slot;
+	values->econtext->ecxt_scantuple = slot;
 	for (int i = 0; i < values->n; i++)
 	{
 		OuterValue *value = &values->values[i];
@@ -74,14 +109,16 @@ OuterValuesSet(OuterValues *values, TupleTableSlot *slot)
 
 		value->saved = *param;
 		param->execPlan = NULL;
-		param->value = slot_getattr(slot, values->columns[i], &param->isnull);
+		param->value = value->expression == NULL ?
+			slot_getattr(slot, values->columns[i], &param->isnull) :
+			ExecEvalExpr(value->expression, values->econtext, &param->isnull);
 	}
 }
 
 void
 OuterValuesRestore(OuterValues *values)
 {
-	for (int i = 0; i < values->n; i++)
+	for (int i = values->n - 1; i >= 0; i--)
 		values->params[values->values[i].paramno] = values->values[i].saved;
 }
 

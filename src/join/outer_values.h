@@ -1,23 +1,25 @@
 /*-------------------------------------------------------------------------
  *
  * outer_values.h
- *		The values of an outer row that are parameters of the inner side.
+ *		The values of an outer row that are parameters of the plans that are
+ *		executed for it (see row_plans.h).
  *
- * A nested loop hands them over as parameters of the executor.  For a row that
- * is ahead these are set for a moment, and set back; nothing may be executed
- * in between but expressions without effects (see harmless.h).
+ * A node hands them over as parameters of the executor.  For a row that is
+ * ahead these are set for a moment, and set back; nothing may be executed in
+ * between but expressions without effects (see harmless.h).
  *
  *-------------------------------------------------------------------------
  */
 #ifndef PG_LOOKAHEAD_OUTER_VALUES_H
 #define PG_LOOKAHEAD_OUTER_VALUES_H
 
-#include "nodes/execnodes.h"
+#include "join/row_plans.h"
 
 /* One value, and its parameter. */
 typedef struct OuterValue
 {
 	int			paramno;
+	ExprState  *expression;		/* computes it of the row; NULL: a column */
 	int16		typlen;
 	bool		typbyval;
 	ParamExecData saved;
@@ -27,11 +29,13 @@ typedef struct OuterValues
 {
 	ParamExecData *params;		/* es_param_exec_vals of the query */
 	const AttrNumber *columns;	/* of rows that are set: one for each value */
+	ExprContext *econtext;		/* for what is computed of a row */
 	int			n;
 	OuterValue	values[FLEXIBLE_ARRAY_MEMBER];
 } OuterValues;
 
-extern OuterValues *OuterValuesCreate(NestLoopState *join);
+extern OuterValues *OuterValuesCreate(PlanState *node, const RowPlans *plans,
+									  ExprContext *econtext);
 
 /*
  * Remove the values' parameters from a list.  Return false if the list has none
@@ -45,7 +49,10 @@ extern bool OuterValuesRemove(const OuterValues *values, List **params);
  */
 extern bool OuterValuesKnow(const OuterValues *values, const List *params);
 
-/* Set the parameters to the values of a row; set them back. */
+/*
+ * Set the parameters to the values of a row; set them back.  Called in the
+ * per-tuple memory of econtext, or in memory that lives no longer than they do.
+ */
 extern void OuterValuesSet(OuterValues *values, TupleTableSlot *slot);
 extern void OuterValuesRestore(OuterValues *values);
 

@@ -53,6 +53,10 @@
 	R(OUTER_READS_CHANGED, "outer side reads what the statement changes") \
 	R(OUTER_KIND, "outer side cannot be executed early") \
 	R(OUTER_EFFECTS, "outer side may have side effects") \
+	/* correlated subplans */ \
+	R(SUBPLAN_VALUE, "a subplan takes what is no plain value of a row") \
+	R(SUBPLAN_PLACE, "a subplan is executed where rows are not known early") \
+	R(BACKWARD, "rows may be asked for again") \
 	/* statements that write rows */ \
 	R(PARTITIONED, "partitioned table") \
 	R(TRIGGERS, "triggers run before each row") \

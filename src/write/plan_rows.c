@@ -76,7 +76,8 @@ rows_refusal(WriteNode *node)
 		return REFUSED_SERIALIZABLE;
 	if (RowsCertain(&node->base) < PG_INT64_MAX)
 		return REFUSED_NOT_ALL_ROWS;
-	refusal = HarmlessPlanRefusal(child, false, false, &node->params);
+	refusal = HarmlessPlanRefusal(child, false, false, false,
+								  &node->params);
 	if (refusal != NOT_REFUSED)
 		return refusal;
 	bounds.bytes = AheadGrant(node->base.query, bounds.bytes,

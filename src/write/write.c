@@ -69,7 +69,7 @@ write_refusal(ModifyTableState *node)
 		(write_has_run(node) || !OneRowIsWatched(table)))
 		return REFUSED_WRITES_ONE_ROW;
 	refusal = SettingsRefusal();
-	if (refusal == NOT_REFUSED && AheadNodeFind(child) == NULL &&
+	if (refusal == NOT_REFUSED && !AheadNodeIsOurs(child) &&
 		!TakeoverIsServersOwn(child->ExecProcNodeReal))
 		refusal = REFUSED_OTHER_EXTENSION;
 	return refusal;

@@ -2,7 +2,7 @@
 
 The outer sides are scans, subqueries, aggregates, sorts, appends, functions and joins; the inner
 sides are index scans of every kind that takes keys from an outer row, with LIMITs, errors and side
-effects at any depth.  The statements are made to meet every way in which a nested loop is driven,
+effects at any depth.  Correlated subplans are in target lists, filters and conditions of joins.  The statements are made to meet every way in which a nested loop is driven,
 not to be sensible.  Everything follows from the random.Random given.
 """
 
@@ -382,13 +382,15 @@ class JoinCorpus(Corpus):
     def join(self, sides: int | None = None, rows: int = 40, writing: Table | None = None) -> Join:
         """A join of so many sides, semi joins and subplans not counted."""
         rng = self.rng
-        sides = sides or rng.choice((2, 2, 2, 3, 3, 4))
+        sides = sides or rng.choice((1, 1, 2, 2, 2, 3, 3, 4))
         join = Join()
         self.outer(join, max(6, rows // (1, 1, 1, 5, 12)[sides]), writing)
         for _ in range(sides - 1):
             self.joins += 1
             x, y = rng.choice((join.names[-1], rng.choice(join.names))), self._name()
             table, on = self.inner(join, writing), self.key(x, y)
+            if rng.random() < 0.06:
+                on += f" AND {self.subplan_condition(join, x, writing)}"
             kind = rng.random()
             if kind < 0.45:
                 join.text += f" JOIN {table} {y} ON {on}"
@@ -409,7 +411,59 @@ class JoinCorpus(Corpus):
             join.plain += [y] if kind < 0.85 and table != "three" else []
         while rng.random() < 0.3:
             join.where.append(self.semi_join(join, writing))
+        while rng.random() < (0.4 if sides == 1 else 0.15):
+            join.where.append(self.subplan_condition(join, rng.choice(join.names), writing))
         return join
+
+    def subplan(self, join: Join, x: str, writing: Table | None = None, depth: int = 0) -> tuple[str, str]:
+        """A correlated subquery that is evaluated for each row of a side, and its type: int, text, bool or int[]."""
+        rng, y, z = self.rng, self._name(), self._name()
+        self.joins += 1
+        table, on = self.inner(join, writing), self.key(x, y)
+        rows = f"FROM {table} {y} WHERE {on}"
+        if depth == 0 and rng.random() < 0.15:
+            rows += f" AND {self.subplan_condition(join, y, writing, depth + 1)}"
+        made = (
+            # of which every scan runs to its end
+            (f"(SELECT count(*)::int {rows})", "int"),
+            (f"(SELECT sum({y}.b + {x}.b)::int {rows})", "int"),
+            (f"(SELECT string_agg({y}.c, ',' ORDER BY {y}.id) {rows})", "text"),
+            (f"(SELECT json_agg({y}.id ORDER BY {y}.id)::text {rows})", "text"),
+            (f"ARRAY(SELECT {y}.id {rows} ORDER BY {y}.id)", "int[]"),
+            (f"(SELECT count(*)::int + {x}.b {rows} AND {x}.b > {self._v() % 9})", "int"),
+            (f"(SELECT min({y}.id + 0) FROM (SELECT * {rows} UNION ALL SELECT * FROM {self.inner(join, writing)} {z} WHERE {self.key(x, z)}) {y})", "int"),
+            (f"(SELECT count({z}.id)::int FROM {table} {y} LEFT JOIN {self.inner(join, writing)} {z} ON {z}.id = {y}.a WHERE {on})", "int"),
+            # and others
+            (f"(SELECT max({y}.id) {rows})", "int"),
+            (f"(SELECT {y}.b {rows} ORDER BY {y}.a, {y}.id LIMIT {rng.choice((1, 1, '(' + x + '.b % 2)'))})", "int"),
+            (f"(SELECT {y}.pad {rows} ORDER BY {y}.id DESC LIMIT 1)", "text"),
+            (f"EXISTS (SELECT {rows} OFFSET 0)", "bool"),
+            (f"NOT EXISTS (SELECT {rows} OFFSET {rng.choice((0, 1, 3))})", "bool"),
+            (f"({x}.b IN (SELECT {y}.b {rows} OFFSET 0))", "bool"),
+            (f"({x}.b > ALL (SELECT {y}.b {rows}))", "bool"),
+            (f"(({x}.a, {x}.b) IN (SELECT {y}.a, {y}.b {rows} OFFSET 0))", "bool"),
+            (f"(SELECT {z}.a FROM {self.inner(join, writing)} {z} WHERE {z}.id = (SELECT max({y}.id) {rows}) ORDER BY {z}.a LIMIT 1)", "int"),
+        )  # fmt: skip
+        choice = rng.randrange(len(made))
+        join.whole &= choice < 8
+        return made[choice]
+
+    def subplan_condition(self, join: Join, x: str, writing: Table | None = None, depth: int = 0) -> str:
+        """A condition of a side with such a subquery, which is not made a join."""
+        rng = self.rng
+        text, kind = self.subplan(join, x, writing, depth)
+        if kind == "bool":
+            text = rng.choice((text, f"({x}.b > 3 OR {text})", f"({text} IS NOT TRUE)"))
+        else:
+            text = {"int": f"coalesce({text}, 1) >= {rng.choice((0, 1, 2))}", "text": f"{text} IS DISTINCT FROM 'x'",
+                    "int[]": f"coalesce(array_length({text}, 1), 0) < 3"}[kind]  # fmt: skip
+        if rng.random() < 0.2:
+            join.whole = False
+            text = rng.choice(
+                (f"CASE WHEN {x}.b % 3 = 1 THEN true ELSE {text} END", f"({x}.a IS NULL OR {text})",
+                 f"10 / nullif({x}.b, 3) IS NOT NULL AND {text}")
+            )  # fmt: skip
+        return text
 
     def lateral(self, join: Join, x: str, y: str, table: str, on: str, writing: Table | None = None) -> str:
         """A subquery with keys of an outer row, in one of its scans or in several, below other nodes."""
@@ -474,13 +528,14 @@ class JoinCorpus(Corpus):
                 f"{z}.*, {y}.id AS i",
                 f"{z}.xmin <> {z}.xmax, {z}.ctid",
             ]
-        if rng.random() < 0.15:
-            self.joins += 1
-            join.whole = False
-            q = self._name()
-            value = rng.choice((f"min({q}.id)", f"max({q}.c)", f"sum({q}.a)", "count(*)"))
-            return f"{x}.id, (SELECT {value} FROM {self.inner(join)} {q} WHERE {self.key(y, q)})"
-        return rng.choice(made)
+        columns = rng.choice(made)
+        while rng.random() < (0.7 if x == y else 0.15):
+            text = self.subplan(join, rng.choice((y, rng.choice(join.names))))[0]
+            if rng.random() < 0.15:
+                join.whole = False
+                text = f"CASE WHEN {x}.b < {self._v()} THEN {text} END"
+            columns += f", {text} AS {self._name()}s"
+        return columns
 
     def joined(self, rows: int = 40, sides: int | None = None) -> tuple[str, Join]:
         """A query of a join that runs to its end."""

@@ -61,7 +61,7 @@ class Join(Scan):
         return tables.substituted(tables.JOINS[self.cell.way], start, n)
 
     def _check_plan(self) -> None:
-        """Refuse the cell unless its generic plan has the wanted node on the inner side of a nested loop."""
+        """Refuse the cell unless its generic plan has the wanted node on an inner side, or in a subplan."""
         query = self._query("$1::bigint", "$2::bigint")
         plan = scalar(self.conn, f"EXPLAIN (GENERIC_PLAN, FORMAT JSON) {query}")[0]["Plan"]
         found = list(_inner_nodes(plan))
@@ -94,10 +94,12 @@ def outer_nodes(plan: dict[str, Any]) -> Iterator[str]:
 
 
 def _inner_nodes(plan: dict[str, Any]) -> Any:
-    """Yield the kinds of the nodes below inner sides of nested loops, from the top down."""
+    """Yield the kinds of the nodes below inner sides of nested loops and in subplans, from the top down."""
     below = plan.get("Plans", ())
+    tops = [node for node in below if node["Parent Relationship"] == "SubPlan"]
     if plan["Node Type"] == "Nested Loop":
-        node = below[1]
+        tops.append(below[1])
+    for node in tops:
         yield node["Node Type"]
         while "Plans" in node:
             node = node["Plans"][0]

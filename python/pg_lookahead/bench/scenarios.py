@@ -525,6 +525,7 @@ _SCENARIOS: dict[str, Callable[[Size], Iterator[Cell]]] = {
     "lateral_latest": _join("lateral_latest", inner="Limit"),
     "lateral_json": _join("lateral_json", inner="Aggregate"),
     "exists_filter": _join("exists_filter"),
+    "scalar_subquery": _join("scalar_subquery"),
     "join_key_order": _join_key_order(
         "join_key_order", ("Nested Loop", "Hash Join"), planner=f"{_IN_ORDER}; SET enable_hashjoin = on"
     ),

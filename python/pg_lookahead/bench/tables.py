@@ -252,6 +252,7 @@ JOINS = {
     "exists_filter": f"SELECT k AS pad FROM {OUTER}"
     f" WHERE EXISTS (SELECT FROM {TABLE} WHERE rnd / 10 = k / 10 AND seq % 4 = 0)"
     f" AND {_SLICE.removeprefix('WHERE ')}",
+    "scalar_subquery": f"SELECT (SELECT pad FROM {TABLE} WHERE seq = k) AS pad FROM {OUTER} {_SLICE}",
     "join_memoize": f"{_JOINED} seq = few {_SLICE}",
     "join_parallel": f"{_JOINED} seq = k {_SLICE.removesuffix(' ORDER BY place')}",
     "join_key_order": f"SELECT pad FROM {OUTER} JOIN {BUYERS} USING (few) JOIN {TABLE} ON seq / 2 = place"

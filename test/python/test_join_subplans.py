@@ -1,0 +1,334 @@
+# ruff: noqa: E501
+"""Nodes with correlated subplans that look ahead: the subplans' index scans are looked up for coming rows.
+
+As in test_join_hazards.py, everything is done in two databases, and must be equal.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from conftest import MakeCluster
+from scans import EVICT_ALL
+from test_join_hazards import JoinSide, as_sides, by_row, fails_alike, loops, make_sides, same
+from test_join_sides import plan_of
+from test_scan_counters import compare, explained, statio
+from test_scan_hazards import SERVER, finish
+
+
+@pytest.fixture(scope="module")
+def sides(make_cluster: MakeCluster) -> Iterator[dict[str, JoinSide]]:
+    found = make_sides(make_cluster(SERVER))
+    for side in found.values():
+        side.run("CREATE INDEX o_m ON o (m, k)", "VACUUM ANALYZE o")
+    yield found
+    finish(as_sides(found))
+
+
+def looking(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The nodes of a plan that have looked up keys of subplans."""
+    if plan.get("Look-Ahead for Subplans") == "used":
+        yield plan
+    for child in plan.get("Plans", ()):
+        yield from looking(child)
+
+
+ONE = "(SELECT i2.id FROM i2 WHERE i2.k = o.k)"
+MANY = "(SELECT json_agg(i2.id) FROM i2 WHERE i2.m = o.m)"
+
+# The node that looks ahead, the indexes that it looks keys up in, and the query.
+SUBPLANS: dict[str, tuple[str, tuple[str, ...], str]] = {
+    "column": ("Seq Scan", ("i2_k",), f"SELECT o.id, {ONE} FROM o"),
+    "column of an index scan": ("Index Scan", ("i2_k",), f"SELECT o.id, {ONE} FROM o WHERE o.id BETWEEN 30 AND 900 ORDER BY o.id"),
+    "column of an index-only scan": ("Index Only Scan", ("i2_k",), f"SELECT o.k, {ONE} FROM o WHERE o.m = 7"),
+    "aggregate": ("Seq Scan", ("i2_m",), f"SELECT o.id, {MANY} FROM o WHERE o.id % 7 = 1"),
+    "several": ("Seq Scan", ("i2_k", "i2_m"), f"SELECT o.id, {ONE}, {MANY} FROM o WHERE o.id % 7 = 1"),
+    "array": ("Seq Scan", ("i2_m",), "SELECT o.id, ARRAY(SELECT i2.id FROM i2 WHERE i2.m = o.m) FROM o WHERE o.id % 7 = 1"),
+    "exists": ("Seq Scan", ("i2_m",), "SELECT o.id FROM o WHERE o.m = 9 OR EXISTS (SELECT FROM i2 WHERE i2.m = o.m AND i2.id > o.id OFFSET 0)"),
+    "in": ("Seq Scan", ("i2_k",), "SELECT o.id, o.id IN (SELECT i2.id FROM i2 WHERE i2.k = o.k OFFSET 0) FROM o"),
+    "latest": ("Seq Scan", ("i2_m",), "SELECT o.id, (SELECT i2.id FROM i2 WHERE i2.m = o.m ORDER BY i2.id DESC LIMIT 1) FROM o"),
+    "chain": ("Seq Scan", ("i2_k",), "SELECT o.id, (SELECT t.id FROM i2, t WHERE i2.k = o.k AND t.id = i2.m) FROM o"),
+    "filter": ("Seq Scan", ("i2_k",), f"SELECT o.id FROM o WHERE o.id % 3 = 1 AND {ONE} % 2 = 0"),
+    "behind a limit": ("Result", ("i2_k",), f"SELECT o.id, {ONE} FROM o ORDER BY o.c LIMIT 700"),
+    "in an aggregate": ("Aggregate", ("i2_k",), f"SELECT count(*), sum({ONE}) FROM o"),
+    "of a subquery": ("Subquery Scan", ("i2_k",), f"SELECT o.id, {ONE} FROM (SELECT * FROM o ORDER BY c LIMIT 1000) o"),
+    "of a CTE": ("CTE Scan", ("i2_k",), f"WITH o AS MATERIALIZED (SELECT * FROM o WHERE id < 1500) SELECT o.id, {ONE} FROM o"),
+    "of a function": ("Function Scan", ("i2_k",), "SELECT g, (SELECT i2.id FROM i2 WHERE i2.k = g * 3) FROM generate_series(1, 1500) g"),
+    "of VALUES": ("Values Scan", ("i2_k",), f"SELECT (SELECT i2.id FROM i2 WHERE i2.k = v) FROM (VALUES {', '.join(f'({n * 37 % 6000})' for n in range(400))}) AS x (v)"),
+    "of a hash join": ("Hash Join", ("i2_k",), f"SELECT o.id, {ONE} FROM o JOIN (SELECT DISTINCT m FROM t OFFSET 0) x ON x.m = o.m"),
+    "of a computed column": ("Seq Scan", ("i2_k",), "SELECT c, (SELECT i2.id FROM i2 WHERE i2.k = x.l) FROM (SELECT c, k::bigint AS l FROM o) x"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", ("forced", "natural"))
+@pytest.mark.parametrize("name", SUBPLANS)
+def test_subplans_count_as_stock(sides: dict[str, JoinSide], name: str, mode: str) -> None:
+    """Rows, and the blocks of each node and relation, are stock's; EXPLAIN names the node and the indexes."""
+    node, indexes, query = SUBPLANS[name]
+    ours = sides["forced"]
+    for side in sides.values():
+        side.run(
+            f"SET enable_seqscan = {'off' if node.startswith('Index') else 'on'}",
+            f"SET enable_hashjoin = {'on' if node == 'Hash Join' else 'off'}",
+            f"SET enable_nestloop = {'off' if node == 'Hash Join' else 'on'}",
+        )
+    if mode == "natural":
+        ours.run("SET pg_lookahead.debug_force = off")
+
+    def counters(side: JoinSide) -> dict[str, Any]:
+        side.rows(EVICT_ALL)
+        before = statio(side)
+        plan = plan_of(side, query)
+        after = statio(side)
+        found = {name: after[name][0] - before[name][0] for name in after}
+        return {"EXPLAIN": explained(plan), "nodes": loops(plan), **found}
+
+    try:
+        rows = [side.rows(query) for side in sides.values()]
+        assert rows[0] == rows[1]
+        compare(as_sides(sides), lambda side: counters(sides["forced" if side.forced else "off"]))
+        if mode == "forced":
+            ours.rows(EVICT_ALL)
+            plan = plan_of(ours, query)
+            found = list(looking(plan))
+            if ours.cluster.version >= 18:
+                assert [one["Node Type"] for one in found] == [node], json.dumps(plan)
+                assert found[0]["Look-Ahead for Subplans Leaf Blocks Read"] > 0
+                assert sorted(found[0]["Look-Ahead for Subplans Indexes"]) == list(indexes)
+    finally:
+        ours.run("SET pg_lookahead.debug_force = on")
+        for side in sides.values():
+            side.run("RESET enable_seqscan", "SET enable_hashjoin = off", "RESET enable_nestloop")
+
+
+# Errors
+
+UNREACHED = {
+    "a CASE": "SELECT o.id, CASE WHEN o.id <> 35 THEN (SELECT i2.id FROM i2 WHERE i2.k = 10 / (o.id - 35)) END FROM o",
+    "a condition before it": "SELECT o.id FROM o WHERE o.c <> '35' AND (o.c || 'x' = '' OR o.id <> 35 AND (SELECT i2.id FROM i2 WHERE i2.k = 10 / (o.id - 35)) IS NULL)",
+    "a filter": "SELECT o.id FROM o WHERE o.id <> 35 AND (SELECT i2.id FROM i2 WHERE i2.k = 10 / (o.id - 35)) IS NULL",
+    "a filter that fails, too": "SELECT o.id FROM o WHERE o.id <> 35 AND 10 / (o.id - 35) < 99 AND (SELECT i2.id FROM i2 WHERE i2.k = o.k) >= 0",
+    "another subplan": "SELECT o.id FROM o WHERE (SELECT t.id FROM t WHERE t.id = o.id AND o.id <> 35) IS NOT NULL AND (SELECT i2.id FROM i2 WHERE i2.k = 10 / (o.id - 35) AND i2.pad <> 'q' AND i2.id <> -7 AND i2.m >= 0) IS NULL",
+    "a condition that is not tried early": f"SELECT o.id FROM o WHERE (o.xmin IS NULL OR o.id <> 35) AND 10 / (o.id - 35 + 0 * o.k + 0 * o.m) < 99 AND {ONE} >= 0",
+    "a LIMIT of no rows": "SELECT o.id, (SELECT i2.id FROM i2 WHERE i2.k = 10 / (o.id - 35) LIMIT (o.id <> 35)::int) FROM o",
+    "an inner join of no rows": "SELECT o.id, q.* FROM o LEFT JOIN LATERAL (SELECT i.id, i2.id FROM t i, i2 WHERE i.id = nullif(o.m, 35) AND i2.k = 10 / (o.m - 35) OFFSET 0) q ON true",
+    "a later child of an Append node": "SELECT o.id, EXISTS (SELECT FROM t WHERE t.id = 1 + 0 * o.m AND o.id = 35 UNION ALL SELECT FROM i2 WHERE i2.k = 10 / (o.id - 35) OFFSET 0) FROM o",
+    "a FILTER": "SELECT count((SELECT i2.id FROM i2 WHERE i2.k = 10 / (o.id - 35))) FILTER (WHERE o.id <> 35) FROM o",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", UNREACHED)
+def test_no_error_of_what_is_not_evaluated(sides: dict[str, JoinSide], name: str) -> None:
+    """A key that fails for one row is not computed where the subplan is not executed for that row."""
+
+    def steps(side: JoinSide) -> list[Any]:
+        return [*side.rows(EVICT_ALL)[:0], *side.rows(UNREACHED[name])]
+
+    assert len(same(sides, steps, ahead=None)) > 0
+
+
+FAILING = {
+    "the key": "SELECT o.id, (SELECT i2.id FROM i2 WHERE i2.k = 10 / (o.id - 35)) FROM o",
+    "the filter": f"SELECT o.id, {ONE} FROM o WHERE 10 / (o.id - 35) < 99",
+    "the subplan": "SELECT o.id, (SELECT 10 / (o.id - 35) FROM i2 WHERE i2.k = o.k) FROM o",
+    "another column": f"SELECT o.id, 10 / (o.id - 35), {ONE} FROM o",
+}
+
+
+@pytest.mark.parametrize("limit", ("", " LIMIT 30", " LIMIT 40"))
+@pytest.mark.parametrize("name", FAILING)
+def test_errors_as_stock(sides: dict[str, JoinSide], name: str, limit: str) -> None:
+    """A query that fails does so, perhaps earlier; one that is left before does not."""
+    found = fails_alike(sides, lambda side: by_row(side, FAILING[name] + limit), ahead=None)
+    assert found
+
+
+# What a scan does besides returning rows
+
+
+@pytest.mark.parametrize("way", ("seqscan", "indexscan", "indexonlyscan", "bitmapscan"))
+def test_current_of(sides: dict[str, JoinSide], way: str) -> None:
+    """WHERE CURRENT OF finds the row that was returned last, not the one that was fetched last."""
+
+    def steps(side: JoinSide) -> list[Any]:
+        seen: list[Any] = []
+        with side.connect() as conn:
+            conn.execute("CREATE TABLE IF NOT EXISTS c (id int, k int, v int)")
+            conn.execute("TRUNCATE c; INSERT INTO c SELECT id, k, 0 FROM o WHERE id <= 300")
+            conn.execute("CREATE INDEX IF NOT EXISTS c_id ON c (id)")
+            conn.commit()
+            conn.autocommit = True
+            conn.execute("VACUUM c")
+            conn.autocommit = False
+            for other in ("seqscan", "indexscan", "indexonlyscan", "bitmapscan"):
+                conn.execute(f"SET enable_{other} = {'on' if other == way else 'off'}".encode())
+            conn.execute(
+                "DECLARE c NO SCROLL CURSOR FOR SELECT id, (SELECT i2.id FROM i2 WHERE i2.k = c.id * 3) FROM c WHERE id BETWEEN 10 AND 200"
+            )
+            for n in (1, 3, 40):
+                seen += conn.execute(f"FETCH {n} FROM c".encode()).fetchall()
+                seen += conn.execute("UPDATE c SET v = v + 1 WHERE CURRENT OF c RETURNING id").fetchall()
+            seen += conn.execute("FETCH ALL FROM c").fetchall()
+            seen += conn.execute("SELECT id FROM c WHERE v > 0").fetchall()
+            conn.rollback()
+        return seen
+
+    assert len(same(sides, steps, ahead=None)) > 190
+
+
+@pytest.mark.parametrize("scroll", ("SCROLL", "NO SCROLL", ""))
+def test_cursors_that_turn(sides: dict[str, JoinSide], scroll: str) -> None:
+    """A cursor that may go backwards does not look ahead; others do."""
+    moves = ("FETCH 9 FROM c", "FETCH 1 FROM c", "FETCH FORWARD 40 FROM c")
+    back = ("FETCH BACKWARD 12 FROM c", "FETCH 5 FROM c", "FETCH PRIOR FROM c") if scroll == "SCROLL" else ()
+
+    def steps(side: JoinSide) -> list[Any]:
+        seen: list[Any] = []
+        with side.connect() as conn:
+            conn.execute("BEGIN")
+            conn.execute(f"DECLARE c {scroll} CURSOR FOR SELECT id, {ONE} FROM o WHERE id > 5".encode())
+            for move in (*moves, *back, *moves):
+                seen += conn.execute(move.encode()).fetchall()
+            conn.execute("ROLLBACK")
+        return seen
+
+    same(sides, steps, ahead=scroll == "NO SCROLL")
+
+
+def test_rows_that_a_merge_join_goes_back_to(sides: dict[str, JoinSide]) -> None:
+    """The inner side of a merge join is set back to an earlier row."""
+
+    def steps(side: JoinSide) -> list[Any]:
+        side.run(
+            "SET enable_mergejoin = on",
+            "SET enable_nestloop = off",
+            "SET enable_sort = off",
+            "SET enable_seqscan = off",
+        )
+        try:
+            query = "SELECT x.id, o.k FROM (SELECT m, id FROM i2 ORDER BY m, id LIMIT 900) x JOIN o ON o.m = x.m AND (SELECT i2.id FROM i2 WHERE i2.k = o.k) >= 0"
+            assert "Merge Join" in json.dumps(plan_of(side, query))
+            return side.rows(query)
+        finally:
+            side.run(
+                "SET enable_mergejoin = off",
+                "RESET enable_nestloop",
+                "RESET enable_sort",
+                "RESET enable_seqscan",
+            )
+
+    assert len(same(sides, steps, ahead=None)) > 1000
+
+
+BEGUN_AGAIN = {
+    "a scan": f"SELECT x.id, q.* FROM (SELECT id FROM o WHERE id < 9) x, LATERAL (SELECT o.id, {ONE} FROM o WHERE o.id < x.id * 20 OFFSET 0) q",
+    "an index scan": f"SELECT x.id, q.* FROM (SELECT id FROM o WHERE id < 9) x, LATERAL (SELECT o.id, {ONE} FROM o WHERE o.id = ANY (ARRAY[x.id, 9, 3, x.id * 7]) ORDER BY o.id OFFSET 0) q",
+    "left early": f"SELECT x.id, (SELECT q FROM (SELECT {ONE} + 0 * x.id AS q FROM o WHERE o.id > x.id OFFSET 0) q WHERE q % 3 = 1 LIMIT 1) FROM o x WHERE x.id < 60",
+    "an aggregate": f"SELECT x.id, q.* FROM (SELECT id FROM o WHERE id < 9) x, LATERAL (SELECT sum({ONE}) FROM o WHERE o.id < x.id * 20) q",
+    "groups": f"SELECT o.m, sum({ONE}), count(*) FROM (SELECT * FROM o ORDER BY m) o GROUP BY o.m",
+    "a Result node": f"SELECT x.id, q.* FROM (SELECT id FROM o WHERE id < 9) x, LATERAL (SELECT o.id, {ONE} FROM o WHERE o.id < x.id * 20 ORDER BY o.c LIMIT 70) q",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BEGUN_AGAIN)
+def test_a_node_that_is_begun_again(sides: dict[str, JoinSide], name: str) -> None:
+    def steps(side: JoinSide) -> list[Any]:
+        side.rows(EVICT_ALL)
+        return side.rows(BEGUN_AGAIN[name])
+
+    assert len(same(sides, steps, ahead=None)) > 7
+
+
+def test_keys_of_the_scan_itself(sides: dict[str, JoinSide]) -> None:
+    """An index scan that computes its own keys, which the server does when the first row is wanted."""
+
+    def steps(side: JoinSide) -> list[Any]:
+        query = f"SELECT o.id, {ONE} FROM o WHERE o.id < (SELECT count(*) FROM t WHERE t.id < 400)"
+        return [*side.rows(f"EXPLAIN (COSTS off) {query}"), *side.rows(query)]
+
+    rows = same(sides, steps)
+    assert len(rows) > 300 and any("Index" in str(row[0]) for row in rows)
+
+
+def test_system_columns(sides: dict[str, JoinSide]) -> None:
+    """A row that was fetched ahead has all that the scan's own has."""
+
+    def steps(side: JoinSide) -> list[Any]:
+        return side.rows(
+            f"SELECT ctid, tableoid::regclass::text, xmin = xmax, o.*, {ONE} FROM o WHERE {ONE} >= 0"
+        )
+
+    assert len(same(sides, steps)) > 100
+
+
+# What is read
+
+
+def pages_of_i2(side: JoinSide) -> int:
+    found = side.rows(
+        "SELECT count(*) FROM pg_buffercache AS b JOIN pg_class AS c ON b.relfilenode = pg_relation_filenode(c.oid)"
+        " WHERE relname IN ('i2', 'i2_k', 'i2_m') AND relblocknumber > 0"
+        " AND reldatabase = (SELECT oid FROM pg_database WHERE datname = current_database())"
+    )[0][0]
+    assert isinstance(found, int)
+    return found
+
+
+NOT_EXECUTED = {
+    "a filter": f"SELECT o.id, {ONE} FROM o WHERE o.id % 2 = 5",
+    "a CASE": f"SELECT o.id, CASE WHEN o.id < 0 THEN {ONE} END FROM o",
+    "OR": f"SELECT o.id FROM o WHERE o.id > 0 OR {ONE} > 3",
+}
+
+
+@pytest.mark.parametrize("name", NOT_EXECUTED)
+def test_what_is_not_executed_is_not_looked_up(sides: dict[str, JoinSide], name: str) -> None:
+    def steps(side: JoinSide) -> list[Any]:
+        side.rows(EVICT_ALL)
+        return [*side.rows(NOT_EXECUTED[name]), pages_of_i2(side)]
+
+    assert same(sides, steps, ahead=None)[-1] <= 1
+
+
+@pytest.mark.parametrize("limit", (1, 5, 40))
+def test_a_limit_bounds_what_is_read(sides: dict[str, JoinSide], limit: int) -> None:
+    """Rows and pages of a query that is left early are those that stock needs, where the LIMIT tells how many they are."""
+
+    def steps(side: JoinSide) -> list[Any]:
+        side.rows(EVICT_ALL)
+        return [*side.rows(f"SELECT o.id, {ONE} FROM o LIMIT {limit}"), pages_of_i2(side)]
+
+    same(sides, steps, ahead=None)
+
+
+REASONS = {
+    f"SELECT id, {ONE} FROM o": None,
+    "SELECT id, (SELECT i2.id FROM i2 WHERE i2.k = abs(o.k + length(format('%s', o.id)))) FROM o": "a key of the inner scan is no plain value",
+    "SELECT id, (SELECT count(*) FROM i2 WHERE i2.pad = o.c) FROM o WHERE id < 3": "no index scan on the inner side",
+    "SELECT o, (SELECT i2.id FROM i2 WHERE i2.k = length(o::text)) FROM o": "a subplan takes what is no plain value of a row",
+    "SELECT m, (SELECT i2.id FROM i2 WHERE i2.k = o.m) FROM o GROUP BY m": "a subplan is executed where rows are not known early",
+    f"SELECT row_number() OVER (ORDER BY id) + {ONE} FROM o": "a subplan is executed where rows are not known early",
+    f"UPDATE o SET c = o.c WHERE {ONE} < 0": "outer side reads what the statement changes",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("query", REASONS)
+def test_explain_tells_the_reason(sides: dict[str, JoinSide], query: str) -> None:
+    ours = sides["forced"]
+    if ours.cluster.version < 18:
+        pytest.skip("needs EXPLAIN's hook")
+    ours.rows(EVICT_ALL)
+    found = [
+        row[0].strip()
+        for row in ours.rows(f"EXPLAIN (ANALYZE, LOOKAHEAD, COSTS off, TIMING off, SUMMARY off) {query}")
+        if "Look-Ahead for Subplans:" in row[0]
+    ]
+    reason = REASONS[query]
+    if reason is None:
+        assert "leaf blocks read" in found[0]
+    else:
+        assert f"Look-Ahead for Subplans: not used ({reason})" in found
