@@ -6,7 +6,7 @@
  * Every set of n pages is as likely as any other: a simple random sample.
  * Clusters of neighbouring pages can be read faster, page for page, but tell
  * less: docs/diagnostics.md has the measurement.  The pages are read in the
- * order of the file, many reads in flight (stream/sweep.h).
+ * order of the file, many reads in flight (read/sweep.h).
  *
  * Where a precision is asked for, the first PILOT_PAGES pages tell how much
  * pages differ, and with that how many are needed; as many more are then

@@ -95,8 +95,12 @@ chain_find_origin(JoinNode *node)
 	JoinNode   *origin = node;
 
 	for (int i = 0; i < n; i++)
-		columns[i] =
-			list_nth_node(NestLoopParam, join->nestParams, i)->paramval->varattno;
+	{
+		const NestLoopParam *param =
+			list_nth_node(NestLoopParam, join->nestParams, i);
+
+		columns[i] = param->paramval->varattno;
+	}
 	while (origin->below != NULL)
 	{
 		AttrNumber *below = palloc_array(AttrNumber, n);
@@ -191,7 +195,8 @@ chain_end(JoinChain *chain, const JoinNode *bottom)
 	/* another execution, begun within this one, may have told it things */
 	if (judge->mode != chain->mode || chain->reads_before < 0)
 		return;
-	JudgeUnit(judge, (int) Min(*bottom->reads - chain->reads_before, PG_INT16_MAX),
+	JudgeUnit(judge,
+			  (int) Min(*bottom->reads - chain->reads_before, PG_INT16_MAX),
 			  INSTR_TIME_GET_NANOSEC(chain->inside) / 1000.0, 0, 1, false);
 	for (const JoinNode *node = bottom; node != NULL; node = node->above)
 	{

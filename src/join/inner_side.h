@@ -58,8 +58,8 @@ extern PlanState *InnerSideFirstScan(PlanState *node, bool *several,
 /*
  * Create the inner side's state.  Return NULL, and the reason in *refusal, if
  * it cannot be known what is read for a row.  settings_stay: see harmless.h.
- * infallible: may there be rows ahead that the query may not ask for?  max_rows:
- * the most outer rows ahead.  max_reads: the most reads in flight.
+ * infallible: may there be rows ahead that the query may not ask for?
+ * max_rows: the most outer rows ahead.  max_reads: the most reads in flight.
  */
 extern InnerSide *InnerSideCreate(AheadNode *base, bool settings_stay,
 								  bool infallible, int max_rows,

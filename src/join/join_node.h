@@ -37,7 +37,7 @@ typedef struct JoinChain
 	JudgeMode	mode;			/* of the judge, when the execution began */
 	bool		timed;			/* time of inner sides is added to "inside" */
 	instr_time	inside;
-	int64		reads_before;	/* when the first row came to the bottom, or -1 */
+	int64		reads_before;	/* when the first row came to the bottom; -1 */
 } JoinChain;
 
 /* A plan that is executed for each row, and whose time is measured. */
