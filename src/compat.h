@@ -511,4 +511,21 @@ LookaheadCheckSearchPathBy(GucStringCheckHook hook)
 #define LOOKAHEAD_INSTRUMENTATION(node) ((node)->instrument)
 #endif
 
+/* Open the scan of a sequential scan node, as the server does. */
+#if PG_VERSION_NUM >= 190000
+#define LOOKAHEAD_BEGIN_TABLE_SCAN(ss) \
+	table_beginscan((ss)->ss_currentRelation, (ss)->ps.state->es_snapshot, \
+					0, NULL, \
+					(ScanRelIsReadOnly(ss) ? \
+						 SO_HINT_REL_READ_ONLY : \
+						 SO_NONE) | \
+						((ss)->ps.state->es_instrument & INSTRUMENT_IO ? \
+							 SO_SCAN_INSTRUMENT : \
+							 SO_NONE))
+#else
+#define LOOKAHEAD_BEGIN_TABLE_SCAN(ss) \
+	table_beginscan((ss)->ss_currentRelation, (ss)->ps.state->es_snapshot, \
+					0, NULL)
+#endif
+
 #endif							/* PG_LOOKAHEAD_COMPAT_H */

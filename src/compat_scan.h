@@ -120,23 +120,6 @@ LookaheadSetHeapBuffer(IndexScanDesc scan, Buffer buffer)
 					(ss)->ps.state->es_snapshot, (nkeys), (norderbys))
 #endif
 
-/* Open the scan of a sequential scan node in the same way. */
-#if PG_VERSION_NUM >= 190000
-#define LOOKAHEAD_BEGIN_TABLE_SCAN(ss) \
-	table_beginscan((ss)->ss_currentRelation, (ss)->ps.state->es_snapshot, \
-					0, NULL, \
-					(ScanRelIsReadOnly(ss) ? \
-						 SO_HINT_REL_READ_ONLY : \
-						 SO_NONE) | \
-						((ss)->ps.state->es_instrument & INSTRUMENT_IO ? \
-							 SO_SCAN_INSTRUMENT : \
-							 SO_NONE))
-#else
-#define LOOKAHEAD_BEGIN_TABLE_SCAN(ss) \
-	table_beginscan((ss)->ss_currentRelation, (ss)->ps.state->es_snapshot, \
-					0, NULL)
-#endif
-
 /* Open a scan of an index that is no plan's. */
 #if PG_VERSION_NUM >= 190000
 #define LOOKAHEAD_BEGIN_OWN_SCAN(table, index, snapshot, nkeys) \

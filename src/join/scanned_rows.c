@@ -17,7 +17,7 @@
 #include "postgres.h"
 
 #include "access/tableam.h"
-#include "compat_scan.h"
+#include "compat.h"
 #include "executor/executor.h"
 #include "executor/instrument.h"
 #include "join/join_node.h"

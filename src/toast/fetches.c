@@ -43,6 +43,9 @@
 /* The TOAST tables whose index has our routine, as far as is remembered. */
 #define REMEMBERED 64
 
+/* The most scans that are told of fetches, such as those of many partitions. */
+#define MAX_SCANS 64
+
 typedef struct Replaced
 {
 	Oid			table;			/* InvalidOid: none */
@@ -283,6 +286,18 @@ note_invalidation(Datum arg, Oid relation)
 			plan_state->ExecProcNodeReal == scan->fetch)
 			ExecSetExecProcNode(plan_state, fetch_after_loss);
 	}
+}
+
+bool
+ToastFetchesHaveRoom(void)
+{
+	dlist_iter	iter;
+	int			n = 0;
+
+	dlist_foreach(iter, &scans)
+		if (++n == MAX_SCANS)
+			return false;
+	return true;
 }
 
 void

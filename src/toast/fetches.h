@@ -29,6 +29,12 @@ typedef struct ToastScan
 extern void ToastFetchesInit(void);
 
 /*
+ * May another scan be added?  To be told of fetches, the TOAST table of each
+ * has to be opened when the query begins, which takes time and memory.
+ */
+extern bool ToastFetchesHaveRoom(void);
+
+/*
  * From now on, tell of the values that the server fetches for the rows of a
  * scan; and no longer, which must not fail.
  */

@@ -41,6 +41,7 @@ toast_serves(PlanState *plan_state, Refusal *refusal)
 		return false;
 	table = ((ScanState *) plan_state)->ss_currentRelation;
 	return table != NULL && OidIsValid(table->rd_rel->reltoastrelid) &&
+		ToastFetchesHaveRoom() &&
 		!RelationUsesLocalBuffers(table) && !IsCatalogRelation(table) &&
 		table->rd_tableam == GetHeapamTableAmRoutine();
 }

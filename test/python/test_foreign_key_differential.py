@@ -26,7 +26,7 @@ from queries import fetch, fetch_row
 from relations import Connection
 from test_write_differential import BLOCKS, ITEMS, PAGES, SERVER, check_indexes
 
-STATEMENTS = int(os.environ.get("PG_LOOKAHEAD_WRITES", "300"))
+STATEMENTS = int(os.environ.get("PG_LOOKAHEAD_WRITES", "80"))
 CONFIGS: dict[str, dict[str, object]] = {
     "off": {"pg_lookahead.writes": "off"},
     "forced": FORCED,
