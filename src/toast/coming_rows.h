@@ -43,7 +43,7 @@ typedef struct ComingRows
 
 	/* of that page of the table: its rows */
 	ToastRowOf	how;
-	int			nrows;			/* so many offsets; -1: all line pointers */
+	int			nrows;			/* of offsets; -1: all line pointers */
 	OffsetNumber offsets[MaxHeapTuplesPerPage];
 
 	/* which pages follow, in a bitmap and in a parallel scan */
@@ -82,7 +82,7 @@ extern void ComingRowsRestart(ComingRows *rows);
  *		returns		their number; 0 if no more are known now
  * They follow those that were given before, even if the scan has gone on since:
  * a cursor's rows are fetched a batch at a time, and their values later.  A row
- * of more than "most" pointers gives so many.
+ * of more than "most" pointers gives "most".
  */
 extern int	ComingRowsNext(ComingRows *rows, ToastPointer *pointers, int most);
 

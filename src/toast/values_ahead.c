@@ -57,7 +57,7 @@
 /* The values known ahead while none is read ahead. */
 #define VALUES_WATCHED 16
 
-/* Begin at least so many parts at once: reads of neighbours are combined. */
+/* Begin at least these parts at once: reads of neighbours are combined. */
 #define FILL_PARTS 16
 
 /* The most pointers taken from one row. */

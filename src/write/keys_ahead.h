@@ -41,7 +41,7 @@ typedef struct KeysBounds
 {
 	int			rows;
 	int			reads;
-	int64		bytes;			/* of memory that so many rows want */
+	int64		bytes;			/* of memory that these rows want */
 	int64		least_bytes;
 } KeysBounds;
 
