@@ -18,6 +18,7 @@
 #define PG_LOOKAHEAD_EXPLAIN_H
 
 #include "exec/ahead_node.h"
+#include "observe/totals.h"
 
 /* Install the hook; called once, when the library is loaded. */
 extern void AheadExplainInit(void);
@@ -31,6 +32,22 @@ AheadReportAdd(AheadReport *report, const char *label, const char *property,
 	report->figures[report->n++] =
 		(AheadFigure) {.label = label, .property = property, .value = value,
 					   .decimals = decimals};
+}
+
+/*
+ * Add the figures of rows that a statement writes.  mean_rows: the mean number
+ * of rows ahead.
+ */
+static inline void
+AheadReportWrites(AheadReport *report, const WriteCounters *c, double mean_rows)
+{
+	AheadReportAdd(report, "rows mean", "Mean Rows", mean_rows, 1);
+	AheadReportAdd(report, "max", "Maximum Rows", c->max_rows, 0);
+	AheadReportAdd(report, " index blocks read", "Index Blocks Read",
+				   c->index_blocks_read, 0);
+	AheadReportAdd(report, " heap blocks read", "Heap Blocks Read",
+				   c->heap_blocks_read, 0);
+	AheadReportAdd(report, " unused", "Blocks Unused", c->blocks_unused, 0);
 }
 
 #endif							/* PG_LOOKAHEAD_EXPLAIN_H */

@@ -229,14 +229,7 @@ keys_report(AheadNode *base, AheadReport *report)
 		report->reason = TriggerQueueReason(&node->own);
 		return;
 	}
-	AheadReportAdd(report, "rows mean", "Mean Rows",
-				   TriggerQueueMean(&node->own), 1);
-	AheadReportAdd(report, "max", "Maximum Rows", c.max_rows, 0);
-	AheadReportAdd(report, " index blocks read", "Index Blocks Read",
-				   c.index_blocks_read, 0);
-	AheadReportAdd(report, " heap blocks read", "Heap Blocks Read",
-				   c.heap_blocks_read, 0);
-	AheadReportAdd(report, " unused", "Blocks Unused", c.blocks_unused, 0);
+	AheadReportWrites(report, &c, TriggerQueueMean(&node->own));
 }
 
 static const AheadMethods keys_methods = {

@@ -152,13 +152,7 @@ write_report(AheadNode *base, AheadReport *report)
 		report->reason = write_reason(node);
 		return;
 	}
-	AheadReportAdd(report, "rows mean", "Mean Rows", mean, 1);
-	AheadReportAdd(report, "max", "Maximum Rows", c.max_rows, 0);
-	AheadReportAdd(report, " index blocks read", "Index Blocks Read",
-				   c.index_blocks_read, 0);
-	AheadReportAdd(report, " heap blocks read", "Heap Blocks Read",
-				   c.heap_blocks_read, 0);
-	AheadReportAdd(report, " unused", "Blocks Unused", c.blocks_unused, 0);
+	AheadReportWrites(report, &c, mean);
 }
 
 static const AheadMethods write_methods = {

@@ -21,24 +21,12 @@ import psycopg
 import pytest
 
 from conftest import MakeCluster
-from differential import FORCED, bad_lines, make_copies
+from differential import bad_lines, make_copies
 from queries import fetch, fetch_row
 from relations import Connection
-from test_write_differential import BLOCKS, ITEMS, PAGES, SERVER, check_indexes
+from test_write_differential import BLOCKS, CONFIGS, ITEMS, PAGES, RUNS, SERVER, check_indexes
 
 STATEMENTS = int(os.environ.get("PG_LOOKAHEAD_WRITES", "80"))
-CONFIGS: dict[str, dict[str, object]] = {
-    "off": {"pg_lookahead.writes": "off"},
-    "forced": FORCED,
-    "3 rows ahead": {**FORCED, "pg_lookahead.max_distance": 3, "effective_io_concurrency": 2},
-    "normal": {},
-}
-RUNS: dict[str, dict[str, object]] = {
-    "default": {},
-    "few buffers": {"shared_buffers": "1MB"},
-    "direct": {"debug_io_direct": "data"},
-    "sync": {"io_method": "sync"},
-}
 
 SETUP = (
     "CREATE TABLE p_uuid (id uuid PRIMARY KEY, a int)",

@@ -153,6 +153,15 @@ def plan_of(side: JoinSide, query: str) -> dict[str, Any]:
     return plan
 
 
+def counted(side: JoinSide, query: str) -> dict[str, Any]:
+    """Execute a query, and return the blocks of its nodes and of each relation, and how often nodes were executed."""
+    before = statio(side)
+    plan = plan_of(side, query)
+    after = statio(side)
+    found = {name: after[name][0] - before[name][0] for name in after}
+    return {"EXPLAIN": explained(plan), "nodes": loops(plan), **found}
+
+
 @pytest.mark.parametrize("mode, memoize", (("forced", "off"), ("forced", "on"), ("natural", "off")))
 @pytest.mark.parametrize("name", COUNTED)
 def test_joins_count_as_stock(sides: dict[str, JoinSide], name: str, mode: str, memoize: str) -> None:
@@ -171,11 +180,7 @@ def test_joins_count_as_stock(sides: dict[str, JoinSide], name: str, mode: str, 
 
     def counters(side: JoinSide) -> dict[str, Any]:
         make_cold(side)
-        before = statio(side)
-        plan = plan_of(side, query)
-        after = statio(side)
-        found = {name: after[name][0] - before[name][0] for name in after}
-        return {"EXPLAIN": explained(plan), "nodes": loops(plan), **found}
+        return counted(side, query)
 
     try:
         rows = [side.rows(query) for side in sides.values()]

@@ -14,9 +14,9 @@ import pytest
 
 from conftest import MakeCluster
 from scans import EVICT_ALL
-from test_join_hazards import JoinSide, as_sides, by_row, fails_alike, loops, make_sides, same
-from test_join_sides import plan_of
-from test_scan_counters import compare, explained, statio
+from test_join_hazards import JoinSide, as_sides, by_row, fails_alike, make_sides, same
+from test_join_sides import counted, plan_of
+from test_scan_counters import compare
 from test_scan_hazards import SERVER, finish
 
 
@@ -81,11 +81,7 @@ def test_subplans_count_as_stock(sides: dict[str, JoinSide], name: str, mode: st
 
     def counters(side: JoinSide) -> dict[str, Any]:
         side.rows(EVICT_ALL)
-        before = statio(side)
-        plan = plan_of(side, query)
-        after = statio(side)
-        found = {name: after[name][0] - before[name][0] for name in after}
-        return {"EXPLAIN": explained(plan), "nodes": loops(plan), **found}
+        return counted(side, query)
 
     try:
         rows = [side.rows(query) for side in sides.values()]
