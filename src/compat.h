@@ -21,6 +21,7 @@
 #include "commands/vacuum.h"
 #include "fmgr.h"
 #include "pgstat.h"
+#include "storage/buf_internals.h"
 #include "storage/bufmgr.h"
 #include "storage/bufpage.h"
 #include "storage/fd.h"
@@ -217,6 +218,26 @@ LookaheadReadsEndUnseen(void)
 #else
 	return false;
 #endif
+}
+
+/*
+ * ReadRecentBuffer(): pin a page if it still is in the buffer where it was, and
+ * has been read.  If this process has pinned the buffer already, and it is still
+ * being read, the server's own function says no since 19, but keeps another pin:
+ * PinBuffer() takes it before it looks at BM_VALID.
+ */
+static inline bool
+LookaheadReadRecent(Relation rel, ForkNumber fork, BlockNumber block,
+					Buffer buffer)
+{
+#if PG_VERSION_NUM >= 190000
+	BufferDesc *desc = BufferIsLocal(buffer) ?
+		GetLocalBufferDescriptor(-buffer - 1) : GetBufferDescriptor(buffer - 1);
+
+	if ((pg_atomic_read_u64(&desc->state) & BM_VALID) == 0)
+		return false;
+#endif
+	return ReadRecentBuffer(rel->rd_locator, fork, block, buffer);
 }
 
 /*

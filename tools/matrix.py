@@ -55,6 +55,8 @@ DIFFERENTIAL = ("*differential*", "*equality*")
 """Tests whose every statement is answered by stock PostgreSQL, too."""
 UPGRADE = ("test_upgrade.py", "test_install_places.py")
 """The tests that need servers of several versions at once, and those of other places to install into."""
+WORKERS = ("--numprocesses", "2", "--dist", "loadfile")
+"""Two files of tests at a time, as ``make test`` runs them."""
 
 
 # Servers
@@ -213,6 +215,7 @@ def run_python_suite(suite: str, cell: Cell, servers: Sequence[Path], log: Path)
     pytest = Path(sys.executable).with_name("pytest")
     command: list[str | Path] = [
         pytest,
+        *WORKERS,
         f"--junitxml={report}",
         f"--io-method={cell.io_method}",
         *sorted(chosen),

@@ -126,7 +126,7 @@ PageFind(Relation rel, BlockNumber block)
 	Buffer		buffer = PrefetchBuffer(rel, MAIN_FORKNUM, block).recent_buffer;
 
 	if (!BufferIsValid(buffer) ||
-		!ReadRecentBuffer(rel->rd_locator, MAIN_FORKNUM, block, buffer))
+		!LookaheadReadRecent(rel, MAIN_FORKNUM, block, buffer))
 		return InvalidBuffer;
 	(*UsageHits(rel))--;		/* it has counted this, and nothing else */
 	return buffer;
@@ -266,8 +266,7 @@ PageReadFinish(Relation rel, const PageRead *page)
 	if (!BufferIsValid(page->buffer))
 		return InvalidBuffer;
 	PageReadAbandon(rel, page);
-	if (!ReadRecentBuffer(rel->rd_locator, page->fork, page->block,
-						  page->buffer))
+	if (!LookaheadReadRecent(rel, page->fork, page->block, page->buffer))
 		return InvalidBuffer;
 	(*UsageHits(rel))--;		/* it has counted this, and nothing else */
 	return page->buffer;

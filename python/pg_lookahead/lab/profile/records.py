@@ -133,7 +133,8 @@ def _load_file(path: Path, number: int) -> Run:
     except OSError as error:
         raise ClusterError(f"{path}: cannot be read: {error.strerror}") from None
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise ClusterError(f"{path}: not a profile: {error}") from None
+        # What the file says is quoted in the message, its line breaks as well.
+        raise ClusterError(f"{path}: not a profile: {' '.join(str(error).split())}") from None
     if isinstance(found, Run):
         return found
     name = path.parent.resolve().name
