@@ -221,10 +221,10 @@ LookaheadReadsEndUnseen(void)
 }
 
 /*
- * ReadRecentBuffer(): pin a page if it still is in the buffer where it was, and
- * has been read.  If this process has pinned the buffer already, and it is still
- * being read, the server's own function says no since 19, but keeps another pin:
- * PinBuffer() takes it before it looks at BM_VALID.
+ * ReadRecentBuffer(): pin a page if it is still in the buffer where it was and
+ * has been read.  If this process has pinned the buffer before, and it is still
+ * being read, the server's own function says no since 19 but keeps another pin,
+ * which PinBuffer() takes before it looks at BM_VALID.
  */
 static inline bool
 LookaheadReadRecent(Relation rel, ForkNumber fork, BlockNumber block,
