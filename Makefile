@@ -124,7 +124,7 @@ figures: setup
 test: setup
 	$(VENV)/python -Es tools/with_server.py --set io_method=worker \
 		--set shared_preload_libraries=pg_lookahead -- tools/installcheck.sh
-	$(VENV)/pytest --numprocesses 2 --dist loadfile --durations 10
+	$(VENV)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder --durations 10
 
 # Crashes of a server and its standby under load, and checks after each; see docs/reliability.md.
 MINUTES = 10

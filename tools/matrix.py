@@ -55,7 +55,7 @@ DIFFERENTIAL = ("*differential*", "*equality*")
 """Tests whose every statement is answered by stock PostgreSQL, too."""
 UPGRADE = ("test_upgrade.py", "test_install_places.py")
 """The tests that need servers of several versions at once, and those of other places to install into."""
-WORKERS = ("--numprocesses", "2", "--dist", "loadfile")
+WORKERS = ("--numprocesses", "2", "--dist", "loadfile", "--no-loadscope-reorder")
 """Two files of tests at a time, as ``make test`` runs them."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -48,6 +49,11 @@ def pytest_configure(config: pytest.Config) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
         signal.signal(signal.SIGHUP, lambda *_: None)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files whose tests take minutes come first, so that none of them is left to one process at the end."""
+    items.sort(key=lambda item: not re.search("differential|harm|wal|bench|torture", item.path.name))
 
 
 def pytest_report_header(config: pytest.Config) -> str:

@@ -26,7 +26,7 @@ from queries import fetch, fetch_row
 from relations import Connection
 from test_write_differential import BLOCKS, CONFIGS, ITEMS, PAGES, RUNS, SERVER, check_indexes
 
-STATEMENTS = int(os.environ.get("PG_LOOKAHEAD_WRITES", "80"))
+STATEMENTS = int(os.environ.get("PG_LOOKAHEAD_WRITES", "50"))
 
 SETUP = (
     "CREATE TABLE p_uuid (id uuid PRIMARY KEY, a int)",

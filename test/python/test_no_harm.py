@@ -23,7 +23,7 @@ from harm import CONFIGS, SERVER, Case, Seen, Side, harms, make_sides, seconds_f
 from harm_corpus import HarmCorpus
 
 Sides = dict[str, Side]
-CASES = int(os.environ.get("PG_LOOKAHEAD_HARM", "1000"))
+CASES = int(os.environ.get("PG_LOOKAHEAD_HARM", "500"))
 TIMED_OUT = "57014"
 
 

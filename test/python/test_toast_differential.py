@@ -23,7 +23,7 @@ from pg_lookahead.server.cluster import Cluster
 from queries import fetch, run, scalar
 from test_toast import Side
 
-STATEMENTS = int(os.environ.get("PG_LOOKAHEAD_TOAST", "50"))
+STATEMENTS = int(os.environ.get("PG_LOOKAHEAD_TOAST", "30"))
 MAINTENANCE = STATEMENTS // 5
 SERVER: dict[str, object] = {
     "shared_preload_libraries": "pg_lookahead",

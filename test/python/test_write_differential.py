@@ -27,7 +27,7 @@ from differential import FORCED, bad_lines, make_copies
 from queries import fetch, fetch_row, run, scalar
 from relations import Connection
 
-WRITES = int(os.environ.get("PG_LOOKAHEAD_WRITES", "250"))
+WRITES = int(os.environ.get("PG_LOOKAHEAD_WRITES", "120"))
 SERVER: dict[str, object] = {
     "shared_preload_libraries": "pg_lookahead",
     "autovacuum": False,
