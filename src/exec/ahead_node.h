@@ -71,6 +71,13 @@ typedef struct AheadMethods
 	bool		(*serves) (PlanState *plan_state, Refusal *refusal);
 
 	/*
+	 * May be NULL.  Asked by EXPLAIN of a node that is served, in a query that
+	 * is only planned: *refusal, which was NOT_REFUSED, tells if nothing will
+	 * be read ahead for it.  False: nothing is to be said of the node.
+	 */
+	bool		(*foresee) (PlanState *plan_state, Refusal *refusal);
+
+	/*
 	 * The node has been taken for a role: if it is AHEAD_ITSELF, give it
 	 * another ExecProcNodeReal.  All but the AheadNode is zero.
 	 */

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * explain.c
- *		What EXPLAIN (ANALYZE) says of taken nodes; see explain.h.
+ *		What EXPLAIN says of nodes that are served; see explain.h.
  *
  *-------------------------------------------------------------------------
  */
@@ -13,10 +13,13 @@
 
 #if LOOKAHEAD_HAVE_EXPLAIN_HOOK
 
+#include "access/genam.h"
 #include "commands/defrem.h"
 #include "commands/explain.h"
 #include "commands/explain_format.h"
 #include "commands/explain_state.h"
+#include "executor/nodeIndexscan.h"
+#include "nodes/nodeFuncs.h"
 #include "nodes/value.h"
 
 static explain_per_node_hook_type prev_explain_per_node = NULL;
@@ -150,6 +153,91 @@ explain_subplans(PlanState *planstate, bool asked, ExplainState *es)
 		explain_unused(explain_name(AHEAD_FOR_SUBPLANS), refusal, es);
 }
 
+/* Open the index of a scan that is only planned, and make its keys. */
+static void
+open_index(PlanState *scan, Oid id, List *quals, List *order_by,
+		   Relation *index, ScanKey *keys, int *nkeys,
+		   IndexRuntimeKeyInfo **runtime_keys, int *nruntime_keys,
+		   ScanKey *order_keys, int *norder_keys)
+{
+	IndexArrayKeyInfo *arrays;
+	int			narrays;
+	bool		is_bitmap = IsA(scan, BitmapIndexScanState);
+
+	/* an extension may have the planner use an index that does not exist */
+	if (*index == NULL)
+		*index = try_index_open(id, AccessShareLock);
+	if (*index == NULL || *keys != NULL)
+		return;
+	ExecIndexBuildScanKeys(scan, *index, quals, false, keys, nkeys,
+						   runtime_keys, nruntime_keys,
+						   is_bitmap ? &arrays : NULL,
+						   is_bitmap ? &narrays : NULL);
+	if (order_by != NIL)
+		ExecIndexBuildScanKeys(scan, *index, order_by, true, order_keys,
+							   norder_keys, runtime_keys, nruntime_keys,
+							   NULL, NULL);
+}
+
+/*
+ * Open the indexes of a query that is only planned.  The server does not, and
+ * whether a node is served depends on its index and the keys.  They are closed
+ * with the query, as those of any query are.
+ */
+static bool
+open_indexes(PlanState *plan_state, void *context)
+{
+	check_stack_depth();
+	if (IsA(plan_state, IndexScanState))
+	{
+		IndexScanState *state = (IndexScanState *) plan_state;
+		const IndexScan *plan = (const IndexScan *) plan_state->plan;
+
+		open_index(plan_state, plan->indexid, plan->indexqual,
+				   plan->indexorderby, &state->iss_RelationDesc,
+				   &state->iss_ScanKeys, &state->iss_NumScanKeys,
+				   &state->iss_RuntimeKeys, &state->iss_NumRuntimeKeys,
+				   &state->iss_OrderByKeys, &state->iss_NumOrderByKeys);
+	}
+	else if (IsA(plan_state, IndexOnlyScanState))
+	{
+		IndexOnlyScanState *state = (IndexOnlyScanState *) plan_state;
+		const IndexOnlyScan *plan = (const IndexOnlyScan *) plan_state->plan;
+
+		open_index(plan_state, plan->indexid, plan->indexqual,
+				   plan->indexorderby, &state->ioss_RelationDesc,
+				   &state->ioss_ScanKeys, &state->ioss_NumScanKeys,
+				   &state->ioss_RuntimeKeys, &state->ioss_NumRuntimeKeys,
+				   &state->ioss_OrderByKeys, &state->ioss_NumOrderByKeys);
+	}
+	else if (IsA(plan_state, BitmapIndexScanState))
+	{
+		BitmapIndexScanState *state = (BitmapIndexScanState *) plan_state;
+		const BitmapIndexScan *plan =
+			(const BitmapIndexScan *) plan_state->plan;
+
+		open_index(plan_state, plan->indexid, plan->indexqual, NIL,
+				   &state->biss_RelationDesc, &state->biss_ScanKeys,
+				   &state->biss_NumScanKeys, &state->biss_RuntimeKeys,
+				   &state->biss_NumRuntimeKeys, NULL, NULL);
+	}
+	return planstate_tree_walker(plan_state, open_indexes, context);
+}
+
+/* Print what will become of a node of a query that is only planned. */
+static void
+explain_foreseen(PlanState *planstate, AheadRole role, ExplainState *es)
+{
+	Refusal		refusal;
+
+	if (!TakeoverForesees(planstate, role, &refusal))
+		return;
+	if (refusal != NOT_REFUSED)
+		explain_unused(explain_name(role), refusal, es);
+	else
+		ExplainPropertyText(explain_name(role), "possible", es);
+}
+
 static void
 explain_node(PlanState *planstate, List *ancestors, const char *relationship,
 			 const char *plan_name, ExplainState *es)
@@ -163,6 +251,17 @@ explain_node(PlanState *planstate, List *ancestors, const char *relationship,
 	if (prev_explain_per_node)
 		prev_explain_per_node(planstate, ancestors, relationship, plan_name,
 							  es);
+
+	if (asked &&
+		(planstate->state->es_top_eflags & EXEC_FLAG_EXPLAIN_ONLY) != 0)
+	{
+		if (ancestors == NIL)
+			(void) open_indexes(planstate, NULL);
+		explain_foreseen(planstate, AHEAD_ITSELF, es);
+		if (planstate->subPlan != NIL)
+			explain_foreseen(planstate, AHEAD_FOR_SUBPLANS, es);
+		return;
+	}
 
 	/* the line counts blocks, so BUFFERS shows it, too */
 	if (!es->analyze || (!es->buffers && !asked) ||

@@ -1,12 +1,16 @@
 /*-------------------------------------------------------------------------
  *
  * explain.h
- *		What EXPLAIN (ANALYZE) says of taken nodes.
+ *		What EXPLAIN says of nodes that are served.
  *
  * On servers that let an extension add to a node (18 and later), a node that
  * was executed has a line beside those of BUFFERS if look-ahead had something
  * to do for it.  EXPLAIN (ANALYZE, LOOKAHEAD) gives each node of a kind that is
  * served a line, and the reason where nothing was read ahead.
+ *
+ * Without ANALYZE the option says which nodes can look ahead, and why others of
+ * these kinds will not, as far as the plan, the catalogs and the settings tell.
+ * The executor opens no index for such an EXPLAIN, so we do.
  *
  * In text the figures of a report stand in the line, as far as they have a
  * label; a label that begins with a space begins a group.  In other formats

@@ -11,6 +11,8 @@
 
 #include "compat.h"
 #include "observe/refusal.h"
+#include "utils/rel.h"
+#include "utils/spccache.h"
 
 /* Blocks, or outer rows, ahead: -1 for as many as is useful, 0 for none. */
 extern int	lookahead_max_distance;
@@ -27,6 +29,14 @@ SettingsRefusal(void)
 	if (!LookaheadReadsAreAsync() && !LookaheadAdviceIsUseful())
 		return REFUSED_DIRECT_AND_SYNCHRONOUS;
 	return NOT_REFUSED;
+}
+
+/* Why may nothing be read ahead of a table or an index? */
+static inline Refusal
+ConcurrencyRefusal(Relation relation)
+{
+	return get_tablespace_io_concurrency(relation->rd_rel->reltablespace) == 0 ?
+		REFUSED_NO_CONCURRENCY : NOT_REFUSED;
 }
 
 #endif							/* PG_LOOKAHEAD_SETTINGS_H */

@@ -125,6 +125,25 @@ TakeoverRefusal(PlanState *plan_state, AheadRole role)
 	return refusal;
 }
 
+bool
+TakeoverForesees(PlanState *plan_state, AheadRole role, Refusal *refusal)
+{
+	const AheadMethods *methods;
+
+	*refusal = NOT_REFUSED;
+	methods = methods_of(plan_state, role, refusal);
+	if (methods == NULL ||
+		(*refusal == NOT_REFUSED && methods->foresee != NULL &&
+		 !methods->foresee(plan_state, refusal)))
+		return false;
+	if (!lookahead_enabled)
+		*refusal = REFUSED_DISABLED;
+	else if (*refusal == NOT_REFUSED &&
+			 !TakeoverIsServersOwn(plan_state->ExecProcNodeReal))
+		*refusal = REFUSED_OTHER_EXTENSION;
+	return true;
+}
+
 Refusal
 TakeoverTableRefusal(Relation table)
 {

@@ -16,6 +16,14 @@ extern void TakeoverRegister(const AheadMethods *methods);
 /* Return the reason why a node is not served in a role although its kind is. */
 extern Refusal TakeoverRefusal(PlanState *plan_state, AheadRole role);
 
+/*
+ * Tell what becomes of a node of a query that is only planned: *refusal is why
+ * it is not served, as far as its plan and the settings tell.  False: nothing
+ * is to be said of the node.
+ */
+extern bool TakeoverForesees(PlanState *plan_state, AheadRole role,
+							 Refusal *refusal);
+
 /* Why is a table not one of those of which pages are read ahead? */
 extern Refusal TakeoverTableRefusal(Relation table);
 

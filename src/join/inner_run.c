@@ -46,9 +46,9 @@ JoinMaxRows(const JoinNode *node)
 }
 
 Refusal
-JoinLookUpRefusal(const JoinNode *node)
+JoinLookUpRefusal(PlanState *scan)
 {
-	if (inner_concurrency(node) == 0)
+	if (ConcurrencyRefusal(InnerTable(scan)) != NOT_REFUSED)
 		return REFUSED_NO_CONCURRENCY;
 	return IsolationIsSerializable() ? REFUSED_SERIALIZABLE : NOT_REFUSED;
 }
@@ -61,7 +61,7 @@ JoinOpenInner(JoinNode *node, int max_rows, bool infallible)
 	if (node->inner != NULL || node->inner_refusal != NOT_REFUSED)
 		return node->inner != NULL;
 	JoinUntimeInner(node);		/* whose function it is, is asked */
-	node->inner_refusal = JoinLookUpRefusal(node);
+	node->inner_refusal = JoinLookUpRefusal(node->scan);
 	if (node->inner_refusal == NOT_REFUSED)
 		node->inner = InnerSideCreate(&node->base,
 									  SettingsStay(node->base.query),

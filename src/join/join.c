@@ -19,6 +19,7 @@
 #include "catalog/catalog.h"
 #include "catalog/pg_am_d.h"
 #include "compat.h"
+#include "early/early_plan.h"
 #include "exec/explain.h"
 #include "exec/rows_wanted.h"
 #include "exec/settings.h"
@@ -54,6 +55,22 @@ join_serves(PlanState *plan_state, Refusal *refusal)
 		return false;
 	if (AheadNodeFind(plan_state) == NULL)
 		*refusal = join_refusal(plan_state);
+	return true;
+}
+
+/* The reasons of the outer side that its plan tells. */
+static bool
+join_foresee(PlanState *node, Refusal *refusal)
+{
+	bool		scanned = RowsAreScanned(node);
+	List	   *params = NIL;
+	bool		several;
+	PlanState  *scan = InnerSideFirstScan(node, &several, refusal);
+
+	*refusal = JoinLookUpRefusal(scan);
+	if (*refusal == NOT_REFUSED)
+		*refusal = HarmlessPlanRefusal(scanned ? node : outerPlanState(node),
+									   scanned, true, false, &params);
 	return true;
 }
 
@@ -181,6 +198,7 @@ static const AheadMethods subplan_methods = {
 	.role = AHEAD_FOR_SUBPLANS,
 	.size = sizeof(JoinNode),
 	.serves = join_serves_subplans,
+	.foresee = join_foresee,
 	.begin = join_begin,
 	.end = join_end,
 	.wait = join_wait_for_reads,
@@ -191,6 +209,7 @@ static const AheadMethods methods = {
 	.enabled = &lookahead_nested_loop,
 	.size = sizeof(JoinNode),
 	.serves = join_serves,
+	.foresee = join_foresee,
 	.begin = join_begin,
 	.end = join_end,
 	.wait = join_wait_for_reads,

@@ -106,8 +106,8 @@ typedef struct JoinNode
 
 /* inner_run.c: how the inner side is executed. */
 
-/* Why may no key be looked up, as far as can be told without the plan? */
-extern Refusal JoinLookUpRefusal(const JoinNode *node);
+/* Why may no key of an inner scan be looked up?  The plan is not looked at. */
+extern Refusal JoinLookUpRefusal(PlanState *scan);
 
 /*
  * Create the state of the inner side, if that has not been done.  Return false

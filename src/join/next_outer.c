@@ -107,7 +107,7 @@ rows_certain(const JoinNode *node)
 static Refusal
 refusal_of(JoinNode *node)
 {
-	Refusal		refusal = JoinLookUpRefusal(node);
+	Refusal		refusal = JoinLookUpRefusal(node->scan);
 	int			rows;
 	int			most;
 	int64		bytes;

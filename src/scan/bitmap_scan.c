@@ -254,6 +254,17 @@ bitmap_serves(PlanState *plan_state, Refusal *refusal)
 	return true;
 }
 
+/* A BitmapOr has no line of its own. */
+static bool
+bitmap_foresee(PlanState *plan_state, Refusal *refusal)
+{
+	if (IsA(plan_state, BitmapOrState))
+		return false;
+	*refusal = ConcurrencyRefusal(
+		((BitmapIndexScanState *) plan_state)->biss_RelationDesc);
+	return true;
+}
+
 /*
  * Find out which scans follow each other below a BitmapOr.  They have been
  * taken before it.
@@ -353,6 +364,7 @@ static const AheadMethods bitmap_methods = {
 	.enabled = &lookahead_index_pages,
 	.size = sizeof(BitmapNode),
 	.serves = bitmap_serves,
+	.foresee = bitmap_foresee,
 	.begin = bitmap_begin,
 	.end = bitmap_end,
 	.wait = bitmap_wait_for_reads,

@@ -16,7 +16,6 @@
 #include "scan/scan.h"
 #include "scan/scan_node.h"
 #include "utils/rel.h"
-#include "utils/spccache.h"
 
 /*
  * Does a scan ask for one key of a unique index?  Then there is no second row
@@ -95,6 +94,14 @@ scan_serves(PlanState *plan_state, Refusal *refusal)
 	return false;
 }
 
+static bool
+scan_foresee(PlanState *plan_state, Refusal *refusal)
+{
+	*refusal =
+		ConcurrencyRefusal(((ScanState *) plan_state)->ss_currentRelation);
+	return true;
+}
+
 /* The index that a node scans. */
 static inline Relation
 scan_index_of(const ScanState *state)
@@ -167,8 +174,7 @@ scan_reason_of(const ScanNode *node)
 {
 	ScanState  *state = (ScanState *) node->base.plan_state;
 
-	if (get_tablespace_io_concurrency(
-			state->ss_currentRelation->rd_rel->reltablespace) == 0)
+	if (ConcurrencyRefusal(state->ss_currentRelation) != NOT_REFUSED)
 		return REFUSED_NO_CONCURRENCY;
 	if (node->judge.forbidden)
 		return REFUSED_TEMPORARY_SCANS;
@@ -238,6 +244,7 @@ static const AheadMethods scan_methods = {
 	.enabled = &lookahead_index_scan,
 	.size = sizeof(ScanNode),
 	.serves = scan_serves,
+	.foresee = scan_foresee,
 	.begin = scan_begin,
 	.end = scan_end,
 	.wait = scan_wait_for_reads,

@@ -12,7 +12,9 @@
  */
 #include "postgres.h"
 
+#include "access/xact.h"
 #include "compat.h"
+#include "early/early_plan.h"
 #include "exec/explain.h"
 #include "exec/settings.h"
 #include "exec/takeover.h"
@@ -88,6 +90,22 @@ write_serves(PlanState *plan_state, Refusal *refusal)
 	return true;
 }
 
+/* A statement of one row reads its pages when it begins, whatever its plan. */
+static bool
+write_foresee(PlanState *plan_state, Refusal *refusal)
+{
+	ModifyTableState *node = (ModifyTableState *) plan_state;
+	List	   *params = NIL;
+
+	*refusal = ConcurrencyRefusal(node->resultRelInfo->ri_RelationDesc);
+	if (*refusal != NOT_REFUSED || write_is_of_one_row(node))
+		return true;
+	*refusal = IsolationIsSerializable() ? REFUSED_SERIALIZABLE :
+		HarmlessPlanRefusal(outerPlanState(node), false, false, false,
+							&params);
+	return true;
+}
+
 static void
 write_begin(AheadNode *base)
 {
@@ -159,6 +177,7 @@ static const AheadMethods write_methods = {
 	.enabled = &lookahead_writes,
 	.size = sizeof(WriteNode),
 	.serves = write_serves,
+	.foresee = write_foresee,
 	.begin = write_begin,
 	.end = write_end,
 	.wait = write_wait,

@@ -14,11 +14,10 @@ OPTION = "LOOKAHEAD"
 
 _STREAMED = ("Seq Scan", "Bitmap Heap Scan", "Sample Scan")
 INDEX_SCANS = ("Index Scan", "Index Only Scan")
-_SERVED_METHODS = ("btree", "hash", "gist", "spgist")
 
 _AGGREGATES = {"Sorted": "GroupAggregate", "Hashed": "HashAggregate", "Mixed": "MixedAggregate"}
 
-SERVED = "would look ahead, once its reads are slow"
+_POSSIBLE = "would look ahead, once its reads are slow"
 _REMEDIES = {
     "at most one row": "a key of a unique index has no second row to look ahead to",
     "effective_io_concurrency is 0": "raise effective_io_concurrency, or the tablespace's",
@@ -62,15 +61,6 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     figures: dict[str, Any] = {}
 
 
-class Index(msgspec.Struct, frozen=True):
-    """The facts that decide whether scans of an index are served."""
-
-    method: str
-    unique: bool
-    table_method: str
-    catalog: bool
-
-
 def walk(plan: Json, depth: int = 0) -> Iterator[tuple[int, Json]]:
     """Yield every node of a plan with its depth, from the root on."""
     yield depth, plan
@@ -108,42 +98,14 @@ def relations(plan: Json) -> tuple[list[tuple[str, str]], list[str]]:
 
 
 def nodes(plan: Json, *, version: int) -> list[Node]:
-    """Return the nodes of an executed plan, with what look-ahead says of each.
+    """Return the nodes of a plan, executed or not, with what the library says of each.
 
     version: of the server; 17 does not let look-ahead tell of nodes"""
     return [_node(node, depth, *_said(node, version)) for depth, node in walk(plan)]
 
 
-def expected(plan: Json, indexes: Mapping[str, Index], settings: Mapping[str, str]) -> list[Node]:
-    """Return the nodes of a plan that was not executed, with what the catalogs tell of each.
-
-    indexes: by name
-    settings: of the session, by name"""
-    found = []
-    for depth, node in walk(plan):
-        said = _streamed(node)
-        used = None
-        index = indexes.get(node.get("Index Name", ""))
-        if node["Node Type"] in INDEX_SCANS or _reads_leaves_ahead(node, index, settings):
-            reason = _refusal(node, index, settings)
-            used = not reason
-            said = _not_used(reason) if reason else SERVED
-        found.append(_node(node, depth, used, said))
-    return found
-
-
-def _reads_leaves_ahead(node: Json, index: Index | None, settings: Mapping[str, str]) -> bool:
-    """Tell whether a node is a bitmap index scan whose leaf pages could be read ahead."""
-    return (
-        node["Node Type"] == "Bitmap Index Scan"
-        and index is not None
-        and index.method == "btree"
-        and settings.get("pg_lookahead.index_pages") != "off"
-    )
-
-
 def idle(found: Collection[Node]) -> bool:
-    """Tell whether nothing was read ahead, or would be, as far as the nodes tell."""
+    """Tell whether nothing was read ahead, or would be; on 17, whether there is no index scan at all."""
     return not any(node.used or (node.used is None and node.kind in INDEX_SCANS) for node in found)
 
 
@@ -179,13 +141,17 @@ def _said(node: Json, version: int) -> tuple[bool | None, str]:
     told = node.get("Look-Ahead")
     if told == "used":
         return True, _did(_figures(node))
+    if told == "possible":
+        return True, _POSSIBLE
     if told is not None:
         return False, _not_used(told)
     if node["Node Type"] not in INDEX_SCANS:
         return None, _streamed(node)
-    if not node.get("Actual Loops"):
-        return False, "was not executed"
-    return None, "" if version >= 18 else "PostgreSQL 17 does not tell of single nodes"
+    if version < 18:
+        return None, "PostgreSQL 17 does not tell of single nodes"
+    if "Actual Loops" not in node:
+        return False, ""
+    return (None, "") if node["Actual Loops"] else (False, "was not executed")
 
 
 def _did(figures: Mapping[str, Any]) -> str:
@@ -230,30 +196,6 @@ def _not_used(reason: str) -> str:
 
 def _streamed(node: Json) -> str:
     return "PostgreSQL itself reads ahead" if node["Node Type"] in _STREAMED else ""
-
-
-def _refusal(node: Json, index: Index | None, settings: Mapping[str, str]) -> str:
-    """Return why look-ahead would leave an index scan to the server; empty if it would not."""
-    if settings.get("pg_lookahead.enabled") == "off":
-        return "pg_lookahead.enabled is off"
-    if node["Node Type"] in INDEX_SCANS and settings.get("pg_lookahead.index_scan") == "off":
-        return "pg_lookahead.index_scan is off"
-    for name in ("pg_lookahead.max_distance", "effective_io_concurrency"):
-        if settings.get(name) == "0":
-            return f"{name} is 0"
-    if "data" in settings.get("debug_io_direct", "") and settings.get("io_method", "sync") == "sync":
-        return "reads are synchronous and direct"
-    if "Order By" in node:
-        return "ordered by distance"
-    if index is None:
-        return ""
-    if index.table_method != "heap":
-        return "not a heap table"
-    if index.catalog:
-        return "system catalog"
-    if index.method not in _SERVED_METHODS:
-        return "index access method of an extension"
-    return "at most one row" if index.unique and node["Plan Rows"] <= 1 else ""
 
 
 def of_planner(setting: Mapping[str, str]) -> bool:

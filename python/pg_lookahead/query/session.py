@@ -33,17 +33,6 @@ _COUNTERS = "SELECT lookahead.index_scans_served(), blocks_read FROM lookahead.i
 _COUNTING = ("index_scans_served()", "index_scan_stats")
 """The members of the extension that this uses."""
 
-_INDEXES = """
-SELECT c.relname, m.amname, i.indisunique AND i.indimmediate, tm.amname,
-       t.relnamespace = 'pg_catalog'::regnamespace
-FROM pg_index i
-JOIN pg_class c ON c.oid = i.indexrelid
-JOIN pg_am m ON m.oid = c.relam
-JOIN pg_class t ON t.oid = i.indrelid
-JOIN pg_am tm ON tm.oid = t.relam
-WHERE c.relname = ANY (%s)
-"""
-
 
 class Cancelled(ClusterError):
     """The server ended the statement, by its statement timeout or because somebody asked it to."""
@@ -102,10 +91,6 @@ class Session:
         """Return all settings of the session by name, as SHOW prints them."""
         return {row[0]: row[1] for row in self.conn.execute("SHOW ALL").fetchall()}
 
-    def indexes(self, names: Sequence[str]) -> dict[str, plan.Index]:
-        """Return facts from the catalogs on the indexes named; of several with one name, those of one."""
-        return {row[0]: plan.Index(*row[1:]) for row in catalogs.ask(self.conn, _INDEXES, [list(names)])}
-
     def _switches(self) -> list[str]:
         """Return the library's switches that are on by default; none if it is not loaded."""
         query = "SELECT name FROM pg_settings WHERE name LIKE %s AND vartype = 'bool' AND boot_val = 'on'"
@@ -143,8 +128,9 @@ class Session:
     # The statement
 
     def planned(self, settings: Mapping[str, str] | None = None) -> dict[str, Any]:
-        """Return the plan, which is the same with look-ahead as without; nothing is executed."""
-        found: dict[str, Any] = self._explain("VERBOSE, FORMAT JSON", True, settings or {})["Plan"]
+        """Return the plan, which says what look-ahead would do in it; nothing is executed."""
+        options = "VERBOSE, FORMAT JSON" + f", {plan.OPTION}" * (self.version >= 18)
+        found: dict[str, Any] = self._explain(options, settings or {})["Plan"]
         return found
 
     def sample(self, ahead: bool, settings: Mapping[str, str] | None = None) -> tuple[Sample, dict[str, Any]]:
@@ -155,7 +141,8 @@ class Session:
         options = "ANALYZE, TIMING OFF, BUFFERS, FORMAT JSON"
         options += f", {plan.OPTION}" * (self.version >= 18)
         stolen = stolen_seconds() if self.data else None
-        found = self._explain(options, ahead, settings or {})
+        switches = dict.fromkeys(self._all_switches, "on" if ahead else "off")
+        found = self._explain(options, {**switches, **(settings or {})})
         root = found["Plan"]
         blocks, waited, hits = (
             sum(root.get(f"{kind} {what}", 0) for kind in ("Shared", "Local"))
@@ -189,12 +176,10 @@ class Session:
             f" {scans:,} index scans, and {blocks:,} blocks were read ahead (by all sessions)."
         ]
 
-    def _explain(self, options: str, ahead: bool, settings: Mapping[str, str]) -> dict[str, Any]:
+    def _explain(self, options: str, settings: Mapping[str, str]) -> dict[str, Any]:
         """Return the output of EXPLAIN (FORMAT JSON), which describes one execution where it executes.
 
         ClusterError, one line, with what is wrong with the statement; Cancelled if the server ended it."""
-        switches = dict.fromkeys(self._all_switches, "on" if ahead else "off")
-        settings = {**switches, **settings}
         try:
             with self._rolled_back(settings):
                 try:
@@ -204,7 +189,7 @@ class Session:
             # It stays, since a rollback does not undo PREPARE.
             values, unknown = self._values("ANALYZE" in options)
             if unknown:
-                settings["plan_cache_mode"] = "force_generic_plan"
+                settings = {**settings, "plan_cache_mode": "force_generic_plan"}
             with self._rolled_back(settings):
                 row = self._one(f"EXPLAIN ({options}) EXECUTE {_PREPARED}{values}").fetchone()
         finally:

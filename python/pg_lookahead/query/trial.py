@@ -77,8 +77,9 @@ def verdict(trial: Trial) -> str:
     found = trial.interval
     idle = "; no node of its plan read ahead" if plan.idle(trial.nodes) else ""
     if found is None:
-        could = "has no node that would look ahead" if idle else "has nodes that would look ahead"
-        return f"This plan {could}; nothing was executed."
+        told = any(node.used for node in trial.nodes)
+        has = "no node that would" if idle else "nodes that would" if told else "index scans that could"
+        return f"This plan has {has} look ahead; nothing was executed."
     stock, ours = (words.duration(trial.variants[side].seconds) for side in (STOCK, OURS))
     times = f"{ours} in place of {stock}"
     faster = f"{words.ratio(found.ratio)} times as fast"
@@ -96,9 +97,7 @@ def verdict(trial: Trial) -> str:
 
 def planned(session: Session, trial: Trial) -> None:
     """Find out which nodes look-ahead would serve; nothing is executed."""
-    found = session.planned()
-    _, names = plan.relations(found)
-    trial.nodes = plan.expected(found, session.indexes(names), session.settings)
+    trial.nodes = plan.nodes(session.planned(), version=session.version)
     trial.conclude()
 
 
