@@ -58,7 +58,7 @@ class Join(Scan):
             raise Refused(f"stock has fetched {ahead:,} outer rows ahead")
 
     def _query(self, start: str, n: str) -> str:
-        return tables.substituted(tables.JOINS[self.cell.way], start, n)
+        return tables.join(self.cell.way, start, n)
 
     def _check_plan(self) -> None:
         """Refuse the cell unless its generic plan has the wanted node on an inner side, or in a subplan."""

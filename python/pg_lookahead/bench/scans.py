@@ -210,8 +210,7 @@ class Scan(Subject):
         return sql.SQL("SELECT {}({})").format(name, arguments)
 
     def _query(self, start: str, n: str) -> str:
-        query = tables.query(self.cell.way, self._table, self._column, self.rows)
-        return tables.substituted(query, start, n)
+        return tables.query(self.cell.way, self._table, self._column, self.rows, start, n)
 
     def _explain(self, options: str, query: str) -> dict[str, Any]:
         """Return the plan's lowest node."""

@@ -310,7 +310,7 @@ def _bloom_scan(size: Size) -> Iterator[Cell]:
 
     more: dict[str, Any] = {"tables": ("d",), "needs": ("vacuum:bloom",), "extensions": ("bloom",)}
     more["setup"] = (f"DROP INDEX IF EXISTS {SCHEMA}.d_abc",)  # with many rows the planner prefers it
-    more["teardown"] = ("CREATE " + INDEXES_OF_D["d_abc"].format(schema=SCHEMA),)
+    more["teardown"] = (f"CREATE {INDEXES_OF_D['d_abc']}",)
     yield from _statement("3 columns", ("d_bloom", "d"), way, private=True, **more)
 
 

@@ -31,9 +31,8 @@ not count.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 from psycopg import sql
 
@@ -68,103 +67,116 @@ BYTES_PER_ROW = {
 }
 """Bytes on disk that each table takes for each row of the run's size, with its indexes, rounded up."""
 
+_DISTINCT = 5000
+"""Number of distinct values of the column ``few``."""
+
 _BATCH = 500_000
 Report = Callable[[str], None]
 
-_CREATE_T = "CREATE TABLE {schema}.t (seq bigint, per bigint, rnd bigint, pad text)"
-_INSERT_T = """
-INSERT INTO {schema}.t
-SELECT i, i * {period} %% {rows}, rnd, rpad(i::text, 36, '.')
-FROM unnest(%(ids)s::bigint[]) WITH ORDINALITY u(rnd, n), LATERAL (SELECT %(start)s + n - 1) o(i)
-"""
 
-_CREATE_O = "CREATE TABLE {schema}.o (place bigint, k bigint, fives bigint, few bigint)"
-_INSERT_O = """
-INSERT INTO {schema}.o SELECT %(start)s + i - 1, k, k / 5, k %% {distinct} * ({rows} / {distinct})
-FROM unnest(%(ids)s::bigint[]) WITH ORDINALITY u(k, i)
-"""
-_FIVES = "CREATE INDEX t_fives ON {schema}.t ((rnd / 5))"
-_GROUPS = "CREATE INDEX t_groups ON {schema}.t ((rnd / 40), seq)"
-_TENS = "CREATE INDEX t_tens ON {schema}.t ((rnd / 10))"
-_LINES = "CREATE UNIQUE INDEX t_lines ON {schema}.t ((seq / 2), (seq % 2))"
-_BUYERS = (
-    "CREATE TABLE {schema}.buyers AS SELECT DISTINCT few FROM {schema}.o"
-    " WHERE few / ({rows} / {distinct}) % {one_in} = 0"
-)
+class _Table(NamedTuple):
+    """A table: its columns, the values of a row, and what CREATE makes of it besides.
 
-_CREATE_D = (
-    "CREATE TABLE {schema}.d (id bigint, taken timestamptz, reading float8, a int, b int, c int, note text)"
+    values: in terms of ``id``, a number below the number of rows, and of ``place``, that of the row
+    indexes: without the word CREATE"""
+
+    columns: str
+    values: str
+    indexes: tuple[str, ...] = ()
+
+
+def _with_unique_keys(name: str, indexed: Iterable[str], rows: int) -> _Table:
+    return _Table(
+        "seq bigint, per bigint, rnd bigint, pad text",
+        f"place, place * {period(rows)} %% {rows}, id, rpad(place::text, 36, '.')",
+        tuple(f"UNIQUE INDEX {name}_{column} ON {SCHEMA}.{name} ({column})" for column in indexed),
+    )
+
+
+def _outer(rows: int) -> _Table:
+    distinct = min(_DISTINCT, rows)
+    return _Table(
+        "place bigint, k bigint, fives bigint, few bigint",
+        f"place, id, id / 5, id %% {distinct} * ({rows} / {distinct})",
+        (f"UNIQUE INDEX o_place ON {OUTER} (place)",),
+    )
+
+
+_FOR_JOINS = (
+    f"INDEX t_fives ON {TABLE} ((rnd / 5))",
+    f"INDEX t_groups ON {TABLE} ((rnd / 40), seq)",
+    f"INDEX t_tens ON {TABLE} ((rnd / 10))",
+    f"UNIQUE INDEX t_lines ON {TABLE} ((seq / 2), (seq % 2))",
 )
-_INSERT_D = """
-INSERT INTO {schema}.d
-SELECT id, timestamptz '2026-01-01 00:00Z' + id * interval '1 s',
-       (hashint8extended(id, 1) & 2147483647) / 1e6,
-       hashint8extended(id, 2) & 1023, hashint8extended(id, 3) & 1023, hashint8extended(id, 4) & 1023,
-       rpad('reading ' || id, 28, '.')
-FROM unnest(%(ids)s::bigint[]) id
-"""
-_CREATE_E = "CREATE TABLE {schema}.e (k text)"
-_INSERT_E = """
-INSERT INTO {schema}.e SELECT rpad(md5(id::text), 190, '.') FROM unnest(%(ids)s::bigint[]) id
-"""
-_CREATE_W = "CREATE TABLE {schema}.w (id uuid, n bigint, note text)"
-_INSERT_W = """
-INSERT INTO {schema}.w
-SELECT md5(id::text)::uuid, id, rpad(id::text, 36, '.') FROM unnest(%(ids)s::bigint[]) id
-"""
-_CREATE_W5 = "CREATE TABLE {schema}.w5 (id uuid, a bigint, b bigint, c uuid, d int)"
-_INSERT_W5 = """
-INSERT INTO {schema}.w5
-SELECT md5(id::text)::uuid, hashint8extended(id, 1), hashint8extended(id, 2), md5('c' || id)::uuid,
-       hashint8extended(id, 3) & 2147483647
-FROM unnest(%(ids)s::bigint[]) id
-"""
-_CREATE_F = "CREATE TABLE {schema}.f{k} (id uuid, n bigint, note text)"
-_INSERT_F = """
-INSERT INTO {schema}.f{k}
-SELECT md5(id || 'f{k}')::uuid, %(start)s + n, rpad(id::text, 36, '.')
-FROM unnest(%(ids)s::bigint[]) WITH ORDINALITY u(id, n)
-"""
-_CREATE_F0 = """
-CREATE TABLE {schema}.f0 (n bigint, a uuid REFERENCES {schema}.f1 (id), b uuid REFERENCES {schema}.f2 (id),
-                          c uuid REFERENCES {schema}.f3 (id))
-"""
-_CREATE_CHILDREN = (
-    "CREATE TABLE {schema}.f (n bigint, a uuid REFERENCES {schema}.f4 (id) ON DELETE CASCADE, note text)"
-)
-_INSERT_CHILDREN = """
-INSERT INTO {schema}.f
-SELECT id, md5(id || 'f4')::uuid, rpad(id::text, 36, '.') FROM unnest(%(ids)s::bigint[]) id
-"""
-_INDEXES_OF_W5 = (
-    "UNIQUE INDEX w5_id ON {schema}.w5 (id)",
-    "INDEX w5_a ON {schema}.w5 (a)",
-    "INDEX w5_b ON {schema}.w5 (b)",
-    "INDEX w5_c ON {schema}.w5 USING hash (c)",
-    "INDEX w5_d ON {schema}.w5 (d)",
-)
-_CREATE_DOC = "CREATE TABLE {schema}.doc (id bigint, k bigint, body text STORAGE EXTERNAL)"
-_INSERT_DOC = """
-INSERT INTO {schema}.doc SELECT %(start)s + i - 1, k, repeat(md5(k::text), (128 + k * 7919 %% 256)::int)
-FROM unnest(%(ids)s::bigint[]) WITH ORDINALITY u(k, i)
-"""
-_CREATE_LARGE = "CREATE TABLE {schema}.large (id bigint, body text STORAGE EXTERNAL)"
-_INSERT_LARGE = """
-INSERT INTO {schema}.large SELECT id, repeat(md5(id::text), 327680) FROM unnest(%(ids)s::bigint[]) id
-"""
+"""Indexes of ``t`` that joins use."""
+
 INDEXES_OF_D = {
-    "d_pkey": "UNIQUE INDEX d_pkey ON {schema}.d (id)",
-    "d_taken": "INDEX d_taken ON {schema}.d (taken)",
-    "d_reading": "INDEX d_reading ON {schema}.d (reading)",
-    "d_abc": "INDEX d_abc ON {schema}.d (a, b, c)",
-    "d_hash": "INDEX d_hash ON {schema}.d USING hash (id)",
-    "d_bloom": "INDEX d_bloom ON {schema}.d USING bloom (a, b, c)",
+    "d_pkey": f"UNIQUE INDEX d_pkey ON {SCHEMA}.d (id)",
+    "d_taken": f"INDEX d_taken ON {SCHEMA}.d (taken)",
+    "d_reading": f"INDEX d_reading ON {SCHEMA}.d (reading)",
+    "d_abc": f"INDEX d_abc ON {SCHEMA}.d (a, b, c)",
+    "d_hash": f"INDEX d_hash ON {SCHEMA}.d USING hash (id)",
+    "d_bloom": f"INDEX d_bloom ON {SCHEMA}.d USING bloom (a, b, c)",
 }
+
+_D = _Table(
+    "id bigint, taken timestamptz, reading float8, a int, b int, c int, note text",
+    "id, timestamptz '2026-01-01 00:00Z' + id * interval '1 s',"
+    " (hashint8extended(id, 1) & 2147483647) / 1e6, hashint8extended(id, 2) & 1023,"
+    " hashint8extended(id, 3) & 1023, hashint8extended(id, 4) & 1023, rpad('reading ' || id, 28, '.')",
+)
+_WITHOUT_SIZE = {
+    "e": _Table("k text", "rpad(md5(id::text), 190, '.')", (f"INDEX e_k ON {SCHEMA}.e (k)",)),
+    "w": _Table(
+        "id uuid, n bigint, note text",
+        "md5(id::text)::uuid, id, rpad(id::text, 36, '.')",
+        (f"UNIQUE INDEX w_id ON {SCHEMA}.w (id)",),
+    ),
+    "w5": _Table(
+        "id uuid, a bigint, b bigint, c uuid, d int",
+        "md5(id::text)::uuid, hashint8extended(id, 1), hashint8extended(id, 2), md5('c' || id)::uuid,"
+        " hashint8extended(id, 3) & 2147483647",
+        (
+            f"UNIQUE INDEX w5_id ON {SCHEMA}.w5 (id)",
+            f"INDEX w5_a ON {SCHEMA}.w5 (a)",
+            f"INDEX w5_b ON {SCHEMA}.w5 (b)",
+            f"INDEX w5_c ON {SCHEMA}.w5 USING hash (c)",
+            f"INDEX w5_d ON {SCHEMA}.w5 (d)",
+        ),
+    ),
+}
+"""Tables that have as many rows as the run, in either layout."""
+
+_DOC = _Table(
+    "id bigint, k bigint, body text STORAGE EXTERNAL",
+    "place, id, repeat(md5(id::text), (128 + id * 7919 %% 256)::int)",
+    (f"UNIQUE INDEX doc_k ON {SCHEMA}.doc (k)",),
+)
+_LARGE = _Table("id bigint, body text STORAGE EXTERNAL", "id, repeat(md5(id::text), 327680)")
+_PARENTS = ("f1", "f2", "f3", "f4")
+_F0 = f"""
+CREATE TABLE {SCHEMA}.f0 (n bigint, a uuid REFERENCES {SCHEMA}.f1 (id), b uuid REFERENCES {SCHEMA}.f2 (id),
+                          c uuid REFERENCES {SCHEMA}.f3 (id))
+"""
+_CHILDREN = _Table(
+    f"n bigint, a uuid REFERENCES {SCHEMA}.f4 (id) ON DELETE CASCADE, note text",
+    "id, md5(id || 'f4')::uuid, rpad(id::text, 36, '.')",
+    (f"INDEX f_a ON {SCHEMA}.f (a)",),
+)
+
+
+def _parent(name: str) -> _Table:
+    return _Table(
+        "id uuid, n bigint, note text",
+        f"md5(id || '{name}')::uuid, place + 1, rpad(id::text, 36, '.')",
+        (f"UNIQUE INDEX {name}_id ON {SCHEMA}.{name} (id)", f"INDEX {name}_n ON {SCHEMA}.{name} (n)"),
+    )
+
 
 # "first" is the first key of the first execution; each further one starts "stride" later,
 # round the end of the keys.
 _FUNCTION = """
-CREATE FUNCTION {schema}.{name}(first bigint, stride bigint, n bigint, times bigint) RETURNS bigint
+CREATE FUNCTION {name}(first bigint, stride bigint, n bigint, times bigint) RETURNS bigint
 LANGUAGE plpgsql AS $$
 DECLARE
     start bigint := first;
@@ -186,12 +198,13 @@ _GATHER = "PERFORM {counted} FROM ({query}) s; GET DIAGNOSTICS found = ROW_COUNT
 """It has no SELECT INTO, which would keep parallel workers out of the plan."""
 
 QUERIES = {
-    "range": "SELECT pad FROM {table} WHERE {column} BETWEEN start AND start + n - 1 ORDER BY {column}",
-    "limit": "SELECT pad FROM {table} WHERE {column} >= start ORDER BY {column} LIMIT n",
-    "point": "SELECT pad FROM {table} WHERE {column} = start",
-    "only": "SELECT {column} FROM {table} WHERE {column} BETWEEN start AND start + n - 1 ORDER BY {column}",
-    "only_limit": "SELECT {column} FROM {table} WHERE {column} >= start ORDER BY {column} LIMIT n",
-    "keys": "SELECT pad FROM {table} WHERE {column} = ANY ({schema}.keys(start, n, {rows}))",
+    "range": "SELECT pad FROM {table} WHERE {column} BETWEEN {start} AND {start} + {n} - 1 ORDER BY {column}",
+    "limit": "SELECT pad FROM {table} WHERE {column} >= {start} ORDER BY {column} LIMIT {n}",
+    "point": "SELECT pad FROM {table} WHERE {column} = {start}",
+    "only": "SELECT {column} FROM {table} WHERE {column} BETWEEN {start} AND {start} + {n} - 1"
+    " ORDER BY {column}",
+    "only_limit": "SELECT {column} FROM {table} WHERE {column} >= {start} ORDER BY {column} LIMIT {n}",
+    "keys": f"SELECT pad FROM {{table}} WHERE {{column}} = ANY ({SCHEMA}.keys({{start}}, {{n}}, {{rows}}))",
     "ranges": "SELECT pad FROM {table} WHERE {ranges}",
 }
 """Ways of asking for n rows: by a range, by LIMIT, by one key, by index-only scans of both kinds, and by
@@ -205,33 +218,39 @@ ONLY = ("only", "only_limit")
 
 RANGES = 100
 
-_KEYS = """
-CREATE FUNCTION {schema}.keys(start bigint, n bigint, many bigint) RETURNS bigint[] LANGUAGE sql STABLE
+_KEYS = f"""
+CREATE FUNCTION {SCHEMA}.keys(start bigint, n bigint, many bigint) RETURNS bigint[] LANGUAGE sql STABLE
 AS 'SELECT array_agg((start + i * (many / n)) % many) FROM generate_series(0, n - 1) i'
 """
 
 
-def query(way: str, table: str, column: str, rows: int) -> str:
-    """Return the query of a way, for a table of so many rows, in terms of ``start`` and ``n``."""
+def query(way: str, table: str, column: str, rows: int, start: str = "start", n: str = "n") -> str:
+    """Return the query of a way, for a table of so many rows; start, n: the SQL of where and how many."""
     gap = rows // RANGES
     ranges = (
-        f"{column} BETWEEN {i * gap} + start % ({gap} - n / {RANGES})"
-        f" AND {i * gap} + start % ({gap} - n / {RANGES}) + n / {RANGES} - 1"
+        f"{column} BETWEEN {i * gap} + {start} % ({gap} - {n} / {RANGES})"
+        f" AND {i * gap} + {start} % ({gap} - {n} / {RANGES}) + {n} / {RANGES} - 1"
         for i in range(RANGES)
     )
     return QUERIES[way].format(
-        table=table, column=column, schema=SCHEMA, rows=rows, ranges=" OR ".join(ranges)
+        table=table, column=column, rows=rows, ranges=" OR ".join(ranges), start=start, n=n
     )
+
+
+def join(way: str, start: str = "start", n: str = "n") -> str:
+    """Return the nested loop of a way; start, n: the SQL of where it begins and how many rows it takes."""
+    return JOINS[way].format(start=start, n=n)
 
 
 ONE_IN = {"join_key_order": 17, "join_semi_key_order": 44, "join_chain_many": 16}
 """How many rows of ``o`` there are for each outer row, by way; a way that is not listed takes every row."""
 
 _JOINED = f"SELECT pad FROM {OUTER} JOIN {TABLE} ON"
-_SLICE = "WHERE place BETWEEN start AND start + n - 1 ORDER BY place"
+_PLACES = "place BETWEEN {start} AND {start} + {n} - 1"
+_SLICE = f"WHERE {_PLACES} ORDER BY place"
 # No index serves this, so that the orders come by a sequential scan, in the order of their key.  The two
 # halves are of different expressions, or the planner would take it for a range and expect few orders.
-_ORDERS = "place + 0 >= start AND place + 1 <= start + n"
+_ORDERS = "place + 0 >= {start} AND place + 1 <= {start} + {n}"
 JOINS = {
     "join_unique": f"{_JOINED} seq = k {_SLICE}",
     "join_many": f"{_JOINED} rnd / 5 = fives {_SLICE}",
@@ -240,10 +259,10 @@ JOINS = {
     f" {_SLICE}",
     "join_semi": f"SELECT k AS pad FROM {OUTER}"
     f" WHERE EXISTS (SELECT FROM {TABLE} WHERE rnd / 5 = fives AND pad <> '')"
-    f" AND {_SLICE.removeprefix('WHERE ')}",
+    f" AND {_PLACES} ORDER BY place",
     "chain_one_row": f"SELECT e.pad FROM {OUTER} JOIN {TABLE} a ON a.seq = k JOIN {TABLE} b ON b.per = k"
     f" JOIN {TABLE} c ON c.rnd = k JOIN {TABLE} d ON d.seq = fives JOIN {TABLE} e ON e.per = fives {_SLICE}",
-    "join_limit": f"{_JOINED} seq = k WHERE place >= start ORDER BY place LIMIT n",
+    "join_limit": f"{_JOINED} seq = k WHERE place >= {{start}} ORDER BY place LIMIT {{n}}",
     "join_heap_order": f"{_JOINED} seq = place {_SLICE}",
     "lateral_latest": f"SELECT l.pad FROM {OUTER}, LATERAL (SELECT pad FROM {TABLE} WHERE rnd / 40 = k / 40"
     f" ORDER BY seq DESC LIMIT 1) l {_SLICE}",
@@ -251,10 +270,10 @@ JOINS = {
     f" WHERE rnd / 10 = k / 10) l {_SLICE}",
     "exists_filter": f"SELECT k AS pad FROM {OUTER}"
     f" WHERE EXISTS (SELECT FROM {TABLE} WHERE rnd / 10 = k / 10 AND seq % 4 = 0)"
-    f" AND {_SLICE.removeprefix('WHERE ')}",
+    f" AND {_PLACES} ORDER BY place",
     "scalar_subquery": f"SELECT (SELECT pad FROM {TABLE} WHERE seq = k) AS pad FROM {OUTER} {_SLICE}",
     "join_memoize": f"{_JOINED} seq = few {_SLICE}",
-    "join_parallel": f"{_JOINED} seq = k {_SLICE.removesuffix(' ORDER BY place')}",
+    "join_parallel": f"{_JOINED} seq = k WHERE {_PLACES}",
     "join_key_order": f"SELECT pad FROM {OUTER} JOIN {BUYERS} USING (few) JOIN {TABLE} ON seq / 2 = place"
     f" WHERE {_ORDERS}",
     "join_semi_key_order": f"SELECT k AS pad FROM {OUTER}"
@@ -266,9 +285,6 @@ JOINS = {
 }
 """Nested loops over n rows of ``o`` each."""
 
-_DISTINCT = 5000
-"""Number of distinct values of the column ``few``."""
-
 
 def parents(rows: int) -> int:
     """Return how many rows each of the tables ``f`` and ``f1`` .. has if ``t`` has so many."""
@@ -278,11 +294,6 @@ def parents(rows: int) -> int:
 def outer_rows(rows: int) -> int:
     """Return how many rows table ``o`` has if ``t`` has so many."""
     return rows // 2
-
-
-def substituted(query: str, start: str, n: str) -> str:
-    """Return a query with other names for where it starts, and for how many rows it asks."""
-    return re.sub(r"\bstart\b", start, re.sub(r"\bn\b", n, query))
 
 
 def period(rows: int) -> int:
@@ -326,31 +337,15 @@ def load(
         ids = permutation.copy()
         if layout != "fragmented":
             ids.sort()
-        of_d = [text for name, text in INDEXES_OF_D.items() if name in indexes]
-        _make(conn, "d", _CREATE_D, _INSERT_D.format(schema=SCHEMA), ids, of_d, report, layout)
-    if "e" in wanted:
-        insert = _INSERT_E.format(schema=SCHEMA)
-        _make(conn, "e", _CREATE_E, insert, permutation, ["INDEX e_k ON {schema}.e (k)"], report, layout)
-    if "w" in wanted:
-        indexes = ["UNIQUE INDEX w_id ON {schema}.w (id)"]
-        _make(conn, "w", _CREATE_W, _INSERT_W.format(schema=SCHEMA), permutation, indexes, report, layout)
-    if "w5" in wanted:
-        insert = _INSERT_W5.format(schema=SCHEMA)
-        _make(conn, "w5", _CREATE_W5, insert, permutation, [*_INDEXES_OF_W5], report, layout)
+        of_d = tuple(text for name, text in INDEXES_OF_D.items() if name in indexes)
+        _make(conn, "d", _D._replace(indexes=of_d), ids, report, layout)
+    for name, table in _WITHOUT_SIZE.items():
+        if name in wanted:
+            _make(conn, name, table, permutation, report, layout)
     if "doc" in wanted:
-        index = "UNIQUE INDEX doc_k ON {schema}.doc (k)"
-        documents = _permutation(seed, Size(rows, False).documents)
-        _make(conn, "doc", _CREATE_DOC, _INSERT_DOC.format(schema=SCHEMA), documents, [index], report)
+        _make(conn, "doc", _DOC, _permutation(seed, Size(rows, False).documents), report)
     if "large" in wanted:
-        _make(
-            conn,
-            "large",
-            _CREATE_LARGE,
-            _INSERT_LARGE.format(schema=SCHEMA),
-            _permutation(seed, 1),
-            [],
-            report,
-        )
+        _make(conn, "large", _LARGE, _permutation(seed, 1), report)
     if "f" in wanted:
         _load_f(conn, parents(rows), seed, report)
     if "tpch" in wanted:
@@ -375,95 +370,84 @@ def add_extensions(conn: Connection, names: Iterable[str]) -> None:
             conn.execute(create.format(sql.Identifier(name), sql.Identifier(SCHEMA)))
 
 
-def _execute(conn: Connection, text: str, **names: object) -> None:
-    conn.execute(text.format(schema=SCHEMA, **names).encode())
-
-
 def _make(
-    conn: Connection,
-    name: str,
-    create: str,
-    insert: str,
-    ids: Any,
-    indexes: list[str],
-    report: Report,
-    layout: str = "unfragmented",
+    conn: Connection, name: str, table: _Table, ids: Any, report: Report, layout: str = "unfragmented"
 ) -> None:
     """Load a table and build its indexes, before the rows if they are to be fragmented.
 
-    insert: rows of a batch of ``ids``, the first of which has the place ``start``"""
-
-    def build() -> None:
-        for index in indexes:
-            report(f"building {index.format(schema=SCHEMA).removeprefix('UNIQUE ')}")
-            _execute(conn, f"CREATE {index}")
+    ids: numbers, one for each row"""
+    insert = (
+        f"INSERT INTO {SCHEMA}.{name} SELECT {table.values} FROM"
+        " (SELECT id, %(start)s + i - 1 FROM unnest(%(ids)s::bigint[]) WITH ORDINALITY u(id, i)) s(id, place)"
+    )
 
     with conn.transaction():  # a table made in the same transaction needs no WAL
-        _execute(conn, create)
+        conn.execute(f"CREATE TABLE {SCHEMA}.{name} ({table.columns})".encode())
         if layout == "fragmented":
-            build()
+            _build(conn, table.indexes, report)
         for start in range(0, len(ids), _BATCH):
             batch = ids[start : start + _BATCH].tolist()
             report(f"loading the table {name}: {start + len(batch):,} of {len(ids):,} rows")
             conn.execute(insert.encode(), {"ids": batch, "start": start})
     report(f"VACUUM {name}, so that every page is known to be all-visible")
-    _execute(conn, f"VACUUM (FREEZE, ANALYZE) {{schema}}.{name}")
+    conn.execute(f"VACUUM (FREEZE, ANALYZE) {SCHEMA}.{name}".encode())
     if layout != "fragmented":
-        build()
+        _build(conn, table.indexes, report)
+
+
+def _build(conn: Connection, indexes: Iterable[str], report: Report) -> None:
+    for index in indexes:
+        report(f"building {index.removeprefix('UNIQUE ')}")
+        conn.execute(f"CREATE {index}".encode())
 
 
 def _load_t(conn: Connection, permutation: Any, layout: str, report: Report) -> None:
     rows = len(permutation)
-    insert = _INSERT_T.format(schema=SCHEMA, period=period(rows), rows=rows)
-    indexes = [f"UNIQUE INDEX t_{column} ON {{schema}}.t ({column})" for column in COLUMNS.values()]
-    _make(conn, "t", _CREATE_T, insert, permutation, indexes, report, layout)
-    _execute(conn, _KEYS)
+    _make(conn, "t", _with_unique_keys("t", COLUMNS.values(), rows), permutation, report, layout)
+    conn.execute(_KEYS.encode())
     for column in COLUMNS.values():
         for way in QUERIES:
             _function(conn, f"{way}_{column}", "t", way, column, rows)
 
 
 def _load_f(conn: Connection, rows: int, seed: int, report: Report) -> None:
-    for k in (1, 2, 3, 4):
-        insert = _INSERT_F.format(schema=SCHEMA, k=k)
-        indexes = [f"UNIQUE INDEX f{k}_id ON {{schema}}.f{k} (id)", f"INDEX f{k}_n ON {{schema}}.f{k} (n)"]
-        create = _CREATE_F.replace("{k}", str(k))
-        _make(conn, f"f{k}", create, insert, _permutation(seed + k, rows), indexes, report)
-    _execute(conn, _CREATE_F0)
-    children = _permutation(seed, rows)
-    insert = _INSERT_CHILDREN.format(schema=SCHEMA)
-    _make(conn, "f", _CREATE_CHILDREN, insert, children, ["INDEX f_a ON {schema}.f (a)"], report)
+    for k, name in enumerate(_PARENTS, 1):
+        _make(conn, name, _parent(name), _permutation(seed + k, rows), report)
+    conn.execute(_F0.encode())
+    _make(conn, "f", _CHILDREN, _permutation(seed, rows), report)
 
 
 def _load_o(conn: Connection, permutation: Any, report: Report) -> None:
     rows = len(permutation)
-    insert = _INSERT_O.format(schema=SCHEMA, rows=rows, distinct=min(_DISTINCT, rows))
     # another random order than that of the column rnd
-    keys = permutation[permutation][: outer_rows(rows)]
-    _make(conn, "o", _CREATE_O, insert, keys, ["UNIQUE INDEX o_place ON {schema}.o (place)"], report)
-    for index in (_FIVES, _GROUPS, _TENS, _LINES):
-        report(f"building {index.split(' ON ')[0].split()[-1]}")
-        _execute(conn, index)
-    _execute(conn, _BUYERS, rows=rows, distinct=min(_DISTINCT, rows), one_in=ONE_IN["join_key_order"])
-    _execute(conn, "VACUUM (FREEZE, ANALYZE) {schema}.buyers")
-    _execute(conn, "ANALYZE {schema}.t")
-    for name, query in JOINS.items():
-        execute = (_GATHER if name == "join_parallel" else _COUNT).format(counted="pad", query=query)
-        _execute(conn, _FUNCTION, name=name, execute=execute, rows=outer_rows(rows))
+    _make(conn, "o", _outer(rows), permutation[permutation][: outer_rows(rows)], report)
+    _build(conn, _FOR_JOINS, report)
+    few = f"few / ({rows} / {min(_DISTINCT, rows)})"
+    conn.execute(
+        f"CREATE TABLE {BUYERS} AS SELECT DISTINCT few FROM {OUTER}"
+        f" WHERE {few} % {ONE_IN['join_key_order']} = 0".encode()
+    )
+    conn.execute(f"VACUUM (FREEZE, ANALYZE) {BUYERS}".encode())
+    conn.execute(f"ANALYZE {TABLE}".encode())
+    for way in JOINS:
+        counting = _GATHER if way == "join_parallel" else _COUNT
+        _repeating(conn, way, counting.format(counted="pad", query=join(way)), outer_rows(rows))
 
 
 def _load_c(conn: Connection, rows: int, seed: int, report: Report) -> None:
     rows //= CLIENT_TABLES
     for number in range(1, CLIENT_TABLES + 1):
         name = f"c{number}"
-        insert = _INSERT_T.format(schema=SCHEMA, period=period(rows), rows=rows).replace(".t\n", f".{name}\n")
-        indexes = [f"UNIQUE INDEX {name}_rnd ON {{schema}}.{name} (rnd)"]
-        create = _CREATE_T.replace(".t ", f".{name} ")
-        _make(conn, name, create, insert, _permutation(seed + number, rows), indexes, report)
+        _make(conn, name, _with_unique_keys(name, ["rnd"], rows), _permutation(seed + number, rows), report)
         _function(conn, f"{name}_range_rnd", name, "range", "rnd", rows)
 
 
 def _function(conn: Connection, name: str, table: str, way: str, column: str, rows: int) -> None:
     counted = column if way in ONLY else "pad"
     text = query(way, f"{SCHEMA}.{table}", column, rows)
-    _execute(conn, _FUNCTION, name=name, execute=_COUNT.format(counted=counted, query=text), rows=rows)
+    _repeating(conn, name, _COUNT.format(counted=counted, query=text), rows)
+
+
+def _repeating(conn: Connection, name: str, execute: str, rows: int) -> None:
+    """Make the function that executes a statement many times over."""
+    conn.execute(_FUNCTION.format(name=f"{SCHEMA}.{name}", execute=execute, rows=rows).encode())

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, TypeAlias
 
 from ..report import words
 from . import judge
@@ -45,16 +46,31 @@ class Table:
     commands: dict[str, list[str]] = field(default_factory=dict)
 
 
-def _columns(names: str) -> list[tuple[str, str]]:
-    """Split "|"-separated column names into names and CSS classes; "#" marks numbers, "~" wide views only."""
-    return [
+Column: TypeAlias = "tuple[str, Callable[..., str | Cell]]"
+"""A heading, and the function that shows an item there; "#" marks numbers, "~" wide views only."""
+
+
+def _table(
+    caption: str,
+    items: Iterable[tuple[Any, ...]],
+    *columns: Column,
+    commands: dict[str, list[str]] | None = None,
+) -> Table:
+    """Return a table with a row for each item, a tuple of the arguments that each column's function takes."""
+    headings = [
         (name.lstrip("~#"), " ".join(["wide"] * name.startswith("~") + ["n"] * ("#" in name[:2])))
-        for name in names.split("|")
+        for name, _ in columns
     ]
+    rows = [[_cell(show(*item)) for _, show in columns] for item in items]
+    return Table(caption, headings, rows, commands or {})
 
 
-def _rows(rows: Iterable[Iterable[str | Cell]]) -> list[list[Cell]]:
-    return [[cell if isinstance(cell, Cell) else Cell(cell) for cell in row] for row in rows]
+def _cell(shown: str | Cell) -> Cell:
+    return shown if isinstance(shown, Cell) else Cell(shown)
+
+
+def _place(server: Server, database: Database) -> str:
+    return f"{database.name} on {server.name}"
 
 
 def _grouped(pairs: Iterable[tuple[str | None, str]]) -> dict[str, list[str]]:
@@ -81,24 +97,24 @@ def _asked(report: Report) -> Iterator[tuple[Server, Database]]:
 def state(report: Report) -> list[Table]:
     """Return the tables of servers, and of what the report lacks."""
     looks = {"complete": "gain", "no answer": "loss", "partly": "loss"}
-    table = Table(
+    table = _table(
         "Servers, and whether their sessions load the library",
-        _columns("server|answer|version|~role|library|extension|#databases"),
-        _rows(
-            (
-                server.name,
-                Cell(server.state, look=looks[server.state]),
-                server.version,
-                ("standby" if server.standby else "primary") if server.version else "",
-                _library(server),
-                _extension(server),
-                str(len(server.databases) or ""),
-            )
-            for server in report.servers
-        ),
+        [(server,) for server in report.servers],
+        ("server", lambda one: one.name),
+        ("answer", lambda one: Cell(one.state, look=looks[one.state])),
+        ("version", lambda one: one.version),
+        ("~role", lambda one: ("standby" if one.standby else "primary") if one.version else ""),
+        ("library", _library),
+        ("extension", _extension),
+        ("#databases", lambda one: str(len(one.databases) or "")),
     )
     missing = [(server.name, text) for server in report.servers for text in server.complaints]
-    reasons = Table("What could not be read, and why", _columns("server|reason"), _rows(missing))
+    reasons = _table(
+        "What could not be read, and why",
+        missing,
+        ("server", lambda name, _: name),
+        ("reason", lambda _, text: text),
+    )
     return [table, *([reasons] if missing else [])]
 
 
@@ -132,63 +148,57 @@ def reads(report: Report, limit: int) -> list[Table]:
     most_seconds = max((one.read_seconds for _, one in databases), default=0.0)
     most_blocks = max((one.blocks_read for _, _, one in relations), default=0)
     return [
-        Table(
+        _table(
             "Databases by the time that they waited for reads",
-            _columns("database|server|#blocks read|#cached|#I/O time|#a read"),
-            _rows(
-                (
-                    one.name,
-                    server.name,
-                    words.number(one.blocks_read),
-                    _share(one.blocks_hit, one.blocks_hit + one.blocks_read),
-                    Cell(_time(one.read_seconds), bar=_part(one.read_seconds, most_seconds)),
-                    _time(one.read_seconds / one.blocks_read),
-                )
-                for server, one in databases
-            ),
+            databases,
+            ("database", lambda _, one: one.name),
+            ("server", lambda server, _: server.name),
+            ("#blocks read", lambda _, one: words.number(one.blocks_read)),
+            ("#cached", lambda _, one: _share(one.blocks_hit, one.blocks_hit + one.blocks_read)),
+            ("#I/O time", lambda _, one: _barred(_time(one.read_seconds), one.read_seconds, most_seconds)),
+            ("#a read", lambda _, one: _time(one.read_seconds / one.blocks_read)),
         ),
-        Table(
+        _table(
             "Reads of clients by their context (pg_stat_io)",
-            _columns("server|context|#reads|#I/O time|#a read"),
-            _rows(
-                (
-                    server.name,
-                    io.context,
-                    words.number(io.reads),
-                    _time(io.seconds),
-                    _time(io.seconds / io.reads),
-                )
-                for io, server in contexts[:limit]
-            ),
+            contexts[:limit],
+            ("server", lambda _, server: server.name),
+            ("context", lambda io, _: io.context),
+            ("#reads", lambda io, _: words.number(io.reads)),
+            ("#I/O time", lambda io, _: _time(io.seconds)),
+            ("#a read", lambda io, _: _time(io.seconds / io.reads)),
         ),
-        Table(
+        _table(
             "Tables and indexes by blocks read, and which of these reads look-ahead serves",
-            _columns("relation|database|~#size|#blocks read|~#cached|~#I/O time|served"),
-            _rows(
-                (
-                    f"{one.kind} {one.name}",
-                    f"{database.name} on {server.name}",
-                    words.size(one.size),
-                    Cell(words.number(one.blocks_read), bar=_part(one.blocks_read, most_blocks)),
-                    _share(one.blocks_hit, one.blocks_hit + one.blocks_read),
-                    _about(one, database),
-                    Cell(one.served, look="gain" if not one.served.startswith("no") else ""),
-                )
-                for server, database, one in relations
+            relations,
+            ("relation", lambda s, d, one: f"{one.kind} {one.name}"),
+            ("database", lambda s, d, one: _place(s, d)),
+            ("~#size", lambda s, d, one: words.size(one.size)),
+            (
+                "#blocks read",
+                lambda s, d, one: _barred(words.number(one.blocks_read), one.blocks_read, most_blocks),
+            ),
+            ("~#cached", lambda s, d, one: _share(one.blocks_hit, one.blocks_hit + one.blocks_read)),
+            ("~#I/O time", lambda s, d, one: _about(one, d)),
+            (
+                "served",
+                lambda s, d, one: Cell(one.served, look="gain" if not one.served.startswith("no") else ""),
             ),
         ),
-        Table(
+        _table(
             "What look-ahead did since the servers' statistics began",
-            _columns("server|view|counts"),
-            _rows(
-                (
-                    server.name,
-                    view,
-                    ", ".join(f"{name} {words.number(n)}" for name, n in counts.items() if n),
-                )
+            [
+                (server, view, counts)
                 for server in report.servers
                 for view, counts in server.look_ahead.items()
                 if any(counts.values())
+            ],
+            ("server", lambda server, view, counts: server.name),
+            ("view", lambda server, view, counts: view),
+            (
+                "counts",
+                lambda server, view, counts: ", ".join(
+                    f"{name} {words.number(n)}" for name, n in counts.items() if n
+                ),
             ),
         ),
     ]
@@ -214,24 +224,19 @@ def statements(report: Report, limit: int) -> Table:
     ]
     found = sorted(found, key=lambda one: (-one[1].read_seconds, -one[1].blocks_read))[:limit]
     most = max((one.read_seconds for _, one in found), default=0.0)
-    return Table(
+    return _table(
         "Statements most likely to gain: at most by this ratio, if their reads took no time at all",
-        _columns("statement|~database|~#calls|#a call|#blocks a call|#I/O time|~#a block|#at most|~command"),
-        _rows(
-            (
-                textwrap.shorten(one.query, 160, placeholder=" …"),
-                f"{one.database} on {server.name}",
-                words.number(one.calls),
-                words.duration(one.seconds / one.calls),
-                words.number(one.blocks_read / one.calls),
-                Cell(_time(one.read_seconds), bar=_part(one.read_seconds, most)),
-                _time(one.read_seconds / one.blocks_read),
-                _bound(one),
-                Cell(one.try_command, code=True),
-            )
-            for server, one in found
-        ),
-        {"": [one.try_command for _, one in found]},
+        found,
+        ("statement", lambda _, one: textwrap.shorten(one.query, 160, placeholder=" …")),
+        ("~database", lambda server, one: f"{one.database} on {server.name}"),
+        ("~#calls", lambda _, one: words.number(one.calls)),
+        ("#a call", lambda _, one: words.duration(one.seconds / one.calls)),
+        ("#blocks a call", lambda _, one: words.number(one.blocks_read / one.calls)),
+        ("#I/O time", lambda _, one: _barred(_time(one.read_seconds), one.read_seconds, most)),
+        ("~#a block", lambda _, one: _time(one.read_seconds / one.blocks_read)),
+        ("#at most", lambda _, one: _bound(one)),
+        ("~command", lambda _, one: Cell(one.try_command, code=True)),
+        commands={"": [one.try_command for _, one in found]},
     )
 
 
@@ -249,22 +254,17 @@ def settings(report: Report) -> Table:
                 server.name
             )
     commands = _grouped((f"{', '.join(names)}; {one.effect}", one.command) for one, names in grouped.values())
-    return Table(
+    return _table(
         "Settings to change, each with its reason",
-        _columns("setting|now|better|reason|~servers|~command|~takes effect"),
-        _rows(
-            (
-                one.setting,
-                one.now,
-                one.value,
-                one.reason,
-                ", ".join(names),
-                Cell(one.command, code=True),
-                one.effect,
-            )
-            for one, names in grouped.values()
-        ),
-        commands,
+        grouped.values(),
+        ("setting", lambda one, _: one.setting),
+        ("now", lambda one, _: one.now),
+        ("better", lambda one, _: one.value),
+        ("reason", lambda one, _: one.reason),
+        ("~servers", lambda _, names: ", ".join(names)),
+        ("~command", lambda one, _: Cell(one.command, code=True)),
+        ("~takes effect", lambda one, _: one.effect),
+        commands=commands,
     )
 
 
@@ -272,19 +272,15 @@ def storage(report: Report) -> list[Table]:
     """Return the table of the measured rates of storage by depth."""
     if report.storage is None:
         return []
+    knee = report.storage.knee
     return [
-        Table(
+        _table(
             f"Random reads of 8 KiB from {Path(report.storage.file).name}, by fio",
-            _columns("#depth|#reads a second|#a read|"),
-            _rows(
-                (
-                    str(one.depth),
-                    words.number(one.reads_a_second),
-                    words.duration(one.seconds),
-                    "the knee: nine tenths of the best" if one.depth == report.storage.knee else "",
-                )
-                for one in report.storage.curve
-            ),
+            [(one,) for one in report.storage.curve],
+            ("#depth", lambda one: str(one.depth)),
+            ("#reads a second", lambda one: words.number(one.reads_a_second)),
+            ("#a read", lambda one: words.duration(one.seconds)),
+            ("", lambda one: "the knee: nine tenths of the best" if one.depth == knee else ""),
         )
     ]
 
@@ -304,54 +300,66 @@ def rebuild(report: Report, limit: int) -> list[Table]:
     """Return the tables of indexes to rebuild, of those that were not read, and of changes."""
     found = rebuilds_of(report)[:limit]
     most = max((one.gain or 0 for _, _, one in found), default=0)
-    asked = [(f"{database.name} on {server.name}", server, database) for server, database in _asked(report)]
+    asked = [(_place(server, database), server, database) for server, database in _asked(report)]
     skipped = _grouped((one.skipped, f"{one.index} of {at}") for at, _, d in asked for one in d.indexes)
     elsewhere = _grouped((d.bloat, at) for at, s, d in asked if d.bloat != f"read from {s.name}")
-    commands = _grouped((f"{d.name} on {s.name}", one.command or "") for s, d, one in found)
+    commands = _grouped((_place(s, d), one.command or "") for s, d, one in found)
     return [
-        Table(
+        _table(
             "What REINDEX gives back, with 95 % intervals of the estimate",
-            _columns("index|database|#size|#gain|#from, to|#of it|~command"),
-            _rows(
-                (
-                    one.index + (f" ({one.partitions} partitions)" if one.partitions else ""),
-                    f"{database.name} on {server.name}",
-                    words.size(one.size or 0),
-                    Cell(words.size(one.gain or 0), bar=_part(one.gain or 0, most)),
-                    f"{words.size(one.gain_low or 0)} to {words.size(one.gain_high or 0)}",
-                    f"{one.gain_percent or 0:.0f} %",
-                    Cell(one.command or "", code=True),
-                )
-                for server, database, one in found
+            found,
+            (
+                "index",
+                lambda s, d, one: one.index + (f" ({one.partitions} partitions)" if one.partitions else ""),
             ),
-            commands,
+            ("database", lambda s, d, one: _place(s, d)),
+            ("#size", lambda s, d, one: words.size(one.size or 0)),
+            ("#gain", lambda s, d, one: _barred(words.size(one.gain), one.gain, most)),
+            (
+                "#from, to",
+                lambda s, d, one: f"{words.size(one.gain_low)} to {words.size(one.gain_high or 0)}",
+            ),
+            ("#of it", lambda s, d, one: f"{one.gain_percent or 0:.0f} %"),
+            ("~command", lambda s, d, one: Cell(one.command, code=True)),
+            commands=commands,
         ),
-        Table(
+        _table(
             f"Since the report of {report.since}",
-            _columns("index|database|what|#before|#after|#gain estimated|#gained"),
-            _rows(_changed(one) for one in report.changes[:limit]),
+            [(one,) for one in report.changes[:limit]],
+            ("index", lambda one: one.index),
+            ("database", lambda one: f"{one.database} on {one.server}"),
+            ("what", lambda one: one.what),
+            ("#before", lambda one: words.size(one.before)),
+            ("#after", lambda one: words.size(one.after)),
+            ("#gain estimated", _estimated),
+            ("#gained", _gained),
         ),
-        Table(
+        _table(
             "Indexes that were not estimated",
-            _columns("reason|indexes"),
-            _rows(_listed(skipped)),
+            _listed(skipped),
+            ("reason", lambda reason, _: reason),
+            ("indexes", lambda _, names: names),
         ),
-        Table(
+        _table(
             "Indexes that were read elsewhere, or not at all",
-            _columns("indexes|databases"),
-            _rows(_listed(elsewhere)),
+            _listed(elsewhere),
+            ("indexes", lambda place, _: place),
+            ("databases", lambda _, names: names),
         ),
     ]
 
 
-def _changed(one: Change) -> tuple[str | Cell, ...]:
-    gained = one.before - one.after
+def _estimated(one: Change) -> str:
     estimate = "" if one.gain is None else words.size(one.gain)
     if one.gain_low is not None and one.gain_high is not None:
         estimate += f" ({words.size(one.gain_low)} to {words.size(one.gain_high)})"
-    told = Cell(("-" if gained < 0 else "") + words.size(abs(gained)), look="gain" if gained > 0 else "loss")
-    place = f"{one.database} on {one.server}"
-    return one.index, place, one.what, words.size(one.before), words.size(one.after), estimate, told
+    return estimate
+
+
+def _gained(one: Change) -> Cell:
+    gained = one.before - one.after
+    told = ("-" if gained < 0 else "") + words.size(abs(gained))
+    return Cell(told, look="gain" if gained > 0 else "loss")
 
 
 def _time(seconds: float) -> str:
@@ -363,5 +371,6 @@ def _share(part: float, whole: float) -> str:
     return f"{part / whole:.0%}" if whole else ""
 
 
-def _part(value: float, most: float) -> float | None:
-    return value / most if value and most else None
+def _barred(text: str, value: float, most: float) -> Cell:
+    """Return a cell with a bar, if there is a value."""
+    return Cell(text, bar=value / most if value and most else None)

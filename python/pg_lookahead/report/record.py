@@ -214,21 +214,22 @@ class Run:
     def add(self, line: Line) -> None:
         """The next line."""
         self.began, self.ended = self.began or line.at, line.at or self.ended
-        if isinstance(line, Session):
-            self.sessions.append(line)
-            self.seconds = None  # resumed: what ended was not the whole
-        elif isinstance(line, Environment):
-            self.environments.append(line)
-        elif isinstance(line, Unavailable):
-            self.unavailable[line.scenario] = line.reason
-        elif isinstance(line, Repetition):
-            self.repetitions += 1
-            self._taken.setdefault(line.key, []).append(line)
-            self._results.setdefault(line.key, None)  # type: ignore[arg-type]
-        elif isinstance(line, Result):
-            self._results[line.key] = line
-        else:
-            self.seconds = line.seconds
+        match line:
+            case Session():
+                self.sessions.append(line)
+                self.seconds = None  # resumed: what ended was not the whole
+            case Environment():
+                self.environments.append(line)
+            case Unavailable():
+                self.unavailable[line.scenario] = line.reason
+            case Repetition():
+                self.repetitions += 1
+                self._taken.setdefault(line.key, []).append(line)
+                self._results.setdefault(line.key, None)  # type: ignore[arg-type]
+            case Result():
+                self._results[line.key] = line
+            case End():
+                self.seconds = line.seconds
 
     @property
     def options(self) -> dict[str, Any]:
