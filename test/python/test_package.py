@@ -18,6 +18,7 @@ REPOSITORY = PACKAGE.parents[1]
 PAGES = [
     *sorted((REPOSITORY / "docs").glob("*.md")),
     *sorted((REPOSITORY / "src").glob("*/README.md")),
+    *sorted(PACKAGE.glob("*/README.md")),
     REPOSITORY / "README.md",
     REPOSITORY / "CONTRIBUTING.md",
 ]
@@ -67,6 +68,21 @@ def test_packages_are_floors(name: str) -> None:
     found = {file.name: imported(file) for file in (PACKAGE / name).glob("*.py")}
     wrong = [(file, one) for file, names in found.items() for one in names if one.split(".")[0] in above]
     assert not wrong
+
+
+@pytest.mark.parametrize("name", FLOORS)
+def test_a_readme_is_short_and_lists_the_modules(name: str) -> None:
+    """Each module imports, when it is loaded, only modules that are listed below it."""
+    text = (PACKAGE / name / "README.md").read_text()
+    lines = [line for line in text.partition("\n## Files")[2].splitlines() if line.startswith("- ")]
+    listed = [one for line in lines for one in re.findall(r"`([\w/]+)\.py`", line)]
+    files = {file.relative_to(PACKAGE / name).with_suffix("") for file in (PACKAGE / name).rglob("*.py")}
+    assert sorted(listed) == sorted(str(file) for file in files if file.name != "__init__")
+    assert len(text.splitlines()) <= 60
+    for module_name in listed if name != "lab" else ():
+        found = imported(PACKAGE / name / f"{module_name}.py")
+        above = listed[: listed.index(module_name)]
+        assert not found & {f"{name}.{other}" for other in above}, module_name
 
 
 def code(page: Path) -> str:
