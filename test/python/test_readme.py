@@ -243,10 +243,7 @@ def test_a_marker_names_scenarios_of_its_run(file: Path, words: str) -> None:
         assert cells and (":" not in one or any(figures.shows(has, *cells[0]) for has in kept.results)), one
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["README", "benchmarks", "index-scans", "nested-loops", "maintenance"],
-)
+@pytest.mark.parametrize("name", ["README", "benchmarks"])
 def test_a_page_with_figures_has_them_from_runs(name: str) -> None:
     (file,) = (one for one in PAGES if one.stem == name)
     assert "<!-- figures: " in file.read_text()
