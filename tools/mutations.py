@@ -330,7 +330,7 @@ MUTATIONS = [
         "src/read/page_read.c",
         "return LookaheadAdditionalPins(local, wanted + blocks) - blocks;",
         "return wanted;",
-        ("test/python/test_window_ends.py::test_reads_that_do_not_end",),
+        ("test/python/test_window.py::test_reads_that_do_not_end",),
         "The server finds no buffer that is not being read, and says so.",
     ),
     Mutation(

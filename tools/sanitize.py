@@ -29,7 +29,7 @@ MAINTENANCE = (
     "test_maintain_served.py",
     "test_maintain_vacuum.py",
     "test_bloom.py",
-    "test_shared_statistics.py",
+    "test_shared.py",
     "test_estimate.py",
     "test_estimate_corruption.py",
     "test_read_rate.py",

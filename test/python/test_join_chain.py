@@ -12,11 +12,9 @@ from typing import Any
 import pytest
 
 from conftest import MakeCluster
+from joins import JoinSide, as_sides, loops, make_sides, plan_of, same
 from scans import EVICT_ALL
-from test_join_hazards import JoinSide, as_sides, loops, make_sides, same
-from test_join_sides import plan_of
-from test_scan_counters import compare, explained, statio
-from test_scan_hazards import SERVER, finish
+from sides import SERVER, compare, explained, finish, statio
 
 TABLES = ("c", "a", "p", "s")
 

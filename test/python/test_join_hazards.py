@@ -10,132 +10,42 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
-import psycopg
 import pytest
 
 from conftest import MakeCluster
 from differential import Session
+from joins import (
+    NESTED_LOOPS,
+    JoinSide,
+    as_sides,
+    by_row,
+    fails_alike,
+    loops,
+    make_sides,
+    outcome_of,
+    same,
+)
+from portals import WAYS, NamedPortals
 from queries import fetch, fetch_row, relation_count
-from test_scan_counters import compare, explained, statio
-from test_scan_ends import SETUP, WAYS, NamedPortals, pins_at_rest, waiting
-from test_scan_hazards import (
+from sides import (
     SERVER,
     Connection,
-    Side,
-    Sides,
+    compare,
     damaged,
     dead_entries,
+    explained,
     finish,
     outcome,
+    pins_at_rest,
     spoil_block,
+    statio,
     unnamed,
     until,
+    waiting,
 )
-
-NESTED_LOOPS = (
-    "SET enable_hashagg = off; SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_material = off; SET enable_memoize = off;"
-    " SET enable_bitmapscan = off; SET jit = off; SET random_page_cost = 1; SET max_parallel_workers_per_gather = 0"
-)
-
-# o has 2,000 outer rows; those of i are found by id, k (unique) and m (100 rows each).
-TABLES = """
-CREATE TABLE o (id int, k int, m int, c text, pad text) WITH (autovacuum_enabled = off);
-INSERT INTO o SELECT n, n * 37 % 6000, n % 60, n::text, repeat('o', 100) FROM generate_series(1, 2000) AS n;
-CREATE UNIQUE INDEX o_id ON o (id);
-CREATE UNIQUE INDEX i_id ON t (id);
-CREATE TABLE i2 (LIKE t) WITH (autovacuum_enabled = off);
-INSERT INTO i2 SELECT * FROM t;
-CREATE UNIQUE INDEX i2_k ON i2 (k);
-CREATE INDEX i2_m ON i2 (m, id);
-VACUUM (ANALYZE) o, t, i2;
-CREATE TABLE fl (id int, f float8);
-INSERT INTO fl SELECT n, CASE n WHEN 15 THEN 1.5e308 ELSE n END FROM generate_series(1, 40) AS n, generate_series(1, 2);
-CREATE INDEX ON fl (id);
-ANALYZE fl;
-CREATE TABLE event (id int, k int, at timestamptz, at_local timestamp, day date, doc jsonb) WITH (autovacuum_enabled = off);
-INSERT INTO event SELECT n, n * 37 % 6000, a, a, a, jsonb_build_object('n', n)
-    FROM generate_series(1, 2000) AS n, LATERAL (SELECT now() - make_interval(mins => n * 437) AS a) AS x;
-CREATE INDEX event_at ON event (k, at);
-ANALYZE event;
-CREATE TABLE part (id int, k int, at timestamptz) PARTITION BY RANGE (id);
-CREATE TABLE part0 PARTITION OF part FOR VALUES FROM (0) TO (1000);
-CREATE TABLE part1 PARTITION OF part FOR VALUES FROM (1000) TO (9000);
-INSERT INTO part SELECT id, k, at FROM event;
-ANALYZE part;
-CREATE SEQUENCE seq;
-CREATE FUNCTION loud(v int) RETURNS int VOLATILE LANGUAGE plpgsql AS $$ BEGIN RAISE NOTICE 'loud %', v; RETURN v; END $$;
-CREATE FUNCTION zoned(v int) RETURNS text STABLE LANGUAGE plpgsql AS $$ BEGIN
-    RETURN set_config('timezone', CASE WHEN v % 20 < 10 THEN 'Asia/Tokyo' ELSE 'America/New_York' END, false); END $$;
-CREATE FUNCTION murmur(v int) RETURNS int IMMUTABLE LEAKPROOF LANGUAGE plpgsql AS $$ BEGIN RAISE NOTICE 'murmur %', v; RETURN v; END $$;
-CREATE FUNCTION whisper(v int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS $$ BEGIN RAISE NOTICE 'whisper %', v; RETURN v; END $$;
-CREATE FUNCTION telling_cmp(a int, b int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS $$ BEGIN RAISE NOTICE 'compare'; RETURN btint4cmp(a, b); END $$;
-CREATE FUNCTION telling_lt(a int, b int) RETURNS bool IMMUTABLE LANGUAGE plpgsql AS $$ BEGIN RETURN telling_cmp(a, b) < 0; END $$;
-CREATE OPERATOR <# (LEFTARG = int, RIGHTARG = int, FUNCTION = telling_lt);
-CREATE OPERATOR CLASS telling_ops FOR TYPE int USING btree AS OPERATOR 1 <#, OPERATOR 3 =, FUNCTION 1 telling_cmp(int, int);
-CREATE TABLE told AS SELECT n AS k FROM generate_series(1, 500) AS n;
-SET client_min_messages = warning;
-CREATE INDEX ON told (k telling_ops);
-RESET client_min_messages;
-ANALYZE told;
-CREATE FUNCTION fetched(c refcursor, n int, fails bool) RETURNS text LANGUAGE plpgsql AS $$
-DECLARE r record; s text := ''; BEGIN
-    FOR i IN 1..n LOOP FETCH c INTO r; s := s || r.id || ','; END LOOP;
-    IF fails THEN PERFORM 1 / (n - n); END IF;
-    RETURN s;
-EXCEPTION WHEN division_by_zero THEN RETURN s || '!'; END $$
-"""
-
-
-class JoinSide(Side):
-    """A database with joins' look-ahead off or forced; index scans do not look ahead."""
-
-    def connect(self) -> Connection:
-        conn = self.cluster.connect(self.database, prepare_threshold=None)
-        conn.execute(NESTED_LOOPS)
-        conn.execute("SET pg_lookahead.index_scan = off")
-        setting = "debug_force = on" if self.forced else "nested_loop = off"
-        conn.execute(f"SET pg_lookahead.{setting}".encode())
-        return conn
-
-    def stats(self) -> dict[str, int]:
-        """Of the joins that have ended, of all processes."""
-        row = self.rows("SELECT to_jsonb(s) - 'stats_since' FROM lookahead.join_stats AS s")[0][0]
-        assert isinstance(row, dict)
-        return row
-
-    def ahead(self, work: Callable[[], Any]) -> dict[str, int]:
-        """What joins did ahead meanwhile."""
-        before = self.stats()
-        work()
-        after = self.stats()
-        return {name: after[name] - before[name] for name in after}
-
-    def make_cold(self) -> None:
-        tables = [
-            row[0]
-            for row in self.rows(
-                "SELECT oid::regclass::text FROM pg_class WHERE oid >= 16384 AND relkind IN ('r', 'i') AND relpersistence <> 't'"
-            )
-        ]
-        self.evict(*tables)
-
-
-def make_sides(cluster: Any) -> dict[str, JoinSide]:
-    sides = {name: JoinSide(cluster, name) for name in ("off", "forced")}
-    for side in sides.values():
-        for script in (SETUP, TABLES):
-            statements = script.split(";\n")
-            body: list[str] = []
-            for statement in statements:
-                body.append(statement)
-                text = ";\n".join(body)
-                if text.count("$$") % 2 == 0:
-                    side.run(text)
-                    body = []
-    return sides
 
 
 @pytest.fixture(scope="module")
@@ -143,56 +53,6 @@ def joins(make_cluster: MakeCluster) -> Iterator[dict[str, JoinSide]]:
     sides = make_sides(make_cluster(SERVER, initdb_args=("--data-checksums",)))
     yield sides
     finish(as_sides(sides))
-
-
-def as_sides(joins: dict[str, JoinSide]) -> Sides:
-    return dict(joins)
-
-
-def same(joins: dict[str, JoinSide], steps: Callable[[JoinSide], Any], ahead: bool | None = True) -> Any:
-    """Do the same on both sides; whether a join has looked ahead must be as said."""
-    seen = {}
-    for name, side in joins.items():
-        before = side.stats()["joins"]
-        seen[name] = steps(side)
-        looked = side.stats()["joins"] > before
-        if ahead is not None:
-            assert looked == (ahead and side.forced), f"{name}: looked ahead: {looked}"
-    assert seen["forced"] == seen["off"]
-    return seen["off"]
-
-
-def fails_alike(
-    joins: dict[str, JoinSide], steps: Callable[[JoinSide], list[Any]], ahead: bool | None
-) -> list[Any]:
-    """Do the same on both sides: both fail with the same error, or none does; of the rows before an error, the
-    last ones may be missing where rows are fetched ahead, since the query would have come to the error later."""
-    seen = {}
-    for name, side in joins.items():
-        before = side.stats()["joins"]
-        seen[name] = steps(side)[0][:-1]
-        looked = side.stats()["joins"] > before
-        if ahead is not None:
-            assert looked == (ahead and side.forced), f"{name}: looked ahead: {looked}"
-    off, forced = seen["off"], seen["forced"]
-    errors = [[result for result in found if result[0] == "error"] for found in (off, forced)]
-    assert errors[0] == errors[1]
-    if not errors[0]:
-        assert forced == off
-    rows = [[result for result in found if result[0] == "row"] for found in (off, forced)]
-    assert rows[1] == rows[0][: len(rows[1])]
-    return list(off)
-
-
-def by_row(side: JoinSide, *statements: str) -> list[Any]:
-    """Rows that came, the error after them, and notices, of statements in a session of its own."""
-    seen: list[Any] = []
-    with side.connect() as conn:
-        session = Session(conn)
-        for statement in statements:
-            session.send(statement, by_row=True)
-            seen.append(session.collect())
-    return seen
 
 
 UNIQUE = "SELECT o.id, i2.id FROM o JOIN i2 ON i2.k = o.k"
@@ -623,15 +483,6 @@ def test_subtransaction_that_fails(joins: dict[str, JoinSide], join: str, name: 
     assert same(joins, steps)[-1] == 0
 
 
-def outcome_of(conn: Connection, statement: str) -> Any:
-    """Rows, what was done, or the SQLSTATE."""
-    try:
-        result = conn.execute(statement.encode())
-        return result.fetchall() if result.description else result.statusmessage
-    except psycopg.Error as error:
-        return error.sqlstate
-
-
 # Keys
 
 KEYS = {
@@ -701,19 +552,6 @@ def test_keys(keyed: dict[str, JoinSide], name: str) -> None:
         return [seen, loops(plan)]
 
     same(keyed, steps, ahead=None)
-
-
-def loops(plan: dict[str, Any]) -> list[Any]:
-    """Rows and loops of each node of a plan, and how the outcome of its scans counts."""
-    names = (
-        "Node Type",
-        "Actual Rows",
-        "Actual Loops",
-        "Rows Removed by Filter",
-        "Heap Fetches",
-        "Index Searches",
-    )
-    return [[plan.get(name) for name in names], *(loops(child) for child in plan.get("Plans", ()))]
 
 
 # Counters

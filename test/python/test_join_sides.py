@@ -15,13 +15,21 @@ import psycopg
 import pytest
 
 from conftest import MakeCluster
+from joins import (
+    JoinSide,
+    as_sides,
+    by_row,
+    counted,
+    fails_alike,
+    make_sides,
+    outcome_of,
+    plan_of,
+    same,
+)
 from pg_lookahead.server.cluster import Cluster
 from queries import fetch, scalar
 from scans import EVICT_ALL
-from test_join_hazards import JoinSide, as_sides, by_row, fails_alike, loops, make_sides, outcome_of, same
-from test_scan_counters import compare, explained, statio
-from test_scan_ends import pins_at_rest
-from test_scan_hazards import SERVER, damaged, finish
+from sides import SERVER, compare, damaged, finish, pins_at_rest, statio
 
 COLUMNS = "(id int, k int, m int, t text, pad text)"
 ROWS = (
@@ -143,23 +151,6 @@ def make_cold(side: JoinSide) -> None:
 
 
 PLANS = {"hash index": "h_", "Merge Append": "Merge Append"}
-
-
-def plan_of(side: JoinSide, query: str) -> dict[str, Any]:
-    plan = side.rows(f"EXPLAIN (ANALYZE, BUFFERS, TIMING off, SUMMARY off, FORMAT json) {query}")[0][0][0][
-        "Plan"
-    ]
-    assert isinstance(plan, dict)
-    return plan
-
-
-def counted(side: JoinSide, query: str) -> dict[str, Any]:
-    """Execute a query, and return the blocks of its nodes and of each relation, and how often nodes were executed."""
-    before = statio(side)
-    plan = plan_of(side, query)
-    after = statio(side)
-    found = {name: after[name][0] - before[name][0] for name in after}
-    return {"EXPLAIN": explained(plan), "nodes": loops(plan), **found}
 
 
 @pytest.mark.parametrize("mode, memoize", (("forced", "off"), ("forced", "on"), ("natural", "off")))

@@ -13,11 +13,9 @@ from typing import Any
 import pytest
 
 from conftest import MakeCluster
+from joins import JoinSide, as_sides, counted, make_sides, plan_of, same
 from scans import EVICT_ALL
-from test_join_hazards import JoinSide, as_sides, make_sides, same
-from test_join_sides import counted, plan_of
-from test_scan_counters import compare
-from test_scan_hazards import SERVER, finish
+from sides import SERVER, compare, finish
 
 
 @pytest.fixture(scope="module")

@@ -12,10 +12,9 @@ from typing import Any
 import pytest
 
 from conftest import MakeCluster, reads_are_async
+from leaf_pages import ONLY_BITMAPS, ONLY_INDEX_SCANS, SETUP, leaf_pages_read, make_cold, turn
 from scans import EVICT_ALL
-from test_index_pages import ONLY_BITMAPS, ONLY_INDEX_SCANS, SETUP, leaf_pages_read, make_cold, turn
-from test_scan_counters import explained
-from test_scan_hazards import SERVER, Side, Sides, alike, damaged, finish, outcome, spoil_block, unnamed
+from sides import SERVER, Side, Sides, alike, damaged, explained, finish, outcome, spoil_block, unnamed
 
 BEGUN = 400
 """Rows that are fetched, of some ten leaf pages, before the index is changed."""

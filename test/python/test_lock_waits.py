@@ -21,7 +21,7 @@ from pg_lookahead.server.cluster import Cluster
 from queries import fetch, run, scalar
 from relations import await_true
 from scans import EVICT_ALL
-from test_window_ends import METHODS, ROWS, serve
+from windows import METHODS, ROWS, serve
 
 Connection = psycopg.Connection[Any]
 

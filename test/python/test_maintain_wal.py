@@ -26,11 +26,11 @@ import pytest
 from clusters import crash, standby_of, wait_for_replay
 from conftest import MakeCluster
 from index_checks import meanwhile
+from installations import compiled
 from pg_lookahead.server.cluster import Cluster
 from queries import fetch_row, run, scalar
 from relations import BLOCK, Connection, await_true, blocks, complaints
 from stock_errors import DROPPED, forgiven
-from test_scan_differential import compiled
 from torture.pages import same
 
 ROUNDS = int(os.environ.get("PG_LOOKAHEAD_WAL_ROUNDS", "2"))

@@ -9,16 +9,28 @@ and EXPLAIN and the view lookahead.index_scan_stats tell of the same blocks.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import psycopg
 import pytest
 
 from conftest import MakeCluster
-from queries import fetch, fetch_row, relation_count
-from test_scan_ends import figures, increments
-from test_scan_hazards import SERVER, Side, Sides, alike, finish, until
+from queries import fetch, fetch_row
+from sides import (
+    SERVER,
+    Side,
+    Sides,
+    alike,
+    compare,
+    explained,
+    figures,
+    finish,
+    increments,
+    io_blocks,
+    statio,
+    until,
+)
 
 PRELOADED = {
     **SERVER,
@@ -89,28 +101,6 @@ def sides(make_cluster: MakeCluster) -> Iterator[Sides]:
     finish(sides)
 
 
-def explained(plan: dict[str, Any], path: str = "") -> dict[str, int]:
-    """The blocks that each node of a plan hit and read, together."""
-    assert all(value >= 0 for name, value in plan.items() if name.endswith("Blocks")), plan
-    total = plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
-    found = {f"{path}/{plan['Node Type']}": total}
-    for i, child in enumerate(plan.get("Plans", ())):
-        found.update(explained(child, f"{path}/{i}"))
-    return found
-
-
-def statio(side: Side) -> dict[str, tuple[int, int]]:
-    """Blocks asked for, and of these found, of each table and index."""
-    side.run("SELECT pg_stat_force_next_flush()")
-    return {
-        name: (fetched, hit)
-        for name, fetched, hit in side.rows(
-            f"SELECT relname, {relation_count('blocks_fetched')}, {relation_count('blocks_hit')} FROM pg_class"
-            " WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'i')"
-        )
-    }
-
-
 def statements(side: Side, watcher: psycopg.Connection[Any]) -> int:
     """Blocks hit and read, as pg_stat_statements has them of the queries since it was reset."""
     row = fetch_row(
@@ -124,38 +114,10 @@ def statements(side: Side, watcher: psycopg.Connection[Any]) -> int:
     return int(row[0])
 
 
-def io_blocks(side: Side, watcher: psycopg.Connection[Any], pid: int) -> int:
-    """Blocks of relations that were hit and read, as pg_stat_io counts them.
-
-    Until 17 for all clients together: what the watcher itself adds is in the cache of its catalogs."""
-    side.run("SELECT pg_stat_force_next_flush()")
-    if side.cluster.version >= 18:
-        source, blocks = f"pg_stat_get_backend_io({pid})", "read_bytes / 8192"
-    else:
-        source, blocks = "pg_stat_io", "reads * op_bytes / 8192"
-    row = fetch_row(
-        watcher,
-        f"SELECT sum(hits), sum({blocks}) FROM {source} WHERE backend_type = 'client backend'"
-        " AND object = 'relation' AND context = 'normal'",
-    )
-    assert row[0] >= 0 and row[1] >= 0
-    return int(row[0]) + int(row[1])
-
-
 def make_cold(side: Side) -> None:
     """Evict the tables and their indexes."""
     indexes = side.rows("SELECT indexrelid::regclass::text FROM pg_index WHERE indexrelid >= 16384")
     side.evict(*TABLES, *(index for (index,) in indexes))
-
-
-def compare(sides: Sides, counters: Callable[[Side], dict[str, Any]]) -> None:
-    """Fail with what differs; ask twice, as a session may have had to look into the catalogs."""
-    for _ in range(2):
-        stock, ours = (counters(sides[name]) for name in ("off", "forced"))
-        different = {name: (stock[name], ours[name]) for name in stock if stock[name] != ours[name]}
-        if not different:
-            return
-    raise AssertionError(f"counter: (stock, ours): {different}")
 
 
 WHEN = (("forced", "cold"), ("forced", "warm"), ("natural", "cold"))

@@ -11,8 +11,6 @@ import json
 import os
 import random
 import re
-import shutil
-import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +32,7 @@ from differential import (
     bad_lines,
     make_copies,
 )
+from installations import compiled
 from pg_lookahead.server.cluster import Cluster, ClusterError
 from queries import fetch, fetch_row, run, scalar
 from scan_corpus import Corpus
@@ -473,20 +472,6 @@ def assert_refused(conn: psycopg.Connection[Any], query: str, why: str) -> None:
 def test_refused(served: Served, query: str) -> None:
     start(served["forced"], FORCED)
     assert_refused(served["forced"], query, REFUSED[query])
-
-
-def compiled(cluster: Cluster, source: Path) -> Path:
-    """A module in C, made loadable by a server, in whose data directory it is."""
-    compiler = os.environ.get("CC", "gcc")
-    if shutil.which(compiler) is None:
-        pytest.skip(f"no C compiler {compiler}")
-    asked = [str(cluster.bindir / "pg_config"), "--includedir-server"]
-    headers = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
-    library = cluster.data / source.with_suffix(".so").name
-    options = ["-O2", "-Wall", "-Werror", "-D_GNU_SOURCE", "-shared", "-fPIC", "-isystem", headers]
-    subprocess.run([compiler, *options, "-o", str(library), str(source)], check=True)
-    library.chmod(0o755)
-    return library
 
 
 def test_a_table_that_is_not_heap(served_by: Cluster, served: Served) -> None:

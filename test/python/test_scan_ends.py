@@ -9,45 +9,31 @@ what VACUUM can do, HOT updates and line pointers, memory.
 
 from __future__ import annotations
 
-import struct
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import psycopg
 import pytest
 
 from conftest import MakeCluster
+from portals import WAYS, NamedPortals
 from queries import fetch, scalar
-from scans import INDEX_SCANS
-from test_scan_hazards import SERVER, Connection, Portals, Side, Sides, alike, finish, until
+from sides import (
+    PATIENCE,
+    ROWS,
+    SERVER,
+    SETUP,
+    Side,
+    Sides,
+    alike,
+    finish,
+    increments,
+    pins_at_rest,
+    until,
+    waiting,
+)
 
-ROWS = 6000
-PATIENCE = 60.0
 """Seconds after which what did not happen is taken not to happen."""
-
-SETUP = f"""
-CREATE EXTENSION pg_prewarm;
-CREATE TABLE t (id int, k int, m int, p point, pad text) WITH (autovacuum_enabled = off);
-INSERT INTO t SELECT i, k, k % 60, point(k, k % 60), repeat('x', 150)
-    FROM (SELECT i, i * 7919 % {ROWS} AS k FROM generate_series(0, {ROWS - 1}) AS i) AS s;
-CREATE INDEX t_k ON t (k);
-CREATE INDEX t_id ON t (id);
-CREATE INDEX t_hash ON t USING hash (m);
-CREATE INDEX t_gist ON t USING gist (p);
-CREATE TABLE other (LIKE t INCLUDING INDEXES) WITH (autovacuum_enabled = off);
-INSERT INTO other SELECT * FROM t;
-CREATE TABLE third (LIKE t INCLUDING INDEXES) WITH (autovacuum_enabled = off);
-INSERT INTO third SELECT * FROM t;
-VACUUM (ANALYZE) t, other, third;
-CREATE FUNCTION wait_here() RETURNS bool LANGUAGE plpgsql AS
-    $$ BEGIN PERFORM pg_advisory_xact_lock_shared(1); RETURN true; END $$;
-CREATE FUNCTION rows_of(low int) RETURNS SETOF int LANGUAGE sql STABLE ROWS 10
-    AS 'SELECT id FROM other WHERE k >= low AND id % 3 <> 1 ORDER BY k LIMIT 20';
-CREATE FUNCTION all_rows_of(low int) RETURNS SETOF int LANGUAGE sql STABLE ROWS 10
-    AS 'SELECT id FROM other WHERE k >= low AND id % 3 <> 1 ORDER BY k'
-"""
 
 
 @pytest.fixture(scope="module")
@@ -61,59 +47,6 @@ def sides(make_cluster: MakeCluster) -> Iterator[Sides]:
 
 
 # What another session sees
-
-
-def in_flight(side: Side) -> int:
-    """Reads that have been started and are not known to have ended."""
-    if side.cluster.version < 18:
-        return 0
-    return int(side.value("SELECT count(*) FROM pg_aios WHERE state NOT LIKE 'COMPLETED%'"))
-
-
-def pins_at_rest(side: Side) -> int:
-    """Buffers that are pinned once no read is in flight any more, which holds a pin of its own.
-
-    With io_uring, a read that its own session does not wait for ends when another wants the page."""
-
-    def at_rest() -> bool:
-        if in_flight(side):
-            side.rows(
-                "SELECT pg_prewarm(oid) FROM pg_class WHERE relnamespace = 'public'::regnamespace"
-                " AND relkind IN ('r', 'i') AND relname ~ '^(t|other|third|half|o|i2|w)(_|$)'"
-            )
-        return in_flight(side) == 0
-
-    assert until(at_rest, PATIENCE), "reads that never end"
-    return side.pins()
-
-
-@contextmanager
-def waiting(side: Side, statement: str, *before: str) -> Iterator[Connection]:
-    """A session whose statement has come to wait_here(), and goes on to its end afterwards."""
-    with side.connect() as gate, side.connect() as conn:
-        for earlier in before:
-            conn.execute(earlier.encode())
-        gate.execute("SELECT pg_advisory_lock(1)")
-        failures: list[BaseException] = []
-
-        def work() -> None:
-            try:
-                conn.execute(statement.encode())
-            except BaseException as failure:
-                failures.append(failure)
-
-        thread = threading.Thread(target=work)
-        thread.start()
-        pid = conn.info.backend_pid
-        waits = f"SELECT wait_event_type FROM pg_stat_activity WHERE pid = {pid}"
-        try:
-            assert until(lambda: side.value(waits) == "Lock" or not thread.is_alive())
-            assert thread.is_alive(), f"{statement} did not wait: {failures}"
-            yield conn
-        finally:
-            gate.execute("SELECT pg_advisory_unlock_all()")
-            thread.join(PATIENCE * 3)
-        assert not failures, failures
 
 
 # Scans that were left early
@@ -173,23 +106,6 @@ def test_abandoned_scans_pin_nothing(sides: Sides, name: str) -> None:
             pins[mode] = pins_at_rest(side)
     print(name, pins)
     assert pins["forced"] <= pins["off"]
-
-
-STATISTICS = "blocks_read, blocks_hit, blocks_visited, blocks_direct, blocks_unused"
-
-
-def figures(side: Side) -> dict[str, int]:
-    """Of all processes, since the server started."""
-    row = side.rows(f"SELECT {STATISTICS} FROM lookahead.index_scan_stats")[0]
-    return dict(zip(STATISTICS.split(", "), map(int, row), strict=True))
-
-
-def increments(side: Side, work: Callable[[], object]) -> dict[str, int]:
-    """Of the figures, by some work of this side's own session."""
-    before = figures(side)
-    work()
-    after = figures(side)
-    return {name: after[name] - before[name] for name in after}
 
 
 @pytest.mark.parametrize("name", ("initplans", "uncorrelated EXISTS", "EXISTS", "index-only", "hash", "GiST"))
@@ -382,23 +298,6 @@ def test_error_in_a_subtransaction(sides: Sides, name: str, cursor: str) -> None
 # Portals that are idle
 
 
-class NamedPortals(Portals):
-    """A session that has several portals of its own open at once."""
-
-    def begin(self, side: Side) -> None:
-        self.query(INDEX_SCANS)
-        self.query(f"SET pg_lookahead.{'debug_force = on' if side.forced else 'index_scan = off'}")
-        self.query("BEGIN")
-
-    def declare(self, name: str, statement: str) -> None:
-        parse = b"\0" + statement.encode() + b"\0" + bytes(2)
-        self._ask((b"P", parse), (b"B", name.encode() + bytes(8)), (b"H", b""), until=b"2")
-
-    def rows(self, name: str, rows: int) -> list[bytes]:
-        message = (b"E", name.encode() + b"\0" + struct.pack("!i", rows))
-        return self._ask(message, (b"H", b""), until=b"s" if rows else b"C")
-
-
 SCANS = {
     **CURSORS,
     "backward": "SELECT id FROM t WHERE k < 5500 AND id % 3 <> 1 ORDER BY k DESC",
@@ -409,45 +308,6 @@ SCANS = {
     "nested loop": "SELECT t.id FROM other JOIN t ON t.m = other.m WHERE other.k > 10",
     "subplans": main_query("initplans"),
 }
-
-
-def idle_sql(*statements: str) -> Callable[[Connection, str], list[Any]]:
-    """Statements that open the cursor c of a query and leave it idle."""
-
-    def use(conn: Connection, query: str) -> list[Any]:
-        seen = []
-        for statement in statements:
-            with suppress(psycopg.errors.DivisionByZero):
-                result = conn.execute(statement.replace("QUERY", query).encode())
-                seen.append(result.fetchall() if result.description else result.statusmessage)
-        return seen
-
-    return use
-
-
-OPENS = (
-    "CREATE OR REPLACE FUNCTION opened(n int) RETURNS refcursor LANGUAGE plpgsql AS $f$ DECLARE c refcursor := 'c';"
-    " r record; BEGIN OPEN c FOR QUERY; FOR i IN 1..n LOOP FETCH c INTO r; END LOOP; RETURN c; END $f$"
-)
-WAYS = {
-    "FETCH": idle_sql("DECLARE c CURSOR FOR QUERY", "FETCH 30 FROM c"),
-    "FETCH of one row, often": idle_sql("DECLARE c CURSOR FOR QUERY", *["FETCH 1 FROM c"] * 30),
-    "MOVE": idle_sql("DECLARE c CURSOR FOR QUERY", "MOVE 30 FROM c"),
-    "a refcursor of a function": idle_sql(OPENS, "SELECT opened(30)", "FETCH 3 FROM c"),
-    "WITH HOLD": idle_sql("DECLARE c CURSOR WITH HOLD FOR QUERY", "FETCH 30 FROM c"),
-    "WITH HOLD, committed": idle_sql("DECLARE c CURSOR WITH HOLD FOR QUERY", "FETCH 30 FROM c", "COMMIT", "BEGIN", "FETCH 3 FROM c"),
-    "ROLLBACK TO": idle_sql("DECLARE c CURSOR FOR QUERY", "FETCH 10 FROM c", "SAVEPOINT s", "FETCH 20 FROM c", "ROLLBACK TO s"),
-    "an error in another portal": idle_sql(
-        "DECLARE c CURSOR FOR QUERY", "FETCH 30 FROM c", "SAVEPOINT s",
-        "DECLARE d CURSOR FOR SELECT 1 / (k - 30) FROM other WHERE k > 5 ORDER BY k", "FETCH 100 FROM d", "ROLLBACK TO s",
-    ),
-    "turned round": idle_sql("DECLARE c CURSOR FOR QUERY", "FETCH 40 FROM c", "FETCH BACKWARD 9 FROM c"),
-    "turned twice": idle_sql("DECLARE c CURSOR FOR QUERY", "FETCH 40 FROM c", "FETCH BACKWARD 9 FROM c", "FETCH 3 FROM c"),
-    "beside another that is used": idle_sql(
-        "DECLARE c CURSOR FOR QUERY", "FETCH 30 FROM c", "DECLARE d CURSOR FOR SELECT id FROM other WHERE k > 90 ORDER BY k",
-        "FETCH 500 FROM d", "FETCH 3 FROM c", "FETCH ALL FROM d", "CLOSE d",
-    ),
-}  # fmt: skip
 
 
 @pytest.fixture(scope="module")

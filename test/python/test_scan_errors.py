@@ -15,13 +15,14 @@ from typing import Any
 
 import pytest
 
-import test_scan_hazards as hazards
+import sides as shared
 from conftest import MakeCluster
+from installations import compiled
+from portals import Portals
 from scans import EVICT_ALL, INDEX_SCANS
-from test_scan_differential import compiled
-from test_scan_hazards import KEYS, Connection, Portals, Side, Sides, alike, finish, outcome, until
+from sides import KEYS, Connection, Side, Sides, alike, finish, outcome, until
 
-SERVER: dict[str, object] = {**hazards.SERVER, "max_prepared_transactions": 3}
+SERVER: dict[str, object] = {**shared.SERVER, "max_prepared_transactions": 3}
 
 # Functions over the table t: each has a scan of its own open when it fails.
 SETUP = """

@@ -7,11 +7,8 @@ look-ahead forced from the second row on, and what it observes there must be equ
 
 from __future__ import annotations
 
-import re
-import socket
 import struct
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -24,77 +21,25 @@ from clusters import standby_of
 from conftest import MakeCluster
 from differential import bad_lines
 from pg_lookahead.server import cache
-from pg_lookahead.server.cluster import Cluster
-from queries import fetch, fetch_row, run, scalar
+from portals import Portals
+from queries import fetch, fetch_row, run
 from scans import INDEX_SCANS, blocks_read_ahead
-
-Connection = psycopg.Connection[Any]
-SERVER: dict[str, object] = {
-    "shared_preload_libraries": "pg_lookahead",
-    "autovacuum": False,
-    "shared_buffers": "64MB",
-}
-EXTENSIONS = ("pg_lookahead", "pg_buffercache", "pageinspect", "pg_visibility", "amcheck")
-SECONDS = 120.0  # to wait at most
-
-
-class Side:
-    """A database with look-ahead off or forced."""
-
-    def __init__(self, cluster: Cluster, name: str) -> None:
-        self.cluster = cluster
-        self.forced = name == "forced"
-        self.database = f"hazards_{name}"
-        with cluster.connect() as admin:
-            admin.execute(f"CREATE DATABASE {self.database}".encode())
-        self.conn = self.connect()
-        for extension in EXTENSIONS:
-            self.conn.execute(f"CREATE EXTENSION {extension}".encode())
-
-    def connect(self) -> Connection:
-        conn = self.cluster.connect(self.database, prepare_threshold=None)
-        conn.execute(INDEX_SCANS)
-        if self.forced:
-            conn.execute("SET pg_lookahead.debug_force = on")
-        else:
-            conn.execute("SET pg_lookahead.index_scan = off; SET pg_lookahead.index_pages = off")
-        return conn
-
-    def table(self, definition: str, rows: str, *indexes: str, kind: str = "") -> None:
-        """Make the table t anew; rows: a query."""
-        self.run(
-            "DROP TABLE IF EXISTS t CASCADE", f"CREATE {kind} TABLE t {definition}", f"INSERT INTO t {rows}"
-        )
-        self.run(*(f"CREATE INDEX t_{i} ON t {index}" for i, index in enumerate(indexes)), "ANALYZE t")
-
-    def run(self, *statements: str) -> None:
-        run(self.conn, *statements)
-
-    def rows(self, query: str) -> list[tuple[Any, ...]]:
-        return fetch(self.conn, query)
-
-    def value(self, query: str) -> Any:
-        return scalar(self.conn, query)
-
-    def evict(self, *relations: str) -> None:
-        for relation in relations or ("t",):
-            self.cluster.evict(self.conn, relation, os_cache=False)
-
-    def blocks_read_ahead(self) -> int:
-        return blocks_read_ahead(self.conn)
-
-    def pins(self) -> int:
-        """Buffers of this database that some process has pinned."""
-        return int(
-            self.value(
-                "SELECT count(*) FROM pg_buffercache WHERE pinning_backends > 0"
-                " AND reldatabase = (SELECT oid FROM pg_database WHERE datname = current_database())"
-                " AND relfilenode IN (SELECT relfilenode FROM pg_class WHERE oid >= 16384)"
-            )
-        )
-
-
-Sides = dict[str, Side]
+from sides import (
+    KEYS,
+    SECONDS,
+    SERVER,
+    Side,
+    Sides,
+    alike,
+    change_page,
+    damaged,
+    dead_entries,
+    finish,
+    outcome,
+    spoil_block,
+    unnamed,
+    until,
+)
 
 
 @pytest.fixture(scope="module", params=("checksums", "no checksums"))
@@ -116,32 +61,6 @@ def sides(make_cluster: MakeCluster) -> Iterator[Sides]:
     sides = {name: Side(cluster, name) for name in ("off", "forced")}
     yield sides
     finish(sides)
-
-
-def finish(sides: Sides) -> None:
-    for side in sides.values():
-        side.conn.close()
-    assert not bad_lines(sides["off"].cluster.log)
-
-
-def alike(sides: Sides, steps: Callable[[Side], Any]) -> Any:
-    """Do the same on both sides, and return what both observed."""
-    seen = {name: steps(side) for name, side in sides.items()}
-    assert seen["forced"] == seen["off"]
-    return seen["off"]
-
-
-def until(condition: Callable[[], bool], seconds: float = SECONDS) -> bool:
-    """Wait for a condition; whether it came."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.01)
-    return True
-
-
-KEYS = "SELECT i, (i * 7919) % 6000, repeat('x', 150) FROM generate_series(1, 6000) AS i"
 
 
 # Index-only scans
@@ -228,23 +147,6 @@ def test_vacuum_under_a_paused_scan(sides: Sides, columns: str, kind: str) -> No
 
 
 # Dead index entries
-
-
-def dead_entries(rows: Callable[[str], list[tuple[Any, ...]]], index: str) -> list[tuple[int, int]]:
-    """Block and offset of all entries marked dead: from the line pointers, whatever the access method.
-
-    rows: runs a query"""
-    dead = []
-    pages = rows(
-        f"SELECT b, get_raw_page('{index}', b) FROM generate_series(0, pg_relation_size('{index}') / 8192 - 1) AS b"
-    )
-    for block, page in pages:
-        lower = struct.unpack_from("<H", page, 12)[0]
-        for i in range(max(0, (lower - 24) // 4)):
-            pointer = struct.unpack_from("<I", page, 24 + 4 * i)[0]
-            if (pointer >> 15) & 3 == 3:
-                dead.append((block, i + 1))
-    return dead
 
 
 DEAD = {
@@ -501,68 +403,6 @@ def test_idle_cursor_pins_what_stock_pins(sides: Sides, name: str) -> None:
     assert seen[-1] == 0
 
 
-class Portals:
-    """A session that speaks the protocol itself: executes a portal in portions, as JDBC does with a fetch size.
-
-    libpq asks for all rows of a portal at once."""
-
-    def __init__(self, side: Side) -> None:
-        cluster = side.cluster
-        self._socket = socket.socket(socket.AF_UNIX)
-        self._socket.settimeout(SECONDS)
-        self._socket.connect(str(cluster.socket_dir / f".s.PGSQL.{cluster.port}"))
-        self._stream = self._socket.makefile("rb")
-        words = ("user", cluster.environment()["PGUSER"], "database", side.database, "")
-        start = struct.pack("!i", 3 << 16) + b"".join(word.encode() + b"\0" for word in words)
-        self._socket.sendall(struct.pack("!i", len(start) + 4) + start)
-        self._until(b"Z")
-
-    def query(self, statement: str, fails: bool = False) -> list[bytes]:
-        return self._ask((b"Q", statement.encode() + b"\0"), until=b"Z", fails=fails)
-
-    def open(self, statement: str) -> None:
-        """The unnamed portal; the transaction is not ended."""
-        parse = b"\0" + statement.encode() + b"\0" + bytes(2)
-        self._ask((b"P", parse), (b"B", bytes(8)), (b"H", b""), until=b"2")
-
-    def fetch(self, rows: int) -> list[bytes]:
-        """So many rows of it; 0: all that are left."""
-        return self._ask((b"E", b"\0" + struct.pack("!i", rows)), (b"H", b""), until=b"s" if rows else b"C")
-
-    def call(self, function: int, *arguments: str) -> list[bytes]:
-        """Call a function by its OID, without a query: its result, or the error's SQLSTATE."""
-        values = b"".join(struct.pack("!i", len(value)) + value.encode() for value in arguments)
-        body = struct.pack("!ihh", function, 0, len(arguments)) + values + bytes(2)
-        return self._ask((b"F", body), until=b"Z", fails=True)
-
-    def end(self) -> None:
-        """Of the portal, and of a transaction that no block holds open."""
-        self._ask((b"S", b""), until=b"Z")
-
-    def close(self) -> None:
-        self._stream.close()
-        self._socket.close()
-
-    def _ask(self, *messages: tuple[bytes, bytes], until: bytes, fails: bool = False) -> list[bytes]:
-        for kind, body in messages:
-            self._socket.sendall(kind + struct.pack("!i", len(body) + 4) + body)
-        return self._until(until, fails)
-
-    def _until(self, wanted: bytes, fails: bool = False) -> list[bytes]:
-        """What comes before a message of this kind: rows, the result of a call, an error's SQLSTATE."""
-        rows = []
-        while True:
-            kind, size = struct.unpack("!ci", self._stream.read(5))
-            body = self._stream.read(size - 4)
-            assert kind != b"E" or fails, body
-            if kind in b"DV":
-                rows.append(body)
-            if kind == b"E":
-                rows += [part[1:] for part in body.split(b"\0") if part.startswith(b"C")]
-            if kind == wanted:
-                return rows
-
-
 @pytest.mark.parametrize(
     "begin",
     ("BEGIN", "SELECT 1", "DO $$ BEGIN PERFORM 1 / (n - n) FROM generate_series(1, 1) AS n; END $$"),
@@ -768,35 +608,6 @@ def test_scan_that_may_be_left_does_not_search_the_index(sides: Sides, name: str
 # Damage
 
 
-def damaged(side: Side, what: Callable[[Path], None], relation: str = "t") -> None:
-    """Change the file of a relation while the server does not look."""
-    side.run("CHECKPOINT")
-    side.evict(relation)
-    what(side.cluster.data / str(side.value(f"SELECT pg_relation_filepath('{relation}')")))
-
-
-def spoil_block(block: int) -> Callable[[Path], None]:
-    def spoil(path: Path) -> None:
-        with path.open("r+b") as file:
-            file.seek(block * 8192 + 4000)
-            file.write(b"\xff" * 64)
-
-    return spoil
-
-
-def outcome(conn: Connection, query: str) -> tuple[Any, ...]:
-    """Rows, or the error, of a query."""
-    try:
-        return ("rows", fetch(conn, query))
-    except psycopg.Error as error:
-        return ("error", error.sqlstate, error.diag.message_primary)
-
-
-def unnamed(result: Any) -> str:
-    """An outcome without the name of the table's file, which differs between databases."""
-    return re.sub(r"base/\d+/\d+", "FILE", repr(result))
-
-
 def test_damage_that_stock_does_not_reach_is_no_error(sides: Sides) -> None:
     """A bad block beyond the LIMIT, or beyond what is fetched, goes unnoticed."""
 
@@ -884,18 +695,6 @@ def long_keys(page: bytearray) -> None:
     for position in range(24, struct.unpack_from("<H", page, 12)[0], 4):
         offset = struct.unpack_from("<I", page, position)[0] & 0x7FFF
         page[offset + 8 : offset + 12] = b"\xfe\xff\xff\xff"
-
-
-def change_page(block: int, change: Callable[[bytearray], None]) -> Callable[[Path], None]:
-    def changed(path: Path) -> None:
-        with path.open("r+b") as file:
-            file.seek(block * 8192)
-            page = bytearray(file.read(8192))
-            change(page)
-            file.seek(block * 8192)
-            file.write(page)
-
-    return changed
 
 
 @pytest.mark.parametrize("damage", ("keys", "link"))

@@ -17,11 +17,21 @@ import psycopg
 import pytest
 
 from conftest import MakeCluster
+from installations import compiled
 from queries import fetch, fetch_row
-from test_scan_counters import io_blocks
-from test_scan_differential import compiled
-from test_scan_ends import increments, pins_at_rest
-from test_scan_hazards import SERVER, Connection, Side, Sides, alike, dead_entries, finish, until
+from sides import (
+    SERVER,
+    Connection,
+    Side,
+    Sides,
+    alike,
+    dead_entries,
+    finish,
+    increments,
+    io_blocks,
+    pins_at_rest,
+    until,
+)
 
 KEYS = "SELECT i, i * 7919 % 6000, repeat('x', 150) FROM generate_series(0, 5999) AS i"
 

@@ -24,7 +24,7 @@ from differential import bad_lines
 from pg_lookahead.server.cluster import Cluster
 from queries import fetch, fetch_row, run
 from scans import EVICT_ALL, INDEX_SCANS, blocks_read_ahead
-from test_scan_hazards import until
+from sides import until
 
 Connection = psycopg.Connection[Any]
 SERVER: dict[str, object] = {

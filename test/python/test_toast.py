@@ -18,7 +18,7 @@ from conftest import MakeCluster
 from differential import bad_lines
 from pg_lookahead.server.cluster import Cluster
 from queries import fetch, fetch_row, run, scalar
-from test_scan_hazards import until
+from sides import until
 
 Connection = psycopg.Connection[Any]
 

@@ -15,7 +15,7 @@ import pytest
 from conftest import MakeCluster
 from differential import bad_lines
 from queries import fetch, fetch_row, run, scalar
-from test_scan_hazards import until
+from sides import until
 from test_toast import MIXED, REBUILT, ROWS, SERVER, SETUP, Side, Sides
 
 SPARSE = 60_000

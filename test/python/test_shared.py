@@ -13,10 +13,10 @@ import psycopg
 import pytest
 
 from conftest import MakeCluster
+from installations import compiled
 from pg_lookahead.server.cluster import Cluster
 from queries import fetch, fetch_row
 from scans import EVERY_METHOD, EVERY_METHOD_QUERY, EVICT_ALL, INDEX_SCANS
-from test_scan_differential import compiled
 
 Connection = psycopg.Connection[Any]
 

@@ -1,0 +1,329 @@
+# ruff: noqa: E501
+"""What the tests of index scans share: the same database with look-ahead off and forced, and what both show.
+
+Everything is done in both, and what a test observes must be equal."""
+
+from __future__ import annotations
+
+import re
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from differential import bad_lines
+from pg_lookahead.server.cluster import Cluster
+from queries import fetch, fetch_row, relation_count, run, scalar
+from scans import INDEX_SCANS, blocks_read_ahead
+
+Connection = psycopg.Connection[Any]
+
+
+SERVER: dict[str, object] = {
+    "shared_preload_libraries": "pg_lookahead",
+    "autovacuum": False,
+    "shared_buffers": "64MB",
+}
+
+
+EXTENSIONS = ("pg_lookahead", "pg_buffercache", "pageinspect", "pg_visibility", "amcheck")
+
+
+SECONDS = 120.0  # to wait at most
+
+
+class Side:
+    """A database with look-ahead off or forced."""
+
+    def __init__(self, cluster: Cluster, name: str) -> None:
+        self.cluster = cluster
+        self.forced = name == "forced"
+        self.database = f"hazards_{name}"
+        with cluster.connect() as admin:
+            admin.execute(f"CREATE DATABASE {self.database}".encode())
+        self.conn = self.connect()
+        for extension in EXTENSIONS:
+            self.conn.execute(f"CREATE EXTENSION {extension}".encode())
+
+    def connect(self) -> Connection:
+        conn = self.cluster.connect(self.database, prepare_threshold=None)
+        conn.execute(INDEX_SCANS)
+        if self.forced:
+            conn.execute("SET pg_lookahead.debug_force = on")
+        else:
+            conn.execute("SET pg_lookahead.index_scan = off; SET pg_lookahead.index_pages = off")
+        return conn
+
+    def table(self, definition: str, rows: str, *indexes: str, kind: str = "") -> None:
+        """Make the table t anew; rows: a query."""
+        self.run(
+            "DROP TABLE IF EXISTS t CASCADE", f"CREATE {kind} TABLE t {definition}", f"INSERT INTO t {rows}"
+        )
+        self.run(*(f"CREATE INDEX t_{i} ON t {index}" for i, index in enumerate(indexes)), "ANALYZE t")
+
+    def run(self, *statements: str) -> None:
+        run(self.conn, *statements)
+
+    def rows(self, query: str) -> list[tuple[Any, ...]]:
+        return fetch(self.conn, query)
+
+    def value(self, query: str) -> Any:
+        return scalar(self.conn, query)
+
+    def evict(self, *relations: str) -> None:
+        for relation in relations or ("t",):
+            self.cluster.evict(self.conn, relation, os_cache=False)
+
+    def blocks_read_ahead(self) -> int:
+        return blocks_read_ahead(self.conn)
+
+    def pins(self) -> int:
+        """Buffers of this database that some process has pinned."""
+        return int(
+            self.value(
+                "SELECT count(*) FROM pg_buffercache WHERE pinning_backends > 0"
+                " AND reldatabase = (SELECT oid FROM pg_database WHERE datname = current_database())"
+                " AND relfilenode IN (SELECT relfilenode FROM pg_class WHERE oid >= 16384)"
+            )
+        )
+
+
+Sides = dict[str, Side]
+
+
+def finish(sides: Sides) -> None:
+    for side in sides.values():
+        side.conn.close()
+    assert not bad_lines(sides["off"].cluster.log)
+
+
+def alike(sides: Sides, steps: Callable[[Side], Any]) -> Any:
+    """Do the same on both sides, and return what both observed."""
+    seen = {name: steps(side) for name, side in sides.items()}
+    assert seen["forced"] == seen["off"]
+    return seen["off"]
+
+
+def until(condition: Callable[[], bool], seconds: float = SECONDS) -> bool:
+    """Wait for a condition; whether it came."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+KEYS = "SELECT i, (i * 7919) % 6000, repeat('x', 150) FROM generate_series(1, 6000) AS i"
+
+
+def dead_entries(rows: Callable[[str], list[tuple[Any, ...]]], index: str) -> list[tuple[int, int]]:
+    """Block and offset of all entries marked dead: from the line pointers, whatever the access method.
+
+    rows: runs a query"""
+    dead = []
+    pages = rows(
+        f"SELECT b, get_raw_page('{index}', b) FROM generate_series(0, pg_relation_size('{index}') / 8192 - 1) AS b"
+    )
+    for block, page in pages:
+        lower = struct.unpack_from("<H", page, 12)[0]
+        for i in range(max(0, (lower - 24) // 4)):
+            pointer = struct.unpack_from("<I", page, 24 + 4 * i)[0]
+            if (pointer >> 15) & 3 == 3:
+                dead.append((block, i + 1))
+    return dead
+
+
+def damaged(side: Side, what: Callable[[Path], None], relation: str = "t") -> None:
+    """Change the file of a relation while the server does not look."""
+    side.run("CHECKPOINT")
+    side.evict(relation)
+    what(side.cluster.data / str(side.value(f"SELECT pg_relation_filepath('{relation}')")))
+
+
+def spoil_block(block: int) -> Callable[[Path], None]:
+    def spoil(path: Path) -> None:
+        with path.open("r+b") as file:
+            file.seek(block * 8192 + 4000)
+            file.write(b"\xff" * 64)
+
+    return spoil
+
+
+def change_page(block: int, change: Callable[[bytearray], None]) -> Callable[[Path], None]:
+    def changed(path: Path) -> None:
+        with path.open("r+b") as file:
+            file.seek(block * 8192)
+            page = bytearray(file.read(8192))
+            change(page)
+            file.seek(block * 8192)
+            file.write(page)
+
+    return changed
+
+
+def outcome(conn: Connection, query: str) -> tuple[Any, ...]:
+    """Rows, or the error, of a query."""
+    try:
+        return ("rows", fetch(conn, query))
+    except psycopg.Error as error:
+        return ("error", error.sqlstate, error.diag.message_primary)
+
+
+def unnamed(result: Any) -> str:
+    """An outcome without the name of the table's file, which differs between databases."""
+    return re.sub(r"base/\d+/\d+", "FILE", repr(result))
+
+
+ROWS = 6000
+
+
+PATIENCE = 60.0
+
+
+SETUP = f"""
+CREATE EXTENSION pg_prewarm;
+CREATE TABLE t (id int, k int, m int, p point, pad text) WITH (autovacuum_enabled = off);
+INSERT INTO t SELECT i, k, k % 60, point(k, k % 60), repeat('x', 150)
+    FROM (SELECT i, i * 7919 % {ROWS} AS k FROM generate_series(0, {ROWS - 1}) AS i) AS s;
+CREATE INDEX t_k ON t (k);
+CREATE INDEX t_id ON t (id);
+CREATE INDEX t_hash ON t USING hash (m);
+CREATE INDEX t_gist ON t USING gist (p);
+CREATE TABLE other (LIKE t INCLUDING INDEXES) WITH (autovacuum_enabled = off);
+INSERT INTO other SELECT * FROM t;
+CREATE TABLE third (LIKE t INCLUDING INDEXES) WITH (autovacuum_enabled = off);
+INSERT INTO third SELECT * FROM t;
+VACUUM (ANALYZE) t, other, third;
+CREATE FUNCTION wait_here() RETURNS bool LANGUAGE plpgsql AS
+    $$ BEGIN PERFORM pg_advisory_xact_lock_shared(1); RETURN true; END $$;
+CREATE FUNCTION rows_of(low int) RETURNS SETOF int LANGUAGE sql STABLE ROWS 10
+    AS 'SELECT id FROM other WHERE k >= low AND id % 3 <> 1 ORDER BY k LIMIT 20';
+CREATE FUNCTION all_rows_of(low int) RETURNS SETOF int LANGUAGE sql STABLE ROWS 10
+    AS 'SELECT id FROM other WHERE k >= low AND id % 3 <> 1 ORDER BY k'
+"""
+
+
+def in_flight(side: Side) -> int:
+    """Reads that have been started and are not known to have ended."""
+    if side.cluster.version < 18:
+        return 0
+    return int(side.value("SELECT count(*) FROM pg_aios WHERE state NOT LIKE 'COMPLETED%'"))
+
+
+def pins_at_rest(side: Side) -> int:
+    """Buffers that are pinned once no read is in flight any more, which holds a pin of its own.
+
+    With io_uring, a read that its own session does not wait for ends when another wants the page."""
+
+    def at_rest() -> bool:
+        if in_flight(side):
+            side.rows(
+                "SELECT pg_prewarm(oid) FROM pg_class WHERE relnamespace = 'public'::regnamespace"
+                " AND relkind IN ('r', 'i') AND relname ~ '^(t|other|third|half|o|i2|w)(_|$)'"
+            )
+        return in_flight(side) == 0
+
+    assert until(at_rest, PATIENCE), "reads that never end"
+    return side.pins()
+
+
+@contextmanager
+def waiting(side: Side, statement: str, *before: str) -> Iterator[Connection]:
+    """A session whose statement has come to wait_here(), and goes on to its end afterwards."""
+    with side.connect() as gate, side.connect() as conn:
+        for earlier in before:
+            conn.execute(earlier.encode())
+        gate.execute("SELECT pg_advisory_lock(1)")
+        failures: list[BaseException] = []
+
+        def work() -> None:
+            try:
+                conn.execute(statement.encode())
+            except BaseException as failure:
+                failures.append(failure)
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        pid = conn.info.backend_pid
+        waits = f"SELECT wait_event_type FROM pg_stat_activity WHERE pid = {pid}"
+        try:
+            assert until(lambda: side.value(waits) == "Lock" or not thread.is_alive())
+            assert thread.is_alive(), f"{statement} did not wait: {failures}"
+            yield conn
+        finally:
+            gate.execute("SELECT pg_advisory_unlock_all()")
+            thread.join(PATIENCE * 3)
+        assert not failures, failures
+
+
+STATISTICS = "blocks_read, blocks_hit, blocks_visited, blocks_direct, blocks_unused"
+
+
+def figures(side: Side) -> dict[str, int]:
+    """Of all processes, since the server started."""
+    row = side.rows(f"SELECT {STATISTICS} FROM lookahead.index_scan_stats")[0]
+    return dict(zip(STATISTICS.split(", "), map(int, row), strict=True))
+
+
+def increments(side: Side, work: Callable[[], object]) -> dict[str, int]:
+    """Of the figures, by some work of this side's own session."""
+    before = figures(side)
+    work()
+    after = figures(side)
+    return {name: after[name] - before[name] for name in after}
+
+
+def explained(plan: dict[str, Any], path: str = "") -> dict[str, int]:
+    """The blocks that each node of a plan hit and read, together."""
+    assert all(value >= 0 for name, value in plan.items() if name.endswith("Blocks")), plan
+    total = plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
+    found = {f"{path}/{plan['Node Type']}": total}
+    for i, child in enumerate(plan.get("Plans", ())):
+        found.update(explained(child, f"{path}/{i}"))
+    return found
+
+
+def statio(side: Side) -> dict[str, tuple[int, int]]:
+    """Blocks asked for, and of these found, of each table and index."""
+    side.run("SELECT pg_stat_force_next_flush()")
+    return {
+        name: (fetched, hit)
+        for name, fetched, hit in side.rows(
+            f"SELECT relname, {relation_count('blocks_fetched')}, {relation_count('blocks_hit')} FROM pg_class"
+            " WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'i')"
+        )
+    }
+
+
+def io_blocks(side: Side, watcher: psycopg.Connection[Any], pid: int) -> int:
+    """Blocks of relations that were hit and read, as pg_stat_io counts them.
+
+    Until 17 for all clients together: what the watcher itself adds is in the cache of its catalogs."""
+    side.run("SELECT pg_stat_force_next_flush()")
+    if side.cluster.version >= 18:
+        source, blocks = f"pg_stat_get_backend_io({pid})", "read_bytes / 8192"
+    else:
+        source, blocks = "pg_stat_io", "reads * op_bytes / 8192"
+    row = fetch_row(
+        watcher,
+        f"SELECT sum(hits), sum({blocks}) FROM {source} WHERE backend_type = 'client backend'"
+        " AND object = 'relation' AND context = 'normal'",
+    )
+    assert row[0] >= 0 and row[1] >= 0
+    return int(row[0]) + int(row[1])
+
+
+def compare(sides: Sides, counters: Callable[[Side], dict[str, Any]]) -> None:
+    """Fail with what differs; ask twice, as a session may have had to look into the catalogs."""
+    for _ in range(2):
+        stock, ours = (counters(sides[name]) for name in ("off", "forced"))
+        different = {name: (stock[name], ours[name]) for name in stock if stock[name] != ours[name]}
+        if not different:
+            return
+    raise AssertionError(f"counter: (stock, ours): {different}")
