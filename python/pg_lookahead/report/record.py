@@ -9,7 +9,7 @@ A run is a file of JSON lines, each an object with ``kind``, written out at once
     result       what a cell came to
     end          the matrix is complete
 
-The classes here are these lines (docs/benchmarks.md tells every member), and Run is all of a file;
+The classes here are these lines, and Run is all of a file;
 ``journal`` writes and reads it.
 What is measured goes through Run.add() whether it was just taken or is read from a file: so the
 table, the report and --resume see the same.  A server, a scenario, a cell and a cache
