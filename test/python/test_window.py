@@ -26,6 +26,7 @@ from conftest import MakeCluster, reads_are_async
 from differential import bad_lines
 from pg_lookahead.server import cache
 from pg_lookahead.server.cluster import Cluster
+from pg_lookahead.server.installation import Installation, io_workers
 from queries import fetch, fetch_row, scalar
 from relations import BLOCK, await_true, data_file, write_at
 from scans import EVICT_ALL, INDEX_SCANS
@@ -422,7 +423,7 @@ def test_few_shared_buffers(own_cluster: MakeCluster, io_method: str, buffers: s
 def test_reads_that_do_not_end(own_cluster: MakeCluster) -> None:
     """No more buffers are being read than the server grants: with the fewest there are, none ahead of a scan."""
     sessions = 5  # stock may pin three buffers for each of them, of sixteen
-    cluster = serve(own_cluster, "worker", io_workers=1)
+    cluster = serve(own_cluster, "worker", **io_workers(Installation.find().major, 1))
     with connect(cluster, False) as stock:
         expected = digest(stock)
     cluster.restart({"shared_buffers": "128kB", "io_max_concurrency": 64})
