@@ -50,9 +50,11 @@
 /* The chunks of a part: they fill as many blocks as one look-up reads. */
 #define PART_CHUNKS (LOOKUP_MAX_BLOCKS * EXTERN_TUPLES_PER_PAGE)
 
-/* Powers of two. */
+/* A power of two. */
 #define MAX_VALUES 128
-#define MAX_PARTS 64
+
+/* The parts ahead; half of them may be of the value that is fetched. */
+#define MAX_PARTS 128
 
 /* The values known ahead while none is read ahead. */
 #define VALUES_WATCHED 16
@@ -98,16 +100,17 @@ struct ValuesAhead
 	ToastCounters counters;
 	LookupShared shared;
 
-	/* rings: positions only grow, and are taken modulo the size */
+	/* a ring: positions only grow, and are taken modulo the size */
 	uint32		passed;			/* values before it have passed */
 	uint32		next;			/* the first with parts to begin */
 	uint32		tail;
-	uint32		first_part;
-	uint32		last_part;
 	int			nbegun;			/* values with parts that have not passed */
 	uint64		nrows;			/* number of the last row in the ring */
 	Value		values[MAX_VALUES];
-	Part	   *parts;
+
+	/* those ahead in the order in which they began, then unused ones */
+	Part	   *parts[MAX_PARTS];
+	int			nparts;			/* of those ahead */
 
 	/* of the TOAST table and its index, as they were last */
 	Lookup	   *lookup;			/* NULL: none yet, or they have changed */
@@ -135,18 +138,6 @@ value_at(ValuesAhead *ahead, uint32 position)
 	return &ahead->values[position % MAX_VALUES];
 }
 
-static inline Part *
-part_at(ValuesAhead *ahead, uint32 position)
-{
-	return &ahead->parts[position % MAX_PARTS];
-}
-
-static inline int
-number_of_parts(const ValuesAhead *ahead)
-{
-	return (int) (ahead->last_part - ahead->first_part);
-}
-
 ValuesAhead *
 ValuesAheadCreate(AheadNode *node, Oid toast_table)
 {
@@ -168,7 +159,7 @@ ValuesAheadCreate(AheadNode *node, Oid toast_table)
 
 	/* a part may take a whole read, and a small cache is not to be flooded */
 	most = Min(most, NBuffers / (16 * LOOKUP_MAX_BLOCKS));
-	ahead->shared.max_keys = Max(1, Min(most, MAX_PARTS));
+	ahead->shared.max_keys = Max(1, Min(most, MAX_PARTS / 2));
 	ahead->shared.max_reads = reads;
 	ahead->shared.nlookups = 1;
 	JudgeInit(&ahead->judge, JUDGE_VALUES, lookahead_debug_force);
@@ -178,13 +169,22 @@ ValuesAheadCreate(AheadNode *node, Oid toast_table)
 	return ahead;
 }
 
-/* Remove the parts that are over from the head of their ring. */
+/* Remove the parts that are over. */
 static void
 remove_parts(ValuesAhead *ahead)
 {
-	while (ahead->first_part != ahead->last_part &&
-		   part_at(ahead, ahead->first_part)->over)
-		ahead->first_part++;
+	int			n = 0;
+
+	for (int i = 0; i < ahead->nparts; i++)
+	{
+		Part	   *part = ahead->parts[i];
+
+		if (part->over)
+			continue;
+		ahead->parts[i] = ahead->parts[n];
+		ahead->parts[n++] = part;
+	}
+	ahead->nparts = n;
 }
 
 /*
@@ -194,11 +194,11 @@ remove_parts(ValuesAhead *ahead)
 static void
 end_parts(ValuesAhead *ahead, Oid value, int32 last, bool comes)
 {
-	for (uint32 i = ahead->first_part; i != ahead->last_part; i++)
+	for (int i = 0; i < ahead->nparts; i++)
 	{
-		Part	   *part = part_at(ahead, i);
+		Part	   *part = ahead->parts[i];
 
-		if (part->over || part->value != value || part->first > last)
+		if (part->value != value || part->first > last)
 			continue;
 		part->over = true;
 		if (!comes)
@@ -244,15 +244,9 @@ pass_values(ValuesAhead *ahead, uint64 turn)
 static void
 forget_all(ValuesAhead *ahead)
 {
-	for (uint32 i = ahead->first_part; i != ahead->last_part; i++)
-	{
-		Part	   *part = part_at(ahead, i);
-
-		if (!part->over)
-			LookupForget(ahead->lookup, &part->key);
-		part->over = true;
-	}
-	remove_parts(ahead);
+	for (int i = 0; i < ahead->nparts; i++)
+		LookupForget(ahead->lookup, &ahead->parts[i]->key);
+	ahead->nparts = 0;
 	ahead->passed = ahead->next = ahead->tail;
 	ahead->nbegun = 0;
 }
@@ -353,9 +347,12 @@ open_lookup(ValuesAhead *ahead, const ToastFetch *fetch)
 	/* what has been created before is not freed until the query ends */
 	ahead->nrelations++;
 	old = MemoryContextSwitchTo(ahead->node->query->estate->es_query_cxt);
-	if (ahead->parts == NULL)
+	if (ahead->parts[0] == NULL)
 	{
-		ahead->parts = palloc_array(Part, MAX_PARTS);
+		Part	   *parts = palloc_array(Part, MAX_PARTS);
+
+		for (int i = 0; i < MAX_PARTS; i++)
+			ahead->parts[i] = &parts[i];
 		TotalsAttach(&ToastTotals);
 	}
 	ahead->table = fetch->table;
@@ -396,7 +393,7 @@ begin_part(ValuesAhead *ahead, Value *value)
 	first = Max(first, value->next_chunk);
 	if (first > last)
 		return false;
-	part = part_at(ahead, ahead->last_part++);
+	part = ahead->parts[ahead->nparts++];
 	*part = (Part) {.value = value->pointer.value,
 					.first = first,
 					.from = first,
@@ -428,6 +425,22 @@ learn_rows(ValuesAhead *ahead)
 }
 
 /*
+ * How many parts are ahead.  Those of other values are left out while there is
+ * more to begin of the value that is fetched: their turn comes after all of it.
+ */
+static int
+parts_that_count(const ValuesAhead *ahead)
+{
+	int			n = 0;
+
+	if (ahead->next != ahead->position)
+		return ahead->nparts;
+	for (int i = 0; i < ahead->nparts; i++)
+		n += ahead->parts[i]->value == ahead->fetch.value;
+	return n;
+}
+
+/*
  * Begin parts until as many are ahead as the distance allows, but not for rows
  * that the query will not ask for.
  */
@@ -435,13 +448,14 @@ static void
 begin_parts(ValuesAhead *ahead)
 {
 	int			distance = ahead->judge.distance;
+	int			fill = Min(FILL_PARTS, (distance + 1) / 2);
 	int64		rows = RowsWanted(ahead->node);
 	uint64		current = value_at(ahead, ahead->position)->row;
 	uint64		last = rows == PG_INT64_MAX ? PG_UINT64_MAX : current + rows;
 
-	if (number_of_parts(ahead) > distance - Min(FILL_PARTS, (distance + 1) / 2))
+	if (parts_that_count(ahead) > distance - fill)
 		return;
-	while (number_of_parts(ahead) < distance)
+	while (parts_that_count(ahead) < distance && ahead->nparts < MAX_PARTS)
 	{
 		Value	   *value = value_at(ahead, ahead->next);
 
@@ -505,16 +519,13 @@ advance_part(ValuesAhead *ahead, Part *part, bool wait)
 static void
 advance_parts(ValuesAhead *ahead, bool may_wait)
 {
-	uint32		n = ahead->last_part - ahead->first_part;
-
-	for (uint32 i = 0; i < n; i++)
+	for (int i = 0; i < ahead->nparts; i++)
 	{
-		Part	   *part = part_at(ahead, ahead->first_part + i);
-		bool		wait = may_wait &&
-			(i < n / 4 || part->value == ahead->fetch.value);
+		Part	   *part = ahead->parts[i];
+		bool		wait = may_wait && (i < ahead->nparts / 4 ||
+										part->value == ahead->fetch.value);
 
-		if (!part->over)
-			advance_part(ahead, part, wait);
+		advance_part(ahead, part, wait);
 	}
 	LookupRead(ahead->lookup);
 }
@@ -523,11 +534,11 @@ advance_parts(ValuesAhead *ahead, bool may_wait)
 static bool
 is_late(ValuesAhead *ahead)
 {
-	for (uint32 i = ahead->first_part; i != ahead->last_part; i++)
+	for (int i = 0; i < ahead->nparts; i++)
 	{
-		const Part *part = part_at(ahead, i);
+		const Part *part = ahead->parts[i];
 
-		if (!part->over && part->value == ahead->fetch.value &&
+		if (part->value == ahead->fetch.value &&
 			part->first <= ahead->chunk && !LookupIsStarted(&part->key))
 			return true;
 	}
@@ -632,10 +643,10 @@ stop_unit(ValuesAhead *ahead)
 			wanted += (ahead->fetch.last - ahead->chunk) / CHUNKS_PER_LOOK;
 	}
 	JudgeUnit(judge, reads, INSTR_TIME_GET_NANOSEC(inside) / 1000.0,
-			  number_of_parts(ahead), wanted, query->reads_are_slow);
+			  ahead->nparts, wanted, query->reads_are_slow);
 	if (in_trial && judge->mode == JUDGE_AHEAD)
 		query->reads_are_slow = true;
-	JudgeEntries(judge, 0, number_of_parts(ahead));
+	JudgeEntries(judge, 0, ahead->nparts);
 }
 
 bool
