@@ -769,9 +769,17 @@ MUTATIONS = [
         "A filtered outer side is searched for rows that EXISTS does not need, and may fail there.",
     ),
     Mutation(
+        "a small statement that reads is left alone",
+        "src/exec/takeover.c",
+        "takeover_reads() == small->reads ?",
+        "true ?",
+        ("test/python/test_scan_policy.py::test_small_cached_statements_are_left_alone",),
+        "Once a kind of statement has been cached, it would never be looked ahead in again.",
+    ),
+    Mutation(
         "rows certain above a single match",
         "src/exec/rows_wanted.c",
-        "bounds->may_stop |= stops_at_match((JoinState *) parent);",
+        "bounds->may_stop |= rows_stop_at_match((JoinState *) parent);",
         "",
         (JOIN_HAZARDS + "test_what_is_left_early_does_not_search_on",),
         "The same on the inner side of a semijoin.",

@@ -26,7 +26,7 @@
 #include "nodes/memnodes.h"
 #include "utils/memutils.h"
 
-static void forget_query(void *arg);
+static void ahead_node_forget_query(void *arg);
 
 static AheadQuery no_query;
 AheadQuery *lookahead_last_query = &no_query;
@@ -37,7 +37,7 @@ AheadQuerySearch(const EState *estate)
 {
 	for (MemoryContextCallback *callback = estate->es_query_cxt->reset_cbs;
 		 callback != NULL; callback = callback->next)
-		if (callback->func == forget_query)
+		if (callback->func == ahead_node_forget_query)
 			return lookahead_last_query = callback->arg;
 	return NULL;
 }
@@ -88,7 +88,7 @@ AheadQueryWait(const AheadQuery *query)
 
 /* Called when the memory of a query goes away, after an error or not. */
 static void
-forget_query(void *arg)
+ahead_node_forget_query(void *arg)
 {
 	AheadQuery *query = arg;
 
@@ -114,7 +114,7 @@ AheadQueryMake(EState *estate)
 	query->size = lengthof(query->first_nodes);
 	query->nodes = query->first_nodes;
 	lookahead_last_query = query;
-	query->forget.func = forget_query;
+	query->forget.func = ahead_node_forget_query;
 	query->forget.arg = query;
 	MemoryContextRegisterResetCallback(estate->es_query_cxt, &query->forget);
 	return query;
@@ -122,7 +122,8 @@ AheadQueryMake(EState *estate)
 
 /* The entry of a node in one role; NULL if it is none of a plan. */
 static AheadNode **
-entry_of(AheadQuery *query, const PlanState *plan_state, AheadRole role)
+ahead_node_entry_of(AheadQuery *query, const PlanState *plan_state,
+					AheadRole role)
 {
 	int			id = plan_state->plan->plan_node_id;
 
@@ -147,7 +148,7 @@ entry_of(AheadQuery *query, const PlanState *plan_state, AheadRole role)
 bool
 AheadNodeAddRole(AheadNode *node, PlanState *plan_state, AheadRole role)
 {
-	AheadNode	  **entry = entry_of(node->query, plan_state, role);
+	AheadNode **entry = ahead_node_entry_of(node->query, plan_state, role);
 
 	if (entry == NULL || *entry != NULL)
 		return false;
@@ -159,7 +160,7 @@ AheadNode *
 AheadNodeAdd(AheadQuery *query, PlanState *plan_state,
 			 const AheadMethods *methods)
 {
-	AheadNode	  **entry = entry_of(query, plan_state, methods->role);
+	AheadNode **entry = ahead_node_entry_of(query, plan_state, methods->role);
 	AheadNode  *node;
 
 	if (entry == NULL || *entry != NULL)

@@ -27,7 +27,7 @@ static int	extension_id;
 
 /* What the option LOOKAHEAD was set to in this EXPLAIN. */
 static void
-set_option(ExplainState *es, DefElem *option, ParseState *pstate)
+explain_set_option(ExplainState *es, DefElem *option, ParseState *pstate)
 {
 	bool	   *asked = palloc_object(bool);
 
@@ -286,7 +286,7 @@ void
 AheadExplainInit(void)
 {
 	extension_id = GetExplainExtensionId("pg_lookahead");
-	LOOKAHEAD_REGISTER_EXPLAIN_OPTION("lookahead", set_option);
+	LOOKAHEAD_REGISTER_EXPLAIN_OPTION("lookahead", explain_set_option);
 	prev_explain_per_node = explain_per_node_hook;
 	explain_per_node_hook = explain_node;
 }

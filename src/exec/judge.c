@@ -89,7 +89,7 @@ static const struct
 	int			block_without;
 	int			interval_min[2];	/* units between questions, by JudgeSide */
 	int			interval_max[2];
-}			numbers[] =
+}			numbers[JUDGE_KINDS] =
 {
 	[JUDGE_HEAP_PAGES] = {4, 8, 256, 16, 16, 48, 32,
 						  {1024, 1024}, {16384, 65536}},
@@ -113,7 +113,8 @@ static JudgeLearnt remembered[64];
 JudgeLearnt *
 JudgeRecall(JudgeKind kind, Oid relation, uint32 settings)
 {
-	uint64		key = ((uint64) relation << 32 | settings << 3 | kind) + 1;
+	uint64		key =
+		((uint64) relation << 32 | (settings * JUDGE_KINDS + kind)) + 1;
 	JudgeLearnt *learnt = &remembered[key * UINT64CONST(0x9E3779B97F4A7C15) >>
 									  58];
 
@@ -123,7 +124,7 @@ JudgeRecall(JudgeKind kind, Oid relation, uint32 settings)
 }
 
 static inline bool
-is_question_open(const Judge *judge)
+judge_is_question_open(const Judge *judge)
 {
 	const JudgeLearnt *learnt = judge->learnt;
 
@@ -133,7 +134,7 @@ is_question_open(const Judge *judge)
 
 /* Was look-ahead found dearer, and is it not time to ask again? */
 static inline bool
-is_resting(const Judge *judge)
+judge_is_resting(const Judge *judge)
 {
 	return judge->force == JUDGE_MEASURES && judge->learnt->left > 0 &&
 		judge->learnt->verdict == JUDGE_WITHOUT;
@@ -141,30 +142,30 @@ is_resting(const Judge *judge)
 
 /* Is the next block to be measured one without look-ahead? */
 static inline bool
-is_without_due(const Judge *judge)
+judge_is_without_due(const Judge *judge)
 {
-	return is_question_open(judge) &&
+	return judge_is_question_open(judge) &&
 		judge->learnt->nblocks[JUDGE_WITH] >
 		judge->learnt->nblocks[JUDGE_WITHOUT];
 }
 
 static void
-start_block(JudgeLearnt *learnt)
+judge_start_block(JudgeLearnt *learnt)
 {
 	learnt->units = learnt->warm_units = 0;
 	learnt->us = learnt->all_us = learnt->cheapest = 0;
 }
 
 static void
-start_question(JudgeLearnt *learnt)
+judge_start_question(JudgeLearnt *learnt)
 {
 	learnt->left = 0;
 	learnt->nblocks[JUDGE_WITHOUT] = learnt->nblocks[JUDGE_WITH] = 0;
-	start_block(learnt);
+	judge_start_block(learnt);
 }
 
 static void
-start_watching(Judge *judge)
+judge_start_watching(Judge *judge)
 {
 	judge->mode = JUDGE_WATCH;
 	judge->timed = false;
@@ -172,7 +173,7 @@ start_watching(Judge *judge)
 }
 
 static void
-start_trial(Judge *judge)
+judge_start_trial(Judge *judge)
 {
 	judge->mode = JUDGE_TRIAL;
 	judge->timed = true;
@@ -182,7 +183,7 @@ start_trial(Judge *judge)
 
 /* Let the distance grow with the units visited. */
 static void
-set_distance(Judge *judge)
+judge_set_distance(Judge *judge)
 {
 	int64		earned = numbers[judge->kind].least_distance +
 		2 * (int64) judge->visited;
@@ -194,23 +195,23 @@ set_distance(Judge *judge)
 }
 
 static void
-start_ahead(Judge *judge)
+judge_start_ahead(Judge *judge)
 {
 	judge->mode = JUDGE_AHEAD;
-	judge->timed = is_question_open(judge);
+	judge->timed = judge_is_question_open(judge);
 	judge->cached = judge->idle_entries = 0;
-	set_distance(judge);
+	judge_set_distance(judge);
 }
 
 static void
-start_ending(Judge *judge)
+judge_start_ending(Judge *judge)
 {
 	judge->mode = JUDGE_ENDING;
 	judge->timed = false;
 }
 
 static void
-start_rest(Judge *judge)
+judge_start_rest(Judge *judge)
 {
 	judge->last_rest = Min(Max(judge->last_rest * 2, REST_MIN), REST_MAX);
 	judge->rest = judge->last_rest;
@@ -218,7 +219,7 @@ start_rest(Judge *judge)
 
 /* The median of at most three numbers; of two, their mean. */
 static double
-median(const double *x, int n)
+judge_median(const double *x, int n)
 {
 	if (n < 3)
 		return (x[0] + x[n - 1]) / 2;
@@ -227,7 +228,7 @@ median(const double *x, int n)
 
 /* Is each of n numbers CLEAR times as large as each of others? */
 static bool
-is_clearly_dearer(const double *x, const double *others, int n)
+judge_is_clearly_dearer(const double *x, const double *others, int n)
 {
 	for (int i = 0; i < n; i++)
 		for (int j = 0; j < n; j++)
@@ -238,7 +239,7 @@ is_clearly_dearer(const double *x, const double *others, int n)
 
 /* Settle the question, if the blocks measured so far do. */
 static void
-settle(JudgeKind kind, JudgeLearnt *learnt)
+judge_settle(JudgeKind kind, JudgeLearnt *learnt)
 {
 	const double *without = learnt->costs[JUDGE_WITHOUT];
 	const double *with = learnt->costs[JUDGE_WITH];
@@ -248,52 +249,53 @@ settle(JudgeKind kind, JudgeLearnt *learnt)
 
 	if (n == 0)
 		return;
-	verdict = median(with, n) < DRAW * median(without, n) ?
+	verdict = judge_median(with, n) < DRAW * judge_median(without, n) ?
 		JUDGE_WITH : JUDGE_WITHOUT;
 	if (n < JUDGE_ROUNDS && verdict != learnt->verdict &&
-		!is_clearly_dearer(without, with, n) &&
-		!(n >= CLEAR_ROUNDS_WITHOUT && is_clearly_dearer(with, without, n)))
+		!judge_is_clearly_dearer(without, with, n) &&
+		!(n >= CLEAR_ROUNDS_WITHOUT &&
+		  judge_is_clearly_dearer(with, without, n)))
 		return;
 	if (verdict == learnt->verdict)
 		learnt->interval *= 2;
 	else
 		learnt->interval = numbers[kind].interval_min[verdict] *
-			Max(1, median(without, n) / Max(1, median(with, n)));
+			Max(1, judge_median(without, n) / Max(1, judge_median(with, n)));
 	learnt->interval =
 		Min(learnt->interval, numbers[kind].interval_max[verdict]);
 	learnt->verdict = verdict;
-	learnt->cost_without = median(without, n);
-	start_question(learnt);
+	learnt->cost_without = judge_median(without, n);
+	judge_start_question(learnt);
 	learnt->left = learnt->interval;
 }
 
 /* A block of a side has been measured. */
 static void
-note_block(Judge *judge, JudgeSide side, double cost)
+judge_note_block(Judge *judge, JudgeSide side, double cost)
 {
 	JudgeLearnt *learnt = judge->learnt;
 	int			n = Min(learnt->nblocks[side], JUDGE_ROUNDS - 1);
 
 	learnt->costs[side][n] = cost;
 	learnt->nblocks[side] = n + 1;
-	start_block(learnt);
-	settle(judge->kind, learnt);
+	judge_start_block(learnt);
+	judge_settle(judge->kind, learnt);
 }
 
 /* Is so much to be won, and has look-ahead not been found to be dearer? */
 static bool
-is_worth_while(const Judge *judge, int64 wanted, double cost)
+judge_is_worth_while(const Judge *judge, int64 wanted, double cost)
 {
 	if (judge->force == JUDGE_BELIEVES)
 		return wanted > 0;
-	if (!is_question_open(judge))
+	if (!judge_is_question_open(judge))
 		return wanted > 0 && judge->learnt->verdict == JUDGE_WITH;
 	return wanted > 0 && wanted * cost + judge->learnt->stake_us >= STAKE_US;
 }
 
 /* In TRIAL, a unit of a block without look-ahead. */
 static void
-measure_without(Judge *judge, int reads, double us, int64 wanted)
+judge_measure_without(Judge *judge, int reads, double us, int64 wanted)
 {
 	JudgeLearnt *learnt = judge->learnt;
 	double		cost;
@@ -310,16 +312,17 @@ measure_without(Judge *judge, int reads, double us, int64 wanted)
 		 learnt->costs[JUDGE_WITH][learnt->nblocks[JUDGE_WITH] - 1]))
 		return;
 	cost = learnt->us / learnt->units;
-	note_block(judge, JUDGE_WITHOUT, cost);
-	if (is_worth_while(judge, wanted, cost))
-		start_ahead(judge);
+	judge_note_block(judge, JUDGE_WITHOUT, cost);
+	if (judge_is_worth_while(judge, wanted, cost))
+		judge_start_ahead(judge);
 	else
-		start_watching(judge);
+		judge_start_watching(judge);
 }
 
 /* In TRIAL: is it worth while to look ahead? */
 static void
-consider(Judge *judge, int reads, double us, int64 wanted, bool others_slow)
+judge_consider(Judge *judge, int reads, double us, int64 wanted,
+			   bool others_slow)
 {
 	JudgeLearnt *learnt = judge->learnt;
 	double		read_us = us / reads;
@@ -339,8 +342,8 @@ consider(Judge *judge, int reads, double us, int64 wanted, bool others_slow)
 	{
 		if (judge->tried >= FLOOR_UNITS)
 		{
-			start_rest(judge);
-			start_watching(judge);
+			judge_start_rest(judge);
+			judge_start_watching(judge);
 		}
 		return;
 	}
@@ -350,20 +353,20 @@ consider(Judge *judge, int reads, double us, int64 wanted, bool others_slow)
 	if (judge->slow < evidence)
 		return;
 	judge->was_checked = true;
-	if (is_resting(judge) && cost >= CHANGED * learnt->cost_without)
+	if (judge_is_resting(judge) && cost >= CHANGED * learnt->cost_without)
 	{
 		learnt->verdict = JUDGE_UNDECIDED;
-		start_question(learnt);
+		judge_start_question(learnt);
 	}
-	if (is_resting(judge))
-		start_watching(judge);
-	else if (is_worth_while(judge, wanted, cost))
-		start_ahead(judge);
+	if (judge_is_resting(judge))
+		judge_start_watching(judge);
+	else if (judge_is_worth_while(judge, wanted, cost))
+		judge_start_ahead(judge);
 }
 
 /* In AHEAD, a unit of a block with look-ahead. */
 static void
-measure_with(Judge *judge, int reads, double us, int held)
+judge_measure_with(Judge *judge, int reads, double us, int held)
 {
 	JudgeLearnt *learnt = judge->learnt;
 	bool		is_first = learnt->nblocks[JUDGE_WITHOUT] == 0;
@@ -371,13 +374,14 @@ measure_with(Judge *judge, int reads, double us, int held)
 	int			most = Max(numbers[judge->kind].block_with, 4 * judge->batch);
 	double		without = is_first ?
 		(judge->tried > 0 ? judge->tried_us / judge->tried : 0) :
-		median(learnt->costs[JUDGE_WITHOUT], learnt->nblocks[JUDGE_WITHOUT]);
+		judge_median(learnt->costs[JUDGE_WITHOUT],
+					 learnt->nblocks[JUDGE_WITHOUT]);
 	double		cost;
 	int			all;
 
-	if (is_without_due(judge))
+	if (judge_is_without_due(judge))
 	{
-		start_ending(judge);
+		judge_start_ending(judge);
 		return;
 	}
 	learnt->all_us += us;
@@ -396,8 +400,8 @@ measure_with(Judge *judge, int reads, double us, int held)
 	if (without > 0 &&
 		learnt->all_us > without * (CLEAR * (all + LOST_UNITS) + held))
 	{
-		note_block(judge, JUDGE_WITH, learnt->all_us / (all + held));
-		start_ending(judge);
+		judge_note_block(judge, JUDGE_WITH, learnt->all_us / (all + held));
+		judge_start_ending(judge);
 		return;
 	}
 	if (learnt->units < Min(most, CLEAR_UNITS_WITH + judge->batch))
@@ -411,10 +415,10 @@ measure_with(Judge *judge, int reads, double us, int held)
 	}
 	else if (learnt->units < most)
 		return;
-	note_block(judge, JUDGE_WITH, cost);
+	judge_note_block(judge, JUDGE_WITH, cost);
 	judge->timed = false;
-	if (is_question_open(judge) || learnt->verdict == JUDGE_WITHOUT)
-		start_ending(judge);
+	if (judge_is_question_open(judge) || learnt->verdict == JUDGE_WITHOUT)
+		judge_start_ending(judge);
 }
 
 void
@@ -429,21 +433,21 @@ JudgeInit(Judge *judge, JudgeKind kind, JudgeForce force)
 		.own = {.verdict = JUDGE_UNDECIDED},
 	};
 	if (force == JUDGE_FORCED)
-		start_ahead(judge);
+		judge_start_ahead(judge);
 }
 
 void
 JudgeRunsToEnd(Judge *judge)
 {
 	judge->runs_to_end = true;
-	set_distance(judge);
+	judge_set_distance(judge);
 }
 
 void
 JudgeForbid(Judge *judge)
 {
 	judge->forbidden = true;
-	start_watching(judge);
+	judge_start_watching(judge);
 }
 
 void
@@ -451,7 +455,7 @@ JudgeSetMaximum(Judge *judge, int max_distance, int batch)
 {
 	judge->max_distance = max_distance;
 	judge->batch = batch;
-	set_distance(judge);
+	judge_set_distance(judge);
 }
 
 void
@@ -463,12 +467,12 @@ JudgeReadSeen(Judge *judge, JudgeLearnt *learnt)
 		judge->learnt = learnt;
 	if (judge->rest > 0)
 		judge->rest--;
-	else if (judge->was_checked && is_resting(judge))
+	else if (judge->was_checked && judge_is_resting(judge))
 		judge->learnt->left--;
 	else if (judge->force == JUDGE_FORCED)
-		start_ahead(judge);
+		judge_start_ahead(judge);
 	else
-		start_trial(judge);
+		judge_start_trial(judge);
 }
 
 void
@@ -480,11 +484,11 @@ JudgeUnit(Judge *judge, int reads, double us, int held, int64 wanted,
 	{
 		judge->cached = reads > 0 ? 0 : judge->cached + 1;
 		if (judge->cached >= numbers[judge->kind].cached_in_trial)
-			start_watching(judge);
-		else if (is_without_due(judge))
-			measure_without(judge, reads, us, wanted);
+			judge_start_watching(judge);
+		else if (judge_is_without_due(judge))
+			judge_measure_without(judge, reads, us, wanted);
 		else if (reads > 0)
-			consider(judge, reads, us, wanted, others_slow);
+			judge_consider(judge, reads, us, wanted, others_slow);
 		else
 			judge->tried_us += us;
 	}
@@ -495,18 +499,18 @@ JudgeUnit(Judge *judge, int reads, double us, int held, int64 wanted,
 			judge->cached + 1;
 		if (reads > 0)
 			judge->idle_entries = 0;
-		set_distance(judge);
+		judge_set_distance(judge);
 		if (judge->force == JUDGE_FORCED)
 			return;
 		if (judge->cached >= numbers[judge->kind].cached_ahead)
-			start_ending(judge);
-		else if (is_question_open(judge))
-			measure_with(judge, reads, us, held);
+			judge_start_ending(judge);
+		else if (judge_is_question_open(judge))
+			judge_measure_with(judge, reads, us, held);
 		else if (judge->force == JUDGE_MEASURES && reads > 0 &&
 				 --judge->learnt->left <= 0)
 		{
 			/* the distance has grown */
-			start_question(judge->learnt);
+			judge_start_question(judge->learnt);
 			judge->learnt->warm_units =
 				Max(numbers[judge->kind].warm_up, judge->batch);
 			judge->timed = true;
@@ -521,13 +525,13 @@ JudgeEntries(Judge *judge, int entries, int held)
 	judge->idle_entries += entries;
 	if (judge->mode == JUDGE_AHEAD && judge->force != JUDGE_FORCED &&
 		judge->idle_entries >= IDLE_ENTRIES)
-		start_ending(judge);
+		judge_start_ending(judge);
 	if (judge->mode != JUDGE_ENDING || held > 0)
 		return;
-	if (is_without_due(judge))
-		start_trial(judge);
+	if (judge_is_without_due(judge))
+		judge_start_trial(judge);
 	else
-		start_watching(judge);
+		judge_start_watching(judge);
 }
 
 void
@@ -535,8 +539,8 @@ JudgeNoRoom(Judge *judge)
 {
 	if (judge->mode != JUDGE_AHEAD)
 		return;
-	start_rest(judge);
-	start_ending(judge);
+	judge_start_rest(judge);
+	judge_start_ending(judge);
 }
 
 void
@@ -547,7 +551,7 @@ JudgeBegunAgain(Judge *judge, uint64 used, uint64 unused)
 
 	judge->visited = 0;
 	if (judge->mode == JUDGE_AHEAD)
-		set_distance(judge);
+		judge_set_distance(judge);
 	if (judge->force == JUDGE_FORCED)
 		return;
 	evidence = Max(learnt->evidence, EVIDENCE_MIN);
@@ -555,7 +559,7 @@ JudgeBegunAgain(Judge *judge, uint64 used, uint64 unused)
 	{
 		learnt->evidence = Min(evidence * 2, EVIDENCE_MAX);
 		if (judge->mode >= JUDGE_AHEAD)
-			start_watching(judge);
+			judge_start_watching(judge);
 	}
 	else if (used > 0)
 		learnt->evidence = evidence - 1;

@@ -26,6 +26,8 @@ typedef enum JudgeKind
 	JUDGE_ONE_ROW				/* statements that write one row each */
 } JudgeKind;
 
+#define JUDGE_KINDS (JUDGE_ONE_ROW + 1)
+
 typedef enum JudgeMode
 {
 	JUDGE_WATCH,				/* as the server does; was anything read? */

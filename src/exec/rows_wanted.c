@@ -32,7 +32,7 @@ RowBoundsOfTop(void)
 
 /* A node asks for all rows whenever it is executed. */
 static void
-asks_for_all(RowBounds *bounds)
+rows_ask_for_all(RowBounds *bounds)
 {
 	*bounds = (RowBounds) {0};
 }
@@ -42,7 +42,7 @@ asks_for_all(RowBounds *bounds)
  * keeps rows that it has asked for.
  */
 static void
-becomes_many(RowBounds *bounds)
+rows_become_many(RowBounds *bounds)
 {
 	bounds->may_stop |= bounds->enough != NULL;
 	bounds->enough = NULL;
@@ -52,14 +52,14 @@ becomes_many(RowBounds *bounds)
 
 /* Does a join end its search at the first match of an outer row? */
 static inline bool
-stops_at_match(const JoinState *join)
+rows_stop_at_match(const JoinState *join)
 {
 	return join->single_match || join->jointype == JOIN_ANTI;
 }
 
 /* Keep the upper bounds only if each row becomes a row above. */
 static void
-bound_most(RowBounds *bounds, PlanState *plan_state)
+rows_bound_most(RowBounds *bounds, PlanState *plan_state)
 {
 	switch (nodeTag(plan_state))
 	{
@@ -83,23 +83,23 @@ bound_most(RowBounds *bounds, PlanState *plan_state)
 
 /* Find out how many rows are certain below a node that is left early or not. */
 static void
-bound_least(RowBounds *bounds, PlanState *plan_state)
+rows_bound_least(RowBounds *bounds, PlanState *plan_state)
 {
 	switch (nodeTag(plan_state))
 	{
 		case T_SortState:
 		case T_HashState:
-			asks_for_all(bounds);
+			rows_ask_for_all(bounds);
 			break;
 		case T_AggState:
 			switch (((Agg *) plan_state->plan)->aggstrategy)
 			{
 				case AGG_PLAIN:
 				case AGG_HASHED:
-					asks_for_all(bounds);
+					rows_ask_for_all(bounds);
 					break;
 				case AGG_SORTED:
-					becomes_many(bounds);
+					rows_become_many(bounds);
 					break;
 				default:
 					bounds->may_stop = true;
@@ -108,7 +108,7 @@ bound_least(RowBounds *bounds, PlanState *plan_state)
 		case T_ModifyTableState:
 			/* RETURNING's rows may be counted */
 			if (((ModifyTable *) plan_state->plan)->returningLists == NIL)
-				asks_for_all(bounds);
+				rows_ask_for_all(bounds);
 			break;
 		case T_ResultState:
 		case T_SubqueryScanState:
@@ -117,7 +117,7 @@ bound_least(RowBounds *bounds, PlanState *plan_state)
 		case T_GroupState:
 			break;
 		case T_WindowAggState:
-			becomes_many(bounds);
+			rows_become_many(bounds);
 			if (((WindowAgg *) plan_state->plan)->runCondition != NIL)
 				bounds->may_stop = true;
 			break;
@@ -130,15 +130,15 @@ bound_least(RowBounds *bounds, PlanState *plan_state)
 		case T_IncrementalSortState:
 		case T_GatherState:		/* workers return rows, too */
 		case T_GatherMergeState:
-			becomes_many(bounds);
+			rows_become_many(bounds);
 			break;
 		case T_NestLoopState:
-			if (!stops_at_match(&((NestLoopState *) plan_state)->js))
-				becomes_many(bounds);
+			if (!rows_stop_at_match(&((NestLoopState *) plan_state)->js))
+				rows_become_many(bounds);
 			break;
 		case T_HashJoinState:
-			if (!stops_at_match(&((HashJoinState *) plan_state)->js))
-				becomes_many(bounds);
+			if (!rows_stop_at_match(&((HashJoinState *) plan_state)->js))
+				rows_become_many(bounds);
 			break;
 		default:
 			bounds->may_stop = true;
@@ -154,8 +154,8 @@ RowBoundsBelow(RowBounds *bounds, PlanState *plan_state)
 	bounds->restores &= IsA(plan_state, ResultState);
 	if (!IsA(plan_state, LimitState))
 	{
-		bound_most(bounds, plan_state);
-		bound_least(bounds, plan_state);
+		rows_bound_most(bounds, plan_state);
+		rows_bound_least(bounds, plan_state);
 		return;
 	}
 	limit = (LimitState *) plan_state;
@@ -168,7 +168,7 @@ RowBoundsBelow(RowBounds *bounds, PlanState *plan_state)
 
 /* Remember a node above that may hold rows of this one. */
 static void
-note_holder(RowBounds *bounds, PlanState *holder)
+rows_note_holder(RowBounds *bounds, PlanState *holder)
 {
 	HolderAbove *above = MemoryContextAlloc(holder->state->es_query_cxt,
 											sizeof(HolderAbove));
@@ -180,7 +180,7 @@ note_holder(RowBounds *bounds, PlanState *holder)
 
 /* Is it known how many rows will be asked for? */
 static inline bool
-is_counted(const RowBounds *bounds)
+rows_are_counted(const RowBounds *bounds)
 {
 	return bounds->enough != NULL || bounds->portal == PORTAL_COUNTS;
 }
@@ -193,11 +193,11 @@ RowBoundsOfChild(RowBounds *bounds, PlanState *parent, PlanState *child)
 		case T_NestLoopState:
 			if (child == innerPlanState(parent))
 			{
-				becomes_many(bounds);
-				bounds->may_stop |= stops_at_match((JoinState *) parent);
+				rows_become_many(bounds);
+				bounds->may_stop |= rows_stop_at_match((JoinState *) parent);
 			}
-			else if (is_counted(bounds))
-				note_holder(bounds, parent);
+			else if (rows_are_counted(bounds))
+				rows_note_holder(bounds, parent);
 			break;
 		case T_MergeJoinState:
 			bounds->restores = child == innerPlanState(parent) &&
@@ -205,14 +205,14 @@ RowBoundsOfChild(RowBounds *bounds, PlanState *parent, PlanState *child)
 			break;
 		case T_ResultState:
 		case T_SubqueryScanState:
-			if (parent->subPlan != NIL && is_counted(bounds))
-				note_holder(bounds, parent);
+			if (parent->subPlan != NIL && rows_are_counted(bounds))
+				rows_note_holder(bounds, parent);
 			break;
 		case T_HashJoinState:
 			/* unmatched outer rows may be returned, too: all are asked for */
 			if (child == outerPlanState(parent) &&
 				((HashJoinState *) parent)->hj_NullInnerTupleSlot == NULL)
-				note_holder(bounds, parent);
+				rows_note_holder(bounds, parent);
 			break;
 		default:
 			break;

@@ -15,6 +15,12 @@
  * The life of a taken node ends when ExecutorEnd() is called; after an error,
  * when the query's memory goes away.
  *
+ * To take and to end the nodes of a statement that needs a few cached rows is
+ * some per cent of its work.  So a small statement that has lately read nothing
+ * RUNS_TO_REST times in a row is left alone, until it has read something.  In
+ * this number of executions it saves about as much time as look-ahead saves in
+ * one that waits for some reads, which is thereby missed.
+ *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
@@ -25,18 +31,38 @@
 #include "catalog/catalog.h"
 #include "compat.h"
 #include "enabled.h"
+#include "exec/judge.h"
 #include "exec/rows_wanted.h"
+#include "exec/settings.h"
 #include "exec/takeover.h"
 #include "executor/executor.h"
+#include "executor/instrument.h"
 #include "nodes/nodeFuncs.h"
 #include "read/page_read.h"
 #include "tcop/dest.h"
 #include "utils/snapmgr.h"
 
-#define MAX_METHODS 8
+/* The most kinds of takeovers for one role. */
+#define MAX_METHODS 4
 
-static const AheadMethods *all_methods[MAX_METHODS];
-static int	nmethods = 0;
+/* A statement that the planner takes for dearer is never left alone. */
+#define SMALL_COST 200
+
+/* Executions in a row that read nothing, until a small one is left alone. */
+#define RUNS_TO_REST 256
+
+/* By role; the last one is NULL. */
+static const AheadMethods *all_methods[AHEAD_ROLES][MAX_METHODS + 1];
+
+/* What is known of all statements with one cost and one list of relations. */
+typedef struct SmallStatement
+{
+	uint64		key;
+	int64		reads;			/* count of blocks read when one began last */
+	int			runs;			/* executions in a row that read nothing */
+} SmallStatement;
+
+static SmallStatement small_statements[64];
 
 static ExecutorStart_hook_type prev_ExecutorStart = NULL;
 static ExecutorRun_hook_type prev_ExecutorRun = NULL;
@@ -58,8 +84,12 @@ typedef struct Walk
 void
 TakeoverRegister(const AheadMethods *methods)
 {
-	Assert(nmethods < MAX_METHODS);
-	all_methods[nmethods++] = methods;
+	int			n = 0;
+
+	while (all_methods[methods->role][n] != NULL)
+		n++;
+	Assert(n < MAX_METHODS);
+	all_methods[methods->role][n] = methods;
 }
 
 /* The server's code in memory, between "begin" and "end". */
@@ -102,12 +132,13 @@ TakeoverIsServersOwn(ExecProcNodeMtd function)
  * it leaves the node.
  */
 static inline const AheadMethods *
-methods_of(PlanState *plan_state, AheadRole role, Refusal *refusal)
+takeover_methods_of(PlanState *plan_state, AheadRole role, Refusal *refusal)
 {
-	for (int i = 0; i < nmethods; i++)
-		if (all_methods[i]->role == role && *all_methods[i]->enabled &&
-			all_methods[i]->serves(plan_state, refusal))
-			return all_methods[i];
+	const AheadMethods *const *methods = all_methods[role];
+
+	for (; *methods != NULL; methods++)
+		if (*(*methods)->enabled && (*methods)->serves(plan_state, refusal))
+			return *methods;
 	return NULL;
 }
 
@@ -116,7 +147,7 @@ TakeoverRefusal(PlanState *plan_state, AheadRole role)
 {
 	Refusal		refusal = NOT_REFUSED;
 
-	if (methods_of(plan_state, role, &refusal) == NULL)
+	if (takeover_methods_of(plan_state, role, &refusal) == NULL)
 		return NOT_REFUSED;
 	if (!lookahead_enabled)
 		return REFUSED_DISABLED;
@@ -131,7 +162,7 @@ TakeoverForesees(PlanState *plan_state, AheadRole role, Refusal *refusal)
 	const AheadMethods *methods;
 
 	*refusal = NOT_REFUSED;
-	methods = methods_of(plan_state, role, refusal);
+	methods = takeover_methods_of(plan_state, role, refusal);
 	if (methods == NULL ||
 		(*refusal == NOT_REFUSED && methods->foresee != NULL &&
 		 !methods->foresee(plan_state, refusal)))
@@ -154,10 +185,11 @@ TakeoverTableRefusal(Relation table)
 
 /* Take a node over in a role, if one of the users serves it. */
 static inline void
-take_node(Walk *walk, PlanState *plan_state, AheadRole role)
+takeover_take_node(Walk *walk, PlanState *plan_state, AheadRole role)
 {
 	Refusal		refusal = NOT_REFUSED;
-	const AheadMethods *methods = methods_of(plan_state, role, &refusal);
+	const AheadMethods *methods =
+		takeover_methods_of(plan_state, role, &refusal);
 	AheadNode  *base;
 
 	if (methods == NULL || refusal != NOT_REFUSED ||
@@ -178,23 +210,24 @@ take_node(Walk *walk, PlanState *plan_state, AheadRole role)
 
 /* Has a node subplans or initplans? */
 static inline bool
-has_subplans(const PlanState *plan_state)
+takeover_has_subplans(const PlanState *plan_state)
 {
 	return plan_state->initPlan != NIL || plan_state->subPlan != NIL;
 }
 
 /* Is this a node of the commonest kinds that have no children? */
 static inline bool
-is_leaf(const PlanState *plan_state)
+takeover_is_leaf(const PlanState *plan_state)
 {
 	return (IsA(plan_state, IndexScanState) ||
 			IsA(plan_state, IndexOnlyScanState) ||
-			IsA(plan_state, SeqScanState)) && !has_subplans(plan_state);
+			IsA(plan_state, SeqScanState)) &&
+		!takeover_has_subplans(plan_state);
 }
 
 /* The subplan of a node that executes a child; NULL if it is none. */
 static const SubPlan *
-subplan_of(List *subplans, const PlanState *child)
+takeover_subplan_of(List *subplans, const PlanState *child)
 {
 	ListCell   *lc;
 
@@ -215,12 +248,12 @@ subplan_of(List *subplans, const PlanState *child)
  * known first.
  */
 static bool
-enter_child(Walk *walk, PlanState *parent, PlanState *child)
+takeover_enter_child(Walk *walk, PlanState *parent, PlanState *child)
 {
-	const SubPlan *subplan = subplan_of(parent->initPlan, child);
+	const SubPlan *subplan = takeover_subplan_of(parent->initPlan, child);
 
 	if (subplan == NULL)
-		subplan = subplan_of(parent->subPlan, child);
+		subplan = takeover_subplan_of(parent->subPlan, child);
 	if (subplan == NULL)
 	{
 		RowBoundsOfChild(&walk->bounds, parent, child);
@@ -240,7 +273,7 @@ enter_child(Walk *walk, PlanState *parent, PlanState *child)
 
 /* Remember whether a reader of a CTE may be left before its end. */
 static void
-note_reader(Walk *walk, int cte)
+takeover_note_reader(Walk *walk, int cte)
 {
 	const RowBounds *bounds = &walk->bounds;
 
@@ -256,7 +289,7 @@ note_reader(Walk *walk, int cte)
  * nobody serves: no recursion for those.
  */
 static bool
-take_nodes(PlanState *plan_state, void *context)
+takeover_take_nodes(PlanState *plan_state, void *context)
 {
 	Walk	   *walk = context;
 	RowBounds	bounds = walk->bounds;
@@ -264,35 +297,36 @@ take_nodes(PlanState *plan_state, void *context)
 
 	if (plan_state == NULL)
 		return false;
-	if (parent != NULL && !enter_child(walk, parent, plan_state))
+	if (parent != NULL && !takeover_enter_child(walk, parent, plan_state))
 		return false;
 	while (outerPlanState(plan_state) != NULL &&
 		   innerPlanState(plan_state) == NULL &&
-		   !has_subplans(plan_state) && !IsA(plan_state, CustomScanState) &&
+		   !takeover_has_subplans(plan_state) &&
+		   !IsA(plan_state, CustomScanState) &&
 		   !IsA(plan_state, ModifyTableState) &&
 		   !IsA(plan_state, BitmapHeapScanState))
 	{
 		RowBoundsBelow(&walk->bounds, plan_state);
 		plan_state = outerPlanState(plan_state);
 	}
-	if (!is_leaf(plan_state))
+	if (!takeover_is_leaf(plan_state))
 	{
 		RowBounds	here = walk->bounds;
 
 		RowBoundsBelow(&walk->bounds, plan_state);
 		walk->parent = plan_state;
-		planstate_tree_walker(plan_state, take_nodes, context);
+		planstate_tree_walker(plan_state, takeover_take_nodes, context);
 		walk->parent = parent;
 		walk->bounds = here;
 	}
 	if (IsA(plan_state, CteScanState))
-		note_reader(walk, ((CteScan *) plan_state->plan)->ctePlanId);
-	take_node(walk, plan_state, AHEAD_ITSELF);
-	take_node(walk, plan_state, AHEAD_FOR_VALUES);
+		takeover_note_reader(walk, ((CteScan *) plan_state->plan)->ctePlanId);
+	takeover_take_node(walk, plan_state, AHEAD_ITSELF);
+	takeover_take_node(walk, plan_state, AHEAD_FOR_VALUES);
 	if (plan_state->subPlan != NIL)
-		take_node(walk, plan_state, AHEAD_FOR_SUBPLANS);
+		takeover_take_node(walk, plan_state, AHEAD_FOR_SUBPLANS);
 	if (IsA(plan_state, ModifyTableState))
-		take_node(walk, plan_state, AHEAD_FOR_KEYS);
+		takeover_take_node(walk, plan_state, AHEAD_FOR_KEYS);
 	walk->bounds = bounds;
 	return false;
 }
@@ -302,7 +336,7 @@ take_nodes(PlanState *plan_state, void *context)
  * rows.  A CTE that reads another one, or has it within, has a higher plan_id.
  */
 static void
-take_ctes(Walk *walk, const EState *estate)
+takeover_take_ctes(Walk *walk, const EState *estate)
 {
 	int			id = -1;
 
@@ -313,8 +347,62 @@ take_ctes(Walk *walk, const EState *estate)
 			.portal = bms_is_member(id, walk->portal_ctes) ?
 				PORTAL_STOPS : PORTAL_COUNTS_NOT};
 		walk->parent = NULL;
-		take_nodes(list_nth(estate->es_subplanstates, id - 1), walk);
+		takeover_take_nodes(list_nth(estate->es_subplanstates, id - 1), walk);
 	}
+}
+
+/* This process's count of blocks read. */
+static inline int64
+takeover_reads(void)
+{
+	return pgBufferUsage.shared_blks_read + pgBufferUsage.local_blks_read;
+}
+
+/* What is kept for a statement; NULL if it is not small. */
+static SmallStatement *
+takeover_small_statement(const PlannedStmt *statement)
+{
+	SmallStatement *small;
+	uint64		key;
+	ListCell   *lc;
+
+	if (statement->planTree->total_cost > SMALL_COST)
+		return NULL;
+	StaticAssertStmt(sizeof(key) == sizeof(Cost), "a cost fits into a key");
+	memcpy(&key, &statement->planTree->total_cost, sizeof(key));
+	foreach(lc, statement->relationOids)
+		key = (key ^ lfirst_oid(lc)) * UINT64CONST(0x9E3779B97F4A7C15) + 1;
+	small = &small_statements[(key * UINT64CONST(0x9E3779B97F4A7C15)) >> 58];
+	if (small->key != key)
+		*small = (SmallStatement) {.key = key};
+	return small;
+}
+
+/* May a statement be left alone, which begins now? */
+static bool
+takeover_is_resting(const QueryDesc *queryDesc)
+{
+	SmallStatement *small = takeover_small_statement(queryDesc->plannedstmt);
+
+	if (small == NULL)
+		return false;
+	small->reads = takeover_reads();
+
+	/* EXPLAIN shows all that is known of the nodes */
+	return small->runs >= RUNS_TO_REST && queryDesc->instrument_options == 0 &&
+		lookahead_debug_force == JUDGE_MEASURES;
+}
+
+/* A statement has ended. */
+static void
+takeover_note_end(const QueryDesc *queryDesc)
+{
+	SmallStatement *small = takeover_small_statement(queryDesc->plannedstmt);
+
+	if (small == NULL)
+		return;
+	small->runs = takeover_reads() == small->reads ?
+		Min(small->runs + 1, RUNS_TO_REST) : 0;
 }
 
 static void
@@ -326,11 +414,12 @@ lookahead_ExecutorStart(QueryDesc *queryDesc, int eflags)
 	if (lookahead_enabled && (eflags & EXEC_FLAG_EXPLAIN_ONLY) == 0 &&
 		queryDesc->planstate != NULL &&
 		queryDesc->estate->es_snapshot != NULL &&
-		IsMVCCSnapshot(queryDesc->estate->es_snapshot))
+		IsMVCCSnapshot(queryDesc->estate->es_snapshot) &&
+		!takeover_is_resting(queryDesc))
 	{
 		walk.top = queryDesc->planstate;
-		take_nodes(queryDesc->planstate, &walk);
-		take_ctes(&walk, queryDesc->estate);
+		takeover_take_nodes(queryDesc->planstate, &walk);
+		takeover_take_ctes(&walk, queryDesc->estate);
 		bms_free(walk.subplans);
 		bms_free(walk.ctes);
 		bms_free(walk.stopped_ctes);
@@ -343,7 +432,7 @@ lookahead_ExecutorStart(QueryDesc *queryDesc, int eflags)
  * asks for the rows, another portion is likely to be wanted at once.
  */
 static inline bool
-goes_to_client(const QueryDesc *queryDesc)
+takeover_goes_to_client(const QueryDesc *queryDesc)
 {
 	CommandDest dest =
 		queryDesc->dest == NULL ? DestNone : queryDesc->dest->mydest;
@@ -363,7 +452,7 @@ lookahead_ExecutorRun(QueryDesc *queryDesc, ScanDirection direction,
 	prev_ExecutorRun(queryDesc, direction, count EXECUTOR_RUN_EXTRA_ARGS);
 
 	/* an idle process must keep no read in flight */
-	if (goes_to_client(queryDesc))
+	if (takeover_goes_to_client(queryDesc))
 		PageReadsEnd();
 }
 
@@ -378,6 +467,7 @@ lookahead_ExecutorEnd(QueryDesc *queryDesc)
 		AheadQueryEnd(query);
 		AheadQueryWait(query);
 	}
+	takeover_note_end(queryDesc);
 	prev_ExecutorEnd(queryDesc);
 }
 

@@ -22,14 +22,14 @@
 
 /* A text column of a C function's pg_proc row, where it is never null. */
 static char *
-proc_text(HeapTuple tuple, AttrNumber column)
+bloom_proc_text(HeapTuple tuple, AttrNumber column)
 {
 	return TextDatumGetCString(SysCacheGetAttrNotNull(PROCOID, tuple, column));
 }
 
 /* Is this the path of a library, with or without its suffix? */
 static bool
-is_library(const char *path, const char *library)
+bloom_is_library(const char *path, const char *library)
 {
 	const char *slash = strrchr(path, '/');
 	const char *file = slash == NULL ? path : slash + 1;
@@ -49,15 +49,17 @@ BloomIsHandler(Oid function)
 		return false;
 
 	result = ((Form_pg_proc) GETSTRUCT(tuple))->prolang == ClanguageId &&
-		strcmp(proc_text(tuple, Anum_pg_proc_prosrc), BLOOM_SYMBOL) == 0 &&
-		is_library(proc_text(tuple, Anum_pg_proc_probin), BLOOM_LIBRARY);
+		strcmp(bloom_proc_text(tuple, Anum_pg_proc_prosrc),
+			   BLOOM_SYMBOL) == 0 &&
+		bloom_is_library(bloom_proc_text(tuple, Anum_pg_proc_probin),
+						 BLOOM_LIBRARY);
 	ReleaseSysCache(tuple);
 	return result;
 }
 
 /* The special area of a page that is not new; NULL if it is none of Bloom's. */
 static BloomTail *
-find_tail(Page page)
+bloom_find_tail(Page page)
 {
 	char	   *end = (char *) page + BLCKSZ;
 	BloomTail  *tail = (BloomTail *) (end - sizeof(BloomTail));
@@ -75,14 +77,14 @@ BloomPageIsStray(Page page)
 	if (PageIsNew(page) || special < SizeOfPageHeaderData ||
 		special + sizeof(BloomTail) > BLCKSZ)
 		return false;
-	return PageGetPageSize(page) == BLCKSZ && find_tail(page) == NULL;
+	return PageGetPageSize(page) == BLCKSZ && bloom_find_tail(page) == NULL;
 }
 
 BloomMeta *
 BloomCheckMeta(Relation index, Page page)
 {
 	BloomMeta  *meta = (BloomMeta *) PageGetContents(page);
-	const BloomTail *tail = find_tail(page);
+	const BloomTail *tail = bloom_find_tail(page);
 
 	if (tail == NULL || (tail->flags & BLOOM_IS_META) == 0 ||
 		meta->magic != BLOOM_MAGIC || meta->signature_words < 1 ||
@@ -111,7 +113,7 @@ BloomPageIsSound(const BloomMeta *meta, Page page)
 
 	if (PageIsNew(page))
 		return true;
-	tail = find_tail(page);
+	tail = bloom_find_tail(page);
 	return tail != NULL &&
 		((tail->flags & BLOOM_IS_DELETED) != 0 ||
 		 tail->nentries * BloomEntrySize(meta) <= BLOOM_PAGE_SPACE);
@@ -121,7 +123,7 @@ BloomTail *
 BloomCheckPage(Relation index, const BloomMeta *meta, BlockNumber block,
 			   Page page)
 {
-	BloomTail  *tail = find_tail(page);
+	BloomTail  *tail = bloom_find_tail(page);
 
 	if (!BloomPageIsSound(meta, page))
 		IndexPageIsBad(index, block);

@@ -238,10 +238,3 @@ BTreeDescentsReset(BTreeDescents *descents)
 	descents->scan = NULL;
 	descents->lost = false;
 }
-
-void
-BTreeDescentsDestroy(BTreeDescents *descents)
-{
-	MemoryContextDelete(descents->mcxt);
-	pfree(descents);
-}

@@ -51,6 +51,4 @@ extern int	BTreeDescentsOwed(BTreeDescents *descents);
 /* Forget the place of the second scan, as the scan has moved unexpectedly. */
 extern void BTreeDescentsReset(BTreeDescents *descents);
 
-extern void BTreeDescentsDestroy(BTreeDescents *descents);
-
 #endif							/* PG_LOOKAHEAD_BTREE_DESCENTS_H */

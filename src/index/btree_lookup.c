@@ -26,7 +26,7 @@ typedef struct BTreeLookup
 } BTreeLookup;
 
 static bool
-lookup_begin(IndexLookup *base, IndexPlace *place)
+btree_lookup_begin(IndexLookup *base, IndexPlace *place)
 {
 	BTreeLookup *lookup = (BTreeLookup *) base;
 
@@ -35,7 +35,7 @@ lookup_begin(IndexLookup *base, IndexPlace *place)
 
 /* The heap blocks of a leaf page's matches, from where the scan begins. */
 static int
-lookup_matches(BTreeLookup *lookup, Page page, OffsetNumber first,
+btree_lookup_matches(BTreeLookup *lookup, Page page, OffsetNumber first,
 			 bool ignore_killed, BlockNumber *blocks, int most)
 {
 	int			behind = PageGetMaxOffsetNumber(page) + 1 - first;
@@ -60,7 +60,7 @@ lookup_matches(BTreeLookup *lookup, Page page, OffsetNumber first,
 }
 
 static int
-lookup_look(IndexLookup *base, Page page, IndexPlace *place,
+btree_lookup_look(IndexLookup *base, Page page, IndexPlace *place,
 			bool ignore_killed, BlockNumber *blocks, int most)
 {
 	BTreeLookup *lookup = (BTreeLookup *) base;
@@ -80,13 +80,13 @@ lookup_look(IndexLookup *base, Page page, IndexPlace *place,
 			break;
 	}
 	return is_leaf ?
-		lookup_matches(lookup, page, first, ignore_killed, blocks, most) :
+		btree_lookup_matches(lookup, page, first, ignore_killed, blocks, most) :
 		INDEX_LOOKUP_GOES_ON;
 }
 
 /* Why are no look-ups possible?  NULL if they are. */
 static Refusal
-lookup_refusal(const BTreeLookup *lookup)
+btree_lookup_refusal(const BTreeLookup *lookup)
 {
 	Relation	index = lookup->base.index;
 
@@ -118,10 +118,10 @@ BTreeLookupCreate(Relation index, const ScanKeyData *keys, int nkeys,
 	memcpy(copies, keys, nkeys * sizeof(ScanKeyData));
 	BTreeKeysPrepare(index, copies, nkeys);
 	lookup->base = (IndexLookup) {.index = index, .nkeys = nkeys,
-								  .keys = copies, .begin = lookup_begin,
-								  .look = lookup_look};
+								  .keys = copies, .begin = btree_lookup_begin,
+								  .look = btree_lookup_look};
 	lookup->keys = BTreeKeysMake(index, dir, copies, nkeys);
 	BTreeSearchInit(&lookup->search, index, copies, nkeys, dir, lookup->bounds);
-	*refusal = lookup_refusal(lookup);
+	*refusal = btree_lookup_refusal(lookup);
 	return *refusal == NOT_REFUSED ? &lookup->base : NULL;
 }

@@ -24,7 +24,7 @@ typedef struct HashLookup
 } HashLookup;
 
 static uint32
-hash_code(HashLookup *lookup)
+hash_lookup_code(HashLookup *lookup)
 {
 	return DatumGetUInt32(
 		FunctionCall1Coll(&lookup->hash, lookup->base.index->rd_indcollation[0],
@@ -33,29 +33,29 @@ hash_code(HashLookup *lookup)
 
 /* The copy of the metapage in the relation's cache entry, or NULL. */
 static inline const HashMetaPageData *
-hash_metadata(const HashLookup *lookup)
+hash_lookup_metadata(const HashLookup *lookup)
 {
 	return (const HashMetaPageData *) lookup->base.index->rd_amcache;
 }
 
 static inline Bucket
-hash_bucket_of(const HashMetaPageData *meta, uint32 code)
+hash_lookup_bucket_of(const HashMetaPageData *meta, uint32 code)
 {
 	return _hash_hashkey2bucket(code, meta->hashm_maxbucket,
 								meta->hashm_highmask, meta->hashm_lowmask);
 }
 
 static bool
-hash_begin(IndexLookup *base, IndexPlace *place)
+hash_lookup_begin(IndexLookup *base, IndexPlace *place)
 {
 	HashLookup *lookup = (HashLookup *) base;
-	const HashMetaPageData *meta = hash_metadata(lookup);
+	const HashMetaPageData *meta = hash_lookup_metadata(lookup);
 	Bucket		bucket;
 	uint32		spares = 0;
 
 	if (meta == NULL)
 		return false;
-	bucket = hash_bucket_of(meta, hash_code(lookup));
+	bucket = hash_lookup_bucket_of(meta, hash_lookup_code(lookup));
 	if (bucket == InvalidBucket)
 		return false;
 
@@ -74,9 +74,9 @@ hash_begin(IndexLookup *base, IndexPlace *place)
 
 /* Is this the first page of the hash code's bucket, as far as is known? */
 static bool
-hash_check_page(const HashLookup *lookup, uint32 code, Page page)
+hash_lookup_check_page(const HashLookup *lookup, uint32 code, Page page)
 {
-	const HashMetaPageData *meta = hash_metadata(lookup);
+	const HashMetaPageData *meta = hash_lookup_metadata(lookup);
 	HashPageOpaque opaque;
 
 	if (meta == NULL || PageIsNew(page) ||
@@ -86,13 +86,13 @@ hash_check_page(const HashLookup *lookup, uint32 code, Page page)
 	return (opaque->hasho_flag & LH_PAGE_TYPE) == LH_BUCKET_PAGE &&
 		opaque->hasho_page_id == HASHO_PAGE_ID &&
 		opaque->hasho_prevblkno <= meta->hashm_maxbucket &&
-		opaque->hasho_bucket == hash_bucket_of(meta, code) &&
+		opaque->hasho_bucket == hash_lookup_bucket_of(meta, code) &&
 		PageGetMaxOffsetNumber(page) <= MaxIndexTuplesPerPage;
 }
 
 /* The entry at an offset, or NULL if the page is damaged there. */
 static IndexTuple
-hash_entry_at(Page page, OffsetNumber offnum)
+hash_lookup_entry_at(Page page, OffsetNumber offnum)
 {
 	IndexTuple	itup = IndexTupleAt(page, offnum);
 
@@ -105,7 +105,7 @@ hash_entry_at(Page page, OffsetNumber offnum)
 
 /* The first entry with this hash code or a greater one; 0: page is damaged. */
 static OffsetNumber
-hash_search_page(Page page, uint32 code)
+hash_lookup_search_page(Page page, uint32 code)
 {
 	int			first = FirstOffsetNumber,
 				end = PageGetMaxOffsetNumber(page) + 1;
@@ -113,7 +113,7 @@ hash_search_page(Page page, uint32 code)
 	while (first < end)
 	{
 		int			middle = first + (end - first) / 2;
-		IndexTuple	itup = hash_entry_at(page, middle);
+		IndexTuple	itup = hash_lookup_entry_at(page, middle);
 
 		if (itup == NULL)
 			return InvalidOffsetNumber;
@@ -126,22 +126,22 @@ hash_search_page(Page page, uint32 code)
 }
 
 static int
-hash_look(IndexLookup *base, Page page, IndexPlace *place, bool ignore_killed,
-		  BlockNumber *blocks, int most)
+hash_lookup_look(IndexLookup *base, Page page, IndexPlace *place,
+				 bool ignore_killed, BlockNumber *blocks, int most)
 {
 	HashLookup *lookup = (HashLookup *) base;
-	uint32		code = hash_code(lookup);
+	uint32		code = hash_lookup_code(lookup);
 	OffsetNumber offnum;
 	int			n = 0;
 
-	if (!hash_check_page(lookup, code, page))
+	if (!hash_lookup_check_page(lookup, code, page))
 		return 0;
-	offnum = hash_search_page(page, code);
+	offnum = hash_lookup_search_page(page, code);
 	if (offnum == InvalidOffsetNumber)
 		return 0;
 	for (; offnum <= PageGetMaxOffsetNumber(page) && n < most; offnum++)
 	{
-		IndexTuple	itup = hash_entry_at(page, offnum);
+		IndexTuple	itup = hash_lookup_entry_at(page, offnum);
 
 		if (itup == NULL || _hash_get_indextuple_hashkey(itup) != code)
 			break;
@@ -176,7 +176,8 @@ HashLookupCreate(Relation index, const ScanKeyData *keys, int nkeys,
 		return NULL;
 	lookup = palloc_object(HashLookup);
 	lookup->base = (IndexLookup) {.index = index, .nkeys = 1,
-								  .begin = hash_begin, .look = hash_look};
+								  .begin = hash_lookup_begin,
+								  .look = hash_lookup_look};
 	lookup->base.keys = palloc_object(ScanKeyData);
 	*lookup->base.keys = keys[0];
 	fmgr_info(function, &lookup->hash);

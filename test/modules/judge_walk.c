@@ -51,8 +51,11 @@ seed_random(uint64 number)
 
 /* what the judge promises, with its own constants written out again */
 #define MOST_IDLE_ENTRIES 4096
-static const int least_distance[] = {4, 4, 1, 1, 4};
-static const int most_cached[] = {256, 32, 512, 64, 64};
+static const int least_distance[] = {4, 4, 1, 1, 4, 1, 1};
+static const int most_cached[] = {256, 32, 512, 64, 64, 4, 8};
+
+StaticAssertDecl(lengthof(least_distance) == JUDGE_KINDS &&
+				 lengthof(most_cached) == JUDGE_KINDS, "each kind is walked");
 
 typedef enum Storage
 {

@@ -20,7 +20,7 @@ from scans import INDEX_SCANS
 
 ROOT = Path(__file__).parents[2]
 JUDGE = ROOT / "src" / "exec" / "judge.c"
-KINDS = ("heap pages", "leaf pages", "look-ups", "writes", "values")
+KINDS = ("heap pages", "leaf pages", "look-ups", "writes", "values", "chains", "one row")
 EVENTS = 4_000_000
 
 
@@ -165,18 +165,18 @@ MUTANTS = {
         "what is forced is done",
     ),
     "the clock is read for ever": (
-        "	judge->timed = is_question_open(judge);\n",
+        "	judge->timed = judge_is_question_open(judge);\n",
         "	judge->timed = true;\n",
         "the clock is read",
     ),
     "useless, and kept": (
-        "		if (judge->mode >= JUDGE_AHEAD)\n			start_watching(judge);",
+        "		if (judge->mode >= JUDGE_AHEAD)\n			judge_start_watching(judge);",
         "",
         "what is useless is left",
     ),
     "the dearer side is kept": (
-        "median(with, n) < DRAW",
-        "median(with, n) > DRAW",
+        "judge_median(with, n) < DRAW",
+        "judge_median(with, n) > DRAW",
         "the cheaper side is kept",
     ),
     "a draw means with": (

@@ -23,7 +23,7 @@ from differential import bad_lines
 from pg_lookahead.lab.profile import variant
 from pg_lookahead.server import cache
 from pg_lookahead.server.cluster import Cluster
-from queries import fetch, fetch_row, run
+from queries import fetch, fetch_row, run, scalar
 from scans import INDEX_SCANS
 
 Connection = psycopg.Connection[Any]
@@ -130,6 +130,27 @@ def tracked(conn: Connection, query: str, times: int = 1) -> dict[str, int]:
         conn.execute(query.encode())
     conn.execute("SET pg_lookahead.track_functions = off")
     return dict(fetch(conn, "SELECT function, calls FROM lookahead.function_stats"))
+
+
+def test_small_cached_statements_are_left_alone(conn: Connection) -> None:
+    """A small statement rests after 256 executions that read nothing, until one reads; EXPLAIN wakes none."""
+    query = "SELECT id FROM t WHERE dup = 7 AND k = 7007"
+    served = "SELECT lookahead.index_scans_served()"
+
+    def newly_served(statement: str, times: int = 1) -> int:
+        before: int = scalar(conn, served)
+        run(conn, *[statement] * times)
+        after: int = scalar(conn, served)
+        return after - before
+
+    assert "Index Scan" in fetch_row(conn, f"EXPLAIN {query}")[0]
+    run(conn, query, query)
+    assert 254 <= newly_served(query, 300) <= 256
+    assert newly_served(f"EXPLAIN (ANALYZE) {query}") == 1
+    assert newly_served(query, 3) == 0
+    cache.evict(conn, "t")
+    assert newly_served(query) == 0
+    assert newly_served(query, 3) == 3
 
 
 MAKE_LONG = (
