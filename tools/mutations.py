@@ -773,7 +773,7 @@ MUTATIONS = [
         "src/exec/takeover.c",
         "takeover_reads() == small->reads ?",
         "true ?",
-        ("test/python/test_scan_policy.py::test_small_cached_statements_are_left_alone",),
+        ("test/python/test_judge_scans.py::test_small_cached_statements_are_left_alone",),
         "Once a kind of statement has been cached, it would never be looked ahead in again.",
     ),
     Mutation(

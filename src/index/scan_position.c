@@ -44,61 +44,46 @@ ScanPositionIsKnown(Relation index)
 ScanPosition
 ScanPositionOf(IndexScanDesc scan)
 {
-	ScanPosition position;
+	void	   *opaque = scan->opaque;
 
 	switch (scan->indexRelation->rd_rel->relam)
 	{
 		case BTREE_AM_OID:
 			{
-				BTScanPos	pos = &((BTScanOpaque) scan->opaque)->currPos;
+				BTScanPos	pos = &((BTScanOpaque) opaque)->currPos;
 
-				position.page = pos->currPage;
-				position.tids = (const char *) &pos->items[0].heapTid;
-				position.stride = sizeof(BTScanPosItem);
-				position.first = pos->firstItem;
-				position.last = pos->lastItem;
-				position.current = pos->itemIndex;
-				break;
+				return (ScanPosition) {
+					pos->currPage, (const char *) &pos->items[0].heapTid,
+					sizeof(BTScanPosItem), pos->firstItem, pos->lastItem,
+					pos->itemIndex};
 			}
 		case HASH_AM_OID:
 			{
-				HashScanPosData *pos =
-					&((HashScanOpaque) scan->opaque)->currPos;
+				HashScanPosData *pos = &((HashScanOpaque) opaque)->currPos;
 
-				position.page = pos->currPage;
-				position.tids = (const char *) &pos->items[0].heapTid;
-				position.stride = sizeof(HashScanPosItem);
-				position.first = pos->firstItem;
-				position.last = pos->lastItem;
-				position.current = pos->itemIndex;
-				break;
+				return (ScanPosition) {
+					pos->currPage, (const char *) &pos->items[0].heapTid,
+					sizeof(HashScanPosItem), pos->firstItem, pos->lastItem,
+					pos->itemIndex};
 			}
 		case GIST_AM_OID:
 			{
-				GISTScanOpaque so = (GISTScanOpaque) scan->opaque;
+				GISTScanOpaque so = (GISTScanOpaque) opaque;
 
-				position.page = so->curBlkno;
-				position.tids = (const char *) &so->pageData[0].heapPtr;
-				position.stride = sizeof(GISTSearchHeapItem);
-				position.first = 0;
-				position.last = (int) so->nPageData - 1;
-				position.current = (int) so->curPageData - 1;
-				break;
+				return (ScanPosition) {
+					so->curBlkno, (const char *) &so->pageData[0].heapPtr,
+					sizeof(GISTSearchHeapItem), 0, (int) so->nPageData - 1,
+					(int) so->curPageData - 1};
 			}
 		default:
 			{
-				SpGistScanOpaque so = (SpGistScanOpaque) scan->opaque;
+				SpGistScanOpaque so = (SpGistScanOpaque) opaque;
 
 				/* SP-GiST does not keep its page: tell pages apart by counts */
 				Assert(scan->indexRelation->rd_rel->relam == SPGIST_AM_OID);
-				position.page = (BlockNumber) so->nPtrs;
-				position.tids = (const char *) &so->heapPtrs[0];
-				position.stride = sizeof(ItemPointerData);
-				position.first = 0;
-				position.last = so->nPtrs - 1;
-				position.current = so->iPtr - 1;
-				break;
+				return (ScanPosition) {
+					(BlockNumber) so->nPtrs, (const char *) &so->heapPtrs[0],
+					sizeof(ItemPointerData), 0, so->nPtrs - 1, so->iPtr - 1};
 			}
 	}
-	return position;
 }

@@ -49,17 +49,19 @@ typedef struct LookupPages
 
 struct Lookup
 {
+	/* unchanging, but for most_blocks */
 	IndexLookup *way;			/* tells the way of a key through the index */
-	LookupPages index;
-	LookupPages heap;
 	bool		index_only;
 	bool		ignore_killed;
 	int			most_blocks;	/* most heap blocks read ahead for one key */
 	int			table_size;
 	LookupShared *shared;
+
+	/* of the keys that are known */
+	LookupPages index;
+	LookupPages heap;
 	bool		behind;			/* wanted reads wait for others to end */
 	Buffer		vm_buffer;		/* visibility map page, until LookupRead() */
-
 	int			heap_ahead;		/* reads owed for keys that are not over */
 	int			heap_arrived;	/* of these, for keys whose turn it is */
 };

@@ -3,14 +3,11 @@
  * vacuum.c
  *		When the indexes of a table are made to be vacuumed through streams.
  *
- * VACUUM is noticed by the check hook of search_path, which the server calls
- * when it sets a safe value: after it has locked the table, and before it opens
- * the indexes.  No hook of extensions is called then.  Earlier, what is done to
- * an index's entry in the relation cache is undone by whatever happens to the
- * index while VACUUM waits for its lock: a hook of utility commands served 54
- * of 150 beside ANALYZE, this one all.  And autovacuum workers run no utility
- * command, while parallel workers get search_path with their leader's settings;
- * so this is one way in place of three.
+ * VACUUM is noticed by the check hook of search_path, which it sets after it
+ * has locked the table and before it opens the indexes.  What is done to their
+ * relation cache entries before is lost while VACUUM waits for its lock: a hook
+ * of utility commands served 54 of 150 beside ANALYZE, this one all.  It is
+ * also called in autovacuum and in parallel workers, where no command is.
  *
  * All locks have been taken by then, permissions checked, and tables skipped,
  * in the way that VACUUM does it.  What is done here is what VACUUM does itself

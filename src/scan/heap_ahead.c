@@ -46,9 +46,10 @@
 
 struct HeapAhead
 {
+	/* unchanging */
 	const AheadNode *base;
 	Relation	heap;
-	int			reads;
+	int			reads;			/* most reads in flight */
 	bool		sorted;
 	int			max_blocks;		/* most blocks ahead that the settings allow */
 
@@ -63,6 +64,7 @@ struct HeapAhead
 	BlockNumber visible;		/* block last found to be all-visible */
 	BlockNumber recent[RECENT_BLOCKS];	/* visited, by number modulo size */
 
+	/* of all executions */
 	bool		active;			/* it was used since the last pause */
 	bool		finished;		/* the scan has come to its end before */
 	int			owed;			/* reads of the visibility map; see uncount.h */

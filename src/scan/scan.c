@@ -62,36 +62,45 @@ scan_refusal_of(Relation heap, Relation index, ScanKey keys, int nkeys,
 	return refusal;
 }
 
+/* The index that a node scans. */
+static inline Relation
+scan_index_of(const ScanState *state)
+{
+	return IsA(state, IndexScanState) ?
+		((const IndexScanState *) state)->iss_RelationDesc :
+		((const IndexOnlyScanState *) state)->ioss_RelationDesc;
+}
+
 static bool
 scan_serves(PlanState *plan_state, Refusal *refusal)
 {
 	Relation	heap;
+	Relation	index;
 
+	if (!IsA(plan_state, IndexScanState) &&
+		!IsA(plan_state, IndexOnlyScanState))
+		return false;
+	heap = ((ScanState *) plan_state)->ss_currentRelation;
+	index = scan_index_of((ScanState *) plan_state);
+	if (heap == NULL || index == NULL)
+		return false;
 	if (IsA(plan_state, IndexScanState))
 	{
 		IndexScanState *state = (IndexScanState *) plan_state;
 
-		heap = state->ss.ss_currentRelation;
-		if (heap == NULL || state->iss_RelationDesc == NULL)
-			return false;
-		*refusal = scan_refusal_of(heap, state->iss_RelationDesc,
-							  state->iss_ScanKeys, state->iss_NumScanKeys,
-							  state->iss_NumOrderByKeys);
-		return true;
+		*refusal = scan_refusal_of(heap, index, state->iss_ScanKeys,
+								   state->iss_NumScanKeys,
+								   state->iss_NumOrderByKeys);
 	}
-	if (IsA(plan_state, IndexOnlyScanState))
+	else
 	{
 		IndexOnlyScanState *state = (IndexOnlyScanState *) plan_state;
 
-		heap = state->ss.ss_currentRelation;
-		if (heap == NULL || state->ioss_RelationDesc == NULL)
-			return false;
-		*refusal = scan_refusal_of(heap, state->ioss_RelationDesc,
-							  state->ioss_ScanKeys, state->ioss_NumScanKeys,
-							  state->ioss_NumOrderByKeys);
-		return true;
+		*refusal = scan_refusal_of(heap, index, state->ioss_ScanKeys,
+								   state->ioss_NumScanKeys,
+								   state->ioss_NumOrderByKeys);
 	}
-	return false;
+	return true;
 }
 
 static bool
@@ -100,15 +109,6 @@ scan_foresee(PlanState *plan_state, Refusal *refusal)
 	*refusal =
 		ConcurrencyRefusal(((ScanState *) plan_state)->ss_currentRelation);
 	return true;
-}
-
-/* The index that a node scans. */
-static inline Relation
-scan_index_of(const ScanState *state)
-{
-	return IsA(state, IndexScanState) ?
-		((const IndexScanState *) state)->iss_RelationDesc :
-		((const IndexOnlyScanState *) state)->ioss_RelationDesc;
 }
 
 static void

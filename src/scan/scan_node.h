@@ -23,22 +23,27 @@
 
 typedef struct ScanNode
 {
-	AheadNode base;
-	Judge		judge;			/* of heap pages */
+	/* unchanging */
+	AheadNode	base;
+	const int64 *reads;			/* this backend's count of blocks read */
+
+	/* made when they are first needed; they stay until the query ends */
 	HeapAhead  *ahead;			/* NULL until it first looks ahead */
-	PageRows   *rows;			/* NULL until some are looked up together */
-	PageNeighbours neighbours;
-	instr_time	inside;			/* time spent on a heap page, if wanted */
 	LeafRing   *ring;			/* of a btree; NULL until a page was read */
 
-	const int64 *reads;			/* this backend's count of blocks read */
-	int64		reads_seen;		/* its value when ScanWatch() looked last */
-	BlockNumber last_block;		/* heap block of the entry looked at last */
-
+	/* for an execution */
+	Judge		judge;			/* of heap pages */
 	bool		anew;			/* begun again, and not yet looked ahead */
-	uint64		returned;		/* entries that the scan has returned */
+	uint64		returned;		/* entries returned, in all executions */
+	PageNeighbours neighbours;
+	PageRows   *rows;			/* NULL until some are looked up together */
+
+	/* for an entry or its heap page */
+	int64		reads_seen;		/* *reads when ScanWatch() looked last */
+	BlockNumber last_block;		/* heap block of the entry looked at last */
 	uint64		looked_at;		/* "returned" at the last look, see fetch.c */
 	uint64		quiet_until;	/* see ScanIsQuiet() */
+	instr_time	inside;			/* time spent on a heap page, if wanted */
 } ScanNode;
 
 /* Is nothing done for an entry but to count it? */
