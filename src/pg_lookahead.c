@@ -179,7 +179,7 @@ _PG_init(void)
 								 *switches[i].variable, PGC_USERSET,
 								 switches[i].flags, NULL, NULL, NULL);
 	DefineCustomIntVariable("pg_lookahead.max_distance",
-							"Sets how many heap blocks an index scan, outer rows a nested loop, or TOASTed values a scan may be ahead.",
+							"Sets how many reads may be ahead at most, of each scan, join or statement that writes.",
 							"-1 leaves it to effective_io_concurrency; 0 means none.",
 							&lookahead_max_distance,
 							-1, -1, 1024,

@@ -5,7 +5,9 @@ status 2.  SIGTERM and Ctrl-C tear down what was started."""
 
 from __future__ import annotations
 
+import logging
 import sys
+import warnings
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -60,6 +62,9 @@ app.add_typer(lab, name="lab")
 
 def run(arguments: Sequence[str]) -> int:
     """Do what the arguments say, in this process; returns the exit status."""
+    if not sys.warnoptions:  # those of other libraries are no business of a user's
+        warnings.simplefilter("ignore")
+        logging.getLogger("matplotlib").setLevel(logging.ERROR)
     try:
         return int(app(list(arguments), prog_name="pg_lookahead", standalone_mode=False) or 0)
     except typer.TyperException as error:

@@ -14,11 +14,21 @@
 #include "utils/rel.h"
 #include "utils/spccache.h"
 
-/* Blocks, or outer rows, ahead: -1 for as many as is useful, 0 for none. */
+/* Reads ahead: -1 for as many as is useful, 0 for none. */
 extern int	lookahead_max_distance;
 
 /* Look ahead from the first row on, whether it pays or not. */
 extern int	lookahead_debug_force;	/* JudgeForce */
+
+/* How many reads may be in flight, by a tablespace's concurrency? */
+static inline int
+SettingsReads(int concurrency)
+{
+	int			reads = LookaheadReadsInFlight(concurrency);
+
+	return lookahead_max_distance > 0 ? Min(reads, lookahead_max_distance) :
+		reads;
+}
 
 /* Why may nothing at all be read ahead? */
 static inline Refusal

@@ -346,9 +346,8 @@ queue_prepare(QueuedRows *rows, Relation table)
 	MemoryContext mcxt = rows->queue->query->estate->es_query_cxt;
 	int			concurrency =
 		get_tablespace_io_concurrency(table->rd_rel->reltablespace);
-	int			reads = LookaheadReadsInFlight(concurrency);
-	int			size = lookahead_max_distance >= 0 ? lookahead_max_distance :
-		2 * reads;
+	int			reads = SettingsReads(concurrency);
+	int			size = Min(2 * reads, MAX_ROWS);
 	Size		place = sizeof(RowAhead) + offsetof(RowKeys, keys) +
 		rows->nconstraints * sizeof(LookupKey);
 	MemoryContext old;
@@ -356,14 +355,13 @@ queue_prepare(QueuedRows *rows, Relation table)
 
 	if (rows->ring != NULL)
 		return true;
-	if (concurrency == 0 || size == 0)
+	if (concurrency == 0 || lookahead_max_distance == 0)
 	{
 		rows->refusal = concurrency == 0 ? REFUSED_NO_CONCURRENCY :
 			REFUSED_NO_DISTANCE;
 		JudgeForbid(&rows->judge);
 		return false;
 	}
-	size = Max(1, Min(size, MAX_ROWS));
 	bytes = AheadGrant(rows->queue->query, size * BYTES_PER_ROW, LEAST_BYTES);
 	size = Max(1, Min(size, bytes / 2 / (int64) place));
 	rows->shared = (LookupShared) {

@@ -33,16 +33,13 @@ inner_concurrency(const JoinNode *node)
 int
 JoinMaxReads(const JoinNode *node)
 {
-	return LookaheadReadsInFlight(inner_concurrency(node));
+	return SettingsReads(inner_concurrency(node));
 }
 
 int
 JoinMaxRows(const JoinNode *node)
 {
-	int			rows = lookahead_max_distance >= 0 ? lookahead_max_distance :
-		2 * JoinMaxReads(node);
-
-	return Max(1, Min(rows, MAX_READ_ROWS));
+	return Min(2 * JoinMaxReads(node), MAX_READ_ROWS);
 }
 
 Refusal

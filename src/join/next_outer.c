@@ -109,7 +109,6 @@ refusal_of(JoinNode *node)
 {
 	Refusal		refusal = JoinLookUpRefusal(node->scan);
 	int			rows;
-	int			most;
 	int64		bytes;
 
 	if (refusal != NOT_REFUSED)
@@ -127,11 +126,11 @@ refusal_of(JoinNode *node)
 		 (!is_single(node) && rows_certain(node) == 0)))
 		return REFUSED_ROWS_UNCERTAIN;
 	rows = JoinMaxRows(node);
-	most = lookahead_max_distance >= 0 ? rows : MAX_ROWS;
 	bytes = AheadGrant(node->base.query,
-					   rows * BYTES_PER_ROW + (most - rows) * BYTES_PER_PLACE,
+					   rows * BYTES_PER_ROW +
+					   (MAX_ROWS - rows) * BYTES_PER_PLACE,
 					   LEAST_BYTES);
-	node->max_rows = Min(most, bytes / BYTES_PER_PLACE);
+	node->max_rows = Min(MAX_ROWS, bytes / BYTES_PER_PLACE);
 	rows = Min(rows, node->max_rows);
 	if (!JoinOpenInner(node, rows, node->infallible))
 		return node->inner_refusal;

@@ -146,9 +146,8 @@ ValuesAheadCreate(AheadNode *node, Oid toast_table)
 	MemoryContext mcxt = node->query->estate->es_query_cxt;
 	int			concurrency =
 		get_tablespace_io_concurrency(rel->rd_rel->reltablespace);
-	int			reads = LookaheadReadsInFlight(concurrency);
-	int			most = lookahead_max_distance >= 0 ? lookahead_max_distance :
-		2 * reads;
+	int			reads = SettingsReads(concurrency);
+	int			most = 2 * reads;
 	ValuesAhead *ahead = MemoryContextAllocZero(mcxt, sizeof(ValuesAhead));
 
 	ahead->node = node;

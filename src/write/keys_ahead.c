@@ -33,10 +33,8 @@ KeysAheadBounds(Relation table, KeysBounds *bounds)
 
 	if (concurrency == 0)
 		return REFUSED_NO_CONCURRENCY;
-	bounds->reads = LookaheadReadsInFlight(concurrency);
-	bounds->rows = lookahead_max_distance >= 0 ? lookahead_max_distance :
-		2 * bounds->reads;
-	bounds->rows = Max(1, Min(bounds->rows, MAX_ROWS));
+	bounds->reads = SettingsReads(concurrency);
+	bounds->rows = Min(2 * bounds->reads, MAX_ROWS);
 	bounds->bytes = bounds->rows * BYTES_PER_ROW;
 	bounds->least_bytes = LEAST_BYTES;
 	return NOT_REFUSED;

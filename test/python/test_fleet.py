@@ -303,7 +303,7 @@ def test_a_terminal_of_80_columns(run: Run) -> None:
     lines = console.file.getvalue().splitlines()
     assert max(map(len, lines)) <= 80, [line for line in lines if len(line) > 80]
     text = "\n".join(lines)
-    for section in ("State", "Where reads wait", "What to set", "What to rebuild"):
+    for section in ("What gains", "State", "Where reads wait", "What to set", "What to rebuild"):
         assert section in lines
     assert not re.search(r"\S…", text), "rich cut a word"
     command = re.search(r"pg_lookahead try (?:.*\\\n)?(?:.*\n)*?.*port=5432'", text)
@@ -452,7 +452,8 @@ def test_ctrl_c_leaves_the_results_so_far(servers: Fleet, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        ([], "--dsn or --service-file"),
+        (["--log", "empty.conf"], "no plan in JSON"),
+        (["--log", "missing.log"], "missing.log"),
         (["--dsn", "host=a nonsense"], "not a connection string"),
         (["--dsn", "", "--max-read-rate", "fast"], "'fast'"),
         (["--dsn", "", "--html", "/no/such/place/x.html"], "/no/such/place"),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import math
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import AsyncMock, Mock
@@ -12,12 +14,13 @@ import msgspec
 import psycopg
 import pytest
 
-from pg_lookahead.fleet import collect, judge, storage, terminal
+from pg_lookahead.fleet import collect, judge, logs, storage, terminal
 from pg_lookahead.fleet.command import _kilobytes, _name
 from pg_lookahead.fleet.records import (
     Database,
     Depth,
     Index,
+    Logged,
     Relation,
     Report,
     Server,
@@ -26,6 +29,7 @@ from pg_lookahead.fleet.records import (
     Storage,
 )
 from pg_lookahead.server.dsn import without_secrets
+from pg_lookahead.server.installation import ClusterError
 
 SERVER = Server(name="a", version="18.6", loaded=True)
 
@@ -66,6 +70,85 @@ def test_bound_and_likely() -> None:
     assert judge.likely(statement(1.0, 0.1)) and not judge.likely(statement(1.0, 0.01))
     assert judge.likely(statement(1.0, 0.0)), "nobody measured"
     assert not judge.likely(statement(10.0, 0.1)), "slow reads, and hardly any of the time"
+
+
+def test_a_look_up_by_a_unique_key_is_promised_nothing() -> None:
+    one = msgspec.structs.replace(statement(1.0, 0.9, 20), rows=10, blocks_hit=30)
+    assert not judge.likely(one)
+    assert judge.likely(msgspec.structs.replace(one, rows=100)), "several rows of neighbouring pages"
+    assert judge.likely(msgspec.structs.replace(one, blocks_hit=300)), "an aggregate of many pages"
+
+
+def test_losses() -> None:
+    """By reads for nothing of a whole server and of a log, and by calls since an earlier report."""
+    was = Server(name="a", statements=[statement(1.0, 0.5, 1000), statement(1.0, 0.5, 1000)])
+    now = Server(name="a", statements=[statement(3.0, 2.5, 1900), statement(1.9, 0.5, 1900)])
+    for one in (was, now):
+        assert one.statements
+        one.statements[1].queryid = "8"
+    assert now.statements
+    for each in now.statements:
+        each.calls, each.try_command = 20, f"try {each.queryid}"
+    now.look_ahead = {"join_stats": {"leaf_blocks_read": 50, "heap_blocks_read": 950, "blocks_unused": 400}}
+    new = Report("", "", servers=[now], log="server.log")
+    new.logged = [Logged("9", "SELECT late", 2, 1.0, 900, 800, 500, "Index Scan using i on t", 500, "s.et")]
+    new.logged += [Logged("10", "SELECT well", 2, 1.0, 900, 800, 40)]
+    found = judge.losses(Report("", "", servers=[was]), new)
+    assert [one.what for one in found] == [
+        "all that pg_lookahead.nested_loop serves",
+        "SELECT late",
+        "SELECT",
+    ]
+    assert "400 of 1,000 blocks" in found[0].reason and "nested_loop = off" in found[0].command
+    assert "Index Scan using i on t" in found[1].reason and found[1].command == "SET s.et = off;"
+    assert found[2].reason == "200 ms a call, before 100 ms" and found[2].command == "try 7"
+    now.look_ahead = {}
+    assert len(judge.losses(Report("", "", servers=[was]), new)) == 1, "look-ahead did nothing there"
+
+
+def test_what_a_rebuild_gives_is_taken_again() -> None:
+    index = Index("i", "t", "btree", 100, 20, 10, 30, 22.0, None, None, None, key="uuid")
+    assert judge.refills(index) == "random keys fill it as before"
+    assert judge.refills(msgspec.structs.replace(index, key="int8")).startswith("if its keys")
+    assert judge.refills(msgspec.structs.replace(index, gain_percent=60.0)) == ""
+
+
+TOLD = {
+    "Query Text": "SELECT  1\nFROM t",
+    "Query Identifier": 77,
+    "Plan": {
+        "Node Type": "Index Scan",
+        "Relation Name": "t",
+        "Index Name": "i",
+        "Plan Rows": 1,
+        "Actual Rows": 1,
+        "Actual Loops": 1,
+        "Shared Read Blocks": 200,
+        "Look-Ahead": "used",
+        "Look-Ahead Blocks Read": 150,
+        "Look-Ahead Blocks Unused": 120,
+    },
+}
+
+
+@pytest.mark.parametrize("kind", ["stderr", "jsonlog"])
+def test_plans_of_a_log(tmp_path: Path, kind: str) -> None:
+    message = "duration: 12.500 ms  plan:\n" + json.dumps(TOLD, indent=2)
+    lines = ["LOG:  checkpoint starting", "LOG:  duration: 1.0 ms  plan:", "\tQuery Text: a plan in text"]
+    if kind == "stderr":
+        lines += ["2026-01-01 LOG:  " + message.replace("\n", "\n\t")] * 2 + ["LOG:  the end"]
+    else:
+        lines = [json.dumps({"error_severity": "LOG", "message": one}) for one in (*lines, message, message)]
+        lines.insert(1, "{ a broken line")
+    file = tmp_path / "log"
+    file.write_text("\n".join(lines) + "\n")
+    (found,) = logs.read(file)
+    assert (found.queryid, found.query, found.executions) == ("77", "SELECT 1 FROM t", 2)
+    assert (found.seconds, found.blocks_read, found.ahead, found.unused) == (0.025, 400, 300, 240)
+    assert (found.node, found.setting) == ("Index Scan using i on t", "pg_lookahead.index_scan")
+    file.write_text("LOG:  nothing\n")
+    with pytest.raises(ClusterError, match="no plan in JSON"):
+        logs.read(file)
 
 
 def curve(*rates: float) -> list[Depth]:

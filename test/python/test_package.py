@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
+import sys
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -56,6 +57,14 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
     }
     order = list(TopologicalSorter(graph).static_order())  # CycleError names the circle
     assert set(graph) <= set(order) and graph["bench.run"] > {"report.record", "server.cluster"}
+
+
+def test_a_plain_call_loads_nothing_that_takes_long() -> None:
+    """Of what takes more than a tenth of a second to load."""
+    told = "print(*{'matplotlib', 'numpy', 'scipy', 'pyarrow', 'jinja2'} & {*sys.modules})"
+    program = f"import sys; sys.argv[1:] = ['report', '--help']; import pg_lookahead.cli; {told}"
+    done = subprocess.run([sys.executable, "-I", "-c", program], capture_output=True, text=True)
+    assert (done.stdout.split(), done.stderr) == ([], "")
 
 
 FLOORS = ("server", "measure", "report", "query", "bench", "fleet", "lab")

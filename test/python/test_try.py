@@ -21,7 +21,10 @@ from command_line import no_file_longer_than, refused, start, tool
 from conftest import MakeCluster
 from installations import copy_installation
 from pg_lookahead.measure.meter import Sample
-from pg_lookahead.query import plan, view
+from pg_lookahead.measure.statistics import Interval
+from pg_lookahead.query import command as query_module
+from pg_lookahead.query import parts, plan, view
+from pg_lookahead.query import trial as trials
 from pg_lookahead.query.trial import Change, Trial
 from pg_lookahead.report.record import OURS, STOCK
 from pg_lookahead.server import cache
@@ -590,6 +593,8 @@ def test_a_screen_is_as_it_was(width: int) -> None:
         (1.0, 2.0, 8, "slower, 0.500 times as fast"),
         (1.0, 1.0, 8, "no difference to this statement"),
         (2.0, 1.0, 2, "By 2 pairs only, which prove little"),
+        (1.02, 1.0, 8, "a little faster, 1.020 times as fast: 1.00 s in place of 1.02 s"),
+        (1.0, 1.02, 8, "a little slower, 0.980 times as fast: 1.02 s in place of 1.00 s"),
     ],
 )
 def test_the_verdict_is_a_sentence(stock: float, ours: float, pairs: int, words: str) -> None:
@@ -600,6 +605,54 @@ def test_the_verdict_is_a_sentence(stock: float, ours: float, pairs: int, words:
     made.nodes = made.nodes[:1]
     made.conclude()
     assert "no node of its plan read ahead" in made.sentence
+
+
+def test_the_verdict_never_contradicts_itself() -> None:
+    """No times are told that say the opposite of the pairs; an interval with 1 in it tells its bounds."""
+    made = made_up()
+    sides = {STOCK: [1.0, 2.0, 3.0, 10.0] * 4, OURS: [0.9, 1.8, 2.7, 9.0] * 4}
+    made.samples = {side: [Sample(s, 1, 1, 0.0) for s in times] for side, times in sides.items()}
+    made.conclude()
+    assert "1.111 times as fast: 2.25 s in place of 2.50 s" in made.sentence
+    made.variants = {STOCK: made.variants[OURS], OURS: made.variants[STOCK]}
+    assert trials.verdict(made) == "Look-ahead makes this statement 1.111 times as fast."
+    made.interval = Interval(1.036, 0.9, 1.2, 12)
+    assert "could be proven (between 0.900 and 1.200 times as fast)." in trials.verdict(made)
+
+
+def test_what_lost_is_named_with_the_command_that_ends_it() -> None:
+    scan = {"Node Type": "Index Scan", "Relation Name": "t", "Index Name": "i", "Alias": "t", "Plan Rows": 1}
+    scan |= {"Actual Rows": 1, "Actual Loops": 1, "Look-Ahead": "used", "Look-Ahead Blocks Read": 500}
+    scan |= {"Look-Ahead Blocks Unused": 400, "Look-Ahead Leaf Pages Read": 20}
+    made = made_up()
+    made.nodes = plan.nodes(scan, version=18)
+    made.unused = parts.unused(made.nodes)
+    made.samples = {side: [Sample(s, 1, 1, 0.0)] * 8 for side, s in ((STOCK, 1.0), (OURS, 2.0))}
+    made.conclude()
+    assert trials._switches(made) == ["pg_lookahead.index_scan", "pg_lookahead.index_pages"]
+    for setting, ratio in (("pg_lookahead.index_scan", 0.98), ("pg_lookahead.index_pages", 0.5)):
+        interval = Interval(ratio, ratio - 0.01, ratio + 0.01, 8)
+        made.changes.append(Change(setting=f"{setting} = off", interval=interval, seconds=1.0))
+    made.lost = trials._lost_by(made, trials._switches(made), '"me"')
+    assert "400 of them for nothing for Index Scan using i on t" in made.lost
+    assert made.lost.endswith('ALTER ROLE "me" SET pg_lookahead.index_scan = off;')
+    console = Console(width=200, file=io.StringIO(), color_system=None)
+    view.show(console, made)
+    assert isinstance(console.file, io.StringIO)
+    screen = console.file.getvalue()
+    assert made.lost in screen.replace("\n", " ") and re.search(r"^for nothing +400$", screen, re.M)
+
+
+def test_the_plan_is_a_file_and_a_ratio_can_fail(server: Cluster, tmp_path: Path) -> None:
+    file = tmp_path / "plan.json"
+    query = ("try", SCAN, "--time", "1", "--warm", "--plan", file, "--dsn", dsn(server))
+    assert tool(*query, "--fail-below", "0").returncode == 0
+    (found,) = json.loads(file.read_text())
+    assert found["Plan"]["Node Type"] and found["Execution Time"] > 0
+    done = tool(*query, "--fail-below", "1000")
+    assert done.returncode == 1 and "--fail-below" in done.stderr
+    assert "--explain-only" in refused("try", SCAN, "--explain-only", "--plan", file)
+    assert not query_module._below(Interval(0.5, 0.4, 0.6, 2), 1.0), "two pairs prove nothing"
 
 
 def test_a_figure_that_is_not_known_yet_is_shown_by_its_name() -> None:

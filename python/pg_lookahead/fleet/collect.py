@@ -48,10 +48,13 @@ _NOISE = re.compile(
 
 @dataclass(frozen=True)
 class Target:
-    """A connection string, and its name in the report."""
+    """A connection string, and its name in the report.
+
+    given: whether the name is the user's own; else the server is named by what it answers"""
 
     name: str
     dsn: str
+    given: bool = True
 
 
 @dataclass(frozen=True)
@@ -120,6 +123,9 @@ class Collector:
     ) -> None:
         self._report = report
         self._targets = targets
+        self.dsns = {target.name: target.dsn for target in targets}
+        """Connection strings of servers by name."""
+        self._order = {target.name: number for number, target in enumerate(targets)}
         self._options = options
         self._say = say
         self._all = asyncio.Semaphore(_MOST)
@@ -133,7 +139,7 @@ class Collector:
         self._report.servers += servers
         await self._each(
             [
-                (server.name, partial(self._server, server, target.dsn))
+                (server.name, partial(self._server, server, target))
                 for server, target in zip(servers, self._targets, strict=True)
             ]
         )
@@ -167,7 +173,8 @@ class Collector:
 
     # A server
 
-    async def _server(self, server: Server, dsn: str) -> None:
+    async def _server(self, server: Server, target: Target) -> None:
+        dsn = target.dsn
         place = _Place(server, ("", 0), asyncio.Semaphore(self._options.per_server))
         try:
             async with self._connect(place, dsn) as conn:
@@ -179,6 +186,8 @@ class Collector:
                     setattr(server, name, value)
                 info = conn.info
                 server.local = info.host.startswith("/") or info.hostaddr in ("127.0.0.1", "::1")
+                if not target.given:
+                    dsn = self._name_by_answer(server, conn, dsn)
                 place.key = (info.hostaddr or info.host, info.port)
                 first = next((one for one in self._places if one.key == place.key), None)
                 if first is None:
@@ -186,8 +195,7 @@ class Collector:
                     await self._facts(conn, server)
                 else:  # another database of the same server, which has the name that was given first
                     self._report.servers.remove(server)
-                    names = [target.name for target in self._targets]
-                    first.server.name = min(first.server.name, server.name, key=names.index)
+                    first.server.name = min(first.server.name, server.name, key=self._order.__getitem__)
                     place = first
                 await self._databases(conn, place, dsn)
                 server.error = ""
@@ -196,6 +204,21 @@ class Collector:
                 server.error = reason(error)
             else:
                 place.server.problems.append(reason(error))
+
+    def _name_by_answer(self, server: Server, conn: Connection, dsn: str) -> str:
+        """Name a server by the host and the port that answered, of several in a connection string or of
+        libpq's variables; return a connection string that names them, too."""
+        info = conn.info
+        host = "local socket" if info.host.startswith("/") else info.host or info.hostaddr
+        name = f"{host}:{info.port}"
+        known = conninfo.conninfo_to_dict(dsn)
+        if not known.get("service") and not known.get("hostaddr"):
+            dsn = conninfo.make_conninfo(dsn, host=info.host, port=info.port, user=info.user)
+        if name not in self.dsns:
+            self._order[name] = self._order[server.name]
+            server.name = name
+        self.dsns[server.name] = dsn
+        return dsn
 
     async def _facts(self, conn: Connection, server: Server) -> None:
         rows = await self._section(server.problems, "settings", self._ask(conn, queries.SETTINGS, Row))

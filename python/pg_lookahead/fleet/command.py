@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import re
 from collections import Counter
 from contextlib import ExitStack
@@ -21,7 +22,7 @@ from .. import __version__
 from ..report import files, words
 from ..server import dsn as servers
 from ..server.installation import ClusterError
-from . import collect, judge, records, storage, terminal
+from . import collect, judge, logs, records, storage, terminal
 from .records import Report
 
 _PARTLY = 3
@@ -68,6 +69,9 @@ def report(
     json: Annotated[Path | None, _file("Write all figures; - prints them.")] = None,
     prometheus: Annotated[Path | None, _file("Write metrics for Prometheus.")] = None,
     since: Annotated[Path | None, _file("Compare with the --json file of an earlier report.")] = None,
+    log: Annotated[
+        Path | None, _file("Read the plans that auto_explain wrote as JSON into this log.")
+    ] = None,
     measure_storage: Annotated[Path | None, _file("Measure storage by reading this file, with fio.")] = None,
     measure_seconds: Annotated[float, _seconds(60, "Measure each depth (1 to 128) for this time.")] = 1.0,
     bloat: Annotated[
@@ -88,14 +92,15 @@ def report(
         int, typer.Option(metavar="N", min=1, max=1000, help="Show this many lines of a table.")
     ] = 10,
 ) -> None:
-    """Tell where servers wait for reads, what to set and rebuild.
+    """Tell what gains and loses by look-ahead, where servers wait for reads, what to set and rebuild.
 
-    The report reads statistics and samples of indexes, and changes nothing.  The exit status is 0, or 3 if
+    Without --dsn and --service-file, libpq's variables (PGHOST, PGSERVICE, ...) name the server.  The
+    report reads statistics and samples of indexes, and changes nothing.  The exit status is 0, or 3 if
     something could not be read, which the report names, or 2 for bad input."""
-    targets = [*(collect.Target(_name(text), text) for text in dsn or []), *_services(service_file)]
+    if not dsn and service_file is None and log is None and (measure_storage is None or _has_variables()):
+        dsn = [""]
+    targets = [*map(_target, dsn or []), *_services(service_file)]
     targets = _told_apart(targets)
-    if not targets and measure_storage is None:
-        raise ClusterError("name a server by --dsn or --service-file")
     outputs = {"--html": html, "--json": json, "--prometheus": prometheus}
     for option, path in outputs.items():
         if path is not None and (option, path) != ("--json", Path("-")):
@@ -104,28 +109,42 @@ def report(
     if len({*named}) < len(named):
         raise ClusterError(f"two of {', '.join(outputs)} name the same file")
     before = records.read(since, "--since") if since else None
+    logged = logs.read(log) if log else []
     options = collect.Options(
         all_databases=all_databases, per_server=per_server, limit=limit, connect_timeout=connect_timeout,
         timeout=timeout, bloat=bloat, bloat_timeout=bloat_timeout, max_read_rate=max_read_rate,
         min_index_size=min_index_size << 10, prefer_standby=prefer_standby,
     )  # fmt: skip
     found = Report(tool=__version__, at=records.now(), since=before.at if before else "")
+    found.log, found.logged = log.name if log else "", logged
+    collector = None
     status = _INTERRUPTED
     logging.getLogger("psycopg").setLevel(logging.ERROR)
     with words.status(Console(stderr=True)) as say:
         if measure_storage:
             found.storage = storage.measure(measure_storage, measure_seconds, say)
         try:
-            asyncio.run(collect.Collector(found, targets, options, say).run())
+            collector = collect.Collector(found, targets, options, say)
+            asyncio.run(collector.run())
         except (KeyboardInterrupt, SystemExit) as error:  # Ctrl-C, SIGTERM or SIGHUP
             found.interrupted = True
             status = getattr(error, "code", _INTERRUPTED)
-    _judge(found, before, {target.name: target.dsn for target in targets})
+    _judge(found, before, collector.dsns if collector else {})
     _write(found, html, json, prometheus, limit)
     if found.interrupted:
         raise typer.Exit(status)
     if not found.complete:
         raise typer.Exit(_PARTLY)
+
+
+def _has_variables() -> bool:
+    """Tell whether libpq's variables name a server."""
+    return any(os.environ.get(name) for name in ("PGHOST", "PGHOSTADDR", "PGSERVICE"))
+
+
+def _target(dsn: str) -> collect.Target:
+    """Return a target of --dsn.  Its service names it; else it has a name until it answers."""
+    return collect.Target(_name(dsn), dsn, given=bool(servers.parts(dsn).get("service")))
 
 
 def _name(dsn: str) -> str:
@@ -200,8 +219,9 @@ def _judge(found: Report, before: Report | None, dsns: dict[str, str]) -> None:
             for relation in database.relations:
                 relation.served = judge.served(relation, server)
         for statement in server.statements or []:
-            dsn = conninfo.make_conninfo(dsns[server.name], dbname=statement.database)
+            dsn = conninfo.make_conninfo(dsns.get(server.name, ""), dbname=statement.database)
             statement.try_command = judge.try_command(statement, dsn)
+    found.losses = judge.losses(before, found)
     if before:
         found.changes = judge.changes(before, found)
 

@@ -9,7 +9,18 @@ from collections.abc import Iterator, Mapping
 
 from ..report import words
 from ..server.dsn import without_secrets
-from .records import Advice, Change, Relation, Report, Server, Setting, Statement, Storage
+from .records import (
+    Advice,
+    Change,
+    Index,
+    Loss,
+    Relation,
+    Report,
+    Server,
+    Setting,
+    Statement,
+    Storage,
+)
 
 _SERVED = ("btree", "hash", "gist", "spgist")
 _FEW_ROWS = 1.5
@@ -18,6 +29,16 @@ _SLOW = 25e-6
 """Seconds of a read from which on an index scan looks ahead (docs/index-scans.md)."""
 _LEAST_BOUND = 1.05
 """The least bound of what a statement can gain for which it is worth a line."""
+_LOOK_UP = 8
+"""Pages that a look-up of one row by a unique key touches at most: those of its btree, its row's, and a few
+of the catalogs."""
+_MORE = 1.1
+"""What counts as more time or more reads a call than before."""
+_WASTE, _WASTED = 0.1, 64
+"""The part of what was read ahead, and the blocks, from which on reads for nothing are worth a line."""
+_REFILLED = 30.0
+"""Per cent of a btree that a rebuild gives back at most if its leaf pages are as full as random keys leave
+them: 69 %, of 90."""
 _KNOWN_DEFAULT = 16
 """effective_io_concurrency of PostgreSQL 18."""
 _MOST_WORKERS = 32
@@ -63,9 +84,95 @@ def try_command(statement: Statement, dsn: str) -> str:
 
 def likely(statement: Statement) -> bool:
     """Return whether a statement waits for single reads, and long enough to gain; True also where reads
-    were not timed."""
+    were not timed.  One that looks up one row by a unique key has no second read to begin early."""
     each = statement.read_seconds / max(statement.blocks_read, 1)
+    touched = statement.blocks_read + statement.blocks_hit
+    if 0 < statement.rows <= statement.calls and touched <= _LOOK_UP * statement.calls:
+        return False
     return not statement.read_seconds or (each >= _SLOW and bound(statement) >= _LEAST_BOUND)
+
+
+# What may have been harmed
+
+_COUNTS = {
+    "index_scan_stats": ("pg_lookahead.index_scan", ("blocks_read",)),
+    "join_stats": ("pg_lookahead.nested_loop", ("leaf_blocks_read", "heap_blocks_read")),
+    "write_stats": ("pg_lookahead.writes", ("index_blocks_read", "heap_blocks_read")),
+    "toast_stats": ("pg_lookahead.toast", ("chunk_blocks_read", "index_blocks_read")),
+}
+"""The views that count what was read ahead, with the setting that switches that off."""
+
+
+def losses(old: Report | None, new: Report) -> list[Loss]:
+    """Return what look-ahead may have harmed: by reads for nothing, as the server's counts and plans of its
+    log tell, and by more time or reads a call than in the earlier report."""
+    found = [*_wasted(new), *_logged(new)]
+    before = {
+        (server.name, one.database, one.queryid): one
+        for server in (old.servers if old else [])
+        for one in server.statements or []
+    }
+    for server in new.servers:
+        for one in server.statements or []:
+            was = before.get((server.name, one.database, one.queryid))
+            if was is not None and any(any(counts.values()) for counts in server.look_ahead.values()):
+                found += _slower(was, one, f"{one.database} on {server.name}")
+    return found
+
+
+def _slower(was: Statement, now: Statement, place: str) -> Iterator[Loss]:
+    """Compare the calls since the earlier report with those before it; reset counts tell nothing."""
+    calls = now.calls - was.calls
+    if was.calls <= 0 or calls <= 0:
+        return
+    seconds, blocks = (now.seconds - was.seconds) / calls, (now.blocks_read - was.blocks_read) / calls
+    time, reads = was.seconds / was.calls, was.blocks_read / was.calls
+    reasons = []
+    if seconds > _MORE * time:
+        reasons.append(f"{words.duration(seconds)} a call, before {words.duration(time)}")
+    if blocks > _MORE * reads + 1:
+        reasons.append(f"{words.number(blocks)} blocks a call, before {words.number(reads)}")
+    if reasons:
+        yield Loss(now.query, place, "; ".join(reasons), now.try_command)
+
+
+def _share(unused: int, read: int) -> str:
+    return f"{words.number(unused)} of {words.number(read)} blocks were read ahead for nothing"
+
+
+def _much(unused: int, read: int) -> bool:
+    return unused > _WASTED and unused > _WASTE * read
+
+
+def _wasted(report: Report) -> Iterator[Loss]:
+    """Yield parts of look-ahead that read much for nothing on a server as a whole."""
+    for server in report.servers:
+        for view, (setting, names) in _COUNTS.items():
+            counts = server.look_ahead.get(view, {})
+            read, unused = (
+                sum(int(counts.get(name, 0)) for name in names),
+                int(counts.get("blocks_unused", 0)),
+            )
+            if _much(unused, read):
+                command = f"ALTER SYSTEM SET {setting} = off; SELECT pg_reload_conf();"
+                yield Loss(f"all that {setting} serves", server.name, _share(unused, read), command)
+
+
+def _logged(report: Report) -> Iterator[Loss]:
+    """Yield statements of a log for which much was read for nothing."""
+    for one in sorted(report.logged, key=lambda one: -one.unused):
+        if _much(one.unused, one.ahead):
+            reason = f"{_share(one.unused, one.ahead)}, most of them for {one.node}"
+            yield Loss(one.query, report.log, reason, f"SET {one.setting} = off;")
+
+
+def refills(index: Index) -> str:
+    """Tell whether an index is as large as its keys make it again after a rebuild; empty if it is not."""
+    if index.method != "btree" or (index.gain_percent or 0) > _REFILLED:
+        return ""
+    if index.key == "uuid":
+        return "random keys fill it as before"
+    return "if its keys come in random order, they fill it as before"
 
 
 # What to set

@@ -75,7 +75,8 @@ WHERE r.blocks_read > 0 ORDER BY r.blocks_read DESC, name LIMIT {limit}
 STATEMENTS = """
 SELECT d.datname AS database, s.queryid::text AS queryid, min(left(s.query, 2000)) AS query,
        sum(s.calls)::bigint AS calls, sum(s.total_exec_time) / 1000 AS seconds,
-       sum(s.shared_blks_read)::bigint AS blocks_read, sum(s.shared_blk_read_time) / 1000 AS read_seconds
+       sum(s.shared_blks_read)::bigint AS blocks_read, sum(s.shared_blk_read_time) / 1000 AS read_seconds,
+       sum(s.rows)::bigint AS rows, sum(s.shared_blks_hit)::bigint AS blocks_hit
 FROM {schema}.pg_stat_statements AS s JOIN pg_database AS d ON d.oid = s.dbid
 WHERE s.queryid IS NOT NULL AND s.query NOT LIKE '%/* pg_lookahead */%'
   AND s.query ~* '^(\\s|[(]|/[*].*?[*]/|--[^\\n]*\\n)*(select|with|update|delete|insert|merge)\\M'
@@ -85,11 +86,13 @@ ORDER BY read_seconds DESC, blocks_read DESC LIMIT {limit}
 
 BLOAT = """
 SELECT b.index::text AS index, b."table"::text AS table, b.method, b.size, b.gain, b.gain_low, b.gain_high,
-       b.gain_percent, b.basis, b.command, b.skipped, b.partitions, c.relfilenode::bigint AS filenode
+       b.gain_percent, b.basis, b.command, b.skipped, b.partitions, c.relfilenode::bigint AS filenode,
+       (SELECT t.typname FROM pg_attribute AS a JOIN pg_type AS t ON t.oid = a.atttypid
+        WHERE a.attrelid = b.index AND a.attnum = 1) AS key
 FROM lookahead.index_bloat({min_size}::bigint, {pages}::int, NULL::bigint) AS b
 LEFT JOIN pg_class AS c ON c.oid = b.index
 """
 
 ESTIMATES = "index_bloat(bigint, integer, bigint)"
-VIEWS = ("index_scan_stats", "index_vacuum_stats", "join_stats")
+VIEWS = ("index_scan_stats", "index_vacuum_stats", "join_stats", "toast_stats", "write_stats")
 VIEW = "SELECT * FROM lookahead.{view}"

@@ -49,7 +49,10 @@ class Relation(msgspec.Struct):
 
 
 class Statement(msgspec.Struct):
-    """A row of pg_stat_statements: totals over all calls.  try_command: the command that measures it."""
+    """A row of pg_stat_statements: totals over all calls.
+
+    try_command: the command that measures it
+    rows: returned or written; blocks_hit: found in shared buffers"""
 
     database: str
     queryid: str
@@ -59,10 +62,41 @@ class Statement(msgspec.Struct):
     blocks_read: int
     read_seconds: float
     try_command: str = ""
+    rows: int = 0
+    blocks_hit: int = 0
+
+
+class Logged(msgspec.Struct):
+    """A statement of a server's log: totals over the executions whose plans are there.
+
+    ahead: blocks that were read ahead; unused: those of them that were for nothing
+    node: that for which most was read for nothing, worst: how much; setting: switches that part off"""
+
+    queryid: str
+    query: str
+    executions: int = 0
+    seconds: float = 0.0
+    blocks_read: int = 0
+    ahead: int = 0
+    unused: int = 0
+    node: str = ""
+    worst: int = 0
+    setting: str = ""
+
+
+class Loss(msgspec.Struct):
+    """What look-ahead may have harmed, why that is thought, and the command that measures it or ends it."""
+
+    what: str
+    place: str
+    reason: str
+    command: str
 
 
 class Index(msgspec.Struct):
-    """A row of lookahead.index_bloat.  filenode: changes with each rebuild."""
+    """A row of lookahead.index_bloat.
+
+    filenode: changes with each rebuild; key: the type of the first column"""
 
     index: str
     table: str | None
@@ -77,6 +111,7 @@ class Index(msgspec.Struct):
     skipped: str | None
     partitions: int | None = None
     filenode: int | None = None
+    key: str | None = None
 
 
 class Database(msgspec.Struct):
@@ -192,7 +227,8 @@ class Change(msgspec.Struct):
 
 
 class Report(msgspec.Struct):
-    """A report.  at: the time when it was made; since: that of the earlier report that it is compared with"""
+    """A report.  at: the time when it was made; since: that of the earlier report that it is compared with
+    log: the file from which plans were read; logged: its statements"""
 
     tool: str
     at: str
@@ -202,6 +238,9 @@ class Report(msgspec.Struct):
     storage: Storage | None = None
     since: str = ""
     changes: list[Change] = msgspec.field(default_factory=list)
+    log: str = ""
+    logged: list[Logged] = msgspec.field(default_factory=list)
+    losses: list[Loss] = msgspec.field(default_factory=list)
 
     @property
     def complete(self) -> bool:

@@ -14,6 +14,9 @@ from . import judge
 from .records import Advice, Change, Database, Index, Relation, Report, Server, Statement
 
 NOTHING = {
+    "What gains": "No statement is known that waits for reads which could begin earlier.",
+    "What loses": "Nothing is known that look-ahead harms.  --since compares with an earlier report,"
+    " and --log reads the plans of auto_explain.",
     "What to set": "Nothing that the report knows of should be set otherwise.",
     "What to rebuild": "No index is known that a rebuild would surely make smaller.",
 }
@@ -240,6 +243,21 @@ def statements(report: Report, limit: int) -> Table:
     )
 
 
+def harmed(report: Report, limit: int) -> Table:
+    """Return the table of what look-ahead may have harmed."""
+    found = report.losses[:limit]
+    commands = list(dict.fromkeys(one.command for one in found))
+    return _table(
+        "What look-ahead may harm: by reads for nothing, or by more time or reads a call than before",
+        [(one,) for one in found],
+        ("statement", lambda one: textwrap.shorten(one.what, 160, placeholder=" …")),
+        ("~where", lambda one: one.place),
+        ("reason", lambda one: Cell(one.reason, look="loss")),
+        ("~command", lambda one: Cell(one.command, code=True)),
+        commands={"": commands} if commands else None,
+    )
+
+
 def _bound(statement: Statement) -> str:
     most = judge.bound(statement)
     return "?" if not statement.read_seconds else "any" if math.isinf(most) else words.ratio(most)
@@ -320,6 +338,7 @@ def rebuild(report: Report, limit: int) -> list[Table]:
                 lambda s, d, one: f"{words.size(one.gain_low)} to {words.size(one.gain_high or 0)}",
             ),
             ("#of it", lambda s, d, one: f"{one.gain_percent or 0:.0f} %"),
+            ("then", lambda s, d, one: judge.refills(one)),
             ("~command", lambda s, d, one: Cell(one.command, code=True)),
             commands=commands,
         ),

@@ -19,9 +19,11 @@ _STYLES = {"gain": "green", "loss": "red", "": ""}
 def show(console: Console, report: Report, limit: int) -> None:
     """Show as much of a report as a screen has room for; the HTML page and the JSON have the rest."""
     sections = {
-        "State": tables.state(report),
-        "Where reads wait": [*tables.reads(report, limit), tables.statements(report, limit)],
+        "What gains": [tables.statements(report, limit)],
+        "What loses": [tables.harmed(report, limit)],
         "What to set": [*tables.storage(report), tables.settings(report)],
+        "State": tables.state(report),
+        "Where reads wait": tables.reads(report, limit),
         "What to rebuild": tables.rebuild(report, limit),
     }
     for name, found in sections.items():

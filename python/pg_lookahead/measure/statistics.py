@@ -12,17 +12,21 @@ margin is what keeps a run of stock against stock silent nevertheless.
 
 Profiles have means of few runs instead of many pairs: those are compared by Welch's test
 (scipy.stats.ttest_ind_from_stats), corrected for the number of functions by Holm's method.
+
+numpy and scipy take more than a second to load, and are loaded when the first figure is computed.
 """
 
 from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
-from scipy import stats
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 MARGIN = 0.03
 """A ratio this close to 1 is no effect; and the half-width, relative to the ratio, to reach."""
@@ -39,7 +43,7 @@ FEWEST_UNDISTURBED = 16
 _RESAMPLES = 1000
 _SEED = 20260227
 
-Floats = npt.NDArray[np.float64]
+Floats: TypeAlias = "npt.NDArray[np.float64]"
 
 
 class Verdict(str, enum.Enum):
@@ -98,6 +102,9 @@ def ratio(stock: Sequence[float], ours: Sequence[float]) -> Interval:
 
     ValueError if there is no pair, or the numbers of times differ.  The same times always
     give the same interval."""
+    import numpy as np
+    from scipy import stats
+
     if not stock or len(stock) != len(ours):
         raise ValueError(f"{len(stock)} and {len(ours)} times do not make pairs")
     ratios = np.array(stock) / np.array(ours)
@@ -117,6 +124,8 @@ def ratio(stock: Sequence[float], ours: Sequence[float]) -> Interval:
 
 def _median(values: Floats, axis: int = -1) -> Floats:
     """Return the median along an axis, as numpy.median() does, which takes five times as long."""
+    import numpy as np
+
     ordered = np.moveaxis(np.sort(values, axis=axis), axis, -1)
     n = ordered.shape[-1]
     middle: Floats = (ordered[..., (n - 1) // 2] + ordered[..., n // 2]) / 2
@@ -160,6 +169,9 @@ class Test(msgspec.Struct, frozen=True):
 
 def welch(a: Sequence[float], b: Sequence[float]) -> Test | None:
     """Test whether the means of b and a differ; None with fewer than FEWEST_RUNS values on a side."""
+    import numpy as np
+    from scipy import stats
+
     if min(len(a), len(b)) < FEWEST_RUNS:
         return None
     sides = [

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from time import monotonic
 from typing import Annotated
 
 import msgspec
@@ -13,6 +14,7 @@ import psycopg
 import typer
 from rich.console import Console
 
+from ..measure.statistics import Interval, Verdict
 from ..report import files, words
 from ..server.installation import ClusterError
 from . import session as sessions
@@ -23,6 +25,8 @@ from .session import Session
 from .trial import Trial
 
 _NULL = "\\N"
+_PART = 2 / 3
+"""Of --time, for the statement as it is; the rest is for settings."""
 
 _WRITES = (
     "pg_lookahead: --write executes the statement and rolls it back, each time.  A rollback does not undo"
@@ -59,7 +63,8 @@ def try_(
         ),
     ] = None,
     time: Annotated[
-        float, typer.Option(metavar="S", min=0.0, max=86_400.0, help="Begin no further pair after this time.")
+        float,
+        typer.Option(metavar="S", min=0.0, max=86_400.0, help="End after this time, or the first pair."),
     ] = 30.0,
     timeout: Annotated[
         float,
@@ -94,6 +99,14 @@ def try_(
     explain_only: Annotated[
         bool, typer.Option("--explain-only", help="Show which nodes would look ahead; execute nothing.")
     ] = False,
+    fail_below: Annotated[
+        float | None,
+        typer.Option(metavar="RATIO", min=0.0, help="Exit status 1 if the ratio is surely lower than this."),
+    ] = None,
+    plan: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the plan with look-ahead, as EXPLAIN (FORMAT JSON) has it."),
+    ] = None,
     json: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Write the result with every sample to a new file; - prints it."),
@@ -108,6 +121,10 @@ def try_(
         if json.exists():
             raise ClusterError(f"--json {json}: is there already; name another file")
         files.check_writable("--json", json)
+    if plan is not None:
+        files.check_writable("--plan", plan)
+    if explain_only and (plan is not None or fail_below is not None):
+        raise ClusterError("--explain-only executes nothing, so it goes with neither --plan nor --fail-below")
     if cold and warm:
         raise ClusterError("--cold and --warm exclude each other")
     if drop_caches and not cold:
@@ -134,13 +151,25 @@ def try_(
             try:
                 with words.status(Console(stderr=True)) as step:
                     caches = Caches(session, state, whole=drop_caches)
-                    trials.measure(session, trial, caches, seconds=time, step=step)
-                    trials.try_settings(session, trial, caches, seconds=time / 2, step=step)
+                    started = monotonic()
+                    trials.measure(session, trial, caches, seconds=_PART * time, step=step)
+                    left = time - (monotonic() - started)
+                    trials.try_settings(session, trial, caches, seconds=left, step=step)
             except BaseException:  # Ctrl-C, a lost connection, a timeout
                 if trial.interval:
                     _keep(trial, json)
                 raise
     _keep(trial, json)
+    if plan is not None:
+        files.write(plan, msgspec.json.encode([trial.explained]).decode() + "\n")
+    if fail_below is not None and trial.interval and _below(trial.interval, fail_below):
+        print(f"pg_lookahead: the ratio is below {fail_below:g}, as --fail-below forbids", file=sys.stderr)
+        raise typer.Exit(1)
+
+
+def _below(found: Interval, least: float) -> bool:
+    """Tell whether a ratio is lower for sure: its whole interval is.  Too few pairs prove nothing."""
+    return found.verdict is not Verdict.TOO_FEW and found.high < least
 
 
 def _keep(trial: Trial, json: Path | None) -> None:

@@ -81,6 +81,11 @@ class Session:
 
     # What the server is
 
+    @property
+    def user(self) -> str:
+        """The role of the session, as SQL names it."""
+        return sql.Identifier(self.conn.info.user).as_string(self.conn)
+
     def value(self, query: str, *parameters: Any) -> Any:
         """Return the first column of a query's first row; None if there is no row."""
         rows = catalogs.ask(self.conn, query, parameters or None)
@@ -134,7 +139,7 @@ class Session:
         return found
 
     def sample(self, ahead: bool, settings: Mapping[str, str] | None = None) -> tuple[Sample, dict[str, Any]]:
-        """Execute the statement once, with look-ahead or without; return the sample and its plan.
+        """Execute the statement once, with look-ahead or without; return the sample and what EXPLAIN says.
 
         settings: of this execution, by name
         The time is that of the executor; rows are made, and not sent."""
@@ -155,7 +160,7 @@ class Session:
             read_seconds=waited * _MILLISECOND,
             blocks_hit=hits,
             stolen_seconds=None if stolen is None else (stolen_seconds() or stolen) - stolen,
-        ), root
+        ), found
 
     def counted(self) -> list[str]:
         """Execute the statement on PostgreSQL 17, where EXPLAIN shows no look-ahead; tell by how much its

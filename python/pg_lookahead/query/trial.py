@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any
 
@@ -16,7 +17,7 @@ from ..measure.statistics import Interval, Verdict
 from ..report import record, words
 from ..report.record import OURS, STOCK, Summary
 from ..report.terminal import ratio
-from . import plan
+from . import parts, plan
 from .caches import Caches
 from .session import Cancelled, Session
 
@@ -48,7 +49,9 @@ class Trial(msgspec.Struct, kw_only=True):
     cache: ``cold``, ``warm``, or ``as found``; cache_said: in a sentence
     samples: those of each side, ``stock`` and ``look-ahead``; variants: their summaries
     interval: that of the ratio of times, without look-ahead to with it; None: the statement was not executed
-    nodes: those of the plan with look-ahead; stock_reads: blocks that each of them read without look-ahead"""
+    nodes: those of the plan with look-ahead; unused: blocks that were read ahead for nothing
+    explained: what EXPLAIN (FORMAT JSON) said of the last execution with look-ahead
+    lost: the part of look-ahead by which the statement got slower, and the command that ends it"""
 
     version: str = __version__
     server: str
@@ -59,7 +62,10 @@ class Trial(msgspec.Struct, kw_only=True):
     interval: Interval | None = None
     variants: dict[str, Summary] = {}
     nodes: list[plan.Node] = []
+    unused: int = 0
+    explained: dict[str, Any] = {}
     changes: list[Change] = []
+    lost: str = ""
     notes: list[str] = []
     samples: dict[str, list[Sample]] = {}
     sentence: str = ""
@@ -80,19 +86,28 @@ def verdict(trial: Trial) -> str:
         told = any(node.used for node in trial.nodes)
         has = "no node that would" if idle else "nodes that would" if told else "index scans that could"
         return f"This plan has {has} look ahead; nothing was executed."
-    stock, ours = (words.duration(trial.variants[side].seconds) for side in (STOCK, OURS))
-    times = f"{ours} in place of {stock}"
+    stock, ours = (trial.variants[side].seconds for side in (STOCK, OURS))
+    times = f": {words.duration(ours)} in place of {words.duration(stock)}"
+    if (stock - ours) * (found.ratio - 1) < 0:  # the medians of both sides say the opposite of the pairs
+        times = ""
     faster = f"{words.ratio(found.ratio)} times as fast"
+    if found.verdict is Verdict.TOO_FEW:
+        pairs = "1 pair" if found.pairs == 1 else f"{found.pairs} pairs"
+        few = f"By {pairs} only, which prove little, this statement is {faster} with look-ahead"
+        return f"{few}{times}{idle}."
     if found.verdict is Verdict.FASTER:
-        return f"Look-ahead makes this statement {faster}: {times}{idle}."
+        return f"Look-ahead makes this statement {faster}{times}{idle}."
     if found.verdict is Verdict.SLOWER:
-        return f"Look-ahead makes this statement slower, {faster}: {times}{idle}."
+        return f"Look-ahead makes this statement slower, {faster}{times}{idle}."
+    if found.low > 1 or found.high < 1:  # an interval without 1 is proof, however small the difference is
+        small = "faster" if found.low > 1 else "slower"
+        return f"Look-ahead makes this statement a little {small}, {faster}{times}{idle}."
     if found.verdict is Verdict.SAME:
-        return f"Look-ahead makes no difference to this statement: {times}{idle}."
-    if found.verdict is Verdict.NOISE:
-        return f"Look-ahead makes no difference that could be proven: {times}, {faster}{idle}."
-    pairs = "1 pair" if found.pairs == 1 else f"{found.pairs} pairs"
-    return f"By {pairs} only, which prove little, this statement is {faster} with look-ahead: {times}{idle}."
+        return f"Look-ahead makes no difference to this statement{times}{idle}."
+    low, high = words.ratio(found.low), words.ratio(found.high)
+    return (
+        f"Look-ahead makes no difference that could be proven (between {low} and {high} times as fast){idle}."
+    )
 
 
 def planned(session: Session, trial: Trial) -> None:
@@ -120,7 +135,9 @@ def measure(
     finally:
         trial.cache_said = caches.said
         if last:
-            trial.nodes = plan.nodes(last[-1], version=session.version)
+            trial.explained = last[-1]
+            trial.nodes = plan.nodes(last[-1]["Plan"], version=session.version)
+            trial.unused = parts.unused(trial.nodes)
         trial.conclude()
     caches.ready()
     trial.notes += session.counted()
@@ -131,17 +148,51 @@ def try_settings(
 ) -> None:
     """Try the settings that might change the result, each by itself, beside the statement as it is.
 
-    seconds: for all of them; each has one pair at least"""
-    tried = _worth_trying(session, trial, caches)
-    for setting in tried:
+    Where look-ahead made it slower, those are first that switch off a part of look-ahead.
+    seconds: for all of them; what would take longer is not tried"""
+    until = time.monotonic() + seconds
+    pair = sum(side.seconds for side in trial.variants.values())
+    off = _switches(trial)
+    tried = [*({name: "off"} for name in off), *_worth_trying(session, trial, caches)]
+    for number, setting in enumerate(tried):
         name = ", ".join(f"{key} = {value}" for key, value in setting.items())
+        left = until - time.monotonic()
+        if left < pair:
+            trial.changes.append(Change(setting=name, refused="not tried: --time was over"))
+            continue
         step(f"trying {name}")
         limit = min(1 + _PATIENCE * trial.variants[STOCK].seconds, session.timeout or math.inf)
         given = {**setting, "statement_timeout": f"{limit * 1000:.0f}"}
         try:
-            trial.changes.append(_try(session, caches, name, given, seconds / len(tried)))
+            trial.changes.append(_try(session, caches, name, given, left / (len(tried) - number)))
         except Cancelled:
             trial.changes.append(Change(setting=name, refused=f"given up after {words.duration(limit)}"))
+    trial.lost = _lost_by(trial, off, session.user)
+
+
+def _switches(trial: Trial) -> list[str]:
+    """Return what switches off the parts of look-ahead that took part in a statement that got slower."""
+    if trial.interval is None or trial.interval.high >= 1:
+        return []
+    return list(dict.fromkeys(part.setting for part in parts.parts(trial.nodes)))
+
+
+def _lost_by(trial: Trial, switches: Sequence[str], user: str) -> str:
+    """Tell by which part of look-ahead, at which node, the statement got slower, and how to switch it off."""
+    found = {one.setting.partition(" ")[0]: one.interval for one in trial.changes if one.interval}
+    ratios = {name: interval.ratio for name in switches if (interval := found.get(name))}
+    if not ratios or trial.interval is None:
+        return ""
+    worst = max(ratios, key=ratios.__getitem__)
+    if ratios[worst] <= trial.interval.ratio:
+        return ""
+    node = max((one for one in parts.parts(trial.nodes) if one.setting == worst), key=lambda one: one.read)
+    vain = f", {words.number(node.unused)} of them for nothing" if node.unused else ""
+    return (
+        f"It lost most by {worst}, which read {words.number(node.read)} blocks ahead{vain} for {node.node};"
+        f" without that part the ratio is {words.ratio(ratios[worst])}.  To switch it off:"
+        f" ALTER ROLE {user} SET {worst} = off;"
+    )
 
 
 def _take(
@@ -208,5 +259,5 @@ def _try(session: Session, caches: Caches, name: str, given: dict[str, str], bud
         setting=name,
         interval=record.interval(samples),
         seconds=Summary.of(samples[OURS], 1).seconds,
-        nodes=plan.nodes(last[-1], version=session.version) if plan.of_planner(given) else [],
+        nodes=plan.nodes(last[-1]["Plan"], version=session.version) if plan.of_planner(given) else [],
     )

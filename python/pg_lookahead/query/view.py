@@ -20,6 +20,8 @@ _TRIED = "Settings tried, with look-ahead; their ratio is to the statement as it
 def show(console: Console, trial: Trial) -> None:
     """Show a whole trial on a terminal, in lines that fit."""
     _paragraph(console, trial.sentence)
+    if trial.lost:
+        _paragraph(console, trial.lost)
     if trial.interval:
         words.say(console, "", *_sides(trial))
         _paragraph(console, trial.cache_said)
@@ -47,6 +49,8 @@ def _sides(trial: Trial) -> list[str]:
     rows: list[tuple[str, ...]] = [("", "off", "on"), ("time", time_of(stock), time_of(ours))]
     rows.append(("blocks read", *(words.number(side.reads) for side in (stock, ours))))
     rows.append(("blocks hit", *(words.number(side.blocks_hit) for side in (stock, ours))))
+    if trial.unused:
+        rows.append(("for nothing", "", words.number(trial.unused)))
     if stock.read_seconds or ours.read_seconds:
         rows.append(("I/O time", *(words.duration(side.read_seconds) for side in (stock, ours))))
     assert trial.interval is not None

@@ -22,7 +22,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import msgspec
-import numpy as np
 
 from ..measure import statistics
 from ..measure.meter import Sample
@@ -96,6 +95,8 @@ class Summary(msgspec.Struct, frozen=True):
     @staticmethod
     def of(samples: Sequence[Sample], times: int) -> Summary:
         """Summarise samples of ``times`` executions each; the figures are those of one execution."""
+        import numpy as np  # takes a while to load
+
         low, high = np.quantile([sample.seconds for sample in samples], [0.25, 0.75])
 
         def middle(name: str) -> Any:
