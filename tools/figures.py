@@ -54,41 +54,53 @@ _PAGES = "index_only_all,bitmap_index_scan"
 _JOINS = "join_unique,join_many,join_heap_order"
 _SCANS = f"index_scan_random,index_scan_range,index_only_scan,{_PAGES}"
 
+_DEFAULTS = "--set io_method=worker --set io_workers=3 --set effective_io_concurrency=16"
+"""PostgreSQL's own settings."""
+
+_WHOLE = "--cache cold --io buffered --latency 0.5 --rounds 3 --seconds 1 --precision 10"
+"""How whole statements are measured, with PostgreSQL's plans: as on a network volume."""
+
 RUNS: dict[str, tuple[str, str]] = {
     "demo": ("", "--suite demo"),
+    "web": ("web", f"--suite web {_WHOLE} --rows 250000 {_DEFAULTS}"),
+    "capped": (
+        "index_scan_random,join_unique,join_many",
+        "--cache cold --io buffered --rows 200000 --latency 0.5 --max-reads 3000 --precision 6 --seconds 2",
+    ),
+    "tpch": ("tpch", f"--suite tpch {_WHOLE} --rows 180000 {_DEFAULTS}"),
     "cold": (
         f"{_SCANS},index_scan_clients,index_scan_block_order,{_JOINS},{_DIAGNOSTICS},{_MAINTENANCE}",
-        "--cache cold --rows 1000000 --precision 6 --seconds 4",
+        "--cache cold --rows 1000000 --precision 6 --seconds 1.2",
     ),
     "cached": (
         f"index_scan_full,point_lookup,{_SCANS},{_JOINS},{_DIAGNOSTICS}",
-        "--cache warm --rows 1000000 --io buffered --rounds 200 --precision 1 --seconds 3",
+        "--cache warm --rows 1000000 --io buffered --rounds 200 --precision 1 --seconds 1.5",
     ),
     "latency": (
         f"index_scan_random,{_PAGES},{_JOINS},{_DIAGNOSTICS},bloom_scan,gin_vacuum",
-        "--cache cold --rows 200000 --io direct --latency 0.1,1 --precision 6 --seconds 2",
+        "--cache cold --rows 200000 --io direct --latency 0.1,1 --precision 6 --seconds 1",
     ),
     "limits": (
         "index_scan_limit,index_only_limit,join_limit",
-        "--cache cold --rows 1000000 --io direct --seconds 4"
+        "--cache cold --rows 1000000 --io direct --seconds 3"
         " --cell 'LIMIT 1' --cell 'LIMIT 16' --cell 'LIMIT 256' --cell 'LIMIT 1000'"
         " --cell '1 outer row' --cell '16 outer rows' --cell '256 outer rows'",
     ),
     "joins": (
         "join_index_only,join_chain,join_semi,join_memoize,join_parallel,join_clients",
-        "--cache cold --rows 1000000 --io direct --precision 6 --seconds 4",
+        "--cache cold --rows 1000000 --io direct --precision 6 --seconds 3",
     ),
     "settings": (
         "index_scan_random,pgstatindex",
         "--cache cold --rows 1000000 --io direct --seconds 4 --cell '* rows' --cell 'primary key'"
         " --set io_method={methods} --set io_workers=3,12",
     ),
-    "distance": ("index_scan_distance", "--cache cold --rows 1000000 --io direct --seconds 3"),
+    "distance": ("index_scan_distance", "--cache cold --rows 1000000 --io direct --seconds 2"),
     "fragmented": (
         _PAGES,
-        "--cache cold --rows 1000000 --io direct --layout fragmented --precision 6 --seconds 4",
+        "--cache cold --rows 1000000 --io direct --layout fragmented --precision 6 --seconds 2",
     ),
-    "estimate": ("index_estimate", "--rows 4000000 --precision 6 --seconds 6"),
+    "estimate": ("index_estimate", "--rows 4000000 --precision 6 --seconds 3"),
 }
 """Scenarios, and further options of bench."""
 
@@ -102,15 +114,17 @@ _PATIENCE = 60.0
 """Seconds for an interrupted run to end its server."""
 
 SUMMARY = {
-    "index scan, {cell} in random places": ("cold", "index_scan_random", "*", "direct"),
-    "nested loop, {cell}": ("cold", "join_unique", "*", "direct"),
-    "index pages of an index-only scan, {cell}": ("cold", "index_only_all", "all rows", "direct"),
+    "index scan, {cell} in random places": ("cold", "index_scan_random", "*", "buffered"),
+    "the same, without the kernel's page cache": ("cold", "index_scan_random", "*", "direct"),
+    "nested loop, {cell}": ("cold", "join_unique", "*", "buffered"),
+    "index scan in the table's order, {cell}": ("cold", "index_scan_range", "sequential, *", "buffered"),
+    "index pages of an index-only scan, {cell}": ("cold", "index_only_all", "all rows", "buffered"),
     "`pgstatindex`, {cell}": ("cold", "pgstatindex", "primary key", "direct"),
     "index scan of cached pages, {cell}": ("cached", "index_scan_full", "random, 100 rows", "buffered"),
 }
 """Rows of the README's table: a run, a scenario, a cell and the I/O."""
 
-_CHOSEN = ("cold", "cached", "latency", "limits", "joins", "fragmented")
+_CHOSEN = ("web", "tpch", "capped", "cold", "cached", "latency", "limits", "joins", "fragmented")
 """The runs among which the lowest ratio is looked for: the others have settings that are meant to be bad."""
 
 _SCREEN = 100

@@ -29,6 +29,7 @@ from clusters import crash
 from command_line import refused, start, tool
 from fleet import DATABASES, Fleet, dsn_of, fleet
 from pg_lookahead.fleet import collect, records, terminal
+from pg_lookahead.fleet.queries import VIEWS
 from pg_lookahead.fleet.records import Report, Server
 from pg_lookahead.measure import fio
 from pg_lookahead.server.cluster import Cluster
@@ -529,9 +530,32 @@ def test_in_a_browser(run: Run, tmp_path: Path, width: int, scheme: str) -> None
 
 
 @pytest.mark.parametrize("file", ["postgres_exporter.yaml", "pgwatch.yaml"])
-@pytest.mark.parametrize("view", ["index_scan_stats", "join_stats", "index_vacuum_stats"])
+@pytest.mark.parametrize("view", VIEWS)
 def test_every_view_of_counts_is_monitored(file: str, view: str) -> None:
     assert f"lookahead.{view}" in (ROOT / "monitoring" / file).read_text()
+
+
+def test_dashboard_and_alerts_show_metrics_that_there_are() -> None:
+    asked = yaml.safe_load((ROOT / "monitoring" / "postgres_exporter.yaml").read_text())
+    known = {
+        f"{name}_{column}"
+        for name, query in asked.items()
+        for one in query["metrics"]
+        for column, told in one.items()
+        if told["usage"] != "LABEL"
+    }
+    board = json.loads((ROOT / "monitoring" / "grafana.json").read_text())
+    (group,) = yaml.safe_load((ROOT / "monitoring" / "alerts.yaml").read_text())["groups"]
+    shown = [one["expr"] for panel in board["panels"] for one in panel["targets"]]
+    alerts = [rule["expr"] for rule in group["rules"]]
+    assert len(alerts) == 3 and all(rule["annotations"]["summary"] for rule in group["rules"])
+    for expression in (*shown, *alerts):
+        assert all(expression.count(a) == expression.count(b) for a, b in ("()", "[]", "{}")), expression
+        wrong = {*re.findall(r"pg_lookahead_\w+", expression)} - known - {"pg_lookahead_library_loaded"}
+        assert not wrong, expression
+    places = [(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in board["panels"]]
+    assert len({*places}) == len(places) == len({panel["id"] for panel in board["panels"]}) >= 6
+    assert {one["name"] for one in board["templating"]["list"]} == {"datasource", "instance"}
 
 
 def test_queries_of_postgres_exporter(servers: Fleet) -> None:

@@ -71,6 +71,15 @@ def some_time_below(seconds: float, path: Path, count: int) -> bool:
 
 
 @needs_fuse
+def test_reads_a_second_are_capped(mount: Mount) -> None:
+    """16 reads that begin together have turns 20 ms apart."""
+    file = mount.path / "file"
+    file.write_bytes(os.urandom(16 * 8192))
+    mount.set(0, 50)
+    assert read_at_once(file, 16) > 15 * 0.02
+
+
+@needs_fuse
 def test_the_mount_is_a_file_system_like_another(mount: Mount, rng: random.Random) -> None:
     a, b = mount.path / "a", mount.path / "d" / "b"
     data = rng.randbytes(3 * 8192)

@@ -158,7 +158,7 @@ def test_settings_that_change_it_are_tried(server: Cluster) -> None:
     """A bitmap scan, which index scans could stand in for; those then read ahead."""
     options = "-c enable_seqscan=off -c pg_lookahead.debug_force=on -c effective_io_concurrency=16"
     query = "SELECT count(note) FROM orders WHERE customer BETWEEN 100 AND 400"
-    found = trial(server, query, "--time", "1", options=options)
+    found = trial(server, query, "--time", "9", options=options)
     assert "Bitmap Heap Scan" in {node["kind"] for node in found["nodes"]}
     changes = {change["setting"]: change for change in found["changes"]}
     other = changes["enable_bitmapscan = off"]
@@ -364,7 +364,7 @@ def test_a_setting_that_makes_it_slow_is_cut_short(server: Cluster) -> None:
         " FROM orders WHERE customer = 5"
     )
     options = "-c enable_seqscan=off -c enable_indexscan=off"
-    found = trial(server, query, "--time", "0.1", options=options)
+    found = trial(server, query, "--time", "9", options=options)
     assert "given up after 1.0" in found["changes"][0]["refused"]
 
 
@@ -620,6 +620,13 @@ def test_the_verdict_never_contradicts_itself() -> None:
     assert "could be proven (between 0.900 and 1.200 times as fast)." in trials.verdict(made)
 
 
+def test_the_time_is_kept(server: Cluster) -> None:
+    """After the first pair, nothing is tried if the time is over."""
+    found = trial(server, SCAN, "--time", "0", options="-c enable_seqscan=off -c enable_indexscan=off")
+    assert {one["refused"] for one in found["changes"]} == {"not tried: --time was over"}
+    assert all(len(taken) == 1 for taken in found["samples"].values())
+
+
 def test_what_lost_is_named_with_the_command_that_ends_it() -> None:
     scan = {"Node Type": "Index Scan", "Relation Name": "t", "Index Name": "i", "Alias": "t", "Plan Rows": 1}
     scan |= {"Actual Rows": 1, "Actual Loops": 1, "Look-Ahead": "used", "Look-Ahead Blocks Read": 500}
@@ -645,7 +652,7 @@ def test_what_lost_is_named_with_the_command_that_ends_it() -> None:
 
 def test_the_plan_is_a_file_and_a_ratio_can_fail(server: Cluster, tmp_path: Path) -> None:
     file = tmp_path / "plan.json"
-    query = ("try", SCAN, "--time", "1", "--warm", "--plan", file, "--dsn", dsn(server))
+    query = ("try", SCAN, "--time", "9", "--warm", "--plan", file, "--dsn", dsn(server))
     assert tool(*query, "--fail-below", "0").returncode == 0
     (found,) = json.loads(file.read_text())
     assert found["Plan"]["Node Type"] and found["Execution Time"] > 0

@@ -83,6 +83,10 @@ def bench(
         list[str] | None, option("Set something on the server: io_method=sync,...", "NAME=LIST", "--set")
     ] = None,
     latency: Latency = None,
+    max_reads: Annotated[
+        int | None,
+        _rare("With --latency: let so many reads begin in a second.", "N", min=100, max=1_000_000),
+    ] = None,
     seconds: Annotated[
         float | None, option("Measure each cell for this time at most.", "N", min=0.1, max=86_400.0)
     ] = None,

@@ -79,6 +79,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
     cell: patterns of cells' names, of which one is to match; without any, all cells of the scenarios match
     set: settings of servers, ``name=value``, a tuple for each kind of server
+    max_reads: reads a second that the mount of ``latency`` lets begin; 0: as many as come
     busy: numbers of processors that are kept busy meanwhile
     rounds: A B B A turns per cell at most
     seconds: after which a cell begins no further pair
@@ -95,6 +96,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     io: tuple[str | None, ...] = IO
     set: tuple[tuple[str, ...], ...] = ((),)
     latency: tuple[float | None, ...] = (None,)
+    max_reads: int = 0
     busy: tuple[int, ...] = (0,)
     cache: tuple[str, ...] = CACHES
     rounds: int = 25
@@ -134,6 +136,8 @@ def choose(given: dict[str, Any], suite: str) -> Options:
         chosen = msgspec.structs.replace(chosen, io=(None,), latency=(None,))
         if not chosen.dsn:
             raise ClusterError("--dsn: the connection string is empty")
+    if chosen.max_reads and chosen.latency == (None,):
+        raise ClusterError("--max-reads goes with --latency, whose mount keeps the limit (--latency 0)")
     names = [
         cell.name
         for name in chosen.scenario

@@ -224,7 +224,9 @@ def _restart(bench: _Bench, target: Private, wanted: dict[str, object]) -> None:
 
 def _set_latency(bench: _Bench, milliseconds: float | None) -> None:
     if bench.mount:
-        bench.mount.set(milliseconds or 0.0)
+        # What is not measured (milliseconds is None) is not slowed down.
+        cap = bench.options.max_reads if milliseconds is not None else 0
+        bench.mount.set(milliseconds or 0.0, cap)
 
 
 def _measure_all(

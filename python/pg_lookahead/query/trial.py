@@ -161,7 +161,7 @@ def try_settings(
             trial.changes.append(Change(setting=name, refused="not tried: --time was over"))
             continue
         step(f"trying {name}")
-        limit = min(1 + _PATIENCE * trial.variants[STOCK].seconds, session.timeout or math.inf)
+        limit = min(1 + _PATIENCE * trial.variants[STOCK].seconds, session.timeout or math.inf, left)
         given = {**setting, "statement_timeout": f"{limit * 1000:.0f}"}
         try:
             trial.changes.append(_try(session, caches, name, given, left / (len(tried) - number)))

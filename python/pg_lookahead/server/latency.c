@@ -9,12 +9,14 @@
  * Everything is passed through to the directory BACKING.  Before each read the
  * thread that serves it sleeps for as many microseconds as the first four bytes
  * of the file DELAY say (a native uint32, mapped: write there to change it at
- * any time).  Says "ready" when mounted, and ends when unmounted, or on SIGTERM,
+ * any time).  The next four bytes are a cap: reads a second, all files together;
+ * 0 is none.  Says "ready" when mounted, and ends when unmounted, or on SIGTERM,
  * SIGINT, SIGHUP or SIGQUIT once nobody uses the mount any more.
  *
  * What it keeps:
  *	- Reads are delayed, not queued: no lock is held while one sleeps, and up to
- *	  MAX_THREADS sleep at once.
+ *	  MAX_THREADS sleep at once.  Under a cap, each read has its turn a fixed time
+ *	  after the one before, or at once if that time is over.
  *	- The kernel's page cache works as over a disk: a read that it answers never
  *	  comes here.  It may cache names and attributes for long, since all changes
  *	  come through this mount.
@@ -36,6 +38,8 @@
 #include <pthread.h>
 #include <signal.h>
 #include <spawn.h>
+#include <stdatomic.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -57,7 +61,8 @@
 
 static int	backing;			/* descriptor of the directory shown */
 static const char *mountpoint;
-static volatile const unsigned int *delay_us;
+static volatile const unsigned int *delay_us;	/* and the cap */
+static _Atomic int64_t next_turn;	/* of a read under the cap, in ns */
 static sigset_t ending;			/* signals that end us, blocked in all threads */
 
 /* Names come as "/a/b"; below they are relative to the directory shown. */
@@ -82,12 +87,37 @@ give(const char *path)
 	return status(fchownat(backing, below(path), caller->uid, caller->gid, AT_SYMLINK_NOFOLLOW));
 }
 
+/* Wait until a cap on reads a second lets this read begin. */
+static void
+wait_for_turn(void)
+{
+	unsigned int cap = delay_us[1];
+	struct timespec at;
+	int64_t		now,
+				turn,
+				taken;
+
+	if (cap == 0)
+		return;
+	clock_gettime(CLOCK_MONOTONIC, &at);
+	now = (int64_t) at.tv_sec * 1000000000 + at.tv_nsec;
+	taken = atomic_load(&next_turn);
+	do
+		turn = taken > now ? taken : now;
+	while (!atomic_compare_exchange_weak(&next_turn, &taken, turn + 1000000000 / cap));
+	at.tv_sec = turn / 1000000000;
+	at.tv_nsec = turn % 1000000000;
+	while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, NULL) == EINTR)
+		;
+}
+
 static void
 wait_as_told(void)
 {
 	unsigned int us = *delay_us;
 	struct timespec rest;
 
+	wait_for_turn();
 	if (us == 0)
 		return;
 	if (us > MAX_DELAY_US)
@@ -469,7 +499,7 @@ main(int argc, char **argv)
 	fd = open(argv[3], O_RDONLY);
 	if (fd < 0)
 		return fail("cannot open", argv[3]);
-	delay_us = mmap(NULL, sizeof(*delay_us), PROT_READ, MAP_SHARED, fd, 0);
+	delay_us = mmap(NULL, 2 * sizeof(*delay_us), PROT_READ, MAP_SHARED, fd, 0);
 	if (delay_us == MAP_FAILED)
 		return fail("cannot map", argv[3]);
 

@@ -73,13 +73,14 @@ class Mount(ExitStack):
             )
         self.path.stat()  # until asked, the kernel takes the top directory to be root's
 
-    def set(self, milliseconds: float) -> None:
-        """Delay each read by so many milliseconds from now on, at most LONGEST_MS."""
+    def set(self, milliseconds: float, reads_a_second: int = 0) -> None:
+        """Delay each read by so many milliseconds from now on, at most LONGEST_MS, and let no more reads
+        begin in a second than that; 0: as many as come."""
         if not 0 <= milliseconds <= LONGEST_MS:
             raise ValueError(f"a delay of {milliseconds} ms")
         # Written in place: the program has the file mapped.
         with self._delay.open("r+b" if self._delay.exists() else "wb") as file:
-            file.write(struct.pack("=I", round(milliseconds * 1000)))
+            file.write(struct.pack("=II", round(milliseconds * 1000), reads_a_second))
 
     @staticmethod
     def _end(process: subprocess.Popen[str]) -> None:
