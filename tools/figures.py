@@ -118,8 +118,6 @@ SUMMARY = {
     "the same, without the kernel's page cache": ("cold", "index_scan_random", "*", "direct"),
     "nested loop, {cell}": ("cold", "join_unique", "*", "buffered"),
     "index scan in the table's order, {cell}": ("cold", "index_scan_range", "sequential, *", "buffered"),
-    "index pages of an index-only scan, {cell}": ("cold", "index_only_all", "all rows", "buffered"),
-    "`pgstatindex`, {cell}": ("cold", "pgstatindex", "primary key", "direct"),
     "index scan of cached pages, {cell}": ("cached", "index_scan_full", "random, 100 rows", "buffered"),
 }
 """Rows of the README's table: a run, a scenario, a cell and the I/O."""
@@ -262,6 +260,12 @@ def table(runs: dict[str, Run], name: str, patterns: str) -> str:
         title = f"`{result.scenario}`, {result.cell}"
         rows.setdefault(title, {})[place(run, result)] = figures(result)
     places = list(dict.fromkeys(one for row in rows.values() for one in row))
+    for where in places:
+        queries = [one for one in wanted if "query" in one.parameters and place(run, one) == where]
+        for told in terminal.wholes(queries):
+            rows.setdefault("all of them, in sum", {})[where] = (
+                f"**{told.rpartition(', ')[2]}**: " + (told.partition(": ")[2].rpartition(",")[0])
+            )
     cells = [[title, *(row.get(one, "") for one in places)] for title, row in rows.items()]
     return markdown([_FIGURES, *places], cells, run)
 
@@ -272,7 +276,12 @@ def summary(runs: dict[str, Run]) -> str:
     for title, (name, scenario, cell, io) in SUMMARY.items():
         run = runs.get(name)
         for one in run.results if run else []:
-            if (one.scenario, one.server.io) == (scenario, io) and fnmatchcase(one.cell, cell) and run:
+            if (
+                (one.scenario, one.server.io) == (scenario, io)
+                and one.cache != "os"
+                and fnmatchcase(one.cell, cell)
+                and run
+            ):
                 rows.append([title.format(cell=one.cell), place(run, one), figures(one)])
     worst = _worst(runs)
     if worst:
@@ -310,11 +319,13 @@ def machine(runs: dict[str, Run]) -> str:
     facts = first.environments[0].facts if first.environments else {}
     told = [facts[name] for name in ("processor", "memory", "file system", "server") if name in facts]
     told += [f"pg_lookahead {first.sessions[0].version}", f"{first.began[:10]}"]
-    lines = [f"{'; '.join(told)}.\n\n"]
+    lines = [f"{'; '.join(told)}.  A run that was made elsewhere says so.\n\n"]
     for name, run in runs.items():
         reads = run.environments[0].facts.get("read latency", "") if run.environments else ""
         alike = dict(run.facts).get("measured", "")
-        lines.append(f"- `{name}`: {alike}; a single read takes {reads.partition(' (')[0]}\n")
+        here = run.environments[0].facts.get("processor") if run.environments else None
+        other = f"; {here}; {run.began[:10]}" if here != facts.get("processor") else ""
+        lines.append(f"- `{name}`: {alike}; a single read takes {reads.partition(' (')[0]}{other}\n")
     return "".join(lines)
 
 
