@@ -14,6 +14,7 @@ import psycopg
 import typer
 from rich.console import Console
 
+from ..measure import statistics
 from ..measure.statistics import Interval, Verdict
 from ..report import files, words
 from ..server.installation import ClusterError
@@ -151,6 +152,7 @@ def try_(
             try:
                 with words.status(Console(stderr=True)) as step:
                     caches = Caches(session, state, whole=drop_caches)
+                    statistics.ratio([1.0, 1.0], [1.0, 1.0])  # loads scipy, which is no part of --time
                     started = monotonic()
                     trials.measure(session, trial, caches, seconds=_PART * time, step=step)
                     left = time - (monotonic() - started)
