@@ -39,6 +39,8 @@ typedef struct LookupPages
 	PageRead   *started;		/* last reads, by block modulo the table_size */
 	uint64	   *nread;			/* counter of the blocks read ahead */
 	int			owed;			/* reads owed; see uncount.h */
+	int			advised;		/* heap pages left to the kernel, which the
+								 * server has not read yet */
 	CountsBefore before;
 
 	/* asked for, and not yet started */
@@ -62,7 +64,7 @@ struct Lookup
 	LookupPages heap;
 	bool		behind;			/* wanted reads wait for others to end */
 	Buffer		vm_buffer;		/* visibility map page, until LookupRead() */
-	int			heap_ahead;		/* reads owed for keys that are not over */
+	int			heap_ahead;		/* owed or advised for keys that are not over */
 	int			heap_arrived;	/* of these, for keys whose turn it is */
 };
 
@@ -153,7 +155,9 @@ lookup_last_read(Lookup *lookup, LookupPages *pages, BlockNumber block)
 
 /*
  * Was a page read ahead, and is it still being read, or believed to be cached?
- * That is believed of pages of the index, which many keys have in common.
+ * That is believed of pages of the index, which many keys have in common, and
+ * of pages that were left to the kernel, since nobody tells when it has read
+ * them.
  */
 static bool
 lookup_is_started(Lookup *lookup, LookupPages *pages, BlockNumber block)
@@ -161,7 +165,8 @@ lookup_is_started(Lookup *lookup, LookupPages *pages, BlockNumber block)
 	const PageRead *read = lookup_last_read(lookup, pages, block);
 
 	return read->block == block &&
-		(pages == &lookup->index || !PageReadIsDone(read));
+		(pages == &lookup->index || read->origin == PAGE_ADVISED ||
+		 !PageReadIsDone(read));
 }
 
 /* May one more page be read into a buffer now? */
@@ -172,11 +177,10 @@ lookup_has_buffers(LookupPages *pages)
 		PageReadRoom(pages->rel, 1) > 0;
 }
 
-/* Note that pages were read for a key. */
+/* Note that pages were read for a key, or that the kernel will read them. */
 static void
 lookup_note_reads(Lookup *lookup, LookupPages *pages, LookupKey *key, int n)
 {
-	pages->owed += n;
 	key->reads += n;
 	if (pages == &lookup->heap)
 	{
@@ -203,6 +207,8 @@ lookup_start_pages(Lookup *lookup, LookupPages *pages,
 		*lookup_last_read(lookup, pages, reads[i].block) = reads[i];
 		lookup_note_reads(lookup, pages, wanted[i].key,
 						  PageReadWasRead(&reads[i]));
+		pages->owed += reads[i].origin == PAGE_READ;
+		pages->advised += reads[i].origin == PAGE_ADVISED;
 	}
 	return started.reads;
 }
@@ -252,7 +258,7 @@ lookup_finish_page(Lookup *lookup, LookupKey *key)
 		CountsBefore before = CountsNow(pages->rel);
 
 		buffer = ReadBuffer(pages->rel, key->read.block);
-		(void) UncountSince(pages->rel, &before);	/* owed already */
+		pages->owed += UncountSince(pages->rel, &before);
 	}
 	if (!BufferIsValid(buffer))
 		lookup_last_read(lookup, pages, key->read.block)->block =
@@ -267,6 +273,7 @@ lookup_needs_heap_page(Lookup *lookup, LookupKey *key, BlockNumber block)
 	LookupPages *pages = &lookup->heap;
 	CountsBefore before;
 	bool		visible;
+	int			reads;
 
 	if (!lookup_page_exists(pages, block))
 		return false;
@@ -274,7 +281,9 @@ lookup_needs_heap_page(Lookup *lookup, LookupKey *key, BlockNumber block)
 		return true;
 	before = CountsNow(pages->rel);
 	visible = VM_ALL_VISIBLE(pages->rel, block, &lookup->vm_buffer);
-	lookup_note_reads(lookup, pages, key, UncountSince(pages->rel, &before));
+	reads = UncountSince(pages->rel, &before);
+	pages->owed += reads;
+	lookup_note_reads(lookup, pages, key, reads);
 	return !visible;
 }
 
@@ -497,12 +506,22 @@ LookupStop(Lookup *lookup, LookupKey *key)
 	key->stage = LOOKUP_DONE;
 }
 
+/* The server will not come to some heap pages that were read, or advised. */
+static void
+lookup_forget_pages(LookupPages *heap, int n)
+{
+	int			advised = Min(heap->advised, n);
+
+	heap->advised -= advised;
+	heap->owed -= Min(heap->owed, n - advised);
+}
+
 void
 LookupForget(Lookup *lookup, LookupKey *key)
 {
 	lookup_drop_wanted(lookup, key);
 	lookup->heap_ahead -= key->heap_reads;
-	lookup->heap.owed -= Min(lookup->heap.owed, key->heap_reads);
+	lookup_forget_pages(&lookup->heap, key->heap_reads);
 	lookup->shared->counters.blocks_unused += key->reads;
 	*key = (LookupKey) {.stage = LOOKUP_DONE};
 }
@@ -512,7 +531,7 @@ LookupLeftOver(const Lookup *lookup)
 {
 	int			wanted = lookup->heap_ahead - lookup->heap_arrived;
 
-	return Max(0, lookup->heap.owed - wanted);
+	return Max(0, lookup->heap.owed + lookup->heap.advised - wanted);
 }
 
 void
@@ -521,7 +540,7 @@ LookupPass(Lookup *lookup)
 	int			left = LookupLeftOver(lookup);
 
 	lookup->shared->counters.blocks_unused += left;
-	lookup->heap.owed -= left;
+	lookup_forget_pages(&lookup->heap, left);
 	lookup->heap_ahead -= lookup->heap_arrived;
 	lookup->heap_arrived = 0;
 }
@@ -544,7 +563,13 @@ LookupCountBegin(Lookup *lookup)
 void
 LookupCountEnd(Lookup *lookup)
 {
+	LookupPages *heap = &lookup->heap;
+
 	RecountHits(lookup->index.rel, &lookup->index.owed, &lookup->index.before);
-	if (lookup->heap.rel != NULL)
-		RecountHits(lookup->heap.rel, &lookup->heap.owed, &lookup->heap.before);
+	if (heap->rel == NULL)
+		return;
+
+	/* a page that was left to the kernel is read, and counted, by the server */
+	heap->advised -= Min(ReadsSince(heap->rel, &heap->before), heap->advised);
+	RecountHits(heap->rel, &heap->owed, &heap->before);
 }

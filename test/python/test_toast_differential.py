@@ -247,8 +247,6 @@ def compare(sides: list[Side], corpus: Corpus, rng: random.Random) -> int:
                 assert abs(all_ours - all_stocks) <= 16 + all_stocks / 50, where
             assert counted["searches"] == stock[1]["searches"], where
         if cold and not parallel:
-            if side.conn.info.server_version < 180000:
-                unused = 0  # 17 advises the kernel, and reads nothing itself
             assert counted["read"] + unused <= 1.5 * stock[1]["read"] + 16 * 32, where
     return values
 
