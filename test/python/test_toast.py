@@ -94,7 +94,7 @@ class Side:
         return {name: int(value) for name, value in row.items()}
 
     def _execute(self, query: str) -> list[tuple[Any, ...]]:
-        if not query.startswith(("DELETE", "UPDATE")):
+        if not query.startswith(("DELETE", "UPDATE", "MERGE")):
             return fetch(self.conn, query)
         with self.conn.transaction(force_rollback=True):
             self.conn.execute(query.encode())
@@ -149,6 +149,7 @@ ALL = {
     "bitmap": "/* bitmap */ SELECT md5(a) FROM d WHERE id BETWEEN 5 AND 570",
     "DELETE": "DELETE FROM d",
     "UPDATE": "UPDATE d SET a = 'short'",
+    "MERGE": "MERGE INTO d USING generate_series(1, 600) AS i ON i = id WHEN MATCHED AND id % 2 = 0 THEN DELETE WHEN MATCHED THEN UPDATE SET a = 'short'",
     "sizes": "SELECT sum(pg_column_size(a)), count(b) FROM d",
 }
 
@@ -174,6 +175,52 @@ def test_accesses_are_those_of_stock(sides: Sides, name: str) -> None:
     else:
         assert ahead["chunk_blocks_read"] > 0.9 * (seen["off"][1]["read"] - 16)
         assert ahead["blocks_unused"] <= ahead["chunk_blocks_read"] / 20
+
+
+COMPRESSED = """
+DROP TABLE IF EXISTS compressed;
+CREATE TABLE compressed (id int, a text COMPRESSION {method}) WITH (autovacuum_enabled = off);
+INSERT INTO compressed SELECT i, (SELECT string_agg(md5((i * j)::text) || repeat('-', 32), '') FROM generate_series(1, 250) AS j)
+    FROM generate_series(1, 200) AS i;
+VACUUM (ANALYZE) compressed
+"""
+
+
+@pytest.mark.parametrize("method", ("pglz", "lz4"))
+def test_values_that_are_compressed(sides: Sides, method: str) -> None:
+    """Of a slice as many chunks are read ahead as the server decompresses."""
+    offered = "SELECT %s = ANY (enumvals) FROM pg_settings WHERE name = 'default_toast_compression'"
+    conn = sides["off"].conn
+    if not scalar(conn, offered, [method]):
+        pytest.skip(f"this server was built without {method}")
+    run(conn, *COMPRESSED.format(method=method).split(";\n"))
+    assert scalar(conn, "SELECT bool_and(pg_column_compression(a) = %s) FROM compressed", [method])
+    for side in sides.values():
+        run(side.conn, "SELECT md5(a) FROM compressed WHERE id = 1")  # the index's root is known
+    for value in ("md5(a)", "md5(left(a, 6000))"):
+        rows, stock, _ = sides["off"].run(f"SELECT id, {value} FROM compressed", "compressed")
+        same, counted, ahead = sides["forced"].run(f"SELECT id, {value} FROM compressed", "compressed")
+        print(value, stock, counted, ahead)
+        assert (rows, stock) == (same, counted)
+        assert ahead["chunk_blocks_read"] > 0.9 * (stock["read"] - 16)
+        assert ahead["blocks_unused"] <= ahead["chunk_blocks_read"] / 20
+
+
+def test_accesses_where_the_kernel_reads_ahead(make_cluster: MakeCluster) -> None:
+    """The kernel is advised of each page once, and what the server then reads is counted by the server."""
+    cluster = make_cluster(SERVER | {"io_method": "sync"})
+    with cluster.connect() as conn:
+        run(conn, *SETUP.split(";\n"))
+    seen = {}
+    for name in ("off", "forced"):
+        side = Side(cluster, name)
+        side.run(ALL["an aggregate"])  # the index's root is known
+        _, seen[name], ahead = side.run(ALL["an aggregate"])
+        side.conn.close()
+    print(seen, ahead)
+    assert seen["forced"] == seen["off"]
+    assert ahead["chunk_blocks_read"] > 0.9 * seen["off"]["read"]
+    assert ahead["blocks_unused"] <= ahead["chunk_blocks_read"] / 20
 
 
 @pytest.mark.parametrize("percent", (1, 10, 30, 60))
@@ -218,6 +265,20 @@ def test_nothing_is_read_beyond_a_limit(sides: Sides, order: str) -> None:
     assert 20 < ahead["values"] <= 41
 
 
+def test_a_large_value_by_few_reads_at_once(sides: Sides) -> None:
+    """Where few reads may be in flight, the rest of a part waits for them, and is not left to the server."""
+    side = sides["forced"]
+    if side.cluster.version < 18:
+        pytest.skip("PostgreSQL 17 combines no reads ahead")
+    query = "SELECT md5(a) FROM large WHERE id = 6"
+    run(side.conn, "SET effective_io_concurrency = 1", "SET io_combine_limit = 4")
+    _, counted, ahead = side.run(query, "large")
+    run(side.conn, "RESET effective_io_concurrency", "RESET io_combine_limit")
+    print(counted, ahead)
+    assert ahead["chunk_blocks_read"] > 0.95 * counted["read"]
+    assert ahead["blocks_unused"] == 0
+
+
 def test_only_the_chunks_of_a_slice_are_read(sides: Sides) -> None:
     _, stock, _ = sides["off"].run("SELECT count(substr(a, 1, 100)) FROM large", "large")
     _, counted, ahead = sides["forced"].run("SELECT count(substr(a, 1, 100)) FROM large", "large")
@@ -250,12 +311,14 @@ def test_values_of_later_pages_are_known(sides: Sides, name: str) -> None:
                     "SET LOCAL parallel_setup_cost = 0",
                     "SET LOCAL parallel_tuple_cost = 0",
                     "SET LOCAL min_parallel_table_scan_size = 0",
+                    "SET LOCAL seq_page_cost = 0",
                 )
             run(side.conn, "UPDATE wide SET n = n + 1 WHERE id % 3 = 0")
             order = "ORDER BY id DESC" if name == "index, backwards" else ""
-            rows, counted, ahead = side.run(
-                f"SELECT id, md5(a) FROM wide WHERE id BETWEEN 3 AND {ROWS - 3} {order}", "wide"
-            )
+            query = f"SELECT id, md5(a) FROM wide WHERE id BETWEEN 3 AND {ROWS - 3} {order}"
+            plan = str(fetch(side.conn, f"EXPLAIN (COSTS off) {query}"))
+            assert ("Gather" in plan) == (name == "parallel"), plan
+            rows, counted, ahead = side.run(query, "wide")
         seen[side.name] = sorted(rows) if name == "parallel" else rows
         if side.name == "forced":
             print(name, counted, ahead)
@@ -299,7 +362,8 @@ def test_indexes_of_tables_keep_their_functions(sides: Sides) -> None:
 
 def test_nothing_is_locked_between_two_rows(sides: Sides) -> None:
     """A cursor that read values ahead has no lock on the TOAST table, nor on its index, and no pin there."""
-    for side in sides.values():
+    for each in sides.values():
+        side = Side(each.cluster, each.name)  # in which the TOAST table has not been opened yet
         side.chill()
         with side.conn.transaction():
             run(side.conn, "DECLARE c CURSOR FOR SELECT a FROM d")
@@ -311,6 +375,7 @@ def test_nothing_is_locked_between_two_rows(sides: Sides) -> None:
                 " (SELECT pg_relation_filenode(r) FROM unnest(%s::regclass[]) AS r)"
             )
             assert until(lambda: scalar(side.conn, pins, [list(side.toast())]) == 0)  # noqa: B023
+        side.conn.close()
 
 
 REBUILT = """
