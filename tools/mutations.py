@@ -1399,14 +1399,6 @@ MUTATIONS = [
         "VACUUM cannot truncate the TOAST table, and REINDEX waits, while a cursor is open.",
     ),
     Mutation(
-        "pages of a parallel scan, one after the other",
-        "src/toast/coming_rows.c",
-        "	while (rows->first_asked != rows->last_asked)",
-        "	while (false)",
-        (TOAST + "test_values_of_later_pages_are_known",),
-        "In a parallel scan only the rows of the process's own page are known.",
-    ),
-    Mutation(
         "owe what the kernel was advised of",
         "src/lookup/lookup.c",
         "		pages->owed += reads[i].origin == PAGE_READ;",

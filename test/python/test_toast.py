@@ -149,7 +149,7 @@ ALL = {
     "bitmap": "/* bitmap */ SELECT md5(a) FROM d WHERE id BETWEEN 5 AND 570",
     "DELETE": "DELETE FROM d",
     "UPDATE": "UPDATE d SET a = 'short'",
-    "MERGE": "MERGE INTO d USING generate_series(1, 600) AS i ON i = id WHEN MATCHED AND id % 2 = 0 THEN DELETE WHEN MATCHED THEN UPDATE SET a = 'short'",
+    "MERGE": "MERGE INTO d USING large AS l ON l.id = d.id % 8 + 1 WHEN MATCHED AND d.id % 2 = 0 THEN DELETE WHEN MATCHED THEN UPDATE SET a = 'short'",
     "sizes": "SELECT sum(pg_column_size(a)), count(b) FROM d",
 }
 
@@ -275,7 +275,7 @@ def test_a_large_value_by_few_reads_at_once(sides: Sides) -> None:
     _, counted, ahead = side.run(query, "large")
     run(side.conn, "RESET effective_io_concurrency", "RESET io_combine_limit")
     print(counted, ahead)
-    assert ahead["chunk_blocks_read"] > 0.95 * counted["read"]
+    assert ahead["chunk_blocks_read"] > 0.9 * counted["read"]
     assert ahead["blocks_unused"] == 0
 
 
@@ -322,8 +322,10 @@ def test_values_of_later_pages_are_known(sides: Sides, name: str) -> None:
         seen[side.name] = sorted(rows) if name == "parallel" else rows
         if side.name == "forced":
             print(name, counted, ahead)
+            if name == "parallel":
+                continue  # of pages that are asked for together, only the last is known
             # 17 leaves pages to the kernel, except those of sequential scans, so that they are not known
-            if side.cluster.version >= 18 or name in ("sequential", "parallel"):
+            if side.cluster.version >= 18 or name == "sequential":
                 assert ahead["values"] > 0.7 * ROWS
             assert ahead["blocks_unused"] <= 0.15 * ahead["chunk_blocks_read"]
     assert seen["forced"] == seen["off"] and len(seen["off"]) == ROWS - 5
