@@ -279,8 +279,8 @@ MUTATIONS = [
     Mutation(
         "node of another extension",
         "src/exec/takeover.c",
-        "!TakeoverIsServersOwn(plan_state->ExecProcNodeReal)",
-        "false",
+        "\t\t !TakeoverIsServersOwn(plan_state->ExecProcNodeReal)))\n\t\treturn;",
+        "\t\t false))\n\t\treturn;",
         (DIFFERENTIAL + "test_nodes_that_another_extension_wraps",),
         "Another extension that wraps the node's function is not called for its rows.",
     ),
@@ -1385,8 +1385,8 @@ MUTATIONS = [
     Mutation(
         "bound what is ahead by values",
         "src/toast/values_ahead.c",
-        "while (number_of_parts(ahead) < distance)",
-        "while (ahead->nbegun < distance && number_of_parts(ahead) < MAX_PARTS)",
+        "while (parts_that_count(ahead) < distance && ahead->nparts < MAX_PARTS)",
+        "while (ahead->nbegun < distance && ahead->nparts < MAX_PARTS)",
         (TOAST + "test_a_large_value_is_bounded_by_blocks",),
         "A value of 10 MB is read ahead as one of 3 kB is, though the query need not come to it.",
     ),
