@@ -30,6 +30,7 @@ SHORT, LONG = 100, 300
 """Executions in a loop."""
 
 TABLES = """
+CREATE EXTENSION pg_prewarm;
 CREATE TABLE ordered AS SELECT i AS id, i AS k, i % 100 AS v, repeat('x', 40) AS pad
     FROM generate_series(1, 20000) AS i;
 CREATE TABLE scattered AS SELECT i AS id, (i::bigint * 7919 % 20000)::int AS k, i % 100 AS v,
@@ -80,7 +81,7 @@ PREPARED = {
     "1 row by a unique key, prepared": "SELECT pad FROM ordered WHERE id = $1",
     "1 row by a range, prepared": "SELECT pad FROM ordered WHERE k BETWEEN $1 AND $1",
     "1 row, hash index, prepared": "SELECT pad FROM scattered WHERE id = $1",
-    "1 row inserted, prepared": "INSERT INTO written VALUES (gen_random_uuid(), $1, 'x')",
+    "1 row inserted, prepared": "INSERT INTO written VALUES (($1 || repeat('7', 28))::uuid, $1, 'x')",
     "100 rows inserted, prepared": "INSERT INTO written SELECT gen_random_uuid(), $1 + i, 'x'"
     " FROM generate_series(1, 100) AS i",
     "1 row with foreign keys inserted, prepared": "INSERT INTO child VALUES ($1, $1, 'x')",
@@ -128,6 +129,10 @@ def statements_of(case: str) -> list[str]:
     return [f'PREPARE "{case}" (int) AS {PREPARED[case]}', *executions]
 
 
+CACHE = "SELECT sum(pg_prewarm(oid)) FROM pg_class WHERE relkind IN ('r', 'i')"
+"""Executed first, since a page that is read for the first time makes look-ahead watch."""
+
+
 def of_one_execution(case: str, parts: list[Counter[str]]) -> Counter[str]:
     """By function, of what each of its statements took."""
     if case in PREPARED:
@@ -143,7 +148,7 @@ def counted(cluster: Cluster, cases: list[str], settings: dict[str, str], out: P
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(mode=0o777)
     out.chmod(0o777)
-    statements = [statement for case in cases for statement in statements_of(case)]
+    statements = [CACHE, *(statement for case in cases for statement in statements_of(case))]
     command = ["valgrind", "-q", "--tool=callgrind", f"--callgrind-out-file={out}/part"]
     command += ["--dump-before=pg_parse_query", "--compress-strings=no", "--compress-pos=no"]
     command += [str(cluster.bindir / "postgres"), "--single", "-D", str(cluster.data)]
@@ -161,6 +166,7 @@ def counted(cluster: Cluster, cases: list[str], settings: dict[str, str], out: P
         raise ClusterError("the single-user server failed", hint=done.stderr[-2000:])
     # Part n + 1 is what was executed between the parser's calls n and n + 1.
     parts = iter([own_instructions(out / f"part.{n + 2}") for n in range(len(statements))])
+    next(parts)
     return [of_one_execution(case, [next(parts) for _ in statements_of(case)]) for case in cases]
 
 

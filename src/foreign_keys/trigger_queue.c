@@ -21,10 +21,10 @@
  */
 #include "postgres.h"
 
-#include "access/htup_details.h"
 #include "catalog/pg_trigger.h"
 #include "commands/trigger.h"
 #include "compat.h"
+#include "early/cached_row.h"
 #include "early/rows_ahead.h"
 #include "exec/judge.h"
 #include "exec/judge_timing.h"
@@ -370,9 +370,7 @@ queue_prepare(QueuedRows *rows, Relation table)
 		.nlookups = 1,
 	};
 	old = MemoryContextSwitchTo(mcxt);
-	rows->fetched =
-		MakeSingleTupleTableSlot(CreateTupleDescCopy(RelationGetDescr(table)),
-								 &TTSOpsHeapTuple);
+	rows->fetched = CachedRowSlot(table);
 	rows->ring = RowsAheadCreate(mcxt, size, bytes,
 								 offsetof(RowKeys, keys) +
 								 rows->nconstraints * sizeof(LookupKey));
@@ -382,44 +380,6 @@ queue_prepare(QueuedRows *rows, Relation table)
 	rows->next = rows->turn;
 	rows->counters.statements = 1;
 	TotalsAttach(&WriteTotals);
-	return true;
-}
-
-/*
- * Copy a row that was written into our slot.  False if its page is not in
- * shared buffers; the slot stays empty if there is no such row any more.
- */
-static bool
-queue_fetch(QueuedRows *rows, Relation table, const ItemPointerData *tid)
-{
-	OffsetNumber offset = ItemPointerGetOffsetNumber(tid);
-	Buffer		buffer = PageFind(table, ItemPointerGetBlockNumber(tid));
-	Page		page;
-
-	ExecClearTuple(rows->fetched);
-	if (!BufferIsValid(buffer))
-		return false;
-	LockBuffer(buffer, BUFFER_LOCK_SHARE);
-	page = BufferGetPage(buffer);
-	if (!PageIsNew(page) && offset <= PageGetMaxOffsetNumber(page))
-	{
-		ItemId		id = PageGetItemId(page, offset);
-
-		if (ItemIdIsNormal(id) &&
-			ItemIdGetOffset(id) + ItemIdGetLength(id) <= BLCKSZ &&
-			ItemIdGetLength(id) >= SizeofHeapTupleHeader)
-		{
-			HeapTupleData tuple = {
-				.t_len = ItemIdGetLength(id),
-				.t_self = *tid,
-				.t_tableOid = RelationGetRelid(table),
-				.t_data = (HeapTupleHeader) PageGetItem(page, id),
-			};
-
-			ExecStoreHeapTuple(heap_copytuple(&tuple), rows->fetched, true);
-		}
-	}
-	UnlockReleaseBuffer(buffer);
 	return true;
 }
 
@@ -445,15 +405,20 @@ queue_add_to_ring(QueuedRows *rows)
 /* Do for the keys of a row what can be done now. */
 static void
 queue_advance(QueuedRows *rows, const Bitmapset *open, RowAhead *ahead,
-			  bool wait)
+			  bool may_wait)
 {
 	RowKeys    *row = ahead->work;
 	int			i = -1;
 
 	while ((i = bms_next_member(open, i)) >= 0)
+	{
+		bool		wait = may_wait &&
+			LookupMayWait(&rows->shared, &row->keys[i]);
+
 		if (LookupIsWanted(&row->keys[i], wait))
 			ConstraintKeysAdvance(rows->constraints[i], &row->keys[i],
 								  ahead->slot, wait);
+	}
 }
 
 /* Start the reads that have been asked for. */
@@ -522,7 +487,7 @@ queue_fill(QueuedRows *rows, Relation table, const Bitmapset *open)
 	while ((size = RowsAheadSize(rows->ring)) < wanted &&
 		   RowsAheadHasRoom(rows->ring) &&
 		   WrittenRowsAt(&rows->written, &rows->next, &tid) &&
-		   queue_fetch(rows, table, &tid))
+		   CachedRowFetch(rows->fetched, table, &tid))
 	{
 		CHECK_FOR_INTERRUPTS();
 		if (!TupIsNull(rows->fetched))

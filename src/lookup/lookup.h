@@ -115,6 +115,19 @@ LookupIsWanted(const LookupKey *key, bool wait)
 }
 
 /*
+ * Is a key's page to be waited for?  Not while so few reads are in flight that
+ * the source does better to start others.  A page that was left to the kernel
+ * has none.
+ */
+static inline bool
+LookupMayWait(const LookupShared *shared, const LookupKey *key)
+{
+	return key->stage == LOOKUP_READING &&
+		(key->read.origin == PAGE_ADVISED ||
+		 PageReadsInFlight(shared) > shared->max_reads / 2);
+}
+
+/*
  * Do for a key what can be done now; wait: wait for the page that it needs.
  * keys: those of LookupCreate(), with this key's arguments, none of which is
  * NULL; NULL if the key needs no page.

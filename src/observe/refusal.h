@@ -61,6 +61,8 @@
 	R(PARTITIONED, "partitioned table") \
 	R(TRIGGERS, "triggers run before each row") \
 	R(WRITES_ONE_ROW, "one row") \
+	R(WRITES_ONE_INDEX, "the table has fewer than two indexes") \
+	R(WRITES_NO_KEY, "no indexed column is changed") \
 	R(NOT_ALL_ROWS, "the query may not ask for all rows") \
 	R(NO_INDEXES, "the table has no indexes") \
 	R(WRITTEN_METHOD, "an index is no btree or hash index") \

@@ -39,6 +39,7 @@ struct IndexKeys
 	IndexInfo  *info;			/* our own: the server has another one */
 	ScanKey		keys;			/* one for each key column */
 	Lookup	   *lookup;
+	bool		conflicts;
 	int64		misses_seen;
 	int			idle_rows;		/* consecutive rows without a read */
 };
@@ -123,6 +124,7 @@ IndexKeysCreate(IndexShared *shared, Relation heap, Relation rel,
 
 	index->shared = shared;
 	index->index = rel;
+	index->conflicts = conflicts;
 	*refusal = NOT_REFUSED;
 	if (!LookupKnowsIndex(rel))
 		*refusal = REFUSED_WRITTEN_METHOD;
@@ -150,6 +152,12 @@ IndexKeysCreate(IndexShared *shared, Relation heap, Relation rel,
 		return NULL;
 	index->misses_seen = IndexMisses(rel);
 	return index;
+}
+
+bool
+IndexKeysMayConflict(const IndexKeys *index)
+{
+	return index->conflicts;
 }
 
 Lookup *

@@ -40,6 +40,9 @@ extern IndexKeys *IndexKeysCreate(IndexShared *shared, Relation heap,
 								  Relation index, bool conflicts,
 								  Refusal *refusal);
 
+/* Does the server look for conflicting rows in it? */
+extern bool IndexKeysMayConflict(const IndexKeys *index);
+
 /* The look-ups of its keys. */
 extern Lookup *IndexKeysLookup(const IndexKeys *index);
 

@@ -91,15 +91,21 @@ KeysAheadAdd(KeysAhead *ahead, TupleTableSlot *slot)
 	ahead->counters.max_rows = Max(ahead->counters.max_rows, (uint64) size);
 }
 
-/* Do for the entries of a row what can be done now. */
+/*
+ * Do for the entries of a row what can be done now.  Their leaf pages are not
+ * waited for, unless these name rows that conflict.
+ */
 static void
-keys_advance(KeysAhead *ahead, RowAhead *row, bool wait)
+keys_advance(KeysAhead *ahead, RowAhead *row, bool may_wait)
 {
 	LookupKey  *keys = row->work;
 
 	for (int i = 0; i < ahead->nindexes; i++)
 	{
 		IndexKeys  *index = ahead->indexes[i];
+		bool		wait = may_wait && (IndexKeysMayConflict(index) ||
+										keys[i].place.level > 0) &&
+			LookupMayWait(&ahead->shared.lookups, &keys[i]);
 
 		if (LookupIsWanted(&keys[i], wait) && IndexKeysAreActive(index))
 			IndexKeysAdvance(index, &keys[i], row->slot, wait);

@@ -1,16 +1,22 @@
 /*-------------------------------------------------------------------------
  *
  * one_row.c
- *		A statement that writes one row into a table with several indexes.
+ *		Rows that are written one by one into a table with several indexes.
  *
- * Nothing can be fetched ahead.  But between the moment at which the plan below
+ * Nothing is fetched ahead: an INSERT has only one row, or an UPDATE reads the
+ * table that it changes.  But between the moment at which the plan below
  * ModifyTable has returned the row and the one at which the server comes to the
  * first index, the leaf pages of all indexes can be asked for, so that they are
  * waited for together.  As the row has been computed by then, its plan may do
  * whatever it likes.
  *
- * One such statement is too short to find out whether that pays.  So a judge
- * stays with the session for each table, and a statement is a unit of its work.
+ * The plan of an UPDATE returns the columns that are set.  The others are those
+ * of the old row, whose page it has just read.  If no column that an index
+ * depends on gets another value, the server makes no entries, and nothing is
+ * looked up.
+ *
+ * One statement of one row is too short to find out whether that pays.  So a
+ * judge stays with the session for each table, and a row is a unit of its work.
  * Most statements find everything cached, and have to be told from the others
  * for next to nothing: nothing is done unless this process has read a block
  * since the last such statement, or the judge has begun to measure.
@@ -19,15 +25,17 @@
  */
 #include "postgres.h"
 
+#include "access/sysattr.h"
 #include "compat.h"
+#include "early/cached_row.h"
 #include "exec/settings.h"
 #include "executor/executor.h"
-#include "read/uncount.h"
+#include "utils/datum.h"
 #include "utils/rel.h"
 #include "write/write_node.h"
 
-/* With how many more statements of the kind is reckoned? */
-#define MORE_STATEMENTS 64
+/* With how many more rows of the kind is reckoned? */
+#define MORE_ROWS 64
 
 /* Fewer indexes are not looked up together. */
 #define LEAST_INDEXES 2
@@ -36,6 +44,7 @@
 struct OneRow
 {
 	Oid			table;
+	CmdType		operation;
 	int			force;			/* settings when the judge began */
 	int			concurrency;
 	Judge		judge;
@@ -46,14 +55,17 @@ static OneRow one_rows[64];
 
 /* It begins anew where settings have changed. */
 OneRow *
-OneRowOf(Oid table)
+OneRowOf(Oid table, CmdType operation)
 {
-	OneRow	   *one = &one_rows[table % lengthof(one_rows)];
+	Oid			hash = table + 31 * (operation == CMD_UPDATE);
+	OneRow	   *one = &one_rows[hash % lengthof(one_rows)];
 
-	if (one->table != table || one->force != lookahead_debug_force ||
+	if (one->table != table || one->operation != operation ||
+		one->force != lookahead_debug_force ||
 		one->concurrency != effective_io_concurrency)
 	{
 		*one = (OneRow) {.table = table,
+						 .operation = operation,
 						 .force = lookahead_debug_force,
 						 .concurrency = effective_io_concurrency,
 						 .reads_seen = -1};
@@ -64,16 +76,36 @@ OneRowOf(Oid table)
 }
 
 bool
-OneRowIsWatched(Relation table)
+OneRowHasIndexes(Relation table)
 {
-	OneRow	   *one = OneRowOf(RelationGetRelid(table));
-	int64		reads = *UsageReads(table);
-	bool		has_read = one->reads_seen >= 0 && one->reads_seen != reads;
-
-	one->reads_seen = reads;
-	if (likely(!has_read && one->judge.mode == JUDGE_WATCH))
-		return false;
 	return list_length(RelationGetIndexList(table)) >= LEAST_INDEXES;
+}
+
+/*
+ * A process that has read no block since a statement that was not to be looked
+ * at, of whatever table, looks at none.
+ */
+bool
+OneRowIsWatched(Relation table, CmdType operation)
+{
+	static int64 quiet = -1;
+	int64		reads = pgBufferUsage.shared_blks_read +
+		pgBufferUsage.local_blks_read;
+	OneRow	   *one;
+	bool		has_read;
+
+	if (likely(reads == quiet && lookahead_debug_force == JUDGE_MEASURES))
+		return false;
+	one = OneRowOf(RelationGetRelid(table), operation);
+	has_read = one->reads_seen >= 0 && one->reads_seen != reads;
+	one->reads_seen = reads;
+	if (!has_read && one->judge.mode == JUDGE_WATCH)
+	{
+		quiet = reads;
+		return false;
+	}
+	quiet = -1;
+	return OneRowHasIndexes(table);
 }
 
 Refusal
@@ -86,9 +118,118 @@ OneRowReason(const OneRow *one)
 static Judge *
 one_row_judge(const WriteNode *node)
 {
+	const ModifyTableState *statement =
+		(const ModifyTableState *) node->base.plan_state;
+
 	return node->one->table ==
-		RelationGetRelid(WriteTable(node)->ri_RelationDesc) ?
+		RelationGetRelid(statement->resultRelInfo->ri_RelationDesc) &&
+		node->one->operation == statement->operation ?
 		&node->one->judge : NULL;
+}
+
+/*
+ * Prepare to compute the rows of an UPDATE; return the reason if it will make
+ * no entries in indexes.
+ */
+static Refusal
+one_row_prepare_update(WriteNode *node)
+{
+	ResultRelInfo *info = WriteTable(node);
+	Relation	table = info->ri_RelationDesc;
+
+	node->key_columns =
+		RelationGetIndexAttrBitmap(table, INDEX_ATTR_BITMAP_HOT_BLOCKING);
+	node->key_columns =
+		bms_int_members(node->key_columns,
+						ExecGetAllUpdatedCols(info, node->base.query->estate));
+	if (bms_is_empty(node->key_columns))
+		return REFUSED_WRITES_NO_KEY;
+	node->old_row = CachedRowSlot(table);
+	node->new_row =
+		MakeSingleTupleTableSlot(CreateTupleDescCopy(RelationGetDescr(table)),
+								 &TTSOpsVirtual);
+	return NOT_REFUSED;
+}
+
+/* Open the ring; return the reason if nothing can be looked up. */
+static Refusal
+one_row_open(WriteNode *node)
+{
+	const ModifyTableState *statement =
+		(const ModifyTableState *) node->base.plan_state;
+	KeysBounds	bounds;
+	Refusal		refusal =
+		KeysAheadBounds(WriteTable(node)->ri_RelationDesc, &bounds);
+
+	if (refusal == NOT_REFUSED && statement->operation == CMD_UPDATE)
+		refusal = one_row_prepare_update(node);
+	bounds.rows = 1;
+	bounds.bytes = bounds.least_bytes;
+	return refusal == NOT_REFUSED ? WriteOpenKeys(node, &bounds) : refusal;
+}
+
+/* Does a new row of an UPDATE differ in a column that an index depends on? */
+static bool
+one_row_changes_keys(const WriteNode *node)
+{
+	TupleTableSlot *old_row = node->old_row;
+	TupleTableSlot *new_row = node->new_row;
+	int			column = -1;
+
+	while ((column = bms_next_member(node->key_columns, column)) >= 0)
+	{
+		int			i = column + FirstLowInvalidHeapAttributeNumber - 1;
+		Form_pg_attribute attribute;
+
+		if (i < 0)
+			return true;
+		attribute = TupleDescAttr(new_row->tts_tupleDescriptor, i);
+		if (old_row->tts_isnull[i] != new_row->tts_isnull[i] ||
+			(!old_row->tts_isnull[i] &&
+			 !datumIsEqual(old_row->tts_values[i], new_row->tts_values[i],
+						   attribute->attbyval, attribute->attlen)))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * The row that an UPDATE will write, of what its plan has returned; NULL if it
+ * will make no entries, or if that is not known.
+ */
+static TupleTableSlot *
+one_row_updated(WriteNode *node, TupleTableSlot *returned)
+{
+	const ModifyTable *plan = (const ModifyTable *) node->base.plan_state->plan;
+	ResultRelInfo *info = WriteTable(node);
+	TupleTableSlot *row = node->new_row;
+	ListCell   *lc;
+	bool		is_null;
+	Datum		tid = ExecGetJunkAttribute(returned, info->ri_RowIdAttNo,
+										   &is_null);
+
+	if (is_null ||
+		!CachedRowFetch(node->old_row, info->ri_RelationDesc,
+						(ItemPointer) DatumGetPointer(tid)) ||
+		TupIsNull(node->old_row))
+		return NULL;
+	slot_getallattrs(node->old_row);
+	ExecClearTuple(row);
+	for (int i = 0; i < row->tts_tupleDescriptor->natts; i++)
+	{
+		row->tts_values[i] = node->old_row->tts_values[i];
+		row->tts_isnull[i] = node->old_row->tts_isnull[i];
+	}
+	foreach(lc, linitial_node(List, plan->updateColnosLists))
+	{
+		int			from = foreach_current_index(lc) + 1;
+		int			to = lfirst_int(lc) - 1;
+
+		row->tts_values[to] =
+			slot_getattr(returned, from, &row->tts_isnull[to]);
+	}
+	ExecStoreVirtualTuple(row);
+	return one_row_changes_keys(node) ? row : NULL;
 }
 
 /* Ask for the leaf pages of a row, if that can be done. */
@@ -97,20 +238,17 @@ one_row_look_up(WriteNode *node, Judge *judge, TupleTableSlot *row)
 {
 	EState	   *estate = node->base.query->estate;
 	MemoryContext old = MemoryContextSwitchTo(estate->es_query_cxt);
-	KeysBounds	bounds;
 
 	if (node->keys.rows == NULL && node->refusal == NOT_REFUSED)
 	{
-		node->refusal =
-			KeysAheadBounds(WriteTable(node)->ri_RelationDesc, &bounds);
-		bounds.rows = 1;
-		bounds.bytes = bounds.least_bytes;
-		if (node->refusal == NOT_REFUSED)
-			node->refusal = WriteOpenKeys(node, &bounds);
-		if (node->refusal != NOT_REFUSED)
+		node->refusal = one_row_open(node);
+		if (node->refusal != NOT_REFUSED &&
+			node->refusal != REFUSED_WRITES_NO_KEY)
 			JudgeForbid(judge);
 	}
-	if (node->refusal == NOT_REFUSED)
+	if (node->new_row != NULL && node->refusal == NOT_REFUSED)
+		row = one_row_updated(node, row);
+	if (node->refusal == NOT_REFUSED && row != NULL)
 	{
 		KeysAheadAdd(&node->keys, row);
 		KeysAheadRead(&node->keys);
@@ -132,7 +270,6 @@ one_row_begin(WriteNode *node, TupleTableSlot *row)
 	/* that is what the server does next */
 	if (table->ri_IndexRelationDescs == NULL)
 		ExecOpenIndices(table, plan->onConflictAction != ONCONFLICT_NONE);
-	node->has_written = true;
 	node->misses_seen = WriteMisses(node);
 	node->reads_seen = *node->reads;
 	node->is_timed = judge != NULL && judge->timed;
@@ -152,7 +289,6 @@ one_row_end(WriteNode *node)
 	int64		misses;
 	int64		reads;
 
-	node->has_written = false;
 	INSTR_TIME_SET_ZERO(node->inside);
 	if (node->is_timed)
 	{
@@ -170,7 +306,7 @@ one_row_end(WriteNode *node)
 		JudgeUnit(judge, (int) reads,
 				  INSTR_TIME_GET_NANOSEC(node->inside) / 1000.0, 0,
 				  judge->mode == JUDGE_TRIAL && reads > 0 ?
-				  MORE_STATEMENTS : 0, false);
+				  MORE_ROWS : 0, false);
 	else if (reads > 0)
 		JudgeReadSeen(judge, NULL);
 	JudgeEntries(judge, 0, 0);
@@ -182,7 +318,9 @@ WriteOneRow(PlanState *child)
 	WriteNode  *node = (WriteNode *) AheadNodeBy(child, AHEAD_AS_OUTER);
 	TupleTableSlot *slot;
 
-	if (node->has_written)
+	/* a row for which nothing was read leaves the judge in WATCH */
+	if (node->has_written && (*node->reads != node->reads_seen ||
+							  node->one->judge.mode != JUDGE_WATCH))
 	{
 		BufferUsage before = pgBufferUsage;
 
@@ -190,7 +328,9 @@ WriteOneRow(PlanState *child)
 		WriteCountForNode(child, &before);
 	}
 	slot = node->fetch(child);
-	if (!TupIsNull(slot))
+	node->reads_seen = *node->reads;
+	node->has_written = !TupIsNull(slot);
+	if (node->has_written)
 		one_row_begin(node, slot);
 	return slot;
 }

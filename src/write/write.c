@@ -36,10 +36,21 @@ write_has_triggers(const ModifyTableState *node)
 		 triggers->trig_update_before_row);
 }
 
+/* Does it write one row?  EXPLAIN asks again, when it has been executed. */
 static inline bool
 write_is_of_one_row(const ModifyTableState *node)
 {
 	return outerPlanState(node)->plan->plan_rows <= 1;
+}
+
+/*
+ * Are its rows not fetched ahead?  An UPDATE reads the table: pages of it would
+ * be pruned before the server comes to them.
+ */
+static inline bool
+write_goes_row_by_row(const ModifyTableState *node)
+{
+	return node->operation == CMD_UPDATE || write_is_of_one_row(node);
 }
 
 /* Has the statement been executed?  EXPLAIN asks why it was not taken. */
@@ -57,10 +68,8 @@ write_refusal(ModifyTableState *node)
 	PlanState  *child = outerPlanState(node);
 	Refusal		refusal;
 
-	/* pages of the table would be pruned before the server comes to them */
-	if (node->operation != CMD_INSERT)
-		return REFUSED_OUTER_READS_CHANGED;
-	if (node->mt_nrels != 1 || node->mt_partition_tuple_routing != NULL)
+	if (list_length(((ModifyTable *) node->ps.plan)->resultRelations) != 1 ||
+		node->mt_nrels != 1 || node->mt_partition_tuple_routing != NULL)
 		return REFUSED_PARTITIONED;
 	refusal = TakeoverTableRefusal(table);
 	if (refusal != NOT_REFUSED)
@@ -68,8 +77,10 @@ write_refusal(ModifyTableState *node)
 	if (write_has_triggers(node))
 		return REFUSED_TRIGGERS;
 	if (write_is_of_one_row(node) &&
-		(write_has_run(node) || !OneRowIsWatched(table)))
+		(write_has_run(node) || !OneRowIsWatched(table, node->operation)))
 		return REFUSED_WRITES_ONE_ROW;
+	if (node->operation == CMD_UPDATE && !OneRowHasIndexes(table))
+		return REFUSED_WRITES_ONE_INDEX;
 	refusal = SettingsRefusal();
 	if (refusal == NOT_REFUSED && !AheadNodeIsOurs(child) &&
 		!TakeoverIsServersOwn(child->ExecProcNodeReal))
@@ -119,9 +130,10 @@ write_begin(AheadNode *base)
 		&pgBufferUsage.local_blks_read : &pgBufferUsage.shared_blks_read;
 	node->reads_seen = *node->reads;
 	node->fetch = child->ExecProcNodeReal;
-	if (write_is_of_one_row(statement))
+	if (write_goes_row_by_row(statement))
 		node->one = OneRowOf(
-			RelationGetRelid(statement->resultRelInfo->ri_RelationDesc));
+			RelationGetRelid(statement->resultRelInfo->ri_RelationDesc),
+			statement->operation);
 	if (AheadNodeAddRole(base, child, AHEAD_AS_OUTER))
 		child->ExecProcNodeReal =
 			node->one != NULL ? WriteOneRow : WriteNextRow;

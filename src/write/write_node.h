@@ -23,7 +23,7 @@ typedef struct WriteNode
 {
 	AheadNode	base;
 	Judge		judge;
-	OneRow	   *one;			/* it writes one row only; else NULL */
+	OneRow	   *one;			/* no row is fetched ahead; else NULL */
 	ExecProcNodeMtd fetch;		/* the child's own ExecProcNode */
 
 	const int64 *reads;			/* this backend's count of blocks read */
@@ -39,6 +39,11 @@ typedef struct WriteNode
 	KeysAhead	keys;
 	List	   *params;			/* parameters that the child uses */
 	bool		child_ended;	/* the child has ended, the ring has not */
+
+	/* of an UPDATE, made with them */
+	Bitmapset  *key_columns;	/* those that it sets and indexes depend on */
+	TupleTableSlot *old_row;
+	TupleTableSlot *new_row;
 } WriteNode;
 
 /* The table that is written to. */
@@ -75,10 +80,13 @@ extern TupleTableSlot *WriteOneRow(PlanState *child);
  * Is a statement that writes one row into a table to be looked at?  Nearly
  * always it is not.  Called once for each such statement.
  */
-extern bool OneRowIsWatched(Relation table);
+extern bool OneRowIsWatched(Relation table, CmdType operation);
 
-/* What the session knows of a table. */
-extern OneRow *OneRowOf(Oid table);
+/* Has a table so many indexes that looking them up together may pay? */
+extern bool OneRowHasIndexes(Relation table);
+
+/* What the session knows of a table's rows that are inserted, or updated. */
+extern OneRow *OneRowOf(Oid table, CmdType operation);
 
 /* Why was nothing looked up for the row? */
 extern Refusal OneRowReason(const OneRow *one);
