@@ -81,7 +81,7 @@ PREPARED = {
     "1 row by a unique key, prepared": "SELECT pad FROM ordered WHERE id = $1",
     "1 row by a range, prepared": "SELECT pad FROM ordered WHERE k BETWEEN $1 AND $1",
     "1 row, hash index, prepared": "SELECT pad FROM scattered WHERE id = $1",
-    "1 row inserted, prepared": "INSERT INTO written VALUES (($1 || repeat('7', 28))::uuid, $1, 'x')",
+    "1 row inserted, prepared": "INSERT INTO written VALUES (gen_random_uuid(), $1, 'x')",
     "100 rows inserted, prepared": "INSERT INTO written SELECT gen_random_uuid(), $1 + i, 'x'"
     " FROM generate_series(1, 100) AS i",
     "1 row with foreign keys inserted, prepared": "INSERT INTO child VALUES ($1, $1, 'x')",

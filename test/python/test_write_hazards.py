@@ -218,3 +218,31 @@ def test_a_cached_row_is_left_to_the_server(conn: Connection) -> None:
             assert "Look-Ahead: not used (one row" in str(conn.execute(explain).fetchall())
     finally:
         run(conn, "SET pg_lookahead.debug_force = on")
+
+
+def test_pages_that_are_left_to_the_kernel_are_counted_once(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster(
+        {"shared_preload_libraries": "pg_lookahead", "autovacuum": False, "io_method": "sync"}
+    )
+    reads: dict[str, int] = {}
+    with cluster.connect(prepare_threshold=None) as conn:
+        run(conn, "CREATE EXTENSION pg_buffercache", "SET pg_lookahead.debug_force = on")
+        for writes in ("off", "on"):
+            table = f"written_{writes}"
+            rows = "SELECT md5((i + {})::text)::uuid FROM generate_series(1, {}) AS i"
+            run(
+                conn,
+                f"SET pg_lookahead.writes = {writes}",
+                f"CREATE TABLE {table} (id uuid PRIMARY KEY)",
+                f"INSERT INTO {table} {rows.format(0, 20000)}",
+                "CHECKPOINT",
+                "SELECT count(pg_buffercache_evict(bufferid)) FROM pg_buffercache"
+                f" WHERE relfilenode = pg_relation_filenode('{table}_pkey')",
+            )
+            plan = scalar(
+                conn,
+                f"EXPLAIN (ANALYZE, BUFFERS, FORMAT json) INSERT INTO {table} {rows.format(100000, 300)}",
+            )
+            reads[writes] = plan[0]["Plan"]["Shared Read Blocks"]
+    assert abs(reads["on"] - reads["off"]) <= 4 < 50 < reads["off"], reads
+    cluster.stop()
