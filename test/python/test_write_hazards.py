@@ -150,7 +150,8 @@ def test_copy_below_copy(conn: Connection, file: str) -> None:
     run(
         conn,
         "CREATE FUNCTION copies() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
-        f" IF pg_trigger_depth() > 1 THEN RETURN NULL; END IF; EXECUTE $q$COPY hashed (id, a) FROM '{file}'$q$;"
+        " IF pg_trigger_depth() > 1 THEN RETURN NULL; END IF;"
+        f" EXECUTE $q$COPY hashed (id, a) FROM '{file}'$q$;"
         f" {fails} EXECUTE $q$COPY teller FROM PROGRAM 'seq 1001 1040'$q$; RETURN NULL; END $$",
         "CREATE TRIGGER copies AFTER INSERT ON teller FOR EACH STATEMENT EXECUTE FUNCTION copies()",
     )
