@@ -27,6 +27,7 @@ struct RowsAhead
 	RowKind    *kinds;
 	Size		bytes;			/* bytes that the rows may take, roughly */
 	Size		used;			/* bytes of the rows that are not handed out */
+	Size		work_size;
 	int			capacity;
 	int			first;			/* the first row that is not handed out */
 	int			n;
@@ -39,12 +40,8 @@ RowsAheadCreate(MemoryContext mcxt, int capacity, Size bytes, Size work_size)
 	Size		size = offsetof(RowsAhead, rows) +
 		(capacity + 2) * sizeof(RowAhead);
 	RowsAhead  *rows = MemoryContextAllocZero(mcxt, size);
-	char	   *work;
 
-	work_size = MAXALIGN(work_size);
-	work = MemoryContextAllocZero(mcxt, (capacity + 2) * work_size);
-	for (int i = 0; i < capacity + 2; i++)
-		rows->rows[i].work = work + i * work_size;
+	rows->work_size = work_size;
 	rows->kinds_mcxt = mcxt;
 	rows->mcxt = AllocSetContextCreate(mcxt, "look-ahead rows",
 									   ALLOCSET_START_SMALL_SIZES);
@@ -137,6 +134,8 @@ RowsAheadAdd(RowsAhead *rows, TupleTableSlot *slot)
 
 	Assert(rows->n <= rows->capacity);
 	prepare(rows, row, slot);
+	if (row->work == NULL)
+		row->work = MemoryContextAllocZero(rows->kinds_mcxt, rows->work_size);
 	ExecCopySlot(row->slot, slot);
 	ExecMaterializeSlot(row->slot);
 	row->slot->tts_tid = slot->tts_tid;

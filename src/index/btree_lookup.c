@@ -65,6 +65,7 @@ btree_lookup_look(IndexLookup *base, Page page, IndexPlace *place,
 {
 	BTreeLookup *lookup = (BTreeLookup *) base;
 	bool		is_leaf = place->level == 0;
+	bool		is_guess = place->is_guess;
 	OffsetNumber first;
 
 	for (int i = 0; i < lookup->search.keysz; i++)
@@ -79,6 +80,9 @@ btree_lookup_look(IndexLookup *base, Page page, IndexPlace *place,
 		case BTREE_HERE:
 			break;
 	}
+	/* the way may lead to the page to the left */
+	if (is_guess && first == P_FIRSTDATAKEY(BTPageGetOpaque(page)))
+		return INDEX_LOOKUP_GOES_ON;
 	return is_leaf ?
 		btree_lookup_matches(lookup, page, first, ignore_killed, blocks, most) :
 		INDEX_LOOKUP_GOES_ON;

@@ -78,6 +78,19 @@ IndexLookupBegin(IndexLookup *lookup, const ScanKeyData *keys,
 }
 
 /*
+ * Look at a copy of the page of a place.  Return INDEX_LOOKUP_GOES_ON also if
+ * the place is a guess, and the page is not known to be where the way ends.
+ */
+static inline int
+IndexLookupCopy(IndexLookup *lookup, const ScanKeyData *keys, Page copy,
+				IndexPlace *place, bool ignore_killed, BlockNumber *blocks,
+				int most)
+{
+	IndexLookupSetArguments(lookup, keys);
+	return lookup->look(lookup, copy, place, ignore_killed, blocks, most);
+}
+
+/*
  * Look at the page of a place, pinned in a buffer.  Return INDEX_LOOKUP_GOES_ON
  * if the way leads to another page, which becomes the place.  Else write at
  * most "most" heap blocks of matching entries into an array, in scan order and
@@ -91,10 +104,9 @@ IndexLookupPage(IndexLookup *lookup, const ScanKeyData *keys, Buffer buffer,
 {
 	int			n;
 
-	IndexLookupSetArguments(lookup, keys);
 	LockBuffer(buffer, BUFFER_LOCK_SHARE);
-	n = lookup->look(lookup, BufferGetPage(buffer), place, ignore_killed,
-					 blocks, most);
+	n = IndexLookupCopy(lookup, keys, BufferGetPage(buffer), place,
+						ignore_killed, blocks, most);
 	LockBuffer(buffer, BUFFER_LOCK_UNLOCK);
 	return n;
 }

@@ -20,6 +20,7 @@ typedef struct IndexPlace
 	BlockNumber page;
 	int			level;			/* 0: a leaf page, or one of a bucket */
 	bool		is_root;		/* the root page, as far as is remembered */
+	bool		is_guess;		/* a leaf page that the way may not lead to */
 } IndexPlace;
 
 /* Raise the error of an index page that is none of its kind (XX002). */

@@ -92,10 +92,12 @@ inner_keys_facts(PlanState *scan, ScanFacts *facts)
 	}
 	else
 	{
-		BitmapIndexScanState *state =
-			(BitmapIndexScanState *) outerPlanState(scan);
+		BitmapIndexScanState *state = (BitmapIndexScanState *)
+			(IsA(scan, BitmapHeapScanState) ? outerPlanState(scan) : scan);
 
-		facts->heap = ((BitmapHeapScanState *) scan)->ss.ss_currentRelation;
+		/* the heap scan above has opened it */
+		facts->heap = scan->state->es_relations[
+			((Scan *) state->ss.ps.plan)->scanrelid - 1];
 		facts->index = state->biss_RelationDesc;
 		facts->keys = state->biss_ScanKeys;
 		facts->nkeys = state->biss_NumScanKeys;
@@ -156,10 +158,11 @@ InnerMisses(PlanState *scan)
 int64
 InnerHeapFetches(PlanState *scan)
 {
-	Relation	heap = ((ScanState *) scan)->ss_currentRelation;
+	ScanFacts	facts;
 
-	return pgstat_should_count_relation(heap) ?
-		LOOKAHEAD_COUNT(heap, blocks_fetched) : 0;
+	(void) inner_keys_facts(scan, &facts);
+	return pgstat_should_count_relation(facts.heap) ?
+		LOOKAHEAD_COUNT(facts.heap, blocks_fetched) : 0;
 }
 
 /*

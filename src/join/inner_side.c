@@ -43,14 +43,18 @@ typedef struct InnerWalk
 	bool		certain;		/* it is executed for each outer row ... */
 	bool		may_stop;		/* ... unless it, or one before it, is not */
 	bool		selected;		/* it is below an Append node that prunes */
+	bool		intersects;		/* it is one of the scans of a BitmapAnd node */
 } InnerWalk;
 
 /* An index scan of the inner side. */
 typedef struct InnerScan
 {
-	AheadNode	base;			/* leads from its plan node to this struct */
+	AheadNode	base;			/* leads from "top" to this struct */
 	InnerSide  *side;
 	PlanState  *node;
+	PlanState  *top;			/* the node; of a bitmap, that of the heap */
+	struct InnerScan *first;	/* of several of a bitmap; NULL: this one */
+	struct InnerScan *next;		/* the next one of these */
 
 	/* what is known from the plan */
 	InnerPlace	place;
@@ -98,6 +102,7 @@ struct InnerSide
 	InnerScan **made;			/* the scans that look ahead */
 	int			nactive;
 	InnerScan **active;			/* those with work, in the order of rows */
+	int			nbehind;		/* of these, those that wait for reads to end */
 	uint64		row;			/* rows that have arrived */
 	InnerParts *arrived;		/* of the row at which the join is, or NULL */
 	bool		infallible;		/* no key that is known so far can fail */
@@ -110,7 +115,7 @@ static bool inner_side_walk(PlanState *node, void *context);
 
 /* Why is a scan left to the server, as far as can be seen at once? */
 static Refusal
-inner_side_refusal(const InnerWalk *walk, PlanState *scan)
+inner_side_refusal(const InnerWalk *walk, PlanState *top, PlanState *scan)
 {
 	Relation	table = InnerTable(scan);
 	Refusal		refusal =
@@ -122,8 +127,8 @@ inner_side_refusal(const InnerWalk *walk, PlanState *scan)
 		return REFUSED_INNER_METHOD;
 	if (!RowPlanGives(walk->node, walk->plan, scan->plan))
 		return REFUSED_NO_OUTER_KEY;
-	if (!AheadNodeIsOurs(scan) &&
-		!TakeoverIsServersOwn(scan->ExecProcNodeReal))
+	if (!AheadNodeIsOurs(top) &&
+		!TakeoverIsServersOwn(top->ExecProcNodeReal))
 		return REFUSED_OTHER_EXTENSION;
 	return NOT_REFUSED;
 }
@@ -163,7 +168,7 @@ inner_side_asks(const LimitState *limit)
 
 /* Add a scan that has been found to the side. */
 static void
-inner_side_add(InnerWalk *walk, PlanState *node)
+inner_side_add(InnerWalk *walk, PlanState *top, PlanState *node)
 {
 	InnerSide  *side = walk->side;
 	InnerScan  *scan = palloc0_object(InnerScan);
@@ -180,13 +185,14 @@ inner_side_add(InnerWalk *walk, PlanState *node)
 	scan->base = *side->join_node;
 	scan->side = side;
 	scan->node = node;
+	scan->top = top;
 	scan->certain = walk->certain;
 	scan->place = (InnerPlace) {
 		.outside = walk->plan->top->plan->extParam,
 		.conditions = walk->conditions,
 		.memoized = walk->memoized,
 		.certain = walk->certain && !walk->may_stop,
-		.most_blocks = walk->bounds.may_stop ? 1 :
+		.most_blocks = walk->intersects ? 0 : walk->bounds.may_stop ? 1 :
 			walk->bounds.enough == NULL ? LOOKUP_MAX_BLOCKS :
 			Min(inner_side_limit(walk->bounds.enough), LOOKUP_MAX_BLOCKS),
 	};
@@ -194,9 +200,9 @@ inner_side_add(InnerWalk *walk, PlanState *node)
 
 /* A scan of an index has been found; true: no further one is wanted. */
 static bool
-inner_side_found(InnerWalk *walk, PlanState *node)
+inner_side_found(InnerWalk *walk, PlanState *top, PlanState *node)
 {
-	Refusal		refusal = inner_side_refusal(walk, node);
+	Refusal		refusal = inner_side_refusal(walk, top, node);
 
 	if (refusal != NOT_REFUSED)
 	{
@@ -207,8 +213,45 @@ inner_side_found(InnerWalk *walk, PlanState *node)
 	if (walk->n++ == 0)
 		walk->first = node;
 	if (walk->side != NULL)
-		inner_side_add(walk, node);
+		inner_side_add(walk, top, node);
 	return walk->side == NULL && walk->n > 1;
+}
+
+/* What was found at a node stays, what was noted of the node does not. */
+static inline void
+inner_side_leave(InnerWalk *walk, InnerWalk *above)
+{
+	above->n = walk->n;
+	above->first = walk->first;
+	above->refusal = walk->refusal;
+	*walk = *above;
+}
+
+/*
+ * Find the index scans of which a bitmap is made.  Those of a BitmapAnd node
+ * end at one that finds nothing, and which heap blocks are left is not known.
+ */
+static bool
+inner_side_walk_bitmap(InnerWalk *walk, PlanState *top, PlanState *node)
+{
+	InnerWalk	above = *walk;
+	bool		is_and = IsA(node, BitmapAndState);
+	PlanState **children = is_and ? ((BitmapAndState *) node)->bitmapplans :
+		((BitmapOrState *) node)->bitmapplans;
+	int			n = is_and ? ((BitmapAndState *) node)->nplans :
+		((BitmapOrState *) node)->nplans;
+	bool		done = false;
+
+	walk->intersects |= is_and;
+	for (int i = 0; i < n && !done; i++)
+	{
+		walk->certain = above.certain && (i == 0 || !is_and);
+		done = IsA(children[i], BitmapIndexScanState) ?
+			inner_side_found(walk, top, children[i]) :
+			inner_side_walk_bitmap(walk, top, children[i]);
+	}
+	inner_side_leave(walk, &above);
+	return done;
 }
 
 /* Walk through the children of an Append or MergeAppend node. */
@@ -311,16 +354,6 @@ inner_side_enter(InnerWalk *walk, PlanState *child)
 	}
 }
 
-/* What was found at a node stays, what was noted of the node does not. */
-static inline void
-inner_side_leave(InnerWalk *walk, InnerWalk *above)
-{
-	above->n = walk->n;
-	above->first = walk->first;
-	above->refusal = walk->refusal;
-	*walk = *above;
-}
-
 /* Find index scans below a node; true: no further one is wanted. */
 static bool
 inner_side_walk(PlanState *node, void *context)
@@ -335,7 +368,10 @@ inner_side_walk(PlanState *node, void *context)
 	if (node->plan->parallel_aware || IsA(node, CustomScanState) ||
 		IsA(node, ForeignScanState))
 		 /* leave it */ ;
-	else if (InnerIsIndexScan(node) && inner_side_found(walk, node))
+	else if (InnerIsIndexScan(node) && inner_side_found(walk, node, node))
+		done = true;
+	else if (IsA(node, BitmapHeapScanState) && !InnerIsIndexScan(node) &&
+			 inner_side_walk_bitmap(walk, node, outerPlanState(node)))
 		done = true;
 	else if (IsA(node, AppendState) || IsA(node, MergeAppendState))
 	{
@@ -344,9 +380,6 @@ inner_side_walk(PlanState *node, void *context)
 	}
 	else
 	{
-		if (IsA(node, BitmapHeapScanState) && !InnerIsIndexScan(node) &&
-			walk->refusal == NOT_REFUSED)
-			walk->refusal = REFUSED_INNER_BITMAP;
 		RowBoundsBelow(&walk->bounds, node);
 		walk->parent = node;
 		done = planstate_tree_walker(node, inner_side_walk, walk);
@@ -398,7 +431,7 @@ InnerSideFirstScan(PlanState *node, bool *several, Refusal *refusal)
 		top->subPlan == NIL && !top->plan->parallel_aware)
 	{
 		walk.plan = &plans.plans[0];
-		*refusal = inner_side_refusal(&walk, top);
+		*refusal = inner_side_refusal(&walk, top, top);
 		return *refusal == NOT_REFUSED ? top : NULL;
 	}
 	inner_side_walk_all(&walk, &plans);
@@ -423,16 +456,22 @@ inner_side_next(PlanState *node)
 {
 	InnerScan  *scan = (InnerScan *) AheadNodeBy(node, AHEAD_AS_INNER);
 	InnerSide  *side = scan->side;
-	int64		misses = side->nscans == 1 ? 0 : InnerMisses(node);
-	int64		blocks = InnerHeapFetches(node);
+	int64		blocks = InnerHeapFetches(scan->node);
 	TupleTableSlot *slot;
 
-	LookupCountBegin(scan->lookup);
+	for (InnerScan *one = scan; one != NULL; one = one->next)
+	{
+		side->misses -= side->nscans == 1 ? 0 : InnerMisses(one->node);
+		LookupCountBegin(one->lookup);
+	}
 	slot = scan->fetch(node);
-	LookupCountEnd(scan->lookup);
-	inner_side_note_run(scan, InnerHeapFetches(node) - blocks);
-	if (side->nscans > 1)
-		side->misses += InnerMisses(node) - misses;
+	blocks = InnerHeapFetches(scan->node) - blocks;
+	for (InnerScan *one = scan; one != NULL; one = one->next)
+	{
+		LookupCountEnd(one->lookup);
+		inner_side_note_run(one, blocks);
+		side->misses += side->nscans == 1 ? 0 : InnerMisses(one->node);
+	}
 	return slot;
 }
 
@@ -440,10 +479,10 @@ inner_side_next(PlanState *node)
 static void
 inner_side_take(InnerScan *scan)
 {
-	if (scan->fetch != NULL)
+	if (scan->fetch != NULL || scan->first != NULL)
 		return;
-	scan->fetch = scan->node->ExecProcNodeReal;
-	ExecSetExecProcNode(scan->node, inner_side_next);
+	scan->fetch = scan->top->ExecProcNodeReal;
+	ExecSetExecProcNode(scan->top, inner_side_next);
 }
 
 /* Let a scan be executed as it was before inner_side_take(). */
@@ -451,9 +490,9 @@ static void
 inner_side_give_back(InnerScan *scan)
 {
 	if (scan->fetch == NULL ||
-		scan->node->ExecProcNodeReal != inner_side_next)
+		scan->top->ExecProcNodeReal != inner_side_next)
 		return;
-	ExecSetExecProcNode(scan->node, scan->fetch);
+	ExecSetExecProcNode(scan->top, scan->fetch);
 	scan->fetch = NULL;
 }
 
@@ -468,8 +507,11 @@ inner_side_make(InnerSide *side, InnerScan *scan)
 	scan->is_made = true;
 	scan->keys = InnerKeysCreate(&side->shared, scan->node, &scan->place,
 								 &infallible, &refusal);
-	if (scan->keys != NULL &&
-		!AheadNodeAddRole(&scan->base, scan->node, AHEAD_AS_INNER))
+	for (int i = 0; i < side->nmade && scan->first == NULL; i++)
+		if (side->made[i]->top == scan->top)
+			scan->first = side->made[i];
+	if (scan->keys != NULL && scan->first == NULL &&
+		!AheadNodeAddRole(&scan->base, scan->top, AHEAD_AS_INNER))
 	{
 		scan->keys = NULL;
 		refusal = REFUSED_OTHER_EXTENSION;
@@ -480,6 +522,11 @@ inner_side_make(InnerSide *side, InnerScan *scan)
 	if (scan->keys == NULL)
 		return refusal;
 	scan->lookup = InnerKeysLookup(scan->keys);
+	if (scan->first != NULL)
+	{
+		scan->next = scan->first->next;
+		scan->first->next = scan;
+	}
 	if (side->executes)
 		inner_side_take(scan);
 	side->infallible &= infallible;
@@ -600,6 +647,7 @@ void
 InnerSideBegin(InnerSide *side, InnerParts *parts)
 {
 	parts->n = -1;
+	parts->idle = false;
 	if (!inner_side_is_plain(side))
 		return;
 	parts->n = 1;
@@ -612,15 +660,18 @@ InnerSideBegin(InnerSide *side, InnerParts *parts)
 bool
 InnerSideIsDone(InnerParts *parts)
 {
-	parts->idle = false;
+	bool		done = parts->n >= 0;
+
+	parts->idle = done;
 	for (int i = 0; i < parts->n; i++)
-		if (parts->parts[i].key.stage != LOOKUP_DONE)
-			return false;
-	parts->idle = parts->n >= 0;
-	for (int i = 0; i < parts->n; i++)
-		parts->idle &= parts->parts[i].key.reads == 0 &&
-			parts->parts[i].key.queued == 0;
-	return parts->n >= 0;
+	{
+		const LookupKey *key = &parts->parts[i].key;
+
+		done &= key->stage == LOOKUP_DONE;
+		parts->idle &= key->stage >= LOOKUP_READING &&
+			key->started == 0 && key->queued == 0;
+	}
+	return done;
 }
 
 int
@@ -654,7 +705,8 @@ inner_side_learn(InnerScan *scan)
 	scan->rows++;
 	scan->runs += ran;
 	scan->runs_blocks += ran ? scan->blocks : 0;
-	if (scan->place.most_blocks < LOOKUP_MAX_BLOCKS && ran)
+	if (scan->place.most_blocks < LOOKUP_MAX_BLOCKS &&
+		scan->place.most_blocks > 0 && ran)
 		LookupBound(scan->lookup,
 					Max(scan->place.most_blocks,
 						(scan->runs_blocks + scan->runs / 2) / scan->runs));
@@ -828,9 +880,12 @@ InnerSideAdvance(InnerSide *side, InnerParts *parts, TupleTableSlot *slot,
 }
 
 void
-InnerSideRead(InnerSide *side)
+InnerSideRead(InnerSide *side, bool more)
 {
 	int			n = 0;
+
+	side->shared.lookups.more = more;
+	side->nbehind = 0;
 
 	/* what is needed first is read first, if not all can be in flight */
 	for (int i = 0; i < side->nactive; i++)
@@ -838,7 +893,9 @@ InnerSideRead(InnerSide *side)
 		InnerScan  *scan = side->active[i];
 
 		LookupRead(scan->lookup);
-		scan->active = LookupIsBehind(scan->lookup);
+		side->nbehind += LookupIsBehind(scan->lookup);
+		scan->active = LookupIsBehind(scan->lookup) ||
+			LookupHolds(scan->lookup);
 		if (scan->active)
 			side->active[n++] = scan;
 	}
@@ -848,7 +905,13 @@ InnerSideRead(InnerSide *side)
 bool
 InnerSideIsBehind(InnerSide *side)
 {
-	return side->nactive > 0;
+	return side->nbehind > 0;
+}
+
+bool
+InnerSideHolds(const InnerSide *side)
+{
+	return side->nactive > side->nbehind;
 }
 
 /* What a scan reads for a key at most, if that is not to be the least. */
@@ -857,7 +920,8 @@ inner_side_bound(InnerSide *side, bool few)
 {
 	for (int i = 0; i < side->nmade; i++)
 		LookupBound(side->made[i]->lookup,
-					few ? 1 : side->made[i]->place.most_blocks);
+					Min(few ? 1 : LOOKUP_MAX_BLOCKS,
+						side->made[i]->place.most_blocks));
 }
 
 bool
@@ -875,7 +939,7 @@ InnerSideLookUp(InnerSide *side, InnerParts *parts, TupleTableSlot *slot,
 	InnerSideAdvance(side, parts, slot, wait);
 	side->shared.infallible = infallible;
 	values->columns = own;
-	InnerSideRead(side);
+	InnerSideRead(side, false);
 	if (few)
 		inner_side_bound(side, false);
 	return InnerSideIsDone(parts) && !InnerSideIsBehind(side);
@@ -897,6 +961,7 @@ InnerSideMove(InnerParts *to, InnerParts *from)
 	*to = *from;
 	if (from->parts == &from->only)
 		to->parts = &to->only;
+	to->idle = false;
 	from->several = several;
 	from->parts = NULL;
 	from->n = 0;

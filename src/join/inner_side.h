@@ -40,7 +40,7 @@ typedef struct InnerPart
 /* What is done for an outer row.  All zero: it has never been used. */
 typedef struct InnerParts
 {
-	bool		idle;			/* all is done, and nothing had to be read */
+	bool		idle;			/* nothing had to be read for it so far */
 	int			n;				/* number of "parts"; -1: not yet selected */
 	InnerPart  *parts;			/* points to "only" or to "several" */
 	InnerPart	only;
@@ -79,8 +79,8 @@ extern int64 InnerSideMisses(const InnerSide *side);
 extern void InnerSideBegin(InnerSide *side, InnerParts *parts);
 
 /*
- * Is all done for a row that can be done early?  Sets parts->idle: no page had
- * to be read, or is to be.
+ * Is all done for a row that can be done early?  Sets parts->idle: no page is
+ * read for it, or waits to be, that is not read for another row.
  */
 extern bool InnerSideIsDone(InnerParts *parts);
 
@@ -94,8 +94,11 @@ extern void InnerSideForget(InnerSide *side, InnerParts *parts);
 extern int	InnerSideLeftOver(const InnerSide *side);
 extern void InnerSideAdvance(InnerSide *side, InnerParts *parts,
 							 TupleTableSlot *slot, bool wait);
-extern void InnerSideRead(InnerSide *side);
 extern bool InnerSideIsBehind(InnerSide *side);
+
+/* See LookupRead(); more: rows will be queued soon. */
+extern void InnerSideRead(InnerSide *side, bool more);
+extern bool InnerSideHolds(const InnerSide *side);
 
 /*
  * Do at once what can be done for a row that has just come to a join further

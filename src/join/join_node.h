@@ -87,7 +87,7 @@ typedef struct JoinNode
 	bool		infallible;		/* rows may be ahead that are not certain */
 	int			max_rows;		/* most rows ahead */
 	int			settled;		/* rows, from the oldest on, that are done */
-	int			idle;			/* of these, rows for which nothing was read */
+	int			idle;			/* rows ahead for which nothing is read */
 	bool		search_stopped;	/* none of these is near */
 
 	bool		executes_inner; /* the inner scans, by inner_side.c */
@@ -100,6 +100,7 @@ typedef struct JoinNode
 	int64		wanted_last;	/* RowsWanted() at the last of them */
 	int64		most_returned;	/* most rows returned for one of them */
 	uint64		rows_of_ring;	/* rows that were handed out of the ring */
+	uint64		fill_at;		/* rows_of_ring when rows are fetched next */
 	uint64		size_sum;		/* sum of the numbers of rows ahead of each */
 	JoinCounters counters;
 } JoinNode;

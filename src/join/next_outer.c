@@ -33,7 +33,7 @@
 #include "utils/spccache.h"
 
 /* The most rows ahead. */
-#define MAX_ROWS 1024
+#define MAX_ROWS 4096
 
 /* The most rows ahead before the first one has been handed out. */
 #define FIRST_ROWS 2
@@ -45,15 +45,23 @@
 #define UNCERTAIN_PART 4
 #define UNCERTAIN_STEPS 16
 
-/* Rows that are fetched at a time, so that their reads are started together. */
+/*
+ * Rows that are fetched at a time, so that their reads are started together; or
+ * a part of the rows ahead, where these are many.
+ */
 #define ROWS_PER_FILL 16
+#define FILL_PART 32
 
 /* Bytes of memory: wanted for each row ahead, and the least for all of them. */
 #define BYTES_PER_ROW BLCKSZ
 #define LEAST_BYTES (4 * BLCKSZ)
 
-/* What is kept for each row ahead besides, and stays when it is handed out. */
-#define BYTES_PER_PLACE 2048
+/*
+ * What is kept for each row ahead besides, and stays when it is handed out; and
+ * where several scans are looked ahead in.
+ */
+#define BYTES_PER_PLACE 512
+#define BYTES_PER_PLACE_SEVERAL 2048
 
 /* The nested loop; NULL if it is another node, with subplans. */
 static inline const JoinState *
@@ -108,6 +116,8 @@ static Refusal
 refusal_of(JoinNode *node)
 {
 	Refusal		refusal = JoinLookUpRefusal(node->scan);
+	int			place = node->several ? BYTES_PER_PLACE_SEVERAL :
+		BYTES_PER_PLACE;
 	int			rows;
 	int64		bytes;
 
@@ -127,10 +137,9 @@ refusal_of(JoinNode *node)
 		return REFUSED_ROWS_UNCERTAIN;
 	rows = JoinMaxRows(node);
 	bytes = AheadGrant(node->base.query,
-					   rows * BYTES_PER_ROW +
-					   (MAX_ROWS - rows) * BYTES_PER_PLACE,
+					   rows * BYTES_PER_ROW + (MAX_ROWS - rows) * place,
 					   LEAST_BYTES);
-	node->max_rows = Min(MAX_ROWS, bytes / BYTES_PER_PLACE);
+	node->max_rows = Min(MAX_ROWS, bytes / place);
 	rows = Min(rows, node->max_rows);
 	if (!JoinOpenInner(node, rows, node->infallible))
 		return node->inner_refusal;
@@ -314,39 +323,43 @@ rows_wanted_ahead(JoinNode *node)
 	return (int) Min(rows, rows_needed(node));
 }
 
-/* Read ahead the pages of the rows ahead. */
+/*
+ * Read ahead the pages of the rows ahead, from one on.  more: others will be
+ * fetched soon.
+ */
 static void
-read_ahead(JoinNode *node)
+read_ahead(JoinNode *node, int first, bool more)
 {
 	int			size = RowsAheadSize(node->rows);
 
 	for (int pass = 0; pass < 2; pass++)
 	{
 		/* row 0 is handed out next, and reads its pages by itself */
-		for (int i = Max(1, node->settled); i < size; i++)
+		for (int i = Max(1, first); i < size; i++)
 		{
 			RowAhead   *row = RowsAheadAt(node->rows, i);
 
 			InnerSideAdvance(node->inner, row->work, row->slot,
 							 pass == 0 && i <= size / 2);
 		}
-		InnerSideRead(node->inner);
+		InnerSideRead(node->inner, more);
 	}
 }
 
-/* Note which rows are done. */
+/* Note which rows are done, and for which, from one on, nothing is read. */
 static void
-settle_rows(JoinNode *node)
+settle_rows(JoinNode *node, int first)
 {
 	int			size = RowsAheadSize(node->rows);
 
-	for (; node->settled < size; node->settled++)
+	for (int i = first; i < size; i++)
 	{
-		InnerParts *parts = RowsAheadAt(node->rows, node->settled)->work;
+		InnerParts *parts = RowsAheadAt(node->rows, i)->work;
+		bool		was_idle = parts->idle;
 
-		if (!InnerSideIsDone(parts) && node->settled > 0)
-			break;
-		node->idle += parts->idle;
+		if ((InnerSideIsDone(parts) || i == 0) && i == node->settled)
+			node->settled++;
+		node->idle += parts->idle - was_idle;
 	}
 }
 
@@ -359,12 +372,12 @@ is_time_to_fill(JoinNode *node, int size, int wanted)
 {
 	int			step = Min(Max(0, wanted - node->idle) / 8, ROWS_PER_FILL);
 
-	if (node->judge.mode != JUDGE_ENDING)
-	{
-		if (size <= wanted - step)
-			return true;
-	}
-	else if (node->rows_of_ring % ROWS_PER_FILL == 0)
+	if (node->rows_of_ring < node->fill_at)
+		return false;
+	if (node->judge.mode != JUDGE_ENDING && size <= wanted - step)
+		return true;
+	if (node->rows_of_ring % ROWS_PER_FILL == 0 &&
+		(node->settled < size || InnerSideHolds(node->inner)))
 		return true;
 	return InnerSideIsBehind(node->inner) &&
 		node->rows_of_ring % Max(1, step) == 0 &&
@@ -422,6 +435,7 @@ fill(JoinNode *node)
 {
 	int			wanted = rows_wanted_ahead(node);
 	int			size = RowsAheadSize(node->rows);
+	int			first = node->settled;
 	bool		more;
 	instr_time	start;
 
@@ -432,12 +446,13 @@ fill(JoinNode *node)
 	{
 		more = node->judge.mode != JUDGE_ENDING &&
 			fetch_rows(node, wanted, &start);
-		read_ahead(node);
-		settle_rows(node);
-		size = RowsAheadSize(node->rows);
+		read_ahead(node, first, more);
+		settle_rows(node, first);
+		first = size = RowsAheadSize(node->rows);
 		wanted = rows_wanted_ahead(node);
 	} while (more && size < wanted + 1 && !InnerSideIsBehind(node->inner));
 	node->base.rows_held = Max(0, size - 1);
+	node->fill_at = node->rows_of_ring + size / FILL_PART;
 	if (size == 1 && wanted > 0 && !RowsAheadHasRoom(node->rows))
 		JudgeNoRoom(&node->judge);
 	if (size > 1)
@@ -482,11 +497,8 @@ next_of_ring(JoinNode *node, bool *known)
 		return NULL;
 	}
 	row = RowsAheadNext(node->rows);
-	if (node->settled > 0)
-	{
-		node->settled--;
-		node->idle -= ((InnerParts *) row->work)->idle;
-	}
+	node->settled -= node->settled > 0;
+	node->idle -= ((InnerParts *) row->work)->idle;
 	node->base.rows_held = RowsAheadSize(node->rows);
 	InnerSidePass(node->inner);
 	InnerSideArrive(node->inner, row->work);

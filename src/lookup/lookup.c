@@ -19,6 +19,7 @@
 #include "lookup/lookup.h"
 #include "miscadmin.h"
 #include "read/uncount.h"
+#include "utils/memutils.h"
 #include "utils/rel.h"
 
 /* The most index pages visited for one key: its levels, and steps right. */
@@ -37,6 +38,7 @@ typedef struct LookupPages
 	Relation	rel;			/* NULL: no heap page is needed */
 	BlockNumber size;			/* blocks when last looked up, or Invalid */
 	PageRead   *started;		/* last reads, by block modulo the table_size */
+	BlockNumber next;			/* follows the block started last */
 	uint64	   *nread;			/* counter of the blocks read ahead */
 	int			owed;			/* reads owed; see uncount.h */
 	int			advised;		/* heap pages left to the kernel, which the
@@ -63,9 +65,18 @@ struct Lookup
 	LookupPages index;
 	LookupPages heap;
 	bool		behind;			/* wanted reads wait for others to end */
+	bool		holds;			/* or for neighbours */
+	uint32		begun;			/* keys that were begun */
+	uint32		arrived;		/* the number of the key that arrived last */
 	Buffer		vm_buffer;		/* visibility map page, until LookupRead() */
 	int			heap_ahead;		/* owed or advised for keys that are not over */
 	int			heap_arrived;	/* of these, for keys whose turn it is */
+	BlockNumber heap_last;		/* heap block that was looked at last */
+
+	/* keys in the order of the index have a leaf page in common */
+	BlockNumber leaf_last;		/* leaf page that was visited last */
+	BlockNumber leaf_copied;	/* the page in "leaf", or Invalid */
+	PGAlignedBlock *leaf;		/* NULL: none has been copied */
 };
 
 bool
@@ -80,6 +91,7 @@ lookup_init_pages(LookupPages *pages, Relation rel, int table_size,
 				  uint64 *nread)
 {
 	*pages = (LookupPages) {.rel = rel, .size = InvalidBlockNumber,
+							.next = InvalidBlockNumber,
 							.nread = nread, .wanted_size = LOOKUP_MAX_BLOCKS};
 	pages->started = palloc_array(PageRead, table_size);
 	for (int i = 0; i < table_size; i++)
@@ -113,6 +125,8 @@ LookupCreate(LookupShared *shared, Relation heap, Relation index, ScanKey keys,
 		lookup_init_pages(&lookup->heap, heap, lookup->table_size,
 				   &shared->counters.heap_blocks_read);
 	lookup->vm_buffer = InvalidBuffer;
+	lookup->heap_last = lookup->leaf_last = lookup->leaf_copied =
+		InvalidBlockNumber;
 	return lookup;
 }
 
@@ -125,7 +139,7 @@ LookupBound(Lookup *lookup, int most_blocks)
 void
 LookupBegin(Lookup *lookup, LookupKey *key)
 {
-	*key = (LookupKey) {.stage = LOOKUP_NEW};
+	*key = (LookupKey) {.stage = LOOKUP_NEW, .number = lookup->begun++};
 }
 
 void
@@ -201,6 +215,7 @@ lookup_start_pages(Lookup *lookup, LookupPages *pages,
 
 	(void) UncountSince(pages->rel, &before);
 	*pages->nread += started.blocks;
+	pages->next = wanted[0].block + n;
 	lookup->shared->counters.blocks_hit += n - started.blocks;
 	for (int i = 0; i < n; i++)
 	{
@@ -209,6 +224,7 @@ lookup_start_pages(Lookup *lookup, LookupPages *pages,
 						  PageReadWasRead(&reads[i]));
 		pages->owed += reads[i].origin == PAGE_READ;
 		pages->advised += reads[i].origin == PAGE_ADVISED;
+		wanted[i].key->started += reads[i].leads;
 	}
 	return started.reads;
 }
@@ -310,13 +326,16 @@ lookup_want_blocks(Lookup *lookup, LookupKey *key, const BlockNumber *blocks,
 
 	key->blocks = Max(n, 0);
 	for (int i = 0; i < n; i++)
-		if ((heap->nwanted == 0 ||
-			 heap->wanted[heap->nwanted - 1].block != blocks[i]) &&
-			lookup_needs_heap_page(lookup, key, blocks[i]))
+	{
+		if (blocks[i] == lookup->heap_last)
+			continue;
+		lookup->heap_last = blocks[i];
+		if (lookup_needs_heap_page(lookup, key, blocks[i]))
 		{
 			lookup_want_page(heap, key, blocks[i]);
 			key->queued++;
 		}
+	}
 }
 
 void
@@ -348,6 +367,27 @@ lookup_drop_wanted(Lookup *lookup, LookupKey *key)
 			heap->wanted[n++] = heap->wanted[i];
 	heap->nwanted = n;
 	key->queued = 0;
+	lookup->heap_last = InvalidBlockNumber; /* it may be one of them */
+}
+
+/*
+ * Copy a leaf page at which two keys have ended one after the other.  The copy
+ * may be out of date later, which does no harm: it is a hint.
+ */
+static void
+lookup_copy_leaf(Lookup *lookup, BlockNumber block, Buffer buffer)
+{
+	if (lookup->leaf_last == block && lookup->leaf_copied != block)
+	{
+		if (lookup->leaf == NULL)
+			lookup->leaf = MemoryContextAlloc(GetMemoryChunkContext(lookup),
+											  sizeof(PGAlignedBlock));
+		LockBuffer(buffer, BUFFER_LOCK_SHARE);
+		memcpy(lookup->leaf->data, BufferGetPage(buffer), BLCKSZ);
+		LockBuffer(buffer, BUFFER_LOCK_UNLOCK);
+		lookup->leaf_copied = block;
+	}
+	lookup->leaf_last = block;
 }
 
 /* Go on from a page that has been read. */
@@ -355,6 +395,7 @@ static void
 lookup_visit_page(Lookup *lookup, LookupKey *key, ScanKey keys, Buffer buffer)
 {
 	BlockNumber blocks[LOOKUP_MAX_BLOCKS];
+	BlockNumber block = key->place.page;
 	int			n = IndexLookupPage(lookup->way, keys, buffer, &key->place,
 									lookup->ignore_killed, blocks,
 									lookup->most_blocks);
@@ -363,10 +404,38 @@ lookup_visit_page(Lookup *lookup, LookupKey *key, ScanKey keys, Buffer buffer)
 	{
 		key->stage = LOOKUP_DONE;
 		lookup_want_blocks(lookup, key, blocks, n);
+		lookup_copy_leaf(lookup, block, buffer);
 	}
 	else
 		key->stage =
 			++key->visited < MAX_VISITED ? LOOKUP_LOOK : LOOKUP_DONE;
+}
+
+/*
+ * Go on from the copy of a leaf page, if the way of a key ends there.  The copy
+ * is given up when a key that is begun does not.
+ */
+static bool
+lookup_visit_copy(Lookup *lookup, LookupKey *key, ScanKey keys)
+{
+	BlockNumber blocks[LOOKUP_MAX_BLOCKS];
+	IndexPlace	place = {.page = lookup->leaf_copied,
+						 .is_guess = key->place.level > 0};
+	int			n;
+
+	if (place.page == InvalidBlockNumber ||
+		(!place.is_guess && place.page != key->place.page))
+		return false;
+	n = IndexLookupCopy(lookup->way, keys, lookup->leaf->data, &place,
+						lookup->ignore_killed, blocks, lookup->most_blocks);
+	if (n == INDEX_LOOKUP_GOES_ON)
+	{
+		lookup->leaf_copied = InvalidBlockNumber;
+		return false;
+	}
+	key->stage = LOOKUP_DONE;
+	lookup_want_blocks(lookup, key, blocks, n);
+	return true;
 }
 
 /* Is there something better to do than to wait for a key's page? */
@@ -379,11 +448,16 @@ lookup_must_wait(const LookupKey *key)
 void
 LookupAdvance(Lookup *lookup, LookupKey *key, ScanKey keys, bool wait)
 {
+	bool		is_new = key->stage == LOOKUP_NEW;
+
 	if (keys == NULL)
 		key->stage = LOOKUP_DONE;
-	else if (key->stage == LOOKUP_NEW)
+	else if (is_new)
 		key->stage = IndexLookupBegin(lookup->way, keys, &key->place) ?
 			LOOKUP_LOOK : LOOKUP_DONE;
+	if (key->stage != LOOKUP_DONE && (is_new || key->place.level == 0) &&
+		lookup_visit_copy(lookup, key, keys))
+		return;
 	while (key->stage != LOOKUP_DONE)
 	{
 		Buffer		buffer;
@@ -439,6 +513,21 @@ lookup_run_length(Lookup *lookup, const WantedPage *wanted, int most)
 	return n > 0 ? n : -1;
 }
 
+/*
+ * May heap blocks wait for neighbours?  Not if they are the first of a run, or
+ * if half of the keys that were known after theirs have had their turn.
+ */
+static bool
+lookup_may_hold(const Lookup *lookup, const WantedPage *wanted)
+{
+	uint32		ahead = wanted->key->number - lookup->arrived;
+	uint32		behind = lookup->begun - wanted->key->number;
+
+	return lookup->shared->more && wanted->block == lookup->heap.next &&
+		(int32) (ahead - behind) > 0 &&
+		PageReadsInBackground(lookup->heap.rel);
+}
+
 /* Start reading the heap blocks that are wanted; return what room is left. */
 static int
 lookup_read_blocks(Lookup *lookup, int room)
@@ -451,7 +540,9 @@ lookup_read_blocks(Lookup *lookup, int room)
 		WantedPage *wanted = &heap->wanted[done];
 		int			n = lookup_run_length(lookup, wanted, heap->nwanted - done);
 
-		if (n < 0)
+		lookup->holds = n > 0 && n < io_combine_limit &&
+			done + n == heap->nwanted && lookup_may_hold(lookup, wanted);
+		if (n < 0 || lookup->holds)
 			break;
 		if (n > 0)
 			room -= lookup_start_pages(lookup, heap, wanted, n);
@@ -481,8 +572,9 @@ LookupRead(Lookup *lookup)
 	room = lookup->shared->max_reads - PageReadsInFlight(lookup->shared);
 	if (PageReadsInBackground(leaves->rel))
 		LookaheadEnterBatch();
+	lookup->holds = false;
 	room = lookup_read_blocks(lookup, room);
-	lookup->behind = lookup->heap.nwanted > 0;
+	lookup->behind = lookup->heap.nwanted > 0 && !lookup->holds;
 	for (int i = 0; i < leaves->nwanted; i++)
 		if (room > 0)
 			room -= lookup_start_index_page(lookup, leaves->wanted[i].key);
@@ -497,6 +589,12 @@ bool
 LookupIsBehind(const Lookup *lookup)
 {
 	return lookup->behind;
+}
+
+bool
+LookupHolds(const Lookup *lookup)
+{
+	return lookup->holds;
 }
 
 void
@@ -549,6 +647,8 @@ void
 LookupArrive(Lookup *lookup, LookupKey *key)
 {
 	lookup_drop_wanted(lookup, key);
+	if ((int32) (key->number - lookup->arrived) > 0)
+		lookup->arrived = key->number;
 	lookup->heap_arrived += key->heap_reads;
 }
 

@@ -59,8 +59,10 @@ typedef struct LookupKey
 	uint16		visited;		/* number of index pages looked at so far */
 	uint16		reads;			/* number of pages that were read for it */
 	uint16		heap_reads;		/* of these, pages of the table and its map */
+	uint16		started;		/* reads of one page or several, begun for it */
 	uint16		queued;			/* heap blocks that wait for LookupRead() */
 	uint16		blocks;			/* heap blocks that its leaf page named */
+	uint32		number;			/* of keys that were begun before it */
 } LookupKey;
 
 /* Counters of pages. */
@@ -78,6 +80,7 @@ typedef struct LookupShared
 	int			max_keys;		/* the most keys that are known early */
 	int			max_reads;		/* the most reads in flight */
 	int			nlookups;		/* that keys are divided among, roughly */
+	bool		more;			/* more keys will be begun soon */
 	LookupCounters counters;
 } LookupShared;
 
@@ -148,8 +151,15 @@ extern void LookupAgain(LookupKey *key);
  */
 extern void LookupForgetSizes(Lookup *lookup);
 
-/* Start reading what the keys that were advanced have asked for. */
+/*
+ * Start reading what the keys that were advanced have asked for.  Heap blocks
+ * that follow each other wait for neighbours, if more keys are to come and
+ * their own turn is far.
+ */
 extern void LookupRead(Lookup *lookup);
+
+/* Are there heap blocks that wait for neighbours? */
+extern bool LookupHolds(const Lookup *lookup);
 
 /* Are there reads that had to wait because too many were in flight? */
 extern bool LookupIsBehind(const Lookup *lookup);

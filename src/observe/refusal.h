@@ -37,7 +37,6 @@
 	/* nested loops: the inner side */ \
 	R(NO_INNER_SCAN, "no index scan on the inner side") \
 	R(INNER_METHOD, "the inner index is no btree or hash index") \
-	R(INNER_BITMAP, "the inner bitmap is made of several indexes") \
 	R(INNER_KEY, "a key of the inner scan is no plain value") \
 	R(COMPUTED_KEY, "a key of the inner scan is computed by the inner side") \
 	R(INNER_CONDITION, "a condition of the inner scan is no plain value") \

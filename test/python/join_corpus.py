@@ -93,6 +93,10 @@ KEYS = (
     "{y}.a IN ({x}.a, {v})",
     "{y}.id = ANY (ARRAY[{x}.id, {x}.id, NULL, {x}.a])",
     "{y}.a = {x}.a AND {y}.a = {x}.b",
+    # bitmaps of several indexes, where bitmap scans are on
+    "({y}.a = {x}.a OR {y}.l = {x}.s)",
+    "({y}.c = {x}.c OR {y}.id = {x}.b OR {y}.b = {v})",
+    "{y}.l < {x}.l AND ({y}.a = {x}.a OR {y}.b = {x}.b)",
     "{y}.a = coalesce({x}.a, {v})",
     "{y}.a = CASE WHEN {x}.b > 3 THEN {x}.a END",
     "{y}.a = abs({x}.a - {v})",

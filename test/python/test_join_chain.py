@@ -142,3 +142,25 @@ def test_what_is_read_for_a_join_without_its_turn_is_unused(sides: dict[str, Joi
     query = CHAINS["of no match"][1]
     ahead = ours.ahead(lambda: (ours.rows(EVICT_ALL), ours.rows(query)))
     assert ahead["heap_blocks_read"] == 1 and 1 <= ahead["blocks_unused"] <= 4, ahead
+
+
+def test_a_limit_bounds_what_is_read_for_the_first_row(sides: dict[str, JoinSide]) -> None:
+    """Of a key with many rows one heap page is read below a LIMIT, and 16 else."""
+    ours = sides["forced"]
+    if ours.cluster.version < 18:
+        pytest.skip("EXPLAIN does not show look-ahead")
+    ours.run(
+        "CREATE TABLE many (id int, k int, pad text) WITH (autovacuum_enabled = off)",
+        "INSERT INTO many SELECT n, n % 60, repeat('m', 400) FROM generate_series(0, 5999) AS n",
+        "CREATE INDEX many_k ON many (k)",
+        "VACUUM ANALYZE many",
+    )
+    query = f"SELECT c.name, m.id {FROM} JOIN many m ON m.k = h.a WHERE h.id = 5"
+    try:
+        for limit, blocks in ("", 16), (" LIMIT 3", 1):
+            learn(ours, query + limit)
+            top = joins(cold_plan(ours, query + limit))[0]
+            assert top["Look-Ahead First Row"] == 1
+            assert top["Look-Ahead Heap Blocks Read"] == blocks
+    finally:
+        ours.run("SET pg_lookahead.debug_force = on")

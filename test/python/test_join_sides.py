@@ -142,6 +142,9 @@ COUNTED = {
     "hash index, text": "SELECT x.id, h.id FROM x LEFT JOIN h ON h.t = x.t",
     "hash index, int8": "SELECT q.id, h.id FROM (SELECT id, k::bigint AS k FROM o OFFSET 0) q JOIN h ON h.k = q.k",
     "hash index, semi": "SELECT o.id FROM o WHERE EXISTS (SELECT FROM h WHERE h.m = o.m AND h.id > o.id)",
+    "BitmapOr": "SELECT o.id, i.id FROM o LEFT JOIN i2 i ON i.k = o.k OR i.m = o.id",
+    "BitmapOr, one key": "SELECT o.id, i.id FROM o JOIN i2 i ON i.k = o.k OR i.m = 7",
+    "BitmapAnd": "SELECT o.id, i.id FROM o JOIN i2 i ON i.k < o.k AND i.m > o.m WHERE o.id < 50",
     "hash index, two keys": "SELECT o.id, h.id FROM o LEFT JOIN h ON h.k = o.k AND h.k = o.id",
 }  # fmt: skip
 
@@ -150,7 +153,8 @@ def make_cold(side: JoinSide) -> None:
     side.rows(EVICT_ALL)
 
 
-PLANS = {"hash index": "h_", "Merge Append": "Merge Append"}
+SCANS = ("indexscan", "bitmapscan")
+PLANS = {"hash index": "h_", "Merge Append": "Merge Append", "BitmapOr": "BitmapOr", "BitmapAnd": "BitmapAnd"}
 
 
 @pytest.mark.parametrize("mode, memoize", (("forced", "off"), ("forced", "on"), ("natural", "off")))
@@ -165,6 +169,10 @@ def test_joins_count_as_stock(sides: dict[str, JoinSide], name: str, mode: str, 
             planner,
             f"SET enable_memoize = {memoize}",
             f"SET enable_sort = {'off' if 'Append' in name else 'on'}",
+            *(
+                f"SET enable_{kind} = {'on' if kind.startswith('bitmap') == ('Bitmap' in name) else 'off'}"
+                for kind in SCANS
+            ),
         )
     if mode != "forced":
         ours.run("SET pg_lookahead.debug_force = off")
@@ -190,7 +198,13 @@ def test_joins_count_as_stock(sides: dict[str, JoinSide], name: str, mode: str, 
     finally:
         ours.run("SET pg_lookahead.debug_force = on")
         for side in sides.values():
-            side.run("SET enable_memoize = off", "RESET enable_sort", "RESET client_min_messages")
+            side.run(
+                "SET enable_memoize = off",
+                "RESET enable_sort",
+                "RESET client_min_messages",
+                "SET enable_bitmapscan = off",
+                "RESET enable_indexscan",
+            )
 
 
 @pytest.mark.parametrize("name", ("range", "several", "sub-partitions", "UNION ALL", "hash index"))
@@ -584,7 +598,7 @@ def test_reasons(sides: dict[str, JoinSide]) -> None:
         pytest.skip("EXPLAIN has no option LOOKAHEAD")
     reasons = {
         "SELECT o.id, t.id FROM o JOIN t ON t.p <@ box(point(o.k, 0), point(o.k + 1, 60))": "the inner index is no btree or hash index",
-        "SELECT o.id, i.id FROM o JOIN i2 i ON i.k = o.k OR i.m = o.id": "the inner bitmap is made of several indexes",
+        "SELECT o.id, i.id FROM o JOIN i2 i ON i.k = o.k OR i.m = o.id": None,
         EFFECTS["notices of a partition's key"][0]: "a partition is found by no plain value",
         COUNTED["range"]: None,
         COUNTED["hash index"]: None,

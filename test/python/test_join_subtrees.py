@@ -193,3 +193,30 @@ def test_rows_ahead_are_counted_by_their_reads(sides: dict[str, JoinSide]) -> No
         assert (
             most_rows("SELECT o.id, g.pad FROM o JOIN g ON g.m = o.m AND g.id = o.id WHERE o.id < 600") < 120
         )
+
+
+def test_neighbours_are_read_together(sides: dict[str, JoinSide]) -> None:
+    """Outer rows in the order of the inner table: reads are of several pages each."""
+    ours = sides["forced"]
+    if ours.cluster.version < 18:
+        pytest.skip("PostgreSQL 17 does not combine such reads")
+    ours.run(
+        "SET effective_io_concurrency = 16",
+        "CREATE TABLE ordered (id int, pad text STORAGE PLAIN)",
+        "INSERT INTO ordered SELECT n, repeat('g', 1800) FROM generate_series(1, 2000) AS n",
+        "CREATE INDEX ordered_id ON ordered (id)",
+        "VACUUM ANALYZE ordered",
+    )
+    query = "SELECT o.id, r.pad FROM o LEFT JOIN ordered r ON r.id = o.id"
+    plan_of(ours, query)
+    ours.evict("ordered", "ordered_id")
+
+    def reads() -> int:
+        ours.run("SELECT pg_stat_force_next_flush()")
+        found = "SELECT sum(reads) FROM pg_stat_io WHERE object = 'relation' AND context = 'normal'"
+        return int(ours.rows(found)[0][0])
+
+    before = reads()
+    blocks = plan_of(ours, query)["Look-Ahead Heap Blocks Read"]
+    assert blocks > 400
+    assert reads() - before < blocks / 2
