@@ -1033,8 +1033,8 @@ MUTATIONS = [
     Mutation(
         "heap pages of rows that a filter rejects",
         "src/join/inner_side.c",
-        "if (scan->place.most_blocks < LOOKUP_MAX_BLOCKS && ran)",
-        "if (false)",
+        "scan->place.most_blocks > 0 && ran)",
+        "false && ran)",
         (JOIN_SUBTREES + "test_a_bound_grows_with_what_rows_need",),
         "Below a LIMIT whose filter rejects most rows, one heap page is read ahead.",
     ),
@@ -1057,8 +1057,8 @@ MUTATIONS = [
     Mutation(
         "rows that need a read",
         "src/join/inner_side.c",
-        "parts->idle &= parts->parts[i].key.reads == 0 &&",
-        "parts->idle &=",
+        "key->started == 0 && key->queued == 0;",
+        "true;",
         (JOIN_SUBTREES + "test_rows_ahead_are_counted_by_their_reads",),
         "A thousand rows are ahead where each needs a read.",
     ),
