@@ -374,7 +374,8 @@ def test_corpus(make_cluster: MakeCluster, rng: random.Random, name: str) -> Non
     print(
         f"{number} statements, errors {errors}; {looked} had {rows} rows ahead, at most {most}, and read {blocks} blocks"
     )
-    assert looked > number // 4 and most > 2
+    # with 1 MB of buffers, one read may be in flight, and two rows ahead
+    assert looked > number // 4 and most > (1 if name == "few buffers" else 2)
     assert name != "default" or blocks > number
     assert not bad_lines(cluster.log)
     cluster.stop()
