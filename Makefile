@@ -123,7 +123,7 @@ figures: setup
 # Two files of tests at a time; those of one follow each other in one process.
 test: setup
 	$(VENV)/python -Es tools/with_server.py --set io_method=worker \
-		--set shared_preload_libraries=pg_lookahead -- tools/installcheck.sh
+		--set shared_preload_libraries=pg_lookahead --set autovacuum=off -- tools/installcheck.sh
 	$(VENV)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder --durations 10
 
 # Crashes of a server and its standby under load, and checks after each; see docs/reliability.md.

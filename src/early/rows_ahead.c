@@ -31,14 +31,14 @@ struct RowsAhead
 	int			capacity;
 	int			first;			/* the first row that is not handed out */
 	int			n;
-	RowAhead	rows[FLEXIBLE_ARRAY_MEMBER];	/* capacity + 2 */
+	RowAhead   *rows[FLEXIBLE_ARRAY_MEMBER];	/* capacity + 2; NULL: unused */
 };
 
 RowsAhead *
 RowsAheadCreate(MemoryContext mcxt, int capacity, Size bytes, Size work_size)
 {
 	Size		size = offsetof(RowsAhead, rows) +
-		(capacity + 2) * sizeof(RowAhead);
+		(capacity + 2) * sizeof(RowAhead *);
 	RowsAhead  *rows = MemoryContextAllocZero(mcxt, size);
 
 	rows->work_size = work_size;
@@ -68,7 +68,7 @@ RowAhead *
 RowsAheadAt(RowsAhead *rows, int n)
 {
 	Assert(n < rows->n);
-	return &rows->rows[(rows->first + n) % (rows->capacity + 2)];
+	return rows->rows[(rows->first + n) % (rows->capacity + 2)];
 }
 
 /* Our copy of a row descriptor. */
@@ -129,13 +129,20 @@ size_of(const TupleTableSlot *slot)
 RowAhead *
 RowsAheadAdd(RowsAhead *rows, TupleTableSlot *slot)
 {
-	RowAhead   *row =
+	RowAhead  **place =
 		&rows->rows[(rows->first + rows->n) % (rows->capacity + 2)];
+	RowAhead   *row = *place;
 
 	Assert(rows->n <= rows->capacity);
+	if (row == NULL)
+	{
+		row = MemoryContextAllocZero(rows->kinds_mcxt,
+									 MAXALIGN(sizeof(RowAhead)) +
+									 rows->work_size);
+		row->work = (char *) row + MAXALIGN(sizeof(RowAhead));
+		*place = row;
+	}
 	prepare(rows, row, slot);
-	if (row->work == NULL)
-		row->work = MemoryContextAllocZero(rows->kinds_mcxt, rows->work_size);
 	ExecCopySlot(row->slot, slot);
 	ExecMaterializeSlot(row->slot);
 	row->slot->tts_tid = slot->tts_tid;
@@ -151,10 +158,10 @@ RowsAheadNext(RowsAhead *rows)
 {
 	int			size = rows->capacity + 2;
 	RowAhead   *row = RowsAheadAt(rows, 0);
-	RowAhead   *before = &rows->rows[(rows->first + size - 1) % size];
+	RowAhead   *before = rows->rows[(rows->first + size - 1) % size];
 
 	/* the row that was handed out before is no longer needed */
-	if (before->slot != NULL)
+	if (before != NULL && before->slot != NULL)
 		ExecClearTuple(before->slot);
 	rows->first = (rows->first + 1) % size;
 	rows->n--;
@@ -167,7 +174,8 @@ RowsAheadRelease(RowsAhead *rows)
 {
 	Assert(rows->n == 0);
 	for (int i = 0; i < rows->capacity + 2; i++)
-		rows->rows[i].slot = NULL;
+		if (rows->rows[i] != NULL)
+			rows->rows[i]->slot = NULL;
 	MemoryContextReset(rows->mcxt);
 }
 
@@ -175,8 +183,8 @@ void
 RowsAheadForget(RowsAhead *rows)
 {
 	for (int i = 0; i < rows->capacity + 2; i++)
-		if (rows->rows[i].slot != NULL)
-			ExecClearTuple(rows->rows[i].slot);
+		if (rows->rows[i] != NULL && rows->rows[i]->slot != NULL)
+			ExecClearTuple(rows->rows[i]->slot);
 	rows->n = 0;
 	rows->used = 0;
 }

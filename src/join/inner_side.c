@@ -748,6 +748,13 @@ InnerSideForget(InnerSide *side, InnerParts *parts)
 						 &parts->parts[i].key);
 }
 
+void
+InnerSideRest(InnerSide *side)
+{
+	for (int i = 0; i < side->nmade; i++)
+		LookupRest(side->made[i]->lookup);
+}
+
 int
 InnerSideLeftOver(const InnerSide *side)
 {

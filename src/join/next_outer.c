@@ -58,7 +58,7 @@
 
 /*
  * What is kept for each row ahead besides, and stays when it is handed out; and
- * where several scans are looked ahead in.
+ * what is kept where it has reads, or where several scans are looked ahead in.
  */
 #define BYTES_PER_PLACE 512
 #define BYTES_PER_PLACE_SEVERAL 2048
@@ -140,7 +140,7 @@ refusal_of(JoinNode *node)
 					   rows * BYTES_PER_ROW + (MAX_ROWS - rows) * place,
 					   LEAST_BYTES);
 	node->max_rows = Min(MAX_ROWS, bytes / place);
-	rows = Min(rows, node->max_rows);
+	rows = Min(rows, bytes / BYTES_PER_PLACE_SEVERAL);
 	if (!JoinOpenInner(node, rows, node->infallible))
 		return node->inner_refusal;
 	node->infallible &= InnerSideIsInfallible(node->inner);
@@ -493,7 +493,10 @@ next_of_ring(JoinNode *node, bool *known)
 		*known = node->outer_ended;
 		node->outer_ended = false;
 		if (*known)
+		{
 			RowsAheadRelease(node->rows);
+			InnerSideRest(node->inner);
+		}
 		return NULL;
 	}
 	row = RowsAheadNext(node->rows);

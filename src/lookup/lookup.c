@@ -390,6 +390,15 @@ lookup_copy_leaf(Lookup *lookup, BlockNumber block, Buffer buffer)
 	lookup->leaf_last = block;
 }
 
+void
+LookupRest(Lookup *lookup)
+{
+	if (lookup->leaf != NULL)
+		pfree(lookup->leaf);
+	lookup->leaf = NULL;
+	lookup->leaf_last = lookup->leaf_copied = InvalidBlockNumber;
+}
+
 /* Go on from a page that has been read. */
 static void
 lookup_visit_page(Lookup *lookup, LookupKey *key, ScanKey keys, Buffer buffer)

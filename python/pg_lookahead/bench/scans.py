@@ -181,7 +181,10 @@ class Scan(Subject):
         super().check(ours, sample, counters)
         stock = not ours or self.cell.same
         executed = self.times * len(self._sessions)
-        if counters["served"] != (0 if stock else self._nodes * executed):
+        expected = 0 if stock else self._nodes * executed
+        # Look-ahead leaves small statements alone after many executions that have read nothing.
+        rests = not sample.reads and counters["served"] < expected
+        if counters["served"] != expected and not rests:
             side = "stock" if stock else "look-ahead"
             raise Refused(
                 f"of {executed:,} scans of {side}, {counters['served']:,} were run by look-ahead's code"
