@@ -108,6 +108,6 @@ def test_corpus(
         assert not tally.mismatches, "\n\n".join(tally.mismatches[:5])
         assert tally.rows > 10 * tally.statements
         # each is executed by two sessions that may look ahead, and some again and again
-        assert looked > corpus.joins // 4 and most > 8
+        assert looked > corpus.joins // 4 and most > (2 if run.few_buffers else 8)
     assert not bad_lines(cluster.log)
     cluster.stop()
