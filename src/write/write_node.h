@@ -82,7 +82,7 @@ extern TupleTableSlot *WriteOneRow(PlanState *child);
  */
 extern bool OneRowIsWatched(Relation table, CmdType operation);
 
-/* Has a table so many indexes that looking them up together may pay? */
+/* Has a table enough indexes for looking them up together? */
 extern bool OneRowHasIndexes(Relation table);
 
 /* What the session knows of a table's rows that are inserted, or updated. */

@@ -85,7 +85,7 @@ def bench(
     latency: Latency = None,
     max_reads: Annotated[
         int | None,
-        _rare("With --latency: let so many reads begin in a second.", "N", min=100, max=1_000_000),
+        _rare("With --latency: let at most this many reads begin in a second.", "N", min=100, max=1_000_000),
     ] = None,
     seconds: Annotated[
         float | None, option("Measure each cell for this time at most.", "N", min=0.1, max=86_400.0)

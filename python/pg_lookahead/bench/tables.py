@@ -225,7 +225,7 @@ AS 'SELECT array_agg((start + i * (many / n)) % many) FROM generate_series(0, n 
 
 
 def query(way: str, table: str, column: str, rows: int, start: str = "start", n: str = "n") -> str:
-    """Return the query of a way, for a table of so many rows; start, n: the SQL of where and how many."""
+    """Return the query of a way, for a table of this many rows; start, n: the SQL of where and how many."""
     gap = rows // RANGES
     ranges = (
         f"{column} BETWEEN {i * gap} + {start} % ({gap} - {n} / {RANGES})"

@@ -74,8 +74,10 @@ class Mount(ExitStack):
         self.path.stat()  # until asked, the kernel takes the top directory to be root's
 
     def set(self, milliseconds: float, reads_a_second: int = 0) -> None:
-        """Delay each read by so many milliseconds from now on, at most LONGEST_MS, and let no more reads
-        begin in a second than that; 0: as many as come."""
+        """Delay each read from now on, and bound how many begin in a second.
+
+        milliseconds: of the delay, at most LONGEST_MS
+        reads_a_second: the bound; 0 for none"""
         if not 0 <= milliseconds <= LONGEST_MS:
             raise ValueError(f"a delay of {milliseconds} ms")
         # Written in place: the program has the file mapped.
