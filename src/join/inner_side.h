@@ -91,7 +91,6 @@ extern int	InnerSideReads(const InnerParts *parts);
 extern void InnerSidePass(InnerSide *side);
 extern void InnerSideArrive(InnerSide *side, InnerParts *parts);
 extern void InnerSideForget(InnerSide *side, InnerParts *parts);
-/* No row is ahead: free what is kept from one row to the next. */
 extern void InnerSideRest(InnerSide *side);
 extern int	InnerSideLeftOver(const InnerSide *side);
 extern void InnerSideAdvance(InnerSide *side, InnerParts *parts,

@@ -89,7 +89,9 @@ def test_bytes_and_accesses_are_those_of_stock(sides: Sides, name: str) -> None:
     table = name if name in ("updated", "mixed", "sparse") else "d"
     data, stock, ahead = compared(sides, WHOLE[name], table)
     assert len(data) > 10_000
-    assert ahead["chunk_blocks_read"] > 0.88 * (stock["read"] - 16)
+    # 17 reads somewhat less ahead of a table with few values: 342 blocks of 384.
+    share = 0.95 if sides["off"].cluster.version >= 18 else 0.88
+    assert ahead["chunk_blocks_read"] > share * (stock["read"] - 16)
     assert ahead["blocks_unused"] <= ahead["chunk_blocks_read"] / 20
 
 
