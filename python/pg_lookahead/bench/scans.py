@@ -183,7 +183,7 @@ class Scan(Subject):
         executed = self.times * len(self._sessions)
         expected = 0 if stock else self._nodes * executed
         # Look-ahead leaves small statements alone after many executions that have read nothing.
-        rests = not sample.reads and counters["served"] < expected
+        rests = counters["served"] < expected and not sample.reads and all(map(loaded, self._sessions))
         if counters["served"] != expected and not rests:
             side = "stock" if stock else "look-ahead"
             raise Refused(
