@@ -220,7 +220,7 @@ one_row_updated(WriteNode *node, TupleTableSlot *returned)
 		row->tts_values[i] = node->old_row->tts_values[i];
 		row->tts_isnull[i] = node->old_row->tts_isnull[i];
 	}
-	foreach(lc, linitial_node(List, plan->updateColnosLists))
+	foreach(lc, (List *) linitial(plan->updateColnosLists))
 	{
 		int			from = foreach_current_index(lc) + 1;
 		int			to = lfirst_int(lc) - 1;
