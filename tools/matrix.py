@@ -55,6 +55,8 @@ DIFFERENTIAL = ("*differential*", "*equality*")
 """Tests whose every statement is answered by stock PostgreSQL, too."""
 UPGRADE = ("test_upgrade.py", "test_install_places.py")
 """The tests that need servers of several versions at once, and those of other places to install into."""
+SERVER_PREFETCH = "SERVER_PREFETCH=1"
+"""For make: leave out what a server that prefetches by itself does; pytest's marker is ``within_scans``."""
 WORKERS = ("--numprocesses", "2", "--dist", "loadfile", "--no-loadscope-reorder")
 """Two files of tests at a time, as ``make test`` runs them."""
 
@@ -202,8 +204,12 @@ def run_core_suite(cell: Cell, pg_config: Path, log: Path) -> Result:
     return of_tap(output, status, time.monotonic() - started)
 
 
-def run_python_suite(suite: str, cell: Cell, servers: Sequence[Path], log: Path) -> Result:
-    """pytest, on servers of the cell: the differential tests, UPGRADE up to the cell, or all others."""
+def run_python_suite(
+    suite: str, cell: Cell, servers: Sequence[Path], log: Path, variables: Sequence[str]
+) -> Result:
+    """pytest, on servers of the cell: the differential tests, UPGRADE up to the cell, or all others.
+
+    variables: as of run_suite()"""
     tests = ROOT / "test" / "python"
     chosen = {path for pattern in DIFFERENTIAL for path in tests.glob(f"test_{pattern}.py")}
     if suite == "python":
@@ -219,11 +225,12 @@ def run_python_suite(suite: str, cell: Cell, servers: Sequence[Path], log: Path)
         *WORKERS,
         f"--junitxml={report}",
         f"--io-method={cell.io_method}",
+        *(("-m", "not within_scans") if SERVER_PREFETCH in variables else ()),
         *sorted(chosen),
     ]
     several = " ".join(map(str, servers))
-    variables = {"PG_CONFIG": str(servers[-1]), "UPGRADE_PG_CONFIGS": several, "MATRIX_PG_CONFIGS": several}
-    done = run(command, ROOT, log, **variables)
+    environment = {"PG_CONFIG": str(servers[-1]), "UPGRADE_PG_CONFIGS": several, "MATRIX_PG_CONFIGS": several}
+    done = run(command, ROOT, log, **environment)
     xml = report.read_text() if report.exists() else ""
     return of_junit(xml, done.status, done.seconds)
 
@@ -241,7 +248,7 @@ def run_suite(
         return run_sql_suite(suite, cell, pg_config, copy, log, *variables)
     if suite == "core":
         return run_core_suite(cell, pg_config, log)
-    return run_python_suite(suite, cell, servers, log)
+    return run_python_suite(suite, cell, servers, log, variables)
 
 
 def can_start(cell: Cell, pg_config: Path) -> None:
@@ -356,7 +363,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         majors = installed_servers(named) if named else debian_server.SUITES
         cells = parse_cells(options.cells, {*majors, *debian_server.SUITES}) or all_cells(majors)
         suites = parse_suites(options.suites)
-        variables = ["SERVER_PREFETCH=1"] if options.server_prefetch else []
+        variables = [SERVER_PREFETCH] if options.server_prefetch else []
         if options.clang:
             variables += [f"CC={newest_clang()}", f"COPT={FLAGS_OF_GCC}"]
     except (ValueError, ClusterError, BuildFailed) as error:

@@ -185,6 +185,14 @@ fetch_follows_leaves(IndexScanDesc scan)
 		scan->parallel_scan == NULL;
 }
 
+/* Does the scan stand on a leaf page of a btree? */
+static inline bool
+fetch_stands_on_leaf(IndexScanDesc scan)
+{
+	return fetch_follows_leaves(scan) &&
+		BTScanPosIsValid(((BTScanOpaque) scan->opaque)->currPos);
+}
+
 /*
  * How many entries does a scan return, after its current one, without going to
  * another leaf page?  0 if it stands on none.
@@ -260,8 +268,12 @@ ScanStep(ScanNode *node, IndexScanDesc scan, ScanDirection direction)
 		found = fetch_step_to_leaf(node, scan, direction);
 	else
 	{
+		/* the first leaf page, all that many scans read, cannot be read ahead */
+		bool		is_first = !fetch_stands_on_leaf(scan);
+
 		found = index_getnext_tid(scan, direction) != NULL;
-		if (unlikely(*node->reads != reads) && fetch_ring(node, scan) != NULL)
+		if (unlikely(*node->reads != reads) && !is_first &&
+			fetch_ring(node, scan) != NULL)
 			LeafRingReadSeen(node->ring, scan);
 	}
 	if (found)

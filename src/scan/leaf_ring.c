@@ -789,6 +789,7 @@ void
 LeafRingReadSeen(LeafRing *ring, IndexScanDesc scan)
 {
 	ring->page = InvalidBlockNumber;	/* its steps were not seen */
+	ring->pages = Max(ring->pages, 1);
 	if (leaf_ring_begin(ring, scan))
 		leaf_ring_visited(ring, 1, false);
 }
