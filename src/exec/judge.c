@@ -107,17 +107,33 @@ static const struct
 					   {1024, 1024}, {16384, 65536}},
 };
 
-/* What the session has learnt, at the hash value of each key. */
-static JudgeLearnt remembered[64];
+/*
+ * What the session has learnt, at the hash value of each key or one of the next
+ * few places.
+ */
+#define PLACES 256
+#define PROBES 8
+static JudgeLearnt remembered[PLACES];
 
 JudgeLearnt *
 JudgeRecall(JudgeKind kind, Oid relation, uint32 settings)
 {
 	uint64		key =
 		((uint64) relation << 32 | (settings * JUDGE_KINDS + kind)) + 1;
-	JudgeLearnt *learnt = &remembered[key * UINT64CONST(0x9E3779B97F4A7C15) >>
-									  58];
+	int			home = (key * UINT64CONST(0x9E3779B97F4A7C15)) >> 56;
+	JudgeLearnt *learnt = &remembered[home];
 
+	/* if all places are taken, the first one is given up */
+	for (int i = 0; i < PROBES; i++)
+	{
+		JudgeLearnt *place = &remembered[(home + i) % PLACES];
+
+		if (place->key == key || place->key == 0)
+		{
+			learnt = place;
+			break;
+		}
+	}
 	if (learnt->key != key)
 		*learnt = (JudgeLearnt) {.key = key, .verdict = JUDGE_UNDECIDED};
 	return learnt;

@@ -458,6 +458,21 @@ settle(const Model *model, int number, int units, int executions)
 	exit(1);
 }
 
+/* A plan has many relations: none of them makes another one forgotten. */
+static void
+recall_many(void)
+{
+	for (int number = 1; number <= 100; number++)
+		JudgeRecall(JUDGE_LOOKUPS, number, 0)->left = number;
+	for (int number = 1; number <= 100; number++)
+	{
+		if (JudgeRecall(JUDGE_LOOKUPS, number, 0)->left == number)
+			continue;
+		printf("seed " UINT64_FORMAT ": relation %d was forgotten\n", seed, number);
+		exit(1);
+	}
+}
+
 /* What was found on a page cache is not believed on a cloud volume. */
 static void
 settle_anew(void)
@@ -500,5 +515,6 @@ main(int argc, char **argv)
 		settle(&models[i], 4000 + i, 50, 400);
 	}
 	settle_anew();
+	recall_many();
 	return 0;
 }
