@@ -11,6 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 HAZARDS = "test/python/test_scan_hazards.py::"
+DEAD_ENTRIES = "test/python/test_scan_dead_entries.py::"
+CORRUPTION = "test/python/test_scan_corruption.py::"
+LIMIT = "test/python/test_scan_limit.py::"
 ENDS = "test/python/test_scan_ends.py::"
 COUNTERS = "test/python/test_scan_counters.py::"
 MUTANTS = "test/python/test_scan_mutants.py::"
@@ -20,7 +23,7 @@ PAGES = "test/python/test_index_pages.py::"
 JOIN_HAZARDS = "test/python/test_join_hazards.py::"
 JOIN_ENDS = "test/python/test_join_ends.py::"
 NO_HARM = "test/python/test_no_harm.py::"
-JOIN_SIDES = "test/python/test_join_sides.py::"
+JOIN_PARTITIONS = "test/python/test_join_partitions.py::"
 JOIN_SUBTREES = "test/python/test_join_subtrees.py::"
 JOIN_CHAIN = "test/python/test_join_chain.py::"
 JOIN_SUBPLANS = "test/python/test_join_subplans.py::"
@@ -63,7 +66,7 @@ MUTATIONS = [
         "src/scan/page_rows.c",
         "scan->kill_prior_tuple = row->all_dead;",
         "scan->kill_prior_tuple = false;",
-        (HAZARDS + "test_dead_entries_are_marked_as_stock_marks_them",),
+        (DEAD_ENTRIES + "test_dead_entries_are_marked_as_stock_marks_them",),
         "Dead entries stay in the index, and each scan visits their rows again.",
     ),
     Mutation(
@@ -71,7 +74,7 @@ MUTATIONS = [
         "src/scan/page_rows.c",
         "if (!scan->xactStartedInRecovery)",
         "if (true)",
-        (HAZARDS + "test_a_standby_marks_nothing",),
+        (DEAD_ENTRIES + "test_a_standby_marks_nothing",),
         "What is dead to a snapshot of a standby may be alive on its primary.",
     ),
     # Rows that are looked up together
@@ -202,7 +205,7 @@ MUTATIONS = [
         "src/scan/heap_ahead.c",
         "ahead->entries.ordinal < last &&",
         "true &&",
-        (HAZARDS + "test_limit_reads_what_stock_reads",),
+        (LIMIT + "test_limit_reads_what_stock_reads",),
         "A LIMIT reads blocks for rows that nobody wants, and meets damage that stock does not reach.",
     ),
     Mutation(
@@ -210,7 +213,7 @@ MUTATIONS = [
         "src/exec/rows_wanted.c",
         "\tbounds->limit = limit;\n",
         "\tbounds->limit = NULL;\n",
-        (HAZARDS + "test_limit_reads_what_stock_reads",),
+        (LIMIT + "test_limit_reads_what_stock_reads",),
         "The same for every LIMIT.",
     ),
     Mutation(
@@ -546,7 +549,7 @@ MUTATIONS = [
         "if (block >= RelationGetNumberOfBlocksInFork(rel, fork))\n\t\treturn false;",
         "",
         (
-            HAZARDS + "test_damaged_leaf_that_stock_does_not_reach_is_no_error",
+            CORRUPTION + "test_damaged_leaf_that_stock_does_not_reach_is_no_error",
             MUTANTS + "test_damaged_links_and_flags_are_no_error",
         ),
         "A damaged link to a page that does not exist makes one, or is an error that stock does not reach.",
@@ -557,7 +560,7 @@ MUTATIONS = [
         "if (block >= window->nblocks)\n\t\t\treturn;",
         "",
         (
-            HAZARDS + "test_damaged_leaf_that_stock_does_not_reach_is_no_error",
+            CORRUPTION + "test_damaged_leaf_that_stock_does_not_reach_is_no_error",
             MUTANTS + "test_entries_beyond_the_table_are_no_error",
         ),
         "An entry that points beyond the table is an error before the scan comes to it.",
@@ -1003,7 +1006,7 @@ MUTATIONS = [
         "src/join/inner_side.c",
         "\tif (side->executes)\n\t\tinner_side_take(scan);",
         "",
-        (JOIN_SIDES + "test_reads_stay_at_their_scan",),
+        (JOIN_PARTITIONS + "test_reads_stay_at_their_scan",),
         "What was read ahead in partitions but the first is counted as found.",
     ),
     Mutation(
@@ -1011,7 +1014,7 @@ MUTATIONS = [
         "src/join/inner_side.c",
         "if (PruningIsDone(node) && side != NULL)",
         "if (false)",
-        (JOIN_SIDES + "test_what_is_read_ahead_is_what_is_needed",),
+        (JOIN_PARTITIONS + "test_what_is_read_ahead_is_what_is_needed",),
         "Pages of all partitions are read ahead for each row.",
     ),
     Mutation(
@@ -1075,7 +1078,7 @@ MUTATIONS = [
         "src/early/pruning.c",
         "if (function >= FirstNormalObjectId)",
         "if (false)",
-        (JOIN_SIDES + "test_no_effect_ahead_of_time",),
+        (JOIN_PARTITIONS + "test_no_effect_ahead_of_time",),
         "The operator class of a partitioned table raises notices for rows that nobody asks for.",
     ),
     Mutation(
@@ -1083,7 +1086,7 @@ MUTATIONS = [
         "src/early/pruning.c",
         "*infallible &= IsInfallible(lfirst(lc), estate);",
         ";",
-        (JOIN_SIDES + "test_no_effect_ahead_of_time",),
+        (JOIN_PARTITIONS + "test_no_effect_ahead_of_time",),
         "A query with a LIMIT fails at a row that stock never comes to.",
     ),
     Mutation(
@@ -1091,7 +1094,7 @@ MUTATIONS = [
         "src/join/inner_side.c",
         "if (!OuterValuesKnow(values, append->params))",
         "if (false)",
-        (JOIN_SIDES + "test_no_effect_ahead_of_time",),
+        (JOIN_PARTITIONS + "test_no_effect_ahead_of_time",),
         "A subquery that selects partitions is executed before its value is asked for.",
     ),
     Mutation(
@@ -1099,7 +1102,7 @@ MUTATIONS = [
         "src/join/inner_side.c",
         "if (!OuterValuesAreToasted(values))",
         "if (true)",
-        (JOIN_SIDES + "test_joins_count_as_stock",),
+        (JOIN_PARTITIONS + "test_joins_count_as_stock",),
         "Pages of a TOAST table are read twice for each row.",
     ),
     Mutation(
@@ -1107,7 +1110,7 @@ MUTATIONS = [
         "src/index/hash_lookup.c",
         "keys[0].sk_subtype, keys[0].sk_subtype,",
         "type, type,",
-        (JOIN_SIDES + "test_buckets_of_the_keys_only_are_read",),
+        (JOIN_PARTITIONS + "test_buckets_of_the_keys_only_are_read",),
         "Buckets are looked for by a hash code that is not the key's, or not at all.",
     ),
     Mutation(
@@ -1115,7 +1118,7 @@ MUTATIONS = [
         "src/index/hash_lookup.c",
         "spares = meta->hashm_spares[phase];",
         "spares = 0;",
-        (JOIN_SIDES + "test_buckets_of_the_keys_only_are_read",),
+        (JOIN_PARTITIONS + "test_buckets_of_the_keys_only_are_read",),
         "Pages that are not the key's bucket are read ahead.",
     ),
     Mutation(
@@ -1258,7 +1261,7 @@ MUTATIONS = [
         "src/scan/leaf_ring.c",
         "	return !ring->bitmap && ring->pages < PAGES_BEFORE;",
         "	return false;",
-        (HAZARDS + "test_array_scans_abandoned_one_after_the_other_stay_on_their_pages",),
+        (LIMIT + "test_array_scans_abandoned_one_after_the_other_stay_on_their_pages",),
         "Scans that are left on their first leaf page have others read for nothing.",
     ),
     Mutation(

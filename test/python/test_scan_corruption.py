@@ -1,0 +1,180 @@
+# ruff: noqa: E501
+"""Damaged pages of tables and of btree leaves, with look-ahead off and forced: the same errors as with stock."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from conftest import MakeCluster
+from sides import (
+    KEYS,
+    SERVER,
+    Side,
+    Sides,
+    alike,
+    change_page,
+    damaged,
+    finish,
+    outcome,
+    spoil_block,
+    unnamed,
+)
+
+
+@pytest.fixture(scope="module", params=("checksums", "no checksums"))
+def sides_with_and_without_checksums(
+    make_cluster: MakeCluster, request: pytest.FixtureRequest
+) -> Iterator[Sides]:
+    with_checksums = request.param == "checksums"
+    argument = "--data-checksums" if with_checksums else "--no-data-checksums"
+    cluster = make_cluster(SERVER, initdb_args=(argument,))
+    sides = {name: Side(cluster, name) for name in ("off", "forced")}
+    assert sides["off"].value("SHOW data_checksums") == ("on" if with_checksums else "off")
+    yield sides
+    finish(sides)
+
+
+@pytest.fixture(scope="module")
+def sides(make_cluster: MakeCluster) -> Iterator[Sides]:
+    cluster = make_cluster(SERVER, initdb_args=("--data-checksums",))
+    sides = {name: Side(cluster, name) for name in ("off", "forced")}
+    yield sides
+    finish(sides)
+
+
+def test_damage_that_stock_does_not_reach_is_no_error(sides: Sides) -> None:
+    """A bad block beyond the LIMIT, or beyond what is fetched, goes unnoticed."""
+
+    def steps(side: Side) -> list[Any]:
+        side.table("(id int, k int, pad text)", KEYS, "(k)")
+        block = side.value("SELECT (ctid::text::point)[0]::int FROM t WHERE k = 150")
+        # none of the rows before it may lie in that block
+        rows = [
+            k
+            for (k,) in side.rows(
+                f"SELECT k FROM t WHERE (ctid::text::point)[0]::int = {block} AND k > 100 ORDER BY k"
+            )
+        ]
+        n = rows[0] - 101
+        assert n >= 3
+        damaged(side, spoil_block(block))
+        seen: list[Any] = [n]
+        for query in (
+            f"SELECT id FROM t WHERE k > 100 ORDER BY k LIMIT {n}",
+            f"SELECT id FROM t WHERE k > 100 AND pad <> '' ORDER BY k LIMIT {n}",
+            f"SELECT id FROM t WHERE k > 100 AND k < {101 + n} ORDER BY k",
+        ):
+            side.evict()
+            seen.append(outcome(side.conn, query))
+            assert seen[-1][0] == "rows"
+        side.evict()
+        side.run(
+            "DO $$ DECLARE r record; n int := 0; BEGIN FOR r IN SELECT id FROM t WHERE k > 100 ORDER BY k LOOP"
+            f" n := n + 1; EXIT WHEN n >= {n}; END LOOP; END $$"
+        )
+        side.evict()
+        side.run("BEGIN", "DECLARE c CURSOR FOR SELECT id FROM t WHERE k > 100 ORDER BY k")
+        seen.append(side.rows(f"FETCH {n} FROM c"))
+        side.run("COMMIT")
+        assert side.pins() == 0
+        return seen
+
+    alike(sides, steps)
+
+
+@pytest.mark.parametrize("damage", ("block", "end"))
+def test_damage_in_mid_stream(sides: Sides, damage: str) -> None:
+    """The same error as with stock, no pin is left, and the session goes on, also from a savepoint.
+
+    ``end``: the table's file is shorter than its index knows."""
+
+    def steps(side: Side) -> list[Any]:
+        side.table("(id int, k int, pad text)", KEYS, "(k)")
+
+        def cut(path: Path) -> None:
+            with path.open("r+b") as file:
+                file.truncate(60 * 8192)
+
+        damaged(side, spoil_block(77) if damage == "block" else cut)
+        seen = []
+        query = "SELECT id FROM t WHERE k > 1000 ORDER BY k"
+        seen.append(unnamed(outcome(side.conn, query)))
+        assert "error" in seen[0]
+        assert side.pins() == 0
+        side.evict()
+        side.run("BEGIN", f"DECLARE c CURSOR FOR {query}", "SAVEPOINT s")
+        seen.append(unnamed(outcome(side.conn, "FETCH ALL FROM c")))
+        side.run("ROLLBACK TO s")
+        seen.append(unnamed(outcome(side.conn, "SELECT id FROM t WHERE k = 1051")))
+        with suppress(psycopg.Error):
+            side.run("FETCH 1 FROM c")
+        side.run("ROLLBACK")
+        side.evict()
+        side.run(
+            "CREATE OR REPLACE FUNCTION caught(query text, OUT n int, OUT state text) LANGUAGE plpgsql AS $$ DECLARE r record;"
+            " BEGIN n := 0; state := ''; FOR r IN EXECUTE query LOOP n := n + 1; END LOOP;"
+            " EXCEPTION WHEN OTHERS THEN state := sqlstate; END $$"
+        )
+        seen.append(repr(side.rows(f"SELECT * FROM caught('{query}')")))
+        assert side.pins() == 0
+        seen.append(unnamed(outcome(side.conn, "SELECT count(*) FROM pg_class WHERE oid = 1259")))
+        side.run("DROP TABLE t")
+        return seen
+
+    alike(sides, steps)
+
+
+def long_keys(page: bytearray) -> None:
+    """Make the key of each tuple of a leaf page of a btree a compressed value of a gigabyte."""
+    for position in range(24, struct.unpack_from("<H", page, 12)[0], 4):
+        offset = struct.unpack_from("<I", page, position)[0] & 0x7FFF
+        page[offset + 8 : offset + 12] = b"\xfe\xff\xff\xff"
+
+
+@pytest.mark.parametrize("damage", ("keys", "link"))
+def test_damaged_leaf_that_stock_does_not_reach_is_no_error(
+    sides_with_and_without_checksums: Sides, damage: str
+) -> None:
+    """Keys of a leaf page beyond the LIMIT that lead out of it, or a link to a page that does not exist (yet)."""
+
+    def steps(side: Side) -> list[Any]:
+        rows = "SELECT i, 'key ' || to_char((i * 7919) % 6000, '0000'), repeat('x', 150) FROM generate_series(1, 6000) AS i"
+        side.table('(id int, k text COLLATE "C", pad text)', rows, "(k)")
+        root = side.value("SELECT root FROM bt_metap('t_0')")
+        first = side.value(
+            f"SELECT (ctid::text::point)[0]::int FROM bt_page_items('t_0', {root}) ORDER BY itemoffset LIMIT 1"
+        )
+        second, entries = side.rows(f"SELECT btpo_next, live_items FROM bt_page_stats('t_0', {first})")[0]
+        size = side.value("SELECT pg_relation_size('t_0') / 8192")
+
+        def link(page: bytearray) -> None:
+            struct.pack_into("<I", page, 8192 - 16 + 4, size)
+
+        damaged(side, change_page(second, long_keys) if damage == "keys" else change_page(first, link), "t_0")
+        side.evict()
+        side.run("SET zero_damaged_pages = on")
+        # the filter keeps the LIMIT from being a bound; the leaf's last item is its high key
+        query = f"SELECT id FROM t WHERE k >= 'key' AND pad <> '' ORDER BY k LIMIT {entries - 3}"
+        before = side.blocks_read_ahead()
+        seen: list[Any] = [outcome(side.conn, query)]
+        assert (side.blocks_read_ahead() > before) == (side.forced and seen[0][0] == "rows")
+        side.run("RESET zero_damaged_pages")
+        # the file grows by the page that the link leads to
+        seen.append(
+            outcome(
+                side.conn,
+                "INSERT INTO t SELECT i, 'z' || i, '' FROM generate_series(1, 3000) AS i RETURNING 1",
+            )
+        )
+        side.run("DROP TABLE t")
+        return seen
+
+    seen = alike(sides_with_and_without_checksums, steps)
+    assert seen[0][0] == "rows" or damage == "link"
