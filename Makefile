@@ -67,6 +67,10 @@ PGXS := $(shell $(PG_CONFIG) --pgxs)
 ifeq ($(wildcard $(PGXS)),)
 $(error $(PG_CONFIG) is of $(PG_VERSION), whose server headers and PGXS are not installed (Debian, Ubuntu: postgresql-server-dev-$(PG_MAJOR)))
 endif
+# JIT could inline functions from LLVM's code of the library, which takes the clang that the server was built with.
+ifeq ($(shell command -v $$(sed -n 's/^CLANG *= *//p' '$(dir $(PGXS))../Makefile.global' 2>/dev/null)),)
+override with_llvm = no
+endif
 include $(PGXS)
 # Functions of the server are called for each row of a scan: not by way of a table of jumps.
 override CFLAGS += -fno-plt

@@ -40,7 +40,7 @@ then
 	free_mb=$(df -Pm . | awk 'NR == 2 { print $4 }')
 	[ "$free_mb" -ge "$need_mb" ] ||
 		fail "$free_mb MB free in $(pwd), $need_mb MB are needed for the virtual environment"
-	echo "pg_lookahead: setting up $venv (Python packages from requirements.txt)"
+	echo "pg_lookahead: setting up $venv, which takes some minutes, once (Python packages of requirements.txt, 800 MB)"
 	rm -rf "$venv"
 	"$PYTHON" -m venv "$venv" || fail "$PYTHON -m venv failed"
 	"$venv/bin/python" -m pip --disable-pip-version-check install -q --require-hashes -r requirements.txt ||

@@ -202,6 +202,18 @@ def test_a_server_that_prefetches_is_recognised(copy: Path, tmp_path: Path) -> N
             assert left_out == ("src/server_prefetch.o" in done.stdout)
 
 
+@pytest.mark.parametrize("clang", ("sh", "/no/such/clang-21"))
+def test_a_server_of_a_clang_that_is_missing_is_built_for(copy: Path, tmp_path: Path, clang: str) -> None:
+    """Without LLVM's code, which only that compiler can make; PGXS of the server says that it should be made."""
+    (tmp_path / "makefiles").mkdir()
+    server = fake_server(tmp_path / "makefiles", "18.6")
+    (tmp_path / "Makefile.global").write_text(f"with_llvm = yes\nCLANG = {clang}\n")
+    with (tmp_path / "makefiles" / "pgxs.mk").open("a") as pgxs:
+        pgxs.write("include $(dir $(PGXS))../Makefile.global\n$(info LLVM: $(with_llvm))\n")
+    done = make(copy, "--dry-run", "all", f"PG_CONFIG={server}")
+    assert f"LLVM: {'yes' if clang == 'sh' else 'no'}\n" in done.stdout, done
+
+
 def test_objects_of_two_servers_are_not_mixed(copy: Path, tmp_path: Path) -> None:
     servers = {version: fake_server(tmp_path, version) for version in ("17.11", "18.6")}
     objects = len(plain_sources(copy))
