@@ -11,7 +11,7 @@ written anew:
     <!-- figures: RUN SCENARIO,... -->     a table of all cells of these scenarios (by name or pattern); of
                                            SCENARIO:CELL, the cells of that pattern
     <!-- figures: demo IO -->              what `make demo` prints of direct or buffered I/O
-    <!-- figures: summary -->              the rows of SUMMARY, and the lowest ratio of all that were measured
+    <!-- figures: summary -->              the rows of SUMMARY, and the lowest ratio of all with six pairs or more
     <!-- figures: machine -->              where, with what and when it was measured
     <!-- end of figures -->
 
@@ -286,7 +286,7 @@ def summary(runs: dict[str, Run]) -> str:
     worst = _worst(runs)
     if worst:
         run, one = worst
-        title = f"the lowest ratio of all that were measured: `{one.scenario}`, {one.cell}"
+        title = f"the lowest ratio of all with six pairs or more: `{one.scenario}`, {one.cell}"
         rows.append([title, place(run, one), figures(one)])
     return markdown(["", "I/O", _FIGURES], rows, runs.get("cold"))
 

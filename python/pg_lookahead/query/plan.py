@@ -19,7 +19,7 @@ _AGGREGATES = {"Sorted": "GroupAggregate", "Hashed": "HashAggregate", "Mixed": "
 
 _POSSIBLE = "would look ahead, once its reads are slow"
 _REMEDIES = {
-    "at most one row": "a key of a unique index has no second row to look ahead to",
+    "at most one row": "a unique key finds one row; a nested loop above may look ahead for it",
     "effective_io_concurrency is 0": "raise effective_io_concurrency, or the tablespace's",
     "executed by another extension": "load pg_lookahead before that extension",
     "index access method of an extension": "a btree, hash, GiST or SP-GiST index would be served",
