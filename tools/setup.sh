@@ -62,7 +62,8 @@ then
 fi
 
 log=build/extension.log
-if ! env -u MAKEFLAGS -u MAKELEVEL -u MFLAGS make PG_CONFIG="$PG_CONFIG" ${CC:+CC="$CC"} all install >"$log" 2>&1
+[ -e pg_lookahead.so ] || echo "pg_lookahead: building the extension for $PG_CONFIG"
+if ! env -u MAKEFLAGS -u MAKELEVEL -u MFLAGS make -j"$(nproc 2>/dev/null || echo 1)" PG_CONFIG="$PG_CONFIG" ${CC:+CC="$CC"} all install >"$log" 2>&1
 then
 	grep -E 'error|Error|\*\*\*|No space' "$log" | head -20 >&2
 	fail "could not build and install the extension for $PG_CONFIG; all of it is in $log"
