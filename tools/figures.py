@@ -11,7 +11,7 @@ written anew:
     <!-- figures: RUN SCENARIO,... -->     a table of all cells of these scenarios (by name or pattern); of
                                            SCENARIO:CELL, the cells of that pattern
     <!-- figures: demo IO -->              what `make demo` prints of direct or buffered I/O
-    <!-- figures: summary -->              the rows of SUMMARY, and the lowest ratio of all with six pairs or more
+    <!-- figures: summary -->              the rows of SUMMARY, and the lowest ratio with six pairs or more
     <!-- figures: machine -->              where, with what and when it was measured
     <!-- end of figures -->
 

@@ -204,7 +204,7 @@ def test_a_server_that_prefetches_is_recognised(copy: Path, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("clang", ("sh", "/no/such/clang-21"))
 def test_a_server_of_a_clang_that_is_missing_is_built_for(copy: Path, tmp_path: Path, clang: str) -> None:
-    """Without LLVM's code, which only that compiler can make; PGXS of the server says that it should be made."""
+    """Without LLVM's code, which only that compiler can make, though PGXS asks for it."""
     (tmp_path / "makefiles").mkdir()
     server = fake_server(tmp_path / "makefiles", "18.6")
     (tmp_path / "Makefile.global").write_text(f"with_llvm = yes\nCLANG = {clang}\n")
