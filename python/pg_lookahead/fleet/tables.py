@@ -14,7 +14,8 @@ from . import judge
 from .records import Advice, Change, Database, Index, Relation, Report, Server, Statement
 
 NOTHING = {
-    "What gains": "No statement is known that waits for reads which could begin earlier.",
+    "What gains": "No statement is known that waits for reads which could begin earlier.  Statements are"
+    " known of servers that have pg_stat_statements in one of their databases.",
     "What loses": "Nothing is known that look-ahead harms.  --since compares with an earlier report,"
     " and --log reads the plans of auto_explain.",
     "What to set": "Nothing that the report knows of should be set otherwise.",

@@ -50,7 +50,7 @@ class Caches:
         self._how = ""
         if state == "cold":
             if not session.superuser:
-                raise ClusterError("--cold: only a superuser may evict relations")
+                raise ClusterError("--cold: only a superuser may evict relations; else leave it out")
             try:
                 catalogs.require(session.conn, "pg_buffercache")
             except ClusterError as error:
