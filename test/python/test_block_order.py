@@ -19,6 +19,8 @@ from pg_lookahead.server.cluster import Cluster
 from queries import fetch, fetch_row
 from scans import EVICT_ALL, INDEX_SCANS
 
+pytestmark = pytest.mark.within_scans
+
 Connection = psycopg.Connection[Any]
 
 ROWS = 20000

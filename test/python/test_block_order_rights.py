@@ -13,6 +13,8 @@ from conftest import MakeCluster
 from pg_lookahead.server.cluster import Cluster
 from queries import fetch, fetch_row
 
+pytestmark = pytest.mark.within_scans
+
 Connection = psycopg.Connection[Any]
 
 SETUP = """

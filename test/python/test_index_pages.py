@@ -30,6 +30,8 @@ from relations import BLOCK, await_true
 from scans import INDEX_SCANS, Connection, Load
 from sides import SERVER, Side, Sides, alike, change_page, damaged, explained, finish
 
+pytestmark = pytest.mark.within_scans
+
 T = TypeVar("T")
 
 QUERIES = 150

@@ -26,6 +26,8 @@ from pg_lookahead.server.cluster import Cluster
 from queries import fetch, fetch_row, run, scalar
 from scans import INDEX_SCANS
 
+pytestmark = pytest.mark.within_scans
+
 Connection = psycopg.Connection[Any]
 
 SERVER: dict[str, object] = {

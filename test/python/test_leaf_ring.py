@@ -16,6 +16,8 @@ from leaf_pages import ONLY_BITMAPS, ONLY_INDEX_SCANS, SETUP, leaf_pages_read, m
 from scans import EVICT_ALL
 from sides import SERVER, Side, Sides, alike, damaged, explained, finish, outcome, spoil_block, unnamed
 
+pytestmark = pytest.mark.within_scans
+
 BEGUN = 400
 """Rows that are fetched, of some ten leaf pages, before the index is changed."""
 

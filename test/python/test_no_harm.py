@@ -366,7 +366,7 @@ FAR_ROWS = {
     "a join that finds no more": "(SELECT f.a AS id, f.k FROM far f JOIN dup ON dup.k = f.a AND dup.v <= 20 OFFSET 0)",
     "a window": "(SELECT a AS id, k, row_number() OVER (ORDER BY a) AS rn FROM far WHERE b = 1)",
     "a LIMIT that is not reached": "(SELECT a AS id, k FROM far WHERE b = 1 ORDER BY a LIMIT 25)",
-    "a series": "(SELECT g AS id, g * 7 % 16000 AS k FROM generate_series(1, 3000000) g WHERE g <= 20)",
+    "a series": "(SELECT g AS id, g * 7 % 16000 AS k FROM generate_series(1, 300000) g WHERE g <= 20)",
 }
 FAR_ENDS = {
     "limit": "SELECT s.id, b.id FROM {outer} s JOIN b ON b.k = s.k WHERE b.id * 0 + s.id >= {first} LIMIT 1",

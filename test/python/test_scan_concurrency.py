@@ -26,6 +26,8 @@ from queries import fetch, fetch_row
 from scans import EVICT_ALL, INDEX_SCANS, ISSUE_ORDER, ORDERS, Load, blocks_read_ahead
 from stock_errors import DROPPED
 
+pytestmark = pytest.mark.within_scans
+
 Connection = psycopg.Connection[Any]
 
 ACCOUNTS = 4000

@@ -32,6 +32,8 @@ from sides import (
     until,
 )
 
+pytestmark = pytest.mark.within_scans
+
 PRELOADED = {
     **SERVER,
     "shared_preload_libraries": "pg_stat_statements,pg_lookahead",

@@ -33,6 +33,8 @@ from sides import (
     waiting,
 )
 
+pytestmark = pytest.mark.within_scans
+
 """Seconds after which what did not happen is taken not to happen."""
 
 

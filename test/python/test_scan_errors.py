@@ -22,6 +22,8 @@ from portals import Portals
 from scans import EVICT_ALL, INDEX_SCANS
 from sides import KEYS, Connection, Side, Sides, alike, finish, outcome, until
 
+pytestmark = pytest.mark.within_scans
+
 SERVER: dict[str, object] = {**shared.SERVER, "max_prepared_transactions": 3}
 
 # Functions over the table t: each has a scan of its own open when it fails.

@@ -32,6 +32,8 @@ from sides import (
     until,
 )
 
+pytestmark = pytest.mark.within_scans
+
 
 @pytest.fixture(scope="module")
 def sides(make_cluster: MakeCluster) -> Iterator[Sides]:

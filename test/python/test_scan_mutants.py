@@ -33,6 +33,8 @@ from sides import (
     until,
 )
 
+pytestmark = pytest.mark.within_scans
+
 KEYS = "SELECT i, i * 7919 % 6000, repeat('x', 150) FROM generate_series(0, 5999) AS i"
 
 

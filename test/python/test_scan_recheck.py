@@ -26,6 +26,8 @@ from pg_lookahead.server.cluster import Cluster
 from queries import fetch, fetch_row
 from scans import EVICT_ALL, INDEX_SCANS, ISSUE_ORDER, ORDERS, blocks_read_ahead
 
+pytestmark = pytest.mark.within_scans
+
 PAIRS = int(os.environ.get("PG_LOOKAHEAD_RECHECKS", "100"))
 
 SETUP = """

@@ -26,6 +26,8 @@ from queries import fetch, fetch_row, run
 from scans import EVICT_ALL, INDEX_SCANS, blocks_read_ahead
 from sides import until
 
+pytestmark = pytest.mark.within_scans
+
 Connection = psycopg.Connection[Any]
 SERVER: dict[str, object] = {
     "shared_preload_libraries": "pg_lookahead",

@@ -24,6 +24,8 @@ from pg_lookahead.server.cluster import Cluster
 from queries import fetch, fetch_row
 from scans import EVICT_ALL, Load, blocks_read_ahead
 
+pytestmark = pytest.mark.within_scans
+
 Connection = psycopg.Connection[Any]
 
 SECONDS = float(os.environ.get("PG_LOOKAHEAD_STRESS_SECONDS", "4"))

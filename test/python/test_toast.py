@@ -20,6 +20,8 @@ from pg_lookahead.server.cluster import Cluster
 from queries import fetch, fetch_row, run, scalar
 from sides import until
 
+pytestmark = pytest.mark.within_scans
+
 Connection = psycopg.Connection[Any]
 
 ROWS = 600

@@ -18,6 +18,8 @@ from queries import fetch, fetch_row, run, scalar
 from sides import until
 from test_toast import MIXED, REBUILT, ROWS, SERVER, SETUP, Side, Sides
 
+pytestmark = pytest.mark.within_scans
+
 SPARSE = 60_000
 """Rows of which one in 20,000 has a value out of line: 500 pages lie between two of them."""
 

@@ -23,6 +23,8 @@ from pg_lookahead.server.cluster import Cluster
 from queries import fetch, run, scalar
 from test_toast import Side
 
+pytestmark = pytest.mark.within_scans
+
 STATEMENTS = int(os.environ.get("PG_LOOKAHEAD_TOAST", "30"))
 MAINTENANCE = STATEMENTS // 5
 SERVER: dict[str, object] = {

@@ -32,6 +32,8 @@ from relations import BLOCK, await_true, data_file, write_at
 from scans import EVICT_ALL, INDEX_SCANS
 from windows import METHODS, ROWS, serve
 
+pytestmark = pytest.mark.within_scans
+
 Connection = psycopg.Connection[Any]
 
 ORDERS = ("index", "block")
