@@ -27,6 +27,8 @@ from sides import (
     unnamed,
 )
 
+pytestmark = pytest.mark.within_scans
+
 
 @pytest.fixture(scope="module", params=("checksums", "no checksums"))
 def sides_with_and_without_checksums(

@@ -23,6 +23,8 @@ from sides import (
     finish,
 )
 
+pytestmark = pytest.mark.within_scans
+
 
 @pytest.fixture(scope="module", params=("checksums", "no checksums"))
 def sides(make_cluster: MakeCluster, request: pytest.FixtureRequest) -> Iterator[Sides]:

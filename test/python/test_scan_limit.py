@@ -18,6 +18,8 @@ from sides import (
     finish,
 )
 
+pytestmark = pytest.mark.within_scans
+
 
 @pytest.fixture(scope="module")
 def sides(make_cluster: MakeCluster) -> Iterator[Sides]:
