@@ -36,14 +36,12 @@ compile()
 	files=$1
 	compiler=$2
 	shift 2
-	for file in $files
-	do
+	echo "$files" | xargs -n 8 -P "$(nproc)" \
 		"$compiler" -fsyntax-only -O2 -std=gnu11 -fno-strict-aliasing -fwrapv -Wall -Wextra -Werror \
-			-Wno-unused-parameter -Wno-missing-field-initializers -Wno-sign-compare \
-			-Wmissing-prototypes -Wpointer-arith -Wdeclaration-after-statement -Wvla \
-			-Wformat-security -Wundef \
-			-D_GNU_SOURCE -DLOOKAHEAD_VERSION="\"$(cat VERSION)\"" "$@" -Isrc -isystem "$("$PG_CONFIG" --includedir-server)" "$file" || return 1
-	done
+		-Wno-unused-parameter -Wno-missing-field-initializers -Wno-sign-compare \
+		-Wmissing-prototypes -Wpointer-arith -Wdeclaration-after-statement -Wvla \
+		-Wformat-security -Wundef \
+		-D_GNU_SOURCE -DLOOKAHEAD_VERSION="\"$(cat VERSION)\"" "$@" -Isrc -isystem "$("$PG_CONFIG" --includedir-server)"
 }
 
 versions()
