@@ -268,7 +268,7 @@ ScanStep(ScanNode *node, IndexScanDesc scan, ScanDirection direction)
 		found = fetch_step_to_leaf(node, scan, direction);
 	else
 	{
-		/* nothing can be read ahead of the first leaf page, often the only one */
+		/* nothing can be read ahead of the first leaf page, often the last */
 		bool		is_first = !fetch_stands_on_leaf(scan);
 
 		found = index_getnext_tid(scan, direction) != NULL;
