@@ -662,7 +662,8 @@ queue_call(PG_FUNCTION_ARGS)
 	instr_time	start;
 	Datum		result;
 
-	if (!ItemPointerEquals(&rows->current,
+	if (!ItemPointerIsValid(&rows->current) ||
+		!ItemPointerEquals(&rows->current,
 						   unconstify(ItemPointerData *, &row->tts_tid)))
 		queue_begin_row(rows, data->tg_relation, &row->tts_tid);
 	if (rows->judge.mode == JUDGE_WATCH || !rows->is_known)
