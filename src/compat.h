@@ -240,6 +240,19 @@ LookaheadReadRecent(Relation rel, ForkNumber fork, BlockNumber block,
 	return ReadRecentBuffer(rel->rd_locator, fork, block, buffer);
 }
 
+/* How many processes have a shared buffer pinned. */
+static inline uint32
+LookaheadPinCount(Buffer buffer)
+{
+	BufferDesc *desc = GetBufferDescriptor(buffer - 1);
+
+#if PG_VERSION_NUM >= 190000
+	return BUF_STATE_GET_REFCOUNT(pg_atomic_read_u64(&desc->state));
+#else
+	return BUF_STATE_GET_REFCOUNT(pg_atomic_read_u32(&desc->state));
+#endif
+}
+
 /*
  * Wait until it no longer touches its buffers, whether it succeeds or fails.
  * The time is counted as the server counts that of its own waits.

@@ -117,25 +117,39 @@ heap_scan_of(const ComingRows *rows)
 	return scan;
 }
 
+/* Is this a sequential scan whose pages are divided among processes? */
 static inline bool
-is_parallel(HeapScanDesc scan)
+is_divided(const ComingRows *rows, HeapScanDesc scan)
 {
-	return scan->rs_base.rs_parallel != NULL;
+	return scan->rs_base.rs_parallel != NULL && IsA(rows->scan, SeqScanState);
 }
 
-/* The place of a block in the order of the scan, which may begin anywhere. */
+/* The block at which a scan begins; a sequential scan may begin anywhere. */
+static inline BlockNumber
+first_block(const ComingRows *rows, HeapScanDesc scan)
+{
+	if (IsA(rows->scan, BitmapHeapScanState))
+		return 0;
+	return is_divided(rows, scan) ?
+		((ParallelBlockTableScanDesc) scan->rs_base.rs_parallel)->phs_startblock :
+		scan->rs_startblock;
+}
+
+/* The place of a block in the order of the scan, and the block at a place. */
 static inline uint64
 place_of(const ComingRows *rows, HeapScanDesc scan, BlockNumber block)
 {
-	ParallelBlockTableScanDesc parallel =
-		(ParallelBlockTableScanDesc) scan->rs_base.rs_parallel;
-	BlockNumber start =
-		parallel != NULL ? parallel->phs_startblock : scan->rs_startblock;
+	BlockNumber first = first_block(rows, scan);
 
-	if (IsA(rows->scan, BitmapHeapScanState))
-		return block;
-	return block >= start ? block - start :
-		(uint64) block + scan->rs_nblocks - start;
+	return block >= first ? block - first :
+		(uint64) block + scan->rs_nblocks - first;
+}
+
+static inline BlockNumber
+block_at(const ComingRows *rows, HeapScanDesc scan, uint64 place)
+{
+	return (BlockNumber)
+		((first_block(rows, scan) + place) % scan->rs_nblocks);
 }
 
 static inline OffsetNumber
@@ -174,36 +188,41 @@ heap_restart(ComingRows *rows, HeapScanDesc scan)
 }
 
 /*
- * In a parallel scan, note the page that this process has asked for last: it
- * will come to all that it has asked for.
+ * Is a page of a parallel scan another process's?  This one has the pages pinned
+ * that it has asked for, so that their count of pins stays the same when a pin
+ * is added and released.  A page that is not there, or is still being read, may
+ * be this process's.
  */
-static void
-note_asked(ComingRows *rows, HeapScanDesc scan)
+static bool
+is_of_others(const ComingRows *rows, BlockNumber block)
 {
-	BlockNumber block = scan->rs_prefetch_block;
+	Buffer		buffer = PageFind(rows->scan->ss_currentRelation, block);
+	uint32		pins;
 
-	if (!IsA(rows->scan, SeqScanState) || !is_parallel(scan) ||
-		!BlockNumberIsValid(block) ||
-		(rows->last_asked > 0 &&
-		 rows->asked[(rows->last_asked - 1) % COMING_PAGES] == block))
-		return;
-	rows->asked[rows->last_asked++ % COMING_PAGES] = block;
-	if (rows->last_asked - rows->first_asked > COMING_PAGES)
-		rows->first_asked++;
+	if (!BufferIsValid(buffer))
+		return false;
+	pins = LookaheadPinCount(buffer);
+	ReleaseBuffer(buffer);
+	return LookaheadPinCount(buffer) != pins;
 }
 
-/* The next page that a parallel scan has asked for, or InvalidBlockNumber. */
+/*
+ * The next page that this process may have asked for in a parallel scan, or
+ * InvalidBlockNumber.
+ */
 static BlockNumber
-next_asked(ComingRows *rows, HeapScanDesc scan)
+next_asked(const ComingRows *rows, HeapScanDesc scan)
 {
-	while (rows->first_asked != rows->last_asked)
-	{
-		BlockNumber block = rows->asked[rows->first_asked++ % COMING_PAGES];
+	BlockNumber asked = scan->rs_prefetch_block;
+	uint64		place = place_of(rows, scan, rows->block);
+	uint64		current = place_of(rows, scan, scan->rs_cblock);
+	uint64		last = BlockNumberIsValid(asked) ?
+		place_of(rows, scan, asked) : scan->rs_nblocks - 1;
 
-		if (place_of(rows, scan, block) > place_of(rows, scan, rows->block))
-			return block;
-	}
-	return InvalidBlockNumber;
+	place = Max(place, current) + 1;
+	if (place > last)
+		return InvalidBlockNumber;
+	return block_at(rows, scan, place);
 }
 
 /* The scan is begun again, and the bitmap is going to be freed. */
@@ -262,7 +281,7 @@ next_page(ComingRows *rows, HeapScanDesc scan)
 
 	if (IsA(rows->scan, BitmapHeapScanState))
 		next = next_of_bitmap(rows, scan);
-	else if (is_parallel(scan))
+	else if (is_divided(rows, scan))
 		next = next_asked(rows, scan);
 	else
 	{
@@ -291,12 +310,16 @@ static int
 rows_of_page(ComingRows *rows, HeapScanDesc scan, ToastPointer *pointers,
 			 int most, bool *ended)
 {
-	Buffer		buffer = pin_cached(rows, rows->block);
+	Buffer		buffer;
 	Page		page;
 	int			nrows = rows->nrows;
 	int			n = 0;
 
-	*ended = false;
+	*ended = rows->row < 0 && rows->rest == 0 && is_divided(rows, scan) &&
+		is_of_others(rows, rows->block);
+	if (*ended)
+		return 0;
+	buffer = pin_cached(rows, rows->block);
 	if (!BufferIsValid(buffer))
 		return -1;
 	page = BufferGetPage(buffer);
@@ -324,7 +347,6 @@ heap_next(ComingRows *rows, ToastPointer *pointers, int most)
 
 	if (scan == NULL)
 		return 0;
-	note_asked(rows, scan);
 	if (!BlockNumberIsValid(rows->block) && !heap_restart(rows, scan))
 		return 0;
 	for (int i = 0; i < PAGES_PER_LOOK; i++)
@@ -457,7 +479,6 @@ ComingRowsCurrent(ComingRows *rows, uint64 *turn, ToastPointer *pointers,
 
 		if (scan == NULL)
 			return 0;
-		note_asked(rows, scan);
 		*turn = place_of(rows, scan, scan->rs_cblock) << 16 |
 			ItemPointerGetOffsetNumberNoCheck(&tuple->t_self);
 	}

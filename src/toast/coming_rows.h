@@ -28,9 +28,6 @@
 #include "storage/bufmgr.h"
 #include "toast/pointers.h"
 
-/* The pages asked for in a parallel scan that are known; a power of two. */
-#define COMING_PAGES 32
-
 typedef struct ComingRows
 {
 	ScanState  *scan;
@@ -46,11 +43,8 @@ typedef struct ComingRows
 	int			nrows;			/* of offsets; -1: all line pointers */
 	OffsetNumber offsets[MaxHeapTuplesPerPage];
 
-	/* which pages follow, in a bitmap and in a parallel scan */
+	/* which pages follow, in a bitmap */
 	LookaheadBitmap *bitmap;	/* NULL until it is needed */
-	uint32		first_asked;	/* positions modulo COMING_PAGES */
-	uint32		last_asked;
-	BlockNumber asked[COMING_PAGES];
 
 	/* of an index: where the scan stood */
 	uint64		leaf;			/* grows with each page it is seen on */

@@ -74,7 +74,6 @@
 typedef struct Value
 {
 	ToastPointer pointer;
-	uint64		row;			/* rows with values are numbered */
 	int32		next_chunk;		/* of the part to begin next */
 	bool		begun;			/* a part has been */
 	bool		fetched;
@@ -105,7 +104,7 @@ struct ValuesAhead
 	uint32		next;			/* the first with parts to begin */
 	uint32		tail;
 	int			nbegun;			/* values with parts that have not passed */
-	uint64		nrows;			/* number of the last row in the ring */
+	uint64		turn;			/* of the value that was fetched last */
 	Value		values[MAX_VALUES];
 
 	/* those ahead in the order in which they began, then unused ones */
@@ -263,31 +262,44 @@ find_value(ValuesAhead *ahead, Oid value, uint32 *position)
 	return false;
 }
 
+/* Add a value to the ring, which is in the order of turns. */
+static void
+add_value(ValuesAhead *ahead, const ToastPointer *pointer)
+{
+	uint32		position = ahead->tail++;
+
+	while (position != ahead->passed &&
+		   value_at(ahead, position - 1)->pointer.turn > pointer->turn)
+	{
+		*value_at(ahead, position) = *value_at(ahead, position - 1);
+		position--;
+	}
+	*value_at(ahead, position) = (Value) {.pointer = *pointer};
+
+	/* what has begun behind it is found again, and passed over */
+	if ((int32) (ahead->next - position) > 0)
+		ahead->next = position;
+}
+
 /*
- * Add values to the ring; there must be room.  A row that has been updated is
- * met twice, with the same values, while its hint bits do not tell which of
- * both can be seen.
+ * Add the values of a row to the ring; there must be room.  A row that has been
+ * updated is met twice, with the same values, while its hint bits do not tell
+ * which of both can be seen.
  */
 static void
 add_values(ValuesAhead *ahead, const ToastPointer *pointers, int n)
 {
-	for (int i = 0; i < n; i++)
-	{
-		uint32		position;
+	uint32		position;
 
-		if (find_value(ahead, pointers[i].value, &position))
-			continue;
-		if (ahead->tail == 0 || pointers[i].turn !=
-			value_at(ahead, ahead->tail - 1)->pointer.turn)
-			ahead->nrows++;
-		*value_at(ahead, ahead->tail++) = (Value) {.pointer = pointers[i],
-												   .row = ahead->nrows};
-	}
+	for (int i = 0; i < n; i++)
+		if (!find_value(ahead, pointers[i].value, &position))
+			add_value(ahead, &pointers[i]);
 }
 
 /*
- * Find the value that is fetched.  If it is not one of those known ahead, begin
- * anew with the row on which the scan stands.
+ * Find the value that is fetched.  If it is not one of those known ahead, go on
+ * from the row on which the scan stands.  What is known of later rows remains
+ * known, unless the scan has gone back.
  */
 static bool
 find_fetched(ValuesAhead *ahead, Oid value)
@@ -305,7 +317,8 @@ find_fetched(ValuesAhead *ahead, Oid value)
 	if (i == n)
 		return false;
 	pass_values(ahead, turn);
-	forget_all(ahead);
+	if (turn < ahead->turn || ahead->tail - ahead->passed + n > MAX_VALUES)
+		forget_all(ahead);
 	add_values(ahead, pointers, n);
 	ComingRowsRestart(&ahead->rows);
 	return find_value(ahead, value, &ahead->position);
@@ -439,6 +452,18 @@ parts_that_count(const ValuesAhead *ahead)
 	return n;
 }
 
+/* Is the next value one of a row that is farther than so many rows? */
+static bool
+is_beyond(ValuesAhead *ahead, int64 rows)
+{
+	if (rows == PG_INT64_MAX)
+		return false;
+	for (uint32 i = ahead->passed; i != ahead->next && rows >= 0; i++)
+		rows -= value_at(ahead, i)->pointer.turn !=
+			value_at(ahead, i + 1)->pointer.turn;
+	return rows < 0;
+}
+
 /*
  * Begin parts until as many are ahead as the distance allows, but not for rows
  * that the query will not ask for.
@@ -449,8 +474,6 @@ begin_parts(ValuesAhead *ahead)
 	int			distance = ahead->judge.distance;
 	int			fill = Min(FILL_PARTS, (distance + 1) / 2);
 	int64		rows = RowsWanted(ahead->node);
-	uint64		current = value_at(ahead, ahead->position)->row;
-	uint64		last = rows == PG_INT64_MAX ? PG_UINT64_MAX : current + rows;
 
 	if (parts_that_count(ahead) > distance - fill)
 		return;
@@ -464,7 +487,7 @@ begin_parts(ValuesAhead *ahead)
 			if (!learn_rows(ahead))
 				break;
 		}
-		else if (value->row > last)
+		else if (is_beyond(ahead, rows))
 			break;
 		else if (!begin_part(ahead, value))
 			ahead->next++;
@@ -673,6 +696,7 @@ ValuesAheadFetch(ValuesAhead *ahead, const ToastFetch *fetch)
 	ahead->fetch = *fetch;
 	value = value_at(ahead, ahead->position);
 	value->fetched = true;
+	ahead->turn = value->pointer.turn;
 	if ((int32) (ahead->next - ahead->position) > 0)
 		ahead->next = ahead->position;	/* what is left of it is wanted */
 	ahead->fetch.last = Min(fetch->last, value->pointer.chunks - 1);

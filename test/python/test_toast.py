@@ -19,6 +19,7 @@ from differential import bad_lines
 from pg_lookahead.server.cluster import Cluster
 from queries import fetch, fetch_row, run, scalar
 from sides import until
+from test_interrupts import Side as Reading
 
 pytestmark = pytest.mark.within_scans
 
@@ -42,6 +43,7 @@ CREATE TABLE d (id int, a text STORAGE EXTERNAL, b text STORAGE EXTERNAL) WITH (
 INSERT INTO d SELECT i, repeat(md5(i::text), 125 + i * 7919 % 500), CASE WHEN i % 3 = 0 THEN repeat('b', 5000) END
     FROM generate_series(1, {ROWS}) AS i;
 CREATE INDEX d_id ON d (id);
+CREATE INDEX d_pairs ON d ((id # 1));
 CREATE TABLE large (id int, a text STORAGE EXTERNAL) WITH (autovacuum_enabled = off);
 INSERT INTO large SELECT i, repeat(md5(i::text), CASE WHEN i = 6 THEN 312500 ELSE 200 END) FROM generate_series(1, 8) AS i;
 CREATE TABLE wide (id int, n int, pad text STORAGE PLAIN, a text STORAGE EXTERNAL) WITH (autovacuum_enabled = off, fillfactor = 35);
@@ -296,6 +298,15 @@ PLANS = {
     "index, backwards": ("enable_seqscan", "enable_bitmapscan", "enable_sort"),
 }
 
+PARALLEL = (
+    "SET LOCAL max_parallel_workers_per_gather = 2",
+    "SET LOCAL parallel_leader_participation = off",
+    "SET LOCAL parallel_setup_cost = 0",
+    "SET LOCAL parallel_tuple_cost = 0",
+    "SET LOCAL min_parallel_table_scan_size = 0",
+    "SET LOCAL seq_page_cost = 0",
+)
+
 
 @pytest.mark.parametrize("name", PLANS)
 def test_values_of_later_pages_are_known(sides: Sides, name: str) -> None:
@@ -305,16 +316,7 @@ def test_values_of_later_pages_are_known(sides: Sides, name: str) -> None:
         with side.conn.transaction(force_rollback=True):
             run(side.conn, *(f"SET LOCAL {setting} = off" for setting in PLANS[name]))
             if name == "parallel":
-                run(
-                    side.conn,
-                    "SET LOCAL max_parallel_workers_per_gather = 2",
-                    "SET LOCAL max_parallel_workers = 1",
-                    "SET LOCAL parallel_leader_participation = off",
-                    "SET LOCAL parallel_setup_cost = 0",
-                    "SET LOCAL parallel_tuple_cost = 0",
-                    "SET LOCAL min_parallel_table_scan_size = 0",
-                    "SET LOCAL seq_page_cost = 0",
-                )
+                run(side.conn, *PARALLEL, "SET LOCAL max_parallel_workers = 1")
             run(side.conn, "UPDATE wide SET n = n + 1 WHERE id % 3 = 0")
             order = "ORDER BY id DESC" if name == "index, backwards" else ""
             query = f"SELECT id, md5(a) FROM wide WHERE id BETWEEN 3 AND {ROWS - 3} {order}"
@@ -324,13 +326,50 @@ def test_values_of_later_pages_are_known(sides: Sides, name: str) -> None:
         seen[side.name] = sorted(rows) if name == "parallel" else rows
         if side.name == "forced":
             print(name, counted, ahead)
-            if name == "parallel":
-                continue  # of pages that are asked for together, only the last is known
             # 17 leaves pages to the kernel, except those of sequential scans, so that they are not known
             if side.cluster.version >= 18 or name == "sequential":
                 assert ahead["values"] > 0.7 * ROWS
             assert ahead["blocks_unused"] <= 0.15 * ahead["chunk_blocks_read"]
     assert seen["forced"] == seen["off"] and len(seen["off"]) == ROWS - 5
+
+
+@pytest.mark.parametrize("table", ("d", "wide"))
+def test_parallel_scans_know_their_pages(sides: Sides, table: str) -> None:
+    """Two processes, to which pages are given in no order, read about as much ahead as one."""
+    side = sides["forced"]
+    query = f"SELECT id, md5(a) FROM {table} WHERE id > 0"
+    rows, counted, alone = side.run(query, table)
+    with side.conn.transaction(force_rollback=True):
+        run(side.conn, *PARALLEL)
+        assert "Gather" in str(fetch(side.conn, f"EXPLAIN {query}"))
+        for _ in range(5):  # until both take part
+            same, _, together = side.run(query, table)
+            assert sorted(same) == sorted(rows)
+            if together["scans"] == 2:
+                break
+    print(table, counted, alone, together)
+    assert together["chunk_blocks_read"] > 0.8 * alone["chunk_blocks_read"]
+    assert together["blocks_unused"] <= 0.1 * together["chunk_blocks_read"]
+
+
+def test_rows_that_others_have_deleted(sides: Sides) -> None:
+    """A row of which its hint bits tell that it is gone, but not for an older snapshot, ends no look-ahead."""
+    side = sides["forced"]
+    with side.cluster.connect() as other:
+        run(other, "DROP TABLE IF EXISTS x", "CREATE TABLE x (LIKE wide) WITH (fillfactor = 35)")
+        run(other, "ALTER TABLE x ALTER a SET STORAGE EXTERNAL", "INSERT INTO x SELECT * FROM wide")
+        run(side.conn, "BEGIN ISOLATION LEVEL REPEATABLE READ", "SELECT count(*) FROM x")
+        run(other, "DELETE FROM x WHERE id % 6 = 0", "SELECT count(*) FROM x")
+        for relation in ("x", *side.toast("x")):
+            side.cluster.evict(other, relation, os_cache=False)
+        before = side.ahead()
+        rows = fetch(side.conn, "SELECT id, md5(a) FROM x")
+        run(side.conn, "COMMIT")
+        ahead = {name: value - before[name] for name, value in side.ahead().items()}
+        run(other, "DROP TABLE x")
+    print(ahead)
+    assert len(rows) == ROWS and ahead["blocks_unused"] <= 0.05 * ahead["chunk_blocks_read"]
+    assert ahead["values"] > 0.7 * ROWS * 5 / 6 or side.cluster.version < 18
 
 
 @pytest.mark.parametrize("name", ("bitmap", "index"))
@@ -440,6 +479,96 @@ def test_maintenance_beside_a_cursor(sides: Sides, name: str) -> None:
                 assert values > 300
                 assert after["blocks_unused"] - before["blocks_unused"] <= 40  # that we evicted
     assert seen["forced"] == seen["off"] and len(seen["off"]) == 400
+
+
+def test_a_table_that_is_truncated_meanwhile(sides: Sides) -> None:
+    """Deleted rows whose hint bits do not tell that are still known, and name chunks that are gone."""
+    side = sides["forced"]
+    log_before = len(side.cluster.log)
+    with side.cluster.connect() as other:
+        run(other, "DROP TABLE IF EXISTS x", *REBUILT.split(";\n")[:2], "ANALYZE x", "CHECKPOINT")
+        run(other, "DELETE FROM x WHERE ctid >= '(1,1)'")
+        toast, _ = side.toast("x")
+        size = scalar(other, "SELECT pg_relation_size(%s::regclass)", [toast])
+        side.chill("x")
+        with side.conn.transaction():
+            run(side.conn, "DECLARE c CURSOR FOR SELECT id, md5(a) FROM x")
+            rows = fetch(side.conn, "FETCH 130 FROM c")
+            before = side.ahead()
+            run(other, f"VACUUM {toast}")
+            assert scalar(other, "SELECT pg_relation_size(%s::regclass)", [toast]) < size / 2
+            rows += fetch(side.conn, "FETCH ALL FROM c")
+        expected = fetch(other, "SELECT id, md5(a) FROM x")
+    after = side.ahead()
+    print(len(rows), {key: after[key] - before[key] for key in after})
+    assert rows == expected and len(rows) > 135
+    assert after["values"] - before["values"] > len(rows) - 130  # some of the next page
+    assert "could not read" not in side.cluster.log[log_before:]
+
+
+def test_two_indexes_of_which_the_first_is_invalid(sides: Sides) -> None:
+    """While REINDEX CONCURRENTLY waits to drop the old index, values are read ahead by the new one."""
+    cluster = sides["forced"].cluster
+    with cluster.connect() as other, cluster.connect() as holder, cluster.connect() as watcher:
+        run(other, "DROP TABLE IF EXISTS x", *REBUILT.split(";\n"), "SET lock_timeout = '60s'")
+        toast, index = sides["forced"].toast("x")
+        run(holder, "BEGIN", f"SELECT count(*) FROM {toast}")  # keeps the table locked
+        command = f"REINDEX INDEX CONCURRENTLY {index}".encode()
+        thread = threading.Thread(target=other.execute, args=(command,))
+        thread.start()
+        swapped = """SELECT array_agg(indisvalid ORDER BY indexrelid) = '{f,t}' FROM pg_index
+            WHERE indrelid = %s::regclass"""
+        assert until(lambda: scalar(watcher, swapped, [toast]))
+        seen = {}
+        for each in sides.values():
+            side = Side(cluster, each.name)  # which has not opened the TOAST table yet
+            seen[side.name], _, ahead = side.run("SELECT id, md5(a) FROM x", "x")
+            side.conn.close()
+        run(holder, "COMMIT")
+        thread.join(60)
+        assert not thread.is_alive()
+    print(ahead)
+    assert seen["forced"] == seen["off"] and len(seen["off"]) == 400
+    assert ahead["values"] > 350
+
+
+def test_pages_in_flight_are_not_started_again(sides: Sides) -> None:
+    """Two rows whose values share a page come in the other order: to start its read again is to wait for it."""
+    cluster = sides["forced"].cluster
+    with cluster.connect() as other:
+        if cluster.version < 18 or scalar(other, "SHOW io_method") != "worker":
+            pytest.skip("no reads of I/O workers")
+        side = Side(cluster, "forced")
+        run(side.conn, "SET enable_seqscan = off", "SET enable_sort = off", "SET enable_bitmapscan = off")
+        query = "SELECT id, md5(a) FROM d WHERE id # 1 >= 0 ORDER BY id # 1"
+        rows = fetch(side.conn, query)  # the main table and both indexes are cached now
+        cluster.evict(side.conn, side.toast()[0], os_cache=False)
+        run(sides["off"].conn, "SELECT sum(length(a)) FROM d WHERE id <= 20")
+        before = side.ahead()
+        with side.conn.transaction():
+            run(side.conn, f"DECLARE c CURSOR FOR {query}", "SET LOCAL statement_timeout = '30s'")
+            with Reading(cluster, other, []).stopped():
+                first = fetch(side.conn, "FETCH 10 FROM c")
+            same = first + fetch(side.conn, "FETCH ALL FROM c")
+        ahead = side.ahead()
+        side.conn.close()
+    assert same == rows
+    assert ahead["values"] - before["values"] > 500
+
+
+def test_values_above_a_sort_are_not_of_the_scan(sides: Sides) -> None:
+    """The scan is farther than the row whose value is fetched above an incremental sort."""
+    seen = {}
+    query = "SELECT id, md5(a) FROM (SELECT * FROM d ORDER BY id, id % 7 OFFSET 0) AS s"
+    for side in sides.values():
+        with side.conn.transaction(force_rollback=True):
+            run(side.conn, "SET LOCAL enable_indexscan = on", "SET LOCAL enable_seqscan = off")
+            run(side.conn, "SET LOCAL enable_bitmapscan = off")
+            assert "Incremental Sort" in str(fetch(side.conn, f"EXPLAIN {query}"))
+            *seen[side.name], ahead = side.run(query)
+    print(seen["off"][1], seen["forced"][1], ahead)
+    assert seen["forced"] == seen["off"]
+    assert ahead["values"] == 0 and ahead["blocks_unused"] == 0
 
 
 def test_truncate_and_drop_after_a_cursor(sides: Sides) -> None:
