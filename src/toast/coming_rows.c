@@ -128,11 +128,12 @@ is_divided(const ComingRows *rows, HeapScanDesc scan)
 static inline BlockNumber
 first_block(const ComingRows *rows, HeapScanDesc scan)
 {
+	ParallelBlockTableScanDesc parallel =
+		(ParallelBlockTableScanDesc) scan->rs_base.rs_parallel;
+
 	if (IsA(rows->scan, BitmapHeapScanState))
 		return 0;
-	return is_divided(rows, scan) ?
-		((ParallelBlockTableScanDesc) scan->rs_base.rs_parallel)->phs_startblock :
-		scan->rs_startblock;
+	return parallel != NULL ? parallel->phs_startblock : scan->rs_startblock;
 }
 
 /* The place of a block in the order of the scan, and the block at a place. */
@@ -188,10 +189,10 @@ heap_restart(ComingRows *rows, HeapScanDesc scan)
 }
 
 /*
- * Is a page of a parallel scan another process's?  This one has the pages pinned
- * that it has asked for, so that their count of pins stays the same when a pin
- * is added and released.  A page that is not there, or is still being read, may
- * be this process's.
+ * Is a page of a parallel scan another process's?  This one has pinned those
+ * that it has asked for, so that their counts of pins are the same with one pin
+ * more and without.  A page that is not there, or is still being read, may be
+ * this process's.
  */
 static bool
 is_of_others(const ComingRows *rows, BlockNumber block)
