@@ -160,6 +160,7 @@ def play(pair: Pair, round: Round, sabotage: Sabotage | None) -> None:
 
     if where in ("primary", "both"):
         pair.tally.add("blocks read ahead", pair.pest.read_ahead)
+        pair.tally.add("written rows known early", pair.pest.written_ahead)
         pair.tally.add(f"fault: {fault.__name__}".replace("_", " "))
         if attempt(round, "restart", lambda: fault(pair.primary, rng, while_stopped)):
             pair.tally.add("stops" if calm else "recoveries")

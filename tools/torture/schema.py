@@ -1,7 +1,8 @@
 # ruff: noqa: E501
 """The tables: every kind of index over values that follow from a row's key and version.
 
-A client owns the rows of ``ledger`` that carry its number, and keeps a copy of them in ``part``.  All
+A client owns the rows of ``ledger`` that carry its number, keeps a copy of them in ``part``, and has an entry for
+each in ``entry``, which foreign keys delete with it.  All
 columns but ``touched`` are generated, so that the client can tell for each condition which of its rows must
 be found."""
 
@@ -62,6 +63,10 @@ CREATE TABLE account (id int PRIMARY KEY, branch int NOT NULL, balance bigint NO
 CREATE INDEX account_branch ON account USING hash (branch);
 INSERT INTO account SELECT i, i % 10, 0, repeat('n', i) FROM generate_series(1, {ACCOUNTS}) AS i;
 
+CREATE TABLE entry (client int, key int, account int REFERENCES account,
+    FOREIGN KEY (client, key) REFERENCES ledger ON DELETE CASCADE);
+CREATE INDEX entry_ledger ON entry (client, key);
+
 CREATE UNLOGGED TABLE fleeting (id int, words int[], p point);
 CREATE INDEX fleeting_btree ON fleeting (id);
 CREATE INDEX fleeting_hash ON fleeting USING hash (id);
@@ -88,8 +93,16 @@ END $$;
 ANALYZE;
 """
 
-BTREES = ("ledger_pkey", "ledger_version", "ledger_b", "account_pkey", "part_1_pkey", "scratch_pkey")
-TABLES = ("ledger", "account", "part_1", "part_2", "part_3", "scratch")
+BTREES = (
+    "ledger_pkey",
+    "ledger_version",
+    "ledger_b",
+    "account_pkey",
+    "part_1_pkey",
+    "scratch_pkey",
+    "entry_ledger",
+)
+TABLES = ("ledger", "account", "part_1", "part_2", "part_3", "scratch", "entry")
 """Permanent tables with rows."""
 
 LOGGED = (
@@ -119,6 +132,8 @@ VIOLATIONS = {
     "accounts are there": f"SELECT count(*) FROM account HAVING count(*) <> {ACCOUNTS}",
     "two tables agree": "SELECT * FROM ledger l FULL JOIN part p USING (client, key)"
     " WHERE l.version IS DISTINCT FROM p.version",
+    "each row has an entry": "SELECT * FROM ledger l FULL JOIN entry e USING (client, key)"
+    " WHERE l.version IS NULL OR e.account IS NULL",
     "derived values are right": f"SELECT client, key, version FROM ledger WHERE a <> {A} OR b <> {B} OR pad <> {PAD}"
     " OR NOT p ~= point(key % 101, version % 103)",
     "keys are unique": "SELECT client, key FROM ledger GROUP BY 1, 2 HAVING count(*) > 1",
@@ -127,5 +142,5 @@ VIOLATIONS = {
 }
 """Queries that return rows only if something is wrong, in every snapshot whose tables were locked before."""
 
-LOCK_ALL = "LOCK TABLE ledger, part, account, scratch IN ACCESS SHARE MODE"
+LOCK_ALL = "LOCK TABLE ledger, part, entry, account, scratch IN ACCESS SHARE MODE"
 """Before a snapshot is taken that shall see all of a table, since TRUNCATE empties it for older ones too."""

@@ -19,6 +19,7 @@ VARIED: Mapping[str, tuple[str, ...]] = {
     "pg_lookahead.index_pages": ("on", "on", "on", "on", "off"),
     "pg_lookahead.bloom_scan": ("on", "on", "on", "on", "off"),
     "pg_lookahead.index_vacuum": ("on", "on", "on", "on", "off"),
+    "pg_lookahead.writes": ("on", "on", "on", "on", "off"),
     "pg_lookahead.debug_force": ("on", "on", "off"),
     "pg_lookahead.issue_order": ("index", "block"),
     "pg_lookahead.max_distance": ("-1", "-1", "-1", "0", "1", "2", "7", "40"),
@@ -30,7 +31,7 @@ VARIED: Mapping[str, tuple[str, ...]] = {
 """With wal_consistency_checking, replay compares each page that a record changes with what it was on the
 primary."""
 
-ON = ("index_scan", "nested_loop", "index_pages", "bloom_scan")
+ON = ("index_scan", "nested_loop", "index_pages", "bloom_scan", "writes")
 
 _known: dict[str, tuple[str, ...]] = {}
 

@@ -138,11 +138,14 @@ class Pest:
     def __init__(self) -> None:
         self.flushed = 0
         self.read_ahead = 0
+        self.written_ahead = 0
 
     def note(self, conn: Connection) -> None:
-        """How far the WAL is on disk, at least, and how many blocks look-ahead has read."""
+        """How far the WAL is on disk, at least, how many blocks look-ahead has read, and how many rows that
+        were written it knew early."""
         self.flushed = max(self.flushed, int(value(conn, "SELECT pg_current_wal_flush_lsn() - '0/0'")))
         self.read_ahead = int(value(conn, "SELECT blocks_read FROM lookahead.index_scan_stats"))
+        self.written_ahead = int(value(conn, "SELECT rows FROM lookahead.write_stats"))
 
     def disturb(self, conn: Connection, rng: random.Random) -> None:
         self.note(conn)

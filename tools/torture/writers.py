@@ -106,13 +106,24 @@ class Writer:
     def insert(self, conn: Connection, rng: random.Random, state: State) -> None:
         keys = [key for key in rng.sample(range(KEYS), rng.choice((1, 5, 60, 150))) if key not in state]
         version = rng.randrange(103)
-        self._insert(conn, keys, version)
+        self._insert(conn, keys, version, copied=rng.random() < 0.3)
         state.update(dict.fromkeys(keys, (version, 0)))
 
-    def _insert(self, conn: Connection, keys: list[int], version: int) -> None:
-        rows = f"SELECT {self.client}, k, {version} FROM unnest(%s::int[]) AS k"
-        for table in ("ledger", "part"):
-            run(conn, f"INSERT INTO {table} (client, key, version) {rows}", [keys])
+    def _insert(self, conn: Connection, keys: list[int], version: int, *, copied: bool = False) -> None:
+        for table, column, third in (
+            ("ledger", "version", str(version)),
+            ("part", "version", str(version)),
+            ("entry", "account", f"mod(k, {ACCOUNTS}) + 1"),
+        ):
+            into = f"{table} (client, key, {column})"
+            rows = f"SELECT {self.client}, k, {third} FROM unnest(%s::int[]) AS k"
+            if not copied:
+                run(conn, f"INSERT INTO {into} {rows}", [keys])
+                continue
+            found = run(conn, rows, [keys]).fetchall()
+            with conn.cursor().copy(f"COPY {into} FROM STDIN".encode()) as copy:
+                for row in found:
+                    copy.write_row(row)
 
     def update(self, conn: Connection, rng: random.Random, state: State) -> None:
         """Update all columns of a row, which changes all indexes and TOAST."""
