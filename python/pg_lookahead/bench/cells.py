@@ -179,13 +179,15 @@ class LoadCell(Cell):
     rows: how many rows a sample writes
     values: the values of row ``i``, in SQL
     indexes: the table's indexes; a cold run must read ``part`` of the first one's blocks
-    one_by_one: whether each row is a statement of its own, of one PL/pgSQL loop; if not, COPY brings them"""
+    one_by_one: whether each row is a statement of its own, of one PL/pgSQL loop; if not, COPY brings them
+    clients: number of sessions that share the rows, where they are written one by one"""
 
     rows: int
     values: str
     indexes: tuple[str, ...]
     part: float = 0.2
     one_by_one: bool = False
+    clients: int = 1
 
 
 @dataclass(frozen=True)

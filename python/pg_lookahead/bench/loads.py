@@ -5,11 +5,13 @@ table, and those of each sample are others."""
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import msgspec
 
-from ..measure.meter import Sample
+from ..measure.meter import Meter, Sample
 from ..server.queries import scalar
-from ..server.target import SCHEMA, Target
+from ..server.target import SCHEMA, Connection, Target
 from .cells import LoadCell
 from .subjects import Context, Counters, Refused, Subject, blocks_of
 
@@ -25,6 +27,9 @@ class Load(Subject):
         self.relations = (*cell.indexes, self._table)
         self._first = 0
         self._rows = b""
+        self._sessions = [self.conn, *(self.session() for _ in range(cell.clients - 1))]
+        self._pool = self.enter_context(ThreadPoolExecutor(cell.clients))
+        self.meter = Meter(target, self.conn, self._sessions)
 
     def prepare(self) -> None:
         if self.cell.cache == "warm":
@@ -32,7 +37,8 @@ class Load(Subject):
         self._least_blocks = int(self.cell.part * blocks_of(self.conn, self.relations[:1]))
 
     def switch(self, ours: bool, pair: int) -> None:
-        self.conn.execute(f"SET pg_lookahead.writes = {'on' if ours else 'off'}".encode())
+        for conn in self._sessions:
+            conn.execute(f"SET pg_lookahead.writes = {'on' if ours else 'off'}".encode())
         self._first += self.cell.rows
         if self.cell.one_by_one:
             return
@@ -61,7 +67,11 @@ class Load(Subject):
             copy.write(self._rows)
 
     def _insert(self) -> None:
-        last = self._first + self.cell.rows - 1
+        each = self.cell.rows // self.cell.clients
+        firsts = [self._first + i * each for i in range(self.cell.clients)]
+        list(self._pool.map(self._insert_from, self._sessions, firsts, [each] * len(firsts)))
+
+    def _insert_from(self, conn: Connection, first: int, n: int) -> None:
         body = f"INSERT INTO {self._table} VALUES ({self.cell.values})"
-        loop = f"BEGIN FOR i IN {self._first}..{last} LOOP {body}; END LOOP; END"
-        self.conn.execute(f"DO $${loop}$$".encode())
+        loop = f"BEGIN FOR i IN {first}..{first + n - 1} LOOP {body}; END LOOP; END"
+        conn.execute(f"DO $${loop}$$".encode())

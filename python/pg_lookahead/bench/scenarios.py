@@ -380,23 +380,26 @@ _KEYS_DELETE = (
 )
 
 
-def _load(table: str, values: str, *, one_by_one: bool = False) -> Callable[[Size], Iterator[Cell]]:
-    """Yield cells of rows that are written by COPY, or one by one."""
+def _load(
+    table: str, values: str, *, one_by_one: bool = False, clients: tuple[int, ...] = (1,)
+) -> Callable[[Size], Iterator[Cell]]:
+    """Yield cells of rows that are written by COPY, or one by one by so many clients each."""
     names = {"w": ("w_id",), "w5": ("w5_id", "w5_a", "w5_b", "w5_c", "w5_d")}[table]
 
     def of(size: Size) -> Iterator[Cell]:
         n = size.rows // 400
-        for cache in _BOTH:
+        for cache, sessions in product(_BOTH, clients):
             yield LoadCell(
-                name=f"{n:,} rows",
+                name=f"{n:,} rows" if sessions == 1 else f"{sessions} clients, {n // sessions:,} rows each",
                 cache=cache,
-                parameters={"rows": n},
+                parameters={"rows": n, "clients": sessions},
                 tables=(table,),
                 needs=("setting:pg_lookahead.writes",),
                 rows=n,
                 values=values,
                 indexes=tuple(f"{SCHEMA}.{name}" for name in names),
                 one_by_one=one_by_one,
+                clients=sessions,
             )
 
     return of
@@ -418,19 +421,29 @@ _FIVE = (
 )
 
 
-def _update_from(size: Size) -> Iterator[Cell]:
-    n = size.rows // 400
-    keys = f"SELECT md5((i * 397)::text)::uuid AS id FROM generate_series(1, {n}) AS i OFFSET 0"
-    statement = f"UPDATE {SCHEMA}.w SET n = w.n + 1 FROM ({keys}) AS keys WHERE w.id = keys.id RETURNING 1"
+def _update(
+    of: tuple[str, ...], changes: str, settings: tuple[str, ...], ahead: str
+) -> Callable[[Size], Iterator[Cell]]:
+    """Yield cells of an UPDATE by a nested loop of some rows, whose uuid keys are given.
 
-    def way(ours: bool) -> Way:
-        planner = "SET enable_indexscan = on; SET enable_hashjoin = off; SET enable_mergejoin = off"
-        setting = f"SET pg_lookahead.nested_loop = {'on' if ours else 'off'}"
-        counted = f"WITH written AS ({statement}) SELECT count(*) FROM written"
-        return Way(counted, (planner, setting), ahead="join_stats")
+    of: the index of the keys, and what else is made cold; the last one is the table
+    settings: those that differ; ahead: the view that counts its rows"""
 
-    more: dict[str, Any] = {"tables": ("w",), "needs": ("setting:pg_lookahead.nested_loop",), "part": 0.2}
-    yield from _statement(f"{n:,} rows", ("w_id", "w"), way, **more)
+    def cells_of(size: Size) -> Iterator[Cell]:
+        n = size.rows // 400
+        keys = f"SELECT md5((i * 397)::text)::uuid AS id FROM generate_series(1, {n}) AS i OFFSET 0"
+        statement = f"UPDATE {SCHEMA}.{of[-1]} AS t SET {changes} FROM ({keys}) AS keys WHERE t.id = keys.id"
+        counted = f"WITH written AS ({statement} RETURNING 1) SELECT count(*) FROM written"
+
+        def way(ours: bool) -> Way:
+            planner = "SET enable_indexscan = on; SET enable_hashjoin = off; SET enable_mergejoin = off"
+            switched = (f"SET pg_lookahead.{name} = {'on' if ours else 'off'}" for name in settings)
+            return Way(counted, (planner, *switched), ahead=ahead)
+
+        needs = tuple(f"setting:pg_lookahead.{name}" for name in settings)
+        yield from _statement(f"{n:,} rows", of, way, tables=of[-1:], needs=needs, part=0.2)
+
+    return cells_of
 
 
 def _vacuum(method: str, dead: tuple[int, ...]) -> Callable[[Size], Iterator[Cell]]:
@@ -542,10 +555,16 @@ _SCENARIOS: dict[str, Callable[[Size], Iterator[Cell]]] = {
     "wal_logging": _wal_logging,
     "copy_uuid": _load("w", _ROW),
     "copy_five_indexes": _load("w5", _ROW_OF_FIVE),
-    "insert_one_five_indexes": _load("w5", _ROW_OF_FIVE, one_by_one=True),
+    "insert_one_five_indexes": _load("w5", _ROW_OF_FIVE, one_by_one=True, clients=(1, 8)),
     "insert_select_uuid": _write("w_id", _UUIDS, 0.2),
     "insert_select_five": _write("w5_id", _FIVE, 0.2),
-    "update_from": _update_from,
+    "update_from": _update(("w_id", "w"), "n = t.n + 1", ("nested_loop",), "join_stats"),
+    "update_nonhot": _update(
+        ("w5_id", "w5_a", "w5_b", "w5_c", "w5_d", "w5"),
+        "a = hashint8extended(t.a, 18), b = hashint8extended(t.b, 19), c = gen_random_uuid(), d = t.d + 1",
+        ("nested_loop", "writes"),
+        "join_stats",  # writes know no row of an UPDATE before its turn
+    ),
     "upsert_uuid": _write("w_id", _UPSERT, 0.2),
     "fk_insert": _keys(_KEYS_INSERT, ("f1_id", "f1", "f2_id", "f2", "f3_id", "f3")),
     "fk_cascade_delete": _keys(_KEYS_DELETE, ("f_a", "f")),
