@@ -1565,7 +1565,7 @@ MUTATIONS = [
     Mutation(
         "rows ahead of triggers",
         "src/write/write.c",
-        "	if (write_has_triggers(node))",
+        "	if (WriteHasTriggers(node->resultRelInfo))",
         "	if (false)",
         (WRITES + "test_rows_are_ahead_only_of_harmless_plans",),
         "A trigger that runs before a row sees what later rows of the plan have done already, or changes the row.",
@@ -1597,10 +1597,26 @@ MUTATIONS = [
     Mutation(
         "look ahead for an UPDATE",
         "src/write/write.c",
-        "	return node->operation == CMD_UPDATE || write_is_of_one_row(node);",
-        "	return write_is_of_one_row(node);",
+        "	return node->operation == CMD_UPDATE || write_is_of_one_row(node) ||",
+        "	return write_is_of_one_row(node) ||",
         (WRITES + "test_an_update_fetches_no_row_ahead",),
         "Pages of the table are pruned earlier, so that row versions get other places than without look-ahead.",
+    ),
+    Mutation(
+        "assign rows to partitions by users' expressions",
+        "src/write/one_row.c",
+        "	if (key->partexprs != NIL)",
+        "	if (false)",
+        (WRITES + "test_an_expression_that_assigns_rows_to_partitions_is_not_computed_early",),
+        "The server computes the expression again, so that its effects occur twice.",
+    ),
+    Mutation(
+        "look up rows before a trigger of their partition",
+        "src/write/one_row.c",
+        "	if (part->refusal == NOT_REFUSED && WriteHasTriggers(table))",
+        "	if (false)",
+        (WRITES + "test_rows_of_a_partitioned_table_are_looked_up_one_by_one",),
+        "Leaf pages are read for keys that the trigger changes.",
     ),
     Mutation(
         "look at each statement of one row",

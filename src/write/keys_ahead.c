@@ -122,7 +122,8 @@ keys_start_reads(KeysAhead *ahead)
 
 /*
  * The row that is handed out next needs several pages if there are several
- * indexes, so that it takes part.  Reads are started for a few rows at a time:
+ * indexes, so that it takes part; and so does a row that is never behind
+ * another one.  Reads are started for a few rows at a time:
  * what may be in flight is to be all pages of the next rows, and not one page
  * each of many.
  */
@@ -132,10 +133,12 @@ KeysAheadRead(KeysAhead *ahead)
 	int			size = RowsAheadSize(ahead->rows);
 	int			some = Max(1,
 						   ahead->shared.lookups.max_reads / ahead->nindexes);
+	int			first = ahead->nindexes > 1 ||
+		ahead->shared.lookups.max_keys == 1 ? 0 : 1;
 
 	for (int pass = 0; pass < 2; pass++)
 	{
-		for (int i = ahead->nindexes > 1 ? 0 : 1; i < size; i++)
+		for (int i = first; i < size; i++)
 		{
 			keys_advance(ahead, RowsAheadAt(ahead->rows, i),
 						 pass == 0 && i > 0 && i <= size / 2);

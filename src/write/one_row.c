@@ -10,6 +10,9 @@
  * waited for together.  As the row has been computed by then, its plan may do
  * whatever it likes.
  *
+ * To which partition of a table a row belongs is asked in the server's own
+ * words, which lock the partition as the server will do a moment later.
+ *
  * The plan of an UPDATE returns the columns that are set.  The others are those
  * of the old row, whose page it has just read.  If no column that an index
  * depends on gets another value, the server makes no entries, and nothing is
@@ -26,11 +29,16 @@
 #include "postgres.h"
 
 #include "access/sysattr.h"
+#include "access/tupconvert.h"
 #include "compat.h"
 #include "early/cached_row.h"
 #include "exec/settings.h"
+#include "exec/takeover.h"
+#include "executor/execPartition.h"
 #include "executor/executor.h"
+#include "partitioning/partdesc.h"
 #include "utils/datum.h"
+#include "utils/partcache.h"
 #include "utils/rel.h"
 #include "write/write_node.h"
 
@@ -39,6 +47,9 @@
 
 /* Fewer indexes are not looked up together. */
 #define LEAST_INDEXES 2
+
+/* Of how many partitions are rows looked up in one statement? */
+#define MAX_PARTS 64
 
 /* What the session knows of a table, at the hash value of its OID. */
 struct OneRow
@@ -73,6 +84,30 @@ OneRowOf(Oid table, CmdType operation)
 		JudgeSetMaximum(&one->judge, 1, 0);
 	}
 	return one;
+}
+
+/*
+ * The server asks again, which nobody may notice: so no expression is computed,
+ * and no function called that is not the server's own.  Nor are generated
+ * columns known yet.
+ */
+bool
+OneRowMayRoute(Relation table)
+{
+	PartitionKey key = RelationGetPartitionKey(table);
+	PartitionDesc partitions = RelationGetPartitionDesc(table, true);
+
+	if (key->partexprs != NIL)
+		return false;
+	for (int i = 0; i < key->partnatts; i++)
+		if (key->partsupfunc[i].fn_oid >= FirstNormalObjectId ||
+			TupleDescAttr(RelationGetDescr(table),
+						  key->partattrs[i] - 1)->attgenerated != '\0')
+			return false;
+	for (int i = 0; i < partitions->nparts; i++)
+		if (!partitions->is_leaf[i])
+			return false;
+	return true;
 }
 
 bool
@@ -149,6 +184,44 @@ one_row_prepare_update(WriteNode *node)
 		MakeSingleTupleTableSlot(CreateTupleDescCopy(RelationGetDescr(table)),
 								 &TTSOpsVirtual);
 	return NOT_REFUSED;
+}
+
+/* The partition that a row belongs to, or NULL if it is not looked up. */
+static WritePart *
+one_row_partition(WriteNode *node, TupleTableSlot *row)
+{
+	ModifyTableState *statement = (ModifyTableState *) node->base.plan_state;
+	EState	   *estate = node->base.query->estate;
+	ResultRelInfo *table =
+		ExecFindPartition(statement, statement->resultRelInfo,
+						  statement->mt_partition_tuple_routing, row, estate);
+	WritePart  *part = node->whole.next;
+	MemoryContext old;
+
+	if (node->part->table == table)
+		return node->part;
+	while (part != NULL && part->table != table)
+		part = part->next;
+	if (part != NULL || node->nparts == MAX_PARTS)
+		return part;
+	old = MemoryContextSwitchTo(estate->es_query_cxt);
+	part = palloc0_object(WritePart);
+	part->table = table;
+	part->next = node->whole.next;
+	node->whole.next = part;
+	node->nparts++;
+	if (table->ri_RelationDesc->rd_rel->relkind != RELKIND_RELATION)
+		part->refusal = REFUSED_NO_HEAP;
+	else
+		part->refusal = TakeoverTableRefusal(table->ri_RelationDesc);
+	if (part->refusal == NOT_REFUSED && WriteHasTriggers(table))
+		part->refusal = REFUSED_TRIGGERS;
+	if (ExecGetRootToChildMap(table, estate) != NULL)
+		part->row = MakeSingleTupleTableSlot(
+			CreateTupleDescCopy(RelationGetDescr(table->ri_RelationDesc)),
+			&TTSOpsVirtual);
+	MemoryContextSwitchTo(old);
+	return part;
 }
 
 /* Open the ring; return the reason if nothing can be looked up. */
@@ -239,43 +312,65 @@ one_row_look_up(WriteNode *node, Judge *judge, TupleTableSlot *row)
 	EState	   *estate = node->base.query->estate;
 	MemoryContext old = MemoryContextSwitchTo(estate->es_query_cxt);
 
-	if (node->keys.rows == NULL && node->refusal == NOT_REFUSED)
+	if (node->part->keys.rows == NULL && node->part->refusal == NOT_REFUSED)
 	{
-		node->refusal = one_row_open(node);
-		if (node->refusal != NOT_REFUSED &&
-			node->refusal != REFUSED_WRITES_NO_KEY)
+		node->part->refusal = one_row_open(node);
+		if (node->part == &node->whole &&
+			node->part->refusal != NOT_REFUSED &&
+			node->part->refusal != REFUSED_WRITES_NO_KEY)
 			JudgeForbid(judge);
 	}
-	if (node->new_row != NULL && node->refusal == NOT_REFUSED)
+	if (node->new_row != NULL && node->part->refusal == NOT_REFUSED)
 		row = one_row_updated(node, row);
-	if (node->refusal == NOT_REFUSED && row != NULL)
+	if (node->part->refusal == NOT_REFUSED && node->part->row != NULL)
+		row = execute_attr_map_slot(
+			ExecGetRootToChildMap(WriteTable(node),
+								  node->base.query->estate)->attrMap,
+			row, node->part->row);
+	if (node->part->refusal == NOT_REFUSED && row != NULL)
 	{
-		KeysAheadAdd(&node->keys, row);
-		KeysAheadRead(&node->keys);
-		(void) KeysAheadNext(&node->keys);
+		KeysAheadAdd(&node->part->keys, row);
+		KeysAheadRead(&node->part->keys);
+		(void) KeysAheadNext(&node->part->keys);
 	}
 	MemoryContextSwitchTo(old);
+}
+
+/* As WriteMisses(); not known of a row whose partition is not. */
+static int64
+one_row_misses(const WriteNode *node)
+{
+	return WriteTable(node)->ri_IndexRelationDescs == NULL ? -1 :
+		WriteMisses(node);
 }
 
 /* The plan has returned a row, which the server will write now. */
 static void
 one_row_begin(WriteNode *node, TupleTableSlot *row)
 {
-	ResultRelInfo *table = WriteTable(node);
 	Judge	   *judge = one_row_judge(node);
 	PlanState  *child = outerPlanState(node->base.plan_state);
 	const ModifyTable *plan = (const ModifyTable *) node->base.plan_state->plan;
 	BufferUsage before = pgBufferUsage;
+	bool		is_watched = judge == NULL || judge->mode == JUDGE_WATCH;
 
-	/* that is what the server does next */
-	if (table->ri_IndexRelationDescs == NULL)
-		ExecOpenIndices(table, plan->onConflictAction != ONCONFLICT_NONE);
-	node->misses_seen = WriteMisses(node);
+	/* what the server does next is done here */
+	if (WriteIsPartitioned((ModifyTableState *) node->base.plan_state))
+	{
+		WritePart  *part =
+			is_watched ? NULL : one_row_partition(node, row);
+
+		node->part = part != NULL ? part : &node->whole;
+	}
+	else if (node->whole.table->ri_IndexRelationDescs == NULL)
+		ExecOpenIndices(node->whole.table,
+						plan->onConflictAction != ONCONFLICT_NONE);
+	node->misses_seen = one_row_misses(node);
 	node->reads_seen = *node->reads;
 	node->is_timed = judge != NULL && judge->timed;
 	if (node->is_timed)
 		INSTR_TIME_SET_CURRENT(node->started);
-	if (judge != NULL && judge->mode == JUDGE_AHEAD)
+	if (!is_watched && judge->mode == JUDGE_AHEAD)
 		one_row_look_up(node, judge, row);
 	WriteCountForNode(child, &before);
 }
@@ -295,9 +390,9 @@ one_row_end(WriteNode *node)
 		INSTR_TIME_SET_CURRENT(now);
 		INSTR_TIME_ACCUM_DIFF(node->inside, now, node->started);
 	}
-	if (node->keys.arrived != NULL)
-		KeysAheadPass(&node->keys);
-	misses = WriteMisses(node);
+	if (node->part->keys.arrived != NULL)
+		KeysAheadPass(&node->part->keys);
+	misses = one_row_misses(node);
 	reads = misses < 0 ? *node->reads - node->reads_seen :
 		misses - node->misses_seen;
 	if (judge == NULL)

@@ -84,7 +84,8 @@ rows_refusal(WriteNode *node)
 							  bounds.least_bytes);
 	refusal = WriteOpenKeys(node, &bounds);
 	if (refusal == NOT_REFUSED)
-		JudgeSetMaximum(&node->judge, node->keys.shared.lookups.max_keys, 0);
+		JudgeSetMaximum(&node->judge,
+						node->part->keys.shared.lookups.max_keys, 0);
 	return refusal;
 }
 
@@ -95,10 +96,10 @@ rows_open(WriteNode *node)
 	BufferUsage before = pgBufferUsage;
 	MemoryContext old;
 
-	if (node->keys.rows != NULL)
+	if (node->part->keys.rows != NULL)
 		return true;
 	old = MemoryContextSwitchTo(node->base.query->estate->es_query_cxt);
-	node->refusal = rows_refusal(node);
+	node->part->refusal = rows_refusal(node);
 	MemoryContextSwitchTo(old);
 
 	/* do not count look-ups in the catalogs */
@@ -106,7 +107,7 @@ rows_open(WriteNode *node)
 		pgBufferUsage.shared_blks_hit - before.shared_blks_hit;
 	pgBufferUsage.shared_blks_read -=
 		pgBufferUsage.shared_blks_read - before.shared_blks_read;
-	if (node->refusal != NOT_REFUSED)
+	if (node->part->refusal != NOT_REFUSED)
 	{
 		JudgeForbid(&node->judge);
 		return false;
@@ -118,7 +119,7 @@ rows_open(WriteNode *node)
 static void
 rows_fill(WriteNode *node, PlanState *child)
 {
-	RowsAhead  *rows = node->keys.rows;
+	RowsAhead  *rows = node->part->keys.rows;
 	int			size;
 	int			wanted = 0;
 	BufferUsage before;
@@ -126,7 +127,7 @@ rows_fill(WriteNode *node, PlanState *child)
 	if (node->judge.mode == JUDGE_AHEAD &&
 		ParamsAreKnown(node->base.query->estate, node->params))
 		wanted = node->judge.distance;
-	if (!KeysAheadIsTimeToFill(&node->keys, wanted,
+	if (!KeysAheadIsTimeToFill(&node->part->keys, wanted,
 							   node->judge.mode == JUDGE_AHEAD &&
 							   !node->child_ended))
 		return;
@@ -144,10 +145,10 @@ rows_fill(WriteNode *node, PlanState *child)
 			node->child_ended = true;
 			break;
 		}
-		KeysAheadAdd(&node->keys, slot);
+		KeysAheadAdd(&node->part->keys, slot);
 	}
 	before = pgBufferUsage;
-	KeysAheadRead(&node->keys);
+	KeysAheadRead(&node->part->keys);
 	WriteCountForNode(child, &before);
 	if (RowsAheadSize(rows) == 1 && wanted > 0 && !RowsAheadHasRoom(rows))
 		JudgeNoRoom(&node->judge);
@@ -160,7 +161,7 @@ rows_fill(WriteNode *node, PlanState *child)
 static TupleTableSlot *
 rows_next_of_ring(WriteNode *node, PlanState *child, bool *known)
 {
-	RowsAhead  *rows = node->keys.rows;
+	RowsAhead  *rows = node->part->keys.rows;
 	TupleTableSlot *slot;
 
 	*known = true;
@@ -173,7 +174,7 @@ rows_next_of_ring(WriteNode *node, PlanState *child, bool *known)
 			RowsAheadRelease(rows);
 		return NULL;
 	}
-	slot = KeysAheadNext(&node->keys);
+	slot = KeysAheadNext(&node->part->keys);
 	node->base.rows_held = RowsAheadSize(rows);
 	return slot;
 }
@@ -184,7 +185,7 @@ rows_account(WriteNode *node, PlanState *child)
 {
 	BufferUsage before = pgBufferUsage;
 
-	KeysAheadPass(&node->keys);
+	KeysAheadPass(&node->part->keys);
 	WriteCountForNode(child, &before);
 }
 
@@ -196,7 +197,7 @@ rows_were_read_for(WriteNode *node)
 	bool		was_read = misses < 0 ? *node->reads != node->reads_seen :
 		misses != node->misses_seen;
 
-	KeysAheadNoteReads(&node->keys);
+	KeysAheadNoteReads(&node->part->keys);
 	return was_read;
 }
 
@@ -218,8 +219,8 @@ rows_tell_judge(WriteNode *node, PlanState *child)
 	else
 		JudgeUnit(judge, was_read ? (int) Max(1, reads) : 0,
 				  INSTR_TIME_GET_NANOSEC(node->inside) / 1000.0,
-				  in_trial || node->keys.rows == NULL ? 0 :
-				  RowsAheadSize(node->keys.rows),
+				  in_trial || node->part->keys.rows == NULL ? 0 :
+				  RowsAheadSize(node->part->keys.rows),
 				  in_trial && was_read ?
 				  (int64) Min(MANY_ROWS, child->plan->plan_rows) : 0,
 				  node->base.query->reads_are_slow);
@@ -236,7 +237,7 @@ rows_next(WriteNode *node, PlanState *child)
 	bool		known = false;
 
 	rows_stop_timing(node);
-	if (node->keys.arrived != NULL)
+	if (node->part->keys.arrived != NULL)
 		rows_account(node, child);
 	if (node->has_written)
 		rows_tell_judge(node, child);

@@ -24,18 +24,6 @@
 #include "write/write.h"
 #include "write/write_node.h"
 
-/* Does a trigger run before a row is written, and perhaps change it? */
-static bool
-write_has_triggers(const ModifyTableState *node)
-{
-	const TriggerDesc *triggers = node->resultRelInfo->ri_TrigDesc;
-
-	return triggers != NULL &&
-		(triggers->trig_insert_before_row ||
-		 triggers->trig_insert_instead_row ||
-		 triggers->trig_update_before_row);
-}
-
 /* Does it write one row?  EXPLAIN asks again, when it has been executed. */
 static inline bool
 write_is_of_one_row(const ModifyTableState *node)
@@ -45,12 +33,14 @@ write_is_of_one_row(const ModifyTableState *node)
 
 /*
  * Are its rows not fetched ahead?  An UPDATE reads the table: pages of it would
- * be pruned before the server comes to them.
+ * be pruned before the server comes to them.  To which partition a row goes is
+ * found out, and the partition locked, when it is the row's turn.
  */
 static inline bool
 write_goes_row_by_row(const ModifyTableState *node)
 {
-	return node->operation == CMD_UPDATE || write_is_of_one_row(node);
+	return node->operation == CMD_UPDATE || write_is_of_one_row(node) ||
+		WriteIsPartitioned(node);
 }
 
 /* Has the statement been executed?  EXPLAIN asks why it was not taken. */
@@ -69,17 +59,22 @@ write_refusal(ModifyTableState *node)
 	Refusal		refusal;
 
 	if (list_length(((ModifyTable *) node->ps.plan)->resultRelations) != 1 ||
-		node->mt_nrels != 1 || node->mt_partition_tuple_routing != NULL)
+		node->mt_nrels != 1 ||
+		(node->mt_partition_tuple_routing != NULL &&
+		 !WriteIsPartitioned(node)))
 		return REFUSED_PARTITIONED;
-	refusal = TakeoverTableRefusal(table);
+	refusal = WriteIsPartitioned(node) ? NOT_REFUSED :
+		TakeoverTableRefusal(table);
 	if (refusal != NOT_REFUSED)
 		return refusal;
-	if (write_has_triggers(node))
+	if (WriteHasTriggers(node->resultRelInfo))
 		return REFUSED_TRIGGERS;
 	if (write_is_of_one_row(node) &&
 		(write_has_run(node) || !OneRowIsWatched(table, node->operation)))
 		return REFUSED_WRITES_ONE_ROW;
-	if (node->operation == CMD_UPDATE && !OneRowHasIndexes(table))
+	if (WriteIsPartitioned(node) && !OneRowMayRoute(table))
+		return REFUSED_PARTITIONED;
+	if (write_goes_row_by_row(node) && !OneRowHasIndexes(table))
 		return REFUSED_WRITES_ONE_INDEX;
 	refusal = SettingsRefusal();
 	if (refusal == NOT_REFUSED && !AheadNodeIsOurs(child) &&
@@ -109,7 +104,8 @@ write_foresee(PlanState *plan_state, Refusal *refusal)
 	List	   *params = NIL;
 
 	*refusal = ConcurrencyRefusal(node->resultRelInfo->ri_RelationDesc);
-	if (*refusal != NOT_REFUSED || write_is_of_one_row(node))
+	if (*refusal != NOT_REFUSED || write_is_of_one_row(node) ||
+		WriteIsPartitioned(node))
 		return true;
 	*refusal = IsolationIsSerializable() ? REFUSED_SERIALIZABLE :
 		HarmlessPlanRefusal(outerPlanState(node), false, false, false,
@@ -125,6 +121,8 @@ write_begin(AheadNode *base)
 	PlanState  *child = outerPlanState(statement);
 
 	JudgeInit(&node->judge, JUDGE_WRITES, lookahead_debug_force);
+	node->whole.table = statement->resultRelInfo;
+	node->part = &node->whole;
 	node->reads =
 		RelationUsesLocalBuffers(statement->resultRelInfo->ri_RelationDesc) ?
 		&pgBufferUsage.local_blks_read : &pgBufferUsage.shared_blks_read;
@@ -143,9 +141,9 @@ static void
 write_end(AheadNode *base)
 {
 	const WriteNode *node = (const WriteNode *) base;
-	WriteCounters counters = KeysAheadTell(&node->keys);
+	WriteCounters counters = WriteTell(node);
 
-	if (node->keys.rows != NULL)
+	if (counters.statements > 0)
 		TotalsAdd(&WriteTotals, &counters);
 }
 
@@ -154,16 +152,17 @@ write_wait(const AheadNode *base)
 {
 	const WriteNode *node = (const WriteNode *) base;
 
-	(void) PageReadsWait(&node->keys.shared.lookups, true);
+	for (const WritePart *part = &node->whole; part != NULL; part = part->next)
+		(void) PageReadsWait(&part->keys.shared.lookups, true);
 }
 
 /* Why was nothing read ahead? */
 static Refusal
 write_reason(const WriteNode *node)
 {
-	if (node->refusal != NOT_REFUSED)
-		return node->refusal;
-	if (node->keys.rows != NULL)
+	if (node->part->refusal != NOT_REFUSED)
+		return node->part->refusal;
+	if (node->part->keys.rows != NULL)
 		return REFUSED_NOTHING_TO_READ;
 	return node->one != NULL ? OneRowReason(node->one) :
 		JudgeReason(&node->judge);
@@ -173,9 +172,9 @@ static void
 write_report(AheadNode *base, AheadReport *report)
 {
 	const WriteNode *node = (const WriteNode *) base;
-	WriteCounters c = KeysAheadTell(&node->keys);
-	double		mean = (double) node->keys.size_sum /
-		Max(1, node->keys.rows_of_ring);
+	WriteCounters c = WriteTell(node);
+	double		mean = (double) node->part->keys.size_sum /
+		Max(1, node->part->keys.rows_of_ring);
 
 	if (c.index_blocks_read == 0 && c.heap_blocks_read == 0)
 	{

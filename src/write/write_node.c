@@ -26,22 +26,67 @@ node_conflicts_in(const WriteNode *node, Relation index)
 		 list_member_oid(arbiters, RelationGetRelid(index)));
 }
 
+bool
+WriteHasTriggers(const ResultRelInfo *table)
+{
+	const TriggerDesc *triggers = table->ri_TrigDesc;
+
+	return triggers != NULL &&
+		(triggers->trig_insert_before_row ||
+		 triggers->trig_insert_instead_row ||
+		 triggers->trig_update_before_row);
+}
+
 Refusal
 WriteOpenKeys(WriteNode *node, const KeysBounds *bounds)
 {
 	ResultRelInfo *table = WriteTable(node);
 	AheadQuery *query = node->base.query;
 	int			n = table->ri_NumIndices;
+	Relation   *indexes = palloc0_array(Relation, Max(1, n));
 	bool	   *conflicts = palloc0_array(bool, Max(1, n));
+	int			first = 0;
 
 	for (int i = 0; i < n; i++)
-		conflicts[i] = table->ri_IndexRelationDescs[i] != NULL &&
-			node_conflicts_in(node, table->ri_IndexRelationDescs[i]);
+	{
+		indexes[i] = table->ri_IndexRelationDescs[i];
+		conflicts[i] = indexes[i] != NULL &&
+			node_conflicts_in(node, indexes[i]);
+		if (conflicts[i] && !conflicts[first])
+			first = i;
+	}
+
+	/*
+	 * While the pages of the other indexes of a row are being read, the server
+	 * reads that of the index to which it comes first.
+	 */
+	if (node->one != NULL && n > 0)
+		indexes[first] = NULL;
 	if (query->econtext == NULL)
 		query->econtext = CreateExprContext(query->estate);
-	return KeysAheadOpen(&node->keys, query->estate, query->econtext,
-						 table->ri_RelationDesc, table->ri_IndexRelationDescs,
-						 conflicts, n, bounds);
+	return KeysAheadOpen(&node->part->keys, query->estate, query->econtext,
+						 table->ri_RelationDesc, indexes, conflicts, n,
+						 bounds);
+}
+
+WriteCounters
+WriteTell(const WriteNode *node)
+{
+	WriteCounters all = {0};
+
+	for (const WritePart *part = &node->whole; part != NULL; part = part->next)
+	{
+		WriteCounters counters = KeysAheadTell(&part->keys);
+
+		all.statements |= counters.statements;
+		all.rows += counters.rows;
+		all.index_blocks_read += counters.index_blocks_read;
+		all.heap_blocks_read += counters.heap_blocks_read;
+		all.blocks_hit += counters.blocks_hit;
+		all.blocks_unused += counters.blocks_unused;
+		all.max_rows = Max(all.max_rows, counters.max_rows);
+	}
+	return all;
 }
 
 int64

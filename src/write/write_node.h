@@ -19,12 +19,25 @@
 
 typedef struct OneRow OneRow;
 
+/* A table that rows are written into: the statement's, or a partition of it. */
+typedef struct WritePart
+{
+	struct WritePart *next;
+	ResultRelInfo *table;
+	Refusal		refusal;		/* why nothing may be looked up in it */
+	KeysAhead	keys;			/* made when it first looks ahead */
+	TupleTableSlot *row;		/* if its rows differ from the statement's */
+} WritePart;
+
 typedef struct WriteNode
 {
 	AheadNode	base;
 	Judge		judge;
 	OneRow	   *one;			/* no row is fetched ahead; else NULL */
 	ExecProcNodeMtd fetch;		/* the child's own ExecProcNode */
+	WritePart	whole;			/* the statement's table, then partitions */
+	WritePart  *part;			/* the one that is written into now */
+	int			nparts;
 
 	const int64 *reads;			/* this backend's count of blocks read */
 	int64		reads_seen;		/* its value when a row was handed out */
@@ -35,8 +48,6 @@ typedef struct WriteNode
 	instr_time	inside;			/* spent for that row, without the child */
 
 	/* made when it first looks ahead */
-	Refusal		refusal;		/* why the node must not look ahead */
-	KeysAhead	keys;
 	List	   *params;			/* parameters that the child uses */
 	bool		child_ended;	/* the child has ended, the ring has not */
 
@@ -46,18 +57,32 @@ typedef struct WriteNode
 	TupleTableSlot *new_row;
 } WriteNode;
 
-/* The table that is written to. */
+/* The table that is written to, or the partition. */
 static inline ResultRelInfo *
 WriteTable(const WriteNode *node)
 {
-	return ((ModifyTableState *) node->base.plan_state)->resultRelInfo;
+	return node->part->table;
 }
+
+/* Are rows put into partitions of the statement's table? */
+static inline bool
+WriteIsPartitioned(const ModifyTableState *statement)
+{
+	return statement->operation == CMD_INSERT &&
+		statement->mt_partition_tuple_routing != NULL;
+}
+
+/* Does a trigger run before a row is written, and perhaps change it? */
+extern bool WriteHasTriggers(const ResultRelInfo *table);
 
 /*
  * Open the ring for the table's indexes, which are open; called in the query's
  * memory.
  */
 extern Refusal WriteOpenKeys(WriteNode *node, const KeysBounds *bounds);
+
+/* Return the counters, as if nothing more were written. */
+extern WriteCounters WriteTell(const WriteNode *node);
 
 /*
  * The blocks that have been read of the indexes, as the statistics count; -1 if
@@ -81,6 +106,9 @@ extern TupleTableSlot *WriteOneRow(PlanState *child);
  * always it is not.  Called once for each such statement.
  */
 extern bool OneRowIsWatched(Relation table, CmdType operation);
+
+/* May its rows be assigned to partitions before the server does so? */
+extern bool OneRowMayRoute(Relation table);
 
 /* Has a table enough indexes for looking them up together? */
 extern bool OneRowHasIndexes(Relation table);

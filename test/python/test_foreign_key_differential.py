@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import os
 import random
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -91,10 +92,11 @@ TABLES = (
 
 
 class Corpus:
-    """Random statements."""
+    """Random statements.  file: where COPY finds its rows"""
 
-    def __init__(self, rng: random.Random) -> None:
+    def __init__(self, rng: random.Random, file: Path) -> None:
         self._rng = rng
+        self._file = file
         self._next = 10000
 
     def _few(self) -> int:
@@ -172,6 +174,21 @@ class Corpus:
             )
         )
 
+    def _copy(self) -> list[str]:
+        """COPY of rows that have been put into a file."""
+        numbers = self._numbers(self._few())
+        table, columns, values = self._rng.choice(
+            (
+                ("kid", "id, u, i, x, y, part", "i, md5(r::text)::uuid, r, r, 'y' || r % 50, r % 1000 + 1"),
+                ("grand", "k, late, soon", "r, r, md5(r::text)::uuid"),
+                ("parts", "id, u, i", "i % 3000, md5(r::text)::uuid, r"),
+            )
+        )
+        return [
+            f"COPY (SELECT {values} FROM {numbers}) TO '{self._file}'",
+            f"COPY {table} ({columns}) FROM '{self._file}'",
+        ]
+
     def statement(self) -> str:
         return self._rng.choice((self._insert, self._update, self._delete))()
 
@@ -182,6 +199,7 @@ class Corpus:
             (
                 [statement],
                 [statement],
+                self._copy(),
                 [f"EXPLAIN (ANALYZE, TIMING off, SUMMARY off, BUFFERS off, FORMAT json) {statement}"],
                 ["BEGIN", statement, "LOCKS", "ROLLBACK"],
                 ["BEGIN", "SAVEPOINT one", statement, "ROLLBACK TO one", statement, "LOCKS", "COMMIT"],
@@ -272,7 +290,7 @@ def test_corpus(make_cluster: MakeCluster, rng: random.Random, name: str) -> Non
         sessions[config].execute("CREATE EXTENSION amcheck")
         for setting, value in settings.items():
             sessions[config].execute(f"SET {setting} = {value}".encode())
-    corpus = Corpus(rng)
+    corpus = Corpus(rng, cluster.data / "copied")
     places = name != "few buffers"  # two databases of stock differ there
     errors: dict[str, int] = {}
     number = STATEMENTS if name == "default" else STATEMENTS // 4

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -27,6 +28,7 @@ def test_a_sound_server_passes(request: pytest.FixtureRequest) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert "check: standby page by page" in done.stdout
     assert "check: WAL" in done.stdout
+    assert re.search(r"written rows known early\W+[1-9]", done.stdout), done.stdout
 
 
 @pytest.mark.parametrize("name", SABOTAGES)

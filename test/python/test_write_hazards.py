@@ -23,10 +23,28 @@ SETUP = (
     "CREATE TRIGGER note BEFORE INSERT ON watched FOR EACH ROW EXECUTE FUNCTION note()",
     "CREATE SEQUENCE numbers",
     "CREATE TABLE hashed (id int, a int, noted text)",
-    "CREATE INDEX hashed_a ON hashed USING hash (a)",
     "CREATE INDEX ON hashed (id)",
+    "CREATE INDEX hashed_a ON hashed USING hash (a)",
     "CREATE TABLE fallible (id int PRIMARY KEY, a int)",
     "CREATE INDEX ON fallible ((100 / a))",
+    "CREATE INDEX ON fallible (a)",
+    "CREATE SEQUENCE calls",
+    "CREATE FUNCTION counted(a int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS"
+    " $$ BEGIN PERFORM nextval('calls'); RETURN a; END $$",
+    *(
+        text
+        for table, key in (("parted", "a"), ("counting", "(counted(a))"))
+        for text in (
+            f"CREATE TABLE {table} (id int, a int) PARTITION BY LIST ({key})",
+            f"CREATE TABLE {table}_1 (more int, a int, id int)",
+            f"ALTER TABLE {table}_1 DROP more",
+            f"ALTER TABLE {table} ATTACH PARTITION {table}_1 FOR VALUES IN (1)",
+            f"CREATE TABLE {table}_2 PARTITION OF {table} FOR VALUES IN (2)",
+            f"CREATE INDEX ON {table} (id)",
+            f"CREATE INDEX ON {table} USING hash (id)",
+        )
+    ),
+    "CREATE TRIGGER note BEFORE INSERT ON parted_2 FOR EACH ROW EXECUTE FUNCTION note()",
     "CREATE TABLE teller (id int PRIMARY KEY)",
     "ANALYZE",
 )
@@ -207,6 +225,36 @@ def test_the_indexes_of_one_row_are_looked_up_together(conn: Connection) -> None
         with conn.transaction(force_rollback=True):
             conn.execute(statement.encode())
         assert scalar(conn, query) == before + looks, statement
+
+
+def test_rows_of_a_partitioned_table_are_looked_up_one_by_one(conn: Connection) -> None:
+    """In the partition's indexes, and not if a trigger of the partition may change the row."""
+    looked = "SELECT index_blocks_read + blocks_hit FROM lookahead.write_stats"
+    for statement, looks in {
+        "INSERT INTO parted VALUES (1, 1), (2, 1)": True,
+        "INSERT INTO parted SELECT id, 1 FROM s": True,
+        "INSERT INTO parted VALUES (1, 2), (2, 2)": False,
+        "INSERT INTO parted SELECT id, 2 FROM s": False,
+        "INSERT INTO parted SELECT id, 1 + id % 2 FROM s": True,
+        "INSERT INTO counting VALUES (1, 1), (2, 1)": False,
+    }.items():
+        before = scalar(conn, looked)
+        with conn.transaction(force_rollback=True):
+            assert rows_ahead(conn, statement) == 0
+        assert (scalar(conn, looked) > before) == looks, statement
+    with pytest.raises(psycopg.errors.CheckViolation, match="no partition"):
+        conn.execute("INSERT INTO parted VALUES (1, 3)")
+
+
+def test_an_expression_that_assigns_rows_to_partitions_is_not_computed_early(conn: Connection) -> None:
+    called = "SELECT nextval('calls')"
+    counts = []
+    for writes in ("off", "on"):
+        run(conn, f"SET pg_lookahead.writes = {writes}")
+        before = scalar(conn, called)
+        run(conn, "INSERT INTO counting VALUES (1, 1)")
+        counts.append(scalar(conn, called) - before)
+    assert counts[0] == counts[1]
 
 
 def test_a_cached_row_is_left_to_the_server(conn: Connection) -> None:
