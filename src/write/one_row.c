@@ -97,7 +97,8 @@ OneRowMayRoute(Relation table)
 	PartitionKey key = RelationGetPartitionKey(table);
 	PartitionDesc partitions = RelationGetPartitionDesc(table, true);
 
-	if (key->partexprs != NIL)
+	/* a partition's own condition is of its parent's key */
+	if (table->rd_rel->relispartition || key->partexprs != NIL)
 		return false;
 	for (int i = 0; i < key->partnatts; i++)
 		if (key->partsupfunc[i].fn_oid >= FirstNormalObjectId ||
