@@ -107,6 +107,17 @@ def test_rows_that_keep_their_keys_are_not_looked_up(conn: Connection) -> None:
     assert 100 < rows_ahead(conn, update) <= 150
 
 
+def meddling(conn: Connection, command: str) -> str:
+    """What becomes of rows inserted while a trigger of theirs executes a command; all is rolled back."""
+    trigger = f"CREATE TRIGGER z AFTER INSERT ON child FOR EACH ROW EXECUTE FUNCTION meddle('{command}')"
+    with conn.transaction(force_rollback=True):
+        try:
+            run(conn, trigger, NEW_CHILDREN)
+        except psycopg.Error as error:
+            return str(error)
+        return f"{scalar(conn, 'SELECT count(*) FROM child WHERE id > 10000')} rows"
+
+
 def test_a_trigger_may_change_the_tables_of_others(conn: Connection) -> None:
     """No table and no index is open between two events, and what was known of it is forgotten if it changes."""
     for command in (
@@ -117,13 +128,12 @@ def test_a_trigger_may_change_the_tables_of_others(conn: Connection) -> None:
         "ALTER TABLE other ADD COLUMN IF NOT EXISTS more int",
         "ANALYZE other",
     ):
-        with conn.transaction(force_rollback=True):
-            run(
-                conn,
-                f"CREATE TRIGGER z AFTER INSERT ON child FOR EACH ROW EXECUTE FUNCTION meddle('{command}')",
-                NEW_CHILDREN,
-            )
-            assert scalar(conn, "SELECT count(*) FROM child WHERE id > 10000") == 300
+        run(conn, "SET pg_lookahead.enabled = off")
+        stock = meddling(conn, command)
+        run(conn, "RESET pg_lookahead.enabled")
+        assert meddling(conn, command) == stock
+        # PostgreSQL 20 itself has indexes open from one event to the next
+        assert stock == "300 rows" or conn.info.server_version >= 200000
 
 
 def test_a_trigger_may_drop_the_index_that_is_used(conn: Connection) -> None:
