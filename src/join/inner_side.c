@@ -103,6 +103,8 @@ struct InnerSide
 	int			nactive;
 	InnerScan **active;			/* those with work, in the order of rows */
 	int			nbehind;		/* of these, those that wait for reads to end */
+	int			passed;			/* pages wanted for rows that have arrived
+								 * since more reads were started */
 	uint64		row;			/* rows that have arrived */
 	InnerParts *arrived;		/* of the row at which the join is, or NULL */
 	bool		infallible;		/* no key that is known so far can fail */
@@ -734,8 +736,14 @@ void
 InnerSideArrive(InnerSide *side, InnerParts *parts)
 {
 	for (int i = 0; i < parts->n; i++)
-		LookupArrive(inner_side_lookup(side, &parts->parts[i]),
-						 &parts->parts[i].key);
+	{
+		LookupKey  *key = &parts->parts[i].key;
+
+		/* one that comes too early wants all its pages */
+		side->passed += key->stage == LOOKUP_DONE ?
+			key->started + key->queued : LOOKUP_MAX_BLOCKS;
+		LookupArrive(inner_side_lookup(side, &parts->parts[i]), key);
+	}
 	side->arrived = parts;
 	side->row++;
 }
@@ -975,17 +983,21 @@ InnerSideMove(InnerParts *to, InnerParts *from)
 }
 
 bool
-InnerSideHasRoom(InnerSide *side)
+InnerSideMayGoOn(InnerSide *side)
 {
 	const LookupShared *shared = &side->shared.lookups;
-	int			most = shared->max_reads - (shared->max_reads + 3) / 4;
+	int			part = (shared->max_reads + 3) / 4;
+	int			most = shared->max_reads - part;
 
+	if (side->nbehind == 0 || side->passed < part)
+		return false;
+	side->passed = 0;
 	if (PageReadsInFlight(shared) <= most)
 		return true;
 
 	/* otherwise, nothing more would be started until all of them are used up */
-	return InnerSideIsBehind(side) && LookaheadReadsEndUnseen() &&
-		PageReadsWait(shared, false) && PageReadsInFlight(shared) <= most;
+	return LookaheadReadsEndUnseen() && PageReadsWait(shared, false) &&
+		PageReadsInFlight(shared) <= most;
 }
 
 const LookupCounters *

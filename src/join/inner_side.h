@@ -117,8 +117,11 @@ extern void InnerSideStop(InnerSide *side, InnerParts *parts);
 /* Move what was done for such a row to where it stays until its turn. */
 extern void InnerSideMove(InnerParts *to, InnerParts *from);
 
-/* Are a quarter of the reads that may be in flight free to be started? */
-extern bool InnerSideHasRoom(InnerSide *side);
+/*
+ * Do reads wait to be started, and can a quarter of those that may be in flight
+ * be started again?
+ */
+extern bool InnerSideMayGoOn(InnerSide *side);
 
 /* What has been read ahead so far. */
 extern const LookupCounters *InnerSideCounters(const InnerSide *side);

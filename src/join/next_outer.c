@@ -372,16 +372,14 @@ is_time_to_fill(JoinNode *node, int size, int wanted)
 {
 	int			step = Min(Max(0, wanted - node->idle) / 8, ROWS_PER_FILL);
 
+	if (InnerSideMayGoOn(node->inner))
+		return true;
 	if (node->rows_of_ring < node->fill_at)
 		return false;
 	if (node->judge.mode != JUDGE_ENDING && size <= wanted - step)
 		return true;
-	if (node->rows_of_ring % ROWS_PER_FILL == 0 &&
-		(node->settled < size || InnerSideHolds(node->inner)))
-		return true;
-	return InnerSideIsBehind(node->inner) &&
-		node->rows_of_ring % Max(1, step) == 0 &&
-		InnerSideHasRoom(node->inner);
+	return node->rows_of_ring % ROWS_PER_FILL == 0 &&
+		(node->settled < size || InnerSideHolds(node->inner));
 }
 
 /*
