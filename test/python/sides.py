@@ -102,6 +102,13 @@ def finish(sides: Sides) -> None:
     assert not bad_lines(sides["off"].cluster.log)
 
 
+def off_and_forced(cluster: Cluster) -> Iterator[Sides]:
+    """Yield, for a fixture, a database with look-ahead off and one with it forced; look at the log at the end."""
+    sides = {name: Side(cluster, name) for name in ("off", "forced")}
+    yield sides
+    finish(sides)
+
+
 def alike(sides: Sides, steps: Callable[[Side], Any]) -> Any:
     """Do the same on both sides, and return what both observed."""
     seen = {name: steps(side) for name, side in sides.items()}

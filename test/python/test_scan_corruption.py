@@ -22,6 +22,7 @@ from sides import (
     change_page,
     damaged,
     finish,
+    off_and_forced,
     outcome,
     spoil_block,
     unnamed,
@@ -46,9 +47,7 @@ def sides_with_and_without_checksums(
 @pytest.fixture(scope="module")
 def sides(make_cluster: MakeCluster) -> Iterator[Sides]:
     cluster = make_cluster(SERVER, initdb_args=("--data-checksums",))
-    sides = {name: Side(cluster, name) for name in ("off", "forced")}
-    yield sides
-    finish(sides)
+    yield from off_and_forced(cluster)
 
 
 def test_damage_that_stock_does_not_reach_is_no_error(sides: Sides) -> None:

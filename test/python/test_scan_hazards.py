@@ -20,17 +20,7 @@ from differential import bad_lines
 from portals import Portals
 from queries import fetch, fetch_row, run
 from scans import INDEX_SCANS, blocks_read_ahead
-from sides import (
-    KEYS,
-    SECONDS,
-    SERVER,
-    Side,
-    Sides,
-    alike,
-    finish,
-    outcome,
-    until,
-)
+from sides import KEYS, SECONDS, SERVER, Side, Sides, alike, off_and_forced, outcome, until
 
 pytestmark = pytest.mark.within_scans
 
@@ -38,9 +28,7 @@ pytestmark = pytest.mark.within_scans
 @pytest.fixture(scope="module")
 def sides(make_cluster: MakeCluster) -> Iterator[Sides]:
     cluster = make_cluster(SERVER, initdb_args=("--data-checksums",))
-    sides = {name: Side(cluster, name) for name in ("off", "forced")}
-    yield sides
-    finish(sides)
+    yield from off_and_forced(cluster)
 
 
 # Index-only scans

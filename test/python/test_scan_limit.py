@@ -9,14 +9,7 @@ from typing import Any
 import pytest
 
 from conftest import MakeCluster
-from sides import (
-    KEYS,
-    SERVER,
-    Side,
-    Sides,
-    alike,
-    finish,
-)
+from sides import KEYS, SERVER, Side, Sides, alike, off_and_forced
 
 pytestmark = pytest.mark.within_scans
 
@@ -24,9 +17,7 @@ pytestmark = pytest.mark.within_scans
 @pytest.fixture(scope="module")
 def sides(make_cluster: MakeCluster) -> Iterator[Sides]:
     cluster = make_cluster(SERVER, initdb_args=("--data-checksums",))
-    sides = {name: Side(cluster, name) for name in ("off", "forced")}
-    yield sides
-    finish(sides)
+    yield from off_and_forced(cluster)
 
 
 @pytest.mark.parametrize("limit", (1, 2, 3, 4, 8, 16, 64, 256))

@@ -29,6 +29,7 @@ from sides import (
     finish,
     increments,
     io_blocks,
+    off_and_forced,
     pins_at_rest,
     until,
 )
@@ -406,9 +407,7 @@ def test_names_are_padded(sides: Sides) -> None:
 def without_checksums(own_cluster: MakeCluster) -> Iterator[Sides]:
     """So that a damaged page is read."""
     cluster = own_cluster(SERVER, initdb_args=("--no-data-checksums",))
-    sides = {name: Side(cluster, name) for name in ("off", "forced")}
-    yield sides
-    finish(sides)
+    yield from off_and_forced(cluster)
 
 
 def test_damaged_links_and_flags_are_no_error(without_checksums: Sides) -> None:
