@@ -452,7 +452,7 @@ parts_that_count(const ValuesAhead *ahead)
 	return n;
 }
 
-/* Is the next value one of a row that is farther than so many rows? */
+/* Is the next value of a row that is more than "rows" rows away? */
 static bool
 is_beyond(ValuesAhead *ahead, int64 rows)
 {

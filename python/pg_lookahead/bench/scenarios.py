@@ -383,7 +383,7 @@ _KEYS_DELETE = (
 def _load(
     table: str, values: str, *, one_by_one: bool = False, clients: tuple[int, ...] = (1,)
 ) -> Callable[[Size], Iterator[Cell]]:
-    """Yield cells of rows that are written by COPY, or one by one by so many clients each."""
+    """Yield cells of rows that are written by COPY, or one by one by one client or several."""
     names = {"w": ("w_id",), "w5": ("w5_id", "w5_a", "w5_b", "w5_c", "w5_d")}[table]
 
     def of(size: Size) -> Iterator[Cell]:
