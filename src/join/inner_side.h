@@ -119,7 +119,8 @@ extern void InnerSideMove(InnerParts *to, InnerParts *from);
 
 /*
  * Do reads wait to be started, and can a quarter of those that may be in flight
- * be started again?
+ * be started again?  Reads in flight are counted only when rows that need as
+ * many pages have arrived since they were last counted.
  */
 extern bool InnerSideMayGoOn(InnerSide *side);
 

@@ -109,6 +109,15 @@ def off_and_forced(cluster: Cluster) -> Iterator[Sides]:
     finish(sides)
 
 
+def off_and_forced_with(make: Callable[..., Cluster], what: str) -> Iterator[Sides]:
+    """Yield what off_and_forced() does, of a server that ``make`` makes; what: "checksums" or "no checksums"."""
+    with_checksums = what == "checksums"
+    argument = "--data-checksums" if with_checksums else "--no-data-checksums"
+    for sides in off_and_forced(make(SERVER, initdb_args=(argument,))):
+        assert sides["off"].value("SHOW data_checksums") == ("on" if with_checksums else "off")
+        yield sides
+
+
 def alike(sides: Sides, steps: Callable[[Side], Any]) -> Any:
     """Do the same on both sides, and return what both observed."""
     seen = {name: steps(side) for name, side in sides.items()}

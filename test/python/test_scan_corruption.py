@@ -21,8 +21,8 @@ from sides import (
     alike,
     change_page,
     damaged,
-    finish,
     off_and_forced,
+    off_and_forced_with,
     outcome,
     spoil_block,
     unnamed,
@@ -35,13 +35,7 @@ pytestmark = pytest.mark.within_scans
 def sides_with_and_without_checksums(
     make_cluster: MakeCluster, request: pytest.FixtureRequest
 ) -> Iterator[Sides]:
-    with_checksums = request.param == "checksums"
-    argument = "--data-checksums" if with_checksums else "--no-data-checksums"
-    cluster = make_cluster(SERVER, initdb_args=(argument,))
-    sides = {name: Side(cluster, name) for name in ("off", "forced")}
-    assert sides["off"].value("SHOW data_checksums") == ("on" if with_checksums else "off")
-    yield sides
-    finish(sides)
+    yield from off_and_forced_with(make_cluster, request.param)
 
 
 @pytest.fixture(scope="module")

@@ -14,27 +14,14 @@ from differential import bad_lines
 from pg_lookahead.server import cache
 from queries import fetch
 from scans import INDEX_SCANS, blocks_read_ahead
-from sides import (
-    SERVER,
-    Side,
-    Sides,
-    alike,
-    dead_entries,
-    finish,
-)
+from sides import SERVER, Side, Sides, alike, dead_entries, finish, off_and_forced_with
 
 pytestmark = pytest.mark.within_scans
 
 
 @pytest.fixture(scope="module", params=("checksums", "no checksums"))
 def sides(make_cluster: MakeCluster, request: pytest.FixtureRequest) -> Iterator[Sides]:
-    with_checksums = request.param == "checksums"
-    argument = "--data-checksums" if with_checksums else "--no-data-checksums"
-    cluster = make_cluster(SERVER, initdb_args=(argument,))
-    sides = {name: Side(cluster, name) for name in ("off", "forced")}
-    assert sides["off"].value("SHOW data_checksums") == ("on" if with_checksums else "off")
-    yield sides
-    finish(sides)
+    yield from off_and_forced_with(make_cluster, request.param)
 
 
 DEAD = {
