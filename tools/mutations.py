@@ -1605,8 +1605,8 @@ MUTATIONS = [
     Mutation(
         "assign rows to partitions by users' expressions",
         "src/write/one_row.c",
-        "	if (key->partexprs != NIL)",
-        "	if (false)",
+        "	if (table->rd_rel->relispartition || key->partexprs != NIL)\n\t\treturn false;",
+        "	if (key->partexprs != NIL)\n\t\treturn true;",
         (WRITES + "test_an_expression_that_assigns_rows_to_partitions_is_not_computed_early",),
         "The server computes the expression again, so that its effects occur twice.",
     ),
