@@ -32,9 +32,12 @@
  * up, so that the block without that follows does not profit from it; and so
  * on for JUDGE_ROUNDS blocks of each side, whose medians are compared.  The
  * question is settled earlier if all blocks of one side are clearly cheaper, or
- * if the first pair says what had been found before.  A difference under a
- * tenth is a draw, and means "without".  It is asked again after an interval
- * that doubles as long as the answer stays the same.
+ * if the first pair says what had been found before.  A small difference is a
+ * draw, and means "without": one under a tenth, or under a fifth for statements
+ * of one row.  The reads of these cost other processes about as much processor
+ * time as they save here, which many sessions at once would lack.  The question
+ * is asked again after an interval that doubles as long as the answer stays the
+ * same.
  *
  * Only units that had to be read are counted, but the time of the others is
  * added to theirs, since to pass them costs more with look-ahead.  What was
@@ -66,7 +69,6 @@
 
 #define TRIAL_DISTANCE 64
 #define CLEAR 2
-#define DRAW 0.9
 #define CLEAR_UNITS_WITH 16
 #define CLEAR_UNITS_WITHOUT 3
 #define CLEAR_ROUNDS_WITHOUT 2
@@ -89,22 +91,23 @@ static const struct
 	int			block_without;
 	int			interval_min[2];	/* units between questions, by JudgeSide */
 	int			interval_max[2];
+	double		draw;			/* part of the cost without that is no gain */
 }			numbers[JUDGE_KINDS] =
 {
 	[JUDGE_HEAP_PAGES] = {4, 8, 256, 16, 16, 48, 32,
-						  {1024, 1024}, {16384, 65536}},
+						  {1024, 1024}, {16384, 65536}, 0.9},
 	[JUDGE_LEAF_PAGES] = {4, 8, 32, 16, 16, 32, 32,
-						  {256, 256}, {4096, 16384}},
+						  {256, 256}, {4096, 16384}, 0.9},
 	[JUDGE_LOOKUPS] = {1, 256, 512, 256, 16, 48, 32,
-					   {1024, 1024}, {16384, 65536}},
+					   {1024, 1024}, {16384, 65536}, 0.9},
 	[JUDGE_WRITES] = {1, 16, 64, 16, 16, 48, 32,
-					  {1024, 1024}, {16384, 65536}},
+					  {1024, 1024}, {16384, 65536}, 0.9},
 	[JUDGE_VALUES] = {4, 16, 64, 16, 32, 64, 32,
-					  {1024, 1024}, {16384, 65536}},
+					  {1024, 1024}, {16384, 65536}, 0.9},
 	[JUDGE_CHAINS] = {1, 16, 4, 4, 2, 32, 16,
-					  {256, 256}, {4096, 16384}},
-	[JUDGE_ONE_ROW] = {1, 4, 8, 4, 16, 48, 32,
-					   {1024, 1024}, {16384, 65536}},
+					  {256, 256}, {4096, 16384}, 0.9},
+	[JUDGE_ONE_ROW] = {1, 4, 8, 4, 1, 16, 16,
+					   {1024, 1024}, {16384, 65536}, 0.8},
 };
 
 /*
@@ -265,7 +268,8 @@ judge_settle(JudgeKind kind, JudgeLearnt *learnt)
 
 	if (n == 0)
 		return;
-	verdict = judge_median(with, n) < DRAW * judge_median(without, n) ?
+	verdict =
+		judge_median(with, n) < numbers[kind].draw * judge_median(without, n) ?
 		JUDGE_WITH : JUDGE_WITHOUT;
 	if (n < JUDGE_ROUNDS && verdict != learnt->verdict &&
 		!judge_is_clearly_dearer(without, with, n) &&

@@ -175,13 +175,13 @@ MUTANTS = {
         "what is useless is left",
     ),
     "the dearer side is kept": (
-        "judge_median(with, n) < DRAW",
-        "judge_median(with, n) > DRAW",
+        "judge_median(with, n) < numbers[kind].draw",
+        "judge_median(with, n) > numbers[kind].draw",
         "the cheaper side is kept",
     ),
     "a draw means with": (
-        "#define DRAW 0.9",
-        "#define DRAW 2",
+        "< numbers[kind].draw *",
+        "< 2 *",
         "the cheaper side is kept",
     ),
     "a trial may cost anything": (
