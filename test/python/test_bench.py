@@ -402,6 +402,7 @@ def test_look_ahead_that_did_not_run_is_refused(loaded: Private, monkeypatch: py
             cold.sample(True, 0)
 
 
+@pytest.mark.within_scans
 def test_stock_that_looks_ahead_is_refused(loaded: Private, monkeypatch: pytest.MonkeyPatch) -> None:
     forced = {"pg_lookahead.enabled": "on", "pg_lookahead.debug_force": "on"}
     monkeypatch.setattr(scans, "OFF", forced)
@@ -434,6 +435,7 @@ def test_another_plan_is_refused(loaded: Private) -> None:
             conn.execute("ALTER INDEX lookahead_bench.t_hidden RENAME TO t_per")
 
 
+@pytest.mark.within_scans
 def test_each_repetition_tells_whose_code_ran(loaded: Private, monkeypatch: pytest.MonkeyPatch) -> None:
     """Though of cached pages nothing is read ahead."""
     with scan(loaded, WARM) as warm:
@@ -479,6 +481,7 @@ def test_each_warm_pair_has_sessions_of_its_own(
             seen |= pids
 
 
+@pytest.mark.within_scans
 def test_a_server_that_loads_the_library_for_all(loaded: Private) -> None:
     """Of one's own: stock cannot be without, and that is said."""
     with loaded.cluster.connect() as conn:
@@ -493,6 +496,7 @@ def test_a_server_that_loads_the_library_for_all(loaded: Private) -> None:
             conn.execute("ALTER ROLE postgres RESET session_preload_libraries")
 
 
+@pytest.mark.within_scans
 def test_what_look_ahead_leaves_to_the_server_is_said(loaded: Private) -> None:
     none = {"pg_lookahead.enabled": "on", "pg_lookahead.max_distance": "0"}
     with scan(loaded, replace(WARM, ours=none)) as left:
@@ -528,6 +532,7 @@ IN_KEY_ORDER = {
 }
 
 
+@pytest.mark.within_scans
 @pytest.mark.parametrize("scenario", IN_KEY_ORDER)
 def test_joins_in_key_order_are_what_their_names_say(loaded: Private, scenario: str) -> None:
     with join(loaded, scenario) as found:
@@ -653,6 +658,7 @@ def test_filters_of_toasted_values_let_their_part_pass(loaded: Private) -> None:
             assert toast.sample(False, 0)[0].items == ROWS // 100 * percent // 100
 
 
+@pytest.mark.within_scans
 def test_toasted_values_by_others_are_refused(loaded: Private, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another plan, another answer, a stock that reads ahead, and a look-ahead that does not."""
     cell = documents_cell("toast_seq", "cold")
@@ -847,6 +853,7 @@ def test_whole_queries_run_by_both_sides(generated: Private, scenario: str, name
     assert 0.8 * stock.blocks_read <= ours.blocks_read <= 1.3 * stock.blocks_read + 32
 
 
+@pytest.mark.within_scans
 def test_other_answers_and_a_stock_that_looks_ahead_are_refused(
     generated: Private, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -89,6 +89,7 @@ UNMOVED = {"", "no block was read ahead"}
 """Whether look-ahead starts on this machine's storage is not the tool's doing."""
 
 
+@pytest.mark.within_scans
 def test_a_run(tmp_path: Path) -> None:
     file = tmp_path / "run.jsonl"
     chosen = "index_scan_limit,index_only_scan,index_scan_oscache,index_scan_clients,pgstattuple_approx"

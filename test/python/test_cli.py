@@ -97,6 +97,7 @@ def test_the_shell_can_complete() -> None:
     )
 
 
+@pytest.mark.within_scans
 def test_demo_tells_equal_answers_and_fewer_reads(tmp_path: Path) -> None:
     file = tmp_path / "demo.jsonl"
     done = tool("demo", "--quick", "--json", file)

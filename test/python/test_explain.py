@@ -68,6 +68,7 @@ def foreseen(conn: Connection, statement: str, options: str = "LOOKAHEAD, FORMAT
     return found
 
 
+@pytest.mark.within_scans
 @pytest.mark.parametrize(
     ("statement", "said"),
     [
@@ -121,6 +122,7 @@ def test_each_node_says_what_will_become_of_it(
     assert foreseen(server, statement) == said
 
 
+@pytest.mark.within_scans
 @pytest.mark.parametrize(
     ("setting", "reason"),
     [
@@ -144,6 +146,7 @@ def test_an_own_switch_leaves_nothing_to_say(server: Connection) -> None:
         assert foreseen(server, RANGE) == {}
 
 
+@pytest.mark.within_scans
 def test_both_scans_of_a_bitmap_or_are_told_of(server: Connection) -> None:
     with server.transaction(force_rollback=True):
         run(server, BITMAPS)
@@ -158,6 +161,7 @@ def test_a_serializable_transaction_is_a_reason_for_joins(server: Connection) ->
         assert foreseen(server, JOIN)["Nested Loop"] == "transaction is serializable"
 
 
+@pytest.mark.within_scans
 def test_a_generic_plan_has_no_values_to_look_at(server: Connection) -> None:
     """A key whose value comes from a parameter, or from a subquery, is not computed."""
     statement = "SELECT pad FROM t WHERE k BETWEEN $1 AND (SELECT 1 / (min(k) - min(k)) FROM s) ORDER BY k"

@@ -212,6 +212,7 @@ def test_other_versions(run: Run, servers: Fleet) -> None:
         assert other.state == "complete"
 
 
+@pytest.mark.within_scans
 def test_where_reads_wait(run: Run) -> None:
     shop = run.server("shop")
     database = next(one for one in shop.databases if one.name == "shop1")

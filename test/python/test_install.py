@@ -65,6 +65,7 @@ def test_every_function_view_and_column_has_a_comment(conn: Connection) -> None:
 # Dumps
 
 
+@pytest.mark.within_scans
 @pytest.mark.parametrize("old", ("", "pg_lookahead"))
 @pytest.mark.parametrize("new", ("", "pg_lookahead"))
 def test_dump_and_restore(own_cluster: MakeCluster, tmp_path: Path, old: str, new: str) -> None:
@@ -131,6 +132,7 @@ def server(request: pytest.FixtureRequest, own_cluster: MakeCluster) -> Iterator
     assert "terminated by signal" not in cluster.log
 
 
+@pytest.mark.within_scans
 def test_dropped_and_created_again(server: Cluster) -> None:
     """In the same session and beside others, which have the library, a plan of a view, and a cursor open."""
     with session(server) as conn, session(server) as other:
@@ -251,6 +253,7 @@ def start(copy: Copy, **settings: object) -> Cluster:
     return cluster
 
 
+@pytest.mark.within_scans
 def test_library_missing(copy: Copy) -> None:
     """Sessions that have it go on; in new ones nothing fails but our own functions."""
     cluster = start(copy)

@@ -64,6 +64,7 @@ def other_columns(columns: list[str]) -> Iterator[list[str]]:
             yield [*columns[:i], other, *columns[i + 1 :]]
 
 
+@pytest.mark.within_scans
 def test_every_function_checks_its_columns(server: Cluster) -> None:
     with server.connect() as conn:
         functions = fetch(conn, FUNCTIONS)
@@ -123,6 +124,7 @@ def refused(conn: Connection) -> str:
     return str(error.value.diag.message_detail)
 
 
+@pytest.mark.within_scans
 def test_replaced_while_sessions_run(copy: Copy, next_library: Path) -> None:
     """Old sessions keep the old library, new ones have the new one, and each its own statistics."""
     cluster = start(copy)
@@ -157,6 +159,7 @@ def test_replaced_while_sessions_run(copy: Copy, next_library: Path) -> None:
     cluster.destroy()
 
 
+@pytest.mark.within_scans
 def test_replaced_under_a_server_that_has_it_loaded(copy: Copy, next_library: Path) -> None:
     """In shared_preload_libraries the old library serves all sessions until the server restarts."""
     cluster = start(copy, shared_preload_libraries="pg_lookahead")

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import signal
 import threading
 from collections.abc import Iterator, Sequence
@@ -361,8 +362,14 @@ def await_wait(side: Side, pid: int, thread: threading.Thread) -> None:
         raise AssertionError(f"{error}; the process is {seen}") from None
 
 
+def waits() -> list[Any]:
+    """Names of WAITS; those for a scan's own look-ahead are marked."""
+    own = re.compile("(end|run), |(scan|scan, block order|leaf pages.*)$")
+    return [pytest.param(name, marks=[pytest.mark.within_scans] * bool(own.match(name))) for name in WAITS]
+
+
 @pytest.mark.parametrize("end", ("cancel", "timeout", "terminate"))
-@pytest.mark.parametrize("name", WAITS)
+@pytest.mark.parametrize("name", waits())
 def test_interrupted(side: Side, rng: random.Random, name: str, end: str) -> None:
     """A wait is interrupted, and then nothing is wrong."""
     wait = WAITS[name]

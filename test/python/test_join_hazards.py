@@ -1082,6 +1082,7 @@ def test_rows_changed_by_others(joins: dict[str, JoinSide]) -> None:
 # One node with two roles
 
 
+@pytest.mark.within_scans
 @pytest.mark.parametrize("order", ("index", "block"))
 def test_outer_index_scan_that_looks_ahead_itself(joins: dict[str, JoinSide], order: str) -> None:
     """Each of three levels, outer and inner, looks ahead, and the rows are stock's."""

@@ -95,6 +95,7 @@ SLOW = {
 }
 
 
+@pytest.mark.within_scans
 @pytest.mark.skipif(latency.why_not() is not None, reason=str(latency.why_not()))
 def test_slow_storage_is_looked_ahead_on() -> None:
     """Where each read takes 3 ms, and 16 wait together, most of 400 pages are read ahead; noise costs some blocks."""

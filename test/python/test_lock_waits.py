@@ -83,6 +83,7 @@ def others_can_read(conn: Connection, pid: int) -> None:
     run(conn, "SET LOCAL statement_timeout = 0")
 
 
+@pytest.mark.within_scans
 @pytest.mark.parametrize("name", STATEMENTS)
 def test_lock(served: Cluster, name: str) -> None:
     """The holder of a lock reads what the session that waits for it reads ahead."""
@@ -117,6 +118,7 @@ def test_lock(served: Cluster, name: str) -> None:
         assert read_ahead(holder) > before + 5
 
 
+@pytest.mark.within_scans
 @pytest.mark.parametrize("name", STATEMENTS)
 def test_idle_cursor(served: Cluster, name: str) -> None:
     """Another session reads what an idle cursor has read ahead."""

@@ -471,6 +471,7 @@ def test_everything_else_goes_on(db: Connection, server: Cluster) -> None:
     assert scalar(db, "SELECT count(*) FROM t") == 4002 and finds_all(db)
 
 
+@pytest.mark.within_scans
 def test_index_scans_look_ahead_meanwhile(db: Connection) -> None:
     """Index scans of a hash index whose routine was replaced are index scans like any other."""
     run(db, "CREATE TABLE few AS SELECT i % 3 AS v, repeat('x', 500) FROM generate_series(1, 20000) i")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import tarfile
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -224,13 +225,20 @@ def test_bad_options_are_told(capsys: pytest.CaptureFixture[str]) -> None:
         assert capsys.readouterr().err.count("error:") == 1
 
 
+@pytest.fixture
+def no_servers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """None can be had; and no other run is waited for, such as the one that runs this test."""
+    monkeypatch.delenv("MATRIX_PG_CONFIGS", raising=False)
+    monkeypatch.setattr(matrix, "servers_directory", lambda _: nullcontext(tmp_path))
+
+
+@pytest.mark.usefixtures("no_servers")
 def test_a_named_cell_without_server_fails(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def none(*_: object) -> Path:
         raise debian_server.Unavailable("apt-get failed: E: gone")
 
-    monkeypatch.delenv("MATRIX_PG_CONFIGS", raising=False)
     monkeypatch.setattr(debian_server, "provision", none)
     for answers, status in ((True, 1), (False, 0)):
         monkeypatch.setattr(matrix, "mirror_answers", lambda answers=answers: answers)
@@ -240,13 +248,13 @@ def test_a_named_cell_without_server_fails(
         assert matrix.main(["--suites", "regress"]) == 0
 
 
+@pytest.mark.usefixtures("no_servers")
 def test_a_mirror_that_lacks_what_its_index_names_is_forgiven(monkeypatch: pytest.MonkeyPatch) -> None:
     def none(*_: object) -> Path:
         raise debian_server.Unavailable(
             "apt-get failed: E: Failed to fetch http://mirror/postgresql-17_17.12.dsc  404  Not Found"
         )
 
-    monkeypatch.delenv("MATRIX_PG_CONFIGS", raising=False)
     monkeypatch.setattr(debian_server, "provision", none)
     monkeypatch.setattr(matrix, "mirror_answers", lambda: True)
     assert matrix.main(["--suites", "core", "--cells", "17", "--forgive-mirror"]) == 0

@@ -23,6 +23,7 @@ def torture(*arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=TOOLS, capture_output=True, text=True, timeout=500)
 
 
+@pytest.mark.within_scans
 def test_a_sound_server_passes(request: pytest.FixtureRequest) -> None:
     done = torture("--minutes", 3, "--rounds", 10, "--seed", request.config.getoption("--seed"))
     assert done.returncode == 0, done.stdout + done.stderr
@@ -31,6 +32,7 @@ def test_a_sound_server_passes(request: pytest.FixtureRequest) -> None:
     assert re.search(r"written rows known early\W+[1-9]", done.stdout), done.stdout
 
 
+@pytest.mark.within_scans
 @pytest.mark.parametrize("name", SABOTAGES)
 def test_each_check_can_fail(name: str) -> None:
     done = torture("--minutes", 3, "--rounds", 1, "--seed", SEED, "--sabotage", name)
