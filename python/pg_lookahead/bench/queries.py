@@ -53,13 +53,14 @@ class Query(Subject):
     def prepare(self) -> None:
         if self.cell.cache == "warm":
             self.warm()
+        self.switch(True, 0)
+        _, found = self.meter.take(self._rows)  # this also reads the catalogs that both need
         self.switch(False, 0)
         self.chill()
         sample, self._answer = self.meter.take(self._rows)
         if self.cell.cache != "warm":
             self._least_blocks = int(_COLD_PART * sample.blocks_read)
-        self.switch(True, 0)
-        self._compare(self._rows())
+        self._compare(found)
 
     def execute(self, ours: bool, pair: int) -> Sample:
         sample, rows = self.meter.take(self._rows)
@@ -85,7 +86,8 @@ class Query(Subject):
             raise Refused("stock has looked ahead")
 
     def _rows(self) -> list[Any]:
-        cursor = self.conn.execute(self._query)
+        # not prepared by psycopg after some executions: then a generic plan could take over
+        cursor = self.conn.execute(self._query, prepare=False)
         self._columns = [column.name for column in cursor.description or ()]
         return cursor.fetchall()
 

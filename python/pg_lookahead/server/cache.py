@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -64,8 +65,12 @@ def files(conn: psycopg.Connection[Any], data: Path, relation: str | int) -> lis
     if path is None:
         raise ClusterError(f"{relation} has no file of its own")
     main = data / path
-    names = (main.name, *(f"{main.name}_{fork}" for fork in ("fsm", "vm", "init")))
-    return [path for path in main.parent.iterdir() if path.name.split(".")[0] in names and path.is_file()]
+    found: list[Path] = []
+    for fork in ("", "_fsm", "_vm", "_init"):
+        # the directory is not listed: it may have thousands of files, and lie below a mount
+        segments = (f"{main.name}{fork}{f'.{number}' * bool(number)}" for number in count())
+        found += takewhile(Path.is_file, map(main.with_name, segments))
+    return found
 
 
 def drop_from_page_cache(files: list[Path], *, whole: bool = False) -> str:
