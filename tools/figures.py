@@ -10,7 +10,8 @@ written anew:
 
     <!-- figures: RUN SCENARIO,... -->     a table of all cells of these scenarios (by name or pattern); of
                                            SCENARIO:CELL, the cells of that pattern
-    <!-- figures: demo IO -->              what `make demo` prints of direct or buffered I/O
+    <!-- figures: demo WORDS,... -->       what `make demo` prints for the server that these words tell
+    <!-- figures: wholes -->               whole benchmarks, by COLUMNS
     <!-- figures: summary -->              the rows of SUMMARY, and the lowest ratio with six pairs or more
     <!-- figures: machine -->              where, with what and when it was measured
     <!-- end of figures -->
@@ -37,6 +38,7 @@ from typing import Annotated
 
 import typer
 
+from pg_lookahead.bench import options as suites
 from pg_lookahead.bench import scenarios
 from pg_lookahead.measure.statistics import Verdict
 from pg_lookahead.report import journal, terminal, words
@@ -52,78 +54,84 @@ _DIAGNOSTICS = "pgstatindex,pgstathashindex,pgstattuple_approx"
 _MAINTENANCE = "bloom_scan,bloom_vacuum,hash_vacuum,gin_vacuum,wal_logging"
 _PAGES = "index_only_all,bitmap_index_scan"
 _JOINS = "join_unique,join_many,join_heap_order"
+_SUBPLANS = "lateral_latest,lateral_json,exists_filter,scalar_subquery"
 _SCANS = f"index_scan_random,index_scan_range,index_only_scan,{_PAGES}"
 
-_DEFAULTS = "--set io_method=worker --set io_workers=3 --set effective_io_concurrency=16"
-"""PostgreSQL's own settings."""
+_DEFAULTS, _ALIKE = (
+    " ".join(f"--set {one}" for one in ("io_method=worker", *settings))
+    for settings in (suites.DEFAULTS, suites.ADVISED)
+)
+"""PostgreSQL's own settings, and those of every run that sets none itself: what every server of version 18
+and later can do."""
 
-_WHOLE = "--cache cold --io buffered --latency 0.5 --rounds 3 --seconds 1 --precision 10"
-"""How whole statements are measured, with PostgreSQL's plans: as on a network volume."""
+_WHOLE = "--cache cold --rounds 3 --seconds 30 --precision 10"
+"""How whole statements are measured, with PostgreSQL's plans."""
+
+_WEB = f"--suite web {_WHOLE} --rows 250000"
+_TPCH = f"--suite tpch {_WHOLE} --rows 120000 --io buffered --latency 0.5"
 
 RUNS: dict[str, tuple[str, str]] = {
-    "demo": ("", "--suite demo"),
-    "web": ("web", f"--suite web {_WHOLE} --rows 250000 {_DEFAULTS}"),
+    "demo": ("", "--suite demo --latency 0,0.5"),
+    "web": ("web", f"{_WEB} --io buffered --latency 0,0.5 {_DEFAULTS}"),
+    "web_advised": ("web", f"{_WEB} --latency 0.5 {_ALIKE}"),
+    "tpch": ("tpch", f"{_TPCH} {_DEFAULTS}"),
+    "tpch_advised": ("tpch", f"{_TPCH} {_ALIKE}"),
     "capped": (
-        "index_scan_random,join_unique,join_many",
-        "--cache cold --io buffered --rows 200000 --latency 0.5 --max-reads 3000 --precision 6 --seconds 2",
+        "index_scan_random,join_unique",
+        "--cache cold --io buffered --rows 100000 --latency 0.5 --max-reads 3000 --rounds 3 --seconds 9",
     ),
-    "tpch": ("tpch", f"--suite tpch {_WHOLE} --rows 180000 {_DEFAULTS}"),
     "cold": (
-        f"{_SCANS},index_scan_clients,index_scan_block_order,{_JOINS},{_DIAGNOSTICS},{_MAINTENANCE}",
-        "--cache cold --rows 1000000 --precision 6 --seconds 1.2",
+        f"{_SCANS},index_scan_clients,{_JOINS},{_DIAGNOSTICS},{_MAINTENANCE}",
+        "--cache cold --rows 1000000 --precision 6 --seconds 0.8",
     ),
     "cached": (
-        f"index_scan_full,point_lookup,{_SCANS},{_JOINS},{_DIAGNOSTICS}",
-        "--cache warm --rows 1000000 --io buffered --rounds 200 --precision 1 --seconds 1.5",
+        f"index_scan_full,point_lookup,{_SCANS},{_JOINS},{_SUBPLANS},{_DIAGNOSTICS}",
+        "--cache warm --rows 1000000 --io buffered --rounds 200 --precision 1 --seconds 1",
     ),
     "latency": (
-        f"index_scan_random,{_PAGES},{_JOINS},{_DIAGNOSTICS},bloom_scan,gin_vacuum",
+        f"index_scan_random,{_PAGES},join_unique,join_heap_order,{_DIAGNOSTICS}",
         "--cache cold --rows 200000 --io direct --latency 0.1,1 --precision 6 --seconds 1",
+    ),
+    "writes": (
+        "copy_uuid,copy_five_indexes,insert_select_uuid,insert_one_five_indexes,upsert_uuid,fk_insert,"
+        "fk_cascade_delete,toast_index,toast_dump",
+        "--cache cold --io direct --rows 200000 --latency 0.5 --rounds 3 --seconds 5 --precision 10",
     ),
     "limits": (
         "index_scan_limit,index_only_limit,join_limit",
-        "--cache cold --rows 1000000 --io direct --seconds 3"
+        "--cache cold --rows 1000000 --io direct --seconds 1.5"
         " --cell 'LIMIT 1' --cell 'LIMIT 16' --cell 'LIMIT 256' --cell 'LIMIT 1000'"
         " --cell '1 outer row' --cell '16 outer rows' --cell '256 outer rows'",
     ),
     "joins": (
-        "join_index_only,join_chain,join_semi,join_memoize,join_parallel,join_clients",
-        "--cache cold --rows 1000000 --io direct --precision 6 --seconds 3",
+        f"join_index_only,join_chain,join_semi,{_SUBPLANS},join_memoize,join_parallel,join_clients",
+        "--cache cold --rows 1000000 --io buffered --precision 6 --seconds 1",
     ),
-    "settings": (
-        "index_scan_random,pgstatindex",
-        "--cache cold --rows 1000000 --io direct --seconds 4 --cell '* rows' --cell 'primary key'"
-        " --set io_method={methods} --set io_workers=3,12",
-    ),
-    "distance": ("index_scan_distance", "--cache cold --rows 1000000 --io direct --seconds 2"),
-    "fragmented": (
-        _PAGES,
-        "--cache cold --rows 1000000 --io direct --layout fragmented --precision 6 --seconds 2",
-    ),
-    "estimate": ("index_estimate", "--rows 4000000 --precision 6 --seconds 3"),
+    "estimate": ("index_estimate", "--rows 4000000 --precision 6 --seconds 2"),
 }
 """Scenarios, and further options of bench."""
 
-_ALIKE = "--set io_method=worker --set io_workers=12 --set effective_io_concurrency=64"
-"""Settings of every run that sets none itself: what every server of version 18 and later can do."""
-
 _QUICK = {"--rows": "200000", "--seconds": "1", "--rounds": "1"}
 
-_MINUTES = 20.0
+_MINUTES = 25.0
 _PATIENCE = 60.0
 """Seconds for an interrupted run to end its server."""
 
 SUMMARY = {
-    "index scan, {cell} in random places": ("cold", "index_scan_random", "*", "buffered"),
-    "the same, without the kernel's page cache": ("cold", "index_scan_random", "*", "direct"),
-    "nested loop, {cell}": ("cold", "join_unique", "*", "buffered"),
     "index scan in the table's order, {cell}": ("cold", "index_scan_range", "sequential, *", "buffered"),
     "index scan of cached pages, {cell}": ("cached", "index_scan_full", "random, 100 rows", "buffered"),
 }
 """Rows of the README's table: a run, a scenario, a cell and the I/O."""
 
-_CHOSEN = ("web", "tpch", "capped", "cold", "cached", "latency", "limits", "joins", "fragmented")
-"""The runs among which the lowest ratio is looked for: the others have settings that are meant to be bad."""
+COLUMNS = {
+    "local disk, default settings": ("", "+0 ms"),
+    "0.5 ms added, default settings": ("", "+0.5 ms"),
+    "0.5 ms added, as advised": ("_advised", "buffered"),
+    "the same with direct I/O": ("_advised", "direct"),
+}
+"""Of the table of whole benchmarks: what follows the benchmark's name in that of the run, and the server."""
+
+_WHOLES = {"web": "statements of a web shop", "tpch": "queries derived from TPC-H"}
 
 _SCREEN = 100
 """Columns of what the demo prints on a page."""
@@ -141,7 +149,6 @@ def options(name: str, quick: bool) -> list[str]:
     wanted, more = RUNS[name]
     known = ",".join(one for word in wanted.split(",") for one in scenarios.select(word))
     more += "" if "--set" in more or not known else f" {_ALIKE}"
-    more = more.format(methods="worker,io_uring" if "liburing" in _pg_config("--configure") else "worker")
     for option, value in _QUICK.items() if quick else ():
         more = re.sub(rf"{option} \S+", "", more) + f" {option} {value}"
     return [*(["--scenario", known] if known else []), *shlex.split(more)]
@@ -291,23 +298,48 @@ def summary(runs: dict[str, Run]) -> str:
     return markdown(["", "I/O", _FIGURES], rows, runs.get("cold"))
 
 
+def wholes(runs: dict[str, Run]) -> str:
+    """Return the table of whole benchmarks: their sums, and the lowest and highest ratio of a statement."""
+    rows = []
+    for benchmark, title in _WHOLES.items():
+        sums, ranges = [], []
+        for suffix, where in COLUMNS.values():
+            run = runs.get(benchmark + suffix)
+            found = [
+                (one.interval.ratio, one.both)
+                for one in (run.results if run else [])
+                if one.interval and one.both and where in str(one.server).split(", ")
+            ]
+            stock, ours = (sum(sides[side].seconds for _, sides in found) for side in (0, 1))
+            change = f"{words.duration(stock)} → {words.duration(ours)}"
+            sums.append(f"{change}: **{words.ratio(stock / ours)}**" if found else "")
+            ratios = [one for one, _ in found]
+            ranges.append(f"{words.ratio(min(ratios))} to {words.ratio(max(ratios))}" if found else "")
+        if any(sums):
+            count = len({one.cell for one in runs[benchmark].results}) if benchmark in runs else ""
+            rows += [[f"{count} {title}, in sum", *sums], ["single ones", *ranges]]
+    return markdown(["", *COLUMNS], rows, next((run for name in _WHOLES if (run := runs.get(name))), None))
+
+
 def _worst(runs: dict[str, Run]) -> tuple[Run, Result] | None:
     known = [
         (one.interval.ratio, name, one.key, (run, one))
         for name, run in runs.items()
-        if name in _CHOSEN
         for one in run.results
         if one.interval and one.interval.verdict is not Verdict.TOO_FEW
     ]
     return min(known, key=lambda each: each[:2])[3] if known else None
 
 
-def demo(runs: dict[str, Run], io: str) -> str:
-    """Return a table that the demo printed."""
+def demo(runs: dict[str, Run], told: str) -> str:
+    """Return the table that the demo printed for the server that some words tell."""
     run = runs.get("demo")
     if run is None:
         return _NONE
-    lines = terminal.table([one for one in run.results if one.server.io == io], _SCREEN)
+    found = [one for one in run.results if {*told.split(",")} <= {*str(one.server).split(", ")}]
+    if not found:
+        return _NONE
+    lines = [run.place(found[0].server), *terminal.table(found, _SCREEN), *terminal.wholes(found)]
     return "\n".join(["```", *lines, "```", ""]) + _trial(run)
 
 
@@ -331,7 +363,11 @@ def machine(runs: dict[str, Run]) -> str:
 
 def written(text: str, runs: dict[str, Run]) -> str:
     """Return a page whose marked parts are made anew."""
-    kinds: dict[str, Callable[[dict[str, Run]], str]] = {"summary": summary, "machine": machine}
+    kinds: dict[str, Callable[[dict[str, Run]], str]] = {
+        "wholes": wholes,
+        "summary": summary,
+        "machine": machine,
+    }
 
     def part(found: re.Match[str]) -> str:
         name, _, patterns = found[2].partition(" ")

@@ -313,7 +313,14 @@ def test_settings_of_a_server() -> None:
 def test_suites_hold_what_is_not_given() -> None:
     assert not {"tpch", "web"}.intersection(options.choose({}, "default").scenario)
     demo = options.choose({"rows": (200_000,)}, "demo")
-    assert demo.cache == ("cold",) and demo.rows == (200_000,) and demo.io == options.IO
+    assert demo.cache == ("cold",) and demo.rows == (200_000,) and demo.io == ("buffered",)
+
+
+def test_demo_is_buffered_with_the_servers_settings_and_those_advised() -> None:
+    servers = [str(server) for server in options.choose({"latency": (0.0, 0.5)}, "demo").servers()]
+    assert [(one.split(", ")[0], "io_workers=3" in one, "+0.5 ms" in one) for one in servers] == [
+        ("buffered", default, added) for default in (True, False) for added in (False, True)
+    ]
 
 
 # A server with the table, for what the subjects refuse
@@ -621,7 +628,7 @@ def test_a_warm_diagnostic_is_not_called_cold(loaded: Private, monkeypatch: pyte
 def test_other_answers_are_refused(loaded: Private, monkeypatch: pytest.MonkeyPatch) -> None:
     with statement(loaded, "pgstatindex") as diagnostic:
         ours = replace(
-            diagnostic.cell.ours, query="SELECT * FROM lookahead.pgstatindex('lookahead_bench.d_abc')"
+            diagnostic.cell.ours, query="SELECT * FROM lookahead.pgstatindex('lookahead_bench.t_groups')"
         )
         monkeypatch.setattr(diagnostic, "cell", replace(diagnostic.cell, ours=ours))
         with pytest.raises(subjects.Refused, match="the answers differ"):
@@ -684,8 +691,8 @@ def test_fragmented_tables_have_fragmented_indexes(loaded: Private) -> None:
     with loaded.cluster.connect() as admin:
         admin.execute("CREATE DATABASE fragmented")
     with loaded.connect(dbname="fragmented") as conn:
-        tables.load(conn, ["d"], 20_000, "fragmented", 1, lambda text: None, ["d_pkey", "d_reading"])
-        for index in ("d_pkey", "d_reading"):
+        tables.load(conn, ["d"], 20_000, "fragmented", 1, lambda text: None, ["d_pkey", "d_taken"])
+        for index in ("d_pkey", "d_taken"):
             row = fetch_row(
                 conn,
                 "SELECT leaf_fragmentation FROM lookahead_bench.pgstatindex(%s)",
@@ -851,6 +858,16 @@ def test_whole_queries_run_by_both_sides(generated: Private, scenario: str, name
     assert not any(none.values())
     assert stock.items == ours.items and stock.blocks_read > 0
     assert 0.8 * stock.blocks_read <= ours.blocks_read <= 1.3 * stock.blocks_read + 32
+
+
+def test_a_whole_query_is_planned_each_time(generated: Private) -> None:
+    with whole_query(generated, "web", "orders of a customer") as subject:
+        subject.prepare()
+        for pair in range(3):
+            for ours in (False, True):
+                subject.sample(ours, pair)
+        prepared = "SELECT count(*) FROM pg_prepared_statements WHERE statement ~ '^\\s*SELECT id, created'"
+        assert fetch_row(subject.conn, prepared) == (0,)
 
 
 @pytest.mark.within_scans

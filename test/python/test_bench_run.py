@@ -189,7 +189,7 @@ def test_dimensions(tmp_path: Path) -> None:
 
 def test_ctrl_c_leaves_nothing_and_loses_nothing(tmp_path: Path) -> None:
     file = tmp_path / "run.jsonl"
-    arguments = ["--rows", str(ROWS), "--io", "buffered", "--json", str(file), "--scenario", "pgstatindex"]
+    arguments = ["--rows", str(ROWS), "--io", "buffered", "--json", str(file), "--scenario", "pgstat*index"]
     arguments += ["--cache", "cold", "--seconds", "0.3", "--rounds", "1", "--busy", "1"]
     if NO_FUSE is None:
         arguments += ["--latency", "0,0.1"]

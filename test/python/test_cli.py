@@ -14,10 +14,9 @@ import pytest
 
 import pg_lookahead
 from command_line import refused, start, tool
-from pg_lookahead.bench import options
+from pg_lookahead.bench import command, options
 from pg_lookahead.report import journal
 from pg_lookahead.server import environment
-from pg_lookahead.server.installation import Installation
 from pg_lookahead.server.latency import why_not
 
 QUICK_SECONDS = 120
@@ -97,33 +96,28 @@ def test_the_shell_can_complete() -> None:
     )
 
 
-@pytest.mark.within_scans
-def test_demo_tells_equal_answers_and_fewer_reads(tmp_path: Path) -> None:
+def test_demo_tells_what_reads_from_storage_take(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(command, "_added", lambda: None)
     file = tmp_path / "demo.jsonl"
     done = tool("demo", "--quick", "--json", file)
     assert done.returncode == 0, done.stderr
     run = journal.read(file)
-    names = {"pgstatindex", "pgstathashindex", "pgstattuple_approx", "index_scan_random"}
-    assert {(one.scenario, one.server.io) for one in run.results} == {
-        (n, io) for n in names for io in options.IO
-    }
+    assert {one.scenario for one in run.results} == {"web"}
+    assert len(run.results) == len(options.SUITES["demo"]["cell"]) * len(options.SUITES["demo"]["set"])
     for one in run.results:
         assert one.both is not None and not one.refused
         stock, ours = one.both
-        # The cache was cold: a good part was read, by either.
-        assert min(stock.read_bytes, ours.read_bytes) > 10**6
-        # Whole indexes were; in fewer reads on 18 (17 counts each block; 19's contrib reads ahead, too).
-        whole = one.scenario in ("pgstatindex", "pgstathashindex") and Installation.find().major == 18
-        assert ours.reads < stock.reads or not whole
-        assert one.scenario in done.stdout
+        # The cache was cold, for either.
+        assert stock.reads and ours.reads and ours.read_bytes > 0.5 * stock.read_bytes
+        assert one.cell in done.stdout
     assert "above 1 look-ahead is faster" in done.stdout and str(file) in done.stderr
-    last = done.stdout.splitlines()[-1]
-    assert last.startswith("pg_lookahead try") and "this statement" in last
+    assert "pg_lookahead try" in done.stdout.splitlines()[-1]
 
 
 @pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
 def test_demo_with_added_latency_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(options.SUITES, "demo", {**options.SUITES["demo"], "scenario": ("pgstatindex",)})
+    one = {**options.SUITES["demo"], "cell": ("feed*",), "set": ((),)}
+    monkeypatch.setitem(options.SUITES, "demo", one)
     done = tool("demo", "--quick", "--latency", "0.1")
     if done.returncode == 2 and "cannot mount" in done.stderr:
         pytest.skip(done.stderr.splitlines()[-1])

@@ -11,7 +11,7 @@ from ..report.record import Server
 from ..server.installation import ClusterError
 from ..server.target import Connection, Target
 from . import scenarios, tables, tpch
-from .cells import Cell, ScanCell, Size, StatementCell
+from .cells import Cell, QueryCell, ScanCell, Size, StatementCell
 from .options import Options
 
 _EXTENSIONS = ("pg_prewarm", "pg_buffercache")
@@ -24,6 +24,10 @@ _PART = 0.8
 _OVERHEAD = 1.5
 _OVERHEAD_OF_A_MILLION = 0.8
 """Seconds that are spent around a cell, and so many more for each million rows of the tables."""
+
+_WHOLE_STATEMENTS = 0.7
+"""Seconds that a pair of whole statements takes, with tables of so few rows, and in proportion."""
+_FEW = 250_000
 
 _LOADING_OF_A_MILLION = {"t": 5.0, "o": 3.0, "c": 2.5, "d": 5.0, "e": 6.0, "w": 4.0, "w5": 9.0}
 _LOADING_OF_A_MILLION |= {"hash": 0.6, "gin": 1.5, "bloom": 0.6, "tpch": 15.0, "web": 20.0}
@@ -144,7 +148,10 @@ def expected_seconds(options: Options, server: Server, cell: Cell) -> float:
         blocks = min(blocks, cell.n * (cell.times or 1))
     waiting = 0.0 if cell.cache != "cold" else blocks * (server.latency_ms or 0.0) / 1000
     overhead = _OVERHEAD + _OVERHEAD_OF_A_MILLION * server.rows / 1e6
-    return max(_PART * options.seconds, _LEAST_TIMES * waiting) + overhead
+    seconds = _PART * options.seconds
+    if isinstance(cell, QueryCell):
+        seconds = min(seconds, 2 * options.rounds * _WHOLE_STATEMENTS * max(1.0, server.rows / _FEW))
+    return max(seconds, _LEAST_TIMES * waiting) + overhead
 
 
 def loading_seconds(rows: int, names: set[str]) -> float:

@@ -27,7 +27,7 @@ from .cells import (
     VacuumCell,
     Way,
 )
-from .tables import CLIENT_TABLES, COLUMNS, INDEXES_OF_D, ONE_IN, RANGES, TABLE, outer_rows, parents
+from .tables import CLIENT_TABLES, COLUMNS, ONE_IN, RANGES, TABLE, outer_rows, parents
 
 # Index scans
 
@@ -260,9 +260,7 @@ def _diagnostic(function: str, name: str, parameters: Parameters, of: str, **mor
 
 
 def _pgstatindex(size: Size) -> Iterator[Cell]:
-    kinds = {"primary key": "d_pkey", "timestamp": "d_taken", "float8": "d_reading", "composite": "d_abc"}
-    for kind, index in list(kinds.items())[:1] if size.quick else kinds.items():
-        yield from _diagnostic("pgstatindex", kind, {"index": kind}, index)
+    yield from _diagnostic("pgstatindex", "primary key", {"index": "primary key"}, "d_pkey")
 
 
 def _pgstathashindex(size: Size) -> Iterator[Cell]:
@@ -309,8 +307,6 @@ def _bloom_scan(size: Size) -> Iterator[Cell]:
         return Way(query, (f"SET pg_lookahead.bloom_scan = {'on' if ours else 'off'}",), method="bloom")
 
     more: dict[str, Any] = {"tables": ("d",), "needs": ("vacuum:bloom",), "extensions": ("bloom",)}
-    more["setup"] = (f"DROP INDEX IF EXISTS {SCHEMA}.d_abc",)  # with many rows the planner prefers it
-    more["teardown"] = (f"CREATE {INDEXES_OF_D['d_abc']}",)
     yield from _statement("3 columns", ("d_bloom", "d"), way, private=True, **more)
 
 

@@ -113,8 +113,6 @@ _FOR_JOINS = (
 INDEXES_OF_D = {
     "d_pkey": f"UNIQUE INDEX d_pkey ON {SCHEMA}.d (id)",
     "d_taken": f"INDEX d_taken ON {SCHEMA}.d (taken)",
-    "d_reading": f"INDEX d_reading ON {SCHEMA}.d (reading)",
-    "d_abc": f"INDEX d_abc ON {SCHEMA}.d (a, b, c)",
     "d_hash": f"INDEX d_hash ON {SCHEMA}.d USING hash (id)",
     "d_bloom": f"INDEX d_bloom ON {SCHEMA}.d USING bloom (a, b, c)",
 }
