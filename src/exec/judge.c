@@ -499,7 +499,7 @@ void
 JudgeUnit(Judge *judge, int reads, double us, int held, int64 wanted,
 		  bool others_slow)
 {
-	judge->visited++;
+	judge->visited = Min(judge->visited, PG_INT32_MAX - 1) + 1;
 	if (judge->mode == JUDGE_TRIAL)
 	{
 		judge->cached = reads > 0 ? 0 : judge->cached + 1;

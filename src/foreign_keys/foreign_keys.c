@@ -128,6 +128,7 @@ static void
 keys_note_row(WriterNode *node)
 {
 	ModifyTableState *statement = (ModifyTableState *) node->base.plan_state;
+	EState	   *estate = node->base.query->estate;
 	ResultRelInfo *table = &statement->resultRelInfo[statement->mt_nrels > 1 ?
 										 statement->mt_lastResultIndex : 0];
 	TupleTableSlot *old_row = keys_old_row(node, table);
@@ -142,17 +143,16 @@ keys_note_row(WriterNode *node)
 		if (statement->mt_partition_tuple_routing == NULL ||
 			statement->operation != CMD_INSERT)
 			return;
-		table = keys_find_partition(node->base.query->estate,
-									new_row->tts_tableOid);
+		table = keys_find_partition(estate, new_row->tts_tableOid);
 		if (table == NULL)
 			return;
 	}
 	sides = TriggerQueueSides(table, statement->operation);
 	if (new_row != NULL && (sides & KEYS_OF_CHILD) != 0)
-		TriggerQueueNote(node->queue, table, KEYS_OF_CHILD, new_row,
+		TriggerQueueNote(node->queue, estate, table, KEYS_OF_CHILD, new_row,
 						 is_update ? old_row : NULL);
 	if (old_row != NULL && (sides & KEYS_OF_PARENT) != 0)
-		TriggerQueueNote(node->queue, table, KEYS_OF_PARENT, old_row,
+		TriggerQueueNote(node->queue, estate, table, KEYS_OF_PARENT, old_row,
 						 is_update ? new_row : NULL);
 }
 

@@ -254,15 +254,15 @@ queue_keys_are_same(QueuedRows *rows, TupleTableSlot *row,
 	return true;
 }
 
-/* Does an update of a table assign to no column of a key? */
+/* Does an update of a table, in a query, assign to no column of a key? */
 static bool
-queue_keys_are_kept(QueuedRows *rows, ResultRelInfo *table)
+queue_keys_are_kept(QueuedRows *rows, ResultRelInfo *table, EState *estate)
 {
 	Bitmapset  *columns;
 
 	if (table->ri_TrigDesc->trig_update_before_row)
 		return false;
-	columns = ExecGetAllUpdatedCols(table, rows->queue->query->estate);
+	columns = ExecGetAllUpdatedCols(table, estate);
 	for (int i = 0; i < rows->nconstraints; i++)
 		if (ConstraintKeysAreAmong(rows->constraints[i], columns))
 			return false;
@@ -270,8 +270,8 @@ queue_keys_are_kept(QueuedRows *rows, ResultRelInfo *table)
 }
 
 void
-TriggerQueueNote(TriggerQueue *queue, ResultRelInfo *table, KeySide side,
-				 TupleTableSlot *row, TupleTableSlot *other)
+TriggerQueueNote(TriggerQueue *queue, EState *estate, ResultRelInfo *table,
+				 KeySide side, TupleTableSlot *row, TupleTableSlot *other)
 {
 	QueuedRows *rows =
 		queue_find_rows(queue, RelationGetRelid(table->ri_RelationDesc), side);
@@ -280,7 +280,7 @@ TriggerQueueNote(TriggerQueue *queue, ResultRelInfo *table, KeySide side,
 	{
 		rows = queue_add_rows(queue, table, side);
 		if (rows != NULL && other != NULL)
-			rows->are_kept = queue_keys_are_kept(rows, table);
+			rows->are_kept = queue_keys_are_kept(rows, table, estate);
 	}
 	if (rows == NULL ||
 		(other != NULL &&
@@ -701,9 +701,15 @@ queue_watch_table(TriggerQueue *queue, ResultRelInfo *table)
 		QueuedRows *rows = side == 0 ? NULL :
 			queue_find_rows(queue, RelationGetRelid(table->ri_RelationDesc),
 							side);
+		int			constraint;
 		QueuedTrigger *queued;
 
 		if (rows == NULL || rows->written.n < 2)
+			continue;
+
+		/* a trigger between two cascades may have added a constraint */
+		constraint = queue_find_constraint(rows, trigger->tgconstraint);
+		if (constraint < 0)
 			continue;
 		if (!OidIsValid(function->fn_oid))
 			fmgr_info_cxt(trigger->tgfoid, function, mcxt);
@@ -711,8 +717,7 @@ queue_watch_table(TriggerQueue *queue, ResultRelInfo *table)
 			continue;
 		queued = MemoryContextAllocZero(mcxt, sizeof(QueuedTrigger));
 		queued->rows = rows;
-		queued->constraint = queue_find_constraint(rows,
-												   trigger->tgconstraint);
+		queued->constraint = constraint;
 		queued->function = function->fn_addr;
 		function->fn_extra = queued;
 		function->fn_addr = queue_call;

@@ -45,12 +45,14 @@ typedef enum KeySide
 extern int	TriggerQueueSides(const ResultRelInfo *table, CmdType operation);
 
 /*
- * A row has been written.  For an update, row and other are its two versions,
- * and nothing is noted if they have the same keys; else other is NULL.
+ * A query has written a row of a table: the queue's statement, or a cascade,
+ * whose EState is not the statement's.  For an update, row and other are its
+ * two versions, and nothing is noted if they have the same keys; else other is
+ * NULL.
  */
-extern void TriggerQueueNote(TriggerQueue *queue, ResultRelInfo *table,
-							 KeySide side, TupleTableSlot *row,
-							 TupleTableSlot *other);
+extern void TriggerQueueNote(TriggerQueue *queue, EState *estate,
+							 ResultRelInfo *table, KeySide side,
+							 TupleTableSlot *row, TupleTableSlot *other);
 
 /*
  * Let our function stand in for the triggers' of tables of which rows were

@@ -735,6 +735,8 @@ InnerSidePass(InnerSide *side)
 void
 InnerSideArrive(InnerSide *side, InnerParts *parts)
 {
+	/* that many are enough, however many rows come */
+	side->passed = Min(side->passed, side->shared.lookups.max_reads);
 	for (int i = 0; i < parts->n; i++)
 	{
 		LookupKey  *key = &parts->parts[i].key;

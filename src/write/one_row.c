@@ -354,6 +354,7 @@ one_row_begin(WriteNode *node, TupleTableSlot *row)
 	const ModifyTable *plan = (const ModifyTable *) node->base.plan_state->plan;
 	BufferUsage before = pgBufferUsage;
 	bool		is_watched = judge == NULL || judge->mode == JUDGE_WATCH;
+	bool		looks_up = !is_watched;
 
 	/* what the server does next is done here */
 	if (WriteIsPartitioned((ModifyTableState *) node->base.plan_state))
@@ -362,6 +363,7 @@ one_row_begin(WriteNode *node, TupleTableSlot *row)
 			is_watched ? NULL : one_row_partition(node, row);
 
 		node->part = part != NULL ? part : &node->whole;
+		looks_up = part != NULL;
 	}
 	else if (node->whole.table->ri_IndexRelationDescs == NULL)
 		ExecOpenIndices(node->whole.table,
@@ -371,7 +373,7 @@ one_row_begin(WriteNode *node, TupleTableSlot *row)
 	node->is_timed = judge != NULL && judge->timed;
 	if (node->is_timed)
 		INSTR_TIME_SET_CURRENT(node->started);
-	if (!is_watched && judge->mode == JUDGE_AHEAD)
+	if (looks_up && judge->mode == JUDGE_AHEAD)
 		one_row_look_up(node, judge, row);
 	WriteCountForNode(child, &before);
 }

@@ -493,6 +493,24 @@ settle_anew(void)
 	exit(1);
 }
 
+/* An execution may visit more units than can be counted. */
+static void
+visit_many(void)
+{
+	Judge		judge;
+
+	JudgeInit(&judge, JUDGE_LOOKUPS, JUDGE_FORCED);
+	JudgeSetMaximum(&judge, 100, 0);
+	judge.visited = PG_INT32_MAX - 1;
+	for (int i = 0; i < 3; i++)
+		JudgeUnit(&judge, 1, 0, 100, 0, false);
+	if (judge.distance == 100)
+		return;
+	printf("seed " UINT64_FORMAT ": the distance is %d\n", seed,
+		   judge.distance);
+	exit(1);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -516,5 +534,6 @@ main(int argc, char **argv)
 	}
 	settle_anew();
 	recall_many();
+	visit_many();
 	return 0;
 }

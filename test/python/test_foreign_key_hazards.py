@@ -239,6 +239,42 @@ def test_statements_of_triggers_have_queues_of_their_own(conn: Connection) -> No
         assert scalar(conn, "SELECT count(*) FROM plain") == 0
 
 
+def test_a_cascade_belongs_to_another_query_than_its_queue(conn: Connection) -> None:
+    """What its statement's range table has at the place of the cascade's table is no table, or another one."""
+    with conn.transaction(force_rollback=True):
+        run(
+            conn,
+            "CREATE TABLE emptied (p int REFERENCES parent ON DELETE SET NULL, q int)",
+            "INSERT INTO emptied SELECT i FROM generate_series(1, 300) AS i",
+            "DELETE FROM child",
+            "WITH d AS (DELETE FROM parent WHERE id <= 280 RETURNING id) SELECT count(*) FROM d",
+        )
+        assert fetch(conn, "SELECT count(*), count(p) FROM emptied") == [(300, 20)]
+
+
+def test_a_trigger_may_add_a_constraint_between_two_cascades(conn: Connection) -> None:
+    run(
+        conn,
+        "CREATE TABLE p (id int PRIMARY KEY)",
+        "CREATE TABLE r (id int PRIMARY KEY)",
+        "CREATE TABLE c (p int REFERENCES p ON DELETE SET NULL, r int REFERENCES r ON UPDATE CASCADE)",
+        "INSERT INTO p SELECT generate_series(1, 300)",
+        "INSERT INTO r SELECT generate_series(1, 300)",
+        "INSERT INTO c SELECT i, i FROM generate_series(1, 300) AS i",
+        "CREATE FUNCTION constrain() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF OLD.id = 250 THEN"
+        " ALTER TABLE c ADD FOREIGN KEY (r) REFERENCES parent; END IF; RETURN NULL; END $$",
+        "CREATE TRIGGER z AFTER DELETE ON p FOR EACH ROW EXECUTE FUNCTION constrain()",
+    )
+    with conn.transaction(force_rollback=True):
+        run(
+            conn,
+            "WITH d AS (DELETE FROM p WHERE id <= 280 RETURNING id),"
+            " u AS (UPDATE r SET id = id + 1000 FROM (SELECT count(*) FROM d) AS n WHERE id <= 280) SELECT 1",
+        )
+        assert fetch(conn, "SELECT count(p), min(r), max(r) FROM c") == [(20, 281, 1280)]
+    run(conn, "DROP TABLE c, p, r", "DROP FUNCTION constrain")
+
+
 def test_temporary_tables(conn: Connection) -> None:
     with conn.transaction(force_rollback=True):
         run(

@@ -246,6 +246,22 @@ def test_rows_of_a_partitioned_table_are_looked_up_one_by_one(conn: Connection) 
         conn.execute("INSERT INTO parted VALUES (1, 3)")
 
 
+def test_rows_of_more_partitions_than_are_served_forbid_nothing(conn: Connection) -> None:
+    looked = "SELECT index_blocks_read + blocks_hit FROM lookahead.write_stats"
+    with conn.transaction(force_rollback=True):
+        run(
+            conn,
+            "CREATE TABLE many (id int, a int) PARTITION BY LIST (a)",
+            *(f"CREATE TABLE many_{i} PARTITION OF many FOR VALUES IN ({i})" for i in range(80)),
+            "CREATE INDEX ON many (id)",
+            "CREATE INDEX ON many USING hash (id)",
+            "INSERT INTO many SELECT i, i FROM generate_series(0, 79) AS i",
+        )
+        before = scalar(conn, looked)
+        run(conn, "INSERT INTO many SELECT i, i % 2 FROM generate_series(0, 159) AS i")
+        assert scalar(conn, looked) > before
+
+
 def test_an_expression_that_assigns_rows_to_partitions_is_not_computed_early(conn: Connection) -> None:
     called = "SELECT nextval('calls')"
     counts = []
