@@ -424,7 +424,8 @@ def test_since(servers: Fleet, tmp_path: Path) -> None:
     rebuilt, grown = changes["public.orders_customer"], changes["public.orders_id"]
     assert status == 0 and rebuilt.what == "rebuilt" and grown.what == "grew" and grown.after > grown.before
     assert rebuilt.gain_low is not None and rebuilt.gain_high is not None
-    assert set(changes) == {"public.orders_customer", "public.orders_id"}
+    ours = {name for name in changes if name.startswith("public.")}  # an index of the catalog may grow, too
+    assert ours == {"public.orders_customer", "public.orders_id"}
 
 
 # Interruption, and bad input

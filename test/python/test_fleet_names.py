@@ -14,9 +14,11 @@ from conftest import MakeCluster
 from fleet import dsn_of
 from pg_lookahead.server import dsn
 from pg_lookahead.server.cluster import Cluster
+from pg_lookahead.server.installation import Installation
 from queries import run
 
-HOSTILE = "a\x1b[2J\x07\n'\"; $(touch x) \ufffe\uffff"
+# since 19, names of databases have no newline
+HOSTILE = f"a\x1b[2J\x07{'' if Installation.find().major >= 19 else chr(10)}'\"; $(touch x) \ufffe\uffff"
 READ = "SELECT count(*) FROM {}"
 
 

@@ -29,7 +29,7 @@ from differential import BESIDE, bad_lines
 from join_corpus import JoinCorpus
 from pg_lookahead.server import cache
 from pg_lookahead.server.cluster import Cluster
-from pg_lookahead.server.installation import Installation
+from pg_lookahead.server.installation import Installation, io_workers
 from queries import fetch, run, scalar
 from relations import await_true
 from scan_corpus import Corpus
@@ -269,8 +269,7 @@ def side(make_cluster: MakeCluster, request: pytest.FixtureRequest) -> Iterator[
     major = Installation.find().major
     if major < 18:
         pytest.skip("PostgreSQL 17 has no asynchronous I/O")
-    one_worker = {"io_workers": 1} if major == 18 else {"io_min_workers": 1, "io_max_workers": 1}
-    cluster = make_cluster({**SERVER, **one_worker})
+    cluster = make_cluster({**SERVER, **io_workers(major, 1)})
     rng = random.Random(f"{request.config.getoption('--seed')} {request.module.__name__}")
     with cluster.connect() as conn:
         run(

@@ -13,7 +13,7 @@ import pytest
 
 from pg_lookahead.server import cache, latency
 from pg_lookahead.server.cluster import Cluster
-from pg_lookahead.server.installation import Installation
+from pg_lookahead.server.installation import Installation, io_workers
 from pg_lookahead.server.latency import Mount
 from queries import run, scalar
 from scans import INDEX_SCANS
@@ -99,18 +99,18 @@ SLOW = {
 @pytest.mark.skipif(latency.why_not() is not None, reason=str(latency.why_not()))
 def test_slow_storage_is_looked_ahead_on() -> None:
     """Where each read takes 3 ms, and 16 wait together, most of 400 pages are read ahead; noise costs some blocks."""
+    if Installation.find().major < 18:
+        pytest.skip("reads are not done in the background")
     settings = {
         "shared_preload_libraries": "pg_lookahead",
         "autovacuum": False,
         "debug_io_direct": "data",
-        "io_workers": 16,
+        **io_workers(Installation.find().major, 16),
     }
     with ExitStack() as stack:
         mount = stack.enter_context(Mount())
         cluster = stack.enter_context(Cluster(settings=settings, directory=mount.path / "main"))
         conn = stack.enter_context(cluster.connect())
-        if conn.info.server_version < 180000:
-            pytest.skip("reads are not done in the background")
         run(conn, *MAKE_SLOW, INDEX_SCANS, "SET effective_io_concurrency = 16")
         run(conn, "SET enable_hashjoin = off", "SET enable_mergejoin = off", "SET enable_memoize = off")
         mount.set(3)

@@ -671,7 +671,9 @@ def test_few_cached_rows_are_the_servers(conn: Connection) -> None:
     # so it is with a filter
     query = "SELECT k, pad FROM cached WHERE k > 20 AND length(pad) > 0 ORDER BY k LIMIT"
     assert [calls(conn, f"{query} {limit}", 3)[1] for limit in (18, 19)] == [0, 3]
-    assert calls(conn, "SELECT k FROM cached ORDER BY k")[2] > 2800
+    # an index-only scan; since 19, scans that prune a page note that it is all-visible
+    if conn.info.server_version < 190000:
+        assert calls(conn, "SELECT k FROM cached ORDER BY k")[2] > 2800
     conn.execute("CREATE TEMPORARY TABLE copied AS SELECT * FROM cached ORDER BY k")
     conn.execute("CREATE INDEX ON copied (k)")
     conn.execute("ANALYZE copied")

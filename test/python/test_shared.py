@@ -113,6 +113,7 @@ def looked_ahead(conn: Connection) -> None:
     assert after[0] > served[0]
 
 
+@pytest.mark.within_scans
 def test_queries_and_ends_of_transactions(warned: tuple[Connection, list[str]]) -> None:
     conn, told = warned
     for end in ("COMMIT", "ROLLBACK", "COMMIT"):
@@ -131,6 +132,7 @@ def test_queries_and_ends_of_transactions(warned: tuple[Connection, list[str]]) 
     assert told == [WARNING]
 
 
+@pytest.mark.within_scans
 def test_cursors_and_functions(warned: tuple[Connection, list[str]]) -> None:
     conn, told = warned
     conn.execute("BEGIN")
@@ -149,6 +151,7 @@ def test_cursors_and_functions(warned: tuple[Connection, list[str]]) -> None:
     assert told == [WARNING]
 
 
+@pytest.mark.within_scans
 def test_utility_commands(warned: tuple[Connection, list[str]]) -> None:
     conn, told = warned
     looked_ahead(conn)
@@ -163,6 +166,7 @@ def test_utility_commands(warned: tuple[Connection, list[str]]) -> None:
     assert told == [WARNING]
 
 
+@pytest.mark.within_scans
 def test_statistics_are_null(warned: tuple[Connection, list[str]]) -> None:
     conn, told = warned
     for _ in range(2):
@@ -185,6 +189,7 @@ def test_the_warning_says_why(without: Cluster) -> None:
     assert "shared_preload_libraries" in hint
 
 
+@pytest.mark.within_scans
 def test_parallel_workers(warned: tuple[Connection, list[str]]) -> None:
     """Workers cannot start a subtransaction on 17, and tell nothing of their own."""
     conn, told = warned
@@ -199,6 +204,7 @@ def test_parallel_workers(warned: tuple[Connection, list[str]]) -> None:
     assert told == [WARNING]
 
 
+@pytest.mark.within_scans
 def test_locks_of_the_caller_stay(warned: tuple[Connection, list[str]]) -> None:
     """With an LWLock held nothing is attempted, as all of them are released after an error."""
     conn, told = warned
@@ -209,6 +215,7 @@ def test_locks_of_the_caller_stay(warned: tuple[Connection, list[str]]) -> None:
     assert told == [WARNING]
 
 
+@pytest.mark.within_scans
 def test_no_lock_is_left(warned: tuple[Connection, list[str]]) -> None:
     conn, told = warned
     looked_ahead(conn)
@@ -225,6 +232,7 @@ def test_sessions_without_the_library(without: Cluster) -> None:
     assert told == []
 
 
+@pytest.mark.within_scans
 def test_memory_is_reserved_at_the_start(make_cluster: MakeCluster, names: list[tuple[str, int]]) -> None:
     """With the library in shared_preload_libraries it is there, also after a crash of a backend."""
     cluster = prepare(make_cluster({"shared_preload_libraries": "pg_lookahead"}, name="reserved"))

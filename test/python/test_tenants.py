@@ -117,6 +117,7 @@ def test_try_queryid(server: Cluster, database: str) -> None:
         assert json.loads(done.stdout)["statement"] == STATEMENT, done.stderr
 
 
+@pytest.mark.within_scans
 @pytest.mark.parametrize("database", [HIDDEN, BARE])
 def test_trace(server: Cluster, database: str, tmp_path: Path) -> None:
     done = tool("lab", "trace", tmp_path / "t", "--index", "t_id", "--dsn", dsn(server, database))

@@ -423,6 +423,7 @@ def table(cluster: Cluster, conn: psycopg.Connection[Any]) -> str:
     return conn.info.dsn
 
 
+@pytest.mark.within_scans
 def test_an_index_traces_its_heap_blocks_in_key_order(
     table: str, conn: psycopg.Connection[Any], tmp_path: Path
 ) -> None:
@@ -441,6 +442,7 @@ def test_an_index_traces_its_heap_blocks_in_key_order(
     assert [int(o) for offset, _ in trace.batches() for o in offset] == kept
 
 
+@pytest.mark.within_scans
 def test_an_index_that_will_not_do_is_one_line(table: str, tmp_path: Path) -> None:
     trace = tmp_path / "t"
     told = refused("lab", "trace", trace, "--dsn", table, "--index", "no_such")
@@ -462,6 +464,7 @@ def test_a_database_without_the_extension_is_told_what_to_do(
     assert "CREATE EXTENSION pg_lookahead" in told and "lookahead.heap_block_order(" not in told
 
 
+@pytest.mark.within_scans
 def test_reading_an_index_shows_progress(table: str, tmp_path: Path) -> None:
     assert "5,000 entries" in tool("lab", "trace", tmp_path / "t", "--dsn", table, "--index", "t_id").stderr
 

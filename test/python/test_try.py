@@ -122,6 +122,7 @@ def unchanged(server: Cluster) -> Iterator[None]:
 # What it says
 
 
+@pytest.mark.within_scans
 @pytest.mark.usefixtures("unchanged")
 @pytest.mark.parametrize("query", [SCAN, JOIN, f"WITH c AS MATERIALIZED ({SCAN}) SELECT count(*) FROM c"])
 def test_what_is_read_ahead_is_told_node_by_node(server: Cluster, query: str) -> None:
@@ -144,6 +145,7 @@ def test_what_is_read_ahead_is_told_node_by_node(server: Cluster, query: str) ->
         assert re.search(r"ran [1-9][\d,]* index scans, and [1-9][\d,]* blocks", found["notes"][-1])
 
 
+@pytest.mark.within_scans
 @pytest.mark.usefixtures("unchanged")
 def test_a_plan_that_gains_nothing_says_why(server: Cluster) -> None:
     found = trial(server, "SELECT count(*) FROM few", "--time", "0.5")
@@ -154,6 +156,7 @@ def test_a_plan_that_gains_nothing_says_why(server: Cluster) -> None:
         assert "at most one row" in said(found)["Index Scan using orders_pkey on orders"]
 
 
+@pytest.mark.within_scans
 def test_settings_that_change_it_are_tried(server: Cluster) -> None:
     """A bitmap scan, which index scans could stand in for; those then read ahead."""
     options = "-c enable_seqscan=off -c pg_lookahead.debug_force=on -c effective_io_concurrency=16"
@@ -175,6 +178,7 @@ EXPLAINED = {
 }
 
 
+@pytest.mark.within_scans
 @pytest.mark.parametrize("query", EXPLAINED)
 def test_explain_only_foretells_what_an_execution_says(server: Cluster, query: str) -> None:
     planned = trial(server, query, "--explain-only", options=FORCED)
@@ -186,6 +190,7 @@ def test_explain_only_foretells_what_an_execution_says(server: Cluster, query: s
         assert EXPLAINED[query] in one["nodes"][0]["said"]
 
 
+@pytest.mark.within_scans
 @pytest.mark.skipif(not TELLS_OF_NODES, reason="PostgreSQL 17 does not tell of single nodes")
 @pytest.mark.parametrize(
     ("setting", "words"),
@@ -219,6 +224,7 @@ def test_what_it_asks_for_itself_is_left_out_of_reports(server: Cluster) -> None
     assert [one for one in left if "pg_stat_statements" not in one and "set_config" not in one] == []
 
 
+@pytest.mark.within_scans
 @pytest.mark.skipif(not TELLS_OF_NODES, reason="PostgreSQL 17 does not tell of single nodes")
 @pytest.mark.parametrize("setting", ["pg_lookahead.max_distance", "effective_io_concurrency"])
 @pytest.mark.parametrize("arguments", [["--explain-only"], ["--time", "0"]], ids=" ".join)
