@@ -30,8 +30,10 @@
 
 #include "access/sysattr.h"
 #include "access/tupconvert.h"
+#include "access/xact.h"
 #include "compat.h"
 #include "early/cached_row.h"
+#include "early/infallible.h"
 #include "exec/settings.h"
 #include "exec/takeover.h"
 #include "executor/execPartition.h"
@@ -88,20 +90,22 @@ OneRowOf(Oid table, CmdType operation)
 
 /*
  * The server asks again, which nobody may notice: so no expression is computed,
- * and no function called that is not the server's own.  Nor are generated
- * columns known yet.
+ * and no function called that is not the server's own, or may call one that is
+ * not, as for arrays.  Nor are generated columns known yet.
  */
 bool
 OneRowMayRoute(Relation table)
 {
 	PartitionKey key = RelationGetPartitionKey(table);
-	PartitionDesc partitions = RelationGetPartitionDesc(table, true);
+	PartitionDesc partitions =
+		RelationGetPartitionDesc(table, !IsolationUsesXactSnapshot());
 
 	/* a partition's own condition is of its parent's key */
 	if (table->rd_rel->relispartition || key->partexprs != NIL)
 		return false;
 	for (int i = 0; i < key->partnatts; i++)
 		if (key->partsupfunc[i].fn_oid >= FirstNormalObjectId ||
+			!ComparesInfallibly(key->parttypid[i], key->partcollation[i]) ||
 			TupleDescAttr(RelationGetDescr(table),
 						  key->partattrs[i] - 1)->attgenerated != '\0')
 			return false;

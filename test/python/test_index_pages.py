@@ -383,7 +383,8 @@ def test_many_bitmap_index_scans_are_found_at_once(sides: Sides) -> None:
     """Each scan finds its node without passing by those of the others: a search would take several times as long."""
     side = sides["forced"]
     side.run(ONLY_BITMAPS, "SET pg_lookahead.debug_force = off")
-    arms = " UNION ALL ".join(f"SELECT id FROM p WHERE g = 9 + k + {i}" for i in range(6000))
+    number = 6000 if side.cluster.version < 19 else 600  # release candidate 1 takes minutes to plan 6,000
+    arms = " UNION ALL ".join(f"SELECT id FROM p WHERE g = 9 + k + {i}" for i in range(number))
     query = f"EXPLAIN (ANALYZE, TIMING off, FORMAT json) SELECT count(*) FROM generate_series(1, 6) k, LATERAL ({arms}) s"
     times: dict[bool, list[float]] = {True: [], False: []}
     for on in (False, True) * 2:
