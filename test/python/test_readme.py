@@ -25,7 +25,9 @@ README = readme_walk.README.read_text()
 
 
 def test_it_can_be_read() -> None:
-    assert len(README.splitlines()) <= 120
+    """It is short, apart from its figures."""
+    text = re.sub(r"<!-- figures: .*?<!-- end of figures -->", "", README, flags=re.S)
+    assert len(text.splitlines()) <= 105
 
 
 def test_the_walk_types_every_command_in_its_order() -> None:
