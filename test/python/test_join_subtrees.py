@@ -81,13 +81,13 @@ def test_subtrees_count_as_stock(sides: dict[str, JoinSide], name: str, mode: st
         compare(as_sides(sides), lambda side: counters(sides["forced" if side.forced else "off"]))
         plan = json.dumps(plan_of(sides["off"], query))
         assert node in plan, plan
-        if mode == "forced":
+        if mode == "forced" and ours.cluster.version >= 18:
             ours.rows(EVICT_ALL)
             found = plan_of(ours, query)
             while found["Node Type"] != "Nested Loop":
                 found = found["Plans"][0]
             assert found["Look-Ahead Leaf Blocks Read"] > 0
-            if ours.cluster.version >= 18 and indexes > 1:
+            if indexes > 1:
                 assert len(found["Look-Ahead Indexes"]) == min(indexes, 3), found["Look-Ahead Indexes"]
     finally:
         ours.run("SET pg_lookahead.debug_force = on")

@@ -145,7 +145,12 @@ def test_standby_is_repaired(make_cluster: MakeCluster, rng: random.Random, stre
                 run(there, "SELECT pg_promote()")
                 free_space = []
                 for each in (conn, there):
-                    run(each, "CREATE EXTENSION pg_freespacemap SCHEMA contrib")
+                    # until 17, one of its functions finds the other by the search_path
+                    run(
+                        each,
+                        "SET search_path = public, contrib",
+                        "CREATE EXTENSION pg_freespacemap SCHEMA contrib",
+                    )
                     run(each, "VACUUM (DISABLE_PAGE_SKIPPING) r")
                     free_space.append(fetch(each, "SELECT * FROM contrib.pg_freespace('r')"))
                 assert free_space[0] == free_space[1]
