@@ -21,6 +21,7 @@ import pytest
 import command_line
 from clusters import standby_of
 from command_line import start
+from installations import Copy, copy_installation
 from pg_lookahead.bench.options import Options
 from pg_lookahead.report.journal import Journal
 from pg_lookahead.report.record import End, Session
@@ -395,13 +396,24 @@ def test_too_little_space_is_one_line(own: Cluster) -> None:
         assert "GB are needed for 1,000,000,000 rows" in told and "demo --quick need less" in told
 
 
+@pytest.fixture(scope="module")
+def without() -> Iterator[tuple[Copy, Cluster]]:
+    """A server with an installation of its own, whose extensions a test can remove."""
+    copy = copy_installation()
+    with Cluster(pg_config=copy.pg_config, name="without") as cluster:
+        yield copy, cluster
+
+
 @pytest.mark.parametrize(("name", "remedy"), [("pg_prewarm", "contrib"), ("pg_lookahead", "make install")])
-def test_a_missing_extension_is_one_line(own: Cluster, name: str, remedy: str) -> None:
-    control = own.installation.sharedir / "extension" / f"{name}.control"
+def test_a_missing_extension_is_one_line(without: tuple[Copy, Cluster], name: str, remedy: str) -> None:
+    copy, cluster = without
+    control = copy.extensions / f"{name}.control"
     hidden = control.with_suffix(".hidden")
+    with cluster.connect() as conn:
+        conn.execute("CREATE EXTENSION IF NOT EXISTS pg_lookahead")
     control.rename(hidden)
     try:
-        told = one_line(tool("--dsn", dsn(own), *SMALL))
+        told = one_line(tool("--dsn", dsn(cluster), *SMALL))
     finally:
         hidden.rename(control)
     assert f"the extension {name} is not installed" in told and remedy in told
