@@ -920,8 +920,9 @@ def test_damage_that_stock_does_not_reach_is_no_error(joins: dict[str, JoinSide]
 
     seen = same(joins, steps, ahead=None)
     assert any("error" in one for one in seen) and any("error" not in one for one in seen)
-    side = joins["forced"]
-    assert not re.search(r"WARNING.*(page|checksum)", side.cluster.log.split("DROP TABLE IF EXISTS w")[0])
+    if (cluster := joins["forced"].cluster).version >= 18:
+        # until 17, stock warns of checksums before each error, which the outcomes have
+        assert not re.search(r"WARNING.*(page|checksum)", cluster.log)
 
 
 @pytest.mark.parametrize("relation", ("w_k", "w"))
