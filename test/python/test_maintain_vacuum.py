@@ -517,7 +517,8 @@ def test_cancels(server: Cluster, rng: random.Random, method: str) -> None:
             except psycopg.errors.QueryCanceled as error:
                 struck += "index" in (error.diag.context or "")
 
-        run(conn, "SET vacuum_cost_delay = 1", "SET vacuum_cost_limit = 4")
+        # A pause lasts four delays at most, and 17 pins all of this index's pages before its first one.
+        run(conn, "SET vacuum_cost_delay = 10", "SET vacuum_cost_limit = 20")
         with clean_log(server):
             while struck < 15:
                 some_rows(other, rng, 0.05)
