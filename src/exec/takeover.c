@@ -75,6 +75,7 @@ typedef struct Walk
 	PlanState  *top;			/* topmost node of the plan */
 	PlanState  *parent;			/* whose children are walked; NULL at the top */
 	Bitmapset  *subplans;		/* by plan_id: those that have been walked */
+	Bitmapset  *unserved;		/* those that have no scan to look up in */
 	Bitmapset  *ctes;			/* CTEs, which are walked last */
 	Bitmapset  *stopped_ctes;	/* those with a reader that may be left */
 	Bitmapset  *portal_ctes;	/* those with one that the portal may leave */
@@ -183,8 +184,8 @@ TakeoverTableRefusal(Relation table)
 	return IsCatalogRelation(table) ? REFUSED_CATALOG : NOT_REFUSED;
 }
 
-/* Take a node over in a role, if one of the users serves it. */
-static inline void
+/* Take a node over in a role, if one of the users serves it; why it does not. */
+static inline Refusal
 takeover_take_node(Walk *walk, PlanState *plan_state, AheadRole role)
 {
 	Refusal		refusal = NOT_REFUSED;
@@ -195,7 +196,7 @@ takeover_take_node(Walk *walk, PlanState *plan_state, AheadRole role)
 	if (methods == NULL || refusal != NOT_REFUSED ||
 		(AheadNodeFind(plan_state) == NULL &&
 		 !TakeoverIsServersOwn(plan_state->ExecProcNodeReal)))
-		return;
+		return refusal;
 	if (walk->query == NULL)
 	{
 		walk->query = AheadQueryMake(plan_state->state);
@@ -203,9 +204,29 @@ takeover_take_node(Walk *walk, PlanState *plan_state, AheadRole role)
 	}
 	base = AheadNodeAdd(walk->query, plan_state, methods);
 	if (base == NULL)
-		return;					/* a plan that was initialized twice */
+		return refusal;			/* a plan that was initialized twice */
 	base->bounds = walk->bounds;
 	methods->begin(base);
+	return refusal;
+}
+
+/*
+ * Take a node over for its subplans.  Those in which nothing can be looked up
+ * are remembered: each partition of a table may have the same ones.
+ */
+static void
+takeover_take_subplans(Walk *walk, PlanState *plan_state)
+{
+	bool		unserved = true;
+
+	foreach_node(SubPlanState, state, plan_state->subPlan)
+		unserved &= bms_is_member(state->subplan->plan_id, walk->unserved);
+	if (unserved || takeover_take_node(walk, plan_state, AHEAD_FOR_SUBPLANS) !=
+		REFUSED_NO_INNER_SCAN)
+		return;
+	foreach_node(SubPlanState, state, plan_state->subPlan)
+		walk->unserved = bms_add_member(walk->unserved,
+										state->subplan->plan_id);
 }
 
 /* Has a node subplans or initplans? */
@@ -324,7 +345,7 @@ takeover_take_nodes(PlanState *plan_state, void *context)
 	takeover_take_node(walk, plan_state, AHEAD_ITSELF);
 	takeover_take_node(walk, plan_state, AHEAD_FOR_VALUES);
 	if (plan_state->subPlan != NIL)
-		takeover_take_node(walk, plan_state, AHEAD_FOR_SUBPLANS);
+		takeover_take_subplans(walk, plan_state);
 	if (IsA(plan_state, ModifyTableState))
 		takeover_take_node(walk, plan_state, AHEAD_FOR_KEYS);
 	walk->bounds = bounds;
