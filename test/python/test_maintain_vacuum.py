@@ -517,15 +517,21 @@ def test_cancels(server: Cluster, rng: random.Random, method: str) -> None:
             except psycopg.errors.QueryCanceled as error:
                 struck += "index" in (error.diag.context or "")
 
-        # A pause lasts four delays at most, and 17 pins all of this index's pages before its first one.
-        run(conn, "SET vacuum_cost_delay = 10", "SET vacuum_cost_limit = 20")
+        # A pause lasts four delays at most, and 17 pins all pages of the hash index before its first one.
+        run(
+            conn,
+            *{
+                "hash": ("SET vacuum_cost_delay = 40", "SET vacuum_cost_limit = 30"),
+                "gin": ("SET vacuum_cost_delay = 1", "SET vacuum_cost_limit = 4"),
+            }[method],
+        )
         with clean_log(server):
-            while struck < 15:
+            while struck < 8:
                 some_rows(other, rng, 0.05)
                 with meanwhile(vacuum) as thread:
                     while thread.is_alive():
                         if fetch(other, PHASE) == [(phase,)]:
-                            time.sleep(rng.uniform(0, 0.01))
+                            time.sleep(rng.uniform(0, 0.02))
                             conn.cancel_safe()
                             break
                 await_no_pins(other)

