@@ -35,9 +35,9 @@ from typing import Any, Literal
 import psycopg
 from psycopg import pq
 
-from pg_lookahead.server import cache
 from pg_lookahead.server.cluster import Cluster
 from queries import relation_count, run
+from relations import evict
 
 Blocks = Literal["exact", "bounded", "any"]
 
@@ -402,7 +402,7 @@ class Differential:
             session.ask(f"SELECT pg_prewarm(oid) FROM {_RELATIONS}")
             self._before[session] = self._counters(session)
         relations = [int(row[0]) for row in session.ask(f"SELECT oid FROM {_RELATIONS}")]
-        cache.evict(session.connection, *relations)
+        evict(session.connection, *relations)
 
     def compare_pages(self) -> None:
         """Compare the line pointers of all heap pages, and the dead entries of all btrees."""

@@ -98,13 +98,8 @@ class JoinSide(Side):
         return {name: after[name] - before[name] for name in after}
 
     def make_cold(self) -> None:
-        tables = [
-            row[0]
-            for row in self.rows(
-                "SELECT oid::regclass::text FROM pg_class WHERE oid >= 16384 AND relkind IN ('r', 'i') AND relpersistence <> 't'"
-            )
-        ]
-        self.evict(*tables)
+        relations = "pg_class WHERE oid >= 16384 AND relkind IN ('r', 'i') AND relpersistence <> 't'"
+        self.evict(*(int(row[0]) for row in self.rows(f"SELECT oid FROM {relations}")))
 
 
 def make_sides(cluster: Any) -> dict[str, JoinSide]:

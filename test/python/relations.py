@@ -19,6 +19,7 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
+from pg_lookahead.server import cache
 from pg_lookahead.server.cluster import Cluster
 from queries import scalar
 
@@ -183,6 +184,17 @@ def leaves_index_scans(conn: Connection) -> bool:
 def seed(conn: Connection, rng: random.Random) -> None:
     """Make random() of this session follow from ``rng``."""
     conn.execute("SELECT setseed(%s)", [rng.uniform(-1, 1)])
+
+
+def evict(conn: Connection, *relations: str | int) -> None:
+    """Take relations, by name or all by OID, out of shared buffers.
+
+    As cache.evict(), which first looks whose functions they are that it calls: in a test they are ours."""
+    place = "SELECT extnamespace::regnamespace::text FROM pg_extension WHERE extname = 'pg_buffercache'"
+    query = cache.eviction(conn.info.server_version, scalar(conn, place))
+    await_true(
+        lambda: not scalar(conn, query, [list(relations)]), "no pins of " + ", ".join(map(str, relations))
+    )
 
 
 # What a test waits for, and what must hold afterwards

@@ -19,6 +19,7 @@ import psycopg
 from differential import bad_lines
 from pg_lookahead.server.cluster import Cluster
 from queries import fetch, fetch_row, relation_count, run, scalar
+from relations import evict
 from scans import INDEX_SCANS, blocks_read_ahead
 
 Connection = psycopg.Connection[Any]
@@ -77,9 +78,8 @@ class Side:
     def value(self, query: str) -> Any:
         return scalar(self.conn, query)
 
-    def evict(self, *relations: str) -> None:
-        for relation in relations or ("t",):
-            self.cluster.evict(self.conn, relation, os_cache=False)
+    def evict(self, *relations: str | int) -> None:
+        evict(self.conn, *(relations or ("t",)))
 
     def blocks_read_ahead(self) -> int:
         return blocks_read_ahead(self.conn)

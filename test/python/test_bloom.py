@@ -34,7 +34,6 @@ from maintenance import (
     streamed,
     twin,
 )
-from pg_lookahead.server import cache
 from pg_lookahead.server.cluster import Cluster
 from pg_lookahead.server.installation import Installation
 from queries import fetch, fetch_row, run, scalar
@@ -46,6 +45,7 @@ from relations import (
     blocks,
     clean_log,
     data_file,
+    evict,
     install,
     seed,
     write_at,
@@ -334,7 +334,7 @@ def test_vacuum_with_every_option(db: Connection) -> None:
         )
     ):
         run(db, *(f"SET {setting}" for setting in settings), f"DELETE FROM t WHERE a % 11 = {number}")
-        cache.evict(db, "t_bloom")
+        evict(db, "t_bloom")
         before = streamed(db, "bloom")
         run(db, f"VACUUM (INDEX_CLEANUP on, BUFFER_USAGE_LIMIT '{ring}') t")
         assert streamed(db, "bloom") - before == 2 * (pages - 1)
@@ -402,7 +402,7 @@ def test_large_reads(make_cluster: MakeCluster) -> None:
         seen: dict[bool, int] = {}
         for served in (False, True):
             set_served(conn, served)
-            cache.evict(conn, "t_bloom")
+            evict(conn, "t_bloom")
             run(conn, "SET enable_seqscan = off")
             run(conn, "SELECT pg_stat_reset_shared('io')", "SELECT count(*) FROM t WHERE a = 5")
             run(conn, "SELECT pg_stat_force_next_flush()")
@@ -550,7 +550,7 @@ def test_no_room_for_entries(db: Connection, server: Cluster) -> None:
     # the damage is to be found by us, not by the checksum
     run(db, "SET ignore_checksum_failure = on", "SET client_min_messages = error")
     path = data_file(server, db, "t_bloom")
-    cache.evict(db, "t_bloom")
+    evict(db, "t_bloom")
     intact = path.read_bytes()
     write_at(path, BLOCK + 12, struct.pack("<HH", HEADER, HEADER))
     with pytest.raises(
@@ -558,7 +558,7 @@ def test_no_room_for_entries(db: Connection, server: Cluster) -> None:
     ):
         run(db, "VACUUM (INDEX_CLEANUP on) t")
     await_no_pins(db)
-    cache.evict(db, "t_bloom")
+    evict(db, "t_bloom")
     path.write_bytes(intact)
     run(db, "VACUUM (INDEX_CLEANUP on) t")
     assert entries_and_rows(db)
@@ -571,7 +571,7 @@ def test_stray_pages(db: Connection, server: Cluster) -> None:
     # the damage is to be found by us, not by the checksum
     run(db, "SET ignore_checksum_failure = on")
     path = data_file(server, db, "t_bloom")
-    cache.evict(db, "t_bloom")
+    evict(db, "t_bloom")
     warned: list[str] = []
     db.add_notice_handler(lambda diag: warned.append(str(diag.message_primary)))
     stray = 'index "t_bloom" contains a page that is none of its kind at block 1'
@@ -584,7 +584,7 @@ def test_stray_pages(db: Connection, server: Cluster) -> None:
         # a pass of deletion and one of cleanup; then there is nothing to delete
         assert warned.count(stray) == (2 if served else 0)
     await_no_pins(db)
-    cache.evict(db, "t_bloom")
+    evict(db, "t_bloom")
     path.write_bytes(intact)
     set_served(db, True)
     run(db, "VACUUM (INDEX_CLEANUP on) t")
@@ -597,7 +597,7 @@ def test_flags_that_nobody_knows(db: Connection, server: Cluster) -> None:
     run(db, "CREATE INDEX t_bloom ON t USING bloom (a)", "DELETE FROM t WHERE a % 3 = 0", "CHECKPOINT")
     run(db, "SET ignore_checksum_failure = on", "SET enable_seqscan = off")
     path = data_file(server, db, "t_bloom")
-    cache.evict(db, "t_bloom")
+    evict(db, "t_bloom")
     write_at(path, 2 * BLOCK - 6, struct.pack("<H", 4))
     assert scalar(db, "SELECT count(*) FROM t WHERE a = 7") == 1
     assert scalar(db, "SELECT live_tuples FROM lookahead.pgstatbloomindex('t_bloom')") == 2000
@@ -627,7 +627,7 @@ def test_corruption(make_cluster: MakeCluster, rng: random.Random) -> None:
             damaged = damage(intact, heap, ANYWHERE, rng)
             if assertions and round_ % 2 == 0 and damaged.data[:BLOCK] != intact[:BLOCK]:
                 continue  # a scan begins in contrib, which asserts that block 0 has a special area
-            cache.evict(conn, "t_bloom")
+            evict(conn, "t_bloom")
             path.write_bytes(damaged.data)
             statement = "SELECT count(*) FROM t WHERE a = 5 AND b = 'text 5'"
             if round_ % 2:
@@ -652,6 +652,6 @@ def test_corruption(make_cluster: MakeCluster, rng: random.Random) -> None:
                 known = ("t_bloom", file, "Relation is not a bloom index")  # the last is contrib's own
                 assert any(word in said for word in known), f"{damaged.what}: {said}"
                 assert error.sqlstate != psycopg.errors.QueryCanceled.sqlstate, damaged.what
-            cache.evict(conn, "t_bloom")
+            evict(conn, "t_bloom")
             path.write_bytes(intact)
     assert min(seen.values()) > 0, seen

@@ -18,7 +18,6 @@ import psycopg
 import pytest
 
 from conftest import MakeCluster
-from pg_lookahead.server import cache
 from pg_lookahead.server.cluster import Cluster
 from queries import run, scalar
 from relations import (
@@ -32,6 +31,7 @@ from relations import (
     await_true,
     clean_log,
     data_file,
+    evict,
     has_assertions,
     install,
     make_like,
@@ -51,7 +51,7 @@ ALL_VISIBLE = 0x55
 
 def lengthen(server: Cluster, conn: Connection, relation: str, segments: int) -> None:
     """Make a relation that many GB long, with holes."""
-    cache.evict(conn, relation)
+    evict(conn, relation)
     first = data_file(server, conn, relation)
     for segment in range(segments):
         path = data_file(server, conn, relation, segment=segment)
@@ -62,7 +62,7 @@ def lengthen(server: Cluster, conn: Connection, relation: str, segments: int) ->
 
 def make_all_visible(server: Cluster, conn: Connection, relation: str, heap_blocks: int) -> None:
     """Write a visibility map that calls every page all-visible."""
-    cache.evict(conn, relation)
+    evict(conn, relation)
     path = data_file(server, conn, relation, "vm")
     header = path.read_bytes()[:24]
     pages = -(-heap_blocks // (MAP_BYTES * 4))
@@ -230,7 +230,7 @@ def test_cancel_at_any_moment(make_cluster: MakeCluster, rng: random.Random, io_
             if number >= 240 and min(seen.values()) > 0:
                 break
             relation, function = call = calls[number % len(calls)]
-            cache.evict(conn, relation)
+            evict(conn, relation)
             if number % 60 < len(calls):
                 server.evict(conn, relation)
             run(conn, f"SET statement_timeout = {rng.randint(1, 12 + number // 100)}")

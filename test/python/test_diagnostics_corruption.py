@@ -25,7 +25,6 @@ import pytest
 import bloom_pages
 from conftest import MakeCluster
 from corruption import ANYWHERE, HEAP, Damage, Mutator, damage, line_pointers, special_size
-from pg_lookahead.server import cache
 from pg_lookahead.server.cluster import Cluster
 from queries import run, scalar
 from relations import (
@@ -37,6 +36,7 @@ from relations import (
     blocks,
     clean_log,
     data_file,
+    evict,
     has_assertions,
     install,
     write_at,
@@ -139,7 +139,7 @@ class Lab:
         self.targets = [t for t in TARGETS if t.mutators is not HEAP or not self.assertions]
         self.paths = {(t.relation, t.fork): data_file(server, self.ours, t.relation, t.fork) for t in TARGETS}
         for relation in {t.relation for t in TARGETS}:
-            cache.evict(self.ours, relation)
+            evict(self.ours, relation)
         self.intact = {key: path.read_bytes() for key, path in self.paths.items()}
         self.pages = [page for data in self.intact.values() for page in blocks(data)]
 
@@ -157,7 +157,7 @@ class Lab:
         path = self.paths[target.relation, target.fork]
         rewrite(path, damaged)
         yield
-        cache.evict(self.ours, target.relation)
+        evict(self.ours, target.relation)
         rewrite(path, self.intact[target.relation, target.fork])
 
     def ask_contrib(self, function: str, relation: str) -> Outcome | None:
@@ -177,7 +177,7 @@ class Lab:
         first leaves hint bits, which on a damaged row may say what the row itself does not."""
         self.close()
         self.connect()
-        cache.evict(self.ours, target.relation)
+        evict(self.ours, target.relation)
         with self.damaged(target, damage.data):
             outcome = ask(self.ours, schema, function, target.relation)
         rewrite(self.paths[target.relation, target.fork], damage.data)
@@ -381,7 +381,7 @@ def test_error_in_mid_stream(make_cluster: MakeCluster, rng: random.Random, io_m
         for relation, function in 5 * [(one, name) for one, names in CHECKED.items() for name in names]:
             path, intact = lab.paths[relation, "main"], lab.intact[relation, "main"]
             block = rng.randrange(1, len(intact) // BLOCK)
-            cache.evict(lab.ours, relation)
+            evict(lab.ours, relation)
             write_at(path, block * BLOCK + rng.randrange(100, BLOCK), b"\xa5\x5a\xa5")
             ours = ask(lab.ours, "lookahead", function, relation)
             contrib = ask(lab.contrib, "contrib", function, relation)
@@ -393,7 +393,7 @@ def test_error_in_mid_stream(make_cluster: MakeCluster, rng: random.Random, io_m
                 assert ask(lab.ours, "lookahead", function, relation).same_as(contrib)
                 await_no_pins(lab.contrib)
                 assert scalar(lab.ours, "SELECT 1") == 1
-            cache.evict(lab.ours, relation)
+            evict(lab.ours, relation)
             write_at(path, 0, intact)
             ours = ask(lab.ours, "lookahead", function, relation)
             assert ours.error is None

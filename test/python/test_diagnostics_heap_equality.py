@@ -16,7 +16,6 @@ import psycopg
 import pytest
 
 from conftest import MakeCluster
-from pg_lookahead.server import cache
 from pg_lookahead.server.cluster import Cluster
 from queries import fetch, run, scalar
 from relations import (
@@ -29,6 +28,7 @@ from relations import (
     assert_answer,
     assert_equal,
     data_file,
+    evict,
     has_assertions,
     make_like,
     ours_and_contrib,
@@ -270,7 +270,7 @@ def test_new_pages(server: Cluster, db: Connection, rng: random.Random) -> None:
         "VACUUM (TRUNCATE OFF) e",
     )
     check(db, "e", rng)
-    cache.evict(db, "h")
+    evict(db, "h")
     path = data_file(server, db, "h")
     with path.open("r+b") as file:
         file.seek(3 * BLOCK)
@@ -463,7 +463,7 @@ def test_more_than_one_segment(
         "CREATE INDEX h_id ON h (id)",
         "DELETE FROM h WHERE id % 3 = 0",
     )
-    cache.evict(db, relation)
+    evict(db, relation)
     files = [data_file(server, db, relation, segment=segment) for segment in range(segments)]
     contents = files[0].read_bytes()
     for path in files:

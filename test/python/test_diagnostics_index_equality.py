@@ -10,7 +10,6 @@ import pytest
 import bloom_pages
 from clusters import standby_of, wait_for_replay
 from conftest import MakeCluster
-from pg_lookahead.server import cache
 from pg_lookahead.server.cluster import Cluster
 from queries import fetch, fetch_row, run, scalar
 from relations import (
@@ -22,6 +21,7 @@ from relations import (
     blocks,
     clean_log,
     data_file,
+    evict,
     has_assertions,
     install,
     seed,
@@ -114,7 +114,7 @@ def test_btree_page_kinds(server: Cluster, db: Connection, rng: random.Random) -
     fill_btrees(db, rng, fragmented=True)
     index = "b_three"
     path = data_file(server, db, index)
-    cache.evict(db, index)
+    evict(db, index)
     intact = path.read_bytes()
     flags_at = BLOCK - 16 + 12
     leaf, deleted, half_dead, incomplete = 0x01, 0x04, 0x10, 0x80
@@ -131,7 +131,7 @@ def test_btree_page_kinds(server: Cluster, db: Connection, rng: random.Random) -
         found = assert_answer(db, "pgstatindex", index, rng=rng)
         assert (found["empty_pages"], found["deleted_pages"]) == (3, 2)
         assert_answer(db, "pgstattuple", index, rng=rng)
-        cache.evict(db, index)
+        evict(db, index)
         path.write_bytes(intact)
 
 

@@ -11,7 +11,7 @@ import pytest
 from conftest import MakeCluster
 from pg_lookahead.server.cluster import Cluster
 from queries import fetch, fetch_row, run, scalar
-from relations import Connection, install
+from relations import Connection, evict, install
 
 COMBINE = 16
 """io_combine_limit in blocks."""
@@ -95,7 +95,7 @@ def test_reads_are_counted(server: Cluster, db: Connection, function: str) -> No
     pages = int(scalar(db, "SELECT pg_relation_size(%s::regclass) / 8192", [relation]))
     assert pages > 10 * COMBINE
     explain(db, function, relation)  # the catalogs are in memory now
-    server.evict(db, relation, os_cache=False)
+    evict(db, relation)
 
     operations, size = reads(db)
     plan = explain(db, function, relation)
@@ -130,7 +130,7 @@ def test_only_what_is_not_skipped(server: Cluster, db: Connection) -> None:
     maps = int(
         scalar(db, "SELECT (pg_relation_size('sparse', 'vm') + pg_relation_size('sparse', 'fsm')) / 8192")
     )
-    server.evict(db, "sparse", os_cache=False)
+    evict(db, "sparse")
     operations, size = reads(db)
     read, _ = blocks_of(explain(db, "pgstattuple_approx", "sparse"))
     after_operations, after_size = reads(db)
@@ -144,7 +144,7 @@ def test_ring(server: Cluster, db: Connection) -> None:
     run(db, "DROP TABLE IF EXISTS large", "CREATE TABLE large AS SELECT a.* FROM t a, generate_series(1, 4)")
     run(db, "VACUUM (FREEZE) large", "CHECKPOINT")  # hint bits set: pages of the ring stay clean
     pages = int(scalar(db, "SELECT pg_relation_size('large') / 8192"))
-    server.evict(db, "large", os_cache=False)
+    evict(db, "large")
     assert blocks_of(explain(db, "pgstattuple", "large"))[0] == pages
     kept = scalar(
         db,
@@ -193,7 +193,7 @@ def test_depth_is_tried(server: Cluster, function: str, dead: int, is_dense: boo
             or [(0, "")]
         )[0]
         assert pages > 4 * 256, "the table is longer than a trial"
-        server.evict(conn, "long", os_cache=False)
+        evict(conn, "long")
         ours, trials = depth_trials(conn, f"SELECT lookahead.{function}('long')")
         may_choose = method in ("worker", "io_uring") and not io_direct
         assert trials == (1 if may_choose and is_dense else 0)

@@ -12,7 +12,6 @@ import pytest
 from clusters import standby_of, wait_for_replay
 from conftest import MakeCluster
 from estimates import WHOLE, Figure, estimate, out_of_bounds
-from pg_lookahead.server import cache
 from pg_lookahead.server.cluster import Cluster
 from queries import fetch, run, scalar
 from relations import (
@@ -23,6 +22,7 @@ from relations import (
     await_true,
     clean_log,
     data_file,
+    evict,
     install,
     make_like,
     seed,
@@ -308,7 +308,7 @@ def test_segments(server: Cluster, conn: Connection) -> None:
         "CREATE TABLE long AS SELECT i FROM generate_series(1, 1000) i",
         "CREATE INDEX long_i ON long (i)",
     )
-    cache.evict(conn, "long_i")
+    evict(conn, "long_i")
     first = data_file(server, conn, "long_i")
     for segment in range(3):
         path = data_file(server, conn, "long_i", segment=segment)
@@ -627,7 +627,7 @@ def test_bloat_skips(server: Cluster, conn: Connection) -> None:
     )
     with pytest.raises(psycopg.errors.UniqueViolation):
         run(conn, "CREATE UNIQUE INDEX CONCURRENTLY s_invalid ON s (k)")
-    cache.evict(conn, "s_damaged")
+    evict(conn, "s_damaged")
     path = data_file(server, conn, "s_damaged")
     with path.open("r+b") as file:
         file.seek(24)

@@ -17,9 +17,8 @@ import pytest
 from conftest import MakeCluster
 from corruption import ANYWHERE, HEAP, damage, line_pointers
 from estimates import WHOLE, Figure, estimate, out_of_bounds
-from pg_lookahead.server import cache
 from queries import fetch_row, run, scalar
-from relations import BLOCK, Connection, await_no_pins, blocks, data_file, install, write_at
+from relations import BLOCK, Connection, await_no_pins, blocks, data_file, evict, install, write_at
 
 MUTATIONS = int(os.environ.get("PG_LOOKAHEAD_MUTATIONS", "5000")) // 10
 
@@ -81,7 +80,7 @@ def test_bad_pages(own_cluster: MakeCluster, rng: random.Random, checksums: bool
             whole = estimate(conn, relation, function=function, sample_pages=WHOLE)
             pages = int(whole["size"].value / BLOCK)
             path = data_file(server, conn, relation)
-            cache.evict(conn, relation)
+            evict(conn, relation)
             intact = path.read_bytes()
             first = 0 if relation in ("d", "d_gist") else 1
             number = min(wanted or pages, pages - first)
@@ -102,7 +101,7 @@ def test_bad_pages(own_cluster: MakeCluster, rng: random.Random, checksums: bool
             assert sampled["corrupt_pages"].low <= number <= sampled["corrupt_pages"].high
             if number == pages - first:
                 assert found["free_bytes"].value == 0
-            cache.evict(conn, relation)
+            evict(conn, relation)
             path.write_bytes(intact)
             assert repr(estimate(conn, relation, function=function, sample_pages=WHOLE)) == repr(whole)
         await_no_pins(conn)
@@ -120,7 +119,7 @@ def test_read_one_by_one_where_needed(own_cluster: MakeCluster) -> None:
             " WHERE s.type = 'l' ORDER BY b DESC LIMIT 1",
         )
         entries = scalar(conn, "SELECT live_items - 1 FROM contrib.bt_page_stats('d_btree', %s)", [leaf])
-        cache.evict(conn, "d_btree")
+        evict(conn, "d_btree")
         write_at(data_file(server, conn, "d_btree"), leaf * BLOCK + 5000, b"\x5a\xa5\x5a")
         for rate in ("0", "8MB"):
             run(conn, "LOAD 'pg_lookahead'", f"SET pg_lookahead.max_read_rate = '{rate}'")
@@ -138,7 +137,7 @@ def test_bad_page_of_the_visibility_map(own_cluster: MakeCluster) -> None:
         whole = estimate(conn, "d", function="table_estimate", sample_pages=WHOLE)
         maps = {"all_visible_pages", "all_frozen_pages"}
         assert all(whole[name].value > 0 for name in maps)
-        cache.evict(conn, "d")
+        evict(conn, "d")
         write_at(data_file(server, conn, "d", "vm"), 200, b"\xa5\x5a" * 3)
         with warnings(conn) as seen:
             found = estimate(conn, "d", function="table_estimate", sample_pages=WHOLE)
@@ -163,9 +162,9 @@ def test_memory(own_cluster: MakeCluster) -> None:
             "SELECT lookahead.index_gain('d_i'::regclass, 0, 2000, 1),"
             " (SELECT sum(total_bytes) FROM pg_backend_memory_contexts)"
         )
-        cache.evict(conn, "d_i")
+        evict(conn, "d_i")
         before = fetch_row(conn, query)[1]
-        cache.evict(conn, "d_i")
+        evict(conn, "d_i")
         path = data_file(server, conn, "d_i")
         pages = path.stat().st_size // BLOCK
         assert 1000 < pages < 2000
@@ -234,7 +233,7 @@ def test_misleading_pages(own_cluster: MakeCluster, relation: str) -> None:
     with server.connect() as conn:
         set_up(conn)
         path = data_file(server, conn, relation)
-        cache.evict(conn, relation)
+        evict(conn, relation)
         intact = path.read_bytes()
         # a table may have been extended by more pages than it needs
         whole = list(blocks(intact))
@@ -247,7 +246,7 @@ def test_misleading_pages(own_cluster: MakeCluster, relation: str) -> None:
         for what, data in made.items():
             write_at(path, block * BLOCK, data)
             found = estimate(conn, relation, function=RELATIONS[relation], sample_pages=WHOLE)
-            cache.evict(conn, relation)
+            evict(conn, relation)
             path.write_bytes(intact)
             assert found["corrupt_pages"].value == 1, what
 
@@ -264,7 +263,7 @@ def test_any_damage(own_cluster: MakeCluster, rng: random.Random) -> None:
         assertions = bool(scalar(conn, "SELECT current_setting('debug_assertions')::bool"))
         paths = {relation: data_file(server, conn, relation) for relation in RELATIONS}
         for relation in RELATIONS:
-            cache.evict(conn, relation)
+            evict(conn, relation)
         intact = {relation: path.read_bytes() for relation, path in paths.items()}
         pages = [page for data in intact.values() for page in blocks(data)]
         pid = server.pid
@@ -303,7 +302,7 @@ def test_any_damage(own_cluster: MakeCluster, rng: random.Random) -> None:
                     assert (
                         relation in text or path in text or re.search("transaction|multixact", text, re.I)
                     ), text
-            cache.evict(conn, relation)
+            evict(conn, relation)
             with paths[relation].open("r+b") as file:
                 file.write(intact[relation])
                 file.truncate(len(intact[relation]))

@@ -27,11 +27,10 @@ import pytest
 from conftest import MakeCluster
 from differential import BESIDE, bad_lines
 from join_corpus import JoinCorpus
-from pg_lookahead.server import cache
 from pg_lookahead.server.cluster import Cluster
 from pg_lookahead.server.installation import Installation, io_workers
 from queries import fetch, run, scalar
-from relations import await_true
+from relations import await_true, evict
 from scan_corpus import Corpus
 
 Connection = psycopg.Connection[Any]
@@ -258,7 +257,7 @@ class Side:
     def warm(self, relations: Sequence[tuple[str, int]]) -> None:
         """Have nothing but these in shared buffers."""
         names = "SELECT oid::regclass::text FROM pg_class WHERE relkind IN ('r', 'i') AND relnamespace = 'public'::regnamespace"
-        cache.evict(self.other, *(name for (name,) in fetch(self.other, names)))
+        evict(self.other, *(name for (name,) in fetch(self.other, names)))
         for name, last in relations:
             end = "NULL" if last < 0 else str(last)
             run(self.other, f"SELECT pg_prewarm('{name}', 'buffer', 'main', 0, {end})")

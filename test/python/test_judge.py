@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from pg_lookahead.server import cache, latency
+from pg_lookahead.server import latency
 from pg_lookahead.server.cluster import Cluster
 from pg_lookahead.server.installation import Installation, io_workers
 from pg_lookahead.server.latency import Mount
 from queries import run, scalar
+from relations import evict
 from scans import INDEX_SCANS
 
 ROOT = Path(__file__).parents[2]
@@ -116,7 +117,7 @@ def test_slow_storage_is_looked_ahead_on() -> None:
         mount.set(3)
         for query, counter in SLOW.values():
             for _ in range(2):
-                cache.evict(conn, "t")
+                evict(conn, "t")
                 before = scalar(conn, counter)
                 conn.execute(query.encode())
                 assert 200 < scalar(conn, counter) - before <= 400, query

@@ -21,9 +21,9 @@ import pytest
 from conftest import MakeCluster, reads_are_async
 from differential import bad_lines
 from pg_lookahead.lab.profile import variant
-from pg_lookahead.server import cache
 from pg_lookahead.server.cluster import Cluster
 from queries import fetch, fetch_row, run, scalar
+from relations import evict
 from scans import INDEX_SCANS
 
 pytestmark = pytest.mark.within_scans
@@ -115,7 +115,7 @@ def measured(conn: Connection, query: str, *tables: str) -> tuple[list[Any], dic
     # From PostgreSQL 19 on, a scan that prunes a page marks it as all-visible: once only.
     for table in tables or TABLES:
         conn.execute("SELECT pg_truncate_visibility_map(%s::regclass)", [table])
-    cache.evict(conn, *tables or TABLES)
+    evict(conn, *tables or TABLES)
     conn.execute("RESET pg_lookahead.index_scan")
     before = counts(conn)
     rows = fetch(conn, query)
@@ -150,7 +150,7 @@ def test_small_cached_statements_are_left_alone(conn: Connection) -> None:
     assert 254 <= newly_served(query, 300) <= 256
     assert newly_served(f"EXPLAIN (ANALYZE) {query}") == 1
     assert newly_served(query, 3) == 0
-    cache.evict(conn, "t")
+    evict(conn, "t")
     assert newly_served(query) == 0
     assert newly_served(query, 3) == 3
 
@@ -225,7 +225,7 @@ def test_what_is_told_is_what_is_visited(conn: Connection, name: str) -> None:
 def reads_of_all(conn: Connection, query: str, look_ahead: bool = True) -> int:
     """How many blocks the query reads where none is cached, those of indexes included."""
     indexes = "SELECT indexrelid::regclass::text FROM pg_index WHERE indrelid::regclass::text = ANY (%s)"
-    cache.evict(conn, *TABLES, *(row[0] for row in conn.execute(indexes, [list(TABLES)])))
+    evict(conn, *TABLES, *(row[0] for row in conn.execute(indexes, [list(TABLES)])))
     conn.execute(f"SET pg_lookahead.index_scan = {look_ahead}".encode())
     row = fetch_row(conn, f"EXPLAIN (ANALYZE, BUFFERS, FORMAT json) {query}")
     conn.execute("RESET pg_lookahead.index_scan")
@@ -244,7 +244,7 @@ def test_what_a_worker_looks_up_is_not_counted(conn: Connection) -> None:
     hits = {}
     for look_ahead in ("off", "on", "off", "on"):  # the first two of them fill the session's own caches
         conn.execute(f"SET pg_lookahead.index_scan = {look_ahead}".encode())
-        cache.evict(conn, "t")
+        evict(conn, "t")
         row = fetch_row(conn, explain)
         plan = row[0][0]["Plan"]
         hits[look_ahead] = plan["Shared Hit Blocks"], plan["Shared Read Blocks"]
@@ -254,7 +254,7 @@ def test_what_a_worker_looks_up_is_not_counted(conn: Connection) -> None:
 def test_cursor_goes_on_after_a_pause(conn: Connection) -> None:
     """What had been looked at ahead when a cursor paused is looked at again; the filter leaves it unbounded."""
     conn.execute(FORCE)
-    cache.evict(conn, "t")
+    evict(conn, "t")
     before = counts(conn)
     conn.execute("BEGIN")
     conn.execute("DECLARE c CURSOR FOR SELECT id FROM t WHERE k > 50 AND id > 0 ORDER BY k")
@@ -269,7 +269,7 @@ def test_portions_do_not_end_it(conn: Connection) -> None:
     """PL/pgSQL fetches 10 or 50 rows at a time, and look-ahead goes on from one portion to the next."""
     conn.execute(FORCE)
     loop = f"DO $$ DECLARE r record; BEGIN FOR r IN {BY_K} LOOP NULL; END LOOP; END $$"
-    cache.evict(conn, "t")
+    evict(conn, "t")
     before = counts(conn)
     conn.execute(loop.encode())
     done = {name: value - before[name] for name, value in counts(conn).items()}
@@ -300,7 +300,7 @@ ERRORS = {
 @pytest.mark.parametrize("name", ERRORS)
 def test_goes_on_after_errors(slow: Connection, name: str) -> None:
     """However many queries have failed, one that runs is known, and so is what is around it: its portions are not cut short."""
-    cache.evict(slow, "t")
+    evict(slow, "t")
     before = counts(slow)
     for statement in ERRORS[name]:
         with suppress(psycopg.errors.DivisionByZero):
@@ -350,7 +350,7 @@ def distance(conn: Connection, *settings: str) -> int:
         pytest.skip("EXPLAIN tells of look-ahead from PostgreSQL 18 on")
     for setting in (FORCE, *settings):
         conn.execute(setting.encode())
-    cache.evict(conn, "t")
+    evict(conn, "t")
     row = fetch_row(conn, f"EXPLAIN (ANALYZE, FORMAT json) {BY_K}")
     plan = row[0][0]["Plan"]
     assert 0 < plan["Look-Ahead Mean Distance"] <= plan["Look-Ahead Maximum Distance"]
@@ -419,17 +419,17 @@ def test_stalls_are_counted(slow: Connection) -> None:
 
 def test_stops_where_all_is_cached_and_begins_again(slow: Connection) -> None:
     """Of 20,000 rows on 1,000 blocks most are hits; that the blocks are gone again is noticed, too."""
-    for evict, most, times in ((0, 5000, 1), (12000, 10000, 2)):
+    for emptied, most, times in ((0, 5000, 1), (12000, 10000, 2)):
         loop = (
             f"DO $$ DECLARE n int := 0; r record; BEGIN FOR r IN {BY_K} LOOP n := n + 1;"
-            f" IF n = {evict} THEN PERFORM count(pg_buffercache_evict(bufferid)) FROM pg_buffercache; END IF;"
+            f" IF n = {emptied} THEN PERFORM count(pg_buffercache_evict(bufferid)) FROM pg_buffercache; END IF;"
             " END LOOP; END $$"
         )
-        cache.evict(slow, "t")
+        evict(slow, "t")
         before = counts(slow)
         drained = tracked(slow, loop)["window_drain"]
         done = {name: value - before[name] for name, value in counts(slow).items()}
-        assert done["blocks_read"] > (1200 if evict else 700), done
+        assert done["blocks_read"] > (1200 if emptied else 700), done
         assert done["blocks_visited"] < most and drained == times, (done, drained)
 
 
@@ -463,7 +463,7 @@ def test_begins_in_heap_order(slow: Connection, name: str) -> None:
     assert done["blocks_read"] > 100, done
     # once it has read, met cached pages, and reads again; it does not end while it reads
     slow.execute("SELECT pg_truncate_visibility_map('pages')")
-    cache.evict(slow, "pages")
+    evict(slow, "pages")
     slow.execute("SELECT length(pad) FROM pages WHERE ctid BETWEEN '(1,0)' AND '(40,0)'")
     before = counts(slow)["blocks_read"]
     drained = tracked(slow, query)["window_drain"]
@@ -640,7 +640,7 @@ def test_a_read_is_forgotten(conn: Connection) -> None:
         ("pairs at random", True, 0, 0),
     ):
         make_cached(conn, CACHED[name][0])
-        cache.evict(conn, "cached_k_idx")
+        evict(conn, "cached_k_idx")
         query = f"SELECT k, pad FROM cached WHERE {'length(pad) > 0' if filtered else 'k >= 0'} ORDER BY k"
         _, runs, looked_up = calls(conn, query)
         assert runs < 150 and least <= looked_up <= most
@@ -655,7 +655,7 @@ def test_only_a_read_is_a_miss(conn: Connection, column: str) -> None:
         "TRUNCATE cached",
         "INSERT INTO cached SELECT i, 'x' FROM generate_series(1, 300) AS i",
     )
-    cache.evict(conn, "cached_k_idx")
+    evict(conn, "cached_k_idx")
     before = counts(conn)
     conn.execute(f"SELECT k, {column} FROM cached ORDER BY k".encode())
     assert counts(conn) == before
@@ -700,7 +700,7 @@ def test_scans_one_after_the_other(conn: Connection) -> None:
     conn.execute("RESET pg_lookahead.index_scan")
     for cold, *names in product((False, True), ONE_AFTER_THE_OTHER, ONE_AFTER_THE_OTHER):
         if cold:
-            cache.evict(conn, "t")
+            evict(conn, "t")
         assert [fetch(conn, ONE_AFTER_THE_OTHER[name]) for name in names] == [stock[name] for name in names]
 
 
@@ -721,7 +721,7 @@ MAKE_SMALL = (
 def read_ahead_by_force(conn: Connection) -> int:
     conn.execute(INDEX_SCANS)
     conn.execute(FORCE)
-    cache.evict(conn, "small")
+    evict(conn, "small")
     before = counts(conn)["blocks_read"]
     conn.execute(SMALL.encode())
     return counts(conn)["blocks_read"] - before
@@ -775,7 +775,7 @@ def test_synchronous_reads(own_cluster: MakeCluster) -> None:
         conn.execute("RESET pg_lookahead.debug_force")
         deadline = time.monotonic() + 120
         while tells:  # on a busy machine, some reads are slow
-            cache.evict(conn, "small")
+            evict(conn, "small")
             text = str(fetch(conn, f"EXPLAIN (ANALYZE, LOOKAHEAD) {SMALL}"))
             if "Look-Ahead: not used (reads are fast)" in text:
                 break

@@ -16,10 +16,9 @@ import psycopg
 import pytest
 
 from conftest import MakeCluster
-from pg_lookahead.server import cache
 from pg_lookahead.server.cluster import Cluster
 from queries import fetch, run, scalar
-from relations import await_true
+from relations import await_true, evict
 from scans import EVICT_ALL
 from windows import METHODS, ROWS, serve
 
@@ -92,7 +91,7 @@ def test_lock(served: Cluster, name: str) -> None:
         before = read_ahead(holder)
         run(holder, "BEGIN", f"SELECT FROM t WHERE k = {LOCKED} FOR UPDATE", "SELECT pg_advisory_lock(1)")
         with served.connect() as other:
-            cache.evict(other, *RELATIONS)
+            evict(other, *RELATIONS)
             waits = f"SELECT wait_event_type FROM pg_stat_activity WHERE pid = {conn.info.backend_pid}"
             failures: list[BaseException] = []
 
@@ -127,7 +126,7 @@ def test_idle_cursor(served: Cluster, name: str) -> None:
     with served.connect() as other, served.connect(prepare_threshold=None) as conn:
         run(conn, *PLANNER)
         before = read_ahead(other)
-        cache.evict(other, *RELATIONS)
+        evict(other, *RELATIONS)
         run(conn, "BEGIN", f"DECLARE c CURSOR FOR {STATEMENTS[name]}")
         for rows in (400, 1, 100):
             assert len(fetch(conn, f"FETCH {rows} FROM c")) == rows

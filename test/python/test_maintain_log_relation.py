@@ -14,7 +14,7 @@ from clusters import standby_of, wait_for_replay
 from conftest import MakeCluster
 from index_checks import meanwhile
 from queries import fetch, run, scalar
-from relations import BLOCK, Connection, await_no_pins, clean_log, data_file, make_like, seed
+from relations import BLOCK, Connection, await_no_pins, clean_log, data_file, evict, make_like, seed
 
 RELATIONS = (
     "CREATE SCHEMA contrib",
@@ -272,7 +272,7 @@ def test_damaged_page_is_refused(make_cluster: MakeCluster) -> None:
         run(conn, *RELATIONS)
         path = data_file(server, conn, "r")
         run(conn, "CHECKPOINT")
-        server.evict(conn, "r", os_cache=False)
+        evict(conn, "r")
         with path.open("r+b") as file:
             file.seek(100 * BLOCK + 4000)
             file.write(b"damage")

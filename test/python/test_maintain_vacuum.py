@@ -39,7 +39,7 @@ from maintenance import (
 )
 from pg_lookahead.server.cluster import Cluster
 from queries import fetch, fetch_row, run, scalar
-from relations import BLOCK, Connection, await_no_pins, await_true, clean_log, data_file, seed
+from relations import BLOCK, Connection, await_no_pins, await_true, clean_log, data_file, evict, seed
 
 METHODS = ("hash", "gin")
 
@@ -162,7 +162,7 @@ def test_reads_are_combined(server: Cluster, rng: random.Random, method: str) ->
             # a row or two, so that bulk deletion happens and most buckets stay as they are
             run(conn, "DELETE FROM t WHERE id = 1")
         run(conn, "SELECT count(*) FROM t", "CHECKPOINT")
-        server.evict(conn, index, os_cache=False)
+        evict(conn, index)
         before, blocks_before = int(scalar(conn, reads)), streamed(conn, method)
         run(conn, VACUUM)
         conn.execute("SELECT pg_stat_force_next_flush()")
@@ -367,7 +367,7 @@ def test_hash_corrupt_bucket(server: Cluster) -> None:
     with server.connect("test") as conn:
         path = data_file(server, conn, "t_hash")
         run(conn, "DELETE FROM t WHERE id % 2 = 0", "CHECKPOINT")
-        server.evict(conn, "t_hash", os_cache=False)
+        evict(conn, "t_hash")
         whole = path.read_bytes()
         with path.open("r+b") as file:
             file.truncate(3 * BLOCK)
@@ -379,7 +379,7 @@ def test_hash_corrupt_bucket(server: Cluster) -> None:
             file.write(bytes(BLOCK))
         with pytest.raises(psycopg.errors.IndexCorrupted, match=r"\"t_hash\" contains unexpected zero page"):
             run(conn, VACUUM)
-        server.evict(conn, "t_hash", os_cache=False)
+        evict(conn, "t_hash")
         path.write_bytes(whole)
         run(conn, VACUUM)
         check(conn, ("hash",))
@@ -472,7 +472,7 @@ def test_gin_stray_page(server: Cluster, special: int) -> None:
             # the damage is to be found by us, not by the checksum
             run(conn, "SET ignore_checksum_failure = on")
         path = data_file(server, conn, "t_gin")
-        server.evict(conn, "t_gin", os_cache=False)
+        evict(conn, "t_gin")
         with path.open("r+b") as file:
             file.seek(5 * BLOCK + 14)
             file.write(2 * special.to_bytes(2, "little"))  # pd_upper and pd_special

@@ -13,10 +13,9 @@ import psycopg
 import pytest
 
 from conftest import MakeCluster
-from pg_lookahead.server import cache
 from pg_lookahead.server.cluster import Cluster
 from queries import run, scalar
-from relations import Connection, await_no_pins, await_true, data_file, install, write_at
+from relations import Connection, await_no_pins, await_true, data_file, evict, install, write_at
 
 SLOTS = 64
 
@@ -180,7 +179,7 @@ def test_gone_after_errors(server: Cluster) -> None:
             "CREATE TABLE bad AS SELECT i FROM generate_series(1, 20000) i",
             "CREATE INDEX bad_i ON bad (i)",
         )
-        cache.evict(conn, "bad_i")
+        evict(conn, "bad_i")
         write_at(data_file(server, conn, "bad_i"), 30 * 8192 + 300, b"\xa5\x5a\xa5")
         for _ in range(2 * SLOTS):
             with pytest.raises(psycopg.errors.DataCorrupted):

@@ -14,10 +14,19 @@ import pytest
 
 from conftest import MakeCluster
 from estimates import compiled, estimate
-from pg_lookahead.server import cache
 from pg_lookahead.server.cluster import Cluster
 from queries import run, scalar
-from relations import Connection, Outcome, ask, assert_equal, await_no_pins, await_true, clean_log, install
+from relations import (
+    Connection,
+    Outcome,
+    ask,
+    assert_equal,
+    await_no_pins,
+    await_true,
+    clean_log,
+    evict,
+    install,
+)
 
 WAITS = "LookaheadReadRate"
 CODE = """
@@ -162,7 +171,7 @@ def test_same_answers(server: Cluster) -> None:
             ("pgstattuple", "t"),
             ("pgstattuple_approx", "t"),
         ):
-            cache.evict(conn, relation)
+            evict(conn, relation)
             assert_equal(conn, function, relation)
         await_no_pins(conn)
 

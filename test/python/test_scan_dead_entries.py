@@ -11,8 +11,8 @@ import pytest
 from clusters import standby_of
 from conftest import MakeCluster
 from differential import bad_lines
-from pg_lookahead.server import cache
 from queries import fetch
+from relations import evict
 from scans import INDEX_SCANS, blocks_read_ahead
 from sides import SERVER, Side, Sides, alike, dead_entries, finish, off_and_forced_with
 
@@ -96,7 +96,7 @@ def test_a_standby_marks_nothing(make_cluster: MakeCluster) -> None:
                 return fetch(conn, query)
 
             for order in ("", " DESC"):
-                cache.evict(conn, "t")
+                evict(conn, "t")
                 before = blocks_read_ahead(conn)
                 assert len(rows_of(f"SELECT id, k FROM t WHERE id > 10 ORDER BY id{order}")) == 1994
                 assert blocks_read_ahead(conn) > before

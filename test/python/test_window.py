@@ -24,11 +24,10 @@ import pytest
 
 from conftest import MakeCluster, reads_are_async
 from differential import bad_lines
-from pg_lookahead.server import cache
 from pg_lookahead.server.cluster import Cluster
 from pg_lookahead.server.installation import Installation, io_workers
 from queries import fetch, fetch_row, scalar
-from relations import BLOCK, await_true, data_file, write_at
+from relations import BLOCK, await_true, data_file, evict, write_at
 from scans import EVICT_ALL, INDEX_SCANS
 from windows import METHODS, ROWS, serve
 
@@ -139,7 +138,7 @@ def make_damaged(cluster: Cluster, conn: Connection, damage: str) -> int:
     # the block that is wanted for the first time as late as any
     first, block = max((blocks.index(block), block) for block in set(blocks))
     path = data_file(cluster, conn, "bad")
-    cache.evict(conn, "bad")
+    evict(conn, "bad")
     if damage == "truncated":
         with path.open("r+b") as file:
             file.truncate(block * BLOCK)
@@ -152,7 +151,7 @@ def near_damage(served: Cluster, query: str, first: int, order: str) -> None:
     """What is only near, and read ahead, is no error."""
     assert first > 30
     with connect(served, False) as stock, connect(served, True, order) as ahead:
-        cache.evict(stock, "bad")
+        evict(stock, "bad")
         before = read_ahead(ahead)
         assert len(fetch(ahead, f"{query} LIMIT {first - 8}")) == first - 8
         with ahead.transaction():
@@ -226,7 +225,7 @@ def test_memory_goes_with_reads_in_flight(served: Cluster, rng: random.Random, e
         expected = digest(stock)
         before = read_ahead(stock)
         for _ in range(12):
-            cache.evict(stock, "t")
+            evict(stock, "t")
             ENDS[end](conn, rng)
             assert digest(conn) == expected
         assert read_ahead(stock) > before
@@ -242,7 +241,7 @@ def test_terminated(served: Cluster, rng: random.Random, order: str) -> None:
     with connect(served, False) as stock:
         expected = digest(stock)
         for _ in range(12):
-            cache.evict(stock, "t")
+            evict(stock, "t")
             conn = connect(served, True, order)
             pid = conn.info.backend_pid
             timer = threading.Timer(
@@ -264,7 +263,7 @@ def test_cursor_of_failed_blocks(served: Cluster, order: str) -> None:
         query = f"SELECT in_failing_blocks($q${BY_K}$q$)"
         expected = scalar(stock, query)
         for _ in range(3):
-            cache.evict(stock, "t")
+            evict(stock, "t")
             assert scalar(conn, query) == expected
 
 
@@ -278,7 +277,7 @@ def test_to_the_end(served: Cluster, order: str) -> None:
     counts = f"SELECT {columns} FROM lookahead.index_scan_stats"
     with connect(served, False) as stock, connect(served, True, order) as conn:
         conn.execute(BY_K.encode())
-        cache.evict(stock, "t")
+        evict(stock, "t")
         before = fetch_row(stock, counts)
         conn.execute(BY_K.encode())
         after = fetch_row(stock, counts)
@@ -303,7 +302,7 @@ def test_evicted(served: Cluster, step: int, order: str) -> None:
         evicted = "SELECT blocks_evicted FROM lookahead.index_scan_stats"
         before_all = int(scalar(ahead, evicted))
         for conn in (stock, ahead):
-            cache.evict(conn, "t")
+            evict(conn, "t")
             conn.execute("SELECT pg_stat_force_next_flush()")
             before = fetch_row(conn, rows)
             result = scalar(conn, f"SELECT evicting($q${query}$q$, {step})")
@@ -330,7 +329,7 @@ def test_nothing_pinned_between_rows(served: Cluster) -> None:
         being_read = "(SELECT 1 WHERE true)" if uring else "(SELECT 1 WHERE false)"
         seen = []
         for one in (stock, conn):
-            cache.evict(stock, "t")
+            evict(stock, "t")
             one.execute(body.format(being_read).encode())
             seen.append(scalar(one, "SELECT pg_temp.most()"))
         assert seen[0] == seen[1]
@@ -341,7 +340,7 @@ def test_idle_cursor_keeps_no_buffer(served: Cluster, order: str) -> None:
     """Nothing of an idle cursor is in flight or pinned ahead."""
     with connect(served, False) as stock, connect(served, True, order) as conn:
         for rows in (20, 100, 300):
-            cache.evict(stock, "t")
+            evict(stock, "t")
             held = []
             for one in (stock, conn):
                 with one.transaction():
@@ -361,7 +360,7 @@ def test_idle_session_has_no_read_in_flight(served: Cluster, columns: str, rows:
     )
     with connect(served) as conn, served.connect() as other:
         for table in ("t", "t_k"):
-            cache.evict(other, table)
+            evict(other, table)
         conn.execute(query.encode())
         assert in_flight(other, conn.info.backend_pid) == 0
 
@@ -383,9 +382,9 @@ def test_read_by_others_at_once(served: Cluster, order: str) -> None:
             blocks(conn)  # what a session looks up once
         with ThreadPoolExecutor(len(conns)) as pool:
             for _ in range(10):
-                cache.evict(stock, "t", "t_k")
+                evict(stock, "t", "t_k")
                 assert list(pool.map(blocks, conns)) == [wanted] * len(conns)
-                cache.evict(stock, "t", "t_k")
+                evict(stock, "t", "t_k")
                 assert list(pool.map(digest, conns)) == [expected] * len(conns)
         for conn in conns:
             conn.close()

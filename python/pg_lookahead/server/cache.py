@@ -19,17 +19,22 @@ _POLL_SECONDS = 0.01
 whole_system = True
 """Whether ``drop_from_page_cache`` may empty the page cache of the whole system.  Tests do not."""
 
-# How many buffers could not be evicted.
-_EVICT_RELATIONS = """
-SELECT sum(buffers_skipped)
-FROM unnest(%s::oid[]) AS relation, {0}.pg_buffercache_evict_relation(relation::regclass)
-"""
-_EVICT_BUFFERS = """
-SELECT count(*) FILTER (WHERE NOT {0}.pg_buffercache_evict(bufferid))
-FROM {0}.pg_buffercache
-WHERE relfilenode IN (SELECT pg_relation_filenode(relation) FROM unnest(%s::oid[]) AS relation)
-  AND reldatabase IN (0, (SELECT oid FROM pg_database WHERE datname = current_database()))
-"""
+
+def eviction(server_version: int, place: str) -> str:
+    """Return the query that takes relations out of shared buffers; it tells how many buffers could not be.
+
+    place: the schema of pg_buffercache, quoted
+    PostgreSQL 18 has a function for the buffers of a relation; on 17 we evict them one by one, as
+    pg_buffercache lists them."""
+    if server_version >= 180000:
+        return f"""
+            SELECT sum(buffers_skipped)
+            FROM unnest(%s::regclass[]) AS relation, {place}.pg_buffercache_evict_relation(relation)"""
+    return f"""
+        SELECT count(*) FILTER (WHERE NOT {place}.pg_buffercache_evict(bufferid))
+        FROM {place}.pg_buffercache
+        WHERE relfilenode IN (SELECT pg_relation_filenode(relation) FROM unnest(%s::regclass[]) AS relation)
+          AND reldatabase IN (0, (SELECT oid FROM pg_database WHERE datname = current_database()))"""
 
 
 def evict(conn: psycopg.Connection[Any], *relations: str | int) -> None:
@@ -38,14 +43,13 @@ def evict(conn: psycopg.Connection[Any], *relations: str | int) -> None:
     relations: each by OID, or as text that casts to regclass
 
     A buffer may be pinned for a moment, so we try for a while; ClusterError if some stay pinned.
-    A page whose read is in flight is not seen, and not evicted.  PostgreSQL 18 has a function for
-    the buffers of a relation; on 17 we evict them one by one, as pg_buffercache lists them."""
+    A page whose read is in flight is not seen, and not evicted."""
     of_relations = conn.info.server_version >= 180000
     needed = ["pg_buffercache_evict_relation(regclass)"]
     if not of_relations:
         needed = ["pg_buffercache", "pg_buffercache_evict(integer)"]
     extension = catalogs.require(conn, "pg_buffercache", *needed)
-    query = (_EVICT_RELATIONS if of_relations else _EVICT_BUFFERS).format(extension.place)
+    query = eviction(conn.info.server_version, extension.place)
     oids = [catalogs.oid_of(conn, relation) for relation in relations]
     deadline = time.monotonic() + _PATIENCE
     while True:

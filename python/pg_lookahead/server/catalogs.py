@@ -196,9 +196,11 @@ def require(conn: Connection, name: str, *members: str) -> Extension:
 def oid_of(conn: Connection, relation: str | int) -> int:
     """Return the OID of a relation that the session's own search_path finds by a name.
 
-    The statement calls nothing that could be found by that path."""
+    The statement calls nothing that could be found by that path.  A number is the OID."""
+    if isinstance(relation, int):
+        return relation
     query = "SELECT %s::pg_catalog.regclass::pg_catalog.oid"
-    row = conn.execute(marked(query).encode(), [str(relation)]).fetchone()
+    row = conn.execute(marked(query).encode(), [relation]).fetchone()
     assert row is not None
     return int(row[0])
 
