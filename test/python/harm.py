@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 
 from differential import Outcome, Session, make_copies, statements_of
 from pg_lookahead.server.cluster import Cluster
+from relations import eviction
 
 READS_MORE = 64
 READS_TIMES = {"on": 1.25, "forced": 1.5}
@@ -129,9 +130,8 @@ VACUUM (ANALYZE) a, b, bp, dup, far, dead;
 DELETE FROM dead WHERE id > 20
 """
 
-EVICT = (
-    "SELECT count(pg_buffercache_evict(bufferid)) FROM pg_buffercache WHERE relfilenode >= 16384"
-    " AND reldatabase = (SELECT oid FROM pg_database WHERE datname = current_database())"
+EVICT = eviction(
+    "ARRAY(SELECT oid FROM pg_class WHERE oid >= 16384 AND relkind IN ('r', 'i', 't', 'S') AND relpersistence <> 't')"
 )
 STATE = (
     "SELECT (SELECT (last_value, is_called)::text FROM seq), (SELECT (last_value, is_called)::text FROM other),"

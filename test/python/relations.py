@@ -21,6 +21,7 @@ from psycopg import sql
 
 from pg_lookahead.server import cache
 from pg_lookahead.server.cluster import Cluster
+from pg_lookahead.server.installation import Installation
 from queries import scalar
 
 Connection = psycopg.Connection[Any]
@@ -195,6 +196,13 @@ def evict(conn: Connection, *relations: str | int) -> None:
     await_true(
         lambda: not scalar(conn, query, [list(relations)]), "no pins of " + ", ".join(map(str, relations))
     )
+
+
+def eviction(relations: str) -> str:
+    """The query that takes relations out of shared buffers, but for pages that somebody has pinned.
+
+    relations: SQL of an array of their OIDs.  pg_buffercache is in the schema public."""
+    return cache.eviction(Installation.find().major * 10000, "public") % relations
 
 
 # What a test waits for, and what must hold afterwards

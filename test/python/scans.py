@@ -11,6 +11,7 @@ from typing import Any
 import psycopg
 
 from pg_lookahead.server.cluster import Cluster
+from pg_lookahead.server.installation import Installation
 from queries import scalar
 
 Connection = psycopg.Connection[Any]
@@ -18,8 +19,12 @@ Connection = psycopg.Connection[Any]
 INDEX_SCANS = "SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off; SET jit = off"
 """Settings under which the planner has nothing but index scans left."""
 
-EVICT_ALL = "SELECT count(pg_buffercache_evict(bufferid)) FROM pg_buffercache"
-"""Evicts, of all buffers, those that nobody has pinned."""
+EVICT_ALL = (
+    "SELECT buffers_evicted FROM pg_buffercache_evict_all()"
+    if Installation.find().major >= 18
+    else "SELECT count(pg_buffercache_evict(bufferid)) FROM pg_buffercache"
+)
+"""Evicts, of all buffers, those that nobody has pinned; one by one that takes thirty times as long."""
 
 EVERY_METHOD = b"""
 CREATE EXTENSION pg_lookahead;

@@ -26,7 +26,7 @@ from differential import bad_lines
 from leaf_pages import ONLY_BITMAPS, ONLY_INDEX_SCANS, ROWS, SETUP, leaf_pages_read, make_cold, turn
 from pg_lookahead.server.installation import Installation, io_workers
 from queries import fetch, fetch_row, scalar
-from relations import BLOCK, await_true
+from relations import BLOCK, await_true, eviction
 from scans import INDEX_SCANS, Connection, Load
 from sides import SERVER, Side, Sides, alike, change_page, damaged, explained, finish
 
@@ -531,10 +531,7 @@ def test_scans_beside_splits_deletions_and_vacuum(sides: Sides, rng: random.Rand
         conn.execute(b"VACUUM q")
 
     def evict(conn: Connection, rng: random.Random) -> None:
-        conn.execute(
-            b"SELECT count(pg_buffercache_evict(bufferid)) FROM pg_buffercache"
-            b" WHERE relfilenode = pg_relation_filenode('q_k')"
-        )
+        conn.execute(eviction("ARRAY['q_k'::regclass]").encode())
 
     def read(conn: Connection, rng: random.Random) -> None:
         low = rng.randrange(20000)

@@ -7,6 +7,7 @@ import pytest
 
 from conftest import MakeCluster
 from pg_lookahead.server.cluster import Cluster, ClusterError
+from relations import eviction
 
 SERVER: dict[str, object] = {
     "shared_preload_libraries": "pg_lookahead",
@@ -23,6 +24,9 @@ METHODS = ("worker", "io_uring")
 
 
 ROWS = 6000
+
+
+EVICT = eviction("ARRAY['t'::regclass]")
 
 
 SETUP = f"""
@@ -69,7 +73,7 @@ DECLARE r record; d text := ''; n int := 0; BEGIN
     FOR r IN EXECUTE query LOOP
         d := md5(d || r::text); n := n + 1;
         IF n % step = 0 THEN
-            PERFORM pg_buffercache_evict(bufferid) FROM pg_buffercache WHERE relfilenode = pg_relation_filenode('t');
+            PERFORM ({EVICT});
         END IF;
     END LOOP;
     RETURN n || ' ' || d;

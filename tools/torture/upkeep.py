@@ -128,7 +128,9 @@ def diagnose(conn: Connection, rng: random.Random) -> None:
 
 
 def evict(conn: Connection, rng: random.Random) -> None:
-    run(conn, "SELECT count(pg_buffercache_evict(bufferid)) FROM pg_buffercache")
+    one_by_one = "SELECT count(pg_buffercache_evict(bufferid)) FROM pg_buffercache"
+    at_once = "SELECT pg_buffercache_evict_all()"  # thirty times as fast
+    run(conn, at_once if conn.info.server_version >= 180000 else one_by_one)
     time.sleep(rng.random() * 0.1)
 
 
