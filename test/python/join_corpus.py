@@ -51,6 +51,12 @@ INDEXES = (
     "USING spgist (p)",
 )
 
+PARTITIONED_INDEXES = (
+    *("(a)", "(b, a)", "(c)", "(s)", "(l)", "(n)", "(d)", "(ts)"),
+    *("USING hash (nm)", "USING gist (p)", "USING gist (r)"),
+)
+"""Of each partition: most keys are for one, as a sequential scan for each outer row shows nothing."""
+
 # Of an inner side y, by an outer side x; v is some value.
 KEYS = (
     "{y}.id = {x}.a",
@@ -188,7 +194,7 @@ class JoinCorpus(Corpus):
     )
     SWITCHES = ("memoize", "seqscan", "bitmapscan", "indexonlyscan", "indexscan", "sort", "material")
 
-    def __init__(self, rng: random.Random, *, tables: int = 6, version: int = 18, rows: int = 1200) -> None:
+    def __init__(self, rng: random.Random, *, tables: int = 6, version: int = 18, rows: int = 900) -> None:
         super().__init__(rng, tables=tables, version=version, rows=rows)
         self.joins = 0
         self._names = 0
@@ -202,7 +208,7 @@ class JoinCorpus(Corpus):
         made = [self.PLANNER, f"SELECT setseed({self.rng.random()})"]
         for table in self.tables:
             made += self._table(table)
-        rows = "(random() * 300)::int AS v FROM generate_series(1, 1500) AS i"
+        rows = "(random() * 300)::int AS v FROM generate_series(1, 400) AS i"
         for name, partitioning in (
             ("pt", "PARTITION BY RANGE (a)"),
             ("ht", "PARTITION BY HASH (id)"),
@@ -232,7 +238,7 @@ class JoinCorpus(Corpus):
                 made.append("CREATE TABLE std PARTITION OF st DEFAULT")
             for into in ("par", "par0", "par1", "par2") if name == "par" else (name,):
                 made.append(self._rows(into, rows, 300))
-            for index in ("(a)", "(b, a)", "(c)", "(s)", "(l)", "USING hash (nm)"):
+            for index in PARTITIONED_INDEXES:
                 for on in ("par", "par0", "par1", "par2", "par3") if name == "par" else (name,):
                     made.append(f"CREATE INDEX ON {on} {index}")
             for on in ("par", "par0", "par1", "par2", "par3") if name == "par" else (name,):

@@ -22,7 +22,7 @@ JOINS = int(os.environ.get("PG_LOOKAHEAD_JOINS", "6000"))
 SERVER: dict[str, object] = {
     "shared_preload_libraries": "pg_lookahead",
     "autovacuum": False,
-    "shared_buffers": "128MB",
+    "shared_buffers": "64MB",
     "statement_timeout": "3min",
     # With few buffers a sequential scan begins where one before it has ended, which an error decides.
     "synchronize_seqscans": False,
@@ -106,7 +106,7 @@ def test_corpus(
         looked, rows, most = row
         print(f"{corpus.joins} joins: {tally}; {looked} have looked ahead {rows} rows, at most {most}")
         assert not tally.mismatches, "\n\n".join(tally.mismatches[:5])
-        assert tally.rows > 10 * tally.statements
+        assert tally.rows > 5 * tally.statements
         # each is executed by two sessions that may look ahead, and some again and again
         assert looked > corpus.joins // 4 and most > (2 if run.few_buffers else 8)
     assert not bad_lines(cluster.log)
