@@ -57,8 +57,8 @@ UPGRADE = ("test_upgrade.py", "test_install_places.py")
 """The tests that need servers of several versions at once, and those of other places to install into."""
 SERVER_PREFETCH = "SERVER_PREFETCH=1"
 """For make: leave out what a server that prefetches by itself does; pytest's marker is ``within_scans``."""
-WORKERS = ("--numprocesses", "2", "--dist", "loadfile", "--no-loadscope-reorder")
-"""Two files of tests at a time, as ``make test`` runs them."""
+WORKERS = ("--numprocesses", "3", "--dist", "loadfile", "--no-loadscope-reorder")
+"""Three files of tests at a time, as ``make test`` runs them."""
 
 
 # Servers
