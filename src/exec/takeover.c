@@ -184,7 +184,7 @@ TakeoverTableRefusal(Relation table)
 	return IsCatalogRelation(table) ? REFUSED_CATALOG : NOT_REFUSED;
 }
 
-/* Take a node over in a role, if one of the users serves it; why it does not. */
+/* Take a node over in a role, if one of the users serves it; else say why. */
 static inline Refusal
 takeover_take_node(Walk *walk, PlanState *plan_state, AheadRole role)
 {
