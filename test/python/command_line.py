@@ -26,13 +26,15 @@ _STATE = tempfile.TemporaryDirectory(prefix="pg_lookahead-results-")
 os.environ["XDG_STATE_HOME"] = _STATE.name
 
 
-def as_here() -> str:
+def as_here(*arguments: str) -> str:
     """A line of Python for another process: what this one knows, that one need not do again.
 
+    arguments: of initdb for its servers
     Its servers are copied from the template that initdb made here, and caches are emptied as here."""
     home = Home.of_this_process()
     installation = home.reachable(Installation.find())
-    known = f"{{(Path({str(installation.bindir)!r}), ()): Path({str(home.template(installation, ()))!r})}}"
+    template = home.template(installation, arguments)
+    known = f"{{(Path({str(installation.bindir)!r}), {arguments!r}): Path({str(template)!r})}}"
     return (
         "from pathlib import Path; from pg_lookahead.server import cache;"
         " from pg_lookahead.server.home import Home;"

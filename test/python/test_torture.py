@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from command_line import as_here
+from torture import settings
 from torture.model import Model, Violation
 from torture.recovery import bad_lines
 from torture.sabotage import SABOTAGES
@@ -19,7 +21,8 @@ TOOLS = Path(__file__).resolve().parents[2] / "tools"
 
 
 def torture(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-Es", "-m", "torture", *map(str, arguments)]
+    program = f"{as_here(*settings.INITDB)}; import sys; from torture.__main__ import main; sys.exit(main())"
+    command = [sys.executable, "-Es", "-c", program, *map(str, arguments)]
     return subprocess.run(command, cwd=TOOLS, capture_output=True, text=True, timeout=500)
 
 

@@ -80,9 +80,7 @@ class Pair:
 def pair_of_servers(seed: int, tally: Tally) -> Iterator[Pair]:
     """Make the servers and the data; all is gone afterwards."""
     rng = random.Random(f"{seed} servers")
-    primary = Cluster(
-        settings=settings.SERVER, initdb_args=("--data-checksums", "--wal-segsize=1"), name="torture"
-    )
+    primary = Cluster(settings=settings.SERVER, initdb_args=settings.INITDB, name="torture")
     primary.configure(settings.varied_server(rng, primary.version))
     with primary:
         with primary.connect() as conn:

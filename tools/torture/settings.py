@@ -33,6 +33,9 @@ primary."""
 
 ON = ("index_scan", "nested_loop", "index_pages", "bloom_scan", "writes")
 
+INITDB = ("--data-checksums", "--wal-segsize=1")
+"""Arguments of initdb for the primary."""
+
 _known: dict[str, tuple[str, ...]] = {}
 
 
