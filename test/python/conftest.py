@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import fcntl
+import functools
+import os
 import random
 import re
+import shutil
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 
+from pg_lookahead.lab.profile import variant
 from pg_lookahead.server import cache
 from pg_lookahead.server.cluster import Cluster
+from pg_lookahead.server.home import Home
 from pg_lookahead.server.installation import Installation
 from queries import fetch_row, run
 from relations import clean_log, install
@@ -90,6 +97,37 @@ def reads_are_async(conn: psycopg.Connection[Any]) -> bool:
     """Whether the server reads in the background: not on 17, and not with io_method=sync."""
     row = fetch_row(conn, "SELECT current_setting('io_method', true)")
     return row is not None and row[0] not in (None, "sync")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_build_with_profiles(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The build with function profiles takes 20 s: the processes of a run of tests make it once."""
+    with pytest.MonkeyPatch.context() as patch:
+        if "PYTEST_XDIST_WORKER" in os.environ:
+            place = tmp_path_factory.getbasetemp().parent / "profile"
+            patch.setattr(variant, "build", shared_build(place, variant.build))
+        yield
+
+
+def shared_build(place: Path, build: Callable[[], variant.Variant]) -> Callable[[], variant.Variant]:
+    """A function that builds once for all processes; each has a copy that its servers' user can read.
+
+    place: where the build is kept for the others"""
+
+    @functools.cache
+    @functools.wraps(build)
+    def built() -> variant.Variant:
+        with place.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if place.exists():
+                directory = Home.of_this_process().make_directory("profile")
+                shutil.copytree(place, directory, dirs_exist_ok=True)
+                return variant.Variant(directory)
+            made = build()
+            shutil.copytree(made.directory, place, ignore=shutil.ignore_patterns("src"))
+            return made
+
+    return built
 
 
 @pytest.fixture(scope="session")

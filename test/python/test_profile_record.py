@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import fcntl
+import inspect
 import json
 import os
 import shutil
@@ -109,7 +110,7 @@ def test_a_server_without_profiles_is_told(make_cluster: MakeCluster, tmp_path: 
 
 
 def test_a_build_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    built = variant.build.__wrapped__
+    built = inspect.unwrap(variant.build)
     monkeypatch.setattr(variant, "_SOURCES", tmp_path)
     with pytest.raises(ClusterError, match="Makefile is missing"):
         built()
