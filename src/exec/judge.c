@@ -37,7 +37,11 @@
  * of one row.  The reads of these cost other processes about as much processor
  * time as they save here, which many sessions at once would lack.  The question
  * is asked again after an interval that doubles as long as the answer stays the
- * same.
+ * same.  Where more is ahead by then than in other blocks, that is used up
+ * first: units that start no reads of their own would seem to cost nothing.
+ * The question is asked earlier if a TRIAL is CHANGED times dearer than the
+ * blocks without, and than the TRIAL that led to the question.  The first units
+ * of an execution are often dear, until the kernel has read a file ahead.
  *
  * Only units that had to be read are counted, but the time of the others is
  * added to theirs, since to pass them costs more with look-ahead.  What was
@@ -208,7 +212,7 @@ judge_set_distance(Judge *judge)
 		2 * (int64) judge->visited;
 	int			most = judge->max_distance;
 
-	if (judge->timed)
+	if (judge->timed || judge_is_question_open(judge))
 		most = Min(most, Max(TRIAL_DISTANCE, judge->batch));
 	judge->distance = judge->runs_to_end ? most : (int) Min(earned, most);
 }
@@ -284,7 +288,7 @@ judge_settle(JudgeKind kind, JudgeLearnt *learnt)
 	learnt->interval =
 		Min(learnt->interval, numbers[kind].interval_max[verdict]);
 	learnt->verdict = verdict;
-	learnt->cost_without = judge_median(without, n);
+	learnt->cost_without = Max(judge_median(without, n), learnt->trial_cost);
 	judge_start_question(learnt);
 	learnt->left = learnt->interval;
 }
@@ -381,7 +385,10 @@ judge_consider(Judge *judge, int reads, double us, int64 wanted,
 	if (judge_is_resting(judge))
 		judge_start_watching(judge);
 	else if (judge_is_worth_while(judge, wanted, cost))
+	{
+		learnt->trial_cost = cost;
 		judge_start_ahead(judge);
+	}
 }
 
 /* In AHEAD, a unit of a block with look-ahead. */
@@ -524,12 +531,15 @@ JudgeUnit(Judge *judge, int reads, double us, int held, int64 wanted,
 			return;
 		if (judge->cached >= numbers[judge->kind].cached_ahead)
 			judge_start_ending(judge);
-		else if (judge_is_question_open(judge))
+		else if (judge->timed && judge_is_question_open(judge))
 			judge_measure_with(judge, reads, us, held);
 		else if (judge->force == JUDGE_MEASURES && reads > 0 &&
 				 --judge->learnt->left <= 0)
 		{
-			/* the distance has grown */
+			/* as much is to be ahead as in other blocks, and no more */
+			judge_set_distance(judge);
+			if (held > judge->distance)
+				return;
 			judge_start_question(judge->learnt);
 			judge->learnt->warm_units =
 				Max(numbers[judge->kind].warm_up, judge->batch);

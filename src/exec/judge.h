@@ -61,13 +61,14 @@ typedef struct JudgeLearnt
 	JudgeSide	verdict;
 	int64		left;			/* units until the question is asked again */
 	int64		interval;		/* units between this question and the next */
-	double		cost_without;	/* µs of a unit, when that was found cheaper */
+	double		cost_without;	/* µs of a unit; far more is a change */
 	int			evidence;		/* slow units wanted to begin; 0: the least */
 
 	/* while the question is open */
 	int			nblocks[2];		/* blocks measured, by JudgeSide */
 	double		costs[2][JUDGE_ROUNDS];
 	double		stake_us;		/* µs of all units of TRIAL */
+	double		trial_cost;		/* µs of a unit, before it began ahead */
 	int			units;			/* units of the block being measured */
 	int			warm_units;		/* units before these */
 	double		us;				/* µs that "units" took */

@@ -206,6 +206,16 @@ MUTANTS = {
         "false",
         "what has changed is noticed",
     ),
+    "what was ahead before is measured": (
+        "			if (held > judge->distance)\n				return;\n",
+        "",
+        "the cheaper side is kept",
+    ),
+    "slow first reads are taken for a change": (
+        "Max(judge_median(without, n), learnt->trial_cost)",
+        "judge_median(without, n)",
+        "the cheaper side is kept",
+    ),
     "reads of the page cache are tried": (
         "#define FLOOR_US 25",
         "#define FLOOR_US 0",
