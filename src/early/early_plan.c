@@ -329,6 +329,9 @@ early_is_harmful(PlanState *plan_state, void *context)
 	if (search->refusal == NOT_REFUSED && !early_node(plan_state, search))
 		search->refusal = REFUSED_OUTER_KIND;
 	search->plainly = false;
+	if (search->refusal == NOT_REFUSED && scanned &&
+		(!HarmlessColumns(plan->targetlist) || !HarmlessColumns(plan->qual)))
+		search->refusal = REFUSED_OUTER_KIND;
 	if (search->refusal == NOT_REFUSED && !scanned &&
 		(!early_exprs(plan->targetlist, search) ||
 		 !early_exprs(plan->qual, search)))
@@ -473,6 +476,9 @@ NextRowIsKnown(PlanState *plan_state)
 			return scan != NULL && scan->rs_inited &&
 				(scan->rs_base.rs_flags & SO_ALLOW_PAGEMODE) != 0 &&
 				scan->rs_cindex + 1 < scan->rs_ntuples;
+		case T_SortState:
+			/* it fails after the rows of a LIMIT, if it keeps no others */
+			return !((SortState *) plan_state)->bounded;
 		default:
 			return early_is_done(plan_state);
 	}

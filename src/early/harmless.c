@@ -445,3 +445,21 @@ HarmlessExpression(Node *expression, bool settings_stay, bool subplans,
 	*params = search.params;
 	return !harmful;
 }
+
+/* Find a column that may change; xmin does not, but is never tried early. */
+static bool
+harmless_changes(Node *node, void *context)
+{
+	if (node == NULL)
+		return false;
+	if (IsA(node, Var))
+		return !harmless_column((Var *) node) &&
+			((Var *) node)->varattno != MinTransactionIdAttributeNumber;
+	return expression_tree_walker(node, harmless_changes, context);
+}
+
+bool
+HarmlessColumns(List *expressions)
+{
+	return !harmless_changes((Node *) expressions, NULL);
+}

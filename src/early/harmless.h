@@ -28,6 +28,12 @@
 extern bool HarmlessExpression(Node *expression, bool settings_stay,
 							   bool subplans, List **params);
 
+/*
+ * Do expressions use no column of a row that may change while the statement is
+ * executed?  A row that is copied keeps what it had.
+ */
+extern bool HarmlessColumns(List *expressions);
+
 /* Is it harmless to compare values of a type by an operator? */
 extern bool HarmlessToCompare(Oid operator, Oid type);
 

@@ -56,6 +56,16 @@ AheadNodeFindBy(const PlanState *plan_state, AheadRole role)
 }
 
 bool
+AheadNodeHasRole(const PlanState *plan_state, AheadRole role)
+{
+	const AheadQuery *query = AheadQueryOf(plan_state->state);
+	int			id = plan_state->plan->plan_node_id;
+
+	return query != NULL && id >= 0 && id < query->size &&
+		query->nodes[id][role] != NULL;
+}
+
+bool
 AheadNodeIsOurs(const PlanState *plan_state)
 {
 	const AheadQuery *query = AheadQueryOf(plan_state->state);

@@ -228,7 +228,8 @@ AheadNodeFind(const PlanState *plan_state)
 	return AheadNodeFindBy(plan_state, AHEAD_ITSELF);
 }
 
-/* Is a node executed by us, in any role? */
+/* Has a node a role for one that was taken?  Is it executed by us, in any? */
+extern bool AheadNodeHasRole(const PlanState *plan_state, AheadRole role);
 extern bool AheadNodeIsOurs(const PlanState *plan_state);
 
 extern AheadQuery *AheadQueryMake(EState *estate);

@@ -178,6 +178,16 @@ rows_note_holder(RowBounds *bounds, PlanState *holder)
 	bounds->holders = above;
 }
 
+/*
+ * Does a hash join return only outer rows that match?  Else all are asked for,
+ * whatever is in its table.
+ */
+static inline bool
+rows_are_matched(const HashJoinState *join)
+{
+	return join->hj_NullInnerTupleSlot == NULL;
+}
+
 /* Is it known how many rows will be asked for? */
 static inline bool
 rows_are_counted(const RowBounds *bounds)
@@ -209,9 +219,9 @@ RowBoundsOfChild(RowBounds *bounds, PlanState *parent, PlanState *child)
 				rows_note_holder(bounds, parent);
 			break;
 		case T_HashJoinState:
-			/* unmatched outer rows may be returned, too: all are asked for */
 			if (child == outerPlanState(parent) &&
-				((HashJoinState *) parent)->hj_NullInnerTupleSlot == NULL)
+				(rows_are_matched((HashJoinState *) parent) ||
+				 (parent->subPlan != NIL && rows_are_counted(bounds))))
 				rows_note_holder(bounds, parent);
 			break;
 		default:
@@ -297,8 +307,10 @@ RowsCertain(const AheadNode *base)
 	for (const HolderAbove *above = bounds->holders; above != NULL;
 		 above = above->next)
 	{
-		if (IsA(above->holder, HashJoinState) &&
-			((HashJoinState *) above->holder)->hj_HashTable == NULL)
+		const HashJoinState *join = (const HashJoinState *) above->holder;
+
+		if (IsA(join, HashJoinState) && rows_are_matched(join) &&
+			join->hj_HashTable == NULL)
 			return 0;
 		held += rows_held_by(above->holder);
 	}

@@ -132,6 +132,10 @@ inner_side_refusal(const InnerWalk *walk, PlanState *top, PlanState *scan)
 	if (!AheadNodeIsOurs(top) &&
 		!TakeoverIsServersOwn(top->ExecProcNodeReal))
 		return REFUSED_OTHER_EXTENSION;
+
+	/* many partitions may share a subplan: one of them looks ahead in it */
+	if (walk->side != NULL && AheadNodeHasRole(top, AHEAD_AS_INNER))
+		return REFUSED_SCAN_OF_OTHERS;
 	return NOT_REFUSED;
 }
 
@@ -595,12 +599,12 @@ InnerSideCreate(AheadNode *base, bool settings_stay, bool infallible,
 	side->filter = ExecInitQual(plans->filter, NULL);
 	inner_side_walk_all(&walk, plans);
 	side->shared.lookups.nlookups = Max(1, side->nscans);
-	if (side->appends != NIL)
+	*refusal = side->nscans > 0 ?
+		inner_side_make_first(side, infallible) : walk.refusal;
+	if (*refusal == NOT_REFUSED && side->appends != NIL)
 		side->mcxt = AllocSetContextCreate(estate->es_query_cxt,
 										   "look-ahead pruning",
 										   ALLOCSET_SMALL_SIZES);
-	*refusal = side->nscans > 0 ?
-		inner_side_make_first(side, infallible) : walk.refusal;
 	MemoryContextSwitchTo(old);
 	return *refusal == NOT_REFUSED ? side : NULL;
 }
@@ -634,7 +638,8 @@ InnerSideGiveBack(InnerSide *side)
 int64
 InnerSideMisses(const InnerSide *side)
 {
-	return side->misses;
+	return side->nscans == 1 ?
+		InnerMisses(side->scans[0]->node) : side->misses;
 }
 
 /* Is there one scan, which is executed for each row? */

@@ -72,7 +72,10 @@ extern bool InnerSideIsInfallible(const InnerSide *side);
 extern void InnerSideTake(InnerSide *side);
 extern void InnerSideGiveBack(InnerSide *side);
 
-/* Return how many blocks the scans have read while inner_side.c ran them. */
+/*
+ * Return how many blocks the scans have read, of several as far as inner_side.c
+ * ran them; -1 if that is not known.
+ */
 extern int64 InnerSideMisses(const InnerSide *side);
 
 /* Begin the work for a row that has been queued. */

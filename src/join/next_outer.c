@@ -97,6 +97,18 @@ may_turn(const JoinNode *node)
 }
 
 /*
+ * May WHERE CURRENT OF ask where the source stands, while its cursor is idle?
+ * It finds a scan below a Result node, but none below a sort.
+ */
+static bool
+may_be_current(const JoinNode *node)
+{
+	return IsA(node->base.plan_state, ResultState) &&
+		node->base.bounds.portal != PORTAL_COUNTS_NOT &&
+		!IsA(node->source, SortState);
+}
+
+/*
  * How many outer rows after the next one will certainly be asked for, or up to
  * the last one?  A join that returns one row at most for each of them needs as
  * many as it is to return, at least.
@@ -130,7 +142,8 @@ refusal_of(JoinNode *node)
 								  &node->params);
 	if (refusal != NOT_REFUSED)
 		return refusal;
-	node->infallible = ReturnsInfallibly(node->source, is_scanned(node));
+	node->infallible = ReturnsInfallibly(node->source, is_scanned(node)) &&
+		!may_be_current(node);
 	if (!node->infallible &&
 		(node->base.bounds.may_stop ||
 		 (!is_single(node) && rows_certain(node) == 0)))

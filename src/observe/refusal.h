@@ -41,6 +41,7 @@
 	R(COMPUTED_KEY, "a key of the inner scan is computed by the inner side") \
 	R(INNER_CONDITION, "a condition of the inner scan is no plain value") \
 	R(NO_OUTER_KEY, "the inner scan has no key of the outer row") \
+	R(SCAN_OF_OTHERS, "the inner scan is looked ahead in for another node") \
 	R(PARTITION_KEY, "a partition is found by no plain value") \
 	/* nested loops: the outer side */ \
 	R(ROWS_UNCERTAIN, "the query may not ask for all outer rows") \

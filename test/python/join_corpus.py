@@ -666,8 +666,13 @@ class JoinCorpus(Corpus):
             return f"SELECT o, i.id FROM {outer} o LEFT JOIN {self.inner(join)} i ON i.id = (SELECT hashtext(o::text) & 511)"
         if kind < 0.8:
             return f"SELECT x.id, lat FROM t0 x, LATERAL (SELECT * FROM ({query}) k LIMIT {n}) lat WHERE x.id < 5"
-        if kind < 0.9:
+        if kind < 0.85:
             return f"SELECT id, (SELECT q::text FROM ({query}) q LIMIT 1) FROM t0 WHERE id < 9"
+        if kind < 0.95:
+            # the LIMIT bounds the sort, too, below two nodes that look ahead
+            x, s = rng.choice(self.tables).name, self._name()
+            inside = f"SELECT x.*, {self.subplan(join, 'x')[0]} AS {s} FROM {x} x ORDER BY x.c, x.id OFFSET 0"
+            return f"SELECT q.id, q.{s}, {self.subplan(join, 'q')[0]} FROM ({inside}) q LIMIT {n}"
         return f"SELECT * FROM ({query}) q FETCH FIRST {max(1, n)} ROWS ONLY"
 
     def _limit(self) -> tuple[list[str], Blocks]:
@@ -791,12 +796,14 @@ class JoinCorpus(Corpus):
         rng, table = self.rng, self.changing()
         self.joins += 1
         other = self._side(Join(), table).name
-        made = [
-            "BEGIN",
-            f"DECLARE c CURSOR FOR SELECT x.id, y.id FROM {table.name} x JOIN {other} y ON y.id = x.a WHERE x.id < 400 FOR UPDATE OF x",
-        ]
+        found = f"SELECT x.id, y.id FROM {table.name} x JOIN {other} y ON y.id = x.a WHERE x.id < 400 FOR UPDATE OF x"
+        if rng.random() < 0.4:
+            # a Result node tries the condition that is the same for all rows
+            once = rng.choice(("", " AND now() > '2000-01-01'"))
+            found = f"SELECT x.id, (SELECT max(y.b) FROM {other} y WHERE y.id = x.a) FROM {table.name} x WHERE x.id < 400{once}"
+        made = ["BEGIN", f"DECLARE c NO SCROLL CURSOR FOR {found}"]
         for _ in range(4):
-            made.append(f"FETCH {rng.choice((1, 2, 9))} FROM c")
+            made.append(f"FETCH {rng.choice((1, 2, 9, 40))} FROM c")
             made.append(f"UPDATE {table.name} SET pad = 'current' WHERE CURRENT OF c RETURNING ctid, id")
         made += ["FETCH ALL FROM c", rng.choice(("COMMIT", "ROLLBACK"))]
         # an outer row that is fetched before an update of its page has pruned the page before it

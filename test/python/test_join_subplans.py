@@ -14,6 +14,7 @@ import pytest
 
 from conftest import MakeCluster
 from joins import JoinSide, as_sides, by_row, counted, fails_alike, make_sides, plan_of, same
+from queries import fetch_row
 from scans import EVICT_ALL
 from sides import SERVER, compare, finish
 
@@ -141,11 +142,76 @@ def test_errors_as_stock(sides: dict[str, JoinSide], name: str, limit: str) -> N
     assert found
 
 
+BOUNDED = {
+    "a sort": f"SELECT s.*, (SELECT t.id FROM t WHERE t.id = s.id) FROM (SELECT o.id, {ONE} AS v FROM o ORDER BY o.c OFFSET 0) s LIMIT 300",
+    "a hash join": "SELECT s.id, u.id FROM (SELECT *, 10 / (id - 305) AS z FROM o OFFSET 0) s LEFT JOIN t u ON u.id = s.m + 1"
+    " AND (SELECT i2.id FROM i2 WHERE i2.k = s.k) IS NOT NULL WHERE EXISTS (SELECT FROM i2 WHERE i2.k = s.k AND i2.pad <> s.z::text OFFSET 0) LIMIT 300",
+}
+
+
+@pytest.mark.parametrize("name", BOUNDED)
+def test_limit_of_two_nodes(sides: dict[str, JoinSide], name: str) -> None:
+    """Of two nodes that look ahead below a LIMIT, the lower one holds no row that the LIMIT excludes: the sort fails
+    after the rows that it keeps, and an expression fails five rows later."""
+
+    def steps(side: JoinSide) -> list[Any]:
+        with side.connect() as conn:
+            conn.execute("SET enable_hashjoin = on; SET enable_nestloop = off")
+            conn.execute(EVICT_ALL)
+            return conn.execute(BOUNDED[name].encode()).fetchall()
+
+    assert len(same(sides, steps, ahead=None)) == 300
+
+
+def test_memory_of_a_subplan_that_partitions_share(sides: dict[str, JoinSide]) -> None:
+    """The first partition looks ahead in the scans of its subplan; the others keep nothing for them."""
+    query = (
+        "SELECT count(w), (SELECT sum(total_bytes)::int FROM pg_backend_memory_contexts WHERE name = 'ExecutorState')"
+        " FROM (SELECT (SELECT i.k FROM many i WHERE i.k = m.m) AS w FROM many m OFFSET 0) s"
+    )
+    found = {}
+    for name, side in sides.items():
+        with side.connect() as conn:
+            conn.execute("CREATE TABLE many (k int, m int, pad text) PARTITION BY HASH (k)")
+            for n in range(32):
+                conn.execute(
+                    f"CREATE TABLE many{n} PARTITION OF many FOR VALUES WITH (MODULUS 32, REMAINDER {n})".encode()
+                )
+            conn.execute(
+                "INSERT INTO many SELECT n, n * 37 % 4000, repeat('x', 300) FROM generate_series(0, 3999) n"
+            )
+            conn.execute("CREATE INDEX ON many (k); SET LOCAL enable_seqscan = off")
+            found[name] = fetch_row(conn, query)
+            conn.rollback()
+    assert found["off"][0] == found["forced"][0] == 4000
+    assert found["forced"][1] < found["off"][1] + 3_000_000, found
+
+
 # What a scan does besides returning rows
 
 
+def test_columns_that_change(sides: dict[str, JoinSide]) -> None:
+    """A row that the statement itself has locked since it was fetched says so."""
+
+    def steps(side: JoinSide) -> list[Any]:
+        with side.connect() as conn:
+            conn.execute(
+                "CREATE OR REPLACE FUNCTION lock_o(n int) RETURNS int LANGUAGE plpgsql AS"
+                " $$ BEGIN PERFORM FROM o WHERE id = n FOR UPDATE; RETURN n; END $$"
+            )
+            rows = conn.execute(
+                f"SELECT o.id, lock_o(o.id + 1), o.xmax = pg_current_xact_id()::xid, {ONE} FROM o WHERE o.id < 300".encode()
+            ).fetchall()
+            conn.rollback()
+        return rows
+
+    assert sum(locked for _, _, locked, _ in same(sides, steps, ahead=None)) == 298
+
+
+# The condition that does not depend on a row is tried by a Result node above the scan.
+@pytest.mark.parametrize("condition", ("", " AND now() > '2000-01-01'"))
 @pytest.mark.parametrize("way", ("seqscan", "indexscan", "indexonlyscan", "bitmapscan"))
-def test_current_of(sides: dict[str, JoinSide], way: str) -> None:
+def test_current_of(sides: dict[str, JoinSide], way: str, condition: str) -> None:
     """WHERE CURRENT OF finds the row that was returned last, not the one that was fetched last."""
 
     def steps(side: JoinSide) -> list[Any]:
@@ -160,10 +226,12 @@ def test_current_of(sides: dict[str, JoinSide], way: str) -> None:
             conn.autocommit = False
             for other in ("seqscan", "indexscan", "indexonlyscan", "bitmapscan"):
                 conn.execute(f"SET enable_{other} = {'on' if other == way else 'off'}".encode())
+            conn.execute("SET pg_lookahead.index_scan = on")  # finds rows near, which may not be asked for
             conn.execute(
-                "DECLARE c NO SCROLL CURSOR FOR SELECT id, (SELECT i2.id FROM i2 WHERE i2.k = c.id * 3) FROM c WHERE id BETWEEN 10 AND 200"
+                "DECLARE c NO SCROLL CURSOR FOR SELECT id, (SELECT i2.id FROM i2 WHERE i2.k = c.k) FROM c WHERE id BETWEEN 10 AND 200"
+                + condition
             )
-            for n in (1, 3, 40):
+            for n in (40, 1, 3):
                 seen += conn.execute(f"FETCH {n} FROM c".encode()).fetchall()
                 seen += conn.execute("UPDATE c SET v = v + 1 WHERE CURRENT OF c RETURNING id").fetchall()
             seen += conn.execute("FETCH ALL FROM c").fetchall()
@@ -253,7 +321,7 @@ def test_system_columns(sides: dict[str, JoinSide]) -> None:
 
     def steps(side: JoinSide) -> list[Any]:
         return side.rows(
-            f"SELECT ctid, tableoid::regclass::text, xmin = xmax, o.*, {ONE} FROM o WHERE {ONE} >= 0"
+            f"SELECT ctid, tableoid::regclass::text, xmin = '1'::xid, o.*, {ONE} FROM o WHERE {ONE} >= 0"
         )
 
     assert len(same(sides, steps)) > 100
@@ -306,6 +374,7 @@ REASONS = {
     "SELECT o, (SELECT i2.id FROM i2 WHERE i2.k = length(o::text)) FROM o": "a subplan takes what is no plain value of a row",
     "SELECT m, (SELECT i2.id FROM i2 WHERE i2.k = o.m) FROM o GROUP BY m": "a subplan is executed where rows are not known early",
     f"SELECT row_number() OVER (ORDER BY id) + {ONE} FROM o": "a subplan is executed where rows are not known early",
+    f"SELECT id, xmax, {ONE} FROM o": "outer side cannot be executed early",
     f"UPDATE o SET c = o.c WHERE {ONE} < 0": "outer side reads what the statement changes",
 }  # fmt: skip
 
