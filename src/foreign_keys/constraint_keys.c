@@ -44,7 +44,6 @@ struct ConstraintKeys
 {
 	LookupShared *shared;
 	MemoryContext mcxt;
-	bool		is_parent;
 
 	/* of the constraint */
 	Oid			oid;
@@ -112,7 +111,6 @@ ConstraintKeysCreate(LookupShared *shared, MemoryContext mcxt, Oid constraint,
 
 	keys->shared = shared;
 	keys->mcxt = mcxt;
-	keys->is_parent = is_parent;
 	keys->oid = constraint;
 	if (!HeapTupleIsValid(tuple))
 		return keys;
@@ -266,8 +264,7 @@ keys_make(ConstraintKeys *keys)
 		keys->lookup = LookupCreate(keys->shared, keys->heap_rel, rel,
 									keys->keys, keys->nkeys,
 									ForwardScanDirection, false,
-									keys->is_parent ? LOOKUP_MAX_BLOCKS : 1,
-									&refusal);
+									LOOKUP_MAX_BLOCKS, &refusal);
 	MemoryContextSwitchTo(old);
 }
 

@@ -8,6 +8,10 @@
  * which tells the bucket of a hash code.  The copy is used here as it is: a
  * page of a bucket that has been split since tells so, and is let go.
  *
+ * For a scan only the first page of the bucket is looked at.  An entry that is
+ * to be inserted goes to the first page with room for it, up to which the pages
+ * of the bucket are gone through.
+ *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
@@ -72,7 +76,7 @@ hash_lookup_begin(IndexLookup *base, IndexPlace *place)
 	return true;
 }
 
-/* Is this the first page of the hash code's bucket, as far as is known? */
+/* Is this a page of the hash code's bucket, as far as is known? */
 static bool
 hash_lookup_check_page(const HashLookup *lookup, uint32 code, Page page)
 {
@@ -83,9 +87,10 @@ hash_lookup_check_page(const HashLookup *lookup, uint32 code, Page page)
 		!IndexPageHasSpecial(page, sizeof(HashPageOpaqueData)))
 		return false;
 	opaque = HashPageGetOpaque(page);
-	return (opaque->hasho_flag & LH_PAGE_TYPE) == LH_BUCKET_PAGE &&
+	return ((opaque->hasho_flag & LH_PAGE_TYPE) == LH_OVERFLOW_PAGE ||
+			((opaque->hasho_flag & LH_PAGE_TYPE) == LH_BUCKET_PAGE &&
+			 opaque->hasho_prevblkno <= meta->hashm_maxbucket)) &&
 		opaque->hasho_page_id == HASHO_PAGE_ID &&
-		opaque->hasho_prevblkno <= meta->hashm_maxbucket &&
 		opaque->hasho_bucket == hash_lookup_bucket_of(meta, code) &&
 		PageGetMaxOffsetNumber(page) <= MaxIndexTuplesPerPage;
 }
@@ -125,6 +130,24 @@ hash_lookup_search_page(Page page, uint32 code)
 	return first;
 }
 
+/*
+ * Go on to the next page of the bucket if the server has no room for another
+ * entry on this one.
+ */
+static int
+hash_lookup_look_for_room(Page page, IndexPlace *place)
+{
+	HashPageOpaque opaque = HashPageGetOpaque(page);
+
+	if (PageGetFreeSpace(page) >=
+			MAXALIGN(sizeof(IndexTupleData) + sizeof(uint32)) ||
+		H_HAS_DEAD_TUPLES(opaque) ||
+		!BlockNumberIsValid(opaque->hasho_nextblkno))
+		return 0;
+	place->page = opaque->hasho_nextblkno;
+	return INDEX_LOOKUP_GOES_ON;
+}
+
 static int
 hash_lookup_look(IndexLookup *base, Page page, IndexPlace *place,
 				 bool ignore_killed, BlockNumber *blocks, int most)
@@ -136,6 +159,8 @@ hash_lookup_look(IndexLookup *base, Page page, IndexPlace *place,
 
 	if (!hash_lookup_check_page(lookup, code, page))
 		return 0;
+	if (most == 0)
+		return hash_lookup_look_for_room(page, place);
 	offnum = hash_lookup_search_page(page, code);
 	if (offnum == InvalidOffsetNumber)
 		return 0;

@@ -94,8 +94,9 @@ IndexLookupCopy(IndexLookup *lookup, const ScanKeyData *keys, Page copy,
  * Look at the page of a place, pinned in a buffer.  Return INDEX_LOOKUP_GOES_ON
  * if the way leads to another page, which becomes the place.  Else write at
  * most "most" heap blocks of matching entries into an array, in scan order and
- * without repetitions in a row, and return their number.  ignore_killed: leave
- * out entries that are marked dead.
+ * without repetitions in a row, and return their number; none are wanted for an
+ * entry that is to be inserted.  ignore_killed: leave out entries that are
+ * marked dead.
  */
 static inline int
 IndexLookupPage(IndexLookup *lookup, const ScanKeyData *keys, Buffer buffer,

@@ -147,7 +147,8 @@ IndexKeysCreate(IndexShared *shared, Relation heap, Relation rel,
 									 index->info->ii_Unique ?
 									 ForwardScanDirection :
 									 BackwardScanDirection,
-									 false, conflicts ? 1 : 0, refusal);
+									 false, conflicts ? LOOKUP_MAX_BLOCKS : 0,
+									 refusal);
 	if (*refusal != NOT_REFUSED)
 		return NULL;
 	index->misses_seen = IndexMisses(rel);

@@ -227,6 +227,35 @@ def test_the_indexes_of_one_row_are_looked_up_together(conn: Connection) -> None
         assert scalar(conn, query) == before + looks, statement
 
 
+def test_an_entry_goes_to_the_first_page_of_its_bucket_with_room(conn: Connection) -> None:
+    """All pages of the bucket up to there are looked up."""
+    looked = "SELECT index_blocks_read + blocks_hit FROM lookahead.write_stats"
+    run(
+        conn,
+        "CREATE TABLE chained (a int)",
+        "CREATE INDEX ON chained USING hash (a)",
+        "INSERT INTO chained SELECT 7 FROM generate_series(1, 3000)",
+    )
+    before = scalar(conn, looked)
+    run(conn, "INSERT INTO chained SELECT 7 FROM s")
+    assert scalar(conn, looked) - before >= 3000 * 20 // 8192
+
+
+def test_all_versions_of_a_row_that_conflicts_are_looked_up(conn: Connection) -> None:
+    """The server visits dead ones, too, until an entry of the index is marked so."""
+    looked = "SELECT heap_blocks_read + blocks_hit FROM lookahead.write_stats"
+    run(
+        conn,
+        "CREATE TABLE changed (id int PRIMARY KEY, a int, noted text)",
+        "CREATE INDEX ON changed (a)",
+        "INSERT INTO changed SELECT i, i, repeat('x', 1500) FROM generate_series(1, 100) AS i",
+        "UPDATE changed SET a = a + 1",
+    )
+    before = scalar(conn, looked)
+    run(conn, "INSERT INTO changed SELECT id, a FROM s WHERE id <= 100 ON CONFLICT DO NOTHING")
+    assert scalar(conn, looked) - before >= 2 * 90
+
+
 def test_rows_of_a_partitioned_table_are_looked_up_one_by_one(conn: Connection) -> None:
     """In the partition's indexes, and not if a trigger of the partition may change the row."""
     looked = "SELECT index_blocks_read + blocks_hit FROM lookahead.write_stats"
