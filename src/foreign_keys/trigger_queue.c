@@ -405,15 +405,16 @@ queue_add_to_ring(QueuedRows *rows)
 /* Do for the keys of a row what can be done now. */
 static void
 queue_advance(QueuedRows *rows, const Bitmapset *open, RowAhead *ahead,
-			  bool may_wait)
+			  int pass, bool is_near)
 {
 	RowKeys    *row = ahead->work;
 	int			i = -1;
 
 	while ((i = bms_next_member(open, i)) >= 0)
 	{
-		bool		wait = may_wait &&
-			LookupMayWait(&rows->shared, &row->keys[i]);
+		bool		wait = is_near &&
+			(pass > 0 ? LookupAwaitsInnerPage(&row->keys[i]) :
+						LookupMayWait(&rows->shared, &row->keys[i]));
 
 		if (LookupIsWanted(&row->keys[i], wait))
 			ConstraintKeysAdvance(rows->constraints[i], &row->keys[i],
@@ -448,7 +449,7 @@ queue_read_ahead(QueuedRows *rows, const Bitmapset *open)
 		for (int i = 0; i < size; i++)
 		{
 			queue_advance(rows, open, RowsAheadAt(rows->ring, i),
-						  pass == 0 && i <= size / 2);
+						  pass, i <= size / 2);
 			if (i % some == 0)
 				queue_start_reads(rows, open);
 		}

@@ -131,6 +131,17 @@ LookupMayWait(const LookupShared *shared, const LookupKey *key)
 }
 
 /*
+ * Is a key waiting for a page above the leaves?  Once all other reads have been
+ * started, that is worth waiting for: many keys may need it, and none of their
+ * leaf pages is known before.
+ */
+static inline bool
+LookupAwaitsInnerPage(const LookupKey *key)
+{
+	return key->stage == LOOKUP_READING && key->place.level > 0;
+}
+
+/*
  * Do for a key what can be done now; wait: wait for the page that it needs.
  * keys: those of LookupCreate(), with this key's arguments, none of which is
  * NULL; NULL if the key needs no page.

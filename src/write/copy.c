@@ -130,6 +130,7 @@ copy_open_ring(Copy *copy)
 		return refusal;
 	HeapRowsInit(&copy->rows, copy->table);
 	JudgeSetMaximum(&copy->judge, copy->keys.shared.lookups.max_keys, 0);
+	JudgeRunsToEnd(&copy->judge);
 	return NOT_REFUSED;
 }
 

@@ -96,16 +96,17 @@ KeysAheadAdd(KeysAhead *ahead, TupleTableSlot *slot)
  * waited for, unless these name rows that conflict.
  */
 static void
-keys_advance(KeysAhead *ahead, RowAhead *row, bool may_wait)
+keys_advance(KeysAhead *ahead, RowAhead *row, int pass, bool is_near)
 {
 	LookupKey  *keys = row->work;
 
 	for (int i = 0; i < ahead->nindexes; i++)
 	{
 		IndexKeys  *index = ahead->indexes[i];
-		bool		wait = may_wait && (IndexKeysMayConflict(index) ||
-										keys[i].place.level > 0) &&
+		bool		may_wait = pass > 0 ? LookupAwaitsInnerPage(&keys[i]) :
+			(IndexKeysMayConflict(index) || keys[i].place.level > 0) &&
 			LookupMayWait(&ahead->shared.lookups, &keys[i]);
+		bool		wait = is_near && may_wait;
 
 		if (LookupIsWanted(&keys[i], wait) && IndexKeysAreActive(index))
 			IndexKeysAdvance(index, &keys[i], row->slot, wait);
@@ -141,7 +142,7 @@ KeysAheadRead(KeysAhead *ahead)
 		for (int i = first; i < size; i++)
 		{
 			keys_advance(ahead, RowsAheadAt(ahead->rows, i),
-						 pass == 0 && i > 0 && i <= size / 2);
+						 pass, i <= size / 2 && (i > 0 || pass > 0));
 			if (i % some == 0)
 				keys_start_reads(ahead);
 		}

@@ -83,10 +83,11 @@ rows_refusal(WriteNode *node)
 	bounds.bytes = AheadGrant(node->base.query, bounds.bytes,
 							  bounds.least_bytes);
 	refusal = WriteOpenKeys(node, &bounds);
-	if (refusal == NOT_REFUSED)
-		JudgeSetMaximum(&node->judge,
-						node->part->keys.shared.lookups.max_keys, 0);
-	return refusal;
+	if (refusal != NOT_REFUSED)
+		return refusal;
+	JudgeSetMaximum(&node->judge, node->part->keys.shared.lookups.max_keys, 0);
+	JudgeRunsToEnd(&node->judge);
+	return NOT_REFUSED;
 }
 
 /* Create the state for looking ahead; false if the node must not look ahead. */
