@@ -112,7 +112,8 @@ class JoinCell(ScanCell):
 class Way:
     """One side of a StatementCell.
 
-    query: the timed statement; ``{contrib}`` stands for the schema of contrib/pgstattuple
+    query: the timed statement; ``{contrib}`` stands for the schema of contrib/pgstattuple, ``{turn}`` for a
+        number that differs from sample to sample
     before: SQL executed first, untimed
     function: the function that a run must have called once, as text that casts to regprocedure
     method: name of the access method whose blocks look-ahead must stream and stock must not

@@ -326,12 +326,12 @@ def _write(index: str, query: str, part: float) -> Callable[[Size], Iterator[Cel
     """Yield cells of a statement that writes some rows into a table, each with random keys.
 
     index: of which a cold run reads this part, at least
-    query: the statement; ``{n}`` stands for the number of rows"""
+    query: the statement; ``{n}`` stands for the number of rows, ``{rows}`` for those of the table"""
 
     def of(size: Size) -> Iterator[Cell]:
         table = index.partition("_")[0]
         n = size.rows // 400
-        statement = query.format(table=f"{SCHEMA}.{table}", n=n)
+        statement = query.format(table=f"{SCHEMA}.{table}", n=n, rows=size.rows, turn="{turn}")
         counted = f"WITH written AS ({statement} RETURNING 1) SELECT count(*) FROM written"
 
         def way(ours: bool) -> Way:
@@ -407,8 +407,11 @@ _ROW_OF_FIVE = (
     " hashint8extended(i, 17) & 2147483647"
 )
 _UUIDS = "INSERT INTO {table} SELECT gen_random_uuid(), i, repeat('.', 36) FROM generate_series(1, {n}) i"
+_EXISTING = "md5(((i * 397 + {turn} * 7) % {rows})::text)::uuid"
+"""Keys of rows that the table has had since it was loaded, others in each sample."""
+
 _UPSERT = (
-    "INSERT INTO {table} SELECT md5((i * 397)::text)::uuid, i, repeat('.', 36) FROM generate_series(1, {n}) i"
+    f"INSERT INTO {{table}} SELECT {_EXISTING}, i, repeat('.', 36) FROM generate_series(1, {{n}}) i"
     " ON CONFLICT (id) DO UPDATE SET n = w.n + 1"
 )
 _FIVE = (
@@ -423,12 +426,20 @@ def _update(
     """Yield cells of an UPDATE by a nested loop of some rows, whose uuid keys are given.
 
     of: the index of the keys, and what else is made cold; the last one is the table
+    changes: what is set; or of MERGE, which half of the rows do not match, what it does
     settings: those that differ; ahead: the view that counts its rows"""
 
     def cells_of(size: Size) -> Iterator[Cell]:
         n = size.rows // 400
-        keys = f"SELECT md5((i * 397)::text)::uuid AS id FROM generate_series(1, {n}) AS i OFFSET 0"
-        statement = f"UPDATE {SCHEMA}.{of[-1]} AS t SET {changes} FROM ({keys}) AS keys WHERE t.id = keys.id"
+        table, key = f"{SCHEMA}.{of[-1]} AS t", _EXISTING.format(rows=size.rows, turn="{turn}")
+        if changes.startswith("WHEN"):
+            key = f"CASE WHEN i % 2 = 0 THEN {key} ELSE gen_random_uuid() END"
+        keys = f"(SELECT {key} AS id, i FROM generate_series(1, {n}) AS i OFFSET 0) AS keys"
+        statement = (
+            f"MERGE INTO {table} USING {keys} ON t.id = keys.id {changes}"
+            if changes.startswith("WHEN")
+            else f"UPDATE {table} SET {changes} FROM {keys} WHERE t.id = keys.id"
+        )
         counted = f"WITH written AS ({statement} RETURNING 1) SELECT count(*) FROM written"
 
         def way(ours: bool) -> Way:
@@ -560,6 +571,13 @@ _SCENARIOS: dict[str, Callable[[Size], Iterator[Cell]]] = {
         "a = hashint8extended(t.a, 18), b = hashint8extended(t.b, 19), c = gen_random_uuid(), d = t.d + 1",
         ("nested_loop", "writes"),
         "join_stats",  # writes know no row of an UPDATE before its turn
+    ),
+    "merge_uuid": _update(
+        ("w_id", "w"),
+        "WHEN MATCHED THEN UPDATE SET n = t.n + 1"
+        " WHEN NOT MATCHED THEN INSERT VALUES (keys.id, keys.i, repeat('.', 36))",
+        ("nested_loop",),
+        "join_stats",  # the join reads the pages that MERGE writes
     ),
     "upsert_uuid": _write("w_id", _UPSERT, 0.2),
     "fk_insert": _keys(_KEYS_INSERT, ("f1_id", "f1", "f2_id", "f2", "f3_id", "f3")),

@@ -28,6 +28,7 @@ class Statement(Subject):
         self.conn.execute("SET enable_indexscan = off")
         self.conn.execute("SET track_functions = 'all'")
         self._contrib = ""
+        self._turn = 0
         if "pgstattuple" in cell.extensions:
             self._contrib = catalogs.require(self.conn, "pgstattuple").place
 
@@ -65,6 +66,7 @@ class Statement(Subject):
         return self.cell.ours if ours else self.cell.stock
 
     def switch(self, ours: bool, pair: int) -> None:
+        self._turn += 1
         way = self._way(ours)
         for text in way.before:
             self.conn.execute(self._text(text))
@@ -87,7 +89,7 @@ class Statement(Subject):
         return [scalar(self.conn, query, [self._text(name).decode()]) for name in names]
 
     def _text(self, text: str) -> bytes:
-        return text.replace("{contrib}", self._contrib).encode()
+        return text.replace("{contrib}", self._contrib).replace("{turn}", str(self._turn)).encode()
 
     def counters(self) -> Counters:
         method = self.cell.ours.method
