@@ -8,9 +8,17 @@
 #include "postgres.h"
 
 #include "access/htup_details.h"
-#include "executor/executor.h"
 #include "early/rows_ahead.h"
+#include "exec/settings.h"
+#include "executor/executor.h"
 #include "utils/memutils.h"
+
+/* More rows ahead than this bring nothing. */
+#define MAX_ROWS 512
+
+/* Bytes of memory: wanted for each row ahead, and the least for all of them. */
+#define BYTES_PER_ROW BLCKSZ
+#define LEAST_BYTES (4 * BLCKSZ)
 
 /* A row descriptor; a node that appends several others may return many. */
 typedef struct RowKind
@@ -33,6 +41,17 @@ struct RowsAhead
 	int			n;
 	RowAhead   *rows[FLEXIBLE_ARRAY_MEMBER];	/* capacity + 2; NULL: unused */
 };
+
+Refusal
+RowsAheadBounds(Relation table, RowsBounds *bounds)
+{
+	bounds->reads = SettingsReads(
+		get_tablespace_io_concurrency(table->rd_rel->reltablespace));
+	bounds->rows = Min(2 * bounds->reads, MAX_ROWS);
+	bounds->bytes = bounds->rows * BYTES_PER_ROW;
+	bounds->least_bytes = LEAST_BYTES;
+	return ConcurrencyRefusal(table);
+}
 
 RowsAhead *
 RowsAheadCreate(MemoryContext mcxt, int capacity, Size bytes, Size work_size)

@@ -17,6 +17,26 @@
 #define PG_LOOKAHEAD_ROWS_AHEAD_H
 
 #include "executor/tuptable.h"
+#include "observe/refusal.h"
+#include "utils/relcache.h"
+
+/* Rows that are fetched at a time, so that their reads are started together. */
+#define ROWS_PER_FILL 16
+
+/* How many rows may be ahead for a table, and how many reads in flight. */
+typedef struct RowsBounds
+{
+	int			rows;
+	int			reads;
+	int64		bytes;			/* of memory that these rows want */
+	int64		least_bytes;
+} RowsBounds;
+
+/*
+ * Find the bounds of rows that are written into a table; return the reason if
+ * nothing may be ahead.
+ */
+extern Refusal RowsAheadBounds(Relation table, RowsBounds *bounds);
 
 typedef struct RowsAhead RowsAhead;
 

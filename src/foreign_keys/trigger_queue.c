@@ -36,19 +36,9 @@
 #include "miscadmin.h"
 #include "nodes/nodeFuncs.h"
 #include "read/page_read.h"
+#include "read/uncount.h"
 #include "utils/fmgroids.h"
 #include "utils/rel.h"
-#include "utils/spccache.h"
-
-/* More rows ahead than this bring nothing. */
-#define MAX_ROWS 512
-
-/* Rows that are fetched at a time, so that their reads are started together. */
-#define ROWS_PER_FILL 16
-
-/* Bytes of memory: wanted for each row ahead, and the least for all of them. */
-#define BYTES_PER_ROW BLCKSZ
-#define LEAST_BYTES (4 * BLCKSZ)
 
 /* What the list of written rows of a table may take of work_mem. */
 #define LIST_PART 8
@@ -191,19 +181,6 @@ queue_add_constraints(QueuedRows *rows, const TriggerDesc *triggers,
 	}
 }
 
-/*
- * Take back what has been counted since then: all that was looked at and is
- * still counted is in the catalogs.
- */
-static void
-queue_uncount_catalogs(const BufferUsage *before)
-{
-	pgBufferUsage.shared_blks_hit -=
-		pgBufferUsage.shared_blks_hit - before->shared_blks_hit;
-	pgBufferUsage.shared_blks_read -=
-		pgBufferUsage.shared_blks_read - before->shared_blks_read;
-}
-
 static QueuedRows *
 queue_find_rows(TriggerQueue *queue, Oid table, KeySide side)
 {
@@ -236,7 +213,7 @@ queue_add_rows(TriggerQueue *queue, const ResultRelInfo *table, KeySide side)
 	ItemPointerSetInvalid(&rows->current);
 	JudgeInit(&rows->judge, JUDGE_WRITES, lookahead_debug_force);
 	queue_add_constraints(rows, table->ri_TrigDesc, mcxt);
-	queue_uncount_catalogs(&before);
+	UncountCatalogs(&before);
 	rows->next_table = queue->rows;
 	queue->rows = queue->last = rows;
 	queue->nrows++;
@@ -344,36 +321,32 @@ static bool
 queue_prepare(QueuedRows *rows, Relation table)
 {
 	MemoryContext mcxt = rows->queue->query->estate->es_query_cxt;
-	int			concurrency =
-		get_tablespace_io_concurrency(table->rd_rel->reltablespace);
-	int			reads = SettingsReads(concurrency);
-	int			size = Min(2 * reads, MAX_ROWS);
-	Size		place = sizeof(RowAhead) + offsetof(RowKeys, keys) +
+	Size		work = offsetof(RowKeys, keys) +
 		rows->nconstraints * sizeof(LookupKey);
+	RowsBounds	bounds;
 	MemoryContext old;
 	int64		bytes;
+	int			size;
 
 	if (rows->ring != NULL)
 		return true;
-	if (concurrency == 0 || lookahead_max_distance == 0)
+	rows->refusal = RowsAheadBounds(table, &bounds);
+	if (rows->refusal != NOT_REFUSED)
 	{
-		rows->refusal = concurrency == 0 ? REFUSED_NO_CONCURRENCY :
-			REFUSED_NO_DISTANCE;
 		JudgeForbid(&rows->judge);
 		return false;
 	}
-	bytes = AheadGrant(rows->queue->query, size * BYTES_PER_ROW, LEAST_BYTES);
-	size = Max(1, Min(size, bytes / 2 / (int64) place));
+	bytes = AheadGrant(rows->queue->query, bounds.bytes, bounds.least_bytes);
+	size = Max(1, Min(bounds.rows,
+					  bytes / 2 / (int64) (sizeof(RowAhead) + work)));
 	rows->shared = (LookupShared) {
 		.max_keys = size,
-		.max_reads = reads,
+		.max_reads = bounds.reads,
 		.nlookups = 1,
 	};
 	old = MemoryContextSwitchTo(mcxt);
 	rows->fetched = CachedRowSlot(table);
-	rows->ring = RowsAheadCreate(mcxt, size, bytes,
-								 offsetof(RowKeys, keys) +
-								 rows->nconstraints * sizeof(LookupKey));
+	rows->ring = RowsAheadCreate(mcxt, size, bytes, work);
 	MemoryContextSwitchTo(old);
 	JudgeSetMaximum(&rows->judge, size, 0);
 	JudgeRunsToEnd(&rows->judge);
@@ -540,7 +513,7 @@ queue_look_ahead(QueuedRows *rows, Relation table)
 	rows->size_sum += RowsAheadSize(rows->ring);
 	queue_fill(rows, table, open);
 	queue_close_constraints(rows, open);
-	queue_uncount_catalogs(&before);
+	UncountCatalogs(&before);
 	if (RowsAheadSize(rows->ring) == 0)
 		JudgeEntries(&rows->judge, 0, 0);
 }

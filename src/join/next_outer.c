@@ -45,11 +45,7 @@
 #define UNCERTAIN_PART 4
 #define UNCERTAIN_STEPS 16
 
-/*
- * Rows that are fetched at a time, so that their reads are started together; or
- * a part of the rows ahead, where these are many.
- */
-#define ROWS_PER_FILL 16
+/* Where many rows are ahead, this part of them is fetched at a time. */
 #define FILL_PART 32
 
 /* Bytes of memory: wanted for each row ahead, and the least for all of them. */

@@ -128,6 +128,17 @@ UncountSince(Relation rel, const CountsBefore *before)
 }
 
 /*
+ * Take back all accesses to shared buffers since then.  Only for our own
+ * look-ups in catalogs: no code has run that has counted anything else.
+ */
+static inline void
+UncountCatalogs(const BufferUsage *before)
+{
+	pgBufferUsage.shared_blks_hit = before->shared_blks_hit;
+	pgBufferUsage.shared_blks_read = before->shared_blks_read;
+}
+
+/*
  * The scan has made accesses of its own since then: what it found because it
  * had been read ahead is counted as read, as far as reads are owed.
  */

@@ -39,6 +39,7 @@
 #include "index/index_routine.h"
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
+#include "read/uncount.h"
 #include "storage/lmgr.h"
 #include "tcop/utility.h"
 #include "utils/lsyscache.h"
@@ -93,30 +94,13 @@ copy_into(Oid table)
 	return NULL;
 }
 
-/* The blocks that have been read of the indexes; -1 if that is not known. */
-static int64
-copy_misses(const Copy *copy)
-{
-	int64		sum = 0;
-
-	for (int i = 0; i < copy->nindexes; i++)
-	{
-		int64		misses = IndexMisses(copy->indexes[i]);
-
-		if (misses < 0)
-			return -1;
-		sum += misses;
-	}
-	return sum;
-}
-
 /* Create the ring; return the reason why there must be none. */
 static Refusal
 copy_open_ring(Copy *copy)
 {
 	bool	   *conflicts = palloc0_array(bool, copy->nindexes);
-	KeysBounds	bounds;
-	Refusal		refusal = KeysAheadBounds(copy->table, &bounds);
+	RowsBounds	bounds;
+	Refusal		refusal = RowsAheadBounds(copy->table, &bounds);
 
 	if (refusal != NOT_REFUSED)
 		return refusal;
@@ -145,10 +129,7 @@ copy_may_look_ahead(Copy *copy)
 	copy->refusal = copy_open_ring(copy);
 	if (copy->refusal != NOT_REFUSED)
 		JudgeForbid(&copy->judge);
-
-	/* do not count look-ups in the catalogs */
-	pgBufferUsage.shared_blks_hit = before.shared_blks_hit;
-	pgBufferUsage.shared_blks_read = before.shared_blks_read;
+	UncountCatalogs(&before);
 	return copy->refusal == NOT_REFUSED;
 }
 
@@ -217,7 +198,7 @@ copy_end_row(Copy *copy)
 	}
 	if (copy->keys.rows != NULL)
 		KeysAheadPass(&copy->keys);
-	misses = copy_misses(copy);
+	misses = IndexMisses(copy->indexes, copy->nindexes);
 	reads = misses < 0 ? *copy->reads - copy->reads_seen :
 		misses - copy->misses_seen;
 	if (copy->keys.rows != NULL)
@@ -249,7 +230,7 @@ copy_begin_row(Copy *copy, const ItemPointerData *tid)
 	}
 	copy->reads_seen = *copy->reads;
 	if (copy->judge.mode != JUDGE_WATCH)
-		copy->misses_seen = copy_misses(copy);
+		copy->misses_seen = IndexMisses(copy->indexes, copy->nindexes);
 }
 
 /* The aminsert member of a table's indexes while COPY writes to it. */

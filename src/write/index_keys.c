@@ -45,12 +45,20 @@ struct IndexKeys
 };
 
 int64
-IndexMisses(Relation index)
+IndexMisses(const Relation *indexes, int n)
 {
-	if (!pgstat_should_count_relation(index))
-		return -1;
-	return LOOKAHEAD_COUNT(index, blocks_fetched) -
-		LOOKAHEAD_COUNT(index, blocks_hit);
+	int64		sum = 0;
+
+	for (int i = 0; i < n; i++)
+	{
+		if (indexes[i] == NULL)
+			continue;
+		if (!pgstat_should_count_relation(indexes[i]))
+			return -1;
+		sum += LOOKAHEAD_COUNT(indexes[i], blocks_fetched) -
+			LOOKAHEAD_COUNT(indexes[i], blocks_hit);
+	}
+	return sum;
 }
 
 /* Return the reason against an index in the columns that it depends on. */
@@ -151,7 +159,7 @@ IndexKeysCreate(IndexShared *shared, Relation heap, Relation rel,
 									 refusal);
 	if (*refusal != NOT_REFUSED)
 		return NULL;
-	index->misses_seen = IndexMisses(rel);
+	index->misses_seen = IndexMisses(&rel, 1);
 	return index;
 }
 
@@ -170,7 +178,7 @@ IndexKeysLookup(const IndexKeys *index)
 void
 IndexKeysNoteReads(IndexKeys *index)
 {
-	int64		misses = IndexMisses(index->index);
+	int64		misses = IndexMisses(&index->index, 1);
 
 	index->idle_rows = misses != index->misses_seen ? 0 :
 		Min(index->idle_rows + 1, IDLE_ROWS);

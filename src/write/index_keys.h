@@ -66,9 +66,9 @@ extern void IndexKeysAdvance(IndexKeys *index, LookupKey *key,
 							 TupleTableSlot *row, bool wait);
 
 /*
- * The blocks of an index that this process has read, as its statistics count;
- * -1 if it has none.
+ * The blocks of indexes that this process has read, as its statistics count; -1
+ * if one has none.  Some of the indexes may be NULL.
  */
-extern int64 IndexMisses(Relation index);
+extern int64 IndexMisses(const Relation *indexes, int n);
 
 #endif							/* PG_LOOKAHEAD_INDEX_KEYS_H */

@@ -12,38 +12,12 @@
 #include "exec/judge.h"
 #include "exec/settings.h"
 #include "utils/rel.h"
-#include "utils/spccache.h"
 #include "write/keys_ahead.h"
-
-/* More rows ahead than this bring nothing. */
-#define MAX_ROWS 512
-
-/* Rows that are added at a time, so that their reads are started together. */
-#define ROWS_PER_FILL 16
-
-/* Bytes of memory: wanted for each row ahead, and the least for all of them. */
-#define BYTES_PER_ROW BLCKSZ
-#define LEAST_BYTES (4 * BLCKSZ)
-
-Refusal
-KeysAheadBounds(Relation table, KeysBounds *bounds)
-{
-	int			concurrency =
-		get_tablespace_io_concurrency(table->rd_rel->reltablespace);
-
-	if (concurrency == 0)
-		return REFUSED_NO_CONCURRENCY;
-	bounds->reads = SettingsReads(concurrency);
-	bounds->rows = Min(2 * bounds->reads, MAX_ROWS);
-	bounds->bytes = bounds->rows * BYTES_PER_ROW;
-	bounds->least_bytes = LEAST_BYTES;
-	return NOT_REFUSED;
-}
 
 Refusal
 KeysAheadOpen(KeysAhead *ahead, EState *estate, ExprContext *econtext,
 			  Relation table, const Relation *indexes, const bool *conflicts,
-			  int nindexes, const KeysBounds *bounds)
+			  int nindexes, const RowsBounds *bounds)
 {
 	Size		place = sizeof(RowAhead) + nindexes * sizeof(LookupKey);
 	int			rows = Max(1, Min(bounds->rows, bounds->bytes / 2 / place));

@@ -36,18 +36,6 @@ typedef struct KeysAhead
 	WriteCounters counters;		/* of rows; see KeysAheadTell() */
 } KeysAhead;
 
-/* How many rows may be ahead for a table, and how many reads in flight. */
-typedef struct KeysBounds
-{
-	int			rows;
-	int			reads;
-	int64		bytes;			/* of memory that these rows want */
-	int64		least_bytes;
-} KeysBounds;
-
-/* Find the bounds of a table; return the reason if nothing may be ahead. */
-extern Refusal KeysAheadBounds(Relation table, KeysBounds *bounds);
-
 /*
  * Create the ring in the current memory context, which lives longer than the
  * table and its indexes are open.  indexes: some may be NULL; conflicts: of
@@ -58,7 +46,7 @@ extern Refusal KeysAheadBounds(Relation table, KeysBounds *bounds);
 extern Refusal KeysAheadOpen(KeysAhead *ahead, EState *estate,
 							 ExprContext *econtext, Relation table,
 							 const Relation *indexes, const bool *conflicts,
-							 int nindexes, const KeysBounds *bounds);
+							 int nindexes, const RowsBounds *bounds);
 
 /* Add a copy of a row, for which there must be room. */
 extern void KeysAheadAdd(KeysAhead *ahead, TupleTableSlot *slot);

@@ -34,6 +34,7 @@
 #include "compat.h"
 #include "early/cached_row.h"
 #include "early/infallible.h"
+#include "exec/judge_timing.h"
 #include "exec/settings.h"
 #include "exec/takeover.h"
 #include "executor/execPartition.h"
@@ -235,9 +236,9 @@ one_row_open(WriteNode *node)
 {
 	const ModifyTableState *statement =
 		(const ModifyTableState *) node->base.plan_state;
-	KeysBounds	bounds;
+	RowsBounds	bounds;
 	Refusal		refusal =
-		KeysAheadBounds(WriteTable(node)->ri_RelationDesc, &bounds);
+		RowsAheadBounds(WriteTable(node)->ri_RelationDesc, &bounds);
 
 	if (refusal == NOT_REFUSED && statement->operation == CMD_UPDATE)
 		refusal = one_row_prepare_update(node);
@@ -374,9 +375,9 @@ one_row_begin(WriteNode *node, TupleTableSlot *row)
 						plan->onConflictAction != ONCONFLICT_NONE);
 	node->misses_seen = one_row_misses(node);
 	node->reads_seen = *node->reads;
-	node->is_timed = judge != NULL && judge->timed;
-	if (node->is_timed)
-		INSTR_TIME_SET_CURRENT(node->started);
+	INSTR_TIME_SET_ZERO(node->started);
+	if (judge != NULL)
+		node->started = JudgeStartTiming(judge);
 	if (looks_up && judge->mode == JUDGE_AHEAD)
 		one_row_look_up(node, judge, row);
 	WriteCountForNode(child, &before);
@@ -387,16 +388,11 @@ static void
 one_row_end(WriteNode *node)
 {
 	Judge	   *judge = one_row_judge(node);
-	instr_time	now;
 	int64		misses;
 	int64		reads;
 
 	INSTR_TIME_SET_ZERO(node->inside);
-	if (node->is_timed)
-	{
-		INSTR_TIME_SET_CURRENT(now);
-		INSTR_TIME_ACCUM_DIFF(node->inside, now, node->started);
-	}
+	JudgeStopTiming(&node->inside, node->started);
 	if (node->part->keys.arrived != NULL)
 		KeysAheadPass(&node->part->keys);
 	misses = one_row_misses(node);

@@ -17,37 +17,18 @@
 #include "access/xact.h"
 #include "compat.h"
 #include "early/early_plan.h"
+#include "exec/judge_timing.h"
 #include "exec/rows_wanted.h"
 #include "exec/settings.h"
 #include "executor/executor.h"
 #include "executor/instrument.h"
 #include "miscadmin.h"
+#include "read/uncount.h"
 #include "utils/rel.h"
 #include "write/write_node.h"
 
 /* Rows that are taken into account when it is asked what is to be won. */
 #define MANY_ROWS 512
-
-/* Begin and end to count time as spent for a row, if that is wanted. */
-static inline void
-rows_start_timing(WriteNode *node)
-{
-	node->is_timed = node->judge.timed;
-	if (node->is_timed)
-		INSTR_TIME_SET_CURRENT(node->started);
-}
-
-static inline void
-rows_stop_timing(WriteNode *node)
-{
-	instr_time	now;
-
-	if (!node->is_timed)
-		return;
-	INSTR_TIME_SET_CURRENT(now);
-	INSTR_TIME_ACCUM_DIFF(node->inside, now, node->started);
-	node->is_timed = false;
-}
 
 /* Fetch a row from the child, whose time does not count. */
 static TupleTableSlot *
@@ -55,9 +36,9 @@ rows_fetch(WriteNode *node, PlanState *child)
 {
 	TupleTableSlot *slot;
 
-	rows_stop_timing(node);
+	JudgeStopTiming(&node->inside, node->started);
 	slot = node->fetch(child);
-	rows_start_timing(node);
+	node->started = JudgeStartTiming(&node->judge);
 	return slot;
 }
 
@@ -66,10 +47,10 @@ static Refusal
 rows_refusal(WriteNode *node)
 {
 	PlanState  *child = outerPlanState(node->base.plan_state);
-	KeysBounds	bounds;
+	RowsBounds	bounds;
 	Refusal		refusal;
 
-	refusal = KeysAheadBounds(WriteTable(node)->ri_RelationDesc, &bounds);
+	refusal = RowsAheadBounds(WriteTable(node)->ri_RelationDesc, &bounds);
 	if (refusal != NOT_REFUSED)
 		return refusal;
 	if (IsolationIsSerializable())
@@ -102,12 +83,7 @@ rows_open(WriteNode *node)
 	old = MemoryContextSwitchTo(node->base.query->estate->es_query_cxt);
 	node->part->refusal = rows_refusal(node);
 	MemoryContextSwitchTo(old);
-
-	/* do not count look-ups in the catalogs */
-	pgBufferUsage.shared_blks_hit -=
-		pgBufferUsage.shared_blks_hit - before.shared_blks_hit;
-	pgBufferUsage.shared_blks_read -=
-		pgBufferUsage.shared_blks_read - before.shared_blks_read;
+	UncountCatalogs(&before);
 	if (node->part->refusal != NOT_REFUSED)
 	{
 		JudgeForbid(&node->judge);
@@ -237,12 +213,12 @@ rows_next(WriteNode *node, PlanState *child)
 	TupleTableSlot *slot = NULL;
 	bool		known = false;
 
-	rows_stop_timing(node);
+	JudgeStopTiming(&node->inside, node->started);
 	if (node->part->keys.arrived != NULL)
 		rows_account(node, child);
 	if (node->has_written)
 		rows_tell_judge(node, child);
-	rows_start_timing(node);
+	node->started = JudgeStartTiming(&node->judge);
 
 	/* the server opens the indexes when it has got the first row */
 	if (node->judge.mode >= JUDGE_AHEAD && node->has_written &&

@@ -38,7 +38,7 @@ WriteHasTriggers(const ResultRelInfo *table)
 }
 
 Refusal
-WriteOpenKeys(WriteNode *node, const KeysBounds *bounds)
+WriteOpenKeys(WriteNode *node, const RowsBounds *bounds)
 {
 	ResultRelInfo *table = WriteTable(node);
 	AheadQuery *query = node->base.query;
@@ -87,26 +87,6 @@ WriteTell(const WriteNode *node)
 		all.max_rows = Max(all.max_rows, counters.max_rows);
 	}
 	return all;
-}
-
-int64
-WriteMisses(const WriteNode *node)
-{
-	ResultRelInfo *table = WriteTable(node);
-	int64		sum = 0;
-
-	for (int i = 0; i < table->ri_NumIndices; i++)
-	{
-		int64		misses;
-
-		if (table->ri_IndexRelationDescs[i] == NULL)
-			continue;
-		misses = IndexMisses(table->ri_IndexRelationDescs[i]);
-		if (misses < 0)
-			return -1;
-		sum += misses;
-	}
-	return sum;
 }
 
 void

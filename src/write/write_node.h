@@ -43,8 +43,7 @@ typedef struct WriteNode
 	int64		reads_seen;		/* its value when a row was handed out */
 	int64		misses_seen;	/* the indexes' misses at that time */
 	bool		has_written;	/* a row has been handed out */
-	bool		is_timed;		/* time has been counted since "started" */
-	instr_time	started;
+	instr_time	started;		/* time counts since then; zero: it does not */
 	instr_time	inside;			/* spent for that row, without the child */
 
 	/* made when it first looks ahead */
@@ -79,7 +78,7 @@ extern bool WriteHasTriggers(const ResultRelInfo *table);
  * Open the ring for the table's indexes, which are open; called in the query's
  * memory.
  */
-extern Refusal WriteOpenKeys(WriteNode *node, const KeysBounds *bounds);
+extern Refusal WriteOpenKeys(WriteNode *node, const RowsBounds *bounds);
 
 /* Return the counters, as if nothing more were written. */
 extern WriteCounters WriteTell(const WriteNode *node);
@@ -88,7 +87,13 @@ extern WriteCounters WriteTell(const WriteNode *node);
  * The blocks that have been read of the indexes, as the statistics count; -1 if
  * that is not known.
  */
-extern int64 WriteMisses(const WriteNode *node);
+static inline int64
+WriteMisses(const WriteNode *node)
+{
+	const ResultRelInfo *table = WriteTable(node);
+
+	return IndexMisses(table->ri_IndexRelationDescs, table->ri_NumIndices);
+}
 
 /*
  * Our functions run while the child is executed, but what they read and count
