@@ -289,6 +289,14 @@ MUTATIONS = [
     ),
     # What is held, and for how long
     Mutation(
+        "cursors that have failed",
+        "src/toast/fetches.c",
+        "if (scan->owner == CurrentResourceOwner)",
+        "if (false)",
+        (TOAST + "test_a_cursor_that_has_failed_is_forgotten",),
+        "A scan of a cursor that has failed in a subtransaction is asked for its rows when its table is closed: a crash.",
+    ),
+    Mutation(
         "pins outlive the call",
         "src/read/page_read.c",
         "ReleaseBuffer(buffers[j]);",

@@ -88,8 +88,8 @@ typedef struct AheadMethods
 	 * it, and account for what it did.  Called once, and must not fail, since
 	 * an error would leave the nodes that come after it where they are: nothing
 	 * may be allocated, waited for or looked up.  The query's memory may be
-	 * going away and its relations may have been closed, so that nothing but
-	 * the node's own memory may be looked at.
+	 * going away, child contexts first, and its relations may have been closed:
+	 * only what the node has in es_query_cxt itself may be looked at.
 	 */
 	void		(*end) (AheadNode *node);
 

@@ -111,9 +111,9 @@ struct LeafRing
 	LeafParents *parents;		/* NULL: none is listed by its parent */
 	BTreeDescents *descents;	/* the second scan, if there is one */
 
-	/* the ring; what it has allocated is in "mcxt" */
+	/* the ring; what it has allocated, but for the slots, is in "mcxt" */
 	MemoryContext mcxt;			/* NULL while the ring has not been used */
-	LeafSlot   *slots;
+	LeafSlot   *slots;			/* LeafRingEnd() looks at them */
 	int			size;			/* a power of 2 */
 	uint64		scan;
 	uint64		looked;
@@ -355,17 +355,19 @@ leaf_ring_find(const LeafRing *ring, BlockNumber block, uint64 from)
 static void
 leaf_ring_grow(LeafRing *ring)
 {
+	MemoryContext query_cxt = ring->base->query->estate->es_query_cxt;
 	LeafRing	old = *ring;
+	int			size;
 
 	if (ring->mcxt != NULL && ring->listed - ring->scan < (uint64) ring->size)
 		return;
 	if (ring->mcxt == NULL)
 		ring->mcxt =
-			AllocSetContextCreate(ring->base->query->estate->es_query_cxt,
-								  "look-ahead leaf pages",
+			AllocSetContextCreate(query_cxt, "look-ahead leaf pages",
 								  ALLOCSET_SMALL_SIZES);
-	ring->size = Max(LEAST_SLOTS, 2 * old.size);
-	ring->slots = MemoryContextAlloc(ring->mcxt, ring->size * sizeof(LeafSlot));
+	size = Max(LEAST_SLOTS, 2 * old.size);
+	ring->slots = MemoryContextAlloc(query_cxt, size * sizeof(LeafSlot));
+	ring->size = size;
 	for (uint64 i = ring->scan; i < ring->listed; i++)
 		*leaf_ring_slot(ring, i) = *leaf_ring_slot(&old, i);
 	if (old.size > 0)
@@ -480,6 +482,8 @@ LeafRingForget(LeafRing *ring)
 	leaf_ring_drop(ring);
 	if (ring->mcxt != NULL)
 		MemoryContextDelete(ring->mcxt);
+	if (ring->slots != NULL)
+		pfree(ring->slots);
 	ring->mcxt = NULL;
 	ring->slots = NULL;
 	ring->spare = NULL;

@@ -22,6 +22,7 @@
  * Invariants:
  * - The current fetch is reset when its scan is removed, after an error, too,
  *	 and no search is taken for it that has not begun as one.
+ * - A scan is in the list only while what it has open and pinned is its own.
  * - Nothing is done while the server holds a lock on a page.
  *
  *-------------------------------------------------------------------------
@@ -304,6 +305,7 @@ void
 ToastFetchesAdd(ToastScan *scan)
 {
 	scan->fetch = scan->base.plan_state->ExecProcNodeReal;
+	scan->owner = CurrentResourceOwner;
 	dlist_push_head(&scans, &scan->link);
 	watch(scan->toast_table);
 }
@@ -317,7 +319,9 @@ ToastFetchesWatch(const ToastScan *scan)
 void
 ToastFetchesRemove(ToastScan *scan)
 {
-	dlist_delete(&scan->link);
+	if (dlist_node_is_detached(&scan->link))
+		return;
+	dlist_delete_thoroughly(&scan->link);
 	if (searching == scan)
 	{
 		search = NULL;
@@ -325,8 +329,31 @@ ToastFetchesRemove(ToastScan *scan)
 	}
 }
 
+/*
+ * After an error, what a query has open and pinned is released.  The memory of
+ * a cursor that has failed in a subtransaction stays until it is closed; its
+ * scans must not be asked for their rows any more.
+ */
+static void
+remove_failed(ResourceReleasePhase phase, bool is_commit, bool is_top_level,
+			  void *arg)
+{
+	dlist_mutable_iter iter;
+
+	if (is_commit || phase != RESOURCE_RELEASE_BEFORE_LOCKS)
+		return;
+	dlist_foreach_modify(iter, &scans)
+	{
+		ToastScan  *scan = dlist_container(ToastScan, link, iter.cur);
+
+		if (scan->owner == CurrentResourceOwner)
+			ToastFetchesRemove(scan);
+	}
+}
+
 void
 ToastFetchesInit(void)
 {
 	CacheRegisterRelcacheCallback(note_invalidation, (Datum) 0);
+	RegisterResourceReleaseCallback(remove_failed, NULL);
 }

@@ -13,12 +13,14 @@
 #include "lib/ilist.h"
 #include "toast/stand_in.h"
 #include "toast/values_ahead.h"
+#include "utils/resowner.h"
 
 /* A scan of a table with a TOAST table. */
 typedef struct ToastScan
 {
 	AheadNode	base;
 	dlist_node	link;			/* in the list of all scans */
+	ResourceOwner owner;		/* of what its query has open and pinned */
 	Oid			toast_table;
 	ExecProcNodeMtd fetch;		/* the node's own function */
 	StandIn    *stand_in;		/* if the executor does not run the scan */

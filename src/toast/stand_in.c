@@ -82,7 +82,8 @@ StandInCreate(EState *estate, Relation table)
 	node->ss.ss_currentRelation = table;
 	node->ss.ss_currentScanDesc = &scan->rs_base;
 	node->ss.ss_ScanTupleSlot =
-		MakeSingleTupleTableSlot(NULL, &TTSOpsBufferHeapTuple);
+		MakeSingleTupleTableSlot(CreateTupleDescCopy(RelationGetDescr(table)),
+								 &TTSOpsBufferHeapTuple);
 	stand_in->node = node;
 	stand_in->scan = scan;
 	stand_in->table = table;

@@ -7,8 +7,10 @@ As in test_index_pages.py, a session with look-ahead off is compared with one in
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
+import psycopg
 import pytest
 
 from conftest import MakeCluster, reads_are_async
@@ -24,7 +26,9 @@ BEGUN = 400
 
 @pytest.fixture(scope="module")
 def sides(make_cluster: MakeCluster) -> Iterator[Sides]:
-    cluster = make_cluster({**SERVER, "shared_buffers": "128MB"}, initdb_args=("--data-checksums",))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MALLOC_PERTURB_", "165")  # glibc overwrites memory that is freed
+        cluster = make_cluster({**SERVER, "shared_buffers": "128MB"}, initdb_args=("--data-checksums",))
     sides = {name: Side(cluster, name) for name in ("off", "forced")}
     for name, side in sides.items():
         side.run(*SETUP.split(";\n"), "SET stats_fetch_consistency = none", "SET random_page_cost = 1")
@@ -44,6 +48,21 @@ def counts(side: Side) -> tuple[int, int]:
     """Leaf pages read ahead so far by all sessions, and those of them that nobody came to."""
     row = side.rows("SELECT leaf_pages_read, leaf_pages_unused FROM lookahead.index_scan_stats")[0]
     return int(row[0]), int(row[1])
+
+
+@pytest.mark.parametrize("end", ("EXIT", "RAISE division_by_zero"))
+def test_counts_of_a_scan_that_is_left(fresh: Sides, end: str) -> None:
+    """When an error ends a loop, the memory below that of its query is freed before the counts are taken."""
+    side = fresh["forced"]
+    make_cold(side)
+    before = counts(side)
+    with suppress(psycopg.errors.DivisionByZero):
+        side.run(
+            "DO $$ DECLARE r record; n int := 0; BEGIN FOR r IN SELECT b FROM p WHERE b > wide(300) ORDER BY b"
+            f" LOOP n := n + 1; IF n = 8000 THEN {end}; END IF; END LOOP; END $$"
+        )
+    read, unused = (after - earlier for earlier, after in zip(before, counts(side), strict=True))
+    assert 0 < unused < read
 
 
 def rows_of_a_changed_index(

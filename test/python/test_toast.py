@@ -586,6 +586,37 @@ def test_truncate_and_drop_after_a_cursor(sides: Sides) -> None:
     run(side.conn, "DROP TABLE x", "COMMIT")
 
 
+FAILS = {
+    "its run": "FETCH ALL FROM c",
+    "its rewinding": "FETCH FIRST FROM c",
+}
+
+
+@pytest.mark.parametrize("name", FAILS)
+def test_a_cursor_that_has_failed_is_forgotten(sides: Sides, name: str) -> None:
+    """The server keeps its memory, but not its table, which is changed before another scan fetches values of it."""
+    side = sides["forced"]
+    with side.cluster.connect() as other:
+        run(other, "DROP TABLE IF EXISTS x", *REBUILT.split(";\n"), "CREATE INDEX ON x (id)")
+    side.chill("x")
+    run(side.conn, "BEGIN", "SET LOCAL enable_seqscan = off", "SET LOCAL enable_bitmapscan = off")
+    run(side.conn, "SELECT set_config('toast.least', '1', true)")
+    run(
+        side.conn,
+        "DECLARE c SCROLL CURSOR FOR SELECT length(a), 1 / (id - 100) FROM x"
+        " WHERE id >= current_setting('toast.least')::int ORDER BY x.id",
+    )
+    assert len(fetch(side.conn, "FETCH 50 FROM c")) == 50
+    run(side.conn, "SELECT set_config('toast.least', 'none', true)", "SAVEPOINT s")
+    with pytest.raises((psycopg.errors.DivisionByZero, psycopg.errors.InvalidTextRepresentation)):
+        fetch(side.conn, FAILS[name])
+    run(side.conn, "ROLLBACK TO s")
+    run(side.conn, "CREATE INDEX ON x (id)", "ALTER TABLE x ADD COLUMN b int", "GRANT SELECT ON x TO public")
+    run(side.conn, "ALTER TABLE x SET (fillfactor = 90)", "CREATE TABLE y AS SELECT 1")
+    assert fetch(side.conn, "SELECT length(a) FROM x WHERE ctid IN ('(0,1)', '(0,100)')") == [(6400,)] * 2
+    run(side.conn, "ROLLBACK")
+
+
 def test_temporary_tables_and_catalogs_are_left_alone(sides: Sides) -> None:
     side = sides["forced"]
     before = side.ahead()
