@@ -166,17 +166,31 @@ class Corpus:
         return tuple(rng.choice(steps).format(n=rng.choice((1, 3, 50))) for _ in range(6))
 
 
+AFTER_CURSOR = (
+    "ALTER TABLE t ADD COLUMN z int, SET (fillfactor = 90)",
+    "CREATE TABLE z AS SELECT 1 AS z",
+    "SELECT md5(external) FROM t WHERE ctid = ANY (ARRAY(SELECT ctid FROM t LIMIT 20))",
+)
+"""What a session may do while a cursor that has failed is still there."""
+
+
 def outcome(conn: psycopg.Connection[Any], statement: str, fetches: tuple[str, ...]) -> Any:
-    """The rows, or the error; nothing stays."""
+    """The rows, or the error; nothing stays.  Each step of a cursor is made in a subtransaction, and the next one follows."""
     try:
         with conn.transaction(force_rollback=True):
             if not fetches:
                 return fetch(conn, statement)
             run(conn, f"DECLARE c SCROLL CURSOR FOR {statement}")
-            return [
-                fetch(conn, step) if "MOVE" not in step else conn.execute(step.encode()).statusmessage
-                for step in fetches
-            ]
+            return [step_of(conn, step) for step in (*fetches, *AFTER_CURSOR)]
+    except psycopg.Error as error:
+        return error.sqlstate
+
+
+def step_of(conn: psycopg.Connection[Any], step: str) -> Any:
+    try:
+        with conn.transaction():
+            result = conn.execute(step.encode())
+            return result.fetchall() if result.description else result.statusmessage
     except psycopg.Error as error:
         return error.sqlstate
 
