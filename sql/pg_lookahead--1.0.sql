@@ -375,6 +375,28 @@ CREATE VIEW write_stats AS SELECT * FROM @extschema@.write_stats();
 GRANT SELECT ON write_stats TO PUBLIC;
 
 /*
+ * Subscriptions whose worker looks ahead (src/apply/).
+ */
+
+CREATE FUNCTION apply_stats(
+    OUT subid oid,
+    OUT changes bigint,
+    OUT index_blocks_read bigint,
+    OUT heap_blocks_read bigint,
+    OUT blocks_hit bigint,
+    OUT blocks_unused bigint,
+    OUT errors bigint,
+    OUT max_changes bigint)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'lookahead_apply_stats'
+LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
+
+CREATE VIEW apply_stats AS
+SELECT s.subname, a.*
+FROM @extschema@.apply_stats() a JOIN pg_catalog.pg_subscription s ON s.oid OPERATOR(pg_catalog.=) a.subid;
+GRANT SELECT ON apply_stats TO PUBLIC;
+
+/*
  * TOASTed values that are read ahead (src/toast/), in the same way.
  */
 
@@ -472,6 +494,7 @@ COMMENT ON FUNCTION @extschema@.progress() IS 'is shown by the view progress';
 COMMENT ON FUNCTION @extschema@.index_scan_stats() IS 'is shown by the view index_scan_stats';
 COMMENT ON FUNCTION @extschema@.join_stats() IS 'is shown by the view join_stats';
 COMMENT ON FUNCTION @extschema@.write_stats() IS 'is shown by the view write_stats';
+COMMENT ON FUNCTION @extschema@.apply_stats() IS 'is shown by the view apply_stats';
 COMMENT ON FUNCTION @extschema@.toast_stats() IS 'is shown by the view toast_stats';
 COMMENT ON FUNCTION @extschema@.index_vacuum_stats() IS 'is shown by the view index_vacuum_stats';
 COMMENT ON FUNCTION @extschema@.index_scans_served() IS 'number of index scans that the library has executed in this session, whether they read ahead or not';
@@ -528,6 +551,17 @@ COMMENT ON COLUMN @extschema@.write_stats.blocks_hit IS 'number of blocks that w
 COMMENT ON COLUMN @extschema@.write_stats.blocks_unused IS 'number of blocks that were read ahead and not used';
 COMMENT ON COLUMN @extschema@.write_stats.max_rows IS 'the most rows that one statement had ahead at a time';
 COMMENT ON COLUMN @extschema@.write_stats.stats_since IS 'when the counts began';
+
+COMMENT ON VIEW @extschema@.apply_stats IS 'what workers that apply changes of subscriptions read ahead since the server started; one row for each subscription that looked ahead';
+COMMENT ON COLUMN @extschema@.apply_stats.subname IS 'name of the subscription';
+COMMENT ON COLUMN @extschema@.apply_stats.subid IS 'OID of the subscription';
+COMMENT ON COLUMN @extschema@.apply_stats.changes IS 'number of changes that were looked up before their turn';
+COMMENT ON COLUMN @extschema@.apply_stats.index_blocks_read IS 'number of blocks of indexes whose read was started ahead';
+COMMENT ON COLUMN @extschema@.apply_stats.heap_blocks_read IS 'number of blocks of tables whose read was started ahead';
+COMMENT ON COLUMN @extschema@.apply_stats.blocks_hit IS 'number of blocks that were looked at ahead and found cached';
+COMMENT ON COLUMN @extschema@.apply_stats.blocks_unused IS 'number of blocks of tables that were read ahead and not used';
+COMMENT ON COLUMN @extschema@.apply_stats.errors IS 'number of errors that look-ahead met and kept from the worker, which looks ahead again 4,096 changes later';
+COMMENT ON COLUMN @extschema@.apply_stats.max_changes IS 'the most changes that waited for their turn at a time';
 
 COMMENT ON VIEW @extschema@.toast_stats IS 'which TOASTed values were read ahead since the server started, in all databases';
 COMMENT ON COLUMN @extschema@.toast_stats.scans IS 'number of scans whose rows had TOASTed values read ahead';

@@ -46,6 +46,11 @@
 #define READ_STREAM_USE_BATCHING 0
 #endif
 
+/* Changes of a subscription are looked up where reads are in the background. */
+#if PG_VERSION_NUM >= 180000
+#define LOOKAHEAD_HAS_APPLY
+#endif
+
 /* The version of the server's headers as a number: 180006 is 18.6. */
 #ifndef LOOKAHEAD_BUILT_FOR
 #define LOOKAHEAD_BUILT_FOR PG_VERSION_NUM

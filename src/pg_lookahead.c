@@ -11,6 +11,7 @@
 #include <limits.h>
 
 #include "access/htup_details.h"
+#include "apply/apply.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_namespace.h"
 #include "compat.h"
@@ -44,6 +45,7 @@ bool		lookahead_nested_loop = true;
 bool		lookahead_index_pages = true;
 bool		lookahead_writes = true;
 bool		lookahead_toast = true;
+bool		lookahead_apply = false;
 int			lookahead_max_distance = -1;
 int			lookahead_debug_force = JUDGE_MEASURES;
 bool		lookahead_index_vacuum = true;
@@ -79,6 +81,7 @@ static const struct
 	const char *details;
 	bool	   *variable;
 	int			flags;
+	GucBoolCheckHook check;
 } switches[] = {
 	{
 		"pg_lookahead.enabled",
@@ -115,6 +118,12 @@ static const struct
 		"Lets scans of tables read TOASTed values of coming rows ahead.",
 		"Takes effect with the next query or cursor.",
 		&lookahead_toast, GUC_EXPLAIN
+	},
+	{
+		"pg_lookahead.apply",
+		"Lets workers that apply changes of a subscription read ahead for coming changes.",
+		"A worker looks ahead only if it was started with this setting on, and if the library is in shared_preload_libraries.",
+		&lookahead_apply, 0, ApplyCheckSetting
 	},
 	{
 		"pg_lookahead.index_vacuum",
@@ -177,7 +186,8 @@ _PG_init(void)
 		DefineCustomBoolVariable(switches[i].name, switches[i].summary,
 								 switches[i].details, switches[i].variable,
 								 *switches[i].variable, PGC_USERSET,
-								 switches[i].flags, NULL, NULL, NULL);
+								 switches[i].flags, switches[i].check, NULL,
+								 NULL);
 	DefineCustomIntVariable("pg_lookahead.max_distance",
 							"Sets how many reads may be ahead at most, of each scan, join or statement that writes.",
 							"-1 leaves it to effective_io_concurrency; 0 means none.",
@@ -239,6 +249,7 @@ _PG_init(void)
 	ForeignKeysInit();
 	BitmapScanInit();
 	ToastInit();
+	ApplyInit();
 	MaintainInit();
 	ProfileInit();
 	MarkGUCPrefixReserved("pg_lookahead");

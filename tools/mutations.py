@@ -33,6 +33,7 @@ TOAST = "test/python/test_toast.py::"
 TOAST_COPY = "test/python/test_toast_copy.py::"
 WRITES = "test/python/test_write_hazards.py::"
 KEYS = "test/python/test_foreign_key_hazards.py::"
+APPLY = "test/python/test_apply.py::"
 
 
 @dataclass(frozen=True)
@@ -1568,6 +1569,47 @@ MUTATIONS = [
         "	if (n == 0)\n		return false;\n	value = pointers[0].value;",
         (TOAST + "test_values_above_a_sort_are_not_of_the_scan",),
         "A value that is fetched late is taken for that of the row on which the scan stands, and others are read in vain.",
+    ),
+    # Changes of a subscription
+    Mutation(
+        "errors of a round reach the worker",
+        "src/apply/apply.c",
+        "		HOLD_INTERRUPTS();		/* the error has let go of them */",
+        "		PG_RE_THROW();",
+        (APPLY + "test_an_invalid_value_fails_in_its_turn",),
+        "A change that cannot be applied stops what comes before it, too.",
+    ),
+    Mutation(
+        "errors of the connection come early",
+        "src/apply/apply.c",
+        "	if (queue.n == 0)\n		return server_receive(conn, buffer, wait_fd);",
+        "	if (true)\n		return server_receive(conn, buffer, wait_fd);",
+        (APPLY + "test_what_has_arrived_is_applied_without_a_connection",),
+        "What was received before the connection broke is not applied until there is another one.",
+    ),
+    Mutation(
+        "go on behind a message that libpq has",
+        "src/apply/apply.c",
+        "queue.closed = copied == NULL;",
+        "queue.closed = false;",
+        (APPLY + "test_long_messages",),
+        "libpq frees a message that has not been handed out.",
+    ),
+    Mutation(
+        "look up what an UPDATE does not touch",
+        "src/apply/table.c",
+        "pg_popcount32(table->touched) >= UPDATES / 2",
+        "table != NULL",
+        (APPLY + "test_indexes_that_an_update_does_not_touch_are_not_read",),
+        "Pages of all other indexes are read for nothing.",
+    ),
+    Mutation(
+        "go on though it is switched off",
+        "src/apply/apply.c",
+        "effective_io_concurrency == 0 || !now[0]",
+        "effective_io_concurrency == 0",
+        (APPLY + "test_it_is_switched_off_at_once",),
+        "The worker looks ahead until it is restarted.",
     ),
     # Statements that write rows
     Mutation(

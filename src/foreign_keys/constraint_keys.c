@@ -22,10 +22,10 @@
 #include "compat.h"
 #include "early/infallible.h"
 #include "foreign_keys/constraint_keys.h"
+#include "lookup/relations.h"
 #include "parser/parse_coerce.h"
 #include "storage/lmgr.h"
 #include "utils/datum.h"
-#include "utils/inval.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/syscache.h"
@@ -36,9 +36,6 @@
 
 /* Keys that were looked up lately, by their hash values; a power of two. */
 #define RECENT_KEYS 256
-
-/* Counts of changes of relations, by OID modulo this. */
-#define CHANGES 256
 
 struct ConstraintKeys
 {
@@ -68,29 +65,10 @@ struct ConstraintKeys
 	uint32		recent[RECENT_KEYS];
 };
 
-static uint64 changes[CHANGES];
-
-/* An entry of the relation cache, or each one, has been dropped or rebuilt. */
-static void
-keys_note_change(Datum arg, Oid relation)
-{
-	if (OidIsValid(relation))
-		changes[relation % CHANGES]++;
-	else
-		for (int i = 0; i < CHANGES; i++)
-			changes[i]++;
-}
-
-void
-ConstraintKeysInit(void)
-{
-	CacheRegisterRelcacheCallback(keys_note_change, (Datum) 0);
-}
-
 static uint64
 keys_changes(const ConstraintKeys *keys)
 {
-	return changes[keys->table % CHANGES] + changes[keys->index % CHANGES];
+	return RelationChanges(keys->table) + RelationChanges(keys->index);
 }
 
 ConstraintKeys *

@@ -25,9 +25,6 @@
 
 typedef struct ConstraintKeys ConstraintKeys;
 
-/* Called once, when the library is loaded. */
-extern void ConstraintKeysInit(void);
-
 /*
  * Create the state for a foreign key, in the given memory context.  is_parent:
  * rows of the parent are given, and their children are looked up.

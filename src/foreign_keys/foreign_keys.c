@@ -23,6 +23,7 @@
 #include "executor/executor.h"
 #include "foreign_keys/foreign_keys.h"
 #include "foreign_keys/trigger_queue.h"
+#include "lookup/relations.h"
 #include "utils/rel.h"
 
 /* A ModifyTable node whose rows have triggers of foreign keys. */
@@ -322,7 +323,7 @@ keys_ExecutorFinish(QueryDesc *queryDesc)
 void
 ForeignKeysInit(void)
 {
-	ConstraintKeysInit();
+	RelationChangesInit();
 	TakeoverRegister(&keys_methods);
 	prev_ExecutorStart =
 		ExecutorStart_hook ? ExecutorStart_hook : standard_ExecutorStart;

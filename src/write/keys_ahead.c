@@ -210,6 +210,13 @@ KeysAheadNoteReads(KeysAhead *ahead)
 		IndexKeysNoteReads(ahead->indexes[i]);
 }
 
+void
+KeysAheadForgetSizes(KeysAhead *ahead)
+{
+	for (int i = 0; i < ahead->nindexes; i++)
+		LookupForgetSizes(IndexKeysLookup(ahead->indexes[i]));
+}
+
 WriteCounters
 KeysAheadTell(const KeysAhead *ahead)
 {

@@ -73,6 +73,12 @@ extern void KeysAheadForget(KeysAhead *ahead);
 /* Note which indexes have been read since the last call. */
 extern void KeysAheadNoteReads(KeysAhead *ahead);
 
+/*
+ * The table and its indexes have not been locked all the time, and may be
+ * shorter than they were.
+ */
+extern void KeysAheadForgetSizes(KeysAhead *ahead);
+
 /* Return the counters, as if nothing more were written. */
 extern WriteCounters KeysAheadTell(const KeysAhead *ahead);
 

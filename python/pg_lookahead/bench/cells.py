@@ -11,6 +11,7 @@ execute it and what proves that it did (in brackets):
     QueryCell      a whole statement of a benchmark, with the plan that PostgreSQL chooses (queries)
     ToastCell      a statement that fetches TOASTed values, COPY and pg_dump among them (documents)
     LoadCell       rows that are written, by COPY or one by one (loads)
+    ApplyCell      changes of a subscription, applied by its worker (changes)
     VacuumCell     VACUUM of a table in a database that is copied anew for each sample (vacuum)
 """
 
@@ -189,6 +190,21 @@ class LoadCell(Cell):
     part: float = 0.2
     one_by_one: bool = False
     clients: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class ApplyCell(Cell):
+    """A comparison of a subscription's worker that catches up with itself.
+
+    n: how many changes it has to apply
+    publish: kind of the changes
+    change: the statement that makes the change ``i``, in SQL
+    each: whether each change is a transaction of its own; if not, all are one"""
+
+    n: int
+    publish: str
+    change: str
+    each: bool
 
 
 @dataclass(frozen=True)

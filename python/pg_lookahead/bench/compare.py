@@ -22,7 +22,18 @@ from ..measure.turns import take
 from ..report.journal import Journal
 from ..report.record import OURS, STOCK, Identity, Repetition, Result, Server, interval, result
 from ..server.target import Target
-from .cells import Cell, JoinCell, LoadCell, QueryCell, ScanCell, StatementCell, ToastCell, VacuumCell
+from .cells import (
+    ApplyCell,
+    Cell,
+    JoinCell,
+    LoadCell,
+    QueryCell,
+    ScanCell,
+    StatementCell,
+    ToastCell,
+    VacuumCell,
+)
+from .changes import Apply
 from .documents import Toast
 from .joins import Join
 from .loads import Load
@@ -45,6 +56,7 @@ _SUBJECTS: dict[type[Cell], Any] = {
     QueryCell: Query,
     ToastCell: Toast,
     LoadCell: Load,
+    ApplyCell: Apply,
     VacuumCell: Vacuum,
 }
 

@@ -29,7 +29,7 @@ _WHOLE_STATEMENTS = 0.7
 """Seconds that a pair of whole statements takes, with tables of so few rows, and in proportion."""
 _FEW = 250_000
 
-_LOADING_OF_A_MILLION = {"t": 5.0, "o": 3.0, "c": 2.5, "d": 5.0, "e": 6.0, "w": 4.0, "w5": 9.0}
+_LOADING_OF_A_MILLION = {"t": 5.0, "o": 3.0, "c": 2.5, "d": 5.0, "e": 6.0, "w": 4.0, "w5": 9.0, "r": 5.0}
 _LOADING_OF_A_MILLION |= {"hash": 0.6, "gin": 1.5, "bloom": 0.6, "tpch": 15.0, "web": 20.0}
 _LOADING_OF_A_MILLION |= {"doc": 2.0, "large": 0.1, "f": 4.0}
 _ROWS_OF_A_BLOCK = 100

@@ -15,6 +15,7 @@ from . import tpch, web
 from .cells import (
     OFF,
     ON,
+    ApplyCell,
     Cell,
     JoinCell,
     LoadCell,
@@ -401,6 +402,29 @@ def _load(
     return of
 
 
+def _apply(publish: str, change: str) -> Callable[[Size], Iterator[Cell]]:
+    """Yield cells of changes of a kind that a subscription's worker applies."""
+
+    def of(size: Size) -> Iterator[Cell]:
+        n = size.rows // 400
+        for cache, each in product(_BOTH, (True, False)):
+            yield ApplyCell(
+                name=f"{n:,} changes, {'a transaction each' if each else 'one transaction'}",
+                cache=cache,
+                parameters={"changes": n, "transactions": n if each else 1},
+                tables=("r",),
+                needs=("setting:pg_lookahead.apply",),
+                private=True,
+                n=n,
+                publish=publish,
+                change=change,
+                each=each,
+            )
+
+    return of
+
+
+_THE_ROW = "id = md5((i % {rows})::text)::uuid"
 _ROW = "gen_random_uuid(), i, repeat('.', 36)"
 _ROW_OF_FIVE = (
     "gen_random_uuid(), hashint8extended(i, 15), hashint8extended(i, 16), gen_random_uuid(),"
@@ -582,6 +606,14 @@ _SCENARIOS: dict[str, Callable[[Size], Iterator[Cell]]] = {
     "upsert_uuid": _write("w_id", _UPSERT, 0.2),
     "fk_insert": _keys(_KEYS_INSERT, ("f1_id", "f1", "f2_id", "f2", "f3_id", "f3")),
     "fk_cascade_delete": _keys(_KEYS_DELETE, ("f_a", "f")),
+    "apply_update": _apply("update", f"UPDATE {{schema}}.r SET note = 'y' WHERE {_THE_ROW}"),
+    "apply_update_indexed": _apply(
+        "update", f"UPDATE {{schema}}.r SET k = hashint8extended(i, 2) WHERE {_THE_ROW}"
+    ),
+    "apply_insert_uuid": _apply(
+        "insert", "INSERT INTO {schema}.r VALUES (gen_random_uuid(), hashint8extended(i, 3), repeat('.', 36))"
+    ),
+    "apply_delete": _apply("delete", f"DELETE FROM {{schema}}.r WHERE {_THE_ROW}"),
     "toast_seq": _toast(f"{_BODIES} {{table}}"),
     "toast_index": _toast(_TOAST_INDEX, scan="Index Scan", name="a quarter of the values"),
     "toast_copy": _toast("COPY {table} TO STDOUT", way="copy"),
@@ -597,8 +629,8 @@ _SCENARIOS: dict[str, Callable[[Size], Iterator[Cell]]] = {
 }
 
 NAMES = tuple(_SCENARIOS)
-DEFAULT = tuple(name for name in NAMES if name not in ("tpch", "web"))
-"""Those that have no tables of their own, which take long to load."""
+DEFAULT = tuple(name for name in NAMES if name not in ("tpch", "web") and not name.startswith("apply_"))
+"""Those that have no tables of their own, which take long to load, and need no settings of their own."""
 
 
 def select(pattern: str) -> list[str]:

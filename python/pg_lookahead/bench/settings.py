@@ -23,6 +23,12 @@ _SETTINGS: dict[str, object] = {
     "full_page_writes": False,
     "maintenance_work_mem": "512MB",
 }
+_REPLICATES = {
+    "wal_level": "logical",
+    "max_wal_senders": 10,
+    "shared_preload_libraries": "pg_lookahead",
+}
+"""For the scenarios of subscriptions."""
 SHOWN = [
     *(
         "io_method",
@@ -51,7 +57,8 @@ def base(options: Options) -> dict[str, object]:
     row = max(tables.BYTES_PER_ROW[name] for name in ("t", *{"tpch", "web"}.intersection(options.scenario)))
     wanted = max(options.rows) * row + 64 * 2**20
     buffers = max(128, int(min(wanted, _MOST_MEMORY * memory)) // 2**20)
-    return {**_SETTINGS, "shared_buffers": f"{buffers}MB"}
+    replicates = any(name.startswith("apply_") for name in options.scenario)
+    return {**_SETTINGS, **(_REPLICATES if replicates else {}), "shared_buffers": f"{buffers}MB"}
 
 
 def of_server(version: int, server: Server) -> dict[str, object]:

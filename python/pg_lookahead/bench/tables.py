@@ -56,6 +56,7 @@ BYTES_PER_ROW = {
     "e": 500,
     "w": 160,
     "w5": 350,
+    "r": 200,
     "f": 220,
     "doc": 100,
     "large": 1,
@@ -78,11 +79,13 @@ class _Table(NamedTuple):
     """A table: its columns, the values of a row, and what CREATE makes of it besides.
 
     values: in terms of ``id``, a number below the number of rows, and of ``place``, that of the row
-    indexes: without the word CREATE"""
+    indexes: without the word CREATE
+    fillfactor: of the table"""
 
     columns: str
     values: str
     indexes: tuple[str, ...] = ()
+    fillfactor: int = 100
 
 
 def _with_unique_keys(name: str, indexed: Iterable[str], rows: int) -> _Table:
@@ -141,6 +144,12 @@ _WITHOUT_SIZE = {
             f"INDEX w5_c ON {SCHEMA}.w5 USING hash (c)",
             f"INDEX w5_d ON {SCHEMA}.w5 (d)",
         ),
+    ),
+    "r": _Table(
+        "id uuid NOT NULL, k bigint, note text",
+        "md5(id::text)::uuid, hashint8extended(id, 1), rpad(id::text, 36, '.')",
+        (f"UNIQUE INDEX r_id ON {SCHEMA}.r (id)", f"INDEX r_k ON {SCHEMA}.r (k)"),
+        90,
     ),
 }
 """Tables that have as many rows as the run, in either layout."""
@@ -380,7 +389,8 @@ def _make(
     )
 
     with conn.transaction():  # a table made in the same transaction needs no WAL
-        conn.execute(f"CREATE TABLE {SCHEMA}.{name} ({table.columns})".encode())
+        storage = f"WITH (fillfactor = {table.fillfactor})"
+        conn.execute(f"CREATE TABLE {SCHEMA}.{name} ({table.columns}) {storage}".encode())
         if layout == "fragmented":
             _build(conn, table.indexes, report)
         for start in range(0, len(ids), _BATCH):

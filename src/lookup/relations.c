@@ -1,0 +1,165 @@
+/*-------------------------------------------------------------------------
+ *
+ * relations.c
+ *		Whether what is remembered of relations may still be true, and tables
+ *		with their indexes that are opened without waiting; see relations.h.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/relation.h"
+#include "catalog/namespace.h"
+#include "catalog/pg_am_d.h"
+#include "catalog/pg_amop_d.h"
+#include "catalog/pg_amproc_d.h"
+#include "catalog/pg_attribute_d.h"
+#include "catalog/pg_class_d.h"
+#include "catalog/pg_index_d.h"
+#include "catalog/pg_namespace_d.h"
+#include "catalog/pg_opclass_d.h"
+#include "catalog/pg_operator_d.h"
+#include "catalog/pg_opfamily_d.h"
+#include "catalog/pg_proc_d.h"
+#include "catalog/pg_tablespace_d.h"
+#include "catalog/pg_type_d.h"
+#include "compat.h"
+#include "lookup/relations.h"
+#include "pgstat.h"
+#include "storage/lmgr.h"
+#include "utils/inval.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
+
+/* Counts of changes of relations, by OID modulo this. */
+#define CHANGES 256
+
+static uint64 changes[CHANGES];
+
+/* An entry of the relation cache, or each one, has been dropped or rebuilt. */
+static void
+changes_note(Datum arg, Oid relation)
+{
+	if (OidIsValid(relation))
+		changes[relation % CHANGES]++;
+	else
+		for (int i = 0; i < CHANGES; i++)
+			changes[i]++;
+}
+
+void
+RelationChangesInit(void)
+{
+	CacheRegisterRelcacheCallback(changes_note, (Datum) 0);
+}
+
+uint64
+RelationChanges(Oid relation)
+{
+	return changes[relation % CHANGES];
+}
+
+/* How often have the relations of a table been invalidated so far? */
+static uint64
+table_changes(const TableRelations *table)
+{
+	uint64		all = RelationChanges(table->oid);
+
+	for (int i = 0; i < table->nindexes; i++)
+		all += RelationChanges(table->index_oids[i]);
+	return all;
+}
+
+/*
+ * Are accesses to a relation counted without further ado?  The counters come
+ * and go, and are made only of what is locked.
+ */
+static inline bool
+relation_is_counted(Relation rel)
+{
+	return rel->pgstat_info != NULL || !rel->pgstat_enabled;
+}
+
+bool
+TableIsCurrent(const TableRelations *table)
+{
+	if (!OidIsValid(table->oid) || table_changes(table) != table->seen)
+		return false;
+	for (int i = 0; i < table->nindexes; i++)
+		if (!relation_is_counted(table->indexes[i]))
+			return false;
+	return table->nindexes == 0 || relation_is_counted(table->rel);
+}
+
+/*
+ * Lock the catalogs that are read to find a table and to make its look-ups, in
+ * a mode that keeps their indexes from being rebuilt: so neither is waited for.
+ */
+static bool
+table_lock_catalogs(void)
+{
+	static const Oid catalogs[] = {
+		AccessMethodRelationId, AccessMethodOperatorRelationId,
+		AccessMethodProcedureRelationId, AttributeRelationId, IndexRelationId,
+		NamespaceRelationId, OperatorClassRelationId, OperatorFamilyRelationId,
+		OperatorRelationId, ProcedureRelationId, RelationRelationId,
+		TableSpaceRelationId, TypeRelationId
+	};
+
+	for (int i = 0; i < lengthof(catalogs); i++)
+		if (!ConditionalLockRelationOid(catalogs[i], RowExclusiveLock))
+			return false;
+	return true;
+}
+
+bool
+TableFind(TableRelations *table, const char *schema, const char *name)
+{
+	List	   *indexes;
+	Oid			oid;
+
+	*table = (TableRelations) {0};
+	if (!table_lock_catalogs())
+		return false;
+	oid = get_namespace_oid(schema, true);
+	if (OidIsValid(oid))
+		oid = get_relname_relid(name, oid);
+	if (!OidIsValid(oid) ||
+		!CheckRelationOidLockedByMe(oid, RowExclusiveLock, true))
+		return false;
+	table->rel = relation_open(oid, NoLock);
+	indexes = RelationGetIndexList(table->rel);
+	table->index_oids = palloc0_array(Oid, Max(1, list_length(indexes)));
+	table->indexes = palloc0_array(Relation, Max(1, list_length(indexes)));
+	foreach_oid(index, indexes)
+	{
+		if (!ConditionalLockRelationOid(index, AccessShareLock))
+			return false;
+		table->indexes[table->nindexes] = relation_open(index, NoLock);
+		(void) pgstat_should_count_relation(table->indexes[table->nindexes]);
+		table->index_oids[table->nindexes++] = index;
+	}
+	(void) pgstat_should_count_relation(table->rel);
+	table->oid = oid;
+	table->seen = table_changes(table);
+	return true;
+}
+
+bool
+TableOpenAgain(TableRelations *table)
+{
+	if (!CheckRelationOidLockedByMe(table->oid, RowExclusiveLock, true))
+		return false;
+	for (int i = 0; i < table->nindexes; i++)
+		if (!ConditionalLockRelationOid(table->index_oids[i], AccessShareLock))
+			return false;
+	if (!TableIsCurrent(table))
+		return false;
+	if (relation_open(table->oid, NoLock) != table->rel)
+		elog(ERROR, "another cache entry of relation %u", table->oid);
+	for (int i = 0; i < table->nindexes; i++)
+		if (relation_open(table->index_oids[i], NoLock) != table->indexes[i])
+			elog(ERROR, "another cache entry of relation %u",
+				 table->index_oids[i]);
+	return true;
+}
