@@ -65,6 +65,7 @@ $$
 LOOKALIKES = """
 CREATE SCHEMA lookahead;
 GRANT USAGE ON SCHEMA lookahead TO PUBLIC;
+CREATE VIEW lookahead.apply_stats AS SELECT trap.spring() AS rows;
 CREATE VIEW lookahead.join_stats AS SELECT trap.spring(), 1 AS joins, 1 AS rows;
 CREATE VIEW lookahead.index_scan_stats AS SELECT trap.spring(), 1 AS blocks_read;
 CREATE VIEW lookahead.index_vacuum_stats AS

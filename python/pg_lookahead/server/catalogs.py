@@ -164,7 +164,10 @@ def begin(conn: Connection, of: Extension | None = None) -> None:
         if of.distrust:
             raise ClusterError(of.distrust)
         if statement := lock(of):
-            conn.execute(statement.encode())
+            try:
+                conn.execute(statement.encode())
+            except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName):
+                raise ClusterError(changed(of)) from None
         if _found(conn, of.name) != of:
             raise ClusterError(changed(of))
 
