@@ -119,6 +119,7 @@ MERGED_WITH_ITSELF = (
 )
 
 
+@pytest.mark.within_scans
 def test_changed_and_scanned_twice(make_cluster: MakeCluster) -> None:
     """New row versions find their places as without look-ahead where a query joins a table with itself."""
     cluster = make_cluster(SERVER)
@@ -324,6 +325,7 @@ def start(conn: psycopg.Connection[Any], config: Mapping[str, object]) -> None:
         conn.execute(f"SET {setting} = '{value}'".encode())
 
 
+@pytest.mark.within_scans
 @pytest.mark.parametrize("name", SERVED)
 def test_served(served: Served, name: str) -> None:
     """The same as without look-ahead, and blocks were read ahead where it is forced.
@@ -412,6 +414,7 @@ def scans_served(conn: psycopg.Connection[Any], query: str) -> tuple[list[Any], 
     return rows, after[0] - before[0]
 
 
+@pytest.mark.within_scans
 @pytest.mark.parametrize("name", PLANS)
 def test_all_scans_of_a_plan_are_served(served: Served, name: str) -> None:
     """Those that EXPLAIN shows, but for look-ups by a unique key, whether known from the start or not."""
@@ -429,6 +432,7 @@ def test_all_scans_of_a_plan_are_served(served: Served, name: str) -> None:
         assert rows and scans > 0
 
 
+@pytest.mark.within_scans
 def test_scans_below_a_node_of_another_extension(served_by: Cluster, served: Served) -> None:
     """They are served wherever it has them."""
     library = compiled(served_by, Path(__file__).parents[1] / "modules" / "custom_append.c")
@@ -468,12 +472,14 @@ def assert_refused(conn: psycopg.Connection[Any], query: str, why: str) -> None:
     conn.execute("RESET pg_lookahead.index_scan")
 
 
+@pytest.mark.within_scans
 @pytest.mark.parametrize("query", REFUSED)
 def test_refused(served: Served, query: str) -> None:
     start(served["forced"], FORCED)
     assert_refused(served["forced"], query, REFUSED[query])
 
 
+@pytest.mark.within_scans
 def test_a_table_that_is_not_heap(served_by: Cluster, served: Served) -> None:
     """Heap is known by the address of its methods, not by what a table's methods do."""
     library = compiled(served_by, Path(__file__).parents[1] / "modules" / "heap_copy.c")
@@ -525,6 +531,7 @@ def wrapping_server(make_cluster: MakeCluster) -> tuple[Cluster, str]:
     return cluster, wrapper
 
 
+@pytest.mark.within_scans
 @pytest.mark.parametrize("query", WRAPPED)
 @pytest.mark.parametrize("wrapped", WRAPPINGS)
 @pytest.mark.parametrize("outside", (False, True))
@@ -604,6 +611,7 @@ LATE = {
 }
 
 
+@pytest.mark.within_scans
 @pytest.mark.parametrize("before", (0, 1, 16, 40))
 @pytest.mark.parametrize("name", LATE)
 def test_taken_over_while_it_runs(served: Served, name: str, before: int) -> None:
@@ -634,6 +642,7 @@ def test_taken_over_while_it_runs(served: Served, name: str, before: int) -> Non
     assert blocks["off"] <= blocks["on"] <= blocks["off"] + before
 
 
+@pytest.mark.within_scans
 @pytest.mark.parametrize(
     "setting, says",
     (
@@ -659,6 +668,7 @@ def test_turned_off(served: Served, setting: str, says: str | None) -> None:
         assert "Look-Ahead" not in text if says is None else f"Look-Ahead: not used ({says})" in text, text
 
 
+@pytest.mark.within_scans
 @pytest.mark.parametrize("direction", ("", "DESC"))
 def test_arrays_over_many_leaves(served: Served, direction: str) -> None:
     """The values of an array lie on index pages far apart, and all their heap pages are read ahead."""
@@ -698,6 +708,7 @@ def explain(
     return "\n".join(row[0] if isinstance(row[0], str) else json.dumps(row[0]) for row in rows)
 
 
+@pytest.mark.within_scans
 def test_explain_text(served: Served) -> None:
     conn = served["forced"]
     start(conn, FORCED)
@@ -737,6 +748,7 @@ def test_explain_text(served: Served) -> None:
     assert "Look-Ahead" not in str(fetch(conn, f"EXPLAIN {query}"))
 
 
+@pytest.mark.within_scans
 @pytest.mark.parametrize("form", ("json", "xml", "yaml"))
 def test_explain_structured(served: Served, form: str) -> None:
     """The same properties in each form where look-ahead was used, and the reason where it is asked for."""
