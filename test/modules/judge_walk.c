@@ -277,7 +277,7 @@ typedef struct Model
 	double		start;			/* and to start a read ahead */
 	double		delay;			/* µs until that is begun, on average */
 	int			kernel;			/* the kernel reads so many in order at once */
-	int			slow;			/* and has read all after so many units */
+	int			slow;			/* units after which it has read them all */
 	int			capacity;		/* most units ahead */
 
 	/* most that the judge may cost: a factor, and units, of the cheaper side */
