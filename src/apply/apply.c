@@ -310,11 +310,14 @@ apply_look_ahead(WalReceiverConn *conn, pgsocket *wait_fd)
 static void
 apply_finish(void)
 {
-	int64		reads = pgBufferUsage.shared_blks_read - reads_seen;
 	bool		in_trial = judge.mode == JUDGE_TRIAL;
+	int64		reads;
 
 	apply_stop_timing();
+
+	/* now the pages that were read ahead for it are counted as read */
 	ApplyChangePass(&handed_out->change);
+	reads = pgBufferUsage.shared_blks_read - reads_seen;
 	handed_out = NULL;
 	if (judge.mode != JUDGE_WATCH)
 		JudgeUnit(&judge, (int) Min(reads, PG_INT32_MAX),

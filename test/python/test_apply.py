@@ -511,6 +511,29 @@ def test_indexes_that_an_update_does_not_touch_are_not_read(pair: Pair) -> None:
     run(sub, f"DROP SUBSCRIPTION {pair.database}")
 
 
+def test_changes_whose_pages_were_read_ahead_need_reads(pair: Pair) -> None:
+    """Else look-ahead would end after some changes, since everything seems to be cached."""
+    pub, sub = simple(pair, "goes_on")
+    pages = scalar(sub, "SELECT pg_relation_size('good') / 8192")
+    run(sub, "ALTER SYSTEM SET pg_lookahead.debug_force = paying", "SELECT pg_reload_conf()")
+    try:
+        run(pub, "INSERT INTO good VALUES (4000, 4000)")
+        pair.catch_up(pub)
+        run(sub, EVICT)
+        run(
+            pub,
+            "BEGIN",
+            *(f"DELETE FROM good WHERE id = {i * 3000 // pages + 1}" for i in range(pages)),
+            "COMMIT",
+        )
+        pair.catch_up(pub)
+    finally:
+        run(sub, "ALTER SYSTEM RESET pg_lookahead.debug_force", "SELECT pg_reload_conf()")
+    assert pages > 100
+    assert looked(sub)[0] > 0.9 * pages
+    run(sub, f"DROP SUBSCRIPTION {pair.database}")
+
+
 # On and off
 
 
