@@ -52,10 +52,9 @@ _MOST_MEMORY = 0.4
 def base(options: Options) -> dict[str, object]:
     """Return the settings that all servers of a run have.
 
-    Shared buffers hold a table with its indexes, where the machine has the memory."""
+    Shared buffers hold any table with its indexes, where the machine has the memory."""
     memory = psutil.virtual_memory().total
-    row = max(tables.BYTES_PER_ROW[name] for name in ("t", *{"tpch", "web"}.intersection(options.scenario)))
-    wanted = max(options.rows) * row + 64 * 2**20
+    wanted = max(options.rows) * max(tables.BYTES_PER_ROW.values()) + 64 * 2**20
     buffers = max(128, int(min(wanted, _MOST_MEMORY * memory)) // 2**20)
     replicates = any(name.startswith("apply_") for name in options.scenario)
     return {**_SETTINGS, **(_REPLICATES if replicates else {}), "shared_buffers": f"{buffers}MB"}
