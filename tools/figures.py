@@ -94,12 +94,12 @@ RUNS: dict[str, tuple[str, str]] = {
     ),
     "writes": (
         "copy_uuid,copy_five_indexes,insert_select_uuid,insert_one_five_indexes,upsert_uuid,update_nonhot,"
-        "merge_uuid,fk_insert,fk_cascade_delete,toast_seq,toast_index,toast_dump",
-        "--cache cold --io direct --rows 200000 --latency 0.5 --rounds 3 --seconds 4 --precision 10",
+        "merge_uuid,fk_insert,fk_cascade_delete,toast_index,toast_dump",
+        "--cache cold --io direct --rows 200000 --latency 0.5 --rounds 3 --seconds 3 --precision 10",
     ),
     "limits": (
         "index_scan_limit,index_only_limit,join_limit",
-        "--cache cold --rows 1000000 --io direct --seconds 1.5"
+        "--cache cold --rows 1000000 --io direct --seconds 1.2"
         " --cell 'LIMIT 1' --cell 'LIMIT 16' --cell 'LIMIT 256' --cell 'LIMIT 1000'"
         " --cell '1 outer row' --cell '16 outer rows' --cell '256 outer rows'",
     ),
@@ -107,7 +107,7 @@ RUNS: dict[str, tuple[str, str]] = {
         f"join_index_only,join_chain,join_semi,{_SUBPLANS},join_memoize,join_parallel,join_clients",
         "--cache cold --rows 1000000 --io buffered --precision 6 --seconds 1",
     ),
-    "estimate": ("index_estimate", "--rows 4000000 --precision 6 --seconds 2"),
+    "estimate": ("index_estimate", "--rows 3800000 --precision 6 --seconds 2"),
 }
 """Scenarios, and further options of bench."""
 
