@@ -107,7 +107,7 @@ RUNS: dict[str, tuple[str, str]] = {
         f"join_index_only,join_chain,join_semi,{_SUBPLANS},join_memoize,join_parallel,join_clients",
         "--cache cold --rows 1000000 --io buffered --precision 6 --seconds 1",
     ),
-    "estimate": ("index_estimate", "--rows 3800000 --precision 6 --seconds 2"),
+    "estimate": ("index_estimate", "--rows 3500000 --precision 6 --seconds 2"),
 }
 """Scenarios, and further options of bench."""
 
