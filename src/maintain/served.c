@@ -94,12 +94,6 @@ served_at_xact_event(XactEvent event, void *arg)
 }
 
 void
-ServedInit(void)
-{
-	RegisterXactCallback(served_at_xact_event, NULL);
-}
-
-void
 ServedBegin(Relation table)
 {
 	const StdRdOptions *options = (StdRdOptions *) table->rd_options;
@@ -123,8 +117,11 @@ ServedBegin(Relation table)
 void
 ServedAdd(Relation index, StreamUser user)
 {
+	static bool registered = false;
 	MemoryContext caller = MemoryContextSwitchTo(TopTransactionContext);
 	ServedIndex *served = palloc0_object(ServedIndex);
+
+	XactCallbackOnce(&registered, served_at_xact_event);
 
 	/* it stays open beyond all subtransactions */
 	Assert(CurrentResourceOwner == TopTransactionResourceOwner);

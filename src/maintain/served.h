@@ -25,9 +25,6 @@ typedef struct ServedIndex
 	uint64		blocks;			/* blocks that came through streams */
 } ServedIndex;
 
-/* Install the callback that ends all with the transaction. */
-extern void ServedInit(void);
-
 /*
  * A table's indexes are about to be added.  autovacuum's log tells of them if
  * it tells of the table.

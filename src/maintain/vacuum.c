@@ -269,7 +269,6 @@ MaintainInit(void)
 		LookaheadCheckSearchPathBy(vacuum_check_search_path);
 	if (next_check_search_path != NULL)
 	{
-		ServedInit();
 		prev_ProcessUtility = ProcessUtility_hook ? ProcessUtility_hook :
 												  standard_ProcessUtility;
 		ProcessUtility_hook = vacuum_ProcessUtility;

@@ -125,10 +125,42 @@ progress_take_slot(ProgressSlot *slots)
 }
 
 void
+ProgressEnd(void)
+{
+	memset(&progress_activity, 0, sizeof(progress_activity));
+	if (my_slot != NULL)
+		pg_atomic_write_membarrier_u32(&my_slot->owner, 0);
+	my_slot = NULL;
+}
+
+/* End an activity that an error has left, at the end of its transaction. */
+static void
+progress_at_xact_event(XactEvent event, void *arg)
+{
+	if (unlikely(progress_activity.active) && XactIsEnding(event))
+		ProgressEnd();
+}
+
+/* End it at the end of the subtransaction in which it began, if that failed. */
+static void
+progress_at_subxact_event(SubXactEvent event, SubTransactionId subxact,
+						  SubTransactionId parent, void *arg)
+{
+	if (unlikely(progress_activity.active) &&
+		event == SUBXACT_EVENT_ABORT_SUB &&
+		my_nest_level >= GetCurrentTransactionNestLevel())
+		ProgressEnd();
+}
+
+void
 ProgressBegin(const char *function, Oid relid, bool throttled)
 {
+	static bool registered = false;
 	ProgressSlot *slots = SharedSegmentGet(&segment);
 
+	if (!registered)
+		RegisterSubXactCallback(progress_at_subxact_event, NULL);
+	XactCallbackOnce(&registered, progress_at_xact_event);
 	if (my_slot == NULL && slots != NULL)
 		my_slot = progress_take_slot(slots);
 	progress_activity.active = true;
@@ -165,39 +197,9 @@ ProgressPhase(const char *phase)
 }
 
 void
-ProgressEnd(void)
-{
-	memset(&progress_activity, 0, sizeof(progress_activity));
-	if (my_slot != NULL)
-		pg_atomic_write_membarrier_u32(&my_slot->owner, 0);
-	my_slot = NULL;
-}
-
-/* End an activity that an error has left, at the end of its transaction. */
-static void
-progress_at_xact_event(XactEvent event, void *arg)
-{
-	if (unlikely(progress_activity.active) && XactIsEnding(event))
-		ProgressEnd();
-}
-
-/* End it at the end of the subtransaction in which it began, if that failed. */
-static void
-progress_at_subxact_event(SubXactEvent event, SubTransactionId subxact,
-						  SubTransactionId parent, void *arg)
-{
-	if (unlikely(progress_activity.active) &&
-		event == SUBXACT_EVENT_ABORT_SUB &&
-		my_nest_level >= GetCurrentTransactionNestLevel())
-		ProgressEnd();
-}
-
-void
 ProgressInit(void)
 {
 	SharedSegmentRegister(&segment);
-	RegisterXactCallback(progress_at_xact_event, NULL);
-	RegisterSubXactCallback(progress_at_subxact_event, NULL);
 }
 
 /* Copy a slot.  False if it is free, or has no living owner. */

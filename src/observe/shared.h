@@ -58,4 +58,16 @@ XactIsEnding(XactEvent event)
 		event == XACT_EVENT_PREPARE;
 }
 
+/*
+ * Have a function called at the ends of transactions, from this one on.  What
+ * no transaction of a process needs then costs its transactions nothing.
+ */
+static inline void
+XactCallbackOnce(bool *registered, XactCallback callback)
+{
+	if (!*registered)
+		RegisterXactCallback(callback, NULL);
+	*registered = true;
+}
+
 #endif							/* PG_LOOKAHEAD_SHARED_H */

@@ -131,16 +131,20 @@ TotalsInit(Totals *totals)
 	totals->segment.size = sizeof(SharedTotals);
 	totals->segment.init = totals_init_shared;
 	SharedSegmentRegister(&totals->segment);
-	if (known == NULL)
-		RegisterXactCallback(totals_at_xact_event, NULL);
-	totals->next = known;
-	known = totals;
 }
 
 void
 TotalsAttach(Totals *totals)
 {
+	static bool registered = false;
+
 	(void) SharedSegmentGet(&totals->segment);
+	XactCallbackOnce(&registered, totals_at_xact_event);
+	if (totals->is_known)
+		return;
+	totals->is_known = true;
+	totals->next = known;
+	known = totals;
 }
 
 Datum

@@ -110,6 +110,7 @@ typedef struct Totals
 	SharedSegment segment;
 	uint64		pending[TOTALS_MAX];
 	bool		have_pending;
+	bool		is_known;		/* flushed at the ends of transactions */
 	struct Totals *next;
 } Totals;
 

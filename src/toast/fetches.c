@@ -301,9 +301,36 @@ ToastFetchesHaveRoom(void)
 	return true;
 }
 
+/*
+ * After an error, what a query has open and pinned is released.  The memory of
+ * a cursor that has failed in a subtransaction stays until it is closed; its
+ * scans must not be asked for their rows any more.
+ */
+static void
+remove_failed(ResourceReleasePhase phase, bool is_commit, bool is_top_level,
+			  void *arg)
+{
+	dlist_mutable_iter iter;
+
+	if (is_commit || phase != RESOURCE_RELEASE_BEFORE_LOCKS)
+		return;
+	dlist_foreach_modify(iter, &scans)
+	{
+		ToastScan  *scan = dlist_container(ToastScan, link, iter.cur);
+
+		if (scan->owner == CurrentResourceOwner)
+			ToastFetchesRemove(scan);
+	}
+}
+
 void
 ToastFetchesAdd(ToastScan *scan)
 {
+	static bool registered = false;
+
+	if (!registered)
+		RegisterResourceReleaseCallback(remove_failed, NULL);
+	registered = true;
 	scan->fetch = scan->base.plan_state->ExecProcNodeReal;
 	scan->owner = CurrentResourceOwner;
 	dlist_push_head(&scans, &scan->link);
@@ -329,31 +356,8 @@ ToastFetchesRemove(ToastScan *scan)
 	}
 }
 
-/*
- * After an error, what a query has open and pinned is released.  The memory of
- * a cursor that has failed in a subtransaction stays until it is closed; its
- * scans must not be asked for their rows any more.
- */
-static void
-remove_failed(ResourceReleasePhase phase, bool is_commit, bool is_top_level,
-			  void *arg)
-{
-	dlist_mutable_iter iter;
-
-	if (is_commit || phase != RESOURCE_RELEASE_BEFORE_LOCKS)
-		return;
-	dlist_foreach_modify(iter, &scans)
-	{
-		ToastScan  *scan = dlist_container(ToastScan, link, iter.cur);
-
-		if (scan->owner == CurrentResourceOwner)
-			ToastFetchesRemove(scan);
-	}
-}
-
 void
 ToastFetchesInit(void)
 {
 	CacheRegisterRelcacheCallback(note_invalidation, (Datum) 0);
-	RegisterResourceReleaseCallback(remove_failed, NULL);
 }
