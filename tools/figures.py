@@ -12,7 +12,7 @@ written anew:
                                            SCENARIO:CELL, the cells of that pattern
     <!-- figures: demo WORDS,... -->       what `make demo` prints for the server that these words tell
     <!-- figures: wholes -->               whole benchmarks, by COLUMNS
-    <!-- figures: summary -->              the rows of SUMMARY, and the lowest ratio that is a loss beyond doubt
+    <!-- figures: summary -->              the rows of SUMMARY, and the lowest ratio that is surely a loss
     <!-- figures: machine -->              where, with what and when it was measured
     <!-- end of figures -->
 
