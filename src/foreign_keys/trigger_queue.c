@@ -101,10 +101,15 @@ struct QueuedTrigger
 
 QueuedTrigger *lookahead_called_trigger = NULL;
 
-/* The side of a trigger function of foreign keys, or 0. */
+/*
+ * The side of a trigger function of foreign keys, or 0.  Users may have it
+ * called by triggers of their own, for statements, too: it complains of that.
+ */
 static int
 queue_side(const Trigger *trigger)
 {
+	if (!trigger->tgisinternal)
+		return 0;
 	switch (trigger->tgfoid)
 	{
 		case F_RI_FKEY_CHECK_INS:

@@ -275,6 +275,17 @@ def test_a_trigger_may_add_a_constraint_between_two_cascades(conn: Connection) -
     run(conn, "DROP TABLE c, p, r", "DROP FUNCTION constrain")
 
 
+def test_a_trigger_of_a_user_may_call_a_function_of_foreign_keys(conn: Connection) -> None:
+    """It complains, as it always does."""
+    with pytest.raises(psycopg.Error) as error, conn.transaction():
+        run(
+            conn,
+            'CREATE TRIGGER z AFTER INSERT ON plain EXECUTE FUNCTION "RI_FKey_check_ins"()',
+            "INSERT INTO plain SELECT i FROM generate_series(1, 300) AS i",
+        )
+    assert error.value.sqlstate == "39P01"
+
+
 def test_temporary_tables(conn: Connection) -> None:
     with conn.transaction(force_rollback=True):
         run(
