@@ -496,6 +496,35 @@ def test_what_has_arrived_is_applied_without_a_connection(pair: Pair) -> None:
     run(sub, f"DROP SUBSCRIPTION {pair.database}")
 
 
+def test_functions_of_indexes_are_called_by_the_server_only(pair: Pair) -> None:
+    """An immutable function is called when an index's condition is simplified: as the table's owner."""
+    pub, sub = simple(pair, "simplified")
+    run(
+        sub,
+        "CREATE FUNCTION told() RETURNS int IMMUTABLE LANGUAGE plpgsql AS"
+        " $$ BEGIN RAISE LOG 'told %', current_user; RETURN 0; END $$",
+        "CREATE INDEX bad_some ON bad (id) WHERE id > told()",
+        "CREATE ROLE teller",
+        "ALTER TABLE bad OWNER TO teller",
+    )
+    run(pub, "INSERT INTO bad VALUES (0)")
+    update_good(pub)
+    pair.catch_up(pub)
+    seen = len(pair.subscriber.log)
+    row = pair.subscriber.connect(pair.database, autocommit=False)
+    row.execute("SELECT FROM good WHERE id = 2900 FOR UPDATE")
+    updates = [f"UPDATE good SET k = 0 WHERE id = {i}" for i in (2900, *range(100, 120))]
+    run(pub, "BEGIN", "INSERT INTO bad VALUES (1)", *updates, "INSERT INTO bad VALUES (2)", "COMMIT")
+    await_sql(sub, "SELECT count(*) = 1 FROM pg_locks WHERE NOT granted")
+    run(sub, "ALTER INDEX bad_some SET (fillfactor = 70)")
+    row.close()
+    pair.catch_up(pub)
+    log = pair.subscriber.log[seen:]
+    assert "told teller" in log
+    assert "told postgres" not in log
+    run(sub, f"DROP SUBSCRIPTION {pair.database}")
+
+
 def test_indexes_that_an_update_does_not_touch_are_not_read(pair: Pair) -> None:
     pub, sub = simple(pair, "not_touched")
     run(sub, "ALTER TABLE good SET (fillfactor = 50)", "VACUUM FULL good")
