@@ -145,8 +145,8 @@ ApplyTableDescribe(const char *message, int length, bool in_stream)
 		tables = hash_create("look-ahead tables", 64, &control,
 							 HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 	}
-	copy = MemoryContextAlloc(memory, length - skip);
-	memcpy(copy, message + skip, length - skip);
+	copy = MemoryContextAlloc(memory, length - skip + 1);
+	memcpy(copy, message + skip, length - skip + 1);	/* ends with a zero */
 	remote = table_remote(copy);
 	table = hash_search(tables, &remote, HASH_ENTER, &found);
 	if (found)
@@ -457,20 +457,33 @@ table_fetches(const ApplyTable *table)
 		LOOKAHEAD_COUNT(table->watched, blocks_fetched);
 }
 
+/*
+ * The turn of the oldest row of a ring has come.  It leaves the ring even if
+ * the table is not current: counters go each time that they are reported.
+ */
+static void
+ring_arrive(KeysAhead *ring, bool is_current)
+{
+	if (is_current)
+		(void) KeysAheadNext(ring);
+	else
+		KeysAheadSkip(ring);
+}
+
 void
 ApplyChangeArrive(ApplyChange *change)
 {
 	ApplyTable *table = change->table;
+	bool		is_in_rings = table != NULL && table->memory != NULL &&
+		change->opening == table->opening;
 
-	change->arrived = table != NULL && table->memory != NULL &&
-		change->opening == table->opening && TableIsCurrent(&table->relations);
-	if (!change->arrived)
-		return;
-	table->fetches = table_fetches(table);
-	if (change->by_key)
-		(void) KeysAheadNext(&table->by_key);
-	if (change->entries)
-		(void) KeysAheadNext(&table->entries);
+	change->arrived = is_in_rings && TableIsCurrent(&table->relations);
+	if (change->arrived)
+		table->fetches = table_fetches(table);
+	if (is_in_rings && change->by_key)
+		ring_arrive(&table->by_key, change->arrived);
+	if (is_in_rings && change->entries)
+		ring_arrive(&table->entries, change->arrived);
 }
 
 void

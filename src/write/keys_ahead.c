@@ -188,6 +188,19 @@ KeysAheadPass(KeysAhead *ahead)
 	ahead->arrived = NULL;
 }
 
+/* Its pages are not unused for that. */
+void
+KeysAheadSkip(KeysAhead *ahead)
+{
+	LookupCounters *pages = &ahead->shared.lookups.counters;
+	uint64		unused = pages->blocks_unused;
+	LookupKey  *keys = RowsAheadNext(ahead->rows)->work;
+
+	for (int i = 0; i < ahead->nindexes; i++)
+		LookupForget(IndexKeysLookup(ahead->indexes[i]), &keys[i]);
+	pages->blocks_unused = unused;
+}
+
 void
 KeysAheadForget(KeysAhead *ahead)
 {

@@ -67,6 +67,12 @@ extern TupleTableSlot *KeysAheadNext(KeysAhead *ahead);
 /* The server has written the row that was handed out, if there is one. */
 extern void KeysAheadPass(KeysAhead *ahead);
 
+/*
+ * The server is about to write the oldest row, and nothing can be counted of
+ * that.
+ */
+extern void KeysAheadSkip(KeysAhead *ahead);
+
 /* The rows of the ring will not be written next: let go of them. */
 extern void KeysAheadForget(KeysAhead *ahead);
 

@@ -496,6 +496,32 @@ def test_what_has_arrived_is_applied_without_a_connection(pair: Pair) -> None:
     run(sub, f"DROP SUBSCRIPTION {pair.database}")
 
 
+def test_rows_leave_the_rings_when_counters_are_reported(pair: Pair) -> None:
+    """The server gives up the counters of relations when it reports them: here after each transaction."""
+    pub, sub = simple(pair, "reported")
+    query = "SELECT coalesce(sum(changes), 0) FROM lookahead.apply_stats WHERE subname = current_database()"
+    run(
+        sub,
+        "CREATE FUNCTION report() RETURNS trigger LANGUAGE plpgsql AS"
+        " 'BEGIN PERFORM pg_stat_force_next_flush(); RETURN NULL; END'",
+        "CREATE TRIGGER report AFTER UPDATE ON good FOR EACH ROW EXECUTE FUNCTION report()",
+        "ALTER TABLE good ENABLE ALWAYS TRIGGER report",
+    )
+    for _ in range(2):
+        before = scalar(sub, query)
+        row = pair.subscriber.connect(pair.database, autocommit=False)
+        row.execute("SELECT FROM good WHERE id = 2900 FOR UPDATE")
+        run(pub, "UPDATE good SET k = 0 WHERE id = 2900")
+        update_good(pub)
+        await_sql(sub, "SELECT count(*) = 1 FROM pg_locks WHERE NOT granted")
+        row.close()
+        pair.catch_up(pub)
+        run(pub, "UPDATE good SET k = 0 WHERE id = 2900")  # what was counted is told
+        pair.catch_up(pub)
+    assert scalar(sub, query) - before > 30
+    run(sub, f"DROP SUBSCRIPTION {pair.database}")
+
+
 def test_functions_of_indexes_are_called_by_the_server_only(pair: Pair) -> None:
     """An immutable function is called when an index's condition is simplified: as the table's owner."""
     pub, sub = simple(pair, "simplified")
