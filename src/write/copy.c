@@ -28,7 +28,6 @@
 #include "access/genam.h"
 #include "access/table.h"
 #include "access/xact.h"
-#include "catalog/namespace.h"
 #include "compat.h"
 #include "enabled.h"
 #include "exec/judge_timing.h"
@@ -79,8 +78,12 @@ typedef struct Copy
 static ExecutorCheckPerms_hook_type prev_ExecutorCheckPerms = NULL;
 static ProcessUtility_hook_type prev_ProcessUtility = NULL;
 
-/* The COPY that has been called and has not checked its privileges, or NULL. */
-static const CopyStmt *starting = NULL;
+/*
+ * The memory context in which a COPY has been called that has not checked its
+ * privileges, or NULL.  A function that it calls early, for a constant, may
+ * execute statements, which check others in contexts of their own.
+ */
+static MemoryContext starting = NULL;
 
 /* The innermost one that is served. */
 static Copy *running = NULL;
@@ -357,22 +360,13 @@ copy_end(bool failed)
 static bool
 copy_ExecutorCheckPerms(List *range_table, List *perms, bool error)
 {
-	const CopyStmt *stmt = starting;
-	const RTEPermissionInfo *perm;
-
 	if (prev_ExecutorCheckPerms &&
 		!prev_ExecutorCheckPerms(range_table, perms, error))
 		return false;
-	if (stmt == NULL || list_length(perms) != 1)
-		return true;
-	perm = linitial_node(RTEPermissionInfo, perms);
-
-	/* a function that is called early, for a constant, checks others */
-	if ((perm->requiredPerms & ACL_INSERT) != 0 &&
-		RangeVarGetRelid(stmt->relation, NoLock, true) == perm->relid)
+	if (starting != NULL && starting == CurrentMemoryContext)
 	{
 		starting = NULL;
-		copy_begin(perm->relid);
+		copy_begin(linitial_node(RTEPermissionInfo, perms)->relid);
 	}
 	return true;
 }
@@ -384,7 +378,7 @@ copy_ProcessUtility(PlannedStmt *pstmt, const char *queryString,
 					DestReceiver *dest, QueryCompletion *qc)
 {
 	const CopyStmt *stmt = (const CopyStmt *) pstmt->utilityStmt;
-	const CopyStmt *outer_starting = starting;
+	MemoryContext outer_starting = starting;
 	Copy	   *outer = running;
 
 	if (!IsA(stmt, CopyStmt) || !stmt->is_from || !lookahead_enabled ||
@@ -394,7 +388,7 @@ copy_ProcessUtility(PlannedStmt *pstmt, const char *queryString,
 							queryEnv, dest, qc);
 		return;
 	}
-	starting = stmt;
+	starting = CurrentMemoryContext;
 	PG_TRY();
 	{
 		prev_ProcessUtility(pstmt, queryString, readOnlyTree, context, params,

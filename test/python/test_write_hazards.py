@@ -180,6 +180,18 @@ def test_copy_below_copy(conn: Connection, file: str) -> None:
     run(conn, "TRUNCATE hashed")
 
 
+def test_a_function_that_copy_calls_early_may_write_to_its_table(conn: Connection, file: str) -> None:
+    """COPY is served when it checks its own privileges, not when that function's statement does."""
+    run(
+        conn,
+        "CREATE FUNCTION writes() RETURNS bool LANGUAGE plpgsql AS"
+        " 'BEGIN INSERT INTO hashed VALUES (-1, -1); RETURN true; END'",
+        "CREATE FUNCTION writes_early() RETURNS bool IMMUTABLE LANGUAGE plpgsql AS"
+        " 'BEGIN RETURN writes(); END'",
+    )
+    assert rows_ahead(conn, f"COPY hashed (id, a) FROM '{file}' WHERE writes_early()") > 100
+
+
 def test_a_hash_index_is_served_for_copy_and_for_vacuum(conn: Connection, file: str) -> None:
     """VACUUM leaves its members in the index's routine, beside which COPY puts its own."""
     streams = "SELECT vacuums_served FROM lookahead.index_vacuum_stats WHERE access_method = 'hash'"
