@@ -6,14 +6,15 @@
  *
  * The rows are those of our own command, so that nobody removes them, and their
  * line pointers stay as they are.  Which they are is noted under the page's
- * lock; a pin is enough to read them.
+ * lock; a pin is enough to read them.  Their pages have just been written, and
+ * are cached: another page is not read, since it may be damaged.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
 #include "executor/executor.h"
-#include "read/uncount.h"
+#include "read/page_read.h"
 #include "write/heap_rows.h"
 
 void
@@ -47,16 +48,6 @@ rows_are(const HeapRows *rows, HeapTupleHeader tuple)
 		HeapTupleHeaderGetRawCommandId(tuple) == rows->command;
 }
 
-/* Pin the page of "block".  The access is not one of the server's. */
-static void
-rows_pin(HeapRows *rows)
-{
-	CountsBefore before = CountsNow(rows->table);
-
-	rows->buffer = ReadBuffer(rows->table, rows->block);
-	(void) UncountSince(rows->table, &before);
-}
-
 /*
  * List the rows of "block" from an offset on.  begins: what the tuple at that
  * offset says of its writer is what all rows are to say.
@@ -69,7 +60,9 @@ rows_list(HeapRows *rows, OffsetNumber first, bool begins)
 	HeapTupleHeader tuple;
 
 	rows->n = rows->next = 0;
-	rows_pin(rows);
+	rows->buffer = PageFind(rows->table, rows->block);
+	if (!BufferIsValid(rows->buffer))
+		return;
 	LockBuffer(rows->buffer, BUFFER_LOCK_SHARE);
 	page = BufferGetPage(rows->buffer);
 	last = PageIsNew(page) ? 0 :
@@ -121,7 +114,10 @@ HeapRowsNext(HeapRows *rows)
 	if (rows->ended)
 		return NULL;
 	if (!BufferIsValid(rows->buffer))
-		rows_pin(rows);
+		rows->buffer = PageFind(rows->table, rows->block);
+	rows->ended = !BufferIsValid(rows->buffer);
+	if (rows->ended)
+		return NULL;
 	item = PageGetItemId(BufferGetPage(rows->buffer),
 						 rows->offsets[rows->next]);
 	tuple->t_data =

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from conftest import MakeCluster
 from differential import bad_lines
 from queries import run, scalar
-from relations import Connection
+from relations import Connection, evict
 
 SETUP = (
     "CREATE EXTENSION pg_lookahead",
@@ -190,6 +191,26 @@ def test_a_function_that_copy_calls_early_may_write_to_its_table(conn: Connectio
         " 'BEGIN RETURN writes(); END'",
     )
     assert rows_ahead(conn, f"COPY hashed (id, a) FROM '{file}' WHERE writes_early()") > 100
+
+
+def test_copy_reads_no_page_but_those_of_its_rows(conn: Connection, file: str) -> None:
+    """The page behind that of its last row is damaged."""
+    run(
+        conn,
+        "CREATE EXTENSION pg_buffercache",
+        "CREATE TABLE holed (id int PRIMARY KEY, a int)",
+        "INSERT INTO holed SELECT i, i FROM generate_series(1001, 1904) AS i",  # four full pages
+        "DELETE FROM holed WHERE id <= 1100",
+        "VACUUM holed",
+        "CHECKPOINT",
+    )
+    evict(conn, "holed")
+    path = Path(scalar(conn, "SHOW data_directory")) / scalar(conn, "SELECT pg_relation_filepath('holed')")
+    with path.open("r+b") as pages:
+        pages.seek(8192)
+        pages.write(b"\x55" * 8192)
+    assert rows_ahead(conn, f"COPY holed FROM '{file}' WHERE id <= 60") > 20
+    run(conn, "DROP TABLE holed")
 
 
 def test_a_hash_index_is_served_for_copy_and_for_vacuum(conn: Connection, file: str) -> None:
