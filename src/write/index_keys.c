@@ -218,19 +218,21 @@ keys_set(IndexKeys *index, TupleTableSlot *row)
 {
 	IndexInfo  *info = index->info;
 	EState	   *estate = index->shared->estate;
-	ExprContext *econtext = GetPerTupleExprContext(estate);
-	TupleTableSlot *scan_row = econtext->ecxt_scantuple;
+	ExprContext *servers = estate->es_per_tuple_exprcontext;
+	ExprContext *econtext = index->shared->econtext;
 	Datum		values[INDEX_MAX_KEYS];
 	bool		nulls[INDEX_MAX_KEYS];
 	bool		has_entry;
 
+	/* the server's functions evaluate in this one, which we may reset */
+	estate->es_per_tuple_exprcontext = econtext;
 	econtext->ecxt_scantuple = row;
 	if (info->ii_Predicate != NIL && info->ii_PredicateState == NULL)
 		info->ii_PredicateState = ExecPrepareQual(info->ii_Predicate, estate);
 	has_entry = ExecQual(info->ii_PredicateState, econtext);
 	if (has_entry)
 		FormIndexDatum(info, row, estate, values, nulls);
-	econtext->ecxt_scantuple = scan_row;
+	estate->es_per_tuple_exprcontext = servers;
 	for (int i = 0; has_entry && i < info->ii_NumIndexKeyAttrs; i++)
 	{
 		/* a value in a TOAST table is not fetched here */

@@ -213,6 +213,22 @@ def test_copy_reads_no_page_but_those_of_its_rows(conn: Connection, file: str) -
     run(conn, "DROP TABLE holed")
 
 
+def test_copy_keeps_no_keys(conn: Connection) -> None:
+    """Expressions of indexes are evaluated in memory that is reset."""
+    run(
+        conn,
+        "CREATE TABLE widened (a int)",
+        "CREATE INDEX ON widened ((a::numeric))",
+        "CREATE TABLE memory (bytes bigint)",
+        "CREATE FUNCTION weigh() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO memory"
+        " SELECT sum(total_bytes) FROM pg_backend_memory_contexts WHERE name = 'ExprContext';"
+        " RETURN NULL; END $$",
+        "CREATE TRIGGER weigh AFTER INSERT ON widened EXECUTE FUNCTION weigh()",
+        "COPY widened FROM PROGRAM 'seq 1 50000'",
+    )
+    assert scalar(conn, "SELECT bytes FROM memory") < 512 * 1024
+
+
 def test_a_hash_index_is_served_for_copy_and_for_vacuum(conn: Connection, file: str) -> None:
     """VACUUM leaves its members in the index's routine, beside which COPY puts its own."""
     streams = "SELECT vacuums_served FROM lookahead.index_vacuum_stats WHERE access_method = 'hash'"
