@@ -42,14 +42,6 @@ IndexPageHasSpecial(Page page, Size size)
 	return PageGetSpecialSize(page) == MAXALIGN(size);
 }
 
-/* Raise the error if a page that is not new has no such area. */
-static inline void
-IndexPageCheckSpecial(Relation index, BlockNumber block, Page page, Size size)
-{
-	if (!IndexPageHasSpecial(page, size))
-		IndexPageIsBad(index, block);
-}
-
 /*
  * The tuple at an offset, or NULL if it does not lie where the page's tuples
  * do.  Nothing in it but its length has been checked then.

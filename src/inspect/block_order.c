@@ -25,7 +25,6 @@
 
 #include "access/genam.h"
 #include "access/nbtree.h"
-#include "access/relation.h"
 #include "access/stratnum.h"
 #include "access/table.h"
 #include "catalog/index.h"

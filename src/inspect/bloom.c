@@ -22,7 +22,6 @@
 
 #include <math.h>
 
-#include "access/relation.h"
 #include "index/bloom_page.h"
 #include "inspect/estimate.h"
 #include "inspect/inspect.h"
@@ -47,21 +46,6 @@ enum
 
 StaticAssertDecl(FALSE_POSITIVES + INDEX_MAX_KEYS <= MAX_VALUES,
 				 "a page has no more values");
-
-/* Refuse all but a valid Bloom index of this session or of all. */
-static void
-bloom_check_relation(Relation rel)
-{
-	if (rel->rd_rel->relkind != RELKIND_INDEX ||
-		!BloomIsHandler(rel->rd_amhandler))
-		ereport(ERROR,
-				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
-				 errmsg("relation \"%s\" is not a bloom index",
-						RelationGetRelationName(rel)),
-				 InspectHintPartitions(rel)));
-	InspectRefuseOtherTemp(rel, "indexes");
-	InspectRefuseInvalid(rel);
-}
 
 /*
  * Add what a page other than the metapage is to the values.  Errors: XX002 if
@@ -147,7 +131,8 @@ lookahead_pgstatbloomindex(PG_FUNCTION_ARGS)
 	Datum		rates[INDEX_MAX_KEYS];
 	ResultRow	row = {0};
 
-	bloom_check_relation(rel);
+	InspectCheckIndex(rel, BloomIsHandler(rel->rd_amhandler) ?
+					  rel->rd_rel->relam : InvalidOid, "bloom", "indexes");
 	ProgressBegin("pgstatbloomindex", RelationGetRelid(rel), true);
 	BloomReadMeta(rel, &stats.meta);
 	stats.signature_bits = stats.meta.signature_words * BLOOM_WORD_BITS;

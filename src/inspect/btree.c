@@ -16,7 +16,6 @@
 #include <math.h>
 
 #include "access/nbtree.h"
-#include "access/relation.h"
 #include "catalog/pg_am_d.h"
 #include "compat.h"
 #include "index/index_page.h"
@@ -27,9 +26,6 @@
 #include "sql_result.h"
 #include "storage/bufmgr.h"
 #include "utils/float.h"
-
-PG_FUNCTION_INFO_V1(lookahead_pgstatindex);
-PG_FUNCTION_INFO_V1(lookahead_pgstatindex_byname);
 
 /* The values of a page: pages by kind are 0 or 1, sizes in bytes. */
 enum
@@ -151,20 +147,7 @@ btree_describe(Relation rel, FunctionCallInfo fcinfo)
 	return ResultReturn(fcinfo, &row);
 }
 
-/* pgstatindex(regclass) */
-Datum
-lookahead_pgstatindex(PG_FUNCTION_ARGS)
-{
-	return btree_describe(relation_open(PG_GETARG_OID(0), AccessShareLock),
-						  fcinfo);
-}
-
-/* pgstatindex(text) */
-Datum
-lookahead_pgstatindex_byname(PG_FUNCTION_ARGS)
-{
-	return btree_describe(InspectOpenByName(PG_GETARG_TEXT_PP(0)), fcinfo);
-}
+INSPECT_FUNCTIONS(lookahead_pgstatindex, btree_describe)
 
 /* What an estimate needs besides the values. */
 typedef struct BtreeState

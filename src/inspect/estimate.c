@@ -14,7 +14,6 @@
 
 #include <math.h>
 
-#include "access/relation.h"
 #include "access/visibilitymap.h"
 #include "catalog/pg_am_d.h"
 #include "catalog/pg_class.h"

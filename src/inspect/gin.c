@@ -12,7 +12,6 @@
 #include "postgres.h"
 
 #include "access/gin_private.h"
-#include "access/relation.h"
 #include "catalog/pg_am_d.h"
 #include "index/index_page.h"
 #include "inspect/estimate.h"

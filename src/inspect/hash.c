@@ -29,7 +29,6 @@
 #include <math.h>
 
 #include "access/hash.h"
-#include "access/relation.h"
 #include "catalog/index.h"
 #include "catalog/pg_am_d.h"
 #include "compat.h"
@@ -132,7 +131,8 @@ hash_count_page(void *arg, Relation rel, BlockNumber block, Page page)
 
 	if (n < 0)
 	{
-		IndexPageCheckSpecial(rel, block, page, sizeof(HashPageOpaqueData));
+		if (!IndexPageHasSpecial(page, sizeof(HashPageOpaqueData)))
+			IndexPageIsBad(rel, block);
 		ereport(ERROR,
 				(errcode(ERRCODE_INDEX_CORRUPTED),
 				 errmsg("unexpected page type 0x%04X in HASH index \"%s\" block %u",

@@ -26,7 +26,6 @@
 #include "compat.h"
 #include "inspect/estimate.h"
 #include "inspect/heap.h"
-#include "inspect/tuples.h"
 #include "observe/profile.h"
 #include "pgstat.h"
 #include "storage/bufmgr.h"

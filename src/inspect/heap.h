@@ -1,7 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * heap.h
- *		What the two heap diagnostics share: getting at a tuple safely.
+ *		What the two heap diagnostics share: their sums, and getting at a tuple
+ *		safely.
  *
  *-------------------------------------------------------------------------
  */
@@ -14,6 +15,23 @@
 #include "storage/bufpage.h"
 #include "storage/off.h"
 #include "utils/rel.h"
+
+/* The sums of pgstattuple and pgstattuple_approx; lengths in bytes. */
+typedef struct TupleStats
+{
+	BlockNumber nblocks;		/* length of the relation when swept */
+	uint64		tuple_count;
+	uint64		tuple_len;
+	uint64		dead_tuple_count;
+	uint64		dead_tuple_len;
+	uint64		free_space;
+} TupleStats;
+
+/*
+ * Sweep a heap: table, materialized view, TOAST table or sequence.  Errors:
+ * XX001 if a line pointer leads out of its page.
+ */
+extern void TupleStatsHeap(TupleStats *stats, Relation rel);
 
 /* Raise the error for a line pointer that leads out of its page (XX001). */
 pg_noreturn extern void HeapPageBadItem(Relation rel, BlockNumber block,

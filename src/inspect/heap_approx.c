@@ -20,7 +20,6 @@
 #include "postgres.h"
 
 #include "access/heapam.h"
-#include "access/relation.h"
 #include "access/visibilitymap.h"
 #include "catalog/pg_am_d.h"
 #include "catalog/pg_class.h"
@@ -28,7 +27,6 @@
 #include "compat.h"
 #include "inspect/heap.h"
 #include "inspect/inspect.h"
-#include "inspect/tuples.h"
 #include "observe/profile.h"
 #include "observe/progress.h"
 #include "sql_result.h"

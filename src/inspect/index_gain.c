@@ -18,7 +18,6 @@
 
 #include <math.h>
 
-#include "access/relation.h"
 #include "inspect/estimate.h"
 #include "inspect/inspect.h"
 #include "observe/progress.h"

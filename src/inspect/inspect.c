@@ -7,7 +7,6 @@
  */
 #include "postgres.h"
 
-#include "access/relation.h"
 #include "access/xact.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_class.h"

@@ -14,6 +14,7 @@
 #ifndef PG_LOOKAHEAD_INSPECT_H
 #define PG_LOOKAHEAD_INSPECT_H
 
+#include "access/relation.h"
 #include "compat.h"
 #include "fmgr.h"
 #include "observe/profile.h"
@@ -27,6 +28,25 @@
  * it with InspectClose.
  */
 extern Relation InspectOpenByName(text *name);
+
+/*
+ * Define the two SQL functions that describe a relation which is given by its
+ * OID, or by its name.  "describe" closes it.
+ */
+#define INSPECT_FUNCTIONS(function, describe) \
+	PG_FUNCTION_INFO_V1(function); \
+	Datum \
+	function(PG_FUNCTION_ARGS) \
+	{ \
+		return describe(relation_open(PG_GETARG_OID(0), AccessShareLock), \
+						fcinfo); \
+	} \
+	PG_FUNCTION_INFO_V1(function##_byname); \
+	Datum \
+	function##_byname(PG_FUNCTION_ARGS) \
+	{ \
+		return describe(InspectOpenByName(PG_GETARG_TEXT_PP(0)), fcinfo); \
+	}
 
 /*
  * Close a relation and release its lock.  What lookahead.progress tells of it
@@ -46,7 +66,7 @@ extern void InspectRefuseOtherTemp(Relation rel, const char *what);
  * another session's temporary one.  Errors: 42809 if it is not such an index,
  * 0A000 as above, 55000 if it is not valid.
  *		am		access method the index must have
- *		kind	"btree", "hash", "GIN": for the message
+ *		kind	"btree", "hash", "GIN", "bloom": for the message
  *		what	"tables" or "indexes": for InspectRefuseOtherTemp
  */
 extern void InspectCheckIndex(Relation rel, Oid am, const char *kind,

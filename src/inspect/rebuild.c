@@ -44,8 +44,8 @@
 
 #include <math.h>
 
-#include "access/itup.h"
 #include "access/nbtree.h"
+#include "index/index_page.h"
 #include "inspect/rebuild.h"
 #include "utils/rel.h"
 
@@ -224,18 +224,9 @@ static inline IndexTuple
 get_tuple(Page page, OffsetNumber offset, bool pivot, Size *key_size,
 		  Size *tids)
 {
-	ItemId		item = PageGetItemId(page, offset);
-	Size		length = ItemIdGetLength(item);
-	Size		start = ItemIdGetOffset(item);
-	IndexTuple	tuple;
+	IndexTuple	tuple = IndexTupleAt(page, offset);
 
-	if (!ItemIdHasStorage(item) || length < sizeof(IndexTupleData) ||
-		start < SizeOfPageHeaderData || start != MAXALIGN(start) ||
-		start + length > ((PageHeader) page)->pd_special)
-		return NULL;
-	tuple = (IndexTuple) PageGetItem(page, item);
-	if (IndexTupleSize(tuple) < sizeof(IndexTupleData) ||
-		IndexTupleSize(tuple) > length)
+	if (tuple == NULL || IndexTupleSize(tuple) < sizeof(IndexTupleData))
 		return NULL;
 
 	*key_size = IndexTupleSize(tuple);

@@ -9,17 +9,13 @@
  */
 #include "postgres.h"
 
-#include "access/relation.h"
 #include "catalog/pg_class.h"
 #include "inspect/inspect.h"
 #include "storage/bufmgr.h"
 
-PG_FUNCTION_INFO_V1(lookahead_pg_relpages);
-PG_FUNCTION_INFO_V1(lookahead_pg_relpages_byname);
-
 /* pg_relpages, given the relation; closes it. */
 static Datum
-relpages_count(Relation rel)
+relpages_count(Relation rel, FunctionCallInfo fcinfo)
 {
 	BlockNumber nblocks;
 
@@ -36,16 +32,4 @@ relpages_count(Relation rel)
 	return Int64GetDatum((int64) nblocks);
 }
 
-/* pg_relpages(regclass) */
-Datum
-lookahead_pg_relpages(PG_FUNCTION_ARGS)
-{
-	return relpages_count(relation_open(PG_GETARG_OID(0), AccessShareLock));
-}
-
-/* pg_relpages(text) */
-Datum
-lookahead_pg_relpages_byname(PG_FUNCTION_ARGS)
-{
-	return relpages_count(InspectOpenByName(PG_GETARG_TEXT_PP(0)));
-}
+INSPECT_FUNCTIONS(lookahead_pg_relpages, relpages_count)

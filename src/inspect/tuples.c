@@ -14,19 +14,15 @@
 #include "access/gist_private.h"
 #include "access/hash.h"
 #include "access/nbtree.h"
-#include "access/relation.h"
 #include "catalog/pg_am_d.h"
 #include "catalog/pg_class.h"
 #include "compat.h"
 #include "index/index_page.h"
+#include "inspect/heap.h"
 #include "inspect/inspect.h"
-#include "inspect/tuples.h"
 #include "observe/progress.h"
 #include "sql_result.h"
 #include "storage/lmgr.h"
-
-PG_FUNCTION_INFO_V1(lookahead_pgstattuple);
-PG_FUNCTION_INFO_V1(lookahead_pgstattuple_byname);
 
 /*
  * Where the entries of an index page begin, if any are counted.  A page whose
@@ -196,17 +192,4 @@ tuples_describe(Relation rel, FunctionCallInfo fcinfo)
 	return ResultReturn(fcinfo, &row);
 }
 
-/* pgstattuple(regclass) */
-Datum
-lookahead_pgstattuple(PG_FUNCTION_ARGS)
-{
-	return tuples_describe(relation_open(PG_GETARG_OID(0), AccessShareLock),
-						   fcinfo);
-}
-
-/* pgstattuple(text) */
-Datum
-lookahead_pgstattuple_byname(PG_FUNCTION_ARGS)
-{
-	return tuples_describe(InspectOpenByName(PG_GETARG_TEXT_PP(0)), fcinfo);
-}
+INSPECT_FUNCTIONS(lookahead_pgstattuple, tuples_describe)

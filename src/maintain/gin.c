@@ -26,21 +26,6 @@
 #include "storage/lmgr.h"
 #include "utils/rel.h"
 
-/*
- * Move the entries of the pending list into the tree.  VACUUM waits for
- * another process that is doing so, an autovacuum worker does not.  Pages that
- * are freed go into the free space map later.
- *		stats		counts what is freed
- */
-static void
-gin_move_pending_list(Relation index, IndexBulkDeleteResult *stats)
-{
-	GinState	state;
-
-	initGinState(&state, index);
-	ginInsertCleanup(&state, !AmAutoVacuumWorkerProcess(), false, true, stats);
-}
-
 /* The length of the index in blocks, while nobody is extending it. */
 static BlockNumber
 gin_index_length(Relation index)
@@ -126,11 +111,18 @@ GinVacuumCleanup(ServedIndex *served, IndexVacuumInfo *info,
 {
 	GinStatsData counts = {0};
 
-	/* bulk deletion has moved the pending list, if there was one */
+	/*
+	 * Bulk deletion has moved the pending list, if there was one.  VACUUM waits
+	 * for another process that is doing so, an autovacuum worker does not.
+	 */
 	if (stats == NULL)
 	{
+		GinState	state;
+
 		stats = palloc0(sizeof(IndexBulkDeleteResult));
-		gin_move_pending_list(info->index, stats);
+		initGinState(&state, info->index);
+		ginInsertCleanup(&state, !AmAutoVacuumWorkerProcess(), false, true,
+						 stats);
 	}
 
 	/*

@@ -22,17 +22,6 @@
 #include "utils/fmgroids.h"
 #include "utils/rel.h"
 
-/* What VACUUM of a kind streams; NULL: the stock member stays in the copy. */
-static const struct
-{
-	typeof(HashBulkDelete) *bulkdelete;
-	typeof(GinVacuumCleanup) *vacuumcleanup;
-} streamed_members[STREAM_USERS] = {
-	[STREAM_USER_HASH] = {.bulkdelete = HashBulkDelete},
-	[STREAM_USER_GIN] = {.vacuumcleanup = GinVacuumCleanup},
-	[STREAM_USER_BLOOM] = {BloomBulkDelete, BloomVacuumCleanup},
-};
-
 static IndexBulkDeleteResult *
 routine_bulkdelete(IndexVacuumInfo *info, IndexBulkDeleteResult *stats,
 				   IndexBulkDeleteCallback callback, void *callback_state)
@@ -40,9 +29,9 @@ routine_bulkdelete(IndexVacuumInfo *info, IndexBulkDeleteResult *stats,
 	ServedIndex *served = ServedFind(info->index);
 
 	if (served != NULL)
-		return streamed_members[served->user].bulkdelete(served, info, stats,
-														 callback,
-														 callback_state);
+		return (served->user == STREAM_USER_HASH ?
+				HashBulkDelete : BloomBulkDelete) (served, info, stats,
+												   callback, callback_state);
 	return IndexRoutineStock(info->index)->ambulkdelete(info, stats, callback,
 														callback_state);
 }
@@ -54,8 +43,8 @@ routine_vacuumcleanup(IndexVacuumInfo *info, IndexBulkDeleteResult *stats)
 	ServedIndex *served = ServedFind(info->index);
 
 	if (served != NULL && !info->analyze_only)
-		return streamed_members[served->user].vacuumcleanup(served, info,
-															stats);
+		return (served->user == STREAM_USER_GIN ?
+				GinVacuumCleanup : BloomVacuumCleanup) (served, info, stats);
 	return IndexRoutineStock(info->index)->amvacuumcleanup(info, stats);
 }
 

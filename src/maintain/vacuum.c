@@ -56,17 +56,15 @@ static ProcessUtility_hook_type prev_ProcessUtility = NULL;
 /* Is the command a VACUUM (VERBOSE)? */
 static bool verbose = false;
 
-/* VACUUM never holds its kind of lock on more tables; see the file's head. */
-#define MAX_LOCKED 2
-
 /*
- * The tables of this database on which a process holds VACUUM's lock.
+ * The table of this database on which a process holds VACUUM's lock; InvalidOid
+ * if there is none, or more than one.
  *		proc	this process, or the leader of its parallel group
- *		returns how many they are, at most MAX_LOCKED
  */
-static int
-vacuum_find_locked(const PGPROC *proc, Oid *tables)
+static Oid
+vacuum_find_locked(const PGPROC *proc)
 {
+	Oid			table = InvalidOid;
 	int			n = 0;
 
 	for (int i = 0; i < NUM_LOCK_PARTITIONS; i++)
@@ -86,12 +84,15 @@ vacuum_find_locked(const PGPROC *proc, Oid *tables)
 
 			if ((proclock->holdMask & mask) != 0 &&
 				tag->locktag_type == LOCKTAG_RELATION &&
-				tag->locktag_field1 == MyDatabaseId && n < MAX_LOCKED)
-				tables[n++] = tag->locktag_field2;
+				tag->locktag_field1 == MyDatabaseId)
+			{
+				table = tag->locktag_field2;
+				n++;
+			}
 		}
 		LWLockRelease(LockHashPartitionLockByIndex(i));
 	}
-	return n;
+	return n == 1 ? table : InvalidOid;
 }
 
 /*
@@ -152,17 +153,16 @@ vacuum_serve_index(Oid oid)
 static void
 vacuum_serve(const PGPROC *proc)
 {
-	Oid			tables[MAX_LOCKED];
-	int			ntables = vacuum_find_locked(proc, tables);
+	Oid			oid = vacuum_find_locked(proc);
 	Relation	table;
 	List	   *indexes;
 
 	/* one of two is a TOAST table, and indexes of that are btrees */
-	if (ntables != 1 || get_rel_relkind(tables[0]) == RELKIND_TOASTVALUE)
+	if (!OidIsValid(oid) || get_rel_relkind(oid) == RELKIND_TOASTVALUE)
 		return;
 
 	/* it is locked: by this process, or by the leader */
-	table = RelationIdGetRelation(tables[0]);
+	table = RelationIdGetRelation(oid);
 	if (table == NULL)
 		return;
 	ServedBegin(table);

@@ -8,6 +8,7 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "fmgr.h"
 #include "observe/totals.h"
 #include "port/atomics.h"
 #include "sql_result.h"
@@ -21,36 +22,36 @@ typedef struct SharedTotals
 
 #define NCOUNTERS(type) (sizeof(type) / sizeof(uint64))
 
-StaticAssertDecl(offsetof(ScanCounters, max_distance) ==
-				 sizeof(ScanCounters) - sizeof(uint64),
-				 "the maximum must be the last counter");
-StaticAssertDecl(offsetof(JoinCounters, max_rows) ==
-				 sizeof(JoinCounters) - sizeof(uint64),
-				 "the maximum must be the last counter");
-StaticAssertDecl(offsetof(WriteCounters, max_rows) ==
-				 sizeof(WriteCounters) - sizeof(uint64),
-				 "the maximum must be the last counter");
-StaticAssertDecl(offsetof(ToastCounters, max_values) ==
-				 sizeof(ToastCounters) - sizeof(uint64),
-				 "the maximum must be the last counter");
-
-Totals		ScanTotals = {.name = "index scans", .n = NCOUNTERS(ScanCounters)};
-Totals		JoinTotals = {.name = "nested loops", .n = NCOUNTERS(JoinCounters)};
-Totals		WriteTotals = {.name = "writes", .n = NCOUNTERS(WriteCounters)};
-Totals		ToastTotals = {.name = "TOASTed values",
-	.n = NCOUNTERS(ToastCounters)};
-Totals		StreamTotals = {.name = "index VACUUMs",
-	.n = STREAM_USERS * NCOUNTERS(StreamCounters), .all_sums = true};
-uint64		ScansServed = 0;
-
 static Totals *known = NULL;
 
-PG_FUNCTION_INFO_V1(lookahead_index_scan_stats);
+uint64		ScansServed = 0;
+
+static Datum totals_row(Totals *totals, FunctionCallInfo fcinfo);
+
 PG_FUNCTION_INFO_V1(lookahead_index_scans_served);
-PG_FUNCTION_INFO_V1(lookahead_join_stats);
-PG_FUNCTION_INFO_V1(lookahead_write_stats);
-PG_FUNCTION_INFO_V1(lookahead_toast_stats);
 PG_FUNCTION_INFO_V1(lookahead_index_vacuum_stats);
+
+/* The totals of one kind, and the SQL function that returns them. */
+#define TOTALS(kind, segment_name, maximum, function) \
+	StaticAssertDecl(offsetof(kind##Counters, maximum) == \
+					 sizeof(kind##Counters) - sizeof(uint64), \
+					 "the maximum must be the last counter"); \
+	Totals		kind##Totals = {.name = segment_name, \
+		.n = NCOUNTERS(kind##Counters)}; \
+	PG_FUNCTION_INFO_V1(function); \
+	Datum \
+	function(PG_FUNCTION_ARGS) \
+	{ \
+		return totals_row(&kind##Totals, fcinfo); \
+	}
+
+TOTALS(Scan, "index scans", max_distance, lookahead_index_scan_stats)
+TOTALS(Join, "nested loops", max_rows, lookahead_join_stats)
+TOTALS(Write, "writes", max_rows, lookahead_write_stats)
+TOTALS(Toast, "TOASTed values", max_values, lookahead_toast_stats)
+
+Totals		StreamTotals = {.name = "index VACUUMs",
+	.n = STREAM_USERS * NCOUNTERS(StreamCounters), .all_sums = true};
 
 static void
 totals_init_shared(void *ptr)
@@ -147,8 +148,13 @@ TotalsAttach(Totals *totals)
 	known = totals;
 }
 
-Datum
-TotalsRow(Totals *totals, FunctionCallInfo fcinfo)
+/*
+ * The result of a function that returns one row: the counters, and since when
+ * they are counted; NULLs where there are no statistics.  Includes what this
+ * session has not made visible yet.
+ */
+static Datum
+totals_row(Totals *totals, FunctionCallInfo fcinfo)
 {
 	SharedTotals *shared = SharedSegmentGet(&totals->segment);
 	ResultRow	row = {0};
@@ -163,39 +169,11 @@ TotalsRow(Totals *totals, FunctionCallInfo fcinfo)
 	return ResultReturn(fcinfo, &row);
 }
 
-/* lookahead.index_scan_stats() returns record: see TotalsRow(). */
-Datum
-lookahead_index_scan_stats(PG_FUNCTION_ARGS)
-{
-	return TotalsRow(&ScanTotals, fcinfo);
-}
-
 /* lookahead.index_scans_served() returns bigint: ScansServed. */
 Datum
 lookahead_index_scans_served(PG_FUNCTION_ARGS)
 {
 	PG_RETURN_INT64((int64) ScansServed);
-}
-
-/* lookahead.join_stats() returns record: see TotalsRow(). */
-Datum
-lookahead_join_stats(PG_FUNCTION_ARGS)
-{
-	return TotalsRow(&JoinTotals, fcinfo);
-}
-
-/* lookahead.write_stats() returns record: see TotalsRow(). */
-Datum
-lookahead_write_stats(PG_FUNCTION_ARGS)
-{
-	return TotalsRow(&WriteTotals, fcinfo);
-}
-
-/* lookahead.toast_stats() returns record: see TotalsRow(). */
-Datum
-lookahead_toast_stats(PG_FUNCTION_ARGS)
-{
-	return TotalsRow(&ToastTotals, fcinfo);
 }
 
 /*

@@ -18,7 +18,6 @@
 #ifndef PG_LOOKAHEAD_TOTALS_H
 #define PG_LOOKAHEAD_TOTALS_H
 
-#include "fmgr.h"
 #include "observe/shared.h"
 
 /* Index scans that look ahead */
@@ -137,13 +136,6 @@ extern void TotalsAdd(Totals *totals, const void *counters);
  * called when no page lock is held.
  */
 extern void TotalsAddStream(StreamUser user, StreamCounters counters);
-
-/*
- * The result of a function that returns one row: the counters, and since when
- * they are counted; NULLs where there are no statistics.  Includes what this
- * session has not made visible yet.
- */
-extern Datum TotalsRow(Totals *totals, FunctionCallInfo fcinfo);
 
 /*
  * How many nodes of index scans this process has served so far, whether they

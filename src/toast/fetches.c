@@ -206,9 +206,10 @@ replace_routine(Relation index)
  * is waited for, if another process has locked it: the query need not come to
  * fetch a value.
  */
-static void
-watch(Oid toast_table)
+void
+ToastFetchesWatch(const ToastScan *scan)
 {
+	Oid			toast_table = scan->toast_table;
 	Replaced   *entry = entry_of(toast_table);
 	Relation	table;
 	List	   *indexes;
@@ -253,7 +254,7 @@ fetch_after_loss(PlanState *plan_state)
 			continue;
 		if (plan_state->ExecProcNodeReal == fetch_after_loss)
 			ExecSetExecProcNode(plan_state, scan->fetch);
-		watch(scan->toast_table);
+		ToastFetchesWatch(scan);
 		return scan->fetch(plan_state);
 	}
 	elog(ERROR, "scan is not known");
@@ -334,13 +335,7 @@ ToastFetchesAdd(ToastScan *scan)
 	scan->fetch = scan->base.plan_state->ExecProcNodeReal;
 	scan->owner = CurrentResourceOwner;
 	dlist_push_head(&scans, &scan->link);
-	watch(scan->toast_table);
-}
-
-void
-ToastFetchesWatch(const ToastScan *scan)
-{
-	watch(scan->toast_table);
+	ToastFetchesWatch(scan);
 }
 
 void
