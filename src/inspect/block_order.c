@@ -18,6 +18,8 @@
  * of bounds, and what compares keys, may run code of the table's owner (checks
  * of domains, for instance).  That code runs with the owner's rights in a
  * security-restricted operation, as it does in CREATE INDEX and in amcheck.
+ * The caller chooses the values that it is given and the temporary objects that
+ * it sees, so only who has the owner's rights may have it run.
  *
  *-------------------------------------------------------------------------
  */
@@ -31,6 +33,7 @@
 #include "catalog/pg_am_d.h"
 #include "catalog/pg_authid_d.h"
 #include "compat_scan.h"
+#include "index/key_type.h"
 #include "inspect/inspect.h"
 #include "miscadmin.h"
 #include "sql_result.h"
@@ -126,6 +129,13 @@ order_open_index(Oid relid, bool bounded, Relation *table, Relation *index)
 						RelationGetRelationName(*index)),
 				 errdetail("The index was dropped and another one was created concurrently.")));
 	order_check_privileges(relid, heap, bounded);
+	if (bounded && KeyTypeCallsOthers((*index)->rd_opcintype[0]) &&
+		!has_privs_of_role(GetUserId(), (*table)->rd_rel->relowner))
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("permission denied for index \"%s\"",
+						RelationGetRelationName(*index)),
+				 errdetail("Bounds on a column of arrays, rows or ranges require the privileges of the table's owner, whose code may run to convert them.")));
 }
 
 /*

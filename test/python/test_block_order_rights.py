@@ -63,7 +63,7 @@ def conn(server: Cluster) -> Iterator[Connection]:
         conn.execute("TRUNCATE o.log, o.cause")
 
 
-@pytest.mark.parametrize("caller", ("postgres", "reader"))
+@pytest.mark.parametrize("caller", ("postgres", "owner"))
 def test_bounds_are_converted_with_the_rights_of_the_owner(conn: Connection, caller: str) -> None:
     conn.execute("TRUNCATE o.log")
     conn.execute(sql.SQL("SET ROLE {}").format(sql.Identifier(caller)))
@@ -76,6 +76,26 @@ def test_bounds_are_converted_with_the_rights_of_the_owner(conn: Connection, cal
     ]
     conn.execute("RESET ROLE")
     assert fetch(conn, "SELECT DISTINCT * FROM o.log") == [("owner", "pg_catalog, pg_temp")]
+
+
+def test_who_may_only_read_has_no_code_of_the_owner_run(server: Cluster, conn: Connection) -> None:
+    """The owner's function, which names no schema, would find a temporary view of the caller, and with the
+    owner's rights call what that calls."""
+    with server.connect(user="reader") as caller:
+        caller.execute(
+            "CREATE FUNCTION pg_temp.seize() RETURNS text LANGUAGE plpgsql AS"
+            " 'BEGIN GRANT INSERT ON o.t TO reader; RETURN ''SELECT 1''; END';"
+            " CREATE TEMP VIEW rules AS SELECT pg_temp.seize() AS statement; GRANT SELECT ON rules TO PUBLIC"
+        )
+        conn.execute("INSERT INTO o.cause VALUES ('SELECT statement FROM rules')")
+        conn.execute("TRUNCATE o.log")
+        with pytest.raises(psycopg.errors.InsufficientPrivilege, match="arrays, rows or ranges"):
+            caller.execute(BOUNDED.encode())
+        assert fetch(caller, ALL.format("'o.t_k'")) == [(1000,)]
+        assert fetch(caller, ALL.format("'o.t_n', '10', '19'")) == [(10,)]
+    assert fetch(conn, "SELECT count(*), has_table_privilege('reader', 'o.t', 'INSERT') FROM o.log") == [
+        (0, False)
+    ]
 
 
 @pytest.mark.parametrize(
