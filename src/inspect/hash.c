@@ -196,13 +196,15 @@ typedef struct HashEstimate
 	/* after REINDEX */
 	double		ffactor;		/* entries per bucket; 0: it is not known */
 	uint32		buckets;
-	uint32	   *entries;		/* of each bucket, that were seen */
+	uint32	   *entries;		/* of each bucket, that were seen; or NULL */
 } HashEstimate;
 
 /*
  * Foresee how many buckets _hash_init() makes.  The estimate of the rows takes
  * a lock on the table.  Whoever has one that conflicts may wait for ours on the
- * index, so this does not wait.
+ * index, so this does not wait.  The rows are those of the table's statistics,
+ * which its owner can set to any number.  So the entries of each bucket are
+ * counted only where that takes no more memory than maintenance may.
  */
 static void
 hash_foresee_buckets(HashEstimate *state, Relation index)
@@ -229,8 +231,9 @@ hash_foresee_buckets(HashEstimate *state, Relation index)
 	else
 		state->buckets =
 			_hash_get_totalbuckets(_hash_spareindex((uint32) buckets));
-	state->entries = palloc_extended(state->buckets * sizeof(uint32),
-									 MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
+	if (state->buckets <= maintenance_work_mem * (Size) 1024 / sizeof(uint32))
+		state->entries = palloc_extended(state->buckets * sizeof(uint32),
+										 MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
 }
 
 static void
@@ -353,7 +356,7 @@ hash_rebuilt_pages(const Estimate *estimate)
 			NAN, NAN};
 	}
 
-	if (MomentsAreExact(moments))
+	if (MomentsAreExact(moments) && state->entries != NULL)
 		overflow.value = overflow.low = overflow.high =
 			hash_count_overflow(state);
 	else

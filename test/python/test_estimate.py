@@ -602,6 +602,22 @@ def test_bloat_of_hash_unknown(server: Cluster, conn: Connection) -> None:
     run(conn, "DROP TABLE h")
 
 
+def test_bloat_of_hash_with_false_statistics(conn: Connection) -> None:
+    """A table's owner can set its statistics to anything; an estimate takes no memory by them."""
+    run(
+        conn,
+        "CREATE TABLE h AS SELECT generate_series(1, 40000) AS k",
+        "CREATE INDEX h_k ON h USING hash (k)",
+    )
+    run(conn, "VACUUM ANALYZE h", "UPDATE pg_class SET reltuples = 2e10 WHERE relname = 'h'")
+    most = "SELECT substring(pg_read_file('/proc/self/status') FROM 'VmHWM:\\s+(\\d+)')::int"
+    before = scalar(conn, most)
+    figure = estimate(conn, "h_k")["size_after_reindex"]
+    assert scalar(conn, most) - before < 100_000
+    assert 2e10 / 400 < figure.low / BLOCK <= figure.value / BLOCK <= figure.high / BLOCK
+    run(conn, "DROP TABLE h")
+
+
 def test_bloat_of_bloom(conn: Connection) -> None:
     """What remains at the end of each page of a Bloom index is no gain."""
     run(
