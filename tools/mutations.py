@@ -1582,7 +1582,7 @@ MUTATIONS = [
     Mutation(
         "errors of the connection come early",
         "src/apply/apply.c",
-        "	if (queue.n == 0)\n		return server_receive(conn, buffer, wait_fd);",
+        "	if (dlist_is_empty(&queue.messages))\n		return server_receive(conn, buffer, wait_fd);",
         "	if (true)\n		return server_receive(conn, buffer, wait_fd);",
         (APPLY + "test_what_has_arrived_is_applied_without_a_connection",),
         "What was received before the connection broke is not applied until there is another one.",
@@ -1590,8 +1590,8 @@ MUTATIONS = [
     Mutation(
         "go on behind a message that libpq has",
         "src/apply/apply.c",
-        "queue.closed = copied == NULL;",
-        "queue.closed = false;",
+        "		   !queue.closed)",
+        "		   true)",
         (APPLY + "test_long_messages",),
         "libpq frees a message that has not been handed out.",
     ),
@@ -1606,10 +1606,34 @@ MUTATIONS = [
     Mutation(
         "go on though it is switched off",
         "src/apply/apply.c",
-        "effective_io_concurrency == 0 || !now[0]",
+        "effective_io_concurrency == 0 ||\n		!now[0]",
         "effective_io_concurrency == 0",
         (APPLY + "test_it_is_switched_off_at_once",),
         "The worker looks ahead until it is restarted.",
+    ),
+    Mutation(
+        "reads told before they are counted",
+        "src/apply/apply.c",
+        "	ApplyChangePass(change);\n	reads = pgBufferUsage.shared_blks_read - reads_seen;",
+        "	reads = pgBufferUsage.shared_blks_read - reads_seen;\n	ApplyChangePass(change);",
+        (APPLY + "test_changes_whose_pages_were_read_ahead_need_reads",),
+        "All changes seem to be cached, and look-ahead ends after some of them.",
+    ),
+    Mutation(
+        "changes that come alone are evidence",
+        "src/apply/apply.c",
+        "else if (in_trial || was_looked_up)",
+        "else",
+        (APPLY + "test_changes_that_come_alone_do_not_end_look_ahead",),
+        "A worker that has little to do learns that look-ahead gains nothing, and lags later.",
+    ),
+    Mutation(
+        "rounds only after some changes",
+        "src/apply/apply.c",
+        "(since_round >= step || queue.looked_up == 0)",
+        "(since_round >= step)",
+        (APPLY + "test_changes_that_come_alone_do_not_end_look_ahead",),
+        "Most transactions of a few changes are not looked up.",
     ),
     # Statements that write rows
     Mutation(

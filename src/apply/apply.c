@@ -6,26 +6,9 @@
  *
  * The worker's loop asks for one message after the other, by the function
  * walrcv_receive of libpqwalreceiver, and sleeps when it gets none.  In this
- * process another function takes its place, which calls it:
- *
- *	drain		while look-ahead pays, fetch what has arrived into a queue
- *	round		look up the changes in the queue, and start reads
- *	hand out	return the oldest message
- *
- * Invariants:
- * - The server gets the messages that the publisher sent, each once and in
- *	 their order, and nothing else.  It alone decides what is applied,
- *	 acknowledged and skipped.
- * - "Nothing has arrived", the end of the stream and an error of the connection
- *	 are passed on when the queue is empty.
- * - A round happens only within a transaction that the worker has begun to
- *	 apply a change.  It is a subtransaction that writes nothing and is rolled
- *	 back in any case, so that nothing stays locked, open or pinned.
- * - An error ends the round, and look-ahead for a while.  The server does not
- *	 see it.  Interrupts are held meanwhile, since what they raise is the
- *	 server's.  So a round waits for reads, but for no lock.
- * - The queue holds at most QUEUE_BYTES and one message more, which is left
- *	 where libpq has it.
+ * process another function takes its place.  That one calls it, and while
+ * look-ahead pays it calls it early, and queues what has arrived.  README.md
+ * has the invariants.
  *
  * The function is replaced while the worker starts, by a callback at the end of
  * its first transaction: libpqwalreceiver has been loaded then, and nothing has
@@ -45,9 +28,10 @@
 #include "access/xact.h"
 #include "apply/table.h"
 #include "enabled.h"
-#include "exec/judge.h"
+#include "exec/judge_timing.h"
 #include "exec/settings.h"
 #include "executor/instrument.h"
+#include "lib/ilist.h"
 #include "miscadmin.h"
 #include "read/page_read.h"
 #include "replication/logicalproto.h"
@@ -57,15 +41,17 @@
 #include "utils/resowner.h"
 #include "utils/snapmgr.h"
 
-/* The most messages in the queue; a transaction has two besides its changes. */
-#define QUEUE_SIZE 256
+/* The most that is queued, but for the last message. */
 #define QUEUE_BYTES (1024 * 1024)
 
 /* Longer messages are left where libpq has them, and are the last ones. */
 #define LONG_MESSAGE (64 * 1024)
 
-/* More changes ahead than this bring nothing. */
-#define MAX_CHANGES 64
+/*
+ * More changes ahead than this bring nothing.  If all were looked up again, and
+ * their pages found cached, that would not be enough to end look-ahead.
+ */
+#define MAX_CHANGES 48
 
 /* The most changes that are handed out between two rounds. */
 #define ROUND 4
@@ -73,40 +59,36 @@
 /* With how many more changes of the kind is reckoned? */
 #define MORE_CHANGES 512
 
-/* Changes without look-ahead after an error. */
-#define REST 4096
-
 typedef struct Message
 {
-	char	   *data;
-	int			length;
-	bool		is_copy;		/* if not, it is in libpq's buffer */
+	dlist_node	node;
+	char	   *data;			/* if copied, it follows */
+	int			length;			/* -1: the stream has ended, or failed */
 	bool		is_row;			/* a change of a row, to be applied here */
 	ApplyChange change;
 } Message;
 
 static struct
 {
-	Message		messages[QUEUE_SIZE];
-	int			first;
-	int			n;
+	dlist_head	messages;
+	Message		in_place;		/* the last one, if it is not copied */
+	bool		closed;			/* it is in use: nothing more may be added */
+	ErrorData  *error;			/* of the connection; the last message */
 	int			changes;		/* messages that are changes of rows */
-	Size		bytes;			/* of copies */
+	int			looked_up;		/* the first ones of these: in a round */
+	int64		bytes;
 	bool		in_stream;		/* after the last message */
-	bool		closed;			/* nothing may be added before it is empty */
-	bool		ended;			/* so has the stream */
-	ErrorData  *error;			/* of the connection */
-}			queue;
+}			queue = {DLIST_STATIC_INIT(queue.messages)};
 
 static walrcv_receive_fn server_receive = NULL;
-static Message *handed_out = NULL;	/* a change of a row */
+static bool first_is_out = false;	/* has the first message been handed out? */
+static bool was_looked_up;		/* if it is a change of a row: in a round */
 
 static ApplyCounters totals;	/* not yet added to the subscription's */
 static Judge judge;
-static int	rest;				/* changes until look-ahead may go on */
 static int	since_round;		/* changes handed out since the last round */
 static int64 reads_seen;		/* when a change was handed out */
-static instr_time started;		/* zero: nothing is timed */
+static instr_time started;		/* then, too; zero: nothing is timed */
 static instr_time spent;		/* on a change and on look-ahead */
 
 /* Changes of settings begin everything anew, but for what is in the queue. */
@@ -117,43 +99,31 @@ apply_follow_settings(void)
 	int			now[4] = {lookahead_enabled && lookahead_apply,
 						  lookahead_max_distance, lookahead_debug_force,
 						  effective_io_concurrency};
-	int			reads;
 
 	if (likely(memcmp(seen, now, sizeof(seen)) == 0))
 		return;
 	memcpy(seen, now, sizeof(seen));
-	reads = SettingsReads(effective_io_concurrency);
 	ApplyTablesReset();
+	queue.looked_up = 0;
 	JudgeInit(&judge, JUDGE_WRITES, lookahead_debug_force);
 	JudgeRunsToEnd(&judge);
-	JudgeSetMaximum(&judge, Min(2 * reads, MAX_CHANGES), 0);
-	if (reads == 0 || effective_io_concurrency == 0 || !now[0])
+	JudgeSetMaximum(&judge, Min(2 * SettingsReads(effective_io_concurrency),
+								MAX_CHANGES), 0);
+	if (SettingsRefusal() != NOT_REFUSED || effective_io_concurrency == 0 ||
+		!now[0])
 		JudgeForbid(&judge);
 }
 
-/* Make what was counted visible. */
-static void
-apply_count(void)
-{
-	if (totals.changes > 0 || totals.errors > 0)
-		ApplyTotalsAdd(MySubscription->oid, &totals);
-	totals = (ApplyCounters) {0};
-}
-
-static inline Message *
-queue_at(int i)
-{
-	return &queue.messages[(queue.first + i) % QUEUE_SIZE];
-}
-
-/* Add a message.  It is left where it is if it is long, or not to be copied. */
+/*
+ * Add a message.  It is left where libpq has it, and nothing is added behind
+ * it, if it is long, or not to be copied.
+ */
 static void
 queue_add(char *data, int length, bool copy)
 {
-	Message    *message = queue_at(queue.n);
+	Message    *message = NULL;
 	char		action = length > APPLY_HEADER && data[0] == 'w' ?
 		data[APPLY_HEADER] : 0;
-	char	   *copied = NULL;
 
 	if (action == LOGICAL_REP_MSG_STREAM_START)
 		queue.in_stream = true;
@@ -164,32 +134,32 @@ queue_add(char *data, int length, bool copy)
 
 	/* libpq ends each with a zero byte */
 	if (copy && length <= LONG_MESSAGE)
-		copied = MemoryContextAllocExtended(TopMemoryContext, length + 1,
-											MCXT_ALLOC_NO_OOM);
-	if (copied != NULL)
-	{
-		data = memcpy(copied, data, length + 1);
-		queue.bytes += length;
-	}
+		message = MemoryContextAllocExtended(TopMemoryContext,
+											 sizeof(Message) + length + 1,
+											 MCXT_ALLOC_NO_OOM);
+	queue.closed = message == NULL;
+	if (queue.closed)
+		message = &queue.in_place;
+	else
+		data = memcpy(message + 1, data, length + 1);
 	*message = (Message) {.data = data, .length = length,
-						  .is_copy = copied != NULL,
 						  .is_row = !queue.in_stream &&
 						  (action == LOGICAL_REP_MSG_INSERT ||
 						   action == LOGICAL_REP_MSG_UPDATE ||
 						   action == LOGICAL_REP_MSG_DELETE)};
-	queue.closed = copied == NULL;
-	queue.n++;
+	dlist_push_tail(&queue.messages, &message->node);
 	queue.changes += message->is_row;
+	queue.bytes += length;
 }
 
-/* Receive a message.  An error is kept if others are before it. */
+/* Receive a message.  An error is kept, as an end, if others are before it. */
 static int
 queue_receive(WalReceiverConn *conn, char **buffer, pgsocket *wait_fd)
 {
 	MemoryContext old = CurrentMemoryContext;
 	volatile int length = 0;
 
-	if (queue.n == 0)
+	if (dlist_is_empty(&queue.messages))
 		return server_receive(conn, buffer, wait_fd);
 	PG_TRY();
 	{
@@ -201,6 +171,7 @@ queue_receive(WalReceiverConn *conn, char **buffer, pgsocket *wait_fd)
 		queue.error = CopyErrorData();
 		FlushErrorState();
 		MemoryContextSwitchTo(old);
+		length = -1;
 	}
 	PG_END_TRY();
 	return length;
@@ -210,61 +181,52 @@ queue_receive(WalReceiverConn *conn, char **buffer, pgsocket *wait_fd)
 static void
 queue_drain(WalReceiverConn *conn, pgsocket *wait_fd)
 {
-	while (queue.n < QUEUE_SIZE && queue.changes <= judge.distance &&
-		   queue.bytes < QUEUE_BYTES && !queue.closed && !queue.ended &&
-		   queue.error == NULL)
+	while (queue.changes <= judge.distance && queue.bytes < QUEUE_BYTES &&
+		   !queue.closed)
 	{
 		char	   *buffer;
 		int			length;
 
 		CHECK_FOR_INTERRUPTS();
 		length = queue_receive(conn, &buffer, wait_fd);
-		queue.ended = length < 0;
-		if (length <= 0)
+		if (length == 0)
 			return;
-		queue_add(buffer, length, true);
+		queue_add(buffer, length, length > 0);
 	}
 }
 
-/* Look up the changes in the queue. */
-static void
-round_look_up(void)
-{
-	int			rows = 0;
-
-	for (int i = 0; i < queue.n; i++)
-	{
-		Message    *message = queue_at(i);
-
-		if (!message->is_row)
-			continue;
-		ApplyChangeAdd(&message->change, message->data, message->length);
-		rows++;
-	}
-	ApplyTablesRead();
-	totals.max_changes = Max(totals.max_changes, (uint64) rows);
-}
-
-/* See the head of this file. */
+/* Look up the changes in the queue, and let no error out. */
 static void
 apply_round(void)
 {
 	MemoryContext old = CurrentMemoryContext;
 	ResourceOwner owner = CurrentResourceOwner;
+	dlist_iter	i;
 
 	HOLD_INTERRUPTS();
 	BeginInternalSubTransaction(NULL);
 	PG_TRY();
 	{
 		PushActiveSnapshot(GetTransactionSnapshot());
-		round_look_up();
+		dlist_foreach(i, &queue.messages)
+		{
+			Message    *message = dlist_container(Message, node, i.cur);
+
+			if (message->is_row)
+				ApplyChangeAdd(&message->change, message->data,
+							   message->length);
+		}
+		ApplyTablesRead(&totals);
+		queue.looked_up = queue.changes;
+		totals.max_changes = Max(totals.max_changes, (uint64) queue.changes);
 	}
 	PG_CATCH();
 	{
 		HOLD_INTERRUPTS();		/* the error has let go of them */
 		FlushErrorState();
 		ApplyTablesReset();
-		rest = REST;
+		queue.looked_up = 0;
+		JudgeNoRoom(&judge);	/* not at once again */
 		totals.errors++;
 	}
 	PG_END_TRY();
@@ -272,113 +234,97 @@ apply_round(void)
 	MemoryContextSwitchTo(old);
 	CurrentResourceOwner = owner;
 	RESUME_INTERRUPTS();
-	ApplyTablesEnd(&totals);
-	apply_count();
+	ApplyTotalsAdd(MySubscription->oid, &totals);
 	since_round = 0;
 }
 
-/* What was begun is over: count its time, if it was timed. */
-static void
-apply_stop_timing(void)
-{
-	instr_time	now;
-
-	if (INSTR_TIME_IS_ZERO(started))
-		return;
-	INSTR_TIME_SET_CURRENT(now);
-	INSTR_TIME_ACCUM_DIFF(spent, now, started);
-	INSTR_TIME_SET_ZERO(started);
-}
-
-/* Fill the queue and look up what is in it, if it is time for that. */
+/*
+ * Fill the queue, and look up what is in it if that was not done lately, or if
+ * none of it has been looked up.
+ */
 static void
 apply_look_ahead(WalReceiverConn *conn, pgsocket *wait_fd)
 {
 	int			step = Max(1, Min(judge.distance / 8, ROUND));
+	instr_time	start = JudgeStartTiming(&judge);
 
-	if (judge.timed)
-		INSTR_TIME_SET_CURRENT(started);
-	if (queue.n == 0 || queue.changes <= judge.distance - step)
+	if (dlist_is_empty(&queue.messages) ||
+		queue.changes <= judge.distance - step)
 		queue_drain(conn, wait_fd);
-	if (queue.changes > 0 && since_round >= step && IsTransactionState() &&
-		in_remote_transaction)
+	if (queue.changes > 0 && (since_round >= step || queue.looked_up == 0) &&
+		IsTransactionState() && in_remote_transaction)
 		apply_round();
-	apply_stop_timing();
+	JudgeStopTiming(&spent, start);
 }
 
-/* The server has applied the change that was handed out: tell the judge. */
+/*
+ * The server has applied the change that was handed out: tell the judge.  A
+ * change that came alone, so that nothing could be done for it, is no evidence
+ * against look-ahead.
+ */
 static void
-apply_finish(void)
+apply_finish(ApplyChange *change)
 {
 	bool		in_trial = judge.mode == JUDGE_TRIAL;
 	int64		reads;
 
-	apply_stop_timing();
+	JudgeStopTiming(&spent, started);
 
 	/* now the pages that were read ahead for it are counted as read */
-	ApplyChangePass(&handed_out->change);
+	ApplyChangePass(change);
 	reads = pgBufferUsage.shared_blks_read - reads_seen;
-	handed_out = NULL;
-	if (judge.mode != JUDGE_WATCH)
+	if (judge.mode == JUDGE_WATCH)
+	{
+		if (reads > 0)
+			JudgeReadSeen(&judge, NULL);
+	}
+	else if (in_trial || was_looked_up)
 		JudgeUnit(&judge, (int) Min(reads, PG_INT32_MAX),
 				  INSTR_TIME_GET_NANOSEC(spent) / 1000.0,
-				  in_trial ? 0 : queue.changes,
+				  in_trial ? 0 : queue.looked_up,
 				  in_trial && reads > 0 ? MORE_CHANGES : 0, false);
-	else if (reads > 0)
-		JudgeReadSeen(&judge, NULL);
-	JudgeEntries(&judge, 0, queue.changes);
+	JudgeEntries(&judge, 0, queue.looked_up);
 	INSTR_TIME_SET_ZERO(spent);
-	if (rest > 0)
-		rest--;
 }
 
-/* Remove the oldest message, which has been handed out. */
+/* The server is done with the oldest message, which has been handed out. */
 static void
 queue_remove(void)
 {
-	Message    *message = queue_at(0);
+	Message    *message = dlist_head_element(Message, node, &queue.messages);
 
-	if (message->is_copy)
-	{
-		queue.bytes -= message->length;
-		pfree(message->data);
-	}
-	queue.n--;
-	queue.closed &= queue.n > 0;
-
-	/* messages that come one by one need no more than one place */
-	queue.first = queue.n == 0 ? 0 : (queue.first + 1) % QUEUE_SIZE;
+	first_is_out = false;
+	if (message->is_row)
+		apply_finish(&message->change);
+	dlist_delete(&message->node);
+	queue.bytes -= message->length;
+	if (message == &queue.in_place)
+		queue.closed = false;
+	else
+		pfree(message);
 }
 
 /* Takes the place of walrcv_receive; see walreceiver.h. */
 static int
 apply_receive(WalReceiverConn *conn, char **buffer, pgsocket *wait_fd)
 {
-	static bool first_is_out = false;
 	Message    *message;
 
 	if (conn != LogRepWorkerWalRcvConn)
 		return server_receive(conn, buffer, wait_fd);
-	if (handed_out != NULL)
-		apply_finish();
 	if (first_is_out)
 		queue_remove();
-	first_is_out = false;
 	apply_follow_settings();
-	if (judge.mode == JUDGE_AHEAD && rest == 0 &&
-		SettingsRefusal() == NOT_REFUSED)
+	if (judge.mode == JUDGE_AHEAD)
 		apply_look_ahead(conn, wait_fd);
-	if (queue.n == 0)
+	if (dlist_is_empty(&queue.messages))
 	{
-		int			length;
+		int			length = server_receive(conn, buffer, wait_fd);
 
-		if (queue.error != NULL)
-			ReThrowError(queue.error);
-		length = queue.ended ? -1 : server_receive(conn, buffer, wait_fd);
 		if (length <= 0)
 		{
 			/* the worker will sleep: leave nothing in flight */
-			apply_count();
+			ApplyTotalsAdd(MySubscription->oid, &totals);
 			HOLD_INTERRUPTS();
 			PageReadsEnd();
 			RESUME_INTERRUPTS();
@@ -386,18 +332,19 @@ apply_receive(WalReceiverConn *conn, char **buffer, pgsocket *wait_fd)
 		}
 		queue_add(*buffer, length, false);
 	}
-	message = queue_at(0);
+	message = dlist_head_element(Message, node, &queue.messages);
+	if (message->length < 0 && queue.error != NULL)
+		ReThrowError(queue.error);
 	first_is_out = true;
 	if (message->is_row)
 	{
-		handed_out = message;
+		was_looked_up = queue.looked_up > 0;
+		queue.looked_up -= was_looked_up;
 		queue.changes--;
 		since_round++;
-		totals.changes += message->change.by_key || message->change.entries;
-		ApplyChangeArrive(&message->change);
+		totals.changes += ApplyChangeArrive(&message->change);
 		reads_seen = pgBufferUsage.shared_blks_read;
-		if (judge.timed)
-			INSTR_TIME_SET_CURRENT(started);
+		started = JudgeStartTiming(&judge);
 	}
 	*buffer = message->data;
 	return message->length;
@@ -420,37 +367,31 @@ apply_at_xact_event(XactEvent event, void *arg)
 	WalReceiverFunctions = &functions;
 }
 
+#endif							/* LOOKAHEAD_HAS_APPLY */
+
 bool
 ApplyCheckSetting(bool *newval, void **extra, GucSource source)
 {
+#ifndef LOOKAHEAD_HAS_APPLY
+	if (*newval)
+	{
+		GUC_check_errcode(ERRCODE_FEATURE_NOT_SUPPORTED);
+		GUC_check_errmsg("\"%s\" needs PostgreSQL 18 or later",
+						 "pg_lookahead.apply");
+		GUC_check_errdetail("Servers before 18 do not read in the background.");
+		return false;
+	}
+#endif
 	return true;
 }
 
 void
 ApplyInit(void)
 {
+#ifdef LOOKAHEAD_HAS_APPLY
 	if (!process_shared_preload_libraries_in_progress)
 		return;
 	RegisterXactCallback(apply_at_xact_event, NULL);
 	ApplyTotalsInit();
-}
-
-#else
-
-bool
-ApplyCheckSetting(bool *newval, void **extra, GucSource source)
-{
-	if (!*newval)
-		return true;
-	GUC_check_errcode(ERRCODE_FEATURE_NOT_SUPPORTED);
-	GUC_check_errmsg("\"%s\" needs PostgreSQL 18 or later", "pg_lookahead.apply");
-	GUC_check_errdetail("Servers before 18 do not read in the background.");
-	return false;
-}
-
-void
-ApplyInit(void)
-{
-}
-
 #endif
+}

@@ -2,16 +2,7 @@
  *
  * table.c
  *		The subscriber's tables, and the look-ups of changes of their rows; see
- *		table.h.
- *
- * Invariants:
- * - A table is looked at only in a transaction that has changed it, and has
- *	 locked it therefore.  No further lock is waited for.
- * - Values are made of what was sent only for types of an allow list, whose
- *	 input functions are the server's own.
- * - What is known of a table is forgotten once it, or one of its indexes, has
- *	 been invalidated.  So long, pointers to their cache entries are good,
- *	 outside of rounds, too.
+ *		table.h, and README.md for the invariants.
  *
  * An UPDATE makes entries in all indexes or in none, and only the old row and
  * the room in its page tell which.  So the new rows of UPDATEs are looked up if
@@ -21,15 +12,17 @@
  */
 #include "postgres.h"
 
+#include "access/sysattr.h"
 #include "access/tableam.h"
 #include "apply/table.h"
 #include "catalog/catalog.h"
-#include "catalog/pg_index_d.h"
+#include "catalog/index.h"
 #include "compat.h"
 #include "early/infallible.h"
 #include "executor/executor.h"
 #include "lookup/relations.h"
 #include "nodes/miscnodes.h"
+#include "optimizer/optimizer.h"
 #include "port/pg_bitutils.h"
 #include "replication/logicalproto.h"
 #include "replication/logicalrelation.h"
@@ -42,22 +35,21 @@
 /* The last UPDATEs that are remembered, in bits. */
 #define UPDATES 8
 
-/* More tables than this are not looked up at a time. */
-#define MAX_TABLES 64
+/* Tables that are described when there are so many are left to the server. */
+#define MAX_TABLES 256
 
 /* How a value of a column is made of what the publisher sends. */
 typedef struct ColumnInput
 {
 	int			sent;			/* column of the row that is sent, or -1 */
-	Oid			text_param;
-	Oid			binary_param;
+	Oid			param;			/* of both functions */
 	FmgrInfo	text;
 	FmgrInfo	binary;
 } ColumnInput;
 
 struct ApplyTable
 {
-	Oid			remote;			/* the publisher's OID; key of the table */
+	uint32		remote;			/* the key: the publisher's OID, as sent */
 	char	   *description;	/* what the publisher says of it */
 	int			length;
 
@@ -68,20 +60,18 @@ struct ApplyTable
 
 	/* as long as nothing changes */
 	TableRelations relations;
-	uint32		opening;		/* how often they have been found */
-	MemoryContext memory;		/* NULL: its changes are left to the server */
+	uint32		opening;		/* how often they have been forgotten */
+	MemoryContext memory;		/* of what follows; or NULL */
+	bool		is_served;		/* else its changes are left to the server */
 	ColumnInput *inputs;		/* one for each column */
 	TupleTableSlot *row;
-	KeysAhead	by_key;			/* rows whose identity is looked up */
-	KeysAhead	entries;		/* rows whose entries in other indexes are */
-	Relation	watched;		/* one of these, or NULL */
+	KeysAhead	rings[2];		/* by ApplyRing */
+	Relation	watched;		/* one of the other indexes, or NULL */
 	int64		fetches;		/* from it, when a change arrived */
 	uint8		touched;		/* a bit for each of the last UPDATEs */
 };
 
-static MemoryContext memory = NULL; /* of all tables */
 static HTAB *tables = NULL;		/* by the publisher's OID */
-static int	ntables = 0;		/* that have memory */
 static ApplyTable *opened = NULL;	/* in this round */
 static uint32 this_round = 1;	/* its number */
 
@@ -90,13 +80,12 @@ static void
 table_forget(ApplyTable *table)
 {
 	if (table->memory != NULL)
-	{
 		MemoryContextDelete(table->memory);
-		ntables--;
-	}
 	table->memory = NULL;
+	table->is_served = false;
 	table->relations = (TableRelations) {0};
-	table->by_key = table->entries = (KeysAhead) {0};
+	memset(table->rings, 0, sizeof(table->rings));
+	table->opening++;
 }
 
 void
@@ -106,21 +95,12 @@ ApplyTablesReset(void)
 	ApplyTable *table;
 
 	opened = NULL;
+	this_round++;
 	if (tables == NULL)
 		return;
 	hash_seq_init(&status, tables);
 	while ((table = hash_seq_search(&status)) != NULL)
 		table_forget(table);
-}
-
-/* The publisher's OID of a table, which begins what it says. */
-static Oid
-table_remote(const char *said)
-{
-	uint32		remote;
-
-	memcpy(&remote, said, sizeof(remote));
-	return pg_ntoh32(remote);
 }
 
 void
@@ -129,26 +109,24 @@ ApplyTableDescribe(const char *message, int length, bool in_stream)
 	int			skip = APPLY_HEADER + 1 + (in_stream ? sizeof(uint32) : 0);
 	ApplyTable *table;
 	bool		found;
-	char	   *copy;
-	Oid			remote;
+	uint32		remote;
 
 	if (length < skip + (int) sizeof(uint32))
 		return;
 	if (tables == NULL)
 	{
-		HASHCTL		control = {.keysize = sizeof(Oid),
+		HASHCTL		control = {.keysize = sizeof(uint32),
 							   .entrysize = sizeof(ApplyTable)};
 
-		memory = AllocSetContextCreate(TopMemoryContext, "look-ahead tables",
-									   ALLOCSET_DEFAULT_SIZES);
-		control.hcxt = memory;
 		tables = hash_create("look-ahead tables", 64, &control,
-							 HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+							 HASH_ELEM | HASH_BLOBS);
 	}
-	copy = MemoryContextAlloc(memory, length - skip + 1);
-	memcpy(copy, message + skip, length - skip + 1);	/* ends with a zero */
-	remote = table_remote(copy);
-	table = hash_search(tables, &remote, HASH_ENTER, &found);
+	memcpy(&remote, message + skip, sizeof(remote));
+	table = hash_search(tables, &remote,
+						hash_get_num_entries(tables) < MAX_TABLES ?
+						HASH_ENTER : HASH_FIND, &found);
+	if (table == NULL)
+		return;
 	if (found)
 	{
 		pfree(table->description);
@@ -156,149 +134,121 @@ ApplyTableDescribe(const char *message, int length, bool in_stream)
 	}
 	else
 		*table = (ApplyTable) {.remote = remote};
-	table->description = copy;
 	table->length = length - skip;
+
+	/* the zero byte behind it belongs to it */
+	table->description = MemoryContextAlloc(TopMemoryContext,
+											table->length + 1);
+	memcpy(table->description, message + skip, table->length + 1);
+}
+
+/* The columns that indexes are made of. */
+static Bitmapset *
+table_indexed_columns(const TableRelations *relations)
+{
+	Bitmapset  *columns = NULL;
+
+	for (int i = 0; i < relations->nindexes; i++)
+	{
+		IndexInfo  *info = BuildIndexInfo(relations->indexes[i]);
+
+		for (int j = 0; j < info->ii_NumIndexKeyAttrs; j++)
+			columns = bms_add_member(columns, info->ii_IndexAttrNumbers[j] -
+									 FirstLowInvalidHeapAttributeNumber);
+		pull_varattnos((Node *) info->ii_Expressions, 1, &columns);
+		pull_varattnos((Node *) info->ii_Predicate, 1, &columns);
+	}
+	return columns;
 }
 
 /*
- * Find out how the values of a column are made of what is sent.  The types that
- * are compared infallibly are made by the server's own code, too.
+ * Find out how rows are made of what is sent.  The types that are compared
+ * infallibly are made by the server's own code, too.
  */
-static void
-table_make_input(ApplyTable *table, const LogicalRepRelation *description,
-				 Form_pg_attribute column, ColumnInput *input)
-{
-	Oid			text;
-	Oid			binary;
-
-	if (column->attisdropped ||
-		!ComparesInfallibly(column->atttypid, column->attcollation))
-		return;
-	for (int i = 0; i < description->natts; i++)
-		if (strcmp(description->attnames[i], NameStr(column->attname)) == 0)
-			input->sent = i;
-	getTypeInputInfo(column->atttypid, &text, &input->text_param);
-	getTypeBinaryInputInfo(column->atttypid, &binary, &input->binary_param);
-	fmgr_info_cxt(text, &input->text, table->memory);
-	fmgr_info_cxt(binary, &input->binary, table->memory);
-}
-
-/* Find out how rows are made of what is sent: columns that an index needs. */
 static void
 table_make_inputs(ApplyTable *table, const LogicalRepRelation *description)
 {
 	TupleDesc	desc = RelationGetDescr(table->relations.rel);
-	bool		all = false;
-	Bitmapset  *columns = NULL;
+	Bitmapset  *columns = table_indexed_columns(&table->relations);
 
-	for (int i = 0; i < table->relations.nindexes; i++)
-	{
-		Relation	rel = table->relations.indexes[i];
-		const FormData_pg_index *index = rel->rd_index;
-
-		all |= !heap_attisnull(rel->rd_indextuple, Anum_pg_index_indpred, NULL);
-		for (int j = 0; j < index->indnkeyatts; j++)
-			if (index->indkey.values[j] > 0)
-				columns = bms_add_member(columns, index->indkey.values[j] - 1);
-			else
-				all = true;		/* an expression */
-	}
 	table->inputs = palloc0_array(ColumnInput, desc->natts);
 	for (int i = 0; i < desc->natts; i++)
 	{
-		table->inputs[i].sent = -1;
-		if (all || bms_is_member(i, columns))
-			table_make_input(table, description, TupleDescAttr(desc, i),
-							 &table->inputs[i]);
+		Form_pg_attribute column = TupleDescAttr(desc, i);
+		ColumnInput *input = &table->inputs[i];
+		Oid			text;
+		Oid			binary;
+
+		input->sent = -1;
+		if (!bms_is_member(i + 1 - FirstLowInvalidHeapAttributeNumber,
+						   columns) ||
+			!ComparesInfallibly(column->atttypid, column->attcollation))
+			continue;
+		for (int j = 0; j < description->natts; j++)
+			if (strcmp(description->attnames[j], NameStr(column->attname)) == 0)
+				input->sent = j;
+		getTypeInputInfo(column->atttypid, &text, &input->param);
+		getTypeBinaryInputInfo(column->atttypid, &binary, &input->param);
+		fmgr_info(text, &input->text);
+		fmgr_info(binary, &input->binary);
 	}
 	table->row =
 		MakeSingleTupleTableSlot(CreateTupleDescCopy(desc), &TTSOpsVirtual);
 }
 
-/* Make the two rings of a table; false if there is nothing to look up. */
+/* Make the look-ups of a table; false if there is nothing to look up. */
 static bool
-table_make_rings(ApplyTable *table)
+table_make(ApplyTable *table, const LogicalRepRelation *description)
 {
 	const TableRelations *relations = &table->relations;
 	Relation	rel = relations->rel;
 	EState	   *estate = CreateExecutorState();
 	ExprContext *econtext = CreateExprContext(estate);
 	Oid			identity = GetRelationIdentityOrPK(rel);
-	Relation   *others = palloc0_array(Relation, relations->nindexes);
-	bool	   *conflicts = palloc0_array(bool, relations->nindexes);
+	bool	   *conflicts = palloc0_array(bool, relations->nindexes + 1);
 	const bool	finds_row = true;
 	Relation	by_key = NULL;
 	RowsBounds	bounds;
 
+	if (rel->rd_rel->relkind != RELKIND_RELATION ||
+		rel->rd_tableam != GetHeapamTableAmRoutine() ||
+		RelationUsesLocalBuffers(rel) || IsCatalogRelation(rel) ||
+		RowsAheadBounds(rel, &bounds) != NOT_REFUSED)
+		return false;
+	table_make_inputs(table, description);
 	table->watched = NULL;
-	table->touched = 0;
 	for (int i = 0; i < relations->nindexes; i++)
 		if (relations->index_oids[i] == identity)
 			by_key = relations->indexes[i];
 		else
-			others[i] = table->watched = relations->indexes[i];
-	if (RowsAheadBounds(rel, &bounds) != NOT_REFUSED)
-		return false;
-	(void) KeysAheadOpen(&table->by_key, estate, econtext, rel, &by_key,
+			table->watched = relations->indexes[i];
+	(void) KeysAheadOpen(&table->rings[BY_KEY], estate, econtext, rel, &by_key,
 						 &finds_row, 1, &bounds);
-	(void) KeysAheadOpen(&table->entries, estate, econtext, rel, others,
-						 conflicts, relations->nindexes, &bounds);
-	return table->by_key.rows != NULL || table->entries.rows != NULL;
+	(void) KeysAheadOpen(&table->rings[ENTRIES], estate, econtext, rel,
+						 relations->indexes, conflicts, relations->nindexes,
+						 &bounds);
+	return table->rings[BY_KEY].rows != NULL ||
+		table->rings[ENTRIES].rows != NULL;
 }
 
-/* Is a table one whose changes are looked up? */
-static bool
-table_is_served(const TableRelations *relations)
-{
-	Relation	rel = relations->rel;
-
-	return rel->rd_rel->relkind == RELKIND_RELATION &&
-		rel->rd_tableam == GetHeapamTableAmRoutine() &&
-		!RelationUsesLocalBuffers(rel) && !IsCatalogRelation(rel) &&
-		relations->nindexes > 0;
-}
-
-/*
- * Open a table of which nothing is known; false if that cannot be done now, or
- * if it is left to the server, until something changes.
- */
-static bool
+/* Open a table of which nothing is known, unless that cannot be done now. */
+static void
 table_open_anew(ApplyTable *table)
 {
 	LogicalRepRelation *description;
 	StringInfoData s;
 	MemoryContext old;
-	Oid			oid;
 
 	table_forget(table);
-	if (ntables == MAX_TABLES)
-		return false;
 	initReadOnlyStringInfo(&s, table->description, table->length);
 	description = logicalrep_read_rel(&s);
-	table->memory = AllocSetContextCreate(memory, "look-ahead table",
+	table->memory = AllocSetContextCreate(TopMemoryContext, "look-ahead table",
 										  ALLOCSET_SMALL_SIZES);
-	ntables++;
 	old = MemoryContextSwitchTo(table->memory);
-	if (TableFind(&table->relations, description->nspname,
-				  description->relname))
-	{
-		table->opening++;
-		if (table_is_served(&table->relations))
-		{
-			table_make_inputs(table, description);
-			if (table_make_rings(table))
-			{
-				MemoryContextSwitchTo(old);
-				return true;
-			}
-		}
-	}
+	table->is_served = TableFind(&table->relations, description->nspname,
+								 description->relname) &&
+		table_make(table, description);
 	MemoryContextSwitchTo(old);
-	oid = table->relations.oid;
-	table_forget(table);
-	table->relations.oid = oid;
-	table->relations.seen = RelationChanges(oid);
-	return false;
 }
 
 /* Open a table in this round, unless that was tried; false if it cannot be. */
@@ -308,16 +258,16 @@ table_open_for_round(ApplyTable *table)
 	if (table->round == this_round)
 		return table->is_open;
 	table->round = this_round;
-	table->is_open = false;
-	if (TableIsCurrent(&table->relations))
-		table->is_open = table->memory != NULL &&
-			TableOpenAgain(&table->relations);
+	table->is_open = table->is_served && TableOpenAgain(&table->relations);
 	if (!TableIsCurrent(&table->relations))
-		table->is_open = table_open_anew(table);
+	{
+		table_open_anew(table);
+		table->is_open = table->is_served;
+	}
 	if (table->is_open)
 	{
-		KeysAheadForgetSizes(&table->by_key);
-		KeysAheadForgetSizes(&table->entries);
+		KeysAheadForgetSizes(&table->rings[BY_KEY]);
+		KeysAheadForgetSizes(&table->rings[ENTRIES]);
 		table->next_open = opened;
 		opened = table;
 	}
@@ -340,10 +290,9 @@ column_value(ColumnInput *input, int32 typmod, LogicalRepTupleData *sent,
 	said->cursor = 0;			/* it may have been read for another ring */
 	if (sent->colstatus[input->sent] != LOGICALREP_COLUMN_BINARY)
 		return InputFunctionCallSafe(&input->text, said->data,
-									 input->text_param, typmod,
+									 input->param, typmod,
 									 (Node *) &problem, value);
-	*value = ReceiveFunctionCall(&input->binary, said, input->binary_param,
-								 typmod);
+	*value = ReceiveFunctionCall(&input->binary, said, input->param, typmod);
 	return true;
 }
 
@@ -351,13 +300,15 @@ column_value(ColumnInput *input, int32 typmod, LogicalRepTupleData *sent,
  * Add a row to a ring, if there is one and room in it.  A value that is not
  * known is NULL, which is looked up in no index.
  */
-static bool
-ring_add(ApplyTable *table, KeysAhead *ring, LogicalRepTupleData *sent)
+static void
+change_add_row(ApplyChange *change, ApplyRing ring, LogicalRepTupleData *sent)
 {
+	ApplyTable *table = change->table;
+	KeysAhead  *ahead = &table->rings[ring];
 	TupleTableSlot *row = table->row;
 
-	if (ring->rows == NULL || !RowsAheadHasRoom(ring->rows))
-		return false;
+	if (ahead->rows == NULL || !RowsAheadHasRoom(ahead->rows))
+		return;
 	ExecClearTuple(row);
 	for (int i = 0; i < row->tts_tupleDescriptor->natts; i++)
 		row->tts_isnull[i] =
@@ -365,8 +316,8 @@ ring_add(ApplyTable *table, KeysAhead *ring, LogicalRepTupleData *sent)
 						  TupleDescAttr(row->tts_tupleDescriptor, i)->atttypmod,
 						  sent, &row->tts_values[i]);
 	ExecStoreVirtualTuple(row);
-	KeysAheadAdd(ring, row);
-	return true;
+	KeysAheadAdd(ahead, row);
+	change->in_ring[ring] = true;
 }
 
 void
@@ -382,8 +333,9 @@ ApplyChangeAdd(ApplyChange *change, const char *message, int length)
 	if (table == NULL && tables != NULL &&
 		length >= APPLY_HEADER + 1 + (int) sizeof(uint32))
 	{
-		Oid			remote = table_remote(said);
+		uint32		remote;
 
+		memcpy(&remote, said, sizeof(remote));
 		table = hash_search(tables, &remote, HASH_FIND, NULL);
 	}
 	if (table == NULL || !table_open_for_round(table) ||
@@ -405,47 +357,31 @@ ApplyChangeAdd(ApplyChange *change, const char *message, int length)
 			(void) logicalrep_read_delete(&s, &old_row);
 			has_old = true;
 	}
-	change->by_key =
-		ring_add(table, &table->by_key, has_old ? &old_row : &new_row);
+	if (change->action != LOGICAL_REP_MSG_INSERT)
+		change_add_row(change, BY_KEY, has_old ? &old_row : &new_row);
 	if (change->action == LOGICAL_REP_MSG_INSERT ||
 		(change->action == LOGICAL_REP_MSG_UPDATE &&
 		 pg_popcount32(table->touched) >= UPDATES / 2))
-		change->entries = ring_add(table, &table->entries, &new_row);
+		change_add_row(change, ENTRIES, &new_row);
 }
 
 void
-ApplyTablesRead(void)
-{
-	for (ApplyTable *table = opened; table != NULL; table = table->next_open)
-	{
-		if (table->by_key.rows != NULL)
-			KeysAheadRead(&table->by_key);
-		if (table->entries.rows != NULL)
-			KeysAheadRead(&table->entries);
-	}
-}
-
-/* Tell what a ring has counted. */
-static void
-ring_tell(KeysAhead *ring, ApplyCounters *counters)
-{
-	LookupCounters *pages = &ring->shared.lookups.counters;
-
-	counters->index_blocks_read += pages->leaf_blocks_read;
-	counters->heap_blocks_read += pages->heap_blocks_read;
-	counters->blocks_hit += pages->blocks_hit;
-	counters->blocks_unused += pages->blocks_unused;
-	*pages = (LookupCounters) {0};
-}
-
-void
-ApplyTablesEnd(ApplyCounters *counters)
+ApplyTablesRead(ApplyCounters *counters)
 {
 	for (; opened != NULL; opened = opened->next_open)
-	{
-		ring_tell(&opened->by_key, counters);
-		ring_tell(&opened->entries, counters);
-	}
+		for (int i = 0; i < lengthof(opened->rings); i++)
+		{
+			KeysAhead  *ring = &opened->rings[i];
+			LookupCounters *pages = &ring->shared.lookups.counters;
+
+			if (ring->rows != NULL)
+				KeysAheadRead(ring);
+			counters->index_blocks_read += pages->leaf_blocks_read;
+			counters->heap_blocks_read += pages->heap_blocks_read;
+			counters->blocks_hit += pages->blocks_hit;
+			counters->blocks_unused += pages->blocks_unused;
+			*pages = (LookupCounters) {0};
+		}
 	this_round++;
 }
 
@@ -458,32 +394,28 @@ table_fetches(const ApplyTable *table)
 }
 
 /*
- * The turn of the oldest row of a ring has come.  It leaves the ring even if
- * the table is not current: counters go each time that they are reported.
+ * The rows leave the rings even if the table is not current: counters go each
+ * time that they are reported.
  */
-static void
-ring_arrive(KeysAhead *ring, bool is_current)
-{
-	if (is_current)
-		(void) KeysAheadNext(ring);
-	else
-		KeysAheadSkip(ring);
-}
-
-void
+bool
 ApplyChangeArrive(ApplyChange *change)
 {
 	ApplyTable *table = change->table;
-	bool		is_in_rings = table != NULL && table->memory != NULL &&
-		change->opening == table->opening;
+	bool		is_known = table != NULL && change->opening == table->opening;
+	bool		is_current = is_known && TableIsCurrent(&table->relations);
 
-	change->arrived = is_in_rings && TableIsCurrent(&table->relations);
-	if (change->arrived)
-		table->fetches = table_fetches(table);
-	if (is_in_rings && change->by_key)
-		ring_arrive(&table->by_key, change->arrived);
-	if (is_in_rings && change->entries)
-		ring_arrive(&table->entries, change->arrived);
+	for (int i = 0; is_known && i < lengthof(table->rings); i++)
+		if (change->in_ring[i] && is_current)
+			(void) KeysAheadNext(&table->rings[i]);
+		else if (change->in_ring[i])
+			KeysAheadSkip(&table->rings[i]);
+	if (!is_current)
+	{
+		change->table = NULL;
+		return false;
+	}
+	table->fetches = table_fetches(table);
+	return change->in_ring[BY_KEY] || change->in_ring[ENTRIES];
 }
 
 void
@@ -491,15 +423,13 @@ ApplyChangePass(ApplyChange *change)
 {
 	ApplyTable *table = change->table;
 
-	if (!change->arrived || !TableIsCurrent(&table->relations))
+	if (table == NULL || !TableIsCurrent(&table->relations))
 		return;
 	if (change->action == LOGICAL_REP_MSG_UPDATE)
 		table->touched = table->touched << 1 |
 			(table_fetches(table) > table->fetches);
-	if (change->by_key)
-		KeysAheadPass(&table->by_key);
-	if (!change->entries)
-		return;
-	KeysAheadPass(&table->entries);
-	KeysAheadNoteReads(&table->entries);
+	for (int i = 0; i < lengthof(table->rings); i++)
+		KeysAheadPass(&table->rings[i]);
+	if (change->in_ring[ENTRIES])
+		KeysAheadNoteReads(&table->rings[ENTRIES]);
 }

@@ -3,11 +3,6 @@
  * table.h
  *		The subscriber's tables, and the look-ups of changes of their rows.
  *
- * The server looks for the old row of an UPDATE or a DELETE by the identity
- * index, and makes entries in all indexes for the new row of an INSERT, or of
- * an UPDATE that is not HOT.  A table has a ring of rows for either, which
- * write/ looks up.
- *
  * What is called in a round, which is a subtransaction, may raise errors; all
  * else raises none but for lack of memory.
  *
@@ -23,15 +18,20 @@
 
 typedef struct ApplyTable ApplyTable;
 
+/* The two rings of rows that a table has. */
+typedef enum ApplyRing
+{
+	BY_KEY,						/* rows that the identity index leads to */
+	ENTRIES						/* new rows, for their entries in all indexes */
+} ApplyRing;
+
 /* A change of a row that waits for its turn.  All zero at first. */
 typedef struct ApplyChange
 {
-	ApplyTable *table;
+	ApplyTable *table;			/* NULL: nothing is known of the change */
 	uint32		opening;		/* of the table, when it was looked at */
 	char		action;			/* a LogicalRepMsgType */
-	bool		by_key;			/* is it in the table's rings? */
-	bool		entries;
-	bool		arrived;		/* its turn has come, and it counts */
+	bool		in_ring[2];		/* by ApplyRing */
 } ApplyChange;
 
 /* The publisher has described a table. */
@@ -43,17 +43,14 @@ extern void ApplyTablesReset(void);
 
 /*
  * In a round: a change is added, unless that was done, in the order in which
- * they come; and reads are started for all that have been added.
+ * they come.  At its end, reads are started for all that have been added.
  */
 extern void ApplyChangeAdd(ApplyChange *change, const char *message,
 						   int length);
-extern void ApplyTablesRead(void);
+extern void ApplyTablesRead(ApplyCounters *counters);
 
-/* A round has ended, and has been rolled back: tell what was read. */
-extern void ApplyTablesEnd(ApplyCounters *counters);
-
-/* The turn of a change has come; and it is over. */
-extern void ApplyChangeArrive(ApplyChange *change);
+/* The turn of a change has come: was it looked up?  And its turn is over. */
+extern bool ApplyChangeArrive(ApplyChange *change);
 extern void ApplyChangePass(ApplyChange *change);
 
 #endif							/* PG_LOOKAHEAD_APPLY_TABLE_H */

@@ -53,11 +53,15 @@ ApplyTotalsInit(void)
 }
 
 void
-ApplyTotalsAdd(Oid subscription, const ApplyCounters *counters)
+ApplyTotalsAdd(Oid subscription, ApplyCounters *counters)
 {
 	SubscriptionTotals *totals = segment.memory;
-	const uint64 *values = (const uint64 *) counters;
+	ApplyCounters added = *counters;
+	const uint64 *values = (const uint64 *) &added;
 
+	*counters = (ApplyCounters) {0};
+	if (added.changes == 0 && added.errors == 0)
+		return;
 	for (int i = 0; totals != NULL && i < MAX_SUBSCRIPTIONS; i++)
 	{
 		uint32		owner = InvalidOid;

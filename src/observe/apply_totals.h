@@ -22,7 +22,10 @@ typedef struct ApplyCounters
 
 extern void ApplyTotalsInit(void);
 
-/* Add to the counters of a subscription, at once.  Raises no error. */
-extern void ApplyTotalsAdd(Oid subscription, const ApplyCounters *counters);
+/*
+ * Add to the counters of a subscription, at once, unless no change and no error
+ * is among them; they are zero then.  Raises no error.
+ */
+extern void ApplyTotalsAdd(Oid subscription, ApplyCounters *counters);
 
 #endif							/* PG_LOOKAHEAD_APPLY_TOTALS_H */

@@ -589,6 +589,42 @@ def test_changes_whose_pages_were_read_ahead_need_reads(pair: Pair) -> None:
     run(sub, f"DROP SUBSCRIPTION {pair.database}")
 
 
+def test_changes_that_come_alone_do_not_end_look_ahead(pair: Pair) -> None:
+    """Nothing can be done for them, so that they are no evidence; what is behind one is looked up."""
+    pub, sub = simple(pair, "trickle")
+    changes = "SELECT coalesce(sum(changes), 0) FROM lookahead.apply_stats WHERE subname = current_database()"
+
+    def two_at_once() -> int:
+        """How many changes are looked up of a transaction of two, both of which have arrived."""
+        before = int(scalar(sub, changes))
+        row = pair.subscriber.connect(pair.database, autocommit=False)
+        row.execute("SELECT FROM good WHERE id = 2900 FOR UPDATE")
+        run(pub, "BEGIN", *(f"UPDATE good SET v = v || 'b' WHERE id = {i}" for i in (2900, 2000)), "COMMIT")
+        await_sql(sub, "SELECT count(*) = 1 FROM pg_locks WHERE NOT granted")
+        await_sql(pub, "SELECT bool_and(sent_lsn >= pg_current_wal_insert_lsn()) FROM pg_stat_replication")
+        row.close()
+        pair.catch_up(pub)
+        run(pub, "INSERT INTO bad SELECT coalesce(max(id), 0) + 1 FROM bad")
+        pair.catch_up(pub)
+        return int(scalar(sub, changes)) - before
+
+    run(sub, "ALTER SYSTEM SET pg_lookahead.debug_force = paying", "SELECT pg_reload_conf()")
+    try:
+        update_good(pub)
+        pair.catch_up(pub)
+        run(sub, EVICT)
+        run(pub, "UPDATE good SET v = 'b' WHERE id % 40 = 0")
+        pair.catch_up(pub)
+        assert int(scalar(sub, changes)) > 0
+        for _ in range(70):
+            run(pub, "UPDATE good SET v = 'a' WHERE id = 2900")
+            pair.catch_up(pub)
+        assert [two_at_once(), two_at_once()] == [1, 1]
+    finally:
+        run(sub, "ALTER SYSTEM RESET pg_lookahead.debug_force", "SELECT pg_reload_conf()")
+    run(sub, f"DROP SUBSCRIPTION {pair.database}")
+
+
 # On and off
 
 

@@ -406,7 +406,7 @@ def _apply(publish: str, change: str) -> Callable[[Size], Iterator[Cell]]:
     """Yield cells of changes of a kind that a subscription's worker applies."""
 
     def of(size: Size) -> Iterator[Cell]:
-        n = size.rows // 400
+        n = min(10_000, size.rows // 200)
         for cache, each in product(_BOTH, (True, False)):
             yield ApplyCell(
                 name=f"{n:,} changes, {'a transaction each' if each else 'one transaction'}",
