@@ -1,6 +1,6 @@
 \echo Use "CREATE EXTENSION pg_lookahead" to load this file. \quit
 
-/* See src/schema.c. */
+/* See src/pg_lookahead.c. */
 CREATE FUNCTION check_schema() RETURNS void
 AS 'MODULE_PATHNAME', 'lookahead_check_schema'
 LANGUAGE C STRICT;
@@ -475,7 +475,7 @@ REVOKE EXECUTE ON FUNCTION log_relation FROM PUBLIC;
  * psql shows these comments with \df+ and \d+.
  */
 
-COMMENT ON FUNCTION @extschema@.version() IS 'version of the loaded library; that of the SQL objects is in pg_extension';
+COMMENT ON FUNCTION @extschema@.version() IS 'version of the loaded library; pg_extension has the version of the SQL objects';
 COMMENT ON FUNCTION @extschema@.pgstattuple(regclass) IS 'like pgstattuple() of contrib, but reads ahead';
 COMMENT ON FUNCTION @extschema@.pgstattuple(text) IS 'like pgstattuple() of contrib, but reads ahead';
 COMMENT ON FUNCTION @extschema@.pgstattuple_approx(regclass) IS 'like pgstattuple_approx() of contrib, but reads ahead';
@@ -486,97 +486,97 @@ COMMENT ON FUNCTION @extschema@.pgstatginindex(regclass) IS 'like pgstatginindex
 COMMENT ON FUNCTION @extschema@.pg_relpages(regclass) IS 'like pg_relpages() of contrib/pgstattuple';
 COMMENT ON FUNCTION @extschema@.pg_relpages(text) IS 'like pg_relpages() of contrib/pgstattuple';
 COMMENT ON FUNCTION @extschema@.pgstatbloomindex(regclass) IS 'pages, entries and false-positive rates of a Bloom index';
-COMMENT ON FUNCTION @extschema@.index_estimate IS 'estimates figures of an index from a random sample of its pages';
-COMMENT ON FUNCTION @extschema@.table_estimate IS 'estimates figures of a table from a random sample of its pages';
-COMMENT ON FUNCTION @extschema@.index_gain IS 'estimates what REINDEX would give back of one index; index_bloat() calls it for all';
-COMMENT ON FUNCTION @extschema@.index_bloat IS 'estimates what REINDEX would give back of each index of the database, with the command';
-COMMENT ON FUNCTION @extschema@.progress() IS 'is shown by the view progress';
-COMMENT ON FUNCTION @extschema@.index_scan_stats() IS 'is shown by the view index_scan_stats';
-COMMENT ON FUNCTION @extschema@.join_stats() IS 'is shown by the view join_stats';
-COMMENT ON FUNCTION @extschema@.write_stats() IS 'is shown by the view write_stats';
-COMMENT ON FUNCTION @extschema@.apply_stats() IS 'is shown by the view apply_stats';
-COMMENT ON FUNCTION @extschema@.toast_stats() IS 'is shown by the view toast_stats';
-COMMENT ON FUNCTION @extschema@.index_vacuum_stats() IS 'is shown by the view index_vacuum_stats';
-COMMENT ON FUNCTION @extschema@.index_scans_served() IS 'number of index scans that the library has executed in this session, whether they read ahead or not';
-COMMENT ON FUNCTION @extschema@.heap_block_order IS 'lists the table blocks that a scan of a btree asks for, in the order of the index';
-COMMENT ON FUNCTION @extschema@.log_relation IS 'writes pages of a relation into the WAL, and returns how many';
+COMMENT ON FUNCTION @extschema@.index_estimate IS 'estimates of an index from a random sample of its pages';
+COMMENT ON FUNCTION @extschema@.table_estimate IS 'estimates of a table from a random sample of its pages';
+COMMENT ON FUNCTION @extschema@.index_gain IS 'estimate of what REINDEX of one index would give back, for index_bloat()';
+COMMENT ON FUNCTION @extschema@.index_bloat IS 'estimates of what REINDEX of each index of the database would give back, with the commands';
+COMMENT ON FUNCTION @extschema@.progress() IS 'implementation of the view progress';
+COMMENT ON FUNCTION @extschema@.index_scan_stats() IS 'implementation of the view index_scan_stats';
+COMMENT ON FUNCTION @extschema@.join_stats() IS 'implementation of the view join_stats';
+COMMENT ON FUNCTION @extschema@.write_stats() IS 'implementation of the view write_stats';
+COMMENT ON FUNCTION @extschema@.apply_stats() IS 'implementation of the view apply_stats';
+COMMENT ON FUNCTION @extschema@.toast_stats() IS 'implementation of the view toast_stats';
+COMMENT ON FUNCTION @extschema@.index_vacuum_stats() IS 'implementation of the view index_vacuum_stats';
+COMMENT ON FUNCTION @extschema@.index_scans_served() IS 'number of index scans that the library has executed in this session, including scans that read nothing ahead';
+COMMENT ON FUNCTION @extschema@.heap_block_order IS 'table blocks that a scan of a btree index asks for, in the order of the index';
+COMMENT ON FUNCTION @extschema@.log_relation IS 'writes pages of a relation to the WAL, and returns their number';
 
-COMMENT ON VIEW @extschema@.progress IS 'what diagnostics, estimates, log_relation() and VACUUM are reading now, in all databases';
+COMMENT ON VIEW @extschema@.progress IS 'diagnostics, estimates, log_relation() and VACUUM that are reading relations, in all databases';
 COMMENT ON COLUMN @extschema@.progress.pid IS 'process that reads';
 COMMENT ON COLUMN @extschema@.progress.database IS 'database of the relation';
 COMMENT ON COLUMN @extschema@.progress.relid IS 'OID of the relation that is read';
 COMMENT ON COLUMN @extschema@.progress.relation IS 'relation that is read, if it is in this database';
-COMMENT ON COLUMN @extschema@.progress.function IS 'function that reads, or VACUUM for an index of the table that is vacuumed';
-COMMENT ON COLUMN @extschema@.progress.phase IS 'what the function is doing';
+COMMENT ON COLUMN @extschema@.progress.function IS 'function that reads, or VACUUM for an index of a table that is being vacuumed';
+COMMENT ON COLUMN @extschema@.progress.phase IS 'phase of the function';
 COMMENT ON COLUMN @extschema@.progress.blocks_total IS 'number of blocks of this phase';
-COMMENT ON COLUMN @extschema@.progress.blocks_done IS 'number of these blocks that have been read, or turned out not to be needed';
-COMMENT ON COLUMN @extschema@.progress.rate IS 'kB read a second, in this phase so far';
-COMMENT ON COLUMN @extschema@.progress.started IS 'when the function was called';
-COMMENT ON COLUMN @extschema@.progress.expected_end IS 'when this phase ends at that rate; NULL if that is not known yet';
+COMMENT ON COLUMN @extschema@.progress.blocks_done IS 'number of these blocks that have been read or skipped';
+COMMENT ON COLUMN @extschema@.progress.rate IS 'kB read per second in this phase';
+COMMENT ON COLUMN @extschema@.progress.started IS 'time at which the function was called';
+COMMENT ON COLUMN @extschema@.progress.expected_end IS 'time at which this phase would end at this rate; NULL if it is not known yet';
 
-COMMENT ON VIEW @extschema@.index_scan_stats IS 'what index scans read ahead since the server started, in all databases';
+COMMENT ON VIEW @extschema@.index_scan_stats IS 'look-ahead of index scans since the server started, in all databases';
 COMMENT ON COLUMN @extschema@.index_scan_stats.scans IS 'number of scans that looked ahead';
 COMMENT ON COLUMN @extschema@.index_scan_stats.blocks_read IS 'number of table blocks whose read was started ahead';
-COMMENT ON COLUMN @extschema@.index_scan_stats.reads IS 'number of reads for these blocks, where one read may take adjacent blocks together';
-COMMENT ON COLUMN @extschema@.index_scan_stats.reads_combined IS 'number of these reads that took several blocks';
+COMMENT ON COLUMN @extschema@.index_scan_stats.reads IS 'number of reads for these blocks; one read can have several adjacent blocks';
+COMMENT ON COLUMN @extschema@.index_scan_stats.reads_combined IS 'number of these reads that had several blocks';
 COMMENT ON COLUMN @extschema@.index_scan_stats.blocks_hit IS 'number of table blocks that were looked at ahead and found cached';
 COMMENT ON COLUMN @extschema@.index_scan_stats.blocks_visited IS 'number of table blocks that scans visited while they looked ahead';
-COMMENT ON COLUMN @extschema@.index_scan_stats.blocks_direct IS 'number of these visited blocks that had not been looked at ahead';
+COMMENT ON COLUMN @extschema@.index_scan_stats.blocks_direct IS 'number of the visited blocks that had not been looked at ahead';
 COMMENT ON COLUMN @extschema@.index_scan_stats.blocks_unused IS 'number of table blocks that were read ahead and never visited';
-COMMENT ON COLUMN @extschema@.index_scan_stats.blocks_evicted IS 'number of table blocks that were looked at ahead, and evicted before they were visited';
+COMMENT ON COLUMN @extschema@.index_scan_stats.blocks_evicted IS 'number of table blocks that were looked at ahead and evicted before they were visited';
 COMMENT ON COLUMN @extschema@.index_scan_stats.stalls IS 'number of visits that waited for a read to end';
 COMMENT ON COLUMN @extschema@.index_scan_stats.leaf_pages_read IS 'number of leaf pages of btrees whose read was started ahead';
-COMMENT ON COLUMN @extschema@.index_scan_stats.leaf_reads IS 'number of reads for these pages, where one read may take adjacent pages together';
+COMMENT ON COLUMN @extschema@.index_scan_stats.leaf_reads IS 'number of reads for these pages; one read can have several adjacent pages';
 COMMENT ON COLUMN @extschema@.index_scan_stats.leaf_pages_unused IS 'number of leaf pages that were read ahead and never visited';
-COMMENT ON COLUMN @extschema@.index_scan_stats.max_distance IS 'the most table blocks that one scan held ahead at a time';
-COMMENT ON COLUMN @extschema@.index_scan_stats.stats_since IS 'when the counts began';
+COMMENT ON COLUMN @extschema@.index_scan_stats.max_distance IS 'largest number of table blocks that one scan had ahead at a time';
+COMMENT ON COLUMN @extschema@.index_scan_stats.stats_since IS 'time at which counting began';
 
-COMMENT ON VIEW @extschema@.join_stats IS 'what nested loops read ahead since the server started, in all databases';
+COMMENT ON VIEW @extschema@.join_stats IS 'look-ahead of nested loops since the server started, in all databases';
 COMMENT ON COLUMN @extschema@.join_stats.joins IS 'number of nested loops, and of nodes with correlated subplans, that looked ahead';
 COMMENT ON COLUMN @extschema@.join_stats.rows IS 'number of outer rows that were fetched ahead';
-COMMENT ON COLUMN @extschema@.join_stats.rows_unused IS 'number of these rows that were not asked for in the end';
+COMMENT ON COLUMN @extschema@.join_stats.rows_unused IS 'number of these rows for which the query did not ask';
 COMMENT ON COLUMN @extschema@.join_stats.leaf_blocks_read IS 'number of blocks of inner indexes whose read was started ahead';
 COMMENT ON COLUMN @extschema@.join_stats.heap_blocks_read IS 'number of blocks of inner tables whose read was started ahead';
 COMMENT ON COLUMN @extschema@.join_stats.blocks_hit IS 'number of blocks that were looked at ahead and found cached';
-COMMENT ON COLUMN @extschema@.join_stats.blocks_unused IS 'number of blocks that were read ahead for rows that were not asked for';
-COMMENT ON COLUMN @extschema@.join_stats.max_rows IS 'the most outer rows that one nested loop had ahead at a time';
-COMMENT ON COLUMN @extschema@.join_stats.stats_since IS 'when the counts began';
+COMMENT ON COLUMN @extschema@.join_stats.blocks_unused IS 'number of blocks that were read ahead and not used';
+COMMENT ON COLUMN @extschema@.join_stats.max_rows IS 'largest number of outer rows that one nested loop had ahead at a time';
+COMMENT ON COLUMN @extschema@.join_stats.stats_since IS 'time at which counting began';
 
-COMMENT ON VIEW @extschema@.write_stats IS 'what statements that write rows read ahead since the server started, in all databases';
+COMMENT ON VIEW @extschema@.write_stats IS 'look-ahead of statements that write rows since the server started, in all databases';
 COMMENT ON COLUMN @extschema@.write_stats.statements IS 'number of statements that looked ahead';
-COMMENT ON COLUMN @extschema@.write_stats.rows IS 'number of rows that were known before their turn';
+COMMENT ON COLUMN @extschema@.write_stats.rows IS 'number of rows that were looked up ahead';
 COMMENT ON COLUMN @extschema@.write_stats.index_blocks_read IS 'number of blocks of indexes whose read was started ahead';
 COMMENT ON COLUMN @extschema@.write_stats.heap_blocks_read IS 'number of blocks of tables whose read was started ahead';
 COMMENT ON COLUMN @extschema@.write_stats.blocks_hit IS 'number of blocks that were looked at ahead and found cached';
 COMMENT ON COLUMN @extschema@.write_stats.blocks_unused IS 'number of blocks that were read ahead and not used';
-COMMENT ON COLUMN @extschema@.write_stats.max_rows IS 'the most rows that one statement had ahead at a time';
-COMMENT ON COLUMN @extschema@.write_stats.stats_since IS 'when the counts began';
+COMMENT ON COLUMN @extschema@.write_stats.max_rows IS 'largest number of rows that one statement had ahead at a time';
+COMMENT ON COLUMN @extschema@.write_stats.stats_since IS 'time at which counting began';
 
-COMMENT ON VIEW @extschema@.apply_stats IS 'what workers that apply changes of subscriptions read ahead since the server started; one row for each subscription that looked ahead';
+COMMENT ON VIEW @extschema@.apply_stats IS 'look-ahead of workers that apply changes of subscriptions since the server started, with a row for each of the first 32 subscriptions';
 COMMENT ON COLUMN @extschema@.apply_stats.subname IS 'name of the subscription';
 COMMENT ON COLUMN @extschema@.apply_stats.subid IS 'OID of the subscription';
-COMMENT ON COLUMN @extschema@.apply_stats.changes IS 'number of changes that were looked up before their turn';
+COMMENT ON COLUMN @extschema@.apply_stats.changes IS 'number of changes that were looked up ahead';
 COMMENT ON COLUMN @extschema@.apply_stats.index_blocks_read IS 'number of blocks of indexes whose read was started ahead';
 COMMENT ON COLUMN @extschema@.apply_stats.heap_blocks_read IS 'number of blocks of tables whose read was started ahead';
 COMMENT ON COLUMN @extschema@.apply_stats.blocks_hit IS 'number of blocks that were looked at ahead and found cached';
 COMMENT ON COLUMN @extschema@.apply_stats.blocks_unused IS 'number of blocks of tables that were read ahead and not used';
-COMMENT ON COLUMN @extschema@.apply_stats.errors IS 'number of errors that look-ahead met and kept from the worker, which looks ahead again 4,096 changes later';
-COMMENT ON COLUMN @extschema@.apply_stats.max_changes IS 'the most changes that waited for their turn at a time';
+COMMENT ON COLUMN @extschema@.apply_stats.errors IS 'number of errors of look-ahead, which do not make the worker fail; after an error, it looks ahead again 4,096 changes later';
+COMMENT ON COLUMN @extschema@.apply_stats.max_changes IS 'largest number of changes that were ahead at a time';
 
-COMMENT ON VIEW @extschema@.toast_stats IS 'which TOASTed values were read ahead since the server started, in all databases';
-COMMENT ON COLUMN @extschema@.toast_stats.scans IS 'number of scans whose rows had TOASTed values read ahead';
+COMMENT ON VIEW @extschema@.toast_stats IS 'look-ahead for TOASTed values since the server started, in all databases';
+COMMENT ON COLUMN @extschema@.toast_stats.scans IS 'number of scans for whose rows TOASTed values were read ahead';
 COMMENT ON COLUMN @extschema@.toast_stats."values" IS 'number of values that were looked up ahead';
 COMMENT ON COLUMN @extschema@.toast_stats.values_unused IS 'number of these values that were not fetched';
 COMMENT ON COLUMN @extschema@.toast_stats.index_blocks_read IS 'number of blocks of indexes of TOAST tables whose read was started ahead';
 COMMENT ON COLUMN @extschema@.toast_stats.chunk_blocks_read IS 'number of blocks of TOAST tables whose read was started ahead';
 COMMENT ON COLUMN @extschema@.toast_stats.blocks_hit IS 'number of blocks that were looked at ahead and found cached';
 COMMENT ON COLUMN @extschema@.toast_stats.blocks_unused IS 'number of blocks that were read ahead and not used';
-COMMENT ON COLUMN @extschema@.toast_stats.max_values IS 'the most values that one scan had ahead at a time';
-COMMENT ON COLUMN @extschema@.toast_stats.stats_since IS 'when the counts began';
+COMMENT ON COLUMN @extschema@.toast_stats.max_values IS 'largest number of values that one scan had ahead at a time';
+COMMENT ON COLUMN @extschema@.toast_stats.stats_since IS 'time at which counting began';
 
-COMMENT ON VIEW @extschema@.index_vacuum_stats IS 'what VACUUM of indexes and Bloom searches read ahead since the server started, in all databases';
+COMMENT ON VIEW @extschema@.index_vacuum_stats IS 'look-ahead of VACUUM in indexes, and of Bloom searches, since the server started, in all databases';
 COMMENT ON COLUMN @extschema@.index_vacuum_stats.access_method IS 'access method of the indexes';
-COMMENT ON COLUMN @extschema@.index_vacuum_stats.vacuums_served IS 'number of VACUUMs of an index that read ahead, where a parallel worker counts for itself';
-COMMENT ON COLUMN @extschema@.index_vacuum_stats.vacuums_not_served IS 'number of VACUUMs of an index that were to read ahead, and were left to the server''s own code';
+COMMENT ON COLUMN @extschema@.index_vacuum_stats.vacuums_served IS 'number of VACUUMs of an index that read ahead; each process of a parallel VACUUM counts separately';
+COMMENT ON COLUMN @extschema@.index_vacuum_stats.vacuums_not_served IS 'number of VACUUMs of an index that did not read ahead, since the index was locked, or another extension had replaced its functions';
 COMMENT ON COLUMN @extschema@.index_vacuum_stats.scans_served IS 'number of searches by queries that read ahead (Bloom indexes only)';
-COMMENT ON COLUMN @extschema@.index_vacuum_stats.blocks_streamed IS 'number of blocks that all of these read';
+COMMENT ON COLUMN @extschema@.index_vacuum_stats.blocks_streamed IS 'number of blocks that all of these read through streams, cached or not';

@@ -22,10 +22,10 @@ CREATE FUNCTION function_stats_reset() RETURNS void
 AS 'MODULE_PATHNAME', 'lookahead_function_stats_reset'
 LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
 
-COMMENT ON FUNCTION @extschema@.function_stats() IS 'is shown by the view function_stats';
+COMMENT ON FUNCTION @extschema@.function_stats() IS 'implementation of the view function_stats';
 COMMENT ON FUNCTION @extschema@.function_stats_reset() IS 'sets the figures of this process to zero';
 COMMENT ON VIEW @extschema@.function_stats IS 'calls and times of functions of this session''s process';
-COMMENT ON COLUMN @extschema@.function_stats.function IS 'function, or what stands for it (docs/lab.md)';
+COMMENT ON COLUMN @extschema@.function_stats.function IS 'name of the function (see docs/lab.md)';
 COMMENT ON COLUMN @extschema@.function_stats.calls IS 'number of calls';
-COMMENT ON COLUMN @extschema@.function_stats.total_time IS 'milliseconds in the function and in those that it called';
+COMMENT ON COLUMN @extschema@.function_stats.total_time IS 'milliseconds in the function and in the functions that it called';
 COMMENT ON COLUMN @extschema@.function_stats.self_time IS 'milliseconds in the function itself';

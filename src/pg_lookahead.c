@@ -85,62 +85,62 @@ static const struct
 } switches[] = {
 	{
 		"pg_lookahead.enabled",
-		"Lets queries and VACUUM read ahead, as the other settings say.",
-		"Takes effect with the next query or cursor, and in a VACUUM with the next table.",
+		"Enables look-ahead of queries, VACUUM and subscriptions.",
+		"If it is off, it overrules the settings of the single kinds of look-ahead.  Takes effect with the next query or cursor, and in VACUUM with the next table.",
 		&lookahead_enabled, GUC_EXPLAIN
 	},
 	{
 		"pg_lookahead.index_scan",
-		"Lets index scans read the heap blocks of coming entries ahead.",
+		"Enables reading ahead of heap blocks in index scans.",
 		"Takes effect with the next query or cursor.",
 		&lookahead_index_scan, GUC_EXPLAIN
 	},
 	{
 		"pg_lookahead.nested_loop",
-		"Lets nested loops and nodes with correlated subplans fetch rows ahead, and read for them what inner index scans will need.",
-		"Takes effect with the next query or cursor.",
+		"Enables look-ahead across the outer rows of nested loops, and across rows with correlated subqueries.",
+		"Some rows are fetched ahead, and the blocks that inner index scans will need for them are read ahead.  Takes effect with the next query or cursor.",
 		&lookahead_nested_loop, GUC_EXPLAIN
 	},
 	{
 		"pg_lookahead.index_pages",
-		"Lets scans of btrees read coming leaf pages ahead.",
+		"Enables reading ahead of leaf pages in scans of btree indexes.",
 		"Takes effect with the next query or cursor.",
 		&lookahead_index_pages, GUC_EXPLAIN
 	},
 	{
 		"pg_lookahead.writes",
-		"Lets statements that write rows read the index pages of coming rows ahead.",
+		"Enables reading ahead of the pages that rows to be written, and foreign keys, will need.",
 		"Takes effect with the next statement.",
 		&lookahead_writes, GUC_EXPLAIN
 	},
 	{
 		"pg_lookahead.toast",
-		"Lets scans of tables read TOASTed values of coming rows ahead.",
+		"Enables reading ahead of the TOASTed values of the next rows of a scan.",
 		"Takes effect with the next query or cursor.",
 		&lookahead_toast, GUC_EXPLAIN
 	},
 	{
 		"pg_lookahead.apply",
-		"Lets workers that apply changes of a subscription read ahead for coming changes.",
-		"A worker looks ahead only if it was started with this setting on, and if the library is in shared_preload_libraries.",
+		"Enables look-ahead in workers that apply the changes of a subscription.",
+		"A worker looks ahead only if this is on when the worker starts, and if the library is in \"shared_preload_libraries\".",
 		&lookahead_apply, 0, ApplyCheckSetting
 	},
 	{
 		"pg_lookahead.index_vacuum",
-		"Lets VACUUM read hash, GIN and Bloom indexes ahead.",
-		"Takes effect with the next table.  PostgreSQL 19 does this itself.",
+		"Enables reading ahead in VACUUM of hash, GIN and Bloom indexes.",
+		"Takes effect with the next table.  Has no effect on PostgreSQL 19 and later, where the server reads ahead.",
 		&lookahead_index_vacuum, 0
 	},
 	{
 		"pg_lookahead.bloom_scan",
-		"Lets queries read Bloom indexes ahead.",
-		"PostgreSQL 19 does this itself.",
+		"Enables reading ahead in searches of Bloom indexes.",
+		"Has no effect on PostgreSQL 19 and later, where the server reads ahead.",
 		&lookahead_bloom_scan, GUC_EXPLAIN
 	},
 	{
 		REPORT_VACUUM_SETTING,
-		"Makes VACUUM tell which indexes it reads ahead.",
-		"It is set by VACUUM (VERBOSE) for its parallel workers.",
+		"Makes VACUUM report which indexes it reads ahead.",
+		"VACUUM (VERBOSE) sets this for its parallel workers.",
 		&lookahead_report_vacuum,
 		GUC_NO_SHOW_ALL | GUC_NOT_IN_SAMPLE | GUC_DISALLOW_IN_FILE
 	},
@@ -189,16 +189,16 @@ _PG_init(void)
 								 switches[i].flags, switches[i].check, NULL,
 								 NULL);
 	DefineCustomIntVariable("pg_lookahead.max_distance",
-							"Sets how many reads may be ahead at most, of each scan, join or statement that writes.",
-							"-1 leaves it to effective_io_concurrency; 0 means none.",
+							"Sets the maximum number of reads ahead of each scan, join, writing statement, or subscription.",
+							"-1 means as many as effective_io_concurrency allows; 0 means none.",
 							&lookahead_max_distance,
 							-1, -1, 1024,
 							PGC_USERSET,
 							GUC_EXPLAIN,
 							NULL, NULL, NULL);
 	DefineCustomEnumVariable("pg_lookahead.debug_force",
-							 "Makes index scans and nested loops look ahead from their first row on, whether it pays or not.",
-							 "This is for testing.  With \"paying\", they begin and end as usual, but do not measure whether look-ahead pays.",
+							 "Forces look-ahead from the first row on, even if it is not faster.",
+							 "This is for testing.  With \"paying\", look-ahead begins and ends as usual, but without measuring whether it is faster.",
 							 &lookahead_debug_force,
 							 JUDGE_MEASURES,
 							 forces,
@@ -206,24 +206,24 @@ _PG_init(void)
 							 GUC_NOT_IN_SAMPLE,
 							 NULL, NULL, NULL);
 	DefineCustomEnumVariable("pg_lookahead.issue_order",
-							 "Sets the order in which heap blocks of coming entries are read ahead.",
-							 "\"index\" reads them in the order of the index, \"block\" sorts those of a window.",
+							 "Sets the order in which index scans read heap blocks ahead.",
+							 "\"index\" means the order of the index; \"block\" sorts the blocks of a window by their numbers.",
 							 &lookahead_issue_order,
 							 ISSUE_ORDER_INDEX, issue_orders,
 							 PGC_USERSET,
 							 GUC_EXPLAIN,
 							 NULL, NULL, NULL);
 	DefineCustomIntVariable("pg_lookahead.order_window",
-							"Sets how many heap blocks a window of block order has.",
-							"Two windows are held: one is consumed while the next is read.",
+							"Sets the number of heap blocks that are sorted together in block order.",
+							"A scan consumes one such window while it reads the next one ahead.",
 							&lookahead_order_window,
 							512, 2, 16384,
 							PGC_USERSET,
 							GUC_EXPLAIN,
 							NULL, NULL, NULL);
 	DefineCustomIntVariable("pg_lookahead.max_read_rate",
-							"Limits how much a diagnostic function or an estimate reads per second.",
-							"0 means no limit.  A function that is running follows a change at once.",
+							"Sets the maximum amount of data that a diagnostic function or an estimate reads per second.",
+							"0 means no limit.  A change takes effect at once in functions that are running.",
 							&lookahead_max_read_rate,
 							0, 0, MAX_KILOBYTES,
 							PGC_USERSET,
@@ -287,8 +287,8 @@ lookahead_check_schema(PG_FUNCTION_ARGS)
 	if (owner != GetUserId() && !superuser_arg(owner))
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("schema \"%s\" belongs to role \"%s\", which is no superuser",
+				 errmsg("schema \"%s\" is owned by role \"%s\", which is not a superuser",
 						SCHEMA, GetUserNameFromId(owner, false)),
-				 errhint("Drop the schema, or see what it has and make a superuser its owner.")));
+				 errhint("Drop the schema, or inspect its contents and make a superuser its owner.")));
 	PG_RETURN_VOID();
 }

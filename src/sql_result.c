@@ -45,7 +45,7 @@ check_columns(FunctionCallInfo fcinfo, int ncolumns, const Oid *types)
 						   LOOKAHEAD_VERSION, format_type_be(types[i])) :
 				 errdetail("The function is declared with %d result columns, and the library, which is version %s, gives %d.",
 						   natts, LOOKAHEAD_VERSION, ncolumns),
-			 errhint("Run ALTER EXTENSION pg_lookahead UPDATE.  If that finds nothing to do, the library is the older one: start a new session, or restart the server if the library is in \"shared_preload_libraries\".")));
+			 errhint("Run ALTER EXTENSION pg_lookahead UPDATE.  If that changes nothing, the library is older: start a new session, or restart the server if the library is in \"shared_preload_libraries\".")));
 }
 
 Datum

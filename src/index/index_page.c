@@ -26,8 +26,8 @@ IndexPageIsSkipped(Relation index, BlockNumber block)
 {
 	ereport(WARNING,
 			(errcode(ERRCODE_INDEX_CORRUPTED),
-			 errmsg("index \"%s\" contains a page that is none of its kind at block %u",
+			 errmsg("index \"%s\" contains a page of another kind at block %u",
 					RelationGetRelationName(index), block),
-			 errdetail("VACUUM passes over the page."),
+			 errdetail("VACUUM skips the page."),
 			 errhint("Please REINDEX it.")));
 }

@@ -23,10 +23,10 @@ typedef struct IndexPlace
 	bool		is_guess;		/* a leaf page that the way may not lead to */
 } IndexPlace;
 
-/* Raise the error of an index page that is none of its kind (XX002). */
+/* Raise the error of a corrupted index page (XX002). */
 pg_noreturn extern void IndexPageIsBad(Relation index, BlockNumber block);
 
-/* Warn of a page that is none of its index's kind, and that is passed over. */
+/* Warn of a page of another kind than its index's pages, which is skipped. */
 extern void IndexPageIsSkipped(Relation index, BlockNumber block);
 
 /*

@@ -67,8 +67,8 @@ order_check_privileges(Oid index, Oid heap, bool bounded)
 			 errmsg("permission denied for %s \"%s\"",
 					index == heap ? "relation" : "index", get_rel_name(index)),
 			 bounded ?
-				 errdetail("With bounds, SELECT on its table is required, not limited by row security.") :
-				 errdetail("SELECT on its table, not limited by row security, or the privileges of role \"%s\" are required.",
+				 errdetail("With bounds, SELECT on the table of the index is required, not limited by row-level security.") :
+				 errdetail("SELECT on the table of the index, not limited by row-level security, or the privileges of role \"%s\" are required.",
 						   "pg_stat_scan_tables")));
 }
 

@@ -189,8 +189,8 @@ estimate_warn_of_corrupt_pages(Estimate *estimate)
 			 errmsg("relation \"%s\" has corrupt pages: %u of the %.0f that were read",
 					RelationGetRelationName(estimate->rel), estimate->corrupt,
 					estimate->moments.n),
-			 errdetail("Blocks: %s.", blocks.data),
-			 errhint("They count as pages in no figure but \"corrupt_pages\".")));
+			 errdetail("Of all figures, only \"corrupt_pages\" counts these blocks: %s.",
+					   blocks.data)));
 }
 
 Estimate *

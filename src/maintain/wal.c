@@ -116,10 +116,10 @@ wal_check_relation(Relation rel)
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("cannot write pages of relation \"%s\" to the WAL", name),
 				 rel->rd_rel->relpersistence == RELPERSISTENCE_TEMP ?
-				 errdetail("It is temporary, and no server but this one ever has its pages.") :
-				 errdetail("It is unlogged, and empty on every server that replays the WAL."),
+				 errdetail("The relation is temporary, and no other server has its pages.") :
+				 errdetail("The relation is unlogged, and empty on every server that replays the WAL."),
 				 rel->rd_rel->relpersistence == RELPERSISTENCE_TEMP ? 0 :
-				 errhint("ALTER TABLE ... SET LOGGED writes all of it to the WAL.")));
+				 errhint("Use ALTER TABLE ... SET LOGGED to write all of it to the WAL.")));
 
 	/*
 	 * The file is synced at commit in place of logging its changes.  Changes
@@ -129,8 +129,8 @@ wal_check_relation(Relation rel)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("cannot write pages of relation \"%s\" to the WAL yet", name),
-				 errdetail("It was created or rewritten in this transaction, whose changes of it are not logged under wal_level = minimal."),
-				 errhint("Commit first.")));
+				 errdetail("The relation was created or rewritten in this transaction, which does not log changes of it if \"wal_level\" is \"minimal\"."),
+				 errhint("Commit the transaction first.")));
 
 	/*
 	 * CREATE INDEX CONCURRENTLY writes the file past shared buffers, out of
@@ -142,7 +142,7 @@ wal_check_relation(Relation rel)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("cannot write pages of index \"%s\" to the WAL",
 						name),
-				 errdetail("It is being built or dropped, or its build failed.")));
+				 errdetail("The index is being built or dropped, or its build failed.")));
 }
 
 /* Check a block number that was given as an argument. */
@@ -160,9 +160,10 @@ wal_check_block(LogRange *range, const char *argument, int64 block,
 								  "Fork \"%s\" has %u blocks.",
 								  nblocks,
 								  forkNames[range->fork], nblocks),
-				 errhint("Blocks are numbered from 0; without %s, the range %s with the fork.",
+				 errhint("Blocks are numbered from 0.  Without %s, the range %s of the fork.",
 						 argument,
-						 strcmp(argument, "first_block") == 0 ? "begins" : "ends")));
+						 strcmp(argument, "first_block") == 0 ?
+						 "begins at the start" : "ends at the end")));
 	return (BlockNumber) block;
 }
 
@@ -377,15 +378,15 @@ lookahead_log_relation(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_READ_ONLY_SQL_TRANSACTION),
 				 errmsg("cannot write to the WAL during recovery"),
-				 errhint("Run it on the primary; its standbys replay what it logs.")));
+				 errhint("Call the function on the primary.  Its standbys replay what the function logs.")));
 
 	range.fork = forkname_to_number(text_to_cstring(PG_GETARG_TEXT_PP(1)));
 	if (range.fork == FSM_FORKNUM)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("cannot write the free space map of a relation to the WAL"),
-				 errdetail("VACUUM changes pages of it without a lock on them."),
-				 errhint("It needs no repair: the server reads a damaged page of it as an empty one, and VACUUM fills it in again.")));
+				 errdetail("VACUUM changes pages of the map without locking them."),
+				 errhint("The map needs no repair: the server reads a damaged page of it as an empty one, and VACUUM fills it in again.")));
 	range.rel = relation_open(PG_GETARG_OID(0), AccessShareLock);
 	wal_check_relation(range.rel);
 	if (!smgrexists(RelationGetSmgr(range.rel), range.fork))
@@ -394,7 +395,7 @@ lookahead_log_relation(PG_FUNCTION_ARGS)
 				 errmsg("relation \"%s\" has no fork \"%s\"",
 						RelationGetRelationName(range.rel),
 						forkNames[range.fork]),
-				 errhint("VACUUM makes the fork \"vm\" of a table; only unlogged relations have \"init\".")));
+				 errhint("VACUUM creates the fork \"vm\" of a table.  Only unlogged relations have the fork \"init\".")));
 
 	nblocks = RelationGetNumberOfBlocksInFork(range.rel, range.fork);
 	first = PG_GETARG_INT64(2);

@@ -228,7 +228,7 @@ void
 ProfileInit(void)
 {
 	DefineCustomBoolVariable("pg_lookahead.track_functions",
-							 "Counts and times the functions of scans, diagnostics and VACUUM.",
+							 "Records the calls and times of functions of scans, diagnostics and VACUUM.",
 							 "Takes effect with the next query.",
 							 &lookahead_track_functions,
 							 false,

@@ -29,32 +29,32 @@
 	R(INDEX_TYPE, "index on a type of an extension") \
 	R(OPERATOR, "operator of an extension") \
 	R(NO_BOUND, "no key bounds the first column of its index") \
-	R(KEY_OF_SEVERAL, "a key of the inner scan is of several values") \
+	R(KEY_OF_SEVERAL, "a key of the inner scan has several values") \
 	/* index scans */ \
 	R(ONE_ROW, "at most one row") \
 	R(ORDERED_BY_DISTANCE, "ordered by distance") \
 	R(TEMPORARY_SCANS, "too many scans of temporary tables") \
 	/* nested loops: the inner side */ \
 	R(NO_INNER_SCAN, "no index scan on the inner side") \
-	R(INNER_METHOD, "the inner index is no btree or hash index") \
-	R(INNER_KEY, "a key of the inner scan is no plain value") \
+	R(INNER_METHOD, "the inner index is neither btree nor hash") \
+	R(INNER_KEY, "a key of the inner scan is not a plain value") \
 	R(COMPUTED_KEY, "a key of the inner scan is computed by the inner side") \
-	R(INNER_CONDITION, "a condition of the inner scan is no plain value") \
+	R(INNER_CONDITION, "a condition of the inner scan is not a plain value") \
 	R(NO_OUTER_KEY, "the inner scan has no key of the outer row") \
-	R(SCAN_OF_OTHERS, "the inner scan is looked ahead in for another node") \
-	R(PARTITION_KEY, "a partition is found by no plain value") \
+	R(SCAN_OF_OTHERS, "the inner scan already looks ahead for another node") \
+	R(PARTITION_KEY, "a partition is not selected by plain values") \
 	/* nested loops: the outer side */ \
 	R(ROWS_UNCERTAIN, "the query may not ask for all outer rows") \
 	R(OUTER_LOCKS, "outer side locks rows") \
 	R(OUTER_CHANGES, "outer side changes data") \
 	R(OUTER_IS_FOREIGN, "outer side reads a foreign table") \
-	R(OUTER_IS_CUSTOM, "outer side is an extension's") \
-	R(OUTER_IS_RECURSIVE, "outer side is a recursion") \
+	R(OUTER_IS_CUSTOM, "outer side is executed by an extension") \
+	R(OUTER_IS_RECURSIVE, "outer side is recursive") \
 	R(OUTER_READS_CHANGED, "outer side reads what the statement changes") \
 	R(OUTER_KIND, "outer side cannot be executed early") \
 	R(OUTER_EFFECTS, "outer side may have side effects") \
 	/* correlated subplans */ \
-	R(SUBPLAN_VALUE, "a subplan takes what is no plain value of a row") \
+	R(SUBPLAN_VALUE, "a subplan takes a value that is not plain") \
 	R(SUBPLAN_PLACE, "a subplan is executed where rows are not known early") \
 	R(BACKWARD, "rows may be asked for again") \
 	/* statements that write rows */ \
@@ -65,8 +65,8 @@
 	R(WRITES_NO_KEY, "no indexed column is changed") \
 	R(NOT_ALL_ROWS, "the query may not ask for all rows") \
 	R(NO_INDEXES, "the table has no indexes") \
-	R(WRITTEN_METHOD, "an index is no btree or hash index") \
-	R(INDEX_EXPRESSION, "an expression of an index is no plain value") \
+	R(WRITTEN_METHOD, "an index is neither btree nor hash") \
+	R(INDEX_EXPRESSION, "an expression of an index is not a plain value") \
 	R(INDEX_UNFINISHED, "an index is being created") \
 	R(INDEX_WHOLE_ROW, "an index depends on the whole row") \
 	R(INDEX_GENERATED, "an index depends on a generated column") \

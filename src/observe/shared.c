@@ -81,9 +81,9 @@ shared_warn(const SharedSegment *segment, const char *reason)
 	warned = true;
 	ereport(WARNING,
 			(errmsg("pg_lookahead keeps no statistics in this session"),
-			 errdetail("There is no shared memory for those of %s: %s.",
+			 errdetail("There is no shared memory for the statistics of %s: %s.  Nothing else is affected.",
 					   segment->name, reason),
-			 errhint("Nothing else is affected.  Memory is reserved for them if pg_lookahead is in \"shared_preload_libraries\" when the server starts.")));
+			 errhint("Put pg_lookahead into \"shared_preload_libraries\" to reserve the memory when the server starts.")));
 }
 
 /* Make the memory, or find it; if that fails, remember it and warn. */

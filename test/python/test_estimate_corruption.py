@@ -96,7 +96,7 @@ def test_bad_pages(own_cluster: MakeCluster, rng: random.Random, checksums: bool
             message = (
                 f'relation "{relation}" has corrupt pages: {number} of the {pages - first} that were read'
             )
-            assert seen == [(message, f"Blocks: {named}.")]
+            assert seen == [(message, f'Of all figures, only "corrupt_pages" counts these blocks: {named}.')]
             sampled = estimate(conn, relation, function=function, sample_pages=7, confidence=0.9999, seed=1)
             assert sampled["corrupt_pages"].low <= number <= sampled["corrupt_pages"].high
             if number == pages - first:

@@ -606,9 +606,9 @@ def test_reasons(sides: dict[str, JoinSide]) -> None:
     if ours.conn.info.server_version < 180000:
         pytest.skip("EXPLAIN has no option LOOKAHEAD")
     reasons = {
-        "SELECT o.id, t.id FROM o JOIN t ON t.p <@ box(point(o.k, 0), point(o.k + 1, 60))": "the inner index is no btree or hash index",
+        "SELECT o.id, t.id FROM o JOIN t ON t.p <@ box(point(o.k, 0), point(o.k + 1, 60))": "the inner index is neither btree nor hash",
         "SELECT o.id, i.id FROM o JOIN i2 i ON i.k = o.k OR i.m = o.id": None,
-        EFFECTS["notices of a partition's key"][0]: "a partition is found by no plain value",
+        EFFECTS["notices of a partition's key"][0]: "a partition is not selected by plain values",
         COUNTED["range"]: None,
         COUNTED["hash index"]: None,
     }

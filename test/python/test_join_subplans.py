@@ -369,9 +369,9 @@ def test_a_limit_bounds_what_is_read(sides: dict[str, JoinSide], limit: int) -> 
 
 REASONS = {
     f"SELECT id, {ONE} FROM o": None,
-    "SELECT id, (SELECT i2.id FROM i2 WHERE i2.k = abs(o.k + length(format('%s', o.id)))) FROM o": "a key of the inner scan is no plain value",
+    "SELECT id, (SELECT i2.id FROM i2 WHERE i2.k = abs(o.k + length(format('%s', o.id)))) FROM o": "a key of the inner scan is not a plain value",
     "SELECT id, (SELECT count(*) FROM i2 WHERE i2.pad = o.c) FROM o WHERE id < 3": "no index scan on the inner side",
-    "SELECT o, (SELECT i2.id FROM i2 WHERE i2.k = length(o::text)) FROM o": "a subplan takes what is no plain value of a row",
+    "SELECT o, (SELECT i2.id FROM i2 WHERE i2.k = length(o::text)) FROM o": "a subplan takes a value that is not plain",
     "SELECT m, (SELECT i2.id FROM i2 WHERE i2.k = o.m) FROM o GROUP BY m": "a subplan is executed where rows are not known early",
     f"SELECT row_number() OVER (ORDER BY id) + {ONE} FROM o": "a subplan is executed where rows are not known early",
     f"SELECT id, xmax, {ONE} FROM o": "outer side cannot be executed early",

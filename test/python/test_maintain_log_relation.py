@@ -100,9 +100,8 @@ def test_standby_is_repaired(make_cluster: MakeCluster, rng: random.Random, stre
             wait_for_replay(standby, primary)
             with standby.connect() as there, pytest.raises(psycopg.errors.ReadOnlySqlTransaction) as refused:
                 log(there, "r", "main")
-            assert (
-                refused.value.diag.message_hint == "Run it on the primary; its standbys replay what it logs."
-            )
+            hint = "Call the function on the primary.  Its standbys replay what the function logs."
+            assert refused.value.diag.message_hint == hint
 
             # The standby starts over from here, so that nothing reads a damaged page.
             run(conn, "CHECKPOINT")
@@ -231,7 +230,7 @@ def test_unlogged_by_wal_level(make_cluster: MakeCluster) -> None:
         run(conn, "CREATE EXTENSION pg_lookahead", "BEGIN", "CREATE TABLE r AS SELECT 1 AS id")
         with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState) as refused:
             log(conn, "r", "main")
-        assert refused.value.diag.message_hint == "Commit first."
+        assert refused.value.diag.message_hint == "Commit the transaction first."
         run(conn, "ROLLBACK", "CREATE TABLE r AS SELECT 1 AS id")
         assert log(conn, "r", "main") == 1
 
@@ -266,7 +265,7 @@ def test_sequences(own_cluster: MakeCluster) -> None:
 
 
 def test_damaged_page_is_refused(make_cluster: MakeCluster) -> None:
-    """What is damaged here is not sent on: the error names the block, and those before it are logged."""
+    """A page that is damaged here is not sent on: the error names its block."""
     server = make_cluster(settings={"autovacuum": False}, initdb_args=["--data-checksums"], name="damaged")
     with server.connect() as conn:
         run(conn, *RELATIONS)
