@@ -378,7 +378,7 @@ ApplyCheckSetting(bool *newval, void **extra, GucSource source)
 		GUC_check_errcode(ERRCODE_FEATURE_NOT_SUPPORTED);
 		GUC_check_errmsg("\"%s\" needs PostgreSQL 18 or later",
 						 "pg_lookahead.apply");
-		GUC_check_errdetail("Servers before 18 do not read in the background.");
+		GUC_check_errdetail("Earlier versions do not read in the background.");
 		return false;
 	}
 #endif
