@@ -53,6 +53,7 @@ def relation(kind: str = "index", **members: Any) -> Relation:
         (relation(method="ivfflat"), "18.6", "no: the access method"),
         (relation("table"), "18.6", "yes: index scans fetch 100%"),
         (relation("table", other_rows=3000), "18.6", "partly: index scans fetch 25%"),
+        (relation("table", other_rows=3_000_000), "18.6", "partly: index scans fetch less than 1%"),
         (relation("table", index_rows=0, other_rows=5), "18.6", "no: sequential and bitmap"),
         (relation("table", index_rows=0), "18.6", "no: no scans"),
     ],
@@ -77,6 +78,11 @@ def test_a_look_up_by_a_unique_key_is_promised_nothing() -> None:
     assert not judge.likely(one)
     assert judge.likely(msgspec.structs.replace(one, rows=100)), "several rows of neighbouring pages"
     assert judge.likely(msgspec.structs.replace(one, blocks_hit=300)), "an aggregate of many pages"
+
+
+def test_the_command_that_tries_a_statement_has_a_place_for_each_parameter() -> None:
+    one = msgspec.structs.replace(statement(1.0, 0.5, 1000), query="SELECT $2 FROM t WHERE a = $1 OR b = $2")
+    assert judge.try_command(one, "dbname=shop").endswith("dbname=shop --param '$1' --param '$2'")
 
 
 def test_losses() -> None:
@@ -228,7 +234,8 @@ def test_advice_of_the_library(available: str | None, libraries: str | None, com
     values = {"track_io_timing": "on"} | (
         {} if libraries is None else {"shared_preload_libraries": libraries}
     )
-    assert advice(server, None, **values) == {"shared_preload_libraries": (command, "after a restart")}
+    effect = "after a restart" if available else "not yet: the next report has the setting"
+    assert advice(server, None, **values) == {"shared_preload_libraries": (command, effect)}
 
 
 def test_changes() -> None:

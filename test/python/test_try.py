@@ -656,6 +656,16 @@ def test_what_lost_is_named_with_the_command_that_ends_it() -> None:
     assert made.lost in screen.replace("\n", " ") and re.search(r"^for nothing +400$", screen, re.M)
 
 
+def test_disturbed_pairs_are_explained() -> None:
+    made = made_up()
+    made.interval = Interval(2.0, 1.9, 2.1, 11, disturbed=7)
+    console = Console(width=200, file=io.StringIO(), color_system=None)
+    view.show(console, made)
+    assert isinstance(console.file, io.StringIO)
+    screen = console.file.getvalue()
+    assert "pairs: 11, 7 disturbed" in screen and "Pairs during which others had the processor" in screen
+
+
 def test_the_plan_is_a_file_and_a_ratio_can_fail(server: Cluster, tmp_path: Path) -> None:
     file = tmp_path / "plan.json"
     query = ("try", SCAN, "--time", "9", "--warm", "--plan", file, "--dsn", dsn(server))

@@ -56,7 +56,8 @@ def served(relation: Relation, server: Server) -> str:
                 else "no: no scans"
             )
         share = relation.index_rows / rows
-        return f"{'yes' if share > 0.5 else 'partly'}: index scans fetch {share:.0%} of the rows"
+        part = f"{share:.0%}" if share >= 0.005 else "less than 1%"
+        return f"{'yes' if share > 0.5 else 'partly'}: index scans fetch {part} of the rows"
     if relation.method == "bloom":
         return "yes: Bloom scans" if _major(server) < 19 else "no: PostgreSQL 19 streams Bloom scans itself"
     if relation.method in ("gin", "brin"):
@@ -78,8 +79,12 @@ def bound(statement: Statement) -> float:
 
 
 def try_command(statement: Statement, dsn: str) -> str:
-    """Return the command that measures a statement with look-ahead and without; it has no password."""
-    return f"pg_lookahead try --queryid {statement.queryid} --dsn={shlex.quote(without_secrets(dsn))}"
+    """Return the command that measures a statement with look-ahead and without; it has no password.
+
+    Where the statement has parameters, it ends with a place for the value of each."""
+    count = max((int(number) for number in re.findall(r"\$(\d+)", statement.query)), default=0)
+    values = "".join(f" --param '${at}'" for at in range(1, count + 1))
+    return f"pg_lookahead try --queryid {statement.queryid} --dsn={shlex.quote(without_secrets(dsn))}{values}"
 
 
 def likely(statement: Statement) -> bool:
@@ -191,7 +196,7 @@ def _advice(server: Server, storage: Storage | None) -> Iterator[Advice]:
     needs = {"pg_lookahead.enabled": "on", "pg_lookahead.index_scan": "on", "pg_lookahead.max_distance": "-1"}
     for name, needed in needs.items():
         if name in settings and settings[name].setting in ("off", "0"):
-            yield _set(settings, name, needed, "look-ahead is switched off by this setting")
+            yield _set(settings, name, needed, "look-ahead is off, except where a role sets it")
     if "track_io_timing" in settings and settings["track_io_timing"].setting == "off":
         yield _set(
             settings, "track_io_timing", "on", "without it the server does not measure how long reads take"
@@ -215,17 +220,17 @@ def _library(server: Server) -> Iterator[Advice]:
         return
     name = "shared_preload_libraries"
     known = server.settings.get(name)
+    effect = "after a restart"
     if server.available is None:
         now, command = "not installed", "make install PG_CONFIG=..."
+        effect = "not yet: the next report has the setting"
     elif known is None:
         now, command = "not visible to this role", f"-- add pg_lookahead to {name}"
     else:
         names = [one.strip() for one in known.setting.split(",") if one.strip()]
         each = ", ".join("'" + one.replace("'", "''") + "'" for one in [*names, "pg_lookahead"])
         now, command = known.setting or "empty", f"ALTER SYSTEM SET {name} = {each};"
-    yield Advice(
-        name, now, "with pg_lookahead", "sessions do not load the library", command, "after a restart"
-    )
+    yield Advice(name, now, "with pg_lookahead", "sessions do not load the library", command, effect)
 
 
 def _concurrency(server: Server, storage: Storage | None) -> Iterator[Advice]:

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from ..report import words
 from ..report.record import OURS, STOCK
-from ..report.terminal import RATIO, ratio, time_of
+from ..report.terminal import DISTURBED, RATIO, ratio, time_of
 from . import plan
 from .trial import Trial
 
@@ -39,6 +39,8 @@ def show(console: Console, trial: Trial) -> None:
     if trial.interval:
         words.say(console, "")
         _paragraph(console, RATIO)
+        if trial.interval.left_out or trial.interval.disturbed:
+            _paragraph(console, DISTURBED)
     for note in trial.notes:
         _paragraph(console, note)
 
