@@ -24,7 +24,7 @@ PG_CPPFLAGS = -I$(srcdir)/src -DLOOKAHEAD_VERSION='"$(LOOKAHEAD_VERSION)"'
 # It is the default where the server's headers have the setting of its prefetching.
 COST_H = $(shell $(PG_CONFIG) --includedir-server 2>/dev/null)/optimizer/cost.h
 SERVER_PREFETCH ?= $(if $(shell grep -s enable_indexscan_prefetch '$(COST_H)'),1)
-DESCRIPTOR_OBJS = $(filter src/scan/% src/toast/%,$(ALL_OBJS)) $(addprefix src/,index/btree_children.o \
+DESCRIPTOR_OBJS = $(filter src/scan/% src/toast/%,$(ALL_OBJS)) $(addprefix src/,early/coming_rows.o index/btree_children.o \
 	index/btree_descents.o index/btree_leaf.o index/scan_position.o inspect/block_order.o)
 ifneq ($(SERVER_PREFETCH),1)
 LEFT_OUT_OBJS = src/server_prefetch.o
@@ -33,7 +33,7 @@ else ifeq ($(PROFILE),1)
 $(error SERVER_PREFETCH=1 leaves out what PROFILE=1 profiles; give only one of them)
 else
 LEFT_OUT_OBJS = $(DESCRIPTOR_OBJS)
-LEFT_OUT_TESTS = heap_block_order index_scan toast
+LEFT_OUT_TESTS = heap_block_order index_scan toast updated_rows
 PG_CPPFLAGS += -DLOOKAHEAD_SERVER_PREFETCH
 endif
 ifeq ($(PROFILE),1)

@@ -15,6 +15,7 @@
 #include "postgres.h"
 
 #include "compat.h"
+#include "early/coming_rows.h"
 #include "exec/takeover.h"
 #include "scan/scan.h"
 #include "toast/toast.h"
@@ -64,6 +65,28 @@ BitmapScanInit(void)
 /* The server calls the functions of a TOAST table's index in another way. */
 void
 ToastInit(void)
+{
+}
+
+/* The rows that a scan comes to are not known: the others are not called. */
+bool
+ComingRowsKnow(PlanState *plan_state)
+{
+	return false;
+}
+
+void
+ComingRowsInit(ComingRows *rows, ScanState *scan)
+{
+}
+
+void
+ComingRowsRestart(ComingRows *rows)
+{
+}
+
+void
+ComingRowsNext(ComingRows *rows, RowVisitor *visitor)
 {
 }
 

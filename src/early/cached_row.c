@@ -16,39 +16,23 @@ TupleTableSlot *
 CachedRowSlot(Relation table)
 {
 	return MakeSingleTupleTableSlot(
-		CreateTupleDescCopy(RelationGetDescr(table)), &TTSOpsHeapTuple);
+		CreateTupleDescCopyConstr(RelationGetDescr(table)), &TTSOpsHeapTuple);
 }
 
 bool
-CachedRowFetch(TupleTableSlot *slot, Relation table, const ItemPointerData *tid)
+CachedRowFetch(TupleTableSlot *slot, Relation table,
+			   const ItemPointerData *tid, HeapRowHow how)
 {
-	OffsetNumber offset = ItemPointerGetOffsetNumber(tid);
 	Buffer		buffer = PageFind(table, ItemPointerGetBlockNumber(tid));
-	Page		page;
+	HeapTupleData row = {.t_self = *tid, .t_tableOid = RelationGetRelid(table)};
 
 	ExecClearTuple(slot);
 	if (!BufferIsValid(buffer))
 		return false;
 	LockBuffer(buffer, BUFFER_LOCK_SHARE);
-	page = BufferGetPage(buffer);
-	if (!PageIsNew(page) && offset <= PageGetMaxOffsetNumber(page))
-	{
-		ItemId		id = PageGetItemId(page, offset);
-
-		if (ItemIdIsNormal(id) &&
-			ItemIdGetOffset(id) + ItemIdGetLength(id) <= BLCKSZ &&
-			ItemIdGetLength(id) >= SizeofHeapTupleHeader)
-		{
-			HeapTupleData tuple = {
-				.t_len = ItemIdGetLength(id),
-				.t_self = *tid,
-				.t_tableOid = RelationGetRelid(table),
-				.t_data = (HeapTupleHeader) PageGetItem(page, id),
-			};
-
-			ExecStoreHeapTuple(heap_copytuple(&tuple), slot, true);
-		}
-	}
+	if (HeapRowAt(BufferGetPage(buffer), ItemPointerGetOffsetNumber(tid), how,
+				  &row))
+		ExecStoreHeapTuple(heap_copytuple(&row), slot, true);
 	UnlockReleaseBuffer(buffer);
 	return true;
 }

@@ -85,7 +85,7 @@ infallible_comparison(Oid operator, Oid function, Oid collation, List *args)
 	}
 }
 
-/* Does a function make the same number wider? */
+/* Does a function make the same number wider, or hash it? */
 static bool
 infallible_function(Oid function)
 {
@@ -100,6 +100,10 @@ infallible_function(Oid function)
 		case F_NUMERIC_INT2:
 		case F_NUMERIC_INT4:
 		case F_NUMERIC_INT8:
+		case F_HASHINT4:
+		case F_HASHINT8:
+		case F_HASHINT4EXTENDED:
+		case F_HASHINT8EXTENDED:
 		case F_NOW:
 		case F_TRANSACTION_TIMESTAMP:
 			return true;

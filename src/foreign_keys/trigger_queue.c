@@ -466,7 +466,7 @@ queue_fill(QueuedRows *rows, Relation table, const Bitmapset *open)
 	while ((size = RowsAheadSize(rows->ring)) < wanted &&
 		   RowsAheadHasRoom(rows->ring) &&
 		   WrittenRowsAt(&rows->written, &rows->next, &tid) &&
-		   CachedRowFetch(rows->fetched, table, &tid))
+		   CachedRowFetch(rows->fetched, table, &tid, ROW_IS_VISIBLE))
 	{
 		CHECK_FOR_INTERRUPTS();
 		if (!TupIsNull(rows->fetched))

@@ -52,10 +52,11 @@ btree_lookup_matches(BTreeLookup *lookup, Page page, OffsetNumber first,
 
 	while (n < most && (itup = BTreeMatchesNext(&matches)) != NULL)
 		if (!BTreeTupleIsPosting(itup))
-			n = IndexLookupNote(blocks, n, &itup->t_tid);
+			n = IndexLookupNote(&lookup->base, blocks, n, &itup->t_tid);
 		else
 			for (int i = 0; i < BTreeTupleGetNPosting(itup) && n < most; i++)
-				n = IndexLookupNote(blocks, n, BTreeTupleGetPostingN(itup, i));
+				n = IndexLookupNote(&lookup->base, blocks, n,
+									BTreeTupleGetPostingN(itup, i));
 	return n;
 }
 

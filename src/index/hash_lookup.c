@@ -171,7 +171,7 @@ hash_lookup_look(IndexLookup *base, Page page, IndexPlace *place,
 		if (itup == NULL || _hash_get_indextuple_hashkey(itup) != code)
 			break;
 		if (!ignore_killed || !ItemIdIsDead(PageGetItemId(page, offnum)))
-			n = IndexLookupNote(blocks, n, &itup->t_tid);
+			n = IndexLookupNote(base, blocks, n, &itup->t_tid);
 	}
 	return n;
 }

@@ -32,6 +32,7 @@ struct IndexLookup
 	Relation	index;
 	int			nkeys;
 	ScanKey		keys;			/* a copy; its arguments are those looked up */
+	ItemPointerData match;		/* the first one, if blocks were written */
 
 	/* Find the page where the keys' way begins; false if it is not known. */
 	bool		(*begin) (IndexLookup *lookup, IndexPlace *place);
@@ -114,10 +115,13 @@ IndexLookupPage(IndexLookup *lookup, const ScanKeyData *keys, Buffer buffer,
 
 /* Note a heap block, unless it is the one noted last; return the new number. */
 static inline int
-IndexLookupNote(BlockNumber *blocks, int n, const ItemPointerData *tid)
+IndexLookupNote(IndexLookup *lookup, BlockNumber *blocks, int n,
+				const ItemPointerData *tid)
 {
 	BlockNumber block = ItemPointerGetBlockNumberNoCheck(tid);
 
+	if (n == 0)
+		lookup->match = *tid;
 	if (n == 0 || blocks[n - 1] != block)
 		blocks[n++] = block;
 	return n;

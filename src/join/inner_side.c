@@ -681,6 +681,16 @@ InnerSideIsDone(InnerParts *parts)
 	return done;
 }
 
+bool
+InnerSideMatch(const InnerParts *parts, ItemPointer match)
+{
+	ItemPointerSetInvalid(match);
+	if (parts->n == 1 && parts->parts[0].key.blocks > 0)
+		*match = parts->parts[0].key.match;
+	return parts->n == 0 ||
+		(parts->n == 1 && parts->parts[0].key.stage == LOOKUP_DONE);
+}
+
 int
 InnerSideReads(const InnerParts *parts)
 {

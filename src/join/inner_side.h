@@ -87,6 +87,12 @@ extern void InnerSideBegin(InnerSide *side, InnerParts *parts);
  */
 extern bool InnerSideIsDone(InnerParts *parts);
 
+/*
+ * What is known of the first row of the only inner scan that a row matches:
+ * false if nothing is yet; *match is invalid if there is none.
+ */
+extern bool InnerSideMatch(const InnerParts *parts, ItemPointer match);
+
 /* Return the number of pages that were read for a row. */
 extern int	InnerSideReads(const InnerParts *parts);
 

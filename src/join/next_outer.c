@@ -27,6 +27,7 @@
 #include "executor/instrument.h"
 #include "early/early_plan.h"
 #include "join/chain.h"
+#include "join/join.h"
 #include "miscadmin.h"
 #include "storage/bufmgr.h"
 #include "utils/rel.h"
@@ -619,6 +620,23 @@ TupleTableSlot *
 JoinNextOuter(PlanState *outer)
 {
 	return JoinNextRow((JoinNode *) AheadNodeBy(outer, AHEAD_AS_OUTER));
+}
+
+bool
+JoinRowAhead(PlanState *nested_loop, uint64 *number, TupleTableSlot **outer,
+			 ItemPointer match)
+{
+	JoinNode   *node = (JoinNode *) AheadNodeFind(nested_loop);
+	RowAhead   *row;
+
+	if (node == NULL || node->rows == NULL || node->several)
+		return false;
+	*number = Max(*number, node->rows_of_ring);
+	if (*number - node->rows_of_ring >= (uint64) RowsAheadSize(node->rows))
+		return false;
+	row = RowsAheadAt(node->rows, (int) (*number - node->rows_of_ring));
+	*outer = row->slot;
+	return InnerSideMatch(row->work, match);
 }
 
 void

@@ -325,6 +325,7 @@ lookup_want_blocks(Lookup *lookup, LookupKey *key, const BlockNumber *blocks,
 	LookupPages *heap = &lookup->heap;
 
 	key->blocks = Max(n, 0);
+	key->match = lookup->way->match;
 	for (int i = 0; i < n; i++)
 	{
 		if (blocks[i] == lookup->heap_last)

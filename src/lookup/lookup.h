@@ -63,6 +63,8 @@ typedef struct LookupKey
 	uint16		queued;			/* heap blocks that wait for LookupRead() */
 	uint16		blocks;			/* heap blocks that its leaf page named */
 	uint32		number;			/* of keys that were begun before it */
+	ItemPointerData match;		/* the first row that its leaf page named; not
+								 * set if "blocks" is 0 */
 } LookupKey;
 
 /* Counters of pages. */

@@ -44,20 +44,11 @@ typedef struct ToastPointers
 extern int	ToastPointersOf(const ToastPointers *wanted, HeapTupleHeader tuple,
 							Size length);
 
-/* How a tuple of a page is found. */
-typedef enum ToastRowOf
-{
-	ROW_IS_VISIBLE,				/* its line pointer is that of a visible row */
-	ROW_BY_ITSELF,				/* it is visible as far as its hint bits tell */
-	ROW_OF_CHAIN				/* so is it, or one that follows it on the page,
-								 * as in an index */
-} ToastRowOf;
-
 /*
- * Do the same for a tuple on a page, which need not be sound.  A page that may
- * be changed meanwhile has to be locked.
+ * Do the same for a tuple on a page that may be visible as far as its hint bits
+ * tell.  A page that may be changed meanwhile has to be locked.
  */
 extern int	ToastPointersAt(const ToastPointers *wanted, Page page,
-							OffsetNumber offset, ToastRowOf how);
+							OffsetNumber offset);
 
 #endif							/* PG_LOOKAHEAD_POINTERS_H */

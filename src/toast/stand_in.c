@@ -18,11 +18,12 @@
 #include "access/heapam.h"
 #include "access/syncscan.h"
 #include "compat.h"
+#include "early/coming_rows.h"
 #include "executor/executor.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "storage/bufmgr.h"
-#include "toast/coming_rows.h"
+#include "toast/pointers.h"
 #include "toast/stand_in.h"
 #include "utils/rel.h"
 
@@ -111,7 +112,7 @@ pointers_at(StandIn *stand_in, Page page, OffsetNumber offset, Oid toast_table,
 		.array = pointers,
 	};
 
-	return ToastPointersAt(&wanted, page, offset, ROW_BY_ITSELF);
+	return ToastPointersAt(&wanted, page, offset);
 }
 
 /* The row of a page that has a value, from an offset on; or none. */

@@ -33,6 +33,7 @@
 #include "access/heaptoast.h"
 #include "access/stratnum.h"
 #include "compat.h"
+#include "early/coming_rows.h"
 #include "exec/judge_timing.h"
 #include "exec/rows_wanted.h"
 #include "exec/settings.h"
@@ -41,7 +42,7 @@
 #include "read/uncount.h"
 #include "storage/bufmgr.h"
 #include "toast/column.h"
-#include "toast/coming_rows.h"
+#include "toast/pointers.h"
 #include "toast/values_ahead.h"
 #include "utils/fmgroids.h"
 #include "utils/rel.h"
@@ -71,6 +72,13 @@
 /* How often the relations of a scan may turn out to be others. */
 #define MAX_RELATIONS 8
 
+/* Takes the pointers of rows that come. */
+typedef struct PointerVisitor
+{
+	RowVisitor	base;
+	ToastPointers wanted;
+} PointerVisitor;
+
 typedef struct Value
 {
 	ToastPointer pointer;
@@ -93,6 +101,7 @@ struct ValuesAhead
 {
 	AheadNode  *node;
 	ComingRows	rows;
+	Oid			toast_table;
 	Judge		judge;
 	int64		reads_seen;		/* of all blocks, at the last look in WATCH */
 	ToastColumn *columns;		/* by attribute number - 1 */
@@ -150,7 +159,8 @@ ValuesAheadCreate(AheadNode *node, Oid toast_table)
 	ValuesAhead *ahead = MemoryContextAllocZero(mcxt, sizeof(ValuesAhead));
 
 	ahead->node = node;
-	ComingRowsInit(&ahead->rows, scan, toast_table);
+	ComingRowsInit(&ahead->rows, scan);
+	ahead->toast_table = toast_table;
 	ahead->columns =
 		MemoryContextAllocZero(mcxt, RelationGetDescr(rel)->natts *
 							   sizeof(ToastColumn));
@@ -296,6 +306,34 @@ add_values(ValuesAhead *ahead, const ToastPointer *pointers, int n)
 			add_value(ahead, &pointers[i]);
 }
 
+/* Take the pointers of a row; false if half of the array is filled. */
+static bool
+visit_row(RowVisitor *visitor, uint64 turn, HeapTuple row)
+{
+	ToastPointers wanted = ((PointerVisitor *) visitor)->wanted;
+
+	wanted.turn = turn;
+	wanted.array += visitor->found;
+	wanted.most -= visitor->found;
+	visitor->found += ToastPointersOf(&wanted, row->t_data, row->t_len);
+	return visitor->found < (ROW_POINTERS + 1) / 2;
+}
+
+/* To take at most ROW_POINTERS of them. */
+static PointerVisitor
+pointer_visitor(const ValuesAhead *ahead, ToastPointer *pointers)
+{
+	return (PointerVisitor) {
+		.base = {.visit = visit_row},
+		.wanted = {
+			.desc = RelationGetDescr(ahead->rows.scan->ss_currentRelation),
+			.toast_table = ahead->toast_table,
+			.most = ROW_POINTERS,
+			.array = pointers,
+		},
+	};
+}
+
 /*
  * Find the value that is fetched.  If it is not one of those known ahead, go on
  * from the row on which the scan stands.  What is known of later rows remains
@@ -305,13 +343,16 @@ static bool
 find_fetched(ValuesAhead *ahead, Oid value)
 {
 	ToastPointer pointers[ROW_POINTERS];
+	PointerVisitor visitor = pointer_visitor(ahead, pointers);
 	uint64		turn;
 	int			n;
 	int			i = 0;
 
 	if (find_value(ahead, value, &ahead->position))
 		return true;
-	n = ComingRowsCurrent(&ahead->rows, &turn, pointers, ROW_POINTERS);
+	if (!ComingRowsCurrent(&ahead->rows, &visitor.base, &turn))
+		return false;
+	n = visitor.base.found;
 	while (i < n && pointers[i].value != value)
 		i++;
 	if (i == n)
@@ -428,12 +469,12 @@ static bool
 learn_rows(ValuesAhead *ahead)
 {
 	ToastPointer pointers[ROW_POINTERS];
-	int			n = 0;
+	PointerVisitor visitor = pointer_visitor(ahead, pointers);
 
 	if (ahead->tail - ahead->passed + ROW_POINTERS <= MAX_VALUES)
-		n = ComingRowsNext(&ahead->rows, pointers, ROW_POINTERS);
-	add_values(ahead, pointers, n);
-	return n > 0;
+		ComingRowsNext(&ahead->rows, &visitor.base);
+	add_values(ahead, pointers, visitor.base.found);
+	return visitor.base.found > 0;
 }
 
 /*
@@ -654,7 +695,7 @@ stop_unit(ValuesAhead *ahead)
 	{
 		if (reads > 0)
 			JudgeReadSeen(judge,
-						  JudgeRecall(JUDGE_VALUES, ahead->rows.toast_table,
+						  JudgeRecall(JUDGE_VALUES, ahead->toast_table,
 									  effective_io_concurrency));
 		return;
 	}

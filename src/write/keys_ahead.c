@@ -65,6 +65,16 @@ KeysAheadAdd(KeysAhead *ahead, TupleTableSlot *slot)
 	ahead->counters.max_rows = Max(ahead->counters.max_rows, (uint64) size);
 }
 
+void
+KeysAheadLeave(KeysAhead *ahead)
+{
+	LookupKey  *keys =
+		RowsAheadAt(ahead->rows, RowsAheadSize(ahead->rows) - 1)->work;
+
+	for (int i = 0; i < ahead->nindexes; i++)
+		LookupStop(IndexKeysLookup(ahead->indexes[i]), &keys[i]);
+}
+
 /*
  * Do for the entries of a row what can be done now.  Their leaf pages are not
  * waited for, unless these name rows that conflict.
@@ -171,6 +181,15 @@ KeysAheadNext(KeysAhead *ahead)
 	ahead->rows_of_ring++;
 	ahead->size_sum += RowsAheadSize(ahead->rows);
 	return row->slot;
+}
+
+void
+KeysAheadSkip(KeysAhead *ahead)
+{
+	LookupKey  *keys = RowsAheadNext(ahead->rows)->work;
+
+	for (int i = 0; i < ahead->nindexes; i++)
+		LookupForget(IndexKeysLookup(ahead->indexes[i]), &keys[i]);
 }
 
 void

@@ -51,6 +51,9 @@ extern Refusal KeysAheadOpen(KeysAhead *ahead, EState *estate,
 /* Add a copy of a row, for which there must be room. */
 extern void KeysAheadAdd(KeysAhead *ahead, TupleTableSlot *slot);
 
+/* The row that was added last gets no entries, or it is not known which. */
+extern void KeysAheadLeave(KeysAhead *ahead);
+
 /* Start reads for the rows of the ring, the one that is next included. */
 extern void KeysAheadRead(KeysAhead *ahead);
 
@@ -63,6 +66,9 @@ extern bool KeysAheadIsTimeToFill(const KeysAhead *ahead, int wanted,
 
 /* Hand out the oldest row; there must be one. */
 extern TupleTableSlot *KeysAheadNext(KeysAhead *ahead);
+
+/* The oldest row, of which there must be one, will not be written. */
+extern void KeysAheadSkip(KeysAhead *ahead);
 
 /* The server has written the row that was handed out, if there is one. */
 extern void KeysAheadPass(KeysAhead *ahead);

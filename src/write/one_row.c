@@ -3,20 +3,15 @@
  * one_row.c
  *		Rows that are written one by one into a table with several indexes.
  *
- * Nothing is fetched ahead: an INSERT has only one row, or an UPDATE reads the
- * table that it changes.  But between the moment at which the plan below
- * ModifyTable has returned the row and the one at which the server comes to the
- * first index, the leaf pages of all indexes can be asked for, so that they are
- * waited for together.  As the row has been computed by then, its plan may do
- * whatever it likes.
+ * Nothing is known ahead: an INSERT has only one row, or the plan of an UPDATE
+ * does not tell what it will return.  But between the moment at which the plan
+ * below ModifyTable has returned the row and the one at which the server comes
+ * to the first index, the leaf pages of all indexes can be asked for, so that
+ * they are waited for together.  As the row has been computed by then, its plan
+ * may do whatever it likes.
  *
  * To which partition of a table a row belongs is asked in the server's own
  * words, which lock the partition as the server will do a moment later.
- *
- * The plan of an UPDATE returns the columns that are set.  The others are those
- * of the old row, whose page it has just read.  If no column that an index
- * depends on gets another value, the server makes no entries, and nothing is
- * looked up.
  *
  * One statement of one row is too short to find out whether that pays.  So a
  * judge stays with the session for each table, and a row is a unit of its work.
@@ -28,11 +23,9 @@
  */
 #include "postgres.h"
 
-#include "access/sysattr.h"
 #include "access/tupconvert.h"
 #include "access/xact.h"
 #include "compat.h"
-#include "early/cached_row.h"
 #include "early/infallible.h"
 #include "exec/judge_timing.h"
 #include "exec/settings.h"
@@ -40,10 +33,9 @@
 #include "executor/execPartition.h"
 #include "executor/executor.h"
 #include "partitioning/partdesc.h"
-#include "utils/datum.h"
 #include "utils/partcache.h"
 #include "utils/rel.h"
-#include "write/write_node.h"
+#include "write/updated_rows.h"
 
 /* With how many more rows of the kind is reckoned? */
 #define MORE_ROWS 64
@@ -168,30 +160,6 @@ one_row_judge(const WriteNode *node)
 		&node->one->judge : NULL;
 }
 
-/*
- * Prepare to compute the rows of an UPDATE; return the reason if it will make
- * no entries in indexes.
- */
-static Refusal
-one_row_prepare_update(WriteNode *node)
-{
-	ResultRelInfo *info = WriteTable(node);
-	Relation	table = info->ri_RelationDesc;
-
-	node->key_columns =
-		RelationGetIndexAttrBitmap(table, INDEX_ATTR_BITMAP_HOT_BLOCKING);
-	node->key_columns =
-		bms_int_members(node->key_columns,
-						ExecGetAllUpdatedCols(info, node->base.query->estate));
-	if (bms_is_empty(node->key_columns))
-		return REFUSED_WRITES_NO_KEY;
-	node->old_row = CachedRowSlot(table);
-	node->new_row =
-		MakeSingleTupleTableSlot(CreateTupleDescCopy(RelationGetDescr(table)),
-								 &TTSOpsVirtual);
-	return NOT_REFUSED;
-}
-
 /* The partition that a row belongs to, or NULL if it is not looked up. */
 static WritePart *
 one_row_partition(WriteNode *node, TupleTableSlot *row)
@@ -241,74 +209,10 @@ one_row_open(WriteNode *node)
 		RowsAheadBounds(WriteTable(node)->ri_RelationDesc, &bounds);
 
 	if (refusal == NOT_REFUSED && statement->operation == CMD_UPDATE)
-		refusal = one_row_prepare_update(node);
+		refusal = UpdatedRowsPrepare(node);
 	bounds.rows = 1;
 	bounds.bytes = bounds.least_bytes;
 	return refusal == NOT_REFUSED ? WriteOpenKeys(node, &bounds) : refusal;
-}
-
-/* Does a new row of an UPDATE differ in a column that an index depends on? */
-static bool
-one_row_changes_keys(const WriteNode *node)
-{
-	TupleTableSlot *old_row = node->old_row;
-	TupleTableSlot *new_row = node->new_row;
-	int			column = -1;
-
-	while ((column = bms_next_member(node->key_columns, column)) >= 0)
-	{
-		int			i = column + FirstLowInvalidHeapAttributeNumber - 1;
-		Form_pg_attribute attribute;
-
-		if (i < 0)
-			return true;
-		attribute = TupleDescAttr(new_row->tts_tupleDescriptor, i);
-		if (old_row->tts_isnull[i] != new_row->tts_isnull[i] ||
-			(!old_row->tts_isnull[i] &&
-			 !datumIsEqual(old_row->tts_values[i], new_row->tts_values[i],
-						   attribute->attbyval, attribute->attlen)))
-			return true;
-	}
-	return false;
-}
-
-/*
- * The row that an UPDATE will write, of what its plan has returned; NULL if it
- * will make no entries, or if that is not known.
- */
-static TupleTableSlot *
-one_row_updated(WriteNode *node, TupleTableSlot *returned)
-{
-	const ModifyTable *plan = (const ModifyTable *) node->base.plan_state->plan;
-	ResultRelInfo *info = WriteTable(node);
-	TupleTableSlot *row = node->new_row;
-	ListCell   *lc;
-	bool		is_null;
-	Datum		tid = ExecGetJunkAttribute(returned, info->ri_RowIdAttNo,
-										   &is_null);
-
-	if (is_null ||
-		!CachedRowFetch(node->old_row, info->ri_RelationDesc,
-						(ItemPointer) DatumGetPointer(tid)) ||
-		TupIsNull(node->old_row))
-		return NULL;
-	slot_getallattrs(node->old_row);
-	ExecClearTuple(row);
-	for (int i = 0; i < row->tts_tupleDescriptor->natts; i++)
-	{
-		row->tts_values[i] = node->old_row->tts_values[i];
-		row->tts_isnull[i] = node->old_row->tts_isnull[i];
-	}
-	foreach(lc, (List *) linitial(plan->updateColnosLists))
-	{
-		int			from = foreach_current_index(lc) + 1;
-		int			to = lfirst_int(lc) - 1;
-
-		row->tts_values[to] =
-			slot_getattr(returned, from, &row->tts_isnull[to]);
-	}
-	ExecStoreVirtualTuple(row);
-	return one_row_changes_keys(node) ? row : NULL;
 }
 
 /* Ask for the leaf pages of a row, if that can be done. */
@@ -327,7 +231,7 @@ one_row_look_up(WriteNode *node, Judge *judge, TupleTableSlot *row)
 			JudgeForbid(judge);
 	}
 	if (node->new_row != NULL && node->part->refusal == NOT_REFUSED)
-		row = one_row_updated(node, row);
+		row = UpdatedRow(node, row);
 	if (node->part->refusal == NOT_REFUSED && node->part->row != NULL)
 		row = execute_attr_map_slot(
 			ExecGetRootToChildMap(WriteTable(node),

@@ -10,6 +10,10 @@
  * is harmless (harmless.h), and if nothing else that can be noticed happens
  * between two rows: write.c looks for triggers.
  *
+ * Those of an UPDATE are not fetched, but computed ahead (updated_rows.h).  In
+ * the ring is what the plan will probably return; each row that it does return
+ * is looked for there by the TID of the old row.
+ *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
@@ -25,10 +29,13 @@
 #include "miscadmin.h"
 #include "read/uncount.h"
 #include "utils/rel.h"
-#include "write/write_node.h"
+#include "write/updated_rows.h"
 
 /* Rows that are taken into account when it is asked what is to be won. */
 #define MANY_ROWS 512
+
+/* Rows that are none of the ring, before it is filled anew. */
+#define MAX_STRAYS 16
 
 /* Fetch a row from the child, whose time does not count. */
 static TupleTableSlot *
@@ -40,6 +47,14 @@ rows_fetch(WriteNode *node, PlanState *child)
 	slot = node->fetch(child);
 	node->started = JudgeStartTiming(&node->judge);
 	return slot;
+}
+
+/* Is this an UPDATE? */
+static inline bool
+rows_are_updated(const WriteNode *node)
+{
+	return ((ModifyTableState *) node->base.plan_state)->operation ==
+		CMD_UPDATE;
 }
 
 /* Create the node's state; return the reason why it must not look ahead. */
@@ -57,8 +72,8 @@ rows_refusal(WriteNode *node)
 		return REFUSED_SERIALIZABLE;
 	if (RowsCertain(&node->base) < PG_INT64_MAX)
 		return REFUSED_NOT_ALL_ROWS;
-	refusal = HarmlessPlanRefusal(child, false, false, false,
-								  &node->params);
+	refusal = rows_are_updated(node) ? UpdatedRowsOpen(node) :
+		HarmlessPlanRefusal(child, false, false, false, &node->params);
 	if (refusal != NOT_REFUSED)
 		return refusal;
 	bounds.bytes = AheadGrant(node->base.query, bounds.bytes,
@@ -69,6 +84,21 @@ rows_refusal(WriteNode *node)
 	JudgeSetMaximum(&node->judge, node->part->keys.shared.lookups.max_keys, 0);
 	JudgeRunsToEnd(&node->judge);
 	return NOT_REFUSED;
+}
+
+/* No row of an UPDATE is known before its turn: look it up then. */
+static void
+rows_go_one_by_one(WriteNode *node)
+{
+	PlanState  *child = outerPlanState(node->base.plan_state);
+
+	if (child->ExecProcNodeReal != WriteNextRow)
+		return;
+	node->one = OneRowOf(
+		RelationGetRelid(WriteTable(node)->ri_RelationDesc), CMD_UPDATE);
+	node->part->refusal = NOT_REFUSED;
+	node->updated = NULL;
+	ExecSetExecProcNode(child, WriteOneRow);
 }
 
 /* Create the state for looking ahead; false if the node must not look ahead. */
@@ -87,12 +117,17 @@ rows_open(WriteNode *node)
 	if (node->part->refusal != NOT_REFUSED)
 	{
 		JudgeForbid(&node->judge);
+		if (rows_are_updated(node))
+			rows_go_one_by_one(node);
 		return false;
 	}
 	return true;
 }
 
-/* Fetch rows ahead, and one in any case; none if look-ahead is ending. */
+/*
+ * Fetch rows ahead, and one in any case; none if look-ahead is ending.  Those
+ * of an UPDATE are computed, as far as they are known.
+ */
 static void
 rows_fill(WriteNode *node, PlanState *child)
 {
@@ -113,16 +148,22 @@ rows_fill(WriteNode *node, PlanState *child)
 		   RowsAheadHasRoom(rows))
 	{
 		TupleTableSlot *slot;
+		bool		has_entries = true;
 
 		CHECK_FOR_INTERRUPTS();
-		node->base.rows_held = size;
-		slot = rows_fetch(node, child);
-		if (TupIsNull(slot))
+		if (node->updated != NULL)
+			slot = UpdatedRowsNext(node, &has_entries);
+		else
 		{
-			node->child_ended = true;
-			break;
+			node->base.rows_held = size;
+			slot = rows_fetch(node, child);
+			node->child_ended = TupIsNull(slot);
 		}
+		if (TupIsNull(slot))
+			break;
 		KeysAheadAdd(&node->part->keys, slot);
+		if (!has_entries)
+			KeysAheadLeave(&node->part->keys);
 	}
 	before = pgBufferUsage;
 	KeysAheadRead(&node->part->keys);
@@ -153,6 +194,73 @@ rows_next_of_ring(WriteNode *node, PlanState *child, bool *known)
 	}
 	slot = KeysAheadNext(&node->part->keys);
 	node->base.rows_held = RowsAheadSize(rows);
+	return slot;
+}
+
+/*
+ * Make the row of an UPDATE that the plan has returned the oldest one of the
+ * ring.  Rows before it do not come any more.  False if it is not there.
+ */
+static bool
+rows_find_updated(WriteNode *node, TupleTableSlot *returned)
+{
+	KeysAhead  *keys = &node->part->keys;
+	bool		is_null;
+	Datum		tid = ExecGetJunkAttribute(returned,
+										   WriteTable(node)->ri_RowIdAttNo,
+										   &is_null);
+	int			size = RowsAheadSize(keys->rows);
+	int			i = 0;
+
+	while (i < size && !is_null &&
+		   !ItemPointerEquals(&RowsAheadAt(keys->rows, i)->slot->tts_tid,
+							  (ItemPointer) DatumGetPointer(tid)))
+		i++;
+	if (i < size && !is_null)
+	{
+		node->strays = 0;
+		for (; i > 0; i--)
+			KeysAheadSkip(keys);
+		return true;
+	}
+	if (node->strays++ >= MAX_STRAYS || node->judge.mode != JUDGE_AHEAD)
+		KeysAheadForget(keys);
+	return false;
+}
+
+/*
+ * The next row of an UPDATE in AHEAD or ENDING, which the plan returns in its
+ * turn.  If it is not in the ring, though nothing else is, it is looked up by
+ * itself.
+ */
+static TupleTableSlot *
+rows_next_updated(WriteNode *node, PlanState *child)
+{
+	KeysAhead  *keys = &node->part->keys;
+	TupleTableSlot *slot = rows_fetch(node, child);
+	TupleTableSlot *row;
+	bool		is_ahead;
+
+	if (TupIsNull(slot))
+	{
+		KeysAheadForget(keys);
+		return slot;
+	}
+	is_ahead = rows_find_updated(node, slot);
+	if (RowsAheadSize(keys->rows) == 0)
+	{
+		node->strays = 0;
+		UpdatedRowsRestart(node->updated);
+		row = node->judge.mode == JUDGE_AHEAD ? UpdatedRow(node, slot) : NULL;
+		is_ahead = row != NULL;
+		if (is_ahead)
+			KeysAheadAdd(keys, row);
+	}
+	rows_fill(node, child);
+	if (is_ahead)
+		UpdatedRowsGive(node->updated, slot, KeysAheadNext(keys));
+	else if (RowsAheadSize(keys->rows) == 0)
+		JudgeEntries(&node->judge, 0, 0);
 	return slot;
 }
 
@@ -224,7 +332,9 @@ rows_next(WriteNode *node, PlanState *child)
 	if (node->judge.mode >= JUDGE_AHEAD && node->has_written &&
 		rows_open(node))
 	{
-		slot = rows_next_of_ring(node, child, &known);
+		known = node->updated != NULL;
+		slot = known ? rows_next_updated(node, child) :
+			rows_next_of_ring(node, child, &known);
 		if (!known)
 			JudgeEntries(&node->judge, 0, 0);
 	}

@@ -21,8 +21,8 @@
 #include "executor/instrument.h"
 #include "read/page_read.h"
 #include "utils/rel.h"
+#include "write/updated_rows.h"
 #include "write/write.h"
-#include "write/write_node.h"
 
 /* Does it write one row?  EXPLAIN asks again, when it has been executed. */
 static inline bool
@@ -32,15 +32,16 @@ write_is_of_one_row(const ModifyTableState *node)
 }
 
 /*
- * Are its rows not fetched ahead?  An UPDATE reads the table: pages of it would
- * be pruned before the server comes to them.  To which partition a row goes is
- * found out, and the partition locked, when it is the row's turn.
+ * Are its rows not known ahead?  The plan of an UPDATE is not executed early:
+ * pages of the table would be pruned before the server comes to them.  To which
+ * partition a row goes is found out, and the partition locked, when it is the
+ * row's turn.
  */
 static inline bool
 write_goes_row_by_row(const ModifyTableState *node)
 {
-	return node->operation == CMD_UPDATE || write_is_of_one_row(node) ||
-		WriteIsPartitioned(node);
+	return (node->operation == CMD_UPDATE && !UpdatedRowsAreKnown(node)) ||
+		write_is_of_one_row(node) || WriteIsPartitioned(node);
 }
 
 /* Has the statement been executed?  EXPLAIN asks why it was not taken. */
@@ -104,8 +105,8 @@ write_foresee(PlanState *plan_state, Refusal *refusal)
 	List	   *params = NIL;
 
 	*refusal = ConcurrencyRefusal(node->resultRelInfo->ri_RelationDesc);
-	if (*refusal != NOT_REFUSED || write_is_of_one_row(node) ||
-		WriteIsPartitioned(node))
+	if (*refusal != NOT_REFUSED || node->operation == CMD_UPDATE ||
+		write_is_of_one_row(node) || WriteIsPartitioned(node))
 		return true;
 	*refusal = IsolationIsSerializable() ? REFUSED_SERIALIZABLE :
 		HarmlessPlanRefusal(outerPlanState(node), false, false, false,

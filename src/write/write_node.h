@@ -18,6 +18,7 @@
 #include "write/keys_ahead.h"
 
 typedef struct OneRow OneRow;
+typedef struct UpdatedRows UpdatedRows;
 
 /* A table that rows are written into: the statement's, or a partition of it. */
 typedef struct WritePart
@@ -33,7 +34,7 @@ typedef struct WriteNode
 {
 	AheadNode	base;
 	Judge		judge;
-	OneRow	   *one;			/* no row is fetched ahead; else NULL */
+	OneRow	   *one;			/* no row is known ahead; else NULL */
 	ExecProcNodeMtd fetch;		/* the child's own ExecProcNode */
 	WritePart	whole;			/* the statement's table, then partitions */
 	WritePart  *part;			/* the one that is written into now */
@@ -54,6 +55,8 @@ typedef struct WriteNode
 	Bitmapset  *key_columns;	/* those that it sets and indexes depend on */
 	TupleTableSlot *old_row;
 	TupleTableSlot *new_row;
+	UpdatedRows *updated;		/* how coming rows are computed, or NULL */
+	int			strays;			/* rows in a row that were none of the ring */
 } WriteNode;
 
 /* The table that is written to, or the partition. */

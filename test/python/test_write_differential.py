@@ -173,6 +173,10 @@ class Corpus:
                 "b = b || 'x'",
                 "id = md5(id::text)::uuid",
                 "a = a, c = c",
+                "a = c, b = 'z'",
+                "d = a, c = c + 3",
+                "c = c - 2147470000",
+                "b = NULL, a = 7",
             )
         )
         low = rng.randrange(1000)
@@ -182,8 +186,16 @@ class Corpus:
                 f"c % 100 = {low % 100}",
                 f"id > '{low % 10}{low // 10 % 10}' AND a < 200",
                 f"id = md5('{table}{low}')::uuid",
+                f"d > 40 AND a < {low} AND b < '4'",
+                f"a = {low} OR c BETWEEN {low * 17} AND {low * 17 + 600}",
+                "d <> 5",
             )
         )
+        if rng.random() < 0.2:
+            return (
+                f"UPDATE {table} AS t SET {rng.choice(('c = c - 1, d = i', 'a = i, c = t.c', 'b = v, a = t.a + 1'))} FROM generate_series({low}, {low + 90}) AS i,"
+                f" (VALUES ('x'), ('y')) AS v (v) WHERE t.{rng.choice(('c = i * 17', 'a = i', 'a = i AND t.d > 20'))}"
+            )
         if rng.random() < 0.3:
             return f"UPDATE {table} AS t SET {changes.replace('= ', '= t.', 1) if '(' not in changes else 'd = s.d'} FROM s WHERE s.a = t.a AND s.c BETWEEN {low * 10} AND {low * 10 + 2000}"
         return f"UPDATE {table} SET {changes} WHERE {where}"
@@ -230,6 +242,9 @@ class Corpus:
         """Some, of which the last one changes data."""
         if self._rng.random() < 0.3:
             return self._copy()
+        if self._rng.random() < 0.3:
+            planner = self._rng.choice(("seqscan", "indexscan", "bitmapscan", "hashjoin"))
+            return [f"SET enable_{planner} = {self._rng.choice(('on', 'off'))}", self._update()]
         return [self._rng.choice((self._insert, self._insert, self._update, self._other))()]
 
 

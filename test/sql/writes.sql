@@ -67,6 +67,10 @@ SELECT statement, compare(statement) FROM (VALUES
     ('UPDATE t SET a = a + 1'),
     ('UPDATE t SET c = c + 1 WHERE a < 40'),
     ('UPDATE t SET b = s.b, a = 1 FROM s WHERE s.id = t.id'),
+    ('UPDATE t SET a = -c WHERE a > 30 AND b <> ''u777'''),
+    ('UPDATE t SET a = c - a, b = ''v'' WHERE a > 30 AND b <> ''u777'''),
+    ('UPDATE t SET c = c + 2147483000'),
+    ('UPDATE t SET a = t.a - s.a FROM s, generate_series(1, 2) WHERE s.c = t.c AND s.a > 2'),
     ('UPDATE t SET id = gen_random_uuid() WHERE false')
 ) AS v (statement);
 
@@ -85,7 +89,14 @@ SELECT ahead('INSERT INTO u SELECT gen_random_uuid(), c FROM s');
 SELECT ahead('INSERT INTO u (id) SELECT gen_random_uuid() FROM s');
 SELECT ahead('INSERT INTO u SELECT gen_random_uuid(), (random() * 10)::int FROM s');
 SELECT ahead('INSERT INTO u SELECT gen_random_uuid(), a FROM u');
-SELECT ahead('UPDATE u SET id = gen_random_uuid()');
+SET enable_seqscan = off;
+SET enable_hashjoin = off;
+SET enable_mergejoin = off;
+CREATE INDEX ON u (a);
+ANALYZE u;
+SELECT ahead('UPDATE u SET a = u.a + i FROM generate_series(1, 200) AS i WHERE u.a = i');
+SELECT ahead('UPDATE u SET a = u.a % 100');
+RESET enable_seqscan;
 SET pg_lookahead.writes = off;
 SELECT ahead('INSERT INTO u SELECT gen_random_uuid(), c FROM s');
 

@@ -444,6 +444,13 @@ _FIVE = (
 )
 
 
+_UPDATE_RANGE = (
+    "UPDATE {table} SET a = hashint8extended(a, 18), b = hashint8extended(b, 19), c = gen_random_uuid()"
+    " WHERE d BETWEEN {turn} % 400 * 5368709 AND {turn} % 400 * 5368709 + 5368708"
+)
+"""One row in 400, by one of the five indexes."""
+
+
 def _update(
     of: tuple[str, ...], changes: str, settings: tuple[str, ...], ahead: str
 ) -> Callable[[Size], Iterator[Cell]]:
@@ -594,8 +601,9 @@ _SCENARIOS: dict[str, Callable[[Size], Iterator[Cell]]] = {
         ("w5_id", "w5_a", "w5_b", "w5_c", "w5_d", "w5"),
         "a = hashint8extended(t.a, 18), b = hashint8extended(t.b, 19), c = gen_random_uuid(), d = t.d + 1",
         ("nested_loop", "writes"),
-        "join_stats",  # writes know no row of an UPDATE before its turn
+        "write_stats",
     ),
+    "update_range": _write("w5_d", _UPDATE_RANGE, 0.001),
     "merge_uuid": _update(
         ("w_id", "w"),
         "WHEN MATCHED THEN UPDATE SET n = t.n + 1"

@@ -1,8 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * coming_rows.h
- *		The row on which a scan of a table stands, and the TOAST pointers of the
- *		rows that it will come to next.
+ *		The row on which a scan of a table stands, and the rows that it will
+ *		come to next.
  *
  * What comes next is known from:
  * - a sequential scan: the rows that it has found visible on its page, and the
@@ -23,15 +23,14 @@
 #ifndef PG_LOOKAHEAD_COMING_ROWS_H
 #define PG_LOOKAHEAD_COMING_ROWS_H
 
-#include "compat_scan.h"
+#include "access/htup_details.h"
+#include "early/heap_row.h"
 #include "nodes/execnodes.h"
 #include "storage/bufmgr.h"
-#include "toast/pointers.h"
 
 typedef struct ComingRows
 {
 	ScanState  *scan;
-	Oid			toast_table;
 
 	/* where rows were looked at last */
 	BlockNumber block;			/* of the table, or of the index */
@@ -39,12 +38,12 @@ typedef struct ComingRows
 	int			rest;			/* looks until a page is looked for again */
 
 	/* of that page of the table: its rows */
-	ToastRowOf	how;
+	HeapRowHow	how;
 	int			nrows;			/* of offsets; -1: all line pointers */
 	OffsetNumber offsets[MaxHeapTuplesPerPage];
 
 	/* which pages follow, in a bitmap */
-	LookaheadBitmap *bitmap;	/* NULL until it is needed */
+	void	   *bitmap;			/* NULL until it is needed */
 
 	/* of an index: where the scan stood */
 	uint64		leaf;			/* grows with each page it is seen on */
@@ -56,29 +55,37 @@ typedef struct ComingRows
 /* Is this a scan of a table whose coming rows are known? */
 extern bool ComingRowsKnow(PlanState *plan_state);
 
+/* Who wants to look at rows. */
+typedef struct RowVisitor
+{
+	/*
+	 * Look at a row, whose page is locked, and count in "found" what was
+	 * wanted; false: look at no more rows.  turn: grows from row to row.
+	 */
+	bool		(*visit) (struct RowVisitor *visitor, uint64 turn,
+						  HeapTuple row);
+	int			found;
+} RowVisitor;
+
 /* Nothing is known of the scan. */
-extern void ComingRowsInit(ComingRows *rows, ScanState *scan, Oid toast_table);
+extern void ComingRowsInit(ComingRows *rows, ScanState *scan);
 
 /*
- * The pointers of the row on which the scan stands.
- *		turn		is set to that of the row, if it stands on one
- *		returns		their number; 0 if it stands on none, or if nothing is known
- *					of the rows that follow
+ * Visit the row on which the scan stands.  False if it stands on none, or if
+ * nothing is known of the rows that follow.
  */
-extern int	ComingRowsCurrent(ComingRows *rows, uint64 *turn,
-							  ToastPointer *pointers, int most);
+extern bool ComingRowsCurrent(ComingRows *rows, RowVisitor *visitor,
+							  uint64 *turn);
 
 /* Go on with the rows that follow the current one, on which the scan stands. */
 extern void ComingRowsRestart(ComingRows *rows);
 
 /*
- * The pointers of the next rows.
- *		returns		their number; 0 if no more are known now
- * They follow those that were given before, even if the scan has gone on since:
- * a cursor's rows are fetched a batch at a time, and their values later.  A row
- * of more than "most" pointers gives "most".
+ * Visit the next rows, until something is found, or no more rows are known now.
+ * They follow those that were visited before, even if the scan has gone on
+ * since: a cursor's rows are fetched a batch at a time, and their values later.
  */
-extern int	ComingRowsNext(ComingRows *rows, ToastPointer *pointers, int most);
+extern void ComingRowsNext(ComingRows *rows, RowVisitor *visitor);
 
 /*
  * Pin and lock a page of a table if it is in shared buffers.  What is not there

@@ -1,8 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * coming_rows.c
- *		The row on which a scan stands, and the TOAST pointers of the rows that
- *		it will come to next; see coming_rows.h.
+ *		The row on which a scan stands, and the rows that it will come to next;
+ *		see coming_rows.h.
  *
  * A turn is the place of a row in the scan: that of its page in the upper bits,
  * and that of the row on the page in the lower 16.
@@ -14,13 +14,14 @@
 #include "access/genam.h"
 #include "access/heapam.h"
 #include "access/relscan.h"
+#include "compat_scan.h"
+#include "early/coming_rows.h"
 #include "executor/executor.h"
 #include "executor/tuptable.h"
 #include "index/scan_position.h"
 #include "miscadmin.h"
 #include "read/page_read.h"
 #include "storage/bufmgr.h"
-#include "toast/coming_rows.h"
 #include "utils/rel.h"
 
 /* How many pages, or entries of an index, are passed over in one look. */
@@ -39,24 +40,10 @@ ComingRowsKnow(PlanState *plan_state)
 }
 
 void
-ComingRowsInit(ComingRows *rows, ScanState *scan, Oid toast_table)
+ComingRowsInit(ComingRows *rows, ScanState *scan)
 {
 	rows->scan = scan;
-	rows->toast_table = toast_table;
 	rows->block = InvalidBlockNumber;
-}
-
-/* What is looked for in a row with this turn. */
-static ToastPointers
-wanted_of(const ComingRows *rows, uint64 turn, ToastPointer *pointers, int most)
-{
-	return (ToastPointers) {
-		.desc = RelationGetDescr(rows->scan->ss_currentRelation),
-		.toast_table = rows->toast_table,
-		.turn = turn,
-		.most = most,
-		.array = pointers,
-	};
 }
 
 /* The row in the slot of the scan, or NULL. */
@@ -304,64 +291,61 @@ next_page(ComingRows *rows, HeapScanDesc scan)
 }
 
 /*
- * The pointers of rows of the page, until it has no more rows or half of the
- * array is filled.  Returns -1 if the page is not there.
+ * Visit rows of the page, until it has no more or the visitor wants no more.
+ * Returns false if the page is not there.
  */
-static int
-rows_of_page(ComingRows *rows, HeapScanDesc scan, ToastPointer *pointers,
-			 int most, bool *ended)
+static bool
+visit_page(ComingRows *rows, HeapScanDesc scan, RowVisitor *visitor,
+		   bool *ended)
 {
 	Buffer		buffer;
 	Page		page;
 	int			nrows = rows->nrows;
-	int			n = 0;
+	bool		more = true;
 
 	*ended = rows->row < 0 && rows->rest == 0 && is_divided(rows, scan) &&
 		is_of_others(rows, rows->block);
 	if (*ended)
-		return 0;
+		return true;
 	buffer = pin_cached(rows, rows->block);
 	if (!BufferIsValid(buffer))
-		return -1;
+		return false;
 	page = BufferGetPage(buffer);
 	if (nrows < 0)
 		nrows = Min(PageGetMaxOffsetNumber(page), MaxHeapTuplesPerPage);
-	while (rows->row + 1 < nrows && n < (most + 1) / 2)
+	while (rows->row + 1 < nrows && more)
 	{
-		ToastPointers wanted;
+		HeapTupleData row;
 
 		rows->row++;
-		wanted = wanted_of(rows, heap_turn(rows, scan, rows->row),
-						   pointers + n, most - n);
-		n += ToastPointersAt(&wanted, page, offset_of(rows, rows->row),
-							 rows->how);
+		ItemPointerSetBlockNumber(&row.t_self, rows->block);
+		if (HeapRowAt(page, offset_of(rows, rows->row), rows->how, &row))
+			more = visitor->visit(visitor, heap_turn(rows, scan, rows->row),
+								  &row);
 	}
 	*ended = rows->row + 1 >= nrows;
 	UnlockReleaseBuffer(buffer);
-	return n;
+	return true;
 }
 
-static int
-heap_next(ComingRows *rows, ToastPointer *pointers, int most)
+static void
+heap_next(ComingRows *rows, RowVisitor *visitor)
 {
 	HeapScanDesc scan = heap_scan_of(rows);
 
 	if (scan == NULL)
-		return 0;
+		return;
 	if (!BlockNumberIsValid(rows->block) && !heap_restart(rows, scan))
-		return 0;
+		return;
 	for (int i = 0; i < PAGES_PER_LOOK; i++)
 	{
 		bool		ended;
-		int			n = rows_of_page(rows, scan, pointers, most, &ended);
 
 		CHECK_FOR_INTERRUPTS();
-		if (n != 0)
-			return Max(n, 0);
-		if (ended && !next_page(rows, scan))
+		if (!visit_page(rows, scan, visitor, &ended) || visitor->found > 0 ||
+			(ended && !next_page(rows, scan)))
 			break;
 	}
-	return 0;
 }
 
 /*
@@ -418,21 +402,19 @@ index_tid(const ComingRows *rows, const ScanPosition *at, int row)
 						   at->first + row : at->last - row);
 }
 
-static int
-index_next(ComingRows *rows, ToastPointer *pointers, int most)
+static void
+index_next(ComingRows *rows, RowVisitor *visitor)
 {
 	ScanPosition at;
 	ItemPointer tid;
 
 	if (index_follow(rows, &at) == NULL)
-		return 0;
-	for (int i = 0; i < ENTRIES_PER_LOOK &&
+		return;
+	for (int i = 0; i < ENTRIES_PER_LOOK && visitor->found == 0 &&
 		 (tid = index_tid(rows, &at, rows->row + 1)) != NULL; i++)
 	{
-		ToastPointers wanted =
-			wanted_of(rows, index_turn(rows, rows->row + 1), pointers, most);
+		HeapTupleData row = {.t_self = *tid};
 		BlockNumber block = ItemPointerGetBlockNumberNoCheck(tid);
-		int			n = 0;
 
 		CHECK_FOR_INTERRUPTS();
 		if (block < rows->size)
@@ -441,37 +423,34 @@ index_next(ComingRows *rows, ToastPointer *pointers, int most)
 
 			if (!BufferIsValid(buffer))
 				break;
-			n = ToastPointersAt(&wanted, BufferGetPage(buffer),
-								ItemPointerGetOffsetNumberNoCheck(tid),
-								ROW_OF_CHAIN);
+			if (HeapRowAt(BufferGetPage(buffer),
+						  ItemPointerGetOffsetNumberNoCheck(tid),
+						  ROW_OF_CHAIN, &row))
+				(void) visitor->visit(visitor,
+									  index_turn(rows, rows->row + 1), &row);
 			UnlockReleaseBuffer(buffer);
 		}
 		rows->row++;
-		if (n > 0)
-			return n;
 	}
-	return 0;
 }
 
 /*
  * Both.
  */
 
-int
-ComingRowsCurrent(ComingRows *rows, uint64 *turn, ToastPointer *pointers,
-				  int most)
+bool
+ComingRowsCurrent(ComingRows *rows, RowVisitor *visitor, uint64 *turn)
 {
 	HeapTuple	tuple = row_of_slot(rows);
-	ToastPointers wanted;
 
 	if (tuple == NULL)
-		return 0;
+		return false;
 	if (IsA(rows->scan, IndexScanState))
 	{
 		ScanPosition at;
 
 		if (index_follow(rows, &at) == NULL)
-			return 0;
+			return false;
 		*turn = index_turn(rows, rows->current);
 	}
 	else
@@ -479,29 +458,35 @@ ComingRowsCurrent(ComingRows *rows, uint64 *turn, ToastPointer *pointers,
 		HeapScanDesc scan = heap_scan_of(rows);
 
 		if (scan == NULL)
-			return 0;
+			return false;
 		*turn = place_of(rows, scan, scan->rs_cblock) << 16 |
 			ItemPointerGetOffsetNumberNoCheck(&tuple->t_self);
 	}
-	wanted = wanted_of(rows, *turn, pointers, most);
-	return ToastPointersOf(&wanted, tuple->t_data, tuple->t_len);
+	(void) visitor->visit(visitor, *turn, tuple);
+	return true;
 }
 
 void
 ComingRowsRestart(ComingRows *rows)
 {
 	HeapScanDesc scan;
+	ScanPosition at;
 
 	if (IsA(rows->scan, IndexScanState))
+	{
+		(void) index_follow(rows, &at);
 		rows->row = rows->current;
+	}
 	else if ((scan = heap_scan_of(rows)) == NULL || !heap_restart(rows, scan))
 		rows->block = InvalidBlockNumber;
 	rows->rest = 0;
 }
 
-int
-ComingRowsNext(ComingRows *rows, ToastPointer *pointers, int most)
+void
+ComingRowsNext(ComingRows *rows, RowVisitor *visitor)
 {
-	return IsA(rows->scan, IndexScanState) ?
-		index_next(rows, pointers, most) : heap_next(rows, pointers, most);
+	if (IsA(rows->scan, IndexScanState))
+		index_next(rows, visitor);
+	else
+		heap_next(rows, visitor);
 }

@@ -1,0 +1,168 @@
+/*-------------------------------------------------------------------------
+ *
+ * heap_row.c
+ *		Rows on pages of a table that are looked at before the server comes to
+ *		them; see heap_row.h.
+ *
+ * The way from one value to the next is gone with a look at the tuple's end
+ * before each step, and a doubt ends it.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/detoast.h"
+#include "access/htup_details.h"
+#include "access/tupmacs.h"
+#include "early/heap_row.h"
+#include "varatt.h"
+
+/* The tuple of a line pointer, or NULL. */
+static HeapTupleHeader
+tuple_at(Page page, ItemId id)
+{
+	if (!ItemIdIsNormal(id) || ItemIdGetOffset(id) < SizeOfPageHeaderData ||
+		ItemIdGetOffset(id) + ItemIdGetLength(id) > BLCKSZ ||
+		ItemIdGetOffset(id) != MAXALIGN(ItemIdGetOffset(id)) ||
+		ItemIdGetLength(id) < SizeofHeapTupleHeader)
+		return NULL;
+	return (HeapTupleHeader) PageGetItem(page, id);
+}
+
+/* May the query come to a tuple, as far as its hint bits tell? */
+static bool
+may_be_visible(const HeapTupleHeaderData *tuple)
+{
+	if (HeapTupleHeaderXminInvalid(tuple))
+		return false;
+	return (tuple->t_infomask & HEAP_XMAX_COMMITTED) == 0 ||
+		HEAP_XMAX_IS_LOCKED_ONLY(tuple->t_infomask);
+}
+
+bool
+HeapRowAt(Page page, OffsetNumber offset, HeapRowHow how, HeapTuple row)
+{
+	OffsetNumber last = Min(PageGetMaxOffsetNumber(page), MaxHeapTuplesPerPage);
+
+	/* a chain that is damaged may have no end */
+	for (int i = 0; i < MaxHeapTuplesPerPage; i++)
+	{
+		ItemId		id;
+		HeapTupleHeader tuple;
+
+		if (offset < FirstOffsetNumber || offset > last)
+			break;
+		id = PageGetItemId(page, offset);
+		if (how == ROW_OF_CHAIN && ItemIdIsRedirected(id))
+		{
+			offset = ItemIdGetRedirect(id);
+			continue;
+		}
+		tuple = tuple_at(page, id);
+		if (tuple == NULL)
+			break;
+		if (how == ROW_IS_VISIBLE || may_be_visible(tuple))
+		{
+			row->t_data = tuple;
+			row->t_len = ItemIdGetLength(id);
+			row->t_self.ip_posid = offset;
+			return true;
+		}
+		if (how != ROW_OF_CHAIN || !HeapTupleHeaderIsHotUpdated(tuple))
+			break;
+		offset = ItemPointerGetOffsetNumberNoCheck(&tuple->t_ctid);
+	}
+	return false;
+}
+
+/* The bytes of a variable-length value; 0 if they cannot all be there. */
+static Size
+size_of_varlena(const char *value, Size left)
+{
+	Size		size;
+
+	if (left < VARHDRSZ_SHORT)
+		return 0;
+	if (VARATT_IS_1B_E(value))
+	{
+		if (left < VARHDRSZ_EXTERNAL || VARTAG_EXTERNAL(value) != VARTAG_ONDISK)
+			return 0;
+		size = VARHDRSZ_EXTERNAL + VARTAG_SIZE(VARTAG_ONDISK);
+	}
+	else if (VARATT_IS_1B(value))
+		size = VARSIZE_1B(value);
+	else if (left < VARHDRSZ)
+		return 0;
+	else
+		size = VARSIZE_4B(value);
+	return size <= left ? size : 0;
+}
+
+/* The bytes of a value; 0 if they cannot all be there. */
+static Size
+size_of_value(int16 attlen, const char *value, Size left)
+{
+	if (attlen == -1)
+		return size_of_varlena(value, left);
+	if (attlen == -2)
+	{
+		Size		size = strnlen(value, left) + 1;
+
+		return size <= left ? size : 0;
+	}
+	return attlen <= (int) left ? attlen : 0;
+}
+
+void
+HeapRowBegin(HeapRowWalk *walk, TupleDesc desc, HeapTupleHeader tuple,
+			 Size length)
+{
+	*walk = (HeapRowWalk) {.desc = desc, .tuple = tuple};
+	if (length < SizeofHeapTupleHeader)
+		return;
+	walk->natts = Min(HeapTupleHeaderGetNatts(tuple), desc->natts);
+	if (tuple->t_hoff > length || tuple->t_hoff < SizeofHeapTupleHeader ||
+		tuple->t_hoff != MAXALIGN(tuple->t_hoff) ||
+		((tuple->t_infomask & HEAP_HASNULL) != 0 &&
+		 SizeofHeapTupleHeader + BITMAPLEN(walk->natts) > tuple->t_hoff))
+		return;
+	walk->size = length - tuple->t_hoff;
+	walk->is_sound = true;
+}
+
+const char *
+HeapRowNextValue(HeapRowWalk *walk)
+{
+	const char *data = (const char *) walk->tuple + walk->tuple->t_hoff;
+	const char *value;
+	Form_pg_attribute att;
+	Size		bytes = 0;
+
+	while (walk->next < walk->natts &&
+		   (walk->tuple->t_infomask & HEAP_HASNULL) != 0 &&
+		   att_isnull(walk->next, walk->tuple->t_bits))
+		walk->next++;
+	if (!walk->is_sound || walk->next >= walk->natts)
+		return NULL;
+	att = TupleDescAttr(walk->desc, walk->next++);
+	if (walk->offset < walk->size)
+		walk->offset = att_align_pointer(walk->offset, att->attalign,
+										 att->attlen, data + walk->offset);
+	value = data + walk->offset;
+	if (walk->offset < walk->size)
+		bytes = size_of_value(att->attlen, value, walk->size - walk->offset);
+	walk->is_sound = bytes > 0;
+	walk->offset += bytes;
+	return bytes > 0 ? value : NULL;
+}
+
+bool
+HeapRowIsSound(TupleDesc desc, HeapTupleHeader tuple, Size length)
+{
+	HeapRowWalk walk;
+
+	HeapRowBegin(&walk, desc, tuple, length);
+	while (walk.is_sound && HeapRowNextValue(&walk) != NULL)
+		;
+	return walk.is_sound;
+}

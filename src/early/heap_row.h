@@ -1,0 +1,57 @@
+/*-------------------------------------------------------------------------
+ *
+ * heap_row.h
+ *		Rows on pages of a table that are looked at before the server comes to
+ *		them.
+ *
+ * Such a row may be damaged, or visible to nobody.  So its tuple is looked for,
+ * and gone through value by value, in such a way that no byte outside of it is
+ * read.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef PG_LOOKAHEAD_HEAP_ROW_H
+#define PG_LOOKAHEAD_HEAP_ROW_H
+
+#include "access/htup.h"
+#include "access/tupdesc.h"
+#include "storage/bufpage.h"
+
+/* How a row of a page is found. */
+typedef enum HeapRowHow
+{
+	ROW_IS_VISIBLE,				/* its line pointer is that of a visible row */
+	ROW_BY_ITSELF,				/* it is visible as far as its hint bits tell */
+	ROW_OF_CHAIN				/* so is it, or one that follows it on the page,
+								 * as in an index */
+} HeapRowHow;
+
+/*
+ * Find a row on a page that is locked, or a copy; false if there is none.  Sets
+ * the tuple, its length and its offset; not its block, nor its table.
+ */
+extern bool HeapRowAt(Page page, OffsetNumber offset, HeapRowHow how,
+					  HeapTuple row);
+
+/* A walk through the values of a tuple. */
+typedef struct HeapRowWalk
+{
+	TupleDesc	desc;
+	HeapTupleHeader tuple;
+	Size		size;			/* of its data */
+	Size		offset;			/* of the next value */
+	int			natts;
+	int			next;			/* attribute, counted from 0 */
+	bool		is_sound;		/* no doubt has ended the walk */
+} HeapRowWalk;
+
+extern void HeapRowBegin(HeapRowWalk *walk, TupleDesc desc,
+						 HeapTupleHeader tuple, Size length);
+
+/* The next value that is not NULL, of attribute walk->next - 1; or NULL. */
+extern const char *HeapRowNextValue(HeapRowWalk *walk);
+
+/* Can all values of a tuple be read? */
+extern bool HeapRowIsSound(TupleDesc desc, HeapTupleHeader tuple, Size length);
+
+#endif							/* PG_LOOKAHEAD_HEAP_ROW_H */
