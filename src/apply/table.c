@@ -408,7 +408,7 @@ ApplyChangeArrive(ApplyChange *change)
 		if (change->in_ring[i] && is_current)
 			(void) KeysAheadNext(&table->rings[i]);
 		else if (change->in_ring[i])
-			KeysAheadSkip(&table->rings[i]);
+			KeysAheadSkip(&table->rings[i], true);
 	if (!is_current)
 	{
 		change->table = NULL;

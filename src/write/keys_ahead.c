@@ -184,12 +184,16 @@ KeysAheadNext(KeysAhead *ahead)
 }
 
 void
-KeysAheadSkip(KeysAhead *ahead)
+KeysAheadSkip(KeysAhead *ahead, bool is_written)
 {
+	LookupCounters *pages = &ahead->shared.lookups.counters;
+	uint64		unused = pages->blocks_unused;
 	LookupKey  *keys = RowsAheadNext(ahead->rows)->work;
 
 	for (int i = 0; i < ahead->nindexes; i++)
 		LookupForget(IndexKeysLookup(ahead->indexes[i]), &keys[i]);
+	if (is_written)
+		pages->blocks_unused = unused;
 }
 
 void
@@ -205,19 +209,6 @@ KeysAheadPass(KeysAhead *ahead)
 		LookupPass(lookup);
 	}
 	ahead->arrived = NULL;
-}
-
-/* Its pages are not unused for that. */
-void
-KeysAheadSkip(KeysAhead *ahead)
-{
-	LookupCounters *pages = &ahead->shared.lookups.counters;
-	uint64		unused = pages->blocks_unused;
-	LookupKey  *keys = RowsAheadNext(ahead->rows)->work;
-
-	for (int i = 0; i < ahead->nindexes; i++)
-		LookupForget(IndexKeysLookup(ahead->indexes[i]), &keys[i]);
-	pages->blocks_unused = unused;
 }
 
 void

@@ -67,17 +67,14 @@ extern bool KeysAheadIsTimeToFill(const KeysAhead *ahead, int wanted,
 /* Hand out the oldest row; there must be one. */
 extern TupleTableSlot *KeysAheadNext(KeysAhead *ahead);
 
-/* The oldest row, of which there must be one, will not be written. */
-extern void KeysAheadSkip(KeysAhead *ahead);
+/*
+ * Let go of the oldest row; there must be one.  Either it will not be written,
+ * or it will, and nothing can be counted of that.
+ */
+extern void KeysAheadSkip(KeysAhead *ahead, bool is_written);
 
 /* The server has written the row that was handed out, if there is one. */
 extern void KeysAheadPass(KeysAhead *ahead);
-
-/*
- * The server is about to write the oldest row, and nothing can be counted of
- * that.
- */
-extern void KeysAheadSkip(KeysAhead *ahead);
 
 /* The rows of the ring will not be written next: let go of them. */
 extern void KeysAheadForget(KeysAhead *ahead);

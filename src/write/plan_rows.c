@@ -220,7 +220,7 @@ rows_find_updated(WriteNode *node, TupleTableSlot *returned)
 	{
 		node->strays = 0;
 		for (; i > 0; i--)
-			KeysAheadSkip(keys);
+			KeysAheadSkip(keys, false);
 		return true;
 	}
 	if (node->strays++ >= MAX_STRAYS || node->judge.mode != JUDGE_AHEAD)
