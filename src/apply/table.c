@@ -409,13 +409,11 @@ ApplyChangeArrive(ApplyChange *change)
 			(void) KeysAheadNext(&table->rings[i]);
 		else if (change->in_ring[i])
 			KeysAheadSkip(&table->rings[i], true);
-	if (!is_current)
-	{
+	if (is_current)
+		table->fetches = table_fetches(table);
+	else
 		change->table = NULL;
-		return false;
-	}
-	table->fetches = table_fetches(table);
-	return change->in_ring[BY_KEY] || change->in_ring[ENTRIES];
+	return is_known && (change->in_ring[BY_KEY] || change->in_ring[ENTRIES]);
 }
 
 void

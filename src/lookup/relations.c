@@ -8,6 +8,7 @@
  */
 #include "postgres.h"
 
+#include "access/htup_details.h"
 #include "access/relation.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_am_d.h"
@@ -112,6 +113,22 @@ table_lock_catalogs(void)
 	return true;
 }
 
+/*
+ * Has the server made the expressions of an index?  It evaluates what is
+ * constant in them, maybe by users' functions, with the rights of the table's
+ * owner.  Here that would be done with this process's.
+ */
+static bool
+index_is_made(Relation index)
+{
+	HeapTuple	tuple = index->rd_indextuple;
+
+	return (index->rd_indexprs != NIL ||
+			heap_attisnull(tuple, Anum_pg_index_indexprs, NULL)) &&
+		(index->rd_indpred != NIL ||
+		 heap_attisnull(tuple, Anum_pg_index_indpred, NULL));
+}
+
 bool
 TableFind(TableRelations *table, const char *schema, const char *name)
 {
@@ -139,6 +156,9 @@ TableFind(TableRelations *table, const char *schema, const char *name)
 		(void) pgstat_should_count_relation(table->indexes[table->nindexes]);
 		table->index_oids[table->nindexes++] = index;
 	}
+	for (int i = 0; i < table->nindexes; i++)
+		if (!index_is_made(table->indexes[i]))
+			return false;
 	(void) pgstat_should_count_relation(table->rel);
 	table->oid = oid;
 	table->seen = table_changes(table);

@@ -44,7 +44,8 @@ extern bool TableIsCurrent(const TableRelations *table);
 /*
  * Find a table that this transaction has locked for writing, and open it and
  * its indexes; arrays are made in the current memory context.  False if there
- * is none, or if a lock would have to be waited for, be it of a catalog.
+ * is none, or if a lock would have to be waited for, be it of a catalog, or if
+ * the server has not made the expressions of an index in this process.
  *
  * The resource owner lets go of what is open and locked, after false, too.
  */

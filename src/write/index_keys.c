@@ -19,7 +19,6 @@
 #include "access/sysattr.h"
 #include "catalog/index.h"
 #include "catalog/pg_am_d.h"
-#include "catalog/pg_index_d.h"
 #include "compat.h"
 #include "early/harmless.h"
 #include "early/infallible.h"
@@ -98,20 +97,6 @@ keys_are_known_early(const IndexKeys *index, List *expression)
 		IsInfallible((Node *) expression, index->shared->estate);
 }
 
-/*
- * Has the server simplified the expressions of an index for its own use?  Else
- * to get them would do that, which calls functions: early, and in a worker that
- * applies changes with the rights of the subscription's owner.
- */
-static bool
-keys_are_simplified(Relation rel)
-{
-	return (rel->rd_indexprs != NIL ||
-			heap_attisnull(rel->rd_indextuple, Anum_pg_index_indexprs, NULL)) &&
-		(rel->rd_indpred != NIL ||
-		 heap_attisnull(rel->rd_indextuple, Anum_pg_index_indpred, NULL));
-}
-
 /* Make the keys; return the reason why that cannot be done. */
 static Refusal
 keys_make(IndexKeys *index)
@@ -151,8 +136,6 @@ IndexKeysCreate(IndexShared *shared, Relation heap, Relation rel,
 	*refusal = NOT_REFUSED;
 	if (!LookupKnowsIndex(rel))
 		*refusal = REFUSED_WRITTEN_METHOD;
-	else if (!keys_are_simplified(rel))
-		*refusal = REFUSED_INDEX_EXPRESSION;
 	if (*refusal == NOT_REFUSED)
 	{
 		index->info = BuildIndexInfo(rel);
