@@ -283,8 +283,8 @@ MUTATIONS = [
     Mutation(
         "node of another extension",
         "src/exec/takeover.c",
-        "\t\t !TakeoverIsServersOwn(plan_state->ExecProcNodeReal)))\n\t\treturn;",
-        "\t\t false))\n\t\treturn;",
+        "\t\t !TakeoverIsServersOwn(plan_state->ExecProcNodeReal)))\n\t\treturn refusal;",
+        "\t\t false))\n\t\treturn refusal;",
         (DIFFERENTIAL + "test_nodes_that_another_extension_wraps",),
         "Another extension that wraps the node's function is not called for its rows.",
     ),
@@ -619,8 +619,8 @@ MUTATIONS = [
     Mutation(
         "errors early",
         "src/join/next_outer.c",
-        "node->infallible = ReturnsInfallibly(node->source, is_scanned(node));",
-        "node->infallible = true;",
+        "node->infallible = ReturnsInfallibly(node->source, is_scanned(node)) &&",
+        "node->infallible =",
         (JOIN_HAZARDS + "test_no_error_of_a_row_that_is_not_certain",),
         "A query with a LIMIT fails at a row that stock never comes to.",
     ),
@@ -807,7 +807,7 @@ MUTATIONS = [
     Mutation(
         "rows certain before a hash table is built",
         "src/exec/rows_wanted.c",
-        "if (IsA(above->holder, HashJoinState) &&\n\t\t\t((HashJoinState *) above->holder)->hj_HashTable == NULL)\n\t\t\treturn 0;",
+        "if (IsA(join, HashJoinState) && rows_are_matched(join) &&\n\t\t\tjoin->hj_HashTable == NULL)\n\t\t\treturn 0;",
         ";",
         (JOIN_HAZARDS + "test_no_error_of_a_row_that_is_not_certain",),
         "A hash join whose inner side is empty fails at the second row of its outer side.",
@@ -1133,8 +1133,8 @@ MUTATIONS = [
     Mutation(
         "buckets that were split",
         "src/index/hash_lookup.c",
-        "opaque->hasho_prevblkno <= meta->hashm_maxbucket &&",
-        "",
+        "opaque->hasho_prevblkno <= meta->hashm_maxbucket)",
+        "true)",
         (),
         "The entries of the key may have moved to another bucket: nothing is read ahead for it, or other entries with"
         " its hash code are, which are its own.",
@@ -1203,7 +1203,7 @@ MUTATIONS = [
         )
         for method, area, end in (
             ("btree", "BTPageOpaqueData", "))"),
-            ("hash", "HashPageOpaqueData", "))"),
+            ("hash", "HashPageOpaqueData", "))\n\t\t\treturn -1;"),
             ("gist", "GISTPageOpaqueData", ") ||"),
             ("gin", "GinPageOpaqueData", "))"),
         )

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from mutations import MUTATIONS
+
 ROOT = Path(__file__).resolve().parents[2]
 INSIDE = ROOT / "docs" / "inside.md"
 ROOMS = sorted(path.name for path in (ROOT / "src").iterdir() if path.is_dir())
@@ -96,3 +98,9 @@ def test_names_and_links_of_a_page_lead_somewhere(page: Path) -> None:
     assert [link for link in links if not (page.parent / link).exists()] == []
     files = set(re.findall(r"\b(\w+\.[ch])\b", text)) - {file.name for file in SOURCES}
     assert files <= {"judge_walk.c", "read_stream.c"}
+
+
+def test_the_text_that_a_mutation_replaces_is_there_once() -> None:
+    """Else nobody notices that it breaks nothing any more, before all of them are run."""
+    for one in MUTATIONS:
+        assert (ROOT / one.file).read_text().count(one.old) == 1, one.name
