@@ -432,7 +432,10 @@ updated_next_of_join(UpdatedRows *rows, Relation table, TupleTableSlot *slot)
 	return true;
 }
 
-/* Does a row have a value in a TOAST table, which is not to be read early? */
+/*
+ * Does a row have a value in a TOAST table, which is not to be read early, or
+ * one that is compressed, which may be damaged?
+ */
 static bool
 updated_has_toasted(TupleTableSlot *row, const Bitmapset *columns)
 {
@@ -446,7 +449,8 @@ updated_has_toasted(TupleTableSlot *row, const Bitmapset *columns)
 
 		if (!is_null &&
 			TupleDescAttr(row->tts_tupleDescriptor, i - 1)->attlen == -1 &&
-			VARATT_IS_EXTERNAL(DatumGetPointer(value)))
+			VARATT_IS_EXTENDED(DatumGetPointer(value)) &&
+			!VARATT_IS_SHORT(DatumGetPointer(value)))
 			return true;
 	}
 	return false;
