@@ -575,12 +575,16 @@ def test_changes_whose_pages_were_read_ahead_need_reads(pair: Pair) -> None:
         run(pub, "INSERT INTO good VALUES (4000, 4000)")
         pair.catch_up(pub)
         run(sub, EVICT)
+        row = pair.subscriber.connect(pair.database, autocommit=False)
+        row.execute("SELECT FROM good WHERE id = 1 FOR UPDATE")
         run(
             pub,
             "BEGIN",
             *(f"DELETE FROM good WHERE id = {i * 3000 // pages + 1}" for i in range(pages)),
             "COMMIT",
         )
+        await_sql(sub, "SELECT count(*) = 1 FROM pg_locks WHERE NOT granted")
+        row.close()
         pair.catch_up(pub)
     finally:
         run(sub, "ALTER SYSTEM RESET pg_lookahead.debug_force", "SELECT pg_reload_conf()")

@@ -36,6 +36,9 @@ SETUP = (
 )
 NEW_CHILDREN = "INSERT INTO child (id, p, o, kind) SELECT 10000 + i, i * 7919::bigint % 3000 + 1, i, 'k' || i % 7 FROM generate_series(1, 300) AS i"
 
+SOME_CHILDREN = "FROM (SELECT i FROM generate_series(1, 300) AS i OFFSET 0) AS few WHERE id = i"
+"""The new rows of such an UPDATE are not known ahead, unless for their foreign keys."""
+
 
 @pytest.fixture(scope="module")
 def conn(make_cluster: MakeCluster) -> Iterator[Connection]:
@@ -87,13 +90,17 @@ def test_rows_that_are_written_are_known(conn: Connection, statement: str, least
         ("INSERT INTO plain VALUES (1)",),
         ("INSERT INTO late SELECT i FROM generate_series(1, 300) AS i", "SET CONSTRAINTS ALL IMMEDIATE"),
         ("UPDATE child SET a = 5 WHERE id <= 300",),
-        ("UPDATE child SET p = p, a = 5 WHERE id <= 300",),
+        ("SET LOCAL enable_nestloop = off", f"UPDATE child SET p = p, a = 5 {SOME_CHILDREN}"),
         (
             "SET LOCAL pg_lookahead.writes = off",
             "INSERT INTO plain SELECT i FROM generate_series(1, 300) AS i",
         ),
         ("SET LOCAL session_replication_role = replica", "DELETE FROM parent WHERE id <= 300"),
-        ("ALTER TABLE child DISABLE TRIGGER ALL", "UPDATE child SET p = 5 WHERE id <= 300"),
+        (
+            "ALTER TABLE child DISABLE TRIGGER ALL",
+            "SET LOCAL enable_nestloop = off",
+            f"UPDATE child SET p = 5 {SOME_CHILDREN}",
+        ),
     ],
 )
 def test_rows_without_an_event_at_the_end_of_the_statement_are_not(
