@@ -371,7 +371,7 @@ def test_corpus(make_cluster: MakeCluster, rng: random.Random, name: str) -> Non
     corpus = Corpus(rng, cluster.data / "copied")
     places = name != "few buffers"  # two databases of stock differ there
     errors: dict[str, int] = {}
-    number = WRITES if name == "default" else WRITES // 4
+    number = WRITES if name == "default" else max(20, WRITES // 4)
     for i in range(number):
         for statement in executed(rng, corpus.statements(), places=places):
             seen = {config: outcome(conn, statement) for config, conn in sessions.items()}
