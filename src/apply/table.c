@@ -35,7 +35,7 @@
 /* The last UPDATEs that are remembered, in bits. */
 #define UPDATES 8
 
-/* Tables that are described when there are so many are left to the server. */
+/* The most tables that are remembered; others are left to the server. */
 #define MAX_TABLES 256
 
 /* How a value of a column is made of what the publisher sends. */
