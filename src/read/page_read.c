@@ -42,6 +42,10 @@ typedef struct ReadInFlight
 {
 	LookaheadRead io;
 	const void *owner;
+	RelFileLocator locator;
+	ForkNumber	fork;
+	BlockNumber block;			/* the first one */
+	Buffer		buffer;			/* of that block */
 	int			nblocks;
 	bool		local;			/* reads into local buffers */
 } ReadInFlight;
@@ -158,6 +162,30 @@ page_advise(Relation rel, PageRead *page)
 }
 
 /*
+ * Use a read that was started here for another owner, if there is one.  18
+ * would wait for its end when it is asked to start the same again.
+ */
+static bool
+page_join_read(Relation rel, PageRead *page)
+{
+	for (int i = 0; i < nin_flight; i++)
+	{
+		const ReadInFlight *read = &in_flight[i];
+
+		if (read->block != page->block || read->fork != page->fork ||
+			!RelFileLocatorEquals(read->locator, rel->rd_locator) ||
+			LookaheadReadIsDone(&read->io))
+			continue;
+		page->buffer = read->buffer;
+		page->io = read->io;
+		page->origin = PAGE_FOUND;
+		page->leads = false;
+		return true;
+	}
+	return false;
+}
+
+/*
  * Start reading in the background.  StartReadBuffers() may take on fewer pages
  * than it is asked for, and then has pinned some of the rest, which must be
  * handed to it again.
@@ -168,6 +196,7 @@ page_start_reads(Relation rel, int nblocks, PageRead *pages, const void *owner)
 	PagesStarted started = {0};
 	CountsBefore before = CountsNow(rel);
 	Buffer		buffers[MAX_IO_COMBINE_LIMIT];
+	int			joined = 0;
 	int64		hits;
 
 	for (int i = 0; i < nblocks; i++)
@@ -178,13 +207,23 @@ page_start_reads(Relation rel, int nblocks, PageRead *pages, const void *owner)
 		LookaheadRead io;
 		PageOrigin	origin = PAGE_HIT;
 
+		if (!BufferIsValid(buffers[i]) && page_join_read(rel, &pages[i]))
+		{
+			joined++;
+			n = 1;
+			continue;
+		}
 		n = nblocks - i;
 		page_make_room();
 		if (LookaheadStartRead(rel, pages[i].fork, pages[i].block,
 							   &buffers[i], &n, &io))
 		{
 			in_flight[nin_flight++] =
-				(ReadInFlight) {.io = io, .owner = owner, .nblocks = n,
+				(ReadInFlight) {.io = io, .owner = owner,
+								.locator = rel->rd_locator,
+								.fork = pages[i].fork,
+								.block = pages[i].block,
+								.buffer = buffers[i], .nblocks = n,
 								.local = RelationUsesLocalBuffers(rel)};
 
 			/* since 19 it may be another process that reads */
@@ -210,7 +249,8 @@ page_start_reads(Relation rel, int nblocks, PageRead *pages, const void *owner)
 	hits = *UsageHits(rel) - before.hits;
 	CountsAdd(rel, -hits, 0);
 	if (pgstat_should_count_relation(rel))
-		LOOKAHEAD_COUNT(rel, blocks_fetched) -= nblocks - hits - started.blocks;
+		LOOKAHEAD_COUNT(rel, blocks_fetched) -=
+			nblocks - joined - hits - started.blocks;
 	return started;
 }
 

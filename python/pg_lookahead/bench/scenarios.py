@@ -614,12 +614,13 @@ _SCENARIOS: dict[str, Callable[[Size], Iterator[Cell]]] = {
     "upsert_uuid": _write("w_id", _UPSERT, 0.2),
     "fk_insert": _keys(_KEYS_INSERT, ("f1_id", "f1", "f2_id", "f2", "f3_id", "f3")),
     "fk_cascade_delete": _keys(_KEYS_DELETE, ("f_a", "f")),
+    # First, since rows would go to the pages with room that the others leave, and wait for these.
+    "apply_insert_uuid": _apply(
+        "insert", "INSERT INTO {schema}.r VALUES (gen_random_uuid(), hashint8extended(i, 3), repeat('.', 36))"
+    ),
     "apply_update": _apply("update", f"UPDATE {{schema}}.r SET note = 'y' WHERE {_THE_ROW}"),
     "apply_update_indexed": _apply(
         "update", f"UPDATE {{schema}}.r SET k = hashint8extended(i, 2) WHERE {_THE_ROW}"
-    ),
-    "apply_insert_uuid": _apply(
-        "insert", "INSERT INTO {schema}.r VALUES (gen_random_uuid(), hashint8extended(i, 3), repeat('.', 36))"
     ),
     "apply_delete": _apply("delete", f"DELETE FROM {{schema}}.r WHERE {_THE_ROW}"),
     "toast_seq": _toast(f"{_BODIES} {{table}}"),
