@@ -7,8 +7,7 @@
  * The worker's loop asks for one message after the other, by the function
  * walrcv_receive of libpqwalreceiver, and sleeps when it gets none.  In this
  * process another function takes its place.  That one calls it, and while
- * look-ahead pays it calls it early, and queues what has arrived.  README.md
- * has the invariants.
+ * look-ahead pays it calls it early, and queues what has arrived.
  *
  * The function is replaced while the worker starts, by a callback at the end of
  * its first transaction: libpqwalreceiver has been loaded then, and nothing has
@@ -48,8 +47,8 @@
 #define LONG_MESSAGE (64 * 1024)
 
 /*
- * More changes ahead than this bring nothing.  If all were looked up again, and
- * their pages found cached, that would not be enough to end look-ahead.
+ * More changes ahead bring nothing.  If all were looked up again, and found
+ * cached, that would not be enough to end look-ahead.
  */
 #define MAX_CHANGES 48
 

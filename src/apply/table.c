@@ -1,8 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * table.c
- *		The subscriber's tables, and the look-ups of changes of their rows; see
- *		table.h, and README.md for the invariants.
+ *		The subscriber's tables, and the look-ups of changes of their rows.
  *
  * An UPDATE makes entries in all indexes or in none, and only the old row and
  * the room in its page tell which.  So the new rows of UPDATEs are looked up if
@@ -328,7 +327,7 @@ ApplyChangeAdd(ApplyChange *change, const char *message, int length)
 	LogicalRepTupleData old_row;
 	LogicalRepTupleData new_row;
 	StringInfoData s;
-	bool		has_old = false;
+	bool		has_old = message[APPLY_HEADER] == LOGICAL_REP_MSG_DELETE;
 
 	if (table == NULL && tables != NULL &&
 		length >= APPLY_HEADER + 1 + (int) sizeof(uint32))
@@ -345,18 +344,12 @@ ApplyChangeAdd(ApplyChange *change, const char *message, int length)
 							 .action = message[APPLY_HEADER]};
 	initReadOnlyStringInfo(&s, unconstify(char *, said),
 						   length - APPLY_HEADER - 1);
-	switch (change->action)
-	{
-		case LOGICAL_REP_MSG_INSERT:
-			(void) logicalrep_read_insert(&s, &new_row);
-			break;
-		case LOGICAL_REP_MSG_UPDATE:
-			(void) logicalrep_read_update(&s, &has_old, &old_row, &new_row);
-			break;
-		default:
-			(void) logicalrep_read_delete(&s, &old_row);
-			has_old = true;
-	}
+	if (change->action == LOGICAL_REP_MSG_INSERT)
+		(void) logicalrep_read_insert(&s, &new_row);
+	else if (change->action == LOGICAL_REP_MSG_UPDATE)
+		(void) logicalrep_read_update(&s, &has_old, &old_row, &new_row);
+	else
+		(void) logicalrep_read_delete(&s, &old_row);
 	if (change->action != LOGICAL_REP_MSG_INSERT)
 		change_add_row(change, BY_KEY, has_old ? &old_row : &new_row);
 	if (change->action == LOGICAL_REP_MSG_INSERT ||
