@@ -1604,6 +1604,22 @@ MUTATIONS = [
         "Pages of all other indexes are read for nothing.",
     ),
     Mutation(
+        "rows of partitioned tables are put into the next partition",
+        "src/early/routing.c",
+        "&equal) + 1];",
+        "&equal)];",
+        (APPLY + "test_rows_of_partitioned_tables_are_looked_up",),
+        "Pages of another partition are read for nothing.",
+    ),
+    Mutation(
+        "a partition has its table's columns",
+        "src/apply/table.c",
+        "	return table_open_for_round(part) ? part : NULL;",
+        "	part->inputs = table->inputs;\n	return table_open_for_round(part) ? part : NULL;",
+        (APPLY + "test_rows_of_partitioned_tables_are_looked_up",),
+        "Values of other columns are looked up, or made to values of another type.",
+    ),
+    Mutation(
         "go on though it is switched off",
         "src/apply/apply.c",
         "effective_io_concurrency == 0 ||\n		!now[0]",
@@ -1686,7 +1702,7 @@ MUTATIONS = [
     ),
     Mutation(
         "assign rows to partitions by users' expressions",
-        "src/write/one_row.c",
+        "src/early/routing.c",
         "	if (table->rd_rel->relispartition || key->partexprs != NIL)\n\t\treturn false;",
         "	if (key->partexprs != NIL)\n\t\treturn true;",
         (WRITES + "test_an_expression_that_assigns_rows_to_partitions_is_not_computed_early",),

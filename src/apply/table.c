@@ -18,6 +18,7 @@
 #include "catalog/index.h"
 #include "compat.h"
 #include "early/infallible.h"
+#include "early/routing.h"
 #include "executor/executor.h"
 #include "lookup/relations.h"
 #include "nodes/miscnodes.h"
@@ -28,14 +29,21 @@
 #include "utils/hsearch.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
+#include "utils/partcache.h"
 #include "utils/rel.h"
 #include "write/keys_ahead.h"
 
 /* The last UPDATEs that are remembered, in bits. */
 #define UPDATES 8
 
-/* The most tables that are remembered; others are left to the server. */
-#define MAX_TABLES 256
+/*
+ * The most tables and partitions that are remembered; others are left to the
+ * server.
+ */
+#define MAX_TABLES 1024
+
+/* The number of a partition. */
+#define PARTITION_NUMBER(oid) ((uint64) 1 << 32 | (oid))
 
 /* How a value of a column is made of what the publisher sends. */
 typedef struct ColumnInput
@@ -48,9 +56,12 @@ typedef struct ColumnInput
 
 struct ApplyTable
 {
-	uint32		remote;			/* the key: the publisher's OID, as sent */
+	/* the key: the publisher's OID, as sent; or ours, of a partition */
+	uint64		number;
 	char	   *description;	/* what the publisher says of it */
 	int			length;
+	ApplyTable *whole;			/* of a partition, which has no description */
+	uint32		whole_opening;	/* when the partition was found */
 
 	/* of this round */
 	uint32		round;			/* the last one that asked for the table */
@@ -70,7 +81,7 @@ struct ApplyTable
 	uint8		touched;		/* a bit for each of the last UPDATEs */
 };
 
-static HTAB *tables = NULL;		/* by the publisher's OID */
+static HTAB *tables = NULL;		/* by number; no entry is ever removed */
 static ApplyTable *opened = NULL;	/* in this round */
 static uint32 this_round = 1;	/* its number */
 
@@ -102,37 +113,45 @@ ApplyTablesReset(void)
 		table_forget(table);
 }
 
-void
-ApplyTableDescribe(const char *message, int length, bool in_stream)
+/* A table or partition, all zero if it is new; NULL if there is none. */
+static ApplyTable *
+table_find(uint64 number, HASHACTION action)
 {
-	int			skip = APPLY_HEADER + 1 + (in_stream ? sizeof(uint32) : 0);
 	ApplyTable *table;
 	bool		found;
-	uint32		remote;
 
-	if (length < skip + (int) sizeof(uint32))
-		return;
 	if (tables == NULL)
 	{
-		HASHCTL		control = {.keysize = sizeof(uint32),
+		HASHCTL		control = {.keysize = sizeof(uint64),
 							   .entrysize = sizeof(ApplyTable)};
 
 		tables = hash_create("look-ahead tables", 64, &control,
 							 HASH_ELEM | HASH_BLOBS);
 	}
-	memcpy(&remote, message + skip, sizeof(remote));
-	table = hash_search(tables, &remote,
+	table = hash_search(tables, &number,
 						hash_get_num_entries(tables) < MAX_TABLES ?
-						HASH_ENTER : HASH_FIND, &found);
+						action : HASH_FIND, &found);
+	if (table != NULL && !found)
+		*table = (ApplyTable) {.number = number};
+	return table;
+}
+
+void
+ApplyTableDescribe(const char *message, int length, bool in_stream)
+{
+	int			skip = APPLY_HEADER + 1 + (in_stream ? sizeof(uint32) : 0);
+	ApplyTable *table;
+	uint32		remote;
+
+	if (length < skip + (int) sizeof(uint32))
+		return;
+	memcpy(&remote, message + skip, sizeof(remote));
+	table = table_find(remote, HASH_ENTER);
 	if (table == NULL)
 		return;
-	if (found)
-	{
+	if (table->description != NULL)
 		pfree(table->description);
-		table_forget(table);
-	}
-	else
-		*table = (ApplyTable) {.remote = remote};
+	table_forget(table);
 	table->length = length - skip;
 
 	/* the zero byte behind it belongs to it */
@@ -141,12 +160,16 @@ ApplyTableDescribe(const char *message, int length, bool in_stream)
 	memcpy(table->description, message + skip, table->length + 1);
 }
 
-/* The columns that indexes are made of. */
+/* The columns of which the partition, or the keys of indexes, are made. */
 static Bitmapset *
-table_indexed_columns(const TableRelations *relations)
+table_key_columns(const TableRelations *relations)
 {
+	PartitionKey key = relations->rel->rd_partkey;
 	Bitmapset  *columns = NULL;
 
+	for (int i = 0; key != NULL && i < key->partnatts; i++)
+		columns = bms_add_member(columns, key->partattrs[i] -
+								 FirstLowInvalidHeapAttributeNumber);
 	for (int i = 0; i < relations->nindexes; i++)
 	{
 		IndexInfo  *info = BuildIndexInfo(relations->indexes[i]);
@@ -168,7 +191,7 @@ static void
 table_make_inputs(ApplyTable *table, const LogicalRepRelation *description)
 {
 	TupleDesc	desc = RelationGetDescr(table->relations.rel);
-	Bitmapset  *columns = table_indexed_columns(&table->relations);
+	Bitmapset  *columns = table_key_columns(&table->relations);
 
 	table->inputs = palloc0_array(ColumnInput, desc->natts);
 	for (int i = 0; i < desc->natts; i++)
@@ -209,6 +232,11 @@ table_make(ApplyTable *table, const LogicalRepRelation *description)
 	Relation	by_key = NULL;
 	RowsBounds	bounds;
 
+	if (rel->rd_rel->relkind == RELKIND_PARTITIONED_TABLE)
+	{
+		table_make_inputs(table, description);
+		return RoutingIsHarmless(rel);
+	}
 	if (rel->rd_rel->relkind != RELKIND_RELATION ||
 		rel->rd_tableam != GetHeapamTableAmRoutine() ||
 		RelationUsesLocalBuffers(rel) || IsCatalogRelation(rel) ||
@@ -234,18 +262,23 @@ table_make(ApplyTable *table, const LogicalRepRelation *description)
 static void
 table_open_anew(ApplyTable *table)
 {
+	const ApplyTable *whole = table->whole != NULL ? table->whole : table;
 	LogicalRepRelation *description;
 	StringInfoData s;
 	MemoryContext old;
 
 	table_forget(table);
-	initReadOnlyStringInfo(&s, table->description, table->length);
+	table->whole_opening = whole->opening;
+	initReadOnlyStringInfo(&s, whole->description, whole->length);
 	description = logicalrep_read_rel(&s);
 	table->memory = AllocSetContextCreate(TopMemoryContext, "look-ahead table",
 										  ALLOCSET_SMALL_SIZES);
 	old = MemoryContextSwitchTo(table->memory);
-	table->is_served = TableFind(&table->relations, description->nspname,
-								 description->relname) &&
+	table->is_served =
+		(whole != table ?
+		 TableFindPartition(&table->relations, (Oid) table->number) :
+		 TableFind(&table->relations, description->nspname,
+				   description->relname)) &&
 		table_make(table, description);
 	MemoryContextSwitchTo(old);
 }
@@ -258,12 +291,14 @@ table_open_for_round(ApplyTable *table)
 		return table->is_open;
 	table->round = this_round;
 	table->is_open = table->is_served && TableOpenAgain(&table->relations);
-	if (!TableIsCurrent(&table->relations))
+	if (!TableIsCurrent(&table->relations) ||
+		(table->whole != NULL &&
+		 table->whole_opening != table->whole->opening))
 	{
 		table_open_anew(table);
 		table->is_open = table->is_served;
 	}
-	if (table->is_open)
+	if (table->is_open && table->relations.nindexes > 0)
 	{
 		KeysAheadForgetSizes(&table->rings[BY_KEY]);
 		KeysAheadForgetSizes(&table->rings[ENTRIES]);
@@ -295,19 +330,12 @@ column_value(ColumnInput *input, int32 typmod, LogicalRepTupleData *sent,
 	return true;
 }
 
-/*
- * Add a row to a ring, if there is one and room in it.  A value that is not
- * known is NULL, which is looked up in no index.
- */
+/* Make a row of what was sent.  A value that is not known is NULL. */
 static void
-change_add_row(ApplyChange *change, ApplyRing ring, LogicalRepTupleData *sent)
+table_make_row(ApplyTable *table, LogicalRepTupleData *sent)
 {
-	ApplyTable *table = change->table;
-	KeysAhead  *ahead = &table->rings[ring];
 	TupleTableSlot *row = table->row;
 
-	if (ahead->rows == NULL || !RowsAheadHasRoom(ahead->rows))
-		return;
 	ExecClearTuple(row);
 	for (int i = 0; i < row->tts_tupleDescriptor->natts; i++)
 		row->tts_isnull[i] =
@@ -315,46 +343,99 @@ change_add_row(ApplyChange *change, ApplyRing ring, LogicalRepTupleData *sent)
 						  TupleDescAttr(row->tts_tupleDescriptor, i)->atttypmod,
 						  sent, &row->tts_values[i]);
 	ExecStoreVirtualTuple(row);
-	KeysAheadAdd(ahead, row);
+}
+
+/*
+ * The table that a row is in, open in this round, or NULL: one of its
+ * partitions if the publisher names a partitioned table.
+ */
+static ApplyTable *
+table_holding(ApplyTable *table, LogicalRepTupleData *sent)
+{
+	ApplyTable *part;
+	Oid			oid;
+
+	if (table->relations.rel->rd_rel->relkind != RELKIND_PARTITIONED_TABLE)
+		return table;
+	table_make_row(table, sent);
+	oid = RoutingFind(table->relations.rel, table->row);
+	if (!OidIsValid(oid))
+		return NULL;
+	part = table_find(PARTITION_NUMBER(oid), HASH_ENTER);
+	if (part == NULL)
+		return NULL;
+	part->whole = table;
+	return table_open_for_round(part) ? part : NULL;
+}
+
+/* Add a row to a ring, if there is one and room in it. */
+static void
+change_add_row(ApplyChange *change, ApplyRing ring, LogicalRepTupleData *sent)
+{
+	ApplyTable *table = change->table;
+	KeysAhead  *ahead = &table->rings[ring];
+
+	if (ahead->rows == NULL || !RowsAheadHasRoom(ahead->rows))
+		return;
+	table_make_row(table, sent);
+	KeysAheadAdd(ahead, table->row);
 	change->in_ring[ring] = true;
 }
 
+/* The table that a change names, or NULL. */
+static ApplyTable *
+change_table(const ApplyChange *change, const char *said, int length)
+{
+	uint32		remote;
+
+	if (change->table != NULL)
+		return change->table->whole != NULL ?
+			change->table->whole : change->table;
+	if (length < (int) sizeof(remote))
+		return NULL;
+	memcpy(&remote, said, sizeof(remote));
+	return table_find(remote, HASH_FIND);
+}
+
+/*
+ * New rows of UPDATEs that change the key of a partitioned table may belong to
+ * another partition, and are not looked up.
+ */
 void
 ApplyChangeAdd(ApplyChange *change, const char *message, int length)
 {
 	const char *said = message + APPLY_HEADER + 1;
-	ApplyTable *table = change->table;
+	char		action = message[APPLY_HEADER];
+	ApplyTable *table;
 	LogicalRepTupleData old_row;
 	LogicalRepTupleData new_row;
 	StringInfoData s;
-	bool		has_old = message[APPLY_HEADER] == LOGICAL_REP_MSG_DELETE;
+	bool		has_old = action == LOGICAL_REP_MSG_DELETE;
 
-	if (table == NULL && tables != NULL &&
-		length >= APPLY_HEADER + 1 + (int) sizeof(uint32))
-	{
-		uint32		remote;
-
-		memcpy(&remote, said, sizeof(remote));
-		table = hash_search(tables, &remote, HASH_FIND, NULL);
-	}
+	length -= APPLY_HEADER + 1;
+	table = change_table(change, said, length);
 	if (table == NULL || !table_open_for_round(table) ||
-		(change->table == table && change->opening == table->opening))
+		(change->table != NULL && table_open_for_round(change->table) &&
+		 change->opening == change->table->opening))
 		return;
-	*change = (ApplyChange) {.table = table, .opening = table->opening,
-							 .action = message[APPLY_HEADER]};
-	initReadOnlyStringInfo(&s, unconstify(char *, said),
-						   length - APPLY_HEADER - 1);
-	if (change->action == LOGICAL_REP_MSG_INSERT)
+	initReadOnlyStringInfo(&s, unconstify(char *, said), length);
+	if (action == LOGICAL_REP_MSG_INSERT)
 		(void) logicalrep_read_insert(&s, &new_row);
-	else if (change->action == LOGICAL_REP_MSG_UPDATE)
+	else if (action == LOGICAL_REP_MSG_UPDATE)
 		(void) logicalrep_read_update(&s, &has_old, &old_row, &new_row);
 	else
 		(void) logicalrep_read_delete(&s, &old_row);
-	if (change->action != LOGICAL_REP_MSG_INSERT)
+	table = table_holding(table, has_old ? &old_row : &new_row);
+	if (table == NULL)
+		return;
+	*change = (ApplyChange) {.table = table, .opening = table->opening,
+							 .action = action};
+	if (action != LOGICAL_REP_MSG_INSERT)
 		change_add_row(change, BY_KEY, has_old ? &old_row : &new_row);
-	if (change->action == LOGICAL_REP_MSG_INSERT ||
-		(change->action == LOGICAL_REP_MSG_UPDATE &&
-		 pg_popcount32(table->touched) >= UPDATES / 2))
+	if (action == LOGICAL_REP_MSG_INSERT ||
+		(action == LOGICAL_REP_MSG_UPDATE &&
+		 pg_popcount32(table->touched) >= UPDATES / 2 &&
+		 !(has_old && table->whole != NULL)))
 		change_add_row(change, ENTRIES, &new_row);
 }
 

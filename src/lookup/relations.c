@@ -17,10 +17,12 @@
 #include "catalog/pg_attribute_d.h"
 #include "catalog/pg_class_d.h"
 #include "catalog/pg_index_d.h"
+#include "catalog/pg_inherits_d.h"
 #include "catalog/pg_namespace_d.h"
 #include "catalog/pg_opclass_d.h"
 #include "catalog/pg_operator_d.h"
 #include "catalog/pg_opfamily_d.h"
+#include "catalog/pg_partitioned_table_d.h"
 #include "catalog/pg_proc_d.h"
 #include "catalog/pg_tablespace_d.h"
 #include "catalog/pg_type_d.h"
@@ -102,9 +104,10 @@ table_lock_catalogs(void)
 	static const Oid catalogs[] = {
 		AccessMethodRelationId, AccessMethodOperatorRelationId,
 		AccessMethodProcedureRelationId, AttributeRelationId, IndexRelationId,
-		NamespaceRelationId, OperatorClassRelationId, OperatorFamilyRelationId,
-		OperatorRelationId, ProcedureRelationId, RelationRelationId,
-		TableSpaceRelationId, TypeRelationId
+		InheritsRelationId, NamespaceRelationId, OperatorClassRelationId,
+		OperatorFamilyRelationId, OperatorRelationId, PartitionedRelationId,
+		ProcedureRelationId, RelationRelationId, TableSpaceRelationId,
+		TypeRelationId
 	};
 
 	for (int i = 0; i < lengthof(catalogs); i++)
@@ -129,23 +132,29 @@ index_is_made(Relation index)
 		 heap_attisnull(tuple, Anum_pg_index_indpred, NULL));
 }
 
-bool
-TableFind(TableRelations *table, const char *schema, const char *name)
+/*
+ * The same of a table's partitions: of their bounds the server makes values,
+ * and sorts them.
+ */
+static bool
+partitions_are_made(Relation table)
+{
+	return table->rd_rel->relkind != RELKIND_PARTITIONED_TABLE ||
+		(table->rd_partkey != NULL && (table->rd_partdesc != NULL ||
+									   table->rd_partdesc_nodetached != NULL));
+}
+
+/* Open what has been locked, and its indexes. */
+static bool
+table_open_first(TableRelations *table, Oid oid)
 {
 	List	   *indexes;
-	Oid			oid;
 
-	*table = (TableRelations) {0};
-	if (!table_lock_catalogs())
-		return false;
-	oid = get_namespace_oid(schema, true);
-	if (OidIsValid(oid))
-		oid = get_relname_relid(name, oid);
-	if (!OidIsValid(oid) ||
-		!CheckRelationOidLockedByMe(oid, RowExclusiveLock, true))
-		return false;
 	table->rel = relation_open(oid, NoLock);
-	indexes = RelationGetIndexList(table->rel);
+	if (!partitions_are_made(table->rel))
+		return false;
+	indexes = table->rel->rd_rel->relkind == RELKIND_PARTITIONED_TABLE ? NIL :
+		RelationGetIndexList(table->rel);
 	table->index_oids = palloc0_array(Oid, Max(1, list_length(indexes)));
 	table->indexes = palloc0_array(Relation, Max(1, list_length(indexes)));
 	foreach_oid(index, indexes)
@@ -166,9 +175,36 @@ TableFind(TableRelations *table, const char *schema, const char *name)
 }
 
 bool
+TableFind(TableRelations *table, const char *schema, const char *name)
+{
+	Oid			oid;
+
+	*table = (TableRelations) {0};
+	if (!table_lock_catalogs())
+		return false;
+	oid = get_namespace_oid(schema, true);
+	if (OidIsValid(oid))
+		oid = get_relname_relid(name, oid);
+	return OidIsValid(oid) &&
+		CheckRelationOidLockedByMe(oid, RowExclusiveLock, true) &&
+		table_open_first(table, oid);
+}
+
+bool
+TableFindPartition(TableRelations *table, Oid oid)
+{
+	*table = (TableRelations) {.is_partition = true};
+	return table_lock_catalogs() &&
+		ConditionalLockRelationOid(oid, AccessShareLock) &&
+		table_open_first(table, oid);
+}
+
+bool
 TableOpenAgain(TableRelations *table)
 {
-	if (!CheckRelationOidLockedByMe(table->oid, RowExclusiveLock, true))
+	if (table->is_partition ?
+			!ConditionalLockRelationOid(table->oid, AccessShareLock) :
+			!CheckRelationOidLockedByMe(table->oid, RowExclusiveLock, true))
 		return false;
 	for (int i = 0; i < table->nindexes; i++)
 		if (!ConditionalLockRelationOid(table->index_oids[i], AccessShareLock))

@@ -28,6 +28,7 @@ extern uint64 RelationChanges(Oid relation);
 typedef struct TableRelations
 {
 	Oid			oid;			/* of the table; invalid: nothing is known */
+	bool		is_partition;	/* found by TableFindPartition() */
 	uint64		seen;			/* changes of all, when they were found */
 	Relation	rel;
 	int			nindexes;
@@ -45,12 +46,16 @@ extern bool TableIsCurrent(const TableRelations *table);
  * Find a table that this transaction has locked for writing, and open it and
  * its indexes; arrays are made in the current memory context.  False if there
  * is none, or if a lock would have to be waited for, be it of a catalog, or if
- * the server has not made the expressions of an index in this process.
+ * the server has not made the expressions of an index, or what it knows of
+ * partitions, in this process.
  *
  * The resource owner lets go of what is open and locked, after false, too.
  */
 extern bool TableFind(TableRelations *table, const char *schema,
 					  const char *name);
+
+/* The same for a partition of such a table, which need not be locked. */
+extern bool TableFindPartition(TableRelations *table, Oid oid);
 
 /*
  * Open what is current.  False if that cannot be done now; it may no longer be

@@ -24,16 +24,12 @@
 #include "postgres.h"
 
 #include "access/tupconvert.h"
-#include "access/xact.h"
 #include "compat.h"
-#include "early/infallible.h"
 #include "exec/judge_timing.h"
 #include "exec/settings.h"
 #include "exec/takeover.h"
 #include "executor/execPartition.h"
 #include "executor/executor.h"
-#include "partitioning/partdesc.h"
-#include "utils/partcache.h"
 #include "utils/rel.h"
 #include "write/updated_rows.h"
 
@@ -79,33 +75,6 @@ OneRowOf(Oid table, CmdType operation)
 		JudgeSetMaximum(&one->judge, 1, 0);
 	}
 	return one;
-}
-
-/*
- * The server asks again, which nobody may notice: so no expression is computed,
- * and no function called that is not the server's own, or may call one that is
- * not, as for arrays.  Nor are generated columns known yet.
- */
-bool
-OneRowMayRoute(Relation table)
-{
-	PartitionKey key = RelationGetPartitionKey(table);
-	PartitionDesc partitions =
-		RelationGetPartitionDesc(table, !IsolationUsesXactSnapshot());
-
-	/* a partition's own condition is of its parent's key */
-	if (table->rd_rel->relispartition || key->partexprs != NIL)
-		return false;
-	for (int i = 0; i < key->partnatts; i++)
-		if (key->partsupfunc[i].fn_oid >= FirstNormalObjectId ||
-			!ComparesInfallibly(key->parttypid[i], key->partcollation[i]) ||
-			TupleDescAttr(RelationGetDescr(table),
-						  key->partattrs[i] - 1)->attgenerated != '\0')
-			return false;
-	for (int i = 0; i < partitions->nparts; i++)
-		if (!partitions->is_leaf[i])
-			return false;
-	return true;
 }
 
 bool

@@ -15,6 +15,7 @@
 #include "access/xact.h"
 #include "compat.h"
 #include "early/early_plan.h"
+#include "early/routing.h"
 #include "exec/explain.h"
 #include "exec/settings.h"
 #include "exec/takeover.h"
@@ -73,7 +74,7 @@ write_refusal(ModifyTableState *node)
 	if (write_is_of_one_row(node) &&
 		(write_has_run(node) || !OneRowIsWatched(table, node->operation)))
 		return REFUSED_WRITES_ONE_ROW;
-	if (WriteIsPartitioned(node) && !OneRowMayRoute(table))
+	if (WriteIsPartitioned(node) && !RoutingIsHarmless(table))
 		return REFUSED_PARTITIONED;
 	if (write_goes_row_by_row(node) && !OneRowHasIndexes(table))
 		return REFUSED_WRITES_ONE_INDEX;

@@ -115,9 +115,6 @@ extern TupleTableSlot *WriteOneRow(PlanState *child);
  */
 extern bool OneRowIsWatched(Relation table, CmdType operation);
 
-/* May its rows be assigned to partitions before the server does so? */
-extern bool OneRowMayRoute(Relation table);
-
 /* Has a table enough indexes for looking them up together? */
 extern bool OneRowHasIndexes(Relation table);
 
