@@ -39,9 +39,10 @@
  * is asked again after an interval that doubles as long as the answer stays the
  * same.  Where more is ahead by then than in other blocks, that is used up
  * first: units that start no reads of their own would seem to cost nothing.
- * The question is asked earlier if a TRIAL is CHANGED times dearer than the
- * blocks without, and than the TRIAL that led to the question.  The first units
- * of an execution are often dear, until the kernel has read a file ahead.
+ * The question is asked earlier if a TRIAL, which is held now and then to check
+ * that, is CHANGED times dearer than the blocks without, and than the TRIAL that
+ * led to the question.  The first units of an execution are often dear, until
+ * the kernel has read a file ahead.
  *
  * Only units that had to be read are counted, but the time of the others is
  * added to theirs, since to pass them costs more with look-ahead.  What was
@@ -69,7 +70,9 @@
 #define REST_MIN 32
 #define REST_MAX 1024
 #define STAKE_US 2000
-#define CHANGED 4				/* times dearer: what was learnt is outdated */
+#define CHANGED 2				/* times dearer: what was learnt is outdated */
+#define CHECK_UNITS 8			/* units whose mean says so */
+#define CHECK_INTERVAL 512		/* units between two such checks */
 
 #define TRIAL_DISTANCE 64
 #define CLEAR 2
@@ -350,9 +353,12 @@ judge_consider(Judge *judge, int reads, double us, int64 wanted,
 {
 	JudgeLearnt *learnt = judge->learnt;
 	double		read_us = us / reads;
-	int			evidence = Max(learnt->evidence, EVIDENCE_MIN);
+	bool		is_check = judge_is_resting(judge);
+	int			evidence = Max(learnt->evidence,
+							   is_check ? CHECK_UNITS : EVIDENCE_MIN);
 	double		cost;
 
+	learnt->left -= is_check;
 	learnt->stake_us += us;
 	judge->cheapest = judge->tried == 0 ? us : Min(judge->cheapest, us);
 	judge->tried++;
@@ -376,8 +382,8 @@ judge_consider(Judge *judge, int reads, double us, int64 wanted,
 		evidence = 1;
 	if (judge->slow < evidence)
 		return;
-	judge->was_checked = true;
-	if (judge_is_resting(judge) && cost >= CHANGED * learnt->cost_without)
+	judge->until_check = CHECK_INTERVAL;
+	if (is_check && cost >= CHANGED * learnt->cost_without)
 	{
 		learnt->verdict = JUDGE_UNDECIDED;
 		judge_start_question(learnt);
@@ -494,8 +500,11 @@ JudgeReadSeen(Judge *judge, JudgeLearnt *learnt)
 		judge->learnt = learnt;
 	if (judge->rest > 0)
 		judge->rest--;
-	else if (judge->was_checked && judge_is_resting(judge))
+	else if (judge->until_check > 0 && judge_is_resting(judge))
+	{
+		judge->until_check--;
 		judge->learnt->left--;
+	}
 	else if (judge->force == JUDGE_FORCED)
 		judge_start_ahead(judge);
 	else

@@ -94,7 +94,7 @@ typedef struct Judge
 	JudgeLearnt own;
 	int			rest;			/* reads until units are timed again */
 	int			last_rest;		/* length of the last rest; 0: there was none */
-	bool		was_checked;	/* what was learnt is still true */
+	int			until_check;	/* units until what was learnt is checked */
 	int			cached;			/* units without a read, lately */
 	int			idle_entries;	/* in AHEAD: entries since the last read */
 
