@@ -783,6 +783,7 @@ def test_kills(own_pair: Pair, rng: random.Random) -> None:
     for conn in (pub, sub):
         conn.execute(TABLES.encode())
         run(conn, "CREATE TABLE log (n int)")
+    sub.execute(ONLY_PARTITIONED_HERE.encode())
     pub.execute(FILL.encode())
     own_pair.subscribe(pub, sub, options="WITH (two_phase = on)")
     for step in range(KILLS):
