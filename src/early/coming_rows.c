@@ -34,9 +34,13 @@
 bool
 ComingRowsKnow(PlanState *plan_state)
 {
-	return IsA(plan_state, SeqScanState) ||
-		IsA(plan_state, BitmapHeapScanState) ||
-		IsA(plan_state, IndexScanState);
+	Relation	index;
+
+	if (!IsA(plan_state, IndexScanState))
+		return IsA(plan_state, SeqScanState) ||
+			IsA(plan_state, BitmapHeapScanState);
+	index = ((IndexScanState *) plan_state)->iss_RelationDesc;
+	return index != NULL && ScanPositionIsKnown(index);
 }
 
 void

@@ -32,6 +32,7 @@ typedef struct AheadReport
 {
 	const char *subject;		/* NULL: the node itself */
 	Refusal		reason;
+	Refusal		row_by_row;		/* why no rows were known ahead */
 	int			n;
 	AheadFigure figures[32];
 	List	   *indexes;		/* names of those in which keys were looked up,

@@ -132,6 +132,9 @@ explain_taken(const PlanState *state, AheadNode *node, AheadNode *values,
 		explain_text(name, &report, leader_only, es);
 	else
 		explain_properties(name, &report, leader_only, es);
+	if (asked && report.row_by_row != NOT_REFUSED)
+		ExplainPropertyText(psprintf("%s Row by Row", name),
+							RefusalSentence(report.row_by_row), es);
 	foreach(lc, report.indexes)
 		names = lappend(names, strVal(lfirst(lc)));
 	if (names != NIL)

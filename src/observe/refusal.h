@@ -63,6 +63,8 @@
 	R(WRITES_ONE_ROW, "one row") \
 	R(WRITES_ONE_INDEX, "the table has fewer than two indexes") \
 	R(WRITES_NO_KEY, "no indexed column is changed") \
+	R(WRITES_PLAN, "the plan does not tell which rows it comes to next") \
+	R(WRITES_VALUES, "a new value or a condition is not plain") \
 	R(NOT_ALL_ROWS, "the query may not ask for all rows") \
 	R(NO_INDEXES, "the table has no indexes") \
 	R(WRITTEN_METHOD, "an index is neither btree nor hash") \

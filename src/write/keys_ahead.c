@@ -61,7 +61,7 @@ KeysAheadAdd(KeysAhead *ahead, TupleTableSlot *slot)
 	for (int i = 0; i < ahead->nindexes; i++)
 		LookupBegin(IndexKeysLookup(ahead->indexes[i]),
 					&((LookupKey *) row->work)[i]);
-	ahead->counters.rows += size > 0;
+	ahead->first_was_alone |= size == 0;
 	ahead->counters.max_rows = Max(ahead->counters.max_rows, (uint64) size);
 }
 
@@ -165,6 +165,14 @@ KeysAheadIsTimeToFill(const KeysAhead *ahead, int wanted, bool more)
 	return keys_may_go_on(ahead);
 }
 
+/* The oldest row leaves the ring: was it known before its turn? */
+static void
+keys_count_row(KeysAhead *ahead, bool is_written)
+{
+	ahead->counters.rows += is_written && !ahead->first_was_alone;
+	ahead->first_was_alone = false;
+}
+
 TupleTableSlot *
 KeysAheadNext(KeysAhead *ahead)
 {
@@ -178,6 +186,7 @@ KeysAheadNext(KeysAhead *ahead)
 		LookupCountBegin(lookup);
 	}
 	ahead->arrived = row;
+	keys_count_row(ahead, true);
 	ahead->rows_of_ring++;
 	ahead->size_sum += RowsAheadSize(ahead->rows);
 	return row->slot;
@@ -190,6 +199,7 @@ KeysAheadSkip(KeysAhead *ahead, bool is_written)
 	uint64		unused = pages->blocks_unused;
 	LookupKey  *keys = RowsAheadNext(ahead->rows)->work;
 
+	keys_count_row(ahead, is_written);
 	for (int i = 0; i < ahead->nindexes; i++)
 		LookupForget(IndexKeysLookup(ahead->indexes[i]), &keys[i]);
 	if (is_written)
@@ -224,6 +234,7 @@ KeysAheadForget(KeysAhead *ahead)
 			LookupForget(IndexKeysLookup(ahead->indexes[j]), &keys[j]);
 	}
 	RowsAheadForget(ahead->rows);
+	ahead->first_was_alone = false;
 }
 
 void

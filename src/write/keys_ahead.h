@@ -31,6 +31,7 @@ typedef struct KeysAhead
 	int			nindexes;		/* whose pages can be known early */
 	IndexKeys **indexes;
 	RowAhead   *arrived;		/* the row that is being written */
+	bool		first_was_alone;	/* the oldest row was added to no other */
 	uint64		rows_of_ring;	/* rows that were handed out of the ring */
 	uint64		size_sum;		/* sum of the numbers of rows ahead of each */
 	WriteCounters counters;		/* of rows; see KeysAheadTell() */

@@ -86,16 +86,21 @@ rows_refusal(WriteNode *node)
 	return NOT_REFUSED;
 }
 
-/* No row of an UPDATE is known before its turn: look it up then. */
+/*
+ * No row of an UPDATE is known before its turn: look it up then, if there are
+ * indexes that can be looked up together.
+ */
 static void
 rows_go_one_by_one(WriteNode *node)
 {
 	PlanState  *child = outerPlanState(node->base.plan_state);
+	Relation	table = WriteTable(node)->ri_RelationDesc;
 
-	if (child->ExecProcNodeReal != WriteNextRow)
+	if (child->ExecProcNodeReal != WriteNextRow || !OneRowHasIndexes(table) ||
+		node->part->refusal == REFUSED_WRITES_NO_KEY)
 		return;
-	node->one = OneRowOf(
-		RelationGetRelid(WriteTable(node)->ri_RelationDesc), CMD_UPDATE);
+	node->one = OneRowOf(RelationGetRelid(table), CMD_UPDATE);
+	node->row_by_row = node->part->refusal;
 	node->part->refusal = NOT_REFUSED;
 	node->updated = NULL;
 	ExecSetExecProcNode(child, WriteOneRow);
@@ -144,6 +149,7 @@ rows_fill(WriteNode *node, PlanState *child)
 							   !node->child_ended))
 		return;
 	while (node->judge.mode == JUDGE_AHEAD && !node->child_ended &&
+		   (wanted > 0 || node->updated == NULL) &&
 		   (size = RowsAheadSize(rows)) < wanted + 1 &&
 		   RowsAheadHasRoom(rows))
 	{

@@ -330,7 +330,7 @@ UpdatedRowsOpen(WriteNode *node)
 
 	/* subplans may set parameters for each row */
 	if (child->subPlan != NIL || updated_scan(child)->subPlan != NIL)
-		return REFUSED_OUTER_EFFECTS;
+		return REFUSED_WRITES_VALUES;
 	rows = palloc0_object(UpdatedRows);
 	rows->child = child;
 	rows->econtext = CreateExprContext(node->base.query->estate);
@@ -348,12 +348,12 @@ UpdatedRowsOpen(WriteNode *node)
 						  rows->indexed) &&
 			!updated_add_column(node, rows, entry->expr, from,
 								lfirst_int(lc) - 1))
-			return REFUSED_OUTER_EFFECTS;
+			return REFUSED_WRITES_VALUES;
 	}
 	if (!updated_add_filter(node, rows) ||
 		updated_uses_system_columns(rows->used) ||
 		updated_uses_system_columns(rows->outer_used))
-		return REFUSED_OUTER_EFFECTS;
+		return REFUSED_WRITES_VALUES;
 	if (!IsA(child, NestLoopState))
 		ComingRowsInit(&rows->coming, (ScanState *) child);
 	node->updated = rows;

@@ -131,9 +131,15 @@ write_begin(AheadNode *base)
 	node->reads_seen = *node->reads;
 	node->fetch = child->ExecProcNodeReal;
 	if (write_goes_row_by_row(statement))
+	{
 		node->one = OneRowOf(
 			RelationGetRelid(statement->resultRelInfo->ri_RelationDesc),
 			statement->operation);
+		if (WriteIsPartitioned(statement))
+			node->row_by_row = REFUSED_PARTITIONED;
+		else if (!write_is_of_one_row(statement))
+			node->row_by_row = REFUSED_WRITES_PLAN;
+	}
 	if (AheadNodeAddRole(base, child, AHEAD_AS_OUTER))
 		child->ExecProcNodeReal =
 			node->one != NULL ? WriteOneRow : WriteNextRow;
@@ -179,11 +185,11 @@ write_report(AheadNode *base, AheadReport *report)
 		Max(1, node->part->keys.rows_of_ring);
 
 	if (c.index_blocks_read == 0 && c.heap_blocks_read == 0)
-	{
 		report->reason = write_reason(node);
-		return;
-	}
-	AheadReportWrites(report, &c, mean);
+	else
+		AheadReportWrites(report, &c, mean);
+	if (node->row_by_row != report->reason)
+		report->row_by_row = node->row_by_row;
 }
 
 static const AheadMethods write_methods = {

@@ -56,6 +56,7 @@ typedef struct WriteNode
 	TupleTableSlot *old_row;
 	TupleTableSlot *new_row;
 	UpdatedRows *updated;		/* how coming rows are computed, or NULL */
+	Refusal		row_by_row;		/* why they are not */
 	int			strays;			/* rows in a row that were none of the ring */
 } WriteNode;
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -11,7 +13,7 @@ import pytest
 from conftest import MakeCluster
 from differential import bad_lines
 from queries import run, scalar
-from relations import Connection, evict
+from relations import Connection, await_true, evict
 
 SETUP = (
     "CREATE EXTENSION pg_lookahead",
@@ -147,6 +149,49 @@ def test_an_update_computes_nothing_that_may_fail(conn: Connection) -> None:
     run(conn, "TRUNCATE hashed")
 
 
+@pytest.mark.within_scans
+def test_an_update_leaves_index_scans_of_extensions_alone(conn: Connection) -> None:
+    """What their access method keeps is not what one of the server's keeps."""
+    run(
+        conn,
+        "CREATE ACCESS METHOD mirrored TYPE INDEX HANDLER bthandler",
+        "CREATE OPERATOR CLASS mirrored_ops DEFAULT FOR TYPE int USING mirrored AS"
+        " OPERATOR 1 <, OPERATOR 2 <=, OPERATOR 3 =, OPERATOR 4 >=, OPERATOR 5 >, FUNCTION 1 btint4cmp",
+        "CREATE TABLE mirrored AS SELECT i AS id, i AS a, i AS b FROM generate_series(1, 1000) AS i",
+        "CREATE INDEX ON mirrored USING mirrored (id)",
+        "CREATE INDEX ON mirrored (a)",
+        "CREATE INDEX ON mirrored (b)",
+        "ANALYZE mirrored",
+        "SET enable_seqscan = off",
+        "SET enable_bitmapscan = off",
+    )
+    statement = "UPDATE mirrored SET a = a + 7, b = b + 7 WHERE id > 0"
+    assert "Index Scan" in str(conn.execute(f"EXPLAIN {statement}".encode()).fetchall())
+    assert rows_ahead(conn, statement) == 0
+    run(conn, statement, "RESET enable_seqscan", "RESET enable_bitmapscan")
+    assert scalar(conn, "SELECT sum(a) FROM mirrored") == 1000 * 1001 // 2 + 7000
+    run(conn, "DROP TABLE mirrored", "DROP ACCESS METHOD mirrored CASCADE")
+
+
+@pytest.mark.within_scans
+def test_an_update_executes_no_subquery_early(conn: Connection) -> None:
+    """Only rows that nobody sees would need its value, and no row gets another key before them."""
+    rows = "INSERT INTO hashed SELECT i, {} FROM generate_series(1, {}) AS i"
+    called = "SELECT nextval('calls')"
+    counts = []
+    for writes in ("off", "on"):
+        run(conn, f"SET pg_lookahead.writes = {writes}", "TRUNCATE hashed")
+        for n in (600, 601, 602, 603):
+            run(conn, rows.format(1, n), "BEGIN", rows.format(2, 600), "ROLLBACK")
+        run(conn, rows.format(1, 600))
+        before = scalar(conn, called)
+        updated = conn.execute("UPDATE hashed SET id = id WHERE a < 2 OR id < (SELECT nextval('calls'))")
+        assert updated.rowcount == 3006
+        counts.append(scalar(conn, called) - before)
+    assert counts == [1, 1]
+    run(conn, "TRUNCATE hashed")
+
+
 def test_random_values_are_looked_up_and_written(conn: Connection) -> None:
     run(
         conn, "CREATE TABLE drawn (id uuid, n int)", "CREATE INDEX ON drawn (id)", "CREATE INDEX ON drawn (n)"
@@ -162,6 +207,68 @@ def test_random_values_are_looked_up_and_written(conn: Connection) -> None:
     ).fetchall()
     assert rows == [(300,)] and scalar(conn, LOOKED) > before
     assert scalar(conn, "SELECT count(DISTINCT id) FROM drawn") == 300
+    run(conn, "DROP TABLE drawn")
+
+
+@pytest.mark.within_scans
+def test_an_update_counts_a_row_once(conn: Connection) -> None:
+    """Entries of rows that were rolled back come before those of others, so that guesses are wrong."""
+    run(conn, "INSERT INTO hashed SELECT i, i FROM generate_series(1, 3000) AS i", "ANALYZE hashed")
+    run(conn, "SET enable_seqscan = off", "SET enable_bitmapscan = off")
+    statement = "UPDATE hashed SET a = a + 1 WHERE id > 0"
+    ahead = [rows_ahead(conn, statement) for _ in range(5)]
+    run(conn, "RESET enable_seqscan", "RESET enable_bitmapscan", "TRUNCATE hashed")
+    assert min(ahead) > 0 and max(ahead) <= 3000
+
+
+def test_explain_tells_why_an_update_goes_row_by_row(conn: Connection) -> None:
+    if int(scalar(conn, "SHOW server_version_num")) < 180000:
+        pytest.skip("no extension adds to EXPLAIN")
+    run(conn, "INSERT INTO hashed SELECT id, a FROM s", "ANALYZE hashed", "SET enable_nestloop = off")
+    for statement, line in {
+        "UPDATE hashed SET a = id % 10": "Row by Row: a new value or a condition is not plain",
+        "UPDATE hashed SET a = 9 FROM s WHERE s.id = hashed.id": "Row by Row: the plan does not tell",
+        "INSERT INTO parted SELECT id, 1 FROM s": "Row by Row: partitioned table",
+        "UPDATE hashed SET a = a, noted = 'x'": "",
+        "UPDATE hashed SET noted = 'x'": "not used (no indexed column is changed)",
+        "UPDATE t SET id = id % 10": "not used (a new value or a condition is not plain)",
+    }.items():
+        run(conn, "INSERT INTO t SELECT id, a FROM s WHERE id < 5 ON CONFLICT DO NOTHING")
+        with conn.transaction(force_rollback=True):
+            plan = str(conn.execute(f"EXPLAIN (ANALYZE, LOOKAHEAD, COSTS off) {statement}".encode()).fetchall())
+        assert line in plan and ("Row by Row" in line) == ("Row by Row" in plan), (statement, plan)
+    run(conn, "RESET enable_nestloop", "TRUNCATE hashed, t")
+
+
+def test_random_values_of_rows_that_others_change_meanwhile(conn: Connection) -> None:
+    """Such a row is computed anew, or is left out, so that no value is written twice."""
+    rows = "SELECT n, id, more FROM drawn"
+    run(
+        conn,
+        "CREATE TABLE drawn AS SELECT i AS n, gen_random_uuid() AS id, gen_random_uuid() AS more"
+        " FROM generate_series(1, 600) AS i",
+        "CREATE INDEX ON drawn (id)",
+        "CREATE INDEX ON drawn (more)",
+        "ANALYZE drawn",
+    )
+    returned: list[Any] = []
+
+    def update() -> None:
+        update = "UPDATE drawn SET id = gen_random_uuid(), more = gen_random_uuid() RETURNING *"
+        returned.extend(conn.execute(f"WITH drawn AS ({update}) {rows}".encode()).fetchall())
+
+    dsn = conn.info.dsn
+    with psycopg.connect(dsn) as other, psycopg.connect(dsn, autocommit=True) as watcher:
+        run(other, "UPDATE drawn SET n = -n WHERE n % 50 = 7", "DELETE FROM drawn WHERE n % 50 = 8")
+        thread = threading.Thread(target=update)
+        thread.start()
+        waits = f"SELECT wait_event_type FROM pg_stat_activity WHERE pid = {conn.info.backend_pid}"
+        await_true(lambda: scalar(watcher, waits) == "Lock", "a wait for a row")
+        other.commit()
+        thread.join()
+    assert sorted(returned) == sorted(conn.execute(rows.encode()).fetchall())
+    assert len(returned) == 588 and sum(n < 0 for n, *_ in returned) == 12
+    assert len({value for _, *values in returned for value in values}) == 2 * 588
     run(conn, "DROP TABLE drawn")
 
 
