@@ -1717,6 +1717,14 @@ MUTATIONS = [
         "A subquery is executed for the sake of a row that nobody sees.",
     ),
     Mutation(
+        "forget outer rows of an UPDATE for good",
+        "src/write/updated_rows.c",
+        "		rows->number = 0;		/* the next outer row, whatever was known */",
+        "		(void) rows;",
+        (WRITES + "test_an_outer_row_that_was_forgotten_is_looked_up_again",),
+        "Where an outer row matches many rows, no later one is looked up.",
+    ),
+    Mutation(
         "count guessed rows that are not written",
         "src/write/keys_ahead.c",
         "	ahead->counters.rows += is_written && !ahead->first_was_alone;",

@@ -363,7 +363,9 @@ UpdatedRowsOpen(WriteNode *node)
 void
 UpdatedRowsRestart(UpdatedRows *rows)
 {
-	if (!IsA(rows->child, NestLoopState))
+	if (IsA(rows->child, NestLoopState))
+		rows->number = 0;		/* the next outer row, whatever was known */
+	else
 		ComingRowsRestart(&rows->coming);
 }
 
