@@ -19,7 +19,8 @@
  * some per cent of its work.  So a small statement that has lately read nothing
  * RUNS_TO_REST times in a row is left alone, until it has read something.  In
  * this number of executions it saves about as much time as look-ahead saves in
- * one that waits for some reads, which is thereby missed.
+ * one that waits for some reads, which is thereby missed.  Where no node was
+ * taken there is nothing to miss, and a few executions are enough.
  *
  *-------------------------------------------------------------------------
  */
@@ -50,6 +51,9 @@
 
 /* Executions in a row that read nothing, until a small one is left alone. */
 #define RUNS_TO_REST 256
+
+/* As how many of them counts one in which no node was taken? */
+#define RUNS_IF_UNSERVED 32
 
 /* By role; the last one is NULL. */
 static const AheadMethods *all_methods[AHEAD_ROLES][MAX_METHODS + 1];
@@ -372,6 +376,21 @@ takeover_take_ctes(Walk *walk, const EState *estate)
 	}
 }
 
+/* Take the nodes of a query that are served; it has been started. */
+static pg_noinline void
+takeover_take_plan(const QueryDesc *queryDesc)
+{
+	Walk		walk = {.bounds = RowBoundsOfTop(),
+						.top = queryDesc->planstate};
+
+	takeover_take_nodes(queryDesc->planstate, &walk);
+	takeover_take_ctes(&walk, queryDesc->estate);
+	bms_free(walk.subplans);
+	bms_free(walk.ctes);
+	bms_free(walk.stopped_ctes);
+	bms_free(walk.portal_ctes);
+}
+
 /* This process's count of blocks read. */
 static inline int64
 takeover_reads(void)
@@ -414,38 +433,29 @@ takeover_is_resting(const QueryDesc *queryDesc)
 		lookahead_debug_force == JUDGE_MEASURES;
 }
 
-/* A statement has ended. */
+/* A statement has ended.  was_served: nodes of it had been taken. */
 static void
-takeover_note_end(const QueryDesc *queryDesc)
+takeover_note_end(const QueryDesc *queryDesc, bool was_served)
 {
 	SmallStatement *small = takeover_small_statement(queryDesc->plannedstmt);
+	int			runs = was_served ? 1 : RUNS_IF_UNSERVED;
 
 	if (small == NULL)
 		return;
 	small->runs = takeover_reads() == small->reads ?
-		Min(small->runs + 1, RUNS_TO_REST) : 0;
+		Min(small->runs + runs, RUNS_TO_REST) : 0;
 }
 
 static void
 lookahead_ExecutorStart(QueryDesc *queryDesc, int eflags)
 {
-	Walk		walk = {.bounds = RowBoundsOfTop()};
-
 	prev_ExecutorStart(queryDesc, eflags);
 	if (lookahead_enabled && (eflags & EXEC_FLAG_EXPLAIN_ONLY) == 0 &&
 		queryDesc->planstate != NULL &&
 		queryDesc->estate->es_snapshot != NULL &&
 		IsMVCCSnapshot(queryDesc->estate->es_snapshot) &&
 		!takeover_is_resting(queryDesc))
-	{
-		walk.top = queryDesc->planstate;
-		takeover_take_nodes(queryDesc->planstate, &walk);
-		takeover_take_ctes(&walk, queryDesc->estate);
-		bms_free(walk.subplans);
-		bms_free(walk.ctes);
-		bms_free(walk.stopped_ctes);
-		bms_free(walk.portal_ctes);
-	}
+		takeover_take_plan(queryDesc);
 }
 
 /*
@@ -488,7 +498,7 @@ lookahead_ExecutorEnd(QueryDesc *queryDesc)
 		AheadQueryEnd(query);
 		AheadQueryWait(query);
 	}
-	takeover_note_end(queryDesc);
+	takeover_note_end(queryDesc, query != NULL);
 	prev_ExecutorEnd(queryDesc);
 }
 

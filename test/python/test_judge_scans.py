@@ -135,7 +135,10 @@ def tracked(conn: Connection, query: str, times: int = 1) -> dict[str, int]:
 
 
 def test_small_cached_statements_are_left_alone(conn: Connection) -> None:
-    """A small statement rests after 256 executions that read nothing, until one reads; EXPLAIN wakes none."""
+    """A small statement rests after 256 executions that read nothing, until one reads; EXPLAIN wakes none.
+
+    One in which nothing is served rests after eight.
+    """
     query = "SELECT id FROM t WHERE dup = 7 AND k = 7007"
     served = "SELECT lookahead.index_scans_served()"
 
@@ -153,6 +156,13 @@ def test_small_cached_statements_are_left_alone(conn: Connection) -> None:
     evict(conn, "t")
     assert newly_served(query) == 0
     assert newly_served(query, 3) == 3
+    evict(conn, "t")
+    conn.execute("SET pg_lookahead.index_scan = off")
+    run(conn, *[query] * 9)
+    conn.execute("RESET pg_lookahead.index_scan")
+    assert newly_served(query, 3) == 0
+    evict(conn, "t")
+    assert newly_served(query, 2) == 1
 
 
 MAKE_LONG = (
