@@ -383,14 +383,14 @@ LookaheadAdditionalPins(bool temporary, int wanted)
 #endif
 }
 
-/* How many buffers, at most "wanted", a backend may ever pin. */
+/* How many shared buffers, at most "wanted", a backend may ever pin. */
 static inline int
-LookaheadPinLimit(bool temporary, int wanted)
+LookaheadPinLimit(int wanted)
 {
 #if PG_VERSION_NUM >= 180000
-	return Min(wanted, (int) (temporary ? GetLocalPinLimit() : GetPinLimit()));
+	return Min(wanted, (int) GetPinLimit());
 #else
-	return LookaheadAdditionalPins(temporary, wanted);
+	return LookaheadAdditionalPins(false, wanted);
 #endif
 }
 

@@ -250,12 +250,12 @@ harmless_function(Oid function, Oid result, List *args,
 
 /* Is an operator harmless?  Its function may not have been looked up. */
 static bool
-harmless_operator(Oid operator, Oid function, List *args,
-					 const Search *search)
+harmless_operator(Oid operator, Oid function, Oid result, List *args,
+				  const Search *search)
 {
 	if (!OidIsValid(function))
 		function = get_opcode(operator);
-	return harmless_function(function, BOOLOID, args, search);
+	return harmless_function(function, result, args, search);
 }
 
 /* Is the text of a value of this type the same whatever the settings are? */
@@ -360,22 +360,18 @@ harmless_is_not(Node *node, void *context)
 											((FuncExpr *) node)->args, search);
 			break;
 		case T_OpExpr:
-			harmless = harmless_function(
-				OidIsValid(((OpExpr *) node)->opfuncid) ?
-				((OpExpr *) node)->opfuncid :
-				get_opcode(((OpExpr *) node)->opno),
-				exprType(node), ((OpExpr *) node)->args, search);
-			break;
 		case T_DistinctExpr:
 		case T_NullIfExpr:
 			harmless = harmless_operator(((OpExpr *) node)->opno,
-											((OpExpr *) node)->opfuncid,
-											((OpExpr *) node)->args, search);
+										 ((OpExpr *) node)->opfuncid,
+										 IsA(node, OpExpr) ? exprType(node) :
+															 BOOLOID,
+										 ((OpExpr *) node)->args, search);
 			break;
 		case T_ScalarArrayOpExpr:
 			harmless = harmless_operator(
 				((ScalarArrayOpExpr *) node)->opno,
-				((ScalarArrayOpExpr *) node)->opfuncid,
+				((ScalarArrayOpExpr *) node)->opfuncid, BOOLOID,
 				((ScalarArrayOpExpr *) node)->args, search);
 			break;
 		case T_CoerceViaIO:

@@ -15,6 +15,8 @@
 #include "access/htup_details.h"
 #include "access/tupmacs.h"
 #include "early/heap_row.h"
+#include "read/page_read.h"
+#include "utils/rel.h"
 #include "varatt.h"
 
 /* The tuple of a line pointer, or NULL. */
@@ -73,6 +75,31 @@ HeapRowAt(Page page, OffsetNumber offset, HeapRowHow how, HeapTuple row)
 		offset = ItemPointerGetOffsetNumberNoCheck(&tuple->t_ctid);
 	}
 	return false;
+}
+
+TupleTableSlot *
+CachedRowSlot(Relation table)
+{
+	return MakeSingleTupleTableSlot(
+		CreateTupleDescCopyConstr(RelationGetDescr(table)), &TTSOpsHeapTuple);
+}
+
+bool
+CachedRowFetch(TupleTableSlot *slot, Relation table,
+			   const ItemPointerData *tid, HeapRowHow how)
+{
+	Buffer		buffer = PageFind(table, ItemPointerGetBlockNumber(tid));
+	HeapTupleData row = {.t_self = *tid, .t_tableOid = RelationGetRelid(table)};
+
+	ExecClearTuple(slot);
+	if (!BufferIsValid(buffer))
+		return false;
+	LockBuffer(buffer, BUFFER_LOCK_SHARE);
+	if (HeapRowAt(BufferGetPage(buffer), ItemPointerGetOffsetNumber(tid), how,
+				  &row))
+		ExecStoreHeapTuple(heap_copytuple(&row), slot, true);
+	UnlockReleaseBuffer(buffer);
+	return true;
 }
 
 /* The bytes of a variable-length value; 0 if they cannot all be there. */

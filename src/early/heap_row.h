@@ -14,8 +14,9 @@
 #define PG_LOOKAHEAD_HEAP_ROW_H
 
 #include "access/htup.h"
-#include "access/tupdesc.h"
+#include "executor/tuptable.h"
 #include "storage/bufpage.h"
+#include "utils/relcache.h"
 
 /* How a row of a page is found. */
 typedef enum HeapRowHow
@@ -32,6 +33,17 @@ typedef enum HeapRowHow
  */
 extern bool HeapRowAt(Page page, OffsetNumber offset, HeapRowHow how,
 					  HeapTuple row);
+
+/* Create a slot for copies of rows in the current memory context. */
+extern TupleTableSlot *CachedRowSlot(Relation table);
+
+/*
+ * Copy a row of a table into such a slot, if its page is in shared buffers;
+ * false if it is not.  The slot stays empty if there is no such row.  Nothing
+ * is counted.
+ */
+extern bool CachedRowFetch(TupleTableSlot *slot, Relation table,
+						   const ItemPointerData *tid, HeapRowHow how);
 
 /* A walk through the values of a tuple. */
 typedef struct HeapRowWalk

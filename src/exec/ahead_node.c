@@ -9,13 +9,8 @@
  * extension initialize one plan twice, only the first of its plan states is
  * taken.
  *
- * Invariants:
- * - A query is found exactly from its start to the moment when its memory goes
- *	 away.  The plan states that EvalPlanQual makes have another EState, and are
- *	 never taken.
- * - Nothing that outlives a query leads to its nodes when they have been ended.
- *	 They all are, in one pass that cannot fail, before anything is waited for
- *	 that an interrupt might end.
+ * The plan states that EvalPlanQual makes have another EState, and are never
+ * taken.
  *
  *-------------------------------------------------------------------------
  */
@@ -42,38 +37,41 @@ AheadQuerySearch(const EState *estate)
 	return NULL;
 }
 
-AheadNode *
-AheadNodeFindBy(const PlanState *plan_state, AheadRole role)
+/* What a node has been taken for, by role; NULL: for nothing. */
+static inline AheadNode *const *
+ahead_node_roles(const PlanState *plan_state)
 {
 	const AheadQuery *query = AheadQueryOf(plan_state->state);
 	int			id = plan_state->plan->plan_node_id;
-	AheadNode  *node;
 
-	if (query == NULL || id < 0 || id >= query->size)
-		return NULL;
-	node = query->nodes[id][role];
-	return node != NULL && node->plan_state == plan_state ? node : NULL;
+	return query != NULL && id >= 0 && id < query->size ? query->nodes[id] :
+														  NULL;
+}
+
+AheadNode *
+AheadNodeFindBy(const PlanState *plan_state, AheadRole role)
+{
+	AheadNode  *const *nodes = ahead_node_roles(plan_state);
+
+	return nodes != NULL && nodes[role] != NULL &&
+		nodes[role]->plan_state == plan_state ? nodes[role] : NULL;
 }
 
 bool
 AheadNodeHasRole(const PlanState *plan_state, AheadRole role)
 {
-	const AheadQuery *query = AheadQueryOf(plan_state->state);
-	int			id = plan_state->plan->plan_node_id;
+	AheadNode  *const *nodes = ahead_node_roles(plan_state);
 
-	return query != NULL && id >= 0 && id < query->size &&
-		query->nodes[id][role] != NULL;
+	return nodes != NULL && nodes[role] != NULL;
 }
 
 bool
 AheadNodeIsOurs(const PlanState *plan_state)
 {
-	const AheadQuery *query = AheadQueryOf(plan_state->state);
-	int			id = plan_state->plan->plan_node_id;
+	AheadNode  *const *nodes = ahead_node_roles(plan_state);
 
-	for (int role = 0; query != NULL && id >= 0 && id < query->size &&
-		 role < AHEAD_ROLES; role++)
-		if (query->nodes[id][role] != NULL)
+	for (int role = 0; nodes != NULL && role < AHEAD_ROLES; role++)
+		if (nodes[role] != NULL)
 			return true;
 	return false;
 }

@@ -3,17 +3,8 @@
  * takeover.c
  *		Taking over nodes of the queries that the executor starts.
  *
- * A query is planned and started as always.  Then every node of its plan-state
- * tree that a user of this room serves gets the user's function as
- * ExecProcNodeReal.  Nothing else of the plan is touched, so that plans, costs,
- * EXPLAIN, cursors and parallel workers (which come through the same hook) stay
- * as they are.
- *
  * A node whose function is not the server's own is left alone: another
  * extension wants to be called for its rows.
- *
- * The life of a taken node ends when ExecutorEnd() is called; after an error,
- * when the query's memory goes away.
  *
  * To take and to end the nodes of a statement that needs a few cached rows is
  * some per cent of its work.  So a small statement that has lately read nothing

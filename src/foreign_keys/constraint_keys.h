@@ -8,12 +8,9 @@
  * constraint names; for an old row of a parent, its children, in whichever
  * index of theirs the planner has chosen.
  *
- * Invariants:
- * - Nothing is locked.  Relations are opened only if this transaction has
- *	 locked them already, as the first check or action of a constraint does.
- * - They are not kept open between two events, since commands of triggers that
- *	 run there would find them in use.
- * - No code is run but the server's own, and none that can fail.
+ * No code is run but the server's own, and none that can fail.  The relations
+ * are not kept open between two events, since commands of triggers that run
+ * there would find them in use.
  *
  *-------------------------------------------------------------------------
  */

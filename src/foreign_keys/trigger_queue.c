@@ -24,7 +24,7 @@
 #include "catalog/pg_trigger.h"
 #include "commands/trigger.h"
 #include "compat.h"
-#include "early/cached_row.h"
+#include "early/heap_row.h"
 #include "early/rows_ahead.h"
 #include "exec/judge.h"
 #include "exec/judge_timing.h"

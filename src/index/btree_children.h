@@ -8,13 +8,9 @@
  * such a page tells some hundred leaf pages that a scan will come to, and with
  * which of them it will end.
  *
- * Invariants:
- * - What is said is a hint.  A leaf may be split, emptied or used again before
- *	 the scan comes there.  Pages that are not as they should be end the list.
- * - No leaf is told of whose keys all lie beyond the range of the scan, as far
- *	 as its keys can be compared with the bounds in the parents: attributes that
- *	 were truncated away pass.
- * - Nothing is pinned or locked between two calls.
+ * No leaf is told of whose keys all lie beyond the range of the scan, as far as
+ * its keys can be compared with the bounds in the parents: attributes that were
+ * truncated away pass.
  *
  *-------------------------------------------------------------------------
  */

@@ -7,10 +7,6 @@
  * scan's preprocessed keys, and the heap blocks of those that match are noted.
  * The scan reads the page again when it arrives.
  *
- * Nothing that is found here decides what the scan returns, so every doubt
- * (a page split, deleted or damaged, keys of an unusual kind) is answered by
- * knowing nothing.
- *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"

@@ -10,9 +10,6 @@
  *		BTreeSearchRoot() names the first page.
  *		BTreeSearchPage() finds the place on a page, or names the next page.
  *
- * Nothing that is found here decides what a scan returns, so every doubt (a
- * page split, deleted or damaged) is answered by knowing nothing.
- *
  *-------------------------------------------------------------------------
  */
 #ifndef PG_LOOKAHEAD_BTREE_SEARCH_H

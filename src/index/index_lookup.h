@@ -10,8 +10,7 @@
  *
  * btree_lookup.c and hash_lookup.c do so for the two kinds of indexes.  They
  * call no function but the server's own, and refuse indexes for which others
- * would be needed.  What is found is a hint: every doubt (a page split, deleted
- * or damaged) is answered by knowing nothing.
+ * would be needed.
  *
  *-------------------------------------------------------------------------
  */

@@ -30,8 +30,12 @@
 PG_FUNCTION_INFO_V1(lookahead_index_estimate);
 PG_FUNCTION_INFO_V1(lookahead_table_estimate);
 
-const PageMethod *
-EstimateMethodOfIndex(Relation index)
+/*
+ * The method for an index.  Errors: 42809 if the relation is no index, 0A000 if
+ * there is none for its access method.
+ */
+static const PageMethod *
+estimate_method_of_index(Relation index)
 {
 	if (index->rd_rel->relkind != RELKIND_INDEX)
 		ereport(ERROR,
@@ -193,9 +197,14 @@ estimate_warn_of_corrupt_pages(Estimate *estimate)
 					   blocks.data)));
 }
 
-Estimate *
-EstimateRelation(Relation rel, const PageMethod *method,
-				 EstimateOptions *options, const char *prefix)
+/*
+ * Read a sample of a relation and add its figures, with a prefix of their
+ * names.  A page that is corrupt is counted, and the first few are named in one
+ * warning.
+ */
+static Estimate *
+estimate_relation(Relation rel, const PageMethod *method,
+				  EstimateOptions *options, const char *prefix)
 {
 	Estimate   *estimate = palloc0_object(Estimate);
 	Moments    *moments = &estimate->moments;
@@ -222,6 +231,17 @@ EstimateRelation(Relation rel, const PageMethod *method,
 							  estimate->corrupt, moments->confidence));
 	estimate_warn_of_corrupt_pages(estimate);
 	return estimate;
+}
+
+Estimate *
+EstimateIndex(Relation index, const char *function, EstimateOptions *options)
+{
+	const PageMethod *method = estimate_method_of_index(index);
+
+	InspectRefuseOtherTemp(index, "indexes");
+	InspectRefuseInvalid(index);
+	ProgressBegin(function, RelationGetRelid(index), true);
+	return estimate_relation(index, method, options, "");
 }
 
 /* Refuse an argument. */
@@ -296,17 +316,12 @@ lookahead_index_estimate(PG_FUNCTION_ARGS)
 	ReturnSetInfo *set = ResultSet(fcinfo, lengthof(columns), columns);
 	EstimateOptions options;
 	Relation	rel;
-	const PageMethod *method;
 
 	if (PG_ARGISNULL(0))
 		return (Datum) 0;
 	estimate_get_options(fcinfo, &options);
 	rel = relation_open(PG_GETARG_OID(0), AccessShareLock);
-	method = EstimateMethodOfIndex(rel);
-	InspectRefuseOtherTemp(rel, "indexes");
-	InspectRefuseInvalid(rel);
-	ProgressBegin("index_estimate", RelationGetRelid(rel), true);
-	estimate_put_figures(set, EstimateRelation(rel, method, &options, ""));
+	estimate_put_figures(set, EstimateIndex(rel, "index_estimate", &options));
 	InspectClose(rel);
 	return (Datum) 0;
 }
@@ -407,7 +422,7 @@ estimate_heap(ReturnSetInfo *set, Relation rel, EstimateOptions *options,
 
 	estimate_check_table(rel);
 	ProgressBegin("table_estimate", RelationGetRelid(rel), true);
-	estimate = EstimateRelation(rel, &heap_method, options, prefix);
+	estimate = estimate_relation(rel, &heap_method, options, prefix);
 	estimate_add_visibility(estimate);
 	estimate_put_figures(set, estimate);
 }

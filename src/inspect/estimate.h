@@ -3,10 +3,6 @@
  * estimate.h
  *		Describing a relation by a sample of its pages.
  *
- * An access method has a PageMethod: how to look at one page, and what figures
- * follow from the sums over a sample.  All else, choosing and reading the
- * pages, corrupt ones among them, and the intervals, is the same for all.
- *
  *-------------------------------------------------------------------------
  */
 #ifndef PG_LOOKAHEAD_ESTIMATE_H
@@ -93,20 +89,14 @@ extern const PageMethod bloom_method;
 extern const PageMethod heap_method;
 
 /*
- * The method for an index, which is open.  Errors: 42809 if the relation is no
- * index, 0A000 if there is none for its access method.
+ * Read a sample of an index, which is open, and add its figures.  Errors: those
+ * of reading; 42809 if the relation is no index, 0A000 if nothing is known of
+ * its access method, or it is another session's temporary one, 55000 if it is
+ * not valid.
+ *		function	for lookahead.progress, which the caller ends
  */
-extern const PageMethod *EstimateMethodOfIndex(Relation index);
-
-/*
- * Read a sample of a relation and add its figures.  Errors: those of reading;
- * a page that is corrupt is counted instead, and the first few are named in one
- * warning.
- *		prefix	of the names of the figures
- */
-extern Estimate *EstimateRelation(Relation rel, const PageMethod *method,
-								  EstimateOptions *options,
-								  const char *prefix);
+extern Estimate *EstimateIndex(Relation index, const char *function,
+							   EstimateOptions *options);
 
 /* Add a figure.  Methods call this; name and unit are constants. */
 extern void EstimateAdd(Estimate *estimate, const char *name,

@@ -44,19 +44,12 @@ PG_FUNCTION_INFO_V1(lookahead_index_gain);
 static void
 gain_estimate(Gain *gain, Relation index)
 {
-	const PageMethod *method = EstimateMethodOfIndex(index);
-	Estimate   *estimate;
-	Figure	   *figure;
+	Estimate   *estimate = EstimateIndex(index, "index_bloat", &gain->options);
+	Figure	   *figure = EstimateFigure(estimate, "bytes_to_gain");
 
-	InspectRefuseOtherTemp(index, "indexes");
-	InspectRefuseInvalid(index);
-	ProgressBegin("index_bloat", RelationGetRelid(index), true);
-	estimate = EstimateRelation(index, method, &gain->options, "");
 	ProgressEnd();
-
 	gain->size = (double) estimate->nblocks * BLCKSZ;
 	gain->estimated = true;
-	figure = EstimateFigure(estimate, "bytes_to_gain");
 	if (figure != NULL)
 	{
 		gain->basis = "size after REINDEX";

@@ -3,12 +3,6 @@
  * inspect.h
  *		What the SQL functions that describe a relation have in common.
  *
- * Each kind of relation has a file of its own here.  The functions keep the
- * names, arguments, columns, errors and privileges of contrib/pgstattuple, so
- * that a query needs only another schema; what differs is how the pages are
- * read (read/sweep.h), and that a page which contrib would read beyond its
- * end is an error.
- *
  *-------------------------------------------------------------------------
  */
 #ifndef PG_LOOKAHEAD_INSPECT_H

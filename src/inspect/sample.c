@@ -3,7 +3,6 @@
  * sample.c
  *		Choosing pages of a relation by chance, and reading them.
  *
- * Every set of n pages is as likely as any other: a simple random sample.
  * Clusters of neighbouring pages can be read faster, page for page, but tell
  * less: docs/diagnostics.md has the measurement.  The pages are read in the
  * order of the file, many reads in flight (read/sweep.h).

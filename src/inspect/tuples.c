@@ -1,7 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * tuples.c
- *		pgstattuple: live and dead tuples and free space of any relation.
+ *		pgstattuple: live and dead tuples and free space of any relation; and
+ *		pg_relpages: its length in blocks.
  *
  * Heaps are counted by visibility (heap.c), the leaf pages of btree, hash and
  * GiST indexes by their line pointers.  A page of an index that nobody uses is
@@ -193,3 +194,27 @@ tuples_describe(Relation rel, FunctionCallInfo fcinfo)
 }
 
 INSPECT_FUNCTIONS(lookahead_pgstattuple, tuples_describe)
+
+/*
+ * pg_relpages, given the relation; closes it.  No page is read, so temporary
+ * relations of other sessions will do.
+ */
+static Datum
+tuples_count_pages(Relation rel, FunctionCallInfo fcinfo)
+{
+	BlockNumber nblocks;
+
+	if (!RELKIND_HAS_STORAGE(rel->rd_rel->relkind))
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("cannot get page count of relation \"%s\"",
+						RelationGetRelationName(rel)),
+				 errdetail_relkind_not_supported(rel->rd_rel->relkind),
+				 InspectHintPartitions(rel)));
+
+	nblocks = RelationGetNumberOfBlocks(rel);
+	InspectClose(rel);
+	return Int64GetDatum((int64) nblocks);
+}
+
+INSPECT_FUNCTIONS(lookahead_pg_relpages, tuples_count_pages)

@@ -3,11 +3,6 @@
  * maintain.h
  *		Index maintenance through streams: the room's face.
  *
- * An index's entry in the relation cache points to the functions of its access
- * method.  For a VACUUM (vacuum.c) and for a search of a Bloom index
- * (bloom_hooks.c) that pointer is changed, in this process only, to a copy in
- * which some functions read through streams.  No catalog knows of it.
- *
  *-------------------------------------------------------------------------
  */
 #ifndef PG_LOOKAHEAD_MAINTAIN_H

@@ -3,10 +3,8 @@
  * members.h
  *		The members of access methods' routines that read through streams.
  *
- * Each access method has a file of its own here.  A streamed member does what
- * the stock one does, page by page and in the same order, with the same locks;
- * only the reads differ.  Arguments, results and errors are those of the stock
- * members of the same names; "served" is the index in question.
+ * Arguments, results and errors are those of the stock members of the same
+ * names; "served" is the index in question.
  *
  *-------------------------------------------------------------------------
  */

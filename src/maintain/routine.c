@@ -3,10 +3,6 @@
  * routine.c
  *		The streamed members of access methods' routines; see routine.h.
  *
- * A member may be called at any time (index_routine.h), by a VACUUM that is not
- * served or by anyone else.  Each therefore asks first, and calls the stock
- * member where it is not to stream.
- *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"

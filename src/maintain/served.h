@@ -3,9 +3,8 @@
  * served.h
  *		The indexes whose VACUUM is served in the current transaction.
  *
- * They are those of the table that VACUUM is at work on.  They stay open from
- * the moment at which their routine is replaced until the transaction ends: the
- * relation cache keeps the routine of an open index.
+ * They are those of the table that VACUUM is at work on, and stay open until
+ * the transaction ends: the relation cache keeps the routine of an open index.
  *
  *-------------------------------------------------------------------------
  */

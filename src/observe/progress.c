@@ -152,6 +152,16 @@ progress_at_subxact_event(SubXactEvent event, SubTransactionId subxact,
 		ProgressEnd();
 }
 
+/* A phase begins; to be called while the slot is marked as changing. */
+static void
+progress_begin_phase(const char *phase)
+{
+	my_slot->phase_started = GetCurrentTimestamp();
+	snprintf(my_slot->phase, NAME_SIZE, "%s", phase);
+	pg_atomic_write_u64(&my_slot->total, 0);
+	pg_atomic_write_u64(&my_slot->done, 0);
+}
+
 void
 ProgressBegin(const char *function, Oid relid, bool throttled)
 {
@@ -173,11 +183,9 @@ ProgressBegin(const char *function, Oid relid, bool throttled)
 	my_slot->procno = MyProcNumber;
 	my_slot->database = MyDatabaseId;
 	my_slot->relid = relid;
-	my_slot->started = my_slot->phase_started = GetCurrentTimestamp();
 	snprintf(my_slot->function, NAME_SIZE, "%s", function);
-	snprintf(my_slot->phase, NAME_SIZE, "reading pages");
-	pg_atomic_write_u64(&my_slot->total, 0);
-	pg_atomic_write_u64(&my_slot->done, 0);
+	progress_begin_phase("reading pages");
+	my_slot->started = my_slot->phase_started;
 	progress_mark_change(my_slot);
 	progress_activity.total = &my_slot->total;
 	progress_activity.done = &my_slot->done;
@@ -189,10 +197,7 @@ ProgressPhase(const char *phase)
 	if (my_slot == NULL)
 		return;
 	progress_mark_change(my_slot);
-	my_slot->phase_started = GetCurrentTimestamp();
-	snprintf(my_slot->phase, NAME_SIZE, "%s", phase);
-	pg_atomic_write_u64(&my_slot->total, 0);
-	pg_atomic_write_u64(&my_slot->done, 0);
+	progress_begin_phase(phase);
 	progress_mark_change(my_slot);
 }
 

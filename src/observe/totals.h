@@ -5,10 +5,6 @@
  *		lookahead.index_scan_stats, join_stats, write_stats, toast_stats and
  *		index_vacuum_stats.
  *
- * A process gathers its own counts and adds them to those in shared memory
- * with atomic operations, never in the middle of a query: they become visible
- * to others when the transaction ends, whichever way it ends.
- *
  * Each kind of work has a struct of uint64 counters, in the order of its view's
  * columns, and one Totals.  Its nodes count in such a struct of their own,
  * which EXPLAIN shows, and add it at their end.

@@ -14,19 +14,9 @@
  * in some other cases: see PageReadsInBackground) the kernel is advised to read
  * the page; that is all that is done ahead.
  *
- * Invariants:
- * - No pin outlives a call.  PageReadFinish() gives its pin to the caller.
- * - A PageRead is a plain value: it may be copied, and freed or forgotten at
- *	 any moment, in or after an error as well.  No memory of the caller's is
- *	 written to after a call has returned.
- * - A read that fails raises no error here.  Its page then cannot be finished,
- *	 and whoever needs it reads it in the ordinary way and sees the server's own
- *	 error.
- * - A page of a window that had to be read is counted as read when its read is
- *	 started; one that was found, when it is taken; none twice.
- * - All windows and page reads of a process together keep no more buffers in
- *	 flight than the process may pin, and no more than an eighth of the local
- *	 buffers.
+ * A PageRead is a plain value: it may be copied, and freed or forgotten at any
+ * moment, in or after an error as well.  No memory of the caller's is written
+ * to after a call has returned.  README.md has the other invariants.
  *
  *-------------------------------------------------------------------------
  */

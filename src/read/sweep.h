@@ -19,11 +19,6 @@
  *		}
  *		SweepEnd(&sweep);
  *
- * The invariant: when SweepNext has returned InvalidBuffer, every block of
- * the range has been handed out once, in order, or was left out by the
- * caller's own skip callback.  Anything else is an error, raised here; a
- * sweep never gives a short answer.
- *
  *-------------------------------------------------------------------------
  */
 #ifndef PG_LOOKAHEAD_SWEEP_H

@@ -37,7 +37,7 @@
 
 Window *
 WindowCreate(MemoryContext mcxt, Relation rel, int capacity, int max_reads,
-			 bool sorted)
+			 bool sorted, WindowCounters *counters)
 {
 	Window	   *window = MemoryContextAllocZero(mcxt, sizeof(Window));
 
@@ -47,6 +47,7 @@ WindowCreate(MemoryContext mcxt, Relation rel, int capacity, int max_reads,
 	window->capacity = capacity;
 	window->max_reads = max_reads;
 	window->sorted = sorted;
+	window->counters = counters;
 	return window;
 }
 
@@ -54,12 +55,6 @@ int
 WindowSize(const Window *window)
 {
 	return window->nheld;
-}
-
-const WindowCounters *
-WindowGetCounters(const Window *window)
-{
-	return &window->counters;
 }
 
 bool
@@ -84,7 +79,7 @@ static void
 window_give_up(Window *window, WindowEntry *entry)
 {
 	if (entry->state == ENTRY_STARTED && PageReadWasRead(&entry->page))
-		window->counters.unused_blocks++;
+		window->counters->totals.blocks_unused++;
 	WindowRemove(window, entry);
 }
 
@@ -95,6 +90,7 @@ window_give_up(Window *window, WindowEntry *entry)
 static int
 window_start_run(Window *window, int nblocks)
 {
+	ScanCounters *counters = &window->counters->totals;
 	PageRead	pages[MAX_IO_COMBINE_LIMIT];
 	PagesStarted started =
 		PageReadStartRange(window->rel,
@@ -109,10 +105,10 @@ window_start_run(Window *window, int nblocks)
 		entry->state = ENTRY_STARTED;
 		window->untaken += pages[i].leads;
 	}
-	window->counters.reads += started.reads;
-	window->counters.combined_reads += started.combined;
-	window->counters.read_blocks += started.blocks;
-	window->counters.hit_blocks += nblocks - started.blocks;
+	counters->reads += started.reads;
+	counters->reads_combined += started.combined;
+	counters->blocks_read += started.blocks;
+	counters->blocks_hit += nblocks - started.blocks;
 	return started.reads;
 }
 
@@ -253,10 +249,10 @@ WindowTake(Window *window, BlockNumber block, bool *was_read)
 		INSTR_TIME_SET_CURRENT(elapsed);
 		INSTR_TIME_SUBTRACT(elapsed, start);
 		if (INSTR_TIME_GET_MICROSEC(elapsed) >= WINDOW_STALL_US)
-			window->counters.stalls++;
+			window->counters->totals.stalls++;
 	}
-	window->counters.taken_reads += *was_read;
-	window->counters.evicted_blocks += evicted;
+	window->counters->taken_reads += *was_read;
+	window->counters->totals.blocks_evicted += evicted;
 	return buffer;
 }
 

@@ -15,23 +15,16 @@
  * is created so ("sorted"), in the order of their numbers within each batch, a
  * batch being what was named between two calls of WindowStart().
  *
- * Invariants:
- * - No pin outlives a call, except that of a block taken, which is the
- *	 caller's.  A block that has been read stays in shared buffers as any other
- *	 does.  If it was evicted before it is taken, it is read again and counted
- *	 as evicted.
+ * Invariants, besides those of all reads (README.md):
+ * - A block that has been read stays in shared buffers as any other does.  If
+ *	 it was evicted before it is taken, it is read again and counted as evicted.
  * - Nothing belongs to a resource owner.  A window may be used under one and
  *	 emptied under another, in or after a (sub)transaction that failed, and its
- *	 memory may vanish at any moment: a read in flight then ends by itself and
- *	 touches nothing but its buffers (see page_read.h).
- * - A window is a hint.  Nothing depends on a block being in it: a caller
- *	 that does not find a block reads it in the ordinary way.
- * - A block is in the window at most once.
- * - A block is counted once, when it is taken if it was found in shared
- *	 buffers, else when its read is started.  What was found and is given up
- *	 untaken is not counted, what was read and is given up stays counted.
- * - A read that fails raises no error when it fails.  Whoever takes the block
- *	 reads it again in the ordinary way, and sees the server's own error.
+ *	 memory may vanish at any moment.
+ * - Nothing depends on a block being in the window, where it is at most once: a
+ *	 caller that does not find a block reads it in the ordinary way.
+ * - A block that was found, and is given up untaken, is not counted; one that
+ *	 was read, and is given up, stays counted.
  * - Memory grows with the blocks that are held, not with what might be.
  *
  *-------------------------------------------------------------------------
@@ -39,23 +32,18 @@
 #ifndef PG_LOOKAHEAD_WINDOW_H
 #define PG_LOOKAHEAD_WINDOW_H
 
+#include "observe/totals.h"
 #include "storage/bufmgr.h"
 #include "utils/relcache.h"
 
 typedef struct Window Window;
 
-/* What a window has done since it was created; counts, not bytes. */
+/* What windows of one owner have done. */
 typedef struct WindowCounters
 {
-	uint64		read_blocks;	/* blocks whose read the window started */
-	uint64		reads;			/* reads started; fewer, where combined */
-	uint64		combined_reads; /* of these, reads of more than one block */
-	uint64		hit_blocks;		/* blocks found in shared buffers */
+	ScanCounters totals;		/* those of heap blocks and their reads */
 	uint64		taken_reads;	/* blocks taken that had to be read */
-	uint64		stalls;			/* takes that were held up by a read */
 	int			largest_batch;	/* most blocks put in order together */
-	uint64		unused_blocks;	/* blocks read for nothing */
-	uint64		evicted_blocks; /* gone, or not valid, when they were taken */
 } WindowCounters;
 
 /*
@@ -64,10 +52,11 @@ typedef struct WindowCounters
  *
  * capacity: the most blocks it may ever hold.  max_reads: the most reads in
  * flight at a time.  Both at least 1.  sorted: issue reads in the order of
- * block numbers.  Memory comes from mcxt.
+ * block numbers.  Memory comes from mcxt; the counters live as long.
  */
 extern Window *WindowCreate(MemoryContext mcxt, Relation rel, int capacity,
-							int max_reads, bool sorted);
+							int max_reads, bool sorted,
+							WindowCounters *counters);
 
 /*
  * Is there room for a block?  If sorted, by capacity; else also by reads in
@@ -129,7 +118,5 @@ extern void WindowDrain(Window *window);
 
 /* Free a window that has been drained. */
 extern void WindowDestroy(Window *window);
-
-extern const WindowCounters *WindowGetCounters(const Window *window);
 
 #endif							/* PG_LOOKAHEAD_WINDOW_H */

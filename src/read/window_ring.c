@@ -166,7 +166,8 @@ WindowOrder(Window *window)
 		*WindowEntryAt(window, window->ready++) = batch[i];
 	}
 	pfree(batch);
-	window->counters.largest_batch = Max(window->counters.largest_batch, n);
+	window->counters->largest_batch =
+		Max(window->counters->largest_batch, n);
 }
 
 int

@@ -41,7 +41,7 @@ struct Window
 	int			capacity;
 	int			max_reads;
 	bool		sorted;
-	WindowCounters counters;
+	WindowCounters *counters;	/* the owner's */
 
 	/* ring of entries: positions only grow, and are taken modulo nentries */
 	uint32		head;

@@ -219,22 +219,10 @@ bitmap_getbitmap(IndexScanDesc scan, TIDBitmap *tbm)
 	return ntids;
 }
 
-/*
- * Make an index use our amgetbitmap.  Return false if another extension has
- * replaced its routine.
- */
-static bool
-bitmap_replace_routine(Relation index)
-{
-	static const IndexMembers members = {.amgetbitmap = bitmap_getbitmap};
-
-	return index->rd_amhandler == F_BTHANDLER &&
-		IndexRoutineAdd(index, &members);
-}
-
 static bool
 bitmap_serves(PlanState *plan_state, Refusal *refusal)
 {
+	static const IndexMembers members = {.amgetbitmap = bitmap_getbitmap};
 	Relation	index;
 
 	if (IsA(plan_state, BitmapOrState))
@@ -249,7 +237,8 @@ bitmap_serves(PlanState *plan_state, Refusal *refusal)
 		return true;
 	if (IsCatalogRelationOid(index->rd_index->indrelid))
 		*refusal = REFUSED_CATALOG;
-	else if (!bitmap_replace_routine(index))
+	else if (index->rd_amhandler != F_BTHANDLER ||
+			 !IndexRoutineAdd(index, &members))
 		*refusal = REFUSED_INDEX_METHOD;
 	return true;
 }

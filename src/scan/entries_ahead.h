@@ -7,17 +7,8 @@
  * scan_position.h) is read in place, without moving the scan.  For btrees, the
  * entries of the leaf pages that follow come from leaf_ring.h.
  *
- * The scan is therefore never ahead of its caller: marking dead entries,
- * marked positions, a change of direction, predicate locks, parallel scans and
- * the pin that protects an index-only scan all work as if nobody looked.
- *
- * Invariants:
- * - What is said here is a hint.  It can be wrong (a page was split, an entry
- *	 vanished), and then a read was started for nothing, no more.
- * - Nothing is pinned or locked between two calls.
- *
- * The ordinal of an entry is the number of entries that the scan will have
- * returned when it returns this one.
+ * So the scan is never ahead of its caller, and what is said here is a hint,
+ * which can be wrong: a page was split, an entry vanished.
  *
  *-------------------------------------------------------------------------
  */

@@ -19,7 +19,6 @@
 #include "scan/heap_ahead.h"
 #include "scan/scan.h"
 #include "read/uncount.h"
-#include "read/window.h"
 #include "utils/rel.h"
 
 /* Never look at more entries than this to find blocks for one refill. */
@@ -68,8 +67,8 @@ struct HeapAhead
 	bool		active;			/* it was used since the last pause */
 	bool		finished;		/* the scan has come to its end before */
 	int			owed;			/* reads of the visibility map; see uncount.h */
-	HeapAheadReport report;		/* without what the window has counted */
-	uint64		distance_sum;	/* over report.counters.blocks_visited */
+	WindowCounters counters;
+	uint64		distance_sum;	/* over the blocks visited */
 	uint64		used_before;	/* used blocks at the last HeapAheadRound() */
 	uint64		unused_before;
 	uint64		visited_before;
@@ -103,7 +102,7 @@ HeapAheadCreate(const AheadNode *base, Relation heap, LeafRing *ring, int reads,
 	if (lookahead_max_distance >= 0)
 		blocks = Min(blocks, lookahead_max_distance);
 	blocks = local ? Min(blocks, buffers / 8) :
-		LookaheadPinLimit(false, blocks);
+		LookaheadPinLimit(blocks);
 	ahead->base = base;
 	ahead->heap = heap;
 	ahead->entries.ring = ring;
@@ -129,7 +128,7 @@ HeapAheadIsSorted(const HeapAhead *ahead)
 uint64
 HeapAheadVisited(const HeapAhead *ahead)
 {
-	return ahead->report.counters.blocks_visited - ahead->visited_before;
+	return ahead->counters.totals.blocks_visited - ahead->visited_before;
 }
 
 int
@@ -156,35 +155,21 @@ heap_ahead_open_window(HeapAhead *ahead)
 	ahead->capacity = for_blocks / BYTES_PER_BLOCK;
 	ahead->window = WindowCreate(mcxt, ahead->heap, ahead->capacity,
 								 Min(ahead->reads, ahead->capacity),
-								 ahead->sorted);
+								 ahead->sorted, &ahead->counters);
 	ahead->max_entries = for_entries / BYTES_PER_ENTRY;
 	heap_ahead_forget_blocks(ahead);
-	ahead->report.counters.scans = 1;
+	ahead->counters.totals.scans = 1;
 	TotalsAttach(&ScanTotals);
 }
 
 HeapAheadReport
 HeapAheadTell(const HeapAhead *ahead)
 {
-	HeapAheadReport sum = ahead->report;
-	const WindowCounters *window;
-
-	sum.sorted = ahead->sorted;
-	sum.mean_distance = (double) ahead->distance_sum /
-		Max(1, sum.counters.blocks_visited);
-	if (ahead->window == NULL)
-		return sum;
-	window = WindowGetCounters(ahead->window);
-	sum.counters.blocks_read += window->read_blocks;
-	sum.counters.reads += window->reads;
-	sum.counters.reads_combined += window->combined_reads;
-	sum.counters.blocks_hit += window->hit_blocks;
-	sum.counters.blocks_unused += window->unused_blocks;
-	sum.counters.blocks_evicted += window->evicted_blocks;
-	sum.counters.stalls += window->stalls;
-	sum.taken_reads += window->taken_reads;
-	sum.largest_batch = Max(sum.largest_batch, window->largest_batch);
-	return sum;
+	return (HeapAheadReport) {
+		.counters = ahead->counters,
+		.mean_distance = (double) ahead->distance_sum /
+			Max(1, ahead->counters.totals.blocks_visited),
+		.sorted = ahead->sorted};
 }
 
 void
@@ -334,14 +319,14 @@ HeapAheadVisit(HeapAhead *ahead, IndexScanDesc scan)
 	Buffer		buffer = WindowTake(ahead->window, block, &was_read);
 
 	ahead->distance_sum += size;
-	ahead->report.counters.blocks_visited++;
-	ahead->report.counters.max_distance =
-		Max(ahead->report.counters.max_distance, size);
+	ahead->counters.totals.blocks_visited++;
+	ahead->counters.totals.max_distance =
+		Max(ahead->counters.totals.max_distance, size);
 	if (!BufferIsValid(buffer))
 	{
 		int64		before = *UsageReads(ahead->heap);
 
-		ahead->report.counters.blocks_direct++;
+		ahead->counters.totals.blocks_direct++;
 		buffer = ReleaseAndReadBuffer(LookaheadGiveHeapBuffer(scan),
 									  ahead->heap, block);
 		was_read = *UsageReads(ahead->heap) != before;
@@ -360,15 +345,14 @@ HeapAheadWasVisited(const HeapAhead *ahead, BlockNumber block)
 void
 HeapAheadRound(HeapAhead *ahead, uint64 *used, uint64 *unused)
 {
-	HeapAheadReport sum = HeapAheadTell(ahead);
-	uint64		all_unused =
-		sum.counters.blocks_unused + sum.counters.blocks_evicted;
+	const ScanCounters *totals = &ahead->counters.totals;
+	uint64		all_unused = totals->blocks_unused + totals->blocks_evicted;
 
-	*used = sum.taken_reads - ahead->used_before;
+	*used = ahead->counters.taken_reads - ahead->used_before;
 	*unused = all_unused - ahead->unused_before;
-	ahead->used_before = sum.taken_reads;
+	ahead->used_before = ahead->counters.taken_reads;
 	ahead->unused_before = all_unused;
-	ahead->visited_before = sum.counters.blocks_visited;
+	ahead->visited_before = totals->blocks_visited;
 }
 
 void
@@ -387,7 +371,6 @@ HeapAheadFinish(HeapAhead *ahead)
 	HeapAheadPause(ahead);
 	if (ahead->window != NULL && !ahead->finished)
 	{
-		ahead->report = HeapAheadTell(ahead);
 		WindowDestroy(ahead->window);
 		ahead->window = NULL;
 		ahead->base->query->memory -= ahead->granted;
@@ -398,13 +381,10 @@ HeapAheadFinish(HeapAhead *ahead)
 void
 HeapAheadEnd(HeapAhead *ahead)
 {
-	HeapAheadReport sum;
-
 	if (ahead->window != NULL)
 		WindowForget(ahead->window);
-	sum = HeapAheadTell(ahead);
-	if (sum.counters.scans > 0)
-		TotalsAdd(&ScanTotals, &sum.counters);
+	if (ahead->counters.totals.scans > 0)
+		TotalsAdd(&ScanTotals, &ahead->counters.totals);
 }
 
 void

@@ -8,14 +8,8 @@
  * left out, and the others are read in a window.  How far is its caller's
  * decision.
  *
- * Invariants:
- * - Nothing is pinned or locked between two calls, but what the scan itself
- *	 holds.
- * - A look that is taken ahead and again by the scan (of a leaf page, or a page
- *	 of the visibility map) is counted once.
- * - The window and the leaf pages known ahead go when the scan has come to its
- *	 end for the first time.  A scan that is begun again keeps them from then
- *	 on.
+ * The window and the leaf pages known ahead go when the scan has come to its
+ * end for the first time.  A scan that is begun again keeps them from then on.
  *
  *-------------------------------------------------------------------------
  */
@@ -25,7 +19,7 @@
 #include "access/relscan.h"
 #include "access/sdir.h"
 #include "exec/ahead_node.h"
-#include "observe/totals.h"
+#include "read/window.h"
 #include "scan/leaf_ring.h"
 
 typedef struct HeapAhead HeapAhead;
@@ -109,10 +103,8 @@ extern void HeapAheadWait(const HeapAhead *ahead);
 /* What has been done so far. */
 typedef struct HeapAheadReport
 {
-	ScanCounters counters;
-	uint64		taken_reads;	/* blocks that were read ahead and used */
+	WindowCounters counters;
 	double		mean_distance;
-	int			largest_batch;	/* most blocks put in order together */
 	bool		sorted;
 } HeapAheadReport;
 

@@ -34,8 +34,6 @@
  * reads until nothing is owed.
  *
  * Invariants:
- * - What is known here is a hint, which decides which pages are read early,
- *	 never what the scan returns.  The scan is never moved.
  * - Nothing is pinned or locked between two calls.
  * - A leaf page that had to be read ahead is counted as read when the scan
  *	 comes there, and not before.

@@ -8,9 +8,6 @@
  * whole page.  With an MVCC snapshot the answer cannot change while the page is
  * pinned: the tuple stays where it is, and what the snapshot sees is fixed.
  *
- * Invariant: what was looked up is used only while the scan holds the very pin
- * under which that was done, and in the order in which it was done.
- *
  *-------------------------------------------------------------------------
  */
 #ifndef PG_LOOKAHEAD_PAGE_ROWS_H

@@ -13,6 +13,7 @@
 #include "exec/explain.h"
 #include "exec/takeover.h"
 #include "index/scan_position.h"
+#include "read/uncount.h"
 #include "scan/scan.h"
 #include "scan/scan_node.h"
 #include "utils/rel.h"
@@ -117,8 +118,7 @@ scan_begin(AheadNode *base)
 	ScanNode   *node = (ScanNode *) base;
 	ScanState  *state = (ScanState *) base->plan_state;
 
-	node->reads = RelationUsesLocalBuffers(state->ss_currentRelation) ?
-		&pgBufferUsage.local_blks_read : &pgBufferUsage.shared_blks_read;
+	node->reads = UsageReads(state->ss_currentRelation);
 	node->reads_seen = *node->reads;
 	node->last_block = InvalidBlockNumber;
 
@@ -188,7 +188,7 @@ static void
 scan_report_blocks(const HeapAheadReport *blocks, bool shown,
 				   AheadReport *report)
 {
-	const ScanCounters *c = &blocks->counters;
+	const ScanCounters *c = &blocks->counters.totals;
 	bool		sorted = shown && blocks->sorted;
 
 #define ADD(label, property, value) \
@@ -207,7 +207,7 @@ scan_report_blocks(const HeapAheadReport *blocks, bool shown,
 	AheadReportAdd(report, NULL, "Issue Order", 0, 0);
 	report->figures[report->n - 1].word = blocks->sorted ? "block" : "index";
 	AheadReportAdd(report, sorted ? " sorted" : NULL, "Blocks Sorted",
-				   blocks->largest_batch, 0);
+				   blocks->counters.largest_batch, 0);
 	AheadReportAdd(report, sorted ? "combined" : NULL, "Reads Combined",
 				   c->reads_combined, 0);
 	AheadReportAdd(report, sorted ? "evicted" : NULL, "Blocks Evicted",
@@ -229,8 +229,8 @@ scan_report(AheadNode *base, AheadReport *report)
 		HeapAheadPause(node->ahead);	/* what is left in it is not used */
 		blocks = HeapAheadTell(node->ahead);
 	}
-	has_blocks =
-		blocks.counters.blocks_read > 0 || blocks.counters.blocks_hit > 0;
+	has_blocks = blocks.counters.totals.blocks_read > 0 ||
+		blocks.counters.totals.blocks_hit > 0;
 	if (!has_blocks && leaves.leaf_reads == 0)
 	{
 		report->reason = scan_reason_of(node);

@@ -13,6 +13,7 @@
  */
 #include "postgres.h"
 
+#include "early/heap_row.h"
 #include "executor/executor.h"
 #include "read/page_read.h"
 #include "write/heap_rows.h"
@@ -20,23 +21,8 @@
 void
 HeapRowsInit(HeapRows *rows, Relation table)
 {
-	TupleDesc	desc = CreateTupleDescCopyConstr(RelationGetDescr(table));
-
-	*rows = (HeapRows) {.table = table, .buffer = InvalidBuffer, .ended = true};
-	rows->slot = MakeSingleTupleTableSlot(desc, &TTSOpsHeapTuple);
-}
-
-/* The tuple at a line pointer of a locked page; NULL if there is none. */
-static HeapTupleHeader
-rows_tuple(Page page, OffsetNumber offnum)
-{
-	ItemId		item = PageGetItemId(page, offnum);
-
-	if (!ItemIdIsNormal(item) ||
-		ItemIdGetLength(item) < SizeofHeapTupleHeader ||
-		ItemIdGetOffset(item) + ItemIdGetLength(item) > BLCKSZ)
-		return NULL;
-	return (HeapTupleHeader) PageGetItem(page, item);
+	*rows = (HeapRows) {.table = table, .buffer = InvalidBuffer, .ended = true,
+						.slot = CachedRowSlot(table)};
 }
 
 /* Has the command written this tuple, and has nobody changed it since? */
@@ -57,7 +43,7 @@ rows_list(HeapRows *rows, OffsetNumber first, bool begins)
 {
 	Page		page;
 	OffsetNumber last;
-	HeapTupleHeader tuple;
+	HeapTupleData row;
 
 	rows->n = rows->next = 0;
 	rows->buffer = PageFind(rows->table, rows->block);
@@ -67,18 +53,16 @@ rows_list(HeapRows *rows, OffsetNumber first, bool begins)
 	page = BufferGetPage(rows->buffer);
 	last = PageIsNew(page) ? 0 :
 		Min(PageGetMaxOffsetNumber(page), MaxHeapTuplesPerPage);
-	if (begins && first <= last && (tuple = rows_tuple(page, first)) != NULL)
+	if (begins && first <= last && HeapRowAt(page, first, ROW_IS_VISIBLE, &row))
 	{
-		rows->xid = HeapTupleHeaderGetRawXmin(tuple);
-		rows->command = HeapTupleHeaderGetRawCommandId(tuple);
+		rows->xid = HeapTupleHeaderGetRawXmin(row.t_data);
+		rows->command = HeapTupleHeaderGetRawCommandId(row.t_data);
 		rows->ended = false;
 	}
 	for (OffsetNumber i = first; i <= last && !rows->ended; i++)
-	{
-		tuple = rows_tuple(page, i);
-		if (tuple != NULL && rows_are(rows, tuple))
+		if (HeapRowAt(page, i, ROW_IS_VISIBLE, &row) &&
+			rows_are(rows, row.t_data))
 			rows->offsets[rows->n++] = i;
-	}
 	LockBuffer(rows->buffer, BUFFER_LOCK_UNLOCK);
 }
 

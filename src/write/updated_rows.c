@@ -15,7 +15,7 @@
 #include "access/sysattr.h"
 #include "access/xact.h"
 #include "common/int.h"
-#include "early/cached_row.h"
+#include "early/heap_row.h"
 #include "early/coming_rows.h"
 #include "early/early_plan.h"
 #include "early/harmless.h"
