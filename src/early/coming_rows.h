@@ -13,8 +13,7 @@
  * - an index scan: the matches of the index page on which it stands.
  *
  * Of other pages than that of the scan, rows are known once the page is in
- * shared buffers: the server's read stream has it read, or src/scan does.  No
- * page is read for this, none is waited for, and nothing on a page is changed.
+ * shared buffers: the server's read stream has it read, or src/scan does.
  * Whether a row is visible is guessed from its hint bits.  That costs nothing
  * and sets none, and a wrong guess costs a read at most.
  *

@@ -1,12 +1,9 @@
 /*-------------------------------------------------------------------------
  *
  * rows_wanted.h
- *		How many more rows will be asked of a taken node.
- *
- * There are two answers.  At most as many will be asked for as a LIMIT or a
- * portal's row count tells: no more needs to be read ahead.  At least as many
- * will be asked for as are certain: for these rows the query's own work may be
- * done earlier, since it is going to be done.
+ *		How many more rows will be asked of a taken node: at most, so that no
+ *		more is read ahead, and at least, so that the query's own work may be
+ *		done earlier for these.
  *
  *-------------------------------------------------------------------------
  */

@@ -16,10 +16,6 @@
  * what the scan will visit if it goes on; a step cannot be stopped before it
  * has found a match.
  *
- * Between calls the second scan holds no pin, so that nothing waits for it.  It
- * never marks entries dead, and takes no part in statistics: what it visits
- * is counted when the scan comes there.
- *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"

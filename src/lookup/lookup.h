@@ -20,14 +20,10 @@
  *		LookupPass()		that work is over
  *		LookupForget()		or the key's turn will not come
  *
- * Invariants:
- * - Nothing is pinned or locked between two calls, except that a page of the
- *	 visibility map may be from LookupAdvance() to LookupRead().
- * - What is found decides which pages are read early, and nothing else.  The
- *	 server does all by itself in its turn.
- * - A page that is read ahead is counted as read where and when the server
- *	 comes to it (see uncount.h), and as unused if it does not.
- * - No code is run but the server's own.
+ * A page of the visibility map may be pinned from LookupAdvance() to
+ * LookupRead(), and nothing else between two calls.  A page that is read ahead
+ * is counted as read where and when the server comes to it (see uncount.h), and
+ * as unused if it does not.
  *
  *-------------------------------------------------------------------------
  */
