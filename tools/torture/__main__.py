@@ -49,14 +49,14 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=None)
-    parser.add_argument("--sabotage", choices=SABOTAGES, default=None, help=argparse.SUPPRESS)
+    parser.add_argument("--sabotage", choices=SABOTAGES, action="append", default=[], help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     end_on_signals()
     console = Console(soft_wrap=True, highlight=False)
     console.print(f"SEED={arguments.seed}, {arguments.minutes:g} minutes")
-    sabotage = SABOTAGES[arguments.sabotage] if arguments.sabotage else None
+    sabotages = [SABOTAGES[name] for name in arguments.sabotage]
     try:
-        outcome = torture(arguments.seed, 60 * arguments.minutes, arguments.rounds, sabotage, console.print)
+        outcome = torture(arguments.seed, 60 * arguments.minutes, arguments.rounds, sabotages, console.print)
     except ClusterError as error:
         print(f"pg_lookahead: {error}", file=sys.stderr)
         return 2

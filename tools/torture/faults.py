@@ -19,7 +19,7 @@ from pg_lookahead.server.cluster import Cluster, ClusterError
 from .model import Violation
 from .settings import varied_server
 
-RESTART_SECONDS = 60.0
+RESTART_SECONDS = 120.0
 READY = re.compile(r"database system is ready to accept (read-only )?connections")
 CRASHED = "terminating any other active server processes"
 TOMBSTONE = re.compile(r"startup 58P02 FATAL:  could not create file .*: File exists")

@@ -6,7 +6,7 @@ import random
 import shutil
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -26,7 +26,7 @@ from .writers import Refiller, Writer
 
 EVIDENCE = Path(__file__).resolve().parents[2] / "build" / "torture"
 THOROUGH = 10
-"""The slow checks are made once in this number of rounds."""
+"""The slow checks are made once in this number of rounds, and in the last round that is asked for."""
 MOST_FAILURES = 3
 """Rounds that may fail before the run gives up."""
 
@@ -103,11 +103,11 @@ def pair_of_servers(seed: int, tally: Tally) -> Iterator[Pair]:
 # A round
 
 
-def plan(round: Round, sabotage: Sabotage | None) -> tuple[str, faults.Fault]:
+def plan(round: Round, sabotages: Sequence[Sabotage]) -> tuple[str, faults.Fault]:
     """Return which servers go down, and how."""
     rng = round.rng("plan")
-    if sabotage is not None:
-        fault = getattr(faults, sabotage.fault)
+    if sabotages:
+        fault = getattr(faults, sabotages[0].fault)
         return ("both" if fault is faults.fast_stop else "primary"), fault
     where = rng.choices(("primary", "standby", "both", "calm"), (70, 12, 8, 10))[0]
     if where == "calm":
@@ -115,17 +115,18 @@ def plan(round: Round, sabotage: Sabotage | None) -> tuple[str, faults.Fault]:
     return where, rng.choice(faults.STANDBY_CRASHES if where == "standby" else faults.CRASHES)
 
 
-def play(pair: Pair, round: Round, sabotage: Sabotage | None) -> None:
+def play(pair: Pair, round: Round, sabotages: Sequence[Sabotage], last: bool) -> None:
     """Work, fault, checks."""
     rng = round.rng("course")
-    where, fault = plan(round, sabotage)
+    where, fault = plan(round, sabotages)
     calm = fault is faults.fast_stop
     for server in (pair.primary, pair.standby):
         server.mark()
 
     def do(when: str) -> None:
-        if sabotage is not None and sabotage.when == when:
-            sabotage.do(pair.primary, pair.standby)
+        for sabotage in sabotages:
+            if sabotage.when == when:
+                sabotage.do(pair.primary, pair.standby)
 
     def while_stopped(server: Server) -> None:
         if server is pair.primary:
@@ -142,14 +143,16 @@ def play(pair: Pair, round: Round, sabotage: Sabotage | None) -> None:
         session.begin(round)
     time.sleep(rng.uniform(0.3, 1.8))
     fleeting = 0
-    if calm or sabotage is not None:
+    if sabotages:
+        await_rows(pair)
+    if calm or sabotages:
         rest(pair, round)
-        if sabotage is not None:
+        if sabotages:
             pair.primary.learn_paths(("ledger",))
         do("running")
         fleeting = count_fleeting(pair)
         with pair.primary.cluster.connect() as conn:
-            if sabotage is not None:  # enough that no checkpoint is at the very end
+            if sabotages:  # enough that no checkpoint is at the very end
                 run(conn, "SELECT pg_logical_emit_message(false, 'torture', repeat('x', 200000), true)")
             pair.pest.note(conn)
             pair.primary.flushed = pair.pest.flushed
@@ -172,7 +175,7 @@ def play(pair: Pair, round: Round, sabotage: Sabotage | None) -> None:
         return
     do("recovered")
     crashed = where in ("primary", "both") and not calm
-    thorough = round.number % THOROUGH == THOROUGH - 1 or sabotage is not None
+    thorough = round.number % THOROUGH == THOROUGH - 1 or last or bool(sabotages)
     verify(pair, round, check, crashed, calm, thorough, flushed, fleeting)
 
 
@@ -201,6 +204,15 @@ def rest(pair: Pair, round: Round) -> None:
     for session in pair.sessions:
         if not session.rested(max(0.0, deadline - time.monotonic())):
             round.fail(f"session {session.name} does not come to rest")
+
+
+def await_rows(pair: Pair) -> None:
+    """Wait until each writer has rows, which a sabotage needs."""
+    deadline = time.monotonic() + PATIENCE
+    while not all(writer.model.now for writer in pair.writers):
+        if time.monotonic() > deadline:
+            raise ClusterError(f"a writer has written no row in {PATIENCE:g} s")
+        time.sleep(0.05)
 
 
 def count_fleeting(pair: Pair) -> int:
@@ -292,7 +304,7 @@ def torture(
     seed: int,
     seconds: float,
     rounds: int | None = None,
-    sabotage: Sabotage | None = None,
+    sabotages: Sequence[Sabotage] = (),
     report: Callable[[str], None] = lambda text: None,
 ) -> Outcome:
     """Play rounds until the time is up, or as many as asked for are done; a failure brings new servers."""
@@ -305,15 +317,15 @@ def torture(
         return (
             time.monotonic() - started < seconds
             and (rounds is None or number < rounds)
-            and len(outcome.failures) < (1 if sabotage else MOST_FAILURES)
+            and len(outcome.failures) < (1 if sabotages else MOST_FAILURES)
         )
 
     while goes_on():
         with pair_of_servers(next_seed, outcome.tally) as pair:
             while goes_on():
                 round = Round(number, next_seed, outcome.tally)
-                play(pair, round, sabotage)
                 number += 1
+                play(pair, round, sabotages, number == rounds)
                 next_seed = random.Random(f"{next_seed} next").randrange(2**31)
                 outcome.seconds = time.monotonic() - started
                 report(progress(outcome, number))

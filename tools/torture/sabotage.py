@@ -1,7 +1,8 @@
 """What makes each check fail: the program under test is then the torture itself.
 
-Each is done in the first round, by ``when``: "running" (sessions at rest, before the fault), "stopped" (the
-server is down), "recovered" (before the checks).  The fault is chosen to suit."""
+All that a run is asked for are done in its first round, each by ``when``: "running" (sessions at rest, before
+the fault), "stopped" (the server is down), "recovered" (before the checks).  The fault, which is that of the
+first one, is chosen to suit."""
 
 from __future__ import annotations
 
@@ -31,25 +32,26 @@ def lose_money(primary: Server, standby: Server) -> None:
         run(conn, "UPDATE account SET balance = balance + 1 WHERE id = 7")
 
 
-def _forget_entries(primary: Server, index: str) -> None:
-    """Rows that an index has no entries for."""
+def _forget_entries(primary: Server, index: str, client: int) -> None:
+    """Rows of a client that an index has no entries for."""
     with primary.cluster.connect() as conn:
         ready = f"UPDATE pg_index SET indisready = {{}} WHERE indexrelid = '{index}'::regclass"
         run(conn, ready.format("false"))
-        run(conn, "CREATE TEMP TABLE o AS SELECT client, key, version, touched FROM ledger WHERE client = 2")
-        run(conn, "DELETE FROM ledger WHERE client = 2")
+        of_client = f"FROM ledger WHERE client = {client}"
+        run(conn, f"CREATE TEMP TABLE o AS SELECT client, key, version, touched {of_client}")
+        run(conn, f"DELETE {of_client}")
         run(conn, "INSERT INTO ledger (client, key, version, touched) SELECT * FROM o")
         run(conn, ready.format("true"))
 
 
 def forget_btree_entries(primary: Server, standby: Server) -> None:
     """A btree lacks entries: amcheck."""
-    _forget_entries(primary, "ledger_b")
+    _forget_entries(primary, "ledger_b", 2)
 
 
 def forget_bloom_entries(primary: Server, standby: Server) -> None:
     """A Bloom index lacks entries: comparison with the table."""
-    _forget_entries(primary, "ledger_bloom")
+    _forget_entries(primary, "ledger_bloom", 1)
 
 
 def keep_the_unlogged(primary: Server, standby: Server) -> None:
@@ -66,7 +68,8 @@ def say_leak(primary: Server, standby: Server) -> None:
 
 
 def cut_the_wal(primary: Server, standby: Server) -> None:
-    """The end of the WAL that was flushed is not on disk."""
+    """The end of the WAL that was flushed is not on disk; the standby, which has it, could not follow."""
+    standby.cluster.stop()
     start = primary.flushed - 50_000
     while start < primary.flushed:
         length = min(primary.flushed - start, SEGMENT - start % SEGMENT)
@@ -75,10 +78,11 @@ def cut_the_wal(primary: Server, standby: Server) -> None:
 
 
 def break_the_wal(primary: Server, standby: Server) -> None:
-    """WAL that was flushed can no longer be read."""
+    """WAL that was flushed, and that the standby has, can no longer be read."""
     with primary.cluster.connect() as conn:
         run(conn, "SELECT pg_logical_emit_message(false, 'torture', repeat('x', 100000), true)")
         middle = int(value(conn, "SELECT pg_current_wal_flush_lsn() - '0/0'")) - 50_000
+    wait_for_replay(standby.cluster, primary.cluster)
     path = primary.cluster.data / "pg_wal" / segment_of(middle)
     _overwrite(path, middle % SEGMENT, b"broken" * 40)
 
@@ -140,25 +144,29 @@ def _overwrite(path: Path, offset: int, data: bytes) -> None:
 
 @dataclass(frozen=True)
 class Sabotage:
-    """when: the moment; fault: the name of the fault; check: what must go red, as a word of its failure"""
+    """when: the moment; fault: the name of the fault; check: what must go red, as a word of its failure;
+    told: what this failure says, where others of the same round make the check red, too"""
 
     do: Callable[[Server, Server], None]
     when: str
     fault: str
     check: str
+    told: str = ""
 
 
 SABOTAGES = {
-    "row": Sabotage(lose_a_row, "running", "kill_server", "rows"),
-    "money": Sabotage(lose_money, "running", "kill_backend", "invariants"),
-    "btree": Sabotage(forget_btree_entries, "running", "kill_backend", "amcheck"),
-    "bloom": Sabotage(forget_bloom_entries, "running", "kill_backend", "indexes"),
+    "row": Sabotage(lose_a_row, "running", "kill_backend", "rows"),
+    "money": Sabotage(lose_money, "running", "kill_backend", "invariants", "money is kept"),
+    "btree": Sabotage(forget_btree_entries, "running", "kill_backend", "amcheck", '"ledger_b"'),
+    "bloom": Sabotage(
+        forget_bloom_entries, "running", "kill_backend", "indexes", "ledger_bloom and the table disagree"
+    ),
     "unlogged": Sabotage(keep_the_unlogged, "recovered", "kill_backend", "unlogged"),
-    "leak": Sabotage(say_leak, "running", "kill_backend", "log"),
+    "leak": Sabotage(say_leak, "running", "kill_backend", "log", "resource was not closed"),
     "short wal": Sabotage(cut_the_wal, "stopped", "kill_server", "WAL"),
-    "broken wal": Sabotage(break_the_wal, "recovered", "kill_backend", "WAL"),
     "page": Sabotage(break_a_page, "stopped", "fast_stop", "checksums"),
     "standby": Sabotage(break_the_standby, "recovered", "kill_backend", "standby"),
+    "broken wal": Sabotage(break_the_wal, "recovered", "kill_backend", "WAL"),
     "standby bloom": Sabotage(
         break_bloom_of_the_standby, "recovered", "kill_backend", "standby page by page"
     ),

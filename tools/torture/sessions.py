@@ -35,7 +35,7 @@ OPTIONS = "-c lock_timeout=1s -c statement_timeout=20s -c idle_in_transaction_se
 COMMITTED = re.compile(r"cannot abort transaction \d+, it was already committed")
 """What a session says that ends after its commit; recovery.py tells when it may."""
 
-PATIENCE = 45.0
+PATIENCE = 120.0
 """Seconds after which a session that does not come to rest is a failure."""
 
 
