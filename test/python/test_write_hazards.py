@@ -55,7 +55,13 @@ SETUP = (
 
 @pytest.fixture(scope="module")
 def conn(make_cluster: MakeCluster) -> Iterator[Connection]:
-    cluster = make_cluster({"shared_preload_libraries": "pg_lookahead", "autovacuum": False})
+    cluster = make_cluster(
+        {
+            "shared_preload_libraries": "pg_lookahead",
+            "autovacuum": False,
+            "effective_io_concurrency": 16,  # the default since 18
+        }
+    )
     with cluster.connect(prepare_threshold=None) as conn:
         run(conn, *SETUP, "SET pg_lookahead.debug_force = on")
         yield conn
