@@ -15,6 +15,7 @@ inputs that were found to reach further code are added to the corpus.
 from __future__ import annotations
 
 import argparse
+import os
 import platform
 import re
 import resource
@@ -23,6 +24,7 @@ import subprocess
 import sys
 import tarfile
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +34,7 @@ import psycopg
 from matrix import BUILD, FLAGS_OF_GCC, ROOT, BuildFailed, build, newest_clang, servers_directory
 from pg_lookahead.server.cluster import Cluster
 from pg_lookahead.server.home import Home
-from pg_lookahead.server.installation import ClusterError
+from pg_lookahead.server.installation import ClusterError, Installation
 from sanitize import copy_of_server, library, put_in_front
 
 CORPUS = ROOT / "test" / "fuzz"
@@ -200,24 +202,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with servers_directory(ROOT / "build") as servers:
             pg_config = fuzzing_server(servers)
-            for name in options.targets or TARGETS:
-                before = processor_seconds()
+            home = Home.of_this_process()
+            home.template(home.reachable(Installation.find(pg_config)), ())  # once for all
+
+            def of_own_server(name: str) -> Outcome:
                 with Cluster(pg_config=pg_config, settings=SETTINGS, name=f"fuzz-{name}") as cluster:
                     with cluster.connect() as conn:
                         for statement in TABLES.split(";\n"):
                             conn.execute(statement.encode())
                     outcome = fuzz(cluster, name, round(options.minutes * 60), options.keep)
-                    log = BUILD / "logs" / f"fuzz-{name}.log"
-                    log.write_text(cluster.log)
-                if outcome.done and not outcome.found:
-                    took = f"{processor_seconds() - before:.0f} s of processor time"
-                    print(f"{name}: nothing found.  {outcome.done}, {took}", flush=True)
-                    continue
-                failed = True
-                inputs = (
-                    " ".join(str(file.relative_to(ROOT)) for file in outcome.found) or "no input was kept"
-                )
-                print(f"{name}: FAILED ({inputs}); see {log.relative_to(ROOT)}", flush=True)
+                    (BUILD / "logs" / f"fuzz-{name}.log").write_text(cluster.log)
+                return outcome
+
+            names = options.targets or list(TARGETS)
+            with ThreadPoolExecutor(os.cpu_count()) as pool:
+                for name, outcome in zip(names, pool.map(of_own_server, names), strict=True):
+                    if outcome.done and not outcome.found:
+                        print(f"{name}: nothing found.  {outcome.done}", flush=True)
+                        continue
+                    failed = True
+                    inputs = " ".join(str(file.relative_to(ROOT)) for file in outcome.found)
+                    log = (BUILD / "logs" / f"fuzz-{name}.log").relative_to(ROOT)
+                    print(f"{name}: FAILED ({inputs or 'no input was kept'}); see {log}", flush=True)
+        print(f"{processor_seconds():.0f} s of processor time in all")
     except (BuildFailed, ClusterError) as error:
         print(f"pg_lookahead: {error}", file=sys.stderr)
         return 2

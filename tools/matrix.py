@@ -51,6 +51,8 @@ from pg_lookahead.server.installation import Installation
 ROOT = Path(__file__).resolve().parents[1]
 BUILD = ROOT / "build" / "matrix"
 SOURCES = ("Makefile", "VERSION", "pg_lookahead.control", "sql", "src", "test")
+SQL = {"regress", "isolation"}
+"""Tests of pg_regress and isolationtester."""
 DIFFERENTIAL = ("*differential*", "*equality*")
 """Tests whose every statement is answered by stock PostgreSQL, too."""
 UPGRADE = ("test_upgrade.py", "test_install_places.py")
@@ -205,11 +207,11 @@ def run_core_suite(cell: Cell, pg_config: Path, log: Path) -> Result:
 
 
 def run_python_suite(
-    suite: str, cell: Cell, servers: Sequence[Path], log: Path, variables: Sequence[str]
+    suite: str, cell: Cell, servers: Sequence[Path], copy: Path, log: Path, variables: Sequence[str]
 ) -> Result:
     """pytest, on servers of the cell: the differential tests, UPGRADE up to the cell, or all others.
 
-    variables: as of run_suite()"""
+    copy, variables: as of run_suite()"""
     tests = ROOT / "test" / "python"
     chosen = {path for pattern in DIFFERENTIAL for path in tests.glob(f"test_{pattern}.py")}
     if suite == "python":
@@ -230,6 +232,7 @@ def run_python_suite(
     ]
     several = " ".join(map(str, servers))
     environment = {"PG_CONFIG": str(servers[-1]), "UPGRADE_PG_CONFIGS": several, "MATRIX_PG_CONFIGS": several}
+    environment["PG_LOOKAHEAD_BUILT"] = str(copy)
     done = run(command, ROOT, log, **environment)
     xml = report.read_text() if report.exists() else ""
     return of_junit(xml, done.status, done.seconds)
@@ -241,14 +244,15 @@ def run_suite(
     """Return one field of the table.
 
     servers: the pg_config of the cell's server, after those of older versions that have the extension, too
+    copy: the sources that the extension was built from, and what was built
     variables: for make, which build() was called with"""
     pg_config = servers[-1]
     log = BUILD / "logs" / f"{cell.major}-{cell.io_method}-{suite}.log"
-    if suite in ("regress", "isolation"):
+    if suite in SQL:
         return run_sql_suite(suite, cell, pg_config, copy, log, *variables)
     if suite == "core":
         return run_core_suite(cell, pg_config, log)
-    return run_python_suite(suite, cell, servers, log, variables)
+    return run_python_suite(suite, cell, servers, copy, log, variables)
 
 
 def can_start(cell: Cell, pg_config: Path) -> None:
@@ -317,23 +321,33 @@ def run_cells(
     servers = servers_of(majors, trees, say)
     built: dict[int, Path] = {}
     pg_configs: list[Path] = []  # of those that were built, which is in the order of versions
-    for cell in cells:
-        try:
-            pg_config = servers[cell.major]
-            if isinstance(pg_config, Unavailable):
-                raise pg_config
-            can_start(cell, pg_config)
-            if cell.major not in built:
-                built[cell.major] = build(str(cell.major), pg_config, *variables)
-                pg_configs.append(pg_config)
-        except (Unavailable, BuildFailed) as error:
-            state = "failed" if isinstance(error, BuildFailed) else "not run"
-            results |= {(cell, suite): Result(state, reason=str(error)) for suite in suites}
-            say(f"{cell}: {state.upper()}: {error}")
-            continue
-        for suite in suites:
-            result = results[cell, suite] = run_suite(suite, cell, pg_configs, built[cell.major], variables)
-            say(f"{cell} {suite}: {result.brief()}")
+
+    def run_version(major: int) -> None:
+        for cell in (one for one in cells if one.major == major):
+            try:
+                pg_config = servers[major]
+                if isinstance(pg_config, Unavailable):
+                    raise pg_config
+                can_start(cell, pg_config)
+                if major not in built:
+                    built[major] = build(str(major), pg_config, *variables)
+                    pg_configs.append(pg_config)
+            except (Unavailable, BuildFailed) as error:
+                state = "failed" if isinstance(error, BuildFailed) else "not run"
+                results.update({(cell, suite): Result(state, reason=str(error)) for suite in suites})
+                say(f"{cell}: {state.upper()}: {error}")
+                continue
+            for suite in suites:
+                servers_of_cell = [pg_config] if suite in SQL else pg_configs
+                result = run_suite(suite, cell, servers_of_cell, built[major], variables)
+                results[cell, suite] = result
+                say(f"{cell} {suite}: {result.brief()}")
+
+    # These keep one processor busy; others keep all, or need the servers of older versions.
+    together = os.cpu_count() if set(suites) <= SQL else 1
+    with ThreadPoolExecutor(together) as pool:
+        for done in [pool.submit(run_version, major) for major in majors]:
+            done.result()
     return results
 
 

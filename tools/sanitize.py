@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cells import Cell, Result, of_junit
-from matrix import BUILD, ROOT, BuildFailed, build, run, run_sql_suite, servers_directory
+from matrix import BUILD, ROOT, WORKERS, BuildFailed, build, run, run_sql_suite, servers_directory
 from pg_lookahead.server.installation import ClusterError, embedded_directory
 
 FLAGS = "-fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -g -O1"
@@ -42,7 +42,8 @@ def run_maintenance(pg_config: Path, log: Path) -> Result:
     report = log.with_suffix(".xml")
     report.unlink(missing_ok=True)
     tests = [ROOT / "test" / "python" / name for name in MAINTENANCE]
-    command: list[str | Path] = [Path(sys.executable).with_name("pytest"), f"--junitxml={report}", *tests]
+    pytest = Path(sys.executable).with_name("pytest")
+    command: list[str | Path] = [pytest, *WORKERS, f"--junitxml={report}", *tests]
     done = run(command, ROOT, log, PG_CONFIG=str(pg_config), PG_LOOKAHEAD_VACUUMS="20")
     return of_junit(report.read_text() if report.exists() else "", done.status, done.seconds)
 
