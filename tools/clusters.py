@@ -61,7 +61,7 @@ def standby_of(primary: Cluster, settings: Mapping[str, object] | None = None) -
         raise
 
 
-def wait_for_replay(standby: Cluster, primary: Cluster, seconds: float = 60.0) -> None:
+def wait_for_replay(standby: Cluster, primary: Cluster, seconds: float = 120.0) -> None:
     """Wait until a standby has replayed all that ``primary`` has done so far."""
     with primary.connect() as conn:
         # A record flushed by this commit stands after all others so far.

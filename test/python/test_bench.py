@@ -89,13 +89,13 @@ def noise(rng: random.Random) -> np.random.Generator:
 
 def test_stock_against_stock_is_no_effect(noise: np.random.Generator) -> None:
     effects = {Verdict.FASTER, Verdict.SLOWER}
-    silent = sum(not effects & set(matrix(noise, 1.0)) for _ in range(100))
-    assert silent >= 95
+    silent = sum(not effects & set(matrix(noise, 1.0)) for _ in range(40))
+    assert silent >= 37
 
 
 def test_a_slowdown_of_a_tenth_is_found(noise: np.random.Generator) -> None:
-    found = sum(set(matrix(noise, 1.1)) == {Verdict.SLOWER} for _ in range(100))
-    assert found >= 95
+    found = sum(set(matrix(noise, 1.1)) == {Verdict.SLOWER} for _ in range(40))
+    assert found >= 37
 
 
 def test_drift_that_meets_both_does_not_widen_the_interval() -> None:

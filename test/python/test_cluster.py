@@ -27,7 +27,7 @@ from pg_lookahead.server.home import server_user
 from pg_lookahead.server.installation import ClusterError, Installation
 from queries import scalar
 
-SECONDS = 30.0
+SECONDS = 120.0
 
 
 def until(condition: Callable[[], object], what: str) -> None:

@@ -24,7 +24,7 @@ def test_a_pipe_is_written_to_and_stays(tmp_path: Path) -> None:
     reader = threading.Thread(target=lambda: read.append(pipe.read_text()), daemon=True)
     reader.start()
     files.write(pipe, "some text")
-    reader.join(timeout=10)
+    reader.join(timeout=120)
     assert read == ["some text"] and stat.S_ISFIFO(pipe.stat().st_mode)
     assert list(tmp_path.iterdir()) == [pipe]
 

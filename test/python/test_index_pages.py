@@ -625,7 +625,7 @@ def test_damaged_parent_that_follows_itself(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(SERVER, initdb_args=("--no-data-checksums",), name="circle")
     side = Side(cluster, "forced")
     side.run(*SETUP.split(";\n"), ONLY_INDEX_SCANS)
-    side.run("SET effective_io_concurrency = 200", "SET statement_timeout = '20s'")
+    side.run("SET effective_io_concurrency = 200", "SET statement_timeout = '120s'")
     turn(side, on=True)
     query = "SELECT count(*), md5(string_agg(b, '')) FROM (SELECT b FROM p WHERE b > wide(2) ORDER BY b) s"
     expected = side.rows(query)

@@ -18,7 +18,7 @@ from join_corpus import JoinCorpus
 from pg_lookahead.server.cluster import ClusterError
 from queries import fetch_row
 
-JOINS = int(os.environ.get("PG_LOOKAHEAD_JOINS", "6000"))
+JOINS = int(os.environ.get("PG_LOOKAHEAD_JOINS", "3000"))
 SERVER: dict[str, object] = {
     "shared_preload_libraries": "pg_lookahead",
     "autovacuum": False,

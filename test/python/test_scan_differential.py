@@ -38,7 +38,7 @@ from queries import fetch, fetch_row, run, scalar
 from scan_corpus import Corpus
 from scans import EVICT_ALL, INDEX_SCANS, blocks_read_ahead
 
-STATEMENTS = int(os.environ.get("PG_LOOKAHEAD_QUERIES", "8000"))
+STATEMENTS = int(os.environ.get("PG_LOOKAHEAD_QUERIES", "5000"))
 SERVER: dict[str, object] = {"shared_preload_libraries": "pg_lookahead", "autovacuum": False}
 
 
