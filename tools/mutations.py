@@ -1570,6 +1570,22 @@ MUTATIONS = [
         (TOAST + "test_values_above_a_sort_are_not_of_the_scan",),
         "A value that is fetched late is taken for that of the row on which the scan stands, and others are read in vain.",
     ),
+    Mutation(
+        "a sort that turns round at its end",
+        "src/toast/rows_above.c",
+        "	int			n = RowsAheadSize(rows->ahead) + rows->ended;",
+        "	int			n = RowsAheadSize(rows->ahead);",
+        (TOAST + "test_a_sort_turns_round",),
+        "A cursor that goes back while the last rows are ahead returns a row that it has not come to.",
+    ),
+    Mutation(
+        "rows ahead of a sort that begins again",
+        "src/toast/rows_above.c",
+        "	rows->watching = false;\n	rows->begun_again = true;",
+        "	rows->watching = false;",
+        (TOAST + "test_a_sort_that_is_begun_again",),
+        "A sort of other rows returns those that were ahead before.",
+    ),
     # Changes of a subscription
     Mutation(
         "errors of a round reach the worker",

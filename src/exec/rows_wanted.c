@@ -221,7 +221,7 @@ RowBoundsOfChild(RowBounds *bounds, PlanState *parent, PlanState *child)
 		case T_HashJoinState:
 			if (child == outerPlanState(parent) &&
 				(rows_are_matched((HashJoinState *) parent) ||
-				 (parent->subPlan != NIL && rows_are_counted(bounds))))
+				 rows_are_counted(bounds)))
 				rows_note_holder(bounds, parent);
 			break;
 		default:
@@ -290,9 +290,11 @@ rows_held_by(const PlanState *holder)
 	const AheadNode *itself = AheadNodeFind(holder);
 	const AheadNode *for_subplans =
 		AheadNodeFindBy(holder, AHEAD_FOR_SUBPLANS);
+	const AheadNode *for_values = AheadNodeFindBy(holder, AHEAD_FOR_VALUES);
 
 	return (itself == NULL ? 0 : itself->rows_held) +
-		(for_subplans == NULL ? 0 : for_subplans->rows_held);
+		(for_subplans == NULL ? 0 : for_subplans->rows_held) +
+		(for_values == NULL ? 0 : for_values->rows_held);
 }
 
 int64

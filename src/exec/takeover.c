@@ -301,8 +301,8 @@ takeover_note_reader(Walk *walk, int cte)
 
 /*
  * Take the nodes of a plan that are served, those below a node before the node
- * itself.  Most short queries are a scan below nodes of one child each, which
- * nobody serves: no recursion for those.
+ * itself.  Most short queries are a scan below nodes of one child each, most of
+ * which nobody serves: no recursion for those.
  */
 static bool
 takeover_take_nodes(PlanState *plan_state, void *context)
@@ -320,7 +320,11 @@ takeover_take_nodes(PlanState *plan_state, void *context)
 		   !takeover_has_subplans(plan_state) &&
 		   !IsA(plan_state, CustomScanState) &&
 		   !IsA(plan_state, ModifyTableState) &&
-		   !IsA(plan_state, BitmapHeapScanState))
+		   !IsA(plan_state, BitmapHeapScanState) &&
+		   !IsA(plan_state, SortState) &&
+		   !IsA(plan_state, IncrementalSortState) &&
+		   !IsA(plan_state, GatherState) &&
+		   !IsA(plan_state, GatherMergeState))
 	{
 		RowBoundsBelow(&walk->bounds, plan_state);
 		plan_state = outerPlanState(plan_state);

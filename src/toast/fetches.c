@@ -19,6 +19,10 @@
  * replaced anew at the next row of a scan that runs, or when the next one
  * starts.
  *
+ * If a value is fetched for which blocks were read, and no scan stands on its
+ * row, the nodes above scans get another function, too (rows_above.c), until
+ * one of them is found to have returned a row with such a value.
+ *
  * Invariants:
  * - The current fetch is reset when its scan is removed, after an error, too,
  *	 and no search is taken for it that has not begun as one.
@@ -32,6 +36,8 @@
 #include "access/nbtree.h"
 #include "access/table.h"
 #include "compat.h"
+#include "exec/judge.h"
+#include "exec/settings.h"
 #include "executor/executor.h"
 #include "index/index_routine.h"
 #include "miscadmin.h"
@@ -59,6 +65,8 @@ static dlist_head scans = DLIST_STATIC_INIT(scans);
 /* The fetch that is going on, and the scan of a table that it is for. */
 static IndexScanDesc search = NULL;
 static ToastScan *searching = NULL;
+
+static TupleTableSlot *fetch_after_loss(PlanState *plan_state);
 
 static inline Replaced *
 entry_of(Oid toast_table)
@@ -116,33 +124,104 @@ is_for(ToastScan *scan, const ToastFetch *fetch)
 	return found;
 }
 
-/* Tell the scan for whose rows the server fetches a value. */
+/* The function of a node above scans, while values are fetched. */
+static TupleTableSlot *
+fetch_above(PlanState *plan_state)
+{
+	ToastScan  *scan = (ToastScan *) AheadNodeBy(plan_state, AHEAD_FOR_VALUES);
+
+	ToastFetchesWatch(scan);
+	return RowsAboveFetch(scan->above, scan->ahead == NULL ? 0 :
+						  ValuesAheadWanted(scan->ahead));
+}
+
+/*
+ * Has a node above scans returned a row with the value that is fetched?  From
+ * now on, this is known of the next one, unless another function stands in for
+ * the node's own.
+ */
+static bool
+has_returned(ToastScan *scan, const ToastFetch *fetch)
+{
+	PlanState  *plan_state = scan->base.plan_state;
+
+	if (OidIsValid(scan->toast_table))
+		return false;
+	if (scan->above != NULL)
+		return RowsAboveServe(scan->above, RelationGetRelid(fetch->table),
+							  fetch->value);
+	if (plan_state->ExecProcNodeReal == scan->fetch ||
+		plan_state->ExecProcNodeReal == fetch_after_loss)
+	{
+		scan->above = RowsAboveCreate(&scan->base, scan->fetch);
+		ExecSetExecProcNode(plan_state, fetch_above);
+	}
+	return false;
+}
+
+/*
+ * Find the node above scans that has returned a row with a value.  It is looked
+ * for only if a block was read since the last call.
+ */
+static ToastScan *
+node_above(const ToastFetch *fetch)
+{
+	static int64 reads_seen = 0;
+	bool		is_idle = reads_seen == pgBufferUsage.shared_blks_read &&
+		lookahead_debug_force != JUDGE_FORCED;
+	dlist_iter	iter;
+
+	reads_seen = pgBufferUsage.shared_blks_read;
+	if (is_idle)
+		return NULL;
+	dlist_foreach(iter, &scans)
+	{
+		ToastScan  *scan = dlist_container(ToastScan, link, iter.cur);
+
+		CHECK_FOR_INTERRUPTS();
+		if (!has_returned(scan, fetch))
+			continue;
+		scan->toast_table = RelationGetRelid(fetch->table);
+		scan->ahead = ValuesAheadCreate(&scan->base, fetch->table, scan->above);
+		return is_for(scan, fetch) ? scan : NULL;
+	}
+	return NULL;
+}
+
+/* Find the scan for whose rows the server fetches a value, and tell it. */
+static ToastScan *
+scan_of(const ToastFetch *fetch)
+{
+	dlist_iter	iter;
+
+	dlist_foreach(iter, &scans)
+	{
+		ToastScan  *scan = dlist_container(ToastScan, link, iter.cur);
+
+		CHECK_FOR_INTERRUPTS();
+		if (scan->toast_table != RelationGetRelid(fetch->table))
+			continue;
+		if (scan->ahead == NULL)
+			scan->ahead = ValuesAheadCreate(&scan->base, fetch->table, NULL);
+		if (is_for(scan, fetch))
+			return scan;
+	}
+	return node_above(fetch);
+}
+
+/* The server begins to fetch a value. */
 static void
 begin_fetch(IndexScanDesc scan, ToastFetch *fetch)
 {
-	dlist_mutable_iter iter;
-
 	fetch->table = scan->heapRelation;
 	fetch->index = scan->indexRelation;
-	dlist_foreach_modify(iter, &scans)
-	{
-		ToastScan  *candidate = dlist_container(ToastScan, link, iter.cur);
+	searching = scan_of(fetch);
+	if (searching == NULL)
+		return;
+	search = scan;
 
-		CHECK_FOR_INTERRUPTS();
-		if (candidate->toast_table != RelationGetRelid(fetch->table))
-			continue;
-		if (candidate->ahead == NULL)
-			candidate->ahead = ValuesAheadCreate(&candidate->base,
-												 candidate->toast_table);
-		if (is_for(candidate, fetch))
-		{
-			/* the scan that is found is probably the next one, too */
-			dlist_move_head(&scans, iter.cur);
-			search = scan;
-			searching = candidate;
-			return;
-		}
-	}
+	/* the scan that is found is probably the next one, too */
+	dlist_move_head(&scans, &searching->link);
 }
 
 /* The amrescan function: a search begins. */
@@ -215,7 +294,7 @@ ToastFetchesWatch(const ToastScan *scan)
 	List	   *indexes;
 	ListCell   *lc;
 
-	if (entry->table == toast_table ||
+	if (entry->table == toast_table || !OidIsValid(toast_table) ||
 		!ConditionalLockRelationOid(toast_table, AccessShareLock))
 		return;
 	table = table_open(toast_table, NoLock);
@@ -240,25 +319,26 @@ ToastFetchesWatch(const ToastScan *scan)
 	table_close(table, AccessShareLock);
 }
 
-/* Fetch a row, after the routine has been replaced anew. */
+/*
+ * Fetch a row, after the routine has been replaced anew.  Of a node above it is
+ * not known yet to which TOAST table it leads.
+ */
 static TupleTableSlot *
 fetch_after_loss(PlanState *plan_state)
 {
+	ToastScan  *scan = (ToastScan *) AheadNodeBy(plan_state, AHEAD_FOR_VALUES);
 	dlist_iter	iter;
 
+	if (plan_state->ExecProcNodeReal == fetch_after_loss)
+		ExecSetExecProcNode(plan_state, scan->fetch);
 	dlist_foreach(iter, &scans)
 	{
-		ToastScan  *scan = dlist_container(ToastScan, link, iter.cur);
+		ToastScan  *other = dlist_container(ToastScan, link, iter.cur);
 
-		if (scan->base.plan_state != plan_state)
-			continue;
-		if (plan_state->ExecProcNodeReal == fetch_after_loss)
-			ExecSetExecProcNode(plan_state, scan->fetch);
-		ToastFetchesWatch(scan);
-		return scan->fetch(plan_state);
+		if (other == scan || !OidIsValid(scan->toast_table))
+			ToastFetchesWatch(other);
 	}
-	elog(ERROR, "scan is not known");
-	return NULL;
+	return scan->fetch(plan_state);
 }
 
 /* The entry of a relation, or each one, may have been dropped. */
@@ -284,7 +364,8 @@ note_invalidation(Datum arg, Oid relation)
 		PlanState  *plan_state = scan->base.plan_state;
 
 		/* leave it if another function stands in for the node's own */
-		if (entry_of(scan->toast_table)->table != scan->toast_table &&
+		if ((!OidIsValid(scan->toast_table) ||
+			 entry_of(scan->toast_table)->table != scan->toast_table) &&
 			plan_state->ExecProcNodeReal == scan->fetch)
 			ExecSetExecProcNode(plan_state, fetch_after_loss);
 	}

@@ -11,18 +11,20 @@
 
 #include "exec/ahead_node.h"
 #include "lib/ilist.h"
+#include "toast/rows_above.h"
 #include "toast/stand_in.h"
 #include "toast/values_ahead.h"
 #include "utils/resowner.h"
 
-/* A scan of a table with a TOAST table. */
+/* A scan of a table with a TOAST table; or a node above scans. */
 typedef struct ToastScan
 {
 	AheadNode	base;
 	dlist_node	link;			/* in the list of all scans */
 	ResourceOwner owner;		/* of what its query has open and pinned */
-	Oid			toast_table;
+	Oid			toast_table;	/* InvalidOid: not known yet */
 	ExecProcNodeMtd fetch;		/* the node's own function */
+	RowsAbove  *above;			/* if our function stands in for it */
 	StandIn    *stand_in;		/* if the executor does not run the scan */
 	ValuesAhead *ahead;			/* NULL until the server fetches a value */
 } ToastScan;

@@ -17,17 +17,18 @@
 #include "toast/pointers.h"
 #include "varatt.h"
 
-/* Read a pointer; false if it does not lead to the table, or to no chunk. */
+/* Read a pointer; false if it leads to no chunk. */
 static bool
-read_pointer(const char *value, Oid toast_table, ToastPointer *pointer)
+read_pointer(const char *value, ToastPointer *pointer)
 {
 	struct varatt_external external;
 	uint32		size;
 
 	VARATT_EXTERNAL_GET_POINTER(external, value);
 	size = VARATT_EXTERNAL_GET_EXTSIZE(external);
-	if (external.va_toastrelid != toast_table || size == 0)
+	if (size == 0)
 		return false;
+	pointer->table = external.va_toastrelid;
 	pointer->value = external.va_valueid;
 	pointer->chunks = (size - 1) / TOAST_MAX_CHUNK_SIZE + 1;
 	return true;
@@ -49,7 +50,8 @@ ToastPointersOf(const ToastPointers *wanted, HeapTupleHeader tuple, Size length)
 		Form_pg_attribute att = TupleDescAttr(wanted->desc, walk.next - 1);
 
 		if (att->attlen == -1 && VARATT_IS_1B_E(value) &&
-			read_pointer(value, wanted->toast_table, &wanted->array[n]))
+			read_pointer(value, &wanted->array[n]) &&
+			wanted->array[n].table == wanted->toast_table)
 		{
 			wanted->array[n].turn = wanted->turn;
 			wanted->array[n].column = att->attnum;
@@ -66,4 +68,26 @@ ToastPointersAt(const ToastPointers *wanted, Page page, OffsetNumber offset)
 
 	return HeapRowAt(page, offset, ROW_BY_ITSELF, &row) ?
 		ToastPointersOf(wanted, row.t_data, row.t_len) : 0;
+}
+
+int
+ToastPointersOfSlot(TupleTableSlot *slot, uint64 turn, ToastPointer *pointers)
+{
+	TupleDesc	desc = slot->tts_tupleDescriptor;
+	int			n = 0;
+
+	slot_getallattrs(slot);
+	for (int i = 0; i < desc->natts && n < ROW_POINTERS; i++)
+	{
+		const char *value = DatumGetPointer(slot->tts_values[i]);
+
+		if (TupleDescAttr(desc, i)->attlen == -1 && !slot->tts_isnull[i] &&
+			VARATT_IS_EXTERNAL_ONDISK(value) &&
+			read_pointer(value, &pointers[n]))
+		{
+			pointers[n].turn = turn;
+			pointers[n++].column = i + 1;
+		}
+	}
+	return n;
 }

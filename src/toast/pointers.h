@@ -14,13 +14,18 @@
 
 #include "access/htup.h"
 #include "access/tupdesc.h"
+#include "executor/tuptable.h"
 #include "storage/bufpage.h"
+
+/* The most pointers taken from one row. */
+#define ROW_POINTERS 32
 
 typedef struct ToastPointer
 {
 	uint64		turn;			/* of its row: grows from row to row */
 	Oid			value;			/* chunk_id */
 	int32		chunks;			/* number of chunks, at least 1 */
+	Oid			table;			/* the TOAST table */
 	AttrNumber	column;
 } ToastPointer;
 
@@ -50,5 +55,12 @@ extern int	ToastPointersOf(const ToastPointers *wanted, HeapTupleHeader tuple,
  */
 extern int	ToastPointersAt(const ToastPointers *wanted, Page page,
 							OffsetNumber offset);
+
+/*
+ * Write the pointers of a row that a node has returned, to any tables, into an
+ * array of ROW_POINTERS, and return their number.
+ */
+extern int	ToastPointersOfSlot(TupleTableSlot *slot, uint64 turn,
+								ToastPointer *pointers);
 
 #endif							/* PG_LOOKAHEAD_POINTERS_H */

@@ -34,9 +34,6 @@
 #define FREE_FAILURES 4
 #define MAX_LEFT_OUT 4096
 
-/* The most pointers taken from one row. */
-#define ROW_POINTERS 32
-
 struct StandIn
 {
 	SeqScanState *node;

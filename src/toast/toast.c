@@ -23,8 +23,21 @@
 #include "toast/toast.h"
 #include "utils/rel.h"
 
+/* Has the query scans that are served? */
+static bool
+has_scans(PlanState *plan_state)
+{
+	const AheadQuery *query = AheadQueryOf(plan_state->state);
+
+	for (const AheadNode *node = query == NULL ? NULL : query->first;
+		 node != NULL; node = node->next)
+		if (node->methods->role == AHEAD_FOR_VALUES)
+			return true;
+	return false;
+}
+
 /*
- * Scans that cannot profit are none of ours, and EXPLAIN says nothing of them:
+ * Nodes that cannot profit are none of ours, and EXPLAIN says nothing of them:
  * most tables have a TOAST table, and few queries fetch anything from it.
  */
 static bool
@@ -32,8 +45,11 @@ toast_serves(PlanState *plan_state, Refusal *refusal)
 {
 	Relation	table;
 
-	if (!ComingRowsKnow(plan_state) || lookahead_max_distance == 0 ||
-		(!LookaheadReadsAreAsync() && !LookaheadAdviceIsUseful()))
+	if (SettingsRefusal() != NOT_REFUSED)
+		return false;
+	if (RowsAboveKnow(plan_state))
+		return has_scans(plan_state) && ToastFetchesHaveRoom();
+	if (!ComingRowsKnow(plan_state))
 		return false;
 
 	/* src/scan has the heap pages of coming entries read, or nobody does */
@@ -52,7 +68,8 @@ toast_begin(AheadNode *node)
 	ToastScan  *scan = (ToastScan *) node;
 	ScanState  *state = (ScanState *) node->plan_state;
 
-	scan->toast_table = state->ss_currentRelation->rd_rel->reltoastrelid;
+	if (!RowsAboveKnow(node->plan_state))
+		scan->toast_table = state->ss_currentRelation->rd_rel->reltoastrelid;
 	ToastFetchesAdd(scan);
 }
 

@@ -63,9 +63,6 @@
 /* Begin at least these parts at once: reads of neighbours are combined. */
 #define FILL_PARTS 16
 
-/* The most pointers taken from one row. */
-#define ROW_POINTERS 32
-
 /* Chunks of a large value that are fetched before it is looked further. */
 #define CHUNKS_PER_LOOK 16
 
@@ -101,6 +98,7 @@ struct ValuesAhead
 {
 	AheadNode  *node;
 	ComingRows	rows;
+	RowsAbove  *above;			/* if the node is not a scan, its rows */
 	Oid			toast_table;
 	Judge		judge;
 	int64		reads_seen;		/* of all blocks, at the last look in WATCH */
@@ -146,24 +144,32 @@ value_at(ValuesAhead *ahead, uint32 position)
 	return &ahead->values[position % MAX_VALUES];
 }
 
-ValuesAhead *
-ValuesAheadCreate(AheadNode *node, Oid toast_table)
+/* The descriptor of the rows of the node. */
+static TupleDesc
+desc_of(const ValuesAhead *ahead)
 {
-	ScanState  *scan = (ScanState *) node->plan_state;
-	Relation	rel = scan->ss_currentRelation;
+	return ahead->above != NULL ? ahead->node->plan_state->ps_ResultTupleDesc :
+		RelationGetDescr(ahead->rows.scan->ss_currentRelation);
+}
+
+ValuesAhead *
+ValuesAheadCreate(AheadNode *node, Relation toast_table, RowsAbove *above)
+{
 	MemoryContext mcxt = node->query->estate->es_query_cxt;
 	int			concurrency =
-		get_tablespace_io_concurrency(rel->rd_rel->reltablespace);
+		get_tablespace_io_concurrency(toast_table->rd_rel->reltablespace);
 	int			reads = SettingsReads(concurrency);
 	int			most = 2 * reads;
 	ValuesAhead *ahead = MemoryContextAllocZero(mcxt, sizeof(ValuesAhead));
 
 	ahead->node = node;
-	ComingRowsInit(&ahead->rows, scan);
-	ahead->toast_table = toast_table;
+	ahead->above = above;
+	if (above == NULL)
+		ComingRowsInit(&ahead->rows, (ScanState *) node->plan_state);
+	ahead->toast_table = RelationGetRelid(toast_table);
 	ahead->columns =
-		MemoryContextAllocZero(mcxt, RelationGetDescr(rel)->natts *
-							   sizeof(ToastColumn));
+		MemoryContextAllocZero(mcxt,
+							   desc_of(ahead)->natts * sizeof(ToastColumn));
 
 	/* a part may take a whole read, and a small cache is not to be flooded */
 	most = Min(most, NBuffers / (16 * LOOKUP_MAX_BLOCKS));
@@ -326,12 +332,35 @@ pointer_visitor(const ValuesAhead *ahead, ToastPointer *pointers)
 	return (PointerVisitor) {
 		.base = {.visit = visit_row},
 		.wanted = {
-			.desc = RelationGetDescr(ahead->rows.scan->ss_currentRelation),
+			.desc = desc_of(ahead),
 			.toast_table = ahead->toast_table,
 			.most = ROW_POINTERS,
 			.array = pointers,
 		},
 	};
+}
+
+/*
+ * Find the row that has the value that is fetched, and return the number of its
+ * pointers; 0 if the node is known to have no such row.
+ */
+static int
+row_of(ValuesAhead *ahead, Oid value, ToastPointer *pointers, uint64 *turn)
+{
+	PointerVisitor visitor;
+	int			n;
+
+	if (ahead->above != NULL)
+	{
+		if (!RowsAboveGoTo(ahead->above, value))
+			return 0;
+		n = RowsAboveNext(ahead->above, pointers);
+		*turn = pointers[0].turn;
+		return n;
+	}
+	visitor = pointer_visitor(ahead, pointers);
+	return ComingRowsCurrent(&ahead->rows, &visitor.base, turn) ?
+		visitor.base.found : 0;
 }
 
 /*
@@ -343,16 +372,13 @@ static bool
 find_fetched(ValuesAhead *ahead, Oid value)
 {
 	ToastPointer pointers[ROW_POINTERS];
-	PointerVisitor visitor = pointer_visitor(ahead, pointers);
 	uint64		turn;
 	int			n;
 	int			i = 0;
 
 	if (find_value(ahead, value, &ahead->position))
 		return true;
-	if (!ComingRowsCurrent(&ahead->rows, &visitor.base, &turn))
-		return false;
-	n = visitor.base.found;
+	n = row_of(ahead, value, pointers, &turn);
 	while (i < n && pointers[i].value != value)
 		i++;
 	if (i == n)
@@ -361,7 +387,8 @@ find_fetched(ValuesAhead *ahead, Oid value)
 	if (turn < ahead->turn || ahead->tail - ahead->passed + n > MAX_VALUES)
 		forget_all(ahead);
 	add_values(ahead, pointers, n);
-	ComingRowsRestart(&ahead->rows);
+	if (ahead->above == NULL)
+		ComingRowsRestart(&ahead->rows);
 	return find_value(ahead, value, &ahead->position);
 }
 
@@ -470,11 +497,16 @@ learn_rows(ValuesAhead *ahead)
 {
 	ToastPointer pointers[ROW_POINTERS];
 	PointerVisitor visitor = pointer_visitor(ahead, pointers);
+	int			n;
 
-	if (ahead->tail - ahead->passed + ROW_POINTERS <= MAX_VALUES)
+	if (ahead->tail - ahead->passed + ROW_POINTERS > MAX_VALUES)
+		return false;
+	if (ahead->above == NULL)
 		ComingRowsNext(&ahead->rows, &visitor.base);
-	add_values(ahead, pointers, visitor.base.found);
-	return visitor.base.found > 0;
+	n = ahead->above != NULL ? RowsAboveNext(ahead->above, pointers) :
+		visitor.base.found;
+	add_values(ahead, pointers, n);
+	return n > 0;
 }
 
 /*
@@ -710,6 +742,15 @@ stop_unit(ValuesAhead *ahead)
 	if (in_trial && judge->mode == JUDGE_AHEAD)
 		query->reads_are_slow = true;
 	JudgeEntries(judge, 0, ahead->nparts);
+}
+
+int
+ValuesAheadWanted(const ValuesAhead *ahead)
+{
+	JudgeMode	mode = ahead->judge.mode;
+
+	return mode == JUDGE_TRIAL || mode == JUDGE_AHEAD ?
+		Max(VALUES_WATCHED, ahead->judge.distance) : 0;
 }
 
 bool

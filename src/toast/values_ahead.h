@@ -19,6 +19,7 @@
 
 #include "exec/ahead_node.h"
 #include "observe/totals.h"
+#include "toast/rows_above.h"
 
 typedef struct ValuesAhead ValuesAhead;
 
@@ -35,8 +36,15 @@ typedef struct ToastFetch
 	int32		last;
 } ToastFetch;
 
-/* Create the state for a scan of a table that has this TOAST table. */
-extern ValuesAhead *ValuesAheadCreate(AheadNode *node, Oid toast_table);
+/*
+ * Create the state for a scan of a table that has this TOAST table; or for a
+ * node above, with its rows.
+ */
+extern ValuesAhead *ValuesAheadCreate(AheadNode *node, Relation toast_table,
+									  RowsAbove *above);
+
+/* How many pointers of rows to come are to be known? */
+extern int	ValuesAheadWanted(const ValuesAhead *ahead);
 
 /*
  * Will ValuesAheadFetch() return false, whatever is fetched, since the judge

@@ -149,6 +149,8 @@ ALL = {
     "in a filter": "SELECT id FROM d WHERE a LIKE '%00%'",
     "twice": "SELECT md5(a), length(a) FROM d WHERE a <> ''",
     "above a sort": "SELECT length(a) FROM (SELECT * FROM d ORDER BY id % 7, id OFFSET 0) AS s",
+    "a sort to the client": "SELECT b, a FROM d ORDER BY id % 7, id",
+    "a sort's first rows": "SELECT a FROM d ORDER BY id % 7, id LIMIT 400",
     "above an outer side": "SELECT length(d.a) FROM d JOIN large AS l ON l.id = d.id % 8 + 1",
     "bitmap": "/* bitmap */ SELECT md5(a) FROM d WHERE id BETWEEN 5 AND 570",
     "DELETE": "DELETE FROM d",
@@ -173,9 +175,8 @@ def test_accesses_are_those_of_stock(sides: Sides, name: str) -> None:
     print(name, seen["off"][1], seen["forced"][1], ahead)
     assert seen["forced"][0] == seen["off"][0]
     assert seen["forced"][1] == seen["off"][1]
-    if name in ("sizes", "above a sort"):
-        assert ahead["values"] == 0 or name != "sizes"
-        assert ahead["blocks_unused"] == 0
+    if name == "sizes":
+        assert ahead["values"] == 0 and ahead["blocks_unused"] == 0
     else:
         assert ahead["chunk_blocks_read"] > 0.9 * (seen["off"][1]["read"] - 16)
         assert ahead["blocks_unused"] <= ahead["chunk_blocks_read"] / 20
@@ -259,7 +260,7 @@ def test_a_large_value_is_bounded_by_blocks(sides: Sides) -> None:
     assert 0 < ahead["blocks_unused"] <= 2 * 3 * 16
 
 
-@pytest.mark.parametrize("order", ("", "ORDER BY id"))
+@pytest.mark.parametrize("order", ("", "ORDER BY id", "ORDER BY id % 7, id"))
 def test_nothing_is_read_beyond_a_limit(sides: Sides, order: str) -> None:
     side = sides["forced"]
     run(side.conn, f"SET enable_sort = {'off' if order else 'on'}", "SET enable_indexscan = on")
@@ -557,10 +558,108 @@ def test_pages_in_flight_are_not_started_again(sides: Sides) -> None:
     assert arrived and same == rows
 
 
-def test_values_above_a_sort_are_not_of_the_scan(sides: Sides) -> None:
-    """The scan is farther than the row whose value is fetched above an incremental sort."""
+ABOVE = {
+    "Sort": ("SELECT id, md5(a) FROM (SELECT * FROM d ORDER BY id % 7, id OFFSET 0) AS s", ()),
+    "Incremental Sort": (
+        "SELECT id, md5(a) FROM (SELECT * FROM d ORDER BY id, id % 7 OFFSET 0) AS s",
+        (
+            "SET LOCAL enable_indexscan = on",
+            "SET LOCAL enable_seqscan = off",
+            "SET LOCAL enable_bitmapscan = off",
+        ),
+    ),
+    "Gather": ("SELECT id, a FROM d WHERE id > 0", PARALLEL),
+    "Gather Merge": ("SELECT id, a FROM d ORDER BY id % 7, id LIMIT 500", PARALLEL),
+    "Merge Join": (
+        "SELECT i, d.a FROM generate_series(1, 550) AS i JOIN d ON d.id = i",
+        ("SET LOCAL enable_hashjoin = off", "SET LOCAL enable_nestloop = off"),
+    ),
+    "Hash Join": (
+        "SELECT i, d.a FROM generate_series(1, 550) AS i JOIN d ON d.id = i * 7 % 600",
+        (
+            "SET LOCAL enable_indexscan = off",
+            "SET LOCAL enable_bitmapscan = off",
+            "SET LOCAL enable_mergejoin = off",
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ABOVE)
+def test_rows_above_scans(sides: Sides, name: str) -> None:
+    """Rows that come in another order than that of the scan, from its workers or from a hash table."""
     seen = {}
-    query = "SELECT id, md5(a) FROM (SELECT * FROM d ORDER BY id, id % 7 OFFSET 0) AS s"
+    query, settings = ABOVE[name]
+    for side in sides.values():
+        with side.conn.transaction(force_rollback=True):
+            run(side.conn, *settings)
+            assert f"{name}  (" in str(fetch(side.conn, f"EXPLAIN {query}"))
+            rows, counted, ahead = side.run(query)
+            seen[side.name] = sorted(rows) if name == "Gather" else rows, sum(counted.values())
+    print(name, seen["off"][1], counted, ahead)
+    assert seen["forced"] == seen["off"]
+    assert ahead["values"] > 0.9 * len(rows)
+    assert ahead["blocks_unused"] <= 0.05 * ahead["chunk_blocks_read"]
+
+
+def test_a_sort_turns_round(sides: Sides) -> None:
+    """A cursor goes on backwards from the row that it has returned, not from those ahead; also at the end."""
+    steps = (
+        *(
+            "FETCH 5 FROM c",
+            "FETCH 40 FROM c",
+            "FETCH BACKWARD 1 FROM c",
+            "FETCH 1 FROM c",
+            "FETCH BACKWARD 20 FROM c",
+        ),
+        *("FETCH 100 FROM c", "FETCH FIRST FROM c", "FETCH 50 FROM c", "MOVE 540 FROM c", "FETCH 3 FROM c"),
+        *(
+            "FETCH BACKWARD 3 FROM c",
+            "FETCH ALL FROM c",
+            "FETCH BACKWARD 2 FROM c",
+            "FETCH RELATIVE -30 FROM c",
+        ),
+        *("FETCH 10 FROM c", "FETCH LAST FROM c", "FETCH BACKWARD ALL FROM c", "FETCH 30 FROM c"),
+    )
+    seen: dict[tuple[str, str], Any] = {}
+    for limit in ("", " LIMIT 595"):
+        for memory in ("4MB", "64kB"):
+            for side in sides.values():
+                side.chill()
+                before = side.ahead()
+                with side.conn.transaction(force_rollback=True):
+                    run(side.conn, f"SET LOCAL work_mem = '{memory}'")
+                    run(
+                        side.conn,
+                        f"DECLARE c SCROLL CURSOR FOR SELECT id, a FROM d ORDER BY id % 7, id{limit}",
+                    )
+                    rows = [
+                        cursor.fetchall() if cursor.description else cursor.statusmessage
+                        for cursor in (side.conn.execute(step.encode()) for step in steps)
+                    ]
+                values = side.ahead()["values"] - before["values"]
+                assert (values > 50) == (side.name == "forced"), (limit, memory, values)
+                seen[side.name, limit] = rows
+        assert seen["forced", limit] == seen["off", limit]
+
+
+def test_a_sort_that_is_begun_again(sides: Sides) -> None:
+    """What was ahead of a sort is gone when it begins again, with other rows or with the same ones."""
+    query = """SELECT l.id, (SELECT md5(string_agg(a, '')) FROM
+        (SELECT a FROM d WHERE id BETWEEN l.id * 50 AND l.id * 50 + 90 ORDER BY id % 7, id LIMIT 40 + l.id) AS s) FROM large AS l"""
+    seen = {}
+    for side in sides.values():
+        seen[side.name], _, ahead = side.run(query)
+    print(ahead)
+    assert seen["forced"] == seen["off"]
+    assert ahead["values"] > 150
+
+
+def test_values_above_a_sort_are_not_of_the_scan(sides: Sides) -> None:
+    """The scan is farther than the row whose value is fetched above an incremental sort that may be left."""
+    seen = {}
+    query = """SELECT id, md5(a) FROM (SELECT *, row_number() OVER () AS n FROM (SELECT * FROM d ORDER BY id, id % 7 OFFSET 0) AS s)
+        AS numbered WHERE n < 1000"""
     for side in sides.values():
         with side.conn.transaction(force_rollback=True):
             run(side.conn, "SET LOCAL enable_indexscan = on", "SET LOCAL enable_seqscan = off")
@@ -643,6 +742,12 @@ def test_explain(sides: Sides) -> None:
     scan = scalar(side.conn, query)[0]["Plan"]["Plans"][0]
     assert scan["Look-Ahead"] == "used"
     assert scan["Look-Ahead Values"] > 0.9 * ROWS and scan["Look-Ahead TOAST Blocks Read"] > ROWS
+    side.chill()
+    query = query.replace("FROM d", "FROM (SELECT * FROM d ORDER BY id % 7, id OFFSET 0) AS s")
+    plan = scalar(side.conn, query)[0]["Plan"]["Plans"][0]
+    plan = plan["Plans"][0] if plan["Node Type"] == "Subquery Scan" else plan
+    assert plan["Node Type"] == "Sort" and plan["Look-Ahead Values"] > 0.9 * ROWS
+    assert "Look-Ahead Values" not in plan["Plans"][0]
     side.chill()
     text = json.dumps(fetch(side.conn, "EXPLAIN (ANALYZE, COSTS off) SELECT sum(length(a)) FROM d"))
     assert "Look-Ahead: values=" in text

@@ -58,6 +58,9 @@ SELECT compare('SELECT a FROM d WHERE length(a) > 5000');
 SELECT compare('SELECT c, a, b FROM d WHERE id % 3 = 0');
 SELECT compare('SELECT id, substr(a, 4000, 100), substr(c, 1, 10), substr(a, 1) FROM d');
 SELECT compare('SELECT b ->> ''id'', length(b ->> ''doc'') FROM d ORDER BY md5(a)');
+SELECT compare('SELECT id, c, a FROM d ORDER BY n % 17, n');
+SELECT compare('SELECT b, a FROM d ORDER BY id DESC LIMIT 100');
+SELECT compare('SELECT s.a, (SELECT max(c) FROM (SELECT c FROM d WHERE d.id % 50 = s.id % 50 ORDER BY n % 3, n LIMIT 5) AS t) FROM (SELECT * FROM d ORDER BY n % 7, n LIMIT 60) AS s');
 SELECT compare('SELECT x.a, y.a FROM d AS x JOIN d AS y ON x.id = y.id + 1');
 SELECT compare('SELECT a, (SELECT max(c) FROM d AS y WHERE y.id < d.id % 5) FROM d');
 SELECT compare('SELECT a FROM d WHERE id > 50 LIMIT 20');
@@ -77,6 +80,18 @@ MOVE 20 FROM k;
 FETCH BACKWARD 2 FROM k;
 FETCH 4 FROM k;
 FETCH LAST FROM k;
+FETCH FIRST FROM k;
+COMMIT;
+
+-- Of a sort, too.
+BEGIN;
+DECLARE k SCROLL CURSOR FOR SELECT id, left(a, 8) AS a, length(a) AS length FROM d ORDER BY n % 17, n;
+FETCH 2 FROM k;
+MOVE 40 FROM k;
+FETCH BACKWARD 2 FROM k;
+FETCH 3 FROM k;
+MOVE ALL FROM k;
+FETCH BACKWARD 2 FROM k;
 FETCH FIRST FROM k;
 COMMIT;
 

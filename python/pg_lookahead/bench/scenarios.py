@@ -528,6 +528,13 @@ def _toast_filter(size: Size) -> Iterator[Cell]:
         yield from _toast(query, ahead=False, **more)(size)
 
 
+def _toast_sort(size: Size) -> Iterator[Cell]:
+    """Yield cells of the first documents in another order than that of the table, by a sort."""
+    for n in (20, 1000):
+        query = f"{_BODIES} (SELECT body FROM {{table}} ORDER BY k + 0 LIMIT {n}) s"
+        yield from _toast(query, name=f"the first {n:,}")(size)
+
+
 _BODIES = "SELECT count(*), sum(hashtext(body)) FROM"
 _TOAST_INDEX = f"{_BODIES} (SELECT body FROM {{table}} WHERE k >= 0 AND k < {{n}} ORDER BY k OFFSET 0) s"
 _TOAST_SLICE = "SELECT count(*), sum(hashtext(substr(body, 1, 100))) FROM {table}"
@@ -631,6 +638,7 @@ _SCENARIOS: dict[str, Callable[[Size], Iterator[Cell]]] = {
         "DELETE FROM {table} WHERE id < {n}", way="delete", name="a quarter of the values"
     ),
     "toast_large_value": _toast(f"{_BODIES} {{table}}", "large", name="10 MB"),
+    "toast_sort": _toast_sort,
     "toast_slice": _toast(_TOAST_SLICE),
     "toast_filter": _toast_filter,
     "tpch": _tpch,

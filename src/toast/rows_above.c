@@ -1,0 +1,315 @@
+/*-------------------------------------------------------------------------
+ *
+ * rows_above.c
+ *		The rows of a node above scans, of which some are fetched ahead, and
+ *		their TOAST pointers; see rows_above.h.
+ *
+ * A pointer is kept for a while after its row has been handed out: rows of a
+ * cursor are fetched a portion at a time, and their values later.
+ *
+ *		first		   next			   tail		of the ring of pointers
+ *		  |  returned	 |	 not yet	 |
+ *
+ * Invariants:
+ * - The rows ahead are certain and the node is harmless, or they are known and
+ *	 it is infallible (early_plan.h).  None is fetched that a LIMIT, or the
+ *	 present portion of a cursor, is known not to need.
+ * - The node stands on the last row ahead.  Before it is executed backwards, it
+ *	 is set back to the row that was handed out last.
+ * - While the node is executed, values are fetched by the nodes below it, and
+ *	 none of its rows is taken for theirs.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "compat.h"
+#include "early/early_plan.h"
+#include "early/rows_ahead.h"
+#include "exec/rows_wanted.h"
+#include "executor/executor.h"
+#include "miscadmin.h"
+#include "read/uncount.h"
+#include "toast/rows_above.h"
+
+/* The pointers that are kept; a power of two. */
+#define KEPT 1024
+
+/* The most rows ahead, and bytes of memory wanted for each of them. */
+#define MOST_ROWS 128
+#define BYTES_PER_ROW BLCKSZ
+#define LEAST_BYTES (4 * BLCKSZ)
+
+/* The most rows ahead before the first one has been handed out. */
+#define FIRST_ROWS 2
+
+struct RowsAbove
+{
+	AheadNode  *node;
+	ExecProcNodeMtd fetch;		/* the node's own function */
+	Oid			toast_table;	/* InvalidOid: none is served yet */
+
+	bool		opened;
+	bool		harmless;		/* rows that are certain may be fetched */
+	bool		infallible;		/* others as well */
+	List	   *params;			/* that have to be known for it */
+	RowsAhead  *ahead;			/* NULL: none may be ahead */
+	bool		watching;		/* rescans */
+	bool		begun_again;
+	bool		running;		/* the node is being executed */
+	bool		ended;			/* after the rows ahead there is no other */
+	int64		handed_out;
+
+	uint64		turn;			/* of the row that was fetched last */
+	uint64		first;
+	uint64		next;
+	uint64		tail;
+	ToastPointer pointers[KEPT];
+};
+
+bool
+RowsAboveKnow(PlanState *plan_state)
+{
+	TupleDesc	desc = plan_state->ps_ResultTupleDesc;
+
+	switch (nodeTag(plan_state))
+	{
+		case T_SortState:
+		case T_IncrementalSortState:
+		case T_GatherState:
+		case T_GatherMergeState:
+		case T_HashJoinState:
+		case T_MergeJoinState:
+			for (int i = 0; i < desc->natts; i++)
+				if (TupleDescAttr(desc, i)->attlen == -1)
+					return true;
+			return false;
+		default:
+			return false;
+	}
+}
+
+RowsAbove *
+RowsAboveCreate(AheadNode *node, ExecProcNodeMtd fetch)
+{
+	RowsAbove  *rows = MemoryContextAlloc(node->query->estate->es_query_cxt,
+										  sizeof(RowsAbove));
+
+	memset(rows, 0, offsetof(RowsAbove, pointers));
+	rows->node = node;
+	rows->fetch = fetch;
+	return rows;
+}
+
+/* Find out whether rows may be ahead. */
+static void
+open_rows(RowsAbove *rows)
+{
+	const RowBounds *bounds = &rows->node->bounds;
+	AheadQuery *query = rows->node->query;
+	PlanState  *plan_state = rows->node->plan_state;
+	BufferUsage before = pgBufferUsage;
+	MemoryContext old = MemoryContextSwitchTo(query->estate->es_query_cxt);
+
+	rows->opened = true;
+	rows->harmless = !bounds->may_stop &&
+		HarmlessPlanRefusal(plan_state, false, SettingsStay(query), false,
+							&rows->params) == NOT_REFUSED;
+	rows->infallible = ReturnsInfallibly(plan_state, false);
+	if (!bounds->restores && (rows->harmless || rows->infallible))
+	{
+		rows->ahead = RowsAheadCreate(query->estate->es_query_cxt, MOST_ROWS,
+									  AheadGrant(query,
+												 MOST_ROWS * BYTES_PER_ROW,
+												 LEAST_BYTES), 0);
+		if (plan_state->ps_ExprContext == NULL)
+			ExecAssignExprContext(query->estate, plan_state);
+	}
+	MemoryContextSwitchTo(old);
+	UncountCatalogs(&before);
+}
+
+/* Called when the node is begun again. */
+static void
+note_rescan(Datum arg)
+{
+	RowsAbove  *rows = (RowsAbove *) DatumGetPointer(arg);
+
+	rows->watching = false;
+	rows->begun_again = true;
+}
+
+/* Let go of the rows ahead, and of all pointers. */
+static void
+forget_rows(RowsAbove *rows)
+{
+	RowsAheadForget(rows->ahead);
+	rows->first = rows->next = rows->tail;
+	rows->ended = false;
+}
+
+/* Execute the node, and note the pointers of its row. */
+static TupleTableSlot *
+execute_node(RowsAbove *rows)
+{
+	ToastPointer pointers[ROW_POINTERS];
+	TupleTableSlot *slot;
+	int			n;
+
+	rows->node->rows_held = RowsAheadSize(rows->ahead);
+	rows->running = true;
+	slot = rows->fetch(rows->node->plan_state);
+	rows->running = false;
+	if (TupIsNull(slot))
+		return NULL;
+	n = ToastPointersOfSlot(slot, ++rows->turn, pointers);
+	for (int i = 0; i < n; i++)
+		rows->pointers[rows->tail++ % KEPT] = pointers[i];
+	if (rows->tail > KEPT)
+		rows->first = Max(rows->first, rows->tail - KEPT);
+	rows->next = Max(rows->next, rows->first);
+	return slot;
+}
+
+/*
+ * Set the node back to the row that was handed out last.  If it has come to its
+ * end, the last row is the first one that it returns.
+ */
+static void
+set_back(RowsAbove *rows)
+{
+	int			n = RowsAheadSize(rows->ahead) + rows->ended;
+
+	forget_rows(rows);
+	for (int i = 0; i < n; i++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		(void) rows->fetch(rows->node->plan_state);
+	}
+}
+
+/* May another row be fetched, when this number is ahead? */
+static bool
+may_fetch(RowsAbove *rows, int size)
+{
+	PlanState  *plan_state = rows->node->plan_state;
+
+	if (size == 0)
+		return true;
+	if (!RowsAheadHasRoom(rows->ahead) || size >= RowsWanted(rows->node))
+		return false;
+	if (rows->infallible && NextRowIsKnown(plan_state))
+		return true;
+
+	/* to find a row may take long, but not if it has been sorted */
+	return rows->harmless && size < RowsCertain(rows->node) &&
+		(IsA(plan_state, SortState) || size < rows->handed_out + FIRST_ROWS) &&
+		ParamsAreKnown(plan_state->state, rows->params);
+}
+
+/* Fetch rows ahead. */
+static void
+fill(RowsAbove *rows, int wanted)
+{
+	while (!rows->ended && rows->tail < rows->next + wanted &&
+		   may_fetch(rows, RowsAheadSize(rows->ahead)))
+	{
+		TupleTableSlot *slot = execute_node(rows);
+
+		CHECK_FOR_INTERRUPTS();
+		rows->ended = slot == NULL;
+		if (slot != NULL)
+			(void) RowsAheadAdd(rows->ahead, slot);
+	}
+}
+
+TupleTableSlot *
+RowsAboveFetch(RowsAbove *rows, int wanted)
+{
+	PlanState  *plan_state = rows->node->plan_state;
+
+	if (!rows->opened)
+		open_rows(rows);
+	if (rows->ahead == NULL)
+	{
+		ExecSetExecProcNode(plan_state, rows->fetch);
+		return rows->fetch(plan_state);
+	}
+	if (rows->begun_again)
+	{
+		forget_rows(rows);
+		rows->handed_out = 0;
+		rows->begun_again = false;
+	}
+	if (!rows->watching)
+		RegisterExprContextCallback(plan_state->ps_ExprContext, note_rescan,
+									PointerGetDatum(rows));
+	rows->watching = true;
+	if (!ScanDirectionIsForward(plan_state->state->es_direction))
+	{
+		set_back(rows);
+		return rows->fetch(plan_state);
+	}
+	fill(rows, wanted);
+	rows->handed_out++;
+	if (RowsAheadSize(rows->ahead) > 0)
+		return RowsAheadNext(rows->ahead)->slot;
+	if (!rows->ended)
+		return execute_node(rows);
+	rows->ended = false;
+	return NULL;
+}
+
+bool
+RowsAboveServe(RowsAbove *rows, Oid toast_table, Oid value)
+{
+	if (rows->ahead == NULL ||
+		(!rows->infallible && RowsCertain(rows->node) == 0))
+		return false;
+	rows->toast_table = toast_table;
+	if (RowsAboveGoTo(rows, value))
+		return true;
+	rows->toast_table = InvalidOid;
+	return false;
+}
+
+/* It is probably one of those that have not been returned. */
+bool
+RowsAboveGoTo(RowsAbove *rows, Oid value)
+{
+	uint64		n = rows->tail - rows->first;
+
+	if (rows->running || rows->begun_again)
+		return false;
+	for (uint64 i = 0; i < n; i++)
+	{
+		uint64		at = rows->first + (rows->next - rows->first + i) % n;
+		const ToastPointer *pointer = &rows->pointers[at % KEPT];
+
+		if (pointer->value != value || pointer->table != rows->toast_table)
+			continue;
+		while (at > rows->first &&
+			   rows->pointers[(at - 1) % KEPT].turn == pointer->turn)
+			at--;
+		rows->next = at;
+		return true;
+	}
+	return false;
+}
+
+int
+RowsAboveNext(RowsAbove *rows, ToastPointer *pointers)
+{
+	int			n = 0;
+
+	for (; rows->next < rows->tail; rows->next++)
+	{
+		const ToastPointer *pointer = &rows->pointers[rows->next % KEPT];
+
+		if (n > 0 && pointer->turn != pointers[0].turn)
+			break;
+		if (pointer->table == rows->toast_table)
+			pointers[n++] = *pointer;
+	}
+	return n;
+}
