@@ -131,6 +131,8 @@ BTreeSearchPage(BTScanInsert search, Relation index, Page page,
 	BTPageOpaque opaque;
 	bool		is_root = place->is_root;
 	bool		damaged = false;
+	int			guess = place->near;
+	int			step = 1;
 	int			low,
 				end;
 
@@ -140,9 +142,7 @@ BTreeSearchPage(BTScanInsert search, Relation index, Page page,
 	opaque = BTPageGetOpaque(page);
 	if (is_root && !(P_LEFTMOST(opaque) && P_RIGHTMOST(opaque)))
 		return BTREE_DAMAGED;
-	if (P_RIGHTMOST(opaque) ? P_IGNORE(opaque) :
-							  P_IGNORE(opaque) ||
-				search_is_behind(search, index, page, P_HIKEY, &damaged))
+	if (P_IGNORE(opaque))
 	{
 		if (P_RIGHTMOST(opaque))
 			return BTREE_DAMAGED;
@@ -155,14 +155,33 @@ BTreeSearchPage(BTScanInsert search, Relation index, Page page,
 	end = PageGetMaxOffsetNumber(page) + 1;
 	while (low < end && !damaged)
 	{
-		int			middle = low + (end - low) / 2;
+		int			middle = low <= guess && guess < end ?
+			guess : low + (end - low) / 2;
 
+		/* from a guess on, by steps that double */
 		if (search_is_behind(search, index, page, middle, &damaged))
+		{
 			low = middle + 1;
+			guess = middle + step;
+		}
 		else
+		{
 			end = middle;
+			guess = middle - step;
+		}
+		step *= 2;
+	}
+
+	/* no tuple of a page is greater than its high key */
+	if (low > PageGetMaxOffsetNumber(page) && !P_RIGHTMOST(opaque) &&
+		!damaged &&
+		search_is_behind(search, index, page, P_HIKEY, &damaged))
+	{
+		place->page = opaque->btpo_next;
+		return BTREE_TO_THE_RIGHT;
 	}
 	*offnum = low - (place->level > 0);
+	place->near = place->level > 0 ? InvalidOffsetNumber : low;
 	if (place->level > 0 && !damaged)
 	{
 		IndexTuple	itup = BTreeTupleAt(index, page, *offnum, 0);

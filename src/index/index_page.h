@@ -21,6 +21,7 @@ typedef struct IndexPlace
 	int			level;			/* 0: a leaf page, or one of a bucket */
 	bool		is_root;		/* the root page, as far as is remembered */
 	bool		is_guess;		/* a leaf page that the way may not lead to */
+	OffsetNumber near;			/* a search may end near this entry; or 0 */
 } IndexPlace;
 
 /* Raise the error of a corrupted index page (XX002). */

@@ -76,6 +76,7 @@ struct Lookup
 	/* keys in the order of the index have a leaf page in common */
 	BlockNumber leaf_last;		/* leaf page that was visited last */
 	BlockNumber leaf_copied;	/* the page in "leaf", or Invalid */
+	OffsetNumber leaf_near;		/* where the last key was found in it */
 	PGAlignedBlock *leaf;		/* NULL: none has been copied */
 };
 
@@ -430,7 +431,8 @@ lookup_visit_copy(Lookup *lookup, LookupKey *key, ScanKey keys)
 {
 	BlockNumber blocks[LOOKUP_MAX_BLOCKS];
 	IndexPlace	place = {.page = lookup->leaf_copied,
-						 .is_guess = key->place.level > 0};
+						 .is_guess = key->place.level > 0,
+						 .near = lookup->leaf_near};
 	int			n;
 
 	if (place.page == InvalidBlockNumber ||
@@ -443,6 +445,7 @@ lookup_visit_copy(Lookup *lookup, LookupKey *key, ScanKey keys)
 		lookup->leaf_copied = InvalidBlockNumber;
 		return false;
 	}
+	lookup->leaf_near = place.near;
 	key->stage = LOOKUP_DONE;
 	lookup_want_blocks(lookup, key, blocks, n);
 	return true;
