@@ -39,6 +39,9 @@
 /* The most rows ahead before the first one has been handed out. */
 #define FIRST_ROWS 2
 
+/* The most rows ahead for each one handed out, if all are certain. */
+#define CERTAIN_PART 8
+
 /*
  * Bounds of rows that may never be asked for: a quarter as many may be ahead as
  * have been handed out, and an index scan looks at 15 entries to find one.
@@ -323,12 +326,14 @@ static int
 rows_wanted_ahead(JoinNode *node)
 {
 	int64		rows = node->judge.distance;
+	int			part =
+		RowsCertain(&node->base) == PG_INT64_MAX ? CERTAIN_PART : 1;
 
 	if (node->judge.mode != JUDGE_AHEAD ||
 		!ParamsAreKnown(node->base.query->estate, node->params))
 		return 0;
 	rows = Min(rows + node->idle, node->max_rows);
-	rows = Min(rows, (int64) node->handed_out + FIRST_ROWS);
+	rows = Min(rows, part * (int64) node->handed_out + FIRST_ROWS);
 	rows = Min(rows, Max(rows_certain(node), rows_likely(node)));
 	return (int) Min(rows, rows_needed(node));
 }
@@ -378,14 +383,17 @@ settle_rows(JoinNode *node, int first)
  * end, go on reading for the rows that are left.
  */
 static bool
-is_time_to_fill(JoinNode *node, int size, int wanted)
+is_time_to_fill(JoinNode *node, int size)
 {
-	int			step = Min(Max(0, wanted - node->idle) / 8, ROWS_PER_FILL);
+	int			wanted;
+	int			step;
 
 	if (InnerSideMayGoOn(node->inner))
 		return true;
 	if (node->rows_of_ring < node->fill_at)
 		return false;
+	wanted = rows_wanted_ahead(node);
+	step = Min(Max(0, wanted - node->idle) / 8, ROWS_PER_FILL);
 	if (node->judge.mode != JUDGE_ENDING && size <= wanted - step)
 		return true;
 	return node->rows_of_ring % ROWS_PER_FILL == 0 &&
@@ -441,14 +449,15 @@ fetch_rows(JoinNode *node, int wanted, instr_time *start)
 static void
 fill(JoinNode *node)
 {
-	int			wanted = rows_wanted_ahead(node);
 	int			size = RowsAheadSize(node->rows);
 	int			first = node->settled;
+	int			wanted;
 	bool		more;
 	instr_time	start;
 
-	if (size > 0 && !is_time_to_fill(node, size, wanted))
+	if (size > 0 && !is_time_to_fill(node, size))
 		return;
+	wanted = rows_wanted_ahead(node);
 	start = JudgeStartTiming(&node->judge);
 	do
 	{
