@@ -49,6 +49,11 @@
  * learnt, and blocks that are half measured, stay with the session: executions
  * that are too short for a question share one.
  *
+ * Where most units need no read, they tend to follow the order of the pages.
+ * Then the kernel reads a file ahead, but only from its second or third page
+ * on; and each read is dearer to look ahead for, since units are passed that
+ * need none.  So the units of such a TRIAL must have waited SPARSE_US together.
+ *
  * FLOOR_US only says when not even to try: reads that take less come from the
  * page cache of the system.  Nor is it tried if less than STAKE_US is to be
  * won.
@@ -73,6 +78,8 @@
 #define CHANGED 2				/* times dearer: what was learnt is outdated */
 #define CHECK_UNITS 8			/* units whose mean says so */
 #define CHECK_INTERVAL 512		/* units between two such checks */
+#define SPARSE 8				/* units without a read to one with */
+#define SPARSE_US 1000
 
 #define TRIAL_DISTANCE 64
 #define CLEAR 2
@@ -203,8 +210,8 @@ judge_start_trial(Judge *judge)
 {
 	judge->mode = JUDGE_TRIAL;
 	judge->timed = true;
-	judge->cached = judge->tried = judge->slow = 0;
-	judge->tried_us = judge->clipped_us = judge->cheapest = 0;
+	judge->cached = judge->tried = judge->passed = judge->slow = 0;
+	judge->tried_us = judge->read_us = judge->clipped_us = judge->cheapest = 0;
 }
 
 /* Let the distance grow with the units visited. */
@@ -353,6 +360,7 @@ judge_consider(Judge *judge, int reads, double us, int64 wanted,
 {
 	JudgeLearnt *learnt = judge->learnt;
 	double		read_us = us / reads;
+	bool		is_sparse;
 	bool		is_check = judge_is_resting(judge);
 	int			evidence = Max(learnt->evidence,
 							   is_check ? CHECK_UNITS : EVIDENCE_MIN);
@@ -363,6 +371,7 @@ judge_consider(Judge *judge, int reads, double us, int64 wanted,
 	judge->cheapest = judge->tried == 0 ? us : Min(judge->cheapest, us);
 	judge->tried++;
 	judge->tried_us += us;
+	judge->read_us += us;
 	judge->clipped_us += Min(read_us, 4 * FLOOR_US);
 	judge->slow += read_us >= FLOOR_US;
 	cost = judge->tried_us / judge->tried;
@@ -377,10 +386,12 @@ judge_consider(Judge *judge, int reads, double us, int64 wanted,
 		}
 		return;
 	}
-	if (evidence == EVIDENCE_MIN &&
+	is_sparse = judge->passed >= SPARSE * judge->tried &&
+		learnt->verdict != JUDGE_WITH && judge->force == JUDGE_MEASURES;
+	if (evidence == EVIDENCE_MIN && !is_sparse &&
 		(others_slow || learnt->verdict == JUDGE_WITH))
 		evidence = 1;
-	if (judge->slow < evidence)
+	if (judge->slow < evidence || (is_sparse && judge->read_us < SPARSE_US))
 		return;
 	judge->until_check = CHECK_INTERVAL;
 	if (is_check && cost >= CHANGED * learnt->cost_without)
@@ -526,7 +537,10 @@ JudgeUnit(Judge *judge, int reads, double us, int held, int64 wanted,
 		else if (reads > 0)
 			judge_consider(judge, reads, us, wanted, others_slow);
 		else
+		{
+			judge->passed++;
 			judge->tried_us += us;
+		}
 	}
 	else if (judge->mode == JUDGE_AHEAD)
 	{

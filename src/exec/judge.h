@@ -100,8 +100,10 @@ typedef struct Judge
 
 	/* in TRIAL, of the units that had to be read */
 	int			tried;
+	int			passed;			/* those in between, without a read */
 	int			slow;
-	double		tried_us;
+	double		tried_us;		/* µs of both */
+	double		read_us;		/* µs of "tried" */
 	double		clipped_us;
 	double		cheapest;
 } Judge;
