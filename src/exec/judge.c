@@ -40,9 +40,9 @@
  * same.  Where more is ahead by then than in other blocks, that is used up
  * first: units that start no reads of their own would seem to cost nothing.
  * The question is asked earlier if a TRIAL, which is held now and then to check
- * that, is CHANGED times dearer than the blocks without, and than the TRIAL that
- * led to the question.  The first units of an execution are often dear, until
- * the kernel has read a file ahead.
+ * that, is CHANGED times dearer than the blocks without, and than the TRIAL
+ * that led to the question.  The first units of an execution are often dear,
+ * until the kernel has read a file ahead.
  *
  * Only units that had to be read are counted, but the time of the others is
  * added to theirs, since to pass them costs more with look-ahead.  What was
