@@ -825,7 +825,7 @@ MUTATIONS = [
         "src/exec/takeover.c",
         ".may_stop = bms_is_member(id, walk->stopped_ctes),",
         "",
-        (NO_HARM + "test_no_search_for_the_next_row",),
+        (NO_HARM + "test_no_search_for_the_next_row[18-CTE-a filter that finds no more]",),
         "A recursion without an end goes on below EXISTS.",
     ),
     Mutation(
@@ -908,7 +908,7 @@ MUTATIONS = [
         "src/join/next_outer.c",
         "*more = certain || (!node->search_stopped && NextRowIsKnown(outer));",
         "*more = true;",
-        (NO_HARM + "test_no_search_for_the_next_row",),
+        (NO_HARM + "test_no_search_for_the_next_row[20-exists-a dead tail of a table]",),
         "A dead tail of a table is read to its end for a row that the query does not need.",
     ),
     Mutation(

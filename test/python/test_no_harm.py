@@ -390,7 +390,7 @@ FAR_ENDS = {
 
 @pytest.mark.parametrize("name", FAR_ROWS)
 @pytest.mark.parametrize("end", FAR_ENDS)
-@pytest.mark.parametrize("first", (3, 20))
+@pytest.mark.parametrize("first", (3, 18, 20))
 def test_no_search_for_the_next_row(sides: Sides, name: str, end: str, first: int) -> None:
     """A query that has what it wants does not search on, however many rows lie ahead, or none."""
     if end == "loop" and name in ("a recursion without an end", "a recursion whose rows are NULL"):
