@@ -489,7 +489,7 @@ def test_corpus(sides: Sides, rng: random.Random) -> None:
     found.sort(key=lambda text: "blocks read" in text.split("\n")[0])
     assert not found, f"{len(found)} harms, among them:\n" + "\n\n".join(found[:8])
     # the corpus must be neither too harmless nor too hard
-    assert looked > CASES // 8 and errors.total() > CASES // 10 and errors[TIMED_OUT] < CASES // 50
+    assert looked > CASES // 8 and errors.total() > CASES // 10 and errors[TIMED_OUT] < CASES // 20
 
 
 WRONG = {"42601", "42883", "42803", "42P01", "42703", "42702", "42804", "42846", "42725", "0A000", "42P10"}
