@@ -39,6 +39,7 @@
 #include "exec/judge.h"
 #include "exec/settings.h"
 #include "executor/executor.h"
+#include "executor/instrument.h"
 #include "index/index_routine.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
