@@ -1583,7 +1583,7 @@ MUTATIONS = [
         "src/toast/rows_above.c",
         "	rows->watching = false;\n	rows->begun_again = true;",
         "	rows->watching = false;",
-        (TOAST + "test_a_sort_that_is_begun_again",),
+        (TOAST + "test_a_sort_turns_round",),
         "A sort of other rows returns those that were ahead before.",
     ),
     # Changes of a subscription

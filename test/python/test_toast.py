@@ -606,20 +606,26 @@ def test_a_sort_turns_round(sides: Sides) -> None:
     """A cursor goes on backwards from the row that it has returned, not from those ahead; also at the end."""
     steps = (
         *(
-            "FETCH 5 FROM c",
-            "FETCH 40 FROM c",
-            "FETCH BACKWARD 1 FROM c",
-            "FETCH 1 FROM c",
-            "FETCH BACKWARD 20 FROM c",
+            f"FETCH {n} FROM c"
+            for n in (
+                "5",
+                "5",
+                "5",
+                "5",
+                "FIRST",
+                "5",
+                "5",
+                "BACKWARD 1",
+                "40",
+                "1",
+                "BACKWARD 20",
+                "100",
+                "FIRST",
+            )
         ),
-        *("FETCH 100 FROM c", "FETCH FIRST FROM c", "FETCH 50 FROM c", "MOVE 540 FROM c", "FETCH 3 FROM c"),
-        *(
-            "FETCH BACKWARD 3 FROM c",
-            "FETCH ALL FROM c",
-            "FETCH BACKWARD 2 FROM c",
-            "FETCH RELATIVE -30 FROM c",
-        ),
-        *("FETCH 10 FROM c", "FETCH LAST FROM c", "FETCH BACKWARD ALL FROM c", "FETCH 30 FROM c"),
+        *("FETCH 50 FROM c", "MOVE 540 FROM c"),
+        *(f"FETCH {n} FROM c" for n in ("1", "1", "1", "BACKWARD 3", "ALL", "BACKWARD 2", "RELATIVE -30")),
+        *(f"FETCH {n} FROM c" for n in ("10", "LAST", "BACKWARD ALL", "30")),
     )
     seen: dict[tuple[str, str], Any] = {}
     for limit in ("", " LIMIT 595"):
