@@ -435,7 +435,8 @@ takeover_note_end(const QueryDesc *queryDesc, bool was_served)
 	SmallStatement *small = takeover_small_statement(queryDesc->plannedstmt);
 	int			runs = was_served ? 1 : RUNS_IF_UNSERVED;
 
-	if (small == NULL)
+	/* nothing is learnt while look-ahead is switched off */
+	if (small == NULL || !lookahead_enabled)
 		return;
 	small->runs = takeover_reads() == small->reads ?
 		Min(small->runs + runs, RUNS_TO_REST) : 0;
