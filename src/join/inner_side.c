@@ -74,9 +74,7 @@ typedef struct InnerScan
 	int			blocks;			/* heap blocks that it fetched for that one */
 	int			rows;			/* rows that selected it */
 	int			runs;			/* those of them for which it was executed */
-
-	/* those of them for which it fetched 0, 1, 2 ... heap blocks */
-	int			needed[LOOKUP_MAX_BLOCKS + 1];
+	int			runs_blocks;	/* heap blocks that it fetched for these */
 } InnerScan;
 
 /* An Append node whose children are selected by run-time pruning. */
@@ -711,35 +709,10 @@ inner_side_lookup(const InnerSide *side, const InnerPart *part)
 }
 
 /*
- * How many heap blocks are to be read ahead for a row, where the rows that are
- * asked of a scan are few, but may be found late?  As many as let half of all
- * those read be used, if rows go on to need as many as of late; and as if one
- * more row had needed none, which keeps this small while little is known.
- */
-static int
-inner_side_most_blocks(const InnerScan *scan)
-{
-	int			all = 0;
-	int			used = 0;
-	int			rows;			/* those that need more than n blocks */
-	int			n;
-
-	for (n = 0; n <= LOOKUP_MAX_BLOCKS; n++)
-		all += scan->needed[n];
-	rows = all;
-	for (n = 0; n < LOOKUP_MAX_BLOCKS; n++)
-	{
-		rows -= scan->needed[n];
-		used += rows;
-		if (2 * used < (n + 1) * (all + 1))
-			break;
-	}
-	return Max(n, scan->place.most_blocks);
-}
-
-/*
  * Learn from what a scan did for the row whose turn is over: how likely it is
- * to be executed, and how many heap blocks it needs.
+ * to be executed, and how many heap blocks it needs, where the rows that are
+ * asked of it are few, but may be found late.  That is the mean of the rows of
+ * late, so that more blocks are used than are read for nothing.
  */
 static void
 inner_side_learn(InnerScan *scan)
@@ -747,20 +720,18 @@ inner_side_learn(InnerScan *scan)
 	bool		ran = scan->row == scan->side->row;
 
 	scan->rows++;
-	if (ran)
-	{
-		scan->runs++;
-		scan->needed[Min(scan->blocks, LOOKUP_MAX_BLOCKS)]++;
-		if (scan->place.most_blocks < LOOKUP_MAX_BLOCKS &&
-			scan->place.most_blocks > 0)
-			LookupBound(scan->lookup, inner_side_most_blocks(scan));
-	}
+	scan->runs += ran;
+	scan->runs_blocks += ran ? scan->blocks : 0;
+	if (scan->place.most_blocks < LOOKUP_MAX_BLOCKS &&
+		scan->place.most_blocks > 0 && ran)
+		LookupBound(scan->lookup,
+					Max(scan->place.most_blocks,
+						(scan->runs_blocks + scan->runs / 2) / scan->runs));
 	if (scan->rows < ROWS_REMEMBERED)
 		return;
 	scan->rows /= 2;
 	scan->runs /= 2;
-	for (int i = 0; i <= LOOKUP_MAX_BLOCKS; i++)
-		scan->needed[i] /= 2;
+	scan->runs_blocks /= 2;
 }
 
 void

@@ -120,13 +120,13 @@ def test_what_is_not_executed_is_not_looked_up(sides: dict[str, JoinSide], name:
 
 
 def test_a_bound_grows_with_what_rows_need(sides: dict[str, JoinSide]) -> None:
-    """Where a filter rejects the first matches, more heap pages are read ahead than one a row, and at least half of them used."""
+    """Where a filter rejects the first matches, as many heap pages are read ahead as rows have needed, and few are not used."""
     ours = sides["forced"]
-    query = "SELECT o.id, q.id FROM o, LATERAL (SELECT id FROM g WHERE g.m = o.m AND hashint4(id) & 3 = 1 AND pad <> 'g' ORDER BY id LIMIT 1) q WHERE o.id < 60"
+    query = "SELECT o.id, q.id FROM o, LATERAL (SELECT id FROM g WHERE g.m = o.m AND hashint4(id) % 6 = 1 AND pad <> 'g' ORDER BY id LIMIT 1) q WHERE o.id < 60"
     ahead = ours.ahead(lambda: (ours.rows(EVICT_ALL), ours.rows(query)))
     assert ahead["heap_blocks_read"] > 150, ahead
-    # the rows need 4 pages on average, and 16 are the most that are read ahead
-    assert ahead["blocks_unused"] <= ahead["heap_blocks_read"] / 2, ahead
+    # the rows need 11 pages on average, and 16 are the most that are read ahead
+    assert ahead["blocks_unused"] < ahead["heap_blocks_read"] / 3, ahead
 
 
 def test_keys_that_the_inner_side_computes_are_not_looked_up(sides: dict[str, JoinSide]) -> None:
