@@ -133,8 +133,8 @@ index_is_made(Relation index)
 }
 
 /*
- * The same of a table's partitions: of their bounds the server makes values,
- * and sorts them.
+ * Has the server made what it knows of a table's partitions?  It makes values
+ * of their bounds, and sorts them, maybe by users' functions.
  */
 static bool
 partitions_are_made(Relation table)

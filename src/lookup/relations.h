@@ -54,7 +54,7 @@ extern bool TableIsCurrent(const TableRelations *table);
 extern bool TableFind(TableRelations *table, const char *schema,
 					  const char *name);
 
-/* The same for a partition of such a table, which need not be locked. */
+/* Find and open a partition of such a table, which need not be locked. */
 extern bool TableFindPartition(TableRelations *table, Oid oid);
 
 /*
