@@ -365,7 +365,9 @@ def test_corpus(make_cluster: MakeCluster, rng: random.Random, name: str) -> Non
     cluster = make_cluster({**SERVER, **RUNS[name]})
     if "io_method" not in RUNS[name] and cluster.version < 18 and name == "direct":
         pytest.skip("needs PostgreSQL 18")
-    make_copies(cluster, SETUP, len(CONFIGS))
+    # 17 itself refuses btree's code under the name of another access method
+    setup = [statement for statement in SETUP if cluster.version >= 18 or "mirrored" not in statement]
+    make_copies(cluster, setup, len(CONFIGS))
     sessions: dict[str, Connection] = {}
     for i, (config, settings) in enumerate(CONFIGS.items()):
         sessions[config] = cluster.connect(f"differential_{i}", prepare_threshold=None)
