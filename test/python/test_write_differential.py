@@ -76,6 +76,10 @@ SETUP = (
     "CREATE TRIGGER before_row BEFORE INSERT OR UPDATE ON watched FOR EACH ROW EXECUTE FUNCTION before_row()",
     f"CREATE TABLE told ({COLUMNS.format(key='PRIMARY KEY', check='')})",
     "CREATE INDEX ON told (a, c)",
+    "CREATE ACCESS METHOD mirrored TYPE INDEX HANDLER bthandler",
+    "CREATE OPERATOR CLASS mirrored_ops DEFAULT FOR TYPE int USING mirrored AS"
+    " OPERATOR 1 <, OPERATOR 2 <=, OPERATOR 3 =, OPERATOR 4 >=, OPERATOR 5 >, FUNCTION 1 btint4cmp",
+    "CREATE INDEX ON told USING mirrored (c)",
     "CREATE FUNCTION after_row() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
     " INSERT INTO seen (what) SELECT TG_OP || NEW.a || count(*) FROM told WHERE a < NEW.a; RETURN NULL; END $$",
     "CREATE TRIGGER after_row AFTER INSERT OR UPDATE ON told FOR EACH ROW WHEN (NEW.a % 50 = 0) EXECUTE FUNCTION after_row()",
@@ -114,11 +118,14 @@ TABLES = ("plain", "parent", "child", "watched", "told", "parts", "unlogged", "p
 
 
 class Corpus:
-    """Random statements.  file: where COPY finds its rows"""
+    """Random statements.  file: where COPY finds its rows; version: of the server
 
-    def __init__(self, rng: random.Random, file: Path) -> None:
+    17 itself is not always alike: with some seeds, sessions of stock leave a table with 83 and with 84 blocks."""
+
+    def __init__(self, rng: random.Random, file: Path, version: int) -> None:
         self._rng = rng
         self._file = file
+        self._executed_once = ["a < 9 OR a < (SELECT nextval('seen_n_seq'))"] if version >= 18 else []
 
     def _source(self) -> str:
         """Rows of the five columns."""
@@ -189,6 +196,7 @@ class Corpus:
                 f"d > 40 AND a < {low} AND b < '4'",
                 f"a = {low} OR c BETWEEN {low * 17} AND {low * 17 + 600}",
                 "d <> 5",
+                *self._executed_once,
             )
         )
         if rng.random() < 0.2:
@@ -360,7 +368,9 @@ def test_corpus(make_cluster: MakeCluster, rng: random.Random, name: str) -> Non
     cluster = make_cluster({**SERVER, **RUNS[name]})
     if "io_method" not in RUNS[name] and cluster.version < 18 and name == "direct":
         pytest.skip("needs PostgreSQL 18")
-    make_copies(cluster, SETUP, len(CONFIGS))
+    # 17 itself refuses btree's code under the name of another access method
+    setup = [statement for statement in SETUP if cluster.version >= 18 or "mirrored" not in statement]
+    make_copies(cluster, setup, len(CONFIGS))
     sessions: dict[str, Connection] = {}
     for i, (config, settings) in enumerate(CONFIGS.items()):
         sessions[config] = cluster.connect(f"differential_{i}", prepare_threshold=None)
@@ -368,7 +378,7 @@ def test_corpus(make_cluster: MakeCluster, rng: random.Random, name: str) -> Non
         run(sessions[config], *SESSION)
         for setting, value in settings.items():
             sessions[config].execute(f"SET {setting} = {value}".encode())
-    corpus = Corpus(rng, cluster.data / "copied")
+    corpus = Corpus(rng, cluster.data / "copied", cluster.version)
     places = name != "few buffers"  # two databases of stock differ there
     errors: dict[str, int] = {}
     number = WRITES if name == "default" else max(20, WRITES // 4)
