@@ -66,6 +66,9 @@
 /* Chunks of a large value that are fetched before it is looked further. */
 #define CHUNKS_PER_LOOK 16
 
+/* Reads that take less are not worth a trial where they save one of two. */
+#define ONE_OF_TWO_US 200
+
 /* How often the relations of a scan may turn out to be others. */
 #define MAX_RELATIONS 8
 
@@ -111,6 +114,7 @@ struct ValuesAhead
 	uint32		next;			/* the first with parts to begin */
 	uint32		tail;
 	int			nbegun;			/* values with parts that have not passed */
+	int			nwanted;		/* columns of which values are wanted */
 	uint64		turn;			/* of the value that was fetched last */
 	Value		values[MAX_VALUES];
 
@@ -239,6 +243,7 @@ pass_values(ValuesAhead *ahead, uint64 turn)
 		if (value->pointer.turn >= turn)
 			break;
 		ToastColumnPassed(column, value->fetched);
+		ahead->nwanted += ToastColumnIsWanted(column) - was_wanted;
 
 		/* values that were passed over are wanted now */
 		if (!was_wanted && ToastColumnIsWanted(column))
@@ -537,9 +542,18 @@ is_beyond(ValuesAhead *ahead, int64 rows)
 	return rows < 0;
 }
 
+/* Know the values of some rows, to see which of them are fetched. */
+static void
+watch_rows(ValuesAhead *ahead)
+{
+	while (ahead->tail - ahead->passed < VALUES_WATCHED && learn_rows(ahead))
+		CHECK_FOR_INTERRUPTS();
+}
+
 /*
  * Begin parts until as many are ahead as the distance allows, but not for rows
- * that the query will not ask for.
+ * that the query will not ask for.  Where no column is wanted, a few rows are
+ * known, and of them nothing begins.
  */
 static void
 begin_parts(ValuesAhead *ahead)
@@ -557,6 +571,11 @@ begin_parts(ValuesAhead *ahead)
 		CHECK_FOR_INTERRUPTS();
 		if (ahead->next == ahead->tail)
 		{
+			if (ahead->nwanted == 0)
+			{
+				watch_rows(ahead);
+				break;
+			}
 			if (!learn_rows(ahead))
 				break;
 		}
@@ -658,14 +677,6 @@ catch_up(ValuesAhead *ahead)
 	}
 }
 
-/* Know the values of some rows, to see which of them are fetched. */
-static void
-watch_rows(ValuesAhead *ahead)
-{
-	while (ahead->tail - ahead->passed < VALUES_WATCHED && learn_rows(ahead))
-		CHECK_FOR_INTERRUPTS();
-}
-
 /* The server comes to a chunk of the value that it fetches: look ahead. */
 static void
 look_ahead(ValuesAhead *ahead)
@@ -706,6 +717,24 @@ start_unit(ValuesAhead *ahead)
 		LookupCountBegin(ahead->lookup);
 }
 
+/*
+ * How many more units are there for which it is worth while to look ahead?
+ * While no column is wanted, only the second block of a value of two can be
+ * read ahead, while the server reads the first one.
+ *		us			what a read took
+ */
+static int64
+units_wanted(const ValuesAhead *ahead, double us)
+{
+	int64		wanted = RowsWanted(ahead->node);
+
+	if (ahead->nwanted == 0 && us < ONE_OF_TWO_US &&
+		ahead->fetch.last < 2 * EXTERN_TUPLES_PER_PAGE)
+		return 0;
+	return wanted == PG_INT64_MAX ? wanted :
+		wanted + (ahead->fetch.last - ahead->chunk) / CHUNKS_PER_LOOK;
+}
+
 /* The server has read them: tell the judge. */
 static void
 stop_unit(ValuesAhead *ahead)
@@ -718,6 +747,7 @@ stop_unit(ValuesAhead *ahead)
 			   ReadsSince(ahead->fetch.index, &ahead->index_before));
 	int64		wanted = 0;
 	instr_time	inside;
+	double		us;
 
 	INSTR_TIME_SET_ZERO(inside);
 	JudgeStopTiming(&inside, ahead->start);
@@ -731,14 +761,10 @@ stop_unit(ValuesAhead *ahead)
 									  effective_io_concurrency));
 		return;
 	}
+	us = INSTR_TIME_GET_NANOSEC(inside) / 1000.0;
 	if (in_trial && reads > 0)
-	{
-		wanted = RowsWanted(ahead->node);
-		if (wanted < PG_INT32_MAX)
-			wanted += (ahead->fetch.last - ahead->chunk) / CHUNKS_PER_LOOK;
-	}
-	JudgeUnit(judge, reads, INSTR_TIME_GET_NANOSEC(inside) / 1000.0,
-			  ahead->nparts, wanted, query->reads_are_slow);
+		wanted = units_wanted(ahead, us / reads);
+	JudgeUnit(judge, reads, us, ahead->nparts, wanted, query->reads_are_slow);
 	if (in_trial && judge->mode == JUDGE_AHEAD)
 		query->reads_are_slow = true;
 	JudgeEntries(judge, 0, ahead->nparts);

@@ -120,6 +120,9 @@ def test_files_and_programs(sides: Sides) -> None:
     assert len(set(seen)) == 1
 
 
+SESSIONS = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'pg_dump'"
+
+
 def dump(side: Side, *arguments: str) -> bytes:
     """The output of pg_dump, without what is different each time."""
     settings = {"off": "pg_lookahead.toast=off", "forced": "pg_lookahead.debug_force=on"}
@@ -128,6 +131,8 @@ def dump(side: Side, *arguments: str) -> bytes:
         [side.cluster.bindir / "pg_dump", *arguments], env=environment, capture_output=True, check=True
     )
     assert not done.stderr
+    # what its session has counted is there when that has ended
+    assert until(lambda: scalar(side.conn, SESSIONS) == 0)
     lines = done.stdout.splitlines(keepends=True)
     return b"".join(line for line in lines if not line.startswith((b"\\restrict", b"\\unrestrict")))
 

@@ -506,7 +506,8 @@ def test_nothing_is_evicted_unless_it_is_asked_for_and_said_before(
     """Nor is the machine's page cache emptied, unless that was asked for by its own word."""
     dropped: list[bool] = []
 
-    def drop(files: list[Path], *, whole: bool = False) -> str:
+    def drop(files: list[Path], *, whole: bool = False, keep: list[Path]) -> str:
+        assert bool(keep) == whole, "the library is read again"
         dropped.append(whole)
         return "drop_caches" if whole else "posix_fadvise"
 

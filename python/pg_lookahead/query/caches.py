@@ -79,7 +79,8 @@ class Caches:
                 paths = [
                     path for oid in self._relations for path in cache.files(conn, self._session.data, oid)
                 ]
-                self._how = cache.drop_from_page_cache(paths, whole=self._whole)
+                keep = cache.library(conn) if self._whole else []
+                self._how = cache.drop_from_page_cache(paths, whole=self._whole, keep=keep)
             except OSError:
                 self._files = False
 

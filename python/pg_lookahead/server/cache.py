@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterable
 from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
@@ -77,11 +78,18 @@ def files(conn: psycopg.Connection[Any], data: Path, relation: str | int) -> lis
     return found
 
 
-def drop_from_page_cache(files: list[Path], *, whole: bool = False) -> str:
+def library(conn: psycopg.Connection[Any]) -> list[Path]:
+    """Return the file of the extension's library, if the server of this machine has one."""
+    ((directory,),) = conn.execute("SELECT setting FROM pg_config WHERE name = 'PKGLIBDIR'").fetchall()
+    return list(Path(directory).glob("pg_lookahead.*"))
+
+
+def drop_from_page_cache(files: list[Path], *, whole: bool = False, keep: Iterable[Path] = ()) -> str:
     """Take files out of the system's page cache.
 
     whole: as root, empty the page cache of the whole system: also of what lies below a mount, but for all
         other programs, too
+    keep: files that are read again then: a session that has not executed a page of its library yet would wait
     Returns how: ``drop_caches`` (all of it), or ``posix_fadvise``.
 
     Only clean pages can be dropped, so the files are written out first."""
@@ -92,6 +100,8 @@ def drop_from_page_cache(files: list[Path], *, whole: bool = False) -> str:
     if whole and whole_system and os.geteuid() == 0:
         try:
             Path("/proc/sys/vm/drop_caches").write_text("1\n")
+            for path in keep:
+                path.read_bytes()
             return "drop_caches"
         except OSError:
             pass  # root of a container

@@ -54,7 +54,8 @@ class Target(ABC):
         cache.evict(conn, *relations)
         if os_cache and self.data is not None:
             paths = [path for relation in relations for path in cache.files(conn, self.data, relation)]
-            cache.drop_from_page_cache(paths, whole=self.private)
+            keep = cache.library(conn) if self.private else []
+            cache.drop_from_page_cache(paths, whole=self.private, keep=keep)
 
 
 class Private(Target):
