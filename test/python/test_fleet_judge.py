@@ -108,6 +108,9 @@ def test_losses() -> None:
     assert "400 of 1,000 blocks" in found[0].reason and "nested_loop = off" in found[0].command
     assert "Index Scan using i on t" in found[1].reason and found[1].command == "SET s.et = off;"
     assert found[2].reason == "200 ms a call, before 100 ms" and found[2].command == "try 7"
+    now.look_ahead = {"index_scan_stats": {"blocks_read": 9, "leaf_pages_read": 300, "leaf_pages_unused": 90}}
+    (first, *_) = judge.losses(None, new)
+    assert first.what == "all that pg_lookahead.index_pages serves" and "90 of 300" in first.reason
     now.look_ahead = {}
     assert len(judge.losses(Report("", "", servers=[was]), new)) == 1, "look-ahead did nothing there"
 

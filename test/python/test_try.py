@@ -695,14 +695,33 @@ BLOCKS = {
 }
 
 
+SUBPLANS = {
+    name.replace("Look-Ahead", "Look-Ahead for Subplans"): value for name, value in {**ROWS, **BLOCKS}.items()
+}
+WRITES = {"Look-Ahead Mean Rows": 9.5, "Look-Ahead Maximum Rows": 12, "Look-Ahead Index Blocks Read": 70}
+WRITES |= {"Look-Ahead Heap Blocks Read": 1, "Look-Ahead Blocks Unused": 2}
+KEYS = {name.replace("Look-Ahead", "Look-Ahead of foreign keys"): value for name, value in WRITES.items()}
+VALUES = {"Look-Ahead Values": 40, "Look-Ahead Values Unused": 1, "Look-Ahead TOAST Index Blocks Read": 5}
+VALUES |= {"Look-Ahead TOAST Blocks Read": 80, "Look-Ahead TOAST Blocks Unused": 3}
+AHEAD = "45.4 rows ahead on average (at most 91); 114 leaf blocks and 1,240 heap blocks read ahead"
+WRITTEN = "9.5 rows ahead on average (at most 12); 70 index blocks and 1 heap block read ahead, 2 of them in vain"
+
+
 @pytest.mark.parametrize(
     ("figures", "words"),
     [
         (LEAVES, "1 leaf page read ahead"),
+        ({"Look-Ahead Blocks Read": 0, **LEAVES}, "1 leaf page read ahead"),
         ({"Look-Ahead Blocks Read": 1240, **LEAVES}, "1,240 blocks read ahead, 1 leaf page read ahead"),
+        ({**ROWS, **BLOCKS}, AHEAD),
         (
-            {**ROWS, **BLOCKS},
-            "45.4 rows ahead on average (at most 91); 114 leaf blocks and 1,240 heap blocks read ahead",
+            {"Look-Ahead First Row": 1, **BLOCKS},
+            "the first row was looked up early; 114 leaf blocks and 1,240 heap blocks read ahead",
+        ),
+        (WRITES, WRITTEN),
+        (
+            {"Look-Ahead Blocks Read": 7, **VALUES},
+            "7 blocks read ahead, 40 TOASTed values looked up ahead, 80 TOAST blocks read ahead",
         ),
     ],
 )
@@ -710,3 +729,27 @@ def test_figures_are_told_in_words(figures: dict[str, Any], words: str) -> None:
     node = {"Node Type": "Any", "Plan Rows": 1, "Actual Rows": 1, "Actual Loops": 1}
     (found,) = plan.nodes({**node, "Look-Ahead": "used", **figures}, version=18)
     assert found.said == words
+
+
+def test_what_a_node_did_for_subplans_and_foreign_keys_counts() -> None:
+    """A node has lines of its own for these, beside that for itself."""
+    node = {"Node Type": "Seq Scan", "Plan Rows": 1, "Actual Rows": 1, "Actual Loops": 1}
+    (found,) = plan.nodes({**node, "Look-Ahead for Subplans": "used", **SUBPLANS}, version=18)
+    assert found.used and found.said == f"for Subplans: {AHEAD}" and not plan.idle([found])
+    assert [*parts.parts([found])] == [parts.Part("pg_lookahead.nested_loop", "Seq Scan", 1354, 0)]
+    node |= {"Node Type": "ModifyTable", "Operation": "Insert", "Look-Ahead": "one row"}
+    (found,) = plan.nodes({**node, "Look-Ahead of foreign keys": "used", **KEYS}, version=18)
+    assert found.used and found.said == f"no look-ahead: one row; of foreign keys: {WRITTEN}"
+    assert [*parts.parts([found])] == [parts.Part("pg_lookahead.writes", "Insert", 71, 2)]
+
+
+def test_parts_of_a_node_are_told_apart() -> None:
+    node = {"Node Type": "Any", "Plan Rows": 1, "Actual Rows": 1, "Actual Loops": 1, "Look-Ahead": "used"}
+    scan = {"Look-Ahead Blocks Read": 500, "Look-Ahead Blocks Unused": 400, **LEAVES, **VALUES}
+    for figures, wanted in (
+        (scan, {"index_scan": (500, 400), "index_pages": (1, 0), "toast": (85, 3)}),
+        ({**ROWS, **BLOCKS}, {"nested_loop": (1354, 0)}),
+        (WRITES, {"writes": (71, 2)}),
+    ):
+        found = {one.setting: (one.read, one.unused) for one in parts.parts(plan.nodes({**node, **figures}, version=18))}
+        assert found == {f"pg_lookahead.{name}": counts for name, counts in wanted.items()}

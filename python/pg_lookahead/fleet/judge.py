@@ -99,13 +99,15 @@ def likely(statement: Statement) -> bool:
 
 # What may have been harmed
 
-_COUNTS = {
-    "index_scan_stats": ("pg_lookahead.index_scan", ("blocks_read",)),
-    "join_stats": ("pg_lookahead.nested_loop", ("leaf_blocks_read", "heap_blocks_read")),
-    "write_stats": ("pg_lookahead.writes", ("index_blocks_read", "heap_blocks_read")),
-    "toast_stats": ("pg_lookahead.toast", ("chunk_blocks_read", "index_blocks_read")),
-}
-"""The views that count what was read ahead, with the setting that switches that off."""
+_COUNTS = (
+    ("index_scan_stats", "pg_lookahead.index_scan", ("blocks_read",), "blocks_unused"),
+    ("index_scan_stats", "pg_lookahead.index_pages", ("leaf_pages_read",), "leaf_pages_unused"),
+    ("join_stats", "pg_lookahead.nested_loop", ("leaf_blocks_read", "heap_blocks_read"), "blocks_unused"),
+    ("write_stats", "pg_lookahead.writes", ("index_blocks_read", "heap_blocks_read"), "blocks_unused"),
+    ("toast_stats", "pg_lookahead.toast", ("chunk_blocks_read", "index_blocks_read"), "blocks_unused"),
+)
+"""Where a view counts what was read ahead and what of it was for nothing, and the setting that switches it
+off."""
 
 
 def losses(old: Report | None, new: Report) -> list[Loss]:
@@ -152,12 +154,9 @@ def _much(unused: int, read: int) -> bool:
 def _wasted(report: Report) -> Iterator[Loss]:
     """Yield parts of look-ahead that read much for nothing on a server as a whole."""
     for server in report.servers:
-        for view, (setting, names) in _COUNTS.items():
+        for view, setting, names, vain in _COUNTS:
             counts = server.look_ahead.get(view, {})
-            read, unused = (
-                sum(int(counts.get(name, 0)) for name in names),
-                int(counts.get("blocks_unused", 0)),
-            )
+            read, unused = sum(int(counts.get(name, 0)) for name in names), int(counts.get(vain, 0))
             if _much(unused, read):
                 command = f"ALTER SYSTEM SET {setting} = off; SELECT pg_reload_conf();"
                 yield Loss(f"all that {setting} serves", server.name, _share(unused, read), command)

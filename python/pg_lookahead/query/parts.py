@@ -8,16 +8,22 @@ import msgspec
 
 from .plan import Node
 
-SWITCHES = {
-    "pg_lookahead.nested_loop": ("Leaf Blocks Read", "Heap Blocks Read"),
-    "pg_lookahead.writes": ("Index Blocks Read",),
-    "pg_lookahead.index_scan": ("Blocks Read",),
-    "pg_lookahead.index_pages": ("Leaf Pages Read",),
-    "pg_lookahead.toast": ("TOAST Blocks Read",),
-}
-"""The setting that switches a part off, and the figures that count what the part read ahead."""
-
-_UNUSED = {"pg_lookahead.index_pages": "Leaf Pages Unused", "pg_lookahead.toast": "TOAST Blocks Unused"}
+_PARTS = (
+    ("pg_lookahead.index_scan", ("Blocks Read",), "Blocks Unused"),
+    ("pg_lookahead.index_pages", ("Leaf Pages Read",), "Leaf Pages Unused"),
+    ("pg_lookahead.toast", ("TOAST Index Blocks Read", "TOAST Blocks Read"), "TOAST Blocks Unused"),
+    *(
+        (setting, tuple(f"{role}{one} Blocks Read" for one in read), f"{role}Blocks Unused")
+        for setting, role, read in (
+            ("pg_lookahead.nested_loop", "", ("Leaf", "Heap")),
+            ("pg_lookahead.nested_loop", "for Subplans ", ("Leaf", "Heap")),
+            ("pg_lookahead.writes", "", ("Index", "Heap")),
+            ("pg_lookahead.writes", "of foreign keys ", ("Index", "Heap")),
+        )
+    ),
+)
+"""The setting that switches a part off; the figures that count what the part read ahead, of which a node that
+has the first has all; and the figure that counts what was for nothing."""
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -34,17 +40,12 @@ class Part(msgspec.Struct, frozen=True):
 def parts(nodes: Iterable[Node]) -> Iterator[Part]:
     """Yield the parts of look-ahead that read something ahead, node by node."""
     for node in nodes:
-        figures = node.figures
-        writes = "Index Blocks Read" in figures
-        for setting, counted in SWITCHES.items():
-            if writes and setting == "pg_lookahead.nested_loop":
-                continue  # rows that are written have figures of the same names
-            read = sum(int(figures.get(name, 0)) for name in counted)
-            if writes and setting == "pg_lookahead.writes":
-                read += int(figures.get("Heap Blocks Read", 0))
+        for setting, counted, vain in _PARTS:
+            if counted[0] not in node.figures:
+                continue
+            read = sum(int(node.figures.get(name, 0)) for name in counted)
             if read:
-                unused = int(figures.get(_UNUSED.get(setting, "Blocks Unused"), 0))
-                yield Part(setting, node.name, read, unused)
+                yield Part(setting, node.name, read, int(node.figures.get(vain, 0)))
 
 
 def unused(nodes: Iterable[Node]) -> int:

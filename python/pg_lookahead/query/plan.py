@@ -15,6 +15,9 @@ OPTION = "LOOKAHEAD"
 _STREAMED = ("Seq Scan", "Bitmap Heap Scan", "Sample Scan")
 INDEX_SCANS = ("Index Scan", "Index Only Scan")
 
+ROLES = ("", " for Subplans", " of foreign keys")
+"""What follows "Look-Ahead" in the names of properties, for what a node can look ahead."""
+
 _AGGREGATES = {"Sorted": "GroupAggregate", "Hashed": "HashAggregate", "Mixed": "MixedAggregate"}
 
 _POSSIBLE = "would look ahead, once its reads are slow"
@@ -138,13 +141,13 @@ def _figures(node: Json) -> dict[str, Any]:
 
 
 def _said(node: Json, version: int) -> tuple[bool | None, str]:
-    told = node.get("Look-Ahead")
-    if told == "used":
-        return True, _did(_figures(node))
-    if told == "possible":
-        return True, _POSSIBLE
-    if told is not None:
-        return False, _not_used(told)
+    told = {role: str(node[f"Look-Ahead{role}"]) for role in ROLES if f"Look-Ahead{role}" in node}
+    if told:
+        figures = _figures(node)
+        said = [
+            role.lstrip() + ": " * bool(role) + _of_role(word, role, figures) for role, word in told.items()
+        ]
+        return any(word in ("used", "possible") for word in told.values()), "; ".join(said)
     if node["Node Type"] not in INDEX_SCANS:
         return None, _streamed(node)
     if version < 18:
@@ -154,39 +157,57 @@ def _said(node: Json, version: int) -> tuple[bool | None, str]:
     return (None, "") if node["Actual Loops"] else (False, "was not executed")
 
 
+def _of_role(told: str, role: str, figures: Mapping[str, Any]) -> str:
+    """Describe what a node did in one of its roles, or why it did nothing."""
+    if told == "possible":
+        return _POSSIBLE
+    if told != "used":
+        return _not_used(told)
+    prefix = f"{role} ".lstrip()
+    others = tuple(f"{one} ".lstrip() for one in ROLES if one and one != role)
+    of_role = {
+        name.removeprefix(prefix): value
+        for name, value in figures.items()
+        if name.startswith(prefix) and not name.startswith(others)
+    }
+    return _did(of_role) + " (by the leader)" * bool(figures.get("of Leader Only"))
+
+
 def _did(figures: Mapping[str, Any]) -> str:
     """Describe what a node read ahead; a node of another kind is described by all its figures."""
-    leaves = ""
-    if figures.get("Leaf Pages Read"):
-        leaves = f"{_counted(figures['Leaf Pages Read'], 'leaf page')} read ahead"
-    if "Mean Rows" in figures:
-        rows = f"{figures['Mean Rows']:g} rows ahead on average (at most {figures['Maximum Rows']})"
-        read = [_counted(figures.get(f"{kind} Blocks Read", 0), f"{kind.lower()} block") for kind in _KINDS]
+    told = []
+    read = [_counted(figures[name], name[: -len("s Read")].lower()) for name in _ROWS if name in figures]
+    if read:
+        rows = "the first row was looked up early"
+        if "Mean Rows" in figures:
+            rows = f"{figures['Mean Rows']:g} rows ahead on average (at most {figures['Maximum Rows']})"
         vain = figures.get("Blocks Unused")
-        told = f"{rows}; {' and '.join(read)} read ahead" + (f", {vain:,} of them in vain" if vain else "")
-        return told + _leader(figures)
-    if "Blocks Read" not in figures and leaves:
-        return leaves + _leader(figures)
-    if "Blocks Read" not in figures:
-        return ", ".join(f"{name.lower()} {value}" for name, value in figures.items()) or "reads ahead"
-    text = f"{figures['Blocks Read']:,} blocks read ahead"
-    if "Waits" in figures:
-        text += f", {figures['Waits']:,} waited for"
-    if "Mean Distance" in figures:
-        text += f", distance {figures['Mean Distance']:g} (at most {figures['Maximum Distance']})"
-    return text + f", {leaves}" * bool(leaves) + _leader(figures)
+        told.append(
+            f"{rows}; {' and '.join(read)} read ahead" + (f", {vain:,} of them in vain" if vain else "")
+        )
+    if figures.get("Blocks Read"):
+        told.append(f"{figures['Blocks Read']:,} blocks read ahead")
+        if "Waits" in figures:
+            told.append(f"{figures['Waits']:,} waited for")
+        if "Mean Distance" in figures:
+            told.append(f"distance {figures['Mean Distance']:g} (at most {figures['Maximum Distance']})")
+    if figures.get("Leaf Pages Read"):
+        told.append(f"{_counted(figures['Leaf Pages Read'], 'leaf page')} read ahead")
+    if figures.get("Values"):
+        blocks = _counted(figures.get("TOAST Blocks Read", 0), "TOAST block")
+        told.append(f"{_counted(figures['Values'], 'TOASTed value')} looked up ahead, {blocks} read ahead")
+    if not told:
+        told = [f"{name.lower()} {value}" for name, value in figures.items()]
+    return ", ".join(told) or "reads ahead"
 
 
-_KINDS = ("Leaf", "Heap")
+_ROWS = ("Leaf Blocks Read", "Index Blocks Read", "Heap Blocks Read")
+"""What is read ahead for coming rows of a join, or for rows to be written."""
 
 
 def _counted(count: int, what: str) -> str:
     """Return a number with the thing that it counts, in the plural where that is right."""
     return f"{count:,} {what}{'s' * (count != 1)}"
-
-
-def _leader(figures: Mapping[str, Any]) -> str:
-    return " (by the leader)" * bool(figures.get("of Leader Only"))
 
 
 def _not_used(reason: str) -> str:
