@@ -345,20 +345,22 @@ def demo(runs: dict[str, Run], told: str) -> str:
 
 
 def machine(runs: dict[str, Run]) -> str:
-    """Where, with what and when; of each run its settings."""
+    """Where and with what; of each run its settings, and when it began."""
     if not runs:
         return _NONE
     first = next(iter(runs.values()))
     facts = first.environments[0].facts if first.environments else {}
     told = [facts[name] for name in ("processor", "memory", "file system", "server") if name in facts]
-    told += [f"pg_lookahead {first.sessions[0].version}", f"{first.began[:10]}"]
-    lines = [f"{'; '.join(told)}.  A run that was made elsewhere says so.\n\n"]
+    told += [f"pg_lookahead {first.sessions[0].version}"]
+    said = "A run that was made elsewhere says so.  Each line ends with the time (UTC) at which the run began."
+    lines = [f"{'; '.join(told)}.  {said}\n\n"]
     for name, run in runs.items():
         reads = run.environments[0].facts.get("read latency", "") if run.environments else ""
         alike = dict(run.facts).get("measured", "")
         here = run.environments[0].facts.get("processor") if run.environments else None
-        other = f"; {here}; {run.began[:10]}" if here != facts.get("processor") else ""
-        lines.append(f"- `{name}`: {alike}; a single read takes {reads.partition(' (')[0]}{other}\n")
+        other = f"; {here}" if here != facts.get("processor") else ""
+        began = run.began[:16].replace("T", " ")
+        lines.append(f"- `{name}`: {alike}; a single read takes {reads.partition(' (')[0]}{other}; {began}\n")
     return "".join(lines)
 
 

@@ -3,6 +3,7 @@ does not answer, refuses, dies or is slow is a row with its reason."""
 
 from __future__ import annotations
 
+import importlib
 import io
 import json
 import os
@@ -549,6 +550,8 @@ def test_dashboard_and_alerts_show_metrics_that_there_are() -> None:
     board = json.loads((ROOT / "monitoring" / "grafana.json").read_text())
     (group,) = yaml.safe_load((ROOT / "monitoring" / "alerts.yaml").read_text())["groups"]
     shown = [one["expr"] for panel in board["panels"] for one in panel["targets"]]
+    for panel in board["panels"]:
+        assert len({one["refId"] for one in panel["targets"]}) == len(panel["targets"])
     alerts = [rule["expr"] for rule in group["rules"]]
     assert len(alerts) == 3 and all(rule["annotations"]["summary"] for rule in group["rules"])
     for expression in (*shown, *alerts):
@@ -558,6 +561,34 @@ def test_dashboard_and_alerts_show_metrics_that_there_are() -> None:
     places = [(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in board["panels"]]
     assert len({*places}) == len(places) == len({panel["id"] for panel in board["panels"]}) >= 6
     assert {one["name"] for one in board["templating"]["list"]} == {"datasource", "instance"}
+
+
+def left_out(given: Any, kept: Any, path: str = "") -> list[str]:
+    """What of some JSON another one lacks, or has otherwise."""
+    if isinstance(given, dict) and isinstance(kept, dict):
+        members = [(f"{path}.{name}", one, kept.get(name)) for name, one in given.items()]
+    elif isinstance(given, list) and isinstance(kept, list) and len(given) == len(kept):
+        members = [(f"{path}[{at}]", *pair) for at, pair in enumerate(zip(given, kept, strict=True))]
+    else:
+        return [] if given == kept else [path]
+    return [wrong for name, one, other in members for wrong in left_out(one, other, name)]
+
+
+def test_the_dashboard_has_what_grafanas_schema_knows() -> None:
+    """The types are those that Grafana's makers generate from its schema: what they do not know, they drop."""
+    dashboard = pytest.importorskip("grafana_foundation_sdk.models.dashboard")
+    importlib.import_module("grafana_foundation_sdk.cog.plugins").register_default_plugins()
+    encoder = importlib.import_module("grafana_foundation_sdk.cog.encoder").JSONEncoder
+    board = json.loads((ROOT / "monitoring" / "grafana.json").read_text())
+
+    def kept() -> Any:
+        taken = dashboard.Dashboard.from_json(json.loads(json.dumps(board)))
+        return json.loads(json.dumps(taken.to_json(), cls=encoder))
+
+    assert left_out(board, kept()) == []
+    board["panels"][1]["options"]["legends"] = {}
+    board["panels"][2]["targets"][0]["expression"] = "up"
+    assert left_out(board, kept()) == [".panels[1].options.legends", ".panels[2].targets[0].expression"]
 
 
 def test_queries_of_postgres_exporter(servers: Fleet) -> None:
