@@ -270,7 +270,11 @@ class Collector:
             asked = self._ask(conn, queries.VIEW.format(view=view), Row, of=extension)
             rows = await self._section(problems, view, asked)
             if rows:
-                counts = [name for name, value in rows[0].items() if isinstance(value, int | float)]
+                counts = [
+                    name
+                    for name, value in rows[0].items()
+                    if isinstance(value, int | float) and name != "subid"
+                ]
                 server.look_ahead[view] = {name: sum(row[name] or 0 for row in rows) for name in counts}
 
     async def _statements(self, conn: Connection, place: _Place, database: Database) -> None:

@@ -105,6 +105,7 @@ _COUNTS = (
     ("join_stats", "pg_lookahead.nested_loop", ("leaf_blocks_read", "heap_blocks_read"), "blocks_unused"),
     ("write_stats", "pg_lookahead.writes", ("index_blocks_read", "heap_blocks_read"), "blocks_unused"),
     ("toast_stats", "pg_lookahead.toast", ("chunk_blocks_read", "index_blocks_read"), "blocks_unused"),
+    ("apply_stats", "pg_lookahead.apply", ("index_blocks_read", "heap_blocks_read"), "blocks_unused"),
 )
 """Where a view counts what was read ahead and what of it was for nothing, and the setting that switches it
 off."""

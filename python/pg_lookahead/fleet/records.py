@@ -161,7 +161,7 @@ class Server(msgspec.Struct, eq=False):
 
     name: as it was given; local: whether it runs on the machine of this report
     loaded: whether a session has the library; available: version of the extension's files, if any
-    look_ahead: counters of index_scan_stats and of join_stats, by the name of the view"""
+    look_ahead: counters of what look-ahead did, by the name of the view"""
 
     name: str
     error: str = ""
