@@ -352,7 +352,9 @@ def machine(runs: dict[str, Run]) -> str:
     facts = first.environments[0].facts if first.environments else {}
     told = [facts[name] for name in ("processor", "memory", "file system", "server") if name in facts]
     told += [f"pg_lookahead {first.sessions[0].version}"]
-    said = "A run that was made elsewhere says so.  Each line ends with the time (UTC) at which the run began."
+    said = (
+        "A run that was made elsewhere says so.  Each line ends with the time (UTC) at which the run began."
+    )
     lines = [f"{'; '.join(told)}.  {said}\n\n"]
     for name, run in runs.items():
         reads = run.environments[0].facts.get("read latency", "") if run.environments else ""

@@ -578,7 +578,7 @@ def left_out(given: Any, kept: Any, path: str = "") -> list[str]:
 
 
 def test_the_dashboard_has_what_grafanas_schema_knows() -> None:
-    """The types are those that Grafana's makers generate from its schema: what they do not know, they drop."""
+    """The types, which Grafana's makers generate from its schema, drop what they do not know."""
     dashboard = pytest.importorskip("grafana_foundation_sdk.models.dashboard")
     importlib.import_module("grafana_foundation_sdk.cog.plugins").register_default_plugins()
     encoder = importlib.import_module("grafana_foundation_sdk.cog.encoder").JSONEncoder

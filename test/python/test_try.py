@@ -698,13 +698,19 @@ BLOCKS = {
 SUBPLANS = {
     name.replace("Look-Ahead", "Look-Ahead for Subplans"): value for name, value in {**ROWS, **BLOCKS}.items()
 }
-WRITES = {"Look-Ahead Mean Rows": 9.5, "Look-Ahead Maximum Rows": 12, "Look-Ahead Index Blocks Read": 70}
-WRITES |= {"Look-Ahead Heap Blocks Read": 1, "Look-Ahead Blocks Unused": 2}
-KEYS = {name.replace("Look-Ahead", "Look-Ahead of foreign keys"): value for name, value in WRITES.items()}
+ENTRIES: dict[str, Any] = {
+    "Look-Ahead Mean Rows": 9.5,
+    "Look-Ahead Maximum Rows": 12,
+    "Look-Ahead Index Blocks Read": 70,
+}
+ENTRIES |= {"Look-Ahead Heap Blocks Read": 1, "Look-Ahead Blocks Unused": 2}
+KEYS = {name.replace("Look-Ahead", "Look-Ahead of foreign keys"): value for name, value in ENTRIES.items()}
 VALUES = {"Look-Ahead Values": 40, "Look-Ahead Values Unused": 1, "Look-Ahead TOAST Index Blocks Read": 5}
 VALUES |= {"Look-Ahead TOAST Blocks Read": 80, "Look-Ahead TOAST Blocks Unused": 3}
 AHEAD = "45.4 rows ahead on average (at most 91); 114 leaf blocks and 1,240 heap blocks read ahead"
-WRITTEN = "9.5 rows ahead on average (at most 12); 70 index blocks and 1 heap block read ahead, 2 of them in vain"
+WRITTEN = (
+    "9.5 rows ahead on average (at most 12); 70 index blocks and 1 heap block read ahead, 2 of them in vain"
+)
 
 
 @pytest.mark.parametrize(
@@ -718,7 +724,7 @@ WRITTEN = "9.5 rows ahead on average (at most 12); 70 index blocks and 1 heap bl
             {"Look-Ahead First Row": 1, **BLOCKS},
             "the first row was looked up early; 114 leaf blocks and 1,240 heap blocks read ahead",
         ),
-        (WRITES, WRITTEN),
+        (ENTRIES, WRITTEN),
         (
             {"Look-Ahead Blocks Read": 7, **VALUES},
             "7 blocks read ahead, 40 TOASTed values looked up ahead, 80 TOAST blocks read ahead",
@@ -749,7 +755,10 @@ def test_parts_of_a_node_are_told_apart() -> None:
     for figures, wanted in (
         (scan, {"index_scan": (500, 400), "index_pages": (1, 0), "toast": (85, 3)}),
         ({**ROWS, **BLOCKS}, {"nested_loop": (1354, 0)}),
-        (WRITES, {"writes": (71, 2)}),
+        (ENTRIES, {"writes": (71, 2)}),
     ):
-        found = {one.setting: (one.read, one.unused) for one in parts.parts(plan.nodes({**node, **figures}, version=18))}
+        found = {
+            one.setting: (one.read, one.unused)
+            for one in parts.parts(plan.nodes({**node, **figures}, version=18))
+        }
         assert found == {f"pg_lookahead.{name}": counts for name, counts in wanted.items()}
