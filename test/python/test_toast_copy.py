@@ -80,6 +80,7 @@ WHOLE = {
     "columns in another order": "COPY d (b, a, id) TO STDOUT",
     "another encoding": "COPY d TO STDOUT (ENCODING 'latin1')",
     "a query": "COPY (SELECT a, id FROM d) TO STDOUT",
+    "a sorted query": "COPY (SELECT a, id FROM d ORDER BY md5(id::text)) TO STDOUT",
     "updated": "COPY updated TO STDOUT",
     "mixed": "COPY mixed TO STDOUT",
     "sparse": "COPY sparse TO STDOUT",
