@@ -18,7 +18,8 @@
  *					is due, or was cheaper
  *	AHEAD	ENDING	hardly a unit needed a read; or many entries needed no unit;
  *					or a block with look-ahead has been measured, and one
- *					without is due, or was cheaper; or there is no room
+ *					without is due, or was cheaper; or there is no room; or
+ *					processors are busy
  *	ENDING	TRIAL	nothing is ahead any more, and a block without is due
  *	ENDING	WATCH	nothing is ahead any more
  *	AHEAD,	WATCH	the node was begun again, and look-ahead was useless
@@ -53,6 +54,9 @@
  * Then the kernel reads a file ahead, but only from its second or third page
  * on; and each read is dearer to look ahead for, since units are passed that
  * need none.  So the units of such a TRIAL must have waited SPARSE_US together.
+ *
+ * What a session gains may be others' loss: where processors are busy, which
+ * its caller has to know, look-ahead is taken to be dearer, without a question.
  *
  * FLOOR_US only says when not even to try: reads that take less come from the
  * page cache of the system.  Nor is it tried if less than STAKE_US is to be
@@ -270,6 +274,18 @@ judge_is_clearly_dearer(const double *x, const double *others, int n)
 	return true;
 }
 
+/* The question is settled, for "interval" units. */
+static void
+judge_note_verdict(JudgeLearnt *learnt, JudgeSide verdict, int64 interval,
+				   double cost_without)
+{
+	learnt->verdict = verdict;
+	learnt->interval = interval;
+	learnt->cost_without = cost_without;
+	judge_start_question(learnt);
+	learnt->left = interval;
+}
+
 /* Settle the question, if the blocks measured so far do. */
 static void
 judge_settle(JudgeKind kind, JudgeLearnt *learnt)
@@ -279,6 +295,7 @@ judge_settle(JudgeKind kind, JudgeLearnt *learnt)
 	int			n = Min(learnt->nblocks[JUDGE_WITHOUT],
 						learnt->nblocks[JUDGE_WITH]);
 	JudgeSide	verdict;
+	int64		interval;
 
 	if (n == 0)
 		return;
@@ -290,17 +307,12 @@ judge_settle(JudgeKind kind, JudgeLearnt *learnt)
 		!(n >= CLEAR_ROUNDS_WITHOUT &&
 		  judge_is_clearly_dearer(with, without, n)))
 		return;
-	if (verdict == learnt->verdict)
-		learnt->interval *= 2;
-	else
-		learnt->interval = numbers[kind].interval_min[verdict] *
-			Max(1, judge_median(without, n) / Max(1, judge_median(with, n)));
-	learnt->interval =
-		Min(learnt->interval, numbers[kind].interval_max[verdict]);
-	learnt->verdict = verdict;
-	learnt->cost_without = Max(judge_median(without, n), learnt->trial_cost);
-	judge_start_question(learnt);
-	learnt->left = learnt->interval;
+	interval = verdict == learnt->verdict ? learnt->interval * 2 :
+		numbers[kind].interval_min[verdict] *
+		Max(1, judge_median(without, n) / Max(1, judge_median(with, n)));
+	judge_note_verdict(learnt, verdict,
+					   Min(interval, numbers[kind].interval_max[verdict]),
+					   Max(judge_median(without, n), learnt->trial_cost));
 }
 
 /* A block of a side has been measured. */
@@ -593,6 +605,17 @@ JudgeNoRoom(Judge *judge)
 	if (judge->mode != JUDGE_AHEAD)
 		return;
 	judge_start_rest(judge);
+	judge_start_ending(judge);
+}
+
+void
+JudgeProcessorsAreBusy(Judge *judge)
+{
+	if (judge->mode != JUDGE_AHEAD || judge->force != JUDGE_MEASURES)
+		return;
+	judge_note_verdict(judge->learnt, JUDGE_WITHOUT,
+					   numbers[judge->kind].interval_min[JUDGE_WITHOUT],
+					   judge->learnt->trial_cost);
 	judge_start_ending(judge);
 }
 

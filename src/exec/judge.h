@@ -147,6 +147,9 @@ extern void JudgeEntries(Judge *judge, int entries, int held);
 /* Leave AHEAD for a while: there is no room. */
 extern void JudgeNoRoom(Judge *judge);
 
+/* In AHEAD: this process waits for a processor, rather than for storage. */
+extern void JudgeProcessorsAreBusy(Judge *judge);
+
 /*
  * The node was begun again, or moved so that nothing is ahead any more.  Of the
  * units read ahead since the last call "used" were used, and "unused" were not.

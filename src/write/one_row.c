@@ -25,6 +25,7 @@
 
 #include "access/tupconvert.h"
 #include "compat.h"
+#include "exec/busy_processors.h"
 #include "exec/judge_timing.h"
 #include "exec/settings.h"
 #include "exec/takeover.h"
@@ -263,6 +264,7 @@ one_row_end(WriteNode *node)
 	Judge	   *judge = one_row_judge(node);
 	int64		misses;
 	int64		reads;
+	bool		busy;
 
 	INSTR_TIME_SET_ZERO(node->inside);
 	JudgeStopTiming(&node->inside, node->started);
@@ -273,6 +275,7 @@ one_row_end(WriteNode *node)
 		misses - node->misses_seen;
 	if (judge == NULL)
 		return;
+	busy = reads > 0 && ProcessorsAreBusy();
 	if (judge->mode != JUDGE_WATCH)
 		JudgeUnit(judge, (int) reads,
 				  INSTR_TIME_GET_NANOSEC(node->inside) / 1000.0, 0,
@@ -280,6 +283,8 @@ one_row_end(WriteNode *node)
 				  MORE_ROWS : 0, false);
 	else if (reads > 0)
 		JudgeReadSeen(judge, NULL);
+	if (busy)
+		JudgeProcessorsAreBusy(judge);
 	JudgeEntries(judge, 0, 0);
 }
 

@@ -255,6 +255,13 @@ walk_randomly(JudgeKind kind, uint64 events)
 			walk.had_no_room = true;
 			TELL(&walk, "AE", JudgeNoRoom(&walk.judge));
 		}
+		else if (what == 26)
+		{
+			TELL(&walk, "AE", JudgeProcessorsAreBusy(&walk.judge));
+			expect(&walk, walk.force != JUDGE_MEASURES ||
+				   walk.judge.mode != JUDGE_AHEAD,
+				   "nothing is ahead where processors are busy");
+		}
 		else
 			visit_unit(&walk);
 		note_mode(&walk, before);

@@ -1,0 +1,81 @@
+"""Where processors are busy, statements of one row are not read ahead."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from pg_lookahead.server import latency
+from pg_lookahead.server.cluster import Cluster
+from pg_lookahead.server.installation import Installation, io_workers
+from pg_lookahead.server.latency import Mount
+from queries import run, scalar
+from relations import evict
+
+COLUMNS = ("id", "a", "b", "c")
+SETUP = (
+    "CREATE EXTENSION pg_lookahead",
+    "CREATE EXTENSION pg_buffercache",
+    f"CREATE TABLE t ({', '.join(f'{column} uuid' for column in COLUMNS)})",
+    f"INSERT INTO t SELECT {', '.join(['gen_random_uuid()'] * 4)} FROM generate_series(1, 60000)",
+    *(f"CREATE INDEX {column} ON t ({column})" for column in COLUMNS),
+    "VACUUM ANALYZE t",
+    "CHECKPOINT",
+)
+INSERT = f"INSERT INTO t VALUES ({', '.join(['gen_random_uuid()'] * 4)})"
+AHEAD = "SELECT statements FROM lookahead.write_stats"
+BURN = "while True: pass"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Cluster]:
+    major = Installation.find().major
+    if major < 18:
+        pytest.skip("reads are not done in the background")
+    settings = {
+        "shared_preload_libraries": "pg_lookahead",
+        "autovacuum": False,
+        "debug_io_direct": "data",
+        **io_workers(major, 8),
+    }
+    with Mount() as mount, Cluster(settings=settings, directory=mount.path / "main") as cluster:
+        with cluster.connect() as conn:
+            run(conn, *SETUP)
+        mount.set(2.0)
+        yield cluster
+
+
+def rows_ahead(server: Cluster, force: str) -> int:
+    """How many of the last 100 statements of 300 looked up their row early.
+
+    force: a value of pg_lookahead.debug_force
+    Two programs run on the only processor that the session may use, and come first."""
+    with ExitStack() as stack:
+        conn = stack.enter_context(server.connect())
+        processor = {min(os.sched_getaffinity(0))}
+        for _ in range(2):
+            burner = stack.enter_context(subprocess.Popen([sys.executable, "-c", BURN]))
+            stack.callback(burner.kill)
+            os.sched_setaffinity(burner.pid, processor)
+        os.sched_setaffinity(conn.info.backend_pid, processor)
+        os.setpriority(os.PRIO_PROCESS, conn.info.backend_pid, 19)
+        run(conn, f"SET pg_lookahead.debug_force = {force}")
+        counts = []
+        for _ in range(3):
+            evict(conn, *COLUMNS)
+            for _ in range(100):
+                conn.execute(INSERT, prepare=True)
+            counts.append(int(scalar(conn, AHEAD)))
+        return counts[2] - counts[1]
+
+
+@pytest.mark.within_scans
+@pytest.mark.skipif(os.geteuid() != 0 or latency.why_not() is not None, reason="needs root and FUSE")
+def test_a_session_that_waits_for_a_processor_does_not_look_ahead(server: Cluster) -> None:
+    assert rows_ahead(server, "on") == 100
+    assert rows_ahead(server, "off") == 0
