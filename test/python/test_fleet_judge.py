@@ -14,7 +14,7 @@ import msgspec
 import psycopg
 import pytest
 
-from pg_lookahead.fleet import collect, judge, logs, storage, terminal
+from pg_lookahead.fleet import collect, judge, logs, storage, tables, terminal
 from pg_lookahead.fleet.command import _kilobytes, _name
 from pg_lookahead.fleet.records import (
     Database,
@@ -113,6 +113,15 @@ def test_losses() -> None:
     assert first.what == "all that pg_lookahead.index_pages serves" and "90 of 300" in first.reason
     now.look_ahead = {}
     assert len(judge.losses(Report("", "", servers=[was]), new)) == 1, "look-ahead did nothing there"
+
+
+def test_a_server_without_statements_is_named() -> None:
+    """That nothing gains there is not known."""
+    known = Server(name="a", databases=[Database("d")], statements=[])
+    unknown = msgspec.structs.replace(known, name="b", statements=None)
+    told = tables.nothing(Report("", "", servers=[known, unknown]))["What gains"]
+    assert "Of b, no statements are known" in told and "--all-databases" in told
+    assert "no statements are known" not in tables.nothing(Report("", "", servers=[known]))["What gains"]
 
 
 def test_what_a_rebuild_gives_is_taken_again() -> None:

@@ -43,7 +43,7 @@ def page_of(report: Report, limit: int) -> str:
         reads=tables.reads(report, limit),
         settings=[*tables.storage(report), tables.settings(report)],
         rebuild=tables.rebuild(report, limit),
-        nothing=tables.NOTHING,
+        nothing=tables.nothing(report),
         plots={"reads": _reads(report), "storage": _storage(report), "rebuild": _rebuild(report)},
     )
 

@@ -13,15 +13,26 @@ from ..report import words
 from . import judge
 from .records import Advice, Change, Database, Index, Relation, Report, Server, Statement
 
-NOTHING = {
-    "What gains": "No statement is known that waits for reads which could begin earlier.  Statements are"
-    " known of servers that have pg_stat_statements in one of their databases.",
+_NOTHING = {
+    "What gains": "No statement is known that waits for reads which could begin earlier.",
     "What loses": "Nothing is known that look-ahead harms.  --since compares with an earlier report,"
     " and --log reads the plans of auto_explain.",
     "What to set": "Nothing that the report knows of should be set otherwise.",
     "What to rebuild": "No index is known that a rebuild would surely make smaller.",
 }
-"""What stands in a section of a report that has no rows."""
+
+
+def nothing(report: Report) -> dict[str, str]:
+    """Return what stands in a section of a report that has no rows."""
+    found = dict(_NOTHING)
+    unknown = [one.name for one in report.servers if one.databases and one.statements is None]
+    if unknown:
+        found["What gains"] += (
+            f"  Of {textwrap.shorten(', '.join(unknown), 200, placeholder=' …')}, no statements are known:"
+            " no database that was asked has an extension pg_stat_statements that can be used.  One database"
+            " of a server is enough, and --all-databases looks for it in each."
+        )
+    return found
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ def show(console: Console, report: Report, limit: int) -> None:
         "What to rebuild": tables.rebuild(report, limit),
     }
     for name, found in sections.items():
-        nothing = tables.NOTHING.get(name) if report.answered else None
+        nothing = tables.nothing(report).get(name) if report.answered else None
         if any(table.rows for table in found):
             console.print(f"\n[bold]{name}[/bold]")
         elif nothing:
