@@ -182,7 +182,7 @@ def test_knee(rates: tuple[float, ...], wanted: int) -> None:
 
 
 def settings(**values: str) -> dict[str, Setting]:
-    contexts = {"io_method": "postmaster", "shared_preload_libraries": "postmaster"}
+    contexts = dict.fromkeys(("io_method", "io_max_concurrency", "shared_preload_libraries"), "postmaster")
     return {name: Setting(value, None, contexts.get(name, "user")) for name, value in values.items()}
 
 
@@ -208,6 +208,10 @@ def test_advice() -> None:
     assert advice(SERVER, FAST, **{**good, "effective_io_concurrency": "4", "io_workers": "3"}) == {
         "effective_io_concurrency": ("ALTER SYSTEM SET effective_io_concurrency = 8;", RELOAD),
         "io_workers": ("ALTER SYSTEM SET io_workers = 8;", RELOAD),
+    }
+    assert advice(SERVER, FAST, **good, io_max_concurrency="8") == {}
+    assert advice(SERVER, FAST, **good, io_max_concurrency="7") == {
+        "io_max_concurrency": ("ALTER SYSTEM SET io_max_concurrency = 24;", "after a restart")
     }
     assert advice(SERVER, FAST, **{**good, "random_page_cost": "4"}) == {
         "random_page_cost": ("ALTER SYSTEM SET random_page_cost = 1.1;", RELOAD)

@@ -42,6 +42,8 @@ them: 69 %, of 90."""
 _KNOWN_DEFAULT = 16
 """effective_io_concurrency of PostgreSQL 18."""
 _MOST_WORKERS = 32
+_OTHER_READS = 16
+"""Reads in flight of a process beside those ahead."""
 _COMBINED = 128 << 10
 
 
@@ -262,6 +264,10 @@ def _concurrency(server: Server, storage: Storage | None) -> Iterator[Advice]:
         workers = min(wanted, _MOST_WORKERS)
         if name in settings and storage and int(settings[name].setting) < workers:
             yield _set(settings, name, str(workers), f"each worker does one read at a time; {why}")
+    name = "io_max_concurrency"
+    if name in settings and storage and int(settings[name].setting) < wanted:
+        most = f"a process may have at most {settings[name].setting} reads in flight; {why}"
+        yield _set(settings, name, str(wanted + _OTHER_READS), most)
 
 
 def _combining(settings: Mapping[str, Setting]) -> Iterator[Advice]:

@@ -23,9 +23,9 @@ SELECT split_part(current_setting('server_version'), ' ', 1) AS version, pg_is_i
 SETTINGS = """
 SELECT name, setting, unit, context, enumvals AS choices FROM pg_settings
 WHERE name LIKE 'pg\\_lookahead.%' OR name IN ('shared_preload_libraries', 'session_preload_libraries',
-      'io_method', 'io_workers', 'io_min_workers', 'io_max_workers', 'effective_io_concurrency',
-      'io_combine_limit', 'io_max_combine_limit', 'random_page_cost', 'seq_page_cost', 'track_io_timing',
-      'debug_io_direct', 'block_size')
+      'io_method', 'io_workers', 'io_min_workers', 'io_max_workers', 'io_max_concurrency',
+      'effective_io_concurrency', 'io_combine_limit', 'io_max_combine_limit', 'random_page_cost',
+      'seq_page_cost', 'track_io_timing', 'debug_io_direct', 'block_size')
 """
 
 TABLESPACES = "SELECT spcname AS name, spcoptions AS options FROM pg_tablespace WHERE spcoptions IS NOT NULL"
