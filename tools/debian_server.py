@@ -173,6 +173,7 @@ def provision(major: int, cache: Path, trees: Path, architecture: str = "") -> P
     trees: directory for the trees, which the user that runs servers can enter
     architecture: one of EMULATORS, whose programs qemu runs; empty: this machine's
     Unavailable with the reason if it cannot be had."""
+    trees = trees.resolve()  # programs name their loader by an absolute path
     name = "-".join(filter(None, [str(major), architecture]))
     files = fetch(major, cache / name, architecture)
     tree = trees / name
