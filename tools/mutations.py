@@ -1387,6 +1387,22 @@ MUTATIONS = [
         "Where the chunks of a part are named by two leaf pages, those of the second one are read one by one.",
     ),
     Mutation(
+        "try a filter on values that are out of line",
+        "src/join/inner_side.c",
+        "if (!is_null && VARATT_IS_EXTERNAL(DatumGetPointer(value)))",
+        "if (false)",
+        (TOAST + "test_values_are_fetched_once",),
+        "A scan with a subplan fetches each TOASTed value of its filter twice.",
+    ),
+    Mutation(
+        "compute keys of values that are out of line",
+        "src/join/inner_keys.c",
+        "if (inner->computes && OuterValuesAreToasted(inner->shared->values))",
+        "if (false)",
+        (TOAST + "test_values_are_fetched_once",),
+        "A join fetches each TOASTed value twice of which it computes a key, or tries a condition.",
+    ),
+    Mutation(
         "leave the rest of a large value to the server",
         "src/toast/values_ahead.c",
         "i <= LOOKUP_MAX_BLOCKS && is_late(ahead)",

@@ -44,6 +44,7 @@ struct InnerKeys
 	ScanKey		keys;
 	int			nrow_keys;
 	RowKey	   *row_keys;
+	bool		computes;		/* a key or a condition, of a row's values */
 	List	   *conditions;		/* ExprStates: without them no scan is begun */
 	uint32	   *recent;			/* hashes of recent keys; NULL: no Memoize */
 };
@@ -182,6 +183,15 @@ inner_keys_known_early(InnerKeys *inner, Node *expression, bool *infallible)
 							  &inner->other_params);
 }
 
+/* Is anything computed of the values that an expression uses? */
+static bool
+inner_keys_compute(const Expr *expression)
+{
+	while (IsA(expression, RelabelType))
+		expression = ((const RelabelType *) expression)->arg;
+	return !IsA(expression, Param);
+}
+
 /* Find the keys whose arguments depend on parameters; return a refusal. */
 static Refusal
 inner_keys_find(InnerKeys *inner, const ScanFacts *facts, bool *infallible)
@@ -206,6 +216,7 @@ inner_keys_find(InnerKeys *inner, const ScanFacts *facts, bool *infallible)
 		row_key->key = key;
 		row_key->argument = info->key_expr;
 		row_key->toastable = info->key_toastable;
+		inner->computes |= inner_keys_compute(info->key_expr->expr);
 		inner->nrow_keys++;
 	}
 	return OuterValuesRemove(inner->shared->values, &inner->other_params) ?
@@ -239,6 +250,7 @@ inner_keys_conditions(InnerKeys *inner, bool *infallible)
 									((Result *) node->ps.plan)->resconstantqual,
 									infallible))
 			return REFUSED_INNER_CONDITION;
+		inner->computes = true;
 		inner->conditions = lappend(inner->conditions, node->resconstantqual);
 	}
 	return inner_keys_stay(inner) ? NOT_REFUSED :
@@ -276,6 +288,9 @@ inner_keys_evaluate(InnerKeys *inner)
 {
 	ListCell   *lc;
 
+	/* values in a TOAST table would be fetched, and once more by the server */
+	if (inner->computes && OuterValuesAreToasted(inner->shared->values))
+		return false;
 	foreach(lc, inner->conditions)
 		if (!ExecQual(lfirst(lc), inner->shared->econtext))
 			return false;

@@ -17,10 +17,13 @@
 #include "miscadmin.h"
 #include "nodes/nodeFuncs.h"
 #include "nodes/value.h"
+#include "optimizer/optimizer.h"
 #include "read/page_read.h"
 #include "read/uncount.h"
+#include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
+#include "varatt.h"
 
 /* What scans did is halved after this number of rows: it is forgotten. */
 #define ROWS_REMEMBERED 64
@@ -93,6 +96,7 @@ struct InnerSide
 	AheadNode  *join_node;
 	ExprState  *filter;			/* of the node; NULL: none is tried early */
 	List	   *filter_params;	/* parameters that it uses */
+	List	   *filter_columns; /* columns that it uses, and may be TOASTed */
 	int			nscans;
 	int			scans_size;
 	InnerScan **scans;			/* in the order of the plan */
@@ -597,6 +601,10 @@ InnerSideCreate(AheadNode *base, bool settings_stay, bool infallible,
 	(void) HarmlessExpression((Node *) plans->filter, settings_stay, false,
 							  &side->filter_params);
 	side->filter = ExecInitQual(plans->filter, NULL);
+	foreach_node(Var, var, pull_var_clause((Node *) plans->filter, 0))
+		if (get_typlen(var->vartype) == -1)
+			side->filter_columns =
+				list_append_unique_int(side->filter_columns, var->varattno);
 	inner_side_walk_all(&walk, plans);
 	side->shared.lookups.nlookups = Max(1, side->nscans);
 	*refusal = side->nscans > 0 ?
@@ -812,16 +820,28 @@ inner_side_children(InnerSide *side, const InnerAppend *append,
 	return children;
 }
 
-/* Will a row not be rejected, as far as is known? */
+/*
+ * Will a row not be rejected, as far as is known?  Values in a TOAST table are
+ * not fetched to find that out: the filter would fetch them again.
+ */
 static bool
 inner_side_passes(InnerSide *side, TupleTableSlot *slot)
 {
 	ExprContext *econtext = side->shared.econtext;
+	ListCell   *lc;
 
 	if (side->filter == NULL)
 		return true;
 	if (!OuterValuesKnow(side->shared.values, side->filter_params))
 		return false;
+	foreach(lc, side->filter_columns)
+	{
+		bool		is_null;
+		Datum		value = slot_getattr(slot, lfirst_int(lc), &is_null);
+
+		if (!is_null && VARATT_IS_EXTERNAL(DatumGetPointer(value)))
+			return false;
+	}
 	ResetExprContext(econtext);
 	econtext->ecxt_scantuple = slot;
 	return ExecQual(side->filter, econtext);

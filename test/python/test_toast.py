@@ -50,7 +50,9 @@ CREATE TABLE wide (id int, n int, pad text STORAGE PLAIN, a text STORAGE EXTERNA
 INSERT INTO wide SELECT i, 0, repeat('p', 2200), repeat(md5(i::text), 100) FROM generate_series(1, {ROWS}) AS i;
 CREATE INDEX wide_id ON wide (id);
 UPDATE wide SET n = 1 WHERE id % 2 = 0;
-VACUUM (ANALYZE) d, large, wide
+CREATE TABLE digests AS SELECT md5(a) AS digest FROM d;
+CREATE INDEX digests_digest ON digests (digest);
+VACUUM (ANALYZE) d, large, wide, digests
 """
 
 
@@ -247,6 +249,27 @@ def test_a_large_value_is_read_ahead_within(sides: Sides) -> None:
     assert stock["read"] > 1200
     assert ahead["chunk_blocks_read"] > 0.95 * stock["read"]
     assert ahead["blocks_unused"] == 0
+
+
+ONCE = {
+    "filter of a scan with a subplan": "SELECT id, (SELECT w.n FROM wide AS w WHERE w.id = d.id) FROM d WHERE a LIKE '%00%'",
+    "key of an inner scan": "SELECT d.id FROM d JOIN digests ON digest = md5(a)",
+    "condition of an inner side": "SELECT d.id, x.n FROM d LEFT JOIN LATERAL (SELECT n FROM wide AS w WHERE w.id = d.id AND d.a LIKE '%00%' OFFSET 0) AS x ON true",
+}
+
+
+@pytest.mark.parametrize("name", ONCE)
+def test_values_are_fetched_once(sides: Sides, name: str) -> None:
+    """What is evaluated for coming rows of a join, or of a scan with subplans, fetches no value that the server fetches again."""
+    seen = {}
+    for side in sides.values():
+        run(side.conn, "SET enable_hashjoin = off", "SET enable_mergejoin = off")
+        rows, counted, _ = side.run(ONCE[name])
+        run(side.conn, "RESET enable_hashjoin", "RESET enable_mergejoin")
+        seen[side.name] = rows, counted["searches"], sum(counted.values())
+    print({name: found[1:] for name, found in seen.items()})
+    assert seen["off"][1] >= 600
+    assert seen["forced"] == seen["off"]
 
 
 def test_a_large_value_is_bounded_by_blocks(sides: Sides) -> None:
