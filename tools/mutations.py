@@ -1387,6 +1387,14 @@ MUTATIONS = [
         "Where the chunks of a part are named by two leaf pages, those of the second one are read one by one.",
     ),
     Mutation(
+        "have the kernel read pages that are looked for",
+        "src/read/page_read.c",
+        "Buffer		buffer = RelationUsesLocalBuffers(rel) ?",
+        "Buffer		buffer = true ?",
+        (TOAST + "test_the_kernel_is_not_asked_for_rows_to_come",),
+        "To see which rows come next, pages of the table are read that the query may never come to.",
+    ),
+    Mutation(
         "try a filter on values that are out of line",
         "src/join/inner_side.c",
         "if (!is_null && VARATT_IS_EXTERNAL(DatumGetPointer(value)))",

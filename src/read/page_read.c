@@ -124,10 +124,33 @@ PageReadsEnd(void)
 	nin_flight = 0;
 }
 
+/*
+ * The shared buffer in which a page is.  PrefetchBuffer() would ask the kernel
+ * for one that is in none.
+ */
+static Buffer
+page_shared_buffer(Relation rel, BlockNumber block)
+{
+	BufferTag	tag;
+	uint32		hash;
+	LWLock	   *lock;
+	int			id;
+
+	InitBufferTag(&tag, &rel->rd_locator, MAIN_FORKNUM, block);
+	hash = BufTableHashCode(&tag);
+	lock = BufMappingPartitionLock(hash);
+	LWLockAcquire(lock, LW_SHARED);
+	id = BufTableLookup(&tag, hash);
+	LWLockRelease(lock);
+	return id < 0 ? InvalidBuffer : id + 1;
+}
+
 Buffer
 PageFind(Relation rel, BlockNumber block)
 {
-	Buffer		buffer = PrefetchBuffer(rel, MAIN_FORKNUM, block).recent_buffer;
+	Buffer		buffer = RelationUsesLocalBuffers(rel) ?
+		PrefetchBuffer(rel, MAIN_FORKNUM, block).recent_buffer :
+		page_shared_buffer(rel, block);
 
 	if (!BufferIsValid(buffer) ||
 		!LookaheadReadRecent(rel, MAIN_FORKNUM, block, buffer))

@@ -82,8 +82,8 @@ extern Buffer PageReadFinish(Relation rel, const PageRead *page);
 extern void PageReadAbandon(Relation rel, const PageRead *page);
 
 /*
- * Pin a page of the main fork if it is cached; else return InvalidBuffer.  The
- * kernel may have been advised to read it then.  Counts for nothing.
+ * Pin a page of the main fork if it is cached; else return InvalidBuffer, and
+ * read nothing.  Counts for nothing.
  */
 extern Buffer PageFind(Relation rel, BlockNumber block);
 

@@ -6,9 +6,12 @@ are slow or not; which columns are read ahead is learnt as always."""
 
 from __future__ import annotations
 
+import ctypes
 import json
+import mmap
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -16,6 +19,7 @@ import pytest
 
 from conftest import MakeCluster
 from differential import bad_lines
+from pg_lookahead.server.cache import drop_from_page_cache
 from pg_lookahead.server.cluster import Cluster
 from queries import fetch, fetch_row, run, scalar
 from sides import until
@@ -249,6 +253,38 @@ def test_a_large_value_is_read_ahead_within(sides: Sides) -> None:
     assert stock["read"] > 1200
     assert ahead["chunk_blocks_read"] > 0.95 * stock["read"]
     assert ahead["blocks_unused"] == 0
+
+
+def pages_in_memory(file: Path) -> set[int]:
+    """The blocks of a file that the kernel has cached, in part or as a whole."""
+    with file.open("rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_COPY) as mapped:
+        pages = (ctypes.c_ubyte * (len(mapped) // mmap.PAGESIZE))()
+        start = ctypes.c_char.from_buffer(mapped)
+        assert not ctypes.CDLL(None).mincore(
+            ctypes.c_void_p(ctypes.addressof(start)), ctypes.c_size_t(len(mapped)), pages
+        )
+        del start
+        return {i * mmap.PAGESIZE // 8192 for i, page in enumerate(pages) if page & 1}
+
+
+def test_the_kernel_is_not_asked_for_rows_to_come(sides: Sides) -> None:
+    """To see what comes next, a table's pages are looked for in shared buffers; they are not read into the kernel's cache."""
+    seen = {}
+    for side in sides.values():
+        file = side.cluster.data / scalar(side.conn, "SELECT pg_relation_filepath('wide')")
+        with side.conn.transaction(force_rollback=True):
+            run(side.conn, "SET LOCAL enable_seqscan = off", "SET LOCAL enable_bitmapscan = off")
+            query = "SELECT md5(a) FROM (SELECT a FROM wide WHERE id > 99 ORDER BY id LIMIT 1) AS s"
+            fetch(side.conn, query)
+            side.chill("wide")
+            drop_from_page_cache([file])
+            if pages_in_memory(file):
+                pytest.skip("the file system keeps what it is asked to forget")
+            fetch(side.conn, query)
+        seen[side.name] = pages_in_memory(file)
+    print(seen)
+    assert seen["off"]
+    assert seen["forced"] == seen["off"]
 
 
 ONCE = {
