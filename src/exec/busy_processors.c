@@ -55,14 +55,14 @@ time_in_queue(void)
 bool
 ProcessorsAreBusy(void)
 {
-	static int	units = 0;
+	static uint32 units = 0;
 	static int64 waited_before = -1;
 	static instr_time before;
 	static bool busy = false;
 	int64		waited;
 	instr_time	now;
 
-	if (++units % BUSY_UNITS != 0 && waited_before >= 0)
+	if (units++ % BUSY_UNITS != 0)
 		return busy;
 	waited = time_in_queue();
 	INSTR_TIME_SET_CURRENT(now);
