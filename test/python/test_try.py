@@ -526,6 +526,27 @@ def test_nothing_is_evicted_unless_it_is_asked_for_and_said_before(
         assert done.returncode == 0 and "page cache of this whole machine" in done.stderr and any(dropped)
 
 
+@pytest.mark.usefixtures("unchanged")
+def test_cold_writes_find_neither_indexes_nor_the_tables_of_foreign_keys_cached(server: Cluster) -> None:
+    with server.connect() as conn:
+        run(
+            conn,
+            "CREATE TABLE parents (id int PRIMARY KEY)",
+            "CREATE TABLE heirs (id int PRIMARY KEY, parent int REFERENCES parents, token text)",
+            "INSERT INTO parents SELECT generate_series(1, 5000)",
+            "INSERT INTO heirs SELECT i, i, md5(i::text) FROM generate_series(1, 5000) i",
+            "CREATE INDEX ON heirs (token)",
+            "CHECKPOINT",
+        )
+        query = "INSERT INTO heirs SELECT -i, i * 7, md5((-i)::text) FROM generate_series(1, 700) i"
+        try:
+            found = trial(server, query, "--write", "--cold", "--time", 0)
+        finally:
+            run(conn, "DROP TABLE heirs, parents")
+    assert found["cache_said"].startswith("Cold: 7 relations"), "with the TOAST table and its index"
+    assert all(one["reads"] > 30 for side in found["samples"].values() for one in side)
+
+
 def test_a_server_that_is_not_there_is_one_line(tmp_path: Path) -> None:
     line = refused("try", SCAN, "--dsn", f"host={tmp_path} password=secret")
     assert str(tmp_path) in line and "secret" not in line

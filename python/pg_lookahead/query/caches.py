@@ -12,12 +12,19 @@ from .session import Session
 
 _RELATIONS = """
 WITH tables AS (
-    SELECT c.oid, c.reltoastrelid, c.relpersistence
-    FROM unnest(%s::text[], %s::text[]) AS wanted (schema, name)
+    SELECT c.oid, c.reltoastrelid, wanted.written
+    FROM unnest(%s::text[], %s::text[], %s::bool[]) AS wanted (schema, name, written)
     JOIN pg_namespace n ON n.nspname = wanted.schema
     JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = wanted.name AND c.relkind IN ('r', 'm', 't')
+), linked AS (
+    SELECT oid, reltoastrelid, true FROM pg_class WHERE relkind = 'r' AND oid IN (
+        SELECT unnest(ARRAY[k.conrelid, k.confrelid])
+        FROM pg_constraint k JOIN tables t ON t.oid IN (k.conrelid, k.confrelid)
+        WHERE t.written AND k.contype = 'f')
+), every (oid, reltoastrelid, whole) AS (
+    TABLE tables UNION TABLE linked
 ), both_kinds AS (
-    SELECT oid FROM tables UNION SELECT reltoastrelid FROM tables WHERE reltoastrelid <> 0
+    SELECT oid, whole FROM every UNION SELECT reltoastrelid, true FROM every WHERE reltoastrelid <> 0
 )
 SELECT oid, pg_relation_size(oid) FROM both_kinds
 UNION
@@ -25,9 +32,10 @@ SELECT i.indexrelid, pg_relation_size(i.indexrelid)
 FROM pg_index i
 JOIN pg_class c ON c.oid = i.indexrelid
 JOIN both_kinds b ON b.oid = i.indrelid
-WHERE c.relname = ANY (%s) OR i.indrelid NOT IN (SELECT oid FROM tables)
+WHERE b.whole OR c.relname = ANY (%s)
 """
-"""The tables of a plan, their TOAST tables, and the indexes that it uses of them."""
+"""The tables of a plan, their TOAST tables, and the indexes that it uses of them; of a table that it writes,
+all indexes, and the tables on the other side of foreign keys with theirs."""
 
 
 class Caches:
@@ -63,7 +71,8 @@ class Caches:
         if self.state == "cold":
             tables, indexes = plan.relations(planned)
             schemas, names = [one[0] for one in tables], [one[1] for one in tables]
-            self._relations |= dict(catalogs.ask(self._session.conn, _RELATIONS, [schemas, names, indexes]))
+            asked = [schemas, names, list(tables.values()), indexes]
+            self._relations |= dict(catalogs.ask(self._session.conn, _RELATIONS, asked))
 
     def ready(self) -> None:
         """Before an execution."""
@@ -92,8 +101,11 @@ class Caches:
             return "As found, mostly cached after the first execution: without --cold nothing is evicted."
         if not self._relations:
             return "The plan has no table whose pages could be evicted."
-        size = f"{len(self._relations)} relations, {sum(self._relations.values()) / 1e6:,.0f} MB"
-        said = f"Cold: {size}, are evicted from shared buffers before each execution"
+        count = len(self._relations)
+        size = f"{count} relation{'s' * (count > 1)}, {sum(self._relations.values()) / 1e6:,.0f} MB"
+        said = (
+            f"Cold: {size}, {'are' if count > 1 else 'is'} evicted from shared buffers before each execution"
+        )
         if self._direct:
             return f"{said}; the server reads with direct I/O, so that no other cache has them."
         if self._how:

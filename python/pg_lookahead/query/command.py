@@ -35,8 +35,9 @@ _WRITES = (
 )
 
 _EVICTS = (
-    "pg_lookahead: --cold evicts the tables and indexes of the statement's plan from the server's shared"
-    " buffers before each execution.  All its sessions must then read them from storage again."
+    "pg_lookahead: --cold evicts the tables and indexes of the statement's plan, and of a table that it"
+    " writes all indexes and the tables of foreign keys, from the server's shared buffers before each"
+    " execution.  All its sessions must then read them from storage again."
 )
 _DROPS = (
     f"{_EVICTS}  --drop-caches also empties the page cache of this whole machine each time, for all programs."

@@ -32,7 +32,7 @@ _REMEDIES = {
     "pg_lookahead.enabled is off": "set it to on",
     "pg_lookahead.max_distance is 0": "set pg_lookahead.max_distance to -1",
     "reads are fast": "they come from the operating system's cache",
-    "it was not faster": "tried on the same index in this session",
+    "it was not faster": "this session has tried it on the same table or index",
     "reads are synchronous and direct": "io_method = worker reads in the background (PostgreSQL 18, restart)",
     "system catalog": "catalogs are small, and cached",
     "too many scans of temporary tables": "raise temp_buffers",
@@ -93,11 +93,20 @@ def shape(plan: Json) -> list[tuple[int, str]]:
     return [(depth, name_of(node)) for depth, node in walk(plan)]
 
 
-def relations(plan: Json) -> tuple[list[tuple[str, str]], list[str]]:
-    """Return the tables that a plan of EXPLAIN (VERBOSE) reads, as (schema, name), and its indexes' names."""
+def relations(plan: Json) -> tuple[dict[tuple[str, str], bool], list[str]]:
+    """Return the tables of a plan of EXPLAIN (VERBOSE), as (schema, name), and its indexes' names.
+
+    Of each table, whether the plan writes it."""
     found = [node for _, node in walk(plan)]
-    tables = {(one["Schema"], one["Relation Name"]) for one in found if "Relation Name" in one}
-    return sorted(tables), sorted({one["Index Name"] for one in found if "Index Name" in one})
+    written = [one for one in found if one["Node Type"] == "ModifyTable"]
+    written += [target for one in written for target in one.get("Target Tables", ())]
+    tables = {
+        (one["Schema"], one["Relation Name"]): kind
+        for nodes, kind in ((found, False), (written, True))
+        for one in nodes
+        if "Relation Name" in one
+    }
+    return tables, sorted({one["Index Name"] for one in found if "Index Name" in one})
 
 
 def nodes(plan: Json, *, version: int) -> list[Node]:
