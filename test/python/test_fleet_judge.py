@@ -122,6 +122,8 @@ def test_a_server_without_statements_is_named() -> None:
     told = tables.nothing(Report("", "", servers=[known, unknown]))["What gains"]
     assert "Of b, no statements are known" in told and "--all-databases" in told
     assert "no statements are known" not in tables.nothing(Report("", "", servers=[known]))["What gains"]
+    read = Report("", "", log="a.log", logged=[Logged("1", "SELECT", 1, 1.0, 9, 8, 0)])
+    assert "of 1 statement whose plans are in a.log" in tables.nothing(read)["What loses"]
 
 
 def test_what_a_rebuild_gives_is_taken_again() -> None:

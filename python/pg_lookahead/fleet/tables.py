@@ -32,6 +32,12 @@ def nothing(report: Report) -> dict[str, str]:
             " no database that was asked has an extension pg_stat_statements that can be used.  One database"
             " of a server is enough, and --all-databases looks for it in each."
         )
+    if report.log:
+        count = len(report.logged)
+        found["What loses"] = (
+            f"Nothing is known that look-ahead harms; of {count} statement{'s' * (count != 1)} whose plans"
+            f" are in {report.log}, none read much for nothing.  --since compares with an earlier report."
+        )
     return found
 
 
