@@ -16,7 +16,6 @@ CORRUPTION = "test/python/test_scan_corruption.py::"
 LIMIT = "test/python/test_scan_limit.py::"
 ENDS = "test/python/test_scan_ends.py::"
 COUNTERS = "test/python/test_scan_counters.py::"
-MUTANTS = "test/python/test_scan_mutants.py::"
 DIFFERENTIAL = "test/python/test_scan_differential.py::"
 RING = "test/python/test_leaf_ring.py::"
 PAGES = "test/python/test_index_pages.py::"
@@ -59,7 +58,7 @@ MUTATIONS = [
         "src/scan/page_rows.c",
         "scan->kill_prior_tuple = row->all_dead;",
         "scan->kill_prior_tuple = !row->visible;",
-        (MUTANTS + "test_what_is_invisible_is_not_dead",),
+        (DEAD_ENTRIES + "test_what_is_invisible_is_not_dead",),
         "Entries of rows that other transactions can see are marked dead, and lost to every later scan.",
     ),
     Mutation(
@@ -100,7 +99,7 @@ MUTATIONS = [
         "src/scan/page_rows.c",
         "ItemPointerSetOffsetNumber(&scan->xs_heaptid, row->offset);",
         ";",
-        (MUTANTS + "test_members_of_hot_chains",),
+        (HAZARDS + "test_members_of_hot_chains",),
         "ctid is that of the chain's root, and an UPDATE or a WHERE CURRENT OF meets the wrong version.",
     ),
     Mutation(
@@ -126,7 +125,7 @@ MUTATIONS = [
         "src/exec/takeover.c",
         "IsMVCCSnapshot(queryDesc->estate->es_snapshot)",
         "true",
-        (MUTANTS + "test_every_version_of_a_row",),
+        (HAZARDS + "test_every_version_of_a_row",),
         "Under a snapshot that is not of the MVCC kind, further members of a HOT chain are lost.",
     ),
     # Lossy indexes and ordering operators
@@ -135,7 +134,7 @@ MUTATIONS = [
         "src/scan/next_row.c",
         "if (scan->xs_recheck)\n\t\t{\n\t\t\tecontext->ecxt_scantuple = slot;\n\t\t\tif (!ExecQualAndReset(state->indexqualorig",
         "if (false)\n\t\t{\n\t\t\tecontext->ecxt_scantuple = slot;\n\t\t\tif (!ExecQualAndReset(state->indexqualorig",
-        (MUTANTS + "test_lossy_indexes_are_rechecked",),
+        (HAZARDS + "test_lossy_indexes_are_rechecked",),
         "Rows that a lossy index returns for want of knowledge are results.",
     ),
     Mutation(
@@ -152,7 +151,7 @@ MUTATIONS = [
         "src/scan/scan.c",
         "if (refusal == NOT_REFUSED && norderbys > 0)",
         "if (false)",
-        (MUTANTS + "test_nearest_neighbours_come_in_their_order",),
+        (HAZARDS + "test_nearest_neighbours_come_in_their_order",),
         "The server reorders what an index can order only roughly; our loop does not.",
     ),
     # SERIALIZABLE
@@ -172,7 +171,7 @@ MUTATIONS = [
         "src/index/btree_descents.c",
         "!IsolationIsSerializable() &&",
         "true &&",
-        (MUTANTS + "test_serializable_arrays_lock_what_stock_locks",),
+        (HAZARDS + "test_serializable_arrays_lock_what_stock_locks",),
         "The second scan locks leaf pages that the scan does not come to.",
     ),
     # Parallel scans
@@ -181,7 +180,7 @@ MUTATIONS = [
         "src/index/btree_leaf.c",
         "scan->parallel_scan != NULL ||",
         "false ||",
-        (MUTANTS + "test_leaf_pages_that_another_process_may_take_are_not_read",),
+        (HAZARDS + "test_leaf_pages_that_another_process_may_take_are_not_read",),
         "Each process reads ahead for the leaf page that another one takes.",
     ),
     Mutation(
@@ -189,7 +188,7 @@ MUTATIONS = [
         "src/index/btree_descents.c",
         "scan->parallel_scan == NULL &&",
         "true &&",
-        (MUTANTS + "test_leaf_pages_that_another_process_may_take_are_not_read",),
+        (HAZARDS + "test_leaf_pages_that_another_process_may_take_are_not_read",),
         "Each process reads ahead for all leaf pages.",
     ),
     # How far
@@ -198,7 +197,7 @@ MUTATIONS = [
         "src/scan/heap_ahead.c",
         "while (looks-- > 0 && wanted > 0",
         "while (wanted > 0",
-        (MUTANTS + "test_entries_looked_at_for_one_refill_are_bounded",),
+        (LIMIT + "test_entries_looked_at_for_one_refill_are_bounded",),
         "Where no entry needs a heap page, the whole index is walked before the next row is returned.",
     ),
     Mutation(
@@ -238,7 +237,7 @@ MUTATIONS = [
         "src/exec/rows_wanted.c",
         "pg_add_s64_overflow(limit->offset, limit->count, &end))",
         "(pg_add_s64_overflow(limit->offset, limit->count, &end), false))",
-        (MUTANTS + "test_limit_that_means_none_looks_ahead",),
+        (LIMIT + "test_limit_that_means_none",),
         "LIMIT 9223372036854775807 with an OFFSET means that no row is wanted.",
     ),
     Mutation(
@@ -247,7 +246,7 @@ MUTATIONS = [
         "if (nkeys < columns)\n\t\treturn false;",
         "columns = Min(columns, nkeys);",
         (
-            MUTANTS + "test_part_of_a_unique_key_looks_ahead",
+            HAZARDS + "test_part_of_a_unique_key_looks_ahead",
             DIFFERENTIAL + "test_part_of_a_unique_key_is_served",
         ),
         "A scan of many rows is refused as a look-up of one.",
@@ -258,7 +257,7 @@ MUTATIONS = [
         "(SK_SEARCHARRAY | SK_ROW_HEADER)",
         "(SK_ROW_HEADER)",
         (
-            MUTANTS + "test_part_of_a_unique_key_looks_ahead",
+            HAZARDS + "test_part_of_a_unique_key_looks_ahead",
             DIFFERENTIAL + "test_part_of_a_unique_key_is_served",
         ),
         "The same for = ANY.",
@@ -268,7 +267,7 @@ MUTATIONS = [
         "src/scan/leaf_ring.c",
         "ring->pages < PAGES_BEFORE ||",
         "",
-        (MUTANTS + "test_array_scans_search_nothing_more_on_their_first_page",),
+        (LIMIT + "test_array_scans_search_nothing_more_on_their_first_page",),
         "A scan of array keys that is left on its first page has searched the index for the next match.",
     ),
     # Which tables and nodes
@@ -310,7 +309,7 @@ MUTATIONS = [
         "src/scan/heap_ahead.c",
         "if (BufferIsValid(ours))\n\t\tReleaseBuffer(ours);",
         "",
-        (MUTANTS + "test_more_than_one_page_of_the_visibility_map",),
+        (HAZARDS + "test_more_than_one_page_of_the_visibility_map",),
         "A page of the visibility map leaks its pin.",
     ),
     Mutation(
@@ -334,7 +333,7 @@ MUTATIONS = [
         "src/exec/ahead_node.c",
         "int64\t\tgranted = Max(least, Min(wanted, left / 2));",
         "int64\t\tgranted = wanted + 0 * (left + least);",
-        (MUTANTS + "test_work_mem_bounds_what_is_known_ahead",),
+        (HAZARDS + "test_work_mem_bounds_what_is_known_ahead",),
         "Each of many scans that are open at once has what one of them may have, whatever work_mem is.",
     ),
     Mutation(
@@ -369,7 +368,7 @@ MUTATIONS = [
         "MemoryContextRegisterResetCallback(estate->es_query_cxt, &query->forget);",
         "",
         (
-            MUTANTS + "test_queries_are_forgotten_with_their_memory",
+            HAZARDS + "test_queries_are_forgotten_with_their_memory",
             COUNTERS + "test_failed_queries_are_counted",
         ),
         "What is known of a query leads into memory that is gone.",
@@ -488,7 +487,7 @@ MUTATIONS = [
         "src/read/uncount.h",
         "LOOKAHEAD_COUNT(rel, numscans) = before->numscans;",
         ";",
-        (MUTANTS + "test_searches_of_an_index_are_counted_once",),
+        (HAZARDS + "test_searches_of_an_index_are_counted_once",),
         "idx_scan counts descents that the scan did not make.",
     ),
     Mutation(
@@ -559,7 +558,7 @@ MUTATIONS = [
         "",
         (
             CORRUPTION + "test_damaged_leaf_that_stock_does_not_reach_is_no_error",
-            MUTANTS + "test_damaged_links_and_flags_are_no_error",
+            CORRUPTION + "test_damaged_leaf_ahead_is_no_error",
         ),
         "A damaged link to a page that does not exist makes one, or is an error that stock does not reach.",
     ),
@@ -570,7 +569,7 @@ MUTATIONS = [
         "",
         (
             CORRUPTION + "test_damaged_leaf_that_stock_does_not_reach_is_no_error",
-            MUTANTS + "test_entries_beyond_the_table_are_no_error",
+            CORRUPTION + "test_damaged_leaf_ahead_is_no_error",
         ),
         "An entry that points beyond the table is an error before the scan comes to it.",
     ),
@@ -580,7 +579,7 @@ MUTATIONS = [
         "src/scan/fetch.c",
         "result = HeapAheadAllVisible(node->ahead, block, vm_buffer);",
         "result = HeapAheadAllVisible(node->ahead, block, vm_buffer) || true;",
-        (MUTANTS + "test_index_only_scans_ask_the_map",),
+        (HAZARDS + "test_index_only_scans_ask_the_map",),
         "An index-only scan that looks ahead returns rows that are not visible.",
     ),
     Mutation(
@@ -588,7 +587,7 @@ MUTATIONS = [
         "src/scan/next_row.c",
         "namestrcpy(name, DatumGetCString(slot->tts_values[column]));\n\t\tslot->tts_values[column] = NameGetDatum(name);",
         "(void) name;",
-        (MUTANTS + "test_names_are_padded",),
+        (HAZARDS + "test_names_are_padded",),
         "A value of type name is read beyond its end.",
     ),
     # Nested loops: what may not run early

@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
-from sides import Side
+from collections.abc import Iterator
+
+from pg_lookahead.server.cluster import Cluster
+from sides import Side, Sides, off_and_forced
 
 ROWS = 24_000
 
@@ -48,3 +51,12 @@ def make_cold(side: Side) -> None:
 def leaf_pages_read(side: Side) -> int:
     """So far, of all sessions."""
     return int(side.value("SELECT leaf_pages_read FROM lookahead.index_scan_stats"))
+
+
+def with_leaf_pages(cluster: Cluster) -> Iterator[Sides]:
+    """The table on both sides, of which one has look-ahead off and the other has it forced."""
+    settings = "SET stats_fetch_consistency = none; SET random_page_cost = 1"
+    for sides in off_and_forced(cluster, *SETUP.split(";\n"), settings):
+        for side in sides.values():
+            turn(side, on=side.forced)
+        yield sides

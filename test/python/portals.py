@@ -12,11 +12,7 @@ from typing import Any
 import psycopg
 
 from scans import INDEX_SCANS
-from sides import (
-    SECONDS,
-    Connection,
-    Side,
-)
+from sides import SECONDS, Connection, Side
 
 
 class Portals:

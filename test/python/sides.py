@@ -9,10 +9,11 @@ import re
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from copy import copy
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import psycopg
 
@@ -23,6 +24,7 @@ from relations import evict
 from scans import INDEX_SCANS, blocks_read_ahead
 
 Connection = psycopg.Connection[Any]
+S = TypeVar("S", bound="Side")
 
 
 SERVER: dict[str, object] = {
@@ -34,7 +36,7 @@ SERVER: dict[str, object] = {
 }
 
 
-EXTENSIONS = ("pg_lookahead", "pg_buffercache", "pageinspect", "pg_visibility", "amcheck")
+EXTENSIONS = ("pg_lookahead", "pg_buffercache", "pageinspect", "pg_visibility", "pg_prewarm", "amcheck")
 
 
 SECONDS = 120.0  # to wait at most
@@ -62,6 +64,14 @@ class Side:
             conn.execute("SET pg_lookahead.index_scan = off; SET pg_lookahead.index_pages = off")
         return conn
 
+    @contextmanager
+    def session(self: S, *settings: str) -> Iterator[S]:
+        """This side in a session of its own."""
+        other = copy(self)
+        with self.connect() as other.conn:
+            other.run(*settings)
+            yield other
+
     def table(self, definition: str, rows: str, *indexes: str, kind: str = "") -> None:
         """Make the table t anew; rows: a query."""
         self.run(
@@ -77,6 +87,12 @@ class Side:
 
     def value(self, query: str) -> Any:
         return scalar(self.conn, query)
+
+    def plan(self, query: str) -> dict[str, Any]:
+        """Of a query that is executed, with its blocks."""
+        plan = self.value(f"EXPLAIN (ANALYZE, BUFFERS, TIMING off, SUMMARY off, FORMAT json) {query}")
+        found: dict[str, Any] = plan[0]["Plan"]
+        return found
 
     def evict(self, *relations: str | int) -> None:
         evict(self.conn, *(relations or ("t",)))
@@ -98,15 +114,19 @@ class Side:
 Sides = dict[str, Side]
 
 
-def finish(sides: Sides) -> None:
+def finish(sides: Mapping[str, Side]) -> None:
     for side in sides.values():
         side.conn.close()
-    assert not bad_lines(sides["off"].cluster.log)
+    assert not bad_lines(next(iter(sides.values())).cluster.log)
 
 
-def off_and_forced(cluster: Cluster) -> Iterator[Sides]:
-    """Yield, for a fixture, a database with look-ahead off and one with it forced; look at the log at the end."""
+def off_and_forced(cluster: Cluster, *setup: str) -> Iterator[Sides]:
+    """Yield, for a fixture, a database with look-ahead off and one with it forced; look at the log at the end.
+
+    setup: statements that both execute first"""
     sides = {name: Side(cluster, name) for name in ("off", "forced")}
+    for side in sides.values():
+        side.run(*setup)
     yield sides
     finish(sides)
 
@@ -120,7 +140,7 @@ def off_and_forced_with(make: Callable[..., Cluster], what: str) -> Iterator[Sid
         yield sides
 
 
-def alike(sides: Sides, steps: Callable[[Side], Any]) -> Any:
+def alike(sides: Mapping[str, S], steps: Callable[[S], Any]) -> Any:
     """Do the same on both sides, and return what both observed."""
     seen = {name: steps(side) for name, side in sides.items()}
     assert seen["forced"] == seen["off"]
@@ -155,6 +175,15 @@ def dead_entries(rows: Callable[[str], list[tuple[Any, ...]]], index: str) -> li
             if (pointer >> 15) & 3 == 3:
                 dead.append((block, i + 1))
     return dead
+
+
+def cached_blocks(side: Side, *relations: str) -> list[tuple[str, int]]:
+    """Blocks of relations in shared buffers, each with its relation's name."""
+    return side.rows(
+        "SELECT relname::text, relblocknumber FROM pg_buffercache AS b JOIN pg_class AS c"
+        f" ON b.relfilenode = pg_relation_filenode(c.oid) WHERE relname = ANY (ARRAY{list(relations)})"
+        " AND reldatabase = (SELECT oid FROM pg_database WHERE datname = current_database()) ORDER BY 1, 2"
+    )
 
 
 def damaged(side: Side, what: Callable[[Path], None], relation: str = "t") -> None:
@@ -205,7 +234,6 @@ PATIENCE = 60.0
 
 
 SETUP = f"""
-CREATE EXTENSION pg_prewarm;
 CREATE TABLE t (id int, k int, m int, p point, pad text) WITH (autovacuum_enabled = off);
 INSERT INTO t SELECT i, k, k % 60, point(k, k % 60), repeat('x', 150)
     FROM (SELECT i, i * 7919 % {ROWS} AS k FROM generate_series(0, {ROWS - 1}) AS i) AS s;
@@ -337,7 +365,7 @@ def io_blocks(side: Side, watcher: psycopg.Connection[Any], pid: int) -> int:
     return int(row[0]) + int(row[1])
 
 
-def compare(sides: Sides, counters: Callable[[Side], dict[str, Any]]) -> None:
+def compare(sides: Mapping[str, S], counters: Callable[[S], dict[str, Any]]) -> None:
     """Fail with what differs; ask twice, as a session may have had to look into the catalogs."""
     for _ in range(2):
         stock, ours = (counters(sides[name]) for name in ("off", "forced"))

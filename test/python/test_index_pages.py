@@ -8,9 +8,7 @@ fragmented, one of two columns, and each with pages that VACUUM has deleted.
 
 from __future__ import annotations
 
-import os
 import random
-import signal
 import struct
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -23,12 +21,22 @@ import pytest
 from conftest import MakeCluster, reads_are_async
 from corruption import ANYWHERE, any_line_pointer, tuple_header
 from differential import bad_lines
-from leaf_pages import ONLY_BITMAPS, ONLY_INDEX_SCANS, ROWS, SETUP, leaf_pages_read, make_cold, turn
+from leaf_pages import (
+    ONLY_BITMAPS,
+    ONLY_INDEX_SCANS,
+    ROWS,
+    SETUP,
+    leaf_pages_read,
+    make_cold,
+    turn,
+    with_leaf_pages,
+)
 from pg_lookahead.server.installation import Installation, io_workers
 from queries import fetch, fetch_row, scalar
-from relations import BLOCK, await_true, eviction
+from relations import BLOCK, await_true, data_file, eviction
 from scans import INDEX_SCANS, Connection, Load
-from sides import SERVER, Side, Sides, alike, change_page, damaged, explained, finish
+from sides import SERVER, Side, Sides, alike, change_page, damaged, explained
+from workers import stopped, worker_pids
 
 pytestmark = pytest.mark.within_scans
 
@@ -39,13 +47,7 @@ QUERIES = 150
 
 @pytest.fixture(scope="module")
 def sides(make_cluster: MakeCluster) -> Iterator[Sides]:
-    cluster = make_cluster({**SERVER, "shared_buffers": "128MB"})
-    sides = {name: Side(cluster, name) for name in ("off", "forced")}
-    for name, side in sides.items():
-        side.run(*SETUP.split(";\n"), "SET stats_fetch_consistency = none", "SET random_page_cost = 1")
-        turn(side, on=name == "forced")
-    yield sides
-    finish(sides)
+    yield from with_leaf_pages(make_cluster({**SERVER, "shared_buffers": "128MB"}))
 
 
 def random_range(rng: random.Random, column: str) -> str:
@@ -306,19 +308,14 @@ def while_it_waits(side: Side, query: str, look: Callable[[psycopg.Connection], 
     """The rows of a query, and what is seen while the I/O workers stand still and it waits for one of them."""
     pid = side.value("SELECT pg_backend_pid()")
     with side.cluster.connect(side.database) as other, ThreadPoolExecutor(1) as pool:
-        workers = fetch(other, "SELECT pid FROM pg_stat_activity WHERE backend_type = 'io worker'")
+        workers = worker_pids(other)
         assert workers
         waits = f"SELECT wait_event = 'AioIoCompletion' FROM pg_stat_activity WHERE pid = {pid}"
         assert not scalar(other, waits)
-        try:
-            for (worker,) in workers:
-                os.kill(worker, signal.SIGSTOP)
+        with stopped(workers):
             found = pool.submit(side.rows, query)
             await_true(lambda: scalar(other, waits), "a wait for a read")
             seen = look(other)
-        finally:
-            for (worker,) in workers:
-                os.kill(worker, signal.SIGCONT)
         return found.result(), seen
 
 
@@ -338,6 +335,15 @@ def test_waits_for_leaf_pages_are_timed(slow_side: Side) -> None:
     assert not bad_lines(slow_side.cluster.log)
 
 
+def parents(side: Side) -> list[int]:
+    """The pages of level 1 of p_b."""
+    pages = side.rows(
+        "SELECT n FROM generate_series(1, pg_relation_size('p_b') / 8192 - 1) n, LATERAL bt_page_stats('p_b', n)"
+        " WHERE type = 'i' AND btpo_level = 1"
+    )
+    return [block for (block,) in pages]
+
+
 def test_parents_of_array_keys_are_read_ahead(slow_side: Side) -> None:
     """Pages of level 1 are in flight together when the I/O workers stand still and the scan waits for one of its pages."""
     side = slow_side
@@ -345,12 +351,8 @@ def test_parents_of_array_keys_are_read_ahead(slow_side: Side) -> None:
     keys = ", ".join(f"wide({key})" for key in range(0, ROWS, ROWS // 40))
     query = f"SELECT count(*) FROM p WHERE b = ANY (ARRAY[{keys}])"
     expected = side.rows(query)
-    pages = side.rows(
-        "SELECT n FROM generate_series(1, pg_relation_size('p_b') / 8192 - 1) n, LATERAL bt_page_stats('p_b', n)"
-        " WHERE type = 'i' AND btpo_level = 1"
-    )
-    parents = {block for (block,) in pages}
-    assert len(parents) > 10
+    above = set(parents(side))
+    assert len(above) > 10
     path = side.value("SELECT pg_relation_filepath('p_b')")
     pid = side.value("SELECT pg_backend_pid()")
     make_cold(side)
@@ -358,7 +360,7 @@ def test_parents_of_array_keys_are_read_ahead(slow_side: Side) -> None:
     found, reads = while_it_waits(side, query, lambda other: fetch(other, in_flight))
     assert found == expected
     blocks = {block for first, n in reads for block in range(int(first), int(first) + int(n))}
-    assert len(blocks & parents) >= 4
+    assert len(blocks & above) >= 4
     assert not bad_lines(side.cluster.log)
 
 
@@ -574,40 +576,42 @@ def test_scans_beside_splits_deletions_and_vacuum(sides: Sides, rng: random.Rand
     side.rows("SELECT bt_index_check('q_k')")
 
 
-def test_damaged_parents_end_the_list(make_cluster: MakeCluster, rng: random.Random) -> None:
-    """A page of level 1 that stock's scan never comes to is damaged: the scan finds the rows that it found before."""
-    cluster = make_cluster(
-        {**SERVER, "autovacuum": False}, initdb_args=("--no-data-checksums",), name="damaged"
-    )
-    side = Side(cluster, "forced")
-    side.run(*SETUP.split(";\n"), "CHECKPOINT")
+@pytest.fixture(scope="module")
+def unchecked(make_cluster: MakeCluster) -> Side:
+    """That of a server without checksums, so that damage is read."""
+    side = Side(make_cluster(SERVER, initdb_args=("--no-data-checksums",), name="damaged"), "forced")
+    side.run(*SETUP.split(";\n"), ONLY_INDEX_SCANS, "CHECKPOINT")
     turn(side, on=True)
+    return side
+
+
+def first_parent(side: Side) -> int:
+    """The page of level 1 at the beginning of p_b."""
+    items = "bt_metap('p_b') m, LATERAL bt_page_items('p_b', m.root) i"
+    return int(side.value(f"SELECT (i.ctid::text::point)[0]::int FROM {items} LIMIT 1"))
+
+
+def test_damaged_parents_end_the_list(unchecked: Side, rng: random.Random) -> None:
+    """A page of level 1 that stock's scan never comes to is damaged: the scan finds the rows that it found before."""
+    side = unchecked
     query = "SELECT count(*), md5(string_agg(b, '')) FROM (SELECT b FROM p WHERE b BETWEEN wide(500) AND wide(20000) ORDER BY b) s"
     expected = side.rows(query)
-    parents = side.rows(
-        "SELECT n FROM generate_series(1, pg_relation_size('p_b') / 8192 - 1) n, LATERAL bt_page_stats('p_b', n)"
-        " WHERE type = 'i' AND btpo_level = 1"
-    )
-    first = side.value(
-        "SELECT (i.ctid::text::point)[0]::int FROM bt_metap('p_b') m, LATERAL bt_page_items('p_b', m.root) i LIMIT 1"
-    )
-    path = cluster.data / side.value("SELECT pg_relation_filepath('p_b')")
-    side.conn.close()
-    cluster.stop()
-    intact = path.read_bytes()
-    blocks = [block for (block,) in parents if block != first]
+    blocks = [block for block in parents(side) if block != first_parent(side)]
     assert len(blocks) > 3
+    path = data_file(side.cluster, side.conn, "p_b")
+    make_cold(side)
+    intact = path.read_bytes()
     for _ in range(8):
-        damaged = bytearray(intact)
+        data = bytearray(intact)
         for block in blocks:
-            page = bytearray(intact[block * 8192 : block * 8192 + 8192])
+            page = bytearray(intact[block * BLOCK : block * BLOCK + BLOCK])
             mutator = rng.choice((*ANYWHERE, any_line_pointer, tuple_header))
             print(block, mutator.__name__)
             mutator(page, rng)
-            damaged[block * 8192 : block * 8192 + 8192] = page
-        path.write_bytes(damaged)
-        cluster.start()
-        with cluster.connect(side.database, prepare_threshold=None) as conn:
+            data[block * BLOCK : block * BLOCK + BLOCK] = page
+        make_cold(side)
+        path.write_bytes(data)
+        with side.cluster.connect(side.database, prepare_threshold=None) as conn:
             conn.execute(INDEX_SCANS)
             conn.execute("SET pg_lookahead.debug_force = on")
             if reads_are_async(conn):
@@ -615,23 +619,17 @@ def test_damaged_parents_end_the_list(make_cluster: MakeCluster, rng: random.Ran
             else:  # such a page is then read as any other, and may be an error
                 with suppress(psycopg.errors.DataCorrupted, psycopg.errors.IndexCorrupted):
                     assert fetch(conn, query) == expected
-        cluster.stop()
+    make_cold(side)
     path.write_bytes(intact)
-    cluster.start()
 
 
-def test_damaged_parent_that_follows_itself(make_cluster: MakeCluster) -> None:
+def test_damaged_parent_that_follows_itself(unchecked: Side) -> None:
     """A page of level 1 names itself as its neighbour: stock's scan, which goes by the leaf pages, does not notice."""
-    cluster = make_cluster(SERVER, initdb_args=("--no-data-checksums",), name="circle")
-    side = Side(cluster, "forced")
-    side.run(*SETUP.split(";\n"), ONLY_INDEX_SCANS)
+    side = unchecked
     side.run("SET effective_io_concurrency = 200", "SET statement_timeout = '120s'")
-    turn(side, on=True)
     query = "SELECT count(*), md5(string_agg(b, '')) FROM (SELECT b FROM p WHERE b > wide(2) ORDER BY b) s"
     expected = side.rows(query)
-    first = side.value(
-        "SELECT (i.ctid::text::point)[0]::int FROM bt_metap('p_b') m, LATERAL bt_page_items('p_b', m.root) i LIMIT 1"
-    )
+    first = first_parent(side)
     damaged(side, change_page(first, lambda page: struct.pack_into("<II", page, 8176, first, first)), "p_b")
     make_cold(side)
     assert side.rows(query) == expected

@@ -17,7 +17,7 @@ import re
 import signal
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,6 +32,7 @@ from pg_lookahead.server.installation import Installation, io_workers
 from queries import fetch, run, scalar
 from relations import await_true, evict
 from scan_corpus import Corpus
+from workers import idle_workers_stopped
 
 Connection = psycopg.Connection[Any]
 
@@ -223,31 +224,6 @@ class Side:
     other: Connection
     expected: list[Any]
 
-    def idle_workers(self) -> list[int]:
-        """The processes that read, if none of them has anything to do."""
-        query = "SELECT pid, wait_event FROM pg_stat_activity WHERE backend_type = 'io worker'"
-        workers = fetch(self.other, query)
-        return [pid for pid, event in workers] if all(event == "IoWorkerMain" for _, event in workers) else []
-
-    @contextmanager
-    def stopped(self) -> Iterator[None]:
-        """Reads stay in flight meanwhile.  A worker is stopped while it is idle: else it may hold a lock."""
-        stopped: list[int] = []
-        try:
-            while not stopped:
-                await_true(self.idle_workers, "idle I/O workers")
-                stopped = self.idle_workers()
-                for pid in stopped:
-                    os.kill(pid, signal.SIGSTOP)
-                if not self.idle_workers():
-                    for pid in stopped:
-                        os.kill(pid, signal.SIGCONT)
-                    stopped = []
-            yield
-        finally:
-            for pid in stopped:
-                os.kill(pid, signal.SIGCONT)
-
     def connect(self) -> Connection:
         """A session whose scans and joins look ahead from their first row on."""
         conn = self.cluster.connect(prepare_threshold=None)
@@ -417,7 +393,7 @@ def interrupted(side: Side, conn: Connection, wait: Wait, name: str, end: str) -
     if end == "timeout":
         conn.execute("SET statement_timeout = '300ms'")
     thread = threading.Thread(target=work)
-    with side.stopped():
+    with idle_workers_stopped(side.other):
         thread.start()
         try:
             await_wait(side, pid, thread)

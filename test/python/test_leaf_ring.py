@@ -14,9 +14,9 @@ import psycopg
 import pytest
 
 from conftest import MakeCluster, reads_are_async
-from leaf_pages import ONLY_BITMAPS, ONLY_INDEX_SCANS, SETUP, leaf_pages_read, make_cold, turn
+from leaf_pages import ONLY_BITMAPS, ONLY_INDEX_SCANS, SETUP, leaf_pages_read, make_cold, with_leaf_pages
 from scans import EVICT_ALL
-from sides import SERVER, Side, Sides, alike, damaged, explained, finish, outcome, spoil_block, unnamed
+from sides import SERVER, Side, Sides, alike, damaged, explained, outcome, spoil_block, unnamed
 
 pytestmark = pytest.mark.within_scans
 
@@ -29,12 +29,7 @@ def sides(make_cluster: MakeCluster) -> Iterator[Sides]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MALLOC_PERTURB_", "165")  # glibc overwrites memory that is freed
         cluster = make_cluster({**SERVER, "shared_buffers": "128MB"}, initdb_args=("--data-checksums",))
-    sides = {name: Side(cluster, name) for name in ("off", "forced")}
-    for name, side in sides.items():
-        side.run(*SETUP.split(";\n"), "SET stats_fetch_consistency = none", "SET random_page_cost = 1")
-        turn(side, on=name == "forced")
-    yield sides
-    finish(sides)
+    yield from with_leaf_pages(cluster)
 
 
 @pytest.fixture

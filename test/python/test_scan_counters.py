@@ -25,9 +25,9 @@ from sides import (
     compare,
     explained,
     figures,
-    finish,
     increments,
     io_blocks,
+    off_and_forced,
     statio,
     until,
 )
@@ -92,15 +92,11 @@ TABLES = ("t", "visible", "half", "outer_rows")
 
 @pytest.fixture(scope="module")
 def sides(make_cluster: MakeCluster) -> Iterator[Sides]:
-    cluster = make_cluster(PRELOADED)
-    sides = {name: Side(cluster, name) for name in ("off", "forced")}
-    for side in sides.values():
-        side.run(*SETUP.split(";\n")[:-1], SETUP.split(";\n")[-1])
-        side.run("SET stats_fetch_consistency = none", "SET enable_hashjoin = off")
-    # stock's nested loops must not look ahead, either
-    sides["off"].run("SET pg_lookahead.enabled = off")
-    yield sides
-    finish(sides)
+    settings = "SET stats_fetch_consistency = none; SET enable_hashjoin = off"
+    for sides in off_and_forced(make_cluster(PRELOADED), *SETUP.split(";\n"), settings):
+        # stock's nested loops must not look ahead, either
+        sides["off"].run("SET pg_lookahead.enabled = off")
+        yield sides
 
 
 def statements(side: Side, watcher: psycopg.Connection[Any]) -> int:

@@ -79,6 +79,42 @@ def test_dead_entries_are_marked_as_stock_marks_them(sides: Sides, name: str, ki
         assert len(seen[1]) > 15
 
 
+@pytest.mark.parametrize("sides", ("checksums",), indirect=True)
+@pytest.mark.parametrize("order", ("k", "k DESC"))
+@pytest.mark.parametrize("heap_order", (True, False))
+def test_what_is_invisible_is_not_dead(sides: Sides, order: str, heap_order: bool) -> None:
+    """Entries of rows that another transaction is about to commit, or has deleted, are not marked dead."""
+
+    def steps(side: Side) -> list[Any]:
+        key = "i" if heap_order else "i * 7919 % 6000"
+        columns = f"i, {key}, repeat('x', 150)"
+        side.table("(id int, k int, pad text)", f"SELECT {columns} FROM generate_series(1, 2000) AS i", "(k)")
+        query = f"SELECT id, k FROM t WHERE k BETWEEN 50 AND 5900 ORDER BY {order}"
+        seen: list[Any] = []
+        with side.connect() as writer, side.connect() as old:
+            old.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+            seen.append(fetch(old, query))
+            writer.execute("BEGIN")
+            writer.execute(f"INSERT INTO t SELECT {columns} FROM generate_series(2001, 3500) AS i".encode())
+            writer.execute("DELETE FROM t WHERE id % 5 = 1")
+            for _ in range(2):
+                side.evict()
+                seen.append(side.rows(query))
+            writer.execute("COMMIT")
+            for _ in range(2):
+                seen.append(fetch(old, query))
+                seen.append(side.rows(query))
+        seen.append(dead_entries(side.rows, "t_0"))
+        side.run("SET enable_seqscan = on; SET enable_indexscan = off; SET enable_sort = on")
+        seen.append(side.rows(query))
+        side.run("RESET enable_indexscan; SET enable_seqscan = off; SET enable_sort = off")
+        return seen
+
+    seen = alike(sides, steps)
+    assert seen[-1] == seen[4] and len(seen[4]) > len(seen[0])
+    assert seen[3] == seen[5] == seen[0]
+
+
 def test_a_standby_marks_nothing(make_cluster: MakeCluster) -> None:
     """What is dead to a snapshot of a standby may be alive to one of its primary."""
     primary = make_cluster(SERVER)
@@ -106,4 +142,4 @@ def test_a_standby_marks_nothing(make_cluster: MakeCluster) -> None:
         standby.destroy()
     side.rows("SELECT id, k FROM t WHERE id > 10 ORDER BY id")
     assert len(dead_entries(side.rows, "t_0")) > 900
-    finish({"off": side})
+    finish({"forced": side})

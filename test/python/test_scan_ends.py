@@ -26,8 +26,8 @@ from sides import (
     Side,
     Sides,
     alike,
-    finish,
     increments,
+    off_and_forced,
     pins_at_rest,
     until,
     waiting,
@@ -35,17 +35,10 @@ from sides import (
 
 pytestmark = pytest.mark.within_scans
 
-"""Seconds after which what did not happen is taken not to happen."""
-
 
 @pytest.fixture(scope="module")
 def sides(make_cluster: MakeCluster) -> Iterator[Sides]:
-    cluster = make_cluster(SERVER)
-    sides = {name: Side(cluster, name) for name in ("off", "forced")}
-    for side in sides.values():
-        side.run(*SETUP.split(";\n"))
-    yield sides
-    finish(sides)
+    yield from off_and_forced(make_cluster(SERVER), *SETUP.split(";\n"))
 
 
 # What another session sees

@@ -20,7 +20,7 @@ from conftest import MakeCluster
 from installations import compiled
 from portals import Portals
 from scans import EVICT_ALL, INDEX_SCANS
-from sides import KEYS, Connection, Side, Sides, alike, finish, outcome, until
+from sides import KEYS, Connection, Side, Sides, alike, off_and_forced, outcome, until
 
 pytestmark = pytest.mark.within_scans
 
@@ -66,12 +66,7 @@ CREATE TABLE seen (n serial, job int, id int)
 
 @pytest.fixture(scope="module")
 def sides(make_cluster: MakeCluster) -> Iterator[Sides]:
-    cluster = make_cluster(SERVER)
-    sides = {name: Side(cluster, name) for name in ("off", "forced")}
-    for side in sides.values():
-        side.run("SET check_function_bodies = off", SETUP)
-    yield sides
-    finish(sides)
+    yield from off_and_forced(make_cluster(SERVER), "SET check_function_bodies = off", SETUP)
 
 
 def prepare(side: Side) -> None:

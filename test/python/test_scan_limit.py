@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from conftest import MakeCluster
-from sides import KEYS, SERVER, Side, Sides, alike, off_and_forced
+from queries import fetch
+from sides import KEYS, SERVER, Connection, Side, Sides, alike, io_blocks, off_and_forced, until
 
 pytestmark = pytest.mark.within_scans
 
@@ -63,16 +64,19 @@ def test_limit_reads_what_stock_reads(sides: Sides, limit: int, shape: str) -> N
     assert len(rows) == limit
 
 
-@pytest.mark.parametrize("offset", (0, 1, 40, 1000))
+@pytest.mark.parametrize("offset", (0, 1, 40, 1000, 5000))
 def test_limit_that_means_none(sides: Sides, offset: int) -> None:
-    """OFFSET beside the largest number that LIMIT can be: their sum is none that fits."""
+    """OFFSET beside the largest number that LIMIT can be, their sum being none that fits: all rows are wanted."""
 
     def steps(side: Side) -> Any:
-        rows = "SELECT i, i, '' FROM generate_series(1, 2000) AS i"
-        side.table("(id int, k int, pad text)", rows, "(k)")
-        return side.rows(f"SELECT id, pad FROM t ORDER BY k LIMIT {2**63 - 1} OFFSET {offset}")
+        side.table("(id int, k int, pad text)", KEYS, "(k)")
+        side.evict()
+        before = side.blocks_read_ahead()
+        rows = side.rows(f"SELECT id, pad FROM t ORDER BY k LIMIT {2**63 - 1} OFFSET {offset}")
+        assert (side.blocks_read_ahead() - before > 50) == side.forced
+        return rows
 
-    assert len(alike(sides, steps)) == 2000 - offset
+    assert len(alike(sides, steps)) == 6000 - offset
 
 
 @pytest.mark.parametrize("rows", (1, 2, 5, 10, 40, 200, 1000))
@@ -185,3 +189,56 @@ def test_scan_that_may_be_left_does_not_search_the_index(sides: Sides, name: str
     assert seen["forced"][0] == seen["off"][0] > 0
     assert seen["off"][1] < 20
     assert seen["forced"][1] <= seen["off"][1] + 4, seen
+
+
+# Within shared buffers, no read in flight ends a search ahead
+
+
+class Reader(Side):
+    """A side whose statements run in another session than its own."""
+
+    def __init__(self, side: Side, conn: Connection) -> None:
+        self.cluster, self.forced, self.database, self.conn = side.cluster, side.forced, side.database, conn
+
+
+def test_entries_looked_at_for_one_refill_are_bounded(sides: Sides) -> None:
+    """An index-only scan that is left on the pages that are not all-visible has not walked over the index.
+
+    Its leaf pages are cached, so that no read in flight ends the walk."""
+    hits = {}
+    for name, side in sides.items():
+        side.run("DROP TABLE IF EXISTS t CASCADE")
+        side.table("(k int)", "SELECT i::bigint * 7919 % 120000 FROM generate_series(1, 120000) AS i", "(k)")
+        side.run("VACUUM t", "UPDATE t SET k = k WHERE k IN (11, 12)", "SELECT count(*) FROM t WHERE k > 0")
+        with side.connect() as conn, side.cluster.connect(side.database) as watcher:
+            query = "SELECT k FROM t WHERE k > 10 AND k + 0 > 0 ORDER BY k LIMIT 2"
+            assert "Index Only Scan" in str(fetch(conn, f"EXPLAIN {query}"))
+            reader = Reader(side, conn)
+            conn.execute(query.encode())
+            before = io_blocks(reader, watcher, conn.info.backend_pid)
+            conn.execute(query.encode())
+            hits[name] = io_blocks(reader, watcher, conn.info.backend_pid) - before
+    print(hits)
+    assert hits["off"] <= hits["forced"] <= hits["off"] + 40
+
+
+def test_array_scans_search_nothing_more_on_their_first_page(sides: Sides) -> None:
+    """A scan that is left on its first page has not searched a cached index for the match after the last one."""
+    rows = "SELECT i % 3, i, (i < 120)::int, repeat('x', 600) FROM generate_series(1, 60000) AS i"
+    query = b"SELECT EXISTS (SELECT FROM t WHERE a = ANY (ARRAY[1, 2]) AND c = 1 AND pad <> '' OFFSET 30)"
+
+    def blocks(side: Side) -> int:
+        side.table("(a int, b int, c int, pad text)", rows, "(a, b, c)")
+        with side.connect() as conn, side.cluster.connect(side.database) as watcher:
+            reader = Reader(side, conn)
+            conn.execute(query)
+            side.run("SELECT count(*) FROM t WHERE a >= 0")
+            side.evict("t")
+            before, ahead = io_blocks(reader, watcher, conn.info.backend_pid), side.blocks_read_ahead()
+            conn.execute(query)
+            visited = io_blocks(reader, watcher, conn.info.backend_pid) - before
+            assert until(lambda: (side.blocks_read_ahead() > ahead) == side.forced)
+        return visited
+
+    off, forced = blocks(sides["off"]), blocks(sides["forced"])
+    assert off <= forced <= off + 20

@@ -8,8 +8,6 @@ depends on how fast the machine is.  Each test does the same with look-ahead off
 
 from __future__ import annotations
 
-import os
-import signal
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -25,6 +23,7 @@ from pg_lookahead.server.cluster import Cluster
 from queries import fetch, fetch_row, run
 from scans import EVICT_ALL, INDEX_SCANS, blocks_read_ahead
 from sides import until
+from workers import stopped, worker_pids
 
 pytestmark = pytest.mark.within_scans
 
@@ -331,20 +330,15 @@ def test_cancelled_while_reads_are_in_flight(pair: Pair) -> None:
         # so that all pages that replay and new sessions are going to need are cached
         pair.run("BEGIN", "LOCK TABLE u", "COMMIT")
         pair.replay()
-        workers = fetch(pair.gate, "SELECT pid FROM pg_stat_activity WHERE backend_type = 'io worker'")
+        workers = worker_pids(pair.gate)
         held = Held(pair, conn, SCANS["index scan"])
-        for (pid,) in workers:
-            os.kill(pid, signal.SIGSTOP)
-        try:
+        with stopped(workers):
             pair.gate.execute(evict.encode())
             pair.gate.execute("SELECT pg_advisory_unlock_all()")
             assert until(partial(pair.waits, conn, "IO"))
             pair.run("BEGIN", "LOCK TABLE t", "COMMIT")
             assert held.result()[0] == "40001"
             pair.replay()
-        finally:
-            for (pid,) in workers:
-                os.kill(pid, signal.SIGCONT)
         assert outcome(conn, SCANS["index scan"]) == [ALL]
 
 

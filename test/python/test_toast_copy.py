@@ -13,13 +13,14 @@ import psycopg
 import pytest
 
 from conftest import MakeCluster
-from differential import bad_lines
 from queries import fetch, fetch_row, run, scalar
 from sides import until
-from test_toast import MIXED, REBUILT, ROWS, SERVER, SETUP, Side, Sides
+from toasted import REBUILT, ROWS, SERVER, SETUP, Side, Sides, off_and_forced
 
 pytestmark = pytest.mark.within_scans
 
+MIXED = 120
+"""Rows with values of 0 to 20 MB."""
 SPARSE = 60_000
 """Rows of which one in 20,000 has a value out of line: 500 pages lie between two of them."""
 
@@ -44,11 +45,7 @@ def sides(make_cluster: MakeCluster) -> Iterator[Sides]:
     cluster = make_cluster(SERVER)
     with cluster.connect() as conn:
         run(conn, *SETUP.split(";\n"), *MORE.split(";\n"))
-    sides = {name: Side(cluster, name) for name in ("off", "forced")}
-    yield sides
-    for side in sides.values():
-        side.conn.close()
-    assert not bad_lines(cluster.log)
+    yield from off_and_forced(cluster)
 
 
 def copied(conn: psycopg.Connection[Any], command: str) -> bytes:
@@ -111,11 +108,7 @@ def test_files_and_programs(sides: Sides) -> None:
         path = side.cluster.data / side.name
         side.chill()
         before = side.ahead()["values"]
-        run(
-            side.conn,
-            f"COPY d TO '{path}'",
-            f"COPY d TO PROGRAM 'cat > {path}2'",
-        )
+        run(side.conn, f"COPY d TO '{path}'", f"COPY d TO PROGRAM 'cat > {path}2'")
         seen += [path.read_bytes(), Path(f"{path}2").read_bytes()]
         assert (side.ahead()["values"] > before + ROWS) == (side.name == "forced")
     assert len(set(seen)) == 1

@@ -21,7 +21,7 @@ from conftest import MakeCluster
 from differential import FORCED, bad_lines
 from pg_lookahead.server.cluster import Cluster
 from queries import fetch, run, scalar
-from test_toast import Side
+from toasted import Side
 
 pytestmark = pytest.mark.within_scans
 

@@ -8,10 +8,8 @@ use, rows and errors are those of a scan that does not look ahead.
 
 from __future__ import annotations
 
-import os
 import random
 import re
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -30,6 +28,7 @@ from queries import fetch, fetch_row, scalar
 from relations import BLOCK, await_true, data_file, evict, write_at
 from scans import EVICT_ALL, INDEX_SCANS
 from windows import METHODS, ROWS, serve
+from workers import stopped, worker_pids
 
 pytestmark = pytest.mark.within_scans
 
@@ -430,17 +429,12 @@ def test_reads_that_do_not_end(own_cluster: MakeCluster) -> None:
     cluster.restart({"shared_buffers": "128kB", "io_max_concurrency": 64})
     conns = [connect(cluster) for _ in range(sessions)]
     assert [digest(conn) for conn in conns] == [expected] * sessions  # the catalogs are known from now on
-    workers = fetch(conns[0], "SELECT pid FROM pg_stat_activity WHERE backend_type = 'io worker'")
+    workers = worker_pids(conns[0])
     assert workers
     with ThreadPoolExecutor(sessions) as pool:
-        try:
-            for (pid,) in workers:
-                os.kill(pid, signal.SIGSTOP)
+        with stopped(workers):
             found = [pool.submit(digest, conn) for conn in conns]
             done, _ = wait(found, 45, FIRST_EXCEPTION)
-        finally:
-            for (pid,) in workers:
-                os.kill(pid, signal.SIGCONT)
         assert [future.result() for future in done] == [expected] * sessions
     assert not bad_lines(cluster.log)
 
