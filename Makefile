@@ -33,7 +33,7 @@ else ifeq ($(PROFILE),1)
 $(error SERVER_PREFETCH=1 leaves out what PROFILE=1 profiles; give only one of them)
 else
 LEFT_OUT_OBJS = $(DESCRIPTOR_OBJS)
-LEFT_OUT_TESTS = heap_block_order index_scan toast updated_rows
+LEFT_OUT_TESTS = heap_block_order index_scan toast
 PG_CPPFLAGS += -DLOOKAHEAD_SERVER_PREFETCH
 endif
 ifeq ($(PROFILE),1)

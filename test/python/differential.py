@@ -30,12 +30,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, TypeVar
 
 import psycopg
+import pytest
 from psycopg import pq
 
-from pg_lookahead.server.cluster import Cluster
+from pg_lookahead.server.cluster import Cluster, ClusterError
 from queries import relation_count, run
 from relations import evict
 
@@ -95,6 +96,14 @@ class Case:
     ahead: bool = False
     reads: bool = True
     by_row: bool = False
+
+
+class RandomCases(Protocol):
+    """A corpus: settings of the planner for its statements, and what makes its data."""
+
+    PLANNER: str
+
+    def setup(self) -> list[str]: ...
 
 
 @dataclass
@@ -526,6 +535,73 @@ def _first_difference(stock: Any, ours: Any, path: str = "") -> str:
 def bad_lines(log: str) -> list[str]:
     """Lines of a server's log that tell of a leak or a crash."""
     return [line for line in log.splitlines() if LEAKS.search(line)]
+
+
+SESSIONS = 3
+"""Without look-ahead, and two configurations at a time: open cursors of more would leave none of 16 buffers, and
+half the statements under all configurations take longer than twice as many under two of them."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run of a random corpus.
+
+    settings: of its server
+    share: what part of the statements
+    schemas: how many times data is made anew
+    configs: which configurations, if not all
+    since: the version that has such settings"""
+
+    settings: Mapping[str, object]
+    share: float
+    schemas: int = 1
+    configs: tuple[str, ...] = ()
+    few_buffers: bool = False
+    since: int = 17
+
+
+C = TypeVar("C", bound=RandomCases)
+
+
+def compare_run(
+    cluster: Cluster,
+    run: Run,
+    configs: Mapping[str, Mapping[str, object]],
+    make_corpus: Callable[[], C],
+    cases: Callable[[C], Iterable[Case]],
+    *,
+    heap_blocks: bool = True,
+) -> Iterator[tuple[C, Tally]]:
+    """Compare the cases of a corpus for each schema; yield the corpus, and what has been compared.
+
+    cluster: is restarted with the settings of the run; the test is skipped if it knows none of them"""
+    if cluster.version < run.since:
+        pytest.skip(f"needs PostgreSQL {run.since}")
+    for _ in range(run.schemas):
+        corpus = make_corpus()
+        make_copies(cluster, corpus.setup(), SESSIONS)
+        try:
+            cluster.restart(run.settings)
+        except ClusterError as error:
+            if "io_uring" in run.settings.values() and "io_uring" in str(error):
+                pytest.skip("this server has no io_uring")
+            raise
+        with Differential(
+            cluster,
+            {name: configs[name] for name in run.configs or configs},
+            sessions=SESSIONS,
+            start=[corpus.PLANNER],
+            one_at_a_time=run.few_buffers,
+            evictions=run.few_buffers,
+            heap_blocks=heap_blocks,
+        ) as differential:
+            tally = differential.run(cases(corpus))
+            differential.compare_pages()
+        print(tally)
+        assert not tally.mismatches, "\n\n".join(tally.mismatches[:5])
+        yield corpus, tally
+    assert not bad_lines(cluster.log)
+    cluster.stop()
 
 
 def main() -> int:

@@ -115,12 +115,7 @@ KEYS = (
     "{y}.nm = {x}.nm AND {y}.a < {x}.l",
     "{y}.n = {x}.n AND {y}.a < {x}.l",
 )
-RESIDUES = (
-    "{y}.id <> {x}.id",
-    "{y}.id % 3 <> {x}.id % 3",
-    "{y}.b IS DISTINCT FROM {x}.b",
-    "{y}.pad > {x}.c",
-)
+RESIDUES = ("{y}.id <> {x}.id", "{y}.id % 3 <> {x}.id % 3", "{y}.b IS DISTINCT FROM {x}.b", "{y}.pad > {x}.c")
 
 # What fails for one outer row, one inner row, or one pair.
 FAILING_KEYS = (

@@ -3,20 +3,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import psycopg
 
 from differential import Session
-from sides import (
-    SETUP,
-    Connection,
-    Side,
-    Sides,
-    explained,
-    statio,
-)
+from pg_lookahead.server.cluster import Cluster
+from scans import EVICT_ALL
+from sides import SETUP, Connection, Side, alike, compare, explained, finish, statio
 
 NESTED_LOOPS = (
     "SET enable_hashagg = off; SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_material = off; SET enable_memoize = off;"
@@ -102,7 +98,10 @@ class JoinSide(Side):
         self.evict(*(int(row[0]) for row in self.rows(f"SELECT oid FROM {relations}")))
 
 
-def make_sides(cluster: Any) -> dict[str, JoinSide]:
+JoinSides = dict[str, JoinSide]
+
+
+def make_sides(cluster: Cluster) -> JoinSides:
     sides = {name: JoinSide(cluster, name) for name in ("off", "forced")}
     for side in sides.values():
         for script in (SETUP, TABLES):
@@ -117,11 +116,36 @@ def make_sides(cluster: Any) -> dict[str, JoinSide]:
     return sides
 
 
-def as_sides(joins: dict[str, JoinSide]) -> Sides:
-    return dict(joins)
+def off_and_forced(cluster: Cluster, *setup: str) -> Iterator[JoinSides]:
+    """Yield both sides for a fixture, and look at the log at the end; setup: statements that both execute first."""
+    sides = make_sides(cluster)
+    for side in sides.values():
+        side.run(*setup)
+    yield sides
+    finish(sides)
 
 
-def same(joins: dict[str, JoinSide], steps: Callable[[JoinSide], Any], ahead: bool | None = True) -> Any:
+@contextmanager
+def sessions(sides: JoinSides, *settings: str, forced: bool = True) -> Iterator[JoinSides]:
+    """Both sides in sessions of their own; forced: joins look ahead whatever reads cost."""
+    with ExitStack() as stack:
+        found = {name: stack.enter_context(side.session(*settings)) for name, side in sides.items()}
+        found["forced"].run(f"SET pg_lookahead.debug_force = {forced}")
+        yield found
+
+
+def count_as_stock(sides: JoinSides, query: str) -> dict[str, int]:
+    """Rows, and of cold tables the blocks of each node and relation, are those of stock; what joins did ahead."""
+    alike(sides, lambda side: side.rows(query))
+
+    def counters(side: JoinSide) -> dict[str, Any]:
+        side.rows(EVICT_ALL)
+        return counted(side, query)
+
+    return sides["forced"].ahead(lambda: compare(sides, counters))
+
+
+def same(joins: JoinSides, steps: Callable[[JoinSide], Any], ahead: bool | None = True) -> Any:
     """Do the same on both sides; whether a join has looked ahead must be as said."""
     seen = {}
     for name, side in joins.items():
@@ -134,9 +158,7 @@ def same(joins: dict[str, JoinSide], steps: Callable[[JoinSide], Any], ahead: bo
     return seen["off"]
 
 
-def fails_alike(
-    joins: dict[str, JoinSide], steps: Callable[[JoinSide], list[Any]], ahead: bool | None
-) -> list[Any]:
+def fails_alike(joins: JoinSides, steps: Callable[[JoinSide], list[Any]], ahead: bool | None) -> list[Any]:
     """Do the same on both sides: both fail with the same error, or none does; of the rows before an error, the
     last ones may be missing where rows are fetched ahead, since the query would have come to the error later."""
     seen = {}
@@ -158,13 +180,14 @@ def fails_alike(
 
 def by_row(side: JoinSide, *statements: str) -> list[Any]:
     """Rows that came, the error after them, and notices, of statements in a session of its own."""
-    seen: list[Any] = []
     with side.connect() as conn:
-        session = Session(conn)
-        for statement in statements:
-            session.send(statement, by_row=True)
-            seen.append(session.collect())
-    return seen
+        return [by_row_of(conn, statement) for statement in statements]
+
+
+def by_row_of(conn: Connection, statement: str) -> list[Any]:
+    session = Session(conn)
+    session.send(statement, by_row=True)
+    return session.collect()
 
 
 def outcome_of(conn: Connection, statement: str) -> Any:
@@ -178,29 +201,14 @@ def outcome_of(conn: Connection, statement: str) -> Any:
 
 def loops(plan: dict[str, Any]) -> list[Any]:
     """Rows and loops of each node of a plan, and how the outcome of its scans counts."""
-    names = (
-        "Node Type",
-        "Actual Rows",
-        "Actual Loops",
-        "Rows Removed by Filter",
-        "Heap Fetches",
-        "Index Searches",
-    )
-    return [[plan.get(name) for name in names], *(loops(child) for child in plan.get("Plans", ()))]
-
-
-def plan_of(side: JoinSide, query: str) -> dict[str, Any]:
-    plan = side.rows(f"EXPLAIN (ANALYZE, BUFFERS, TIMING off, SUMMARY off, FORMAT json) {query}")[0][0][0][
-        "Plan"
-    ]
-    assert isinstance(plan, dict)
-    return plan
+    counts = "Actual Rows", "Actual Loops", "Rows Removed by Filter", "Heap Fetches", "Index Searches"
+    return [[plan["Node Type"], *map(plan.get, counts)], *(loops(child) for child in plan.get("Plans", ()))]
 
 
 def counted(side: JoinSide, query: str) -> dict[str, Any]:
     """Execute a query, and return the blocks of its nodes and of each relation, and how often nodes were executed."""
     before = statio(side)
-    plan = plan_of(side, query)
+    plan = side.plan(query)
     after = statio(side)
     found = {name: after[name][0] - before[name][0] for name in after}
     return {"EXPLAIN": explained(plan), "nodes": loops(plan), **found}

@@ -1,9 +1,8 @@
 """Checks and actions of foreign keys do the same with look-ahead as without it.
 
-Each session has a database of its own, all copied from one template, and executes the same random statements, with
-rows that have several foreign keys, cascades of cascades, errors, triggers, partitions and deferred constraints.
-Then rows, tags, errors, the triggers that ran and their order, locks, statistics, tables with the places of their
-rows, and indexes page for page are compared with those of the session without look-ahead.
+Random statements have rows with several foreign keys, cascades of cascades, errors, triggers, partitions and deferred
+constraints.  Then rows, tags, errors, the triggers that ran and their order, locks, statistics, tables and indexes are
+compared with those of the session without look-ahead.
 
 How many statements are compared can be raised by $PG_LOOKAHEAD_WRITES.
 """
@@ -12,20 +11,17 @@ How many statements are compared can be raised by $PG_LOOKAHEAD_WRITES.
 
 from __future__ import annotations
 
-import json
 import os
 import random
-from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 
 from conftest import MakeCluster
-from differential import bad_lines, make_copies
-from queries import fetch, fetch_row
+from queries import fetch
 from relations import Connection
-from test_write_differential import BLOCKS, CONFIGS, ITEMS, PAGES, RUNS, SERVER, check_indexes
+from writes import RUNS, WriteCorpus, compare_writes, plan_of
 
 STATEMENTS = int(os.environ.get("PG_LOOKAHEAD_WRITES", "50"))
 
@@ -77,27 +73,25 @@ SETUP = (
     "INSERT INTO parts SELECT i, md5((i % 3000 + 1)::text)::uuid, i * 11 % 3000 + 1, i % 100 FROM generate_series(1, 3000) AS i",
     "VACUUM ANALYZE",
 )
-TABLES = (
-    "p_uuid",
-    "p_int",
-    "p_two",
-    "p_parts",
-    "kid",
-    "grand",
-    "great",
-    "strict",
-    "parts",
-    "seen",
-)
+LOCKS = """
+SELECT locktype, relation::regclass::text, mode, page, count(*) FROM pg_locks WHERE pid = pg_backend_pid() AND locktype <> 'virtualxid'
+ AND (relation >= 16384 OR relation IS NULL) AND relation IS DISTINCT FROM 'seen'::regclass GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4"""
+STATISTICS = """
+SELECT relname, seq_scan, seq_tup_read, idx_scan, idx_tup_fetch, n_tup_ins, n_tup_upd, n_tup_del, n_tup_hot_upd, NULL::bigint FROM pg_stat_user_tables
+UNION ALL SELECT indexrelname, idx_scan, idx_tup_read, idx_tup_fetch, 0, 0, 0, 0, 0, NULL FROM pg_stat_user_indexes ORDER BY 1"""
+VISITED = """
+SELECT relname, heap_blks_read + heap_blks_hit FROM pg_statio_user_tables
+UNION ALL SELECT indexrelname, idx_blks_read + idx_blks_hit FROM pg_statio_user_indexes ORDER BY 1"""
 
 
-class Corpus:
-    """Random statements.  file: where COPY finds its rows"""
+class Corpus(WriteCorpus):
+    """Statements on tables that refer to each other."""
 
-    def __init__(self, rng: random.Random, file: Path) -> None:
-        self._rng = rng
-        self._file = file
-        self._next = 10000
+    tables = ("p_uuid", "p_int", "p_two", "p_parts", "kid", "grand", "great", "strict", "parts", "seen")
+    _next = 10000
+
+    def setup(self) -> tuple[str, ...]:
+        return SETUP
 
     def _few(self) -> int:
         return self._rng.choice((1, 2, 7, 40, 250))
@@ -222,106 +216,36 @@ class Corpus:
             )
         )
 
+    def outcome(self, conn: Connection, statement: str) -> Any:
+        """What a statement returns, or its error; what EXPLAIN says of triggers."""
+        try:
+            cursor = conn.execute((LOCKS if statement == "LOCKS" else statement).encode())
+            rows = cursor.fetchall() if cursor.description else []
+        except psycopg.Error as error:
+            said = error.diag
+            return "error", error.sqlstate, said.message_primary, said.message_detail, said.constraint_name
+        if statement.startswith("EXPLAIN"):
+            plan = plan_of(rows)
+            return plan["Plan"]["Actual Rows"], plan["Triggers"]
+        return cursor.statusmessage, rows
 
-LOCKS = """
-SELECT locktype, relation::regclass::text, mode, page, count(*) FROM pg_locks WHERE pid = pg_backend_pid() AND locktype <> 'virtualxid'
- AND (relation >= 16384 OR relation IS NULL) AND relation IS DISTINCT FROM 'seen'::regclass GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4"""
+    def counted(self, conn: Connection) -> dict[str, Any]:
+        conn.execute("SELECT pg_stat_force_next_flush()")
+        return {"statistics": fetch(conn, STATISTICS), "visited": fetch(conn, VISITED)}
 
-
-def outcome(conn: Connection, statement: str) -> Any:
-    """What a statement returns, or its error; what EXPLAIN says of triggers."""
-    try:
-        cursor = conn.execute((LOCKS if statement == "LOCKS" else statement).encode())
-        rows = cursor.fetchall() if cursor.description else []
-    except psycopg.Error as error:
-        return (
-            error.sqlstate,
-            error.diag.message_primary,
-            error.diag.message_detail,
-            error.diag.constraint_name,
+    def near(self, what: str, stock: Any, ours: Any) -> bool:
+        """As many blocks were visited, but for those that tests of the server differ in, too."""
+        if what != "visited":
+            return bool(stock == ours)
+        return all(
+            name == other and abs(blocks - others) <= 20 + blocks // 500
+            for (name, blocks), (other, others) in zip(stock, ours, strict=True)
         )
-    if statement.startswith("EXPLAIN"):
-        plan = rows[0][0] if not isinstance(rows[0][0], str) else json.loads(rows[0][0])
-        return plan[0]["Plan"]["Actual Rows"], plan[0]["Triggers"]
-    return cursor.statusmessage, rows
-
-
-STATISTICS = """
-SELECT relname, seq_scan, seq_tup_read, idx_scan, idx_tup_fetch, n_tup_ins, n_tup_upd, n_tup_del, n_tup_hot_upd, NULL::bigint FROM pg_stat_user_tables
-UNION ALL SELECT indexrelname, idx_scan, idx_tup_read, idx_tup_fetch, 0, 0, 0, 0, 0, NULL FROM pg_stat_user_indexes ORDER BY 1"""
-VISITED = """
-SELECT relname, heap_blks_read + heap_blks_hit FROM pg_statio_user_tables
-UNION ALL SELECT indexrelname, idx_blks_read + idx_blks_hit FROM pg_statio_user_indexes ORDER BY 1"""
-
-
-def state(conn: Connection, *, places: bool) -> dict[str, Any]:
-    """What a database holds, and what has been counted in it.  places: where it lies, too."""
-    what, order = ("ctid::text, t::text", "t.ctid") if places else ("t::text", "2")
-    conn.execute("SELECT pg_stat_force_next_flush()")
-    found: dict[str, Any] = {"statistics": fetch(conn, STATISTICS), "visited": fetch(conn, VISITED)}
-    found |= {
-        table: fetch(conn, f"SELECT tableoid::regclass::text, {what} FROM {table} AS t ORDER BY 1, {order}")
-        for table in TABLES
-    }
-    if places:
-        found |= {"blocks": fetch(conn, BLOCKS), "items": fetch(conn, ITEMS), "pages": fetch(conn, PAGES)}
-    return found
-
-
-def near(stock: list[tuple[str, int]], ours: list[tuple[str, int]]) -> bool:
-    """Whether as many blocks were visited, but for those that tests of the server differ in, too."""
-    return all(
-        name == other and abs(blocks - others) <= 20 + blocks // 500
-        for (name, blocks), (other, others) in zip(stock, ours, strict=True)
-    )
 
 
 @pytest.mark.timeout(max(900, STATEMENTS))
 @pytest.mark.parametrize("name", RUNS)
 def test_corpus(make_cluster: MakeCluster, rng: random.Random, name: str) -> None:
-    cluster = make_cluster({**SERVER, **RUNS[name]})
-    if "io_method" not in RUNS[name] and cluster.version < 18 and name == "direct":
-        pytest.skip("needs PostgreSQL 18")
-    make_copies(cluster, SETUP, len(CONFIGS))
-    sessions: dict[str, Connection] = {}
-    for i, (config, settings) in enumerate(CONFIGS.items()):
-        sessions[config] = cluster.connect(f"differential_{i}", prepare_threshold=None)
-        fetch(sessions[config], "SELECT count(*) FROM pg_class")
-        sessions[config].execute("CREATE EXTENSION amcheck")
-        for setting, value in settings.items():
-            sessions[config].execute(f"SET {setting} = {value}".encode())
-    corpus = Corpus(rng, cluster.data / "copied")
-    places = name != "few buffers"  # two databases of stock differ there
-    errors: dict[str, int] = {}
     number = STATEMENTS if name == "default" else STATEMENTS // 4
-    for i in range(number):
-        for statement in corpus.statements():
-            seen = {config: outcome(conn, statement) for config, conn in sessions.items()}
-            if isinstance(seen["off"][0], str) and len(seen["off"]) == 4:
-                errors[seen["off"][0]] = errors.get(seen["off"][0], 0) + 1
-            for config, result in seen.items():
-                assert result == seen["off"], f"{config}: {statement}\n{seen['off']}\n{result}"
-        for conn in sessions.values():
-            conn.execute("ROLLBACK")
-        if i % 20 == 0 or i == number - 1:
-            states = {config: state(conn, places=places) for config, conn in sessions.items()}
-            for config, found in states.items():
-                for what, rows in found.items():
-                    stock = states["off"][what]
-                    same = near(stock, rows) if what == "visited" else rows == stock
-                    assert same, f"{config}: {what}, after {statement}\n{set(stock) ^ set(rows)}"
-    for conn in sessions.values():
-        check_indexes(conn)
-        conn.close()
-    with cluster.connect("differential_1") as conn:
-        looked, rows, most, blocks = fetch_row(
-            conn,
-            "SELECT statements, rows, max_rows, index_blocks_read + heap_blocks_read FROM lookahead.write_stats",
-        )
-    print(
-        f"{number} statements, errors {errors}; {looked} had {rows} rows ahead, at most {most}, and read {blocks} blocks"
-    )
-    # with 1 MB of buffers, one read may be in flight, and two rows ahead
-    assert looked > number // 4 and rows > 10 * number and most > (1 if name == "few buffers" else 2)
-    assert not bad_lines(cluster.log)
-    cluster.stop()
+    rows, _ = compare_writes(make_cluster, rng, name, Corpus, number)
+    assert rows > 10 * number

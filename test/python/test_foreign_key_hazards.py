@@ -10,9 +10,9 @@ import psycopg
 import pytest
 
 from conftest import MakeCluster
-from differential import bad_lines
 from queries import fetch, run, scalar
 from relations import Connection
+from writes import rows_ahead, writer
 
 SETUP = (
     "CREATE EXTENSION pg_lookahead",
@@ -42,21 +42,7 @@ SOME_CHILDREN = "FROM (SELECT i FROM generate_series(1, 300) AS i OFFSET 0) AS f
 
 @pytest.fixture(scope="module")
 def conn(make_cluster: MakeCluster) -> Iterator[Connection]:
-    cluster = make_cluster({"shared_preload_libraries": "pg_lookahead", "autovacuum": False})
-    with cluster.connect(prepare_threshold=None) as conn:
-        run(conn, *SETUP, "SET pg_lookahead.debug_force = on")
-        yield conn
-    assert not bad_lines(cluster.log)
-    cluster.stop()
-
-
-def rows_ahead(conn: Connection, *statements: str) -> int:
-    """How many rows statements, which are rolled back, had ahead."""
-    query = "SELECT rows FROM lookahead.write_stats"
-    before = scalar(conn, query)
-    with conn.transaction(force_rollback=True):
-        run(conn, *statements)
-    return int(scalar(conn, query)) - int(before)
+    yield from writer(make_cluster, *SETUP)
 
 
 @pytest.mark.parametrize(

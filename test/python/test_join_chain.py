@@ -12,33 +12,34 @@ from typing import Any
 import pytest
 
 from conftest import MakeCluster
-from joins import JoinSide, as_sides, loops, make_sides, plan_of, same
+from joins import JoinSide, JoinSides, count_as_stock, off_and_forced, same, sessions
 from scans import EVICT_ALL
-from sides import SERVER, compare, explained, finish, statio
+from sides import SERVER
 
 TABLES = ("c", "a", "p", "s")
 
 
 @pytest.fixture(scope="module")
-def sides(make_cluster: MakeCluster) -> Iterator[dict[str, JoinSide]]:
-    found = make_sides(make_cluster(SERVER))
-    for side in found.values():
-        for table in TABLES:
-            side.run(
-                f"CREATE TABLE {table} (id int, up int, down int, name text, pad text) WITH (autovacuum_enabled = off)",
-                f"INSERT INTO {table} SELECT n, n * 31 % 6000, n * 41 % 6000, 'n' || n, repeat('c', 150) FROM generate_series(0, 5999) AS n ORDER BY n * 7919 % 6000",
-                f"CREATE UNIQUE INDEX {table}_id ON {table} (id)",
-                f"VACUUM ANALYZE {table}",
-            )
-        side.run(
-            "CREATE TABLE head (id int PRIMARY KEY, c int, a int, p int, s int, pad text) WITH (autovacuum_enabled = off)",
-            "INSERT INTO head SELECT n, n * 7 % 6000, n * 11 % 6000, n * 13 % 6000, n * 17 % 6000, repeat('h', 100) FROM generate_series(1, 6000) AS n",
-            "UPDATE head SET c = -1 WHERE id = 77",
-            "VACUUM ANALYZE head",
-            "SET join_collapse_limit = 1",
+def sides(make_cluster: MakeCluster) -> Iterator[JoinSides]:
+    setup = [
+        statement
+        for table in TABLES
+        for statement in (
+            f"CREATE TABLE {table} (id int, up int, down int, name text, pad text) WITH (autovacuum_enabled = off)",
+            f"INSERT INTO {table} SELECT n, n * 31 % 6000, n * 41 % 6000, 'n' || n, repeat('c', 150) FROM generate_series(0, 5999) AS n ORDER BY n * 7919 % 6000",
+            f"CREATE UNIQUE INDEX {table}_id ON {table} (id)",
+            f"VACUUM ANALYZE {table}",
         )
-    yield found
-    finish(as_sides(found))
+    ]
+    yield from off_and_forced(
+        make_cluster(SERVER),
+        *setup,
+        "CREATE TABLE head (id int PRIMARY KEY, c int, a int, p int, s int, pad text) WITH (autovacuum_enabled = off)",
+        "INSERT INTO head SELECT n, n * 7 % 6000, n * 11 % 6000, n * 13 % 6000, n * 17 % 6000, repeat('h', 100) FROM generate_series(1, 6000) AS n",
+        "UPDATE head SET c = -1 WHERE id = 77",
+        "VACUUM ANALYZE head",
+        "SET join_collapse_limit = 1",
+    )
 
 
 FROM = "FROM head h JOIN c ON c.id = h.c"
@@ -74,7 +75,7 @@ def looked_up(plan: dict[str, Any]) -> tuple[bool, ...]:
 
 def cold_plan(side: JoinSide, query: str) -> dict[str, Any]:
     side.rows(EVICT_ALL)
-    return plan_of(side, query)
+    return side.plan(query)
 
 
 def learn(side: JoinSide, query: str) -> None:
@@ -87,56 +88,41 @@ def learn(side: JoinSide, query: str) -> None:
 
 @pytest.mark.parametrize("mode", ("off", "paying"))
 @pytest.mark.parametrize("name", [name for name in CHAINS if "fail" not in name])
-def test_chains_count_as_stock(sides: dict[str, JoinSide], name: str, mode: str) -> None:
+def test_chains_count_as_stock(sides: JoinSides, name: str, mode: str) -> None:
     """Rows, and the blocks of each node and relation, are stock's, except those of joins that are not come to."""
     wanted, query = CHAINS[name]
-    ours = sides["forced"]
-
-    def counters(side: JoinSide) -> dict[str, Any]:
-        side.rows(EVICT_ALL)
-        before = statio(side)
-        plan = plan_of(side, query)
-        after = statio(side)
-        found = {table: after[table][0] - before[table][0] for table in after}
-        return {"EXPLAIN": explained(plan), "nodes": loops(plan), **found}
-
-    try:
+    with sessions(sides, "SET join_collapse_limit = 1") as found:
+        ours = found["forced"]
         learn(ours, query)
         if mode == "off":
             ours.run("SET pg_lookahead.debug_force = on")
-        assert ours.rows(query) == sides["off"].rows(query)
-        compare(as_sides(sides), lambda side: counters(sides["forced" if side.forced else "off"]))
+        count_as_stock(found, query)
         if ours.cluster.version >= 18 and mode == "paying":
             assert looked_up(cold_plan(ours, query)) == wanted
-    finally:
-        ours.run("SET pg_lookahead.debug_force = on")
 
 
-def test_what_is_cached_is_not_looked_up(sides: dict[str, JoinSide]) -> None:
+def test_what_is_cached_is_not_looked_up(sides: JoinSides) -> None:
     """After some executions without a read no key is looked up, and after slow reads keys are again."""
-    ours = sides["forced"]
-    if ours.cluster.version < 18:
+    if sides["forced"].cluster.version < 18:
         pytest.skip("EXPLAIN does not show look-ahead")
     query = CHAINS["of one row"][1]
-    try:
+    with sides["forced"].session("SET join_collapse_limit = 1") as ours:
         learn(ours, query)
         assert any(looked_up(cold_plan(ours, query)))
         for _ in range(12):
-            plan = plan_of(ours, query)
+            plan = ours.plan(query)
         assert not any(looked_up(plan))
         learn(ours, query)
         assert any(looked_up(cold_plan(ours, query)))
-    finally:
-        ours.run("SET pg_lookahead.debug_force = on")
 
 
-def test_a_key_that_may_fail_waits_for_its_turn(sides: dict[str, JoinSide]) -> None:
+def test_a_key_that_may_fail_waits_for_its_turn(sides: JoinSides) -> None:
     """No error comes of a join that the query does not come to."""
     query = CHAINS["of a key that may fail"][1]
     assert same(sides, lambda side: side.rows(query), ahead=None) == []
 
 
-def test_what_is_read_for_a_join_without_its_turn_is_unused(sides: dict[str, JoinSide]) -> None:
+def test_what_is_read_for_a_join_without_its_turn_is_unused(sides: JoinSides) -> None:
     """A leaf page and a heap page of each join above one that finds no match."""
     ours = sides["forced"]
     query = CHAINS["of no match"][1]
@@ -144,23 +130,20 @@ def test_what_is_read_for_a_join_without_its_turn_is_unused(sides: dict[str, Joi
     assert ahead["heap_blocks_read"] == 1 and 1 <= ahead["blocks_unused"] <= 4, ahead
 
 
-def test_a_limit_bounds_what_is_read_for_the_first_row(sides: dict[str, JoinSide]) -> None:
+def test_a_limit_bounds_what_is_read_for_the_first_row(sides: JoinSides) -> None:
     """Of a key with many rows one heap page is read below a LIMIT, and 16 else."""
-    ours = sides["forced"]
-    if ours.cluster.version < 18:
+    if sides["forced"].cluster.version < 18:
         pytest.skip("EXPLAIN does not show look-ahead")
-    ours.run(
-        "CREATE TABLE many (id int, k int, pad text) WITH (autovacuum_enabled = off)",
-        "INSERT INTO many SELECT n, n % 60, repeat('m', 400) FROM generate_series(0, 5999) AS n",
-        "CREATE INDEX many_k ON many (k)",
-        "VACUUM ANALYZE many",
-    )
     query = f"SELECT c.name, m.id {FROM} JOIN many m ON m.k = h.a WHERE h.id = 5"
-    try:
+    with sides["forced"].session("SET join_collapse_limit = 1") as ours:
+        ours.run(
+            "CREATE TABLE many (id int, k int, pad text) WITH (autovacuum_enabled = off)",
+            "INSERT INTO many SELECT n, n % 60, repeat('m', 400) FROM generate_series(0, 5999) AS n",
+            "CREATE INDEX many_k ON many (k)",
+            "VACUUM ANALYZE many",
+        )
         for limit, blocks in ("", 16), (" LIMIT 3", 1):
             learn(ours, query + limit)
             top = joins(cold_plan(ours, query + limit))[0]
             assert top["Look-Ahead First Row"] == 1
             assert top["Look-Ahead Heap Blocks Read"] == blocks
-    finally:
-        ours.run("SET pg_lookahead.debug_force = on")

@@ -7,15 +7,12 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Mapping
-from dataclasses import dataclass
 
 import pytest
 
 from conftest import MakeCluster
-from differential import BLOCK, FORCED, Differential, bad_lines, make_copies
+from differential import BLOCK, FORCED, Run, compare_run
 from join_corpus import JoinCorpus
-from pg_lookahead.server.cluster import ClusterError
 from queries import fetch_row
 
 JOINS = int(os.environ.get("PG_LOOKAHEAD_JOINS", "3000"))
@@ -47,18 +44,6 @@ CONFIGS: dict[str, dict[str, object]] = {
 }
 
 
-@dataclass(frozen=True)
-class Run:
-    """A run of the corpus: settings of its server, what part of the joins, which configurations."""
-
-    settings: Mapping[str, object]
-    share: float
-    schemas: int = 1
-    configs: tuple[str, ...] = tuple(CONFIGS)
-    few_buffers: bool = False
-    since: int = 17
-
-
 RUNS = {
     "default": Run({}, 0.6, 2),
     "direct": Run({"debug_io_direct": "data"}, 0.15, since=18),
@@ -66,7 +51,6 @@ RUNS = {
     "io_uring": Run({"io_method": "io_uring"}, 0.1, since=18),
     "1 MB": Run({"shared_buffers": "1MB"}, 0.05, few_buffers=True),
 }
-SESSIONS = 3  # off, and two configurations at a time
 
 
 @pytest.mark.timeout(max(900, JOINS // 10))
@@ -78,36 +62,18 @@ def test_corpus(
     if "io_method" in run.settings and request.config.getoption("--io-method"):
         pytest.skip("--io-method names one for all")
     cluster = make_cluster(SERVER)
-    if cluster.version < run.since:
-        pytest.skip(f"needs PostgreSQL {run.since}")
-    for _ in range(run.schemas):
-        corpus = JoinCorpus(rng, version=cluster.version)
-        make_copies(cluster, corpus.setup(), SESSIONS)
-        try:
-            cluster.restart(run.settings)
-        except ClusterError as error:
-            if "io_uring" in run.settings.values() and "io_uring" in str(error):
-                pytest.skip("this server has no io_uring")
-            raise
-        with Differential(
-            cluster,
-            {name: CONFIGS[name] for name in run.configs},
-            sessions=SESSIONS,
-            start=[corpus.PLANNER],
-            one_at_a_time=run.few_buffers,
-            evictions=run.few_buffers,
-            # from 19 on, scans mark pages all-visible, and those of joins that were left got to more of them
-            heap_blocks=cluster.version < 19,
-        ) as differential:
-            tally = differential.run(corpus.joins_of(int(JOINS * run.share / run.schemas)))
-            differential.compare_pages()
+    for corpus, tally in compare_run(
+        cluster,
+        run,
+        CONFIGS,
+        lambda: JoinCorpus(rng, version=cluster.version),
+        lambda corpus: corpus.joins_of(int(JOINS * run.share / run.schemas)),
+        # from 19 on, scans mark pages all-visible, and those of joins that were left got to more of them
+        heap_blocks=cluster.version < 19,
+    ):
         with cluster.connect("differential_1") as conn:
-            row = fetch_row(conn, "SELECT joins, rows, max_rows FROM lookahead.join_stats")
-        looked, rows, most = row
-        print(f"{corpus.joins} joins: {tally}; {looked} have looked ahead {rows} rows, at most {most}")
-        assert not tally.mismatches, "\n\n".join(tally.mismatches[:5])
+            looked, rows, most = fetch_row(conn, "SELECT joins, rows, max_rows FROM lookahead.join_stats")
+        print(f"{corpus.joins} joins: {looked} have looked ahead {rows} rows, at most {most}")
         assert tally.rows > 5 * tally.statements
         # each is executed by two sessions that may look ahead, and some again and again
         assert looked > corpus.joins // 4 and most > (2 if run.few_buffers else 8)
-    assert not bad_lines(cluster.log)
-    cluster.stop()

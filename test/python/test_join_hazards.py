@@ -20,28 +20,28 @@ from differential import Session
 from joins import (
     NESTED_LOOPS,
     JoinSide,
-    as_sides,
+    JoinSides,
     by_row,
+    by_row_of,
+    counted,
     fails_alike,
     loops,
-    make_sides,
+    off_and_forced,
     outcome_of,
     same,
+    sessions,
 )
 from portals import WAYS, NamedPortals
-from queries import fetch, fetch_row, relation_count
+from queries import fetch, fetch_row, relation_count, scalar
 from sides import (
     SERVER,
     Connection,
     compare,
     damaged,
     dead_entries,
-    explained,
-    finish,
     outcome,
     pins_at_rest,
     spoil_block,
-    statio,
     unnamed,
     until,
     waiting,
@@ -49,10 +49,8 @@ from sides import (
 
 
 @pytest.fixture(scope="module")
-def joins(make_cluster: MakeCluster) -> Iterator[dict[str, JoinSide]]:
-    sides = make_sides(make_cluster(SERVER, initdb_args=("--data-checksums",)))
-    yield sides
-    finish(as_sides(sides))
+def joins(make_cluster: MakeCluster) -> Iterator[JoinSides]:
+    yield from off_and_forced(make_cluster(SERVER, initdb_args=("--data-checksums",)))
 
 
 UNIQUE = "SELECT o.id, i2.id FROM o JOIN i2 ON i2.k = o.k"
@@ -90,7 +88,7 @@ LOCKED = "SELECT count(*) FROM (SELECT FROM o FOR UPDATE SKIP LOCKED) AS q"
 
 
 @pytest.mark.parametrize("name", EFFECTS)
-def test_no_effect_ahead_of_time(joins: dict[str, JoinSide], name: str) -> None:
+def test_no_effect_ahead_of_time(joins: JoinSides, name: str) -> None:
     """What the outer side does, or depends on, comes when it comes with stock; such a join does not look ahead."""
 
     def steps(side: JoinSide) -> list[Any]:
@@ -111,7 +109,7 @@ def test_no_effect_ahead_of_time(joins: dict[str, JoinSide], name: str) -> None:
     same(joins, steps, ahead=False)
 
 
-def test_no_effect_of_a_recheck_ahead_of_time(joins: dict[str, JoinSide]) -> None:
+def test_no_effect_of_a_recheck_ahead_of_time(joins: JoinSides) -> None:
     """The condition of a partial index is tested again for pages of which a bitmap does not know the rows."""
 
     def steps(side: JoinSide) -> Any:
@@ -124,23 +122,16 @@ def test_no_effect_of_a_recheck_ahead_of_time(joins: dict[str, JoinSide]) -> Non
             "ANALYZE lossy",
             "RESET client_min_messages",
         )
-        settings = ("SET enable_bitmapscan = on", "SET enable_seqscan = off", "SET work_mem = '64kB'")
+        settings = "SET enable_bitmapscan = on; SET enable_seqscan = off; SET work_mem = '64kB'"
         query = "SELECT loud(l.id), i2.id FROM lossy l JOIN i2 ON i2.k = l.k WHERE l.id < 1400 AND whisper(l.k) >= 0 OR l.k > 1450"
-        plan = "".join(row[0] for row in by_row_values(side, *settings, f"EXPLAIN {query}"))
-        assert "BitmapOr" in plan and "Filter" not in plan, plan
-        seen = by_row(side, *settings, query)[-1]
+        with side.session(settings) as one:
+            plan = str(one.rows(f"EXPLAIN {query}"))
+            assert "BitmapOr" in plan and "Filter" not in plan, plan
+            seen = by_row_of(one.conn, query)
         side.run("DROP TABLE lossy")
         return seen
 
     same(joins, steps, ahead=False)
-
-
-def by_row_values(side: JoinSide, *statements: str) -> list[tuple[Any, ...]]:
-    """The rows of the last statement, in a session of its own."""
-    with side.connect() as conn:
-        for statement in statements[:-1]:
-            conn.execute(statement.encode())
-        return fetch(conn, statements[-1])
 
 
 ABOVE = {
@@ -152,7 +143,7 @@ ABOVE = {
 
 
 @pytest.mark.parametrize("name", ABOVE)
-def test_effects_above_the_outer_side(joins: dict[str, JoinSide], name: str) -> None:
+def test_effects_above_the_outer_side(joins: JoinSides, name: str) -> None:
     """What is done with the rows handed out is done for these only, though more have been fetched."""
 
     def steps(side: JoinSide) -> list[Any]:
@@ -164,7 +155,6 @@ def test_effects_above_the_outer_side(joins: dict[str, JoinSide], name: str) -> 
 
 # Errors ahead of time
 
-K = 15  # the outer row that fails
 NO_FIELD = "date_part('no field', now())"  # fails without a value of the row
 ERRORS = {
     "outer filter": ("SELECT o.id, i2.id FROM o JOIN i2 ON i2.k = o.k WHERE 1 / (o.id - 15) < 9", True),
@@ -187,7 +177,7 @@ ERRORS = {
 
 @pytest.mark.parametrize("limit", ("", " LIMIT 10", " LIMIT 14", " LIMIT 15"))
 @pytest.mark.parametrize("name", ERRORS)
-def test_no_error_ahead_of_time(joins: dict[str, JoinSide], name: str, limit: str) -> None:
+def test_no_error_ahead_of_time(joins: JoinSides, name: str, limit: str) -> None:
     """Where nobody asks for the row of an error, there is none; otherwise it may come before rows that precede it."""
     query, ahead = ERRORS[name]
     seen = fails_alike(joins, lambda side: by_row(side, query + limit), None if limit else ahead)
@@ -216,7 +206,7 @@ UNCERTAIN = {
 
 @pytest.mark.parametrize("name", UNCERTAIN)
 @pytest.mark.parametrize("above", CERTAIN)
-def test_no_error_of_a_row_that_is_not_certain(joins: dict[str, JoinSide], above: str, name: str) -> None:
+def test_no_error_of_a_row_that_is_not_certain(joins: JoinSides, above: str, name: str) -> None:
     """Where the query may end before it comes to a row, nothing that may fail is computed of it."""
     join = UNCERTAIN[name].format(fails=2 if "hash" in above else 15)
     if "hash" in above:  # the join itself must remain a nested loop
@@ -248,7 +238,7 @@ FAILING_KEYS = {
 
 
 @pytest.mark.parametrize("name", FAILING_KEYS)
-def test_no_error_of_a_key_without_a_value(joins: dict[str, JoinSide], name: str) -> None:
+def test_no_error_of_a_key_without_a_value(joins: JoinSides, name: str) -> None:
     """What fails for all rows is not computed where the join does not come to it."""
     query, ahead = FAILING_KEYS[name]
 
@@ -275,7 +265,7 @@ EVENTS = "SELECT e.id, i2.id FROM event e JOIN i2 ON i2.k = e.k WHERE "
 
 
 @pytest.mark.parametrize("name", AT_THEIR_TIME)
-def test_what_depends_on_settings_only(joins: dict[str, JoinSide], name: str) -> None:
+def test_what_depends_on_settings_only(joins: JoinSides, name: str) -> None:
     """Stable functions without a value of the row keep no join from looking ahead, if it runs to its end."""
     condition = AT_THEIR_TIME[name]
     same(joins, lambda side: by_row(side, EVENTS + condition))
@@ -289,7 +279,7 @@ def test_what_depends_on_settings_only(joins: dict[str, JoinSide], name: str) ->
         "(SELECT event.id, event.k, event.at FROM o JOIN event ON event.k = o.k AND event.at > date_trunc('month', now() - interval '2 months') OFFSET 0)",
     ),
 )
-def test_what_depends_on_settings_only_below(joins: dict[str, JoinSide], outer: str) -> None:
+def test_what_depends_on_settings_only_below(joins: JoinSides, outer: str) -> None:
     """The same in a partition, or on the inner side of a join, that has not returned a row yet."""
     query = f"SELECT e.id, i2.id FROM {outer} e JOIN i2 ON i2.k = e.k WHERE e.at > date_trunc('month', now() - interval '2 months')"
     before = joins["forced"].stats()["joins"]
@@ -297,7 +287,7 @@ def test_what_depends_on_settings_only_below(joins: dict[str, JoinSide], outer: 
     assert joins["forced"].stats()["joins"] - before == 1 + ("JOIN" in outer)
 
 
-def test_keys_that_depend_on_settings_only(joins: dict[str, JoinSide]) -> None:
+def test_keys_that_depend_on_settings_only(joins: JoinSides) -> None:
     query = "SELECT o.id, e.id FROM o JOIN event e ON e.k = o.k AND e.at > now() - interval '200 days' AND e.at < current_date + 2"
     same(joins, lambda side: by_row(side, query))
 
@@ -315,12 +305,12 @@ CHANGED = {
 
 
 @pytest.mark.parametrize("name", CHANGED)
-def test_settings_that_change_between_two_rows(joins: dict[str, JoinSide], name: str) -> None:
+def test_settings_that_change_between_two_rows(joins: JoinSides, name: str) -> None:
     """Where a query may change a setting itself, what depends on settings is not computed ahead."""
     same(joins, lambda side: by_row(side, "SET timezone = 'Asia/Tokyo'", CHANGED[name]), ahead=False)
 
 
-def test_settings_that_change_between_two_fetches(joins: dict[str, JoinSide]) -> None:
+def test_settings_that_change_between_two_fetches(joins: JoinSides) -> None:
     """A cursor computes ahead what depends on settings only while it runs to its end."""
 
     def steps(side: JoinSide) -> list[Any]:
@@ -339,7 +329,7 @@ def test_settings_that_change_between_two_fetches(joins: dict[str, JoinSide]) ->
     same(joins, steps, ahead=None)
 
 
-def test_time_of_a_statement_that_changes_between_two_fetches(joins: dict[str, JoinSide]) -> None:
+def test_time_of_a_statement_that_changes_between_two_fetches(joins: JoinSides) -> None:
     """statement_timestamp() is another one with each FETCH."""
 
     def steps(side: JoinSide) -> list[Any]:
@@ -384,7 +374,7 @@ JOINED = {
 # a nested loop does not turn round: the cursor would read what a Materialize node has kept
 @pytest.mark.parametrize("way", [way for way in WAYS if not way.startswith("turned")])
 @pytest.mark.parametrize("name", JOINED)
-def test_idle_portal_pins_what_stock_pins(joins: dict[str, JoinSide], name: str, way: str) -> None:
+def test_idle_portal_pins_what_stock_pins(joins: JoinSides, name: str, way: str) -> None:
     """In every way in which a portal can become idle, nothing is held for coming rows, and all rows come."""
     pins = {}
 
@@ -409,7 +399,7 @@ def test_idle_portal_pins_what_stock_pins(joins: dict[str, JoinSide], name: str,
 
 
 @pytest.mark.parametrize("portion", (1, 7, 100))
-def test_portal_in_portions(joins: dict[str, JoinSide], portion: int) -> None:
+def test_portal_in_portions(joins: JoinSides, portion: int) -> None:
     """Of two portals by the protocol, each pins between two portions what stock pins."""
     pins: dict[bool, list[int]] = {True: [], False: []}
 
@@ -437,7 +427,7 @@ def test_portal_in_portions(joins: dict[str, JoinSide], portion: int) -> None:
     assert all(ours <= stock for ours, stock in zip(pins[True], pins[False], strict=True)), pins
 
 
-def test_query_that_stands_still_pins_what_stock_pins(joins: dict[str, JoinSide]) -> None:
+def test_query_that_stands_still_pins_what_stock_pins(joins: JoinSides) -> None:
     """While a query waits at a row in its midst, no page is pinned for those that come."""
     pins = {}
     for side in joins.values():
@@ -462,7 +452,7 @@ SUBTRANSACTIONS = {
 
 @pytest.mark.parametrize("name", SUBTRANSACTIONS)
 @pytest.mark.parametrize("join", JOINED)
-def test_subtransaction_that_fails(joins: dict[str, JoinSide], join: str, name: str) -> None:
+def test_subtransaction_that_fails(joins: JoinSides, join: str, name: str) -> None:
     """A cursor that was fetched from within goes on with stock's rows, and the server's log tells of no leak."""
 
     def steps(side: JoinSide) -> list[Any]:
@@ -517,7 +507,7 @@ KEYS = {
 
 
 @pytest.fixture(scope="module")
-def keyed(joins: dict[str, JoinSide]) -> dict[str, JoinSide]:
+def keyed(joins: JoinSides) -> JoinSides:
     for side in joins.values():
         side.run(
             "CREATE TABLE keys (id int, a int, b int, l bigint, s smallint, d date, ts timestamp, n name, c text, u numeric, array_ int[],"
@@ -537,19 +527,14 @@ def keyed(joins: dict[str, JoinSide]) -> dict[str, JoinSide]:
 
 
 @pytest.mark.parametrize("name", KEYS)
-def test_keys(keyed: dict[str, JoinSide], name: str) -> None:
+def test_keys(keyed: JoinSides, name: str) -> None:
     """Rows, their order, and the number of scans are stock's, whatever the keys are."""
 
     def steps(side: JoinSide) -> list[Any]:
         side.make_cold()
-        side.run("SET enable_seqscan = off")
         query = f"SELECT count(*), md5(string_agg(q::text, ',')) FROM ({KEYS[name]}) AS q"
-        seen = side.rows(query)
-        plan = side.rows(
-            f"EXPLAIN (ANALYZE, BUFFERS, COSTS off, TIMING off, SUMMARY off, FORMAT json) {query}"
-        )[0][0][0]["Plan"]
-        side.run("RESET enable_seqscan")
-        return [seen, loops(plan)]
+        with side.session("SET enable_seqscan = off") as one:
+            return [one.rows(query), loops(one.plan(query))]
 
     same(keyed, steps, ahead=None)
 
@@ -582,56 +567,41 @@ COUNTED = {
 )
 @pytest.mark.parametrize("name", COUNTED)
 def test_completed_joins_count_as_stock(
-    joins: dict[str, JoinSide], name: str, mode: str, cached: str, index_scan: str
+    joins: JoinSides, name: str, mode: str, cached: str, index_scan: str
 ) -> None:
     """EXPLAIN shows at each node, and pg_statio_* of each relation, the blocks of stock; also the rows of each node."""
     if name in ("semi", "anti"):
         index_scan = "off"  # scans that are left early may have read ahead by themselves
     query = COUNTED[name]
-    joins["forced"].run(
-        f"SET pg_lookahead.debug_force = {'on' if mode == 'forced' else 'off'}",
-        f"SET pg_lookahead.index_scan = {index_scan}",
-    )
 
     def counters(side: JoinSide) -> dict[str, Any]:
         if cached == "cold":
             side.make_cold()
-        before = statio(side)
-        rows = side.rows(f"EXPLAIN (ANALYZE, BUFFERS, TIMING off, SUMMARY off, FORMAT json) {query}")
-        after = statio(side)
-        plan = rows[0][0][0]["Plan"]
-        found = {name: after[name][0] - before[name][0] for name in after}
-        return {"EXPLAIN": explained(plan), "rows": loops(plan), **found}
+        return counted(side, query)
 
-    before = joins["forced"].stats()["joins"]
-    try:
-        compare(as_sides(joins), lambda side: counters(joins["forced" if side.forced else "off"]))
-        if mode == "forced" and name not in ("subplan", "ANY"):
-            assert joins["forced"].stats()["joins"] > before
-    finally:
-        joins["forced"].run("SET pg_lookahead.debug_force = on", "SET pg_lookahead.index_scan = off")
+    with sessions(joins, forced=mode == "forced") as found:
+        found["forced"].run(f"SET pg_lookahead.index_scan = {index_scan}")
+        ahead = found["forced"].ahead(lambda: compare(found, counters))
+    if mode == "forced" and name not in ("subplan", "ANY"):
+        assert ahead["joins"] > 0
 
 
-def test_reads_stay_at_the_inner_side(joins: dict[str, JoinSide]) -> None:
+def test_reads_stay_at_the_inner_side(joins: JoinSides) -> None:
     """EXPLAIN shows the pages that were read ahead at the inner scan, as read, and not at the outer side."""
-    read = {}
-    for side in joins.values():
+
+    def read(side: JoinSide) -> list[int]:
         side.make_cold()
-        plan = side.rows(f"EXPLAIN (ANALYZE, BUFFERS, TIMING off, SUMMARY off, FORMAT json) {UNIQUE}")[0][0][
-            0
-        ]["Plan"]
-        read[side.forced] = [
-            plan["Shared Read Blocks"],
-            *(child["Shared Read Blocks"] for child in plan["Plans"]),
-        ]
-    assert read[True] == read[False]
+        plan = side.plan(UNIQUE)
+        return [node["Shared Read Blocks"] for node in (plan, *plan["Plans"])]
+
+    same(joins, read)
 
 
 # SERIALIZABLE
 
 
 @pytest.mark.parametrize("key, limit", (("k", " LIMIT 3"), ("k", ""), ("m", " LIMIT 3")))
-def test_serializable(joins: dict[str, JoinSide], key: str, limit: str) -> None:
+def test_serializable(joins: JoinSides, key: str, limit: str) -> None:
     """A writer of a row that stock's join does not come to is no reason to fail; predicate locks are stock's."""
 
     def steps(side: JoinSide) -> list[Any]:
@@ -678,7 +648,7 @@ LINE_POINTERS = "SELECT b, lp, lp_flags, t_ctid, t_infomask2 FROM generate_serie
 
 
 @pytest.mark.parametrize("name", CHANGING)
-def test_changed_tables(joins: dict[str, JoinSide], name: str) -> None:
+def test_changed_tables(joins: JoinSides, name: str) -> None:
     """Row versions find their places, HOT or not, and pages are pruned, as with stock, in rounds."""
 
     def steps(side: JoinSide) -> list[Any]:
@@ -719,7 +689,7 @@ DEAD = {
 
 
 @pytest.mark.parametrize("name", DEAD)
-def test_dead_entries_are_marked_as_stock_marks_them(joins: dict[str, JoinSide], name: str) -> None:
+def test_dead_entries_are_marked_as_stock_marks_them(joins: JoinSides, name: str) -> None:
     """The same entries of the inner index are dead after a join."""
 
     def steps(side: JoinSide) -> list[Any]:
@@ -742,7 +712,7 @@ def test_dead_entries_are_marked_as_stock_marks_them(joins: dict[str, JoinSide],
 
 @pytest.mark.parametrize("limit", (1, 2, 4, 16, 64, 256))
 @pytest.mark.parametrize("shape", ("unique", "many", "few match", "FETCH", "EXISTS"))
-def test_limit_reads_little_for_nothing(joins: dict[str, JoinSide], shape: str, limit: int) -> None:
+def test_limit_reads_little_for_nothing(joins: JoinSides, shape: str, limit: int) -> None:
     """Rows ahead are at most 2 more than have been handed out; where each row is wanted, none is for nothing."""
     queries = {
         "unique": f"SELECT o.id, i2.id FROM o JOIN i2 ON i2.k = o.k LIMIT {limit}",
@@ -783,36 +753,13 @@ def test_limit_reads_little_for_nothing(joins: dict[str, JoinSide], shape: str, 
         assert blocks_on <= blocks_off + (rows_on - rows_off) * (per_row + 2)
 
 
-@pytest.mark.parametrize("limit", (1, 5))
-@pytest.mark.parametrize("joined", ("i2.k = f.k", "i2.m = f.k"))
-def test_limit_does_not_search_on(joins: dict[str, JoinSide], joined: str, limit: int) -> None:
-    """Where the outer side has a filter, which no row passes from somewhere on, the planner knowing nothing of
-    that, no more of it is scanned than a LIMIT is known to need."""
-    scanned: dict[bool, int] = {}
-
-    def steps(side: JoinSide) -> Any:
-        # of the first 30 rows, the first 20 have no partner
-        side.run(
-            "CREATE TABLE f (k int, a int, b int) WITH (autovacuum_enabled = off)",
-            "INSERT INTO f SELECT CASE WHEN n < 20 THEN -n ELSE n END,"
-            " (n < 30 OR n % 2 = 0)::int, (n < 30 OR n % 2 = 1)::int FROM generate_series(0, 2999) AS n",
-            "ANALYZE f",
-        )
-        side.make_cold()
-        with side.connect() as conn:
-            conn.execute("BEGIN")
-            rows = conn.execute(
-                f"SELECT f.k, i2.id FROM f JOIN i2 ON {joined} WHERE a = 1 AND b = 1 LIMIT {limit}".encode()
-            )
-            found = rows.fetchall()
-            count = fetch_row(conn, "SELECT pg_stat_get_xact_tuples_returned('f'::regclass)")
-            scanned[side.forced] = count[0]
-            conn.execute("COMMIT")
-        side.run("DROP TABLE f")
-        return found
-
-    same(joins, steps, ahead=None)
-    assert scanned[True] == scanned[False] < 100
+def returned(conn: Connection, query: str, *relations: str) -> tuple[list[Any], int]:
+    """The rows of a query, and how many rows its scans of relations have returned."""
+    counts = (
+        f"SELECT sum({relation_count('xact_tuples_returned')})::int FROM pg_class WHERE relname = ANY (%s)"
+    )
+    with conn.transaction():
+        return fetch(conn, query), scalar(conn, counts, [list(relations)])
 
 
 LEFT_EARLY = {
@@ -825,15 +772,17 @@ LEFT_EARLY = {
     "groups below a LIMIT": "SELECT q.k, count(*) FROM (SELECT f.k, f.a FROM f WHERE {} ORDER BY k OFFSET 0) q JOIN i2 ON i2.k = q.k GROUP BY q.k ORDER BY q.k LIMIT 1",
     "merge join": "SELECT x.id, q.k FROM (SELECT id FROM o WHERE id < 5 ORDER BY id OFFSET 0) AS x"
     " JOIN (SELECT f.k FROM f, LATERAL (SELECT FROM i2 WHERE i2.k = f.k OFFSET 0) AS y WHERE {} ORDER BY f.k OFFSET 0) AS q ON q.k = x.id",
+    **{f"LIMIT {limit}, {joined}": f"SELECT f.k, i2.id FROM f JOIN i2 ON {joined} WHERE {{}} LIMIT {limit}" for joined in ("i2.k = f.k", "i2.m = f.k") for limit in (1, 5)},
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", LEFT_EARLY)
-def test_what_is_left_early_does_not_search_on(joins: dict[str, JoinSide], name: str) -> None:
-    """A join that is left early for another reason than a LIMIT on its rows fetches none that a filter has to find."""
+def test_what_is_left_early_does_not_search_on(joins: JoinSides, name: str) -> None:
+    """Where the outer side has a filter, which no row passes from somewhere on, the planner knowing nothing of that, no
+    more of it is scanned than a LIMIT is known to need, and nothing ahead for a join that is left for another reason."""
     query = LEFT_EARLY[name].format("a = 1 AND b = 1")
-    rows, partners = (14, 1) if name == "EXISTS of many" else (6, 2)
-    scanned: dict[bool, int] = {}
+    limit, ordered = name.startswith("LIMIT"), name in ("merge join", "groups below a LIMIT")
+    rows, partners = (30, 10) if limit else (14, 1) if name == "EXISTS of many" else (6, 2)
 
     def steps(side: JoinSide) -> Any:
         # of the first rows, the last ones have a partner
@@ -841,69 +790,58 @@ def test_what_is_left_early_does_not_search_on(joins: dict[str, JoinSide], name:
             "CREATE TABLE f (k int, a int, b int) WITH (autovacuum_enabled = off)",
             f"INSERT INTO f SELECT CASE WHEN n < {rows - partners} THEN n - 99 ELSE n END,"
             f" (n < {rows} OR n % 2 = 0)::int, (n < {rows} OR n % 2 = 1)::int FROM generate_series(0, 5999) AS n",
-            "CREATE INDEX ON f (k)" if name in ("merge join", "groups below a LIMIT") else "SELECT 1",
+            "CREATE INDEX ON f (k)" if ordered else "SELECT 1",
             "ANALYZE f",
         )
-        side.make_cold()
         with side.connect() as conn:
             if name == "merge join":
                 conn.execute("SET enable_mergejoin = on; SET enable_nestloop = off; SET enable_sort = off")
-            explained = fetch(conn, f"EXPLAIN (ANALYZE, TIMING off, SUMMARY off, BUFFERS off) {query}")
-            plan = "\n".join(row[0] for row in explained)
-            assert ("Merge Join" in plan) == (name == "merge join") and ("GroupAggregate" in plan) == (
-                "group" in name
-            )
-            conn.execute("BEGIN")
-            found = fetch(conn, query)
-            count = relation_count("xact_tuples_returned")
-            counts = f"SELECT {count} FROM pg_class WHERE relname IN ('f', 'f_k_idx')"
-            scanned[side.forced] = sum(row[0] for row in fetch(conn, counts))
-            conn.execute("COMMIT")
+            plan = str(fetch(conn, f"EXPLAIN {query}"))
+            assert ("Merge Join" in plan) == (name == "merge join")
+            assert ("GroupAggregate" in plan) == ("group" in name)
+            side.make_cold()
+            found = returned(conn, query, "f", "f_k_idx")
         side.run("DROP TABLE f")
         return found
 
-    same(joins, steps, ahead=None if name in ("merge join", "groups below a LIMIT") else False)
-    assert scanned[True] == scanned[False]
+    _, scanned = same(joins, steps, ahead=None if limit or ordered else False)
+    assert scanned < 100 or not limit
 
 
-def test_limit_above_gather(joins: dict[str, JoinSide]) -> None:
+def test_limit_above_gather(joins: JoinSides) -> None:
     """What the leader executes by itself is bounded as without a Gather node."""
     parallel = (
         "SET max_parallel_workers = 0; SET max_parallel_workers_per_gather = 2; SET parallel_setup_cost = 0;"
         " SET parallel_tuple_cost = 0; SET min_parallel_table_scan_size = 0"
     )
-    scanned: dict[bool, int] = {}
 
     def steps(side: JoinSide) -> Any:
         side.make_cold()
-        with side.connect() as conn:
-            conn.execute(parallel)
-            plan = fetch(conn, f"EXPLAIN {UNIQUE} LIMIT 100")
-            assert any("Gather" in row[0] for row in plan)
-            conn.execute("BEGIN")
-            found = fetch(conn, f"{UNIQUE} LIMIT 100")
-            count = fetch_row(conn, "SELECT pg_stat_get_xact_tuples_returned('o'::regclass)")
-            scanned[side.forced] = count[0]
-            conn.execute("COMMIT")
-        return found
+        with side.session(parallel) as one:
+            assert "Gather" in str(one.rows(f"EXPLAIN {UNIQUE} LIMIT 100"))
+            return returned(one.conn, f"{UNIQUE} LIMIT 100", "o")
 
     same(joins, steps)
-    assert scanned[True] == scanned[False]
 
 
 # Damage
 
 
-def test_damage_that_stock_does_not_reach_is_no_error(joins: dict[str, JoinSide]) -> None:
+def make_w(side: JoinSide) -> None:
+    side.run(
+        "DROP TABLE IF EXISTS w",
+        "CREATE TABLE w (k int, pad text) WITH (autovacuum_enabled = off)",
+        "INSERT INTO w SELECT n, repeat('x', 150) FROM generate_series(0, 5999) AS n",
+        "CREATE INDEX w_k ON w (k)",
+        "VACUUM ANALYZE w",
+    )
+
+
+def test_damage_that_stock_does_not_reach_is_no_error(joins: JoinSides) -> None:
     """Bad pages of the inner index or table: no error, nor a warning, for a row nobody asked for; else the server's."""
 
     def steps(side: JoinSide) -> list[Any]:
-        side.run("DROP TABLE IF EXISTS w", "CREATE TABLE w (k int, pad text) WITH (autovacuum_enabled = off)")
-        side.run(
-            "INSERT INTO w SELECT n, repeat('x', 150) FROM generate_series(0, 5999) AS n",
-            "CREATE INDEX w_k ON w (k)",
-            "VACUUM ANALYZE w",
-        )
+        make_w(side)
         seen: list[Any] = []
         for relation in ("w_k", "w"):
             damaged(side, spoil_block(3), relation)
@@ -926,16 +864,11 @@ def test_damage_that_stock_does_not_reach_is_no_error(joins: dict[str, JoinSide]
 
 
 @pytest.mark.parametrize("relation", ("w_k", "w"))
-def test_file_that_is_too_short(joins: dict[str, JoinSide], relation: str) -> None:
+def test_file_that_is_too_short(joins: JoinSides, relation: str) -> None:
     """Blocks beyond the end of a file are the server's error, in their turn."""
 
     def steps(side: JoinSide) -> list[Any]:
-        side.run("DROP TABLE IF EXISTS w", "CREATE TABLE w (k int, pad text) WITH (autovacuum_enabled = off)")
-        side.run(
-            "INSERT INTO w SELECT n, repeat('x', 150) FROM generate_series(0, 5999) AS n",
-            "CREATE INDEX w_k ON w (k)",
-            "VACUUM ANALYZE w",
-        )
+        make_w(side)
         blocks = side.value(f"SELECT pg_relation_size('{relation}') / 8192")
 
         def cut(path: Any) -> None:
@@ -959,18 +892,12 @@ def test_file_that_is_too_short(joins: dict[str, JoinSide], relation: str) -> No
     same(joins, steps, ahead=None)
 
 
-def by_row_of(conn: Connection, query: str) -> list[Any]:
-    session = Session(conn)
-    session.send(query, by_row=True)
-    return session.collect()
-
-
 # What happens between descent and arrival
 
 
 @pytest.mark.parametrize("what", ("splits", "deleted pages", "some inserts", "emptied"))
 @pytest.mark.parametrize("first", (1, 50, 300))
-def test_index_changes_under_an_open_cursor(joins: dict[str, JoinSide], what: str, first: int) -> None:
+def test_index_changes_under_an_open_cursor(joins: JoinSides, what: str, first: int) -> None:
     """Leaf pages that were found for rows ahead are split, or deleted and used again, before the rows' turn."""
 
     def steps(side: JoinSide) -> list[Any]:
@@ -1014,7 +941,7 @@ def test_index_changes_under_an_open_cursor(joins: dict[str, JoinSide], what: st
 
 
 @pytest.mark.parametrize("work_mem", ("4MB", "64kB"))
-def test_memoize(joins: dict[str, JoinSide], work_mem: str) -> None:
+def test_memoize(joins: JoinSides, work_mem: str) -> None:
     """Its hits, misses and evictions are stock's, and keys that it has are not looked up ahead again and again."""
 
     def steps(side: JoinSide) -> list[Any]:
@@ -1041,7 +968,7 @@ def test_memoize(joins: dict[str, JoinSide], work_mem: str) -> None:
 # Row versions that change meanwhile
 
 
-def test_rows_changed_by_others(joins: dict[str, JoinSide]) -> None:
+def test_rows_changed_by_others(joins: JoinSides) -> None:
     """UPDATE ... FROM waits for rows that others change, and takes or leaves the new versions as stock does."""
 
     def steps(side: JoinSide) -> list[Any]:
@@ -1085,7 +1012,7 @@ def test_rows_changed_by_others(joins: dict[str, JoinSide]) -> None:
 
 @pytest.mark.within_scans
 @pytest.mark.parametrize("order", ("index", "block"))
-def test_outer_index_scan_that_looks_ahead_itself(joins: dict[str, JoinSide], order: str) -> None:
+def test_outer_index_scan_that_looks_ahead_itself(joins: JoinSides, order: str) -> None:
     """Each of three levels, outer and inner, looks ahead, and the rows are stock's."""
 
     def steps(side: JoinSide) -> list[Any]:
@@ -1113,7 +1040,7 @@ def test_outer_index_scan_that_looks_ahead_itself(joins: dict[str, JoinSide], or
 
 
 @pytest.mark.parametrize("width", (100_000, 3_000))
-def test_wide_rows(joins: dict[str, JoinSide], width: int) -> None:
+def test_wide_rows(joins: JoinSides, width: int) -> None:
     """Rows ahead take a share of work_mem, however wide they are, and the query goes on looking ahead."""
     used = {}
 
@@ -1135,7 +1062,7 @@ def test_wide_rows(joins: dict[str, JoinSide], width: int) -> None:
         assert ahead["rows"] > 800 and ahead["max_rows"] >= 0
 
 
-def test_rows_that_are_too_wide_are_not_copied(joins: dict[str, JoinSide]) -> None:
+def test_rows_that_are_too_wide_are_not_copied(joins: JoinSides) -> None:
     """Look-ahead ends where a row takes so much memory that no other one can be ahead: to copy rows takes longer than to read pages."""
     ticks = "SELECT split_part(pg_read_file('/proc/self/stat'), ' ', 14)::int + split_part(pg_read_file('/proc/self/stat'), ' ', 15)::int"
     times: dict[bool, int] = {}
@@ -1159,7 +1086,7 @@ def test_rows_that_are_too_wide_are_not_copied(joins: dict[str, JoinSide]) -> No
 # Parallel workers
 
 
-def test_workers_do_not_hoard(joins: dict[str, JoinSide]) -> None:
+def test_workers_do_not_hoard(joins: JoinSides) -> None:
     """While one worker stands still at its first row, the other comes to nearly all of the other rows."""
     came = {name: rows_beside_one_that_stands(side) for name, side in joins.items()}
     print(came)
@@ -1211,7 +1138,7 @@ def rows_beside_one_that_stands(side: JoinSide) -> int:
         "effective_io_concurrency = 0",
     ),
 )
-def test_turned_off(joins: dict[str, JoinSide], setting: str) -> None:
+def test_turned_off(joins: JoinSides, setting: str) -> None:
     """The settings that turn look-ahead off do."""
     side = joins["forced"]
     for value, ahead in ((setting, False), ("application_name = ''", True)):

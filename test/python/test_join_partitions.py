@@ -17,19 +17,19 @@ import pytest
 from conftest import MakeCluster
 from joins import (
     JoinSide,
-    as_sides,
+    JoinSides,
     by_row,
-    counted,
+    count_as_stock,
     fails_alike,
-    make_sides,
+    off_and_forced,
     outcome_of,
-    plan_of,
     same,
+    sessions,
 )
 from pg_lookahead.server.cluster import Cluster
 from queries import fetch, scalar
 from scans import EVICT_ALL
-from sides import SERVER, compare, damaged, finish, pins_at_rest, statio
+from sides import SERVER, cached_blocks, compare, damaged, pins_at_rest, statio
 
 COLUMNS = "(id int, k int, m int, t text, pad text)"
 ROWS = (
@@ -68,52 +68,51 @@ LOUD = (
 TABLES = ("ran", "has", "lis", "sub", "loudly")
 
 
+SETUP = (
+    *LOUD,
+    "SET client_min_messages = warning",
+    *PARTITIONED.strip().split(";\n"),
+    *(f"CREATE TABLE has{n} PARTITION OF has FOR VALUES WITH (MODULUS 18, REMAINDER {n})" for n in range(18)),
+    *(
+        statement
+        for table in TABLES
+        for statement in (
+            f"INSERT INTO {table} {ROWS}",
+            *(f"CREATE INDEX ON {table} ({columns})" for columns in ("k", "m, id", "t")),
+            f"VACUUM ANALYZE {table}",
+        )
+    ),
+    f"CREATE TABLE h {COLUMNS} WITH (autovacuum_enabled = off)",
+    f"INSERT INTO h {ROWS}",
+    *(f"CREATE INDEX h_{column} ON h USING hash ({column})" for column in ("k", "m", "t")),
+    "VACUUM ANALYZE h",
+    "CREATE TABLE x (id int, t text)",
+    "INSERT INTO x SELECT n, CASE WHEN n % 9 <> 7 THEN 'n' || n % 21 END FROM generate_series(0, 89) AS n",
+    "ANALYZE x",
+    "CREATE TABLE wide (k int, t text STORAGE EXTERNAL)",
+    "INSERT INTO wide SELECT n, 'n' || n % 20 || repeat(' ', n % 2 * 3000) FROM generate_series(0, 99) AS n",
+    "ANALYZE wide",
+    "CREATE TABLE two (id int, k int, m int) PARTITION BY RANGE (m, k)",
+    "CREATE TABLE two0 PARTITION OF two FOR VALUES FROM (MINVALUE, MINVALUE) TO (30, 0)",
+    "CREATE TABLE two1 PARTITION OF two DEFAULT",
+    f"INSERT INTO two SELECT id, k, m FROM ({ROWS}) AS q (id, k, m)",
+    "CREATE INDEX ON two (m, id)",
+    "ANALYZE two",
+    # splits of its buckets, and overflow pages between them
+    "CREATE TABLE grown (id int, k int)",
+    "CREATE INDEX grown_k ON grown USING hash (k)",
+    "INSERT INTO grown SELECT n, n FROM generate_series(0, 39999) AS n",
+    "VACUUM ANALYZE grown",
+    "CREATE TABLE few (id int, k int, k8 bigint)",
+    "INSERT INTO few SELECT n, n * 7919 % 40000, n * 37 + (n::bigint << 32) FROM generate_series(1, 12) AS n",
+    "ANALYZE few",
+    "RESET client_min_messages",
+)
+
+
 @pytest.fixture(scope="module")
-def sides(make_cluster: MakeCluster) -> Iterator[dict[str, JoinSide]]:
-    found = make_sides(make_cluster(SERVER))
-    for side in found.values():
-        side.run(*LOUD, "SET client_min_messages = warning")
-        for statement in PARTITIONED.strip().split(";\n"):
-            side.run(statement)
-        side.run(
-            *(
-                f"CREATE TABLE has{n} PARTITION OF has FOR VALUES WITH (MODULUS 18, REMAINDER {n})"
-                for n in range(18)
-            )
-        )
-        for table in TABLES:
-            side.run(f"INSERT INTO {table} {ROWS}")
-            side.run(*(f"CREATE INDEX ON {table} ({columns})" for columns in ("k", "m, id", "t")))
-            side.run(f"VACUUM ANALYZE {table}")
-        side.run(
-            f"CREATE TABLE h {COLUMNS} WITH (autovacuum_enabled = off)",
-            f"INSERT INTO h {ROWS}",
-            *(f"CREATE INDEX h_{column} ON h USING hash ({column})" for column in ("k", "m", "t")),
-            "VACUUM ANALYZE h",
-            "CREATE TABLE x (id int, t text)",
-            "INSERT INTO x SELECT n, CASE WHEN n % 9 <> 7 THEN 'n' || n % 21 END FROM generate_series(0, 89) AS n",
-            "ANALYZE x",
-            "CREATE TABLE wide (k int, t text STORAGE EXTERNAL)",
-            "INSERT INTO wide SELECT n, 'n' || n % 20 || repeat(' ', n % 2 * 3000) FROM generate_series(0, 99) AS n",
-            "ANALYZE wide",
-            "CREATE TABLE two (id int, k int, m int) PARTITION BY RANGE (m, k)",
-            "CREATE TABLE two0 PARTITION OF two FOR VALUES FROM (MINVALUE, MINVALUE) TO (30, 0)",
-            "CREATE TABLE two1 PARTITION OF two DEFAULT",
-            f"INSERT INTO two SELECT id, k, m FROM ({ROWS}) AS q (id, k, m)",
-            "CREATE INDEX ON two (m, id)",
-            "ANALYZE two",
-            # splits of its buckets, and overflow pages between them
-            "CREATE TABLE grown (id int, k int)",
-            "CREATE INDEX grown_k ON grown USING hash (k)",
-            "INSERT INTO grown SELECT n, n FROM generate_series(0, 39999) AS n",
-            "VACUUM ANALYZE grown",
-            "CREATE TABLE few (id int, k int, k8 bigint)",
-            "INSERT INTO few SELECT n, n * 7919 % 40000, n * 37 + (n::bigint << 32) FROM generate_series(1, 12) AS n",
-            "ANALYZE few",
-            "RESET client_min_messages",
-        )
-    yield found
-    finish(as_sides(found))
+def sides(make_cluster: MakeCluster) -> Iterator[JoinSides]:
+    yield from off_and_forced(make_cluster(SERVER), *SETUP)
 
 
 COUNTED = {
@@ -153,75 +152,47 @@ def make_cold(side: JoinSide) -> None:
     side.rows(EVICT_ALL)
 
 
-SCANS = ("indexscan", "bitmapscan")
 PLANS = {"hash index": "h_", "Merge Append": "Merge Append", "BitmapOr": "BitmapOr", "BitmapAnd": "BitmapAnd"}
 
 
 @pytest.mark.parametrize("mode, memoize", (("forced", "off"), ("forced", "on"), ("natural", "off")))
 @pytest.mark.parametrize("name", COUNTED)
-def test_joins_count_as_stock(sides: dict[str, JoinSide], name: str, mode: str, memoize: str) -> None:
+def test_joins_count_as_stock(sides: JoinSides, name: str, mode: str, memoize: str) -> None:
     """Rows, and the blocks of each node and relation, are stock's; what is read ahead is what stock reads."""
-    ours = sides["forced"]
-    query = COUNTED[name]
-    planner = "SET enable_mergejoin = off; SET client_min_messages = warning"
-    for side in sides.values():
-        side.run(
-            planner,
-            f"SET enable_memoize = {memoize}",
-            f"SET enable_sort = {'off' if 'Append' in name else 'on'}",
-            *(
-                f"SET enable_{kind} = {'on' if kind.startswith('bitmap') == ('Bitmap' in name) else 'off'}"
-                for kind in SCANS
-            ),
-        )
-    if mode != "forced":
-        ours.run("SET pg_lookahead.debug_force = off")
-
-    def counters(side: JoinSide) -> dict[str, Any]:
-        make_cold(side)
-        return counted(side, query)
-
-    try:
-        rows = [side.rows(query) for side in sides.values()]
-        assert rows[0] == rows[1]
-        before = ours.stats()
-        compare(as_sides(sides), lambda side: counters(sides["forced" if side.forced else "off"]))
-        after = ours.stats()
-        ahead = {name: after[name] - before[name] for name in after}
-        plan = plan_of(sides["off"], query)
-        kind = next((kind for kind in PLANS if name.startswith(kind)), None)
-        assert kind is None or PLANS[kind] in json.dumps(plan)
-        if mode == "forced":
-            assert ahead["joins"] > 0
-            if "Memoize" not in json.dumps(plan):
-                assert ahead["leaf_blocks_read"] > 0, ahead
-    finally:
-        ours.run("SET pg_lookahead.debug_force = on")
-        for side in sides.values():
-            side.run(
-                "SET enable_memoize = off",
-                "RESET enable_sort",
-                "RESET client_min_messages",
-                "SET enable_bitmapscan = off",
-                "RESET enable_indexscan",
-            )
+    query, bitmap = COUNTED[name], "Bitmap" in name
+    kinds = {
+        "mergejoin": False,
+        "memoize": memoize,
+        "sort": "Append" not in name,
+        "indexscan": not bitmap,
+        "bitmapscan": bitmap,
+    }
+    settings = (f"SET enable_{kind} = {on}" for kind, on in kinds.items())
+    with sessions(sides, "SET client_min_messages = warning", *settings, forced=mode == "forced") as found:
+        ahead = count_as_stock(found, query)
+        plan = json.dumps(found["off"].plan(query))
+    kind = next((kind for kind in PLANS if name.startswith(kind)), None)
+    assert kind is None or PLANS[kind] in plan
+    if mode == "forced":
+        assert ahead["joins"] > 0
+        assert "Memoize" in plan or ahead["leaf_blocks_read"] > 0, ahead
 
 
 @pytest.mark.parametrize("name", ("range", "several", "sub-partitions", "UNION ALL", "hash index"))
-def test_reads_stay_at_their_scan(sides: dict[str, JoinSide], name: str) -> None:
+def test_reads_stay_at_their_scan(sides: JoinSides, name: str) -> None:
     """EXPLAIN shows the pages that were read ahead at the scan that needs them, as read."""
 
+    def reads(plan: dict[str, Any], path: str = "") -> dict[str, int]:
+        found = {f"{path}/{plan['Node Type']}": plan["Shared Read Blocks"]}
+        for i, child in enumerate(plan.get("Plans", ())):
+            found.update(reads(child, f"{path}/{i}"))
+        return found
+
     def counters(side: JoinSide) -> dict[str, int]:
-        def reads(plan: dict[str, Any], path: str = "") -> dict[str, int]:
-            found = {f"{path}/{plan['Node Type']}": plan["Shared Read Blocks"]}
-            for i, child in enumerate(plan.get("Plans", ())):
-                found.update(reads(child, f"{path}/{i}"))
-            return found
-
         make_cold(side)
-        return reads(plan_of(side, COUNTED[name]))
+        return reads(side.plan(COUNTED[name]))
 
-    compare(as_sides(sides), lambda side: counters(sides["forced" if side.forced else "off"]))
+    compare(sides, counters)
 
 
 KEYS_OF_HASH_INDEXES = {
@@ -231,24 +202,17 @@ KEYS_OF_HASH_INDEXES = {
 
 
 @pytest.mark.parametrize("name", KEYS_OF_HASH_INDEXES)
-def test_buckets_of_the_keys_only_are_read(sides: dict[str, JoinSide], name: str) -> None:
+def test_buckets_of_the_keys_only_are_read(sides: JoinSides, name: str) -> None:
     """The pages that are cached after a join of few rows are stock's."""
     query = KEYS_OF_HASH_INDEXES[name]
 
     def steps(side: JoinSide) -> list[Any]:
-        assert "Hash Index" not in (plan := json.dumps(plan_of(side, query))) and "Index Scan" in plan
+        assert "Hash Index" not in (plan := json.dumps(side.plan(query))) and "Index Scan" in plan
         make_cold(side)
         before = side.stats()["leaf_blocks_read"]
-        seen = [side.rows(query)]
+        seen = side.rows(query)
         assert (side.stats()["leaf_blocks_read"] > before + 3) == side.forced
-        seen.append(
-            side.rows(
-                "SELECT relname, relblocknumber FROM pg_buffercache AS b JOIN pg_class AS c"
-                " ON b.relfilenode = pg_relation_filenode(c.oid) WHERE relname IN ('grown', 'grown_k', 'h', 'h_k')"
-                " AND reldatabase = (SELECT oid FROM pg_database WHERE datname = current_database()) ORDER BY 1, 2"
-            )
-        )
-        return seen
+        return [seen, cached_blocks(side, "grown", "grown_k", "h", "h_k")]
 
     assert len(same(sides, steps)[1]) > 10
 
@@ -256,7 +220,7 @@ def test_buckets_of_the_keys_only_are_read(sides: dict[str, JoinSide], name: str
 @pytest.mark.parametrize(
     "name", ("hash, few rows", "range", "hash", "sub-partitions", "hash index", "hash index, int8")
 )
-def test_what_is_read_ahead_is_what_is_needed(sides: dict[str, JoinSide], name: str) -> None:
+def test_what_is_read_ahead_is_what_is_needed(sides: JoinSides, name: str) -> None:
     """Blocks that stock reads are read ahead, and hardly any besides: partitions and buckets are found as stock finds them."""
     ours = sides["forced"]
     ours.run("SET effective_io_concurrency = 16")
@@ -290,19 +254,14 @@ CONDITIONS = {
 
 
 @pytest.mark.parametrize("name", CONDITIONS)
-def test_scans_that_a_row_does_not_begin_read_nothing(sides: dict[str, JoinSide], name: str) -> None:
+def test_scans_that_a_row_does_not_begin_read_nothing(sides: JoinSides, name: str) -> None:
     """A condition on the outer row alone, which the server tests before it begins a scan."""
 
     def steps(side: JoinSide) -> list[Any]:
-        plan = json.dumps(plan_of(side, CONDITIONS[name]))
+        plan = json.dumps(side.plan(CONDITIONS[name]))
         assert "One-Time Filter" in plan and "Index Scan" in plan, plan
         make_cold(side)
-        seen = side.rows(CONDITIONS[name])
-        cached = (
-            "SELECT relname, count(*) FROM pg_buffercache AS b JOIN pg_class AS c ON b.relfilenode = pg_relation_filenode(c.oid)"
-            " WHERE relname IN ('ran1', 'i2') AND reldatabase = (SELECT oid FROM pg_database WHERE datname = current_database()) GROUP BY 1 ORDER BY 1"
-        )
-        return [*seen, side.rows(cached)]
+        return [side.rows(CONDITIONS[name]), cached_blocks(side, "ran1", "i2")]
 
     same(sides, steps)
 
@@ -325,7 +284,7 @@ EFFECTS = {
 
 @pytest.mark.parametrize("limit", ("", " LIMIT 10"))
 @pytest.mark.parametrize("name", EFFECTS)
-def test_no_effect_ahead_of_time(sides: dict[str, JoinSide], name: str, limit: str) -> None:
+def test_no_effect_ahead_of_time(sides: JoinSides, name: str, limit: str) -> None:
     """To find the partitions of a row does nothing and fails for nothing, or the join does not look ahead."""
     query, ahead = EFFECTS[name]
 
@@ -408,7 +367,7 @@ def test_a_plan_of_many_joins_is_searched_once(crowded: Cluster) -> None:
 
 
 @pytest.mark.parametrize("what", ("DETACH", "DETACH CONCURRENTLY", "DROP", "ATTACH"))
-def test_partitions_come_and_go(sides: dict[str, JoinSide], what: str) -> None:
+def test_partitions_come_and_go(sides: JoinSides, what: str) -> None:
     """Under an open cursor, and between two executions of a generic plan."""
 
     def steps(side: JoinSide) -> list[Any]:
@@ -456,7 +415,7 @@ def test_partitions_come_and_go(sides: dict[str, JoinSide], what: str) -> None:
 
 
 @pytest.mark.parametrize("low, high", ((0, 6000), (1200, 1300), (5000, 5500), (7000, 8000)))
-def test_generic_plans(sides: dict[str, JoinSide], low: int, high: int) -> None:
+def test_generic_plans(sides: JoinSides, low: int, high: int) -> None:
     """What is pruned when the plan starts shifts the numbers of the partitions that are left for a row."""
 
     def steps(side: JoinSide) -> list[Any]:
@@ -474,7 +433,7 @@ def test_generic_plans(sides: dict[str, JoinSide], low: int, high: int) -> None:
     assert len(same(sides, steps, ahead=None)[0]) == 2000
 
 
-def test_begun_again(sides: dict[str, JoinSide]) -> None:
+def test_begun_again(sides: JoinSides) -> None:
     """A join over partitions that is left with rows ahead, and begun again."""
 
     def steps(side: JoinSide) -> list[Any]:
@@ -502,7 +461,7 @@ def test_begun_again(sides: dict[str, JoinSide]) -> None:
 
 @pytest.mark.parametrize("what", ("splits", "overflow pages", "VACUUM"))
 @pytest.mark.parametrize("first", (1, 50, 300))
-def test_hash_index_changes_under_an_open_cursor(sides: dict[str, JoinSide], what: str, first: int) -> None:
+def test_hash_index_changes_under_an_open_cursor(sides: JoinSides, what: str, first: int) -> None:
     """Buckets are split, grow and shrink between look-up and use."""
 
     def steps(side: JoinSide) -> list[Any]:
@@ -559,17 +518,26 @@ DAMAGE = {
 }
 
 
-@pytest.mark.parametrize("damage", DAMAGE)
-def test_damaged_bucket_is_no_error_ahead_of_time(make_cluster: MakeCluster, damage: str) -> None:
-    """A bucket page of any content is neither an error nor a crash for rows that nobody asks for."""
+@pytest.fixture(scope="module")
+def unchecked(make_cluster: MakeCluster) -> Iterator[JoinSide]:
+    """A side of a server without checksums, so that damage is read."""
     cluster = make_cluster(SERVER, initdb_args=("--no-data-checksums",))
     side = JoinSide(cluster, "forced")
+    side.run("CREATE TABLE x AS SELECT n AS k FROM generate_series(0, 5999) AS n", "VACUUM ANALYZE x")
+    yield side
+    side.conn.close()
+    assert "signal 11" not in cluster.log and "TRAP" not in cluster.log
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_damaged_bucket_is_no_error_ahead_of_time(unchecked: JoinSide, damage: str) -> None:
+    """A bucket page of any content is neither an error nor a crash for rows that nobody asks for."""
+    side = unchecked
     side.run(
         "CREATE TABLE w (k int, v int)",
         "INSERT INTO w SELECT n, n FROM generate_series(0, 5999) AS n",
         "CREATE INDEX w_k ON w USING hash (k)",
-        "CREATE TABLE x AS SELECT n AS k FROM generate_series(0, 5999) AS n",
-        "VACUUM ANALYZE w, x",
+        "VACUUM ANALYZE w",
     )
     healthy = side.rows("SELECT x.k, w.v FROM x LEFT JOIN w ON w.k = x.k")
     pages = "generate_series(1, 9) AS i, LATERAL get_raw_page('w_k', i) AS p"
@@ -588,19 +556,16 @@ def test_damaged_bucket_is_no_error_ahead_of_time(make_cluster: MakeCluster, dam
             sound.append(k)
     assert 1000 < len(sound) < len(healthy)
     before = side.stats()
-    for start in range(0, 900, 30):
-        first = sound[start]
+    for first in sound[:900:30]:
         side.evict("w", "w_k")
         query = f"SELECT x.k, 1 / (x.k - {first} + w.v - w.v) FROM x LEFT JOIN w ON w.k = x.k WHERE x.k >= {first} AND coalesce(w.v, 0) >= 0"
         with pytest.raises(psycopg.errors.DivisionByZero):
             side.rows(query)
     assert side.stats()["joins"] > before["joins"]
-    side.conn.close()
-    cluster.stop()
-    assert "signal 11" not in cluster.log and "TRAP" not in cluster.log
+    side.run("DROP TABLE w")
 
 
-def test_reasons(sides: dict[str, JoinSide]) -> None:
+def test_reasons(sides: JoinSides) -> None:
     """EXPLAIN (ANALYZE, LOOKAHEAD) says why joins with other inner sides do not look ahead."""
     ours = sides["forced"]
     if ours.conn.info.server_version < 180000:

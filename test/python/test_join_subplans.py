@@ -13,19 +13,15 @@ from typing import Any
 import pytest
 
 from conftest import MakeCluster
-from joins import JoinSide, as_sides, by_row, counted, fails_alike, make_sides, plan_of, same
+from joins import JoinSide, JoinSides, by_row, count_as_stock, fails_alike, off_and_forced, same, sessions
 from queries import fetch_row
 from scans import EVICT_ALL
-from sides import SERVER, compare, finish
+from sides import SERVER, cached_blocks
 
 
 @pytest.fixture(scope="module")
-def sides(make_cluster: MakeCluster) -> Iterator[dict[str, JoinSide]]:
-    found = make_sides(make_cluster(SERVER))
-    for side in found.values():
-        side.run("CREATE INDEX o_m ON o (m, k)", "VACUUM ANALYZE o")
-    yield found
-    finish(as_sides(found))
+def sides(make_cluster: MakeCluster) -> Iterator[JoinSides]:
+    yield from off_and_forced(make_cluster(SERVER), "CREATE INDEX o_m ON o (m, k)", "VACUUM ANALYZE o")
 
 
 def looking(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -65,39 +61,25 @@ SUBPLANS: dict[str, tuple[str, tuple[str, ...], str]] = {
 
 @pytest.mark.parametrize("mode", ("forced", "natural"))
 @pytest.mark.parametrize("name", SUBPLANS)
-def test_subplans_count_as_stock(sides: dict[str, JoinSide], name: str, mode: str) -> None:
+def test_subplans_count_as_stock(sides: JoinSides, name: str, mode: str) -> None:
     """Rows, and the blocks of each node and relation, are stock's; EXPLAIN names the node and the indexes."""
     node, indexes, query = SUBPLANS[name]
-    ours = sides["forced"]
-    for side in sides.values():
-        side.run(
-            f"SET enable_seqscan = {'off' if node.startswith('Index') else 'on'}",
-            f"SET enable_hashjoin = {'on' if node == 'Hash Join' else 'off'}",
-            f"SET enable_nestloop = {'off' if node == 'Hash Join' else 'on'}",
-        )
-    if mode == "natural":
-        ours.run("SET pg_lookahead.debug_force = off")
-
-    def counters(side: JoinSide) -> dict[str, Any]:
-        side.rows(EVICT_ALL)
-        return counted(side, query)
-
-    try:
-        rows = [side.rows(query) for side in sides.values()]
-        assert rows[0] == rows[1]
-        compare(as_sides(sides), lambda side: counters(sides["forced" if side.forced else "off"]))
-        if mode == "forced":
+    kinds = {
+        "seqscan": not node.startswith("Index"),
+        "hashjoin": node == "Hash Join",
+        "nestloop": node != "Hash Join",
+    }
+    settings = (f"SET enable_{kind} = {on}" for kind, on in kinds.items())
+    with sessions(sides, *settings, forced=mode == "forced") as found:
+        count_as_stock(found, query)
+        ours = found["forced"]
+        if mode == "forced" and ours.cluster.version >= 18:
             ours.rows(EVICT_ALL)
-            plan = plan_of(ours, query)
-            found = list(looking(plan))
-            if ours.cluster.version >= 18:
-                assert [one["Node Type"] for one in found] == [node], json.dumps(plan)
-                assert found[0]["Look-Ahead for Subplans Leaf Blocks Read"] > 0
-                assert sorted(found[0]["Look-Ahead for Subplans Indexes"]) == list(indexes)
-    finally:
-        ours.run("SET pg_lookahead.debug_force = on")
-        for side in sides.values():
-            side.run("RESET enable_seqscan", "SET enable_hashjoin = off", "RESET enable_nestloop")
+            plan = ours.plan(query)
+            (ahead,) = looking(plan)
+            assert ahead["Node Type"] == node, json.dumps(plan)
+            assert ahead["Look-Ahead for Subplans Leaf Blocks Read"] > 0
+            assert sorted(ahead["Look-Ahead for Subplans Indexes"]) == list(indexes)
 
 
 # Errors
@@ -117,7 +99,7 @@ UNREACHED = {
 
 
 @pytest.mark.parametrize("name", UNREACHED)
-def test_no_error_of_what_is_not_evaluated(sides: dict[str, JoinSide], name: str) -> None:
+def test_no_error_of_what_is_not_evaluated(sides: JoinSides, name: str) -> None:
     """A key that fails for one row is not computed where the subplan is not executed for that row."""
 
     def steps(side: JoinSide) -> list[Any]:
@@ -136,7 +118,7 @@ FAILING = {
 
 @pytest.mark.parametrize("limit", ("", " LIMIT 30", " LIMIT 40"))
 @pytest.mark.parametrize("name", FAILING)
-def test_errors_as_stock(sides: dict[str, JoinSide], name: str, limit: str) -> None:
+def test_errors_as_stock(sides: JoinSides, name: str, limit: str) -> None:
     """A query that fails does so, perhaps earlier; one that is left before does not."""
     found = fails_alike(sides, lambda side: by_row(side, FAILING[name] + limit), ahead=None)
     assert found
@@ -150,7 +132,7 @@ BOUNDED = {
 
 
 @pytest.mark.parametrize("name", BOUNDED)
-def test_limit_of_two_nodes(sides: dict[str, JoinSide], name: str) -> None:
+def test_limit_of_two_nodes(sides: JoinSides, name: str) -> None:
     """Of two nodes that look ahead below a LIMIT, the lower one holds no row that the LIMIT excludes: the sort fails
     after the rows that it keeps, and an expression fails five rows later."""
 
@@ -163,7 +145,7 @@ def test_limit_of_two_nodes(sides: dict[str, JoinSide], name: str) -> None:
     assert len(same(sides, steps, ahead=None)) == 300
 
 
-def test_memory_of_a_subplan_that_partitions_share(sides: dict[str, JoinSide]) -> None:
+def test_memory_of_a_subplan_that_partitions_share(sides: JoinSides) -> None:
     """The first partition looks ahead in the scans of its subplan; the others keep nothing for them."""
     query = (
         "SELECT count(w), (SELECT sum(total_bytes)::int FROM pg_backend_memory_contexts WHERE name = 'ExecutorState')"
@@ -190,7 +172,7 @@ def test_memory_of_a_subplan_that_partitions_share(sides: dict[str, JoinSide]) -
 # What a scan does besides returning rows
 
 
-def test_columns_that_change(sides: dict[str, JoinSide]) -> None:
+def test_columns_that_change(sides: JoinSides) -> None:
     """A row that the statement itself has locked since it was fetched says so."""
 
     def steps(side: JoinSide) -> list[Any]:
@@ -211,7 +193,7 @@ def test_columns_that_change(sides: dict[str, JoinSide]) -> None:
 # The condition that does not depend on a row is tried by a Result node above the scan.
 @pytest.mark.parametrize("condition", ("", " AND now() > '2000-01-01'"))
 @pytest.mark.parametrize("way", ("seqscan", "indexscan", "indexonlyscan", "bitmapscan"))
-def test_current_of(sides: dict[str, JoinSide], way: str, condition: str) -> None:
+def test_current_of(sides: JoinSides, way: str, condition: str) -> None:
     """WHERE CURRENT OF finds the row that was returned last, not the one that was fetched last."""
 
     def steps(side: JoinSide) -> list[Any]:
@@ -243,7 +225,7 @@ def test_current_of(sides: dict[str, JoinSide], way: str, condition: str) -> Non
 
 
 @pytest.mark.parametrize("scroll", ("SCROLL", "NO SCROLL", ""))
-def test_cursors_that_turn(sides: dict[str, JoinSide], scroll: str) -> None:
+def test_cursors_that_turn(sides: JoinSides, scroll: str) -> None:
     """A cursor that may go backwards does not look ahead; others do."""
     moves = ("FETCH 9 FROM c", "FETCH 1 FROM c", "FETCH FORWARD 40 FROM c")
     back = ("FETCH BACKWARD 12 FROM c", "FETCH 5 FROM c", "FETCH PRIOR FROM c") if scroll == "SCROLL" else ()
@@ -261,29 +243,13 @@ def test_cursors_that_turn(sides: dict[str, JoinSide], scroll: str) -> None:
     same(sides, steps, ahead=scroll == "NO SCROLL")
 
 
-def test_rows_that_a_merge_join_goes_back_to(sides: dict[str, JoinSide]) -> None:
+def test_rows_that_a_merge_join_goes_back_to(sides: JoinSides) -> None:
     """The inner side of a merge join is set back to an earlier row."""
-
-    def steps(side: JoinSide) -> list[Any]:
-        side.run(
-            "SET enable_mergejoin = on",
-            "SET enable_nestloop = off",
-            "SET enable_sort = off",
-            "SET enable_seqscan = off",
-        )
-        try:
-            query = "SELECT x.id, o.k FROM (SELECT m, id FROM i2 ORDER BY m, id LIMIT 900) x JOIN o ON o.m = x.m AND (SELECT i2.id FROM i2 WHERE i2.k = o.k) >= 0"
-            assert "Merge Join" in json.dumps(plan_of(side, query))
-            return side.rows(query)
-        finally:
-            side.run(
-                "SET enable_mergejoin = off",
-                "RESET enable_nestloop",
-                "RESET enable_sort",
-                "RESET enable_seqscan",
-            )
-
-    assert len(same(sides, steps, ahead=None)) > 1000
+    query = "SELECT x.id, o.k FROM (SELECT m, id FROM i2 ORDER BY m, id LIMIT 900) x JOIN o ON o.m = x.m AND (SELECT i2.id FROM i2 WHERE i2.k = o.k) >= 0"
+    kinds = {"mergejoin": True, "nestloop": False, "sort": False, "seqscan": False}
+    with sessions(sides, *(f"SET enable_{kind} = {on}" for kind, on in kinds.items())) as found:
+        assert all("Merge Join" in json.dumps(side.plan(query)) for side in found.values())
+        assert len(same(found, lambda side: side.rows(query), ahead=None)) > 1000
 
 
 BEGUN_AGAIN = {
@@ -297,7 +263,7 @@ BEGUN_AGAIN = {
 
 
 @pytest.mark.parametrize("name", BEGUN_AGAIN)
-def test_a_node_that_is_begun_again(sides: dict[str, JoinSide], name: str) -> None:
+def test_a_node_that_is_begun_again(sides: JoinSides, name: str) -> None:
     def steps(side: JoinSide) -> list[Any]:
         side.rows(EVICT_ALL)
         return side.rows(BEGUN_AGAIN[name])
@@ -305,7 +271,7 @@ def test_a_node_that_is_begun_again(sides: dict[str, JoinSide], name: str) -> No
     assert len(same(sides, steps, ahead=None)) > 7
 
 
-def test_keys_of_the_scan_itself(sides: dict[str, JoinSide]) -> None:
+def test_keys_of_the_scan_itself(sides: JoinSides) -> None:
     """An index scan that computes its own keys, which the server does when the first row is wanted."""
 
     def steps(side: JoinSide) -> list[Any]:
@@ -316,7 +282,7 @@ def test_keys_of_the_scan_itself(sides: dict[str, JoinSide]) -> None:
     assert len(rows) > 300 and any("Index" in str(row[0]) for row in rows)
 
 
-def test_system_columns(sides: dict[str, JoinSide]) -> None:
+def test_system_columns(sides: JoinSides) -> None:
     """A row that was fetched ahead has all that the scan's own has."""
 
     def steps(side: JoinSide) -> list[Any]:
@@ -331,13 +297,7 @@ def test_system_columns(sides: dict[str, JoinSide]) -> None:
 
 
 def pages_of_i2(side: JoinSide) -> int:
-    found = side.rows(
-        "SELECT count(*) FROM pg_buffercache AS b JOIN pg_class AS c ON b.relfilenode = pg_relation_filenode(c.oid)"
-        " WHERE relname IN ('i2', 'i2_k', 'i2_m') AND relblocknumber > 0"
-        " AND reldatabase = (SELECT oid FROM pg_database WHERE datname = current_database())"
-    )[0][0]
-    assert isinstance(found, int)
-    return found
+    return sum(block > 0 for _, block in cached_blocks(side, "i2", "i2_k", "i2_m"))
 
 
 NOT_EXECUTED = {
@@ -348,7 +308,7 @@ NOT_EXECUTED = {
 
 
 @pytest.mark.parametrize("name", NOT_EXECUTED)
-def test_what_is_not_executed_is_not_looked_up(sides: dict[str, JoinSide], name: str) -> None:
+def test_what_is_not_executed_is_not_looked_up(sides: JoinSides, name: str) -> None:
     def steps(side: JoinSide) -> list[Any]:
         side.rows(EVICT_ALL)
         return [*side.rows(NOT_EXECUTED[name]), pages_of_i2(side)]
@@ -357,7 +317,7 @@ def test_what_is_not_executed_is_not_looked_up(sides: dict[str, JoinSide], name:
 
 
 @pytest.mark.parametrize("limit", (1, 5, 40))
-def test_a_limit_bounds_what_is_read(sides: dict[str, JoinSide], limit: int) -> None:
+def test_a_limit_bounds_what_is_read(sides: JoinSides, limit: int) -> None:
     """Rows and pages of a query that is left early are those that stock needs, where the LIMIT tells how many they are."""
 
     def steps(side: JoinSide) -> list[Any]:
@@ -380,7 +340,7 @@ REASONS = {
 
 
 @pytest.mark.parametrize("query", REASONS)
-def test_explain_tells_the_reason(sides: dict[str, JoinSide], query: str) -> None:
+def test_explain_tells_the_reason(sides: JoinSides, query: str) -> None:
     ours = sides["forced"]
     if ours.cluster.version < 18:
         pytest.skip("needs EXPLAIN's hook")

@@ -13,29 +13,26 @@ from typing import Any
 import pytest
 
 from conftest import MakeCluster
-from joins import JoinSide, as_sides, counted, make_sides, plan_of, same
+from joins import JoinSide, JoinSides, count_as_stock, off_and_forced, same, sessions
 from scans import EVICT_ALL
-from sides import SERVER, compare, finish
+from sides import SERVER, cached_blocks
 
 
 @pytest.fixture(scope="module")
-def sides(make_cluster: MakeCluster) -> Iterator[dict[str, JoinSide]]:
-    found = make_sides(make_cluster(SERVER))
-    for side in found.values():
-        side.run(
-            "CREATE TABLE j (id int, k int, m int, pad text) WITH (autovacuum_enabled = off)",
-            "INSERT INTO j SELECT n, n * 37 % 6000, n % 60, repeat('j', 150) FROM generate_series(0, 5999) AS n ORDER BY n * 7919 % 6000",
-            "CREATE UNIQUE INDEX j_k ON j (k)",
-            "CREATE INDEX j_m ON j (m, id)",
-            "VACUUM ANALYZE j",
-            # four rows a page
-            "CREATE TABLE g (id int, m int, pad text STORAGE PLAIN) WITH (autovacuum_enabled = off)",
-            "INSERT INTO g SELECT n, n % 60, repeat('g', 1800) FROM generate_series(0, 5999) AS n ORDER BY n * 7919 % 6000",
-            "CREATE INDEX g_m ON g (m, id)",
-            "VACUUM ANALYZE g",
-        )
-    yield found
-    finish(as_sides(found))
+def sides(make_cluster: MakeCluster) -> Iterator[JoinSides]:
+    yield from off_and_forced(
+        make_cluster(SERVER),
+        "CREATE TABLE j (id int, k int, m int, pad text) WITH (autovacuum_enabled = off)",
+        "INSERT INTO j SELECT n, n * 37 % 6000, n % 60, repeat('j', 150) FROM generate_series(0, 5999) AS n ORDER BY n * 7919 % 6000",
+        "CREATE UNIQUE INDEX j_k ON j (k)",
+        "CREATE INDEX j_m ON j (m, id)",
+        "VACUUM ANALYZE j",
+        # four rows a page
+        "CREATE TABLE g (id int, m int, pad text STORAGE PLAIN) WITH (autovacuum_enabled = off)",
+        "INSERT INTO g SELECT n, n % 60, repeat('g', 1800) FROM generate_series(0, 5999) AS n ORDER BY n * 7919 % 6000",
+        "CREATE INDEX g_m ON g (m, id)",
+        "VACUUM ANALYZE g",
+    )
 
 
 # What must be in the plan, how many indexes are looked up, and the query.
@@ -58,41 +55,25 @@ SUBTREES = {
 
 @pytest.mark.parametrize("mode", ("forced", "natural"))
 @pytest.mark.parametrize("name", SUBTREES)
-def test_subtrees_count_as_stock(sides: dict[str, JoinSide], name: str, mode: str) -> None:
+def test_subtrees_count_as_stock(sides: JoinSides, name: str, mode: str) -> None:
     """Rows, and the blocks of each node and relation, are stock's; EXPLAIN names the indexes, if they are several."""
     node, indexes, query = SUBTREES[name]
-    ours = sides["forced"]
     join = name.removeprefix("a ").replace(" ", "")
-    for side in sides.values():
-        side.run(
-            *(f"SET enable_{kind} = {'on' if kind == join else 'off'}" for kind in ("hashjoin", "mergejoin")),
-            f"SET enable_nestloop = {'off' if join in ('hashjoin', 'mergejoin') else 'on'}",
-        )
-    if mode == "natural":
-        ours.run("SET pg_lookahead.debug_force = off")
-
-    def counters(side: JoinSide) -> dict[str, Any]:
-        side.rows(EVICT_ALL)
-        return counted(side, query)
-
-    try:
-        rows = [side.rows(query) for side in sides.values()]
-        assert rows[0] == rows[1]
-        compare(as_sides(sides), lambda side: counters(sides["forced" if side.forced else "off"]))
-        plan = json.dumps(plan_of(sides["off"], query))
+    join = join if join in ("hashjoin", "mergejoin") else "nestloop"
+    kinds = (f"SET enable_{kind} = {kind == join}" for kind in ("hashjoin", "mergejoin", "nestloop"))
+    with sessions(sides, *kinds, forced=mode == "forced") as found:
+        count_as_stock(found, query)
+        plan = json.dumps(found["off"].plan(query))
         assert node in plan, plan
+        ours = found["forced"]
         if mode == "forced" and ours.cluster.version >= 18:
             ours.rows(EVICT_ALL)
-            found = plan_of(ours, query)
-            while found["Node Type"] != "Nested Loop":
-                found = found["Plans"][0]
-            assert found["Look-Ahead Leaf Blocks Read"] > 0
+            ahead = ours.plan(query)
+            while ahead["Node Type"] != "Nested Loop":
+                ahead = ahead["Plans"][0]
+            assert ahead["Look-Ahead Leaf Blocks Read"] > 0
             if indexes > 1:
-                assert len(found["Look-Ahead Indexes"]) == min(indexes, 3), found["Look-Ahead Indexes"]
-    finally:
-        ours.run("SET pg_lookahead.debug_force = on")
-        for side in sides.values():
-            side.run("SET enable_hashjoin = off; SET enable_mergejoin = off; RESET enable_nestloop")
+                assert len(ahead["Look-Ahead Indexes"]) == min(indexes, 3), ahead["Look-Ahead Indexes"]
 
 
 NOT_EXECUTED = {
@@ -103,23 +84,18 @@ NOT_EXECUTED = {
 
 
 @pytest.mark.parametrize("name", NOT_EXECUTED)
-def test_what_is_not_executed_is_not_looked_up(sides: dict[str, JoinSide], name: str) -> None:
+def test_what_is_not_executed_is_not_looked_up(sides: JoinSides, name: str) -> None:
     """No page of i2 is read, whose scan depends on what another scan finds."""
 
     def steps(side: JoinSide) -> list[Any]:
         side.rows(EVICT_ALL)
         seen = side.rows(NOT_EXECUTED[name])
-        cached = side.rows(
-            "SELECT count(*) FROM pg_buffercache AS b JOIN pg_class AS c ON b.relfilenode = pg_relation_filenode(c.oid)"
-            " WHERE relname IN ('i2', 'i2_k', 'i2_m') AND relblocknumber > 0"
-            " AND reldatabase = (SELECT oid FROM pg_database WHERE datname = current_database())"
-        )
-        return [*seen, cached[0][0]]
+        return [*seen, sum(block > 0 for _, block in cached_blocks(side, "i2", "i2_k", "i2_m"))]
 
     assert same(sides, steps, ahead=None)[-1] <= 1
 
 
-def test_a_bound_grows_with_what_rows_need(sides: dict[str, JoinSide]) -> None:
+def test_a_bound_grows_with_what_rows_need(sides: JoinSides) -> None:
     """Where a filter rejects the first matches, as many heap pages are read ahead as rows have needed, and few are not used."""
     ours = sides["forced"]
     query = "SELECT o.id, q.id FROM o, LATERAL (SELECT id FROM g WHERE g.m = o.m AND hashint4(id) % 6 = 1 AND pad <> 'g' ORDER BY id LIMIT 1) q WHERE o.id < 60"
@@ -129,12 +105,12 @@ def test_a_bound_grows_with_what_rows_need(sides: dict[str, JoinSide]) -> None:
     assert ahead["blocks_unused"] < ahead["heap_blocks_read"] / 3, ahead
 
 
-def test_keys_that_the_inner_side_computes_are_not_looked_up(sides: dict[str, JoinSide]) -> None:
+def test_keys_that_the_inner_side_computes_are_not_looked_up(sides: JoinSides) -> None:
     """A key that is of the outer row and of another inner scan, too, is of one outer row before its turn."""
     ours = sides["forced"]
     query = "SELECT o.id, q.* FROM o, LATERAL (SELECT j.id, g.id AS i FROM j, g WHERE j.k = o.k AND g.m = j.m AND g.id = o.id OFFSET 0) q"
     ours.rows(EVICT_ALL)
-    plan = plan_of(ours, query)
+    plan = ours.plan(query)
     if ours.cluster.version >= 18:
         assert plan["Look-Ahead Indexes"] == ["j_k"], plan
     same(sides, lambda side: side.rows(query))
@@ -151,7 +127,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_the_rows_to_be_changed_are_found_ahead(sides: dict[str, JoinSide], name: str) -> None:
+def test_the_rows_to_be_changed_are_found_ahead(sides: JoinSides, name: str) -> None:
     """The inner side finds them; what becomes of the table, its pages and its counters is stock's."""
     counted = "n_tup_ins, n_tup_upd, n_tup_hot_upd, n_tup_del, n_live_tup, n_dead_tup"
 
@@ -179,14 +155,14 @@ def test_the_rows_to_be_changed_are_found_ahead(sides: dict[str, JoinSide], name
     same(sides, steps)
 
 
-def test_rows_ahead_are_counted_by_their_reads(sides: dict[str, JoinSide]) -> None:
+def test_rows_ahead_are_counted_by_their_reads(sides: JoinSides) -> None:
     """Where many outer rows lie on a page, hundreds are ahead; where nearly each needs a page of its own, 32 and a few."""
     ours = sides["forced"]
     ours.run("SET effective_io_concurrency = 16")
 
     def most_rows(query: str) -> int:
         ours.rows(EVICT_ALL)
-        return int(plan_of(ours, query)["Look-Ahead Maximum Rows"])
+        return int(ours.plan(query)["Look-Ahead Maximum Rows"])
 
     if ours.cluster.version >= 18:
         assert most_rows("SELECT o.id, t.pad FROM o JOIN t ON t.id = o.id") > 200
@@ -195,7 +171,7 @@ def test_rows_ahead_are_counted_by_their_reads(sides: dict[str, JoinSide]) -> No
         )
 
 
-def test_neighbours_are_read_together(sides: dict[str, JoinSide]) -> None:
+def test_neighbours_are_read_together(sides: JoinSides) -> None:
     """Outer rows in the order of the inner table: reads are of several pages each."""
     ours = sides["forced"]
     if ours.cluster.version < 18:
@@ -208,7 +184,7 @@ def test_neighbours_are_read_together(sides: dict[str, JoinSide]) -> None:
         "VACUUM ANALYZE ordered",
     )
     query = "SELECT o.id, r.pad FROM o LEFT JOIN ordered r ON r.id = o.id"
-    plan_of(ours, query)
+    ours.plan(query)
     ours.evict("ordered", "ordered_id")
 
     def reads() -> int:
@@ -217,6 +193,6 @@ def test_neighbours_are_read_together(sides: dict[str, JoinSide]) -> None:
         return int(ours.rows(found)[0][0])
 
     before = reads()
-    blocks = plan_of(ours, query)["Look-Ahead Heap Blocks Read"]
+    blocks = ours.plan(query)["Look-Ahead Heap Blocks Read"]
     assert blocks > 400
     assert reads() - before < blocks / 2

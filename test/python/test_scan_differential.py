@@ -12,7 +12,6 @@ import os
 import random
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +27,14 @@ from differential import (
     OFF,
     Case,
     Differential,
+    Run,
     Session,
     bad_lines,
+    compare_run,
     make_copies,
 )
 from installations import compiled
-from pg_lookahead.server.cluster import Cluster, ClusterError
+from pg_lookahead.server.cluster import Cluster
 from queries import fetch, fetch_row, run, scalar
 from scan_corpus import Corpus
 from scans import EVICT_ALL, INDEX_SCANS, blocks_read_ahead
@@ -43,18 +44,6 @@ SERVER: dict[str, object] = {"shared_preload_libraries": "pg_lookahead", "autova
 
 
 # The corpus
-
-
-@dataclass(frozen=True)
-class Run:
-    """A run of the corpus: settings of its server, what part of the statements, which configurations."""
-
-    settings: Mapping[str, object]
-    share: float
-    schemas: int = 1
-    configs: tuple[str, ...] = tuple(CONFIGS)
-    few_buffers: bool = False
-    since: int = 17
 
 
 # 16 buffers: which of several processes goes without one is a matter of chance, so no parallel workers
@@ -68,9 +57,6 @@ RUNS = {
     "1 MB": Run({"shared_buffers": "1MB"}, 0.14, few_buffers=True),
     "128 kB": Run(TINY, 0.14, configs=("off", "forced", *SMALL_WINDOWS), few_buffers=True),
 }
-# Off, and two configurations at a time: open cursors of more would leave none of 16 buffers, and
-# half the statements under all configurations take longer than twice as many under two of them.
-SESSIONS = 3
 
 
 @pytest.mark.timeout(max(900, STATEMENTS // 10))
@@ -82,33 +68,14 @@ def test_corpus(
     if "io_method" in run.settings and request.config.getoption("--io-method"):
         pytest.skip("--io-method names one for all")
     cluster = make_cluster({**SERVER, "shared_buffers": "64MB"})
-    if cluster.version < run.since:
-        pytest.skip(f"needs PostgreSQL {run.since}")
-    configs = {name: {**CONFIGS[name], "pg_lookahead.nested_loop": "off"} for name in run.configs}
-    for _ in range(run.schemas):
-        corpus = Corpus(rng, version=cluster.version)
-        make_copies(cluster, corpus.setup(), SESSIONS)
-        try:
-            cluster.restart(run.settings)
-        except ClusterError as error:
-            if "io_uring" in run.settings.values() and "io_uring" in str(error):
-                pytest.skip("this server has no io_uring")
-            raise
-        with Differential(
-            cluster,
-            configs,
-            sessions=SESSIONS,
-            start=[corpus.PLANNER],
-            one_at_a_time=run.few_buffers,
-            evictions=run.few_buffers,
-        ) as differential:
-            tally = differential.run(corpus.cases(int(STATEMENTS * run.share / run.schemas)))
-            differential.compare_pages()
-        print(tally)
-        assert not tally.mismatches, "\n\n".join(tally.mismatches[:5])
+    for _, tally in compare_run(
+        cluster,
+        run,
+        {name: {**config, "pg_lookahead.nested_loop": "off"} for name, config in CONFIGS.items()},
+        lambda: Corpus(rng, version=cluster.version),
+        lambda corpus: corpus.cases(int(STATEMENTS * run.share / run.schemas)),
+    ):
         assert tally.rows > 10 * tally.statements
-    assert not bad_lines(cluster.log)
-    cluster.stop()
 
 
 # A page that one scan of a query held ahead would not be pruned by another, and then have no room for

@@ -1,9 +1,7 @@
 """Statements that change data leave the same behind with look-ahead as without it.
 
-Each session has a database of its own, all copied from one template.  A random statement that changes data is
-executed by all of them, and then rows, tags, errors, records in the WAL, sequences, tables with the places of
-their rows, and indexes page for page are compared with those of the session without look-ahead.  COPY reads from
-a file, which the session has written before.
+A random statement that changes data is executed with and without, and then rows, tags, errors, records in the WAL,
+sequences, tables and indexes are compared.  COPY reads from a file, which the session has written before.
 
 How many statements are compared can be raised by $PG_LOOKAHEAD_WRITES.
 """
@@ -12,42 +10,20 @@ How many statements are compared can be raised by $PG_LOOKAHEAD_WRITES.
 
 from __future__ import annotations
 
-import json
 import os
 import random
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 
 from conftest import MakeCluster
-from differential import FORCED, bad_lines, make_copies
-from queries import fetch, fetch_row, run, scalar
+from queries import fetch, fetch_row, scalar
 from relations import Connection
+from writes import RUNS, WriteCorpus, compare_writes, plan_of
 
 WRITES = int(os.environ.get("PG_LOOKAHEAD_WRITES", "120"))
-SERVER: dict[str, object] = {
-    "shared_preload_libraries": "pg_lookahead",
-    "autovacuum": False,
-    "shared_buffers": "16MB",
-    "statement_timeout": "3min",
-    "synchronize_seqscans": False,
-    "wal_writer_delay": "1ms",
-}
-CONFIGS: dict[str, dict[str, object]] = {
-    "off": {"pg_lookahead.writes": "off"},
-    "forced": FORCED,
-    "3 rows ahead": {**FORCED, "pg_lookahead.max_distance": 3, "effective_io_concurrency": 2},
-    "normal": {},
-}
-RUNS: dict[str, dict[str, object]] = {
-    "default": {},
-    "few buffers": {"shared_buffers": "1MB"},
-    "direct": {"debug_io_direct": "data"},
-    "sync": {"io_method": "sync"},
-}
 STRAY_BLOCKS = 8
 
 COLUMNS = "id uuid {key}, a int, b text, c int {check}, d numeric"
@@ -117,15 +93,15 @@ SESSION = (
 TABLES = ("plain", "parent", "child", "watched", "told", "parts", "unlogged", "passing")
 
 
-class Corpus:
-    """Random statements.  file: where COPY finds its rows; version: of the server
+class Corpus(WriteCorpus):
+    """17 itself is not always alike: with some seeds, sessions of stock leave a table with 83 and with 84 blocks."""
 
-    17 itself is not always alike: with some seeds, sessions of stock leave a table with 83 and with 84 blocks."""
+    session = SESSION
+    tables = (*TABLES, "seen")
 
-    def __init__(self, rng: random.Random, file: Path, version: int) -> None:
-        self._rng = rng
-        self._file = file
-        self._executed_once = ["a < 9 OR a < (SELECT nextval('seen_n_seq'))"] if version >= 18 else []
+    def setup(self) -> list[str]:
+        # 17 itself refuses btree's code under the name of another access method
+        return [statement for statement in SETUP if self._version >= 18 or "mirrored" not in statement]
 
     def _source(self) -> str:
         """Rows of the five columns."""
@@ -196,7 +172,7 @@ class Corpus:
                 f"d > 40 AND a < {low} AND b < '4'",
                 f"a = {low} OR c BETWEEN {low * 17} AND {low * 17 + 600}",
                 "d <> 5",
-                *self._executed_once,
+                *(["a < 9 OR a < (SELECT nextval('seen_n_seq'))"] if self._version >= 18 else []),
             )
         )
         if rng.random() < 0.2:
@@ -246,8 +222,8 @@ class Corpus:
             f"COPY {rng.choice(TABLES)} (id, a, b, c, d) FROM '{self._file}' ({', '.join(options)}){where}",
         ]
 
-    def statements(self) -> list[str]:
-        """Some, of which the last one changes data."""
+    def _changes(self) -> list[str]:
+        """Statements of which the last one changes data."""
         if self._rng.random() < 0.3:
             return self._copy()
         if self._rng.random() < 0.3:
@@ -255,33 +231,48 @@ class Corpus:
             return [f"SET enable_{planner} = {self._rng.choice(('on', 'off'))}", self._update()]
         return [self._rng.choice((self._insert, self._insert, self._update, self._other))()]
 
+    def statements(self) -> list[str]:
+        """By themselves, explained, below a savepoint, or rolled back."""
+        *before, statement = statements = self._changes()
+        kind = self._rng.randrange(6)
+        if kind == 0 and self._places and not statement.startswith(("DO", "COPY")):
+            return [f"EXPLAIN (ANALYZE, BUFFERS, WAL, TIMING off, FORMAT json) {statement}"]
+        if kind == 1:
+            return [*before, "BEGIN", "SAVEPOINT one", statement, "ROLLBACK TO one", statement, "COMMIT"]
+        if kind == 2:
+            return [*before, "BEGIN", statement, "ROLLBACK"]
+        return statements
 
-def outcome(conn: Connection, statement: str) -> Any:
-    """The rows and tag of a statement, or its error; of one that is explained, what it wrote and visited."""
-    try:
-        begun = scalar(conn, "SELECT pg_current_wal_insert_lsn()") if counts_wal(conn, statement) else None
-        cursor = conn.execute(statement.encode())
-        rows = cursor.fetchall() if cursor.description else []
-    except psycopg.Error as error:
-        return error.sqlstate
-    if begun is not None and cursor.rowcount > 0:
-        return cursor.statusmessage, fetch(conn, WAL, (begun,))
-    if statement.startswith("EXPLAIN"):
-        plan = rows[0][0][0]["Plan"] if not isinstance(rows[0][0], str) else json.loads(rows[0][0])[0]["Plan"]
-        return [counts(node) for node in nodes(plan)]
-    return cursor.statusmessage, rows
+    def outcome(self, conn: Connection, statement: str) -> Any:
+        """The rows and tag of a statement, or its error; of one that is explained, what it wrote and visited."""
+        try:
+            begun = (
+                scalar(conn, "SELECT pg_current_wal_insert_lsn()") if counts_wal(conn, statement) else None
+            )
+            cursor = conn.execute(statement.encode())
+            rows = cursor.fetchall() if cursor.description else []
+        except psycopg.Error as error:
+            return "error", error.sqlstate
+        if begun is not None and cursor.rowcount > 0:
+            return cursor.statusmessage, fetch(conn, WAL, (begun,))
+        if statement.startswith("EXPLAIN"):
+            return [counts(node) for node in nodes(plan_of(rows)["Plan"])]
+        return cursor.statusmessage, rows
 
+    def alike(self, stock: Any, ours: Any) -> bool:
+        """But for some blocks.
 
-def alike(stock: Any, ours: Any) -> bool:
-    """Whether two outcomes are equal, but for some blocks.
+        Where a session has lost what it remembered of an index, since the relation cache was reset, it reads the
+        index's first page again: sessions without look-ahead differ in that, too."""
+        if isinstance(stock, list) and isinstance(ours, list):
+            return [node[:-1] for node in stock] == [node[:-1] for node in ours] and all(
+                abs(one[-1] - other[-1]) <= STRAY_BLOCKS for one, other in zip(stock, ours, strict=True)
+            )
+        return bool(stock == ours)
 
-    Where a session has lost what it remembered of an index, since the relation cache was reset, it reads the
-    index's first page again: sessions without look-ahead differ in that, too."""
-    if isinstance(stock, list) and isinstance(ours, list):
-        return [node[:-1] for node in stock] == [node[:-1] for node in ours] and all(
-            abs(one[-1] - other[-1]) <= STRAY_BLOCKS for one, other in zip(stock, ours, strict=True)
-        )
-    return bool(stock == ours)
+    def counted(self, conn: Connection) -> dict[str, Any]:
+        sequences = "SELECT (SELECT last_value FROM seen_n_seq), (SELECT last_value FROM child_n_seq)"
+        return {"sequences": fetch_row(conn, sequences)}
 
 
 def counts_wal(conn: Connection, statement: str) -> bool:
@@ -309,103 +300,10 @@ WAL = """
 SELECT resource_manager, record_type, count(*) FROM pg_get_wal_records_info(%s, pg_current_wal_flush_lsn())
 WHERE resource_manager IN ('Heap', 'Heap2', 'Btree', 'Hash', 'Transaction') GROUP BY 1, 2 ORDER BY 1, 2"""
 
-# Of an index's page, all but the LSN and the checksum; rows of a table with their places.
-PAGES = """
-SELECT c.relname, b, md5(substr(get_raw_page(c.oid::regclass::text, b), 11)), length(get_raw_page(c.oid::regclass::text, b))
-FROM pg_class AS c, generate_series(0, pg_relation_size(c.oid) / 8192 - 1) AS b
-WHERE c.oid >= 16384 AND relkind = 'i' AND relnamespace = 'public'::regnamespace AND relpersistence = 'p' ORDER BY 1, 2"""
-
-BLOCKS = """
-SELECT oid::regclass::text, pg_relation_size(oid) / 8192 FROM pg_class WHERE oid >= 16384 AND relkind IN ('r', 'i', 't') AND relpersistence <> 't'
- ORDER BY 1"""
-ITEMS = """
-SELECT c.oid::regclass::text, b, p.lp, p.lp_flags, p.lp_len FROM pg_class c, generate_series(0, pg_relation_size(c.oid) / 8192 - 1) AS b,
- heap_page_items(get_raw_page(c.oid::regclass::text, b)) AS p
- WHERE c.oid >= 16384 AND relkind = 'r' AND relnamespace = 'public'::regnamespace AND relpersistence = 'p' ORDER BY 1, 2, 3"""
-
-
-def state(conn: Connection, *, places: bool) -> dict[str, Any]:
-    """What a database holds.  places: where it lies, too."""
-    what, order = ("ctid::text, t::text", "t.ctid") if places else ("t::text", "2")
-    found: dict[str, Any] = {
-        table: fetch(conn, f"SELECT tableoid::regclass::text, {what} FROM {table} AS t ORDER BY 1, {order}")
-        for table in (*TABLES, "seen")
-    }
-    if places:
-        found |= {"blocks": fetch(conn, BLOCKS), "items": fetch(conn, ITEMS), "pages": fetch(conn, PAGES)}
-    found["sequences"] = fetch(
-        conn, "SELECT (SELECT last_value FROM seen_n_seq), (SELECT last_value FROM child_n_seq)"
-    )
-    return found
-
-
-def check_indexes(conn: Connection) -> None:
-    fetch(
-        conn,
-        "SELECT bt_index_check(c.oid, true, true) FROM pg_class AS c JOIN pg_am AS m ON m.oid = relam"
-        " WHERE amname = 'btree' AND c.oid >= 16384 AND relkind = 'i' AND relpersistence <> 't'",
-    )
-
-
-def executed(rng: random.Random, statements: list[str], *, places: bool) -> list[str]:
-    """How the last of some statements is executed: by itself, explained, below a savepoint, or rolled back.
-
-    places: its WAL is that of all sides, too, since rows lie in the same places"""
-    *before, statement = statements
-    kind = rng.randrange(6)
-    if kind == 0 and places and not statement.startswith(("DO", "COPY")):
-        return [f"EXPLAIN (ANALYZE, BUFFERS, WAL, TIMING off, FORMAT json) {statement}"]
-    if kind == 1:
-        return [*before, "BEGIN", "SAVEPOINT one", statement, "ROLLBACK TO one", statement, "COMMIT"]
-    if kind == 2:
-        return [*before, "BEGIN", statement, "ROLLBACK"]
-    return statements
-
 
 @pytest.mark.timeout(max(900, WRITES))
 @pytest.mark.parametrize("name", RUNS)
 def test_corpus(make_cluster: MakeCluster, rng: random.Random, name: str) -> None:
-    cluster = make_cluster({**SERVER, **RUNS[name]})
-    if "io_method" not in RUNS[name] and cluster.version < 18 and name == "direct":
-        pytest.skip("needs PostgreSQL 18")
-    # 17 itself refuses btree's code under the name of another access method
-    setup = [statement for statement in SETUP if cluster.version >= 18 or "mirrored" not in statement]
-    make_copies(cluster, setup, len(CONFIGS))
-    sessions: dict[str, Connection] = {}
-    for i, (config, settings) in enumerate(CONFIGS.items()):
-        sessions[config] = cluster.connect(f"differential_{i}", prepare_threshold=None)
-        fetch(sessions[config], "SELECT count(*) FROM pg_class")
-        run(sessions[config], *SESSION)
-        for setting, value in settings.items():
-            sessions[config].execute(f"SET {setting} = {value}".encode())
-    corpus = Corpus(rng, cluster.data / "copied", cluster.version)
-    places = name != "few buffers"  # two databases of stock differ there
-    errors: dict[str, int] = {}
     number = WRITES if name == "default" else max(20, WRITES // 4)
-    for i in range(number):
-        for statement in executed(rng, corpus.statements(), places=places):
-            seen = {config: outcome(conn, statement) for config, conn in sessions.items()}
-            if isinstance(seen["off"], str):
-                errors[seen["off"]] = errors.get(seen["off"], 0) + 1
-            for config, result in seen.items():
-                assert alike(seen["off"], result), f"{config}: {statement}\n{seen['off']}\n{result}"
-        if i % 20 == 0 or i == number - 1:
-            states = {config: state(conn, places=places) for config, conn in sessions.items()}
-            for config, found in states.items():
-                for what, rows in found.items():
-                    assert rows == states["off"][what], f"{config}: {what}, after {statement}"
-    for conn in sessions.values():
-        check_indexes(conn)
-        conn.close()
-    with cluster.connect("differential_1") as conn:
-        looked, rows, most, blocks = fetch_row(
-            conn, "SELECT statements, rows, max_rows, index_blocks_read FROM lookahead.write_stats"
-        )
-    print(
-        f"{number} statements, errors {errors}; {looked} had {rows} rows ahead, at most {most}, and read {blocks} blocks"
-    )
-    # with 1 MB of buffers, one read may be in flight, and two rows ahead
-    assert looked > number // 4 and most > (1 if name == "few buffers" else 2)
+    _, blocks = compare_writes(make_cluster, rng, name, Corpus, number)
     assert name != "default" or blocks > number
-    assert not bad_lines(cluster.log)
-    cluster.stop()

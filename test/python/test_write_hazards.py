@@ -11,9 +11,9 @@ import psycopg
 import pytest
 
 from conftest import MakeCluster
-from differential import bad_lines
 from queries import run, scalar
 from relations import Connection, await_true, evict
+from writes import PRELOADED, looked_up, risen, rows_ahead, writer
 
 SETUP = (
     "CREATE EXTENSION pg_lookahead",
@@ -55,18 +55,7 @@ SETUP = (
 
 @pytest.fixture(scope="module")
 def conn(make_cluster: MakeCluster) -> Iterator[Connection]:
-    cluster = make_cluster(
-        {
-            "shared_preload_libraries": "pg_lookahead",
-            "autovacuum": False,
-            "effective_io_concurrency": 16,  # the default since 18
-        }
-    )
-    with cluster.connect(prepare_threshold=None) as conn:
-        run(conn, *SETUP, "SET pg_lookahead.debug_force = on")
-        yield conn
-    assert not bad_lines(cluster.log)
-    cluster.stop()
+    yield from writer(make_cluster, *SETUP)
 
 
 @pytest.fixture(scope="module")
@@ -75,15 +64,6 @@ def file(conn: Connection) -> str:
     place = f"{scalar(conn, 'SHOW data_directory')}/rows"
     run(conn, f"COPY s TO '{place}'")
     return place
-
-
-def rows_ahead(conn: Connection, statement: str) -> int:
-    """How many rows a statement, which is rolled back, had ahead."""
-    query = "SELECT rows FROM lookahead.write_stats"
-    before = scalar(conn, query)
-    with conn.transaction(force_rollback=True):
-        conn.execute(statement.encode())
-    return int(scalar(conn, query)) - int(before)
 
 
 @pytest.mark.parametrize(
@@ -100,9 +80,6 @@ def rows_ahead(conn: Connection, statement: str) -> int:
 )
 def test_rows_are_ahead_only_of_harmless_plans(conn: Connection, statement: str, ahead: bool) -> None:
     assert (rows_ahead(conn, statement) > 0) == ahead
-
-
-LOOKED = "SELECT index_blocks_read + blocks_hit FROM lookahead.write_stats"
 
 
 @pytest.mark.within_scans
@@ -209,11 +186,9 @@ def test_random_values_are_looked_up_and_written(conn: Connection) -> None:
         "INSERT INTO drawn SELECT gen_random_uuid(), i FROM generate_series(1, 300) AS i",
         "ANALYZE drawn",
     )
-    before = scalar(conn, LOOKED)
-    rows = conn.execute(
-        "WITH x AS (UPDATE drawn SET id = gen_random_uuid() RETURNING *) SELECT count(DISTINCT id) FROM x"
-    ).fetchall()
-    assert rows == [(300,)] and scalar(conn, LOOKED) > before
+    update = "UPDATE drawn SET id = gen_random_uuid()"
+    assert looked_up(conn, update) > 0
+    assert scalar(conn, f"WITH x AS ({update} RETURNING *) SELECT count(DISTINCT id) FROM x") == 300
     assert scalar(conn, "SELECT count(DISTINCT id) FROM drawn") == 300
     run(conn, "DROP TABLE drawn")
 
@@ -293,24 +268,15 @@ def test_random_values_of_rows_that_others_change_meanwhile(conn: Connection) ->
 
 def test_an_update_looks_up_keys_that_change(conn: Connection) -> None:
     """A row that keeps the values of all indexed columns gets no entries, whatever is assigned to it."""
-    looked = "SELECT index_blocks_read + blocks_hit FROM lookahead.write_stats"
     run(conn, "INSERT INTO hashed SELECT id, a FROM s")
-    for statement, changes in {
-        "UPDATE hashed SET a = a": False,
-        "UPDATE hashed SET a = CASE WHEN id <= 50 THEN a + 1 ELSE a END": True,
-    }.items():
-        before = scalar(conn, looked)
-        with conn.transaction(force_rollback=True):
-            conn.execute(statement.encode())
-        assert (scalar(conn, looked) > before) == changes, statement
+    assert looked_up(conn, "UPDATE hashed SET a = a") == 0
+    assert looked_up(conn, "UPDATE hashed SET a = CASE WHEN id <= 50 THEN a + 1 ELSE a END") > 0
     run(conn, "TRUNCATE hashed")
 
 
 def test_serializable_transactions_are_left_to_the_server(conn: Connection) -> None:
-    query = "SELECT rows FROM lookahead.write_stats"
-    before = scalar(conn, query)
-    run(conn, "BEGIN ISOLATION LEVEL SERIALIZABLE", "INSERT INTO t SELECT id, a FROM s", "ROLLBACK")
-    assert scalar(conn, query) == before
+    serializable = "SET TRANSACTION ISOLATION LEVEL SERIALIZABLE"
+    assert rows_ahead(conn, serializable, "INSERT INTO t SELECT id, a FROM s") == 0
 
 
 def test_a_key_that_may_fail_is_not_computed_early(conn: Connection) -> None:
@@ -441,7 +407,6 @@ def test_an_index_that_is_locked_is_not_waited_for(conn: Connection, file: str) 
 
 def test_the_indexes_of_one_row_are_looked_up_together(conn: Connection) -> None:
     """Whatever its plan does; but not if a trigger may change the row, and not for one index."""
-    query = "SELECT statements FROM lookahead.write_stats"
     for statement, looks in {
         "INSERT INTO hashed VALUES (nextval('numbers'), 1)": 1,
         "INSERT INTO hashed VALUES (1, 1), (2, 2) RETURNING id": 1,
@@ -449,29 +414,22 @@ def test_the_indexes_of_one_row_are_looked_up_together(conn: Connection) -> None
         "INSERT INTO watched VALUES (-1, 1)": 0,
         "INSERT INTO t VALUES (-1, 1)": 0,
     }.items():
-        before = scalar(conn, query)
-        with conn.transaction(force_rollback=True):
-            conn.execute(statement.encode())
-        assert scalar(conn, query) == before + looks, statement
+        assert risen(conn, "statements", statement) == looks, statement
 
 
 def test_an_entry_goes_to_the_first_page_of_its_bucket_with_room(conn: Connection) -> None:
     """All pages of the bucket up to there are looked up."""
-    looked = "SELECT index_blocks_read + blocks_hit FROM lookahead.write_stats"
     run(
         conn,
         "CREATE TABLE chained (a int)",
         "CREATE INDEX ON chained USING hash (a)",
         "INSERT INTO chained SELECT 7 FROM generate_series(1, 3000)",
     )
-    before = scalar(conn, looked)
-    run(conn, "INSERT INTO chained SELECT 7 FROM s")
-    assert scalar(conn, looked) - before >= 3000 * 20 // 8192
+    assert looked_up(conn, "INSERT INTO chained SELECT 7 FROM s") >= 3000 * 20 // 8192
 
 
 def test_all_versions_of_a_row_that_conflicts_are_looked_up(conn: Connection) -> None:
     """The server visits dead ones, too, until an entry of the index is marked so."""
-    looked = "SELECT heap_blocks_read + blocks_hit FROM lookahead.write_stats"
     run(
         conn,
         "CREATE TABLE changed (id int PRIMARY KEY, a int, noted text)",
@@ -479,14 +437,12 @@ def test_all_versions_of_a_row_that_conflicts_are_looked_up(conn: Connection) ->
         "INSERT INTO changed SELECT i, i, repeat('x', 1500) FROM generate_series(1, 100) AS i",
         "UPDATE changed SET a = a + 1",
     )
-    before = scalar(conn, looked)
-    run(conn, "INSERT INTO changed SELECT id, a FROM s WHERE id <= 100 ON CONFLICT DO NOTHING")
-    assert scalar(conn, looked) - before >= 2 * 90
+    insert = "INSERT INTO changed SELECT id, a FROM s WHERE id <= 100 ON CONFLICT DO NOTHING"
+    assert risen(conn, "heap_blocks_read + blocks_hit", insert) >= 2 * 90
 
 
 def test_rows_of_a_partitioned_table_are_looked_up_one_by_one(conn: Connection) -> None:
     """In the partition's indexes, and not if a trigger of the partition may change the row."""
-    looked = "SELECT index_blocks_read + blocks_hit FROM lookahead.write_stats"
     for statement, looks in {
         "INSERT INTO parted VALUES (1, 1), (2, 1)": True,
         "INSERT INTO parted SELECT id, 1 FROM s": True,
@@ -495,16 +451,13 @@ def test_rows_of_a_partitioned_table_are_looked_up_one_by_one(conn: Connection) 
         "INSERT INTO parted SELECT id, 1 + id % 2 FROM s": True,
         "INSERT INTO counting VALUES (1, 1), (2, 1)": False,
     }.items():
-        before = scalar(conn, looked)
-        with conn.transaction(force_rollback=True):
-            assert rows_ahead(conn, statement) == 0
-        assert (scalar(conn, looked) > before) == looks, statement
+        assert rows_ahead(conn, statement) == 0
+        assert (looked_up(conn, statement) > 0) == looks, statement
     with pytest.raises(psycopg.errors.CheckViolation, match="no partition"):
         conn.execute("INSERT INTO parted VALUES (1, 3)")
 
 
 def test_rows_of_more_partitions_than_are_served_forbid_nothing(conn: Connection) -> None:
-    looked = "SELECT index_blocks_read + blocks_hit FROM lookahead.write_stats"
     with conn.transaction(force_rollback=True):
         run(
             conn,
@@ -514,9 +467,7 @@ def test_rows_of_more_partitions_than_are_served_forbid_nothing(conn: Connection
             "CREATE INDEX ON many USING hash (id)",
             "INSERT INTO many SELECT i, i FROM generate_series(0, 79) AS i",
         )
-        before = scalar(conn, looked)
-        run(conn, "INSERT INTO many SELECT i, i % 2 FROM generate_series(0, 159) AS i")
-        assert scalar(conn, looked) > before
+        assert looked_up(conn, "INSERT INTO many SELECT i, i % 2 FROM generate_series(0, 159) AS i") > 0
 
 
 def test_an_expression_that_assigns_rows_to_partitions_is_not_computed_early(conn: Connection) -> None:
@@ -543,9 +494,7 @@ def test_a_cached_row_is_left_to_the_server(conn: Connection) -> None:
 
 
 def test_pages_that_are_left_to_the_kernel_are_counted_once(make_cluster: MakeCluster) -> None:
-    cluster = make_cluster(
-        {"shared_preload_libraries": "pg_lookahead", "autovacuum": False, "io_method": "sync"}
-    )
+    cluster = make_cluster({**PRELOADED, "io_method": "sync"})
     reads: dict[str, int] = {}
     with cluster.connect(prepare_threshold=None) as conn:
         run(conn, "CREATE EXTENSION pg_buffercache", "SET pg_lookahead.debug_force = on")
