@@ -200,6 +200,58 @@ def test_states_of_open_transactions(server: Cluster, db: Connection, rng: rando
     assert check(db, "h", rng)["pgstattuple_approx"]["dead_tuple_count"] == 0
 
 
+@pytest.mark.parametrize("first", ("pinned", "deleted"))
+def test_vacuum_that_is_held_up(server: Cluster, db: Connection, rng: random.Random, first: str) -> None:
+    """A page that a cursor has pinned is not cleaned, nor are rows removed that its snapshot still sees."""
+    delete = "DELETE FROM h WHERE id <= 100"
+    run(
+        db,
+        "CREATE TABLE h AS SELECT i AS id, repeat('x', 200) AS filler FROM generate_series(1, 400) i",
+        "CREATE INDEX h_id ON h (id)",
+        "CREATE INDEX h_hash ON h USING hash (id)",
+        delete if first == "deleted" else "SELECT 1",
+    )
+    with others(server, 1) as (other,):
+        run(other, "DECLARE c CURSOR FOR SELECT id FROM h", "FETCH 1 FROM c")
+        run(db, delete, "VACUUM h")
+        for dead in (100 if first == "pinned" else 0, 0):
+            assert check(db, "h", rng)["pgstattuple"]["dead_tuple_count"] == dead
+            for function, index in (("pgstatindex", "h_id"), ("pgstathashindex", "h_hash")):
+                assert_answer(db, function, index, rng=rng)
+            other.rollback()
+            run(db, "VACUUM h")
+
+
+def test_in_ones_own_transaction(db: Connection, rng: random.Random) -> None:
+    """A table that the transaction has made, or truncated, or reads as a serializable one."""
+    run(
+        db,
+        "CREATE TABLE h AS SELECT i AS id FROM generate_series(1, 1000) i",
+        "DELETE FROM h WHERE id % 3 = 0",
+    )
+    run(db, "BEGIN", "CREATE TABLE own AS SELECT i AS id FROM generate_series(1, 10) i")
+    now = check(db, "own", rng)
+    assert now["pgstattuple"]["tuple_count"] == now["pgstattuple_approx"]["dead_tuple_count"] == 10
+    for statement in ("DELETE FROM own WHERE id > 5", "TRUNCATE h", "INSERT INTO h VALUES (1)"):
+        run(db, statement)
+        check(db, "own", rng)
+        check(db, "h", rng)
+    run(db, "ROLLBACK", "BEGIN ISOLATION LEVEL SERIALIZABLE", "SELECT count(*) FROM h WHERE id = 1")
+    check(db, "h", rng)
+    run(db, "COMMIT")
+
+
+def test_a_sweep_counts_as_a_sequential_scan(db: Connection) -> None:
+    run(db, "CREATE TABLE h AS SELECT i AS id FROM generate_series(1, 1000) i")
+    counts = "SELECT seq_scan, seq_tup_read FROM pg_stat_user_tables WHERE relid = 'h'::regclass"
+    for schema in ("lookahead", "contrib"):
+        run(db, "SELECT pg_stat_force_next_flush()")
+        scans, tuples = fetch(db, counts)[0]
+        assert ask(db, schema, "pgstattuple", "h").error is None
+        run(db, "SELECT pg_stat_force_next_flush()")
+        assert fetch(db, counts) == [(scans + 1, tuples + 1000)], schema
+
+
 def test_prepared_transaction(server: Cluster, db: Connection, rng: random.Random) -> None:
     run(
         db,

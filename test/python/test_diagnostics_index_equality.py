@@ -261,17 +261,19 @@ def test_gist(db: Connection, rng: random.Random, round: int) -> None:
     check()
 
 
-@pytest.mark.parametrize("round", range(ROUNDS))
-def test_bloom(db: Connection, rng: random.Random, round: int) -> None:
+@pytest.mark.parametrize("kind", ["", "UNLOGGED", "TEMPORARY"])
+def test_bloom(db: Connection, rng: random.Random, kind: str) -> None:
     length, bits = rng.choice([16, 80, 1024, 4096]), [rng.randint(1, 12) for _ in range(3)]
     rows = rng.randint(1, 6_000)
+    index = (
+        f"CREATE INDEX l_bloom ON l USING bloom (a, b, c)"
+        f" WITH (length = {length}, col1 = {bits[0]}, col2 = {bits[1]}, col3 = {bits[2]})"
+    )
     run(
         db,
         "CREATE EXTENSION IF NOT EXISTS bloom SCHEMA contrib",
-        "CREATE TABLE l (id int, a int, b text, c int)",
-        f"INSERT INTO l SELECT i, i % 50, md5(i::text), NULLIF(i % 3, 0) FROM generate_series(1, {rows}) i",
-        f"CREATE INDEX l_bloom ON l USING bloom (a, b, c)"
-        f" WITH (length = {length}, col1 = {bits[0]}, col2 = {bits[1]}, col3 = {bits[2]})",
+        f"CREATE {kind} TABLE l (id int, a int, b text, c int)",
+        index,
     )
 
     def check() -> dict[str, object]:
@@ -290,6 +292,13 @@ def test_bloom(db: Connection, rng: random.Random, round: int) -> None:
             assert_equal(db, function, "l_bloom", rng=rng)
         return found
 
+    assert check()["live_tuples"] == 0
+    run(
+        db,
+        "DROP INDEX l_bloom",
+        f"INSERT INTO l SELECT i, i % 50, md5(i::text), NULLIF(i % 3, 0) FROM generate_series(1, {rows}) i",
+        index,
+    )
     assert check()["live_tuples"] == rows
     run(db, f"INSERT INTO l SELECT i, i, i::text, i FROM generate_series(1, {rows}) i")
     assert check()["live_tuples"] == 2 * rows

@@ -16,12 +16,7 @@ from relations import Connection, evict, install
 COMBINE = 16
 """io_combine_limit in blocks."""
 
-CALLS = {
-    "pgstattuple": "t",
-    "pgstatindex": "t_i",
-    "pgstathashindex": "t_h",
-    "pgstatbloomindex": "t_b",
-}
+CALLS = {"pgstattuple": "t", "pgstatindex": "t_i", "pgstathashindex": "t_h", "pgstatbloomindex": "t_b"}
 
 
 @pytest.fixture(scope="module", params=["worker", "sync"])
@@ -66,11 +61,9 @@ def blocks_of(plan: dict[str, Any]) -> tuple[int, int]:
     return plan["Shared Read Blocks"], plan["Shared Hit Blocks"]
 
 
-def explain(db: Connection, function: str, relation: str) -> dict[str, Any]:
-    query = (
-        f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT * FROM lookahead.{function}('{relation}'::regclass)"
-    )
-    answer = scalar(db, query)
+def explain(db: Connection, function: str, relation: str, schema: str = "lookahead") -> dict[str, Any]:
+    call = f"{schema}.{function}('{relation}'::regclass)"
+    answer = scalar(db, f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT * FROM {call}")
     plan: dict[str, Any] = (json.loads(answer) if isinstance(answer, str) else answer)[0]["Plan"]
     return plan
 
@@ -116,6 +109,35 @@ def test_cached_blocks_are_hits(db: Connection) -> None:
     read, hit = blocks_of(explain(db, "pgstatindex", "t_i"))
     assert read == 0
     assert hit >= pages
+
+
+@pytest.mark.parametrize(
+    ("function", "relation"),
+    [
+        ("pgstatindex", "t_i"),
+        ("pgstathashindex", "t_h"),
+        ("pgstattuple", "t_i"),
+        ("pgstattuple", "t"),
+        ("pgstattuple", "local"),
+        ("pgstattuple_approx", "t"),
+        ("pgstattuple_approx", "sparse"),
+        ("pgstattuple_approx", "local"),
+    ],
+)
+def test_blocks_are_as_many_as_contribs(db: Connection, function: str, relation: str) -> None:
+    """But those of a table, each page of which contrib's pgstattuple looks at twice."""
+    if relation == "local":
+        run(db, "CREATE TEMPORARY TABLE local AS SELECT * FROM t WHERE id < 20000")
+    pages = scalar(db, "SELECT pg_relation_size(%s::regclass) / 8192", [relation])
+    kind = "Local" if relation == "local" else "Shared"
+    seen = {}
+    for schema in ("lookahead", "contrib") * 2:  # at first, the catalogs are looked into
+        plan = explain(db, function, relation, schema)
+        seen[schema] = plan[f"{kind} Hit Blocks"] + plan[f"{kind} Read Blocks"]
+    if function == "pgstattuple" and relation != "t_i":
+        assert seen["lookahead"] == pages < seen["contrib"]
+    else:
+        assert 0 < seen["lookahead"] == seen["contrib"]
 
 
 def test_only_what_is_not_skipped(server: Cluster, db: Connection) -> None:
@@ -168,11 +190,7 @@ def depth_trials(db: Connection, query: str) -> tuple[Any, int]:
 @pytest.mark.parametrize("io_direct", ["data", ""])
 @pytest.mark.parametrize(
     ("function", "dead", "is_dense"),
-    [
-        ("pgstattuple", 0, True),
-        ("pgstattuple_approx", 5, True),
-        ("pgstattuple_approx", 1000, False),
-    ],
+    [("pgstattuple", 0, True), ("pgstattuple_approx", 5, True), ("pgstattuple_approx", 1000, False)],
 )
 def test_depth_is_tried(server: Cluster, function: str, dead: int, is_dense: bool, io_direct: str) -> None:
     """A cold, buffered sweep of a file tries whether to read it deep; its answer is the same."""
