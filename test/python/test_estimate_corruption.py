@@ -17,6 +17,8 @@ import pytest
 from conftest import MakeCluster
 from corruption import ANYWHERE, HEAP, damage, line_pointers
 from estimates import WHOLE, Figure, estimate, out_of_bounds
+from maintenance import fresh_database
+from pg_lookahead.server.cluster import Cluster
 from queries import fetch_row, run, scalar
 from relations import BLOCK, Connection, await_no_pins, blocks, data_file, evict, install, write_at
 
@@ -52,6 +54,24 @@ def set_up(conn: Connection) -> None:
     )
 
 
+@pytest.fixture(scope="module", params=["--data-checksums", "--no-data-checksums"])
+def server(make_cluster: MakeCluster, request: pytest.FixtureRequest) -> Cluster:
+    return make_cluster({"autovacuum": False, "shared_buffers": "16MB"}, [request.param])
+
+
+with_checksums = pytest.mark.parametrize("server", ["--data-checksums"], indirect=True)
+without_checksums = pytest.mark.parametrize("server", ["--no-data-checksums"], indirect=True)
+
+
+@pytest.fixture
+def conn(server: Cluster) -> Iterator[Connection]:
+    """A database of this test's own, whose files it may damage."""
+    with fresh_database(server) as conn:
+        set_up(conn)
+        yield conn
+        await_no_pins(conn)
+
+
 @contextmanager
 def warnings(conn: Connection) -> Iterator[list[tuple[str, str | None]]]:
     """Message and detail of the warnings that a session gets meanwhile."""
@@ -67,113 +87,98 @@ def warnings(conn: Connection) -> Iterator[list[tuple[str, str | None]]]:
     conn.remove_notice_handler(keep)
 
 
-@pytest.mark.parametrize("checksums", [True, False])
-def test_bad_pages(own_cluster: MakeCluster, rng: random.Random, checksums: bool) -> None:
+def test_bad_pages(server: Cluster, conn: Connection, rng: random.Random) -> None:
     """Of pages that the server itself refuses to read, all are counted and the first named."""
-    server = own_cluster(
-        {"autovacuum": False, "shared_buffers": "16MB"},
-        ["--data-checksums" if checksums else "--no-data-checksums"],
-    )
-    with server.connect() as conn:
-        set_up(conn)
-        for (relation, function), wanted in product(RELATIONS.items(), (1, 3, 12, None)):
-            whole = estimate(conn, relation, function=function, sample_pages=WHOLE)
-            pages = int(whole["size"].value / BLOCK)
-            path = data_file(server, conn, relation)
-            evict(conn, relation)
-            intact = path.read_bytes()
-            first = 0 if relation in ("d", "d_gist") else 1
-            number = min(wanted or pages, pages - first)
-            bad = sorted(rng.sample(range(first, pages), number))
-            for block in bad:
-                # contents that fail the checksum, or a header that makes no sense
-                at, data = (200, b"\xa5\x5a" * 3) if checksums else (12, struct.pack("<HHH", 9000, 8, 70))
-                write_at(path, block * BLOCK + at, data)
-            with warnings(conn) as seen:
-                found = estimate(conn, relation, function=function, sample_pages=WHOLE)
-            assert found["corrupt_pages"] == Figure("pages", number, number, number, True), relation
-            named = ", ".join(str(block) for block in bad[:10]) + (", ..." if number > 10 else "")
-            message = (
-                f'relation "{relation}" has corrupt pages: {number} of the {pages - first} that were read'
-            )
-            assert seen == [(message, f'Of all figures, only "corrupt_pages" counts these blocks: {named}.')]
-            sampled = estimate(conn, relation, function=function, sample_pages=7, confidence=0.9999, seed=1)
-            assert sampled["corrupt_pages"].low <= number <= sampled["corrupt_pages"].high
-            if number == pages - first:
-                assert found["free_bytes"].value == 0
-            evict(conn, relation)
-            path.write_bytes(intact)
-            assert repr(estimate(conn, relation, function=function, sample_pages=WHOLE)) == repr(whole)
-        await_no_pins(conn)
+    checksums = scalar(conn, "SHOW data_checksums") == "on"
+    for (relation, function), wanted in product(RELATIONS.items(), (1, 3, 12, None)):
+        whole = estimate(conn, relation, function=function, sample_pages=WHOLE)
+        pages = int(whole["size"].value / BLOCK)
+        path = data_file(server, conn, relation)
+        evict(conn, relation)
+        intact = path.read_bytes()
+        first = 0 if relation in ("d", "d_gist") else 1
+        number = min(wanted or pages, pages - first)
+        bad = sorted(rng.sample(range(first, pages), number))
+        for block in bad:
+            # contents that fail the checksum, or a header that makes no sense
+            at, data = (200, b"\xa5\x5a" * 3) if checksums else (12, struct.pack("<HHH", 9000, 8, 70))
+            write_at(path, block * BLOCK + at, data)
+        with warnings(conn) as seen:
+            found = estimate(conn, relation, function=function, sample_pages=WHOLE)
+        assert found["corrupt_pages"] == Figure("pages", number, number, number, True), relation
+        named = ", ".join(str(block) for block in bad[:10]) + (", ..." if number > 10 else "")
+        message = f'relation "{relation}" has corrupt pages: {number} of the {pages - first} that were read'
+        assert seen == [(message, f'Of all figures, only "corrupt_pages" counts these blocks: {named}.')]
+        sampled = estimate(conn, relation, function=function, sample_pages=7, confidence=0.9999, seed=1)
+        assert sampled["corrupt_pages"].low <= number <= sampled["corrupt_pages"].high
+        if number == pages - first:
+            assert found["free_bytes"].value == 0
+        evict(conn, relation)
+        path.write_bytes(intact)
+        assert repr(estimate(conn, relation, function=function, sample_pages=WHOLE)) == repr(whole)
 
 
-def test_read_one_by_one_where_needed(own_cluster: MakeCluster) -> None:
+@with_checksums
+def test_read_one_by_one_where_needed(server: Cluster, conn: Connection) -> None:
     """A bad page in the middle costs no page around it: all others are counted as before."""
-    server = own_cluster({"autovacuum": False, "shared_buffers": "16MB"}, ["--data-checksums"])
-    with server.connect() as conn:
-        set_up(conn)
-        whole = estimate(conn, "d_btree", sample_pages=WHOLE)
-        leaf = scalar(
-            conn,
-            "SELECT b FROM generate_series(1, 9) b, LATERAL contrib.bt_page_stats('d_btree', b) s"
-            " WHERE s.type = 'l' ORDER BY b DESC LIMIT 1",
-        )
-        entries = scalar(conn, "SELECT live_items - 1 FROM contrib.bt_page_stats('d_btree', %s)", [leaf])
-        evict(conn, "d_btree")
-        write_at(data_file(server, conn, "d_btree"), leaf * BLOCK + 5000, b"\x5a\xa5\x5a")
-        for rate in ("0", "8MB"):
-            run(conn, "LOAD 'pg_lookahead'", f"SET pg_lookahead.max_read_rate = '{rate}'")
-            found = estimate(conn, "d_btree", sample_pages=WHOLE)
-            assert found["leaf_pages"].value == whole["leaf_pages"].value - 1
-            assert found["entries"].value == whole["entries"].value - entries
-            assert found["deleted_pages"] == whole["deleted_pages"]
+    whole = estimate(conn, "d_btree", sample_pages=WHOLE)
+    leaf = scalar(
+        conn,
+        "SELECT b FROM generate_series(1, 9) b, LATERAL contrib.bt_page_stats('d_btree', b) s"
+        " WHERE s.type = 'l' ORDER BY b DESC LIMIT 1",
+    )
+    entries = scalar(conn, "SELECT live_items - 1 FROM contrib.bt_page_stats('d_btree', %s)", [leaf])
+    evict(conn, "d_btree")
+    write_at(data_file(server, conn, "d_btree"), leaf * BLOCK + 5000, b"\x5a\xa5\x5a")
+    for rate in ("0", "8MB"):
+        run(conn, "LOAD 'pg_lookahead'", f"SET pg_lookahead.max_read_rate = '{rate}'")
+        found = estimate(conn, "d_btree", sample_pages=WHOLE)
+        assert found["leaf_pages"].value == whole["leaf_pages"].value - 1
+        assert found["entries"].value == whole["entries"].value - entries
+        assert found["deleted_pages"] == whole["deleted_pages"]
 
 
-def test_bad_page_of_the_visibility_map(own_cluster: MakeCluster) -> None:
+@with_checksums
+def test_bad_page_of_the_visibility_map(server: Cluster, conn: Connection) -> None:
     """The server takes it for an empty one, and so does an estimate; all else is as before."""
-    server = own_cluster({"autovacuum": False, "shared_buffers": "16MB"}, ["--data-checksums"])
-    with server.connect() as conn:
-        set_up(conn)
-        whole = estimate(conn, "d", function="table_estimate", sample_pages=WHOLE)
-        maps = {"all_visible_pages", "all_frozen_pages"}
-        assert all(whole[name].value > 0 for name in maps)
-        evict(conn, "d")
-        write_at(data_file(server, conn, "d", "vm"), 200, b"\xa5\x5a" * 3)
-        with warnings(conn) as seen:
-            found = estimate(conn, "d", function="table_estimate", sample_pages=WHOLE)
-        assert [message.split(" of relation")[0] for message, _ in seen] == ["invalid page in block 0"]
-        assert all(found[name] == Figure("pages", 0, 0, 0, True) for name in maps)
-        assert repr({**found, **{name: whole[name] for name in maps}}) == repr(whole)
-        await_no_pins(conn)
+    whole = estimate(conn, "d", function="table_estimate", sample_pages=WHOLE)
+    maps = {"all_visible_pages", "all_frozen_pages"}
+    assert all(whole[name].value > 0 for name in maps)
+    evict(conn, "d")
+    write_at(data_file(server, conn, "d", "vm"), 200, b"\xa5\x5a" * 3)
+    with warnings(conn) as seen:
+        found = estimate(conn, "d", function="table_estimate", sample_pages=WHOLE)
+    assert [message.split(" of relation")[0] for message, _ in seen] == ["invalid page in block 0"]
+    assert all(found[name] == Figure("pages", 0, 0, 0, True) for name in maps)
+    assert repr({**found, **{name: whole[name] for name in maps}}) == repr(whole)
 
 
-def test_memory(own_cluster: MakeCluster) -> None:
+@with_checksums
+def test_memory(server: Cluster, conn: Connection) -> None:
     """What a try to read a bad page needs is freed when the page has been counted."""
-    server = own_cluster({"autovacuum": False, "shared_buffers": "16MB"}, ["--data-checksums"])
-    with server.connect() as conn:
-        install(conn)
-        run(
-            conn,
-            "CREATE TABLE d AS SELECT i AS id, repeat(i::text, 100) AS pad FROM generate_series(1, 20000) i",
-            "CREATE INDEX d_i ON d (id, pad)",
-            "CHECKPOINT",
-        )
-        query = (
-            "SELECT lookahead.index_gain('d_i'::regclass, 0, 2000, 1),"
-            " (SELECT sum(total_bytes) FROM pg_backend_memory_contexts)"
-        )
-        evict(conn, "d_i")
-        before = fetch_row(conn, query)[1]
-        evict(conn, "d_i")
-        path = data_file(server, conn, "d_i")
-        pages = path.stat().st_size // BLOCK
-        assert 1000 < pages < 2000
-        for block in range(1, pages):
-            write_at(path, block * BLOCK + 200, b"\xa5\x5a" * 3)
-        with warnings(conn) as seen:
-            after = fetch_row(conn, query)[1]
-        assert f"{pages - 1} of the {pages - 1} that were read" in seen[0][0]
-        assert after - before < 1_000_000
+    run(
+        conn,
+        "DROP TABLE d",
+        "CREATE TABLE d AS SELECT i AS id, repeat(i::text, 100) AS pad FROM generate_series(1, 20000) i",
+        "CREATE INDEX d_i ON d (id, pad)",
+        "CHECKPOINT",
+    )
+    query = (
+        "SELECT lookahead.index_gain('d_i'::regclass, 0, 2000, 1),"
+        " (SELECT sum(total_bytes) FROM pg_backend_memory_contexts)"
+    )
+    evict(conn, "d_i")
+    before = fetch_row(conn, query)[1]
+    evict(conn, "d_i")
+    path = data_file(server, conn, "d_i")
+    pages = path.stat().st_size // BLOCK
+    assert 1000 < pages < 2000
+    for block in range(1, pages):
+        write_at(path, block * BLOCK + 200, b"\xa5\x5a" * 3)
+    with warnings(conn) as seen:
+        after = fetch_row(conn, query)[1]
+    assert f"{pages - 1} of the {pages - 1} that were read" in seen[0][0]
+    assert after - before < 1_000_000
 
 
 def pointer(offset: int, length: int) -> bytes:
@@ -226,29 +231,27 @@ def lies(relation: str, page: bytes) -> dict[str, bytes]:
     return found
 
 
+@without_checksums
 @pytest.mark.parametrize("relation", RELATIONS)
-def test_misleading_pages(own_cluster: MakeCluster, relation: str) -> None:
+def test_misleading_pages(server: Cluster, conn: Connection, relation: str) -> None:
     """A page that leads out of itself is corrupt, and is not followed."""
-    server = own_cluster({"autovacuum": False, "shared_buffers": "16MB"}, ["--no-data-checksums"])
-    with server.connect() as conn:
-        set_up(conn)
-        path = data_file(server, conn, relation)
+    path = data_file(server, conn, relation)
+    evict(conn, relation)
+    intact = path.read_bytes()
+    # a table may have been extended by more pages than it needs
+    whole = list(blocks(intact))
+    block = max(i for i, one in enumerate(whole) if relation == "d_bloom" or has_items(one))
+    page = whole[block]
+    if relation in ("d_btree", "d_dup"):
+        assert struct.unpack_from("<H", page, BLOCK - 4)[0] & 1, "this is no leaf"
+    made = lies(relation, page)
+    assert made
+    for what, data in made.items():
+        write_at(path, block * BLOCK, data)
+        found = estimate(conn, relation, function=RELATIONS[relation], sample_pages=WHOLE)
         evict(conn, relation)
-        intact = path.read_bytes()
-        # a table may have been extended by more pages than it needs
-        whole = list(blocks(intact))
-        block = max(i for i, one in enumerate(whole) if relation == "d_bloom" or has_items(one))
-        page = whole[block]
-        if relation in ("d_btree", "d_dup"):
-            assert struct.unpack_from("<H", page, BLOCK - 4)[0] & 1, "this is no leaf"
-        made = lies(relation, page)
-        assert made
-        for what, data in made.items():
-            write_at(path, block * BLOCK, data)
-            found = estimate(conn, relation, function=RELATIONS[relation], sample_pages=WHOLE)
-            evict(conn, relation)
-            path.write_bytes(intact)
-            assert found["corrupt_pages"].value == 1, what
+        path.write_bytes(intact)
+        assert found["corrupt_pages"].value == 1, what
 
 
 def test_any_damage(own_cluster: MakeCluster, rng: random.Random) -> None:

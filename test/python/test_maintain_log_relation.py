@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,10 @@ import pytest
 from clusters import standby_of, wait_for_replay
 from conftest import MakeCluster
 from index_checks import meanwhile
+from maintenance import fresh_database
+from pg_lookahead.server.cluster import Cluster
 from queries import fetch, run, scalar
-from relations import BLOCK, Connection, await_no_pins, clean_log, data_file, evict, make_like, seed
+from relations import BLOCK, Connection, await_no_pins, clean_log, data_file, evict, make_like, seed, write_at
 
 RELATIONS = (
     "CREATE SCHEMA contrib",
@@ -165,16 +168,28 @@ WHERE images < %s
 """
 
 
-def test_beside_writers(make_cluster: MakeCluster, rng: random.Random) -> None:
-    """Splits, deletions and VACUUM's truncation go on; records are cut short by locks, none waits."""
-    server = make_cluster(settings={"autovacuum": False, "max_wal_size": "8GB"}, name="writers")
-    with server.connect() as conn, server.connect() as other:
+@pytest.fixture(scope="module")
+def server(make_cluster: MakeCluster) -> Cluster:
+    return make_cluster({"autovacuum": False, "max_wal_size": "8GB"}, ["--data-checksums"])
+
+
+@pytest.fixture
+def conn(server: Cluster, rng: random.Random) -> Iterator[Connection]:
+    """A database of this test's own, with the relations."""
+    with fresh_database(server) as conn:
         seed(conn, rng)
         run(conn, *RELATIONS)
+        yield conn
+        await_no_pins(conn)
+
+
+def test_beside_writers(server: Cluster, conn: Connection, rng: random.Random) -> None:
+    """Splits, deletions and VACUUM's truncation go on; records are cut short by locks, none waits."""
+    with server.connect("test") as other:
         done = False
 
         def write(number: int) -> None:
-            with server.connect() as mine:
+            with server.connect("test") as mine:
                 run(mine, f"SELECT setseed({number / 10})", "SET synchronous_commit = off")
                 while not done:
                     run(
@@ -185,28 +200,26 @@ def test_beside_writers(make_cluster: MakeCluster, rng: random.Random) -> None:
                     )
 
         def vacuum() -> None:
-            with server.connect() as mine:
+            with server.connect("test") as mine:
                 run(mine, "SET client_min_messages = error")
                 while not done:
                     # the end of the table is free then
                     run(mine, "DELETE FROM r WHERE id < 501 AND random() < 0.9", "VACUUM (PARALLEL 0) r")
 
         cut_short, rounds = 0, 0
-        with clean_log(server):
-            with meanwhile(lambda: write(1)), meanwhile(lambda: write(2)), meanwhile(vacuum):
-                try:
-                    while cut_short < 5 or rounds < 20:
-                        for relation in ("r_btree", "r_gin", "r_hash", "r"):
-                            start = scalar(conn, "SELECT pg_current_wal_insert_lsn()::text")
-                            logged = log(conn, relation, "main", streamed=rng.random() < 0.7)
-                            end = scalar(conn, "SELECT pg_current_wal_flush_lsn()::text")
-                            # One record of a call, the last, is short in any case.
-                            short = int(scalar(other, SHORT_RECORDS, [start, end, min(32, logged)]))
-                            cut_short += max(0, short - 1)
-                        rounds += 1
-                finally:
-                    done = True
-            await_no_pins(other)
+        with clean_log(server), meanwhile(lambda: write(1)), meanwhile(lambda: write(2)), meanwhile(vacuum):
+            try:
+                while cut_short < 5 or rounds < 20:
+                    for relation in ("r_btree", "r_gin", "r_hash", "r"):
+                        start = scalar(conn, "SELECT pg_current_wal_insert_lsn()::text")
+                        logged = log(conn, relation, "main", streamed=rng.random() < 0.7)
+                        end = scalar(conn, "SELECT pg_current_wal_flush_lsn()::text")
+                        # One record of a call, the last, is short in any case.
+                        short = int(scalar(other, SHORT_RECORDS, [start, end, min(32, logged)]))
+                        cut_short += max(0, short - 1)
+                    rounds += 1
+            finally:
+                done = True
         run(conn, "SELECT contrib.bt_index_check('r_btree', true)")
         assert scalar(conn, "SELECT count(*) FROM contrib.verify_heapam('r')") == 0
 
@@ -264,19 +277,13 @@ def test_sequences(own_cluster: MakeCluster) -> None:
         assert fetch(conn, "SELECT s, value FROM used GROUP BY 1, 2 HAVING count(*) > 1") == []
 
 
-def test_damaged_page_is_refused(make_cluster: MakeCluster) -> None:
+def test_damaged_page_is_refused(server: Cluster, conn: Connection) -> None:
     """A page that is damaged here is not sent on: the error names its block."""
-    server = make_cluster(settings={"autovacuum": False}, initdb_args=["--data-checksums"], name="damaged")
-    with server.connect() as conn:
-        run(conn, *RELATIONS)
-        path = data_file(server, conn, "r")
-        run(conn, "CHECKPOINT")
-        evict(conn, "r")
-        with path.open("r+b") as file:
-            file.seek(100 * BLOCK + 4000)
-            file.write(b"damage")
-        for streamed in (True, False):
-            with pytest.raises(psycopg.errors.DataCorrupted, match=r"invalid page in block 100"):
-                log(conn, "r", "main", streamed=streamed)
-        await_no_pins(conn)
-        assert log(conn, "r", "main", first_block=101) > 0
+    run(conn, "CHECKPOINT")
+    evict(conn, "r")
+    write_at(data_file(server, conn, "r"), 100 * BLOCK + 4000, b"damage")
+    for streamed in (True, False):
+        with pytest.raises(psycopg.errors.DataCorrupted, match=r"invalid page in block 100"):
+            log(conn, "r", "main", streamed=streamed)
+    await_no_pins(conn)
+    assert log(conn, "r", "main", first_block=101) > 0
