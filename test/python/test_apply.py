@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import psycopg
 import pytest
@@ -19,7 +19,7 @@ from conftest import MakeCluster, making_clusters
 from pg_lookahead.server.cluster import Cluster
 from pg_lookahead.server.installation import Installation
 from queries import fetch, run, scalar
-from relations import Connection, await_true
+from relations import BLOCK, Connection, await_true, write_at
 
 KILLS = int(os.environ.get("PG_LOOKAHEAD_APPLY_KILLS", "4"))
 
@@ -320,8 +320,11 @@ def test_random_changes(
 # What the server does by itself
 
 
-def simple(pair: Pair, database: str, options: str = "", types: tuple[str, str] = ("int", "int")) -> Any:
-    """A table of 3,000 rows on both sides, and the connections."""
+@contextmanager
+def simple(
+    pair: Pair, database: str, options: str = "", types: tuple[str, str] = ("int", "int")
+) -> Iterator[tuple[Connection, Connection]]:
+    """A table of 3,000 rows on both sides, and the connections; the subscription is dropped at the end."""
     pub, sub = pair.make(database)
     for conn, kind in zip((pub, sub), types, strict=True):
         run(
@@ -332,7 +335,9 @@ def simple(pair: Pair, database: str, options: str = "", types: tuple[str, str] 
         )
     run(pub, "INSERT INTO good SELECT g, g, repeat('x', 300) FROM generate_series(1, 3000) g")
     pair.subscribe(pub, sub, options=options)
-    return pub, sub
+    yield pub, sub
+    with pair.subscriber.connect(pair.database) as conn:
+        run(conn, f"DROP SUBSCRIPTION {pair.database}")
 
 
 def update_good(pub: Connection, rounds: int = 1) -> None:
@@ -341,388 +346,373 @@ def update_good(pub: Connection, rounds: int = 1) -> None:
         run(pub, f"UPDATE good SET k = k + 1 WHERE id = {i * 997 % 3000 + 1}")
 
 
+def good_rows_are_equal(pub: Connection, sub: Connection) -> bool:
+    query = "SELECT * FROM good ORDER BY id"
+    return fetch(sub, query) == fetch(pub, query)
+
+
+def changes_ahead(sub: Connection) -> int:
+    """Changes that were looked up ahead."""
+    query = "SELECT coalesce(sum(changes), 0) FROM lookahead.apply_stats WHERE subname = current_database()"
+    return int(scalar(sub, query))
+
+
+def await_waiting(sub: Connection) -> None:
+    """Until a change waits for a lock."""
+    await_sql(sub, "SELECT count(*) = 1 FROM pg_locks WHERE NOT granted")
+
+
+def await_error(sub: Connection) -> None:
+    await_sql(
+        sub, "SELECT apply_error_count > 0 FROM pg_stat_subscription_stats WHERE subname = current_database()"
+    )
+
+
+@contextmanager
+def held(pair: Pair, row: str = "good WHERE id = 2900") -> Iterator[None]:
+    """A row that is locked until a change waits for it, so that those behind it have arrived."""
+    with pair.subscriber.connect(pair.database, autocommit=False) as other:
+        other.execute(f"SELECT FROM {row} FOR UPDATE".encode())
+        yield
+        await_waiting(other)
+        other.rollback()
+
+
+@contextmanager
+def setting(sub: Connection, value: str) -> Iterator[None]:
+    """A setting of the server that is another one meanwhile."""
+    run(sub, f"ALTER SYSTEM SET {value}", "SELECT pg_reload_conf()")
+    try:
+        yield
+    finally:
+        run(sub, f"ALTER SYSTEM RESET {value.split()[0]}", "SELECT pg_reload_conf()")
+
+
 @pytest.mark.parametrize(("options", "errors"), [("", 0), ("WITH (binary = on)", 1)], ids=["text", "binary"])
 def test_an_invalid_value_fails_in_its_turn(
     pair: Pair, options: str, errors: int, request: pytest.FixtureRequest
 ) -> None:
     """A value that the subscriber's type refuses is read early, and stops nothing that comes before it."""
-    pub, sub = simple(pair, "v_" + request.node.callspec.id, options, ("text", "varchar(3)"))
-    run(sub, f"ALTER SUBSCRIPTION {pair.database} DISABLE")
-    await_sql(sub, "SELECT count(*) = 0 FROM pg_stat_subscription WHERE pid IS NOT NULL")
-    update_good(pub)
-    run(pub, "BEGIN", *(f"INSERT INTO bad VALUES ('{i}')" for i in range(20)), "COMMIT")
-    run(pub, "INSERT INTO bad VALUES ('too long')")
-    update_good(pub)
-    run(sub, f"ALTER SUBSCRIPTION {pair.database} SET (disable_on_error = on)")
-    run(sub, f"ALTER SUBSCRIPTION {pair.database} ENABLE")
-    await_sql(sub, "SELECT NOT subenabled FROM pg_subscription WHERE subname = current_database()")
-    assert scalar(sub, "SELECT count(*) FROM good WHERE k = id + 1") == 100
-    assert scalar(sub, "SELECT count(*) FROM bad") == 20
-    assert (looked(sub)[1] > 0) == (errors > 0)
-    lsn = pair.subscriber.log.rpartition("finished at ")[2].split()[0].strip(",")
-    run(
-        sub,
-        f"ALTER SUBSCRIPTION {pair.database} SKIP (lsn = '{lsn}')",
-        f"ALTER SUBSCRIPTION {pair.database} ENABLE",
-    )
-    pair.catch_up(pub)
-    assert scalar(sub, "SELECT count(*) FROM good WHERE k = id + 2") == 100
-    assert scalar(sub, "SELECT count(*) FROM bad") == 20
-    run(sub, f"DROP SUBSCRIPTION {pair.database}")
+    with simple(pair, "v_" + request.node.callspec.id, options, ("text", "varchar(3)")) as (pub, sub):
+        run(sub, f"ALTER SUBSCRIPTION {pair.database} DISABLE")
+        await_sql(sub, "SELECT count(*) = 0 FROM pg_stat_subscription WHERE pid IS NOT NULL")
+        update_good(pub)
+        run(pub, "BEGIN", *(f"INSERT INTO bad VALUES ('{i}')" for i in range(20)), "COMMIT")
+        run(pub, "INSERT INTO bad VALUES ('too long')")
+        update_good(pub)
+        run(sub, f"ALTER SUBSCRIPTION {pair.database} SET (disable_on_error = on)")
+        run(sub, f"ALTER SUBSCRIPTION {pair.database} ENABLE")
+        await_sql(sub, "SELECT NOT subenabled FROM pg_subscription WHERE subname = current_database()")
+        assert scalar(sub, "SELECT count(*) FROM good WHERE k = id + 1") == 100
+        assert scalar(sub, "SELECT count(*) FROM bad") == 20
+        assert (looked(sub)[1] > 0) == (errors > 0)
+        lsn = pair.subscriber.log.rpartition("finished at ")[2].split()[0].strip(",")
+        for change in (f"SKIP (lsn = '{lsn}')", "ENABLE"):
+            run(sub, f"ALTER SUBSCRIPTION {pair.database} {change}")
+        pair.catch_up(pub)
+        assert scalar(sub, "SELECT count(*) FROM good WHERE k = id + 2") == 100
+        assert scalar(sub, "SELECT count(*) FROM bad") == 20
 
 
 def test_conflicts(pair: Pair) -> None:
     """Rows that are missing are passed over, and a row that is there stops the worker until it is removed."""
-    pub, sub = simple(pair, "conflicts")
-    run(sub, "DELETE FROM good WHERE id % 7 = 0", "INSERT INTO good VALUES (5000, 1, 'mine')")
-    update_good(pub)
-    run(pub, "INSERT INTO good VALUES (5000, 2, 'theirs')")
-    update_good(pub)
-    await_sql(
-        sub, "SELECT apply_error_count > 0 FROM pg_stat_subscription_stats WHERE subname = current_database()"
-    )
-    run(sub, "DELETE FROM good WHERE id = 5000")
-    pair.catch_up(pub)
-    query = "SELECT * FROM good WHERE id % 7 <> 0 ORDER BY id"
-    assert fetch(sub, query) == fetch(pub, query)
-    assert scalar(sub, "SELECT count(*) FROM good WHERE id % 7 = 0 AND id < 5000") == 0
-    run(sub, f"DROP SUBSCRIPTION {pair.database}")
+    with simple(pair, "conflicts") as (pub, sub):
+        run(sub, "DELETE FROM good WHERE id % 7 = 0", "INSERT INTO good VALUES (5000, 1, 'mine')")
+        update_good(pub)
+        run(pub, "INSERT INTO good VALUES (5000, 2, 'theirs')")
+        update_good(pub)
+        await_error(sub)
+        run(sub, "DELETE FROM good WHERE id = 5000")
+        pair.catch_up(pub)
+        query = "SELECT * FROM good WHERE id % 7 <> 0 ORDER BY id"
+        assert fetch(sub, query) == fetch(pub, query)
+        assert scalar(sub, "SELECT count(*) FROM good WHERE id % 7 = 0 AND id < 5000") == 0
 
 
 def test_a_locked_table_is_not_waited_for(pair: Pair) -> None:
     """Look-ahead waits for no lock: what comes before the change of a locked table is applied."""
-    pub, sub = simple(pair, "locked")
-    run(pub, "INSERT INTO bad VALUES (0)")
-    update_good(pub)
-    run(pub, "INSERT INTO bad VALUES (2)")
-    update_good(pub)
-    pair.catch_up(pub)
-    with pair.subscriber.connect(pair.database, autocommit=False) as other:
-        other.execute("LOCK TABLE bad")
-        update_good(pub)
-        run(pub, "INSERT INTO bad VALUES (1)")
-        await_sql(sub, "SELECT count(*) = 100 FROM good WHERE k = id + 3")
-        await_sql(sub, "SELECT count(*) = 1 FROM pg_locks WHERE NOT granted")
-        locked = "SELECT mode FROM pg_locks WHERE NOT granted"
-        assert fetch(sub, locked) == [("RowExclusiveLock",)]
-    pair.catch_up(pub)
-    assert scalar(sub, "SELECT count(*) FROM bad") == 3
-    run(sub, f"DROP SUBSCRIPTION {pair.database}")
+    with simple(pair, "locked") as (pub, sub):
+        for value in (0, 2):
+            run(pub, f"INSERT INTO bad VALUES ({value})")
+            update_good(pub)
+        pair.catch_up(pub)
+        with pair.subscriber.connect(pair.database, autocommit=False) as other:
+            other.execute("LOCK TABLE bad")
+            update_good(pub)
+            run(pub, "INSERT INTO bad VALUES (1)")
+            await_sql(sub, "SELECT count(*) = 100 FROM good WHERE k = id + 3")
+            await_waiting(sub)
+            assert fetch(sub, "SELECT mode FROM pg_locks WHERE NOT granted") == [("RowExclusiveLock",)]
+        pair.catch_up(pub)
+        assert scalar(sub, "SELECT count(*) FROM bad") == 3
 
 
 def test_a_table_is_locked_after_it_was_looked_at(pair: Pair) -> None:
     """A change that has been looked up is applied while rounds cannot lock its table."""
-    pub, sub = simple(pair, "locked_late")
-    run(pub, "INSERT INTO bad VALUES (0)")
-    update_good(pub)
-    pair.catch_up(pub)
-    row = pair.subscriber.connect(pair.database, autocommit=False)
-    row.execute("SELECT FROM good WHERE id = 2900 FOR UPDATE")
-    run(
-        pub,
-        "BEGIN",
-        "UPDATE good SET k = 0 WHERE id BETWEEN 100 AND 115",
-        "UPDATE good SET k = 0 WHERE id = 2900",
-        "UPDATE good SET k = 0 WHERE id BETWEEN 116 AND 123",
-        "INSERT INTO bad VALUES (1)",
-        "COMMIT",
-    )
-    await_sql(sub, "SELECT count(*) = 1 FROM pg_locks WHERE NOT granted")
-    table = pair.subscriber.connect(pair.database, autocommit=False)
-    table.execute("LOCK TABLE bad")
-    row.close()
-    await_sql(sub, "SELECT count(*) = 1 FROM pg_locks WHERE NOT granted AND relation = 'bad'::regclass")
-    table.close()
-    pair.catch_up(pub)
-    assert scalar(sub, "SELECT count(*) FROM bad") == 2
-    run(sub, f"DROP SUBSCRIPTION {pair.database}")
+    with simple(pair, "locked_late") as (pub, sub):
+        run(pub, "INSERT INTO bad VALUES (0)")
+        update_good(pub)
+        pair.catch_up(pub)
+        with pair.subscriber.connect(pair.database, autocommit=False) as table:
+            with held(pair):
+                run(
+                    pub,
+                    "BEGIN",
+                    "UPDATE good SET k = 0 WHERE id BETWEEN 100 AND 115",
+                    "UPDATE good SET k = 0 WHERE id = 2900",
+                    "UPDATE good SET k = 0 WHERE id BETWEEN 116 AND 123",
+                    "INSERT INTO bad VALUES (1)",
+                    "COMMIT",
+                )
+                await_waiting(sub)
+                table.execute("LOCK TABLE bad")
+            await_sql(
+                sub, "SELECT count(*) = 1 FROM pg_locks WHERE NOT granted AND relation = 'bad'::regclass"
+            )
+        pair.catch_up(pub)
+        assert scalar(sub, "SELECT count(*) FROM bad") == 2
 
 
 def test_nothing_stays_locked(pair: Pair) -> None:
     """An idle worker holds no lock of a table, and pins no page."""
-    pub, sub = simple(pair, "idle")
-    update_good(pub)
-    pair.catch_up(pub)
-    await_sql(
-        sub,
-        "SELECT count(*) = 0 FROM pg_locks l JOIN pg_stat_subscription s USING (pid)"
-        " WHERE s.subname = current_database() AND relation >= 16384",
-    )
-    await_sql(
-        sub,
-        "SELECT coalesce(sum(pinning_backends), 0) = 0 FROM pg_buffercache"
-        " WHERE relfilenode IN (SELECT pg_relation_filenode(oid) FROM pg_class WHERE oid >= 16384)"
-        " AND reldatabase = (SELECT oid FROM pg_database WHERE datname = current_database())",
-    )
-    run(sub, f"DROP SUBSCRIPTION {pair.database}")
+    with simple(pair, "idle") as (pub, sub):
+        update_good(pub)
+        pair.catch_up(pub)
+        await_sql(
+            sub,
+            "SELECT count(*) = 0 FROM pg_locks l JOIN pg_stat_subscription s USING (pid)"
+            " WHERE s.subname = current_database() AND relation >= 16384",
+        )
+        await_sql(
+            sub,
+            "SELECT coalesce(sum(pinning_backends), 0) = 0 FROM pg_buffercache"
+            " WHERE relfilenode IN (SELECT pg_relation_filenode(oid) FROM pg_class WHERE oid >= 16384)"
+            " AND reldatabase = (SELECT oid FROM pg_database WHERE datname = current_database())",
+        )
 
 
 def test_a_damaged_index_page_is_met_in_its_turn(pair: Pair) -> None:
     """A page that look-ahead finds damaged stops nothing before the change that needs it."""
-    pub, sub = simple(pair, "damaged")
-    run(pub, "INSERT INTO bad SELECT generate_series(1, 3)")
-    update_good(pub)
-    pair.catch_up(pub)
-    run(sub, "CHECKPOINT", f"ALTER SUBSCRIPTION {pair.database} DISABLE")
-    await_sql(sub, "SELECT count(*) = 0 FROM pg_stat_subscription WHERE pid IS NOT NULL")
-    file = pair.subscriber.data / scalar(sub, "SELECT pg_relation_filepath('bad_pkey')")
-    pair.subscriber.stop()
-    damaged = bytearray(file.read_bytes())
-    damaged[8192:16384] = b"\x55" * 8192
-    file.write_bytes(damaged)
-    pair.subscriber.start()
-    sub = pair.subscriber.connect(pair.database)
-    run(pub, "UPDATE good SET v = v || 'b' WHERE id = 1")
-    update_good(pub)
-    run(pub, "INSERT INTO bad VALUES (7)")
-    run(sub, f"ALTER SUBSCRIPTION {pair.database} ENABLE")
-    await_sql(
-        sub, "SELECT apply_error_count > 0 FROM pg_stat_subscription_stats WHERE subname = current_database()"
-    )
-    assert scalar(sub, "SELECT count(*) FROM good WHERE k = id + 2") == 100
-    run(sub, "REINDEX INDEX bad_pkey")
-    pair.catch_up(pub)
-    assert scalar(sub, "SELECT count(*) FROM bad") == 4
-    run(sub, f"DROP SUBSCRIPTION {pair.database}")
+    with simple(pair, "damaged") as (pub, sub):
+        run(pub, "INSERT INTO bad SELECT generate_series(1, 3)")
+        update_good(pub)
+        pair.catch_up(pub)
+        run(sub, "CHECKPOINT", f"ALTER SUBSCRIPTION {pair.database} DISABLE")
+        await_sql(sub, "SELECT count(*) = 0 FROM pg_stat_subscription WHERE pid IS NOT NULL")
+        file = pair.subscriber.data / scalar(sub, "SELECT pg_relation_filepath('bad_pkey')")
+        pair.subscriber.stop()
+        write_at(file, BLOCK, b"\x55" * BLOCK)
+        pair.subscriber.start()
+        sub = pair.subscriber.connect(pair.database)
+        run(pub, "UPDATE good SET v = v || 'b' WHERE id = 1")
+        update_good(pub)
+        run(pub, "INSERT INTO bad VALUES (7)")
+        run(sub, f"ALTER SUBSCRIPTION {pair.database} ENABLE")
+        await_error(sub)
+        assert scalar(sub, "SELECT count(*) FROM good WHERE k = id + 2") == 100
+        run(sub, "REINDEX INDEX bad_pkey")
+        pair.catch_up(pub)
+        assert scalar(sub, "SELECT count(*) FROM bad") == 4
 
 
 def test_long_messages(pair: Pair) -> None:
     """A message that is too long for the queue stays with libpq, and is the last one of it."""
-    pub, sub = simple(pair, "long_messages")
-    for value in ("'{}'", "repeat('{}', 100000)"):
-        run(pub, "BEGIN")
-        for i in range(60):
-            text = (value if i % 20 == 19 else "'{}'").format(chr(ord("a") + i % 26))
-            run(pub, f"UPDATE good SET v = {text} WHERE id = {i * 37 + 1}")
-        run(pub, "COMMIT")
-    pair.catch_up(pub)
-    query = "SELECT * FROM good ORDER BY id"
-    assert fetch(sub, query) == fetch(pub, query)
-    run(sub, f"DROP SUBSCRIPTION {pair.database}")
+    with simple(pair, "long_messages") as (pub, sub):
+        for value in ("'{}'", "repeat('{}', 100000)"):
+            run(pub, "BEGIN")
+            for i in range(60):
+                text = (value if i % 20 == 19 else "'{}'").format(chr(ord("a") + i % 26))
+                run(pub, f"UPDATE good SET v = {text} WHERE id = {i * 37 + 1}")
+            run(pub, "COMMIT")
+        pair.catch_up(pub)
+        assert good_rows_are_equal(pub, sub)
 
 
 def test_what_has_arrived_is_applied_without_a_connection(pair: Pair) -> None:
     """The end of the connection comes after all that was received before it."""
-    pub, sub = simple(pair, "cut_off")
-    update_good(pub)
-    pair.catch_up(pub)
-    row = pair.subscriber.connect(pair.database, autocommit=False)
-    row.execute("SELECT FROM good WHERE id = 2900 FOR UPDATE")
-    updates = (f"UPDATE good SET k = 0 WHERE id = {i}" for i in (*range(100, 110), 2900, *range(110, 130)))
-    run(pub, "BEGIN", *updates, "COMMIT")
-    await_sql(sub, "SELECT count(*) = 1 FROM pg_locks WHERE NOT granted")
-    sent = (
-        f"SELECT sent_lsn >= '{scalar(pub, 'SELECT pg_current_wal_insert_lsn()')}' FROM pg_stat_replication"
-    )
-    await_sql(pub, sent)
-    pair.publisher.stop("immediate")
-    row.close()
-    await_sql(
-        sub, "SELECT apply_error_count > 0 FROM pg_stat_subscription_stats WHERE subname = current_database()"
-    )
-    assert scalar(sub, "SELECT count(*) FROM good WHERE k = 0") == 31
-    pair.publisher.start()
-    pub = pair.publisher.connect(pair.database)
-    update_good(pub)
-    pair.catch_up(pub)
-    query = "SELECT * FROM good ORDER BY id"
-    assert fetch(sub, query) == fetch(pub, query)
-    run(sub, f"DROP SUBSCRIPTION {pair.database}")
+    with simple(pair, "cut_off") as (pub, sub):
+        update_good(pub)
+        pair.catch_up(pub)
+        ids = (*range(100, 110), 2900, *range(110, 130))
+        with held(pair):
+            run(pub, "BEGIN", *(f"UPDATE good SET k = 0 WHERE id = {i}" for i in ids), "COMMIT")
+            await_waiting(sub)
+            lsn = scalar(pub, "SELECT pg_current_wal_insert_lsn()")
+            await_sql(pub, f"SELECT sent_lsn >= '{lsn}' FROM pg_stat_replication")
+            pair.publisher.stop("immediate")
+        await_error(sub)
+        assert scalar(sub, "SELECT count(*) FROM good WHERE k = 0") == 31
+        pair.publisher.start()
+        pub = pair.publisher.connect(pair.database)
+        update_good(pub)
+        pair.catch_up(pub)
+        assert good_rows_are_equal(pub, sub)
 
 
 def test_rows_leave_the_rings_when_counters_are_reported(pair: Pair) -> None:
     """The server gives up the counters of relations when it reports them: here after each transaction."""
-    pub, sub = simple(pair, "reported")
-    query = "SELECT coalesce(sum(changes), 0) FROM lookahead.apply_stats WHERE subname = current_database()"
-    run(
-        sub,
-        "CREATE FUNCTION report() RETURNS trigger LANGUAGE plpgsql AS"
-        " 'BEGIN PERFORM pg_stat_force_next_flush(); RETURN NULL; END'",
-        "CREATE TRIGGER report AFTER UPDATE ON good FOR EACH ROW EXECUTE FUNCTION report()",
-        "ALTER TABLE good ENABLE ALWAYS TRIGGER report",
-    )
-    for _ in range(2):
-        before = scalar(sub, query)
-        row = pair.subscriber.connect(pair.database, autocommit=False)
-        row.execute("SELECT FROM good WHERE id = 2900 FOR UPDATE")
-        run(pub, "UPDATE good SET k = 0 WHERE id = 2900")
-        update_good(pub)
-        await_sql(sub, "SELECT count(*) = 1 FROM pg_locks WHERE NOT granted")
-        row.close()
-        pair.catch_up(pub)
-        run(pub, "UPDATE good SET k = 0 WHERE id = 2900")  # what was counted is told
-        pair.catch_up(pub)
-    assert scalar(sub, query) - before > 30
-    run(sub, f"DROP SUBSCRIPTION {pair.database}")
+    with simple(pair, "reported") as (pub, sub):
+        run(
+            sub,
+            "CREATE FUNCTION report() RETURNS trigger LANGUAGE plpgsql AS"
+            " 'BEGIN PERFORM pg_stat_force_next_flush(); RETURN NULL; END'",
+            "CREATE TRIGGER report AFTER UPDATE ON good FOR EACH ROW EXECUTE FUNCTION report()",
+            "ALTER TABLE good ENABLE ALWAYS TRIGGER report",
+        )
+        for _ in range(2):
+            before = changes_ahead(sub)
+            with held(pair):
+                run(pub, "UPDATE good SET k = 0 WHERE id = 2900")
+                update_good(pub)
+            pair.catch_up(pub)
+            run(pub, "UPDATE good SET k = 0 WHERE id = 2900")  # what was counted is told
+            pair.catch_up(pub)
+        assert changes_ahead(sub) - before > 30
 
 
 def test_functions_of_indexes_are_called_by_the_server_only(pair: Pair) -> None:
     """An immutable function is called when an index's condition is simplified: as the table's owner."""
-    pub, sub = simple(pair, "simplified")
-    run(
-        sub,
-        "CREATE FUNCTION told() RETURNS int IMMUTABLE LANGUAGE plpgsql AS"
-        " $$ BEGIN RAISE LOG 'told %', current_user; RETURN 0; END $$",
-        "CREATE INDEX bad_some ON bad (id) WHERE id > told()",
-        "CREATE ROLE teller",
-        "ALTER TABLE bad OWNER TO teller",
-    )
-    run(pub, "INSERT INTO bad VALUES (0)")
-    update_good(pub)
-    pair.catch_up(pub)
-    seen = len(pair.subscriber.log)
-    row = pair.subscriber.connect(pair.database, autocommit=False)
-    row.execute("SELECT FROM good WHERE id = 2900 FOR UPDATE")
-    updates = [f"UPDATE good SET k = 0 WHERE id = {i}" for i in (2900, *range(100, 120))]
-    run(pub, "BEGIN", "INSERT INTO bad VALUES (1)", *updates, "INSERT INTO bad VALUES (2)", "COMMIT")
-    await_sql(sub, "SELECT count(*) = 1 FROM pg_locks WHERE NOT granted")
-    run(sub, "ALTER INDEX bad_some SET (fillfactor = 70)")
-    row.close()
-    pair.catch_up(pub)
-    log = pair.subscriber.log[seen:]
-    assert "told teller" in log
-    assert "told postgres" not in log
-    run(sub, f"DROP SUBSCRIPTION {pair.database}")
+    with simple(pair, "simplified") as (pub, sub):
+        run(
+            sub,
+            "CREATE FUNCTION told() RETURNS int IMMUTABLE LANGUAGE plpgsql AS"
+            " $$ BEGIN RAISE LOG 'told %', current_user; RETURN 0; END $$",
+            "CREATE INDEX bad_some ON bad (id) WHERE id > told()",
+            "CREATE ROLE teller",
+            "ALTER TABLE bad OWNER TO teller",
+        )
+        run(pub, "INSERT INTO bad VALUES (0)")
+        update_good(pub)
+        pair.catch_up(pub)
+        seen = len(pair.subscriber.log)
+        updates = [f"UPDATE good SET k = 0 WHERE id = {i}" for i in (2900, *range(100, 120))]
+        with held(pair):
+            run(pub, "BEGIN", "INSERT INTO bad VALUES (1)", *updates, "INSERT INTO bad VALUES (2)", "COMMIT")
+            await_waiting(sub)
+            run(sub, "ALTER INDEX bad_some SET (fillfactor = 70)")
+        pair.catch_up(pub)
+        log = pair.subscriber.log[seen:]
+        assert "told teller" in log
+        assert "told postgres" not in log
 
 
 def test_indexes_that_an_update_does_not_touch_are_not_read(pair: Pair) -> None:
-    pub, sub = simple(pair, "not_touched")
-    run(sub, "ALTER TABLE good SET (fillfactor = 50)", "VACUUM FULL good")
-    run(pub, "INSERT INTO good VALUES (4000, 4000)")  # the worker gets to know all indexes
-    pair.catch_up(pub)
-    run(sub, EVICT)
-    run(pub, "BEGIN", *(f"UPDATE good SET v = 'hot' WHERE id = {i * 49 + 1}" for i in range(60)), "COMMIT")
-    pair.catch_up(pub)
-    assert looked(sub)[0] > 10
-    query = "SELECT count(*) FROM pg_buffercache WHERE relfilenode = pg_relation_filenode('{}')"
-    assert scalar(sub, query.format("good_k_idx")) <= 3
-    assert scalar(sub, query.format("good_pkey")) > 5
-    run(sub, f"DROP SUBSCRIPTION {pair.database}")
+    with simple(pair, "not_touched") as (pub, sub):
+        run(sub, "ALTER TABLE good SET (fillfactor = 50)", "VACUUM FULL good")
+        run(pub, "INSERT INTO good VALUES (4000, 4000)")  # the worker gets to know all indexes
+        pair.catch_up(pub)
+        run(sub, EVICT)
+        run(
+            pub, "BEGIN", *(f"UPDATE good SET v = 'hot' WHERE id = {i * 49 + 1}" for i in range(60)), "COMMIT"
+        )
+        pair.catch_up(pub)
+        assert looked(sub)[0] > 10
+        query = "SELECT count(*) FROM pg_buffercache WHERE relfilenode = pg_relation_filenode('{}')"
+        assert scalar(sub, query.format("good_k_idx")) <= 3
+        assert scalar(sub, query.format("good_pkey")) > 5
 
 
-@pytest.mark.parametrize("by", ["RANGE", "LIST", "HASH"])
+BOUNDS = {
+    "RANGE": ("FROM (0) TO (1000)", "FROM (1000) TO (MAXVALUE)"),
+    "LIST": tuple(f"IN ({', '.join(map(str, values))})" for values in (range(1, 1500), range(1500, 3001))),
+    "HASH": ("WITH (MODULUS 2, REMAINDER 0)", "WITH (MODULUS 2, REMAINDER 1)"),
+}
+
+
+@pytest.mark.parametrize("by", BOUNDS)
 def test_rows_of_partitioned_tables_are_looked_up(pair: Pair, by: str) -> None:
     """The publisher's table is not partitioned; the columns of a partition are in another order."""
-    pub, sub = simple(pair, f"parts_{by.lower()}")
-    run(pub, "ALTER PUBLICATION p SET (publish_via_partition_root)")
-    bounds = {
-        "RANGE": ("FROM (0) TO (1000)", "FROM (1000) TO (MAXVALUE)"),
-        "LIST": (
-            f"IN ({', '.join(map(str, range(1, 1500)))})",
-            f"IN ({', '.join(map(str, range(1500, 3001)))})",
-        ),
-        "HASH": ("WITH (MODULUS 2, REMAINDER 0)", "WITH (MODULUS 2, REMAINDER 1)"),
-    }
-    run(
-        sub,
-        f"CREATE TABLE parts (v text, k int, id int PRIMARY KEY) PARTITION BY {by} (id)",
-        "CREATE INDEX ON parts (k)",
-        f"CREATE TABLE parts_1 PARTITION OF parts FOR VALUES {bounds[by][0]}",
-        "CREATE TABLE parts_2 (id int NOT NULL, k int, v text)",
-        f"ALTER TABLE parts ATTACH PARTITION parts_2 FOR VALUES {bounds[by][1]}",
-    )
-    run(
-        pub,
-        "CREATE TABLE parts (id int PRIMARY KEY, k int, v text)",
-        "INSERT INTO parts SELECT g, g, repeat('x', 300) FROM generate_series(1, 3000) g",
-    )
-    run(sub, f"ALTER SUBSCRIPTION {pair.database} REFRESH PUBLICATION")
-    await_sql(sub, "SELECT bool_and(srsubstate = 'r') FROM pg_subscription_rel")
-    run(pub, "UPDATE parts SET k = 0 WHERE id IN (1, 2, 2999, 3000)")
-    pair.catch_up(pub)
-    run(sub, EVICT)
-    row = pair.subscriber.connect(pair.database, autocommit=False)
-    row.execute("SELECT FROM parts WHERE id = 1 FOR UPDATE")
-    seen = looked(sub)[0]
-    run(
-        pub,
-        "BEGIN",
-        "UPDATE parts SET k = 1 WHERE id = 1",
-        *(f"UPDATE parts SET k = k + 1 WHERE id = {i * 997 % 3000 + 1}" for i in range(100)),
-        *(f"DELETE FROM parts WHERE id = {i * 991 % 3000 + 1}" for i in range(50)),
-        *(f"INSERT INTO parts VALUES ({i * 991 % 3000 + 1}, {i})" for i in range(50)),
-        "COMMIT",
-    )
-    await_sql(sub, "SELECT count(*) = 1 FROM pg_locks WHERE NOT granted")
-    row.close()
-    pair.catch_up(pub)
-    query = "SELECT to_jsonb(p)::text FROM parts p ORDER BY 1"
-    assert fetch(sub, query) == fetch(pub, query)
-    blocks, errors = looked(sub)
-    assert blocks - seen > 30
-    assert errors == 0
-    run(sub, f"DROP SUBSCRIPTION {pair.database}")
+    with simple(pair, f"parts_{by.lower()}") as (pub, sub):
+        run(pub, "ALTER PUBLICATION p SET (publish_via_partition_root)")
+        run(
+            sub,
+            f"CREATE TABLE parts (v text, k int, id int PRIMARY KEY) PARTITION BY {by} (id)",
+            "CREATE INDEX ON parts (k)",
+            f"CREATE TABLE parts_1 PARTITION OF parts FOR VALUES {BOUNDS[by][0]}",
+            "CREATE TABLE parts_2 (id int NOT NULL, k int, v text)",
+            f"ALTER TABLE parts ATTACH PARTITION parts_2 FOR VALUES {BOUNDS[by][1]}",
+        )
+        run(
+            pub,
+            "CREATE TABLE parts (id int PRIMARY KEY, k int, v text)",
+            "INSERT INTO parts SELECT g, g, repeat('x', 300) FROM generate_series(1, 3000) g",
+        )
+        run(sub, f"ALTER SUBSCRIPTION {pair.database} REFRESH PUBLICATION")
+        await_sql(sub, "SELECT bool_and(srsubstate = 'r') FROM pg_subscription_rel")
+        run(pub, "UPDATE parts SET k = 0 WHERE id IN (1, 2, 2999, 3000)")
+        pair.catch_up(pub)
+        run(sub, EVICT)
+        seen = looked(sub)[0]
+        with held(pair, "parts WHERE id = 1"):
+            run(
+                pub,
+                "BEGIN",
+                "UPDATE parts SET k = 1 WHERE id = 1",
+                *(f"UPDATE parts SET k = k + 1 WHERE id = {i * 997 % 3000 + 1}" for i in range(100)),
+                *(f"DELETE FROM parts WHERE id = {i * 991 % 3000 + 1}" for i in range(50)),
+                *(f"INSERT INTO parts VALUES ({i * 991 % 3000 + 1}, {i})" for i in range(50)),
+                "COMMIT",
+            )
+        pair.catch_up(pub)
+        query = "SELECT to_jsonb(p)::text FROM parts p ORDER BY 1"
+        assert fetch(sub, query) == fetch(pub, query)
+        blocks, errors = looked(sub)
+        assert blocks - seen > 30
+        assert errors == 0
 
 
 def test_changes_whose_pages_were_read_ahead_need_reads(pair: Pair) -> None:
     """Else look-ahead would end after some changes, since everything seems to be cached."""
-    pub, sub = simple(pair, "goes_on")
-    pages = scalar(sub, "SELECT pg_relation_size('good') / 8192")
-    run(sub, "ALTER SYSTEM SET pg_lookahead.debug_force = paying", "SELECT pg_reload_conf()")
-    try:
-        run(pub, "INSERT INTO good VALUES (4000, 4000)")
-        pair.catch_up(pub)
-        run(sub, EVICT)
-        row = pair.subscriber.connect(pair.database, autocommit=False)
-        row.execute("SELECT FROM good WHERE id = 1 FOR UPDATE")
-        run(
-            pub,
-            "BEGIN",
-            *(f"DELETE FROM good WHERE id = {i * 3000 // pages + 1}" for i in range(pages)),
-            "COMMIT",
-        )
-        await_sql(sub, "SELECT count(*) = 1 FROM pg_locks WHERE NOT granted")
-        row.close()
-        pair.catch_up(pub)
-    finally:
-        run(sub, "ALTER SYSTEM RESET pg_lookahead.debug_force", "SELECT pg_reload_conf()")
-    assert pages > 100
-    query = "SELECT sum(changes) FROM lookahead.apply_stats WHERE subname = current_database()"
-    assert scalar(sub, query) >= pages - 5
-    run(sub, f"DROP SUBSCRIPTION {pair.database}")
+    with simple(pair, "goes_on") as (pub, sub):
+        pages = scalar(sub, "SELECT pg_relation_size('good') / 8192")
+        deletes = (f"DELETE FROM good WHERE id = {i * 3000 // pages + 1}" for i in range(pages))
+        with setting(sub, "pg_lookahead.debug_force = paying"):
+            run(pub, "INSERT INTO good VALUES (4000, 4000)")
+            pair.catch_up(pub)
+            run(sub, EVICT)
+            with held(pair, "good WHERE id = 1"):
+                run(pub, "BEGIN", *deletes, "COMMIT")
+            pair.catch_up(pub)
+        assert pages > 100
+        assert changes_ahead(sub) >= pages - 5
 
 
 def test_changes_that_come_alone_do_not_end_look_ahead(pair: Pair) -> None:
     """Nothing can be done for them, so that they are no evidence; what is behind one is looked up."""
-    pub, sub = simple(pair, "trickle")
-    changes = "SELECT coalesce(sum(changes), 0) FROM lookahead.apply_stats WHERE subname = current_database()"
+    with simple(pair, "trickle") as (pub, sub):
 
-    def two_at_once() -> int:
-        """How many changes are looked up of a transaction of two, both of which have arrived."""
-        before = int(scalar(sub, changes))
-        row = pair.subscriber.connect(pair.database, autocommit=False)
-        row.execute("SELECT FROM good WHERE id = 2900 FOR UPDATE")
-        run(pub, "BEGIN", *(f"UPDATE good SET v = v || 'b' WHERE id = {i}" for i in (2900, 2000)), "COMMIT")
-        await_sql(sub, "SELECT count(*) = 1 FROM pg_locks WHERE NOT granted")
-        await_sql(pub, "SELECT bool_and(sent_lsn >= pg_current_wal_insert_lsn()) FROM pg_stat_replication")
-        row.close()
-        pair.catch_up(pub)
-        run(pub, "INSERT INTO bad SELECT coalesce(max(id), 0) + 1 FROM bad")
-        pair.catch_up(pub)
-        return int(scalar(sub, changes)) - before
-
-    run(sub, "ALTER SYSTEM SET pg_lookahead.debug_force = paying", "SELECT pg_reload_conf()")
-    try:
-        update_good(pub)
-        pair.catch_up(pub)
-        run(sub, EVICT)
-        run(pub, "UPDATE good SET v = 'b' WHERE id % 40 = 0")
-        pair.catch_up(pub)
-        assert int(scalar(sub, changes)) > 0
-        for _ in range(70):
-            run(pub, "UPDATE good SET v = 'a' WHERE id = 2900")
+        def two_at_once() -> int:
+            """How many changes are looked up of a transaction of two, both of which have arrived."""
+            before = changes_ahead(sub)
+            with held(pair):
+                updates = (f"UPDATE good SET v = v || 'b' WHERE id = {i}" for i in (2900, 2000))
+                run(pub, "BEGIN", *updates, "COMMIT")
+                await_waiting(sub)
+                sent = "SELECT bool_and(sent_lsn >= pg_current_wal_insert_lsn()) FROM pg_stat_replication"
+                await_sql(pub, sent)
             pair.catch_up(pub)
-        assert [two_at_once(), two_at_once()] == [1, 1]
-    finally:
-        run(sub, "ALTER SYSTEM RESET pg_lookahead.debug_force", "SELECT pg_reload_conf()")
-    run(sub, f"DROP SUBSCRIPTION {pair.database}")
+            run(pub, "INSERT INTO bad SELECT coalesce(max(id), 0) + 1 FROM bad")
+            pair.catch_up(pub)
+            return changes_ahead(sub) - before
+
+        with setting(sub, "pg_lookahead.debug_force = paying"):
+            update_good(pub)
+            pair.catch_up(pub)
+            run(sub, EVICT)
+            run(pub, "UPDATE good SET v = 'b' WHERE id % 40 = 0")
+            pair.catch_up(pub)
+            assert changes_ahead(sub) > 0
+            for _ in range(70):
+                run(pub, "UPDATE good SET v = 'a' WHERE id = 2900")
+                pair.catch_up(pub)
+            assert [two_at_once(), two_at_once()] == [1, 1]
 
 
 # On and off
 
 
-def test_17_refuses(make_cluster: MakeCluster) -> None:
-    with make_cluster({}).connect() as conn:
+def test_17_refuses(cluster: Cluster) -> None:
+    with cluster.connect() as conn:
         run(conn, "LOAD 'pg_lookahead'")
         if BACKGROUND:
             run(conn, "SET pg_lookahead.apply = on")
@@ -733,29 +723,23 @@ def test_17_refuses(make_cluster: MakeCluster) -> None:
 
 
 def test_it_is_switched_off_at_once(pair: Pair) -> None:
-    pub, sub = simple(pair, "switched")
-    query = "SELECT coalesce(sum(changes), 0) FROM lookahead.apply_stats WHERE subname = current_database()"
+    with simple(pair, "switched") as (pub, sub):
 
-    def rise() -> int:
-        """How many changes of a transaction are looked up ahead."""
-        before = scalar(sub, query)
-        run(
-            pub, "BEGIN", *(f"UPDATE good SET k = k + 1 WHERE id = {i * 31 + 1}" for i in range(60)), "COMMIT"
-        )
-        pair.catch_up(pub)
-        run(pub, "INSERT INTO bad SELECT coalesce(max(id), 0) + 1 FROM bad")
-        pair.catch_up(pub)
-        return int(scalar(sub, query) - before)
+        def rise() -> int:
+            """How many changes of a transaction are looked up ahead."""
+            before = changes_ahead(sub)
+            updates = (f"UPDATE good SET k = k + 1 WHERE id = {i * 31 + 1}" for i in range(60))
+            run(pub, "BEGIN", *updates, "COMMIT")
+            pair.catch_up(pub)
+            run(pub, "INSERT INTO bad SELECT coalesce(max(id), 0) + 1 FROM bad")
+            pair.catch_up(pub)
+            return changes_ahead(sub) - before
 
-    assert rise() > 0
-    run(sub, "ALTER SYSTEM SET pg_lookahead.apply = off", "SELECT pg_reload_conf()")
-    try:
-        await_true(lambda: rise() == 0, "nothing is looked up any more")
-        assert rise() == 0
-    finally:
-        run(sub, "ALTER SYSTEM RESET pg_lookahead.apply", "SELECT pg_reload_conf()")
-    await_true(lambda: rise() > 0, "changes are looked up again")
-    run(sub, f"DROP SUBSCRIPTION {pair.database}")
+        assert rise() > 0
+        with setting(sub, "pg_lookahead.apply = off"):
+            await_true(lambda: rise() == 0, "nothing is looked up any more")
+            assert rise() == 0
+        await_true(lambda: rise() > 0, "changes are looked up again")
 
 
 # Kills
