@@ -295,9 +295,7 @@ class HarmCorpus:
         rng, n = self.rng, self._limit()
         kind = rng.randrange(10)
         if kind < 3:
-            return Case(
-                [f"{self._query(True)} LIMIT {n}{rng.choice(('', '', f' OFFSET {self._limit()}'))}"],
-            )
+            return Case([f"{self._query(True)} LIMIT {n}{rng.choice(('', '', f' OFFSET {self._limit()}'))}"])
         if kind == 3:
             where = (
                 f"i.id * 0 + o.id >= {n}"

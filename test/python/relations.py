@@ -96,10 +96,7 @@ def ask(
 ) -> Outcome:
     """Call ``schema.function(relation::argument)``."""
     query = sql.SQL("SELECT * FROM {}.{}({}::{})").format(
-        sql.Identifier(schema),
-        sql.Identifier(function),
-        sql.Literal(relation),
-        sql.SQL(argument),
+        sql.Identifier(schema), sql.Identifier(function), sql.Literal(relation), sql.SQL(argument)
     )
     in_transaction = conn.info.transaction_status == psycopg.pq.TransactionStatus.INTRANS
     try:

@@ -68,12 +68,7 @@ def test_bounds_are_converted_with_the_rights_of_the_owner(conn: Connection, cal
     conn.execute("TRUNCATE o.log")
     conn.execute(sql.SQL("SET ROLE {}").format(sql.Identifier(caller)))
     assert fetch(conn, BOUNDED) == [(10,)]
-    assert fetch(conn, "SELECT current_user, current_setting('search_path')") == [
-        (
-            caller,
-            '"$user", public',
-        )
-    ]
+    assert fetch(conn, "SELECT current_user, current_setting('search_path')") == [(caller, '"$user", public')]
     conn.execute("RESET ROLE")
     assert fetch(conn, "SELECT DISTINCT * FROM o.log") == [("owner", "pg_catalog, pg_temp")]
 

@@ -348,10 +348,7 @@ def test_locks(server: Cluster, conn: Connection) -> None:
         thread = threading.Thread(target=read)
         thread.start()
         shown = "SELECT blocks_done > 0 FROM lookahead.progress WHERE pid = %s AND phase = 'reading sample'"
-        await_true(
-            lambda: fetch(conn, shown, [reader.info.backend_pid]) == [(True,)],
-            "the estimate reading",
-        )
+        await_true(lambda: fetch(conn, shown, [reader.info.backend_pid]) == [(True,)], "the estimate reading")
         run(writer, "VACUUM shrinks")
         assert scalar(conn, "SELECT pg_relation_size('shrinks')") == size
         run(writer, "SET lock_timeout = '100ms'")

@@ -181,16 +181,8 @@ MUTANTS = {
         "judge_median(with, n) > numbers[kind].draw",
         "the cheaper side is kept",
     ),
-    "a draw means with": (
-        "< numbers[kind].draw *",
-        "< 2 *",
-        "the cheaper side is kept",
-    ),
-    "a trial may cost anything": (
-        "learnt->all_us > without *",
-        "learnt->all_us > 1000 * without *",
-        "stock",
-    ),
+    "a draw means with": ("< numbers[kind].draw *", "< 2 *", "the cheaper side is kept"),
+    "a trial may cost anything": ("learnt->all_us > without *", "learnt->all_us > 1000 * without *", "stock"),
     "no rest": (
         "	learnt->left = learnt->interval;\n",
         "	learnt->left = 0;\n",
@@ -216,11 +208,7 @@ MUTANTS = {
         "judge_median(without, n)",
         "the cheaper side is kept",
     ),
-    "reads of the page cache are tried": (
-        "#define FLOOR_US 25",
-        "#define FLOOR_US 0",
-        "page cache",
-    ),
+    "reads of the page cache are tried": ("#define FLOOR_US 25", "#define FLOOR_US 0", "page cache"),
 }
 
 

@@ -660,11 +660,7 @@ def test_a_read_is_forgotten(conn: Connection) -> None:
 def test_only_a_read_is_a_miss(conn: Connection, column: str) -> None:
     """After the read of an index's one page, rows are timed; none of them reads."""
     make_cached(conn, "i")
-    run(
-        conn,
-        "TRUNCATE cached",
-        "INSERT INTO cached SELECT i, 'x' FROM generate_series(1, 300) AS i",
-    )
+    run(conn, "TRUNCATE cached", "INSERT INTO cached SELECT i, 'x' FROM generate_series(1, 300) AS i")
     evict(conn, "cached_k_idx")
     before = counts(conn)
     conn.execute(f"SELECT k, {column} FROM cached ORDER BY k".encode())

@@ -29,14 +29,7 @@ from index_checks import (
     some_rows,
     split_buckets,
 )
-from maintenance import (
-    SETTINGS,
-    pages_without_lsn,
-    require_serving,
-    set_served,
-    streamed,
-    twin,
-)
+from maintenance import SETTINGS, pages_without_lsn, require_serving, set_served, streamed, twin
 from pg_lookahead.server.cluster import Cluster
 from queries import fetch, fetch_row, run, scalar
 from relations import BLOCK, Connection, await_no_pins, await_true, clean_log, data_file, evict, seed

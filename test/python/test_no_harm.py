@@ -162,8 +162,7 @@ def test_the_rows_before_an_error(sides: Sides, name: str) -> None:
     """A cursor that is fetched in parts returns the rows before the error."""
     query = f"SELECT s, b.id FROM ({FAILING[name]} OFFSET 0) s JOIN b ON b.k = s.k"
     seen = unharmed(
-        sides,
-        Case(["BEGIN", f"DECLARE c NO SCROLL CURSOR FOR {query}", *["FETCH 6 FROM c"] * 15]),
+        sides, Case(["BEGIN", f"DECLARE c NO SCROLL CURSOR FOR {query}", *["FETCH 6 FROM c"] * 15])
     )
     assert seen.error is not None and len(seen.rows) > 20
 

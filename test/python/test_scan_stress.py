@@ -74,10 +74,7 @@ MAINTENANCE = (
 )
 
 # Errors that stock meets beside the same neighbours, too.
-FORGIVEN = (
-    psycopg.errors.DeadlockDetected,
-    psycopg.errors.SerializationFailure,
-)
+FORGIVEN = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
 
 
 def write(conn: Connection, rng: random.Random) -> None:
