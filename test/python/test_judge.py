@@ -184,13 +184,13 @@ MUTANTS = {
     "a draw means with": ("< numbers[kind].draw *", "< 2 *", "the cheaper side is kept"),
     "a trial may cost anything": ("learnt->all_us > without *", "learnt->all_us > 1000 * without *", "stock"),
     "no rest": (
-        "	learnt->left = learnt->interval;\n",
+        "	learnt->left = interval;\n",
         "	learnt->left = 0;\n",
         "the clock is read seldom",
     ),
     "the interval does not grow": (
-        "		learnt->interval *= 2;\n",
-        "		learnt->interval = 64;\n",
+        "learnt->verdict ? learnt->interval * 2 :",
+        "learnt->verdict ? 64 :",
         "the clock is read seldom",
     ),
     "what was learnt is believed for ever": (
