@@ -1,36 +1,11 @@
--- Every diagnostic on every kind of relation gives what contrib/pgstattuple
--- gives.  Nothing here changes while it is looked at.
+-- What the diagnostics answer and refuse, and how: answer, SQLSTATE, message
+-- and detail are contrib's; a hint may be added.
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS pg_lookahead;
 CREATE EXTENSION IF NOT EXISTS pgstattuple;
+CREATE EXTENSION IF NOT EXISTS bloom;
 CREATE SCHEMA diagnostics;
 SET search_path = diagnostics, public;
-
--- Runs one call in either schema; prints the columns that differ, if any.
-CREATE FUNCTION differing(call text) RETURNS text LANGUAGE plpgsql AS $$
-DECLARE
-    ours jsonb;
-    stock jsonb;
-BEGIN
-    EXECUTE format('SELECT to_jsonb(r) FROM lookahead.%s AS r', call) INTO ours;
-    EXECUTE format('SELECT to_jsonb(r) FROM public.%s AS r', call) INTO stock;
-    IF ours IS NULL OR stock IS NULL THEN
-        RETURN 'no answer';
-    ELSIF ours = stock THEN
-        RETURN 'none';
-    END IF;
-    RETURN format('ours %s, contrib %s', ours, stock);
-END $$;
-
--- The helper itself must see a difference.
-CREATE TABLE one (a int);
-INSERT INTO one VALUES (1);
-CREATE FUNCTION lookahead.diagnostics_probe(OUT a int, OUT b float8)
-    LANGUAGE sql AS 'SELECT 1, ''NaN''::float8';
-CREATE FUNCTION public.diagnostics_probe(OUT a int, OUT b float8)
-    LANGUAGE sql AS 'SELECT 1, 2.0::float8';
-SELECT differing('diagnostics_probe()');
-DROP FUNCTION lookahead.diagnostics_probe, public.diagnostics_probe;
 
 -- The functions look alike from outside: names, argument names and types,
 -- modes, result, markings and privileges.  No row: no difference.
@@ -52,127 +27,122 @@ SELECT * FROM one_sided;
 SELECT count(*) FROM pg_proc
 WHERE pronamespace = 'lookahead'::regnamespace AND proname ~ '^(pgstat|pg_relpages)';
 
---
--- B-tree: several key types, built and grown, with deleted pages
---
-SELECT setseed(0.25);
-CREATE TABLE b (id int PRIMARY KEY, at timestamptz, x float8, a int, c text)
-    WITH (autovacuum_enabled = off);
-CREATE INDEX b_grown ON b (x);
-INSERT INTO b SELECT i, 'epoch'::timestamptz + i * interval '1 s', random(),
-                     i % 100, 'text ' || i % 17
-FROM generate_series(1, 20000) AS i ORDER BY md5(i::text);
-CREATE INDEX b_at ON b (at);
-CREATE INDEX b_three ON b (a, c, x);
-CREATE INDEX b_dup ON b (a);
-CREATE INDEX "b Quoted" ON b (c) WITH (fillfactor = 50);
-DELETE FROM b WHERE id BETWEEN 3000 AND 9000;
-VACUUM (INDEX_CLEANUP on, TRUNCATE off) b;
-SELECT deleted_pages > 0 AS has_deleted_pages
-FROM lookahead.pgstatindex('b_pkey');
-SELECT leaf_fragmentation > 10 AS is_fragmented
-FROM lookahead.pgstatindex('b_grown');
--- entries that scans have marked dead
-DELETE FROM b WHERE id BETWEEN 10000 AND 11000;
-SET enable_seqscan = off;
-SET enable_bitmapscan = off;
-SELECT count(*) FROM b WHERE id BETWEEN 10000 AND 11000;
-RESET enable_seqscan;
-RESET enable_bitmapscan;
-SELECT i AS index, differing(format('pgstatindex(%L::regclass)', i)) AS pgstatindex,
-       differing(format('pgstatindex(%L::text)', i)) AS by_name,
-       differing(format('pgstattuple(%L::regclass)', i)) AS pgstattuple,
-       differing(format('pgstattuple(%L::text)', i)) AS by_name,
-       differing(format('pg_relpages(%L::regclass)', i)) AS pg_relpages,
-       differing(format('pg_relpages(%L::text)', i)) AS by_name
-FROM unnest('{b_pkey,b_grown,b_at,b_three,b_dup,"\"b Quoted\"",diagnostics.b_at}'::text[]) AS i;
-SELECT dead_tuple_count > 0 AS has_dead_entries FROM lookahead.pgstattuple('b_pkey');
+-- What a call answers or raises.
+CREATE FUNCTION raised(schema text, call text, OUT state text, OUT message text,
+                       OUT detail text, OUT hint text, OUT answer text) LANGUAGE plpgsql AS $$
+BEGIN
+    EXECUTE format('SELECT %I.%s', schema, call) INTO answer;
+    message := 'no error';
+EXCEPTION WHEN OTHERS THEN
+    GET STACKED DIAGNOSTICS state = RETURNED_SQLSTATE, message = MESSAGE_TEXT,
+                            detail = PG_EXCEPTION_DETAIL, hint = PG_EXCEPTION_HINT;
+END $$;
 
---
--- Hash: overflow pages, and overflow pages given back
---
-CREATE TABLE h (a int, b int) WITH (autovacuum_enabled = off);
-CREATE INDEX h_few ON h USING hash (a);
-CREATE INDEX h_many ON h USING hash (b);
-INSERT INTO h SELECT i % 3, i FROM generate_series(1, 20000) AS i;
-SELECT overflow_pages > 0 AS has_overflow FROM lookahead.pgstathashindex('h_few');
-SELECT i AS index, differing(format('pgstathashindex(%L)', i)) AS pgstathashindex,
-       differing(format('pgstattuple(%L)', i)) AS pgstattuple
-FROM unnest('{h_few,h_many}'::text[]) AS i;
-DELETE FROM h WHERE b % 10 <> 0;
-VACUUM (INDEX_CLEANUP on) h;
-SELECT unused_pages > 0 AS has_unused, bitmap_pages > 0 AS has_bitmap
-FROM lookahead.pgstathashindex('h_few');
-SELECT i AS index, differing(format('pgstathashindex(%L)', i)) AS pgstathashindex,
-       differing(format('pgstattuple(%L)', i)) AS pgstattuple
-FROM unnest('{h_few,h_many}'::text[]) AS i;
-
---
--- GIN with a pending list, GiST
---
-CREATE TABLE g (a int[], p point) WITH (autovacuum_enabled = off);
-CREATE INDEX g_gin ON g USING gin (a) WITH (fastupdate = on);
-CREATE INDEX g_gist ON g USING gist (p);
-INSERT INTO g SELECT ARRAY[i, i % 10, i % 100], point(i % 71, i)
-FROM generate_series(1, 5000) AS i;
-SELECT pending_pages > 0 AS has_pending_list FROM lookahead.pgstatginindex('g_gin');
-SELECT differing('pgstatginindex(''g_gin'')') AS pgstatginindex,
-       differing('pgstattuple(''g_gist'')') AS pgstattuple;
-DELETE FROM g WHERE p[1] < 4000;
-VACUUM (INDEX_CLEANUP on) g;
-SELECT differing('pgstatginindex(''g_gin'')') AS pgstatginindex,
-       differing('pgstattuple(''g_gist'')') AS pgstattuple;
-
---
--- Relations of other kinds than plain tables, unlogged, temporary and empty
---
+CREATE TABLE t (a int, b int[], p point) WITH (autovacuum_enabled = off);
+INSERT INTO t VALUES (1, '{1}', '(1,1)'), (1, '{2}', '(2,2)');
+CREATE INDEX t_btree ON t (a);
+CREATE INDEX t_hash ON t USING hash (a);
+CREATE INDEX t_gin ON t USING gin (b);
+CREATE INDEX t_gist ON t USING gist (p);
+CREATE INDEX t_spgist ON t USING spgist (p);
+CREATE INDEX t_brin ON t USING brin (a);
+CREATE INDEX t_bloom ON t USING bloom (a);
+CREATE VIEW v AS SELECT * FROM t;
 CREATE SEQUENCE s;
-SELECT nextval('s');
-CREATE TABLE toasted (t text) WITH (autovacuum_enabled = off);
-ALTER TABLE toasted ALTER t SET STORAGE EXTERNAL;
-INSERT INTO toasted SELECT repeat('x', 5000) FROM generate_series(1, 50);
-DELETE FROM toasted WHERE ctid IN (SELECT ctid FROM toasted LIMIT 20);
-SELECT format('pg_toast.pg_toast_%s', 'toasted'::regclass::oid::int) AS toast \gset
-CREATE MATERIALIZED VIEW m AS SELECT * FROM h;
-CREATE UNLOGGED TABLE u AS SELECT id, c FROM b;
-CREATE INDEX u_id ON u (id);
-CREATE INDEX u_hash ON u USING hash (id);
-CREATE TEMP TABLE tt AS SELECT id, c FROM b;
-CREATE INDEX tt_id ON tt (id);
-CREATE INDEX tt_hash ON tt USING hash (id);
-CREATE INDEX tt_gist ON tt USING gist (point(id, id));
-DELETE FROM tt WHERE id % 3 = 0;
-CREATE TABLE e (a int, p point, v int[]) WITH (autovacuum_enabled = off);
-CREATE INDEX e_btree ON e (a);
-CREATE INDEX e_hash ON e USING hash (a);
-CREATE INDEX e_gist ON e USING gist (p);
-CREATE INDEX e_gin ON e USING gin (v);
-CREATE TABLE emptied (a int) WITH (autovacuum_enabled = off);
-INSERT INTO emptied SELECT generate_series(1, 1000);
-DELETE FROM emptied;
-VACUUM (TRUNCATE off) emptied;
+CREATE TYPE pair AS (a int, b int);
+CREATE TABLE parent (a int) PARTITION BY RANGE (a);
+CREATE TABLE child PARTITION OF parent FOR VALUES FROM (0) TO (10);
+CREATE INDEX parent_a ON parent (a);
+CREATE FOREIGN DATA WRAPPER regress_lookahead_fdw;
+CREATE SERVER regress_lookahead_server FOREIGN DATA WRAPPER regress_lookahead_fdw;
+CREATE FOREIGN TABLE ft (a int) SERVER regress_lookahead_server;
+CREATE ACCESS METHOD regress_lookahead_heap TYPE TABLE HANDLER heap_tableam_handler;
+CREATE TABLE other_am (a int) USING regress_lookahead_heap;
+-- an index that is not valid, of each kind
+\set VERBOSITY sqlstate
+CREATE UNIQUE INDEX CONCURRENTLY bad_btree ON t (a);
+CREATE INDEX bad_hash ON t USING hash (a);
+CREATE INDEX bad_gin ON t USING gin (b);
+CREATE INDEX bad_gist ON t USING gist (p);
+CREATE INDEX bad_bloom ON t USING bloom (a);
+\set VERBOSITY default
+UPDATE pg_index SET indisvalid = false
+WHERE indexrelid = ANY ('{bad_hash,bad_gin,bad_gist,bad_bloom}'::regclass[]);
 
-SELECT r AS relation, differing(format('pgstattuple(%L::regclass)', r)) AS pgstattuple,
-       differing(format('pg_relpages(%L::regclass)', r)) AS pg_relpages
-FROM unnest('{b,h,g,s,toasted,m,u,u_id,u_hash,tt,tt_id,tt_hash,tt_gist,e,e_btree,e_hash,e_gist,emptied}'::text[]) AS r;
-SELECT differing(format('pgstattuple(%L::regclass)', :'toast')) AS pgstattuple,
-       differing(format('pg_relpages(%L::regclass)', :'toast')) AS pg_relpages,
-       differing(format('pgstattuple_approx(%L)', :'toast')) AS pgstattuple_approx;
-SELECT r AS relation, differing(format('pgstattuple_approx(%L)', r)) AS pgstattuple_approx
-FROM unnest('{b,h,g,toasted,m,u,tt,e,emptied}'::text[]) AS r;
-SELECT differing('pgstatindex(''e_btree''::regclass)') AS btree,
-       differing('pgstathashindex(''e_hash'')') AS hash,
-       differing('pgstatginindex(''e_gin'')') AS gin,
-       differing('pgstatindex(''tt_id''::regclass)') AS temp_btree,
-       differing('pgstathashindex(''tt_hash'')') AS temp_hash,
-       differing('pgstatindex(''u_id''::regclass)') AS unlogged_btree,
-       differing('pgstathashindex(''u_hash'')') AS unlogged_hash;
-SELECT leaf_pages, avg_leaf_density, leaf_fragmentation
-FROM lookahead.pgstatindex('e_btree');
-SELECT * FROM lookahead.pgstattuple('e');
+CREATE TABLE relations (relation text);
+INSERT INTO relations SELECT unnest('{t,t_btree,t_hash,t_gin,t_gist,t_spgist,t_brin,t_bloom,v,s,
+    pair,parent,child,parent_a,ft,other_am,bad_btree,bad_hash,bad_gin,bad_gist,bad_bloom}'::text[]);
 
--- Catalogs, of which some are shared.
-SELECT r AS relation, differing(format('pgstattuple(%L::regclass)', r)) AS pgstattuple
-FROM unnest('{pg_class,pg_database,pg_class_oid_index,pg_database_oid_index}'::text[]) AS r;
+-- Each function on each relation: what contrib answers or raises.
+CREATE VIEW calls AS
+SELECT f.name AS function, r.relation, ours.*,
+       (ours.answer, ours.state, ours.message, ours.detail) IS NOT DISTINCT FROM
+       (stock.answer, stock.state, stock.message, stock.detail) AS as_contrib
+FROM relations AS r
+CROSS JOIN (VALUES ('pgstattuple', 'regclass'), ('pgstattuple', 'text'),
+                   ('pgstattuple_approx', 'regclass'), ('pgstatindex', 'regclass'),
+                   ('pgstatindex', 'text'), ('pgstathashindex', 'regclass'),
+                   ('pgstatginindex', 'regclass'), ('pg_relpages', 'regclass'),
+                   ('pg_relpages', 'text')) AS f(name, type)
+CROSS JOIN LATERAL format('%s(%L::%s)', f.name, r.relation, f.type) AS call
+CROSS JOIN LATERAL raised('lookahead', call) AS ours
+CROSS JOIN LATERAL raised('public', call) AS stock;
+CREATE TABLE outcomes AS SELECT * FROM calls;
+SELECT count(*) AS calls, count(*) FILTER (WHERE as_contrib) AS as_contrib,
+       count(*) FILTER (WHERE message = 'no error') AS answered
+FROM outcomes;
+SELECT * FROM outcomes WHERE NOT as_contrib;
+SELECT DISTINCT state, replace(message, '"' || relation || '"', '"..."') COLLATE "C" AS message
+FROM outcomes WHERE state IS NOT NULL ORDER BY 1, 2;
+-- only partitioned relations get a hint
+SELECT function, relation, hint FROM outcomes WHERE hint <> '' GROUP BY 1, 2, 3
+ORDER BY function COLLATE "C", relation COLLATE "C";
 
+-- pgstatbloomindex, which contrib does not have
+SELECT relation, state, message, detail, hint
+FROM relations, raised('lookahead', format('pgstatbloomindex(%L)', relation));
+
+-- names that are no relation's
+SELECT call, ours.state, ours.message,
+       ours IS NOT DISTINCT FROM stock AS as_contrib
+FROM unnest(ARRAY['pgstattuple(''nope'')', 'pgstattuple(''a.b.c.d''::text)', 'pgstatindex(''nope''::text)',
+                  'pgstatindex(''''::text)', 'pg_relpages(''no.such''::text)', 'pgstathashindex(1::oid)',
+                  'pgstatginindex(0::oid)', 'pgstattuple_approx(''"''::regclass)']) AS call
+CROSS JOIN LATERAL raised('lookahead', call) AS ours
+CROSS JOIN LATERAL raised('public', call) AS stock;
+-- strict
+SELECT lookahead.pgstattuple(NULL::regclass) IS NULL AS a,
+       lookahead.pgstatindex(NULL::text) IS NULL AS b,
+       lookahead.pgstatbloomindex(NULL) IS NULL AS c,
+       lookahead.pg_relpages(NULL::regclass) IS NULL AS d;
+
+-- an error leaves nothing behind: the same call still works
+SELECT (lookahead.pgstatindex('t_btree')).leaf_pages;
+
+-- Who may call: nobody but superusers and members of pg_stat_scan_tables.
+CREATE ROLE regress_lookahead_nobody;
+CREATE ROLE regress_lookahead_scanner IN ROLE pg_stat_scan_tables;
+GRANT USAGE ON SCHEMA diagnostics TO regress_lookahead_nobody, regress_lookahead_scanner;
+SET ROLE regress_lookahead_nobody;
+SELECT call, ours.state, ours.message,
+       stock IS NULL OR ours.state = stock.state AND ours.message = stock.message AS as_contrib
+FROM unnest(ARRAY['pgstattuple(''t''::regclass)', 'pgstattuple(''t''::text)', 'pgstattuple_approx(''t'')',
+                  'pgstatindex(''t_btree''::regclass)', 'pgstatindex(''t_btree''::text)',
+                  'pgstathashindex(''t_hash'')', 'pgstatginindex(''t_gin'')',
+                  'pg_relpages(''t''::regclass)', 'pg_relpages(''t''::text)']) AS call
+CROSS JOIN LATERAL raised('lookahead', call) AS ours
+CROSS JOIN LATERAL raised('public', call) AS stock;
+SELECT lookahead.pgstatbloomindex('t_bloom');
+-- a table that this role may not read
+SET ROLE regress_lookahead_scanner;
+SELECT (lookahead.pgstattuple('t')).tuple_count, (lookahead.pgstatindex('t_btree')).leaf_pages,
+       (lookahead.pgstatbloomindex('t_bloom')).live_tuples;
+RESET ROLE;
+
+UPDATE pg_index SET indisvalid = true
+WHERE indexrelid = ANY ('{bad_hash,bad_gin,bad_gist,bad_bloom}'::regclass[]);
 DROP SCHEMA diagnostics CASCADE;
+DROP ACCESS METHOD regress_lookahead_heap;
+DROP SERVER regress_lookahead_server;
+DROP FOREIGN DATA WRAPPER regress_lookahead_fdw;
+DROP ROLE regress_lookahead_nobody, regress_lookahead_scanner;
