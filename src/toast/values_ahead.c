@@ -731,7 +731,7 @@ units_wanted(const ValuesAhead *ahead, double us)
 	if (ahead->nwanted == 0 && us < ONE_OF_TWO_US &&
 		ahead->fetch.last < 2 * EXTERN_TUPLES_PER_PAGE)
 		return 0;
-	return wanted == PG_INT64_MAX ? wanted :
+	return wanted >= PG_INT32_MAX ? wanted :
 		wanted + (ahead->fetch.last - ahead->chunk) / CHUNKS_PER_LOOK;
 }
 
