@@ -323,58 +323,50 @@ def _wal_logging(size: Size) -> Iterator[Cell]:
     yield from _statement("a btree index", ("d_taken",), way, **more)
 
 
-def _write(index: str, query: str, part: float) -> Callable[[Size], Iterator[Cell]]:
-    """Yield cells of a statement that writes some rows into a table, each with random keys.
+def _written(
+    table: str,
+    of: tuple[str, ...],
+    statement: str,
+    *,
+    settings: tuple[str, ...] = ("writes",),
+    planner: str = "",
+    ahead: str = "write_stats",
+    part: float = 0.2,
+) -> Callable[[Size], Iterator[Cell]]:
+    """Yield cells of a statement that writes some rows, each with random keys.
 
-    index: of which a cold run reads this part, at least
-    query: the statement; ``{n}`` stands for the number of rows, ``{rows}`` for those of the table"""
-
-    def of(size: Size) -> Iterator[Cell]:
-        table = index.partition("_")[0]
-        n = size.rows // 400
-        statement = query.format(table=f"{SCHEMA}.{table}", n=n, rows=size.rows, turn="{turn}")
-        counted = f"WITH written AS ({statement} RETURNING 1) SELECT count(*) FROM written"
-
-        def way(ours: bool) -> Way:
-            setting = f"SET pg_lookahead.writes = {'on' if ours else 'off'}"
-            return Way(counted, (setting,), ahead="write_stats")
-
-        relations = {"w": ("w_id", "w"), "w5": (index, "w5_id", "w5_a", "w5_b", "w5_c", "w5_d", "w5")}
-        more: dict[str, Any] = {"tables": (table,), "needs": ("setting:pg_lookahead.writes",), "part": part}
-        yield from _statement(f"{n:,} rows", relations[table], way, **more)
-
-    return of
-
-
-def _keys(query: str, of: tuple[str, ...]) -> Callable[[Size], Iterator[Cell]]:
-    """Yield cells of a statement whose rows have foreign keys, or are parents of some.
-
-    of: the relations that are made cold; the first one is the index that the keys are looked up in"""
+    table: of those that are loaded
+    of: the relations that are made cold, first an index of which a cold run reads this part, at least
+    statement: ``{n}`` stands for the number of rows, ``{rows}`` and ``{parents}`` for those of the tables,
+        and ``{s}`` for the schema
+    settings: those that differ; planner: those of both sides; ahead: the view that counts rows"""
 
     def cells_of(size: Size) -> Iterator[Cell]:
         n = size.rows // 400
-        counted = f"WITH written AS ({query.format(schema=SCHEMA, n=n, rows=parents(size.rows))}"
-        counted += " RETURNING 1) SELECT count(*) FROM written"
+        known = {"n": n, "rows": size.rows, "parents": parents(size.rows), "s": SCHEMA, "turn": "{turn}"}
+        query = f"WITH written AS ({statement.format(**known)} RETURNING 1) SELECT count(*) FROM written"
 
         def way(ours: bool) -> Way:
-            before = (f"SET pg_lookahead.writes = {'on' if ours else 'off'}", "SET enable_indexscan = on")
-            return Way(counted, before, ahead="write_stats")
+            switched = (f"SET pg_lookahead.{name} = {'on' if ours else 'off'}" for name in settings)
+            return Way(query, (*([planner] if planner else []), *switched), ahead=ahead)
 
-        more: dict[str, Any] = {"tables": ("f",), "needs": ("setting:pg_lookahead.writes",), "part": 0.2}
-        yield from _statement(f"{n:,} rows", of, way, **more)
+        needs = tuple(f"setting:pg_lookahead.{name}" for name in settings)
+        yield from _statement(f"{n:,} rows", of, way, tables=(table,), needs=needs, part=part)
 
     return cells_of
 
 
-_PARENTS = ", ".join(
-    f"md5((hashint8extended(i, (random() * 1e9)::bigint) & 2147483647) % {{rows}} || 'f{k}')::uuid"
-    for k in (1, 2, 3)
-)
-_KEYS_INSERT = f"INSERT INTO {{schema}}.f0 SELECT i, {_PARENTS} FROM generate_series(1, {{n}}) i"
-_KEYS_DELETE = (
-    "DELETE FROM {schema}.f4 WHERE n BETWEEN (SELECT min(n) FROM {schema}.f4)"
-    " AND (SELECT min(n) + {n} - 1 FROM {schema}.f4)"
-)
+_NUMBERS = "FROM generate_series(1, {n}) AS i"
+_EXISTING = "md5(((i * 397 + {turn} * 7) % {rows})::text)::uuid"
+"""Keys of rows that the table has had since it was loaded, others in each sample."""
+
+_INDEX_SCAN = "SET enable_indexscan = on"
+_NESTED_LOOP = f"{_INDEX_SCAN}; SET enable_hashjoin = off; SET enable_mergejoin = off"
+
+
+def _keyed(key: str) -> str:
+    """Return a subquery of keys, for a nested loop."""
+    return f"(SELECT {key} AS id, i {_NUMBERS} OFFSET 0) AS keys"
 
 
 def _load(
@@ -430,58 +422,40 @@ _ROW_OF_FIVE = (
     "gen_random_uuid(), hashint8extended(i, 15), hashint8extended(i, 16), gen_random_uuid(),"
     " hashint8extended(i, 17) & 2147483647"
 )
-_UUIDS = "INSERT INTO {table} SELECT gen_random_uuid(), i, repeat('.', 36) FROM generate_series(1, {n}) i"
-_EXISTING = "md5(((i * 397 + {turn} * 7) % {rows})::text)::uuid"
-"""Keys of rows that the table has had since it was loaded, others in each sample."""
-
+_W, _W5 = ("w_id", "w"), ("w5_id", "w5_a", "w5_b", "w5_c", "w5_d", "w5")
+_UUIDS = f"INSERT INTO {{s}}.w SELECT gen_random_uuid(), i, repeat('.', 36) {_NUMBERS}"
 _UPSERT = (
-    f"INSERT INTO {{table}} SELECT {_EXISTING}, i, repeat('.', 36) FROM generate_series(1, {{n}}) i"
+    f"INSERT INTO {{s}}.w SELECT {_EXISTING}, i, repeat('.', 36) {_NUMBERS}"
     " ON CONFLICT (id) DO UPDATE SET n = w.n + 1"
 )
 _FIVE = (
-    "INSERT INTO {table} SELECT gen_random_uuid(), hashint8extended(i, 5), hashint8extended(i, 6),"
-    " gen_random_uuid(), hashint8extended(i, 7) & 2147483647 FROM generate_series(1, {n}) i"
+    "INSERT INTO {s}.w5 SELECT gen_random_uuid(), hashint8extended(i, 5), hashint8extended(i, 6),"
+    f" gen_random_uuid(), hashint8extended(i, 7) & 2147483647 {_NUMBERS}"
 )
-
-
 _UPDATE_RANGE = (
-    "UPDATE {table} SET a = hashint8extended(a, 18), b = hashint8extended(b, 19), c = gen_random_uuid()"
+    "UPDATE {s}.w5 SET a = hashint8extended(a, 18), b = hashint8extended(b, 19), c = gen_random_uuid()"
     " WHERE d BETWEEN {turn} % 400 * 5368709 AND {turn} % 400 * 5368709 + 5368708"
 )
 """One row in 400, by one of the five indexes."""
-
-
-def _update(
-    of: tuple[str, ...], changes: str, settings: tuple[str, ...], ahead: str
-) -> Callable[[Size], Iterator[Cell]]:
-    """Yield cells of an UPDATE by a nested loop of some rows, whose uuid keys are given.
-
-    of: the index of the keys, and what else is made cold; the last one is the table
-    changes: what is set; or of MERGE, which half of the rows do not match, what it does
-    settings: those that differ; ahead: the view that counts its rows"""
-
-    def cells_of(size: Size) -> Iterator[Cell]:
-        n = size.rows // 400
-        table, key = f"{SCHEMA}.{of[-1]} AS t", _EXISTING.format(rows=size.rows, turn="{turn}")
-        if changes.startswith("WHEN"):
-            key = f"CASE WHEN i % 2 = 0 THEN {key} ELSE gen_random_uuid() END"
-        keys = f"(SELECT {key} AS id, i FROM generate_series(1, {n}) AS i OFFSET 0) AS keys"
-        statement = (
-            f"MERGE INTO {table} USING {keys} ON t.id = keys.id {changes}"
-            if changes.startswith("WHEN")
-            else f"UPDATE {table} SET {changes} FROM {keys} WHERE t.id = keys.id"
-        )
-        counted = f"WITH written AS ({statement} RETURNING 1) SELECT count(*) FROM written"
-
-        def way(ours: bool) -> Way:
-            planner = "SET enable_indexscan = on; SET enable_hashjoin = off; SET enable_mergejoin = off"
-            switched = (f"SET pg_lookahead.{name} = {'on' if ours else 'off'}" for name in settings)
-            return Way(counted, (planner, *switched), ahead=ahead)
-
-        needs = tuple(f"setting:pg_lookahead.{name}" for name in settings)
-        yield from _statement(f"{n:,} rows", of, way, tables=of[-1:], needs=needs, part=0.2)
-
-    return cells_of
+_UPDATE_FROM = f"UPDATE {{s}}.w AS t SET n = t.n + 1 FROM {_keyed(_EXISTING)} WHERE t.id = keys.id"
+_UPDATE_NONHOT = (
+    "UPDATE {s}.w5 AS t SET a = hashint8extended(t.a, 18), b = hashint8extended(t.b, 19),"
+    f" c = gen_random_uuid(), d = t.d + 1 FROM {_keyed(_EXISTING)} WHERE t.id = keys.id"
+)
+_HALF = f"CASE WHEN i % 2 = 0 THEN {_EXISTING} ELSE gen_random_uuid() END"
+_MERGE = (
+    f"MERGE INTO {{s}}.w AS t USING {_keyed(_HALF)} ON t.id = keys.id"
+    " WHEN MATCHED THEN UPDATE SET n = t.n + 1"
+    " WHEN NOT MATCHED THEN INSERT VALUES (keys.id, keys.i, repeat('.', 36))"
+)
+_FOREIGN = ", ".join(
+    f"md5((hashint8extended(i, (random() * 1e9)::bigint) & 2147483647) % {{parents}} || 'f{k}')::uuid"
+    for k in (1, 2, 3)
+)
+_KEYS_INSERT = f"INSERT INTO {{s}}.f0 SELECT i, {_FOREIGN} {_NUMBERS}"
+_KEYS_DELETE = (
+    "DELETE FROM {s}.f4 WHERE n BETWEEN (SELECT min(n) FROM {s}.f4) AND (SELECT min(n) + {n} - 1 FROM {s}.f4)"
+)
 
 
 def _vacuum(method: str, dead: tuple[int, ...]) -> Callable[[Size], Iterator[Cell]]:
@@ -601,26 +575,23 @@ _SCENARIOS: dict[str, Callable[[Size], Iterator[Cell]]] = {
     "copy_uuid": _load("w", _ROW),
     "copy_five_indexes": _load("w5", _ROW_OF_FIVE),
     "insert_one_five_indexes": _load("w5", _ROW_OF_FIVE, one_by_one=True, clients=(1, 8)),
-    "insert_select_uuid": _write("w_id", _UUIDS, 0.2),
-    "insert_select_five": _write("w5_id", _FIVE, 0.2),
-    "update_from": _update(("w_id", "w"), "n = t.n + 1", ("nested_loop",), "join_stats"),
-    "update_nonhot": _update(
-        ("w5_id", "w5_a", "w5_b", "w5_c", "w5_d", "w5"),
-        "a = hashint8extended(t.a, 18), b = hashint8extended(t.b, 19), c = gen_random_uuid(), d = t.d + 1",
-        ("nested_loop", "writes"),
-        "write_stats",
+    "insert_select_uuid": _written("w", _W, _UUIDS),
+    "insert_select_five": _written("w5", _W5, _FIVE),
+    "update_from": _written(
+        "w", _W, _UPDATE_FROM, settings=("nested_loop",), planner=_NESTED_LOOP, ahead="join_stats"
     ),
-    "update_range": _write("w5_d", _UPDATE_RANGE, 0.001),
-    "merge_uuid": _update(
-        ("w_id", "w"),
-        "WHEN MATCHED THEN UPDATE SET n = t.n + 1"
-        " WHEN NOT MATCHED THEN INSERT VALUES (keys.id, keys.i, repeat('.', 36))",
-        ("nested_loop",),
-        "join_stats",  # the join reads the pages that MERGE writes
+    "update_nonhot": _written(
+        "w5", _W5, _UPDATE_NONHOT, settings=("nested_loop", "writes"), planner=_NESTED_LOOP
     ),
-    "upsert_uuid": _write("w_id", _UPSERT, 0.2),
-    "fk_insert": _keys(_KEYS_INSERT, ("f1_id", "f1", "f2_id", "f2", "f3_id", "f3")),
-    "fk_cascade_delete": _keys(_KEYS_DELETE, ("f_a", "f")),
+    "update_range": _written("w5", ("w5_d", *_W5), _UPDATE_RANGE, part=0.001),
+    "merge_uuid": _written(  # the join reads the pages that MERGE writes
+        "w", _W, _MERGE, settings=("nested_loop",), planner=_NESTED_LOOP, ahead="join_stats"
+    ),
+    "upsert_uuid": _written("w", _W, _UPSERT),
+    "fk_insert": _written(
+        "f", ("f1_id", "f1", "f2_id", "f2", "f3_id", "f3"), _KEYS_INSERT, planner=_INDEX_SCAN
+    ),
+    "fk_cascade_delete": _written("f", ("f_a", "f"), _KEYS_DELETE, planner=_INDEX_SCAN),
     # First, since rows would go to the pages with room that the others leave, and wait for these.
     "apply_insert_uuid": _apply(
         "insert", "INSERT INTO {schema}.r VALUES (gen_random_uuid(), hashint8extended(i, 3), repeat('.', 36))"
