@@ -32,27 +32,9 @@ def standby_of(primary: Cluster, settings: Mapping[str, object] | None = None) -
     name = f"standby{next(_numbers)}"
     pg_config = primary.bindir / "pg_config"
     standby = Cluster(pg_config=pg_config, settings={**primary.settings, **(settings or {})}, name=name)
-    command: list[str | Path] = [
-        primary.bindir / "pg_basebackup",
-        "-D",
-        standby.data,
-        "-h",
-        primary.socket_dir,
-    ]
-    command += [
-        "-h",
-        primary.socket_dir,
-        "-p",
-        str(primary.port),
-        "-U",
-        "postgres",
-        "-R",
-        "-X",
-        "stream",
-        "-c",
-        "fast",
-    ]
-    command += ["--no-sync", "-C", "-S", name]
+    command: list[str | Path] = [primary.bindir / "pg_basebackup", "-D", standby.data]
+    command += ["-h", primary.socket_dir, "-p", str(primary.port), "-U", "postgres"]
+    command += ["-R", "-X", "stream", "-c", "fast", "--no-sync", "-C", "-S", name]
     try:
         Home.of_this_process().run(command, cwd=standby.data.parent)
         return standby.start()

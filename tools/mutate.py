@@ -47,8 +47,9 @@ COPY = HOME / "tree"
 FOUND = HOME / "found.json"
 LOGS = HOME / "logs"
 
-SECONDS = 150
-"""After which tests that still run have noticed: something waits for ever."""
+SECONDS, SLOWER = 150, 10
+"""After so many seconds, or ten times what all tests of their file took without a mutation, tests that still
+run have noticed: something waits for ever."""
 
 CAUGHT, SURVIVED, INAPPLICABLE, RED = "caught", "survived", "does not apply", "red before"
 ARGUED = "argued"
@@ -124,10 +125,9 @@ def build() -> str | None:
     return None if done.returncode == 0 else (done.stderr or done.stdout).strip()
 
 
-def run_tests(tests: Sequence[str], log: Path, most: int) -> list[str]:
-    """Run tests until some have failed; their names, or what happened."""
+def run_tests(tests: Sequence[str], log: Path, most: int, seconds: int) -> list[str]:
+    """Run tests until ``most`` have failed; their names, or what happened."""
     command = [".venv/bin/pytest", f"--maxfail={most}", "-q", "--tb=short", "-p", "no:cacheprovider", *tests]
-    seconds = SECONDS * min(most, len(tests))
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("w") as output:
         tester = subprocess.Popen(command, cwd=COPY, env=environment(), stdout=output, stderr=output)
@@ -169,13 +169,16 @@ class Bench:
 
     def __init__(self) -> None:
         self._before: dict[str, str | None] = {}
+        self._took: dict[str, float] = {}
 
     def run_before(self, mutations: list[Mutation]) -> None:
         """Run each test that will be needed once without a mutation, while the copy is built so."""
         wanted = dict.fromkeys(test for mutation in mutations for test in mutation.tests)
         for file in dict.fromkeys(test.split("::")[0] for test in wanted):
             tests = [test for test in wanted if test.split("::")[0] == file]
-            failed = run_tests(tests, LOGS / f"{Path(file).stem} before.log", 1000)
+            started = time.monotonic()
+            failed = run_tests(tests, LOGS / f"{Path(file).stem} before.log", 1000, 3600)
+            self._took[file] = time.monotonic() - started
             for test in tests:
                 self._before[test] = next(
                     (one for one in failed if one.startswith(test) or not one.startswith(file)), None
@@ -197,7 +200,9 @@ class Bench:
             failure = build()
             if failure is not None:
                 return INAPPLICABLE, failure.splitlines()[0]
-            caught = run_tests(mutation.tests, LOGS / f"{mutation.name}.log", 1)
+            took = sum(self._took[file] for file in {test.split("::")[0] for test in mutation.tests})
+            seconds = max(SECONDS, round(SLOWER * took))
+            caught = run_tests(mutation.tests, LOGS / f"{mutation.name}.log", 1, seconds)
         finally:
             write(path, text)  # which is built with the next one
         return (CAUGHT, caught[0]) if caught else (SURVIVED, ", ".join(mutation.tests))

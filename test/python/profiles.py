@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import psycopg
@@ -12,19 +11,13 @@ from conftest import MakeCluster
 from pg_lookahead.lab.profile import record, records, variant
 from pg_lookahead.server.cluster import Cluster
 from queries import run
+from relations import await_true
 
 ROWS = 2000
 SETTINGS = {"autovacuum": False, "jit": False, "track_io_timing": True}
 PLAIN = "SET enable_seqscan = off; SET enable_bitmapscan = off; SET max_parallel_workers_per_gather = 0"
 TRACK = "SET pg_lookahead.track_functions = on"
 SCAN = "SELECT count(pad) FROM scanned WHERE i > 0"
-
-
-def wait_until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
 
 
 def profiling(make: MakeCluster, settings: Mapping[str, object] | None = None) -> Cluster:
@@ -59,7 +52,7 @@ def left_by(server: Cluster, pid: int) -> records.Record:
     def files() -> list[Path]:
         return list(directory(server).glob(f"*-{pid}.json"))
 
-    wait_until(lambda: bool(files()), f"no record of process {pid}\n{server.log[-2000:]}")
+    await_true(files, f"a record of process {pid}\n{server.log[-2000:]}")
     return records.record_from(files()[0].read_bytes())
 
 

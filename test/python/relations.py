@@ -205,7 +205,7 @@ def eviction(relations: str) -> str:
 # What a test waits for, and what must hold afterwards
 
 
-def await_true(condition: Callable[[], object], what: str, seconds: float = 60.0) -> None:
+def await_true(condition: Callable[[], object], what: str, seconds: float = 300.0) -> None:
     """Wait until ``condition()`` holds; fail with ``what`` after ``seconds``."""
     deadline = time.monotonic() + seconds
     while not condition():

@@ -9,8 +9,7 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,16 +25,9 @@ from pg_lookahead.server.cluster import Cluster
 from pg_lookahead.server.home import server_user
 from pg_lookahead.server.installation import ClusterError, Installation
 from queries import scalar
+from relations import await_true
 
 SECONDS = 120.0
-
-
-def until(condition: Callable[[], object], what: str) -> None:
-    """Wait for a condition, and fail with ``what`` if it does not come."""
-    deadline = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
 
 
 # A life
@@ -265,7 +257,7 @@ def test_nothing_left_after_a_signal_that_runs_no_python(number: signal.Signals)
     assert reap.processes_in(data)
     process.send_signal(number)
     assert process.wait(SECONDS) == -number
-    until(lambda: gone(data), f"something is left in {data}")
+    await_true(lambda: gone(data), f"nothing to be left in {data}")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -299,7 +291,7 @@ def test_a_directory_of_ones_own_is_cleared_too(short_directory: Path) -> None:
     assert reap.processes_in(mine)
     process.kill()
     process.wait()
-    until(lambda: gone(data) and not mine.exists(), "something is left")
+    await_true(lambda: gone(data) and not mine.exists(), "nothing to be left")
     assert not reap.processes_in(mine)
 
 
@@ -321,7 +313,7 @@ def test_litter_of_a_dead_process_is_cleared_by_the_next() -> None:
     finally:
         other.kill()
         other.wait()
-    until(lambda: gone(other_data), "something is left")
+    await_true(lambda: gone(other_data), "nothing to be left")
 
 
 # What lies in the base directory may be anybody's
@@ -481,7 +473,7 @@ def test_the_user_can_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("nobody", "65534"):
         monkeypatch.setenv("PG_LOOKAHEAD_USER", name)
         assert server_user() == pwd.getpwnam("nobody")
-    for name in ("root", "no such user", "4294967000"):
+    for name in ("root", "no such user", "4294967000", "²", "9" * 30):
         monkeypatch.setenv("PG_LOOKAHEAD_USER", name)
         with pytest.raises(ClusterError, match=name):
             server_user()

@@ -24,20 +24,11 @@ from pg_lookahead.lab.profile import command, record, records, variant
 from pg_lookahead.measure import perf
 from pg_lookahead.server.cluster import Cluster
 from pg_lookahead.server.installation import ClusterError, Installation
-from profiles import (
-    PLAIN,
-    ROWS,
-    SCAN,
-    TRACK,
-    calls,
-    directory,
-    dsn_of,
-    left_by,
-    profiling,
-    session,
-    wait_until,
-)
+from profiles import PLAIN, ROWS, SCAN, TRACK, calls, directory, dsn_of, left_by, profiling, session
 from queries import fetch, fetch_row
+from relations import await_true
+
+RECORD = ("lab", "profile", "record", "--warm", "0", "--query")
 
 
 @pytest.fixture(scope="module")
@@ -93,19 +84,7 @@ def test_only_the_variant_has_profiles(make_cluster: MakeCluster, server: Cluste
 
 def test_a_server_without_profiles_is_told(make_cluster: MakeCluster, tmp_path: Path) -> None:
     default = make_cluster({"shared_preload_libraries": "pg_lookahead"})
-    line = refused(
-        *(
-            "lab",
-            "profile",
-            "record",
-            "--dsn",
-            dsn_of(default),
-            "--query",
-            "SELECT 1",
-            "--output",
-            tmp_path / "out",
-        )
-    )
+    line = refused(*RECORD, "SELECT 1", "--dsn", dsn_of(default), "--output", tmp_path / "out")
     assert "has no function profiles" in line and "make PROFILE=1" in line
 
 
@@ -186,7 +165,7 @@ def test_a_record_that_cannot_be_written_is_logged(own_cluster: MakeCluster) -> 
         conn.execute(TRACK)
         conn.execute(SCAN)
         pid = conn.info.backend_pid
-    wait_until(lambda: not Path(f"/proc/{pid}").exists(), "it did not end")
+    await_true(lambda: not Path(f"/proc/{pid}").exists(), "the end of the process")
     lines = [line for line in server.log.splitlines() if "function profile" in line]
     assert len(lines) == 1 and "could not write a function profile" in lines[0], server.log
 
@@ -200,7 +179,7 @@ def test_killed_process_loses_its_own_record_only(own_cluster: MakeCluster) -> N
         conn.execute(SCAN)
         pid = conn.info.backend_pid
         os.kill(pid, signal.SIGKILL)
-        wait_until(lambda: not Path(f"/proc/{pid}").exists(), "it lives")
+        await_true(lambda: not Path(f"/proc/{pid}").exists(), "the end of the process")
 
     def accepts() -> bool:
         try:
@@ -209,7 +188,7 @@ def test_killed_process_loses_its_own_record_only(own_cluster: MakeCluster) -> N
             return False
         return True
 
-    wait_until(accepts, "the server did not recover")
+    await_true(accepts, "the server to recover")
     assert not [path for path in directory(server).iterdir() if f"-{pid}.json" in path.name]
     assert left_by(server, kept.process.pid) == kept
     assert calls(session(server, SCAN))["IndexScan"] == ROWS + 1
@@ -231,7 +210,7 @@ def test_autovacuum_worker_leaves_a_record(own_cluster: MakeCluster) -> None:
         found = [json.loads(path.read_text()) for path in directory(server).glob("*.json")]
         return Counter(one["process"]["kind"] for one in found)
 
-    wait_until(lambda: kinds()["autovacuum worker"] > 0, "no record of an autovacuum worker")
+    await_true(lambda: kinds()["autovacuum worker"] > 0, "a record of an autovacuum worker")
 
 
 # The command line
@@ -241,7 +220,7 @@ def test_record_command(server: Cluster, tmp_path: Path) -> None:
     """Two configurations on a server of the user's: a file a run, and records in it of these runs only."""
     dsn = dsn_of(server)
     done = tool(
-        *("lab", "profile", "record", "--dsn", dsn, "--query", SCAN, "--runs", "3", "--warm", "0"),
+        *(*RECORD, SCAN, "--dsn", dsn, "--runs", "3"),
         *("--config", "off:enable_seqscan=off,enable_bitmapscan=off,pg_lookahead.index_scan=off"),
         *("--config", "on:enable_seqscan=off,enable_bitmapscan=off", "--output", tmp_path / "out"),
     )
@@ -253,39 +232,18 @@ def test_record_command(server: Cluster, tmp_path: Path) -> None:
     assert all(run.seconds is not None and run.seconds > 0 for run in runs)
     backends = [[one for one in run.records if one.process.kind == "backend"] for run in runs]
     assert [[calls(one)["IndexScan"] for one in of_run] for of_run in backends] == 6 * [[ROWS + 1]]
-    refused(
-        *(
-            "lab",
-            "profile",
-            "record",
-            "--dsn",
-            dsn,
-            "--query",
-            SCAN,
-            "--config",
-            "on",
-            "--output",
-            tmp_path / "out",
-        )
-    )
+    refused(*RECORD, SCAN, "--dsn", dsn, "--config", "on", "--output", tmp_path / "out")
 
 
 def test_a_server_of_ones_own_is_not_written_to(server: Cluster, tmp_path: Path) -> None:
     """Neither by a statement nor by a COMMIT in the text, unless a configuration says so."""
-    record = ("lab", "profile", "record", "--dsn", dsn_of(server), "--runs", "1", "--warm", "0", "--config")
-    told = tool(*record, "on", "--output", tmp_path / "a", "--query", "BEGIN; COMMIT; DELETE FROM scanned")
+    once = ("--dsn", dsn_of(server), "--runs", "1", "--output", tmp_path / "out", "--config")
+    told = tool(*RECORD, "BEGIN; COMMIT; DELETE FROM scanned", *once, "on")
     assert told.returncode == 2 and "read-only transaction" in told.stderr
     with server.connect() as conn:
         assert fetch(conn, "SELECT count(*) FROM scanned") == [(ROWS,)]
         conn.execute("CREATE TABLE own AS SELECT 1 AS i")
-    done = tool(
-        *record,
-        "w:default_transaction_read_only=off",
-        "--output",
-        tmp_path / "b",
-        "--query",
-        "DELETE FROM own",
-    )
+    done = tool(*RECORD, "DELETE FROM own", *once, "w:default_transaction_read_only=off")
     assert done.returncode == 0, done.stderr
 
 
@@ -294,8 +252,8 @@ def test_record_on_a_private_server(tmp_path: Path) -> None:
     setup = tmp_path / "setup.sql"
     setup.write_text("CREATE TABLE t AS SELECT i FROM generate_series(1, 1000) i; CREATE INDEX t_i ON t (i)")
     done = tool(
-        *("lab", "profile", "record", "--query", "SELECT (lookahead.pgstatindex('t_i')).index_size"),
-        *("--setup", setup, "--runs", "1", "--warm", "0", "--config", "on", "--output", tmp_path / "out"),
+        *(*RECORD, "SELECT (lookahead.pgstatindex('t_i')).index_size", "--setup", setup),
+        *("--runs", "1", "--config", "on", "--output", tmp_path / "out"),
     )
     assert done.returncode == 0, done.stderr
     run = records.load(tmp_path / "out" / "on")[0]
@@ -376,20 +334,7 @@ def test_perf_in_the_same_tables(server: Cluster, tmp_path: Path) -> None:
     def both_seen() -> bool:
         output = tmp_path / str(len(list(tmp_path.iterdir())))
         done = tool(
-            *(
-                "lab",
-                "profile",
-                "record",
-                "--dsn",
-                dsn,
-                "--query",
-                query,
-                "--runs",
-                "1",
-                "--warm",
-                "0",
-                "--perf",
-            ),
+            *(*RECORD, query, "--dsn", dsn, "--runs", "1", "--perf"),
             *("--config", f"a:{plan}", "--config", f"b:{plan}", "--output", output),
         )
         assert done.returncode == 0, done.stderr
@@ -403,7 +348,7 @@ def test_perf_in_the_same_tables(server: Cluster, tmp_path: Path) -> None:
         assert "\namgettuple " in told.stdout and "\namgettuple (" not in told.stdout
         return "_bt_compare (sampled)" in told.stdout
 
-    wait_until(both_seen, "perf has never seen _bt_compare")
+    await_true(both_seen, "perf to see _bt_compare")
 
 
 def test_damaged_file_is_refused(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ if shutil.which("fio") is None:
     pytest.skip("no fio here", allow_module_level=True)
 
 SIZE = 72 << 20
+REPLAY = ("lab", "replay", "--model", "nvme", "--depth", "1", "--policy")
 
 
 def direct_io_works(directory: Path) -> bool:
@@ -67,19 +68,7 @@ def test_reads_of_each_policy_are_done_and_told(data: Path, trace: Trace, tmp_pa
 
 def test_a_bound_on_reads_cuts_the_trace_for_all_policies_and_is_told(data: Path, trace: Trace) -> None:
     """The policies do the same wanted reads; each one's reads are not cut by itself."""
-    arguments = (
-        "lab",
-        "replay",
-        trace.path,
-        "--file",
-        data,
-        "--model",
-        "nvme",
-        "--policy",
-        "issued,all",
-        "--depth",
-        "1",
-    )
+    arguments = (*REPLAY, "issued,all", trace.path, "--file", data)
     whole = json.loads(tool(*arguments, "--json").stdout)
     assert whole["wanted"] == whole["rows"] == 500 == whole["cells"][0]["reads"], (
         "all, unless a bound is given"
@@ -105,19 +94,7 @@ def test_what_was_measured_before_an_interruption_is_shown(
         return run(arguments, directory)
 
     monkeypatch.setattr(fio, "run", interrupted)
-    done = tool(
-        "lab",
-        "replay",
-        trace.path,
-        "--file",
-        data,
-        "--model",
-        "nvme",
-        "--policy",
-        "issued,all",
-        "--depth",
-        "1",
-    )
+    done = tool(*REPLAY, "issued,all", trace.path, "--file", data)
     assert done.returncode == 130 and "as issued" in done.stdout and "sorted" not in done.stdout
 
 
@@ -153,21 +130,9 @@ def test_the_file_is_never_opened_for_writing(data: Path, trace: Trace, tmp_path
 
 def test_a_file_that_may_only_be_read_is_enough(data: Path, trace: Trace) -> None:
     data.chmod(0o444)
-    replay = (
-        "lab",
-        "replay",
-        trace.path,
-        "--file",
-        data,
-        "--model",
-        "nvme",
-        "--policy",
-        "issued",
-        "--depth",
-        "1",
-    )
-    assert tool(*replay).returncode == 0
-    assert tool(*replay, "--engine", "psync").returncode == 0
+    arguments = (*REPLAY, "issued", trace.path, "--file", data)
+    assert tool(*arguments).returncode == 0
+    assert tool(*arguments, "--engine", "psync").returncode == 0
 
 
 def test_a_read_only_run_refuses_to_write(data: Path, tmp_path: Path) -> None:
@@ -212,17 +177,14 @@ def test_segments_of_a_relation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_what_cannot_be_replayed_is_one_line(data: Path, trace: Trace, tmp_path: Path) -> None:
     short = tmp_path / "short"
     short.write_bytes(bytes(8192))
-    with_model = ("--model", "nvme")
-    assert "has 8,192 bytes" in refused("lab", "replay", trace.path, "--file", short, *with_model)
-    assert "neither a file nor" in refused("lab", "replay", trace.path, "--file", tmp_path, *with_model)
-    assert "No such file" in refused("lab", "replay", trace.path, "--file", tmp_path / "none", *with_model)
-    deep = ("--engine", "psync", "--depth", "2")
-    assert "psync reads one at a time" in refused(
-        "lab", "replay", trace.path, "--file", data, *with_model, *deep
-    )
-    assert "'x' is not one of" in refused(
-        "lab", "replay", trace.path, "--file", data, *with_model, "--engine", "x"
-    )
+    for told, file, *more in (
+        ("has 8,192 bytes", short),
+        ("neither a file nor", tmp_path),
+        ("No such file", tmp_path / "none"),
+        ("psync reads one at a time", data, "--engine", "psync", "--depth", "2"),
+        ("'x' is not one of", data, "--engine", "x"),
+    ):
+        assert told in refused(*REPLAY, "issued", trace.path, "--file", file, *more)
     assert "too short to measure by" in refused("lab", "simulate", trace.path, "--calibrate", short)
 
 
@@ -252,19 +214,8 @@ def test_calibrate_measures_and_saves(
 ) -> None:
     monkeypatch.setattr(calibrate, "DEPTHS", (1, 4, 64))
     saved = tmp_path / "model"
-    done = tool(
-        "lab",
-        "simulate",
-        trace.path,
-        "--calibrate",
-        data,
-        "--seconds",
-        "0.1",
-        "--save",
-        saved,
-        "--policy",
-        "issued",
-    )
+    arguments = ("--calibrate", data, "--seconds", "0.1", "--save", saved, "--policy", "issued")
+    done = tool("lab", "simulate", trace.path, *arguments)
     assert done.returncode == 0, done.stderr
     model = models.find(str(saved))
     assert isinstance(model.device, Parallel)

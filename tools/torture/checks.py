@@ -13,7 +13,7 @@ from clusters import wait_for_replay
 from .faults import Server
 from .model import Violation
 from .schema import LOCK_ALL, VIOLATIONS
-from .sessions import Connection, run, value
+from .sessions import PATIENCE, Connection, run, value
 from .settings import forced, stock, varied
 from .upkeep import DIAGNOSTICS
 
@@ -169,7 +169,7 @@ def digests_by_index(conn: Connection, rng: random.Random) -> dict[str, tuple[in
 
 def standby_equal(primary: Server, standby: Server, rng: random.Random) -> None:
     """Check that the standby has caught up, and answers as the primary does."""
-    wait_for_replay(standby.cluster, primary.cluster, 60.0)
+    wait_for_replay(standby.cluster, primary.cluster, PATIENCE)
     with primary.cluster.connect() as conn:
         expected = digests(conn)
     with standby.cluster.connect() as conn:
