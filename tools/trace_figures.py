@@ -17,7 +17,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from pg_lookahead.lab.trace import Batches, Floats, Ints, TraceError, models
+from pg_lookahead.lab.trace import Batches, Floats, Ints, models
 from pg_lookahead.lab.trace.command import ORDERS
 from pg_lookahead.lab.trace.format import Trace
 from pg_lookahead.lab.trace.models import Device
@@ -137,7 +137,7 @@ def main(arguments: Sequence[str]) -> int:
             ):
                 with replacing(Path(f"{arguments[1]}-{name}.png")) as partial:
                     figure.savefig(partial, dpi=130, facecolor="white", format="png")
-    except (TraceError, ClusterError, OSError) as error:
+    except (ClusterError, OSError) as error:
         print(f"trace_figures: {error}", file=sys.stderr)
         return 2
     return 0

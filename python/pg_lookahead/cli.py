@@ -1,11 +1,14 @@
 """The command line: ``pg_lookahead demo`` and its fellows.
 
 Bad input, and whatever else a user can mend, is one line on standard error and exit
-status 2.  SIGTERM and Ctrl-C tear down what was started."""
+status 2.  SIGTERM, SIGHUP and Ctrl-C tear down what was started.  If the reader of the output has gone,
+the program ends without a word."""
 
 from __future__ import annotations
 
 import logging
+import os
+import signal
 import sys
 import warnings
 from collections.abc import Sequence
@@ -18,12 +21,16 @@ from . import __version__
 from .bench import command
 from .fleet.command import report
 from .lab.profile import command as profile
-from .lab.trace import TraceError
 from .lab.trace.command import replay, simulate, trace
 from .query.command import try_
 from .report import words
 from .server.cluster import end_on_signals
 from .server.installation import ClusterError
+
+_UNREAD = 128 + signal.SIGPIPE
+"""The exit status if the reader of the output has gone."""
+_LONGEST = 1000
+"""Characters of a message: a server may quote a long statement in its own."""
 
 app = typer.Typer(
     pretty_exceptions_enable=False,
@@ -66,11 +73,19 @@ def run(arguments: Sequence[str]) -> int:
         warnings.simplefilter("ignore")
         logging.getLogger("matplotlib").setLevel(logging.ERROR)
     try:
-        return int(app(list(arguments), prog_name="pg_lookahead", standalone_mode=False) or 0)
+        status = int(app(list(arguments), prog_name="pg_lookahead", standalone_mode=False) or 0)
+        sys.stdout.flush()
+        return status
     except typer.TyperException as error:
         return _failed(error.format_message().replace("Value error, ", ""), error.exit_code)
-    except (ClusterError, TraceError, psycopg.OperationalError) as error:
+    except (ClusterError, psycopg.OperationalError) as error:
         return _failed(str(error), 2)
+    except SystemExit as error:
+        if not isinstance(error.__context__, BrokenPipeError):
+            raise
+        return _UNREAD  # by typer or rich, which would end the program with the status 1
+    except BrokenPipeError:
+        return _UNREAD
     except OSError as error:
         named = f"{error.filename}: " if error.filename is not None else ""
         return _failed(f"{named}{error.strerror or error}", 2)
@@ -85,6 +100,7 @@ def run(arguments: Sequence[str]) -> int:
 def _failed(text: str, status: int) -> int:
     """Tell it in one line, in which a hint follows the message."""
     line = " | ".join(line for line in text.splitlines() if line)
+    line = line if len(line) <= _LONGEST else f"{line[:_LONGEST]}…"
     print(f"pg_lookahead: {words.plain(line)}", file=sys.stderr)
     return status
 
@@ -93,4 +109,9 @@ def main() -> None:
     """Run the program ``pg_lookahead``."""
     words.printable()
     end_on_signals()
-    sys.exit(run(sys.argv[1:]))
+    status = run(sys.argv[1:])
+    try:
+        sys.stdout.flush()
+    except OSError:  # it was told; what is left of the output, the interpreter would try to write again
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(status)

@@ -277,6 +277,22 @@ def test_a_screen_is_as_it_was(width: int, request: pytest.FixtureRequest) -> No
     assert found == snapshot.read_text()
 
 
+@pytest.mark.parametrize("width", [1, 20, 40])
+def test_a_narrow_screen_loses_no_word(width: int) -> None:
+    found = screens(width)
+    for word in (
+        "1 row in 500 deleted",
+        "many tables, 6,250 rows each",
+        "2.70",
+        "0.993",
+        "not cold: 0 blocks",
+    ):
+        assert word in " ".join(found.split()), word
+    assert width < 40 or max(map(len, found.splitlines())) <= width
+    console = Console(width=width, file=io.StringIO())
+    fleet_terminal.show(console, Report(tool="1", at="", servers=[FleetServer(name="a", error="no")]), 5)
+
+
 @pytest.mark.parametrize("width", [60, 80])
 def test_progress_on_a_terminal_is_not_cut(width: int) -> None:
     console = Console(width=width, file=io.StringIO(), force_terminal=True, color_system=None)

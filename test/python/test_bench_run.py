@@ -9,7 +9,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -29,6 +28,7 @@ from pg_lookahead.server import latency
 from pg_lookahead.server.cluster import Cluster
 from pg_lookahead.server.installation import ClusterError, Installation
 from queries import fetch
+from relations import await_true
 
 ROWS = 50_000
 NO_FUSE = latency.why_not()
@@ -62,10 +62,9 @@ def homes(pid: int) -> list[Path]:
 
 def wait_until_gone(pid: int) -> None:
     """No directory, no mount, and no process in what was the directory."""
-    deadline = time.monotonic() + 300
-    while homes(pid) or f"-{pid}-" in mounts() or servers(pid):
-        assert time.monotonic() < deadline, f"{homes(pid)} {servers(pid)} are still there"
-        time.sleep(0.05)
+    await_true(
+        lambda: not (homes(pid) or f"-{pid}-" in mounts() or servers(pid)), f"nothing to be left of {pid}"
+    )
 
 
 def loops(pid: int) -> list[str]:
@@ -360,6 +359,50 @@ def test_a_server_of_ones_own_stays_as_it_was(own: Cluster, tmp_path: Path) -> N
     assert len(of_kind(lines, "result")) == lines[0]["planned"] and "secret" not in file.read_text()
     with own.connect() as conn:
         assert objects(conn) == before
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interruption_cancels_on_a_server_of_ones_own_and_leaves_it_as_it_was(
+    own: Cluster, tmp_path: Path, number: signal.Signals, status: int
+) -> None:
+    with own.connect() as conn:
+        before = objects(conn)
+        chosen = ("--rows", "2000000", "--scenario", "index_scan_limit", "--json", tmp_path / "run.jsonl")
+        process = start("bench", "--dsn", dsn(own), *chosen)
+        loads = "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND query LIKE 'INSERT%'"
+        await_true(lambda: fetch(conn, loads) == [(1,)], "a table to be loaded", 600)
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=600)
+        assert process.returncode == status and "Traceback" not in errors, errors
+        assert objects(conn) == before
+        others = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'pg_lookahead bench'"
+        await_true(lambda: fetch(conn, others) == [(0,)], "the sessions to end")
+
+
+def test_a_server_that_goes_away_takes_no_result_along(tmp_path: Path) -> None:
+    file = tmp_path / "run.jsonl"
+    with Cluster(name="away") as cluster:
+        with cluster.connect() as conn:
+            conn.execute("CREATE EXTENSION pg_lookahead")
+            before = objects(conn)
+        chosen = ("--scenario", "pgstatindex,pgstathashindex", "--seconds", "600", "--json", file)
+        process = start("bench", "--dsn", dsn(cluster), *SMALL, *chosen)
+        assert process.stderr is not None
+        for line in process.stderr:
+            if "ratio" in line:
+                break
+        cluster.stop("immediate")
+        shown, told = process.communicate(timeout=600)
+        assert process.returncode == 2 and "pgstatindex" in shown and "Traceback" not in told
+        assert f"bench --resume {file}" in told
+        assert "the schema lookahead_bench could not be dropped" in told.splitlines()[-1]
+        kept = of_kind(read_whole(file), "result")
+        assert kept
+        cluster.start()
+        assert tool("--resume", str(file), "--dsn", dsn(cluster)).returncode in (0, 1)
+        assert of_kind(read(file), "result")[: len(kept)] == kept
+        with cluster.connect() as conn:
+            assert objects(conn) == before
 
 
 def one_line(done: subprocess.CompletedProcess[str]) -> str:

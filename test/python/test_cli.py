@@ -20,13 +20,15 @@ from pg_lookahead.server import environment
 from pg_lookahead.server.latency import why_not
 
 QUICK_SECONDS = 120
+COMMAND = (sys.executable, "-I", "-m", "pg_lookahead")
 
 
 def process(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run the tool to its end, in a process of its own."""
-    command = [sys.executable, "-I", "-m", "pg_lookahead", *arguments]
     variables = {**os.environ, **environment}
-    return subprocess.run(command, capture_output=True, text=True, timeout=QUICK_SECONDS, env=variables)
+    return subprocess.run(
+        COMMAND + arguments, capture_output=True, text=True, timeout=QUICK_SECONDS, env=variables
+    )
 
 
 def private_directories() -> set[Path]:
@@ -72,6 +74,20 @@ def test_a_list_of_numbers_that_is_none_is_told_in_words() -> None:
     assert "'x' is not one of" in (told := refused("bench", "--suite", "x")) and "Value error" not in told
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        *(("try", "SELECT 1", f"--{name}") for name in ("time", "timeout", "fail-below")),
+        *(("bench", f"--{name}") for name in ("seconds", "precision")),
+        *(("report", f"--{name}") for name in ("timeout", "connect-timeout", "bloat-timeout")),
+        ("lab", "simulate", "trace", "--seconds"),
+    ],
+    ids=" ".join,
+)
+def test_nan_is_no_number(arguments: tuple[str, ...]) -> None:
+    assert arguments[-1] in refused(*arguments, "nan")
+
+
 @pytest.mark.parametrize("program", ["/bin/true", "/bin/ls"])
 def test_a_program_that_is_no_pg_config_is_one_line(program: str) -> None:
     assert f"{program} is no pg_config" in refused("bench", "--pg-config", program)
@@ -94,6 +110,59 @@ def test_the_shell_can_complete() -> None:
             "", _PG_LOOKAHEAD_COMPLETE="complete_bash", COMP_WORDS="pg_lookahead b", COMP_CWORD="1"
         ).stdout
     )
+
+
+TELLING = {
+    "help": ("bench", "--help-all"),
+    "report": ("report", "--dsn", "host=/no/such/directory"),
+    "json": ("report", "--dsn", "host=/no/such/directory", "--json", "-"),
+}
+"""Calls that print something without a server."""
+
+
+@pytest.mark.parametrize("name", TELLING)
+def test_a_reader_that_has_gone_is_not_told(name: str) -> None:
+    """As in ``pg_lookahead ... | head -0``."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(COMMAND + TELLING[name], stdout=writer, stderr=subprocess.PIPE, text=True)
+    os.close(writer)
+    told = [line for line in done.stderr.splitlines() if "waiting for" not in line]
+    assert (done.returncode, told) == (128 + signal.SIGPIPE, [])
+
+
+@pytest.mark.parametrize("name", TELLING)
+def test_output_that_finds_no_room_is_one_line(name: str) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(COMMAND + TELLING[name], stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 2 and done.stderr.endswith("pg_lookahead: No space left on device\n")
+    assert "Traceback" not in done.stderr and "Exception" not in done.stderr
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize("arguments", [TELLING["json"], ("try", "--file", "-", "--dsn", "host=/no")])
+def test_a_standard_stream_may_be_closed(closed: str, arguments: tuple[str, ...]) -> None:
+    command = ["sh", "-c", f'exec "$@" {closed}', "sh", *COMMAND, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    assert done.returncode == (3 if arguments[0] == "report" else 2) and "Traceback" not in done.stderr
+
+
+def test_ctrl_c_while_modules_are_loaded_is_no_traceback() -> None:
+    class_ = "class Pressed:\n    def find_spec(self, name, *_):\n        if name == 'pg_lookahead.cli':"
+    program = f"import sys\n{class_} raise KeyboardInterrupt\nsys.meta_path.insert(0, Pressed())\n"
+    program += "from pg_lookahead.__main__ import main\nmain()"
+    done = subprocess.run([sys.executable, "-I", "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+def test_without_a_home_results_need_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container's user may have none."""
+
+    def home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", home)
+    assert "name a file by --json" in refused("bench", XDG_STATE_HOME="")
 
 
 def test_demo_tells_what_reads_from_storage_take(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

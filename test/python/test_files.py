@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -10,10 +11,15 @@ import threading
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from command_line import no_file_longer_than, refused, start, tool
-from pg_lookahead.report import files
+from pg_lookahead.bench.options import Options
+from pg_lookahead.fleet import storage
+from pg_lookahead.measure import fio
+from pg_lookahead.report import files, journal
+from pg_lookahead.report.record import SCHEMA, Session
 
 
 def test_a_pipe_is_written_to_and_stays(tmp_path: Path) -> None:
@@ -75,7 +81,75 @@ def test_a_reader_that_goes_away_costs_no_file_of_a_report(tmp_path: Path) -> No
 def test_outputs_with_the_name_of_one_file_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "same"
     assert "name the same file" in refused(*NOBODY, "--html", path, "--json", tmp_path / "." / "same")
+    assert "name the same file" in refused("try", "SELECT 1", "--plan", path, "--json", path)
     assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("bench-report", "{run}", "--output", "{link}"),
+        ("bench", "--resume", "{run}", "--report", "{link}"),
+        (*NOBODY, "--log", "{run}", "--html", "{link}"),
+        (*NOBODY, "--measure-storage", "{disk}", "--json", "{disk}"),
+        (*NOBODY, "--service-file", "{run}", "--prometheus", "{link}"),
+        ("try", "--file", "{run}", "--plan", "{link}"),
+        ("lab", "simulate", "{trace}", "--calibrate", "{disk}", "--save", "{disk}"),
+        ("lab", "simulate", "{trace}", "--save", "{trace}"),
+        ("lab", "replay", "{trace}", "--file", "{disk}", "--save", "{disk}", "--model", "nvme"),
+        ("lab", "trace", "{link}", "--strace", "{run}"),
+        ("lab", "profile", "compare", "{run}", "{trace}", "--output", "{link}"),
+    ],
+    ids=lambda arguments: " ".join(word for word in arguments if "{" not in word and "/" not in word),
+)
+def test_what_is_read_is_not_overwritten(
+    arguments: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Measurements, a trace, a log, and whatever file of a server storage is measured by."""
+    monkeypatch.setattr(fio, "need", lambda: None)
+    run, trace, link, disk = (tmp_path / name for name in ("run.jsonl", "trace", "link", "disk"))
+    options = msgspec.to_builtins(Options())
+    with journal.Journal(run) as kept:
+        kept.write(Session(version="1", options=options, planned=1))
+    link.symlink_to(run)
+    disk.write_bytes(bytes(8192))
+    assert tool("lab", "trace", trace, "--random", "--reads", 10, "--file-bytes", 8192).returncode == 0
+    before = {path: path.read_bytes() for path in (run, trace, link, disk)}
+    words = [word.format(run=run, trace=trace, link=link, disk=disk) for word in arguments]
+    assert "name the same file" in refused(*words)
+    assert link.is_symlink() and {path: path.read_bytes() for path in before} == before
+
+
+NESTED = "[" * 100_000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text", "told"),
+    [
+        (("report", "--since"), f'{{"tool": "1", "at": "", "x": {NESTED}', "not a file of report --json"),
+        (("bench", "--resume"), f'{{"kind": "run", "x": {NESTED}\n', "not a line of bench --json"),
+        (("bench", "--resume"), '{"rows": "many"}', "none of this version of the tool"),
+        (("bench", "--resume"), '{"scenario": ["gone"]}', "has no scenario gone"),
+    ],
+)
+def test_a_file_that_was_changed_is_one_line(
+    arguments: tuple[str, ...], text: str, told: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "file"
+    if "version" in told or "scenario" in told:  # the options of a run
+        text = f'{{"kind": "run", "version": "1", "planned": 1, "schema": {SCHEMA}, "options": {text}}}\n'
+    file.write_text(text)
+    assert told in refused(*arguments, file)
+
+
+def test_a_name_that_is_no_utf_8_costs_no_measurement(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fio, "check", lambda path: None)
+    monkeypatch.setattr(storage, "reads_a_second", lambda *_: 1000.0)
+    disk, file = tmp_path / os.fsdecode(b"caf\xe9"), tmp_path / "report.json"
+    assert tool(*NOBODY, "--measure-storage", disk, "--json", file).returncode == 3
+    assert json.loads(file.read_text())["storage"]["file"].endswith("caf\\xe9")
 
 
 @pytest.mark.parametrize(

@@ -151,6 +151,17 @@ TOLD = {
 }
 
 
+NO_PLANS = (
+    "duration: 1.2.3 ms  plan: {}",
+    'duration: 1.0 ms  plan: {"Plan": {}}',
+    'duration: 1.0 ms  plan: {"Plan": [7], "Query Text": "x"}',
+    'duration: 1.0 ms  plan: {"Plan": {"Node Type": "Result", "Plan Rows": 1, "Shared Read Blocks": "x"}}',
+    f"duration: 1.0 ms  plan: {'[' * 100_000}",
+    f'{{"message": {"[" * 100_000}',
+)
+"""Lines that statements could put into a log."""
+
+
 @pytest.mark.parametrize("kind", ["stderr", "jsonlog"])
 def test_plans_of_a_log(tmp_path: Path, kind: str) -> None:
     message = "duration: 12.500 ms  plan:\n" + json.dumps(TOLD, indent=2)
@@ -166,7 +177,7 @@ def test_plans_of_a_log(tmp_path: Path, kind: str) -> None:
     assert (found.queryid, found.query, found.executions) == ("77", "SELECT 1 FROM t", 2)
     assert (found.seconds, found.blocks_read, found.ahead, found.unused) == (0.025, 400, 300, 240)
     assert (found.node, found.setting) == ("Index Scan using i on t", "pg_lookahead.index_scan")
-    file.write_text("LOG:  nothing\n")
+    file.write_text("".join(f"LOG:  {one}\n" for one in ("nothing", *NO_PLANS)))
     with pytest.raises(ClusterError, match="no plan in JSON"):
         logs.read(file)
 

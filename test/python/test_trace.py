@@ -248,7 +248,7 @@ def test_a_file_that_is_not_there_is_the_one_that_is_named(tmp_path: Path) -> No
 def test_the_source_of_a_trace_stays(tmp_path: Path) -> None:
     file = tmp_path / "out"
     file.write_text('pread64(3, "", 8192, 0) = 8192\n')
-    assert "take the place of this file" in refused("lab", "trace", file, "--strace", tmp_path / "." / "out")
+    assert "name the same file" in refused("lab", "trace", file, "--strace", tmp_path / "." / "out")
     assert file.read_text().startswith("pread64")
 
 

@@ -7,8 +7,12 @@ import json
 import os
 import re
 import signal
+import socket
+import struct
 import subprocess
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -251,6 +255,17 @@ def test_the_statement_comes_from_a_file_or_from_standard_input(server: Cluster,
     assert done.returncode == 0 and "orders" in done.stdout
     assert "No such file" in refused("try", "--file", tmp_path / "no")
     assert "name one statement" in refused("try") and "name one" in refused("try", SCAN, "--queryid", "1")
+
+
+def test_a_statement_of_a_megabyte(server: Cluster, tmp_path: Path) -> None:
+    file = tmp_path / "q.sql"
+    file.write_text(f"SELECT {' + '.join(['id'] * 250_000)} FROM few")
+    line = refused("try", "--file", file, "--explain-only", "--dsn", dsn(server))
+    assert "stack depth limit exceeded" in line
+    file.write_text(f"SELECT '{'x' * 1_000_000}' FROM few")
+    assert tool("try", "--file", file, "--explain-only", "--dsn", dsn(server)).returncode == 0
+    file.write_text(f"SELECT FROM '{'x' * 1_000_000}'")
+    assert len(refused("try", "--file", file, "--dsn", dsn(server))) < 1100
 
 
 def test_parameters_are_given_in_their_order(server: Cluster) -> None:
@@ -545,6 +560,42 @@ def test_cold_writes_find_neither_indexes_nor_the_tables_of_foreign_keys_cached(
             run(conn, "DROP TABLE heirs, parents")
     assert found["cache_said"].startswith("Cold: 7 relations"), "with the TOAST table and its index"
     assert all(one["reads"] > 30 for side in found["samples"].values() for one in side)
+
+
+@contextmanager
+def pooler(cluster: Cluster) -> Iterator[int]:
+    """A port at which the server answers, but with another process number, as poolers do."""
+    key = b"K" + struct.pack("!I", 12)
+
+    def pass_on(source: socket.socket, target: socket.socket) -> None:
+        with suppress(OSError):
+            while data := source.recv(65536):
+                target.sendall(re.sub(key + b"....", key + b"pool", data, count=1, flags=re.S))
+        with suppress(OSError):
+            target.shutdown(socket.SHUT_WR)
+
+    def serve() -> None:
+        with suppress(OSError):  # closed: the test is over
+            while True:
+                client, server = listening.accept()[0], socket.socket(socket.AF_UNIX)
+                server.connect(str(cluster.socket_dir / f".s.PGSQL.{cluster.port}"))
+                for ends in ((client, server), (server, client)):
+                    threading.Thread(target=pass_on, args=ends, daemon=True).start()
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        threading.Thread(target=serve, daemon=True).start()
+        yield listening.getsockname()[1]
+        listening.shutdown(socket.SHUT_RDWR)
+
+
+def test_a_pooler_is_named_but_for_a_report(server: Cluster) -> None:
+    """What is set in one transaction, the next one there may not have, and a stranger may."""
+    with pooler(server) as port:
+        place = dsn(server, host="127.0.0.1", port=port, sslmode="disable", gssencmode="disable")
+        for command in (("try", SCAN), ("try", "--queryid", "1"), ("bench",)):
+            assert "a connection pooler answers there" in refused(*command, "--dsn", place)
+        done = tool("report", "--no-bloat", "--dsn", place)
+        assert done.returncode == 0, done.stderr + done.stdout
 
 
 def test_a_server_that_is_not_there_is_one_line(tmp_path: Path) -> None:

@@ -9,12 +9,12 @@ import os
 import random
 import shlex
 import sys
+from contextlib import ExitStack
 from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import msgspec
 import typer
 from rich.console import Console
 
@@ -156,7 +156,7 @@ def bench(
                 f"--resume takes all options from its file; leave out --{others[0].replace('_', '-')}"
             )
         earlier = journal.read(resume, "--resume")
-        chosen = msgspec.convert({**earlier.options, **given}, options.Options)
+        chosen = options.again(earlier.options, given)
     _measure(chosen, json=json, resume=resume, earlier=earlier, report=report, agreed=yes)
 
 
@@ -204,9 +204,7 @@ def report(
 ) -> None:
     """Make an HTML page with plots of the results of bench."""
     target = output or results.with_suffix(".html")
-    if target.absolute() == results.absolute():
-        raise ClusterError(f"--output {target}: those are the results")
-    files.check_writable("--output", target)
+    files.check_writable("--output", target, results)
     run = journal.read(results)
     _write_report(run, target)
     print(f"{target}: {len(run.results)} cells")
@@ -229,9 +227,9 @@ def _measure(
     """Run, keep the results first, and show them: all of them, or those there are when it is interrupted."""
     from . import run
 
-    if report is not None:
-        files.check_writable("--report", report)
     path = resume or _place(json)
+    if report is not None:
+        files.check_writable("--report", report, path)
     done = earlier is not None and earlier.complete
     measured: record.Run | None = None
     try:
@@ -248,13 +246,14 @@ def _measure(
         if measured is not None:
             _explain_interruption(path, measured, new=resume is None)
         raise
-    if json == Path("-"):
-        sys.stdout.write(path.read_text())
-    else:
-        terminal.show(words.output(), measured)
-        print(f"All samples are in {path}", file=sys.stderr)
-    if report is not None:
-        _write_report(measured, report)
+    with ExitStack() as stack:  # runs its callbacks in the opposite order, whatever one of them raises
+        if json == Path("-"):
+            stack.callback(sys.stdout.write, path.read_text())
+        else:
+            stack.callback(print, f"All samples are in {path}", file=sys.stderr)
+            stack.callback(terminal.show, words.output(), measured)
+        if report is not None:
+            stack.callback(_write_report, measured, report)
     if not measured.good:
         raise typer.Exit(1)
 
@@ -276,14 +275,12 @@ def _place(json: Path | None) -> Path:
             raise ClusterError(f"--json {json}: is there already; name another file, or --resume it")
         files.check_writable("--json", json)
         return json
-    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    directory = Path(state) / "pg_lookahead"
     try:
+        state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+        directory = Path(state) / "pg_lookahead"
         directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ClusterError(
-            f"cannot keep results in {directory} ({error.strerror}): name a file by --json"
-        ) from None
+    except (OSError, RuntimeError) as error:  # no rights, or no home
+        raise ClusterError(f"cannot keep results ({error}): name a file by --json") from None
     name = f"{datetime.now():%Y%m%d-%H%M%S}-{os.getpid()}"
     return next(p for n in range(100) if not (p := directory / f"{name}{f'-{n}' * bool(n)}.jsonl").exists())
 

@@ -131,6 +131,19 @@ def combined(settings: dict[str, str]) -> tuple[tuple[str, ...], ...]:
     return tuple(product(*values))
 
 
+def again(kept: dict[str, Any], given: dict[str, Any]) -> Options:
+    """Return the options that a file of results has, overridden by those given; ClusterError, one line, if
+    they are none of this version of the tool."""
+    try:
+        found = msgspec.convert({**kept, **given}, Options)
+    except msgspec.ValidationError as error:
+        raise ClusterError(f"--resume: its options are none of this version of the tool: {error}") from None
+    unknown = [name for name in found.scenario if name not in scenarios.NAMES]
+    if unknown:
+        raise ClusterError(f"--resume: this version of the tool has no scenario {unknown[0]}")
+    return found
+
+
 def choose(given: dict[str, Any], suite: str) -> Options:
     """Return a suite's options, overridden by those given; ClusterError, one line, if they contradict."""
     chosen = Options(**{**SUITES[suite], **given})

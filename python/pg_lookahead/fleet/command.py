@@ -19,6 +19,7 @@ from psycopg import conninfo
 from rich.console import Console
 
 from .. import __version__
+from ..parameters import option
 from ..report import files, words
 from ..server import dsn as servers
 from ..server.installation import ClusterError
@@ -45,69 +46,61 @@ def _kilobytes(text: str) -> int:
     return size
 
 
-def _file(help: str) -> Any:
-    return typer.Option(metavar="FILE", help=help)
-
-
-def _seconds(most: float, help: str) -> Any:
-    return typer.Option(metavar="S", min=0.1, max=most, help=help)
-
-
-def _size(help: str) -> Any:
-    return typer.Option(metavar="SIZE", parser=_kilobytes, help=help)
-
-
 def report(
-    dsn: Annotated[
-        list[str] | None, typer.Option(metavar="DSN", help="A server to ask; may be given several times.")
-    ] = None,
-    service_file: Annotated[Path | None, _file("Ask all services of this pg_service.conf.")] = None,
+    dsn: Annotated[list[str] | None, option("A server to ask; may be given several times.", "DSN")] = None,
+    service_file: Annotated[Path | None, option("Ask all services of this pg_service.conf.", "FILE")] = None,
     all_databases: Annotated[
-        bool, typer.Option("--all-databases", help="Ask all databases of each server.")
+        bool, option("Ask all databases of each server.", None, "--all-databases")
     ] = False,
-    html: Annotated[Path | None, _file("Write an HTML page, which needs no other file.")] = None,
-    json: Annotated[Path | None, _file("Write all figures; - prints them.")] = None,
-    prometheus: Annotated[Path | None, _file("Write metrics for Prometheus.")] = None,
-    since: Annotated[Path | None, _file("Compare with the --json file of an earlier report.")] = None,
-    log: Annotated[
-        Path | None, _file("Read the plans that auto_explain wrote as JSON into this log.")
+    html: Annotated[Path | None, option("Write an HTML page, which needs no other file.", "FILE")] = None,
+    json: Annotated[Path | None, option("Write all figures; - prints them.", "FILE")] = None,
+    prometheus: Annotated[Path | None, option("Write metrics for Prometheus.", "FILE")] = None,
+    since: Annotated[
+        Path | None, option("Compare with the --json file of an earlier report.", "FILE")
     ] = None,
-    measure_storage: Annotated[Path | None, _file("Measure storage by reading this file, with fio.")] = None,
-    measure_seconds: Annotated[float, _seconds(60, "Measure each depth (1 to 128) for this time.")] = 1.0,
+    log: Annotated[
+        Path | None, option("Read the plans that auto_explain wrote as JSON into this log.", "FILE")
+    ] = None,
+    measure_storage: Annotated[
+        Path | None, option("Measure storage by reading this file, with fio.", "FILE")
+    ] = None,
+    measure_seconds: Annotated[
+        float, option("Measure each depth (1 to 128) for this time.", "S", min=0.1, max=60)
+    ] = 1.0,
     bloat: Annotated[
-        bool, typer.Option("--bloat/--no-bloat", help="Estimate what rebuilds of indexes give back.")
+        bool, option("Estimate what rebuilds of indexes give back.", None, "--bloat/--no-bloat")
     ] = True,
-    min_index_size: Annotated[Any, _size("Leave out smaller indexes.")] = "10MB",
-    max_read_rate: Annotated[Any, _size("Read this much a second for estimates; 0: no limit.")] = "50MB",
+    min_index_size: Annotated[Any, option("Leave out smaller indexes.", "SIZE", parser=_kilobytes)] = "10MB",
+    max_read_rate: Annotated[
+        Any, option("Read this much a second for estimates; 0: no limit.", "SIZE", parser=_kilobytes)
+    ] = "50MB",
     prefer_standby: Annotated[
-        bool, typer.Option("--prefer-standby", help="Estimate on a standby where there is one.")
+        bool, option("Estimate on a standby where there is one.", None, "--prefer-standby")
     ] = False,
-    connect_timeout: Annotated[float, _seconds(600, "Give up a connection after this time.")] = 5.0,
-    timeout: Annotated[float, _seconds(3600, "Give up a statement after this time.")] = 10.0,
-    bloat_timeout: Annotated[float, _seconds(86400, "Give up estimates in a database then.")] = 600.0,
-    per_server: Annotated[
-        int, typer.Option(metavar="N", min=1, max=64, help="Open this many connections to a server.")
-    ] = 2,
-    limit: Annotated[
-        int, typer.Option(metavar="N", min=1, max=1000, help="Show this many lines of a table.")
-    ] = 10,
+    connect_timeout: Annotated[
+        float, option("Give up a connection after this time.", "S", min=0.1, max=600)
+    ] = 5.0,
+    timeout: Annotated[float, option("Give up a statement after this time.", "S", min=0.1, max=3600)] = 10.0,
+    bloat_timeout: Annotated[
+        float, option("Give up estimates in a database then.", "S", min=0.1, max=86400)
+    ] = 600.0,
+    per_server: Annotated[int, option("Open this many connections to a server.", "N", min=1, max=64)] = 2,
+    limit: Annotated[int, option("Show this many lines of a table.", "N", min=1, max=1000)] = 10,
 ) -> None:
     """Tell what gains and loses by look-ahead, where servers wait for reads, what to set and rebuild.
 
     Without --dsn and --service-file, libpq's variables (PGHOST, PGSERVICE, ...) name the server.  The
     report reads statistics and samples of indexes, and changes nothing.  The exit status is 0, or 3 if
     something could not be read, which the report names, or 2 for bad input."""
+    others = [service_file, log, measure_storage]
+    for name, path in {"--json": json, "--html": html, "--prometheus": prometheus}.items():
+        if path is not None and (name, path) != ("--json", Path("-")):
+            files.check_writable(name, path, *others)
+            others.append(path)
     if not dsn and service_file is None and log is None and (measure_storage is None or _has_variables()):
         dsn = [""]
     targets = [*map(_target, dsn or []), *_services(service_file)]
     targets = _told_apart(targets)
-    outputs = {"--html": html, "--json": json, "--prometheus": prometheus}
-    for option, path in outputs.items():
-        if path is not None and (option, path) != ("--json", Path("-")):
-            files.check_writable(option, path)
-    named = [path.resolve() for path in outputs.values() if path is not None]
-    if len({*named}) < len(named):
-        raise ClusterError(f"two of {', '.join(outputs)} name the same file")
     before = records.read(since, "--since") if since else None
     logged = logs.read(log) if log else []
     options = collect.Options(
@@ -116,7 +109,7 @@ def report(
         min_index_size=min_index_size << 10, prefer_standby=prefer_standby,
     )  # fmt: skip
     found = Report(tool=__version__, at=records.now(), since=before.at if before else "")
-    found.log, found.logged = log.name if log else "", logged
+    found.log, found.logged = files.shown(Path(log.name)) if log else "", logged
     collector = None
     status = _INTERRUPTED
     logging.getLogger("psycopg").setLevel(logging.ERROR)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ from ..query.parts import parts
 from ..server.installation import ClusterError
 from .records import Logged
 
-_PLAN = re.compile(r"duration: ([\d.]+) ms  plan:\s*")
+_PLAN = re.compile(r"duration: (\d+(?:\.\d+)?) ms  plan:\s*")
+_LAST = "\t}"
+"""The last line of a plan that takes several."""
 _DECODER = json.JSONDecoder()
 _TELLING = 18
 """A version in which look-ahead tells of single nodes."""
@@ -27,7 +30,10 @@ def read(path: Path) -> list[Logged]:
     try:
         with path.open(encoding="utf-8", errors="replace") as lines:
             for milliseconds, told in _plans(lines):
-                _add(found, milliseconds / 1000, told)
+                with suppress(
+                    LookupError, TypeError, ValueError, AttributeError
+                ):  # a text that looks like one
+                    _add(found, milliseconds / 1000, told)
     except OSError as error:
         raise ClusterError(f"--log {path}: {error.strerror}") from None
     if not found:
@@ -44,7 +50,7 @@ def _plans(lines: Iterator[str]) -> Iterator[tuple[float, dict[str, Any]]]:
         if line.startswith("{"):  # jsonlog
             try:
                 line = str(_DECODER.raw_decode(line)[0].get("message", ""))
-            except ValueError:
+            except (ValueError, RecursionError):
                 continue
         start = _PLAN.search(line)
         if start:
@@ -53,10 +59,11 @@ def _plans(lines: Iterator[str]) -> Iterator[tuple[float, dict[str, Any]]]:
             text = text + line if line.startswith("\t") else ""
         if not text.strip():
             milliseconds = milliseconds if start else 0.0
+        if not text.strip() or not (start or line.rstrip() == _LAST):
             continue
         try:
             told = _DECODER.raw_decode(text.lstrip())[0]
-        except ValueError:
+        except (ValueError, RecursionError):
             continue  # the rest is in the lines that follow
         if isinstance(told, dict) and "Plan" in told:
             yield milliseconds, told
@@ -65,13 +72,15 @@ def _plans(lines: Iterator[str]) -> Iterator[tuple[float, dict[str, Any]]]:
 
 def _add(found: dict[str, Logged], seconds: float, told: dict[str, Any]) -> None:
     """Add an execution to its statement."""
+    blocks_read = int(told["Plan"].get("Shared Read Blocks", 0))
+    ahead = list(parts(plan.nodes(told["Plan"], version=_TELLING)))
     queryid = str(told.get("Query Identifier", ""))
     query = " ".join(str(told.get("Query Text", "")).split())
     one = found.setdefault(queryid or query, Logged(queryid=queryid, query=query))
     one.executions += 1
     one.seconds += seconds
-    one.blocks_read += told["Plan"].get("Shared Read Blocks", 0)
-    for part in parts(plan.nodes(told["Plan"], version=_TELLING)):
+    one.blocks_read += blocks_read
+    for part in ahead:
         one.ahead += part.read
         one.unused += part.unused
         if part.unused > one.worst:

@@ -264,7 +264,7 @@ def read(path: Path, option: str) -> Report:
         found = msgspec.json.decode(path.read_bytes(), type=Report)
     except OSError as error:
         raise ClusterError(f"{option} {path}: {error.strerror}") from None
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise ClusterError(f"{option} {path}: not a file of report --json: {error}") from None
     if found.schema != SCHEMA:
         raise ClusterError(f"{option} {path}: not a file of report --json of this version of the tool")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ..measure import fio
 from ..measure.fio import LARGE, SMALL, reads_a_second
+from ..report import files
 from .records import Depth, Storage
 
 DEPTHS = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -24,7 +25,7 @@ def measure(path: Path, seconds: float, say: Callable[[str], None]) -> Storage:
         curve.append(Depth(depth, rate, depth / rate))
     chosen = knee(curve)
     say(f"storage: {LARGE >> 10} KiB reads at depth {chosen}")
-    return Storage(str(path), curve, chosen, LARGE * reads_a_second(path, LARGE, chosen, seconds))
+    return Storage(files.shown(path), curve, chosen, LARGE * reads_a_second(path, LARGE, chosen, seconds))
 
 
 def knee(curve: Sequence[Depth]) -> int:

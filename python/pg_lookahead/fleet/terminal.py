@@ -40,7 +40,7 @@ def show(console: Console, report: Report, limit: int) -> None:
 
 
 def _show(console: Console, table: tables.Table) -> None:
-    wide = console.width >= 140
+    wide, narrow = console.width >= 140, max(console.width, words.NARROW)
     kept = [number for number, (_, kind) in enumerate(table.columns) if wide or "wide" not in kind]
     kept = [number for number in kept if not any(row[number].code for row in table.rows)]
     grid = Grid(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
@@ -53,10 +53,10 @@ def _show(console: Console, table: tables.Table) -> None:
     console.print(Text(table.caption))
     console.print(grid)
     for note, commands in table.commands.items():
-        for line in textwrap.wrap(note, console.width - 3, break_long_words=False):
+        for line in textwrap.wrap(note, narrow - 3, break_long_words=False):
             console.print(Text(words.plain(f"-- {line}"), "dim"), soft_wrap=True)
         for command in commands:
-            console.print(Text(words.plain(folded(command, console.width))), soft_wrap=True)
+            console.print(Text(words.plain(folded(command, narrow))), soft_wrap=True)
 
 
 def folded(command: str, width: int) -> str:

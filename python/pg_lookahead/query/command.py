@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from time import monotonic
 from typing import Annotated
@@ -16,6 +16,7 @@ from rich.console import Console
 
 from ..measure import statistics
 from ..measure.statistics import Interval, Verdict
+from ..parameters import option
 from ..report import files, words
 from ..server.installation import ClusterError
 from . import session as sessions
@@ -47,71 +48,56 @@ _DROPS = (
 def try_(
     statement: Annotated[str | None, typer.Argument(metavar="SQL", help="The statement to measure.")] = None,
     dsn: Annotated[
-        str,
-        typer.Option(metavar="DSN", help="The server; without it, libpq's variables (PGHOST ...) name one."),
+        str, option("The server; without it, libpq's variables (PGHOST ...) name one.", "DSN")
     ] = "",
     file: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Read the statement from this file; - is standard input."),
+        Path | None, option("Read the statement from this file; - is standard input.", "FILE")
     ] = None,
     queryid: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="Take the statement with this queryid from pg_stat_statements."),
+        int | None, option("Take the statement with this queryid from pg_stat_statements.", "N")
     ] = None,
     param: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="VALUE", help=f"The value of $1, the next one of $2, and so on; {_NULL} is null."
-        ),
+        list[str] | None, option(f"The value of $1, the next one of $2, and so on; {_NULL} is null.", "VALUE")
     ] = None,
     time: Annotated[
-        float,
-        typer.Option(metavar="S", min=0.0, max=86_400.0, help="End after this time, or the first pair."),
+        float, option("End after this time, or the first pair.", "S", min=0.0, max=86_400.0)
     ] = 30.0,
     timeout: Annotated[
         float,
-        typer.Option(
-            metavar="S",
-            min=0.0,
-            max=86_400.0,
-            help="Cancel an execution that takes longer; 0 means no limit.",
-        ),
+        option("Cancel an execution that takes longer; 0 means no limit.", "S", min=0.0, max=86_400.0),
     ] = 300.0,
     cold: Annotated[
         bool,
-        typer.Option(
-            "--cold",
-            help="Evict the plan's tables and indexes from shared buffers before each execution, for all"
+        option(
+            "Evict the plan's tables and indexes from shared buffers before each execution, for all"
             " sessions of the server.",
+            None,
+            "--cold",
         ),
     ] = False,
     drop_caches: Annotated[
         bool,
-        typer.Option(
+        option(
+            "With --cold, as root: also empty the page cache of this whole machine, each time.",
+            None,
             "--drop-caches",
-            help="With --cold, as root: also empty the page cache of this whole machine, each time.",
         ),
     ] = False,
-    warm: Annotated[
-        bool, typer.Option("--warm", help="Execute it once before, so that caches are warm.")
-    ] = False,
+    warm: Annotated[bool, option("Execute it once before, so that caches are warm.", None, "--warm")] = False,
     write: Annotated[
-        bool, typer.Option("--write", help="Let the statement write, and roll it back each time.")
+        bool, option("Let the statement write, and roll it back each time.", None, "--write")
     ] = False,
     explain_only: Annotated[
-        bool, typer.Option("--explain-only", help="Show which nodes would look ahead; execute nothing.")
+        bool, option("Show which nodes would look ahead; execute nothing.", None, "--explain-only")
     ] = False,
     fail_below: Annotated[
-        float | None,
-        typer.Option(metavar="RATIO", min=0.0, help="Exit status 1 if the ratio is surely lower than this."),
+        float | None, option("Exit status 1 if the ratio is surely lower than this.", "RATIO", min=0.0)
     ] = None,
     plan: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write the plan with look-ahead, as EXPLAIN (FORMAT JSON) has it."),
+        Path | None, option("Write the plan with look-ahead, as EXPLAIN (FORMAT JSON) has it.", "FILE")
     ] = None,
     json: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write the result with every sample to a new file; - prints it."),
+        Path | None, option("Write the result with every sample to a new file; - prints it.", "FILE")
     ] = None,
 ) -> None:
     """Measure a statement of yours, with look-ahead and without.
@@ -124,7 +110,7 @@ def try_(
             raise ClusterError(f"--json {json}: is there already; name another file")
         files.check_writable("--json", json)
     if plan is not None:
-        files.check_writable("--plan", plan)
+        files.check_writable("--plan", plan, json, file)
     if explain_only and (plan is not None or fail_below is not None):
         raise ClusterError("--explain-only executes nothing, so it goes with neither --plan nor --fail-below")
     if cold and warm:
@@ -160,11 +146,9 @@ def try_(
                     trials.try_settings(session, trial, caches, seconds=left, step=step)
             except BaseException:  # Ctrl-C, a lost connection, a timeout
                 if trial.interval:
-                    _keep(trial, json)
+                    _keep(trial, json, plan)
                 raise
-    _keep(trial, json)
-    if plan is not None:
-        files.write(plan, msgspec.json.encode([trial.explained]).decode() + "\n")
+    _keep(trial, json, plan)
     if fail_below is not None and trial.interval and _below(trial.interval, fail_below):
         print(f"pg_lookahead: the ratio is below {fail_below:g}, as --fail-below forbids", file=sys.stderr)
         raise typer.Exit(1)
@@ -175,17 +159,18 @@ def _below(found: Interval, least: float) -> bool:
     return found.verdict is not Verdict.TOO_FEW and found.high < least
 
 
-def _keep(trial: Trial, json: Path | None) -> None:
-    """Write the record to its file, and show it also if it could not be written."""
+def _keep(trial: Trial, json: Path | None, plan: Path | None) -> None:
+    """Write the record and the plan to their files, and show the record also if they could not be written."""
     encoded = msgspec.json.encode(trial).decode() + "\n"
-    if json == Path("-"):
-        sys.stdout.write(encoded)
-        return
-    try:
-        if json is not None:
-            files.write(json, encoded)
-    finally:
-        view.show(words.output(), trial)
+    with ExitStack() as stack:  # runs its callbacks in the opposite order, whatever one of them raises
+        if json == Path("-"):
+            stack.callback(sys.stdout.write, encoded)
+        else:
+            stack.callback(view.show, words.output(), trial)
+            if json is not None:
+                stack.callback(files.write, json, encoded)
+        if plan is not None:
+            stack.callback(files.write, plan, msgspec.json.encode([trial.explained]).decode() + "\n")
 
 
 @contextmanager

@@ -4,8 +4,8 @@ The invariants: what is asked besides goes by ``catalogs.ask``, and the user's s
 session's search_path applies, by ``_rolled_back``.  One statement only is sent at a time (by the extended
 protocol, which knows no list of statements), PREPARE stands before it (which takes only what has a plan), it
 runs in a transaction of its own that is rolled back, and that is READ ONLY unless writes were asked for.
-Ctrl-C and SIGTERM cancel it on the server, and where its platform can, the server itself notices within two
-seconds that we are gone."""
+Ctrl-C and SIGTERM cancel it on the server (psycopg does), and where its platform can, the server itself
+notices within two seconds that we are gone."""
 
 from __future__ import annotations
 
@@ -235,12 +235,7 @@ class Session:
                 self.conn.execute(f"SET TRANSACTION READ {'WRITE' if self._write else 'ONLY'}")
                 for name, value in settings.items():
                     self.conn.execute("SELECT pg_catalog.set_config(%s, %s, true)", [name, value])
-                try:
-                    yield
-                except SystemExit:  # psycopg itself cancels at Ctrl-C
-                    self.conn.cancel_safe(timeout=5.0)
-                    self.conn.close()
-                    raise
+                yield
         except errors.ReadOnlySqlTransaction as error:
             raise ClusterError(
                 f"the statement writes ({in_words(error)}): --write executes it, and rolls it back each time"

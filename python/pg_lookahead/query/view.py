@@ -19,16 +19,16 @@ _TRIED = "Settings tried, with look-ahead; their ratio is to the statement as it
 
 def show(console: Console, trial: Trial) -> None:
     """Show a whole trial on a terminal, in lines that fit."""
-    _paragraph(console, trial.sentence)
+    words.paragraph(console, trial.sentence)
     if trial.lost:
-        _paragraph(console, trial.lost)
+        words.paragraph(console, trial.lost)
     if trial.interval:
         words.say(console, "", *_sides(trial))
-        _paragraph(console, trial.cache_said)
+        words.paragraph(console, trial.cache_said)
     words.say(console, "", *_nodes(trial.nodes, console.width))
     if trial.changes:
         words.say(console, "")
-        _paragraph(console, _TRIED)
+        words.paragraph(console, _TRIED)
         for change in trial.changes:
             told = change.refused
             if change.interval and change.seconds is not None:
@@ -38,11 +38,11 @@ def show(console: Console, trial: Trial) -> None:
             words.say(console, *_nodes(change.nodes, console.width, 2))
     if trial.interval:
         words.say(console, "")
-        _paragraph(console, RATIO)
+        words.paragraph(console, RATIO)
         if trial.interval.left_out or trial.interval.disturbed:
-            _paragraph(console, DISTURBED)
+            words.paragraph(console, DISTURBED)
     for note in trial.notes:
-        _paragraph(console, note)
+        words.paragraph(console, note)
 
 
 def _sides(trial: Trial) -> list[str]:
@@ -88,7 +88,3 @@ def _wrapped(text: str, width: int, depth: int) -> list[str]:
         subsequent_indent=indent + " " * _INDENT,
         break_on_hyphens=False,
     )
-
-
-def _paragraph(console: Console, text: str) -> None:
-    words.say(console, *textwrap.wrap(text, console.width, break_on_hyphens=False))

@@ -37,8 +37,9 @@ def write(path: Path, text: str) -> None:
         partial.write_text(text, encoding="utf-8")
 
 
-def check_writable(option: str, path: Path) -> None:
-    """ClusterError, naming the option, if no file can be written at ``path``."""
+def check_writable(option: str, path: Path, *others: Path | None) -> None:
+    """ClusterError, naming the option, if no file can be written at ``path``, or if it is one of the others,
+    which the command reads or writes, too."""
     if path == Path("-"):
         raise ClusterError(f"{option} -: name a file; only --json can be printed")
     if path.is_dir():
@@ -47,3 +48,10 @@ def check_writable(option: str, path: Path) -> None:
         raise ClusterError(f"{option} {path}: there is no directory {path.absolute().parent}")
     if not os.access(path if path.exists() else path.absolute().parent, os.W_OK):
         raise ClusterError(f"{option} {path}: cannot write there")
+    if path.resolve() in [one.resolve() for one in others if one is not None]:
+        raise ClusterError(f"{option} {path}: two arguments name the same file")
+
+
+def shown(path: Path) -> str:
+    """Return the path as a text that any file can hold: a name's bytes need not be UTF-8."""
+    return os.fsencode(path).decode(errors="backslashreplace")

@@ -1,7 +1,8 @@
 """What the user sees of a run: progress on standard error, a table at the end.
 
 The table fits whatever width there is by having fewer columns, never by cutting what a cell says:
-the least important ones go first.  The functions that make the cells are pure."""
+the least important ones go first, and at last a cell's name gets lines of its own.  The functions that
+make the cells are pure."""
 
 from __future__ import annotations
 
@@ -102,14 +103,17 @@ def fitting(rows: Sequence[dict[str, str]], width: int) -> dict[str, int]:
     }
     if "" in used:  # a reason to refuse may take more lines
         used[""] = min(used[""], max(len(verdict) for verdict in Verdict))
-    while sum(used.values()) + len(_GAP) * len(used) > width and any(COLUMNS[name] for name in used):
+    while _width(used) > width and any(COLUMNS[name] for name in used):
         least = max(COLUMNS[name] for name in used)
         used = {name: size for name, size in used.items() if COLUMNS[name] != least}
+    if _width(used) > width:
+        del used["cell"]  # it gets lines of its own
     return used
 
 
 def table(results: Sequence[Result], width: int) -> list[str]:
     """Return the lines of a table: the results of a server under the names of their scenarios."""
+    width = max(width, words.NARROW)
     rows = {id(result): row(result) for result in results}
     columns = fitting(list(rows.values()), width)
     lines = [_line(columns, {name: name for name in columns}), "─" * min(width, _width(columns))]
@@ -117,10 +121,12 @@ def table(results: Sequence[Result], width: int) -> list[str]:
         lines.append(scenario)
         for result in group:
             told = rows[id(result)]
+            if "cell" not in columns:
+                lines += textwrap.wrap(f"{_GAP}{told['cell']}", width, subsequent_indent=2 * _GAP)
             if result.both:
                 lines.append(_line(columns, told))
             else:
-                start = _line({name: columns[name] for name in ("cell", "cache")}, told)
+                start = _line({name: columns[name] for name in ("cell", "cache") if name in columns}, told)
                 indent = " " * (cell_len(start) + len(_GAP))
                 if width - len(indent) < _NARROW:
                     lines.append(start)
@@ -168,15 +174,18 @@ def show(console: Console, run: Run) -> None:
         found = list(group)
         words.say(console, "", run.place(server), *table(found, console.width), *wholes(found))
     if run.results:
-        words.say(console, "", *textwrap.wrap(RATIO, console.width))
+        words.say(console, "")
+        words.paragraph(console, RATIO)
     intervals = [result.interval for result in run.results if result.interval]
     notes = [DISTURBED] if any(one.left_out or one.disturbed for one in intervals) else []
     notes += run.notes + [f"{result}: {result.note}" for result in run.results if result.note]
     notes += [f"{scenario} is not available: {reason}" for scenario, reason in run.unavailable.items()]
     for note in notes:
-        words.say(console, *textwrap.wrap(note, console.width, break_long_words=False))
+        words.paragraph(console, note)
     if len(run.results) < run.planned:
-        words.say(console, f"{len(run.results)} of {run.planned} cells; the run has not come to its end.")
+        words.paragraph(
+            console, f"{len(run.results)} of {run.planned} cells; the run has not come to its end."
+        )
 
 
 class Progress(ExitStack):
@@ -208,7 +217,7 @@ class Progress(ExitStack):
         self._expected = list(expected)
         about = words.minutes(sum(expected) + loading)
         told = f"{len(expected)} cells: about {about} where nothing else is at work (Ctrl-C ends it)"
-        words.say(self._console, *textwrap.wrap(told, self._console.width))
+        words.paragraph(self._console, told)
 
     def confirm(self, question: str) -> bool:
         """Ask, if there is somebody to answer; else yes."""

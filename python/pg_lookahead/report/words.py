@@ -5,17 +5,21 @@ A ratio compares times: above 1 look-ahead is faster.  MB are 10^6 bytes and MiB
 from __future__ import annotations
 
 import codecs
+import os
 import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from rich.console import Console
 from rich.text import Text
 
 WIDE = 160
 """Columns where there is no terminal."""
+NARROW = 20
+"""Columns that text takes at least."""
 
 _PLAIN = {"→": "->", "±": "+-", "µ": "u", "…": "...", "≥": ">=", "▶": ">", "◀": "<"}
 
@@ -77,12 +81,20 @@ def say(console: Console, *lines: str) -> None:
         console.print(plain(line), highlight=False, markup=False, soft_wrap=True)
 
 
+def paragraph(console: Console, text: str) -> None:
+    """Print a text in lines that fit, and that end between words."""
+    say(
+        console,
+        *textwrap.wrap(text, max(console.width, NARROW), break_on_hyphens=False, break_long_words=False),
+    )
+
+
 def show_facts(console: Console, facts: Iterable[tuple[str, str]]) -> None:
     """Names and values, a line or more each."""
     listed = list(facts)
     margin = max((len(name) for name, _ in listed), default=0) + 2
     for name, value in listed:
-        first, *more = textwrap.wrap(value, max(console.width - margin, 20)) or [""]
+        first, *more = textwrap.wrap(value, max(console.width - margin, NARROW)) or [""]
         for line in (name.ljust(margin) + first, *(" " * margin + one for one in more)):
             say(console, line.rstrip())
 
@@ -99,7 +111,12 @@ def status(console: Console) -> Iterator[Callable[[str], None]]:
 
 
 def printable() -> None:
-    """Let standard output and error print what their encoding lacks, in other letters, instead of failing."""
+    """Let standard output and error print what their encoding lacks, in other letters, instead of failing.
+
+    A standard stream that is closed (``>&-``) becomes /dev/null, since the next file would get its number."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w" if number else "r"))  # noqa: SIM115
     codecs.register_error("pg_lookahead", _in_other_letters)
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):

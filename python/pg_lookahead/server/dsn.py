@@ -8,6 +8,7 @@ from typing import Any
 import psycopg
 from psycopg import conninfo
 
+from . import catalogs
 from .installation import ClusterError
 
 _TOLD = (
@@ -45,7 +46,8 @@ def without_secrets(dsn: str) -> str:
 
 
 def connect(dsn: str, program: str) -> psycopg.Connection[Any]:
-    """Open a session, autocommitting, on a server of the user's own; ClusterError, one line, if that fails.
+    """Open a session, autocommitting, on a server of the user's own; ClusterError, one line, if that fails,
+    or if a pooler is between: what is set in a session must hold for the next statement, and for no one else.
 
     program: the application_name, unless the connection string has one
     What the tool asks there goes by ``catalogs.ask``: settings of the session (search_path) are those that
@@ -57,6 +59,14 @@ def connect(dsn: str, program: str) -> psycopg.Connection[Any]:
         **parts(dsn),
     }
     try:
-        return psycopg.connect(**known, autocommit=True, prepare_threshold=None)
+        conn = psycopg.connect(**known, autocommit=True, prepare_threshold=None)
+        ((pid,),) = catalogs.ask(conn, "SELECT pg_backend_pid()")
     except psycopg.Error as error:
         raise ClusterError(f"--dsn: {' '.join(str(error).split())}") from None
+    if pid != conn.info.backend_pid:
+        conn.close()
+        raise ClusterError(
+            "--dsn: a connection pooler answers there, which may give each transaction another session of the"
+            " server; name the server itself"
+        )
+    return conn

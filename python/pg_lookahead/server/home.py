@@ -35,7 +35,7 @@ def server_user() -> pwd.struct_passwd | None:
     wanted = os.environ.get("PG_LOOKAHEAD_USER")
     for candidate in [wanted] if wanted else ["postgres", "nobody"]:
         try:
-            entry = pwd.getpwuid(int(candidate)) if candidate.isdigit() else pwd.getpwnam(candidate)
+            entry = pwd.getpwuid(int(candidate)) if candidate.isdecimal() else pwd.getpwnam(candidate)
         except KeyError:
             continue
         if entry.pw_uid != 0:

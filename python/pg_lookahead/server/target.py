@@ -123,11 +123,17 @@ class Attached(Target):
         return conn
 
     def remove(self) -> None:
-        """Drop the schema, if it is ours."""
-        with self.connect(loaded=False) as conn:
-            if self._is_ours(conn):
-                conn.execute("SET client_min_messages = warning")
-                conn.execute(sql.SQL("DROP SCHEMA {} CASCADE").format(sql.Identifier(SCHEMA)))
+        """Drop the schema, if it is ours; ClusterError, one line, if the server has gone."""
+        try:
+            with self.connect(loaded=False) as conn:
+                if self._is_ours(conn):
+                    conn.execute("SET client_min_messages = warning")
+                    conn.execute(sql.SQL("DROP SCHEMA {} CASCADE").format(sql.Identifier(SCHEMA)))
+        except (ClusterError, psycopg.OperationalError) as error:
+            why = " ".join(str(error).split())
+            raise ClusterError(
+                f"the schema {SCHEMA} could not be dropped; the next run drops it: {why}"
+            ) from None
 
     @staticmethod
     def readable_data(conn: Connection) -> Path | None:

@@ -123,7 +123,7 @@ def record(
         column.justify = "right"
     for row in rows(taken):
         table.add_row(*row)
-    console = Console()
+    console = words.output()
     console.print(table)
     if len(taken) > 1:
         first, *_, last = (shlex.quote(str(output / name)) for name in taken)
@@ -160,6 +160,8 @@ def compare(
 
     The function with the largest difference comes first.  A star marks a difference that is more than
     chance."""
+    if output is not None:
+        files.check_writable("--output", output, a, b)
     runs = load(a), load(b)
     from . import compare_views  # not before the arguments are good: scipy takes a while to load
     from .compare import compare as compare_runs
@@ -171,7 +173,6 @@ def compare(
     if output is None:
         sys.stdout.write(told)
     else:
-        files.check_writable("--output", output)
         files.write(output, told)
 
 

@@ -21,7 +21,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
-if TYPE_CHECKING:  # numpy takes a while to load, and the command line needs TraceError only
+from ...server.installation import ClusterError
+
+if TYPE_CHECKING:  # numpy takes a while to load
     from collections.abc import Iterator
 
     import numpy as np
@@ -37,7 +39,7 @@ BATCH = 1 << 20
 """Reads handled at a time."""
 
 
-class TraceError(Exception):
+class TraceError(ClusterError):
     """A trace, a model or a file will not do; one line for the user."""
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from ...measure import fio
 from ...measure.fio import LARGE, SMALL, reads_a_second
+from ...report import files
 from .models import Model
 from .parallel import Parallel
 
@@ -32,7 +33,8 @@ def measure(path: Path, seconds: float, say: Callable[[str], None]) -> Model:
             took[size] = depth / reads_a_second(path, size, depth, seconds)
         table.append(row(depth, took[SMALL], took[LARGE]))
     device = Parallel(table[0][1], table[0][2], table=table, queue=DEPTHS[-1])
-    return Model(str(path), device, {"": f"measured by fio on {path}, {seconds:g} s for each of 14 cells"})
+    name = files.shown(path)
+    return Model(name, device, {"": f"measured by fio on {name}, {seconds:g} s for each of 14 cells"})
 
 
 def row(depth: int, small: float, large: float) -> tuple[float, float, float]:

@@ -100,6 +100,8 @@ def trace(
     if len(given) > 1:
         raise TraceError(f"one source at a time, not both --{given[0]} and --{given[1]}")
     _check_options(ctx, given[0] if given else "")
+    if given:
+        files.check_writable("TRACE", path, *(Path(name) for name in texts.values() if name))
     from .format import Trace
 
     if random:
@@ -123,8 +125,6 @@ def _from_text(path: Path, kind: str, name: str, only: str | None) -> Trace:
     from .sources import convert
 
     shown = "standard input" if name == "-" else name
-    if name != "-" and path.exists() and path.samefile(name):
-        raise TraceError(f"--{kind} {name}: the trace would take the place of this file; name another one")
     try:
         with (  # the source first, so that it is not named as what cannot be written
             nullcontext(sys.stdin.buffer) if name == "-" else Path(name).open("rb") as stream,
@@ -168,7 +168,7 @@ def simulate(
 
     opened = Trace.open(path)
     wanted = orders.combinations(policy, chunk, depth)
-    chosen = _model(model, settings, calibrate, seconds, save)
+    chosen = _model(model, settings, calibrate, seconds, save, path)
     console = Console(stderr=True)
     outcomes = []
     with console.status("") if console.is_terminal else nullcontext() as line:
@@ -190,12 +190,18 @@ def simulate(
 
 
 def _model(
-    name: str, settings: list[str] | None, calibrate: Path | None, seconds: float, save: Path | None
+    name: str,
+    settings: list[str] | None,
+    calibrate: Path | None,
+    seconds: float,
+    save: Path | None,
+    *read: Path,
 ) -> Model:
+    """Return the model; save: where it is written to; read: what the command reads besides."""
     from . import models
 
     if save is not None:
-        files.check_writable("--save", save)
+        files.check_writable("--save", save, calibrate, *read)
     if calibrate is not None:
         from .calibrate import measure
 
@@ -246,7 +252,7 @@ def replay(
     opened = replace(Trace.open(path), most=reads)
     wanted = orders.combinations(policy, chunk, depth)
     doing.check(opened, file, wanted, engine)
-    chosen = _model(model or "", settings, None if model else file, seconds, save)
+    chosen = _model(model or "", settings, None if model else file, seconds, save, path, file)
     done: list[doing.Replayed] = []
     try:
         with words.status(Console(stderr=True)) as say:

@@ -13,7 +13,6 @@ from psycopg import sql
 
 from ...server import catalogs
 from ...server import dsn as servers
-from ...server.installation import ClusterError
 from . import TraceError
 from .format import Trace, writing
 
@@ -62,8 +61,6 @@ def trace(
                         blocks = np.fromiter((row[0] for row in rows), np.int64, len(rows))
                         writer.add(number, blocks * block_size, block_size)
                         say(f"{writer.count:,} entries of {index}")
-    except ClusterError as error:
-        raise TraceError(str(error)) from None
     except psycopg.Error as error:
         told = error.diag
         lines = [told.message_primary, told.message_detail, told.message_hint]
