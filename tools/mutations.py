@@ -1780,6 +1780,14 @@ MUTATIONS = [
         "The server computes the expression again, so that its effects occur twice.",
     ),
     Mutation(
+        "assign rows to partitions by users' operators",
+        "src/early/routing.c",
+        "key->partopfamily[i] >= FirstNormalObjectId ||\n\t\t\t",
+        "",
+        (WRITES + "test_operators_that_assign_rows_to_partitions_are_not_called_early",),
+        "The server checks the condition of the default partition again, so that effects of its operators occur twice.",
+    ),
+    Mutation(
         "look up rows before a trigger of their partition",
         "src/write/one_row.c",
         "	if (part->refusal == NOT_REFUSED && WriteHasTriggers(table))",

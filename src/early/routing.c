@@ -32,8 +32,11 @@ RoutingIsHarmless(Relation table)
 	/* a partition's own condition is of its parent's key */
 	if (table->rd_rel->relispartition || key->partexprs != NIL)
 		return false;
+
+	/* the condition of the default partition calls operators of the family */
 	for (int i = 0; i < key->partnatts; i++)
-		if (key->partsupfunc[i].fn_oid >= FirstNormalObjectId ||
+		if (key->partopfamily[i] >= FirstNormalObjectId ||
+			key->partsupfunc[i].fn_oid >= FirstNormalObjectId ||
 			!ComparesInfallibly(key->parttypid[i], key->partcollation[i]) ||
 			TupleDescAttr(RelationGetDescr(table),
 						  key->partattrs[i] - 1)->attgenerated != '\0')

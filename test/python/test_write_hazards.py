@@ -481,6 +481,36 @@ def test_an_expression_that_assigns_rows_to_partitions_is_not_computed_early(con
     assert counts[0] == counts[1]
 
 
+def test_operators_that_assign_rows_to_partitions_are_not_called_early(conn: Connection) -> None:
+    """The condition of a default partition calls them, though the function that compares is the server's."""
+    called = "SELECT nextval('calls')"
+    counts = []
+    with conn.transaction(force_rollback=True):
+        for name, operator in (("lt", "<"), ("le", "<="), ("eq", "="), ("ge", ">="), ("gt", ">")):
+            run(
+                conn,
+                f"CREATE FUNCTION counted_{name}(int, int) RETURNS bool IMMUTABLE LANGUAGE plpgsql AS"
+                f" $$ BEGIN PERFORM nextval('calls'); RETURN $1 {operator} $2; END $$",
+                f"CREATE OPERATOR @{operator} (LEFTARG = int, RIGHTARG = int, FUNCTION = counted_{name})",
+            )
+        run(
+            conn,
+            "CREATE OPERATOR CLASS counted FOR TYPE int USING btree AS"
+            " OPERATOR 1 @<, OPERATOR 2 @<=, OPERATOR 3 @=, OPERATOR 4 @>=, OPERATOR 5 @>, FUNCTION 1 btint4cmp",
+            "CREATE TABLE defaulted (id int, a int) PARTITION BY LIST (a counted)",
+            "CREATE TABLE defaulted_1 PARTITION OF defaulted FOR VALUES IN (1)",
+            "CREATE TABLE defaulted_rest PARTITION OF defaulted DEFAULT",
+            "CREATE INDEX ON defaulted (id)",
+            "CREATE INDEX ON defaulted USING hash (id)",
+        )
+        for writes in ("off", "on"):
+            run(conn, f"SET LOCAL pg_lookahead.writes = {writes}")
+            before = scalar(conn, called)
+            run(conn, "INSERT INTO defaulted VALUES (1, 2), (2, 3)")
+            counts.append(scalar(conn, called) - before)
+    assert counts[0] == counts[1]
+
+
 def test_a_cached_row_is_left_to_the_server(conn: Connection) -> None:
     run(conn, "RESET pg_lookahead.debug_force")
     explain = b"EXPLAIN (ANALYZE, LOOKAHEAD, COSTS off) INSERT INTO hashed VALUES (1, 1)"
