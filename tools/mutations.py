@@ -757,8 +757,8 @@ MUTATIONS = [
     Mutation(
         "what the statement changes is read early",
         "src/early/early_plan.c",
-        "search->refusal = REFUSED_OUTER_READS_CHANGED;",
-        ";",
+        "		REFUSED_OUTER_READS_CHANGED : NOT_REFUSED;",
+        "		NOT_REFUSED : NOT_REFUSED;",
         (JOIN_HAZARDS + "test_changed_tables", JOIN_ENDS + "test_reasons"),
         "Pages are pruned before the row versions of earlier rows are put there, which then lie elsewhere.",
     ),
@@ -1786,6 +1786,22 @@ MUTATIONS = [
         "",
         (WRITES + "test_operators_that_assign_rows_to_partitions_are_not_called_early",),
         "The server checks the condition of the default partition again, so that effects of its operators occur twice.",
+    ),
+    Mutation(
+        "execute a table access method of an extension early",
+        "src/early/early_plan.c",
+        "	if (table->rd_tableam != GetHeapamTableAmRoutine())\n\t\treturn REFUSED_OUTER_IS_CUSTOM;",
+        "",
+        (WRITES + "test_an_access_method_of_an_extension_is_not_executed_early[table]",),
+        "The ring takes the size of a row from values that a slot of another kind has not set: a crash.",
+    ),
+    Mutation(
+        "execute an index access method of an extension early",
+        "src/early/early_plan.c",
+        "	if (index->rd_amhandler >= FirstNormalObjectId)",
+        "	if (false)",
+        (WRITES + "test_an_access_method_of_an_extension_is_not_executed_early[index]",),
+        "Code of which nothing is known is executed for rows that are not asked for yet.",
     ),
     Mutation(
         "look up rows before a trigger of their partition",

@@ -72,12 +72,14 @@ early_compares(const Plan *plan, int n, const AttrNumber *columns,
 				   ((Node *) plan)->prefix##ColIdx, \
 				   ((Node *) plan)->prefix##Operators)
 
-/* Does a scan compare the keys of an index by the server's own functions? */
+/* Does a scan search an index by the server's own functions? */
 static bool
 early_index(Relation index)
 {
 	if (index == NULL)
 		return true;
+	if (index->rd_amhandler >= FirstNormalObjectId)
+		return false;
 	for (int i = 0; i < IndexRelationGetNumberOfKeyAttributes(index); i++)
 	{
 		Oid			type = index->rd_opcintype[i];
@@ -262,13 +264,14 @@ early_kind_refusal(PlanState *plan_state)
 }
 
 /*
- * Does a node scan a table that the statement changes, or a sequence?  Any
- * function may change a sequence, whose row is the same for all snapshots.
+ * Why must a node not scan its table early?  What an extension's access method
+ * does is not known.  Any function may change a sequence, whose row is the same
+ * for all snapshots.
  */
-static bool
-early_scans_changed(PlanState *plan_state, const Search *search)
+static Refusal
+early_table_refusal(PlanState *plan_state, const Search *search)
 {
-	Relation	relation;
+	Relation	table = NULL;
 
 	switch (nodeTag(plan_state))
 	{
@@ -279,13 +282,18 @@ early_scans_changed(PlanState *plan_state, const Search *search)
 		case T_BitmapHeapScanState:
 		case T_TidScanState:
 		case T_TidRangeScanState:
-			relation = ((ScanState *) plan_state)->ss_currentRelation;
-			return relation != NULL &&
-				(relation->rd_rel->relkind == RELKIND_SEQUENCE ||
-				 list_member_oid(search->changed, RelationGetRelid(relation)));
+			table = ((ScanState *) plan_state)->ss_currentRelation;
+			break;
 		default:
-			return false;
+			break;
 	}
+	if (table == NULL)
+		return NOT_REFUSED;
+	if (table->rd_tableam != GetHeapamTableAmRoutine())
+		return REFUSED_OUTER_IS_CUSTOM;
+	return table->rd_rel->relkind == RELKIND_SEQUENCE ||
+		list_member_oid(search->changed, RelationGetRelid(table)) ?
+		REFUSED_OUTER_READS_CHANGED : NOT_REFUSED;
 }
 
 static bool early_is_harmful(PlanState *plan_state, void *context);
@@ -322,8 +330,7 @@ early_is_harmful(PlanState *plan_state, void *context)
 		early_kind_refusal(plan_state) : NOT_REFUSED;
 	if (search->refusal != NOT_REFUSED)
 		return true;
-	if (early_scans_changed(plan_state, search))
-		search->refusal = REFUSED_OUTER_READS_CHANGED;
+	search->refusal = early_table_refusal(plan_state, search);
 	search->scanned = false;
 	search->plainly = scanned;
 	if (search->refusal == NOT_REFUSED && !early_node(plan_state, search))
