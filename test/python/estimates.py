@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import ctypes
 import math
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pg_lookahead.server.installation import Installation
 from queries import fetch
 from relations import Connection
 
@@ -49,25 +46,3 @@ def out_of_bounds(found: dict[str, Figure]) -> dict[str, Figure]:
         for name, one in found.items()
         if not math.isnan(one.low) and not one.low <= one.value <= one.high
     }
-
-
-def compiled(directory: Path, source: str, *files: str) -> ctypes.CDLL:
-    """C code and files of src/ as a library that needs no server."""
-    major = Installation.find()
-    pg_config = major.bindir / "pg_config"
-    include = subprocess.run([pg_config, "--includedir-server"], capture_output=True, text=True, check=True)
-    (directory / "test.c").write_text(source)
-    library = directory / "test.so"
-    paths = [str(SOURCE / name) for name in files]
-    command = [
-        "gcc",
-        "-shared",
-        "-fPIC",
-        "-O1",
-        f"-I{SOURCE}",
-        "-isystem",
-        include.stdout.strip(),
-        "-D_GNU_SOURCE",
-    ]
-    subprocess.run([*command, "-o", library, directory / "test.c", *paths, "-lm"], check=True)
-    return ctypes.CDLL(str(library))

@@ -162,17 +162,3 @@ def looks_ahead(conn: Connection) -> None:
 def scans(conn: Connection) -> int:
     """How many index scans looked ahead, as the statistics say."""
     return int(scalar(conn, "SELECT scans FROM lookahead.index_scan_stats"))
-
-
-def compiled(cluster: Cluster, source: Path) -> Path:
-    """A module in C, made loadable by a server, in whose data directory it is."""
-    compiler = os.environ.get("CC", "gcc")
-    if shutil.which(compiler) is None:
-        pytest.skip(f"no C compiler {compiler}")
-    asked = [str(cluster.bindir / "pg_config"), "--includedir-server"]
-    headers = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
-    library = cluster.data / source.with_suffix(".so").name
-    options = ["-O2", "-Wall", "-Werror", "-D_GNU_SOURCE", "-shared", "-fPIC", "-isystem", headers]
-    subprocess.run([compiler, *options, "-o", str(library), str(source)], check=True)
-    library.chmod(0o755)
-    return library

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from estimates import compiled
+import compiled
 
 DOUBLE = ctypes.c_double
 MAX_VALUES = 44
@@ -105,7 +105,7 @@ class Moments(ctypes.Structure):
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    lib = compiled(tmp_path_factory.mktemp("interval"), SAMPLES, "inspect/interval.c")
+    lib = compiled.library(tmp_path_factory.mktemp("interval"), SAMPLES, "inspect/interval.c")
     lib.NormalQuantile.restype = lib.StudentQuantile.restype = DOUBLE
     lib.IntervalOfCount.restype = lib.IntervalOfTotal.restype = lib.IntervalOfRatio.restype = Bounded
     assert lib.size() == ctypes.sizeof(Moments)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from compiled import MODULES, SOURCE, compiled
 from pg_lookahead.server import latency
 from pg_lookahead.server.cluster import Cluster
 from pg_lookahead.server.installation import Installation, io_workers
@@ -19,26 +20,21 @@ from queries import run, scalar
 from relations import evict
 from scans import INDEX_SCANS
 
-ROOT = Path(__file__).parents[2]
-JUDGE = ROOT / "src" / "exec" / "judge.c"
+JUDGE = SOURCE / "exec" / "judge.c"
 KINDS = ("heap pages", "leaf pages", "look-ups", "writes", "values", "chains", "one row")
 EVENTS = 4_000_000
 
 
 def built(directory: Path, text: str) -> Path:
     """The walker, with this text of the judge."""
-    include = subprocess.run(
-        [Installation.find().bindir / "pg_config", "--includedir-server"],
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout.strip()
-    walker, judge = directory / "judge_walk", directory / "judge.c"
+    judge = directory / "judge.c"
     judge.write_text(text)
-    sources = [judge, ROOT / "test" / "modules" / "judge_walk.c"]
-    command = ["gcc", "-O2", "-std=gnu11", f"-I{ROOT / 'src'}", f"-I{include}"]
-    subprocess.run([*command, "-o", walker, *sources], check=True)
-    return walker
+    return compiled(directory / "judge_walk", judge, MODULES / "judge_walk.c")
+
+
+@pytest.fixture(scope="module")
+def walker(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return built(tmp_path_factory.mktemp("judge"), JUDGE.read_text())
 
 
 def found(walker: Path, *arguments: object) -> str:
@@ -59,16 +55,14 @@ def test_is_pure() -> None:
 
 
 @pytest.mark.parametrize("kind", range(len(KINDS)), ids=KINDS)
-def test_walks(tmp_path: Path, rng: random.Random, kind: int) -> None:
+def test_walks(walker: Path, rng: random.Random, kind: int) -> None:
     """Never ahead while everything is cached, the clock read in trials only, never at a distance of 1 or 2."""
-    walker = built(tmp_path, JUDGE.read_text())
     for _ in range(5):
         assert walked(walker, kind, rng.randrange(1, 2**31)) == ""
 
 
-def test_settles(tmp_path: Path, rng: random.Random) -> None:
+def test_settles(walker: Path, rng: random.Random) -> None:
     """On page caches, disks, cloud volumes, with starving workers and busy processors: the cheaper side is kept."""
-    walker = built(tmp_path, JUDGE.read_text())
     for _ in range(20):
         assert found(walker, "settle", rng.randrange(1, 2**31)) == ""
 

@@ -24,9 +24,9 @@ import psycopg
 import pytest
 
 from clusters import crash, standby_of, wait_for_replay
+from compiled import module
 from conftest import MakeCluster
 from index_checks import meanwhile
-from installations import compiled
 from pg_lookahead.server.cluster import Cluster
 from queries import fetch_row, run, scalar
 from relations import BLOCK, Connection, await_true, blocks, complaints
@@ -392,7 +392,7 @@ def test_writers_without_a_lock(make_cluster: MakeCluster, rng: random.Random) -
     """What is logged is a copy of a page: a change of the page meanwhile, without a lock on it, as the
     server changes pages of the free space map, does not spoil the record."""
     server = make_cluster(settings={"autovacuum": False, "max_wal_size": "8GB"}, name="unlocked")
-    library = compiled(server, Path(__file__).parents[1] / "modules" / "unlocked_write.c")
+    library = module(server, "unlocked_write")
     with server.connect() as conn, server.connect() as other:
         run(
             conn,

@@ -12,8 +12,9 @@ from itertools import accumulate, combinations_with_replacement
 import psycopg
 import pytest
 
+import compiled
 from conftest import MakeCluster
-from estimates import compiled, estimate
+from estimates import estimate
 from pg_lookahead.server.cluster import Cluster
 from queries import run, scalar
 from relations import (
@@ -41,7 +42,7 @@ int64 grant(int64 now, int rate) { return ThrottleGrant(&throttle, now, rate); }
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    lib = compiled(tmp_path_factory.mktemp("throttle"), CODE)
+    lib = compiled.library(tmp_path_factory.mktemp("throttle"), CODE)
     lib.until.restype = lib.grant.restype = ctypes.c_int64
     lib.until.argtypes = lib.grant.argtypes = [ctypes.c_int64, ctypes.c_int]
     return lib

@@ -12,13 +12,13 @@ import os
 import random
 import re
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 from psycopg import pq
 
+from compiled import module
 from conftest import MakeCluster, reads_are_async
 from differential import (
     BLOCK,
@@ -33,7 +33,6 @@ from differential import (
     compare_run,
     make_copies,
 )
-from installations import compiled
 from pg_lookahead.server.cluster import Cluster
 from queries import fetch, fetch_row, run, scalar
 from scan_corpus import Corpus
@@ -402,7 +401,7 @@ def test_all_scans_of_a_plan_are_served(served: Served, name: str) -> None:
 @pytest.mark.within_scans
 def test_scans_below_a_node_of_another_extension(served_by: Cluster, served: Served) -> None:
     """They are served wherever it has them."""
-    library = compiled(served_by, Path(__file__).parents[1] / "modules" / "custom_append.c")
+    library = module(served_by, "custom_append")
     query = PLANS["append"]
     start(served["normal"], OFF)
     stock = fetch(served["normal"], query)
@@ -449,7 +448,7 @@ def test_refused(served: Served, query: str) -> None:
 @pytest.mark.within_scans
 def test_a_table_that_is_not_heap(served_by: Cluster, served: Served) -> None:
     """Heap is known by the address of its methods, not by what a table's methods do."""
-    library = compiled(served_by, Path(__file__).parents[1] / "modules" / "heap_copy.c")
+    library = module(served_by, "heap_copy")
     conn = served["forced"]
     start(conn, FORCED)
     run(
@@ -484,7 +483,7 @@ WRAPPINGS: dict[str, set[str]] = {
 def wrapping_server(make_cluster: MakeCluster) -> tuple[Cluster, str]:
     """A server with a table to scan, and the library of another extension, which wraps nodes."""
     cluster = make_cluster({"autovacuum": False})
-    wrapper = str(compiled(cluster, Path(__file__).parents[1] / "modules" / "wrap_nodes.c"))
+    wrapper = str(module(cluster, "wrap_nodes"))
     with cluster.connect() as conn:
         run(
             conn,

@@ -10,14 +10,13 @@ seen must be equal.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 import sides as shared
+from compiled import module
 from conftest import MakeCluster
-from installations import compiled
 from portals import Portals
 from scans import EVICT_ALL, INDEX_SCANS
 from sides import KEYS, Connection, Side, Sides, alike, off_and_forced, outcome, until
@@ -314,7 +313,7 @@ class Worker:
 
     def __init__(self, side: Side) -> None:
         self.side = side
-        self.library = str(compiled(side.cluster, Path(__file__).parents[1] / "modules" / "spi_worker.c"))
+        self.library = str(module(side.cluster, "spi_worker"))
         side.run(
             f"CREATE OR REPLACE FUNCTION run_in_worker(text) RETURNS int LANGUAGE c AS '{self.library}'",
             "TRUNCATE jobs, ends, seen",

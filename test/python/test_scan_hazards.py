@@ -10,15 +10,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 
+from compiled import module
 from conftest import MakeCluster
 from differential import bad_lines
-from installations import compiled
 from portals import Portals
 from queries import fetch, fetch_row, run
 from scans import INDEX_SCANS, blocks_read_ahead
@@ -655,8 +654,7 @@ def test_serializable_arrays_lock_what_stock_locks(sides: Sides, columns: str) -
 
 def test_every_version_of_a_row(sides: Sides) -> None:
     """Under a snapshot that is not of the MVCC kind, each member of a HOT chain is returned, as stock does."""
-    source = Path(__file__).parents[1] / "modules" / "any_snapshot.c"
-    library = compiled(sides["off"].cluster, source)
+    library = module(sides["off"].cluster, "any_snapshot")
     counts = []
 
     def steps(side: Side) -> list[Any]:

@@ -6,14 +6,13 @@ import os
 import signal
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 
+from compiled import module
 from conftest import MakeCluster
-from installations import compiled
 from pg_lookahead.server.cluster import Cluster
 from queries import fetch, fetch_row
 from scans import EVERY_METHOD, EVERY_METHOD_QUERY, EVICT_ALL, INDEX_SCANS
@@ -27,7 +26,7 @@ WARNING = "pg_lookahead keeps no statistics in this session"
 
 def prepare(cluster: Cluster) -> Cluster:
     """Give a server tables, and the functions of test/modules/shared_memory.c."""
-    library = compiled(cluster, Path(__file__).parents[1] / "modules" / "shared_memory.c")
+    library = module(cluster, "shared_memory")
     with cluster.connect() as conn:
         conn.execute(EVERY_METHOD)
         for function in (

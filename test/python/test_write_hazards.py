@@ -10,8 +10,8 @@ from typing import Any
 import psycopg
 import pytest
 
+from compiled import module
 from conftest import MakeCluster
-from installations import compiled
 from queries import run, scalar
 from relations import Connection, await_true, evict
 from writes import PRELOADED, looked_up, risen, rows_ahead, writer
@@ -515,7 +515,7 @@ def test_operators_that_assign_rows_to_partitions_are_not_called_early(conn: Con
 
 STRANGE = {
     "table": (
-        "heap_copy.c",
+        "heap_copy",
         "CREATE FUNCTION handler(internal) RETURNS table_am_handler LANGUAGE c AS"
         " '{library}', 'heap_slots_handler'",
         "CREATE ACCESS METHOD strange TYPE TABLE HANDLER handler",
@@ -523,7 +523,7 @@ STRANGE = {
         " WHERE relname = 'source'",
     ),
     "index": (
-        "btree_copy.c",
+        "btree_copy",
         "CREATE FUNCTION handler(internal) RETURNS index_am_handler LANGUAGE c AS"
         " '{library}', 'btree_copy_handler'",
         "CREATE ACCESS METHOD strange TYPE INDEX HANDLER handler",
@@ -543,8 +543,8 @@ def test_an_access_method_of_an_extension_is_not_executed_early(make_cluster: Ma
     cluster = make_cluster(PRELOADED)
     if kind == "index" and cluster.version < 18:
         pytest.skip("17 itself refuses btree's code under the name of another access method")
-    module, *statements = STRANGE[kind]
-    library = str(compiled(cluster, Path(__file__).parents[1] / "modules" / module))
+    name, *statements = STRANGE[kind]
+    library = str(module(cluster, name))
     said: list[str] = []
     condition = "WHERE x.id > 0" if kind == "index" else ""
     query = f"SELECT say(x.id), x.b, t.a FROM source AS x LEFT JOIN t ON t.id = x.a {condition}"

@@ -1,0 +1,44 @@
+"""C code that tests compile: modules that a server loads, libraries that need no server, and programs."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from pg_lookahead.server.cluster import Cluster
+from pg_lookahead.server.installation import Installation
+
+SOURCE = Path(__file__).parents[2] / "src"
+MODULES = Path(__file__).parents[1] / "modules"
+SHARED = ("-Wall", "-Werror", "-shared", "-fPIC")
+
+
+def compiled(made: Path, *sources: Path, options: tuple[str, ...] = ()) -> Path:
+    """What is made of C code, with the headers of the server and of the extension."""
+    compiler = os.environ.get("CC", "gcc")
+    if shutil.which(compiler) is None:
+        pytest.skip(f"no C compiler {compiler}")
+    asked = [str(Installation.find().bindir / "pg_config"), "--includedir-server"]
+    headers = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+    flags = ["-O2", "-std=gnu11", "-D_GNU_SOURCE", f"-I{SOURCE}", "-isystem", headers, *options]
+    subprocess.run([compiler, *flags, "-o", *map(str, (made, *sources)), "-lm"], check=True)
+    return made
+
+
+def module(cluster: Cluster, name: str) -> Path:
+    """A module of test/modules that a server can load, in its data directory."""
+    made = compiled(cluster.data / f"{name}.so", MODULES / f"{name}.c", options=SHARED)
+    made.chmod(0o755)
+    return made
+
+
+def library(directory: Path, source: str, *files: str) -> ctypes.CDLL:
+    """C code and files of src/ as a library that needs no server."""
+    (directory / "test.c").write_text(source)
+    paths = [SOURCE / name for name in files]
+    return ctypes.CDLL(str(compiled(directory / "test.so", directory / "test.c", *paths, options=SHARED)))
