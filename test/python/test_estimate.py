@@ -267,28 +267,6 @@ def test_precision(conn: Connection) -> None:
     assert read[1] < size / BLOCK / 2
 
 
-def test_arguments(conn: Connection) -> None:
-    for arguments, complaint in (
-        ({"sample_pages": 1}, "sample_pages must be 2 or more"),
-        ({"sample_pages": 100, "precision": 0.0}, "precision must be greater than 0"),
-        ({"confidence": 1.0}, "confidence must be 0.5 or more"),
-        ({"confidence": float("nan")}, "confidence must be"),
-    ):
-        values = {
-            name: f"'{value}'::float8" if isinstance(value, float) else value
-            for name, value in arguments.items()
-        }
-        given = ", ".join(f'"{name}" => {value}' for name, value in values.items())
-        with pytest.raises(psycopg.errors.InvalidParameterValue, match=complaint):
-            conn.execute(f"SELECT lookahead.index_estimate('e_k', {given})".encode())
-    with pytest.raises(psycopg.errors.WrongObjectType):
-        estimate(conn, "e")
-    with pytest.raises(psycopg.errors.WrongObjectType):
-        estimate(conn, "e_k", function="table_estimate")
-    with pytest.raises(psycopg.errors.FeatureNotSupported):
-        estimate(conn, "e_spgist")
-
-
 def test_confidence(conn: Connection) -> None:
     """More confidence, wider bounds; the value stays."""
     found = [

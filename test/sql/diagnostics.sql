@@ -102,14 +102,6 @@ ORDER BY function COLLATE "C", relation COLLATE "C";
 SELECT relation, state, message, detail, hint
 FROM relations, raised('lookahead', format('pgstatbloomindex(%L)', relation));
 
--- names that are no relation's
-SELECT call, ours.state, ours.message,
-       ours IS NOT DISTINCT FROM stock AS as_contrib
-FROM unnest(ARRAY['pgstattuple(''nope'')', 'pgstattuple(''a.b.c.d''::text)', 'pgstatindex(''nope''::text)',
-                  'pgstatindex(''''::text)', 'pg_relpages(''no.such''::text)', 'pgstathashindex(1::oid)',
-                  'pgstatginindex(0::oid)', 'pgstattuple_approx(''"''::regclass)']) AS call
-CROSS JOIN LATERAL raised('lookahead', call) AS ours
-CROSS JOIN LATERAL raised('public', call) AS stock;
 -- strict
 SELECT lookahead.pgstattuple(NULL::regclass) IS NULL AS a,
        lookahead.pgstatindex(NULL::text) IS NULL AS b,

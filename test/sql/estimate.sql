@@ -59,16 +59,21 @@ SELECT count(*) FROM lookahead.table_estimate(NULL);
 
 -- What is refused.
 SELECT lookahead.index_estimate('t');
+\echo :LAST_ERROR_SQLSTATE
 SELECT lookahead.index_estimate('t_spgist');
+\echo :LAST_ERROR_SQLSTATE
 SELECT lookahead.index_estimate('parent_a');
 SELECT lookahead.table_estimate('t_id');
+\echo :LAST_ERROR_SQLSTATE
 SELECT lookahead.table_estimate('v');
 SELECT lookahead.table_estimate('parent');
 SELECT lookahead.index_estimate('t_id', 1);
+\echo :LAST_ERROR_SQLSTATE
 SELECT lookahead.index_estimate('t_id', NULL);
 SELECT lookahead.index_estimate('t_id', 100, 0);
 SELECT lookahead.index_estimate('t_id', 100, 'NaN');
 SELECT lookahead.index_estimate('t_id', confidence => 1);
+SELECT lookahead.index_estimate('t_id', confidence => 'NaN');
 SELECT lookahead.index_estimate('t_id', confidence => NULL);
 
 -- What REINDEX would give back.
