@@ -71,7 +71,8 @@ def run(arguments: Sequence[str]) -> int:
     """Do what the arguments say, in this process; returns the exit status."""
     if not sys.warnoptions:  # those of other libraries are no business of a user's
         warnings.simplefilter("ignore")
-        logging.getLogger("matplotlib").setLevel(logging.ERROR)
+        for library in ("matplotlib", "psycopg"):
+            logging.getLogger(library).setLevel(logging.ERROR)
     try:
         status = int(app(list(arguments), prog_name="pg_lookahead", standalone_mode=False) or 0)
         sys.stdout.flush()

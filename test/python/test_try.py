@@ -11,7 +11,7 @@ import socket
 import struct
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -563,14 +563,13 @@ def test_cold_writes_find_neither_indexes_nor_the_tables_of_foreign_keys_cached(
 
 
 @contextmanager
-def pooler(cluster: Cluster) -> Iterator[int]:
-    """A port at which the server answers, but with another process number, as poolers do."""
-    key = b"K" + struct.pack("!I", 12)
+def proxy(cluster: Cluster, change: Callable[[bytes], bytes]) -> Iterator[str]:
+    """A connection string by which the server is reached, but for what is changed on the way."""
 
     def pass_on(source: socket.socket, target: socket.socket) -> None:
         with suppress(OSError):
             while data := source.recv(65536):
-                target.sendall(re.sub(key + b"....", key + b"pool", data, count=1, flags=re.S))
+                target.sendall(change(data))
         with suppress(OSError):
             target.shutdown(socket.SHUT_WR)
 
@@ -584,14 +583,31 @@ def pooler(cluster: Cluster) -> Iterator[int]:
 
     with socket.create_server(("127.0.0.1", 0)) as listening:
         threading.Thread(target=serve, daemon=True).start()
-        yield listening.getsockname()[1]
+        port = listening.getsockname()[1]
+        yield dsn(cluster, host="127.0.0.1", port=port, sslmode="disable", gssencmode="disable")
         listening.shutdown(socket.SHUT_RDWR)
+
+
+def another_process(data: bytes) -> bytes:
+    """What the server says, but with another process number, as poolers say."""
+    key = b"K" + struct.pack("!I", 12)
+    return re.sub(key + b"....", key + b"pool", data, count=1, flags=re.S)
+
+
+def no_transaction(data: bytes) -> bytes:
+    """What the client says, to a server that knows no transactions, as the console of pgbouncer."""
+    return data.replace(b"BEGIN", b"BEGUN").replace(b"ROLLBACK", b"ROLLBUCK")
+
+
+def test_a_server_that_knows_no_transactions_is_one_line(server: Cluster) -> None:
+    with proxy(server, no_transaction) as place:
+        _, errors = start("try", SCAN, "--dsn", place).communicate(timeout=300)
+    assert errors.startswith("pg_lookahead: --dsn: syntax error") and errors.count("\n") == 1, errors
 
 
 def test_a_pooler_is_named_but_for_a_report(server: Cluster) -> None:
     """What is set in one transaction, the next one there may not have, and a stranger may."""
-    with pooler(server) as port:
-        place = dsn(server, host="127.0.0.1", port=port, sslmode="disable", gssencmode="disable")
+    with proxy(server, another_process) as place:
         for command in (("try", SCAN), ("try", "--queryid", "1"), ("bench",)):
             assert "a connection pooler answers there" in refused(*command, "--dsn", place)
         done = tool("report", "--no-bloat", "--dsn", place)

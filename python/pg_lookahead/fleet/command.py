@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import re
 from collections import Counter
@@ -112,7 +111,6 @@ def report(
     found.log, found.logged = files.shown(Path(log.name)) if log else "", logged
     collector = None
     status = _INTERRUPTED
-    logging.getLogger("psycopg").setLevel(logging.ERROR)
     with words.status(Console(stderr=True)) as say:
         if measure_storage:
             found.storage = storage.measure(measure_storage, measure_seconds, say)
