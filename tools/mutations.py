@@ -1677,7 +1677,7 @@ MUTATIONS = [
     Mutation(
         "changes that come alone are evidence",
         "src/apply/apply.c",
-        "else if (in_trial || was_looked_up)",
+        "else if (judge.mode == JUDGE_TRIAL || was_looked_up)",
         "else",
         (APPLY + "test_changes_that_come_alone_do_not_end_look_ahead",),
         "A worker that has little to do learns that look-ahead gains nothing, and lags later.",

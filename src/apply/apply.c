@@ -264,7 +264,6 @@ apply_look_ahead(WalReceiverConn *conn, pgsocket *wait_fd)
 static void
 apply_finish(ApplyChange *change)
 {
-	bool		in_trial = judge.mode == JUDGE_TRIAL;
 	int64		reads;
 
 	JudgeStopTiming(&spent, started);
@@ -275,13 +274,11 @@ apply_finish(ApplyChange *change)
 	if (judge.mode == JUDGE_WATCH)
 	{
 		if (reads > 0)
-			JudgeReadSeen(&judge, NULL);
+			JudgeReadSeen(&judge, InvalidOid, 0);
 	}
-	else if (in_trial || was_looked_up)
-		JudgeUnit(&judge, (int) Min(reads, PG_INT32_MAX),
-				  INSTR_TIME_GET_NANOSEC(spent) / 1000.0,
-				  in_trial ? 0 : queue.looked_up,
-				  in_trial && reads > 0 ? MORE_CHANGES : 0, false);
+	else if (judge.mode == JUDGE_TRIAL || was_looked_up)
+		JudgeTimedUnit(&judge, reads, &spent, queue.looked_up, MORE_CHANGES,
+					   NULL);
 	JudgeEntries(&judge, 0, queue.looked_up);
 	INSTR_TIME_SET_ZERO(spent);
 }

@@ -515,12 +515,12 @@ JudgeSetMaximum(Judge *judge, int max_distance, int batch)
 }
 
 void
-JudgeReadSeen(Judge *judge, JudgeLearnt *learnt)
+JudgeReadSeen(Judge *judge, Oid relation, uint32 settings)
 {
 	if (judge->forbidden)
 		return;
-	if (judge->learnt == &judge->own && learnt != NULL)
-		judge->learnt = learnt;
+	if (judge->learnt == &judge->own && OidIsValid(relation))
+		judge->learnt = JudgeRecall(judge->kind, relation, settings);
 	if (judge->rest > 0)
 		judge->rest--;
 	else if (judge->until_check > 0 && judge_is_resting(judge))

@@ -127,16 +127,17 @@ extern void JudgeForbid(Judge *judge);
 extern void JudgeSetMaximum(Judge *judge, int max_distance, int batch);
 
 /*
- * In WATCH: something was read, by whomever.  learnt: what is known, or NULL if
- * nobody remembers that.
+ * In WATCH: something was read, by whomever.  JudgeRecall() is asked of the
+ * relation and the settings; InvalidOid: nobody remembers its units.
  */
-extern void JudgeReadSeen(Judge *judge, JudgeLearnt *learnt);
+extern void JudgeReadSeen(Judge *judge, Oid relation, uint32 settings);
 
 /*
  * In other modes: a unit was visited, for which "reads" blocks had to be read,
  * ahead or not, in us microseconds inside the node (0 if not "timed").  "held"
- * units are ahead, and at most "wanted" are to be visited still, which only
- * counts in TRIAL.  others_slow: another node of the query looks ahead.
+ * units are ahead, which does not count in TRIAL; at most "wanted" are to be
+ * visited still, which only counts in TRIAL, if the unit had to be read.
+ * others_slow: another node of the query looks ahead.
  */
 extern void JudgeUnit(Judge *judge, int reads, double us, int held,
 					  int64 wanted, bool others_slow);

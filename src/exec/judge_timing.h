@@ -38,4 +38,23 @@ JudgeStopTiming(instr_time *inside, instr_time start)
 	INSTR_TIME_ACCUM_DIFF(*inside, now, start);
 }
 
+/*
+ * Tell the judge of a unit of work, on which *inside was spent, and begin to
+ * count anew; see JudgeUnit().  reads_are_slow: what is known of the query, and
+ * set if this node now begins to look ahead; NULL if there is no query.
+ */
+static inline void
+JudgeTimedUnit(Judge *judge, int64 reads, instr_time *inside, int held,
+			   int64 wanted, bool *reads_are_slow)
+{
+	bool		in_trial = judge->mode == JUDGE_TRIAL;
+
+	JudgeUnit(judge, (int) Min(reads, PG_INT32_MAX),
+			  INSTR_TIME_GET_NANOSEC(*inside) / 1000.0, held, wanted,
+			  reads_are_slow != NULL && *reads_are_slow);
+	INSTR_TIME_SET_ZERO(*inside);
+	if (reads_are_slow != NULL && in_trial && judge->mode == JUDGE_AHEAD)
+		*reads_are_slow = true;
+}
+
 #endif							/* PG_LOOKAHEAD_JUDGE_TIMING_H */

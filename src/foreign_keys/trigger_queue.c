@@ -527,19 +527,12 @@ queue_look_ahead(QueuedRows *rows, Relation table)
 static void
 queue_end_row(QueuedRows *rows)
 {
-	AheadQuery *query = rows->queue->query;
-	bool		in_trial = rows->judge.mode == JUDGE_TRIAL;
-
-	JudgeUnit(&rows->judge, (int) Min(rows->reads, PG_INT32_MAX),
-			  INSTR_TIME_GET_NANOSEC(rows->inside) / 1000.0,
-			  in_trial || rows->ring == NULL ? 0 : RowsAheadSize(rows->ring),
-			  in_trial ? rows->written.n - rows->turn.number : 0,
-			  query->reads_are_slow);
-	if (in_trial && rows->judge.mode == JUDGE_AHEAD)
-		query->reads_are_slow = true;
+	JudgeTimedUnit(&rows->judge, rows->reads, &rows->inside,
+				   rows->ring == NULL ? 0 : RowsAheadSize(rows->ring),
+				   rows->written.n - rows->turn.number,
+				   &rows->queue->query->reads_are_slow);
 	rows->is_measured = false;
 	rows->reads = 0;
-	INSTR_TIME_SET_ZERO(rows->inside);
 }
 
 /* The first trigger is called for a row. */
@@ -649,10 +642,8 @@ queue_call(PG_FUNCTION_ARGS)
 	{
 		result = queue_call_stock(trigger, fcinfo);
 		if (rows->is_known && queue_blocks_read() != before)
-			JudgeReadSeen(&rows->judge,
-						  JudgeRecall(JUDGE_WRITES,
-									  ConstraintKeysOid(rows->constraints[0]),
-									  effective_io_concurrency));
+			JudgeReadSeen(&rows->judge, ConstraintKeysOid(rows->constraints[0]),
+						  effective_io_concurrency);
 		return result;
 	}
 	start = JudgeStartTiming(&rows->judge);

@@ -240,7 +240,7 @@ ChainBeforeRow(JoinNode *node)
 		while (top->above != NULL)
 			top = top->above;
 		if (chain_find_origins(top))
-			JudgeReadSeen(node->chain_judge, NULL);
+			JudgeReadSeen(node->chain_judge, InvalidOid, 0);
 		node->chain_judge = NULL;
 	}
 	else if (node->chain != NULL && !is_first)
@@ -341,6 +341,6 @@ ChainEnd(JoinNode *node)
 	if (node->chain != NULL && node->below == NULL)
 		chain_end(node->chain, node);
 	else if (node->chain_judge != NULL && *node->reads != node->reads_seen)
-		JudgeReadSeen(node->chain_judge, NULL);
+		JudgeReadSeen(node->chain_judge, InvalidOid, 0);
 	node->chain_judge = NULL;
 }

@@ -554,19 +554,14 @@ tell_judge(JoinNode *node)
 	bool		in_trial = judge->mode == JUDGE_TRIAL;
 
 	if (judge->mode == JUDGE_WATCH)
-		JudgeReadSeen(judge,
-					  JudgeRecall(JUDGE_LOOKUPS,
-								  RelationGetRelid(InnerTable(node->scan)),
-								  effective_io_concurrency));
+		JudgeReadSeen(judge, RelationGetRelid(InnerTable(node->scan)),
+					  effective_io_concurrency);
 	else
-		JudgeUnit(judge, was_read ? (int) Max(1, reads) : 0,
-				  INSTR_TIME_GET_NANOSEC(node->inside) / 1000.0,
-				  in_trial ? 0 : RowsAheadSize(node->rows) - node->idle,
-				  in_trial && was_read ? rows_needed(node) : 0,
-				  node->base.query->reads_are_slow);
+		JudgeTimedUnit(judge, was_read ? Max(1, reads) : 0, &node->inside,
+					   in_trial ? 0 : RowsAheadSize(node->rows) - node->idle,
+					   in_trial && was_read ? rows_needed(node) : 0,
+					   &node->base.query->reads_are_slow);
 	INSTR_TIME_SET_ZERO(node->inside);
-	if (in_trial && judge->mode == JUDGE_AHEAD)
-		node->base.query->reads_are_slow = true;
 }
 
 /* Remember what the counters are when a row is handed out. */

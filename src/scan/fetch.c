@@ -65,9 +65,8 @@ fetch_see_read(ScanNode *node, IndexScanDesc scan)
 	uint32		settings = effective_io_concurrency * 2 +
 		(lookahead_issue_order == ISSUE_ORDER_BLOCK);
 
-	JudgeReadSeen(&node->judge,
-				  JudgeRecall(JUDGE_HEAP_PAGES,
-							  RelationGetRelid(scan->indexRelation), settings));
+	JudgeReadSeen(&node->judge, RelationGetRelid(scan->indexRelation),
+				  settings);
 }
 
 void
@@ -94,13 +93,10 @@ fetch_tell_judge(ScanNode *node, int64 reads)
 	Judge	   *judge = &node->judge;
 	bool		in_trial = judge->mode == JUDGE_TRIAL;
 
-	JudgeUnit(judge, (int) reads, INSTR_TIME_GET_NANOSEC(node->inside) / 1000.0,
-			  node->ahead == NULL ? 0 : HeapAheadSize(node->ahead),
-			  in_trial && reads > 0 ? RowsWanted(&node->base) - 1 : 0,
-			  node->base.query->reads_are_slow);
-	INSTR_TIME_SET_ZERO(node->inside);
-	if (in_trial && judge->mode == JUDGE_AHEAD)
-		node->base.query->reads_are_slow = true;
+	JudgeTimedUnit(judge, reads, &node->inside,
+				   node->ahead == NULL ? 0 : HeapAheadSize(node->ahead),
+				   in_trial && reads > 0 ? RowsWanted(&node->base) - 1 : 0,
+				   &node->base.query->reads_are_slow);
 }
 
 /* Let the server fetch the tuple, and note whether it had to read the page. */

@@ -223,24 +223,18 @@ leaf_ring_visited(LeafRing *ring, int reads, bool was_read)
 {
 	LeafReader *reader = ring->reader;
 	Judge	   *judge = &reader->judge;
-	AheadQuery *query = ring->base->query;
-	bool		in_trial = judge->mode == JUDGE_TRIAL;
-	double		us = INSTR_TIME_GET_NANOSEC(reader->inside) / 1000.0;
 	int			held = (int) (ring->started - ring->scan);
 
-	INSTR_TIME_SET_ZERO(reader->inside);
 	if (judge->mode < JUDGE_AHEAD && (was_read || leaf_ring_is_looked_at(ring)))
-		return;					/* it tells nothing of pages not read ahead */
-	if (judge->mode != JUDGE_WATCH)
-		JudgeUnit(judge, Max(reads, was_read), us, held, PG_INT64_MAX,
-				  query->reads_are_slow);
+		;						/* it tells nothing of pages not read ahead */
+	else if (judge->mode != JUDGE_WATCH)
+		JudgeTimedUnit(judge, Max(reads, was_read), &reader->inside, held,
+					   PG_INT64_MAX, &ring->base->query->reads_are_slow);
 	else if (reads > 0)
-		JudgeReadSeen(judge, JudgeRecall(JUDGE_LEAF_PAGES,
-										 RelationGetRelid(ring->index),
-										 effective_io_concurrency));
+		JudgeReadSeen(judge, RelationGetRelid(ring->index),
+					  effective_io_concurrency);
+	INSTR_TIME_SET_ZERO(reader->inside);
 	JudgeEntries(judge, 0, held);
-	if (in_trial && judge->mode == JUDGE_AHEAD)
-		query->reads_are_slow = true;
 }
 
 LeafRing *

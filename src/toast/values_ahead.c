@@ -740,14 +740,11 @@ static void
 stop_unit(ValuesAhead *ahead)
 {
 	Judge	   *judge = &ahead->judge;
-	AheadQuery *query = ahead->node->query;
-	bool		in_trial = judge->mode == JUDGE_TRIAL;
 	int			reads = ahead->reads +
 		(int) (ReadsSince(ahead->fetch.table, &ahead->table_before) +
 			   ReadsSince(ahead->fetch.index, &ahead->index_before));
 	int64		wanted = 0;
 	instr_time	inside;
-	double		us;
 
 	INSTR_TIME_SET_ZERO(inside);
 	JudgeStopTiming(&inside, ahead->start);
@@ -756,17 +753,15 @@ stop_unit(ValuesAhead *ahead)
 	if (judge->mode == JUDGE_WATCH)
 	{
 		if (reads > 0)
-			JudgeReadSeen(judge,
-						  JudgeRecall(JUDGE_VALUES, ahead->toast_table,
-									  effective_io_concurrency));
+			JudgeReadSeen(judge, ahead->toast_table,
+						  effective_io_concurrency);
 		return;
 	}
-	us = INSTR_TIME_GET_NANOSEC(inside) / 1000.0;
-	if (in_trial && reads > 0)
-		wanted = units_wanted(ahead, us / reads);
-	JudgeUnit(judge, reads, us, ahead->nparts, wanted, query->reads_are_slow);
-	if (in_trial && judge->mode == JUDGE_AHEAD)
-		query->reads_are_slow = true;
+	if (judge->mode == JUDGE_TRIAL && reads > 0)
+		wanted = units_wanted(ahead,
+							  INSTR_TIME_GET_NANOSEC(inside) / 1000.0 / reads);
+	JudgeTimedUnit(judge, reads, &inside, ahead->nparts, wanted,
+				   &ahead->node->query->reads_are_slow);
 	JudgeEntries(judge, 0, ahead->nparts);
 }
 

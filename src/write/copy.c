@@ -187,16 +187,14 @@ static void
 copy_end_row(Copy *copy)
 {
 	Judge	   *judge = &copy->judge;
-	bool		in_trial = judge->mode == JUDGE_TRIAL;
 	int64		misses;
 	int64		reads;
 
 	if (judge->mode == JUDGE_WATCH)
 	{
 		if (unlikely(*copy->reads != copy->reads_seen))
-			JudgeReadSeen(judge, JudgeRecall(JUDGE_WRITES,
-											 RelationGetRelid(copy->table),
-											 effective_io_concurrency));
+			JudgeReadSeen(judge, RelationGetRelid(copy->table),
+						  effective_io_concurrency);
 		return;
 	}
 	if (copy->keys.rows != NULL)
@@ -206,11 +204,8 @@ copy_end_row(Copy *copy)
 		misses - copy->misses_seen;
 	if (copy->keys.rows != NULL)
 		KeysAheadNoteReads(&copy->keys);
-	JudgeUnit(judge, (int) reads, INSTR_TIME_GET_NANOSEC(copy->inside) / 1000.0,
-			  in_trial || copy->keys.rows == NULL ? 0 :
-			  RowsAheadSize(copy->keys.rows),
-			  in_trial && reads > 0 ? MANY_ROWS : 0, false);
-	INSTR_TIME_SET_ZERO(copy->inside);
+	JudgeTimedUnit(judge, reads, &copy->inside, KeysAheadSize(&copy->keys),
+				   MANY_ROWS, NULL);
 }
 
 /* The first entry of another row is to be made. */

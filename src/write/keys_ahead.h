@@ -49,6 +49,13 @@ extern Refusal KeysAheadOpen(KeysAhead *ahead, EState *estate,
 							 const Relation *indexes, const bool *conflicts,
 							 int nindexes, const RowsBounds *bounds);
 
+/* How many rows are in the ring, if there is one? */
+static inline int
+KeysAheadSize(const KeysAhead *ahead)
+{
+	return ahead->rows == NULL ? 0 : RowsAheadSize(ahead->rows);
+}
+
 /* Add a copy of a row, for which there must be room. */
 extern void KeysAheadAdd(KeysAhead *ahead, TupleTableSlot *slot);
 

@@ -277,12 +277,9 @@ one_row_end(WriteNode *node)
 		return;
 	busy = reads > 0 && ProcessorsAreBusy();
 	if (judge->mode != JUDGE_WATCH)
-		JudgeUnit(judge, (int) reads,
-				  INSTR_TIME_GET_NANOSEC(node->inside) / 1000.0, 0,
-				  judge->mode == JUDGE_TRIAL && reads > 0 ?
-				  MORE_ROWS : 0, false);
+		JudgeTimedUnit(judge, reads, &node->inside, 0, MORE_ROWS, NULL);
 	else if (reads > 0)
-		JudgeReadSeen(judge, NULL);
+		JudgeReadSeen(judge, InvalidOid, 0);
 	if (busy)
 		JudgeProcessorsAreBusy(judge);
 	JudgeEntries(judge, 0, 0);

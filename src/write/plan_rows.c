@@ -299,25 +299,17 @@ rows_tell_judge(WriteNode *node, PlanState *child)
 	Judge	   *judge = &node->judge;
 	int64		reads = *node->reads - node->reads_seen;
 	bool		was_read = rows_were_read_for(node);
-	bool		in_trial = judge->mode == JUDGE_TRIAL;
 
 	if (judge->mode == JUDGE_WATCH)
 		JudgeReadSeen(judge,
-					  JudgeRecall(JUDGE_WRITES,
-								  RelationGetRelid(
-									  WriteTable(node)->ri_RelationDesc),
-								  effective_io_concurrency));
+					  RelationGetRelid(WriteTable(node)->ri_RelationDesc),
+					  effective_io_concurrency);
 	else
-		JudgeUnit(judge, was_read ? (int) Max(1, reads) : 0,
-				  INSTR_TIME_GET_NANOSEC(node->inside) / 1000.0,
-				  in_trial || node->part->keys.rows == NULL ? 0 :
-				  RowsAheadSize(node->part->keys.rows),
-				  in_trial && was_read ?
-				  (int64) Min(MANY_ROWS, child->plan->plan_rows) : 0,
-				  node->base.query->reads_are_slow);
+		JudgeTimedUnit(judge, was_read ? Max(1, reads) : 0, &node->inside,
+					   KeysAheadSize(&node->part->keys),
+					   (int64) Min(MANY_ROWS, child->plan->plan_rows),
+					   &node->base.query->reads_are_slow);
 	INSTR_TIME_SET_ZERO(node->inside);
-	if (in_trial && judge->mode == JUDGE_AHEAD)
-		node->base.query->reads_are_slow = true;
 }
 
 /* Return the next row, where the judge has something to see or to do. */

@@ -68,7 +68,7 @@ typedef enum Storage
 typedef struct Walk
 {
 	Judge		judge;
-	JudgeLearnt *learnt;
+	Oid			relation;
 	JudgeForce	force;
 	Storage		storage;
 	int			entries_a_unit;
@@ -171,7 +171,7 @@ visit_unit(Walk *walk)
 	{
 		if (reads > 0)
 			TELL(walk, walk->force == JUDGE_FORCED ? "WA" : "WT",
-				 JudgeReadSeen(judge, walk->learnt));
+				 JudgeReadSeen(judge, walk->relation, 0));
 		return;
 	}
 	if (judge->mode >= JUDGE_AHEAD)
@@ -214,8 +214,8 @@ begin(Walk *walk, JudgeKind kind)
 		.entries_a_unit = 1,
 		.capacity = 1 + random_below(random_below(3) == 0 ? 8 : 1024),
 		.force = random_below(8) == 0 ? 1 + random_below(2) : JUDGE_MEASURES,
-		.learnt = random_below(4) == 0 ? NULL :
-			JudgeRecall(kind, 1 + random_below(100), 0),
+		.relation = random_below(4) == 0 ? InvalidOid :
+			1 + random_below(100),
 	};
 	JudgeInit(&walk->judge, kind, walk->force);
 	JudgeSetMaximum(&walk->judge, walk->capacity, 0);
@@ -386,9 +386,9 @@ unit_without(Simulation *sim)
 	return sim->now - before;
 }
 
-/* One execution; returns its µs.  learnt: NULL not to look ahead at all. */
+/* One execution; returns its µs.  relation: Invalid: it never looks ahead. */
 static double
-execute(Simulation *sim, JudgeLearnt *learnt, JudgeForce force, int units)
+execute(Simulation *sim, Oid relation, JudgeForce force, int units)
 {
 	Judge		judge;
 
@@ -401,12 +401,12 @@ execute(Simulation *sim, JudgeLearnt *learnt, JudgeForce force, int units)
 		int			left = units - i - 1;
 		double		us;
 
-		if (learnt == NULL)
+		if (!OidIsValid(relation))
 			us = unit_without(sim);
 		else if (judge.mode == JUDGE_WATCH)
 		{
 			us = unit_without(sim);
-			JudgeReadSeen(&judge, learnt);
+			JudgeReadSeen(&judge, relation, 0);
 		}
 		else
 		{
@@ -430,14 +430,14 @@ execute(Simulation *sim, JudgeLearnt *learnt, JudgeForce force, int units)
 }
 
 static double
-execute_all(const Model *model, JudgeLearnt *learnt, JudgeForce force,
+execute_all(const Model *model, Oid relation, JudgeForce force,
 			int units, int executions, int *timed)
 {
 	Simulation	sim = {.model = model};
 	double		us = 0;
 
 	for (int i = 0; i < executions; i++)
-		us += execute(&sim, learnt, force, units);
+		us += execute(&sim, relation, force, units);
 	*timed = sim.timed;
 	return us;
 }
@@ -445,13 +445,12 @@ execute_all(const Model *model, JudgeLearnt *learnt, JudgeForce force,
 static void
 settle(const Model *model, int number, int units, int executions)
 {
-	JudgeLearnt *learnt = JudgeRecall(JUDGE_HEAP_PAGES, number, 0);
 	int			timed;
-	double		without = execute_all(model, NULL, JUDGE_MEASURES, units,
+	double		without = execute_all(model, InvalidOid, JUDGE_MEASURES, units,
 									  executions, &timed);
-	double		with = execute_all(model, learnt, JUDGE_FORCED, units,
+	double		with = execute_all(model, number, JUDGE_FORCED, units,
 								   executions, &timed);
-	double		judged = execute_all(model, learnt, JUDGE_MEASURES, units,
+	double		judged = execute_all(model, number, JUDGE_MEASURES, units,
 									 executions, &timed);
 	double		best = Min(without, with);
 	const char *property = NULL;
@@ -508,12 +507,12 @@ settle_anew(void)
 
 	for (int i = 0; i < (int) lengthof(then); i++)
 	{
-		JudgeLearnt *learnt = JudgeRecall(JUDGE_HEAP_PAGES, 5000 + i, 0);
 		int			timed;
 		double		judged;
 
-		(void) execute_all(&busy, learnt, JUDGE_MEASURES, 20000, 1, &timed);
-		judged = execute_all(&then[i], learnt, JUDGE_MEASURES, 1000, 1, &timed);
+		(void) execute_all(&busy, 5000 + i, JUDGE_MEASURES, 20000, 1, &timed);
+		judged = execute_all(&then[i], 5000 + i, JUDGE_MEASURES, 1000, 1,
+							 &timed);
 		if (judged < 1000 * then[i].latency * 2 / 3)
 			continue;
 		printf("seed " UINT64_FORMAT ": on a %s what has changed is noticed"
