@@ -450,10 +450,10 @@ ApplyTablesRead(ApplyCounters *counters)
 
 			if (ring->rows != NULL)
 				KeysAheadRead(ring);
-			counters->index_blocks_read += pages->leaf_blocks_read;
-			counters->heap_blocks_read += pages->heap_blocks_read;
-			counters->blocks_hit += pages->blocks_hit;
-			counters->blocks_unused += pages->blocks_unused;
+			counters->pages.leaf_blocks_read += pages->leaf_blocks_read;
+			counters->pages.heap_blocks_read += pages->heap_blocks_read;
+			counters->pages.blocks_hit += pages->blocks_hit;
+			counters->pages.blocks_unused += pages->blocks_unused;
 			*pages = (LookupCounters) {0};
 		}
 	this_round++;

@@ -48,10 +48,11 @@ AheadReportWrites(AheadReport *report, const WriteCounters *c, double mean_rows)
 	AheadReportAdd(report, "rows mean", "Mean Rows", mean_rows, 1);
 	AheadReportAdd(report, "max", "Maximum Rows", c->max_rows, 0);
 	AheadReportAdd(report, " index blocks read", "Index Blocks Read",
-				   c->index_blocks_read, 0);
+				   c->pages.leaf_blocks_read, 0);
 	AheadReportAdd(report, " heap blocks read", "Heap Blocks Read",
-				   c->heap_blocks_read, 0);
-	AheadReportAdd(report, " unused", "Blocks Unused", c->blocks_unused, 0);
+				   c->pages.heap_blocks_read, 0);
+	AheadReportAdd(report, " unused", "Blocks Unused", c->pages.blocks_unused,
+				   0);
 }
 
 #endif							/* PG_LOOKAHEAD_EXPLAIN_H */

@@ -225,7 +225,7 @@ keys_report(AheadNode *base, AheadReport *report)
 	if (node->queue != &node->own)
 		return;
 	c = TriggerQueueTell(&node->own);
-	if (c.index_blocks_read == 0 && c.heap_blocks_read == 0)
+	if (c.pages.leaf_blocks_read == 0 && c.pages.heap_blocks_read == 0)
 	{
 		report->reason = TriggerQueueReason(&node->own);
 		return;

@@ -791,20 +791,16 @@ TriggerQueueTell(const TriggerQueue *queue)
 	for (const QueuedRows *rows = queue->rows; rows != NULL;
 		 rows = rows->next_table)
 	{
-		const LookupCounters *pages = &rows->shared.counters;
+		WriteCounters counters = rows->counters;
 
-		all.statements |= rows->counters.statements;
-		all.rows += rows->counters.rows;
-		all.index_blocks_read += pages->leaf_blocks_read;
-		all.heap_blocks_read += pages->heap_blocks_read;
-		all.blocks_hit += pages->blocks_hit;
-		all.blocks_unused += pages->blocks_unused;
+		counters.pages = rows->shared.counters;
 		for (int i = 0; i < rows->nconstraints; i++)
 			if (ConstraintKeysLookup(rows->constraints[i]) != NULL)
-				all.blocks_unused += LookupLeftOver(
+				counters.pages.blocks_unused += LookupLeftOver(
 					ConstraintKeysLookup(rows->constraints[i]));
-		all.max_rows = Max(all.max_rows, rows->counters.max_rows);
+		TotalsSum(&WriteTotals, &all, &counters);
 	}
+	all.statements = Min(all.statements, 1);
 	return all;
 }
 

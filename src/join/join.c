@@ -170,7 +170,7 @@ join_report(AheadNode *base, AheadReport *report)
 	JoinCounters c = JoinTell(node);
 	double		mean = (double) node->size_sum / Max(1, node->rows_of_ring);
 
-	if (c.leaf_blocks_read == 0 && c.heap_blocks_read == 0)
+	if (c.pages.leaf_blocks_read == 0 && c.pages.heap_blocks_read == 0)
 	{
 		report->reason = join_reason(node);
 		return;
@@ -184,10 +184,11 @@ join_report(AheadNode *base, AheadReport *report)
 		AheadReportAdd(report, "unused", "Rows Unused", c.rows_unused, 0);
 	}
 	AheadReportAdd(report, " leaf blocks read", "Leaf Blocks Read",
-				   c.leaf_blocks_read, 0);
+				   c.pages.leaf_blocks_read, 0);
 	AheadReportAdd(report, " heap blocks read", "Heap Blocks Read",
-				   c.heap_blocks_read, 0);
-	AheadReportAdd(report, " unused", "Blocks Unused", c.blocks_unused, 0);
+				   c.pages.heap_blocks_read, 0);
+	AheadReportAdd(report, " unused", "Blocks Unused", c.pages.blocks_unused,
+				   0);
 	if (node->several || node->first_row != FIRST_ROW_TO_COME ||
 		base->methods->role == AHEAD_FOR_SUBPLANS)
 		report->indexes = InnerSideIndexes(node->inner);

@@ -198,26 +198,21 @@ JoinCounters
 JoinTell(const JoinNode *node)
 {
 	JoinCounters counters = node->counters;
-	const LookupCounters *pages;
+	uint64	   *blocks_unused = &counters.pages.blocks_unused;
 	int			unused;
 
 	if (node->inner == NULL)
 		return counters;
-	pages = InnerSideCounters(node->inner);
-	counters.leaf_blocks_read = pages->leaf_blocks_read;
-	counters.heap_blocks_read = pages->heap_blocks_read;
-	counters.blocks_hit = pages->blocks_hit;
-	counters.blocks_unused = pages->blocks_unused;
+	counters.pages = *InnerSideCounters(node->inner);
 
 	/* nobody will ask for the rows that are still ahead */
 	unused = node->rows == NULL ? 0 : RowsAheadSize(node->rows);
 	counters.rows_unused += unused;
 	for (int i = 0; i < unused; i++)
-		counters.blocks_unused +=
-			InnerSideReads(RowsAheadAt(node->rows, i)->work);
-	counters.blocks_unused += InnerSideLeftOver(node->inner);
+		*blocks_unused += InnerSideReads(RowsAheadAt(node->rows, i)->work);
+	*blocks_unused += InnerSideLeftOver(node->inner);
 	if (node->first_row == FIRST_ROW_LOOKED_UP)
-		counters.blocks_unused += InnerSideReads(node->first_parts);
+		*blocks_unused += InnerSideReads(node->first_parts);
 	return counters;
 }
 

@@ -32,6 +32,7 @@
 
 #include "access/sdir.h"
 #include "index/index_lookup.h"
+#include "observe/totals.h"
 #include "read/page_read.h"
 
 /* The most heap blocks that are read ahead for one key: its first ones. */
@@ -62,15 +63,6 @@ typedef struct LookupKey
 	ItemPointerData match;		/* the first row that its leaf page named; not
 								 * set if "blocks" is 0 */
 } LookupKey;
-
-/* Counters of pages. */
-typedef struct LookupCounters
-{
-	uint64		leaf_blocks_read;	/* index blocks read ahead */
-	uint64		heap_blocks_read;	/* heap blocks read ahead */
-	uint64		blocks_hit;		/* blocks looked at ahead, found cached */
-	uint64		blocks_unused;	/* read ahead, and not used */
-} LookupCounters;
 
 /* What the look-ups of one source share; it is the owner of their reads. */
 typedef struct LookupShared

@@ -8,14 +8,13 @@
 #ifndef PG_LOOKAHEAD_APPLY_TOTALS_H
 #define PG_LOOKAHEAD_APPLY_TOTALS_H
 
+#include "observe/totals.h"
+
 /* In the order of the view's columns; the last one is a maximum. */
 typedef struct ApplyCounters
 {
 	uint64		changes;		/* changes that were known early */
-	uint64		index_blocks_read;	/* index blocks read ahead */
-	uint64		heap_blocks_read;	/* heap blocks read ahead */
-	uint64		blocks_hit;		/* blocks looked at ahead, found cached */
-	uint64		blocks_unused;	/* read ahead and not used */
+	LookupCounters pages;
 	uint64		errors;			/* that look-ahead met, and kept to itself */
 	uint64		max_changes;	/* most changes ahead at a time */
 } ApplyCounters;

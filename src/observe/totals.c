@@ -71,14 +71,20 @@ totals_is_maximum(const Totals *totals, int i)
 }
 
 void
-TotalsAdd(Totals *totals, const void *counters)
+TotalsSum(const Totals *totals, void *sum, const void *counters)
 {
 	const uint64 *values = counters;
+	uint64	   *sums = sum;
 
 	for (int i = 0; i < totals->n; i++)
-		totals->pending[i] = totals_is_maximum(totals, i) ?
-			Max(totals->pending[i], values[i]) :
-			totals->pending[i] + values[i];
+		sums[i] = totals_is_maximum(totals, i) ? Max(sums[i], values[i]) :
+			sums[i] + values[i];
+}
+
+void
+TotalsAdd(Totals *totals, const void *counters)
+{
+	TotalsSum(totals, totals->pending, counters);
 	totals->have_pending = true;
 }
 

@@ -35,16 +35,22 @@ typedef struct ScanCounters
 	uint64		max_distance;	/* largest number of blocks in the window */
 } ScanCounters;
 
+/* Pages of keys that are looked up ahead; part of the structs below */
+typedef struct LookupCounters
+{
+	uint64		leaf_blocks_read;	/* index blocks read ahead */
+	uint64		heap_blocks_read;	/* heap blocks read ahead */
+	uint64		blocks_hit;		/* blocks looked at ahead, found cached */
+	uint64		blocks_unused;	/* read ahead, and not used */
+} LookupCounters;
+
 /* Nested loops that look ahead */
 typedef struct JoinCounters
 {
 	uint64		joins;			/* nested loops that looked ahead */
 	uint64		rows;			/* outer rows that were fetched ahead */
 	uint64		rows_unused;	/* of these, rows that nobody asked for */
-	uint64		leaf_blocks_read;	/* index blocks read ahead */
-	uint64		heap_blocks_read;	/* heap blocks read ahead */
-	uint64		blocks_hit;		/* blocks looked at ahead, found cached */
-	uint64		blocks_unused;	/* read ahead for rows that were not used */
+	LookupCounters pages;
 	uint64		max_rows;		/* most outer rows ahead at a time */
 } JoinCounters;
 
@@ -53,10 +59,7 @@ typedef struct WriteCounters
 {
 	uint64		statements;		/* statements that looked ahead */
 	uint64		rows;			/* rows that were known early */
-	uint64		index_blocks_read;	/* index blocks read ahead */
-	uint64		heap_blocks_read;	/* heap blocks read ahead */
-	uint64		blocks_hit;		/* blocks looked at ahead, found cached */
-	uint64		blocks_unused;	/* read ahead and not used */
+	LookupCounters pages;
 	uint64		max_rows;		/* most rows ahead at a time */
 } WriteCounters;
 
@@ -66,10 +69,7 @@ typedef struct ToastCounters
 	uint64		scans;			/* scans that looked ahead */
 	uint64		values;			/* values whose chunks were looked up ahead */
 	uint64		values_unused;	/* of these, values that were not fetched */
-	uint64		index_blocks_read;	/* blocks of TOAST indexes read ahead */
-	uint64		chunk_blocks_read;	/* blocks of TOAST tables read ahead */
-	uint64		blocks_hit;		/* blocks looked at ahead, found cached */
-	uint64		blocks_unused;	/* read ahead, and not used */
+	LookupCounters pages;		/* of TOAST tables and their indexes */
 	uint64		max_values;		/* most values ahead at a time */
 } ToastCounters;
 
@@ -126,6 +126,9 @@ extern void TotalsAttach(Totals *totals);
 
 /* Add to what this process has counted: a struct of counters of that kind. */
 extern void TotalsAdd(Totals *totals, const void *counters);
+
+/* Add a struct of counters of that kind to another one. */
+extern void TotalsSum(const Totals *totals, void *sum, const void *counters);
 
 /*
  * Add to what the streams of a kind of index have done; visible at once.  To be

@@ -116,12 +116,13 @@ toast_report(AheadNode *node, AheadReport *report)
 	AheadReportAdd(report, "unused", "Values Unused", c.values_unused, 0);
 	AheadReportAdd(report, "max", "Maximum Values", c.max_values, 0);
 	AheadReportAdd(report, " toast index blocks read",
-				   "TOAST Index Blocks Read", c.index_blocks_read, 0);
+				   "TOAST Index Blocks Read", c.pages.leaf_blocks_read, 0);
 	AheadReportAdd(report, " toast blocks read", "TOAST Blocks Read",
-				   c.chunk_blocks_read, 0);
-	AheadReportAdd(report, "cached", "TOAST Blocks Cached", c.blocks_hit, 0);
-	AheadReportAdd(report, " unused", "TOAST Blocks Unused", c.blocks_unused,
+				   c.pages.heap_blocks_read, 0);
+	AheadReportAdd(report, "cached", "TOAST Blocks Cached", c.pages.blocks_hit,
 				   0);
+	AheadReportAdd(report, " unused", "TOAST Blocks Unused",
+				   c.pages.blocks_unused, 0);
 }
 
 static const AheadMethods toast_methods = {

@@ -868,9 +868,6 @@ ValuesAheadTell(const ValuesAhead *ahead)
 	ToastCounters counters = ahead->counters;
 
 	counters.scans = counters.values > 0;
-	counters.index_blocks_read = ahead->shared.counters.leaf_blocks_read;
-	counters.chunk_blocks_read = ahead->shared.counters.heap_blocks_read;
-	counters.blocks_hit = ahead->shared.counters.blocks_hit;
-	counters.blocks_unused = ahead->shared.counters.blocks_unused;
+	counters.pages = ahead->shared.counters;
 	return counters;
 }

@@ -255,14 +255,10 @@ WriteCounters
 KeysAheadTell(const KeysAhead *ahead)
 {
 	WriteCounters counters = ahead->counters;
-	const LookupCounters *pages = &ahead->shared.lookups.counters;
 
-	counters.index_blocks_read = pages->leaf_blocks_read;
-	counters.heap_blocks_read = pages->heap_blocks_read;
-	counters.blocks_hit = pages->blocks_hit;
-	counters.blocks_unused = pages->blocks_unused;
+	counters.pages = ahead->shared.lookups.counters;
 	for (int i = 0; i < ahead->nindexes; i++)
-		counters.blocks_unused +=
+		counters.pages.blocks_unused +=
 			LookupLeftOver(IndexKeysLookup(ahead->indexes[i]));
 	return counters;
 }

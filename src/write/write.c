@@ -184,7 +184,7 @@ write_report(AheadNode *base, AheadReport *report)
 	double		mean = (double) node->part->keys.size_sum /
 		Max(1, node->part->keys.rows_of_ring);
 
-	if (c.index_blocks_read == 0 && c.heap_blocks_read == 0)
+	if (c.pages.leaf_blocks_read == 0 && c.pages.heap_blocks_read == 0)
 		report->reason = write_reason(node);
 	else
 		AheadReportWrites(report, &c, mean);

@@ -78,14 +78,9 @@ WriteTell(const WriteNode *node)
 	{
 		WriteCounters counters = KeysAheadTell(&part->keys);
 
-		all.statements |= counters.statements;
-		all.rows += counters.rows;
-		all.index_blocks_read += counters.index_blocks_read;
-		all.heap_blocks_read += counters.heap_blocks_read;
-		all.blocks_hit += counters.blocks_hit;
-		all.blocks_unused += counters.blocks_unused;
-		all.max_rows = Max(all.max_rows, counters.max_rows);
+		TotalsSum(&WriteTotals, &all, &counters);
 	}
+	all.statements = Min(all.statements, 1);
 	return all;
 }
 
