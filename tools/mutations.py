@@ -1718,7 +1718,7 @@ MUTATIONS = [
     Mutation(
         "compute keys that may fail",
         "src/write/index_keys.c",
-        "		params == NIL &&\n		IsInfallible((Node *) expression, index->shared->estate);",
+        "		params == NIL &&\n		IsInfallible((Node *) expression, index->estate);",
         "		params == NIL;",
         (WRITES + "test_a_key_that_may_fail_is_not_computed_early",),
         "A row that violates a constraint fails by the expression of an index instead.",
@@ -1765,8 +1765,8 @@ MUTATIONS = [
     ),
     Mutation(
         "count guessed rows that are not written",
-        "src/write/keys_ahead.c",
-        "	ahead->counters.rows += is_written && !ahead->first_was_alone;",
+        "src/early/keys_ahead.c",
+        "	ahead->counters.rows += has_turn && !ahead->first_was_alone;",
         "	ahead->counters.rows += !ahead->first_was_alone;",
         (WRITES + "test_an_update_counts_a_row_once",),
         "More rows of an UPDATE were ahead than it has written.",
@@ -1890,8 +1890,8 @@ MUTATIONS = [
     Mutation(
         "keep tables of foreign keys open",
         "src/foreign_keys/trigger_queue.c",
-        "	queue_close_constraints(rows, open);\n	UncountCatalogs",
-        "	bms_free(open);\n	UncountCatalogs",
+        "		ConstraintKeysClose(rows->constraints[i]);\n	UncountCatalogs",
+        "		;\n	UncountCatalogs",
         (KEYS + "test_a_trigger_may_change_the_tables_of_others",),
         "A command of a trigger finds a table in use that stock has closed.",
     ),

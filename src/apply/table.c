@@ -31,7 +31,7 @@
 #include "utils/memutils.h"
 #include "utils/partcache.h"
 #include "utils/rel.h"
-#include "write/keys_ahead.h"
+#include "write/index_keys.h"
 
 /* The last UPDATEs that are remembered, in bits. */
 #define UPDATES 8
@@ -227,7 +227,6 @@ table_make(ApplyTable *table, const LogicalRepRelation *description)
 	EState	   *estate = CreateExecutorState();
 	ExprContext *econtext = CreateExprContext(estate);
 	Oid			identity = GetRelationIdentityOrPK(rel);
-	bool	   *conflicts = palloc0_array(bool, relations->nindexes + 1);
 	const bool	finds_row = true;
 	Relation	by_key = NULL;
 	RowsBounds	bounds;
@@ -249,10 +248,10 @@ table_make(ApplyTable *table, const LogicalRepRelation *description)
 			by_key = relations->indexes[i];
 		else
 			table->watched = relations->indexes[i];
-	(void) KeysAheadOpen(&table->rings[BY_KEY], estate, econtext, rel, &by_key,
+	(void) IndexKeysOpen(&table->rings[BY_KEY], estate, econtext, rel, &by_key,
 						 &finds_row, 1, &bounds);
-	(void) KeysAheadOpen(&table->rings[ENTRIES], estate, econtext, rel,
-						 relations->indexes, conflicts, relations->nindexes,
+	(void) IndexKeysOpen(&table->rings[ENTRIES], estate, econtext, rel,
+						 relations->indexes, NULL, relations->nindexes,
 						 &bounds);
 	return table->rings[BY_KEY].rows != NULL ||
 		table->rings[ENTRIES].rows != NULL;
@@ -446,7 +445,7 @@ ApplyTablesRead(ApplyCounters *counters)
 		for (int i = 0; i < lengthof(opened->rings); i++)
 		{
 			KeysAhead  *ring = &opened->rings[i];
-			LookupCounters *pages = &ring->shared.lookups.counters;
+			LookupCounters *pages = &ring->lookups.counters;
 
 			if (ring->rows != NULL)
 				KeysAheadRead(ring);
@@ -503,5 +502,5 @@ ApplyChangePass(ApplyChange *change)
 	for (int i = 0; i < lengthof(table->rings); i++)
 		KeysAheadPass(&table->rings[i]);
 	if (change->in_ring[ENTRIES])
-		KeysAheadNoteReads(&table->rings[ENTRIES]);
+		IndexKeysNoteReads(&table->rings[ENTRIES]);
 }

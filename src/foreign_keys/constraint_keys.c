@@ -39,6 +39,7 @@
 
 struct ConstraintKeys
 {
+	KeySource	base;
 	LookupShared *shared;
 	MemoryContext mcxt;
 
@@ -59,11 +60,13 @@ struct ConstraintKeys
 	int			nkeys;
 	ScanKeyData keys[INDEX_MAX_KEYS];
 	AttrNumber	attributes[INDEX_MAX_KEYS]; /* of the given row, by key */
-	Lookup	   *lookup;
 	Relation	heap_rel;		/* NULL: not open */
 	Relation	index_rel;
 	uint32		recent[RECENT_KEYS];
 };
+
+static void keys_advance(KeySource *base, LookupKey *key, TupleTableSlot *row,
+						 bool wait);
 
 static uint64
 keys_changes(const ConstraintKeys *keys)
@@ -87,6 +90,8 @@ ConstraintKeysCreate(LookupShared *shared, MemoryContext mcxt, Oid constraint,
 	AttrNumber	set_columns[INDEX_MAX_KEYS];
 	int			nset;
 
+	keys->base.names_rows = true;
+	keys->base.advance = keys_advance;
 	keys->shared = shared;
 	keys->mcxt = mcxt;
 	keys->oid = constraint;
@@ -108,6 +113,12 @@ ConstraintKeysCreate(LookupShared *shared, MemoryContext mcxt, Oid constraint,
 	}
 	ReleaseSysCache(tuple);
 	return keys;
+}
+
+KeySource *
+ConstraintKeysSource(ConstraintKeys *keys)
+{
+	return &keys->base;
 }
 
 Oid
@@ -232,17 +243,17 @@ keys_make(ConstraintKeys *keys)
 	Refusal		refusal = NOT_REFUSED;
 
 	keys->nkeys = 0;
-	keys->lookup = NULL;
+	keys->base.lookup = NULL;
 	memset(keys->recent, 0, sizeof(keys->recent));
 	if (LookupKnowsIndex(rel) && rel->rd_index->indisvalid)
 		while (keys->nkeys < IndexRelationGetNumberOfKeyAttributes(rel) &&
 			   keys_make_one(keys, keys->nkeys, &keys->keys[keys->nkeys]))
 			keys->nkeys++;
 	if (keys->nkeys > 0)
-		keys->lookup = LookupCreate(keys->shared, keys->heap_rel, rel,
-									keys->keys, keys->nkeys,
-									ForwardScanDirection, false,
-									LOOKUP_MAX_BLOCKS, &refusal);
+		keys->base.lookup =
+			LookupCreate(keys->shared, keys->heap_rel, rel, keys->keys,
+						 keys->nkeys, ForwardScanDirection, false,
+						 LOOKUP_MAX_BLOCKS, &refusal);
 	MemoryContextSwitchTo(old);
 }
 
@@ -284,10 +295,10 @@ ConstraintKeysOpen(ConstraintKeys *keys, bool *changed)
 		keys->seen_changes = keys_changes(keys) + 1;
 		keys_make(keys);
 	}
-	if (keys->lookup != NULL)
-		return true;
-	ConstraintKeysClose(keys);
-	return false;
+	keys->base.is_open = keys->base.lookup != NULL;
+	if (!keys->base.is_open)
+		ConstraintKeysClose(keys);
+	return keys->base.is_open;
 }
 
 void
@@ -298,12 +309,7 @@ ConstraintKeysClose(ConstraintKeys *keys)
 	if (keys->heap_rel != NULL)
 		relation_close(keys->heap_rel, NoLock);
 	keys->index_rel = keys->heap_rel = NULL;
-}
-
-Lookup *
-ConstraintKeysLookup(const ConstraintKeys *keys)
-{
-	return keys->lookup;
+	keys->base.is_open = false;
 }
 
 /* Set the keys to those of a row; false if they are not looked up. */
@@ -356,14 +362,14 @@ keys_are_recent(ConstraintKeys *keys, TupleDesc desc)
 	return false;
 }
 
-void
-ConstraintKeysAdvance(ConstraintKeys *keys, LookupKey *key,
-					  TupleTableSlot *row, bool wait)
+static void
+keys_advance(KeySource *base, LookupKey *key, TupleTableSlot *row, bool wait)
 {
+	ConstraintKeys *keys = (ConstraintKeys *) base;
 	bool		known = keys_set(keys, row);
 
 	if (known && key->stage == LOOKUP_NEW &&
 		keys_are_recent(keys, row->tts_tupleDescriptor))
 		known = false;
-	LookupAdvance(keys->lookup, key, known ? keys->keys : NULL, wait);
+	LookupAdvance(base->lookup, key, known ? keys->keys : NULL, wait);
 }

@@ -2,7 +2,7 @@
  *
  * constraint_keys.h
  *		The keys that the check or the action of a foreign key will look up for
- *		rows that were written: a source of look-ups (lookup.h).
+ *		rows that were written: a source of keys (keys_ahead.h).
  *
  * For a new row the server looks its parent up, in the unique index that the
  * constraint names; for an old row of a parent, its children, in whichever
@@ -17,8 +17,7 @@
 #ifndef PG_LOOKAHEAD_CONSTRAINT_KEYS_H
 #define PG_LOOKAHEAD_CONSTRAINT_KEYS_H
 
-#include "executor/tuptable.h"
-#include "lookup/lookup.h"
+#include "early/keys_ahead.h"
 
 typedef struct ConstraintKeys ConstraintKeys;
 
@@ -64,11 +63,7 @@ extern void ConstraintKeysUseOwnIndex(ConstraintKeys *keys);
 extern bool ConstraintKeysOpen(ConstraintKeys *keys, bool *changed);
 extern void ConstraintKeysClose(ConstraintKeys *keys);
 
-/* The look-ups; NULL while there are none. */
-extern Lookup *ConstraintKeysLookup(const ConstraintKeys *keys);
-
-/* Do for a row's key what LookupAdvance() does.  The relations are open. */
-extern void ConstraintKeysAdvance(ConstraintKeys *keys, LookupKey *key,
-								  TupleTableSlot *row, bool wait);
+/* As a source of keys, which is open while its relations are. */
+extern KeySource *ConstraintKeysSource(ConstraintKeys *keys);
 
 #endif							/* PG_LOOKAHEAD_CONSTRAINT_KEYS_H */

@@ -25,7 +25,6 @@
 #include "commands/trigger.h"
 #include "compat.h"
 #include "early/heap_row.h"
-#include "early/rows_ahead.h"
 #include "exec/judge.h"
 #include "exec/judge_timing.h"
 #include "exec/settings.h"
@@ -48,13 +47,6 @@
 
 /* Rows without an event of ours after which a list is given up. */
 #define MAX_LOST 64
-
-/* Keys of one row that is ahead. */
-typedef struct RowKeys
-{
-	int64		number;			/* of the rows written before */
-	LookupKey	keys[FLEXIBLE_ARRAY_MEMBER];	/* by constraint */
-} RowKeys;
 
 struct QueuedRows
 {
@@ -80,13 +72,9 @@ struct QueuedRows
 	/* made when it first looks ahead */
 	Judge		judge;
 	Refusal		refusal;
-	LookupShared shared;
-	RowsAhead  *ring;			/* with RowKeys for each row */
+	KeysAhead	keys;			/* the ring; its sources are the constraints */
 	TupleTableSlot *fetched;
 	RowPlace	next;			/* the row to be fetched next */
-	uint64		rows_of_ring;	/* rows that were in the ring */
-	uint64		size_sum;		/* sum of the numbers of rows ahead of each */
-	WriteCounters counters;		/* of rows; see TriggerQueueTell() */
 };
 
 /* A trigger that our function stands in for. */
@@ -180,7 +168,7 @@ queue_add_constraints(QueuedRows *rows, const TriggerDesc *triggers,
 		if (queue_side(trigger) == rows->side &&
 			queue_find_constraint(rows, trigger->tgconstraint) < 0)
 			rows->constraints[rows->nconstraints++] =
-				ConstraintKeysCreate(&rows->shared, mcxt,
+				ConstraintKeysCreate(&rows->keys.lookups, mcxt,
 									 trigger->tgconstraint,
 									 rows->side == KEYS_OF_PARENT);
 	}
@@ -278,62 +266,31 @@ queue_blocks_read(void)
 	return pgBufferUsage.shared_blks_read + pgBufferUsage.local_blks_read;
 }
 
-/* Forget the look-ups of a constraint, whose relations have changed. */
-static void
-queue_forget_keys(QueuedRows *rows, int constraint)
-{
-	for (int i = 0; i < RowsAheadSize(rows->ring); i++)
-	{
-		RowKeys    *row = RowsAheadAt(rows->ring, i)->work;
-
-		row->keys[constraint] = (LookupKey) {.stage = LOOKUP_DONE};
-	}
-}
-
 /*
- * Open the relations of the constraints; returns those whose keys can be looked
- * up.
+ * Open the relations of a constraint; false if its keys cannot be looked up.
+ * Look-ups in other relations than they were have been forgotten.
  */
-static Bitmapset *
-queue_open_constraints(QueuedRows *rows)
+static bool
+queue_open_constraint(QueuedRows *rows, int constraint)
 {
-	Bitmapset  *open = NULL;
+	bool		changed = false;
+	bool		open = ConstraintKeysOpen(rows->constraints[constraint],
+										  &changed);
 
-	for (int i = 0; i < rows->nconstraints; i++)
-	{
-		bool		changed = false;
-
-		if (ConstraintKeysOpen(rows->constraints[i], &changed))
-			open = bms_add_member(open, i);
-		if (changed)
-			queue_forget_keys(rows, i);
-	}
+	if (changed)
+		KeysAheadForgetSource(&rows->keys, constraint);
 	return open;
-}
-
-static void
-queue_close_constraints(QueuedRows *rows, Bitmapset *open)
-{
-	int			i = -1;
-
-	while ((i = bms_next_member(open, i)) >= 0)
-		ConstraintKeysClose(rows->constraints[i]);
-	bms_free(open);
 }
 
 /* Create the state for looking ahead; false if that must not be done. */
 static bool
 queue_prepare(QueuedRows *rows, Relation table)
 {
-	MemoryContext mcxt = rows->queue->query->estate->es_query_cxt;
-	Size		work = offsetof(RowKeys, keys) +
-		rows->nconstraints * sizeof(LookupKey);
+	KeysAhead  *keys = &rows->keys;
 	RowsBounds	bounds;
 	MemoryContext old;
-	int64		bytes;
-	int			size;
 
-	if (rows->ring != NULL)
+	if (keys->rows != NULL)
 		return true;
 	rows->refusal = RowsAheadBounds(table, &bounds);
 	if (rows->refusal != NOT_REFUSED)
@@ -341,141 +298,45 @@ queue_prepare(QueuedRows *rows, Relation table)
 		JudgeForbid(&rows->judge);
 		return false;
 	}
-	bytes = AheadGrant(rows->queue->query, bounds.bytes, bounds.least_bytes);
-	size = Max(1, Min(bounds.rows,
-					  bytes / 2 / (int64) (sizeof(RowAhead) + work)));
-	rows->shared = (LookupShared) {
-		.max_keys = size,
-		.max_reads = bounds.reads,
-		.nlookups = 1,
-	};
-	old = MemoryContextSwitchTo(mcxt);
+	bounds.bytes = AheadGrant(rows->queue->query, bounds.bytes,
+							  bounds.least_bytes);
+	old = MemoryContextSwitchTo(rows->queue->query->estate->es_query_cxt);
 	rows->fetched = CachedRowSlot(table);
-	rows->ring = RowsAheadCreate(mcxt, size, bytes, work);
+	KeysAheadOpen(keys, rows->nconstraints, &bounds);
 	MemoryContextSwitchTo(old);
-	JudgeSetMaximum(&rows->judge, size, 0);
+	for (int i = 0; i < rows->nconstraints; i++)
+		keys->sources[keys->nsources++] =
+			ConstraintKeysSource(rows->constraints[i]);
+	JudgeSetMaximum(&rows->judge, keys->lookups.max_keys, 0);
 	JudgeRunsToEnd(&rows->judge);
 	rows->next = rows->turn;
-	rows->counters.statements = 1;
-	TotalsAttach(&WriteTotals);
 	return true;
-}
-
-/* Put the row in our slot into the ring. */
-static void
-queue_add_to_ring(QueuedRows *rows)
-{
-	RowKeys    *row = RowsAheadAdd(rows->ring, rows->fetched)->work;
-
-	row->number = rows->next.number;
-	for (int i = 0; i < rows->nconstraints; i++)
-	{
-		Lookup	   *lookup = ConstraintKeysLookup(rows->constraints[i]);
-
-		if (lookup != NULL)
-			LookupBegin(lookup, &row->keys[i]);
-		else
-			row->keys[i] = (LookupKey) {.stage = LOOKUP_DONE};
-	}
-	rows->counters.rows++;
-}
-
-/* Do for the keys of a row what can be done now. */
-static void
-queue_advance(QueuedRows *rows, const Bitmapset *open, RowAhead *ahead,
-			  int pass, bool is_near)
-{
-	RowKeys    *row = ahead->work;
-	int			i = -1;
-
-	while ((i = bms_next_member(open, i)) >= 0)
-	{
-		bool		wait = is_near &&
-			(pass > 0 ? LookupAwaitsInnerPage(&row->keys[i]) :
-						LookupMayWait(&rows->shared, &row->keys[i]));
-
-		if (LookupIsWanted(&row->keys[i], wait))
-			ConstraintKeysAdvance(rows->constraints[i], &row->keys[i],
-								  ahead->slot, wait);
-	}
-}
-
-/* Start the reads that have been asked for. */
-static void
-queue_start_reads(QueuedRows *rows, const Bitmapset *open)
-{
-	int			i = -1;
-
-	while ((i = bms_next_member(open, i)) >= 0)
-		LookupRead(ConstraintKeysLookup(rows->constraints[i]));
-}
-
-/*
- * Read ahead the pages of the rows ahead.  Reads are started for a few rows at
- * a time: what may be in flight is to be all pages of the next rows, and not
- * one page each of many.
- */
-static void
-queue_read_ahead(QueuedRows *rows, const Bitmapset *open)
-{
-	int			size = RowsAheadSize(rows->ring);
-	int			some =
-		Max(1, rows->shared.max_reads / Max(1, bms_num_members(open)));
-
-	for (int pass = 0; pass < 2; pass++)
-	{
-		for (int i = 0; i < size; i++)
-		{
-			queue_advance(rows, open, RowsAheadAt(rows->ring, i),
-						  pass, i <= size / 2);
-			if (i % some == 0)
-				queue_start_reads(rows, open);
-		}
-		queue_start_reads(rows, open);
-	}
-}
-
-/* Are reads wanted that had to wait until others end, and have some ended? */
-static bool
-queue_may_go_on(const QueuedRows *rows, const Bitmapset *open)
-{
-	bool		behind = false;
-	int			i = -1;
-
-	while ((i = bms_next_member(open, i)) >= 0)
-		behind |= LookupIsBehind(ConstraintKeysLookup(rows->constraints[i]));
-	return behind && PageReadsInFlight(&rows->shared) <=
-		rows->shared.max_reads / 4 * 3;
 }
 
 /* Fetch rows ahead, and have their keys looked up. */
 static void
-queue_fill(QueuedRows *rows, Relation table, const Bitmapset *open)
+queue_fill(QueuedRows *rows, Relation table)
 {
-	int			size = RowsAheadSize(rows->ring);
+	KeysAhead  *keys = &rows->keys;
 	int			wanted = rows->judge.mode == JUDGE_AHEAD ?
 		rows->judge.distance : 0;
 	ItemPointerData tid;
 
 	if (rows->next.number < rows->turn.number)
 		rows->next = rows->turn;
-	if ((wanted == 0 || size > wanted - Min(wanted / 8, ROWS_PER_FILL)) &&
-		rows->rows_of_ring % ROWS_PER_FILL != 0 &&
-		!queue_may_go_on(rows, open))
+	if (!KeysAheadIsTimeToFill(keys, wanted, wanted > 0))
 		return;
-	while ((size = RowsAheadSize(rows->ring)) < wanted &&
-		   RowsAheadHasRoom(rows->ring) &&
+	while (RowsAheadSize(keys->rows) < wanted && RowsAheadHasRoom(keys->rows) &&
 		   WrittenRowsAt(&rows->written, &rows->next, &tid) &&
 		   CachedRowFetch(rows->fetched, table, &tid, ROW_IS_VISIBLE))
 	{
 		CHECK_FOR_INTERRUPTS();
 		if (!TupIsNull(rows->fetched))
-			queue_add_to_ring(rows);
+			KeysAheadAdd(keys, rows->fetched)->number = rows->next.number;
 		RowPlaceStep(&rows->next);
 	}
 	ExecClearTuple(rows->fetched);
-	queue_read_ahead(rows, open);
-	rows->counters.max_rows = Max(rows->counters.max_rows, (uint64) size);
+	KeysAheadRead(keys);
 }
 
 /*
@@ -485,22 +346,13 @@ queue_fill(QueuedRows *rows, Relation table, const Bitmapset *open)
 static void
 queue_arrive(QueuedRows *rows, int64 number)
 {
-	while (RowsAheadSize(rows->ring) > 0 &&
-		   ((RowKeys *) RowsAheadAt(rows->ring, 0)->work)->number <= number)
-	{
-		RowKeys    *row = RowsAheadNext(rows->ring)->work;
-		bool		is_it = row->number == number;
+	KeysAhead  *keys = &rows->keys;
 
-		for (int i = 0; i < rows->nconstraints; i++)
-		{
-			Lookup	   *lookup = ConstraintKeysLookup(rows->constraints[i]);
-
-			if (lookup != NULL && is_it)
-				LookupArrive(lookup, &row->keys[i]);
-			else if (lookup != NULL)
-				LookupForget(lookup, &row->keys[i]);
-		}
-	}
+	while (KeysAheadSize(keys) > 0 && KeysAheadAt(keys, 0)->number <= number)
+		if (KeysAheadAt(keys, 0)->number == number)
+			(void) KeysAheadArrive(keys);
+		else
+			KeysAheadSkip(keys, false);
 }
 
 /* Look ahead from a row whose first trigger is called. */
@@ -508,18 +360,17 @@ static void
 queue_look_ahead(QueuedRows *rows, Relation table)
 {
 	BufferUsage before = pgBufferUsage;
-	Bitmapset  *open;
 
 	if (!queue_prepare(rows, table))
 		return;
-	open = queue_open_constraints(rows);
+	for (int i = 0; i < rows->nconstraints; i++)
+		(void) queue_open_constraint(rows, i);
 	queue_arrive(rows, rows->turn.number - 1);
-	rows->rows_of_ring++;
-	rows->size_sum += RowsAheadSize(rows->ring);
-	queue_fill(rows, table, open);
-	queue_close_constraints(rows, open);
+	queue_fill(rows, table);
+	for (int i = 0; i < rows->nconstraints; i++)
+		ConstraintKeysClose(rows->constraints[i]);
 	UncountCatalogs(&before);
-	if (RowsAheadSize(rows->ring) == 0)
+	if (KeysAheadSize(&rows->keys) == 0)
 		JudgeEntries(&rows->judge, 0, 0);
 }
 
@@ -528,7 +379,7 @@ static void
 queue_end_row(QueuedRows *rows)
 {
 	JudgeTimedUnit(&rows->judge, rows->reads, &rows->inside,
-				   rows->ring == NULL ? 0 : RowsAheadSize(rows->ring),
+				   KeysAheadSize(&rows->keys),
 				   rows->written.n - rows->turn.number,
 				   &rows->queue->query->reads_are_slow);
 	rows->is_measured = false;
@@ -591,7 +442,7 @@ queue_note_batch(QueuedRows *rows, int constraint)
 		rows->batched = bms_add_member(rows->batched, constraint);
 		MemoryContextSwitchTo(old);
 	}
-	LookupCountBegin(ConstraintKeysLookup(rows->constraints[constraint]));
+	LookupCountBegin(rows->keys.sources[constraint]->lookup);
 }
 
 /* Call the server's function, and count what was read ahead for it as read. */
@@ -599,16 +450,13 @@ static Datum
 queue_call_counted(QueuedTrigger *trigger, FunctionCallInfo fcinfo)
 {
 	QueuedRows *rows = trigger->rows;
-	ConstraintKeys *keys = rows->constraints[trigger->constraint];
-	bool		changed = false;
 	Lookup	   *lookup;
 	Datum		result;
 
-	if (rows->ring == NULL || !ConstraintKeysOpen(keys, &changed))
+	if (rows->keys.rows == NULL ||
+		!queue_open_constraint(rows, trigger->constraint))
 		return queue_call_stock(trigger, fcinfo);
-	if (changed)
-		queue_forget_keys(rows, trigger->constraint);
-	lookup = ConstraintKeysLookup(keys);
+	lookup = rows->keys.sources[trigger->constraint]->lookup;
 	LookupCountBegin(lookup);
 	result = queue_call_stock(trigger, fcinfo);
 	LookupCountEnd(lookup);
@@ -616,7 +464,7 @@ queue_call_counted(QueuedTrigger *trigger, FunctionCallInfo fcinfo)
 		LookupPass(lookup);
 	else
 		queue_note_batch(rows, trigger->constraint);
-	ConstraintKeysClose(keys);
+	ConstraintKeysClose(rows->constraints[trigger->constraint]);
 	return result;
 }
 
@@ -722,8 +570,7 @@ TriggerQueueFinish(TriggerQueue *queue)
 	{
 		int			i = -1;
 
-		if (rows->ring != NULL)
-			queue_arrive(rows, PG_INT64_MAX);
+		queue_arrive(rows, PG_INT64_MAX);
 		while ((i = bms_next_member(rows->batched, i)) >= 0)
 		{
 			ConstraintKeys *keys = rows->constraints[i];
@@ -732,7 +579,7 @@ TriggerQueueFinish(TriggerQueue *queue)
 			if (!ConstraintKeysOpen(keys, &changed))
 				continue;
 			if (!changed)
-				LookupCountEnd(ConstraintKeysLookup(keys));
+				LookupCountEnd(rows->keys.sources[i]->lookup);
 			ConstraintKeysClose(keys);
 		}
 	}
@@ -791,13 +638,8 @@ TriggerQueueTell(const TriggerQueue *queue)
 	for (const QueuedRows *rows = queue->rows; rows != NULL;
 		 rows = rows->next_table)
 	{
-		WriteCounters counters = rows->counters;
+		WriteCounters counters = KeysAheadTell(&rows->keys);
 
-		counters.pages = rows->shared.counters;
-		for (int i = 0; i < rows->nconstraints; i++)
-			if (ConstraintKeysLookup(rows->constraints[i]) != NULL)
-				counters.pages.blocks_unused += LookupLeftOver(
-					ConstraintKeysLookup(rows->constraints[i]));
 		TotalsSum(&WriteTotals, &all, &counters);
 	}
 	all.statements = Min(all.statements, 1);
@@ -813,8 +655,8 @@ TriggerQueueMean(const TriggerQueue *queue)
 	for (const QueuedRows *rows = queue->rows; rows != NULL;
 		 rows = rows->next_table)
 	{
-		sum += rows->size_sum;
-		n += rows->rows_of_ring;
+		sum += rows->keys.size_sum;
+		n += rows->keys.rows_of_ring;
 	}
 	return (double) sum / Max(1, n);
 }
@@ -828,7 +670,7 @@ TriggerQueueReason(const TriggerQueue *queue)
 		 rows = rows->next_table)
 		if (rows->refusal != NOT_REFUSED)
 			reason = rows->refusal;
-		else if (rows->ring != NULL)
+		else if (rows->keys.rows != NULL)
 			reason = REFUSED_NOTHING_TO_READ;
 		else
 			reason = JudgeReason(&rows->judge);
@@ -840,5 +682,5 @@ TriggerQueueWait(const TriggerQueue *queue)
 {
 	for (const QueuedRows *rows = queue->rows; rows != NULL;
 		 rows = rows->next_table)
-		(void) PageReadsWait(&rows->shared, true);
+		(void) PageReadsWait(&rows->keys.lookups, true);
 }

@@ -45,7 +45,7 @@
 #include "utils/memutils.h"
 #include "utils/rel.h"
 #include "write/heap_rows.h"
-#include "write/keys_ahead.h"
+#include "write/index_keys.h"
 #include "write/write.h"
 
 /* Rows that are taken into account when it is asked what is to be won. */
@@ -101,7 +101,6 @@ copy_into(Oid table)
 static Refusal
 copy_open_ring(Copy *copy)
 {
-	bool	   *conflicts = palloc0_array(bool, copy->nindexes);
 	RowsBounds	bounds;
 	Refusal		refusal = RowsAheadBounds(copy->table, &bounds);
 
@@ -110,13 +109,13 @@ copy_open_ring(Copy *copy)
 	bounds.bytes = Max(bounds.least_bytes,
 					   Min(bounds.bytes, work_mem * INT64CONST(1024) / 2));
 	copy->estate = CreateExecutorState();
-	refusal = KeysAheadOpen(&copy->keys, copy->estate,
+	refusal = IndexKeysOpen(&copy->keys, copy->estate,
 							CreateExprContext(copy->estate), copy->table,
-							copy->indexes, conflicts, copy->nindexes, &bounds);
+							copy->indexes, NULL, copy->nindexes, &bounds);
 	if (refusal != NOT_REFUSED)
 		return refusal;
 	HeapRowsInit(&copy->rows, copy->table);
-	JudgeSetMaximum(&copy->judge, copy->keys.shared.lookups.max_keys, 0);
+	JudgeSetMaximum(&copy->judge, copy->keys.lookups.max_keys, 0);
 	JudgeRunsToEnd(&copy->judge);
 	return NOT_REFUSED;
 }
@@ -203,7 +202,7 @@ copy_end_row(Copy *copy)
 	reads = misses < 0 ? *copy->reads - copy->reads_seen :
 		misses - copy->misses_seen;
 	if (copy->keys.rows != NULL)
-		KeysAheadNoteReads(&copy->keys);
+		IndexKeysNoteReads(&copy->keys);
 	JudgeTimedUnit(judge, reads, &copy->inside, KeysAheadSize(&copy->keys),
 				   MANY_ROWS, NULL);
 }
@@ -344,7 +343,7 @@ copy_end(bool failed)
 		TotalsAdd(&WriteTotals, &counters);
 	if (!failed)
 	{
-		(void) PageReadsWait(&copy->keys.shared.lookups, true);
+		(void) PageReadsWait(&copy->keys.lookups, true);
 		for (int i = 0; i < copy->nindexes; i++)
 			index_close(copy->indexes[i], NoLock);
 		table_close(copy->table, NoLock);

@@ -22,7 +22,10 @@
 #include "compat.h"
 #include "early/harmless.h"
 #include "early/infallible.h"
+#include "exec/judge.h"
+#include "exec/settings.h"
 #include "executor/executor.h"
+#include "lookup/lookup.h"
 #include "optimizer/optimizer.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
@@ -32,17 +35,17 @@
 /* Rows without a read after which nothing is looked up in the index. */
 #define IDLE_ROWS 64
 
-struct IndexKeys
+typedef struct IndexKeys
 {
-	IndexShared *shared;
+	KeySource	base;
+	EState	   *estate;
+	ExprContext *econtext;		/* shared with other nodes: reset before use */
 	Relation	index;
 	IndexInfo  *info;			/* our own: the server has another one */
 	ScanKey		keys;			/* one for each key column */
-	Lookup	   *lookup;
-	bool		conflicts;
 	int64		misses_seen;
 	int			idle_rows;		/* consecutive rows without a read */
-};
+} IndexKeys;
 
 int64
 IndexMisses(const Relation *indexes, int n)
@@ -94,7 +97,7 @@ keys_are_known_early(const IndexKeys *index, List *expression)
 
 	return HarmlessExpression((Node *) expression, false, false, &params) &&
 		params == NIL &&
-		IsInfallible((Node *) expression, index->shared->estate);
+		IsInfallible((Node *) expression, index->estate);
 }
 
 /* Make the keys; return the reason why that cannot be done. */
@@ -124,72 +127,18 @@ keys_make(IndexKeys *index)
 	return NOT_REFUSED;
 }
 
-IndexKeys *
-IndexKeysCreate(IndexShared *shared, Relation heap, Relation rel,
-				bool conflicts, Refusal *refusal)
-{
-	IndexKeys  *index = palloc0_object(IndexKeys);
-
-	index->shared = shared;
-	index->index = rel;
-	index->conflicts = conflicts;
-	*refusal = NOT_REFUSED;
-	if (!LookupKnowsIndex(rel))
-		*refusal = REFUSED_WRITTEN_METHOD;
-	if (*refusal == NOT_REFUSED)
-	{
-		index->info = BuildIndexInfo(rel);
-		*refusal = keys_columns_refusal(index->info, RelationGetDescr(heap));
-	}
-	if (*refusal == NOT_REFUSED &&
-		(!keys_are_known_early(index, index->info->ii_Expressions) ||
-		 !keys_are_known_early(index, index->info->ii_Predicate)))
-		*refusal = REFUSED_INDEX_EXPRESSION;
-	if (*refusal == NOT_REFUSED && !index->info->ii_ReadyForInserts)
-		*refusal = REFUSED_INDEX_UNFINISHED;
-	if (*refusal == NOT_REFUSED)
-		*refusal = keys_make(index);
-	if (*refusal == NOT_REFUSED)
-		index->lookup = LookupCreate(&shared->lookups, heap, rel, index->keys,
-									 index->info->ii_NumIndexKeyAttrs,
-									 index->info->ii_Unique ?
-									 ForwardScanDirection :
-									 BackwardScanDirection,
-									 false, conflicts ? LOOKUP_MAX_BLOCKS : 0,
-									 refusal);
-	if (*refusal != NOT_REFUSED)
-		return NULL;
-	index->misses_seen = IndexMisses(&rel, 1);
-	return index;
-}
-
-bool
-IndexKeysMayConflict(const IndexKeys *index)
-{
-	return index->conflicts;
-}
-
-Lookup *
-IndexKeysLookup(const IndexKeys *index)
-{
-	return index->lookup;
-}
-
 void
-IndexKeysNoteReads(IndexKeys *index)
+IndexKeysNoteReads(KeysAhead *ahead)
 {
-	int64		misses = IndexMisses(&index->index, 1);
+	for (int i = 0; i < ahead->nsources; i++)
+	{
+		IndexKeys  *index = (IndexKeys *) ahead->sources[i];
+		int64		misses = IndexMisses(&index->index, 1);
 
-	index->idle_rows = misses != index->misses_seen ? 0 :
-		Min(index->idle_rows + 1, IDLE_ROWS);
-	index->misses_seen = misses;
-}
-
-bool
-IndexKeysAreActive(const IndexKeys *index)
-{
-	return index->shared->forced || index->misses_seen < 0 ||
-		index->idle_rows < IDLE_ROWS;
+		index->idle_rows = misses != index->misses_seen ? 0 :
+			Min(index->idle_rows + 1, IDLE_ROWS);
+		index->misses_seen = misses;
+	}
 }
 
 /*
@@ -200,9 +149,9 @@ static bool
 keys_set(IndexKeys *index, TupleTableSlot *row)
 {
 	IndexInfo  *info = index->info;
-	EState	   *estate = index->shared->estate;
+	EState	   *estate = index->estate;
 	ExprContext *servers = estate->es_per_tuple_exprcontext;
-	ExprContext *econtext = index->shared->econtext;
+	ExprContext *econtext = index->econtext;
 	Datum		values[INDEX_MAX_KEYS];
 	bool		nulls[INDEX_MAX_KEYS];
 	bool		has_entry;
@@ -228,17 +177,89 @@ keys_set(IndexKeys *index, TupleTableSlot *row)
 	return has_entry;
 }
 
-void
-IndexKeysAdvance(IndexKeys *index, LookupKey *key, TupleTableSlot *row,
-				 bool wait)
+/*
+ * Nothing is looked up in an index of which no page had to be read for one of
+ * the last rows.
+ */
+static void
+keys_advance(KeySource *base, LookupKey *key, TupleTableSlot *row, bool wait)
 {
-	ExprContext *econtext = index->shared->econtext;
+	IndexKeys  *index = (IndexKeys *) base;
+	ExprContext *econtext = index->econtext;
 	MemoryContext old;
 	bool		known;
 
+	if (index->idle_rows == IDLE_ROWS && index->misses_seen >= 0 &&
+		lookahead_debug_force == JUDGE_MEASURES)
+		return;
 	ResetExprContext(econtext);
 	old = MemoryContextSwitchTo(econtext->ecxt_per_tuple_memory);
 	known = keys_set(index, row);
-	LookupAdvance(index->lookup, key, known ? index->keys : NULL, wait);
+	LookupAdvance(base->lookup, key, known ? index->keys : NULL, wait);
 	MemoryContextSwitchTo(old);
+}
+
+/* Make an index a source of a ring; return the reason if that cannot be. */
+static Refusal
+keys_add_index(KeysAhead *ahead, IndexKeys *index, Relation heap)
+{
+	Relation	rel = index->index;
+	bool		conflicts = index->base.names_rows;
+	Refusal		refusal;
+
+	if (!LookupKnowsIndex(rel))
+		return REFUSED_WRITTEN_METHOD;
+	index->info = BuildIndexInfo(rel);
+	refusal = keys_columns_refusal(index->info, RelationGetDescr(heap));
+	if (refusal != NOT_REFUSED)
+		return refusal;
+	if (!keys_are_known_early(index, index->info->ii_Expressions) ||
+		!keys_are_known_early(index, index->info->ii_Predicate))
+		return REFUSED_INDEX_EXPRESSION;
+	if (!index->info->ii_ReadyForInserts)
+		return REFUSED_INDEX_UNFINISHED;
+	refusal = keys_make(index);
+	if (refusal != NOT_REFUSED)
+		return refusal;
+	index->base.lookup =
+		LookupCreate(&ahead->lookups, heap, rel, index->keys,
+					 index->info->ii_NumIndexKeyAttrs, index->info->ii_Unique ?
+					 ForwardScanDirection : BackwardScanDirection,
+					 false, conflicts ? LOOKUP_MAX_BLOCKS : 0, &refusal);
+	if (refusal != NOT_REFUSED)
+		return refusal;
+	index->misses_seen = IndexMisses(&rel, 1);
+	ahead->sources[ahead->nsources++] = &index->base;
+	return NOT_REFUSED;
+}
+
+Refusal
+IndexKeysOpen(KeysAhead *ahead, EState *estate, ExprContext *econtext,
+			  Relation table, const Relation *indexes, const bool *conflicts,
+			  int nindexes, const RowsBounds *bounds)
+{
+	Refusal		refusal = REFUSED_NO_INDEXES;
+
+	ahead->oldest_is_due = true;
+	KeysAheadOpen(ahead, nindexes, bounds);
+	for (int i = 0; i < nindexes; i++)
+	{
+		IndexKeys  *index;
+
+		if (indexes[i] == NULL)
+			continue;
+		index = palloc0_object(IndexKeys);
+		index->base = (KeySource) {
+			.is_open = true,
+			.names_rows = conflicts != NULL && conflicts[i],
+			.advance = keys_advance};
+		index->estate = estate;
+		index->econtext = econtext;
+		index->index = indexes[i];
+		refusal = keys_add_index(ahead, index, table);
+	}
+	if (ahead->nsources > 0)
+		return NOT_REFUSED;
+	*ahead = (KeysAhead) {0};
+	return refusal;
 }

@@ -1,8 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * index_keys.h
- *		The keys that rows to be written will have in an index: a source of
- *		look-ups (lookup.h).
+ *		The keys that rows to be written will have in the indexes of a table:
+ *		each index is a source of keys (keys_ahead.h).
  *
  * The server will insert an entry for the row, or look for a conflict.  Either
  * way it descends to the leaf page of the row's key; where it looks for a
@@ -16,54 +16,27 @@
 #ifndef PG_LOOKAHEAD_INDEX_KEYS_H
 #define PG_LOOKAHEAD_INDEX_KEYS_H
 
-#include "lookup/lookup.h"
+#include "early/keys_ahead.h"
 #include "nodes/execnodes.h"
 
-typedef struct IndexKeys IndexKeys;
-
-/* What the indexes of one statement share. */
-typedef struct IndexShared
-{
-	LookupShared lookups;
-	EState	   *estate;
-	ExprContext *econtext;		/* shared with other nodes: reset before use */
-	bool		forced;			/* look ahead whether it pays or not */
-} IndexShared;
+/*
+ * Create a ring of rows to be written into a table, in the current memory
+ * context, which lives longer than the table and its indexes are open.
+ * indexes: some may be NULL; conflicts: of each, whether the server looks for
+ * conflicting rows in it, or NULL if in none.  econtext: may be shared with
+ * others, and is reset before use.  Return the reason if in none of the indexes
+ * pages can be known early.
+ */
+extern Refusal IndexKeysOpen(KeysAhead *ahead, EState *estate,
+							 ExprContext *econtext, Relation table,
+							 const Relation *indexes, const bool *conflicts,
+							 int nindexes, const RowsBounds *bounds);
 
 /*
- * Create the state for the keys of a table's index, in the caller's memory
- * context.  conflicts: the server looks for conflicting rows in this index
- * before it inserts.  Return NULL, and the reason in *refusal, if it cannot be
- * known early which pages are needed.
+ * A row has been written.  Note of which indexes pages had to be read for it,
+ * or would have had to be.
  */
-extern IndexKeys *IndexKeysCreate(IndexShared *shared, Relation heap,
-								  Relation index, bool conflicts,
-								  Refusal *refusal);
-
-/* Does the server look for conflicting rows in it? */
-extern bool IndexKeysMayConflict(const IndexKeys *index);
-
-/* The look-ups of its keys. */
-extern Lookup *IndexKeysLookup(const IndexKeys *index);
-
-/*
- * A row has been written.  Note whether pages of the index had to be read for
- * it, or would have had to be.
- */
-extern void IndexKeysNoteReads(IndexKeys *index);
-
-/*
- * Have pages of the index had to be read for one of the last rows?  Where not,
- * nothing is looked up.
- */
-extern bool IndexKeysAreActive(const IndexKeys *index);
-
-/*
- * Compute the key of a row of the table, and do for it what LookupAdvance()
- * does.
- */
-extern void IndexKeysAdvance(IndexKeys *index, LookupKey *key,
-							 TupleTableSlot *row, bool wait);
+extern void IndexKeysNoteReads(KeysAhead *ahead);
 
 /*
  * The blocks of indexes that this process has read, as its statistics count; -1

@@ -81,7 +81,7 @@ rows_refusal(WriteNode *node)
 	refusal = WriteOpenKeys(node, &bounds);
 	if (refusal != NOT_REFUSED)
 		return refusal;
-	JudgeSetMaximum(&node->judge, node->part->keys.shared.lookups.max_keys, 0);
+	JudgeSetMaximum(&node->judge, node->part->keys.lookups.max_keys, 0);
 	JudgeRunsToEnd(&node->judge);
 	return NOT_REFUSED;
 }
@@ -288,7 +288,7 @@ rows_were_read_for(WriteNode *node)
 	bool		was_read = misses < 0 ? *node->reads != node->reads_seen :
 		misses != node->misses_seen;
 
-	KeysAheadNoteReads(&node->part->keys);
+	IndexKeysNoteReads(&node->part->keys);
 	return was_read;
 }
 

@@ -161,7 +161,7 @@ write_wait(const AheadNode *base)
 	const WriteNode *node = (const WriteNode *) base;
 
 	for (const WritePart *part = &node->whole; part != NULL; part = part->next)
-		(void) PageReadsWait(&part->keys.shared.lookups, true);
+		(void) PageReadsWait(&part->keys.lookups, true);
 }
 
 /* Why was nothing read ahead? */

@@ -64,7 +64,7 @@ WriteOpenKeys(WriteNode *node, const RowsBounds *bounds)
 		indexes[first] = NULL;
 	if (query->econtext == NULL)
 		query->econtext = CreateExprContext(query->estate);
-	return KeysAheadOpen(&node->part->keys, query->estate, query->econtext,
+	return IndexKeysOpen(&node->part->keys, query->estate, query->econtext,
 						 table->ri_RelationDesc, indexes, conflicts, n,
 						 bounds);
 }

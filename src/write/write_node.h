@@ -14,8 +14,9 @@
 #include "exec/ahead_node.h"
 #include "exec/judge.h"
 #include "executor/instrument.h"
+#include "observe/totals.h"
 #include "portability/instr_time.h"
-#include "write/keys_ahead.h"
+#include "write/index_keys.h"
 
 typedef struct OneRow OneRow;
 typedef struct UpdatedRows UpdatedRows;
