@@ -782,7 +782,7 @@ MUTATIONS = [
     Mutation(
         "a small statement that reads is left alone",
         "src/exec/takeover.c",
-        "takeover_reads() == small->reads ?",
+        "UsageAllReads() == small->reads ?",
         "true ?",
         ("test/python/test_judge_scans.py::test_small_cached_statements_are_left_alone",),
         "Once a kind of statement has been cached, it would never be looked ahead in again.",

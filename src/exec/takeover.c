@@ -31,6 +31,7 @@
 #include "executor/instrument.h"
 #include "nodes/nodeFuncs.h"
 #include "read/page_read.h"
+#include "read/uncount.h"
 #include "tcop/dest.h"
 #include "utils/snapmgr.h"
 
@@ -386,13 +387,6 @@ takeover_take_plan(const QueryDesc *queryDesc)
 	bms_free(walk.portal_ctes);
 }
 
-/* This process's count of blocks read. */
-static inline int64
-takeover_reads(void)
-{
-	return pgBufferUsage.shared_blks_read + pgBufferUsage.local_blks_read;
-}
-
 /* What is kept for a statement; NULL if it is not small. */
 static SmallStatement *
 takeover_small_statement(const PlannedStmt *statement)
@@ -421,7 +415,7 @@ takeover_is_resting(const QueryDesc *queryDesc)
 
 	if (small == NULL)
 		return false;
-	small->reads = takeover_reads();
+	small->reads = UsageAllReads();
 
 	/* EXPLAIN shows all that is known of the nodes */
 	return small->runs >= RUNS_TO_REST && queryDesc->instrument_options == 0 &&
@@ -438,7 +432,7 @@ takeover_note_end(const QueryDesc *queryDesc, bool was_served)
 	/* nothing is learnt while look-ahead is switched off */
 	if (small == NULL || !lookahead_enabled)
 		return;
-	small->runs = takeover_reads() == small->reads ?
+	small->runs = UsageAllReads() == small->reads ?
 		Min(small->runs + runs, RUNS_TO_REST) : 0;
 }
 

@@ -259,13 +259,6 @@ TriggerQueueNote(TriggerQueue *queue, EState *estate, ResultRelInfo *table,
 	WrittenRowsAdd(&rows->written, &row->tts_tid);
 }
 
-/* Blocks that this process has read. */
-static inline int64
-queue_blocks_read(void)
-{
-	return pgBufferUsage.shared_blks_read + pgBufferUsage.local_blks_read;
-}
-
 /*
  * Open the relations of a constraint; false if its keys cannot be looked up.
  * Look-ups in other relations than they were have been forgotten.
@@ -478,7 +471,7 @@ queue_call(PG_FUNCTION_ARGS)
 	const TupleTableSlot *row = rows->side == KEYS_OF_CHILD &&
 		TRIGGER_FIRED_BY_UPDATE(data->tg_event) ?
 		data->tg_newslot : data->tg_trigslot;
-	int64		before = queue_blocks_read();
+	int64		before = UsageAllReads();
 	instr_time	start;
 	Datum		result;
 
@@ -489,7 +482,7 @@ queue_call(PG_FUNCTION_ARGS)
 	if (rows->judge.mode == JUDGE_WATCH || !rows->is_known)
 	{
 		result = queue_call_stock(trigger, fcinfo);
-		if (rows->is_known && queue_blocks_read() != before)
+		if (rows->is_known && UsageAllReads() != before)
 			JudgeReadSeen(&rows->judge, ConstraintKeysOid(rows->constraints[0]),
 						  effective_io_concurrency);
 		return result;
@@ -499,7 +492,7 @@ queue_call(PG_FUNCTION_ARGS)
 		queue_call_stock(trigger, fcinfo) :
 		queue_call_counted(trigger, fcinfo);
 	JudgeStopTiming(&rows->inside, start);
-	rows->reads += queue_blocks_read() - before;
+	rows->reads += UsageAllReads() - before;
 	rows->is_measured = true;
 	return result;
 }

@@ -308,7 +308,7 @@ BTreeChildrenBegin(BTreeChildren *children, IndexScanDesc scan,
 	BTScanOpaque so = (BTScanOpaque) scan->opaque;
 	Relation	index = scan->indexRelation;
 	CountsBefore before;
-	int64		hits;
+	BufferUsage usage = pgBufferUsage;
 	bool		known;
 
 	children->next = children->parent = children->last = InvalidBlockNumber;
@@ -322,7 +322,6 @@ BTreeChildrenBegin(BTreeChildren *children, IndexScanDesc scan,
 		return false;
 	children->searches = children->narrays > 0 || from_start;
 	before = CountsNow(index);
-	hits = pgBufferUsage.shared_blks_hit;
 	BTreeSearchInit(&children->search, index,
 					so->keyData, children->searches ? so->numberOfKeys : 0, dir,
 					NULL);
@@ -332,7 +331,7 @@ BTreeChildrenBegin(BTreeChildren *children, IndexScanDesc scan,
 
 	/* stock does not look this up: do not count it */
 	(void) UncountSince(index, &before);
-	pgBufferUsage.shared_blks_hit = Min(pgBufferUsage.shared_blks_hit, hits);
+	UncountCatalogs(&usage);
 	children->ended = !known;
 	return known;
 }

@@ -118,15 +118,14 @@ descents_start(BTreeDescents *descents, IndexScanDesc scan)
 {
 	MemoryContext old = MemoryContextSwitchTo(descents->mcxt);
 	ScanKey		keys = palloc_array(ScanKeyData, scan->numberOfKeys);
-	int64		hits = pgBufferUsage.shared_blks_hit;
+	BufferUsage before = pgBufferUsage;
 
 	for (int i = 0; i < scan->numberOfKeys; i++)
 	{
 		keys[i] = scan->keyData[i];
 		descents_copy_argument(scan->indexRelation, &keys[i]);
 	}
-	/* a parallel worker looked the types up in the catalogs: not counted */
-	pgBufferUsage.shared_blks_hit = hits;
+	UncountCatalogs(&before);
 
 	descents->scan = btbeginscan(scan->indexRelation, scan->numberOfKeys, 0);
 	descents->scan->heapRelation = scan->heapRelation;

@@ -16,6 +16,7 @@
 #include "executor/executor.h"
 #include "executor/instrument.h"
 #include "join/join_node.h"
+#include "read/uncount.h"
 #include "utils/rel.h"
 #include "utils/spccache.h"
 
@@ -53,7 +54,7 @@ JoinLookUpRefusal(PlanState *scan)
 bool
 JoinOpenInner(JoinNode *node, int max_rows, bool infallible)
 {
-	int64		hits = pgBufferUsage.shared_blks_hit;
+	BufferUsage before = pgBufferUsage;
 
 	if (node->inner != NULL || node->inner_refusal != NOT_REFUSED)
 		return node->inner != NULL;
@@ -65,8 +66,7 @@ JoinOpenInner(JoinNode *node, int max_rows, bool infallible)
 									  infallible, max_rows,
 									  JoinMaxReads(node), &node->inner_refusal);
 
-	/* a parallel worker had to look at the catalogs: not counted */
-	pgBufferUsage.shared_blks_hit -= pgBufferUsage.shared_blks_hit - hits;
+	UncountCatalogs(&before);
 	if (node->inner == NULL)
 		return false;
 	node->counters.joins = 1;

@@ -510,7 +510,7 @@ inner_side_give_back(InnerScan *scan)
 static Refusal
 inner_side_make(InnerSide *side, InnerScan *scan)
 {
-	int64		hits = pgBufferUsage.shared_blks_hit;
+	BufferUsage before = pgBufferUsage;
 	bool		infallible = true;
 	Refusal		refusal = NOT_REFUSED;
 
@@ -527,8 +527,7 @@ inner_side_make(InnerSide *side, InnerScan *scan)
 		refusal = REFUSED_OTHER_EXTENSION;
 	}
 
-	/* do not count lookups in the catalogs */
-	pgBufferUsage.shared_blks_hit -= pgBufferUsage.shared_blks_hit - hits;
+	UncountCatalogs(&before);
 	if (scan->keys == NULL)
 		return refusal;
 	scan->lookup = InnerKeysLookup(scan->keys);

@@ -27,6 +27,7 @@
 #include "executor/instrument.h"
 #include "join/chain.h"
 #include "join/join.h"
+#include "read/uncount.h"
 #include "utils/rel.h"
 
 /* Why is a node left to the server, as far as can be seen at once? */
@@ -131,8 +132,7 @@ join_begin(AheadNode *base)
 
 	JudgeInit(&node->judge, JUDGE_LOOKUPS, lookahead_debug_force);
 	node->scan = scan;
-	node->reads = RelationUsesLocalBuffers(InnerTable(scan)) ?
-		&pgBufferUsage.local_blks_read : &pgBufferUsage.shared_blks_read;
+	node->reads = UsageReads(InnerTable(scan));
 	node->reads_seen = *node->reads;
 	join_take_source(node);
 }

@@ -29,6 +29,7 @@
 #include "join/chain.h"
 #include "join/join.h"
 #include "miscadmin.h"
+#include "read/uncount.h"
 #include "storage/bufmgr.h"
 #include "utils/rel.h"
 #include "utils/spccache.h"
@@ -167,15 +168,14 @@ refusal_of(JoinNode *node)
 static bool
 open_rows(JoinNode *node)
 {
-	int64		hits = pgBufferUsage.shared_blks_hit;
+	BufferUsage before = pgBufferUsage;
 
 	if (node->rows != NULL)
 		return true;
 	JoinUntimeInner(node);		/* whose function it is, is asked */
 	node->refusal = refusal_of(node);
 
-	/* a parallel worker had to look at the catalogs: not counted */
-	pgBufferUsage.shared_blks_hit -= pgBufferUsage.shared_blks_hit - hits;
+	UncountCatalogs(&before);
 	if (node->refusal != NOT_REFUSED)
 	{
 		JudgeForbid(&node->judge);

@@ -42,6 +42,7 @@
 
 #include "executor/instrument.h"
 #include "read/depth.h"
+#include "read/uncount.h"
 
 /* 2 MB: as much as 16 reads of 128 kB, the default depth. */
 #define DEPTH_LEG_BLOCKS	((BlockNumber) (2 * 1024 * 1024 / BLCKSZ))
@@ -54,13 +55,6 @@
 
 #define DEPTH_MUST_GAIN		0.75
 
-/* Blocks of relations that this backend has read so far. */
-static int64
-depth_blocks_read(void)
-{
-	return pgBufferUsage.shared_blks_read + pgBufferUsage.local_blks_read;
-}
-
 /* Set a leg of so many blocks, if so many are left. */
 static void
 depth_set_leg(Depth *depth, BlockNumber first, BlockNumber length,
@@ -68,7 +62,7 @@ depth_set_leg(Depth *depth, BlockNumber first, BlockNumber length,
 {
 	depth->length = length;
 	depth->stop = end - first > length ? first + length : end;
-	depth->read_before = depth_blocks_read();
+	depth->read_before = UsageAllReads();
 	INSTR_TIME_SET_CURRENT(depth->started);
 }
 
@@ -103,7 +97,7 @@ bool
 DepthExtendLeg(Depth *depth, BlockNumber end)
 {
 	if (depth->stop >= end || depth->leg == DEPTH_TRIAL_LEGS ||
-		depth_blocks_read() - depth->read_before >= depth->length / 4)
+		UsageAllReads() - depth->read_before >= depth->length / 4)
 		return false;
 	depth_set_leg(depth, depth->stop,
 				  Min(depth->length * 2, DEPTH_LONG_LEG), end);
@@ -119,7 +113,7 @@ DepthNextLeg(Depth *depth, BlockNumber end)
 		depth_begin_trial(depth);
 	else
 	{
-		int64		nread = depth_blocks_read() - depth->read_before;
+		int64		nread = UsageAllReads() - depth->read_before;
 		instr_time	elapsed;
 		double		us;
 

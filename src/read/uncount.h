@@ -45,6 +45,13 @@ UsageReads(Relation rel)
 										   &pgBufferUsage.shared_blks_read;
 }
 
+/* All blocks that this process has read, for whatever buffers. */
+static inline int64
+UsageAllReads(void)
+{
+	return pgBufferUsage.shared_blks_read + pgBufferUsage.local_blks_read;
+}
+
 /*
  * Add to the counts of hits and reads, or take back from them: this process's
  * and, if the relation has statistics, those (but not pg_stat_io).
@@ -129,7 +136,8 @@ UncountSince(Relation rel, const CountsBefore *before)
 
 /*
  * Take back all accesses to shared buffers since then.  Only for our own
- * look-ups in catalogs: no code has run that has counted anything else.
+ * look-ups in catalogs, which a parallel worker has seen nothing of before: no
+ * code has run that has counted anything else.
  */
 static inline void
 UncountCatalogs(const BufferUsage *before)

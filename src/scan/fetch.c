@@ -23,6 +23,7 @@
 #include "exec/rows_wanted.h"
 #include "executor/instrument.h"
 #include "miscadmin.h"
+#include "read/uncount.h"
 #include "scan/scan.h"
 #include "scan/scan_node.h"
 #include "storage/bufmgr.h"
@@ -283,13 +284,12 @@ static bool
 fetch_begin_ahead(ScanNode *node, IndexScanDesc scan)
 {
 	Relation	heap = scan->heapRelation;
-	int64		hits = pgBufferUsage.shared_blks_hit;
+	BufferUsage before = pgBufferUsage;
 	int			concurrency =
 		get_tablespace_io_concurrency(heap->rd_rel->reltablespace);
 	bool		sorted = lookahead_issue_order == ISSUE_ORDER_BLOCK;
 
-	/* a parallel worker had to look it up in the catalogs: not counted */
-	pgBufferUsage.shared_blks_hit = hits;
+	UncountCatalogs(&before);
 	if (concurrency == 0 || fetch_local_buffers_are_short(node))
 	{
 		JudgeForbid(&node->judge);

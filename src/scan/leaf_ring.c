@@ -19,6 +19,7 @@
 #include "index/btree_descents.h"
 #include "miscadmin.h"
 #include "read/page_read.h"
+#include "read/uncount.h"
 #include "scan/leaf_parents.h"
 #include "scan/leaf_ring.h"
 #include "scan/scan.h"
@@ -244,12 +245,11 @@ LeafRingCreate(const AheadNode *base, Relation index, bool bitmap,
 	LeafRing   *ring = MemoryContextAllocZero(base->query->estate->es_query_cxt,
 											  sizeof(LeafRing));
 	LeafReader *reader = &ring->own_reader;
-	int64		hits = pgBufferUsage.shared_blks_hit;
+	BufferUsage before = pgBufferUsage;
 	int			concurrency =
 		get_tablespace_io_concurrency(index->rd_rel->reltablespace);
 
-	/* a parallel worker had to look it up in the catalogs: not counted */
-	pgBufferUsage.shared_blks_hit = hits;
+	UncountCatalogs(&before);
 	if (concurrency > 0)
 	{
 		reader->max_reads = LookaheadReadsInFlight(concurrency);

@@ -313,8 +313,7 @@ copy_begin(Oid oid)
 	copy->subid = GetCurrentSubTransactionId();
 	copy->table = table;
 	copy->indexes = palloc_array(Relation, Max(1, list_length(indexes)));
-	copy->reads = RelationUsesLocalBuffers(table) ?
-		&pgBufferUsage.local_blks_read : &pgBufferUsage.shared_blks_read;
+	copy->reads = UsageReads(table);
 	JudgeInit(&copy->judge, JUDGE_WRITES, lookahead_debug_force);
 	copy->outer = running;
 	running = copy;

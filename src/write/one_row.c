@@ -31,6 +31,7 @@
 #include "exec/takeover.h"
 #include "executor/execPartition.h"
 #include "executor/executor.h"
+#include "read/uncount.h"
 #include "utils/rel.h"
 #include "write/updated_rows.h"
 
@@ -92,8 +93,7 @@ bool
 OneRowIsWatched(Relation table, CmdType operation)
 {
 	static int64 quiet = -1;
-	int64		reads = pgBufferUsage.shared_blks_read +
-		pgBufferUsage.local_blks_read;
+	int64		reads = UsageAllReads();
 	OneRow	   *one;
 	bool		has_read;
 

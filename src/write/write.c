@@ -21,6 +21,7 @@
 #include "exec/takeover.h"
 #include "executor/instrument.h"
 #include "read/page_read.h"
+#include "read/uncount.h"
 #include "utils/rel.h"
 #include "write/updated_rows.h"
 #include "write/write.h"
@@ -125,9 +126,7 @@ write_begin(AheadNode *base)
 	JudgeInit(&node->judge, JUDGE_WRITES, lookahead_debug_force);
 	node->whole.table = statement->resultRelInfo;
 	node->part = &node->whole;
-	node->reads =
-		RelationUsesLocalBuffers(statement->resultRelInfo->ri_RelationDesc) ?
-		&pgBufferUsage.local_blks_read : &pgBufferUsage.shared_blks_read;
+	node->reads = UsageReads(statement->resultRelInfo->ri_RelationDesc);
 	node->reads_seen = *node->reads;
 	node->fetch = child->ExecProcNodeReal;
 	if (write_goes_row_by_row(statement))
