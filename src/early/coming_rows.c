@@ -381,8 +381,7 @@ index_follow(ComingRows *rows, ScanPosition *at)
 	*at = ScanPositionOf(state->iss_ScanDesc);
 	if (!BlockNumberIsValid(at->page))
 		return NULL;
-	current = ScanDirectionIsForward(direction) ? at->current - at->first :
-		at->last - at->current;
+	current = ScanPositionCurrent(at, direction);
 	if (at->page != rows->block || current < rows->current ||
 		direction != rows->direction)
 	{
@@ -396,16 +395,6 @@ index_follow(ComingRows *rows, ScanPosition *at)
 	return state->iss_ScanDesc;
 }
 
-/* The TID of an entry of the index page; NULL if there is no such entry. */
-static ItemPointer
-index_tid(const ComingRows *rows, const ScanPosition *at, int row)
-{
-	if (row > at->last - at->first)
-		return NULL;
-	return ScanPositionTid(at, ScanDirectionIsForward(rows->direction) ?
-						   at->first + row : at->last - row);
-}
-
 static void
 index_next(ComingRows *rows, RowVisitor *visitor)
 {
@@ -415,7 +404,8 @@ index_next(ComingRows *rows, RowVisitor *visitor)
 	if (index_follow(rows, &at) == NULL)
 		return;
 	for (int i = 0; i < ENTRIES_PER_LOOK && visitor->found == 0 &&
-		 (tid = index_tid(rows, &at, rows->row + 1)) != NULL; i++)
+		 (tid = ScanPositionEntry(&at, rows->direction, rows->row + 1)) != NULL;
+		 i++)
 	{
 		HeapTupleData row = {.t_self = *tid};
 		BlockNumber block = ItemPointerGetBlockNumberNoCheck(tid);

@@ -141,19 +141,22 @@ explain_taken(const PlanState *state, AheadNode *node, AheadNode *values,
 		ExplainPropertyList(psprintf("%s Indexes", name), names, es);
 }
 
-/* Print what was done for the subplans of a node. */
+/*
+ * Print what was done for a node in a role, and for the values of its rows, or
+ * why it was not taken.
+ */
 static void
-explain_subplans(PlanState *planstate, bool asked, ExplainState *es)
+explain_role(PlanState *planstate, AheadRole role, AheadNode *values,
+			 bool asked, ExplainState *es)
 {
-	AheadNode  *node = AheadNodeFindBy(planstate, AHEAD_FOR_SUBPLANS);
+	AheadNode  *node = AheadNodeFindBy(planstate, role);
 	Refusal		refusal;
 
-	if (node != NULL)
-		explain_taken(planstate, node, NULL, asked, es);
+	if (node != NULL || values != NULL)
+		explain_taken(planstate, node, values, asked, es);
 	else if (asked &&
-			 (refusal = TakeoverRefusal(planstate, AHEAD_FOR_SUBPLANS)) !=
-			 NOT_REFUSED)
-		explain_unused(explain_name(AHEAD_FOR_SUBPLANS), refusal, es);
+			 (refusal = TakeoverRefusal(planstate, role)) != NOT_REFUSED)
+		explain_unused(explain_name(role), refusal, es);
 }
 
 /* Open the index of a scan that is only planned, and make its keys. */
@@ -247,9 +250,7 @@ explain_node(PlanState *planstate, List *ancestors, const char *relationship,
 {
 	bool	   *option = GetExplainExtensionState(es, extension_id);
 	bool		asked = option != NULL && *option;
-	AheadNode  *base;
-	AheadNode  *values;
-	Refusal		refusal;
+	AheadNode  *keys;
 
 	if (prev_explain_per_node)
 		prev_explain_per_node(planstate, ancestors, relationship, plan_name,
@@ -270,19 +271,13 @@ explain_node(PlanState *planstate, List *ancestors, const char *relationship,
 	if (!es->analyze || (!es->buffers && !asked) ||
 		planstate->instrument == NULL || planstate->instrument->nloops == 0)
 		return;
-	base = AheadNodeFind(planstate);
-	values = AheadNodeFindBy(planstate, AHEAD_FOR_VALUES);
-	if (base != NULL || values != NULL)
-		explain_taken(planstate, base, values, asked, es);
-	else if (asked &&
-			 (refusal = TakeoverRefusal(planstate, AHEAD_ITSELF)) !=
-			 NOT_REFUSED)
-		explain_unused("Look-Ahead", refusal, es);
-	base = AheadNodeFindBy(planstate, AHEAD_FOR_KEYS);
-	if (base != NULL)
-		explain_taken(planstate, base, NULL, asked, es);
+	explain_role(planstate, AHEAD_ITSELF,
+				 AheadNodeFindBy(planstate, AHEAD_FOR_VALUES), asked, es);
+	keys = AheadNodeFindBy(planstate, AHEAD_FOR_KEYS);
+	if (keys != NULL)
+		explain_taken(planstate, keys, NULL, asked, es);
 	if (planstate->subPlan != NIL)
-		explain_subplans(planstate, asked, es);
+		explain_role(planstate, AHEAD_FOR_SUBPLANS, NULL, asked, es);
 }
 
 void

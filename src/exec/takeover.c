@@ -492,19 +492,11 @@ lookahead_ExecutorEnd(QueryDesc *queryDesc)
 	prev_ExecutorEnd(queryDesc);
 }
 
-/* Install a hook in front of another extension's, or of the server's own. */
-#define INSTALL(name) \
-	do \
-	{ \
-		prev_##name = name##_hook ? name##_hook : standard_##name; \
-		name##_hook = lookahead_##name; \
-	} while (0)
-
 void
 TakeoverInit(void)
 {
 	(void) dl_iterate_phdr(takeover_find_code, NULL);
-	INSTALL(ExecutorStart);
-	INSTALL(ExecutorRun);
-	INSTALL(ExecutorEnd);
+	INSTALL_HOOK(ExecutorStart, lookahead_ExecutorStart);
+	INSTALL_HOOK(ExecutorRun, lookahead_ExecutorRun);
+	INSTALL_HOOK(ExecutorEnd, lookahead_ExecutorEnd);
 }

@@ -325,10 +325,6 @@ ForeignKeysInit(void)
 {
 	RelationChangesInit();
 	TakeoverRegister(&keys_methods);
-	prev_ExecutorStart =
-		ExecutorStart_hook ? ExecutorStart_hook : standard_ExecutorStart;
-	ExecutorStart_hook = keys_ExecutorStart;
-	prev_ExecutorFinish =
-		ExecutorFinish_hook ? ExecutorFinish_hook : standard_ExecutorFinish;
-	ExecutorFinish_hook = keys_ExecutorFinish;
+	INSTALL_HOOK(ExecutorStart, keys_ExecutorStart);
+	INSTALL_HOOK(ExecutorFinish, keys_ExecutorFinish);
 }

@@ -30,10 +30,28 @@ extern bool ScanPositionIsKnown(Relation index);
 
 extern ScanPosition ScanPositionOf(IndexScanDesc scan);
 
+/* The entry returned last, counted from 0 on its page in the scan's order. */
+static inline int
+ScanPositionCurrent(const ScanPosition *position, ScanDirection dir)
+{
+	return ScanDirectionIsForward(dir) ? position->current - position->first :
+		position->last - position->current;
+}
+
 static inline ItemPointer
 ScanPositionTid(const ScanPosition *position, int i)
 {
 	return (ItemPointer) (position->tids + i * position->stride);
+}
+
+/* The TID of an entry that is counted so; NULL if there is no such entry. */
+static inline ItemPointer
+ScanPositionEntry(const ScanPosition *position, ScanDirection dir, int entry)
+{
+	if (entry > position->last - position->first)
+		return NULL;
+	return ScanPositionTid(position, ScanDirectionIsForward(dir) ?
+						   position->first + entry : position->last - entry);
 }
 
 #endif							/* PG_LOOKAHEAD_SCAN_POSITION_H */

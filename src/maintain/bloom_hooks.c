@@ -92,9 +92,7 @@ BloomHooksInit(void)
 {
 	prev_get_relation_info = get_relation_info_hook;
 	get_relation_info_hook = bloom_get_relation_info;
-	prev_ExecutorStart = ExecutorStart_hook ? ExecutorStart_hook :
-											standard_ExecutorStart;
-	ExecutorStart_hook = bloom_ExecutorStart;
+	INSTALL_HOOK(ExecutorStart, bloom_ExecutorStart);
 }
 
 #endif							/* LOOKAHEAD_SERVER_STREAMS_INDEXES */

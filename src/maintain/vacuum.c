@@ -268,10 +268,6 @@ MaintainInit(void)
 	next_check_search_path =
 		LookaheadCheckSearchPathBy(vacuum_check_search_path);
 	if (next_check_search_path != NULL)
-	{
-		prev_ProcessUtility = ProcessUtility_hook ? ProcessUtility_hook :
-												  standard_ProcessUtility;
-		ProcessUtility_hook = vacuum_ProcessUtility;
-	}
+		INSTALL_HOOK(ProcessUtility, vacuum_ProcessUtility);
 	BloomHooksInit();
 }

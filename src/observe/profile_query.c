@@ -26,6 +26,7 @@
 #include "catalog/pg_am_d.h"
 #include "common/hashfn.h"
 #include "compat.h"
+#include "enabled.h"
 #include "executor/executor.h"
 #include "nodes/nodeFuncs.h"
 #include "observe/profile.h"
@@ -237,7 +238,5 @@ ProfileInit(void)
 							 NULL, NULL, NULL);
 	ProfileStackInit();
 	ProfileRecordInit();
-	prev_ExecutorStart =
-		ExecutorStart_hook ? ExecutorStart_hook : standard_ExecutorStart;
-	ExecutorStart_hook = profile_ExecutorStart;
+	INSTALL_HOOK(ExecutorStart, profile_ExecutorStart);
 }

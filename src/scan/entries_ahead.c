@@ -18,23 +18,12 @@
 #include "miscadmin.h"
 #include "scan/entries_ahead.h"
 
-/* The TID of an entry of the scan's page; NULL if there is no such entry. */
-static ItemPointer
-entries_ahead_tid(const ScanPosition *position, ScanDirection dir, int entry)
-{
-	if (entry > position->last - position->first)
-		return NULL;
-	return ScanPositionTid(position, ScanDirectionIsForward(dir) ?
-						   position->first + entry : position->last - entry);
-}
-
 bool
 EntriesAheadFollow(EntriesAhead *ahead, IndexScanDesc scan, ScanDirection dir,
 				   uint64 returned, bool anew)
 {
 	ScanPosition at = ScanPositionOf(scan);
-	int			current = ScanDirectionIsForward(dir) ?
-		at.current - at.first : at.last - at.current;
+	int			current = ScanPositionCurrent(&at, dir);
 	int			steps = (int) (returned - ahead->returned);
 	bool		first = ScanDirectionIsNoMovement(ahead->dir);
 	bool		expected = dir == ahead->dir && !anew;
@@ -89,7 +78,7 @@ EntriesAheadNext(EntriesAhead *ahead, IndexScanDesc scan, LeafLook *look,
 	if (ahead->given_position == ahead->position)
 	{
 		ScanPosition at = ScanPositionOf(scan);
-		ItemPointer tid = entries_ahead_tid(&at, ahead->dir, ahead->given + 1);
+		ItemPointer tid = ScanPositionEntry(&at, ahead->dir, ahead->given + 1);
 
 		if (tid != NULL)
 		{

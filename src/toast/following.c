@@ -210,9 +210,7 @@ void
 FollowingInit(const AheadMethods *scan_methods)
 {
 	methods = scan_methods;
-	prev_ProcessUtility = ProcessUtility_hook ? ProcessUtility_hook :
-											  standard_ProcessUtility;
-	ProcessUtility_hook = following_ProcessUtility;
+	INSTALL_HOOK(ProcessUtility, following_ProcessUtility);
 	prev_ExecutorCheckPerms = ExecutorCheckPerms_hook;
 	ExecutorCheckPerms_hook = following_ExecutorCheckPerms;
 }

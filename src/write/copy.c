@@ -405,7 +405,5 @@ CopyInit(void)
 {
 	prev_ExecutorCheckPerms = ExecutorCheckPerms_hook;
 	ExecutorCheckPerms_hook = copy_ExecutorCheckPerms;
-	prev_ProcessUtility = ProcessUtility_hook ? ProcessUtility_hook :
-											  standard_ProcessUtility;
-	ProcessUtility_hook = copy_ProcessUtility;
+	INSTALL_HOOK(ProcessUtility, copy_ProcessUtility);
 }
