@@ -18,7 +18,7 @@
  * library gives; otherwise return the declared row.
  */
 static TupleDesc
-check_columns(FunctionCallInfo fcinfo, int ncolumns, const Oid *types)
+result_check_columns(FunctionCallInfo fcinfo, int ncolumns, const Oid *types)
 {
 	TupleDesc	declared;
 	int			natts = 1;
@@ -51,7 +51,8 @@ check_columns(FunctionCallInfo fcinfo, int ncolumns, const Oid *types)
 Datum
 ResultReturn(FunctionCallInfo fcinfo, const ResultRow *row)
 {
-	TupleDesc	tupdesc = check_columns(fcinfo, row->ncolumns, row->types);
+	TupleDesc	tupdesc =
+		result_check_columns(fcinfo, row->ncolumns, row->types);
 
 	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(tupdesc),
 											 row->values, row->nulls));
@@ -60,7 +61,7 @@ ResultReturn(FunctionCallInfo fcinfo, const ResultRow *row)
 ReturnSetInfo *
 ResultSet(FunctionCallInfo fcinfo, int ncolumns, const Oid *types)
 {
-	(void) check_columns(fcinfo, ncolumns, types);
+	(void) result_check_columns(fcinfo, ncolumns, types);
 	InitMaterializedSRF(fcinfo, 0);
 	return (ReturnSetInfo *) fcinfo->resultinfo;
 }

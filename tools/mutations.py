@@ -618,8 +618,8 @@ MUTATIONS = [
     Mutation(
         "errors early",
         "src/join/next_outer.c",
-        "node->infallible = ReturnsInfallibly(node->source, is_scanned(node)) &&",
-        "node->infallible =",
+        "		ReturnsInfallibly(node->source, outer_is_scanned(node)) &&\n",
+        "",
         (JOIN_HAZARDS + "test_no_error_of_a_row_that_is_not_certain",),
         "A query with a LIMIT fails at a row that stock never comes to.",
     ),
@@ -699,8 +699,8 @@ MUTATIONS = [
     Mutation(
         "cursors that go back",
         "src/join/next_outer.c",
-        "if (loop_of(node) == NULL && may_turn(node))",
-        "if (loop_of(node) == NULL && node->base.bounds.restores)",
+        "if (outer_loop_of(node) == NULL && outer_may_turn(node))",
+        "if (outer_loop_of(node) == NULL && node->base.bounds.restores)",
         (JOIN_SUBPLANS + "test_cursors_that_turn",),
         "FETCH BACKWARD begins at the row that was fetched last, which is ahead of the cursor's.",
     ),

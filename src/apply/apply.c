@@ -118,7 +118,7 @@ apply_follow_settings(void)
  * it, if it is long, or not to be copied.
  */
 static void
-queue_add(char *data, int length, bool copy)
+apply_queue_add(char *data, int length, bool copy)
 {
 	Message    *message = NULL;
 	char		action = length > APPLY_HEADER && data[0] == 'w' ?
@@ -153,7 +153,7 @@ queue_add(char *data, int length, bool copy)
 
 /* Receive a message.  An error is kept, as an end, if others are before it. */
 static int
-queue_receive(WalReceiverConn *conn, char **buffer, pgsocket *wait_fd)
+apply_queue_receive(WalReceiverConn *conn, char **buffer, pgsocket *wait_fd)
 {
 	MemoryContext old = CurrentMemoryContext;
 	volatile int length = 0;
@@ -178,7 +178,7 @@ queue_receive(WalReceiverConn *conn, char **buffer, pgsocket *wait_fd)
 
 /* Fetch what has arrived, as far as there is room for it. */
 static void
-queue_drain(WalReceiverConn *conn, pgsocket *wait_fd)
+apply_queue_drain(WalReceiverConn *conn, pgsocket *wait_fd)
 {
 	while (queue.changes <= judge.distance && queue.bytes < QUEUE_BYTES &&
 		   !queue.closed)
@@ -187,10 +187,10 @@ queue_drain(WalReceiverConn *conn, pgsocket *wait_fd)
 		int			length;
 
 		CHECK_FOR_INTERRUPTS();
-		length = queue_receive(conn, &buffer, wait_fd);
+		length = apply_queue_receive(conn, &buffer, wait_fd);
 		if (length == 0)
 			return;
-		queue_add(buffer, length, length > 0);
+		apply_queue_add(buffer, length, length > 0);
 	}
 }
 
@@ -249,7 +249,7 @@ apply_look_ahead(WalReceiverConn *conn, pgsocket *wait_fd)
 
 	if (dlist_is_empty(&queue.messages) ||
 		queue.changes <= judge.distance - step)
-		queue_drain(conn, wait_fd);
+		apply_queue_drain(conn, wait_fd);
 	if (queue.changes > 0 && (since_round >= step || queue.looked_up == 0) &&
 		IsTransactionState() && in_remote_transaction)
 		apply_round();
@@ -285,7 +285,7 @@ apply_finish(ApplyChange *change)
 
 /* The server is done with the oldest message, which has been handed out. */
 static void
-queue_remove(void)
+apply_queue_remove(void)
 {
 	Message    *message = dlist_head_element(Message, node, &queue.messages);
 
@@ -309,7 +309,7 @@ apply_receive(WalReceiverConn *conn, char **buffer, pgsocket *wait_fd)
 	if (conn != LogRepWorkerWalRcvConn)
 		return server_receive(conn, buffer, wait_fd);
 	if (first_is_out)
-		queue_remove();
+		apply_queue_remove();
 	apply_follow_settings();
 	if (judge.mode == JUDGE_AHEAD)
 		apply_look_ahead(conn, wait_fd);
@@ -326,7 +326,7 @@ apply_receive(WalReceiverConn *conn, char **buffer, pgsocket *wait_fd)
 			RESUME_INTERRUPTS();
 			return length;
 		}
-		queue_add(*buffer, length, false);
+		apply_queue_add(*buffer, length, false);
 	}
 	message = dlist_head_element(Message, node, &queue.messages);
 	if (message->length < 0 && queue.error != NULL)

@@ -309,8 +309,8 @@ table_open_for_round(ApplyTable *table)
 
 /* Make a value of what was sent; false if that cannot be done. */
 static bool
-column_value(ColumnInput *input, int32 typmod, LogicalRepTupleData *sent,
-			 Datum *value)
+table_column_value(ColumnInput *input, int32 typmod, LogicalRepTupleData *sent,
+				   Datum *value)
 {
 	ErrorSaveContext problem = {T_ErrorSaveContext};
 	StringInfo	said;
@@ -334,13 +334,14 @@ static void
 table_make_row(ApplyTable *table, LogicalRepTupleData *sent)
 {
 	TupleTableSlot *row = table->row;
+	TupleDesc	desc = row->tts_tupleDescriptor;
 
 	ExecClearTuple(row);
-	for (int i = 0; i < row->tts_tupleDescriptor->natts; i++)
+	for (int i = 0; i < desc->natts; i++)
 		row->tts_isnull[i] =
-			!column_value(&table->inputs[i],
-						  TupleDescAttr(row->tts_tupleDescriptor, i)->atttypmod,
-						  sent, &row->tts_values[i]);
+			!table_column_value(&table->inputs[i],
+								TupleDescAttr(desc, i)->atttypmod, sent,
+								&row->tts_values[i]);
 	ExecStoreVirtualTuple(row);
 }
 
@@ -369,7 +370,7 @@ table_holding(ApplyTable *table, LogicalRepTupleData *sent)
 
 /* Add a row to a ring, if there is one and room in it. */
 static void
-change_add_row(ApplyChange *change, ApplyRing ring, LogicalRepTupleData *sent)
+table_add_row(ApplyChange *change, ApplyRing ring, LogicalRepTupleData *sent)
 {
 	ApplyTable *table = change->table;
 	KeysAhead  *ahead = &table->rings[ring];
@@ -383,7 +384,7 @@ change_add_row(ApplyChange *change, ApplyRing ring, LogicalRepTupleData *sent)
 
 /* The table that a change names, or NULL. */
 static ApplyTable *
-change_table(const ApplyChange *change, const char *said, int length)
+table_of_change(const ApplyChange *change, const char *said, int length)
 {
 	uint32		remote;
 
@@ -412,7 +413,7 @@ ApplyChangeAdd(ApplyChange *change, const char *message, int length)
 	bool		has_old = action == LOGICAL_REP_MSG_DELETE;
 
 	length -= APPLY_HEADER + 1;
-	table = change_table(change, said, length);
+	table = table_of_change(change, said, length);
 	if (table == NULL || !table_open_for_round(table) ||
 		(change->table != NULL && table_open_for_round(change->table) &&
 		 change->opening == change->table->opening))
@@ -430,12 +431,12 @@ ApplyChangeAdd(ApplyChange *change, const char *message, int length)
 	*change = (ApplyChange) {.table = table, .opening = table->opening,
 							 .action = action};
 	if (action != LOGICAL_REP_MSG_INSERT)
-		change_add_row(change, BY_KEY, has_old ? &old_row : &new_row);
+		table_add_row(change, BY_KEY, has_old ? &old_row : &new_row);
 	if (action == LOGICAL_REP_MSG_INSERT ||
 		(action == LOGICAL_REP_MSG_UPDATE &&
 		 pg_popcount32(table->touched) >= UPDATES / 2 &&
 		 !(has_old && table->whole != NULL)))
-		change_add_row(change, ENTRIES, &new_row);
+		table_add_row(change, ENTRIES, &new_row);
 }
 
 void

@@ -21,7 +21,7 @@
 
 /* The tuple of a line pointer, or NULL. */
 static HeapTupleHeader
-tuple_at(Page page, ItemId id)
+heap_row_tuple_at(Page page, ItemId id)
 {
 	if (!ItemIdIsNormal(id) || ItemIdGetOffset(id) < SizeOfPageHeaderData ||
 		ItemIdGetOffset(id) + ItemIdGetLength(id) > BLCKSZ ||
@@ -33,7 +33,7 @@ tuple_at(Page page, ItemId id)
 
 /* May the query come to a tuple, as far as its hint bits tell? */
 static bool
-may_be_visible(const HeapTupleHeaderData *tuple)
+heap_row_may_be_visible(const HeapTupleHeaderData *tuple)
 {
 	if (HeapTupleHeaderXminInvalid(tuple))
 		return false;
@@ -60,10 +60,10 @@ HeapRowAt(Page page, OffsetNumber offset, HeapRowHow how, HeapTuple row)
 			offset = ItemIdGetRedirect(id);
 			continue;
 		}
-		tuple = tuple_at(page, id);
+		tuple = heap_row_tuple_at(page, id);
 		if (tuple == NULL)
 			break;
-		if (how == ROW_IS_VISIBLE || may_be_visible(tuple))
+		if (how == ROW_IS_VISIBLE || heap_row_may_be_visible(tuple))
 		{
 			row->t_data = tuple;
 			row->t_len = ItemIdGetLength(id);
@@ -104,7 +104,7 @@ CachedRowFetch(TupleTableSlot *slot, Relation table,
 
 /* The bytes of a variable-length value; 0 if they cannot all be there. */
 static Size
-size_of_varlena(const char *value, Size left)
+heap_row_size_of_varlena(const char *value, Size left)
 {
 	Size		size;
 
@@ -127,10 +127,10 @@ size_of_varlena(const char *value, Size left)
 
 /* The bytes of a value; 0 if they cannot all be there. */
 static Size
-size_of_value(int16 attlen, const char *value, Size left)
+heap_row_size_of_value(int16 attlen, const char *value, Size left)
 {
 	if (attlen == -1)
-		return size_of_varlena(value, left);
+		return heap_row_size_of_varlena(value, left);
 	if (attlen == -2)
 	{
 		Size		size = strnlen(value, left) + 1;
@@ -177,7 +177,8 @@ HeapRowNextValue(HeapRowWalk *walk)
 										 att->attlen, data + walk->offset);
 	value = data + walk->offset;
 	if (walk->offset < walk->size)
-		bytes = size_of_value(att->attlen, value, walk->size - walk->offset);
+		bytes = heap_row_size_of_value(att->attlen, value,
+									   walk->size - walk->offset);
 	walk->is_sound = bytes > 0;
 	walk->offset += bytes;
 	return bytes > 0 ? value : NULL;

@@ -92,7 +92,7 @@ RowsAheadAt(RowsAhead *rows, int n)
 
 /* Our copy of a row descriptor. */
 static TupleDesc
-copy_of(RowsAhead *rows, TupleDesc desc)
+rows_ahead_copy_of(RowsAhead *rows, TupleDesc desc)
 {
 	MemoryContext old;
 	RowKind    *kind;
@@ -112,7 +112,7 @@ copy_of(RowsAhead *rows, TupleDesc desc)
 
 /* Make a slot for rows like this one, unless the slot is such already. */
 static void
-prepare(RowsAhead *rows, RowAhead *row, const TupleTableSlot *slot)
+rows_ahead_prepare(RowsAhead *rows, RowAhead *row, const TupleTableSlot *slot)
 {
 	MemoryContext old;
 
@@ -123,16 +123,15 @@ prepare(RowsAhead *rows, RowAhead *row, const TupleTableSlot *slot)
 		ExecDropSingleTupleTableSlot(row->slot);
 	row->slot = NULL;
 	old = MemoryContextSwitchTo(rows->mcxt);
-	row->slot =
-		MakeSingleTupleTableSlot(copy_of(rows, slot->tts_tupleDescriptor),
-								 slot->tts_ops);
+	row->slot = MakeSingleTupleTableSlot(
+		rows_ahead_copy_of(rows, slot->tts_tupleDescriptor), slot->tts_ops);
 	row->desc = slot->tts_tupleDescriptor;
 	MemoryContextSwitchTo(old);
 }
 
 /* Rough number of bytes that a slot and its row take. */
 static Size
-size_of(const TupleTableSlot *slot)
+rows_ahead_size_of(const TupleTableSlot *slot)
 {
 	Size		size = sizeof(BufferHeapTupleTableSlot) +
 		slot->tts_tupleDescriptor->natts * (sizeof(Datum) + sizeof(bool));
@@ -161,12 +160,12 @@ RowsAheadAdd(RowsAhead *rows, TupleTableSlot *slot)
 		row->work = (char *) row + MAXALIGN(sizeof(RowAhead));
 		*place = row;
 	}
-	prepare(rows, row, slot);
+	rows_ahead_prepare(rows, row, slot);
 	ExecCopySlot(row->slot, slot);
 	ExecMaterializeSlot(row->slot);
 	row->slot->tts_tid = slot->tts_tid;
 	row->slot->tts_tableOid = slot->tts_tableOid;
-	row->size = size_of(row->slot);
+	row->size = rows_ahead_size_of(row->slot);
 	rows->used += row->size;
 	rows->n++;					/* once nothing can fail any more */
 	return row;

@@ -161,10 +161,10 @@ explain_role(PlanState *planstate, AheadRole role, AheadNode *values,
 
 /* Open the index of a scan that is only planned, and make its keys. */
 static void
-open_index(PlanState *scan, Oid id, List *quals, List *order_by,
-		   Relation *index, ScanKey *keys, int *nkeys,
-		   IndexRuntimeKeyInfo **runtime_keys, int *nruntime_keys,
-		   ScanKey *order_keys, int *norder_keys)
+explain_open_index(PlanState *scan, Oid id, List *quals, List *order_by,
+				   Relation *index, ScanKey *keys, int *nkeys,
+				   IndexRuntimeKeyInfo **runtime_keys, int *nruntime_keys,
+				   ScanKey *order_keys, int *norder_keys)
 {
 	IndexArrayKeyInfo *arrays;
 	int			narrays;
@@ -191,7 +191,7 @@ open_index(PlanState *scan, Oid id, List *quals, List *order_by,
  * with the query, as those of any query are.
  */
 static bool
-open_indexes(PlanState *plan_state, void *context)
+explain_open_indexes(PlanState *plan_state, void *context)
 {
 	check_stack_depth();
 	if (IsA(plan_state, IndexScanState))
@@ -199,22 +199,24 @@ open_indexes(PlanState *plan_state, void *context)
 		IndexScanState *state = (IndexScanState *) plan_state;
 		const IndexScan *plan = (const IndexScan *) plan_state->plan;
 
-		open_index(plan_state, plan->indexid, plan->indexqual,
-				   plan->indexorderby, &state->iss_RelationDesc,
-				   &state->iss_ScanKeys, &state->iss_NumScanKeys,
-				   &state->iss_RuntimeKeys, &state->iss_NumRuntimeKeys,
-				   &state->iss_OrderByKeys, &state->iss_NumOrderByKeys);
+		explain_open_index(plan_state, plan->indexid, plan->indexqual,
+						   plan->indexorderby, &state->iss_RelationDesc,
+						   &state->iss_ScanKeys, &state->iss_NumScanKeys,
+						   &state->iss_RuntimeKeys, &state->iss_NumRuntimeKeys,
+						   &state->iss_OrderByKeys, &state->iss_NumOrderByKeys);
 	}
 	else if (IsA(plan_state, IndexOnlyScanState))
 	{
 		IndexOnlyScanState *state = (IndexOnlyScanState *) plan_state;
 		const IndexOnlyScan *plan = (const IndexOnlyScan *) plan_state->plan;
 
-		open_index(plan_state, plan->indexid, plan->indexqual,
-				   plan->indexorderby, &state->ioss_RelationDesc,
-				   &state->ioss_ScanKeys, &state->ioss_NumScanKeys,
-				   &state->ioss_RuntimeKeys, &state->ioss_NumRuntimeKeys,
-				   &state->ioss_OrderByKeys, &state->ioss_NumOrderByKeys);
+		explain_open_index(plan_state, plan->indexid, plan->indexqual,
+						   plan->indexorderby, &state->ioss_RelationDesc,
+						   &state->ioss_ScanKeys, &state->ioss_NumScanKeys,
+						   &state->ioss_RuntimeKeys,
+						   &state->ioss_NumRuntimeKeys,
+						   &state->ioss_OrderByKeys,
+						   &state->ioss_NumOrderByKeys);
 	}
 	else if (IsA(plan_state, BitmapIndexScanState))
 	{
@@ -222,12 +224,12 @@ open_indexes(PlanState *plan_state, void *context)
 		const BitmapIndexScan *plan =
 			(const BitmapIndexScan *) plan_state->plan;
 
-		open_index(plan_state, plan->indexid, plan->indexqual, NIL,
-				   &state->biss_RelationDesc, &state->biss_ScanKeys,
-				   &state->biss_NumScanKeys, &state->biss_RuntimeKeys,
-				   &state->biss_NumRuntimeKeys, NULL, NULL);
+		explain_open_index(plan_state, plan->indexid, plan->indexqual, NIL,
+						   &state->biss_RelationDesc, &state->biss_ScanKeys,
+						   &state->biss_NumScanKeys, &state->biss_RuntimeKeys,
+						   &state->biss_NumRuntimeKeys, NULL, NULL);
 	}
-	return planstate_tree_walker(plan_state, open_indexes, context);
+	return planstate_tree_walker(plan_state, explain_open_indexes, context);
 }
 
 /* Print what will become of a node of a query that is only planned. */
@@ -260,7 +262,7 @@ explain_node(PlanState *planstate, List *ancestors, const char *relationship,
 		(planstate->state->es_top_eflags & EXEC_FLAG_EXPLAIN_ONLY) != 0)
 	{
 		if (ancestors == NIL)
-			(void) open_indexes(planstate, NULL);
+			(void) explain_open_indexes(planstate, NULL);
 		explain_foreseen(planstate, AHEAD_ITSELF, es);
 		if (planstate->subPlan != NIL)
 			explain_foreseen(planstate, AHEAD_FOR_SUBPLANS, es);

@@ -65,11 +65,11 @@ struct ConstraintKeys
 	uint32		recent[RECENT_KEYS];
 };
 
-static void keys_advance(KeySource *base, LookupKey *key, TupleTableSlot *row,
-						 bool wait);
+static void constraint_advance(KeySource *base, LookupKey *key,
+							   TupleTableSlot *row, bool wait);
 
 static uint64
-keys_changes(const ConstraintKeys *keys)
+constraint_changes(const ConstraintKeys *keys)
 {
 	return RelationChanges(keys->table) + RelationChanges(keys->index);
 }
@@ -91,7 +91,7 @@ ConstraintKeysCreate(LookupShared *shared, MemoryContext mcxt, Oid constraint,
 	int			nset;
 
 	keys->base.names_rows = true;
-	keys->base.advance = keys_advance;
+	keys->base.advance = constraint_advance;
 	keys->shared = shared;
 	keys->mcxt = mcxt;
 	keys->oid = constraint;
@@ -191,7 +191,7 @@ ConstraintKeysUseOwnIndex(ConstraintKeys *keys)
 
 /* The place of a column among those that are looked up, or -1. */
 static int
-keys_find_column(const ConstraintKeys *keys, AttrNumber column)
+constraint_find_column(const ConstraintKeys *keys, AttrNumber column)
 {
 	for (int i = 0; i < keys->n; i++)
 		if (keys->columns[i] == column)
@@ -204,11 +204,11 @@ keys_find_column(const ConstraintKeys *keys, AttrNumber column)
  * for a row, or compared by what may fail.
  */
 static bool
-keys_make_one(ConstraintKeys *keys, int column, ScanKey key)
+constraint_make_one(ConstraintKeys *keys, int column, ScanKey key)
 {
 	Relation	rel = keys->index_rel;
-	int			i = keys_find_column(keys,
-									 rel->rd_index->indkey.values[column]);
+	int			i =
+		constraint_find_column(keys, rel->rd_index->indkey.values[column]);
 	Oid			family = rel->rd_opfamily[column];
 	Oid			collation = rel->rd_indcollation[column];
 	int			equal = rel->rd_rel->relam == HASH_AM_OID ?
@@ -236,7 +236,7 @@ keys_make_one(ConstraintKeys *keys, int column, ScanKey key)
 
 /* Create the look-ups in the relations, which have just been opened. */
 static void
-keys_make(ConstraintKeys *keys)
+constraint_make(ConstraintKeys *keys)
 {
 	Relation	rel = keys->index_rel;
 	MemoryContext old = MemoryContextSwitchTo(keys->mcxt);
@@ -247,7 +247,7 @@ keys_make(ConstraintKeys *keys)
 	memset(keys->recent, 0, sizeof(keys->recent));
 	if (LookupKnowsIndex(rel) && rel->rd_index->indisvalid)
 		while (keys->nkeys < IndexRelationGetNumberOfKeyAttributes(rel) &&
-			   keys_make_one(keys, keys->nkeys, &keys->keys[keys->nkeys]))
+			   constraint_make_one(keys, keys->nkeys, &keys->keys[keys->nkeys]))
 			keys->nkeys++;
 	if (keys->nkeys > 0)
 		keys->base.lookup =
@@ -262,7 +262,7 @@ keys_make(ConstraintKeys *keys)
  * may have changed the heap's access method.
  */
 static bool
-keys_are_relations(const ConstraintKeys *keys)
+constraint_are_relations(const ConstraintKeys *keys)
 {
 	return keys->heap_rel != NULL && keys->index_rel != NULL &&
 		keys->heap_rel->rd_rel->relkind == RELKIND_RELATION &&
@@ -279,21 +279,21 @@ ConstraintKeysOpen(ConstraintKeys *keys, bool *changed)
 		!CheckRelationOidLockedByMe(keys->table, AccessShareLock, true) ||
 		!CheckRelationOidLockedByMe(keys->index, AccessShareLock, true))
 		return false;
-	if (keys->seen_changes != keys_changes(keys) + 1 &&
+	if (keys->seen_changes != constraint_changes(keys) + 1 &&
 		keys->nchanges++ >= MAX_CHANGES)
 		return false;
 	keys->heap_rel = try_relation_open(keys->table, NoLock);
 	keys->index_rel = try_relation_open(keys->index, NoLock);
-	if (!keys_are_relations(keys))
+	if (!constraint_are_relations(keys))
 	{
 		ConstraintKeysClose(keys);
 		return false;
 	}
-	if (keys->seen_changes != keys_changes(keys) + 1)
+	if (keys->seen_changes != constraint_changes(keys) + 1)
 	{
 		*changed = true;
-		keys->seen_changes = keys_changes(keys) + 1;
-		keys_make(keys);
+		keys->seen_changes = constraint_changes(keys) + 1;
+		constraint_make(keys);
 	}
 	keys->base.is_open = keys->base.lookup != NULL;
 	if (!keys->base.is_open)
@@ -314,7 +314,7 @@ ConstraintKeysClose(ConstraintKeys *keys)
 
 /* Set the keys to those of a row; false if they are not looked up. */
 static bool
-keys_set(ConstraintKeys *keys, TupleTableSlot *row)
+constraint_set(ConstraintKeys *keys, TupleTableSlot *row)
 {
 	TupleDesc	desc = row->tts_tupleDescriptor;
 
@@ -340,7 +340,7 @@ keys_set(ConstraintKeys *keys, TupleTableSlot *row)
 
 /* Was the key looked up for one of the last rows, most probably? */
 static bool
-keys_are_recent(ConstraintKeys *keys, TupleDesc desc)
+constraint_are_recent(ConstraintKeys *keys, TupleDesc desc)
 {
 	uint32		hash = 0;
 	uint32	   *recent;
@@ -363,13 +363,14 @@ keys_are_recent(ConstraintKeys *keys, TupleDesc desc)
 }
 
 static void
-keys_advance(KeySource *base, LookupKey *key, TupleTableSlot *row, bool wait)
+constraint_advance(KeySource *base, LookupKey *key, TupleTableSlot *row,
+				   bool wait)
 {
 	ConstraintKeys *keys = (ConstraintKeys *) base;
-	bool		known = keys_set(keys, row);
+	bool		known = constraint_set(keys, row);
 
 	if (known && key->stage == LOOKUP_NEW &&
-		keys_are_recent(keys, row->tts_tupleDescriptor))
+		constraint_are_recent(keys, row->tts_tupleDescriptor))
 		known = false;
 	LookupAdvance(base->lookup, key, known ? keys->keys : NULL, wait);
 }

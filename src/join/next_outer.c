@@ -66,7 +66,7 @@
 
 /* The nested loop; NULL if it is another node, with subplans. */
 static inline const JoinState *
-loop_of(const JoinNode *node)
+outer_loop_of(const JoinNode *node)
 {
 	return IsA(node->base.plan_state, NestLoopState) ?
 		&((NestLoopState *) node->base.plan_state)->js : NULL;
@@ -74,23 +74,23 @@ loop_of(const JoinNode *node)
 
 /* Does the node return one row at most for each outer row? */
 static bool
-is_single(const JoinNode *node)
+outer_is_single(const JoinNode *node)
 {
-	const JoinState *join = loop_of(node);
+	const JoinState *join = outer_loop_of(node);
 
 	return join == NULL || join->single_match || join->jointype == JOIN_ANTI;
 }
 
 /* Is the outer row what a scan fetches, with nothing computed of it? */
 static inline bool
-is_scanned(const JoinNode *node)
+outer_is_scanned(const JoinNode *node)
 {
 	return node->source == node->base.plan_state;
 }
 
 /* May the node be asked for rows that it has returned before? */
 static bool
-may_turn(const JoinNode *node)
+outer_may_turn(const JoinNode *node)
 {
 	return node->base.bounds.restores ||
 		(node->base.bounds.portal != PORTAL_COUNTS_NOT &&
@@ -102,7 +102,7 @@ may_turn(const JoinNode *node)
  * It finds a scan below a Result node, but none below a sort.
  */
 static bool
-may_be_current(const JoinNode *node)
+outer_may_be_current(const JoinNode *node)
 {
 	return IsA(node->base.plan_state, ResultState) &&
 		node->base.bounds.portal != PORTAL_COUNTS_NOT &&
@@ -115,18 +115,18 @@ may_be_current(const JoinNode *node)
  * many as it is to return, at least.
  */
 static int64
-rows_certain(const JoinNode *node)
+outer_rows_certain(const JoinNode *node)
 {
 	int64		certain = RowsCertain(&node->base);
 
 	if (certain == PG_INT64_MAX)
 		return MAX_ROWS;
-	return is_single(node) ? Max(0, certain - 1) : 0;
+	return outer_is_single(node) ? Max(0, certain - 1) : 0;
 }
 
 /* Create the join's state; return the reason why it must not look ahead. */
 static Refusal
-refusal_of(JoinNode *node)
+outer_refusal_of(JoinNode *node)
 {
 	Refusal		refusal = JoinLookUpRefusal(node->scan);
 	int			place = node->several ? BYTES_PER_PLACE_SEVERAL :
@@ -136,18 +136,19 @@ refusal_of(JoinNode *node)
 
 	if (refusal != NOT_REFUSED)
 		return refusal;
-	if (loop_of(node) == NULL && may_turn(node))
+	if (outer_loop_of(node) == NULL && outer_may_turn(node))
 		return REFUSED_BACKWARD;
-	refusal = HarmlessPlanRefusal(node->source, is_scanned(node),
+	refusal = HarmlessPlanRefusal(node->source, outer_is_scanned(node),
 								  SettingsStay(node->base.query), false,
 								  &node->params);
 	if (refusal != NOT_REFUSED)
 		return refusal;
-	node->infallible = ReturnsInfallibly(node->source, is_scanned(node)) &&
-		!may_be_current(node);
+	node->infallible =
+		ReturnsInfallibly(node->source, outer_is_scanned(node)) &&
+		!outer_may_be_current(node);
 	if (!node->infallible &&
 		(node->base.bounds.may_stop ||
-		 (!is_single(node) && rows_certain(node) == 0)))
+		 (!outer_is_single(node) && outer_rows_certain(node) == 0)))
 		return REFUSED_ROWS_UNCERTAIN;
 	rows = JoinMaxRows(node);
 	bytes = AheadGrant(node->base.query,
@@ -166,14 +167,14 @@ refusal_of(JoinNode *node)
 
 /* Create the state for looking ahead; false if the join must not look ahead. */
 static bool
-open_rows(JoinNode *node)
+outer_open_rows(JoinNode *node)
 {
 	BufferUsage before = pgBufferUsage;
 
 	if (node->rows != NULL)
 		return true;
 	JoinUntimeInner(node);		/* whose function it is, is asked */
-	node->refusal = refusal_of(node);
+	node->refusal = outer_refusal_of(node);
 
 	UncountCatalogs(&before);
 	if (node->refusal != NOT_REFUSED)
@@ -186,7 +187,7 @@ open_rows(JoinNode *node)
 
 /* Called when the join is begun again. */
 static void
-note_rescan(Datum arg)
+outer_note_rescan(Datum arg)
 {
 	JoinNode   *node = (JoinNode *) DatumGetPointer(arg);
 
@@ -218,7 +219,7 @@ JoinTell(const JoinNode *node)
 
 /* Let go of the rows ahead, which will not be asked for. */
 static void
-forget_rows(JoinNode *node)
+outer_forget_rows(JoinNode *node)
 {
 	int			unused = RowsAheadSize(node->rows);
 
@@ -239,7 +240,7 @@ forget_rows(JoinNode *node)
  * of them took so far.
  */
 static int64
-rows_needed(JoinNode *node)
+outer_rows_needed(JoinNode *node)
 {
 	int64		wanted = RowsWanted(&node->base);
 	int64		returned;
@@ -252,9 +253,9 @@ rows_needed(JoinNode *node)
 
 /* How many rows has the join returned for the outer row handed out last? */
 static void
-note_returned(JoinNode *node)
+outer_note_returned(JoinNode *node)
 {
-	const JoinState *join = loop_of(node);
+	const JoinState *join = outer_loop_of(node);
 	int64		wanted = RowsWanted(&node->base);
 
 	if (join == NULL || join->single_match)
@@ -273,7 +274,7 @@ note_returned(JoinNode *node)
  * asked for; none, if the join has been left with rows ahead and begun again.
  */
 static int64
-rows_likely(JoinNode *node)
+outer_rows_likely(JoinNode *node)
 {
 	int64		wanted;
 
@@ -295,7 +296,7 @@ rows_likely(JoinNode *node)
  * now.
  */
 static TupleTableSlot *
-fetch_ahead(JoinNode *node, bool certain, bool *more)
+outer_fetch_ahead(JoinNode *node, bool certain, bool *more)
 {
 	PlanState  *outer = node->source;
 	bool		has_stopped;
@@ -318,7 +319,7 @@ fetch_ahead(JoinNode *node, bool certain, bool *more)
  * which nothing had to be read do not count.
  */
 static int
-rows_wanted_ahead(JoinNode *node)
+outer_rows_wanted_ahead(JoinNode *node)
 {
 	int64		rows = node->judge.distance;
 	int			part =
@@ -329,8 +330,8 @@ rows_wanted_ahead(JoinNode *node)
 		return 0;
 	rows = Min(rows + node->idle, node->max_rows);
 	rows = Min(rows, part * (int64) node->handed_out + FIRST_ROWS);
-	rows = Min(rows, Max(rows_certain(node), rows_likely(node)));
-	return (int) Min(rows, rows_needed(node));
+	rows = Min(rows, Max(outer_rows_certain(node), outer_rows_likely(node)));
+	return (int) Min(rows, outer_rows_needed(node));
 }
 
 /*
@@ -338,7 +339,7 @@ rows_wanted_ahead(JoinNode *node)
  * fetched soon.
  */
 static void
-read_ahead(JoinNode *node, int first, bool more)
+outer_read_ahead(JoinNode *node, int first, bool more)
 {
 	int			size = RowsAheadSize(node->rows);
 
@@ -358,7 +359,7 @@ read_ahead(JoinNode *node, int first, bool more)
 
 /* Note which rows are done, and for which, from one on, nothing is read. */
 static void
-settle_rows(JoinNode *node, int first)
+outer_settle_rows(JoinNode *node, int first)
 {
 	int			size = RowsAheadSize(node->rows);
 
@@ -378,7 +379,7 @@ settle_rows(JoinNode *node, int first)
  * end, go on reading for the rows that are left.
  */
 static bool
-is_time_to_fill(JoinNode *node, int size)
+outer_is_time_to_fill(JoinNode *node, int size)
 {
 	int			wanted;
 	int			step;
@@ -387,7 +388,7 @@ is_time_to_fill(JoinNode *node, int size)
 		return true;
 	if (node->rows_of_ring < node->fill_at)
 		return false;
-	wanted = rows_wanted_ahead(node);
+	wanted = outer_rows_wanted_ahead(node);
 	step = Min(Max(0, wanted - node->idle) / 8, ROWS_PER_FILL);
 	if (node->judge.mode != JUDGE_ENDING && size <= wanted - step)
 		return true;
@@ -401,9 +402,9 @@ is_time_to_fill(JoinNode *node, int size)
  * outer side takes it without look-ahead, too.
  */
 static bool
-fetch_rows(JoinNode *node, int wanted, instr_time *start)
+outer_fetch_rows(JoinNode *node, int wanted, instr_time *start)
 {
-	int64		certain = rows_certain(node);
+	int64		certain = outer_rows_certain(node);
 	int			size;
 
 	while ((size = RowsAheadSize(node->rows)) < wanted + 1)
@@ -419,7 +420,7 @@ fetch_rows(JoinNode *node, int wanted, instr_time *start)
 			node->search_stopped = false;	/* the server searches itself */
 		node->base.rows_held = size;
 		JudgeStopTiming(&node->inside, *start);
-		slot = fetch_ahead(node, size <= certain, &more);
+		slot = outer_fetch_ahead(node, size <= certain, &more);
 		*start = JudgeStartTiming(&node->judge);
 		if (!more)
 			return false;
@@ -442,7 +443,7 @@ fetch_rows(JoinNode *node, int wanted, instr_time *start)
  * many reads are in flight as may be.
  */
 static void
-fill(JoinNode *node)
+outer_fill(JoinNode *node)
 {
 	int			size = RowsAheadSize(node->rows);
 	int			first = node->settled;
@@ -450,18 +451,18 @@ fill(JoinNode *node)
 	bool		more;
 	instr_time	start;
 
-	if (size > 0 && !is_time_to_fill(node, size))
+	if (size > 0 && !outer_is_time_to_fill(node, size))
 		return;
-	wanted = rows_wanted_ahead(node);
+	wanted = outer_rows_wanted_ahead(node);
 	start = JudgeStartTiming(&node->judge);
 	do
 	{
 		more = node->judge.mode != JUDGE_ENDING &&
-			fetch_rows(node, wanted, &start);
-		read_ahead(node, first, more);
-		settle_rows(node, first);
+			outer_fetch_rows(node, wanted, &start);
+		outer_read_ahead(node, first, more);
+		outer_settle_rows(node, first);
 		first = size = RowsAheadSize(node->rows);
-		wanted = rows_wanted_ahead(node);
+		wanted = outer_rows_wanted_ahead(node);
 	} while (more && size < wanted + 1 && !InnerSideIsBehind(node->inner));
 	node->base.rows_held = Max(0, size - 1);
 	node->fill_at = node->rows_of_ring + size / FILL_PART;
@@ -478,27 +479,27 @@ fill(JoinNode *node)
  * more, and none is to be fetched ahead.
  */
 static TupleTableSlot *
-next_of_ring(JoinNode *node, bool *known)
+outer_next_of_ring(JoinNode *node, bool *known)
 {
 	RowAhead   *row;
 
 	*known = true;
 	if (node->begun_again)
 	{
-		forget_rows(node);
+		outer_forget_rows(node);
 		node->begun_again = node->search_stopped = false;
 		node->handed_out = 0;
 	}
 	if (!node->watching)
 	{
 		RegisterExprContextCallback(node->base.plan_state->ps_ExprContext,
-									note_rescan, PointerGetDatum(node));
+									outer_note_rescan, PointerGetDatum(node));
 		node->watching = true;
 	}
 	if (node->judge.mode >= JUDGE_AHEAD)
 	{
 		JoinExecuteInner(node, true);
-		fill(node);
+		outer_fill(node);
 	}
 	if (RowsAheadSize(node->rows) == 0)
 	{
@@ -528,7 +529,7 @@ next_of_ring(JoinNode *node, bool *known)
  * each of them: it is known while they are executed by us.
  */
 static int64
-inner_misses(const JoinNode *node)
+outer_inner_misses(const JoinNode *node)
 {
 	int64		misses = InnerMisses(node->scan);
 
@@ -540,11 +541,11 @@ inner_misses(const JoinNode *node)
 
 /* Tell the judge what the inner side has read for the last row. */
 static void
-tell_judge(JoinNode *node)
+outer_tell_judge(JoinNode *node)
 {
 	Judge	   *judge = &node->judge;
 	int64		reads = *node->reads - node->reads_seen;
-	int64		misses = inner_misses(node);
+	int64		misses = outer_inner_misses(node);
 	bool		was_read = misses < 0 ? reads > 0 : misses != node->misses_seen;
 	bool		in_trial = judge->mode == JUDGE_TRIAL;
 
@@ -554,35 +555,35 @@ tell_judge(JoinNode *node)
 	else
 		JudgeTimedUnit(judge, was_read ? Max(1, reads) : 0, &node->inside,
 					   in_trial ? 0 : RowsAheadSize(node->rows) - node->idle,
-					   in_trial && was_read ? rows_needed(node) : 0,
+					   in_trial && was_read ? outer_rows_needed(node) : 0,
 					   &node->base.query->reads_are_slow);
 	INSTR_TIME_SET_ZERO(node->inside);
 }
 
 /* Remember what the counters are when a row is handed out. */
 static void
-note_counters(JoinNode *node)
+outer_note_counters(JoinNode *node)
 {
 	node->reads_seen = *node->reads;
-	node->misses_seen = inner_misses(node);
+	node->misses_seen = outer_inner_misses(node);
 }
 
 /* Return the next row, where the judge has something to see or to do. */
 static pg_noinline TupleTableSlot *
-next_row(JoinNode *node)
+outer_next_row(JoinNode *node)
 {
 	TupleTableSlot *slot = NULL;
 	bool		known = false;
 
 	if (node->handed_out > 0)
-		tell_judge(node);
+		outer_tell_judge(node);
 	if (node->above != NULL || node->below != NULL)
 		ChainBeforeRow(node);
 	if (RowsCertain(&node->base) < PG_INT64_MAX)
-		note_returned(node);
-	if (node->judge.mode >= JUDGE_AHEAD && open_rows(node))
+		outer_note_returned(node);
+	if (node->judge.mode >= JUDGE_AHEAD && outer_open_rows(node))
 	{
-		slot = next_of_ring(node, &known);
+		slot = outer_next_of_ring(node, &known);
 		if (!known)
 		{
 			JudgeEntries(&node->judge, 0, 0);
@@ -596,7 +597,7 @@ next_row(JoinNode *node)
 		ChainAfterRow(node, slot);
 	if (node->handed_out++ == 0)
 		node->wanted_first = RowsWanted(&node->base);
-	note_counters(node);
+	outer_note_counters(node);
 	if (node->chain != NULL && node->chain->judge != NULL)
 		node->reads_seen = -1;	/* the next call is not to be missed */
 	return slot;
@@ -609,7 +610,7 @@ JoinNextRow(JoinNode *node)
 
 	if (unlikely(node->judge.mode != JUDGE_WATCH ||
 				 *node->reads != node->reads_seen))
-		return next_row(node);
+		return outer_next_row(node);
 	slot = node->fetch(node->source);
 	node->reads_seen = *node->reads;
 	return slot;

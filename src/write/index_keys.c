@@ -66,7 +66,7 @@ IndexMisses(const Relation *indexes, int n)
 
 /* Return the reason against an index in the columns that it depends on. */
 static Refusal
-keys_columns_refusal(const IndexInfo *info, TupleDesc table)
+index_keys_columns_refusal(const IndexInfo *info, TupleDesc table)
 {
 	Bitmapset  *columns = NULL;
 	int			i = -1;
@@ -91,7 +91,7 @@ keys_columns_refusal(const IndexInfo *info, TupleDesc table)
 
 /* Is an expression of an index one that can be evaluated early? */
 static bool
-keys_are_known_early(const IndexKeys *index, List *expression)
+index_keys_are_known_early(const IndexKeys *index, List *expression)
 {
 	List	   *params = NIL;
 
@@ -102,7 +102,7 @@ keys_are_known_early(const IndexKeys *index, List *expression)
 
 /* Make the keys; return the reason why that cannot be done. */
 static Refusal
-keys_make(IndexKeys *index)
+index_keys_make(IndexKeys *index)
 {
 	Relation	rel = index->index;
 	bool		is_hash = rel->rd_rel->relam == HASH_AM_OID;
@@ -146,7 +146,7 @@ IndexKeysNoteReads(KeysAhead *ahead)
  * not looked up.
  */
 static bool
-keys_set(IndexKeys *index, TupleTableSlot *row)
+index_keys_set(IndexKeys *index, TupleTableSlot *row)
 {
 	IndexInfo  *info = index->info;
 	EState	   *estate = index->estate;
@@ -182,7 +182,8 @@ keys_set(IndexKeys *index, TupleTableSlot *row)
  * the last rows.
  */
 static void
-keys_advance(KeySource *base, LookupKey *key, TupleTableSlot *row, bool wait)
+index_keys_advance(KeySource *base, LookupKey *key, TupleTableSlot *row,
+				   bool wait)
 {
 	IndexKeys  *index = (IndexKeys *) base;
 	ExprContext *econtext = index->econtext;
@@ -194,14 +195,14 @@ keys_advance(KeySource *base, LookupKey *key, TupleTableSlot *row, bool wait)
 		return;
 	ResetExprContext(econtext);
 	old = MemoryContextSwitchTo(econtext->ecxt_per_tuple_memory);
-	known = keys_set(index, row);
+	known = index_keys_set(index, row);
 	LookupAdvance(base->lookup, key, known ? index->keys : NULL, wait);
 	MemoryContextSwitchTo(old);
 }
 
 /* Make an index a source of a ring; return the reason if that cannot be. */
 static Refusal
-keys_add_index(KeysAhead *ahead, IndexKeys *index, Relation heap)
+index_keys_add_index(KeysAhead *ahead, IndexKeys *index, Relation heap)
 {
 	Relation	rel = index->index;
 	bool		conflicts = index->base.names_rows;
@@ -210,15 +211,15 @@ keys_add_index(KeysAhead *ahead, IndexKeys *index, Relation heap)
 	if (!LookupKnowsIndex(rel))
 		return REFUSED_WRITTEN_METHOD;
 	index->info = BuildIndexInfo(rel);
-	refusal = keys_columns_refusal(index->info, RelationGetDescr(heap));
+	refusal = index_keys_columns_refusal(index->info, RelationGetDescr(heap));
 	if (refusal != NOT_REFUSED)
 		return refusal;
-	if (!keys_are_known_early(index, index->info->ii_Expressions) ||
-		!keys_are_known_early(index, index->info->ii_Predicate))
+	if (!index_keys_are_known_early(index, index->info->ii_Expressions) ||
+		!index_keys_are_known_early(index, index->info->ii_Predicate))
 		return REFUSED_INDEX_EXPRESSION;
 	if (!index->info->ii_ReadyForInserts)
 		return REFUSED_INDEX_UNFINISHED;
-	refusal = keys_make(index);
+	refusal = index_keys_make(index);
 	if (refusal != NOT_REFUSED)
 		return refusal;
 	index->base.lookup =
@@ -252,11 +253,11 @@ IndexKeysOpen(KeysAhead *ahead, EState *estate, ExprContext *econtext,
 		index->base = (KeySource) {
 			.is_open = true,
 			.names_rows = conflicts != NULL && conflicts[i],
-			.advance = keys_advance};
+			.advance = index_keys_advance};
 		index->estate = estate;
 		index->econtext = econtext;
 		index->index = indexes[i];
-		refusal = keys_add_index(ahead, index, table);
+		refusal = index_keys_add_index(ahead, index, table);
 	}
 	if (ahead->nsources > 0)
 		return NOT_REFUSED;
