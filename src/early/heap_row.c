@@ -11,7 +11,6 @@
  */
 #include "postgres.h"
 
-#include "access/detoast.h"
 #include "access/htup_details.h"
 #include "access/tupmacs.h"
 #include "early/heap_row.h"

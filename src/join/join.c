@@ -16,8 +16,6 @@
 #include "postgres.h"
 
 #include "access/tableam.h"
-#include "catalog/catalog.h"
-#include "catalog/pg_am_d.h"
 #include "compat.h"
 #include "early/early_plan.h"
 #include "exec/explain.h"

@@ -22,7 +22,6 @@
 #include "compat.h"
 #include "exec/judge_timing.h"
 #include "exec/rows_wanted.h"
-#include "exec/settings.h"
 #include "executor/executor.h"
 #include "executor/instrument.h"
 #include "early/early_plan.h"
@@ -32,7 +31,6 @@
 #include "read/uncount.h"
 #include "storage/bufmgr.h"
 #include "utils/rel.h"
-#include "utils/spccache.h"
 
 /* The most rows ahead. */
 #define MAX_ROWS 4096

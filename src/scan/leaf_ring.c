@@ -13,7 +13,6 @@
 #include "postgres.h"
 
 #include "access/nbtree.h"
-#include "compat_scan.h"
 #include "exec/explain.h"
 #include "exec/judge_timing.h"
 #include "index/btree_descents.h"

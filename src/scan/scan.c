@@ -8,7 +8,6 @@
 #include "postgres.h"
 
 #include "catalog/pg_am_d.h"
-#include "catalog/pg_index.h"
 #include "compat.h"
 #include "exec/explain.h"
 #include "exec/takeover.h"

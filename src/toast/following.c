@@ -31,7 +31,6 @@
 
 #include "compat.h"
 #include "enabled.h"
-#include "exec/settings.h"
 #include "executor/executor.h"
 #include "libpq/libpq.h"
 #include "libpq/protocol.h"

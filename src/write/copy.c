@@ -41,7 +41,6 @@
 #include "read/uncount.h"
 #include "storage/lmgr.h"
 #include "tcop/utility.h"
-#include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 #include "write/heap_rows.h"

@@ -23,7 +23,6 @@
 #include "early/early_plan.h"
 #include "exec/judge_timing.h"
 #include "exec/rows_wanted.h"
-#include "exec/settings.h"
 #include "executor/executor.h"
 #include "executor/instrument.h"
 #include "miscadmin.h"
