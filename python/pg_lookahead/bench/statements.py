@@ -43,9 +43,10 @@ class Statement(Subject):
         if self.cell.part is None:
             answer = dict(zip(columns, stock[0], strict=True))
             self._pages = int(answer["table_len"] // BLOCK * answer["scanned_percent"] / 100)
-        self._least_blocks = int((_SCANNED if self.cell.part is None else self.cell.part) * self._pages)
-        if not self._least_blocks:
+        if not self._pages:
             raise Refused("there is nothing to read")
+        part = _SCANNED if self.cell.part is None else self.cell.part
+        self._least_blocks = max(1, int(part * self._pages))
         if self.cell.cache == "warm":
             self.warm()
 
