@@ -552,10 +552,18 @@ MUTATIONS = [
         "A page that was deleted is read as one that was not, and becomes a hint.",
     ),
     Mutation(
-        "leaf beyond the end",
+        "parent beyond the end",
         "src/read/page_read.c",
         "if (block >= RelationGetNumberOfBlocksInFork(rel, fork))\n\t\treturn false;",
         "",
+        (PAGES + "test_damaged_link_of_a_parent",),
+        "A damaged link of a page above the leaf pages is an error that stock does not reach.",
+    ),
+    Mutation(
+        "leaf beyond the end",
+        "src/scan/leaf_ring.c",
+        "else if (block >= RelationGetNumberOfBlocks(ring->index))",
+        "else if (false)",
         (
             CORRUPTION + "test_damaged_leaf_that_stock_does_not_reach_is_no_error",
             CORRUPTION + "test_damaged_leaf_ahead_is_no_error",

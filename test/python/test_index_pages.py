@@ -623,13 +623,15 @@ def test_damaged_parents_end_the_list(unchecked: Side, rng: random.Random) -> No
     path.write_bytes(intact)
 
 
-def test_damaged_parent_that_follows_itself(unchecked: Side) -> None:
-    """A page of level 1 names itself as its neighbour: stock's scan, which goes by the leaf pages, does not notice."""
+@pytest.mark.parametrize("neighbour", ("itself", "no page"))
+def test_damaged_link_of_a_parent(unchecked: Side, neighbour: str) -> None:
+    """A page of level 1 names a wrong neighbour: stock's scan, which goes by the leaf pages, does not notice."""
     side = unchecked
     side.run("SET effective_io_concurrency = 200", "SET statement_timeout = '120s'")
     query = "SELECT count(*), md5(string_agg(b, '')) FROM (SELECT b FROM p WHERE b > wide(2) ORDER BY b) s"
     expected = side.rows(query)
     first = first_parent(side)
-    damaged(side, change_page(first, lambda page: struct.pack_into("<II", page, 8176, first, first)), "p_b")
+    link = first if neighbour == "itself" else 0x7FFFFFF0
+    damaged(side, change_page(first, lambda page: struct.pack_into("<II", page, 8176, link, link)), "p_b")
     make_cold(side)
     assert side.rows(query) == expected
