@@ -391,8 +391,9 @@ def test_cold_is_cold_and_warm_is_warm(loaded: Private) -> None:
 
 
 def test_a_warm_run_is_not_called_cold(loaded: Private, monkeypatch: pytest.MonkeyPatch) -> None:
-    with scan(loaded, COLD) as cold:
+    with scan(loaded, replace(COLD, ahead=False)) as cold:
         cold.prepare()
+        cold.sample(False, 0)  # this reads the catalogs, too
         monkeypatch.setattr(cold, "chill", cold.warm)
         with pytest.raises(subjects.Refused, match="not cold: 0 blocks"):
             cold.sample(False, 0)
