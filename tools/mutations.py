@@ -1402,6 +1402,22 @@ MUTATIONS = [
         "To see which rows come next, pages of the table are read that the query may never come to.",
     ),
     Mutation(
+        "compute index entries of values that are out of line",
+        "src/write/index_keys.c",
+        "if (IndexRowIsToasted(row, index->computed))",
+        "if (false)",
+        (TOAST + "test_values_are_fetched_once",),
+        "For an index with a predicate or an expression, an INSERT fetches each TOASTed value once more.",
+    ),
+    Mutation(
+        "take values that are out of line for short ones",
+        "src/write/index_keys.c",
+        "(VARATT_IS_EXTERNAL(DatumGetPointer(value)) ||",
+        "(false ||",
+        (TOAST + "test_values_are_fetched_once",),
+        "An UPDATE tries its filter early on TOASTed values, and fetches them twice.",
+    ),
+    Mutation(
         "try a filter on values that are out of line",
         "src/join/inner_side.c",
         "if (!is_null && VARATT_IS_EXTERNAL(DatumGetPointer(value)))",

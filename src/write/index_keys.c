@@ -42,6 +42,7 @@ typedef struct IndexKeys
 	ExprContext *econtext;		/* shared with other nodes: reset before use */
 	Relation	index;
 	IndexInfo  *info;			/* our own: the server has another one */
+	Bitmapset  *computed;		/* columns of its expressions and predicate */
 	ScanKey		keys;			/* one for each key column */
 	int64		misses_seen;
 	int			idle_rows;		/* consecutive rows without a read */
@@ -66,17 +67,16 @@ IndexMisses(const Relation *indexes, int n)
 
 /* Return the reason against an index in the columns that it depends on. */
 static Refusal
-index_keys_columns_refusal(const IndexInfo *info, TupleDesc table)
+index_keys_columns_refusal(const IndexKeys *index, TupleDesc table)
 {
-	Bitmapset  *columns = NULL;
+	const IndexInfo *info = index->info;
+	Bitmapset  *columns = bms_copy(index->computed);
 	int			i = -1;
 
 	for (int j = 0; j < info->ii_NumIndexKeyAttrs; j++)
 		if (info->ii_IndexAttrNumbers[j] != 0)
 			columns = bms_add_member(columns, info->ii_IndexAttrNumbers[j] -
 									 FirstLowInvalidHeapAttributeNumber);
-	pull_varattnos((Node *) info->ii_Expressions, 1, &columns);
-	pull_varattnos((Node *) info->ii_Predicate, 1, &columns);
 	while ((i = bms_next_member(columns, i)) >= 0)
 	{
 		int			column = i + FirstLowInvalidHeapAttributeNumber;
@@ -141,6 +141,26 @@ IndexKeysNoteReads(KeysAhead *ahead)
 	}
 }
 
+bool
+IndexRowIsToasted(TupleTableSlot *row, const Bitmapset *columns)
+{
+	int			column = -1;
+
+	while ((column = bms_next_member(columns, column)) >= 0)
+	{
+		int			i = column + FirstLowInvalidHeapAttributeNumber;
+		bool		is_null;
+		Datum		value = slot_getattr(row, i, &is_null);
+
+		if (!is_null &&
+			TupleDescAttr(row->tts_tupleDescriptor, i - 1)->attlen == -1 &&
+			(VARATT_IS_EXTERNAL(DatumGetPointer(value)) ||
+			 VARATT_IS_COMPRESSED(DatumGetPointer(value))))
+			return true;
+	}
+	return false;
+}
+
 /*
  * Set the keys to those of a row.  False if it gets no entry, or one that is
  * not looked up.
@@ -155,6 +175,9 @@ index_keys_set(IndexKeys *index, TupleTableSlot *row)
 	Datum		values[INDEX_MAX_KEYS];
 	bool		nulls[INDEX_MAX_KEYS];
 	bool		has_entry;
+
+	if (IndexRowIsToasted(row, index->computed))
+		return false;
 
 	/* the server's functions evaluate in this one, which we may reset */
 	estate->es_per_tuple_exprcontext = econtext;
@@ -211,7 +234,9 @@ index_keys_add_index(KeysAhead *ahead, IndexKeys *index, Relation heap)
 	if (!LookupKnowsIndex(rel))
 		return REFUSED_WRITTEN_METHOD;
 	index->info = BuildIndexInfo(rel);
-	refusal = index_keys_columns_refusal(index->info, RelationGetDescr(heap));
+	pull_varattnos((Node *) index->info->ii_Expressions, 1, &index->computed);
+	pull_varattnos((Node *) index->info->ii_Predicate, 1, &index->computed);
+	refusal = index_keys_columns_refusal(index, RelationGetDescr(heap));
 	if (refusal != NOT_REFUSED)
 		return refusal;
 	if (!index_keys_are_known_early(index, index->info->ii_Expressions) ||

@@ -39,6 +39,13 @@ extern Refusal IndexKeysOpen(KeysAhead *ahead, EState *estate,
 extern void IndexKeysNoteReads(KeysAhead *ahead);
 
 /*
+ * Has a row a value in a TOAST table, which is not to be read early, or one
+ * that is compressed, which may be damaged?  columns: as of pull_varattnos();
+ * the others are not looked at.
+ */
+extern bool IndexRowIsToasted(TupleTableSlot *row, const Bitmapset *columns);
+
+/*
  * The blocks of indexes that this process has read, as its statistics count; -1
  * if one has none.  Some of the indexes may be NULL.
  */

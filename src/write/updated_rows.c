@@ -28,7 +28,7 @@
 #include "utils/datum.h"
 #include "utils/fmgroids.h"
 #include "utils/rel.h"
-#include "varatt.h"
+#include "write/index_keys.h"
 #include "write/updated_rows.h"
 
 /* Rows passed over in one look, and looks left out if one is futile. */
@@ -434,30 +434,6 @@ updated_next_of_join(UpdatedRows *rows, Relation table, TupleTableSlot *slot)
 	return true;
 }
 
-/*
- * Does a row have a value in a TOAST table, which is not to be read early, or
- * one that is compressed, which may be damaged?
- */
-static bool
-updated_has_toasted(TupleTableSlot *row, const Bitmapset *columns)
-{
-	int			column = -1;
-
-	while ((column = bms_next_member(columns, column)) >= 0)
-	{
-		int			i = column + FirstLowInvalidHeapAttributeNumber;
-		bool		is_null;
-		Datum		value = slot_getattr(row, i, &is_null);
-
-		if (!is_null &&
-			TupleDescAttr(row->tts_tupleDescriptor, i - 1)->attlen == -1 &&
-			VARATT_IS_EXTENDED(DatumGetPointer(value)) &&
-			!VARATT_IS_SHORT(DatumGetPointer(value)))
-			return true;
-	}
-	return false;
-}
-
 static int64
 updated_integer(Datum value, Oid type)
 {
@@ -536,9 +512,9 @@ updated_compute(WriteNode *node, UpdatedRows *rows, bool *comes)
 	int			natts = row->tts_tupleDescriptor->natts;
 
 	*comes = true;
-	if (updated_has_toasted(old_row, rows->used) ||
+	if (IndexRowIsToasted(old_row, rows->used) ||
 		(rows->outer_used != NULL &&
-		 updated_has_toasted(rows->outer_row, rows->outer_used)))
+		 IndexRowIsToasted(rows->outer_row, rows->outer_used)))
 		return false;
 	slot_getallattrs(old_row);
 	rows->econtext->ecxt_scantuple = old_row;

@@ -180,6 +180,8 @@ def test_the_kernel_is_not_asked_for_rows_to_come(sides: Sides) -> None:
 
 
 ONCE = {
+    "predicate of an index": "INSERT INTO parts SELECT id, a FROM d",
+    "filter of an UPDATE": "UPDATE d SET id = 5 WHERE a > '0'",
     "filter of a scan with a subplan": "SELECT id, (SELECT w.n FROM wide AS w WHERE w.id = d.id) FROM d WHERE a LIKE '%00%'",
     "key of an inner scan": "SELECT d.id FROM d JOIN digests ON digest = md5(a)",
     "condition of an inner side": "SELECT d.id, x.n FROM d LEFT JOIN LATERAL (SELECT n FROM wide AS w WHERE w.id = d.id AND d.a LIKE '%00%' OFFSET 0) AS x ON true",
@@ -188,7 +190,7 @@ ONCE = {
 
 @pytest.mark.parametrize("name", ONCE)
 def test_values_are_fetched_once(sides: Sides, name: str) -> None:
-    """What is evaluated for coming rows of a join, or of a scan with subplans, fetches no value that the server fetches again."""
+    """What is evaluated for coming rows fetches no value that the server fetches again."""
     seen = {}
     for side in sides.values():
         run(side.conn, "SET enable_hashjoin = off", "SET enable_mergejoin = off")

@@ -35,7 +35,10 @@ CREATE INDEX wide_id ON wide (id);
 UPDATE wide SET n = 1 WHERE id % 2 = 0;
 CREATE TABLE digests AS SELECT md5(a) AS digest FROM d;
 CREATE INDEX digests_digest ON digests (digest);
-VACUUM (ANALYZE) d, large, wide, digests
+CREATE TABLE parts (id int, a text STORAGE EXTERNAL) WITH (autovacuum_enabled = off);
+CREATE INDEX parts_id ON parts (id) WHERE a > 'b';
+INSERT INTO parts SELECT i, 'c' FROM generate_series(1, 20000) AS i;
+VACUUM (ANALYZE) d, large, wide, digests, parts
 """
 
 
@@ -83,7 +86,7 @@ class Side:
         return {name: int(value) for name, value in row.items()}
 
     def _execute(self, query: str) -> list[tuple[Any, ...]]:
-        if not query.startswith(("DELETE", "UPDATE", "MERGE")):
+        if not query.startswith(("DELETE", "INSERT", "UPDATE", "MERGE")):
             return fetch(self.conn, query)
         with self.conn.transaction(force_rollback=True):
             self.conn.execute(query.encode())
