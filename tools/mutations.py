@@ -1760,7 +1760,7 @@ MUTATIONS = [
         "src/write/updated_rows.c",
         "	*comes = ExecQual(rows->filter, rows->econtext);",
         "	*comes = true;",
-        (WRITES + "test_rows_of_an_update_are_computed_ahead",),
+        (WRITES + "test_rows_that_an_update_leaves_out_are_not_looked_up",),
         "Pages are read for rows that are not written.",
     ),
     Mutation(

@@ -84,6 +84,16 @@ def test_rows_are_ahead_only_of_harmless_plans(conn: Connection, statement: str,
 
 
 @pytest.mark.within_scans
+def test_rows_that_an_update_leaves_out_are_not_looked_up(conn: Connection) -> None:
+    """Of 50,000 rows, 60 are updated, in two runs; most have a page of their own in the hash index."""
+    run(conn, "CREATE TABLE spread AS SELECT i AS id, i AS a FROM generate_series(1, 50000) AS i")
+    run(conn, "CREATE INDEX ON spread USING hash (a)", "ANALYZE spread")
+    update = "UPDATE spread SET a = a + 50000 WHERE id <= 30 OR id BETWEEN 101 AND 130"
+    assert rows_ahead(conn, update) > 50 and 0 < looked_up(conn, update) < 70
+    run(conn, "DROP TABLE spread")
+
+
+@pytest.mark.within_scans
 def test_rows_of_an_update_are_computed_ahead(conn: Connection) -> None:
     """By what its plan will come to; or of each row the entries in all indexes are looked up together."""
     run(conn, "INSERT INTO hashed SELECT id, a FROM s", "UPDATE hashed SET a = a + 1", "ANALYZE hashed")
