@@ -197,7 +197,7 @@ KeysAheadPass(KeysAhead *ahead)
 		return;
 	for (int i = 0; i < ahead->nsources; i++)
 	{
-		LookupCountEnd(ahead->sources[i]->lookup);
+		(void) LookupCountEnd(ahead->sources[i]->lookup, PG_INT32_MAX);
 		LookupPass(ahead->sources[i]->lookup);
 	}
 	ahead->arrived = NULL;

@@ -452,7 +452,7 @@ queue_call_counted(QueuedTrigger *trigger, FunctionCallInfo fcinfo)
 	lookup = rows->keys.sources[trigger->constraint]->lookup;
 	LookupCountBegin(lookup);
 	result = queue_call_stock(trigger, fcinfo);
-	LookupCountEnd(lookup);
+	(void) LookupCountEnd(lookup, PG_INT32_MAX);
 	if (trigger->has_query)
 		LookupPass(lookup);
 	else
@@ -572,7 +572,8 @@ TriggerQueueFinish(TriggerQueue *queue)
 			if (!ConstraintKeysOpen(keys, &changed))
 				continue;
 			if (!changed)
-				LookupCountEnd(rows->keys.sources[i]->lookup);
+				(void) LookupCountEnd(rows->keys.sources[i]->lookup,
+									  PG_INT32_MAX);
 			ConstraintKeysClose(keys);
 		}
 	}

@@ -9,6 +9,7 @@
 #include "postgres.h"
 
 #include "access/transam.h"
+#include "compat_scan.h"
 #include "index/btree_keys.h"
 #include "index/btree_search.h"
 #include "index/index_lookup.h"
@@ -41,6 +42,7 @@ btree_lookup_matches(BTreeLookup *lookup, Page page, OffsetNumber first,
 	int			behind = PageGetMaxOffsetNumber(page) + 1 - first;
 	int			before = first - P_FIRSTDATAKEY(BTPageGetOpaque(page));
 	bool		forward = ScanDirectionIsForward(lookup->keys.dir);
+	bool		reversed = LookaheadPostingIsReversed(lookup->keys.dir);
 	BTreeMatches matches = {.keys = &lookup->keys,
 							.page = page,
 							.next = forward ? first : first - 1,
@@ -51,12 +53,16 @@ btree_lookup_matches(BTreeLookup *lookup, Page page, OffsetNumber first,
 	int			n = 0;
 
 	while (n < most && (itup = BTreeMatchesNext(&matches)) != NULL)
-		if (!BTreeTupleIsPosting(itup))
-			n = IndexLookupNote(&lookup->base, blocks, n, &itup->t_tid);
-		else
-			for (int i = 0; i < BTreeTupleGetNPosting(itup) && n < most; i++)
-				n = IndexLookupNote(&lookup->base, blocks, n,
-									BTreeTupleGetPostingN(itup, i));
+	{
+		bool		several = BTreeTupleIsPosting(itup);
+		int			rows = several ? BTreeTupleGetNPosting(itup) : 1;
+
+		for (int i = 0; i < rows && n < most; i++)
+			n = IndexLookupNote(&lookup->base, blocks, n, !several ?
+								&itup->t_tid :
+								BTreeTupleGetPostingN(
+									itup, reversed ? rows - 1 - i : i));
+	}
 	return n;
 }
 

@@ -24,6 +24,9 @@
 #include "observe/refusal.h"
 #include "storage/bufmgr.h"
 
+/* The most rows of a key that are noted. */
+#define INDEX_LOOKUP_ROWS 64
+
 typedef struct IndexLookup IndexLookup;
 
 struct IndexLookup
@@ -31,7 +34,10 @@ struct IndexLookup
 	Relation	index;
 	int			nkeys;
 	ScanKey		keys;			/* a copy; its arguments are those looked up */
-	ItemPointerData match;		/* the first one, if blocks were written */
+
+	/* the first matches, if blocks were written, in scan order */
+	int			nrows;
+	ItemPointerData rows[INDEX_LOOKUP_ROWS];
 
 	/* Find the page where the keys' way begins; false if it is not known. */
 	bool		(*begin) (IndexLookup *lookup, IndexPlace *place);
@@ -112,7 +118,10 @@ IndexLookupPage(IndexLookup *lookup, const ScanKeyData *keys, Buffer buffer,
 	return n;
 }
 
-/* Note a heap block, unless it is the one noted last; return the new number. */
+/*
+ * Note a match, and its heap block, unless that is the one noted last.  Return
+ * the new number of blocks.
+ */
 static inline int
 IndexLookupNote(IndexLookup *lookup, BlockNumber *blocks, int n,
 				const ItemPointerData *tid)
@@ -120,7 +129,9 @@ IndexLookupNote(IndexLookup *lookup, BlockNumber *blocks, int n,
 	BlockNumber block = ItemPointerGetBlockNumberNoCheck(tid);
 
 	if (n == 0)
-		lookup->match = *tid;
+		lookup->nrows = 0;
+	if (lookup->nrows < INDEX_LOOKUP_ROWS)
+		lookup->rows[lookup->nrows++] = *tid;
 	if (n == 0 || blocks[n - 1] != block)
 		blocks[n++] = block;
 	return n;

@@ -8,17 +8,26 @@
  * its slot, so that none of them has to be kept.  The parameters by which a
  * nested loop hands them to its inner side are set for that, and set back.
  *
+ * Where few rows are asked of a scan that has a filter, the filter is tried
+ * early, as soon as the page of a row has been read ahead: it tells how many
+ * further pages the scan will come to.
+ *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
+#include "access/heapam.h"
+#include "access/sysattr.h"
+#include "catalog/pg_am_d.h"
 #include "compat.h"
-#include "executor/executor.h"
 #include "early/harmless.h"
 #include "early/infallible.h"
+#include "exec/rows_wanted.h"
+#include "executor/executor.h"
 #include "join/inner_keys.h"
 #include "miscadmin.h"
 #include "nodes/nodeFuncs.h"
+#include "optimizer/optimizer.h"
 #include "utils/datum.h"
 #include "utils/rel.h"
 
@@ -46,6 +55,14 @@ struct InnerKeys
 	RowKey	   *row_keys;
 	bool		computes;		/* a key or a condition, of a row's values */
 	List	   *conditions;		/* ExprStates: without them no scan is begun */
+
+	/* the rows that a key leads to are tested by the scan's filter */
+	Relation	heap;
+	ExprState  *filter;			/* NULL: they are not */
+	bool		may_fail;		/* the filter may */
+	List	   *filter_params;	/* other ones than the outer row's */
+	TupleTableSlot *tested;
+	TupleTableSlot *outer;		/* the row whose key is advanced */
 	uint32	   *recent;			/* hashes of recent keys; NULL: no Memoize */
 };
 
@@ -166,6 +183,23 @@ InnerHeapFetches(PlanState *scan)
 		LOOKAHEAD_COUNT(facts.heap, blocks_fetched) : 0;
 }
 
+Buffer
+InnerMapPage(PlanState *scan)
+{
+	return IsA(scan, IndexOnlyScanState) ?
+		((IndexOnlyScanState *) scan)->ioss_VMBuffer : InvalidBuffer;
+}
+
+bool
+InnerFetchesInOrder(PlanState *scan)
+{
+	ScanFacts	facts;
+
+	(void) inner_keys_facts(scan, &facts);
+	return (IsA(scan, IndexScanState) || IsA(scan, IndexOnlyScanState)) &&
+		pgstat_should_count_relation(facts.heap);
+}
+
 /*
  * May an expression be evaluated for an outer row that is ahead?  Clears
  * *infallible if only because the row will be asked for.
@@ -257,6 +291,109 @@ inner_keys_conditions(InnerKeys *inner, bool *infallible)
 		REFUSED_COMPUTED_KEY;
 }
 
+/* Does an expression use nothing of a row but plain columns? */
+static bool
+inner_keys_plain_columns(Node *expression, Index relation)
+{
+	Bitmapset  *columns = NULL;
+
+	pull_varattnos(expression, relation, &columns);
+	return columns == NULL || bms_next_member(columns, -1) >
+		InvalidAttrNumber - FirstLowInvalidHeapAttributeNumber;
+}
+
+/*
+ * May the scan's filter be tried early for the rows that a key leads to?  One
+ * that may fail is tried only for rows for which the server tries it, too: as
+ * long as fewer have passed than it will certainly ask for, and for an outer
+ * row that will be asked for.
+ */
+static bool
+inner_keys_may_filter(InnerKeys *inner, PlanState *scan)
+{
+	const InnerPlace *place = inner->place;
+	Node	   *filter = (Node *) scan->plan->qual;
+	ListCell   *lc;
+
+	if (!IsA(scan, IndexScanState) || filter == NULL ||
+		((IndexScanState *) scan)->iss_RelationDesc->rd_rel->relam !=
+		BTREE_AM_OID ||
+		place->most_blocks == 0 || place->most_blocks >= LOOKUP_MAX_BLOCKS ||
+		!IsMVCCSnapshot(scan->state->es_snapshot) ||
+		!inner_keys_plain_columns(filter,
+								  ((Scan *) scan->plan)->scanrelid) ||
+		!HarmlessExpression(filter, inner->shared->settings_stay, false,
+							&inner->filter_params))
+		return false;
+	for (int i = 0; i < inner->nkeys; i++)
+		if (!KeyIsUsual(&inner->keys[i]))
+			return false;
+	inner->may_fail = !IsInfallible(filter, scan->state);
+	if (inner->may_fail && !place->certain)
+		return false;
+	(void) OuterValuesRemove(inner->shared->values, &inner->filter_params);
+	foreach(lc, inner->filter_params)
+		if (!bms_is_member(lfirst_int(lc), place->outside))
+			return false;
+	return true;
+}
+
+/* Will the scan return a row to which a key has led? */
+static bool
+inner_keys_pass(void *context, Buffer buffer, ItemPointer row)
+{
+	InnerKeys  *inner = context;
+	OuterValues *values = inner->shared->values;
+	ExprContext *econtext = inner->shared->econtext;
+	HeapTupleData tuple;
+	bool		visible;
+	bool		passes;
+
+	LockBuffer(buffer, BUFFER_LOCK_SHARE);
+	visible = heap_hot_search_buffer(row, inner->heap, buffer,
+									 inner->shared->estate->es_snapshot,
+									 &tuple, NULL, true);
+	LockBuffer(buffer, BUFFER_LOCK_UNLOCK);
+	if (!visible)
+		return false;
+
+	/* a value in a TOAST table is not fetched here */
+	if (HeapTupleHasExternal(&tuple) ||
+		!OuterValuesKnow(values, inner->filter_params) ||
+		(inner->may_fail &&
+		 RowsCertain(inner->shared->node) < PG_INT64_MAX))
+		return true;
+	ExecStoreBufferHeapTuple(&tuple, inner->tested, buffer);
+	OuterValuesSet(values, inner->outer);
+	econtext->ecxt_scantuple = inner->tested;
+	passes = OuterValuesAreToasted(values) ||
+		ExecQual(inner->filter, econtext);
+	OuterValuesRestore(values);
+	ExecClearTuple(inner->tested);
+	return passes;
+}
+
+/* Have rows tested by the scan's filter, if that may be done early. */
+static void
+inner_keys_begin_tests(InnerKeys *inner, PlanState *scan, Relation heap)
+{
+	if (!inner_keys_may_filter(inner, scan))
+		return;
+	inner->heap = heap;
+	inner->filter = ExecInitQual(scan->plan->qual, NULL);
+	inner->tested = MakeSingleTupleTableSlot(
+		CreateTupleDescCopyConstr(RelationGetDescr(heap)),
+		&TTSOpsBufferHeapTuple);
+	LookupTestRows(inner->lookup, inner_keys_pass, inner);
+}
+
+bool
+InnerKeysTest(const InnerKeys *inner, bool *fixed)
+{
+	*fixed = inner->filter != NULL && inner->may_fail;
+	return inner->filter != NULL;
+}
+
 InnerKeys *
 InnerKeysCreate(InnerShared *shared, PlanState *scan, const InnerPlace *place,
 				bool *infallible, Refusal *refusal)
@@ -276,6 +413,8 @@ InnerKeysCreate(InnerShared *shared, PlanState *scan, const InnerPlace *place,
 									 facts.keys, facts.nkeys, facts.direction,
 									 facts.index_only, place->most_blocks,
 									 refusal);
+	if (*refusal == NOT_REFUSED)
+		inner_keys_begin_tests(inner, scan, facts.heap);
 	if (*refusal == NOT_REFUSED && place->memoized)
 		inner->recent = palloc0_array(uint32, RECENT_KEYS);
 	MemoryContextSwitchTo(old);
@@ -371,7 +510,9 @@ InnerKeysAdvance(InnerKeys *inner, LookupKey *key, TupleTableSlot *slot,
 		return;
 	ResetExprContext(econtext);
 	old = MemoryContextSwitchTo(econtext->ecxt_per_tuple_memory);
-	known = inner_keys_set(inner, slot, key->stage == LOOKUP_NEW);
+	inner->outer = slot;
+	known = key->stage == LOOKUP_ROWS ||
+		inner_keys_set(inner, slot, key->stage == LOOKUP_NEW);
 	LookupAdvance(inner->lookup, key, known ? inner->keys : NULL, wait);
 	MemoryContextSwitchTo(old);
 }

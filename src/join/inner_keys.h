@@ -22,6 +22,7 @@ typedef struct InnerKeys InnerKeys;
 typedef struct InnerShared
 {
 	LookupShared lookups;
+	const AheadNode *node;
 	EState	   *estate;
 	OuterValues *values;
 	ExprContext *econtext;		/* shared with other joins: reset before use */
@@ -48,6 +49,12 @@ extern int64 InnerMisses(PlanState *scan);
 /* The heap blocks that were fetched, read or not; 0 if it is not known. */
 extern int64 InnerHeapFetches(PlanState *scan);
 
+/* The page of the visibility map that a scan has pinned, if any. */
+extern Buffer InnerMapPage(PlanState *scan);
+
+/* Is that known, and does a scan fetch them in the order of its index? */
+extern bool InnerFetchesInOrder(PlanState *scan);
+
 /* What is known of an inner scan from the plan. */
 typedef struct InnerPlace
 {
@@ -68,6 +75,12 @@ typedef struct InnerPlace
 extern InnerKeys *InnerKeysCreate(InnerShared *shared, PlanState *scan,
 								  const InnerPlace *place, bool *infallible,
 								  Refusal *refusal);
+
+/*
+ * Are the rows that keys lead to tested by the scan's filter?  *fixed: no more
+ * of them may be than are certainly asked for.
+ */
+extern bool InnerKeysTest(const InnerKeys *inner, bool *fixed);
 
 /* The look-ups of its keys. */
 extern Lookup *InnerKeysLookup(const InnerKeys *inner);

@@ -70,14 +70,19 @@ typedef struct InnerScan
 	Lookup	   *lookup;
 	ExecProcNodeMtd fetch;		/* its own ExecProcNode; NULL: not replaced */
 	bool		looks_up;		/* a key has been looked up */
+	bool		tests;			/* rows that keys lead to are tested */
+	bool		fixed;			/* no more of them than at first may be */
 	bool		active;			/* it is in the side's "active" */
+	LookupKey  *arrived;		/* key of the row at which the join is */
 
 	/* what it did for the rows of late */
 	uint64		row;			/* the row for which it was executed last */
-	int			blocks;			/* heap blocks that it fetched for that one */
+	int			fetched;		/* heap blocks that it fetched for that one */
+	int			returned;		/* rows that it returned for that one */
+	int			used;			/* blocks read ahead for that one, and used */
 	int			rows;			/* rows that selected it */
 	int			runs;			/* those of them for which it was executed */
-	int			runs_blocks;	/* heap blocks that it fetched for these */
+	int			runs_needed;	/* what it needed for these */
 } InnerScan;
 
 /* An Append node whose children are selected by run-time pruning. */
@@ -450,14 +455,25 @@ InnerSideFirstScan(PlanState *node, bool *several, Refusal *refusal)
 	return walk.first;
 }
 
-/* Note that a scan is executed, for a row; its look-ups are not for others. */
-static inline void
-inner_side_note_run(InnerScan *scan, int64 blocks)
+/*
+ * Note that a scan has been executed, for a row; its look-ups are not for
+ * others.  fetched: the number of heap blocks that it has fetched now.  An
+ * index scan fetches them in the order in which they were looked up.
+ */
+static void
+inner_side_note_run(InnerScan *scan, int64 fetched, bool returned)
 {
+	const LookupKey *key = scan->arrived;
+	int			most = PG_INT32_MAX;
+
 	if (scan->row != scan->side->row)
-		scan->blocks = 0;
+		scan->fetched = scan->returned = scan->used = 0;
 	scan->row = scan->side->row;
-	scan->blocks += (int) Min(blocks, LOOKUP_MAX_BLOCKS);
+	scan->fetched += (int) Min(fetched, LOOKUP_MAX_BLOCKS);
+	scan->returned += returned;
+	if (key != NULL && InnerFetchesInOrder(scan->node))
+		most = LookupUsed(key, scan->fetched) - scan->used;
+	scan->used += LookupCountEnd(scan->lookup, most);
 }
 
 /* Execute one of the scans, and account for what was read ahead for it. */
@@ -467,6 +483,7 @@ inner_side_next(PlanState *node)
 	InnerScan  *scan = (InnerScan *) AheadNodeBy(node, AHEAD_AS_INNER);
 	InnerSide  *side = scan->side;
 	int64		blocks = InnerHeapFetches(scan->node);
+	Buffer		map_page = InnerMapPage(scan->node);
 	TupleTableSlot *slot;
 
 	for (InnerScan *one = scan; one != NULL; one = one->next)
@@ -476,10 +493,12 @@ inner_side_next(PlanState *node)
 	}
 	slot = scan->fetch(node);
 	blocks = InnerHeapFetches(scan->node) - blocks;
+
+	/* a page of the visibility map counts for the table */
+	blocks -= blocks > 0 && InnerMapPage(scan->node) != map_page;
 	for (InnerScan *one = scan; one != NULL; one = one->next)
 	{
-		LookupCountEnd(one->lookup);
-		inner_side_note_run(one, blocks);
+		inner_side_note_run(one, blocks, !TupIsNull(slot));
 		side->misses += side->nscans == 1 ? 0 : InnerMisses(one->node);
 	}
 	return slot;
@@ -531,6 +550,7 @@ inner_side_make(InnerSide *side, InnerScan *scan)
 	if (scan->keys == NULL)
 		return refusal;
 	scan->lookup = InnerKeysLookup(scan->keys);
+	scan->tests = InnerKeysTest(scan->keys, &scan->fixed);
 	if (scan->first != NULL)
 	{
 		scan->next = scan->first->next;
@@ -590,7 +610,9 @@ InnerSideCreate(AheadNode *base, bool settings_stay, bool infallible,
 	if (base->query->econtext == NULL)
 		base->query->econtext = CreateExprContext(estate);
 	side->shared = (InnerShared) {.lookups = {.max_keys = max_rows,
-											  .max_reads = max_reads},
+											  .max_reads = max_reads,
+											  .tests = true},
+								  .node = base,
 								  .estate = estate,
 								  .values = OuterValuesCreate(
 									  base->plan_state, plans,
@@ -717,9 +739,10 @@ inner_side_lookup(const InnerSide *side, const InnerPart *part)
 
 /*
  * Learn from what a scan did for the row whose turn is over: how likely it is
- * to be executed, and how many heap blocks it needs, where the rows that are
- * asked of it are few, but may be found late.  That is the mean of the rows of
- * late, so that more blocks are used than are read for nothing.
+ * to be executed, and how many heap blocks it needs, or rows that pass its
+ * filter, where the rows that are asked of it are few, but may be found late.
+ * That is the mean of the rows of late, so that more blocks are used than are
+ * read for nothing.
  */
 static void
 inner_side_learn(InnerScan *scan)
@@ -728,17 +751,18 @@ inner_side_learn(InnerScan *scan)
 
 	scan->rows++;
 	scan->runs += ran;
-	scan->runs_blocks += ran ? scan->blocks : 0;
+	scan->runs_needed += !ran ? 0 : scan->tests ? scan->returned :
+		scan->fetched;
 	if (scan->place.most_blocks < LOOKUP_MAX_BLOCKS &&
-		scan->place.most_blocks > 0 && ran)
+		scan->place.most_blocks > 0 && ran && !scan->fixed)
 		LookupBound(scan->lookup,
 					Max(scan->place.most_blocks,
-						(scan->runs_blocks + scan->runs / 2) / scan->runs));
+						(scan->runs_needed + scan->runs / 2) / scan->runs));
 	if (scan->rows < ROWS_REMEMBERED)
 		return;
 	scan->rows /= 2;
 	scan->runs /= 2;
-	scan->runs_blocks /= 2;
+	scan->runs_needed /= 2;
 }
 
 void
@@ -750,6 +774,7 @@ InnerSidePass(InnerSide *side)
 
 		LookupPass(scan->lookup);
 		inner_side_learn(scan);
+		scan->arrived = NULL;
 	}
 	side->arrived = NULL;
 }
@@ -767,6 +792,7 @@ InnerSideArrive(InnerSide *side, InnerParts *parts)
 		side->passed += key->stage == LOOKUP_DONE ?
 			key->started + key->queued : LOOKUP_MAX_BLOCKS;
 		LookupArrive(inner_side_lookup(side, &parts->parts[i]), key);
+		side->scans[parts->parts[i].scan]->arrived = key;
 	}
 	side->arrived = parts;
 	side->row++;
@@ -987,7 +1013,9 @@ InnerSideLookUp(InnerSide *side, InnerParts *parts, TupleTableSlot *slot,
 		inner_side_bound(side, true);
 	values->columns = columns;
 	side->shared.infallible = true;
+	side->shared.lookups.tests = false;
 	InnerSideAdvance(side, parts, slot, wait);
+	side->shared.lookups.tests = true;
 	side->shared.infallible = infallible;
 	values->columns = own;
 	InnerSideRead(side, false);

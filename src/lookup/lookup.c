@@ -18,6 +18,7 @@
 #include "compat.h"
 #include "lookup/lookup.h"
 #include "miscadmin.h"
+#include "port/pg_bitutils.h"
 #include "read/uncount.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
@@ -30,6 +31,7 @@ typedef struct WantedPage
 {
 	BlockNumber block;
 	LookupKey  *key;
+	int			place;			/* of a heap block, among those of its key */
 } WantedPage;
 
 /* The pages of the index, or of the heap. */
@@ -60,6 +62,8 @@ struct Lookup
 	int			most_blocks;	/* most heap blocks read ahead for one key */
 	int			table_size;
 	LookupShared *shared;
+	LookupRowTest test;			/* NULL: rows are not tested */
+	void	   *test_context;
 
 	/* of the keys that are known */
 	LookupPages index;
@@ -135,6 +139,20 @@ void
 LookupBound(Lookup *lookup, int most_blocks)
 {
 	lookup->most_blocks = Min(most_blocks, LOOKUP_MAX_BLOCKS);
+}
+
+void
+LookupTestRows(Lookup *lookup, LookupRowTest test, void *context)
+{
+	lookup->test = test;
+	lookup->test_context = context;
+}
+
+/* Are the rows of keys tested? */
+static inline bool
+lookup_tests(const Lookup *lookup)
+{
+	return lookup->test != NULL && lookup->shared->tests;
 }
 
 void
@@ -223,6 +241,8 @@ lookup_start_pages(Lookup *lookup, LookupPages *pages,
 		*lookup_last_read(lookup, pages, reads[i].block) = reads[i];
 		lookup_note_reads(lookup, pages, wanted[i].key,
 						  PageReadWasRead(&reads[i]));
+		if (pages == &lookup->heap && PageReadWasRead(&reads[i]))
+			wanted[i].key->read_at |= 1 << wanted[i].place;
 		pages->owed += reads[i].origin == PAGE_READ;
 		pages->advised += reads[i].origin == PAGE_ADVISED;
 		wanted[i].key->started += reads[i].leads;
@@ -265,17 +285,19 @@ lookup_start_index_page(Lookup *lookup, LookupKey *key)
  * the kernel to prefetch is read now.
  */
 static Buffer
-lookup_finish_page(Lookup *lookup, LookupKey *key)
+lookup_finish_page(Lookup *lookup, LookupPages *pages, LookupKey *key)
 {
-	LookupPages *pages = &lookup->index;
 	Buffer		buffer = PageReadFinish(pages->rel, &key->read);
 
 	if (!BufferIsValid(buffer) && key->read.origin == PAGE_ADVISED)
 	{
 		CountsBefore before = CountsNow(pages->rel);
+		int			reads;
 
 		buffer = ReadBuffer(pages->rel, key->read.block);
-		pages->owed += UncountSince(pages->rel, &before);
+		reads = UncountSince(pages->rel, &before);
+		pages->owed += reads;
+		pages->advised -= Min(reads, pages->advised);
 	}
 	if (!BufferIsValid(buffer))
 		lookup_last_read(lookup, pages, key->read.block)->block =
@@ -304,9 +326,10 @@ lookup_needs_heap_page(Lookup *lookup, LookupKey *key, BlockNumber block)
 	return !visible;
 }
 
-/* Queue a page of a key. */
+/* Queue a page of a key; place: of a heap block. */
 static void
-lookup_want_page(LookupPages *pages, LookupKey *key, BlockNumber block)
+lookup_want_page(LookupPages *pages, LookupKey *key, BlockNumber block,
+				 int place)
 {
 	if (pages->nwanted == pages->wanted_size)
 	{
@@ -315,7 +338,7 @@ lookup_want_page(LookupPages *pages, LookupKey *key, BlockNumber block)
 			repalloc_array(pages->wanted, WantedPage, pages->wanted_size);
 	}
 	pages->wanted[pages->nwanted++] =
-		(WantedPage) {.block = block, .key = key};
+		(WantedPage) {.block = block, .key = key, .place = place};
 }
 
 /* Queue the heap blocks that a leaf page has named. */
@@ -323,21 +346,130 @@ static void
 lookup_want_blocks(Lookup *lookup, LookupKey *key, const BlockNumber *blocks,
 				   int n)
 {
-	LookupPages *heap = &lookup->heap;
+	BlockNumber last = InvalidBlockNumber;
 
 	key->blocks = Max(n, 0);
-	key->match = lookup->way->match;
+	if (n > 0)
+		key->match = lookup->way->rows[0];
 	for (int i = 0; i < n; i++)
 	{
-		if (blocks[i] == lookup->heap_last)
+		int			place = key->places;
+
+		if (blocks[i] == last ||
+			!lookup_needs_heap_page(lookup, key, blocks[i]))
 			continue;
-		lookup->heap_last = blocks[i];
-		if (lookup_needs_heap_page(lookup, key, blocks[i]))
+		last = blocks[i];
+		key->places++;
+		if (last == lookup->heap_last)
+			continue;
+		lookup->heap_last = last;
+		lookup_want_page(&lookup->heap, key, last, place);
+		key->queued++;
+	}
+}
+
+/* No further rows of a key are tested. */
+static void
+lookup_end_rows(LookupKey *key)
+{
+	if (key->stage != LOOKUP_ROWS)
+		return;
+	pfree(key->rows);
+	key->rows = NULL;
+	key->stage = LOOKUP_DONE;
+}
+
+/* Queue the page of the row that is to be tested next, if there is one. */
+static void
+lookup_want_row(Lookup *lookup, LookupKey *key)
+{
+	LookupRows *rows = key->rows;
+	BlockNumber block;
+
+	if (rows->next < rows->n)
+	{
+		block = ItemPointerGetBlockNumberNoCheck(&rows->rows[rows->next]);
+		if (lookup_page_exists(&lookup->heap, block))
 		{
-			lookup_want_page(heap, key, blocks[i]);
-			key->queued++;
+			lookup_want_page(&lookup->heap, key, block, key->places++);
+			key->queued = 1;
+			key->read.block = InvalidBlockNumber;
+			return;
 		}
 	}
+	lookup_end_rows(key);
+}
+
+/* A key's way has ended at a leaf page, which has named heap blocks. */
+static void
+lookup_end_way(Lookup *lookup, LookupKey *key, const BlockNumber *blocks,
+			   int n)
+{
+	const IndexLookup *way = lookup->way;
+
+	key->stage = LOOKUP_DONE;
+	if (!lookup_tests(lookup) || n <= 0)
+	{
+		lookup_want_blocks(lookup, key, blocks, n);
+		return;
+	}
+	key->blocks = n;
+	key->match = way->rows[0];
+	key->rows = MemoryContextAlloc(GetMemoryChunkContext(lookup),
+								   offsetof(LookupRows, rows) +
+								   way->nrows * sizeof(ItemPointerData));
+	*key->rows = (LookupRows) {.n = way->nrows};
+	memcpy(key->rows->rows, way->rows, way->nrows * sizeof(ItemPointerData));
+	key->stage = LOOKUP_ROWS;
+	lookup_want_row(lookup, key);
+}
+
+/* Test the rows of a page that has come, up to the last one that is needed. */
+static void
+lookup_test_page(Lookup *lookup, LookupKey *key, Buffer buffer)
+{
+	LookupRows *rows = key->rows;
+
+	while (rows->next < rows->n &&
+		   ItemPointerGetBlockNumberNoCheck(&rows->rows[rows->next]) ==
+		   key->read.block)
+	{
+		ItemPointerData row = rows->rows[rows->next++];
+
+		rows->passed += lookup->test(lookup->test_context, buffer, &row);
+		if (rows->passed >= lookup->most_blocks)
+		{
+			lookup_end_rows(key);
+			return;
+		}
+	}
+	lookup_want_row(lookup, key);
+}
+
+/* Is there something better to do than to wait for a key's page? */
+static inline bool
+lookup_must_wait(const LookupKey *key)
+{
+	return !PageReadIsDone(&key->read) || key->read.origin == PAGE_ADVISED;
+}
+
+/* Go on with the rows of a key.  A page that is gone again ends that. */
+static void
+lookup_advance_rows(Lookup *lookup, LookupKey *key, bool wait)
+{
+	Buffer		buffer = InvalidBuffer;
+
+	if (key->queued > 0 || (!wait && lookup_must_wait(key)))
+		return;
+	if (key->read.block != InvalidBlockNumber)
+		buffer = lookup_finish_page(lookup, &lookup->heap, key);
+	if (BufferIsValid(buffer))
+	{
+		lookup_test_page(lookup, key, buffer);
+		ReleaseBuffer(buffer);
+	}
+	else
+		lookup_end_rows(key);
 }
 
 void
@@ -401,6 +533,13 @@ LookupRest(Lookup *lookup)
 	lookup->leaf_last = lookup->leaf_copied = InvalidBlockNumber;
 }
 
+/* The most heap blocks that a leaf page is asked for. */
+static inline int
+lookup_most_blocks(const Lookup *lookup)
+{
+	return lookup_tests(lookup) ? LOOKUP_MAX_BLOCKS : lookup->most_blocks;
+}
+
 /* Go on from a page that has been read. */
 static void
 lookup_visit_page(Lookup *lookup, LookupKey *key, ScanKey keys, Buffer buffer)
@@ -409,12 +548,11 @@ lookup_visit_page(Lookup *lookup, LookupKey *key, ScanKey keys, Buffer buffer)
 	BlockNumber block = key->place.page;
 	int			n = IndexLookupPage(lookup->way, keys, buffer, &key->place,
 									lookup->ignore_killed, blocks,
-									lookup->most_blocks);
+									lookup_most_blocks(lookup));
 
 	if (n != INDEX_LOOKUP_GOES_ON)
 	{
-		key->stage = LOOKUP_DONE;
-		lookup_want_blocks(lookup, key, blocks, n);
+		lookup_end_way(lookup, key, blocks, n);
 		lookup_copy_leaf(lookup, block, buffer);
 	}
 	else
@@ -439,23 +577,16 @@ lookup_visit_copy(Lookup *lookup, LookupKey *key, ScanKey keys)
 		(!place.is_guess && place.page != key->place.page))
 		return false;
 	n = IndexLookupCopy(lookup->way, keys, lookup->leaf->data, &place,
-						lookup->ignore_killed, blocks, lookup->most_blocks);
+						lookup->ignore_killed, blocks,
+						lookup_most_blocks(lookup));
 	if (n == INDEX_LOOKUP_GOES_ON)
 	{
 		lookup->leaf_copied = InvalidBlockNumber;
 		return false;
 	}
 	lookup->leaf_near = place.near;
-	key->stage = LOOKUP_DONE;
-	lookup_want_blocks(lookup, key, blocks, n);
+	lookup_end_way(lookup, key, blocks, n);
 	return true;
-}
-
-/* Is there something better to do than to wait for a key's page? */
-static inline bool
-lookup_must_wait(const LookupKey *key)
-{
-	return !PageReadIsDone(&key->read) || key->read.origin == PAGE_ADVISED;
 }
 
 void
@@ -463,6 +594,11 @@ LookupAdvance(Lookup *lookup, LookupKey *key, ScanKey keys, bool wait)
 {
 	bool		is_new = key->stage == LOOKUP_NEW;
 
+	if (key->stage == LOOKUP_ROWS)
+	{
+		lookup_advance_rows(lookup, key, wait);
+		return;
+	}
 	if (keys == NULL)
 		key->stage = LOOKUP_DONE;
 	else if (is_new)
@@ -471,14 +607,14 @@ LookupAdvance(Lookup *lookup, LookupKey *key, ScanKey keys, bool wait)
 	if (key->stage != LOOKUP_DONE && (is_new || key->place.level == 0) &&
 		lookup_visit_copy(lookup, key, keys))
 		return;
-	while (key->stage != LOOKUP_DONE)
+	while (key->stage < LOOKUP_ROWS)
 	{
 		Buffer		buffer;
 
 		CHECK_FOR_INTERRUPTS();
 		if (key->stage == LOOKUP_LOOK && key->place.level == 0)
 		{
-			lookup_want_page(&lookup->index, key, key->place.page);
+			lookup_want_page(&lookup->index, key, key->place.page, 0);
 			return;
 		}
 		if (key->stage == LOOKUP_LOOK)
@@ -491,7 +627,7 @@ LookupAdvance(Lookup *lookup, LookupKey *key, ScanKey keys, bool wait)
 		}
 		else if (!wait && lookup_must_wait(key))
 			return;
-		buffer = lookup_finish_page(lookup, key);
+		buffer = lookup_finish_page(lookup, &lookup->index, key);
 		if (BufferIsValid(buffer))
 		{
 			lookup_visit_page(lookup, key, keys, buffer);
@@ -560,7 +696,13 @@ lookup_read_blocks(Lookup *lookup, int room)
 		if (n > 0)
 			room -= lookup_start_pages(lookup, heap, wanted, n);
 		for (int i = 0; i < Max(n, 1); i++)
-			wanted[i].key->queued--;
+		{
+			LookupKey  *key = wanted[i].key;
+
+			key->queued--;
+			if (key->stage == LOOKUP_ROWS)
+				key->read = *lookup_last_read(lookup, heap, wanted[i].block);
+		}
 		done += Max(n, 1);
 	}
 	if (done == 0)
@@ -614,6 +756,7 @@ void
 LookupStop(Lookup *lookup, LookupKey *key)
 {
 	lookup_drop_wanted(lookup, key);
+	lookup_end_rows(key);
 	key->stage = LOOKUP_DONE;
 }
 
@@ -631,6 +774,7 @@ void
 LookupForget(Lookup *lookup, LookupKey *key)
 {
 	lookup_drop_wanted(lookup, key);
+	lookup_end_rows(key);
 	lookup->heap_ahead -= key->heap_reads;
 	lookup_forget_pages(&lookup->heap, key->heap_reads);
 	lookup->shared->counters.blocks_unused += key->reads;
@@ -660,6 +804,7 @@ void
 LookupArrive(Lookup *lookup, LookupKey *key)
 {
 	lookup_drop_wanted(lookup, key);
+	lookup_end_rows(key);
 	if ((int32) (key->number - lookup->arrived) > 0)
 		lookup->arrived = key->number;
 	lookup->heap_arrived += key->heap_reads;
@@ -673,16 +818,34 @@ LookupCountBegin(Lookup *lookup)
 		lookup->heap.before = CountsNow(lookup->heap.rel);
 }
 
-void
-LookupCountEnd(Lookup *lookup)
+int
+LookupUsed(const LookupKey *key, int fetched)
+{
+	return key->heap_reads -
+		pg_popcount32(fetched < LOOKUP_MAX_BLOCKS ?
+					  key->read_at >> fetched : 0);
+}
+
+int
+LookupCountEnd(Lookup *lookup, int most)
 {
 	LookupPages *heap = &lookup->heap;
+	int			advised;
+	int			owed;
+	int			left;
 
 	RecountHits(lookup->index.rel, &lookup->index.owed, &lookup->index.before);
 	if (heap->rel == NULL)
-		return;
+		return 0;
 
 	/* a page that was left to the kernel is read, and counted, by the server */
-	heap->advised -= Min(ReadsSince(heap->rel, &heap->before), heap->advised);
-	RecountHits(heap->rel, &heap->owed, &heap->before);
+	if (!PageReadsInBackground(heap->rel))
+		most = PG_INT32_MAX;	/* whose page it was is not known */
+	advised = Min(heap->advised, most);
+	advised = Min(ReadsSince(heap->rel, &heap->before), advised);
+	heap->advised -= advised;
+	owed = left = Min(heap->owed, most - advised);
+	RecountHits(heap->rel, &left, &heap->before);
+	heap->owed -= owed - left;
+	return advised + owed - left;
 }

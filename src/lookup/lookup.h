@@ -45,20 +45,34 @@ typedef enum LookupStage
 	LOOKUP_NEW,					/* nothing has been done for the key */
 	LOOKUP_LOOK,				/* its page is to be looked at */
 	LOOKUP_READING,				/* its page is being read */
+	LOOKUP_ROWS,				/* rows are tested as their pages come */
 	LOOKUP_DONE					/* nothing is left to do */
 } LookupStage;
+
+/* The rows that a leaf page named, while they are tested. */
+typedef struct LookupRows
+{
+	int			n;
+	int			next;			/* the one to be tested next */
+	int			passed;			/* number of those before it that passed */
+	ItemPointerData rows[FLEXIBLE_ARRAY_MEMBER];
+} LookupRows;
 
 typedef struct LookupKey
 {
 	LookupStage stage;
 	IndexPlace	place;			/* the page to look at next */
-	PageRead	read;			/* the read of that page */
+	PageRead	read;			/* the read of that page, or of a row's */
+	LookupRows *rows;			/* NULL, but at the stage LOOKUP_ROWS */
 	uint16		visited;		/* number of index pages looked at so far */
 	uint16		reads;			/* number of pages that were read for it */
 	uint16		heap_reads;		/* of these, pages of the table and its map */
 	uint16		started;		/* reads of one page or several, begun for it */
 	uint16		queued;			/* heap blocks that wait for LookupRead() */
 	uint16		blocks;			/* heap blocks that its leaf page named */
+	uint16		places;			/* those of them that the server may fetch */
+	uint16		read_at;		/* a bit for each of these, in scan order: it
+								 * was read for the key */
 	uint32		number;			/* of keys that were begun before it */
 	ItemPointerData match;		/* the first row that its leaf page named; not
 								 * set if "blocks" is 0 */
@@ -70,6 +84,7 @@ typedef struct LookupShared
 	int			max_keys;		/* the most keys that are known early */
 	int			max_reads;		/* the most reads in flight */
 	int			nlookups;		/* that keys are divided among, roughly */
+	bool		tests;			/* rows are tested, where a test is known */
 	bool		more;			/* more keys will be begun soon */
 	LookupCounters counters;
 } LookupShared;
@@ -90,8 +105,23 @@ extern Lookup *LookupCreate(LookupShared *shared, Relation heap,
 							ScanDirection direction, bool index_only,
 							int most_blocks, Refusal *refusal);
 
-/* From now on, one look-up can need most_blocks heap blocks at most. */
+/*
+ * From now on, one look-up can need most_blocks heap blocks at most; or, where
+ * rows are tested, as many rows that pass.
+ */
 extern void LookupBound(Lookup *lookup, int most_blocks);
+
+/*
+ * Will the row that an index entry names, on a page that is pinned, be asked
+ * for?  False if the scan passes over it, and goes on to the next one.
+ */
+typedef bool (*LookupRowTest) (void *context, Buffer buffer, ItemPointer row);
+
+/*
+ * From now on, the heap pages of a key are read one after the other, and their
+ * rows are tested, until as many have passed as can be asked for.
+ */
+extern void LookupTestRows(Lookup *lookup, LookupRowTest test, void *context);
 
 /*
  * A key is known from now on.  Its LookupKey stays where it is until
@@ -103,8 +133,17 @@ extern void LookupBegin(Lookup *lookup, LookupKey *key);
 static inline bool
 LookupIsWanted(const LookupKey *key, bool wait)
 {
-	return key->stage != LOOKUP_DONE &&
-		(key->stage != LOOKUP_READING || wait || PageReadIsDone(&key->read));
+	switch (key->stage)
+	{
+		case LOOKUP_DONE:
+			return false;
+		case LOOKUP_ROWS:
+			return key->queued == 0 && (wait || PageReadIsDone(&key->read));
+		case LOOKUP_READING:
+			return wait || PageReadIsDone(&key->read);
+		default:
+			return true;
+	}
 }
 
 /*
@@ -192,8 +231,18 @@ extern void LookupPass(Lookup *lookup);
 /* How many pages would LookupPass() count as unused now? */
 extern int	LookupLeftOver(const Lookup *lookup);
 
-/* Call these around the server's work, to count what was read ahead for it. */
+/*
+ * Call these around the server's work, to count what was read ahead for it.
+ * most: that many heap pages of the keys that had arrived, at most, have been
+ * used.  Returns the number of those that were.
+ */
 extern void LookupCountBegin(Lookup *lookup);
-extern void LookupCountEnd(Lookup *lookup);
+extern int	LookupCountEnd(Lookup *lookup, int most);
+
+/*
+ * How many heap pages have been read for a key and are used once the server has
+ * fetched this number of pages for it, one after the other?
+ */
+extern int	LookupUsed(const LookupKey *key, int fetched);
 
 #endif							/* PG_LOOKAHEAD_LOOKUP_H */

@@ -749,7 +749,7 @@ stop_unit(ValuesAhead *ahead)
 	INSTR_TIME_SET_ZERO(inside);
 	JudgeStopTiming(&inside, ahead->start);
 	if (ahead->settles)
-		LookupCountEnd(ahead->lookup);
+		(void) LookupCountEnd(ahead->lookup, PG_INT32_MAX);
 	if (judge->mode == JUDGE_WATCH)
 	{
 		if (reads > 0)
