@@ -567,4 +567,15 @@ LookaheadCheckSearchPathBy(GucStringCheckHook hook)
 					0, NULL)
 #endif
 
+/* Does a btree scan return the TIDs of a posting list last one first? */
+static inline bool
+LookaheadPostingIsReversed(ScanDirection dir)
+{
+#if PG_VERSION_NUM >= 190000
+	return ScanDirectionIsBackward(dir);
+#else
+	return false;
+#endif
+}
+
 #endif							/* PG_LOOKAHEAD_COMPAT_H */

@@ -23,17 +23,6 @@
 #include "compat.h"
 #include "nodes/tidbitmap.h"
 
-/* Does a btree scan return the TIDs of a posting list last one first? */
-static inline bool
-LookaheadPostingIsReversed(ScanDirection dir)
-{
-#if PG_VERSION_NUM >= 190000
-	return ScanDirectionIsBackward(dir);
-#else
-	return false;
-#endif
-}
-
 /* The leaf page to the left of a btree scan's position, as far as known. */
 static inline BlockNumber
 LookaheadPreviousLeaf(BTScanPos pos)

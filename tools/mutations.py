@@ -242,7 +242,7 @@ MUTATIONS = [
     ),
     Mutation(
         "part of a unique key",
-        "src/scan/scan.c",
+        "src/index/btree_keys.h",
         "if (nkeys < columns)\n\t\treturn false;",
         "columns = Min(columns, nkeys);",
         (

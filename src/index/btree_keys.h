@@ -16,6 +16,8 @@
 #include "access/nbtree.h"
 #include "access/relscan.h"
 #include "access/sdir.h"
+#include "catalog/pg_am_d.h"
+#include "utils/rel.h"
 
 /* Which keys are to be tested. */
 #define BTREE_REQUIRED_KEYS 1	/* those that end a scan of some direction */
@@ -44,6 +46,31 @@ typedef struct BTreeMatches
 	bool		ended;			/* no entry after these can match */
 	bool		damaged;
 } BTreeMatches;
+
+/*
+ * Does a scan ask for one key of a unique index?  Then there is no second row
+ * to look ahead to.  The keys are as the executor has made them.
+ */
+static inline bool
+BTreeKeysAreUnique(Relation index, const ScanKeyData *keys, int nkeys)
+{
+	int			columns;
+
+	if (index->rd_rel->relam != BTREE_AM_OID ||
+		!index->rd_index->indisunique || !index->rd_index->indimmediate)
+		return false;
+	columns = IndexRelationGetNumberOfKeyAttributes(index);
+	if (nkeys < columns)
+		return false;
+
+	/* the keys come in the order of the columns */
+	for (int i = 0; i < columns; i++)
+		if (keys[i].sk_attno != i + 1 ||
+			keys[i].sk_strategy != BTEqualStrategyNumber ||
+			(keys[i].sk_flags & (SK_SEARCHARRAY | SK_ROW_HEADER)) != 0)
+			return false;
+	return true;
+}
 
 /*
  * Bring keys into the form that the access method would give them, but for

@@ -9,7 +9,7 @@
 #include "postgres.h"
 
 #include "access/transam.h"
-#include "compat_scan.h"
+#include "compat.h"
 #include "index/btree_keys.h"
 #include "index/btree_search.h"
 #include "index/index_lookup.h"

@@ -35,9 +35,10 @@ struct IndexLookup
 	int			nkeys;
 	ScanKey		keys;			/* a copy; its arguments are those looked up */
 
-	/* the first matches, if blocks were written, in scan order */
+	/* if blocks were written: the first match; more of them, in scan order */
+	ItemPointerData match;
 	int			nrows;
-	ItemPointerData rows[INDEX_LOOKUP_ROWS];
+	ItemPointer rows;			/* INDEX_LOOKUP_ROWS at most; NULL: unwanted */
 
 	/* Find the page where the keys' way begins; false if it is not known. */
 	bool		(*begin) (IndexLookup *lookup, IndexPlace *place);
@@ -129,8 +130,11 @@ IndexLookupNote(IndexLookup *lookup, BlockNumber *blocks, int n,
 	BlockNumber block = ItemPointerGetBlockNumberNoCheck(tid);
 
 	if (n == 0)
+	{
+		lookup->match = *tid;
 		lookup->nrows = 0;
-	if (lookup->nrows < INDEX_LOOKUP_ROWS)
+	}
+	if (lookup->rows != NULL && lookup->nrows < INDEX_LOOKUP_ROWS)
 		lookup->rows[lookup->nrows++] = *tid;
 	if (n == 0 || blocks[n - 1] != block)
 		blocks[n++] = block;

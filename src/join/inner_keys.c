@@ -24,6 +24,7 @@
 #include "early/infallible.h"
 #include "exec/rows_wanted.h"
 #include "executor/executor.h"
+#include "index/btree_keys.h"
 #include "join/inner_keys.h"
 #include "miscadmin.h"
 #include "nodes/nodeFuncs.h"
@@ -319,6 +320,8 @@ inner_keys_may_filter(InnerKeys *inner, PlanState *scan)
 		((IndexScanState *) scan)->iss_RelationDesc->rd_rel->relam !=
 		BTREE_AM_OID ||
 		place->most_blocks == 0 || place->most_blocks >= LOOKUP_MAX_BLOCKS ||
+		BTreeKeysAreUnique(((IndexScanState *) scan)->iss_RelationDesc,
+						   inner->keys, inner->nkeys) ||
 		!IsMVCCSnapshot(scan->state->es_snapshot) ||
 		!inner_keys_plain_columns(filter,
 								  ((Scan *) scan->plan)->scanrelid) ||

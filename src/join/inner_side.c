@@ -713,11 +713,15 @@ InnerSideIsDone(InnerParts *parts)
 bool
 InnerSideMatch(const InnerParts *parts, ItemPointer match)
 {
+	const LookupKey *key;
+
 	ItemPointerSetInvalid(match);
-	if (parts->n == 1 && parts->parts[0].key.blocks > 0)
-		*match = parts->parts[0].key.match;
-	return parts->n == 0 ||
-		(parts->n == 1 && parts->parts[0].key.stage == LOOKUP_DONE);
+	if (parts->n != 1)
+		return parts->n == 0;
+	key = &parts->parts[0].key;
+	if (key->blocks > 0)
+		*match = key->stage == LOOKUP_ROWS ? key->rows->rows[0] : key->match;
+	return key->stage == LOOKUP_DONE;
 }
 
 int

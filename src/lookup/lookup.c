@@ -144,6 +144,7 @@ LookupBound(Lookup *lookup, int most_blocks)
 void
 LookupTestRows(Lookup *lookup, LookupRowTest test, void *context)
 {
+	lookup->way->rows = palloc_array(ItemPointerData, INDEX_LOOKUP_ROWS);
 	lookup->test = test;
 	lookup->test_context = context;
 }
@@ -350,7 +351,7 @@ lookup_want_blocks(Lookup *lookup, LookupKey *key, const BlockNumber *blocks,
 
 	key->blocks = Max(n, 0);
 	if (n > 0)
-		key->match = lookup->way->rows[0];
+		key->match = lookup->way->match;
 	for (int i = 0; i < n; i++)
 	{
 		int			place = key->places;
@@ -372,11 +373,14 @@ lookup_want_blocks(Lookup *lookup, LookupKey *key, const BlockNumber *blocks,
 static void
 lookup_end_rows(LookupKey *key)
 {
+	LookupRows *rows;
+
 	if (key->stage != LOOKUP_ROWS)
 		return;
-	pfree(key->rows);
-	key->rows = NULL;
+	rows = key->rows;
+	key->match = rows->rows[0];
 	key->stage = LOOKUP_DONE;
+	pfree(rows);
 }
 
 /* Queue the page of the row that is to be tested next, if there is one. */
@@ -414,7 +418,6 @@ lookup_end_way(Lookup *lookup, LookupKey *key, const BlockNumber *blocks,
 		return;
 	}
 	key->blocks = n;
-	key->match = way->rows[0];
 	key->rows = MemoryContextAlloc(GetMemoryChunkContext(lookup),
 								   offsetof(LookupRows, rows) +
 								   way->nrows * sizeof(ItemPointerData));

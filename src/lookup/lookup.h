@@ -58,24 +58,28 @@ typedef struct LookupRows
 	ItemPointerData rows[FLEXIBLE_ARRAY_MEMBER];
 } LookupRows;
 
+/* Rows that are ahead hold one each: it is kept small. */
 typedef struct LookupKey
 {
-	LookupStage stage;
+	PageRead	read;			/* the read of its page, or of a row's */
+	union
+	{
+		LookupRows *rows;		/* at the stage LOOKUP_ROWS */
+		ItemPointerData match;	/* at others: the first row that its leaf page
+								 * named; not set if "blocks" is 0 */
+	};
 	IndexPlace	place;			/* the page to look at next */
-	PageRead	read;			/* the read of that page, or of a row's */
-	LookupRows *rows;			/* NULL, but at the stage LOOKUP_ROWS */
-	uint16		visited;		/* number of index pages looked at so far */
+	uint32		number;			/* of keys that were begun before it */
+	uint16		read_at;		/* a bit for each of "places", in scan order:
+								 * it was read for the key */
 	uint16		reads;			/* number of pages that were read for it */
 	uint16		heap_reads;		/* of these, pages of the table and its map */
-	uint16		started;		/* reads of one page or several, begun for it */
-	uint16		queued;			/* heap blocks that wait for LookupRead() */
-	uint16		blocks;			/* heap blocks that its leaf page named */
-	uint16		places;			/* those of them that the server may fetch */
-	uint16		read_at;		/* a bit for each of these, in scan order: it
-								 * was read for the key */
-	uint32		number;			/* of keys that were begun before it */
-	ItemPointerData match;		/* the first row that its leaf page named; not
-								 * set if "blocks" is 0 */
+	uint8		stage;			/* a LookupStage */
+	uint8		visited;		/* number of index pages looked at so far */
+	uint8		started;		/* reads of one page or several, begun for it */
+	uint8		queued;			/* heap blocks that wait for LookupRead() */
+	uint8		blocks;			/* heap blocks that its leaf page named */
+	uint8		places;			/* those of them that the server may fetch */
 } LookupKey;
 
 /* What the look-ups of one source share; it is the owner of their reads. */

@@ -11,36 +11,12 @@
 #include "compat.h"
 #include "exec/explain.h"
 #include "exec/takeover.h"
+#include "index/btree_keys.h"
 #include "index/scan_position.h"
 #include "read/uncount.h"
 #include "scan/scan.h"
 #include "scan/scan_node.h"
 #include "utils/rel.h"
-
-/*
- * Does a scan ask for one key of a unique index?  Then there is no second row
- * to look ahead to.
- */
-static inline bool
-scan_is_unique_lookup(Relation index, ScanKey keys, int nkeys)
-{
-	int			columns;
-
-	if (index->rd_rel->relam != BTREE_AM_OID ||
-		!index->rd_index->indisunique || !index->rd_index->indimmediate)
-		return false;
-	columns = IndexRelationGetNumberOfKeyAttributes(index);
-	if (nkeys < columns)
-		return false;
-
-	/* the keys come in the order of the columns */
-	for (int i = 0; i < columns; i++)
-		if (keys[i].sk_attno != i + 1 ||
-			keys[i].sk_strategy != BTEqualStrategyNumber ||
-			(keys[i].sk_flags & (SK_SEARCHARRAY | SK_ROW_HEADER)) != 0)
-			return false;
-	return true;
-}
 
 /* The reason why a scan is left to the server. */
 static inline Refusal
@@ -50,7 +26,7 @@ scan_refusal_of(Relation heap, Relation index, ScanKey keys, int nkeys,
 	Refusal		refusal;
 
 	/* test this first, as the shortest queries have the least time to lose */
-	if (scan_is_unique_lookup(index, keys, nkeys))
+	if (BTreeKeysAreUnique(index, keys, nkeys))
 		return REFUSED_ONE_ROW;
 	refusal = SettingsRefusal();
 	if (refusal == NOT_REFUSED && norderbys > 0)
