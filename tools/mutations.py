@@ -253,7 +253,7 @@ MUTATIONS = [
     ),
     Mutation(
         "array on a unique key",
-        "src/scan/scan.c",
+        "src/index/btree_keys.h",
         "(SK_SEARCHARRAY | SK_ROW_HEADER)",
         "(SK_ROW_HEADER)",
         (
