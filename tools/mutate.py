@@ -48,8 +48,8 @@ FOUND = HOME / "found.json"
 LOGS = HOME / "logs"
 
 SECONDS, SLOWER = 150, 10
-"""After so many seconds, or ten times what all tests of their file took without a mutation, tests that still
-run have noticed: something waits for ever."""
+"""Seconds after which tests that still run have noticed the mutation, since something waits for ever; or ten
+times what all tests of their file took without a mutation, if that is longer."""
 
 CAUGHT, SURVIVED, INAPPLICABLE, RED = "caught", "survived", "does not apply", "red before"
 ARGUED = "argued"

@@ -120,7 +120,7 @@ def plan_of(rows: Sequence[tuple[Any, ...]]) -> dict[str, Any]:
 def compare_writes(
     make_cluster: MakeCluster, rng: Random, name: str, kind: type[WriteCorpus], number: int
 ) -> tuple[int, int]:
-    """Execute so many statements of a corpus in a run; return rows that were ahead, and index pages read ahead."""
+    """Execute a number of statements of a corpus in a run; return rows that were ahead, and index pages read ahead."""
     cluster: Cluster = make_cluster({**SERVER, **RUNS[name]})
     if name == "direct" and cluster.version < 18:
         pytest.skip("needs PostgreSQL 18")
