@@ -72,7 +72,7 @@ _TPCH = f"--suite tpch {_WHOLE} --rows 120000 --io buffered --latency 0.5"
 
 RUNS: dict[str, tuple[str, str]] = {
     "demo": ("", "--suite demo --latency 0,0.5"),
-    "web": ("web", f"{_WEB} --io buffered --latency 0,0.5 {_DEFAULTS}"),
+    "web": ("web", f"{_WEB} --io buffered --latency 0,0.1,0.5,1 {_DEFAULTS}"),
     "web_advised": ("web", f"{_WEB} --latency 0.5 {_ALIKE}"),
     "tpch": ("tpch", f"{_TPCH} {_DEFAULTS}"),
     "tpch_advised": ("tpch", f"{_TPCH} {_ALIKE}"),

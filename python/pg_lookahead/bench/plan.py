@@ -21,11 +21,11 @@ _EXTENSIONS = ("pg_prewarm", "pg_buffercache")
 _PART = 0.8
 """Part of the seconds that a cell may take which it usually takes."""
 
-_OVERHEAD = 1.5
+_OVERHEAD = 1.0
 _OVERHEAD_OF_A_MILLION = 0.8
 """Seconds that are spent around a cell, and so many more for each million rows of the tables."""
 
-_WHOLE_STATEMENTS = 0.7
+_WHOLE_STATEMENTS = 0.35
 """Seconds that a pair of whole statements takes, with tables of so few rows, and in proportion."""
 _FEW = 250_000
 
