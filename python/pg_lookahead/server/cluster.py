@@ -208,7 +208,8 @@ class Cluster:
         cache.evict(conn, relation)
         if not os_cache:
             return "none"
-        return cache.drop_from_page_cache(cache.files(conn, self.data, relation), whole=True)
+        files = cache.files(conn, self.data, relation)
+        return cache.drop_from_page_cache(files, whole=True, keep=cache.library(conn))
 
     # Parts of a start
 
