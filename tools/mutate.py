@@ -3,7 +3,7 @@
     make mutants [MUTANTS='--only NAME ...']
     .venv/bin/python -Es tools/mutate.py [--list] [--only NAME] [--again]
 
-A mutation (see mutations.py) replaces one piece of text in one file of the source.  In a private
+A mutation (see mutations.txt) replaces one piece of text in one file of the source.  In a private
 copy of the tree, built for the embedded server of that copy, each is applied by itself, and the tests
 that it names are run until one fails.  A mutation is
 
@@ -39,8 +39,6 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from mutations import MUTATIONS, Mutation
-
 ROOT = Path(__file__).resolve().parents[1]
 HOME = ROOT / "build" / "mutants"
 COPY = HOME / "tree"
@@ -53,6 +51,41 @@ times what all tests of their file took without a mutation, if that is longer.""
 
 CAUGHT, SURVIVED, INAPPLICABLE, RED = "caught", "survived", "does not apply", "red before"
 ARGUED = "argued"
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """A change of one place of the source.
+
+    old: text that is there exactly once; new: what replaces it
+    tests: of which one must fail then
+    why: what goes wrong, and when"""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+    why: str
+
+
+FORM = re.compile(r"([^:\n]+): (.+)\n([\w/.]+):(.*)((?:\n-.*)+)((?:\n\+.*)*)")
+
+
+def read_mutation(text: str) -> Mutation:
+    match = FORM.fullmatch(text)
+    assert match is not None, text
+    name, why, file, tests, old, new = match.groups()
+    names = tuple(f"test/python/{test}" for test in tests.strip().split("; ") if test)
+    old, new = (re.sub("^[-+]", "", lines[1:], flags=re.M) for lines in (old, new))
+    return Mutation(name, file, old, new, names, why)
+
+
+MUTATIONS = [
+    read_mutation(block)
+    for block in (ROOT / "tools" / "mutations.txt").read_text().strip("\n").split("\n\n")
+    if not block.startswith("#")
+]
 
 
 @dataclass(frozen=True)

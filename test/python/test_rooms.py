@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mutations import MUTATIONS
+from mutate import MUTATIONS
 
 ROOT = Path(__file__).resolve().parents[2]
 INSIDE = ROOT / "docs" / "inside.md"
