@@ -9,6 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from textwrap import shorten
 from xml.etree import ElementTree
 
 from rich import box
@@ -120,8 +121,10 @@ def of_junit(xml: str, status: int, seconds: float) -> Result:
     skips: Counter[str] = Counter()
     for case in ElementTree.fromstring(xml).iter("testcase") if xml else []:
         skipped = case.find("skipped")
-        if case.find("failure") is not None or case.find("error") is not None:
-            failures.append(str(case.get("name")))
+        failure = next((found for kind in ("failure", "error") if (found := case.find(kind)) is not None), None)
+        if failure is not None:
+            told = " ".join(str(failure.get("message")).split())
+            failures.append(f"{case.get('name')} ({shorten(told, 300)})")
         elif skipped is not None:
             skips[str(skipped.get("message"))] += 1
         else:

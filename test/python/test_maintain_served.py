@@ -527,9 +527,11 @@ def test_invalidations_between_the_calls(db: Connection, server: Cluster, rng: r
             failed += vacuum(db)
     deletions = with_deletions(told)
     assert deletions > 0
-    # one that failed may have come as far as an index
+    # One that failed may have come as far as an index.  A look into the catalog may miss an index whose row
+    # is being changed (see VACUUM_MISSED); VACUUM, which looks again, then reads it in the server's way.
+    after = grown(db, before)
     for method, expected in {"hash": deletions, "gin": 8, "bloom": 8}.items():
-        assert expected <= grown(db, before)[method] <= expected + failed, method
+        assert expected - 1 <= after[method] <= expected + failed, (method, after, deletions, failed)
     assert finds_all(db)
     run(db, VACUUM)  # of the rows that another session still saw
     assert scalar(db, "SELECT live_tuples FROM lookahead.pgstatbloomindex('t_bloom')") == scalar(

@@ -84,7 +84,7 @@ def test_junit() -> None:
     for kind in ("failure", "error"):
         bad = cells.of_junit(JUNIT.format(f'<testcase name="four"><{kind} message="x"/></testcase>'), 1, 1.0)
         assert (bad.state, bad.failed) == ("failed", 1)
-        assert "four" in bad.reason
+        assert bad.reason == "failed: four (x)"
         assert bad.brief().startswith("1 FAILED, 1 ok")
 
 
