@@ -1,8 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * pg_lookahead.c
- *		The front door: module magic, settings and hooks; and whether library,
- *		server and schema fit each other.
+ *		What happens when the library is loaded: its settings are defined and
+ *		its rooms initialized; and whether library, server and schema fit.
  *
  *-------------------------------------------------------------------------
  */

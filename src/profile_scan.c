@@ -3,10 +3,10 @@
  * profile_scan.c
  *		The functions of index scans that function profiles show.
  *
- * Compiled by "make PROFILE=1" only.  The functions themselves do not know of
- * it: the linker leads calls from one file to another through these here
- * (--wrap, see the Makefile), those of the server's functions as well.  A
- * function that is named here must therefore be named there.
+ * Compiled by "make PROFILE=1" only.  The profiled functions do not depend on
+ * this file: where one file calls a function of another or of the server, the
+ * linker puts a call of the function here in its place (--wrap).  So each
+ * function that is named here must be named in the Makefile, too.
  *
  *-------------------------------------------------------------------------
  */

@@ -1,8 +1,8 @@
-"""The command line: ``pg_lookahead demo`` and its fellows.
+"""The command line: ``pg_lookahead`` and its commands.
 
-Bad input, and whatever else a user can mend, is one line on standard error and exit
-status 2.  SIGTERM, SIGHUP and Ctrl-C tear down what was started.  If the reader of the output has gone,
-the program ends without a word."""
+Bad input, and any other error that a user can mend, gives one line on standard error and exit status 2.
+SIGTERM, SIGHUP and Ctrl-C end everything that was started.  If the reader of the output has ended, the
+program ends without a message."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Options, and types of parameters that several commands have: lists, numbers in bounds, NAME=VALUE.
 
-Functions of types give a parser for ``typer.Option(parser=...)``, which raises typer.BadParameter: one
-line that says what is possible."""
+The function of a type returns a parser for ``typer.Option(parser=...)``.  For a bad value, the parser raises
+typer.BadParameter with one line that says what is possible."""
 
 from __future__ import annotations
 

@@ -6,14 +6,15 @@
  *
  * The worker's loop asks for one message after the other, by the function
  * walrcv_receive of libpqwalreceiver, and sleeps when it gets none.  In this
- * process another function takes its place.  That one calls it, and while
- * look-ahead pays it calls it early, and queues what has arrived.
+ * process, a function of this file replaces it.  That function calls the
+ * original one; while look-ahead pays, it calls it early, and queues the
+ * messages that have arrived.
  *
- * The function is replaced while the worker starts, by a callback at the end of
- * its first transaction: libpqwalreceiver has been loaded then, and nothing has
- * been received.  Workers that synchronize tables, which receive the data of
- * COPY by the same function, and workers that apply streamed transactions in
- * parallel, keep the server's.
+ * The function is replaced while the worker starts, by a callback at the end
+ * of its first transaction: libpqwalreceiver has been loaded then, and nothing
+ * has been received.  Workers that synchronize tables, which receive the data
+ * of COPY by the same function, and workers that apply streamed transactions
+ * in parallel, keep the server's.
  *
  *-------------------------------------------------------------------------
  */

@@ -4,8 +4,8 @@
  *		Rows on pages of a table that are looked at before the server comes to
  *		them; see heap_row.h.
  *
- * The way from one value to the next is gone with a look at the tuple's end
- * before each step, and a doubt ends it.
+ * Before each step from one value of a tuple to the next, the end of the tuple
+ * is checked.  In case of doubt, the values from there on are left out.
  *
  *-------------------------------------------------------------------------
  */

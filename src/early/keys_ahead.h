@@ -4,12 +4,12 @@
  *		A ring of rows whose turn will come, and the look-ups of their keys.
  *
  * Rows that are going to be written have a key in each index of their table;
- * rows whose foreign keys will be checked have one for each constraint.  Who
- * knows what a key is, is a source of keys; the sources of one table share the
- * ring.
+ * rows whose foreign keys will be checked have one for each constraint.  A
+ * source of keys (KeySource) computes the keys of rows in one index, or for
+ * one constraint; the sources of one table share the ring.
  *
- * Who knows the rows adds them.  The oldest one is handed out when its turn has
- * come, and is passed when the server has done its work for it:
+ * The caller adds rows as soon as it knows them.  The oldest one is handed out
+ * when its turn has come, and is passed when the server has done its work:
  *
  *		KeysAheadAdd()		a row is known
  *		KeysAheadRead()		start reads for the rows of the ring

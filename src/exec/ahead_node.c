@@ -3,11 +3,12 @@
  * ahead_node.c
  *		The plan nodes of running queries that this extension executes.
  *
- * A query is found by the callback by which it is forgotten, in the list of its
- * memory context: that list is as long as the query has such callbacks, however
- * many cursors are open.  A plan_node_id is unique in a plan.  Should an
- * extension initialize one plan twice, only the first of its plan states is
- * taken.
+ * The data about a query are found among the callbacks of the query's memory
+ * context: one of them removes these data.  How long that takes depends on the
+ * number of such callbacks, and not on the number of open cursors.  The data
+ * about a node are found by its plan_node_id, which is unique in a plan.  If
+ * an extension initializes one plan twice, only the first of its plan states
+ * is taken.
  *
  * The plan states that EvalPlanQual makes have another EState, and are never
  * taken.

@@ -28,22 +28,22 @@
  *
  * The question is asked as follows.  Some units of TRIAL that are slow begin a
  * first block with look-ahead.  Its first units are not counted, until the
- * distance has grown.  If it is clearly cheaper (CLEAR times) than the cheapest
- * of the units of TRIAL, the question is settled.  Else what is ahead is used
- * up, so that the block without that follows does not profit from it; and so
- * on for JUDGE_ROUNDS blocks of each side, whose medians are compared.  The
- * question is settled earlier if all blocks of one side are clearly cheaper, or
- * if the first pair says what had been found before.  A small difference is a
- * draw, and means "without": one under a tenth, or under a fifth for statements
- * of one row.  The reads of these cost other processes about as much processor
- * time as they save here, which many sessions at once would lack.  The question
- * is asked again after an interval that doubles as long as the answer stays the
- * same.  Where more is ahead by then than in other blocks, that is used up
- * first: units that start no reads of their own would seem to cost nothing.
- * The question is asked earlier if a TRIAL, which is held now and then to check
- * that, is CHANGED times dearer than the blocks without, and than the TRIAL
- * that led to the question.  The first units of an execution are often dear,
- * until the kernel has read a file ahead.
+ * distance has grown.  If it is clearly cheaper (CLEAR times) than the
+ * cheapest of the units of TRIAL, the question is settled.  Else what is ahead
+ * is used up, so that the block without that follows does not profit from it;
+ * and so on for JUDGE_ROUNDS blocks of each side, whose medians are compared.
+ * The question is settled earlier if all blocks of one side are clearly
+ * cheaper, or if the first pair says what had been found before.  A small
+ * difference is a draw, and means "without": one under a tenth, or under a
+ * fifth for statements of one row.  The reads of these cost other processes
+ * about as much processor time as they save here, which many sessions at once
+ * would lack.  The question is asked again after an interval that doubles as
+ * long as the answer stays the same.  Where more is ahead by then than in
+ * other blocks, that is used up first: units that start no reads of their own
+ * would seem to cost nothing.  The question is asked earlier if a TRIAL, which
+ * is held now and then to check that, is CHANGED times dearer than the blocks
+ * without, and than the TRIAL that led to the question.  The first units of an
+ * execution are often dear, until the kernel has read a file ahead.
  *
  * Only units that had to be read are counted, but the time of the others is
  * added to theirs, since to pass them costs more with look-ahead.  What was
@@ -53,14 +53,14 @@
  * Where most units need no read, they tend to follow the order of the pages.
  * Then the kernel reads a file ahead, but only from its second or third page
  * on; and each read is dearer to look ahead for, since units are passed that
- * need none.  So the units of such a TRIAL must have waited SPARSE_US together.
+ * need none.  So the units of such a TRIAL must have waited SPARSE_US
+ * together.
  *
- * What a session gains may be others' loss: where processors are busy, which
- * its caller has to know, look-ahead is taken to be dearer, without a question.
+ * What one session gains, others may lose: if the caller says that processors
+ * are busy, look-ahead counts as dearer, without a question.
  *
- * FLOOR_US only says when not even to try: reads that take less come from the
- * page cache of the system.  Nor is it tried if less than STAKE_US is to be
- * won.
+ * Look-ahead is not even tried if reads take less than FLOOR_US, since these
+ * come from the page cache of the system, or if less than STAKE_US can be won.
  *
  * In AHEAD, distance is no more than twice the units visited so far (so that a
  * node that is left early has read at most about two for nothing for each one

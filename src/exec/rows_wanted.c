@@ -10,9 +10,9 @@
  *
  * A query that is run in portions (FETCH, a portal with a row count, a loop of
  * a procedural language, a SQL function that returns one row at a time) tells
- * how large its present portion is.  The next one will come, if there is any
- * reason to think so: whoever has asked for n rows so far is expected to ask
- * for n more.  So what is read ahead for nothing is bounded by what was used.
+ * how large its present portion is.  Whether another portion will be asked for
+ * is not known: a caller that has asked for n rows so far is expected to ask
+ * for n more.  So no more is read ahead for nothing than was used before.
  *
  *-------------------------------------------------------------------------
  */

@@ -6,12 +6,12 @@
  * A node whose function is not the server's own is left alone: another
  * extension wants to be called for its rows.
  *
- * To take and to end the nodes of a statement that needs a few cached rows is
- * some per cent of its work.  So a small statement that has lately read nothing
- * RUNS_TO_REST times in a row is left alone, until it has read something.  In
- * this number of executions it saves about as much time as look-ahead saves in
- * one that waits for some reads, which is thereby missed.  Where no node was
- * taken there is nothing to miss, and a few executions are enough.
+ * If a statement needs a few cached rows only, taking and ending its nodes is
+ * some per cent of its work.  So a small statement is left alone when it has
+ * read nothing RUNS_TO_REST times in a row, until it reads something again.
+ * That execution is not looked ahead for, which costs about as much time as
+ * RUNS_TO_REST executions have saved.  If no node of the statement was taken,
+ * nothing can be lost, and fewer executions are enough (RUNS_IF_UNSERVED).
  *
  *-------------------------------------------------------------------------
  */

@@ -4,8 +4,8 @@
  *		The keys that the check or the action of a foreign key will look up; see
  *		constraint_keys.h.
  *
- * The columns of the constraint lead to the first columns of the index, and the
- * constraint's operators tell how they are compared, across types, too.
+ * The columns of the constraint are the first columns of the index, and the
+ * constraint's operators tell how they are compared, also across types.
  *
  *-------------------------------------------------------------------------
  */

@@ -5,11 +5,12 @@
  *		statement; see trigger_queue.h.
  *
  * The server calls the triggers of one row after the other, in the order in
- * which the rows were written.  It looks for the function of a trigger in the
- * table's ri_TrigFunctions, which it fills at the first call: there ours is put
- * in before, which no other query sees.  A queue that runs at the end of the
- * transaction, or of COPY, has tables of its own that nobody else knows, and is
- * the server's.
+ * which the rows were written.  It calls the function that it finds in the
+ * ri_TrigFunctions of the statement's table, and puts a trigger's own function
+ * there if there is none.  So this file puts its function there before the
+ * first call; no other query sees that.  A queue that runs at the end of the
+ * transaction, or of COPY, has structs of tables that this file cannot find;
+ * it is left to the server.
  *
  *		written rows	 turn			  next
  *		 ...  called  |	 row  |  the ring  |  not yet fetched ...

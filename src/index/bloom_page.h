@@ -11,8 +11,8 @@
  *					pointers, each a heap TID and a signature of
  *					signature_words 16-bit words
  *
- * Every page that is not new ends in a BloomTail.  An index is only ever as
- * good as the reader's distrust: all fields are to be checked before use.
+ * Every page that is not new ends in a BloomTail.  A page may be damaged, so
+ * all fields must be checked before they are used.
  *
  *-------------------------------------------------------------------------
  */

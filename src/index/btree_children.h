@@ -3,14 +3,14 @@
  * btree_children.h
  *		The leaf pages that a btree scan will come to, by their parents.
  *
- * A page of level 1 holds a downlink to each of its leaf pages, in the order of
- * their keys, and with it a lower bound of that leaf's keys.  So one look at
- * such a page tells some hundred leaf pages that a scan will come to, and with
- * which of them it will end.
+ * A page of level 1 holds a downlink to each of its leaf pages, in the order
+ * of their keys, and with it a lower bound of that leaf's keys.  So one look
+ * at such a page tells some hundred leaf pages that a scan will come to, and
+ * with which of them it will end.
  *
- * No leaf is told of whose keys all lie beyond the range of the scan, as far as
- * its keys can be compared with the bounds in the parents: attributes that were
- * truncated away pass.
+ * Leaf pages whose keys all lie beyond the range of the scan are left out, as
+ * far as the bounds in the parents show that.  If an attribute of a bound was
+ * truncated away, it does not.
  *
  *-------------------------------------------------------------------------
  */

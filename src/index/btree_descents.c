@@ -4,16 +4,16 @@
  *		A second scan that runs ahead of a btree scan.
  *
  * A scan with array keys ("= ANY", skip scan) descends the tree anew for each
- * group of values, and only the access method knows where to.  To learn where
- * such a scan will go, a second scan descriptor with a copy of the same keys is
- * stepped from page to page with the access method's own function.  Of each
- * page only the heap blocks of its matches are noted.
+ * group of values, and only the access method knows to which page.  So a
+ * second scan descriptor, with a copy of the same keys, is moved from page to
+ * page by the access method's own function.  Only the heap blocks of the
+ * matches of each page are noted.
  *
  * The second scan starts where the first one started, and has to find the page
- * on which that one stands now.  It may visit no more than a few pages for
- * that, and one more for each entry that the scan has returned, so that it
- * never more than about doubles what the scan does.  From there on it visits
- * what the scan will visit if it goes on; a step cannot be stopped before it
+ * on which that one stands now.  For that it may visit a few pages, and one
+ * more for each entry that the scan has returned, so that it does not do much
+ * more work than the scan itself has done.  From there on it visits the pages
+ * that the scan will visit if it goes on; a step cannot be stopped before it
  * has found a match.
  *
  *-------------------------------------------------------------------------

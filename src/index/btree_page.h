@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * btree_page.h
- *		A page of a btree and its tuples, checked before they are believed.
+ *		Checks of a page of a btree and of its tuples before they are used.
  *
  *-------------------------------------------------------------------------
  */

@@ -4,13 +4,14 @@
  *		Where a scan of a hash index that has not begun will find its first
  *		entries; see index_lookup.h.
  *
- * The access method keeps a copy of the metapage in the relation's cache entry,
- * which tells the bucket of a hash code.  The copy is used here as it is: a
- * page of a bucket that has been split since tells so, and is let go.
+ * The access method keeps a copy of the metapage in the relation's cache
+ * entry, which tells the bucket of a hash code.  The copy is used even if it
+ * is out of date: if the bucket has been split since, its page says so, and
+ * the look-up ends.
  *
- * For a scan only the first page of the bucket is looked at.  An entry that is
- * to be inserted goes to the first page with room for it, up to which the pages
- * of the bucket are gone through.
+ * For a scan, only the first page of the bucket is looked at.  For an entry
+ * that will be inserted, the look-up goes on to the first page of the bucket
+ * that has room for the entry.
  *
  *-------------------------------------------------------------------------
  */

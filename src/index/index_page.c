@@ -1,8 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * index_page.c
- *		What a page of any index is checked for before it is believed; see
- *		index_page.h.
+ *		Checks of a page of any index before it is used; see index_page.h.
  *
  *-------------------------------------------------------------------------
  */

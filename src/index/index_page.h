@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * index_page.h
- *		What a page of any index is checked for before it is believed.
+ *		Checks of a page of any index before it is used.
  *
  *-------------------------------------------------------------------------
  */

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * index_routine.c
- *		Functions of ours in the routine of an index; see index_routine.h.
+ *		Replaces functions in the routine of an index; see index_routine.h.
  *
  *-------------------------------------------------------------------------
  */

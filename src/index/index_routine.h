@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * index_routine.h
- *		Functions of ours in the routine of an index, in this process only.
+ *		Replaces functions in the routine of an index, in this process only.
  *
  * An index's entry in the relation cache points to its routine: the functions
  * of its access method, which are called its members.  Here that pointer is
@@ -14,8 +14,8 @@
  * again.  So the server's own members may come back between any two calls.  A
  * copy must outlast all entries that may point to it: it is never freed.
  *
- * For the same reason a member may be called at any time, by anyone.  Each asks
- * first whether it has something to do, and calls the stock member, which
+ * For the same reason a member may be called at any time, by anyone.  Each
+ * asks first whether it has something to do, and calls the stock member, which
  * IndexRoutineStock() knows.
  *
  *-------------------------------------------------------------------------

@@ -4,10 +4,10 @@
  *		heap_block_order(): the heap blocks that a scan of a btree would ask
  *		for, in the order in which it would ask.
  *
- * The index is read by the access method itself, as a bitmap scan reads it:
- * without the heap, so nothing is known of visibility.  What comes is what an
- * index scan steps through: every entry that is not marked dead, each TID of a
- * posting list being one, in the order of a scan forward.
+ * The access method itself reads the index, as for a bitmap scan: without the
+ * heap, so nothing is known of visibility.  The result has each entry that an
+ * index scan would come to, in the order of a forward scan: entries that are
+ * not marked dead, and each TID of a posting list as an entry of its own.
  *
  * Rows go to a tuplestore, which keeps work_mem of them in memory and the rest
  * on disk, so that no scan and no pin is open when the function returns.
@@ -18,8 +18,8 @@
  * of bounds, and what compares keys, may run code of the table's owner (checks
  * of domains, for instance).  That code runs with the owner's rights in a
  * security-restricted operation, as it does in CREATE INDEX and in amcheck.
- * The caller chooses the values that it is given and the temporary objects that
- * it sees, so only who has the owner's rights may have it run.
+ * Since the caller chooses the values that it gets and the temporary objects
+ * that it sees, it is run only for callers with the owner's rights.
  *
  *-------------------------------------------------------------------------
  */

@@ -4,9 +4,9 @@
  *		index_estimate and table_estimate: a relation described by a sample.
  *
  * The result has a row for each figure: its name, its unit, the value, the
- * bounds between which the true one is, and whether it is exact.  Access
- * methods have different figures, and a row has the bounds beside the value
- * where a column could not; figures can be added without breaking a query.
+ * bounds of the true value, and whether it is exact.  It has rows and not
+ * columns, since access methods have different figures, each with its bounds,
+ * and figures can be added without breaking a query.
  *
  *-------------------------------------------------------------------------
  */

@@ -4,8 +4,9 @@
  *		Choosing pages of a relation by chance, and reading them.
  *
  * Clusters of neighbouring pages can be read faster, page for page, but tell
- * less: docs/diagnostics.md has the measurement.  The pages are read in the
- * order of the file, many reads in flight (read/sweep.h).
+ * less about the other pages; this loss was mostly larger than the gain.  The
+ * pages are read in the order of the file, many reads in flight
+ * (read/sweep.h).
  *
  * Where a precision is asked for, the first PILOT_PAGES pages tell how much
  * pages differ, and with that how many are needed; as many more are then
@@ -13,19 +14,20 @@
  * again (D. R. Cox, "Estimation by double sampling", Biometrika 39, 1952).
  *
  * The caller's lock on the relation keeps its blocks from going away between
- * choosing and reading.  Whatever gives blocks of a file back, TRUNCATE, VACUUM
- * of a table, or the replay of either on a standby, needs AccessExclusiveLock.
- * What is added to the relation meanwhile is not looked at.
+ * choosing and reading.  Whatever gives blocks of a file back, TRUNCATE,
+ * VACUUM of a table, or the replay of either on a standby, needs
+ * AccessExclusiveLock.  What is added to the relation meanwhile is not looked
+ * at.
  *
- * A page that does not pass the check which the server makes when it reads one,
- * or that its access method does not recognise, is counted as corrupt, and has
- * none of the values that are estimated.  A page that cannot be looked at
- * without an error is counted in the same way, such as one with a tuple of a
- * transaction that never was.  Errors of either kind end the sweep; so it runs
- * in a subtransaction, and after an error the page that was due is read by
- * itself, in another one, to see whether it is the culprit.  (With combined
- * reads, it may be a later page.)  That costs time where pages are damaged, and
- * nothing elsewhere.
+ * A page that does not pass the check which the server makes when it reads
+ * one, or that its access method does not recognise, is counted as corrupt,
+ * and has none of the values that are estimated.  A page that cannot be looked
+ * at without an error is counted in the same way, such as one with a tuple of
+ * a transaction that never was.  Errors of either kind end the sweep; so it
+ * runs in a subtransaction, and after an error the page that was due is read
+ * by itself, in another one, to see whether it is the culprit.  (With combined
+ * reads, it may be a later page.)  That costs time where pages are damaged,
+ * and nothing elsewhere.
  *
  *-------------------------------------------------------------------------
  */

@@ -6,16 +6,17 @@
  *		row_plans.h).
  *
  * They may lie anywhere below: under a LIMIT, a sort, an aggregate, further
- * joins, an Append node, in a subplan.  For an outer row that is ahead, each of
- * them computes and looks up a key of its own, if it is executed for each outer
- * row, or was for half of the rows of late.  Of the children of an Append node
- * that prunes, those are selected that are left for the row.  What is kept for
- * a scan is made when it is selected for the first time.  A scan of which it
- * cannot be told what it will read is left to the server.  Nothing is looked up
- * for a row that a filter of the node will reject, as far as that is known.
+ * joins, an Append node, in a subplan.  For an outer row that is ahead, each
+ * of them computes and looks up a key of its own, if it is executed for each
+ * outer row, or was for half of the rows of late.  Of the children of an
+ * Append node that prunes, those are selected that are left for the row.  What
+ * is kept for a scan is made when it is selected for the first time.  A scan
+ * is left to the server if it is not known what it will read.  Nothing is
+ * looked up for a row that a filter of the node will reject, as far as that is
+ * known.
  *
- * While outer rows are ahead, the scans are executed by way of this file, which
- * accounts for what has been read ahead for them.
+ * While outer rows are ahead, the scans are executed by way of this file,
+ * which accounts for what has been read ahead for them.
  *
  *-------------------------------------------------------------------------
  */

@@ -4,9 +4,9 @@
  *		Which nested loops and which nodes with correlated subplans are taken
  *		over, and what EXPLAIN says of them.
  *
- * When a query starts, no more is looked at than whether there is an index scan
- * on the inner side.  Whether the outer side may be executed early is found out
- * when that would pay, since most queries never come to that.
+ * When a query starts, only the inner side is examined: does it have an index
+ * scan?  Whether the outer side may be executed early is examined when
+ * look-ahead would pay, since most queries never come to that.
  *
  * A nested loop is taken for itself, with its subplans.  Other nodes are taken
  * for their subplans, besides what they are taken for otherwise.

@@ -4,11 +4,11 @@
  *		The plans that are executed for each row that a node takes; see
  *		row_plans.h.
  *
- * Of an expression it is known that it is evaluated for a row only as far as
- * this file follows it: nothing that follows a condition, or that lies in a
- * CASE, is certain.  A condition of a scan's filter may be tried early, because
- * it cannot fail or fails for the same rows.  What follows such a condition is
- * certain for the rows that pass.
+ * A subplan is certain if it is executed for each row.  That is known only for
+ * the kinds of expressions that this file follows, and not for what stands in
+ * a CASE or behind a condition.  But if a condition of a scan's filter may be
+ * tried early, since it cannot fail or fails for the same rows, what stands
+ * behind it is certain for the rows that pass.
  *
  *-------------------------------------------------------------------------
  */

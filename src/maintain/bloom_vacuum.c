@@ -15,9 +15,8 @@
  *
  * Pages that are added while the sweep is under way hold nothing to delete.
  *
- * A page that is none of a Bloom index's is passed over with a warning, where
- * contrib would believe it; where contrib would read beyond the page, it is an
- * error.
+ * A page of another kind is skipped with a warning, where contrib would use
+ * it.  A page in which contrib would read beyond the end is an error.
  *
  *-------------------------------------------------------------------------
  */

@@ -8,12 +8,12 @@
  * a standby or a restore from the archive, then has these pages as they are
  * here, whatever its own copies were before.
  *
- * Nobody is locked out meanwhile but who wants the relation for itself:
- * AccessShareLock keeps it from being dropped, rewritten and truncated, and
- * the content locks of the pages do the rest.  An image is taken under the
- * page's exclusive lock and gives the page its LSN, so it takes its place
- * among the records of other changes of the page.  Blocks that are added
- * meanwhile are not ours; who adds them logs them.
+ * Others can read and write the relation meanwhile: AccessShareLock only keeps
+ * it from being dropped, rewritten and truncated, and the content locks of the
+ * pages do the rest.  An image is taken under the page's exclusive lock and
+ * gives the page its LSN, so it takes its place among the records of other
+ * changes of the page.  Blocks that are added meanwhile are left out, since
+ * the processes that add them log them.
  *
  * What is registered with the record is always a copy of the page, made under
  * that lock, as the server does when it logs a page for a hint bit.  The
@@ -39,19 +39,18 @@
  *   lock of a further page is not to be had at once, what is locked so far is
  *   a record of its own, and that page is the first one of the next.
  *
- * What is left out of an image must be of no use.  In tables that is the hole
- * between pd_lower and pd_upper.  In other pages it is not always: the
- * contents of visibility maps, of BRIN's range map and of metapages written
- * by old releases lie in what the header calls a hole.  So elsewhere the hole
- * is left out only if it holds nothing but zeroes, which is what replay puts
- * there.
+ * An image leaves out the hole between pd_lower and pd_upper, if that has no
+ * data.  In tables it has none.  In other relations it may have: the contents
+ * of visibility maps, of BRIN's range map and of metapages written by old
+ * releases lie in what the header calls a hole.  So there, the hole is left
+ * out only if all of it is zero, which is what replay puts there.
  *
- * A sequence is not in the WAL as it is.  nextval() logs a value that is 32
- * calls ahead, and nothing at those calls.  Replay of an image of the page,
- * which comes later in the WAL, would put the sequence back to what it was at
- * the image, and values that were handed out since would be handed out again.
- * So the page is made to say, before the image is made, that no further value
- * has been logged: the next call of nextval() then writes a record.
+ * The WAL does not have the present value of a sequence: nextval() logs a
+ * value that is 32 calls ahead, and nothing at these calls.  Replay of a later
+ * image of the page would set the sequence back to its value at the image, and
+ * values that were handed out since would be handed out again.  So, before the
+ * image is made, the page is changed to say that no further value has been
+ * logged:  the next call of nextval() then writes a record.
  *
  *-------------------------------------------------------------------------
  */

@@ -7,15 +7,15 @@
  *
  *		found = PROFILED(PROFILE_HEAP_FETCH, fetch_heap(...));
  *
- * Only "make PROFILE=1" makes something of them.  Otherwise they are the calls
- * that they are given, no file src/observe/profile*.c is compiled, and the
- * library has neither a setting nor a function of profiles.
+ * Only "make PROFILE=1" gives the macros an effect.  Otherwise they are the
+ * calls in their arguments, no file src/observe/profile*.c is compiled, and
+ * the library has neither a setting nor a function of profiles.
  *
- * With PROFILE=1, and pg_lookahead.track_functions on, each call is counted and
- * timed, which takes two readings of the clock.  The total time of a function
- * includes the functions that it calls, its self time does not; a recursive
- * call counts once in the total.  What the clock itself takes is part of the
- * times.  profile.c has the rest.
+ * With PROFILE=1, and pg_lookahead.track_functions on, each call is counted
+ * and timed, which takes two readings of the clock.  The total time of a
+ * function includes the functions that it calls, its self time does not; a
+ * recursive call counts once in the total.  What the clock itself takes is
+ * part of the times.  profile.c has the rest.
  *
  *-------------------------------------------------------------------------
  */

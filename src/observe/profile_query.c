@@ -13,8 +13,8 @@
  * which two functions are ours, and it stays there until the entry is rebuilt.
  * The invariant: there is one copy for each access method, in memory that is
  * never freed, and our functions find the stock ones by the index's access
- * method alone; so whoever keeps a pointer to such a copy, or copies it once
- * more, has one that works.  Access methods of other extensions are left alone.
+ * method alone.  So a pointer to such a copy always works, and so does a copy
+ * of it.  Access methods of other extensions are left alone.
  * Calls that come from no scan node, such as those of the planner, which looks
  * for the ends of an index, are not counted.
  *

@@ -15,7 +15,7 @@
  * A process has at most one such activity at a time.  An error ends it with
  * the transaction or subtransaction in which it began, and so does the end of
  * the process.  Nothing here raises an error; without shared memory, or when
- * all slots are taken, the activity is not shown and all else is as ever.
+ * all slots are taken, the activity is not shown, and nothing else changes.
  *
  *-------------------------------------------------------------------------
  */

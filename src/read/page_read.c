@@ -4,14 +4,14 @@
  *		The read of a page ahead of its use, with nothing held meanwhile; see
  *		page_read.h.
  *
- * What this process has in flight is kept in one list, which outlives queries
- * and transactions: reads whose query has failed are in it as long as they
- * take.  It bounds the buffers that are in flight, which no pin of ours shows
- * to the buffer manager.
+ * All reads that this process has in flight are kept in one list, which
+ * outlives queries and transactions: the reads of a failed query stay in it
+ * until they have ended.  The list bounds the number of buffers in flight,
+ * which the buffer manager does not count, since we hold no pins on them.
  *
  * That bound is vital for local buffers.  When the server looks for a free one
- * it passes over those that are being read, and if all were, it would go round
- * for ever (GetLocalVictimBuffer() of 18).
+ * it skips those that are being read, and if all were, it would go round for
+ * ever (GetLocalVictimBuffer() of 18).
  *
  * Invariant: the list holds each read that was started here and may not have
  * ended, in the order in which they were started.  There is room for a read

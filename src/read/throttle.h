@@ -11,12 +11,12 @@
  *		while ((us = ThrottleWait(&throttle, now, rate)) > 0)
  *			... sleep; the rate may change meanwhile ...
  *		blocks = ThrottleGrant(&throttle, now, rate);
- *		... read so many ...
+ *		... read this number of blocks ...
  *
  * The invariant: from the start of any batch on, in t seconds no more blocks
- * are granted than the rate allows for t seconds and two batches.  Where the
- * rate changes, a higher one holds at once, and a lower one from the next batch
- * on: what was granted before, and perhaps not used, is not paid for again.
+ * are granted than the rate allows for t seconds and two batches.  If the rate
+ * changes, a higher one takes effect at once, and a lower one with the next
+ * batch: blocks that were granted before stay granted.
  *
  *-------------------------------------------------------------------------
  */

@@ -12,11 +12,10 @@
  * caused it, and never in advance.  Counters are changed by differences only:
  * to assign an old value would erase what other code has counted meanwhile.
  *
- * What is looked at ahead and again by the server's own code (index pages,
- * pages of the visibility map) counts for nothing when it is looked at ahead.
- * If it had to be read, a read is owed: the hit that the server's code makes of
- * it is then counted as a read (RecountReads).  pg_stat_io shows what really
- * happened.
+ * If the server's own code will look at a page again (index pages, pages of
+ * the visibility map), the look ahead is not counted.  If the page had to be
+ * read, a read is owed: the hit of the server's code is then counted as a read
+ * (RecountReads).  pg_stat_io shows what really happened.
  *
  * What a window reads counts as read at once; see page_read.h.
  *

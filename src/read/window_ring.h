@@ -4,9 +4,9 @@
  *		The blocks of a window, in the order of their reads: what window.c and
  *		window_ring.c share.  No other file includes it.
  *
- * Entries stand in a ring: first in the order in which they were appended,
- * and once they have been ordered in that in which their reads are issued.  An
- * entry that is gone leaves a hole, which the head of the ring skips over.
+ * Entries stand in a ring: at first in the order in which they were appended,
+ * and then, once they have been ordered, in that of their reads.  An entry
+ * that is removed leaves a hole, which the head of the ring skips.
  *
  *		head             start                ready              tail
  *		 |  started, that |  in order, and     |  appended, and   |

@@ -7,8 +7,8 @@
  * scan_position.h) is read in place, without moving the scan.  For btrees, the
  * entries of the leaf pages that follow come from leaf_ring.h.
  *
- * So the scan is never ahead of its caller, and what is said here is a hint,
- * which can be wrong: a page was split, an entry vanished.
+ * So the scan is never ahead of its caller, and the blocks are hints, which
+ * can be wrong: a page was split, an entry vanished.
  *
  *-------------------------------------------------------------------------
  */

@@ -3,10 +3,9 @@
  * heap_ahead.h
  *		The heap pages of coming entries, in a window of reads.
  *
- * Stands between an index scan and its heap pages: the entries ahead tell which
- * pages come next, those that the visibility map spares an index-only scan are
- * left out, and the others are read in a window.  How far is its caller's
- * decision.
+ * The entries ahead tell which heap pages an index scan will come to.  Pages
+ * that an index-only scan need not visit, by the visibility map, are left out;
+ * the others are read in a window.  The caller decides how far it looks ahead.
  *
  * The window and the leaf pages known ahead go when the scan has come to its
  * end for the first time.  A scan that is begun again keeps them from then on.

@@ -4,9 +4,9 @@
  *		A stand-in for a scan of a table that the server makes without the
  *		executor; see stand_in.h.
  *
- * Rows are told by the values that they have, and are looked for in the order
+ * The row of a fetch is recognized by its values, and is searched in the order
  * of the scan: on the page of the row before, then on the pages that follow.
- * Pages that are not in shared buffers are passed over.
+ * Pages that are not in shared buffers are skipped.
  *
  * Where many pages have no row whose values are fetched, the blocks that the
  * scan has read so far tell about where it is.

@@ -4,11 +4,11 @@
  *		A stand-in for a scan of a table that the server makes without the
  *		executor, as COPY TO does.
  *
- * Nobody can ask such a scan where it stands.  But when the server fetches a
- * TOASTed value for one of its rows, the row's page is in shared buffers, since
- * the scan has it pinned.  So it is looked for from the row of the fetch before
- * on.  The stand-in is a sequential scan, as far as coming_rows.c looks at one,
- * and is never executed.
+ * The position of such a scan cannot be asked for.  But when the server
+ * fetches a TOASTed value for one of its rows, the row's page is in shared
+ * buffers, since the scan has it pinned.  So the row is searched there, from
+ * the row of the last fetch on.  The stand-in is a sequential scan with as
+ * much as coming_rows.c looks at, and is never executed.
  *
  *-------------------------------------------------------------------------
  */

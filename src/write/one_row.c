@@ -7,17 +7,17 @@
  * does not tell what it will return.  But between the moment at which the plan
  * below ModifyTable has returned the row and the one at which the server comes
  * to the first index, the leaf pages of all indexes can be asked for, so that
- * they are waited for together.  As the row has been computed by then, its plan
- * may do whatever it likes.
+ * they are waited for together.  As the row has been computed by then, its
+ * plan may do whatever it likes.
  *
- * To which partition of a table a row belongs is asked in the server's own
- * words, which lock the partition as the server will do a moment later.
+ * The server's own function finds the partition that a row belongs to; it
+ * locks the partition, as the server will do a moment later.
  *
- * One statement of one row is too short to find out whether that pays.  So a
- * judge stays with the session for each table, and a row is a unit of its work.
- * Most statements find everything cached, and have to be told from the others
- * for next to nothing: nothing is done unless this process has read a block
- * since the last such statement, or the judge has begun to measure.
+ * One statement of one row is too short to find out whether that pays.  So the
+ * session keeps a judge for each table, and a row is a unit of its work.  Most
+ * statements find everything cached, and must cost next to nothing: nothing is
+ * done unless this process has read a block since the last such statement, or
+ * the judge has begun to measure.
  *
  *-------------------------------------------------------------------------
  */

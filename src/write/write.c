@@ -1,12 +1,12 @@
 /*-------------------------------------------------------------------------
  *
  * write.c
- *		Which statements that write rows are looked ahead in, and what EXPLAIN
- *		says of them.
+ *		Which statements that write rows look ahead, and what EXPLAIN says of
+ *		them.
  *
- * When a statement starts, no more is looked at than what kind of table it
- * changes, and whether triggers may do something between two rows.  Whether its
- * plan may be executed early is found out when that would pay.
+ * When a statement starts, only the kind of its table is examined, and whether
+ * triggers may do something between two rows.  Whether its plan may be
+ * executed early is examined when look-ahead would pay.
  *
  *-------------------------------------------------------------------------
  */

@@ -5,8 +5,8 @@ The I/O workers are stopped, so that reads ahead stay in flight and whoever need
 the extension's waits is interrupted by a cancel and by a termination, and one of each kind by a
 statement_timeout, in plans that mix all kinds of nodes.  Then the workers go on, and the session executes
 statements of all kinds, many bitmap scans among them, or a new one executes some if it was terminated: with
-stock's answers, without an internal error, and without a complaint in the server's log.  On a server with assertions, bitmap scans check besides that the
-list of their nodes has no node of a query that has ended.
+stock's answers, without an internal error, and without a complaint in the server's log.  On a server with
+assertions, bitmap scans also check that the list of their nodes has no node of a query that has ended.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``pg_lookahead profile compare``: the statistics, what is told, how it looks."""
+"""``pg_lookahead lab profile compare``: its statistics, its text and its JSON."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Function profiles: where they are compiled in and where not, the records that processes leave, and
-``pg_lookahead profile record``."""
+``pg_lookahead lab profile record``."""
 
 from __future__ import annotations
 

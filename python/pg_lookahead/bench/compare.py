@@ -1,7 +1,7 @@
-"""One cell measured: its sides take turns, by lot, until the interval of the ratio is narrow.
+"""Measures one cell: its sides take turns, in random order, until the interval of the ratio is narrow.
 
-The invariant: a figure is never given for what did not run.  Each repetition is checked (see
-``subjects``); what fails is refused, and said so in the result.
+The invariant: no figure comes from a sample that did not do what its cell specifies.  Each repetition is
+checked (see ``subjects``); if a check fails, it is refused, and the result says so.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Run the matrix: servers, tables, and cell after cell.
 
-The private server is given back with all its files; of a server of the user's own we use one
-schema, which is dropped in the end unless it is to be kept.
+A private server is removed with all its files.  On a server of the user, everything is in one schema,
+which is dropped at the end unless it is to be kept.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Index scans: a function of ``tables`` executes one many times over, in a session or in several.
 
-What is cached costs so little that the library's being loaded might show.  So warm samples of
-stock are of sessions that have never loaded it.  Both sides have new ones for each pair: where
-a process has its memory makes it a little faster or slower than another for as long as it
-lives, which in the long run meets both sides alike.  Both are there before the first of the
-two samples, in the samples' order, so that these follow one another at once.
+A scan of cached pages costs so little that a loaded library might show.  So warm samples of stock are taken
+in sessions that have not loaded it.  Each pair of samples has two new sessions: a process may be a little
+faster or slower than another for as long as it lives, depending on where its memory is, and new processes
+make that equal for both sides in the long run.  Both sessions begin before the first sample, in the order of
+the samples, so that the samples follow one another at once.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What is timed: a cell at work on a server, which proves with each sample what it ran.
+"""Subjects: cells that are measured on a server.
 
-A subject prepares itself, gives a sample of either side whenever asked, and raises Refused if
-what ran is not what its cell names.  Here is what all have in common; ``scans``, ``statements``
-and ``vacuum`` have the kinds.
+A subject prepares its tables, takes a sample of either side when it is asked to, and raises Refused if
+the sample did not do what its cell specifies.  This module has what all subjects share; ``scans``,
+``joins``, ``statements`` and others have the kinds.
 """
 
 from __future__ import annotations

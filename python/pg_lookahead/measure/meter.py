@@ -1,9 +1,9 @@
-"""What one execution cost: time, reads, and the processor time of who did them.
+"""The cost of one execution: its time, its reads, and its processor time.
 
-Reads come from pg_stat_io: summed over client backends where the server is ours alone, else
-of the measured backends (PostgreSQL 18 and later), else summed all the same; those of background
-workers are added, since a parallel plan reads in them, too.  Processor time, also what a
-hypervisor gave to others, comes from /proc, for a server on this machine.
+Reads come from pg_stat_io.  On a private server and on PostgreSQL 17 they are those of all client backends,
+otherwise those of the measured backends.  Reads of background workers are added, since parallel plans read in
+them, too.  Processor time, and the time that a hypervisor gave to others, come from /proc, for a server on
+this machine.
 """
 
 from __future__ import annotations

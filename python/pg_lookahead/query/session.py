@@ -1,11 +1,11 @@
-"""A connection on which the user's statement is explained, and nothing else is done.
+"""The connection on which the user's statement is explained and executed.
 
-The invariants: what is asked besides goes by ``catalogs.ask``, and the user's statement, to which alone the
-session's search_path applies, by ``_rolled_back``.  One statement only is sent at a time (by the extended
-protocol, which knows no list of statements), PREPARE stands before it (which takes only what has a plan), it
-runs in a transaction of its own that is rolled back, and that is READ ONLY unless writes were asked for.
-Ctrl-C and SIGTERM cancel it on the server (psycopg does), and where its platform can, the server itself
-notices within two seconds that we are gone."""
+The user's statement is sent by ``_rolled_back``, and is the only one to which the session's search_path
+applies; the tool's own queries are sent by ``catalogs.ask``.  The extended protocol takes only one statement
+at a time, and PREPARE only a statement that has a plan.  The statement runs in a transaction of its own,
+which is rolled back, and is READ ONLY unless --write is given.  Ctrl-C and SIGTERM cancel it on the server
+(psycopg does that).  If this program ends in another way, a server on Linux notices it within two
+seconds."""
 
 from __future__ import annotations
 

@@ -9,11 +9,10 @@ A run is a file of JSON lines, each an object with ``kind``, written out at once
     result       what a cell came to
     end          the matrix is complete
 
-The classes here are these lines, and Run is all of a file;
-``journal`` writes and reads it.
-What is measured goes through Run.add() whether it was just taken or is read from a file: so the
-table, the report and --resume see the same.  A server, a scenario, a cell and a cache
-identify a result; the last line of an identity holds."""
+The classes here are these lines, and Run is a whole file; ``journal`` writes and reads it.  Each line goes
+through Run.add(), whether it was just measured or is read from a file, so that the table, the report and
+--resume have the same figures.  A server, a scenario, a cell and a cache identify a result; of several lines
+with one identity, the last one counts."""
 
 from __future__ import annotations
 
