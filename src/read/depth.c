@@ -1,7 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * depth.c
- *		Whether a sweep had better read deep, or leave that to the kernel.
+ *		Whether a sweep is faster with many reads in flight, or with the
+ *		kernel's own read-ahead.
  *
  * With buffered I/O there are two ways to read a whole file ahead:
  *
@@ -18,12 +19,12 @@
  *	 workers, on two cores.
  *
  * Which is better depends on the device, the kernel's setting, the workers
- * and the CPUs.  So it is tried: two legs of 2 MB each way, in turn; the better
- * of each kind is compared, and the sweep goes on in the better way; after 1 GB
- * it tries again, as others may come and go.  Deep has to be a quarter better:
- * two legs of 2 MB prove little on a busy machine, deep ones may find in the
- * kernel's cache what it read ahead of a shallow one, and where deep is worth
- * while, it is by far.
+ * and the CPUs.  So both are tried: two legs of 2 MB each way, in turn.  The
+ * better leg of each way is compared, and the sweep goes on in the better way;
+ * after 1 GB it tries again, since the load of others may change.  Deep has to
+ * be a quarter better: two legs of 2 MB prove little on a busy machine, deep
+ * ones may find in the kernel's cache what it read ahead of a shallow one, and
+ * where deep pays, it is better by far.
  *
  * A leg most of whose blocks were skipped, or in shared buffers, proves
  * nothing: it is made twice as long, and counted from there, until it does.

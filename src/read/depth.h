@@ -1,7 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * depth.h
- *		Whether a sweep had better read deep, or leave that to the kernel.
+ *		Whether a sweep is faster with many reads in flight, or with the
+ *		kernel's own read-ahead.
  *
  * See depth.c.  A sweep goes over its range leg by leg: it reads the items
  * before "stop", deep or not as told, then calls DepthNextLeg().
