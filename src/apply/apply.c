@@ -222,7 +222,7 @@ apply_round(void)
 	}
 	PG_CATCH();
 	{
-		HOLD_INTERRUPTS();		/* the error has let go of them */
+		HOLD_INTERRUPTS();		/* the error has released them */
 		FlushErrorState();
 		ApplyTablesReset();
 		queue.looked_up = 0;

@@ -120,7 +120,7 @@ extern void KeysAheadSkip(KeysAhead *ahead, bool has_turn);
 /* The turn of the row that was handed out is over, if there is one. */
 extern void KeysAheadPass(KeysAhead *ahead);
 
-/* The turn of the rows of the ring will not come next: let go of them. */
+/* The turn of the rows of the ring will not come next: forget them. */
 extern void KeysAheadForget(KeysAhead *ahead);
 
 /*

@@ -5,8 +5,8 @@
  *
  * Where the node prunes partitions by the parameters of its query, the server's
  * own function tells which of them are left for the parameters' present values.
- * It leaves the node as it is: what the node is going to scan is found out when
- * it is executed, as always.
+ * The node itself does not change: the server prunes again when it executes
+ * the node.
  *
  *-------------------------------------------------------------------------
  */

@@ -129,7 +129,7 @@ AheadQueryMake(EState *estate)
 	return query;
 }
 
-/* The entry of a node in one role; NULL if it is none of a plan. */
+/* The entry of a node in one role; NULL if the node is not in the plan. */
 static AheadNode **
 ahead_node_entry_of(AheadQuery *query, const PlanState *plan_state,
 					AheadRole role)

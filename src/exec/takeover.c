@@ -242,7 +242,7 @@ takeover_is_leaf(const PlanState *plan_state)
 		!takeover_has_subplans(plan_state);
 }
 
-/* The subplan of a node that executes a child; NULL if it is none. */
+/* The subplan that a child of a node executes; NULL if it executes none. */
 static const SubPlan *
 takeover_subplan_of(List *subplans, const PlanState *child)
 {

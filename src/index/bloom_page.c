@@ -57,7 +57,7 @@ BloomIsHandler(Oid function)
 	return result;
 }
 
-/* The special area of a page that is not new; NULL if it is none of Bloom's. */
+/* The special area of a page that is not new; NULL if it is not Bloom's. */
 static BloomTail *
 bloom_find_tail(Page page)
 {

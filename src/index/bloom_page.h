@@ -102,9 +102,9 @@ BloomEntrySize(const BloomMeta *meta)
 extern bool BloomIsHandler(Oid function);
 
 /*
- * The contents of an index's metapage, checked.  Errors: XX002 if it is none,
- * or if the options in it are not those of a Bloom index with the relation's
- * columns.  The caller holds a lock on the page.
+ * The contents of an index's metapage, checked.  Errors: XX002 if it is not
+ * valid, or if the options in it are not those of a Bloom index with the
+ * relation's columns.  The caller holds a lock on the page.
  */
 extern BloomMeta *BloomCheckMeta(Relation index, Page page);
 

@@ -49,7 +49,7 @@ StaticAssertDecl(FALSE_POSITIVES + INDEX_MAX_KEYS <= MAX_VALUES,
 
 /*
  * Add what a page other than the metapage is to the values.  Errors: XX002 if
- * it is none of a Bloom index's.
+ * it is not a page of a Bloom index.
  *		returns	the number of its entries
  */
 static int

@@ -46,7 +46,7 @@ enum
 	NVALUES
 };
 
-/* Read the metapage: version, level and root.  XX002 if it is none. */
+/* Read the metapage: version, level and root.  XX002 if it is invalid. */
 static void
 btree_read_metapage(Relation rel, BTMetaPageData *meta)
 {
@@ -67,7 +67,7 @@ btree_read_metapage(Relation rel, BTMetaPageData *meta)
 
 /*
  * Add what a page other than the metapage is to the values.  False, with
- * nothing added, if it is none of a btree's.
+ * nothing added, if it is not a page of a btree.
  */
 static bool
 btree_add_page(Page page, BlockNumber block, double *values)

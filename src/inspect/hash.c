@@ -77,8 +77,8 @@ enum
 /*
  * Add what a page other than the metapage is to the values.
  *		space	bytes that a page has for entries
- *		returns	how many entries it has; -1, with nothing added, if it is none
- *				of a hash index's
+ *		returns	how many entries it has; -1, with nothing added, if it is not
+ *				a page of a hash index
  */
 static int
 hash_add_page(Page page, int space, double *values)

@@ -82,7 +82,7 @@ typedef void (*InspectPage) (void *arg, Relation index, BlockNumber block,
 /*
  * Show the pages first .. nblocks - 1 of an index to a function, in order.
  *		function	what this counts as in a profile
- * Inline, so that the call of "look" is none.
+ * Inline, so that the compiler can inline "look", too.
  */
 static pg_always_inline void
 InspectPages(Relation index, BlockNumber first, BlockNumber nblocks,

@@ -17,7 +17,7 @@ extern bool lookahead_nested_loop;
 /*
  * Look at an outer row that a nested loop with one inner scan has fetched
  * ahead, and at the first row that the scan will find for it, as far as its
- * index page tells; *match is invalid if that is none.
+ * index page tells; *match is invalid if the scan will find none.
  *		number		of the row, counted from the first one that was ever ahead;
  *					raised to the next one that has not had its turn
  * Returns false if there is no such row, or if its index page is not known yet.

@@ -43,9 +43,9 @@ gin_index_length(Relation index)
 
 /*
  * Count a page, which is locked, by its kind.  Returns whether it is free.  A
- * page that is none of GIN's is passed over: what the server takes for flags
- * there is of no meaning, and may lie beyond the page.
- *		stray	is set if it is one
+ * page of another kind is skipped: where a GIN page has its flags, such a page
+ * has something else, or ends before.
+ *		stray	is set if it is a page of another kind
  */
 static bool
 gin_count_page(Page page, GinStatsData *counts, bool *stray)

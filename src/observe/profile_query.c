@@ -53,7 +53,7 @@ typedef struct ProfileNode
 #define SH_DEFINE
 #include "lib/simplehash.h"
 
-/* An access method, and its routine as it is and with our functions. */
+/* An access method, its stock routine, and a copy with our functions. */
 typedef struct ProfileMethod
 {
 	Oid			am;
@@ -69,7 +69,7 @@ static ProfileMethod methods[] = {
 static profilenode_hash *nodes = NULL;
 static ExecutorStart_hook_type prev_ExecutorStart = NULL;
 
-/* The method of an index, NULL if it is none of PostgreSQL's own. */
+/* The method of an index, NULL if it is not one of PostgreSQL's own. */
 static ProfileMethod *
 profile_method_of(Relation index)
 {

@@ -56,7 +56,7 @@
 
 #define DEPTH_MUST_GAIN		0.75
 
-/* Set a leg of so many blocks, if so many are left. */
+/* Set a leg of this number of blocks, or of those that are left. */
 static void
 depth_set_leg(Depth *depth, BlockNumber first, BlockNumber length,
 			  BlockNumber end)

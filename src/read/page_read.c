@@ -35,7 +35,7 @@
 #define MAX_IN_FLIGHT 1024
 #endif
 
-/* One part in so many of the local buffers may be in flight. */
+/* Only this fraction (1/8) of the local buffers may be in flight. */
 #define LOCAL_BUFFERS_PART 8
 
 typedef struct ReadInFlight

@@ -32,7 +32,7 @@ typedef struct Throttle
 	int			rate;			/* rate at which it was granted, in kB/s */
 } Throttle;
 
-/* What so many blocks take at a rate (kB a second), in µs. */
+/* The time that a number of blocks takes at a rate (kB a second), in µs. */
 static inline int64
 ThrottleCost(int64 blocks, int rate)
 {

@@ -46,7 +46,7 @@ typedef struct BitmapNode
 	IndexScanDesc scan;			/* NULL for a BitmapOr */
 	struct BitmapNode *parent;	/* of a scan: the BitmapOr above, or NULL */
 	struct BitmapNode *next;	/* the next scan below that BitmapOr */
-	bool		after_another;	/* the child before it is none of ours */
+	bool		after_another;	/* the child before it is not taken */
 	bool		prepared;		/* its keys have been preprocessed early */
 	LeafRing   *ring;			/* a BitmapOr has that of its first scan */
 } BitmapNode;
@@ -86,7 +86,7 @@ bitmap_ring(BitmapNode *node)
  * wait for it.  All scans below a BitmapOr are executed, so that no expression
  * is evaluated here that stock would not evaluate.  Expressions with subqueries
  * wait, since their work is counted when they are executed.  Keys that the
- * server computes after a scan that is none of ours wait, too (after_another):
+ * server computes after a scan that is not taken wait, too (after_another):
  * if both raise an error, it must be the error of the first one.
  */
 static bool

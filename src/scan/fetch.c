@@ -30,11 +30,11 @@
 #include "utils/rel.h"
 #include "utils/spccache.h"
 
-/* In AHEAD, on a page visited again, look ahead after so many entries. */
+/* In AHEAD, on a page visited again, look ahead after this many entries. */
 #define ENTRIES_PER_LOOK 16
 
 /*
- * Where entries need no heap page, look ahead after so many of them.  That is
+ * Where entries need no heap page, look ahead after this many of them.  That is
  * often enough, since the leaf pages ahead hold far more entries.
  */
 #define VISIBLE_ENTRIES_PER_LOOK 64
@@ -153,8 +153,8 @@ fetch_begun_again(ScanNode *node)
 }
 
 /*
- * Has the query so many scans of temporary tables that one of them might find
- * no free local buffer?  Up to an eighth of these buffers may be in flight,
+ * Might a scan find no free local buffer, because the query has too many scans
+ * of temporary tables?  Up to an eighth of these buffers may be in flight,
  * and the scans themselves must manage with three quarters of them.
  */
 static bool

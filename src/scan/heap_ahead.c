@@ -25,7 +25,7 @@
 #define ENTRIES_PER_FILL 4096
 #define ENTRIES_PER_SORTED_FILL 16384
 
-/* Read at least so many blocks at once, once the distance allows it. */
+/* Read at least this many blocks at once, when the distance allows it. */
 #define FILL_BLOCKS 16
 
 /* More blocks than this in a window bring nothing. */

@@ -37,7 +37,7 @@ has_scans(PlanState *plan_state)
 }
 
 /*
- * Nodes that cannot profit are none of ours, and EXPLAIN says nothing of them:
+ * Nodes that cannot profit are not taken, and EXPLAIN says nothing of them:
  * most tables have a TOAST table, and few queries fetch anything from it.
  */
 static bool

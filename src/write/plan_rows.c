@@ -33,7 +33,7 @@
 /* Rows that are taken into account when it is asked what is to be won. */
 #define MANY_ROWS 512
 
-/* Rows that are none of the ring, before it is filled anew. */
+/* Rows that are not found in the ring, before it is filled anew. */
 #define MAX_STRAYS 16
 
 /* Fetch a row from the child, whose time does not count. */
