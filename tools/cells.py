@@ -121,7 +121,9 @@ def of_junit(xml: str, status: int, seconds: float) -> Result:
     skips: Counter[str] = Counter()
     for case in ElementTree.fromstring(xml).iter("testcase") if xml else []:
         skipped = case.find("skipped")
-        failure = next((found for kind in ("failure", "error") if (found := case.find(kind)) is not None), None)
+        failure = next(
+            (found for kind in ("failure", "error") if (found := case.find(kind)) is not None), None
+        )
         if failure is not None:
             told = " ".join(str(failure.get("message")).split())
             failures.append(f"{case.get('name')} ({shorten(told, 300)})")
