@@ -5,9 +5,11 @@
  *		chain.h.
  *
  * A column of an outer row is followed down through the outer sides as far as
- * the plans only hand it on.  The join at which all values of a key are known
- * for the first time is its origin: when the first row comes there, the key is
- * looked up, together with all others of that origin.
+ * the plans only hand it on, or look it up: the planner may take a key from a
+ * row of the inner side though it is equal to a column of the outer row.  The
+ * join at which all values of a key are known for the first time is its origin:
+ * when the first row comes there, the key is looked up, together with all
+ * others of that origin.
  *
  * While the chain's judge is in WATCH, an execution costs no more than to find
  * the judge, and to notice reads that are noticed anyhow.
@@ -69,17 +71,37 @@ chain_judge(const JoinNode *top)
 	return &known[hash].judge;
 }
 
-/* The column of the row below that a column of a join's outer row is, or 0. */
+/* The column of a join's outer row that is handed to a parameter, or 0. */
+static AttrNumber
+chain_column_of_param(const NestLoop *join, int param)
+{
+	foreach_node(NestLoopParam, handed, join->nestParams)
+		if (handed->paramno == param)
+			return handed->paramval->varattno;
+	return 0;
+}
+
+/*
+ * The column of the outer row of the join below that a column of a join's outer
+ * row is, or is equal to because the inner scan below looks it up; or 0.
+ */
 static AttrNumber
 chain_column_below(const JoinNode *below, AttrNumber column)
 {
-	const List *columns = below->base.plan_state->plan->targetlist;
+	PlanState  *join = below->base.plan_state;
+	const List *columns = join->plan->targetlist;
 	const Var  *var;
 
 	if (column <= 0 || column > list_length(columns))
 		return 0;
 	var = (const Var *) list_nth_node(TargetEntry, columns, column - 1)->expr;
-	return IsA(var, Var) && var->varno == OUTER_VAR ? var->varattno : 0;
+	if (!IsA(var, Var))
+		return 0;
+	if (var->varno == OUTER_VAR)
+		return var->varattno;
+	return chain_column_of_param((const NestLoop *) join->plan,
+								 InnerParamOfColumn(innerPlanState(join),
+													var->varattno));
 }
 
 /*

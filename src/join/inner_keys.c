@@ -150,6 +150,46 @@ InnerIndexIsKnown(PlanState *scan)
 	return inner_keys_facts(scan, &facts) && LookupKnowsIndex(facts.index);
 }
 
+/* Does a variable of a scan's target list show a column of its index? */
+static bool
+inner_keys_shows_column(const ScanFacts *facts, const Var *var,
+						AttrNumber column)
+{
+	if (facts->index_only)
+		return var->varno == INDEX_VAR && var->varattno == column;
+	return var->varattno > 0 &&
+		var->varattno == facts->index->rd_index->indkey.values[column - 1];
+}
+
+int
+InnerParamOfColumn(PlanState *scan, AttrNumber column)
+{
+	ScanFacts	facts;
+	const Var  *var;
+
+	if (!InnerIsIndexScan(scan) || !inner_keys_facts(scan, &facts) ||
+		facts.index->rd_rel->relam != BTREE_AM_OID ||
+		column > list_length(scan->plan->targetlist))
+		return -1;
+	var = (const Var *) list_nth_node(TargetEntry, scan->plan->targetlist,
+									  column - 1)->expr;
+	if (!IsA(var, Var))
+		return -1;
+	for (int i = 0; i < facts.nruntime_keys; i++)
+	{
+		const IndexRuntimeKeyInfo *info = &facts.runtime_keys[i];
+		const Param *param = (const Param *) info->key_expr->expr;
+
+		if (KeyIsUsual(info->scan_key) &&
+			info->scan_key->sk_strategy == BTEqualStrategyNumber &&
+			inner_keys_shows_column(&facts, var, info->scan_key->sk_attno) &&
+			IsA(param, Param) && param->paramkind == PARAM_EXEC &&
+			param->paramtype == var->vartype)
+			return param->paramid;
+	}
+	return -1;
+}
+
 const char *
 InnerIndexName(PlanState *scan)
 {

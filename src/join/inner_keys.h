@@ -37,6 +37,13 @@ extern bool InnerIsIndexScan(PlanState *node);
 extern Relation InnerTable(PlanState *scan);
 extern bool InnerIndexIsKnown(PlanState *scan);
 
+/*
+ * The parameter of the executor to which a column of a btree scan's result is
+ * equal, by a key of the scan; -1 if there is none.
+ *		column	number in the scan's target list
+ */
+extern int	InnerParamOfColumn(PlanState *scan, AttrNumber column);
+
 /* The name of that index. */
 extern const char *InnerIndexName(PlanState *scan);
 

@@ -47,6 +47,7 @@ FROM = "FROM head h JOIN c ON c.id = h.c"
 CHAINS: dict[str, tuple[tuple[bool, ...], str]] = {
     "of one row": ((True, True, True), f"SELECT c.name, a.name, p.name {FROM} JOIN a ON a.id = h.a JOIN p ON p.id = h.p WHERE h.id = 5"),
     "of a row of the inner side": ((True, True, False), f"SELECT c.name, a.name, p.name {FROM} JOIN a ON a.id = c.up JOIN p ON p.id = c.down WHERE h.id = 5"),
+    "of a column that an inner row has, too": ((True, True, True), f"SELECT c.name, a.name, p.name {FROM} JOIN a ON a.id = c.id JOIN p ON p.id = c.id WHERE h.id = 5"),
     "with a filter of an inner row": ((True, True, True), f"SELECT c.name, a.name {FROM} JOIN a ON a.id = h.a JOIN p ON p.id = h.p AND p.up > c.up - 6000 WHERE h.id = 5"),
     "of each other": ((False, False, False), f"SELECT c.name, a.name, p.name {FROM} JOIN a ON a.id = c.up JOIN p ON p.id = a.up WHERE h.id = 5"),
     "of left joins": ((True, True), "SELECT c.name, a.name FROM head h LEFT JOIN c ON c.id = h.c LEFT JOIN a ON a.id = h.a WHERE h.id = 77"),

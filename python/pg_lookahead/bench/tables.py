@@ -267,8 +267,10 @@ JOINS = {
     "join_semi": f"SELECT k AS pad FROM {OUTER}"
     f" WHERE EXISTS (SELECT FROM {TABLE} WHERE rnd / 5 = fives AND pad <> '')"
     f" AND {_PLACES} ORDER BY place",
-    "chain_one_row": f"SELECT e.pad FROM {OUTER} JOIN {TABLE} a ON a.seq = k JOIN {TABLE} b ON b.per = k"
-    f" JOIN {TABLE} c ON c.rnd = k JOIN {TABLE} d ON d.seq = fives JOIN {TABLE} e ON e.per = fives {_SLICE}",
+    "chain_one_row": "SELECT concat(a.pad, b.pad, c.pad, d.pad, e.pad) AS pad"
+    f" FROM {OUTER} JOIN {TABLE} a ON a.seq = k JOIN {TABLE} b ON b.per = k"
+    f" JOIN {TABLE} c ON c.rnd = k JOIN {TABLE} d ON d.seq = fives JOIN {TABLE} e ON e.per = fives"
+    " WHERE place = {start}",
     "join_limit": f"{_JOINED} seq = k WHERE place >= {{start}} ORDER BY place LIMIT {{n}}",
     "join_heap_order": f"{_JOINED} seq = place {_SLICE}",
     "lateral_latest": f"SELECT l.pad FROM {OUTER}, LATERAL (SELECT pad FROM {TABLE} WHERE rnd / 40 = k / 40"
