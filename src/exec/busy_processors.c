@@ -8,10 +8,14 @@
  * take less time with look-ahead, since its reads are made before those of the
  * others; but starting a read, which another process makes, costs processor
  * time, so that all of them together become slower.  With eight sessions on two
- * processors, a row took 1.2 ms, of which 0.48 ms were spent in the kernel's
+ * processors, 0.48 of the 1.2 ms that a row took were spent in the kernel's
  * queue of processes that can run, and look-ahead made 0.85 of the throughput.
- * With 0.5 ms more a read, 3.5 % were spent there, and it made 1.29 of it; and
- * with one session 1.5 %.
+ * With 0.5 ms more a read, 3.5 % of the time were spent there, and it made 1.29
+ * of it; and with one session 1.5 %.
+ *
+ * Some units of work are looked at from their beginning to their end, since
+ * what is between two statements is not known: a session may have nothing to
+ * do, or do other things.
  *
  *-------------------------------------------------------------------------
  */
@@ -21,10 +25,11 @@
 #include <unistd.h>
 
 #include "exec/busy_processors.h"
-#include "portability/instr_time.h"
 #include "storage/fd.h"
 
-#define BUSY_UNITS 64
+/* One of so many units is looked at, and an answer takes so many of these. */
+#define LOOK_EVERY 4
+#define LOOKS 32
 
 /* 1 / SHARE of the time */
 #define BUSY_SHARE 4
@@ -34,7 +39,7 @@
  * Documentation/scheduler/sched-stats.rst of Linux; -1: unknown.
  */
 static int64
-time_in_queue(void)
+processors_time_in_queue(void)
 {
 	char		text[128];
 	int			file = BasicOpenFile("/proc/self/schedstat", O_RDONLY);
@@ -52,30 +57,33 @@ time_in_queue(void)
 	return (int64) waited;
 }
 
-bool
-ProcessorsAreBusy(void)
+/* When the unit that is looked at began; -1: none is. */
+static int64 waited_before = -1;
+
+void
+ProcessorsBeginUnit(void)
 {
 	static uint32 units = 0;
-	static int64 waited_before = -1;
-	static instr_time before;
-	static bool busy = false;
-	int64		waited;
-	instr_time	now;
 
-	if (units++ % BUSY_UNITS != 0)
-		return busy;
-	waited = time_in_queue();
-	INSTR_TIME_SET_CURRENT(now);
-	busy = false;
-	if (waited >= 0 && waited_before >= 0)
-	{
-		instr_time	passed = now;
+	waited_before = units++ % LOOK_EVERY == 0 ? processors_time_in_queue() : -1;
+}
 
-		INSTR_TIME_SUBTRACT(passed, before);
-		busy = (waited - waited_before) * BUSY_SHARE >=
-			INSTR_TIME_GET_NANOSEC(passed);
-	}
-	waited_before = waited;
-	before = now;
+bool
+ProcessorsAreBusy(instr_time inside)
+{
+	static int	looks = 0;
+	static int64 waited = 0;
+	static int64 passed = 0;
+	bool		busy;
+
+	if (waited_before < 0)
+		return false;
+	waited += processors_time_in_queue() - waited_before;
+	passed += INSTR_TIME_GET_NANOSEC(inside);
+	if (++looks < LOOKS)
+		return false;
+	busy = waited * BUSY_SHARE >= passed;
+	looks = 0;
+	waited = passed = 0;
 	return busy;
 }

@@ -8,12 +8,15 @@
 #ifndef PG_LOOKAHEAD_BUSY_PROCESSORS_H
 #define PG_LOOKAHEAD_BUSY_PROCESSORS_H
 
+#include "portability/instr_time.h"
+
 /*
- * Called at each unit of work that had to be read, such as a statement.  Of the
- * time between two looks at the kernel's account, BUSY_UNITS such calls apart,
- * has a quarter passed while the process could run, and got no processor?
- * False where the kernel keeps no such account, as others than Linux do.
+ * A unit of work begins that is done ahead; and has ended, and taken the time
+ * "inside".  True if this is the last one of those looked at, and the process
+ * could run during these, and got no processor, for a quarter of their time or
+ * more.  False where the kernel keeps no such account, as others than Linux do.
  */
-extern bool ProcessorsAreBusy(void);
+extern void ProcessorsBeginUnit(void);
+extern bool ProcessorsAreBusy(instr_time inside);
 
 #endif							/* PG_LOOKAHEAD_BUSY_PROCESSORS_H */

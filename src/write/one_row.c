@@ -250,8 +250,10 @@ one_row_begin(WriteNode *node, TupleTableSlot *row)
 	node->misses_seen = one_row_misses(node);
 	node->reads_seen = *node->reads;
 	INSTR_TIME_SET_ZERO(node->started);
-	if (judge != NULL)
-		node->started = JudgeStartTiming(judge);
+	if (looks_up && judge->mode == JUDGE_AHEAD)
+		ProcessorsBeginUnit();
+	if (!is_watched)
+		INSTR_TIME_SET_CURRENT(node->started);
 	if (looks_up && judge->mode == JUDGE_AHEAD)
 		one_row_look_up(node, judge, row);
 	WriteCountForNode(child, &before);
@@ -266,6 +268,7 @@ one_row_end(WriteNode *node)
 	int64		reads;
 	bool		busy;
 
+	/* timed even if the judge does not want that */
 	INSTR_TIME_SET_ZERO(node->inside);
 	JudgeStopTiming(&node->inside, node->started);
 	if (node->part->keys.arrived != NULL)
@@ -275,7 +278,10 @@ one_row_end(WriteNode *node)
 		misses - node->misses_seen;
 	if (judge == NULL)
 		return;
-	busy = reads > 0 && ProcessorsAreBusy();
+	busy = reads > 0 && judge->mode == JUDGE_AHEAD &&
+		ProcessorsAreBusy(node->inside);
+	if (!judge->timed)
+		INSTR_TIME_SET_ZERO(node->inside);
 	if (judge->mode != JUDGE_WATCH)
 		JudgeTimedUnit(judge, reads, &node->inside, 0, MORE_ROWS, NULL);
 	else if (reads > 0)

@@ -374,11 +374,13 @@ def _keyed(key: str) -> str:
 def _load(
     table: str, values: str, *, one_by_one: bool = False, clients: tuple[int, ...] = (1,)
 ) -> Callable[[Size], Iterator[Cell]]:
-    """Yield cells of rows that are written by COPY, or one by one by one client or several."""
+    """Yield cells of rows that are written by COPY, or one by one by one client or several.
+
+    Of rows one by one there are so few that most of them find no page of an index cached by those before."""
     names = {"w": ("w_id",), "w5": ("w5_id", "w5_a", "w5_b", "w5_c", "w5_d")}[table]
 
     def of(size: Size) -> Iterator[Cell]:
-        n = size.rows // 400
+        n = size.rows // (2000 if one_by_one else 400)
         for cache, sessions in product(_BOTH, clients):
             yield LoadCell(
                 name=f"{n:,} rows" if sessions == 1 else f"{sessions} clients, {n // sessions:,} rows each",
@@ -391,6 +393,7 @@ def _load(
                 indexes=tuple(f"{SCHEMA}.{name}" for name in names),
                 one_by_one=one_by_one,
                 clients=sessions,
+                part=0.05 if one_by_one else 0.2,
             )
 
     return of
