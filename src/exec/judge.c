@@ -53,8 +53,8 @@
  * Where most units need no read, they tend to follow the order of the pages.
  * Then the kernel reads a file ahead, but only from its second or third page
  * on; and each read is dearer to look ahead for, since units are passed that
- * need none.  So the units of such a TRIAL must have waited SPARSE_US
- * together.
+ * need none.  So the units of such a TRIAL must have waited SPARSE_US together,
+ * and SPARSE_SLOW of them, more than the first pages of some files, be slow.
  *
  * What one session gains, others may lose: if the caller says that processors
  * are busy, look-ahead counts as dearer, without a question.
@@ -82,8 +82,10 @@
 #define CHANGED 2				/* times dearer: what was learnt is outdated */
 #define CHECK_UNITS 8			/* units whose mean says so */
 #define CHECK_INTERVAL 512		/* units between two such checks */
+#define BUSY_INTERVAL 256		/* units until processors may be idle again */
 #define SPARSE 8				/* units without a read to one with */
 #define SPARSE_US 1000
+#define SPARSE_SLOW 10			/* slow units that are enough */
 
 #define TRIAL_DISTANCE 64
 #define CLEAR 2
@@ -403,6 +405,8 @@ judge_consider(Judge *judge, int reads, double us, int64 wanted,
 	if (evidence == EVIDENCE_MIN && !is_sparse &&
 		(others_slow || learnt->verdict == JUDGE_WITH))
 		evidence = 1;
+	if (is_sparse)
+		evidence = Max(evidence, SPARSE_SLOW);
 	if (judge->slow < evidence || (is_sparse && judge->read_us < SPARSE_US))
 		return;
 	judge->until_check = CHECK_INTERVAL;
@@ -611,11 +615,16 @@ JudgeNoRoom(Judge *judge)
 void
 JudgeProcessorsAreBusy(Judge *judge)
 {
+	JudgeLearnt *learnt = judge->learnt;
+	int64		interval = learnt->verdict == JUDGE_WITHOUT ?
+		learnt->interval * 2 : BUSY_INTERVAL;
+
 	if (judge->mode != JUDGE_AHEAD || judge->force != JUDGE_MEASURES)
 		return;
-	judge_note_verdict(judge->learnt, JUDGE_WITHOUT,
-					   numbers[judge->kind].interval_min[JUDGE_WITHOUT],
-					   judge->learnt->trial_cost);
+	judge_note_verdict(learnt, JUDGE_WITHOUT,
+					   Min(interval,
+						   numbers[judge->kind].interval_max[JUDGE_WITHOUT]),
+					   learnt->trial_cost);
 	judge_start_ending(judge);
 }
 

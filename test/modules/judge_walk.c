@@ -521,6 +521,48 @@ settle_anew(void)
 	}
 }
 
+/*
+ * Rows in the order of the pages: a read, and many rows that need none.  Return
+ * the number of reads until look-ahead is tried.
+ *		slow	reads that are slow, until the kernel has read the files ahead
+ */
+static int
+reads_in_order(int slow)
+{
+	Judge		judge;
+
+	JudgeInit(&judge, JUDGE_LOOKUPS, JUDGE_MEASURES);
+	JudgeSetMaximum(&judge, 256, 0);
+	for (int reads = 0; reads < 1000; reads++)
+	{
+		if (judge.mode == JUDGE_WATCH)
+			JudgeReadSeen(&judge, InvalidOid, 0);
+		else
+			JudgeUnit(&judge, 1, reads < slow ? 200 : 5, 0, PG_INT64_MAX,
+					  false);
+		for (int i = 0; i < 50 && judge.mode == JUDGE_TRIAL; i++)
+			JudgeUnit(&judge, 0, 0.5, 0, PG_INT64_MAX, false);
+		if (judge.mode == JUDGE_AHEAD)
+			return reads;
+	}
+	return 1000;
+}
+
+static void
+follow_order(void)
+{
+	const char *property = NULL;
+
+	if (reads_in_order(8) < 1000)
+		property = "files that the kernel reads ahead are left to it";
+	else if (reads_in_order(1000) > 16)
+		property = "rows in order are looked ahead for";
+	if (property == NULL)
+		return;
+	printf("seed " UINT64_FORMAT ": %s\n", seed, property);
+	exit(1);
+}
+
 /* An execution may visit more units than can be counted. */
 static void
 visit_many(void)
@@ -568,5 +610,6 @@ main(int argc, char **argv)
 	settle_anew();
 	recall_many();
 	visit_many();
+	follow_order();
 	return 0;
 }

@@ -202,6 +202,11 @@ MUTANTS = {
         "judge_median(without, n)",
         "the cheaper side is kept",
     ),
+    "the first pages of some files are enough": (
+        "#define SPARSE_SLOW 10",
+        "#define SPARSE_SLOW 1",
+        "files that the kernel reads ahead",
+    ),
     "reads of the page cache are tried": ("#define FLOOR_US 25", "#define FLOOR_US 0", "page cache"),
 }
 
