@@ -16,11 +16,12 @@
  */
 #include "postgres.h"
 
-#include "access/heapam.h"
+#include "access/htup_details.h"
 #include "access/sysattr.h"
 #include "catalog/pg_am_d.h"
 #include "compat.h"
 #include "early/harmless.h"
+#include "early/heap_row.h"
 #include "early/infallible.h"
 #include "exec/rows_wanted.h"
 #include "executor/executor.h"
@@ -31,6 +32,7 @@
 #include "optimizer/optimizer.h"
 #include "utils/datum.h"
 #include "utils/rel.h"
+#include "utils/snapmgr.h"
 
 /* The number of keys that a Memoize node is assumed to remember. */
 #define RECENT_KEYS 1024
@@ -58,7 +60,6 @@ struct InnerKeys
 	List	   *conditions;		/* ExprStates: without them no scan is begun */
 
 	/* the rows that a key leads to are tested by the scan's filter */
-	Relation	heap;
 	ExprState  *filter;			/* NULL: they are not */
 	bool		may_fail;		/* the filter may */
 	List	   *filter_params;	/* other ones than the outer row's */
@@ -76,6 +77,8 @@ typedef struct ScanFacts
 	int			nkeys;
 	IndexRuntimeKeyInfo *runtime_keys;
 	int			nruntime_keys;
+	int			narray_keys;	/* keys that the executor sets to one element
+								 * of an array after the other */
 	ScanDirection direction;
 	bool		index_only;
 } ScanFacts;
@@ -122,6 +125,7 @@ inner_keys_facts(PlanState *scan, ScanFacts *facts)
 		facts->nkeys = state->biss_NumScanKeys;
 		facts->runtime_keys = state->biss_RuntimeKeys;
 		facts->nruntime_keys = state->biss_NumRuntimeKeys;
+		facts->narray_keys = state->biss_NumArrayKeys;
 	}
 	return facts->heap != NULL && facts->index != NULL;
 }
@@ -271,6 +275,8 @@ inner_keys_compute(const Expr *expression)
 static Refusal
 inner_keys_find(InnerKeys *inner, const ScanFacts *facts, bool *infallible)
 {
+	if (facts->narray_keys > 0)
+		return REFUSED_KEY_OF_SEVERAL;
 	inner->nkeys = facts->nkeys;
 	inner->keys = palloc_array(ScanKeyData, facts->nkeys);
 	memcpy(inner->keys, facts->keys, facts->nkeys * sizeof(ScanKeyData));
@@ -289,6 +295,9 @@ inner_keys_find(InnerKeys *inner, const ScanFacts *facts, bool *infallible)
 									infallible))
 			return REFUSED_INNER_KEY;
 		row_key->key = key;
+
+		/* the server's last value for it may have been NULL */
+		inner->keys[key].sk_flags &= ~SK_ISNULL;
 		row_key->argument = info->key_expr;
 		row_key->toastable = info->key_toastable;
 		inner->computes |= inner_keys_compute(info->key_expr->expr);
@@ -381,38 +390,56 @@ inner_keys_may_filter(InnerKeys *inner, PlanState *scan)
 	return true;
 }
 
-/* Will the scan return a row to which a key has led? */
+/* Does the query see a tuple, as far as its hint bits tell? */
+static bool
+inner_keys_see(const InnerKeys *inner, const HeapTupleHeaderData *tuple)
+{
+	return HeapTupleHeaderXminCommitted(tuple) &&
+		!XidInMVCCSnapshot(HeapTupleHeaderGetXmin(tuple),
+						   inner->shared->estate->es_snapshot) &&
+		((tuple->t_infomask & HEAP_XMAX_INVALID) != 0 ||
+		 HEAP_XMAX_IS_LOCKED_ONLY(tuple->t_infomask));
+}
+
+/*
+ * Will the scan return a row to which a key has led?  Whether it is visible is
+ * guessed from its hint bits, so that none is set, and nothing fails, for a row
+ * that nobody may ask for.  A filter that may fail is not tried on a guess.
+ */
 static bool
 inner_keys_pass(void *context, Buffer buffer, ItemPointer row)
 {
 	InnerKeys  *inner = context;
 	OuterValues *values = inner->shared->values;
 	ExprContext *econtext = inner->shared->econtext;
-	HeapTupleData tuple;
-	bool		visible;
+	TupleTableSlot *slot = inner->tested;
+	HeapTupleData tuple = {.t_self = *row};
+	bool		found;
 	bool		passes;
 
 	LockBuffer(buffer, BUFFER_LOCK_SHARE);
-	visible = heap_hot_search_buffer(row, inner->heap, buffer,
-									 inner->shared->estate->es_snapshot,
-									 &tuple, NULL, true);
+	found = HeapRowAt(BufferGetPage(buffer),
+					  ItemPointerGetOffsetNumberNoCheck(row), ROW_OF_CHAIN,
+					  &tuple);
 	LockBuffer(buffer, BUFFER_LOCK_UNLOCK);
-	if (!visible)
+	if (!found)
 		return false;
 
 	/* a value in a TOAST table is not fetched here */
 	if (HeapTupleHasExternal(&tuple) ||
+		!HeapRowIsSound(slot->tts_tupleDescriptor, tuple.t_data, tuple.t_len) ||
 		!OuterValuesKnow(values, inner->filter_params) ||
 		(inner->may_fail &&
-		 RowsCertain(inner->shared->node) < PG_INT64_MAX))
+		 (RowsCertain(inner->shared->node) < PG_INT64_MAX ||
+		  !inner_keys_see(inner, tuple.t_data))))
 		return true;
-	ExecStoreBufferHeapTuple(&tuple, inner->tested, buffer);
+	ExecStoreBufferHeapTuple(&tuple, slot, buffer);
 	OuterValuesSet(values, inner->outer);
-	econtext->ecxt_scantuple = inner->tested;
+	econtext->ecxt_scantuple = slot;
 	passes = OuterValuesAreToasted(values) ||
 		ExecQual(inner->filter, econtext);
 	OuterValuesRestore(values);
-	ExecClearTuple(inner->tested);
+	ExecClearTuple(slot);
 	return passes;
 }
 
@@ -422,7 +449,6 @@ inner_keys_begin_tests(InnerKeys *inner, PlanState *scan, Relation heap)
 {
 	if (!inner_keys_may_filter(inner, scan))
 		return;
-	inner->heap = heap;
 	inner->filter = ExecInitQual(scan->plan->qual, NULL);
 	inner->tested = MakeSingleTupleTableSlot(
 		CreateTupleDescCopyConstr(RelationGetDescr(heap)),
@@ -453,9 +479,9 @@ InnerKeysCreate(InnerShared *shared, PlanState *scan, const InnerPlace *place,
 		*refusal = inner_keys_conditions(inner, infallible);
 	if (*refusal == NOT_REFUSED)
 		inner->lookup = LookupCreate(&shared->lookups, facts.heap, facts.index,
-									 facts.keys, facts.nkeys, facts.direction,
-									 facts.index_only, place->most_blocks,
-									 refusal);
+									 inner->keys, inner->nkeys,
+									 facts.direction, facts.index_only,
+									 place->most_blocks, refusal);
 	if (*refusal == NOT_REFUSED)
 		inner_keys_begin_tests(inner, scan, facts.heap);
 	if (*refusal == NOT_REFUSED && place->memoized)
@@ -479,7 +505,6 @@ inner_keys_evaluate(InnerKeys *inner)
 	for (int i = 0; i < inner->nrow_keys; i++)
 	{
 		RowKey	   *row_key = &inner->row_keys[i];
-		ScanKey		key = &inner->keys[row_key->key];
 		bool		isnull;
 		Datum		value =
 			ExecEvalExpr(row_key->argument, inner->shared->econtext, &isnull);
@@ -489,8 +514,7 @@ inner_keys_evaluate(InnerKeys *inner)
 			(row_key->toastable &&
 			 VARATT_IS_EXTERNAL(DatumGetPointer(value))))
 			return false;
-		key->sk_argument = value;
-		key->sk_flags &= ~SK_ISNULL;
+		inner->keys[row_key->key].sk_argument = value;
 	}
 	return true;
 }

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import json
 import re
+import struct
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from conftest import MakeCluster
+from corruption import line_pointers
 from differential import Session
 from joins import (
     NESTED_LOOPS,
@@ -36,6 +38,7 @@ from queries import fetch, fetch_row, relation_count, scalar
 from sides import (
     SERVER,
     Connection,
+    change_page,
     compare,
     damaged,
     dead_entries,
@@ -861,6 +864,41 @@ def test_damage_that_stock_does_not_reach_is_no_error(joins: JoinSides) -> None:
     if (cluster := joins["forced"].cluster).version >= 18:
         # until 17, stock warns of checksums before each error, which the outcomes have
         assert not re.search(r"WARNING.*(page|checksum)", cluster.log)
+
+
+def test_a_damaged_row_that_stock_does_not_reach_is_no_error(joins: JoinSides) -> None:
+    """A filter is tried early for a row of the inner table whose transaction nobody knows; its page is sound."""
+
+    def steps(side: JoinSide) -> list[Any]:
+        side.run(
+            "CREATE TABLE wd (k int, n int, pad text) WITH (autovacuum_enabled = off)",
+            "INSERT INTO wd SELECT k, n, repeat('x', 700) FROM generate_series(1, 400) AS k, generate_series(1, 1 + (k > 100)::int) AS n",
+            "CREATE INDEX wd_k ON wd (k, n)",
+            "ANALYZE wd",
+        )
+        block, row = map(
+            int, side.value("SELECT ctid::text FROM wd WHERE k = 119 AND n = 1").strip("()").split(",")
+        )
+
+        def change(page: bytearray) -> None:
+            at = line_pointers(page)[row - 1].offset
+            struct.pack_into("<I", page, at, 3_000_000_000)  # xmin
+            page[at + 21] &= 0xFC  # of which nothing is known
+            if side.value("SHOW data_checksums") == "on":
+                checksum = side.value(f"SELECT page_checksum('\\x{page.hex()}'::bytea, {block})")
+                struct.pack_into("<H", page, 8, checksum & 0xFFFF)
+
+        damaged(side, change_page(block, change), "wd")
+        seen: list[Any] = []
+        for limit in (105, 110, 115, 120, 125, 130, 135, 140):
+            side.evict("wd", "wd_k")
+            inner = "SELECT n FROM wd WHERE wd.k = o.id AND wd.pad <> 'q' ORDER BY n LIMIT 2"
+            seen.append(by_row(side, f"SELECT o.id, x.n FROM o, LATERAL ({inner}) AS x LIMIT {limit}"))
+        side.run("DROP TABLE wd")
+        return seen
+
+    seen = same(joins, steps)
+    assert "could not access status" in str(seen[-1]) and "could not" not in str(seen[:-2])
 
 
 @pytest.mark.parametrize("relation", ("w_k", "w"))

@@ -29,7 +29,7 @@ from joins import (
 from pg_lookahead.server.cluster import Cluster
 from queries import fetch, scalar
 from scans import EVICT_ALL
-from sides import SERVER, cached_blocks, compare, damaged, pins_at_rest, statio
+from sides import SERVER, alike, cached_blocks, compare, damaged, pins_at_rest, statio
 
 COLUMNS = "(id int, k int, m int, t text, pad text)"
 ROWS = (
@@ -215,6 +215,39 @@ def test_buckets_of_the_keys_only_are_read(sides: JoinSides, name: str) -> None:
         return [seen, cached_blocks(side, "grown", "grown_k", "h", "h_k")]
 
     assert len(same(sides, steps)[1]) > 10
+
+
+def test_arrays_of_keys_of_hash_indexes_are_left_to_the_server(sides: JoinSides) -> None:
+    """The executor sets the key of such an array to one element after the other; before, and in between, it has no value."""
+    rows = "SELECT id, t, ARRAY[t, 'n' || id % 40] AS a FROM x OFFSET 0"
+    query = f"SELECT q.id, h.id FROM ({rows}) q JOIN h ON h.t = ANY (q.a) AND h.t = q.t"
+
+    def steps(side: JoinSide) -> list[Any]:
+        with side.session("SET enable_indexscan = off; SET enable_bitmapscan = on") as own:
+            condition = str(own.plan(query)["Plans"][1]["Plans"][0]["Index Cond"])
+            assert condition.startswith("((t = ANY"), condition
+            return own.rows(query)
+
+    assert len(same(sides, steps, ahead=False)) > 1000
+
+
+def test_a_key_that_was_null(sides: JoinSides) -> None:
+    """A partition is looked up in after the server has scanned it for a key of NULL."""
+    for side in sides.values():
+        side.run(
+            "CREATE TABLE n AS SELECT id, (id = 1 OR id > 20)::int AS m, CASE WHEN id > 1 THEN k END AS k FROM o",
+            "CREATE TABLE lisn (m int, k int, pad text) PARTITION BY LIST (m)",
+            "CREATE TABLE lisn0 PARTITION OF lisn FOR VALUES IN (0)",
+            "CREATE TABLE lisn1 PARTITION OF lisn FOR VALUES IN (1)",
+            "INSERT INTO lisn SELECT m, n, repeat('x', 300) FROM generate_series(0, 1) m, generate_series(0, 5999) n",
+            "CREATE INDEX ON lisn (k)",
+            "VACUUM ANALYZE n, lisn",
+        )
+    query = "SELECT n.id, length(l.pad) FROM n LEFT JOIN lisn l ON l.m = n.m AND l.k = n.k"
+    alike(sides, lambda side: side.rows(query))
+    make_cold(sides["forced"])
+    ahead = sides["forced"].ahead(lambda: sides["forced"].rows(query))
+    assert ahead["heap_blocks_read"] > 100, ahead
 
 
 @pytest.mark.parametrize(

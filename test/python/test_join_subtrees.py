@@ -146,6 +146,52 @@ def test_what_is_not_visible_is_passed_over(sides: JoinSides) -> None:
     same(sides, lambda side: (side.rows(EVICT_ALL), side.rows(query))[1])
 
 
+def test_rows_that_are_tested_early_stay_as_they_are(sides: JoinSides) -> None:
+    """Hint bits are set by the scan that finds the rows: EXPLAIN shows the pages that become dirty there."""
+
+    def dirtied(plan: dict[str, Any]) -> dict[str, int]:
+        found = {plan["Node Type"]: plan["Shared Dirtied Blocks"]}
+        for child in plan.get("Plans", ()):
+            found.update(dirtied(child))
+        return found
+
+    def steps(side: JoinSide) -> dict[str, int]:
+        side.run(
+            "DROP TABLE IF EXISTS gf",
+            "CREATE TABLE gf (LIKE g) WITH (autovacuum_enabled = off)",
+            "CREATE INDEX gf_m ON gf (m, id)",
+            "INSERT INTO gf SELECT id, m, pad FROM g",
+            "CHECKPOINT",
+            EVICT_ALL,
+        )
+        return dirtied(
+            side.plan(
+                "SELECT o.id, q.id FROM o, LATERAL (SELECT id FROM gf WHERE gf.m = o.m AND id > 3000 AND pad <> 'g'"
+                " ORDER BY gf.m LIMIT 1) q WHERE o.id < 60"
+            )
+        )
+
+    assert same(sides, steps)["Index Scan"] > 50
+
+
+def test_a_filter_that_fails_is_not_tried_for_old_versions(sides: JoinSides) -> None:
+    """Nothing on the page tells yet that the versions for which it fails are old."""
+
+    def steps(side: JoinSide) -> list[Any]:
+        side.run(
+            "CREATE TABLE go (LIKE g, x int) WITH (autovacuum_enabled = off)",
+            "INSERT INTO go SELECT id, m, pad, 0 FROM g WHERE id < 3000",
+            "CREATE INDEX go_m ON go (m, id)",
+            "VACUUM ANALYZE go",
+            "UPDATE go SET x = 1",
+        )
+        return side.rows(
+            "SELECT o.id, q.id FROM o, LATERAL (SELECT id FROM go WHERE go.m = o.m AND 100 / x > id % 90 ORDER BY id LIMIT 1) q WHERE o.id < 60"
+        )
+
+    assert len(same(sides, steps)) == 59
+
+
 def test_toasted_values_are_not_tested(sides: JoinSides) -> None:
     """A filter that would fetch them is left to the server, which fetches each of them once."""
     for side in sides.values():
