@@ -27,7 +27,7 @@ bool
 RoutingIsHarmless(Relation table)
 {
 	PartitionKey key = RelationGetPartitionKey(table);
-	PartitionDesc partitions = routing_partitions(table);
+	PartitionDesc partitions;
 
 	/* a partition's own condition is of its parent's key */
 	if (table->rd_rel->relispartition || key->partexprs != NIL)
@@ -41,6 +41,9 @@ RoutingIsHarmless(Relation table)
 			TupleDescAttr(RelationGetDescr(table),
 						  key->partattrs[i] - 1)->attgenerated != '\0')
 			return false;
+
+	/* the server may have to sort the bounds now, by the key's functions */
+	partitions = routing_partitions(table);
 	for (int i = 0; i < partitions->nparts; i++)
 		if (!partitions->is_leaf[i])
 			return false;

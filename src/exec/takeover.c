@@ -117,11 +117,18 @@ takeover_find_code(struct dl_phdr_info *object, size_t size, void *arg)
 }
 
 /* dladdr() would look at all symbols of the server, which takes 0.1 ms. */
-bool
-TakeoverIsServersOwn(ExecProcNodeMtd function)
+static inline bool
+takeover_is_servers(ExecProcNodeMtd function)
 {
 	return (const char *) function >= servers_code.begin &&
 		(const char *) function < servers_code.end;
+}
+
+bool
+TakeoverIsServersOwn(const PlanState *plan_state)
+{
+	return takeover_is_servers(plan_state->ExecProcNodeReal) &&
+		takeover_is_servers(plan_state->ExecProcNode);
 }
 
 /*
@@ -167,7 +174,7 @@ TakeoverForesees(PlanState *plan_state, AheadRole role, Refusal *refusal)
 	if (!lookahead_enabled)
 		*refusal = REFUSED_DISABLED;
 	else if (*refusal == NOT_REFUSED &&
-			 !TakeoverIsServersOwn(plan_state->ExecProcNodeReal))
+			 !TakeoverIsServersOwn(plan_state))
 		*refusal = REFUSED_OTHER_EXTENSION;
 	return true;
 }
@@ -191,7 +198,7 @@ takeover_take_node(Walk *walk, PlanState *plan_state, AheadRole role)
 
 	if (methods == NULL || refusal != NOT_REFUSED ||
 		(AheadNodeFind(plan_state) == NULL &&
-		 !TakeoverIsServersOwn(plan_state->ExecProcNodeReal)))
+		 !TakeoverIsServersOwn(plan_state)))
 		return refusal;
 	if (walk->query == NULL)
 	{

@@ -27,8 +27,8 @@ extern bool TakeoverForesees(PlanState *plan_state, AheadRole role,
 /* Why is a table not one of those of which pages are read ahead? */
 extern Refusal TakeoverTableRefusal(Relation table);
 
-/* Is this a function of the server itself, and not of another extension? */
-extern bool TakeoverIsServersOwn(ExecProcNodeMtd function);
+/* Is a node executed by functions of the server, and none of an extension? */
+extern bool TakeoverIsServersOwn(const PlanState *plan_state);
 
 /* Install the executor's hooks; called once, when the library is loaded. */
 extern void TakeoverInit(void);

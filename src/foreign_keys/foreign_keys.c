@@ -185,7 +185,7 @@ keys_begin(AheadNode *base)
 	if (node->queue == &node->own && !keys_has_many_rows((ModifyTableState *)
 														base->plan_state))
 		return;
-	if (!TakeoverIsServersOwn(child->ExecProcNodeReal) &&
+	if (!TakeoverIsServersOwn(child) &&
 		!AheadNodeIsOurs(child))
 		return;
 	node->fetch = child->ExecProcNodeReal;

@@ -139,7 +139,7 @@ inner_side_refusal(const InnerWalk *walk, PlanState *top, PlanState *scan)
 	if (!RowPlanGives(walk->node, walk->plan, scan->plan))
 		return REFUSED_NO_OUTER_KEY;
 	if (!AheadNodeIsOurs(top) &&
-		!TakeoverIsServersOwn(top->ExecProcNodeReal))
+		!TakeoverIsServersOwn(top))
 		return REFUSED_OTHER_EXTENSION;
 
 	/* many partitions may share a subplan: one of them looks ahead in it */

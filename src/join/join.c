@@ -40,7 +40,7 @@ join_refusal(PlanState *node)
 	if (refusal == NOT_REFUSED)
 		refusal = SettingsRefusal();
 	if (refusal == NOT_REFUSED && !AheadNodeIsOurs(source) &&
-		!TakeoverIsServersOwn(source->ExecProcNodeReal))
+		!TakeoverIsServersOwn(source))
 		refusal = REFUSED_OTHER_EXTENSION;
 	return refusal;
 }

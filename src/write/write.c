@@ -81,7 +81,7 @@ write_refusal(ModifyTableState *node)
 		return REFUSED_WRITES_ONE_INDEX;
 	refusal = SettingsRefusal();
 	if (refusal == NOT_REFUSED && !AheadNodeIsOurs(child) &&
-		!TakeoverIsServersOwn(child->ExecProcNodeReal))
+		!TakeoverIsServersOwn(child))
 		refusal = REFUSED_OTHER_EXTENSION;
 	return refusal;
 }

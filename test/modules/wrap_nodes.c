@@ -30,6 +30,7 @@ static int	nnodes = 0;			/* since the process began */
 static int64 calls = 0;
 static bool wrap_rows = false;
 static bool wrap_entries = false;
+static bool wrap_calls = false;
 static ExecutorStart_hook_type prev_ExecutorStart = NULL;
 
 Datum
@@ -49,6 +50,23 @@ exec_wrapped(PlanState *plan_state)
 	return nodes[i % MAX_NODES].inner(plan_state);
 }
 
+/* Stands in the way of whoever calls the node, whatever its function is. */
+static TupleTableSlot *
+exec_wrapped_call(PlanState *plan_state)
+{
+	int			i = nnodes - 1;
+	TupleTableSlot *slot;
+
+	calls++;
+	while (nodes[i % MAX_NODES].plan_state != plan_state)
+		i--;
+	plan_state->ExecProcNode = nodes[i % MAX_NODES].inner;
+	slot = plan_state->ExecProcNode(plan_state);
+	nodes[i % MAX_NODES].inner = plan_state->ExecProcNode;
+	plan_state->ExecProcNode = exec_wrapped_call;
+	return slot;
+}
+
 static bool
 wrap(PlanState *plan_state, void *context)
 {
@@ -58,8 +76,12 @@ wrap(PlanState *plan_state, void *context)
 		(wrap_entries && IsA(plan_state, IndexOnlyScanState)))
 	{
 		nodes[nnodes++ % MAX_NODES] =
-			(Wrapped) {plan_state, plan_state->ExecProcNodeReal};
-		plan_state->ExecProcNodeReal = exec_wrapped;
+			(Wrapped) {plan_state, wrap_calls ? plan_state->ExecProcNode :
+					   plan_state->ExecProcNodeReal};
+		if (wrap_calls)
+			plan_state->ExecProcNode = exec_wrapped_call;
+		else
+			plan_state->ExecProcNodeReal = exec_wrapped;
 	}
 	return planstate_tree_walker(plan_state, wrap, context);
 }
@@ -85,6 +107,9 @@ _PG_init(void)
 	DefineCustomBoolVariable("wrap_nodes.entries", "wrap index-only scans",
 							 NULL, &wrap_entries, false, PGC_USERSET, 0, NULL,
 							 NULL, NULL);
+	DefineCustomBoolVariable("wrap_nodes.calls", "wrap calls of nodes", NULL,
+							 &wrap_calls, false, PGC_USERSET, 0, NULL, NULL,
+							 NULL);
 	prev_ExecutorStart = ExecutorStart_hook;
 	ExecutorStart_hook = wrap_ExecutorStart;
 }

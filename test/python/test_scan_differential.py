@@ -540,6 +540,35 @@ def test_nodes_that_another_extension_wraps(
         assert (outcome("on", "off"), outcome("on", "on")) == (expected, expected)
 
 
+@pytest.mark.within_scans
+@pytest.mark.parametrize("calls", (False, True))
+@pytest.mark.parametrize("outside", (False, True))
+def test_inner_scans_that_another_extension_wraps(
+    wrapping_server: tuple[Cluster, str], outside: bool, calls: bool
+) -> None:
+    """The other's function is called for each row of the inner side of a join, be it the node's or that which calls it."""
+    cluster, wrapper = wrapping_server
+    query = "SELECT x.id, length(y.pad) FROM wrapped x JOIN wrapped y ON y.k = x.id % 2000"
+    with cluster.connect(prepare_threshold=None) as conn:
+        for library in ("pg_lookahead", wrapper) if outside else (wrapper, "pg_lookahead"):
+            conn.execute(f"LOAD '{library}'".encode())
+        run(
+            conn,
+            INDEX_SCANS,
+            "SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_material = off; SET enable_memoize = off",
+            "SET enable_seqscan = on; SET pg_lookahead.index_scan = off; SET pg_lookahead.debug_force = on",
+            f"SET wrap_nodes.rows = on; SET wrap_nodes.calls = {calls}",
+        )
+
+        def outcome(look_ahead: str) -> tuple[Any, ...]:
+            run(conn, f"SET pg_lookahead.nested_loop = {look_ahead}", EVICT_ALL)
+            before = scalar(conn, "SELECT wrapped_calls()")
+            return fetch(conn, query), scalar(conn, "SELECT wrapped_calls()") - before
+
+        stock = outcome("off")
+        assert stock[1] >= 4000 and outcome("on") == stock
+
+
 # more than one row may have such a key
 SERVED_UNIQUE = (
     "a = 77",
