@@ -125,6 +125,19 @@ ApproxPageFreeSpace(Page page)
 	return HeapPageFreeSpace(page);
 }
 
+/* Does a page pass the checks of one that is read?  Reports nothing. */
+static inline bool
+LookaheadPageIsVerified(char *page, BlockNumber block)
+{
+#if PG_VERSION_NUM >= 180000
+	bool		checksum_failed;
+
+	return PageIsVerified((PageData *) page, block, 0, &checksum_failed);
+#else
+	return PageIsVerifiedExtended((Page) page, block, 0);
+#endif
+}
+
 /* Do reads run in the background on this server, or in their caller only? */
 static inline bool
 LookaheadReadsAreAsync(void)

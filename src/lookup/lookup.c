@@ -282,24 +282,40 @@ lookup_start_index_page(Lookup *lookup, LookupKey *key)
 }
 
 /*
- * Return the page that a key was waiting for, pinned.  A page that was left to
- * the kernel to prefetch is read now.
+ * Read a page that was left to the kernel to prefetch.  If it is damaged, a key
+ * ends there: the server may never come to it.
  */
+static Buffer
+lookup_read_advised(LookupPages *pages, LookupKey *key)
+{
+	BlockNumber block = key->read.block;
+	Buffer		buffer = PageFind(pages->rel, block);
+	CountsBefore before;
+	int			reads;
+
+	if (BufferIsValid(buffer))
+		return buffer;
+	if (!PageIsSoundInFile(pages->rel, block))
+	{
+		key->visited = MAX_VISITED;
+		return InvalidBuffer;
+	}
+	before = CountsNow(pages->rel);
+	buffer = ReadBuffer(pages->rel, block);
+	reads = UncountSince(pages->rel, &before);
+	pages->owed += reads;
+	pages->advised -= Min(reads, pages->advised);
+	return buffer;
+}
+
+/* Return the page that a key was waiting for, pinned. */
 static Buffer
 lookup_finish_page(Lookup *lookup, LookupPages *pages, LookupKey *key)
 {
 	Buffer		buffer = PageReadFinish(pages->rel, &key->read);
 
 	if (!BufferIsValid(buffer) && key->read.origin == PAGE_ADVISED)
-	{
-		CountsBefore before = CountsNow(pages->rel);
-		int			reads;
-
-		buffer = ReadBuffer(pages->rel, key->read.block);
-		reads = UncountSince(pages->rel, &before);
-		pages->owed += reads;
-		pages->advised -= Min(reads, pages->advised);
-	}
+		buffer = lookup_read_advised(pages, key);
 	if (!BufferIsValid(buffer))
 		lookup_last_read(lookup, pages, key->read.block)->block =
 			InvalidBlockNumber;

@@ -24,6 +24,7 @@
 #include "observe/profile.h"
 #include "read/page_read.h"
 #include "read/uncount.h"
+#include "storage/smgr.h"
 #include "utils/rel.h"
 
 /*
@@ -157,6 +158,15 @@ PageFind(Relation rel, BlockNumber block)
 		return InvalidBuffer;
 	(*UsageHits(rel))--;		/* it has counted this, and nothing else */
 	return buffer;
+}
+
+bool
+PageIsSoundInFile(Relation rel, BlockNumber block)
+{
+	PGIOAlignedBlock page;
+
+	smgrread(RelationGetSmgr(rel), MAIN_FORKNUM, block, page.data);
+	return LookaheadPageIsVerified(page.data, block);
 }
 
 int

@@ -87,6 +87,13 @@ extern void PageReadAbandon(Relation rel, const PageRead *page);
  */
 extern Buffer PageFind(Relation rel, BlockNumber block);
 
+/*
+ * Would an ordinary read of a page of the main fork find it sound?  It is read
+ * past shared buffers, from the page cache of the system if it was left to the
+ * kernel.  Reports nothing, and counts for nothing.
+ */
+extern bool PageIsSoundInFile(Relation rel, BlockNumber block);
+
 /* What a window needs besides. */
 
 /*

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import json
 import mmap
+import struct
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +21,7 @@ import pytest
 from conftest import MakeCluster
 from pg_lookahead.server.cache import drop_from_page_cache
 from queries import fetch, run, scalar
-from sides import until
+from sides import change_page, until
 from toasted import REBUILT, ROWS, SERVER, SETUP, Side, Sides, off_and_forced
 from workers import idle_workers_stopped
 
@@ -109,21 +110,56 @@ def test_values_that_are_compressed(sides: Sides, method: str) -> None:
         assert ahead["blocks_unused"] <= ahead["chunk_blocks_read"] / 20
 
 
-def test_accesses_where_the_kernel_reads_ahead(make_cluster: MakeCluster) -> None:
-    """The kernel is advised of each page once, and what the server then reads is counted by the server."""
+@pytest.fixture(scope="module")
+def advised(make_cluster: MakeCluster) -> Iterator[Sides]:
+    """Both sides, on a server where nothing is read ahead but by the kernel."""
     cluster = make_cluster(SERVER | {"io_method": "sync"})
     with cluster.connect() as conn:
         run(conn, *SETUP.split(";\n"))
+    yield from off_and_forced(cluster)
+
+
+def test_accesses_where_the_kernel_reads_ahead(advised: Sides) -> None:
+    """The kernel is advised of each page once, and what the server then reads is counted by the server."""
     seen = {}
-    for name in ("off", "forced"):
-        side = Side(cluster, name)
+    for side in advised.values():
         side.run(ALL["an aggregate"])  # the index's root is known
-        _, seen[name], ahead = side.run(ALL["an aggregate"])
-        side.conn.close()
+        _, seen[side.name], ahead = side.run(ALL["an aggregate"])
     print(seen, ahead)
     assert seen["forced"] == seen["off"]
     assert ahead["chunk_blocks_read"] > 0.9 * seen["off"]["read"]
     assert ahead["blocks_unused"] <= ahead["chunk_blocks_read"] / 20
+
+
+def spoil_header(page: bytearray) -> None:
+    """Have the free space of a page begin behind the page, which the server notices without checksums, too."""
+    struct.pack_into("<H", page, 12, 9000)
+
+
+def test_damage_of_an_index_page_for_values_that_nobody_fetches(advised: Sides) -> None:
+    """A damaged page of the TOAST table's index is the server's error when it comes there, and none before."""
+    with advised["off"].cluster.connect() as conn:
+        run(
+            conn,
+            "CREATE TABLE spoilt (id int, a text STORAGE EXTERNAL) WITH (autovacuum_enabled = off)",
+            "INSERT INTO spoilt SELECT i, repeat(md5(i::text), 200) FROM generate_series(1, 600) AS i",
+            "CHECKPOINT",
+        )
+    for side in advised.values():
+        fetch(side.conn, "SELECT md5(a) FROM spoilt WHERE id < 9")  # the index's root is known
+    side.chill("spoilt")
+    path = scalar(side.conn, "SELECT pg_relation_filepath(%s::regclass)", [side.toast("spoilt")[1]])
+    change_page(5, spoil_header)(side.cluster.data / path)  # of the values of rows 274 to 364
+    for side in advised.values():
+        for first in range(260, 274):  # what is ahead before these depends on where it has been filled up
+            query = f"SELECT md5(a) FROM spoilt WHERE id NOT BETWEEN {first} AND 366"
+            rows, _, ahead = side.run(query, "spoilt")
+            assert len(rows) == first - 1 + 234
+    for side in advised.values():
+        with pytest.raises(psycopg.errors.DataCorrupted):
+            fetch(side.conn, "SELECT md5(a) FROM spoilt")
+    print(ahead)
+    assert ahead["values"] > 300
 
 
 @pytest.mark.parametrize("percent", (1, 10, 30, 60))
