@@ -27,7 +27,7 @@
 #include "exec/busy_processors.h"
 #include "storage/fd.h"
 
-/* One of so many units is looked at, and an answer takes so many of these. */
+/* One unit of this number is looked at; an answer takes this many looks. */
 #define LOOK_EVERY 4
 #define LOOKS 32
 
