@@ -161,7 +161,7 @@ void		_PG_init(void);
  * library built with newer headers may use what an older server does not have.
  */
 static void
-check_server(void)
+lookahead_check_server(void)
 {
 	const char *server = GetConfigOption("server_version_num", false, false);
 
@@ -181,7 +181,7 @@ check_server(void)
 void
 _PG_init(void)
 {
-	check_server();
+	lookahead_check_server();
 	for (Size i = 0; i < lengthof(switches); i++)
 		DefineCustomBoolVariable(switches[i].name, switches[i].summary,
 								 switches[i].details, switches[i].variable,

@@ -22,7 +22,7 @@
 
 /* Every index scan and index-only scan is left to the server. */
 static bool
-serves_index_scan(PlanState *plan_state, Refusal *refusal)
+prefetch_serves_index_scan(PlanState *plan_state, Refusal *refusal)
 {
 	if (!IsA(plan_state, IndexScanState) &&
 		!IsA(plan_state, IndexOnlyScanState))
@@ -32,7 +32,7 @@ serves_index_scan(PlanState *plan_state, Refusal *refusal)
 }
 
 static bool
-serves_bitmap_scan(PlanState *plan_state, Refusal *refusal)
+prefetch_serves_bitmap_scan(PlanState *plan_state, Refusal *refusal)
 {
 	if (!IsA(plan_state, BitmapIndexScanState))
 		return false;
@@ -45,7 +45,7 @@ ScanInit(void)
 {
 	static const AheadMethods methods = {
 		.enabled = &lookahead_index_scan,
-		.serves = serves_index_scan,
+		.serves = prefetch_serves_index_scan,
 	};
 
 	TakeoverRegister(&methods);
@@ -56,7 +56,7 @@ BitmapScanInit(void)
 {
 	static const AheadMethods methods = {
 		.enabled = &lookahead_index_pages,
-		.serves = serves_bitmap_scan,
+		.serves = prefetch_serves_bitmap_scan,
 	};
 
 	TakeoverRegister(&methods);

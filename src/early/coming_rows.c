@@ -52,7 +52,7 @@ ComingRowsInit(ComingRows *rows, ScanState *scan)
 
 /* The row in the slot of the scan, or NULL. */
 static HeapTuple
-row_of_slot(const ComingRows *rows)
+coming_row_of_slot(const ComingRows *rows)
 {
 	TupleTableSlot *slot = rows->scan->ss_ScanTupleSlot;
 
@@ -73,7 +73,7 @@ ComingRowsPin(Relation table, BlockNumber block)
 
 /* Do so, unless it is too early to look for a page again. */
 static Buffer
-pin_cached(ComingRows *rows, BlockNumber block)
+coming_pin_cached(ComingRows *rows, BlockNumber block)
 {
 	Buffer		buffer = InvalidBuffer;
 
@@ -97,7 +97,7 @@ pin_cached(ComingRows *rows, BlockNumber block)
  * none, or goes backwards.
  */
 static HeapScanDesc
-heap_scan_of(const ComingRows *rows)
+coming_heap_scan_of(const ComingRows *rows)
 {
 	HeapScanDesc scan = (HeapScanDesc) rows->scan->ss_currentScanDesc;
 
@@ -110,14 +110,14 @@ heap_scan_of(const ComingRows *rows)
 
 /* Is this a sequential scan whose pages are divided among processes? */
 static inline bool
-is_divided(const ComingRows *rows, HeapScanDesc scan)
+coming_is_divided(const ComingRows *rows, HeapScanDesc scan)
 {
 	return scan->rs_base.rs_parallel != NULL && IsA(rows->scan, SeqScanState);
 }
 
 /* The block at which a scan begins; a sequential scan may begin anywhere. */
 static inline BlockNumber
-first_block(const ComingRows *rows, HeapScanDesc scan)
+coming_first_block(const ComingRows *rows, HeapScanDesc scan)
 {
 	ParallelBlockTableScanDesc parallel =
 		(ParallelBlockTableScanDesc) scan->rs_base.rs_parallel;
@@ -129,39 +129,40 @@ first_block(const ComingRows *rows, HeapScanDesc scan)
 
 /* The place of a block in the order of the scan, and the block at a place. */
 static inline uint64
-place_of(const ComingRows *rows, HeapScanDesc scan, BlockNumber block)
+coming_place_of(const ComingRows *rows, HeapScanDesc scan, BlockNumber block)
 {
-	BlockNumber first = first_block(rows, scan);
+	BlockNumber first = coming_first_block(rows, scan);
 
 	return block >= first ? block - first :
 		(uint64) block + scan->rs_nblocks - first;
 }
 
 static inline BlockNumber
-block_at(const ComingRows *rows, HeapScanDesc scan, uint64 place)
+coming_block_at(const ComingRows *rows, HeapScanDesc scan, uint64 place)
 {
 	return (BlockNumber)
-		((first_block(rows, scan) + place) % scan->rs_nblocks);
+		((coming_first_block(rows, scan) + place) % scan->rs_nblocks);
 }
 
 static inline OffsetNumber
-offset_of(const ComingRows *rows, int row)
+coming_offset_of(const ComingRows *rows, int row)
 {
 	return rows->nrows < 0 ? row + 1 : rows->offsets[row];
 }
 
 /* The turn of a row of the page that is looked at. */
 static inline uint64
-heap_turn(const ComingRows *rows, HeapScanDesc scan, int row)
+coming_heap_turn(const ComingRows *rows, HeapScanDesc scan, int row)
 {
-	return place_of(rows, scan, rows->block) << 16 | offset_of(rows, row);
+	return coming_place_of(rows, scan, rows->block) << 16 |
+		coming_offset_of(rows, row);
 }
 
 /* Go on after the current row; false if the scan stands on none. */
 static bool
-heap_restart(ComingRows *rows, HeapScanDesc scan)
+coming_heap_restart(ComingRows *rows, HeapScanDesc scan)
 {
-	HeapTuple	tuple = row_of_slot(rows);
+	HeapTuple	tuple = coming_row_of_slot(rows);
 	int			row = 0;
 
 	if (tuple == NULL || ItemPointerGetBlockNumberNoCheck(&tuple->t_self) !=
@@ -186,7 +187,7 @@ heap_restart(ComingRows *rows, HeapScanDesc scan)
  * this process's.
  */
 static bool
-is_of_others(const ComingRows *rows, BlockNumber block)
+coming_is_of_others(const ComingRows *rows, BlockNumber block)
 {
 	Buffer		buffer = PageFind(rows->scan->ss_currentRelation, block);
 	uint32		pins;
@@ -203,23 +204,23 @@ is_of_others(const ComingRows *rows, BlockNumber block)
  * InvalidBlockNumber.
  */
 static BlockNumber
-next_asked(const ComingRows *rows, HeapScanDesc scan)
+coming_next_asked(const ComingRows *rows, HeapScanDesc scan)
 {
 	BlockNumber asked = scan->rs_prefetch_block;
-	uint64		place = place_of(rows, scan, rows->block);
-	uint64		current = place_of(rows, scan, scan->rs_cblock);
+	uint64		place = coming_place_of(rows, scan, rows->block);
+	uint64		current = coming_place_of(rows, scan, scan->rs_cblock);
 	uint64		last = BlockNumberIsValid(asked) ?
-		place_of(rows, scan, asked) : scan->rs_nblocks - 1;
+		coming_place_of(rows, scan, asked) : scan->rs_nblocks - 1;
 
 	place = Max(place, current) + 1;
 	if (place > last)
 		return InvalidBlockNumber;
-	return block_at(rows, scan, place);
+	return coming_block_at(rows, scan, place);
 }
 
 /* The scan is begun again, and the bitmap is going to be freed. */
 static void
-forget_bitmap(Datum arg)
+coming_forget_bitmap(Datum arg)
 {
 	ComingRows *rows = (ComingRows *) DatumGetPointer(arg);
 
@@ -233,7 +234,7 @@ forget_bitmap(Datum arg)
  * this, since it can have several.
  */
 static BlockNumber
-next_of_bitmap(ComingRows *rows, HeapScanDesc scan)
+coming_next_of_bitmap(ComingRows *rows, HeapScanDesc scan)
 {
 	BitmapHeapScanState *state = (BitmapHeapScanState *) rows->scan;
 	PlanState  *plan_state = &state->ss.ps;
@@ -246,7 +247,8 @@ next_of_bitmap(ComingRows *rows, HeapScanDesc scan)
 		MemoryContext old =
 			MemoryContextSwitchTo(plan_state->state->es_query_cxt);
 
-		RegisterExprContextCallback(plan_state->ps_ExprContext, forget_bitmap,
+		RegisterExprContextCallback(plan_state->ps_ExprContext,
+									coming_forget_bitmap,
 									PointerGetDatum(rows));
 		rows->bitmap = LookaheadBeginBitmap(state->tbm);
 		MemoryContextSwitchTo(old);
@@ -267,14 +269,14 @@ next_of_bitmap(ComingRows *rows, HeapScanDesc scan)
 
 /* Go to the next page of the table; false if none is known. */
 static bool
-next_page(ComingRows *rows, HeapScanDesc scan)
+coming_next_page(ComingRows *rows, HeapScanDesc scan)
 {
 	BlockNumber next;
 
 	if (IsA(rows->scan, BitmapHeapScanState))
-		next = next_of_bitmap(rows, scan);
-	else if (is_divided(rows, scan))
-		next = next_asked(rows, scan);
+		next = coming_next_of_bitmap(rows, scan);
+	else if (coming_is_divided(rows, scan))
+		next = coming_next_asked(rows, scan);
 	else
 	{
 		next = rows->block + 1 < scan->rs_nblocks ? rows->block + 1 : 0;
@@ -299,19 +301,20 @@ next_page(ComingRows *rows, HeapScanDesc scan)
  * Returns false if the page is not there.
  */
 static bool
-visit_page(ComingRows *rows, HeapScanDesc scan, RowVisitor *visitor,
-		   bool *ended)
+coming_visit_page(ComingRows *rows, HeapScanDesc scan, RowVisitor *visitor,
+				  bool *ended)
 {
 	Buffer		buffer;
 	Page		page;
 	int			nrows = rows->nrows;
 	bool		more = true;
 
-	*ended = rows->row < 0 && rows->rest == 0 && is_divided(rows, scan) &&
-		is_of_others(rows, rows->block);
+	*ended = rows->row < 0 && rows->rest == 0 &&
+		coming_is_divided(rows, scan) &&
+		coming_is_of_others(rows, rows->block);
 	if (*ended)
 		return true;
-	buffer = pin_cached(rows, rows->block);
+	buffer = coming_pin_cached(rows, rows->block);
 	if (!BufferIsValid(buffer))
 		return false;
 	page = BufferGetPage(buffer);
@@ -323,8 +326,10 @@ visit_page(ComingRows *rows, HeapScanDesc scan, RowVisitor *visitor,
 
 		rows->row++;
 		ItemPointerSetBlockNumber(&row.t_self, rows->block);
-		if (HeapRowAt(page, offset_of(rows, rows->row), rows->how, &row))
-			more = visitor->visit(visitor, heap_turn(rows, scan, rows->row),
+		if (HeapRowAt(page, coming_offset_of(rows, rows->row), rows->how,
+					  &row))
+			more = visitor->visit(visitor,
+								  coming_heap_turn(rows, scan, rows->row),
 								  &row);
 	}
 	*ended = rows->row + 1 >= nrows;
@@ -333,21 +338,22 @@ visit_page(ComingRows *rows, HeapScanDesc scan, RowVisitor *visitor,
 }
 
 static void
-heap_next(ComingRows *rows, RowVisitor *visitor)
+coming_heap_next(ComingRows *rows, RowVisitor *visitor)
 {
-	HeapScanDesc scan = heap_scan_of(rows);
+	HeapScanDesc scan = coming_heap_scan_of(rows);
 
 	if (scan == NULL)
 		return;
-	if (!BlockNumberIsValid(rows->block) && !heap_restart(rows, scan))
+	if (!BlockNumberIsValid(rows->block) && !coming_heap_restart(rows, scan))
 		return;
 	for (int i = 0; i < PAGES_PER_LOOK; i++)
 	{
 		bool		ended;
 
 		CHECK_FOR_INTERRUPTS();
-		if (!visit_page(rows, scan, visitor, &ended) || visitor->found > 0 ||
-			(ended && !next_page(rows, scan)))
+		if (!coming_visit_page(rows, scan, visitor, &ended) ||
+			visitor->found > 0 ||
+			(ended && !coming_next_page(rows, scan)))
 			break;
 	}
 }
@@ -358,7 +364,7 @@ heap_next(ComingRows *rows, RowVisitor *visitor)
 
 /* The turn of a row of the index page. */
 static inline uint64
-index_turn(const ComingRows *rows, int row)
+coming_index_turn(const ComingRows *rows, int row)
 {
 	return rows->leaf << 16 | (row + 1);
 }
@@ -368,7 +374,7 @@ index_turn(const ComingRows *rows, int row)
  * another page of the index, or back, what was known of the old one is over.
  */
 static IndexScanDesc
-index_follow(ComingRows *rows, ScanPosition *at)
+coming_index_follow(ComingRows *rows, ScanPosition *at)
 {
 	IndexScanState *state = (IndexScanState *) rows->scan;
 	ScanDirection direction =
@@ -396,12 +402,12 @@ index_follow(ComingRows *rows, ScanPosition *at)
 }
 
 static void
-index_next(ComingRows *rows, RowVisitor *visitor)
+coming_index_next(ComingRows *rows, RowVisitor *visitor)
 {
 	ScanPosition at;
 	ItemPointer tid;
 
-	if (index_follow(rows, &at) == NULL)
+	if (coming_index_follow(rows, &at) == NULL)
 		return;
 	for (int i = 0; i < ENTRIES_PER_LOOK && visitor->found == 0 &&
 		 (tid = ScanPositionEntry(&at, rows->direction, rows->row + 1)) != NULL;
@@ -413,7 +419,7 @@ index_next(ComingRows *rows, RowVisitor *visitor)
 		CHECK_FOR_INTERRUPTS();
 		if (block < rows->size)
 		{
-			Buffer		buffer = pin_cached(rows, block);
+			Buffer		buffer = coming_pin_cached(rows, block);
 
 			if (!BufferIsValid(buffer))
 				break;
@@ -421,7 +427,8 @@ index_next(ComingRows *rows, RowVisitor *visitor)
 						  ItemPointerGetOffsetNumberNoCheck(tid),
 						  ROW_OF_CHAIN, &row))
 				(void) visitor->visit(visitor,
-									  index_turn(rows, rows->row + 1), &row);
+									  coming_index_turn(rows, rows->row + 1),
+									  &row);
 			UnlockReleaseBuffer(buffer);
 		}
 		rows->row++;
@@ -435,7 +442,7 @@ index_next(ComingRows *rows, RowVisitor *visitor)
 bool
 ComingRowsCurrent(ComingRows *rows, RowVisitor *visitor, uint64 *turn)
 {
-	HeapTuple	tuple = row_of_slot(rows);
+	HeapTuple	tuple = coming_row_of_slot(rows);
 
 	if (tuple == NULL)
 		return false;
@@ -443,17 +450,17 @@ ComingRowsCurrent(ComingRows *rows, RowVisitor *visitor, uint64 *turn)
 	{
 		ScanPosition at;
 
-		if (index_follow(rows, &at) == NULL)
+		if (coming_index_follow(rows, &at) == NULL)
 			return false;
-		*turn = index_turn(rows, rows->current);
+		*turn = coming_index_turn(rows, rows->current);
 	}
 	else
 	{
-		HeapScanDesc scan = heap_scan_of(rows);
+		HeapScanDesc scan = coming_heap_scan_of(rows);
 
 		if (scan == NULL)
 			return false;
-		*turn = place_of(rows, scan, scan->rs_cblock) << 16 |
+		*turn = coming_place_of(rows, scan, scan->rs_cblock) << 16 |
 			ItemPointerGetOffsetNumberNoCheck(&tuple->t_self);
 	}
 	(void) visitor->visit(visitor, *turn, tuple);
@@ -468,10 +475,11 @@ ComingRowsRestart(ComingRows *rows)
 
 	if (IsA(rows->scan, IndexScanState))
 	{
-		(void) index_follow(rows, &at);
+		(void) coming_index_follow(rows, &at);
 		rows->row = rows->current;
 	}
-	else if ((scan = heap_scan_of(rows)) == NULL || !heap_restart(rows, scan))
+	else if ((scan = coming_heap_scan_of(rows)) == NULL ||
+			 !coming_heap_restart(rows, scan))
 		rows->block = InvalidBlockNumber;
 	rows->rest = 0;
 }
@@ -480,7 +488,7 @@ void
 ComingRowsNext(ComingRows *rows, RowVisitor *visitor)
 {
 	if (IsA(rows->scan, IndexScanState))
-		index_next(rows, visitor);
+		coming_index_next(rows, visitor);
 	else
-		heap_next(rows, visitor);
+		coming_heap_next(rows, visitor);
 }

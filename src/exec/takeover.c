@@ -444,7 +444,7 @@ takeover_note_end(const QueryDesc *queryDesc, bool was_served)
 }
 
 static void
-lookahead_ExecutorStart(QueryDesc *queryDesc, int eflags)
+takeover_ExecutorStart(QueryDesc *queryDesc, int eflags)
 {
 	prev_ExecutorStart(queryDesc, eflags);
 	if (lookahead_enabled && (eflags & EXEC_FLAG_EXPLAIN_ONLY) == 0 &&
@@ -470,8 +470,8 @@ takeover_goes_to_client(const QueryDesc *queryDesc)
 }
 
 static void
-lookahead_ExecutorRun(QueryDesc *queryDesc, ScanDirection direction,
-					  uint64 count EXECUTOR_RUN_EXTRA_PARAMS)
+takeover_ExecutorRun(QueryDesc *queryDesc, ScanDirection direction,
+					 uint64 count EXECUTOR_RUN_EXTRA_PARAMS)
 {
 	AheadQuery *query = AheadQueryOf(queryDesc->estate);
 
@@ -485,7 +485,7 @@ lookahead_ExecutorRun(QueryDesc *queryDesc, ScanDirection direction,
 }
 
 static void
-lookahead_ExecutorEnd(QueryDesc *queryDesc)
+takeover_ExecutorEnd(QueryDesc *queryDesc)
 {
 	AheadQuery *query = AheadQueryOf(queryDesc->estate);
 
@@ -503,7 +503,7 @@ void
 TakeoverInit(void)
 {
 	(void) dl_iterate_phdr(takeover_find_code, NULL);
-	INSTALL_HOOK(ExecutorStart, lookahead_ExecutorStart);
-	INSTALL_HOOK(ExecutorRun, lookahead_ExecutorRun);
-	INSTALL_HOOK(ExecutorEnd, lookahead_ExecutorEnd);
+	INSTALL_HOOK(ExecutorStart, takeover_ExecutorStart);
+	INSTALL_HOOK(ExecutorRun, takeover_ExecutorRun);
+	INSTALL_HOOK(ExecutorEnd, takeover_ExecutorEnd);
 }

@@ -77,7 +77,7 @@ MomentsAreExact(const Moments *moments)
 
 /* The sum over the sample of the product of two values. */
 static double
-cross(const Moments *moments, int i, int j)
+interval_cross(const Moments *moments, int i, int j)
 {
 	return moments->cross[Min(i, j)][Max(i, j)];
 }
@@ -130,7 +130,7 @@ StudentQuantile(double confidence, double df)
 
 /* The logarithm of the number of ways to choose k of n. */
 static double
-log_choose(double n, double k)
+interval_log_choose(double n, double k)
 {
 	return lgamma(n + 1) - lgamma(k + 1) - lgamma(n - k + 1);
 }
@@ -140,12 +140,13 @@ log_choose(double n, double k)
  * out of population pages: the hypergeometric distribution.
  */
 static double
-probability_of_few(double population, double n, double of, double seen)
+interval_probability_of_few(double population, double n, double of,
+							double seen)
 {
 	double		least = Max(0, of - (population - n));
-	double		term = exp(log_choose(of, least) +
-						   log_choose(population - of, n - least) -
-						   log_choose(population, n));
+	double		term = exp(interval_log_choose(of, least) +
+						   interval_log_choose(population - of, n - least) -
+						   interval_log_choose(population, n));
 	double		sum = 0;
 
 	for (double k = least; k <= Min(seen, Min(of, n)); k++)
@@ -165,7 +166,8 @@ probability_of_few(double population, double n, double of, double seen)
  * than 1 - confidence.
  */
 static double
-missed_pages(double population, double n, double seen, double confidence)
+interval_missed_pages(double population, double n, double seen,
+					  double confidence)
 {
 	double		low = 0;
 	double		high = floor(population - n) + 1;
@@ -176,7 +178,7 @@ missed_pages(double population, double n, double seen, double confidence)
 	{
 		double		middle = floor((low + high) / 2);
 
-		if (probability_of_few(population, n, seen + middle, seen) >
+		if (interval_probability_of_few(population, n, seen + middle, seen) >
 			1 - confidence)
 			low = middle;
 		else
@@ -187,7 +189,7 @@ missed_pages(double population, double n, double seen, double confidence)
 
 /* The mean of Poisson's distribution with P(X >= x) = 1 - confidence. */
 static double
-poisson_bound(double x, double confidence)
+interval_poisson_bound(double x, double confidence)
 {
 	double		low = 0;
 	double		high = x;
@@ -213,7 +215,8 @@ poisson_bound(double x, double confidence)
 
 /* Wilson's lower bound for x of n pages, as a part of the population. */
 static double
-wilson_low(double population, double n, double x, double z, double confidence)
+interval_wilson_low(double population, double n, double x, double z,
+					double confidence)
 {
 	double		size = n * (population - 1) / (population - n);
 	double		p = x / n;
@@ -225,7 +228,7 @@ wilson_low(double population, double n, double x, double z, double confidence)
 		   z * sqrt(p * (1 - p) / size + z * z / (4 * size * size))) /
 		(1 + z * z / size);
 	if (x <= 3)
-		low = Min(low, poisson_bound(x, confidence) / n);
+		low = Min(low, interval_poisson_bound(x, confidence) / n);
 	return low;
 }
 
@@ -240,14 +243,15 @@ IntervalOfCount(double population, double n, double x, double confidence)
 	if (n == 0)
 		return (Bounded) {0, 0, population};
 	result.value = x / n * population;
-	result.low = population * wilson_low(population, n, x, z, confidence);
+	result.low = population * interval_wilson_low(population, n, x, z,
+												  confidence);
 	result.high = population *
-		(1 - wilson_low(population, n, n - x, z, confidence));
+		(1 - interval_wilson_low(population, n, n - x, z, confidence));
 	result.high = Max(result.high,
-					  x + missed_pages(population, n, x, confidence));
+					  x + interval_missed_pages(population, n, x, confidence));
 	result.low = Min(result.low,
 					 population - (n - x) -
-					 missed_pages(population, n, n - x, confidence));
+					 interval_missed_pages(population, n, n - x, confidence));
 	result.low = Max(result.low, x);
 	result.high = Min(result.high, population - (n - x));
 	return result;
@@ -294,7 +298,7 @@ IntervalOfTotal(const Moments *moments, int value, double most)
 	double		population = moments->population;
 	double		sum = moments->sum[value];
 	double		mean = sum / n;
-	double		squares = cross(moments, value, value);
+	double		squares = interval_cross(moments, value, value);
 	Bounded		result;
 
 	if (n >= population)
@@ -306,8 +310,9 @@ IntervalOfTotal(const Moments *moments, int value, double most)
 							  moments->cubes[value][value] -
 							  3 * mean * squares + 2 * mean * mean * sum,
 							  n - 1,
-							  missed_pages(population, n, 0,
-										   moments->confidence) / population,
+							  interval_missed_pages(population, n, 0,
+													moments->confidence) /
+							  population,
 							  most);
 	result.value *= population;
 	result.low = Max(result.low * population, sum);
@@ -349,12 +354,14 @@ IntervalOfRatio(const Moments *moments, int value, int base, double most,
 	if (n >= population)
 		return (Bounded) {ratio, ratio, ratio};
 
-	missed = missed_pages(population, n, 0, moments->confidence);
+	missed = interval_missed_pages(population, n, 0, moments->confidence);
 	most_base = missed * Max(most_base, moments->largest[base]);
 	result = interval_of_mean(moments, ratio,
-							  (cross(moments, value, value) -
-							   2 * ratio * cross(moments, value, base) +
-							   ratio * ratio * cross(moments, base, base)) /
+							  (interval_cross(moments, value, value) -
+							   2 * ratio *
+							   interval_cross(moments, value, base) +
+							   ratio * ratio *
+							   interval_cross(moments, base, base)) /
 							  (mean * mean),
 							  (moments->cubes[value][value] -
 							   3 * ratio * moments->cubes[value][base] +

@@ -87,7 +87,7 @@ RebuildInit(Rebuild *rebuild, Relation index)
  *		returns		bytes on the page
  */
 static inline double
-add_tuple(RebuildPage *page, Size size, Size posting, Size target_free)
+rebuild_add_tuple(RebuildPage *page, Size size, Size posting, Size target_free)
 {
 	Size		used = size + sizeof(ItemIdData);
 	Size		room = PAGE_SPACE - page->used;
@@ -112,7 +112,7 @@ add_tuple(RebuildPage *page, Size size, Size posting, Size target_free)
 
 /* The most TIDs of a posting list with a key; 1: there are none. */
 static inline Size
-most_tids(const Rebuild *rebuild, Size key_size)
+rebuild_most_tids(const Rebuild *rebuild, Size key_size)
 {
 	Size		most;
 
@@ -124,7 +124,7 @@ most_tids(const Rebuild *rebuild, Size key_size)
 
 /* Bytes that a tuple with this number of TIDs takes, aligned. */
 static inline Size
-tuple_size(Size key_size, Size tids)
+rebuild_tuple_size(Size key_size, Size tids)
 {
 	return MAXALIGN(tids == 1 ? key_size :
 					key_size + tids * sizeof(ItemPointerData));
@@ -136,43 +136,44 @@ tuple_size(Size key_size, Size tids)
  *		returns		the bytes
  */
 static double
-add_key(Rebuild *rebuild, Size key_size, Size tids, bool whole)
+rebuild_add_key(Rebuild *rebuild, Size key_size, Size tids, bool whole)
 {
-	Size		base = tuple_size(key_size, 1);
-	Size		most = most_tids(rebuild, key_size);
+	Size		base = rebuild_tuple_size(key_size, 1);
+	Size		most = rebuild_most_tids(rebuild, key_size);
 	double		bytes = 0;
 
 	while (tids > 0)
 	{
 		Size		n = Min(tids, most);
-		Size		size = tuple_size(key_size, n);
+		Size		size = rebuild_tuple_size(key_size, n);
 
-		bytes += add_tuple(&rebuild->all, size, size - base,
-						   rebuild->target_free);
+		bytes += rebuild_add_tuple(&rebuild->all, size, size - base,
+								   rebuild->target_free);
 		if (whole)
-			add_tuple(&rebuild->whole, size, size - base,
-					  rebuild->target_free);
+			rebuild_add_tuple(&rebuild->whole, size, size - base,
+							  rebuild->target_free);
 		tids -= n;
 	}
 	return bytes;
 }
 
-/* Bytes that add_key() would return. */
+/* Bytes that rebuild_add_key() would return. */
 static double
-key_bytes(Rebuild *rebuild, Size key_size, Size tids)
+rebuild_key_bytes(Rebuild *rebuild, Size key_size, Size tids)
 {
-	Size		most = most_tids(rebuild, key_size);
+	Size		most = rebuild_most_tids(rebuild, key_size);
 	double		bytes = (double) (tids / most) *
-		(tuple_size(key_size, most) + sizeof(ItemIdData));
+		(rebuild_tuple_size(key_size, most) + sizeof(ItemIdData));
 
 	if (tids % most > 0)
-		bytes += tuple_size(key_size, tids % most) + sizeof(ItemIdData);
+		bytes += rebuild_tuple_size(key_size, tids % most) +
+			sizeof(ItemIdData);
 	return bytes;
 }
 
 /* Keep TIDs of a key until the rest of a key is found. */
 static void
-push_waiting(Rebuild *rebuild, Size key_size, Size tids)
+rebuild_push_waiting(Rebuild *rebuild, Size key_size, Size tids)
 {
 	if (rebuild->nwaiting == rebuild->max_waiting)
 	{
@@ -192,27 +193,28 @@ push_waiting(Rebuild *rebuild, Size key_size, Size tids)
  *		returns		bytes of the run, if it is all that there is of the key
  */
 static double
-add_run(Rebuild *rebuild, const Run *run, bool first, bool goes_on)
+rebuild_add_run(Rebuild *rebuild, const Run *run, bool first, bool goes_on)
 {
 	Size		waiting = 0;
 
 	if (run->key == NULL)
 		return 0;
 	if (!rebuild->deduplicate || (!first && !goes_on))
-		return add_key(rebuild, run->key_size, run->tids, true);
+		return rebuild_add_key(rebuild, run->key_size, run->tids, true);
 
 	if (goes_on)
 	{
-		push_waiting(rebuild, run->key_size, run->tids);
+		rebuild_push_waiting(rebuild, run->key_size, run->tids);
 		rebuild->joined += MAXALIGN(run->key_size) + sizeof(ItemIdData);
 	}
 	else
 	{
 		if (rebuild->nwaiting > 0)
 			waiting = rebuild->waiting[--rebuild->nwaiting];
-		(void) add_key(rebuild, run->key_size, waiting + run->tids, false);
+		(void) rebuild_add_key(rebuild, run->key_size, waiting + run->tids,
+							   false);
 	}
-	return key_bytes(rebuild, run->key_size, run->tids);
+	return rebuild_key_bytes(rebuild, run->key_size, run->tids);
 }
 
 /*
@@ -222,8 +224,8 @@ add_run(Rebuild *rebuild, const Run *run, bool first, bool goes_on)
  *		tids		gets the number of its TIDs
  */
 static inline IndexTuple
-get_tuple(Page page, OffsetNumber offset, bool pivot, Size *key_size,
-		  Size *tids)
+rebuild_get_tuple(Page page, OffsetNumber offset, bool pivot, Size *key_size,
+				  Size *tids)
 {
 	IndexTuple	tuple = IndexTupleAt(page, offset);
 
@@ -249,7 +251,7 @@ get_tuple(Page page, OffsetNumber offset, bool pivot, Size *key_size,
 
 /* Is a tuple's key that of a run? */
 static bool
-is_same_key(const Run *run, IndexTuple tuple, Size key_size)
+rebuild_is_same_key(const Run *run, IndexTuple tuple, Size key_size)
 {
 	return run->key != NULL && run->key_size == key_size &&
 		IndexTupleHasNulls(run->key) == IndexTupleHasNulls(tuple) &&
@@ -275,7 +277,7 @@ RebuildAddLeaf(Rebuild *rebuild, Page page, double *entries, double *dead,
 	if (!P_RIGHTMOST(opaque))
 	{
 		IndexTuple	high = last < P_HIKEY ? NULL :
-			get_tuple(page, P_HIKEY, true, &key_size, &tids);
+			rebuild_get_tuple(page, P_HIKEY, true, &key_size, &tids);
 
 		if (high == NULL)
 			return false;
@@ -288,7 +290,8 @@ RebuildAddLeaf(Rebuild *rebuild, Page page, double *entries, double *dead,
 	*entries = *dead = *bytes = 0;
 	for (OffsetNumber offset = P_FIRSTDATAKEY(opaque); offset <= last; offset++)
 	{
-		IndexTuple	tuple = get_tuple(page, offset, false, &key_size, &tids);
+		IndexTuple	tuple = rebuild_get_tuple(page, offset, false, &key_size,
+											  &tids);
 
 		if (unlikely(tuple == NULL))
 		{
@@ -301,15 +304,15 @@ RebuildAddLeaf(Rebuild *rebuild, Page page, double *entries, double *dead,
 			*dead += tids;
 			continue;
 		}
-		if (!is_same_key(&run, tuple, key_size))
+		if (!rebuild_is_same_key(&run, tuple, key_size))
 		{
-			*bytes += add_run(rebuild, &run, first, false);
+			*bytes += rebuild_add_run(rebuild, &run, first, false);
 			first = run.key == NULL;
 			run = (Run) {tuple, key_size, 0};
 		}
 		run.tids += tids;
 	}
-	*bytes += add_run(rebuild, &run, first, goes_on);
+	*bytes += rebuild_add_run(rebuild, &run, first, goes_on);
 	rebuild->parts += *bytes;
 	if (pivot > 0)
 	{
@@ -343,7 +346,8 @@ RebuildBytesPerLeaf(Rebuild *rebuild)
 
 		while (rebuild->nwaiting > 0)
 			tids += rebuild->waiting[--rebuild->nwaiting];
-		(void) add_key(rebuild, rebuild->waiting_key_size, tids, false);
+		(void) rebuild_add_key(rebuild, rebuild->waiting_key_size, tids,
+							   false);
 	}
 	/* else all entries that were seen fit on one page */
 	if (rebuild->all.pages > 0)
@@ -362,7 +366,7 @@ RebuildBytesPerLeaf(Rebuild *rebuild)
  * (the mean excess of a renewal process).
  */
 static double
-fanout(double size, double squares)
+rebuild_fanout(double size, double squares)
 {
 	double		space = PAGE_SPACE - 2 * sizeof(ItemIdData) -
 		MAXALIGN(sizeof(IndexTupleData));
@@ -391,7 +395,7 @@ RebuildPages(const Rebuild *rebuild, double leaves, bool most)
 	}
 	for (double level = leaves; level > 1;)
 	{
-		level = ceil(level / fanout(size, squares));
+		level = ceil(level / rebuild_fanout(size, squares));
 		pages += level;
 	}
 	return pages;

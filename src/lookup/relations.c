@@ -41,7 +41,7 @@ static uint64 changes[CHANGES];
 
 /* An entry of the relation cache, or each one, has been dropped or rebuilt. */
 static void
-changes_note(Datum arg, Oid relation)
+relations_note_change(Datum arg, Oid relation)
 {
 	if (OidIsValid(relation))
 		changes[relation % CHANGES]++;
@@ -53,7 +53,7 @@ changes_note(Datum arg, Oid relation)
 void
 RelationChangesInit(void)
 {
-	CacheRegisterRelcacheCallback(changes_note, (Datum) 0);
+	CacheRegisterRelcacheCallback(relations_note_change, (Datum) 0);
 }
 
 uint64
@@ -64,7 +64,7 @@ RelationChanges(Oid relation)
 
 /* How often have the relations of a table been invalidated so far? */
 static uint64
-table_changes(const TableRelations *table)
+relations_changes_of(const TableRelations *table)
 {
 	uint64		all = RelationChanges(table->oid);
 
@@ -78,7 +78,7 @@ table_changes(const TableRelations *table)
  * and go, and are made only of what is locked.
  */
 static inline bool
-relation_is_counted(Relation rel)
+relations_is_counted(Relation rel)
 {
 	return rel->pgstat_info != NULL || !rel->pgstat_enabled;
 }
@@ -86,12 +86,12 @@ relation_is_counted(Relation rel)
 bool
 TableIsCurrent(const TableRelations *table)
 {
-	if (!OidIsValid(table->oid) || table_changes(table) != table->seen)
+	if (!OidIsValid(table->oid) || relations_changes_of(table) != table->seen)
 		return false;
 	for (int i = 0; i < table->nindexes; i++)
-		if (!relation_is_counted(table->indexes[i]))
+		if (!relations_is_counted(table->indexes[i]))
 			return false;
-	return table->nindexes == 0 || relation_is_counted(table->rel);
+	return table->nindexes == 0 || relations_is_counted(table->rel);
 }
 
 /*
@@ -99,7 +99,7 @@ TableIsCurrent(const TableRelations *table)
  * a mode that keeps their indexes from being rebuilt: so neither is waited for.
  */
 static bool
-table_lock_catalogs(void)
+relations_lock_catalogs(void)
 {
 	static const Oid catalogs[] = {
 		AccessMethodRelationId, AccessMethodOperatorRelationId,
@@ -122,7 +122,7 @@ table_lock_catalogs(void)
  * owner.  Here that would be done with this process's.
  */
 static bool
-index_is_made(Relation index)
+relations_index_is_made(Relation index)
 {
 	HeapTuple	tuple = index->rd_indextuple;
 
@@ -137,7 +137,7 @@ index_is_made(Relation index)
  * of their bounds, and sorts them, maybe by users' functions.
  */
 static bool
-partitions_are_made(Relation table)
+relations_partitions_are_made(Relation table)
 {
 	return table->rd_rel->relkind != RELKIND_PARTITIONED_TABLE ||
 		(table->rd_partkey != NULL && (table->rd_partdesc != NULL ||
@@ -146,12 +146,12 @@ partitions_are_made(Relation table)
 
 /* Open what has been locked, and its indexes. */
 static bool
-table_open_first(TableRelations *table, Oid oid)
+relations_open_first(TableRelations *table, Oid oid)
 {
 	List	   *indexes;
 
 	table->rel = relation_open(oid, NoLock);
-	if (!partitions_are_made(table->rel))
+	if (!relations_partitions_are_made(table->rel))
 		return false;
 	indexes = table->rel->rd_rel->relkind == RELKIND_PARTITIONED_TABLE ? NIL :
 		RelationGetIndexList(table->rel);
@@ -166,11 +166,11 @@ table_open_first(TableRelations *table, Oid oid)
 		table->index_oids[table->nindexes++] = index;
 	}
 	for (int i = 0; i < table->nindexes; i++)
-		if (!index_is_made(table->indexes[i]))
+		if (!relations_index_is_made(table->indexes[i]))
 			return false;
 	(void) pgstat_should_count_relation(table->rel);
 	table->oid = oid;
-	table->seen = table_changes(table);
+	table->seen = relations_changes_of(table);
 	return true;
 }
 
@@ -180,23 +180,23 @@ TableFind(TableRelations *table, const char *schema, const char *name)
 	Oid			oid;
 
 	*table = (TableRelations) {0};
-	if (!table_lock_catalogs())
+	if (!relations_lock_catalogs())
 		return false;
 	oid = get_namespace_oid(schema, true);
 	if (OidIsValid(oid))
 		oid = get_relname_relid(name, oid);
 	return OidIsValid(oid) &&
 		CheckRelationOidLockedByMe(oid, RowExclusiveLock, true) &&
-		table_open_first(table, oid);
+		relations_open_first(table, oid);
 }
 
 bool
 TableFindPartition(TableRelations *table, Oid oid)
 {
 	*table = (TableRelations) {.is_partition = true};
-	return table_lock_catalogs() &&
+	return relations_lock_catalogs() &&
 		ConditionalLockRelationOid(oid, AccessShareLock) &&
-		table_open_first(table, oid);
+		relations_open_first(table, oid);
 }
 
 bool

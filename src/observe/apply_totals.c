@@ -28,7 +28,7 @@ typedef struct SubscriptionTotals
 PG_FUNCTION_INFO_V1(lookahead_apply_stats);
 
 static void
-totals_init(void *memory)
+apply_totals_init(void *memory)
 {
 	SubscriptionTotals *totals = memory;
 
@@ -43,7 +43,7 @@ totals_init(void *memory)
 static SharedSegment segment = {
 	.name = "subscriptions",
 	.size = MAX_SUBSCRIPTIONS * sizeof(SubscriptionTotals),
-	.init = totals_init,
+	.init = apply_totals_init,
 };
 
 void

@@ -80,7 +80,7 @@ profile_method_of(Relation index)
 }
 
 static bool
-profiled_amgettuple(IndexScanDesc scan, ScanDirection direction)
+profile_amgettuple(IndexScanDesc scan, ScanDirection direction)
 {
 	ProfileMethod *method = profile_method_of(scan->indexRelation);
 
@@ -91,7 +91,7 @@ profiled_amgettuple(IndexScanDesc scan, ScanDirection direction)
 }
 
 static int64
-profiled_amgetbitmap(IndexScanDesc scan, TIDBitmap *bitmap)
+profile_amgetbitmap(IndexScanDesc scan, TIDBitmap *bitmap)
 {
 	ProfileMethod *method = profile_method_of(scan->indexRelation);
 
@@ -104,8 +104,8 @@ profiled_amgetbitmap(IndexScanDesc scan, TIDBitmap *bitmap)
 static bool
 profile_is_profiled(const IndexAmRoutine *routine)
 {
-	return routine->amgettuple == profiled_amgettuple ||
-		routine->amgetbitmap == profiled_amgetbitmap;
+	return routine->amgettuple == profile_amgettuple ||
+		routine->amgetbitmap == profile_amgetbitmap;
 }
 
 static void
@@ -120,9 +120,9 @@ profile_index(Relation index)
 		method->profiled = *GetIndexAmRoutineByAmId(method->am, false);
 		method->stock = method->profiled;
 		if (method->stock.amgettuple != NULL)
-			method->profiled.amgettuple = profiled_amgettuple;
+			method->profiled.amgettuple = profile_amgettuple;
 		if (method->stock.amgetbitmap != NULL)
-			method->profiled.amgetbitmap = profiled_amgetbitmap;
+			method->profiled.amgetbitmap = profile_amgetbitmap;
 	}
 	LookaheadSetRoutine(index, &method->profiled);
 }

@@ -67,17 +67,17 @@ static dlist_head scans = DLIST_STATIC_INIT(scans);
 static IndexScanDesc search = NULL;
 static ToastScan *searching = NULL;
 
-static TupleTableSlot *fetch_after_loss(PlanState *plan_state);
+static TupleTableSlot *fetches_after_loss(PlanState *plan_state);
 
 static inline Replaced *
-entry_of(Oid toast_table)
+fetches_entry_of(Oid toast_table)
 {
 	return &replaced[toast_table % REMEMBERED];
 }
 
 /* Find out from the keys of a search which chunks of which value it is for. */
 static bool
-read_keys(ScanKey keys, int nkeys, ToastFetch *fetch)
+fetches_read_keys(ScanKey keys, int nkeys, ToastFetch *fetch)
 {
 	if (nkeys < 1 || keys[0].sk_attno != 1 || keys[0].sk_flags != 0 ||
 		keys[0].sk_func.fn_oid != F_OIDEQ)
@@ -111,7 +111,7 @@ read_keys(ScanKey keys, int nkeys, ToastFetch *fetch)
 
 /* Is a fetch for a row of this scan?  Then it has been told. */
 static bool
-is_for(ToastScan *scan, const ToastFetch *fetch)
+fetches_is_for(ToastScan *scan, const ToastFetch *fetch)
 {
 	bool		found;
 
@@ -127,7 +127,7 @@ is_for(ToastScan *scan, const ToastFetch *fetch)
 
 /* The function of a node above scans, while values are fetched. */
 static TupleTableSlot *
-fetch_above(PlanState *plan_state)
+fetches_above(PlanState *plan_state)
 {
 	ToastScan  *scan = (ToastScan *) AheadNodeBy(plan_state, AHEAD_FOR_VALUES);
 
@@ -142,7 +142,7 @@ fetch_above(PlanState *plan_state)
  * the node's own.
  */
 static bool
-has_returned(ToastScan *scan, const ToastFetch *fetch)
+fetches_has_returned(ToastScan *scan, const ToastFetch *fetch)
 {
 	PlanState  *plan_state = scan->base.plan_state;
 
@@ -152,10 +152,10 @@ has_returned(ToastScan *scan, const ToastFetch *fetch)
 		return RowsAboveServe(scan->above, RelationGetRelid(fetch->table),
 							  fetch->value);
 	if (plan_state->ExecProcNodeReal == scan->fetch ||
-		plan_state->ExecProcNodeReal == fetch_after_loss)
+		plan_state->ExecProcNodeReal == fetches_after_loss)
 	{
 		scan->above = RowsAboveCreate(&scan->base, scan->fetch);
-		ExecSetExecProcNode(plan_state, fetch_above);
+		ExecSetExecProcNode(plan_state, fetches_above);
 	}
 	return false;
 }
@@ -165,7 +165,7 @@ has_returned(ToastScan *scan, const ToastFetch *fetch)
  * for only if a block was read since the last call.
  */
 static ToastScan *
-node_above(const ToastFetch *fetch)
+fetches_node_above(const ToastFetch *fetch)
 {
 	static int64 reads_seen = 0;
 	bool		is_idle = reads_seen == pgBufferUsage.shared_blks_read &&
@@ -180,18 +180,18 @@ node_above(const ToastFetch *fetch)
 		ToastScan  *scan = dlist_container(ToastScan, link, iter.cur);
 
 		CHECK_FOR_INTERRUPTS();
-		if (!has_returned(scan, fetch))
+		if (!fetches_has_returned(scan, fetch))
 			continue;
 		scan->toast_table = RelationGetRelid(fetch->table);
 		scan->ahead = ValuesAheadCreate(&scan->base, fetch->table, scan->above);
-		return is_for(scan, fetch) ? scan : NULL;
+		return fetches_is_for(scan, fetch) ? scan : NULL;
 	}
 	return NULL;
 }
 
 /* Find the scan for whose rows the server fetches a value, and tell it. */
 static ToastScan *
-scan_of(const ToastFetch *fetch)
+fetches_scan_of(const ToastFetch *fetch)
 {
 	dlist_iter	iter;
 
@@ -204,19 +204,19 @@ scan_of(const ToastFetch *fetch)
 			continue;
 		if (scan->ahead == NULL)
 			scan->ahead = ValuesAheadCreate(&scan->base, fetch->table, NULL);
-		if (is_for(scan, fetch))
+		if (fetches_is_for(scan, fetch))
 			return scan;
 	}
-	return node_above(fetch);
+	return fetches_node_above(fetch);
 }
 
 /* The server begins to fetch a value. */
 static void
-begin_fetch(IndexScanDesc scan, ToastFetch *fetch)
+fetches_begin(IndexScanDesc scan, ToastFetch *fetch)
 {
 	fetch->table = scan->heapRelation;
 	fetch->index = scan->indexRelation;
-	searching = scan_of(fetch);
+	searching = fetches_scan_of(fetch);
 	if (searching == NULL)
 		return;
 	search = scan;
@@ -227,8 +227,8 @@ begin_fetch(IndexScanDesc scan, ToastFetch *fetch)
 
 /* The amrescan function: a search begins. */
 static void
-rescan(IndexScanDesc scan, ScanKey keys, int nkeys, ScanKey orderbys,
-	   int norderbys)
+fetches_rescan(IndexScanDesc scan, ScanKey keys, int nkeys, ScanKey orderbys,
+			   int norderbys)
 {
 	ToastFetch	fetch;
 
@@ -237,13 +237,13 @@ rescan(IndexScanDesc scan, ScanKey keys, int nkeys, ScanKey orderbys,
 	searching = NULL;
 	if (!dlist_is_empty(&scans) && scan->heapRelation != NULL &&
 		InterruptHoldoffCount == 0 && CritSectionCount == 0 &&
-		read_keys(keys, nkeys, &fetch))
-		begin_fetch(scan, &fetch);
+		fetches_read_keys(keys, nkeys, &fetch))
+		fetches_begin(scan, &fetch);
 }
 
 /* The amgettuple function: the next chunk is wanted. */
 static bool
-gettuple(IndexScanDesc scan, ScanDirection direction)
+fetches_gettuple(IndexScanDesc scan, ScanDirection direction)
 {
 	bool		found = btgettuple(scan, direction);
 
@@ -254,7 +254,7 @@ gettuple(IndexScanDesc scan, ScanDirection direction)
 
 /* The amendscan function: a search has ended. */
 static void
-endscan(IndexScanDesc scan)
+fetches_endscan(IndexScanDesc scan)
 {
 	if (scan == search)
 	{
@@ -269,12 +269,12 @@ endscan(IndexScanDesc scan)
 
 /* Make an index use our functions, if it is a btree. */
 static void
-replace_routine(Relation index)
+fetches_replace_routine(Relation index)
 {
 	static const IndexMembers members = {
-		.amrescan = rescan,
-		.amgettuple = gettuple,
-		.amendscan = endscan,
+		.amrescan = fetches_rescan,
+		.amgettuple = fetches_gettuple,
+		.amendscan = fetches_endscan,
 	};
 
 	if (index->rd_amhandler == F_BTHANDLER)
@@ -290,7 +290,7 @@ void
 ToastFetchesWatch(const ToastScan *scan)
 {
 	Oid			toast_table = scan->toast_table;
-	Replaced   *entry = entry_of(toast_table);
+	Replaced   *entry = fetches_entry_of(toast_table);
 	Relation	table;
 	List	   *indexes;
 	ListCell   *lc;
@@ -312,7 +312,7 @@ ToastFetchesWatch(const ToastScan *scan)
 		if (index->rd_index->indisvalid)
 		{
 			entry->index = oid;
-			replace_routine(index);
+			fetches_replace_routine(index);
 		}
 		index_close(index, AccessShareLock);
 	}
@@ -325,12 +325,12 @@ ToastFetchesWatch(const ToastScan *scan)
  * not known yet to which TOAST table it leads.
  */
 static TupleTableSlot *
-fetch_after_loss(PlanState *plan_state)
+fetches_after_loss(PlanState *plan_state)
 {
 	ToastScan  *scan = (ToastScan *) AheadNodeBy(plan_state, AHEAD_FOR_VALUES);
 	dlist_iter	iter;
 
-	if (plan_state->ExecProcNodeReal == fetch_after_loss)
+	if (plan_state->ExecProcNodeReal == fetches_after_loss)
 		ExecSetExecProcNode(plan_state, scan->fetch);
 	dlist_foreach(iter, &scans)
 	{
@@ -344,7 +344,7 @@ fetch_after_loss(PlanState *plan_state)
 
 /* The entry of a relation, or each one, may have been dropped. */
 static void
-note_invalidation(Datum arg, Oid relation)
+fetches_note_invalidation(Datum arg, Oid relation)
 {
 	dlist_iter	iter;
 	bool		any = false;
@@ -366,9 +366,9 @@ note_invalidation(Datum arg, Oid relation)
 
 		/* leave it if another function stands in for the node's own */
 		if ((!OidIsValid(scan->toast_table) ||
-			 entry_of(scan->toast_table)->table != scan->toast_table) &&
+			 fetches_entry_of(scan->toast_table)->table != scan->toast_table) &&
 			plan_state->ExecProcNodeReal == scan->fetch)
-			ExecSetExecProcNode(plan_state, fetch_after_loss);
+			ExecSetExecProcNode(plan_state, fetches_after_loss);
 	}
 }
 
@@ -390,8 +390,9 @@ ToastFetchesHaveRoom(void)
  * scans must not be asked for their rows any more.
  */
 static void
-remove_failed(ResourceReleasePhase phase, bool is_commit, bool is_top_level,
-			  void *arg)
+fetches_remove_failed(ResourceReleasePhase phase, bool is_commit,
+					  bool is_top_level,
+					  void *arg)
 {
 	dlist_mutable_iter iter;
 
@@ -412,7 +413,7 @@ ToastFetchesAdd(ToastScan *scan)
 	static bool registered = false;
 
 	if (!registered)
-		RegisterResourceReleaseCallback(remove_failed, NULL);
+		RegisterResourceReleaseCallback(fetches_remove_failed, NULL);
 	registered = true;
 	scan->fetch = scan->base.plan_state->ExecProcNodeReal;
 	scan->owner = CurrentResourceOwner;
@@ -436,5 +437,5 @@ ToastFetchesRemove(ToastScan *scan)
 void
 ToastFetchesInit(void)
 {
-	CacheRegisterRelcacheCallback(note_invalidation, (Datum) 0);
+	CacheRegisterRelcacheCallback(fetches_note_invalidation, (Datum) 0);
 }

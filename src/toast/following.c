@@ -80,7 +80,7 @@ following_putmessage(char type, const char *data, size_t length)
 
 /* Have our function called for each row that goes to the client. */
 static void
-watch_messages(void)
+following_watch_messages(void)
 {
 	if (PqCommMethods == &senders)
 		return;
@@ -95,7 +95,7 @@ watch_messages(void)
  * table, and has it open until it ends; so do we.
  */
 static bool
-serve_copy(Copy *copy, Relation table)
+following_serve_copy(Copy *copy, Relation table)
 {
 	Refusal		refusal = NOT_REFUSED;
 	MemoryContext old;
@@ -119,7 +119,7 @@ serve_copy(Copy *copy, Relation table)
 		copy->table = table;
 		methods->begin(&copy->scan->base);
 		if (copy->to_client)
-			watch_messages();
+			following_watch_messages();
 	}
 	else
 		FreeExecutorState(estate);
@@ -146,7 +146,7 @@ following_ExecutorCheckPerms(List *range_table, List *permissions,
 		if (entry->rtekind == RTE_RELATION &&
 			entry->relkind == RELKIND_RELATION)
 			table = RelationIdGetRelation(entry->relid);
-		if (table != NULL && !serve_copy(copy, table))
+		if (table != NULL && !following_serve_copy(copy, table))
 			RelationClose(table);
 	}
 	return true;
@@ -154,10 +154,11 @@ following_ExecutorCheckPerms(List *range_table, List *permissions,
 
 /* Execute a statement, which is a COPY of a table that may be served. */
 static void
-copy_table(PlannedStmt *pstmt, const char *query_string, bool read_only_tree,
-		   ProcessUtilityContext context, ParamListInfo params,
-		   QueryEnvironment *environment, DestReceiver *dest,
-		   QueryCompletion *completion)
+following_copy_table(PlannedStmt *pstmt, const char *query_string,
+					 bool read_only_tree,
+					 ProcessUtilityContext context, ParamListInfo params,
+					 QueryEnvironment *environment, DestReceiver *dest,
+					 QueryCompletion *completion)
 {
 	const CopyStmt *statement = (CopyStmt *) pstmt->utilityStmt;
 	Copy		copy = {.to_client = statement->filename == NULL,
@@ -198,8 +199,9 @@ following_ProcessUtility(PlannedStmt *pstmt, const char *query_string,
 	if (lookahead_enabled && lookahead_toast && IsA(statement, CopyStmt) &&
 		!((const CopyStmt *) statement)->is_from &&
 		((const CopyStmt *) statement)->relation != NULL)
-		copy_table(pstmt, query_string, read_only_tree, context, params,
-				   environment, dest, completion);
+		following_copy_table(pstmt, query_string, read_only_tree, context,
+							 params,
+							 environment, dest, completion);
 	else
 		prev_ProcessUtility(pstmt, query_string, read_only_tree, context,
 							params, environment, dest, completion);

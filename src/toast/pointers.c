@@ -19,7 +19,7 @@
 
 /* Read a pointer; false if it leads to no chunk. */
 static bool
-read_pointer(const char *value, ToastPointer *pointer)
+pointers_read(const char *value, ToastPointer *pointer)
 {
 	struct varatt_external external;
 	uint32		size;
@@ -50,7 +50,7 @@ ToastPointersOf(const ToastPointers *wanted, HeapTupleHeader tuple, Size length)
 		Form_pg_attribute att = TupleDescAttr(wanted->desc, walk.next - 1);
 
 		if (att->attlen == -1 && VARATT_IS_1B_E(value) &&
-			read_pointer(value, &wanted->array[n]) &&
+			pointers_read(value, &wanted->array[n]) &&
 			wanted->array[n].table == wanted->toast_table)
 		{
 			wanted->array[n].turn = wanted->turn;
@@ -83,7 +83,7 @@ ToastPointersOfSlot(TupleTableSlot *slot, uint64 turn, ToastPointer *pointers)
 
 		if (TupleDescAttr(desc, i)->attlen == -1 && !slot->tts_isnull[i] &&
 			VARATT_IS_EXTERNAL_ONDISK(value) &&
-			read_pointer(value, &pointers[n]))
+			pointers_read(value, &pointers[n]))
 		{
 			pointers[n].turn = turn;
 			pointers[n++].column = i + 1;

@@ -103,7 +103,7 @@ RowsAboveCreate(AheadNode *node, ExecProcNodeMtd fetch)
 
 /* Find out whether rows may be ahead. */
 static void
-open_rows(RowsAbove *rows)
+rows_above_open(RowsAbove *rows)
 {
 	const RowBounds *bounds = &rows->node->bounds;
 	AheadQuery *query = rows->node->query;
@@ -131,7 +131,7 @@ open_rows(RowsAbove *rows)
 
 /* Called when the node is begun again. */
 static void
-note_rescan(Datum arg)
+rows_above_note_rescan(Datum arg)
 {
 	RowsAbove  *rows = (RowsAbove *) DatumGetPointer(arg);
 
@@ -141,7 +141,7 @@ note_rescan(Datum arg)
 
 /* Let go of the rows ahead, and of all pointers. */
 static void
-forget_rows(RowsAbove *rows)
+rows_above_forget(RowsAbove *rows)
 {
 	RowsAheadForget(rows->ahead);
 	rows->first = rows->next = rows->tail;
@@ -150,7 +150,7 @@ forget_rows(RowsAbove *rows)
 
 /* Execute the node, and note the pointers of its row. */
 static TupleTableSlot *
-execute_node(RowsAbove *rows)
+rows_above_execute_node(RowsAbove *rows)
 {
 	ToastPointer pointers[ROW_POINTERS];
 	TupleTableSlot *slot;
@@ -176,11 +176,11 @@ execute_node(RowsAbove *rows)
  * end, the last row is the first one that it returns.
  */
 static void
-set_back(RowsAbove *rows)
+rows_above_set_back(RowsAbove *rows)
 {
 	int			n = RowsAheadSize(rows->ahead) + rows->ended;
 
-	forget_rows(rows);
+	rows_above_forget(rows);
 	for (int i = 0; i < n; i++)
 	{
 		CHECK_FOR_INTERRUPTS();
@@ -190,7 +190,7 @@ set_back(RowsAbove *rows)
 
 /* May another row be fetched, when this number is ahead? */
 static bool
-may_fetch(RowsAbove *rows, int size)
+rows_above_may_fetch(RowsAbove *rows, int size)
 {
 	PlanState  *plan_state = rows->node->plan_state;
 
@@ -209,12 +209,12 @@ may_fetch(RowsAbove *rows, int size)
 
 /* Fetch rows ahead. */
 static void
-fill(RowsAbove *rows, int wanted)
+rows_above_fill(RowsAbove *rows, int wanted)
 {
 	while (!rows->ended && rows->tail < rows->next + wanted &&
-		   may_fetch(rows, RowsAheadSize(rows->ahead)))
+		   rows_above_may_fetch(rows, RowsAheadSize(rows->ahead)))
 	{
-		TupleTableSlot *slot = execute_node(rows);
+		TupleTableSlot *slot = rows_above_execute_node(rows);
 
 		CHECK_FOR_INTERRUPTS();
 		rows->ended = slot == NULL;
@@ -229,7 +229,7 @@ RowsAboveFetch(RowsAbove *rows, int wanted)
 	PlanState  *plan_state = rows->node->plan_state;
 
 	if (!rows->opened)
-		open_rows(rows);
+		rows_above_open(rows);
 	if (rows->ahead == NULL)
 	{
 		ExecSetExecProcNode(plan_state, rows->fetch);
@@ -237,25 +237,26 @@ RowsAboveFetch(RowsAbove *rows, int wanted)
 	}
 	if (rows->begun_again)
 	{
-		forget_rows(rows);
+		rows_above_forget(rows);
 		rows->handed_out = 0;
 		rows->begun_again = false;
 	}
 	if (!rows->watching)
-		RegisterExprContextCallback(plan_state->ps_ExprContext, note_rescan,
+		RegisterExprContextCallback(plan_state->ps_ExprContext,
+									rows_above_note_rescan,
 									PointerGetDatum(rows));
 	rows->watching = true;
 	if (!ScanDirectionIsForward(plan_state->state->es_direction))
 	{
-		set_back(rows);
+		rows_above_set_back(rows);
 		return rows->fetch(plan_state);
 	}
-	fill(rows, wanted);
+	rows_above_fill(rows, wanted);
 	rows->handed_out++;
 	if (RowsAheadSize(rows->ahead) > 0)
 		return RowsAheadNext(rows->ahead)->slot;
 	if (!rows->ended)
-		return execute_node(rows);
+		return rows_above_execute_node(rows);
 	rows->ended = false;
 	return NULL;
 }

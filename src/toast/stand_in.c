@@ -54,7 +54,7 @@ struct StandIn
  * same question a moment later.
  */
 static BlockNumber
-first_block(Relation table, BlockNumber nblocks)
+stand_in_first_block(Relation table, BlockNumber nblocks)
 {
 	if (!synchronize_seqscans || nblocks <= (BlockNumber) NBuffers / 4)
 		return 0;
@@ -72,7 +72,7 @@ StandInCreate(EState *estate, Relation table)
 	scan->rs_base.rs_rd = table;
 	scan->rs_base.rs_flags = SO_TYPE_SEQSCAN | SO_ALLOW_PAGEMODE;
 	scan->rs_nblocks = RelationGetNumberOfBlocks(table);
-	scan->rs_startblock = first_block(table, scan->rs_nblocks);
+	scan->rs_startblock = stand_in_first_block(table, scan->rs_nblocks);
 	scan->rs_cblock = InvalidBlockNumber;
 	scan->rs_cbuf = InvalidBuffer;
 	node->ss.ps.plan = (Plan *) makeNode(SeqScan);
@@ -99,8 +99,8 @@ StandInNode(StandIn *stand_in)
 
 /* The pointers of a row of a page. */
 static int
-pointers_at(StandIn *stand_in, Page page, OffsetNumber offset, Oid toast_table,
-			ToastPointer *pointers)
+stand_in_pointers_at(StandIn *stand_in, Page page, OffsetNumber offset,
+					 Oid toast_table, ToastPointer *pointers)
 {
 	ToastPointers wanted = {
 		.desc = RelationGetDescr(stand_in->table),
@@ -114,15 +114,15 @@ pointers_at(StandIn *stand_in, Page page, OffsetNumber offset, Oid toast_table,
 
 /* The row of a page that has a value, from an offset on; or none. */
 static OffsetNumber
-row_with(StandIn *stand_in, Page page, OffsetNumber from, int last,
-		 Oid toast_table, Oid value)
+stand_in_row_with(StandIn *stand_in, Page page, OffsetNumber from, int last,
+				  Oid toast_table, Oid value)
 {
 	ToastPointer pointers[ROW_POINTERS];
 
 	for (OffsetNumber offset = from; offset <= last; offset++)
 	{
-		int			n = pointers_at(stand_in, page, offset, toast_table,
-									pointers);
+		int			n = stand_in_pointers_at(stand_in, page, offset,
+											 toast_table, pointers);
 
 		for (int i = 0; i < n; i++)
 			if (pointers[i].value == value)
@@ -133,21 +133,22 @@ row_with(StandIn *stand_in, Page page, OffsetNumber from, int last,
 
 /* Note which rows of a page have values. */
 static void
-note_rows(StandIn *stand_in, Page page, int last, Oid toast_table)
+stand_in_note_rows(StandIn *stand_in, Page page, int last, Oid toast_table)
 {
 	HeapScanDesc scan = stand_in->scan;
 	ToastPointer pointers[ROW_POINTERS];
 
 	scan->rs_ntuples = 0;
 	for (OffsetNumber offset = FirstOffsetNumber; offset <= last; offset++)
-		if (pointers_at(stand_in, page, offset, toast_table, pointers) > 0)
+		if (stand_in_pointers_at(stand_in, page, offset, toast_table,
+								 pointers) > 0)
 			scan->rs_vistuples[scan->rs_ntuples++] = offset;
 }
 
 /* Stand on the row of a page that has a value, if there is one. */
 static bool
-find_on_page(StandIn *stand_in, Page page, BlockNumber block, Oid toast_table,
-			 Oid value)
+stand_in_find_on_page(StandIn *stand_in, Page page, BlockNumber block,
+					  Oid toast_table, Oid value)
 {
 	HeapScanDesc scan = stand_in->scan;
 	HeapTuple	tuple = &scan->rs_ctup;
@@ -156,12 +157,12 @@ find_on_page(StandIn *stand_in, Page page, BlockNumber block, Oid toast_table,
 	OffsetNumber from =
 		scan->rs_cblock == block ? stand_in->offset : FirstOffsetNumber;
 	OffsetNumber offset =
-		row_with(stand_in, page, from, last, toast_table, value);
+		stand_in_row_with(stand_in, page, from, last, toast_table, value);
 
 	if (offset == InvalidOffsetNumber)
 		return false;
 	if (scan->rs_cblock != block)
-		note_rows(stand_in, page, last, toast_table);
+		stand_in_note_rows(stand_in, page, last, toast_table);
 	scan->rs_cblock = block;
 	stand_in->offset = offset;
 	tuple->t_data = (HeapTupleHeader)
@@ -174,7 +175,8 @@ find_on_page(StandIn *stand_in, Page page, BlockNumber block, Oid toast_table,
 
 /* Do so for the page at a place of the scan; if found, it stays pinned. */
 static bool
-find_at(StandIn *stand_in, BlockNumber place, Oid toast_table, Oid value)
+stand_in_find_at(StandIn *stand_in, BlockNumber place, Oid toast_table,
+				 Oid value)
 {
 	HeapScanDesc scan = stand_in->scan;
 	BlockNumber block = (BlockNumber)
@@ -184,8 +186,8 @@ find_at(StandIn *stand_in, BlockNumber place, Oid toast_table, Oid value)
 
 	if (!BufferIsValid(buffer))
 		return false;
-	found = find_on_page(stand_in, BufferGetPage(buffer), block, toast_table,
-						 value);
+	found = stand_in_find_on_page(stand_in, BufferGetPage(buffer), block,
+								  toast_table, value);
 	LockBuffer(buffer, BUFFER_LOCK_UNLOCK);
 	if (!found)
 	{
@@ -204,7 +206,7 @@ find_at(StandIn *stand_in, BlockNumber place, Oid toast_table, Oid value)
  * farther than a search comes; else where the row before was.
  */
 static BlockNumber
-least_place(const StandIn *stand_in)
+stand_in_least_place(const StandIn *stand_in)
 {
 	PgStat_Counter read;
 
@@ -220,14 +222,15 @@ least_place(const StandIn *stand_in)
 
 /* Find a value on the pages from a place on. */
 static bool
-find_from(StandIn *stand_in, BlockNumber first, Oid toast_table, Oid value)
+stand_in_find_from(StandIn *stand_in, BlockNumber first, Oid toast_table,
+				   Oid value)
 {
 	BlockNumber end = Min(stand_in->scan->rs_nblocks, first + SEARCH_PAGES);
 
 	for (BlockNumber place = first; place < end; place++)
 	{
 		CHECK_FOR_INTERRUPTS();
-		if (find_at(stand_in, place, toast_table, value))
+		if (stand_in_find_at(stand_in, place, toast_table, value))
 			return true;
 	}
 	return false;
@@ -236,16 +239,16 @@ find_from(StandIn *stand_in, BlockNumber first, Oid toast_table, Oid value)
 bool
 StandInFind(StandIn *stand_in, Oid toast_table, Oid value)
 {
-	BlockNumber least = least_place(stand_in);
+	BlockNumber least = stand_in_least_place(stand_in);
 
 	if (stand_in->left_out > 0)
 	{
 		stand_in->left_out--;
 		return false;
 	}
-	if (find_from(stand_in, least, toast_table, value) ||
+	if (stand_in_find_from(stand_in, least, toast_table, value) ||
 		(least != stand_in->place &&
-		 find_from(stand_in, stand_in->place, toast_table, value)))
+		 stand_in_find_from(stand_in, stand_in->place, toast_table, value)))
 	{
 		stand_in->failures = 0;
 		return true;

@@ -25,7 +25,7 @@
 
 /* Has the query scans that are served? */
 static bool
-has_scans(PlanState *plan_state)
+toast_has_scans(PlanState *plan_state)
 {
 	const AheadQuery *query = AheadQueryOf(plan_state->state);
 
@@ -48,7 +48,7 @@ toast_serves(PlanState *plan_state, Refusal *refusal)
 	if (SettingsRefusal() != NOT_REFUSED)
 		return false;
 	if (RowsAboveKnow(plan_state))
-		return has_scans(plan_state) && ToastFetchesHaveRoom();
+		return toast_has_scans(plan_state) && ToastFetchesHaveRoom();
 	if (!ComingRowsKnow(plan_state))
 		return false;
 

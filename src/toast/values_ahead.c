@@ -143,14 +143,14 @@ struct ValuesAhead
 };
 
 static inline Value *
-value_at(ValuesAhead *ahead, uint32 position)
+values_at(ValuesAhead *ahead, uint32 position)
 {
 	return &ahead->values[position % MAX_VALUES];
 }
 
 /* The descriptor of the rows of the node. */
 static TupleDesc
-desc_of(const ValuesAhead *ahead)
+values_desc_of(const ValuesAhead *ahead)
 {
 	return ahead->above != NULL ? ahead->node->plan_state->ps_ResultTupleDesc :
 		RelationGetDescr(ahead->rows.scan->ss_currentRelation);
@@ -173,7 +173,8 @@ ValuesAheadCreate(AheadNode *node, Relation toast_table, RowsAbove *above)
 	ahead->toast_table = RelationGetRelid(toast_table);
 	ahead->columns =
 		MemoryContextAllocZero(mcxt,
-							   desc_of(ahead)->natts * sizeof(ToastColumn));
+							   values_desc_of(ahead)->natts *
+							   sizeof(ToastColumn));
 
 	/* a part may take a whole read, and a small cache is not to be flooded */
 	most = Min(most, NBuffers / (16 * LOOKUP_MAX_BLOCKS));
@@ -189,7 +190,7 @@ ValuesAheadCreate(AheadNode *node, Relation toast_table, RowsAbove *above)
 
 /* Remove the parts that are over. */
 static void
-remove_parts(ValuesAhead *ahead)
+values_remove_parts(ValuesAhead *ahead)
 {
 	int			n = 0;
 
@@ -210,7 +211,7 @@ remove_parts(ValuesAhead *ahead)
  *		last		of the parts that begin behind this chunk, it has not come
  */
 static void
-end_parts(ValuesAhead *ahead, Oid value, int32 last, bool comes)
+values_end_parts(ValuesAhead *ahead, Oid value, int32 last, bool comes)
 {
 	for (int i = 0; i < ahead->nparts; i++)
 	{
@@ -227,16 +228,16 @@ end_parts(ValuesAhead *ahead, Oid value, int32 last, bool comes)
 		ahead->reads += part->key.reads;
 		LookupArrive(ahead->lookup, &part->key);
 	}
-	remove_parts(ahead);
+	values_remove_parts(ahead);
 }
 
 /* Values of rows before this turn have passed. */
 static void
-pass_values(ValuesAhead *ahead, uint64 turn)
+values_pass(ValuesAhead *ahead, uint64 turn)
 {
 	for (; ahead->passed != ahead->tail; ahead->passed++)
 	{
-		Value	   *value = value_at(ahead, ahead->passed);
+		Value	   *value = values_at(ahead, ahead->passed);
 		ToastColumn *column = &ahead->columns[value->pointer.column - 1];
 		bool		was_wanted = ToastColumnIsWanted(column);
 
@@ -251,7 +252,7 @@ pass_values(ValuesAhead *ahead, uint64 turn)
 		ahead->nbegun -= value->begun;
 		if (value->begun && !value->fetched)
 		{
-			end_parts(ahead, value->pointer.value, PG_INT32_MAX, false);
+			values_end_parts(ahead, value->pointer.value, PG_INT32_MAX, false);
 			ahead->counters.values_unused++;
 		}
 		if (ahead->next == ahead->passed)
@@ -261,7 +262,7 @@ pass_values(ValuesAhead *ahead, uint64 turn)
 
 /* Forget all values, and all that is known of the relations. */
 static void
-forget_all(ValuesAhead *ahead)
+values_forget_all(ValuesAhead *ahead)
 {
 	for (int i = 0; i < ahead->nparts; i++)
 		LookupForget(ahead->lookup, &ahead->parts[i]->key);
@@ -272,10 +273,10 @@ forget_all(ValuesAhead *ahead)
 
 /* The position of a value in the ring, among those that have not passed. */
 static bool
-find_value(ValuesAhead *ahead, Oid value, uint32 *position)
+values_find(ValuesAhead *ahead, Oid value, uint32 *position)
 {
 	for (uint32 i = ahead->passed; i != ahead->tail; i++)
-		if (value_at(ahead, i)->pointer.value == value)
+		if (values_at(ahead, i)->pointer.value == value)
 		{
 			*position = i;
 			return true;
@@ -285,17 +286,17 @@ find_value(ValuesAhead *ahead, Oid value, uint32 *position)
 
 /* Add a value to the ring, which is in the order of turns. */
 static void
-add_value(ValuesAhead *ahead, const ToastPointer *pointer)
+values_add(ValuesAhead *ahead, const ToastPointer *pointer)
 {
 	uint32		position = ahead->tail++;
 
 	while (position != ahead->passed &&
-		   value_at(ahead, position - 1)->pointer.turn > pointer->turn)
+		   values_at(ahead, position - 1)->pointer.turn > pointer->turn)
 	{
-		*value_at(ahead, position) = *value_at(ahead, position - 1);
+		*values_at(ahead, position) = *values_at(ahead, position - 1);
 		position--;
 	}
-	*value_at(ahead, position) = (Value) {.pointer = *pointer};
+	*values_at(ahead, position) = (Value) {.pointer = *pointer};
 
 	/* what has begun behind it is found again, and passed over */
 	if ((int32) (ahead->next - position) > 0)
@@ -308,18 +309,18 @@ add_value(ValuesAhead *ahead, const ToastPointer *pointer)
  * which of both can be seen.
  */
 static void
-add_values(ValuesAhead *ahead, const ToastPointer *pointers, int n)
+values_add_all(ValuesAhead *ahead, const ToastPointer *pointers, int n)
 {
 	uint32		position;
 
 	for (int i = 0; i < n; i++)
-		if (!find_value(ahead, pointers[i].value, &position))
-			add_value(ahead, &pointers[i]);
+		if (!values_find(ahead, pointers[i].value, &position))
+			values_add(ahead, &pointers[i]);
 }
 
 /* Take the pointers of a row; false if half of the array is filled. */
 static bool
-visit_row(RowVisitor *visitor, uint64 turn, HeapTuple row)
+values_visit_row(RowVisitor *visitor, uint64 turn, HeapTuple row)
 {
 	ToastPointers wanted = ((PointerVisitor *) visitor)->wanted;
 
@@ -332,12 +333,12 @@ visit_row(RowVisitor *visitor, uint64 turn, HeapTuple row)
 
 /* To take at most ROW_POINTERS of them. */
 static PointerVisitor
-pointer_visitor(const ValuesAhead *ahead, ToastPointer *pointers)
+values_pointer_visitor(const ValuesAhead *ahead, ToastPointer *pointers)
 {
 	return (PointerVisitor) {
-		.base = {.visit = visit_row},
+		.base = {.visit = values_visit_row},
 		.wanted = {
-			.desc = desc_of(ahead),
+			.desc = values_desc_of(ahead),
 			.toast_table = ahead->toast_table,
 			.most = ROW_POINTERS,
 			.array = pointers,
@@ -350,7 +351,8 @@ pointer_visitor(const ValuesAhead *ahead, ToastPointer *pointers)
  * pointers; 0 if the node is known to have no such row.
  */
 static int
-row_of(ValuesAhead *ahead, Oid value, ToastPointer *pointers, uint64 *turn)
+values_row_of(ValuesAhead *ahead, Oid value, ToastPointer *pointers,
+			  uint64 *turn)
 {
 	PointerVisitor visitor;
 	int			n;
@@ -363,7 +365,7 @@ row_of(ValuesAhead *ahead, Oid value, ToastPointer *pointers, uint64 *turn)
 		*turn = pointers[0].turn;
 		return n;
 	}
-	visitor = pointer_visitor(ahead, pointers);
+	visitor = values_pointer_visitor(ahead, pointers);
 	return ComingRowsCurrent(&ahead->rows, &visitor.base, turn) ?
 		visitor.base.found : 0;
 }
@@ -374,32 +376,32 @@ row_of(ValuesAhead *ahead, Oid value, ToastPointer *pointers, uint64 *turn)
  * known, unless the scan has gone back.
  */
 static bool
-find_fetched(ValuesAhead *ahead, Oid value)
+values_find_fetched(ValuesAhead *ahead, Oid value)
 {
 	ToastPointer pointers[ROW_POINTERS];
 	uint64		turn;
 	int			n;
 	int			i = 0;
 
-	if (find_value(ahead, value, &ahead->position))
+	if (values_find(ahead, value, &ahead->position))
 		return true;
-	n = row_of(ahead, value, pointers, &turn);
+	n = values_row_of(ahead, value, pointers, &turn);
 	while (i < n && pointers[i].value != value)
 		i++;
 	if (i == n)
 		return false;
-	pass_values(ahead, turn);
+	values_pass(ahead, turn);
 	if (turn < ahead->turn || ahead->tail - ahead->passed + n > MAX_VALUES)
-		forget_all(ahead);
-	add_values(ahead, pointers, n);
+		values_forget_all(ahead);
+	values_add_all(ahead, pointers, n);
 	if (ahead->above == NULL)
 		ComingRowsRestart(&ahead->rows);
-	return find_value(ahead, value, &ahead->position);
+	return values_find(ahead, value, &ahead->position);
 }
 
 /* Have the relations changed since the last fetch? */
 static bool
-are_others(const ValuesAhead *ahead, const ToastFetch *fetch)
+values_are_others(const ValuesAhead *ahead, const ToastFetch *fetch)
 {
 	return fetch->table != ahead->table || fetch->index != ahead->index ||
 		RelationGetRelid(fetch->index) != ahead->index_oid ||
@@ -409,7 +411,7 @@ are_others(const ValuesAhead *ahead, const ToastFetch *fetch)
 
 /* Set the keys by which the chunks of a value are found. */
 static void
-set_keys(ScanKey keys, Oid value, int32 first, int32 last)
+values_set_keys(ScanKey keys, Oid value, int32 first, int32 last)
 {
 	ScanKeyInit(&keys[0], 1, BTEqualStrategyNumber, F_OIDEQ,
 				ObjectIdGetDatum(value));
@@ -423,7 +425,7 @@ set_keys(ScanKey keys, Oid value, int32 first, int32 last)
 
 /* Create the state for look-ups in the relations as they are now. */
 static void
-open_lookup(ValuesAhead *ahead, const ToastFetch *fetch)
+values_open_lookup(ValuesAhead *ahead, const ToastFetch *fetch)
 {
 	MemoryContext old;
 	ScanKeyData keys[NKEYS];
@@ -445,7 +447,7 @@ open_lookup(ValuesAhead *ahead, const ToastFetch *fetch)
 	ahead->index_oid = RelationGetRelid(fetch->index);
 	ahead->table_file = fetch->table->rd_locator;
 	ahead->index_file = fetch->index->rd_locator;
-	set_keys(keys, fetch->value, 0, 0);
+	values_set_keys(keys, fetch->value, 0, 0);
 	ahead->lookup = LookupCreate(&ahead->shared, fetch->table, fetch->index,
 								 keys, NKEYS, ForwardScanDirection, false,
 								 LOOKUP_MAX_BLOCKS, &refusal);
@@ -454,10 +456,10 @@ open_lookup(ValuesAhead *ahead, const ToastFetch *fetch)
 
 /* Begin the next part of a value; false if no more of it is wanted. */
 static bool
-begin_part(ValuesAhead *ahead, Value *value)
+values_begin_part(ValuesAhead *ahead, Value *value)
 {
 	const ToastColumn *column = &ahead->columns[value->pointer.column - 1];
-	bool		is_fetched = value == value_at(ahead, ahead->position);
+	bool		is_fetched = value == values_at(ahead, ahead->position);
 	int32		first = 0;
 	int32		last = value->pointer.chunks - 1;
 	Part	   *part;
@@ -498,10 +500,10 @@ begin_part(ValuesAhead *ahead, Value *value)
 
 /* Learn of more rows; false if none are known now. */
 static bool
-learn_rows(ValuesAhead *ahead)
+values_learn_rows(ValuesAhead *ahead)
 {
 	ToastPointer pointers[ROW_POINTERS];
-	PointerVisitor visitor = pointer_visitor(ahead, pointers);
+	PointerVisitor visitor = values_pointer_visitor(ahead, pointers);
 	int			n;
 
 	if (ahead->tail - ahead->passed + ROW_POINTERS > MAX_VALUES)
@@ -510,7 +512,7 @@ learn_rows(ValuesAhead *ahead)
 		ComingRowsNext(&ahead->rows, &visitor.base);
 	n = ahead->above != NULL ? RowsAboveNext(ahead->above, pointers) :
 		visitor.base.found;
-	add_values(ahead, pointers, n);
+	values_add_all(ahead, pointers, n);
 	return n > 0;
 }
 
@@ -519,7 +521,7 @@ learn_rows(ValuesAhead *ahead)
  * more to begin of the value that is fetched: their turn comes after all of it.
  */
 static int
-parts_that_count(const ValuesAhead *ahead)
+values_parts_that_count(const ValuesAhead *ahead)
 {
 	int			n = 0;
 
@@ -532,21 +534,22 @@ parts_that_count(const ValuesAhead *ahead)
 
 /* Is the next value of a row that is more than "rows" rows away? */
 static bool
-is_beyond(ValuesAhead *ahead, int64 rows)
+values_is_beyond(ValuesAhead *ahead, int64 rows)
 {
 	if (rows == PG_INT64_MAX)
 		return false;
 	for (uint32 i = ahead->passed; i != ahead->next && rows >= 0; i++)
-		rows -= value_at(ahead, i)->pointer.turn !=
-			value_at(ahead, i + 1)->pointer.turn;
+		rows -= values_at(ahead, i)->pointer.turn !=
+			values_at(ahead, i + 1)->pointer.turn;
 	return rows < 0;
 }
 
 /* Know the values of some rows, to see which of them are fetched. */
 static void
-watch_rows(ValuesAhead *ahead)
+values_watch_rows(ValuesAhead *ahead)
 {
-	while (ahead->tail - ahead->passed < VALUES_WATCHED && learn_rows(ahead))
+	while (ahead->tail - ahead->passed < VALUES_WATCHED &&
+		   values_learn_rows(ahead))
 		CHECK_FOR_INTERRUPTS();
 }
 
@@ -556,39 +559,40 @@ watch_rows(ValuesAhead *ahead)
  * known, and of them nothing begins.
  */
 static void
-begin_parts(ValuesAhead *ahead)
+values_begin_parts(ValuesAhead *ahead)
 {
 	int			distance = ahead->judge.distance;
 	int			fill = Min(FILL_PARTS, (distance + 1) / 2);
 	int64		rows = RowsWanted(ahead->node);
 
-	if (parts_that_count(ahead) > distance - fill)
+	if (values_parts_that_count(ahead) > distance - fill)
 		return;
-	while (parts_that_count(ahead) < distance && ahead->nparts < MAX_PARTS)
+	while (values_parts_that_count(ahead) < distance &&
+		   ahead->nparts < MAX_PARTS)
 	{
-		Value	   *value = value_at(ahead, ahead->next);
+		Value	   *value = values_at(ahead, ahead->next);
 
 		CHECK_FOR_INTERRUPTS();
 		if (ahead->next == ahead->tail)
 		{
 			if (ahead->nwanted == 0)
 			{
-				watch_rows(ahead);
+				values_watch_rows(ahead);
 				break;
 			}
-			if (!learn_rows(ahead))
+			if (!values_learn_rows(ahead))
 				break;
 		}
-		else if (is_beyond(ahead, rows))
+		else if (values_is_beyond(ahead, rows))
 			break;
-		else if (!begin_part(ahead, value))
+		else if (!values_begin_part(ahead, value))
 			ahead->next++;
 	}
 }
 
 /* Can more reads be started, without waiting for each of them? */
 static bool
-has_room(ValuesAhead *ahead)
+values_has_room(ValuesAhead *ahead)
 {
 	int			most = ahead->shared.max_reads -
 		(ahead->shared.max_reads + 3) / 4;
@@ -605,7 +609,7 @@ has_room(ValuesAhead *ahead)
  * pages, of which the second one is found by a look-up of its own.
  */
 static void
-advance_part(ValuesAhead *ahead, Part *part, bool wait)
+values_advance_part(ValuesAhead *ahead, Part *part, bool wait)
 {
 	ScanKeyData keys[NKEYS];
 
@@ -614,7 +618,7 @@ advance_part(ValuesAhead *ahead, Part *part, bool wait)
 		int32		next;
 
 		CHECK_FOR_INTERRUPTS();
-		set_keys(keys, part->value, part->from, part->last);
+		values_set_keys(keys, part->value, part->from, part->last);
 		LookupAdvance(ahead->lookup, &part->key, keys, wait);
 		if (part->key.stage != LOOKUP_DONE)
 			break;
@@ -631,7 +635,7 @@ advance_part(ValuesAhead *ahead, Part *part, bool wait)
  * leaf page is waited for that the server needs at once, or soon.
  */
 static void
-advance_parts(ValuesAhead *ahead, bool may_wait)
+values_advance_parts(ValuesAhead *ahead, bool may_wait)
 {
 	for (int i = 0; i < ahead->nparts; i++)
 	{
@@ -639,14 +643,14 @@ advance_parts(ValuesAhead *ahead, bool may_wait)
 		bool		wait = may_wait && (i < ahead->nparts / 4 ||
 										part->value == ahead->fetch.value);
 
-		advance_part(ahead, part, wait);
+		values_advance_part(ahead, part, wait);
 	}
 	LookupRead(ahead->lookup);
 }
 
 /* Has the server come to a part of which not all reads have been started? */
 static bool
-is_late(ValuesAhead *ahead)
+values_is_late(ValuesAhead *ahead)
 {
 	for (int i = 0; i < ahead->nparts; i++)
 	{
@@ -665,51 +669,51 @@ is_late(ValuesAhead *ahead)
  * page by page.
  */
 static void
-catch_up(ValuesAhead *ahead)
+values_catch_up(ValuesAhead *ahead)
 {
-	for (int i = 0; i <= LOOKUP_MAX_BLOCKS && is_late(ahead); i++)
+	for (int i = 0; i <= LOOKUP_MAX_BLOCKS && values_is_late(ahead); i++)
 	{
 		CHECK_FOR_INTERRUPTS();
 		LookupForgetSizes(ahead->lookup);
-		advance_parts(ahead, true);
-		if (!is_late(ahead) || !PageReadsWait(&ahead->shared, false))
+		values_advance_parts(ahead, true);
+		if (!values_is_late(ahead) || !PageReadsWait(&ahead->shared, false))
 			break;
 	}
 }
 
 /* The server comes to a chunk of the value that it fetches: look ahead. */
 static void
-look_ahead(ValuesAhead *ahead)
+values_look_ahead(ValuesAhead *ahead)
 {
 	/* the index's root is known once the server has searched it */
 	if (ahead->lookup == NULL && ahead->judge.mode == JUDGE_AHEAD &&
 		ahead->fetch.index->rd_amcache != NULL &&
 		ahead->nrelations < MAX_RELATIONS)
-		open_lookup(ahead, &ahead->fetch);
+		values_open_lookup(ahead, &ahead->fetch);
 	if (ahead->judge.mode < JUDGE_AHEAD || ahead->lookup == NULL)
 	{
-		watch_rows(ahead);
+		values_watch_rows(ahead);
 		return;
 	}
-	catch_up(ahead);
-	end_parts(ahead, ahead->fetch.value, ahead->chunk, true);
-	if (!has_room(ahead))
+	values_catch_up(ahead);
+	values_end_parts(ahead, ahead->fetch.value, ahead->chunk, true);
+	if (!values_has_room(ahead))
 		return;
 	LookupForgetSizes(ahead->lookup);
 	if (ahead->judge.mode == JUDGE_AHEAD)
-		begin_parts(ahead);
-	advance_parts(ahead, false);
-	advance_parts(ahead, true); /* most leaf pages are cached */
+		values_begin_parts(ahead);
+	values_advance_parts(ahead, false);
+	values_advance_parts(ahead, true); /* most leaf pages are cached */
 }
 
 /* A unit of work begins: the server reads some chunks. */
 static void
-start_unit(ValuesAhead *ahead)
+values_start_unit(ValuesAhead *ahead)
 {
 	ahead->start = JudgeStartTiming(&ahead->judge);
 	ahead->reads = 0;
 	if (ahead->judge.mode != JUDGE_WATCH)
-		look_ahead(ahead);
+		values_look_ahead(ahead);
 	ahead->table_before = CountsNow(ahead->fetch.table);
 	ahead->index_before = CountsNow(ahead->fetch.index);
 	ahead->settles = ahead->lookup != NULL;
@@ -724,7 +728,7 @@ start_unit(ValuesAhead *ahead)
  *		us			what a read took
  */
 static int64
-units_wanted(const ValuesAhead *ahead, double us)
+values_units_wanted(const ValuesAhead *ahead, double us)
 {
 	int64		wanted = RowsWanted(ahead->node);
 
@@ -737,7 +741,7 @@ units_wanted(const ValuesAhead *ahead, double us)
 
 /* The server has read them: tell the judge. */
 static void
-stop_unit(ValuesAhead *ahead)
+values_stop_unit(ValuesAhead *ahead)
 {
 	Judge	   *judge = &ahead->judge;
 	int			reads = ahead->reads +
@@ -758,8 +762,8 @@ stop_unit(ValuesAhead *ahead)
 		return;
 	}
 	if (judge->mode == JUDGE_TRIAL && reads > 0)
-		wanted = units_wanted(ahead,
-							  INSTR_TIME_GET_NANOSEC(inside) / 1000.0 / reads);
+		wanted = values_units_wanted(ahead, INSTR_TIME_GET_NANOSEC(inside) /
+									 1000.0 / reads);
 	JudgeTimedUnit(judge, reads, &inside, ahead->nparts, wanted,
 				   &ahead->node->query->reads_are_slow);
 	JudgeEntries(judge, 0, ahead->nparts);
@@ -789,15 +793,15 @@ ValuesAheadFetch(ValuesAhead *ahead, const ToastFetch *fetch)
 	if (ValuesAheadIsIdle(ahead))
 		return false;
 	ahead->reads_seen = pgBufferUsage.shared_blks_read;
-	if (ahead->lookup != NULL && are_others(ahead, fetch))
+	if (ahead->lookup != NULL && values_are_others(ahead, fetch))
 	{
-		forget_all(ahead);
+		values_forget_all(ahead);
 		ahead->lookup = NULL;
 	}
-	if (!find_fetched(ahead, fetch->value))
+	if (!values_find_fetched(ahead, fetch->value))
 		return false;
 	ahead->fetch = *fetch;
-	value = value_at(ahead, ahead->position);
+	value = values_at(ahead, ahead->position);
 	value->fetched = true;
 	ahead->turn = value->pointer.turn;
 	if ((int32) (ahead->next - ahead->position) > 0)
@@ -806,8 +810,8 @@ ValuesAheadFetch(ValuesAhead *ahead, const ToastFetch *fetch)
 	ahead->chunk = fetch->first;
 	ToastColumnFetched(&ahead->columns[value->pointer.column - 1],
 					   fetch->first, ahead->fetch.last, value->pointer.chunks);
-	pass_values(ahead, value->pointer.turn);
-	start_unit(ahead);
+	values_pass(ahead, value->pointer.turn);
+	values_start_unit(ahead);
 	return true;
 }
 
@@ -818,8 +822,8 @@ ValuesAheadNextChunk(ValuesAhead *ahead)
 	if ((ahead->chunk - ahead->fetch.first) % CHUNKS_PER_LOOK != 0 ||
 		ahead->chunk > ahead->fetch.last)
 		return;
-	stop_unit(ahead);
-	start_unit(ahead);
+	values_stop_unit(ahead);
+	values_start_unit(ahead);
 }
 
 void
@@ -827,10 +831,10 @@ ValuesAheadFetched(ValuesAhead *ahead)
 {
 	if (ahead->lookup != NULL)
 	{
-		end_parts(ahead, ahead->fetch.value, ahead->fetch.last, true);
-		end_parts(ahead, ahead->fetch.value, PG_INT32_MAX, false);
+		values_end_parts(ahead, ahead->fetch.value, ahead->fetch.last, true);
+		values_end_parts(ahead, ahead->fetch.value, PG_INT32_MAX, false);
 	}
-	stop_unit(ahead);
+	values_stop_unit(ahead);
 	if (ahead->lookup != NULL)
 		LookupPass(ahead->lookup);
 }
@@ -842,7 +846,7 @@ ValuesAheadEnd(ValuesAhead *ahead)
 
 	if (ahead->lookup != NULL)
 	{
-		forget_all(ahead);
+		values_forget_all(ahead);
 		LookupPass(ahead->lookup);
 	}
 	counters = ValuesAheadTell(ahead);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from functools import cache
 from pathlib import Path
 
@@ -81,6 +82,16 @@ def test_a_file_calls_those_that_are_listed_below_it(room: str) -> None:
         if file.suffix == ".c" and order.index(giving[function]) < order.index(file.name)
     }
     assert not wrong
+
+
+STATIC = re.compile(r"^(?:pg_noreturn )?static [\w \t*]+\n(\w+)\(", re.M)
+
+
+def test_a_static_function_begins_with_a_word_of_its_file_and_has_a_name_of_its_own() -> None:
+    """So that a debugger, a profile and an index of names tell it from others."""
+    names = [(file, name) for file in SOURCES if file.suffix == ".c" for name in STATIC.findall(code(file))]
+    assert [name for file, name in names if name.partition("_")[0] not in file.stem.split("_")] == []
+    assert [name for name, times in Counter(name for _, name in names).items() if times > 1] == []
 
 
 @cache
