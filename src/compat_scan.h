@@ -165,7 +165,7 @@ LookaheadPreprocessKeys(IndexScanDesc scan)
  * what comes before or after all values, or after one of them.
  */
 static inline bool
-LookaheadBTreeKeyIsSettled(Relation index, const ScanKeyData *key)
+LookaheadBTreeKeyHasValue(Relation index, const ScanKeyData *key)
 {
 #if PG_VERSION_NUM >= 180000
 	return (key->sk_flags & SK_BT_SKIP) == 0 ||

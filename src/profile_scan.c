@@ -14,12 +14,12 @@
 
 #include "access/heapam.h"
 #include "access/visibilitymap.h"
-#include "index/btree_descents.h"
+#include "index/btree_leaf.h"
 #include "observe/profile.h"
-#include "scan/entries_ahead.h"
-#include "scan/scan_node.h"
 #include "read/page_read.h"
 #include "read/window.h"
+#include "scan/heap_ahead.h"
+#include "scan/scan_node.h"
 
 /*
  * Define the function that calls of "name" go through.  That it does not have

@@ -26,10 +26,9 @@
 #ifdef LOOKAHEAD_HAS_APPLY
 
 #include "access/xact.h"
-#include "apply/table.h"
 #include "enabled.h"
 #include "exec/judge_timing.h"
-#include "exec/settings.h"
+#include "exec/takeover.h"
 #include "executor/instrument.h"
 #include "lib/ilist.h"
 #include "miscadmin.h"
@@ -103,7 +102,7 @@ apply_follow_settings(void)
 	if (likely(memcmp(seen, now, sizeof(seen)) == 0))
 		return;
 	memcpy(seen, now, sizeof(seen));
-	ApplyTablesReset();
+	ApplyTablesForget();
 	queue.looked_up = 0;
 	JudgeInit(&judge, JUDGE_WRITES, lookahead_debug_force);
 	JudgeRunsToEnd(&judge);
@@ -224,7 +223,7 @@ apply_round(void)
 	{
 		HOLD_INTERRUPTS();		/* the error has released them */
 		FlushErrorState();
-		ApplyTablesReset();
+		ApplyTablesForget();
 		queue.looked_up = 0;
 		JudgeNoRoom(&judge);	/* not at once again */
 		totals.errors++;
@@ -323,7 +322,7 @@ apply_receive(WalReceiverConn *conn, char **buffer, pgsocket *wait_fd)
 			/* the worker will sleep: leave nothing in flight */
 			ApplyTotalsAdd(MySubscription->oid, &totals);
 			HOLD_INTERRUPTS();
-			PageReadsEnd();
+			PageReadsWaitSince(0);
 			RESUME_INTERRUPTS();
 			return length;
 		}

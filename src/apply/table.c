@@ -13,12 +13,11 @@
 
 #include "access/sysattr.h"
 #include "access/tableam.h"
-#include "apply/table.h"
+#include "apply/apply.h"
 #include "catalog/catalog.h"
 #include "catalog/index.h"
 #include "compat.h"
-#include "early/infallible.h"
-#include "early/routing.h"
+#include "early/harmless.h"
 #include "executor/executor.h"
 #include "lookup/relations.h"
 #include "nodes/miscnodes.h"
@@ -99,7 +98,7 @@ table_forget(ApplyTable *table)
 }
 
 void
-ApplyTablesReset(void)
+ApplyTablesForget(void)
 {
 	HASH_SEQ_STATUS status;
 	ApplyTable *table;

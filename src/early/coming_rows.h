@@ -25,7 +25,6 @@
 #include "access/htup_details.h"
 #include "early/heap_row.h"
 #include "nodes/execnodes.h"
-#include "storage/bufmgr.h"
 
 typedef struct ComingRows
 {

@@ -17,8 +17,6 @@
 #include "compat.h"
 #include "early/early_plan.h"
 #include "early/harmless.h"
-#include "early/infallible.h"
-#include "early/pruning.h"
 #include "executor/executor.h"
 #include "miscadmin.h"
 #include "nodes/nodeFuncs.h"
@@ -370,7 +368,7 @@ early_is_done(PlanState *plan_state)
 
 Refusal
 HarmlessPlanRefusal(PlanState *plan_state, bool scanned, bool settings_stay,
-					bool reads_changed, List **params)
+					List **params)
 {
 	const PlannedStmt *statement = plan_state->state->es_plannedstmt;
 	EState	   *estate = plan_state->state;
@@ -390,7 +388,7 @@ HarmlessPlanRefusal(PlanState *plan_state, bool scanned, bool settings_stay,
 		*params = search.params;
 		return NOT_REFUSED;
 	}
-	for (Index i = 1; i <= estate->es_range_table_size && !reads_changed; i++)
+	for (Index i = 1; i <= estate->es_range_table_size; i++)
 		if (LOOKAHEAD_IS_RESULT_RELATION(statement, i))
 			search.changed =
 				lappend_oid(search.changed, exec_rt_fetch(i, estate)->relid);
@@ -400,7 +398,7 @@ HarmlessPlanRefusal(PlanState *plan_state, bool scanned, bool settings_stay,
 }
 
 bool
-ParamsAreKnown(const EState *estate, List *params)
+ParamsAreKnown(const EState *estate, const List *params)
 {
 	ListCell   *lc;
 

@@ -4,7 +4,7 @@
  *		Whether a plan may be executed earlier than its rows are asked for.
  *
  * For rows that the query is certain to ask for, the plan must be harmless (see
- * harmless.h); for others it must be infallible besides (see infallible.h), and
+ * harmless.h); for others it must be infallible besides (see infallible.c), and
  * find its next row without a search.  Kinds of nodes that are not listed in
  * early_plan.c are neither.
  *
@@ -25,17 +25,18 @@ extern bool SettingsStay(AheadQuery *query);
 /*
  * Return the reason why a plan, with all below it, is not harmless, if it is
  * not.  scanned: it is a scan, which fetches rows and neither filters them nor
- * computes anything of them.  Nor may it scan what the statement changes,
- * unless reads_changed is true: pages that are visited earlier are pruned
- * earlier, and where they have dead rows, new row versions may lie elsewhere,
- * or HOT updates be lost.
+ * computes anything of them.  Nor may it scan what the statement changes: pages
+ * that are visited earlier are pruned earlier, and where they have dead rows,
+ * new row versions may lie elsewhere, or HOT updates be lost.
  */
 extern Refusal HarmlessPlanRefusal(PlanState *plan_state, bool scanned,
-								   bool settings_stay, bool reads_changed,
-								   List **params);
+								   bool settings_stay, List **params);
 
-/* Have the parameters of such a list been computed? */
-extern bool ParamsAreKnown(const EState *estate, List *params);
+/*
+ * Have the parameters of such a list been computed?  To look at the value of
+ * one that has not been would compute it.
+ */
+extern bool ParamsAreKnown(const EState *estate, const List *params);
 
 /*
  * Is a node a scan, or has it its rows in memory, and does it compute nothing

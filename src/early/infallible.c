@@ -2,7 +2,7 @@
  *
  * infallible.c
  *		Whether an expression can be evaluated of a row that the query may never
- *		ask for; see infallible.h.
+ *		ask for; see harmless.h.
  *
  *-------------------------------------------------------------------------
  */
@@ -10,7 +10,7 @@
 
 #include "catalog/pg_type_d.h"
 #include "compat.h"
-#include "early/infallible.h"
+#include "early/harmless.h"
 #include "nodes/nodeFuncs.h"
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"

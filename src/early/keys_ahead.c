@@ -243,7 +243,7 @@ KeysAheadForgetSizes(KeysAhead *ahead)
 }
 
 WriteCounters
-KeysAheadTell(const KeysAhead *ahead)
+KeysAheadCounters(const KeysAhead *ahead)
 {
 	WriteCounters counters = ahead->counters;
 

@@ -24,6 +24,7 @@
 #define PG_LOOKAHEAD_KEYS_AHEAD_H
 
 #include "early/rows_ahead.h"
+#include "exec/ahead_node.h"
 #include "lookup/lookup.h"
 #include "observe/totals.h"
 
@@ -58,7 +59,7 @@ typedef struct KeysAhead
 	bool		first_was_alone;	/* the oldest row was added to no other */
 	uint64		rows_of_ring;	/* rows that were handed out of the ring */
 	uint64		size_sum;		/* sum of the numbers of rows ahead of each */
-	WriteCounters counters;		/* of rows; see KeysAheadTell() */
+	WriteCounters counters;		/* of rows; see KeysAheadCounters() */
 } KeysAhead;
 
 /*
@@ -130,6 +131,29 @@ extern void KeysAheadForget(KeysAhead *ahead);
 extern void KeysAheadForgetSizes(KeysAhead *ahead);
 
 /* Return the counters, as if nothing more were written. */
-extern WriteCounters KeysAheadTell(const KeysAhead *ahead);
+extern WriteCounters KeysAheadCounters(const KeysAhead *ahead);
+
+/*
+ * Add the figures of rows that a statement writes, or the reason why nothing
+ * was read ahead.  mean_rows: the mean number of rows ahead.
+ */
+static inline void
+KeysAheadReport(AheadReport *report, const WriteCounters *c, double mean_rows,
+				Refusal reason)
+{
+	if (c->pages.leaf_blocks_read == 0 && c->pages.heap_blocks_read == 0)
+	{
+		report->reason = reason;
+		return;
+	}
+	AheadReportAdd(report, "rows mean", "Mean Rows", mean_rows, 1);
+	AheadReportAdd(report, "max", "Maximum Rows", c->max_rows, 0);
+	AheadReportAdd(report, " index blocks read", "Index Blocks Read",
+				   c->pages.leaf_blocks_read, 0);
+	AheadReportAdd(report, " heap blocks read", "Heap Blocks Read",
+				   c->pages.heap_blocks_read, 0);
+	AheadReportAdd(report, " unused", "Blocks Unused", c->pages.blocks_unused,
+				   0);
+}
 
 #endif							/* PG_LOOKAHEAD_KEYS_AHEAD_H */

@@ -1,7 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * pruning.c
- *		The children of an Append node that an outer row selects; see pruning.h.
+ *		The children of an Append node that an outer row selects; see
+ *		harmless.h.
  *
  *-------------------------------------------------------------------------
  */
@@ -9,11 +10,9 @@
 
 #include "access/transam.h"
 #include "compat.h"
-#include "executor/execPartition.h"
-#include "index/key_type.h"
 #include "early/harmless.h"
-#include "early/infallible.h"
-#include "early/pruning.h"
+#include "executor/execPartition.h"
+#include "index/index_page.h"
 
 int
 AppendChildren(PlanState *node, PlanState ***children)

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * routing.c
- *		To which partition of a table a row belongs; see routing.h.
+ *		To which partition of a table a row belongs; see harmless.h.
  *
  *-------------------------------------------------------------------------
  */
@@ -9,8 +9,7 @@
 
 #include "access/transam.h"
 #include "access/xact.h"
-#include "early/infallible.h"
-#include "early/routing.h"
+#include "early/harmless.h"
 #include "partitioning/partbounds.h"
 #include "partitioning/partdesc.h"
 #include "utils/partcache.h"

@@ -9,7 +9,7 @@
 
 #include "access/htup_details.h"
 #include "early/rows_ahead.h"
-#include "exec/settings.h"
+#include "exec/takeover.h"
 #include "executor/executor.h"
 #include "utils/memutils.h"
 

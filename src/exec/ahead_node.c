@@ -20,6 +20,7 @@
 #include "exec/ahead_node.h"
 #include "miscadmin.h"
 #include "nodes/memnodes.h"
+#include "read/page_read.h"
 #include "utils/memutils.h"
 
 static void ahead_node_forget_query(void *arg);
@@ -91,8 +92,7 @@ void
 AheadQueryWait(const AheadQuery *query)
 {
 	Assert(query->ended);
-	for (AheadNode *node = query->first; node != NULL; node = node->next)
-		node->methods->wait(node);
+	PageReadsWaitSince(query->reads_before);
 }
 
 /* Called when the memory of a query goes away, after an error or not. */
@@ -120,6 +120,7 @@ AheadQueryMake(EState *estate)
 	spare = NULL;
 	memset(query, 0, offsetof(AheadQuery, space));
 	query->estate = estate;
+	query->reads_before = PageReadsStarted();
 	query->size = lengthof(query->first_nodes);
 	query->nodes = query->first_nodes;
 	lookahead_last_query = query;

@@ -95,12 +95,6 @@ typedef struct AheadMethods
 	void		(*end) (AheadNode *node);
 
 	/*
-	 * Wait for the node's reads in flight.  Called, if at all, when all nodes
-	 * of the query have been ended.  May raise an error.
-	 */
-	void		(*wait) (const AheadNode *node);
-
-	/*
 	 * May be NULL.  Can the node's search for its next row be bounded now?
 	 * Then it looks at node->steps_left entries at most, and has_stopped is
 	 * set if it has found none among them: it returns NULL, and goes on when
@@ -134,7 +128,7 @@ typedef enum PortalBound
 	PORTAL_STOPS				/* the node may be left at any row */
 } PortalBound;
 
-/* What bounds the rows that will be asked of a node; see rows_wanted.h. */
+/* What bounds the rows that will be asked of a node. */
 typedef struct RowBounds
 {
 	/* at most */
@@ -155,6 +149,7 @@ typedef struct AheadQuery
 {
 	EState	   *estate;
 	PlanState  *top;			/* topmost node of the plan */
+	uint64		reads_before;	/* of this process, when it was begun */
 	uint64		row_count;		/* rows that this run asks for; 0: all */
 	bool		ended;
 	bool		reads_are_slow; /* one of its nodes has found that */
@@ -255,7 +250,10 @@ extern bool AheadNodeAddRole(AheadNode *node, PlanState *plan_state,
  */
 extern void AheadQueryEnd(AheadQuery *query);
 
-/* Wait for the reads in flight of a query that has been ended. */
+/*
+ * Wait for the reads in flight that were started since a query was begun, which
+ * has been ended: for its own, and those of others that ran meanwhile.
+ */
 extern void AheadQueryWait(const AheadQuery *query);
 
 /*
@@ -273,5 +271,70 @@ extern TupleTableSlot *AheadFetchNear(PlanState *plan_state,
  * at least.  Given back by subtracting them from query->memory.
  */
 extern int64 AheadGrant(AheadQuery *query, int64 wanted, int64 least);
+
+/*
+ * rows_wanted.c: how many more rows will be asked of a taken node: at most,
+ * so that no more is read ahead, and at least, so that the query's own work
+ * may be done earlier for these.
+ */
+
+/* The bounds of the topmost node of a plan. */
+extern RowBounds RowBoundsOfTop(void);
+
+/* Turn the bounds of a node into those of its (outer) child. */
+extern void RowBoundsBelow(RowBounds *bounds, PlanState *plan_state);
+
+/* Turn these further into the bounds of one of several children. */
+extern void RowBoundsOfChild(RowBounds *bounds, PlanState *parent,
+							 PlanState *child);
+
+/*
+ * The bounds of a subplan other than a CTE's: it runs to its end, or until its
+ * outcome is known.
+ */
+extern RowBounds RowBoundsOfSubPlan(const SubPlan *subplan);
+
+/*
+ * How many more rows will be asked of the node at most?  PG_INT64_MAX if the
+ * query does not tell.
+ */
+extern int64 RowsWanted(const AheadNode *base);
+
+/*
+ * How many more rows will certainly be asked of the node, or up to its end,
+ * unless the query fails?  PG_INT64_MAX: all of them.
+ */
+extern int64 RowsCertain(const AheadNode *base);
+
+/*
+ * explain.c: what EXPLAIN says of nodes that are served.
+ *
+ * On servers that let an extension add to a node (18 and later), a node that
+ * was executed has a line beside those of BUFFERS if look-ahead had something
+ * to do for it.  EXPLAIN (ANALYZE, LOOKAHEAD) gives each node of a kind that is
+ * served a line, and the reason where nothing was read ahead.
+ *
+ * Without ANALYZE the option says which nodes can look ahead, and why others of
+ * these kinds will not, as far as the plan, the catalogs and the settings tell.
+ * The executor opens no index for such an EXPLAIN, so we do.
+ *
+ * In text the figures of a report stand in the line, as far as they have a
+ * label; a label that begins with a space begins a group.  In other formats
+ * each is a property.
+ */
+
+/* Install the hook; called once, when the library is loaded. */
+extern void AheadExplainInit(void);
+
+/* Add a figure to a report. */
+static inline void
+AheadReportAdd(AheadReport *report, const char *label, const char *property,
+			   double value, int decimals)
+{
+	Assert(report->n < lengthof(report->figures));
+	report->figures[report->n++] =
+		(AheadFigure) {.label = label, .property = property, .value = value,
+					   .decimals = decimals};
+}
 
 #endif							/* PG_LOOKAHEAD_AHEAD_NODE_H */

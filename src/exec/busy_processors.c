@@ -24,7 +24,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include "exec/busy_processors.h"
+#include "exec/judge_timing.h"
 #include "storage/fd.h"
 
 /* One unit of this number is looked at; an answer takes this many looks. */

@@ -1,14 +1,14 @@
 /*-------------------------------------------------------------------------
  *
  * explain.c
- *		What EXPLAIN says of nodes that are served; see explain.h.
+ *		What EXPLAIN says of nodes that are served; see ahead_node.h.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
 #include "compat.h"
-#include "exec/explain.h"
+#include "exec/ahead_node.h"
 #include "exec/takeover.h"
 
 #if LOOKAHEAD_HAVE_EXPLAIN_HOOK
@@ -106,8 +106,8 @@ explain_properties(const char *name, const AheadReport *report,
  * is in the views only.
  */
 static void
-explain_taken(const PlanState *state, AheadNode *node, AheadNode *values,
-			  bool asked, ExplainState *es)
+explain_report(const PlanState *state, AheadNode *node, AheadNode *values,
+			   bool asked, ExplainState *es)
 {
 	bool		leader_only = state->worker_instrument != NULL &&
 		state->worker_instrument->num_workers > 0;
@@ -153,7 +153,7 @@ explain_role(PlanState *planstate, AheadRole role, AheadNode *values,
 	Refusal		refusal;
 
 	if (node != NULL || values != NULL)
-		explain_taken(planstate, node, values, asked, es);
+		explain_report(planstate, node, values, asked, es);
 	else if (asked &&
 			 (refusal = TakeoverRefusal(planstate, role)) != NOT_REFUSED)
 		explain_unused(explain_name(role), refusal, es);
@@ -277,7 +277,7 @@ explain_node(PlanState *planstate, List *ancestors, const char *relationship,
 				 AheadNodeFindBy(planstate, AHEAD_FOR_VALUES), asked, es);
 	keys = AheadNodeFindBy(planstate, AHEAD_FOR_KEYS);
 	if (keys != NULL)
-		explain_taken(planstate, keys, NULL, asked, es);
+		explain_report(planstate, keys, NULL, asked, es);
 	if (planstate->subPlan != NIL)
 		explain_role(planstate, AHEAD_FOR_SUBPLANS, NULL, asked, es);
 }

@@ -290,7 +290,7 @@ judge_note_verdict(JudgeLearnt *learnt, JudgeSide verdict, int64 interval,
 
 /* Settle the question, if the blocks measured so far do. */
 static void
-judge_settle(JudgeKind kind, JudgeLearnt *learnt)
+judge_decide(JudgeKind kind, JudgeLearnt *learnt)
 {
 	const double *without = learnt->costs[JUDGE_WITHOUT];
 	const double *with = learnt->costs[JUDGE_WITH];
@@ -327,7 +327,7 @@ judge_note_block(Judge *judge, JudgeSide side, double cost)
 	learnt->costs[side][n] = cost;
 	learnt->nblocks[side] = n + 1;
 	judge_start_block(learnt);
-	judge_settle(judge->kind, learnt);
+	judge_decide(judge->kind, learnt);
 }
 
 /* Is so much to be won, and has look-ahead not been found to be dearer? */

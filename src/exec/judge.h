@@ -160,4 +160,13 @@ extern void JudgeBegunAgain(Judge *judge, uint64 used, uint64 unused);
 /* Return why nothing was read ahead. */
 extern Refusal JudgeReason(const Judge *judge);
 
+/* Do so; refusal: what has forbidden it, if anything; began: it was tried. */
+static inline Refusal
+JudgeReasonOf(const Judge *judge, Refusal refusal, bool began)
+{
+	if (refusal != NOT_REFUSED)
+		return refusal;
+	return began ? REFUSED_NOTHING_TO_READ : JudgeReason(judge);
+}
+
 #endif							/* PG_LOOKAHEAD_JUDGE_H */

@@ -57,4 +57,14 @@ JudgeTimedUnit(Judge *judge, int64 reads, instr_time *inside, int held,
 		*reads_are_slow = true;
 }
 
+/*
+ * busy_processors.c: does this process wait for a processor, not for storage?
+ * A unit of work begins that is done ahead; and has ended, and taken the time
+ * "inside".  True if this is the last one of those looked at, and the process
+ * could run during these, and got no processor, for a quarter of their time or
+ * more.  False where the kernel keeps no such account, as others than Linux do.
+ */
+extern void ProcessorsBeginUnit(void);
+extern bool ProcessorsAreBusy(instr_time inside);
+
 #endif							/* PG_LOOKAHEAD_JUDGE_TIMING_H */

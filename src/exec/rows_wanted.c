@@ -20,7 +20,7 @@
 
 #include "access/parallel.h"
 #include "common/int.h"
-#include "exec/rows_wanted.h"
+#include "exec/ahead_node.h"
 
 RowBounds
 RowBoundsOfTop(void)

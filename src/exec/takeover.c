@@ -23,12 +23,10 @@
 #include "catalog/catalog.h"
 #include "compat.h"
 #include "enabled.h"
+#include "exec/ahead_node.h"
 #include "exec/judge.h"
-#include "exec/rows_wanted.h"
-#include "exec/settings.h"
 #include "exec/takeover.h"
 #include "executor/executor.h"
-#include "executor/instrument.h"
 #include "nodes/nodeFuncs.h"
 #include "read/page_read.h"
 #include "read/uncount.h"
@@ -481,7 +479,7 @@ takeover_ExecutorRun(QueryDesc *queryDesc, ScanDirection direction,
 
 	/* an idle process must keep no read in flight */
 	if (takeover_goes_to_client(queryDesc))
-		PageReadsEnd();
+		PageReadsWaitSince(0);
 }
 
 static void

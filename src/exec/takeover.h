@@ -8,7 +8,11 @@
 #ifndef PG_LOOKAHEAD_TAKEOVER_H
 #define PG_LOOKAHEAD_TAKEOVER_H
 
+#include "compat.h"
 #include "exec/ahead_node.h"
+#include "observe/refusal.h"
+#include "utils/rel.h"
+#include "utils/spccache.h"
 
 /* Serve nodes from now on; called when the library is loaded. */
 extern void TakeoverRegister(const AheadMethods *methods);
@@ -32,5 +36,44 @@ extern bool TakeoverIsServersOwn(const PlanState *plan_state);
 
 /* Install the executor's hooks; called once, when the library is loaded. */
 extern void TakeoverInit(void);
+
+/*
+ * Settings that all takeovers of plan nodes share; owned by pg_lookahead.c.
+ */
+
+/* Reads ahead: -1 for as many as is useful, 0 for none. */
+extern int	lookahead_max_distance;
+
+/* Look ahead from the first row on, whether it pays or not. */
+extern int	lookahead_debug_force;	/* JudgeForce */
+
+/* How many reads may be in flight, by a tablespace's concurrency? */
+static inline int
+SettingsReads(int concurrency)
+{
+	int			reads = LookaheadReadsInFlight(concurrency);
+
+	return lookahead_max_distance > 0 ? Min(reads, lookahead_max_distance) :
+		reads;
+}
+
+/* Why may nothing at all be read ahead? */
+static inline Refusal
+SettingsRefusal(void)
+{
+	if (lookahead_max_distance == 0)
+		return REFUSED_NO_DISTANCE;
+	if (!LookaheadReadsAreAsync() && !LookaheadAdviceIsUseful())
+		return REFUSED_DIRECT_AND_SYNCHRONOUS;
+	return NOT_REFUSED;
+}
+
+/* Why may nothing be read ahead of a table or an index? */
+static inline Refusal
+ConcurrencyRefusal(Relation relation)
+{
+	return get_tablespace_io_concurrency(relation->rd_rel->reltablespace) == 0 ?
+		REFUSED_NO_CONCURRENCY : NOT_REFUSED;
+}
 
 #endif							/* PG_LOOKAHEAD_TAKEOVER_H */

@@ -2,7 +2,7 @@
  *
  * constraint_keys.c
  *		The keys that the check or the action of a foreign key will look up; see
- *		constraint_keys.h.
+ *		trigger_queue.h.
  *
  * The columns of the constraint are the first columns of the index, and the
  * constraint's operators tell how they are compared, also across types.
@@ -20,8 +20,8 @@
 #include "catalog/pg_constraint.h"
 #include "common/hashfn.h"
 #include "compat.h"
-#include "early/infallible.h"
-#include "foreign_keys/constraint_keys.h"
+#include "early/harmless.h"
+#include "foreign_keys/trigger_queue.h"
 #include "lookup/relations.h"
 #include "parser/parse_coerce.h"
 #include "storage/lmgr.h"
@@ -33,37 +33,6 @@
 
 /* How often the relations of a constraint may change in one statement. */
 #define MAX_CHANGES 8
-
-/* Keys that were looked up lately, by their hash values; a power of two. */
-#define RECENT_KEYS 256
-
-struct ConstraintKeys
-{
-	KeySource	base;
-	LookupShared *shared;
-	MemoryContext mcxt;
-
-	/* of the constraint */
-	Oid			oid;
-	Oid			rows_table;		/* whose rows are given */
-	Oid			table;			/* whose rows are looked up */
-	Oid			own_index;
-	int			n;
-	AttrNumber	rows_columns[INDEX_MAX_KEYS];
-	AttrNumber	columns[INDEX_MAX_KEYS];
-	Oid			operators[INDEX_MAX_KEYS];	/* column looked up = given one */
-
-	/* of the index, which may be none */
-	Oid			index;
-	int			nchanges;
-	uint64		seen_changes;
-	int			nkeys;
-	ScanKeyData keys[INDEX_MAX_KEYS];
-	AttrNumber	attributes[INDEX_MAX_KEYS]; /* of the given row, by key */
-	Relation	heap_rel;		/* NULL: not open */
-	Relation	index_rel;
-	uint32		recent[RECENT_KEYS];
-};
 
 static void constraint_advance(KeySource *base, LookupKey *key,
 							   TupleTableSlot *row, bool wait);
@@ -113,18 +82,6 @@ ConstraintKeysCreate(LookupShared *shared, MemoryContext mcxt, Oid constraint,
 	}
 	ReleaseSysCache(tuple);
 	return keys;
-}
-
-KeySource *
-ConstraintKeysSource(ConstraintKeys *keys)
-{
-	return &keys->base;
-}
-
-Oid
-ConstraintKeysOid(const ConstraintKeys *keys)
-{
-	return keys->oid;
 }
 
 bool
@@ -181,12 +138,6 @@ ConstraintKeysSetIndex(ConstraintKeys *keys, Oid index)
 		return;
 	keys->index = index;
 	keys->seen_changes = 0;		/* never equal: it counts from one */
-}
-
-void
-ConstraintKeysUseOwnIndex(ConstraintKeys *keys)
-{
-	ConstraintKeysSetIndex(keys, keys->own_index);
 }
 
 /* The place of a column among those that are looked up, or -1. */

@@ -17,8 +17,7 @@
 
 #include "compat.h"
 #include "enabled.h"
-#include "exec/explain.h"
-#include "exec/settings.h"
+#include "exec/ahead_node.h"
 #include "exec/takeover.h"
 #include "executor/executor.h"
 #include "foreign_keys/foreign_keys.h"
@@ -201,36 +200,19 @@ keys_end(AheadNode *base)
 
 	if (node->queue != &node->own)
 		return;
-	counters = TriggerQueueTell(&node->own);
+	counters = TriggerQueueCounters(&node->own);
 	if (counters.statements > 0)
 		TotalsAdd(&WriteTotals, &counters);
-}
-
-static void
-keys_wait(const AheadNode *base)
-{
-	const WriterNode *node = (const WriterNode *) base;
-
-	if (node->queue == &node->own)
-		TriggerQueueWait(&node->own);
 }
 
 static void
 keys_report(AheadNode *base, AheadReport *report)
 {
 	const WriterNode *node = (const WriterNode *) base;
-	WriteCounters c;
 
 	report->subject = "foreign keys";
-	if (node->queue != &node->own)
-		return;
-	c = TriggerQueueTell(&node->own);
-	if (c.pages.leaf_blocks_read == 0 && c.pages.heap_blocks_read == 0)
-	{
-		report->reason = TriggerQueueReason(&node->own);
-		return;
-	}
-	AheadReportWrites(report, &c, TriggerQueueMean(&node->own));
+	if (node->queue == &node->own)
+		TriggerQueueReport(&node->own, report);
 }
 
 static const AheadMethods keys_methods = {
@@ -240,7 +222,6 @@ static const AheadMethods keys_methods = {
 	.serves = keys_serve,
 	.begin = keys_begin,
 	.end = keys_end,
-	.wait = keys_wait,
 	.report = keys_report,
 };
 

@@ -28,11 +28,10 @@
 #include "early/heap_row.h"
 #include "exec/judge.h"
 #include "exec/judge_timing.h"
-#include "exec/settings.h"
+#include "exec/takeover.h"
 #include "executor/executor.h"
 #include "executor/instrument.h"
 #include "foreign_keys/trigger_queue.h"
-#include "foreign_keys/written_rows.h"
 #include "miscadmin.h"
 #include "nodes/nodeFuncs.h"
 #include "read/page_read.h"
@@ -149,7 +148,7 @@ static int
 queue_find_constraint(const QueuedRows *rows, Oid constraint)
 {
 	for (int i = 0; i < rows->nconstraints; i++)
-		if (ConstraintKeysOid(rows->constraints[i]) == constraint)
+		if (rows->constraints[i]->oid == constraint)
 			return i;
 	return -1;
 }
@@ -300,7 +299,7 @@ queue_prepare(QueuedRows *rows, Relation table)
 	MemoryContextSwitchTo(old);
 	for (int i = 0; i < rows->nconstraints; i++)
 		keys->sources[keys->nsources++] =
-			ConstraintKeysSource(rows->constraints[i]);
+			&rows->constraints[i]->base;
 	JudgeSetMaximum(&rows->judge, keys->lookups.max_keys, 0);
 	JudgeRunsToEnd(&rows->judge);
 	rows->next = rows->turn;
@@ -414,9 +413,11 @@ queue_call_stock(QueuedTrigger *trigger, FunctionCallInfo fcinfo)
 
 	lookahead_called_trigger = trigger;
 	result = trigger->function(fcinfo);
+
+	/* the server checks in the constraint's own index then, with no query */
 	if (lookahead_called_trigger == trigger && !trigger->has_query &&
 		trigger->rows->side == KEYS_OF_CHILD)
-		ConstraintKeysUseOwnIndex(keys);
+		ConstraintKeysSetIndex(keys, keys->own_index);
 	lookahead_called_trigger = NULL;
 	return result;
 }
@@ -484,7 +485,7 @@ queue_call(PG_FUNCTION_ARGS)
 	{
 		result = queue_call_stock(trigger, fcinfo);
 		if (rows->is_known && UsageAllReads() != before)
-			JudgeReadSeen(&rows->judge, ConstraintKeysOid(rows->constraints[0]),
+			JudgeReadSeen(&rows->judge, rows->constraints[0]->oid,
 						  effective_io_concurrency);
 		return result;
 	}
@@ -626,14 +627,14 @@ TriggerQueueStarts(const QueryDesc *query)
 }
 
 WriteCounters
-TriggerQueueTell(const TriggerQueue *queue)
+TriggerQueueCounters(const TriggerQueue *queue)
 {
 	WriteCounters all = {0};
 
 	for (const QueuedRows *rows = queue->rows; rows != NULL;
 		 rows = rows->next_table)
 	{
-		WriteCounters counters = KeysAheadTell(&rows->keys);
+		WriteCounters counters = KeysAheadCounters(&rows->keys);
 
 		TotalsSum(&WriteTotals, &all, &counters);
 	}
@@ -641,41 +642,21 @@ TriggerQueueTell(const TriggerQueue *queue)
 	return all;
 }
 
-double
-TriggerQueueMean(const TriggerQueue *queue)
+void
+TriggerQueueReport(const TriggerQueue *queue, AheadReport *report)
 {
+	WriteCounters c = TriggerQueueCounters(queue);
 	uint64		sum = 0;
 	uint64		n = 0;
+	Refusal		reason = REFUSED_NOTHING_TO_WAIT_FOR;
 
 	for (const QueuedRows *rows = queue->rows; rows != NULL;
 		 rows = rows->next_table)
 	{
 		sum += rows->keys.size_sum;
 		n += rows->keys.rows_of_ring;
+		reason = JudgeReasonOf(&rows->judge, rows->refusal,
+							   rows->keys.rows != NULL);
 	}
-	return (double) sum / Max(1, n);
-}
-
-Refusal
-TriggerQueueReason(const TriggerQueue *queue)
-{
-	Refusal		reason = REFUSED_NOTHING_TO_WAIT_FOR;
-
-	for (const QueuedRows *rows = queue->rows; rows != NULL;
-		 rows = rows->next_table)
-		if (rows->refusal != NOT_REFUSED)
-			reason = rows->refusal;
-		else if (rows->keys.rows != NULL)
-			reason = REFUSED_NOTHING_TO_READ;
-		else
-			reason = JudgeReason(&rows->judge);
-	return reason;
-}
-
-void
-TriggerQueueWait(const TriggerQueue *queue)
-{
-	for (const QueuedRows *rows = queue->rows; rows != NULL;
-		 rows = rows->next_table)
-		(void) PageReadsWait(&rows->keys.lookups, true);
+	KeysAheadReport(report, &c, (double) sum / Max(1, n), reason);
 }

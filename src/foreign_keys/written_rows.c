@@ -2,13 +2,13 @@
  *
  * written_rows.c
  *		Where the rows of a table lie that statements have written; see
- *		written_rows.h.
+ *		trigger_queue.h.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
-#include "foreign_keys/written_rows.h"
+#include "foreign_keys/trigger_queue.h"
 #include "utils/memutils.h"
 
 /* How many rows may have no event between two that have one. */

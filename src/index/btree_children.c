@@ -23,9 +23,7 @@
 #include "compat_scan.h"
 #include "index/btree_children.h"
 #include "index/btree_leaf.h"
-#include "index/btree_page.h"
-#include "index/btree_search.h"
-#include "miscadmin.h"
+#include "index/index_page.h"
 #include "read/uncount.h"
 #include "storage/bufmgr.h"
 
@@ -200,7 +198,7 @@ children_note_keys(BTreeChildren *children, IndexScanDesc scan,
 			continue;
 		if ((key->sk_flags & (SK_ROW_HEADER | SK_ROW_MEMBER)) != 0 ||
 			nkeys == lengthof(children->key_data) ||
-			!LookaheadBTreeKeyIsSettled(index, key))
+			!LookaheadBTreeKeyHasValue(index, key))
 			return false;
 		for (int j = 0; j < so->numArrayKeys; j++)
 		{

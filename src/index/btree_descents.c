@@ -23,9 +23,9 @@
 #include "access/genam.h"
 #include "access/nbtree.h"
 #include "access/xact.h"
-#include "miscadmin.h"
-#include "index/btree_descents.h"
 #include "index/btree_keys.h"
+#include "index/btree_leaf.h"
+#include "miscadmin.h"
 #include "read/uncount.h"
 #include "utils/datum.h"
 #include "utils/lsyscache.h"
@@ -225,7 +225,7 @@ BTreeDescentsOwed(BTreeDescents *descents)
 }
 
 void
-BTreeDescentsReset(BTreeDescents *descents)
+BTreeDescentsForget(BTreeDescents *descents)
 {
 	/* the private scan holds no pin or lock, only memory */
 	if (descents->scan)

@@ -10,8 +10,7 @@
 
 #include "catalog/pg_index.h"
 #include "index/btree_keys.h"
-#include "index/btree_page.h"
-#include "index/key_type.h"
+#include "index/index_page.h"
 #include "utils/rel.h"
 
 #define REQUIRED_KEY (SK_BT_REQFWD | SK_BT_REQBKWD)

@@ -14,8 +14,7 @@
 #include "compat_scan.h"
 #include "index/btree_keys.h"
 #include "index/btree_leaf.h"
-#include "index/btree_page.h"
-#include "index/key_type.h"
+#include "index/index_page.h"
 #include "storage/bufmgr.h"
 #include "utils/rel.h"
 

@@ -11,8 +11,8 @@
 #include "access/transam.h"
 #include "compat.h"
 #include "index/btree_keys.h"
-#include "index/btree_search.h"
 #include "index/index_lookup.h"
+#include "index/index_page.h"
 #include "utils/rel.h"
 
 /* The most entries that are looked at on a leaf page. */

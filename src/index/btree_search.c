@@ -2,15 +2,14 @@
  *
  * btree_search.c
  *		The way of a search from the root of a btree down to a leaf page; see
- *		btree_search.h.
+ *		index_page.h.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
 #include "access/genam.h"
-#include "index/btree_page.h"
-#include "index/btree_search.h"
+#include "index/index_page.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 

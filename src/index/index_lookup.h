@@ -20,7 +20,6 @@
 #include "access/sdir.h"
 #include "access/skey.h"
 #include "index/index_page.h"
-#include "index/key_type.h"
 #include "observe/refusal.h"
 #include "storage/bufmgr.h"
 

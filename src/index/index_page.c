@@ -1,12 +1,14 @@
 /*-------------------------------------------------------------------------
  *
  * index_page.c
- *		Checks of a page of any index before it is used; see index_page.h.
+ *		Checks of a page of an index and of its tuples before they are used; see
+ *		index_page.h.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
+#include "access/tupmacs.h"
 #include "index/index_page.h"
 #include "utils/rel.h"
 
@@ -29,4 +31,88 @@ IndexPageIsSkipped(Relation index, BlockNumber block)
 					RelationGetRelationName(index), block),
 			 errdetail("VACUUM skips the page."),
 			 errhint("Please REINDEX it.")));
+}
+
+bool
+BTreePageIsOfLevel(Page page, uint32 level)
+{
+	BTPageOpaque opaque;
+	int			last;
+
+	if (PageIsNew(page) || !IndexPageHasSpecial(page, sizeof(BTPageOpaqueData)))
+		return false;
+	opaque = BTPageGetOpaque(page);
+	last = PageGetMaxOffsetNumber(page);
+	return !P_ISMETA(opaque) && !P_ISDELETED(opaque) &&
+		opaque->btpo_level == level && P_ISLEAF(opaque) == (level == 0) &&
+		last <= MaxIndexTuplesPerPage &&
+		last + (level == 0) >= P_FIRSTDATAKEY(opaque);
+}
+
+/* Does a list of TIDs lie within its tuple? */
+static inline bool
+page_posting_list_fits(IndexTuple itup)
+{
+	Size		offset = BTreeTupleGetPostingOffset(itup);
+
+	return offset >= sizeof(IndexTupleData) && offset == SHORTALIGN(offset) &&
+		offset + (Size) BTreeTupleGetNPosting(itup) * sizeof(ItemPointerData) <=
+			IndexTupleSize(itup);
+}
+
+/* Do the first "natts" attributes of a tuple lie within it? */
+static bool
+page_attributes_fit(IndexTuple itup, TupleDesc tupdesc, int natts)
+{
+	const char *tuple = (const char *) itup;
+	Size		size = IndexTupleSize(itup);
+	Size		off = IndexInfoFindDataOffset(itup->t_info);
+	const uint8 *nulls = (const uint8 *) (tuple + sizeof(IndexTupleData));
+
+	if (BTreeTupleIsPosting(itup))
+		size = BTreeTupleGetPostingOffset(itup);
+	for (int i = 0; i < natts; i++)
+	{
+		Form_pg_attribute att = TupleDescAttr(tupdesc, i);
+
+		if (off > size)
+			return false;
+		if (IndexTupleHasNulls(itup) && att_isnull(i, nulls))
+			continue;
+		if (att->attlen > 0)
+			off = att_align_nominal(off, att->attalign) + att->attlen;
+		else if (off == size)
+			return false;
+		else if (att->attlen == -1)
+		{
+			off = att_align_pointer(off, att->attalign, -1, tuple + off);
+			if (off >= size || VARATT_IS_EXTERNAL(tuple + off) ||
+				(!VARATT_IS_1B(tuple + off) &&
+				 (size - off < VARHDRSZ || VARSIZE_4B(tuple + off) < VARHDRSZ)))
+				return false;
+			off += VARSIZE_ANY(tuple + off);
+		}
+		else
+			off += strnlen(tuple + off, size - off) + 1;
+	}
+	return off <= size;
+}
+
+IndexTuple
+BTreeTupleAt(Relation index, Page page, OffsetNumber offnum, int natts)
+{
+	IndexTuple	itup = IndexTupleAt(page, offnum);
+
+	if (itup == NULL ||
+		(BTreeTupleIsPosting(itup) && !page_posting_list_fits(itup)))
+		return NULL;
+	if (natts == 0)
+		return itup;
+	if (BTreeTupleGetNAtts(itup, index) >
+		IndexRelationGetNumberOfAttributes(index))
+		return NULL;
+	natts = Min(natts, BTreeTupleGetNAtts(itup, index));
+	if (!page_attributes_fit(itup, RelationGetDescr(index), natts))
+		return NULL;
+	return itup;
 }

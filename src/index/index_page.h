@@ -9,9 +9,14 @@
 #define PG_LOOKAHEAD_INDEX_PAGE_H
 
 #include "access/itup.h"
+#include "access/nbtree.h"
+#include "access/sdir.h"
+#include "access/skey.h"
+#include "catalog/pg_type.h"
 #include "compat.h"
 #include "storage/block.h"
 #include "storage/bufpage.h"
+#include "utils/lsyscache.h"
 #include "utils/relcache.h"
 
 /* A page of an index that a search is to look at next. */
@@ -62,6 +67,96 @@ IndexTupleAt(Page page, OffsetNumber offnum)
 		return NULL;
 	itup = (IndexTuple) PageGetItem(page, iid);
 	return IndexTupleSize(itup) <= length ? itup : NULL;
+}
+
+/* Checks of a page of a btree and of its tuples before they are used. */
+
+/*
+ * Is this a page of a level (0: a leaf page) whose tuples may be looked at?  A
+ * page that is being deleted (half-dead) is; one that has been deleted is not.
+ */
+extern bool BTreePageIsOfLevel(Page page, uint32 level);
+
+/*
+ * The tuple at an offset, or NULL if the page is damaged there.  What lies
+ * within the tuple then is its list of TIDs, if it has one, and those of its
+ * first "natts" attributes that have not been truncated away: a damaged length
+ * would otherwise lead index_getattr() out of the page.
+ */
+extern IndexTuple BTreeTupleAt(Relation index, Page page, OffsetNumber offnum,
+							   int natts);
+
+/*
+ * btree_search.c: the way of a search from the root of a btree down to a leaf
+ * page.
+ *
+ * The search is that of the access method, with its insertion scan key and its
+ * comparison of a key with a tuple.  It goes page by page, and its caller reads
+ * the pages, so that it need not wait for any of them:
+ *
+ *		BTreeSearchRoot() names the first page.
+ *		BTreeSearchPage() finds the place on a page, or names the next page.
+ */
+
+/* What a page says of a search. */
+typedef enum BTreeFound
+{
+	BTREE_DAMAGED,				/* it is not the page that was expected */
+	BTREE_TO_THE_RIGHT,			/* the search goes on to its right */
+	BTREE_HERE					/* the search leads to an offset of the page */
+} BTreeFound;
+
+/*
+ * Make the key of a search for where a scan begins.  That is told by the
+ * required keys: those of "=" on the first columns of the index, and a bound on
+ * the column after them.  keys: preprocessed, or prepared by
+ * BTreeKeysPrepare(); those without use are passed over.  If none is of use,
+ * the scan begins at an end of the index.  bounds: NULL, or becomes the index
+ * of the key that is used, for each column.
+ */
+extern void BTreeSearchInit(BTScanInsert search, Relation index,
+							const ScanKeyData *keys, int nkeys,
+							ScanDirection dir, int *bounds);
+
+/*
+ * Find the page where the search begins, as the relation's cache entry has it;
+ * false if that does not know.
+ */
+extern bool BTreeSearchRoot(BTScanInsert search, Relation index,
+							IndexPlace *place);
+
+/*
+ * Look at a page, which is locked.  place: that page; it becomes the place to
+ * look at next, if it is another one.  *offnum becomes the first entry of a
+ * leaf page that does not lie before where the scan begins (a scan backward
+ * begins with the one before it), or the downlink that leads to the next page.
+ */
+extern BTreeFound BTreeSearchPage(BTScanInsert search, Relation index,
+								  Page page, IndexPlace *place,
+								  OffsetNumber *offnum);
+
+/*
+ * Which keys can be tested outside the access method, and whether the
+ * functions by which an index, or a partitioned table, compares values are
+ * the server's own.
+ */
+
+/* Only the access method itself can test keys of arrays and rows. */
+static inline bool
+KeyIsUsual(const ScanKeyData *key)
+{
+	return (key->sk_flags &
+			(SK_ROW_HEADER | SK_ROW_MEMBER | SK_SEARCHARRAY)) == 0;
+}
+
+/*
+ * Do the comparisons of a type call those of its elements, which may be
+ * anybody's?  So it is with arrays, rows and ranges.
+ */
+static inline bool
+KeyTypeCallsOthers(Oid type)
+{
+	return get_typtype(type) == TYPTYPE_PSEUDO && type != ANYENUMOID;
 }
 
 #endif							/* PG_LOOKAHEAD_INDEX_PAGE_H */

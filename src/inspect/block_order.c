@@ -33,7 +33,7 @@
 #include "catalog/pg_am_d.h"
 #include "catalog/pg_authid_d.h"
 #include "compat_scan.h"
-#include "index/key_type.h"
+#include "index/index_page.h"
 #include "inspect/inspect.h"
 #include "miscadmin.h"
 #include "sql_result.h"

@@ -21,7 +21,6 @@
 #include "index/index_page.h"
 #include "inspect/estimate.h"
 #include "inspect/inspect.h"
-#include "inspect/rebuild.h"
 #include "observe/progress.h"
 #include "sql_result.h"
 #include "storage/bufmgr.h"

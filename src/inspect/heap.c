@@ -25,11 +25,11 @@
 #include "catalog/pg_class.h"
 #include "compat.h"
 #include "inspect/estimate.h"
-#include "inspect/heap.h"
+#include "inspect/inspect.h"
 #include "observe/profile.h"
 #include "pgstat.h"
-#include "storage/bufmgr.h"
 #include "read/sweep.h"
+#include "storage/bufmgr.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 

@@ -25,15 +25,14 @@
 #include "catalog/pg_class.h"
 #include "commands/vacuum.h"
 #include "compat.h"
-#include "inspect/heap.h"
 #include "inspect/inspect.h"
 #include "observe/profile.h"
 #include "observe/progress.h"
+#include "read/sweep.h"
 #include "sql_result.h"
 #include "storage/bufmgr.h"
 #include "storage/freespace.h"
 #include "storage/procarray.h"
-#include "read/sweep.h"
 
 /* A sweep of the pages that are not skipped. */
 typedef struct ApproxSweep

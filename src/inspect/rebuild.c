@@ -2,7 +2,7 @@
  *
  * rebuild.c
  *		How large a btree would be after REINDEX, by leaf pages of it; see
- *		rebuild.h.
+ *		estimate.h.
  *
  * REINDEX adds the entries in the order of their keys to one leaf after the
  * other (_bt_buildadd() in nbtsort.c).  A page is full when less is free on it
@@ -47,7 +47,7 @@
 
 #include "access/nbtree.h"
 #include "index/index_page.h"
-#include "inspect/rebuild.h"
+#include "inspect/estimate.h"
 #include "utils/rel.h"
 
 /* What a new page has for items, the place for its high key taken. */

@@ -19,7 +19,6 @@
 #include "catalog/pg_class.h"
 #include "compat.h"
 #include "index/index_page.h"
-#include "inspect/heap.h"
 #include "inspect/inspect.h"
 #include "observe/progress.h"
 #include "sql_result.h"

@@ -2,7 +2,7 @@
  *
  * chain.c
  *		Nested loops above each other, each the outer child of the next one; see
- *		chain.h.
+ *		join_node.h.
  *
  * A column of an outer row is followed down through the outer sides as far as
  * the plans only hand it on, or look it up: the planner may take a key from a
@@ -18,10 +18,10 @@
  */
 #include "postgres.h"
 
+#include "exec/ahead_node.h"
 #include "exec/judge_timing.h"
-#include "exec/rows_wanted.h"
-#include "exec/settings.h"
-#include "join/chain.h"
+#include "exec/takeover.h"
+#include "join/join_node.h"
 #include "miscadmin.h"
 #include "storage/bufmgr.h"
 #include "utils/rel.h"

@@ -2,7 +2,7 @@
  *
  * inner_keys.c
  *		The keys that an inner index scan of a nested loop will have for outer
- *		rows to come; see inner_keys.h.
+ *		rows to come; see inner_side.h.
  *
  * The keys of a row are evaluated whenever they are needed, from the values in
  * its slot, so that none of them has to be kept.  The parameters by which a
@@ -20,53 +20,22 @@
 #include "access/sysattr.h"
 #include "catalog/pg_am_d.h"
 #include "compat.h"
+#include "early/early_plan.h"
 #include "early/harmless.h"
 #include "early/heap_row.h"
-#include "early/infallible.h"
-#include "exec/rows_wanted.h"
+#include "exec/ahead_node.h"
 #include "executor/executor.h"
 #include "index/btree_keys.h"
-#include "join/inner_keys.h"
-#include "miscadmin.h"
+#include "join/inner_side.h"
 #include "nodes/nodeFuncs.h"
 #include "optimizer/optimizer.h"
+#include "read/uncount.h"
 #include "utils/datum.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 
 /* The number of keys that a Memoize node is assumed to remember. */
 #define RECENT_KEYS 1024
-
-/* A key whose argument depends on parameters. */
-typedef struct RowKey
-{
-	int			key;
-	ExprState  *argument;
-	bool		toastable;
-} RowKey;
-
-struct InnerKeys
-{
-	InnerShared *shared;
-	const InnerPlace *place;
-	Lookup	   *lookup;
-
-	List	   *other_params;	/* other ones than the outer row's */
-	int			nkeys;
-	ScanKey		keys;
-	int			nrow_keys;
-	RowKey	   *row_keys;
-	bool		computes;		/* a key or a condition, of a row's values */
-	List	   *conditions;		/* ExprStates: without them no scan is begun */
-
-	/* the rows that a key leads to are tested by the scan's filter */
-	ExprState  *filter;			/* NULL: they are not */
-	bool		may_fail;		/* the filter may */
-	List	   *filter_params;	/* other ones than the outer row's */
-	TupleTableSlot *tested;
-	TupleTableSlot *outer;		/* the row whose key is advanced */
-	uint32	   *recent;			/* hashes of recent keys; NULL: no Memoize */
-};
 
 /* Facts about a scan from its plan node. */
 typedef struct ScanFacts
@@ -209,13 +178,7 @@ InnerMisses(PlanState *scan)
 	ScanFacts	facts;
 
 	(void) inner_keys_facts(scan, &facts);
-	if (!pgstat_should_count_relation(facts.heap) ||
-		!pgstat_should_count_relation(facts.index))
-		return -1;
-	return LOOKAHEAD_COUNT(facts.heap, blocks_fetched) -
-		LOOKAHEAD_COUNT(facts.heap, blocks_hit) +
-		LOOKAHEAD_COUNT(facts.index, blocks_fetched) -
-		LOOKAHEAD_COUNT(facts.index, blocks_hit);
+	return MissesOf((Relation[]) {facts.heap, facts.index}, 2);
 }
 
 int64
@@ -428,7 +391,7 @@ inner_keys_pass(void *context, Buffer buffer, ItemPointer row)
 	/* a value in a TOAST table is not fetched here */
 	if (HeapTupleHasExternal(&tuple) ||
 		!HeapRowIsSound(slot->tts_tupleDescriptor, tuple.t_data, tuple.t_len) ||
-		!OuterValuesKnow(values, inner->filter_params) ||
+		!ParamsAreKnown(inner->shared->estate, inner->filter_params) ||
 		(inner->may_fail &&
 		 (RowsCertain(inner->shared->node) < PG_INT64_MAX ||
 		  !inner_keys_see(inner, tuple.t_data))))
@@ -454,13 +417,6 @@ inner_keys_begin_tests(InnerKeys *inner, PlanState *scan, Relation heap)
 		CreateTupleDescCopyConstr(RelationGetDescr(heap)),
 		&TTSOpsBufferHeapTuple);
 	LookupTestRows(inner->lookup, inner_keys_pass, inner);
-}
-
-bool
-InnerKeysTest(const InnerKeys *inner, bool *fixed)
-{
-	*fixed = inner->filter != NULL && inner->may_fail;
-	return inner->filter != NULL;
 }
 
 InnerKeys *
@@ -556,7 +512,7 @@ inner_keys_set(InnerKeys *inner, TupleTableSlot *slot, bool is_new)
 	OuterValues *values = inner->shared->values;
 	bool		known;
 
-	if (!OuterValuesKnow(values, inner->other_params))
+	if (!ParamsAreKnown(inner->shared->estate, inner->other_params))
 		return false;
 	OuterValuesSet(values, slot);
 	known = inner_keys_evaluate(inner) &&
@@ -582,10 +538,4 @@ InnerKeysAdvance(InnerKeys *inner, LookupKey *key, TupleTableSlot *slot,
 		inner_keys_set(inner, slot, key->stage == LOOKUP_NEW);
 	LookupAdvance(inner->lookup, key, known ? inner->keys : NULL, wait);
 	MemoryContextSwitchTo(old);
-}
-
-Lookup *
-InnerKeysLookup(const InnerKeys *inner)
-{
-	return inner->lookup;
 }

@@ -12,7 +12,7 @@
 #include "compat.h"
 #include "early/early_plan.h"
 #include "exec/judge_timing.h"
-#include "exec/settings.h"
+#include "exec/takeover.h"
 #include "executor/executor.h"
 #include "executor/instrument.h"
 #include "join/join_node.h"

@@ -8,9 +8,9 @@
 #include "postgres.h"
 
 #include "compat.h"
+#include "early/early_plan.h"
 #include "early/harmless.h"
-#include "early/pruning.h"
-#include "exec/rows_wanted.h"
+#include "exec/ahead_node.h"
 #include "exec/takeover.h"
 #include "executor/executor.h"
 #include "join/inner_side.h"
@@ -89,7 +89,6 @@ typedef struct InnerScan
 typedef struct InnerAppend
 {
 	PlanState  *node;
-	int			nchildren;
 	int		   *first;			/* first scan of each child, and the end */
 	bool		may_stop;		/* it may be left at one of its children */
 	List	   *params;			/* for pruning, besides the outer row's */
@@ -97,6 +96,7 @@ typedef struct InnerAppend
 
 struct InnerSide
 {
+	/* unchanging */
 	InnerShared shared;
 	AheadNode  *join_node;
 	ExprState  *filter;			/* of the node; NULL: none is tried early */
@@ -107,19 +107,25 @@ struct InnerSide
 	InnerScan **scans;			/* in the order of the plan */
 	List	   *fixed;			/* numbers of those that no row selects */
 	List	   *appends;
+	MemoryContext mcxt;			/* memory context for pruning */
+
+	/* made as rows select them */
 	int			nmade;
 	InnerScan **made;			/* the scans that look ahead */
+	bool		infallible;		/* no key that is known so far can fail */
+
+	/* of all executions */
+	bool		executes;		/* scans are executed through this file */
+	int64		misses;
+	uint64		row;			/* rows that have arrived */
 	int			nactive;
 	InnerScan **active;			/* those with work, in the order of rows */
 	int			nbehind;		/* of these, those that wait for reads to end */
 	int			passed;			/* pages wanted for rows that have arrived
 								 * since more reads were started */
-	uint64		row;			/* rows that have arrived */
+
+	/* for an outer row */
 	InnerParts *arrived;		/* of the row at which the join is, or NULL */
-	bool		infallible;		/* no key that is known so far can fail */
-	bool		executes;		/* scans are executed through this file */
-	MemoryContext mcxt;			/* memory context for pruning */
-	int64		misses;
 };
 
 static bool inner_side_walk(PlanState *node, void *context);
@@ -287,7 +293,6 @@ inner_side_walk_append(InnerWalk *walk, PlanState *node)
 	{
 		append = palloc0_object(InnerAppend);
 		append->node = node;
-		append->nchildren = n;
 		append->first = palloc_array(int, n + 1);
 		append->may_stop = may_stop;
 
@@ -549,8 +554,9 @@ inner_side_make(InnerSide *side, InnerScan *scan)
 	UncountCatalogs(&before);
 	if (scan->keys == NULL)
 		return refusal;
-	scan->lookup = InnerKeysLookup(scan->keys);
-	scan->tests = InnerKeysTest(scan->keys, &scan->fixed);
+	scan->lookup = scan->keys->lookup;
+	scan->tests = scan->keys->filter != NULL;
+	scan->fixed = scan->tests && scan->keys->may_fail;
 	if (scan->first != NULL)
 	{
 		scan->next = scan->first->next;
@@ -837,7 +843,7 @@ inner_side_children(InnerSide *side, const InnerAppend *append,
 	MemoryContext old;
 	Bitmapset  *children = NULL;
 
-	if (!OuterValuesKnow(values, append->params))
+	if (!ParamsAreKnown(side->shared.estate, append->params))
 		return NULL;
 	MemoryContextReset(side->mcxt);
 	old = MemoryContextSwitchTo(side->mcxt);
@@ -861,7 +867,7 @@ inner_side_passes(InnerSide *side, TupleTableSlot *slot)
 
 	if (side->filter == NULL)
 		return true;
-	if (!OuterValuesKnow(side->shared.values, side->filter_params))
+	if (!ParamsAreKnown(side->shared.estate, side->filter_params))
 		return false;
 	foreach(lc, side->filter_columns)
 	{
@@ -1087,10 +1093,4 @@ InnerSideIndexes(const InnerSide *side)
 			names = list_append_unique(names, makeString(name));
 	}
 	return names;
-}
-
-void
-InnerSideWait(InnerSide *side)
-{
-	(void) PageReadsWait(&side->shared.lookups, true);
 }

@@ -3,7 +3,7 @@
  * inner_side.h
  *		The inner side of a node that looks ahead: all index scans that have
  *		keys of its outer row, in the plans that are executed for it (see
- *		row_plans.h).
+ *		row_plans.c).
  *
  * They may lie anywhere below: under a LIMIT, a sort, an aggregate, further
  * joins, an Append node, in a subplan.  For an outer row that is ahead, each
@@ -24,7 +24,220 @@
 #define PG_LOOKAHEAD_INNER_SIDE_H
 
 #include "exec/ahead_node.h"
-#include "join/inner_keys.h"
+#include "lookup/lookup.h"
+#include "nodes/execnodes.h"
+#include "observe/refusal.h"
+
+/*
+ * row_plans.c: the plans that are executed for each row that a node takes:
+ * the inner child of a nested loop, and the node's correlated subplans.
+ *
+ * Each takes values of the row as parameters of the executor.  A nested loop
+ * lists them in its nestParams; a subplan, in its args, which are expressions.
+ *
+ * A node's rows are those that it asks of its outer child.  Those of a scan are
+ * the rows that it fetches, before its filter and its target list.
+ */
+
+/* The most plans of one node that are looked at. */
+#define MAX_ROW_PLANS 16
+
+typedef struct RowPlan
+{
+	PlanState  *top;			/* its topmost node */
+	const SubPlan *subplan;		/* NULL: the inner child of a nested loop */
+	bool		certain;		/* it is executed for each row that passes */
+} RowPlan;
+
+typedef struct RowPlans
+{
+	int			n;
+	RowPlan		plans[MAX_ROW_PLANS];
+	List	   *filter;			/* of a scan: conditions that are tried early */
+	bool		fallible;		/* which may fail, as they would later */
+	Refusal		refusal;		/* why a subplan was left out */
+} RowPlans;
+
+/* Is this a node whose rows come from itself, and not from an outer child? */
+extern bool RowsAreScanned(const PlanState *node);
+
+/* Has a node a correlated subplan that is executed again and again? */
+extern bool RowPlansHaveSubplan(const PlanState *node);
+
+/*
+ * Find the plans of a node.  settings_stay: see harmless.h.  all_certain: the
+ * query will ask for all rows, unless it fails.
+ */
+extern void RowPlansFind(PlanState *node, bool settings_stay, bool all_certain,
+						 RowPlans *found);
+
+/* Does a node below take a value of the row that the plan is executed for? */
+extern bool RowPlanGives(const PlanState *node, const RowPlan *plan,
+						 const Plan *below);
+
+/*
+ * outer_values.c: the values of an outer row that are parameters of the plans
+ * that are executed for it (see row_plans.c).
+ *
+ * A node hands them over as parameters of the executor.  For a row that is
+ * ahead these are set for a moment, and set back; nothing may be executed in
+ * between but expressions without effects (see harmless.h).
+ */
+
+/* One value, and its parameter. */
+typedef struct OuterValue
+{
+	int			paramno;
+	ExprState  *expression;		/* computes it of the row; NULL: a column */
+	int16		typlen;
+	bool		typbyval;
+	ParamExecData saved;
+} OuterValue;
+
+typedef struct OuterValues
+{
+	ParamExecData *params;		/* es_param_exec_vals of the query */
+	const AttrNumber *columns;	/* of rows that are set: one for each value */
+	ExprContext *econtext;		/* for what is computed of a row */
+	int			n;
+	OuterValue	values[FLEXIBLE_ARRAY_MEMBER];
+} OuterValues;
+
+extern OuterValues *OuterValuesCreate(PlanState *node, const RowPlans *plans,
+									  ExprContext *econtext);
+
+/*
+ * Remove the values' parameters from a list.  Return false if the list has none
+ * of them.
+ */
+extern bool OuterValuesRemove(const OuterValues *values, List **params);
+
+/*
+ * Set the parameters to the values of a row; set them back.  Called in the
+ * per-tuple memory of econtext, or in memory that lives no longer than they do.
+ */
+extern void OuterValuesSet(OuterValues *values, TupleTableSlot *slot);
+extern void OuterValuesRestore(OuterValues *values);
+
+/* The present state of a parameter. */
+static inline const ParamExecData *
+OuterValueNow(const OuterValues *values, int i)
+{
+	return &values->params[values->values[i].paramno];
+}
+
+/* Does one of them lie in a TOAST table, which is not to be read ahead? */
+extern bool OuterValuesAreToasted(const OuterValues *values);
+
+/*
+ * inner_keys.c: the keys that an inner index scan of a nested loop will have
+ * for outer rows to come: a source of look-ups (lookup.h).
+ *
+ * No code is run for them but the server's own (see harmless.h); and for a row
+ * that the query may not come to, none that can fail (see infallible.c).
+ */
+
+/* What the inner scans of one node share. */
+typedef struct InnerShared
+{
+	LookupShared lookups;
+	const AheadNode *node;
+	EState	   *estate;
+	OuterValues *values;
+	ExprContext *econtext;		/* shared with other joins: reset before use */
+	bool		settings_stay;	/* see harmless.h */
+	bool		infallible;		/* no key may fail: rows may not be asked for */
+} InnerShared;
+
+/* Is this a scan of an index, or of the bitmap of one index? */
+extern bool InnerIsIndexScan(PlanState *node);
+
+/* The table that such a node scans; and whether we can search its index. */
+extern Relation InnerTable(PlanState *scan);
+extern bool InnerIndexIsKnown(PlanState *scan);
+
+/*
+ * The parameter of the executor to which a column of a btree scan's result is
+ * equal, by a key of the scan; -1 if there is none.
+ *		column	number in the scan's target list
+ */
+extern int	InnerParamOfColumn(PlanState *scan, AttrNumber column);
+
+/* The name of that index. */
+extern const char *InnerIndexName(PlanState *scan);
+
+/*
+ * The blocks that this process has read for scans of the table and the index,
+ * as their statistics count; -1 if they have none.
+ */
+extern int64 InnerMisses(PlanState *scan);
+
+/* The heap blocks that were fetched, read or not; 0 if it is not known. */
+extern int64 InnerHeapFetches(PlanState *scan);
+
+/* The page of the visibility map that a scan has pinned, if any. */
+extern Buffer InnerMapPage(PlanState *scan);
+
+/* Is that known, and does a scan fetch them in the order of its index? */
+extern bool InnerFetchesInOrder(PlanState *scan);
+
+/* What is known of an inner scan from the plan. */
+typedef struct InnerPlace
+{
+	const Bitmapset *outside;	/* parameters that are set outside */
+	List	   *conditions;		/* Result nodes above it: without their
+								 * conditions the server does not begin it */
+	bool		memoized;		/* there is a Memoize node above it */
+	bool		certain;		/* it is begun for each row, and then it fails
+								 * for the same rows */
+	int			most_blocks;	/* see LookupCreate() */
+} InnerPlace;
+
+/* A key whose argument depends on parameters. */
+typedef struct RowKey
+{
+	int			key;
+	ExprState  *argument;
+	bool		toastable;
+} RowKey;
+
+/* Its fields are for inner_keys.c to change. */
+typedef struct InnerKeys
+{
+	InnerShared *shared;
+	const InnerPlace *place;
+	Lookup	   *lookup;
+
+	List	   *other_params;	/* other ones than the outer row's */
+	int			nkeys;
+	ScanKey		keys;
+	int			nrow_keys;
+	RowKey	   *row_keys;
+	bool		computes;		/* a key or a condition, of a row's values */
+	List	   *conditions;		/* ExprStates: without them no scan is begun */
+
+	/* the rows that a key leads to are tested by the scan's filter */
+	ExprState  *filter;			/* NULL: they are not */
+	bool		may_fail;		/* the filter may: no more rows are tested than
+								 * are certainly asked for */
+	List	   *filter_params;	/* other ones than the outer row's */
+	TupleTableSlot *tested;
+	TupleTableSlot *outer;		/* the row whose key is advanced */
+	uint32	   *recent;			/* hashes of recent keys; NULL: no Memoize */
+} InnerKeys;
+
+/*
+ * Create the state for the keys of a scan.  Return NULL, and the reason in
+ * *refusal, if it cannot be known what the scan will read.  Sets *infallible to
+ * false if that may fail.
+ */
+extern InnerKeys *InnerKeysCreate(InnerShared *shared, PlanState *scan,
+								  const InnerPlace *place, bool *infallible,
+								  Refusal *refusal);
+
+/* Compute the key of a row, and do for it what LookupAdvance() does. */
+extern void InnerKeysAdvance(InnerKeys *inner, LookupKey *key,
+							 TupleTableSlot *slot, bool wait);
 
 /* The most scans that are looked ahead in for one row. */
 #define MAX_SCANS_OF_ROW 16
@@ -139,8 +352,5 @@ extern const LookupCounters *InnerSideCounters(const InnerSide *side);
 
 /* The names of the indexes in which keys were looked up, each once. */
 extern List *InnerSideIndexes(const InnerSide *side);
-
-/* Wait for its reads in flight. */
-extern void InnerSideWait(InnerSide *side);
 
 #endif							/* PG_LOOKAHEAD_INNER_SIDE_H */

@@ -15,16 +15,12 @@
  */
 #include "postgres.h"
 
-#include "access/tableam.h"
 #include "compat.h"
 #include "early/early_plan.h"
-#include "exec/explain.h"
-#include "exec/rows_wanted.h"
-#include "exec/settings.h"
+#include "exec/ahead_node.h"
 #include "exec/takeover.h"
-#include "executor/instrument.h"
-#include "join/chain.h"
 #include "join/join.h"
+#include "join/join_node.h"
 #include "read/uncount.h"
 #include "utils/rel.h"
 
@@ -69,7 +65,7 @@ join_foresee(PlanState *node, Refusal *refusal)
 	*refusal = JoinLookUpRefusal(scan);
 	if (*refusal == NOT_REFUSED)
 		*refusal = HarmlessPlanRefusal(scanned ? node : outerPlanState(node),
-									   scanned, true, false, &params);
+									   scanned, true, &params);
 	return true;
 }
 
@@ -138,39 +134,20 @@ join_begin(AheadNode *base)
 static void
 join_end(AheadNode *base)
 {
-	JoinFinish((JoinNode *) base);
-}
-
-static void
-join_wait_for_reads(const AheadNode *base)
-{
-	const JoinNode *node = (const JoinNode *) base;
-
-	if (node->inner != NULL)
-		InnerSideWait(node->inner);
-}
-
-/* Why was nothing read ahead? */
-static Refusal
-join_reason(const JoinNode *node)
-{
-	if (node->refusal != NOT_REFUSED)
-		return node->refusal;
-	if (node->rows != NULL)
-		return REFUSED_NOTHING_TO_READ;
-	return JudgeReason(&node->judge);
+	JoinEnd((JoinNode *) base);
 }
 
 static void
 join_report(AheadNode *base, AheadReport *report)
 {
 	JoinNode   *node = (JoinNode *) base;
-	JoinCounters c = JoinTell(node);
+	JoinCounters c = JoinNodeCounters(node);
 	double		mean = (double) node->size_sum / Max(1, node->rows_of_ring);
 
 	if (c.pages.leaf_blocks_read == 0 && c.pages.heap_blocks_read == 0)
 	{
-		report->reason = join_reason(node);
+		report->reason = JudgeReasonOf(&node->judge, node->refusal,
+									   node->rows != NULL);
 		return;
 	}
 	if (node->first_row != FIRST_ROW_TO_COME)
@@ -200,7 +177,6 @@ static const AheadMethods subplan_methods = {
 	.foresee = join_foresee,
 	.begin = join_begin,
 	.end = join_end,
-	.wait = join_wait_for_reads,
 	.report = join_report,
 };
 
@@ -211,7 +187,6 @@ static const AheadMethods methods = {
 	.foresee = join_foresee,
 	.begin = join_begin,
 	.end = join_end,
-	.wait = join_wait_for_reads,
 	.report = join_report,
 };
 

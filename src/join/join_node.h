@@ -14,14 +14,14 @@
 #ifndef PG_LOOKAHEAD_JOIN_NODE_H
 #define PG_LOOKAHEAD_JOIN_NODE_H
 
+#include "early/rows_ahead.h"
 #include "exec/ahead_node.h"
 #include "exec/judge.h"
 #include "join/inner_side.h"
-#include "early/rows_ahead.h"
 #include "observe/totals.h"
 #include "portability/instr_time.h"
 
-/* What has been done for the first outer row; see chain.h. */
+/* What has been done for the first outer row; see chain.c. */
 typedef enum FirstRow
 {
 	FIRST_ROW_TO_COME,
@@ -51,34 +51,23 @@ typedef struct JoinTimed
 
 typedef struct JoinNode
 {
-	AheadNode base;
-	Judge		judge;			/* of outer rows */
+	/* unchanging */
+	AheadNode	base;
 	PlanState  *source;			/* the outer child; or the scan itself */
 	ExecProcNodeMtd fetch;		/* fetches its next row */
 	ExecProcNodeMtd fetch_scan; /* of a scan: its own ExecProcNode */
 	PlanState  *scan;			/* the first index scan on the inner side */
 	bool		several;		/* there are further ones */
-
 	const int64 *reads;			/* this backend's count of blocks read */
-	int64		reads_seen;		/* its value when a row was handed out */
-	int64		misses_seen;	/* the inner side's misses at that time */
-	int			ntimed;
-	JoinTimed  *timed;			/* made when times are wanted first */
-	instr_time	inside;			/* time spent for the row, if that is wanted */
 
-	/* its place in a chain; see chain.h */
+	/* its place in a chain; see chain.c */
 	struct JoinNode *below;		/* the join that is its outer child, or NULL */
 	struct JoinNode *above;
-	bool		asked;			/* it has been asked for a row */
-	Judge	   *chain_judge;	/* is to be told of reads, or NULL */
-	JoinChain  *chain;			/* NULL: nothing is to be done for it */
 	struct JoinNode *origin;	/* where its key is known first */
 	const AttrNumber *columns;	/* of the row there, for the key */
 	bool		looks_up;		/* it is the origin of a join above */
-	FirstRow	first_row;
-	InnerParts *first_parts;	/* of the first row, until it is in the ring */
 
-	/* made when it first looks ahead */
+	/* made when it first looks ahead, or when times are wanted first */
 	Refusal		refusal;		/* why the join must not look ahead */
 	Refusal		inner_refusal;	/* why no key can be looked up */
 	InnerSide  *inner;
@@ -86,23 +75,39 @@ typedef struct JoinNode
 	List	   *params;			/* parameters that the outer side uses */
 	bool		infallible;		/* rows may be ahead that are not certain */
 	int			max_rows;		/* most rows ahead */
-	int			settled;		/* rows, from the oldest on, that are done */
-	int			idle;			/* rows ahead for which nothing is read */
-	bool		search_stopped;	/* none of these is near */
+	int			ntimed;
+	JoinTimed  *timed;
 
+	/* of all executions */
+	Judge		judge;			/* of outer rows */
 	bool		executes_inner; /* the inner scans, by inner_side.c */
+	bool		left_early;		/* it has been begun again before its end */
+	int64		most_returned;	/* most rows returned for an outer row */
+	uint64		rows_of_ring;	/* rows that were handed out of the ring */
+	uint64		size_sum;		/* sum of the numbers of rows ahead of each */
+	JoinCounters counters;
+
+	/* for an execution */
+	bool		asked;			/* it has been asked for a row */
+	Judge	   *chain_judge;	/* is to be told of reads, or NULL */
+	JoinChain  *chain;			/* NULL: nothing is to be done for it */
+	FirstRow	first_row;
+	InnerParts *first_parts;	/* of the first row, until it is in the ring */
 	bool		watching;		/* rescans of the outer child are noticed */
 	bool		begun_again;	/* the outer child was rescanned */
 	bool		outer_ended;	/* the child has ended, the ring has not */
-	bool		left_early;		/* it has been begun again before its end */
+	bool		search_stopped;	/* no row that is not certain is near */
 	uint64		handed_out;		/* rows handed out since the join was begun */
 	int64		wanted_first;	/* RowsWanted() at the first of these rows */
 	int64		wanted_last;	/* RowsWanted() at the last of them */
-	int64		most_returned;	/* most rows returned for one of them */
-	uint64		rows_of_ring;	/* rows that were handed out of the ring */
 	uint64		fill_at;		/* rows_of_ring when rows are fetched next */
-	uint64		size_sum;		/* sum of the numbers of rows ahead of each */
-	JoinCounters counters;
+	int			ndone;			/* rows, from the oldest on, that are done */
+	int			idle;			/* rows ahead for which nothing is read */
+
+	/* for an outer row */
+	int64		reads_seen;		/* *reads when a row was handed out */
+	int64		misses_seen;	/* the inner side's misses at that time */
+	instr_time	inside;			/* time spent for the row, if that is wanted */
 } JoinNode;
 
 /* inner_run.c: how the inner side is executed. */
@@ -147,9 +152,41 @@ extern TupleTableSlot *JoinScan(PlanState *scan);
 extern TupleTableSlot *JoinFetchScanned(PlanState *scan);
 
 /* Return the counters, as if the join were not executed again. */
-extern JoinCounters JoinTell(const JoinNode *node);
+extern JoinCounters JoinNodeCounters(const JoinNode *node);
 
 /* The nested loop will not be executed again; see AheadMethods.end. */
-extern void JoinFinish(JoinNode *node);
+extern void JoinEnd(JoinNode *node);
+
+/*
+ * chain.c: nested loops above each other, each the outer child of the next
+ * one.
+ *
+ * For the first row of such a chain the inner sides of all joins are executed
+ * one after the other, though the keys of some depend on the same row.  These
+ * keys are looked up together, once that row has come.
+ *
+ * No row is fetched early for that, and no key is looked up before the row that
+ * it depends on has come.  The join that a key belongs to may not come to its
+ * turn, if one below finds no match.  So keys must be infallible.
+ *
+ * Whether this is done is decided by a judge (judge.h) that the session keeps
+ * for the chain, since most such statements have one row, and are executed many
+ * times over.  Its unit is the first row of an execution.
+ */
+
+/* A join has been taken over; "below", if not NULL, is its outer child. */
+extern void ChainLink(JoinNode *node, JoinNode *below);
+
+/* The join is asked for an outer row; called while it is watched closely. */
+extern void ChainBeforeRow(JoinNode *node);
+
+/* It has returned one, or NULL. */
+extern void ChainAfterRow(JoinNode *node, TupleTableSlot *slot);
+
+/* The row has been put into the ring; true if its keys were looked up. */
+extern bool ChainTakesRow(JoinNode *node, InnerParts *parts);
+
+/* The join will not be executed again; see AheadMethods.end. */
+extern void ChainEnd(JoinNode *node);
 
 #endif							/* PG_LOOKAHEAD_JOIN_NODE_H */

@@ -12,21 +12,20 @@
  *
  * One question comes first: will the query certainly ask for the row?  Then the
  * outer side need only be harmless (harmless.h).  If it may be left before, the
- * row is fetched only if that cannot fail (infallible.h) and needs no search.
+ * row is fetched only if that cannot fail (infallible.c) and needs no search.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
-#include "access/xact.h"
 #include "compat.h"
+#include "early/early_plan.h"
+#include "exec/ahead_node.h"
 #include "exec/judge_timing.h"
-#include "exec/rows_wanted.h"
 #include "executor/executor.h"
 #include "executor/instrument.h"
-#include "early/early_plan.h"
-#include "join/chain.h"
 #include "join/join.h"
+#include "join/join_node.h"
 #include "miscadmin.h"
 #include "read/uncount.h"
 #include "storage/bufmgr.h"
@@ -137,7 +136,7 @@ outer_refusal_of(JoinNode *node)
 	if (outer_loop_of(node) == NULL && outer_may_turn(node))
 		return REFUSED_BACKWARD;
 	refusal = HarmlessPlanRefusal(node->source, outer_is_scanned(node),
-								  SettingsStay(node->base.query), false,
+								  SettingsStay(node->base.query),
 								  &node->params);
 	if (refusal != NOT_REFUSED)
 		return refusal;
@@ -194,7 +193,7 @@ outer_note_rescan(Datum arg)
 }
 
 JoinCounters
-JoinTell(const JoinNode *node)
+JoinNodeCounters(const JoinNode *node)
 {
 	JoinCounters counters = node->counters;
 	uint64	   *blocks_unused = &counters.pages.blocks_unused;
@@ -227,7 +226,7 @@ outer_forget_rows(JoinNode *node)
 	for (int i = 0; i < unused; i++)
 		InnerSideForget(node->inner, RowsAheadAt(node->rows, i)->work);
 	RowsAheadForget(node->rows);
-	node->base.rows_held = node->settled = node->idle = 0;
+	node->base.rows_held = node->ndone = node->idle = 0;
 	JudgeBegunAgain(&node->judge, node->handed_out, unused);
 	node->outer_ended = false;
 }
@@ -357,7 +356,7 @@ outer_read_ahead(JoinNode *node, int first, bool more)
 
 /* Note which rows are done, and for which, from one on, nothing is read. */
 static void
-outer_settle_rows(JoinNode *node, int first)
+outer_note_done(JoinNode *node, int first)
 {
 	int			size = RowsAheadSize(node->rows);
 
@@ -366,8 +365,8 @@ outer_settle_rows(JoinNode *node, int first)
 		InnerParts *parts = RowsAheadAt(node->rows, i)->work;
 		bool		was_idle = parts->idle;
 
-		if ((InnerSideIsDone(parts) || i == 0) && i == node->settled)
-			node->settled++;
+		if ((InnerSideIsDone(parts) || i == 0) && i == node->ndone)
+			node->ndone++;
 		node->idle += parts->idle - was_idle;
 	}
 }
@@ -391,7 +390,7 @@ outer_is_time_to_fill(JoinNode *node, int size)
 	if (node->judge.mode != JUDGE_ENDING && size <= wanted - step)
 		return true;
 	return node->rows_of_ring % ROWS_PER_FILL == 0 &&
-		(node->settled < size || InnerSideHolds(node->inner));
+		(node->ndone < size || InnerSideHolds(node->inner));
 }
 
 /*
@@ -444,7 +443,7 @@ static void
 outer_fill(JoinNode *node)
 {
 	int			size = RowsAheadSize(node->rows);
-	int			first = node->settled;
+	int			first = node->ndone;
 	int			wanted;
 	bool		more;
 	instr_time	start;
@@ -458,7 +457,7 @@ outer_fill(JoinNode *node)
 		more = node->judge.mode != JUDGE_ENDING &&
 			outer_fetch_rows(node, wanted, &start);
 		outer_read_ahead(node, first, more);
-		outer_settle_rows(node, first);
+		outer_note_done(node, first);
 		first = size = RowsAheadSize(node->rows);
 		wanted = outer_rows_wanted_ahead(node);
 	} while (more && size < wanted + 1 && !InnerSideIsBehind(node->inner));
@@ -511,7 +510,7 @@ outer_next_of_ring(JoinNode *node, bool *known)
 		return NULL;
 	}
 	row = RowsAheadNext(node->rows);
-	node->settled -= node->settled > 0;
+	node->ndone -= node->ndone > 0;
 	node->idle -= ((InnerParts *) row->work)->idle;
 	node->base.rows_held = RowsAheadSize(node->rows);
 	InnerSidePass(node->inner);
@@ -539,7 +538,7 @@ outer_inner_misses(const JoinNode *node)
 
 /* Tell the judge what the inner side has read for the last row. */
 static void
-outer_tell_judge(JoinNode *node)
+outer_count_row(JoinNode *node)
 {
 	Judge	   *judge = &node->judge;
 	int64		reads = *node->reads - node->reads_seen;
@@ -574,7 +573,7 @@ outer_next_row(JoinNode *node)
 	bool		known = false;
 
 	if (node->handed_out > 0)
-		outer_tell_judge(node);
+		outer_count_row(node);
 	if (node->above != NULL || node->below != NULL)
 		ChainBeforeRow(node);
 	if (RowsCertain(&node->base) < PG_INT64_MAX)
@@ -638,13 +637,13 @@ JoinRowAhead(PlanState *nested_loop, uint64 *number, TupleTableSlot **outer,
 }
 
 void
-JoinFinish(JoinNode *node)
+JoinEnd(JoinNode *node)
 {
 	JoinCounters counters;
 
 	ChainEnd(node);
 	if (node->inner == NULL)
 		return;
-	counters = JoinTell(node);
+	counters = JoinNodeCounters(node);
 	TotalsAdd(&JoinTotals, &counters);
 }

@@ -2,7 +2,7 @@
  *
  * outer_values.c
  *		The values of an outer row that are parameters of the plans that are
- *		executed for it; see outer_values.h.
+ *		executed for it; see inner_side.h.
  *
  *-------------------------------------------------------------------------
  */
@@ -10,7 +10,7 @@
 
 #include "compat.h"
 #include "executor/executor.h"
-#include "join/outer_values.h"
+#include "join/inner_side.h"
 #include "nodes/nodeFuncs.h"
 #include "utils/lsyscache.h"
 #include "varatt.h"
@@ -84,17 +84,6 @@ OuterValuesRemove(const OuterValues *values, List **params)
 		*params = list_delete_int(*params, paramno);
 	}
 	return any;
-}
-
-bool
-OuterValuesKnow(const OuterValues *values, const List *params)
-{
-	ListCell   *lc;
-
-	foreach(lc, params)
-		if (values->params[lfirst_int(lc)].execPlan != NULL)
-			return false;
-	return true;
 }
 
 void

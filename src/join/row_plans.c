@@ -2,7 +2,7 @@
  *
  * row_plans.c
  *		The plans that are executed for each row that a node takes; see
- *		row_plans.h.
+ *		inner_side.h.
  *
  * A subplan is certain if it is executed for each row.  That is known only for
  * the kinds of expressions that this file follows, and not for what stands in
@@ -16,8 +16,7 @@
 
 #include "compat.h"
 #include "early/harmless.h"
-#include "early/infallible.h"
-#include "join/row_plans.h"
+#include "join/inner_side.h"
 #include "nodes/nodeFuncs.h"
 
 /* A search for subplans in the expressions of a node. */

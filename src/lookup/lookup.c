@@ -13,7 +13,6 @@
 #include "postgres.h"
 
 #include "access/visibilitymap.h"
-#include "access/xact.h"
 #include "catalog/pg_am_d.h"
 #include "compat.h"
 #include "lookup/lookup.h"

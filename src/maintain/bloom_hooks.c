@@ -21,7 +21,6 @@
 #include "enabled.h"
 #include "executor/executor.h"
 #include "maintain/maintain.h"
-#include "maintain/routine.h"
 #include "nodes/nodeFuncs.h"
 #include "optimizer/plancat.h"
 #include "utils/rel.h"

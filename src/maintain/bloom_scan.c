@@ -31,9 +31,9 @@
 #include "postgres.h"
 
 #include "access/relscan.h"
-#include "index/bloom_page.h"
 #include "compat.h"
-#include "maintain/members.h"
+#include "index/bloom_page.h"
+#include "maintain/maintain.h"
 #include "observe/profile.h"
 #include "storage/bufmgr.h"
 

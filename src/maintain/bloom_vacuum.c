@@ -25,7 +25,7 @@
 #include "access/generic_xlog.h"
 #include "index/bloom_page.h"
 #include "index/index_page.h"
-#include "maintain/members.h"
+#include "maintain/maintain.h"
 #include "observe/profile.h"
 #include "storage/bufmgr.h"
 #include "storage/indexfsm.h"

@@ -19,7 +19,7 @@
 
 #include "access/gin_private.h"
 #include "index/index_page.h"
-#include "maintain/members.h"
+#include "maintain/maintain.h"
 #include "observe/profile.h"
 #include "storage/bufmgr.h"
 #include "storage/indexfsm.h"

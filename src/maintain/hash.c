@@ -35,7 +35,7 @@
 #include "access/hash.h"
 #include "access/hash_xlog.h"
 #include "access/xloginsert.h"
-#include "maintain/members.h"
+#include "maintain/maintain.h"
 #include "miscadmin.h"
 #include "observe/profile.h"
 #include "storage/bufmgr.h"
@@ -99,7 +99,7 @@ hash_clean_bucket(HashDeletion *deletion, Bucket bucket, BlockNumber block,
 
 	if (!ConditionalLockBufferForCleanup(buffer))
 	{
-		SweepDropAhead(&deletion->sweep);
+		SweepForgetAhead(&deletion->sweep);
 		LockBufferForCleanup(buffer);
 	}
 	_hash_checkpage(info->index, buffer, LH_BUCKET_PAGE);

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * routine.c
- *		The streamed members of access methods' routines; see routine.h.
+ *		The streamed members of access methods' routines; see maintain.h.
  *
  *-------------------------------------------------------------------------
  */
@@ -13,8 +13,6 @@
 #include "index/bloom_page.h"
 #include "index/index_routine.h"
 #include "maintain/maintain.h"
-#include "maintain/members.h"
-#include "maintain/routine.h"
 #include "utils/fmgroids.h"
 #include "utils/rel.h"
 

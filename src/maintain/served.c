@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * served.c
- *		The indexes whose VACUUM is served; see served.h.
+ *		The indexes whose VACUUM is served; see maintain.h.
  *
  *-------------------------------------------------------------------------
  */
@@ -13,7 +13,6 @@
 #include "enabled.h"
 #include "lib/stringinfo.h"
 #include "maintain/maintain.h"
-#include "maintain/served.h"
 #include "miscadmin.h"
 #include "observe/progress.h"
 #include "postmaster/autovacuum.h"

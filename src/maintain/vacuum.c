@@ -36,8 +36,6 @@
 #include "compat.h"
 #include "enabled.h"
 #include "maintain/maintain.h"
-#include "maintain/routine.h"
-#include "maintain/served.h"
 #include "miscadmin.h"
 #include "observe/totals.h"
 #include "storage/lmgr.h"

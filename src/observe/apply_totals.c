@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * apply_totals.c
- *		Counters of each subscription; see apply_totals.h.
+ *		Counters of each subscription; see totals.h.
  *
  * A subscription takes the first free place, and keeps it until the server is
  * stopped.  When there are none left, further ones are not counted.
@@ -10,9 +10,9 @@
  */
 #include "postgres.h"
 
-#include "observe/apply_totals.h"
 #include "fmgr.h"
 #include "observe/shared.h"
+#include "observe/totals.h"
 #include "port/atomics.h"
 #include "sql_result.h"
 

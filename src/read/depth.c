@@ -41,8 +41,7 @@
 
 #include <float.h>
 
-#include "executor/instrument.h"
-#include "read/depth.h"
+#include "read/sweep.h"
 #include "read/uncount.h"
 
 /* 2 MB: as much as 16 reads of 128 kB, the default depth. */

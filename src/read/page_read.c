@@ -42,6 +42,7 @@
 typedef struct ReadInFlight
 {
 	LookaheadRead io;
+	uint64		number;			/* of reads that were started before it */
 	const void *owner;
 	RelFileLocator locator;
 	ForkNumber	fork;
@@ -53,6 +54,7 @@ typedef struct ReadInFlight
 
 static ReadInFlight in_flight[MAX_IN_FLIGHT];
 static int	nin_flight = 0;
+static uint64 nstarted = 0;
 
 bool
 PageReadsInBackground(Relation rel)
@@ -118,11 +120,18 @@ PageReadsWait(const void *owner, bool all)
 }
 
 void
-PageReadsEnd(void)
+PageReadsWaitSince(uint64 n)
 {
 	for (int i = 0; i < nin_flight; i++)
-		LookaheadReadWait(&in_flight[i].io, in_flight[i].local);
-	nin_flight = 0;
+		if (in_flight[i].number >= n)
+			LookaheadReadWait(&in_flight[i].io, in_flight[i].local);
+	page_forget_ended();
+}
+
+uint64
+PageReadsStarted(void)
+{
+	return nstarted;
 }
 
 /*
@@ -252,7 +261,8 @@ page_start_reads(Relation rel, int nblocks, PageRead *pages, const void *owner)
 							   &buffers[i], &n, &io))
 		{
 			in_flight[nin_flight++] =
-				(ReadInFlight) {.io = io, .owner = owner,
+				(ReadInFlight) {.io = io, .number = nstarted++,
+								.owner = owner,
 								.locator = rel->rd_locator,
 								.fork = pages[i].fork,
 								.block = pages[i].block,
@@ -338,7 +348,7 @@ PageReadFinish(Relation rel, const PageRead *page)
 {
 	if (!BufferIsValid(page->buffer))
 		return InvalidBuffer;
-	PageReadAbandon(rel, page);
+	PageReadWait(rel, page);
 	if (!LookaheadReadRecent(rel, page->fork, page->block, page->buffer))
 		return InvalidBuffer;
 	(*UsageHits(rel))--;		/* it has counted this, and nothing else */
@@ -371,7 +381,7 @@ PageReadTake(Relation rel, const PageRead *page, bool *was_read, bool *evicted)
 }
 
 void
-PageReadAbandon(Relation rel, const PageRead *page)
+PageReadWait(Relation rel, const PageRead *page)
 {
 	if (!PageReadIsDone(page))
 		PROFILED_VOID(PROFILE_READ_WAIT,

@@ -79,7 +79,7 @@ extern Buffer PageReadFinish(Relation rel, const PageRead *page);
  * Wait for the read of a page that is not wanted any more.  That is not needed
  * for the memory's sake; but an idle process is not to keep buffers in flight.
  */
-extern void PageReadAbandon(Relation rel, const PageRead *page);
+extern void PageReadWait(Relation rel, const PageRead *page);
 
 /*
  * Pin a page of the main fork if it is cached; else return InvalidBuffer, and
@@ -139,7 +139,10 @@ extern int	PageReadsInFlight(const void *owner);
  */
 extern bool PageReadsWait(const void *owner, bool all);
 
-/* Wait for all reads that this process has in flight. */
-extern void PageReadsEnd(void);
+/* How many reads has this process started so far? */
+extern uint64 PageReadsStarted(void);
+
+/* Wait for its reads in flight but the first "n" that it ever started. */
+extern void PageReadsWaitSince(uint64 n);
 
 #endif							/* PG_LOOKAHEAD_PAGE_READ_H */

@@ -135,14 +135,14 @@ sweep_check_complete(Sweep *sweep, bool held_up)
 		sweep->first;
 
 	if (sweep->ahead - sweep->first != range ||
-		sweep->taken + sweep->skipped != range)
+		sweep->nreturned + sweep->skipped != range)
 		ereport(ERROR,
 				(errcode(ERRCODE_INTERNAL_ERROR),
 				 errmsg("reading ahead in relation \"%s\" ended early, before block %u",
 						RelationGetRelationName(sweep->rel),
 						sweep_item_block(sweep, sweep->expected)),
 				 errdetail("Of %u blocks, %u were read and %u skipped.",
-						   range, sweep->taken, sweep->skipped)));
+						   range, sweep->nreturned, sweep->skipped)));
 }
 
 /*
@@ -255,7 +255,7 @@ sweep_take_upcoming(Sweep *sweep)
 						RelationGetRelationName(sweep->rel), block)));
 	sweep->upcoming_block = block;
 	sweep->expected = (sweep->skip ? block : sweep->expected) + 1;
-	sweep->taken++;
+	sweep->nreturned++;
 
 	/*
 	 * Ask the CPU for the header and the special area.  (Not in an inline
@@ -281,7 +281,7 @@ sweep_set_range(Sweep *sweep, BlockNumber first, BlockNumber end)
 	sweep->expected = first;
 	sweep->told = first;
 	sweep->skipped = 0;
-	sweep->taken = 0;
+	sweep->nreturned = 0;
 	ProgressExpect(sweep->end - first);
 
 	/* What is located is not read in the order of the file. */
@@ -346,7 +346,7 @@ SweepRestart(Sweep *sweep, BlockNumber first, BlockNumber end)
 }
 
 void
-SweepDropAhead(Sweep *sweep)
+SweepForgetAhead(Sweep *sweep)
 {
 	Assert(sweep->skip == NULL);
 	if (!BufferIsValid(sweep->upcoming))
@@ -355,7 +355,7 @@ SweepDropAhead(Sweep *sweep)
 	/* the stream asks for blocks again only when one is taken from it */
 	ReleaseBuffer(sweep->upcoming);
 	sweep->upcoming = InvalidBuffer;
-	sweep->taken--;
+	sweep->nreturned--;
 	sweep->expected--;
 	sweep->ahead = sweep->expected;
 	read_stream_reset(sweep->stream);

@@ -24,15 +24,54 @@
 #ifndef PG_LOOKAHEAD_SWEEP_H
 #define PG_LOOKAHEAD_SWEEP_H
 
+#include "portability/instr_time.h"
+#include "read/read_rate.h"
 #include "storage/block.h"
 #include "storage/buf.h"
 #include "storage/bufmgr.h"
 #include "storage/read_stream.h"
-#include "read/depth.h"
-#include "read/read_rate.h"
 #include "utils/elog.h"
 #include "utils/palloc.h"
 #include "utils/relcache.h"
+
+/*
+ * depth.c: whether a sweep is faster with many reads in flight, or with the
+ * kernel's own read-ahead.
+ *
+ * A sweep goes over its range leg by leg: it reads the items
+ * before "stop", deep or not as told, then calls DepthNextLeg().
+ */
+
+typedef struct Depth
+{
+	bool		deep;			/* many reads in flight in this leg? */
+	BlockNumber stop;			/* end of this leg, exclusive */
+
+	/* the rest is for depth.c */
+	bool		deep_first;		/* do trials begin deep? */
+	BlockNumber length;			/* length of this leg, in blocks */
+	int			leg;			/* of the trial; DEPTH_TRIAL_LEGS after it */
+	double		best[2];		/* shortest leg of the trial, in µs, by deep */
+	instr_time	started;		/* when this leg was started */
+	int64		read_before;	/* blocks this backend had read by then */
+} Depth;
+
+/*
+ * Begin with the range from block first on, end exclusive.
+ *		choose		is there a choice?  If not, the range is one deep leg
+ *		deep_first	be deep as long as nothing is known
+ */
+extern void DepthBegin(Depth *depth, BlockNumber first, BlockNumber end,
+					   bool choose, bool deep_first);
+
+/*
+ * Extend the leg, all of whose blocks have been asked for, if it is to be
+ * longer: set "stop" and return true.  This takes no lock and does not wait.
+ */
+extern bool DepthExtendLeg(Depth *depth, BlockNumber end);
+
+/* Set the next leg, after the last one has been read. */
+extern void DepthNextLeg(Depth *depth, BlockNumber end);
 
 /*
  * Says whether a block need not be read.  Called once for every block of the
@@ -81,7 +120,7 @@ typedef struct Sweep
 	Buffer		upcoming;		/* taken from the stream, to be returned next */
 	BlockNumber upcoming_block;
 	BlockNumber expected;		/* item to follow upcoming, or later */
-	BlockNumber taken;			/* blocks taken from streams so far */
+	BlockNumber nreturned;		/* blocks taken from streams so far */
 	BlockNumber current;		/* block the caller looks at, or invalid */
 	BlockNumber told;			/* items before it are known to be done */
 	bool		dropped;		/* nothing is read ahead at the moment */
@@ -120,7 +159,7 @@ extern Buffer SweepNext(Sweep *sweep);
  * that block is its own.  Waits for reads that are in flight.  Not for a sweep
  * that skips blocks.
  */
-extern void SweepDropAhead(Sweep *sweep);
+extern void SweepForgetAhead(Sweep *sweep);
 
 /*
  * Finish a sweep of which SweepNext has returned InvalidBuffer.  XX000 if
@@ -144,7 +183,7 @@ static inline BlockNumber
 SweepReturned(const Sweep *sweep)
 {
 	Assert(!BufferIsValid(sweep->upcoming));
-	return sweep->taken;
+	return sweep->nreturned;
 }
 
 #endif							/* PG_LOOKAHEAD_SWEEP_H */

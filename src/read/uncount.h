@@ -67,6 +67,27 @@ CountsAdd(Relation rel, int64 hits, int64 reads)
 	}
 }
 
+/*
+ * The blocks of relations that this process has read, as their statistics
+ * count; -1 if one has none.  Some of the relations may be NULL.
+ */
+static inline int64
+MissesOf(const Relation *relations, int n)
+{
+	int64		misses = 0;
+
+	for (int i = 0; i < n; i++)
+	{
+		if (relations[i] == NULL)
+			continue;
+		if (!pgstat_should_count_relation(relations[i]))
+			return -1;
+		misses += LOOKAHEAD_COUNT(relations[i], blocks_fetched) -
+			LOOKAHEAD_COUNT(relations[i], blocks_hit);
+	}
+	return misses;
+}
+
 /* What had been counted before some accesses to a relation. */
 typedef struct CountsBefore
 {

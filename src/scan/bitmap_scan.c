@@ -29,7 +29,6 @@
 #include "compat_scan.h"
 #include "exec/takeover.h"
 #include "executor/executor.h"
-#include "executor/instrument.h"
 #include "index/index_routine.h"
 #include "miscadmin.h"
 #include "nodes/tidbitmap.h"
@@ -321,16 +320,6 @@ bitmap_end(AheadNode *base)
 		LeafRingEnd(node->ring);
 }
 
-/* A BitmapOr has the reads of its first scan. */
-static void
-bitmap_wait_for_reads(const AheadNode *base)
-{
-	const BitmapNode *node = (const BitmapNode *) base;
-
-	if (node->ring != NULL)
-		LeafRingWait(node->ring);
-}
-
 static void
 bitmap_report(AheadNode *base, AheadReport *report)
 {
@@ -340,7 +329,7 @@ bitmap_report(AheadNode *base, AheadReport *report)
 	if (node->scan == NULL)
 		return;
 	if (node->ring != NULL)
-		counters = LeafRingTell(node->ring);
+		counters = LeafRingCounters(node->ring);
 	if (counters.leaf_reads == 0)
 		report->reason = REFUSED_NOTHING_TO_WAIT_FOR;
 	else
@@ -354,7 +343,6 @@ static const AheadMethods bitmap_methods = {
 	.foresee = bitmap_foresee,
 	.begin = bitmap_begin,
 	.end = bitmap_end,
-	.wait = bitmap_wait_for_reads,
 	.report = bitmap_report,
 };
 

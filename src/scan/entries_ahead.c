@@ -2,7 +2,7 @@
  *
  * entries_ahead.c
  *		The heap blocks of the entries that an index scan will return next;
- *		see entries_ahead.h.
+ *		see heap_ahead.h.
  *
  * Entries are counted from 0 on each page, in the order of the scan.  So the
  * number of an entry that was given ahead of the scan stays the same when the
@@ -16,7 +16,7 @@
 #include "access/genam.h"
 #include "index/scan_position.h"
 #include "miscadmin.h"
-#include "scan/entries_ahead.h"
+#include "scan/heap_ahead.h"
 
 bool
 EntriesAheadFollow(EntriesAhead *ahead, IndexScanDesc scan, ScanDirection dir,

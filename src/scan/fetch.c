@@ -19,8 +19,8 @@
 #include "access/visibilitymap.h"
 #include "catalog/pg_am_d.h"
 #include "compat_scan.h"
+#include "exec/ahead_node.h"
 #include "exec/judge_timing.h"
-#include "exec/rows_wanted.h"
 #include "executor/instrument.h"
 #include "miscadmin.h"
 #include "read/uncount.h"
@@ -89,7 +89,7 @@ ScanWatch(ScanNode *node, IndexScanDesc scan)
 
 /* Tell the judge of a heap page, for which blocks had to be read or had not. */
 static void
-fetch_tell_judge(ScanNode *node, int64 reads)
+fetch_count_page(ScanNode *node, int64 reads)
 {
 	Judge	   *judge = &node->judge;
 	bool		in_trial = judge->mode == JUDGE_TRIAL;
@@ -114,7 +114,7 @@ fetch_watched(ScanNode *node, IndexScanDesc scan, TupleTableSlot *slot)
 	if (node->judge.mode == JUDGE_TRIAL)
 	{
 		JudgeStopTiming(&node->inside, start);
-		fetch_tell_judge(node, reads);
+		fetch_count_page(node, reads);
 	}
 	else if (reads > 0)
 		fetch_see_read(node, scan);
@@ -137,7 +137,7 @@ static inline void
 fetch_obey(ScanNode *node)
 {
 	if (node->judge.mode < JUDGE_AHEAD)
-		HeapAheadPause(node->ahead);
+		HeapAheadForget(node->ahead);
 }
 
 /* Tell the judge that the scan was begun again or moved, and what was used. */
@@ -215,7 +215,7 @@ fetch_quiet_entries(const ScanNode *node, IndexScanDesc scan,
 	int			left = fetch_entries_left(scan, direction);
 
 	if (node->base.steps_left > 0 ||
-		(node->ahead != NULL && HeapAheadOwesHeap(node->ahead)))
+		(node->ahead != NULL && node->ahead->owed > 0))
 		return 0;
 	return node->judge.mode >= JUDGE_AHEAD ?
 		Min(left, VISIBLE_ENTRIES_PER_LOOK) : left;
@@ -320,13 +320,12 @@ fetch_look_ahead(ScanNode *node, IndexScanDesc scan, ScanDirection direction)
 		return false;
 
 	/* in block order, half a window is started at a time */
-	capacity = HeapAheadCapacity(node->ahead);
-	JudgeSetMaximum(judge, capacity,
-					HeapAheadIsSorted(node->ahead) ? capacity : 0);
+	capacity = node->ahead->capacity;
+	JudgeSetMaximum(judge, capacity, node->ahead->sorted ? capacity : 0);
 	distance = judge->mode == JUDGE_ENDING ? 0 : judge->distance;
 	if (uncertain)
 		distance = (int) Min((uint64) distance,
-							 HeapAheadVisited(node->ahead) / UNCERTAIN_PART);
+							 node->ahead->visited / UNCERTAIN_PART);
 	HeapAheadFill(node->ahead, scan, fetch_vm_buffer(node), distance,
 				  RowsWanted(&node->base), uncertain);
 	node->quiet_until =
@@ -388,7 +387,7 @@ ScanFetch(ScanNode *node, IndexScanDesc scan, ScanDirection direction,
 				return index_fetch_heap(scan, slot);
 			was_read = HeapAheadVisit(node->ahead, scan);
 			JudgeStopTiming(&node->inside, start);
-			fetch_tell_judge(node, was_read);
+			fetch_count_page(node, was_read);
 			fetch_count_entries(node);
 		}
 	}
@@ -440,5 +439,5 @@ ScanBegunAgain(ScanNode *node)
 	if (node->ahead == NULL)
 		return;
 	node->anew = true;
-	HeapAheadOweNothing(node->ahead);
+	node->ahead->owed = 0;		/* it will not come to what was read */
 }

@@ -15,10 +15,9 @@
 #include "access/genam.h"
 #include "access/visibilitymap.h"
 #include "compat_scan.h"
-#include "scan/entries_ahead.h"
+#include "read/uncount.h"
 #include "scan/heap_ahead.h"
 #include "scan/scan.h"
-#include "read/uncount.h"
 #include "utils/rel.h"
 
 /* Never look at more entries than this to find blocks for one refill. */
@@ -39,40 +38,6 @@
 #define LEAST_BLOCKS 16
 #define BYTES_PER_ENTRY 8
 #define LEAST_ENTRIES 512
-
-/* The number of recently visited blocks that are remembered. */
-#define RECENT_BLOCKS 64
-
-struct HeapAhead
-{
-	/* unchanging */
-	const AheadNode *base;
-	Relation	heap;
-	int			reads;			/* most reads in flight */
-	bool		sorted;
-	int			max_blocks;		/* most blocks ahead that the settings allow */
-
-	/* open from the first use to the end of the scan */
-	Window	   *window;
-	EntriesAhead entries;
-	int			max_entries;	/* of leaf pages that are known ahead */
-	int			capacity;
-	int64		granted;		/* bytes of memory granted by the query */
-	uint64		returned;		/* entries that the scan has returned */
-	BlockNumber appended;		/* block appended last, or held by the scan */
-	BlockNumber visible;		/* block last found to be all-visible */
-	BlockNumber recent[RECENT_BLOCKS];	/* visited, by number modulo size */
-
-	/* of all executions */
-	bool		active;			/* it was used since the last pause */
-	bool		finished;		/* the scan has come to its end before */
-	int			owed;			/* reads of the visibility map; see uncount.h */
-	WindowCounters counters;
-	uint64		distance_sum;	/* over the blocks visited */
-	uint64		used_before;	/* used blocks at the last HeapAheadRound() */
-	uint64		unused_before;
-	uint64		visited_before;
-};
 
 /* No block is known to have been appended, visited, or found visible. */
 static void
@@ -114,24 +79,6 @@ HeapAheadCreate(const AheadNode *base, Relation heap, LeafRing *ring, int reads,
 }
 
 int
-HeapAheadCapacity(const HeapAhead *ahead)
-{
-	return ahead->capacity;
-}
-
-bool
-HeapAheadIsSorted(const HeapAhead *ahead)
-{
-	return ahead->sorted;
-}
-
-uint64
-HeapAheadVisited(const HeapAhead *ahead)
-{
-	return ahead->counters.totals.blocks_visited - ahead->visited_before;
-}
-
-int
 HeapAheadSize(const HeapAhead *ahead)
 {
 	return ahead->window == NULL ? 0 : WindowSize(ahead->window);
@@ -163,25 +110,13 @@ heap_ahead_open_window(HeapAhead *ahead)
 }
 
 HeapAheadReport
-HeapAheadTell(const HeapAhead *ahead)
+HeapAheadCounters(const HeapAhead *ahead)
 {
 	return (HeapAheadReport) {
 		.counters = ahead->counters,
 		.mean_distance = (double) ahead->distance_sum /
 			Max(1, ahead->counters.totals.blocks_visited),
 		.sorted = ahead->sorted};
-}
-
-void
-HeapAheadOweNothing(HeapAhead *ahead)
-{
-	ahead->owed = 0;
-}
-
-bool
-HeapAheadOwesHeap(const HeapAhead *ahead)
-{
-	return ahead->owed > 0;
 }
 
 bool
@@ -211,8 +146,8 @@ HeapAheadFollow(HeapAhead *ahead, IndexScanDesc scan, ScanDirection direction,
 		WindowExpire(ahead->window, returned);
 		return true;
 	}
-	HeapAheadOweNothing(ahead);
-	HeapAheadPause(ahead);
+	ahead->owed = 0;
+	HeapAheadForget(ahead);
 	return false;
 }
 
@@ -320,6 +255,7 @@ HeapAheadVisit(HeapAhead *ahead, IndexScanDesc scan)
 
 	ahead->distance_sum += size;
 	ahead->counters.totals.blocks_visited++;
+	ahead->visited++;
 	ahead->counters.totals.max_distance =
 		Max(ahead->counters.totals.max_distance, size);
 	if (!BufferIsValid(buffer))
@@ -352,11 +288,11 @@ HeapAheadRound(HeapAhead *ahead, uint64 *used, uint64 *unused)
 	*unused = all_unused - ahead->unused_before;
 	ahead->used_before = ahead->counters.taken_reads;
 	ahead->unused_before = all_unused;
-	ahead->visited_before = totals->blocks_visited;
+	ahead->visited = 0;
 }
 
 void
-HeapAheadPause(HeapAhead *ahead)
+HeapAheadForget(HeapAhead *ahead)
 {
 	if (!ahead->active)
 		return;
@@ -368,7 +304,7 @@ HeapAheadPause(HeapAhead *ahead)
 void
 HeapAheadFinish(HeapAhead *ahead)
 {
-	HeapAheadPause(ahead);
+	HeapAheadForget(ahead);
 	if (ahead->window != NULL && !ahead->finished)
 	{
 		WindowDestroy(ahead->window);
@@ -385,11 +321,4 @@ HeapAheadEnd(HeapAhead *ahead)
 		WindowForget(ahead->window);
 	if (ahead->counters.totals.scans > 0)
 		TotalsAdd(&ScanTotals, &ahead->counters.totals);
-}
-
-void
-HeapAheadWait(const HeapAhead *ahead)
-{
-	if (ahead->window != NULL)
-		WindowDrain(ahead->window);
 }

@@ -21,7 +21,96 @@
 #include "read/window.h"
 #include "scan/leaf_ring.h"
 
-typedef struct HeapAhead HeapAhead;
+/*
+ * entries_ahead.c: the heap blocks of the entries that an index scan will
+ * return next.
+ *
+ * Behind the entry returned last, the scan's own list of matches (see
+ * scan_position.h) is read in place, without moving the scan.  For btrees, the
+ * entries of the leaf pages that follow come from leaf_ring.h.
+ *
+ * So the scan is never ahead of its caller, and the blocks are hints, which
+ * can be wrong: a page was split, an entry vanished.
+ */
+
+/*
+ * An entry among those that the scan has not returned.  The fields are for
+ * entries_ahead.c; all zero: nothing is known of a scan.
+ */
+typedef struct EntriesAhead
+{
+	LeafRing   *ring;			/* NULL, but for btrees */
+	ScanDirection dir;
+
+	/* where the scan stood when it was looked at last */
+	BlockNumber page;
+	uint64		position;		/* of the page; see LeafRingPosition() */
+	int			current;		/* its entry, counted from 0 on the page */
+	uint64		returned;		/* entries that the scan had returned */
+	uint64		begun;			/* of these, before it was begun again */
+
+	/* the entry that was given to the caller last */
+	uint64		given_position;
+	int			given;
+	uint64		ordinal;
+} EntriesAhead;
+
+/*
+ * The scan has returned "returned" entries, and stands on the last of them.
+ * To be called before EntriesAheadNext(), but not for each entry; anew: no
+ * row came of those before since the scan was begun, or begun again.  Returns
+ * false if the scan is not where it was expected to be: after a rescan, a
+ * restored position, a turn, or a page split.  What was said before is then
+ * void.
+ */
+extern bool EntriesAheadFollow(EntriesAhead *ahead, IndexScanDesc scan,
+							   ScanDirection dir, uint64 returned, bool anew);
+
+/*
+ * The heap block and the ordinal of the next entry that has not been given
+ * yet.  Entries that follow it on the same heap page may be passed over.  Of
+ * "look", what EntriesAheadFollow() knows is filled in here.  False if nothing
+ * more is known at the moment: the scan is at its end, or the next leaf page
+ * may not be looked at, or is still being read and we are not to wait for it.
+ */
+extern bool EntriesAheadNext(EntriesAhead *ahead, IndexScanDesc scan,
+							 LeafLook *look, BlockNumber *block,
+							 uint64 *ordinal);
+
+/* The number of recently visited blocks that are remembered. */
+#define RECENT_BLOCKS 64
+
+/* Its fields are for heap_ahead.c to change. */
+typedef struct HeapAhead
+{
+	/* unchanging */
+	const AheadNode *base;
+	Relation	heap;
+	int			reads;			/* most reads in flight */
+	bool		sorted;
+	int			max_blocks;		/* most blocks ahead that the settings allow */
+
+	/* open from the first use to the end of the scan */
+	Window	   *window;
+	EntriesAhead entries;
+	int			max_entries;	/* of leaf pages that are known ahead */
+	int			capacity;		/* most blocks that the window may hold */
+	int64		granted;		/* bytes of memory granted by the query */
+	uint64		returned;		/* entries that the scan has returned */
+	BlockNumber appended;		/* block appended last, or held by the scan */
+	BlockNumber visible;		/* block last found to be all-visible */
+	BlockNumber recent[RECENT_BLOCKS];	/* visited, by number modulo size */
+
+	/* of all executions */
+	bool		active;			/* it was used since the last pause */
+	bool		finished;		/* the scan has come to its end before */
+	int			owed;			/* reads of the visibility map; see uncount.h */
+	WindowCounters counters;
+	uint64		distance_sum;	/* over the blocks visited */
+	uint64		used_before;	/* used blocks at the last HeapAheadRound() */
+	uint64		unused_before;
+	uint64		visited;		/* blocks, since the scan was begun */
+} HeapAhead;
 
 /*
  * Create the state for a node that scans an index over a heap.  ring: of the
@@ -32,23 +121,8 @@ typedef struct HeapAhead HeapAhead;
 extern HeapAhead *HeapAheadCreate(const AheadNode *base, Relation heap,
 								  LeafRing *ring, int reads, int window);
 
-/*
- * The most blocks that the window may hold, once HeapAheadFollow() was
- * called.
- */
-extern int	HeapAheadCapacity(const HeapAhead *ahead);
-
-/* Does it read in block order? */
-extern bool HeapAheadIsSorted(const HeapAhead *ahead);
-
-/* The number of blocks visited since the scan was begun, and looked ahead. */
-extern uint64 HeapAheadVisited(const HeapAhead *ahead);
-
 /* The number of blocks that the window holds. */
 extern int	HeapAheadSize(const HeapAhead *ahead);
-
-/* Owe no reads: the scan will not come to what was read; see uncount.h. */
-extern void HeapAheadOweNothing(HeapAhead *ahead);
 
 /*
  * Tell where the scan is; see EntriesAheadFollow().  False if what was read
@@ -79,9 +153,6 @@ extern bool HeapAheadVisit(HeapAhead *ahead, IndexScanDesc scan);
  */
 extern bool HeapAheadWasVisited(const HeapAhead *ahead, BlockNumber block);
 
-/* Are reads owed for pages of the visibility map? */
-extern bool HeapAheadOwesHeap(const HeapAhead *ahead);
-
 /* Ask VM_ALL_VISIBLE() for the scan itself. */
 extern bool HeapAheadAllVisible(HeapAhead *ahead, BlockNumber block,
 								Buffer *vm_buffer);
@@ -90,14 +161,13 @@ extern bool HeapAheadAllVisible(HeapAhead *ahead, BlockNumber block,
 extern void HeapAheadRound(HeapAhead *ahead, uint64 *used, uint64 *unused);
 
 /* Let go of the window's blocks. */
-extern void HeapAheadPause(HeapAhead *ahead);
+extern void HeapAheadForget(HeapAhead *ahead);
 
 /* The scan has come to its end. */
 extern void HeapAheadFinish(HeapAhead *ahead);
 
-/* The node will not be executed again; see AheadMethods.end and .wait. */
+/* The node will not be executed again; see AheadMethods.end. */
 extern void HeapAheadEnd(HeapAhead *ahead);
-extern void HeapAheadWait(const HeapAhead *ahead);
 
 /* What has been done so far. */
 typedef struct HeapAheadReport
@@ -107,6 +177,6 @@ typedef struct HeapAheadReport
 	bool		sorted;
 } HeapAheadReport;
 
-extern HeapAheadReport HeapAheadTell(const HeapAhead *ahead);
+extern HeapAheadReport HeapAheadCounters(const HeapAhead *ahead);
 
 #endif							/* PG_LOOKAHEAD_HEAP_AHEAD_H */

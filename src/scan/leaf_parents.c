@@ -2,7 +2,7 @@
  *
  * leaf_parents.c
  *		Lists of the leaf pages that a btree scan will come to; see
- *		leaf_parents.h.
+ *		leaf_ring.h.
  *
  *-------------------------------------------------------------------------
  */
@@ -11,7 +11,7 @@
 #include "miscadmin.h"
 #include "read/page_read.h"
 #include "read/uncount.h"
-#include "scan/leaf_parents.h"
+#include "scan/leaf_ring.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 
@@ -20,34 +20,6 @@
  * itself.
  */
 #define PARENTS_PER_LIST 4
-
-/* The most pages of level 1 that are read ahead for a series of searches. */
-#define MAX_PARENTS 8
-
-struct LeafParents
-{
-	MemoryContext mcxt;			/* of all of this, and of what "leaves" needs */
-	Relation	index;
-	const void *owner;
-	BlockNumber nblocks;		/* of the index, when they were last counted */
-	BTreeChildren leaves;		/* the list */
-	bool		is_reading;		/* "reading" is the page of the next list */
-	PageRead	reading;
-	int			owed;
-
-	/* of a series of searches */
-	bool		has_above;		/* "above" tells of further pages of level 1 */
-	BTreeChildren above;
-	int			taken;			/* pages taken from the list of "above" */
-	int			nahead;			/* pages of level 1 that are read ahead */
-	PageRead	ahead[MAX_PARENTS];
-};
-
-Size
-LeafParentsSize(void)
-{
-	return sizeof(LeafParents);
-}
 
 LeafParents *
 LeafParentsBegin(MemoryContext mcxt, IndexScanDesc scan, ScanDirection dir,
@@ -78,34 +50,6 @@ void
 LeafParentsEnd(LeafParents *parents)
 {
 	MemoryContextDelete(parents->mcxt);
-}
-
-bool
-LeafParentsEnded(const LeafParents *parents)
-{
-	return parents->leaves.ended;
-}
-
-bool
-LeafParentsAreReading(const LeafParents *parents)
-{
-	return parents->is_reading;
-}
-
-const BlockNumber *
-LeafParentsList(const LeafParents *parents, int *n)
-{
-	*n = parents->leaves.n;
-	return parents->leaves.blocks;
-}
-
-int
-LeafParentsOwed(LeafParents *parents)
-{
-	int			owed = parents->owed;
-
-	parents->owed = 0;
-	return owed;
 }
 
 /* Is there such a page?  The index may have grown. */
@@ -162,9 +106,9 @@ leaf_parents_fill(LeafParents *parents)
 		PageRead   *page = &parents->ahead[parents->nahead];
 
 		CHECK_FOR_INTERRUPTS();
-		if (parents->taken < above->n)
+		if (parents->nlisted < above->n)
 		{
-			BlockNumber block = above->blocks[parents->taken++];
+			BlockNumber block = above->blocks[parents->nlisted++];
 
 			parents->has_above = PageReadStart(parents->index, MAIN_FORKNUM,
 											   block, page, parents->owner);
@@ -174,7 +118,7 @@ leaf_parents_fill(LeafParents *parents)
 		if (looks++ == PARENTS_PER_LIST)
 			return;
 		parents->has_above = !above->ended;
-		parents->taken = 0;
+		parents->nlisted = 0;
 		if (parents->has_above)
 			leaf_parents_look(parents, above);
 	}

@@ -13,16 +13,14 @@
 #include "postgres.h"
 
 #include "access/nbtree.h"
-#include "exec/explain.h"
+#include "exec/ahead_node.h"
 #include "exec/judge_timing.h"
-#include "index/btree_descents.h"
+#include "index/btree_leaf.h"
 #include "miscadmin.h"
 #include "read/page_read.h"
 #include "read/uncount.h"
-#include "scan/leaf_parents.h"
 #include "scan/leaf_ring.h"
 #include "scan/scan.h"
-#include "storage/fd.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/spccache.h"
@@ -198,7 +196,7 @@ leaf_ring_begin(LeafRing *ring, IndexScanDesc scan)
 	/*
 	 * An index scan that searches its index many times passes over leaf pages
 	 * without being seen there, so that their reads could not be counted where
-	 * they belong.  Its second scan reads them (see btree_descents.h).
+	 * they belong.  Its second scan reads them (see btree_leaf.h).
 	 */
 	if (reader->max_leaves == 0 || !lookahead_index_pages ||
 		(!ring->bitmap && BTreeNeedsDescents(scan)))
@@ -285,7 +283,7 @@ bool
 LeafRingIsComplete(const LeafRing *ring)
 {
 	return ring->started == ring->listed &&
-		(ring->parents == NULL || LeafParentsEnded(ring->parents));
+		(ring->parents == NULL || ring->parents->leaves.ended);
 }
 
 uint64
@@ -306,7 +304,7 @@ leaf_ring_unused(const LeafRing *ring, uint64 from, uint64 to)
 }
 
 ScanCounters
-LeafRingTell(const LeafRing *ring)
+LeafRingCounters(const LeafRing *ring)
 {
 	ScanCounters counters = ring->counters;
 
@@ -318,16 +316,10 @@ LeafRingTell(const LeafRing *ring)
 void
 LeafRingEnd(const LeafRing *ring)
 {
-	ScanCounters counters = LeafRingTell(ring);
+	ScanCounters counters = LeafRingCounters(ring);
 
 	if (counters.leaf_reads > 0)
 		TotalsAdd(&ScanTotals, &counters);
-}
-
-void
-LeafRingWait(const LeafRing *ring)
-{
-	(void) PageReadsWait(ring->reader, true);
 }
 
 /*
@@ -407,7 +399,7 @@ leaf_ring_stop_listing(LeafRing *ring)
 	{
 		LeafParentsEnd(ring->parents);
 		ring->parents = NULL;
-		ring->base->query->memory -= LeafParentsSize();
+		ring->base->query->memory -= sizeof(LeafParents);
 	}
 }
 
@@ -466,7 +458,7 @@ leaf_ring_drop(LeafRing *ring)
 	ring->owed_next = ring->misses = 0;
 	ring->dead_end = false;
 	if (ring->descents != NULL)
-		BTreeDescentsReset(ring->descents);
+		BTreeDescentsForget(ring->descents);
 }
 
 void
@@ -569,17 +561,20 @@ leaf_ring_list(LeafRing *ring, bool wait)
 	wait &= ring->started == ring->looked;
 	for (int lists = 0; ring->listed == before && lists < MAX_LISTS; lists++)
 	{
-		const BlockNumber *blocks;
-		int			n;
+		const BTreeChildren *leaves = &ring->parents->leaves;
 
 		if (!LeafParentsNext(ring->parents, wait))
 			break;
-		ring->owed_next += LeafParentsOwed(ring->parents);
-		blocks = LeafParentsList(ring->parents, &n);
-		for (int i = 0; i < n; i++)
-			if (blocks[i] != ring->page &&
-				leaf_ring_find(ring, blocks[i], ring->scan) == ring->listed)
-				(void) leaf_ring_insert(ring, ring->listed, blocks[i]);
+		ring->owed_next += ring->parents->owed;
+		ring->parents->owed = 0;
+		for (int i = 0; i < leaves->n; i++)
+		{
+			BlockNumber block = leaves->blocks[i];
+
+			if (block != ring->page &&
+				leaf_ring_find(ring, block, ring->scan) == ring->listed)
+				(void) leaf_ring_insert(ring, ring->listed, block);
+		}
 	}
 	return ring->listed > before;
 }
@@ -596,7 +591,7 @@ leaf_ring_begin_list(LeafRing *ring, IndexScanDesc scan, bool from_start)
 									 ring->reader);
 	if (ring->parents == NULL)
 		return false;
-	ring->base->query->memory += LeafParentsSize();
+	ring->base->query->memory += sizeof(LeafParents);
 	return true;
 }
 
@@ -691,7 +686,7 @@ LeafRingFillAtStart(LeafRing *ring, IndexScanDesc scan, int most)
 		leaf_ring_fill(ring, most, false);
 	JudgeStopTiming(&ring->reader->inside, start);
 	return (int) (ring->started - ring->scan) +
-		(ring->parents != NULL && LeafParentsAreReading(ring->parents));
+		(ring->parents != NULL && ring->parents->is_reading);
 }
 
 /*
@@ -739,7 +734,7 @@ LeafRingBefore(LeafRing *ring, IndexScanDesc scan, ScanDirection dir,
 
 	/* 18 does not time waits for a read that was started earlier */
 	if (next != NULL)
-		PageReadAbandon(ring->index, &next->page);
+		PageReadWait(ring->index, &next->page);
 	step->before = CountsNow(ring->index);
 	step->start = JudgeStartTiming(&ring->reader->judge);
 }

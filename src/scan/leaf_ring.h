@@ -15,11 +15,11 @@
  *	listed		the end of the ring
  *
  * There are three sources of pages:
- *	- the parents of leaf pages (leaf_parents.h) list many at a time;
+ *	- the parents of leaf pages (leaf_parents.c) list many at a time;
  *	- the right link (left link) of the page that was looked at last tells of
  *	  the one after it.  Where both disagree, a page was split or deleted after
  *	  it was listed, and the link is right;
- *	- a second scan (index/btree_descents.h), where only the access method knows
+ *	- a second scan (index/btree_descents.c), where only the access method knows
  *	  the way, looks at the page of its next matches.
  *
  * One rule tells when the read of a page is started: when fewer pages are
@@ -49,10 +49,66 @@
 #include "access/relscan.h"
 #include "access/sdir.h"
 #include "exec/ahead_node.h"
+#include "index/btree_children.h"
 #include "index/btree_leaf.h"
 #include "observe/totals.h"
 #include "portability/instr_time.h"
+#include "read/page_read.h"
 #include "read/uncount.h"
+
+/*
+ * leaf_parents.c: lists of the leaf pages that a btree scan will come to.
+ *
+ * A list comes from one page of level 1 (index/btree_children.h).  The read of
+ * the next such page is started when the one before it has been looked at; and
+ * where a series of searches visits many of them, each for a few leaf pages,
+ * some are read ahead, as listed by the level above them.
+ *
+ * Invariants:
+ * - Nothing is pinned or locked between two calls.
+ * - No page is listed that the index does not have.
+ */
+
+/* The most pages of level 1 that are read ahead for a series of searches. */
+#define MAX_PARENTS 8
+
+typedef struct LeafParents
+{
+	MemoryContext mcxt;			/* of all of this, and of what "leaves" needs */
+	Relation	index;
+	const void *owner;
+	BlockNumber nblocks;		/* of the index, when they were last counted */
+	BTreeChildren leaves;		/* the list, in the order of the scan */
+	bool		is_reading;		/* "reading" is the page of the next list */
+	PageRead	reading;
+	int			owed;			/* reads of pages above the leaf pages that the
+								 * scan will search, too; see uncount.h */
+
+	/* of a series of searches */
+	bool		has_above;		/* "above" tells of further pages of level 1 */
+	BTreeChildren above;
+	int			nlisted;		/* pages taken from the list of "above" */
+	int			nahead;			/* pages of level 1 that are read ahead */
+	PageRead	ahead[MAX_PARENTS];
+} LeafParents;
+
+/*
+ * Begin to list the leaf pages of a scan, after the one on which it stands, or
+ * from_start: those of a scan that has not begun, whose keys have been
+ * preprocessed.  NULL if they cannot be known.  Memory is a child of mcxt; the
+ * reads belong to "owner" (see page_read.h).
+ */
+extern LeafParents *LeafParentsBegin(MemoryContext mcxt, IndexScanDesc scan,
+									 ScanDirection dir, bool from_start,
+									 const void *owner);
+
+extern void LeafParentsEnd(LeafParents *parents);
+
+/*
+ * Make the next list; false if there is none, or its page is still being read
+ * and is not to be waited for.
+ */
+extern bool LeafParentsNext(LeafParents *parents, bool wait);
 
 typedef struct LeafRing LeafRing;
 
@@ -144,12 +200,11 @@ extern const BTreeLeaf *LeafRingLook(LeafRing *ring, IndexScanDesc scan,
 /* Forget what is ahead: the scan has ended, or was moved. */
 extern void LeafRingForget(LeafRing *ring);
 
-/* The node will not be executed again; see AheadMethods.end and .wait. */
+/* The node will not be executed again; see AheadMethods.end. */
 extern void LeafRingEnd(const LeafRing *ring);
-extern void LeafRingWait(const LeafRing *ring);
 
 /* Return the counters; what is still ahead counts as unused. */
-extern ScanCounters LeafRingTell(const LeafRing *ring);
+extern ScanCounters LeafRingCounters(const LeafRing *ring);
 
 /* Report what EXPLAIN shows of leaf pages. */
 extern void LeafRingReport(const ScanCounters *counters, AheadReport *report);

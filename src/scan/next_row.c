@@ -23,7 +23,6 @@
 #include "access/xact.h"
 #include "compat_scan.h"
 #include "executor/executor.h"
-#include "executor/instrument.h"
 #include "miscadmin.h"
 #include "scan/scan_node.h"
 #include "storage/predicate.h"

@@ -2,7 +2,7 @@
  *
  * page_rows.c
  *		Rows of one heap page whose visibility is looked up together; see
- *		page_rows.h.
+ *		scan_node.h.
  *
  *-------------------------------------------------------------------------
  */
@@ -13,7 +13,7 @@
 #include "access/xact.h"
 #include "index/scan_position.h"
 #include "pgstat.h"
-#include "scan/page_rows.h"
+#include "scan/scan_node.h"
 #include "utils/rel.h"
 
 bool

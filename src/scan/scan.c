@@ -9,7 +9,7 @@
 
 #include "catalog/pg_am_d.h"
 #include "compat.h"
-#include "exec/explain.h"
+#include "exec/ahead_node.h"
 #include "exec/takeover.h"
 #include "index/btree_keys.h"
 #include "index/scan_position.h"
@@ -132,17 +132,6 @@ scan_end(AheadNode *base)
 		LeafRingEnd(node->ring);
 }
 
-static void
-scan_wait_for_reads(const AheadNode *base)
-{
-	const ScanNode *node = (const ScanNode *) base;
-
-	if (node->ahead != NULL)
-		HeapAheadWait(node->ahead);
-	if (node->ring != NULL)
-		LeafRingWait(node->ring);
-}
-
 /* Why was nothing read ahead? */
 static Refusal
 scan_reason_of(const ScanNode *node)
@@ -198,11 +187,11 @@ scan_report(AheadNode *base, AheadReport *report)
 	bool		has_blocks;
 
 	if (node->ring != NULL)
-		leaves = LeafRingTell(node->ring);
+		leaves = LeafRingCounters(node->ring);
 	if (node->ahead != NULL)
 	{
-		HeapAheadPause(node->ahead);	/* what is left in it is not used */
-		blocks = HeapAheadTell(node->ahead);
+		HeapAheadForget(node->ahead);	/* what is left in it is not used */
+		blocks = HeapAheadCounters(node->ahead);
 	}
 	has_blocks = blocks.counters.totals.blocks_read > 0 ||
 		blocks.counters.totals.blocks_hit > 0;
@@ -222,7 +211,6 @@ static const AheadMethods scan_methods = {
 	.foresee = scan_foresee,
 	.begin = scan_begin,
 	.end = scan_end,
-	.wait = scan_wait_for_reads,
 	.bound_search = scan_bound_search,
 	.report = scan_report,
 };

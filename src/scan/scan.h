@@ -8,7 +8,7 @@
 #ifndef PG_LOOKAHEAD_SCAN_H
 #define PG_LOOKAHEAD_SCAN_H
 
-#include "exec/settings.h"
+#include "exec/takeover.h"
 
 /* Values of pg_lookahead.issue_order. */
 typedef enum IssueOrder

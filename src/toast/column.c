@@ -14,10 +14,10 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "c.h"
+#include "postgres.h"
 
 #include "port/pg_bitutils.h"
-#include "toast/column.h"
+#include "toast/toast_private.h"
 
 #define LEAST_PASSED 4
 #define HISTORY 64

@@ -2,7 +2,7 @@
  *
  * fetches.c
  *		The server's fetches of TOASTed values, and the scans that they are
- *		made for; see fetches.h.
+ *		made for; see toast_private.h.
  *
  * The server fetches a value when an expression, a DELETE or the client needs
  * it, in whatever node that may be: it searches the index of the TOAST table
@@ -37,13 +37,13 @@
 #include "access/table.h"
 #include "compat.h"
 #include "exec/judge.h"
-#include "exec/settings.h"
+#include "exec/takeover.h"
 #include "executor/executor.h"
 #include "executor/instrument.h"
 #include "index/index_routine.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
-#include "toast/fetches.h"
+#include "toast/toast_private.h"
 #include "utils/fmgroids.h"
 #include "utils/inval.h"
 #include "utils/rel.h"

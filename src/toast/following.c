@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * following.c
- *		TOASTed values of the rows that COPY TO writes; see following.h.
+ *		TOASTed values of the rows that COPY TO writes; see toast_private.h.
  *
  * The hook of utility statements tells that COPY begins, and that of permission
  * checks which table it has found and locked.  So no name is looked up twice,
@@ -36,10 +36,8 @@
 #include "libpq/protocol.h"
 #include "storage/lmgr.h"
 #include "tcop/utility.h"
-#include "toast/fetches.h"
-#include "toast/following.h"
-#include "toast/stand_in.h"
 #include "toast/toast.h"
+#include "toast/toast_private.h"
 #include "utils/rel.h"
 
 /* A COPY TO that is being executed. */

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * pointers.c
- *		The TOAST pointers of a tuple; see pointers.h.
+ *		The TOAST pointers of a tuple; see toast_private.h.
  *
  * The tuple may belong to a row that the query never comes to, and may be
  * damaged; see heap_row.h.
@@ -14,7 +14,7 @@
 #include "access/heaptoast.h"
 #include "access/htup_details.h"
 #include "early/heap_row.h"
-#include "toast/pointers.h"
+#include "toast/toast_private.h"
 #include "varatt.h"
 
 /* Read a pointer; false if it leads to no chunk. */

@@ -2,7 +2,7 @@
  *
  * rows_above.c
  *		The rows of a node above scans, of which some are fetched ahead, and
- *		their TOAST pointers; see rows_above.h.
+ *		their TOAST pointers; see toast_private.h.
  *
  * A pointer is kept for a while after its row has been handed out: rows of a
  * cursor are fetched a portion at a time, and their values later.
@@ -26,11 +26,11 @@
 #include "compat.h"
 #include "early/early_plan.h"
 #include "early/rows_ahead.h"
-#include "exec/rows_wanted.h"
+#include "exec/ahead_node.h"
 #include "executor/executor.h"
 #include "miscadmin.h"
 #include "read/uncount.h"
-#include "toast/rows_above.h"
+#include "toast/toast_private.h"
 
 /* The pointers that are kept; a power of two. */
 #define KEPT 1024
@@ -113,7 +113,7 @@ rows_above_open(RowsAbove *rows)
 
 	rows->opened = true;
 	rows->harmless = !bounds->may_stop &&
-		HarmlessPlanRefusal(plan_state, false, SettingsStay(query), false,
+		HarmlessPlanRefusal(plan_state, false, SettingsStay(query),
 							&rows->params) == NOT_REFUSED;
 	rows->infallible = ReturnsInfallibly(plan_state, false);
 	if (!bounds->restores && (rows->harmless || rows->infallible))

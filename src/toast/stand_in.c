@@ -2,7 +2,7 @@
  *
  * stand_in.c
  *		A stand-in for a scan of a table that the server makes without the
- *		executor; see stand_in.h.
+ *		executor; see toast_private.h.
  *
  * The row of a fetch is recognized by its values, and is searched in the order
  * of the scan: on the page of the row before, then on the pages that follow.
@@ -23,8 +23,7 @@
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "storage/bufmgr.h"
-#include "toast/pointers.h"
-#include "toast/stand_in.h"
+#include "toast/toast_private.h"
 #include "utils/rel.h"
 
 /* How many pages a search looks at; more than a scan has read ahead. */

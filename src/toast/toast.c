@@ -15,12 +15,10 @@
 #include "catalog/catalog.h"
 #include "compat.h"
 #include "early/coming_rows.h"
-#include "exec/explain.h"
-#include "exec/settings.h"
+#include "exec/ahead_node.h"
 #include "exec/takeover.h"
-#include "toast/fetches.h"
-#include "toast/following.h"
 #include "toast/toast.h"
+#include "toast/toast_private.h"
 #include "utils/rel.h"
 
 /* Has the query scans that are served? */
@@ -83,15 +81,6 @@ toast_end(AheadNode *node)
 		ValuesAheadEnd(scan->ahead);
 }
 
-static void
-toast_wait_for_reads(const AheadNode *node)
-{
-	const ToastScan *scan = (const ToastScan *) node;
-
-	if (scan->ahead != NULL)
-		ValuesAheadWait(scan->ahead);
-}
-
 /*
  * Most scans fetch no value, and nothing is to be said of them.  The figures
  * are those of the process that runs EXPLAIN; what parallel workers did is in
@@ -105,7 +94,7 @@ toast_report(AheadNode *node, AheadReport *report)
 
 	if (scan->ahead == NULL)
 		return;
-	c = ValuesAheadTell(scan->ahead);
+	c = ValuesAheadCounters(scan->ahead);
 	if (c.values == 0)
 	{
 		if (report->reason == NOT_REFUSED)
@@ -132,7 +121,6 @@ static const AheadMethods toast_methods = {
 	.serves = toast_serves,
 	.begin = toast_begin,
 	.end = toast_end,
-	.wait = toast_wait_for_reads,
 	.report = toast_report,
 };
 

@@ -2,10 +2,10 @@
  *
  * values_ahead.c
  *		The TOASTed values that one scan will come to, and the reads of their
- *		chunks; see values_ahead.h.
+ *		chunks; see toast_private.h.
  *
  * Values stand in a ring in the order of their rows.  Those that will probably
- * be fetched (column.h) are looked up in parts of PART_CHUNKS chunks, so that
+ * be fetched (column.c) are looked up in parts of PART_CHUNKS chunks, so that
  * what is ahead is bounded by blocks and not by values: a large value is read
  * as far as the distance allows, and goes on while the server fetches it.
  *
@@ -34,16 +34,14 @@
 #include "access/stratnum.h"
 #include "compat.h"
 #include "early/coming_rows.h"
+#include "exec/ahead_node.h"
 #include "exec/judge_timing.h"
-#include "exec/rows_wanted.h"
-#include "exec/settings.h"
+#include "exec/takeover.h"
 #include "lookup/lookup.h"
 #include "miscadmin.h"
 #include "read/uncount.h"
 #include "storage/bufmgr.h"
-#include "toast/column.h"
-#include "toast/pointers.h"
-#include "toast/values_ahead.h"
+#include "toast/toast_private.h"
 #include "utils/fmgroids.h"
 #include "utils/rel.h"
 #include "utils/spccache.h"
@@ -136,7 +134,7 @@ struct ValuesAhead
 	uint32		position;		/* of its value */
 	int32		chunk;			/* the one that the server reads */
 	int			reads;			/* made ahead, of the parts that arrived */
-	bool		settles;		/* LookupCountEnd() has to follow */
+	bool		counting;		/* LookupCountEnd() has to follow */
 	instr_time	start;
 	CountsBefore table_before;
 	CountsBefore index_before;
@@ -716,8 +714,8 @@ values_start_unit(ValuesAhead *ahead)
 		values_look_ahead(ahead);
 	ahead->table_before = CountsNow(ahead->fetch.table);
 	ahead->index_before = CountsNow(ahead->fetch.index);
-	ahead->settles = ahead->lookup != NULL;
-	if (ahead->settles)
+	ahead->counting = ahead->lookup != NULL;
+	if (ahead->counting)
 		LookupCountBegin(ahead->lookup);
 }
 
@@ -752,7 +750,7 @@ values_stop_unit(ValuesAhead *ahead)
 
 	INSTR_TIME_SET_ZERO(inside);
 	JudgeStopTiming(&inside, ahead->start);
-	if (ahead->settles)
+	if (ahead->counting)
 		(void) LookupCountEnd(ahead->lookup, PG_INT32_MAX);
 	if (judge->mode == JUDGE_WATCH)
 	{
@@ -849,15 +847,9 @@ ValuesAheadEnd(ValuesAhead *ahead)
 		values_forget_all(ahead);
 		LookupPass(ahead->lookup);
 	}
-	counters = ValuesAheadTell(ahead);
+	counters = ValuesAheadCounters(ahead);
 	if (counters.values > 0)
 		TotalsAdd(&ToastTotals, &counters);
-}
-
-void
-ValuesAheadWait(const ValuesAhead *ahead)
-{
-	(void) PageReadsWait(&ahead->shared, true);
 }
 
 Refusal
@@ -867,7 +859,7 @@ ValuesAheadReason(const ValuesAhead *ahead)
 }
 
 ToastCounters
-ValuesAheadTell(const ValuesAhead *ahead)
+ValuesAheadCounters(const ValuesAhead *ahead)
 {
 	ToastCounters counters = ahead->counters;
 

@@ -5,7 +5,7 @@
  *
  * COPY gathers up to 1,000 rows and writes them into the table before it makes
  * their index entries, one row after the other.  When it comes to the first
- * entry of a row, the rows that follow are known (heap_rows.h), and their keys
+ * entry of a row, the rows that follow are known, and their keys
  * are looked up early.  Where COPY writes rows one by one, since a trigger or a
  * volatile default may look at the table, no row follows; then the indexes of
  * one row are looked up together.
@@ -26,29 +26,55 @@
 #include "postgres.h"
 
 #include "access/genam.h"
+#include "access/htup_details.h"
 #include "access/table.h"
 #include "access/xact.h"
 #include "compat.h"
+#include "early/heap_row.h"
 #include "enabled.h"
 #include "exec/judge_timing.h"
-#include "exec/settings.h"
 #include "exec/takeover.h"
 #include "executor/executor.h"
 #include "executor/instrument.h"
 #include "index/index_routine.h"
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
+#include "read/page_read.h"
 #include "read/uncount.h"
+#include "storage/bufmgr.h"
 #include "storage/lmgr.h"
 #include "tcop/utility.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
-#include "write/heap_rows.h"
 #include "write/index_keys.h"
 #include "write/write.h"
 
 /* Rows that are taken into account when it is asked what is to be won. */
 #define MANY_ROWS 512
+
+/*
+ * The rows of a batch that follow a row follow it in the table, too, on the
+ * same page and on the next ones.  Where the batch goes on at another place,
+ * for the sake of free space, the rows end here.  They are those of our own
+ * command, so that nobody removes them, and their line pointers stay as they
+ * are.  Which they are is noted under the page's lock; a pin is enough to read
+ * them.  Their pages have just been written, and are cached: another page is
+ * not read, since it may be damaged.
+ */
+typedef struct CopyBatch
+{
+	Relation	table;
+	TupleTableSlot *slot;
+	TransactionId xid;			/* by whom the rows were written ... */
+	CommandId	command;		/* ... and by which command */
+	BlockNumber block;			/* the page whose rows are listed */
+	Buffer		buffer;			/* that page, until copy_release_page() */
+	bool		ended;
+	HeapTupleData tuple;		/* in the slot */
+	int			n;
+	int			next;
+	OffsetNumber offsets[MaxHeapTuplesPerPage];
+} CopyBatch;
 
 /* A COPY that runs, in a memory context of its own. */
 typedef struct Copy
@@ -63,7 +89,7 @@ typedef struct Copy
 	Judge		judge;
 	Refusal		refusal;		/* why it must not look ahead */
 	KeysAhead	keys;
-	HeapRows	rows;
+	CopyBatch	batch;
 
 	/* the row whose entries are being made */
 	bool		has_row;
@@ -86,6 +112,113 @@ static MemoryContext starting = NULL;
 
 /* The innermost one that is served. */
 static Copy *running = NULL;
+
+static void
+copy_init_batch(CopyBatch *rows, Relation table)
+{
+	*rows = (CopyBatch) {.table = table, .buffer = InvalidBuffer, .ended = true,
+						.slot = CachedRowSlot(table)};
+}
+
+/* Give up the page whose row was returned last. */
+static void
+copy_release_page(CopyBatch *rows)
+{
+	ExecClearTuple(rows->slot);
+	if (BufferIsValid(rows->buffer))
+		ReleaseBuffer(rows->buffer);
+	rows->buffer = InvalidBuffer;
+}
+
+/* Has the command written this tuple, and has nobody changed it since? */
+static bool
+copy_is_of_batch(const CopyBatch *rows, HeapTupleHeader tuple)
+{
+	return (tuple->t_infomask & HEAP_XMAX_INVALID) != 0 &&
+		HeapTupleHeaderGetRawXmin(tuple) == rows->xid &&
+		HeapTupleHeaderGetRawCommandId(tuple) == rows->command;
+}
+
+/*
+ * List the rows of "block" from an offset on.  begins: what the tuple at that
+ * offset says of its writer is what all rows are to say.
+ */
+static void
+copy_list_page(CopyBatch *rows, OffsetNumber first, bool begins)
+{
+	Page		page;
+	OffsetNumber last;
+	HeapTupleData row;
+
+	rows->n = rows->next = 0;
+	rows->buffer = PageFind(rows->table, rows->block);
+	if (!BufferIsValid(rows->buffer))
+		return;
+	LockBuffer(rows->buffer, BUFFER_LOCK_SHARE);
+	page = BufferGetPage(rows->buffer);
+	last = PageIsNew(page) ? 0 :
+		Min(PageGetMaxOffsetNumber(page), MaxHeapTuplesPerPage);
+	if (begins && first <= last && HeapRowAt(page, first, ROW_IS_VISIBLE, &row))
+	{
+		rows->xid = HeapTupleHeaderGetRawXmin(row.t_data);
+		rows->command = HeapTupleHeaderGetRawCommandId(row.t_data);
+		rows->ended = false;
+	}
+	for (OffsetNumber i = first; i <= last && !rows->ended; i++)
+		if (HeapRowAt(page, i, ROW_IS_VISIBLE, &row) &&
+			copy_is_of_batch(rows, row.t_data))
+			rows->offsets[rows->n++] = i;
+	LockBuffer(rows->buffer, BUFFER_LOCK_UNLOCK);
+}
+
+/* Begin with a row of the table, which is returned first. */
+static void
+copy_begin_batch(CopyBatch *rows, const ItemPointerData *tid)
+{
+	copy_release_page(rows);
+	rows->ended = true;
+	rows->block = ItemPointerGetBlockNumber(tid);
+	copy_list_page(rows, ItemPointerGetOffsetNumber(tid), true);
+}
+
+/* Go to the next page, if there is one. */
+static bool
+copy_next_page(CopyBatch *rows)
+{
+	copy_release_page(rows);
+	if (rows->block + 1 >= RelationGetNumberOfBlocks(rows->table))
+		return false;
+	rows->block++;
+	copy_list_page(rows, FirstOffsetNumber, false);
+	return rows->n > 0;
+}
+
+/* The next row, whose page is then pinned; NULL if it is not known. */
+static TupleTableSlot *
+copy_next_of_batch(CopyBatch *rows)
+{
+	HeapTuple	tuple = &rows->tuple;
+	ItemId		item;
+
+	if (!rows->ended && rows->next == rows->n)
+		rows->ended = !copy_next_page(rows);
+	if (rows->ended)
+		return NULL;
+	if (!BufferIsValid(rows->buffer))
+		rows->buffer = PageFind(rows->table, rows->block);
+	rows->ended = !BufferIsValid(rows->buffer);
+	if (rows->ended)
+		return NULL;
+	item = PageGetItemId(BufferGetPage(rows->buffer),
+						 rows->offsets[rows->next]);
+	tuple->t_data =
+		(HeapTupleHeader) PageGetItem(BufferGetPage(rows->buffer), item);
+	tuple->t_len = ItemIdGetLength(item);
+	tuple->t_tableOid = RelationGetRelid(rows->table);
+	ItemPointerSet(&tuple->t_self, rows->block, rows->offsets[rows->next]);
+	rows->next++;
+	return ExecStoreHeapTuple(tuple, rows->slot, false);
+}
 
 static Copy *
 copy_into(Oid table)
@@ -113,7 +246,7 @@ copy_open_ring(Copy *copy)
 							copy->indexes, NULL, copy->nindexes, &bounds);
 	if (refusal != NOT_REFUSED)
 		return refusal;
-	HeapRowsInit(&copy->rows, copy->table);
+	copy_init_batch(&copy->batch, copy->table);
 	JudgeSetMaximum(&copy->judge, copy->keys.lookups.max_keys, 0);
 	JudgeRunsToEnd(&copy->judge);
 	return NOT_REFUSED;
@@ -143,9 +276,9 @@ copy_fill(Copy *copy)
 	int			wanted = is_ahead ? copy->judge.distance : 0;
 
 	if (RowsAheadSize(rows) == 0 && is_ahead)
-		HeapRowsBegin(&copy->rows, &copy->tid);
+		copy_begin_batch(&copy->batch, &copy->tid);
 	if (!KeysAheadIsTimeToFill(&copy->keys, wanted,
-							   is_ahead && !copy->rows.ended))
+							   is_ahead && !copy->batch.ended))
 		return;
 	while (is_ahead && RowsAheadSize(rows) < wanted + 1 &&
 		   RowsAheadHasRoom(rows))
@@ -153,12 +286,12 @@ copy_fill(Copy *copy)
 		TupleTableSlot *slot;
 
 		CHECK_FOR_INTERRUPTS();
-		slot = HeapRowsNext(&copy->rows);
+		slot = copy_next_of_batch(&copy->batch);
 		if (slot == NULL)
 			break;
 		KeysAheadAdd(&copy->keys, slot);
 	}
-	HeapRowsRelease(&copy->rows);
+	copy_release_page(&copy->batch);
 	KeysAheadRead(&copy->keys);
 	if (RowsAheadSize(rows) == 1 && wanted > 0 && !RowsAheadHasRoom(rows))
 		JudgeNoRoom(&copy->judge);
@@ -197,7 +330,7 @@ copy_end_row(Copy *copy)
 	}
 	if (copy->keys.rows != NULL)
 		KeysAheadPass(&copy->keys);
-	misses = IndexMisses(copy->indexes, copy->nindexes);
+	misses = MissesOf(copy->indexes, copy->nindexes);
 	reads = misses < 0 ? *copy->reads - copy->reads_seen :
 		misses - copy->misses_seen;
 	if (copy->keys.rows != NULL)
@@ -226,7 +359,7 @@ copy_begin_row(Copy *copy, const ItemPointerData *tid)
 	}
 	copy->reads_seen = *copy->reads;
 	if (copy->judge.mode != JUDGE_WATCH)
-		copy->misses_seen = IndexMisses(copy->indexes, copy->nindexes);
+		copy->misses_seen = MissesOf(copy->indexes, copy->nindexes);
 }
 
 /* The aminsert member of a table's indexes while COPY writes to it. */
@@ -336,7 +469,7 @@ copy_end(bool failed)
 		IndexRoutineRemove(copy->indexes[i], &copy_members);
 	if (!failed && copy->has_row)
 		copy_end_row(copy);
-	counters = KeysAheadTell(&copy->keys);
+	counters = KeysAheadCounters(&copy->keys);
 	if (copy->keys.rows != NULL)
 		TotalsAdd(&WriteTotals, &counters);
 	if (!failed)

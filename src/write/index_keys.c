@@ -21,12 +21,12 @@
 #include "catalog/pg_am_d.h"
 #include "compat.h"
 #include "early/harmless.h"
-#include "early/infallible.h"
 #include "exec/judge.h"
-#include "exec/settings.h"
+#include "exec/takeover.h"
 #include "executor/executor.h"
 #include "lookup/lookup.h"
 #include "optimizer/optimizer.h"
+#include "read/uncount.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "varatt.h"
@@ -47,23 +47,6 @@ typedef struct IndexKeys
 	int64		misses_seen;
 	int			idle_rows;		/* consecutive rows without a read */
 } IndexKeys;
-
-int64
-IndexMisses(const Relation *indexes, int n)
-{
-	int64		sum = 0;
-
-	for (int i = 0; i < n; i++)
-	{
-		if (indexes[i] == NULL)
-			continue;
-		if (!pgstat_should_count_relation(indexes[i]))
-			return -1;
-		sum += LOOKAHEAD_COUNT(indexes[i], blocks_fetched) -
-			LOOKAHEAD_COUNT(indexes[i], blocks_hit);
-	}
-	return sum;
-}
 
 /* Return the reason against an index in the columns that it depends on. */
 static Refusal
@@ -133,7 +116,7 @@ IndexKeysNoteReads(KeysAhead *ahead)
 	for (int i = 0; i < ahead->nsources; i++)
 	{
 		IndexKeys  *index = (IndexKeys *) ahead->sources[i];
-		int64		misses = IndexMisses(&index->index, 1);
+		int64		misses = MissesOf(&index->index, 1);
 
 		index->idle_rows = misses != index->misses_seen ? 0 :
 			Min(index->idle_rows + 1, IDLE_ROWS);
@@ -254,7 +237,7 @@ index_keys_add_index(KeysAhead *ahead, IndexKeys *index, Relation heap)
 					 false, conflicts ? LOOKUP_MAX_BLOCKS : 0, &refusal);
 	if (refusal != NOT_REFUSED)
 		return refusal;
-	index->misses_seen = IndexMisses(&rel, 1);
+	index->misses_seen = MissesOf(&rel, 1);
 	ahead->sources[ahead->nsources++] = &index->base;
 	return NOT_REFUSED;
 }

@@ -45,10 +45,4 @@ extern void IndexKeysNoteReads(KeysAhead *ahead);
  */
 extern bool IndexRowIsToasted(TupleTableSlot *row, const Bitmapset *columns);
 
-/*
- * The blocks of indexes that this process has read, as its statistics count; -1
- * if one has none.  Some of the indexes may be NULL.
- */
-extern int64 IndexMisses(const Relation *indexes, int n);
-
 #endif							/* PG_LOOKAHEAD_INDEX_KEYS_H */

@@ -25,15 +25,13 @@
 
 #include "access/tupconvert.h"
 #include "compat.h"
-#include "exec/busy_processors.h"
 #include "exec/judge_timing.h"
-#include "exec/settings.h"
 #include "exec/takeover.h"
 #include "executor/execPartition.h"
 #include "executor/executor.h"
 #include "read/uncount.h"
 #include "utils/rel.h"
-#include "write/updated_rows.h"
+#include "write/write_node.h"
 
 /* With how many more rows of the kind is reckoned? */
 #define MORE_ROWS 64
@@ -111,10 +109,10 @@ OneRowIsWatched(Relation table, CmdType operation)
 	return OneRowHasIndexes(table);
 }
 
-Refusal
-OneRowReason(const OneRow *one)
+const Judge *
+OneRowJudge(const OneRow *one)
 {
-	return JudgeReason(&one->judge);
+	return &one->judge;
 }
 
 /* The judge, unless another table has taken its place meanwhile; else NULL. */

@@ -10,7 +10,7 @@
  * is harmless (harmless.h), and if nothing else that can be noticed happens
  * between two rows: write.c looks for triggers.
  *
- * Those of an UPDATE are not fetched, but computed ahead (updated_rows.h).  In
+ * Those of an UPDATE are not fetched, but computed ahead (updated_rows.c).  In
  * the ring is what the plan will probably return; each row that it does return
  * is looked for there by the TID of the old row.
  *
@@ -21,14 +21,14 @@
 #include "access/xact.h"
 #include "compat.h"
 #include "early/early_plan.h"
+#include "exec/ahead_node.h"
 #include "exec/judge_timing.h"
-#include "exec/rows_wanted.h"
 #include "executor/executor.h"
 #include "executor/instrument.h"
 #include "miscadmin.h"
 #include "read/uncount.h"
 #include "utils/rel.h"
-#include "write/updated_rows.h"
+#include "write/write_node.h"
 
 /* Rows that are taken into account when it is asked what is to be won. */
 #define MANY_ROWS 512
@@ -72,7 +72,7 @@ rows_refusal(WriteNode *node)
 	if (RowsCertain(&node->base) < PG_INT64_MAX)
 		return REFUSED_NOT_ALL_ROWS;
 	refusal = rows_are_updated(node) ? UpdatedRowsOpen(node) :
-		HarmlessPlanRefusal(child, false, false, false, &node->params);
+		HarmlessPlanRefusal(child, false, false, &node->params);
 	if (refusal != NOT_REFUSED)
 		return refusal;
 	bounds.bytes = AheadGrant(node->base.query, bounds.bytes,
@@ -293,7 +293,7 @@ rows_were_read_for(WriteNode *node)
 
 /* Tell the judge what was read for the row that was written last. */
 static void
-rows_tell_judge(WriteNode *node, PlanState *child)
+rows_count_row(WriteNode *node, PlanState *child)
 {
 	Judge	   *judge = &node->judge;
 	int64		reads = *node->reads - node->reads_seen;
@@ -322,7 +322,7 @@ rows_next(WriteNode *node, PlanState *child)
 	if (node->part->keys.arrived != NULL)
 		rows_account(node, child);
 	if (node->has_written)
-		rows_tell_judge(node, child);
+		rows_count_row(node, child);
 	node->started = JudgeStartTiming(&node->judge);
 
 	/* the server opens the indexes when it has got the first row */

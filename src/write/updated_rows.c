@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * updated_rows.c
- *		The rows that an UPDATE is going to write; see updated_rows.h.
+ *		The rows that an UPDATE is going to write; see write_node.h.
  *
  * What the plan will make of a row is computed by expressions of our own.  The
  * columns of the table are those of the old row, those of a nested loop's outer
@@ -15,11 +15,10 @@
 #include "access/sysattr.h"
 #include "access/xact.h"
 #include "common/int.h"
-#include "early/heap_row.h"
 #include "early/coming_rows.h"
 #include "early/early_plan.h"
 #include "early/harmless.h"
-#include "early/infallible.h"
+#include "early/heap_row.h"
 #include "executor/executor.h"
 #include "join/join.h"
 #include "miscadmin.h"
@@ -29,7 +28,7 @@
 #include "utils/fmgroids.h"
 #include "utils/rel.h"
 #include "write/index_keys.h"
-#include "write/updated_rows.h"
+#include "write/write_node.h"
 
 /* Rows passed over in one look, and looks left out if one is futile. */
 #define ROWS_PER_LOOK 64

@@ -15,16 +15,15 @@
 #include "access/xact.h"
 #include "compat.h"
 #include "early/early_plan.h"
-#include "early/routing.h"
-#include "exec/explain.h"
-#include "exec/settings.h"
+#include "early/harmless.h"
+#include "exec/ahead_node.h"
 #include "exec/takeover.h"
 #include "executor/instrument.h"
 #include "read/page_read.h"
 #include "read/uncount.h"
 #include "utils/rel.h"
-#include "write/updated_rows.h"
 #include "write/write.h"
+#include "write/write_node.h"
 
 /* Does it write one row?  EXPLAIN asks again, when it has been executed. */
 static inline bool
@@ -111,7 +110,7 @@ write_foresee(PlanState *plan_state, Refusal *refusal)
 		write_is_of_one_row(node) || WriteIsPartitioned(node))
 		return true;
 	*refusal = IsolationIsSerializable() ? REFUSED_SERIALIZABLE :
-		HarmlessPlanRefusal(outerPlanState(node), false, false, false,
+		HarmlessPlanRefusal(outerPlanState(node), false, false,
 							&params);
 	return true;
 }
@@ -148,45 +147,24 @@ static void
 write_end(AheadNode *base)
 {
 	const WriteNode *node = (const WriteNode *) base;
-	WriteCounters counters = WriteTell(node);
+	WriteCounters counters = WriteNodeCounters(node);
 
 	if (counters.statements > 0)
 		TotalsAdd(&WriteTotals, &counters);
 }
 
 static void
-write_wait(const AheadNode *base)
-{
-	const WriteNode *node = (const WriteNode *) base;
-
-	for (const WritePart *part = &node->whole; part != NULL; part = part->next)
-		(void) PageReadsWait(&part->keys.lookups, true);
-}
-
-/* Why was nothing read ahead? */
-static Refusal
-write_reason(const WriteNode *node)
-{
-	if (node->part->refusal != NOT_REFUSED)
-		return node->part->refusal;
-	if (node->part->keys.rows != NULL)
-		return REFUSED_NOTHING_TO_READ;
-	return node->one != NULL ? OneRowReason(node->one) :
-		JudgeReason(&node->judge);
-}
-
-static void
 write_report(AheadNode *base, AheadReport *report)
 {
 	const WriteNode *node = (const WriteNode *) base;
-	WriteCounters c = WriteTell(node);
-	double		mean = (double) node->part->keys.size_sum /
-		Max(1, node->part->keys.rows_of_ring);
+	WriteCounters c = WriteNodeCounters(node);
+	const KeysAhead *keys = &node->part->keys;
 
-	if (c.pages.leaf_blocks_read == 0 && c.pages.heap_blocks_read == 0)
-		report->reason = write_reason(node);
-	else
-		AheadReportWrites(report, &c, mean);
+	KeysAheadReport(report, &c,
+					(double) keys->size_sum / Max(1, keys->rows_of_ring),
+					JudgeReasonOf(node->one != NULL ?
+								  OneRowJudge(node->one) : &node->judge,
+								  node->part->refusal, keys->rows != NULL));
 	if (node->row_by_row != report->reason)
 		report->row_by_row = node->row_by_row;
 }
@@ -198,7 +176,6 @@ static const AheadMethods write_methods = {
 	.foresee = write_foresee,
 	.begin = write_begin,
 	.end = write_end,
-	.wait = write_wait,
 	.report = write_report,
 };
 

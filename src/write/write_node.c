@@ -70,13 +70,13 @@ WriteOpenKeys(WriteNode *node, const RowsBounds *bounds)
 }
 
 WriteCounters
-WriteTell(const WriteNode *node)
+WriteNodeCounters(const WriteNode *node)
 {
 	WriteCounters all = {0};
 
 	for (const WritePart *part = &node->whole; part != NULL; part = part->next)
 	{
-		WriteCounters counters = KeysAheadTell(&part->keys);
+		WriteCounters counters = KeysAheadCounters(&part->keys);
 
 		TotalsSum(&WriteTotals, &all, &counters);
 	}

@@ -16,6 +16,7 @@
 #include "executor/instrument.h"
 #include "observe/totals.h"
 #include "portability/instr_time.h"
+#include "read/uncount.h"
 #include "write/index_keys.h"
 
 typedef struct OneRow OneRow;
@@ -33,24 +34,17 @@ typedef struct WritePart
 
 typedef struct WriteNode
 {
+	/* unchanging */
 	AheadNode	base;
-	Judge		judge;
 	OneRow	   *one;			/* no row is known ahead; else NULL */
 	ExecProcNodeMtd fetch;		/* the child's own ExecProcNode */
+	const int64 *reads;			/* this backend's count of blocks read */
+
+	/* made when it first looks ahead, or comes to a partition */
 	WritePart	whole;			/* the statement's table, then partitions */
 	WritePart  *part;			/* the one that is written into now */
 	int			nparts;
-
-	const int64 *reads;			/* this backend's count of blocks read */
-	int64		reads_seen;		/* its value when a row was handed out */
-	int64		misses_seen;	/* the indexes' misses at that time */
-	bool		has_written;	/* a row has been handed out */
-	instr_time	started;		/* time counts since then; zero: it does not */
-	instr_time	inside;			/* spent for that row, without the child */
-
-	/* made when it first looks ahead */
 	List	   *params;			/* parameters that the child uses */
-	bool		child_ended;	/* the child has ended, the ring has not */
 
 	/* of an UPDATE, made with them */
 	Bitmapset  *key_columns;	/* those that it sets and indexes depend on */
@@ -58,7 +52,18 @@ typedef struct WriteNode
 	TupleTableSlot *new_row;
 	UpdatedRows *updated;		/* how coming rows are computed, or NULL */
 	Refusal		row_by_row;		/* why they are not */
+
+	/* for the execution */
+	Judge		judge;
+	bool		child_ended;	/* the child has ended, the ring has not */
+	bool		has_written;	/* a row has been handed out */
 	int			strays;			/* rows in a row that were none of the ring */
+
+	/* for a row */
+	int64		reads_seen;		/* *reads when a row was handed out */
+	int64		misses_seen;	/* the indexes' misses at that time */
+	instr_time	started;		/* time counts since then; zero: it does not */
+	instr_time	inside;			/* spent for that row, without the child */
 } WriteNode;
 
 /* The table that is written to, or the partition. */
@@ -86,7 +91,7 @@ extern bool WriteHasTriggers(const ResultRelInfo *table);
 extern Refusal WriteOpenKeys(WriteNode *node, const RowsBounds *bounds);
 
 /* Return the counters, as if nothing more were written. */
-extern WriteCounters WriteTell(const WriteNode *node);
+extern WriteCounters WriteNodeCounters(const WriteNode *node);
 
 /*
  * The blocks that have been read of the indexes, as the statistics count; -1 if
@@ -97,7 +102,7 @@ WriteMisses(const WriteNode *node)
 {
 	const ResultRelInfo *table = WriteTable(node);
 
-	return IndexMisses(table->ri_IndexRelationDescs, table->ri_NumIndices);
+	return MissesOf(table->ri_IndexRelationDescs, table->ri_NumIndices);
 }
 
 /*
@@ -123,7 +128,64 @@ extern bool OneRowHasIndexes(Relation table);
 /* What the session knows of a table's rows that are inserted, or updated. */
 extern OneRow *OneRowOf(Oid table, CmdType operation);
 
-/* Why was nothing looked up for the row? */
-extern Refusal OneRowReason(const OneRow *one);
+/* The judge of its rows. */
+extern const Judge *OneRowJudge(const OneRow *one);
+
+/*
+ * updated_rows.c: the rows that an UPDATE is going to write: of what its plan
+ * has returned, and of what it will return.
+ *
+ * The plan of an UPDATE returns the columns that are set.  The others are those
+ * of the old row, whose page it has just read.  If no column that an index
+ * depends on gets another value, the server makes no entries, and nothing is
+ * looked up.
+ *
+ * The plan is not executed early, since it reads the table that is written to.
+ * But where the rows of the table that it comes to next are known, and lie on
+ * pages in shared buffers, what it will make of them can be computed:
+ * - a scan of the table knows the rows that follow (coming_rows.h);
+ * - a nested loop has fetched outer rows ahead, and the index scan of the table
+ *	 on its inner side knows the first row that each of them matches (join.h).
+ *
+ * A row that is computed so is a guess.  It may be one that the plan does not
+ * return, or not in this way; then pages were read for nothing.
+ */
+
+/* Are rows that an UPDATE comes to next known, as far as is seen at once? */
+extern bool UpdatedRowsAreKnown(const ModifyTableState *statement);
+
+/*
+ * Prepare to compute rows of what the plan has returned; return the reason if
+ * the statement will make no entries in indexes.
+ */
+extern Refusal UpdatedRowsPrepare(WriteNode *node);
+
+/*
+ * The row that the server will write, of what the plan has returned; NULL if it
+ * will make no entries, or if that is not known.
+ */
+extern TupleTableSlot *UpdatedRow(WriteNode *node, TupleTableSlot *returned);
+
+/*
+ * Prepare to compute rows of what the plan will return; return the reason if
+ * that cannot be done.
+ */
+extern Refusal UpdatedRowsOpen(WriteNode *node);
+
+/* Go on behind the row that the plan has returned. */
+extern void UpdatedRowsRestart(UpdatedRows *rows);
+
+/*
+ * The next row, whose tts_tid is that of the old row; NULL if none is known
+ * now.  *has_entries: it gets entries in indexes, and these are known.
+ */
+extern TupleTableSlot *UpdatedRowsNext(WriteNode *node, bool *has_entries);
+
+/*
+ * The plan has returned a row that had been computed: nobody can tell when a
+ * random value was made, so that it gets those by which it was looked up.
+ */
+extern void UpdatedRowsGive(const UpdatedRows *rows, TupleTableSlot *returned,
+							const TupleTableSlot *computed);
 
 #endif							/* PG_LOOKAHEAD_WRITE_NODE_H */
