@@ -149,7 +149,12 @@ WindowHasRoom(Window *window)
 		return false;
 	if (window->sorted)
 		return true;
-	return window->untaken + window->to_start < window->max_reads &&
+
+	/*
+	 * One read more than may be in flight: the last one that may then has all
+	 * its blocks, not the first one only.
+	 */
+	return window->untaken + window->to_start <= window->max_reads &&
 		(!PageReadsInBackground(window->rel) ||
 		 LookaheadAdditionalPins(RelationUsesLocalBuffers(window->rel),
 								 unstarted + 1) > unstarted);

@@ -60,7 +60,7 @@ extern Window *WindowCreate(MemoryContext mcxt, Relation rel, int capacity,
 
 /*
  * Is there room for a block?  If sorted, by capacity; else also by reads in
- * flight.
+ * flight, beyond which the blocks of one read may wait.
  */
 extern bool WindowHasRoom(Window *window);
 

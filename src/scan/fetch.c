@@ -296,7 +296,7 @@ fetch_begin_ahead(ScanNode *node, IndexScanDesc scan)
 		return false;
 	}
 	node->ahead = HeapAheadCreate(&node->base, heap, fetch_ring(node, scan),
-								  LookaheadReadsInFlight(concurrency),
+								  SettingsReads(concurrency),
 								  sorted ? lookahead_order_window : 0);
 	return true;
 }

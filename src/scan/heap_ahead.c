@@ -49,10 +49,10 @@ heap_ahead_forget_blocks(HeapAhead *ahead)
 }
 
 /*
- * In index order, the most blocks ahead are what the setting says, or as many
- * as can be in flight when neighbours are combined; and no more than this
- * backend's share of the buffers, so that they are not evicted before they are
- * used.  In block order, one window is consumed while the next is in flight.
+ * In index order, the most blocks ahead are as many as can be in flight when
+ * neighbours are combined; and no more than this backend's share of the
+ * buffers, so that they are not evicted before they are used.  In block order,
+ * one window is consumed while the next is in flight.
  */
 HeapAhead *
 HeapAheadCreate(const AheadNode *base, Relation heap, LeafRing *ring, int reads,
@@ -64,8 +64,6 @@ HeapAheadCreate(const AheadNode *base, Relation heap, LeafRing *ring, int reads,
 	int			buffers = local ? num_temp_buffers : NBuffers;
 	int			blocks = Min(reads * io_combine_limit, MAX_BLOCKS);
 
-	if (lookahead_max_distance >= 0)
-		blocks = Min(blocks, lookahead_max_distance);
 	blocks = local ? Min(blocks, buffers / 8) :
 		LookaheadPinLimit(blocks);
 	ahead->base = base;

@@ -249,12 +249,9 @@ LeafRingCreate(const AheadNode *base, Relation index, bool bitmap,
 	UncountCatalogs(&before);
 	if (concurrency > 0)
 	{
-		reader->max_reads = LookaheadReadsInFlight(concurrency);
+		reader->max_reads = SettingsReads(concurrency);
 		reader->max_leaves =
 			Min(MAX_STARTED, 2 * Max(reader->max_reads, io_combine_limit));
-		if (lookahead_max_distance >= 0)
-			reader->max_leaves =
-				Min(reader->max_leaves, lookahead_max_distance);
 	}
 	ring->reader = shares != NULL ? shares->reader : reader;
 	ring->base = base;

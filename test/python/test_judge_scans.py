@@ -68,7 +68,7 @@ ANALYZE
 TABLES = ("t", "other", "gone", "swept")
 FORCE = "SET pg_lookahead.debug_force = on"
 BY_K = "SELECT id FROM t WHERE k > 50 ORDER BY k"
-COUNTS = ("blocks_read", "blocks_hit", "blocks_visited", "blocks_direct", "blocks_unused", "stalls")
+COUNTS = ("blocks_read", "reads", "blocks_hit", "blocks_visited", "blocks_direct", "blocks_unused", "stalls")
 
 
 @pytest.fixture(scope="module")
@@ -368,8 +368,21 @@ def distance(conn: Connection, *settings: str) -> int:
 
 
 @pytest.mark.parametrize("most", (1, 3, 20))
-def test_distance_is_bounded(conn: Connection, most: int) -> None:
-    assert 1 <= distance(conn, f"SET pg_lookahead.max_distance = {most}") <= most
+def test_reads_in_flight_are_bounded(conn: Connection, most: int) -> None:
+    """With one block a read, so that its blocks ahead are its reads."""
+    set_most = f"SET pg_lookahead.max_distance = {most}"
+    assert 1 <= distance(conn, "SET io_combine_limit = 1", set_most) <= most
+
+
+def test_neighbours_in_one_read_count_once(conn: Connection) -> None:
+    """The setting bounds reads, not blocks."""
+    if not reads_are_async(conn):
+        pytest.skip("the kernel is told of single blocks")
+    few = "SELECT k, pad FROM t WHERE k < 4000 ORDER BY k"
+    run(conn, f"CREATE TABLE sorted WITH (fillfactor = 10) AS {few}", "CREATE INDEX ON sorted (k)")
+    run(conn, "ANALYZE sorted", FORCE, "SET pg_lookahead.max_distance = 2", "SET io_combine_limit = 8")
+    _, done = measured(conn, "SELECT k, pad FROM sorted ORDER BY k", "sorted")
+    assert done["blocks_read"] > 500 and done["reads"] < done["blocks_read"] / 3, done
 
 
 def test_distance_grows(conn: Connection) -> None:
