@@ -1,4 +1,4 @@
-"""``pg_lookahead bench`` from end to end: runs, interruptions, and servers of one's own."""
+"""``pg_lookahead bench`` from end to end: runs, and interruptions."""
 
 from __future__ import annotations
 
@@ -9,25 +9,20 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
-import psycopg
 import pytest
 
 import command_line
-from clusters import standby_of
 from command_line import start
 from installations import Copy, copy_installation
 from pg_lookahead.bench.options import Options
 from pg_lookahead.report.journal import Journal
 from pg_lookahead.report.record import End, Session
 from pg_lookahead.server import latency
-from pg_lookahead.server.cluster import Cluster
 from pg_lookahead.server.installation import ClusterError, Installation
-from queries import fetch
 from relations import await_true
 
 ROWS = 50_000
@@ -65,11 +60,6 @@ def wait_until_gone(pid: int) -> None:
     await_true(
         lambda: not (homes(pid) or f"-{pid}-" in mounts() or servers(pid)), f"nothing to be left of {pid}"
     )
-
-
-def loops(pid: int) -> list[str]:
-    """The processes that keep a processor busy for a process."""
-    return [one for one in servers(pid) if "/load-" in os.readlink(f"/proc/{one}/cwd")]
 
 
 def servers(pid: int) -> list[str]:
@@ -164,7 +154,7 @@ def test_maintenance_starts_from_the_same_state_each_time(tmp_path: Path) -> Non
 def test_dimensions(tmp_path: Path) -> None:
     file = tmp_path / "run.jsonl"
     dimensions = [
-        *("--layout", "unfragmented,fragmented", "--io", "direct", "--cache", "cold"),
+        *("--io", "direct", "--cache", "cold"),
         *("--set", "effective_io_concurrency=1,32", "--set", "io_combine_limit=16kB"),
     ]
     settings = ["io_combine_limit = 16kB"]
@@ -175,16 +165,15 @@ def test_dimensions(tmp_path: Path) -> None:
     done = tool(*SMALL, *dimensions, "--scenario", "pgstatindex", "--json", str(file))
     assert done.returncode == 0, done.stderr
     lines = read(file)
-    assert len(of_kind(lines, "result")) == lines[0]["planned"] == 2 * 2
+    assert len(of_kind(lines, "result")) == lines[0]["planned"] == 2
     for line in of_kind(lines, "environment"):
         told, server = line["facts"]["settings"], line["server"]
         concurrency = server["settings"][0].replace("=", " = ")
         missing = [one for one in (f"{concurrency},", *settings) if one not in told]
         assert not missing, told
         assert re.search(r"io_(max_)?workers = 2\b", told) or Installation.find().major < 18
-    reads = {line["server"]["layout"]: line["variants"]["look-ahead"] for line in of_kind(lines, "result")}
-    assert all(one["read_bytes"] / one["reads"] <= 16384 for one in reads.values())
-    assert reads["fragmented"]["read_bytes"] > reads["unfragmented"]["read_bytes"]
+    reads = [line["variants"]["look-ahead"] for line in of_kind(lines, "result")]
+    assert all(one["read_bytes"] / one["reads"] <= 16384 for one in reads)
 
 
 # Interruptions
@@ -193,7 +182,7 @@ def test_dimensions(tmp_path: Path) -> None:
 def test_ctrl_c_leaves_nothing_and_loses_nothing(tmp_path: Path) -> None:
     file = tmp_path / "run.jsonl"
     arguments = ["--rows", str(ROWS), "--io", "buffered", "--json", str(file), "--scenario", "pgstat*index"]
-    arguments += ["--cache", "cold", "--seconds", "0.3", "--rounds", "1", "--busy", "1"]
+    arguments += ["--cache", "cold", "--seconds", "0.3", "--rounds", "1"]
     if NO_FUSE is None:
         arguments += ["--latency", "0,0.1"]
     process = start("bench", *arguments)
@@ -202,7 +191,6 @@ def test_ctrl_c_leaves_nothing_and_loses_nothing(tmp_path: Path) -> None:
         if "ratio" in line:
             break
     assert (f"-{process.pid}-" in mounts()) == (NO_FUSE is None)
-    assert len(loops(process.pid)) == 1
     process.send_signal(signal.SIGINT)
     shown, told = process.communicate(timeout=600)
     assert process.returncode == 130
@@ -229,7 +217,7 @@ def test_sigkill_at_any_moment_leaves_nothing(tmp_path: Path, number: int, rng: 
     """And what it wrote is completed to the same matrix."""
     file = tmp_path / "run.jsonl"
     arguments = ["--rows", str(ROWS), "--io", "direct", "--cache", "cold", "--json", str(file), "--seed", "3"]
-    arguments += ["--scenario", "pgstat*index", "--seconds", "0.2", "--rounds", "1", "--busy", "1"]
+    arguments += ["--scenario", "pgstat*index", "--seconds", "0.2", "--rounds", "1"]
     # Some lines of progress from now: while it starts, loads or measures.
     wanted = rng.choice([1, 2, 4, 6, 8, 10, 12, 16])
     process = start("bench", *arguments)
@@ -263,7 +251,8 @@ def test_a_line_cut_short_is_measured_again(tmp_path: Path) -> None:
     file.write_bytes(b"".join(cut[:first]) + cut[first][:40])
     assert tool("--resume", str(file)).returncode == 0
     again = read(file)
-    assert again[:first] == whole[:first] and again[-1]["kind"] == "end"
+    start = next(i for i, line in enumerate(whole) if line["kind"] == "repetition")
+    assert again[:start] == whole[:start] and again[-1]["kind"] == "end"
     pairs = [(line["pair"], line["variant"]) for line in of_kind(again, "repetition")]
     assert sorted(pairs) == [(p, v) for p in (0, 1) for v in ("look-ahead", "stock")]
 
@@ -295,18 +284,16 @@ def test_results_are_kept_and_printed_whatever_the_terminal_can_show(tmp_path: P
     assert not Path("-").exists()
 
 
-def test_a_run_that_fails_at_its_start_leaves_no_file_and_takes_none_away(
-    own: Cluster, tmp_path: Path
-) -> None:
+def test_a_run_that_fails_at_its_start_leaves_no_file_and_takes_none_away(tmp_path: Path) -> None:
     file = tmp_path / "run.jsonl"
-    absent = ("--dsn", dsn(own, "absent"))
-    assert "does not exist" in one_line(tool(*absent, *SMALL, "--json", str(file)))
+    absent = ("--pg-config", "/no/pg_config")
+    assert "/no/pg_config" in one_line(tool(*absent, *SMALL, "--json", str(file)))
     assert not file.exists()
-    options = msgspec.to_builtins(Options(rows=(ROWS,)))
+    options = msgspec.to_builtins(Options(rows=(ROWS,), pg_config="/no/pg_config"))
     with Journal(file) as journal:
         journal.write(Session(version="1", options=options, planned=1))
     before = file.read_bytes()
-    assert "does not exist" in one_line(tool(*absent, "--resume", str(file)))
+    assert "/no/pg_config" in one_line(tool("--resume", str(file)))
     assert file.read_bytes() == before
     assert "leave out --suite" in one_line(tool("--suite", "quick", "--resume", str(file)))
 
@@ -320,92 +307,7 @@ def test_a_full_disk_names_the_file_of_results(tmp_path: Path) -> None:
         journal.write(End(seconds=1.0))
 
 
-# A server of one's own
-
-
-@pytest.fixture(scope="module")
-def own() -> Iterator[Cluster]:
-    with Cluster(name="own") as cluster:
-        with cluster.connect() as conn:
-            conn.execute("CREATE TABLE precious AS SELECT 1 AS one")
-            conn.execute("CREATE EXTENSION pg_lookahead")
-        yield cluster
-
-
-def dsn(cluster: Cluster, dbname: str = "postgres") -> str:
-    return f"host={cluster.socket_dir} port={cluster.port} user=postgres dbname={dbname}"
-
-
-def objects(conn: psycopg.Connection[Any]) -> set[tuple[Any, ...]]:
-    return set(
-        fetch(
-            conn,
-            "SELECT 'relation', relname::text, relnamespace::regnamespace::text FROM pg_class"
-            " WHERE relnamespace::regnamespace::text !~ '^pg_(toast|temp)'"
-            " UNION ALL SELECT 'schema', nspname, '' FROM pg_namespace WHERE nspname !~ '^pg_(toast_)?temp'"
-            " UNION ALL SELECT 'extension', extname, '' FROM pg_extension"
-            " UNION ALL SELECT 'database', datname, '' FROM pg_database"
-            " UNION ALL SELECT 'am', amname, amhandler::text FROM pg_am",
-        )
-    )
-
-
-def test_a_server_of_ones_own_stays_as_it_was(own: Cluster, tmp_path: Path) -> None:
-    with own.connect() as conn:
-        before = objects(conn)
-    file = tmp_path / "run.jsonl"
-    chosen = "index_scan_limit,pgstatindex,bloom_vacuum"
-    done = tool("--dsn", dsn(own) + " password=secret", *SMALL, "--scenario", chosen, "--json", str(file))
-    assert done.returncode in (0, 1), done.stderr
-    assert "will take up to" in done.stderr and "bloom_vacuum is not available" in done.stdout
-    lines = read(file)
-    assert len(of_kind(lines, "result")) == lines[0]["planned"] and "secret" not in file.read_text()
-    with own.connect() as conn:
-        assert objects(conn) == before
-
-
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_an_interruption_cancels_on_a_server_of_ones_own_and_leaves_it_as_it_was(
-    own: Cluster, tmp_path: Path, number: signal.Signals, status: int
-) -> None:
-    with own.connect() as conn:
-        before = objects(conn)
-        chosen = ("--rows", "2000000", "--scenario", "index_scan_limit", "--json", tmp_path / "run.jsonl")
-        process = start("bench", "--dsn", dsn(own), *chosen)
-        loads = "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND query LIKE 'INSERT%'"
-        await_true(lambda: fetch(conn, loads) == [(1,)], "a table to be loaded", 600)
-        process.send_signal(number)
-        _, errors = process.communicate(timeout=600)
-        assert process.returncode == status and "Traceback" not in errors, errors
-        assert objects(conn) == before
-        others = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'pg_lookahead bench'"
-        await_true(lambda: fetch(conn, others) == [(0,)], "the sessions to end")
-
-
-def test_a_server_that_goes_away_takes_no_result_along(tmp_path: Path) -> None:
-    file = tmp_path / "run.jsonl"
-    with Cluster(name="away") as cluster:
-        with cluster.connect() as conn:
-            conn.execute("CREATE EXTENSION pg_lookahead")
-            before = objects(conn)
-        chosen = ("--scenario", "pgstatindex,pgstathashindex", "--seconds", "600", "--json", file)
-        process = start("bench", "--dsn", dsn(cluster), *SMALL, *chosen)
-        assert process.stderr is not None
-        for line in process.stderr:
-            if "ratio" in line:
-                break
-        cluster.stop("immediate")
-        shown, told = process.communicate(timeout=600)
-        assert process.returncode == 2 and "pgstatindex" in shown and "Traceback" not in told
-        assert f"bench --resume {file}" in told
-        assert "the schema lookahead_bench could not be dropped" in told.splitlines()[-1]
-        kept = of_kind(read_whole(file), "result")
-        assert kept
-        cluster.start()
-        assert tool("--resume", str(file), "--dsn", dsn(cluster)).returncode in (0, 1)
-        assert of_kind(read(file), "result")[: len(kept)] == kept
-        with cluster.connect() as conn:
-            assert objects(conn) == before
+# What the server must have
 
 
 def one_line(done: subprocess.CompletedProcess[str]) -> str:
@@ -413,53 +315,24 @@ def one_line(done: subprocess.CompletedProcess[str]) -> str:
     return done.stderr.splitlines()[-1]
 
 
-def test_what_a_server_of_ones_own_must_have(own: Cluster) -> None:
-    with own.connect() as conn:
-        conn.execute("CREATE ROLE ordinary LOGIN")
-        conn.execute("CREATE DATABASE empty")
-        conn.execute("CREATE DATABASE taken")
-    with own.connect("taken") as conn:
-        conn.execute("CREATE EXTENSION pg_lookahead")
-        conn.execute("CREATE SCHEMA lookahead_bench")
-    ordinary = dsn(own).replace("user=postgres", "user=ordinary")
-    assert "superuser" in one_line(tool("--dsn", ordinary, *SMALL))
-    assert "CREATE EXTENSION pg_lookahead" in one_line(tool("--dsn", dsn(own, "empty"), *SMALL))
-    assert "not of our making" in one_line(tool("--dsn", dsn(own, "taken"), *SMALL))
-    assert "does not exist" in one_line(tool("--dsn", dsn(own, "absent"), *SMALL))
-
-
-def test_a_standby_is_refused_in_one_line() -> None:
-    with (
-        Cluster(name="primary", settings={"wal_level": "replica"}) as primary,
-        standby_of(primary) as standby,
-    ):
-        assert "this server is a standby" in one_line(tool("--dsn", dsn(standby), *SMALL))
-
-
-def test_too_little_space_is_one_line(own: Cluster) -> None:
-    for where in ([], ["--dsn", dsn(own)]):
-        told = one_line(tool(*where, "--rows", "1000000000"))
-        assert "GB are needed for 1,000,000,000 rows" in told and "demo --quick need less" in told
+def test_too_little_space_is_one_line() -> None:
+    told = one_line(tool("--rows", "1000000000"))
+    assert "GB are needed for 1,000,000,000 rows" in told and "demo --quick need less" in told
 
 
 @pytest.fixture(scope="module")
-def without() -> Iterator[tuple[Copy, Cluster]]:
-    """A server with an installation of its own, whose extensions a test can remove."""
-    copy = copy_installation()
-    with Cluster(pg_config=copy.pg_config, name="without") as cluster:
-        yield copy, cluster
+def without() -> Copy:
+    """An installation whose extensions a test can remove."""
+    return copy_installation()
 
 
 @pytest.mark.parametrize(("name", "remedy"), [("pg_prewarm", "contrib"), ("pg_lookahead", "make install")])
-def test_a_missing_extension_is_one_line(without: tuple[Copy, Cluster], name: str, remedy: str) -> None:
-    copy, cluster = without
-    control = copy.extensions / f"{name}.control"
+def test_a_missing_extension_is_one_line(without: Copy, name: str, remedy: str) -> None:
+    control = without.extensions / f"{name}.control"
     hidden = control.with_suffix(".hidden")
-    with cluster.connect() as conn:
-        conn.execute("CREATE EXTENSION IF NOT EXISTS pg_lookahead")
     control.rename(hidden)
     try:
-        told = one_line(tool("--dsn", dsn(cluster), *SMALL))
+        told = one_line(tool("--pg-config", str(without.pg_config), *SMALL))
     finally:
         hidden.rename(control)
     assert f"the extension {name} is not installed" in told and remedy in told

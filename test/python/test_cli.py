@@ -113,7 +113,7 @@ def test_the_shell_can_complete() -> None:
 
 
 TELLING = {
-    "help": ("bench", "--help-all"),
+    "help": ("bench", "--help"),
     "report": ("report", "--dsn", "host=/no/such/directory"),
     "json": ("report", "--dsn", "host=/no/such/directory", "--json", "-"),
 }
@@ -239,7 +239,7 @@ def test_processor() -> None:
 
 @pytest.mark.parametrize(
     ("line", "completed"),
-    [("bench --sc", {"--scenario"}), ("lab profile re", {"record"}), ("bench --suite dem", {"demo"})],
+    [("bench --sce", {"--scenario"}), ("lab profile re", {"record"}), ("bench --suite dem", {"demo"})],
 )
 def test_a_shell_completes_commands_options_and_choices(line: str, completed: set[str]) -> None:
     words = f"pg_lookahead {line}"

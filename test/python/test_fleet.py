@@ -30,7 +30,7 @@ from browser import look_at, needs_browser
 from clusters import crash
 from command_line import refused, start, tool
 from fleet import DATABASES, Fleet, dsn_of, fleet
-from pg_lookahead.fleet import collect, records, terminal
+from pg_lookahead.fleet import collect, records, tables, terminal
 from pg_lookahead.fleet.queries import VIEWS
 from pg_lookahead.fleet.records import Report, Server
 from pg_lookahead.measure import fio
@@ -258,6 +258,25 @@ def test_statements_with_the_command_that_tries_them(run: Run) -> None:
     words = shlex.split(found.try_command)
     assert words[:4] == ["pg_lookahead", "try", "--queryid", found.queryid] and "dbname=shop1" in words[4]
     assert found.blocks_read > 15_000 and 0 < found.read_seconds < found.seconds
+    # the database has no extension pg_stat_statements of its own
+    done = tool(*(word.replace("$1", "100") for word in words[1:]), "--explain-only")
+    assert done.returncode == 0 and "Seq Scan on orders" in done.stdout, done.stderr
+
+
+def test_a_library_that_one_role_loads_is_not_said_to_be_missing(servers: Fleet, tmp_path: Path) -> None:
+    """As in a rollout for one role, which is not that of the report."""
+    with servers.clusters["unloaded"].connect() as conn:
+        conn.execute("CREATE ROLE reporting")
+        conn.execute("ALTER ROLE reporting SET session_preload_libraries = 'auto_explain, pg_lookahead'")
+        try:
+            _, found = report_of(tmp_path, "--dsn", dsn_of(servers.clusters["unloaded"]), "--no-bloat")
+        finally:
+            conn.execute("DROP ROLE reporting")
+    (server,) = found.servers
+    assert not server.loaded and server.loaded_for == ["reporting"]
+    assert "shared_preload_libraries" not in {one.setting for one in server.advice}
+    (table, *_) = tables.state(found)
+    assert "loaded for the role reporting" in [cell.text for cell in table.rows[0]]
 
 
 def test_what_to_set(run: Run) -> None:
@@ -379,24 +398,16 @@ def test_a_database_that_a_role_may_not_enter(servers: Fleet, tmp_path: Path) ->
     )
 
 
-@pytest.mark.parametrize("prefer", [False, True])
-def test_estimates_on_a_standby_and_their_rate(servers: Fleet, tmp_path: Path, prefer: bool) -> None:
+def test_estimates_of_a_standby_are_left_to_its_primary(servers: Fleet, tmp_path: Path) -> None:
     """The function that stands for the estimate there tells where it was called, and how fast it may read."""
     both = [f"--dsn={dsn_of(servers.clusters[name], dbname='shop2')}" for name in ("standby", "shop")]
-    status, found = report_of(tmp_path, *both, "--max-read-rate", "7MB", *["--prefer-standby"] * prefer)
+    status, found = report_of(tmp_path, *both, "--max-read-rate", "7MB")
     databases = {one.standby: one.databases[0] for one in found.servers}
     assert status == 0 and databases[True].bloat.startswith("the indexes are those of")
-    told = {one.skipped for one in databases[False].indexes}
-    assert told == {f"standby {'t' if prefer else 'f'}, rate 7MB"}
-
-
-def test_a_standby_that_fails_leaves_it_to_the_primary(servers: Fleet, tmp_path: Path) -> None:
-    standby = dsn_of(servers.clusters["standby"], dbname="shop2", user="nobody")
-    primary = dsn_of(servers.clusters["shop"], dbname="shop2")
-    status, found = report_of(tmp_path, "--dsn", standby, "--dsn", primary, "--prefer-standby")
-    (database,) = (one.databases[0] for one in found.servers if not one.standby)
-    assert status == 3 and "permission denied" in database.problems[0]
-    assert {one.skipped for one in database.indexes} == {"standby f, rate 50MB"}
+    assert {one.skipped for one in databases[False].indexes} == {"standby f, rate 7MB"}
+    status, found = report_of(tmp_path, both[0])
+    told = {one.skipped for one in found.servers[0].databases[0].indexes}
+    assert status == 0 and told == {"standby t, rate 50MB"}, "alone, it is estimated"
 
 
 def test_several_databases_of_a_server_are_one_row(servers: Fleet, tmp_path: Path) -> None:

@@ -124,13 +124,12 @@ MALFORMED = [
 ]
 
 
-@pytest.mark.parametrize("command", ["report", "try", "bench", "trace", "profile"])
+@pytest.mark.parametrize("command", ["report", "try", "trace", "profile"])
 @pytest.mark.parametrize("text", MALFORMED)
 def test_a_malformed_connection_string_is_not_echoed(command: str, text: str, tmp_path: Path) -> None:
     arguments: dict[str, tuple[object, ...]] = {
         "report": ("report",),
         "try": ("try", "SELECT 1"),
-        "bench": ("bench",),
         "trace": ("lab", "trace", tmp_path / "t", "--index", "i"),
         "profile": ("lab", "profile", "record", "--query", "SELECT 1", "--output", tmp_path / "out"),
     }

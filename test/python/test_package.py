@@ -110,8 +110,7 @@ def known() -> dict[str, set[str]]:
     """The options of each command."""
     found = {}
     for command in COMMANDS:
-        every = "--help-all" if command == "bench" else "--help"
-        shown = tool(*command.split(), every).stdout
+        shown = tool(*command.split(), "--help").stdout
         found[command] = set(re.findall(r"(?<![\w-])--?[a-z][a-z-]*", shown))
     return found
 

@@ -34,7 +34,7 @@ def noise(rng: random.Random) -> np.random.Generator:
 
 
 def function(
-    name: str, total: float, *, own: float | None = None, calls: int | None = 10, source: Any = "timed"
+    name: str, total: float, *, own: float | None = None, calls: int = 10, source: Any = "timed"
 ) -> Function:
     return Function(name, source, calls, total, total if own is None else own)
 
@@ -50,13 +50,8 @@ def record(functions: Sequence[Function], kind: str = "backend") -> Record:
     )
 
 
-def run(
-    *records: Record, config: str = "off", seconds: float | None = 1.0, sampled: Sequence[Function] = ()
-) -> Run:
-    settings = {"some.setting": config}
-    return Run(
-        config=config, settings=settings, number=1, seconds=seconds, records=records, sampled=tuple(sampled)
-    )
+def run(*records: Record, config: str = "off", seconds: float | None = 1.0) -> Run:
+    return Run(config=config, settings={"some.setting": config}, number=1, seconds=seconds, records=records)
 
 
 def profile(name: str, times: Sequence[float]) -> list[Run]:
@@ -157,7 +152,6 @@ def both() -> tuple[list[Run], list[Run]]:
         run(
             record([function("kept", 5e6 + i), function("gone", 1e6), function("slower", 1e3 + i)]),
             record([function("kept", 1e6)], kind="parallel worker"),
-            sampled=[function("_bt_next", 7e6, calls=None, source="sampled")],
         )
         for i in range(4)
     ]
@@ -165,7 +159,6 @@ def both() -> tuple[list[Run], list[Run]]:
         run(
             record([function("kept", 5e6 - i), function(HOSTILE, 3e6 + i), function("slower", 9e6 + i)]),
             config="on",
-            sampled=[function("_bt_next", 7e6 + i, calls=None, source="sampled")],
         )
         for i in range(4)
     ]
@@ -178,13 +171,12 @@ def compared(by: str = "total") -> compare.Comparison:
 
 def test_rows() -> None:
     found = compared()
-    assert [row.name for row in found.rows] == ["slower", HOSTILE, "kept", "gone", "_bt_next"]
+    assert [row.name for row in found.rows] == ["slower", HOSTILE, "kept", "gone"]
     by_name = {row.name: row for row in found.rows}
     assert by_name["kept"].values == pytest.approx((6e6 + 1.5, 5e6 - 1.5)) and by_name["kept"].calls == (
         20,
         10,
     )
-    assert by_name["_bt_next"].calls == (None, None) and not by_name["_bt_next"].significant
     assert by_name["slower"].significant
     told = {row.name: compare.change(*row.values, row.present) for row in found.rows}
     assert (told["gone"], told[HOSTILE], told["slower"]) == ("GONE", "NEW", "+898,552%")
@@ -192,8 +184,13 @@ def test_rows() -> None:
     assert found.sides[1].processes == {"backend": 4} and found.sides[0].counters["shared_blks_hit"] == 10
 
 
-def test_by_calls_leaves_out_what_was_not_counted() -> None:
-    assert {row.name for row in compared("calls").rows} == {"kept", "gone", HOSTILE, "slower"}
+def test_by_calls() -> None:
+    assert {row.name: row.values for row in compared("calls").rows} == {
+        "kept": (20, 10),
+        "gone": (10, 0),
+        HOSTILE: (0, 10),
+        "slower": (10, 10),
+    }
 
 
 @pytest.mark.parametrize(
@@ -222,7 +219,6 @@ def test_text_tells_all() -> None:
         "NEW",
         "GONE",
         "+898,552%",
-        "_bt_next (sampled)",
         "z (df)",
         "0.002 ms of off, 0.002 ms of on",
         "Holm",

@@ -21,7 +21,6 @@ import pytest
 from command_line import refused, tool
 from conftest import MakeCluster
 from pg_lookahead.lab.profile import command, record, records, variant
-from pg_lookahead.measure import perf
 from pg_lookahead.server.cluster import Cluster
 from pg_lookahead.server.installation import ClusterError, Installation
 from profiles import PLAIN, ROWS, SCAN, TRACK, calls, directory, dsn_of, left_by, profiling, session
@@ -290,65 +289,6 @@ def test_experiment_has_the_distances() -> None:
     _, _, configs = record.experiment(1000)
     names = [one.name for one in configs]
     assert names == ["off", *(f"{letter}{n}" for letter in "df" for n in (1, 4, 16, 64, 128))]
-
-
-SCRIPT = """postgres
-\t 57c260 _bt_next
-\t 57c100 index_getnext_tid
-\t 57c000 main
-
-postgres
-\t 833760 read_stream_look_ahead
-\t 57c000 main
-
-postgres
-\t 57c261 _bt_next
-\t 7fff00 [unknown]
-"""
-
-
-def test_stacks_of_perf_script() -> None:
-    """As viewers of flame graphs take them; and functions of them, with their own time."""
-    found = perf.collapsed(SCRIPT)
-    assert found == {
-        "postgres;main;index_getnext_tid;_bt_next": 1,
-        "postgres;main;read_stream_look_ahead": 1,
-        "postgres;[unknown];_bt_next": 1,
-    }
-    told = {one.name: one for one in records.functions(found, 4000)}
-    assert (told["_bt_next"].self_ns, told["_bt_next"].total_ns) == (500_000, 500_000)
-    assert (told["main"].self_ns, told["main"].total_ns) == (0, 500_000)
-    assert "[unknown]" not in told and told["main"].calls is None
-
-
-def test_perf_in_the_same_tables(server: Cluster, tmp_path: Path) -> None:
-    """Samples of the server's own functions are kept with each run, and marked where they are told."""
-    reason = perf.why_not()
-    if reason is not None:
-        pytest.skip(f"perf does not work here: {reason}")
-    dsn = dsn_of(server)
-    query = "SELECT count(pad) FROM generate_series(1, 50000) n JOIN scanned ON scanned.i = n % 2000"
-    plan = "enable_seqscan=off,enable_bitmapscan=off,enable_hashjoin=off,enable_mergejoin=off"
-    sampled: set[str] = set()
-
-    def both_seen() -> bool:
-        output = tmp_path / str(len(list(tmp_path.iterdir())))
-        done = tool(
-            *(*RECORD, query, "--dsn", dsn, "--runs", "1", "--perf"),
-            *("--config", f"a:{plan}", "--config", f"b:{plan}", "--output", output),
-        )
-        assert done.returncode == 0, done.stderr
-        seen = [one for name in "ab" for one in records.load(output / name)[0].sampled]
-        assert {(one.source, one.calls, one.total_ns > 0) for one in seen} <= {("sampled", None, True)}
-        sampled.update(one.name for one in seen)
-        assert all(";" in (output / name / "run-0001.collapsed").read_text() for name in "ab")
-        if "_bt_compare" not in sampled:
-            return False
-        told = tool("lab", "profile", "compare", output / "a", output / "b")
-        assert "\namgettuple " in told.stdout and "\namgettuple (" not in told.stdout
-        return "_bt_compare (sampled)" in told.stdout
-
-    await_true(both_seen, "perf to see _bt_compare")
 
 
 def test_damaged_file_is_refused(tmp_path: Path) -> None:

@@ -45,7 +45,6 @@ class Cell:
     needs: capabilities that the server must have: ``vacuum:METHOD``, ``log_relation``, ``setting:NAME``;
         or this Python: ``module:NAME``
     extensions: contrib's extensions that it needs besides those that all cells need
-    private: whether it needs a server of its own
     setup, teardown: SQL that is executed before and after the cell; neighbours with equal SQL share it"""
 
     scenario: str = ""
@@ -55,21 +54,15 @@ class Cell:
     tables: tuple[str, ...] = ("t",)
     needs: tuple[str, ...] = ()
     extensions: tuple[str, ...] = ()
-    private: bool = False
     setup: tuple[str, ...] = ()
     teardown: tuple[str, ...] = ()
-
-    @property
-    def same(self) -> bool:
-        """Whether both sides of the cell are stock PostgreSQL."""
-        return False
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScanCell(Cell):
     """A comparison of index scans.
 
-    way: a key of tables.QUERIES
+    way: one of tables.WAYS
     column: a key of tables.COLUMNS
     n: rows asked for by one execution
     times: executions in a sample; None: as many as make a sample long enough to be timed
@@ -90,6 +83,7 @@ class ScanCell(Cell):
 
     @property
     def same(self) -> bool:
+        """Whether both sides are stock PostgreSQL."""
         return self.ours == OFF
 
 
@@ -97,7 +91,7 @@ class ScanCell(Cell):
 class JoinCell(ScanCell):
     """A comparison of nested loops.
 
-    way: a key of tables.JOINS
+    way: a key of tables.joins()
     n: number of rows of ``o`` that are read, each an outer row unless tables.ONE_IN says otherwise
     inner: kind of the node that must be on an inner side
     outer: the nodes that the plan must have from the top along the outer sides, as joins.outer_nodes()

@@ -7,14 +7,12 @@ time to catch up; it has been started anew for the sample, with ``pg_lookahead.a
 from __future__ import annotations
 
 import time
-from typing import Any
 
 import msgspec
-import psycopg
 
 from ..measure.meter import Sample
-from ..server.queries import scalar
-from ..server.target import SCHEMA, Connection, Private, Target
+from ..server.queries import run, scalar
+from ..server.target import SCHEMA, Connection, Target
 from .cells import ApplyCell
 from .subjects import Context, Counters, Refused, Subject
 
@@ -39,7 +37,6 @@ class Apply(Subject):
 
     def __init__(self, target: Target, cell: ApplyCell, context: Context) -> None:
         super().__init__(target, cell, context)
-        assert isinstance(target, Private)
         self._cluster = target.cluster
         self.relations = (f"{SCHEMA}.r_id", f"{SCHEMA}.r_k", f"{SCHEMA}.r")
         self._first = 0
@@ -48,11 +45,11 @@ class Apply(Subject):
         self._lock.autocommit = False
 
     def prepare(self) -> None:
-        self._run(self.conn, _DONE, *_TELL, f"ALTER TABLE {SCHEMA}.r REPLICA IDENTITY USING INDEX r_id")
-        self._run(self.conn, f"CREATE DATABASE {_NAME} TEMPLATE template0")
+        run(self.conn, _DONE, *_TELL, f"ALTER TABLE {SCHEMA}.r REPLICA IDENTITY USING INDEX r_id")
+        run(self.conn, f"CREATE DATABASE {_NAME} TEMPLATE template0")
         self.callback(self._remove)
         self._publisher = self.target.connect(dbname=_NAME)
-        self._run(
+        run(
             self._publisher,
             "SET synchronous_commit = off",
             f"CREATE SCHEMA {SCHEMA}",
@@ -65,7 +62,7 @@ class Apply(Subject):
             f"SELECT pg_create_logical_replication_slot('{_NAME}', 'pgoutput')",
         )
         where = f"host={self._cluster.socket_dir} port={self._cluster.port} user=postgres dbname={_NAME}"
-        self._run(
+        run(
             self.conn,
             f"CREATE SUBSCRIPTION {_NAME} CONNECTION '{where}' PUBLICATION changes, done"
             " WITH (create_slot = false, enabled = false, copy_data = false, streaming = off)",
@@ -82,17 +79,17 @@ class Apply(Subject):
         rows = f"SELECT md5((i % {self.rows})::text)::uuid, i, 'x' FROM generate_series({first}, {last}) i"
         change = self.cell.change.format(rows=self.rows, schema=SCHEMA)
         loop = f"FOR i IN {first}..{last} LOOP {change}; {'COMMIT;' if self.cell.each else ''} END LOOP"
-        self._run(self._publisher, f"TRUNCATE {SCHEMA}.r")
+        run(self._publisher, f"TRUNCATE {SCHEMA}.r")
         if self.cell.publish != "insert":
-            self._run(self._publisher, f"INSERT INTO {SCHEMA}.r {rows}")
-        self._run(self._publisher, f"DO $$BEGIN {loop}; END$$", f"INSERT INTO {SCHEMA}.done VALUES ({first})")
-        self._run(
+            run(self._publisher, f"INSERT INTO {SCHEMA}.r {rows}")
+        run(self._publisher, f"DO $$BEGIN {loop}; END$$", f"INSERT INTO {SCHEMA}.done VALUES ({first})")
+        run(
             self.conn,
             f"ALTER SYSTEM SET pg_lookahead.apply = {'on' if ours else 'off'}",
             "SELECT pg_reload_conf()",
         )
-        self._lock.execute(f"LOCK TABLE {SCHEMA}.r IN EXCLUSIVE MODE".encode())
-        self._run(self.conn, f"ALTER SUBSCRIPTION {_NAME} ENABLE")
+        run(self._lock, f"LOCK TABLE {SCHEMA}.r IN EXCLUSIVE MODE")
+        run(self.conn, f"ALTER SUBSCRIPTION {_NAME} ENABLE")
         self._await("SELECT count(*) > 0 FROM pg_locks WHERE NOT granted")
 
     def execute(self, ours: bool, pair: int) -> Sample:
@@ -119,7 +116,7 @@ class Apply(Subject):
         return seconds
 
     def _stop(self) -> None:
-        self._run(self.conn, f"ALTER SUBSCRIPTION {_NAME} DISABLE")
+        run(self.conn, f"ALTER SUBSCRIPTION {_NAME} DISABLE")
         self._await("SELECT count(*) = 0 FROM pg_stat_subscription WHERE pid IS NOT NULL")
 
     def _await(self, query: str) -> None:
@@ -132,18 +129,11 @@ class Apply(Subject):
     def _remove(self) -> None:
         self._lock.rollback()
         self._publisher.close()
-        self._run(
+        run(
             self.conn,
             "ALTER SYSTEM RESET pg_lookahead.apply",
             f"ALTER SUBSCRIPTION {_NAME} DISABLE",
         )
         self._await("SELECT count(*) = 0 FROM pg_stat_subscription WHERE pid IS NOT NULL")
-        self._run(
-            self.conn, f"DROP SUBSCRIPTION {_NAME}", f"DROP DATABASE {_NAME}", f"DROP TABLE {SCHEMA}.done"
-        )
-        self._run(self.conn, f"DROP FUNCTION {SCHEMA}.tell")
-
-    @staticmethod
-    def _run(conn: psycopg.Connection[Any], *statements: str) -> None:
-        for statement in statements:
-            conn.execute(statement.encode())
+        run(self.conn, f"DROP SUBSCRIPTION {_NAME}", f"DROP DATABASE {_NAME}", f"DROP TABLE {SCHEMA}.done")
+        run(self.conn, f"DROP FUNCTION {SCHEMA}.tell")

@@ -11,7 +11,6 @@ import shlex
 import sys
 from contextlib import ExitStack
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -23,22 +22,9 @@ from ..parameters import option
 from ..report import files, journal, record, terminal, words
 from ..server.installation import ClusterError
 from ..server.latency import LONGEST_MS, Mount
-from ..server.load import processors
 from . import options, scenarios, tpch
 
 _SUITES = Literal["default", "quick", "demo", "sweeps", "latency", "tpch", "web"]
-
-
-def _help_all(ctx: typer.Context, wanted: bool) -> None:
-    if not wanted:
-        return
-    hidden = [parameter for parameter in ctx.command.params if getattr(parameter, "hidden", False)]
-    for parameter in hidden:
-        parameter.hidden = False  # type: ignore[attr-defined]
-    print(ctx.get_help())
-    for parameter in hidden:
-        parameter.hidden = True  # type: ignore[attr-defined]
-    raise typer.Exit
 
 
 def _scenarios(text: str) -> tuple[str, ...]:
@@ -50,9 +36,6 @@ def _scenarios(text: str) -> tuple[str, ...]:
         found += names
     return tuple(dict.fromkeys(found))
 
-
-_rare = partial(option, hidden=True)
-"""Shown by --help-all only."""
 
 _ROWS = parameters.numbers(options.FEWEST_ROWS, options.MOST_ROWS)
 _LATENCY = parameters.numbers(0, LONGEST_MS, float)
@@ -71,7 +54,11 @@ def bench(
     suite: Annotated[
         _SUITES, option("Choose quick, demo, sweeps, latency, tpch or web.", "NAME", show_default=False)
     ] = "default",
+    cell: Annotated[list[str] | None, option("Run these cells only, by name or pattern.", "NAME")] = None,
     rows: Annotated[Any, option("Rows of the tables; else 5,000,000.", "LIST", parser=_ROWS)] = None,
+    scale: Annotated[
+        float | None, option("Scale of the tables of tpch; else 1.", "N", min=0.01, max=100)
+    ] = None,
     io: Annotated[
         Any, option("Measure buffered, direct I/O; else both.", "LIST", parser=parameters.words(*options.IO))
     ] = None,
@@ -83,61 +70,29 @@ def bench(
     ] = None,
     latency: Latency = None,
     max_reads: Annotated[
-        int | None,
-        _rare("With --latency: let at most this many reads begin in a second.", "N", min=100, max=1_000_000),
+        int | None, option("With --latency: begin fewer reads a second.", "N", min=100, max=1_000_000)
     ] = None,
     seconds: Annotated[
         float | None, option("Measure each cell for this time at most.", "N", min=0.1, max=86_400.0)
     ] = None,
+    rounds: Annotated[int | None, option("Take so many rounds of two pairs.", "N", min=1, max=1000)] = None,
+    precision: Annotated[
+        float | None,
+        option("End with so narrow an interval; 0: never.", "PERCENT", min=0.0, max=100.0),
+    ] = None,
+    seed: Annotated[int | None, option("Repeat a run's random choices.", "N")] = None,
     json: Json = None,
     resume: Annotated[File, option("Complete the interrupted run of this file.", "FILE")] = None,
     report: Annotated[File, option("Write an HTML page with plots.", "FILE")] = None,
-    dsn: Annotated[str | None, option("Measure a server of your own.", "DSN")] = None,
     pg_config: PgConfig = None,
-    cell: Annotated[list[str] | None, _rare("Run these cells only, by name or pattern.", "NAME")] = None,
-    scale: Annotated[
-        float | None, _rare("Scale of the tables of tpch, instead of --rows; else 1.", "N", min=0.01, max=100)
-    ] = None,
-    layout: Annotated[
-        Any,
-        _rare("Make unfragmented, fragmented indexes.", "LIST", parser=parameters.words(*options.LAYOUTS)),
-    ] = None,
-    busy: Annotated[
-        Any,
-        _rare("Keep this many processors busy.", "LIST", parser=parameters.numbers(0, len(processors()))),
-    ] = None,
-    rounds: Annotated[
-        int | None, _rare("Take this many rounds of two pairs at most.", "N", min=1, max=1000)
-    ] = None,
-    precision: Annotated[
-        float | None,
-        _rare(
-            "End a cell when its interval is this narrow (half its width); 0: never.",
-            "PERCENT",
-            min=0.0,
-            max=100.0,
-        ),
-    ] = None,
-    control: Annotated[
-        Literal["same", "slower"] | None,
-        _rare("Compare stock with stock, or with stock that does a tenth more."),
-    ] = None,
-    yes: Annotated[
-        bool, _rare("With --dsn: do not ask whether the size is all right.", None, "--yes")
-    ] = False,
-    seed: Annotated[int | None, _rare("Repeat a run's random choices.", "N")] = None,
-    help_all: Annotated[
-        bool, option("Show all options.", None, "--help-all", is_eager=True, callback=_help_all)
-    ] = False,
 ) -> None:
-    """Measure PostgreSQL with look-ahead and without.
+    """Measure PostgreSQL with look-ahead and without, on a private server.
 
-    The server is a private one, which is removed at the end, unless --dsn names yours.  The command says at
-    once how long it takes; Ctrl-C ends it."""
+    The command says at once how long it takes at most; Ctrl-C ends it."""
     given = {
         name: tuple(value) if isinstance(value, list) else value
         for name, value in ctx.params.items()
-        if name in options.Options.__struct_fields__ and not _left_out(value)
+        if name in options.Options.__struct_fields__ and value not in (None, [], ())  # 0 is a value
     }
     if settings:
         given["set"] = options.combined(parameters.assignments("--set", settings))
@@ -147,17 +102,14 @@ def bench(
         given["rows"] = (round(scale * tpch.ROWS),)
     if resume is None:
         chosen = options.choose({"seed": random.SystemRandom().randrange(2**31), **given}, suite)
-        earlier = None
     else:
-        others = [name for name in given if name != "dsn"]
-        others += ["json"] * (json is not None) + ["suite"] * (suite != "default")
+        others = [*given, *["json"] * (json is not None), *["suite"] * (suite != "default")]
         if others:
             raise ClusterError(
                 f"--resume takes all options from its file; leave out --{others[0].replace('_', '-')}"
             )
-        earlier = journal.read(resume, "--resume")
-        chosen = options.again(earlier.options, given)
-    _measure(chosen, json=json, resume=resume, earlier=earlier, report=report, agreed=yes)
+        chosen = options.again(journal.read(resume, "--resume").options)
+    _measure(chosen, json=json, resume=resume, report=report)
 
 
 def demo(
@@ -210,19 +162,12 @@ def report(
     print(f"{target}: {len(run.results)} cells")
 
 
-def _left_out(value: object) -> bool:
-    """Tell whether an option was not given; 0 and an empty text count as given."""
-    return value is None or value is False or value == [] or value == ()
-
-
 def _measure(
     chosen: options.Options,
     *,
     json: Path | None = None,
     resume: Path | None = None,
-    earlier: record.Run | None = None,
     report: Path | None = None,
-    agreed: bool = False,
 ) -> None:
     """Run, keep the results first, and show them: all of them, or those there are when it is interrupted."""
     from . import run
@@ -230,21 +175,23 @@ def _measure(
     path = resume or _place(json)
     if report is not None:
         files.check_writable("--report", report, path)
-    done = earlier is not None and earlier.complete
     measured: record.Run | None = None
     try:
         with (
-            journal.Journal(path, earlier=earlier) as kept,
+            journal.Journal(path, goes_on=resume is not None) as kept,
             terminal.Progress(Console(stderr=True)) as progress,
         ):
             measured = kept.run
-            if done:
+            if measured.complete:
                 progress.step("that run is complete; nothing is left to measure")
             else:
-                run.run(chosen, kept, progress, agreed=agreed)
+                run.run(chosen, kept, progress)
     except BaseException:
-        if measured is not None:
-            _explain_interruption(path, measured, new=resume is None)
+        if measured is not None and measured.results:
+            terminal.show(words.output(), measured)
+            print(f"To go on: pg_lookahead bench --resume {shlex.quote(str(path))}", file=sys.stderr)
+        elif measured is not None and resume is None:
+            path.unlink(missing_ok=True)  # nothing is lost with it
         raise
     with ExitStack() as stack:  # runs its callbacks in the opposite order, whatever one of them raises
         if json == Path("-"):
@@ -256,16 +203,6 @@ def _measure(
             stack.callback(_write_report, measured, report)
     if not measured.good:
         raise typer.Exit(1)
-
-
-def _explain_interruption(path: Path, run: record.Run, *, new: bool) -> None:
-    """Show the results that there are so far, and the command that goes on."""
-    if run.results:
-        terminal.show(words.output(), run)
-    if run.repetitions:
-        print(f"To go on: pg_lookahead bench --resume {shlex.quote(str(path))}", file=sys.stderr)
-    elif new:
-        path.unlink(missing_ok=True)  # nothing is lost with it
 
 
 def _place(json: Path | None) -> Path:

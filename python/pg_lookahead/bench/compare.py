@@ -22,17 +22,8 @@ from ..measure.turns import take
 from ..report.journal import Journal
 from ..report.record import OURS, STOCK, Identity, Repetition, Result, Server, interval, result
 from ..server.target import Target
-from .cells import (
-    ApplyCell,
-    Cell,
-    JoinCell,
-    LoadCell,
-    QueryCell,
-    ScanCell,
-    StatementCell,
-    ToastCell,
-    VacuumCell,
-)
+from . import cells
+from .cells import Cell
 from .changes import Apply
 from .documents import Toast
 from .joins import Join
@@ -50,14 +41,14 @@ _QUICK_SECONDS = 0.01
 disturbs a virtual machine comes and goes within a tenth of a second."""
 
 _SUBJECTS: dict[type[Cell], Any] = {
-    ScanCell: Scan,
-    JoinCell: Join,
-    StatementCell: Statement,
-    QueryCell: Query,
-    ToastCell: Toast,
-    LoadCell: Load,
-    ApplyCell: Apply,
-    VacuumCell: Vacuum,
+    cells.ScanCell: Scan,
+    cells.JoinCell: Join,
+    cells.StatementCell: Statement,
+    cells.QueryCell: Query,
+    cells.ToastCell: Toast,
+    cells.LoadCell: Load,
+    cells.ApplyCell: Apply,
+    cells.VacuumCell: Vacuum,
 }
 
 
@@ -82,19 +73,12 @@ def measure(
 ) -> Result:
     """Measure a cell on the server that runs, and return its result.
 
-    journal: gets every repetition as soon as it is taken; those that it has are not taken again
+    journal: gets every repetition as soon as it is taken
     so_far: told the interval after each round"""
     name = identity(server, cell)
     seed = f"{options.seed} {server} {name}"
-    times, kept = journal.run.samples(name)
-    context = Context(
-        rows=server.rows,
-        seed=seed,
-        seconds=_QUICK_SECONDS if options.quick else _SECONDS,
-        times=times or None,
-        control=options.control,
-    )
-    samples: dict[str, list[Sample]] = {}
+    context = Context(server.rows, seed, _QUICK_SECONDS if options.quick else _SECONDS)
+    samples: dict[str, list[Sample]] = {STOCK: [], OURS: []}
     subject: Subject | None = None
     refused = ""
 
@@ -114,10 +98,8 @@ def measure(
         try:
             subject = stack.enter_context(_SUBJECTS[type(cell)](target, cell, context))
             subject.prepare()
-            sides = {variant: partial(side, variant) for variant in (STOCK, OURS)}
-            samples = {one: list(kept.get(one, [])) if kept.keys() == sides.keys() else [] for one in sides}
             take(
-                sides,
+                {variant: partial(side, variant) for variant in samples},
                 rounds=options.rounds,
                 budget=options.seconds,
                 lot=Random(seed),
@@ -130,6 +112,5 @@ def measure(
             raise
         except psycopg.Error as error:
             refused = f"the server says: {str(error).splitlines()[0]}"
-    if subject is None:
-        return result(name, 1, samples, refused=refused)
-    return result(name, subject.times, samples, note=subject.note, refused=refused)
+    times, note = (subject.times, subject.note) if subject else (1, "")
+    return result(name, times, samples, note=note, refused=refused)

@@ -13,18 +13,15 @@ from contextlib import ExitStack
 import msgspec
 
 from ..measure.meter import Sample
-from ..server.queries import fetch_row, scalar
-from ..server.target import SCHEMA, Connection, Private, Target
+from ..server.queries import configure, fetch_row, run, scalar
+from ..server.target import SCHEMA, Connection, Target
 from .cells import OFF, ON, ToastCell
-from .subjects import Context, Counters, Refused, Subject
+from .subjects import COLD_PART, Context, Counters, Refused, Subject, counts_of, lowest, planned
 
 _PLANS = (
     # where a scan begins must not depend on the one before it
     "RESET enable_seqscan; SET enable_bitmapscan = off; SET synchronize_seqscans = off"
 )
-_COLD_PART = 0.8
-"""Part of the blocks that stock had to read which each cold sample must have read."""
-
 _KEYS = (b"\\restrict ", b"\\unrestrict ")
 """How lines begin that are different in each dump."""
 
@@ -66,12 +63,12 @@ class Toast(Subject):
         self.chill()
         sample, self._found = self.meter.take(self._run)
         if self.cell.cache != "warm":
-            self._least_blocks = int(_COLD_PART * sample.blocks_read)
+            self._least_blocks = int(COLD_PART * sample.blocks_read)
             return
         for ours in (True, False):  # what a first execution leaves in a session
             self.ready(ours, 0)
             sample, _ = self.meter.take(self._run)
-        self.times = self.context.times or max(1, round(self.context.seconds / sample.seconds))
+        self.times = max(1, round(self.context.seconds / sample.seconds))
 
     def execute(self, ours: bool, pair: int) -> Sample:
         sample, answers = self.meter.take(lambda: {self._run() for _ in range(self.times)})
@@ -83,15 +80,13 @@ class Toast(Subject):
 
     def switch(self, ours: bool, pair: int) -> None:
         self._settings = ON if ours else OFF
-        for name, value in self._settings.items():
-            self.conn.execute("SELECT set_config(%s, %s, false)", [name, value])
+        configure(self.conn, self._settings)
         if self.cell.way != "dump":
             # the catalogs that the planner needs are to be cached
-            self.conn.execute(f"EXPLAIN {self._planned()}".encode())
+            run(self.conn, f"EXPLAIN {self._planned()}")
 
     def counters(self) -> Counters:
-        named = scalar(self.conn, "SELECT to_jsonb(s) FROM lookahead.toast_stats s")
-        return {name: value for name, value in named.items() if isinstance(value, int)}
+        return counts_of(self.conn, "toast_stats")
 
     def check(self, ours: bool, sample: Sample, counters: Counters) -> None:
         super().check(ours, sample, counters)
@@ -107,9 +102,7 @@ class Toast(Subject):
 
     def _check_plan(self) -> None:
         """Refuse the cell unless the lowest node of its plan is the wanted one."""
-        node = scalar(self.conn, f"EXPLAIN (FORMAT JSON) {self._planned()}")[0]["Plan"]
-        while "Plans" in node:
-            node = node["Plans"][0]
+        node = lowest(planned(self.conn, self._planned()))
         if node["Node Type"] != self.cell.scan:
             raise Refused(f"the plan is {node['Node Type']}")
 
@@ -136,7 +129,6 @@ class Toast(Subject):
     def _dump(self) -> tuple[int, ...]:
         """Run pg_dump in a session of its own, and wait for the end of its backend, which then tells what it
         has read."""
-        assert isinstance(self.target, Private)
         cluster = self.target.cluster
         settings = " ".join(f"-c {name}={value}" for name, value in self._settings.items())
         options = f"-c session_preload_libraries=pg_lookahead -c track_io_timing=on {settings}"

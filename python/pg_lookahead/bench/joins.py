@@ -7,12 +7,12 @@ from contextlib import ExitStack
 from typing import Any
 
 from ..measure.meter import Sample
-from ..server.queries import scalar
+from ..server.queries import run, scalar
 from ..server.target import SCHEMA, Connection, Target
 from . import tables
 from .cells import JoinCell
 from .scans import Scan
-from .subjects import Context, Counters, Refused, blocks_of
+from .subjects import Context, Counters, Refused, blocks_of, planned
 
 _NESTED_LOOPS = (
     "SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_material = off;"
@@ -44,7 +44,7 @@ class Join(Scan):
 
     def session(self, *, loaded: bool = True, until: ExitStack | None = None) -> Connection:
         conn = super().session(loaded=loaded, until=until)
-        conn.execute(f"{_NESTED_LOOPS}; {self.cell.planner}".encode())
+        run(conn, f"{_NESTED_LOOPS}; {self.cell.planner}")
         return conn
 
     def counters(self) -> Counters:
@@ -58,12 +58,11 @@ class Join(Scan):
             raise Refused(f"stock has fetched {ahead:,} outer rows ahead")
 
     def _query(self, start: str, n: str) -> str:
-        return tables.join(self.cell.way, start, n)
+        return tables.joins(start, n)[self.cell.way]
 
     def _check_plan(self) -> None:
         """Refuse the cell unless its generic plan has the wanted node on an inner side, or in a subplan."""
-        query = self._query("$1::bigint", "$2::bigint")
-        plan = scalar(self.conn, f"EXPLAIN (GENERIC_PLAN, FORMAT JSON) {query}")[0]["Plan"]
+        plan = planned(self.conn, self._query("$1::bigint", "$2::bigint"), "GENERIC_PLAN")
         found = list(_inner_nodes(plan))
         if self.cell.inner not in found:
             raise Refused(f"the plan has on inner sides: {', '.join(found) or 'nothing'}")

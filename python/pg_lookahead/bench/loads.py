@@ -10,10 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 import msgspec
 
 from ..measure.meter import Meter, Sample
-from ..server.queries import scalar
+from ..server.queries import run
 from ..server.target import SCHEMA, Connection, Target
 from .cells import LoadCell
-from .subjects import Context, Counters, Refused, Subject, blocks_of
+from .subjects import Context, Counters, Refused, Subject, blocks_of, counts_of
 
 
 class Load(Subject):
@@ -29,7 +29,7 @@ class Load(Subject):
         self._rows = b""
         self._sessions = [self.conn, *(self.session() for _ in range(cell.clients - 1))]
         self._pool = self.enter_context(ThreadPoolExecutor(cell.clients))
-        self.meter = Meter(target, self.conn, self._sessions)
+        self.meter = Meter(self.conn, self._sessions)
 
     def prepare(self) -> None:
         if self.cell.cache == "warm":
@@ -38,7 +38,7 @@ class Load(Subject):
 
     def switch(self, ours: bool, pair: int) -> None:
         for conn in self._sessions:
-            conn.execute(f"SET pg_lookahead.writes = {'on' if ours else 'off'}".encode())
+            run(conn, f"SET pg_lookahead.writes = {'on' if ours else 'off'}")
         self._first += self.cell.rows
         if self.cell.one_by_one:
             return
@@ -50,7 +50,7 @@ class Load(Subject):
         return msgspec.structs.replace(sample, items=self.cell.rows)
 
     def counters(self) -> Counters:
-        return {"statements": int(scalar(self.conn, "SELECT statements FROM lookahead.write_stats"))}
+        return counts_of(self.conn, "write_stats")
 
     def check(self, ours: bool, sample: Sample, counters: Counters) -> None:
         super().check(ours, sample, counters)
@@ -77,4 +77,4 @@ class Load(Subject):
     def _insert_from(self, conn: Connection, first: int, n: int) -> None:
         body = f"INSERT INTO {self._table} VALUES ({self.cell.values})"
         loop = f"BEGIN FOR i IN {first}..{first + n - 1} LOOP {body}; END LOOP; END"
-        conn.execute(f"DO $${loop}$$".encode())
+        run(conn, f"DO $${loop}$$")

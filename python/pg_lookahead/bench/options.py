@@ -17,7 +17,6 @@ from .cells import Size
 
 IO = ("buffered", "direct")
 CACHES = ("cold", "warm")
-LAYOUTS = ("unfragmented", "fragmented")
 FEWEST_ROWS, MOST_ROWS = 50_000, 1_000_000_000
 
 _DIAGNOSTICS = ("pgstatindex", "pgstathashindex", "pgstattuple_approx")
@@ -86,43 +85,33 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     cell: patterns of cells' names, of which one is to match; without any, all cells of the scenarios match
     set: settings of servers, ``name=value``, a tuple for each kind of server
     max_reads: reads a second that the mount of ``latency`` lets begin; 0: as many as come
-    busy: numbers of processors that are kept busy meanwhile
     rounds: A B B A turns per cell at most
     seconds: after which a cell begins no further pair
     precision: half-width of the interval that ends a cell, in per cent of the ratio
     quick: fewer cells
-    pg_config: that of the server; None: Cluster chooses it
-    dsn: that of a server to attach to; None: a private server is started
-    control: ``same`` or ``slower``: stock against stock"""
+    pg_config: that of the server; None: Cluster chooses it"""
 
     scenario: tuple[str, ...] = scenarios.DEFAULT
     cell: tuple[str, ...] = ()
     rows: tuple[int, ...] = (5_000_000,)
-    layout: tuple[str, ...] = LAYOUTS[:1]
-    io: tuple[str | None, ...] = IO
+    io: tuple[str, ...] = IO
     set: tuple[tuple[str, ...], ...] = ((),)
     latency: tuple[float | None, ...] = (None,)
     max_reads: int = 0
-    busy: tuple[int, ...] = (0,)
     cache: tuple[str, ...] = CACHES
     rounds: int = 25
     seconds: float = 20.0
     precision: float = 3.0
     quick: bool = False
     pg_config: str | None = None
-    dsn: str | None = None
-    control: str | None = None
     seed: int = 0
 
     def servers(self) -> Iterator[Server]:
         """Yield the servers of the matrix; what is cheapest to change varies fastest.
 
-        Latency and busy processors can be changed at any time, settings need a restart, and tables have to be
-        loaded."""
-        for rows, layout, settings, io, added, busy in product(
-            self.rows, self.layout, self.set, self.io, self.latency, self.busy
-        ):
-            yield Server(rows, layout, io, settings, added, busy)
+        Latency can be changed at any time, settings need a restart, and tables have to be loaded."""
+        for rows, settings, io, added in product(self.rows, self.set, self.io, self.latency):
+            yield Server(rows, io, settings, added)
 
 
 def combined(settings: dict[str, str]) -> tuple[tuple[str, ...], ...]:
@@ -131,11 +120,11 @@ def combined(settings: dict[str, str]) -> tuple[tuple[str, ...], ...]:
     return tuple(product(*values))
 
 
-def again(kept: dict[str, Any], given: dict[str, Any]) -> Options:
-    """Return the options that a file of results has, overridden by those given; ClusterError, one line, if
-    they are none of this version of the tool."""
+def again(kept: dict[str, Any]) -> Options:
+    """Return the options that a file of results has; ClusterError, one line, if they are none of this version
+    of the tool."""
     try:
-        found = msgspec.convert({**kept, **given}, Options)
+        found = msgspec.convert(kept, Options)
     except msgspec.ValidationError as error:
         raise ClusterError(f"--resume: its options are none of this version of the tool: {error}") from None
     unknown = [name for name in found.scenario if name not in scenarios.NAMES]
@@ -147,14 +136,6 @@ def again(kept: dict[str, Any], given: dict[str, Any]) -> Options:
 def choose(given: dict[str, Any], suite: str) -> Options:
     """Return a suite's options, overridden by those given; ClusterError, one line, if they contradict."""
     chosen = Options(**{**SUITES[suite], **given})
-    if chosen.dsn is not None:
-        for name in ("io", "latency", "busy", "pg_config"):  # a server that is not ours is not restarted
-            if given.get(name) is not None:
-                option = name.replace("_", "-")
-                raise ClusterError(f"--{option} is for a private server, not together with --dsn")
-        chosen = msgspec.structs.replace(chosen, io=(None,), latency=(None,))
-        if not chosen.dsn:
-            raise ClusterError("--dsn: the connection string is empty")
     if chosen.max_reads and chosen.latency == (None,):
         raise ClusterError("--max-reads goes with --latency, whose mount keeps the limit (--latency 0)")
     names = [

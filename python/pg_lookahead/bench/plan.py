@@ -11,32 +11,10 @@ from ..report.record import Server
 from ..server.installation import ClusterError
 from ..server.target import Connection, Target
 from . import scenarios, tables, tpch
-from .cells import Cell, QueryCell, ScanCell, Size, StatementCell
+from .cells import Cell, Size, StatementCell
 from .options import Options
 
 _EXTENSIONS = ("pg_prewarm", "pg_buffercache")
-
-# What a run takes is estimated from what it took, in seconds, on two cores and a disk that
-# answers in 50 microseconds.
-_PART = 0.8
-"""Part of the seconds that a cell may take which it usually takes."""
-
-_OVERHEAD = 1.0
-_OVERHEAD_OF_A_MILLION = 0.8
-"""Seconds that are spent around a cell, and so many more for each million rows of the tables."""
-
-_WHOLE_STATEMENTS = 0.35
-"""Seconds that a pair of whole statements takes, with tables of so few rows, and in proportion."""
-_FEW = 250_000
-
-_LOADING_OF_A_MILLION = {"t": 5.0, "o": 3.0, "c": 2.5, "d": 5.0, "e": 6.0, "w": 4.0, "w5": 9.0, "r": 5.0}
-_LOADING_OF_A_MILLION |= {"hash": 0.6, "gin": 1.5, "bloom": 0.6, "tpch": 15.0, "web": 20.0}
-_LOADING_OF_A_MILLION |= {"doc": 2.0, "large": 0.1, "f": 4.0}
-_ROWS_OF_A_BLOCK = 100
-"""An estimate for the tables of all scenarios; no cell reads a block twice."""
-
-_LEAST_TIMES = 3.5
-"""With added latency, stock reads all blocks of a cell at least so often: to prepare, and for two pairs."""
 
 
 def all_cells(options: Options, rows: int) -> list[Cell]:
@@ -57,7 +35,7 @@ def wanted_tables(todo: Iterable[Cell]) -> tuple[set[str], set[str]]:
     """Return the names of the tables that cells read, and of the indexes of ``d`` among them."""
     found = list(todo)
     relations = [name for cell in found if isinstance(cell, StatementCell) for name in cell.relations]
-    indexes = {name.split(".")[1] for name in relations} & tables.INDEXES_OF_D.keys()
+    indexes = {name.split(".")[1] for name in relations} & set(tables.INDEXES_OF_D)
     return {name for cell in found for name in cell.tables}, indexes
 
 
@@ -67,15 +45,15 @@ def disk_bytes(options: Options, rows: int) -> int:
     return tables.disk_bytes(names, rows) + 2 * 10**8
 
 
-def check_space(options: Options, directory: Path, remedy: str, shown: Path) -> None:
-    """ClusterError where it is too little, with another place to look for."""
+def check_space(options: Options, directory: Path, shown: Path) -> None:
+    """ClusterError if a directory has too little space; shown: what to call it."""
     needed = max(disk_bytes(options, rows) for rows in options.rows)
     free = shutil.disk_usage(directory).free
     if free < needed:
         raise ClusterError(
             f"{free / 1e9:.1f} GB free in {shown}, {needed / 1e9:.1f} GB are needed for"
-            f" {max(options.rows):,} rows (bench --rows N and demo --quick need less; {remedy} names another"
-            " place)"
+            f" {max(options.rows):,} rows (bench --rows N and demo --quick need less;"
+            " PG_LOOKAHEAD_TMPDIR names another place)"
         )
 
 
@@ -88,6 +66,16 @@ def check_settings(conn: Connection, options: Options) -> None:
             raise ClusterError(f"--set {setting}: this server has no setting {name}")
         if known.get(name) and value not in known[name]:
             raise ClusterError(f"--set {setting}: this server has only {', '.join(known[name])}")
+
+
+def check_extensions(conn: Connection, wanted: Iterable[str]) -> None:
+    """ClusterError that names an extension which the server lacks."""
+    available = {name for (name,) in conn.execute("SELECT name FROM pg_available_extensions")}
+    for name in wanted:
+        if name not in available:
+            ours = name == "pg_lookahead"
+            how = "make && make install PG_CONFIG=..." if ours else "it is of PostgreSQL's contrib package"
+            raise ClusterError(f"the extension {name} is not installed in this server ({how})")
 
 
 def able(target: Target) -> set[str]:
@@ -106,10 +94,8 @@ def able(target: Target) -> set[str]:
     return found | ({"module:duckdb"} if tpch.available() else set())
 
 
-def why_not(target: Target, able_to: set[str], cell: Cell) -> str:
+def why_not(able_to: set[str], cell: Cell) -> str:
     """Return why a cell is not available on this server; empty if it is."""
-    if cell.private and not target.private:
-        return "it changes what is not in our schema, so it needs a private server"
     for need in cell.needs:
         if need not in able_to:
             kind, _, name = need.rpartition(":")
@@ -122,38 +108,15 @@ def why_not(target: Target, able_to: set[str], cell: Cell) -> str:
     return ""
 
 
-def chosen(options: Options, target: Target, able_to: set[str], server: Server, *, first: bool) -> list[Cell]:
+def chosen(options: Options, able_to: set[str], server: Server, *, first: bool) -> list[Cell]:
     """Return what to measure on a server: warm cells once for each set of tables, since storage has no
     part in them."""
     wanted = {"cold": "cold" in options.cache, "warm": "warm" in options.cache and first}
-    wanted["os"] = "cold" in options.cache and server.io != "direct" and target.data is not None
-    found = [
-        cell
-        for cell in all_cells(options, server.rows)
-        if wanted[cell.cache] and not why_not(target, able_to, cell)
-    ]
-    if options.control:
-        found = [cell for cell in found if not cell.same]
-    if options.control == "slower":  # only where ten per cent more can be done
-        found = [
-            cell for cell in found if isinstance(cell, ScanCell) and cell.cache == "warm" and not cell.times
-        ]
-    return found
-
-
-def expected_seconds(options: Options, server: Server, cell: Cell) -> float:
-    """Return how many seconds a cell is expected to take on a server."""
-    blocks = server.rows / _ROWS_OF_A_BLOCK
-    if isinstance(cell, ScanCell):
-        blocks = min(blocks, cell.n * (cell.times or 1))
-    waiting = 0.0 if cell.cache != "cold" else blocks * (server.latency_ms or 0.0) / 1000
-    overhead = _OVERHEAD + _OVERHEAD_OF_A_MILLION * server.rows / 1e6
-    seconds = _PART * options.seconds
-    if isinstance(cell, QueryCell):
-        seconds = min(seconds, 2 * options.rounds * _WHOLE_STATEMENTS * max(1.0, server.rows / _FEW))
-    return max(seconds, _LEAST_TIMES * waiting) + overhead
+    wanted["os"] = "cold" in options.cache and server.io != "direct"
+    cells = all_cells(options, server.rows)
+    return [cell for cell in cells if wanted[cell.cache] and not why_not(able_to, cell)]
 
 
 def loading_seconds(rows: int, names: set[str]) -> float:
     """Return how many seconds it is expected to take to load the tables named, for a run of so many rows."""
-    return rows / 1e6 * sum(_LOADING_OF_A_MILLION[name] for name in names)
+    return rows / 1e6 * sum(tables.COSTS[name][1] for name in names)

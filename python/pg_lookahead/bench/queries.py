@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 
 from ..measure.meter import Sample, differences
-from ..server.queries import scalar
+from ..server.queries import configure, run
 from ..server.target import SCHEMA, Connection, Target
 from . import tpch, web
 from .cells import OFF, ON, QueryCell
-from .subjects import Context, Counters, Refused, Subject
+from .subjects import COLD_PART, Context, Counters, Refused, Subject, counts_of
 
 _OWN_PLANS = (
     "RESET enable_seqscan; RESET enable_sort; RESET plan_cache_mode; RESET max_parallel_workers_per_gather;"
@@ -23,9 +23,6 @@ _OWN_PLANS = (
 )
 _TEXTS = {"tpch": tpch.queries, "web": web.queries}
 """The statements of a benchmark by name, by scenario."""
-
-_COLD_PART = 0.8
-"""Part of the blocks that stock had to read which each cold sample must have read."""
 
 _RELATIONS = """
 SELECT format('%%I.%%I', nspname, relname) FROM pg_class JOIN pg_namespace AS n ON n.oid = relnamespace
@@ -47,7 +44,7 @@ class Query(Subject):
 
     def session(self, *, loaded: bool = True, until: ExitStack | None = None) -> Connection:
         conn = super().session(loaded=loaded, until=until)
-        conn.execute(f"{_OWN_PLANS}; SET search_path = {SCHEMA}".encode())
+        run(conn, f"{_OWN_PLANS}; SET search_path = {SCHEMA}")
         return conn
 
     def prepare(self) -> None:
@@ -59,7 +56,7 @@ class Query(Subject):
         self.chill()
         sample, self._answer = self.meter.take(self._rows)
         if self.cell.cache != "warm":
-            self._least_blocks = int(_COLD_PART * sample.blocks_read)
+            self._least_blocks = int(COLD_PART * sample.blocks_read)
         self._compare(found)
 
     def execute(self, ours: bool, pair: int) -> Sample:
@@ -68,17 +65,13 @@ class Query(Subject):
         return msgspec.structs.replace(sample, items=len(rows))
 
     def switch(self, ours: bool, pair: int) -> None:
-        for name, value in (ON if ours else OFF).items():
-            self.conn.execute("SELECT set_config(%s, %s, false)", [name, value])
+        configure(self.conn, ON if ours else OFF)
         # the catalogs that the planner needs are to be cached
         self.conn.execute(b"EXPLAIN " + self._query)
 
     def counters(self) -> Counters:
-        views = {"blocks_read": "index_scan_stats", "rows": "join_stats"}
-        return {
-            f"{view}.{column}": int(scalar(self.conn, f"SELECT {column} FROM lookahead.{view}"))
-            for column, view in views.items()
-        }
+        read = counts_of(self.conn, "index_scan_stats")["blocks_read"]
+        return {"blocks_read": read, "rows_ahead": counts_of(self.conn, "join_stats")["rows"]}
 
     def check(self, ours: bool, sample: Sample, counters: Counters) -> None:
         super().check(ours, sample, counters)

@@ -1,20 +1,14 @@
-"""Run the matrix: servers, tables, and cell after cell.
-
-A private server is removed with all its files.  On a server of the user, everything is in one schema,
-which is dropped at the end unless it is to be kept.
-"""
+"""Run the matrix: servers, tables, and cell after cell, on a private server that is removed in the end."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import groupby
-from pathlib import Path
 
 import msgspec
-import typer
 
 from .. import __version__
 from ..report.journal import Journal
@@ -22,21 +16,16 @@ from ..report.record import End, Environment, Server, Session, Unavailable
 from ..report.terminal import Progress
 from ..server import environment
 from ..server.cluster import Cluster
-from ..server.dsn import without_secrets
 from ..server.installation import ClusterError
 from ..server.latency import Mount
-from ..server.load import busy
+from ..server.queries import run as execute
 from ..server.queries import scalar
-from ..server.target import SCHEMA, Attached, Private, Target, check_extensions
+from ..server.target import SCHEMA, Target
 from . import plan, settings, tables, vacuum
 from .cells import Cell, Size, VacuumCell
 from .compare import identity, measure
 from .options import Options
 from .scenarios import cells
-
-_LOCK = 7_165_009_211
-"""The key of the advisory lock that keeps a second run off a server of the user's."""
-
 
 _LARGEST = """
 SELECT pg_relation_filepath(oid) FROM pg_class
@@ -52,91 +41,56 @@ class _Bench:
     options: Options
     journal: Journal
     progress: Progress
-    agreed: bool
     mount: Mount | None = None
     cells: dict[Server, list[Cell]] = field(default_factory=dict)
 
 
-def run(options: Options, journal: Journal, progress: Progress, *, agreed: bool) -> None:
+def run(options: Options, journal: Journal, progress: Progress) -> None:
     """Load, measure and leave nothing; ClusterError for what the user can mend.
 
-    journal: gets all that is found, and each sample as soon as it is taken; what it has is not measured again
-    agreed: whether a server of the user's own may be filled without asking"""
+    journal: gets all that is found, and each sample as soon as it is taken; the cells that it has are not
+        measured again"""
     started = time.monotonic()
+    bench = _Bench(options, journal, progress)
     with ExitStack() as stack:
-        bench = _Bench(options, journal, progress, agreed)
-        if options.dsn:
-            _run_attached(bench, stack, Attached(options.dsn))
-        else:
-            _run_private(bench, stack)
+        bench.mount = stack.enter_context(Mount()) if options.latency != (None,) else None
+        cluster = Cluster(
+            pg_config=options.pg_config,
+            settings=settings.base(options),
+            name="bench",
+            directory=bench.mount.path / "main" if bench.mount else None,
+        )
+        stack.callback(cluster.destroy)
+        plan.check_space(options, cluster.data.parent, cluster.data.parents[2])
+        progress.step("starting a private server")
+        cluster.start()
+        target = Target(cluster)
+        with target.connect(loaded=False) as conn:
+            plan.check_settings(conn, options)
+            plan.check_extensions(conn, ["pg_lookahead", *plan.wanted_extensions(options)])
+            conn.execute("CREATE EXTENSION pg_lookahead")
+        _make_plan(bench, target)
+        for rows, servers in groupby(options.servers(), key=lambda server: server.rows):
+            _measure_tables(bench, target, rows, list(servers))
         journal.write(End(seconds=time.monotonic() - started))
-
-
-# Servers
-
-
-def _run_private(bench: _Bench, stack: ExitStack) -> None:
-    options, progress = bench.options, bench.progress
-    bench.mount = stack.enter_context(Mount()) if options.latency != (None,) else None
-    cluster = Cluster(
-        pg_config=options.pg_config,
-        settings=settings.base(options),
-        name="bench",
-        directory=bench.mount.path / "main" if bench.mount else None,
-    )
-    stack.callback(cluster.destroy)
-    plan.check_space(options, cluster.data.parent, "PG_LOOKAHEAD_TMPDIR", cluster.data.parents[2])
-    progress.step("starting a private server")
-    cluster.start()
-    target = Private(cluster)
-    with target.connect(loaded=False) as conn:
-        plan.check_settings(conn, options)
-        check_extensions(target, conn, ["pg_lookahead", *plan.wanted_extensions(options)], "bench")
-        conn.execute("CREATE EXTENSION pg_lookahead")
-    _make_plan(bench, target)
-    _measure_servers(bench, target)
-
-
-def _run_attached(bench: _Bench, stack: ExitStack, target: Attached) -> None:
-    options = bench.options
-    if target.standby:
-        raise ClusterError("--dsn: this server is a standby, where no tables can be made to be measured")
-    guard = stack.enter_context(target.connect(loaded=False))
-    check_extensions(target, guard, ["pg_lookahead", *plan.wanted_extensions(options)], "--dsn")
-    if not scalar(guard, "SELECT pg_try_advisory_lock(%s)", [_LOCK]):
-        raise ClusterError("--dsn: another run of this tool is at work in this database")
-    _make_plan(bench, target)
-    size = max(plan.disk_bytes(options, rows) for rows in options.rows)
-    if target.data:
-        plan.check_space(options, target.data, "--rows", target.data)
-    bench.progress.step(f"the schema {SCHEMA} will take up to {size / 1e9:.1f} GB on the server of --dsn")
-    if not bench.agreed and not bench.progress.confirm("Go on?"):
-        raise typer.Abort
-    stack.callback(target.remove)
-    _measure_servers(bench, target)
 
 
 def _make_plan(bench: _Bench, target: Target) -> None:
     """Decide which cells to measure on which server, and tell it at once, with those not available."""
     options = bench.options
     able = plan.able(target)
-    measured: set[tuple[int, str]] = set()
+    measured: set[int] = set()
     for server in options.servers():
-        first = (server.rows, server.layout) not in measured
-        bench.cells[server] = plan.chosen(options, target, able, server, first=first)
-        measured.add((server.rows, server.layout))
+        bench.cells[server] = plan.chosen(options, able, server, first=server.rows not in measured)
+        measured.add(server.rows)
     planned = [(server, cell) for server, of_server in bench.cells.items() for cell in of_server]
     told = msgspec.to_builtins(options)
-    if options.dsn:
-        told["dsn"] = without_secrets(options.dsn)
     bench.journal.write(Session(version=__version__, options=told, planned=len(planned)))
     names = {name for _, cell in planned for name in cell.tables}
-    bench.progress.planned(
-        [plan.expected_seconds(options, server, cell) for server, cell in planned],
-        sum(plan.loading_seconds(rows, names) for rows, _ in measured),
-    )
+    loading = sum(plan.loading_seconds(rows, names) for rows in measured)
+    bench.progress.planned(len(planned), options.seconds, loading)
     for name in options.scenario:
-        reason = plan.why_not(target, able, cells(name, Size(options.rows[0], options.quick))[0])
+        reason = plan.why_not(able, cells(name, Size(options.rows[0], options.quick))[0])
         if reason:
             bench.journal.write(Unavailable(scenario=name, reason=reason))
 
@@ -144,13 +98,7 @@ def _make_plan(bench: _Bench, target: Target) -> None:
 # Measuring
 
 
-def _measure_servers(bench: _Bench, target: Target) -> None:
-    servers = bench.options.servers()
-    for (rows, layout), of_tables in groupby(servers, key=lambda server: (server.rows, server.layout)):
-        _measure_tables(bench, target, rows, layout, list(of_tables))
-
-
-def _measure_tables(bench: _Bench, target: Target, rows: int, layout: str, servers: list[Server]) -> None:
+def _measure_tables(bench: _Bench, target: Target, rows: int, servers: list[Server]) -> None:
     """Load one set of tables, and measure all its cells on each of the servers."""
     left: list[tuple[Server, list[Cell]]] = []
     for server in servers:
@@ -165,53 +113,30 @@ def _measure_tables(bench: _Bench, target: Target, rows: int, layout: str, serve
             left.append((server, todo))
     if not left:
         return
-    todo = [cell for _, of_server in left for cell in of_server]
-    if isinstance(target, Private):
-        _restart(bench, target, settings.of_server(target.version, Server(rows)))
-    _load(bench, target, rows, layout, todo)
+    _restart(bench, target, settings.of_server(target.version, Server(rows)))
+    _load(bench, target, rows, [cell for _, of_server in left for cell in of_server])
     for server, of_server in left:
-        if _arrange(bench, target, server):
-            with busy(server.busy) as check_load:
-                _measure_all(bench, target, server, of_server, check_load)
-
-
-def _load(bench: _Bench, target: Target, rows: int, layout: str, todo: list[Cell]) -> None:
-    wanted, indexes = plan.wanted_tables(todo)
-    report = bench.progress.step
-    with target.connect(loaded=False) as conn:
-        tables.load(
-            conn,
-            wanted,
-            rows,
-            layout,
-            bench.options.seed,
-            report,
-            indexes,
-            plan.wanted_extensions(bench.options),
-        )
-    made = set()
-    for cell in todo:
-        if isinstance(cell, VacuumCell) and target.private and vacuum.name_of(cell) not in made:
-            vacuum.load(target, cell, rows, report)
-            made.add(vacuum.name_of(cell))
-
-
-def _arrange(bench: _Bench, target: Target, server: Server) -> bool:
-    """Bring the server into the state wanted; false, with a note, if it cannot be."""
-    if isinstance(target, Attached):
-        target.settings = settings.of_session(server)
-    if isinstance(target, Private):
         bench.progress.step(f"{server}: making the server ready")
         try:
             _restart(bench, target, settings.of_server(target.version, server))
         except ClusterError as error:
             bench.journal.run.notes.append(f"{server} is not possible here: {error}".splitlines()[0])
-            return False
-    _set_latency(bench, server.latency_ms)
-    return True
+            continue
+        _set_latency(bench, server.latency_ms)
+        _measure_all(bench, target, server, of_server)
 
 
-def _restart(bench: _Bench, target: Private, wanted: dict[str, object]) -> None:
+def _load(bench: _Bench, target: Target, rows: int, todo: list[Cell]) -> None:
+    wanted, indexes = plan.wanted_tables(todo)
+    report, extensions = bench.progress.step, plan.wanted_extensions(bench.options)
+    with target.connect(loaded=False) as conn:
+        tables.load(conn, wanted, rows, bench.options.seed, report, indexes, extensions)
+    of_vacuum = [cell for cell in todo if isinstance(cell, VacuumCell)]
+    for cell in {vacuum.name_of(cell): cell for cell in of_vacuum}.values():
+        vacuum.load(target, cell, rows, report)
+
+
+def _restart(bench: _Bench, target: Target, wanted: dict[str, object]) -> None:
     """Unless it runs with these settings already."""
     if not target.cluster.running or target.settings != wanted:
         _set_latency(bench, None)
@@ -229,9 +154,7 @@ def _set_latency(bench: _Bench, milliseconds: float | None) -> None:
         bench.mount.set(milliseconds or 0.0, cap)
 
 
-def _measure_all(
-    bench: _Bench, target: Target, server: Server, of_server: list[Cell], check_load: Callable[[], None]
-) -> None:
+def _measure_all(bench: _Bench, target: Target, server: Server, of_server: list[Cell]) -> None:
     options, progress = bench.options, bench.progress
     if server not in {one.server for one in bench.journal.run.environments}:
         facts, read_us = _facts(target, 64 if options.quick else 512)
@@ -242,7 +165,6 @@ def _measure_all(
         for cell in alike:
             progress.cell(identity(server, cell))
             taken = measure(options, server, cell, target, bench.journal, progress.so_far)
-            check_load()
             bench.journal.write(taken)
             progress.done(taken)
         _execute(bench, target, server, alike[0].teardown)
@@ -253,10 +175,7 @@ def _facts(target: Target, reads: int) -> tuple[dict[str, str], dict[str, float]
 
     reads: how many to time, of the largest relation that is there"""
     with target.connect(loaded=False) as conn:
-        facts = environment.describe(conn, target.data or Path("/"), settings.SHOWN)
-        if target.data is None:
-            here = ("processor", "memory", "kernel", "file system")
-            return {**facts, **dict.fromkeys(here, "unknown: the server is elsewhere")}, None
+        facts = environment.describe(conn, target.data, settings.SHOWN)
         largest = scalar(conn, _LARGEST, [SCHEMA])
     quartiles = environment.read_quartiles(target.data / largest, reads)
     facts["read latency"] = environment.read_latency_in_words(quartiles)
@@ -271,6 +190,5 @@ def _execute(bench: _Bench, target: Target, server: Server, statements: Sequence
     bench.progress.step(f"{server}: {statements[0].split(';')[0]}")
     _set_latency(bench, None)
     with target.connect(loaded=False) as conn:
-        for statement in statements:
-            conn.execute(statement.encode())
+        execute(conn, *statements)
     _set_latency(bench, server.latency_ms)

@@ -12,27 +12,22 @@ from __future__ import annotations
 import statistics as stdlib
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from typing import Any
 
 import msgspec
 from psycopg import sql
 
 from ..measure.meter import Meter, Sample
-from ..server.queries import fetch_row, scalar
+from ..server.queries import configure, fetch_row, run, scalar
 from ..server.target import SCHEMA, Connection, Target
 from . import tables
 from .cells import OFF, ScanCell
-from .subjects import Context, Counters, Refused, Subject, blocks_of
+from .subjects import COLD_PART, Context, Counters, Refused, Subject, blocks_of, counts_of, lowest, planned
 from .tables import COLUMNS
 
 _MOST_TIMES = 1_000_000
-_FEWEST_TIMES_SLOWER = 20
 _MOST_COMPARED = 1_000_000
 _PROBED = 100
 """Rows of a scan that shows who runs it, at most."""
-
-_COLD_PART = 0.8
-"""Part of the blocks of the first sample's rows that each cold sample must have read."""
 
 _ROWS_OF_A_BLOCK = 100
 """Roughly, for the tables of several clients."""
@@ -43,9 +38,6 @@ GOLDEN = 0.6180339887
 _MOST_WARMED = 100_000
 """A new session first executes its sample untimed, but with no more than so many rows of a scan:
 for catalogs, plans, code, and the process's page tables."""
-
-SLOWER = 1.1
-"""The slower side of ``--control slower`` executes so many times as much as the other one."""
 
 
 class Scan(Subject):
@@ -64,12 +56,12 @@ class Scan(Subject):
 
     def __init__(self, target: Target, cell: ScanCell, context: Context) -> None:
         super().__init__(target, cell, context)
-        self.times = context.times or cell.times or 1
+        self.times = cell.times or 1
         self._column = COLUMNS[cell.column]
         self._sessions = [self.conn]
         if cell.clients > 1 and cell.cache != "warm":
             self._sessions = [self.session() for _ in range(cell.clients)]
-            self.meter = Meter(target, self.conn, self._sessions)
+            self.meter = Meter(self.conn, self._sessions)
         self._pool = self.enter_context(ThreadPoolExecutor(cell.clients))
         self._of_pair = self.enter_context(ExitStack())
         self._pair: int | None = None
@@ -94,12 +86,9 @@ class Scan(Subject):
 
     def session(self, *, loaded: bool = True, until: ExitStack | None = None) -> Connection:
         conn = super().session(loaded=loaded, until=until)
-        if self.cell.way in tables.BITMAPS:
-            conn.execute("SET enable_indexscan = off")
-            conn.execute("SET enable_seqscan = off")
-            conn.execute("SET work_mem = '64MB'")  # a bitmap that tells of rows, not of pages
-        else:
-            conn.execute("SET enable_bitmapscan = off")
+        # a bitmap is to tell of rows, not of pages
+        bitmaps = "SET enable_indexscan = off; SET enable_seqscan = off; SET work_mem = '64MB'"
+        run(conn, bitmaps if self.cell.way in tables.BITMAPS else "SET enable_bitmapscan = off")
         return conn
 
     def start(self, pair: int) -> int:
@@ -113,15 +102,15 @@ class Scan(Subject):
         if self.cell.cache == "warm":
             self.warm()
             self._find_out_what_stock_is()
-            if self.cell.times is None and self.context.times is None:
+            if self.cell.times is None:
                 self._calibrate()
         else:
-            self._least_blocks = int(_COLD_PART * self._blocks())
+            self._least_blocks = int(COLD_PART * self._blocks())
         self._compare()
         if self.cell.cache == "warm":
             for ours in (False, True):  # what a first visit leaves in a page
                 self.ready(ours, 0)
-                self.execute(ours and self.context.control is None, 0)
+                self.execute(ours, 0)
             self._pair = None
         self._find_out_who_runs_it()
 
@@ -141,21 +130,20 @@ class Scan(Subject):
 
     def _open(self, side: bool, pair: int) -> tuple[list[Connection], Meter]:
         """New sessions of a side, warmed."""
-        ours = side and self.context.control is None
-        library = ours and not self.cell.same
+        library = side and not self.cell.same
         self._sessions = [self.session(loaded=library, until=self._of_pair) for _ in self._functions]
         for conn in self._sessions:
-            self._switch(conn, ours)
+            self._switch(conn, side)
         self._run(self._calls(pair, self.times, min(self.cell.n, _MOST_WARMED)))
-        return self._sessions, Meter(self.target, self.conn, self._sessions)
+        return self._sessions, Meter(self.conn, self._sessions)
 
     def execute(self, ours: bool, pair: int) -> Sample:
-        times = self.times
-        if self.context.control == "slower" and self.side:
-            times = round(times * SLOWER)
-        calls = self._calls(pair, times, self.cell.n)
+        calls = self._calls(pair, self.times, self.cell.n)
         sample, found = self.meter.take(lambda: self._run(calls))
-        return msgspec.structs.replace(sample, items=self._same(self.start(pair), times, found))
+        other = self._found.setdefault(self.start(pair), found)
+        if other != found:
+            raise Refused(f"stock and look-ahead found {other} and {found} rows")
+        return msgspec.structs.replace(sample, items=found)
 
     def _calls(self, pair: int, times: int, n: int) -> list[tuple[Connection, sql.Composed]]:
         """Return the statements that each session is to execute."""
@@ -169,13 +157,6 @@ class Scan(Subject):
         """Call the functions, at once if there are several, and return how many rows they found in all."""
         at_once = self._pool.map if len(calls) > 1 else map
         return sum(at_once(lambda call: int(scalar(*call)), calls))
-
-    def _same(self, start: int, times: int, found: int) -> int:
-        """Return the number of rows found; Refused if the other side found another number there."""
-        if self._found.setdefault(start + times * self.rows, found) != found:
-            other = self._found[start + times * self.rows]
-            raise Refused(f"stock and look-ahead found {other} and {found} rows")
-        return found
 
     def check(self, ours: bool, sample: Sample, counters: Counters) -> None:
         super().check(ours, sample, counters)
@@ -196,15 +177,11 @@ class Scan(Subject):
             raise Refused("no block was read ahead")
 
     def counters(self) -> Counters:
-        named = scalar(self.conn, "SELECT to_jsonb(s) FROM lookahead.index_scan_stats s")
-        found = {name: value for name, value in named.items() if isinstance(value, int)}
-        return {**found, "served": sum(map(served, self._sessions))}
+        return {**counts_of(self.conn, "index_scan_stats"), "served": sum(map(served, self._sessions))}
 
     def _switch(self, conn: Connection, ours: bool) -> None:
-        if not loaded(conn):
-            return
-        for name, value in (self.cell.ours if ours else OFF).items():
-            conn.execute("SELECT set_config(%s, %s, false)", [name, value])
+        if loaded(conn):
+            configure(conn, self.cell.ours if ours else OFF)
 
     def _call(self, start: int, times: int, *, n: int | None = None, session: int = 0) -> sql.Composed:
         name = sql.Identifier(SCHEMA, self._functions[session])
@@ -215,16 +192,9 @@ class Scan(Subject):
     def _query(self, start: str, n: str) -> str:
         return tables.query(self.cell.way, self._table, self._column, self.rows, start, n)
 
-    def _explain(self, options: str, query: str) -> dict[str, Any]:
-        """Return the plan's lowest node."""
-        node: dict[str, Any] = scalar(self.conn, f"EXPLAIN ({options}, FORMAT JSON) {query}")[0]["Plan"]
-        while "Plans" in node:
-            node = node["Plans"][0]
-        return node
-
     def _check_plan(self) -> None:
         """Refuse the cell unless its generic plan is an index scan of the wanted kind, and nothing else."""
-        node = self._explain("GENERIC_PLAN", self._query("$1::bigint", "$2::bigint"))
+        node = lowest(planned(self.conn, self._query("$1::bigint", "$2::bigint"), "GENERIC_PLAN"))
         wanted = "Index Only Scan" if self.cell.way in tables.ONLY else "Index Scan"
         if self.cell.way in tables.BITMAPS:
             wanted = "Bitmap Index Scan"
@@ -240,7 +210,7 @@ class Scan(Subject):
             self.note = "this server loads the library for all, stock has pg_lookahead.enabled off"
 
     def _find_out_who_runs_it(self) -> None:
-        if self.context.control or self.cell.same:
+        if self.cell.same:
             return
         start, n = self.start(0), min(self.cell.n, self._probed)
         self._switch(self.conn, True)
@@ -250,13 +220,12 @@ class Scan(Subject):
         if not self._nodes:
             # PostgreSQL 17 does not let EXPLAIN tell.
             options = "ANALYZE, LOOKAHEAD" if self.conn.info.server_version >= 180000 else "ANALYZE"
-            why = self._explain(options, self._query(str(start), str(n))).get("Look-Ahead")
+            why = lowest(planned(self.conn, self._query(str(start), str(n)), options)).get("Look-Ahead")
             found = f"look-ahead leaves this to the server{f' ({why})' if why else ''}"
             self.note = f"{self.note}; {found}" if self.note else found
 
     def _calibrate(self) -> None:
         self._switch(self.conn, False)
-        least = _FEWEST_TIMES_SLOWER if self.context.control == "slower" else 1
         times = 1
         while True:
             call = self._call(0, times)
@@ -265,7 +234,7 @@ class Scan(Subject):
                 break
             times *= 4
         times = round(times * self.context.seconds / took) // self.cell.clients
-        self.times = max(least, min(_MOST_TIMES, times))
+        self.times = max(1, min(_MOST_TIMES, times))
 
     def _time(self, call: sql.Composed) -> float:
         """Return a call's seconds: of processor time if known, else by the clock."""

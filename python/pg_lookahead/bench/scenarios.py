@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from fnmatch import fnmatchcase
-from itertools import product
+from itertools import chain, product
 from typing import Any
 
 from ..server.target import SCHEMA
@@ -62,12 +62,6 @@ def _scans(
         )
 
 
-def _random(size: Size) -> Iterator[Cell]:
-    n = size.fetched
-    order: Parameters = {"order": "random", "rows": n}
-    yield from _scans(f"{n:,} rows", n, parameters=order, ahead=True)
-
-
 def _ordered(size: Size) -> Iterator[Cell]:
     n = size.fetched
     for column in ("sequential", "periodic"):
@@ -103,10 +97,6 @@ def _distance(size: Size) -> Iterator[Cell]:
             yield from _scans(str(distance or "off"), n, (cache,), **more)
 
 
-def _oscache(size: Size) -> Iterator[Cell]:
-    yield from _scans(f"{size.fetched:,} rows", size.fetched, ("os",))
-
-
 def _block_order(size: Size) -> Iterator[Cell]:
     n = size.fetched
     for order in ("index", "block"):
@@ -134,12 +124,6 @@ def _not_all_visible(table: str, key: str, text: str, one_in: int) -> dict[str, 
     }
 
 
-def _only(size: Size) -> Iterator[Cell]:
-    n = size.fetched
-    visible = _not_all_visible(TABLE, "seq", "pad", 40)  # no page is to be
-    yield from _scans(f"{n:,} rows", n, way="only", ahead=True, **visible)
-
-
 def _only_all(size: Size) -> Iterator[Cell]:
     for cache in ("cold", "os", "warm"):
         for name, n in (("all rows", size.rows), ("a tenth", size.rows // 10)):
@@ -157,10 +141,6 @@ def _bitmap(size: Size) -> Iterator[Cell]:
     yield from _scans(f"{keys:,} keys", keys, way="keys", leaves=True)
     name = f"{RANGES} ranges, {rows:,} rows"
     yield from _scans(name, rows, way="ranges", leaves=True)
-
-
-def _lookup(size: Size) -> Iterator[Cell]:
-    yield from _scans("primary key", 1, ("warm",), way="point", column="sequential")
 
 
 def _clients(size: Size) -> Iterator[Cell]:
@@ -190,11 +170,6 @@ def _join(
         yield from _scans(name, rows, caches, **known, **more)
 
     return of
-
-
-def _join_limit(size: Size) -> Iterator[Cell]:
-    for n in _limits(size):
-        yield from _join("join_limit", n=n)(size)
 
 
 def _join_clients(size: Size) -> Iterator[Cell]:
@@ -260,14 +235,6 @@ def _diagnostic(function: str, name: str, parameters: Parameters, of: str, **mor
     yield from _statement(name, (of,), way, **known, **more)
 
 
-def _pgstatindex(size: Size) -> Iterator[Cell]:
-    yield from _diagnostic("pgstatindex", "primary key", {"index": "primary key"}, "d_pkey")
-
-
-def _pgstathashindex(size: Size) -> Iterator[Cell]:
-    yield from _diagnostic("pgstathashindex", "hash", {"index": "hash"}, "d_hash")
-
-
 def _approx(size: Size) -> Iterator[Cell]:
     for one_in in (500, 5):
         visible = _not_all_visible(f"{SCHEMA}.d", "id", "note", one_in)
@@ -308,7 +275,7 @@ def _bloom_scan(size: Size) -> Iterator[Cell]:
         return Way(query, (f"SET pg_lookahead.bloom_scan = {'on' if ours else 'off'}",), method="bloom")
 
     more: dict[str, Any] = {"tables": ("d",), "needs": ("vacuum:bloom",), "extensions": ("bloom",)}
-    yield from _statement("3 columns", ("d_bloom", "d"), way, private=True, **more)
+    yield from _statement("3 columns", ("d_bloom", "d"), way, **more)
 
 
 def _wal_logging(size: Size) -> Iterator[Cell]:
@@ -411,7 +378,6 @@ def _apply(publish: str, change: str) -> Callable[[Size], Iterator[Cell]]:
                 parameters={"changes": n, "transactions": n if each else 1},
                 tables=("r",),
                 needs=("setting:pg_lookahead.apply",),
-                private=True,
                 n=n,
                 publish=publish,
                 change=change,
@@ -473,7 +439,6 @@ def _vacuum(method: str, dead: tuple[int, ...]) -> Callable[[Size], Iterator[Cel
                 tables=(method,),
                 needs=(f"vacuum:{method}",),
                 extensions=("bloom",) if method == "bloom" else (),
-                private=True,
                 method=method,
                 one_in=one_in,
             )
@@ -526,25 +491,28 @@ def _whole(table: str, names: Iterable[str], needs: tuple[str, ...] = ()) -> Ite
         yield QueryCell(name=name, cache=cache, parameters={"query": name}, tables=(table,), needs=needs)
 
 
-def _tpch(size: Size) -> Iterator[Cell]:
-    yield from _whole("tpch", tpch.QUERIES, ("module:duckdb",))
-
-
-def _web(size: Size) -> Iterator[Cell]:
-    yield from _whole("web", web.queries())
-
-
 _SCENARIOS: dict[str, Callable[[Size], Iterator[Cell]]] = {
-    "index_scan_random": _random,
+    "index_scan_random": lambda size: _scans(
+        f"{size.fetched:,} rows",
+        size.fetched,
+        parameters={"order": "random", "rows": size.fetched},
+        ahead=True,
+    ),
     "index_scan_range": _ordered,
     "index_scan_full": _full,
     "index_scan_limit": _limit,
     "index_scan_distance": _distance,
-    "index_scan_oscache": _oscache,
+    "index_scan_oscache": lambda size: _scans(f"{size.fetched:,} rows", size.fetched, ("os",)),
     "index_scan_block_order": _block_order,
     "index_scan_clients": _clients,
-    "point_lookup": _lookup,
-    "index_only_scan": _only,
+    "point_lookup": lambda size: _scans("primary key", 1, ("warm",), way="point", column="sequential"),
+    "index_only_scan": lambda size: _scans(
+        f"{size.fetched:,} rows",
+        size.fetched,
+        way="only",
+        ahead=True,
+        **_not_all_visible(TABLE, "seq", "pad", 40),  # no page is to be
+    ),
     "index_only_all": _only_all,
     "index_only_limit": _only_limit,
     "bitmap_index_scan": _bitmap,
@@ -554,7 +522,7 @@ _SCENARIOS: dict[str, Callable[[Size], Iterator[Cell]]] = {
     "join_chain": _join("join_chain"),
     "chain_one_row": _join("chain_one_row", n=1, outer=("Nested Loop",) * 5 + ("Index Scan on o",)),
     "join_semi": _join("join_semi"),
-    "join_limit": _join_limit,
+    "join_limit": lambda size: chain(*(_join("join_limit", n=n)(size) for n in _limits(size))),
     "join_heap_order": _join("join_heap_order", ("cold", "os", "warm")),
     "join_memoize": _join("join_memoize", inner="Memoize", planner="SET enable_memoize = on"),
     "join_parallel": _join("join_parallel", planner=_PARALLEL),
@@ -568,8 +536,8 @@ _SCENARIOS: dict[str, Callable[[Size], Iterator[Cell]]] = {
     ),
     "join_semi_key_order": _join_key_order("join_semi_key_order", ("Nested Loop Semi",)),
     "join_chain_many": _join_key_order("join_chain_many", ("Nested Loop",) * 3, lines=2),
-    "pgstatindex": _pgstatindex,
-    "pgstathashindex": _pgstathashindex,
+    "pgstatindex": lambda size: _diagnostic("pgstatindex", "primary key", {"index": "primary key"}, "d_pkey"),
+    "pgstathashindex": lambda size: _diagnostic("pgstathashindex", "hash", {"index": "hash"}, "d_hash"),
     "pgstattuple_approx": _approx,
     "index_estimate": _index_estimate,
     "bloom_scan": _bloom_scan,
@@ -609,7 +577,7 @@ _SCENARIOS: dict[str, Callable[[Size], Iterator[Cell]]] = {
     "toast_seq": _toast(f"{_BODIES} {{table}}"),
     "toast_index": _toast(_TOAST_INDEX, scan="Index Scan", name="a quarter of the values"),
     "toast_copy": _toast("COPY {table} TO STDOUT", way="copy"),
-    "toast_dump": _toast("--table={table}", way="dump", private=True),
+    "toast_dump": _toast("--table={table}", way="dump"),
     "toast_delete": _toast(
         "DELETE FROM {table} WHERE id < {n}", way="delete", name="a quarter of the values"
     ),
@@ -617,8 +585,8 @@ _SCENARIOS: dict[str, Callable[[Size], Iterator[Cell]]] = {
     "toast_sort": _toast_sort,
     "toast_slice": _toast(_TOAST_SLICE),
     "toast_filter": _toast_filter,
-    "tpch": _tpch,
-    "web": _web,
+    "tpch": lambda size: _whole("tpch", tpch.QUERIES, ("module:duckdb",)),
+    "web": lambda size: _whole("web", web.queries()),
 }
 
 NAMES = tuple(_SCENARIOS)

@@ -30,18 +30,10 @@ _REPLICATES = {
 }
 """For the scenarios of subscriptions."""
 SHOWN = [
-    *(
-        "io_method",
-        "io_workers",
-        "io_min_workers",
-        "io_max_workers",
-        "io_max_concurrency",
-        "io_combine_limit",
-        "effective_io_concurrency",
-    ),
-    *("maintenance_io_concurrency", "shared_buffers", "debug_io_direct", "data_checksums"),
-    *("max_connections", "huge_pages_status", "shared_preload_libraries"),
-    *(name for name in _SETTINGS if "wal" not in name and name != "maintenance_work_mem"),
+    *("io_method", "io_workers", "io_min_workers", "io_max_workers", "io_max_concurrency"),
+    *("io_combine_limit", "effective_io_concurrency", "maintenance_io_concurrency", "shared_buffers"),
+    *("debug_io_direct", "data_checksums", "max_connections", "huge_pages_status"),
+    *("shared_preload_libraries", *(name for name in _SETTINGS if "wal" not in name)),
 ]
 """Settings that are printed with the results."""
 
@@ -54,7 +46,7 @@ def base(options: Options) -> dict[str, object]:
 
     Shared buffers hold any table with its indexes, where the machine has the memory."""
     memory = psutil.virtual_memory().total
-    wanted = max(options.rows) * max(tables.BYTES_PER_ROW.values()) + 64 * 2**20
+    wanted = max(options.rows) * max(size for size, _ in tables.COSTS.values()) + 64 * 2**20
     buffers = max(128, int(min(wanted, _MOST_MEMORY * memory)) // 2**20)
     replicates = any(name.startswith("apply_") for name in options.scenario)
     return {**_SETTINGS, **(_REPLICATES if replicates else {}), "shared_buffers": f"{buffers}MB"}
@@ -76,8 +68,3 @@ def of_server(version: int, server: Server) -> dict[str, object]:
     if "io_combine_limit" in given:
         asked.setdefault("io_max_combine_limit", given["io_combine_limit"])
     return asked if workers is None else {**asked, **io_workers(version, workers)}
-
-
-def of_session(server: Server) -> dict[str, object]:
-    """Return the settings that a session can change by itself, for a server that we cannot restart."""
-    return {name: value for name, value in of_server(17, server).items() if name != "debug_io_direct"}

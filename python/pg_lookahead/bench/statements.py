@@ -11,7 +11,7 @@ from ..server import catalogs
 from ..server.queries import scalar
 from ..server.target import Connection, Target
 from .cells import StatementCell, Way
-from .subjects import Context, Counters, Refused, Subject, blocks_of
+from .subjects import Context, Counters, Refused, Subject, blocks_of, counts_of
 
 _SCANNED = 0.9
 """Part of the pages said to be scanned that a cold run must have read."""
@@ -95,8 +95,7 @@ class Statement(Subject):
     def counters(self) -> Counters:
         method = self.cell.ours.method
         if self.cell.ours.ahead:
-            query = f"SELECT rows FROM lookahead.{self.cell.ours.ahead}"
-            return {"rows_ahead": int(scalar(self.conn, query))}
+            return {"rows_ahead": counts_of(self.conn, self.cell.ours.ahead)["rows"]}
         return streamed(self.conn, method) if method else {}
 
     def check(self, ours: bool, sample: Sample, counters: Counters) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from random import Random
+from typing import Any
 
 from ..measure.meter import BLOCK, Meter, Sample
 from ..server import cache, catalogs
@@ -23,6 +24,9 @@ SESSION = (
     "SET enable_seqscan = off; SET enable_sort = off; SET plan_cache_mode = force_generic_plan;"
     " SET max_parallel_workers_per_gather = 0; SET jit = off; SET track_io_timing = on"
 )
+COLD_PART = 0.8
+"""Part of the blocks of a first sample that each cold sample must have read."""
+
 _STRAY_BLOCKS = 16
 """Blocks that a warm run may read: of the catalogs, not of the table."""
 
@@ -40,15 +44,11 @@ class Context:
 
     rows: number of the table's rows in this run
     seed: seed of this cell's random choices; both sides of a pair make the same ones
-    seconds: seconds that a warm sample is to last
-    times: executions in a sample of an earlier run; None: to be found out
-    control: ``same``: look-ahead's side is stock, too; ``slower``: it is stock that does a tenth more"""
+    seconds: seconds that a warm sample is to last"""
 
     rows: int
     seed: str
     seconds: float = 0.02
-    times: int | None = None
-    control: str | None = None
 
 
 class Subject(ExitStack, ABC):
@@ -56,7 +56,7 @@ class Subject(ExitStack, ABC):
 
     times: executions in a sample, once prepared
     relations: to be cold or warm
-    side: look-ahead's is at work, whatever it does under --control
+    side: whether look-ahead's is at work
     note: what is to be said with the result, once prepared"""
 
     side = False
@@ -74,7 +74,7 @@ class Subject(ExitStack, ABC):
         self._starts: list[int] = []
         self._least_blocks = 0
         self.conn = self.session()
-        self.meter = Meter(target, self.conn, [self.conn])
+        self.meter = Meter(self.conn, [self.conn])
 
     def session(self, *, loaded: bool = True, until: ExitStack | None = None) -> Connection:
         """Return a further connection, with the library or without; ``until``, or else close(), closes it."""
@@ -94,14 +94,13 @@ class Subject(ExitStack, ABC):
     def ready(self, ours: bool, pair: int) -> None:
         """Prepare the sample of a side in all but the caches."""
         self.side = ours
-        self.switch(ours and self.context.control is None, pair)
+        self.switch(ours, pair)
 
     def sample(self, ours: bool, pair: int) -> tuple[Sample, Counters]:
         """Take one sample of a side, and check that it is what the cell names.
 
         Return it with the rise of the library's counters; Refused if the check fails."""
         self.ready(ours, pair)
-        ours = ours and self.context.control is None
         self.chill()
         before = self.counters()
         sample = self.execute(ours, pair)
@@ -143,13 +142,30 @@ class Subject(ExitStack, ABC):
 
     def _read_files(self) -> None:
         """Into the system's page cache."""
-        if self.target.data is None:
-            raise Refused("the server's files cannot be read here")
         for relation in self.relations:
             for path in cache.files(self.conn, self.target.data, relation):
                 with path.open("rb", buffering=0) as file:
                     while file.read(2**20):
                         pass
+
+
+def counts_of(conn: Connection, view: str) -> Counters:
+    """Return the counters of a view of the library, as they are now."""
+    named = scalar(conn, f"SELECT to_jsonb(v) FROM lookahead.{view} AS v")
+    return {name: value for name, value in named.items() if isinstance(value, int)}
+
+
+def planned(conn: Connection, query: str, options: str = "COSTS") -> dict[str, Any]:
+    """Return the plan of a query, by EXPLAIN with some options."""
+    found: dict[str, Any] = scalar(conn, f"EXPLAIN ({options}, FORMAT JSON) {query}")[0]["Plan"]
+    return found
+
+
+def lowest(plan: dict[str, Any]) -> dict[str, Any]:
+    """Return the lowest node of a plan along its outer sides."""
+    while "Plans" in plan:
+        plan = plan["Plans"][0]
+    return plan
 
 
 def blocks_of(conn: Connection, relations: Iterable[str]) -> int:

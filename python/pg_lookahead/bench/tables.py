@@ -1,4 +1,4 @@
-"""The tables that scenarios read, and the functions that read them.
+"""The tables that scenarios read, and the statements and functions that read them.
 
 All are in one schema, and made when a scenario wants them.  ``t`` has three columns of unique
 keys 0 .. rows-1 that differ in how the order of the key relates to the order of the rows on
@@ -21,9 +21,6 @@ in a row for each hundred rows of the run's size, and ``large`` one of 10 MB.  `
 keys, of ``f1``, ``f2`` and ``f3``; the children of ``f4`` in ``f`` lie in random places, and are deleted
 with their parents.  The vacuum tables are in databases of their own (see ``vacuum``).
 
-A layout: ``unfragmented`` indexes are built over the loaded table; ``fragmented`` ones were
-there before the rows, which came in random order of the key, so that their pages were split.
-
 For each column of ``t`` and each way of asking there is a function that executes one statement
 many times over, so that a sample lasts long enough to be timed and a client's round trip does
 not count.
@@ -31,13 +28,12 @@ not count.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from psycopg import sql
-
-from ..server import catalogs
-from ..server.target import OURS, SCHEMA, Connection
+from ..server.queries import run
+from ..server.target import SCHEMA, Connection
 from . import tpch, web
 from .cells import Size
 
@@ -48,25 +44,26 @@ COLUMNS = {"sequential": "seq", "periodic": "per", "random": "rnd"}
 """Columns of ``t``, by the order of rows that their indexes give."""
 
 CLIENT_TABLES = 4
-BYTES_PER_ROW = {
-    "t": 260,
-    "o": 110,
-    "c": 120,
-    "d": 340,
-    "e": 500,
-    "w": 160,
-    "w5": 350,
-    "r": 200,
-    "f": 220,
-    "doc": 100,
-    "large": 1,
-    "hash": 40,
-    "gin": 60,
-    "bloom": 30,
-    "tpch": 480,
-    "web": 500,
+COSTS = {
+    "t": (260, 5.0),
+    "o": (110, 3.0),
+    "c": (120, 2.5),
+    "d": (340, 5.0),
+    "e": (500, 6.0),
+    "w": (160, 4.0),
+    "w5": (350, 9.0),
+    "r": (200, 5.0),
+    "f": (220, 4.0),
+    "doc": (100, 2.0),
+    "large": (1, 0.1),
+    "hash": (40, 0.6),
+    "gin": (60, 1.5),
+    "bloom": (30, 0.6),
+    "tpch": (480, 15.0),
+    "web": (500, 20.0),
 }
-"""Bytes on disk that each table takes for each row of the run's size, with its indexes, rounded up."""
+"""Bytes on disk that each table takes for each row of the run's size, with its indexes, rounded up; and the
+seconds that loading it takes for a million of these rows."""
 
 _DISTINCT = 5000
 """Number of distinct values of the column ``few``."""
@@ -79,20 +76,29 @@ class _Table(NamedTuple):
     """A table: its columns, the values of a row, and what CREATE makes of it besides.
 
     values: in terms of ``id``, a number below the number of rows, and of ``place``, that of the row
-    indexes: without the word CREATE
+    indexes: names, and what follows them, or UNIQUE and that
     fillfactor: of the table"""
 
     columns: str
     values: str
-    indexes: tuple[str, ...] = ()
+    indexes: Mapping[str, str] = MappingProxyType({})
     fillfactor: int = 100
+
+
+def _hash(seed: int, most: int | None = None) -> str:
+    """Return an expression for a random number that depends on ``id``; most: of its bits, all ones."""
+    number = f"hashint8extended(id, {seed})"
+    return number if most is None else f"{number} & {most}"
+
+
+_INT = 2**31 - 1
 
 
 def _with_unique_keys(name: str, indexed: Iterable[str], rows: int) -> _Table:
     return _Table(
         "seq bigint, per bigint, rnd bigint, pad text",
-        f"place, place * {period(rows)} %% {rows}, id, rpad(place::text, 36, '.')",
-        tuple(f"UNIQUE INDEX {name}_{column} ON {SCHEMA}.{name} ({column})" for column in indexed),
+        f"place, mod(place * {period(rows)}, {rows}), id, rpad(place::text, 36, '.')",
+        {f"{name}_{column}": f"UNIQUE ({column})" for column in indexed},
     )
 
 
@@ -100,120 +106,73 @@ def _outer(rows: int) -> _Table:
     distinct = min(_DISTINCT, rows)
     return _Table(
         "place bigint, k bigint, fives bigint, few bigint",
-        f"place, id, id / 5, id %% {distinct} * ({rows} / {distinct})",
-        (f"UNIQUE INDEX o_place ON {OUTER} (place)",),
+        f"place, id, id / 5, mod(id, {distinct}) * ({rows} / {distinct})",
+        {"o_place": "UNIQUE (place)"},
     )
 
 
-_FOR_JOINS = (
-    f"INDEX t_fives ON {TABLE} ((rnd / 5))",
-    f"INDEX t_groups ON {TABLE} ((rnd / 40), seq)",
-    f"INDEX t_tens ON {TABLE} ((rnd / 10))",
-    f"UNIQUE INDEX t_lines ON {TABLE} ((seq / 2), (seq % 2))",
-)
+_FOR_JOINS = {
+    "t_fives": "((rnd / 5))",
+    "t_groups": "((rnd / 40), seq)",
+    "t_tens": "((rnd / 10))",
+    "t_lines": "UNIQUE ((seq / 2), (seq % 2))",
+}
 """Indexes of ``t`` that joins use."""
 
-INDEXES_OF_D = {
-    "d_pkey": f"UNIQUE INDEX d_pkey ON {SCHEMA}.d (id)",
-    "d_taken": f"INDEX d_taken ON {SCHEMA}.d (taken)",
-    "d_hash": f"INDEX d_hash ON {SCHEMA}.d USING hash (id)",
-    "d_bloom": f"INDEX d_bloom ON {SCHEMA}.d USING bloom (a, b, c)",
-}
-
+_NOTE = "rpad(id::text, 36, '.')"
 _D = _Table(
     "id bigint, taken timestamptz, reading float8, a int, b int, c int, note text",
-    "id, timestamptz '2026-01-01 00:00Z' + id * interval '1 s',"
-    " (hashint8extended(id, 1) & 2147483647) / 1e6, hashint8extended(id, 2) & 1023,"
-    " hashint8extended(id, 3) & 1023, hashint8extended(id, 4) & 1023, rpad('reading ' || id, 28, '.')",
+    f"id, timestamptz '2026-01-01 00:00Z' + id * interval '1 s', ({_hash(1, _INT)}) / 1e6,"
+    f" {_hash(2, 1023)}, {_hash(3, 1023)}, {_hash(4, 1023)}, rpad('reading ' || id, 28, '.')",
+    {
+        "d_pkey": "UNIQUE (id)",
+        "d_taken": "(taken)",
+        "d_hash": "USING hash (id)",
+        "d_bloom": "USING bloom (a, b, c)",
+    },
 )
+INDEXES_OF_D = tuple(_D.indexes)
+
 _WITHOUT_SIZE = {
-    "e": _Table("k text", "rpad(md5(id::text), 190, '.')", (f"INDEX e_k ON {SCHEMA}.e (k)",)),
-    "w": _Table(
-        "id uuid, n bigint, note text",
-        "md5(id::text)::uuid, id, rpad(id::text, 36, '.')",
-        (f"UNIQUE INDEX w_id ON {SCHEMA}.w (id)",),
-    ),
+    "e": _Table("k text", "rpad(md5(id::text), 190, '.')", {"e_k": "(k)"}),
+    "w": _Table("id uuid, n bigint, note text", f"md5(id::text)::uuid, id, {_NOTE}", {"w_id": "UNIQUE (id)"}),
     "w5": _Table(
         "id uuid, a bigint, b bigint, c uuid, d int",
-        "md5(id::text)::uuid, hashint8extended(id, 1), hashint8extended(id, 2), md5('c' || id)::uuid,"
-        " hashint8extended(id, 3) & 2147483647",
-        (
-            f"UNIQUE INDEX w5_id ON {SCHEMA}.w5 (id)",
-            f"INDEX w5_a ON {SCHEMA}.w5 (a)",
-            f"INDEX w5_b ON {SCHEMA}.w5 (b)",
-            f"INDEX w5_c ON {SCHEMA}.w5 USING hash (c)",
-            f"INDEX w5_d ON {SCHEMA}.w5 (d)",
-        ),
+        f"md5(id::text)::uuid, {_hash(1)}, {_hash(2)}, md5('c' || id)::uuid, {_hash(3, _INT)}",
+        {"w5_id": "UNIQUE (id)", "w5_a": "(a)", "w5_b": "(b)", "w5_c": "USING hash (c)", "w5_d": "(d)"},
     ),
     "r": _Table(
         "id uuid NOT NULL, k bigint, note text",
-        "md5(id::text)::uuid, hashint8extended(id, 1), rpad(id::text, 36, '.')",
-        (f"UNIQUE INDEX r_id ON {SCHEMA}.r (id)", f"INDEX r_k ON {SCHEMA}.r (k)"),
+        f"md5(id::text)::uuid, {_hash(1)}, {_NOTE}",
+        {"r_id": "UNIQUE (id)", "r_k": "(k)"},
         90,
     ),
 }
-"""Tables that have as many rows as the run, in either layout."""
+"""Tables that have as many rows as the run."""
 
 _DOC = _Table(
     "id bigint, k bigint, body text STORAGE EXTERNAL",
-    "place, id, repeat(md5(id::text), (128 + id * 7919 %% 256)::int)",
-    (f"UNIQUE INDEX doc_k ON {SCHEMA}.doc (k)",),
+    "place, id, repeat(md5(id::text), (128 + mod(id * 7919, 256))::int)",
+    {"doc_k": "UNIQUE (k)"},
 )
 _LARGE = _Table("id bigint, body text STORAGE EXTERNAL", "id, repeat(md5(id::text), 327680)")
 _PARENTS = ("f1", "f2", "f3", "f4")
-_F0 = f"""
-CREATE TABLE {SCHEMA}.f0 (n bigint, a uuid REFERENCES {SCHEMA}.f1 (id), b uuid REFERENCES {SCHEMA}.f2 (id),
-                          c uuid REFERENCES {SCHEMA}.f3 (id))
-"""
 _CHILDREN = _Table(
     f"n bigint, a uuid REFERENCES {SCHEMA}.f4 (id) ON DELETE CASCADE, note text",
-    "id, md5(id || 'f4')::uuid, rpad(id::text, 36, '.')",
-    (f"INDEX f_a ON {SCHEMA}.f (a)",),
+    f"id, md5(id || 'f4')::uuid, {_NOTE}",
+    {"f_a": "(a)"},
 )
 
 
 def _parent(name: str) -> _Table:
     return _Table(
         "id uuid, n bigint, note text",
-        f"md5(id || '{name}')::uuid, place + 1, rpad(id::text, 36, '.')",
-        (f"UNIQUE INDEX {name}_id ON {SCHEMA}.{name} (id)", f"INDEX {name}_n ON {SCHEMA}.{name} (n)"),
+        f"md5(id || '{name}')::uuid, place + 1, {_NOTE}",
+        {f"{name}_id": "UNIQUE (id)", f"{name}_n": "(n)"},
     )
 
 
-# "first" is the first key of the first execution; each further one starts "stride" later,
-# round the end of the keys.
-_FUNCTION = """
-CREATE FUNCTION {name}(first bigint, stride bigint, n bigint, times bigint) RETURNS bigint
-LANGUAGE plpgsql AS $$
-DECLARE
-    start bigint := first;
-    found bigint;
-    total bigint := 0;
-BEGIN
-    FOR i IN 1 .. times LOOP
-        {execute}
-        total := total + found;
-        start := (start + stride) % ({rows} - n + 1);
-    END LOOP;
-    RETURN total;
-END
-$$
-"""
-
-_COUNT = "SELECT count({counted}) INTO found FROM ({query}) s;"
-_GATHER = "PERFORM {counted} FROM ({query}) s; GET DIAGNOSTICS found = ROW_COUNT;"
-"""It has no SELECT INTO, which would keep parallel workers out of the plan."""
-
-QUERIES = {
-    "range": "SELECT pad FROM {table} WHERE {column} BETWEEN {start} AND {start} + {n} - 1 ORDER BY {column}",
-    "limit": "SELECT pad FROM {table} WHERE {column} >= {start} ORDER BY {column} LIMIT {n}",
-    "point": "SELECT pad FROM {table} WHERE {column} = {start}",
-    "only": "SELECT {column} FROM {table} WHERE {column} BETWEEN {start} AND {start} + {n} - 1"
-    " ORDER BY {column}",
-    "only_limit": "SELECT {column} FROM {table} WHERE {column} >= {start} ORDER BY {column} LIMIT {n}",
-    "keys": f"SELECT pad FROM {{table}} WHERE {{column}} = ANY ({SCHEMA}.keys({{start}}, {{n}}, {{rows}}))",
-    "ranges": "SELECT pad FROM {table} WHERE {ranges}",
-}
+WAYS = ("range", "limit", "point", "only", "only_limit", "keys", "ranges")
 """Ways of asking for n rows: by a range, by LIMIT, by one key, by index-only scans of both kinds, and by
 bitmap scans of n keys and of RANGES ranges.  ``pad`` stands for the column that is not in the index."""
 
@@ -225,74 +184,74 @@ ONLY = ("only", "only_limit")
 
 RANGES = 100
 
-_KEYS = f"""
-CREATE FUNCTION {SCHEMA}.keys(start bigint, n bigint, many bigint) RETURNS bigint[] LANGUAGE sql STABLE
-AS 'SELECT array_agg((start + i * (many / n)) % many) FROM generate_series(0, n - 1) i'
-"""
-
 
 def query(way: str, table: str, column: str, rows: int, start: str = "start", n: str = "n") -> str:
     """Return the query of a way, for a table of this many rows; start, n: the SQL of where and how many."""
-    gap = rows // RANGES
-    ranges = (
-        f"{column} BETWEEN {i * gap} + {start} % ({gap} - {n} / {RANGES})"
-        f" AND {i * gap} + {start} % ({gap} - {n} / {RANGES}) + {n} / {RANGES} - 1"
-        for i in range(RANGES)
-    )
-    return QUERIES[way].format(
-        table=table, column=column, rows=rows, ranges=" OR ".join(ranges), start=start, n=n
-    )
-
-
-def join(way: str, start: str = "start", n: str = "n") -> str:
-    """Return the nested loop of a way; start, n: the SQL of where it begins and how many rows it takes."""
-    return JOINS[way].format(start=start, n=n)
+    what = column if way in ONLY else "pad"
+    gap, each = rows // RANGES, f"{n} / {RANGES}"
+    firsts = [f"{i * gap} + {start} % ({gap} - {each})" for i in range(RANGES)]
+    between = f"{column} BETWEEN {start} AND {start} + {n} - 1 ORDER BY {column}"
+    first = f"{column} >= {start} ORDER BY {column} LIMIT {n}"
+    where = {
+        "range": between,
+        "only": between,
+        "limit": first,
+        "only_limit": first,
+        "point": f"{column} = {start}",
+        "keys": f"{column} = ANY ({SCHEMA}.keys({start}, {n}, {rows}))",
+        "ranges": " OR ".join(f"{column} BETWEEN {one} AND {one} + {each} - 1" for one in firsts),
+    }
+    return f"SELECT {what} FROM {table} WHERE {where[way]}"
 
 
 ONE_IN = {"join_key_order": 17, "join_semi_key_order": 44, "join_chain_many": 16}
 """How many rows of ``o`` there are for each outer row, by way; a way that is not listed takes every row."""
 
-_JOINED = f"SELECT pad FROM {OUTER} JOIN {TABLE} ON"
-_PLACES = "place BETWEEN {start} AND {start} + {n} - 1"
-_SLICE = f"WHERE {_PLACES} ORDER BY place"
-# No index serves this, so that the orders come by a sequential scan, in the order of their key.  The two
-# halves are of different expressions, or the planner would take it for a range and expect few orders.
-_ORDERS = "place + 0 >= {start} AND place + 1 <= {start} + {n}"
-JOINS = {
-    "join_unique": f"{_JOINED} seq = k {_SLICE}",
-    "join_many": f"{_JOINED} rnd / 5 = fives {_SLICE}",
-    "join_index_only": f"SELECT per AS pad FROM {OUTER} JOIN {TABLE} ON per = k {_SLICE}",
-    "join_chain": f"SELECT u.pad FROM {OUTER} JOIN {TABLE} ON t.seq = k JOIN {TABLE} u ON u.seq = t.rnd"
-    f" {_SLICE}",
-    "join_semi": f"SELECT k AS pad FROM {OUTER}"
-    f" WHERE EXISTS (SELECT FROM {TABLE} WHERE rnd / 5 = fives AND pad <> '')"
-    f" AND {_PLACES} ORDER BY place",
-    "chain_one_row": "SELECT concat(a.pad, b.pad, c.pad, d.pad, e.pad) AS pad"
-    f" FROM {OUTER} JOIN {TABLE} a ON a.seq = k JOIN {TABLE} b ON b.per = k"
-    f" JOIN {TABLE} c ON c.rnd = k JOIN {TABLE} d ON d.seq = fives JOIN {TABLE} e ON e.per = fives"
-    " WHERE place = {start}",
-    "join_limit": f"{_JOINED} seq = k WHERE place >= {{start}} ORDER BY place LIMIT {{n}}",
-    "join_heap_order": f"{_JOINED} seq = place {_SLICE}",
-    "lateral_latest": f"SELECT l.pad FROM {OUTER}, LATERAL (SELECT pad FROM {TABLE} WHERE rnd / 40 = k / 40"
-    f" ORDER BY seq DESC LIMIT 1) l {_SLICE}",
-    "lateral_json": f"SELECT l.pad FROM {OUTER}, LATERAL (SELECT json_agg(pad) AS pad FROM {TABLE}"
-    f" WHERE rnd / 10 = k / 10) l {_SLICE}",
-    "exists_filter": f"SELECT k AS pad FROM {OUTER}"
-    f" WHERE EXISTS (SELECT FROM {TABLE} WHERE rnd / 10 = k / 10 AND seq % 4 = 0)"
-    f" AND {_PLACES} ORDER BY place",
-    "scalar_subquery": f"SELECT (SELECT pad FROM {TABLE} WHERE seq = k) AS pad FROM {OUTER} {_SLICE}",
-    "join_memoize": f"{_JOINED} seq = few {_SLICE}",
-    "join_parallel": f"{_JOINED} seq = k WHERE {_PLACES}",
-    "join_key_order": f"SELECT pad FROM {OUTER} JOIN {BUYERS} USING (few) JOIN {TABLE} ON seq / 2 = place"
-    f" WHERE {_ORDERS}",
-    "join_semi_key_order": f"SELECT k AS pad FROM {OUTER}"
-    f" WHERE EXISTS (SELECT FROM {TABLE} WHERE seq / 2 = place AND pad <> '')"
-    f" AND k % {ONE_IN['join_semi_key_order']} = 0 AND {_ORDERS}",
-    "join_chain_many": f"SELECT v.pad FROM {OUTER} JOIN {TABLE} ON t.seq / 2 = place"
-    f" JOIN {TABLE} u ON u.seq = t.rnd JOIN {TABLE} v ON v.seq = u.rnd"
-    f" WHERE k % {ONE_IN['join_chain_many']} = 0 AND {_ORDERS}",
-}
-"""Nested loops over n rows of ``o`` each."""
+
+def joins(start: str = "start", n: str = "n") -> dict[str, str]:
+    """Return nested loops over n rows of ``o``, by way; start, n: the SQL of where and how many."""
+    places = f"place BETWEEN {start} AND {start} + {n} - 1"
+    part = f"WHERE {places} ORDER BY place"
+    # No index serves this, so that the orders come by a sequential scan, in the order of their key.  The two
+    # halves are of different expressions, or the planner would take it for a range and expect few orders.
+    orders = f"place + 0 >= {start} AND place + 1 <= {start} + {n}"
+    joined = f"SELECT pad FROM {OUTER} JOIN {TABLE} ON"
+
+    def exists(condition: str) -> str:
+        return f"SELECT k AS pad FROM {OUTER} WHERE EXISTS (SELECT FROM {TABLE} WHERE {condition}) AND"
+
+    def lateral(what: str) -> str:
+        return f"SELECT l.pad FROM {OUTER}, LATERAL (SELECT {what}) l {part}"
+
+    def chain(what: str, *others: str) -> str:
+        return f"SELECT {what} FROM {OUTER} " + " ".join(f"JOIN {TABLE} {one}" for one in others)
+
+    return {
+        "join_unique": f"{joined} seq = k {part}",
+        "join_many": f"{joined} rnd / 5 = fives {part}",
+        "join_index_only": f"SELECT per AS pad FROM {OUTER} JOIN {TABLE} ON per = k {part}",
+        "join_chain": chain("u.pad", "ON t.seq = k", f"u ON u.seq = t.rnd {part}"),
+        "join_semi": exists("rnd / 5 = fives AND pad <> ''") + f" {places} ORDER BY place",
+        "chain_one_row": chain(
+            "concat(a.pad, b.pad, c.pad, d.pad, e.pad) AS pad",
+            *("a ON a.seq = k", "b ON b.per = k", "c ON c.rnd = k", "d ON d.seq = fives"),
+            f"e ON e.per = fives WHERE place = {start}",
+        ),
+        "join_limit": f"{joined} seq = k WHERE place >= {start} ORDER BY place LIMIT {n}",
+        "join_heap_order": f"{joined} seq = place {part}",
+        "lateral_latest": lateral(f"pad FROM {TABLE} WHERE rnd / 40 = k / 40 ORDER BY seq DESC LIMIT 1"),
+        "lateral_json": lateral(f"json_agg(pad) AS pad FROM {TABLE} WHERE rnd / 10 = k / 10"),
+        "exists_filter": exists("rnd / 10 = k / 10 AND seq % 4 = 0") + f" {places} ORDER BY place",
+        "scalar_subquery": f"SELECT (SELECT pad FROM {TABLE} WHERE seq = k) AS pad FROM {OUTER} {part}",
+        "join_memoize": f"{joined} seq = few {part}",
+        "join_parallel": f"{joined} seq = k WHERE {places}",
+        "join_key_order": f"SELECT pad FROM {OUTER} JOIN {BUYERS} USING (few) JOIN {TABLE}"
+        f" ON seq / 2 = place WHERE {orders}",
+        "join_semi_key_order": exists("seq / 2 = place AND pad <> ''")
+        + f" k % {ONE_IN['join_semi_key_order']} = 0 AND {orders}",
+        "join_chain_many": chain("v.pad", "ON t.seq / 2 = place", "u ON u.seq = t.rnd", "v ON v.seq = u.rnd")
+        + f" WHERE k % {ONE_IN['join_chain_many']} = 0 AND {orders}",
+    }
 
 
 def parents(rows: int) -> int:
@@ -312,152 +271,131 @@ def period(rows: int) -> int:
 
 def disk_bytes(wanted: Iterable[str], rows: int) -> int:
     """Return the most bytes that the tables take on disk, with their indexes and the WAL of loading them."""
-    return rows * sum(BYTES_PER_ROW[name] for name in set(wanted)) * 2
+    return rows * sum(COSTS[name][0] for name in set(wanted)) * 2
 
 
 def load(
     conn: Connection,
-    wanted: Iterable[str],
+    wanted: Collection[str],
     rows: int,
-    layout: str,
     seed: int,
     report: Report,
-    indexes: Collection[str] = tuple(INDEXES_OF_D),
+    indexes: Collection[str] = INDEXES_OF_D,
     extensions: Iterable[str] = ("pg_prewarm", "pg_buffercache", "pgstattuple", "bloom"),
 ) -> None:
-    """Make the schema anew with the tables named, of the keys of BYTES_PER_ROW but those of VACUUM.
+    """Make the schema anew with the tables named, of the keys of COSTS but those of VACUUM.
 
     indexes: of ``d``; of INDEXES_OF_D
     extensions: put into the schema where the database lacks them"""
-    with conn.transaction():
-        conn.execute(f"DROP SCHEMA IF EXISTS {SCHEMA} CASCADE".encode())
-        conn.execute(f"CREATE SCHEMA {SCHEMA}".encode())
-        conn.execute(f"COMMENT ON SCHEMA {SCHEMA} IS '{OURS}; it drops it in the end.'".encode())
-    add_extensions(conn, extensions)
-    wanted = set(wanted)
-    permutation = _permutation(seed, rows)
+    run(conn, "SET client_min_messages = warning", f"DROP SCHEMA IF EXISTS {SCHEMA} CASCADE")
+    run(conn, f"CREATE SCHEMA {SCHEMA}")
+    run(conn, *(f"CREATE EXTENSION IF NOT EXISTS {name} SCHEMA {SCHEMA}" for name in extensions))
+
+    import numpy as np  # takes a while to load, and the command line needs the names here only
+
+    def permutation(count: int, number: int = 0) -> Any:
+        return np.random.default_rng(seed + number).permutation(count)
+
+    random = permutation(rows)
     if "t" in wanted:
-        _load_t(conn, permutation, layout, report)
+        _make(conn, "t", _with_unique_keys("t", COLUMNS.values(), rows), random, report)
+        keys = "SELECT array_agg((start + i * (many / n)) % many) FROM generate_series(0, n - 1) i"
+        run(conn, _function("keys(start bigint, n bigint, many bigint)", "bigint[]", "sql STABLE", keys))
+        for column in COLUMNS.values():
+            for way in WAYS:
+                counted = f"count({column if way in ONLY else 'pad'})"
+                _repeat(conn, f"{way}_{column}", query(way, TABLE, column, rows), rows, counted)
     if "o" in wanted:
-        _load_o(conn, permutation, report)
-    if "c" in wanted:
-        _load_c(conn, rows, seed, report)
+        # another random order than that of the column rnd
+        _make(conn, "o", _outer(rows), random[random][: outer_rows(rows)], report)
+        _finish_joins(conn, rows, report)
+    for number in range(1, CLIENT_TABLES + 1) if "c" in wanted else ():
+        name, count = f"c{number}", rows // CLIENT_TABLES
+        _make(conn, name, _with_unique_keys(name, ["rnd"], count), permutation(count, number), report)
+        _repeat(conn, f"{name}_range_rnd", query("range", f"{SCHEMA}.{name}", "rnd", count), count)
     if "d" in wanted:
-        ids = permutation.copy()
-        if layout != "fragmented":
-            ids.sort()
-        of_d = tuple(text for name, text in INDEXES_OF_D.items() if name in indexes)
-        _make(conn, "d", _D._replace(indexes=of_d), ids, report, layout)
+        kept = {name: text for name, text in _D.indexes.items() if name in indexes}
+        _make(conn, "d", _D._replace(indexes=kept), np.arange(rows), report)
     for name, table in _WITHOUT_SIZE.items():
         if name in wanted:
-            _make(conn, name, table, permutation, report, layout)
+            _make(conn, name, table, random, report)
     if "doc" in wanted:
-        _make(conn, "doc", _DOC, _permutation(seed, Size(rows, False).documents), report)
+        _make(conn, "doc", _DOC, permutation(Size(rows, False).documents), report)
     if "large" in wanted:
-        _make(conn, "large", _LARGE, _permutation(seed, 1), report)
+        _make(conn, "large", _LARGE, permutation(1), report)
     if "f" in wanted:
-        _load_f(conn, parents(rows), seed, report)
+        for number, name in enumerate(_PARENTS, 1):
+            _make(conn, name, _parent(name), permutation(parents(rows), number), report)
+        keys = ", ".join(f"{column} uuid REFERENCES {SCHEMA}.f{k} (id)" for k, column in enumerate("abc", 1))
+        run(conn, f"CREATE TABLE {SCHEMA}.f0 (n bigint, {keys})")
+        _make(conn, "f", _CHILDREN, permutation(parents(rows)), report)
     if "tpch" in wanted:
         tpch.load(conn, rows, report)
     if "web" in wanted:
         web.load(conn, rows, report)
-    conn.execute("CHECKPOINT")
+    run(conn, "CHECKPOINT")
 
 
-def _permutation(seed: int, rows: int) -> Any:
-    """Return the numbers below ``rows`` in random order."""
-    import numpy as np  # takes a while to load, and the command line needs the names here only
-
-    return np.random.default_rng(seed).permutation(rows)
-
-
-def add_extensions(conn: Connection, names: Iterable[str]) -> None:
-    """Create those of the extensions that the database does not have, in our schema."""
-    for name in names:
-        if catalogs.extension(conn, name) is None:
-            create = sql.SQL("CREATE EXTENSION {} SCHEMA {}")
-            conn.execute(create.format(sql.Identifier(name), sql.Identifier(SCHEMA)))
-
-
-def _make(
-    conn: Connection, name: str, table: _Table, ids: Any, report: Report, layout: str = "unfragmented"
-) -> None:
-    """Load a table and build its indexes, before the rows if they are to be fragmented.
-
-    ids: numbers, one for each row"""
+def _make(conn: Connection, name: str, table: _Table, ids: Any, report: Report) -> None:
+    """Load a table and build its indexes.  ids: numbers, one for each row"""
     insert = (
         f"INSERT INTO {SCHEMA}.{name} SELECT {table.values} FROM"
         " (SELECT id, %(start)s + i - 1 FROM unnest(%(ids)s::bigint[]) WITH ORDINALITY u(id, i)) s(id, place)"
     )
-
     with conn.transaction():  # a table made in the same transaction needs no WAL
-        storage = f"WITH (fillfactor = {table.fillfactor})"
-        conn.execute(f"CREATE TABLE {SCHEMA}.{name} ({table.columns}) {storage}".encode())
-        if layout == "fragmented":
-            _build(conn, table.indexes, report)
+        run(conn, f"CREATE TABLE {SCHEMA}.{name} ({table.columns}) WITH (fillfactor = {table.fillfactor})")
         for start in range(0, len(ids), _BATCH):
             batch = ids[start : start + _BATCH].tolist()
             report(f"loading the table {name}: {start + len(batch):,} of {len(ids):,} rows")
             conn.execute(insert.encode(), {"ids": batch, "start": start})
     report(f"VACUUM {name}, so that every page is known to be all-visible")
-    conn.execute(f"VACUUM (FREEZE, ANALYZE) {SCHEMA}.{name}".encode())
-    if layout != "fragmented":
-        _build(conn, table.indexes, report)
+    run(conn, f"VACUUM (FREEZE, ANALYZE) {SCHEMA}.{name}")
+    _build(conn, name, table.indexes, report)
 
 
-def _build(conn: Connection, indexes: Iterable[str], report: Report) -> None:
-    for index in indexes:
-        report(f"building {index.removeprefix('UNIQUE ')}")
-        conn.execute(f"CREATE {index}".encode())
+def _build(conn: Connection, table: str, indexes: Mapping[str, str], report: Report) -> None:
+    for name, definition in indexes.items():
+        report(f"building the index {name}")
+        unique = "UNIQUE " * definition.startswith("UNIQUE ")
+        run(conn, f"CREATE {unique}INDEX {name} ON {SCHEMA}.{table} {definition.removeprefix('UNIQUE ')}")
 
 
-def _load_t(conn: Connection, permutation: Any, layout: str, report: Report) -> None:
-    rows = len(permutation)
-    _make(conn, "t", _with_unique_keys("t", COLUMNS.values(), rows), permutation, report, layout)
-    conn.execute(_KEYS.encode())
-    for column in COLUMNS.values():
-        for way in QUERIES:
-            _function(conn, f"{way}_{column}", "t", way, column, rows)
-
-
-def _load_f(conn: Connection, rows: int, seed: int, report: Report) -> None:
-    for k, name in enumerate(_PARENTS, 1):
-        _make(conn, name, _parent(name), _permutation(seed + k, rows), report)
-    conn.execute(_F0.encode())
-    _make(conn, "f", _CHILDREN, _permutation(seed, rows), report)
-
-
-def _load_o(conn: Connection, permutation: Any, report: Report) -> None:
-    rows = len(permutation)
-    # another random order than that of the column rnd
-    _make(conn, "o", _outer(rows), permutation[permutation][: outer_rows(rows)], report)
-    _build(conn, _FOR_JOINS, report)
+def _finish_joins(conn: Connection, rows: int, report: Report) -> None:
+    """Make what joins of ``o`` with ``t`` need besides."""
+    _build(conn, "t", _FOR_JOINS, report)
     few = f"few / ({rows} / {min(_DISTINCT, rows)})"
-    conn.execute(
-        f"CREATE TABLE {BUYERS} AS SELECT DISTINCT few FROM {OUTER}"
-        f" WHERE {few} % {ONE_IN['join_key_order']} = 0".encode()
-    )
-    conn.execute(f"VACUUM (FREEZE, ANALYZE) {BUYERS}".encode())
-    conn.execute(f"ANALYZE {TABLE}".encode())
-    for way in JOINS:
-        counting = _GATHER if way == "join_parallel" else _COUNT
-        _repeating(conn, way, counting.format(counted="pad", query=join(way)), outer_rows(rows))
+    chosen = f"SELECT DISTINCT few FROM {OUTER} WHERE {few} % {ONE_IN['join_key_order']} = 0"
+    run(conn, f"CREATE TABLE {BUYERS} AS {chosen}", f"VACUUM (FREEZE, ANALYZE) {BUYERS}", f"ANALYZE {TABLE}")
+    for way, text in joins().items():
+        _repeat(conn, way, text, outer_rows(rows), "" if way == "join_parallel" else "count(pad)")
 
 
-def _load_c(conn: Connection, rows: int, seed: int, report: Report) -> None:
-    rows //= CLIENT_TABLES
-    for number in range(1, CLIENT_TABLES + 1):
-        name = f"c{number}"
-        _make(conn, name, _with_unique_keys(name, ["rnd"], rows), _permutation(seed + number, rows), report)
-        _function(conn, f"{name}_range_rnd", name, "range", "rnd", rows)
+def _function(signature: str, result: str, how: str, body: str) -> str:
+    return f"CREATE FUNCTION {SCHEMA}.{signature} RETURNS {result} LANGUAGE {how} AS $${body}$$"
 
 
-def _function(conn: Connection, name: str, table: str, way: str, column: str, rows: int) -> None:
-    counted = column if way in ONLY else "pad"
-    text = query(way, f"{SCHEMA}.{table}", column, rows)
-    _repeating(conn, name, _COUNT.format(counted=counted, query=text), rows)
+def _repeat(conn: Connection, name: str, text: str, rows: int, counted: str = "count(pad)") -> None:
+    """Make the function that executes a query many times over, and counts its rows.
 
-
-def _repeating(conn: Connection, name: str, execute: str, rows: int) -> None:
-    """Make the function that executes a statement many times over."""
-    conn.execute(_FUNCTION.format(name=f"{SCHEMA}.{name}", execute=execute, rows=rows).encode())
+    Its argument ``first`` is the first key of the first execution; each further one starts ``stride`` later,
+    round the end of the keys.  counted: how rows are counted; empty: without SELECT INTO, which would keep
+    parallel workers out of the plan"""
+    count = f"PERFORM pad FROM ({text}) s; GET DIAGNOSTICS found = ROW_COUNT;"
+    if counted:
+        count = f"SELECT {counted} INTO found FROM ({text}) s;"
+    body = f"""
+DECLARE
+    start bigint := first;
+    found bigint;
+    total bigint := 0;
+BEGIN
+    FOR i IN 1 .. times LOOP
+        {count}
+        total := total + found;
+        start := (start + stride) % ({rows} - n + 1);
+    END LOOP;
+    RETURN total;
+END
+"""
+    arguments = f"{name}(first bigint, stride bigint, n bigint, times bigint)"
+    run(conn, _function(arguments, "bigint", "plpgsql", body))

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
+from ..server.queries import run
 from ..server.target import SCHEMA, Connection
 
 ROWS = 6_000_000
@@ -82,10 +83,10 @@ def load(conn: Connection, rows: int, report: Callable[[str], None]) -> None:
             file.unlink()
     for table, key in _KEYS.items():
         report(f"building the indexes of {table}")
-        conn.execute(f"ALTER TABLE {SCHEMA}.{table} ADD PRIMARY KEY ({key})".encode())
-        for _, foreign in (one for one in _FOREIGN_KEYS if one[0] == table):
-            conn.execute(f"CREATE INDEX ON {SCHEMA}.{table} ({foreign})".encode())
-        conn.execute(f"VACUUM (FREEZE, ANALYZE) {SCHEMA}.{table}".encode())
+        run(conn, f"ALTER TABLE {SCHEMA}.{table} ADD PRIMARY KEY ({key})")
+        foreign = (columns for name, columns in _FOREIGN_KEYS if name == table)
+        run(conn, *(f"CREATE INDEX ON {SCHEMA}.{table} ({columns})" for columns in foreign))
+        run(conn, f"VACUUM (FREEZE, ANALYZE) {SCHEMA}.{table}")
 
 
 def _fill(conn: Connection, table: str, columns: str, file: Path) -> None:

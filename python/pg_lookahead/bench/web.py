@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ..server.queries import run
 from ..server.target import SCHEMA, Connection
 
 ROWS = 3_000_000
@@ -191,9 +192,8 @@ def load(conn: Connection, rows: int, report: Callable[[str], None]) -> None:
         report(f"loading the table {table}")
         name = f"{SCHEMA}.{table}"
         last = rows // _ONE_IN[table] - 1
-        conn.execute(f"CREATE TABLE {name} AS SELECT {columns} FROM generate_series(0, {last}) AS i".encode())
+        run(conn, f"CREATE TABLE {name} AS SELECT {columns} FROM generate_series(0, {last}) AS i")
         report(f"building the indexes of {table}")
-        conn.execute(f"ALTER TABLE {name} ADD PRIMARY KEY (id)".encode())
-        for index in _INDEXES[table]:
-            conn.execute(f"CREATE INDEX ON {name} {index}".encode())
-        conn.execute(f"VACUUM (FREEZE, ANALYZE) {name}".encode())
+        run(conn, f"ALTER TABLE {name} ADD PRIMARY KEY (id)")
+        run(conn, *(f"CREATE INDEX ON {name} {index}" for index in _INDEXES[table]))
+        run(conn, f"VACUUM (FREEZE, ANALYZE) {name}")

@@ -76,7 +76,6 @@ class Options:
     max_read_rate: int = 0
     min_index_size: int = 10 << 20
     sample_pages: int = 10_000
-    prefer_standby: bool = False
 
 
 @dataclass
@@ -294,45 +293,37 @@ class Collector:
     async def _bloat(self, place: _Place, database: Database) -> None:
         """Estimate what a rebuild of a database's indexes would give back.
 
-        With --prefer-standby, a standby with the same data is asked first; the indexes of a standby whose
-        primary is in the report are left to the primary."""
+        The indexes of a standby whose primary is in the report are left to the primary."""
+        system = place.server.system_identifier
+        primaries = [
+            one.server.name
+            for one in self._places
+            if one.server.system_identifier == system and not one.server.standby and database.name in one.dsns
+        ]
         if not self._options.bloat:
             database.bloat = "not asked for"
         elif database.extension is None:
             database.bloat = "no CREATE EXTENSION pg_lookahead there"
+        elif place.server.standby and primaries:
+            database.bloat = f"the indexes are those of {primaries[0]}"
         else:
-            others = [one for one in self._places if one is not place and self._same_data(one, place)]
-            primary = next((o for o in others if not o.server.standby and database.name in o.dsns), None)
-            standbys = [one for one in others if one.server.standby and not place.server.standby]
-            if place.server.standby and primary:
-                database.bloat = f"the indexes are those of {primary.server.name}"
-                return
             database.bloat = NOT_ASKED
-            for source in [*(standbys if self._options.prefer_standby else []), place]:
-                try:
-                    await self._estimate(source, place.dsns[database.name], database)
-                    return
-                except Exception as error:  # whatever it is, the next source is asked
-                    where = "" if source is place else f" on {source.server.name}"
-                    database.problems.append(f"index_bloat{where}: {reason(error)}")
-            database.bloat = "failed"
+            try:
+                await self._estimate(place, database)
+            except Exception as error:  # whatever it is, the rest of the report goes on
+                database.problems.append(f"index_bloat: {reason(error)}")
+                database.bloat = "failed"
 
-    @staticmethod
-    def _same_data(one: _Place, other: _Place) -> bool:
-        return one.server.system_identifier == other.server.system_identifier
-
-    async def _estimate(self, source: _Place, dsn: str, database: Database) -> None:
-        own = next(iter(source.dsns.values()))
-        there = source.dsns.get(database.name) or conninfo.make_conninfo(own, dbname=database.name)
+    async def _estimate(self, place: _Place, database: Database) -> None:
         chosen = self._options
         query = queries.BLOAT.format(min_size=chosen.min_index_size, pages=chosen.sample_pages)
-        async with self._connect(source, there) as conn:
+        async with self._connect(place, place.dsns[database.name]) as conn:
             extension = await self._extension(conn, "pg_lookahead")
             if extension is None or not extension.has(queries.ESTIMATES):
                 raise Unusable("the extension there has no function index_bloat that can be trusted")
             asked = self._ask(conn, query, Index, timeout=chosen.bloat_timeout, of=extension)
             database.indexes = await asked
-        database.bloat = f"read from {source.server.name}"
+        database.bloat = f"read from {place.server.name}"
 
     # Connections and statements
 

@@ -73,9 +73,6 @@ def report(
     max_read_rate: Annotated[
         Any, option("Read this much a second for estimates; 0: no limit.", "SIZE", parser=_kilobytes)
     ] = "50MB",
-    prefer_standby: Annotated[
-        bool, option("Estimate on a standby where there is one.", None, "--prefer-standby")
-    ] = False,
     connect_timeout: Annotated[
         float, option("Give up a connection after this time.", "S", min=0.1, max=600)
     ] = 5.0,
@@ -105,7 +102,7 @@ def report(
     options = collect.Options(
         all_databases=all_databases, per_server=per_server, limit=limit, connect_timeout=connect_timeout,
         timeout=timeout, bloat=bloat, bloat_timeout=bloat_timeout, max_read_rate=max_read_rate,
-        min_index_size=min_index_size << 10, prefer_standby=prefer_standby,
+        min_index_size=min_index_size << 10,
     )  # fmt: skip
     found = Report(tool=__version__, at=records.now(), since=before.at if before else "")
     found.log, found.logged = files.shown(Path(log.name)) if log else "", logged
@@ -163,12 +160,7 @@ def _services(path: Path | None) -> list[collect.Target]:
     if path is None:
         return []
     option = f"--service-file {path}"
-    try:
-        found = _sections(path.read_text(encoding="utf-8"), option)
-    except OSError as error:
-        raise ClusterError(f"{option}: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise ClusterError(f"{option}: {error.reason}") from None
+    found = _sections(files.read(path, "--service-file"), option)
     if not found:
         raise ClusterError(f"{option}: no service is in it")
     targets = []
@@ -220,26 +212,18 @@ def _judge(found: Report, before: Report | None, dsns: dict[str, str]) -> None:
 def _write(found: Report, html: Path | None, json: Path | None, prometheus: Path | None, limit: int) -> None:
     """Write all files, and show the report; what fails keeps nothing else from being written or shown."""
     text = msgspec.json.format(msgspec.json.encode(found), indent=1).decode() + "\n"
-    with ExitStack() as stack:  # runs its callbacks in the opposite order, whatever one of them raises
+    with ExitStack() as stack:  # runs its callbacks in the opposite order, whatever raises
         if json == Path("-"):
             stack.callback(print, text, end="")
         else:
             stack.callback(terminal.show, words.output(), found, limit)
-        if html is not None:
-            stack.callback(_write_page, html, found, 2 * limit)
-        if prometheus is not None:
-            stack.callback(_write_metrics, prometheus, found)
         if json is not None and json != Path("-"):
             stack.callback(files.write, json, text)
+        if prometheus is not None:
+            from .prometheus import text_of  # not before it is needed, as what follows
 
+            stack.callback(files.write, prometheus, text_of(found))
+        if html is not None:
+            from .html import page_of
 
-def _write_page(path: Path, found: Report, limit: int) -> None:
-    from .html import page_of  # not before it is needed: matplotlib takes a while
-
-    files.write(path, page_of(found, limit))
-
-
-def _write_metrics(path: Path, found: Report) -> None:
-    from .prometheus import text_of
-
-    files.write(path, text_of(found))
+            stack.callback(files.write, html, page_of(found, 2 * limit))

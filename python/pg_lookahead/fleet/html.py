@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from markupsafe import Markup
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ..report import page, words
@@ -53,20 +56,27 @@ def _total(report: Report) -> str:
     return words.duration(seconds) if seconds else "not measured"
 
 
-def _bars(count: int) -> tuple[Figure, list[int]]:
-    """Return a figure with room for so many lines and their names, and the positions of the lines."""
-    high = _LINE * count + 0.6
-    figure = Figure(figsize=(_WIDTH, high))
-    axes = figure.add_axes((0.42, 0.5 / high, 0.54, _LINE * count / high))
-    axes.set_ylim(count - 0.5, -0.5)
-    axes.grid(axis="x", color=page.GRID, lw=0.6)
-    axes.set_axisbelow(True)
-    axes.locator_params(axis="x", nbins=4)
-    return figure, list(range(count))
+@contextmanager
+def _bars(labels: Sequence[str]) -> Iterator[Axes]:
+    """Give a plot with room for a bar for each label, in the style of the reports."""
+    high = _LINE * len(labels) + 0.6
+    with page.style():
+        axes = Figure(figsize=(_WIDTH, high)).add_axes((0.42, 0.5 / high, 0.54, 1 - 0.6 / high))
+        axes.set_ylim(len(labels) - 0.5, -0.5)
+        axes.grid(axis="x", color=page.GRID, lw=0.6)
+        axes.set_axisbelow(True)
+        axes.locator_params(axis="x", nbins=4)
+        axes.set_yticks(range(len(labels)), labels)
+        yield axes
 
 
 def _label(database: Database, name: str) -> str:
     return page.shortened(words.plain(f"{database.name}: {name.removeprefix('public.')}"), _LONGEST)
+
+
+def _drawn(axes: Axes, name: str, what: str) -> Markup:
+    assert isinstance(axes.figure, Figure)
+    return page.svg(axes.figure, name, f"{what}; the table below has the figures")
 
 
 def _reads(report: Report) -> Markup | None:
@@ -74,15 +84,12 @@ def _reads(report: Report) -> Markup | None:
     found = tables.relations_of(report)[:_DRAWN]
     if not found:
         return None
-    with page.style():
-        figure, places = _bars(len(found))
-        axes = figure.axes[0]
+    with _bars([_label(database, one.name) for _, database, one in found]) as axes:
         colours = [page.FAINT if one.served.startswith("no") else page.GAIN for _, _, one in found]
-        axes.barh(places, [one.blocks_read for _, _, one in found], color=colours, height=0.62)
-        axes.set_yticks(places, [_label(database, one.name) for _, database, one in found])
+        axes.barh(range(len(found)), [one.blocks_read for _, _, one in found], color=colours, height=0.62)
         axes.set_xlabel("blocks read")
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-        return page.svg(figure, "reads", "Blocks read of each relation; the table below has the figures")
+        return _drawn(axes, "reads", "Blocks read of each relation")
 
 
 def _rebuild(report: Report) -> Markup | None:
@@ -90,23 +97,18 @@ def _rebuild(report: Report) -> Markup | None:
     found = tables.rebuilds_of(report)[:_DRAWN]
     if not found:
         return None
-    unit, size = next(
-        (u for u in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)) if (found[0][2].size or 0) >= u[1]), ("B", 1.0)
-    )
-    with page.style():
-        figure, places = _bars(len(found))
-        axes = figure.axes[0]
-        axes.barh(places, [(one.size or 0) / size for _, _, one in found], color=page.GRID, height=0.62)
-        axes.barh(places, [(one.gain or 0) / size for _, _, one in found], color=page.GAIN, height=0.62)
-        low, high = (
-            [(getattr(one, name) or 0) / size for _, _, one in found] for name in ("gain_low", "gain_high")
+    units = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
+    unit, size = next((one for one in units if (found[0][2].size or 0) >= one[1]), ("B", 1.0))
+    with _bars([_label(database, one.index) for _, database, one in found]) as axes:
+        whole, gain, low, high = (
+            [(getattr(one, name) or 0) / size for _, _, one in found]
+            for name in ("size", "gain", "gain_low", "gain_high")
         )
-        axes.hlines(places, low, high, colors=page.INK, lw=1.6)
-        axes.set_yticks(places, [_label(database, one.index) for _, database, one in found])
+        axes.barh(range(len(found)), whole, color=page.GRID, height=0.62)
+        axes.barh(range(len(found)), gain, color=page.GAIN, height=0.62)
+        axes.hlines(range(len(found)), low, high, colors=page.INK, lw=1.6)
         axes.set_xlabel(unit)
-        return page.svg(
-            figure, "rebuild", "What REINDEX gives back of each index; the table below has the figures"
-        )
+        return _drawn(axes, "rebuild", "What REINDEX gives back of each index")
 
 
 def _storage(report: Report) -> Markup | None:
@@ -115,8 +117,7 @@ def _storage(report: Report) -> Markup | None:
         return None
     curve = report.storage.curve
     with page.style():
-        figure = Figure(figsize=(_WIDTH, 2.6))
-        axes = figure.add_axes((0.17, 0.2, 0.79, 0.74))
+        axes = Figure(figsize=(_WIDTH, 2.6)).add_axes((0.17, 0.2, 0.79, 0.74))
         depths, rates = [one.depth for one in curve], [one.reads_a_second / 1e3 for one in curve]
         axes.plot(depths, rates, "-o", color=page.GAIN, ms=4.5, lw=1.4)
         knee = depths.index(report.storage.knee)
@@ -127,6 +128,4 @@ def _storage(report: Report) -> Markup | None:
         axes.set_ylim(bottom=0)
         axes.grid(color=page.GRID, lw=0.6)
         axes.set(xlabel="reads in flight", ylabel="1,000 reads a second")
-        return page.svg(
-            figure, "storage", "Reads a second by reads in flight; the table below has the figures"
-        )
+        return _drawn(axes, "storage", "Reads a second by reads in flight")

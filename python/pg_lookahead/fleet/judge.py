@@ -218,7 +218,7 @@ def _advice(server: Server, storage: Storage | None) -> Iterator[Advice]:
 
 
 def _library(server: Server) -> Iterator[Advice]:
-    if server.loaded:
+    if server.loaded or server.loaded_for:
         return
     name = "shared_preload_libraries"
     known = server.settings.get(name)

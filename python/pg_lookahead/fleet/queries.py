@@ -17,6 +17,9 @@ SERVER = """
 SELECT split_part(current_setting('server_version'), ' ', 1) AS version, pg_is_in_recovery() AS standby,
        (SELECT system_identifier::text FROM pg_control_system()) AS system_identifier,
        EXISTS (SELECT FROM pg_settings WHERE name = 'pg_lookahead.enabled') AS loaded,
+       ARRAY(SELECT DISTINCT r.rolname::text
+             FROM pg_db_role_setting AS s JOIN pg_roles AS r ON r.oid = s.setrole, unnest(s.setconfig) AS one
+             WHERE one LIKE 'session_preload_libraries=%pg_lookahead%' ORDER BY 1) AS loaded_for,
        (SELECT default_version FROM pg_available_extensions WHERE name = 'pg_lookahead') AS available
 """
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from ..report import files
 from ..server.installation import ClusterError
 
 SCHEMA = 1
@@ -160,7 +161,8 @@ class Server(msgspec.Struct, eq=False):
     """A server and what it answered.  Two servers differ even if their answers so far are equal.
 
     name: as it was given; local: whether it runs on the machine of this report
-    loaded: whether a session has the library; available: version of the extension's files, if any
+    loaded: whether a session has the library; loaded_for: roles for which a setting of their own loads it
+    available: version of the extension's files, if any
     look_ahead: counters of what look-ahead did, by the name of the view"""
 
     name: str
@@ -171,6 +173,7 @@ class Server(msgspec.Struct, eq=False):
     standby: bool = False
     local: bool = False
     loaded: bool = False
+    loaded_for: list[str] = msgspec.field(default_factory=list)
     available: str | None = None
     settings: dict[str, Setting] = msgspec.field(default_factory=dict)
     tablespaces: dict[str, list[str]] = msgspec.field(default_factory=dict)
@@ -261,10 +264,8 @@ def now() -> str:
 def read(path: Path, option: str) -> Report:
     """Return the report in a file of ``report --json``; ClusterError, one line, if it is no such file."""
     try:
-        found = msgspec.json.decode(path.read_bytes(), type=Report)
-    except OSError as error:
-        raise ClusterError(f"{option} {path}: {error.strerror}") from None
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        found = msgspec.json.decode(files.read(path, option), type=Report)
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise ClusterError(f"{option} {path}: not a file of report --json: {error}") from None
     if found.schema != SCHEMA:
         raise ClusterError(f"{option} {path}: not a file of report --json of this version of the tool")

@@ -20,12 +20,11 @@ def measure(path: Path, seconds: float, say: Callable[[str], None]) -> Storage:
     fio.check(path)
     curve = []
     for depth in DEPTHS:
-        say(f"storage: {SMALL >> 10} KiB reads at depth {depth}")
-        rate = reads_a_second(path, SMALL, depth, seconds)
+        rate = reads_a_second(path, SMALL, depth, seconds, say)
         curve.append(Depth(depth, rate, depth / rate))
     chosen = knee(curve)
-    say(f"storage: {LARGE >> 10} KiB reads at depth {chosen}")
-    return Storage(files.shown(path), curve, chosen, LARGE * reads_a_second(path, LARGE, chosen, seconds))
+    large = LARGE * reads_a_second(path, LARGE, chosen, seconds, say)
+    return Storage(files.shown(path), curve, chosen, large)
 
 
 def knee(curve: Sequence[Depth]) -> int:

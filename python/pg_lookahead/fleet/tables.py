@@ -143,6 +143,8 @@ def _library(server: Server) -> str:
     """Tell whether new sessions have the library, by what each database says."""
     said = [one.enabled for one in server.databases if not one.error]
     loaded = [one for one in said if one is not None]
+    if not loaded and server.loaded_for:
+        return f"loaded for the role {', '.join(server.loaded_for)}"
     if not loaded:
         return "not loaded" if said else ""
     where = "loaded" if len(loaded) == len(said) else f"loaded in {len(loaded)} of {len(said)}"

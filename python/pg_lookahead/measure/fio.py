@@ -10,7 +10,7 @@ import os
 import shutil
 import stat
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -84,8 +84,11 @@ def run(arguments: Sequence[str], directory: Path | None = None) -> Measured:
     return Measured(read["total_ios"], read["runtime"] / 1e3)
 
 
-def reads_a_second(path: Path, size: int, depth: int, seconds: float) -> float:
-    """Return random reads of ``size`` bytes, with ``depth`` of them in flight."""
+def reads_a_second(
+    path: Path, size: int, depth: int, seconds: float, say: Callable[[str], None] = lambda text: None
+) -> float:
+    """Return random reads of ``size`` bytes, with ``depth`` of them in flight.  say: told before it begins"""
+    say(f"storage: {size >> 10} KiB reads at depth {depth}")
     escaped = str(path.resolve()).replace("\\", "\\\\").replace(":", "\\:")
     done = run(
         [

@@ -1,9 +1,8 @@
 """The cost of one execution: its time, its reads, and its processor time.
 
-Reads come from pg_stat_io.  On a private server and on PostgreSQL 17 they are those of all client backends,
-otherwise those of the measured backends.  Reads of background workers are added, since parallel plans read in
-them, too.  Processor time, and the time that a hypervisor gave to others, come from /proc, for a server on
-this machine.
+Reads come from pg_stat_io: those of all client backends, since nobody else uses the server, and those of
+background workers, since parallel plans read in them, too.  Processor time, and the time that a hypervisor
+gave to others, come from /proc.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ import psycopg
 from psycopg import sql
 
 from ..server.queries import fetch_row
-from ..server.target import Target
 
 BLOCK = 8192
 T = TypeVar("T")
@@ -58,13 +56,8 @@ class Sample(msgspec.Struct, frozen=True):
 _COUNTERS = """
 SELECT coalesce(sum(reads), 0)::bigint, coalesce(sum({bytes}), 0)::bigint,
        coalesce(sum(read_time), 0)::float8 / 1000, coalesce(sum(hits), 0)::bigint
-FROM {source}
+FROM pg_stat_io
 WHERE backend_type IN ('client backend', 'background worker') AND object <> 'wal'
-"""
-
-_OF_BACKENDS = """
-(SELECT own.* FROM unnest(%s::int[]) pid, pg_stat_get_backend_io(pid) own
- UNION ALL SELECT * FROM pg_stat_io WHERE backend_type = 'background worker')
 """
 
 
@@ -73,29 +66,23 @@ class Meter:
 
     watch: the session that asks for counters; may be one of ``sessions``"""
 
-    def __init__(
-        self, target: Target, watch: psycopg.Connection[Any], sessions: Sequence[psycopg.Connection[Any]]
-    ) -> None:
+    def __init__(self, watch: psycopg.Connection[Any], sessions: Sequence[psycopg.Connection[Any]]) -> None:
         self._watch = watch
         self._sessions = sessions
         self._pids = [conn.info.backend_pid for conn in sessions]
-        self._local = target.data is not None
-        by_backend = not target.private and target.version >= 18
-        source = _OF_BACKENDS if by_backend else "pg_stat_io"
-        read_bytes = "read_bytes" if target.version >= 18 else "reads * op_bytes"
-        self._query = sql.SQL(_COUNTERS).format(bytes=sql.SQL(read_bytes), source=sql.SQL(source))
-        self._arguments = [self._pids] if by_backend else []
+        read_bytes = "read_bytes" if watch.info.server_version >= 180000 else "reads * op_bytes"
+        self._query = sql.SQL(_COUNTERS).format(bytes=sql.SQL(read_bytes))
         rows = watch.execute("SELECT pid FROM pg_stat_activity WHERE backend_type = 'io worker'").fetchall()
         self._workers = [row[0] for row in rows]
 
     def take(self, work: Callable[[], T]) -> tuple[Sample, T]:
         """Do the work, timed by our clock."""
-        before, cpu, stolen = self._counters(), self._cpu(), self._stolen()
+        before, cpu, stolen = self._counters(), self._cpu(), stolen_seconds()
         started = time.perf_counter()
         done = work()
         seconds = time.perf_counter() - started
         if stolen is not None:
-            stolen = (self._stolen() or stolen) - stolen
+            stolen = (stolen_seconds() or stolen) - stolen
         spent = [
             None if a is None or b is None else max(0.0, b - a) for a, b in zip(cpu, self._cpu(), strict=True)
         ]
@@ -108,14 +95,9 @@ class Meter:
             if conn is not self._watch:
                 conn.execute("SELECT pg_stat_force_next_flush()")
         self._watch.execute("SELECT pg_stat_force_next_flush()")
-        return fetch_row(self._watch, self._query, self._arguments)
-
-    def _stolen(self) -> float | None:
-        return stolen_seconds() if self._local else None
+        return fetch_row(self._watch, self._query)
 
     def _cpu(self) -> tuple[float | None, float | None]:
-        if not self._local:
-            return None, None
         return cpu_seconds(self._pids), cpu_seconds(self._workers)
 
 

@@ -85,11 +85,7 @@ class Caches:
             raise ClusterError(f"{error}; without --cold nothing is evicted") from None
         if self._files and self._session.data:
             try:
-                paths = [
-                    path for oid in self._relations for path in cache.files(conn, self._session.data, oid)
-                ]
-                keep = cache.library(conn) if self._whole else []
-                self._how = cache.drop_from_page_cache(paths, whole=self._whole, keep=keep)
+                self._how = cache.chill(conn, self._session.data, self._relations, whole=self._whole)
             except OSError:
                 self._files = False
 

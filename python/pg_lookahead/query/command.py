@@ -190,10 +190,7 @@ def _statement(statement: str | None, file: Path | None, queryid: int | None, ds
         return sessions.text_of(dsn, queryid)
     text = statement or ""
     if file is not None:
-        try:
-            text = sys.stdin.read() if file == Path("-") else file.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise ClusterError(f"--file {file}: {getattr(error, 'strerror', None) or error}") from None
+        text = sys.stdin.read() if file == Path("-") else files.read(file, "--file")
     if "\0" in text:
         raise ClusterError("the statement has a character of code 0, at which the server would end it")
     return text

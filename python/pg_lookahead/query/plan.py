@@ -15,29 +15,10 @@ OPTION = "LOOKAHEAD"
 _STREAMED = ("Seq Scan", "Bitmap Heap Scan", "Sample Scan")
 INDEX_SCANS = ("Index Scan", "Index Only Scan")
 
-ROLES = ("", " for Subplans", " of foreign keys")
+ROLES = ("", "for Subplans", "of foreign keys")
 """What follows "Look-Ahead" in the names of properties, for what a node can look ahead."""
 
 _AGGREGATES = {"Sorted": "GroupAggregate", "Hashed": "HashAggregate", "Mixed": "MixedAggregate"}
-
-_POSSIBLE = "would look ahead, once its reads are slow"
-_REMEDIES = {
-    "at most one row": "a unique key finds one row; a nested loop above may look ahead for it",
-    "effective_io_concurrency is 0": "raise effective_io_concurrency, or the tablespace's",
-    "executed by another extension": "load pg_lookahead before that extension",
-    "index access method of an extension": "a btree, hash, GiST or SP-GiST index would be served",
-    "not a heap table": "its access method fetches rows in its own way",
-    "nothing to wait for": "what it read was cached, or too little",
-    "ordered by distance": "the access method finds the next row one at a time",
-    "pg_lookahead.enabled is off": "set it to on",
-    "pg_lookahead.max_distance is 0": "set pg_lookahead.max_distance to -1",
-    "reads are fast": "they come from the operating system's cache",
-    "it was not faster": "this session has tried it on the same table or index",
-    "reads are synchronous and direct": "io_method = worker reads in the background (PostgreSQL 18, restart)",
-    "system catalog": "catalogs are small, and cached",
-    "too many scans of temporary tables": "raise temp_buffers",
-}
-"""What explains a reason, or would change it."""
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True):
@@ -142,23 +123,19 @@ def _is_scan(node: Json) -> bool:
 
 
 def _figures(node: Json) -> dict[str, Any]:
-    return {
-        name.removeprefix("Look-Ahead "): value
-        for name, value in node.items()
-        if name.startswith("Look-Ahead ")
-    }
+    told = [name for name in node if name.startswith("Look-Ahead")]
+    named = {name.removeprefix("Look-Ahead").strip(): node[name] for name in told}
+    return {name: value for name, value in named.items() if name not in ROLES}
 
 
 def _said(node: Json, version: int) -> tuple[bool | None, str]:
-    told = {role: str(node[f"Look-Ahead{role}"]) for role in ROLES if f"Look-Ahead{role}" in node}
+    """Return whether a node reads anything ahead, and what the library says of it, in its own words."""
+    told = {role: node[key] for role in ROLES if (key := f"Look-Ahead {role}".strip()) in node}
     if told:
-        figures = _figures(node)
-        said = [
-            role.lstrip() + ": " * bool(role) + _of_role(word, role, figures) for role, word in told.items()
-        ]
+        said = [f"{role}: " * bool(role) + _of_role(word, role, node) for role, word in told.items()]
         return any(word in ("used", "possible") for word in told.values()), "; ".join(said)
     if node["Node Type"] not in INDEX_SCANS:
-        return None, _streamed(node)
+        return None, "PostgreSQL itself reads ahead" * (node["Node Type"] in _STREAMED)
     if version < 18:
         return None, "PostgreSQL 17 does not tell of single nodes"
     if "Actual Loops" not in node:
@@ -166,66 +143,19 @@ def _said(node: Json, version: int) -> tuple[bool | None, str]:
     return (None, "") if node["Actual Loops"] else (False, "was not executed")
 
 
-def _of_role(told: str, role: str, figures: Mapping[str, Any]) -> str:
-    """Describe what a node did in one of its roles, or why it did nothing."""
-    if told == "possible":
-        return _POSSIBLE
-    if told != "used":
-        return _not_used(told)
-    prefix = f"{role} ".lstrip()
-    others = tuple(f"{one} ".lstrip() for one in ROLES if one and one != role)
-    of_role = {
-        name.removeprefix(prefix): value
-        for name, value in figures.items()
-        if name.startswith(prefix) and not name.startswith(others)
-    }
-    return _did(of_role) + " (by the leader)" * bool(figures.get("of Leader Only"))
-
-
-def _did(figures: Mapping[str, Any]) -> str:
-    """Describe what a node read ahead; a node of another kind is described by all its figures."""
-    told = []
-    read = [_counted(figures[name], name[: -len("s Read")].lower()) for name in _ROWS if name in figures]
-    if read:
-        rows = "the first row was looked up early"
-        if "Mean Rows" in figures:
-            rows = f"{figures['Mean Rows']:g} rows ahead on average (at most {figures['Maximum Rows']})"
-        vain = figures.get("Blocks Unused")
-        told.append(
-            f"{rows}; {' and '.join(read)} read ahead" + (f", {vain:,} of them in vain" if vain else "")
-        )
-    if figures.get("Blocks Read"):
-        told.append(f"{figures['Blocks Read']:,} blocks read ahead")
-        if "Waits" in figures:
-            told.append(f"{figures['Waits']:,} waited for")
-        if "Mean Distance" in figures:
-            told.append(f"distance {figures['Mean Distance']:g} (at most {figures['Maximum Distance']})")
-    if figures.get("Leaf Pages Read"):
-        told.append(f"{_counted(figures['Leaf Pages Read'], 'leaf page')} read ahead")
-    if figures.get("Values"):
-        blocks = _counted(figures.get("TOAST Blocks Read", 0), "TOAST block")
-        told.append(f"{_counted(figures['Values'], 'TOASTed value')} looked up ahead, {blocks} read ahead")
-    if not told:
-        told = [f"{name.lower()} {value}" for name, value in figures.items()]
-    return ", ".join(told) or "reads ahead"
-
-
-_ROWS = ("Leaf Blocks Read", "Index Blocks Read", "Heap Blocks Read")
-"""What is read ahead for coming rows of a join, or for rows to be written."""
-
-
-def _counted(count: int, what: str) -> str:
-    """Return a number with the thing that it counts, in the plural where that is right."""
-    return f"{count:,} {what}{'s' * (count != 1)}"
-
-
-def _not_used(reason: str) -> str:
-    remedy = _REMEDIES.get(reason, "")
-    return f"no look-ahead: {reason}" + (f" ({remedy})" if remedy else "")
-
-
-def _streamed(node: Json) -> str:
-    return "PostgreSQL itself reads ahead" if node["Node Type"] in _STREAMED else ""
+def _of_role(word: str, role: str, node: Json) -> str:
+    """Tell what a node did in a role: the figures of EXPLAIN, but for what was nothing."""
+    if word == "possible":
+        return "would look ahead, once its reads are slow"
+    if word != "used":
+        return f"no look-ahead: {word}"
+    others = tuple(other for other in ROLES if other != role and other)
+    figures = [
+        f"{name.removeprefix(role).strip()} {value:,}"
+        for name, value in _figures(node).items()
+        if name.startswith(role) and not name.startswith(others) and isinstance(value, int | float) and value
+    ]
+    return f"look-ahead: {', '.join(figures).lower()}"
 
 
 def of_planner(setting: Mapping[str, str]) -> bool:
@@ -240,10 +170,11 @@ def candidates(found: Sequence[Node], settings: Mapping[str, str]) -> list[dict[
     settings: of the session, by name"""
     kinds = {node.kind for node in found}
     wanted: list[dict[str, str]] = []
-    if not idle(found) or any(" is 0" in node.said for node in found):
+    most = settings.get("pg_lookahead.max_distance", "-1")
+    if not idle(found) or "0" in (most, settings["effective_io_concurrency"]):
         if int(settings["effective_io_concurrency"]) < 64:
             wanted.append({"effective_io_concurrency": "64"})
-        if settings.get("pg_lookahead.max_distance", "-1") != "-1":
+        if most != "-1":
             wanted.append({"pg_lookahead.max_distance": "-1"})
         if settings.get("pg_lookahead.issue_order") == "index":
             wanted.append({"pg_lookahead.issue_order": "block"})

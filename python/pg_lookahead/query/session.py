@@ -12,16 +12,15 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import psycopg
-from psycopg import errors, sql
+from psycopg import conninfo, errors, sql
 
 from ..measure.meter import BLOCK, Sample, stolen_seconds
 from ..server import catalogs, dsn
 from ..server.installation import OLDEST, ClusterError
-from ..server.target import Attached
 from . import plan
 
 LIBRARY = "pg_lookahead"
@@ -30,6 +29,9 @@ _PREPARED = "pg_lookahead_try"
 _TAKEN = "what can be tried is one SELECT, VALUES, INSERT, UPDATE, DELETE or MERGE"
 _MILLISECOND = 1e-3
 _COUNTERS = "SELECT lookahead.index_scans_served(), blocks_read FROM lookahead.index_scan_stats"
+_DATABASES = """
+SELECT datname FROM pg_database WHERE datallowconn AND has_database_privilege(oid, 'CONNECT') ORDER BY datname
+"""
 _COUNTING = ("index_scans_served()", "index_scan_stats")
 """The members of the extension that this uses."""
 
@@ -38,7 +40,7 @@ class Cancelled(ClusterError):
     """The server ended the statement, by its statement timeout or because somebody asked it to."""
 
 
-class Session:
+class Session(ExitStack):
     """A session with the library, on which nothing is written but what is rolled back.
 
     name: the connection string
@@ -55,12 +57,13 @@ class Session:
     def __init__(
         self, name: str, statement: str, *, parameters: Sequence[str | None], timeout: float, write: bool
     ) -> None:
+        super().__init__()
         self.notes: list[str] = []
         self._statement = statement
         self._parameters = parameters
         self.timeout = timeout
         self._write = write
-        self.conn = dsn.connect(name, PROGRAM)
+        self.conn = self.enter_context(dsn.connect(name, PROGRAM))
         try:
             self.version = self.conn.info.server_version // 10000
             if self.version < OLDEST:
@@ -70,14 +73,8 @@ class Session:
             self._all_switches = self._switches() or self._load()
             self._prepare()
         except BaseException:
-            self.conn.close()
+            self.close()
             raise
-
-    def __enter__(self) -> Session:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.conn.close()
 
     # What the server is
 
@@ -128,7 +125,7 @@ class Session:
                     " (GRANT SET ON PARAMETER track_io_timing TO ...)."
                 )
         self.superuser = self.conn.info.parameter_status("is_superuser") == "on"
-        self.data = Attached.readable_data(self.conn) if self.superuser else None
+        self.data = dsn.readable_data(self.conn) if self.superuser else None
 
     # The statement
 
@@ -251,21 +248,33 @@ class Session:
 def text_of(name: str, queryid: int) -> str:
     """Return the text that pg_stat_statements has kept of a statement; ClusterError if there is none.
 
-    name: the connection string"""
+    The extension has the statements of all databases, and may be in any of them.
+    name: the connection string of the statement's database"""
     query = """
         SELECT query FROM {0}.pg_stat_statements JOIN pg_database AS d ON d.oid = dbid
-        WHERE queryid = %s AND datname = current_database() ORDER BY calls DESC LIMIT 1
+        WHERE queryid = %s AND datname = %s ORDER BY calls DESC LIMIT 1
     """
+    reason = ""
     try:
         with dsn.connect(name, PROGRAM) as conn:
-            extension = catalogs.require(conn, "pg_stat_statements", "pg_stat_statements")
-            rows = catalogs.ask(conn, query.format(extension.place), [queryid], of=extension)
+            own = conn.info.dbname
+            databases = [own, *(one for (one,) in catalogs.ask(conn, _DATABASES) if one != own)]
+        for database in databases:
+            try:
+                with dsn.connect(conninfo.make_conninfo(name, dbname=database), PROGRAM) as conn:
+                    found = catalogs.require(conn, "pg_stat_statements", "pg_stat_statements")
+                    rows = catalogs.ask(conn, query.format(found.place), [queryid, own], of=found)
+                    break
+            except ClusterError as error:
+                reason = reason or str(error)
+        else:
+            raise ClusterError(f"{reason} (or in another database of the server)")
     except (psycopg.Error, ClusterError) as error:
         told = in_words(error) if isinstance(error, psycopg.Error) else str(error)
         raise ClusterError(f"--queryid: {told.removeprefix('--dsn: ')}") from None
     if not rows:
         raise ClusterError(
-            f"--queryid: pg_stat_statements has no statement {queryid} of this database that this user"
+            f"--queryid: pg_stat_statements has no statement {queryid} of the database {own} that this user"
             " may read (with pg_read_all_stats, a user may read those of others)"
         )
     return str(rows[0][0])

@@ -139,8 +139,9 @@ def measure(
             trial.nodes = plan.nodes(last[-1]["Plan"], version=session.version)
             trial.unused = parts.unused(trial.nodes)
         trial.conclude()
-    caches.ready()
-    trial.notes += session.counted()
+    if session.version < 18:
+        caches.ready()
+        trial.notes += session.counted()
 
 
 def try_settings(
@@ -171,8 +172,8 @@ def try_settings(
 
 
 def _switches(trial: Trial) -> list[str]:
-    """Return what switches off the parts of look-ahead that took part in a statement that got slower."""
-    if trial.interval is None or trial.interval.high >= 1:
+    """Return what switches off the parts of look-ahead in a statement that surely got slower."""
+    if trial.interval is None or trial.interval.high >= 1 or trial.interval.verdict is Verdict.TOO_FEW:
         return []
     return list(dict.fromkeys(part.setting for part in parts.parts(trial.nodes)))
 
@@ -180,17 +181,15 @@ def _switches(trial: Trial) -> list[str]:
 def _lost_by(trial: Trial, switches: Sequence[str], user: str) -> str:
     """Tell by which part of look-ahead, at which node, the statement got slower, and how to switch it off."""
     found = {one.setting.partition(" ")[0]: one.interval for one in trial.changes if one.interval}
-    ratios = {name: interval.ratio for name in switches if (interval := found.get(name))}
-    if not ratios or trial.interval is None:
-        return ""
-    worst = max(ratios, key=ratios.__getitem__)
-    if ratios[worst] <= trial.interval.ratio:
+    without = {name: interval for name in switches if (interval := found.get(name))}
+    worst = max(without, key=lambda name: without[name].ratio, default="")
+    if not worst or trial.interval is None or without[worst].low <= trial.interval.ratio:
         return ""
     node = max((one for one in parts.parts(trial.nodes) if one.setting == worst), key=lambda one: one.read)
     vain = f", {words.number(node.unused)} of them for nothing" if node.unused else ""
     return (
         f"It lost most by {worst}, which read {words.number(node.read)} blocks ahead{vain} for {node.node};"
-        f" without that part the ratio is {words.ratio(ratios[worst])}.  To switch it off:"
+        f" without that part the ratio is {words.ratio(without[worst].ratio)}.  To switch it off:"
         f" ALTER ROLE {user} SET {worst} = off;"
     )
 

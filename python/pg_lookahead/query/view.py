@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from rich.console import Console
 
 from ..report import words
-from ..report.record import OURS, STOCK
+from ..report.record import OURS, STOCK, Summary
 from ..report.terminal import DISTURBED, RATIO, ratio, time_of
 from . import plan
 from .trial import Trial
@@ -45,20 +45,25 @@ def show(console: Console, trial: Trial) -> None:
         words.paragraph(console, note)
 
 
+_ROWS: tuple[tuple[str, Callable[[Summary], str]], ...] = (
+    ("time", time_of),
+    ("blocks read", lambda side: words.number(side.reads)),
+    ("blocks hit", lambda side: words.number(side.blocks_hit)),
+    ("I/O time", lambda side: words.duration(side.read_seconds) if side.read_seconds else ""),
+)
+
+
 def _sides(trial: Trial) -> list[str]:
     """Return a table of the two sides."""
-    stock, ours = trial.variants[STOCK], trial.variants[OURS]
-    rows: list[tuple[str, ...]] = [("", "off", "on"), ("time", time_of(stock), time_of(ours))]
-    rows.append(("blocks read", *(words.number(side.reads) for side in (stock, ours))))
-    rows.append(("blocks hit", *(words.number(side.blocks_hit) for side in (stock, ours))))
-    if trial.unused:
-        rows.append(("for nothing", "", words.number(trial.unused)))
-    if stock.read_seconds or ours.read_seconds:
-        rows.append(("I/O time", *(words.duration(side.read_seconds) for side in (stock, ours))))
     assert trial.interval is not None
-    sizes = [max(len(row[at]) for row in rows) for at in range(3)]
+    both = trial.variants[STOCK], trial.variants[OURS]
+    rows = [("", "off", "on"), *((name, *map(show, both)) for name, show in _ROWS)]
+    rows += [("for nothing", "", words.number(trial.unused))] if trial.unused else []
+    sizes = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [
-        "  ".join((row[0].ljust(sizes[0]), row[1].rjust(sizes[1]), row[2].rjust(sizes[2]))) for row in rows
+        "  ".join((name.ljust(sizes[0]), off.rjust(sizes[1]), on.rjust(sizes[2])))
+        for name, off, on in rows
+        if off or on
     ]
     return [*lines, f"ratio {ratio(trial.interval)}, pairs: {trial.interval.counted}"]
 

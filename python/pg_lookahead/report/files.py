@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all."""
+"""Files that are written whole or not at all, and texts that are read."""
 
 from __future__ import annotations
 
@@ -35,6 +35,15 @@ def write(path: Path, text: str) -> None:
     """Write a text."""
     with replacing(path) as partial:
         partial.write_text(text, encoding="utf-8")
+
+
+def read(path: Path, option: str = "") -> str:
+    """Return a text; ClusterError, one line with the option that named the file, if it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ClusterError(f"{option} {path}: {reason}".strip()) from None
 
 
 def check_writable(option: str, path: Path, *others: Path | None) -> None:

@@ -8,15 +8,10 @@ from typing import Any
 from . import page, plots, terminal, words
 from .record import Result, Run
 
-_TILES = ("faster", "slower", "same", "within noise", "too few pairs", "refused", "unfinished")
+_TILES = ("faster", "slower", "same", "within noise", "too few pairs", "refused")
 _LISTED = 8
 """Gains and losses named at the top; the plots and tables have all."""
 
-_DISTANCE = (
-    "Median time of one execution by pg_lookahead.max_distance, with quartiles; ▶ is slower."
-    " At “off” both are stock."
-)
-_LATENCY = "Median time of one execution by the latency added to each read, with quartiles; ▶ is slower."
 _LOOKS = {"faster": "gain", "slower": "loss"}
 
 
@@ -24,43 +19,34 @@ def page_of(run: Run) -> str:
     """Return the report of a run."""
     results = run.results
     counted = Counter(result.verdict for result in results)
-    of_ratio = {plot.scenario: plot for plot in plots.ratios(run)}
+    drawn = plots.ratios(run)
     return page.render(
         "bench.html.j2",
         title="pg_lookahead bench",
         run=run,
         version=run.sessions[0].version,
-        control=run.options.get("control"),
         facts=[*_about(run), *run.facts],
         tiles=[(verdict, counted[verdict]) for verdict in _TILES if counted[verdict]],
         gains=_extremes(run, "faster"),
         losses=_extremes(run, "slower"),
         listed=_LISTED,
-        undecided=counted["too few pairs"] + counted["within noise"] + counted["unfinished"],
+        undecided=counted["too few pairs"] + counted["within noise"],
         tables=[
             {
                 "scenario": scenario,
-                "plot": of_ratio.get(scenario),
+                "plot": drawn.get(scenario),
                 **table(run, [result for result in results if result.scenario == scenario]),
             }
             for scenario in dict.fromkeys(result.scenario for result in results)
-        ],
-        later=[
-            ("Time by look-ahead distance", _DISTANCE, plots.by_distance(run)),
-            ("Time by added latency", _LATENCY, plots.by_latency(run)),
         ],
     )
 
 
 def table(run: Run, results: list[Result]) -> dict[str, Any]:
     """Return a scenario's table for the page, without the columns that have nothing in them."""
-    rows = [
-        {"server": run.place(result.server), **terminal.row(result), "CPU time": _cpu(result)}
-        for result in results
-    ]
-    columns = [
-        name for name in ("server", *terminal.COLUMNS, "CPU time") if any(row.get(name) for row in rows)
-    ]
+    rows = [{"server": run.place(result.server), **terminal.row(result)} for result in results]
+    names = ("server", *(name for name, _, _ in terminal.COLUMNS))
+    columns = [name for name in names if any(row.get(name) for row in rows)]
     kinds = {"server": "name", "cell": "name", "cache": "", "": "verdict"}
     return {
         "columns": [(name, kinds.get(name, "n")) for name in columns],
@@ -69,12 +55,6 @@ def table(run: Run, results: list[Result]) -> dict[str, Any]:
             for result, row in zip(results, rows, strict=True)
         ],
     }
-
-
-def _cpu(result: Result) -> str:
-    if result.both is None:
-        return ""
-    return terminal.change(*(variant.all_cpu_seconds for variant in result.both))
 
 
 def _extremes(run: Run, verdict: str) -> list[tuple[str, str]]:
@@ -93,9 +73,8 @@ def _extremes(run: Run, verdict: str) -> list[tuple[str, str]]:
 
 def _about(run: Run) -> list[tuple[str, str]]:
     """Return facts about the run itself."""
-    finished = sum(result.verdict != "unfinished" for result in run.results)
     told = [
-        ("cells", f"{finished} of {run.planned} measured, {run.repetitions:,} samples"),
+        ("cells", f"{len(run.results)} of {run.planned} measured, {run.repetitions:,} samples"),
         ("from, to", " to ".join(at[:19].replace("T", " ") for at in (run.began, run.ended)) + " UTC"),
         ("tool", f"pg_lookahead {run.sessions[0].version}"),
         ("options", ", ".join(f"{k} = {v}" for k, v in run.options.items() if v not in (None, [], False))),

@@ -11,26 +11,28 @@ from pathlib import Path
 import msgspec
 
 from ..server.installation import ClusterError
+from . import files
 from .record import SCHEMA, End, Environment, Line, Repetition, Result, Run, Session, Unavailable
 
 _decode = msgspec.json.Decoder(Session | Environment | Unavailable | Repetition | Result | End).decode
 
 
 class Journal(ExitStack):
-    """Writes a run's lines as they come, so that an interruption loses nothing.
+    """Writes a run's lines as they come, so that an interruption loses no cell that was measured.
 
-    path: of the file, which must be new
-    earlier: the run that it has already, which goes on"""
+    path: of the file, which must be new, unless its run goes on; then samples of a cell that was not
+        completed are taken out of it"""
 
-    def __init__(self, path: Path, *, earlier: Run | None = None) -> None:
+    def __init__(self, path: Path, *, goes_on: bool = False) -> None:
         super().__init__()
         self.path = path
-        self.run = earlier or Run()
-        if earlier:
-            text = path.read_bytes()
-            with path.open("r+b") as file:  # a line that was cut short
-                file.truncate(text.rfind(b"\n") + 1)
-        self._file = self.enter_context(path.open("ab" if earlier else "xb", buffering=0))
+        if goes_on:
+            lines = path.read_bytes().splitlines(keepends=True)
+            while lines and (not lines[-1].endswith(b"\n") or isinstance(_decode(lines[-1]), Repetition)):
+                lines.pop()
+            os.truncate(path, sum(map(len, lines)))
+        self.run = read(path) if goes_on else Run()
+        self._file = self.enter_context(path.open("ab" if goes_on else "xb", buffering=0))
 
     def write(self, line: Line) -> None:
         """Write one line; ClusterError, which names the file, if it cannot be kept."""
@@ -48,16 +50,13 @@ def read(path: Path, option: str = "") -> Run:
 
     option: that named it, for the message"""
     name = f"{option} {path}".strip()
-    try:
-        lines = path.read_bytes().split(b"\n")
-    except OSError as error:
-        raise ClusterError(f"{name}: {error.strerror}") from None
+    lines = files.read(path, option).split("\n")
     run = Run()
     lines.pop()  # nothing, or a line that was cut short
     for number, line in enumerate(lines, 1):
         try:
             run.add(_decode(line))
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        except (msgspec.MsgspecError, RecursionError) as error:
             raise ClusterError(f"{name}, line {number}: not a line of bench --json: {error}") from None
         if number == 1 and not (run.sessions and run.sessions[0].schema == SCHEMA):
             raise ClusterError(f"{name}: not a file of bench --json of this version of the tool")

@@ -1,4 +1,4 @@
-"""The plots of a benchmark's report: ratios, and time by distance and by latency.
+"""The plots of a benchmark's report: the ratio of each cell, with its interval.
 
 A plot never leaves out what went badly: the axis of ratios is logarithmic, so that half as fast is as
 far from the middle as twice as fast; gains and losses have colours of the same strength, and marks of
@@ -8,11 +8,8 @@ different shape; what is not known has neither; all plots of ratios share one ax
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import groupby
-from typing import TypeAlias
 
-import msgspec
 from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -37,28 +34,14 @@ _MARKS = {
 """Those of verdicts that say something; the others have a hollow circle."""
 
 
-_Point: TypeAlias = "tuple[float, str, Result]"
-"""The place on the axis, its label, and the result there."""
-_Panels: TypeAlias = "dict[tuple[str, ...], list[_Point]]"
-
-
-@dataclass(frozen=True)
-class Plot:
-    """title: of its section; scenario: what it is about"""
-
-    title: str
-    scenario: str
-    image: Markup
-
-
 def _comparisons(result: Result) -> list[tuple[str, Interval]]:
     """Return a result's intervals with their names: that of times, and that of processor times if known."""
     named = {"": result.interval, ", CPU": result.processor}
     return [(name, found) for name, found in named.items() if found]
 
 
-def ratios(run: Run) -> list[Plot]:
-    """Return a plot for each scenario that has figures: the ratio of each cell, with its interval."""
+def ratios(run: Run) -> dict[str, Markup]:
+    """Return a plot for each scenario that has figures, by the scenario's name."""
     drawn: dict[str, list[Result]] = {}
     for result in run.results:
         if result.interval:
@@ -66,10 +49,10 @@ def ratios(run: Run) -> list[Plot]:
     shown = [found for results in drawn.values() for one in results for _, found in _comparisons(one)]
     ends = [end for one in shown for end in (one.ratio, *_span(one))]
     limits = min([0.8, *ends]) / 1.08, max([1.25, *ends]) * 1.08
-    return [
-        Plot("Ratio", name, _ratios(run, results, limits, f"ratio-{number}"))
+    return {
+        name: _ratios(run, results, limits, f"ratio-{number}")
         for number, (name, results) in enumerate(drawn.items())
-    ]
+    }
 
 
 def _span(found: Interval) -> tuple[float, ...]:
@@ -147,94 +130,3 @@ def ticks(low: float, high: float) -> list[float]:
         digits = (1, 1.5, 2, 3, 5, 7) if high / low < 10 else (1, 2, 5)
         places = [digit * 10.0**power for power in range(-9, 12) for digit in digits]
     return [tick for tick in places if low <= tick <= high]
-
-
-def by_distance(run: Run) -> list[Plot]:
-    """Plot time against pg_lookahead.max_distance; ``off`` is stock against itself."""
-    panels: _Panels = {}
-    for result in run.results:
-        distance = result.parameters.get("distance")
-        if distance is not None and result.both:
-            panel = result.scenario, result.cache, run.place(result.server)
-            shown = f"{distance:g}" if distance else "off"
-            panels.setdefault(panel, []).append((float(distance), shown, result))
-    return _plots(panels, "Time by distance", "max_distance", evenly=True)
-
-
-def by_latency(run: Run) -> list[Plot]:
-    """Plot time against the latency added to each read, where more than one was measured."""
-    panels: _Panels = {}
-    for result in run.results:
-        added = result.server.latency_ms
-        if added is not None and result.both:
-            server = str(msgspec.structs.replace(result.server, latency_ms=None))
-            panel = result.scenario, result.cell, result.cache, server
-            panels.setdefault(panel, []).append((added, f"{added:g}", result))
-    return _plots(panels, "Time by latency", "ms added to each read", evenly=False)
-
-
-def _plots(panels: _Panels, title: str, across: str, *, evenly: bool) -> list[Plot]:
-    """Return a plot for each scenario, with a panel for each group in which x takes two values or more."""
-    scenarios: dict[str, _Panels] = {}
-    for (scenario, *words), points in panels.items():
-        if len({x for x, _, _ in points}) > 1:
-            ordered = sorted(points, key=lambda point: point[0])
-            scenarios.setdefault(scenario, {})[tuple(words)] = ordered
-    return [
-        Plot(title, scenario, _draw_panels(shown, across, f"{title} for {scenario}", number, evenly=evenly))
-        for number, (scenario, shown) in enumerate(scenarios.items())
-    ]
-
-
-def _draw_panels(panels: _Panels, across: str, title: str, number: int, *, evenly: bool) -> Markup:
-    with page.style():
-        columns = min(3, len(panels))
-        lines = -(-len(panels) // columns)
-        # Inches.  A layout that matplotlib finds by itself takes a minute for some 200 panels.
-        wide = _WIDTH if columns > 1 else _WIDTH / 2
-        across_each, down_each, gap, head = (wide - 0.9 - 0.85 * (columns - 1)) / columns, 1.75, 1.15, 1.0
-        high = lines * down_each + (lines - 1) * gap + head + 0.55
-        figure = Figure(figsize=(wide, high))
-        places = {"left": 0.7 / wide, "right": 1 - 0.2 / wide, "bottom": 0.55 / high, "top": 1 - head / high}
-        apart = {"wspace": 0.85 / across_each, "hspace": gap / down_each}
-        grid = figure.subplots(lines, columns, squeeze=False, gridspec_kw={**places, **apart})
-        for axes in grid.flat[len(panels) :]:
-            axes.remove()
-        for axes, (words, points) in zip(grid.flat, panels.items(), strict=False):
-            _draw_panel(axes, points, evenly=evenly)
-            axes.set_xlabel(across)
-            axes.set_title("\n".join(page.shortened(word, 38) for word in words if word))
-        figure.legend(*grid.flat[0].get_legend_handles_labels(), loc="upper left", ncols=2)
-        name = f"{title.split()[2]}-{number}"
-        return page.svg(figure, name, f"{title}; the tables above have the figures")
-
-
-def _draw_panel(axes: Axes, points: Sequence[_Point], *, evenly: bool) -> None:
-    """Median times of both sides, with quartiles."""
-    xs = list(range(len(points))) if evenly else [x for x, _, _ in points]
-    both = [result.both for _, _, result in points if result.both]
-    largest = max(one.high for pair in both for one in pair)
-    unit, size = next((u for u in (("s", 1.0), ("ms", 1e-3)) if largest >= u[1]), ("µs", 1e-6))
-    for side, (colour, mark) in enumerate(((page.FAINT, "o"), (page.GAIN, "s"))):
-        found = [pair[side] for pair in both]
-        axes.errorbar(
-            xs,
-            [one.seconds / size for one in found],
-            yerr=[
-                [(one.seconds - one.low) / size for one in found],
-                [(one.high - one.seconds) / size for one in found],
-            ],
-            fmt=f"-{mark}",
-            color=colour,
-            ms=4.5,
-            lw=1.4,
-            capsize=2,
-            label=("stock", "look-ahead")[side],
-        )
-    mark, colour = _MARKS[Verdict.SLOWER]
-    for x, (_, _, result), (_, ours) in zip(xs, points, both, strict=True):
-        if result.verdict == "slower":
-            axes.plot(x, ours.seconds / size, mark, color=colour, ms=7, zorder=5)
-    axes.set_ylim(bottom=0)
-    axes.set_xticks(xs, [shown for _, shown, _ in points])
-    axes.set_ylabel(unit)

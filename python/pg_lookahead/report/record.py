@@ -35,26 +35,19 @@ STOCK, OURS = "stock", "look-ahead"
 class Server(msgspec.Struct, frozen=True):
     """One way to run the server, on one set of tables; None: the server's own choice.
 
-    rows, layout: of the tables
-    io: ``buffered`` or ``direct``; None: of a server that we attach to
+    rows: of the tables
+    io: ``buffered`` or ``direct``
     settings: of postgresql.conf, each as ``name=value``
-    latency_ms: added to each read; None: no mount at all
-    busy: number of processors that are kept busy with other work meanwhile"""
+    latency_ms: added to each read; None: no mount at all"""
 
     rows: int
-    layout: str = "unfragmented"
-    io: str | None = "buffered"
+    io: str = "buffered"
     settings: tuple[str, ...] = ()
     latency_ms: float | None = None
-    busy: int = 0
 
     def __str__(self) -> str:
-        told = [self.io or "attached", *self.settings]
-        told += [] if self.latency_ms is None else [f"+{self.latency_ms:g} ms"]
-        told += [f"{self.busy} busy processor{'s' if self.busy > 1 else ''}"] if self.busy else []
-        told += [f"{self.rows:,} rows"]
-        told += [] if self.layout == "unfragmented" else [self.layout]
-        return ", ".join(told)
+        added = [] if self.latency_ms is None else [f"+{self.latency_ms:g} ms"]
+        return ", ".join([self.io, *self.settings, *added, f"{self.rows:,} rows"])
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,8 +118,7 @@ class Result(Identity, frozen=True, kw_only=True, tag_field="kind", tag="result"
     refused: why no figure is given; empty otherwise
     interval: of stock to look-ahead; None if refused
     processor: of processor times, of a warm cell; None where they are not known
-    variants: by name
-    unfinished: whether the run broke off before the cell had ended"""
+    variants: by name"""
 
     at: str = ""
     times: int = 1
@@ -135,14 +127,11 @@ class Result(Identity, frozen=True, kw_only=True, tag_field="kind", tag="result"
     interval: Interval | None = None
     processor: Interval | None = None
     variants: dict[str, Summary] = {}
-    unfinished: bool = False
 
     @property
     def verdict(self) -> str:
-        """The verdict of the interval, or ``refused``, or ``unfinished``."""
-        if self.refused:
-            return "refused"
-        return "unfinished" if self.unfinished or self.interval is None else str(self.interval.verdict.value)  # type: ignore[union-attr]
+        """The verdict of the interval, or ``refused``."""
+        return self.interval.verdict.value if self.interval and self.interval.verdict else "refused"
 
     @property
     def both(self) -> tuple[Summary, Summary] | None:
@@ -209,7 +198,6 @@ class Run:
         self.repetitions = 0
         self.began = self.ended = ""
         self._results: dict[tuple[Any, ...], Result] = {}
-        self._taken: dict[tuple[Any, ...], list[Repetition]] = {}
 
     def add(self, line: Line) -> None:
         """The next line."""
@@ -224,8 +212,6 @@ class Run:
                 self.unavailable[line.scenario] = line.reason
             case Repetition():
                 self.repetitions += 1
-                self._taken.setdefault(line.key, []).append(line)
-                self._results.setdefault(line.key, None)  # type: ignore[arg-type]
             case Result():
                 self._results[line.key] = line
             case End():
@@ -248,38 +234,17 @@ class Run:
 
     @property
     def results(self) -> list[Result]:
-        """Every cell of the file once, also those that were not finished, in order."""
-        return [result or self._unfinished(key) for key, result in self._results.items()]
+        """Every cell of the file once, in order."""
+        return list(self._results.values())
 
     @property
     def good(self) -> bool:
         """Whether all cells were measured that could be."""
-        return bool(self._results) and all(result and not result.refused for result in self._results.values())
+        return bool(self._results) and not any(one.refused for one in self.results)
 
     def finished(self, of: Identity) -> Result | None:
         """Return the result of a cell that is done."""
         return self._results.get(of.key)
-
-    def samples(self, of: Identity) -> tuple[int, dict[str, list[Sample]]]:
-        """Return executions in a sample, and the samples of complete pairs, by variant; 0 if there are none.
-
-        A sample is of use only if it is of as many executions as the last one."""
-        lines = self._taken.get(of.key, [])
-        if not lines:
-            return 0, {}
-        times = lines[-1].times
-        by_pair: dict[int, dict[str, Sample]] = {}
-        for line in lines:
-            if line.times == times:
-                by_pair.setdefault(line.pair, {})[line.variant] = line.sample
-        variants = {line.variant for line in lines}
-        pairs = [of_pair for _, of_pair in sorted(by_pair.items()) if of_pair.keys() == variants]
-        return times, {variant: [pair[variant] for pair in pairs] for variant in sorted(variants)}
-
-    def _unfinished(self, key: tuple[Any, ...]) -> Result:
-        first = self._taken[key][0]
-        times, samples = self.samples(first)
-        return result(first, times, samples, unfinished=True)
 
     def place(self, server: Server) -> str:
         """Describe a server by what distinguishes it from the others of the run; empty without others."""
@@ -319,7 +284,6 @@ def result(
     *,
     note: str = "",
     refused: str = "",
-    unfinished: bool = False,
 ) -> Result:
     """Return the result of a cell's samples."""
     whole = {name: taken for name, taken in samples.items() if taken}
@@ -332,7 +296,6 @@ def result(
         times=times,
         note=note,
         refused=refused,
-        unfinished=unfinished,
         variants={name: Summary.of(taken, times) for name, taken in whole.items()},
     )
 

@@ -1,20 +1,21 @@
 """What the user sees of a run: progress on standard error, a table at the end.
 
-The table fits whatever width there is by having fewer columns, never by cutting what a cell says:
-the least important ones go first, and at last a cell's name gets lines of its own.  The functions that
-make the cells are pure."""
+A table that is too wide has fewer columns: the least important ones go first, and where none fit each cell is
+a sentence.  The functions that make the cells are pure."""
 
 from __future__ import annotations
 
-import sys
+import io
 import textwrap
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from itertools import groupby
 
-from rich.cells import cell_len
+from rich import box
 from rich.console import Console
+from rich.measure import Measurement
+from rich.table import Table
 from rich.text import Text
 
 from ..measure import statistics
@@ -22,27 +23,10 @@ from ..measure.statistics import Interval, Verdict
 from . import words
 from .record import Identity, Result, Run, Summary
 
-COLUMNS = {
-    "cell": 0,
-    "cache": 0,
-    "stock": 2,
-    "look-ahead": 2,
-    "ratio": 0,
-    "95 % interval": 3,
-    "": 1,
-    "CPU": 5,
-    "reads": 6,
-    "I/O time": 7,
-    "pairs": 8,
-}
-"""The columns of a table of results, and their order of removal on a narrow screen; 0: never removed."""
-
 RATIO = (
     "Ratio: stock's time to look-ahead's, the median of pairs taken side by side;"
     " above 1 look-ahead is faster."
 )
-_GAP = "  "
-_NARROW = 24
 DISTURBED = (
     f"Pairs during which others had the processor for more than {statistics.STOLEN:.0%} of the time"
     f" are left out, unless fewer than {statistics.FEWEST_UNDISTURBED} remain."
@@ -73,67 +57,86 @@ def change(before: float | None, after: float | None) -> str:
     return f"{words.duration(before)} → {words.duration(after)}"
 
 
+def _of_both(show: Callable[[Summary, Summary], str]) -> Callable[[Result], str]:
+    return lambda result: show(*result.both) if result.both else ""
+
+
+def _of_interval(show: Callable[[Interval], str]) -> Callable[[Result], str]:
+    return lambda result: show(result.interval) if result.interval else ""
+
+
+COLUMNS: tuple[tuple[str, int, Callable[[Result], str]], ...] = (
+    ("cell", 0, lambda result: result.cell),
+    ("cache", 0, lambda result: result.cache),
+    ("stock", 2, _of_both(lambda stock, ours: time_of(stock))),
+    ("look-ahead", 2, _of_both(lambda stock, ours: time_of(ours))),
+    ("ratio", 0, _of_interval(lambda found: words.ratio(found.ratio))),
+    ("95 % interval", 3, _of_interval(interval)),
+    ("", 1, lambda result: f"refused: {result.refused}" if result.refused else result.verdict),
+    ("CPU", 5, lambda result: ratio(result.processor) if result.processor else ""),
+    (
+        "reads",
+        6,
+        _of_both(lambda *both: " → ".join(words.number(one.reads) for one in both) * _read(*both)),
+    ),
+    ("I/O time", 7, _of_both(lambda *both: change(*(one.read_seconds for one in both)) * _read(*both))),
+    ("pairs", 8, _of_interval(lambda found: found.counted)),
+    ("CPU time", 9, _of_both(lambda *both: change(*(one.all_cpu_seconds for one in both)))),
+)
+"""Columns of a table of results: the heading, the order of removal on a narrow screen (0: never removed), and
+the function that shows a result there; pairs of figures are "stock → look-ahead"."""
+
+
+def _read(stock: Summary, ours: Summary) -> bool:
+    return bool(stock.reads or ours.reads)
+
+
 def row(result: Result) -> dict[str, str]:
-    """Return the cells of a result by COLUMNS; pairs of figures are "stock → look-ahead"."""
-    told = {"cell": result.cell, "cache": result.cache}
-    if result.both is None or result.interval is None:
-        return {**told, "": f"refused: {result.refused}" if result.refused else result.verdict}
-    stock, ours = result.both
-    reads = stock.reads or ours.reads
-    return {
-        **told,
-        "stock": time_of(stock),
-        "look-ahead": time_of(ours),
-        "ratio": words.ratio(result.interval.ratio),
-        "95 % interval": interval(result.interval),
-        "": result.verdict,
-        **({"CPU": ratio(result.processor)} if result.processor else {}),
-        "reads": f"{words.number(stock.reads)} → {words.number(ours.reads)}" if reads else "",
-        "I/O time": change(stock.read_seconds, ours.read_seconds) if reads else "",
-        "pairs": result.interval.counted,
-    }
+    """Return the cells of a result that are not empty, by their headings."""
+    return {name: shown for name, _, show in COLUMNS if (shown := show(result))}
 
 
-def fitting(rows: Sequence[dict[str, str]], width: int) -> dict[str, int]:
-    """Return the columns that fit, with their widths: all that are not empty, but for the least important."""
-    used = {
-        name: max(cell_len(name), *(cell_len(row.get(name, "")) for row in rows))
-        for name in COLUMNS
-        if any(row.get(name) for row in rows)
-    }
-    if "" in used:  # a reason to refuse may take more lines
-        used[""] = min(used[""], max(len(verdict) for verdict in Verdict))
-    while _width(used) > width and any(COLUMNS[name] for name in used):
-        least = max(COLUMNS[name] for name in used)
-        used = {name: size for name, size in used.items() if COLUMNS[name] != least}
-    if _width(used) > width:
-        del used["cell"]  # it gets lines of its own
-    return used
+def told(result: Result) -> str:
+    """Return what a cell came to, in a few words."""
+    if not result.interval:
+        return f"refused: {result.refused}"
+    cpu = f", CPU {ratio(result.processor)}" if result.processor else ""
+    return f"ratio {ratio(result.interval)} {result.verdict}{cpu}, pairs: {result.interval.counted}"
 
 
 def table(results: Sequence[Result], width: int) -> list[str]:
     """Return the lines of a table: the results of a server under the names of their scenarios."""
-    width = max(width, words.NARROW)
-    rows = {id(result): row(result) for result in results}
-    columns = fitting(list(rows.values()), width)
-    lines = [_line(columns, {name: name for name in columns}), "─" * min(width, _width(columns))]
-    for scenario, group in groupby(results, lambda one: one.scenario):
-        lines.append(scenario)
-        for result in group:
-            told = rows[id(result)]
-            if "cell" not in columns:
-                lines += textwrap.wrap(f"{_GAP}{told['cell']}", width, subsequent_indent=2 * _GAP)
-            if result.both:
-                lines.append(_line(columns, told))
-            else:
-                start = _line({name: columns[name] for name in ("cell", "cache") if name in columns}, told)
-                indent = " " * (cell_len(start) + len(_GAP))
-                if width - len(indent) < _NARROW:
-                    lines.append(start)
-                    start, indent = "", _GAP * 2
-                reason = textwrap.wrap(told[""], width - len(indent), break_long_words=False)
-                lines += [start.ljust(len(indent)) + reason[0], *(indent + more for more in reason[1:])]
-    return lines
+    rows = [row(result) | {"": result.verdict} for result in results]
+    shown = {name: removed for name, removed, _ in COLUMNS if any(row.get(name) for row in rows)}
+    while _width(grid := _grid(results, rows, shown)) > width:
+        if not any(shown.values()):
+            sentences = [f"{result}: {told(result)}" for result in results]
+            return [line for one in sentences for line in textwrap.wrap(one, max(width, words.NARROW))]
+        least = max(shown.values())
+        shown = {name: removed for name, removed in shown.items() if removed != least}
+    console = Console(width=width, file=io.StringIO(), color_system=None)
+    console.print(grid)
+    assert isinstance(console.file, io.StringIO)
+    return [line.rstrip() for line in console.file.getvalue().splitlines()]
+
+
+def _grid(results: Sequence[Result], rows: Sequence[dict[str, str]], shown: Collection[str]) -> Table:
+    """Return a table with the columns named."""
+    grid = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, collapse_padding=True)
+    for name in shown:
+        grid.add_column(name, justify="left" if name in ("cell", "cache", "") else "right")
+    for scenario, group in groupby(zip(results, rows, strict=True), lambda one: one[0].scenario):
+        grid.add_row(Text(words.plain(scenario)))
+        for _, cells in group:
+            grid.add_row(
+                *(Text(words.plain("  " * (name == "cell") + cells.get(name, ""))) for name in shown)
+            )
+    return grid
+
+
+def _width(grid: Table) -> int:
+    wide = Console(width=10_000, file=io.StringIO())
+    return Measurement.get(wide, wide.options, grid).maximum
 
 
 def wholes(results: Sequence[Result]) -> list[str]:
@@ -154,19 +157,6 @@ def wholes(results: Sequence[Result]) -> list[str]:
     return lines
 
 
-def _line(columns: dict[str, int], told: dict[str, str]) -> str:
-    cells = []
-    for name, size in columns.items():
-        text = told.get(name, "")
-        space = " " * (size - cell_len(text))
-        cells.append(text + space if name in ("cell", "cache", "") else space + text)
-    return (_GAP + _GAP.join(cells)).rstrip()
-
-
-def _width(columns: dict[str, int]) -> int:
-    return sum(columns.values()) + len(_GAP) * len(columns)
-
-
 def show(console: Console, run: Run) -> None:
     """Show where a run took place, its results, and notes on them."""
     words.show_facts(console, run.facts)
@@ -178,6 +168,7 @@ def show(console: Console, run: Run) -> None:
         words.paragraph(console, RATIO)
     intervals = [result.interval for result in run.results if result.interval]
     notes = [DISTURBED] if any(one.left_out or one.disturbed for one in intervals) else []
+    notes += [f"{result}: refused: {result.refused}" for result in run.results if result.refused]
     notes += run.notes + [f"{result}: {result.note}" for result in run.results if result.note]
     notes += [f"{scenario} is not available: {reason}" for scenario, reason in run.unavailable.items()]
     for note in notes:
@@ -200,9 +191,8 @@ class Progress(ExitStack):
         self._started = time.monotonic()
         self._status = self.enter_context(console.status("")) if console.is_terminal else None
         self._name = ""
-        self._expected: list[float] = []
-        self._done = 0
-        self._took = self._due = 0.0
+        self._cells = self._done = self._measured = 0
+        self._each = self._took = 0.0
         self._began: float | None = None
 
     def step(self, text: str) -> None:
@@ -212,21 +202,11 @@ class Progress(ExitStack):
         else:
             self._line(text)
 
-    def planned(self, expected: Sequence[float], loading: float) -> None:
-        """These cells will be measured: seconds for each, in their order, and for all loading."""
-        self._expected = list(expected)
-        about = words.minutes(sum(expected) + loading)
-        told = f"{len(expected)} cells: about {about} where nothing else is at work (Ctrl-C ends it)"
-        words.paragraph(self._console, told)
-
-    def confirm(self, question: str) -> bool:
-        """Ask, if there is somebody to answer; else yes."""
-        if not (self._status and sys.stdin.isatty()):
-            return True
-        self._status.stop()
-        agreed = self._console.input(f"{question} [y/N] ").strip().lower() in ("y", "yes")
-        self._status.start()
-        return agreed
+    def planned(self, cells: int, each: float, loading: float) -> None:
+        """So many cells will be measured: seconds for each, at most, and for all loading."""
+        self._cells, self._each = cells, each
+        most = words.minutes(cells * each + loading)
+        words.paragraph(self._console, f"{cells} cells: at most about {most} (Ctrl-C ends it)")
 
     def cell(self, cell: Identity) -> None:
         """A cell begins."""
@@ -245,24 +225,18 @@ class Progress(ExitStack):
         """A cell ends; or one of an earlier run is taken over."""
         if self._began is not None:
             self._took += time.monotonic() - self._began
-            self._due += self._expected[self._done]
+            self._measured += 1
             self._began = None
         self._done += 1
-        told = f"refused: {result.refused}"
-        if result.interval:
-            cpu = f", CPU {ratio(result.processor)}" if result.processor else ""
-            told = f"ratio {ratio(result.interval)} {result.verdict}{cpu}, pairs: {result.interval.counted}"
-        self._line(f"{result.server}: {result}: {told} {self._count()}")
+        self._line(f"{result.server}: {result}: {told(result)} {self._count()}")
 
     def _count(self) -> str:
-        """Return how many cells are done, and how long the rest will take.
-
-        The expected time of the rest is scaled by how much longer than expected the cells so far took."""
-        if not self._expected:
+        """Return how many cells are done, and how long the rest will take if each takes as long as these."""
+        if not self._cells:
             return ""
-        pace = self._took / self._due if self._due else 1.0
-        left = words.minutes(pace * sum(self._expected[self._done :]))
-        return f"({self._done} of {len(self._expected)}, about {left} left)"
+        pace = self._took / self._measured if self._measured else self._each
+        left = words.minutes(pace * (self._cells - self._done))
+        return f"({self._done} of {self._cells}, about {left} left)"
 
     def _line(self, text: str) -> None:
         line = f"{time.monotonic() - self._started:6.1f} s  {text}"

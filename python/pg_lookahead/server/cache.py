@@ -63,6 +63,16 @@ def evict(conn: psycopg.Connection[Any], *relations: str | int) -> None:
         time.sleep(_POLL_SECONDS)
 
 
+def chill(
+    conn: psycopg.Connection[Any], data: Path, relations: Iterable[str | int], *, whole: bool = True
+) -> str:
+    """Take relations of a server whose data directory is ``data`` out of the system's page cache, too.
+
+    whole: see drop_from_page_cache(), whose answer is returned"""
+    paths = [path for relation in relations for path in files(conn, data, relation)]
+    return drop_from_page_cache(paths, whole=whole, keep=library(conn) if whole else [])
+
+
 def files(conn: psycopg.Connection[Any], data: Path, relation: str | int) -> list[Path]:
     """Return the files of all forks of a relation of a server whose data directory is ``data``."""
     oid = catalogs.oid_of(conn, relation)

@@ -206,10 +206,7 @@ class Cluster:
         ClusterError if some buffers stay pinned."""
         conn.execute("CREATE EXTENSION IF NOT EXISTS pg_buffercache")
         cache.evict(conn, relation)
-        if not os_cache:
-            return "none"
-        files = cache.files(conn, self.data, relation)
-        return cache.drop_from_page_cache(files, whole=True, keep=cache.library(conn))
+        return cache.chill(conn, self.data, [relation]) if os_cache else "none"
 
     # Parts of a start
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -70,3 +71,16 @@ def connect(dsn: str, program: str) -> psycopg.Connection[Any]:
             " server; name the server itself"
         )
     return conn
+
+
+def readable_data(conn: psycopg.Connection[Any]) -> Path | None:
+    """Return the server's data directory if its files can be read here; else None.
+
+    The postmaster's lock file there tells whether it is that of this very server."""
+    start = "extract(epoch FROM pg_postmaster_start_time())::bigint"
+    ((data, started),) = catalogs.ask(conn, f"SELECT current_setting('data_directory'), {start}")
+    try:
+        lines = Path(data, "postmaster.pid").read_text().splitlines()
+    except OSError:
+        return None
+    return Path(data) if len(lines) > 2 and abs(int(lines[2]) - started) <= 2 else None

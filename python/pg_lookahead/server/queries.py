@@ -1,8 +1,8 @@
-"""Helpers that return the first row of a query or its one value, and mark a query as one of the tool."""
+"""Short forms of what is asked often; and the mark of a query of the tool."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import psycopg
@@ -20,6 +20,18 @@ def marked(query: str) -> str:
     The comment follows the first word, since pg_stat_statements keeps none at the beginning."""
     word, rest = query.split(None, 1)
     return f"{word} {MARK} {rest}"
+
+
+def run(conn: psycopg.Connection[Any], *statements: str) -> None:
+    """Execute statements that return nothing."""
+    for statement in statements:
+        conn.execute(statement.encode())
+
+
+def configure(conn: psycopg.Connection[Any], settings: Mapping[str, str]) -> None:
+    """Set settings of a session."""
+    for name, value in settings.items():
+        conn.execute("SELECT pg_catalog.set_config(%s, %s, false)", [name, value])
 
 
 def fetch_row(

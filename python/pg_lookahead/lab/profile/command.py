@@ -49,11 +49,7 @@ def _configs(texts: Sequence[str]) -> list[recording.Config]:
 
 
 def _read(path: Path) -> str:
-    try:
-        text = path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise ClusterError(f"{path}: cannot be read: {reason}") from None
+    text = files.read(path)
     for number, line in enumerate(text.splitlines(), start=1):
         if line.startswith("\\"):
             raise ClusterError(f"{path}, line {number}: SQL only, no commands of psql")
@@ -83,7 +79,6 @@ def record(
     settings: Annotated[
         list[str] | None, option("Set something on the private server.", "NAME=VALUE", "--set")
     ] = None,
-    perf: Annotated[bool, option("Sample the server's own functions, too.", None, "--perf")] = False,
     seed: Annotated[int | None, option("Repeat a recording's random order.", "N")] = None,
 ) -> None:
     """Record profiles of a workload under several configurations.
@@ -113,7 +108,6 @@ def record(
         output=output,
         dsn=dsn,
         settings=parameters.assignments("--set", settings or []),
-        sample=perf,
         seed=random.SystemRandom().randrange(2**31) if seed is None else seed,
     )
     with words.status(Console(stderr=True)) as report:

@@ -38,13 +38,13 @@ class Difference:
     """A function's difference between two profiles.
 
     calls, values: means per run of A and of B; values are ns, or calls if that is what is
-        compared.  calls are None where they are not known
+        compared
     test: the test of the difference; None with fewer than FEWEST_RUNS runs on a side
     adjusted: the test's p-value after Holm's correction"""
 
     name: str
     source: str
-    calls: tuple[float | None, float | None]
+    calls: tuple[float, float]
     values: tuple[float, float]
     present: tuple[bool, bool]
     test: Test | None
@@ -114,53 +114,31 @@ def compare(a: Sequence[Run], b: Sequence[Run], by: str, names: tuple[str, str])
 
 def _by_key(run: Run) -> _OfRun:
     found: dict[Key, list[Function]] = {}
-    for function in (*(f for record in run.records for f in record.functions), *run.sampled):
+    for function in (one for record in run.records for one in record.functions):
         found.setdefault((function.name, function.source), []).append(function)
     return found
 
 
-def _value(functions: Sequence[Function], by: str) -> float | None:
-    """Return a run's value of what is compared, in ns or calls; None if it is not known."""
-    if by == "calls":
-        known = [function.calls for function in functions if function.calls is not None]
-        return float(sum(known)) if len(known) == len(functions) else None
-    if by == "self":
-        return sum(function.self_ns for function in functions)
-    return sum(function.total_ns for function in functions)
-
-
 def _difference(key: Key, sides: Sequence[Sequence[_OfRun]], by: str) -> Difference | None:
-    """Return how a function differs between the sides.
-
-    None if what is compared is not known of this function, or is nothing on both sides."""
-    values: list[list[float]] = []
-    calls: list[float | None] = []
-    for side in sides:
-        of_runs = [_value(run.get(key, []), by) for run in side]
-        counts = [_value(run.get(key, []), "calls") for run in side]
-        known = [value for value in of_runs if value is not None]
-        if len(known) < len(of_runs):
-            return None
-        values.append(known)
-        counted = [count for count in counts if count is not None]
-        calls.append(float(np.mean(counted)) if len(counted) == len(counts) else None)
-    means = float(np.mean(values[0])), float(np.mean(values[1]))
-    if means == (0.0, 0.0) and not any(calls):
+    """Return how a function differs between the sides; None if what is compared is nothing on both."""
+    value = {"calls": "calls", "self": "self_ns", "total": "total_ns"}[by]
+    summed: dict[str, list[list[float]]] = {
+        name: [[float(sum(getattr(one, name) for one in run.get(key, []))) for run in side] for side in sides]
+        for name in ("calls", "total_ns", value)
+    }
+    calls, means = ([float(np.mean(side)) for side in summed[name]] for name in ("calls", value))
+    if not any(calls) and not any(means):
         return None
-    present = [any(_seen(run.get(key, [])) for run in side) for side in sides]
+    present = [any(c) or any(t) for c, t in zip(summed["calls"], summed["total_ns"], strict=True)]
     return Difference(
         name=key[0],
         source=key[1],
         calls=(calls[0], calls[1]),
-        values=means,
+        values=(means[0], means[1]),
         present=(present[0], present[1]),
-        test=welch(values[0], values[1]),
+        test=welch(*summed[value]),
         adjusted=None,
     )
-
-
-def _seen(functions: Sequence[Function]) -> bool:
-    return any(function.calls or function.total_ns for function in functions)
 
 
 def _side(name: str, runs: Sequence[Run]) -> Side:

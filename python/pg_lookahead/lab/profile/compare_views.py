@@ -15,7 +15,7 @@ from ...measure.statistics import FEWEST_RUNS, Test
 from ...report import words
 from .compare import LEVEL, METHOD, Comparison, Difference, Side, change
 
-_SOURCES = {"timed": "", "counter": " (counter)", "sampled": " (sampled)"}
+_SOURCES = {"timed": "", "counter": " (counter)"}
 
 
 def z(test: Test | None) -> str:
@@ -28,10 +28,8 @@ def probability(p: float | None) -> str:
     return "" if p is None else "<0.0001" if p < 0.0001 else f"{p:.4f}"
 
 
-def amount(value: float | None, by: str, sign: str = "") -> str:
+def amount(value: float, by: str, sign: str = "") -> str:
     """Return a number of calls, or a time in ms, as a text."""
-    if value is None:
-        return "?"
     return format(value, f"{sign},.0f") if by == "calls" else format(value / 1e6, f"{sign},.3f")
 
 
@@ -49,7 +47,7 @@ def described(side: Side, other: Side) -> str:
 def cells(row: Difference, by: str, names: Sequence[str]) -> dict[str, str]:
     """Return a row of the table by its column heads; the last cell marks what is significant."""
     of, unit = ("", "calls") if by == "calls" else (f"{by} ", "ms")
-    told = {"function": row.name + _SOURCES.get(row.source, f" ({row.source})")}
+    told = {"function": row.name + _SOURCES[row.source]}
     if by != "calls":
         told |= {f"calls, {name}": amount(n, "calls") for name, n in zip(names, row.calls, strict=True)}
     told |= {f"{of}{unit}, {name}": amount(n, by) for name, n in zip(names, row.values, strict=True)}

@@ -12,7 +12,7 @@ import random
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,12 +20,11 @@ from typing import Any
 import msgspec
 import psycopg
 
-from ...measure import perf
 from ...server import catalogs
 from ...server import dsn as servers
 from ...server.cluster import Cluster
 from ...server.installation import ClusterError
-from ...server.queries import fetch_row, scalar
+from ...server.queries import configure, fetch_row, scalar
 from . import records, variant
 
 Report = Callable[[str], None]
@@ -55,8 +54,7 @@ class Plan:
     runs: how often each configuration is run and recorded
     warm: how often each is run before that, unrecorded
     output: directory to make: OUTPUT/CONFIG/run-0001.json and so on
-    dsn: that of the server; None: a server of our own is started, with ``settings``
-    sample: whether perf samples the processes, too"""
+    dsn: that of the server; None: a server of our own is started, with ``settings``"""
 
     workload: str
     setup: str
@@ -66,7 +64,6 @@ class Plan:
     output: Path
     dsn: str | None
     settings: Mapping[str, object]
-    sample: bool
     seed: int
 
 
@@ -85,6 +82,7 @@ def experiment(rows: int) -> tuple[str, str, list[Config]]:
     """
     text = "SELECT count(pad) FROM sequential WHERE i > 0"
     plan = {"enable_seqscan": "off", "enable_bitmapscan": "off", "max_parallel_workers_per_gather": "0"}
+    plan["io_combine_limit"] = "1"  # each block is a read, so that the distance is one in blocks
     configs = [Config("off", {**plan, "pg_lookahead.index_scan": "off"})]
     for letter, forced in (("d", "off"), ("f", "on")):
         for distance in (1, 4, 16, 64, 128):
@@ -97,8 +95,6 @@ def record(plan: Plan, report: Report) -> dict[str, list[records.Run]]:
     """Return the runs of each configuration, in order; ClusterError for what the user can mend.
 
     Each run is in its file as soon as it is complete."""
-    if plan.sample and (reason := perf.why_not()):
-        raise ClusterError(f"--perf: {reason}")
     _make_directories(plan)
     with ExitStack() as stack:
         dsn = plan.dsn
@@ -170,36 +166,25 @@ class _Recorder:
 
     def run(self, config: Config, number: int) -> records.Run:
         tag = f"pg_lookahead profile {secrets.token_hex(6)}"
-        sample = self._plan.sample and number > 0
         with psycopg.connect(self._dsn, autocommit=True, application_name=tag) as conn:
             conn.execute("LOAD 'pg_lookahead'")
             # A server of the user's own is not written to, but by a configuration that says so.
             guard = {} if self._plan.dsn is None else {"default_transaction_read_only": "on"}
             settings = {**guard, **config.settings, "pg_lookahead.track_functions": "on"}
-            for name, value in settings.items():
-                conn.execute("SELECT pg_catalog.set_config(%s, %s, false)", [name, value])
+            configure(conn, settings)
             pid = conn.info.backend_pid
-            data = self._plan.output / config.name / f"run-{number:04d}.perf.data"
-            with perf.recording(data, [pid]) if sample else nullcontext():
-                started = time.perf_counter()
-                cursor = conn.execute(self._plan.workload.encode())
-                while cursor.nextset():
-                    pass
-                seconds = time.perf_counter() - started
-        sampled = perf.collapse(data) if sample else {}
-        data.unlink(missing_ok=True)
+            started = time.perf_counter()
+            cursor = conn.execute(self._plan.workload.encode())
+            while cursor.nextset():
+                pass
+            seconds = time.perf_counter() - started
         return records.Run(
             config=config.name,
             settings=dict(config.settings),
             number=number,
             seconds=seconds,
             records=tuple(self._collect(tag, pid)),
-            sampled=records.functions(sampled, perf.FREQUENCY),
-            about={
-                "workload": self._plan.workload,
-                "server": self._server,
-                "sampled_by": f"perf, cpu-clock at {perf.FREQUENCY} Hz" if self._plan.sample else None,
-            },
+            about={"workload": self._plan.workload, "server": self._server},
         )
 
     def _names(self) -> list[str]:

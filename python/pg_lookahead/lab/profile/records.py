@@ -8,7 +8,6 @@ The invariant: a file is either understood in full or refused in one line that n
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -26,15 +25,13 @@ class Function(msgspec.Struct, frozen=True):
     """What one process spent in one function.
 
     name: unique in its record
-    source: ``timed`` (entered and left through the extension), ``counter`` (PostgreSQL's own
-        counters), or ``sampled`` (seen by perf)
-    calls: None where perf sampled without counting
+    source: ``timed`` (entered and left through the extension), or ``counter`` (PostgreSQL's own counters)
     total_ns, self_ns: time with, and without, the functions called; a recursive call counts
         once in the total"""
 
     name: str
-    source: Literal["timed", "counter", "sampled"]
-    calls: Count | None
+    source: Literal["timed", "counter"]
+    calls: Count
     total_ns: Number
     self_ns: Number
 
@@ -78,7 +75,7 @@ class Record(
     @property
     def timing(self) -> float:
         """The least time that the timing of all calls took, in ns."""
-        return self.timing_ns * sum(one.calls or 0 for one in self.functions if one.source == "timed")
+        return self.timing_ns * sum(one.calls for one in self.functions if one.source == "timed")
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True, tag_field="format", tag="pg_lookahead profile run"):
@@ -89,7 +86,6 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, tag_field="format", tag="pg
     number: of this configuration, from 1
     seconds: by the client's clock; None where only server records are known
     records: of the processes that took part
-    sampled: functions seen by perf, over all these processes
     about: what else is known: workload, server version, host"""
 
     version: Literal[1] = 1
@@ -98,7 +94,6 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, tag_field="format", tag="pg
     number: Count
     seconds: Number | None
     records: tuple[Record, ...]
-    sampled: tuple[Function, ...] = ()
     about: dict[str, Any] = {}
 
 
@@ -129,33 +124,11 @@ def load(path: Path) -> list[Run]:
 
 def _load_file(path: Path, number: int) -> Run:
     try:
-        found: Run | Record = msgspec.json.decode(path.read_bytes(), type=Run | Record)
-    except OSError as error:
-        raise ClusterError(f"{path}: cannot be read: {error.strerror}") from None
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        found: Run | Record = msgspec.json.decode(files.read(path), type=Run | Record)
+    except (msgspec.MsgspecError, RecursionError) as error:
         # What the file says is quoted in the message, its line breaks as well.
         raise ClusterError(f"{path}: not a profile: {' '.join(str(error).split())}") from None
     if isinstance(found, Run):
         return found
     name = path.parent.resolve().name
     return Run(config=name, settings=found.settings, number=number, seconds=None, records=(found,))
-
-
-def functions(samples: Mapping[str, int], frequency: int) -> tuple[Function, ...]:
-    """Make functions of stacks and how often each was seen; the time of the innermost function is its own.
-
-    What is seen of a stack without names is no function."""
-    total: dict[str, int] = {}
-    own: dict[str, int] = {}
-    for stack, count in samples.items():
-        names = [name for name in stack.split(";")[1:] if name != "[unknown]"]
-        for name in dict.fromkeys(names):
-            total[name] = total.get(name, 0) + count
-        if names and stack.endswith(f";{names[-1]}"):
-            own[names[-1]] = own.get(names[-1], 0) + count
-    tick = 1e9 / frequency
-    made = [
-        Function(name, "sampled", None, count * tick, own.get(name, 0) * tick)
-        for name, count in total.items()
-    ]
-    return tuple(sorted(made, key=lambda one: -one.self_ns))

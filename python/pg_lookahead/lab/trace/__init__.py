@@ -1,18 +1,5 @@
 """``pg_lookahead lab trace``, ``simulate`` and ``replay``: reads in other orders, predicted and done.
 
-format      the trace file: Parquet, versioned, read and written in batches
-sources     traces from text: strace, blkparse, fio's iolog
-index       a trace from an index of a live database
-generate    a trace made up from published properties, by seed
-policy      the orders in which the reads of a trace can be issued
-disk        how long a disk with heads takes for them
-parallel    how long an SSD or a network volume takes
-models      devices by name, with the source of each parameter
-calibrate   a model measured from a device, by fio
-simulate    every policy and depth on a model
-replay      the reads done for real, by fio
-command     the commands
-
 All the models are pure functions of arrays; a trace is never held in memory as a whole,
 but for sorting it altogether (8 bytes a read)."""
 

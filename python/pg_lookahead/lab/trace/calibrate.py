@@ -27,11 +27,8 @@ def measure(path: Path, seconds: float, say: Callable[[str], None]) -> Model:
     fio.check(path)
     table = []
     for depth in DEPTHS:
-        took = {}
-        for size in (SMALL, LARGE):
-            say(f"{size >> 10} KiB reads at depth {depth}")
-            took[size] = depth / reads_a_second(path, size, depth, seconds)
-        table.append(row(depth, took[SMALL], took[LARGE]))
+        small, large = (depth / reads_a_second(path, size, depth, seconds, say) for size in (SMALL, LARGE))
+        table.append(row(depth, small, large))
     device = Parallel(table[0][1], table[0][2], table=table, queue=DEPTHS[-1])
     name = files.shown(path)
     return Model(name, device, {"": f"measured by fio on {name}, {seconds:g} s for each of 14 cells"})

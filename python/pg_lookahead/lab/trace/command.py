@@ -206,7 +206,7 @@ def _model(
         from .calibrate import measure
 
         with words.status(Console(stderr=True)) as say:
-            chosen = measure(calibrate, seconds, lambda text: say(f"calibrating: {text}"))
+            chosen = measure(calibrate, seconds, say)
     else:
         chosen = models.find(name)
     chosen = models.change(chosen, settings or [])
