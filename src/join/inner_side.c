@@ -187,6 +187,14 @@ inner_side_asks(const LimitState *limit)
 		 (count->constisnull || DatumGetInt64(count->constvalue) > 0));
 }
 
+/* The most heap blocks that are read ahead for one execution of a scan. */
+static int
+inner_side_most_blocks(const PlanState *node)
+{
+	return IsA(node, IndexScanState) || IsA(node, IndexOnlyScanState) ?
+		LOOKUP_MAX_BLOCKS : LOOKUP_MAX_BITMAP_BLOCKS;
+}
+
 /* Add a scan that has been found to the side. */
 static void
 inner_side_add(InnerWalk *walk, PlanState *top, PlanState *node)
@@ -214,7 +222,7 @@ inner_side_add(InnerWalk *walk, PlanState *top, PlanState *node)
 		.memoized = walk->memoized,
 		.certain = walk->certain && !walk->may_stop,
 		.most_blocks = walk->intersects ? 0 : walk->bounds.may_stop ? 1 :
-			walk->bounds.enough == NULL ? LOOKUP_MAX_BLOCKS :
+			walk->bounds.enough == NULL ? inner_side_most_blocks(node) :
 			Min(inner_side_limit(walk->bounds.enough), LOOKUP_MAX_BLOCKS),
 	};
 }
@@ -766,8 +774,10 @@ inner_side_learn(InnerScan *scan)
 	if (scan->place.most_blocks < LOOKUP_MAX_BLOCKS &&
 		scan->place.most_blocks > 0 && ran && !scan->fixed)
 		LookupBound(scan->lookup,
-					Max(scan->place.most_blocks,
-						(scan->runs_needed + scan->runs / 2) / scan->runs));
+					Min(LOOKUP_MAX_BLOCKS,
+						Max(scan->place.most_blocks,
+							(scan->runs_needed + scan->runs / 2) /
+							scan->runs)));
 	if (scan->rows < ROWS_REMEMBERED)
 		return;
 	scan->rows /= 2;
@@ -1007,8 +1017,8 @@ inner_side_bound(InnerSide *side, bool few)
 {
 	for (int i = 0; i < side->nmade; i++)
 		LookupBound(side->made[i]->lookup,
-					Min(few ? 1 : LOOKUP_MAX_BLOCKS,
-						side->made[i]->place.most_blocks));
+					few ? Min(1, side->made[i]->place.most_blocks) :
+					side->made[i]->place.most_blocks);
 }
 
 bool

@@ -137,7 +137,7 @@ LookupCreate(LookupShared *shared, Relation heap, Relation index, ScanKey keys,
 void
 LookupBound(Lookup *lookup, int most_blocks)
 {
-	lookup->most_blocks = Min(most_blocks, LOOKUP_MAX_BLOCKS);
+	lookup->most_blocks = Min(most_blocks, LOOKUP_MAX_BITMAP_BLOCKS);
 }
 
 void
@@ -241,7 +241,8 @@ lookup_start_pages(Lookup *lookup, LookupPages *pages,
 		*lookup_last_read(lookup, pages, reads[i].block) = reads[i];
 		lookup_note_reads(lookup, pages, wanted[i].key,
 						  PageReadWasRead(&reads[i]));
-		if (pages == &lookup->heap && PageReadWasRead(&reads[i]))
+		if (pages == &lookup->heap && PageReadWasRead(&reads[i]) &&
+			wanted[i].place < LOOKUP_MAX_BLOCKS)
 			wanted[i].key->read_at |= 1 << wanted[i].place;
 		pages->owed += reads[i].origin == PAGE_READ;
 		pages->advised += reads[i].origin == PAGE_ADVISED;
@@ -427,6 +428,11 @@ lookup_end_way(Lookup *lookup, LookupKey *key, const BlockNumber *blocks,
 	const IndexLookup *way = lookup->way;
 
 	key->stage = LOOKUP_DONE;
+
+	/* a bitmap scan itself reads as many pages together */
+	if (lookup->most_blocks > LOOKUP_MAX_BLOCKS &&
+		n >= Min(lookup->most_blocks, lookup->shared->max_reads))
+		n = 0;
 	if (!lookup_tests(lookup) || n <= 0)
 	{
 		lookup_want_blocks(lookup, key, blocks, n);
@@ -562,7 +568,7 @@ lookup_most_blocks(const Lookup *lookup)
 static void
 lookup_visit_page(Lookup *lookup, LookupKey *key, ScanKey keys, Buffer buffer)
 {
-	BlockNumber blocks[LOOKUP_MAX_BLOCKS];
+	BlockNumber blocks[LOOKUP_MAX_BITMAP_BLOCKS];
 	BlockNumber block = key->place.page;
 	int			n = IndexLookupPage(lookup->way, keys, buffer, &key->place,
 									lookup->ignore_killed, blocks,
@@ -585,7 +591,7 @@ lookup_visit_page(Lookup *lookup, LookupKey *key, ScanKey keys, Buffer buffer)
 static bool
 lookup_visit_copy(Lookup *lookup, LookupKey *key, ScanKey keys)
 {
-	BlockNumber blocks[LOOKUP_MAX_BLOCKS];
+	BlockNumber blocks[LOOKUP_MAX_BITMAP_BLOCKS];
 	IndexPlace	place = {.page = lookup->leaf_copied,
 						 .is_guess = key->place.level > 0,
 						 .near = lookup->leaf_near};

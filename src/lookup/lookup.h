@@ -38,6 +38,13 @@
 /* The most heap blocks that are read ahead for one key: its first ones. */
 #define LOOKUP_MAX_BLOCKS 16
 
+/*
+ * For a bitmap scan, which needs all its heap blocks at once, they are read
+ * ahead if they are fewer than that, and than reads may be in flight.  Else the
+ * scan itself reads as many together, and would wait for those of later keys.
+ */
+#define LOOKUP_MAX_BITMAP_BLOCKS 64
+
 typedef struct Lookup Lookup;
 
 typedef enum LookupStage
