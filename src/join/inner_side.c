@@ -774,10 +774,9 @@ inner_side_learn(InnerScan *scan)
 	if (scan->place.most_blocks < LOOKUP_MAX_BLOCKS &&
 		scan->place.most_blocks > 0 && ran && !scan->fixed)
 		LookupBound(scan->lookup,
-					Min(LOOKUP_MAX_BLOCKS,
-						Max(scan->place.most_blocks,
-							(scan->runs_needed + scan->runs / 2) /
-							scan->runs)));
+					Min(Max(scan->place.most_blocks,
+							(scan->runs_needed + scan->runs / 2) / scan->runs),
+						LOOKUP_MAX_BLOCKS));
 	if (scan->rows < ROWS_REMEMBERED)
 		return;
 	scan->rows /= 2;
