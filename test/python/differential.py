@@ -1,8 +1,5 @@
 """Run the same SQL without look-ahead and with it, on identical copies of the data, and compare.
 
-    python test/python/differential.py FILE.sql [--setup FILE.sql] [--config NAME] [--each] [--set N=V]
-    python test/python/differential.py --random 100000 [--seed N]
-
 Every session has a database of its own, all copied from one template, so that tables and
 indexes are equal to the byte and even a row's ctid must agree.  One of them is always ``off``;
 the others have a configuration each, or take turns at more of them from case to case.  A
@@ -20,16 +17,12 @@ closed early), look-ahead may have read more, by no more than a bound.
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import json
-import random
 import re
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeVar
 
 import psycopg
@@ -152,6 +145,12 @@ class Session:
         self._pg.send_query(statement.encode())
         if by_row:
             self._pg.set_single_row_mode()
+
+    @property
+    def busy(self) -> bool:
+        """Whether what was sent has not been answered yet."""
+        self._pg.consume_input()
+        return bool(self._pg.is_busy())
 
     def notices(self) -> int:
         """How many have come for what was sent, and have not been collected."""
@@ -316,9 +315,7 @@ class Differential:
     start: statements for the start of each session
     one_at_a_time: never let two servers' processes work at once (where buffers are few)
     evictions: blocks may be evicted between two uses, so that what was read twice may differ
-    heap_blocks: compare how many blocks of tables were visited, and read
-    each: compare counters after each statement, not after each case: slower, and more telling
-    report: called with each difference found"""
+    heap_blocks: compare how many blocks of tables were visited, and read"""
 
     def __init__(
         self,
@@ -330,16 +327,12 @@ class Differential:
         one_at_a_time: bool = False,
         evictions: bool = False,
         heap_blocks: bool = True,
-        each: bool = False,
-        report: Callable[[str], None] | None = None,
     ) -> None:
         self.tally = Tally()
         self._cluster = cluster
         self._one_at_a_time = one_at_a_time
         self._evictions = evictions
         self._heap_blocks = heap_blocks
-        self._each = each
-        self._report = report
         self._configs = configs
         self._turns = itertools.cycle([config for config in configs if config != "off"])
         self._all = [Session(cluster.connect(f"differential_{i}")) for i in range(sessions or len(configs))]
@@ -396,11 +389,7 @@ class Differential:
                 outcomes = self._outcomes(case, statement)
             self._compare(f"{case.name}, statement {number}: {statement}", outcomes)
             self.tally.statements += 1
-            if self._each and self._sessions["off"].idle:
-                self._compare_counters(replace(case, statements=[statement]), self.tally.errors > errors)
-                errors = self.tally.errors
-        if not self._each:
-            self._compare_counters(case, self.tally.errors > errors)
+        self._compare_counters(case, self.tally.errors > errors)
         self.tally.cases += 1
 
     def _make_cold(self, session: Session) -> None:
@@ -418,10 +407,6 @@ class Differential:
         case = Case("line pointers", ())
         for query in (_HEAP_STATE, _BTREE_STATE):
             self._compare(f"state of pages: {query}", self._outcomes(case, query))
-
-    def ask(self, query: str) -> dict[str, list[tuple[Any, ...]]]:
-        """The rows of a query, by configuration."""
-        return {config: session.ask(query) for config, session in self._sessions.items()}
 
     def _outcomes(self, case: Case, statement: str) -> dict[str, Outcome]:
         if statement.startswith(BESIDE):
@@ -459,12 +444,7 @@ class Differential:
                 self.tally.rows += len(result[2])
         for config, outcome in outcomes.items():
             if outcome != stock and not fails_earlier(stock, outcome):
-                self._differs(f"{what}\n  with {config}: {_first_difference(stock, outcome)}")
-
-    def _differs(self, text: str) -> None:
-        self.tally.mismatches.append(text)
-        if self._report is not None:
-            self._report(text)
+                self.tally.mismatches.append(f"{what}\n  with {config}: {_first_difference(stock, outcome)}")
 
     @staticmethod
     def _counters(session: Session) -> Counters:
@@ -509,7 +489,9 @@ class Differential:
             if not same:
                 columns = "scans, tuples returned, tuples fetched, blocks, of these read"
                 text = f"{case.name}: counters of {name.decode()} ({columns}): stock {one and one[1:]}, "
-                self._differs(f"{text}{config} {other and other[1:]}\n  " + "\n  ".join(case.statements))
+                self.tally.mismatches.append(
+                    f"{text}{config} {other and other[1:]}\n  " + "\n  ".join(case.statements)
+                )
 
 
 def _bounded(case: Case, stock: int, ours: int, fixed: int = EXCESS_FIXED) -> bool:
@@ -602,52 +584,3 @@ def compare_run(
         yield corpus, tally
     assert not bad_lines(cluster.log)
     cluster.stop()
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("file", type=Path, nargs="?", help="SQL to compare, statement by statement")
-    parser.add_argument(
-        "--random", metavar="COUNT", type=int, help="so many statements of the corpus instead"
-    )
-    parser.add_argument("--seed", type=int, default=None, help="repeat a random run")
-    parser.add_argument("--setup", type=Path, help="SQL that makes the data, once")
-    parser.add_argument(
-        "--config", action="append", choices=sorted(set(CONFIGS) - {"off"}), help="default: all"
-    )
-    parser.add_argument("--each", action="store_true", help="compare counters after each statement")
-    parser.add_argument("--cold", action="store_true", help="evict tables and indexes before each case")
-    parser.add_argument("--blocks", choices=("exact", "bounded", "any"), default="any")
-    parser.add_argument("--set", metavar="NAME=VALUE", action="append", default=[], help="of the server")
-    arguments = parser.parse_args()
-    settings: dict[str, object] = {"shared_preload_libraries": "pg_lookahead", "autovacuum": False}
-    settings.update(item.partition("=")[::2] for item in arguments.set)
-    configs = {name: CONFIGS[name] for name in ("off", *(arguments.config or list(CONFIGS)[1:]))}
-    setup = list(statements_of(arguments.setup.read_text())) if arguments.setup else []
-    if (arguments.file is None) == (arguments.random is None):
-        parser.error("name a file, or say --random COUNT")
-    cases: Iterable[Case]
-    start: list[str] = []
-    with Cluster(settings=settings, name="differential") as cluster:
-        if arguments.file is None:
-            from scan_corpus import Corpus
-
-            seed = random.SystemRandom().randrange(2**31) if arguments.seed is None else arguments.seed
-            print(f"seed {seed}")
-            corpus = Corpus(random.Random(seed))
-            setup, start, cases = corpus.setup(), [corpus.PLANNER], corpus.cases(arguments.random)
-        else:
-            statements = list(statements_of(arguments.file.read_text()))
-            cases = [Case(arguments.file.name, statements, arguments.blocks, cold=arguments.cold)]
-        make_copies(cluster, setup, len(configs))
-        with Differential(cluster, configs, start=start, each=arguments.each, report=print) as differential:
-            print(differential.run(cases))
-            if arguments.file is None:
-                differential.compare_pages()
-            lines = bad_lines(cluster.log)
-            print(*lines, sep="\n")
-            return int(bool(differential.tally.mismatches or lines))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -12,6 +12,8 @@ import random
 from collections.abc import Callable, Iterator
 
 from harm import BAD, Case, row_of
+from scan_corpus import block, loops
+from scans import PARALLEL
 
 COLUMNS = "id, x, k, m, n, z, v, big, f, ci, cp, circ, ts, t, d, j, arr, g"
 
@@ -352,17 +354,7 @@ class HarmCorpus:
         return Case([*made, "COMMIT"])
 
     def _loop(self) -> Case:
-        n, query = self._limit(), self._query(False)
-        body = self.rng.choice((
-            f"FOR r IN {query} LOOP told := told || r.id || ','; steps := steps + 1; EXIT WHEN steps >= {n}; END LOOP;",
-            f"OPEN c FOR {query}; LOOP FETCH c INTO r; EXIT WHEN NOT FOUND OR steps >= {n}; steps := steps + 1; told := told || r.id || ','; END LOOP;",
-            f"FOR r IN {query} LOOP told := told || r.id || ','; steps := steps + 1; BEGIN PERFORM 1 / (steps - {n}); EXCEPTION WHEN division_by_zero THEN told := told || '!'; END; EXIT WHEN steps > {n}; END LOOP;",
-        ))  # fmt: skip
-        return Case(
-            [
-                f"DO $$ DECLARE r record; c refcursor; steps int := 0; told text := ''; BEGIN {body} RAISE NOTICE '% %', steps, told; END $$"
-            ]
-        )
+        return Case([block(self.rng.choice(loops(self._query(False), self._limit())))])
 
     def _lazy(self) -> Case:
         n = self._limit()
@@ -389,12 +381,6 @@ class HarmCorpus:
         return Case([statement], writes=True)
 
     def _parallel(self) -> Case:
-        sets = [
-            "SET parallel_setup_cost = 0",
-            "SET parallel_tuple_cost = 0",
-            "SET min_parallel_table_scan_size = 0",
-            "SET max_parallel_workers_per_gather = 2",
-        ]
         o = self.rng.choice(
             (
                 "a o",
@@ -413,7 +399,7 @@ class HarmCorpus:
             )
         )
         # how far others are when an error or a LIMIT ends the query is a matter of chance
-        return Case([*sets, query], ordered=False, reads=())
+        return Case([PARALLEL, query], ordered=False, reads=())
 
     def _prepared(self) -> Case:
         n = self._limit()

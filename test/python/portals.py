@@ -12,11 +12,11 @@ from typing import Any
 import psycopg
 
 from scans import INDEX_SCANS
-from sides import SECONDS, Connection, Side
+from sides import SECONDS, Connection, Side, look_ahead
 
 
 class Portals:
-    """A session that speaks the protocol itself: executes a portal in portions, as JDBC does with a fetch size.
+    """A session that speaks the protocol itself: executes portals in portions, as JDBC does with a fetch size.
 
     libpq asks for all rows of a portal at once."""
 
@@ -34,24 +34,23 @@ class Portals:
     def query(self, statement: str, fails: bool = False) -> list[bytes]:
         return self._ask((b"Q", statement.encode() + b"\0"), until=b"Z", fails=fails)
 
-    def open(self, statement: str) -> None:
-        """The unnamed portal; the transaction is not ended."""
-        parse = b"\0" + statement.encode() + b"\0" + bytes(2)
-        self._ask((b"P", parse), (b"B", bytes(8)), (b"H", b""), until=b"2")
+    def begin(self, side: Side, statement: str = "BEGIN") -> None:
+        self.query(f"{INDEX_SCANS}; {look_ahead(side.forced)}")
+        self.query(statement, fails=statement == FAILED_BLOCK)
 
-    def fetch(self, rows: int) -> list[bytes]:
-        """So many rows of it; 0: all that are left."""
-        return self._ask((b"E", b"\0" + struct.pack("!i", rows)), (b"H", b""), until=b"s" if rows else b"C")
+    def declare(self, name: str, statement: str) -> None:
+        parse = b"\0" + statement.encode() + b"\0" + bytes(2)
+        self._ask((b"P", parse), (b"B", name.encode() + bytes(8)), (b"H", b""), until=b"2")
+
+    def rows(self, name: str, rows: int) -> list[bytes]:
+        message = (b"E", name.encode() + b"\0" + struct.pack("!i", rows))
+        return self._ask(message, (b"H", b""), until=b"s" if rows else b"C")
 
     def call(self, function: int, *arguments: str) -> list[bytes]:
         """Call a function by its OID, without a query: its result, or the error's SQLSTATE."""
         values = b"".join(struct.pack("!i", len(value)) + value.encode() for value in arguments)
         body = struct.pack("!ihh", function, 0, len(arguments)) + values + bytes(2)
         return self._ask((b"F", body), until=b"Z", fails=True)
-
-    def end(self) -> None:
-        """Of the portal, and of a transaction that no block holds open."""
-        self._ask((b"S", b""), until=b"Z")
 
     def close(self) -> None:
         self._stream.close()
@@ -77,23 +76,6 @@ class Portals:
                 return rows
 
 
-class NamedPortals(Portals):
-    """A session that has several portals of its own open at once."""
-
-    def begin(self, side: Side) -> None:
-        self.query(INDEX_SCANS)
-        self.query(f"SET pg_lookahead.{'debug_force = on' if side.forced else 'index_scan = off'}")
-        self.query("BEGIN")
-
-    def declare(self, name: str, statement: str) -> None:
-        parse = b"\0" + statement.encode() + b"\0" + bytes(2)
-        self._ask((b"P", parse), (b"B", name.encode() + bytes(8)), (b"H", b""), until=b"2")
-
-    def rows(self, name: str, rows: int) -> list[bytes]:
-        message = (b"E", name.encode() + b"\0" + struct.pack("!i", rows))
-        return self._ask(message, (b"H", b""), until=b"s" if rows else b"C")
-
-
 def idle_sql(*statements: str) -> Callable[[Connection, str], list[Any]]:
     """Statements that open the cursor c of a query and leave it idle."""
 
@@ -108,6 +90,7 @@ def idle_sql(*statements: str) -> Callable[[Connection, str], list[Any]]:
     return use
 
 
+FAILED_BLOCK = "DO $$ BEGIN PERFORM 1 / (n - n) FROM generate_series(1, 1) AS n; END $$"
 OPENS = (
     "CREATE OR REPLACE FUNCTION opened(n int) RETURNS refcursor LANGUAGE plpgsql AS $f$ DECLARE c refcursor := 'c';"
     " r record; BEGIN OPEN c FOR QUERY; FOR i IN 1..n LOOP FETCH c INTO r; END LOOP; RETURN c; END $f$"
@@ -119,6 +102,16 @@ WAYS = {
     "FETCH of one row, often": idle_sql("DECLARE c CURSOR FOR QUERY", *["FETCH 1 FROM c"] * 30),
     "MOVE": idle_sql("DECLARE c CURSOR FOR QUERY", "MOVE 30 FROM c"),
     "a refcursor of a function": idle_sql(OPENS, "SELECT opened(30)", "FETCH 3 FROM c"),
+    "opened by a block": idle_sql(OPENS, "DO $$ BEGIN PERFORM opened(30); END $$"),
+    "opened by a trigger": idle_sql(
+        OPENS, "CREATE TEMP TABLE triggering (n int) ON COMMIT DROP",
+        "CREATE OR REPLACE FUNCTION opening() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM opened(30); RETURN NULL; END $$",
+        "CREATE TRIGGER opening AFTER INSERT ON triggering FOR EACH ROW EXECUTE FUNCTION opening()", "INSERT INTO triggering VALUES (1)",
+    ),
+    "opened after an error": idle_sql(
+        OPENS, "SAVEPOINT s", "SELECT 1 / (n - n) FROM generate_series(1, 1) AS n", "ROLLBACK TO s", "SELECT opened(30)",
+    ),
+    "opened after a block that failed": idle_sql("ROLLBACK", FAILED_BLOCK, "BEGIN", OPENS, "SELECT opened(30)"),
     "WITH HOLD": idle_sql("DECLARE c CURSOR WITH HOLD FOR QUERY", "FETCH 30 FROM c"),
     "WITH HOLD, committed": idle_sql("DECLARE c CURSOR WITH HOLD FOR QUERY", "FETCH 30 FROM c", "COMMIT", "BEGIN", "FETCH 3 FROM c"),
     "ROLLBACK TO": idle_sql("DECLARE c CURSOR FOR QUERY", "FETCH 10 FROM c", "SAVEPOINT s", "FETCH 20 FROM c", "ROLLBACK TO s"),

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from differential import Blocks, Case, explained
+from scans import NOT_PARALLEL, PARALLEL
 
 COLUMNS = "id serial, a int, b int, c text, d numeric, ts timestamp, n name, p point, bx box, r int4range, big text, pad text"
 
@@ -51,6 +52,26 @@ INDEXES = (
     "USING spgist (r)",
     "USING spgist (bx)",
 )
+
+
+def loops(query: str, left: int) -> tuple[str, ...]:
+    """What PL/pgSQL does with the rows of a query, which have an id; it leaves some loops after a number of rows."""
+    row = "steps := steps + 1; told := told || r.id || ',';"
+    return (
+        f"FOR r IN {query} LOOP {row} EXIT WHEN steps >= {left}; END LOOP;",
+        f"OPEN walk FOR {query}; LOOP FETCH walk INTO r; EXIT WHEN NOT FOUND OR steps >= {left}; {row} END LOOP;",
+        f"FOR r IN {query} LOOP BEGIN {row} IF steps % 7 = 3 THEN PERFORM 1 / 0; END IF;"
+        " EXCEPTION WHEN division_by_zero THEN steps := steps + 1; told := told || '!'; END; END LOOP;",
+        f"BEGIN FOR r IN {query} LOOP {row} PERFORM 1 / (steps - {left}); END LOOP;"
+        " EXCEPTION WHEN division_by_zero THEN told := told || '!' || steps; END;",
+        f"FOR r IN {query} LOOP {row} EXIT WHEN steps > {left}; IF steps % 20 = 0 THEN COMMIT; END IF; END LOOP;",
+    )
+
+
+def block(body: str) -> str:
+    """A DO statement that tells what has become of the variables of loops()."""
+    variables = "r record; q record; walk refcursor; steps int := 0; told text := ''"
+    return f"DO $$ DECLARE {variables}; BEGIN {body} RAISE NOTICE '% %', steps, md5(told); END $$"
 
 
 @dataclass
@@ -113,7 +134,6 @@ class Corpus:
             " SELECT count(*) INTO n FROM t1 WHERE a BETWEEN $1 AND $1 + 2 AND 10 / (a % 5) > 0; RETURN n;"
             " EXCEPTION WHEN division_by_zero THEN"
             " SELECT count(*) INTO n FROM t1 WHERE a = $1; RETURN -n; END $$",
-            "CREATE TABLE changes (n int)",
             "ANALYZE",
         ]
         return made
@@ -498,12 +518,9 @@ class Corpus:
 
     def _parallel(self) -> tuple[list[str], Blocks]:
         rng = self.rng
-        sets = [
-            "SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0; SET min_parallel_table_scan_size = 0;"
-            " SET min_parallel_index_scan_size = 0; SET max_parallel_workers_per_gather = 2;"
-            f" SET parallel_leader_participation = {rng.choice(('on', 'off'))};"
-            f" SET debug_parallel_query = {rng.choice(('off', 'on'))}"
-        ]
+        leader, query = rng.choice(("on", "off")), rng.choice(("off", "on"))
+        others = ("parallel_leader_participation", "debug_parallel_query")
+        sets = f"{PARALLEL}; SET {others[0]} = {leader}; SET {others[1]} = {query}"
         made = []
         # clean tables: which of two workers comes to a page while the other holds it is a matter of chance
         for _ in range(3):
@@ -515,10 +532,7 @@ class Corpus:
             f"SELECT count(*) FROM {self.clean().name} x JOIN {self.clean().name} y ON x.a = y.a WHERE x.id < 90"
         )
         made.append("SELECT (SELECT count(*) FROM t0 y WHERE y.a > x.a) FROM t2 x WHERE x.a < 4")
-        names = ("parallel_setup_cost", "parallel_tuple_cost", "min_parallel_table_scan_size",
-                 "min_parallel_index_scan_size", "max_parallel_workers_per_gather",
-                 "parallel_leader_participation", "debug_parallel_query")  # fmt: skip
-        return [*sets, *made, "; ".join(f"RESET {name}" for name in names)], "any"
+        return [sets, *made, "; ".join([NOT_PARALLEL, *(f"RESET {name}" for name in others)])], "any"
 
     def _prepared(self) -> tuple[list[str], Blocks]:
         table = self.table()
@@ -657,31 +671,15 @@ class Corpus:
         query = f"SELECT * FROM {table.name} WHERE a >= {v} ORDER BY a, id"
         others = [other for other in self.tables if other.changing and other is not table]  # see other()
         changed = rng.choice(others or [table])
-        body = rng.choice(
-            (
-                f"FOR r IN {query} LOOP n := n + 1; s := s || r.id || ','; EXIT WHEN n >= {rng.choice((1, 5, 11, 60, 9999))}; END LOOP;",
-                f"FOR r IN {query} LOOP n := n + 1; BEGIN IF n % 7 = 3 THEN PERFORM 1 / 0; END IF; s := s || r.id || ',';"
-                f" EXCEPTION WHEN division_by_zero THEN s := s || '!'; END; END LOOP;",
-                f"BEGIN FOR r IN {query} LOOP n := n + 1; s := s || r.id || ',';"
-                f" PERFORM 1 / (n - {rng.choice((1, 12, 40))}); END LOOP;"
-                f" EXCEPTION WHEN division_by_zero THEN s := s || '!' || n; END; SELECT count(*) INTO n FROM {table.name} WHERE a = {v};",
-                f"FOR r IN {query} LOOP n := n + 1; EXIT WHEN n > 80; FOR q IN SELECT id FROM {self.other(table).name} WHERE b = r.b AND id < 90"
-                f" LOOP s := s || q.id || ';'; EXIT WHEN q.id > 20; END LOOP; END LOOP;",
-                f"FOR r IN {query} LOOP UPDATE {changed.name} SET b = b + 1 WHERE id = r.id AND a < 40; n := n + 1;"
-                f" EXIT WHEN n > 30; END LOOP; s := 'updated';",
-                f"FOR i IN 1..5 LOOP FOR r IN EXECUTE 'SELECT * FROM {table.name} WHERE a = $1 ORDER BY a, id' USING {v} + i LOOP"
-                f" s := s || r.id || ','; END LOOP; END LOOP;",
-            )
+        bodies = (
+            *loops(query, rng.choice((1, 5, 12, 60, 9999))),
+            f"FOR r IN {query} LOOP steps := steps + 1; EXIT WHEN steps > 80; FOR q IN SELECT id FROM {self.other(table).name} WHERE b = r.b AND id < 90"
+            f" LOOP told := told || q.id || ';'; EXIT WHEN q.id > 20; END LOOP; END LOOP;",
+            f"FOR r IN {query} LOOP UPDATE {changed.name} SET b = b + 1 WHERE id = r.id AND a < 40; steps := steps + 1; EXIT WHEN steps > 30; END LOOP;",
+            f"FOR i IN 1..5 LOOP FOR r IN EXECUTE 'SELECT * FROM {table.name} WHERE a = $1 ORDER BY a, id' USING {v} + i LOOP"
+            f" told := told || r.id || ','; END LOOP; END LOOP;",
         )
-        made = [
-            f"DO $$ DECLARE r record; q record; n int := 0; s text := ''; BEGIN {body} RAISE NOTICE '% %', n, md5(s); END $$"
-        ]
-        if rng.random() < 0.3:
-            made.append(
-                f"DO $$ DECLARE r record; n int := 0; BEGIN FOR r IN {query} LOOP n := n + 1; EXIT WHEN n > 70;"
-                f" IF n % 20 = 0 THEN INSERT INTO changes VALUES (n); COMMIT; END IF; END LOOP; RAISE NOTICE '%', n; END $$"
-            )
-        return self._with_planner(made), "any"
+        return self._with_planner([block(body) for body in rng.sample(bodies, 2)]), "any"
 
     def _refcursor(self) -> tuple[list[str], Blocks]:
         rng = self.rng
@@ -713,18 +711,25 @@ class Corpus:
         ]
         return self._with_planner(rng.sample(made, 3)), "any"
 
+    def query(self) -> str:
+        """One that runs to its end, as a rule."""
+        return self.scan()
+
+    def _change_within(self) -> list[str]:
+        """Changes within a transaction of queries."""
+        table = self.changing()
+        return [f"UPDATE {table.name} SET pad = 'iso' WHERE {self.condition(table)} AND id % 5 = 0"]
+
     def _isolation(self) -> tuple[list[str], Blocks]:
         level = self.rng.choice(("SERIALIZABLE", "REPEATABLE READ"))
-        made = [f"BEGIN ISOLATION LEVEL {level}", *(self.scan() for _ in range(4))]
-        table = self.changing()
-        made.append(f"UPDATE {table.name} SET pad = 'iso' WHERE {self.condition(table)} AND id % 5 = 0")
+        made = [f"BEGIN ISOLATION LEVEL {level}", *(self.query() for _ in range(4)), *self._change_within()]
         made.append(
             # of this transaction: those of an earlier one stay while a session overlaps with it
             "SELECT locktype, relation::regclass, page, tuple FROM pg_locks WHERE mode = 'SIReadLock' AND virtualtransaction ="
             " (SELECT virtualtransaction FROM pg_locks WHERE locktype = 'virtualxid' AND pid = pg_backend_pid())"
             " ORDER BY 2, 1, 3, 4"
         )
-        return [*made, self.rng.choice(("COMMIT", "ROLLBACK"))], "any"
+        return self._with_planner([*made, self.rng.choice(("COMMIT", "ROLLBACK"))]), "any"
 
     def _temporary(self) -> tuple[list[str], Blocks]:
         table = self.table()
@@ -762,27 +767,34 @@ class Corpus:
         ]
         return self._with_planner([*made, rng.choice(("COMMIT", "ROLLBACK"))]), "any"
 
+    def _cursor_outside(self, table: Table) -> tuple[str, str]:
+        """A cursor that is fetched within subtransactions, too, and what else may be done with it."""
+        v = self.value(table)
+        column = self.rng.choice((f"1 / (a - {v + 1})", "id"))
+        query = f"SELECT ctid, a, {column} FROM {table.name} WHERE a >= {v} ORDER BY a, id"
+        return f"DECLARE c SCROLL CURSOR FOR {query}", "FETCH BACKWARD 3 FROM c"
+
     def _savepoints(self) -> tuple[list[str], Blocks]:
         rng = self.rng
         table = self.changing()
-        v = self.value(table)
-        bad = rng.choice((f"1 / (a - {v + 1})", "id"))
+        declared, last = self._cursor_outside(table)
+        change = f"UPDATE {table.name} SET pad = 's' WHERE a = {self.value(table)}"
         made = [
             "BEGIN",
-            f"DECLARE c SCROLL CURSOR FOR SELECT ctid, a, {bad} FROM {table.name} WHERE a >= {v} ORDER BY a, id",
+            declared,
             "FETCH 2 FROM c",
             "SAVEPOINT s",
             f"FETCH {rng.choice((1, 20, 500))} FROM c",
-            rng.choice(("SELECT 1", f"UPDATE {table.name} SET pad = 's' WHERE a = {v}", "SELECT 1 / 0")),
-            f"DECLARE d CURSOR FOR {self.scan(table)}",
+            rng.choice(("SELECT 1", change, "SELECT 1 / 0")),
+            f"DECLARE d CURSOR FOR {self.query()}",
             "FETCH 5 FROM d",
             rng.choice(("ROLLBACK TO s", "ROLLBACK TO s", "RELEASE s")),
-            self.scan(table),
+            self.query(),
             "FETCH 5 FROM c",
-            "FETCH BACKWARD 3 FROM c",
+            last,
             "FETCH 5 FROM d",
         ]
-        return [*made, rng.choice(("COMMIT", "ROLLBACK"))], "any"
+        return self._with_planner([*made, rng.choice(("COMMIT", "ROLLBACK"))]), "any"
 
     def _errors(self) -> tuple[list[str], Blocks]:
         made = []

@@ -1,8 +1,10 @@
+# ruff: noqa: E501
 """What the tests of index scans share: plans of index scans, a cold start, load, and blocks read ahead."""
 
 from __future__ import annotations
 
 import random
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -18,6 +20,14 @@ Connection = psycopg.Connection[Any]
 
 INDEX_SCANS = "SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off; SET jit = off"
 """Settings under which the planner has nothing but index scans left."""
+
+PARALLEL = (
+    "SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0; SET min_parallel_table_scan_size = 0;"
+    " SET min_parallel_index_scan_size = 0; SET max_parallel_workers_per_gather = 2"
+)
+"""Settings under which whatever can be parallel is."""
+
+NOT_PARALLEL = re.sub(r"SET (\w+) = \w+", r"RESET \1", PARALLEL)
 
 EVICT_ALL = (
     "SELECT buffers_evicted FROM pg_buffercache_evict_all()"
@@ -45,6 +55,22 @@ EVERY_METHOD_QUERY = b"SELECT count(pad) FROM t WHERE k BETWEEN 1000 AND 3000"
 
 ISSUE_ORDER = b"SET pg_lookahead.issue_order = "
 ORDERS = (b"index", b"block")
+
+
+def operator_class(name: str, does: str) -> list[str]:
+    """Statements that make operators @<, @<=, @=, @>= and @> of integers, whose functions do something first, and their class."""
+    made, signs = [], ("<", "<=", "=", ">=", ">")
+    for number, sign in enumerate(signs, 1):
+        made += [
+            f"CREATE FUNCTION {name}_{number}(a int, b int) RETURNS bool IMMUTABLE STRICT LANGUAGE plpgsql AS"
+            f" $$ BEGIN {does}; RETURN a {sign} b; END $$",
+            f"CREATE OPERATOR @{sign} (LEFTARG = int, RIGHTARG = int, FUNCTION = {name}_{number})",
+        ]
+    operators = ", ".join(f"OPERATOR {number} @{sign}" for number, sign in enumerate(signs, 1))
+    return [
+        *made,
+        f"CREATE OPERATOR CLASS {name} FOR TYPE int USING btree AS {operators}, FUNCTION 1 btint4cmp(int, int)",
+    ]
 
 
 def blocks_read_ahead(conn: Connection) -> int:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 import struct
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -17,7 +16,7 @@ from typing import Any, TypeVar
 
 import psycopg
 
-from differential import bad_lines
+from differential import Session, bad_lines
 from pg_lookahead.server.cluster import Cluster
 from queries import fetch, fetch_row, relation_count, run, scalar
 from relations import evict
@@ -42,6 +41,12 @@ EXTENSIONS = ("pg_lookahead", "pg_buffercache", "pageinspect", "pg_visibility", 
 SECONDS = 120.0  # to wait at most
 
 
+def look_ahead(forced: bool) -> str:
+    """The settings of a session whose index scans look ahead by force, or not at all."""
+    off = "SET pg_lookahead.index_scan = off; SET pg_lookahead.index_pages = off"
+    return "SET pg_lookahead.debug_force = on" if forced else off
+
+
 class Side:
     """A database with look-ahead off or forced."""
 
@@ -57,11 +62,7 @@ class Side:
 
     def connect(self) -> Connection:
         conn = self.cluster.connect(self.database, prepare_threshold=None)
-        conn.execute(INDEX_SCANS)
-        if self.forced:
-            conn.execute("SET pg_lookahead.debug_force = on")
-        else:
-            conn.execute("SET pg_lookahead.index_scan = off; SET pg_lookahead.index_pages = off")
+        run(conn, INDEX_SCANS, look_ahead(self.forced))
         return conn
 
     @contextmanager
@@ -222,6 +223,15 @@ def outcome(conn: Connection, query: str) -> tuple[Any, ...]:
         return ("error", error.sqlstate, error.diag.message_primary)
 
 
+def outcome_of(conn: Connection, statement: str) -> Any:
+    """Rows, what was done, or the SQLSTATE."""
+    try:
+        result = conn.execute(statement.encode())
+        return result.fetchall() if result.description else result.statusmessage
+    except psycopg.Error as error:
+        return error.sqlstate
+
+
 def unnamed(result: Any) -> str:
     """An outcome without what differs between databases: the name of the table's file, and a page's checksum."""
     return re.sub(r"base/\d+/\d+|checksum \d+ but expected \d+", "FILE", repr(result))
@@ -271,7 +281,7 @@ def pins_at_rest(side: Side) -> int:
         if in_flight(side):
             side.rows(
                 "SELECT pg_prewarm(oid) FROM pg_class WHERE relnamespace = 'public'::regnamespace"
-                " AND relkind IN ('r', 'i') AND relname ~ '^(t|other|third|half|o|i2|w)(_|$)'"
+                " AND relkind IN ('r', 'i') AND relname ~ '^(t|other|third|half|unlogged|o|i2|w)(_|$)'"
             )
         return in_flight(side) == 0
 
@@ -283,29 +293,30 @@ def pins_at_rest(side: Side) -> int:
 def waiting(side: Side, statement: str, *before: str) -> Iterator[Connection]:
     """A session whose statement has come to wait_here(), and goes on to its end afterwards."""
     with side.connect() as gate, side.connect() as conn:
-        for earlier in before:
-            conn.execute(earlier.encode())
+        run(conn, *before)
         gate.execute("SELECT pg_advisory_lock(1)")
-        failures: list[BaseException] = []
-
-        def work() -> None:
-            try:
-                conn.execute(statement.encode())
-            except BaseException as failure:
-                failures.append(failure)
-
-        thread = threading.Thread(target=work)
-        thread.start()
-        pid = conn.info.backend_pid
-        waits = f"SELECT wait_event_type FROM pg_stat_activity WHERE pid = {pid}"
+        session = Session(conn)
+        session.send(statement)
+        waits = f"SELECT wait_event_type FROM pg_stat_activity WHERE pid = {conn.info.backend_pid}"
         try:
-            assert until(lambda: side.value(waits) == "Lock" or not thread.is_alive())
-            assert thread.is_alive(), f"{statement} did not wait: {failures}"
+            assert until(lambda: side.value(waits) == "Lock" or not session.busy)
+            assert session.busy, f"{statement} did not wait"
             yield conn
         finally:
             gate.execute("SELECT pg_advisory_unlock_all()")
-            thread.join(PATIENCE * 3)
-        assert not failures, failures
+            ended = session.collect()
+        assert ended[0][0] != "error", ended
+
+
+def pins_meanwhile(sides: Mapping[str, Side], statement: str, *before: str) -> dict[str, int]:
+    """Of each side, what is pinned while a statement on cold tables waits at wait_here()."""
+    pins = {}
+    for name, side in sides.items():
+        side.evict("t", "other")
+        with waiting(side, statement, *before):
+            pins[name] = pins_at_rest(side)
+    print(statement, pins)
+    return pins
 
 
 STATISTICS = "blocks_read, blocks_hit, blocks_visited, blocks_direct, blocks_unused"

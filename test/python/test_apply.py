@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
 import psycopg
 import pytest
 
-from conftest import MakeCluster, making_clusters
+from conftest import MakeCluster
 from pg_lookahead.server.cluster import Cluster
 from pg_lookahead.server.installation import Installation
 from queries import fetch, run, scalar
@@ -151,11 +151,15 @@ class Pair:
         await_sql(pub, query)
 
 
-@pytest.fixture(scope="module")
-def pair(make_cluster: MakeCluster) -> Iterator[Pair]:
+def make_pair(make: MakeCluster) -> Pair:
     if not BACKGROUND:
         pytest.skip("before 18 nothing is read in the background")
-    made = Pair(make_cluster(PUBLISHER, name="publisher"), make_cluster(SUBSCRIBER, name="subscriber"))
+    return Pair(make(PUBLISHER, name="publisher"), make(SUBSCRIBER, name="subscriber"))
+
+
+@pytest.fixture(scope="module")
+def pair(make_cluster: MakeCluster) -> Iterator[Pair]:
+    made = make_pair(make_cluster)
     yield made
     crashes = [line for line in made.subscriber.log.splitlines() if "terminated by signal" in line]
     assert not crashes
@@ -368,14 +372,33 @@ def await_error(sub: Connection) -> None:
     )
 
 
+LAST = "good WHERE id = 2900"
+
+
 @contextmanager
-def held(pair: Pair, row: str = "good WHERE id = 2900") -> Iterator[None]:
+def held(pair: Pair, row: str = LAST) -> Iterator[None]:
     """A row that is locked until a change waits for it, so that those behind it have arrived."""
     with pair.subscriber.connect(pair.database, autocommit=False) as other:
         other.execute(f"SELECT FROM {row} FOR UPDATE".encode())
         yield
         await_waiting(other)
         other.rollback()
+
+
+def looked_up(pair: Pair, pub: Connection, sub: Connection, *changes: str, first: str = "") -> int:
+    """How many changes of a transaction are looked up ahead; first: a row locked until all are there."""
+    before = changes_ahead(sub)
+    with held(pair, first) if first else nullcontext():
+        run(pub, "BEGIN", *changes, "COMMIT")
+        if first:
+            await_waiting(sub)
+            await_sql(
+                pub, "SELECT bool_and(sent_lsn >= pg_current_wal_insert_lsn()) FROM pg_stat_replication"
+            )
+    pair.catch_up(pub)
+    run(pub, "INSERT INTO bad SELECT coalesce(max(id), 0) + 1 FROM bad")  # what was counted is told
+    pair.catch_up(pub)
+    return changes_ahead(sub) - before
 
 
 @contextmanager
@@ -679,33 +702,18 @@ def test_changes_whose_pages_were_read_ahead_need_reads(pair: Pair) -> None:
 
 def test_changes_that_come_alone_do_not_end_look_ahead(pair: Pair) -> None:
     """Nothing can be done for them, so that they are no evidence; what is behind one is looked up."""
-    with simple(pair, "trickle") as (pub, sub):
-
-        def two_at_once() -> int:
-            """How many changes are looked up of a transaction of two, both of which have arrived."""
-            before = changes_ahead(sub)
-            with held(pair):
-                updates = (f"UPDATE good SET v = v || 'b' WHERE id = {i}" for i in (2900, 2000))
-                run(pub, "BEGIN", *updates, "COMMIT")
-                await_waiting(sub)
-                sent = "SELECT bool_and(sent_lsn >= pg_current_wal_insert_lsn()) FROM pg_stat_replication"
-                await_sql(pub, sent)
+    with simple(pair, "trickle") as (pub, sub), setting(sub, "pg_lookahead.debug_force = paying"):
+        update_good(pub)
+        pair.catch_up(pub)
+        run(sub, EVICT)
+        run(pub, "UPDATE good SET v = 'b' WHERE id % 40 = 0")
+        pair.catch_up(pub)
+        assert changes_ahead(sub) > 0
+        for _ in range(70):
+            run(pub, "UPDATE good SET v = 'a' WHERE id = 2900")
             pair.catch_up(pub)
-            run(pub, "INSERT INTO bad SELECT coalesce(max(id), 0) + 1 FROM bad")
-            pair.catch_up(pub)
-            return changes_ahead(sub) - before
-
-        with setting(sub, "pg_lookahead.debug_force = paying"):
-            update_good(pub)
-            pair.catch_up(pub)
-            run(sub, EVICT)
-            run(pub, "UPDATE good SET v = 'b' WHERE id % 40 = 0")
-            pair.catch_up(pub)
-            assert changes_ahead(sub) > 0
-            for _ in range(70):
-                run(pub, "UPDATE good SET v = 'a' WHERE id = 2900")
-                pair.catch_up(pub)
-            assert [two_at_once(), two_at_once()] == [1, 1]
+        two = [f"UPDATE good SET v = v || 'b' WHERE id = {i}" for i in (2900, 2000)]
+        assert [looked_up(pair, pub, sub, *two, first=LAST) for _ in range(2)] == [1, 1]
 
 
 # On and off
@@ -724,16 +732,10 @@ def test_17_refuses(cluster: Cluster) -> None:
 
 def test_it_is_switched_off_at_once(pair: Pair) -> None:
     with simple(pair, "switched") as (pub, sub):
+        updates = [f"UPDATE good SET k = k + 1 WHERE id = {i * 31 + 1}" for i in range(60)]
 
         def rise() -> int:
-            """How many changes of a transaction are looked up ahead."""
-            before = changes_ahead(sub)
-            updates = (f"UPDATE good SET k = k + 1 WHERE id = {i * 31 + 1}" for i in range(60))
-            run(pub, "BEGIN", *updates, "COMMIT")
-            pair.catch_up(pub)
-            run(pub, "INSERT INTO bad SELECT coalesce(max(id), 0) + 1 FROM bad")
-            pair.catch_up(pub)
-            return changes_ahead(sub) - before
+            return looked_up(pair, pub, sub, *updates)
 
         assert rise() > 0
         with setting(sub, "pg_lookahead.apply = off"):
@@ -745,14 +747,6 @@ def test_it_is_switched_off_at_once(pair: Pair) -> None:
 # Kills
 
 
-@pytest.fixture
-def own_pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
-    if not BACKGROUND:
-        pytest.skip("before 18 nothing is read in the background")
-    with making_clusters(request) as make:
-        yield Pair(make(PUBLISHER, name="publisher"), make(SUBSCRIBER, name="subscriber"))
-
-
 def reconnect(conn: Connection, server: Cluster, database: str) -> Connection:
     try:
         conn.execute("SELECT 1")
@@ -761,8 +755,9 @@ def reconnect(conn: Connection, server: Cluster, database: str) -> Connection:
         return server.connect(database)
 
 
-def test_kills(own_pair: Pair, rng: random.Random) -> None:
+def test_kills(own_cluster: MakeCluster, rng: random.Random) -> None:
     """Nothing is lost, and nothing applied twice: a table without a key would show it."""
+    own_pair = make_pair(own_cluster)
     pub, sub = own_pair.make("killed")
     for conn in (pub, sub):
         conn.execute(TABLES.encode())

@@ -201,21 +201,6 @@ def test_blocks_are_counted_as_stock_counts_them(conn: Connection, statement: st
         assert all(abs(a - b) <= 6 for a, b in zip(stock, ours, strict=True)), (risen[1], risen[2])
 
 
-def test_errors_are_those_of_the_first_row(conn: Connection) -> None:
-    for statement in (
-        "INSERT INTO plain SELECT CASE WHEN i % 100 = 0 THEN -i ELSE i END FROM generate_series(1, 300) AS i",
-        "DELETE FROM other WHERE id BETWEEN 5 AND 200",
-    ):
-        seen = []
-        for writes in ("off", "on"):
-            run(conn, f"SET pg_lookahead.writes = {writes}")
-            with pytest.raises(psycopg.errors.ForeignKeyViolation) as error, conn.transaction():
-                run(conn, statement)
-            seen.append((error.value.diag.message_primary, error.value.diag.message_detail))
-        assert seen[0] == seen[1]
-    assert rows_ahead(conn, "INSERT INTO plain SELECT i FROM generate_series(1, 300) AS i") > 0
-
-
 def test_statements_of_triggers_have_queues_of_their_own(conn: Connection) -> None:
     """A statement that a trigger executes, and that fails, leaves the queue that runs as it is."""
     with conn.transaction(force_rollback=True):

@@ -1,5 +1,5 @@
 # ruff: noqa: E501
-"""The judge, without a server: walked through at random, and on simulated storage; and mutants of it."""
+"""The judge, without a server: walked through at random, and on simulated storage; tools/mutations.py has mutants of it."""
 
 from __future__ import annotations
 
@@ -25,16 +25,9 @@ KINDS = ("heap pages", "leaf pages", "look-ups", "writes", "values", "chains", "
 EVENTS = 4_000_000
 
 
-def built(directory: Path, text: str) -> Path:
-    """The walker, with this text of the judge."""
-    judge = directory / "judge.c"
-    judge.write_text(text)
-    return compiled(directory / "judge_walk", judge, MODULES / "judge_walk.c")
-
-
 @pytest.fixture(scope="module")
 def walker(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return built(tmp_path_factory.mktemp("judge"), JUDGE.read_text())
+    return compiled(tmp_path_factory.mktemp("judge") / "judge_walk", JUDGE, MODULES / "judge_walk.c")
 
 
 def found(walker: Path, *arguments: object) -> str:
@@ -42,10 +35,6 @@ def found(walker: Path, *arguments: object) -> str:
     done = subprocess.run([walker, *map(str, arguments)], capture_output=True, text=True)
     assert done.returncode == (1 if done.stdout else 0), done
     return done.stdout
-
-
-def walked(walker: Path, kind: int, seed: int) -> str:
-    return found(walker, "walk", kind, seed, EVENTS)
 
 
 def test_is_pure() -> None:
@@ -58,7 +47,7 @@ def test_is_pure() -> None:
 def test_walks(walker: Path, rng: random.Random, kind: int) -> None:
     """Never ahead while everything is cached, the clock read in trials only, never at a distance of 1 or 2."""
     for _ in range(5):
-        assert walked(walker, kind, rng.randrange(1, 2**31)) == ""
+        assert found(walker, "walk", kind, rng.randrange(1, 2**31), EVENTS) == ""
 
 
 def test_settles(walker: Path, rng: random.Random) -> None:
@@ -116,110 +105,3 @@ def test_slow_storage_is_looked_ahead_on() -> None:
                 conn.execute(query.encode())
                 assert 200 < scalar(conn, counter) - before <= 400, query
         mount.set(0)
-
-
-# What is changed, into what, and the property that is lost.
-MUTANTS = {
-    "cached units do not end it": (
-        "judge->cached >= numbers[judge->kind].cached_ahead",
-        "false",
-        "never ahead while everything is cached",
-    ),
-    "idle entries do not end it": (
-        "judge->idle_entries >= IDLE_ENTRIES",
-        "false",
-        "never ahead while nothing is read",
-    ),
-    "an empty window is kept": (
-        "judge->mode != JUDGE_ENDING || held > 0",
-        "judge->mode != JUDGE_ENDING || held >= 0",
-        "an empty window is left",
-    ),
-    "the distance is not earned": (
-        "		2 * (int64) judge->visited;",
-        "		200 * (int64) judge->visited;",
-        "the distance is earned",
-    ),
-    "the distance exceeds the window": (
-        "(int) Min(earned, most);",
-        "(int) Min(earned, most + 1);",
-        "the distance fits the window",
-    ),
-    "the distance begins at 1": (
-        "[JUDGE_HEAP_PAGES] = {4,",
-        "[JUDGE_HEAP_PAGES] = {1,",
-        "never hovers at 1 or 2",
-    ),
-    "forbidden, and done": (
-        "	if (judge->forbidden)\n		return;\n",
-        "",
-        "what is forbidden is not done",
-    ),
-    "forced, and not done": (
-        "		if (judge->force == JUDGE_FORCED)\n			return;\n		if (judge->cached",
-        "		if (judge->cached",
-        "what is forced is done",
-    ),
-    "the clock is read for ever": (
-        "	judge->timed = judge_is_question_open(judge);\n",
-        "	judge->timed = true;\n",
-        "the clock is read",
-    ),
-    "useless, and kept": (
-        "		if (judge->mode >= JUDGE_AHEAD)\n			judge_start_watching(judge);",
-        "",
-        "what is useless is left",
-    ),
-    "the dearer side is kept": (
-        "judge_median(with, n) < numbers[kind].draw",
-        "judge_median(with, n) > numbers[kind].draw",
-        "the cheaper side is kept",
-    ),
-    "a draw means with": ("< numbers[kind].draw *", "< 2 *", "the cheaper side is kept"),
-    "a trial may cost anything": ("learnt->all_us > without *", "learnt->all_us > 1000 * without *", "stock"),
-    "no rest": (
-        "	learnt->left = interval;\n",
-        "	learnt->left = 0;\n",
-        "the clock is read seldom",
-    ),
-    "the interval does not grow": (
-        "learnt->verdict ? learnt->interval * 2 :",
-        "learnt->verdict ? 64 :",
-        "the clock is read seldom",
-    ),
-    "what was learnt is believed for ever": (
-        "cost >= CHANGED * learnt->cost_without",
-        "false",
-        "what has changed is noticed",
-    ),
-    "what was ahead before is measured": (
-        "			if (held > judge->distance)\n				return;\n",
-        "",
-        "the cheaper side is kept",
-    ),
-    "slow first reads are taken for a change": (
-        "Max(judge_median(without, n), learnt->trial_cost)",
-        "judge_median(without, n)",
-        "the cheaper side is kept",
-    ),
-    "the first pages of some files are enough": (
-        "#define SPARSE_SLOW 10",
-        "#define SPARSE_SLOW 1",
-        "files that the kernel reads ahead",
-    ),
-    "reads of the page cache are tried": ("#define FLOOR_US 25", "#define FLOOR_US 0", "page cache"),
-}
-
-
-@pytest.mark.parametrize("name", MUTANTS)
-def test_mutants_are_caught(tmp_path: Path, rng: random.Random, name: str) -> None:
-    old, new, property_lost = MUTANTS[name]
-    text = JUDGE.read_text()
-    assert text.count(old) == 1
-    walker = built(tmp_path, text.replace(old, new))
-    for _ in range(20):
-        seed = rng.randrange(1, 2**31)
-        told = walked(walker, 0, seed) or found(walker, "settle", seed)
-        if told:
-            break
-    assert property_lost in told

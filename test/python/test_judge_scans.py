@@ -165,21 +165,6 @@ def test_small_cached_statements_are_left_alone(conn: Connection) -> None:
     assert newly_served(query, 2) == 1
 
 
-MAKE_LONG = (
-    "CREATE TABLE long (id int, k int, pad text)",
-    "ALTER TABLE long ALTER pad SET STORAGE PLAIN",
-    "INSERT INTO long SELECT i, (i * 7919) % 2500, repeat('x', 5000) FROM generate_series(1, 2500) AS i",
-    "CREATE INDEX long_k ON long (k)",
-    "ANALYZE long",
-)
-
-
-def make_long(conn: Connection) -> None:
-    """A table of one row a page, in no order."""
-    conn.execute("DROP TABLE IF EXISTS long")
-    run(conn, *MAKE_LONG)
-
-
 # What is told
 
 
@@ -273,17 +258,6 @@ def test_cursor_goes_on_after_a_pause(conn: Connection) -> None:
     conn.execute("COMMIT")
     done = {name: value - before[name] for name, value in counts(conn).items()}
     assert done["blocks_visited"] > 7000 and done["blocks_direct"] < 200, done
-
-
-def test_portions_do_not_end_it(conn: Connection) -> None:
-    """PL/pgSQL fetches 10 or 50 rows at a time, and look-ahead goes on from one portion to the next."""
-    conn.execute(FORCE)
-    loop = f"DO $$ DECLARE r record; BEGIN FOR r IN {BY_K} LOOP NULL; END LOOP; END $$"
-    evict(conn, "t")
-    before = counts(conn)
-    conn.execute(loop.encode())
-    done = {name: value - before[name] for name, value in counts(conn).items()}
-    assert done["blocks_visited"] > 10000 and done["blocks_direct"] < 100, done
 
 
 FAILS = "SELECT 1 / (n - n) FROM generate_series(1, 1) AS n"
@@ -418,15 +392,6 @@ def test_distance_is_earned(conn: Connection, rows: int) -> None:
     conn.execute("SET effective_io_concurrency = 200")
     _, done = measured(conn, f"SELECT id FROM t WHERE k > 50 AND id > 0 ORDER BY k LIMIT {rows}")
     assert done["blocks_visited"] == rows and done["blocks_unused"] <= 4 + rows // 4, done
-
-
-@pytest.mark.parametrize("setting", ("effective_io_concurrency", "pg_lookahead.max_distance"))
-@pytest.mark.parametrize("force", ("on", "off"))
-def test_zero_means_never(conn: Connection, setting: str, force: str) -> None:
-    conn.execute(f"SET pg_lookahead.debug_force = {force}".encode())
-    conn.execute(f"SET {setting} = 0".encode())
-    _, done = measured(conn, "SELECT id FROM t WHERE k < 2000 ORDER BY k")
-    assert done["blocks_visited"] == 0, done
 
 
 def test_stalls_are_counted(slow: Connection) -> None:
@@ -587,7 +552,15 @@ def test_pages_visited_in_turns(conn: Connection) -> None:
 
 def test_is_trusted_again(slow: Connection) -> None:
     """A scan that is useless once and useful three times, in turns, waits for a few reads only each time."""
-    make_long(slow)
+    run(
+        slow,
+        "DROP TABLE IF EXISTS long",
+        "CREATE TABLE long (id int, k int, pad text)",
+        "ALTER TABLE long ALTER pad SET STORAGE PLAIN",
+        "INSERT INTO long SELECT i, (i * 7919) % 2500, repeat('x', 5000) FROM generate_series(1, 2500) AS i",
+        "CREATE INDEX long_k ON long (k)",
+        "ANALYZE long",
+    )
     rows, done = measured(
         slow,
         "SELECT (SELECT count(*) FROM (SELECT FROM long WHERE k >= i / 4 * 122 + greatest(i % 4 * 40 - 39, 0) AND pad <> ''"

@@ -1,7 +1,7 @@
 # ruff: noqa: E501
 """Leaf pages of btrees that change between the moment they are listed and the moment the scan comes to them.
 
-As in test_index_pages.py, a session with look-ahead off is compared with one in which it is forced.
+As in test_scan_leaf_pages.py, a session with look-ahead off is compared with one in which it is forced.
 """
 
 from __future__ import annotations

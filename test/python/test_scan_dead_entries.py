@@ -8,13 +8,10 @@ from typing import Any
 
 import pytest
 
-from clusters import standby_of
 from conftest import MakeCluster
-from differential import bad_lines
 from queries import fetch
-from relations import evict
-from scans import INDEX_SCANS, blocks_read_ahead
-from sides import SERVER, Side, Sides, alike, dead_entries, finish, off_and_forced_with
+from scans import INDEX_SCANS
+from sides import Side, Sides, alike, dead_entries, off_and_forced_with
 
 pytestmark = pytest.mark.within_scans
 
@@ -113,33 +110,3 @@ def test_what_is_invisible_is_not_dead(sides: Sides, order: str, heap_order: boo
     seen = alike(sides, steps)
     assert seen[-1] == seen[4] and len(seen[4]) > len(seen[0])
     assert seen[3] == seen[5] == seen[0]
-
-
-def test_a_standby_marks_nothing(make_cluster: MakeCluster) -> None:
-    """What is dead to a snapshot of a standby may be alive to one of its primary."""
-    primary = make_cluster(SERVER)
-    side = Side(primary, "forced")
-    rows = "SELECT i, i, repeat('x', 150) FROM generate_series(1, 3000) AS i"
-    side.table("(id int, k int, pad text)", rows, "(id)")
-    side.run("DELETE FROM t WHERE id % 3 = 1")
-    standby = standby_of(primary)
-    try:
-        with standby.connect(side.database, prepare_threshold=None) as conn:
-            conn.execute(INDEX_SCANS)
-            conn.execute("SET pg_lookahead.debug_force = on")
-
-            def rows_of(query: str) -> list[tuple[Any, ...]]:
-                return fetch(conn, query)
-
-            for order in ("", " DESC"):
-                evict(conn, "t")
-                before = blocks_read_ahead(conn)
-                assert len(rows_of(f"SELECT id, k FROM t WHERE id > 10 ORDER BY id{order}")) == 1994
-                assert blocks_read_ahead(conn) > before
-            assert dead_entries(rows_of, "t_0") == []
-        assert not bad_lines(standby.log)
-    finally:
-        standby.destroy()
-    side.rows("SELECT id, k FROM t WHERE id > 10 ORDER BY id")
-    assert len(dead_entries(side.rows, "t_0")) > 900
-    finish({"forced": side})

@@ -3,14 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from conftest import MakeCluster
-from queries import fetch
-from sides import KEYS, SERVER, Connection, Side, Sides, alike, io_blocks, off_and_forced, until
+from sides import KEYS, SERVER, Side, Sides, alike, io_blocks, off_and_forced, until
 
 pytestmark = pytest.mark.within_scans
 
@@ -107,26 +106,6 @@ def index_reads(side: Side) -> int:
     return int(side.value("SELECT idx_blks_read FROM pg_statio_user_indexes WHERE indexrelname = 't_0'"))
 
 
-def test_abandoned_array_scan_stays_on_its_page(sides: Sides) -> None:
-    """All matches lie on one leaf page, and many pages without any follow: they are not searched in vain."""
-
-    def steps(side: Side) -> Any:
-        rows = "SELECT i % 3, i, (i < 120)::int, repeat('x', 600) FROM generate_series(1, 60000) AS i"
-        side.table("(a int, b int, c int, pad text)", rows, "(a, b, c)")
-        side.evict("t", "t_0")
-        reads = index_reads(side)
-        before = side.blocks_read_ahead()
-        # nobody says that 30 rows are enough
-        some = side.rows(
-            "SELECT EXISTS (SELECT FROM t WHERE a = ANY (ARRAY[1, 2]) AND c = 1 AND pad <> '' OFFSET 30)"
-        )
-        assert (side.blocks_read_ahead() > before) == side.forced
-        return some, index_reads(side) - reads
-
-    _, pages = alike(sides, steps)
-    assert pages < 6
-
-
 def test_array_scans_abandoned_one_after_the_other_stay_on_their_pages(sides: Sides) -> None:
     """The inside of a nested loop, left each time after the first row or at its end."""
     rows = "SELECT i / 3000, i, (i % 3000 = 0)::int, repeat('x', 600) FROM generate_series(1, 60000) AS i"
@@ -194,11 +173,15 @@ def test_scan_that_may_be_left_does_not_search_the_index(sides: Sides, name: str
 # Within shared buffers, no read in flight ends a search ahead
 
 
-class Reader(Side):
-    """A side whose statements run in another session than its own."""
-
-    def __init__(self, side: Side, conn: Connection) -> None:
-        self.cluster, self.forced, self.database, self.conn = side.cluster, side.forced, side.database, conn
+def visited(side: Side, query: str, between: Callable[[], None] = lambda: None) -> int:
+    """Blocks that a query of a session of its own asks for when it is executed again; between: what another does before."""
+    with side.session() as one, side.cluster.connect(side.database) as watcher:
+        pid = one.conn.info.backend_pid
+        one.run(query)
+        between()
+        counted = io_blocks(one, watcher, pid)
+        one.run(query)
+        return io_blocks(one, watcher, pid) - counted
 
 
 def test_entries_looked_at_for_one_refill_are_bounded(sides: Sides) -> None:
@@ -206,39 +189,37 @@ def test_entries_looked_at_for_one_refill_are_bounded(sides: Sides) -> None:
 
     Its leaf pages are cached, so that no read in flight ends the walk."""
     hits = {}
+    query = "SELECT k FROM t WHERE k > 10 AND k + 0 > 0 ORDER BY k LIMIT 2"
     for name, side in sides.items():
         side.run("DROP TABLE IF EXISTS t CASCADE")
         side.table("(k int)", "SELECT i::bigint * 7919 % 120000 FROM generate_series(1, 120000) AS i", "(k)")
         side.run("VACUUM t", "UPDATE t SET k = k WHERE k IN (11, 12)", "SELECT count(*) FROM t WHERE k > 0")
-        with side.connect() as conn, side.cluster.connect(side.database) as watcher:
-            query = "SELECT k FROM t WHERE k > 10 AND k + 0 > 0 ORDER BY k LIMIT 2"
-            assert "Index Only Scan" in str(fetch(conn, f"EXPLAIN {query}"))
-            reader = Reader(side, conn)
-            conn.execute(query.encode())
-            before = io_blocks(reader, watcher, conn.info.backend_pid)
-            conn.execute(query.encode())
-            hits[name] = io_blocks(reader, watcher, conn.info.backend_pid) - before
+        assert "Index Only Scan" in str(side.rows(f"EXPLAIN {query}"))
+        hits[name] = visited(side, query)
     print(hits)
     assert hits["off"] <= hits["forced"] <= hits["off"] + 40
 
 
 def test_array_scans_search_nothing_more_on_their_first_page(sides: Sides) -> None:
-    """A scan that is left on its first page has not searched a cached index for the match after the last one."""
+    """A scan that is left on its first page has not searched a cached index for the match after the last one.
+
+    All matches lie on one leaf page, and many pages without any follow; nobody says that 30 rows are enough."""
     rows = "SELECT i % 3, i, (i < 120)::int, repeat('x', 600) FROM generate_series(1, 60000) AS i"
-    query = b"SELECT EXISTS (SELECT FROM t WHERE a = ANY (ARRAY[1, 2]) AND c = 1 AND pad <> '' OFFSET 30)"
+    query = "SELECT EXISTS (SELECT FROM t WHERE a = ANY (ARRAY[1, 2]) AND c = 1 AND pad <> '' OFFSET 30)"
 
     def blocks(side: Side) -> int:
         side.table("(a int, b int, c int, pad text)", rows, "(a, b, c)")
-        with side.connect() as conn, side.cluster.connect(side.database) as watcher:
-            reader = Reader(side, conn)
-            conn.execute(query)
+        ahead = 0
+
+        def between() -> None:
+            nonlocal ahead
             side.run("SELECT count(*) FROM t WHERE a >= 0")
             side.evict("t")
-            before, ahead = io_blocks(reader, watcher, conn.info.backend_pid), side.blocks_read_ahead()
-            conn.execute(query)
-            visited = io_blocks(reader, watcher, conn.info.backend_pid) - before
-            assert until(lambda: (side.blocks_read_ahead() > ahead) == side.forced)
-        return visited
+            ahead = side.blocks_read_ahead()
+
+        found = visited(side, query, between)
+        assert until(lambda: (side.blocks_read_ahead() > ahead) == side.forced)
+        return found
 
     off, forced = blocks(sides["off"]), blocks(sides["forced"])
     assert off <= forced <= off + 20

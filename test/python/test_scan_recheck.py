@@ -1,5 +1,5 @@
 # ruff: noqa: E501
-"""READ COMMITTED over index scans that look ahead, where others change the rows that were found.
+"""READ COMMITTED over index scans and nested loops that look ahead, where others change the rows that were found.
 
 A statement waits for a row that another session has changed, and looks at its new version again
 (EvalPlanQual).  Each statement runs on two copies of the same data, with look-ahead and without:
@@ -14,16 +14,14 @@ import itertools
 import os
 import random
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import psycopg
 import pytest
 
 from conftest import MakeCluster
-from differential import FORCED, OFF, bad_lines
+from differential import FORCED, Outcome, Session, bad_lines
 from pg_lookahead.server.cluster import Cluster
-from queries import fetch, fetch_row
+from queries import fetch, scalar
 from scans import EVICT_ALL, INDEX_SCANS, ISSUE_ORDER, ORDERS, blocks_read_ahead
 
 pytestmark = pytest.mark.within_scans
@@ -120,8 +118,6 @@ CHANGES = (
     "SAVEPOINT s; UPDATE {table} SET k = k + 1 WHERE k = {k}; ROLLBACK TO s; UPDATE {table} SET val = 7 WHERE k = {k}",
 )
 
-Result = tuple[str, Any]
-
 
 class Side:
     """One copy of the data, with a session that changes rows and another that finds them."""
@@ -131,35 +127,30 @@ class Side:
         self.watcher = cluster.connect()
         for conn in (self.writer, self.reader):
             conn.execute(INDEX_SCANS)
+            conn.execute("SET enable_hashjoin = off; SET enable_mergejoin = off")
             conn.execute(f"SET search_path = {name}, public".encode())
         for setting, value in settings.items():
             self.reader.execute(f"SET {setting} = '{value}'".encode())
-        self._pool = ThreadPoolExecutor(1)
+        self._session = Session(self.reader)
 
     def close(self) -> None:
-        self._pool.shutdown()
         for conn in (self.writer, self.reader, self.watcher):
             conn.close()
 
-    def _outcome(self, statement: str) -> Result:
-        try:
-            with self.reader.transaction():
-                cursor = self.reader.execute(statement.encode())
-                return "rows", sorted(cursor.fetchall()) if "ORDER BY" not in statement else cursor.fetchall()
-        except psycopg.Error as error:
-            return "error", (error.sqlstate, error.diag.message_primary)
-
-    def run(self, change: str, statement: str, commit: bool) -> tuple[bool, Result, Any]:
+    def run(self, change: str, statement: str, commit: bool) -> tuple[bool, Outcome, Any]:
         """Whether the statement had to wait, what it gave, and what the tables hold afterwards."""
+        session, pid = self._session, self.reader.info.backend_pid
         with self.writer.transaction(force_rollback=not commit):
             self.writer.execute(change.encode())
-            outcome = self._pool.submit(self._outcome, statement)
+            session.ask("BEGIN")
+            session.send(statement)
             waits = False
-            pid = self.reader.info.backend_pid
-            while not waits and not outcome.done():
-                row = fetch_row(self.watcher, "SELECT pg_blocking_pids(%s) <> '{}'", [pid])
-                waits = row == (True,)
-        result = outcome.result(60)
+            while not waits and session.busy:
+                waits = scalar(self.watcher, "SELECT pg_blocking_pids(%s) <> '{}'", [pid])
+        result = session.collect()
+        session.ask("COMMIT")
+        if result[0][0] != "error" and "ORDER BY" not in statement:
+            result[0][2].sort()
         tables = fetch(
             self.writer,
             "SELECT 'acc', id, k, grp, val FROM acc UNION ALL SELECT 'part', id, k, grp, val FROM part ORDER BY 1, 2, 3, 4, 5",
@@ -167,7 +158,7 @@ class Side:
         return waits, result, tables
 
 
-SIDES: dict[str, dict[str, object]] = {"stock": OFF, "ahead": FORCED}
+SIDES: dict[str, dict[str, object]] = {"stock": {"pg_lookahead.enabled": "off"}, "ahead": FORCED}
 
 
 @pytest.fixture(scope="module")
@@ -204,7 +195,7 @@ def test_rows_changed_meanwhile(recheck: Cluster, rng: random.Random) -> None:
                 stock, ahead = (side.run(change, statement, commit) for side in sides)
                 assert ahead == stock, (change, statement, commit)
                 waited += stock[0]
-                failed += stock[1][0] == "error"
+                failed += stock[1][0][0] == "error"
             print(
                 f"{PAIRS} pairs, {waited} waited, {failed} failed, {blocks_read_ahead(conn)} blocks read ahead"
             )

@@ -8,7 +8,6 @@ depends on how fast the machine is.  Each test does the same with look-ahead off
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -18,11 +17,11 @@ import pytest
 
 from clusters import standby_of, wait_for_replay
 from conftest import MakeCluster, reads_are_async
-from differential import bad_lines
+from differential import Session, bad_lines
 from pg_lookahead.server.cluster import Cluster
 from queries import fetch, fetch_row, run
 from scans import EVICT_ALL, INDEX_SCANS, blocks_read_ahead
-from sides import until
+from sides import look_ahead, until
 from workers import stopped, worker_pids
 
 pytestmark = pytest.mark.within_scans
@@ -114,12 +113,7 @@ class Pair:
     def session(self, side: str, *settings: str, database: str = "d") -> Connection:
         """On the standby."""
         conn = self.standby.connect(database, prepare_threshold=None)
-        conn.execute(INDEX_SCANS)
-        conn.execute(
-            f"SET pg_lookahead.{'debug_force = on' if side == FORCED else 'index_scan = off'}".encode()
-        )
-        for setting in settings:
-            conn.execute(f"SET {setting}".encode())
+        run(conn, INDEX_SCANS, look_ahead(side == FORCED), *(f"SET {setting}" for setting in settings))
         return conn
 
     def waits(self, conn: Connection, *events: str) -> bool:
@@ -151,22 +145,22 @@ def outcome(conn: Connection, query: str) -> Any:
 
 
 class Running:
-    """A query in a thread of its own."""
+    """A query that is executed meanwhile, and returns numbers."""
 
     def __init__(self, conn: Connection, query: str) -> None:
-        self._seen: list[Any] = []
-        self._thread = threading.Thread(target=lambda: self._seen.append(outcome(conn, query)))
-        self._thread.start()
+        self._session = Session(conn)
+        self._session.send(query)
 
     @property
     def ended(self) -> bool:
-        return not self._thread.is_alive()
+        return not self._session.busy
 
     def result(self) -> Any:
         """What the query returned, or its error."""
-        self._thread.join(300)
-        assert self.ended
-        return self._seen[0]
+        what, *found = self._session.collect()[0]
+        if what == "error":
+            return tuple(part and part.decode() for part in found[:3])
+        return [tuple(map(int, row)) for row in found[1]]
 
 
 class Held(Running):
@@ -394,10 +388,7 @@ def test_promotion(pair: Pair) -> None:
         try:
             with standby.connect("d") as admin, standby.connect("d") as idle, standby.connect("d") as conn:
                 for one in (idle, conn):
-                    one.execute(INDEX_SCANS)
-                    one.execute(
-                        f"SET pg_lookahead.{'debug_force = on' if side == FORCED else 'index_scan = off'}".encode()
-                    )
+                    run(one, INDEX_SCANS, look_ahead(side == FORCED))
                 admin.execute(EVICT_ALL.encode())
                 idle.execute("BEGIN")
                 idle.execute("DECLARE c CURSOR FOR SELECT k, pad FROM t WHERE k > 0 ORDER BY k")

@@ -1,16 +1,19 @@
 # ruff: noqa: E501
-"""Index scans that look ahead see what a sequential scan sees in the same snapshot, whatever happens beside them.
+"""Scans that look ahead see what a sequential scan sees in the same snapshot, whatever happens beside them, or to them.
 
 Writers insert, delete and update ranges of rows, so that pages of indexes split, empty and are
-deleted; maintenance vacuums, truncates, clusters and rebuilds the table and its indexes.
+deleted; maintenance vacuums, truncates, clusters and rebuilds the table and its indexes.  Queries are
+cancelled, and their workers killed, at any moment.  Crashes, and readers on a standby, are in test_torture.py.
 
 How long each goes on can be raised by $PG_LOOKAHEAD_STRESS_SECONDS.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
+import threading
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -21,8 +24,8 @@ import pytest
 from conftest import MakeCluster
 from differential import WINDOW, bad_lines
 from pg_lookahead.server.cluster import Cluster
-from queries import fetch, fetch_row
-from scans import EVICT_ALL, Load, blocks_read_ahead
+from queries import fetch, fetch_row, run
+from scans import EVICT_ALL, INDEX_SCANS, PARALLEL, Load, blocks_read_ahead
 
 pytestmark = pytest.mark.within_scans
 
@@ -145,6 +148,10 @@ def query(rng: random.Random) -> tuple[str, str]:
     ))  # fmt: skip
 
 
+BITMAP_SCANS = (
+    "SET LOCAL enable_indexscan = off; SET LOCAL enable_indexonlyscan = off; SET LOCAL enable_bitmapscan = on;"
+    " SET LOCAL enable_sort = on"
+)
 SEQUENTIAL = (
     "SET LOCAL pg_lookahead.index_scan = off; SET LOCAL enable_seqscan = on; SET LOCAL enable_indexscan = off;"
     " SET LOCAL enable_indexonlyscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL enable_sort = on"
@@ -168,8 +175,8 @@ def by_cursor(conn: Connection, rng: random.Random, statement: str) -> list[Any]
     return rows
 
 
-def read(conn: Connection, rng: random.Random) -> None:
-    """The rows of a query by an index, in their order, and by a sequential scan of the same snapshot."""
+def compare(conn: Connection, rng: random.Random) -> None:
+    """The rows of a query by an index, in their order, and by a sequential scan in the same transaction."""
     condition, order = query(rng)
     columns = rng.choice(("a, b", "a, b, ctid::text", "a, b, id, length(pad), pad"))
     if "c =" in condition and rng.random() < 0.5:
@@ -179,19 +186,25 @@ def read(conn: Connection, rng: random.Random) -> None:
     descending = rng.random() < 0.5
     if order and rng.random() < 0.7:
         ordered += " ORDER BY " + (", ".join(f"{c} DESC" for c in order.split(", ")) if descending else order)
+    for name, values in VARIED.items():
+        conn.execute(f"SET LOCAL {name} = {rng.choice(values)}".encode())
+    if rng.random() < 0.3:
+        conn.execute(BITMAP_SCANS)
+    rows = by_cursor(conn, rng, ordered) if rng.random() < 0.5 else fetch(conn, ordered)
+    conn.execute(SEQUENTIAL)
+    if ordered != statement:
+        names = columns.split(", ")
+        keys = [names.index(name) for name in order.split(", ") if name in names]
+        if len(keys) == len(order.split(", ")):
+            of_order = [tuple(row[i] for i in keys) for row in rows]
+            assert of_order == sorted(of_order, reverse=descending), ordered
+    assert sorted(rows) == sorted(fetch(conn, statement)), ordered
+
+
+def read(conn: Connection, rng: random.Random) -> None:
     with conn.transaction():
         conn.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-        for name, values in VARIED.items():
-            conn.execute(f"SET LOCAL {name} = {rng.choice(values)}".encode())
-        rows = by_cursor(conn, rng, ordered) if rng.random() < 0.5 else fetch(conn, ordered)
-        conn.execute(SEQUENTIAL)
-        if ordered != statement:
-            names = columns.split(", ")
-            keys = [names.index(name) for name in order.split(", ") if name in names]
-            if len(keys) == len(order.split(", ")):
-                of_order = [tuple(row[i] for i in keys) for row in rows]
-                assert of_order == sorted(of_order, reverse=descending), ordered
-        assert sorted(rows) == sorted(fetch(conn, statement)), ordered
+        compare(conn, rng)
 
 
 VARIED: Mapping[str, tuple[str, ...]] = {
@@ -232,6 +245,17 @@ SERVERS: dict[str, dict[str, object]] = {
 }
 
 
+KINDS = pytest.mark.parametrize("kind", ("", "UNLOGGED"), ids=("logged", "unlogged"))
+
+
+def serve(make: MakeCluster, name: str, kind: str) -> Cluster:
+    """A server of SERVERS, with the table q."""
+    cluster = make({**SERVER, **SERVERS[name]})
+    with cluster.connect() as conn:
+        conn.execute(SETUP.format(kind=kind, rows=ROWS, groups=GROUPS).encode())
+    return cluster
+
+
 @pytest.mark.timeout(600 + 10 * SECONDS)
 @pytest.mark.parametrize(
     ("name", "kind"),
@@ -240,16 +264,108 @@ SERVERS: dict[str, dict[str, object]] = {
 def test_same_rows_as_a_sequential_scan(
     own_cluster: MakeCluster, rng: random.Random, name: str, kind: str
 ) -> None:
-    cluster = own_cluster({**SERVER, **SERVERS[name]})
+    cluster = serve(own_cluster, name, kind)
     if name == "direct" and cluster.version < 18:
         pytest.skip("reads are synchronous and direct")
-    with cluster.connect() as conn:
-        conn.execute(SETUP.format(kind=kind, rows=ROWS, groups=GROUPS).encode())
     load = Load(rng, FORGIVEN)
     for action in (write, read, write, read, evict, read, maintain, read):
         load.add(cluster, action)
     with cluster.connect() as conn:
         load.run(SECONDS, lambda: name == "1 MB" or blocks_read_ahead(conn) > 100)
         print(load.done, f"{blocks_read_ahead(conn)} blocks read ahead")
+    assert not load.failures, load.failures
+    check(cluster)
+
+
+def no_timeout(conn: Connection) -> None:
+    """End statement_timeout, which may strike this statement, too; or a cancel that comes late."""
+    while True:
+        try:
+            conn.rollback()
+            conn.execute("SET statement_timeout = 0")
+            return
+        except psycopg.errors.QueryCanceled:
+            pass
+
+
+def cancelled_fetch(conn: Connection, rng: random.Random) -> bool:
+    """Cancel a FETCH in a subtransaction, and go on in the transaction."""
+    try:
+        with conn.transaction():
+            conn.execute("DECLARE struck CURSOR FOR SELECT id FROM q WHERE b > 9 AND pad <> '-' ORDER BY b")
+            conn.execute("FETCH 20 FROM struck")
+            conn.execute("SAVEPOINT s")
+            conn.execute(f"SET LOCAL statement_timeout = {rng.randrange(2, 12)}".encode())
+            try:
+                conn.execute("FETCH ALL FROM struck")
+                return False
+            except psycopg.errors.QueryCanceled:
+                conn.execute("ROLLBACK TO s")
+            compare(conn, rng)
+        return True
+    except psycopg.errors.QueryCanceled:
+        return False  # it struck another statement
+
+
+@KINDS
+def test_cancel_at_any_moment(own_cluster: MakeCluster, rng: random.Random, kind: str) -> None:
+    """Statements cancelled, by timeout or by request, leave nothing behind, and the session goes on."""
+    cluster = serve(own_cluster, "usual", kind)
+    cancelled = 0
+    with cluster.connect(prepare_threshold=None) as conn:
+        conn.execute(INDEX_SCANS)
+        # A fast machine ends many of them before their cancel comes: go on until enough were struck.
+        for i in itertools.count():
+            if i >= 150 and cancelled >= 40:
+                break
+            statement = f"SELECT a, b, ctid, pad FROM q WHERE {query(rng)[0]}"
+            for name, values in VARIED.items():
+                conn.execute(f"SET {name} = {rng.choice(values)}".encode())
+            timer = threading.Timer(rng.random() * 0.025, conn.cancel)
+            try:
+                if i % 2:
+                    conn.execute(f"SET statement_timeout = {rng.randrange(1, 25)}".encode())
+                else:
+                    timer.start()
+                conn.execute(statement.encode())
+            except psycopg.errors.QueryCanceled:
+                cancelled += 1
+            if not i % 2:
+                timer.join()
+            no_timeout(conn)
+            if i % 5 == 0:
+                cancelled += cancelled_fetch(conn, rng)
+                no_timeout(conn)
+            conn.execute(EVICT_ALL)
+        read(conn, rng)
+        assert blocks_read_ahead(conn) > 100  # by queries that were not cancelled
+    check(cluster)
+
+
+@KINDS
+def test_workers_killed_at_any_moment(own_cluster: MakeCluster, rng: random.Random, kind: str) -> None:
+    """Parallel queries whose workers are cancelled or terminated fail, or are right; nothing stays pinned."""
+    cluster = serve(own_cluster, "usual", kind)
+    killed = 0
+
+    def read_in_parallel(conn: Connection, rng: random.Random) -> None:
+        leader = rng.choice(("on", "off"))
+        run(conn, PARALLEL, f"SET debug_parallel_query = on; SET parallel_leader_participation = {leader}")
+        read(conn, rng)
+
+    def kill_a_worker(conn: Connection, rng: random.Random) -> None:
+        nonlocal killed
+        conn.execute(EVICT_ALL)
+        ending = rng.choice(("cancel", "terminate"))
+        killed += conn.execute(
+            f"SELECT pg_{ending}_backend(pid) FROM pg_stat_activity WHERE backend_type = 'parallel worker'"
+            " AND query LIKE '%FROM q%' ORDER BY random() LIMIT 1".encode()
+        ).rowcount
+        time.sleep(rng.random() * 0.05)
+
+    load = Load(rng, (psycopg.errors.QueryCanceled, psycopg.errors.AdminShutdown), reconnect=True)
+    for action in (read_in_parallel, read_in_parallel, kill_a_worker):
+        load.add(cluster, action)
+    load.run(SECONDS, lambda: killed > 20)
     assert not load.failures, load.failures
     check(cluster)

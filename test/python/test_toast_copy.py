@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import subprocess
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,9 +12,10 @@ import psycopg
 import pytest
 
 from conftest import MakeCluster
+from differential import Session
 from queries import fetch, fetch_row, run, scalar
 from sides import until
-from toasted import REBUILT, ROWS, SERVER, SETUP, Side, Sides, off_and_forced
+from toasted import ROWS, SERVER, SETUP, Side, Sides, off_and_forced
 
 pytestmark = pytest.mark.within_scans
 
@@ -61,9 +61,9 @@ def compared(sides: Sides, command: str, table: str) -> tuple[bytes, dict[str, i
         side.chill(table)
         before, ahead = side.accesses(table), side.ahead()
         data = copied(side.conn, command)
-        after, ahead_after = side.accesses(table), side.ahead()
+        after = side.accesses(table)
         seen[side.name] = (data, {name: after[name] - before[name] for name in after})
-        ahead = {name: ahead_after[name] - ahead[name] for name in ahead}
+        ahead = side.since(ahead)
     print(command, seen["off"][1], seen["forced"][1], ahead)
     assert seen["forced"] == seen["off"]
     return *seen["off"], ahead
@@ -139,7 +139,7 @@ def test_pg_dump(sides: Sides, arguments: tuple[str, ...]) -> None:
             side.chill(table)
         before = side.ahead()
         seen[side.name] = dump(side, *arguments)
-        values = side.ahead()["values"] - before["values"]
+        values = side.since(before)["values"]
         # with --inserts, pg_dump fetches 100 rows at a time from a cursor
         assert (values > 0.8 * ROWS) == (side.name == "forced")
     assert seen["off"] == seen["forced"]
@@ -161,14 +161,14 @@ def test_a_scan_that_begins_in_the_middle(sides: Sides) -> None:
             run(conn, "BEGIN", "DECLARE c CURSOR FOR SELECT id FROM wide", "MOVE 6000 FROM c")
             before = side.ahead()
             data = copied(side.conn, "COPY wide TO STDOUT")
-            ahead = side.ahead()
+            ahead = side.since(before)
             run(conn, "ROLLBACK")
         rows = data.splitlines()
         assert not rows[0].startswith(b"1\t")
         seen[side.name] = sorted(rows)
         if side.name == "forced":
-            print({name: ahead[name] - before[name] for name in ahead})
-            assert ahead["values"] - before["values"] > 11_000
+            print(ahead)
+            assert ahead["values"] > 11_000
     assert seen["off"] == seen["forced"]
 
 
@@ -195,17 +195,10 @@ class Halted:
         return b"".join(self._data)
 
 
-def prepare(side: Side) -> tuple[str, str]:
-    with side.cluster.connect() as other:
-        run(other, "DROP TABLE IF EXISTS x", *REBUILT.split(";\n"))
-    side.chill("x")
-    return side.toast("x")
-
-
 def test_nothing_is_held_between_two_rows(sides: Sides) -> None:
     """A COPY that read values ahead has no lock on the TOAST table nor its index, and no pin but that of its scan."""
     side = sides["forced"]
-    relations = list(prepare(side))
+    relations = list(side.rebuild())
     with side.cluster.connect() as other:
         copy = Halted(side)
         locks = "SELECT count(*) FROM pg_locks WHERE pid = %s AND relation = ANY (%s::regclass[])"
@@ -235,7 +228,7 @@ def test_others_beside_a_copy(sides: Sides, name: str) -> None:
     """What others do to the table meanwhile changes no byte; values are read ahead again after it."""
     seen = {}
     for side in sides.values():
-        table, index = prepare(side)
+        table, index = side.rebuild()
         before = side.ahead()
         copy = Halted(side)
         with side.cluster.connect() as other:
@@ -243,7 +236,7 @@ def test_others_beside_a_copy(sides: Sides, name: str) -> None:
             for relation in (table, index):
                 side.cluster.evict(other, relation, os_cache=False)
         seen[side.name] = copy.rest()
-        ahead = {key: value - before[key] for key, value in side.ahead().items()}
+        ahead = side.since(before)
         if side.name == "forced":
             print(name, ahead)
             assert ahead["values"] > 300
@@ -256,12 +249,12 @@ def test_those_that_wait_for_a_copy(sides: Sides, command: str) -> None:
     """REINDEX CONCURRENTLY leaves two indexes while it waits, the first of which is not valid."""
     seen = {}
     for side in sides.values():
-        table, index = prepare(side)
+        table, index = side.rebuild()
         before = side.ahead()["values"]
         copy = Halted(side)
         with side.cluster.connect() as other, side.cluster.connect() as watcher:
-            thread = threading.Thread(target=other.execute, args=(command.format(index=index).encode(),))
-            thread.start()
+            session = Session(other)
+            session.send(command.format(index=index))
             waits = "SELECT count(*) FROM pg_stat_activity WHERE pid = %s AND wait_event_type = 'Lock'"
             assert until(lambda: scalar(watcher, waits, [other.info.backend_pid]) == 1)  # noqa: B023
             if "CONCURRENTLY" in command:
@@ -270,8 +263,7 @@ def test_those_that_wait_for_a_copy(sides: Sides, command: str) -> None:
                     == 2
                 )
             seen[side.name] = copy.rest()
-            thread.join(60)
-            assert not thread.is_alive()
+            assert session.collect()[0][0] != "error"
         if side.name == "forced":
             assert side.ahead()["values"] - before > 300
     assert seen["forced"] == seen["off"] and len(seen["off"].splitlines()) == 400
@@ -283,7 +275,7 @@ def test_those_that_wait_for_a_copy(sides: Sides, command: str) -> None:
 def test_a_cancelled_copy_leaves_nothing(sides: Sides) -> None:
     side = sides["forced"]
     for times in range(3):
-        prepare(side)
+        side.rebuild()
         copy = Halted(side)
         with side.cluster.connect() as other:
             run(other, f"SELECT pg_cancel_backend({side.conn.info.backend_pid})")

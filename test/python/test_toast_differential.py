@@ -21,7 +21,7 @@ from conftest import MakeCluster
 from differential import FORCED, bad_lines
 from pg_lookahead.server.cluster import Cluster
 from queries import fetch, run, scalar
-from toasted import Side
+from toasted import Side, has_method
 
 pytestmark = pytest.mark.within_scans
 
@@ -203,8 +203,7 @@ def step_of(conn: psycopg.Connection[Any], step: str) -> Any:
 def cluster(make_cluster: MakeCluster) -> Iterator[Cluster]:
     cluster = make_cluster(SERVER)
     with cluster.connect() as conn:
-        has_lz4 = "SELECT 'lz4' = ANY (enumvals) FROM pg_settings WHERE name = 'default_toast_compression'"
-        lz4 = "lz4" if scalar(conn, has_lz4) else "pglz"
+        lz4 = "lz4" if has_method(conn, "lz4") else "pglz"
         run(conn, *SETUP.replace("{lz4}", lz4).split(";\n"))
     yield cluster
     assert not bad_lines(cluster.log)

@@ -9,6 +9,7 @@ from typing import Any
 from differential import bad_lines
 from pg_lookahead.server.cluster import Cluster
 from queries import fetch, fetch_row, run, scalar
+from relations import Connection
 
 ROWS = 600
 SERVER: dict[str, object] = {
@@ -40,6 +41,12 @@ CREATE INDEX parts_id ON parts (id) WHERE a > 'b';
 INSERT INTO parts SELECT i, 'c' FROM generate_series(1, 20000) AS i;
 VACUUM (ANALYZE) d, large, wide, digests, parts
 """
+
+
+def has_method(conn: Connection, method: str) -> bool:
+    """Whether the server was built with a method of compression."""
+    offered = "SELECT %s = ANY (enumvals) FROM pg_settings WHERE name = 'default_toast_compression'"
+    return bool(scalar(conn, offered, [method]))
 
 
 class Side:
@@ -85,6 +92,17 @@ class Side:
         row = fetch_row(self.conn, "SELECT to_jsonb(s) - 'stats_since' FROM lookahead.toast_stats AS s")[0]
         return {name: int(value) for name, value in row.items()}
 
+    def since(self, before: dict[str, int]) -> dict[str, int]:
+        """What was read ahead since then."""
+        return {name: value - before[name] for name, value in self.ahead().items()}
+
+    def rebuild(self, *more: str) -> tuple[str, str]:
+        """Make the table x anew, and cold; more: statements that follow; the names of its TOAST table and of its index."""
+        with self.cluster.connect() as other:
+            run(other, "DROP TABLE IF EXISTS x", *REBUILT.split(";\n"), *more)
+        self.chill("x")
+        return self.toast("x")
+
     def _execute(self, query: str) -> list[tuple[Any, ...]]:
         if not query.startswith(("DELETE", "INSERT", "UPDATE", "MERGE")):
             return fetch(self.conn, query)
@@ -102,15 +120,16 @@ class Side:
         self.chill(table)
         before, ahead = self.accesses(table), self.ahead()
         rows = self._execute(query)
-        after, ahead_after = self.accesses(table), self.ahead()
-        return (
-            rows,
-            {name: after[name] - before[name] for name in after},
-            {name: ahead_after[name] - ahead[name] for name in ahead},
-        )
+        after = self.accesses(table)
+        return rows, {name: after[name] - before[name] for name in after}, self.since(ahead)
 
 
 Sides = dict[str, Side]
+
+
+def off(*nodes: str) -> tuple[str, ...]:
+    """Settings without some kinds of nodes, for a transaction."""
+    return tuple(f"SET LOCAL enable_{node} = off" for node in nodes)
 
 
 def off_and_forced(cluster: Cluster) -> Iterator[Sides]:

@@ -32,9 +32,9 @@ from leaf_pages import (
     with_leaf_pages,
 )
 from pg_lookahead.server.installation import Installation, io_workers
-from queries import fetch, fetch_row, scalar
-from relations import BLOCK, await_true, data_file, eviction
-from scans import INDEX_SCANS, Connection, Load
+from queries import fetch, scalar
+from relations import BLOCK, await_true, data_file
+from scans import INDEX_SCANS
 from sides import SERVER, Side, Sides, alike, change_page, damaged, explained
 from workers import stopped, worker_pids
 
@@ -111,8 +111,7 @@ def test_random_queries_are_as_stock(sides: Sides, rng: random.Random) -> None:
                 return rows
             if cold:
                 make_cold(side)
-            plan = side.rows(f"EXPLAIN (ANALYZE, BUFFERS, TIMING off, SUMMARY off, FORMAT json) {query}")
-            return [rows, explained(plan[0][0][0]["Plan"])]
+            return [rows, explained(side.plan(query))]
 
         if number == 0:
             alike(sides, lambda side: side.rows("SELECT count(*) FROM p"))
@@ -221,8 +220,7 @@ def test_leaf_pages_read_ahead_count_as_read(sides: Sides, name: str) -> None:
         side.run(ONLY_BITMAPS if bitmaps else ONLY_INDEX_SCANS)
         side.rows(query)
         make_cold(side)
-        rows = side.rows(f"EXPLAIN (ANALYZE, BUFFERS, TIMING off, SUMMARY off, FORMAT json) {query}")
-        plan = rows[0][0][0]["Plan"]
+        plan = side.plan(query)
         while "Plans" in plan:
             plan = plan["Plans"][0]
         return plan["Shared Hit Blocks"], plan["Shared Read Blocks"]
@@ -255,10 +253,10 @@ def test_keys_computed_early_are_as_stock(sides: Sides, name: str) -> None:
         make_cold(side)
         rows = side.rows(COMPUTED[name])
         make_cold(side)
-        plan = side.rows(f"EXPLAIN (ANALYZE, BUFFERS, TIMING off, SUMMARY off, FORMAT json) {COMPUTED[name]}")
+        plan = side.plan(COMPUTED[name])
         side.run("RESET enable_memoize")
         assert "BitmapOr" in str(plan)
-        return [rows, explained(plan[0][0][0]["Plan"])]
+        return [rows, explained(plan)]
 
     alike(sides, observed)
 
@@ -439,16 +437,6 @@ def test_cached_leaf_pages_are_left_alone(sides: Sides) -> None:
     turn(side, on=True)
 
 
-def test_no_concurrency_means_none(sides: Sides) -> None:
-    side = sides["forced"]
-    side.run(ONLY_INDEX_SCANS, "SET effective_io_concurrency = 0")
-    make_cold(side)
-    before = leaf_pages_read(side)
-    side.rows("SELECT count(b) FROM p WHERE b > wide(10)")
-    side.run("RESET effective_io_concurrency")
-    assert leaf_pages_read(side) == before
-
-
 # What a scan leaves behind
 
 
@@ -471,109 +459,7 @@ def test_predicate_locks_are_as_stock(sides: Sides, bitmaps: bool) -> None:
     assert alike(sides, observed)
 
 
-def test_dead_entries_are_marked_as_stock_marks_them(sides: Sides) -> None:
-    def observed(side: Side) -> Any:
-        side.run(
-            ONLY_INDEX_SCANS,
-            "CREATE TABLE r AS SELECT id, b, pad FROM p ORDER BY id",
-            "CREATE INDEX r_b ON r (b)",
-        )
-        side.run("ANALYZE r", "DELETE FROM r WHERE id % 3 = 0")
-        side.evict("r", "r_b")
-        rows = side.rows("SELECT id, pad FROM r WHERE b BETWEEN wide(14000) AND wide(17100) ORDER BY b")
-        marks = side.rows(
-            "SELECT n, count(*) FILTER (WHERE dead) FROM generate_series(1, pg_relation_size('r_b') / 8192 - 1) n,"
-            " LATERAL bt_page_stats('r_b', n) s, LATERAL bt_page_items('r_b', n) i WHERE s.type = 'l' GROUP BY 1 ORDER BY 1"
-        )
-        side.run("DROP TABLE r")
-        return [rows, marks]
-
-    counts = alike(sides, observed)[1]
-    assert sum(dead for _, dead in counts) > 500
-
-
-@pytest.mark.parametrize("bitmaps", (False, True))
-def test_no_more_leaf_pages_are_pinned_than_by_stock(sides: Sides, bitmaps: bool) -> None:
-    """While a cursor is open over leaf pages that were read ahead."""
-
-    def observed(side: Side) -> int:
-        side.run(ONLY_BITMAPS if bitmaps else ONLY_INDEX_SCANS, "BEGIN")
-        make_cold(side)
-        side.run(
-            "DECLARE c CURSOR FOR SELECT b FROM p WHERE b BETWEEN wide(100) AND wide(9000)",
-            "MOVE 1500 FROM c",
-        )
-        pins = side.value(
-            "SELECT count(*) FROM pg_buffercache WHERE pinning_backends > 0 AND relfilenode IN"
-            " (SELECT pg_relation_filenode(oid) FROM pg_class WHERE relname IN ('p_a', 'p_b', 'p_gb'))"
-            " AND reldatabase = (SELECT oid FROM pg_database WHERE datname = current_database())"
-        )
-        side.run("COMMIT")
-        return int(pins)
-
-    assert alike(sides, observed) <= 1
-
-
-# Beside others
-
-
-def test_scans_beside_splits_deletions_and_vacuum(sides: Sides, rng: random.Random) -> None:
-    """Index scans and bitmap scans of a snapshot find the rows that a sequential scan of it finds."""
-    side = sides["forced"]
-    side.run("CREATE TABLE IF NOT EXISTS q (k text, n int)", "CREATE INDEX IF NOT EXISTS q_k ON q (k)")
-    side.run("INSERT INTO q SELECT wide(i * 3 % 20000), i FROM generate_series(1, 6000) i", "ANALYZE q")
-
-    def write(conn: Connection, rng: random.Random) -> None:
-        low = rng.randrange(20000)
-        conn.execute(b"DELETE FROM q WHERE k BETWEEN wide(%d) AND wide(%d)" % (low, low + 1500))
-        low = rng.randrange(20000)
-        conn.execute(b"INSERT INTO q SELECT wide(i), i FROM generate_series(%d, %d) i" % (low, low + 800))
-
-    def vacuum(conn: Connection, rng: random.Random) -> None:
-        conn.execute(b"VACUUM q")
-
-    def evict(conn: Connection, rng: random.Random) -> None:
-        conn.execute(eviction("ARRAY['q_k'::regclass]").encode())
-
-    def read(conn: Connection, rng: random.Random) -> None:
-        low = rng.randrange(20000)
-        where = (
-            rng.choice(
-                (
-                    "k > wide(%d)",
-                    "k BETWEEN wide(%d) AND wide(15000)",
-                    "k = ANY (ARRAY(SELECT wide(i * 17 + %d) FROM generate_series(1, 900) i))",
-                )
-            )
-            % low
-        )
-        order = rng.choice(("ORDER BY k", "ORDER BY k DESC"))
-        query = f"SELECT count(*), sum(n::bigint), md5(string_agg(k, ',')) FROM (SELECT k, n FROM q WHERE {where} {order}) s"
-        conn.execute(b"BEGIN ISOLATION LEVEL REPEATABLE READ")
-        answers = []
-        for plan in ("enable_seqscan", "enable_bitmapscan", "enable_indexscan", "enable_indexonlyscan"):
-            for name in ("enable_seqscan", "enable_bitmapscan", "enable_indexscan", "enable_indexonlyscan"):
-                conn.execute(f"SET LOCAL {name} = {name == plan}".encode())
-            conn.execute(b"SET LOCAL enable_sort = on; SET LOCAL pg_lookahead.debug_force = on")
-            answers.append(fetch_row(conn, query))
-        conn.execute(b"COMMIT")
-        assert len(set(answers)) == 1, (query, answers)
-
-    load = Load(rng, forgiven=(psycopg.errors.DeadlockDetected,))
-    connect = side.cluster.connect
-
-    class Here:
-        """The cluster, with connections to this side's database."""
-
-        @staticmethod
-        def connect(**options: Any) -> Connection:
-            return connect(side.database, **options)
-
-    for action in (write, vacuum, evict, read, read):
-        load.add(Here, action)  # type: ignore[arg-type]
-    load.run(8, lambda: load.done["read"] > 20)
-    assert not load.failures, load.failures
-    side.rows("SELECT bt_index_check('q_k')")
+# Damage
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,6 @@ import re
 import signal
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,13 +24,14 @@ import psycopg
 import pytest
 
 from conftest import MakeCluster
-from differential import BESIDE, bad_lines
+from differential import BESIDE, Session, bad_lines
 from join_corpus import JoinCorpus
 from pg_lookahead.server.cluster import Cluster
 from pg_lookahead.server.installation import Installation, io_workers
 from queries import fetch, run, scalar
 from relations import await_true, evict
 from scan_corpus import Corpus
+from sides import until
 from workers import idle_workers_stopped
 
 Connection = psycopg.Connection[Any]
@@ -154,7 +154,7 @@ WAITS = {
     ),
     "end, loop over partitions": Wait(loop(PARTITIONS, 745), warm=START),
     "end, LIMIT, CREATE TABLE AS": Wait(f"CREATE TEMP TABLE made AS {SCAN} LIMIT {MANY}", warm=START),
-    "end, LIMIT, COPY": Wait(f"COPY ({SCAN} LIMIT {MANY}) TO STDOUT", warm=START),
+    "end, LIMIT, COPY": Wait(f"COPY ({SCAN} LIMIT {MANY}) TO '/dev/null'", warm=START),
     "end, LIMIT, EXPLAIN": Wait(f"EXPLAIN (ANALYZE, BUFFERS off) {SCAN} LIMIT {MANY}", warm=START),
     "end, EXISTS": Wait(
         f"DO $$ BEGIN IF EXISTS (SELECT FROM ({SCAN} OFFSET {MANY}) AS q) THEN NULL; END IF; END $$",
@@ -178,18 +178,16 @@ WAITS = {
         f"SELECT count(*), {OR.format(5)} FROM b WHERE x < 60 OR y < 70", warm=(("b", -1), ("b_y", -1))
     ),
     # pages of a relation
-    "VACUUM hash": Wait(
-        "VACUUM (INDEX_CLEANUP on, PARALLEL 0) m",
-        warm=[(one, -1) for one in ("m", "m_gin", "m_bloom", "m_btree")],
-    ),
-    "VACUUM gin": Wait(
-        "VACUUM (INDEX_CLEANUP on, PARALLEL 0) m",
-        warm=[(one, -1) for one in ("m", "m_hash", "m_bloom", "m_btree")],
-    ),
-    "VACUUM bloom": Wait(
-        "VACUUM (INDEX_CLEANUP on, PARALLEL 0) m",
-        warm=[(one, -1) for one in ("m", "m_hash", "m_gin", "m_btree")],
-    ),
+    **{
+        f"VACUUM {kind}": Wait(
+            "VACUUM (INDEX_CLEANUP on, PARALLEL 0) m",
+            warm=[
+                ("m", -1),
+                *((f"m_{other}", -1) for other in ("hash", "gin", "bloom", "btree") if other != kind),
+            ],
+        )
+        for kind in ("hash", "gin", "bloom")
+    },
     "Bloom scan": Wait("SELECT count(*) FROM m WHERE j = 5", warm=[("m", -1)]),
     "pgstatindex": Wait("SELECT lookahead.pgstatindex('m_btree')"),
     "pgstathashindex": Wait("SELECT lookahead.pgstathashindex('m_hash')"),
@@ -270,12 +268,8 @@ def side(make_cluster: MakeCluster, request: pytest.FixtureRequest) -> Iterator[
 
 def execute(conn: Connection, statement: str) -> list[Any]:
     """Execute a statement, and fetch what it returns."""
-    with conn.cursor() as cursor:
-        if statement.startswith("COPY"):
-            with cursor.copy(statement.encode()) as copy:
-                return list(copy)
-        cursor.execute(statement.encode())
-        return cursor.fetchall() if cursor.description else []
+    result = conn.execute(statement.encode())
+    return result.fetchall() if result.description else []
 
 
 def goes_on(side: Side, conn: Connection, rng: random.Random, cases: int) -> None:
@@ -323,19 +317,16 @@ def goes_on(side: Side, conn: Connection, rng: random.Random, cases: int) -> Non
     assert conn.info.backend_pid == pid
 
 
-def await_wait(side: Side, pid: int, thread: threading.Thread) -> None:
+def await_wait(side: Side, pid: int, session: Session) -> None:
     """Wait until a process waits for a read, or its statement has ended."""
     query = f"SELECT wait_event_type, wait_event, state FROM pg_stat_activity WHERE pid = {pid}"
     seen: list[Any] = []
 
     def waits() -> bool:
         seen[:] = fetch(side.other, query)
-        return not thread.is_alive() or seen == [("IO", "AioIoCompletion", "active")]
+        return not session.busy or seen == [("IO", "AioIoCompletion", "active")]
 
-    try:
-        await_true(waits, "a wait for a read", PATIENCE)
-    except AssertionError as error:
-        raise AssertionError(f"{error}; the process is {seen}") from None
+    assert until(waits, PATIENCE), f"the process is {seen}"
 
 
 TIMED_OUT = ("end, loop", "run, FETCH", "scan", "join", "leaf pages", "VACUUM hash", "pgstatindex")
@@ -380,35 +371,20 @@ def test_interrupted(side: Side, rng: random.Random, name: str, end: str) -> Non
 def interrupted(side: Side, conn: Connection, wait: Wait, name: str, end: str) -> None:
     """Execute the statement with the workers stopped, and interrupt it while it waits."""
     pid = conn.info.backend_pid
-    failures: list[BaseException] = []
-
-    def work() -> None:
-        try:
-            if wait.starts:
-                execute(conn, wait.starts)
-            execute(conn, wait.statement)
-        except BaseException as failure:
-            failures.append(failure)
-
+    session = Session(conn)
     if end == "timeout":
         conn.execute("SET statement_timeout = '300ms'")
-    thread = threading.Thread(target=work)
     with idle_workers_stopped(side.other):
-        thread.start()
-        try:
-            await_wait(side, pid, thread)
-            assert thread.is_alive() or end == "timeout", f"{name} did not wait: {failures}"
-            if end == "cancel":
-                conn.cancel_safe()
-            elif end == "terminate":
-                side.other.execute(f"SELECT pg_terminate_backend({pid})".encode())
-            if end != "terminate":
-                thread.join(PATIENCE)  # a process that exits waits for its reads
-        finally:
-            if thread.is_alive() and end != "terminate":
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-    thread.join(PATIENCE)
-    assert not thread.is_alive()
-    expected = psycopg.OperationalError if end == "terminate" else psycopg.errors.QueryCanceled
-    assert len(failures) == 1 and isinstance(failures[0], expected), failures
+        if wait.starts:
+            execute(conn, wait.starts)
+        session.send(wait.statement)
+        await_wait(side, pid, session)
+        assert session.busy or end == "timeout", f"{name} did not wait: {session.collect()}"
+        if end == "cancel":
+            conn.cancel_safe()
+        elif end == "terminate":
+            side.other.execute(f"SELECT pg_terminate_backend({pid})".encode())
+        # a process that exits waits for its reads
+        if end != "terminate" and not until(lambda: not session.busy, PATIENCE):
+            os.kill(pid, signal.SIGKILL)
+    assert session.collect()[0][:2] == ["error", b"57P01" if end == "terminate" else b"57014"]
