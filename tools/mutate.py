@@ -36,8 +36,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
+
+from compiled import includers
 
 ROOT = Path(__file__).resolve().parents[1]
 HOME = ROOT / "build" / "mutants"
@@ -138,18 +138,8 @@ def write(path: Path, text: str) -> None:
     path.write_text(text)
     if path.suffix == ".h":
         os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))  # make compiles all if a header is new
-        for source in includers(path.relative_to(COPY / "src").as_posix()):
+        for source in includers(path.relative_to(COPY / "src").as_posix(), COPY / "src"):
             source.touch()
-
-
-def includers(header: str) -> set[Path]:
-    """Return the C files of the copy that include a header, itself or by way of others."""
-    found: set[Path] = set()
-    for path in (COPY / "src").rglob("*.[ch]"):
-        if f'#include "{header}"' in path.read_text():
-            name = path.relative_to(COPY / "src").as_posix()
-            found |= {path} if path.suffix == ".c" else includers(name)
-    return found
 
 
 def build() -> str | None:
@@ -247,16 +237,6 @@ def read_found() -> dict[str, Found]:
     )
 
 
-def table(mutations: list[Mutation], found: dict[str, Found]) -> Table:
-    """Return a table of the mutations and their outcomes."""
-    rows = Table("mutation", "file", "", "by", title="Mutations")
-    for mutation in mutations:
-        one = found.get(mutation.name)
-        state = "not run" if one is None else one.state
-        rows.add_row(mutation.name, mutation.file, state, "" if one is None else escape(one.by))
-    return rows
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -307,7 +287,10 @@ def main() -> int:
             )
             FOUND.write_text(json.dumps({name: asdict(one) for name, one in found.items()}, indent=1))
             console.print(f"{state:15} {mutation.name}: {by}", highlight=False, markup=False)
-    console.print(table(chosen, found))
+    for mutation in chosen:
+        if mutation not in to_do:
+            one = found[mutation.name]
+            console.print(f"{one.state:15} {mutation.name}: {one.by}", highlight=False, markup=False)
     left = [mutation.name for mutation in chosen if found[mutation.name].state not in (CAUGHT, ARGUED)]
     print(f"{len(chosen)} mutations; {len(left)} not caught" + (f": {', '.join(left)}" if left else ""))
     return int(bool(left))

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psycopg
 import pytest
 
@@ -60,7 +61,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files whose tests take minutes come first, so that none of them is left to one process at the end."""
-    items.sort(key=lambda item: not re.search("differential|harm|wal|bench|torture", item.path.name))
+    items.sort(key=lambda item: not re.search("differential|harm|bench|torture", item.path.name))
 
 
 def pytest_report_header(config: pytest.Config) -> str:
@@ -71,6 +72,12 @@ def pytest_report_header(config: pytest.Config) -> str:
 def rng(request: pytest.FixtureRequest) -> random.Random:
     """Random numbers of this test: the same for the same --seed, whatever other tests ran."""
     return random.Random(f"{request.config.getoption('--seed')} {request.node.nodeid}")
+
+
+@pytest.fixture
+def noise(rng: random.Random) -> np.random.Generator:
+    """The same, as numpy has them."""
+    return np.random.default_rng(rng.randrange(2**32))
 
 
 def applicable(

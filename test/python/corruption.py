@@ -20,26 +20,8 @@ TUPLE_HEADER = 23
 NORMAL = 1
 
 INTERESTING_16 = (
-    0,
-    1,
-    3,
-    23,
-    24,
-    25,
-    28,
-    32,
-    8000,
-    8175,
-    8176,
-    8177,
-    8184,
-    8190,
-    8191,
-    8192,
-    8193,
-    0x7FFF,
-    0x8000,
-    0xFFFF,
+    *(edge + by for edge in (24, 8176, 8191, BLOCK, 0x7FFF) for by in (-1, 0, 1)),
+    *(0, 1, 3, 28, 32, 8000, 8184, 0xFFFF),
 )
 INTERESTING_32 = (0, 1, 2, 3, 100, 700, 760, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFE, 0xFFFFFFFF)
 
@@ -139,21 +121,16 @@ def any_line_pointer(page: bytearray, rng: random.Random) -> None:
 
 
 def tuple_header(page: bytearray, rng: random.Random) -> None:
-    """Transaction numbers, info masks and header length of one tuple."""
+    """xmin, xmax, command number, ctid, both info masks and the header's length of one tuple."""
     pointers = [p for p in line_pointers(page) if p.flags == NORMAL and p.sound]
     if not pointers:
         return flip_bits(page, rng)
     at = rng.choice(pointers).offset
     for _ in range(rng.randint(1, 3)):
-        field = rng.choice(["xmin", "xmax", "cid", "ctid", "infomask2", "infomask", "hoff"])
-        if field in ("xmin", "xmax", "cid"):
-            struct.pack_into("<I", page, at + {"xmin": 0, "xmax": 4, "cid": 8}[field], _long(rng))
-        elif field == "ctid":
-            page[at + 12 : at + 18] = rng.randbytes(6)
-        elif field == "hoff":
-            page[at + 22] = rng.getrandbits(8)
-        else:
-            struct.pack_into("<H", page, at + {"infomask2": 18, "infomask": 20}[field], rng.getrandbits(16))
+        place, size = rng.choice([(0, 4), (4, 4), (8, 4), (12, 6), (18, 2), (20, 2), (22, 1)])
+        interesting = size == 4 and rng.random() < 0.5
+        data = struct.pack("<I", rng.choice(INTERESTING_32)) if interesting else rng.randbytes(size)
+        page[at + place : at + place + size] = data
     # Without the hint bits, transaction numbers are looked up.
     if rng.random() < 0.6:
         mask = struct.unpack_from("<H", page, at + 20)[0]

@@ -13,11 +13,12 @@ from typing import Any
 import psycopg
 import pytest
 
+from compiled import includers
 from pg_lookahead.server.cluster import Cluster
 from pg_lookahead.server.home import Home
 from pg_lookahead.server.installation import Installation
 from queries import fetch, scalar
-from scans import EVERY_METHOD_QUERY, EVICT_ALL, INDEX_SCANS
+from scans import EVERY_METHOD, EVERY_METHOD_QUERY, EVICT_ALL, INDEX_SCANS
 
 Connection = psycopg.Connection[Any]
 
@@ -107,13 +108,6 @@ def copy_sources(directory: Path, *, objects: bool = False) -> None:
         shutil.copy2(BUILT / "build" / "built_for", directory / "build")
 
 
-def including(header: Path, sources: Path) -> set[Path]:
-    """The C files in a directory that include a header, themselves or by way of others."""
-    line = f'#include "{header.relative_to(sources)}"'
-    files = [file for file in sources.rglob("*.[ch]") if line in file.read_text()]
-    return {one for file in files for one in (including(file, sources) if file.suffix == ".h" else {file})}
-
-
 def build_next(directory: Path) -> Path:
     """Build the library of a version that counts one thing more; its file.
 
@@ -125,7 +119,7 @@ def build_next(directory: Path) -> Path:
     text, last = file.read_text(), "\tuint64\t\tmax_distance;"
     assert text.count(last) == 1, "totals.h is no longer what this test changes"
     file.write_text(text.replace(last, f"\tuint64\t\textra;\n{last}"))
-    changed = including(file, directory / "src")
+    changed = includers("observe/totals.h", directory / "src")
     for source in (directory / "src").rglob("*.c"):
         if source in changed or "LOOKAHEAD_VERSION" in source.read_text():
             source.with_suffix(".o").unlink(missing_ok=True)
@@ -143,6 +137,14 @@ def make_library(directory: Path, *goals: str) -> Path:
     done = subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     return directory / "pg_lookahead.so"
+
+
+def started(copy: Copy, **settings: object) -> Cluster:
+    """A server of a copy, with a table that has an index of every access method."""
+    cluster = Cluster(pg_config=copy.pg_config, settings=settings, name="copy").start()
+    with cluster.connect() as conn:
+        conn.execute(EVERY_METHOD)
+    return cluster
 
 
 def session(cluster: Cluster, **kw: Any) -> Connection:

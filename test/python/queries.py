@@ -1,16 +1,18 @@
-"""How tests run SQL: statements, and the rows, the row or the one value of a query.
+"""How tests run SQL: statements, the rows, the row or the one value of a query, and what the server tells.
 
-What is none of these (a cursor's description, a portal, COPY, notices) is psycopg's own."""
+What is none of these (a cursor's description, a portal, COPY) is psycopg's own."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import psycopg
 from psycopg import sql
+from psycopg.rows import dict_row
 
 from pg_lookahead.server.installation import Installation
 
@@ -32,6 +34,11 @@ def fetch(
     return conn.execute(text, parameters, **how).fetchall()  # type: ignore[arg-type]
 
 
+def fetch_dicts(conn: psycopg.Connection[Any], query: str) -> list[dict[str, Any]]:
+    """The rows of a query, each with its columns by name."""
+    return conn.cursor(row_factory=dict_row).execute(query.encode()).fetchall()
+
+
 def fetch_row(
     conn: psycopg.Connection[Any], query: Query, parameters: Parameters = None, **how: bool
 ) -> tuple[Any, ...]:
@@ -44,6 +51,31 @@ def fetch_row(
 def scalar(conn: psycopg.Connection[Any], query: Query, parameters: Parameters = None) -> Any:
     """The one value of a query."""
     return fetch_row(conn, query, parameters)[0]
+
+
+class Notice(NamedTuple):
+    """What the server tells a session beside its answers."""
+
+    severity: str
+    message: str
+    detail: str | None
+    hint: str | None
+
+
+@contextmanager
+def noticed(conn: psycopg.Connection[Any]) -> Iterator[list[Notice]]:
+    """What the server tells a session meanwhile."""
+    told: list[Notice] = []
+
+    def keep(diag: psycopg.errors.Diagnostic) -> None:
+        words = (diag.severity_nonlocalized or "", diag.message_primary or "")
+        told.append(Notice(*words, diag.message_detail, diag.message_hint))
+
+    conn.add_notice_handler(keep)
+    try:
+        yield told
+    finally:
+        conn.remove_notice_handler(keep)
 
 
 @cache

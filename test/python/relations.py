@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import random
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -213,6 +214,30 @@ def await_true(condition: Callable[[], object], what: str, seconds: float = 300.
         time.sleep(0.002)
 
 
+@contextmanager
+def meanwhile(
+    action: Callable[[], Any], expected: type[Exception] | tuple[()] = ()
+) -> Iterator[threading.Thread]:
+    """Run an action in a thread; when that has ended, its error is raised here, unless it is expected."""
+    errors: list[BaseException] = []
+
+    def target() -> None:
+        try:
+            action()
+        except expected:
+            pass
+        except BaseException as error:  # handed over to the test's thread
+            errors.append(error)
+
+    thread = threading.Thread(target=target, daemon=True)
+    thread.start()
+    yield thread
+    thread.join(300)
+    assert not thread.is_alive(), "the action did not end within 300 s"
+    if errors:
+        raise errors[0]
+
+
 def pinned_buffers(conn: Connection) -> int:
     """Shared buffers that somebody has pinned now."""
     return int(scalar(conn, "SELECT count(*) FROM contrib.pg_buffercache WHERE pinning_backends > 0"))
@@ -267,6 +292,21 @@ def make_like(path: Path, model: Path) -> None:
     if os.geteuid() == 0:
         os.chown(path, status.st_uid, status.st_gid)
     path.chmod(status.st_mode & 0o777)
+
+
+def lengthen(
+    cluster: Cluster, conn: Connection, relation: str, segments: int, last: int = SEGMENT
+) -> list[Path]:
+    """Make a relation that many segments long, with holes, which read as new pages; the files.
+
+    last: blocks of the last one"""
+    evict(conn, relation)
+    files = [data_file(cluster, conn, relation, segment=segment) for segment in range(segments)]
+    for path in files:
+        with path.open("ab") as file:
+            file.truncate((last if path is files[-1] else SEGMENT) * BLOCK)
+        make_like(path, files[0])
+    return files
 
 
 def blocks(data: bytes) -> Iterable[bytes]:

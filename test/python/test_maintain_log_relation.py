@@ -1,8 +1,11 @@
-"""log_relation: pages into the WAL, beside writers, to repair a standby, and through crashes."""
+"""log_relation: pages into the WAL, beside writers, and to repair a standby.
+
+Torture (test_torture.py) calls it beside everything else, kills servers, and compares them page by page."""
 
 from __future__ import annotations
 
 import random
+import subprocess
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
@@ -12,12 +15,24 @@ import psycopg
 import pytest
 
 from clusters import standby_of, wait_for_replay
+from compiled import module
 from conftest import MakeCluster
-from index_checks import meanwhile
-from maintenance import fresh_database
+from maintenance import fresh_database, read_fork
 from pg_lookahead.server.cluster import Cluster
 from queries import fetch, run, scalar
-from relations import BLOCK, Connection, await_no_pins, clean_log, data_file, evict, make_like, seed, write_at
+from relations import (
+    BLOCK,
+    Connection,
+    await_no_pins,
+    blocks,
+    clean_log,
+    data_file,
+    evict,
+    make_like,
+    meanwhile,
+    seed,
+    write_at,
+)
 
 RELATIONS = (
     "CREATE SCHEMA contrib",
@@ -51,12 +66,7 @@ FORKS = (
 
 def pages(conn: Connection, relation: str, fork: str) -> list[bytes]:
     """All pages as the server sees them, but for their checksums, which are set when written."""
-    query = (
-        "SELECT contrib.get_raw_page(%s::text, %s::text, b::int)"
-        " FROM generate_series(0, pg_relation_size(%s::regclass, %s) / 8192 - 1) b ORDER BY b"
-    )
-    rows = conn.execute(query.encode(), [relation, fork, relation, fork], binary=True)
-    return [page[:8] + page[10:] for (page,) in rows]
+    return [page[:8] + page[10:] for page in blocks(read_fork(conn, relation, fork))]
 
 
 def without_hole(page: bytes) -> bytes:
@@ -222,6 +232,41 @@ def test_beside_writers(server: Cluster, conn: Connection, rng: random.Random) -
                 done = True
         run(conn, "SELECT contrib.bt_index_check('r_btree', true)")
         assert scalar(conn, "SELECT count(*) FROM contrib.verify_heapam('r')") == 0
+
+
+def test_writers_without_a_lock(make_cluster: MakeCluster, rng: random.Random) -> None:
+    """What is logged is a copy of a page: a change of the page meanwhile, without a lock on it, as the
+    server changes pages of the free space map, does not spoil the record."""
+    server = make_cluster(settings={"autovacuum": False, "max_wal_size": "8GB"}, name="unlocked")
+    library = module(server, "unlocked_write")
+    with server.connect() as conn, server.connect() as other:
+        run(
+            conn,
+            "CREATE EXTENSION pg_lookahead",
+            f"CREATE FUNCTION unlocked_write(regclass) RETURNS void LANGUAGE c AS '{library}'",
+            "CREATE TABLE r AS SELECT i AS id, repeat('x', 500) AS pad FROM generate_series(1, 1500) i",
+        )
+        start = "SELECT lsn::text, pg_walfile_name(lsn) FROM pg_current_wal_insert_lsn() lsn"
+        (begun, first), *_ = fetch(conn, start)
+        with meanwhile(lambda: run(other, "SELECT unlocked_write('r')"), psycopg.errors.QueryCanceled):
+            try:
+                for _ in range(100):
+                    log(conn, "r", "main", streamed=rng.random() < 0.7)
+            finally:
+                other.cancel_safe()
+        (ended, last), *_ = fetch(conn, start.replace("insert", "flush"))
+        read = [
+            server.bindir / "pg_waldump",
+            "--quiet",
+            "-p",
+            server.data / "pg_wal",
+            "-s",
+            begun,
+            "-e",
+            ended,
+        ]
+        done = subprocess.run([*read, first, last], cwd="/", capture_output=True, text=True)
+        assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_few_pins(make_cluster: MakeCluster) -> None:

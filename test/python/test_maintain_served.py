@@ -11,14 +11,14 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import partial
 
 import psycopg
 import pytest
 
 from clusters import standby_of, wait_for_replay
 from conftest import MakeCluster
-from index_checks import meanwhile
 from maintenance import (
     SETTINGS,
     counter,
@@ -31,7 +31,7 @@ from maintenance import (
 )
 from pg_lookahead.server.cluster import Cluster
 from queries import fetch, run, scalar
-from relations import Connection, await_no_pins, await_true, clean_log, install
+from relations import Connection, await_no_pins, await_true, clean_log, install, meanwhile
 from stock_errors import VACUUM_MISSED, forgiven
 
 VACUUMS = int(os.environ.get("PG_LOOKAHEAD_VACUUMS", "100"))
@@ -241,24 +241,11 @@ def shifting(server: Cluster, rng: random.Random, statements: list[str]) -> Call
 def beside(*works: Callable[[threading.Event], None]) -> Iterator[None]:
     """While others are at work."""
     done = threading.Event()
-    failures: list[BaseException] = []
-
-    def guarded(work: Callable[[threading.Event], None]) -> None:
-        try:
-            work(done)
-        except BaseException as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=guarded, args=[work]) for work in works]
-    for thread in threads:
-        thread.start()
-    try:
+    with ExitStack() as others:
+        for work in works:
+            others.enter_context(meanwhile(partial(work, done)))
+        others.callback(done.set)
         yield
-    finally:
-        done.set()
-        for thread in threads:
-            thread.join()
-    assert not failures, failures[:3]
 
 
 def ddl(table: str) -> list[str]:
@@ -653,21 +640,7 @@ CREATE OPERATOR {name}# (LEFTARG = k, RIGHTARG = k, FUNCTION = compare_{i})"""
     assert grown(db, before)["gin"] == 1
 
 
-def test_errors(db: Connection, server: Cluster) -> None:
-    """An error in the middle leaves nothing open; the next VACUUM of the session is served."""
-    run(db, "DELETE FROM t WHERE a % 2 = 0")
-    run(db, "SET vacuum_cost_delay = 10", "SET vacuum_cost_limit = 1", "SET statement_timeout = 300")
-    for _ in range(3):
-        with pytest.raises(psycopg.errors.QueryCanceled):
-            run(db, VACUUM)
-    run(db, "RESET vacuum_cost_delay", "RESET statement_timeout")
-    before = served(db)
-    run(db, VACUUM)
-    assert grown(db, before) == {"hash": 1, "gin": 1, "bloom": 1}
-    await_no_pins(db)
-
-
-# Nothing is changed, and nothing is missed without the library
+# Nothing is changed
 
 
 def test_no_catalog_row_is_changed(server: Cluster, db: Connection) -> None:
@@ -682,35 +655,6 @@ def test_no_catalog_row_is_changed(server: Cluster, db: Connection) -> None:
     run(db, "DELETE FROM t WHERE a = 6", VACUUM)
     assert finds_all(db)
     run(db, "DROP EXTENSION bloom CASCADE", "CREATE EXTENSION pg_lookahead")
-
-
-LOST = "UPDATE pg_proc SET probin = '$libdir/lost_library' WHERE probin = '$libdir/pg_lookahead'"
-"""What a server sees whose pg_lookahead.so is missing."""
-
-
-def test_lost_library(own_cluster: MakeCluster) -> None:
-    """Without the library, indexes, queries and VACUUM go on; the extension can be dropped."""
-    server = own_cluster(SETTINGS, name="lost")
-    require_serving(server)
-    with server.connect() as conn:
-        run(conn, *TABLE, "CREATE EXTENSION pg_lookahead", "DELETE FROM t WHERE a = 1", VACUUM, LOST)
-        assert finds_all(conn)
-    server.restart({"shared_preload_libraries": None})
-    with clean_log(server), server.connect() as conn:
-        assert finds_all(conn)
-        for statement in (
-            "INSERT INTO t VALUES (20001, 'text 20001', '{20001}')",
-            "DELETE FROM t WHERE a % 2 = 0",
-            "VACUUM (VERBOSE) t",
-            "ANALYZE t",
-            "REINDEX TABLE t",
-            "SELECT pg_get_indexdef('t_bloom'::regclass)",
-            "DROP INDEX t_bloom",
-            "DROP EXTENSION pg_lookahead",
-        ):
-            run(conn, statement)
-        run(conn, "CREATE INDEX t_bloom ON t USING bloom (a, b)")
-        assert finds_all(conn)
 
 
 def test_a_session_that_loads_it(conn: Connection, cluster: Cluster) -> None:
@@ -747,29 +691,6 @@ def test_standby(own_cluster: MakeCluster) -> None:
             assert streamed(replica, "bloom") > before
     finally:
         standby.destroy()
-
-
-def test_dump_and_restore(server: Cluster, db: Connection) -> None:
-    """A dump holds the extension and the indexes, and nothing of how they are read."""
-    environment = server.environment("test")
-    run(db, VACUUM)
-    dump = subprocess.run(
-        [server.bindir / "pg_dump", "--no-sync"], env=environment, check=True, capture_output=True
-    ).stdout
-    assert b"ACCESS METHOD" not in dump
-    with server.connect() as admin:
-        run(admin, "DROP DATABASE IF EXISTS restored", "CREATE DATABASE restored TEMPLATE template0")
-    subprocess.run(
-        [server.bindir / "psql", "-qX", "-v", "ON_ERROR_STOP=1", "-d", "restored"],
-        env=environment,
-        input=dump,
-        check=True,
-        capture_output=True,
-    )
-    with server.connect("restored") as conn:
-        assert finds_all(conn)
-    with server.connect() as admin:
-        run(admin, "DROP DATABASE restored")
 
 
 def test_where_the_server_streams(own_cluster: MakeCluster) -> None:

@@ -1,4 +1,4 @@
-"""VACUUM of hash and GIN indexes that reads ahead.
+"""VACUUM of hash, GIN and Bloom indexes that reads ahead.
 
 What it leaves is what the stock routines leave, page by page; and what happens to the index
 meanwhile (splits, insertions, cancels) is made to happen, not hoped for.
@@ -9,32 +9,52 @@ from __future__ import annotations
 import os
 import random
 import time
+from contextlib import ExitStack
+from functools import partial
 
 import psycopg
 import pytest
 
+from clusters import crash
 from conftest import MakeCluster
-from index_checks import (
+from maintenance import (
     INDEX,
     ROWS,
+    SETTINGS,
     TABLE,
     VACUUM,
     await_wait,
+    bucket_blocks,
     check,
     figures,
     length,
     max_bucket,
-    meanwhile,
+    pages_without_lsn,
+    require_serving,
+    set_served,
     set_up,
     some_rows,
     split_buckets,
+    streamed,
+    twin,
 )
-from maintenance import SETTINGS, pages_without_lsn, require_serving, set_served, streamed, twin
 from pg_lookahead.server.cluster import Cluster
-from queries import fetch, fetch_row, run, scalar
-from relations import BLOCK, Connection, await_no_pins, await_true, clean_log, data_file, evict, seed
+from queries import fetch, noticed, run, scalar
+from relations import (
+    BLOCK,
+    Connection,
+    await_no_pins,
+    await_true,
+    clean_log,
+    complaints,
+    data_file,
+    evict,
+    meanwhile,
+    seed,
+    write_at,
+)
 
-METHODS = ("hash", "gin")
+METHODS = ("hash", "gin", "bloom")
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +92,7 @@ SCRIPT = (
 def index_pages(server: Cluster, conn: Connection) -> dict[str, list[bytes]]:
     """What the indexes' files hold."""
     conn.execute("CHECKPOINT")
-    files = (("t_hash", "main"), ("t_gin", "main"), ("t_gin", "fsm"))  # hash keeps its own maps
+    files = [(f"t_{method}", fork) for method in METHODS for fork in ("main", "fsm")]
     paths = {f"{index} {fork}": data_file(server, conn, index, fork) for index, fork in files}
     return {
         name: pages_without_lsn(path.read_bytes()) if path.exists() else [] for name, path in paths.items()
@@ -100,8 +120,10 @@ def life(server: Cluster, script: list[str], served: bool) -> list[tuple[list[st
             if served:
                 assert grown["hash"] % (max_bucket(conn) + 1) == 0
                 assert grown["gin"] == length(conn, "t_gin") - 1
+                # a pass of cleanup, and one of each deletion
+                assert grown["bloom"] % (length(conn, "t_bloom") - 1) == 0 < grown["bloom"]
             else:
-                assert grown == {"hash": 0, "gin": 0}
+                assert not any(grown.values())
     return results
 
 
@@ -141,7 +163,7 @@ def test_same_as_stock(make_cluster: MakeCluster, rng: random.Random, memory: st
         assert [name for name, one in pages.items() if one != stock_pages[name]] == []
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", ["hash", "gin"])
 def test_reads_are_combined(server: Cluster, rng: random.Random, method: str) -> None:
     """With the index out of the buffers, the streamed pages come in fewer reads than pages."""
     fresh(server, 40_000, (method,), keys=20_000)
@@ -170,22 +192,6 @@ def test_reads_are_combined(server: Cluster, rng: random.Random, method: str) ->
 # Hash: splits
 
 
-def bucket_blocks(conn: Connection) -> list[tuple[int, int]]:
-    """The buckets, each with the block of its primary page."""
-    return [
-        (int(bucket), int(block))
-        for block, bucket in fetch(
-            conn,
-            """
-            SELECT b, (contrib.hash_page_stats(page)).hasho_bucket
-            FROM (SELECT b, contrib.get_raw_page('t_hash', b::int) AS page
-                  FROM generate_series(1, pg_relation_size('t_hash') / 8192 - 1) b) p
-            WHERE CASE WHEN contrib.hash_page_type(page) = 'bucket' THEN true END
-            """,
-        )
-    ]
-
-
 BUFFERS = "FROM contrib.pg_buffercache WHERE relfilenode = pg_relation_filenode('t_hash')"
 
 
@@ -196,19 +202,11 @@ def evict_unpinned(conn: Connection) -> None:
 
 def hold_bucket(conn: Connection, bucket: int) -> None:
     """Open a cursor whose scan pins the primary page of a bucket, as long as its transaction lasts."""
-    row = fetch_row(
+    key = scalar(
         conn,
-        """
-        WITH page AS (SELECT b, contrib.get_raw_page('t_hash', b::int) AS page
-                      FROM generate_series(1, pg_relation_size('t_hash') / 8192 - 1) b),
-        found AS MATERIALIZED (
-            SELECT page FROM page WHERE contrib.hash_page_type(page) = 'bucket'
-              AND (contrib.hash_page_stats(
-                  CASE contrib.hash_page_type(page) WHEN 'bucket' THEN page END)).hasho_bucket = %s)
-        SELECT t.k FROM found, contrib.hash_page_items(page) i JOIN t ON t.ctid = i.ctid
-        GROUP BY 1 HAVING count(*) > 1 LIMIT 1
-        """,
-        [bucket],
+        "SELECT t.k FROM contrib.hash_page_items(contrib.get_raw_page('t_hash', %s)) i"
+        " JOIN t ON t.ctid = i.ctid GROUP BY 1 HAVING count(*) > 1 LIMIT 1",
+        [bucket_blocks(conn)[bucket]],
     )
     run(
         conn,
@@ -216,7 +214,7 @@ def hold_bucket(conn: Connection, bucket: int) -> None:
         "SET enable_bitmapscan = off",
         "SET pg_lookahead.index_scan = off",
         "BEGIN",
-        f"DECLARE held CURSOR FOR SELECT * FROM t WHERE k = {row[0]}",
+        f"DECLARE held CURSOR FOR SELECT * FROM t WHERE k = {key}",
         "FETCH 1 FROM held",
     )
 
@@ -288,7 +286,7 @@ def test_look_ahead_distance(make_cluster: MakeCluster) -> None:
     ahead = {}
     with server.connect("test") as conn, server.connect("test") as holder, server.connect("test") as other:
         held = max_bucket(conn) // 2
-        later = [block for bucket, block in bucket_blocks(conn) if bucket > held]
+        later = [block for bucket, block in bucket_blocks(conn).items() if bucket > held]
         run(conn, "SET io_combine_limit = 1")
         for number, (maintenance, effective) in enumerate(((1, 64), (64, 1))):
             run(conn, f"DELETE FROM t WHERE id = {number + 1}")
@@ -454,25 +452,32 @@ def test_gin_autoanalyze(make_cluster: MakeCluster) -> None:
         check(conn, ("gin",))
 
 
-@pytest.mark.parametrize("special", [BLOCK, BLOCK - 16])
-def test_gin_stray_page(server: Cluster, special: int) -> None:
-    """A page that is none of GIN's is passed over with a warning: VACUUM succeeds, as stock's does."""
-    fresh(server, 20_000, ("gin",))
+SPECIAL = 14
+"""Where a page's header has pd_upper, and behind it pd_special."""
+
+
+@pytest.mark.parametrize(
+    ("method", "at", "value", "passes"),
+    [
+        ("gin", SPECIAL, BLOCK, 1),
+        ("gin", SPECIAL, BLOCK - 16, 1),
+        ("bloom", BLOCK - 2, 1, 2),  # its mark; one pass deletes, and one cleans up
+    ],
+)
+def test_stray_page(server: Cluster, method: str, at: int, value: int, passes: int) -> None:
+    """A page of another kind is passed over with a warning: VACUUM succeeds, as stock's does."""
+    fresh(server, 20_000, (method,))
     with server.connect("test") as conn:
-        run(conn, VACUUM, "CHECKPOINT")
-        checksums = scalar(conn, "SHOW data_checksums") == "on"
-        if checksums:
-            # the damage is to be found by us, not by the checksum
-            run(conn, "SET ignore_checksum_failure = on")
-        path = data_file(server, conn, "t_gin")
-        evict(conn, "t_gin")
-        with path.open("r+b") as file:
-            file.seek(5 * BLOCK + 14)
-            file.write(2 * special.to_bytes(2, "little"))  # pd_upper and pd_special
-        stray = 'index "t_gin" contains a page of another kind at block 5'
-        before = streamed(conn, "gin")
-        assert warnings(conn, VACUUM).count(stray) == 1
-        assert streamed(conn, "gin") - before == length(conn, "t_gin") - 1
+        run(conn, VACUUM, "DELETE FROM t WHERE id % 3 = 0" if passes > 1 else "SELECT", "CHECKPOINT")
+        # the damage is to be found by us, not by the checksum
+        run(conn, "SET ignore_checksum_failure = on")
+        path = data_file(server, conn, f"t_{method}")
+        evict(conn, f"t_{method}")
+        write_at(path, 5 * BLOCK + at, (2 if at == SPECIAL else 1) * value.to_bytes(2, "little"))
+        stray = f'index "t_{method}" contains a page of another kind at block 5'
+        before = streamed(conn, method)
+        assert warnings(conn, VACUUM).count(stray) == passes
+        assert streamed(conn, method) - before == passes * (length(conn, f"t_{method}") - 1)
         set_served(conn, False)
         assert stray not in warnings(conn, VACUUM)
         await_no_pins(conn)
@@ -480,16 +485,9 @@ def test_gin_stray_page(server: Cluster, special: int) -> None:
 
 def warnings(conn: Connection, statement: str) -> list[str]:
     """Run a statement; the warnings that it gives."""
-    found: list[str] = []
-
-    def keep(diagnostic: psycopg.errors.Diagnostic) -> None:
-        if diagnostic.severity_nonlocalized == "WARNING":
-            found.append(diagnostic.message_primary or "")
-
-    conn.add_notice_handler(keep)
-    run(conn, statement)
-    conn.remove_notice_handler(keep)
-    return found
+    with noticed(conn) as told:
+        run(conn, statement)
+    return [notice.message for notice in told if notice.severity == "WARNING"]
 
 
 # Cancels
@@ -499,7 +497,7 @@ def warnings(conn: Connection, statement: str) -> list[str]:
 def test_cancels(server: Cluster, rng: random.Random, method: str) -> None:
     """VACUUM is cancelled in the phase that streams, again and again."""
     fresh(server, 10_000, (method,))
-    phase = {"hash": "vacuuming indexes", "gin": "cleaning up indexes"}[method]
+    phase = "cleaning up indexes" if method == "gin" else "vacuuming indexes"
     with server.connect("test") as conn, server.connect("test") as other:
         struck = 0
 
@@ -511,13 +509,8 @@ def test_cancels(server: Cluster, rng: random.Random, method: str) -> None:
                 struck += "index" in (error.diag.context or "")
 
         # A pause lasts four delays at most, and 17 pins all pages of the hash index before its first one.
-        run(
-            conn,
-            *{
-                "hash": ("SET vacuum_cost_delay = 40", "SET vacuum_cost_limit = 30"),
-                "gin": ("SET vacuum_cost_delay = 1", "SET vacuum_cost_limit = 4"),
-            }[method],
-        )
+        delay, limit = (1, 4) if method == "gin" else (40, 30)
+        run(conn, f"SET vacuum_cost_delay = {delay}", f"SET vacuum_cost_limit = {limit}")
         with clean_log(server):
             while struck < 8:
                 some_rows(other, rng, 0.05)
@@ -528,7 +521,9 @@ def test_cancels(server: Cluster, rng: random.Random, method: str) -> None:
                             conn.cancel_safe()
                             break
                 await_no_pins(other)
+        before = streamed(conn, method)
         await_true(lambda: _vacuumed(conn), "a VACUUM that no late cancel strikes")
+        assert streamed(conn, method) > before, "the session is served as before"
         check(conn, (method,))
 
 
@@ -552,6 +547,7 @@ def test_unlogged(server: Cluster, rng: random.Random, persistence: str) -> None
         run(conn, VACUUM)
         assert streamed(conn, "hash") - before["hash"] == max_bucket(conn) + 1
         assert streamed(conn, "gin") - before["gin"] == length(conn, "t_gin") - 1
+        assert streamed(conn, "bloom") - before["bloom"] == 2 * (length(conn, "t_bloom") - 1)
         check(conn, METHODS)
 
 
@@ -569,3 +565,57 @@ def test_cost_delay(server: Cluster) -> None:
             while vacuum.is_alive():
                 paused.append(float(scalar(other, delay) or 0))
         assert max(paused) > 0
+
+
+# Crashes
+
+CRASHES = int(os.environ.get("PG_LOOKAHEAD_CRASH_ROUNDS", "20"))
+
+
+def over_and_over(server: Cluster, statements: list[str]) -> None:
+    """Run statements until the server is gone."""
+    with server.connect("test") as conn:
+        run(conn, "SET client_min_messages = error")
+        while True:
+            run(conn, *statements)
+
+
+def writing(rng: random.Random) -> list[str]:
+    low = rng.randint(1, 1_000_000)
+    return [
+        ROWS.format(keys=500, low=low, high=low + 999),
+        f"DELETE FROM t WHERE id % {rng.randint(3, 9)} = {rng.randint(0, 2)}",
+    ]
+
+
+def logging(rng: random.Random) -> list[str]:
+    return [
+        f"SELECT lookahead.log_relation('{relation}', streamed => {rng.random() < 0.7})"
+        for relation in ("t", *(f"t_{method}" for method in METHODS))
+    ]
+
+
+def test_crashes(make_cluster: MakeCluster, rng: random.Random) -> None:
+    """kill -9 at random moments of VACUUMs and of log_relation beside writers, then recovery."""
+    server = make_cluster(settings=SETTINGS, name="crash")
+    streaming = server.version < 19  # otherwise the server streams VACUUM itself
+    fresh(server, 20_000, METHODS)
+    for _ in range(CRASHES):
+        with ExitStack() as others:
+            for statements in (writing(rng), writing(rng), [VACUUM], logging(rng)):
+                work = partial(over_and_over, server, statements)
+                others.enter_context(meanwhile(work, psycopg.OperationalError))
+            time.sleep(rng.uniform(0.02, 0.4))
+            crash(server)
+        before = len(server.log)
+        server.start()
+        with server.connect("test") as conn:
+            run(conn, "DELETE FROM t WHERE id = (SELECT min(id) FROM t)", VACUUM)
+            if streaming:
+                assert all(streamed(conn, method) > 0 for method in METHODS)
+            check(conn, METHODS)
+            assert scalar(conn, "SELECT count(*) FROM contrib.verify_heapam('t')") == 0
+            # keep it from growing
+            run(conn, "DELETE FROM t WHERE id > 20000 AND random() < 0.7", VACUUM)
+        found = [line for line in complaints(server.log[before:]) if "the database system is" not in line]
+        assert not found, "\n".join(found)

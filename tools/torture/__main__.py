@@ -23,23 +23,10 @@ def table(outcome: Outcome) -> Table:
         "what", "how many", title=f"SEED={outcome.seed}, {outcome.seconds:.0f} s", title_justify="left"
     )
     answer.columns[1].justify = "right"
-    kinds = ("fault: ", "check: ", "error: ")
-    main = [name for name in counts if not name.startswith(kinds)]
-    first = (
-        "recoveries",
-        "recoveries of the standby",
-        "stops",
-        "stops of the standby",
-        "committed",
-        "rolled back",
-    )
-    for name in sorted(main, key=lambda name: (first.index(name) if name in first else len(first), name)):
-        answer.add_row(name, f"{counts[name]:,}")
-    for kind in kinds:
-        answer.add_section()
-        for name in sorted(name for name in counts if name.startswith(kind)):
+    for kind in ("", "fault", "check", "error"):
+        for name in sorted(name for name in counts if name.rpartition(": ")[0] == kind):
             answer.add_row(name, f"{counts[name]:,}")
-    answer.add_section()
+        answer.add_section()
     answer.add_row("failures", f"{sum(len(what) for _, what in outcome.failures):,}")
     return answer
 

@@ -86,6 +86,7 @@ def pair_of_servers(seed: int, tally: Tally) -> Iterator[Pair]:
         with primary.connect() as conn:
             for statement in SCHEMA.split(";\n\n"):
                 run(conn, statement)
+            comparison.install(primary, conn)
             settings.learn(conn)
         standby = standby_of(primary, settings.varied_server(rng, primary.version))
         try:

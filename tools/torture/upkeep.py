@@ -112,7 +112,7 @@ def change_schema(conn: Connection, rng: random.Random) -> None:
 
 
 def log_pages(conn: Connection, rng: random.Random) -> None:
-    relation, fork = rng.choice(LOGGED), rng.choice(("main", "main", "main", "vm"))
+    relation, fork = rng.choice((*LOGGED, "extra")), rng.choice(("main", "main", "main", "vm"))
     with unless_replaced():
         run(
             conn,

@@ -8,13 +8,11 @@ import shutil
 import subprocess
 from pathlib import Path
 
-import pytest
-
 from pg_lookahead.server.cluster import Cluster
-from pg_lookahead.server.installation import Installation
+from pg_lookahead.server.installation import ClusterError, Installation
 
-SOURCE = Path(__file__).parents[2] / "src"
-MODULES = Path(__file__).parents[1] / "modules"
+SOURCE = Path(__file__).parents[1] / "src"
+MODULES = Path(__file__).parents[1] / "test" / "modules"
 SHARED = ("-Wall", "-Werror", "-shared", "-fPIC")
 
 
@@ -22,7 +20,7 @@ def compiled(made: Path, *sources: Path, options: tuple[str, ...] = ()) -> Path:
     """What is made of C code, with the headers of the server and of the extension."""
     compiler = os.environ.get("CC", "gcc")
     if shutil.which(compiler) is None:
-        pytest.skip(f"no C compiler {compiler}")
+        raise ClusterError(f"there is no C compiler {compiler}")
     asked = [str(Installation.find().bindir / "pg_config"), "--includedir-server"]
     headers = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
     flags = ["-O2", "-std=gnu11", "-D_GNU_SOURCE", f"-I{SOURCE}", "-isystem", headers, *options]
@@ -42,3 +40,13 @@ def library(directory: Path, source: str, *files: str) -> ctypes.CDLL:
     (directory / "test.c").write_text(source)
     paths = [SOURCE / name for name in files]
     return ctypes.CDLL(str(compiled(directory / "test.so", directory / "test.c", *paths, options=SHARED)))
+
+
+def includers(header: str, sources: Path) -> set[Path]:
+    """Return the C files in a directory that include a header, themselves or by way of others."""
+    found: set[Path] = set()
+    for path in sources.rglob("*.[ch]"):
+        if f'#include "{header}"' in path.read_text():
+            name = path.relative_to(sources).as_posix()
+            found |= {path} if path.suffix == ".c" else includers(name, sources)
+    return found
